@@ -1,0 +1,69 @@
+# HeteroShard. `make` installs what is missing, builds; `make test`, `make demo`, `make lint`, `make bench`, `make fuzz`.
+#   SAN=address,undefined | thread    sanitizer build, in its own folder
+#   DEBUG=1                           no optimisation
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+CC      ?= cc
+BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
+comma   := ,
+PKGS    := dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc libzmq libsodium
+DEPS_OK := $(BUILD)/.deps
+
+OPT     := $(if $(DEBUG),-O0,-O2) -g
+CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror=implicit-function-declaration \
+           -fopenmp -fno-math-errno -fno-common -fstack-protector-strong -D_GNU_SOURCE $(EXTRA_CFLAGS)
+CPPFLAGS := -Isrc -Iinclude -I$(BUILD)/gen
+LDFLAGS := -fopenmp -Wl,--as-needed
+LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lzmq -lsodium -lm -ldl -lpthread
+ifneq ($(SAN),)
+CFLAGS  += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+LDFLAGS += -fsanitize=$(SAN)
+endif
+
+SRC     := $(filter-out src/cli/main.c,$(wildcard src/*/*.c))
+OBJ     := $(SRC:src/%.c=$(BUILD)/%.o)
+LIB     := $(BUILD)/libheteroshard.a
+BIN     := $(BUILD)/heteroshard
+TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+
+.PHONY: all deps test demo lint bench fuzz clean
+all: $(BIN)
+	@echo "built $(BIN)"
+
+deps: $(DEPS_OK)
+$(DEPS_OK): scripts/install-deps.sh
+	@mkdir -p $(@D)
+	@scripts/install-deps.sh
+	@touch $@
+
+$(BUILD)/%.o: src/%.c | $(DEPS_OK)
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	@$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
+
+$(LIB): $(OBJ)
+	@rm -f $@
+	@ar rcs $@ $^
+
+$(BIN): $(BUILD)/cli/main.o $(LIB)
+	@echo "  LD $@"
+	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+# A test is one program; helpers shared by tests lie in tests/support/.
+SUPPORT := $(patsubst tests/support/%.c,$(BUILD)/tests/support/%.o,$(wildcard tests/support/*.c))
+$(BUILD)/tests/%.o: tests/%.c | $(DEPS_OK)
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS) $(CPPFLAGS) -Itests -MMD -MP -c $< -o $@
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(LIB)
+	@echo "  LD $@"
+	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+
+test: $(BIN) $(TESTS)
+	@scripts/run-tests.sh $(BUILD)
+
+clean:
+	rm -rf build build-*
+
+-include $(OBJ:.o=.d) $(BUILD)/cli/main.d $(patsubst %,%.d,$(TESTS)) $(SUPPORT:.o=.d)

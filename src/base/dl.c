@@ -1,0 +1,36 @@
+/* dl.c - see dl.h. */
+#include "base/dl.h"
+
+#include "base/err.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+int dl_open(const char *const *names, const struct dl_symbol *symbols, size_t n, void *table, void **handle_p, struct err *e)
+{
+	void *h = NULL;
+	const char *tried = names[0];
+	for (size_t i = 0; names[i] && !h; i++) {
+		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+		if (h)
+			tried = names[i];
+	}
+	if (!h)
+		return err_set(e, ERR_UNSUPPORTED, "%s is not installed", tried);
+	for (size_t i = 0; i < n; i++) {
+		void *f = dlsym(h, symbols[i].name);
+		if (!f && !symbols[i].optional) {
+			dlclose(h);
+			return err_set(e, ERR_DEVICE, "%s has no function %s: the driver is too old or damaged", tried, symbols[i].name);
+		}
+		memcpy((char *)table + symbols[i].offset, &f, sizeof f);
+	}
+	*handle_p = h;
+	return 0;
+}
+
+void dl_close(void *handle)
+{
+	if (handle)
+		dlclose(handle);
+}

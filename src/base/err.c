@@ -1,0 +1,66 @@
+/* err.c - see err.h. Messages are cut, never overflowed; a message never contains a newline. */
+#include "base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void one_line(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = ' ';
+}
+
+int err_vset(struct err *e, int code, const char *fmt, va_list ap)
+{
+	vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+	one_line(e->msg);
+	e->code = code;
+	return code;
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	err_vset(e, code, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int err_sys(struct err *e, int errnum, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	err_vset(e, ERR_IO, fmt, ap);
+	va_end(ap);
+	size_t n = strlen(e->msg);
+	char text[128];
+	snprintf(e->msg + n, sizeof e->msg - n, ": %s", strerror_r(errnum, text, sizeof text));
+	return e->code;
+}
+
+int err_prefix(struct err *e, const char *fmt, ...)
+{
+	char old[sizeof e->msg];
+	memcpy(old, e->msg, sizeof old);
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+	va_end(ap);
+	size_t n = strlen(e->msg);
+	snprintf(e->msg + n, sizeof e->msg - n, ": %s", old);
+	one_line(e->msg);
+	return e->code;
+}
+
+int err_nomem(struct err *e, unsigned long long bytes, const char *what)
+{
+	return err_set(e, ERR_NOMEM, "out of memory: %llu bytes for %s", bytes, what);
+}
+
+void err_clear(struct err *e)
+{
+	e->code = 0;
+	e->msg[0] = 0;
+}

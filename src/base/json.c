@@ -1,0 +1,205 @@
+/* json.c - see json.h. */
+#include "base/json.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int json_parse_text(const char *text, size_t n, const char *where, json_t **doc_p, struct err *e)
+{
+	json_error_t je;
+	json_t *doc = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	if (!doc)
+		return err_set(e, ERR_INPUT, "%s:%d:%d: not valid JSON: %s", where, je.line, je.column, je.text);
+	*doc_p = doc;
+	return 0;
+}
+
+int json_parse_file(const char *path, uint64_t limit, json_t **doc_p, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	TRY(buf_read_file(&b, path, limit, e));
+	int rc = json_parse_text(b.p, b.n, path, doc_p, e);
+	buf_release(&b);
+	return rc;
+}
+
+static const char *type_name(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "a list";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER: return "an integer";
+	case JSON_REAL: return "a number";
+	case JSON_TRUE:
+	case JSON_FALSE: return "a boolean";
+	default: return "null";
+	}
+}
+
+/* 1 and *v_p when the member is there, 0 when it is not. */
+static int member(const json_t *o, const char *where, const char *key, bool need, const json_t **v_p, struct err *e)
+{
+	if (!json_is_object(o))
+		return err_set(e, ERR_INPUT, "%s: an object with the key '%s' was expected", where, key);
+	const json_t *v = json_object_get(o, key);
+	if (v && !json_is_null(v)) {
+		*v_p = v;
+		return 1;
+	}
+	return need ? err_set(e, ERR_INPUT, "%s: the key '%s' is missing", where, key) : 0;
+}
+
+static int wrong(const json_t *v, const char *where, const char *key, const char *want, struct err *e)
+{
+	return err_set(e, ERR_INPUT, "%s: '%s' must be %s, not %s", where, key, want, type_name(v));
+}
+
+static int get_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi, bool need, int64_t *v_p,
+		   struct err *e)
+{
+	const json_t *v;
+	int rc = member(o, where, key, need, &v, e);
+	if (rc <= 0)
+		return rc;
+	if (!json_is_integer(v))
+		return wrong(v, where, key, "an integer", e);
+	int64_t x = json_integer_value(v);
+	if (x < lo || x > hi)
+		return err_set(e, ERR_INPUT, "%s: '%s' is %lld, allowed is %lld to %lld", where, key, (long long)x, (long long)lo,
+			       (long long)hi);
+	*v_p = x;
+	return 0;
+}
+
+static int get_num(const json_t *o, const char *where, const char *key, double lo, double hi, bool need, double *v_p,
+		   struct err *e)
+{
+	const json_t *v;
+	int rc = member(o, where, key, need, &v, e);
+	if (rc <= 0)
+		return rc;
+	if (!json_is_number(v))
+		return wrong(v, where, key, "a number", e);
+	double x = json_number_value(v);
+	if (!(x >= lo && x <= hi))
+		return err_set(e, ERR_INPUT, "%s: '%s' is %g, allowed is %g to %g", where, key, x, lo, hi);
+	*v_p = x;
+	return 0;
+}
+
+static int get_str(const json_t *o, const char *where, const char *key, bool need, const char **v_p, struct err *e)
+{
+	const json_t *v;
+	int rc = member(o, where, key, need, &v, e);
+	if (rc <= 0)
+		return rc;
+	if (!json_is_string(v))
+		return wrong(v, where, key, "a string", e);
+	*v_p = json_string_value(v);
+	return 0;
+}
+
+int json_need_int(const json_t *o, const char *w, const char *k, int64_t lo, int64_t hi, int64_t *v_p, struct err *e)
+{
+	return get_int(o, w, k, lo, hi, true, v_p, e);
+}
+
+int json_opt_int(const json_t *o, const char *w, const char *k, int64_t lo, int64_t hi, int64_t *v_p, struct err *e)
+{
+	return get_int(o, w, k, lo, hi, false, v_p, e);
+}
+
+int json_need_num(const json_t *o, const char *w, const char *k, double lo, double hi, double *v_p, struct err *e)
+{
+	return get_num(o, w, k, lo, hi, true, v_p, e);
+}
+
+int json_opt_num(const json_t *o, const char *w, const char *k, double lo, double hi, double *v_p, struct err *e)
+{
+	return get_num(o, w, k, lo, hi, false, v_p, e);
+}
+
+int json_need_str(const json_t *o, const char *w, const char *k, const char **v_p, struct err *e)
+{
+	return get_str(o, w, k, true, v_p, e);
+}
+
+int json_opt_str(const json_t *o, const char *w, const char *k, const char **v_p, struct err *e)
+{
+	return get_str(o, w, k, false, v_p, e);
+}
+
+int json_opt_bool(const json_t *o, const char *where, const char *key, bool *v_p, struct err *e)
+{
+	const json_t *v;
+	int rc = member(o, where, key, false, &v, e);
+	if (rc <= 0)
+		return rc;
+	if (!json_is_boolean(v))
+		return wrong(v, where, key, "true or false", e);
+	*v_p = json_is_true(v);
+	return 0;
+}
+
+/* Length of the valid UTF-8 sequence at s, or 0. */
+static size_t utf8_len(const unsigned char *s, size_t n)
+{
+	if (s[0] < 0x80)
+		return 1;
+	size_t len = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+	if (s[0] < 0xc2 || s[0] > 0xf4 || len > n)
+		return 0;
+	for (size_t i = 1; i < len; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+	    (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return len;
+}
+
+void json_quote(struct buf *b, const char *text, size_t n)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	buf_addc(b, '"');
+	for (size_t i = 0; i < n;) {
+		size_t len = utf8_len(s + i, n - i);
+		if (len > 1)
+			buf_add(b, s + i, len);
+		else if (!len)
+			buf_adds(b, "\xef\xbf\xbd");
+		else if (s[i] == '"' || s[i] == '\\')
+			buf_addf(b, "\\%c", s[i]);
+		else if (s[i] == '\n')
+			buf_adds(b, "\\n");
+		else if (s[i] == '\t')
+			buf_adds(b, "\\t");
+		else if (s[i] < 0x20 || s[i] == 0x7f)
+			buf_addf(b, "\\u%04x", s[i]);
+		else
+			buf_addc(b, (char)s[i]);
+		i += len ? len : 1;
+	}
+	buf_addc(b, '"');
+}
+
+void json_number(struct buf *b, double v)
+{
+	if (!isfinite(v)) {
+		buf_adds(b, "null");
+		return;
+	}
+	char s[32];
+	for (int digits = 6; digits <= 17; digits++) {
+		snprintf(s, sizeof s, "%.*g", digits, v);
+		if (strtod(s, NULL) == v)
+			break;
+	}
+	buf_adds(b, s);
+}

@@ -1,0 +1,33 @@
+/* log.c - see log.h. */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static log_sink_fn sink;
+static void *sink_ctx;
+static enum log_level sink_least = LOG_INFO;
+
+void log_set_sink(log_sink_fn fn, void *ctx, enum log_level least)
+{
+	pthread_mutex_lock(&lock);
+	sink = fn;
+	sink_ctx = ctx;
+	sink_least = least;
+	pthread_mutex_unlock(&lock);
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	char line[2048];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof line, fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&lock);
+	if (sink && level >= sink_least)
+		sink(sink_ctx, level, line);
+	pthread_mutex_unlock(&lock);
+}

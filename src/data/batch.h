@@ -1,0 +1,51 @@
+/* batch.h - the order of the data and its cutting into microbatches: seeded, resumable, independent of any plan.
+ *
+ * A microbatch is `micro_batch_size` rows; a row is one example or, with sample packing, several examples that together fit in sequence_len.
+ * There is no padding: a microbatch is the token streams of its sequences one behind the other, with the place where each begins. Every
+ * example is a sequence of its own for attention and positions.
+ *
+ * Labels are shifted: label[i] is the id that follows token i in its sequence, or -100 where that id is not trained (the last token of a
+ * sequence always). A global batch is accumulation * micro_batch_size rows; the leftover rows of an epoch form a smaller last batch.
+ *
+ * Order: epoch k visits the training examples in a permutation drawn from (seed, k) by Fisher-Yates over rng.h; packing is first-fit in that
+ * order with a bounded number of open rows. So (epoch, batch) alone fix what comes next, and resuming needs nothing else. The
+ * validation split is the last examples of one permutation drawn from the seed, the same for every epoch. */
+#ifndef HS_DATA_BATCH_H
+#define HS_DATA_BATCH_H
+
+#include "data/dataset.h"
+
+struct microbatch {
+	uint32_t n;          /* tokens N */
+	uint32_t nseq;       /* sequences S */
+	const int32_t *id;    /* (N) */
+	const int32_t *pos;   /* (N) position within its sequence, from 0 */
+	const int32_t *label; /* (N) */
+	const int32_t *start; /* (S+1) where each sequence begins; start[S] == n */
+	uint32_t trained;    /* labels that are not -100 */
+};
+
+struct batch_options {
+	uint64_t seed;
+	int64_t sequence_len;
+	int64_t micro_batch_size;  /* rows */
+	int64_t accumulation;      /* microbatches in a global batch */
+	bool sample_packing;
+	double val_set_size;       /* below 1: a share of the examples; 1 and more: that many */
+};
+
+struct batches;
+
+/* `d` is borrowed and must outlive the batches. Fails when nothing is left to train. */
+int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p, struct err *e);
+void batches_free(struct batches *b);
+
+uint64_t batches_per_epoch(struct batches *b, uint64_t epoch); /* global batches; depends on the epoch with packing */
+/* The microbatches of global batch `batch` of `epoch`: *n_p of them, valid until the next call of this or the next function. Once warm,
+ * nothing is allocated. */
+int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p, size_t *n_p, struct err *e);
+/* The validation split, in order, in microbatches of micro_batch_size rows. */
+size_t batches_val_count(const struct batches *b);
+int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err *e);
+
+#endif

@@ -1,0 +1,129 @@
+/* dev.h - the device interface: one piece of compute with its own memory.
+ *
+ * A backend is a const table of functions (struct backend) plus a private context behind `struct dev`; backends are the rows of
+ * backend.def. Code above asks for capabilities (struct dev_caps) and never for a vendor. A slot marked MAY can be NULL; dev.c then
+ * supplies the default. One thread at a time drives a device; different devices may be driven by different threads.
+ *
+ * Order: alloc, free, upload, download, copy, fill, gemm and launch take effect in the order of the calls, as if on one queue. download
+ * returns when the bytes are there; upload has taken the bytes when it returns; everything else may still be running until dev_sync().
+ *
+ * Memory: a buffer belongs to whoever allocated it. `struct dev_ref` is a place in a buffer: kernels get refs.
+ *
+ * Numbers: matrices are row-major; a leading dimension (lda) counts elements. Activations are float32, bfloat16 or float16;
+ * float32 is accumulated in float32 at least. */
+#ifndef HS_DEV_DEV_H
+#define HS_DEV_DEV_H
+
+#include "base/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct dev;
+
+struct dev_buf {
+	struct dev *dev;
+	size_t size;
+	void *host;      /* address for the host, NULL where the memory is not host-addressable */
+	uint64_t handle; /* the backend's */
+};
+
+struct dev_ref {
+	struct dev_buf *buf; /* NULL: no buffer; kernels say which may be */
+	size_t off;          /* bytes */
+};
+
+#define DEV_REF(b, o) ((struct dev_ref){ (b), (o) })
+#define DEV_NONE ((struct dev_ref){ NULL, 0 })
+
+struct dev_caps {
+	char name[128];    /* "AMD EPYC" */
+	char vendor[64];
+	char driver[64];   /* driver or library version */
+	uint64_t mem_total, mem_free; /* bytes, now */
+	int units;         /* cores, multiprocessors, compute units */
+	bool bf16, f16;    /* native matrix products, probed by running them; emulation does not count */
+	bool unified;      /* memory shared with the host */
+};
+
+/* C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * C. op is the transpose where ta / tb is set: A is then stored [k,m], B [n,k].
+ * ab_dtype is that of A and B; c_dtype is that of C: the same, or DT_F32. beta is 0 or 1; with 0, C is not read.
+ * MAY have m, n or k of 0 (k = 0 with beta 0 clears C). */
+struct dev_gemm {
+	int64_t m, n, k;
+	bool ta, tb;
+	struct dev_ref a, b, c;
+	int64_t lda, ldb, ldc;
+	enum dtype ab_dtype, c_dtype;
+	float alpha, beta;
+};
+
+/* One argument of a kernel, by the letter in kernel.def: b buffer, i int64, f float, u uint64. */
+union dev_arg {
+	struct dev_ref b;
+	int64_t i;
+	float f;
+	uint64_t u;
+};
+
+enum dev_kernel {
+#define KERNEL(name, sig) K_##name,
+#include "dev/kernel.def"
+#undef KERNEL
+	K_COUNT
+};
+
+struct backend {
+	const char *name;
+	/* MUST: how many devices there are. A missing driver is 0, not an error; a broken one is an error. */
+	int (*count)(struct err *e);
+	/* MUST: opens device `index`; fills dev->priv. */
+	int (*open)(struct dev *d, int index, struct err *e);
+	void (*close)(struct dev *d);                                                              /* MUST */
+	int (*caps)(struct dev *d, struct dev_caps *caps_p, struct err *e);                        /* MUST */
+	int (*alloc)(struct dev *d, struct dev_buf *b, struct err *e);                             /* MUST: b->size is set */
+	void (*free)(struct dev *d, struct dev_buf *b);                                            /* MUST */
+	int (*upload)(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e); /* MUST */
+	int (*download)(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);     /* MUST */
+	int (*copy)(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e); /* MUST */
+	int (*zero)(struct dev *d, struct dev_ref dst, size_t n, struct err *e);                    /* MUST */
+	int (*gemm)(struct dev *d, const struct dev_gemm *g, struct err *e);                        /* MUST */
+	/* MUST: runs a kernel. `t` is the dtype of its activations where kernel.def says so. */
+	int (*launch)(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e);
+	int (*sync)(struct dev *d, struct err *e);                                                  /* MAY: nothing runs behind */
+	/* MAY: true when the backend has this kernel for this dtype; NULL: all of them */
+	bool (*has)(struct dev *d, enum dev_kernel k, enum dtype t);
+};
+
+struct dev {
+	const struct backend *be;
+	void *priv;
+	int index;
+	uint64_t mem_used, mem_peak; /* bytes in buffers of this program */
+	uint64_t allocs;             /* calls of alloc so far */
+};
+
+extern const struct backend *const backends[]; /* rows of backend.def, NULL-terminated */
+const struct backend *backend_find(const char *name); /* NULL: no such row */
+
+/* Opens a device by "backend" or "backend:index" ("cpu", "cuda:1"). */
+int dev_open(const char *spec, struct dev **d_p, struct err *e);
+void dev_close(struct dev *d); /* NULL is allowed; all buffers must have been freed */
+int dev_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
+int dev_alloc(struct dev *d, size_t bytes, struct dev_buf **b_p, struct err *e); /* 64-byte aligned, not cleared */
+void dev_free(struct dev_buf *b);                                               /* NULL is allowed */
+/* Transfers check that the range lies inside the buffer. */
+int dev_upload(struct dev_ref dst, const void *src, size_t n, struct err *e);
+int dev_download(void *dst, struct dev_ref src, size_t n, struct err *e);
+int dev_copy(struct dev_ref dst, struct dev_ref src, size_t n, struct err *e); /* same device */
+int dev_zero(struct dev_ref dst, size_t n, struct err *e);
+int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
+int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e);
+int dev_sync(struct dev *d, struct err *e);
+bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t);
+const char *dev_kernel_name(enum dev_kernel k);
+const char *dev_kernel_sig(enum dev_kernel k);
+
+#endif

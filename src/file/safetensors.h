@@ -1,0 +1,53 @@
+/* safetensors.h - reading and writing one safetensors file (huggingface/safetensors, format of 2023).
+ *
+ * u64 little-endian header length N (at most 100,000,000), N bytes of JSON padded with spaces to a multiple of 8, data. The tensors must
+ * cover the data without holes or overlaps; the file ends where the last one ends. All of it is checked on opening. */
+#ifndef HS_FILE_SAFETENSORS_H
+#define HS_FILE_SAFETENSORS_H
+
+#include "base/dtype.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+struct st_tensor {
+	const char *name;
+	enum dtype dtype;
+	int ndim;
+	int64_t shape[8];
+	uint64_t count, bytes;
+	const void *data; /* in the mapping; aligned to 1 byte only */
+};
+
+struct st_file;
+
+int st_open(const char *path, struct st_file **f_p, struct err *e);
+void st_close(struct st_file *f);
+size_t st_count(const struct st_file *f);
+const struct st_tensor *st_get(const struct st_file *f, size_t i); /* in order of the data */
+const struct st_tensor *st_find(const struct st_file *f, const char *name);
+const json_t *st_metadata(const struct st_file *f); /* string -> string, or NULL */
+void st_drop(const struct st_file *f, const struct st_tensor *t); /* its pages leave the resident set */
+
+/* Writing: add the header rows first, then the data of each tensor in the order st_write_begin() decided is streamed, so that a
+ * model larger than memory can be written. */
+struct st_spec {
+	const char *name;
+	enum dtype dtype;
+	int ndim;
+	int64_t shape[8];
+	void *user; /* handed back to the callback */
+};
+
+/* Fills `dst` with the bytes [off, off+n) of a tensor (row-major, little-endian). */
+typedef int (*st_source_fn)(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e);
+
+/* Writes a whole file: beside it as PATH.tmp, synced, then renamed (atomic.h). `metadata` may be NULL; {"format":"pt"} is always
+ * written. Tensors are ordered as the reference writer does (alignment descending, then name). */
+int st_write(const char *path, const struct st_spec *specs, size_t n, const json_t *metadata, st_source_fn source, void *ctx,
+	     struct err *e);
+
+#endif
