@@ -55,7 +55,7 @@ char *arena_strndup(struct arena *a, const char *s, size_t n)
 	return p;
 }
 
-char *arena_strdup(struct arena *a, const char *s) { return arena_strndup(a, s, SIZE_MAX); }
+char *arena_strdup(struct arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
 
 void arena_reset(struct arena *a)
 {

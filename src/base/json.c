@@ -63,7 +63,7 @@ static int wrong(const json_t *v, const char *where, const char *key, const char
 static int get_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi, bool need, int64_t *v_p,
 		   struct err *e)
 {
-	const json_t *v;
+	const json_t *v = NULL;
 	int rc = member(o, where, key, need, &v, e);
 	if (rc <= 0)
 		return rc;
@@ -80,7 +80,7 @@ static int get_int(const json_t *o, const char *where, const char *key, int64_t 
 static int get_num(const json_t *o, const char *where, const char *key, double lo, double hi, bool need, double *v_p,
 		   struct err *e)
 {
-	const json_t *v;
+	const json_t *v = NULL;
 	int rc = member(o, where, key, need, &v, e);
 	if (rc <= 0)
 		return rc;
@@ -95,7 +95,7 @@ static int get_num(const json_t *o, const char *where, const char *key, double l
 
 static int get_str(const json_t *o, const char *where, const char *key, bool need, const char **v_p, struct err *e)
 {
-	const json_t *v;
+	const json_t *v = NULL;
 	int rc = member(o, where, key, need, &v, e);
 	if (rc <= 0)
 		return rc;
@@ -137,7 +137,7 @@ int json_opt_str(const json_t *o, const char *w, const char *k, const char **v_p
 
 int json_opt_bool(const json_t *o, const char *where, const char *key, bool *v_p, struct err *e)
 {
-	const json_t *v;
+	const json_t *v = NULL;
 	int rc = member(o, where, key, false, &v, e);
 	if (rc <= 0)
 		return rc;

@@ -52,7 +52,7 @@ char *mem_strndup(const char *s, size_t n)
 	return p;
 }
 
-char *mem_strdup(const char *s) { return mem_strndup(s, SIZE_MAX); }
+char *mem_strdup(const char *s) { return mem_strndup(s, strlen(s)); }
 
 void mem_free(void *p) { free(p); }
 
