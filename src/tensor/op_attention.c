@@ -1,0 +1,101 @@
+/* op_attention.c - causal attention over sequences that lie one behind the other; see attn_fwd and attn_bwd in kernel.def. */
+#include "tensor/tape.h"
+
+#include "base/err.h"
+
+enum { NSEQ, WINDOW }; /* i[] */
+enum { STARTS, KSTARTS }; /* r[] */
+
+static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
+{
+	const struct tensor *q = a->x[0];
+	*y = (struct tensor){ .dtype = t->act, .ndim = 2, .dim = { q->dim[0], q->dim[1] * q->dim[2] } };
+}
+
+static int forward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	const struct tensor *q = n->a.x[0], *k = n->a.x[1], *v = n->a.x[2];
+	int64_t rows = q->dim[0], h = q->dim[1], d = q->dim[2], g = k->dim[1], lse[2] = { h, rows };
+	if (t->record)
+		TRY(tape_new(t, t->mem, DT_F32, 2, lse, &n->saved[0], e));
+	const union dev_arg a[] = { { .b = n->y->at },
+				    { .b = t->record ? n->saved[0]->at : DEV_NONE },
+				    { .b = q->at },
+				    { .b = k->at },
+				    { .b = v->at },
+				    { .b = n->a.r[STARTS] },
+				    { .b = n->a.r[KSTARTS] },
+				    { .i = rows },
+				    { .i = n->a.i[NSEQ] },
+				    { .i = h },
+				    { .i = g },
+				    { .i = d },
+				    { .i = h * d },
+				    { .i = h * d },
+				    { .i = g * d },
+				    { .i = g * d },
+				    { .i = n->a.i[WINDOW] },
+				    { .f = n->a.f[0] } };
+	return dev_launch(t->dev, K_attn_fwd, t->act, a, e);
+}
+
+static int backward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	struct tensor *q = n->a.x[0], *k = n->a.x[1], *v = n->a.x[2], *dx[3], *in[3] = { q, k, v };
+	int64_t rows = q->dim[0], h = q->dim[1], d = q->dim[2], g = k->dim[1];
+	for (int i = 0; i < 3; i++) {
+		int acc;
+		TRY(tape_grad(t, in[i], &dx[i], &acc, e));
+		if (acc)
+			return err_set(e, ERR_INTERNAL, "attention: an input that is used twice");
+	}
+	struct dmem_mark m = dmem_mark(t->scratch);
+	struct dev_ref delta;
+	TRY(dmem_take(t->scratch, (size_t)(h * rows) * 4, &delta, e));
+	const union dev_arg a[] = { { .b = dx[0]->at },
+				    { .b = dx[1]->at },
+				    { .b = dx[2]->at },
+				    { .b = n->y->grad->at },
+				    { .b = q->at },
+				    { .b = k->at },
+				    { .b = v->at },
+				    { .b = n->y->at },
+				    { .b = n->saved[0]->at },
+				    { .b = delta },
+				    { .b = n->a.r[STARTS] },
+				    { .i = rows },
+				    { .i = n->a.i[NSEQ] },
+				    { .i = h },
+				    { .i = g },
+				    { .i = d },
+				    { .i = h * d },
+				    { .i = h * d },
+				    { .i = g * d },
+				    { .i = g * d },
+				    { .i = n->a.i[WINDOW] },
+				    { .f = n->a.f[0] } };
+	int rc = dev_launch(t->dev, K_attn_bwd, t->act, a, e);
+	dmem_back(t->scratch, m);
+	return rc;
+}
+
+/* The mean sequence stands for all: exact when they are equally long. Half of each square is masked. */
+static double flops(const struct tape_node *n)
+{
+	double rows = (double)n->y->dim[0], mean = rows / (double)n->a.i[NSEQ];
+	return 2 * rows * mean * (double)n->y->dim[1];
+}
+
+static double bytes(const struct tape_node *n)
+{
+	return 2.0 * (double)tensor_bytes(n->y) + (double)tensor_bytes(n->a.x[1]) + (double)tensor_bytes(n->a.x[2]);
+}
+
+const struct op op_attention = { .name = "attention", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+
+int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v, struct dev_ref starts, struct dev_ref kstarts,
+		       int64_t nseq, int64_t window, float scale, struct tensor **y_p, struct err *e)
+{
+	return tape_apply(t, &op_attention,
+			  &(struct op_args){ .x = { q, k, v }, .r = { starts, kstarts }, .i = { nseq, window }, .f = { scale } }, y_p, e);
+}

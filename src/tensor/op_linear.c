@@ -1,0 +1,156 @@
+/* op_linear.c - y = x W^T, with bias, residual and a low-rank adapter in the same op.
+ *
+ * The weight may be frozen (plain or NF4) or trained. The adapter (Hu et al. 2021, LoRA) is applied as u = drop(x) A^T, y += s u B^T: the product
+ * BA is never formed. Backward, with dy given: du = s dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A).
+ * The residual is written first and the product added to it in the accumulator. */
+#include "tensor/tape.h"
+
+#include "base/err.h"
+
+enum { RESIDUAL = 1 };          /* x[] */
+enum { W, BIAS, LORA_A, LORA_B }; /* p[] */
+enum { SCALE, DROPOUT };        /* f[] */
+
+static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
+{
+	*y = (struct tensor){ .dtype = t->act, .ndim = 2, .dim = { tensor_rows(a->x[0]), a->p[W]->dim[0] } };
+}
+
+static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, struct dev_ref x, int64_t n, int acc, struct err *e)
+{
+	const union dev_arg arg[] = { { .b = y }, { .b = x }, { .i = n }, { .i = acc }, { .f = a->f[DROPOUT] }, { .u = a->u } };
+	return dev_launch(t->dev, K_dropout, t->act, arg, e);
+}
+
+/* drop(x) in `scratch`, or x itself without dropout; the mask is the same whenever it is drawn. */
+static int dropped(struct tape *t, const struct tape_node *n, struct dev_ref *xd_p, struct err *e)
+{
+	const struct tensor *x = n->a.x[0];
+	if (!t->record || !(n->a.f[DROPOUT] > 0)) {
+		*xd_p = x->at;
+		return 0;
+	}
+	TRY(dmem_take(t->scratch, tensor_bytes(x), xd_p, e));
+	return dropout(t, &n->a, *xd_p, x->at, tensor_count(x), 0, e);
+}
+
+static int forward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	const struct op_args *a = &n->a;
+	const struct tensor *x = a->x[0], *residual = a->x[RESIDUAL], *y = n->y;
+	const struct param *w = a->p[W], *bias = a->p[BIAS];
+	int64_t rows = y->dim[0], out = y->dim[1];
+	if (residual)
+		TRY(dev_copy(y->at, residual->at, tensor_bytes(y), e));
+	TRY(weight_matmul(&w->w, t->scratch, t->act, false, y->at, x->at, rows, residual ? 1 : 0, e));
+	if (bias) {
+		const union dev_arg arg[] = { { .b = y->at }, { .b = bias->w.data }, { .i = rows }, { .i = out } };
+		TRY(dev_launch(t->dev, K_addbias, t->act, arg, e));
+	}
+	if (!a->p[LORA_A])
+		return 0;
+	int64_t dim[2] = { rows, a->p[LORA_A]->dim[0] };
+	TRY(tape_new(t, t->mem, t->act, 2, dim, &n->saved[0], e));
+	struct dmem_mark k = dmem_mark(t->scratch);
+	struct dev_ref xd;
+	TRY(dropped(t, n, &xd, e));
+	TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, false, n->saved[0]->at, xd, rows, 0, e));
+	dmem_back(t->scratch, k);
+	return dev_gemm(t->dev,
+			&(struct dev_gemm){ .m = rows, .n = out, .k = dim[1], .tb = true, .a = n->saved[0]->at, .b = a->p[LORA_B]->w.data, .c = y->at,
+					    .lda = dim[1], .ldb = dim[1], .ldc = out, .ab_dtype = t->act, .c_dtype = t->act,
+					    .alpha = a->f[SCALE], .beta = 1 },
+			e);
+}
+
+/* grad(m,n) f32 += alpha * left(N,m)^T right(N,n) */
+static int add_outer(struct tape *t, struct param *p, struct dev_ref left, struct dev_ref right, int64_t rows, int64_t m, int64_t n,
+		     float alpha, struct err *e)
+{
+	return dev_gemm(t->dev,
+			&(struct dev_gemm){ .m = m, .n = n, .k = rows, .ta = true, .a = left, .b = right, .c = DEV_REF(p->grad, 0), .lda = m, .ldb = n,
+					    .ldc = n, .ab_dtype = t->act, .c_dtype = DT_F32, .alpha = alpha, .beta = 1 },
+			e);
+}
+
+static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx, struct err *e)
+{
+	const struct op_args *a = &n->a;
+	struct tensor *x = a->x[0];
+	struct dev_ref dy = n->y->grad->at, du, xd, part;
+	int64_t rows = n->y->dim[0], out = n->y->dim[1], in = a->p[W]->dim[1], r = a->p[LORA_A]->dim[0];
+	struct dmem_mark k = dmem_mark(t->scratch);
+	TRY(dmem_take(t->scratch, (size_t)(rows * r) * dtype_size(t->act), &du, e));
+	TRY(dev_gemm(t->dev,
+		     &(struct dev_gemm){ .m = rows, .n = r, .k = out, .a = dy, .b = a->p[LORA_B]->w.data, .c = du, .lda = out, .ldb = r, .ldc = r,
+					 .ab_dtype = t->act, .c_dtype = t->act, .alpha = a->f[SCALE] },
+		     e));
+	if (a->p[LORA_B]->trainable)
+		TRY(add_outer(t, a->p[LORA_B], dy, n->saved[0]->at, rows, out, r, a->f[SCALE], e));
+	if (a->p[LORA_A]->trainable) {
+		TRY(dropped(t, n, &xd, e));
+		TRY(add_outer(t, a->p[LORA_A], du, xd, rows, r, in, 1, e));
+	}
+	if (dx && a->f[DROPOUT] > 0) {
+		TRY(dmem_take(t->scratch, tensor_bytes(x), &part, e));
+		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, part, du, rows, 0, e));
+		TRY(dropout(t, a, dx->at, part, tensor_count(x), 1, e));
+	} else if (dx) {
+		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, dx->at, du, rows, 1, e));
+	}
+	dmem_back(t->scratch, k);
+	return 0;
+}
+
+static int backward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	const struct op_args *a = &n->a;
+	struct tensor *x = a->x[0], *dy = n->y->grad, *dx = NULL;
+	struct param *w = a->p[W], *bias = a->p[BIAS];
+	int64_t rows = n->y->dim[0], out = n->y->dim[1];
+	if (x->needs_grad) {
+		int acc;
+		TRY(tape_grad(t, x, &dx, &acc, e));
+		TRY(weight_matmul(&w->w, t->scratch, t->act, true, dx->at, dy->at, rows, (float)acc, e));
+	}
+	if (w->trainable)
+		TRY(add_outer(t, w, dy->at, x->at, rows, out, w->dim[1], 1, e));
+	if (bias && bias->trainable) {
+		const union dev_arg arg[] = { { .b = DEV_REF(bias->grad, 0) }, { .b = dy->at }, { .i = rows }, { .i = out } };
+		TRY(dev_launch(t->dev, K_colsum, t->act, arg, e));
+	}
+	if (a->p[LORA_A])
+		TRY(backward_lora(t, n, dx, e));
+	if (a->x[RESIDUAL] && a->x[RESIDUAL]->needs_grad)
+		TRY(tape_pass(t, a->x[RESIDUAL], dy, e)); /* last: takes dy's memory over */
+	return 0;
+}
+
+static double flops(const struct tape_node *n)
+{
+	const struct param *w = n->a.p[W], *la = n->a.p[LORA_A];
+	double rows = (double)n->y->dim[0], f = 2 * rows * (double)param_count(w);
+	return la ? f + 2 * rows * (double)(param_count(la) + param_count(n->a.p[LORA_B])) : f;
+}
+
+static double bytes(const struct tape_node *n)
+{
+	const struct weight *w = &n->a.p[W]->w;
+	double weight = w->kind == WEIGHT_NF4 ? (double)w->rows * (double)w->cols * 0.5 : (double)w->rows * (double)w->cols * dtype_size(w->dtype);
+	return weight + (double)tensor_bytes(n->a.x[0]) + (double)tensor_bytes(n->y);
+}
+
+const struct op op_linear = { .name = "linear", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+
+int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias, const struct lora *lora, uint64_t key,
+		    struct tensor *residual, struct tensor **y_p, struct err *e)
+{
+	struct op_args a = { .x = { x, residual }, .p = { w, bias }, .u = key };
+	if (lora && lora->a) {
+		a.p[LORA_A] = lora->a;
+		a.p[LORA_B] = lora->b;
+		a.f[SCALE] = lora->scale;
+		a.f[DROPOUT] = lora->dropout;
+	}
+	return tape_apply(t, &op_linear, &a, y_p, e);
+}

@@ -1,0 +1,60 @@
+/* op_rmsnorm.c - root mean square norm over the last dimension (Zhang & Sennrich 2019). Saves 1/rms of each row. */
+#include "tensor/tape.h"
+
+#include "base/err.h"
+
+static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
+{
+	(void)t;
+	*y = (struct tensor){ .dtype = a->x[0]->dtype, .ndim = a->x[0]->ndim };
+	for (int i = 0; i < y->ndim; i++)
+		y->dim[i] = a->x[0]->dim[i];
+}
+
+static int forward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	const struct tensor *x = n->a.x[0];
+	int64_t width = n->a.i[0], rows = tensor_count(x) / width;
+	TRY(tape_new(t, t->mem, DT_F32, 1, &rows, &n->saved[0], e));
+	const union dev_arg a[] = { { .b = n->y->at }, { .b = n->saved[0]->at }, { .b = x->at },   { .b = n->a.p[0]->w.data },
+				    { .i = rows },     { .i = width },           { .f = n->a.f[0] } };
+	return dev_launch(t->dev, K_rmsnorm_fwd, x->dtype, a, e);
+}
+
+static int backward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	struct tensor *x = n->a.x[0], *dx;
+	struct param *w = n->a.p[0];
+	int64_t width = n->a.i[0], rows = tensor_count(x) / width;
+	int acc;
+	struct dmem_mark k = dmem_mark(t->scratch);
+	if (x->needs_grad) {
+		TRY(tape_grad(t, x, &dx, &acc, e));
+	} else { /* only dw is wanted: dx goes nowhere */
+		TRY(tape_new(t, t->scratch, x->dtype, x->ndim, x->dim, &dx, e));
+		acc = 0;
+	}
+	const union dev_arg a[] = { { .b = dx->at },
+				    { .b = w->trainable ? DEV_REF(w->grad, 0) : DEV_NONE },
+				    { .b = n->y->grad->at },
+				    { .b = x->at },
+				    { .b = w->w.data },
+				    { .b = n->saved[0]->at },
+				    { .i = rows },
+				    { .i = width },
+				    { .i = acc } };
+	int rc = dev_launch(t->dev, K_rmsnorm_bwd, x->dtype, a, e);
+	if (!x->needs_grad)
+		dmem_back(t->scratch, k);
+	return rc;
+}
+
+static double flops(const struct tape_node *n) { return 4.0 * (double)tensor_count(n->y); }
+static double bytes(const struct tape_node *n) { return 2.0 * (double)tensor_bytes(n->y); }
+
+const struct op op_rmsnorm = { .name = "rmsnorm", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+
+int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps, struct tensor **y_p, struct err *e)
+{
+	return tape_apply(t, &op_rmsnorm, &(struct op_args){ .x = { x }, .p = { w }, .i = { width }, .f = { eps } }, y_p, e);
+}

@@ -1,0 +1,67 @@
+/* tensor.h - tensors in device memory, and the memory they live in.
+ *
+ * Shapes are written in letters fixed once: N tokens of a microbatch (its sequences one behind the other, no padding), C width, H query heads,
+ * G key/value heads, D head width, V vocabulary, F feed-forward width, R LoRA rank. Row-major, contiguous. A gradient is `dx`.
+ *
+ * Memory: a `struct dmem` is a stack of device memory. Tensors are taken from its top and given back all at once down to a mark; once
+ * it has grown to what a step needs, nothing is allocated any more. A tensor's struct lives in a host arena and does not own its bytes. */
+#ifndef HS_TENSOR_TENSOR_H
+#define HS_TENSOR_TENSOR_H
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "dev/dev.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+
+struct tensor {
+	enum dtype dtype;
+	int ndim;
+	int64_t dim[4];
+	struct dev_ref at;
+	bool needs_grad;      /* somebody below wants dx */
+	bool grad_written;    /* grad holds a value: the next contribution is added */
+	struct tensor *grad;  /* NULL until the first contribution */
+};
+
+static inline int64_t tensor_count(const struct tensor *t)
+{
+	int64_t n = 1;
+	for (int i = 0; i < t->ndim; i++)
+		n *= t->dim[i];
+	return n;
+}
+
+static inline size_t tensor_bytes(const struct tensor *t) { return (size_t)tensor_count(t) * dtype_size(t->dtype); }
+static inline int64_t tensor_rows(const struct tensor *t) { return t->ndim ? t->dim[0] : 1; }
+/* Elements of one row: the product of all dimensions but the first. */
+static inline int64_t tensor_cols(const struct tensor *t) { return t->dim[0] ? tensor_count(t) / t->dim[0] : 0; }
+
+/* A stack of device memory: blocks that are kept, and how far they are filled. */
+struct dmem {
+	struct dev *dev;
+	struct dev_buf **block;
+	size_t nblock, cap;
+	size_t now, used;    /* block being filled, bytes used in it */
+	size_t block_bytes;  /* least size of a new block */
+	size_t peak;         /* most bytes in use at once */
+	size_t below;        /* bytes in the blocks before `now` */
+};
+
+struct dmem_mark {
+	size_t now, used, below;
+};
+
+void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes);
+void dmem_release(struct dmem *m); /* frees everything */
+int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e); /* 64-byte aligned, not cleared */
+struct dmem_mark dmem_mark(const struct dmem *m);
+void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */
+void dmem_reset(struct dmem *m);
+/* Makes the stack at least this large in one block, so that a step does not grow it piece by piece. */
+int dmem_reserve(struct dmem *m, size_t bytes, struct err *e);
+
+#endif
