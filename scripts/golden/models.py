@@ -1,0 +1,605 @@
+#!/usr/bin/env python3
+"""models.py - tiny models of every family with what PyTorch computes from them: logits, gradients, training curves.
+
+Writes tests/golden/models/. Run it with a Python that has torch, transformers, peft, bitsandbytes, gguf, tokenizers and safetensors; the
+tests themselves need no Python. The versions that made the files in the repository stand in tests/golden/models/versions.txt.
+
+  <family>/                   a Hugging Face folder: config.json and weights, random but fixed
+  <family>/expect.safetensors input, logits, loss and gradients (names below)
+  <family>.gguf               the same model as convert_hf_to_gguf.py of llama.cpp would write it
+  train-<case>/               a training run: case.json, init/ (PEFT adapter, for LoRA), expect.safetensors
+
+expect.safetensors of a model. The input is one microbatch in the words of src/data/batch.h: two sequences, one behind the other.
+  id, pos, label (N) I32; start (S+1) I32       labels are shifted, -100 is not trained
+  logits (N, V), loss (1)                        float32, eager attention; loss is the mean over the trained tokens
+  grad.<parameter>, gradnorm.<parameter>         d loss / d parameter, nothing frozen: the first 16 rows, and the norm of all of it
+  lora.<module>.A (R, in), lora.<module>.B       R and alpha stand in the file's metadata; scale = alpha / R
+  <set>.loss, <set>.grad.<module>.A, .B          with adapters on the modules of the set: `qkvo` (attention) or `all` (all linear)
+  rounded.logits, rounded.loss                   NF4 only: with the weights rounded to the dtype of the quantisation state
+
+expect.safetensors of a training run.
+  s<step>.m<microbatch>.{id,pos,label,start}     steps and microbatches from 0
+  loss, grad_norm, lr (steps) F64                loss = sum of token losses / trained tokens of the global batch; norm before clipping
+  final.<module>.A, .B; final.<parameter>        after the last step: the adapter; the first 16 rows of a parameter
+
+Learning rate, steps s = 1..N, w warm-up steps, r the smallest share of the base rate:
+  s <= w            base * s / w                                          the first step already trains
+  cosine, s > w     base * (r + (1 - r) * (1 + cos(pi * (s - w) / (N - w))) / 2)
+  linear, s > w     base * (N - s + 1) / (N - w + 1)                      never zero on a step that is taken
+Clipping as torch.nn.utils.clip_grad_norm_: factor min(1, max_norm / (norm + 1e-6)).
+
+All weights are exact in bfloat16, float16 and float32, so the dtype of a file does not change the expectation."""
+import json
+import math
+import os
+import shutil
+import sys
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+import transformers
+import peft
+import bitsandbytes
+import gguf
+import safetensors
+import tokenizers
+from safetensors.torch import save_file
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "models")
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj"]
+DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+LORA_R, LORA_ALPHA = 3, 4.0
+LENGTHS = (13, 37)
+ROWS = 16  # of a matrix that are kept, where the whole would make the files large
+
+# One row a model: how its config.json reads, what its weights are stored as, and what is expected of it.
+# `shard`: bytes per file; `grads`: also store gradients; `new_style`: config.json in the words of transformers 5.
+FAMILIES = {
+    "llama2": dict(
+        arch="llama", store="BF16",
+        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=4, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None,
+                    tie_word_embeddings=False, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+    "llama3": dict(
+        arch="llama", store="BF16",
+        config=dict(vocab_size=137, hidden_size=64, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=500000.0, rope_scaling=None,
+                    tie_word_embeddings=False, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+    "llama31": dict(
+        arch="llama", store="BF16", tokenizer="llama-bpe",
+        config=dict(vocab_size=271, hidden_size=64, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2,
+                    num_key_value_heads=1, head_dim=32, max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=500000.0,
+                    rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                      original_max_position_embeddings=32),
+                    tie_word_embeddings=False, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+    "llama-linear": dict(
+        arch="llama", store="BF16", grads=False,
+        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
+                    num_key_value_heads=1, max_position_embeddings=128, rms_norm_eps=1e-6, rope_theta=10000.0,
+                    rope_scaling=dict(type="linear", factor=4.0), tie_word_embeddings=False, attention_bias=False, mlp_bias=False)),
+    "smollm2": dict(
+        arch="llama", store="F32", shard=80_000, tokenizer="smollm",
+        config=dict(vocab_size=269, hidden_size=48, intermediate_size=40, num_hidden_layers=3, num_attention_heads=6,
+                    num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=100000.0, rope_scaling=None,
+                    rope_interleaved=False, tie_word_embeddings=True, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+    "tinyllama": dict(
+        arch="llama", store="F16",
+        config=dict(vocab_size=127, hidden_size=64, intermediate_size=40, num_hidden_layers=2, num_attention_heads=8,
+                    num_key_value_heads=1, max_position_embeddings=2048, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None,
+                    tie_word_embeddings=False, attention_bias=False, pretraining_tp=1)),
+    "mistral": dict(
+        arch="mistral", store="BF16",
+        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, head_dim=12, max_position_embeddings=128, rms_norm_eps=1e-5, rope_theta=10000.0,
+                    sliding_window=11, tie_word_embeddings=False)),
+    "mistral-full": dict(
+        arch="mistral", store="F16", grads=False,
+        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, rope_theta=1000000.0,
+                    sliding_window=None, tie_word_embeddings=False)),
+    "qwen2": dict(
+        arch="qwen2", store="F32",
+        config=dict(vocab_size=149, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, max_position_embeddings=128, max_window_layers=2, rms_norm_eps=1e-6,
+                    rope_theta=1000000.0, sliding_window=32768, use_sliding_window=False, tie_word_embeddings=True)),
+    "qwen3": dict(
+        arch="qwen3", store="BF16", new_style=True,
+        config=dict(vocab_size=139, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, head_dim=20, max_position_embeddings=128, max_window_layers=2, rms_norm_eps=1e-6,
+                    rope_theta=1000000.0, rope_scaling=None, sliding_window=None, use_sliding_window=False, attention_bias=False,
+                    tie_word_embeddings=True)),
+}
+CLASS = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
+         "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}
+
+
+def path(*parts):
+    p = os.path.join(ROOT, *parts)
+    os.makedirs(os.path.dirname(p), exist_ok=True)
+    return p
+
+
+def write_json(p, value):
+    with open(p, "w", encoding="utf-8") as f:
+        json.dump(value, f, indent=2, ensure_ascii=False)
+        f.write("\n")
+
+
+def exact16(t):
+    """Rounds to values that bfloat16, float16 and float32 all hold exactly."""
+    t = t.to(torch.bfloat16).to(torch.float32)
+    t[t.abs() < 2.0**-14] = 0
+    return t
+
+
+# ---- models ---------------------------------------------------------------------------------------------------------------------
+
+def fill(model, seed):
+    """Random weights: scores and logits of order 1 to 5, norms and biases away from one and zero."""
+    g = torch.Generator().manual_seed(seed)
+    tied = model.config.tie_word_embeddings
+    for name, p in sorted(model.named_parameters()):
+        r = torch.randn(p.shape, generator=g)
+        if name.endswith("norm.weight"):
+            v = 1 + 0.2 * r
+        elif name.endswith(".bias"):
+            v = 0.3 * r
+        elif "embed_tokens" in name:
+            v = (0.25 if tied else 0.6) * r
+        elif "lm_head" in name:
+            v = 0.3 * r
+        else:
+            gain = 1.3 if name.endswith(("q_proj.weight", "k_proj.weight")) else 0.8
+            v = gain / math.sqrt(p.shape[1]) * r
+        p.data.copy_(exact16(v))
+
+
+def build(name):
+    row = FAMILIES[name]
+    c = dict(row["config"])
+    c["architectures"] = [CLASS[row["arch"]].__name__]
+    c.update(model_type=row["arch"], hidden_act="silu", attention_dropout=0.0, initializer_range=0.02, use_cache=True,
+             bos_token_id=1, eos_token_id=2, torch_dtype={"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[row["store"]])
+    folder = path(name, "")
+    write_json(os.path.join(folder, "config.json"), c)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config.dtype = torch.float32
+    config._attn_implementation = "eager"
+    model = CLASS[row["arch"]](config).to(torch.float32).eval()
+    fill(model, seed=1000 + list(FAMILIES).index(name))
+    return model, c
+
+
+def save_model(name, model, config):
+    """The folder as it would come from the hub. Tensors are written by hand so that the shards fall where a reader can go wrong."""
+    row, folder = FAMILIES[name], path(name, "")
+    state = {k: v.detach().to(DTYPE[row["store"]]).contiguous() for k, v in model.state_dict().items()
+             if not (k == "lm_head.weight" and config["tie_word_embeddings"])}
+    if "shard" in row:
+        shards, size = [{}], 0
+        for k, v in state.items():
+            if size + v.nbytes > row["shard"] and shards[-1]:
+                shards.append({})
+                size = 0
+            shards[-1][k] = v
+            size += v.nbytes
+        index = {"metadata": {"total_size": sum(v.nbytes for v in state.values())}, "weight_map": {}}
+        for i, s in enumerate(shards):
+            file = f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
+            save_file(s, os.path.join(folder, file), metadata={"format": "pt"})
+            index["weight_map"].update({k: file for k in s})
+        write_json(os.path.join(folder, "model.safetensors.index.json"), index)
+    else:
+        save_file(state, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    if row.get("new_style"):
+        model.config.save_pretrained(folder)
+        saved = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))
+        saved.update(architectures=config["architectures"], dtype=config["torch_dtype"])
+        write_json(os.path.join(folder, "config.json"), saved)
+    write_json(os.path.join(folder, "generation_config.json"), {"bos_token_id": 1, "eos_token_id": 2})
+
+
+def make_batch(lengths, vocab, seed, pattern=False):
+    """One microbatch. The first third of each sequence and a few places after it are not trained."""
+    g = torch.Generator().manual_seed(seed)
+    ids, pos, label, start = [], [], [], [0]
+    for n in lengths:
+        if pattern:  # something that can be learnt: an arithmetic progression
+            first, step = torch.randint(0, vocab, (1,), generator=g).item(), torch.randint(1, 4, (1,), generator=g).item()
+            seq = (first + step * torch.arange(n)) % vocab
+        else:
+            seq = torch.randint(0, vocab, (n,), generator=g)
+        lab = torch.cat([seq[1:], torch.tensor([-100])])
+        lab[: n // 3] = -100
+        drop = torch.rand(n, generator=g) < 0.1
+        lab[drop] = -100
+        ids.append(seq)
+        pos.append(torch.arange(n))
+        label.append(lab)
+        start.append(start[-1] + n)
+    i32 = lambda ts: torch.cat(ts).to(torch.int32)
+    return dict(id=i32(ids), pos=i32(pos), label=i32(label), start=torch.tensor(start, dtype=torch.int32))
+
+
+def run(model, b):
+    """Logits of all tokens, each sequence on its own, and the sum of the token losses."""
+    logits = []
+    for a, z in zip(b["start"][:-1].tolist(), b["start"][1:].tolist()):
+        logits.append(model(input_ids=b["id"][a:z].long()[None], use_cache=False).logits[0])
+    logits = torch.cat(logits)
+    total = torch.nn.functional.cross_entropy(logits, b["label"].long(), ignore_index=-100, reduction="sum")
+    return logits, total, int((b["label"] != -100).sum())
+
+
+def run_packed(model, b):
+    """The same by one call with an explicit block-diagonal mask: proof that packed sequences do not see each other."""
+    seq = torch.bucketize(torch.arange(len(b["id"])), b["start"][1:], right=True)
+    allowed = (seq[:, None] == seq[None, :]) & (torch.arange(len(seq))[:, None] >= torch.arange(len(seq))[None, :])
+    mask = torch.where(allowed, 0.0, torch.finfo(torch.float32).min)[None, None]
+    return model(input_ids=b["id"].long()[None], position_ids=b["pos"].long()[None], attention_mask=mask, use_cache=False).logits[0]
+
+
+def lora_weights(model, seed):
+    """Seeded A and B for every linear layer but the head, both non-zero: {module: (A, B)}."""
+    g = torch.Generator().manual_seed(seed)
+    out = {}
+    for name, m in model.named_modules():
+        if name.split(".")[-1] in ALL_LINEAR:
+            n_out, n_in = m.out_features, m.in_features
+            out[name] = (torch.randn(LORA_R, n_in, generator=g) / math.sqrt(n_in), 0.3 * torch.randn(n_out, LORA_R, generator=g))
+    return out
+
+
+def lora_model(model, targets, weights, r=LORA_R, alpha=LORA_ALPHA):
+    cfg = peft.LoraConfig(r=r, lora_alpha=alpha, lora_dropout=0.0, target_modules=list(targets), task_type="CAUSAL_LM")
+    m = peft.get_peft_model(model, cfg).eval()
+    for module, a, b in lora_parts(m):
+        a.data.copy_(weights[module][0])
+        b.data.copy_(weights[module][1])
+    return m
+
+
+def lora_parts(m):
+    """(module, A, B) of each adapter, in order."""
+    for name, mod in m.named_modules():
+        if isinstance(mod, peft.tuners.lora.LoraLayer):
+            yield name.removeprefix("base_model.model."), mod.lora_A["default"].weight, mod.lora_B["default"].weight
+
+
+def expectation(name, model, with_grads=True, with_lora=True, extra=None):
+    b = make_batch(LENGTHS, model.config.vocab_size, seed=7)
+    logits, total, n = run(model, b)
+    out = dict(b, logits=logits.detach(), loss=(total / n).detach().reshape(1))
+    if not FAMILIES.get(name, {}).get("config", {}).get("sliding_window"):
+        far = (run_packed(model, b) - logits).abs().max().item()
+        assert far < 2e-5, (name, far)
+    if with_grads:
+        last = model.config.num_hidden_layers - 1
+        keep = {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", f"model.layers.{last}.mlp.down_proj.weight",
+                f"model.layers.{last}.post_attention_layernorm.weight"}
+        keep |= {f"model.layers.0.{k}" for k in ("input_layernorm.weight", "self_attn.q_proj.weight", "self_attn.q_proj.bias",
+                                                 "self_attn.k_proj.bias", "self_attn.v_proj.bias", "self_attn.q_norm.weight",
+                                                 "self_attn.k_norm.weight", "self_attn.k_proj.weight")}
+        (total / n).backward()
+        for k, p in model.named_parameters():
+            if k in keep:
+                out["grad." + k], out["gradnorm." + k] = p.grad[:ROWS].clone(), p.grad.norm().reshape(1)
+        model.zero_grad()
+    if with_lora:
+        out.update(lora_expectation(model, b))
+    out.update(extra or {})
+    print(f"{name}: |logits| max {logits.abs().max():.2f} std {logits.std():.2f}, loss {out['loss'].item():.4f}")
+    save_file({k: v.contiguous() for k, v in out.items()}, path(name, "expect.safetensors"),
+              metadata={"lora_r": str(LORA_R), "lora_alpha": str(LORA_ALPHA)})
+
+
+def lora_expectation(model, b):
+    weights, out = lora_weights(model, seed=11), {}
+    for module, (a, bb) in weights.items():
+        out[f"lora.{module}.A"], out[f"lora.{module}.B"] = a, bb
+    for label, targets in (("qkvo", ATTENTION), ("all", ALL_LINEAR)):
+        m = lora_model(model, targets, weights)
+        _, total, n = run(m, b)
+        (total / n).backward()
+        out[label + ".loss"] = (total / n).detach().reshape(1)
+        for module, a, bb in lora_parts(m):
+            out[f"{label}.grad.{module}.A"], out[f"{label}.grad.{module}.B"] = a.grad.clone(), bb.grad.clone()
+        m.zero_grad()
+        m.unload()
+    for p in model.parameters():
+        p.requires_grad_(True)
+    return out
+
+
+# ---- bitsandbytes NF4 -----------------------------------------------------------------------------------------------------------
+
+def nf4_folder(name, source, double, compute):
+    """`source` quantised by transformers + bitsandbytes on the CPU and saved by save_pretrained()."""
+    import bitsandbytes.functional as F
+    folder = path(name, "")
+    q = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double,
+                                        bnb_4bit_compute_dtype=compute)
+    m = transformers.AutoModelForCausalLM.from_pretrained(path(source, ""), quantization_config=q, dtype=compute, device_map="cpu")
+    m.save_pretrained(folder)
+    for f in ("README.md", "chat_template.jinja"):
+        if os.path.exists(os.path.join(folder, f)):
+            os.remove(os.path.join(folder, f))
+
+    # The expectation is computed by a plain model in float32 whose weights come from the very tensors that were saved.
+    saved = {}
+    for f in sorted(os.listdir(folder)):
+        if f.endswith(".safetensors") and not f.startswith("expect"):
+            saved.update(safetensors.torch.load_file(os.path.join(folder, f)))
+    plain, _ = build(source)
+    state = plain.state_dict()
+    rounded = {}
+    for k, v in state.items():
+        if k + ".quant_state.bitsandbytes__nf4" in saved:
+            parts = {s.removeprefix(k + "."): t for s, t in saved.items() if s.startswith(k + ".")}
+            qs = F.QuantState.from_dict(qs_dict=parts, device=torch.device("cpu"))
+            assert qs.quant_type == "nf4" and qs.nested == double and qs.dtype == compute, (k, qs.quant_type, qs.nested, qs.dtype)
+            rounded[k] = F.dequantize_4bit(saved[k], qs).float()
+            qs.dtype = torch.float32
+            v.copy_(F.dequantize_4bit(saved[k], qs))
+        elif k in saved:
+            v.copy_(saved[k].float())
+        else:
+            assert k == "lm_head.weight", k
+    extra = {}
+    with torch.no_grad():
+        b = make_batch(LENGTHS, plain.config.vocab_size, seed=7)
+        if compute != torch.float32:
+            keep = {k: state[k].clone() for k in rounded}
+            for k, v in rounded.items():
+                state[k].copy_(v)
+            logits, total, n = run(plain, b)
+            extra = {"rounded.logits": logits, "rounded.loss": (total / n).reshape(1)}
+            for k, v in keep.items():
+                state[k].copy_(v)
+    expectation(name, plain, with_grads=False, with_lora=False, extra=extra)
+    return plain
+
+
+# ---- GGUF and tokenizers --------------------------------------------------------------------------------------------------------
+
+TEXT = ("The coordinator owns the job and the worker drives one device. A stage is a contiguous range of layers; the last stage "
+        "computes the loss. Which card is the slow one? Measure first, then plan. " * 4)
+SPECIAL = {"smollm": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+           "llama-bpe": ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]}
+TEMPLATE = {
+    "smollm": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+              "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+    "llama-bpe": "{{- bos_token }}{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + "
+                 "message['content'] | trim + '<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}{{- "
+                 "'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}",
+}
+LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def make_tokenizer(name, kind, vocab):
+    """A byte-level BPE with a few merges and the special tokens of its family; ids fill the whole vocabulary of the model."""
+    from tokenizers import Tokenizer, Regex, models, trainers, pre_tokenizers, decoders, processors
+    t = Tokenizer(models.BPE())
+    if kind == "smollm":
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    else:
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), "isolated"),
+                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=vocab, special_tokens=SPECIAL[kind], show_progress=False,
+                                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    if kind == "llama-bpe":
+        bos = SPECIAL[kind][0]
+        t.post_processor = processors.TemplateProcessing(single=f"{bos} $A", pair=f"{bos} $A {bos} $B",
+                                                         special_tokens=[(bos, t.token_to_id(bos))])
+    assert t.get_vocab_size() == vocab, t.get_vocab_size()
+    folder = path(name, "")
+    t.save(os.path.join(folder, "tokenizer.json"))
+    bos, eos = ("<|im_start|>", "<|im_end|>") if kind == "smollm" else ("<|begin_of_text|>", "<|eot_id|>")
+    write_json(os.path.join(folder, "tokenizer_config.json"),
+               {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": eos, "add_prefix_space": False,
+                "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE[kind]})
+    for f in ("config.json", "generation_config.json"):
+        p = os.path.join(folder, f)
+        c = json.load(open(p, encoding="utf-8"))
+        c["bos_token_id"], c["eos_token_id"] = t.token_to_id(bos), t.token_to_id(eos)
+        write_json(p, c)
+    return t
+
+
+def permute(w, heads):
+    """Rows of Q and K from Hugging Face's order (two halves) to that of `llama` files (pairs): convert_hf_to_gguf.py, permute()."""
+    return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def write_gguf(file, name, model, config, kind, f16):
+    w = gguf.GGUFWriter(path(file), "llama")
+    hd = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    w.add_name("golden " + name)
+    w.add_block_count(config["num_hidden_layers"])
+    w.add_context_length(config["max_position_embeddings"])
+    w.add_embedding_length(config["hidden_size"])
+    w.add_feed_forward_length(config["intermediate_size"])
+    w.add_head_count(config["num_attention_heads"])
+    w.add_head_count_kv(config["num_key_value_heads"])
+    w.add_rope_freq_base(config["rope_theta"])
+    w.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    w.add_vocab_size(config["vocab_size"])
+    w.add_rope_dimension_count(hd)
+    if "head_dim" in config:
+        w.add_key_length(hd)
+        w.add_value_length(hd)
+    w.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if f16 else gguf.LlamaFileType.ALL_F32)
+    w.add_quantization_version(gguf.GGML_QUANT_VERSION)
+
+    t = json.load(open(path(name, "tokenizer.json"), encoding="utf-8"))
+    tokens = sorted(t["model"]["vocab"].items(), key=lambda kv: kv[1])
+    special = {a["content"] for a in t["added_tokens"]}
+    assert [i for _, i in tokens] == list(range(config["vocab_size"]))
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre(kind)
+    w.add_token_list([s for s, _ in tokens])
+    w.add_token_types([gguf.TokenType.CONTROL if s in special else gguf.TokenType.NORMAL for s, _ in tokens])
+    w.add_token_merges([" ".join(m) if isinstance(m, list) else m for m in t["model"]["merges"]])
+    c = json.load(open(path(name, "config.json"), encoding="utf-8"))
+    w.add_bos_token_id(c["bos_token_id"])
+    w.add_eos_token_id(c["eos_token_id"])
+    if kind == "llama-bpe":
+        w.add_add_bos_token(True)
+    w.add_chat_template(TEMPLATE[kind])
+
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    scaling = config.get("rope_scaling")
+    if scaling and scaling.get("rope_type") == "llama3":
+        freqs = 1.0 / (config["rope_theta"] ** (np.arange(0, hd, 2, dtype=np.float32) / hd))
+        low = scaling["original_max_position_embeddings"] / scaling["low_freq_factor"]
+        high = scaling["original_max_position_embeddings"] / scaling["high_freq_factor"]
+        factors = []
+        for wavelen in 2 * math.pi / freqs:
+            if wavelen < high:
+                factors.append(1.0)
+            elif wavelen > low:
+                factors.append(scaling["factor"])
+            else:
+                smooth = (scaling["original_max_position_embeddings"] / wavelen - scaling["low_freq_factor"]) / (
+                    scaling["high_freq_factor"] - scaling["low_freq_factor"])
+                factors.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
+        print(f"  {file}: rope factors {np.round(factors, 3).tolist()}")
+        w.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
+    for k, v in model.state_dict().items():
+        if k == "lm_head.weight" and config["tie_word_embeddings"]:
+            continue
+        a = v.detach().numpy()
+        if k.endswith("q_proj.weight"):
+            a = permute(a, config["num_attention_heads"])
+        elif k.endswith("k_proj.weight"):
+            a = permute(a, config["num_key_value_heads"])
+        half = f16 and a.ndim > 1
+        w.add_tensor(names.get_name(k, try_suffixes=(".weight",)), np.ascontiguousarray(a, np.float16 if half else np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+# ---- training -------------------------------------------------------------------------------------------------------------------
+
+STEPS, WARMUP, MIN_RATIO = 10, 2, 0.1
+# `rows`: lengths of the sequences of each microbatch of a step; both microbatches train unequal numbers of tokens.
+CASES = {
+    "lora": dict(model="smollm2", targets=ATTENTION, optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)]),
+    "lora-packed": dict(model="llama31", targets=ALL_LINEAR, optimizer="adamw", lr=1e-3, schedule="linear", rows=[(19, 23), (7, 5, 1, 13)]),
+    "qlora": dict(model="smollm2-nf4-dq", targets=ALL_LINEAR, optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)],
+                  zero_b=True, clip=3.5),
+    "full-adamw": dict(model="smollm2", optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)]),
+    "full-sgd": dict(model="llama2", optimizer="sgd", lr=2e-2, schedule="constant", rows=[(17,), (31,)]),
+}
+
+
+def learning_rate(schedule, base, s):
+    if s <= WARMUP:
+        return base * s / WARMUP
+    if schedule == "cosine":
+        return base * (MIN_RATIO + (1 - MIN_RATIO) * 0.5 * (1 + math.cos(math.pi * (s - WARMUP) / (STEPS - WARMUP))))
+    if schedule == "linear":
+        return base * (STEPS - s + 1) / (STEPS - WARMUP + 1)
+    return base
+
+
+def train(name, model):
+    case = CASES[name]
+    hyper = dict(model=case["model"], steps=STEPS, warmup_steps=WARMUP, lr_scheduler=case["schedule"], cosine_min_lr_ratio=MIN_RATIO,
+                 learning_rate=case["lr"], optimizer=case["optimizer"], weight_decay=0.01 if case["optimizer"] == "adamw" else 0.0,
+                 adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8, momentum=0.9, max_grad_norm=case.get("clip", 1.0),
+                 gradient_accumulation_steps=len(case["rows"]))
+    folder = path("train-" + name, "")
+    out = {}
+    m = model
+    if "targets" in case:
+        weights = lora_weights(model, seed=13)
+        if case.get("zero_b"):
+            weights = {k: (a, torch.zeros_like(b)) for k, (a, b) in weights.items()}
+        m = lora_model(model, case["targets"], weights)
+        hyper.update(lora_r=LORA_R, lora_alpha=LORA_ALPHA, lora_target_modules=case["targets"])
+        m.peft_config["default"].base_model_name_or_path = "../" + case["model"]
+        m.save_pretrained(os.path.join(folder, "init"))
+        os.remove(os.path.join(folder, "init", "README.md"))
+    params = [p for p in m.parameters() if p.requires_grad]
+    groups = [dict(params=[p for p in params if p.ndim >= 2], weight_decay=hyper["weight_decay"]),
+              dict(params=[p for p in params if p.ndim < 2], weight_decay=0.0)]
+    if case["optimizer"] == "adamw":
+        opt = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-8)
+    else:
+        opt = torch.optim.SGD(groups, lr=0.0, momentum=0.9)
+    losses, norms, rates = [], [], []
+    for s in range(STEPS):
+        batch = [make_batch(rows, model.config.vocab_size, seed=100 * (s % 3) + i, pattern=True) for i, rows in enumerate(case["rows"])]
+        for i, b in enumerate(batch):
+            out.update({f"s{s}.m{i}.{k}": v for k, v in b.items()})
+        trained = sum(int((b["label"] != -100).sum()) for b in batch)
+        opt.zero_grad()
+        loss = 0.0
+        for b in batch:
+            _, total, _ = run(m, b)
+            (total / trained).backward()
+            loss += total.item() / trained
+        norm = torch.nn.utils.clip_grad_norm_(params, hyper["max_grad_norm"]).item()
+        lr = learning_rate(case["schedule"], case["lr"], s + 1)
+        for gr in opt.param_groups:
+            gr["lr"] = lr
+        opt.step()
+        losses.append(loss)
+        norms.append(norm)
+        rates.append(lr)
+    for k, v in (("loss", losses), ("grad_norm", norms), ("lr", rates)):
+        out[k] = torch.tensor(v, dtype=torch.float64)
+    if "targets" in case:
+        for module, a, b in lora_parts(m):
+            out[f"final.{module}.A"], out[f"final.{module}.B"] = a.detach(), b.detach()
+    else:
+        for k in ("model.embed_tokens.weight", "model.norm.weight", "model.layers.0.self_attn.q_proj.weight",
+                  "model.layers.1.mlp.down_proj.weight", "model.layers.1.input_layernorm.weight"):
+            out["final." + k] = m.get_parameter(k).detach()[:ROWS]
+    write_json(os.path.join(folder, "case.json"), hyper)
+    save_file({k: v.contiguous() for k, v in out.items()}, os.path.join(folder, "expect.safetensors"))
+    print(f"train-{name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, norms {min(norms):.3f}..{max(norms):.3f}")
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    shutil.rmtree(ROOT, ignore_errors=True)
+    for name, row in FAMILIES.items():
+        model, config = build(name)
+        save_model(name, model, config)
+        expectation(name, model, row.get("grads", True), row.get("grads", True))
+        if "tokenizer" in row:
+            make_tokenizer(name, row["tokenizer"], config["vocab_size"])
+        if name == "smollm2":
+            write_gguf("smollm2-f32.gguf", name, model, config, row["tokenizer"], f16=False)
+        if name == "llama31":
+            write_gguf("llama31-f16.gguf", name, model, config, row["tokenizer"], f16=True)
+    dq = nf4_folder("smollm2-nf4-dq", "smollm2", True, torch.bfloat16)
+    nf4_folder("llama2-nf4", "llama2", False, torch.float32)
+    for name, case in CASES.items():
+        train(name, dq if case["model"] == "smollm2-nf4-dq" else build(case["model"])[0])
+    for name, row in FAMILIES.items():  # build() for training wrote a fresh config.json; put the finished one back
+        model, config = build(name)
+        save_model(name, model, config)
+        if "tokenizer" in row:
+            make_tokenizer(name, row["tokenizer"], config["vocab_size"])
+    with open(path("versions.txt"), "w", encoding="utf-8") as f:
+        f.write("made by scripts/golden/models.py with\n")
+        for mod in (torch, transformers, peft, bitsandbytes, tokenizers, safetensors, np):
+            f.write(f"{mod.__name__} {mod.__version__}\n")
+        from importlib.metadata import version
+        f.write(f"gguf {version('gguf')}\npython {sys.version.split()[0]}\n")
+
+
+if __name__ == "__main__":
+    main()
