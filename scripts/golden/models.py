@@ -13,7 +13,8 @@ expect.safetensors of a model. The input is one microbatch in the words of src/d
   id, pos, label (N) I32; start (S+1) I32       labels are shifted, -100 is not trained
   logits (N, V), loss (1)                        float32, eager attention; loss is the mean over the trained tokens
   grad.<parameter>, gradnorm.<parameter>         d loss / d parameter, nothing frozen: the first 16 rows, and the norm of all of it
-  lora.<module>.A (R, in), lora.<module>.B       R and alpha stand in the file's metadata; scale = alpha / R
+  lora_r, lora_alpha (1)                         scale = alpha / R
+  lora.<module>.A (R, in), lora.<module>.B       adapters of all linear layers
   <set>.loss, <set>.grad.<module>.A, .B          with adapters on the modules of the set: `qkvo` (attention) or `all` (all linear)
   rounded.logits, rounded.loss                   NF4 only: with the weights rounded to the dtype of the quantisation state
 
@@ -293,12 +294,12 @@ def expectation(name, model, with_grads=True, with_lora=True, extra=None):
         out.update(lora_expectation(model, b))
     out.update(extra or {})
     print(f"{name}: |logits| max {logits.abs().max():.2f} std {logits.std():.2f}, loss {out['loss'].item():.4f}")
-    save_file({k: v.contiguous() for k, v in out.items()}, path(name, "expect.safetensors"),
-              metadata={"lora_r": str(LORA_R), "lora_alpha": str(LORA_ALPHA)})
+    save_file({k: v.contiguous() for k, v in out.items()}, path(name, "expect.safetensors"))
 
 
 def lora_expectation(model, b):
-    weights, out = lora_weights(model, seed=11), {}
+    weights = lora_weights(model, seed=11)
+    out = {"lora_r": torch.tensor([LORA_R], dtype=torch.float32), "lora_alpha": torch.tensor([LORA_ALPHA])}
     for module, (a, bb) in weights.items():
         out[f"lora.{module}.A"], out[f"lora.{module}.B"] = a, bb
     for label, targets in (("qkvo", ATTENTION), ("all", ALL_LINEAR)):
@@ -529,6 +530,9 @@ def train(name, model):
         m.peft_config["default"].base_model_name_or_path = "../" + case["model"]
         m.save_pretrained(os.path.join(folder, "init"))
         os.remove(os.path.join(folder, "init", "README.md"))
+        saved = json.load(open(os.path.join(folder, "init", "adapter_config.json"), encoding="utf-8"))
+        saved["target_modules"].sort()
+        write_json(os.path.join(folder, "init", "adapter_config.json"), saved)
     params = [p for p in m.parameters() if p.requires_grad]
     groups = [dict(params=[p for p in params if p.ndim >= 2], weight_decay=hyper["weight_decay"]),
               dict(params=[p for p in params if p.ndim < 2], weight_decay=0.0)]
