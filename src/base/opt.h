@@ -25,22 +25,24 @@ enum opt_kind {
 	OPT_CUSTOM, /* read by the caller from the YAML node; only named here for help and nearest-key */
 };
 
+#define OPT_MAX 1e15
+
 struct opt_list {
 	const char **item;
 	size_t n;
 };
 
 struct opt {
-	const char *key;      /* as in the configuration file */
+	const char *key; /* as in the configuration file */
 	enum opt_kind kind;
-	size_t offset;        /* of the field */
-	const char *def;      /* default as text; NULL: none (zero, false, NULL) */
-	const char *choices;  /* OPT_ENUM: "adamw|sgd" */
-	double lo, hi;        /* OPT_INT, OPT_FLOAT: allowed range, both ends included; OPT_FLOAT with lo_open excludes lo */
-	bool lo_open;
-	const char *arg;      /* word for the value in --help: "N", "FILE" */
-	const char *help;     /* one line, lower case, no full stop */
-	const char *section;  /* heading in help and reference; NULL: the same as the row above */
+	size_t offset;       /* of the field */
+	const char *def;     /* default as text; NULL: none (zero, false, NULL) */
+	const char *choices; /* OPT_ENUM: "adamw|sgd" */
+	double lo, hi;       /* OPT_INT, OPT_FLOAT: allowed range, both ends included; lo == hi: any; hi of OPT_MAX: no upper end */
+	bool lo_open;        /* OPT_FLOAT: lo itself is excluded */
+	const char *arg;     /* word for the value in --help: "N", "FILE" */
+	const char *help;    /* one line, lower case, no full stop */
+	const char *section; /* heading in help and reference; NULL: the same as the row above */
 };
 
 /* Sets every field to its default. */
@@ -55,9 +57,12 @@ int opt_set_yaml(const struct opt *rows, size_t n, void *obj, const struct yaml_
 		 bool *seen, struct arena *a, struct err *e);
 /* The row with this key ('-' equals '_'), or NULL. */
 const struct opt *opt_find(const struct opt *rows, size_t n, const char *key);
-/* The known key nearest to a misspelt one (Damerau-Levenshtein distance at most 3 and under half its length), or NULL. */
+/* The known key nearest to a misspelt one (Damerau-Levenshtein distance at most 3 and under half its length; else one that contains the
+ * key or is contained in it), or NULL. */
 const char *opt_nearest(const struct opt *rows, size_t n, const char *key);
-/* --help text: one line a row, wrapped at 100 columns. */
+/* The same for any words: a NULL-terminated list. */
+const char *opt_nearest_word(const char *const *words, const char *word);
+/* --help text: one entry a row, wrapped at 100 columns; keys as they stand in a file, or as flags. */
 void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out);
 /* The reference as a Markdown table per section, for docs/. */
 void opt_markdown(const struct opt *rows, size_t n, struct buf *out);

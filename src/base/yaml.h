@@ -14,11 +14,11 @@ enum yaml_kind { YAML_SCALAR, YAML_LIST, YAML_MAP };
 
 struct yaml_node {
 	enum yaml_kind kind;
-	int line;            /* 1-based */
-	bool quoted;         /* scalar written in quotes: "null" and "true" are then words */
-	const char *key;     /* inside a mapping: this member's key, else NULL */
-	const char *text;    /* scalar: the text */
-	size_t count;        /* list, map: number of children */
+	int line;         /* 1-based */
+	bool quoted;      /* scalar written in quotes: "null" and "true" are then words */
+	const char *key;  /* inside a mapping: this member's key, else NULL */
+	const char *text; /* scalar: the text */
+	size_t count;     /* list, map: number of children */
 	struct yaml_node **child;
 };
 
@@ -26,7 +26,7 @@ struct yaml;
 
 int yaml_parse_file(const char *path, struct yaml **y_p, struct err *e);
 int yaml_parse_text(const char *text, size_t n, const char *where, struct yaml **y_p, struct err *e);
-void yaml_free(struct yaml *y);
+void yaml_doc_free(struct yaml *y); /* not yaml_free: libyaml exports a function of that name */
 const struct yaml_node *yaml_root(const struct yaml *y);
 const struct yaml_node *yaml_find(const struct yaml_node *map, const char *key); /* NULL when not there */
 bool yaml_is_null(const struct yaml_node *n);                                    /* null, ~, or nothing, unquoted */

@@ -19,8 +19,13 @@
 struct err;
 struct buf;
 
-enum adapter { ADAPTER_NONE, ADAPTER_LORA, ADAPTER_QLORA };                              /* none: full-parameter training */
-enum compute_dtype { COMPUTE_AUTO, COMPUTE_FLOAT32, COMPUTE_BFLOAT16, COMPUTE_FLOAT16 }; /* auto: bfloat16 where native, else float32 */
+enum adapter { ADAPTER_NONE, ADAPTER_LORA, ADAPTER_QLORA }; /* none: full-parameter training */
+enum compute_dtype {
+	COMPUTE_AUTO,
+	COMPUTE_FLOAT32,
+	COMPUTE_BFLOAT16,
+	COMPUTE_FLOAT16
+}; /* auto: bfloat16 where native, else float32 */
 enum wire_dtype { WIRE_BFLOAT16, WIRE_FLOAT32, WIRE_FLOAT16 };
 enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
 enum lr_scheduler { LR_COSINE, LR_LINEAR, LR_CONSTANT };
@@ -33,8 +38,8 @@ struct config_dataset {
 
 /* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend" or "backend:index". */
 struct config_coordinator {
-	bool given;             /* false: no cluster part, the job runs on this machine alone */
-	const char *hostname;   /* NULL: not given; the same for ip and public_key */
+	bool given;           /* false: no cluster part, the job runs on this machine alone */
+	const char *hostname; /* NULL: not given; the same for ip and public_key */
 	const char *ip;
 	int64_t port;           /* 9998 */
 	const char *device;     /* "auto" */
@@ -42,12 +47,12 @@ struct config_coordinator {
 };
 
 struct config_worker {
-	const char *id;         /* a number or a name; "local" is the coordinator's own device */
+	const char *id; /* a number or a name; "local" is the coordinator's own device */
 	const char *hostname;
 	const char *ip;
-	int64_t port;           /* 9999 */
-	const char *device;     /* "auto" */
-	int64_t num_gpus;       /* 1 */
+	int64_t port;       /* 9999 */
+	const char *device; /* "auto" */
+	int64_t num_gpus;   /* 1 */
 	const char *public_key;
 };
 
@@ -67,7 +72,7 @@ struct config {
 	bool load_in_4bit, bnb_4bit_use_double_quant; /* qlora implies load_in_4bit */
 	int compute_dtype;                            /* enum compute_dtype */
 	bool gradient_checkpointing;
-	const char *chat_template;                    /* NULL: recognised from the model */
+	const char *chat_template; /* NULL: recognised from the model */
 
 	/* adapter */
 	int adapter; /* enum adapter */
@@ -121,8 +126,8 @@ struct config {
 	int64_t interleave;    /* chunks per worker of the schedule "interleaved" */
 
 	/* cluster */
-	const char *transport; /* "auto": zmq, mpi under mpirun or srun; else a row of net/net.def */
-	int wire_dtype;        /* enum wire_dtype */
+	const char *transport;             /* "auto": zmq, mpi under mpirun or srun; else a row of net/net.def */
+	int wire_dtype;                    /* enum wire_dtype */
 	double peer_timeout, join_timeout; /* seconds */
 	bool insecure;
 	const char *key_file;  /* NULL: the default of `heteroshard keygen` */

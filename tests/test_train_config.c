@@ -1,0 +1,324 @@
+/* The configuration: defaults, the file, overrides, every kind of bad input (one line, wrong use), and the way back through JSON. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/yaml.h"
+#include "train/config.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define LEAST "base_model: m\ndatasets: [{path: a.jsonl, type: alpaca}]\noutput_dir: out\n"
+#define LORA LEAST "adapter: lora\n"
+
+static struct config *must(const char *text, int n, char **over)
+{
+	struct err e = { 0 };
+	struct config *c = NULL;
+	int rc = config_parse(CONFIG_TRAIN, text, strlen(text), "t.yaml", n, over, &c, &e);
+	if (rc)
+		fail_msg("%s", e.msg);
+	return c;
+}
+
+static void defaults(void **state)
+{
+	(void)state;
+	struct config *c = must(LEAST, 0, NULL);
+	assert_int_equal(c->adapter, ADAPTER_NONE);
+	assert_int_equal(c->sequence_len, 2048);
+	assert_int_equal(c->micro_batch_size, 1);
+	assert_true(c->adam_beta2 == 0.999);
+	assert_int_equal(c->max_nonfinite_steps, 5);
+	assert_true(c->peer_timeout == 20);
+	assert_int_equal(c->seed, 42);
+	assert_int_equal(c->data_seed, 42);
+	assert_int_equal(c->ndatasets, 1);
+	assert_string_equal(c->datasets[0].path, "a.jsonl");
+	assert_string_equal(c->datasets[0].type, "alpaca");
+	assert_false(c->load_in_4bit);
+	assert_false(c->coordinator.given);
+	assert_null(c->plan);
+	config_free(c);
+}
+
+static void file_and_overrides(void **state)
+{
+	(void)state;
+	char *over[] = { "learning_rate=3e-5", "lora_target_modules=q_proj, o_proj", "datasets=b.jsonl",     "seed=7",
+			 "adapter=qlora",      "resume_from_checkpoint=true",        "optimizer=adamw_torch" };
+	struct config *c = must(LORA "learning_rate: 1e-3\nlora_r: 16\nlora_dropout: null\nsave_steps: ~\n", 7, over);
+	assert_true(c->learning_rate == 3e-5);
+	assert_int_equal(c->lora_r, 16);
+	assert_int_equal(c->save_steps, 500);
+	assert_int_equal(c->lora_target_modules.n, 2);
+	assert_string_equal(c->lora_target_modules.item[1], "o_proj");
+	assert_string_equal(c->datasets[0].path, "b.jsonl");
+	assert_string_equal(c->datasets[0].type, "auto");
+	assert_int_equal(c->data_seed, 7);
+	assert_true(c->load_in_4bit);
+	assert_string_equal(c->resume_from_checkpoint, "latest");
+	assert_int_equal(c->optimizer, OPTIMIZER_ADAMW);
+	config_free(c);
+	char *list[] = { "datasets=[{path: x, type: text}, y]", "lora_target_modules=all-linear" };
+	c = must(LORA, 2, list);
+	assert_int_equal(c->ndatasets, 2);
+	assert_string_equal(c->datasets[0].type, "text");
+	assert_string_equal(c->datasets[1].path, "y");
+	assert_true(c->lora_target_linear);
+	assert_int_equal(c->lora_target_modules.n, 0);
+	config_free(c);
+}
+
+/* As HeteroShard's own generator writes it. */
+static const char hetero[] =
+	"{\n  \"version\": \"0.1.0\",\n  \"coordinator\": {\n    \"hostname\": \"mac\",\n    \"ip\": \"192.168.1.10\",\n    "
+	"\"device\": \"auto\"\n  },\n"
+	"  \"workers\": [\n    {\"id\": 1, \"hostname\": \"box\", \"ip\": \"192.168.1.150\", \"port\": 9999, \"device\": \"cuda\", "
+	"\"num_gpus\": 1},\n"
+	"    {\"id\": 2, \"hostname\": \"box\", \"ip\": \"192.168.1.150\", \"port\": 10000, \"device\": \"cuda:1\", \"num_gpus\": "
+	"1}\n  ],\n"
+	"  \"training\": {\"visualize\": true, \"visualization_format\": \"svg\", \"log_level\": \"INFO\"},\n"
+	"  \"shard_plan\": [\n    {\"id\": \"local\", \"start\": 0, \"end\": 12},\n    {\"id\": 1, \"start\": 12, \"end\": 20},\n"
+	"    {\"id\": 2, \"start\": 20, \"end\": 32, \"is_last\": true}\n  ]\n}\n";
+
+static void hetero_config(void **state)
+{
+	(void)state;
+	char *over[] = { "base_model=m", "datasets=d.json", "output_dir=o" };
+	struct config *c = must(hetero, 3, over);
+	assert_true(c->coordinator.given);
+	assert_string_equal(c->coordinator.hostname, "mac");
+	assert_int_equal(c->coordinator.port, 9998);
+	assert_int_equal(c->nworkers, 2);
+	assert_string_equal(c->workers[1].id, "2");
+	assert_int_equal(c->workers[1].port, 10000);
+	assert_string_equal(c->workers[1].device, "cuda:1");
+	assert_int_equal(c->nshards, 3);
+	assert_string_equal(c->shard_plan[0].id, "local");
+	assert_int_equal(c->shard_plan[2].end, 32);
+	assert_true(c->shard_plan[2].is_last);
+	assert_string_equal(c->visualization_format, "svg");
+	config_free(c);
+}
+
+#define CLUSTER(workers, shards) LEAST "coordinator: {ip: 10.0.0.1}\nworkers: [" workers "]\nshard_plan: [" shards "]\n"
+#define W1 "{id: 1, ip: 10.0.0.2}"
+#define KEY "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
+
+static const struct {
+	const char *text, *want; /* a piece of the message */
+} bad[] = {
+	{ "", "t.yaml: the file is empty" },
+	{ "- a\n- b\n", "t.yaml:1: 'key: value' lines were expected" },
+	{ "base_model: [m\n", "t.yaml:2: not valid YAML" },
+	{ "base_model: m\nbase_model: n\n", "t.yaml:2: the key 'base_model' stands twice (first on line 1)" },
+	{ "a: &x 1\n", "anchors" },
+	{ "a: *x\n", "aliases" },
+	{ "a: !!str 1\n", "tags" },
+	{ LEAST "---\nb: 1\n", "second YAML document" },
+	{ "datasets: [a]\noutput_dir: o\n", "t.yaml: 'base_model' is missing" },
+	{ "base_model: ''\ndatasets: [a]\noutput_dir: o\n", "'base_model' is missing" },
+	{ "base_model: m\noutput_dir: o\n", "'datasets' is missing" },
+	{ "base_model: m\ndatasets: []\noutput_dir: o\n", "'datasets' is missing" },
+	{ "base_model: m\ndatasets: [a]\n", "'output_dir' is missing" },
+	{ LEAST "learning_rat: 1\n", "t.yaml:4: unknown key 'learning_rat', did you mean 'learning_rate'?" },
+	{ LEAST "lora_rank: 1\n", "did you mean" },
+	{ LEAST "epochs: 1\n", "did you mean 'num_epochs'?" },
+	{ LEAST "zzzzz: 1\n", "t.yaml:4: unknown key 'zzzzz'" },
+	{ LORA "lora_r: 0\n", "t.yaml:5: 'lora_r' is 0, allowed is 1 to 4096" },
+	{ LORA "lora_r: 8.5\n", "'lora_r' must be a whole number, not '8.5'" },
+	{ LORA "lora_r: 99999999999999999999\n", "'lora_r' must be a whole number" },
+	{ LORA "lora_alpha: -1\n", "'lora_alpha' is -1, it must be greater than 0" },
+	{ LORA "lora_dropout: 1\n", "'lora_dropout' is 1, allowed is 0 to 0.95" },
+	{ LORA "lora_target_modules: []\n", "'lora_target_modules' is empty" },
+	{ LORA "lora_target_modules: [q_proj, q_proj]\n", "names 'q_proj' twice" },
+	{ LORA "lora_target_modules: {a: 1}\n", "must be a word or a list of words, not a mapping" },
+	{ LORA "lora_target_modules: [[a]]\n", "must be a list of words" },
+	{ LORA "lora_target_modules: [q_proj]\nlora_target_linear: true\n", "not both" },
+	{ LEAST "learning_rate: 0\n", "'learning_rate' is 0, it must be greater than 0" },
+	{ LEAST "learning_rate: -1e-4\n", "t.yaml:4: 'learning_rate' is -1e-4" },
+	{ LEAST "learning_rate: nan\n", "'learning_rate' must be a number, not 'nan'" },
+	{ LEAST "learning_rate: .nan\n", "'learning_rate' must be a number" },
+	{ LEAST "learning_rate: inf\n", "'learning_rate' must be a number" },
+	{ LEAST "learning_rate: 1e999\n", "'learning_rate' must be a number" },
+	{ LEAST "learning_rate: 0x10\n", "'learning_rate' must be a number" },
+	{ LEAST "learning_rate: [1]\n", "must be one value, not a list" },
+	{ LEAST "learning_rate: fast\n", "'learning_rate' must be a number, not 'fast'" },
+	{ LEAST "lora_r: 8\n", "'lora_r' is given but no adapter" },
+	{ LEAST "adapter: none\nuse_rslora: true\n", "'use_rslora' is given but no adapter" },
+	{ LEAST "adapter: dora\n", "'adapter' is 'dora', allowed are: none, lora, qlora" },
+	{ LEAST "load_in_4bit: true\n", "'load_in_4bit' needs 'adapter: qlora'" },
+	{ LEAST "adapter: qlora\nload_in_4bit: false\n", "contradict" },
+	{ LEAST "sequence_len: 1\n", "'sequence_len' is 1, allowed is 2 to 1048576" },
+	{ LEAST "micro_batch_size: 0\n", "'micro_batch_size' is 0" },
+	{ LEAST "gradient_accumulation_steps: -4\n", "'gradient_accumulation_steps' is -4" },
+	{ LEAST "num_epochs: 0\n", "'num_epochs' is 0" },
+	{ LEAST "max_grad_norm: -1\n", "'max_grad_norm' is -1, it must be at least 0" },
+	{ LEAST "warmup_steps: 3\nwarmup_ratio: 0.1\n", "not both" },
+	{ LEAST "warmup_steps: 30\nmax_steps: 20\n", "'warmup_steps' (30) is more than 'max_steps' (20)" },
+	{ LEAST "lr_scheduler: linear\ncosine_min_lr_ratio: 0.1\n", "needs 'lr_scheduler: cosine'" },
+	{ LEAST "momentum: 0.9\n", "'momentum' belongs to 'optimizer: sgd'" },
+	{ LEAST "eval_steps: 5\n", "'eval_steps' needs a validation split" },
+	{ LEAST "val_set_size: 1.5\n", "'val_set_size' is 1.5" },
+	{ LEAST "sample_packing: maybe\n", "'sample_packing' must be true or false, not 'maybe'" },
+	{ LEAST "interleave: 3\n", "needs 'schedule: interleaved'" },
+	{ LEAST "resume_from_checkpoint: latest\noverwrite_output_dir: true\n", "contradict" },
+	{ LEAST "visualization_format: gif\n", "'visualization_format' is 'gif'" },
+	{ LEAST "device: ''\n", "'device' is empty" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{type: alpaca}]\n", "t.yaml:3: a dataset needs a path" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{path: a, typ: alpaca}]\n",
+	  "unknown key 'typ' of a dataset, did you mean 'type'?" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{path: [a]}]\n", "'path' of a dataset must be one word" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [[a]]\n", "a dataset needs a path" },
+	{ LEAST "training: {epochs: 3}\n", "'training' holds only" },
+	{ LEAST "training: 3\n", "'training' must be a mapping" },
+	{ LEAST "workers: [" W1 "]\n", "'workers' are given but no 'coordinator'" },
+	{ LEAST "coordinator: here\n", "'coordinator' must be a mapping" },
+	{ LEAST "coordinator: {}\n", "'coordinator' has neither 'ip' nor 'hostname'" },
+	{ LEAST "coordinator: {ip: a, prt: 1}\n", "unknown key 'prt', did you mean 'port'?" },
+	{ LEAST "coordinator: {ip: a, port: 70000}\n", "'port' is 70000, allowed is 1 to 65535" },
+	{ LEAST "coordinator: {ip: a, public_key: abc}\n", "'public_key' of the coordinator is not a key" },
+	{ LEAST "coordinator: {ip: a, public_key: '" KEY "'}\nworkers: [" W1 "]\n",
+	  "worker '1' has no public_key but the coordinator has one" },
+	{ CLUSTER("{ip: b}", ""), "entry 1 of 'workers' has no 'id'" },
+	{ CLUSTER("{id: local, ip: b}", ""), "cannot have the id 'local'" },
+	{ CLUSTER("{id: 1}", ""), "worker '1' has neither 'ip' nor 'hostname'" },
+	{ CLUSTER(W1 ", {id: 1, ip: c}", ""), "two workers have the id '1'" },
+	{ CLUSTER(W1 ", {id: 2, ip: 10.0.0.2}", ""), "have the same address 10.0.0.2:9999" },
+	{ CLUSTER("3", ""), "an entry of 'workers' must be a mapping" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 3, start: 4, end: 8, is_last: true}"),
+	  "names '3', which is no worker's id" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 5, end: 8, is_last: true}"), "a gap" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 3, end: 8, is_last: true}"), "an overlap" },
+	{ CLUSTER(W1, "{id: local, start: 1, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"), "a gap" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 0}"), "is empty" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8}"), "needs 'is_last: true'" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}, {id: 1, start: 4, end: 8, is_last: true}"),
+	  "is not the last" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: local, start: 4, end: 8, is_last: true}"), "names 'local' twice" },
+	{ CLUSTER(W1, "{id: local, end: 4}"), "needs 'start' and 'end'" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}") "plan: p.json\n", "either 'plan' or 'shard_plan'" },
+};
+
+static void bad_files(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct err e = { 0 };
+		struct config *c = (struct config *)&e;
+		int rc = config_parse(CONFIG_TRAIN, bad[i].text, strlen(bad[i].text), "t.yaml", 0, NULL, &c, &e);
+		if (rc != ERR_USAGE || !strstr(e.msg, bad[i].want))
+			fail_msg("%s\n-> %d %s\nwanted: %s", bad[i].text, rc, e.msg, bad[i].want);
+		assert_ptr_equal(c, &e);
+		assert_null(strchr(e.msg, '\n'));
+	}
+}
+
+static void bad_overrides(void **state)
+{
+	(void)state;
+	static const struct {
+		char *over;
+		const char *want;
+	} t[] = {
+		{ "learning_rate", "'learning_rate' is not of the form key=value" },
+		{ "=3", "not of the form key=value" },
+		{ "lr=3", "command line: unknown key 'lr'" },
+		{ "learning_rate=", "command line: 'learning_rate' must be a number, not ''" },
+		{ "max_step=3", "did you mean 'max_steps'?" },
+		{ "datasets=[", "command line:" },
+		{ "lora_r=4", "no adapter" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		struct err e = { 0 };
+		struct config *c;
+		char *over[] = { t[i].over };
+		int rc = config_parse(CONFIG_TRAIN, LEAST, strlen(LEAST), "t.yaml", 1, over, &c, &e);
+		if (rc != ERR_USAGE || !strstr(e.msg, t[i].want))
+			fail_msg("%s -> %d %s", t[i].over, rc, e.msg);
+	}
+	struct err e = { 0 };
+	struct config *c;
+	assert_int_not_equal(config_load("/nowhere/job.yaml", 0, NULL, &c, &e), 0);
+	assert_non_null(strstr(e.msg, "/nowhere/job.yaml"));
+}
+
+static void json_round_trip(void **state)
+{
+	(void)state;
+	static const char *const text[] = {
+		LEAST,
+		LORA "lora_r: 3\nlearning_rate: 0.1\nlora_target_modules: [a, \"b\\\"c\"]\n",
+		LORA "lora_target_linear: true\nval_set_size: 0.25\neval_steps: 3\nschedule: interleaved\ninterleave: 4\n",
+		LEAST "adapter: qlora\nresume_from_checkpoint: latest\nchat_template: chatml\n",
+		CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"),
+	};
+	for (size_t i = 0; i < ARRAY_LEN(text); i++) {
+		struct config *c = must(text[i], 0, NULL), *d;
+		struct buf a = BUF_INIT, b = BUF_INIT;
+		config_to_json(c, &a);
+		d = must(a.p, 0, NULL);
+		config_to_json(d, &b);
+		assert_string_equal(a.p, b.p);
+		assert_int_equal(c->lora_target_modules.n, d->lora_target_modules.n);
+		config_free(c);
+		config_free(d);
+		buf_release(&a);
+		buf_release(&b);
+	}
+}
+
+static void memory_runs_out(void **state)
+{
+	(void)state;
+	char *over[] = { "base_model=m", "datasets=d.json", "output_dir=o" };
+	for (uint64_t n = 1;; n++) {
+		struct err e = { 0 };
+		struct config *c = NULL;
+		mem_fail_after(n);
+		int rc = config_parse(CONFIG_TRAIN, hetero, sizeof hetero - 1, "t", 3, over, &c, &e);
+		mem_fail_after(0);
+		if (!rc) {
+			assert_true(n > 2);
+			config_free(c);
+			break;
+		}
+		assert_int_equal(rc, ERR_NOMEM);
+		assert_null(c);
+	}
+}
+
+static void every_row_has_a_help_line(void **state)
+{
+	(void)state;
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	for (size_t i = 0; i < n; i++) {
+		assert_non_null(rows[i].help);
+		assert_null(strchr(rows[i].help, '\n'));
+		assert_ptr_equal(opt_find(rows, n, rows[i].key), &rows[i]);
+	}
+	struct buf text = BUF_INIT;
+	config_reference(false, &text);
+	config_reference(true, &text);
+	struct err e;
+	assert_int_equal(buf_ok(&text, &e), 0);
+	assert_non_null(strstr(text.p, "gradient_accumulation_steps"));
+	buf_release(&text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(defaults),        cmocka_unit_test(file_and_overrides),
+		cmocka_unit_test(hetero_config),   cmocka_unit_test(bad_files),
+		cmocka_unit_test(bad_overrides),   cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(memory_runs_out), cmocka_unit_test(every_row_has_a_help_line),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
