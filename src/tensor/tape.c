@@ -27,7 +27,7 @@ int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, 
 
 int tape_new(struct tape *t, struct dmem *m, enum dtype dtype, int ndim, const int64_t *dim, struct tensor **y_p, struct err *e)
 {
-	struct tensor *y;
+	struct tensor *y = NULL;
 	TRY(tape_tensor(t, dtype, ndim, dim, DEV_NONE, &y, e));
 	TRY(dmem_take(m, tensor_bytes(y), &y->at, e));
 	*y_p = y;

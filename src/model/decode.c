@@ -1,0 +1,96 @@
+/* decode.c - generation: the layers of a stage over one sequence, keys and values kept. */
+#include "model/stage.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e)
+{
+	*c = (struct kv_cache){ .stage = s, .cap = cap };
+	uint64_t bytes = (uint64_t)(s->cfg.kv_heads * s->cfg.head_dim) * dtype_size(s->opt.act) * 2;
+	if (cap < 1 || !mul_ok(bytes, (uint64_t)cap, &bytes) || !mul_ok(bytes, (uint64_t)(s->opt.last - s->opt.first), &bytes))
+		return err_nomem(e, bytes, "keys and values");
+	dmem_init(&c->mem, s->dev, 4 << 20);
+	if (s->end && !(c->logits = mem_array((size_t)s->cfg.vocab, sizeof *c->logits)))
+		return err_nomem(e, (unsigned long long)s->cfg.vocab * 4, "logits");
+	int rc = dev_alloc(s->dev, bytes, &c->kv, e);
+	if (rc < 0)
+		kv_release(c);
+	return rc;
+}
+
+void kv_release(struct kv_cache *c)
+{
+	dev_free(c->kv);
+	dmem_release(&c->mem);
+	arena_release(&c->host);
+	mem_free(c->logits);
+	*c = (struct kv_cache){ 0 };
+}
+
+static int put(struct kv_cache *c, const int32_t *v, int64_t n, struct dev_ref *r_p, struct err *e)
+{
+	TRY(dmem_take(&c->mem, (size_t)n * 4, r_p, e));
+	return dev_upload(*r_p, v, (size_t)n * 4, e);
+}
+
+static int last_logits(struct kv_cache *c, struct tape *t, struct tensor *h, struct err *e)
+{
+	struct stage *s = c->stage;
+	const int64_t dim[2] = { 1, s->cfg.hidden };
+	struct dev_ref at = h->at, logits;
+	struct tensor *last, *x;
+	at.off += (size_t)((h->dim[0] - 1) * s->cfg.hidden) * dtype_size(s->opt.act);
+	TRY(tape_tensor(t, s->opt.act, 2, dim, at, &last, e));
+	TRY(op_rmsnorm_apply(t, last, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
+	TRY(dmem_take(t->mem, (size_t)s->cfg.vocab * 4, &logits, e));
+	TRY(dev_gemm(s->dev,
+		     &(struct dev_gemm){ .m = 1, .n = s->cfg.vocab, .k = s->cfg.hidden, .tb = true, .a = x->at, .b = s->head->w.data, .c = logits,
+					 .lda = s->cfg.hidden, .ldb = s->cfg.hidden, .ldc = s->cfg.vocab, .ab_dtype = s->opt.act, .c_dtype = DT_F32, .alpha = 1 },
+		     e));
+	return dev_download(c->logits, logits, (size_t)s->cfg.vocab * 4, e);
+}
+
+int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n, struct err *e)
+{
+	struct stage *s = c->stage;
+	if (n < 1 || n > c->cap - c->len)
+		return err_set(e, ERR_INPUT, "the text is longer than the %lld positions that were reserved", (long long)c->cap);
+	dmem_reset(&c->mem);
+	arena_reset(&c->host);
+	struct tape t = { .dev = s->dev, .act = s->opt.act, .mem = &c->mem, .scratch = &c->mem, .host = &c->host };
+	int32_t *pos = arena_alloc(&c->host, (size_t)n * 4);
+	if (!pos)
+		return err_nomem(e, (unsigned long long)n * 4, "positions");
+	for (int64_t i = 0; i < n; i++)
+		pos[i] = (int32_t)(c->len + i);
+	const int32_t starts[2] = { 0, (int32_t)n }, kstarts[2] = { 0, (int32_t)(c->len + n) };
+	struct layer_context x = { .stage = s, .nseq = 1, .kv = c };
+	TRY(put(c, pos, n, &x.pos, e));
+	TRY(put(c, starts, 2, &x.starts, e));
+	TRY(put(c, kstarts, 2, &x.kstarts, e));
+	const int64_t dim[2] = { n, s->cfg.hidden };
+	struct tensor *h;
+	if (s->front) {
+		struct dev_ref ids;
+		for (int64_t i = 0; i < n; i++)
+			if (id[i] < 0 || id[i] >= s->cfg.vocab)
+				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", id[i], (long long)s->cfg.vocab);
+		TRY(put(c, id, n, &ids, e));
+		TRY(op_embed_apply(&t, s->embed, ids, n, &h, e));
+	} else {
+		TRY(tape_tensor(&t, s->opt.act, 2, dim, in, &h, e));
+	}
+	struct tensor *keep;
+	TRY(tape_new(&t, &c->mem, s->opt.act, 2, dim, &keep, e));
+	for (int64_t i = 0; i < s->opt.last - s->opt.first; i++) {
+		struct dmem_mark k = dmem_mark(&c->mem);
+		x.index = s->opt.first + i;
+		TRY(decoder_layer(&t, &s->layer[i], &x, i ? keep : h, &h, e));
+		TRY(dev_copy(keep->at, h->at, tensor_bytes(h), e));
+		dmem_back(&c->mem, k);
+	}
+	c->len += n;
+	c->out = keep->at;
+	return s->end ? last_logits(c, &t, keep, e) : 0;
+}

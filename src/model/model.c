@@ -1,0 +1,278 @@
+/* model.c - the common part of reading a configuration, and facts that follow from it. See model.h. */
+#include "model/model.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL(name) extern const struct model_family model_##name;
+#include "model/model.def"
+#undef MODEL
+
+static const struct model_family *const families[] = {
+#define MODEL(name) &model_##name,
+#include "model/model.def"
+#undef MODEL
+};
+
+static const char *const linear_names[LIN_COUNT] = { "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj" };
+static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+						     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj" };
+
+const char *linear_name(enum linear l) { return linear_names[l]; }
+const char *linear_path(enum linear l) { return linear_paths[l]; }
+
+void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
+{
+	int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+	const int64_t dims[LIN_COUNT][2] = { { q, c->hidden },           { kv, c->hidden },           { kv, c->hidden },          { c->hidden, q },
+					     { c->intermediate, c->hidden }, { c->intermediate, c->hidden }, { c->hidden, c->intermediate } };
+	memcpy(dim, dims[l], sizeof dims[l]);
+}
+
+bool linear_has_bias(const struct model_config *c, enum linear l)
+{
+	return l <= LIN_V ? c->qkv_bias : l == LIN_O && c->o_bias;
+}
+
+int64_t model_layer_parameters(const struct model_config *c)
+{
+	int64_t n = 2 * c->hidden + (c->qk_norm ? 2 * c->head_dim : 0);
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		int64_t dim[2];
+		linear_dims(c, l, dim);
+		n += dim[0] * dim[1] + (linear_has_bias(c, l) ? dim[0] : 0);
+	}
+	return n;
+}
+
+int64_t model_parameters(const struct model_config *c)
+{
+	return c->layers * model_layer_parameters(c) + c->hidden + c->vocab * c->hidden * (c->tied ? 1 : 2);
+}
+
+int64_t model_matmul_parameters(const struct model_config *c)
+{
+	int64_t n = c->vocab * c->hidden;
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		int64_t dim[2];
+		linear_dims(c, l, dim);
+		n += c->layers * dim[0] * dim[1];
+	}
+	return n;
+}
+
+void model_window_layers(struct model_config *c, int64_t window, int64_t first)
+{
+	c->window = window;
+	for (int64_t i = 0; i < c->layers; i++)
+		c->windowed[i] = window > 0 && i >= first;
+}
+
+/* ---- the keys ---- */
+
+/* Read by the common reader. */
+static const char *const used[] = { "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+				    "num_key_value_heads", "head_dim", "vocab_size", "rms_norm_eps", "rope_theta", "rope_scaling",
+				    "rope_parameters", "tie_word_embeddings", "max_position_embeddings", "hidden_act", "quantization_config",
+				    "attention_dropout", "rope_interleaved", "partial_rotary_factor", NULL };
+
+/* Do not change what is computed here. */
+static const char *const harmless[] = { "architectures", "torch_dtype", "dtype", "transformers_version", "use_cache", "initializer_range",
+					"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "_name_or_path", "name_or_path", "auto_map",
+					"is_llama_config", "pretraining_tp", "unsloth_fixed", "unsloth_version", "transformers.js_config",
+					"_attn_implementation", "_attn_implementation_autoset", "_flash_attn_2_enabled", "model_name", "license", 
+					"return_dict", "output_attentions", "output_hidden_states", "torchscript", "is_decoder", "is_encoder_decoder",
+					"add_cross_attention", "cross_attention_hidden_size", "chunk_size_feed_forward", "problem_type",
+					"id2label", "label2id", "task_specific_params", "tokenizer_class", "prefix", "finetuning_task", "neftune_noise_alpha", NULL };
+
+static bool in_list(const char *const *list, const char *key)
+{
+	for (; list && *list; list++)
+		if (!strcmp(*list, key))
+			return true;
+	return false;
+}
+
+static int check_keys(const json_t *j, const struct model_family *f, const char *where, struct err *e)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)j, key, v)
+	{
+		if (json_is_null(v) || in_list(used, key) || in_list(harmless, key) || in_list(f->keys, key))
+			continue;
+		return err_set(e, ERR_UNSUPPORTED, "%s: the field '%s' is not known for model_type '%s' and might change the model", where, key,
+			       json_string_value(json_object_get(j, "model_type")));
+	}
+	return 0;
+}
+
+/* ---- rotary frequencies ---- */
+
+/* Llama 3.1: low frequencies are divided by factor, high ones stay, between them it is blended (transformers modeling_rope_utils.py,
+ * _compute_llama3_parameters). */
+static int scale_llama3(const json_t *s, const char *where, struct model_config *c, struct err *e)
+{
+	double factor, low, high, old;
+	TRY(json_need_num(s, where, "factor", 1, 1e6, &factor, e));
+	TRY(json_need_num(s, where, "low_freq_factor", 1e-6, 1e6, &low, e));
+	TRY(json_need_num(s, where, "high_freq_factor", 1e-6, 1e6, &high, e));
+	TRY(json_need_num(s, where, "original_max_position_embeddings", 1, 1e9, &old, e));
+	if (!(high > low))
+		return err_set(e, ERR_INPUT, "%s: rope_scaling: high_freq_factor must be above low_freq_factor", where);
+	for (int64_t i = 0; i < c->head_dim / 2; i++) {
+		double f = c->inv_freq[i], wave = 2 * M_PI / f;
+		if (wave > old / low) {
+			c->inv_freq[i] = (float)(f / factor);
+		} else if (wave >= old / high) {
+			double smooth = (old / wave - low) / (high - low);
+			c->inv_freq[i] = (float)((1 - smooth) * f / factor + smooth * f);
+		}
+	}
+	return 0;
+}
+
+/* GGUF carries Llama 3's scaling as one divisor per frequency (rope_freqs.weight). */
+static int scale_factors(const json_t *s, const char *where, struct model_config *c, struct err *e)
+{
+	const json_t *list = json_object_get(s, "factors");
+	if (!json_is_array(list) || (int64_t)json_array_size(list) != c->head_dim / 2)
+		return err_set(e, ERR_INPUT, "%s: rope_freqs must have %lld numbers", where, (long long)(c->head_dim / 2));
+	for (int64_t i = 0; i < c->head_dim / 2; i++) {
+		double f = json_number_value(json_array_get(list, (size_t)i));
+		if (!(f > 0 && f < 1e9))
+			return err_set(e, ERR_INPUT, "%s: rope_freqs: number %lld is not positive", where, (long long)i);
+		c->inv_freq[i] = (float)(c->inv_freq[i] / f);
+	}
+	return 0;
+}
+
+static int read_rope(const json_t *j, const char *where, struct model_config *c, struct err *e)
+{
+	const json_t *p = json_object_get(j, "rope_parameters"), *s = json_object_get(j, "rope_scaling");
+	double theta = 10000, factor;
+	TRY(json_opt_num(j, where, "rope_theta", 1, 1e12, &theta, e));
+	if (json_is_object(p)) { /* transformers 5 keeps everything in one object */
+		TRY(json_opt_num(p, where, "rope_theta", 1, 1e12, &theta, e));
+		s = p;
+	}
+	for (int64_t i = 0; i < c->head_dim / 2; i++)
+		c->inv_freq[i] = (float)(1.0 / pow(theta, (double)(2 * i) / (double)c->head_dim));
+	c->rope_scale = 1;
+	if (!s || json_is_null(s))
+		return 0;
+	const char *type = "default";
+	TRY(json_opt_str(s, where, "type", &type, e));
+	TRY(json_opt_str(s, where, "rope_type", &type, e));
+	double partial = 1;
+	TRY(json_opt_num(s, where, "partial_rotary_factor", 0, 1, &partial, e));
+	if (!(partial >= 1))
+		return err_set(e, ERR_UNSUPPORTED, "%s: 'partial_rotary_factor' %g: rotating part of a head is not supported", where, partial);
+	if (!strcmp(type, "default"))
+		return 0;
+	if (!strcmp(type, "llama3"))
+		return scale_llama3(s, where, c, e);
+	if (!strcmp(type, "gguf_factors"))
+		return scale_factors(s, where, c, e);
+	if (strcmp(type, "linear"))
+		return err_set(e, ERR_UNSUPPORTED, "%s: rope scaling of type '%s' is not supported (default, linear, llama3 are)", where, type);
+	TRY(json_need_num(s, where, "factor", 1e-3, 1e6, &factor, e));
+	for (int64_t i = 0; i < c->head_dim / 2; i++)
+		c->inv_freq[i] = (float)(c->inv_freq[i] / factor);
+	return 0;
+}
+
+/* Keys that are only allowed to have the value with which they change nothing. */
+static int check_fixed(const json_t *j, const char *where, struct err *e)
+{
+	const char *act = "silu";
+	double drop = 0, partial = 1;
+	bool interleaved = false;
+	TRY(json_opt_str(j, where, "hidden_act", &act, e));
+	TRY(json_opt_num(j, where, "attention_dropout", 0, 1, &drop, e));
+	TRY(json_opt_num(j, where, "partial_rotary_factor", 0, 1, &partial, e));
+	TRY(json_opt_bool(j, where, "rope_interleaved", &interleaved, e));
+	if (strcmp(act, "silu") && strcmp(act, "swish"))
+		return err_set(e, ERR_UNSUPPORTED, "%s: 'hidden_act' is '%s'; only silu is supported", where, act);
+	if (drop > 0)
+		return err_set(e, ERR_UNSUPPORTED, "%s: 'attention_dropout' is %g; only 0 is supported", where, drop);
+	if (!(partial >= 1))
+		return err_set(e, ERR_UNSUPPORTED, "%s: 'partial_rotary_factor' is %g; only 1 is supported", where, partial);
+	if (interleaved)
+		return err_set(e, ERR_UNSUPPORTED, "%s: 'rope_interleaved' is true; only false is supported", where);
+	return 0;
+}
+
+int model_config_read(const json_t *j, const char *where, struct model_config *c_p, struct err *e)
+{
+	const char *type;
+	TRY(json_need_str(j, where, "model_type", &type, e));
+	const struct model_family *f = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(families) && !f; i++)
+		if (in_list(families[i]->model_types, type))
+			f = families[i];
+	if (!f)
+		return err_set(e, ERR_UNSUPPORTED, "%s: model_type '%s' is not supported (llama, mistral, qwen2, qwen3 are)", where, type);
+	TRY(check_keys(j, f, where, e));
+	TRY(check_fixed(j, where, e));
+	struct model_config c = { .family = f->name, .norm_eps = 1e-6 };
+	TRY(json_need_int(j, where, "hidden_size", 1, 1 << 20, &c.hidden, e));
+	TRY(json_need_int(j, where, "intermediate_size", 1, 1 << 22, &c.intermediate, e));
+	TRY(json_need_int(j, where, "num_hidden_layers", 1, MODEL_LAYERS_MOST, &c.layers, e));
+	TRY(json_need_int(j, where, "num_attention_heads", 1, 4096, &c.heads, e));
+	TRY(json_need_int(j, where, "vocab_size", 1, 1 << 24, &c.vocab, e));
+	c.kv_heads = c.heads;
+	TRY(json_opt_int(j, where, "num_key_value_heads", 1, 4096, &c.kv_heads, e));
+	TRY(json_opt_int(j, where, "max_position_embeddings", 1, 1ll << 40, &c.max_positions, e));
+	TRY(json_opt_num(j, where, "rms_norm_eps", 0, 1, &c.norm_eps, e));
+	TRY(json_opt_bool(j, where, "tie_word_embeddings", &c.tied, e));
+	if (c.heads % c.kv_heads)
+		return err_set(e, ERR_INPUT, "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld", where, (long long)c.heads,
+			       (long long)c.kv_heads);
+	c.head_dim = c.hidden / c.heads;
+	bool has_dim = json_is_integer(json_object_get(j, "head_dim"));
+	TRY(json_opt_int(j, where, "head_dim", 2, MODEL_HEAD_DIM_MOST, &c.head_dim, e));
+	if ((!has_dim && c.hidden % c.heads) || c.head_dim % 2 || c.head_dim < 2 || c.head_dim > MODEL_HEAD_DIM_MOST)
+		return err_set(e, ERR_INPUT, "%s: hidden_size %lld and num_attention_heads %lld give no even head width up to %d", where, (long long)c.hidden,
+			       (long long)c.heads, MODEL_HEAD_DIM_MOST);
+	TRY(read_rope(j, where, &c, e));
+	TRY(f->read(j, where, &c, e));
+	*c_p = c;
+	return 0;
+}
+
+int model_knows_tensor(const struct model_config *c, const char *name)
+{
+	int at = 0;
+	if (!strcmp(name, "model.embed_tokens.weight") || !strcmp(name, "model.norm.weight"))
+		return 1;
+	if (!strcmp(name, "lm_head.weight"))
+		return c->tied ? 0 : 1;
+	size_t len = strlen(name);
+	if (len > 9 && !strcmp(name + len - 9, ".inv_freq"))
+		return 0;
+	long long parsed = -1;
+	if (sscanf(name, "model.layers.%lld.%n", &parsed, &at) != 1 || !at || parsed < 0 || parsed >= c->layers)
+		return -1;
+	const char *rest = name + at;
+	if (!strcmp(rest, "input_layernorm.weight") || !strcmp(rest, "post_attention_layernorm.weight"))
+		return 1;
+	if (!strcmp(rest, "self_attn.q_norm.weight") || !strcmp(rest, "self_attn.k_norm.weight"))
+		return c->qk_norm ? 1 : -1;
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		size_t n = strlen(linear_paths[l]);
+		if (strncmp(rest, linear_paths[l], n))
+			continue;
+		if (!strcmp(rest + n, ".weight"))
+			return 1;
+		if (!strcmp(rest + n, ".bias"))
+			return linear_has_bias(c, l) ? 1 : -1;
+	}
+	return -1;
+}

@@ -1,0 +1,234 @@
+/* stage.c - running microbatches through a stage. See stage.h for the order of the calls.
+ *
+ * Without recomputation a layer's tape and everything on it stay in the slot's memory until its backward. With it, only each layer's
+ * input stays; backward runs the layer once more on scratch memory. Either way the same ops run on the same numbers, so both give the
+ * same gradients to the bit. */
+#include "model/stage.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+void slot_init(struct slot *sl, struct stage *s)
+{
+	*sl = (struct slot){ .stage = s };
+	dmem_init(&sl->mem, s->dev, 16 << 20);
+}
+
+void slot_release(struct slot *sl)
+{
+	dmem_release(&sl->mem);
+	arena_release(&sl->host);
+	mem_free(sl->rows);
+	mem_free(sl->losses);
+	*sl = (struct slot){ 0 };
+}
+
+static int put(struct slot *sl, const int32_t *v, int64_t n, struct dev_ref *r_p, struct err *e)
+{
+	TRY(dmem_take(&sl->mem, (size_t)n * 4, r_p, e));
+	return dev_upload(*r_p, v, (size_t)n * 4, e);
+}
+
+/* The rows that are trained, and their labels. */
+static int put_labels(struct slot *sl, struct err *e)
+{
+	int64_t n = sl->b.n, k = 0;
+	if (!mem_grow(&sl->rows, &sl->rows_cap, 2 * (size_t)n, sizeof *sl->rows) || !mem_grow(&sl->losses, &sl->losses_cap, (size_t)n, sizeof *sl->losses))
+		return err_nomem(e, (unsigned long long)n * 8, "labels");
+	for (int64_t i = 0; i < n; i++) {
+		int32_t label = sl->b.label[i];
+		if (label < 0)
+			continue;
+		if (label >= sl->stage->cfg.vocab)
+			return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", label, (long long)sl->stage->cfg.vocab);
+		sl->rows[k] = (int32_t)i;
+		sl->rows[n + k] = label;
+		k++;
+	}
+	sl->trained = k;
+	TRY(put(sl, sl->rows, k, &sl->trows, e));
+	return put(sl, sl->rows + n, k, &sl->tlabels, e);
+}
+
+int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
+{
+	struct stage *s = sl->stage;
+	int64_t layers = s->opt.last - s->opt.first;
+	stage_end(sl);
+	sl->b = *b;
+	sl->h = arena_alloc(&sl->host, (size_t)(layers + 1) * sizeof *sl->h);
+	sl->tape = arena_alloc(&sl->host, (size_t)layers * sizeof *sl->tape);
+	sl->mark = arena_alloc(&sl->host, (size_t)layers * sizeof *sl->mark);
+	if (!sl->h || !sl->tape || !sl->mark)
+		return err_nomem(e, (unsigned long long)layers * 64, "a microbatch");
+	if (s->front) {
+		for (int64_t i = 0; i < b->n; i++)
+			if (b->id[i] < 0 || b->id[i] >= s->cfg.vocab)
+				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", b->id[i], (long long)s->cfg.vocab);
+		TRY(put(sl, b->id, b->n, &sl->ids, e));
+	}
+	TRY(put(sl, b->pos, b->n, &sl->pos, e));
+	TRY(put(sl, b->start, b->nseq + 1, &sl->starts, e));
+	if (s->end)
+		TRY(put_labels(sl, e));
+	size_t bytes = (size_t)(b->n * s->cfg.hidden) * dtype_size(s->opt.act);
+	if (!s->front)
+		TRY(dmem_take(&sl->mem, bytes, &sl->in, e));
+	if (b->train)
+		TRY(dmem_take(&sl->mem, bytes, &sl->grad, e));
+	return 0;
+}
+
+void stage_end(struct slot *sl)
+{
+	dmem_reset(&sl->mem);
+	arena_reset(&sl->host);
+	sl->in = sl->out = sl->grad = DEV_NONE;
+	sl->h = NULL;
+	sl->tape = NULL;
+	sl->mark = NULL;
+	sl->front_tape = sl->end_tape = NULL;
+	sl->trained = 0;
+	sl->loss = 0;
+}
+
+static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
+{
+	return (struct tape){ .dev = sl->stage->dev, .act = sl->stage->opt.act, .mem = mem, .scratch = &sl->stage->scratch, .host = &sl->host, .record = record };
+}
+
+static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h, struct tensor **y_p, struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct layer_context c = { .stage = s,
+				   .index = s->opt.first + i,
+				   .step = sl->b.step,
+				   .microbatch = sl->b.microbatch,
+				   .pos = sl->pos,
+				   .starts = sl->starts,
+				   .kstarts = sl->starts,
+				   .nseq = sl->b.nseq,
+				   .train = sl->b.train };
+	int rc = decoder_layer(t, &s->layer[i], &c, h, y_p, e);
+	return rc < 0 ? err_prefix(e, "layer %lld", (long long)c.index) : 0;
+}
+
+static int run_front(struct slot *sl, struct err *e)
+{
+	struct stage *s = sl->stage;
+	const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
+	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
+	if (s->front)
+		TRY(op_embed_apply(&t, s->embed, sl->ids, sl->b.n, &sl->h[0], e));
+	else
+		TRY(tape_tensor(&t, s->opt.act, 2, dim, sl->in, &sl->h[0], e));
+	sl->h[0]->needs_grad = sl->b.train && s->needs[0];
+	sl->front_tape = t.last;
+	return 0;
+}
+
+static int run_end(struct slot *sl, struct tensor *h, struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
+	struct tensor *x, *loss;
+	sl->loss = 0;
+	if (!sl->trained)
+		return 0;
+	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
+	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->trained, &loss, e));
+	sl->end_tape = t.last;
+	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
+	for (int64_t i = 0; i < sl->trained; i++)
+		sl->loss += sl->losses[i];
+	if (loss->needs_grad)
+		TRY(tape_seed(&t, loss, loss->at, e)); /* op_loss has its gradient already: only that one is wanted */
+	return 0;
+}
+
+int stage_forward(struct slot *sl, struct err *e)
+{
+	struct stage *s = sl->stage;
+	int64_t layers = s->opt.last - s->opt.first;
+	TRY(run_front(sl, e));
+	for (int64_t i = 0; i < layers; i++) {
+		sl->mark[i] = dmem_mark(&sl->mem);
+		if (sl->b.train && !s->opt.recompute) {
+			struct tape t = tape_for(sl, true, &sl->mem);
+			TRY(run_layer(sl, &t, i, sl->h[i], &sl->h[i + 1], e));
+			sl->tape[i] = t.last;
+			continue;
+		}
+		/* only the output stays; without training not even the input */
+		const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
+		struct tape t = tape_for(sl, false, &s->scratch);
+		struct tensor *y;
+		if (sl->b.train || i == 0)
+			TRY(tape_new(&t, &sl->mem, s->opt.act, 2, dim, &sl->h[i + 1], e));
+		else
+			sl->h[i + 1] = sl->h[i];
+		struct dmem_mark k = dmem_mark(&s->scratch);
+		TRY(run_layer(sl, &t, i, sl->h[i], &y, e));
+		TRY(dev_copy(sl->h[i + 1]->at, y->at, tensor_bytes(y), e));
+		dmem_back(&s->scratch, k);
+		sl->h[i + 1]->needs_grad = sl->b.train && s->needs[i + 1];
+	}
+	sl->out = sl->h[layers]->at;
+	return s->end ? run_end(sl, sl->h[layers], e) : 0;
+}
+
+/* Runs a recorded tape backwards and leaves the gradient of x at slot->grad. */
+static int back(struct slot *sl, struct tape_node *last, struct tensor *x, struct err *e)
+{
+	struct tape t = tape_for(sl, true, &sl->stage->scratch);
+	t.last = last;
+	TRY(tape_backward(&t, e));
+	if (x && x->grad && (x->grad->at.buf != sl->grad.buf || x->grad->at.off != sl->grad.off))
+		TRY(dev_copy(sl->grad, x->grad->at, tensor_bytes(x), e));
+	return 0;
+}
+
+static int back_layer(struct slot *sl, int64_t i, struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct tensor *x = sl->h[i], *y = sl->h[i + 1];
+	struct tape t = tape_for(sl, true, &s->scratch);
+	struct tape_node *last = sl->tape[i];
+	x->grad = NULL;
+	x->grad_written = false;
+	if (s->opt.recompute) {
+		TRY(run_layer(sl, &t, i, x, &y, e));
+		last = t.last;
+	}
+	if (!y->needs_grad)
+		return 0; /* nothing trained in this layer or below */
+	TRY(tape_seed(&t, y, sl->grad, e));
+	return back(sl, last, x, e);
+}
+
+int stage_backward(struct slot *sl, struct err *e)
+{
+	struct stage *s = sl->stage;
+	int64_t layers = s->opt.last - s->opt.first;
+	struct dmem_mark k = dmem_mark(&s->scratch);
+	if (s->end && !sl->trained) {
+		TRY(dev_zero(sl->grad, (size_t)(sl->b.n * s->cfg.hidden) * dtype_size(s->opt.act), e));
+	} else if (s->end) {
+		TRY(back(sl, sl->end_tape, sl->h[layers], e));
+		dmem_back(&s->scratch, k);
+	}
+	for (int64_t i = layers - 1; i >= 0 && s->needs[i + 1]; i--) {
+		TRY(back_layer(sl, i, e));
+		dmem_back(&s->scratch, k);
+		dmem_back(&sl->mem, sl->mark[i]);
+	}
+	if (s->front && sl->front_tape) {
+		struct tape t = tape_for(sl, true, &s->scratch);
+		TRY(tape_seed(&t, sl->h[0], sl->grad, e));
+		TRY(back(sl, sl->front_tape, NULL, e));
+		dmem_back(&s->scratch, k);
+	}
+	return 0;
+}

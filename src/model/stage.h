@@ -1,0 +1,128 @@
+/* stage.h - a contiguous range of layers [first, last) on one device: its parameters, and running microbatches through it both ways.
+ *
+ * The embedding belongs to the front of the stage that begins with layer 0, final norm, head and loss to the end of the one that
+ * finishes with the last layer. A stage is built from (layer range, parameters by name) alone, so it can be built again anywhere.
+ *
+ * A microbatch in flight occupies a slot. Life of a slot:
+ *   stage_begin()    takes the tokens' places (and their ids and labels where the stage needs them) to the device
+ *   ... unless the stage is the front, the caller puts the incoming activation at slot->in ...
+ *   stage_forward()  leaves the outgoing activation at slot->out, or the losses
+ *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad ...
+ *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad
+ *   stage_end()
+ * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch order: gradients are summed in that order.
+ * Once a slot has seen the largest microbatch, nothing is allocated. */
+#ifndef HS_MODEL_STAGE_H
+#define HS_MODEL_STAGE_H
+
+#include "model/lora.h"
+#include "model/model.h"
+#include "model/source.h"
+#include "tensor/tape.h"
+
+struct err;
+
+struct stage_options {
+	int64_t first, last;    /* layers */
+	enum dtype act;         /* dtype of activations and of frozen plain weights */
+	bool quantize;          /* linear weights of the layers to NF4 (those that are not in 4 bits already) */
+	bool double_quant;
+	bool train_all;         /* full-parameter training */
+	struct lora_options lora;
+	bool recompute;         /* gradient checkpointing: keep only each layer's input */
+	uint64_t seed;          /* of dropout */
+};
+
+struct layer {
+	struct param *norm1, *norm2, *qnorm, *knorm; /* qnorm, knorm: NULL without QK norm */
+	struct {
+		struct param *w, *bias;
+		struct lora lora; /* a is NULL without adapter */
+	} lin[LIN_COUNT];
+};
+
+struct stage {
+	struct dev *dev;
+	struct model_config cfg;
+	struct stage_options opt;
+	bool front, end;
+	struct param *param;    /* all, in the order front, layers, end; within a layer in the order of the computation */
+	size_t nparam;
+	struct param *embed, *norm, *head; /* head may be embed */
+	struct layer *layer;    /* opt.last - opt.first of them */
+	bool *needs;            /* [i]: the gradient of the input of the i-th layer here is wanted; [n]: of the output */
+	struct dev_buf *inv_freq;
+	struct dmem scratch;    /* temporaries, shared by all slots */
+	struct arena names;
+};
+
+/* What a microbatch looks like; mirrors data/batch.h. */
+struct stage_batch {
+	uint64_t step, microbatch;    /* key the dropout masks */
+	int64_t n, nseq;              /* tokens, sequences */
+	const int32_t *id, *pos, *label, *start; /* (n), (n), (n), (nseq+1); id only at the front, label only at the end */
+	bool train;                   /* false: no gradients, no dropout */
+};
+
+struct slot {
+	struct stage *stage;
+	struct dmem mem;
+	struct arena host;
+	int32_t *rows;              /* host staging of trained rows and their labels */
+	float *losses;
+	size_t rows_cap, losses_cap;
+	struct stage_batch b;
+	struct dev_ref ids, pos, starts, trows, tlabels;
+	int64_t trained;            /* rows with a label */
+	struct dev_ref in, out, grad;
+	struct tensor **h;          /* input of each layer, and the last output */
+	struct tape_node **tape;    /* per layer; NULL when recomputed */
+	struct dmem_mark *mark;     /* of mem before each layer */
+	struct tape_node *front_tape, *end_tape;
+	double loss;                /* sum over trained tokens, end stage only; valid after stage_forward */
+};
+
+int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg, const struct stage_options *o,
+		const struct weight_source *src, struct err *e);
+void stage_release(struct stage *s);
+struct param *stage_param(const struct stage *s, const char *name); /* NULL: not here */
+
+void slot_init(struct slot *sl, struct stage *s);
+void slot_release(struct slot *sl);
+
+int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e);
+int stage_forward(struct slot *sl, struct err *e);
+int stage_backward(struct slot *sl, struct err *e);
+void stage_end(struct slot *sl);
+
+/* ---- generation: the same layers, one sequence, keys and values kept ---- */
+
+struct kv_cache {
+	struct stage *stage;
+	int64_t cap, len;       /* positions */
+	struct dev_buf *kv;     /* per layer k then v, each (cap, G, D) */
+	struct dmem mem;
+	struct arena host;
+	struct dev_ref out;     /* (n,C) of the last call, when the stage is not the end */
+	float *logits;          /* (V) of the last position, when it is */
+};
+
+int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e);
+void kv_release(struct kv_cache *c);
+/* n more positions: ids at the front, else the activation (n,C) is at `in`. */
+int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n, struct err *e);
+
+/* For the layers of both: one decoder layer (decoder.c). */
+struct layer_context {
+	struct stage *stage;
+	int64_t index;          /* in the model */
+	uint64_t step, microbatch;
+	struct dev_ref pos, starts, kstarts;
+	int64_t nseq;
+	bool train;
+	struct kv_cache *kv;    /* NULL while training */
+};
+
+int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c, struct tensor *h, struct tensor **y_p, struct err *e);
+
+#endif

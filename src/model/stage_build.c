@@ -1,0 +1,239 @@
+/* stage_build.c - making a stage: its parameters from a source, its adapters, its tables. */
+#include "model/stage.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+struct builder {
+	struct stage *s;
+	const struct weight_source *src;
+	float *part; /* rows on their way */
+	size_t cap;
+};
+
+struct rows_of {
+	struct builder *b;
+	const char *name;
+};
+
+static int rows_from_source(void *ctx, int64_t row0, int64_t rows, float *dst, struct err *e)
+{
+	struct rows_of *r = ctx;
+	return r->b->src->read(r->b->src->ctx, r->name, row0, rows, dst, e);
+}
+
+static int fill_plain(struct builder *b, struct param *p, struct err *e)
+{
+	int64_t step = (1 << 20) / p->dim[1];
+	step = step < 1 ? 1 : step > p->dim[0] ? p->dim[0] : step;
+	if (!mem_grow(&b->part, &b->cap, (size_t)(step * p->dim[1]), sizeof *b->part))
+		return err_nomem(e, (unsigned long long)(step * p->dim[1]) * 4, p->name);
+	for (int64_t r = 0; r < p->dim[0]; r += step) {
+		int64_t some = p->dim[0] - r < step ? p->dim[0] - r : step;
+		TRY(b->src->read(b->src->ctx, p->name, r, some, b->part, e));
+		TRY(param_upload_f32(p, r * p->dim[1], some * p->dim[1], b->part, e));
+	}
+	return 0;
+}
+
+static void shape_text(char *out, size_t n, int ndim, const int64_t *dim)
+{
+	if (ndim == 2)
+		snprintf(out, n, "[%lld, %lld]", (long long)dim[0], (long long)dim[1]);
+	else
+		snprintf(out, n, "[%lld]", (long long)dim[0]);
+}
+
+/* Adds the parameter `name` of this shape. */
+static int add(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim, bool linear, struct param **p_p, struct err *e)
+{
+	struct stage *s = b->s;
+	struct source_tensor t;
+	int found = b->src->find(b->src->ctx, name, &t, e);
+	if (found < 0)
+		return found;
+	if (!found)
+		return err_set(e, ERR_INPUT, "the model has no tensor '%s'", name);
+	if (t.ndim != ndim || t.shape[0] != dim[0] || (ndim == 2 && t.shape[1] != dim[1])) {
+		char is[64], must[64];
+		shape_text(is, sizeof is, t.ndim, t.shape);
+		shape_text(must, sizeof must, ndim, dim);
+		return err_set(e, ERR_INPUT, "%s has the shape %s; by the model's configuration it must be %s", name, is, must);
+	}
+	const char *kept = arena_strdup(&s->names, name);
+	if (!kept)
+		return err_nomem(e, strlen(name), "a name");
+	struct param *p = &s->param[s->nparam];
+	if (t.nf4) {
+		if (s->opt.train_all)
+			return err_set(e, ERR_UNSUPPORTED, "%s is in 4 bits and cannot be trained itself: use 'adapter: qlora'", name);
+		struct nf4_parts q;
+		TRY(b->src->nf4(b->src->ctx, name, &q, e));
+		TRY(param_init_nf4(p, s->dev, kept, dim, &q, e));
+	} else if (linear && s->opt.quantize) {
+		struct rows_of r = { b, name };
+		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source, &r, e));
+	} else {
+		TRY(param_init_plain(p, s->dev, kept, ndim, dim, s->opt.act, s->opt.train_all, e));
+		int rc = fill_plain(b, p, e);
+		if (rc < 0) {
+			param_release(p);
+			return rc;
+		}
+	}
+	b->src->drop(b->src->ctx, name);
+	p->layer = layer;
+	s->nparam++;
+	*p_p = p;
+	return 0;
+}
+
+static int add_lora(struct builder *b, int layer, enum linear l, struct lora *out, struct err *e)
+{
+	struct stage *s = b->s;
+	const struct lora_options *o = &s->opt.lora;
+	int64_t dim[2], shape[2][2];
+	linear_dims(&s->cfg, l, dim);
+	shape[0][0] = shape[1][1] = o->r;
+	shape[0][1] = dim[1];
+	shape[1][0] = dim[0];
+	struct param *p[2];
+	for (int i = 0; i < 2; i++) {
+		char name[128];
+		snprintf(name, sizeof name, "model.layers.%d.%s.lora_%c.weight", layer, linear_path(l), "AB"[i]);
+		const char *kept = arena_strdup(&s->names, name);
+		int64_t n = shape[i][0] * shape[i][1];
+		if (!kept || !mem_grow(&b->part, &b->cap, (size_t)n, sizeof *b->part))
+			return err_nomem(e, (unsigned long long)n * 4, name);
+		p[i] = &s->param[s->nparam];
+		TRY(param_init_plain(p[i], s->dev, kept, 2, shape[i], s->opt.act, true, e));
+		s->nparam++;
+		p[i]->layer = layer;
+		if (i == 0)
+			lora_init_a(o->seed, name, dim[1], b->part, n);
+		else
+			memset(b->part, 0, (size_t)n * 4);
+		TRY(param_upload_f32(p[i], 0, n, b->part, e));
+	}
+	*out = (struct lora){ .a = p[0], .b = p[1], .scale = o->scale, .dropout = o->dropout };
+	return 0;
+}
+
+static int add_layer(struct builder *b, int64_t index, struct layer *l, struct err *e)
+{
+	struct stage *s = b->s;
+	const struct model_config *c = &s->cfg;
+	char name[128];
+	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
+	char *rest = name + at;
+	size_t room = sizeof name - (size_t)at;
+	snprintf(rest, room, "input_layernorm.weight");
+	TRY(add(b, (int)index, name, 1, &c->hidden, false, &l->norm1, e));
+	for (enum linear i = 0; i < LIN_COUNT; i++) {
+		int64_t dim[2];
+		linear_dims(c, i, dim);
+		if (i == LIN_GATE) {
+			snprintf(rest, room, "post_attention_layernorm.weight");
+			TRY(add(b, (int)index, name, 1, &c->hidden, false, &l->norm2, e));
+		}
+		snprintf(rest, room, "%s.weight", linear_path(i));
+		TRY(add(b, (int)index, name, 2, dim, true, &l->lin[i].w, e));
+		if (linear_has_bias(c, i)) {
+			snprintf(rest, room, "%s.bias", linear_path(i));
+			TRY(add(b, (int)index, name, 1, dim, false, &l->lin[i].bias, e));
+		}
+		if (c->qk_norm && i <= LIN_K) {
+			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
+			TRY(add(b, (int)index, name, 1, &c->head_dim, false, i == LIN_Q ? &l->qnorm : &l->knorm, e));
+		}
+		if (s->opt.lora.r && s->opt.lora.target[i])
+			TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
+	}
+	return 0;
+}
+
+static int add_all(struct builder *b, struct err *e)
+{
+	struct stage *s = b->s;
+	const struct model_config *c = &s->cfg;
+	const int64_t table[2] = { c->vocab, c->hidden };
+	if (s->front)
+		TRY(add(b, -1, "model.embed_tokens.weight", 2, table, false, &s->embed, e));
+	for (int64_t i = s->opt.first; i < s->opt.last; i++)
+		TRY(add_layer(b, i, &s->layer[i - s->opt.first], e));
+	if (!s->end)
+		return 0;
+	TRY(add(b, INT_MAX, "model.norm.weight", 1, &c->hidden, false, &s->norm, e));
+	if (c->tied && s->front) {
+		s->head = s->embed;
+		return 0;
+	}
+	return add(b, INT_MAX, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", 2, table, false, &s->head, e);
+}
+
+static void mark_needs(struct stage *s)
+{
+	bool need = !s->front || s->embed->trainable;
+	int64_t n = s->opt.last - s->opt.first;
+	for (int64_t i = 0; i <= n; i++) {
+		s->needs[i] = need;
+		for (size_t k = 0; k < s->nparam && i < n; k++)
+			need |= s->param[k].trainable && s->param[k].layer == s->opt.first + i;
+	}
+}
+
+int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg, const struct stage_options *o,
+		const struct weight_source *src, struct err *e)
+{
+	if (o->first < 0 || o->first >= o->last || o->last > cfg->layers)
+		return err_set(e, ERR_INTERNAL, "a stage of layers [%lld, %lld) of %lld", (long long)o->first, (long long)o->last, (long long)cfg->layers);
+	*s = (struct stage){ .dev = dev, .cfg = *cfg, .opt = *o, .front = o->first == 0, .end = o->last == cfg->layers };
+	struct builder b = { .s = s, .src = src };
+	size_t n = (size_t)(o->last - o->first), per_layer = 4 + LIN_COUNT * 4;
+	int rc = 0;
+	dmem_init(&s->scratch, dev, 16 << 20);
+	s->param = mem_array(n * per_layer + 3, sizeof *s->param);
+	s->layer = mem_array(n, sizeof *s->layer);
+	s->needs = mem_array(n + 1, sizeof *s->needs);
+	if (!s->param || !s->layer || !s->needs) {
+		rc = err_nomem(e, n * per_layer * sizeof *s->param, "a stage");
+		goto out;
+	}
+	TRYOUT(dev_alloc(dev, sizeof cfg->inv_freq, &s->inv_freq, e));
+	TRYOUT(dev_upload(DEV_REF(s->inv_freq, 0), cfg->inv_freq, sizeof cfg->inv_freq, e));
+	TRYOUT(add_all(&b, e));
+	mark_needs(s);
+	for (size_t i = 0; i < s->nparam; i++)
+		TRYOUT(param_refresh(&s->param[i], e));
+out:
+	mem_free(b.part);
+	if (rc < 0)
+		stage_release(s);
+	return rc;
+}
+
+void stage_release(struct stage *s)
+{
+	for (size_t i = 0; i < s->nparam; i++)
+		param_release(&s->param[i]);
+	dev_free(s->inv_freq);
+	if (s->dev)
+		dmem_release(&s->scratch);
+	mem_free(s->param);
+	mem_free(s->layer);
+	mem_free(s->needs);
+	arena_release(&s->names);
+	*s = (struct stage){ 0 };
+}
+
+struct param *stage_param(const struct stage *s, const char *name)
+{
+	for (size_t i = 0; i < s->nparam; i++)
+		if (!strcmp(s->param[i].name, name))
+			return &s->param[i];
+	return NULL;
+}
