@@ -1,0 +1,44 @@
+/* progress.h - what a person sees while a job runs: a line for each step and, on a terminal, a bar below them that is redrawn.
+ *
+ * The text goes to a function of the caller's (libraries do not print). Without a terminal there are plain lines only, which read well in a
+ * file. Thread-safe: log lines may come from other threads through progress_line(). */
+#ifndef HS_REPORT_PROGRESS_H
+#define HS_REPORT_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct progress;
+
+typedef void (*progress_write_fn)(void *ctx, const char *text, size_t n);
+
+struct progress_look {
+	int columns; /* width of the terminal; 0: not a terminal, plain lines */
+	bool colour;
+};
+
+struct progress_step {
+	int64_t step, steps; /* this one (from 1) and all of them; steps 0: not known */
+	double loss, learning_rate;
+	double grad_norm; /* NaN: not shown */
+	double tokens_per_second;
+	double eta;      /* seconds to the end; NaN: not known */
+	double val_loss; /* NaN: not evaluated at this step */
+	bool skipped;    /* the loss or the norm was not finite: no update */
+};
+
+int progress_new(progress_write_fn write, void *ctx, struct progress_look look, struct progress **p_p, struct err *e);
+void progress_free(struct progress *p); /* removes the bar; NULL is allowed */
+/* `line`: this step gets a line of its own (logging_steps); the bar moves in any case. */
+void progress_step(struct progress *p, const struct progress_step *s, bool line);
+/* One line of other text, above the bar. */
+void progress_line(struct progress *p, const char *text);
+/* Something that has parts of its own ("evaluating", 3 of 12): shown in the bar only. */
+void progress_part(struct progress *p, const char *what, int64_t done, int64_t all);
+
+/* "1:05", "2:03:04", "3 days 4 h" */
+void progress_duration(double seconds, char *s, size_t cap);
+
+#endif

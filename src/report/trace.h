@@ -1,0 +1,38 @@
+/* trace.h - who did what when: spans of time in a ring allocated once, written as a Chrome trace (Perfetto, chrome://tracing).
+ *
+ * Format: the Trace Event Format's JSON object form, complete events ("ph":"X") with microseconds, metadata events for the names of
+ * processes and threads. pid is the worker, tid one of its streams (compute, send, receive, wait). When the ring is full the oldest spans
+ * give way, so a long run ends with its last steps. Adding a span allocates nothing. Thread-safe. */
+#ifndef HS_REPORT_TRACE_H
+#define HS_REPORT_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct trace;
+
+/* Holds no pointers: workers send their spans to the coordinator as they are. */
+struct trace_event {
+	int64_t begin, end;       /* nanoseconds of one clock: whoever merges has aligned them */
+	uint32_t worker, stream;  /* pid, tid */
+	int32_t step, microbatch; /* -1: none */
+	char name[24];            /* "forward", "send activation" */
+};
+
+int trace_new(size_t events, struct trace **t_p, struct err *e); /* 64 bytes each */
+void trace_free(struct trace *t);                                /* NULL is allowed */
+/* Names for the time axis; a later name replaces an earlier one. At most 1024 names, each cut at 63 characters. */
+void trace_name_worker(struct trace *t, uint32_t worker, const char *name);
+void trace_name_stream(struct trace *t, uint32_t worker, uint32_t stream, const char *name);
+void trace_add(struct trace *t, const struct trace_event *ev);
+/* The same in pieces; `name` is copied, cut at 23 characters. */
+void trace_span(struct trace *t, uint32_t worker, uint32_t stream, const char *name, int64_t begin, int64_t end, int32_t step,
+		int32_t microbatch);
+/* Takes up to `cap` of the oldest events out. */
+size_t trace_take(struct trace *t, struct trace_event *ev, size_t cap);
+uint64_t trace_dropped(struct trace *t); /* how many gave way */
+/* Writes all of it, in order of begin, atomically; the time axis begins at the earliest span. The spans stay. */
+int trace_write(struct trace *t, const char *path, struct err *e);
+
+#endif
