@@ -43,6 +43,21 @@ $(BUILD)/%.o: src/%.c | $(DEPS_OK)
 	@echo "  CC $<"
 	@$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
 
+# The CPU kernels (src/dev/cpu) are compiled once per instruction set; the backend picks one at run time.
+CPU_ISAS         := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4 v4bf16)
+CPU_ARCH_v3      := -march=x86-64-v3
+CPU_ARCH_v4      := -march=x86-64-v4 -mprefer-vector-width=512
+CPU_ARCH_v4bf16  := $(CPU_ARCH_v4) -mavx512bf16
+CPU_OBJ          := $(foreach isa,$(CPU_ISAS),$(patsubst src/%.c,$(BUILD)/%.$(isa).o,$(wildcard src/dev/cpu/*.c)))
+define CPU_RULE
+$(BUILD)/dev/cpu/%.$(1).o: src/dev/cpu/%.c | $(DEPS_OK)
+	@mkdir -p $$(@D)
+	@echo "  CC $$< ($(1))"
+	@$$(CC) $$(CFLAGS) $(if $(DEBUG),,-O3) $$(CPU_ARCH_$(1)) -DCPU_ISA=$(1) $$(CPPFLAGS) -MMD -MP -c $$< -o $$@
+endef
+$(foreach isa,$(CPU_ISAS),$(eval $(call CPU_RULE,$(isa))))
+OBJ += $(CPU_OBJ)
+
 $(LIB): $(OBJ)
 	@rm -f $@
 	@ar rcs $@ $^

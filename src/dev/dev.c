@@ -60,8 +60,8 @@ int dev_open(const char *spec, struct dev **d_p, struct err *e)
 	if (count < 0)
 		return err_prefix(e, "device '%s'", spec);
 	if (index >= count)
-		return err_set(e, ERR_DEVICE, "device '%s': this machine has %d such device%s (see 'heteroshard devices')", spec, count,
-			       count == 1 ? "" : "s");
+		return err_set(e, ERR_DEVICE, "device '%s': this machine has %d such device%s (see 'heteroshard devices')", spec,
+			       count, count == 1 ? "" : "s");
 	struct dev *d = mem_zalloc(sizeof *d);
 	if (!d)
 		return err_nomem(e, sizeof *d, "a device");
@@ -166,8 +166,10 @@ int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	if (!g->m || !g->n)
 		return 0;
 	if (g->k) {
-		TRY(in_range(g->a, g->ta ? span(g->k, g->m, g->lda, g->ab_dtype) : span(g->m, g->k, g->lda, g->ab_dtype), "matrix A", e));
-		TRY(in_range(g->b, g->tb ? span(g->n, g->k, g->ldb, g->ab_dtype) : span(g->k, g->n, g->ldb, g->ab_dtype), "matrix B", e));
+		TRY(in_range(g->a, g->ta ? span(g->k, g->m, g->lda, g->ab_dtype) : span(g->m, g->k, g->lda, g->ab_dtype),
+			     "matrix A", e));
+		TRY(in_range(g->b, g->tb ? span(g->n, g->k, g->ldb, g->ab_dtype) : span(g->k, g->n, g->ldb, g->ab_dtype),
+			     "matrix B", e));
 	}
 	TRY(in_range(g->c, span(g->m, g->n, g->ldc, g->c_dtype), "matrix C", e));
 	return d->be->gemm(d, g, e);

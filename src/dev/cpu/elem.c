@@ -1,0 +1,319 @@
+/* elem.c - elementwise kernels of the CPU: axpby, cast, dropout, swiglu, sums of squares, optimizers. All run at memory speed; each
+ * chunk of CHUNK elements stays in the first-level cache. */
+#include "dev/cpu/cpu.h"
+#include "dev/cpu/vec.h"
+
+#include "base/err.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+#define CHUNK 8192
+
+static int64_t chunks(int64_t n) { return (n + CHUNK - 1) / CHUNK; }
+
+struct elem {
+	void *out, *out2;
+	const void *in[3];
+	int64_t n;
+	float f[8];
+	bool bf, acc;
+	uint64_t thr;
+	struct rng_key key;
+	enum dtype dst, src;
+};
+
+/* [i0, i1): the elements of chunk i */
+#define BORDERS(e, i) const int64_t i0 = (i)*CHUNK, i1 = i0 + CHUNK < (e)->n ? i0 + CHUNK : (e)->n;
+
+/* Calls body(e, i0, i1, bf) with bf a constant. */
+#define BY_DTYPE(body)                                                                                                             \
+	static void body##_chunk(void *ctx, int64_t i, int thread)                                                                 \
+	{                                                                                                                          \
+		(void)thread;                                                                                                      \
+		const struct elem *x = ctx;                                                                                        \
+		BORDERS(x, i)                                                                                                      \
+		if (x->bf)                                                                                                         \
+			body(x, i0, i1, true);                                                                                     \
+		else                                                                                                               \
+			body(x, i0, i1, false);                                                                                    \
+	}
+
+INLINE void axpby(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	vf a = v_set(x->f[0]), b = v_set(x->f[1]);
+	if (x->f[1] == 0)
+		for (int64_t i = i0; i < i1; i += VW)
+			stm(x->out, i, a * ldm(x->in[0], i, i1 - i, bf), i1 - i, bf);
+	else
+		for (int64_t i = i0; i < i1; i += VW)
+			stm(x->out, i, a * ldm(x->in[0], i, i1 - i, bf) + b * ldm(x->out, i, i1 - i, bf), i1 - i, bf);
+}
+BY_DTYPE(axpby)
+
+int CPU_SYM(cpu_axpby)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct elem x = { .out = cpu_ptr(a[0]), .in = { cpu_ptr(a[1]) }, .n = a[2].i, .f = { a[3].f, a[4].f }, .bf = t == DT_BF16 };
+	cpu_par(c, chunks(x.n), axpby_chunk, &x);
+	return 0;
+}
+
+INLINE void swiglu_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	const vf one = v_set(1.0f);
+	for (int64_t i = i0; i < i1; i += VW) {
+		int64_t m = i1 - i;
+		vf g = ldm(x->in[0], i, m, bf), u = ldm(x->in[1], i, m, bf);
+		stm(x->out, i, g / (one + v_exp(-g)) * u, m, bf);
+	}
+}
+BY_DTYPE(swiglu_fwd)
+
+int CPU_SYM(cpu_swiglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct elem x = { .out = cpu_ptr(a[0]), .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) }, .n = a[3].i, .bf = t == DT_BF16 };
+	cpu_par(c, chunks(x.n), swiglu_fwd_chunk, &x);
+	return 0;
+}
+
+INLINE void swiglu_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	const vf one = v_set(1.0f);
+	for (int64_t i = i0; i < i1; i += VW) {
+		int64_t m = i1 - i;
+		vf dy = ldm(x->in[0], i, m, bf), g = ldm(x->in[1], i, m, bf), u = ldm(x->in[2], i, m, bf);
+		vf s = one / (one + v_exp(-g));
+		stm(x->out, i, dy * u * s * (one + g * (one - s)), m, bf);
+		stm(x->out2, i, dy * g * s, m, bf);
+	}
+}
+BY_DTYPE(swiglu_bwd)
+
+int CPU_SYM(cpu_swiglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .out2 = cpu_ptr(a[1]),
+			  .in = { cpu_ptr(a[2]), cpu_ptr(a[3]), cpu_ptr(a[4]) },
+			  .n = a[5].i,
+			  .bf = t == DT_BF16 };
+	cpu_par(c, chunks(x.n), swiglu_bwd_chunk, &x);
+	return 0;
+}
+
+/* Formats without vector code go through float32 in pieces. */
+static void cast_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct elem *x = ctx;
+	BORDERS(x, i)
+	const unsigned ss = dtype_size(x->src), ds = dtype_size(x->dst);
+	if (x->src == x->dst) {
+		memcpy((char *)x->out + i0 * ds, (const char *)x->in[0] + i0 * ss, (size_t)(i1 - i0) * ss);
+	} else if (x->src == DT_BF16 && x->dst == DT_F32) {
+		for (int64_t j = i0; j < i1; j += VW)
+			stm(x->out, j, ldm(x->in[0], j, i1 - j, true), i1 - j, false);
+	} else if (x->src == DT_F32 && x->dst == DT_BF16) {
+		for (int64_t j = i0; j < i1; j += VW)
+			stm(x->out, j, ldm(x->in[0], j, i1 - j, false), i1 - j, true);
+	} else {
+		float tmp[256];
+		for (int64_t j = i0; j < i1; j += 256) {
+			uint64_t m = i1 - j < 256 ? (uint64_t)(i1 - j) : 256;
+			dtype_to_f32(x->src, (const char *)x->in[0] + j * ss, tmp, m);
+			dtype_from_f32(x->dst, tmp, (char *)x->out + j * ds, m);
+		}
+	}
+}
+
+static bool is_float(int64_t t) { return t == DT_F32 || t == DT_BF16 || t == DT_F16 || t == DT_F64; }
+
+int CPU_SYM(cpu_cast)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)t;
+	if (!is_float(a[3].i) || !is_float(a[4].i))
+		return err_set(e, ERR_INTERNAL, "cast between dtypes %lld and %lld", (long long)a[4].i, (long long)a[3].i);
+	struct elem x = {
+		.out = cpu_ptr(a[0]), .in = { cpu_ptr(a[1]) }, .n = a[2].i, .dst = (enum dtype)a[3].i, .src = (enum dtype)a[4].i
+	};
+	cpu_par(c, chunks(x.n), cast_chunk, &x);
+	return 0;
+}
+
+/* 4*VW numbers of the key: counters ctr .. ctr+VW-1, each four words, in order. */
+INLINE void philox_block(struct rng_key key, uint64_t ctr, uint32_t out[4 * VW])
+{
+	uint32_t c0[VW], c1[VW], c2[VW], c3[VW], k0 = key.k[0], k1 = key.k[1];
+	for (int j = 0; j < VW; j++) {
+		c0[j] = (uint32_t)(ctr + (uint64_t)j);
+		c1[j] = (uint32_t)((ctr + (uint64_t)j) >> 32);
+		c2[j] = c3[j] = 0;
+	}
+	for (int r = 0; r < 10; r++) {
+		for (int j = 0; j < VW; j++) {
+			uint64_t p0 = (uint64_t)0xD2511F53u * c0[j], p1 = (uint64_t)0xCD9E8D57u * c2[j];
+			uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
+			c1[j] = (uint32_t)p1;
+			c3[j] = (uint32_t)p0;
+			c0[j] = n0;
+			c2[j] = n2;
+		}
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+	for (int j = 0; j < VW; j++) {
+		out[4 * j] = c0[j];
+		out[4 * j + 1] = c1[j];
+		out[4 * j + 2] = c2[j];
+		out[4 * j + 3] = c3[j];
+	}
+}
+
+INLINE void dropout(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	const float s = x->f[0];
+	for (int64_t i = i0; i < i1; i += 4 * VW) {
+		uint32_t u[4 * VW];
+		float keep[4 * VW];
+		philox_block(x->key, (uint64_t)i / 4, u);
+		for (int j = 0; j < 4 * VW; j++)
+			keep[j] = u[j] >= x->thr ? s : 0.0f;
+		for (int64_t j = 0; j < 4 * VW && i + j < i1; j += VW) {
+			int64_t m = i1 - i - j;
+			vf y = ldm(x->in[0], i + j, m, bf) * ld(keep, j, false);
+			if (x->acc)
+				y += ldm(x->out, i + j, m, bf);
+			stm(x->out, i + j, y, m, bf);
+		}
+	}
+}
+BY_DTYPE(dropout)
+
+int CPU_SYM(cpu_dropout)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	float p = a[4].f;
+	if (!(p >= 0 && p < 1))
+		return err_set(e, ERR_INTERNAL, "dropout of %g is outside [0, 1)", (double)p);
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .in = { cpu_ptr(a[1]) },
+			  .n = a[2].i,
+			  .acc = a[3].i != 0,
+			  .f = { 1.0f / (1.0f - p) },
+			  .thr = (uint64_t)ceil((double)p * 0x1p32),
+			  .key = rng_key(a[5].u),
+			  .bf = t == DT_BF16 };
+	cpu_par(c, chunks(x.n), dropout_chunk, &x);
+	return 0;
+}
+
+/* One output is one sum over 4096 numbers; a chunk makes two of them. */
+#define SQ 4096
+
+static void sqnorm_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct elem *x = ctx;
+	BORDERS(x, i)
+	for (int64_t b = i0; b < i1; b += SQ) {
+		int64_t end = b + SQ < i1 ? b + SQ : i1;
+		vf s[4] = { { 0 } };
+		for (int64_t j = b; j < end; j += 4 * VW)
+			for (int k = 0; k < 4 && j + k * VW < end; k++) {
+				vf v = ldm(x->in[0], j + k * VW, end - j - k * VW, false);
+				s[k] += v * v;
+			}
+		((float *)x->out)[b / SQ] = v_sum((s[0] + s[1]) + (s[2] + s[3]));
+	}
+}
+
+int CPU_SYM(cpu_sqnorm)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)t;
+	(void)e;
+	struct elem x = { .out = cpu_ptr(a[0]), .in = { cpu_ptr(a[1]) }, .n = a[2].i };
+	cpu_par(c, chunks(x.n), sqnorm_chunk, &x);
+	return 0;
+}
+
+struct update {
+	float *p, *m, *v;
+	const float *g;
+	int64_t n;
+	float lr, b1, b2, eps, wd, bc1, bc2, gscale;
+};
+
+static void adamw_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct update *u = ctx;
+	BORDERS(u, i)
+	const vf b1 = v_set(u->b1), b2 = v_set(u->b2), a1 = v_set(1.0f - u->b1), a2 = v_set(1.0f - u->b2), gs = v_set(u->gscale),
+		 eps = v_set(u->eps), lr = v_set(u->lr), decay = v_set(u->lr * u->wd), r1 = v_set(1.0f / u->bc1),
+		 r2 = v_set(1.0f / u->bc2);
+	for (int64_t j = i0; j < i1; j += VW) {
+		int64_t w = i1 - j;
+		vf g = ldm(u->g, j, w, false) * gs, p = ldm(u->p, j, w, false);
+		vf m = b1 * ldm(u->m, j, w, false) + a1 * g;
+		vf v = b2 * ldm(u->v, j, w, false) + a2 * (g * g);
+		stm(u->m, j, m, w, false);
+		stm(u->v, j, v, w, false);
+		stm(u->p, j, p - decay * p - lr * (m * r1) / (v_sqrt(v * r2) + eps), w, false);
+	}
+}
+
+int CPU_SYM(cpu_adamw)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)t;
+	(void)e;
+	struct update u = { .p = cpu_ptr(a[0]),
+			    .m = cpu_ptr(a[1]),
+			    .v = cpu_ptr(a[2]),
+			    .g = cpu_ptr(a[3]),
+			    .n = a[4].i,
+			    .lr = a[5].f,
+			    .b1 = a[6].f,
+			    .b2 = a[7].f,
+			    .eps = a[8].f,
+			    .wd = a[9].f,
+			    .bc1 = a[10].f,
+			    .bc2 = a[11].f,
+			    .gscale = a[12].f };
+	cpu_par(c, chunks(u.n), adamw_chunk, &u);
+	return 0;
+}
+
+static void sgd_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct update *u = ctx;
+	BORDERS(u, i)
+	const vf lr = v_set(u->lr), mu = v_set(u->b1), wd = v_set(u->wd), gs = v_set(u->gscale);
+	for (int64_t j = i0; j < i1; j += VW) {
+		int64_t w = i1 - j;
+		vf p = ldm(u->p, j, w, false);
+		vf g = ldm(u->g, j, w, false) * gs + wd * p;
+		if (u->m) {
+			g += mu * ldm(u->m, j, w, false);
+			stm(u->m, j, g, w, false);
+		}
+		stm(u->p, j, p - lr * g, w, false);
+	}
+}
+
+int CPU_SYM(cpu_sgd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)t;
+	(void)e;
+	struct update u = { .p = cpu_ptr(a[0]),
+			    .m = cpu_ptr(a[1]),
+			    .g = cpu_ptr(a[2]),
+			    .n = a[3].i,
+			    .lr = a[4].f,
+			    .b1 = a[5].f,
+			    .wd = a[6].f,
+			    .gscale = a[7].f };
+	cpu_par(c, chunks(u.n), sgd_chunk, &u);
+	return 0;
+}

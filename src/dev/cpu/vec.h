@@ -1,0 +1,193 @@
+/* vec.h - short vectors of float32 as wide as the instruction set this is compiled for (VW lanes), loads and stores that convert
+ * from and to bfloat16, and exp.
+ *
+ * The `bf` flags are constants at every call, so that each kernel is compiled once per dtype. */
+#ifndef HS_DEV_CPU_VEC_H
+#define HS_DEV_CPU_VEC_H
+
+#include "base/dtype.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define VW 16
+#elif defined(__AVX2__)
+#define VW 8
+#else
+#define VW 4
+#endif
+
+typedef float vf __attribute__((vector_size(VW * 4)));
+typedef int32_t vi __attribute__((vector_size(VW * 4)));
+typedef uint32_t vu __attribute__((vector_size(VW * 4)));
+typedef uint16_t vh __attribute__((vector_size(VW * 2)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf v_set(float f) { return f - (vf){ 0 }; }
+
+/* m ? a : b, lane by lane; m is all ones or all zeros in a lane (the result of a comparison). */
+INLINE vf v_sel(vi m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
+
+/* The larger; b where a is NaN. */
+INLINE vf v_max(vf a, vf b)
+{
+#if defined(__AVX512F__)
+	return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+	return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+	return v_sel(a > b, a, b);
+#endif
+}
+
+INLINE vf v_min(vf a, vf b)
+{
+#if defined(__AVX512F__)
+	return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+	return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+	return v_sel(a < b, a, b);
+#endif
+}
+
+INLINE vf v_sqrt(vf a)
+{
+#if defined(__AVX512F__)
+	return (vf)_mm512_sqrt_ps((__m512)a);
+#elif defined(__AVX2__)
+	return (vf)_mm256_sqrt_ps((__m256)a);
+#else
+	for (int i = 0; i < VW; i++)
+		a[i] = __builtin_sqrtf(a[i]);
+	return a;
+#endif
+}
+
+INLINE float v_sum(vf a)
+{
+#if defined(__AVX512F__)
+	return _mm512_reduce_add_ps((__m512)a);
+#else
+	float s[VW];
+	memcpy(s, &a, sizeof a);
+	for (int w = VW / 2; w; w /= 2)
+		for (int i = 0; i < w; i++)
+			s[i] += s[i + w];
+	return s[0];
+#endif
+}
+
+INLINE float v_hmax(vf a)
+{
+	float m = a[0];
+	for (int i = 1; i < VW; i++)
+		m = a[i] > m ? a[i] : m;
+	return m;
+}
+
+/* bfloat16 bits to float32 and back, rounded to nearest even; NaN stays NaN. */
+INLINE vf v_from_bf16(vh h) { return (vf)(__builtin_convertvector(h, vu) << 16); }
+
+INLINE vh v_to_bf16(vf f)
+{
+#if defined(__AVX512BF16__)
+	return (vh)_mm512_cvtneps_pbh((__m512)f);
+#else
+	vu u = (vu)f;
+	vu r = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+	vu quiet = (u >> 16) | 0x40;
+	vu nan = (vu)(f != f);
+	return __builtin_convertvector((nan & quiet) | (~nan & r), vh);
+#endif
+}
+
+/* Element i of an array of float32 or bfloat16. */
+INLINE float ld1(const void *p, int64_t i, bool bf) { return bf ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i]; }
+
+INLINE void st1(void *p, int64_t i, float f, bool bf)
+{
+	if (bf)
+		((uint16_t *)p)[i] = f32_to_bf16(f);
+	else
+		((float *)p)[i] = f;
+}
+
+INLINE vf ld(const void *p, int64_t i, bool bf)
+{
+	if (bf) {
+		vh h;
+		memcpy(&h, (const uint16_t *)p + i, sizeof h);
+		return v_from_bf16(h);
+	}
+	vf f;
+	memcpy(&f, (const float *)p + i, sizeof f);
+	return f;
+}
+
+INLINE void st(void *p, int64_t i, vf f, bool bf)
+{
+	if (bf) {
+		vh h = v_to_bf16(f);
+		memcpy((uint16_t *)p + i, &h, sizeof h);
+	} else {
+		memcpy((float *)p + i, &f, sizeof f);
+	}
+}
+
+/* The same for the first `m` of a vector's lanes (m >= 1); the other lanes read as 0. */
+INLINE vf ldm(const void *p, int64_t i, int64_t m, bool bf)
+{
+	if (__builtin_expect(m >= VW, 1))
+		return ld(p, i, bf);
+	vf f = { 0 };
+	for (int64_t j = 0; j < m; j++)
+		f[j] = ld1(p, i + j, bf);
+	return f;
+}
+
+INLINE void stm(void *p, int64_t i, vf f, int64_t m, bool bf)
+{
+	if (__builtin_expect(m >= VW, 1))
+		st(p, i, f, bf);
+	else
+		for (int64_t j = 0; j < m; j++)
+			st1(p, i + j, f[j], bf);
+}
+
+/* The value a float32 has after a round trip through T. */
+INLINE vf v_round(vf f, bool bf) { return bf ? v_from_bf16(v_to_bf16(f)) : f; }
+
+/* e^x to about 1 ulp: x = n ln2 + r, |r| <= ln2/2, Taylor polynomial of degree 7 of r (its remainder is below 2^-27) times 2^n.
+ * Below -87.3 (the smallest normal number) it is 0, above 88.72 infinity, NaN stays NaN. */
+INLINE vf v_exp(vf x)
+{
+	const vf magic = v_set(0x1.8p23f);
+	vi low = x<v_set(-87.33654f), high = x> v_set(88.72283f);
+	vf t = x * v_set(1.44269504f) + magic;
+	vf n = t - magic;
+	vf r = x - n * v_set(0.693145752f);
+	r = r - n * v_set(1.42860677e-6f);
+	vf p = v_set(1.98412698e-4f) * r + v_set(1.38888889e-3f);
+	p = p * r + v_set(8.33333333e-3f);
+	p = p * r + v_set(4.16666667e-2f);
+	p = p * r + v_set(0.166666667f);
+	p = p * r + v_set(0.5f);
+	p = p * r + v_set(1.0f);
+	p = p * r + v_set(1.0f);
+	/* 2^n in two factors, because n may be 128 */
+	vi k = (vi)t - (vi)magic, k1 = k >> 1;
+	vf s1 = (vf)((k1 + 127) << 23), s2 = (vf)((k - k1 + 127) << 23);
+	p = p * s1 * s2;
+	p = (vf)(~low & (vi)p);
+	return v_sel(high, v_set(__builtin_inff()), p);
+}
+
+#endif

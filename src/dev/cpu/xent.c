@@ -1,0 +1,106 @@
+/* xent.c - cross-entropy over rows of logits: one pass for maximum and sum, one that writes the gradient. */
+#include "dev/cpu/cpu.h"
+#include "dev/cpu/vec.h"
+
+#include "base/err.h"
+
+#include <math.h>
+
+#define PIECE 2048 /* numbers whose maximum is found before they are summed: they stay in the first-level cache */
+
+struct xent {
+	float *loss;
+	char *dlogits;
+	const float *logits;
+	const int32_t *labels;
+	int64_t v, ldl, ldd;
+	float scale;
+	bool bf;
+};
+
+static float log_sum_exp(const float *x, int64_t n)
+{
+	float max = -INFINITY;
+	double sum = 0;
+	for (int64_t p = 0; p < n; p += PIECE) {
+		const int64_t end = p + PIECE < n ? p + PIECE : n;
+		vf m0 = v_set(-INFINITY), m1 = m0;
+		int64_t i = p;
+		for (; i + 2 * VW <= end; i += 2 * VW) {
+			m0 = v_max(ld(x, i, false), m0);
+			m1 = v_max(ld(x, i + VW, false), m1);
+		}
+		float m = v_hmax(v_max(m0, m1));
+		for (; i < end; i++)
+			m = x[i] > m ? x[i] : m;
+		if (m > max) {
+			sum *= exp((double)max - (double)m);
+			max = m;
+		}
+		/* a row of -inf only: nothing to subtract */
+		const vf k = v_set(max == -INFINITY ? 0 : max);
+		vf s0 = { 0 }, s1 = { 0 };
+		for (i = p; i + 2 * VW <= end; i += 2 * VW) {
+			s0 += v_exp(ld(x, i, false) - k);
+			s1 += v_exp(ld(x, i + VW, false) - k);
+		}
+		float rest = 0;
+		for (; i < end; i += VW) {
+			vf t = v_exp(ldm(x, i, end - i, false) - k);
+			for (int64_t j = 0; j < VW && i + j < end; j++)
+				rest += t[j];
+		}
+		sum += (double)v_sum(s0 + s1) + (double)rest;
+	}
+	return (float)((double)max + log(sum));
+}
+
+/* In place a row of T lies at the front of the logits it comes from; numbers are read before the place they lie in is written. */
+INLINE void gradient(const struct xent *x, const float *l, void *d, float lse, const bool bf)
+{
+	const vf k = v_set(lse), s = v_set(x->scale);
+	for (int64_t i = 0; i < x->v; i += VW)
+		stm(d, i, s * v_exp(ldm(l, i, x->v - i, false) - k), x->v - i, bf);
+}
+
+static void xent_chunk(void *ctx, int64_t n, int thread)
+{
+	(void)thread;
+	const struct xent *x = ctx;
+	const size_t size = x->bf ? 2 : 4;
+	const float *l = x->logits + n * x->ldl;
+	char *d = x->dlogits ? x->dlogits + (size_t)(n * x->ldd) * size : NULL;
+	const int32_t label = x->labels[n];
+	if (label < 0 || label >= x->v) {
+		x->loss[n] = label == -100 ? 0 : NAN;
+		if (d)
+			memset(d, 0, (size_t)x->v * size);
+		return;
+	}
+	const float lse = log_sum_exp(l, x->v), ll = l[label];
+	x->loss[n] = lse - ll;
+	if (!d)
+		return;
+	if (x->bf)
+		gradient(x, l, d, lse, true);
+	else
+		gradient(x, l, d, lse, false);
+	/* the label's own entry once more, rounded once */
+	st1(d, label, (expf(ll - lse) - 1.0f) * x->scale, x->bf);
+}
+
+int CPU_SYM(cpu_xent)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct xent x = { .loss = cpu_ptr(a[0]),
+			  .dlogits = cpu_ptr(a[1]),
+			  .logits = cpu_ptr(a[2]),
+			  .labels = cpu_ptr(a[3]),
+			  .v = a[5].i,
+			  .ldl = a[6].i,
+			  .ldd = a[7].i,
+			  .scale = a[8].f,
+			  .bf = t == DT_BF16 };
+	cpu_par(c, a[4].i, xent_chunk, &x);
+	return 0;
+}

@@ -1,0 +1,436 @@
+/* dev_cpu.c - the CPU of this machine as a device: memory, capabilities, and which compilation of the kernels it runs. Matrix products
+ * are in dev_cpu_gemm.c, kernels in cpu/.
+ *
+ * Everything is finished when a call returns. Large buffers are mapped by themselves, so that freed memory goes back to the system. */
+#include "dev/cpu/cpu.h"
+#include "dev/dev_cpu_gemm.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAP_FROM ((size_t)1 << 20)  /* buffers of this size or more are mapped */
+#define HUGE_FROM ((size_t)4 << 20) /* of these on, with huge pages where there are any */
+#define CHECK_FROM                                                                                                                 \
+	((size_t)64 << 20) /* of these on, only when the memory is there: better an error than the out-of-memory killer */
+
+void *cpu_scratch(struct cpu *c, size_t bytes)
+{
+	if (bytes > c->scratch_size) {
+		void *p = mem_aligned(64, bytes);
+		if (!p)
+			return NULL;
+		mem_free(c->scratch);
+		c->scratch = p;
+		c->scratch_size = bytes;
+	}
+	return c->scratch;
+}
+
+void cpu_par(struct cpu *c, int64_t n, cpu_chunk_fn fn, void *ctx)
+{
+	if (n <= 1 || c->threads <= 1) {
+		for (int64_t i = 0; i < n; i++)
+			fn(ctx, i, 0);
+		return;
+	}
+#pragma omp parallel for schedule(dynamic) num_threads(c->threads)
+	for (int64_t i = 0; i < n; i++)
+		fn(ctx, i, omp_get_thread_num());
+}
+
+static int cpu_count(struct err *e)
+{
+	(void)e;
+	return 1;
+}
+
+static const struct cpu_isa *best_isa(void)
+{
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+	bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+	bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+	const struct cpu_isa *best = v4 && __builtin_cpu_supports("avx512bf16") ? &cpu_isa_v4bf16
+				     : v4                                       ? &cpu_isa_v4
+				     : v3                                       ? &cpu_isa_v3
+										: &cpu_isa_base;
+	/* HS_CPU_ISA asks for a lesser one, for tests and comparisons; one that this processor cannot run is not taken */
+	const struct cpu_isa *all[] = { &cpu_isa_base, &cpu_isa_v3, &cpu_isa_v4, &cpu_isa_v4bf16 };
+	const char *want = getenv("HS_CPU_ISA");
+	for (size_t i = 0; want && i < ARRAY_LEN(all) && all[i] != best; i++)
+		if (!strcmp(all[i]->name, want))
+			return all[i];
+	return best;
+#else
+	return &cpu_isa_base;
+#endif
+}
+
+/* Reads the first number of a small file; false when there is none ("max"). */
+static bool read_number(const char *path, uint64_t *v_p)
+{
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return false;
+	unsigned long long v;
+	bool ok = fscanf(f, "%llu", &v) == 1;
+	fclose(f);
+	if (ok)
+		*v_p = v;
+	return ok;
+}
+
+/* Lowers *total_p and *free_p to the limit of one control group. */
+static void limit_of(const char *dir, const char *limit, const char *usage, uint64_t *total_p, uint64_t *free_p)
+{
+	char path[512];
+	uint64_t max, now = 0;
+	snprintf(path, sizeof path, "%s/%s", dir, limit);
+	if (!read_number(path, &max))
+		return;
+	snprintf(path, sizeof path, "%s/%s", dir, usage);
+	read_number(path, &now);
+	if (max < *total_p)
+		*total_p = max;
+	uint64_t left = max > now ? max - now : 0;
+	if (left < *free_p)
+		*free_p = left;
+}
+
+/* Cores that the group's quota pays for, 0 for no limit. */
+static int quota_of(const char *dir)
+{
+	char path[512];
+	long long quota = -1, period = 0;
+	snprintf(path, sizeof path, "%s/cpu.max", dir);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%lld %lld", &quota, &period) != 2)
+		quota = -1;
+	fclose(f);
+	return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+}
+
+/* Calls on this process's control groups, from its own up to the root (cgroup v2 and the memory hierarchy of v1). */
+static void limits(uint64_t *total_p, uint64_t *free_p, int *cores_p)
+{
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	char line[384];
+	while (f && fgets(line, sizeof line, f)) {
+		line[strcspn(line, "\n")] = 0;
+		char *ctl = strchr(line, ':'), *path = ctl ? strchr(ctl + 1, ':') : NULL;
+		if (!path)
+			continue;
+		*path++ = 0;
+		ctl++;
+		const bool v2 = !*ctl;
+		if (!v2 && strcmp(ctl, "memory") != 0)
+			continue;
+		for (;;) {
+			char dir[448];
+			snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory", path);
+			limit_of(dir, v2 ? "memory.max" : "memory.limit_in_bytes", v2 ? "memory.current" : "memory.usage_in_bytes",
+				 total_p, free_p);
+			int q = v2 ? quota_of(dir) : 0;
+			if (q && q < *cores_p)
+				*cores_p = q;
+			char *slash = strrchr(path, '/');
+			if (!slash)
+				break;
+			*slash = 0;
+		}
+	}
+	if (f)
+		fclose(f);
+}
+
+static void memory(uint64_t *total_p, uint64_t *free_p, int *cores_p)
+{
+	uint64_t total = 0, avail = 0;
+	FILE *f = fopen("/proc/meminfo", "re");
+	char line[128];
+	while (f && fgets(line, sizeof line, f)) {
+		unsigned long long kb;
+		if (sscanf(line, "MemTotal: %llu", &kb) == 1)
+			total = (uint64_t)kb << 10;
+		else if (sscanf(line, "MemAvailable: %llu", &kb) == 1)
+			avail = (uint64_t)kb << 10;
+	}
+	if (f)
+		fclose(f);
+	limits(&total, &avail, cores_p);
+	*total_p = total;
+	*free_p = avail;
+}
+
+static void cpu_close(struct dev *d)
+{
+	struct cpu *c = d->priv;
+	cpu_gemm_free(c->gemm);
+	mem_free(c->scratch);
+	mem_free(c);
+}
+
+static int cpu_open(struct dev *d, int index, struct err *e)
+{
+	(void)index;
+	struct cpu *c = mem_zalloc(sizeof *c);
+	if (!c)
+		return err_nomem(e, sizeof *c, "a device");
+	uint64_t total, avail;
+	c->isa = best_isa();
+	c->threads = omp_get_max_threads();
+	memory(&total, &avail, &c->threads);
+	d->priv = c;
+	int rc = cpu_gemm_new(&c->gemm, e);
+	if (rc < 0)
+		cpu_close(d);
+	return rc;
+}
+
+/* oneDNN makes its own teams; the number of threads belongs to the calling thread. */
+static void use_threads(const struct cpu *c)
+{
+	if (omp_get_max_threads() != c->threads)
+		omp_set_num_threads(c->threads);
+}
+
+static int cpu_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+{
+	struct cpu *c = d->priv;
+	use_threads(c);
+	return cpu_gemm_run(c, g, e);
+}
+
+/* bf16 counts when the library has code for it on this processor and that code beats float32. */
+static int probe_bf16(struct dev *d, bool *yes_p, struct err *e)
+{
+	enum { SIDE = 384, RUNS = 4 };
+	struct cpu *c = d->priv;
+	struct dev_buf *b = NULL;
+	const char *name;
+	int64_t best[2] = { INT64_MAX, INT64_MAX };
+	int rc = 0;
+	TRY(dev_alloc(d, (size_t)SIDE * SIDE * 4 * 3, &b, e));
+	memset(b->host, 0, b->size);
+	struct dev_gemm g = { .m = SIDE,
+			      .n = SIDE,
+			      .k = SIDE,
+			      .tb = true,
+			      .lda = SIDE,
+			      .ldb = SIDE,
+			      .ldc = SIDE,
+			      .alpha = 1,
+			      .a = { b, 0 },
+			      .b = { b, (size_t)SIDE * SIDE * 4 },
+			      .c = { b, (size_t)SIDE * SIDE * 8 } };
+	for (int t = 0; t < 2; t++) {
+		g.ab_dtype = g.c_dtype = t ? DT_BF16 : DT_F32;
+		for (int i = 0; i <= RUNS; i++) {
+			int64_t t0 = clock_now();
+			rc = cpu_gemm(d, &g, e);
+			if (rc < 0 && t) {
+				/* no bf16 in this library: a fact, not a failure */
+				err_clear(e);
+				*yes_p = false;
+				rc = 0;
+				goto out;
+			}
+			TRYOUT(rc);
+			int64_t dt = clock_now() - t0;
+			if (i && dt < best[t])
+				best[t] = dt;
+		}
+	}
+	TRYOUT(cpu_gemm_name(c, &g, &name, e));
+	*yes_p = (strstr(name, "bf16") || strstr(name, "amx") || strstr(name, "acl")) && best[1] < best[0];
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+	*yes_p = *yes_p && __builtin_cpu_supports("avx512bf16");
+#endif
+out:
+	dev_free(b);
+	return rc;
+}
+
+static void processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
+{
+	snprintf(name, n_name, "CPU");
+	FILE *f = fopen("/proc/cpuinfo", "re");
+	char line[256];
+	while (f && fgets(line, sizeof line, f)) {
+		char *v = strchr(line, ':');
+		if (line[0] == '\n')
+			break; /* the first processor is enough */
+		if (!v)
+			continue;
+		v += v[1] == ' ' ? 2 : 1;
+		v[strcspn(v, "\n")] = 0;
+		if (!strncmp(line, "model name", 10))
+			snprintf(name, n_name, "%s", v);
+		else if (!strncmp(line, "vendor_id", 9))
+			snprintf(vendor, n_vendor, "%s",
+				 !strcmp(v, "AuthenticAMD")   ? "AMD"
+				 : !strcmp(v, "GenuineIntel") ? "Intel"
+							      : v);
+	}
+	if (f)
+		fclose(f);
+}
+
+static int cpu_caps(struct dev *d, struct dev_caps *caps_p, struct err *e)
+{
+	struct cpu *c = d->priv;
+	struct dev_caps *k = &c->caps;
+	if (!c->probed) {
+		bool bf16 = false;
+		TRY(probe_bf16(d, &bf16, e));
+		k->bf16 = bf16;
+		k->unified = true;
+		k->units = c->threads;
+		processor(k->name, sizeof k->name, k->vendor, sizeof k->vendor);
+		snprintf(k->driver, sizeof k->driver, "%s, %s kernels", cpu_gemm_version(), c->isa->name);
+		c->probed = true;
+	}
+	int cores = c->threads;
+	memory(&k->mem_total, &k->mem_free, &cores);
+	*caps_p = *k;
+	return 0;
+}
+
+static int cpu_alloc(struct dev *d, struct dev_buf *b, struct err *e)
+{
+	(void)d;
+	if (b->size < MAP_FROM) {
+		b->host = mem_aligned(64, b->size);
+		return b->host ? 0 : err_nomem(e, b->size, "a buffer");
+	}
+	if (b->size >= CHECK_FROM) {
+		uint64_t total, avail;
+		int cores = 1;
+		memory(&total, &avail, &cores);
+		if (total && b->size > avail)
+			return err_set(e, ERR_NOMEM, "a buffer of %zu MiB does not fit: %llu MiB of memory are free", b->size >> 20,
+				       (unsigned long long)(avail >> 20));
+	}
+	void *p = mmap(NULL, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return err_nomem(e, b->size, "a buffer");
+	if (b->size >= HUGE_FROM)
+		madvise(p, b->size, MADV_HUGEPAGE);
+	b->host = p;
+	b->handle = 1;
+	return 0;
+}
+
+static void cpu_free(struct dev *d, struct dev_buf *b)
+{
+	(void)d;
+	if (b->handle)
+		munmap(b->host, b->size);
+	else
+		mem_free(b->host);
+}
+
+/* Copies and clears in pieces, by all threads where there is more than one piece. */
+#define PIECE ((size_t)1 << 18)
+
+struct bytes {
+	char *dst;
+	const char *src; /* NULL: clear */
+	size_t n;
+};
+
+static void bytes_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct bytes *b = ctx;
+	size_t at = (size_t)i * PIECE, n = b->n - at < PIECE ? b->n - at : PIECE;
+	if (b->src)
+		memcpy(b->dst + at, b->src + at, n);
+	else
+		memset(b->dst + at, 0, n);
+}
+
+static void bytes_move(struct cpu *c, void *dst, const void *src, size_t n)
+{
+	struct bytes b = { dst, src, n };
+	const char *d = dst, *s = src;
+	if (s && d < s + n && s < d + n)
+		memmove(dst, src, n);
+	else
+		cpu_par(c, (int64_t)((n + PIECE - 1) / PIECE), bytes_chunk, &b);
+}
+
+static void *at(struct dev_ref r) { return (char *)r.buf->host + r.off; }
+
+static int cpu_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
+{
+	(void)e;
+	bytes_move(d->priv, at(dst), src, n);
+	return 0;
+}
+
+static int cpu_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
+{
+	(void)e;
+	bytes_move(d->priv, dst, at(src), n);
+	return 0;
+}
+
+static int cpu_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
+{
+	(void)e;
+	bytes_move(d->priv, at(dst), at(src), n);
+	return 0;
+}
+
+static int cpu_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
+{
+	(void)e;
+	bytes_move(d->priv, at(dst), NULL, n);
+	return 0;
+}
+
+static bool cpu_has(struct dev *d, enum dev_kernel k, enum dtype t)
+{
+	(void)d;
+	return (unsigned)k < K_COUNT && (k == K_cast || t == DT_F32 || t == DT_BF16);
+}
+
+static int cpu_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e)
+{
+	struct cpu *c = d->priv;
+	if (!cpu_has(d, k, t))
+		return err_set(e, ERR_UNSUPPORTED, "cpu has no kernel %s for %s", dev_kernel_name(k), dtype_name(t));
+	use_threads(c);
+	return c->isa->kernel[k](c, t, args, e);
+}
+
+const struct backend backend_cpu = {
+	.name = "cpu",
+	.count = cpu_count,
+	.open = cpu_open,
+	.close = cpu_close,
+	.caps = cpu_caps,
+	.alloc = cpu_alloc,
+	.free = cpu_free,
+	.upload = cpu_upload,
+	.download = cpu_download,
+	.copy = cpu_copy,
+	.zero = cpu_zero,
+	.gemm = cpu_gemm,
+	.launch = cpu_launch,
+	.has = cpu_has,
+};

@@ -1,0 +1,375 @@
+/* dev_cpu_gemm.c - see dev_cpu_gemm.h. All that differs between oneDNN 2 and 3 is in this file.
+ *
+ * A product of one shape is one oneDNN primitive. Primitives are kept in a table keyed by everything that shaped them; it holds
+ * MAX_KEPT and gives up the least recently used, so that a training step, which repeats its shapes, creates nothing once it is warm.
+ * Scratchpads are one buffer for all primitives, because only one runs at a time. */
+#include "dev/dev_cpu_gemm.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_KEPT 512
+#define BUCKETS 1024
+
+/* Everything that shapes a primitive; compared as bytes, so it has no holes. */
+struct key {
+	int64_t m, n, k, lda, ldb, ldc;
+	int32_t ta, tb, ab, c;
+	float alpha, beta;
+};
+
+struct entry {
+	struct key key;
+	dnnl_primitive_t prim;
+	dnnl_memory_t a, b, c, pad;
+	size_t pad_size;
+	struct entry *next;          /* of the bucket */
+	struct entry *newer, *older; /* by last use */
+};
+
+struct cpu_gemm {
+	dnnl_engine_t engine;
+	dnnl_stream_t stream;
+	struct entry *bucket[BUCKETS];
+	struct entry *newest, *oldest;
+	int count;
+	void *pad; /* scratchpad */
+	size_t pad_size;
+};
+
+static const char *status_text(dnnl_status_t s)
+{
+	return s == dnnl_out_of_memory       ? "out of memory"
+	       : s == dnnl_unimplemented     ? "not implemented"
+	       : s == dnnl_invalid_arguments ? "invalid arguments"
+					     : "failed";
+}
+
+#define DNN(call)                                                                                                                  \
+	do {                                                                                                                       \
+		dnnl_status_t dnn_s_ = (call);                                                                                     \
+		if (dnn_s_ != dnnl_success) {                                                                                      \
+			rc = err_set(e, dnn_s_ == dnnl_out_of_memory ? ERR_NOMEM : ERR_DEVICE, "oneDNN %s: %s", what,              \
+				     status_text(dnn_s_));                                                                         \
+			goto out;                                                                                                  \
+		}                                                                                                                  \
+	} while (0)
+
+const char *cpu_gemm_version(void)
+{
+	static char text[48];
+	const dnnl_version_t *v = dnnl_version();
+	snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+	return text;
+}
+
+int cpu_gemm_new(struct cpu_gemm **g_p, struct err *e)
+{
+	int rc = 0;
+	const char *what = "engine";
+	struct cpu_gemm *g = mem_zalloc(sizeof *g);
+	if (!g)
+		return err_nomem(e, sizeof *g, "matrix products");
+	DNN(dnnl_engine_create(&g->engine, dnnl_cpu, 0));
+	DNN(dnnl_stream_create(&g->stream, g->engine, dnnl_stream_default_flags));
+	*g_p = g;
+	return 0;
+out:
+	cpu_gemm_free(g);
+	return rc;
+}
+
+static void entry_free(struct entry *x)
+{
+	if (x->prim)
+		dnnl_primitive_destroy(x->prim);
+	dnnl_memory_t mem[] = { x->a, x->b, x->c, x->pad };
+	for (size_t i = 0; i < ARRAY_LEN(mem); i++)
+		if (mem[i])
+			dnnl_memory_destroy(mem[i]);
+	mem_free(x);
+}
+
+void cpu_gemm_free(struct cpu_gemm *g)
+{
+	if (!g)
+		return;
+	for (struct entry *x = g->newest, *older; x; x = older) {
+		older = x->older;
+		entry_free(x);
+	}
+	if (g->stream)
+		dnnl_stream_destroy(g->stream);
+	if (g->engine)
+		dnnl_engine_destroy(g->engine);
+	mem_free(g->pad);
+	mem_free(g);
+}
+
+static dnnl_data_type_t type_of(int32_t t) { return t == DT_BF16 ? dnnl_bf16 : t == DT_F16 ? dnnl_f16 : dnnl_f32; }
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t md;
+typedef const_dnnl_memory_desc_t md_in;
+
+static dnnl_status_t md_new(md *d, int64_t rows, int64_t cols, dnnl_data_type_t t, int64_t rs, int64_t cs)
+{
+	dnnl_dims_t dims = { rows, cols }, strides = { rs, cs };
+	return dnnl_memory_desc_create_with_strides(d, 2, dims, t, strides);
+}
+
+static void md_free(md *d)
+{
+	if (*d)
+		dnnl_memory_desc_destroy(*d);
+}
+
+static size_t md_size(md_in d) { return dnnl_memory_desc_get_size(d); }
+static dnnl_status_t memory_new_in(dnnl_memory_t *m, md_in d, dnnl_engine_t e)
+{
+	return dnnl_memory_create(m, d, e, DNNL_MEMORY_NONE);
+}
+static dnnl_status_t append_alpha(dnnl_post_ops_t po, float a)
+{
+	return dnnl_post_ops_append_eltwise(po, dnnl_eltwise_linear, a, 0.0f);
+}
+static dnnl_status_t append_sum(dnnl_post_ops_t po) { return dnnl_post_ops_append_sum(po, 1.0f, 0, dnnl_data_type_undef); }
+static dnnl_status_t set_handle(dnnl_memory_t m, void *p) { return dnnl_memory_set_data_handle(m, p); }
+
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t eng, const md *a, const md *b, const md *c,
+				 dnnl_primitive_attr_t at)
+{
+	return dnnl_matmul_primitive_desc_create(pd, eng, *a, *b, NULL, *c, at);
+}
+#else
+typedef dnnl_memory_desc_t md;
+typedef const dnnl_memory_desc_t *md_in;
+
+static dnnl_status_t md_new(md *d, int64_t rows, int64_t cols, dnnl_data_type_t t, int64_t rs, int64_t cs)
+{
+	dnnl_dims_t dims = { rows, cols }, strides = { rs, cs };
+	return dnnl_memory_desc_init_by_strides(d, 2, dims, t, strides);
+}
+
+static void md_free(md *d) { (void)d; }
+static size_t md_size(md_in d) { return dnnl_memory_desc_get_size(d); }
+static dnnl_status_t memory_new_in(dnnl_memory_t *m, md_in d, dnnl_engine_t e)
+{
+	return dnnl_memory_create(m, d, e, DNNL_MEMORY_NONE);
+}
+static dnnl_status_t append_alpha(dnnl_post_ops_t po, float a)
+{
+	return dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, a, 0.0f);
+}
+static dnnl_status_t append_sum(dnnl_post_ops_t po) { return dnnl_post_ops_append_sum(po, 1.0f); }
+static dnnl_status_t set_handle(dnnl_memory_t m, void *p) { return dnnl_memory_set_data_handle(m, p); }
+
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t eng, const md *a, const md *b, const md *c,
+				 dnnl_primitive_attr_t at)
+{
+	dnnl_matmul_desc_t d;
+	dnnl_status_t s = dnnl_matmul_desc_init(&d, a, b, NULL, c);
+	return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, at, eng, NULL);
+}
+#endif
+
+static uint32_t hash(const struct key *k)
+{
+	const unsigned char *p = (const unsigned char *)k;
+	uint32_t h = 2166136261u;
+	for (size_t i = 0; i < sizeof *k; i++)
+		h = (h ^ p[i]) * 16777619u;
+	return h % BUCKETS;
+}
+
+static int pd_new(struct cpu_gemm *g, const struct key *k, dnnl_primitive_desc_t *pd_p, struct err *e)
+{
+	int rc = 0;
+	const char *what = "matrix product";
+	dnnl_primitive_attr_t at = NULL;
+	dnnl_post_ops_t po = NULL;
+	md a = { 0 }, b = { 0 }, c = { 0 };
+	DNN(md_new(&a, k->m, k->k, type_of(k->ab), k->ta ? 1 : k->lda, k->ta ? k->lda : 1));
+	DNN(md_new(&b, k->k, k->n, type_of(k->ab), k->tb ? 1 : k->ldb, k->tb ? k->ldb : 1));
+	DNN(md_new(&c, k->m, k->n, type_of(k->c), k->ldc, 1));
+	DNN(dnnl_primitive_attr_create(&at));
+	DNN(dnnl_primitive_attr_set_scratchpad_mode(at, dnnl_scratchpad_mode_user));
+	DNN(dnnl_post_ops_create(&po));
+	if (k->alpha != 1.0f)
+		DNN(append_alpha(po, k->alpha));
+	if (k->beta != 0.0f)
+		DNN(append_sum(po));
+	DNN(dnnl_primitive_attr_set_post_ops(at, po));
+	DNN(matmul_desc(pd_p, g->engine, &a, &b, &c, at));
+out:
+	if (rc < 0)
+		err_prefix(e, "%s x %s of %lldx%lldx%lld", dtype_name((enum dtype)k->ab), dtype_name((enum dtype)k->c),
+			   (long long)k->m, (long long)k->n, (long long)k->k);
+	if (po)
+		dnnl_post_ops_destroy(po);
+	if (at)
+		dnnl_primitive_attr_destroy(at);
+	md_free(&a);
+	md_free(&b);
+	md_free(&c);
+	return rc;
+}
+
+static md_in query_md(dnnl_primitive_desc_t pd, dnnl_query_t q) { return dnnl_primitive_desc_query_md(pd, q, 0); }
+
+static int entry_new(struct cpu_gemm *g, const struct key *k, struct entry **x_p, struct err *e)
+{
+	int rc = 0;
+	const char *what = "matrix product";
+	dnnl_primitive_desc_t pd = NULL;
+	struct entry *x = mem_zalloc(sizeof *x);
+	if (!x)
+		return err_nomem(e, sizeof *x, "matrix products");
+	x->key = *k;
+	TRYOUT(pd_new(g, k, &pd, e));
+	DNN(dnnl_primitive_create(&x->prim, pd));
+	DNN(memory_new_in(&x->a, query_md(pd, dnnl_query_src_md), g->engine));
+	DNN(memory_new_in(&x->b, query_md(pd, dnnl_query_weights_md), g->engine));
+	DNN(memory_new_in(&x->c, query_md(pd, dnnl_query_dst_md), g->engine));
+	md_in pad = query_md(pd, dnnl_query_scratchpad_md);
+	x->pad_size = pad ? md_size(pad) : 0;
+	if (x->pad_size)
+		DNN(memory_new_in(&x->pad, pad, g->engine));
+	*x_p = x;
+out:
+	if (pd)
+		dnnl_primitive_desc_destroy(pd);
+	if (rc < 0)
+		entry_free(x);
+	return rc;
+}
+
+static void list_remove(struct cpu_gemm *g, struct entry *x)
+{
+	*(x->newer ? &x->newer->older : &g->newest) = x->older;
+	*(x->older ? &x->older->newer : &g->oldest) = x->newer;
+	x->newer = x->older = NULL;
+}
+
+static void list_add(struct cpu_gemm *g, struct entry *x)
+{
+	x->older = g->newest;
+	x->newer = NULL;
+	*(g->newest ? &g->newest->newer : &g->oldest) = x;
+	g->newest = x;
+}
+
+static void drop_oldest(struct cpu_gemm *g)
+{
+	struct entry *x = g->oldest;
+	struct entry **at = &g->bucket[hash(&x->key)];
+	while (*at != x)
+		at = &(*at)->next;
+	*at = x->next;
+	list_remove(g, x);
+	entry_free(x);
+	g->count--;
+}
+
+static int lookup(struct cpu_gemm *g, const struct key *k, struct entry **x_p, struct err *e)
+{
+	uint32_t h = hash(k);
+	struct entry *x = g->bucket[h];
+	while (x && memcmp(&x->key, k, sizeof *k))
+		x = x->next;
+	if (!x) {
+		TRY(entry_new(g, k, &x, e));
+		if (g->count == MAX_KEPT)
+			drop_oldest(g);
+		x->next = g->bucket[h];
+		g->bucket[h] = x;
+		g->count++;
+		list_add(g, x);
+	} else if (x != g->newest) {
+		list_remove(g, x);
+		list_add(g, x);
+	}
+	*x_p = x;
+	return 0;
+}
+
+static struct key key_of(const struct dev_gemm *g)
+{
+	struct key k = { .m = g->m,
+			 .n = g->n,
+			 .k = g->k,
+			 .lda = g->lda,
+			 .ldb = g->ldb,
+			 .ldc = g->ldc,
+			 .ta = g->ta,
+			 .tb = g->tb,
+			 .ab = (int32_t)g->ab_dtype,
+			 .c = (int32_t)g->c_dtype,
+			 .alpha = g->alpha,
+			 .beta = g->beta };
+	return k;
+}
+
+static void *at(struct dev_ref r) { return (char *)r.buf->host + r.off; }
+
+static void clear(const struct dev_gemm *g)
+{
+	const size_t size = dtype_size(g->c_dtype);
+	for (int64_t i = 0; i < g->m; i++)
+		memset((char *)at(g->c) + (size_t)(i * g->ldc) * size, 0, (size_t)g->n * size);
+}
+
+int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
+{
+	int rc = 0;
+	const char *what = "matrix product";
+	if (!g->k || g->alpha == 0) {
+		if (g->beta == 0)
+			clear(g);
+		return 0;
+	}
+	if (g->m <= CPU_GEMV_ROWS && !g->ta && g->tb)
+		return c->isa->gemv(c, g) ? 0 : err_nomem(e, (unsigned long long)(g->m * g->k * 4), "a matrix product");
+	const struct key k = key_of(g);
+	struct cpu_gemm *lib = c->gemm;
+	struct entry *x;
+	TRY(lookup(lib, &k, &x, e));
+	if (x->pad_size > lib->pad_size) {
+		void *p = mem_aligned(64, x->pad_size);
+		if (!p)
+			return err_nomem(e, x->pad_size, "a matrix product");
+		mem_free(lib->pad);
+		lib->pad = p;
+		lib->pad_size = x->pad_size;
+	}
+	DNN(set_handle(x->a, at(g->a)));
+	DNN(set_handle(x->b, at(g->b)));
+	DNN(set_handle(x->c, at(g->c)));
+	if (x->pad)
+		DNN(set_handle(x->pad, lib->pad));
+	dnnl_exec_arg_t args[] = {
+		{ DNNL_ARG_SRC, x->a }, { DNNL_ARG_WEIGHTS, x->b }, { DNNL_ARG_DST, x->c }, { DNNL_ARG_SCRATCHPAD, x->pad }
+	};
+	DNN(dnnl_primitive_execute(x->prim, lib->stream, x->pad ? 4 : 3, args));
+	DNN(dnnl_stream_wait(lib->stream));
+out:
+	return rc;
+}
+
+int cpu_gemm_name(struct cpu *c, const struct dev_gemm *g, const char **name_p, struct err *e)
+{
+	int rc = 0;
+	const char *what = "query", *name = NULL;
+	const struct key k = key_of(g);
+	dnnl_primitive_desc_t pd = NULL;
+	TRY(pd_new(c->gemm, &k, &pd, e));
+	DNN(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name));
+	*name_p = name;
+out:
+	dnnl_primitive_desc_destroy(pd);
+	return rc;
+}

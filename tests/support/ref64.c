@@ -1,0 +1,248 @@
+/* ref64.c - see ref64.h. */
+#include "support/ref64.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void ref_embed_fwd(double *y, const double *table, const int32_t *ids, int64_t n, int64_t c)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t j = 0; j < c; j++)
+			y[i * c + j] = table[ids[i] * c + j];
+}
+
+void ref_embed_bwd(double *dtable, const double *dy, const int32_t *ids, int64_t n, int64_t c)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t j = 0; j < c; j++)
+			dtable[ids[i] * c + j] += dy[i * c + j];
+}
+
+void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, int64_t n, int64_t c, double eps)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double s = 0;
+		for (int64_t j = 0; j < c; j++)
+			s += x[i * c + j] * x[i * c + j];
+		rstd[i] = 1 / sqrt(s / (double)c + eps);
+		for (int64_t j = 0; j < c; j++)
+			y[i * c + j] = x[i * c + j] * rstd[i] * w[j];
+	}
+}
+
+void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, const double *w, const double *rstd, int64_t n,
+		     int64_t c)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double dot = 0;
+		for (int64_t j = 0; j < c; j++)
+			dot += dy[i * c + j] * w[j] * x[i * c + j] * rstd[i];
+		for (int64_t j = 0; j < c; j++) {
+			double xh = x[i * c + j] * rstd[i];
+			dx[i * c + j] += rstd[i] * (dy[i * c + j] * w[j] - xh * dot / (double)c);
+			if (dw)
+				dw[j] += dy[i * c + j] * xh;
+		}
+	}
+}
+
+void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d, int64_t ldx, int64_t dir,
+	      double scale)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t head = 0; head < h; head++)
+			for (int64_t j = 0; j < d / 2; j++) {
+				float angle = (float)pos[i] * (float)freq[j];
+				double c = cos((double)angle) * scale, s = sin((double)angle) * scale * (double)dir;
+				double *a = x + i * ldx + head * d + j, *b = a + d / 2, x0 = *a, x1 = *b;
+				*a = x0 * c - x1 * s;
+				*b = x1 * c + x0 * s;
+			}
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+	double s = 0;
+	for (int64_t i = 0; i < n; i++)
+		s += a[i] * b[i];
+	return s;
+}
+
+/* First and last+1 key that query i of lq sees of lk. */
+static void seen(const struct ref_attn *a, int64_t i, int64_t lq, int64_t lk, int64_t *beg_p, int64_t *end_p)
+{
+	*end_p = i + lk - lq + 1;
+	*beg_p = a->window > 0 && *end_p > a->window ? *end_p - a->window : 0;
+}
+
+/* The probabilities of one row, in p[beg..end); returns its log-sum-exp. */
+static double probabilities(double *p, const double *q, const double *k, int64_t ldk, int64_t beg, int64_t end, int64_t d,
+			    double scale)
+{
+	double max = -INFINITY, sum = 0;
+	for (int64_t j = beg; j < end; j++) {
+		p[j] = scale * dot(q, k + j * ldk, d);
+		max = p[j] > max ? p[j] : max;
+	}
+	for (int64_t j = beg; j < end; j++)
+		sum += p[j] = exp(p[j] - max);
+	for (int64_t j = beg; j < end; j++)
+		p[j] /= sum;
+	return max + log(sum);
+}
+
+void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, const double *v, const struct ref_attn *a)
+{
+	double *p = calloc((size_t)a->nk + 1, sizeof *p);
+	for (int64_t s = 0; s < a->s; s++)
+		for (int64_t h = 0; h < a->h; h++) {
+			const int64_t g = h / (a->h / a->g), lq = a->qs[s + 1] - a->qs[s], lk = a->ks[s + 1] - a->ks[s];
+			const double *ks = k + a->ks[s] * a->ldk + g * a->d, *vs = v + a->ks[s] * a->ldv + g * a->d;
+			for (int64_t i = 0; i < lq; i++) {
+				int64_t beg, end, row = a->qs[s] + i;
+				seen(a, i, lq, lk, &beg, &end);
+				double l = probabilities(p, q + row * a->ldq + h * a->d, ks, a->ldk, beg, end, a->d, a->scale);
+				if (lse)
+					lse[h * a->nq + row] = l;
+				for (int64_t x = 0; x < a->d; x++) {
+					double sum = 0;
+					for (int64_t j = beg; j < end; j++)
+						sum += p[j] * vs[j * a->ldv + x];
+					o[row * a->ldo + h * a->d + x] = sum;
+				}
+			}
+		}
+	free(p);
+}
+
+void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const double *q, const double *k, const double *v,
+		  const struct ref_attn *a)
+{
+	double *p = calloc((size_t)a->nk + 1, sizeof *p), *dp = calloc((size_t)a->nk + 1, sizeof *dp);
+	const int64_t n = a->nq, d = a->d;
+	for (int64_t i = 0; i < n; i++) {
+		for (int64_t x = 0; x < a->h * d; x++)
+			dq[i * a->ldq + x] = 0;
+		for (int64_t x = 0; x < a->g * d; x++)
+			dk[i * a->ldk + x] = dv[i * a->ldv + x] = 0;
+	}
+	for (int64_t s = 0; s < a->s; s++)
+		for (int64_t h = 0; h < a->h; h++) {
+			const int64_t g = h / (a->h / a->g), len = a->qs[s + 1] - a->qs[s], base = a->qs[s];
+			const double *ks = k + base * a->ldk + g * d, *vs = v + base * a->ldv + g * d;
+			double *dks = dk + base * a->ldk + g * d, *dvs = dv + base * a->ldv + g * d;
+			for (int64_t i = 0; i < len; i++) {
+				int64_t beg, end, row = base + i;
+				const double *qi = q + row * a->ldq + h * d, *doi = dout + row * a->ldo + h * d;
+				seen(a, i, len, len, &beg, &end);
+				probabilities(p, qi, ks, a->ldk, beg, end, d, a->scale);
+				double mean = 0;
+				for (int64_t j = beg; j < end; j++) {
+					dp[j] = dot(doi, vs + j * a->ldv, d);
+					mean += p[j] * dp[j];
+				}
+				for (int64_t j = beg; j < end; j++) {
+					double ds = p[j] * (dp[j] - mean) * a->scale;
+					for (int64_t x = 0; x < d; x++) {
+						dq[row * a->ldq + h * d + x] += ds * ks[j * a->ldk + x];
+						dks[j * a->ldk + x] += ds * qi[x];
+						dvs[j * a->ldv + x] += p[j] * doi[x];
+					}
+				}
+			}
+		}
+	free(p);
+	free(dp);
+}
+
+void ref_swiglu_fwd(double *y, const double *gate, const double *up, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		y[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+}
+
+void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate, const double *up, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double s = 1 / (1 + exp(-gate[i]));
+		dgate[i] = dy[i] * up[i] * (s + gate[i] * s * (1 - s));
+		dup[i] = dy[i] * gate[i] * s;
+	}
+}
+
+void ref_dropout(double *y, const double *x, int64_t n, float p, uint64_t key)
+{
+	for (int64_t i = 0; i < n; i++)
+		if ((double)rng_u32(rng_key(key), (uint64_t)i) >= (double)p * 0x1p32)
+			y[i] += x[i] / (1 - (double)p);
+}
+
+void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n, int64_t v, int64_t ldl,
+	      int64_t ldd, double scale)
+{
+	for (int64_t i = 0; i < n; i++) {
+		const double *l = logits + i * ldl;
+		double max = -INFINITY, sum = 0;
+		for (int64_t j = 0; j < v; j++)
+			max = l[j] > max ? l[j] : max;
+		for (int64_t j = 0; j < v; j++)
+			sum += exp(l[j] - max);
+		double lse = max + log(sum);
+		loss[i] = labels[i] == -100 ? 0 : lse - l[labels[i]];
+		for (int64_t j = 0; dlogits && j < v; j++)
+			dlogits[i * ldd + j] = labels[i] == -100 ? 0 : scale * (exp(l[j] - lse) - (j == labels[i]));
+	}
+}
+
+void ref_colsum(double *db, const double *dy, int64_t n, int64_t c)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t j = 0; j < c; j++)
+			db[j] += dy[i * c + j];
+}
+
+void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const double *code, int64_t in, int64_t row0, int64_t nr,
+	     int64_t col0, int64_t nc, int64_t ldd, int64_t block)
+{
+	for (int64_t r = 0; r < nr; r++)
+		for (int64_t c = 0; c < nc; c++) {
+			int64_t e = (row0 + r) * in + col0 + c;
+			int nibble = e % 2 ? packed[e / 2] & 15 : packed[e / 2] >> 4;
+			dst[r * ldd + c] = code[nibble] * absmax[e / block];
+		}
+}
+
+void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, double lr, double b1, double b2, double eps, double wd,
+	       double bc1, double bc2, double gscale)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double gi = g[i] * gscale;
+		m[i] = b1 * m[i] + (1 - b1) * gi;
+		v[i] = b2 * v[i] + (1 - b2) * gi * gi;
+		p[i] = p[i] - lr * wd * p[i] - lr * (m[i] / bc1) / (sqrt(v[i] / bc2) + eps);
+	}
+}
+
+void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, double mu, double wd, double gscale)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double gi = g[i] * gscale + wd * p[i];
+		if (mom)
+			gi = mom[i] = mu * mom[i] + gi;
+		p[i] -= lr * gi;
+	}
+}
+
+void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n, int64_t k, bool ta, bool tb, int64_t lda,
+	      int64_t ldb, int64_t ldc, double alpha, double beta)
+{
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t j = 0; j < n; j++) {
+			double s = 0;
+			for (int64_t x = 0; x < k; x++)
+				s += (ta ? a[x * lda + i] : a[i * lda + x]) * (tb ? b[j * ldb + x] : b[x * ldb + j]);
+			c[i * ldc + j] = alpha * s + (beta != 0 ? beta * c[i * ldc + j] : 0);
+		}
+}
