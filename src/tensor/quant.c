@@ -42,7 +42,7 @@ static void make_code2(void)
 		int items = (1 << i) + 1;
 		float step = (1.0f - 0.1f) / (float)(items - 1), bound[65], scale = (float)pow(10, i - 6);
 		for (int k = 0; k < items; k++)
-			bound[k] = k < items / 2 ? 0.1f + step * (float)k : 1.0f - step * (float)(items - 1 - k);
+			bound[k] = k < items / 2 ? fmaf(step, (float)k, 0.1f) : fmaf(-step, (float)(items - 1 - k), 1.0f);
 		for (int k = 0; k + 1 < items; k++) {
 			float mean = (bound[k] + bound[k + 1]) / 2.0f;
 			code2[n++] = scale * mean;
@@ -122,7 +122,9 @@ void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, floa
 			most = fmaxf(most, fabsf(absmax[i] - offset));
 		absmax2[b] = most;
 		for (uint64_t i = first; i < end; i++) {
-			float x = most > 0 ? (absmax[i] - offset) / most : 0;
+			/* bitsandbytes looks its values up on a grid of 65,536 points; a block of zeros falls on the first of them. */
+			float x = most > 0 ? (absmax[i] - offset) / most : -1;
+			x = (float)(uint32_t)((x + 1.0f) * 0.5f * 65535.0f + 0.5f) * 2.0f / 65535.0f - 1.0f;
 			int lo = 0, hi = 255; /* code[lo] <= x < code[hi], the first standing for everything below it */
 			while (hi - lo > 1) {
 				int m = (lo + hi) / 2;
