@@ -1,0 +1,308 @@
+/* protocol.c - see protocol.h. */
+#include "train/protocol.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* ---- PLAN ---- */
+
+static void put_plan(struct wire_writer *w, const struct worker_plan *p, const char *config_json)
+{
+	const struct stage_options *o = &p->opt;
+	wire_put_u32(w, (uint32_t)p->stages);
+	wire_put_u32(w, (uint32_t)p->chunks);
+	wire_put_u32(w, (uint32_t)p->stage);
+	for (int i = 0; i <= p->stages * p->chunks; i++)
+		wire_put_u32(w, (uint32_t)p->first[i]);
+	wire_put_str(w, p->schedule);
+	wire_put_u8(w, (uint8_t)p->wire);
+	wire_put_str(w, config_json);
+	wire_put_u8(w, (uint8_t)o->act);
+	wire_put_u8(w, o->quantize);
+	wire_put_u8(w, o->double_quant);
+	wire_put_u8(w, o->train_all);
+	wire_put_u8(w, o->recompute);
+	wire_put_u64(w, o->seed);
+	wire_put_u32(w, (uint32_t)o->lora.r);
+	wire_put_f64(w, (double)o->lora.scale);
+	wire_put_f64(w, (double)o->lora.dropout);
+	wire_put_u64(w, o->lora.seed);
+	for (int i = 0; i < LIN_COUNT; i++)
+		wire_put_u8(w, o->lora.target[i]);
+	wire_put_str(w, p->optimizer);
+	wire_put_f64(w, p->optim.beta1);
+	wire_put_f64(w, p->optim.beta2);
+	wire_put_f64(w, p->optim.epsilon);
+	wire_put_f64(w, p->optim.momentum);
+	wire_put_f64(w, p->optim.weight_decay);
+	wire_put_u8(w, p->trace);
+}
+
+int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e)
+{
+	struct wire_writer count = wire_write(NULL, 0);
+	put_plan(&count, p, config_json);
+	buf_reset(out);
+	buf_reserve(out, count.n);
+	TRY(buf_ok(out, e));
+	struct wire_writer w = wire_write(out->p, count.n);
+	put_plan(&w, p, config_json);
+	return wire_write_end(&w, &out->n, e);
+}
+
+static int check_plan(const struct worker_plan *p, struct err *e)
+{
+	int pieces = p->stages * p->chunks;
+	if (p->first[0] != 0 || p->first[pieces] != p->cfg.layers)
+		return err_set(e, ERR_PROTOCOL, "PLAN: the stages hold layers [%lld, %lld) of a model with %lld", (long long)p->first[0],
+			       (long long)p->first[pieces], (long long)p->cfg.layers);
+	for (int i = 0; i < pieces; i++)
+		if (p->first[i] >= p->first[i + 1])
+			return err_set(e, ERR_PROTOCOL, "PLAN: stage %d would hold no layer", i);
+	if (p->wire > DT_F16 || p->opt.act > DT_F16)
+		return err_set(e, ERR_PROTOCOL, "PLAN: dtype %d on the wire, %d for activations: not a float format", p->wire, p->opt.act);
+	if (p->opt.lora.r < 0 || p->opt.lora.r > 65536 || !(p->opt.lora.dropout >= 0 && p->opt.lora.dropout < 1))
+		return err_set(e, ERR_PROTOCOL, "PLAN: adapter rank %lld, dropout %g", (long long)p->opt.lora.r, (double)p->opt.lora.dropout);
+	if (p->optimizer[0] && !optimizer_find(p->optimizer))
+		return err_set(e, ERR_PROTOCOL, "PLAN: there is no optimizer '%s'", p->optimizer);
+	return 0;
+}
+
+int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *e)
+{
+	memset(p, 0, sizeof *p);
+	struct wire_reader r = wire_read(payload, n);
+	uint32_t stages = wire_get_u32(&r), chunks = wire_get_u32(&r), stage = wire_get_u32(&r);
+	if (r.failed || !stages || !chunks || stages > PIECES_MOST || chunks > PIECES_MOST || stages * chunks > PIECES_MOST || stage >= stages)
+		return err_set(e, ERR_PROTOCOL, "PLAN: stage %u of %u with %u chunks", stage, stages, chunks);
+	p->stages = (int)stages;
+	p->chunks = (int)chunks;
+	p->stage = (int)stage;
+	for (uint32_t i = 0; i <= stages * chunks; i++)
+		p->first[i] = wire_get_u32(&r);
+	wire_get_str(&r, p->schedule, sizeof p->schedule);
+	p->wire = wire_get_u8(&r);
+	size_t len = 0;
+	const char *text = wire_get_text(&r, &len);
+	struct stage_options *o = &p->opt;
+	o->act = wire_get_u8(&r);
+	o->quantize = wire_get_u8(&r);
+	o->double_quant = wire_get_u8(&r);
+	o->train_all = wire_get_u8(&r);
+	o->recompute = wire_get_u8(&r);
+	o->seed = wire_get_u64(&r);
+	o->lora.r = wire_get_u32(&r);
+	o->lora.scale = (float)wire_get_f64(&r);
+	o->lora.dropout = (float)wire_get_f64(&r);
+	o->lora.seed = wire_get_u64(&r);
+	for (int i = 0; i < LIN_COUNT; i++)
+		o->lora.target[i] = wire_get_u8(&r);
+	wire_get_str(&r, p->optimizer, sizeof p->optimizer);
+	p->optim.beta1 = wire_get_f64(&r);
+	p->optim.beta2 = wire_get_f64(&r);
+	p->optim.epsilon = wire_get_f64(&r);
+	p->optim.momentum = wire_get_f64(&r);
+	p->optim.weight_decay = wire_get_f64(&r);
+	p->trace = wire_get_u8(&r);
+	TRY(wire_read_end(&r, "PLAN", e));
+	json_t *doc;
+	TRY(json_parse_text(text, len, "PLAN: the model's configuration", &doc, e));
+	int rc = model_config_read(doc, "PLAN: the model's configuration", &p->cfg, e);
+	json_decref(doc);
+	return rc < 0 ? rc : check_plan(p, e);
+}
+
+/* ---- BATCH ---- */
+
+static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool train, uint32_t microbatches, bool ids, bool labels)
+{
+	wire_put_u8(w, train);
+	wire_put_u32(w, microbatches);
+	wire_put_u32(w, mb->n);
+	wire_put_u32(w, mb->nseq);
+	wire_put_bytes(w, mb->start, ((size_t)mb->nseq + 1) * 4);
+	wire_put_bytes(w, mb->id, ids ? (size_t)mb->n * 4 : 0);
+	wire_put_bytes(w, mb->label, labels ? (size_t)mb->n * 4 : 0);
+}
+
+size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
+{
+	struct wire_writer w = wire_write(NULL, 0);
+	put_batch(&w, mb, true, 1, ids, labels);
+	return w.n;
+}
+
+int batch_write(const struct microbatch *mb, bool train, uint32_t microbatches, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
+		struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	put_batch(&w, mb, train, microbatches, ids, labels);
+	return wire_write_end(&w, n_p, e);
+}
+
+int batch_read(const void *payload, size_t size, bool ids, bool labels, struct batch_store *b, struct err *e)
+{
+	struct wire_reader r = wire_read(payload, size);
+	struct batch_head h = { .train = wire_get_u8(&r), .microbatches = wire_get_u32(&r), .n = wire_get_u32(&r), .nseq = wire_get_u32(&r) };
+	size_t nstart, nid, nlabel;
+	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid), *label = wire_get_bytes(&r, &nlabel);
+	TRY(wire_read_end(&r, "BATCH", e));
+	size_t n = h.n;
+	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq || h.nseq > h.n || nstart != ((size_t)h.nseq + 1) * 4 ||
+	    nid != (ids ? n * 4 : 0) || nlabel != (labels ? n * 4 : 0))
+		return err_set(e, ERR_PROTOCOL, "BATCH: %u tokens in %u sequences with %zu, %zu and %zu bytes of places, ids and labels", h.n, h.nseq, nstart,
+			       nid, nlabel);
+	if (!mem_grow(&b->mem, &b->cap, 3 * n + h.nseq + 1, sizeof *b->mem))
+		return err_nomem(e, n * 16, "a microbatch");
+	b->head = h;
+	b->id = b->mem;
+	b->pos = b->id + n;
+	b->label = b->pos + n;
+	b->start = b->label + n;
+	memcpy(b->start, start, nstart);
+	if (nid)
+		memcpy(b->id, id, nid);
+	if (nlabel)
+		memcpy(b->label, label, nlabel);
+	if (b->start[0] != 0 || b->start[h.nseq] != (int32_t)h.n)
+		return err_set(e, ERR_PROTOCOL, "BATCH: the sequences do not cover the tokens");
+	for (uint32_t s = 0; s < h.nseq; s++) {
+		if (b->start[s + 1] <= b->start[s] || b->start[s + 1] > (int32_t)h.n)
+			return err_set(e, ERR_PROTOCOL, "BATCH: sequence %u is from %d to %d", s, b->start[s], b->start[s + 1]);
+		for (int32_t i = b->start[s]; i < b->start[s + 1]; i++)
+			b->pos[i] = i - b->start[s];
+	}
+	return 0;
+}
+
+/* ---- the small ones ---- */
+
+int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	wire_put_f64(&w, m->sum);
+	wire_put_u64(&w, m->trained);
+	return wire_write_end(&w, n_p, e);
+}
+
+int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e)
+{
+	struct wire_reader r = wire_read(p, n);
+	m_p->sum = wire_get_f64(&r);
+	m_p->trained = wire_get_u64(&r);
+	return wire_read_end(&r, "LOSS", e);
+}
+
+int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	wire_put_u32(&w, (uint32_t)count);
+	for (size_t i = 0; i < count; i++) {
+		wire_put_u32(&w, (uint32_t)v[i].layer);
+		wire_put_f64(&w, v[i].sqnorm);
+	}
+	return wire_write_end(&w, n_p, e);
+}
+
+int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p, struct err *e)
+{
+	struct wire_reader r = wire_read(p, n);
+	size_t count = wire_get_count(&r, 12, (uint32_t)most);
+	for (size_t i = 0; i < count; i++) {
+		v[i].layer = (int)wire_get_u32(&r);
+		v[i].sqnorm = wire_get_f64(&r);
+	}
+	*count_p = count;
+	return wire_read_end(&r, "NORM", e);
+}
+
+int step_write(const struct step_message *m, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	wire_put_u8(&w, m->apply);
+	wire_put_u64(&w, m->s.step);
+	wire_put_f64(&w, m->lr);
+	wire_put_f64(&w, (double)m->s.scale);
+	return wire_write_end(&w, n_p, e);
+}
+
+int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e)
+{
+	struct wire_reader r = wire_read(p, n);
+	m_p->apply = wire_get_u8(&r);
+	m_p->s.step = wire_get_u64(&r);
+	m_p->lr = wire_get_f64(&r);
+	m_p->s.lr = (float)m_p->lr;
+	m_p->s.scale = (float)wire_get_f64(&r);
+	return wire_read_end(&r, "STEP", e);
+}
+
+enum { SPAN_BYTES = 22 };
+
+size_t stepped_size(size_t spans) { return 3 * 8 + 4 + spans * SPAN_BYTES; }
+
+int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	wire_put_u64(&w, (uint64_t)m->busy);
+	wire_put_u64(&w, (uint64_t)m->wait);
+	wire_put_u64(&w, m->mem_peak);
+	wire_put_u32(&w, (uint32_t)count);
+	for (size_t i = 0; i < count; i++) {
+		wire_put_u64(&w, (uint64_t)v[i].begin);
+		wire_put_u64(&w, (uint64_t)v[i].end);
+		wire_put_u32(&w, v[i].microbatch);
+		wire_put_u8(&w, v[i].kind);
+		wire_put_u8(&w, v[i].chunk);
+	}
+	return wire_write_end(&w, n_p, e);
+}
+
+int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most, size_t *count_p, struct err *e)
+{
+	struct wire_reader r = wire_read(p, n);
+	m_p->busy = (int64_t)wire_get_u64(&r);
+	m_p->wait = (int64_t)wire_get_u64(&r);
+	m_p->mem_peak = wire_get_u64(&r);
+	size_t count = wire_get_count(&r, SPAN_BYTES, 1u << 16), kept = 0;
+	for (size_t i = 0; i < count; i++) {
+		struct span s = { .begin = (int64_t)wire_get_u64(&r), .end = (int64_t)wire_get_u64(&r) };
+		s.microbatch = wire_get_u32(&r);
+		s.kind = wire_get_u8(&r);
+		s.chunk = wire_get_u8(&r);
+		if (kept < most)
+			v[kept++] = s;
+	}
+	*count_p = kept;
+	return wire_read_end(&r, "STEPPED", e);
+}
+
+int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	wire_put_str(&w, m->name);
+	wire_put_str(&w, m->what);
+	wire_put_u64(&w, m->first);
+	wire_put_bytes(&w, m->data, m->count * 4);
+	return wire_write_end(&w, n_p, e);
+}
+
+int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e)
+{
+	struct wire_reader r = wire_read(p, n);
+	wire_get_str(&r, m_p->name, sizeof m_p->name);
+	wire_get_str(&r, m_p->what, sizeof m_p->what);
+	m_p->first = wire_get_u64(&r);
+	size_t bytes = 0;
+	m_p->data = wire_get_bytes(&r, &bytes);
+	TRY(wire_read_end(&r, "STATE", e));
+	if (bytes % 4)
+		return err_set(e, ERR_PROTOCOL, "STATE: %zu bytes of %s are no float32 numbers", bytes, m_p->name);
+	m_p->count = bytes / 4;
+	return 0;
+}

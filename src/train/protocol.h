@@ -1,0 +1,107 @@
+/* protocol.h - what coordinator and workers say to each other: each frame's payload as a struct, to and from wire fields.
+ *
+ * A job as one worker sees it:
+ *   coordinator: PLAN, [STATE ...], then again and again one pass:
+ *     BATCH for each microbatch  ->  (neighbours: ACTIVATION, GRADIENT)  ->  LOSS per microbatch from the end of the model
+ *     training passes end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from everyone
+ *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either side, by the end of both.
+ * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists the fields. */
+#ifndef HS_TRAIN_PROTOCOL_H
+#define HS_TRAIN_PROTOCOL_H
+
+#include "data/batch.h"
+#include "model/stage.h"
+#include "net/frame.h"
+#include "net/wire.h"
+#include "optim/optim.h"
+
+struct err;
+struct buf;
+
+enum { PIECES_MOST = 4096 };
+
+/* PLAN: everything a worker must know but the data. */
+struct worker_plan {
+	int stages, chunks, stage;           /* this worker's place */
+	int64_t first[PIECES_MOST + 1];      /* piece v (v = chunk * stages + stage) holds layers [first[v], first[v+1]) */
+	char schedule[32];
+	enum dtype wire;
+	struct model_config cfg;
+	struct stage_options opt;            /* first, last are set per piece */
+	char optimizer[32];                  /* "" without training */
+	struct optim_config optim;
+	bool trace;                          /* spans travel with STEPPED */
+};
+
+int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e);
+int plan_read(const void *payload, size_t n, struct worker_plan *p_p, struct err *e);
+
+/* BATCH. ids only for who holds the front, labels only for who holds the end. */
+struct batch_head {
+	bool train;
+	uint32_t microbatches; /* in this pass */
+	uint32_t n, nseq;
+};
+/* Bytes of the payload, and writing it into `out`. */
+size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
+int batch_write(const struct microbatch *mb, bool train, uint32_t microbatches, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
+		struct err *e);
+/* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in from start. */
+struct batch_store {
+	struct batch_head head;
+	int32_t *id, *pos, *label, *start;
+	int32_t *mem;
+	size_t cap;
+};
+int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batch_store *b, struct err *e);
+
+/* LOSS: of one microbatch. */
+struct loss_message {
+	double sum;
+	uint64_t trained;
+};
+
+/* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX the end. */
+struct norm_entry {
+	int layer;
+	double sqnorm;
+};
+
+struct step_message {
+	bool apply;          /* false: forget the gradients, the loss or the norm was not finite */
+	struct optim_step s;
+	double lr;
+};
+
+struct stepped_message {
+	int64_t busy, wait;  /* nanoseconds of this pass */
+	uint64_t mem_peak;   /* bytes on the device */
+};
+
+/* One span of the worker's time, for the trace. */
+struct span {
+	int64_t begin, end;  /* the worker's clock_now() */
+	uint32_t microbatch;
+	uint8_t kind, chunk; /* enum instr_kind */
+};
+
+/* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element `first` on. */
+struct state_message {
+	char name[256], what[32]; /* "value", "exp_avg", ... */
+	uint64_t first, count;
+	const void *data;         /* in the payload, not aligned */
+};
+
+int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e);
+int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e);
+int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p, struct err *e);
+int step_write(const struct step_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e);
+size_t stepped_size(size_t spans);
+int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e);
+int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most, size_t *count_p, struct err *e);
+int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e); /* m->data: float32 numbers */
+int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e);
+
+#endif
