@@ -1,0 +1,160 @@
+/* cli.c - see cli.h: options with --help, error lines, sizes, facts. Tables are in cli_table.c. */
+#include "cli/cli.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+bool cli_colour(FILE *f)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+	return !(no && *no) && term && strcmp(term, "dumb") && isatty(fileno(f));
+}
+
+int cli_columns(FILE *f)
+{
+	struct winsize w;
+	if (!isatty(fileno(f)))
+		return 0;
+	return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
+}
+
+void cli_write_stderr(void *ctx, const char *text, size_t n)
+{
+	(void)ctx;
+	fwrite(text, 1, n, stderr);
+	fflush(stderr);
+}
+
+static void error_line(const char *text)
+{
+	fprintf(stderr, "%s %s\n", cli_colour(stderr) ? "\033[31merror:\033[0m" : "error:", text);
+}
+
+int cli_fail(const struct err *e)
+{
+	fflush(stdout);
+	error_line(e->msg);
+	return e->code == ERR_USAGE ? 2 : 1;
+}
+
+int cli_usage_error(const char *fmt, ...)
+{
+	struct err e;
+	va_list ap;
+	va_start(ap, fmt);
+	err_vset(&e, ERR_USAGE, fmt, ap);
+	va_end(ap);
+	return cli_fail(&e);
+}
+
+static void print_help(const struct cli_usage *u)
+{
+	struct buf b = BUF_INIT;
+	buf_addf(&b, "usage: %s\n\n%s\n", u->synopsis, u->about);
+	bool headed = u->nrows && u->rows[0].section;
+	buf_adds(&b, headed ? "\n" : "\noptions:\n");
+	opt_help(u->rows, u->nrows, true, &b);
+	buf_adds(&b, "  --help                            this text\n");
+	if (u->example)
+		buf_addf(&b, "\nexamples:\n%s\n", u->example);
+	fwrite(b.p, 1, b.n, stdout);
+	buf_release(&b);
+}
+
+bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most, int *npos_p, struct arena *a,
+	      int *status_p)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			print_help(u);
+			*status_p = 0;
+			return false;
+		}
+	}
+	struct err e = { 0 };
+	int npos = 0;
+	*status_p = 0;
+	if (opt_defaults(u->rows, u->nrows, obj, a, &e) < 0 ||
+	    opt_argv(u->rows, u->nrows, obj, argc - 1, argv + 1, &npos, a, &e) < 0) {
+		*status_p = cli_fail(&e);
+		return false;
+	}
+	if (npos < least)
+		*status_p = cli_usage_error("%s: something is missing; usage: %s", argv[0], u->synopsis);
+	else if (most >= 0 && npos > most)
+		*status_p =
+			cli_usage_error("%s: '%.60s' is one argument too many; usage: %s", argv[0], argv[1 + most], u->synopsis);
+	*npos_p = npos;
+	return *status_p == 0;
+}
+
+const char *cli_bytes(uint64_t bytes, char *s, size_t cap)
+{
+	static const char *const unit[] = { "bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+	double v = (double)bytes;
+	size_t u = 0;
+	while (v >= 1023.95 && u + 1 < ARRAY_LEN(unit))
+		v /= 1024, u++;
+	snprintf(s, cap, u ? "%.1f %s" : "%.0f %s", v, unit[u]);
+	return s;
+}
+
+const char *cli_count(uint64_t n, char *s, size_t cap)
+{
+	if (n < 10000)
+		snprintf(s, cap, "%llu", (unsigned long long)n);
+	else if (n < 1000000)
+		snprintf(s, cap, "%.1f thousand", (double)n / 1e3);
+	else if (n < 1000000000)
+		snprintf(s, cap, "%.1f million", (double)n / 1e6);
+	else
+		snprintf(s, cap, "%.2f billion", (double)n / 1e9);
+	return s;
+}
+
+void cli_fact(const char *name, const char *fmt, ...)
+{
+	bool c = cli_colour(stdout);
+	printf("  %s%-14s%s ", c ? "\033[2m" : "", name, c ? "\033[0m" : "");
+	va_list ap;
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+}
+
+void cli_heading(const char *fmt, ...)
+{
+	bool c = cli_colour(stdout);
+	fputs(c ? "\033[1m" : "", stdout);
+	va_list ap;
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	fputs(c ? "\033[0m\n" : "\n", stdout);
+}
+
+int cli_read_stdin(struct buf *b, uint64_t limit, struct err *e)
+{
+	char piece[65536];
+	for (;;) {
+		ssize_t n = read(STDIN_FILENO, piece, sizeof piece);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, errno, "cannot read standard input");
+		if (!n)
+			return buf_ok(b, e);
+		if (b->n + (uint64_t)n > limit)
+			return err_set(e, ERR_INPUT, "standard input: more than %llu MiB; cut it into pieces",
+				       (unsigned long long)(limit >> 20));
+		buf_add(b, piece, (size_t)n);
+	}
+}

@@ -1,0 +1,76 @@
+/* cli.h - what the subcommands share: the table of commands, options with --help, messages, tables of facts.
+ *
+ * A subcommand is one file cmd_<name>.c with `int cmd_<name>(int argc, char **argv)` (argv[0] is the subcommand's name) and one row of
+ * command.def. It returns the exit status: 0, 1 (failed) or 2 (wrong use). Results go to stdout, everything else to stderr. Only this folder
+ * prints. */
+#ifndef HS_CLI_CLI_H
+#define HS_CLI_CLI_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/opt.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define HS_VERSION "0.1.0"
+
+struct buf;
+struct progress;
+
+typedef int (*command_fn)(int argc, char **argv);
+
+struct command {
+	const char *name, *help;
+	command_fn run;
+};
+
+extern const struct command commands[]; /* rows of command.def, ended by a NULL name */
+
+/* Everything --help says about a subcommand. */
+struct cli_usage {
+	const char *synopsis; /* "heteroshard info [--json] PATH" */
+	const char *about;    /* what it does: one or more lines */
+	const struct opt *rows;
+	size_t nrows;
+	const char *example; /* lines; NULL: none */
+};
+
+/* Parses argv[1..] into `obj` (defaults first); positionals end up in argv[1..*npos_p]. True: go on. False: leave with *status_p (--help was
+ * printed, or an error). `a` belongs to the caller, who releases it in both cases. */
+bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most, int *npos_p, struct arena *a,
+	      int *status_p);
+
+/* Prints the error line and gives the exit status that belongs to it. */
+int cli_fail(const struct err *e);
+int cli_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* prints, returns 2 */
+
+/* True where colours are wanted: a terminal, NO_COLOR not set, TERM not dumb. */
+bool cli_colour(FILE *f);
+int cli_columns(FILE *f); /* width of the terminal; 0: not a terminal */
+
+/* While a progress display is set, log lines appear above its bar. NULL takes it back. */
+void cli_set_progress(struct progress *p);
+/* The write function for progress_new(): to stderr. */
+void cli_write_stderr(void *ctx, const char *text, size_t n);
+
+/* "1.5 GiB", "134.5 M" */
+const char *cli_bytes(uint64_t bytes, char *s, size_t cap);
+const char *cli_count(uint64_t n, char *s, size_t cap);
+
+/* A table for people: a heading row, then cells; columns as wide as their widest cell. A column whose cells all look like numbers is
+ * right-aligned. Cells are copied. */
+struct cli_table;
+struct cli_table *cli_table_new(const char *const *heading, size_t columns); /* NULL when memory is out */
+void cli_table_add(struct cli_table *t, const char *const *cells);
+void cli_table_print(struct cli_table *t, FILE *f); /* and frees it */
+
+/* "  name        value" lines, the names dimmed on a terminal. */
+void cli_fact(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void cli_heading(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Standard input to its end. */
+int cli_read_stdin(struct buf *b, uint64_t limit, struct err *e);
+
+#endif

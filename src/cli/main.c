@@ -1,0 +1,101 @@
+/* main.c - the program's entry: finds the subcommand, installs where messages go, gives the exit status. */
+#include "cli/cli.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "report/progress.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND(name, help) int cmd_##name(int argc, char **argv);
+#include "cli/command.def"
+#undef COMMAND
+
+const struct command commands[] = {
+#define COMMAND(name, help) { #name, help, cmd_##name },
+#include "cli/command.def"
+#undef COMMAND
+	{ NULL, NULL, NULL },
+};
+
+static void log_to_stderr(void *ctx, enum log_level level, const char *line)
+{
+	static const char *const plain[] = { "debug: ", "", "warning: ", "error: " };
+	static const char *const colour[] = { "\033[2mdebug: ", "", "\033[33mwarning:\033[0m ", "\033[31merror:\033[0m " };
+	struct progress *progress = *(struct progress *const *)ctx;
+	bool c = cli_colour(stderr);
+	char text[2200];
+	snprintf(text, sizeof text, "%s%s%s", c ? colour[level] : plain[level], line, c && level == LOG_DEBUG ? "\033[0m" : "");
+	if (progress)
+		progress_line(progress, text);
+	else
+		fprintf(stderr, "%s\n", text);
+}
+
+static struct progress *shown;
+
+void cli_set_progress(struct progress *p) { shown = p; }
+
+/* What a full disk or a closed pipe did to the output counts as failure, but a reader that has seen enough (head) is no news. */
+static int finish(int status)
+{
+	errno = 0;
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		if (errno != EPIPE)
+			fprintf(stderr, "error: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
+		return status ? status : 1;
+	}
+	return status;
+}
+
+static int unknown(const char *name)
+{
+	const char *names[64];
+	size_t n = 0;
+	for (size_t i = 0; commands[i].name && n + 1 < ARRAY_LEN(names); i++)
+		names[n++] = commands[i].name;
+	names[n] = NULL;
+	const char *near = opt_nearest_word(names, name);
+	if (near)
+		return cli_usage_error("unknown command '%.60s', did you mean '%s'?", name, near);
+	return cli_usage_error("unknown command '%.60s' (see heteroshard --help)", name);
+}
+
+int main(int argc, char **argv)
+{
+	enum log_level least = LOG_INFO;
+	signal(SIGPIPE, SIG_IGN);
+	int i = 1;
+	for (; i < argc && argv[i][0] == '-'; i++) {
+		if (!strcmp(argv[i], "-v") || !strcmp(argv[i], "--verbose")) {
+			least = LOG_DEBUG;
+		} else if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet")) {
+			least = LOG_WARN;
+		} else if (!strcmp(argv[i], "--version") || !strcmp(argv[i], "-V")) {
+			printf("heteroshard %s\n", HS_VERSION);
+			return finish(0);
+		} else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			char *help[] = { "help", NULL };
+			return finish(cmd_help(1, help));
+		} else {
+			return cli_usage_error("unknown option '%.60s' (see heteroshard --help)", argv[i]);
+		}
+	}
+	log_set_sink(log_to_stderr, &shown, least);
+	if (i == argc) {
+		char *help[] = { "help", NULL };
+		fflush(stdout);
+		if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+			return 2;
+		cmd_help(1, help);
+		return finish(2);
+	}
+	for (size_t k = 0; commands[k].name; k++)
+		if (!strcmp(commands[k].name, argv[i]))
+			return finish(commands[k].run(argc - i, argv + i));
+	return unknown(argv[i]);
+}
