@@ -90,13 +90,13 @@ static const char *kind_word(const struct opt *r)
 	}
 }
 
-/* "1 to 64", "at least 1", "" when any value goes. */
+/* "1 to 64", "at least 1", "" when any value goes. An upper end of a million and more is there for safety and would tell a reader nothing. */
 static void range_text(const struct opt *r, char *s, size_t cap)
 {
 	s[0] = 0;
 	if ((r->kind != OPT_INT && r->kind != OPT_FLOAT) || r->lo == r->hi)
 		return;
-	if (r->hi >= OPT_MAX)
+	if (r->hi >= 1e6)
 		snprintf(s, cap, "%s %.15g", r->lo_open ? "above" : "at least", r->lo);
 	else
 		snprintf(s, cap, r->lo_open ? "above %.15g, up to %.15g" : "%.15g to %.15g", r->lo, r->hi);

@@ -6,6 +6,7 @@
 #include "report/progress.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,16 +41,22 @@ static struct progress *shown;
 
 void cli_set_progress(struct progress *p) { shown = p; }
 
-/* What a full disk or a closed pipe did to the output counts as failure, but a reader that has seen enough (head) is no news. */
+/* True when nobody reads any more (head has seen enough): no news, and no reason for a message. */
+static bool reader_gone(void)
+{
+	struct pollfd p = { .fd = STDOUT_FILENO };
+	return errno == EPIPE || (poll(&p, 1, 0) == 1 && (p.revents & POLLERR));
+}
+
 static int finish(int status)
 {
 	errno = 0;
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		if (errno != EPIPE)
-			fprintf(stderr, "error: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
-		return status ? status : 1;
-	}
-	return status;
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return status;
+	if (!reader_gone())
+		fprintf(stderr, "error: cannot write to standard output%s%s\n", errno ? ": " : " (is the disk full?)",
+			errno ? strerror(errno) : "");
+	return status ? status : 1;
 }
 
 static int unknown(const char *name)

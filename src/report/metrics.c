@@ -1,0 +1,193 @@
+/* metrics.c - see metrics.h. */
+#include "report/metrics.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct series {
+	double *v;
+	size_t cap;
+};
+
+struct metrics {
+	int fd;
+	char *path;
+	struct buf line;
+	struct series step, loss, lr, val_step, val_loss;
+	size_t nstep, nval;
+};
+
+static bool push(struct series *s, size_t n, double v)
+{
+	if (!mem_grow(&s->v, &s->cap, n + 1, sizeof *s->v))
+		return false;
+	s->v[n] = v;
+	return true;
+}
+
+static int add_step(struct metrics *m, double step, double loss, double lr, struct err *e)
+{
+	if (!push(&m->step, m->nstep, step) || !push(&m->loss, m->nstep, loss) || !push(&m->lr, m->nstep, lr))
+		return err_nomem(e, m->nstep * sizeof(double), "the loss curve");
+	m->nstep++;
+	return 0;
+}
+
+static int add_val(struct metrics *m, double step, double loss, struct err *e)
+{
+	if (!push(&m->val_step, m->nval, step) || !push(&m->val_loss, m->nval, loss))
+		return err_nomem(e, m->nval * sizeof(double), "the loss curve");
+	m->nval++;
+	return 0;
+}
+
+static double number(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+	return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* One line of an earlier run: true when it stays. */
+static int take_line(struct metrics *m, const char *line, size_t n, int64_t last, bool *stays_p, struct err *e)
+{
+	json_t *o = json_loadb(line, n, 0, NULL);
+	const json_t *step = json_object_get(o, "step");
+	int rc = 0;
+	*stays_p = json_is_integer(step) && json_integer_value(step) <= last;
+	if (*stays_p && json_object_get(o, "val_loss"))
+		rc = add_val(m, json_number_value(step), number(o, "val_loss"), e);
+	else if (*stays_p)
+		rc = add_step(m, json_number_value(step), number(o, "loss"), number(o, "learning_rate"), e);
+	json_decref(o);
+	return rc;
+}
+
+/* Lines up to step `last` stay; a torn last line and everything behind the checkpoint goes. */
+static int cut_back(struct metrics *m, int64_t last, struct err *e)
+{
+	struct buf old = BUF_INIT, kept = BUF_INIT;
+	int rc = 0;
+	if (access(m->path, F_OK) != 0)
+		return 0;
+	TRY(buf_read_file(&old, m->path, 0, e));
+	for (const char *p = old.p, *end = old.p + old.n, *nl; p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
+		bool stays;
+		TRYOUT(take_line(m, p, (size_t)(nl - p), last, &stays, e));
+		if (stays)
+			buf_add(&kept, p, (size_t)(nl - p) + 1);
+	}
+	TRYOUT(buf_ok(&kept, e));
+	if (kept.n != old.n)
+		TRYOUT(atomic_write_file(m->path, kept.p, kept.n, e));
+out:
+	buf_release(&old);
+	buf_release(&kept);
+	return rc;
+}
+
+int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, struct err *e)
+{
+	struct metrics *m = mem_zalloc(sizeof *m);
+	struct buf path = BUF_INIT;
+	int rc;
+	if (!m)
+		return err_nomem(e, sizeof *m, "the metrics");
+	m->fd = -1;
+	buf_init(&m->line);
+	buf_addf(&path, "%s/metrics.jsonl", dir);
+	m->path = buf_detach(&path);
+	if (!m->path) {
+		rc = err_nomem(e, strlen(dir), "a path");
+		goto out;
+	}
+	if (resume_step >= 0)
+		TRYOUT(cut_back(m, resume_step, e));
+	m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume_step < 0 ? O_TRUNC : 0), 0644);
+	if (m->fd < 0) {
+		rc = err_sys(e, errno, "cannot write %s", m->path);
+		goto out;
+	}
+	rc = 0;
+	*m_p = m;
+out:
+	if (rc < 0)
+		metrics_close(m);
+	return rc;
+}
+
+void metrics_close(struct metrics *m)
+{
+	if (!m)
+		return;
+	if (m->fd >= 0)
+		close(m->fd);
+	struct series *s[] = { &m->step, &m->loss, &m->lr, &m->val_step, &m->val_loss };
+	for (size_t i = 0; i < ARRAY_LEN(s); i++)
+		mem_free(s[i]->v);
+	buf_release(&m->line);
+	mem_free(m->path);
+	mem_free(m);
+}
+
+static void field(struct buf *b, const char *key, double v)
+{
+	if (isnan(v))
+		return;
+	buf_addf(b, ", \"%s\": ", key);
+	json_number(b, v);
+}
+
+static int flush_line(struct metrics *m, struct err *e)
+{
+	TRY(buf_ok(&m->line, e));
+	ssize_t n = write(m->fd, m->line.p, m->line.n);
+	if (n == (ssize_t)m->line.n)
+		return 0;
+	return err_sys(e, n < 0 ? errno : ENOSPC, "cannot write %s", m->path);
+}
+
+int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
+{
+	struct buf *b = &m->line;
+	buf_reset(b);
+	buf_addf(b, "{\"step\": %lld, \"loss\": ", (long long)s->step);
+	json_number(b, s->loss);
+	field(b, "learning_rate", s->learning_rate);
+	field(b, "grad_norm", s->grad_norm);
+	field(b, "epoch", s->epoch);
+	buf_addf(b, ", \"tokens\": %lld", (long long)s->tokens);
+	field(b, "tokens_per_second", s->tokens_per_second);
+	field(b, "seconds", s->seconds);
+	field(b, "predicted_seconds", s->predicted_seconds);
+	field(b, "memory_peak", s->memory_peak);
+	buf_adds(b, s->skipped ? ", \"skipped\": true}\n" : "}\n");
+	TRY(flush_line(m, e));
+	return add_step(m, (double)s->step, s->loss, s->learning_rate, e);
+}
+
+int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e)
+{
+	struct buf *b = &m->line;
+	buf_reset(b);
+	buf_addf(b, "{\"step\": %lld, \"val_loss\": ", (long long)step);
+	json_number(b, val_loss);
+	field(b, "val_perplexity", exp(val_loss));
+	buf_adds(b, "}\n");
+	TRY(flush_line(m, e));
+	return add_val(m, (double)step, val_loss, e);
+}
+
+struct metrics_curve metrics_curve(const struct metrics *m)
+{
+	return (struct metrics_curve){ m->step.v, m->loss.v, m->lr.v, m->nstep, m->val_step.v, m->val_loss.v, m->nval };
+}

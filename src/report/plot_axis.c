@@ -1,0 +1,59 @@
+/* plot_axis.c - see plot_axis.h. */
+#include "report/plot_axis.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct plot_ticks plot_ticks(double lo, double hi, int most, double least_step)
+{
+	struct plot_ticks t = { lo, 1, 1, 0 };
+	double span = hi - lo;
+	if (!(span > 0) || !isfinite(span))
+		return t;
+	double power = pow(10, floor(log10(span / most)));
+	static const double nice[] = { 1, 2, 5, 10 };
+	for (int i = 0; i < 4; i++) {
+		t.step = nice[i] * power;
+		if (span / t.step <= most && t.step >= least_step)
+			break;
+	}
+	if (t.step < least_step)
+		t.step = least_step;
+	t.first = ceil(lo / t.step - 1e-9) * t.step;
+	t.count = (int)floor((hi - t.first) / t.step + 1e-9) + 1;
+	double d = -floor(log10(t.step) + 1e-9);
+	t.digits = d > 0 ? (int)d : 0;
+	return t;
+}
+
+/* 1200000 as 1,200,000 */
+static void grouped(long long v, char *s, size_t cap)
+{
+	char d[32];
+	int n = snprintf(d, sizeof d, "%lld", v < 0 ? -v : v);
+	size_t at = 0;
+	if (v < 0 && at + 1 < cap)
+		s[at++] = '-';
+	for (int i = 0; i < n && at + 2 < cap; i++) {
+		if (i && (n - i) % 3 == 0)
+			s[at++] = ',';
+		s[at++] = d[i];
+	}
+	s[at] = 0;
+}
+
+void plot_tick_text(double v, const struct plot_ticks *t, char *s, size_t cap)
+{
+	if (fabs(v) < t->step * 1e-6)
+		snprintf(s, cap, "0");
+	else if (t->digits > 3) {
+		/* 1.5e-4 rather than 0.00015; no zeros that say nothing: 2e-4 */
+		int power = (int)floor(log10(fabs(v)) + 1e-9);
+		double m = v / pow(10, power);
+		snprintf(s, cap, fabs(m - round(m)) < 1e-6 ? "%.0fe%d" : "%.1fe%d", m, power);
+	} else if (t->digits == 0)
+		grouped(llround(v), s, cap);
+	else
+		snprintf(s, cap, "%.*f", t->digits, v);
+}

@@ -1,0 +1,152 @@
+/* tensorboard.c - see tensorboard.h. Every record is one write, so a killed run leaves whole records. */
+#include "report/tensorboard.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TAG_MOST = 120, RECORD_MOST = 256 };
+
+struct tensorboard {
+	int fd;
+	char path[4096];
+};
+
+uint32_t tensorboard_crc32c(uint32_t crc, const void *p, size_t n)
+{
+	const unsigned char *s = p;
+	crc = ~crc;
+	for (size_t i = 0; i < n; i++) {
+		crc ^= s[i];
+		for (int k = 0; k < 8; k++)
+			crc = (crc >> 1) ^ (0x82f63b78u & -(crc & 1));
+	}
+	return ~crc;
+}
+
+static uint32_t masked(const void *p, size_t n)
+{
+	uint32_t crc = tensorboard_crc32c(0, p, n);
+	return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static size_t put_le(unsigned char *p, uint64_t v, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		p[i] = (unsigned char)(v >> (8 * i));
+	return bytes;
+}
+
+static size_t put_varint(unsigned char *p, uint64_t v)
+{
+	size_t n = 0;
+	for (; v >= 0x80; v >>= 7)
+		p[n++] = (unsigned char)(v | 0x80);
+	p[n++] = (unsigned char)v;
+	return n;
+}
+
+static size_t put_double(unsigned char *p, double v)
+{
+	uint64_t u;
+	memcpy(&u, &v, 8);
+	return put_le(p, u, 8);
+}
+
+static size_t put_float(unsigned char *p, float v)
+{
+	uint32_t u;
+	memcpy(&u, &v, 4);
+	return put_le(p, u, 4);
+}
+
+/* A length-delimited field; the number of a field and its wire type share one byte here. */
+static size_t put_bytes(unsigned char *p, int field, const void *data, size_t n)
+{
+	size_t at = 0;
+	p[at++] = (unsigned char)(field << 3 | 2);
+	at += put_varint(p + at, n);
+	memcpy(p + at, data, n);
+	return at + n;
+}
+
+static int write_record(struct tensorboard *t, const unsigned char *data, size_t n, struct err *e)
+{
+	unsigned char r[RECORD_MOST + 16];
+	put_le(r, n, 8);
+	put_le(r + 8, masked(r, 8), 4);
+	memcpy(r + 12, data, n);
+	put_le(r + 12 + n, masked(data, n), 4);
+	ssize_t w = write(t->fd, r, n + 16);
+	return w == (ssize_t)(n + 16) ? 0 : err_sys(e, w < 0 ? errno : ENOSPC, "cannot write %s", t->path);
+}
+
+static size_t put_time(unsigned char *p)
+{
+	p[0] = 1 << 3 | 1;
+	return 1 + put_double(p + 1, (double)clock_wall() * 1e-9);
+}
+
+int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e)
+{
+	char host[64] = "";
+	TRY(dir_make(dir, e));
+	struct tensorboard *t = mem_zalloc(sizeof *t);
+	if (!t)
+		return err_nomem(e, sizeof *t, "the TensorBoard file");
+	gethostname(host, sizeof host - 1);
+	int n = snprintf(t->path, sizeof t->path, "%s/events.out.tfevents.%lld.%s.%ld.heteroshard", dir,
+			 (long long)(clock_wall() / 1000000000), host[0] ? host : "host", (long)getpid());
+	int rc;
+	if (n < 0 || (size_t)n >= sizeof t->path) {
+		rc = err_set(e, ERR_IO, "%s: the path is too long", dir);
+		goto fail;
+	}
+	t->fd = open(t->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	if (t->fd < 0) {
+		rc = err_sys(e, errno, "cannot write %s", t->path);
+		goto fail;
+	}
+	static const char version[] = "brain.Event:2";
+	unsigned char data[RECORD_MOST];
+	size_t at = put_time(data);
+	at += put_bytes(data + at, 3, version, sizeof version - 1);
+	rc = write_record(t, data, at, e);
+	if (rc < 0) {
+		close(t->fd);
+		goto fail;
+	}
+	*t_p = t;
+	return 0;
+fail:
+	mem_free(t);
+	return rc;
+}
+
+int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double v, struct err *e)
+{
+	unsigned char value[RECORD_MOST], summary[RECORD_MOST], data[RECORD_MOST];
+	size_t n = strnlen(tag, TAG_MOST), at = put_bytes(value, 1, tag, n);
+	value[at++] = 2 << 3 | 5;
+	at += put_float(value + at, (float)v);
+	size_t ns = put_bytes(summary, 1, value, at), nd = put_time(data);
+	data[nd++] = 2 << 3 | 0;
+	nd += put_varint(data + nd, (uint64_t)step);
+	nd += put_bytes(data + nd, 5, summary, ns);
+	return write_record(t, data, nd, e);
+}
+
+void tensorboard_close(struct tensorboard *t)
+{
+	if (!t)
+		return;
+	close(t->fd);
+	mem_free(t);
+}

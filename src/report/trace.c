@@ -1,0 +1,194 @@
+/* trace.c - see trace.h. */
+#include "report/trace.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES_MOST = 1024 };
+
+struct name {
+	uint32_t worker, stream;
+	bool is_stream;
+	char text[64];
+};
+
+struct trace {
+	pthread_mutex_t lock;
+	struct trace_event *ring;
+	size_t cap, first, n;
+	uint64_t dropped;
+	struct name name[NAMES_MOST];
+	size_t nnames;
+};
+
+int trace_new(size_t events, struct trace **t_p, struct err *e)
+{
+	struct trace *t = mem_zalloc(sizeof *t);
+	if (events < 1)
+		events = 1;
+	if (t)
+		t->ring = mem_array(events, sizeof *t->ring);
+	if (!t || !t->ring) {
+		mem_free(t);
+		return err_nomem(e, events * sizeof *t->ring, "the trace");
+	}
+	t->cap = events;
+	pthread_mutex_init(&t->lock, NULL);
+	*t_p = t;
+	return 0;
+}
+
+void trace_free(struct trace *t)
+{
+	if (!t)
+		return;
+	pthread_mutex_destroy(&t->lock);
+	mem_free(t->ring);
+	mem_free(t);
+}
+
+static void copy_text(char *dst, size_t cap, const char *src)
+{
+	size_t n = strnlen(src, cap - 1);
+	memcpy(dst, src, n);
+	dst[n] = 0;
+}
+
+static void set_name(struct trace *t, uint32_t worker, uint32_t stream, bool is_stream, const char *text)
+{
+	pthread_mutex_lock(&t->lock);
+	size_t i = 0;
+	while (i < t->nnames && !(t->name[i].worker == worker && t->name[i].stream == stream && t->name[i].is_stream == is_stream))
+		i++;
+	if (i < NAMES_MOST) {
+		t->name[i] = (struct name){ worker, stream, is_stream, "" };
+		copy_text(t->name[i].text, sizeof t->name[i].text, text);
+		t->nnames = i == t->nnames ? i + 1 : t->nnames;
+	}
+	pthread_mutex_unlock(&t->lock);
+}
+
+void trace_name_worker(struct trace *t, uint32_t worker, const char *name) { set_name(t, worker, 0, false, name); }
+
+void trace_name_stream(struct trace *t, uint32_t worker, uint32_t stream, const char *name)
+{
+	set_name(t, worker, stream, true, name);
+}
+
+void trace_add(struct trace *t, const struct trace_event *ev)
+{
+	pthread_mutex_lock(&t->lock);
+	if (t->n == t->cap) {
+		t->first = (t->first + 1) % t->cap;
+		t->n--;
+		t->dropped++;
+	}
+	struct trace_event *slot = &t->ring[(t->first + t->n++) % t->cap];
+	*slot = *ev;
+	slot->name[sizeof slot->name - 1] = 0;
+	pthread_mutex_unlock(&t->lock);
+}
+
+void trace_span(struct trace *t, uint32_t worker, uint32_t stream, const char *name, int64_t begin, int64_t end, int32_t step,
+		int32_t microbatch)
+{
+	struct trace_event ev = { begin, end, worker, stream, step, microbatch, "" };
+	copy_text(ev.name, sizeof ev.name, name);
+	trace_add(t, &ev);
+}
+
+size_t trace_take(struct trace *t, struct trace_event *ev, size_t cap)
+{
+	pthread_mutex_lock(&t->lock);
+	size_t n = t->n < cap ? t->n : cap;
+	for (size_t i = 0; i < n; i++)
+		ev[i] = t->ring[(t->first + i) % t->cap];
+	t->first = (t->first + n) % t->cap;
+	t->n -= n;
+	pthread_mutex_unlock(&t->lock);
+	return n;
+}
+
+uint64_t trace_dropped(struct trace *t)
+{
+	pthread_mutex_lock(&t->lock);
+	uint64_t n = t->dropped;
+	pthread_mutex_unlock(&t->lock);
+	return n;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+	const struct trace_event *x = a, *y = b;
+	return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin) : (x->end < y->end) - (x->end > y->end);
+}
+
+static void micros(struct buf *b, int64_t ns) { buf_addf(b, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000)); }
+
+static void write_names(const struct trace *t, struct buf *b)
+{
+	for (size_t i = 0; i < t->nnames; i++) {
+		const struct name *n = &t->name[i];
+		buf_addf(b, "{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":",
+			 n->is_stream ? "thread" : "process", n->worker, n->stream);
+		json_quote(b, n->text, strlen(n->text));
+		buf_addf(b, "}},\n{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}},\n",
+			 n->is_stream ? "thread" : "process", n->worker, n->stream, n->is_stream ? n->stream : n->worker);
+	}
+}
+
+static void write_event(const struct trace_event *ev, int64_t zero, struct buf *b)
+{
+	int64_t length = ev->end > ev->begin ? ev->end - ev->begin : 0;
+	buf_adds(b, "{\"ph\":\"X\",\"name\":");
+	json_quote(b, ev->name, strlen(ev->name));
+	buf_addf(b, ",\"pid\":%u,\"tid\":%u,\"ts\":", ev->worker, ev->stream);
+	micros(b, ev->begin - zero);
+	buf_adds(b, ",\"dur\":");
+	micros(b, length);
+	if (ev->step >= 0 && ev->microbatch >= 0)
+		buf_addf(b, ",\"args\":{\"step\":%d,\"microbatch\":%d}", ev->step, ev->microbatch);
+	else if (ev->step >= 0)
+		buf_addf(b, ",\"args\":{\"step\":%d}", ev->step);
+	buf_adds(b, "},\n");
+}
+
+int trace_write(struct trace *t, const char *path, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	pthread_mutex_lock(&t->lock);
+	size_t n = t->n;
+	struct trace_event *ev = mem_array(n ? n : 1, sizeof *ev);
+	for (size_t i = 0; ev && i < n; i++)
+		ev[i] = t->ring[(t->first + i) % t->cap];
+	buf_adds(&b, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+	write_names(t, &b);
+	unsigned long long dropped = t->dropped;
+	pthread_mutex_unlock(&t->lock);
+	int rc;
+	if (!ev) {
+		rc = err_nomem(e, n * sizeof *ev, "the trace");
+		goto out;
+	}
+	qsort(ev, n, sizeof *ev, by_begin);
+	for (size_t i = 0; i < n; i++)
+		write_event(&ev[i], ev[0].begin, &b);
+	if (b.n >= 2 && b.p[b.n - 2] == ',') { /* JSON allows no comma behind the last one */
+		b.n -= 2;
+		buf_addc(&b, '\n');
+	}
+	buf_addf(&b, "],\"otherData\":{\"program\":\"heteroshard\",\"older spans left out\":%llu}}\n", dropped);
+	TRYOUT(buf_ok(&b, e));
+	rc = atomic_write_file(path, b.p, b.n, e);
+out:
+	mem_free(ev);
+	buf_release(&b);
+	return rc;
+}
