@@ -1,8 +1,11 @@
 # HeteroShard. `make` installs what is missing, builds; `make test`, `make demo`, `make lint`, `make bench`, `make fuzz`.
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
+#   T=NAME                            only tests, or fuzz targets, whose name contains NAME
+#   FUZZ_SECONDS=60                   for each fuzz target
 #   DEBUG=1                           no optimisation
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
+.SECONDARY:
 .SUFFIXES:
 
 CC      ?= cc
@@ -28,7 +31,7 @@ LIB     := $(BUILD)/libheteroshard.a
 BIN     := $(BUILD)/heteroshard
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
-.PHONY: all deps test demo lint bench fuzz clean
+.PHONY: all deps test demo lint bench fuzz docs clean
 all: $(BIN)
 	@echo "built $(BIN)"
 
@@ -76,7 +79,27 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(LIB)
 	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
 test: $(BIN) $(TESTS)
-	@scripts/run-tests.sh $(BUILD)
+	@scripts/run-tests.sh $(BUILD) $(T)
+
+lint: $(BIN)
+	@scripts/lint.sh $(BIN)
+
+fuzz:
+	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60) $(T)
+
+demo: $(BIN)
+	@scripts/demo.sh $(BIN)
+
+bench: $(BIN)
+	@$(BIN) bench
+
+# What can be made again from this program: docs/configuration.md.
+docs: $(BIN)
+	@$(BIN) help config --markdown >docs/configuration.md
+
+.PHONY: print-libs
+print-libs:
+	@echo $(LDLIBS)
 
 clean:
 	rm -rf build build-*

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Runs every test program of a build folder, one after the other, each with a timeout; one line each, the output of failing ones, one sum
+# at the end. Exit status 0 only when something ran and nothing failed.
+#   scripts/run-tests.sh BUILD [PATTERN]     PATTERN: only programs whose name contains it
+#   TEST_TIMEOUT=300                         seconds a program may take
+set -u
+build=${1:?usage: scripts/run-tests.sh BUILD [PATTERN]}
+pattern=${2:-}
+limit=${TEST_TIMEOUT:-300}
+cd "$(dirname "$0")/.." || exit 1
+case $build in /*) ;; *) build=$PWD/$build ;; esac
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export HS_BIN=$build/heteroshard HS_SOURCE=$PWD CMOCKA_MESSAGE_OUTPUT=TAP
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/support/tsan.supp:ignore_noninstrumented_modules=1}
+passed=0 failed=0 skipped=0 failing=""
+
+# How often a line beginning with $1 stands in the output.
+count() { grep -acE "^$1" "$tmp/out"; }
+
+for t in "$build"/tests/test_*; do
+	[ -x "$t" ] && [ -f "$t" ] || continue
+	name=${t##*/}
+	case $name in *.*) continue ;; *"$pattern"*) ;; *) continue ;; esac
+	begin=$(date +%s.%N)
+	timeout -k 10 "$limit" "$t" >"$tmp/out" 2>&1 </dev/null
+	rc=$?
+	seconds=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { printf "%.2f", b - a }')
+	skip_ok=$(count 'ok [0-9]+ # SKIP') skip_not=$(count 'not ok [0-9]+ # SKIP') # cmocka before 1.1.6 writes the second
+	skip=$((skip_ok + skip_not))
+	ok=$(($(count 'ok [0-9]+') - skip_ok))
+	bad=$(($(count 'not ok [0-9]+') - skip_not))
+	planned=$(awk '/^1\.\.[0-9]+/ { sub(/^1\.\./, ""); n += $1 } END { print n + 0 }' "$tmp/out")
+	lost=$((planned - ok - bad - skip))
+	[ "$lost" -gt 0 ] && bad=$((bad + lost)) # planned, but the program ended before
+	why=""
+	if [ $rc -eq 124 ] || [ $rc -eq 137 ]; then
+		why=" (stopped after $limit s)"
+	elif [ $rc -gt 128 ]; then
+		why=" (killed by signal $((rc - 128)))"
+	elif [ $rc -ne 0 ] && [ "$bad" -eq 0 ]; then
+		why=" (exit status $rc)"
+	elif [ $((ok + bad + skip)) -eq 0 ]; then
+		why=" (no test ran)"
+	fi
+	[ -n "$why" ] && [ "$bad" -eq 0 ] && bad=1
+	passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+	verdict="ok  "
+	[ "$bad" -gt 0 ] && verdict=FAIL && failing="$failing $name"
+	note=""
+	[ "$bad" -gt 0 ] && note=", $bad failed"
+	[ "$skip" -gt 0 ] && note="$note, $skip skipped"
+	printf '%s  %8s s  %-32s %3d passed%s%s\n' "$verdict" "$seconds" "$name" "$ok" "$note" "$why"
+	if [ "$bad" -gt 0 ]; then
+		tail -n 60 "$tmp/out" | sed 's/^/    | /'
+	elif [ "$skip" -gt 0 ]; then
+		sed -nE 's/^(not )?ok [0-9]+ # SKIP/      skipped:/p' "$tmp/out"
+	fi
+done
+
+[ -n "$failing" ] && echo "failing:$failing"
+sum="$passed passed, $failed failed"
+[ "$skipped" -gt 0 ] && sum="$sum, $skipped skipped"
+echo "$sum"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
