@@ -148,7 +148,11 @@ int batch_write(const struct microbatch *mb, bool train, uint32_t microbatches, 
 int batch_read(const void *payload, size_t size, bool ids, bool labels, struct batch_store *b, struct err *e)
 {
 	struct wire_reader r = wire_read(payload, size);
-	struct batch_head h = { .train = wire_get_u8(&r), .microbatches = wire_get_u32(&r), .n = wire_get_u32(&r), .nseq = wire_get_u32(&r) };
+	struct batch_head h;
+	h.train = wire_get_u8(&r);
+	h.microbatches = wire_get_u32(&r);
+	h.n = wire_get_u32(&r);
+	h.nseq = wire_get_u32(&r);
 	size_t nstart, nid, nlabel;
 	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid), *label = wire_get_bytes(&r, &nlabel);
 	TRY(wire_read_end(&r, "BATCH", e));
@@ -271,7 +275,9 @@ int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct sp
 	m_p->mem_peak = wire_get_u64(&r);
 	size_t count = wire_get_count(&r, SPAN_BYTES, 1u << 16), kept = 0;
 	for (size_t i = 0; i < count; i++) {
-		struct span s = { .begin = (int64_t)wire_get_u64(&r), .end = (int64_t)wire_get_u64(&r) };
+		struct span s;
+		s.begin = (int64_t)wire_get_u64(&r);
+		s.end = (int64_t)wire_get_u64(&r);
 		s.microbatch = wire_get_u32(&r);
 		s.kind = wire_get_u8(&r);
 		s.chunk = wire_get_u8(&r);

@@ -1,0 +1,388 @@
+/* train.c - see train.h. The semantics are those of docs/design.md, section 6. */
+#include "train/train.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "train/session.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVAL_PASS = 16, NORMS_MOST = MODEL_LAYERS_MOST + 2, SPANS_MOST = 4096 };
+
+struct trainer {
+	const struct config *cfg;
+	const struct train_options *o;
+	const struct train_sink *sink;
+	struct job *job;
+	struct session *ses;
+	const struct placement *place;
+	struct train_state st;
+	uint64_t pass;            /* counts passes: the step number on the wire */
+	double *loss;             /* of each microbatch of the pass */
+	size_t loss_cap;
+	double norm[NORMS_MOST];  /* squared, by layer: 0 front, i+1 layer i, last the end */
+	struct span *span;
+	uint64_t nonfinite_run;   /* skipped steps in a row */
+	char nonfinite[256];      /* where the run of them began */
+	int64_t busy, wait;       /* summed over workers, of the pass */
+	uint64_t mem_peak;
+	double rate;              /* seconds per token, smoothed, for the ETA */
+	int64_t began;
+	struct arena arena;
+	struct train_result r;
+};
+
+static bool stopping(const struct trainer *t) { return t->o->stop && *t->o->stop; }
+
+static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
+
+/* ---- a pass ---- */
+
+static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t *trained_p, struct err *e)
+{
+	if (!mem_grow(&t->loss, &t->loss_cap, n, sizeof *t->loss))
+		return err_nomem(e, n * sizeof *t->loss, "losses");
+	uint64_t trained = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct net_msg msg;
+		struct frame f;
+		struct loss_message m;
+		TRY(session_recv(t->ses, session_workers(t->ses) - 1, FRAME_LOSS, t->pass, &msg, &f, e));
+		int rc = loss_read(f.payload, f.size, &m, e);
+		if (rc >= 0 && f.microbatch >= n)
+			rc = err_set(e, ERR_PROTOCOL, "LOSS of microbatch %u of %u", f.microbatch, n);
+		if (rc >= 0)
+			t->loss[f.microbatch] = m.sum;
+		net_msg_release(&msg);
+		if (rc < 0)
+			return rc;
+		trained += m.trained;
+	}
+	double sum = 0;
+	for (uint32_t i = 0; i < n; i++) /* in the order of the microbatches, whatever the schedule was */
+		sum += t->loss[i];
+	*sum_p = sum;
+	*trained_p = trained;
+	return 0;
+}
+
+/* The squared norm of the whole gradient, layer after layer, so that its bits do not depend on the split. */
+static int collect_norms(struct trainer *t, double *sqnorm_p, struct err *e)
+{
+	static const size_t most = NORMS_MOST;
+	struct norm_entry v[NORMS_MOST];
+	int64_t layers = t->job->model.layers;
+	memset(t->norm, 0, sizeof t->norm);
+	for (int w = 0; w < session_workers(t->ses); w++) {
+		struct net_msg msg;
+		struct frame f;
+		size_t n = 0;
+		TRY(session_recv(t->ses, w, FRAME_NORM, t->pass, &msg, &f, e));
+		int rc = norm_read(f.payload, f.size, v, most, &n, e);
+		net_msg_release(&msg);
+		if (rc < 0)
+			return rc;
+		for (size_t i = 0; i < n; i++) {
+			int64_t at = v[i].layer < 0 ? 0 : v[i].layer >= layers ? layers + 1 : v[i].layer + 1;
+			t->norm[at] += v[i].sqnorm;
+		}
+	}
+	double sum = 0;
+	for (int64_t i = 0; i < layers + 2; i++)
+		sum += t->norm[i];
+	*sqnorm_p = sum;
+	return 0;
+}
+
+static int collect_stepped(struct trainer *t, struct err *e)
+{
+	t->busy = t->wait = 0;
+	for (int w = 0; w < session_workers(t->ses); w++) {
+		struct net_msg msg;
+		struct frame f;
+		struct stepped_message m = { 0 };
+		size_t n = 0;
+		TRY(session_recv(t->ses, w, FRAME_STEPPED, t->pass, &msg, &f, e));
+		int rc = stepped_read(f.payload, f.size, &m, t->span, t->span ? SPANS_MOST : 0, &n, e);
+		net_msg_release(&msg);
+		if (rc < 0)
+			return rc;
+		t->busy += m.busy;
+		t->wait += m.wait;
+		if (m.mem_peak > t->mem_peak)
+			t->mem_peak = m.mem_peak;
+		if (n && t->sink->spans)
+			t->sink->spans(t->sink->ctx, w, t->st.step, t->span, n);
+	}
+	return 0;
+}
+
+/* ---- evaluation ---- */
+
+static int evaluate(struct trainer *t, double *loss_p, struct err *e)
+{
+	size_t all = batches_val_count(t->job->batches);
+	double sum = 0;
+	uint64_t trained = 0;
+	for (size_t i = 0; i < all; i += EVAL_PASS) {
+		uint32_t n = (uint32_t)(all - i < EVAL_PASS ? all - i : EVAL_PASS);
+		t->pass++;
+		for (uint32_t m = 0; m < n; m++) {
+			struct microbatch mb;
+			TRY(batches_val(t->job->batches, i + m, &mb, e));
+			TRY(session_send_batch(t->ses, &mb, false, t->pass, m, n, e));
+		}
+		double part;
+		uint64_t some;
+		TRY(collect_losses(t, n, &part, &some, e));
+		TRY(collect_stepped(t, e));
+		sum += part;
+		trained += some;
+		if (t->sink->part)
+			t->sink->part(t->sink->ctx, "evaluating", i + n, all);
+	}
+	*loss_p = trained ? sum / (double)trained : NAN;
+	return t->sink->eval ? t->sink->eval(t->sink->ctx, t->st.step, *loss_p, trained, e) : 0;
+}
+
+/* ---- a step ---- */
+
+/* Says where the first number that is not finite came from. */
+static void locate_nonfinite(struct trainer *t, uint32_t microbatches)
+{
+	unsigned long long step = t->st.step + 1;
+	for (uint32_t i = 0; i < microbatches; i++)
+		if (!isfinite(t->loss[i])) {
+			snprintf(t->nonfinite, sizeof t->nonfinite, "the loss of microbatch %u in step %llu, at stage %d", i, step, session_workers(t->ses) - 1);
+			return;
+		}
+	const struct placement *p = t->place;
+	for (int64_t i = t->job->model.layers + 1; i >= 0; i--) /* backward runs from the end: the last bad layer is the first */
+		if (!isfinite(t->norm[i])) {
+			int stage = i == 0 ? 0 : p->stages - 1;
+			for (int v = 0; v < p->stages * p->chunks; v++)
+				if (i - 1 >= p->first[v] && i - 1 < p->first[v + 1])
+					stage = v % p->stages;
+			snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient of layer %lld in step %llu, at stage %d", (long long)i - 1, step, stage);
+			return;
+		}
+	snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient norm in step %llu", step);
+}
+
+static void estimate(struct trainer *t, struct train_step *s)
+{
+	double now = s->seconds / (double)(s->tokens ? s->tokens : 1);
+	t->rate = t->rate > 0 ? 0.8 * t->rate + 0.2 * now : now;
+	double per_step = (double)t->st.tokens / (double)t->st.step;
+	s->eta = t->rate * per_step * (double)(s->total - s->step);
+}
+
+static void advance(struct trainer *t)
+{
+	t->st.step++;
+	if (++t->st.batch >= batches_per_epoch(t->job->batches, t->st.epoch)) {
+		t->st.batch = 0;
+		t->st.epoch++;
+	}
+}
+
+static int one_step(struct trainer *t, struct err *e)
+{
+	const struct config *c = t->cfg;
+	const struct microbatch *mb;
+	size_t n;
+	int64_t begin = clock_now();
+	TRY(batches_get(t->job->batches, t->st.epoch, t->st.batch, &mb, &n, e));
+	struct train_step s = { .step = t->st.step + 1, .total = t->job->total_steps };
+	t->pass++;
+	for (size_t i = 0; i < n; i++) {
+		TRY(session_send_batch(t->ses, &mb[i], true, t->pass, (uint32_t)i, (uint32_t)n, e));
+		s.tokens += mb[i].n;
+	}
+	double sum, sqnorm;
+	TRY(collect_losses(t, (uint32_t)n, &sum, &s.trained, e));
+	TRY(collect_norms(t, &sqnorm, e));
+	double count = s.trained ? (double)s.trained : 1;
+	s.loss = sum / count;
+	s.grad_norm = sqrt(sqnorm) / count;
+	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
+	static const char *const curve[] = { [LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_CONSTANT] = "constant" };
+	s.learning_rate = lr_at(curve[c->lr_scheduler], c->learning_rate, s.step, s.total, t->job->warmup_steps, c->cosine_min_lr_ratio);
+	/* as torch.nn.utils.clip_grad_norm_ */
+	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
+	struct step_message m = { .apply = !s.skipped, .s = { .step = t->st.updates + 1, .scale = (float)((clip < 1 ? clip : 1) / count) },
+				  .lr = s.learning_rate };
+	unsigned char out[64];
+	size_t size;
+	TRY(step_write(&m, out, sizeof out, &size, e));
+	TRY(session_send_all(t->ses, FRAME_STEP, t->pass, out, size, e));
+	TRY(collect_stepped(t, e));
+	if (s.skipped && !t->nonfinite_run++)
+		locate_nonfinite(t, (uint32_t)n);
+	if (!s.skipped)
+		t->nonfinite_run = 0;
+	t->st.updates += m.apply;
+	t->st.skipped += s.skipped;
+	t->st.tokens += s.tokens;
+	advance(t);
+	s.epoch = (double)t->st.epoch + (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
+	s.seconds = clock_seconds(clock_now() - begin);
+	s.mem_peak = t->mem_peak;
+	s.busy = (double)t->busy / (double)(t->busy + t->wait + 1);
+	estimate(t, &s);
+	if (s.step == 1)
+		t->r.first_loss = s.loss;
+	t->r.last_loss = s.loss;
+	if (t->sink->step)
+		TRY(t->sink->step(t->sink->ctx, &s, e));
+	if (t->nonfinite_run && (int64_t)t->nonfinite_run >= c->max_nonfinite_steps)
+		return err_set(e, ERR_INPUT,
+			       "%llu steps in a row were not finite, beginning with %s: lower learning_rate, or look at the data there (max_nonfinite_steps)",
+			       (unsigned long long)t->nonfinite_run, t->nonfinite);
+	return 0;
+}
+
+static int save(struct trainer *t, struct err *e)
+{
+	const char *path;
+	TRY(session_gather(t->ses, ++t->pass, e));
+	TRY(checkpoint_write(t->job, &t->st, &t->arena, &path, e));
+	TRY(checkpoint_prune(t->cfg->output_dir, t->cfg->save_total_limit, e));
+	return t->sink->saved ? t->sink->saved(t->sink->ctx, t->st.step, path, e) : 0;
+}
+
+/* ---- the run ---- */
+
+static int prepare_folder(struct trainer *t, const char **resume_p, struct err *e)
+{
+	const struct config *c = t->cfg;
+	const char *from = c->resume_from_checkpoint;
+	*resume_p = NULL;
+	if (from && !strcmp(from, "latest")) {
+		TRY(checkpoint_latest(c->output_dir, &t->arena, &from, e));
+		if (!from)
+			return err_set(e, ERR_USAGE, "resume_from_checkpoint: %s has no checkpoint to resume from", c->output_dir);
+	}
+	if (!from && run_exists(c->output_dir)) {
+		if (!c->overwrite_output_dir)
+			return err_set(e, ERR_USAGE,
+				       "output_dir %s already holds a run: resume it (resume_from_checkpoint=latest), replace it (overwrite_output_dir=true) "
+				       "or choose another folder",
+				       c->output_dir);
+		TRY(run_remove(c->output_dir, e));
+	}
+	TRY(dir_make(c->output_dir, e));
+	*resume_p = from;
+	return 0;
+}
+
+static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
+
+static int loop(struct trainer *t, struct err *e)
+{
+	const struct config *c = t->cfg;
+	uint64_t saved = t->st.step, evaluated = UINT64_MAX;
+	while (t->st.step < t->job->total_steps && !stopping(t)) {
+		TRY(one_step(t, e));
+		if (has_val(t) && due(c->eval_steps, t->st.step)) {
+			TRY(evaluate(t, &t->r.val_after, e));
+			evaluated = t->st.step;
+		}
+		if (due(c->save_steps, t->st.step)) {
+			TRY(save(t, e));
+			saved = t->st.step;
+		}
+	}
+	t->r.interrupted = t->st.step < t->job->total_steps;
+	if (saved != t->st.step)
+		TRY(save(t, e));
+	else
+		TRY(session_gather(t->ses, ++t->pass, e)); /* the final weights are exported below */
+	TRY(checkpoint_export(t->job, c->output_dir, e));
+	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
+		TRY(evaluate(t, &t->r.val_after, e));
+	return 0;
+}
+
+static int run(struct trainer *t, const char *resume, struct err *e)
+{
+	if (resume)
+		TRY(checkpoint_read(t->job, resume, &t->st, e));
+	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
+	if (t->sink->begin) {
+		struct train_info i = { t->job, t->place, t->st.step, resume };
+		TRY(t->sink->begin(t->sink->ctx, &i, e));
+	}
+	if (t->st.step >= t->job->total_steps)
+		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step, (unsigned long long)t->job->total_steps);
+	TRY(session_open(t->job, t->place, t->o->trace, &t->ses, e));
+	if (resume)
+		TRY(session_scatter(t->ses, 0, e));
+	if (has_val(t) && !resume)
+		TRY(evaluate(t, &t->r.val_before, e));
+	t->began = clock_now();
+	TRY(loop(t, e));
+	t->r.seconds = clock_seconds(clock_now() - t->began);
+	return 0;
+}
+
+/* The dtype follows from the device, so it is opened for a moment. */
+static int probe_dtype(const struct config *c, enum dtype *act_p, struct err *e)
+{
+	struct dev *d;
+	TRY(runtime_device(c->device, &d, e));
+	int rc = runtime_dtype(d, c->compute_dtype, act_p, e);
+	dev_close(d);
+	return rc;
+}
+
+int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p, struct err *e)
+{
+	struct job job = { 0 };
+	struct trainer *t = mem_zalloc(sizeof *t);
+	struct placement *single = mem_zalloc(sizeof *single);
+	const char *resume, *device = c->device && strcmp(c->device, "auto") ? c->device : "cpu";
+	enum dtype act = o->act;
+	int rc = 0;
+	if (!t || !single) {
+		rc = err_nomem(e, sizeof *t + sizeof *single, "a trainer");
+		goto out;
+	}
+	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = o->place };
+	if (!o->place)
+		TRYOUT(probe_dtype(c, &act, e));
+	TRYOUT(job_open(c, act, &job, e));
+	if (!o->place) {
+		placement_single(&job.model, &device, single);
+		t->place = single;
+	}
+	if (o->trace && !(t->span = mem_array(SPANS_MOST, sizeof *t->span))) {
+		rc = err_nomem(e, SPANS_MOST * sizeof *t->span, "the trace");
+		goto out;
+	}
+	TRYOUT(prepare_folder(t, &resume, e));
+	TRYOUT(run(t, resume, e));
+	t->r.step = t->st.step;
+	t->r.total = job.total_steps;
+	t->r.tokens = t->st.tokens;
+	t->r.skipped = t->st.skipped;
+	t->r.mem_peak = t->mem_peak;
+	*r_p = t->r;
+out:
+	if (t) {
+		session_close(t->ses, rc < 0 ? e->msg : NULL);
+		mem_free(t->loss);
+		mem_free(t->span);
+		arena_release(&t->arena);
+	}
+	job_close(&job);
+	mem_free(single);
+	mem_free(t);
+	return rc;
+}

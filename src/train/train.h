@@ -1,0 +1,64 @@
+/* train.h - the coordinator: a whole training run from a configuration.
+ *
+ * It decides everything (order of the data, learning rate, whether a step is applied, when to save) and computes nothing. What happens is told
+ * to a sink; nothing is printed here. */
+#ifndef HS_TRAIN_TRAIN_H
+#define HS_TRAIN_TRAIN_H
+
+#include "train/checkpoint.h"
+#include "train/job.h"
+
+#include <signal.h>
+
+struct err;
+
+struct train_info {
+	const struct job *job;
+	const struct placement *place;
+	uint64_t first_step;        /* 0, or the step that is resumed from */
+	const char *resumed_from;   /* NULL: a new run */
+};
+
+struct train_step {
+	uint64_t step, total;       /* from 1 */
+	double epoch;               /* how many epochs of data have been seen */
+	double loss, learning_rate, grad_norm;
+	uint64_t tokens, trained;   /* ids through the model, ids that were learned from */
+	double seconds;
+	double eta;                 /* seconds */
+	uint64_t mem_peak;          /* bytes, largest of the devices */
+	double busy;                /* share of the step the devices computed, mean */
+	bool skipped;
+};
+
+/* All slots MAY be NULL. */
+struct train_sink {
+	void *ctx;
+	int (*begin)(void *ctx, const struct train_info *i, struct err *e); /* output_dir exists; nothing has been trained */
+	int (*step)(void *ctx, const struct train_step *s, struct err *e);
+	int (*eval)(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e);
+	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* progress inside something long */
+	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
+	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n);
+};
+
+struct train_options {
+	const volatile sig_atomic_t *stop;  /* set from a signal: finish the step, save, leave. NULL: never */
+	const struct placement *place;      /* NULL: one stage on the configured device */
+	enum dtype act;                     /* with `place`: dtype of activations */
+	bool trace;                         /* spans to the sink */
+};
+
+struct train_result {
+	uint64_t step, total;
+	bool interrupted;                   /* left early because of `stop`; saved */
+	double first_loss, last_loss;
+	double val_before, val_after;       /* NaN without validation data */
+	uint64_t tokens, skipped;
+	double seconds;
+	uint64_t mem_peak;
+};
+
+int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p, struct err *e);
+
+#endif

@@ -1,0 +1,703 @@
+/* worker.c - see worker.h. A pass is one walk over the schedule's instruction list; messages that come before they are needed wait in
+ * small inboxes, so nothing depends on who is fast. Once warm, a pass allocates nothing here. */
+#include "train/worker.h"
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "sched/sched.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum { INBOX = 64, SMALL = 64 << 10, STATE_PIECE = 4 << 20 /* numbers */, SPANS_MOST = 4096 };
+
+/* A message from a neighbour that is not needed yet. */
+struct early {
+	struct net_msg msg;
+	struct frame f;
+	bool used;
+};
+
+struct worker {
+	const struct worker_env *env;
+	struct dev *dev;
+	struct worker_plan plan;
+	struct link *prev, *next;
+	struct stage *piece;             /* [chunks] */
+	struct slot *slot;               /* pool */
+	int *slot_chunk, *slot_mb;       /* whose; -1: free */
+	size_t nslot, slot_cap, chunk_cap, mb_cap;
+	struct batch_store *batch;       /* [microbatch] of the pass */
+	bool *have;                      /* [microbatch] */
+	size_t nbatch, batch_cap, have_cap;
+	struct early early[INBOX];
+	struct net_msg step_msg;         /* STEP that came while computing */
+	struct frame step_frame;
+	bool have_step;
+	struct instr_list list;
+	const struct optimizer *optim;
+	struct norm_buffer norms;
+	struct norm_entry *entry;
+	size_t nentry, entry_cap;
+	uint64_t job, step;
+	bool train, finished;
+	int64_t busy, wait;
+	struct span *span;
+	size_t nspan;
+	unsigned char *small;            /* a frame's payload under way */
+	float *state;                    /* numbers on their way to or from the device */
+	size_t state_cap;
+};
+
+static int64_t patience(const struct worker *w) { return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER; }
+
+static int say(struct worker *w, enum frame_kind kind, uint32_t microbatch, const void *payload, size_t n, struct err *e)
+{
+	struct frame f = { .kind = kind, .job = w->job, .step = w->step, .microbatch = microbatch, .size = n, .payload = payload };
+	return link_send_frame(w->env->coordinator, &f, patience(w), e);
+}
+
+/* ---- messages from the coordinator ---- */
+
+static bool holds_front(const struct worker *w) { return w->plan.stage == 0; }
+static bool holds_end(const struct worker *w) { return w->plan.stage == w->plan.stages - 1; }
+
+static int take_batch(struct worker *w, const struct frame *f, struct err *e)
+{
+	size_t m = f->microbatch;
+	if (m >= 1u << 20 || f->step != w->step)
+		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu of step %llu in step %llu", m, (unsigned long long)f->step,
+			       (unsigned long long)w->step);
+	size_t old = w->batch_cap;
+	if (!mem_grow(&w->batch, &w->batch_cap, m + 1, sizeof *w->batch))
+		return err_nomem(e, (m + 1) * sizeof *w->batch, "microbatches");
+	if (w->batch_cap > old)
+		memset(w->batch + old, 0, (w->batch_cap - old) * sizeof *w->batch);
+	old = w->have_cap;
+	if (!mem_grow(&w->have, &w->have_cap, w->batch_cap, sizeof *w->have))
+		return err_nomem(e, w->batch_cap, "microbatches");
+	if (w->have_cap > old)
+		memset(w->have + old, 0, (w->have_cap - old) * sizeof *w->have);
+	if (w->have[m])
+		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu twice in one pass", m);
+	TRY(batch_read(f->payload, f->size, holds_front(w), holds_end(w), &w->batch[m], e));
+	w->have[m] = true;
+	return 0;
+}
+
+static int aborted(const struct frame *f, struct err *e)
+{
+	struct wire_reader r = wire_read(f->payload, f->size);
+	char why[sizeof e->msg];
+	wire_get_str(&r, why, sizeof why);
+	return err_set(e, ERR_CANCELLED, "%s", r.failed ? "the coordinator stopped the job" : why);
+}
+
+/* Takes one message of the coordinator while a pass runs. 1: it was a STEP. */
+static int serve(struct worker *w, int64_t deadline, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	int rc = link_recv_frame(w->env->coordinator, deadline, &msg, &f, e);
+	if (rc < 0)
+		return err_prefix(e, "coordinator");
+	if (rc == 0)
+		return 0;
+	if (f.kind == FRAME_STEP && !w->have_step) {
+		w->step_msg = msg;
+		w->step_frame = f;
+		w->have_step = true;
+		return 1;
+	}
+	if (f.kind == FRAME_BATCH)
+		rc = take_batch(w, &f, e);
+	else if (f.kind == FRAME_ABORT)
+		rc = aborted(&f, e);
+	else
+		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator in the middle of a step", frame_name(f.kind));
+	net_msg_release(&msg);
+	return rc < 0 ? rc : 0;
+}
+
+static int need_batch(struct worker *w, uint32_t m, struct err *e)
+{
+	int64_t deadline = patience(w);
+	while (m >= w->have_cap || !w->have[m]) {
+		TRY(serve(w, deadline, e));
+		if ((m >= w->have_cap || !w->have[m]) && clock_now() > deadline)
+			return err_set(e, ERR_NET, "the coordinator sent no microbatch %u within %g s", m, w->env->timeout);
+	}
+	return 0;
+}
+
+/* ---- messages of the neighbours ---- */
+
+static bool fits(const struct frame *f, const struct worker *w, enum frame_kind kind, const struct instr *i)
+{
+	return f->kind == kind && f->step == w->step && f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
+}
+
+static int keep_early(struct worker *w, const struct net_msg *msg, const struct frame *f, struct err *e)
+{
+	for (int k = 0; k < INBOX; k++)
+		if (!w->early[k].used) {
+			w->early[k] = (struct early){ *msg, *f, true };
+			return 0;
+		}
+	return err_set(e, ERR_PROTOCOL, "more than %d messages of a neighbour ahead of the schedule", INBOX);
+}
+
+/* Waits for the message that instruction `i` needs; looks at the coordinator meanwhile, so that an ABORT is heard. */
+static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p, struct frame *f_p,
+		   struct err *e)
+{
+	for (int k = 0; k < INBOX; k++)
+		if (w->early[k].used && fits(&w->early[k].f, w, kind, i)) {
+			*msg_p = w->early[k].msg;
+			*f_p = w->early[k].f;
+			w->early[k].used = false;
+			return 0;
+		}
+	int64_t deadline = patience(w);
+	for (;;) {
+		struct net_msg msg;
+		struct frame f;
+		int rc = link_recv_frame(from, NET_NOW, &msg, &f, e);
+		if (rc < 0)
+			return err_prefix(e, "stage %d", i->peer);
+		if (rc > 0 && fits(&f, w, kind, i)) {
+			*msg_p = msg;
+			*f_p = f;
+			return 0;
+		}
+		if (rc > 0) {
+			rc = keep_early(w, &msg, &f, e);
+			if (rc < 0) {
+				net_msg_release(&msg);
+				return rc;
+			}
+			continue;
+		}
+		struct net_poll p[2] = { { from, NET_RECV, 0 }, { w->env->coordinator, NET_RECV, 0 } };
+		if (!net_poll(w->env->net, p, w->have_step ? 1 : 2, deadline) && clock_now() > deadline)
+			return err_set(e, ERR_NET, "stage %d sent no %s of microbatch %d in step %llu within %g s", i->peer, frame_name(kind), i->microbatch,
+				       (unsigned long long)w->step, w->env->timeout);
+		if (p[1].ready)
+			TRY(serve(w, NET_NOW, e));
+	}
+}
+
+/* Moves (N,C) between device and wire, through the wire's dtype. */
+static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl, struct dev_ref from,
+		       int target_chunk, struct err *e)
+{
+	struct stage *s = sl->stage;
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(w->plan.wire);
+	unsigned char *p = net_buffer(w->env->net, FRAME_HEADER + bytes);
+	if (!p)
+		return err_nomem(e, bytes, "an activation on its way");
+	int rc;
+	if (w->plan.wire == s->opt.act) {
+		rc = dev_download(p + FRAME_HEADER, from, bytes, e);
+	} else {
+		struct dmem_mark k = dmem_mark(&s->scratch);
+		struct dev_ref cast = DEV_NONE;
+		rc = dmem_take(&s->scratch, bytes, &cast, e);
+		const union dev_arg a[] = { { .b = cast }, { .b = from }, { .i = (int64_t)count }, { .i = w->plan.wire }, { .i = s->opt.act } };
+		if (rc >= 0)
+			rc = dev_launch(w->dev, K_cast, DT_F32, a, e);
+		if (rc >= 0)
+			rc = dev_download(p + FRAME_HEADER, cast, bytes, e);
+		dmem_back(&s->scratch, k);
+	}
+	struct frame f = { .kind = kind, .dtype = w->plan.wire, .job = w->job, .step = w->step, .microbatch = (uint32_t)i->microbatch,
+			   .chunk = (uint16_t)target_chunk, .ndim = 2, .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden }, .payload = p + FRAME_HEADER };
+	size_t n;
+	if (rc >= 0)
+		rc = frame_encode(&f, p, FRAME_HEADER + bytes, &n, e);
+	if (rc < 0) {
+		net_buffer_release(w->env->net, p);
+		return rc;
+	}
+	rc = link_send_wait(to, p, n, net_buffer_release, w->env->net, patience(w), e);
+	if (rc != 0)
+		net_buffer_release(w->env->net, p);
+	return rc < 0 ? err_prefix(e, "stage %d", i->peer) : 0;
+}
+
+static int receive_tensor(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl, struct dev_ref to,
+			  struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct net_msg msg = { 0 };
+	struct frame f = { 0 };
+	TRY(receive(w, from, kind, i, &msg, &f, e));
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden);
+	int rc = 0;
+	if (f.dtype != w->plan.wire || f.ndim != 2 || f.dim[0] != (uint64_t)sl->b.n || f.dim[1] != (uint64_t)s->cfg.hidden) {
+		rc = err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due", i->peer, frame_name(kind),
+			     (unsigned long long)f.dim[0], (unsigned long long)f.dim[1], dtype_name(f.dtype), (long long)sl->b.n,
+			     (long long)s->cfg.hidden, dtype_name(w->plan.wire));
+	} else if (f.dtype == s->opt.act) {
+		rc = dev_upload(to, f.payload, f.size, e);
+	} else {
+		struct dmem_mark k = dmem_mark(&s->scratch);
+		struct dev_ref raw = DEV_NONE;
+		rc = dmem_take(&s->scratch, f.size, &raw, e);
+		if (rc >= 0)
+			rc = dev_upload(raw, f.payload, f.size, e);
+		const union dev_arg a[] = { { .b = to }, { .b = raw }, { .i = (int64_t)count }, { .i = s->opt.act }, { .i = w->plan.wire } };
+		if (rc >= 0)
+			rc = dev_launch(w->dev, K_cast, DT_F32, a, e);
+		if (rc >= 0)
+			rc = dev_sync(w->dev, e);
+		dmem_back(&s->scratch, k);
+	}
+	net_msg_release(&msg);
+	return rc;
+}
+
+/* ---- a pass ---- */
+
+static int slot_for(struct worker *w, int chunk, int mb, struct slot **sl_p, struct err *e)
+{
+	for (size_t i = 0; i < w->nslot; i++)
+		if (w->slot_chunk[i] == chunk && w->slot_mb[i] == mb) {
+			*sl_p = &w->slot[i];
+			return 0;
+		}
+	for (size_t i = 0; i < w->nslot; i++)
+		if (w->slot_mb[i] < 0 && w->slot[i].stage == &w->piece[chunk]) {
+			w->slot_chunk[i] = chunk;
+			w->slot_mb[i] = mb;
+			*sl_p = &w->slot[i];
+			return 1;
+		}
+	if (!mem_grow(&w->slot, &w->slot_cap, w->nslot + 1, sizeof *w->slot) || !mem_grow(&w->slot_chunk, &w->chunk_cap, w->nslot + 1, sizeof(int)) ||
+	    !mem_grow(&w->slot_mb, &w->mb_cap, w->nslot + 1, sizeof(int)))
+		return err_nomem(e, (w->nslot + 1) * sizeof *w->slot, "microbatches in flight");
+	slot_init(&w->slot[w->nslot], &w->piece[chunk]);
+	w->slot_chunk[w->nslot] = chunk;
+	w->slot_mb[w->nslot] = mb;
+	*sl_p = &w->slot[w->nslot++];
+	return 1;
+}
+
+static void slot_free(struct worker *w, struct slot *sl)
+{
+	stage_end(sl);
+	w->slot_mb[sl - w->slot] = -1;
+}
+
+/* The slot of (chunk, microbatch), begun when it is new. */
+static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e)
+{
+	int fresh = slot_for(w, i->chunk, i->microbatch, sl_p, e);
+	if (fresh <= 0)
+		return fresh;
+	TRY(need_batch(w, (uint32_t)i->microbatch, e));
+	const struct batch_store *b = &w->batch[i->microbatch];
+	struct stage_batch sb = { .step = w->step, .microbatch = (uint64_t)i->microbatch, .n = b->head.n, .nseq = b->head.nseq,
+				  .id = b->id, .pos = b->pos, .label = b->label, .start = b->start, .train = w->train };
+	return stage_begin(*sl_p, &sb, e);
+}
+
+static int send_loss(struct worker *w, const struct instr *i, const struct slot *sl, struct err *e)
+{
+	struct loss_message m = { sl->loss, (uint64_t)sl->trained };
+	size_t n;
+	TRY(loss_write(&m, w->small, SMALL, &n, e));
+	return say(w, FRAME_LOSS, (uint32_t)i->microbatch, w->small, n, e);
+}
+
+static int send_norms(struct worker *w, struct err *e)
+{
+	w->nentry = 0;
+	for (int c = 0; c < w->plan.chunks; c++) {
+		struct stage *s = &w->piece[c];
+		for (size_t k = 0; k < s->nparam; k++) {
+			struct param *p = &s->param[k];
+			if (!p->trainable)
+				continue;
+			double sum;
+			TRY(grad_sqnorm(p, &s->scratch, &w->norms, &sum, e));
+			if (!w->nentry || w->entry[w->nentry - 1].layer != p->layer) {
+				if (!mem_grow(&w->entry, &w->entry_cap, w->nentry + 1, sizeof *w->entry))
+					return err_nomem(e, (w->nentry + 1) * sizeof *w->entry, "gradient norms");
+				w->entry[w->nentry++] = (struct norm_entry){ p->layer, 0 };
+			}
+			w->entry[w->nentry - 1].sqnorm += sum;
+		}
+	}
+	size_t n;
+	TRY(norm_write(w->entry, w->nentry, w->small, SMALL, &n, e));
+	return say(w, FRAME_NORM, 0, w->small, n, e);
+}
+
+static int apply_step(struct worker *w, struct err *e)
+{
+	struct step_message m;
+	int64_t deadline = patience(w);
+	while (!w->have_step) {
+		TRY(serve(w, deadline, e));
+		if (!w->have_step && clock_now() > deadline)
+			return err_set(e, ERR_NET, "the coordinator sent no STEP within %g s", w->env->timeout);
+	}
+	int rc = step_read(w->step_frame.payload, w->step_frame.size, &m, e);
+	net_msg_release(&w->step_msg);
+	w->have_step = false;
+	if (rc < 0)
+		return rc;
+	for (int c = 0; c < w->plan.chunks; c++)
+		for (size_t k = 0; k < w->piece[c].nparam; k++) {
+			struct param *p = &w->piece[c].param[k];
+			if (p->trainable)
+				TRY(m.apply ? optim_update(w->optim, p, &w->plan.optim, &m.s, e) : optim_zero_grad(p, e));
+		}
+	return 0;
+}
+
+static int execute(struct worker *w, const struct instr *i, struct err *e)
+{
+	struct slot *sl;
+	int stage, chunk;
+	switch (i->kind) {
+	case INSTR_RECV_ACT:
+		TRY(open_slot(w, i, &sl, e));
+		return receive_tensor(w, w->prev, FRAME_ACTIVATION, i, sl, sl->in, e);
+	case INSTR_RECV_GRAD:
+		TRY(open_slot(w, i, &sl, e));
+		return receive_tensor(w, w->next, FRAME_GRADIENT, i, sl, sl->grad, e);
+	case INSTR_FORWARD:
+		TRY(open_slot(w, i, &sl, e));
+		TRY(stage_forward(sl, e));
+		if (sl->stage->end)
+			TRY(send_loss(w, i, sl, e));
+		if (!w->train && sl->stage->end)
+			slot_free(w, sl);
+		return 0;
+	case INSTR_BACKWARD:
+		TRY(open_slot(w, i, &sl, e));
+		TRY(stage_backward(sl, e));
+		if (sl->stage->front)
+			slot_free(w, sl);
+		return 0;
+	case INSTR_SEND_ACT:
+		TRY(open_slot(w, i, &sl, e));
+		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, true, &stage, &chunk);
+		TRY(send_tensor(w, w->next, FRAME_ACTIVATION, i, sl, sl->out, chunk, e));
+		if (!w->train)
+			slot_free(w, sl);
+		return 0;
+	case INSTR_SEND_GRAD:
+		TRY(open_slot(w, i, &sl, e));
+		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, false, &stage, &chunk);
+		TRY(send_tensor(w, w->prev, FRAME_GRADIENT, i, sl, sl->grad, chunk, e));
+		slot_free(w, sl);
+		return 0;
+	case INSTR_REDUCE:
+		return send_norms(w, e);
+	case INSTR_STEP:
+		return apply_step(w, e);
+	default:
+		return err_set(e, ERR_INTERNAL, "instruction %d", i->kind);
+	}
+}
+
+/* With several pieces of one stage on one worker, a result goes straight from slot to slot. */
+static int hand_over(struct worker *w, const struct instr *i, bool forward, struct err *e)
+{
+	struct slot *from, *to;
+	struct instr there = *i;
+	there.chunk += forward ? 1 : -1;
+	if (w->plan.stages > 1 || there.chunk < 0 || there.chunk >= w->plan.chunks)
+		return 0;
+	TRY(open_slot(w, i, &from, e));
+	TRY(open_slot(w, &there, &to, e));
+	TRY(open_slot(w, i, &from, e)); /* the pool may have moved */
+	size_t bytes = (size_t)(from->b.n * from->stage->cfg.hidden) * dtype_size(from->stage->opt.act);
+	TRY(dev_copy(forward ? to->in : to->grad, forward ? from->out : from->grad, bytes, e));
+	if (!forward || !w->train)
+		slot_free(w, from);
+	return 0;
+}
+
+/* Evaluation: only the forward half, microbatch after microbatch through the pieces. */
+static int build_forward_list(struct worker *w, int microbatches, struct err *e)
+{
+	struct instr_list *l = &w->list;
+	l->n = 0;
+	for (int m = 0; m < microbatches; m++)
+		for (int c = 0; c < w->plan.chunks; c++) {
+			int stage, chunk, v = c * w->plan.stages + w->plan.stage;
+			if (!mem_grow(&l->item, &l->cap, l->n + 3, sizeof *l->item))
+				return err_nomem(e, (l->n + 3) * sizeof *l->item, "instructions");
+			if (v > 0 && w->plan.stages > 1)
+				l->item[l->n++] = (struct instr){ INSTR_RECV_ACT, m, c, (w->plan.stage + w->plan.stages - 1) % w->plan.stages };
+			l->item[l->n++] = (struct instr){ INSTR_FORWARD, m, c, -1 };
+			if (sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, c, true, &stage, &chunk))
+				l->item[l->n++] = (struct instr){ INSTR_SEND_ACT, m, c, stage };
+		}
+	return 0;
+}
+
+static bool waits(enum instr_kind k) { return k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD || k == INSTR_STEP; }
+
+static int run_list(struct worker *w, struct err *e)
+{
+	for (size_t k = 0; k < w->list.n; k++) {
+		const struct instr *i = &w->list.item[k];
+		int64_t begin = clock_now();
+		int rc = execute(w, i, e);
+		if (rc >= 0 && i->kind == INSTR_FORWARD)
+			rc = hand_over(w, i, true, e);
+		if (rc >= 0 && i->kind == INSTR_BACKWARD)
+			rc = hand_over(w, i, false, e);
+		if (rc < 0)
+			return e->code == ERR_CANCELLED ? rc
+							: err_prefix(e, "stage %d, step %llu, %s of microbatch %d", w->plan.stage, (unsigned long long)w->step,
+								     instr_name(i->kind), i->microbatch);
+		int64_t end = clock_now();
+		*(waits(i->kind) ? &w->wait : &w->busy) += end - begin;
+		if (w->span && w->nspan < SPANS_MOST)
+			w->span[w->nspan++] = (struct span){ begin, end, (uint32_t)i->microbatch, (uint8_t)i->kind, (uint8_t)i->chunk };
+	}
+	return 0;
+}
+
+static int stepped(struct worker *w, struct err *e)
+{
+	struct stepped_message m = { w->busy, w->wait, w->dev->mem_peak };
+	unsigned char *out = w->small;
+	size_t n, cap = stepped_size(w->nspan);
+	if (cap > SMALL) { /* many microbatches and a trace: the newest spans must do */
+		w->nspan = (SMALL - stepped_size(0)) / (stepped_size(1) - stepped_size(0));
+		cap = SMALL;
+	}
+	TRY(stepped_write(&m, w->span, w->nspan, out, cap, &n, e));
+	return say(w, FRAME_STEPPED, 0, out, n, e);
+}
+
+/* A pass begins with its first BATCH, which says how many there are. */
+static int run_pass(struct worker *w, const struct frame *f, struct err *e)
+{
+	w->job = f->job;
+	w->step = f->step;
+	TRY(take_batch(w, f, e));
+	const struct batch_head *h = &w->batch[f->microbatch].head;
+	const struct sched *s = sched_find(w->plan.schedule);
+	uint32_t microbatches = h->microbatches;
+	w->train = h->train;
+	if (w->train && !w->optim)
+		return err_set(e, ERR_PROTOCOL, "BATCH: training was not planned");
+	w->busy = w->wait = 0;
+	w->nspan = 0;
+	if (w->train)
+		TRY(sched_build(s, w->plan.stages, w->plan.chunks, (int)microbatches, w->plan.stage, &w->list, e));
+	else
+		TRY(build_forward_list(w, (int)microbatches, e));
+	TRY(run_list(w, e));
+	for (uint32_t m = 0; m < microbatches && m < w->have_cap; m++)
+		w->have[m] = false;
+	return stepped(w, e);
+}
+
+/* ---- state ---- */
+
+static struct param *find_param(struct worker *w, const char *name)
+{
+	for (int c = 0; c < w->plan.chunks; c++) {
+		struct param *p = stage_param(&w->piece[c], name);
+		if (p)
+			return p;
+	}
+	return NULL;
+}
+
+static struct dev_buf *state_buffer(const struct worker *w, const struct param *p, const char *what)
+{
+	if (!strcmp(what, "value"))
+		return p->value;
+	for (int i = 0; w->optim && i < w->optim->states; i++)
+		if (!strcmp(what, w->optim->state_names[i]))
+			return p->state[i];
+	return NULL;
+}
+
+static int load_state(struct worker *w, const struct frame *f, struct err *e)
+{
+	struct state_message m;
+	TRY(state_read(f->payload, f->size, &m, e));
+	struct param *p = find_param(w, m.name);
+	struct dev_buf *b = p && p->trainable ? state_buffer(w, p, m.what) : NULL;
+	uint64_t end;
+	if (!b || !add_ok(m.first, m.count, &end) || end > (uint64_t)param_count(p))
+		return err_set(e, ERR_PROTOCOL, "STATE: '%s' of '%s', numbers %llu and %llu more, have no place in this stage", m.what, m.name,
+			       (unsigned long long)m.first, (unsigned long long)m.count);
+	TRY(dev_upload(DEV_REF(b, m.first * 4), m.data, m.count * 4, e));
+	return b == p->value && end == (uint64_t)param_count(p) ? param_refresh(p, e) : 0;
+}
+
+static int send_state(struct worker *w, const struct param *p, const char *what, struct err *e)
+{
+	struct dev_buf *b = state_buffer(w, p, what);
+	uint64_t all = (uint64_t)param_count(p);
+	for (uint64_t at = 0; at < all; at += STATE_PIECE) {
+		struct state_message m = { .first = at, .count = all - at < STATE_PIECE ? all - at : STATE_PIECE };
+		size_t n;
+		memcpy(m.what, what, strlen(what) + 1);
+		if (strlen(p->name) >= sizeof m.name)
+			return err_set(e, ERR_INTERNAL, "the name '%s' is too long", p->name);
+		memcpy(m.name, p->name, strlen(p->name) + 1);
+		if (!mem_grow(&w->state, &w->state_cap, m.count + 256, sizeof *w->state))
+			return err_nomem(e, m.count * 4, p->name);
+		TRY(dev_download(w->state, DEV_REF(b, at * 4), m.count * 4, e));
+		m.data = w->state;
+		size_t cap = m.count * 4 + 512;
+		unsigned char *out = net_buffer(w->env->net, FRAME_HEADER + cap);
+		if (!out)
+			return err_nomem(e, cap, p->name);
+		int rc = state_write(&m, out + FRAME_HEADER, cap, &n, e);
+		struct frame f = { .kind = FRAME_STATE, .job = w->job, .step = w->step, .size = n, .payload = out + FRAME_HEADER };
+		if (rc >= 0)
+			rc = frame_encode(&f, out, FRAME_HEADER + cap, &n, e);
+		if (rc >= 0)
+			rc = link_send_wait(w->env->coordinator, out, n, net_buffer_release, w->env->net, patience(w), e);
+		if (rc != 0)
+			net_buffer_release(w->env->net, out);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int save_state(struct worker *w, const struct frame *f, struct err *e)
+{
+	w->job = f->job;
+	w->step = f->step;
+	for (int c = 0; c < w->plan.chunks; c++)
+		for (size_t k = 0; k < w->piece[c].nparam; k++) {
+			const struct param *p = &w->piece[c].param[k];
+			if (!p->trainable)
+				continue;
+			TRY(send_state(w, p, "value", e));
+			for (int i = 0; i < w->optim->states; i++)
+				TRY(send_state(w, p, w->optim->state_names[i], e));
+		}
+	return say(w, FRAME_SAVED, 0, NULL, 0, e);
+}
+
+/* ---- the job ---- */
+
+static int begin(struct worker *w, const struct frame *f, struct err *e)
+{
+	if (f->kind != FRAME_PLAN)
+		return err_set(e, ERR_PROTOCOL, "%s from the coordinator before PLAN", frame_name(f->kind));
+	w->job = f->job;
+	TRY(plan_read(f->payload, f->size, &w->plan, e));
+	const struct sched *s = sched_find(w->plan.schedule);
+	if (!s)
+		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'", w->plan.schedule);
+	if (w->plan.optimizer[0])
+		w->optim = optimizer_find(w->plan.optimizer);
+	TRY(dev_open(w->env->device, &w->dev, e));
+	w->piece = mem_array((size_t)w->plan.chunks, sizeof *w->piece);
+	if (!w->piece || (w->plan.trace && !(w->span = mem_array(SPANS_MOST, sizeof *w->span))))
+		return err_nomem(e, (size_t)w->plan.chunks * sizeof *w->piece, "stages");
+	for (int c = 0; c < w->plan.chunks; c++) {
+		struct stage_options o = w->plan.opt;
+		int v = c * w->plan.stages + w->plan.stage;
+		o.first = w->plan.first[v];
+		o.last = w->plan.first[v + 1];
+		TRY(stage_build(&w->piece[c], w->dev, &w->plan.cfg, &o, w->env->source, e));
+		for (size_t k = 0; w->optim && k < w->piece[c].nparam; k++)
+			if (w->piece[c].param[k].trainable)
+				TRY(optim_init(w->optim, &w->piece[c].param[k], &w->plan.optim, e));
+	}
+	if (w->plan.stages > 1)
+		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->prev, &w->next, e));
+	return say(w, FRAME_READY, 0, NULL, 0, e);
+}
+
+static int serve_job(struct worker *w, struct err *e)
+{
+	bool planned = false;
+	while (!w->finished) {
+		struct net_msg msg;
+		struct frame f;
+		int rc = link_recv_frame(w->env->coordinator, NET_FOREVER, &msg, &f, e);
+		if (rc < 0)
+			return err_prefix(e, "coordinator");
+		if (rc == 0)
+			continue;
+		if (f.kind == FRAME_ABORT)
+			rc = aborted(&f, e);
+		else if (f.kind == FRAME_FINISH)
+			w->finished = true;
+		else if (!planned)
+			rc = begin(w, &f, e);
+		else if (f.kind == FRAME_BATCH)
+			rc = run_pass(w, &f, e);
+		else if (f.kind == FRAME_STATE)
+			rc = load_state(w, &f, e);
+		else if (f.kind == FRAME_SAVE)
+			rc = save_state(w, &f, e);
+		else
+			rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator between steps", frame_name(f.kind));
+		planned = true;
+		net_msg_release(&msg);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static void worker_release(struct worker *w)
+{
+	for (int k = 0; k < INBOX; k++)
+		if (w->early[k].used)
+			net_msg_release(&w->early[k].msg);
+	if (w->have_step)
+		net_msg_release(&w->step_msg);
+	for (size_t i = 0; i < w->nslot; i++)
+		slot_release(&w->slot[i]);
+	for (int c = 0; w->piece && c < w->plan.chunks; c++)
+		stage_release(&w->piece[c]);
+	for (size_t i = 0; i < w->batch_cap; i++)
+		mem_free(w->batch[i].mem);
+	instr_list_release(&w->list);
+	mem_free(w->slot);
+	mem_free(w->slot_chunk);
+	mem_free(w->slot_mb);
+	mem_free(w->piece);
+	mem_free(w->batch);
+	mem_free(w->have);
+	mem_free(w->norms.sum);
+	mem_free(w->entry);
+	mem_free(w->span);
+	mem_free(w->small);
+	mem_free(w->state);
+	dev_close(w->dev);
+	mem_free(w);
+}
+
+int worker_run(const struct worker_env *env, struct err *e)
+{
+	struct worker *w = mem_zalloc(sizeof *w);
+	if (!w)
+		return err_nomem(e, sizeof *w, "a worker");
+	w->env = env;
+	w->small = mem_alloc(SMALL);
+	int rc = w->small ? serve_job(w, e) : err_nomem(e, SMALL, "a worker");
+	if (rc < 0 && e->code != ERR_CANCELLED && w->small) {
+		struct wire_writer out = wire_write(w->small, SMALL);
+		wire_put_str(&out, e->msg);
+		struct err ignored;
+		say(w, FRAME_ABORT, 0, w->small, out.n, &ignored);
+	}
+	worker_release(w);
+	return rc;
+}

@@ -1,0 +1,29 @@
+/* worker.h - the process (or thread) that drives exactly one device: builds its stage and executes the schedule's list.
+ *
+ * It takes orders from one coordinator over one link, and exchanges activations and gradients with the stages before and behind it over
+ * two more. It decides nothing: what to compute comes from the schedule, what to apply from STEP. */
+#ifndef HS_TRAIN_WORKER_H
+#define HS_TRAIN_WORKER_H
+
+#include "model/source.h"
+#include "net/net.h"
+#include "train/protocol.h"
+
+struct err;
+
+struct worker_env {
+	struct net *net;
+	struct link *coordinator;          /* borrowed, up */
+	const char *device;                /* "cpu", "cuda:0" */
+	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to *next_p. Either may stay NULL at the ends
+	 * of the pipeline (chunked schedules make it a ring). Called once, after PLAN. */
+	int (*neighbours)(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e);
+	void *ctx;
+	const struct weight_source *source; /* where parameters come from */
+	double timeout;                    /* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
+};
+
+/* Serves one job from PLAN to FINISH. On failure the coordinator has been told why (ABORT), where the link still carries it. */
+int worker_run(const struct worker_env *env, struct err *e);
+
+#endif
