@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""The rules of STYLE that people forget, checked with file and line: folder ranks, registries, banned functions, file length, headers.
+
+Folder ranks (docs/design.md, section 4): a folder includes only from folders of lower rank, or from itself. Registries: a .def file whose head
+says "one file PREFIX_<name>.c" has a file for each row and a row for each file that is not a part with a header of its own. Exit status 1 when
+anything was found."""
+import os
+import re
+import sys
+
+RANK = {"base": 0, "dev": 1, "data": 1, "file": 1, "net": 1, "tensor": 2, "model": 3, "optim": 3, "sched": 3, "plan": 4, "train": 5, "report": 5, "cli": 6}
+BANNED = {
+    name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"
+    for name in "strcpy strcat sprintf vsprintf gets atoi atol atoll atof alloca strtok system popen tmpnam mktemp".split()
+}
+HEAP = {name: "use mem.h, the one door to malloc" for name in "malloc calloc realloc reallocarray strdup strndup aligned_alloc posix_memalign free asprintf vasprintf".split()}
+PRINT = {name: "libraries never print and never exit (only src/cli does)" for name in "printf puts putchar perror exit _exit abort".split()}
+LONGEST = 800
+found = 0
+
+
+def complain(path, line, text):
+    global found
+    found += 1
+    print(f"{path}:{line}: {text}")
+
+
+def code_only(text):
+    """Comments and the insides of strings become blanks, so that line and column stay."""
+    pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def lines_of(text, pattern):
+    for m in re.finditer(pattern, text):
+        yield text.count("\n", 0, m.start()) + 1, m
+
+
+def check_ranks(path, text):
+    folder = path.split("/")[1]
+    if folder not in RANK:
+        complain(path, 1, f"folder '{folder}' has no rank (scripts/lint.py, docs/design.md)")
+        return
+    for line, m in lines_of(text, r'(?m)^[ \t]*#[ \t]*include[ \t]+"([^"]+)"'):
+        target = m.group(1).split("/")
+        if len(target) < 2:
+            complain(path, line, f'"{m.group(1)}": includes are written from src/: "{folder}/{m.group(1)}"')
+        elif target[0] not in RANK:
+            complain(path, line, f'"{m.group(1)}" is in no known folder')
+        elif target[0] != folder and RANK[target[0]] >= RANK[folder]:
+            complain(path, line, f"src/{folder} (rank {RANK[folder]}) must not include from src/{target[0]} (rank {RANK[target[0]]})")
+
+
+def check_functions(path, text):
+    code = code_only(text)
+    folder = path.split("/")[1]
+    banned = dict(BANNED)
+    if path != "src/base/mem.c":
+        banned.update(HEAP)
+    if folder != "cli":
+        banned.update(PRINT)
+    for line, m in lines_of(code, r"(?<![\w>.])(" + "|".join(map(re.escape, banned)) + r")[ \t]*\("):
+        rest = code[m.end() :].split("\n", 1)[0]
+        if re.search(r"\*\s*$|\b(int|void|char|long|size_t)\s+$", code[: m.start()].rsplit("\n", 1)[-1]) and "(*" in rest:
+            continue  # a member of a table of functions
+        complain(path, line, f"{m.group(1)}(): {banned[m.group(1)]}")
+    if folder != "cli":
+        for line, m in lines_of(code, r"\bfprintf[ \t]*\([ \t]*(stderr|stdout)\b"):
+            complain(path, line, f"fprintf({m.group(1)}): {PRINT['printf']}")
+
+
+def check_shape(path, text):
+    n = text.count("\n")
+    if n > LONGEST:
+        complain(path, n, f"{n} lines; more than {LONGEST} is two subjects")
+    if not text.startswith("/*"):
+        complain(path, 1, "a file opens with a comment that says what it holds")
+    if not text.endswith("\n"):
+        complain(path, n + 1, "no newline at the end")
+    for line, m in lines_of(text, r"(?m)[ \t]+$"):
+        complain(path, line, "blanks at the end of the line")
+        break
+    for line, m in lines_of(text, r"\b(TODO|FIXME|XXX)\b"):
+        complain(path, line, f"{m.group(1)} left in the code")
+    if path.endswith(".h"):
+        guard = "HS_" + re.sub(r"[/.]", "_", path[4:]).upper()
+        if f"#ifndef {guard}\n#define {guard}\n" not in text and "#pragma" not in text:
+            complain(path, 1, f"include guard {guard} is missing")
+
+
+def check_registry(path, text):
+    m = re.search(r"\b(\w+)_<\w+>\.c", text)
+    if not m or "one file" not in text.lower():
+        return
+    prefix, folder = m.group(1) + "_", os.path.dirname(path)
+    rows = {}
+    for line, row in lines_of(code_only(text), r"(?m)^[ \t]*[A-Z_]+\([ \t]*(\w+)"):
+        rows[row.group(1)] = line
+    for name, line in rows.items():
+        if not os.path.exists(f"{folder}/{prefix}{name}.c"):
+            complain(path, line, f"row '{name}' has no file {folder}/{prefix}{name}.c")
+    for f in sorted(os.listdir(folder)):
+        stem = f[len(prefix) : -2]
+        if f.startswith(prefix) and f.endswith(".c") and not os.path.exists(f"{folder}/{f[:-2]}.h") and not any(stem == r or stem.startswith(r + "_") for r in rows):
+            complain(f"{folder}/{f}", 1, f"no row '{stem}' in {path}")
+
+
+def main():
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    for base, folders, files in os.walk("src"):
+        folders.sort()
+        for f in sorted(files):
+            path = os.path.join(base, f)
+            if not f.endswith((".c", ".h", ".def")):
+                continue
+            text = open(path, encoding="utf-8").read()
+            if f.endswith(".def"):
+                check_registry(path, text)
+            else:
+                check_shape(path, text)
+                check_functions(path, text)
+            check_ranks(path, text)
+    return 1 if found else 0
+
+
+sys.exit(main())
