@@ -1,0 +1,117 @@
+/* cmd_eval.c - `heteroshard eval MODEL --data FILE`: token-mean loss and perplexity. */
+#include "cli/cli.h"
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/batch.h"
+#include "report/progress.h"
+#include "train/evaluate.h"
+
+#include <math.h>
+#include <string.h>
+
+int cmd_eval(int argc, char **argv);
+
+struct args {
+	const char *data, *type, *adapter, *chat_template, *device;
+	int compute_dtype;
+	int64_t sequence_len, micro_batch_size;
+	bool train_on_inputs, skip_bad_records, load_in_4bit, double_quant, json;
+};
+
+#define AT(f) offsetof(struct args, f)
+static const struct opt rows[] = {
+	{ .key = "data", .kind = OPT_STR, .offset = AT(data), .arg = "FILE", .help = "records as for training (JSON or JSONL)", .section = "Data" },
+	{ .key = "type", .kind = OPT_STR, .offset = AT(type), .def = "auto", .arg = "KIND", .help = "alpaca, sharegpt, messages, completion, text, or auto" },
+	{ .key = "sequence_len", .kind = OPT_INT, .offset = AT(sequence_len), .def = "2048", .lo = 2, .hi = 1 << 24, .arg = "N", .help = "longer examples are cut" },
+	{ .key = "micro_batch_size", .kind = OPT_INT, .offset = AT(micro_batch_size), .def = "4", .lo = 1, .hi = 1 << 20, .arg = "N", .help = "sequences at a time" },
+	{ .key = "train_on_inputs", .kind = OPT_BOOL, .offset = AT(train_on_inputs), .help = "count prompts too, not only answers" },
+	{ .key = "skip_bad_records", .kind = OPT_BOOL, .offset = AT(skip_bad_records), .help = "leave bad records out instead of failing" },
+	{ .key = "chat_template", .kind = OPT_STR, .offset = AT(chat_template), .arg = "NAME", .help = "instead of the one recognised from the model" },
+	{ .key = "adapter", .kind = OPT_STR, .offset = AT(adapter), .arg = "DIR", .help = "LoRA adapter (PEFT folder)", .section = "Model and device" },
+	{ .key = "load_in_4bit", .kind = OPT_BOOL, .offset = AT(load_in_4bit), .help = "quantise the weights to NF4" },
+	{ .key = "double_quant", .kind = OPT_BOOL, .offset = AT(double_quant), .help = "quantise the scales too" },
+	{ .key = "device", .kind = OPT_STR, .offset = AT(device), .def = "auto", .arg = "NAME", .help = "backend or backend:index" },
+	{ .key = "compute_dtype", .kind = OPT_ENUM, .offset = AT(compute_dtype), .def = "auto", .choices = "auto|float32|bfloat16|float16", .arg = "DTYPE", .help = "what to compute in" },
+	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "the result as JSON" },
+};
+
+static const struct cli_usage usage = {
+	.synopsis = "heteroshard eval [options] MODEL --data FILE",
+	.about = "Measures the mean loss per token and the perplexity of a model (with --adapter: of the model with it) on data.",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
+	.example = "  heteroshard eval model.gguf --data held-out.jsonl --adapter run",
+};
+
+static int show(void *ctx, uint64_t done, uint64_t all, const struct eval_result *r)
+{
+	(void)r;
+	progress_part(ctx, "evaluating", (int64_t)done, (int64_t)all);
+	return 0;
+}
+
+static void print(const struct args *o, const struct eval_result *r)
+{
+	double rate = (double)r->tokens / (r->seconds > 0 ? r->seconds : 1e-9);
+	if (!o->json) {
+		printf("loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu sequences, %.0f tokens/s)\n", r->loss, exp(r->loss),
+		       (unsigned long long)r->trained, (unsigned long long)r->tokens, (unsigned long long)r->sequences, rate);
+		return;
+	}
+	struct buf b = BUF_INIT;
+	buf_adds(&b, "{\"loss\": ");
+	json_number(&b, r->loss);
+	buf_adds(&b, ", \"perplexity\": ");
+	json_number(&b, exp(r->loss));
+	buf_addf(&b, ", \"tokens\": %llu, \"trained\": %llu, \"sequences\": %llu, \"tokens_per_second\": %.1f}\n", (unsigned long long)r->tokens,
+		 (unsigned long long)r->trained, (unsigned long long)r->sequences, rate);
+	fwrite(b.p, 1, b.n, stdout);
+	buf_release(&b);
+}
+
+static int run(const struct args *o, const char *model, struct err *e)
+{
+	struct runtime r;
+	struct dataset *d = NULL;
+	struct batches *b = NULL;
+	struct progress *p = NULL;
+	struct eval_result res;
+	const struct runtime_options ro = { .model = model, .adapter = o->adapter, .device = o->device, .compute_dtype = o->compute_dtype,
+					    .load_in_4bit = o->load_in_4bit, .double_quant = o->double_quant, .chat_template = o->chat_template,
+					    .need_tokenizer = true };
+	if (!o->data)
+		return err_set(e, ERR_USAGE, "eval: --data FILE is missing");
+	TRY(runtime_open(&ro, &r, e));
+	const struct dataset_source src = { o->data, o->type };
+	const struct dataset_options dopt = { .tok = r.tok, .chat = r.chat, .sequence_len = o->sequence_len, .train_on_inputs = o->train_on_inputs,
+					      .skip_bad_records = o->skip_bad_records };
+	const struct batch_options bopt = { .sequence_len = o->sequence_len, .micro_batch_size = o->micro_batch_size, .accumulation = 1 };
+	int rc = 0;
+	TRYOUT(dataset_load(&src, 1, &dopt, &d, e));
+	TRYOUT(batches_new(d, &bopt, &b, e));
+	TRYOUT(progress_new(cli_write_stderr, NULL, (struct progress_look){ cli_columns(stderr), cli_colour(stderr) }, &p, e));
+	TRYOUT(evaluate_batches(&r, b, show, p, &res, e));
+	progress_free(p);
+	p = NULL;
+	print(o, &res);
+out:
+	progress_free(p);
+	batches_free(b);
+	dataset_free(d);
+	runtime_close(&r);
+	return rc;
+}
+
+int cmd_eval(int argc, char **argv)
+{
+	struct args o = { 0 };
+	struct arena a = ARENA_INIT;
+	struct err e = { 0 };
+	int npos, status = 0;
+	if (cli_args(&usage, argc, argv, &o, 1, 1, &npos, &a, &status))
+		status = run(&o, argv[1], &e) < 0 ? cli_fail(&e) : 0;
+	arena_release(&a);
+	return status;
+}
