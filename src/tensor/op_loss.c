@@ -33,7 +33,7 @@ static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct 
 					 .ab_dtype = t->act, .c_dtype = DT_F32, .alpha = 1 },
 		     e));
 	int64_t ldd = v * 4 / (int64_t)size; /* dlogits lie in the logits' own rows */
-	const union dev_arg a[] = { { .b = learn ? logits : DEV_NONE }, { .b = loss }, { .b = logits }, { .b = labels }, { .i = some }, { .i = v },
+	const union dev_arg a[] = { { .b = loss }, { .b = learn ? logits : DEV_NONE }, { .b = logits }, { .b = labels }, { .i = some }, { .i = v },
 				    { .i = v }, { .i = ldd }, { .f = 1 } };
 	TRY(dev_launch(t->dev, K_xent, t->act, a, e));
 	if (!learn)
