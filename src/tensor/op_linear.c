@@ -78,7 +78,7 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx,
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0];
 	struct dev_ref dy = n->y->grad->at, du, xd, part;
-	int64_t rows = n->y->dim[0], out = n->y->dim[1], in = a->p[W]->dim[1], r = a->p[LORA_A]->dim[0];
+	int64_t rows = n->y->dim[0], out = a->p[W]->dim[0], in = a->p[W]->dim[1], r = a->p[LORA_A]->dim[0];
 	struct dmem_mark k = dmem_mark(t->scratch);
 	TRY(dmem_take(t->scratch, (size_t)(rows * r) * dtype_size(t->act), &du, e));
 	TRY(dev_gemm(t->dev,
@@ -107,7 +107,7 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0], *dy = n->y->grad, *dx = NULL;
 	struct param *w = a->p[W], *bias = a->p[BIAS];
-	int64_t rows = n->y->dim[0], out = n->y->dim[1];
+	int64_t rows = n->y->dim[0], out = w->dim[0]; /* y may have been given heads since: (N,H,D) */
 	if (x->needs_grad) {
 		int acc;
 		TRY(tape_grad(t, x, &dx, &acc, e));
