@@ -9,8 +9,8 @@ SHELL := /bin/bash
 .SUFFIXES:
 
 CC      ?= cc
-BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
 comma   := ,
+BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
 PKGS    := dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc libzmq libsodium
 DEPS_OK := $(BUILD)/.deps
 
