@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""check-merge.py MODEL ADAPTER MERGED: what `heteroshard merge` wrote loads in transformers and computes what base + adapter computes.
+
+    scripts/oracle/check-merge.py MODEL.gguf ADAPTER MERGED [--four-bit] [--most 0.05]
+
+MERGED is a folder or a .gguf file. Its weights are rounded (bfloat16, float16 or Q8_0), so the differences are shown beside those that
+rounding the merged weights of the reference in the same way makes (folders and f16 only)."""
+import argparse
+import sys
+
+import torch
+
+import common
+
+
+@torch.no_grad()
+def logits(model, ids):
+    return torch.cat([model(input_ids=x[None], use_cache=False).logits[0] for x in ids])
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    a.add_argument("model")
+    a.add_argument("adapter")
+    a.add_argument("merged")
+    a.add_argument("--four-bit", action="store_true", help="MERGED stands on the dequantised NF4 base")
+    a.add_argument("--rounding", choices=["none", "bfloat16", "float16"], default="none", help="how MERGED's weights are stored")
+    a.add_argument("--most", type=float, default=0.05, help="largest difference of a logit, as a share of the largest logit")
+    o = a.parse_args()
+    generator = torch.Generator().manual_seed(1)
+    base = common.load_model(o.model, o.adapter, four_bit=o.four_bit).merge_and_unload()
+    ids = [torch.randint(0, base.config.vocab_size, (n,), generator=generator) for n in (17, 64, 101)]
+    want = logits(base, ids)
+    got = logits(common.load_model(o.merged), ids)
+    share = (got - want).abs().max().item() / want.abs().max().item()
+    same = (got.argmax(-1) == want.argmax(-1)).float().mean().item()
+    print(f"logits: largest difference {share:.2e} of the largest, likeliest token the same at {same:.1%} of {len(want)} positions")
+    if o.rounding != "none":
+        dtype = getattr(torch, o.rounding)
+        for p in base.parameters():
+            p.data.copy_(p.data.to(dtype))
+        rounded = logits(base, ids)
+        print(f"the reference rounded to {o.rounding}: {(rounded - want).abs().max().item() / want.abs().max().item():.2e}; "
+              f"MERGED against that: {(got - rounded).abs().max().item() / want.abs().max().item():.2e}")
+    ok = share <= o.most
+    print("ok" if ok else "FAIL")
+    sys.exit(not ok)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""common.py - what the checks by hand share: models by transformers, examples as conversations, the program itself.
+
+These scripts compare heteroshard with the packages people use (transformers, peft, bitsandbytes) on files too large for the repository.
+They need a Python with those packages; no test does. Everything is computed in float32 with eager attention on the CPU."""
+import json
+import os
+import subprocess
+import sys
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import transformers
+
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def where(path):
+    """from_pretrained()'s arguments for a folder or a .gguf file."""
+    if path.endswith(".gguf"):
+        return os.path.dirname(os.path.abspath(path)), {"gguf_file": os.path.basename(path)}
+    return path, {}
+
+
+def load_model(path, adapter=None, four_bit=False, double_quant=True):
+    """In float32. With four_bit the linear weights of the layers go through bitsandbytes' NF4 and back."""
+    folder, extra = where(path)
+    m = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **extra).eval()
+    if four_bit:
+        import bitsandbytes.functional as F
+        for name, p in m.named_parameters():
+            if name.endswith(".weight") and name.split(".")[-2] in LINEAR:
+                q, state = F.quantize_4bit(p.data, blocksize=64, quant_type="nf4", compress_statistics=double_quant)
+                p.data.copy_(F.dequantize_4bit(q, state))
+    if adapter:
+        import peft
+        m = peft.PeftModel.from_pretrained(m, adapter).eval()
+    return m
+
+
+def load_tokenizer(path):
+    folder, extra = where(path)
+    return transformers.AutoTokenizer.from_pretrained(folder, **extra)
+
+
+def conversations(path):
+    """The records of a JSON or JSONL file as lists of (role, text): alpaca, messages, sharegpt, completion."""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
+    role = {"human": "user", "gpt": "assistant", "system": "system", "user": "user", "assistant": "assistant"}
+    for r in records:
+        if "messages" in r:
+            yield [(m["role"], m["content"]) for m in r["messages"]]
+        elif "conversations" in r:
+            yield [(role[m["from"]], m["value"]) for m in r["conversations"]]
+        else:
+            question = r["instruction"] + ("\n" + r["input"] if r.get("input") else "")
+            system = [("system", r["system"])] if r.get("system") else []
+            yield system + [("user", question), ("assistant", r["output"])]
+
+
+def encode(tok, conversation, default_system):
+    """chatml: (ids, labels) with the answers and the token that ends them trained; labels are not shifted."""
+    ids, labels = [], []
+
+    def add(text, train=False, special=False):
+        new = [tok.convert_tokens_to_ids(text)] if special else tok(text, add_special_tokens=False)["input_ids"]
+        ids.extend(new)
+        labels.extend(new if train else [-100] * len(new))
+
+    if default_system and conversation[0][0] != "system":
+        conversation = [("system", default_system)] + conversation
+    for role, text in conversation:
+        answer = role == "assistant"
+        add("<|im_start|>", special=True)
+        add(role + "\n")
+        add(text, train=answer)
+        add("<|im_end|>", train=answer, special=True)
+        add("\n")
+    return ids, labels
+
+
+SMOLLM2_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+
+
+@torch.no_grad()
+def mean_loss(model, tok, data, limit=0, sequence_len=2048, default_system=SMOLLM2_SYSTEM):
+    """(loss per trained token, trained tokens, examples)"""
+    total, count, seen = 0.0, 0, 0
+    for c in conversations(data):
+        ids, labels = encode(tok, c, default_system)
+        ids, labels = ids[:sequence_len], labels[:sequence_len]
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+        target = torch.tensor(labels[1:])
+        total += torch.nn.functional.cross_entropy(logits[:-1], target, ignore_index=-100, reduction="sum").item()
+        count += int((target != -100).sum())
+        seen += 1
+        if limit and seen == limit:
+            break
+    return total / count, count, seen
+
+
+def heteroshard(binary, *args):
+    """Runs the program with --json and returns what it printed as a dictionary."""
+    run = subprocess.run([binary, *args, "--json"], capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"{' '.join([binary, *args])}: status {run.returncode}: {run.stderr.strip()}")
+    return json.loads(run.stdout)
+
+
+def report(what, ours, theirs, most):
+    error = abs(ours - theirs) / abs(theirs)
+    ok = error <= most
+    print(f"{what}: heteroshard {ours:.6f}, reference {theirs:.6f}, relative difference {error:.2e} {'ok' if ok else 'FAIL'}")
+    return ok
