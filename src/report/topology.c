@@ -1,0 +1,282 @@
+/* topology.c - see topology.h: the texts. Machines are clusters, devices are tables inside them, links are arrows between devices. */
+#include "report/topology.h"
+#include "report/topology_render.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Pale fills, one a stage, with a darker line of the same hue; they repeat after eight stages. */
+static const struct {
+	const char *fill, *line;
+} palette[] = {
+	{ "#dbeafe", "#2563eb" }, { "#dcfce7", "#16a34a" }, { "#ffedd5", "#ea580c" }, { "#f3e8ff", "#9333ea" },
+	{ "#cffafe", "#0891b2" }, { "#fee2e2", "#dc2626" }, { "#fef9c3", "#a16207" }, { "#fce7f3", "#db2777" },
+};
+
+/* Text inside an HTML-like label or an SVG. */
+static void html(struct buf *b, const char *s)
+{
+	for (; s && *s; s++) {
+		if (*s == '&')
+			buf_adds(b, "&amp;");
+		else if (*s == '<')
+			buf_adds(b, "&lt;");
+		else if (*s == '>')
+			buf_adds(b, "&gt;");
+		else if (*s == '"')
+			buf_adds(b, "&quot;");
+		else if ((unsigned char)*s >= 0x20 && *s != 0x7f)
+			buf_addc(b, *s);
+	}
+}
+
+static void layers_text(const struct topology_device *d, char *s, size_t cap)
+{
+	const char *front = d->front ? "embedding + " : "", *end = d->end ? " + head" : "";
+	if (d->stage < 0)
+		snprintf(s, cap, "left out");
+	else if (d->last - d->first == 1)
+		snprintf(s, cap, "%slayer %lld%s", front, (long long)d->first, end);
+	else if (d->last > d->first)
+		snprintf(s, cap, "%slayers %lld to %lld%s", front, (long long)d->first, (long long)d->last - 1, end);
+	else
+		snprintf(s, cap, "%s%s", d->front ? "embedding" : "no layers", end);
+}
+
+static void memory_text(const struct topology_device *d, char *s, size_t cap)
+{
+	double gib = 1.0 / (1 << 30);
+	s[0] = 0;
+	if (d->mem_need && d->mem_total)
+		snprintf(s, cap, "%.1f of %.1f GiB", (double)d->mem_need * gib, (double)d->mem_total * gib);
+	else if (d->mem_total)
+		snprintf(s, cap, "%.1f GiB", (double)d->mem_total * gib);
+	else if (d->mem_need)
+		snprintf(s, cap, "needs %.1f GiB", (double)d->mem_need * gib);
+}
+
+static void facts_text(const struct topology_device *d, char *s, size_t cap)
+{
+	char memory[64];
+	memory_text(d, memory, sizeof memory);
+	int n = snprintf(s, cap, "%s", memory);
+	if (isfinite(d->share) && d->share < 0.9995 && d->stage >= 0)
+		n += snprintf(s + n, cap - (size_t)n, "%s%.0f%% of the microbatches", n ? ", " : "", 100 * d->share);
+	if (isfinite(d->busy) && d->stage >= 0)
+		snprintf(s + n, cap - (size_t)n, "%sbusy %.0f%%", n ? ", " : "", 100 * d->busy);
+}
+
+/* "112 MB/s, 0.3 ms" */
+static void link_text(const struct topology_link *l, char *s, size_t cap)
+{
+	int n = 0;
+	s[0] = 0;
+	if (isfinite(l->bandwidth) && l->bandwidth > 0) {
+		double v = l->bandwidth;
+		const char *unit = v >= 1e9 ? "GB/s" : v >= 1e6 ? "MB/s" : "kB/s";
+		v /= v >= 1e9 ? 1e9 : v >= 1e6 ? 1e6 : 1e3;
+		n = snprintf(s, cap, "%.*f %s", v < 10 ? 1 : 0, v, unit);
+	}
+	if (isfinite(l->latency)) {
+		double us = l->latency * 1e6;
+		snprintf(s + n, cap - (size_t)n, us < 100 ? "%s%.0f µs" : "%s%.1f ms", n ? ", " : "", us < 100 ? us : us / 1000);
+	}
+}
+
+static void dot_device(const struct topology_device *d, size_t i, struct buf *b)
+{
+	const char *fill = d->stage < 0 ? "#f3f4f6" : palette[(unsigned)d->stage % ARRAY_LEN(palette)].fill;
+	const char *line = d->stage < 0 ? "#9ca3af" : palette[(unsigned)d->stage % ARRAY_LEN(palette)].line;
+	char layers[96], facts[160];
+	layers_text(d, layers, sizeof layers);
+	facts_text(d, facts, sizeof facts);
+	buf_addf(b,
+		 "    d%zu [label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"3\">"
+		 "<tr><td align=\"left\"><font point-size=\"15\" color=\"#111827\"><b>",
+		 i);
+	html(b, d->name && d->name[0] ? d->name : d->backend);
+	buf_adds(b, "</b></font></td></tr><tr><td align=\"left\"><font point-size=\"11\" color=\"#6b7280\">");
+	html(b, d->id);
+	if (d->backend) {
+		buf_adds(b, " · ");
+		html(b, d->backend);
+	}
+	buf_addf(b, "</font></td></tr><tr><td align=\"left\"><font point-size=\"13\" color=\"%s\"><b>", line);
+	if (d->stage >= 0)
+		buf_addf(b, "stage %d: ", d->stage);
+	html(b, layers);
+	buf_adds(b, "</b></font></td></tr>");
+	if (facts[0]) {
+		buf_adds(b, "<tr><td align=\"left\"><font point-size=\"11\" color=\"#374151\">");
+		html(b, facts);
+		buf_adds(b, "</font></td></tr>");
+	}
+	buf_addf(b, "</table>>, fillcolor=\"%s\", color=\"%s\"%s];\n", fill, line,
+		 d->stage < 0 ? ", style=\"filled,rounded,dashed\"" : "");
+}
+
+void topology_dot(const struct topology *t, struct buf *b)
+{
+	/* Side by side up to eight devices, from top to bottom beyond, so that the picture fits a page. */
+	buf_addf(b,
+		 "digraph heteroshard {\n"
+		 "  graph [rankdir=%s, fontname=\"DejaVu Sans\", bgcolor=\"white\", pad=0.45, nodesep=0.35, ranksep=1.0, "
+		 "compound=true, labelloc=t, "
+		 "labeljust=l];\n"
+		 "  node [shape=box, style=\"filled,rounded\", fontname=\"DejaVu Sans\", penwidth=1.6, margin=\"0.12,0.07\"];\n"
+		 "  edge [fontname=\"DejaVu Sans\", fontsize=11, fontcolor=\"#374151\", color=\"#4b5563\", penwidth=1.6, "
+		 "arrowsize=0.8];\n"
+		 "  label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"2\"><tr><td "
+		 "align=\"left\"><font point-size=\"22\" "
+		 "color=\"#111827\"><b>",
+		 t->ndevice > 8 ? "TB" : "LR");
+	html(b, t->title);
+	buf_adds(b, "</b></font></td></tr>");
+	if (t->subtitle) {
+		buf_adds(b, "<tr><td align=\"left\"><font point-size=\"13\" color=\"#6b7280\">");
+		html(b, t->subtitle);
+		buf_adds(b, "</font></td></tr>");
+	}
+	buf_adds(b, "<tr><td> </td></tr></table>>;\n");
+	for (size_t m = 0; m < t->nmachine; m++) {
+		buf_addf(b,
+			 "  subgraph cluster_%zu {\n    style=\"rounded,filled\"; fillcolor=\"#f9fafb\"; color=\"#d1d5db\"; "
+			 "penwidth=1.2; margin=16;\n    "
+			 "label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"5\"><tr><td><font "
+			 "point-size=\"14\" color=\"#111827\"><b>",
+			 m);
+		html(b, t->machine[m].name);
+		buf_adds(b, "</b></font><font point-size=\"12\" color=\"#6b7280\">");
+		if (t->machine[m].address) {
+			buf_adds(b, "  ");
+			html(b, t->machine[m].address);
+		}
+		buf_adds(b, t->machine[m].coordinator ? "  coordinator</font></td></tr></table>>;\n"
+						      : " </font></td></tr></table>>;\n");
+		for (size_t i = 0; i < t->ndevice; i++)
+			if (t->device[i].machine == m)
+				dot_device(&t->device[i], i, b);
+		buf_adds(b, "  }\n");
+	}
+	for (size_t i = 0; i < t->nlink; i++) {
+		const struct topology_link *l = &t->link[i];
+		char s[64];
+		link_text(l, s, sizeof s);
+		buf_addf(b, "  d%zu -> d%zu [dir=both, label=<", l->from, l->to);
+		html(b, s);
+		if (l->transport || l->encrypted) {
+			buf_addf(b, "%s<font point-size=\"10\" color=\"#6b7280\">", s[0] ? "<br/>" : "");
+			html(b, l->transport);
+			buf_addf(b, "%s</font>", !l->encrypted ? "" : l->transport ? ", encrypted" : "encrypted");
+		}
+		buf_adds(b, s[0] || l->transport || l->encrypted ? ">];\n" : " >];\n");
+	}
+	buf_adds(b, "}\n");
+}
+
+/* Mermaid takes #quot; and friends for what would end a quoted label. */
+static void mermaid(struct buf *b, const char *s)
+{
+	for (; s && *s; s++) {
+		if (*s == '"')
+			buf_adds(b, "#quot;");
+		else if (*s == '<')
+			buf_adds(b, "#lt;");
+		else if (*s == '>')
+			buf_adds(b, "#gt;");
+		else if ((unsigned char)*s >= 0x20 && *s != 0x7f)
+			buf_addc(b, *s);
+	}
+}
+
+void topology_mermaid(const struct topology *t, struct buf *b)
+{
+	buf_adds(b, "---\ntitle: \"");
+	for (const char *s = t->title; s && *s; s++)
+		if (*s != '"' && *s != '\\' && (unsigned char)*s >= 0x20)
+			buf_addc(b, *s);
+	buf_adds(b, "\"\n---\nflowchart LR\n");
+	for (size_t m = 0; m < t->nmachine; m++) {
+		buf_addf(b, "  subgraph m%zu[\"", m);
+		mermaid(b, t->machine[m].name);
+		if (t->machine[m].address) {
+			buf_adds(b, " ");
+			mermaid(b, t->machine[m].address);
+		}
+		buf_adds(b, t->machine[m].coordinator ? " coordinator\"]\n" : "\"]\n");
+		for (size_t i = 0; i < t->ndevice; i++) {
+			const struct topology_device *d = &t->device[i];
+			char layers[96], facts[160];
+			if (d->machine != m)
+				continue;
+			layers_text(d, layers, sizeof layers);
+			facts_text(d, facts, sizeof facts);
+			buf_addf(b, "    d%zu[\"<b>", i);
+			mermaid(b, d->name && d->name[0] ? d->name : d->backend);
+			buf_adds(b, "</b><br/>");
+			if (d->stage >= 0)
+				buf_addf(b, "stage %d: ", d->stage);
+			mermaid(b, layers);
+			if (facts[0]) {
+				buf_adds(b, "<br/>");
+				mermaid(b, facts);
+			}
+			buf_adds(b, "\"]\n");
+		}
+		buf_adds(b, "  end\n");
+	}
+	for (size_t i = 0; i < t->nlink; i++) {
+		char s[64];
+		link_text(&t->link[i], s, sizeof s);
+		if (s[0])
+			buf_addf(b, "  d%zu <-->|\"%s\"| d%zu\n", t->link[i].from, s, t->link[i].to);
+		else
+			buf_addf(b, "  d%zu <--> d%zu\n", t->link[i].from, t->link[i].to);
+	}
+	for (size_t i = 0; i < t->ndevice; i++) {
+		const struct topology_device *d = &t->device[i];
+		size_t k = d->stage < 0 ? 0 : (size_t)d->stage % ARRAY_LEN(palette);
+		if (d->stage < 0)
+			buf_addf(b, "  style d%zu fill:#f3f4f6,stroke:#9ca3af,stroke-dasharray:4\n", i);
+		else
+			buf_addf(b, "  style d%zu fill:%s,stroke:%s\n", i, palette[k].fill, palette[k].line);
+	}
+}
+
+static int write_text(const char *dir, const char *ending, const struct buf *b, struct err *e)
+{
+	struct buf path = BUF_INIT;
+	TRY(buf_ok(b, e));
+	buf_addf(&path, "%s/architecture.%s", dir, ending);
+	int rc = buf_ok(&path, e);
+	if (rc == 0)
+		rc = atomic_write_file(path.p, b->p, b->n, e);
+	buf_release(&path);
+	return rc;
+}
+
+int topology_write(const struct topology *t, const char *dir, const char *extra, struct err *e)
+{
+	const char *format[] = { "svg", "png", extra && !strcmp(extra, "pdf") ? "pdf" : NULL };
+	struct buf dot = BUF_INIT, out = BUF_INIT;
+	int rc;
+	topology_dot(t, &dot);
+	TRYOUT(write_text(dir, "dot", &dot, e));
+	topology_mermaid(t, &out);
+	TRYOUT(write_text(dir, "mmd", &out, e));
+	for (size_t i = 0; i < ARRAY_LEN(format) && format[i]; i++) {
+		buf_reset(&out);
+		TRYOUT(topology_render(dot.p, format[i], &out, e));
+		TRYOUT(write_text(dir, format[i], &out, e));
+	}
+out:
+	buf_release(&dot);
+	buf_release(&out);
+	return rc;
+}
