@@ -64,7 +64,7 @@ const char *cli_count(uint64_t n, char *s, size_t cap);
 struct cli_table;
 struct cli_table *cli_table_new(const char *const *heading, size_t columns); /* NULL when memory is out */
 void cli_table_add(struct cli_table *t, const char *const *cells);
-void cli_table_print(struct cli_table *t, FILE *f); /* and frees it */
+void cli_table_print(struct cli_table *t, FILE *f); /* and frees it; NULL only frees */
 
 /* "  name        value" lines, the names dimmed on a terminal. */
 void cli_fact(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

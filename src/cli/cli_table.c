@@ -61,10 +61,8 @@ static bool numeric(const struct cli_table *t, size_t column)
 	return t->rows > 1;
 }
 
-void cli_table_print(struct cli_table *t, FILE *f)
+static void print_rows(const struct cli_table *t, FILE *f)
 {
-	if (!t)
-		return;
 	size_t w[MAX_COLUMNS] = { 0 };
 	bool right[MAX_COLUMNS], colour = cli_colour(f);
 	for (size_t c = 0; c < t->columns; c++) {
@@ -87,6 +85,14 @@ void cli_table_print(struct cli_table *t, FILE *f)
 		}
 		fputs(colour && !r ? "\033[0m\n" : "\n", f);
 	}
+}
+
+void cli_table_print(struct cli_table *t, FILE *f)
+{
+	if (!t)
+		return;
+	if (f && !t->failed)
+		print_rows(t, f);
 	arena_release(&t->arena);
 	mem_free(t->cell);
 	mem_free(t);

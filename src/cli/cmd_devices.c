@@ -1,0 +1,112 @@
+/* cmd_devices.c - `heteroshard devices`: what this machine offers, with probed capabilities. A backend that fails is a line of its own and
+ * never hides the others. */
+#include "cli/cli.h"
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "dev/dev.h"
+
+#include <string.h>
+
+int cmd_devices(int argc, char **argv);
+
+struct args {
+	bool json, all;
+};
+
+static const struct opt rows[] = {
+	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
+	{ .key = "all",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, all),
+	  .help = "list the null device too, which computes nothing" },
+};
+
+static const struct cli_usage usage = {
+	.synopsis = "heteroshard devices [--json] [--all]",
+	.about = "Lists the devices of this machine. 'native' are the number formats whose matrix products ran on the\n"
+		 "device itself when tried; a device can be named in a configuration as 'device: NAME'.",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
+};
+
+struct listing {
+	struct cli_table *table;
+	struct buf json, trouble;
+	size_t found;
+};
+
+static void json_text(struct buf *b, const char *key, const char *s)
+{
+	buf_addf(b, ", \"%s\": ", key);
+	json_quote(b, s, strlen(s));
+}
+
+static void list_one(struct listing *l, const char *id, const char *backend, const struct dev_caps *c)
+{
+	char total[32], used[32], units[16], native[48];
+	snprintf(units, sizeof units, "%d", c->units);
+	snprintf(native, sizeof native, "float32%s%s", c->bf16 ? " bfloat16" : "", c->f16 ? " float16" : "");
+	const char *cells[] = {
+		id,     c->name,  cli_bytes(c->mem_total, total, sizeof total), cli_bytes(c->mem_free, used, sizeof used), units,
+		native, c->driver
+	};
+	cli_table_add(l->table, cells);
+	buf_addf(&l->json, "%s\n  {\"device\": \"%s\", \"backend\": \"%s\"", l->found++ ? "," : "", id, backend);
+	json_text(&l->json, "name", c->name);
+	json_text(&l->json, "vendor", c->vendor);
+	json_text(&l->json, "driver", c->driver);
+	buf_addf(&l->json,
+		 ", \"memory_total\": %llu, \"memory_free\": %llu, \"units\": %d, \"float32\": true, \"bfloat16\": %s, "
+		 "\"float16\": %s, "
+		 "\"shared_with_host\": %s}",
+		 (unsigned long long)c->mem_total, (unsigned long long)c->mem_free, c->units, c->bf16 ? "true" : "false",
+		 c->f16 ? "true" : "false", c->unified ? "true" : "false");
+}
+
+static void list_backend(struct listing *l, const struct backend *be)
+{
+	struct err e = { 0 };
+	int n = be->count(&e);
+	if (n < 0)
+		buf_addf(&l->trouble, "%s: %s\n", be->name, e.msg);
+	for (int i = 0; i < n; i++) {
+		char id[64];
+		struct dev_caps caps = { 0 };
+		struct dev *d;
+		snprintf(id, sizeof id, "%s:%d", be->name, i);
+		if (dev_open(id, &d, &e) < 0) {
+			buf_addf(&l->trouble, "%s\n", e.msg);
+			continue;
+		}
+		if (dev_caps(d, &caps, &e) < 0)
+			buf_addf(&l->trouble, "%s: %s\n", id, e.msg);
+		else
+			list_one(l, id, be->name, &caps);
+		dev_close(d);
+	}
+}
+
+int cmd_devices(int argc, char **argv)
+{
+	static const char *const heading[] = { "device", "name", "memory", "free", "cores", "native", "driver" };
+	struct args args = { 0 };
+	struct arena a = ARENA_INIT;
+	int npos, status;
+	bool go = cli_args(&usage, argc, argv, &args, 0, 0, &npos, &a, &status);
+	arena_release(&a);
+	if (!go)
+		return status;
+	struct listing l = { cli_table_new(heading, ARRAY_LEN(heading)), BUF_INIT, BUF_INIT, 0 };
+	for (size_t i = 0; backends[i]; i++)
+		if (args.all || strcmp(backends[i]->name, "null"))
+			list_backend(&l, backends[i]);
+	if (args.json)
+		printf("[%s\n]\n", l.json.p);
+	cli_table_print(l.table, args.json ? NULL : stdout);
+	fputs(l.trouble.p, stderr);
+	buf_release(&l.json);
+	buf_release(&l.trouble);
+	return l.found ? 0 : 1;
+}
