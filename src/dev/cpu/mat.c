@@ -2,7 +2,8 @@
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
 
-#define ROWS 4 /* rows of B read at once */
+#define ROWS 4     /* rows of B read at once */
+#define AHEAD 2048 /* bytes that are asked for ahead */
 
 struct gemv {
 	const struct dev_gemm *g;
@@ -24,6 +25,7 @@ INLINE void dots(const struct gemv *v, int64_t j, const int nr, const int m, con
 	for (; i + VW <= g->k; i += VW)
 		for (int r = 0; r < nr; r++) {
 			vf w = ld(row[r], i, bf);
+			__builtin_prefetch((const char *)row[r] + (size_t)i * size + AHEAD);
 			for (int q = 0; q < m; q++)
 				s[r][q] += w * ld(v->x, q * v->kp + i, false);
 		}

@@ -1,0 +1,182 @@
+/* test_dev_gemm.c - matrix products of every backend that computes against float64: transposes, dtypes, strides, odd and empty shapes,
+ * beta 0 over NaN, and that a warm product allocates nothing and always gives the same bits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "support/ref64.h"
+#include "support/tensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t seed;
+
+struct shape {
+	int64_t m, n, k;
+};
+
+static const struct shape shapes[] = {
+	{ 1, 1, 1 },      { 1, 37, 64 },    { 1, 576, 577 },  { 2, 19, 100 }, { 3, 64, 33 },  { 4, 130, 576 },   { 5, 7, 11 },
+	{ 17, 1, 29 },    { 64, 64, 64 },   { 67, 16, 96 },   { 96, 67, 16 }, { 16, 96, 67 }, { 127, 131, 113 }, { 33, 300, 1 },
+	{ 300, 200, 70 }, { 70, 128, 300 }, { 256, 64, 512 }, { 0, 3, 4 },    { 3, 0, 4 },    { 3, 5, 0 },
+};
+
+static struct dev_gemm gemm_of(const struct shape *s, int trans, int pad, enum dtype ab, enum dtype c)
+{
+	struct dev_gemm g = {
+		.m = s->m, .n = s->n, .k = s->k, .ta = trans & 1, .tb = trans & 2, .ab_dtype = ab, .c_dtype = c, .alpha = 1
+	};
+	g.lda = (g.ta ? g.m : g.k) + pad;
+	g.ldb = (g.tb ? g.k : g.n) + 2 * pad;
+	g.ldc = g.n + 3 * pad;
+	return g;
+}
+
+static int64_t most(int64_t a) { return a > 0 ? a : 1; }
+
+static void one(struct tensors *ts, const struct shape *s, int trans, int pad, enum dtype ab, enum dtype ct, float alpha,
+		float beta)
+{
+	struct err e = { 0 };
+	struct dev_gemm g = gemm_of(s, trans, pad, ab, ct);
+	const int64_t na = most((g.ta ? g.k : g.m) * g.lda), nb = most((g.tb ? g.n : g.k) * g.ldb), nc = most(g.m * g.ldc);
+	struct tensor64 *a = tensor_normal(ts, ab, na, 1), *b = tensor_normal(ts, ab, nb, 1),
+			*c = beta != 0 ? tensor_normal(ts, ct, nc, 1) : tensor_nan(ts, ct, nc);
+	g.a = DEV_REF(a->b, 0);
+	g.b = DEV_REF(b->b, 0);
+	g.c = DEV_REF(c->b, 0);
+	g.alpha = alpha;
+	g.beta = beta;
+	if (dev_gemm(ts->dev, &g, &e) < 0)
+		fail_msg("%s", e.msg);
+	double *want = mem_array((size_t)nc, sizeof *want);
+	memcpy(want, c->v, (size_t)nc * sizeof *want);
+	ref_gemm(want, a->v, b->v, g.m, g.n, g.k, g.ta, g.tb, g.lda, g.ldb, g.ldc, (double)alpha, (double)beta);
+	ts->floor = sqrt((double)most(g.k));
+	/* sums of k products in float32; then one rounding to the dtype of C */
+	const double rel = ct == DT_F32 ? 1e-5 : ct == DT_BF16 ? 0x1.1p-8 : 0x1.1p-11;
+	tensor_check(ts, c, want, rel, 4e-6, "gemm %s%s %lldx%lldx%lld pad %d alpha %g beta %g", g.ta ? "t" : "n", g.tb ? "t" : "n",
+		     (long long)g.m, (long long)g.n, (long long)g.k, pad, (double)alpha, (double)beta);
+	mem_free(want);
+	tensors_release(ts);
+}
+
+static bool computes(struct dev *d, enum dtype t) { return dev_has(d, K_swiglu_fwd, t); }
+
+static int all(struct dev *d, const char *label)
+{
+	static const enum dtype pairs[][2] = {
+		{ DT_F32, DT_F32 }, { DT_BF16, DT_BF16 }, { DT_BF16, DT_F32 }, { DT_F16, DT_F16 }, { DT_F16, DT_F32 }
+	};
+	int failed = 0;
+	for (size_t p = 0; p < ARRAY_LEN(pairs); p++) {
+		print_message("%-10s %s to %s: ", label, dtype_name(pairs[p][0]), dtype_name(pairs[p][1]));
+		if (!computes(d, pairs[p][0])) {
+			print_message("unsupported\n");
+			continue;
+		}
+		struct tensors ts;
+		tensors_init(&ts, d, rng_fold(seed, p));
+		for (size_t s = 0; s < ARRAY_LEN(shapes); s++)
+			for (int how = 0; how < 32; how++)
+				one(&ts, &shapes[s], how & 3, how & 4 ? 5 : 0, pairs[p][0], pairs[p][1], how & 8 ? -0.5f : 1,
+				    how & 16 ? 1 : 0);
+		print_message("%s (error %.2f of tolerance, %s)\n", ts.failed ? "FAIL" : "ok", ts.worst, ts.worst_of);
+		failed += ts.failed;
+	}
+	return failed;
+}
+
+static void test_products(void **state)
+{
+	(void)state;
+	int failed = 0;
+	print_message("seed %llu (set HS_SEED to repeat)\n", (unsigned long long)seed);
+	for (size_t b = 0; backends[b]; b++) {
+		struct err e = { 0 };
+		if (!strcmp(backends[b]->name, "null"))
+			continue;
+		int n = backends[b]->count(&e);
+		if (n <= 0)
+			print_message("%-10s skipped (%s)\n", backends[b]->name, n < 0 ? e.msg : "no such device");
+		for (int i = 0; i < n; i++) {
+			char spec[32];
+			struct dev *d;
+			snprintf(spec, sizeof spec, "%s:%d", backends[b]->name, i);
+			if (dev_open(spec, &d, &e) < 0)
+				fail_msg("%s", e.msg);
+			failed += all(d, spec);
+			dev_close(d);
+		}
+	}
+	assert_int_equal(failed, 0);
+}
+
+/* The second round of the same shapes takes no memory and gives the same bits. */
+static void test_warm(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct dev *d;
+	assert_int_equal(dev_open("cpu", &d, &e), 0);
+	for (size_t s = 0; s < ARRAY_LEN(shapes); s++)
+		for (int trans = 0; trans < 4; trans++) {
+			struct tensors ts;
+			tensors_init(&ts, d, seed);
+			struct dev_gemm g = gemm_of(&shapes[s], trans, 0, DT_BF16, DT_BF16);
+			struct tensor64 *a = tensor_normal(&ts, DT_BF16, most(g.m * g.k), 1),
+					*b = tensor_normal(&ts, DT_BF16, most(g.k * g.n), 1),
+					*c = tensor_nan(&ts, DT_BF16, most(g.m * g.n));
+			g.a = DEV_REF(a->b, 0);
+			g.b = DEV_REF(b->b, 0);
+			g.c = DEV_REF(c->b, 0);
+			assert_int_equal(dev_gemm(d, &g, &e), 0);
+			double *first = tensor_fetch(&ts, c);
+			uint64_t before = mem_count(), bufs = d->allocs;
+			for (int i = 0; i < 3; i++)
+				assert_int_equal(dev_gemm(d, &g, &e), 0);
+			assert_int_equal(mem_count() - before, 0);
+			assert_int_equal(d->allocs - bufs, 0);
+			tensor_check(&ts, c, first, 0, 0, "again");
+			assert_int_equal(ts.failed, 0);
+			mem_free(first);
+			tensors_release(&ts);
+		}
+	dev_close(d);
+}
+
+/* More shapes than the backend keeps. */
+static void test_many_shapes(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct dev *d;
+	assert_int_equal(dev_open("cpu", &d, &e), 0);
+	struct tensors ts;
+	tensors_init(&ts, d, seed);
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < 600; i++) {
+			struct shape s = { 5 + i % 30, 5 + i / 30, 8 };
+			one(&ts, &s, 0, 0, DT_F32, DT_F32, 1, 0);
+		}
+	assert_int_equal(ts.failed, 0);
+	dev_close(d);
+}
+
+int main(void)
+{
+	const char *s = getenv("HS_SEED");
+	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products), cmocka_unit_test(test_warm),
+					    cmocka_unit_test(test_many_shapes) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
