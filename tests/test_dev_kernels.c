@@ -252,6 +252,7 @@ static void case_attn_fwd(struct tensors *ts, enum dtype t)
 
 static void case_attn_bwd(struct tensors *ts, enum dtype t)
 {
+	ts->floor = 1;
 	for (size_t s = 0; s < ARRAY_LEN(attn_shapes); s++) {
 		if (!same_lengths(&attn_shapes[s]))
 			continue;

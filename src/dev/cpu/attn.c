@@ -1,169 +1,79 @@
-/* attn.c - causal attention, forward and backward, row by row. */
-#include "dev/cpu/cpu.h"
-#include "dev/cpu/vec.h"
+/* attn.c - see attn.h: tables of blocks, and packing keys and values once for all heads and queries that read them. */
+#include "dev/cpu/attn.h"
 
 #include "base/err.h"
 
-#include <math.h>
+static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
-struct attn {
-	void *o, *dq, *dk, *dv;
-	const void *q, *k, *v, *dout;
-	float *lse, *delta, *tmp;
-	const int32_t *qs, *ks;
-	int64_t n, s, h, g, d, ldo, ldq, ldk, ldv, window, most;
-	float scale;
-	bool bf;
-};
-
-INLINE float dot(const void *a, int64_t i, const void *b, int64_t j, int64_t d, const bool bf)
+static void pack_chunk(void *ctx, int64_t i, int thread)
 {
-	vf s = { 0 };
-	for (int64_t x = 0; x < d; x += VW)
-		s += ldm(a, i + x, d - x, bf) * ldm(b, j + x, d - x, bf);
-	return v_sum(s);
+	(void)thread;
+	const struct attn *t = ctx;
+	const struct attn_block b = t->kb[i / t->g];
+	const int64_t g = i % t->g, j = (int64_t)b.b * LANES, len = t->ks[b.s + 1] - t->ks[b.s],
+		      n = len - j < LANES ? len - j : LANES;
+	const int64_t esize = t->bf ? 2 : 4, psize = t->dp ? 2 : 4, at = (g * t->kofs[t->s] + t->kofs[b.s] + j) * t->w * psize;
+	const char *k = (const char *)t->k + ((t->ks[b.s] + j) * t->ldk + g * t->d) * esize;
+	const char *v = (const char *)t->v + ((t->ks[b.s] + j) * t->ldv + g * t->d) * esize;
+	if (t->krows)
+		CPU_SYM(cpu_pack_rows)(t->krows + at, k, t->ldk, n, LANES, t->d, t->bf, t->dp);
+	if (t->vrows)
+		CPU_SYM(cpu_pack_rows)(t->vrows + at, v, t->ldv, n, LANES, t->d, t->bf, t->dp);
+	if (t->kpairs && t->kpairs != t->krows)
+		CPU_SYM(cpu_pack_pairs)(t->kpairs + at, k, t->ldk, n, LANES, t->d, t->bf, t->dp);
+	if (t->vpairs)
+		CPU_SYM(cpu_pack_pairs)(t->vpairs + at, v, t->ldv, n, LANES, t->d, t->bf, t->dp);
 }
 
-INLINE void fwd(const struct attn *t, int64_t at, int thread, const bool bf)
+static int64_t blocks_of(const int32_t *start, int64_t s) { return (start[s + 1] - start[s] + LANES - 1) / LANES; }
+
+int CPU_SYM(cpu_attn_prepare)(struct cpu *c, struct attn *t, bool back, struct err *e)
 {
-	const int64_t s = at / t->h, h = at % t->h, g = h / (t->h / t->g), d = t->d;
-	const int64_t lq = t->qs[s + 1] - t->qs[s], lk = t->ks[s + 1] - t->ks[s];
-	float *p = t->tmp + thread * (t->most + d + VW), *acc = p + t->most;
-	for (int64_t i = 0; i < lq; i++) {
-		const int64_t row = t->qs[s] + i, end = i + lk - lq + 1,
-			      beg = t->window > 0 && end > t->window ? end - t->window : 0;
-		float max = -INFINITY, sum = 0;
-		for (int64_t j = beg; j < end; j++) {
-			p[j] = t->scale * dot(t->q, row * t->ldq + h * d, t->k, (t->ks[s] + j) * t->ldk + g * d, d, bf);
-			max = p[j] > max ? p[j] : max;
-		}
-		memset(acc, 0, (size_t)d * sizeof *acc);
-		for (int64_t j = beg; j < end; j++) {
-			float w = expf(p[j] - max);
-			sum += w;
-			for (int64_t x = 0; x < d; x++)
-				acc[x] += w * ld1(t->v, (t->ks[s] + j) * t->ldv + g * d + x, bf);
-		}
-		for (int64_t x = 0; x < d; x++)
-			st1(t->o, row * t->ldo + h * d + x, end > beg ? acc[x] / sum : 0, bf);
-		if (t->lse)
-			t->lse[h * t->n + row] = end > beg ? max + logf(sum) : -INFINITY;
+	if (t->d < 1 || t->g < 1 || t->h % t->g || !(t->scale > 0))
+		return err_set(e, ERR_INTERNAL, "attention over %lld heads of %lld, %lld key heads, scale %g", (long long)t->h,
+			       (long long)t->d, (long long)t->g, (double)t->scale);
+	t->s2 = t->scale * 1.44269504f;
+	t->w = dpad(t->d);
+	t->dp = HAVE_DP && t->bf;
+	for (int64_t s = 0; s < t->s; s++) {
+		t->nqb += blocks_of(t->qs, s);
+		t->nkb += blocks_of(t->ks, s);
 	}
-}
-
-static void fwd_chunk(void *ctx, int64_t i, int thread)
-{
-	const struct attn *t = ctx;
-	if (t->bf)
-		fwd(t, i, thread, true);
-	else
-		fwd(t, i, thread, false);
-}
-
-INLINE void bwd(const struct attn *t, int64_t at, int thread, const bool bf)
-{
-	const int64_t s = at / t->g, g = at % t->g, d = t->d, len = t->qs[s + 1] - t->qs[s], base = t->qs[s], per = t->h / t->g;
-	float *dk = t->tmp + thread * (2 * t->most * d + d), *dv = dk + t->most * d, *dq = dv + t->most * d;
-	memset(dk, 0, (size_t)(2 * t->most * d) * sizeof *dk);
-	for (int64_t h = g * per; h < (g + 1) * per; h++)
-		for (int64_t i = 0; i < len; i++) {
-			const int64_t row = base + i, end = i + 1, beg = t->window > 0 && end > t->window ? end - t->window : 0;
-			const float delta = dot(t->dout, row * t->ldo + h * d, t->o, row * t->ldo + h * d, d, bf);
-			t->delta[h * t->n + row] = delta;
-			memset(dq, 0, (size_t)d * sizeof *dq);
-			for (int64_t j = beg; j < end; j++) {
-				const int64_t key = (base + j) * t->ldk + g * d, val = (base + j) * t->ldv + g * d;
-				float p =
-					expf(t->scale * dot(t->q, row * t->ldq + h * d, t->k, key, d, bf) - t->lse[h * t->n + row]);
-				float ds = p * (dot(t->dout, row * t->ldo + h * d, t->v, val, d, bf) - delta) * t->scale;
-				for (int64_t x = 0; x < d; x++) {
-					dv[j * d + x] += p * ld1(t->dout, row * t->ldo + h * d + x, bf);
-					dk[j * d + x] += ds * ld1(t->q, row * t->ldq + h * d + x, bf);
-					dq[x] += ds * ld1(t->k, key + x, bf);
-				}
-			}
-			for (int64_t x = 0; x < d; x++)
-				st1(t->dq, row * t->ldq + h * d + x, dq[x], bf);
-		}
-	for (int64_t j = 0; j < len; j++)
-		for (int64_t x = 0; x < d; x++) {
-			st1(t->dk, (base + j) * t->ldk + g * d + x, dk[j * d + x], bf);
-			st1(t->dv, (base + j) * t->ldv + g * d + x, dv[j * d + x], bf);
-		}
-}
-
-static void bwd_chunk(void *ctx, int64_t i, int thread)
-{
-	const struct attn *t = ctx;
-	if (t->bf)
-		bwd(t, i, thread, true);
-	else
-		bwd(t, i, thread, false);
-}
-
-static int run(struct cpu *c, struct attn *t, bool back, struct err *e)
-{
-	for (int64_t s = 0; s < t->s; s++)
-		if (t->ks[s + 1] - t->ks[s] > t->most)
-			t->most = t->ks[s + 1] - t->ks[s];
-	size_t bytes =
-		(size_t)c->threads * sizeof(float) * (back ? (size_t)(2 * t->most * t->d + t->d) : (size_t)(t->most + t->d + VW));
-	t->tmp = cpu_scratch(c, bytes);
-	if (!t->tmp)
-		return err_nomem(e, bytes, "attention");
-	cpu_par(c, t->s * (back ? t->g : t->h), back ? bwd_chunk : fwd_chunk, t);
+	const size_t tables = aligned((size_t)(t->nqb + t->nkb) * sizeof *t->qb) + aligned((size_t)(t->s + 1) * sizeof *t->kofs);
+	const size_t rows = (size_t)(t->g * t->nkb * LANES * t->w), pack = aligned(rows * (t->dp ? 2 : 4));
+	const size_t parts = aligned(2 * rows * sizeof(float)) * (size_t)(back ? t->parts : 0);
+	/* a float32 row serves as a pair of its own */
+	const int packs = back ? (t->dp ? 3 : 2) : 2;
+	const size_t total = tables + (size_t)packs * pack + parts + t->thread_bytes * (size_t)c->threads;
+	char *p = cpu_scratch(c, total);
+	if (!p)
+		return err_nomem(e, total, "attention");
+	t->kofs = (int64_t *)p;
+	t->qb = (struct attn_block *)(p + aligned((size_t)(t->s + 1) * sizeof *t->kofs));
+	t->kb = t->qb + t->nqb;
+	p += tables;
+	t->krows = p;
+	p += pack;
+	if (back) {
+		t->vrows = p;
+		p += pack;
+		t->kpairs = t->dp ? p : t->krows;
+		p += t->dp ? pack : 0;
+	} else {
+		t->vpairs = p;
+		p += pack;
+	}
+	t->rest = p;
+	t->thread = p + parts;
+	int64_t nq = 0, nk = 0;
+	for (int64_t s = 0; s < t->s; s++) {
+		t->kofs[s] = nk * LANES;
+		for (int64_t b = 0; b < blocks_of(t->qs, s); b++)
+			t->qb[nq++] = (struct attn_block){ (int32_t)s, (int32_t)b };
+		for (int64_t b = 0; b < blocks_of(t->ks, s); b++)
+			t->kb[nk++] = (struct attn_block){ (int32_t)s, (int32_t)b };
+	}
+	t->kofs[t->s] = nk * LANES;
+	cpu_par(c, t->nkb * t->g, pack_chunk, t);
 	return 0;
-}
-
-int CPU_SYM(cpu_attn_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
-{
-	struct attn x = { .o = cpu_ptr(a[0]),
-			  .lse = cpu_ptr(a[1]),
-			  .q = cpu_ptr(a[2]),
-			  .k = cpu_ptr(a[3]),
-			  .v = cpu_ptr(a[4]),
-			  .qs = cpu_ptr(a[5]),
-			  .ks = cpu_ptr(a[6]),
-			  .n = a[7].i,
-			  .s = a[8].i,
-			  .h = a[9].i,
-			  .g = a[10].i,
-			  .d = a[11].i,
-			  .ldo = a[12].i,
-			  .ldq = a[13].i,
-			  .ldk = a[14].i,
-			  .ldv = a[15].i,
-			  .window = a[16].i,
-			  .scale = a[17].f,
-			  .bf = t == DT_BF16 };
-	return run(c, &x, false, e);
-}
-
-int CPU_SYM(cpu_attn_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
-{
-	struct attn x = { .dq = cpu_ptr(a[0]),
-			  .dk = cpu_ptr(a[1]),
-			  .dv = cpu_ptr(a[2]),
-			  .dout = cpu_ptr(a[3]),
-			  .q = cpu_ptr(a[4]),
-			  .k = cpu_ptr(a[5]),
-			  .v = cpu_ptr(a[6]),
-			  .o = cpu_ptr(a[7]),
-			  .lse = cpu_ptr(a[8]),
-			  .delta = cpu_ptr(a[9]),
-			  .qs = cpu_ptr(a[10]),
-			  .ks = cpu_ptr(a[10]),
-			  .n = a[11].i,
-			  .s = a[12].i,
-			  .h = a[13].i,
-			  .g = a[14].i,
-			  .d = a[15].i,
-			  .ldo = a[16].i,
-			  .ldq = a[17].i,
-			  .ldk = a[18].i,
-			  .ldv = a[19].i,
-			  .window = a[20].i,
-			  .scale = a[21].f,
-			  .bf = t == DT_BF16 };
-	return run(c, &x, true, e);
 }

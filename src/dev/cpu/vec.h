@@ -109,6 +109,13 @@ INLINE vh v_to_bf16(vf f)
 #endif
 }
 
+/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. */
+INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
+{
+	vu pairs = __builtin_convertvector(v_to_bf16(a), vu) | __builtin_convertvector(v_to_bf16(b), vu) << 16;
+	memcpy(dst, &pairs, sizeof pairs);
+}
+
 /* Element i of an array of float32 or bfloat16. */
 INLINE float ld1(const void *p, int64_t i, bool bf) { return bf ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i]; }
 
