@@ -31,6 +31,7 @@ const struct st_tensor *st_get(const struct st_file *f, size_t i); /* in order o
 const struct st_tensor *st_find(const struct st_file *f, const char *name);
 const json_t *st_metadata(const struct st_file *f); /* string -> string, or NULL */
 void st_drop(const struct st_file *f, const struct st_tensor *t); /* its pages leave the resident set */
+void st_drop_range(const struct st_file *f, const void *p, uint64_t n);
 
 /* Writing: add the header rows first, then the data of each tensor in the order st_write_begin() decided is streamed, so that a
  * model larger than memory can be written. */
@@ -42,7 +43,8 @@ struct st_spec {
 	void *user; /* handed back to the callback */
 };
 
-/* Fills `dst` with the bytes [off, off+n) of a tensor (row-major, little-endian). */
+/* Fills `dst` with the bytes [off, off+n) of a tensor (row-major, little-endian). Both are whole rows (of count/shape[0] elements), as many as
+ * fit into 4 MiB and at least one. */
 typedef int (*st_source_fn)(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e);
 
 /* Writes a whole file: beside it as PATH.tmp, synced, then renamed (atomic.h). `metadata` may be NULL; {"format":"pt"} is always

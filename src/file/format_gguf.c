@@ -1,0 +1,218 @@
+/* format_gguf.c - a GGUF file seen as a Hugging Face model: names, shapes and the rows of Q and K as there.
+ *
+ * Policy: every tensor must be one the family has (or rope_freqs.weight, which becomes part of the configuration); a file with others is
+ * another model and is refused. Blocks are expanded row by row into the caller's memory and the file's pages let go at once. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "file/ggml_blocks.h"
+#include "file/gguf.h"
+#include "file/gguf_config.h"
+#include "file/gguf_names.h"
+#include "file/model_format.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define VOCAB_MAX (16ull << 20) /* elements of one array */
+
+/* Beside each model_tensor. */
+struct entry {
+	const struct gguf_tensor *g;
+	int64_t head_dim; /* 0: rows lie as in Hugging Face */
+};
+
+struct gguf_model {
+	struct gguf g;
+	const struct gguf_arch *arch;
+	struct entry *entry;
+};
+
+static bool claims(const char *path)
+{
+	char magic[4] = "";
+	struct stat st;
+	size_t n = strlen(path);
+	if (stat(path, &st) < 0 || S_ISDIR(st.st_mode))
+		return false;
+	if (n > 5 && !strcmp(path + n - 5, ".gguf"))
+		return true;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool yes = fd >= 0 && read(fd, magic, 4) == 4 && !memcmp(magic, "GGUF", 4);
+	if (fd >= 0)
+		close(fd);
+	return yes;
+}
+
+static enum dtype plain_dtype(int type)
+{
+	switch (type) {
+	case GGML_F32:
+		return DT_F32;
+	case GGML_F16:
+		return DT_F16;
+	case GGML_BF16:
+		return DT_BF16;
+	case GGML_F64:
+		return DT_F64;
+	case GGML_I8:
+		return DT_I8;
+	case GGML_I32:
+		return DT_I32;
+	case GGML_I64:
+		return DT_I64;
+	default:
+		return DT_COUNT;
+	}
+}
+
+/* Width of a head when this tensor's rows have to be put back, 0 otherwise. */
+static int permuted_width(const struct model_file *f, const struct gguf_model *m, const struct model_tensor *t, int64_t *width_p,
+			  struct err *e)
+{
+	*width_p = 0;
+	if (!m->arch->permuted || (!strstr(t->name, "self_attn.q_proj.") && !strstr(t->name, "self_attn.k_proj.")))
+		return 0;
+	int64_t width = json_integer_value(json_object_get(f->config, "head_dim"));
+	if (t->shape[0] % width)
+		return err_set(e, ERR_INPUT, "%s: tensor '%s' has %lld rows, which are no whole heads of %lld", f->path, t->name,
+			       (long long)t->shape[0], (long long)width);
+	*width_p = width;
+	return 0;
+}
+
+static int add_tensor(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	int64_t layer = -1;
+	struct model_tensor *t = &f->tensor[f->count];
+	struct entry *en = &m->entry[f->count];
+	if (!strcmp(g->name, "rope_freqs.weight"))
+		return 0;
+	if (!gguf_name_to_hf(g->name, &b, &layer) || layer >= json_integer_value(json_object_get(f->config, "num_hidden_layers"))) {
+		buf_release(&b);
+		return err_set(e, ERR_UNSUPPORTED, "%s: the tensor '%s' is none that a %s model of %lld layers has", f->path,
+			       g->name, m->arch->name,
+			       (long long)json_integer_value(json_object_get(f->config, "num_hidden_layers")));
+	}
+	t->name = b.failed ? NULL : arena_strdup(&f->mem, b.p);
+	buf_release(&b);
+	if (!t->name)
+		return err_nomem(e, 128, "a name");
+	t->dtype = plain_dtype(g->type);
+	t->kind = t->dtype == DT_COUNT ? STORE_BLOCK : STORE_PLAIN;
+	if (t->kind == STORE_BLOCK)
+		t->dtype = DT_F32;
+	t->ggml_type = g->type;
+	t->ndim = g->ndim;
+	for (int i = 0; i < g->ndim; i++)
+		t->shape[i] = g->ne[g->ndim - 1 - i];
+	t->count = g->count;
+	t->bytes = g->bytes;
+	en->g = g;
+	TRY(permuted_width(f, m, t, &en->head_dim, e));
+	f->count++;
+	return 0;
+}
+
+/* The tokenizer's pairs, their keys unchanged. */
+static int read_vocab(struct model_file *f, struct gguf_model *m, struct err *e)
+{
+	for (size_t i = 0; i < m->g.nkv; i++) {
+		const struct gguf_kv *kv = &m->g.kv[i];
+		json_t *v = NULL;
+		/* Some files carry the whole tokenizer.json or a compiled character map besides: nobody here needs it. */
+		if (strncmp(kv->key, "tokenizer.", 10) != 0 || !strcmp(kv->key, "tokenizer.huggingface.json") ||
+		    !strcmp(kv->key, "tokenizer.ggml.precompiled_charsmap"))
+			continue;
+		if (kv->count > VOCAB_MAX)
+			return err_set(e, ERR_INPUT, "%s: '%s' has %llu values, %llu are allowed", f->path, kv->key,
+				       (unsigned long long)kv->count, VOCAB_MAX);
+		if (!f->vocab && !(f->vocab = json_object()))
+			return err_nomem(e, 1024, "a vocabulary");
+		TRY(gguf_kv_json(&m->g, kv, &v, e));
+		if (json_object_set_new(f->vocab, kv->key, v) < 0)
+			return err_nomem(e, kv->raw_bytes, "a vocabulary");
+	}
+	f->chat_template = chat_template_text(json_object_get(f->vocab, "tokenizer.chat_template"));
+	return 0;
+}
+
+static int model_open(struct model_file *f, struct err *e)
+{
+	struct gguf_model *m = f->priv = arena_alloc(&f->mem, sizeof *m);
+	if (!m)
+		return err_nomem(e, sizeof *m, "a model file");
+	TRY(gguf_open(f->path, &m->g, e));
+	TRY(gguf_config(&m->g, &m->arch, &f->config, e));
+	size_t n = m->g.ntensor;
+	f->tensor = arena_alloc(&f->mem, (n + 1) * sizeof *f->tensor);
+	m->entry = arena_alloc(&f->mem, (n + 1) * sizeof *m->entry);
+	if (!f->tensor || !m->entry)
+		return err_nomem(e, (n + 1) * sizeof *f->tensor, "a table of tensors");
+	for (size_t i = 0; i < n; i++)
+		TRY(add_tensor(f, m, &m->g.tensor[i], e));
+	return read_vocab(f, m, e);
+}
+
+static void model_close(struct model_file *f)
+{
+	if (f->priv)
+		gguf_close(&((struct gguf_model *)f->priv)->g);
+}
+
+static const struct entry *entry_of(const struct model_file *f, const struct model_tensor *t)
+{
+	return &((const struct gguf_model *)f->priv)->entry[t - f->tensor];
+}
+
+static int model_read(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e)
+{
+	const struct gguf_model *m = f->priv;
+	const struct entry *en = entry_of(f, t);
+	const struct gguf_tensor *g = en->g;
+	uint64_t row = t->count / (uint64_t)t->shape[0], bytes;
+	if (t->ndim == 1 && t->kind == STORE_BLOCK) /* a vector in blocks: its elements are no rows of bytes */
+		return err_set(e, ERR_UNSUPPORTED, "%s: the vector '%s' is stored as %s, only matrices may be", f->path, t->name,
+			       ggml_type_name(g->type));
+	bytes = t->bytes / (uint64_t)t->shape[0];
+	if (!en->head_dim) {
+		const uint8_t *p = g->data + (uint64_t)row0 * bytes;
+		TRY(ggml_dequantize(g->type, p, dst, row * (uint64_t)rows, e));
+		map_drop(&m->g.map, p, bytes * (uint64_t)rows);
+		return 0;
+	}
+	for (int64_t r = row0; r < row0 + rows; r++, dst += row)
+		TRY(ggml_dequantize(g->type, g->data + (uint64_t)gguf_row_of_hf(r, en->head_dim) * bytes, dst, row, e));
+	int64_t first = row0 - row0 % en->head_dim, end = row0 + rows + en->head_dim - 1;
+	end -= end % en->head_dim;
+	map_drop(&m->g.map, g->data + (uint64_t)first * bytes, (uint64_t)(end - first) * bytes);
+	return 0;
+}
+
+static int model_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e)
+{
+	const struct entry *en = entry_of(f, t);
+	if (en->head_dim)
+		return err_set(e, ERR_UNSUPPORTED, "%s: the rows of '%s' lie in another order", f->path, t->name);
+	*p_p = en->g->data;
+	return 0;
+}
+
+static void model_drop(struct model_file *f, const struct model_tensor *t)
+{
+	const struct gguf_tensor *g = entry_of(f, t)->g;
+	map_drop(&((const struct gguf_model *)f->priv)->g.map, g->data, g->bytes);
+}
+
+const struct model_format format_gguf = {
+	.name = "gguf",
+	.claims = claims,
+	.open = model_open,
+	.close = model_close,
+	.read = model_read,
+	.raw = model_raw,
+	.drop = model_drop,
+};

@@ -1,0 +1,454 @@
+/* format_safetensors.c - a Hugging Face folder: config.json, one or several safetensors files, tokenizer files beside them.
+ *
+ * model.safetensors is taken when it is there, else the files that model.safetensors.index.json names. The index decides which tensor comes from
+ * which file; a name in it that leads out of the folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of
+ * bitsandbytes become one tensor each (bnb.h); every other quantisation is refused by name. What config.json means is left to src/model. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/bnb.h"
+#include "file/model_format.h"
+#include "file/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CONFIG_MAX (16ull << 20)
+#define INDEX_MAX (64ull << 20)
+#define TEMPLATE_MAX (4ull << 20)
+enum { FILES_MAX = 4096 };
+
+struct shard {
+	const char *name; /* inside the folder */
+	struct st_file *st;
+};
+
+/* One tensor of a file, before 4-bit weights are put together. */
+struct found {
+	const struct st_tensor *st;
+	const struct shard *shard;
+	bool part; /* belongs to a 4-bit weight */
+};
+
+/* Beside each model_tensor. */
+struct entry {
+	const struct st_tensor *st, *part[BNB_PARTS];
+	const struct st_file *file, *part_file[BNB_PARTS];
+	struct nf4_view nf4;
+};
+
+struct folder {
+	const char *dir;
+	struct shard *shard;
+	size_t nshard;
+	struct found *found; /* in order of the data */
+	size_t nfound;
+	struct found **by_name;
+	struct entry *entry;
+};
+
+static bool ends_with(const char *s, const char *end)
+{
+	size_t n = strlen(s), k = strlen(end);
+	return n >= k && !strcmp(s + n - k, end);
+}
+
+static bool claims(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && (S_ISDIR(st.st_mode) || ends_with(path, ".safetensors"));
+}
+
+static int join(struct model_file *f, const char *dir, const char *name, const char **path_p, struct err *e)
+{
+	size_t n = strlen(dir), k = strlen(name);
+	char *s = arena_alloc(&f->mem, n + k + 2);
+	if (!s)
+		return err_nomem(e, n + k, "a path");
+	memcpy(s, dir, n);
+	s[n] = '/';
+	memcpy(s + n + 1, name, k + 1);
+	*path_p = s;
+	return 0;
+}
+
+/* A path in the folder when there is a file, else NULL. */
+static int existing(struct model_file *f, const char *name, const char **path_p, struct err *e)
+{
+	struct folder *fo = f->priv;
+	const char *path = NULL;
+	TRY(join(f, fo->dir, name, &path, e));
+	*path_p = access(path, F_OK) == 0 ? path : NULL;
+	return 0;
+}
+
+static int by_found_name(const void *a, const void *b)
+{
+	return strcmp((*(struct found *const *)a)->st->name, (*(struct found *const *)b)->st->name);
+}
+
+static struct found *find(const struct folder *fo, const char *name)
+{
+	struct st_tensor st = { .name = name };
+	struct found key = { .st = &st }, *k = &key,
+		     **p = bsearch(&k, fo->by_name, fo->nfound, sizeof(struct found *), by_found_name);
+	return p ? *p : NULL;
+}
+
+/* "P" + suffix, or NULL. */
+static int find_part(const struct folder *fo, const char *base, size_t n, const char *suffix, struct buf *b, struct found **p_p,
+		     struct err *e)
+{
+	buf_reset(b);
+	buf_add(b, base, n);
+	buf_adds(b, suffix);
+	TRY(buf_ok(b, e));
+	*p_p = find(fo, b->p);
+	return 0;
+}
+
+static int open_shard(struct model_file *f, struct shard *s, struct err *e)
+{
+	struct folder *fo = f->priv;
+	const char *path = NULL;
+	TRY(join(f, fo->dir, s->name, &path, e));
+	return st_open(path, &s->st, e);
+}
+
+static void add_found(struct folder *fo, const struct st_tensor *t, const struct shard *s)
+{
+	fo->found[fo->nfound++] = (struct found){ t, s, false };
+}
+
+static int open_single(struct model_file *f, const char *name, struct err *e)
+{
+	struct folder *fo = f->priv;
+	fo->shard = arena_alloc(&f->mem, sizeof *fo->shard);
+	if (!fo->shard)
+		return err_nomem(e, sizeof *fo->shard, "a file");
+	fo->shard[0].name = name;
+	fo->nshard = 1;
+	TRY(open_shard(f, &fo->shard[0], e));
+	size_t n = st_count(fo->shard[0].st);
+	fo->found = arena_alloc(&f->mem, (n + 1) * sizeof *fo->found);
+	if (!fo->found)
+		return err_nomem(e, (n + 1) * sizeof *fo->found, "a table of tensors");
+	for (size_t i = 0; i < n; i++)
+		add_found(fo, st_get(fo->shard[0].st, i), &fo->shard[0]);
+	return 0;
+}
+
+static int by_shard_name(const void *a, const void *b)
+{
+	return strcmp(((const struct shard *)a)->name, ((const struct shard *)b)->name);
+}
+
+static struct shard *find_shard(const struct folder *fo, const char *name)
+{
+	struct shard key = { name, NULL };
+	return bsearch(&key, fo->shard, fo->nshard, sizeof *fo->shard, by_shard_name);
+}
+
+/* The distinct file names of the index, sorted. */
+static int list_shards(struct model_file *f, const char *index, const json_t *map, struct err *e)
+{
+	struct folder *fo = f->priv;
+	const char *name;
+	json_t *v;
+	size_t n = 0, room = json_object_size(map), kept = 0;
+	fo->shard = arena_alloc(&f->mem, (room + 1) * sizeof *fo->shard);
+	if (!fo->shard)
+		return err_nomem(e, (room + 1) * sizeof *fo->shard, "a table of files");
+	json_object_foreach((json_t *)map, name, v)
+	{
+		const char *file = json_string_value(v);
+		if (!file || !*file || strlen(file) != json_string_length(v))
+			return err_set(e, ERR_INPUT, "%s: '%s' names no file", index, name);
+		if (strchr(file, '/') || !strcmp(file, ".") || !strcmp(file, ".."))
+			return err_set(e, ERR_INPUT, "%s: '%s' lies in '%s', which leads out of the folder", index, name, file);
+		fo->shard[n++].name = file;
+	}
+	qsort(fo->shard, n, sizeof *fo->shard, by_shard_name);
+	for (size_t i = 0; i < n; i++)
+		if (!i || strcmp(fo->shard[i].name, fo->shard[kept - 1].name) != 0)
+			fo->shard[kept++].name = fo->shard[i].name;
+	if (kept > FILES_MAX)
+		return err_set(e, ERR_INPUT, "%s: names %zu files, %d are allowed", index, kept, FILES_MAX);
+	for (fo->nshard = 0; fo->nshard < kept; fo->nshard++) {
+		struct shard *s = &fo->shard[fo->nshard];
+		s->name = arena_strdup(&f->mem, s->name);
+		if (!s->name)
+			return err_nomem(e, 256, "a file name");
+		int rc = open_shard(f, s, e);
+		if (rc < 0)
+			return err_prefix(e, "%s", index);
+	}
+	return 0;
+}
+
+/* Every tensor of the index, file by file and within a file in order of the data. */
+static int open_sharded(struct model_file *f, const char *index, const json_t *doc, struct err *e)
+{
+	struct folder *fo = f->priv;
+	const json_t *map = json_object_get(doc, "weight_map");
+	const char *name;
+	json_t *v;
+	if (!json_is_object(map) || !json_object_size(map))
+		return err_set(e, ERR_INPUT, "%s: 'weight_map' is missing or empty", index);
+	TRY(list_shards(f, index, map, e));
+	fo->found = arena_alloc(&f->mem, json_object_size(map) * sizeof *fo->found);
+	if (!fo->found)
+		return err_nomem(e, json_object_size(map) * sizeof *fo->found, "a table of tensors");
+	json_object_foreach((json_t *)map, name, v) if (!st_find(find_shard(fo, json_string_value(v))->st, name)) return err_set(
+		e, ERR_INPUT, "%s: the tensor '%s' is not in '%s'", index, name, json_string_value(v));
+	for (size_t s = 0; s < fo->nshard; s++) {
+		for (size_t i = 0; i < st_count(fo->shard[s].st); i++) {
+			const struct st_tensor *t = st_get(fo->shard[s].st, i);
+			const char *file = json_string_value(json_object_get(map, t->name));
+			if (file && !strcmp(file, fo->shard[s].name))
+				add_found(fo, t, &fo->shard[s]);
+		}
+	}
+	return 0;
+}
+
+static int open_files(struct model_file *f, const char *only, struct err *e)
+{
+	struct folder *fo = f->priv;
+	const char *path = NULL;
+	if (only)
+		return open_single(f, only, e);
+	TRY(existing(f, "model.safetensors", &path, e));
+	if (path)
+		return open_single(f, "model.safetensors", e);
+	TRY(existing(f, "model.safetensors.index.json", &path, e));
+	if (path) {
+		json_t *doc = NULL;
+		TRY(json_parse_file(path, INDEX_MAX, &doc, e));
+		int rc = open_sharded(f, path, doc, e);
+		json_decref(doc);
+		return rc;
+	}
+	TRY(existing(f, "adapter_model.safetensors", &path, e));
+	if (path)
+		return err_set(e, ERR_INPUT,
+			       "%s: is an adapter, not a model: give the model it was made for, and this as the adapter", fo->dir);
+	TRY(existing(f, "pytorch_model.bin", &path, e));
+	return err_set(e, ERR_INPUT, "%s: has neither model.safetensors nor model.safetensors.index.json%s", fo->dir,
+		       path ? "; pickled weights (pytorch_model.bin) are never read, convert them to safetensors" : "");
+}
+
+/* Refuses weights that were quantised in a way that is not read here. */
+static int check_quantisation(struct model_file *f, struct err *e)
+{
+	struct folder *fo = f->priv;
+	const json_t *q = json_object_get(f->config, "quantization_config");
+	const char *method = json_string_value(json_object_get(q, "quant_method"));
+	if (json_is_object(q) && method && strcmp(method, "bitsandbytes") != 0)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s/config.json: 'quantization_config.quant_method' is '%s', only bitsandbytes NF4 is read", fo->dir,
+			       method);
+	if (json_is_true(json_object_get(q, "load_in_8bit")))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s/config.json: 'quantization_config.load_in_8bit' is true, only bitsandbytes NF4 is read",
+			       fo->dir);
+	return 0;
+}
+
+/* Puts the parts of each 4-bit weight together: they are marked in `found`, and the weight's entry names them. */
+static int collect_parts(struct model_file *f, struct err *e)
+{
+	struct folder *fo = f->priv;
+	struct buf b = BUF_INIT;
+	int rc = 0;
+	for (size_t i = 0; i < fo->nfound && !rc; i++) {
+		const char *name = fo->found[i].st->name, *state = strstr(name, BNB_STATE);
+		if (!state)
+			continue;
+		size_t n = (size_t)(state - name);
+		struct found *p = NULL;
+		if (strcmp(state, bnb_suffix[BNB_STATE_NF4]) != 0) {
+			rc = err_set(e, ERR_UNSUPPORTED, "%s: '%.*s' is stored as bitsandbytes %s, only nf4 is read", fo->dir,
+				     (int)n, name, state + strlen(BNB_STATE));
+			break;
+		}
+		TRYOUT(find_part(fo, name, n, "", &b, &p, e));
+		if (!p) {
+			rc = err_set(e, ERR_INPUT, "%s: '%s' is there, but the weight '%.*s' is not", fo->dir, name, (int)n, name);
+			break;
+		}
+		struct entry *en = &fo->entry[p - fo->found];
+		for (int k = 0; k < BNB_PARTS; k++) {
+			TRYOUT(find_part(fo, name, n, bnb_suffix[k], &b, &p, e));
+			if (!p)
+				continue;
+			p->part = true;
+			en->part[k] = p->st;
+			en->part_file[k] = p->shard->st;
+		}
+	}
+out:
+	buf_release(&b);
+	return rc;
+}
+
+static int plain_tensor(const struct folder *fo, const struct st_tensor *st, struct model_tensor *t, struct err *e)
+{
+	if (st->ndim > (int)ARRAY_LEN(t->shape))
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' has %d dimensions, at most %zu are read", fo->dir, st->name,
+			       st->ndim, ARRAY_LEN(t->shape));
+	*t = (struct model_tensor){
+		.kind = STORE_PLAIN, .dtype = st->dtype, .ndim = st->ndim, .count = st->count, .bytes = st->bytes
+	};
+	for (int i = 0; i < st->ndim; i++)
+		t->shape[i] = st->shape[i];
+	return 0;
+}
+
+static int make_tensors(struct model_file *f, struct err *e)
+{
+	struct folder *fo = f->priv;
+	size_t n = fo->nfound;
+	f->tensor = arena_alloc(&f->mem, (n + 1) * sizeof *f->tensor);
+	fo->entry = arena_alloc(&f->mem, (n + 1) * sizeof *fo->entry);
+	fo->by_name = arena_alloc(&f->mem, (n + 1) * sizeof(struct found *));
+	if (!f->tensor || !fo->entry || !fo->by_name)
+		return err_nomem(e, (n + 1) * sizeof *fo->entry, "a table of tensors");
+	for (size_t i = 0; i < n; i++)
+		fo->by_name[i] = &fo->found[i];
+	qsort(fo->by_name, n, sizeof(struct found *), by_found_name);
+	TRY(collect_parts(f, e));
+	for (size_t i = 0; i < n; i++) {
+		const struct found *fd = &fo->found[i];
+		if (fd->part)
+			continue;
+		struct model_tensor *t = &f->tensor[f->count];
+		struct entry *en = &fo->entry[f->count];
+		*en = fo->entry[i];
+		en->st = fd->st;
+		en->file = fd->shard->st;
+		if (en->part[BNB_STATE_NF4])
+			TRY(bnb_open(fo->dir, fd->st->name, fd->st, en->part, &f->mem, t, &en->nf4, e));
+		else
+			TRY(plain_tensor(fo, fd->st, t, e));
+		t->name = fd->st->name;
+		f->count++;
+	}
+	return 0;
+}
+
+static int open_tokenizer(struct model_file *f, struct err *e)
+{
+	const char *path = NULL;
+	TRY(existing(f, "tokenizer.json", &f->tokenizer_path, e));
+	TRY(existing(f, "tokenizer_config.json", &path, e));
+	if (path)
+		TRY(json_parse_file(path, INDEX_MAX, &f->tokenizer_config, e));
+	TRY(existing(f, "chat_template.jinja", &path, e));
+	if (!path) {
+		f->chat_template = chat_template_text(json_object_get(f->tokenizer_config, "chat_template"));
+		return 0;
+	}
+	struct buf b = BUF_INIT;
+	TRY(buf_read_file(&b, path, TEMPLATE_MAX, e));
+	f->chat_template = arena_strndup(&f->mem, b.p, b.n);
+	buf_release(&b);
+	return f->chat_template ? 0 : err_nomem(e, TEMPLATE_MAX, "a chat template");
+}
+
+static int folder_open(struct model_file *f, struct err *e)
+{
+	struct folder *fo = f->priv = arena_alloc(&f->mem, sizeof *fo);
+	const char *path = NULL, *only = NULL, *slash = strrchr(f->path, '/');
+	struct stat st;
+	if (!fo)
+		return err_nomem(e, sizeof *fo, "a model file");
+	fo->dir = f->path;
+	if (stat(f->path, &st) == 0 && !S_ISDIR(st.st_mode)) {
+		only = slash ? slash + 1 : f->path;
+		fo->dir = !slash ? "." : arena_strndup(&f->mem, f->path, slash == f->path ? 1 : (size_t)(slash - f->path));
+		if (!fo->dir)
+			return err_nomem(e, strlen(f->path), "a path");
+	}
+	TRY(existing(f, "config.json", &path, e));
+	if (!path) {
+		TRY(existing(f, "adapter_config.json", &path, e));
+		return err_set(e, ERR_INPUT, "%s: %s", fo->dir,
+			       path ? "is an adapter, not a model: give the model it was made for, and this as the adapter"
+				    : "has no config.json, so it is not a model's folder");
+	}
+	TRY(json_parse_file(path, CONFIG_MAX, &f->config, e));
+	if (!json_is_object(f->config))
+		return err_set(e, ERR_INPUT, "%s: must be a JSON object", path);
+	TRY(check_quantisation(f, e));
+	TRY(open_files(f, only, e));
+	TRY(make_tensors(f, e));
+	return open_tokenizer(f, e);
+}
+
+static void folder_close(struct model_file *f)
+{
+	struct folder *fo = f->priv;
+	for (size_t i = 0; fo && i < fo->nshard; i++)
+		st_close(fo->shard[i].st);
+}
+
+static const struct entry *entry_of(const struct model_file *f, const struct model_tensor *t)
+{
+	return &((const struct folder *)f->priv)->entry[t - f->tensor];
+}
+
+static int folder_read(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e)
+{
+	const struct entry *en = entry_of(f, t);
+	uint64_t row = t->count / model_tensor_rows(t), first = row * (uint64_t)row0, n = row * (uint64_t)rows;
+	(void)e;
+	if (t->kind == STORE_NF4) {
+		bnb_expand(&en->nf4, first, n, dst);
+		st_drop_range(en->file, en->nf4.packed + first / 2, n / 2);
+		return 0;
+	}
+	const char *p = (const char *)en->st->data + first * dtype_size(t->dtype);
+	model_plain_to_f32(t->dtype, p, dst, n);
+	st_drop_range(en->file, p, n * dtype_size(t->dtype));
+	return 0;
+}
+
+static int folder_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e)
+{
+	const struct st_tensor *st = entry_of(f, t)->st;
+	if ((uintptr_t)st->data % dtype_size(st->dtype))
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not aligned in its file", f->path, t->name);
+	*p_p = st->data;
+	return 0;
+}
+
+static int folder_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p, struct err *e)
+{
+	(void)e;
+	*v_p = entry_of(f, t)->nf4;
+	return 0;
+}
+
+static void folder_drop(struct model_file *f, const struct model_tensor *t)
+{
+	const struct entry *en = entry_of(f, t);
+	st_drop(en->file, en->st);
+	for (int i = 0; i < BNB_PARTS; i++)
+		if (en->part[i])
+			st_drop(en->part_file[i], en->part[i]);
+}
+
+const struct model_format format_safetensors = {
+	.name = "safetensors",
+	.claims = claims,
+	.open = folder_open,
+	.close = folder_close,
+	.read = folder_read,
+	.raw = folder_raw,
+	.drop = folder_drop,
+	.nf4 = folder_nf4,
+};

@@ -1,0 +1,25 @@
+/* map.h - a file mapped read-only, and the pages of it that are resident.
+ *
+ * Policy: the mapping is shared and never written, so giving pages back loses nothing: whoever reads them again gets them from the page
+ * cache or the disk. A file that another program cuts short while it is mapped ends the process with SIGBUS, as with every program
+ * that maps files. */
+#ifndef HS_FILE_MAP_H
+#define HS_FILE_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+struct file_map {
+	const uint8_t *p;
+	uint64_t size; /* bytes; p is NULL for an empty file */
+};
+
+int map_open(const char *path, struct file_map *m_p, struct err *e);
+void map_close(struct file_map *m);
+/* The pages under [p, p+n) will be read soon; or they may leave the resident set (also those shared with neighbours). */
+void map_want(const struct file_map *m, const void *p, uint64_t n);
+void map_drop(const struct file_map *m, const void *p, uint64_t n);
+
+#endif

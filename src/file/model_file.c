@@ -1,0 +1,161 @@
+/* model_file.c - the part all formats share: choosing the format, the table by name, checking what callers ask for. */
+#include "file/model_file.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "file/model_format.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FORMAT(name) extern const struct model_format format_##name;
+#include "file/format.def"
+#undef FORMAT
+
+static const struct model_format *const formats[] = {
+#define FORMAT(name) &format_##name,
+#include "file/format.def"
+#undef FORMAT
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp((*(const struct model_tensor *const *)a)->name, (*(const struct model_tensor *const *)b)->name);
+}
+
+static int make_index(struct model_file *f, struct err *e)
+{
+	f->by_name = arena_alloc(&f->mem, (f->count + 1) * sizeof *f->by_name);
+	if (!f->by_name)
+		return err_nomem(e, (f->count + 1) * sizeof *f->by_name, "a table of tensors");
+	for (size_t i = 0; i < f->count; i++)
+		f->by_name[i] = &f->tensor[i];
+	qsort(f->by_name, f->count, sizeof *f->by_name, by_name);
+	for (size_t i = 1; i < f->count; i++)
+		if (!strcmp(f->by_name[i - 1]->name, f->by_name[i]->name))
+			return err_set(e, ERR_INPUT, "%s: tensor '%s' is there twice", f->path, f->by_name[i]->name);
+	return 0;
+}
+
+int model_file_open(const char *path, struct model_file **f_p, struct err *e)
+{
+	struct stat st;
+	if (stat(path, &st) < 0)
+		return err_sys(e, errno, "model %s", path);
+	const struct model_format *format = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(formats) && !format; i++)
+		if (formats[i]->claims(path))
+			format = formats[i];
+	if (!format)
+		return err_set(e, ERR_INPUT,
+			       "%s: not a model: a folder with config.json and *.safetensors, a .safetensors file beside its "
+			       "config.json, or a "
+			       ".gguf file was expected",
+			       path);
+	struct model_file *f = mem_zalloc(sizeof *f);
+	if (!f)
+		return err_nomem(e, sizeof *f, "a model file");
+	f->format = format;
+	f->path = arena_strdup(&f->mem, path);
+	int rc = f->path ? format->open(f, e) : err_nomem(e, strlen(path), "a path");
+	if (!rc)
+		rc = make_index(f, e);
+	if (rc < 0) {
+		model_file_close(f);
+		return rc;
+	}
+	*f_p = f;
+	return 0;
+}
+
+void model_file_close(struct model_file *f)
+{
+	if (!f)
+		return;
+	f->format->close(f);
+	json_decref(f->config);
+	json_decref(f->vocab);
+	json_decref(f->tokenizer_config);
+	arena_release(&f->mem);
+	mem_free(f);
+}
+
+const char *model_file_path(const struct model_file *f) { return f->path; }
+const char *model_file_format(const struct model_file *f) { return f->format->name; }
+const json_t *model_file_config(const struct model_file *f) { return f->config; }
+const char *model_file_tokenizer_path(const struct model_file *f) { return f->tokenizer_path; }
+const json_t *model_file_gguf_vocab(const struct model_file *f) { return f->vocab; }
+const char *model_file_chat_template(const struct model_file *f) { return f->chat_template; }
+const json_t *model_file_tokenizer_config(const struct model_file *f) { return f->tokenizer_config; }
+size_t model_file_count(const struct model_file *f) { return f->count; }
+const struct model_tensor *model_file_tensor(const struct model_file *f, size_t i) { return i < f->count ? &f->tensor[i] : NULL; }
+
+const struct model_tensor *model_file_find(const struct model_file *f, const char *name)
+{
+	struct model_tensor key = { .name = name };
+	const struct model_tensor *k = &key, *const *p = bsearch(&k, f->by_name, f->count, sizeof *f->by_name, by_name);
+	return p ? *p : NULL;
+}
+
+int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e)
+{
+	int64_t n = (int64_t)model_tensor_rows(t);
+	if (row0 < 0 || rows < 0 || row0 > n || rows > n - row0)
+		return err_set(e, ERR_INTERNAL, "%s: tensor '%s' has %lld rows, [%lld, %lld+%lld) was asked for", f->path, t->name,
+			       (long long)n, (long long)row0, (long long)row0, (long long)rows);
+	if (t->kind == STORE_PLAIN && t->dtype != DT_F32 && t->dtype != DT_F16 && t->dtype != DT_BF16 && t->dtype != DT_F64)
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is stored as %s, weights must be float32, float16 or bfloat16",
+			       f->path, t->name, dtype_name(t->dtype));
+	return rows && t->count ? f->format->read(f, t, row0, rows, dst, e) : 0;
+}
+
+int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e)
+{
+	if (t->kind != STORE_PLAIN)
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is stored in blocks", f->path, t->name);
+	return f->format->raw(f, t, p_p, e);
+}
+
+int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p, struct err *e)
+{
+	if (t->kind != STORE_NF4 || !f->format->nf4)
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not stored as NF4", f->path, t->name);
+	return f->format->nf4(f, t, v_p, e);
+}
+
+void model_file_drop(struct model_file *f, const struct model_tensor *t) { f->format->drop(f, t); }
+
+void model_plain_to_f32(enum dtype t, const void *src, float *dst, uint64_t n)
+{
+	double room[256];
+	unsigned size = dtype_size(t);
+	if ((uintptr_t)src % size == 0) {
+		dtype_to_f32(t, src, dst, n);
+		return;
+	}
+	for (const char *p = src; n;) {
+		uint64_t k = n < ARRAY_LEN(room) ? n : ARRAY_LEN(room);
+		memcpy(room, p, k * size);
+		dtype_to_f32(t, room, dst, k);
+		p += k * size;
+		dst += k;
+		n -= k;
+	}
+}
+
+const char *chat_template_text(const json_t *v)
+{
+	if (json_is_string(v))
+		return json_string_value(v);
+	size_t i;
+	json_t *item;
+	json_array_foreach((json_t *)v, i, item)
+	{
+		const char *name = json_string_value(json_object_get(item, "name"));
+		if (name && !strcmp(name, "default"))
+			return json_string_value(json_object_get(item, "template"));
+	}
+	return NULL;
+}
