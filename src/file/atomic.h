@@ -22,9 +22,9 @@ void atomic_abort(struct atomic_file *f);                /* removes the temporar
 int atomic_write_file(const char *path, const void *p, size_t n, struct err *e);
 
 /* A folder: make PATH.tmp (an old one is removed), fill it with files, then commit renames it to PATH (which must not exist). */
-int atomic_dir_begin(const char *path, char **tmp_p, struct err *e);         /* *tmp_p: mem_free */
-int atomic_dir_commit(const char *path, const char *tmp, struct err *e);      /* syncs every file in it, renames, syncs the parent */
-int dir_make(const char *path, struct err *e);                               /* with parents; an existing folder is fine */
-int dir_remove(const char *path, struct err *e);                             /* with everything in it; missing is fine; never follows links */
+int atomic_dir_begin(const char *path, char **tmp_p, struct err *e);     /* *tmp_p: mem_free */
+int atomic_dir_commit(const char *path, const char *tmp, struct err *e); /* syncs every file in it, renames, syncs the parent */
+int dir_make(const char *path, struct err *e);                           /* with parents; an existing folder is fine */
+int dir_remove(const char *path, struct err *e); /* with everything in it; missing is fine; never follows links */
 
 #endif

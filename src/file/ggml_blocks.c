@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <float.h>
 #include <math.h>
 
 typedef void (*expand_fn)(const uint8_t *src, float *dst, uint64_t blocks);
@@ -243,12 +244,16 @@ int ggml_quantize_q8_0(const float *x, void *dst, uint64_t n, struct err *e)
 	uint8_t *p = dst;
 	for (uint64_t i = 0; i < n; i += 32, x += 32, p += 34) {
 		float most = 0;
-		for (int j = 0; j < 32; j++)
-			most = fabsf(x[j]) <= most ? most : fabsf(x[j]); /* a NaN stays */
+		int bad = 0;
+		for (int j = 0; j < 32; j++) {
+			float a = fabsf(x[j]);
+			bad |= !(a <= FLT_MAX);
+			most = a > most ? a : most;
+		}
 		float d = most / 127, id = d != 0 ? 1 / d : 0;
 		uint16_t h = f32_to_f16(d);
-		if (!(d <= 65504) || (h & 0x7c00u) == 0x7c00u)
-			return err_set(e, ERR_INPUT, "the value %g does not fit Q8_0", (double)most);
+		if (bad || (h & 0x7c00u) == 0x7c00u)
+			return err_set(e, ERR_INPUT, "a value of %g or one that is no number does not fit Q8_0", (double)most);
 		p[0] = (uint8_t)h;
 		p[1] = (uint8_t)(h >> 8);
 		for (int j = 0; j < 32; j++) {

@@ -24,27 +24,27 @@ enum store_kind {
 };
 
 struct model_tensor {
-	const char *name;   /* Hugging Face name: "model.layers.0.self_attn.q_proj.weight" */
+	const char *name; /* Hugging Face name: "model.layers.0.self_attn.q_proj.weight" */
 	enum store_kind kind;
-	enum dtype dtype;   /* STORE_PLAIN; for STORE_NF4 the dtype named in its quant_state */
-	int ggml_type;      /* STORE_BLOCK */
+	enum dtype dtype; /* STORE_PLAIN; for STORE_NF4 the dtype named in its quant_state */
+	int ggml_type;    /* STORE_BLOCK */
 	int ndim;
-	int64_t shape[4];   /* logical: [out, in] for a linear weight */
-	uint64_t count;     /* product of shape */
-	uint64_t bytes;     /* in the file */
+	int64_t shape[4]; /* logical: [out, in] for a linear weight */
+	uint64_t count;   /* product of shape */
+	uint64_t bytes;   /* in the file */
 };
 
 /* What a STORE_NF4 tensor consists of, as it lies in the file (double-quantised when absmax8 is set). */
 struct nf4_view {
-	const uint8_t *packed;   /* (count+1)/2 */
-	const float *absmax;     /* nblk, or NULL when double-quantised */
-	const uint8_t *absmax8;  /* nblk, or NULL */
-	const float *code;       /* 16 */
-	const float *code2;      /* 256, or NULL */
-	const float *absmax2;    /* ceil(nblk/256), or NULL */
+	const uint8_t *packed;  /* (count+1)/2 */
+	const float *absmax;    /* nblk, or NULL when double-quantised */
+	const uint8_t *absmax8; /* nblk, or NULL */
+	const float *code;      /* 16 */
+	const float *code2;     /* 256, or NULL */
+	const float *absmax2;   /* ceil(nblk/256), or NULL */
 	float offset;
-	int blocksize;           /* elements: 64 as a rule */
-	int blocksize2;          /* 256 */
+	int blocksize;  /* elements: 64 as a rule */
+	int blocksize2; /* 256 */
 };
 
 struct model_file;
@@ -60,10 +60,10 @@ const json_t *model_file_config(const struct model_file *f);
 
 /* Where the tokenizer comes from: the folder's files, or the GGUF's KV pairs in the words of tokenizer.json (see data/tokenizer.h).
  * NULL where there is none. Strings and arrays are taken over by data/tokenizer without another copy on disk. */
-const char *model_file_tokenizer_path(const struct model_file *f);      /* tokenizer.json, or NULL */
-const json_t *model_file_gguf_vocab(const struct model_file *f);        /* object: the tokenizer.* KV pairs, or NULL */
-const char *model_file_chat_template(const struct model_file *f);       /* Jinja text, or NULL */
-const json_t *model_file_tokenizer_config(const struct model_file *f);  /* tokenizer_config.json, or NULL */
+const char *model_file_tokenizer_path(const struct model_file *f);     /* tokenizer.json, or NULL */
+const json_t *model_file_gguf_vocab(const struct model_file *f);       /* object: the tokenizer.* KV pairs, or NULL */
+const char *model_file_chat_template(const struct model_file *f);      /* Jinja text, or NULL */
+const json_t *model_file_tokenizer_config(const struct model_file *f); /* tokenizer_config.json, or NULL */
 
 size_t model_file_count(const struct model_file *f);
 const struct model_tensor *model_file_tensor(const struct model_file *f, size_t i);

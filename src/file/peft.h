@@ -23,14 +23,14 @@ struct peft_config {
 };
 
 struct peft_pair {
-	const char *module;      /* "model.layers.0.self_attn.q_proj" */
+	const char *module; /* "model.layers.0.self_attn.q_proj" */
 	int64_t in, out;
-	const float *a, *b;      /* [r,in], [out,r] float32 */
+	const float *a, *b; /* [r,in], [out,r] float32 */
 };
 
 struct peft_adapter {
 	struct peft_config cfg;
-	struct peft_pair *pair;  /* in order of the layers, then of the names */
+	struct peft_pair *pair; /* in order of the layers, then of the names */
 	size_t npair;
 };
 

@@ -174,8 +174,8 @@ static int read_header(struct st_file *f, const char *where, struct err *e)
 		return err_set(e, ERR_INPUT, "%s: not a safetensors file (its header would have %llu bytes, %llu are allowed)",
 			       where, (unsigned long long)n, HEADER_MAX);
 	if (n > f->map.size - 8)
-		return err_set(e, ERR_INPUT, "%s: truncated: the header has %llu bytes, the file only %llu", where,
-			       (unsigned long long)n, (unsigned long long)f->map.size);
+		return err_set(e, ERR_INPUT, "%s: truncated: %llu bytes of header were announced, %llu are there", where,
+			       (unsigned long long)n, (unsigned long long)(f->map.size - 8));
 	const char *text = (const char *)f->map.p + 8;
 	for (uint64_t i = 0; i < n; i++) {
 		if (quoted && text[i] == '\\')

@@ -29,7 +29,7 @@ void st_close(struct st_file *f);
 size_t st_count(const struct st_file *f);
 const struct st_tensor *st_get(const struct st_file *f, size_t i); /* in order of the data */
 const struct st_tensor *st_find(const struct st_file *f, const char *name);
-const json_t *st_metadata(const struct st_file *f); /* string -> string, or NULL */
+const json_t *st_metadata(const struct st_file *f);               /* string -> string, or NULL */
 void st_drop(const struct st_file *f, const struct st_tensor *t); /* its pages leave the resident set */
 void st_drop_range(const struct st_file *f, const void *p, uint64_t n);
 
