@@ -1,0 +1,201 @@
+/* cmd_info.c - `heteroshard info PATH`: what a model, adapter, checkpoint, run, safetensors file or plan contains.
+ *
+ * Every kind is first described as a JSON object; --json prints it, otherwise its members become lines and its lists tables. So both always
+ * say the same. */
+#include "cli/cli.h"
+#include "cli/info.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+int cmd_info(int argc, char **argv);
+
+struct args {
+	bool json, tensors;
+};
+
+static const struct opt rows[] = {
+	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
+	{ .key = "tensors", .kind = OPT_BOOL, .offset = offsetof(struct args, tensors), .help = "list every tensor" },
+};
+
+static const struct cli_usage usage = {
+	.synopsis = "heteroshard info [--json] [--tensors] PATH",
+	.about = "Tells what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a run's folder, a .safetensors "
+		 "file,\n"
+		 "a plan.json or a profile.json.",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
+};
+
+static bool exists(const char *dir, const char *name)
+{
+	char path[4096];
+	struct stat st;
+	int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+	return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	size_t n = strlen(s), k = strlen(end);
+	return n > k && !strcmp(s + n - k, end);
+}
+
+static int describe(const char *path, bool tensors, json_t **o_p, struct err *e)
+{
+	struct stat st;
+	if (stat(path, &st) != 0)
+		return err_set(e, ERR_INPUT, "%s: there is no such file or folder", path);
+	if (!S_ISDIR(st.st_mode)) {
+		if (ends_with(path, ".safetensors"))
+			return info_safetensors(path, tensors, o_p, e);
+		if (ends_with(path, ".json"))
+			return info_json(path, o_p, e);
+		return info_model(path, tensors, o_p, e);
+	}
+	if (exists(path, "trainer_state.json"))
+		return info_checkpoint(path, o_p, e);
+	if (exists(path, "metrics.jsonl") || exists(path, "checkpoints"))
+		return info_run(path, o_p, e);
+	if (exists(path, "adapter_config.json"))
+		return info_adapter(path, tensors, o_p, e);
+	if (exists(path, "config.json"))
+		return info_model(path, tensors, o_p, e);
+	return err_set(
+		e, ERR_INPUT,
+		"%s: nothing known in this folder (no config.json, adapter_config.json, trainer_state.json or metrics.jsonl)",
+		path);
+}
+
+/* Members that are sizes end in "bytes" and counts of parameters are called so: people get units. */
+static void value_text(const char *key, const json_t *v, char *s, size_t cap)
+{
+	size_t n = strlen(key);
+	char unit[32];
+	if (json_is_integer(v) && n >= 5 && !strcmp(key + n - 5, "bytes"))
+		cli_bytes((uint64_t)json_integer_value(v), s, cap);
+	else if (json_is_integer(v) && n >= 10 && !strcmp(key + n - 10, "parameters"))
+		snprintf(s, cap, "%lld (%s)", (long long)json_integer_value(v),
+			 cli_count((uint64_t)json_integer_value(v), unit, sizeof unit));
+	else if (json_is_integer(v))
+		snprintf(s, cap, "%lld", (long long)json_integer_value(v));
+	else if (json_is_real(v))
+		snprintf(s, cap, "%.6g", json_real_value(v));
+	else if (json_is_string(v))
+		snprintf(s, cap, "%s", json_string_value(v));
+	else if (json_is_boolean(v))
+		snprintf(s, cap, "%s", json_is_true(v) ? "yes" : "no");
+	else
+		snprintf(s, cap, "-");
+}
+
+static void label(const char *key, char *s, size_t cap)
+{
+	size_t n = strlen(key);
+	if (n > 6 && !strcmp(key + n - 6, "_bytes"))
+		n -= 6;
+	n = n < cap ? n : cap - 1;
+	for (size_t i = 0; i < n; i++)
+		s[i] = key[i] == '_' ? ' ' : key[i];
+	s[n] = 0;
+}
+
+/* A list of numbers or words on one line, cut when it gets long. */
+static void list_text(const json_t *v, char *s, size_t cap)
+{
+	size_t at = 0, i;
+	const json_t *item;
+	s[0] = 0;
+	json_array_foreach(v, i, item)
+	{
+		char one[128];
+		value_text("", item, one, sizeof one);
+		int n = snprintf(s + at, cap - at, "%s%s", i ? ", " : "", one);
+		if (n < 0 || (size_t)n >= cap - at)
+			break;
+		at += (size_t)n;
+	}
+}
+
+static void print_table(const json_t *list)
+{
+	const char *keys[8], *cells[8];
+	char text[8][256];
+	size_t n = 0, i;
+	const char *key;
+	json_t *v;
+	json_object_foreach(json_array_get(list, 0), key, v)
+	{
+		if (n < ARRAY_LEN(keys))
+			keys[n++] = key;
+	}
+	for (size_t c = 0; c < n; c++) {
+		label(keys[c], text[c], sizeof text[c]);
+		cells[c] = text[c];
+	}
+	struct cli_table *t = cli_table_new(cells, n);
+	json_array_foreach(list, i, v)
+	{
+		for (size_t c = 0; c < n; c++) {
+			const json_t *x = json_object_get(v, keys[c]);
+			if (json_is_array(x))
+				list_text(x, text[c], sizeof text[c]);
+			else
+				value_text(keys[c], x, text[c], sizeof text[c]);
+		}
+		cli_table_add(t, cells);
+	}
+	putchar('\n');
+	cli_table_print(t, stdout);
+}
+
+static void print(const json_t *o)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)o, key, v)
+	{
+		char name[64], text[512];
+		label(key, name, sizeof name);
+		if (json_is_array(v) && json_is_object(json_array_get(v, 0)))
+			continue;
+		if (json_is_array(v))
+			list_text(v, text, sizeof text);
+		else
+			value_text(key, v, text, sizeof text);
+		if (!json_is_null(v) && text[0])
+			cli_fact(name, "%s", text);
+	}
+	json_object_foreach((json_t *)o, key, v)
+	{
+		if (json_is_array(v) && json_is_object(json_array_get(v, 0)))
+			print_table(v);
+	}
+}
+
+int cmd_info(int argc, char **argv)
+{
+	struct args args = { 0 };
+	struct arena a = ARENA_INIT;
+	struct err e = { 0 };
+	json_t *o = NULL;
+	int npos, status;
+	bool go = cli_args(&usage, argc, argv, &args, 1, 1, &npos, &a, &status);
+	arena_release(&a);
+	if (!go)
+		return status;
+	if (describe(argv[1], args.tensors, &o, &e) < 0)
+		return cli_fail(&e);
+	if (args.json) {
+		json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+		putchar('\n');
+	} else {
+		print(o);
+	}
+	json_decref(o);
+	return 0;
+}

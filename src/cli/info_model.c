@@ -1,0 +1,179 @@
+/* info_model.c - models and single safetensors files, described from their headers: no weight is read. */
+#include "cli/info.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/chat.h"
+#include "data/tokenizer.h"
+#include "file/model_file.h"
+#include "file/safetensors.h"
+#include "model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { KINDS_MOST = 24 };
+
+struct kinds {
+	struct {
+		const char *name;
+		uint64_t tensors, parameters, bytes;
+	} kind[KINDS_MOST];
+	size_t n;
+	uint64_t parameters, bytes;
+};
+
+static void kinds_add(struct kinds *k, const char *name, uint64_t count, uint64_t bytes)
+{
+	size_t i = 0;
+	while (i < k->n && strcmp(k->kind[i].name, name))
+		i++;
+	if (i == KINDS_MOST)
+		return;
+	k->n = i == k->n ? i + 1 : k->n;
+	k->kind[i].name = name;
+	k->kind[i].tensors++;
+	k->kind[i].parameters += count;
+	k->kind[i].bytes += bytes;
+	k->parameters += count;
+	k->bytes += bytes;
+}
+
+static json_t *kinds_json(const struct kinds *k)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < k->n; i++)
+		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "weights_as", k->kind[i].name, "tensors",
+						      (json_int_t)k->kind[i].tensors, "parameters",
+						      (json_int_t)k->kind[i].parameters, "bytes", (json_int_t)k->kind[i].bytes));
+	return list;
+}
+
+static const char *storage(const struct model_tensor *t)
+{
+	const char *name = NULL;
+	int block, bytes;
+	if (t->kind == STORE_NF4)
+		return "NF4";
+	if (t->kind == STORE_BLOCK)
+		return ggml_type_info(t->ggml_type, &block, &bytes, &name) && name ? name : "unknown block format";
+	return dtype_name(t->dtype);
+}
+
+static json_t *tensor_row(const char *name, const char *as, const int64_t *shape, int ndim, uint64_t bytes)
+{
+	json_t *dims = json_array();
+	for (int i = 0; i < ndim; i++)
+		json_array_append_new(dims, json_integer(shape[i]));
+	return json_pack("{s:s, s:s, s:o, s:I}", "tensor", name, "stored_as", as, "shape", dims, "bytes", (json_int_t)bytes);
+}
+
+static void add_shape(json_t *o, const struct model_config *c)
+{
+	json_object_set_new(o, "family", json_string(c->family));
+	json_object_set_new(o, "layers", json_integer(c->layers));
+	json_object_set_new(o, "hidden_size", json_integer(c->hidden));
+	json_object_set_new(o, "feed_forward", json_integer(c->intermediate));
+	json_object_set_new(o, "heads", json_integer(c->heads));
+	json_object_set_new(o, "key_value_heads", json_integer(c->kv_heads));
+	json_object_set_new(o, "head_size", json_integer(c->head_dim));
+	json_object_set_new(o, "vocabulary", json_integer(c->vocab));
+	if (c->max_positions)
+		json_object_set_new(o, "context_length", json_integer(c->max_positions));
+	if (c->window)
+		json_object_set_new(o, "sliding_window", json_integer(c->window));
+	json_object_set_new(o, "tied_embeddings", json_boolean(c->tied));
+	json_object_set_new(o, "parameters", json_integer(model_parameters(c)));
+}
+
+static void add_tokenizer(json_t *o, const struct model_file *f)
+{
+	struct err e = { 0 };
+	struct tokenizer *t = NULL;
+	const char *path = model_file_tokenizer_path(f);
+	int rc = -1;
+	if (path)
+		rc = tokenizer_from_file(path, model_file_tokenizer_config(f), &t, &e);
+	else if (model_file_gguf_vocab(f))
+		rc = tokenizer_from_gguf(model_file_gguf_vocab(f), model_file_path(f), &t, &e);
+	else
+		snprintf(e.msg, sizeof e.msg, "none");
+	if (rc < 0) {
+		json_object_set_new(o, "tokenizer", json_string(e.msg));
+		return;
+	}
+	json_object_set_new(o, "tokens", json_integer((json_int_t)tokenizer_vocab_size(t)));
+	const struct chat_template *chat = chat_detect(model_file_chat_template(f), t);
+	json_object_set_new(o, "chat_template",
+			    json_string(chat                          ? chat_name(chat)
+					: model_file_chat_template(f) ? "not recognised"
+								      : "none"));
+	tokenizer_free(t);
+}
+
+int info_model(const char *path, bool tensors, json_t **o_p, struct err *e)
+{
+	struct model_file *f;
+	struct kinds k = { .n = 0 };
+	struct model_config *c = mem_zalloc(sizeof *c);
+	struct err why = { 0 };
+	if (!c)
+		return err_nomem(e, sizeof *c, "a model's configuration");
+	int rc = model_file_open(path, &f, e);
+	if (rc < 0) {
+		mem_free(c);
+		return rc;
+	}
+	json_t *o = json_object(), *list = json_array();
+	json_object_set_new(o, "kind", json_string("model"));
+	json_object_set_new(o, "path", json_string(path));
+	json_object_set_new(o, "format", json_string(model_file_format(f)));
+	if (model_config_read(model_file_config(f), path, c, &why) >= 0)
+		add_shape(o, c);
+	else
+		json_object_set_new(o, "not_supported", json_string(why.msg));
+	for (size_t i = 0; i < model_file_count(f); i++) {
+		const struct model_tensor *t = model_file_tensor(f, i);
+		kinds_add(&k, storage(t), t->count, t->bytes);
+		if (tensors)
+			json_array_append_new(list, tensor_row(t->name, storage(t), t->shape, t->ndim, t->bytes));
+	}
+	add_tokenizer(o, f);
+	json_object_set_new(o, "size_bytes", json_integer((json_int_t)k.bytes));
+	json_object_set_new(o, "weights", kinds_json(&k));
+	if (tensors)
+		json_object_set(o, "tensor_list", list);
+	json_decref(list);
+	model_file_close(f);
+	mem_free(c);
+	*o_p = o;
+	return 0;
+}
+
+int info_safetensors(const char *path, bool tensors, json_t **o_p, struct err *e)
+{
+	struct st_file *f;
+	struct kinds k = { .n = 0 };
+	TRY(st_open(path, &f, e));
+	json_t *o = json_object(), *list = json_array();
+	json_object_set_new(o, "kind", json_string("safetensors file"));
+	json_object_set_new(o, "path", json_string(path));
+	for (size_t i = 0; i < st_count(f); i++) {
+		const struct st_tensor *t = st_get(f, i);
+		kinds_add(&k, dtype_name(t->dtype), t->count, t->bytes);
+		if (tensors)
+			json_array_append_new(list, tensor_row(t->name, dtype_name(t->dtype), t->shape, t->ndim, t->bytes));
+	}
+	json_object_set_new(o, "tensors", json_integer((json_int_t)st_count(f)));
+	json_object_set_new(o, "parameters", json_integer((json_int_t)k.parameters));
+	json_object_set_new(o, "size_bytes", json_integer((json_int_t)k.bytes));
+	if (st_metadata(f))
+		json_object_set(o, "metadata", (json_t *)st_metadata(f));
+	json_object_set_new(o, "weights", kinds_json(&k));
+	if (tensors)
+		json_object_set(o, "tensor_list", list);
+	json_decref(list);
+	st_close(f);
+	*o_p = o;
+	return 0;
+}

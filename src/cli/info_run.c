@@ -1,0 +1,262 @@
+/* info_run.c - what training leaves behind: adapters, checkpoints, runs, plans. */
+#include "cli/info.h"
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/peft.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_MOST = 4096, JSON_MOST = 64 << 20 };
+
+static int join(char *out, const char *dir, const char *name, struct err *e)
+{
+	int n = snprintf(out, PATH_MOST, "%s/%s", dir, name);
+	return n > 0 && n < PATH_MOST ? 0 : err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+}
+
+static void copy(json_t *to, const char *as, const json_t *from, const char *key)
+{
+	json_t *v = json_object_get(from, key);
+	if (v && !json_is_null(v))
+		json_object_set(to, as, v);
+}
+
+int info_adapter(const char *dir, bool tensors, json_t **o_p, struct err *e)
+{
+	struct arena a = ARENA_INIT;
+	struct peft_adapter ad;
+	int rc = peft_read(dir, &a, &ad, e);
+	if (rc < 0) {
+		arena_release(&a);
+		return rc;
+	}
+	json_t *o = json_object(), *target = json_array(), *list = json_array();
+	uint64_t parameters = 0;
+	for (size_t i = 0; i < ad.cfg.ntarget; i++)
+		json_array_append_new(target, json_string(ad.cfg.target[i]));
+	for (size_t i = 0; i < ad.npair; i++) {
+		const struct peft_pair *p = &ad.pair[i];
+		parameters += (uint64_t)(p->in + p->out) * (uint64_t)ad.cfg.r;
+		if (tensors)
+			json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "module", p->module, "in", (json_int_t)p->in,
+							      "out", (json_int_t)p->out));
+	}
+	json_object_set_new(o, "kind", json_string("LoRA adapter (PEFT)"));
+	json_object_set_new(o, "path", json_string(dir));
+	if (ad.cfg.base_model)
+		json_object_set_new(o, "base_model", json_string(ad.cfg.base_model));
+	json_object_set_new(o, "r", json_integer(ad.cfg.r));
+	json_object_set_new(o, "lora_alpha", json_real(ad.cfg.alpha));
+	json_object_set_new(o, "scale", json_real(peft_scale(&ad.cfg)));
+	json_object_set_new(o, "rslora", json_boolean(ad.cfg.rslora));
+	json_object_set_new(o, "target_modules", target);
+	json_object_set_new(o, "modules", json_integer((json_int_t)ad.npair));
+	json_object_set_new(o, "parameters", json_integer((json_int_t)parameters));
+	if (tensors)
+		json_object_set(o, "module_list", list);
+	json_decref(list);
+	arena_release(&a);
+	*o_p = o;
+	return 0;
+}
+
+static json_t *state_facts(const char *path, const json_t *doc)
+{
+	static const char *const config[] = { "base_model",
+					      "adapter",
+					      "lora_r",
+					      "learning_rate",
+					      "sequence_len",
+					      "micro_batch_size",
+					      "gradient_accumulation_steps",
+					      "seed" };
+	json_t *o = json_object();
+	json_object_set_new(o, "kind", json_string("checkpoint"));
+	json_object_set_new(o, "path", json_string(path));
+	copy(o, "step", doc, "step");
+	copy(o, "of_steps", doc, "total_steps");
+	copy(o, "epoch", doc, "epoch");
+	copy(o, "next_batch", doc, "batch");
+	copy(o, "tokens", doc, "tokens");
+	copy(o, "skipped_steps", doc, "skipped");
+	copy(o, "compute_dtype", doc, "compute_dtype");
+	for (size_t i = 0; i < ARRAY_LEN(config); i++)
+		copy(o, config[i], json_object_get(doc, "config"), config[i]);
+	return o;
+}
+
+int info_checkpoint(const char *dir, json_t **o_p, struct err *e)
+{
+	char path[PATH_MOST];
+	json_t *doc;
+	TRY(join(path, dir, "trainer_state.json", e));
+	TRY(json_parse_file(path, JSON_MOST, &doc, e));
+	*o_p = state_facts(dir, doc);
+	json_decref(doc);
+	return 0;
+}
+
+/* First, last and best losses of metrics.jsonl; lines that cannot be read are passed over. */
+static void add_metrics(json_t *o, const char *path)
+{
+	struct err e;
+	struct buf b = BUF_INIT;
+	json_t *first = NULL, *last = NULL, *val_first = NULL, *val_last = NULL;
+	if (buf_read_file(&b, path, 0, &e) < 0)
+		return;
+	for (const char *p = b.p, *end = b.p + b.n, *nl; p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
+		json_t *line = json_loadb(p, (size_t)(nl - p), 0, NULL);
+		json_t **from = json_object_get(line, "val_loss") ? &val_first : &first, **to = from == &first ? &last : &val_last;
+		if (line && !*from)
+			*from = json_incref(line);
+		if (line) {
+			json_decref(*to);
+			*to = line;
+		}
+	}
+	copy(o, "steps", last, "step");
+	copy(o, "first_loss", first, "loss");
+	copy(o, "last_loss", last, "loss");
+	copy(o, "first_validation_loss", val_first, "val_loss");
+	copy(o, "last_validation_loss", val_last, "val_loss");
+	copy(o, "tokens_per_second", last, "tokens_per_second");
+	json_decref(first);
+	json_decref(last);
+	json_decref(val_first);
+	json_decref(val_last);
+	buf_release(&b);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static void add_checkpoints(json_t *o, const char *dir, struct arena *a)
+{
+	const char **name = NULL;
+	size_t n = 0, cap = 0;
+	DIR *d = opendir(dir);
+	for (struct dirent *ent; d && (ent = readdir(d));) {
+		const char *s = ent->d_name;
+		if (strncmp(s, "step-", 5) || strstr(s, ".tmp") || !mem_grow(&name, &cap, n + 1, sizeof *name))
+			continue;
+		name[n] = arena_strdup(a, s);
+		n += name[n] != NULL;
+	}
+	if (d)
+		closedir(d);
+	if (n)
+		qsort(name, n, sizeof *name, by_name);
+	json_t *list = json_array();
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, json_string(name[i]));
+	json_object_set_new(o, "checkpoints", list);
+	mem_free(name);
+}
+
+int info_run(const char *dir, json_t **o_p, struct err *e)
+{
+	char path[PATH_MOST];
+	struct arena a = ARENA_INIT;
+	struct err why = { 0 };
+	TRY(join(path, dir, "metrics.jsonl", e));
+	json_t *o = json_object(), *adapter = NULL;
+	json_object_set_new(o, "kind", json_string("run"));
+	json_object_set_new(o, "path", json_string(dir));
+	if (info_adapter(dir, false, &adapter, &why) >= 0) {
+		static const char *const keys[] = { "base_model", "r", "lora_alpha", "target_modules", "parameters" };
+		for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+			copy(o, keys[i], adapter, keys[i]);
+		json_decref(adapter);
+	}
+	add_metrics(o, path);
+	int rc = join(path, dir, "checkpoints", e);
+	if (rc >= 0)
+		add_checkpoints(o, path, &a);
+	arena_release(&a);
+	if (rc < 0)
+		json_decref(o);
+	else
+		*o_p = o;
+	return rc;
+}
+
+static json_t *plan_facts(const char *path, const json_t *doc)
+{
+	static const char *const keys[] = { "planner",           "model",        "schedule",   "microbatch",   "microbatches",
+					    "global_batch",      "sequence_len", "dtype",      "predicted_ms", "simulated_ms",
+					    "tokens_per_second", "fits",         "executable", "why_not",      "left_out" };
+	json_t *o = json_object(), *list = json_array(), *stage, *device;
+	size_t i, k;
+	json_object_set_new(o, "kind", json_string("plan"));
+	json_object_set_new(o, "path", json_string(path));
+	for (i = 0; i < ARRAY_LEN(keys); i++)
+		copy(o, keys[i], doc, keys[i]);
+	json_array_foreach(json_object_get(doc, "stages"), i, stage)
+	{
+		json_array_foreach(json_object_get(stage, "devices"), k, device)
+		{
+			json_t *row = json_object(), *layers = json_object_get(stage, "layers");
+			char text[64];
+			snprintf(text, sizeof text, "%lld to %lld", (long long)json_integer_value(json_array_get(layers, 0)),
+				 (long long)json_integer_value(json_array_get(layers, 1)) - 1);
+			json_object_set_new(row, "stage", json_integer((json_int_t)i));
+			json_object_set_new(row, "layers", json_string(text));
+			copy(row, "device", device, "id");
+			copy(row, "host", device, "host");
+			copy(row, "microbatches", device, "microbatches");
+			copy(row, "memory_gib", device, "memory_gib");
+			copy(row, "busy", device, "busy");
+			json_array_append_new(list, row);
+		}
+	}
+	json_object_set_new(o, "stages", list);
+	return o;
+}
+
+static json_t *profile_facts(const char *path, const json_t *doc)
+{
+	json_t *o = json_object(), *list = json_array(), *device;
+	size_t i;
+	json_object_set_new(o, "kind", json_string("profile"));
+	json_object_set_new(o, "path", json_string(path));
+	copy(o, "model", json_object_get(doc, "model"), "name");
+	copy(o, "layers", json_object_get(doc, "model"), "layers");
+	copy(o, "sequence_len", doc, "sequence_len");
+	copy(o, "dtype", doc, "dtype");
+	copy(o, "global_batch", doc, "global_batch");
+	json_object_set_new(o, "links", json_integer((json_int_t)json_array_size(json_object_get(doc, "links"))));
+	json_array_foreach(json_object_get(doc, "devices"), i, device)
+	{
+		json_t *row = json_object();
+		copy(row, "device", device, "id");
+		copy(row, "name", device, "kind");
+		copy(row, "host", device, "host");
+		copy(row, "memory_gib", device, "memory_gib");
+		json_array_append_new(list, row);
+	}
+	json_object_set_new(o, "devices", list);
+	return o;
+}
+
+int info_json(const char *path, json_t **o_p, struct err *e)
+{
+	json_t *doc;
+	int rc = 0;
+	TRY(json_parse_file(path, JSON_MOST, &doc, e));
+	if (json_is_array(json_object_get(doc, "stages")))
+		*o_p = plan_facts(path, doc);
+	else if (json_is_array(json_object_get(doc, "devices")))
+		*o_p = profile_facts(path, doc);
+	else if (json_object_get(doc, "step") && json_object_get(doc, "config"))
+		*o_p = state_facts(path, doc);
+	else
+		rc = err_set(e, ERR_INPUT, "%s: neither a plan nor a profile nor a trainer_state.json", path);
+	json_decref(doc);
+	return rc;
+}
