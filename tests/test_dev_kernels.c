@@ -15,6 +15,7 @@
 #include "support/tensors.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -626,10 +627,40 @@ static void test_kernels(void **state)
 	assert_int_equal(failed, 0);
 }
 
+/* The same bits with one, two and three threads; and the second time, with everything warm, launches take no memory. */
+static void test_threads_and_warmth(void **state)
+{
+	(void)state;
+	uint64_t hash[3][K_COUNT][2];
+	const int most = omp_get_max_threads();
+	for (int n = 0; n < 3; n++) {
+		struct err e = { 0 };
+		struct dev *d;
+		omp_set_num_threads(n + 1);
+		assert_int_equal(dev_open("cpu", &d, &e), 0);
+		for (int round = 0; round < 2; round++)
+			for (int k = 0; k < K_COUNT; k++)
+				for (enum dtype t = DT_F32; t <= DT_BF16; t++) {
+					struct tensors ts;
+					tensors_init(&ts, d, rng_fold(seed, (uint64_t)k));
+					cases[k](&ts, t);
+					tensors_release(&ts);
+					hash[n][k][t] = ts.hash;
+					if (round && ts.launch_allocs)
+						fail_msg("%s takes memory when it is warm", dev_kernel_name((enum dev_kernel)k));
+					if (hash[n][k][t] != hash[0][k][t])
+						fail_msg("%s %s: other bits with %d threads than with one",
+							 dev_kernel_name((enum dev_kernel)k), dtype_name(t), n + 1);
+				}
+		dev_close(d);
+	}
+	omp_set_num_threads(most);
+}
+
 int main(void)
 {
 	const char *s = getenv("HS_SEED");
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kernels) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kernels), cmocka_unit_test(test_threads_and_warmth) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,8 @@ struct tensors {
 	double worst; /* largest error so far as a share of its tolerance */
 	char worst_of[96];
 	int failed;
+	uint64_t hash;          /* of all values checked, bit by bit */
+	uint64_t launch_allocs; /* allocations of host memory inside launches */
 };
 
 void tensors_init(struct tensors *ts, struct dev *d, uint64_t seed);
