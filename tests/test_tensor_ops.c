@@ -1,0 +1,391 @@
+/* test_tensor_ops.c - every row of op.def: the gradients against finite differences, along random directions, for inputs and parameters.
+ *
+ * With L = sum(g * y), backward gives dL/dx; along a direction d, (L(x + h d) - L(x - h d)) / 2h must be <dL/dx, d>. Forward runs in float32, so
+ * h is large and the comparison relative to the size of what is compared. A row of op.def without a case here fails. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "tensor/quant.h"
+#include "tensor/tape.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N = 13, C = 34, R = 3, OUT = 22, H = 6, G = 2, D = 8, V = 37, TRAINED = 7 };
+static const float step_size = 2e-2f;
+static const double tolerance = 4e-3;
+
+struct bench {
+	struct dev *dev;
+	struct dmem mem, scratch;
+	struct arena host;
+	struct tape tape;
+	uint64_t key;
+	struct tensor *in[3];   /* differentiated inputs */
+	struct tensor *used[3]; /* what the op was applied to: copies, because some ops overwrite their inputs */
+	struct param *par[4];   /* differentiated parameters */
+	size_t nin, npar;
+	struct param store[4];
+	struct dev_ref ids, pos, freq, starts, rows, labels;
+	int (*build)(struct bench *b, struct tensor **y_p, struct err *e);
+};
+
+#define OK(call)                                                                                                                   \
+	do {                                                                                                                       \
+		if ((call) < 0)                                                                                                    \
+			fail_msg("%s: %s", #call, e.msg);                                                                          \
+	} while (0)
+
+static void fill(struct bench *b, float *v, int64_t n, float size)
+{
+	struct rng_key k = rng_key(b->key++);
+	for (int64_t i = 0; i < n; i++)
+		v[i] = size * rng_normal(k, (uint64_t)i);
+}
+
+static struct tensor *new_input(struct bench *b, int ndim, const int64_t *dim)
+{
+	struct err e = { 0 };
+	struct tensor *t;
+	OK(tape_new(&b->tape, &b->mem, DT_F32, ndim, dim, &t, &e));
+	fill(b, (float *)((char *)t->at.buf->host + t->at.off), tensor_count(t), 1);
+	t->needs_grad = true;
+	return b->in[b->nin++] = t;
+}
+
+static struct param *new_param(struct bench *b, int ndim, int64_t rows, int64_t cols)
+{
+	struct err e = { 0 };
+	struct param *p = &b->store[b->npar];
+	const int64_t dim[2] = { rows, cols };
+	OK(param_init_plain(p, b->dev, "p", ndim, dim, DT_F32, true, &e));
+	float v[OUT * C * 2];
+	fill(b, v, param_count(p), 0.4f);
+	OK(param_upload_f32(p, 0, param_count(p), v, &e));
+	return b->par[b->npar++] = p;
+}
+
+static struct dev_ref ints(struct bench *b, const int32_t *v, int64_t n)
+{
+	struct err e = { 0 };
+	struct dev_ref r;
+	OK(dmem_take(&b->mem, (size_t)n * 4, &r, &e));
+	OK(dev_upload(r, v, (size_t)n * 4, &e));
+	return r;
+}
+
+/* ---- one case per op: what goes in, and how it is applied ---- */
+
+static int build_embed(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_embed_apply(&b->tape, b->par[0], b->ids, N, y_p, e);
+}
+
+static void case_embed(struct bench *b)
+{
+	new_param(b, 2, V, C);
+	int32_t id[N];
+	for (int i = 0; i < N; i++)
+		id[i] = (i * 5) % 11; /* some rows twice, some never */
+	b->ids = ints(b, id, N);
+	b->build = build_embed;
+}
+
+static int build_rmsnorm(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_rmsnorm_apply(&b->tape, b->used[0], b->par[0], C, 1e-5f, y_p, e);
+}
+
+static void case_rmsnorm(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, C });
+	new_param(b, 1, C, 1);
+	b->build = build_rmsnorm;
+}
+
+static int build_rope(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_rope_apply(&b->tape, b->used[0], b->pos, b->freq, 1.25f, y_p, e);
+}
+
+static void case_rope(struct bench *b)
+{
+	struct err e = { 0 };
+	int32_t pos[N];
+	float freq[D / 2] = { 1, 0.3f, 0.1f, 0.01f };
+	new_input(b, 3, (const int64_t[]){ N, H, D });
+	for (int i = 0; i < N; i++)
+		pos[i] = i % 7;
+	b->pos = ints(b, pos, N);
+	OK(dmem_take(&b->mem, sizeof freq, &b->freq, &e));
+	OK(dev_upload(b->freq, freq, sizeof freq, &e));
+	b->build = build_rope;
+}
+
+static int build_linear(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	const struct lora lora = { b->par[2], b->par[3], 1.5f, 0.25f };
+	return op_linear_apply(&b->tape, b->used[0], b->par[0], b->par[1], &lora, 77, b->used[1], y_p, e);
+}
+
+static void case_linear(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, C });
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	new_param(b, 2, OUT, C);
+	new_param(b, 1, OUT, 1);
+	new_param(b, 2, R, C);
+	new_param(b, 2, OUT, R);
+	b->build = build_linear;
+}
+
+static int build_attention(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_attention_apply(&b->tape, b->used[0], b->used[1], b->used[2], b->starts, b->starts, 3, 4, 0.35f, y_p, e);
+}
+
+static void case_attention(struct bench *b)
+{
+	new_input(b, 3, (const int64_t[]){ N, H, D });
+	new_input(b, 3, (const int64_t[]){ N, G, D });
+	new_input(b, 3, (const int64_t[]){ N, G, D });
+	b->starts = ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
+	b->build = build_attention;
+}
+
+static int build_swiglu(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_swiglu_apply(&b->tape, b->used[0], b->used[1], y_p, e);
+}
+
+static void case_swiglu(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	b->build = build_swiglu;
+}
+
+static int build_loss(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_loss_apply(&b->tape, b->used[0], b->par[0], b->rows, b->labels, TRAINED, y_p, e);
+}
+
+static void case_loss(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, C });
+	new_param(b, 2, V, C);
+	b->rows = ints(b, (const int32_t[]){ 0, 2, 3, 5, 8, 11, 12 }, TRAINED);
+	b->labels = ints(b, (const int32_t[]){ 1, 0, 36, 7, 7, 20, 3 }, TRAINED);
+	b->build = build_loss;
+}
+
+static const struct {
+	const char *op;
+	void (*make)(struct bench *b);
+	bool unit_seed; /* the op computes the gradient of the plain sum of its outputs */
+} cases[] = {
+	{ "embed", case_embed, false },   { "rmsnorm", case_rmsnorm, false },     { "rope", case_rope, false },
+	{ "linear", case_linear, false }, { "attention", case_attention, false }, { "swiglu", case_swiglu, false },
+	{ "loss", case_loss, true },
+};
+
+/* ---- the check ---- */
+
+static float *host(struct dev_ref r) { return (float *)((char *)r.buf->host + r.off); }
+
+static int apply(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	for (size_t i = 0; i < b->nin; i++) {
+		TRY(tape_new(&b->tape, &b->mem, DT_F32, b->in[i]->ndim, b->in[i]->dim, &b->used[i], e));
+		TRY(dev_copy(b->used[i]->at, b->in[i]->at, tensor_bytes(b->in[i]), e));
+		b->used[i]->needs_grad = true;
+	}
+	tape_reset(&b->tape);
+	return b->build(b, y_p, e);
+}
+
+/* L = sum(g*y) with fixed random g; the forward's memory is given back. */
+static double objective(struct bench *b, bool unit)
+{
+	struct err e = { 0 };
+	struct dmem_mark k = dmem_mark(&b->mem); /* the gradients lie below it */
+	struct tensor *y;
+	OK(apply(b, &y, &e));
+	double sum = 0;
+	struct rng_key g = rng_key(4711);
+	for (int64_t i = 0; i < tensor_count(y); i++)
+		sum += (unit ? 1.0 : (double)rng_normal(g, (uint64_t)i)) * (double)host(y->at)[i];
+	dmem_back(&b->mem, k);
+	return sum;
+}
+
+static void gradients(struct bench *b, bool unit)
+{
+	struct err e = { 0 };
+	struct tensor *y;
+	struct dev_ref seed;
+	struct rng_key g = rng_key(4711);
+	OK(apply(b, &y, &e));
+	OK(dmem_take(&b->scratch, tensor_bytes(y), &seed, &e));
+	for (int64_t i = 0; i < tensor_count(y); i++)
+		host(seed)[i] = unit ? 1 : rng_normal(g, (uint64_t)i);
+	OK(tape_seed(&b->tape, y, seed, &e));
+	OK(tape_backward(&b->tape, &e));
+}
+
+/* values moves along d by h; returns the largest relative disagreement over a few directions. */
+static double check(struct bench *b, float *value, const float *grad, int64_t n, bool unit)
+{
+	double worst = 0, norm = 0;
+	float *keep = mem_array((size_t)n, 4), *copy = mem_array((size_t)n, 4);
+	memcpy(keep, value, (size_t)n * 4);
+	memcpy(copy, grad, (size_t)n * 4);
+	for (int64_t i = 0; i < n; i++)
+		norm += (double)copy[i] * (double)copy[i];
+	for (int t = 0; t < 4; t++) {
+		struct rng_key d = rng_key(99 + (uint64_t)t);
+		double len = 0, dot = 0, l[2];
+		for (int64_t i = 0; i < n; i++)
+			len += pow((double)rng_normal(d, (uint64_t)i), 2);
+		float h = step_size / (float)sqrt(len);
+		for (int side = 0; side < 2; side++) {
+			for (int64_t i = 0; i < n; i++)
+				value[i] = keep[i] + (side ? -h : h) * rng_normal(d, (uint64_t)i);
+			l[side] = objective(b, unit);
+		}
+		for (int64_t i = 0; i < n; i++)
+			dot += (double)copy[i] * (double)rng_normal(d, (uint64_t)i);
+		double numeric = (l[0] - l[1]) / (2 * (double)h),
+		       err = fabs(numeric - dot) / (sqrt(norm) * sqrt(len / (double)n) + 1e-3);
+		if (!(err <= worst))
+			worst = err;
+	}
+	memcpy(value, keep, (size_t)n * 4);
+	mem_free(keep);
+	mem_free(copy);
+	return worst;
+}
+
+static void release(struct bench *b)
+{
+	for (size_t i = 0; i < b->npar; i++)
+		param_release(&b->store[i]);
+	dmem_release(&b->mem);
+	dmem_release(&b->scratch);
+	arena_release(&b->host);
+	dev_close(b->dev);
+}
+
+static void open_bench(struct bench *b)
+{
+	struct err e = { 0 };
+	memset(b, 0, sizeof *b);
+	b->key = 1000;
+	OK(dev_open("cpu", &b->dev, &e));
+	dmem_init(&b->mem, b->dev, 1 << 20);
+	dmem_init(&b->scratch, b->dev, 1 << 20);
+	b->tape = (struct tape){
+		.dev = b->dev, .act = DT_F32, .mem = &b->mem, .scratch = &b->scratch, .host = &b->host, .record = true
+	};
+}
+
+static void every_op_against_finite_differences(void **state)
+{
+	(void)state;
+	for (size_t o = 0; ops[o]; o++) {
+		size_t c = 0;
+		while (c < ARRAY_LEN(cases) && strcmp(cases[c].op, ops[o]->name))
+			c++;
+		if (c == ARRAY_LEN(cases))
+			fail_msg("op.def has '%s', this test has no case for it", ops[o]->name);
+		struct bench b;
+		open_bench(&b);
+		cases[c].make(&b);
+		gradients(&b, cases[c].unit_seed);
+		struct tensor *grad[3] = { 0 };
+		for (size_t i = 0; i < b.nin; i++)
+			grad[i] = b.used[i]->grad;
+		double worst = 0;
+		for (size_t i = 0; i < b.nin; i++) {
+			assert_non_null(grad[i]);
+			double err = check(&b, host(b.in[i]->at), host(grad[i]->at), tensor_count(b.in[i]), cases[c].unit_seed);
+			worst = err > worst || isnan(err) ? err : worst;
+		}
+		for (size_t i = 0; i < b.npar; i++) {
+			double err =
+				check(&b, b.par[i]->value->host, b.par[i]->grad->host, param_count(b.par[i]), cases[c].unit_seed);
+			worst = err > worst || isnan(err) ? err : worst;
+		}
+		printf("%-10s largest relative error %.2e\n", ops[o]->name, worst);
+		if (!(worst <= tolerance))
+			fail_msg("%s: gradient and finite difference disagree by %.3g", ops[o]->name, worst);
+		release(&b);
+	}
+}
+
+/* A weight in NF4 gives the very product of its expanded numbers, both ways, whatever the panel size. */
+static void nf4_weight_is_its_expansion(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct bench b;
+	open_bench(&b);
+	for (int dq = 0; dq < 2; dq++) {
+		enum { ROWS = 130, COLS = 96 };
+		const int64_t dim[2] = { ROWS, COLS };
+		static float w[ROWS * COLS], x[N * ROWS];
+		uint8_t packed[ROWS * COLS / 2];
+		float absmax[ROWS * COLS / 64], absmax2[1], offset;
+		uint8_t absmax8[ROWS * COLS / 64];
+		struct param q, plain;
+		fill(&b, w, ROWS * COLS, 1);
+		fill(&b, x, N * ROWS, 1);
+		nf4_quantize(w, ROWS * COLS, packed, absmax);
+		nf4_quantize_absmax(absmax, ARRAY_LEN(absmax), absmax8, absmax2, &offset);
+		const struct nf4_parts parts = { .packed = packed,
+						 .absmax = dq ? NULL : absmax,
+						 .absmax8 = absmax8,
+						 .code = nf4_code,
+						 .code2 = nf4_code2(),
+						 .absmax2 = absmax2,
+						 .offset = offset,
+						 .block = NF4_BLOCK };
+		OK(param_init_nf4(&q, b.dev, "q", dim, &parts, &e));
+		OK(nf4_expand_host(&q, 0, ROWS, w, &e));
+		OK(param_init_plain(&plain, b.dev, "plain", 2, dim, DT_F32, false, &e));
+		OK(param_upload_f32(&plain, 0, ROWS * COLS, w, &e));
+		for (int back = 0; back < 2; back++) {
+			int64_t in = back ? ROWS : COLS, out = back ? COLS : ROWS;
+			struct dev_ref xr, y[2];
+			OK(dmem_take(&b.mem, N * ROWS * 4, &xr, &e));
+			OK(dev_upload(xr, x, (size_t)(N * in) * 4, &e));
+			for (int k = 0; k < 2; k++) {
+				OK(dmem_take(&b.mem, N * ROWS * 4, &y[k], &e));
+				OK(weight_matmul(k ? &q.w : &plain.w, &b.scratch, DT_F32, back, y[k], xr, N, 0, &e));
+			}
+			double worst = 0;
+			for (int64_t i = 0; i < N * out; i++)
+				worst = fmax(worst, fabs((double)host(y[0])[i] - (double)host(y[1])[i]));
+			printf("double_quant %d back %d: largest difference %.2e\n", dq, back, worst);
+			assert_true(worst <= 1e-4);
+		}
+		param_release(&q);
+		param_release(&plain);
+	}
+	release(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_op_against_finite_differences),
+		cmocka_unit_test(nf4_weight_is_its_expansion),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
