@@ -309,8 +309,13 @@ static void every_op_against_finite_differences(void **state)
 		cases[c].make(&b);
 		gradients(&b, cases[c].unit_seed);
 		struct tensor *grad[3] = { 0 };
+		float *pgrad[4] = { 0 }; /* copies: the loss adds to its head's gradient in every forward */
 		for (size_t i = 0; i < b.nin; i++)
 			grad[i] = b.used[i]->grad;
+		for (size_t k = 0; k < b.npar; k++) {
+			pgrad[k] = mem_array((size_t)param_count(b.par[k]), 4);
+			memcpy(pgrad[k], b.par[k]->grad->host, (size_t)param_count(b.par[k]) * 4);
+		}
 		double worst = 0;
 		for (size_t i = 0; i < b.nin; i++) {
 			assert_non_null(grad[i]);
@@ -318,8 +323,8 @@ static void every_op_against_finite_differences(void **state)
 			worst = err > worst || isnan(err) ? err : worst;
 		}
 		for (size_t i = 0; i < b.npar; i++) {
-			double err =
-				check(&b, b.par[i]->value->host, b.par[i]->grad->host, param_count(b.par[i]), cases[c].unit_seed);
+			double err = check(&b, b.par[i]->value->host, pgrad[i], param_count(b.par[i]), cases[c].unit_seed);
+			mem_free(pgrad[i]);
 			worst = err > worst || isnan(err) ? err : worst;
 		}
 		printf("%-10s largest relative error %.2e\n", ops[o]->name, worst);
