@@ -19,9 +19,11 @@ static const struct {
 	{ "#cffafe", "#0891b2" }, { "#fee2e2", "#dc2626" }, { "#fef9c3", "#a16207" }, { "#fce7f3", "#db2777" },
 };
 
-/* Text inside an HTML-like label or an SVG. */
+/* Text inside an HTML-like label, where an empty text would be a syntax error. */
 static void html(struct buf *b, const char *s)
 {
+	if (!s || !*s)
+		buf_addc(b, ' ');
 	for (; s && *s; s++) {
 		if (*s == '&')
 			buf_adds(b, "&amp;");

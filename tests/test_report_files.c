@@ -1,0 +1,445 @@
+/* What a run leaves behind for people: metrics.jsonl, TensorBoard events, trace.json, loss.png, architecture.*; and the progress lines. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "report/metrics.h"
+#include "report/plot.h"
+#include "report/plot_axis.h"
+#include "report/progress.h"
+#include "report/tensorboard.h"
+#include "report/topology.h"
+#include "report/trace.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+	(void)state;
+	snprintf(dir, sizeof dir, "/tmp/hs-report-XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+	(void)state;
+	struct err e;
+	return dir_remove(dir, &e);
+}
+
+static const char *in_dir(const char *name)
+{
+	static char path[256];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	return path;
+}
+
+static void must(int rc, const struct err *e)
+{
+	if (rc < 0)
+		fail_msg("%s", e->msg);
+}
+
+static struct buf read_all(const char *path)
+{
+	struct buf b = BUF_INIT;
+	struct err e;
+	must(buf_read_file(&b, path, 0, &e), &e);
+	return b;
+}
+
+static size_t lines(const struct buf *b)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < b->n; i++)
+		n += b->p[i] == '\n';
+	return n;
+}
+
+static void metrics(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct metrics *m;
+	must(metrics_open(dir, -1, &m, &e), &e);
+	must(metrics_eval(m, 0, 3.5, &e), &e);
+	for (int i = 1; i <= 10; i++) {
+		struct metrics_step s = { .step = i,
+					  .epoch = i / 10.0,
+					  .loss = i == 4 ? NAN : 3.0 / i,
+					  .learning_rate = 1e-4 * i,
+					  .grad_norm = 0.5,
+					  .tokens = 512,
+					  .tokens_per_second = 1000,
+					  .seconds = 0.512,
+					  .predicted_seconds = NAN,
+					  .memory_peak = NAN,
+					  .skipped = i == 4 };
+		must(metrics_add(m, &s, &e), &e);
+	}
+	must(metrics_eval(m, 10, 0.25, &e), &e);
+	metrics_close(m);
+	struct buf b = read_all(in_dir("metrics.jsonl"));
+	assert_int_equal(lines(&b), 12);
+	size_t at = 0;
+	for (const char *p = b.p, *nl; (nl = strchr(p, '\n')); p = nl + 1, at++) {
+		json_t *o = json_loadb(p, (size_t)(nl - p), 0, NULL);
+		assert_non_null(o);
+		assert_null(json_object_get(o, "predicted_seconds"));
+		if (at >= 1 && at <= 10) {
+			assert_int_equal(json_integer_value(json_object_get(o, "step")), (int)at);
+			assert_true(at == 4 ? json_is_null(json_object_get(o, "loss"))
+					    : json_number_value(json_object_get(o, "loss")) == 3.0 / (double)at);
+			assert_true(json_is_true(json_object_get(o, "skipped")) == (at == 4));
+		}
+		json_decref(o);
+	}
+	/* A torn last line and what lies behind the checkpoint go away on resuming; the curve is read back. */
+	buf_adds(&b, "{\"step\": 11, \"lo");
+	must(atomic_write_file(in_dir("metrics.jsonl"), b.p, b.n, &e), &e);
+	buf_release(&b);
+	must(metrics_open(dir, 6, &m, &e), &e);
+	struct metrics_curve c = metrics_curve(m);
+	assert_int_equal(c.nstep, 6);
+	assert_int_equal(c.nval, 1);
+	assert_true(c.step[5] == 6 && c.loss[5] == 0.5 && c.learning_rate[5] == 1e-4 * 6 && isnan(c.loss[3]));
+	struct metrics_step s = { .step = 7,
+				  .loss = 9,
+				  .epoch = NAN,
+				  .learning_rate = NAN,
+				  .grad_norm = NAN,
+				  .tokens_per_second = NAN,
+				  .seconds = NAN,
+				  .predicted_seconds = 2,
+				  .memory_peak = 5 };
+	must(metrics_add(m, &s, &e), &e);
+	assert_int_equal(metrics_curve(m).nstep, 7);
+	metrics_close(m);
+	b = read_all(in_dir("metrics.jsonl"));
+	assert_int_equal(lines(&b), 8);
+	assert_non_null(strstr(b.p, "{\"step\": 7, \"loss\": 9, \"tokens\": 0, \"predicted_seconds\": 2, \"memory_peak\": 5}\n"));
+	buf_release(&b);
+	assert_int_equal(metrics_open("/nowhere/at/all", -1, &m, &e), ERR_IO);
+}
+
+static uint64_t le(const char *p, int n)
+{
+	uint64_t v = 0;
+	for (int i = n - 1; i >= 0; i--)
+		v = v << 8 | (unsigned char)p[i];
+	return v;
+}
+
+static uint32_t unmask(uint32_t m)
+{
+	uint32_t r = m - 0xa282ead8u;
+	return (r >> 17) | (r << 15);
+}
+
+static void tensorboard(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct tensorboard *t;
+	assert_int_equal(tensorboard_crc32c(0, "123456789", 9), 0xe3069283u); /* the check value of CRC-32C */
+	assert_int_equal(tensorboard_crc32c(tensorboard_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
+	must(tensorboard_open(in_dir("tb/inner"), &t, &e), &e);
+	must(tensorboard_scalar(t, "train/loss", 1, 2.5, &e), &e);
+	must(tensorboard_scalar(t, "train/loss", 300, 1.25, &e), &e);
+	tensorboard_close(t);
+	DIR *d = opendir(in_dir("tb/inner"));
+	char name[300] = "";
+	for (struct dirent *ent; (ent = readdir(d));)
+		if (strstr(ent->d_name, "events.out.tfevents."))
+			snprintf(name, sizeof name, "tb/inner/%s", ent->d_name);
+	closedir(d);
+	assert_true(name[0]);
+	struct buf b = read_all(in_dir(name));
+	size_t at = 0, records = 0;
+	for (; at < b.n; records++) {
+		uint64_t n = le(b.p + at, 8);
+		assert_true(at + n + 16 <= b.n);
+		assert_int_equal(unmask((uint32_t)le(b.p + at + 8, 4)), tensorboard_crc32c(0, b.p + at, 8));
+		assert_int_equal(unmask((uint32_t)le(b.p + at + 12 + n, 4)), tensorboard_crc32c(0, b.p + at + 12, n));
+		const char *data = b.p + at + 12;
+		assert_int_equal(data[0], 9); /* wall_time, a double */
+		if (records == 0) {
+			assert_memory_equal(data + 9,
+					    "\x1a\x0d"
+					    "brain.Event:2",
+					    15);
+			assert_int_equal(n, 24);
+		} else if (records == 2) {
+			/* step 300 as a varint; a summary with one value: tag, float 1.25 */
+			assert_memory_equal(data + 9, "\x10\xac\x02\x2a\x13\x0a\x11\x0a\x0atrain/loss\x15\x00\x00\xa0\x3f", 24);
+		}
+		at += n + 16;
+	}
+	assert_int_equal(at, b.n);
+	assert_int_equal(records, 3);
+	buf_release(&b);
+}
+
+static void *add_spans(void *arg)
+{
+	for (int i = 0; i < 1000; i++)
+		trace_span(arg, 1, 0, "forward", 1000 * i, 1000 * i + 500, i, 0);
+	return NULL;
+}
+
+static void trace(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct trace *t;
+	must(trace_new(100, &t, &e), &e);
+	trace_name_worker(t, 1, "worker \"one\"");
+	trace_name_stream(t, 1, 0, "compute");
+	trace_name_stream(t, 1, 0, "computing");
+	uint64_t before = mem_count();
+	pthread_t th[4];
+	for (int i = 0; i < 4; i++)
+		pthread_create(&th[i], NULL, add_spans, t);
+	for (int i = 0; i < 4; i++)
+		pthread_join(th[i], NULL);
+	assert_int_equal(mem_count(), before);
+	assert_int_equal(trace_dropped(t), 3900);
+	trace_span(t, 2, 1, "a name that is far too long for its field", 7000, 9500, 3, -1);
+	must(trace_write(t, in_dir("trace.json"), &e), &e);
+	json_t *doc;
+	must(json_parse_file(in_dir("trace.json"), 0, &doc, &e), &e);
+	const json_t *ev = json_object_get(doc, "traceEvents");
+	assert_int_equal(json_array_size(ev), 104);
+	assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(ev, 0), "args"), "name")),
+			    "worker \"one\"");
+	assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(ev, 2), "args"), "name")),
+			    "computing");
+	double last = -1;
+	for (size_t i = 4; i < json_array_size(ev); i++) {
+		const json_t *o = json_array_get(ev, i);
+		assert_string_equal(json_string_value(json_object_get(o, "ph")), "X");
+		assert_true(json_number_value(json_object_get(o, "ts")) >= last);
+		last = json_number_value(json_object_get(o, "ts"));
+	}
+	const json_t *first = json_array_get(ev, 4);
+	assert_true(json_number_value(json_object_get(first, "ts")) == 0);
+	assert_true(json_number_value(json_object_get(first, "dur")) == 2.5);
+	assert_int_equal(strlen(json_string_value(json_object_get(first, "name"))), 23);
+	json_decref(doc);
+	struct trace_event got[64];
+	assert_int_equal(trace_take(t, got, 64), 64);
+	assert_int_equal(trace_take(t, got, 64), 36);
+	assert_string_equal(got[35].name, "a name that is far too ");
+	assert_int_equal(trace_take(t, got, 64), 0);
+	must(trace_write(t, in_dir("trace.json"), &e), &e); /* no spans: still a valid file */
+	must(json_parse_file(in_dir("trace.json"), 0, &doc, &e), &e);
+	json_decref(doc);
+	trace_free(t);
+}
+
+static void ticks(void **state)
+{
+	(void)state;
+	char s[32];
+	struct plot_ticks t = plot_ticks(0.93, 2.9, 8, 0);
+	assert_true(fabs(t.first - 1.0) < 1e-12 && t.step == 0.5 && t.count == 4 && t.digits == 1);
+	t = plot_ticks(0, 3000, 12, 1);
+	assert_true(t.step == 500 && t.count == 7);
+	plot_tick_text(3000, &t, s, sizeof s);
+	assert_string_equal(s, "3,000");
+	t = plot_ticks(0, 2.2e-4, 3, 0);
+	plot_tick_text(t.first + t.step, &t, s, sizeof s);
+	assert_string_equal(s, "1e-4");
+	t = plot_ticks(0, 3, 12, 1);
+	assert_true(t.step == 1 && t.count == 4);
+	t = plot_ticks(5, 5, 8, 0);
+	assert_int_equal(t.count, 1);
+	/* Never more than asked for, never outside. */
+	for (double lo = -3; lo < 3; lo += 0.37) {
+		for (double span = 1e-7; span < 1e7; span *= 3.1) {
+			t = plot_ticks(lo, lo + span, 8, 0);
+			assert_true(t.count >= 1 && t.count <= 9);
+			assert_true(t.first >= lo - 1e-6 * span && t.first + (t.count - 1) * t.step <= lo + span * (1 + 1e-6));
+		}
+	}
+}
+
+static void png_size(const char *path, uint32_t *w, uint32_t *h)
+{
+	struct buf b = read_all(path);
+	assert_true(b.n > 1000);
+	assert_memory_equal(b.p, "\x89PNG\r\n\x1a\n", 8);
+	*w = (uint32_t)(unsigned char)b.p[18] << 8 | (unsigned char)b.p[19];
+	*h = (uint32_t)(unsigned char)b.p[22] << 8 | (unsigned char)b.p[23];
+	buf_release(&b);
+}
+
+static void loss_plot(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	double x[200], y[200], r[200], vx[3] = { 0, 100, 200 }, vy[3] = { 3, 2, NAN };
+	for (int i = 0; i < 200; i++) {
+		x[i] = i + 1;
+		y[i] = i % 50 == 7 ? NAN : 3 * exp(-i / 50.0);
+		r[i] = 1e-4;
+	}
+	size_t n[] = { 200, 30, 1, 8 }; /* smoothed, plain, one point, and one that ends in a gap */
+	for (size_t i = 0; i < ARRAY_LEN(n); i++) {
+		struct plot_loss p = { "a run", i ? NULL : "with facts", { x, y, r, n[i], vx, vy, i ? 0 : 3 } };
+		uint32_t w, h;
+		must(plot_loss(in_dir("loss.png"), &p, &e), &e);
+		png_size(in_dir("loss.png"), &w, &h);
+		assert_int_equal(w, 1600);
+		assert_int_equal(h, 900);
+	}
+	struct plot_loss none = { "nothing", NULL, { x, y, r, 0, vx, vy, 0 } };
+	assert_int_equal(plot_loss(in_dir("none.png"), &none, &e), ERR_INPUT);
+	none.curve.nstep = 1;
+	y[0] = NAN;
+	assert_int_equal(plot_loss(in_dir("none.png"), &none, &e), ERR_INPUT);
+	assert_int_not_equal(access(in_dir("none.png"), F_OK), 0);
+	y[0] = 1;
+	assert_int_equal(plot_loss("/nowhere/loss.png", &none, &e), ERR_IO);
+}
+
+static const struct topology_machine machine[] = { { "desk <1> & \"more\"", "10.0.0.1", true }, { "old-box", NULL, false } };
+static const struct topology_device device[] = {
+	{ "local", 0, "cuda:0", "RTX 3060", 0, 0, 20, true, false, 1, 6ull << 30, 12ull << 30, 0.934 },
+	{ "1", 1, "opencl:0", "", 1, 20, 30, false, true, 0.5, 0, 4ull << 30, 0.5 },
+	{ "2", 1, "cpu:0", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0 },
+};
+static const struct topology_link link_row[] = { { 0, 1, 117.5e6, 0.00021, "zmq", true } };
+static const struct topology job = { "SmolLM2 on 2 devices", "30 layers", machine, 2, device, 3, link_row, 1 };
+
+static void golden(const char *path, const struct buf *b)
+{
+	struct buf want = BUF_INIT;
+	struct err e;
+	char full[512];
+	snprintf(full, sizeof full, "%s/tests/golden/report/%s", getenv("HS_SOURCE") ? getenv("HS_SOURCE") : ".", path);
+	must(buf_read_file(&want, full, 0, &e), &e);
+	if (want.n != b->n || memcmp(want.p, b->p, b->n))
+		fail_msg("not as in %s:\n%s", full, b->p);
+	buf_release(&want);
+}
+
+static void topology_texts(void **state)
+{
+	(void)state;
+	struct buf b = BUF_INIT;
+	topology_dot(&job, &b);
+	golden("architecture.dot", &b);
+	buf_reset(&b);
+	topology_mermaid(&job, &b);
+	golden("architecture.mmd", &b);
+	buf_release(&b);
+}
+
+static void topology_pictures(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	uint32_t w, h;
+	must(topology_write(&job, dir, "pdf", &e), &e);
+	png_size(in_dir("architecture.png"), &w, &h);
+	assert_true(w > 600 && h > 200);
+	struct buf b = read_all(in_dir("architecture.svg"));
+	assert_non_null(strstr(b.p, "<svg"));
+	assert_non_null(strstr(b.p, "RTX 3060"));
+	assert_non_null(strstr(b.p, "desk &lt;1&gt; &amp; &quot;more&quot;"));
+	buf_release(&b);
+	b = read_all(in_dir("architecture.pdf"));
+	assert_memory_equal(b.p, "%PDF", 4);
+	buf_release(&b);
+	assert_int_equal(topology_write(&job, "/nowhere", NULL, &e), ERR_IO);
+}
+
+static void collect(void *ctx, const char *text, size_t n) { buf_add(ctx, text, n); }
+
+static void progress(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct progress *p;
+	struct buf b = BUF_INIT;
+	struct progress_step s = { .step = 3,
+				   .steps = 25,
+				   .loss = 2.34567,
+				   .learning_rate = 2e-4,
+				   .grad_norm = 1.5,
+				   .tokens_per_second = 1234.4,
+				   .eta = 65,
+				   .val_loss = NAN };
+	must(progress_new(collect, &b, (struct progress_look){ 0, false }, &p, &e), &e);
+	progress_step(p, &s, true);
+	progress_line(p, "a message");
+	progress_part(p, "evaluating", 1, 4);
+	s.skipped = true;
+	s.val_loss = 2;
+	progress_step(p, &s, true);
+	progress_step(p, &s, false);
+	progress_free(p);
+	assert_string_equal(
+		b.p, "step  3/25  loss  2.3457  lr 2.00e-04  norm   1.500    1234 tokens/s  ETA 1:05\n"
+		     "a message\n"
+		     "step  3/25  skipped: loss or gradient is not finite  lr 2.00e-04  norm   1.500    1234 tokens/s  ETA 1:05  "
+		     "validation loss 2.0000\n");
+	buf_reset(&b);
+	for (int columns = 20; columns <= 200; columns += 15) { /* the bar never wraps: code points, colours not counted */
+		must(progress_new(collect, &b, (struct progress_look){ columns, columns % 2 == 0 }, &p, &e), &e);
+		for (s.step = 1; s.step < 25; s.step++) {
+			buf_reset(&b);
+			progress_step(p, &s, false);
+			int width = 0;
+			for (const char *c = b.p; *c; c++) {
+				if (*c == 27) {
+					while (*c != 'm' && *c != 'K')
+						c++;
+					continue;
+				}
+				width += *c != '\r' && ((unsigned char)*c & 0xc0) != 0x80;
+			}
+			assert_true(width > 0 && width < columns);
+		}
+		progress_free(p);
+	}
+	buf_release(&b);
+	char d[32];
+	progress_duration(59.6, d, sizeof d);
+	assert_string_equal(d, "1:00");
+	progress_duration(7384, d, sizeof d);
+	assert_string_equal(d, "2:03:04");
+	progress_duration(3 * 86400 + 4 * 3600, d, sizeof d);
+	assert_string_equal(d, "3 days 4 h");
+	progress_duration(NAN, d, sizeof d);
+	assert_string_equal(d, "?");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(metrics),
+		cmocka_unit_test(tensorboard),
+		cmocka_unit_test(trace),
+		cmocka_unit_test(ticks),
+		cmocka_unit_test(loss_plot),
+		cmocka_unit_test(topology_texts),
+		cmocka_unit_test(topology_pictures),
+		cmocka_unit_test(progress),
+	};
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
