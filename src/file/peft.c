@@ -1,0 +1,331 @@
+/* peft.c - see peft.h. Written as PEFT 0.21 writes it (config.py, utils/save_and_load.py); read back strictly: a key of adapter_config.json that is
+ * not known here must say nothing (null, false, empty), because an adapter that is half understood gives wrong answers quietly. */
+#include "file/peft.h"
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "file/model_format.h"
+#include "file/safetensors.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG_MAX (16ull << 20)
+#define R_MAX 65536
+#define PREFIX "base_model.model."
+
+double peft_scale(const struct peft_config *c) { return c->rslora ? c->alpha / sqrt((double)c->r) : c->alpha / c->r; }
+
+/* ---- adapter_config.json ---- */
+
+/* Keys that may hold anything: they say where the adapter comes from, or how it was initialised or trained. */
+static const char *const free_keys[] = {
+	"alpha_pattern",
+	"arrow_config",
+	"auto_mapping",
+	"base_model_name_or_path",
+	"bias",
+	"corda_config",
+	"eva_config",
+	"exclude_modules",
+	"inference_mode",
+	"init_lora_weights",
+	"layers_pattern",
+	"loftq_config",
+	"lora_alpha",
+	"lora_dropout",
+	"lora_ga_config",
+	"megatron_core",
+	"peft_type",
+	"peft_version",
+	"qalora_group_size",
+	"r",
+	"rank_pattern",
+	"revision",
+	"target_modules",
+	"task_type",
+	"use_rslora",
+	"ensure_weight_tying",
+};
+
+/* Does the value say nothing? */
+static bool silent(const json_t *v)
+{
+	return json_is_null(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
+	       (json_is_object(v) && !json_object_size(v)) || (json_is_string(v) && !json_string_length(v));
+}
+
+static bool is_free(const char *key)
+{
+	for (size_t i = 0; i < ARRAY_LEN(free_keys); i++)
+		if (!strcmp(free_keys[i], key))
+			return true;
+	return false;
+}
+
+static int unsupported(const char *where, const char *key, const json_t *v, struct err *e)
+{
+	char *s = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+	int rc = err_set(e, ERR_UNSUPPORTED, "%s: '%s' is %.200s, which is not supported", where, key, s ? s : "set");
+	free(s);
+	return rc;
+}
+
+static int check_keys(const json_t *o, const char *where, struct err *e)
+{
+	/* Initialisations that also change the base model's weights: such an adapter does not fit the model it names. */
+	static const char *const changes_base[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
+	static const char *const must_be_silent[] = { "alpha_pattern", "rank_pattern", "arrow_config" };
+	const char *key, *s = NULL;
+	json_t *v;
+	json_object_foreach((json_t *)o, key, v) if (!is_free(key) && !silent(v)) return unsupported(where, key, v, e);
+	for (size_t i = 0; i < ARRAY_LEN(must_be_silent); i++)
+		if ((v = json_object_get(o, must_be_silent[i])) && !silent(v))
+			return unsupported(where, must_be_silent[i], v, e);
+	TRY(json_opt_str(o, where, "bias", &s, e));
+	if (s && strcmp(s, "none") != 0)
+		return unsupported(where, "bias", json_object_get(o, "bias"), e);
+	v = json_object_get(o, "init_lora_weights");
+	for (size_t i = 0; i < ARRAY_LEN(changes_base); i++)
+		if (json_is_string(v) && !strncmp(json_string_value(v), changes_base[i], strlen(changes_base[i])))
+			return unsupported(where, "init_lora_weights", v, e);
+	return 0;
+}
+
+static int read_config(const char *path, struct arena *a, struct peft_config *c, struct err *e)
+{
+	json_t *o = NULL;
+	const char *type = NULL, *base = NULL;
+	int64_t r = 0;
+	TRY(json_parse_file(path, CONFIG_MAX, &o, e));
+	int rc;
+	TRYOUT(json_need_str(o, path, "peft_type", &type, e));
+	if (strcmp(type, "LORA") != 0) {
+		rc = err_set(e, ERR_UNSUPPORTED, "%s: 'peft_type' is '%s', only LORA is read", path, type);
+		goto out;
+	}
+	TRYOUT(check_keys(o, path, e));
+	c->alpha = 8; /* PEFT's defaults */
+	r = 8;
+	TRYOUT(json_opt_int(o, path, "r", 1, R_MAX, &r, e));
+	c->r = (int)r;
+	TRYOUT(json_opt_num(o, path, "lora_alpha", -1e9, 1e9, &c->alpha, e));
+	TRYOUT(json_opt_num(o, path, "lora_dropout", 0, 1, &c->dropout, e));
+	TRYOUT(json_opt_bool(o, path, "use_rslora", &c->rslora, e));
+	TRYOUT(json_opt_str(o, path, "base_model_name_or_path", &base, e));
+	if (base && !(c->base_model = arena_strdup(a, base)))
+		rc = err_nomem(e, strlen(base), "a name");
+out:
+	json_decref(o);
+	return rc;
+}
+
+/* ---- adapter_model.safetensors ---- */
+
+/* The number behind "layers.", or a large one: what lies in no layer comes last. */
+static long layer_of(const char *module)
+{
+	const char *s = strstr(module, "layers.");
+	return s && s[7] >= '0' && s[7] <= '9' ? strtol(s + 7, NULL, 10) : LONG_MAX;
+}
+
+static int by_module(const void *x, const void *y)
+{
+	const struct peft_pair *a = x, *b = y;
+	long i = layer_of(a->module), j = layer_of(b->module);
+	return i != j ? (i < j ? -1 : 1) : strcmp(a->module, b->module);
+}
+
+static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
+
+/* Splits PREFIX module ".lora_A.weight": *n_p is the length of the module, *b_p whether it is B. */
+static bool split(const char *name, const char **module_p, size_t *n_p, bool *b_p)
+{
+	static const size_t tail = sizeof ".lora_A.weight" - 1, head = sizeof PREFIX - 1;
+	size_t n = strlen(name);
+	if (n <= head + tail || strncmp(name, PREFIX, head) != 0)
+		return false;
+	*b_p = !strcmp(name + n - tail, ".lora_B.weight");
+	*module_p = name + head;
+	*n_p = n - head - tail;
+	return *b_p || !strcmp(name + n - tail, ".lora_A.weight");
+}
+
+static int load(const char *path, const struct st_tensor *t, struct arena *a, const float **x_p, struct err *e)
+{
+	if (t->dtype != DT_F32 && t->dtype != DT_F16 && t->dtype != DT_BF16 && t->dtype != DT_F64)
+		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' is stored as %s, weights must be float32, float16 or bfloat16", path,
+			       t->name, dtype_name(t->dtype));
+	float *x = arena_alloc(a, t->count * sizeof *x);
+	if (!x)
+		return err_nomem(e, t->count * sizeof *x, "an adapter");
+	model_plain_to_f32(t->dtype, t->data, x, t->count);
+	*x_p = x;
+	return 0;
+}
+
+static int read_pair(const char *path, const struct st_file *f, const struct st_tensor *ta, const char *module, size_t n, int r,
+		     struct arena *a, struct peft_pair *p, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	buf_addf(&b, PREFIX "%.*s.lora_B.weight", (int)n, module);
+	const struct st_tensor *tb = b.failed ? NULL : st_find(f, b.p);
+	buf_release(&b);
+	if (!tb)
+		return err_set(e, ERR_INPUT, "%s: '%s' has no lora_B", path, ta->name);
+	if (ta->ndim != 2 || tb->ndim != 2 || ta->shape[0] != r || tb->shape[1] != r || ta->shape[1] < 1 || tb->shape[0] < 1)
+		return err_set(e, ERR_INPUT, "%s: '%s' and its lora_B must have the shapes [%d,in] and [out,%d], as 'r' is %d",
+			       path, ta->name, r, r, r);
+	p->module = arena_strndup(a, module, n);
+	if (!p->module)
+		return err_nomem(e, n, "a name");
+	p->in = ta->shape[1];
+	p->out = tb->shape[0];
+	TRY(load(path, ta, a, &p->a, e));
+	return load(path, tb, a, &p->b, e);
+}
+
+static int read_pairs(const char *path, const struct st_file *f, struct arena *a, struct peft_adapter *ad, struct err *e)
+{
+	size_t n = st_count(f), na = 0;
+	ad->pair = arena_alloc(a, (n + 1) * sizeof *ad->pair);
+	ad->cfg.target = arena_alloc(a, (n + 1) * sizeof *ad->cfg.target);
+	if (!ad->pair || !ad->cfg.target)
+		return err_nomem(e, (n + 1) * sizeof *ad->pair, "an adapter");
+	for (size_t i = 0; i < n; i++) {
+		const struct st_tensor *t = st_get(f, i);
+		const char *module;
+		size_t len;
+		bool is_b;
+		if (!split(t->name, &module, &len, &is_b))
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: '%s' is no part of a LoRA pair ('" PREFIX "<module>.lora_A.weight')", path, t->name);
+		na += !is_b;
+		if (!is_b)
+			TRY(read_pair(path, f, t, module, len, ad->cfg.r, a, &ad->pair[ad->npair++], e));
+	}
+	if (!na || n != 2 * na)
+		return err_set(e, ERR_INPUT, "%s: %zu matrices A and %zu matrices B", path, na, n - na);
+	qsort(ad->pair, ad->npair, sizeof *ad->pair, by_module);
+	for (size_t i = 0; i < ad->npair; i++) {
+		const char *dot = strrchr(ad->pair[i].module, '.');
+		ad->cfg.target[i] = dot ? dot + 1 : ad->pair[i].module;
+	}
+	qsort(ad->cfg.target, ad->npair, sizeof *ad->cfg.target, by_text);
+	for (size_t i = 0; i < ad->npair; i++)
+		if (!i || strcmp(ad->cfg.target[i], ad->cfg.target[ad->cfg.ntarget - 1]) != 0)
+			ad->cfg.target[ad->cfg.ntarget++] = ad->cfg.target[i];
+	return 0;
+}
+
+static int join(struct buf *b, const char *dir, const char *name, struct err *e)
+{
+	buf_reset(b);
+	buf_addf(b, "%s/%s", dir, name);
+	return buf_ok(b, e);
+}
+
+int peft_read(const char *dir, struct arena *a, struct peft_adapter *ad_p, struct err *e)
+{
+	struct peft_adapter ad = { 0 };
+	struct buf path = BUF_INIT;
+	struct st_file *f = NULL;
+	int rc;
+	TRYOUT(join(&path, dir, "adapter_config.json", e));
+	TRYOUT(read_config(path.p, a, &ad.cfg, e));
+	TRYOUT(join(&path, dir, "adapter_model.safetensors", e));
+	TRYOUT(st_open(path.p, &f, e));
+	TRYOUT(read_pairs(path.p, f, a, &ad, e));
+	*ad_p = ad;
+out:
+	st_close(f);
+	buf_release(&path);
+	return rc;
+}
+
+/* ---- writing ---- */
+
+static int from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+{
+	(void)ctx, (void)e;
+	memcpy(dst, (const char *)t->user + off, n);
+	return 0;
+}
+
+static int write_weights(const char *path, const struct peft_adapter *ad, struct err *e)
+{
+	struct arena mem = ARENA_INIT;
+	struct st_spec *spec = mem_array(2 * ad->npair + 1, sizeof *spec);
+	int rc = spec ? 0 : err_nomem(e, 2 * ad->npair * sizeof *spec, "an adapter");
+	for (size_t i = 0; i < 2 * ad->npair && !rc; i++) {
+		const struct peft_pair *p = &ad->pair[i / 2];
+		size_t n = strlen(p->module) + 64;
+		char *name = arena_alloc(&mem, n);
+		if (!name) {
+			rc = err_nomem(e, n, "a name");
+			break;
+		}
+		snprintf(name, n, PREFIX "%s.lora_%c.weight", p->module, i % 2 ? 'B' : 'A');
+		if (i % 2)
+			spec[i] = (struct st_spec){ name, DT_F32, 2, { p->out, ad->cfg.r }, (void *)p->b };
+		else
+			spec[i] = (struct st_spec){ name, DT_F32, 2, { ad->cfg.r, p->in }, (void *)p->a };
+	}
+	if (!rc)
+		rc = st_write(path, spec, 2 * ad->npair, NULL, from_memory, NULL, e);
+	mem_free(spec);
+	arena_release(&mem);
+	return rc;
+}
+
+static int write_config(const char *path, const struct peft_config *c, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	buf_adds(&b, "{\n  \"alpha_pattern\": {},\n  \"auto_mapping\": null,\n  \"base_model_name_or_path\": ");
+	if (c->base_model)
+		json_quote(&b, c->base_model, strlen(c->base_model));
+	else
+		buf_adds(&b, "null");
+	buf_adds(&b, ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n  \"inference_mode\": true,\n  "
+		     "\"init_lora_weights\": true,\n"
+		     "  \"layers_pattern\": null,\n  \"layers_to_transform\": null,\n  \"lora_alpha\": ");
+	json_number(&b, c->alpha);
+	buf_adds(&b, ",\n  \"lora_dropout\": ");
+	json_number(&b, c->dropout);
+	buf_addf(&b,
+		 ",\n  \"modules_to_save\": null,\n  \"peft_type\": \"LORA\",\n  \"r\": %d,\n  \"rank_pattern\": {},\n  "
+		 "\"revision\": null,\n"
+		 "  \"target_modules\": [",
+		 c->r);
+	for (size_t i = 0; i < c->ntarget; i++) {
+		buf_adds(&b, i ? ",\n    " : "\n    ");
+		json_quote(&b, c->target[i], strlen(c->target[i]));
+	}
+	buf_addf(&b, "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n  \"use_rslora\": %s\n}\n",
+		 c->rslora ? "true" : "false");
+	int rc = buf_ok(&b, e);
+	if (!rc)
+		rc = atomic_write_file(path, b.p, b.n, e);
+	buf_release(&b);
+	return rc;
+}
+
+int peft_write(const char *dir, const struct peft_adapter *ad, struct err *e)
+{
+	struct buf path = BUF_INIT;
+	int rc;
+	TRYOUT(join(&path, dir, "adapter_model.safetensors", e));
+	TRYOUT(write_weights(path.p, ad, e));
+	TRYOUT(join(&path, dir, "adapter_config.json", e));
+	TRYOUT(write_config(path.p, &ad->cfg, e));
+out:
+	buf_release(&path);
+	return rc;
+}
