@@ -1,7 +1,8 @@
 /* dataset.h - training records from files, tokenized: the token ids of each example and which of them are trained.
  *
  * Kinds are rows of dataset.def: alpaca, sharegpt, messages, completion (prompt/completion), text; `auto` recognises a record by its keys.
- * Files: JSON (an array of objects, or {"data": [...]}) and JSONL, by content. Every complaint names file, line and key. */
+ * Files: JSON (an array of objects, or {"data": [...]}) and JSONL, by content; read once, front to end, with one record in memory at a
+ * time. A plain text file (kind text, or the ending .txt) is one record. Every complaint names file, line and key. */
 #ifndef HS_DATA_DATASET_H
 #define HS_DATA_DATASET_H
 
@@ -21,7 +22,7 @@ struct dataset_source {
 struct dataset_options {
 	const struct tokenizer *tok;
 	const struct chat_template *chat; /* for alpaca, sharegpt, messages */
-	int64_t sequence_len;    /* longer examples are cut at the end (counted); at least 2 */
+	int64_t sequence_len;    /* longer examples are cut at the end (counted; kind text: split); at least 2 */
 	bool train_on_inputs;    /* false: loss on answers only */
 	bool skip_bad_records;   /* false: the first bad record is an error */
 };

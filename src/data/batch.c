@@ -1,0 +1,317 @@
+/* batch.c - see batch.h. An epoch's rows are planned when the epoch is first asked for and kept until another one is; everything that an
+ * epoch or a batch needs is allocated in batches_new, at its largest. */
+#include "data/batch.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows that packing keeps open: more fill better and cost more time a sequence. */
+#define OPEN_ROWS 64
+
+/* What a key is drawn for, so that the split and the epochs are independent of each other. */
+#define DRAW_SPLIT 0x73706c6974ull
+#define DRAW_EPOCH 0x65706f6368ull
+
+/* Row i holds the examples ex[start[i]] ... ex[start[i + 1] - 1]. */
+struct rows {
+	uint32_t *ex, *start;
+	size_t n;
+};
+
+struct batches {
+	const struct dataset *d;
+	struct batch_options o;
+	uint32_t *order;  /* (N) the examples in split order: ntrain to train, then nval for validation */
+	uint32_t *epoch_order, *row_of; /* (N) */
+	size_t ntrain, nval;
+	struct rows train, val;
+	bool planned;
+	uint64_t epoch; /* that `train` holds, if planned */
+	int32_t *id, *pos, *label, *start; /* of all microbatches of a global batch */
+	struct microbatch *mb;
+};
+
+static void shuffle(uint32_t *v, size_t n, uint64_t key)
+{
+	struct rng_key k = rng_key(key);
+	for (size_t i = n; i > 1; i--) {
+		size_t j = rng_below(k, i - 1, i);
+		uint32_t t = v[i - 1];
+		v[i - 1] = v[j];
+		v[j] = t;
+	}
+}
+
+/* First-fit with at most OPEN_ROWS open rows; the fullest makes room for a new one. Rows are numbered as they are opened. */
+static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n, uint32_t *row_of)
+{
+	struct {
+		uint32_t row, room;
+	} open[OPEN_ROWS];
+	size_t nopen = 0, rows = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t len = dataset_get(b->d, order[i]).n;
+		size_t at = 0;
+		while (at < nopen && open[at].room < len)
+			at++;
+		if (at == nopen) {
+			if (nopen == OPEN_ROWS) {
+				size_t fullest = 0;
+				for (size_t k = 1; k < nopen; k++)
+					if (open[k].room < open[fullest].room)
+						fullest = k;
+				memmove(&open[fullest], &open[fullest + 1], (nopen - fullest - 1) * sizeof open[0]);
+				nopen--;
+			}
+			at = nopen++;
+			open[at].row = (uint32_t)rows++;
+			open[at].room = (uint32_t)b->o.sequence_len;
+		}
+		open[at].room -= len;
+		row_of[i] = open[at].row;
+	}
+	return rows;
+}
+
+static void plan_rows(const struct batches *b, const uint32_t *order, size_t n, uint32_t *row_of, struct rows *r)
+{
+	if (!b->o.sample_packing) {
+		r->n = n;
+		memcpy(r->ex, order, n * sizeof *order);
+		for (size_t i = 0; i <= n; i++)
+			r->start[i] = (uint32_t)i;
+		return;
+	}
+	/* Counting sort by row: start[row + 1] first counts, then is where the next example of the row goes, and ends as the row's end. */
+	r->n = first_fit(b, order, n, row_of);
+	memset(r->start, 0, (n + 1) * sizeof *r->start);
+	for (size_t i = 0; i < n; i++)
+		r->start[row_of[i] + 1]++;
+	uint32_t at = 0;
+	for (size_t i = 1; i <= r->n; i++) {
+		uint32_t count = r->start[i];
+		r->start[i] = at;
+		at += count;
+	}
+	for (size_t i = 0; i < n; i++)
+		r->ex[r->start[row_of[i] + 1]++] = order[i];
+}
+
+static void plan_epoch(struct batches *b, uint64_t epoch)
+{
+	if (b->planned && b->epoch == epoch)
+		return;
+	memcpy(b->epoch_order, b->order, b->ntrain * sizeof *b->order);
+	shuffle(b->epoch_order, b->ntrain, rng_fold(rng_fold(b->o.seed, DRAW_EPOCH), epoch));
+	plan_rows(b, b->epoch_order, b->ntrain, b->row_of, &b->train);
+	b->epoch = epoch;
+	b->planned = true;
+}
+
+static size_t rows_per_batch(const struct batches *b) { return (size_t)b->o.micro_batch_size * (size_t)b->o.accumulation; }
+
+/* What `rows` rows can hold at most: examples and tokens. */
+struct need {
+	uint64_t seqs, tokens;
+};
+
+static int longer_first(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	return (x < y) - (x > y);
+}
+
+/* Without packing the sum of the longest examples; with it no more than `rows` full rows, and never more than there is. `len` is scratch. */
+static struct need largest(const struct batches *b, const uint32_t *order, size_t n, uint64_t rows, uint32_t *len)
+{
+	struct need all = { .seqs = n }, most = { 0 };
+	for (size_t i = 0; i < n; i++) {
+		len[i] = dataset_get(b->d, order[i]).n;
+		all.tokens += len[i];
+	}
+	if (b->o.sample_packing) {
+		uint64_t full = rows * (uint64_t)b->o.sequence_len;
+		most.tokens = full < all.tokens ? full : all.tokens;
+		most.seqs = full / 2 < all.seqs ? full / 2 : all.seqs; /* an example has two ids or more */
+		return most;
+	}
+	qsort(len, n, sizeof *len, longer_first);
+	for (size_t i = 0; i < n && i < rows; i++) {
+		most.seqs++;
+		most.tokens += len[i];
+	}
+	return most;
+}
+
+static int check(const struct dataset *d, const struct batch_options *o, size_t *nval_p, struct err *e)
+{
+	size_t n = dataset_count(d), nval = 0;
+	if (o->micro_batch_size < 1 || o->micro_batch_size > INT32_MAX)
+		return err_set(e, ERR_USAGE, "micro_batch_size is %lld; it must be at least 1", (long long)o->micro_batch_size);
+	if (o->accumulation < 1 || o->accumulation > INT32_MAX)
+		return err_set(e, ERR_USAGE, "gradient_accumulation_steps is %lld; it must be at least 1", (long long)o->accumulation);
+	if (o->sequence_len < 2 || o->micro_batch_size * o->sequence_len > INT32_MAX)
+		return err_set(e, ERR_USAGE, "a microbatch of %lld rows with %lld tokens each: at least 2 and at most 2^31 - 1 tokens are possible",
+			       (long long)o->micro_batch_size, (long long)o->sequence_len);
+	if (!(o->val_set_size >= 0.0) || isinf(o->val_set_size))
+		return err_set(e, ERR_USAGE, "val_set_size is %g; it must be 0 or more", o->val_set_size);
+	if (n > UINT32_MAX - 1)
+		return err_set(e, ERR_UNSUPPORTED, "a dataset of %zu examples; at most %u are possible", n, UINT32_MAX - 1);
+	for (size_t i = 0; i < n; i++) {
+		struct example x = dataset_get(d, i);
+		if (x.n > o->sequence_len || x.n < 2)
+			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld", i, x.n, (long long)o->sequence_len);
+	}
+	if (o->val_set_size >= 1.0) {
+		nval = o->val_set_size >= (double)n ? n : (size_t)o->val_set_size;
+	} else if (o->val_set_size > 0.0) {
+		nval = (size_t)llround(o->val_set_size * (double)n);
+		nval = nval ? nval : 1;
+	}
+	if (nval >= n)
+		return err_set(e, ERR_USAGE, "val_set_size %g takes %zu of %zu examples and leaves none to train", o->val_set_size, nval, n);
+	*nval_p = nval;
+	return 0;
+}
+
+static int alloc_rows(struct rows *r, size_t n, struct err *e)
+{
+	r->ex = mem_array(n, sizeof *r->ex);
+	r->start = mem_array(n + 1, sizeof *r->start);
+	return r->ex && r->start ? 0 : err_nomem(e, 2ull * n * sizeof *r->ex, "the order of the data");
+}
+
+static int fill_order(struct batches *b, struct err *e)
+{
+	size_t n = b->ntrain + b->nval;
+	b->order = mem_array(n, sizeof *b->order);
+	b->epoch_order = mem_array(n, sizeof *b->epoch_order);
+	b->row_of = mem_array(n, sizeof *b->row_of);
+	if (!b->order || !b->epoch_order || !b->row_of)
+		return err_nomem(e, 3ull * n * sizeof *b->order, "the order of the data");
+	TRY(alloc_rows(&b->train, b->ntrain, e));
+	TRY(alloc_rows(&b->val, b->nval, e));
+	for (size_t i = 0; i < n; i++)
+		b->order[i] = (uint32_t)i;
+	shuffle(b->order, n, rng_fold(b->o.seed, DRAW_SPLIT));
+	plan_rows(b, b->order + b->ntrain, b->nval, b->row_of, &b->val);
+	return 0;
+}
+
+static int alloc_batch(struct batches *b, struct err *e)
+{
+	uint64_t mbs = (uint64_t)b->o.micro_batch_size, acc = (uint64_t)b->o.accumulation;
+	/* A row has at least one example, so no more rows than examples are ever in use. */
+	uint64_t rows = mbs * acc < b->ntrain ? mbs * acc : b->ntrain, val_rows = mbs < b->nval ? mbs : b->nval;
+	uint64_t nmb = (rows + mbs - 1) / mbs;
+	struct need t = largest(b, b->order, b->ntrain, rows, b->row_of);
+	struct need v = largest(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
+	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens, seqs = t.seqs > v.seqs ? t.seqs : v.seqs;
+	b->id = mem_array(tokens, sizeof *b->id);
+	b->pos = mem_array(tokens, sizeof *b->pos);
+	b->label = mem_array(tokens, sizeof *b->label);
+	b->start = mem_array(seqs + nmb, sizeof *b->start);
+	b->mb = mem_array(nmb, sizeof *b->mb);
+	if (!b->id || !b->pos || !b->label || !b->start || !b->mb)
+		return err_nomem(e, tokens * 12 + (seqs + nmb) * 4, "a global batch");
+	return 0;
+}
+
+int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p, struct err *e)
+{
+	size_t nval = 0;
+	TRY(check(d, o, &nval, e));
+	struct batches *b = mem_zalloc(sizeof *b);
+	if (!b)
+		return err_nomem(e, sizeof *b, "batches");
+	b->d = d;
+	b->o = *o;
+	b->nval = nval;
+	b->ntrain = dataset_count(d) - nval;
+	int rc;
+	TRYOUT(fill_order(b, e));
+	TRYOUT(alloc_batch(b, e));
+	*b_p = b;
+	return 0;
+out:
+	batches_free(b);
+	return rc;
+}
+
+void batches_free(struct batches *b)
+{
+	if (!b)
+		return;
+	void *all[] = { b->order, b->epoch_order, b->row_of, b->train.ex, b->train.start, b->val.ex, b->val.start,
+			b->id,	  b->pos,	  b->label,  b->start,	  b->mb,	  b };
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		mem_free(all[i]);
+}
+
+uint64_t batches_per_epoch(struct batches *b, uint64_t epoch)
+{
+	plan_epoch(b, epoch);
+	size_t per = rows_per_batch(b);
+	return (b->train.n + per - 1) / per;
+}
+
+/* Rows [first, last) as a microbatch that begins at token `at` and boundary `start_at` of the buffers. */
+static struct microbatch fill(struct batches *b, const struct rows *r, size_t first, size_t last, size_t at, size_t start_at)
+{
+	struct microbatch m = { .id = b->id + at, .pos = b->pos + at, .label = b->label + at, .start = b->start + start_at };
+	int32_t *start = b->start + start_at;
+	for (size_t k = r->start[first]; k < r->start[last]; k++) {
+		struct example x = dataset_get(b->d, r->ex[k]);
+		start[m.nseq++] = (int32_t)m.n;
+		memcpy(b->id + at, x.id, x.n * sizeof *x.id);
+		for (uint32_t i = 0; i < x.n; i++) {
+			b->pos[at + i] = (int32_t)i;
+			b->label[at + i] = i + 1 < x.n && x.train[i + 1] ? x.id[i + 1] : -100;
+		}
+		m.n += x.n;
+		m.trained += x.trained;
+		at += x.n;
+	}
+	start[m.nseq] = (int32_t)m.n;
+	return m;
+}
+
+int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p, size_t *n_p, struct err *e)
+{
+	uint64_t count = batches_per_epoch(b, epoch);
+	if (batch >= count)
+		return err_set(e, ERR_INTERNAL, "epoch %llu has %llu global batches; there is no batch %llu", (unsigned long long)epoch,
+			       (unsigned long long)count, (unsigned long long)batch);
+	size_t mbs = (size_t)b->o.micro_batch_size, row = batch * rows_per_batch(b), n = 0, at = 0, start_at = 0;
+	size_t end = b->train.n - row < rows_per_batch(b) ? b->train.n : row + rows_per_batch(b);
+	for (; row < end; row += mbs) {
+		size_t last = end - row < mbs ? end : row + mbs;
+		b->mb[n] = fill(b, &b->train, row, last, at, start_at);
+		at += b->mb[n].n;
+		start_at += b->mb[n++].nseq + 1;
+	}
+	*mb_p = b->mb;
+	*n_p = n;
+	return 0;
+}
+
+size_t batches_val_count(const struct batches *b)
+{
+	size_t mbs = (size_t)b->o.micro_batch_size;
+	return (b->val.n + mbs - 1) / mbs;
+}
+
+int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err *e)
+{
+	size_t mbs = (size_t)b->o.micro_batch_size, count = batches_val_count(b);
+	if (i >= count)
+		return err_set(e, ERR_INTERNAL, "there are %zu validation microbatches; there is no microbatch %zu", count, i);
+	size_t row = i * mbs;
+	*mb_p = fill(b, &b->val, row, b->val.n - row < mbs ? b->val.n : row + mbs, 0, 0);
+	return 0;
+}

@@ -1,0 +1,362 @@
+/* dataset.c - see dataset.h. Goes through the files record by record, lets the kind encode each, cuts, and keeps ids and marks in two flat
+ * arrays. Where records begin and end is records.c's, what they mean the kinds'. */
+#include "data/dataset.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/dataset_kind.h"
+#include "data/records.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <utf8proc.h>
+
+struct span {
+	uint64_t at;
+	uint32_t n, trained;
+};
+
+struct dataset {
+	int32_t *id;
+	uint8_t *train;
+	struct span *ex;
+	size_t n, id_cap, train_cap, count, ex_cap;
+	struct dataset_stats stats;
+	uint64_t digest;
+};
+
+#define DATASET(name) extern const struct dataset_kind dataset_kind_##name;
+#include "data/dataset.def"
+#undef DATASET
+
+static const struct dataset_kind *const kinds[] = {
+#define DATASET(name) &dataset_kind_##name,
+#include "data/dataset.def"
+#undef DATASET
+};
+
+const char *json_kind_name(const json_t *v)
+{
+	if (!v)
+		return "missing";
+	switch (json_typeof(v)) {
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "a list";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER:
+	case JSON_REAL: return "a number";
+	case JSON_NULL: return "null";
+	default: return "true or false";
+	}
+}
+
+bool record_has(const json_t *rec, const char *key)
+{
+	const json_t *v = json_object_get(rec, key);
+	return v && !json_is_null(v);
+}
+
+int record_text(const json_t *rec, const char *key, bool need, const char **text_p, size_t *n_p, struct err *e)
+{
+	const json_t *v = json_object_get(rec, key);
+	if (!v || json_is_null(v))
+		return need ? err_set(e, ERR_INPUT, "%s: is %s; a string was expected", key, json_kind_name(v)) : 0;
+	if (!json_is_string(v))
+		return err_set(e, ERR_INPUT, "%s: must be a string, not %s", key, json_kind_name(v));
+	*text_p = json_string_value(v);
+	*n_p = json_string_length(v);
+	return 0;
+}
+
+bool text_is_blank(const char *text, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strchr(" \t\r\n", text[i]) || !text[i])
+			return false;
+	return true;
+}
+
+int encoding_mark(struct encoding *x, bool train, struct err *e)
+{
+	while (x->train.n < x->ids.n)
+		TRY(tokens_add(&x->train, train, e));
+	return 0;
+}
+
+int encoding_end(struct encoding *x, bool train, struct err *e)
+{
+	int32_t eos = tokenizer_eos(x->o->tok);
+	if (eos < 0 || (x->ids.n && x->ids.id[x->ids.n - 1] == eos))
+		return 0;
+	TRY(tokens_add(&x->ids, eos, e));
+	return encoding_mark(x, train, e);
+}
+
+static void encoding_reset(struct encoding *x)
+{
+	x->ids.n = x->train.n = x->nmsg = 0;
+	x->marked = false;
+	arena_reset(&x->scratch);
+}
+
+static void encoding_release(struct encoding *x)
+{
+	tokens_release(&x->ids);
+	tokens_release(&x->train);
+	arena_release(&x->scratch);
+	mem_free(x->msg);
+}
+
+static int unknown_kind(const json_t *rec, struct err *e)
+{
+	char have[160] = "", known[200] = "";
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)rec, key, v)
+	{
+		size_t n = strlen(have);
+		snprintf(have + n, sizeof have - n, "%s%.32s", n ? ", " : "", key);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		size_t n = strlen(known);
+		snprintf(known + n, sizeof known - n, "%s%s (%s)", n ? ", " : "", kinds[i]->name, kinds[i]->keys);
+	}
+	return err_set(e, ERR_INPUT, "a record of no known kind, its keys: %s; known kinds: %s", *have ? have : "none", known);
+}
+
+static const struct dataset_kind *recognise(const json_t *rec)
+{
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (kinds[i]->match(rec))
+			return kinds[i];
+	return NULL;
+}
+
+/* Keeps ids [at, at + n) of the encoding as an example. */
+static int keep(struct dataset *d, const struct encoding *x, size_t at, size_t n, struct err *e)
+{
+	uint32_t trained = 0;
+	for (size_t i = 1; i < n; i++)
+		trained += x->train.id[at + i] != 0;
+	if (!trained) {
+		d->stats.untrained++;
+		return 0;
+	}
+	if (!mem_grow(&d->id, &d->id_cap, d->n + n, sizeof *d->id) || !mem_grow(&d->train, &d->train_cap, d->n + n, 1) ||
+	    !mem_grow(&d->ex, &d->ex_cap, d->count + 1, sizeof *d->ex))
+		return err_nomem(e, (d->n + n) * 5ull, "the dataset's tokens");
+	memcpy(d->id + d->n, x->ids.id + at, n * sizeof *d->id);
+	d->train[d->n] = 0;
+	for (size_t i = 1; i < n; i++)
+		d->train[d->n + i] = x->train.id[at + i] != 0;
+	d->ex[d->count++] = (struct span){ .at = d->n, .n = (uint32_t)n, .trained = trained };
+	d->n += n;
+	d->stats.tokens += n;
+	d->stats.trained += trained;
+	return 0;
+}
+
+static int keep_cut(struct dataset *d, const struct encoding *x, bool split, struct err *e)
+{
+	size_t most = (size_t)x->o->sequence_len, n = x->ids.n;
+	if (!split) {
+		d->stats.truncated += n > most;
+		return keep(d, x, 0, n < most ? n : most, e);
+	}
+	/* A piece begins with the last id of the piece before it, so that each id but the first is predicted once. */
+	for (size_t at = 0;; at += most - 1) {
+		if (n - at <= most)
+			return keep(d, x, at, n - at, e);
+		TRY(keep(d, x, at, most, e));
+	}
+}
+
+static int check_utf8(const char *text, size_t n, uint64_t *line_p, struct err *e)
+{
+	const utf8proc_uint8_t *s = (const utf8proc_uint8_t *)text;
+	*line_p = 1;
+	for (size_t i = 0; i < n;) {
+		utf8proc_int32_t c;
+		size_t left = n - i;
+		utf8proc_ssize_t k = s[i] < 0x80 ? 1 : utf8proc_iterate(s + i, left < 4 ? (utf8proc_ssize_t)left : 4, &c);
+		if (k <= 0)
+			return err_set(e, ERR_INPUT, "not UTF-8: byte 0x%02x at byte %zu of the record", s[i], i + 1);
+		*line_p += s[i] == '\n';
+		i += (size_t)k;
+	}
+	*line_p = 1;
+	return 0;
+}
+
+/* One record to ids. *line_p: the line inside the record that a complaint is about. */
+static int encode_record(struct encoding *x, const struct dataset_kind *kind, bool plain, const struct record *r, bool *split_p,
+			 uint64_t *line_p, struct err *e)
+{
+	TRY(check_utf8(r->text, r->n, line_p, e));
+	encoding_reset(x);
+	if (plain) {
+		*split_p = kind->split;
+		return kind->plain(x, r->text, r->n, e);
+	}
+	json_error_t je;
+	json_t *doc = json_loadb(r->text, r->n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	if (!doc) {
+		*line_p = je.line > 0 ? (uint64_t)je.line : 1;
+		return err_set(e, ERR_INPUT, "not valid JSON: %s (column %d)", je.text, je.column);
+	}
+	int rc;
+	if (!json_is_object(doc))
+		rc = err_set(e, ERR_INPUT, "a record must be an object, not %s", json_kind_name(doc));
+	else if (!kind && !(kind = recognise(doc)))
+		rc = unknown_kind(doc, e);
+	else
+		rc = kind->encode(x, doc, e);
+	json_decref(doc);
+	if (rc >= 0 && x->ids.n != x->train.n)
+		rc = err_set(e, ERR_INTERNAL, "dataset kind %s: %zu ids but %zu marks", kind->name, x->ids.n, x->train.n);
+	if (rc >= 0)
+		*split_p = kind->split;
+	return rc;
+}
+
+static int load_file(struct dataset *d, struct encoding *x, const char *path, const struct dataset_kind *kind, struct err *e)
+{
+	const struct dataset_options *o = x->o;
+	const struct dataset_kind *plain_kind = kind;
+	size_t len = strlen(path);
+	if (!kind && len > 4 && !strcmp(path + len - 4, ".txt"))
+		plain_kind = &dataset_kind_text;
+	struct records *r;
+	TRY(records_open(path, plain_kind && plain_kind->plain, &r, e));
+	bool plain = records_form(r) == RECORDS_PLAIN;
+	struct record rec = { .n = 0 };
+	uint64_t skipped = d->stats.skipped;
+	int rc;
+	while ((rc = records_next(r, &rec, e)) > 0) {
+		bool split = false;
+		uint64_t line;
+		char place[512];
+		d->stats.records++;
+		rc = encode_record(x, plain ? plain_kind : kind, plain, &rec, &split, &line, e);
+		if (rc >= 0)
+			rc = keep_cut(d, x, split, e);
+		if (rc >= 0)
+			continue;
+		records_place(r, &rec, line, place, sizeof place);
+		err_prefix(e, "%s", place);
+		if (!o->skip_bad_records || (rc != ERR_INPUT && rc != ERR_UNSUPPORTED))
+			break;
+		if (!d->stats.skipped++)
+			snprintf(d->stats.first_skipped, sizeof d->stats.first_skipped, "%s", e->msg);
+		err_clear(e);
+	}
+	if (!rc && !rec.number)
+		rc = err_set(e, ERR_INPUT, "%s: holds no records; a dataset needs at least one", path);
+	else if (!rc && d->stats.skipped - skipped == rec.number)
+		rc = err_set(e, ERR_INPUT, "%s: not one of its %llu records can be used; the first one skipped was %s", path,
+			     (unsigned long long)rec.number, d->stats.first_skipped);
+	records_close(r);
+	return rc < 0 ? rc : 0;
+}
+
+static int find_kind(const struct dataset_source *src, const struct dataset_kind **kind_p, struct err *e)
+{
+	*kind_p = NULL;
+	if (!src->type || !strcmp(src->type, "auto"))
+		return 0;
+	char known[200] = "auto";
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		if (!strcmp(src->type, kinds[i]->name)) {
+			*kind_p = kinds[i];
+			return 0;
+		}
+		size_t n = strlen(known);
+		snprintf(known + n, sizeof known - n, ", %s", kinds[i]->name);
+	}
+	return err_set(e, ERR_USAGE, "%s: unknown dataset type '%.64s'; known: %s", src->path, src->type, known);
+}
+
+static uint64_t fnv1a(uint64_t h, const void *p, size_t n)
+{
+	for (const uint8_t *b = p, *end = b + n; b < end; b++)
+		h = (h ^ *b) * 0x100000001b3ull;
+	return h;
+}
+
+/* Over each example's length, ids and marks; numbers little-endian, as everywhere this program runs. */
+static uint64_t digest_of(const struct dataset *d)
+{
+	uint64_t h = 0xcbf29ce484222325ull;
+	for (size_t i = 0; i < d->count; i++) {
+		const struct span *s = &d->ex[i];
+		h = fnv1a(h, &s->n, sizeof s->n);
+		h = fnv1a(h, d->id + s->at, (size_t)s->n * sizeof *d->id);
+		h = fnv1a(h, d->train + s->at, s->n);
+	}
+	return h;
+}
+
+/* Doubling leaves up to half of the arrays unused. Keeping the larger ones when this fails does no harm. */
+static void shrink(struct dataset *d)
+{
+	void *p;
+	if ((p = mem_realloc(d->id, d->n * sizeof *d->id)))
+		d->id = p;
+	if ((p = mem_realloc(d->train, d->n)))
+		d->train = p;
+	if ((p = mem_realloc(d->ex, d->count * sizeof *d->ex)))
+		d->ex = p;
+}
+
+int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o, struct dataset **d_p, struct err *e)
+{
+	if (o->sequence_len < 2 || o->sequence_len > INT32_MAX)
+		return err_set(e, ERR_USAGE, "sequence_len is %lld; it must be at least 2", (long long)o->sequence_len);
+	if (!nsrc)
+		return err_set(e, ERR_USAGE, "no dataset is given; set datasets: [{path: ...}]");
+	struct dataset *d = mem_zalloc(sizeof *d);
+	if (!d)
+		return err_nomem(e, sizeof *d, "a dataset");
+	struct encoding x = { .o = o, .scratch = ARENA_INIT };
+	int rc = 0;
+	for (size_t i = 0; i < nsrc && rc >= 0; i++) {
+		const struct dataset_kind *kind;
+		rc = find_kind(&src[i], &kind, e);
+		if (rc >= 0)
+			rc = load_file(d, &x, src[i].path, kind, e);
+	}
+	encoding_release(&x);
+	if (rc >= 0 && !d->count)
+		rc = err_set(e, ERR_INPUT,
+			     "%s: nothing is left to train: of %llu records %llu were cut at sequence_len %lld, and none keeps an answer; raise sequence_len",
+			     src[0].path, (unsigned long long)d->stats.records, (unsigned long long)d->stats.truncated, (long long)o->sequence_len);
+	if (rc < 0) {
+		dataset_free(d);
+		return rc;
+	}
+	shrink(d);
+	d->digest = digest_of(d);
+	*d_p = d;
+	return 0;
+}
+
+void dataset_free(struct dataset *d)
+{
+	if (!d)
+		return;
+	mem_free(d->id);
+	mem_free(d->train);
+	mem_free(d->ex);
+	mem_free(d);
+}
+
+size_t dataset_count(const struct dataset *d) { return d->count; }
+
+struct example dataset_get(const struct dataset *d, size_t i)
+{
+	const struct span *s = &d->ex[i];
+	return (struct example){ .id = d->id + s->at, .train = d->train + s->at, .n = s->n, .trained = s->trained };
+}
+
+const struct dataset_stats *dataset_stats(const struct dataset *d) { return &d->stats; }
+uint64_t dataset_digest(const struct dataset *d) { return d->digest; }

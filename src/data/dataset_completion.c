@@ -1,0 +1,43 @@
+/* dataset_completion.c - the kind `completion`: {"prompt": ..., "completion": ...}, no chat template, EOS behind the completion.
+ *
+ * Prompt and completion are encoded as one text, the way they would stand in a document. Trained is what follows the ids that the
+ * prompt alone would have at the front; an id that spans the border is trained. */
+#include "base/err.h"
+#include "data/dataset_kind.h"
+
+#include <string.h>
+
+static bool match(const json_t *rec)
+{
+	return json_object_get(rec, "prompt") && !json_object_get(rec, "chosen") && !json_object_get(rec, "messages");
+}
+
+static int encode(struct encoding *x, const json_t *rec, struct err *e)
+{
+	const struct tokenizer *tok = x->o->tok;
+	const char *prompt = "", *completion = "";
+	size_t np = 0, nc = 0;
+	TRY(record_text(rec, "prompt", true, &prompt, &np, e));
+	TRY(record_text(rec, "completion", true, &completion, &nc, e));
+	if (text_is_blank(completion, nc))
+		return err_set(e, ERR_INPUT, "completion: the answer is empty");
+	char *joined = arena_alloc(&x->scratch, np + nc + 1);
+	if (!joined)
+		return err_nomem(e, np + nc + 1, "a record");
+	memcpy(joined, prompt, np);
+	memcpy(joined + np, completion, nc);
+
+	/* The ids of the prompt alone stand in `train` for as long as the border is looked for. */
+	TRY(tokenizer_encode(tok, joined, np, true, false, &x->train, e));
+	TRY(tokenizer_encode(tok, joined, np + nc, true, false, &x->ids, e));
+	size_t same = 0, most = x->train.n < x->ids.n ? x->train.n : x->ids.n;
+	while (same < most && x->train.id[same] == x->ids.id[same])
+		same++;
+	x->train.n = 0;
+	for (size_t i = 0; i < same; i++)
+		TRY(tokens_add(&x->train, x->o->train_on_inputs, e));
+	TRY(encoding_mark(x, true, e));
+	return encoding_end(x, true, e);
+}
+
+const struct dataset_kind dataset_kind_completion = { .name = "completion", .keys = "prompt, completion", .match = match, .encode = encode };

@@ -1,0 +1,45 @@
+/* dataset_kind.h - what a kind of record is: a row of dataset.def and the file dataset_<name>.c that defines `dataset_kind_<name>`.
+ *
+ * A kind says by its keys whether a record is of its kind and appends the record's token ids and marks to an encoding. Its messages begin
+ * with the key ("output: is missing"); file and line are put before them by dataset.c. */
+#ifndef HS_DATA_DATASET_KIND_H
+#define HS_DATA_DATASET_KIND_H
+
+#include "base/arena.h"
+#include "data/chat.h"
+#include "data/dataset.h"
+#include "data/tokenizer.h"
+
+#include <jansson.h>
+
+/* One record on its way to ids. `ids` and `train` have the same length when the kind is done. */
+struct encoding {
+	const struct dataset_options *o;
+	struct tokens ids, train; /* train: 0 or 1 for each id */
+	struct arena scratch;     /* emptied before each record */
+	struct chat_message *msg; /* the turns so far, see turns.h */
+	size_t nmsg, msg_cap;
+	bool marked; /* a turn says for itself whether it is trained */
+};
+
+struct dataset_kind {
+	const char *name;
+	const char *keys; /* the keys it is known by, for messages */
+	bool split;       /* a record longer than sequence_len becomes several examples instead of being cut */
+	bool (*match)(const json_t *rec);                                             /* MUST; rec is an object */
+	int (*encode)(struct encoding *x, const json_t *rec, struct err *e);          /* MUST */
+	int (*plain)(struct encoding *x, const char *text, size_t n, struct err *e);  /* MAY: the text of a file that is not JSON */
+};
+
+/* Strings of a record. *text_p keeps what it was when an optional key is missing or null; with `need` that is an error. */
+int record_text(const json_t *rec, const char *key, bool need, const char **text_p, size_t *n_p, struct err *e);
+bool record_has(const json_t *rec, const char *key); /* there and not null */
+bool text_is_blank(const char *text, size_t n);
+const char *json_kind_name(const json_t *v); /* "a string", for messages */
+
+/* Marks the ids that have no mark yet: makes `train` as long as `ids`. */
+int encoding_mark(struct encoding *x, bool train, struct err *e);
+/* Appends EOS with mark `train`, where the model has one and the ids do not end with it already. */
+int encoding_end(struct encoding *x, bool train, struct err *e);
+
+#endif
