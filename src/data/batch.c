@@ -26,12 +26,12 @@ struct rows {
 struct batches {
 	const struct dataset *d;
 	struct batch_options o;
-	uint32_t *order;  /* (N) the examples in split order: ntrain to train, then nval for validation */
+	uint32_t *order;                /* (N) the examples in split order: ntrain to train, then nval for validation */
 	uint32_t *epoch_order, *row_of; /* (N) */
 	size_t ntrain, nval;
 	struct rows train, val;
 	bool planned;
-	uint64_t epoch; /* that `train` holds, if planned */
+	uint64_t epoch;                    /* that `train` holds, if planned */
 	int32_t *id, *pos, *label, *start; /* of all microbatches of a global batch */
 	struct microbatch *mb;
 };
@@ -154,10 +154,13 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 	if (o->micro_batch_size < 1 || o->micro_batch_size > INT32_MAX)
 		return err_set(e, ERR_USAGE, "micro_batch_size is %lld; it must be at least 1", (long long)o->micro_batch_size);
 	if (o->accumulation < 1 || o->accumulation > INT32_MAX)
-		return err_set(e, ERR_USAGE, "gradient_accumulation_steps is %lld; it must be at least 1", (long long)o->accumulation);
+		return err_set(e, ERR_USAGE, "gradient_accumulation_steps is %lld; it must be at least 1",
+			       (long long)o->accumulation);
 	if (o->sequence_len < 2 || o->micro_batch_size * o->sequence_len > INT32_MAX)
-		return err_set(e, ERR_USAGE, "a microbatch of %lld rows with %lld tokens each: at least 2 and at most 2^31 - 1 tokens are possible",
-			       (long long)o->micro_batch_size, (long long)o->sequence_len);
+		return err_set(
+			e, ERR_USAGE,
+			"a microbatch of %lld rows with %lld tokens each: at least 2 and at most 2^31 - 1 tokens are possible",
+			(long long)o->micro_batch_size, (long long)o->sequence_len);
 	if (!(o->val_set_size >= 0.0) || isinf(o->val_set_size))
 		return err_set(e, ERR_USAGE, "val_set_size is %g; it must be 0 or more", o->val_set_size);
 	if (n > UINT32_MAX - 1)
@@ -165,7 +168,8 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 	for (size_t i = 0; i < n; i++) {
 		struct example x = dataset_get(d, i);
 		if (x.n > o->sequence_len || x.n < 2)
-			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld", i, x.n, (long long)o->sequence_len);
+			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld", i, x.n,
+				       (long long)o->sequence_len);
 	}
 	if (o->val_set_size >= 1.0) {
 		nval = o->val_set_size >= (double)n ? n : (size_t)o->val_set_size;
@@ -174,7 +178,8 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 		nval = nval ? nval : 1;
 	}
 	if (nval >= n)
-		return err_set(e, ERR_USAGE, "val_set_size %g takes %zu of %zu examples and leaves none to train", o->val_set_size, nval, n);
+		return err_set(e, ERR_USAGE, "val_set_size %g takes %zu of %zu examples and leaves none to train", o->val_set_size,
+			       nval, n);
 	*nval_p = nval;
 	return 0;
 }
@@ -248,7 +253,7 @@ void batches_free(struct batches *b)
 	if (!b)
 		return;
 	void *all[] = { b->order, b->epoch_order, b->row_of, b->train.ex, b->train.start, b->val.ex, b->val.start,
-			b->id,	  b->pos,	  b->label,  b->start,	  b->mb,	  b };
+			b->id,    b->pos,         b->label,  b->start,    b->mb,          b };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		mem_free(all[i]);
 }
@@ -285,8 +290,8 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 {
 	uint64_t count = batches_per_epoch(b, epoch);
 	if (batch >= count)
-		return err_set(e, ERR_INTERNAL, "epoch %llu has %llu global batches; there is no batch %llu", (unsigned long long)epoch,
-			       (unsigned long long)count, (unsigned long long)batch);
+		return err_set(e, ERR_INTERNAL, "epoch %llu has %llu global batches; there is no batch %llu",
+			       (unsigned long long)epoch, (unsigned long long)count, (unsigned long long)batch);
 	size_t mbs = (size_t)b->o.micro_batch_size, row = batch * rows_per_batch(b), n = 0, at = 0, start_at = 0;
 	size_t end = b->train.n - row < rows_per_batch(b) ? b->train.n : row + rows_per_batch(b);
 	for (; row < end; row += mbs) {

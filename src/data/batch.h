@@ -16,22 +16,22 @@
 #include "data/dataset.h"
 
 struct microbatch {
-	uint32_t n;          /* tokens N */
-	uint32_t nseq;       /* sequences S */
+	uint32_t n;           /* tokens N */
+	uint32_t nseq;        /* sequences S */
 	const int32_t *id;    /* (N) */
 	const int32_t *pos;   /* (N) position within its sequence, from 0 */
 	const int32_t *label; /* (N) */
 	const int32_t *start; /* (S+1) where each sequence begins; start[S] == n */
-	uint32_t trained;    /* labels that are not -100 */
+	uint32_t trained;     /* labels that are not -100 */
 };
 
 struct batch_options {
 	uint64_t seed;
 	int64_t sequence_len;
-	int64_t micro_batch_size;  /* rows */
-	int64_t accumulation;      /* microbatches in a global batch */
+	int64_t micro_batch_size; /* rows */
+	int64_t accumulation;     /* microbatches in a global batch */
 	bool sample_packing;
-	double val_set_size;       /* below 1: a share of the examples; 1 and more: that many */
+	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
 };
 
 struct batches;

@@ -40,13 +40,19 @@ const char *json_kind_name(const json_t *v)
 	if (!v)
 		return "missing";
 	switch (json_typeof(v)) {
-	case JSON_OBJECT: return "an object";
-	case JSON_ARRAY: return "a list";
-	case JSON_STRING: return "a string";
+	case JSON_OBJECT:
+		return "an object";
+	case JSON_ARRAY:
+		return "a list";
+	case JSON_STRING:
+		return "a string";
 	case JSON_INTEGER:
-	case JSON_REAL: return "a number";
-	case JSON_NULL: return "null";
-	default: return "true or false";
+	case JSON_REAL:
+		return "a number";
+	case JSON_NULL:
+		return "null";
+	default:
+		return "true or false";
 	}
 }
 
@@ -247,7 +253,7 @@ static int load_file(struct dataset *d, struct encoding *x, const char *path, co
 		if (!o->skip_bad_records || (rc != ERR_INPUT && rc != ERR_UNSUPPORTED))
 			break;
 		if (!d->stats.skipped++)
-			snprintf(d->stats.first_skipped, sizeof d->stats.first_skipped, "%s", e->msg);
+			snprintf(d->stats.first_skipped, sizeof d->stats.first_skipped, "%.511s", e->msg);
 		err_clear(e);
 	}
 	if (!rc && !rec.number)
@@ -308,7 +314,8 @@ static void shrink(struct dataset *d)
 		d->ex = p;
 }
 
-int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o, struct dataset **d_p, struct err *e)
+int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o, struct dataset **d_p,
+		 struct err *e)
 {
 	if (o->sequence_len < 2 || o->sequence_len > INT32_MAX)
 		return err_set(e, ERR_USAGE, "sequence_len is %lld; it must be at least 2", (long long)o->sequence_len);
@@ -328,8 +335,10 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 	encoding_release(&x);
 	if (rc >= 0 && !d->count)
 		rc = err_set(e, ERR_INPUT,
-			     "%s: nothing is left to train: of %llu records %llu were cut at sequence_len %lld, and none keeps an answer; raise sequence_len",
-			     src[0].path, (unsigned long long)d->stats.records, (unsigned long long)d->stats.truncated, (long long)o->sequence_len);
+			     "%s: nothing is left to train: of %llu records %llu were cut at sequence_len %lld, and none keeps an "
+			     "answer; raise sequence_len",
+			     src[0].path, (unsigned long long)d->stats.records, (unsigned long long)d->stats.truncated,
+			     (long long)o->sequence_len);
 	if (rc < 0) {
 		dataset_free(d);
 		return rc;

@@ -22,9 +22,9 @@ struct dataset_source {
 struct dataset_options {
 	const struct tokenizer *tok;
 	const struct chat_template *chat; /* for alpaca, sharegpt, messages */
-	int64_t sequence_len;    /* longer examples are cut at the end (counted; kind text: split); at least 2 */
-	bool train_on_inputs;    /* false: loss on answers only */
-	bool skip_bad_records;   /* false: the first bad record is an error */
+	int64_t sequence_len;             /* longer examples are cut at the end (counted; kind text: split); at least 2 */
+	bool train_on_inputs;             /* false: loss on answers only */
+	bool skip_bad_records;            /* false: the first bad record is an error */
 };
 
 /* One example: `n` ids; train[i] says whether predicting id[i] from the ids before it counts (train[0] never does). */
@@ -43,7 +43,8 @@ struct dataset_stats {
 
 struct dataset;
 
-int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o, struct dataset **d_p, struct err *e);
+int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o, struct dataset **d_p,
+		 struct err *e);
 void dataset_free(struct dataset *d);
 size_t dataset_count(const struct dataset *d);
 struct example dataset_get(const struct dataset *d, size_t i);

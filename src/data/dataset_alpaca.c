@@ -8,8 +8,9 @@
 
 #include <string.h>
 
-static const char with_input[] = "Below is an instruction that describes a task, paired with an input that provides further context. "
-				 "Write a response that appropriately completes the request.";
+static const char with_input[] =
+	"Below is an instruction that describes a task, paired with an input that provides further context. "
+	"Write a response that appropriately completes the request.";
 
 static bool match(const json_t *rec) { return json_object_get(rec, "instruction") && !json_object_get(rec, "chosen"); }
 
@@ -67,4 +68,6 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	return turns_encode(x, "output", e);
 }
 
-const struct dataset_kind dataset_kind_alpaca = { .name = "alpaca", .keys = "instruction, output", .match = match, .encode = encode };
+const struct dataset_kind dataset_kind_alpaca = {
+	.name = "alpaca", .keys = "instruction, output", .match = match, .encode = encode
+};

@@ -40,4 +40,6 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	return encoding_end(x, true, e);
 }
 
-const struct dataset_kind dataset_kind_completion = { .name = "completion", .keys = "prompt, completion", .match = match, .encode = encode };
+const struct dataset_kind dataset_kind_completion = {
+	.name = "completion", .keys = "prompt, completion", .match = match, .encode = encode
+};

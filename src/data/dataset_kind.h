@@ -24,11 +24,11 @@ struct encoding {
 
 struct dataset_kind {
 	const char *name;
-	const char *keys; /* the keys it is known by, for messages */
-	bool split;       /* a record longer than sequence_len becomes several examples instead of being cut */
-	bool (*match)(const json_t *rec);                                             /* MUST; rec is an object */
-	int (*encode)(struct encoding *x, const json_t *rec, struct err *e);          /* MUST */
-	int (*plain)(struct encoding *x, const char *text, size_t n, struct err *e);  /* MAY: the text of a file that is not JSON */
+	const char *keys;                 /* the keys it is known by, for messages */
+	bool split;                       /* a record longer than sequence_len becomes several examples instead of being cut */
+	bool (*match)(const json_t *rec); /* MUST; rec is an object */
+	int (*encode)(struct encoding *x, const json_t *rec, struct err *e);         /* MUST */
+	int (*plain)(struct encoding *x, const char *text, size_t n, struct err *e); /* MAY: the text of a file that is not JSON */
 };
 
 /* Strings of a record. *text_p keeps what it was when an optional key is missing or null; with `need` that is an error. */

@@ -33,7 +33,8 @@ static int ensure(struct records *r, size_t need, struct err *e)
 		if (r->eof)
 			return 0;
 		if (need > RECORD_MAX)
-			return err_set(e, ERR_INPUT, "%s:%llu: a record of more than %u MiB", r->path, (unsigned long long)r->line, RECORD_MAX >> 20);
+			return err_set(e, ERR_INPUT, "%s:%llu: a record of more than %u MiB", r->path, (unsigned long long)r->line,
+				       RECORD_MAX >> 20);
 		if (r->pos && r->end == r->cap) {
 			memmove(r->p, r->p + r->pos, r->end - r->pos);
 			r->end -= r->pos;
@@ -294,7 +295,8 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 		r->form = RECORDS_PLAIN;
 		return 0;
 	}
-	return err_set(e, ERR_INPUT, "%s:%llu: neither JSON nor JSONL (plain text is read with 'type: text')", r->path, (unsigned long long)r->line);
+	return err_set(e, ERR_INPUT, "%s:%llu: neither JSON nor JSONL (plain text is read with 'type: text')", r->path,
+		       (unsigned long long)r->line);
 }
 
 int records_open(const char *path, bool plain_ok, struct records **r_p, struct err *e)
@@ -376,7 +378,8 @@ static int next_value(struct records *r, struct record *rec_p, struct err *e)
 				return rc;
 			if (!rc)
 				return err_set(e, ERR_INPUT,
-					       "%s: holds one object without a list 'data'; expected is one record a line, a list of records, or "
+					       "%s: holds one object without a list 'data'; expected is one record a line, a list "
+					       "of records, or "
 					       "{\"data\": [...]}",
 					       r->path);
 		}
@@ -424,9 +427,12 @@ int records_next(struct records *r, struct record *rec_p, struct err *e)
 	if (r->done)
 		return 0;
 	switch (r->form) {
-	case RECORDS_LINES: return next_line(r, rec_p, e);
-	case RECORDS_LIST: return next_value(r, rec_p, e);
-	default: return whole(r, rec_p, e);
+	case RECORDS_LINES:
+		return next_line(r, rec_p, e);
+	case RECORDS_LIST:
+		return next_value(r, rec_p, e);
+	default:
+		return whole(r, rec_p, e);
 	}
 }
 

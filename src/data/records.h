@@ -23,8 +23,8 @@ enum records_form {
 struct record {
 	const char *text; /* not NUL-terminated; valid until the next call */
 	size_t n;
-	uint64_t number;  /* from 1 */
-	uint64_t line;    /* where it begins, from 1 */
+	uint64_t number; /* from 1 */
+	uint64_t line;   /* where it begins, from 1 */
 };
 
 struct records;

@@ -10,12 +10,10 @@ static const struct {
 	const char *name;
 	enum chat_role role;
 } roles[] = {
-	{ "system", CHAT_SYSTEM },         { "developer", CHAT_SYSTEM },
-	{ "user", CHAT_USER },             { "human", CHAT_USER },
-	{ "assistant", CHAT_ASSISTANT },   { "gpt", CHAT_ASSISTANT },
-	{ "model", CHAT_ASSISTANT },       { "function_call", CHAT_ASSISTANT },
-	{ "tool", CHAT_TOOL },             { "observation", CHAT_TOOL },
-	{ "function", CHAT_TOOL },         { "ipython", CHAT_TOOL },
+	{ "system", CHAT_SYSTEM },    { "developer", CHAT_SYSTEM },        { "user", CHAT_USER },
+	{ "human", CHAT_USER },       { "assistant", CHAT_ASSISTANT },     { "gpt", CHAT_ASSISTANT },
+	{ "model", CHAT_ASSISTANT },  { "function_call", CHAT_ASSISTANT }, { "tool", CHAT_TOOL },
+	{ "observation", CHAT_TOOL }, { "function", CHAT_TOOL },           { "ipython", CHAT_TOOL },
 };
 
 static int add(struct encoding *x, struct chat_message m, struct err *e)
@@ -42,7 +40,8 @@ static int find_role(const json_t *turn, const char *key, enum chat_role *role_p
 			*role_p = roles[i].role;
 			return 0;
 		}
-	return err_set(e, ERR_INPUT, "%s: unknown role '%.64s'; known: system, user, assistant, tool and their aliases (docs/datasets.md)", key,
+	return err_set(e, ERR_INPUT,
+		       "%s: unknown role '%.64s'; known: system, user, assistant, tool and their aliases (docs/datasets.md)", key,
 		       name);
 }
 
@@ -57,7 +56,8 @@ static int join_parts(struct encoding *x, const json_t *list, const char *key, c
 			const char *type = json_string_value(json_object_get(part, "type"));
 			const json_t *text = json_object_get(part, "text");
 			if (!type || strcmp(type, "text") || !json_is_string(text))
-				return err_set(e, ERR_INPUT, "%s[%zu]: only parts {\"type\": \"text\", \"text\": ...} are read%s%.32s%s", key, i,
+				return err_set(e, ERR_INPUT,
+					       "%s[%zu]: only parts {\"type\": \"text\", \"text\": ...} are read%s%.32s%s", key, i,
 					       type ? ", this one is of type '" : "", type ? type : "", type ? "'" : "");
 			size_t n = json_string_length(text);
 			if (!pass) {
@@ -107,7 +107,8 @@ static int add_turn(struct encoding *x, const json_t *turn, struct err *e)
 	TRY(find_role(turn, role_key, &m.role, e));
 	const json_t *calls = json_object_get(turn, "tool_calls");
 	if (json_array_size(calls))
-		return err_set(e, ERR_UNSUPPORTED, "tool_calls: are not rendered by the chat templates; write the call into '%s'", text_key);
+		return err_set(e, ERR_UNSUPPORTED, "tool_calls: are not rendered by the chat templates; write the call into '%s'",
+			       text_key);
 	const json_t *content = json_object_get(turn, text_key);
 	if (json_is_array(content))
 		TRY(join_parts(x, content, text_key, &m.text, &m.n, e));
@@ -153,7 +154,8 @@ int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
 		none = text_is_blank(s, len) || (len == 2 && !memcmp(s, "[]", 2));
 	}
 	if (!none)
-		return err_set(e, ERR_UNSUPPORTED, "tools: are not rendered by the chat templates; describe them in the system message");
+		return err_set(e, ERR_UNSUPPORTED,
+			       "tools: are not rendered by the chat templates; describe them in the system message");
 	return 0;
 }
 
@@ -166,11 +168,14 @@ int turns_encode(struct encoding *x, const char *answer, struct err *e)
 	if (!answered)
 		return err_set(e, ERR_INPUT, "%s: the record has no answer (no turn of the assistant)", answer);
 	if (!o->chat)
-		return err_set(e, ERR_USAGE, "conversations need a chat template, and none was recognised from the model; set chat_template to one of: %s",
+		return err_set(e, ERR_USAGE,
+			       "conversations need a chat template, and none was recognised from the model; set chat_template to "
+			       "one of: %s",
 			       chat_names());
 	TRY(chat_encode(o->chat, o->tok, x->msg, x->nmsg, false, &x->ids, &x->train, e));
 	if (x->ids.n != x->train.n)
-		return err_set(e, ERR_INTERNAL, "chat template %s: %zu ids but %zu marks", chat_name(o->chat), x->ids.n, x->train.n);
+		return err_set(e, ERR_INTERNAL, "chat template %s: %zu ids but %zu marks", chat_name(o->chat), x->ids.n,
+			       x->train.n);
 	if (o->train_on_inputs && !x->marked)
 		for (size_t i = 0; i < x->train.n; i++)
 			x->train.id[i] = 1;

@@ -1,0 +1,67 @@
+/* fake_tokenizer.h - a tokenizer and a chat template simple enough to read: ids are the bytes of the text, FAKE_BOS and FAKE_EOS stand
+ * around it, a turn is FAKE_TURN + role, the text, FAKE_END. Definitions, not declarations: a test program that includes this is
+ * linked with these instead of the library's. */
+#ifndef HS_TESTS_FAKE_TOKENIZER_H
+#define HS_TESTS_FAKE_TOKENIZER_H
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/chat.h"
+#include "data/tokenizer.h"
+
+enum { FAKE_BOS = 256, FAKE_EOS = 257, FAKE_END = 258, FAKE_TURN = 260 };
+
+struct tokenizer {
+	bool no_bos, no_eos;
+};
+
+struct chat_template {
+	const char *name;
+};
+
+void tokens_release(struct tokens *t)
+{
+	mem_free(t->id);
+	*t = (struct tokens){ 0 };
+}
+
+int tokens_add(struct tokens *t, int32_t id, struct err *e)
+{
+	if (!mem_grow(&t->id, &t->cap, t->n + 1, sizeof *t->id))
+		return err_nomem(e, (t->n + 1) * sizeof *t->id, "tokens");
+	t->id[t->n++] = id;
+	return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special,
+		     struct tokens *out, struct err *e)
+{
+	(void)parse_special;
+	if (add_special && !t->no_bos)
+		TRY(tokens_add(out, FAKE_BOS, e));
+	for (size_t i = 0; i < n; i++)
+		TRY(tokens_add(out, (uint8_t)text[i], e));
+	return 0;
+}
+
+int32_t tokenizer_eos(const struct tokenizer *t) { return t->no_eos ? -1 : FAKE_EOS; }
+const char *chat_name(const struct chat_template *t) { return t->name; }
+const char *chat_names(void) { return "fake alpaca"; }
+
+int chat_encode(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n, bool open,
+		struct tokens *ids, struct tokens *train, struct err *e)
+{
+	(void)t;
+	(void)open;
+	for (size_t i = 0; i < n; i++) {
+		TRY(tokens_add(ids, FAKE_TURN + msg[i].role, e));
+		TRY(tokens_add(train, 0, e));
+		TRY(tokenizer_encode(tok, msg[i].text, msg[i].n, false, false, ids, e));
+		TRY(tokens_add(ids, FAKE_END, e));
+		while (train->n < ids->n)
+			TRY(tokens_add(train, msg[i].train, e));
+	}
+	return 0;
+}
+
+#endif
