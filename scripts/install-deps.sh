@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian/Ubuntu packages the build needs, when they are missing. Does nothing (and needs no rights) when they are there.
+# Installs the Debian/Ubuntu packages the build needs (or those named as arguments), when they are missing. Does nothing, and needs no
+# rights, when they are there.
 set -euo pipefail
-packages="gcc make pkg-config libdnnl-dev libzmq3-dev libsodium-dev libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
-libgraphviz-dev graphviz libcairo2-dev libcmocka-dev python3"
+packages="${*:-gcc make pkg-config libdnnl-dev libzmq3-dev libsodium-dev libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
+libgraphviz-dev graphviz libcairo2-dev libcmocka-dev python3}"
 missing=""
 for p in $packages; do
 	dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $p"
