@@ -41,13 +41,13 @@ enum frame_form { FRAME_FORM_EMPTY, FRAME_FORM_FIELDS, FRAME_FORM_TENSOR };
 
 struct frame {
 	enum frame_kind kind;
-	enum dtype dtype;  /* TENSOR kinds; otherwise 0 */
+	enum dtype dtype; /* TENSOR kinds; otherwise 0 */
 	uint64_t job, step;
 	uint32_t microbatch;
 	uint16_t chunk;
-	unsigned ndim;     /* TENSOR kinds: 1 to FRAME_MAX_DIM; otherwise 0 */
+	unsigned ndim; /* TENSOR kinds: 1 to FRAME_MAX_DIM; otherwise 0 */
 	uint64_t dim[FRAME_MAX_DIM];
-	uint64_t size;     /* bytes of payload; for a TENSOR 0 means: from the shape */
+	uint64_t size;       /* bytes of payload; for a TENSOR 0 means: from the shape */
 	const void *payload; /* not owned. After frame_parse: inside the parsed bytes, not aligned to anything */
 };
 

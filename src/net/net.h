@@ -83,9 +83,9 @@ enum link_state { LINK_CONNECTING, LINK_UP, LINK_LOST };
 
 struct link_stats {
 	uint64_t bytes_out, bytes_in, messages_out, messages_in; /* of messages taken by link_send / given out by link_recv */
-	uint64_t in_flight;  /* bytes sent that the peer has not taken yet */
-	uint64_t queued_in;  /* bytes arrived that link_recv has not given out yet */
-	int64_t full_ns;     /* time that waiting sends spent on a full link */
+	uint64_t in_flight;                                      /* bytes sent that the peer has not taken yet */
+	uint64_t queued_in;                                      /* bytes arrived that link_recv has not given out yet */
+	int64_t full_ns;                                         /* time that waiting sends spent on a full link */
 };
 
 enum link_state link_state(const struct link *l);
@@ -93,7 +93,7 @@ const char *link_address(const struct link *l);  /* of the peer, for messages */
 const char *link_peer_key(const struct link *l); /* its public key, proven; "" on a link without keys */
 void link_why(struct link *l, struct err *e_p);  /* why it is lost; code 0 while it is not */
 void link_stats(struct link *l, struct link_stats *s_p);
-void *link_user(const struct link *l);           /* a pointer of the caller's, kept with the link */
+void *link_user(const struct link *l); /* a pointer of the caller's, kept with the link */
 void link_set_user(struct link *l, void *user);
 int link_wait_up(struct link *l, int64_t deadline, struct err *e); /* 0 once it is up */
 
@@ -139,10 +139,10 @@ void link_fail(struct link *l, int code, const char *why);
 /* ---- several links -------------------------------------------------------------------------------------------------- */
 
 enum {
-	NET_RECV = 1,   /* a message is there; with link NULL: a new connection is there */
-	NET_SEND = 2,   /* there is room to send */
-	NET_UP = 4,     /* no longer connecting */
-	NET_LOST = 8,   /* lost and nothing left to receive: always reported */
+	NET_RECV = 1, /* a message is there; with link NULL: a new connection is there */
+	NET_SEND = 2, /* there is room to send */
+	NET_UP = 4,   /* no longer connecting */
+	NET_LOST = 8, /* lost and nothing left to receive: always reported */
 };
 
 struct net_poll {

@@ -11,13 +11,13 @@
 struct err;
 
 struct net_bench_row {
-	const char *link;      /* "tcp", "zmq", "zmq+curve", "loop" */
-	uint64_t message;      /* bytes of one message */
-	uint64_t messages;     /* how many were sent */
+	const char *link;  /* "tcp", "zmq", "zmq+curve", "loop" */
+	uint64_t message;  /* bytes of one message */
+	uint64_t messages; /* how many were sent */
 	double seconds;
 	double bytes_per_second; /* one way, receiver acknowledged at the end */
-	double share_of_tcp;   /* against the tcp row with the same message size */
-	double round_trip_us;  /* median of ping-pongs of this size */
+	double share_of_tcp;     /* against the tcp row with the same message size */
+	double round_trip_us;    /* median of ping-pongs of this size */
 };
 
 /* Measures the message sizes `sizes[0..n)` over tcp, zmq, zmq with CURVE and loop, in this order, each for about `seconds`.

@@ -30,7 +30,7 @@ struct wire_writer wire_write(void *p, size_t cap);
 void wire_put_u8(struct wire_writer *w, uint8_t v);
 void wire_put_u32(struct wire_writer *w, uint32_t v);
 void wire_put_u64(struct wire_writer *w, uint64_t v);
-void wire_put_f64(struct wire_writer *w, double v); /* its 64 bits: NaN and infinities travel */
+void wire_put_f64(struct wire_writer *w, double v);      /* its 64 bits: NaN and infinities travel */
 void wire_put_str(struct wire_writer *w, const char *s); /* NULL is written as "" */
 void wire_put_bytes(struct wire_writer *w, const void *p, size_t n);
 /* The length of a bytes field whose bytes the caller fills in: where they go (NULL when there is no room, or when counting). */

@@ -1,0 +1,154 @@
+/* frame.c - see frame.h. */
+#include "net/frame.h"
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct kind_row {
+	const char *name;
+	enum frame_form form;
+	uint64_t max;
+};
+
+static const struct kind_row kinds[] = {
+#define FRAME(name, number, form, max) [number] = { #name, FRAME_FORM_##form, max },
+#include "net/frame.def"
+#undef FRAME
+};
+
+static const struct kind_row *find_kind(unsigned kind) { return kind < ARRAY_LEN(kinds) && kinds[kind].name ? &kinds[kind] : NULL; }
+
+const char *frame_name(enum frame_kind kind)
+{
+	const struct kind_row *k = find_kind(kind);
+	return k ? k->name : "?";
+}
+
+static void put(unsigned char *p, uint64_t v, int bytes)
+{
+	for (int i = 0; i < bytes; i++)
+		p[i] = (unsigned char)(v >> (8 * i));
+}
+
+static uint64_t get(const unsigned char *p, int bytes)
+{
+	uint64_t v = 0;
+	for (int i = 0; i < bytes; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+/* What both directions ask of a frame, `code` being the error class of the side that made it. */
+static int check(const struct frame *f, const struct kind_row *k, int code, struct err *e)
+{
+	if ((unsigned)f->dtype >= DT_COUNT)
+		return err_set(e, code, "%s frame: unknown dtype %u", k->name, (unsigned)f->dtype);
+	if (f->ndim > FRAME_MAX_DIM)
+		return err_set(e, code, "%s frame: %u dimensions, at most %d", k->name, f->ndim, FRAME_MAX_DIM);
+	if (f->size > k->max)
+		return err_set(e, code, "%s frame: payload of %llu bytes, at most %llu", k->name, (unsigned long long)f->size,
+			       (unsigned long long)k->max);
+	if (k->form != FRAME_FORM_TENSOR) {
+		if (f->ndim || f->dtype)
+			return err_set(e, code, "%s frame: has a shape or dtype, this kind carries no tensor", k->name);
+		return 0;
+	}
+	if (!f->ndim)
+		return err_set(e, code, "%s frame: no shape, this kind carries a tensor", k->name);
+	uint64_t bytes = dtype_size(f->dtype);
+	for (unsigned i = 0; i < f->ndim; i++)
+		if (!mul_ok(bytes, f->dim[i], &bytes))
+			return err_set(e, code, "%s frame: the shape overflows", k->name);
+	if (bytes != f->size)
+		return err_set(e, code, "%s frame: payload of %llu bytes, its shape needs %llu", k->name,
+			       (unsigned long long)f->size, (unsigned long long)bytes);
+	return 0;
+}
+
+int frame_encode(const struct frame *given, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct frame copy = *given, *f = &copy;
+	const struct kind_row *k = find_kind(f->kind);
+	if (!k)
+		return err_set(e, ERR_INTERNAL, "frame: unknown kind %u", (unsigned)f->kind);
+	if (k->form == FRAME_FORM_TENSOR && !f->size) {
+		f->size = dtype_size(f->dtype);
+		for (unsigned i = 0; i < f->ndim && i < FRAME_MAX_DIM; i++)
+			if (!mul_ok(f->size, f->dim[i], &f->size))
+				return err_set(e, ERR_INTERNAL, "%s frame: the shape overflows", k->name);
+	}
+	TRY(check(f, k, ERR_INTERNAL, e));
+	if (cap < FRAME_HEADER || cap - FRAME_HEADER < f->size)
+		return err_set(e, ERR_INTERNAL, "%s frame: %zu bytes of room, needs %llu", k->name, cap,
+			       (unsigned long long)f->size + FRAME_HEADER);
+	unsigned char *p = out;
+	memset(p, 0, FRAME_HEADER);
+	put(p, FRAME_MAGIC, 4);
+	put(p + 4, FRAME_VERSION, 2);
+	put(p + 6, f->kind, 1);
+	put(p + 7, f->dtype, 1);
+	put(p + 8, f->job, 8);
+	put(p + 16, f->step, 8);
+	put(p + 24, f->microbatch, 4);
+	put(p + 28, f->chunk, 2);
+	put(p + 30, f->ndim, 1);
+	for (unsigned i = 0; i < f->ndim; i++)
+		put(p + 32 + 8 * i, f->dim[i], 8);
+	put(p + 64, f->size, 8);
+	if (f->size && f->payload != p + FRAME_HEADER)
+		memcpy(p + FRAME_HEADER, f->payload, f->size);
+	put(p + 76, crc32c(crc32c(0, p, 76), p + FRAME_HEADER, f->size), 4);
+	*n_p = FRAME_HEADER + f->size;
+	return 0;
+}
+
+static int parse(const unsigned char *p, size_t n, bool sum, struct frame *f_p, struct err *e)
+{
+	if (n < FRAME_HEADER)
+		return err_set(e, ERR_PROTOCOL, "frame: %zu bytes, a header has %d", n, FRAME_HEADER);
+	if (get(p, 4) != FRAME_MAGIC)
+		return err_set(e, ERR_PROTOCOL, "frame: begins with 0x%08x, not with the magic 0x%08x", (unsigned)get(p, 4),
+			       FRAME_MAGIC);
+	if (get(p + 4, 2) != FRAME_VERSION)
+		return err_set(e, ERR_PROTOCOL,
+			       "frame: the peer speaks protocol version %u, this program version %d: install the same "
+			       "version on both machines",
+			       (unsigned)get(p + 4, 2), FRAME_VERSION);
+	const struct kind_row *k = find_kind(p[6]);
+	if (!k)
+		return err_set(e, ERR_PROTOCOL, "frame: unknown kind %u", p[6]);
+	struct frame f = {
+		.kind = p[6],
+		.dtype = p[7],
+		.job = get(p + 8, 8),
+		.step = get(p + 16, 8),
+		.microbatch = (uint32_t)get(p + 24, 4),
+		.chunk = (uint16_t)get(p + 28, 2),
+		.ndim = p[30],
+		.size = get(p + 64, 8),
+		.payload = p + FRAME_HEADER,
+	};
+	for (unsigned i = 0; i < FRAME_MAX_DIM; i++)
+		f.dim[i] = get(p + 32 + 8 * i, 8);
+	TRY(check(&f, k, ERR_PROTOCOL, e));
+	for (unsigned i = f.ndim; i < FRAME_MAX_DIM; i++)
+		if (f.dim[i])
+			return err_set(e, ERR_PROTOCOL, "%s frame: dimension %u is set, ndim is %u", k->name, i, f.ndim);
+	if (p[31] || get(p + 72, 4))
+		return err_set(e, ERR_PROTOCOL, "%s frame: bytes that must be zero are not", k->name);
+	if (f.size != n - FRAME_HEADER)
+		return err_set(e, ERR_PROTOCOL, "%s frame: announces a payload of %llu bytes, has %zu", k->name,
+			       (unsigned long long)f.size, n - FRAME_HEADER);
+	if (sum) {
+		uint32_t is = crc32c(crc32c(0, p, 76), p + FRAME_HEADER, f.size), said = (uint32_t)get(p + 76, 4);
+		if (is != said)
+			return err_set(e, ERR_PROTOCOL, "%s frame: checksum 0x%08x, the frame says 0x%08x", k->name, is, said);
+	}
+	*f_p = f;
+	return 0;
+}
+
+int frame_parse(const void *p, size_t n, struct frame *f_p, struct err *e) { return parse(p, n, true, f_p, e); }
+int frame_parse_trusted(const void *p, size_t n, struct frame *f_p, struct err *e) { return parse(p, n, false, f_p, e); }

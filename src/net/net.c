@@ -1,0 +1,215 @@
+/* net.c - one end: opening, listening, accepting, waiting for several links. Links are in link.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "net/net_priv.h"
+#include "net/wait.h"
+
+#define TRANSPORT(name) extern const struct net_transport net_##name;
+#include "net/transport.def"
+#undef TRANSPORT
+
+const struct net_transport *const net_transports[] = {
+#define TRANSPORT(name) &net_##name,
+#include "net/transport.def"
+#undef TRANSPORT
+	NULL,
+};
+
+const char *net_names(void)
+{
+	return ""
+#define TRANSPORT(name) #name " "
+#include "net/transport.def"
+#undef TRANSPORT
+		;
+}
+
+int64_t net_in(double seconds)
+{
+	if (!(seconds < 1e9))
+		return NET_FOREVER;
+	return clock_now() + (int64_t)(seconds > 0 ? seconds * 1e9 : 0);
+}
+
+int net_open(const char *transport, const struct net_options *o, struct net **net_p, struct err *e)
+{
+	const struct net_transport *t = NULL;
+	for (size_t i = 0; net_transports[i]; i++)
+		if (strcmp(net_transports[i]->name, transport) == 0)
+			t = net_transports[i];
+	if (!t)
+		return err_set(e, ERR_USAGE, "no transport is called '%s'; there are: %s", transport, net_names());
+	struct net *n = mem_zalloc(sizeof *n);
+	if (!n)
+		return err_nomem(e, sizeof *n, "a link end");
+	n->t = t;
+	if (o)
+		n->o = *o;
+	if (!(n->o.peer_timeout > 0))
+		n->o.peer_timeout = 20;
+	if (!n->o.window)
+		n->o.window = 64 << 20;
+	if (!n->o.max_message)
+		n->o.max_message = (256 << 20) + (64 << 10);
+	if (n->o.threads < 1)
+		n->o.threads = 1;
+	if (n->o.key) {
+		n->key = *n->o.key;
+		n->o.key = &n->key;
+	}
+	n->accepted_end = &n->accepted;
+	n->pool = net_pool_new(n->o.window);
+	if (!n->pool) {
+		mem_free(n);
+		return err_nomem(e, 0, "a link end");
+	}
+	pthread_mutex_init(&n->lock, NULL);
+	pthread_condattr_t ca;
+	pthread_condattr_init(&ca);
+	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
+	pthread_cond_init(&n->cond, &ca);
+	pthread_condattr_destroy(&ca);
+	int rc = t->open(n, e);
+	if (rc < 0) {
+		pthread_cond_destroy(&n->cond);
+		pthread_mutex_destroy(&n->lock);
+		net_pool_close(n->pool);
+		key_pair_wipe(&n->key);
+		mem_free(n);
+		return rc;
+	}
+	*net_p = n;
+	return 0;
+}
+
+void net_close(struct net *n, double linger)
+{
+	if (!n)
+		return;
+	pthread_mutex_lock(&n->lock);
+	n->closing = true;
+	while (n->links) {
+		struct link *l = n->links;
+		pthread_mutex_unlock(&n->lock);
+		link_close(l);
+		pthread_mutex_lock(&n->lock);
+	}
+	pthread_mutex_unlock(&n->lock);
+	n->t->close(n, linger);
+	pthread_cond_destroy(&n->cond);
+	pthread_mutex_destroy(&n->lock);
+	net_pool_close(n->pool);
+	mem_free(n->allowed);
+	key_pair_wipe(&n->key);
+	mem_free(n);
+}
+
+int net_allow(struct net *n, const char *public_key, struct err *e)
+{
+	char key[KEY_TEXT];
+	TRY(key_parse(public_key, "list of peers", key, e));
+	pthread_mutex_lock(&n->lock);
+	bool ok = mem_grow(&n->allowed, &n->allowed_cap, n->nallowed + 1, KEY_TEXT);
+	if (ok)
+		memcpy(n->allowed[n->nallowed++], key, KEY_TEXT);
+	pthread_mutex_unlock(&n->lock);
+	return ok ? 0 : err_nomem(e, KEY_TEXT, "the list of peers");
+}
+
+bool net_is_allowed(struct net *n, const char *public_key)
+{
+	bool found = false;
+	pthread_mutex_lock(&n->lock);
+	for (size_t i = 0; i < n->nallowed; i++)
+		found |= key_equal(n->allowed[i], public_key);
+	pthread_mutex_unlock(&n->lock);
+	return found;
+}
+
+int net_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e)
+{
+	pthread_mutex_lock(&n->lock);
+	bool already = n->listening;
+	n->listening = true;
+	pthread_mutex_unlock(&n->lock);
+	if (already)
+		return err_set(e, ERR_INTERNAL, "listening already");
+	char bound[NET_ADDRESS];
+	int rc = n->t->listen(n, address, bound, e);
+	if (rc < 0) {
+		pthread_mutex_lock(&n->lock);
+		n->listening = false;
+		pthread_mutex_unlock(&n->lock);
+		return rc;
+	}
+	if (bound_p)
+		memcpy(bound_p, bound, NET_ADDRESS);
+	return 0;
+}
+
+int net_accept(struct net *n, int64_t deadline, struct link **link_p, struct err *e)
+{
+	(void)e;
+	pthread_mutex_lock(&n->lock);
+	while (!n->accepted)
+		if (!net_wait(n, deadline, NET_FOREVER))
+			break;
+	struct link *l = n->accepted;
+	if (l) {
+		n->accepted = l->next_accepted;
+		if (!n->accepted)
+			n->accepted_end = &n->accepted;
+	}
+	pthread_mutex_unlock(&n->lock);
+	if (!l)
+		return 0;
+	*link_p = l;
+	return 1;
+}
+
+int net_poll(struct net *n, struct net_poll *items, size_t count, int64_t deadline)
+{
+	int ready;
+	pthread_mutex_lock(&n->lock);
+	for (;;) {
+		int64_t next = NET_FOREVER;
+		ready = 0;
+		for (size_t i = 0; i < count; i++) {
+			unsigned is = items[i].link ? net_link_ready(items[i].link, &next) : n->accepted ? NET_RECV : 0;
+			items[i].ready = is & (items[i].want | NET_LOST);
+			ready += items[i].ready != 0;
+		}
+		if (ready || n->wake || !net_wait(n, deadline, next))
+			break;
+	}
+	n->wake = false;
+	pthread_mutex_unlock(&n->lock);
+	return ready;
+}
+
+void net_wake(struct net *n)
+{
+	pthread_mutex_lock(&n->lock);
+	n->wake = true;
+	pthread_cond_broadcast(&n->cond);
+	pthread_mutex_unlock(&n->lock);
+}
+
+void *net_buffer(struct net *n, size_t bytes) { return net_pool_buffer(n->pool, bytes); }
+
+bool net_wait(struct net *n, int64_t deadline, int64_t next)
+{
+	if (deadline <= clock_now())
+		return false;
+	int64_t until = deadline < next ? deadline : next;
+	if (until == NET_FOREVER) {
+		pthread_cond_wait(&n->cond, &n->lock);
+		return true;
+	}
+	struct timespec ts = { .tv_sec = until / 1000000000, .tv_nsec = until % 1000000000 };
+	pthread_cond_timedwait(&n->cond, &n->lock, &ts);
+	return true; /* a wait that ran out looks once more before it gives up */
+}

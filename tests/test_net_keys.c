@@ -1,0 +1,152 @@
+/* test_net_keys.c - key files: modes, never overwritten, what is refused. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "net/keys.h"
+
+static char dir[] = "/tmp/hs-keys-XXXXXX";
+static char path[64], beside[64];
+
+static int setup(void **state)
+{
+	(void)state;
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(path, sizeof path, "%s/key", dir);
+	snprintf(beside, sizeof beside, "%s/key.pub", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	unlink(path);
+	unlink(beside);
+	return rmdir(dir);
+}
+
+static unsigned mode_of(const char *p)
+{
+	struct stat st;
+	assert_int_equal(stat(p, &st), 0);
+	return (unsigned)st.st_mode & 07777;
+}
+
+static void write_file(const char *p, const char *text)
+{
+	FILE *f = fopen(p, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void save_and_load(void **state)
+{
+	(void)state;
+	struct key_pair k, other, back;
+	struct err e;
+	mode_t old = umask(0);
+	assert_int_equal(key_pair_generate(&k, &e), 0);
+	assert_int_equal(key_pair_generate(&other, &e), 0);
+	assert_false(key_equal(k.pub, other.pub));
+	assert_int_equal(key_pair_save(&k, path, &e), 0);
+	umask(old);
+	assert_int_equal(mode_of(path), 0600);
+	assert_int_equal(mode_of(beside), 0644);
+	assert_int_equal(key_pair_load(path, &back, &e), 0);
+	assert_string_equal(back.sec, k.sec);
+	assert_string_equal(back.pub, k.pub);
+	/* Never overwritten, also when only one of the two is there. */
+	assert_int_equal(key_pair_save(&other, path, &e), ERR_USAGE);
+	assert_int_equal(key_pair_load(path, &back, &e), 0);
+	assert_string_equal(back.sec, k.sec);
+	unlink(path);
+	assert_int_equal(key_pair_save(&other, path, &e), ERR_USAGE);
+	assert_int_equal(access(path, F_OK), -1);
+	unlink(beside);
+	/* Not through a link that somebody laid there. */
+	assert_int_equal(symlink("/tmp/hs-keys-nowhere", path), 0);
+	assert_true(key_pair_save(&other, path, &e) < 0);
+	unlink(path);
+	key_pair_wipe(&k);
+	assert_int_equal(k.sec[0], 0);
+}
+
+static void modes(void **state)
+{
+	(void)state;
+	struct key_pair k, back;
+	struct err e;
+	assert_int_equal(key_pair_generate(&k, &e), 0);
+	assert_int_equal(key_pair_save(&k, path, &e), 0);
+	const unsigned open_modes[] = { 0640, 0604, 0620, 0601, 0644, 0666, 0610 };
+	for (size_t i = 0; i < sizeof open_modes / sizeof *open_modes; i++) {
+		assert_int_equal(chmod(path, open_modes[i]), 0);
+		assert_int_equal(key_pair_load(path, &back, &e), ERR_USAGE);
+		assert_non_null(strstr(e.msg, "chmod 600"));
+	}
+	assert_int_equal(chmod(path, 0400), 0);
+	assert_int_equal(key_pair_load(path, &back, &e), 0);
+	unlink(path);
+	unlink(beside);
+}
+
+static void bad_files(void **state)
+{
+	(void)state;
+	struct key_pair back;
+	struct err e;
+	const char *bad[] = { "",
+			      "\n",
+			      "too short\n",
+			      "0123456789012345678901234567890123456789x\n",
+			      "012345678901234567890123456789012345678\"\n",
+			      "%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%\n",
+			      "#####0000000000000000000000000000000000#\n" };
+	assert_int_equal(key_pair_load("/tmp/hs-keys-not-there", &back, &e), ERR_IO);
+	assert_true(key_pair_load(dir, &back, &e) < 0);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		write_file(path, bad[i]);
+		chmod(path, 0600);
+		assert_int_equal(key_pair_load(path, &back, &e), ERR_USAGE);
+	}
+	unlink(path);
+}
+
+static void parse(void **state)
+{
+	(void)state;
+	struct key_pair k;
+	struct err e;
+	char text[80], out[KEY_TEXT];
+	assert_int_equal(key_pair_generate(&k, &e), 0);
+	snprintf(text, sizeof text, " \t%s\n", k.pub);
+	assert_int_equal(key_parse(text, "x.yaml:3", out, &e), 0);
+	assert_string_equal(out, k.pub);
+	assert_true(key_equal(out, k.pub));
+	assert_false(key_equal(out, ""));
+	assert_int_equal(key_parse("abc", "x.yaml:3", out, &e), ERR_USAGE);
+	assert_non_null(strstr(e.msg, "x.yaml:3"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(save_and_load),
+		cmocka_unit_test(modes),
+		cmocka_unit_test(bad_files),
+		cmocka_unit_test(parse),
+	};
+	return cmocka_run_group_tests_name("net_keys", tests, setup, teardown);
+}
