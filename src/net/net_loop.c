@@ -14,14 +14,15 @@
 struct loop_pair {
 	pthread_mutex_t lock;
 	int refs; /* links whose memory still points here */
-	bool cut;
+	bool cut, joined;
 	struct loop_end {
 		struct loop_pair *pair;
 		struct link *link;  /* NULL once this side has left */
 		int64_t busy_until; /* of the wire from this end */
 		uint64_t sent;
-	} end[2];                       /* 0 dialled, 1 accepted */
-	struct loop_pair *next_waiting; /* dialled, and nobody listens yet */
+	} end[2];                            /* 0 dialled, 1 accepted */
+	struct net_node *early, **early_end; /* sent before anybody listened */
+	struct loop_pair *next_waiting;      /* dialled, and nobody listens yet */
 };
 
 struct loop_net {
@@ -99,7 +100,14 @@ static void join(struct loop_pair *p, struct net *to)
 	l->priv = &p->end[1];
 	pthread_mutex_lock(&p->lock);
 	p->end[1].link = l;
+	p->joined = true;
 	p->refs++;
+	for (struct net_node *n = p->early, *next; n; n = next) {
+		next = n->next;
+		net_link_deliver(l, n);
+	}
+	p->early = NULL;
+	p->early_end = &p->early;
 	pthread_mutex_unlock(&p->lock);
 	net_link_up(from, to->o.window, to->o.max_message, false);
 	net_link_up(l, fo->window, fo->max_message, true);
@@ -144,6 +152,7 @@ static int loop_dial(struct link *l, const char *address, const char *peer_key, 
 	p->refs = 1;
 	p->end[0].pair = p->end[1].pair = p;
 	p->end[0].link = l;
+	p->early_end = &p->early;
 	l->priv = &p->end[0];
 	pthread_mutex_lock(&registry);
 	struct loop_net *q = listeners;
@@ -182,6 +191,12 @@ static void loop_send(struct link *l, struct net_node *node)
 		vanished = true;
 	else if (to->link && !from->pair->cut)
 		taken = net_link_deliver(to->link, node);
+	else if (from == &from->pair->end[0] && from->link && !from->pair->joined && !from->pair->cut) {
+		node->next = NULL;
+		*from->pair->early_end = node;
+		from->pair->early_end = &node->next;
+		taken = true;
+	}
 	pthread_mutex_unlock(&from->pair->lock);
 	if (taken)
 		return;
@@ -213,11 +228,18 @@ static void loop_shut(struct link *l)
 	pthread_mutex_lock(&p->lock);
 	bool first = at->link != NULL;
 	at->link = NULL;
+	struct net_node *early = p->early;
+	p->early = NULL;
+	p->early_end = &p->early;
 	struct link *other = other_of(at)->link;
 	if (first && other)
 		net_link_lost(other, ERR_NET, "%s: closed by the peer", other->address);
 	pthread_mutex_unlock(&p->lock);
 	pthread_mutex_unlock(&registry);
+	for (struct net_node *next; early; early = next) {
+		next = early->next;
+		net_node_done(early);
+	}
 	if (first)
 		net_link_unref(l);
 }

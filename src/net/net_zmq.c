@@ -22,7 +22,7 @@ static int zerr(struct err *e, const char *what, const char *on)
 
 static int set_int(void *s, int option, int v) { return zmq_setsockopt(s, option, &v, sizeof v); }
 
-int hub_socket(struct hub *h, int type, const char *server_key, void **sock_p, struct err *e)
+int hub_socket(struct hub *h, int type, const char *endpoint, const char *server_key, void **sock_p, struct err *e)
 {
 	const struct net_options *o = &h->net->o;
 	void *s = zmq_socket(h->ctx, type);
@@ -31,8 +31,9 @@ int hub_socket(struct hub *h, int type, const char *server_key, void **sock_p, s
 	/* Windows bound what is under way, so libzmq's own counters of messages stay out of it. */
 	int ping = (int)(o->peer_timeout * 250);
 	ping = ping < 20 ? 20 : ping > 5000 ? 5000 : ping;
+	int v6 = strstr(endpoint, "//[") != NULL;
 	int64_t most = (int64_t)(o->max_message > INT64_MAX / 2 ? INT64_MAX / 2 : o->max_message) + 1024;
-	int bad = set_int(s, ZMQ_SNDHWM, 0) | set_int(s, ZMQ_RCVHWM, 0) | set_int(s, ZMQ_LINGER, 0) | set_int(s, ZMQ_IPV6, 1) |
+	int bad = set_int(s, ZMQ_SNDHWM, 0) | set_int(s, ZMQ_RCVHWM, 0) | set_int(s, ZMQ_LINGER, 0) | set_int(s, ZMQ_IPV6, v6) |
 		  set_int(s, ZMQ_HEARTBEAT_IVL, ping) | set_int(s, ZMQ_HEARTBEAT_TIMEOUT, 0) |
 		  set_int(s, ZMQ_HANDSHAKE_IVL, 10000) | zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &most, sizeof most);
 	if (type == ZMQ_ROUTER)
@@ -166,9 +167,9 @@ static int zmq_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	void *s, *m;
 	TRY(address_resolve(address, true, number, &loopback, e));
 	TRY(may_use(n, address, loopback, e));
-	TRY(hub_socket(h, ZMQ_ROUTER, NULL, &s, e));
-	m = hub_monitor(h, s);
 	snprintf(endpoint, sizeof endpoint, "tcp://%s", number);
+	TRY(hub_socket(h, ZMQ_ROUTER, endpoint, NULL, &s, e));
+	m = hub_monitor(h, s);
 	if (!m || zmq_bind(s, endpoint) != 0) {
 		int errnum = errno, rc;
 		if (errnum == EADDRINUSE)
@@ -184,7 +185,7 @@ static int zmq_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	}
 	size_t len = sizeof endpoint;
 	zmq_getsockopt(s, ZMQ_LAST_ENDPOINT, endpoint, &len);
-	snprintf(bound_p, NET_ADDRESS, "%s", endpoint + strlen("tcp://"));
+	snprintf(bound_p, NET_ADDRESS, "%.*s", NET_ADDRESS - 1, endpoint + strlen("tcp://"));
 	pthread_mutex_lock(&h->lock);
 	h->new_router = s;
 	h->new_router_mon = m;

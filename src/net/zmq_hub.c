@@ -318,7 +318,7 @@ static bool receive(struct hub *h, struct zlink *dialled)
 static void dial(struct zlink *zl)
 {
 	struct err e;
-	int rc = hub_socket(zl->hub, ZMQ_DEALER, zl->link->peer, &zl->sock, &e);
+	int rc = hub_socket(zl->hub, ZMQ_DEALER, zl->endpoint, zl->link->peer, &zl->sock, &e);
 	if (rc == 0) {
 		zl->mon = hub_monitor(zl->hub, zl->sock);
 		if (zl->mon && zmq_connect(zl->sock, zl->endpoint) == 0 && send_hello(zl))
@@ -375,10 +375,13 @@ static void on_dialled_events(struct zlink *zl, int64_t now)
 			      zl->has_key ? zl->hub->net->o.key->pub : "(none)");
 	else if (other_kind)
 		net_link_lost(zl->link, ERR_NET, "%s: one side has a key, the other none", at);
-	else if (zl->failures >= 3)
+	else if (zl->failures >= 3 && zl->has_key)
 		net_link_lost(zl->link, ERR_NET,
 			      "%s: it broke off the handshake: its key is not the expected one, %s, or it is no heteroshard", at,
 			      zl->link->peer);
+	else if (zl->failures >= 3)
+		net_link_lost(zl->link, ERR_NET,
+			      "%s: it broke off the handshake: one side has a key, the other none, or it is no heteroshard", at);
 	if (refused || other_kind || zl->failures >= 3) {
 		gone(zl, 0);
 	} else if (broke || down) {

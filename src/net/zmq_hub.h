@@ -79,8 +79,8 @@ struct zsend {
 void hub_wake(struct hub *h); /* under the hub's lock */
 void *hub_main(void *hub);
 
-/* Options every socket shares; `server`: for the listener. */
-int hub_socket(struct hub *h, int type, const char *server_key, void **sock_p, struct err *e);
+/* A ROUTER (server_key NULL) or DEALER with the options all of them share. */
+int hub_socket(struct hub *h, int type, const char *endpoint, const char *server_key, void **sock_p, struct err *e);
 void *hub_monitor(struct hub *h, void *sock); /* a socket that gives its events, or NULL */
 
 /* zmq_auth.c: answers one request of libzmq's ZAP (RFC 27): only listed keys come in. */
