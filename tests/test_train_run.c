@@ -1,0 +1,262 @@
+/* test_train_run.c - whole runs: the same bits whatever the split and the schedule, with and without recomputation, stopped and resumed. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "support/tiny.h"
+#include "train/train.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STEPS_MOST = 64 };
+
+struct record {
+	double loss[STEPS_MOST], norm[STEPS_MOST], eval[STEPS_MOST];
+	size_t n, neval;
+	uint64_t stop_after;
+	volatile sig_atomic_t stop;
+};
+
+static int on_step(void *ctx, const struct train_step *s, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	assert_true(r->n < STEPS_MOST);
+	r->loss[r->n] = s->loss;
+	r->norm[r->n++] = s->grad_norm;
+	if (r->stop_after && s->step >= r->stop_after)
+		r->stop = 1;
+	return 0;
+}
+
+static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	(void)step;
+	assert_true(tokens > 0 && r->neval < STEPS_MOST);
+	r->eval[r->neval++] = loss;
+	return 0;
+}
+
+static struct train_result run(const struct tiny *t, const char *name, const struct placement *p, struct record *r,
+			       const char *const *more)
+{
+	struct config *c = tiny_config(t, name, more);
+	struct err e = { 0 };
+	struct train_result res = { 0 };
+	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
+	const struct train_options o = { .stop = &r->stop, .place = p, .act = DT_F32 };
+	if (train_run(c, &o, &sink, &res, &e) < 0)
+		fail_msg("%s: %s", name, e.msg);
+	config_free(c);
+	return res;
+}
+
+static void same_file(const struct tiny *t, const char *a, const char *b)
+{
+	size_t na, nb;
+	char *pa = tiny_read(t, a, &na), *pb = tiny_read(t, b, &nb);
+	if (na != nb || memcmp(pa, pb, na))
+		fail_msg("%s and %s differ", a, b);
+	mem_free(pa);
+	mem_free(pb);
+}
+
+static void same_record(const struct record *a, const struct record *b, const char *what)
+{
+	assert_int_equal(a->n, b->n);
+	for (size_t i = 0; i < a->n; i++)
+		if (!(a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]))
+			fail_msg("%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g", what, i + 1, b->loss[i],
+				 b->norm[i], a->loss[i], a->norm[i]);
+	assert_int_equal(a->neval, b->neval);
+	for (size_t i = 0; i < a->neval; i++)
+		assert_true(a->eval[i] == b->eval[i]);
+}
+
+static const char *const cpus[] = { "cpu", "cpu", "cpu", "cpu", "cpu", "cpu" };
+
+static struct placement *even(int stages, int chunks, int layers, const char *schedule)
+{
+	struct placement *p = mem_zalloc(sizeof *p);
+	*p = (struct placement){ .stages = stages, .chunks = chunks, .device = (const char **)cpus, .schedule = schedule };
+	for (int i = 0; i <= stages * chunks; i++)
+		p->first[i] = (int64_t)i * layers / (stages * chunks);
+	return p;
+}
+
+static void every_split_and_schedule_gives_the_same_bits(void **state)
+{
+	(void)state;
+	static const struct {
+		int stages, chunks;
+		const char *schedule;
+	} plan[] = { { 1, 1, "gpipe" },       { 2, 1, "sequential" }, { 2, 1, "gpipe" }, { 2, 1, "1f1b" },
+		     { 3, 1, "1f1b" },        { 5, 1, "1f1b" },       { 5, 1, "gpipe" }, { 2, 2, "interleaved" },
+		     { 3, 2, "interleaved" }, { 1, 3, "interleaved" } };
+	static const char *const more[] = { "lora_dropout=0.2", "sample_packing=true", NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make(&t, 6, 40);
+	run(&t, "one", NULL, &one, more);
+	assert_int_equal(one.n, 6);
+	assert_true(one.loss[5] < one.loss[0]);
+	for (size_t i = 0; i < ARRAY_LEN(plan); i++) {
+		struct placement *p = even(plan[i].stages, plan[i].chunks, 6, plan[i].schedule);
+		struct record r = { 0 };
+		char name[64], file[128];
+		snprintf(name, sizeof name, "%s-%d-%d", plan[i].schedule, plan[i].stages, plan[i].chunks);
+		run(&t, name, p, &r, more);
+		same_record(&one, &r, name);
+		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
+		same_file(&t, "one/adapter_model.safetensors", file);
+		printf("%-16s losses, norms and adapter identical\n", name);
+		mem_free(p);
+	}
+	tiny_remove(&t);
+}
+
+static void bfloat16_on_the_wire_stays_close(void **state)
+{
+	(void)state;
+	static const char *const more[] = { "wire_dtype=bfloat16", NULL };
+	struct tiny t;
+	struct record one = { 0 }, two = { 0 };
+	struct placement *p = even(3, 1, 6, "1f1b");
+	tiny_make(&t, 6, 40);
+	run(&t, "one", NULL, &one, NULL);
+	run(&t, "two", p, &two, more);
+	double worst = 0;
+	for (size_t i = 0; i < one.n; i++)
+		worst = fmax(worst, fabs(two.loss[i] / one.loss[i] - 1));
+	printf("3 stages, bfloat16 wire: largest relative difference of the loss %.2e\n", worst);
+	assert_true(worst > 0 && worst < 5e-3);
+	mem_free(p);
+	tiny_remove(&t);
+}
+
+static void recomputation_changes_no_bit(void **state)
+{
+	(void)state;
+	static const char *const with[] = { "lora_dropout=0.2", "gradient_checkpointing=true", NULL };
+	static const char *const without[] = { "lora_dropout=0.2", "gradient_checkpointing=false", NULL };
+	struct tiny t;
+	struct record a = { 0 }, b = { 0 };
+	tiny_make(&t, 3, 30);
+	run(&t, "a", NULL, &a, without);
+	run(&t, "b", NULL, &b, with);
+	same_record(&a, &b, "gradient_checkpointing");
+	same_file(&t, "a/adapter_model.safetensors", "b/adapter_model.safetensors");
+	tiny_remove(&t);
+}
+
+/* Stopped by a signal after step 4 (so it saves there), resumed to the end, on another split too. */
+static void stopped_and_resumed_equals_uninterrupted(void **state)
+{
+	(void)state;
+	static const char *const full[] = { "adapter=none", "load_in_4bit=false", "optimizer=sgd", "momentum=0.9", NULL };
+	static const char *const lora[] = { "lora_dropout=0.1", NULL };
+	const char *const *const kinds[] = { lora, full };
+	for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+		struct tiny t;
+		struct record whole = { 0 }, first = { .stop_after = 4 }, second = { 0 };
+		const char *again[8] = { "resume_from_checkpoint=latest" };
+		for (size_t i = 0; kinds[k][i]; i++)
+			again[i + 1] = kinds[k][i];
+		const char *file = k ? "model.safetensors" : "adapter_model.safetensors";
+		char a[64], b[64];
+		struct placement *p = even(2, 1, 4, "1f1b");
+		tiny_make(&t, 4, 40);
+		run(&t, "whole", NULL, &whole, kinds[k]);
+		struct train_result r = run(&t, "parts", NULL, &first, kinds[k]);
+		assert_true(r.interrupted && r.step == 4);
+		r = run(&t, "parts", k ? NULL : p, &second, again);
+		assert_true(!r.interrupted && r.step == 6);
+		assert_int_equal(second.n, 2);
+		for (size_t i = 0; i < 2; i++)
+			if (!(second.loss[i] == whole.loss[4 + i] && second.norm[i] == whole.norm[4 + i]))
+				fail_msg("resumed step %zu: loss %.17g, uninterrupted %.17g", i + 5, second.loss[i],
+					 whole.loss[4 + i]);
+		snprintf(a, sizeof a, "whole/%s", file);
+		snprintf(b, sizeof b, "parts/%s", file);
+		same_file(&t, a, b);
+		snprintf(a, sizeof a, "whole/checkpoints/step-000006/optimizer.safetensors");
+		snprintf(b, sizeof b, "parts/checkpoints/step-000006/optimizer.safetensors");
+		same_file(&t, a, b);
+		mem_free(p);
+		tiny_remove(&t);
+	}
+}
+
+static void fails(const struct tiny *t, const char *name, const char *const *more, const char *says)
+{
+	struct config *c = tiny_config(t, name, more);
+	struct err e = { 0 };
+	struct train_result res;
+	const struct train_sink sink = { 0 };
+	int rc = train_run(c, &(struct train_options){ 0 }, &sink, &res, &e);
+	config_free(c);
+	if (rc >= 0)
+		fail_msg("%s: went through", says);
+	if (!strstr(e.msg, says))
+		fail_msg("'%s' was expected in: %s", says, e.msg);
+	printf("  %s\n", e.msg);
+}
+
+static void what_cannot_work_is_one_line(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record r = { 0 };
+	tiny_make(&t, 2, 20);
+	run(&t, "run", NULL, &r, NULL);
+	fails(&t, "run", NULL, "already holds a run");
+	fails(&t, "none", (const char *const[]){ "resume_from_checkpoint=latest", NULL }, "no checkpoint");
+	fails(&t, "run", (const char *const[]){ "resume_from_checkpoint=latest", "lora_r=8", NULL }, "lora_r");
+	fails(&t, "run", (const char *const[]){ "resume_from_checkpoint=latest", "seed=5", NULL }, "seed");
+	fails(&t, "x", (const char *const[]){ "sequence_len=4096", NULL }, "sequence_len");
+	fails(&t, "x", (const char *const[]){ "lora_target_modules=[q_proj, qq_proj]", "lora_target_linear=false", NULL },
+	      "qq_proj");
+	fails(&t, "x", (const char *const[]){ "device=nosuch", NULL }, "nosuch");
+	fails(&t, "x", (const char *const[]){ "base_model=/nonexistent/model", NULL }, "/nonexistent/model");
+	tiny_remove(&t);
+}
+
+/* A learning rate that blows everything up: steps are skipped and counted, then the run ends and says where it began. */
+static void numbers_that_are_not_finite_skip_and_then_stop(void **state)
+{
+	(void)state;
+	static const char *const more[] = { "learning_rate=1e30",
+					    "max_grad_norm=0",
+					    "warmup_steps=0",
+					    "max_steps=12",
+					    "max_nonfinite_steps=3",
+					    "adapter=none",
+					    "optimizer=sgd",
+					    "momentum=0",
+					    NULL };
+	struct tiny t;
+	tiny_make(&t, 2, 40);
+	fails(&t, "x", more, "3 steps in a row were not finite, beginning with");
+	tiny_remove(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_split_and_schedule_gives_the_same_bits),
+		cmocka_unit_test(bfloat16_on_the_wire_stays_close),
+		cmocka_unit_test(recomputation_changes_no_bit),
+		cmocka_unit_test(stopped_and_resumed_equals_uninterrupted),
+		cmocka_unit_test(what_cannot_work_is_one_line),
+		cmocka_unit_test(numbers_that_are_not_finite_skip_and_then_stop),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
