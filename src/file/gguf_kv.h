@@ -1,0 +1,43 @@
+/* gguf_kv.h - the KV pairs of a GGUF that is written: building them, and what they are for a model that comes from a Hugging Face folder.
+ *
+ * Building: add pairs freely, the buffer remembers when memory ran out (buf.h). */
+#ifndef HS_FILE_GGUF_KV_H
+#define HS_FILE_GGUF_KV_H
+
+#include "base/buf.h"
+#include "file/gguf_names.h"
+#include "file/model_file.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gguf_pairs {
+	struct buf b;
+	uint64_t n;
+};
+
+void pairs_str(struct gguf_pairs *p, const char *key, const char *s);
+void pairs_u32(struct gguf_pairs *p, const char *key, uint32_t v);
+void pairs_f32(struct gguf_pairs *p, const char *key, float v);
+void pairs_bool(struct gguf_pairs *p, const char *key, bool v);
+/* The head of an array of `count` values of a kind (gguf.h); the values follow in p->b. */
+void pairs_array(struct gguf_pairs *p, const char *key, uint32_t kind, uint64_t count);
+void pairs_text(struct gguf_pairs *p, const char *s, size_t n); /* one string, as in an array */
+
+/* What the hyperparameters of config.json need besides pairs. */
+struct gguf_shape {
+	const struct gguf_arch *arch;
+	int64_t head_dim, layers, vocab;
+	bool tied;
+	float factors[1024]; /* rope_freqs.weight: head_dim/2 numbers, when has_factors */
+	bool has_factors;
+};
+
+/* config.json as pairs (llama.cpp: convert_hf_to_gguf.py). `p` may be NULL when only the shape is wanted. */
+int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_shape *s_p, struct err *e);
+/* tokenizer.json as tokenizer.* pairs: byte-level BPE becomes "gpt2" with the name of its pre-tokenizer, SentencePiece-style BPE becomes
+ * "llama" with the negated ranks of its merges as scores. Without a tokenizer.json the model is written as having none. */
+int gguf_vocab(const struct model_file *base, int64_t vocab, struct gguf_pairs *p, struct err *e);
+
+#endif
