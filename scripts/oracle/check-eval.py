@@ -16,7 +16,7 @@ def main():
     a.add_argument("--most", type=float, default=1e-4, help="largest relative difference")
     a.add_argument("--system", default=common.SMOLLM2_SYSTEM, help="default system message of the chat template")
     o, extra = a.parse_known_args()
-    ours = common.heteroshard(o.binary, "eval", o.model, "--data", o.data, *extra)
+    ours = common.heteroshard(o.binary, "eval", o.model, "--data", o.data, "--compute-dtype", "float32", *extra)
     theirs, tokens, examples = common.mean_loss(common.load_model(o.model), common.load_tokenizer(o.model), o.data,
                                                 default_system=o.system)
     print(f"reference: {examples} examples, {tokens} trained tokens; heteroshard: {ours}")

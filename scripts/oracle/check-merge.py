@@ -24,11 +24,12 @@ def main():
     a.add_argument("adapter")
     a.add_argument("merged")
     a.add_argument("--four-bit", action="store_true", help="MERGED stands on the dequantised NF4 base")
+    a.add_argument("--double-quant", action="store_true", help="with --four-bit: double quantisation")
     a.add_argument("--rounding", choices=["none", "bfloat16", "float16"], default="none", help="how MERGED's weights are stored")
     a.add_argument("--most", type=float, default=0.05, help="largest difference of a logit, as a share of the largest logit")
     o = a.parse_args()
     generator = torch.Generator().manual_seed(1)
-    base = common.load_model(o.model, o.adapter, four_bit=o.four_bit).merge_and_unload()
+    base = common.load_model(o.model, o.adapter, o.four_bit, o.double_quant).merge_and_unload()
     ids = [torch.randint(0, base.config.vocab_size, (n,), generator=generator) for n in (17, 64, 101)]
     want = logits(base, ids)
     got = logits(common.load_model(o.merged), ids)

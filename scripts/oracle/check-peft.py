@@ -14,14 +14,14 @@ def main():
     a.add_argument("adapter")
     a.add_argument("data")
     a.add_argument("--binary", default="build/heteroshard")
-    a.add_argument("--four-bit", action="store_true", help="the base in NF4 with double quantisation on both sides")
+    a.add_argument("--four-bit", action="store_true", help="the base in NF4 on both sides")
+    a.add_argument("--double-quant", action="store_true", help="with --four-bit: double quantisation")
     a.add_argument("--most", type=float, default=1e-4, help="largest relative difference")
     a.add_argument("--system", default=common.SMOLLM2_SYSTEM, help="default system message of the chat template")
     o, extra = a.parse_known_args()
-    if o.four_bit:
-        extra.append("--load-in-4bit")
-    ours = common.heteroshard(o.binary, "eval", o.model, "--adapter", o.adapter, "--data", o.data, *extra)
-    model = common.load_model(o.model, o.adapter, four_bit=o.four_bit)
+    extra += ["--load-in-4bit"] * o.four_bit + ["--double-quant"] * o.double_quant
+    ours = common.heteroshard(o.binary, "eval", o.model, "--adapter", o.adapter, "--data", o.data, "--compute-dtype", "float32", *extra)
+    model = common.load_model(o.model, o.adapter, o.four_bit, o.double_quant)
     parts = {n for n, _ in model.named_parameters() if ".lora_" in n}
     zero = sum(1 for n, p in model.named_parameters() if ".lora_B." in n and not p.any())
     theirs, tokens, examples = common.mean_loss(model, common.load_tokenizer(o.model), o.data, default_system=o.system)

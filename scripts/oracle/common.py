@@ -23,7 +23,7 @@ def where(path):
     return path, {}
 
 
-def load_model(path, adapter=None, four_bit=False, double_quant=True):
+def load_model(path, adapter=None, four_bit=False, double_quant=False):
     """In float32. With four_bit the linear weights of the layers go through bitsandbytes' NF4 and back."""
     folder, extra = where(path)
     m = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **extra).eval()
