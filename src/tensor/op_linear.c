@@ -26,7 +26,7 @@ static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, st
 static int dropped(struct tape *t, const struct tape_node *n, struct dev_ref *xd_p, struct err *e)
 {
 	const struct tensor *x = n->a.x[0];
-	if (!t->record || !(n->a.f[DROPOUT] > 0)) {
+	if (!(n->a.f[DROPOUT] > 0)) {
 		*xd_p = x->at;
 		return 0;
 	}

@@ -319,7 +319,7 @@ static int same_job(struct job *j, const json_t *doc, const char *path, struct e
 	const json_t *then = json_object_get(doc, "config");
 	for (size_t i = 0; i < ARRAY_LEN(fixed_keys) && rc >= 0; i++) {
 		json_t *x = json_object_get(then, fixed_keys[i]), *y = json_object_get(now, fixed_keys[i]);
-		if (json_equal(x, y))
+		if ((!x && !y) || json_equal(x, y))
 			continue;
 		char *xs = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT), *ys = json_dumps(y, JSON_ENCODE_ANY | JSON_COMPACT);
 		rc = err_set(e, ERR_USAGE, "%s: '%s' was %s in the run to be resumed and is %s now", path, fixed_keys[i], xs ? xs : "not set", ys ? ys : "not set");
