@@ -37,14 +37,15 @@ static int render(GVC_t *gvc, const char *dot, const char *format, struct buf *o
 
 int topology_render(const char *dot, const char *format, struct buf *out, struct err *e)
 {
+	/* One context for the life of the process: Graphviz's pango plugin keeps a pointer to the last font's name, which belongs to the
+	 * context, so a second context would make it read freed memory. */
+	static GVC_t *gvc;
 	pthread_mutex_lock(&lock);
-	GVC_t *gvc = gvContext();
-	int rc = gvc ? 0 : err_set(e, ERR_UNSUPPORTED, "Graphviz does not start; is the package 'graphviz' installed?");
-	if (gvc) {
-		agseterr(AGMAX); /* libraries do not print */
-		rc = render(gvc, dot, format, out, e);
-		gvFreeContext(gvc);
-	}
+	if (!gvc)
+		gvc = gvContext();
+	agseterr(AGMAX); /* libraries do not print */
+	int rc = gvc ? render(gvc, dot, format, out, e)
+		     : err_set(e, ERR_UNSUPPORTED, "Graphviz does not start; is the package 'graphviz' installed?");
 	pthread_mutex_unlock(&lock);
 	return rc;
 }
