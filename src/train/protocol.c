@@ -119,9 +119,11 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 
 /* ---- BATCH ---- */
 
-static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool train, uint32_t microbatches, bool ids, bool labels)
+static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids,
+		      bool labels)
 {
 	wire_put_u8(w, train);
+	wire_put_u64(w, step);
 	wire_put_u32(w, microbatches);
 	wire_put_u32(w, mb->n);
 	wire_put_u32(w, mb->nseq);
@@ -133,15 +135,15 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool t
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
 {
 	struct wire_writer w = wire_write(NULL, 0);
-	put_batch(&w, mb, true, 1, ids, labels);
+	put_batch(&w, mb, true, 1, 1, ids, labels);
 	return w.n;
 }
 
-int batch_write(const struct microbatch *mb, bool train, uint32_t microbatches, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
-		struct err *e)
+int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids, bool labels, void *out, size_t cap,
+		size_t *n_p, struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
-	put_batch(&w, mb, train, microbatches, ids, labels);
+	put_batch(&w, mb, train, step, microbatches, ids, labels);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -150,6 +152,7 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	struct wire_reader r = wire_read(payload, size);
 	struct batch_head h;
 	h.train = wire_get_u8(&r);
+	h.step = wire_get_u64(&r);
 	h.microbatches = wire_get_u32(&r);
 	h.n = wire_get_u32(&r);
 	h.nseq = wire_get_u32(&r);

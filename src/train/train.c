@@ -136,7 +136,7 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 		for (uint32_t m = 0; m < n; m++) {
 			struct microbatch mb;
 			TRY(batches_val(t->job->batches, i + m, &mb, e));
-			TRY(session_send_batch(t->ses, &mb, false, t->pass, m, n, e));
+			TRY(session_send_batch(t->ses, &mb, false, t->pass, 0, m, n, e));
 		}
 		double part;
 		uint64_t some;
@@ -202,7 +202,7 @@ static int one_step(struct trainer *t, struct err *e)
 	struct train_step s = { .step = t->st.step + 1, .total = t->job->total_steps };
 	t->pass++;
 	for (size_t i = 0; i < n; i++) {
-		TRY(session_send_batch(t->ses, &mb[i], true, t->pass, (uint32_t)i, (uint32_t)n, e));
+		TRY(session_send_batch(t->ses, &mb[i], true, t->pass, s.step, (uint32_t)i, (uint32_t)n, e));
 		s.tokens += mb[i].n;
 	}
 	double sum, sqnorm;

@@ -300,7 +300,7 @@ static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 		return fresh;
 	TRY(need_batch(w, (uint32_t)i->microbatch, e));
 	const struct batch_store *b = &w->batch[i->microbatch];
-	struct stage_batch sb = { .step = w->step, .microbatch = (uint64_t)i->microbatch, .n = b->head.n, .nseq = b->head.nseq,
+	struct stage_batch sb = { .step = b->head.step, .microbatch = (uint64_t)i->microbatch, .n = b->head.n, .nseq = b->head.nseq,
 				  .id = b->id, .pos = b->pos, .label = b->label, .start = b->start, .train = w->train };
 	return stage_begin(*sl_p, &sb, e);
 }

@@ -172,14 +172,16 @@ void tiny_remove(struct tiny *t)
 struct config *tiny_config(const struct tiny *t, const char *run, const char *const *more)
 {
 	char text[2048];
-	int n = snprintf(
-		text, sizeof text,
-		"base_model: %s/model\nadapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\ncompute_dtype: float32\n"
-		"datasets: [{path: %s/data.jsonl, type: completion}]\nsequence_len: 128\nmicro_batch_size: 2\n"
-		"gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: 3\nval_set_size: "
-		"4\n"
-		"visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\n",
-		t->dir, t->dir, t->dir, run);
+	const char *adapter = "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n";
+	for (int i = 0; more && more[i]; i++)
+		if (!strcmp(more[i], "adapter=none"))
+			adapter = "";
+	int n = snprintf(text, sizeof text,
+			 "base_model: %s/model\n%scompute_dtype: float32\n"
+			 "datasets: [{path: %s/data.jsonl, type: completion}]\nsequence_len: 128\nmicro_batch_size: 2\n"
+			 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: 3\nval_set_size: 4\n"
+			 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\n",
+			 t->dir, adapter, t->dir, t->dir, run);
 	char *over[32];
 	int count = 0;
 	while (more && more[count] && count < 32) {
