@@ -1,0 +1,239 @@
+/* chat.c - see chat.h: choosing a template, and from its text to ids and marks. */
+#include "data/chat.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/chat_text.h"
+#include "data/token.h"
+
+#include <string.h>
+
+static const struct chat_template *const templates[] = {
+#define CHAT(name) &chat_template_##name,
+#include "data/chat.def"
+#undef CHAT
+};
+
+const struct chat_template *chat_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(templates); i++)
+		if (!strcmp(templates[i]->name, name))
+			return templates[i];
+	return NULL;
+}
+
+const char *chat_name(const struct chat_template *t) { return t->name; }
+
+const char *chat_names(void)
+{
+	static const char names[] =
+#define CHAT(name) " " #name
+#include "data/chat.def"
+#undef CHAT
+		;
+	return names + 1;
+}
+
+const struct chat_template *chat_detect(const char *jinja, const struct tokenizer *tok)
+{
+	const struct chat_template *found = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(templates) && !found; i++)
+		found = templates[i]->detect(jinja, tok);
+	return found;
+}
+
+size_t chat_stops(const struct chat_template *t, const struct tokenizer *tok, int32_t *id, size_t cap)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < ARRAY_LEN(t->stop) && t->stop[i] && n < cap; i++) {
+		int32_t k = tokenizer_id(tok, t->stop[i]);
+		if (k >= 0)
+			id[n++] = k;
+	}
+	return n;
+}
+
+/* --- rendering -------------------------------------------------------------------------------------------------------- */
+
+static void put(struct chat_text *o, const char *p, size_t n, bool message, bool train)
+{
+	if (!n)
+		return;
+	struct chat_span s = { o->text.n, o->text.n + n, message, train };
+	buf_add(&o->text, p, n);
+	struct chat_span *last = o->n ? &o->span[o->n - 1] : NULL;
+	if (last && last->message == message && last->train == train)
+		last->end = s.end;
+	else if (mem_grow(&o->span, &o->cap, o->n + 1, sizeof *o->span))
+		o->span[o->n++] = s;
+	else
+		o->failed = true;
+}
+
+void chat_put(struct chat_text *o, const char *text) { put(o, text, strlen(text), false, false); }
+void chat_put_end(struct chat_text *o, const char *text, bool train) { put(o, text, strlen(text), false, train); }
+void chat_put_message(struct chat_text *o, const struct chat_message *m) { put(o, m->text, m->n, true, m->train); }
+
+/* str.isspace() of Python. */
+static bool is_space(uint32_t c)
+{
+	return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+/* Bytes of white space at the start, or at the end, of valid UTF-8. */
+static size_t space_at(const char *p, size_t n, bool end)
+{
+	size_t len;
+	if (!n)
+		return 0;
+	if (!end)
+		return utf8_valid(p, n < 4 ? n : 4) && is_space(utf8_char(p, &len)) ? len : 0;
+	for (size_t k = 1; k <= 3 && k <= n; k++)
+		if (utf8_valid(p + n - k, k) == k)
+			return is_space(utf8_char(p + n - k, &len)) && len == k ? k : 0;
+	return 0;
+}
+
+void chat_put_trimmed(struct chat_text *o, const struct chat_message *m)
+{
+	const char *p = m->text;
+	size_t n = m->n, k;
+	for (; (k = space_at(p, n, false)) > 0; n -= k)
+		p += k;
+	while ((k = space_at(p, n, true)) > 0)
+		n -= k;
+	put(o, p, n, true, m->train);
+}
+
+const char *chat_role_name(enum chat_role r)
+{
+	static const char *const names[] = { "system", "user", "assistant", "tool" };
+	return names[r];
+}
+
+static const char *token_text(const struct tokenizer *tok, int32_t id)
+{
+	const char *s = id >= 0 ? tokenizer_token(tok, id) : NULL;
+	return s ? s : "";
+}
+
+const char *chat_bos(const struct tokenizer *tok) { return token_text(tok, tokenizer_bos(tok)); }
+const char *chat_eos(const struct tokenizer *tok) { return token_text(tok, tokenizer_eos(tok)); }
+
+void chat_text_release(struct chat_text *o)
+{
+	buf_release(&o->text);
+	mem_free(o->span);
+	o->span = NULL;
+	o->n = o->cap = 0;
+}
+
+int chat_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n, bool open,
+		struct chat_text *out, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(t->needs) && t->needs[i]; i++)
+		if (tokenizer_id(tok, t->needs[i]) < 0)
+			return err_set(e, ERR_INPUT, "the chat template '%s' needs the token '%s', which this model does not have",
+				       t->name, t->needs[i]);
+	if (t->needs_eos && tokenizer_eos(tok) < 0)
+		return err_set(e, ERR_INPUT,
+			       "the chat template '%s' needs an end-of-sequence token, which this model does not name", t->name);
+	TRY(t->render(t, tok, msg, n, open, out, e));
+	if (out->failed)
+		return err_nomem(e, out->n * sizeof *out->span, "a conversation");
+	return buf_ok(&out->text, e);
+}
+
+/* --- ids and marks ------------------------------------------------------------------------------------------------------ */
+
+/* Marks the ids of one stretch of text. The lengths of the tokens tell where each stands, counted from the end, as a normaliser may put
+ * something in front. A token is trained when all of it is. */
+static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, size_t begin, size_t end, size_t *span,
+		      const int32_t *id, size_t n, uint8_t *train, struct err *e)
+{
+	/* The spans that touch the stretch, cut to it; lengths after normalising. */
+	size_t from = *span;
+	while (from < x->n && x->span[from].end <= begin)
+		from++;
+	*span = from;
+	size_t to = from;
+	while (to < x->n && x->span[to].begin < end)
+		to++;
+	size_t k = n;
+	size_t used = 0; /* bytes that a token straddling two spans already took from the next one */
+	for (size_t s = to; s-- > from;) {
+		size_t a = x->span[s].begin > begin ? x->span[s].begin : begin, b = x->span[s].end < end ? x->span[s].end : end,
+		       len;
+		TRY(token_normal_length(tok, x->text.p + a, b - a, &len, e));
+		size_t sum = used;
+		while (k && sum < len) {
+			sum += tok->tok[id[k - 1]].nbytes;
+			k--;
+			train[k] = sum <= len && x->span[s].train;
+		}
+		used = sum > len ? sum - len : 0;
+	}
+	return 0;
+}
+
+static int mark(const struct tokenizer *tok, const struct chat_text *x, const struct token_pieces *p, const struct tokens *ids,
+		uint8_t *train, struct err *e)
+{
+	size_t span = 0;
+	for (size_t i = 0; i < p->n; i++) {
+		size_t first = p->p[i].first, last = i + 1 < p->n ? p->p[i + 1].first : ids->n;
+		TRY(mark_piece(tok, x, p->p[i].begin, p->p[i].end, &span, ids->id + first, last - first, train + first, e));
+	}
+	return 0;
+}
+
+int chat_encode(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n, bool open,
+		struct tokens *ids, struct tokens *train, struct err *e)
+{
+	struct chat_text x = { .text = BUF_INIT };
+	struct tokens own = { 0 };
+	struct token_pieces pieces = { 0 };
+	struct token_range *literal = NULL;
+	uint8_t *marks = NULL;
+	size_t nliteral = 0, ids0 = ids->n, train0 = train ? train->n : 0;
+	int rc = 0;
+	TRYOUT(chat_render(t, tok, msg, n, open, &x, e));
+	literal = mem_array(x.n + 1, sizeof *literal);
+	if (!literal) {
+		rc = err_nomem(e, x.n * sizeof *literal, "a conversation");
+		goto out;
+	}
+	for (size_t i = 0; i < x.n; i++)
+		if (x.span[i].message)
+			literal[nliteral++] = (struct token_range){ x.span[i].begin, x.span[i].end };
+	TRYOUT(token_encode(tok, x.text.p, x.text.n, true, literal, nliteral, &own, &pieces, e));
+	marks = mem_zalloc(own.n + 1);
+	if (!marks) {
+		rc = err_nomem(e, own.n, "a conversation");
+		goto out;
+	}
+	TRYOUT(mark(tok, &x, &pieces, &own, marks, e));
+	for (size_t i = 0; x.head && i < tok->nhead; i++) {
+		TRYOUT(tokens_add(ids, tok->head[i], e));
+		if (train)
+			TRYOUT(tokens_add(train, 0, e));
+	}
+	for (size_t i = 0; i < own.n; i++) {
+		TRYOUT(tokens_add(ids, own.id[i], e));
+		if (train)
+			TRYOUT(tokens_add(train, marks[i], e));
+	}
+out:
+	if (rc < 0) {
+		ids->n = ids0;
+		if (train)
+			train->n = train0;
+	}
+	mem_free(marks);
+	mem_free(literal);
+	mem_free(pieces.p);
+	tokens_release(&own);
+	chat_text_release(&x);
+	return rc;
+}

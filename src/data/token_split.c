@@ -1,0 +1,340 @@
+/* token_split.c - pre-tokenizers of tokenizer.json: Split by a pattern, ByteLevel, Digits, Metaspace, and sequences of these.
+ *
+ * The published patterns are written for Oniguruma (Ruby syntax); translate() rewrites the few escapes that mean something else to PCRE2
+ * and refuses what cannot be said. A pattern is as untrusted as the rest of the file: PCRE2's limits on work and memory are set, and
+ * a match that meets one is an error. */
+#include "data/token.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { PATTERN_MAX = 16384 };
+
+const char token_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+/* White_Space, and the inside of a class for \w, \d and \h, as Oniguruma has them. */
+#define SPACE "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+#define HEX "0-9A-Fa-f"
+
+static int translate(const char *p, struct buf *out, const char *where, struct err *e)
+{
+	bool in_class = false;
+	for (; *p; p++) {
+		if (*p == '\\' && p[1]) {
+			char c = *++p;
+			const char *set = c == 's' || c == 'S'   ? SPACE
+					  : c == 'w' || c == 'W' ? WORD
+					  : c == 'h' || c == 'H' ? HEX
+								 : NULL;
+			bool negated = c == 'S' || c == 'W' || c == 'H';
+			if (c == 'u' && strspn(p + 1, "0123456789abcdefABCDEF") >= 4) {
+				buf_addf(out, "\\x{%.4s}", p + 1);
+				p += 4;
+				continue;
+			}
+			if (set && in_class && !negated)
+				buf_adds(out, set);
+			else if (set && in_class && c != 'S')
+				return err_set(e, ERR_UNSUPPORTED, "%s: \\%c inside [] of a Split pattern is not supported", where,
+					       c);
+			else if (set && !in_class)
+				buf_addf(out, negated ? "[^%s]" : "[%s]", set);
+			else
+				buf_addf(out, "\\%c", c);
+			continue;
+		}
+		if (in_class && ((*p == '[' && p[1] != ':') || (*p == '&' && p[1] == '&')))
+			return err_set(e, ERR_UNSUPPORTED, "%s: a class inside a class of a Split pattern is not supported", where);
+		buf_addc(out, *p);
+		if (in_class && *p == '[') { /* [:name:] */
+			const char *end = strstr(p, ":]");
+			if (!end)
+				return err_set(e, ERR_INPUT, "%s: the Split pattern has an unfinished class", where);
+			buf_add(out, p + 1, (size_t)(end + 1 - p));
+			p = end + 1;
+		} else if (in_class && *p == ']') {
+			in_class = false;
+		} else if (!in_class && *p == '[') {
+			in_class = true;
+			if (p[1] == '^')
+				buf_addc(out, *++p);
+			if (p[1] == ']')
+				buf_addc(out, *++p);
+		}
+	}
+	return buf_ok(out, e);
+}
+
+static int add_stage(struct tokenizer *t, const struct stage *s, const char *where, struct err *e)
+{
+	if (t->nstage == TOKEN_STEPS_MAX)
+		return err_set(e, ERR_UNSUPPORTED, "%s: more than %d pre-tokenizers", where, TOKEN_STEPS_MAX);
+	t->stage[t->nstage++] = *s;
+	return 0;
+}
+
+int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps, const char *where, struct err *e)
+{
+	struct stage s = { .kind = STAGE_REGEX, .drop_matches = drop_matches, .drop_gaps = drop_gaps };
+	struct buf b = BUF_INIT;
+	pcre2_compile_context *c = NULL;
+	int code, rc = 0;
+	PCRE2_SIZE at;
+	if (strlen(pattern) > PATTERN_MAX) {
+		rc = err_set(e, ERR_INPUT, "%s: the Split pattern is longer than %d bytes", where, PATTERN_MAX);
+		goto out;
+	}
+	TRYOUT(translate(pattern, &b, where, e));
+	c = pcre2_compile_context_create(t->pcre);
+	if (!c) {
+		rc = err_nomem(e, b.n, "a pattern");
+		goto out;
+	}
+	pcre2_set_newline(c, PCRE2_NEWLINE_LF);
+	pcre2_set_parens_nest_limit(c, 50);
+	s.code = pcre2_compile((PCRE2_SPTR)b.p, b.n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at,
+			       c);
+	if (!s.code) {
+		PCRE2_UCHAR text[128];
+		pcre2_get_error_message(code, text, sizeof text);
+		rc = err_set(e, ERR_INPUT, "%s: the Split pattern '%.200s' is not valid at byte %zu: %s", where, b.p, (size_t)at,
+			     (char *)text);
+		goto out;
+	}
+	pcre2_jit_compile(s.code, PCRE2_JIT_COMPLETE); /* where there is none, the interpreter does it */
+	rc = add_stage(t, &s, where, e);
+	if (rc < 0)
+		pcre2_code_free(s.code);
+out:
+	pcre2_compile_context_free(c);
+	buf_release(&b);
+	return rc;
+}
+
+/* A string as a pattern that matches just it. */
+static int quoted(const char *s, struct buf *out, struct err *e)
+{
+	for (; *s; s++) {
+		if (strchr("\\^$.[]|()?*+{}-#&", *s))
+			buf_addc(out, '\\');
+		buf_addc(out, *s);
+	}
+	return buf_ok(out, e);
+}
+
+static int read_split(struct tokenizer *t, const json_t *o, const char *where, struct err *e)
+{
+	const char *behavior = NULL, *regex = NULL, *string = NULL;
+	bool invert = false;
+	const json_t *pattern = json_object_get(o, "pattern");
+	TRY(json_need_str(o, where, "behavior", &behavior, e));
+	TRY(json_opt_bool(o, where, "invert", &invert, e));
+	TRY(json_opt_str(pattern, where, "Regex", &regex, e));
+	TRY(json_opt_str(pattern, where, "String", &string, e));
+	bool removed = !strcmp(behavior, "Removed");
+	if (!removed && strcmp(behavior, "Isolated"))
+		return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer Split with the behavior '%.64s' is not supported", where,
+			       behavior);
+	if (!regex == !string)
+		return err_set(e, ERR_INPUT, "%s: the pre-tokenizer Split needs a pattern (Regex or String)", where);
+	if (regex)
+		return token_split_regex(t, regex, removed && !invert, removed && invert, where, e);
+	struct buf b = BUF_INIT;
+	int rc = quoted(string, &b, e);
+	if (rc == 0)
+		rc = token_split_regex(t, b.p, removed && !invert, removed && invert, where, e);
+	buf_release(&b);
+	return rc;
+}
+
+static int read_metaspace(struct tokenizer *t, const json_t *o, const char *where, struct err *e)
+{
+	const char *mark = NULL, *scheme = NULL;
+	bool prefix = true;
+	struct stage s = { .kind = STAGE_METASPACE, .split = true };
+	TRY(json_need_str(o, where, "replacement", &mark, e));
+	TRY(json_opt_str(o, where, "prepend_scheme", &scheme, e));
+	TRY(json_opt_bool(o, where, "add_prefix_space", &prefix, e));
+	TRY(json_opt_bool(o, where, "split", &s.split, e));
+	size_t n = strlen(mark), one = 0;
+	if (n && n <= 4)
+		utf8_char(mark, &one);
+	if (one != n || !n)
+		return err_set(e, ERR_INPUT, "%s: the replacement of Metaspace must be one character", where);
+	memcpy(s.mark, mark, n);
+	s.nmark = (uint32_t)n;
+	if (!scheme)
+		s.scheme = prefix ? METASPACE_ALWAYS : METASPACE_NEVER;
+	else if (!strcmp(scheme, "always"))
+		s.scheme = METASPACE_ALWAYS;
+	else if (!strcmp(scheme, "first"))
+		s.scheme = METASPACE_FIRST;
+	else if (!strcmp(scheme, "never"))
+		s.scheme = METASPACE_NEVER;
+	else
+		return err_set(e, ERR_UNSUPPORTED, "%s: the prepend_scheme '%.64s' of Metaspace is not supported", where, scheme);
+	return add_stage(t, &s, where, e);
+}
+
+static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth, struct err *e)
+{
+	const char *type = NULL;
+	TRY(json_need_str(o, where, "type", &type, e));
+	if (!strcmp(type, "Sequence")) {
+		const json_t *list = json_object_get(o, "pretokenizers"), *item;
+		size_t i;
+		if (!json_is_array(list) || depth)
+			return err_set(e, ERR_INPUT, "%s: a Sequence needs a list 'pretokenizers', not nested", where);
+		json_array_foreach(list, i, item) TRY(read_one(t, item, where, depth + 1, e));
+		return 0;
+	}
+	if (!strcmp(type, "Split"))
+		return read_split(t, o, where, e);
+	if (!strcmp(type, "Metaspace"))
+		return read_metaspace(t, o, where, e);
+	if (!strcmp(type, "Digits")) {
+		bool each = false;
+		TRY(json_opt_bool(o, where, "individual_digits", &each, e));
+		return token_split_regex(t, each ? "\\p{N}" : "\\p{N}+", false, false, where, e);
+	}
+	if (!strcmp(type, "ByteLevel")) {
+		bool prefix = true, regex = true;
+		TRY(json_opt_bool(o, where, "add_prefix_space", &prefix, e));
+		TRY(json_opt_bool(o, where, "use_regex", &regex, e));
+		if (prefix)
+			TRY(add_stage(t, &(struct stage){ .kind = STAGE_PREFIX_SPACE }, where, e));
+		return regex ? token_split_regex(t, token_gpt2_pattern, false, false, where, e) : 0;
+	}
+	return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' is not supported", where, type);
+}
+
+int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where, struct err *e)
+{
+	return !pre_tokenizer || json_is_null(pre_tokenizer) ? 0 : read_one(t, pre_tokenizer, where, 0, e);
+}
+
+/* 1 with [*begin_p, *end_p) for the next match at or behind `from`, 0 when there is none. */
+static int next_match(struct encoding *s, const struct stage *st, const char *text, size_t n, size_t from, uint32_t options,
+		      size_t *begin_p, size_t *end_p)
+{
+	int rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | options, s->match, s->limits);
+	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+		rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT | options, s->match,
+				 s->limits);
+	if (rc == PCRE2_ERROR_NOMATCH)
+		return 0;
+	if (rc < 0) {
+		PCRE2_UCHAR why[128];
+		pcre2_get_error_message(rc, why, sizeof why);
+		return err_set(s->e, ERR_INPUT, "the tokenizer's pattern cannot split a text of %zu bytes: %s", n, (char *)why);
+	}
+	const PCRE2_SIZE *v = pcre2_get_ovector_pointer(s->match);
+	*begin_p = v[0];
+	*end_p = v[1];
+	/* \K and look-behind can make a match begin before where the search did. */
+	if (*begin_p < from || *end_p < *begin_p)
+		return err_set(s->e, ERR_UNSUPPORTED, "the tokenizer's pattern matches backwards, which is not supported");
+	return 1;
+}
+
+static int split_regex(struct encoding *s, size_t k, const char *text, size_t n, bool start)
+{
+	const struct stage *st = &s->t->stage[k];
+	size_t done = 0, from = 0; /* pre-tokens are handed on up to `done` */
+	uint32_t options = 0;
+	while (from <= n) {
+		size_t begin = 0, end = 0;
+		int found = next_match(s, st, text, n, from, options, &begin, &end);
+		if (found < 0)
+			return found;
+		if (!found) {
+			if (!options)
+				break;
+			/* An empty match stood here and nothing longer does: one character on. */
+			if (from == n)
+				break;
+			size_t len;
+			utf8_char(text + from, &len);
+			from += len;
+			options = 0;
+			continue;
+		}
+		if (begin > done && !st->drop_gaps)
+			TRY(token_split(s, k + 1, text + done, begin - done, start && !done));
+		if (end > begin && !st->drop_matches)
+			TRY(token_split(s, k + 1, text + begin, end - begin, start && !begin));
+		done = from = end;
+		options = end == begin ? PCRE2_NOTEMPTY_ATSTART | PCRE2_ANCHORED : 0;
+	}
+	if (n > done && !st->drop_gaps)
+		TRY(token_split(s, k + 1, text + done, n - done, start && !done));
+	return 0;
+}
+
+static int split_metaspace(struct encoding *s, size_t k, const char *text, size_t n, bool start)
+{
+	const struct stage *st = &s->t->stage[k];
+	struct buf b = BUF_INIT;
+	int rc = 0;
+	bool marked = text[0] == ' ' || (n >= st->nmark && !memcmp(text, st->mark, st->nmark));
+	if (!marked && (st->scheme == METASPACE_ALWAYS || (st->scheme == METASPACE_FIRST && start)))
+		buf_add(&b, st->mark, st->nmark);
+	for (size_t i = 0; i < n;) {
+		const char *space = memchr(text + i, ' ', n - i);
+		size_t len = space ? (size_t)(space - text) - i : n - i;
+		buf_add(&b, text + i, len);
+		i += len;
+		if (space) {
+			buf_add(&b, st->mark, st->nmark);
+			i++;
+		}
+	}
+	TRYOUT(buf_ok(&b, s->e));
+	size_t begin = 0;
+	while (begin < b.n) {
+		size_t end = b.n;
+		if (st->split && begin + st->nmark < b.n) {
+			const char *next = memmem(b.p + begin + st->nmark, b.n - begin - st->nmark, st->mark, st->nmark);
+			if (!begin && memcmp(b.p, st->mark, st->nmark))
+				next = memmem(b.p, b.n, st->mark, st->nmark);
+			if (next)
+				end = (size_t)(next - b.p);
+		}
+		TRYOUT(token_split(s, k + 1, b.p + begin, end - begin, start && !begin));
+		begin = end;
+	}
+out:
+	buf_release(&b);
+	return rc;
+}
+
+int token_split(struct encoding *s, size_t k, const char *text, size_t n, bool start)
+{
+	const struct tokenizer *t = s->t;
+	if (!n)
+		return 0;
+	if (k == t->nstage)
+		return t->kind->word(s, text, n);
+	switch (t->stage[k].kind) {
+	case STAGE_REGEX:
+		return split_regex(s, k, text, n, start);
+	case STAGE_METASPACE:
+		return split_metaspace(s, k, text, n, start);
+	case STAGE_PREFIX_SPACE:
+		break;
+	}
+	if (text[0] == ' ')
+		return token_split(s, k + 1, text, n, start);
+	struct buf b = BUF_INIT;
+	buf_addc(&b, ' ');
+	buf_add(&b, text, n);
+	int rc = buf_ok(&b, s->e);
+	if (rc == 0)
+		rc = token_split(s, k + 1, b.p, b.n, start);
+	buf_release(&b);
+	return rc;
+}

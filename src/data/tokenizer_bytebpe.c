@@ -1,0 +1,198 @@
+/* tokenizer_bytebpe.c - byte-level BPE: GPT-2, SmolLM2, Llama 3, Qwen2, Qwen2.5, Qwen3.
+ *
+ * A pre-token's bytes are the first symbols. The file writes each byte as a printable character (token_byte_char); here only the lookup
+ * tables know of that. From a GGUF the pre-tokenizer comes from the rows below, by its name in tokenizer.ggml.pre. */
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "data/token.h"
+
+#include <string.h>
+
+#define LLAMA3                                                                                                                     \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "                                                 \
+	"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define QWEN2                                                                                                                      \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "                                                      \
+	"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define TEKKEN                                                                                                                     \
+	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"                               \
+	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"                               \
+	"\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+/* Patterns: src/llama-vocab.cpp of llama.cpp, in the form of the models' own tokenizer.json where it quotes that. */
+static const struct pre {
+	const char *names; /* space-separated */
+	const char *pattern[4];
+	bool ignore_merges, add_bos, nfc;
+} pres[] = {
+	{ "smollm starcoder refact codeshell", { "\\p{N}", token_gpt2_pattern }, false, false, false },
+	{ "llama-bpe llama3 llama-v3", { LLAMA3 }, true, true, false },
+	{ "qwen2", { QWEN2 }, false, false, true },
+	{ "gpt-2 phi-2", { token_gpt2_pattern }, false, false, false },
+	{ "tekken", { TEKKEN }, true, true, false },
+	{ "default", { "[\\p{P}\\$\\+<=>\\^~\\|]+", token_gpt2_pattern, "\\p{N}+", "[0-9][0-9][0-9]" }, false, false, false },
+};
+
+static bool is_byte_level(const json_t *o)
+{
+	const char *type = json_string_value(json_object_get(o, "type"));
+	if (!type)
+		return false;
+	if (!strcmp(type, "ByteLevel"))
+		return true;
+	const json_t *item;
+	size_t i;
+	if (!strcmp(type, "Sequence"))
+		json_array_foreach(json_object_get(o, "pretokenizers"), i, item)
+		{
+			const char *inner = json_string_value(json_object_get(item, "type"));
+			if (inner && !strcmp(inner, "ByteLevel"))
+				return true;
+		}
+	return false;
+}
+
+static bool bytebpe_fits(const json_t *doc) { return is_byte_level(json_object_get(doc, "pre_tokenizer")); }
+
+/* The bytes that a token's text stands for; a text with other characters stands for itself. */
+static int decode_text(struct tokenizer *t, struct token *k, struct err *e)
+{
+	char *bytes = arena_alloc(&t->arena, k->ntext + 1u);
+	uint32_t n = 0;
+	if (!bytes)
+		return err_nomem(e, k->ntext, "the vocabulary");
+	if (utf8_valid(k->text, k->ntext) != k->ntext)
+		return 0;
+	for (size_t i = 0, len; i < k->ntext; i += len) {
+		int b = token_char_byte(utf8_char(k->text + i, &len));
+		if (b < 0)
+			return 0;
+		bytes[n++] = (char)b;
+	}
+	k->bytes = bytes;
+	k->nbytes = n;
+	return 0;
+}
+
+static int bytebpe_finish(struct tokenizer *t, const char *where, struct err *e)
+{
+	(void)where;
+	for (size_t i = 0; i < t->ntok; i++)
+		if (t->tok[i].flags & TOKEN_EXISTS && t->tok[i].bytes == t->tok[i].text)
+			TRY(decode_text(t, &t->tok[i], e));
+	return 0;
+}
+
+/* The tables for encoding, from the model's own vocabulary. */
+static int tables(struct tokenizer *t, struct err *e)
+{
+	for (int b = 0; b < 256; b++) {
+		char text[4];
+		size_t n = utf8_put(token_byte_char((uint8_t)b), text);
+		t->byte_id[b] = strmap_get(&t->by_text, text, n);
+	}
+	if (!t->ignore_merges)
+		return 0;
+	TRY(strmap_init(&t->by_bytes, t->ntok, e));
+	for (size_t i = 0; i < t->ntok; i++) {
+		struct token *k = &t->tok[i];
+		int32_t old;
+		if (!(k->flags & TOKEN_EXISTS) || k->flags & TOKEN_ADDED)
+			continue;
+		TRY(decode_text(t, k, e));
+		if (k->bytes != k->text)
+			TRY(strmap_put(&t->by_bytes, k->bytes, k->nbytes, (int32_t)i, &old, e));
+	}
+	return 0;
+}
+
+static int bytebpe_from_json(struct tokenizer *t, const json_t *doc, const char *where, struct err *e)
+{
+	const char *decoder = NULL;
+	TRY(json_need_str(json_object_get(doc, "decoder"), where, "type", &decoder, e));
+	if (strcmp(decoder, "ByteLevel"))
+		return err_set(e, ERR_UNSUPPORTED, "%s: byte-level BPE with the decoder '%.64s' is not supported", where, decoder);
+	if (t->byte_fallback)
+		return err_set(e, ERR_UNSUPPORTED, "%s: byte-level BPE with byte_fallback is not supported", where);
+	return tables(t, e);
+}
+
+static bool has_word(const char *words, const char *word)
+{
+	size_t n = strlen(word);
+	for (const char *p = words; n && (p = strstr(p, word)); p += n)
+		if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
+			return true;
+	return false;
+}
+
+static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *where, struct err *e)
+{
+	const char *name = NULL;
+	const struct pre *pre = NULL;
+	TRY(json_opt_str(kv, where, "tokenizer.ggml.pre", &name, e));
+	if (!name) {
+		log_warn("%s: the file does not name its pre-tokenizer (tokenizer.ggml.pre), 'default' is used", where);
+		name = "default";
+	}
+	for (size_t i = 0; i < sizeof pres / sizeof *pres && !pre; i++)
+		if (has_word(pres[i].names, name))
+			pre = &pres[i];
+	if (!pre)
+		return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' (tokenizer.ggml.pre) is not supported", where,
+			       name);
+	for (size_t i = 0; i < 4 && pre->pattern[i]; i++)
+		TRY(token_split_regex(t, pre->pattern[i], false, false, where, e));
+	if (pre->nfc)
+		t->step[t->nstep++] = (struct normal_step){ .kind = NORMAL_NFC };
+	t->ignore_merges = pre->ignore_merges;
+	t->unk = -1;             /* bytes outside the vocabulary are left out, as by the models' own tokenizer.json */
+	t->nhead = pre->add_bos; /* the default of add_bos_token */
+	TRY(merges_read(t, json_object_get(kv, "tokenizer.ggml.merges"), where, e));
+	return tables(t, e);
+}
+
+static int emit(struct encoding *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		TRY(tokens_add(s->out, s->sym[i].id, s->e));
+	return 0;
+}
+
+static int bytebpe_word(struct encoding *s, const char *text, size_t n)
+{
+	const struct tokenizer *t = s->t;
+	if (t->ignore_merges) {
+		int32_t id = strmap_get(&t->by_bytes, text, n);
+		if (id >= 0)
+			return tokens_add(s->out, id, s->e);
+	}
+	TRY(symbols_reserve(s, n));
+	size_t k = 0;
+	bool unknown = false; /* the last symbol is the unknown token */
+	for (size_t i = 0; i < n; i++) {
+		int32_t id = t->byte_id[(unsigned char)text[i]];
+		bool known = id >= 0;
+		if (!known && (t->unk < 0 || (unknown && t->fuse_unk))) {
+			if (k && unknown)
+				s->sym[k - 1].len++;
+			continue;
+		}
+		s->sym[k++] = (struct symbol){ known ? id : t->unk, (uint32_t)i, 1, 0, 0 };
+		unknown = !known;
+	}
+	TRY(merge_symbols(s, text, k, &k));
+	return emit(s, k);
+}
+
+const struct tokenizer_kind tokenizer_kind_bytebpe = {
+	.name = "bytebpe",
+	.gguf_model = "gpt2",
+	.fits = bytebpe_fits,
+	.from_json = bytebpe_from_json,
+	.from_gguf = bytebpe_from_gguf,
+	.finish = bytebpe_finish,
+	.word = bytebpe_word,
+	.bytes = bytebpe_word,
+};

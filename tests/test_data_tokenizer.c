@@ -1,0 +1,252 @@
+/* test_data_tokenizer.c - token ids and decoded text against Hugging Face's tokenizers and sentencepiece (scripts/golden/tokenizer.py): every
+ * published configuration on about 1,100 lines in many scripts, from tokenizer.json and from GGUF KV pairs. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DIR "tests/golden/tokenizer/"
+
+static json_t *lines;
+
+static json_t *load(const char *name, const char *ending)
+{
+	char path[256];
+	struct err e = { 0 };
+	json_t *doc = NULL;
+	snprintf(path, sizeof path, DIR "%s%s", name, ending);
+	if (json_parse_file(path, 0, &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	return doc;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	lines = load("lines", ".json");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	json_decref(lines);
+	return 0;
+}
+
+static int digit(char c)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const char *p = strchr(digits, c);
+	assert_non_null(p);
+	return (int)(p - digits);
+}
+
+/* Ids up to '|', line feed or the end. */
+static const char *unpack(const char *p, struct tokens *t)
+{
+	struct err e = { 0 };
+	t->n = 0;
+	for (; *p && *p != '\n' && *p != '|'; p += 2)
+		assert_int_equal(tokens_add(t, digit(p[0]) << 6 | digit(p[1]), &e), 0);
+	return p;
+}
+
+static bool same(const struct tokens *a, const struct tokens *b, size_t skip_a)
+{
+	return a->n - skip_a == b->n && !memcmp(a->id + skip_a, b->id, b->n * sizeof *b->id);
+}
+
+static void show(const char *name, size_t i, const char *what, const struct tokens *want, const struct tokens *got)
+{
+	fprintf(stderr, "%s: line %zu, %s\n  expected", name, i, what);
+	for (size_t k = 0; k < want->n; k++)
+		fprintf(stderr, " %d", (int)want->id[k]);
+	fprintf(stderr, "\n  got     ");
+	for (size_t k = 0; k < got->n; k++)
+		fprintf(stderr, " %d", (int)got->id[k]);
+	fprintf(stderr, "\n");
+}
+
+/* All lines of a configuration; returns how many differ. */
+static int compare(const char *name, const struct tokenizer *t, bool gaps)
+{
+	struct err e = { 0 };
+	struct buf file = BUF_INIT, text = BUF_INIT;
+	struct tokens want = { 0 }, plain = { 0 }, got = { 0 }, inner = { 0 };
+	json_t *texts = load(name, ".text.json"), *line;
+	char path[256], key[32];
+	int bad = 0, bad_text = 0, compared = 0;
+	snprintf(path, sizeof path, DIR "%s.ids", name);
+	assert_int_equal(buf_read_file(&file, path, 0, &e), 0);
+	const char *p = file.p;
+	size_t i;
+	json_array_foreach(lines, i, line)
+	{
+		const char *s = json_string_value(line);
+		size_t n = json_string_length(line);
+		p = unpack(p, &want);
+		bool differ = *p == '|';
+		if (differ)
+			p = unpack(p + 1, &plain);
+		assert_int_equal(*p++, '\n');
+		if (gaps && !want.n)
+			continue;
+		compared++;
+		got.n = inner.n = 0;
+		assert_int_equal(tokenizer_encode(t, s, n, true, true, &got, &e), 0);
+		assert_int_equal(tokenizer_encode(t, s, n, false, true, &inner, &e), 0);
+		if (!same(&want, &got, 0)) {
+			if (bad++ < 5)
+				show(name, i, "special tokens recognised", &want, &got);
+			continue;
+		}
+		size_t head = want.n - inner.n;
+		assert_true(head <= 1 && same(&want, &inner, head));
+		got.n = 0;
+		assert_int_equal(tokenizer_encode(t, s, n, false, false, &got, &e), 0);
+		if (differ ? !same(&plain, &got, 0) : !same(&inner, &got, 0)) {
+			if (bad++ < 5)
+				show(name, i, "special tokens not recognised", differ ? &plain : &inner, &got);
+			continue;
+		}
+		snprintf(key, sizeof key, "%zu", i);
+		const json_t *expect = json_object_get(texts, key);
+		const char *x = expect ? json_string_value(expect) : s;
+		size_t nx = expect ? json_string_length(expect) : n;
+		buf_reset(&text);
+		assert_int_equal(tokenizer_decode(t, inner.id, inner.n, false, &text, &e), 0);
+		/* Bytes that are no UTF-8 come out as they are, where the others write U+FFFD. */
+		if ((text.n != nx || memcmp(text.p, x, nx)) && !memmem(x, nx, "\xef\xbf\xbd", 3) && bad_text++ < 5)
+			fprintf(stderr, "%s: line %zu decodes to '%.*s', not '%.*s'\n", name, i, (int)text.n, text.p, (int)nx, x);
+	}
+	assert_int_equal(*p, 0);
+	printf("  %s: %d lines, %d with other ids, %d with other text\n", name, compared, bad, bad_text);
+	json_decref(texts);
+	buf_release(&file);
+	buf_release(&text);
+	tokens_release(&want);
+	tokens_release(&plain);
+	tokens_release(&got);
+	tokens_release(&inner);
+	assert_true(compared > 800);
+	return bad + bad_text;
+}
+
+static const char *const names[] = { "gpt2",    "smollm2", "llama3", "qwen2",   "flags",
+				     "removed", "tekken",  "llama2", "mistral", "metaspace" };
+
+static void test_json(void **state)
+{
+	(void)state;
+	int bad = 0;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		struct err e = { 0 };
+		struct tokenizer *t = NULL;
+		char path[256];
+		snprintf(path, sizeof path, DIR "%s.json", names[i]);
+		if (tokenizer_from_file(path, NULL, &t, &e) < 0)
+			fail_msg("%s", e.msg);
+		bad += compare(names[i], t, false);
+		tokenizer_free(t);
+	}
+	assert_int_equal(bad, 0);
+}
+
+static void test_gguf_spm(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct tokenizer *t = NULL;
+	json_t *kv = load("spm_gguf", ".json");
+	if (tokenizer_from_gguf(kv, "spm_gguf", &t, &e) < 0)
+		fail_msg("%s", e.msg);
+	json_decref(kv);
+	assert_int_equal(compare("spm_gguf", t, true), 0);
+	tokenizer_free(t);
+}
+
+/* What convert_hf_to_gguf.py writes for a tokenizer.json. */
+static json_t *to_gguf(const char *name, const char *pre)
+{
+	json_t *doc = load(name, ".json"), *model = json_object_get(doc, "model"), *added = json_object_get(doc, "added_tokens");
+	json_t *tokens = json_array(), *types = json_array(), *v, *kv = json_object();
+	const char *key;
+	size_t i, n = 0;
+	json_object_foreach(json_object_get(model, "vocab"), key, v) n =
+		(size_t)json_integer_value(v) >= n ? (size_t)json_integer_value(v) + 1 : n;
+	json_array_foreach(added, i, v)
+	{
+		size_t id = (size_t)json_integer_value(json_object_get(v, "id"));
+		n = id >= n ? id + 1 : n;
+	}
+	for (i = 0; i < n; i++) {
+		json_array_append_new(tokens, json_string(""));
+		json_array_append_new(types, json_integer(1));
+	}
+	json_object_foreach(json_object_get(model, "vocab"), key, v)
+		json_array_set_new(tokens, (size_t)json_integer_value(v), json_string(key));
+	json_array_foreach(added, i, v)
+	{
+		size_t id = (size_t)json_integer_value(json_object_get(v, "id"));
+		bool special = json_is_true(json_object_get(v, "special"));
+		json_array_set(tokens, id, json_object_get(v, "content"));
+		json_array_set_new(types, id, json_integer(special ? 3 : 4));
+		const char *text = json_string_value(json_object_get(v, "content"));
+		if (!strcmp(text, "<|begin_of_text|>") || !strcmp(text, "<s>"))
+			json_object_set_new(kv, "tokenizer.ggml.bos_token_id", json_integer((json_int_t)id));
+	}
+	json_object_set_new(kv, "tokenizer.ggml.model", json_string("gpt2"));
+	json_object_set_new(kv, "tokenizer.ggml.pre", json_string(pre));
+	json_object_set_new(kv, "tokenizer.ggml.tokens", tokens);
+	json_object_set_new(kv, "tokenizer.ggml.token_type", types);
+	json_object_set(kv, "tokenizer.ggml.merges", json_object_get(model, "merges"));
+	json_decref(doc);
+	return kv;
+}
+
+static void test_gguf_bytebpe(void **state)
+{
+	(void)state;
+	static const char *const rows[][2] = { { "gpt2", "gpt-2" },
+					       { "smollm2", "smollm" },
+					       { "llama3", "llama-bpe" },
+					       { "qwen2", "qwen2" },
+					       { "tekken", "tekken" } };
+	int bad = 0;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct err e = { 0 };
+		struct tokenizer *t = NULL;
+		json_t *kv = to_gguf(rows[i][0], rows[i][1]);
+		if (!strcmp(rows[i][0], "tekken"))
+			json_object_set_new(kv, "tokenizer.ggml.add_bos_token", json_false());
+		if (tokenizer_from_gguf(kv, rows[i][0], &t, &e) < 0)
+			fail_msg("%s", e.msg);
+		bad += compare(rows[i][0], t, false);
+		tokenizer_free(t);
+		json_object_set_new(kv, "tokenizer.ggml.pre", json_string("llama"));
+		assert_int_equal(tokenizer_from_gguf(kv, "x.gguf", &t, &e), ERR_UNSUPPORTED);
+		assert_non_null(strstr(e.msg, "'llama'"));
+		json_decref(kv);
+	}
+	assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_gguf_spm),
+		cmocka_unit_test(test_gguf_bytebpe),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
