@@ -75,12 +75,10 @@ static int describe(const char *path, bool tensors, json_t **o_p, struct err *e)
 static void value_text(const char *key, const json_t *v, char *s, size_t cap)
 {
 	size_t n = strlen(key);
-	char unit[32];
 	if (json_is_integer(v) && n >= 5 && !strcmp(key + n - 5, "bytes"))
 		cli_bytes((uint64_t)json_integer_value(v), s, cap);
 	else if (json_is_integer(v) && n >= 10 && !strcmp(key + n - 10, "parameters"))
-		snprintf(s, cap, "%lld (%s)", (long long)json_integer_value(v),
-			 cli_count((uint64_t)json_integer_value(v), unit, sizeof unit));
+		cli_count((uint64_t)json_integer_value(v), s, cap);
 	else if (json_is_integer(v))
 		snprintf(s, cap, "%lld", (long long)json_integer_value(v));
 	else if (json_is_real(v))
@@ -161,7 +159,7 @@ static void print(const json_t *o)
 	{
 		char name[64], text[512];
 		label(key, name, sizeof name);
-		if (json_is_array(v) && json_is_object(json_array_get(v, 0)))
+		if (json_is_object(v) || (json_is_array(v) && json_is_object(json_array_get(v, 0))))
 			continue;
 		if (json_is_array(v))
 			list_text(v, text, sizeof text);

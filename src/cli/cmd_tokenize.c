@@ -116,9 +116,10 @@ static int read_ids(const struct tokenizer *t, const char *s, size_t n, struct t
 		char *stop;
 		errno = 0;
 		long v = strtol(s, &stop, 10);
+		size_t word = stop > s ? (size_t)(stop - s) : strcspn(s, " \t\r\n");
 		if (stop == s || errno || v < 0 || (size_t)v >= tokenizer_vocab_size(t))
-			return err_set(e, ERR_INPUT, "standard input: '%.20s' is not an id of this tokenizer (0 to %zu)", s,
-				       tokenizer_vocab_size(t) - 1);
+			return err_set(e, ERR_INPUT, "standard input: '%.*s' is not an id of this tokenizer (0 to %zu)",
+				       (int)(word < 20 ? word : 20), s, tokenizer_vocab_size(t) - 1);
 		TRY(tokens_add(ids, (int32_t)v, e));
 		s = stop;
 	}
