@@ -1,0 +1,316 @@
+/* plan.c - the registry of planners; checking and simulating a plan. Formulas are in cost.c, JSON in plan_json.c. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "plan/cost.h"
+
+static const struct planner *const rows[] = {
+#define PLANNER(id) &planner_##id,
+#include "plan/planner.def"
+#undef PLANNER
+};
+
+const struct planner *planner_at(size_t i) { return i < ARRAY_LEN(rows) ? rows[i] : NULL; }
+
+const struct planner *planner_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (!strcmp(rows[i]->name, name))
+			return rows[i];
+	return NULL;
+}
+
+const struct planner *planner_default(void) { return &planner_best; }
+
+void plan_release(struct plan *plan)
+{
+	arena_release(&plan->mem);
+	*plan = (struct plan){ .mem = ARENA_INIT };
+}
+
+static int nomem(struct err *e) { return err_nomem(e, 0, "a plan"); }
+
+int plan_stage_members(struct plan *plan, int stage, int members, struct err *e)
+{
+	struct plan_member *m = arena_alloc(&plan->mem, (size_t)members * sizeof *m);
+
+	if (!m)
+		return nomem(e);
+	for (int i = 0; i < members; i++)
+		m[i].state_share = 1.0 / members;
+	plan->stage[stage].member = m;
+	plan->stage[stage].members = members;
+	return 0;
+}
+
+int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e)
+{
+	plan->stages = stages;
+	plan->chunks = chunks;
+	plan->stage = arena_alloc(&plan->mem, (size_t)stages * sizeof *plan->stage);
+	plan->first = arena_alloc(&plan->mem, ((size_t)stages * (size_t)chunks + 1) * sizeof *plan->first);
+	if (!plan->stage || !plan->first)
+		return nomem(e);
+	for (int k = 0; k < stages; k++)
+		TRY(plan_stage_members(plan, k, 1, e));
+	return 0;
+}
+
+int plan_layers(const struct plan *plan, int stage)
+{
+	int n = 0;
+
+	for (int c = 0; c < plan->chunks; c++) {
+		int v = c * plan->stages + stage;
+		n += plan->first[v + 1] - plan->first[v];
+	}
+	return n;
+}
+
+bool plan_uses(const struct plan *plan, int device)
+{
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			if (plan->stage[k].member[i].device == device)
+				return true;
+	return false;
+}
+
+static int check_stage(const struct profile *p, const struct plan *plan, int k, int *seen, struct err *e)
+{
+	const struct plan_stage *s = &plan->stage[k];
+	long samples = 0, microbatches = 0;
+
+	for (int i = 0; i < s->members; i++) {
+		const struct plan_member *m = &s->member[i];
+		if (m->device < 0 || m->device >= p->devices)
+			return err_set(e, ERR_INPUT, "plan: stage %d names a device that is not in the profile", k);
+		if (seen[m->device]++)
+			return err_set(e, ERR_INPUT, "plan: device '%s' is used twice", p->device[m->device].id);
+		if (m->microbatch < 1 || m->microbatches < 0 || !(m->state_share >= 0 && m->state_share <= 1))
+			return err_set(e, ERR_INPUT, "plan: device '%s': microbatch %d, %d microbatches, state share %g",
+				       p->device[m->device].id, m->microbatch, m->microbatches, m->state_share);
+		if (plan->stages > 1 && m->microbatch != plan->microbatch)
+			return err_set(e, ERR_INPUT, "plan: device '%s' has microbatch %d, the pipeline %d",
+				       p->device[m->device].id, m->microbatch, plan->microbatch);
+		samples += (long)m->microbatch * m->microbatches;
+		microbatches += m->microbatches;
+	}
+	if (samples != p->global_batch)
+		return err_set(e, ERR_INPUT, "plan: stage %d computes %ld sequences a step, the global batch is %d", k, samples,
+			       p->global_batch);
+	if (plan->stages > 1 && microbatches != plan->microbatches)
+		return err_set(e, ERR_INPUT, "plan: stage %d runs %ld microbatches, the pipeline %d", k, microbatches,
+			       plan->microbatches);
+	return 0;
+}
+
+int plan_check(const struct profile *p, const struct plan *plan, struct err *e)
+{
+	int pieces = plan->stages * plan->chunks, rc = 0;
+	int *seen;
+
+	if (plan->stages < 1 || plan->chunks < 1 || !plan->sched)
+		return err_set(e, ERR_INPUT, "plan: no stages, no chunks or no schedule");
+	if (plan->chunks > 1 && !plan->sched->chunked)
+		return err_set(e, ERR_INPUT, "plan: %d chunks, but the schedule '%s' takes one", plan->chunks, plan->sched->name);
+	if (plan->first[0] != 0 || plan->first[pieces] != p->layers)
+		return err_set(e, ERR_INPUT, "plan: layers %d to %d, the model has 0 to %d", plan->first[0], plan->first[pieces],
+			       p->layers);
+	for (int v = 0; v < pieces; v++)
+		if (plan->first[v + 1] <= plan->first[v])
+			return err_set(e, ERR_INPUT, "plan: piece %d has the layers %d to %d: none", v, plan->first[v],
+				       plan->first[v + 1]);
+	seen = mem_array((size_t)p->devices, sizeof *seen);
+	if (!seen)
+		return nomem(e);
+	for (int k = 0; k < plan->stages && rc == 0; k++)
+		rc = check_stage(p, plan, k, seen, e);
+	mem_free(seen);
+	return rc;
+}
+
+/* ---- simulating ---- */
+
+static bool alone(const struct plan_stage *s) { return s->members == 1 && !s->sharded; }
+
+static void judge(struct plan *plan)
+{
+	plan->executable = true;
+	plan->why_not[0] = 0;
+	for (int k = 0; k < plan->stages && plan->executable; k++) {
+		if (alone(&plan->stage[k]))
+			continue;
+		plan->executable = false;
+		if (plan->stage[k].members > 1)
+			snprintf(plan->why_not, sizeof plan->why_not,
+				 "stage %d is a group of %d devices; groups are planned but not yet run", k,
+				 plan->stage[k].members);
+		else
+			snprintf(plan->why_not, sizeof plan->why_not, "stage %d is sharded; sharding is planned but not yet run",
+				 k);
+	}
+	if (plan->executable && !plan->fits) {
+		plan->executable = false;
+		snprintf(plan->why_not, sizeof plan->why_not, "it does not fit into memory");
+	}
+}
+
+static int leave_out(const struct profile *p, struct plan *plan, struct err *e)
+{
+	plan->left_outs = 0;
+	plan->left_out = arena_alloc(&plan->mem, (size_t)p->devices * sizeof(int));
+	if (!plan->left_out)
+		return nomem(e);
+	for (int i = 0; i < p->devices; i++)
+		if (!plan_uses(plan, i))
+			plan->left_out[plan->left_outs++] = i;
+	return 0;
+}
+
+static void fill_memory(const struct cost *c, const struct cost_row *r, const struct pipe *q, struct plan *plan)
+{
+	plan->fits = true;
+	plan->over_gib = 0;
+	plan->over_device = -1;
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++) {
+			struct plan_member *m = &plan->stage[k].member[i];
+			m->memory_gib = cost_stage_gib(c, r, q, k, i, plan->stage[k].recompute);
+			m->limit_gib = c->limit[m->device];
+			if (m->memory_gib <= m->limit_gib)
+				continue;
+			plan->fits = false;
+			if (m->memory_gib - m->limit_gib > plan->over_gib) {
+				plan->over_gib = m->memory_gib - m->limit_gib;
+				plan->over_device = m->device;
+			}
+		}
+}
+
+static double member_work(struct cost *c, const struct plan_member *m)
+{
+	const struct cost_row *r = cost_row(c, m->microbatch);
+	return r ? m->microbatches * (r->f[m->device] + r->b[m->device]) : 0;
+}
+
+static void fill_shares(struct cost *c, const struct play_result *res, struct plan *plan)
+{
+	double step = res->step_s > 0 ? res->step_s : 1;
+
+	for (int k = 0; k < plan->stages; k++) {
+		struct plan_stage *s = &plan->stage[k];
+		const struct play_worker *w = &res->worker[k];
+		double most = 0;
+
+		for (int i = 0; i < s->members; i++) {
+			double work = member_work(c, &s->member[i]);
+			most = work > most ? work : most;
+		}
+		for (int i = 0; i < s->members; i++) {
+			struct plan_member *m = &s->member[i];
+			double part = 1;
+			/* In a group the busiest device is as busy as the stage, the others in proportion to their work. */
+			if (s->members > 1 && most > 0)
+				part = member_work(c, m) / most;
+			m->busy = w->busy_s / step * part;
+			m->copy = w->copy_s / step;
+			m->wait = w->wait_s / step;
+			m->bubble = 1 - m->busy - m->copy - m->wait;
+			if (m->bubble < 0)
+				m->bubble = 0;
+		}
+	}
+}
+
+static int simulate(struct cost *c, const struct profile *p, struct plan *plan, struct err *e)
+{
+	struct pipe q = { plan->sched, plan->stages, plan->chunks, plan->microbatch, plan->microbatches, NULL, plan->first };
+	struct play_result res;
+	const struct cost_row *r;
+	double step;
+
+	q.stage = arena_alloc(&plan->mem, (size_t)plan->stages * sizeof *q.stage);
+	if (!q.stage)
+		return nomem(e);
+	for (int k = 0; k < plan->stages; k++) {
+		struct plan_stage *s = &plan->stage[k];
+		for (int i = 0; i < s->members; i++) {
+			if (!cost_row(c, s->member[i].microbatch))
+				return nomem(e);
+			s->member[i].samples = s->member[i].microbatch * s->member[i].microbatches;
+		}
+		q.stage[k] = (struct pipe_stage){ s->member[0].device, s->recompute, alone(s) ? NULL : s };
+	}
+	if (!cost_row(c, plan->microbatch))
+		return nomem(e);
+	r = cost_row(c, plan->microbatch);
+	if (plan->stages == 1 && q.stage[0].group)
+		q.microbatches = 1; /* data parallelism: the group's whole step at once, devices with sizes of their own */
+	fill_memory(c, r, &q, plan);
+	TRY(cost_play(c, r, &q, INFINITY, false, &res, &step, e));
+	plan->simulated_ms = step * 1e3;
+	plan->tokens_per_s = (double)p->global_batch * p->sequence_len / step;
+	fill_shares(c, &res, plan);
+	judge(plan);
+	return leave_out(p, plan, e);
+}
+
+int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan, struct err *e)
+{
+	struct cost c;
+	int rc;
+
+	TRY(cost_init(&c, p, o, e));
+	rc = simulate(&c, p, plan, e);
+	cost_release(&c);
+	return rc;
+}
+
+int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e)
+{
+	const struct profile_device *d = &p->device[plan->over_device];
+	double state = p->layer_state_gib * p->layers, weights = p->layer_gib * p->layers;
+
+	return err_set(e, ERR_USAGE,
+		       "no plan fits into memory: the nearest one needs %.2f GiB more than device '%s' may use (%.2f GiB of its "
+		       "%.2f, after what "
+		       "others hold and the reserve). It would fit with %s, with a shorter sequence_len, with a smaller "
+		       "micro_batch_size, or with "
+		       "another device of %.1f GiB or more",
+		       plan->over_gib, d->id, profile_limit_gib(p, plan->over_device, -1), d->memory_gib,
+		       state > weights ? "LoRA instead of full training (less training state)" : "4-bit weights (load_in_4bit)",
+		       plan->over_gib + 1);
+}
+
+int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+{
+	int64_t began = clock_now();
+	int rc;
+
+	*out = (struct plan){ .mem = ARENA_INIT, .planner = pl->name, .predicted_ms = NAN, .objective_ms = NAN, .over_device = -1 };
+	if (o->microbatch < 0 || o->microbatch > p->global_batch || (o->microbatch > 0 && p->global_batch % o->microbatch))
+		return err_set(e, ERR_USAGE, "a microbatch of %d does not divide the global batch of %d", o->microbatch,
+			       p->global_batch);
+	TRYOUT(pl->plan(p, o, out, e));
+	out->search_ms = clock_seconds(clock_now() - began) * 1e3;
+	rc = plan_check(p, out, e);
+	if (rc < 0) {
+		e->code = ERR_INTERNAL;
+		err_prefix(e, "planner '%s'", pl->name);
+		goto out;
+	}
+	TRYOUT(plan_simulate(p, o, out, e));
+	if (isnan(out->predicted_ms))
+		out->predicted_ms = out->simulated_ms;
+	return 0;
+out:
+	plan_release(out);
+	return rc;
+}

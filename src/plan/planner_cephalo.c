@@ -1,0 +1,271 @@
+/* planner_cephalo.c - Cephalo (Guo et al., "Cephalo: Harnessing Heterogeneous GPU Clusters for Training Transformer Models"; planner
+ * of the authors' repository benson-guo/cephalo, MIT, method dp_ga with min_params): fully sharded data parallelism over all
+ * devices. How many sequences and microbatches a device computes and which share of the training state it stores are decided
+ * independently.
+ *
+ * Time of device i with l microbatches of m, one layer: F = l f(m), B = (l - 1) 10 ms + l b(m), T = max(AG, F) + max(AG + RS, F + B);
+ * AG and RS grow by a quarter where m is larger than fits beside an even share of the state. Search: dp[i][j][k], the smallest
+ * largest T of the first i devices with j sequences and microbatch sizes that sum to k; then the best k whose memory fits in sum.
+ *
+ * Mended: when the state is shared out, the authors' code mistakes the number of microbatches for their size and so sees less memory
+ * in use than there is; its shares are kept (they are its published answer) as long as they fit into the devices with the true
+ * size, else they are made again with it. A first solution over the memory limit is not kept as the answer; large batches are searched in units of several
+ * sequences (what the authors' extrapolate_bs_factor does by hand) so that the search ends. */
+#include <math.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "plan/plan.h"
+
+#define GIB 1073741824.0
+#define OVERHEAD_MS 10.0 /* of every microbatch after the first, in backward */
+#define COMM_GIB 2.0     /* buffers of gathered layers */
+#define USABLE 0.75      /* of a device's memory */
+#define STATE_BYTES 16.0 /* fp32 weight, gradient, two moments */
+#define UNEVEN 1.25      /* collectives of uneven shares */
+#define MOST_WORK 4e8    /* inner loops of the search */
+
+struct state {
+	const struct profile *p;
+	int n, batch, unit; /* batch in units of `unit` sequences */
+	double *best;       /* [(n + 1) * (batch + 1) * (batch + 1)] */
+	int *samples, *size;
+	int *most, *most_even; /* [n] largest m in memory; beside an even share of the state */
+};
+
+static size_t at(const struct state *s, int i, int j, int k)
+{
+	size_t w = (size_t)s->batch + 1;
+	return ((size_t)i * w + (size_t)j) * w + (size_t)k;
+}
+
+static double memory(const struct state *s, int device, int m)
+{
+	return curve_at(&s->p->device[device].activation_gib, m) + COMM_GIB;
+}
+
+static double layer_ms(const struct state *s, int device, int m, int l)
+{
+	const struct profile_device *d = &s->p->device[device];
+	double stretch = m > s->most_even[device] ? UNEVEN : 1;
+	double ag = s->p->all_gather_ms * stretch, rs = s->p->reduce_scatter_ms * stretch;
+	double f = l * curve_at(&d->forward_ms, m), b = (l - 1) * OVERHEAD_MS + l * curve_at(&d->backward_ms, m);
+
+	return fmax(ag, f) + fmax(ag + rs, f + b);
+}
+
+/* The largest microbatch (in units) for which the device has `budget` GiB. */
+static int largest(const struct state *s, int device, double budget)
+{
+	int m = 0;
+
+	while (m < s->batch && memory(s, device, (m + 1) * s->unit) <= budget)
+		m++;
+	return m * s->unit;
+}
+
+static void search_device(struct state *s, int i, const double *time)
+{
+	int dev = i - 1, B = s->batch;
+
+	for (int j = 1; j <= B; j++)
+		for (int k = 1; k <= j; k++) {
+			size_t here = at(s, i, j, k);
+			int most = s->most[dev] / s->unit < k ? s->most[dev] / s->unit : k;
+			for (int m = 1; m <= most; m++)
+				for (int l = 1; l * m <= j; l++) {
+					double t = fmax(s->best[at(s, i - 1, j - l * m, k - m)], time[m * (B + 1) + l]);
+					if (t < s->best[here]) {
+						s->best[here] = t;
+						s->samples[here] = l * m;
+						s->size[here] = m;
+					}
+				}
+		}
+}
+
+/* Follows the choices back from k; false when there is no solution with that sum. */
+static bool trace(const struct state *s, int k, int *samples, int *size)
+{
+	int j = s->batch;
+
+	for (int i = s->n; i > 0; i--) {
+		size_t here = at(s, i, j, k);
+		if (s->size[here] <= 0)
+			return false;
+		samples[i - 1] = s->samples[here];
+		size[i - 1] = s->size[here];
+		j -= samples[i - 1];
+		k -= size[i - 1];
+	}
+	return true;
+}
+
+static double needed(const struct state *s, const int *size)
+{
+	double sum = s->p->parameters * STATE_BYTES / GIB;
+
+	for (int i = 0; i < s->n; i++)
+		sum += memory(s, i, size[i] * s->unit);
+	return sum;
+}
+
+/* Shares of the state: even; devices short of memory give away; the others are filled in the order of free space. In parameters.
+ * `published` takes the number of microbatches for their size, as the authors' code does. */
+static void share_state(const struct state *s, struct plan_member *m, bool published)
+{
+	double even = s->p->parameters / s->n, per = STATE_BYTES / GIB, move = 0, before = 0, total = 0;
+	int *order = s->most, open = 0; /* the search is over: its array serves for the order */
+	double *space = s->best;
+
+	for (int i = 0; i < s->n; i++) {
+		double budget = s->p->device[i].memory_gib * (published ? USABLE : 1);
+		double extra = floor((budget - memory(s, i, published ? m[i].microbatches : m[i].microbatch) - even * per) / per);
+		m[i].state_share = extra > 0 ? even : even + extra;
+		if (extra <= 0) {
+			move -= extra;
+			continue;
+		}
+		int at_i = open++;
+		for (; at_i > 0 && space[at_i - 1] > extra; at_i--) {
+			space[at_i] = space[at_i - 1];
+			order[at_i] = order[at_i - 1];
+		}
+		space[at_i] = extra;
+		order[at_i] = i;
+	}
+	for (int i = 0; i < open && move > 0; i++) {
+		double add = fmin(space[i] - before, floor(move / (open - i)));
+		for (int k = i; k < open; k++) {
+			m[order[k]].state_share += add;
+			move -= add;
+		}
+		before = space[i];
+	}
+	for (int i = 0; i < s->n; i++)
+		total += m[i].state_share;
+	for (int i = 0; i < s->n; i++)
+		m[i].state_share = total > 0 ? fmin(1, fmax(0, m[i].state_share / total)) : 1.0 / s->n;
+}
+
+static bool shares_fit(const struct state *s, const struct plan_member *m)
+{
+	for (int i = 0; i < s->n; i++)
+		if (memory(s, i, m[i].microbatch) + m[i].state_share * s->p->parameters * STATE_BYTES / GIB >
+		    s->p->device[i].memory_gib)
+			return false;
+	return true;
+}
+
+static int solve(struct state *s, double *time, int *samples, int *size, struct plan *out, struct err *e)
+{
+	const struct profile *p = s->p;
+	double cap = 0, found = INFINITY, even = p->parameters * STATE_BYTES / GIB / s->n, least = INFINITY;
+	int keep = 0, w = s->batch + 1;
+
+	for (int i = 0; i < s->n; i++) {
+		cap += USABLE * p->device[i].memory_gib;
+		s->most[i] = largest(s, i, USABLE * p->device[i].memory_gib);
+		s->most_even[i] = largest(s, i, USABLE * p->device[i].memory_gib - even);
+	}
+	for (size_t i = 0; i < (size_t)(s->n + 1) * (size_t)w * (size_t)w; i++)
+		s->best[i] = INFINITY;
+	s->best[0] = 0;
+	for (int i = 1; i <= s->n; i++) {
+		for (int m = 1; m < w; m++)
+			for (int l = 1; l * m < w; l++)
+				time[m * w + l] = layer_ms(s, i - 1, m * s->unit, l);
+		search_device(s, i, time);
+	}
+	for (int k = 1; k <= s->batch; k++) {
+		double t = s->best[at(s, s->n, s->batch, k)], gib;
+		if (!trace(s, k, samples, size))
+			continue;
+		gib = needed(s, size);
+		least = fmin(least, gib);
+		if (t < found && gib < cap) {
+			found = t;
+			keep = k;
+		}
+	}
+	if (!keep && isinf(least))
+		return err_set(e, ERR_USAGE, "cephalo: some device cannot hold even one sequence beside %.0f GiB of buffers",
+			       COMM_GIB);
+	if (!keep)
+		return err_set(e, ERR_USAGE, "cephalo: needs %.2f GiB over all devices, %.0f %% of their memory is %.2f GiB", least,
+			       100 * USABLE, cap);
+	trace(s, keep, samples, size);
+	out->objective_ms = found;
+	out->predicted_ms = found * p->layers;
+	for (int i = 0; i < s->n; i++) {
+		struct plan_member *m = &out->stage[0].member[i];
+		m->device = i;
+		m->microbatch = size[i] * s->unit;
+		m->microbatches = samples[i] / size[i];
+	}
+	share_state(s, out->stage[0].member, true);
+	if (!shares_fit(s, out->stage[0].member))
+		share_state(s, out->stage[0].member, false);
+	return 0;
+}
+
+static int plan_cephalo(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+{
+	struct state s = { .p = p, .n = p->devices, .batch = p->global_batch, .unit = 1 };
+	double *time = NULL;
+	int *samples, *size, rc = 0;
+	size_t cells, w;
+
+	(void)o;
+	if (p->global_batch < p->devices)
+		return err_set(e, ERR_USAGE, "cephalo: every device computes at least one sequence: %d devices, global batch %d",
+			       p->devices, p->global_batch);
+	while (s.n * pow(s.batch, 3) * log(s.batch + 1) / 4 > MOST_WORK) {
+		do
+			s.unit++;
+		while (s.unit < p->global_batch && p->global_batch % s.unit);
+		s.batch = p->global_batch / s.unit;
+	}
+	if (s.batch < s.n)
+		return err_set(e, ERR_USAGE, "cephalo: %d devices and a global batch of %d are too many for its search", p->devices,
+			       p->global_batch);
+	w = (size_t)s.batch + 1;
+	cells = (size_t)(s.n + 1) * w * w;
+	s.best = mem_array(cells, sizeof(double));
+	s.samples = mem_array(cells, sizeof(int));
+	s.size = mem_array(cells, sizeof(int));
+	s.most = mem_array(4 * (size_t)s.n, sizeof(int));
+	time = mem_array(w * w, sizeof(double));
+	if (!s.best || !s.samples || !s.size || !s.most || !time) {
+		rc = err_nomem(e, cells * 16, "cephalo's search");
+		goto out;
+	}
+	s.most_even = s.most + s.n;
+	samples = s.most_even + s.n;
+	size = samples + s.n;
+	TRYOUT(plan_alloc(out, 1, 1, e));
+	TRYOUT(plan_stage_members(out, 0, s.n, e));
+	out->sched = sched_find("gpipe");
+	out->microbatch = 1; /* devices have sizes of their own */
+	out->microbatches = p->global_batch;
+	out->first[1] = p->layers;
+	out->stage[0].recompute = out->stage[0].sharded = s.n > 1;
+	rc = solve(&s, time, samples, size, out, e);
+	if (rc == 0 && s.n == 1) {
+		out->microbatch = out->stage[0].member[0].microbatch;
+		out->microbatches = out->stage[0].member[0].microbatches;
+	}
+out:
+	mem_free(s.best);
+	mem_free(s.samples);
+	mem_free(s.size);
+	mem_free(s.most);
+	mem_free(time);
+	return rc;
+}
+
+const struct planner planner_cephalo = {
+	.name = "cephalo",
+	.help = "sharded data parallelism over all devices (Cephalo)",
+	.plan = plan_cephalo,
+};

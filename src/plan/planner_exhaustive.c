@@ -1,0 +1,109 @@
+/* planner_exhaustive.c - every pipeline of single devices: every subset in every order, every split of the layers, every schedule,
+ * number of chunks and microbatch size. The proof that `best` is the best on small cases; written as plainly as possible,
+ * and refused where it would not end.
+ *
+ * The one shortcut: a split in which some stage's work alone takes as long as the best plan so far is not played. */
+#include <math.h>
+
+#include "base/err.h"
+#include "plan/search.h"
+
+#define MOST_SPLITS 2e7
+
+struct walk {
+	struct search s;
+	struct candidate k;
+	bool *used;
+};
+
+static int splits(struct walk *w, int stage, int left, struct err *e)
+{
+	struct search *s = &w->s;
+
+	if (stage + 1 < w->k.stages) {
+		for (int n = 1; n <= left - (w->k.stages - 1 - stage); n++) {
+			w->k.layers[stage] = n;
+			TRY(splits(w, stage + 1, left - n, e));
+		}
+		return 0;
+	}
+	w->k.layers[stage] = left;
+	for (int i = 0; i < s->sizes; i++) {
+		const struct cost_row *r = cost_row(&s->c, s->size[i]);
+		int M = s->p->global_batch / s->size[i];
+		bool hopeless = false;
+
+		for (int x = 0; x < w->k.stages && !hopeless; x++)
+			hopeless = M * w->k.layers[x] * (r->f[w->k.device[x]] + r->b[w->k.device[x]]) >= s->best.step_s;
+		if (hopeless)
+			continue;
+		w->k.m = s->size[i];
+		for (int x = 0; x < s->kinds; x++) {
+			w->k.sched = s->kind[x].sched;
+			w->k.chunks = s->kind[x].chunks;
+			TRY(search_offer(s, &w->k, e));
+		}
+	}
+	return 0;
+}
+
+static int orders(struct walk *w, int stage, struct err *e)
+{
+	if (stage > 0) {
+		w->k.stages = stage;
+		TRY(splits(w, 0, w->s.p->layers, e));
+	}
+	if (stage == w->s.p->layers)
+		return 0;
+	for (int d = 0; d < w->s.p->devices; d++) {
+		if (w->used[d])
+			continue;
+		w->used[d] = true;
+		w->k.device[stage] = d;
+		TRY(orders(w, stage + 1, e));
+		w->used[d] = false;
+	}
+	return 0;
+}
+
+/* Orders of all subsets, times the ways to split the layers among that many. */
+static double how_many(int devices, int layers)
+{
+	double all = 0, order = 1, split = 1;
+
+	for (int k = 1; k <= devices && k <= layers; k++) {
+		order *= devices - k + 1;
+		if (k > 1)
+			split *= (double)(layers - k + 1) / (k - 1);
+		all += order * split;
+	}
+	return all;
+}
+
+static int plan_exhaustive(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+{
+	struct walk w;
+	double many = how_many(p->devices, p->layers);
+	int rc;
+
+	if (many > MOST_SPLITS)
+		return err_set(e, ERR_USAGE, "exhaustive: %d devices and %d layers make %.2g splits, more than %.0g; use 'best'",
+			       p->devices, p->layers, many, MOST_SPLITS);
+	TRY(search_init(&w.s, p, o, e));
+	TRYOUT(candidate_init(&w.s, &w.k, e));
+	w.used = arena_alloc(&w.s.c.mem, (size_t)p->devices * sizeof *w.used);
+	if (!w.used)
+		TRYOUT(err_nomem(e, 0, "exhaustive search"));
+	TRYOUT(orders(&w, 0, e));
+	rc = isinf(w.s.best.step_s) ? search_nothing_fits(&w.s, e) : search_plan(&w.s, &w.s.best, out, e);
+	out->proven = rc == 0;
+out:
+	search_release(&w.s);
+	return rc;
+}
+
+const struct planner planner_exhaustive = {
+	.name = "exhaustive",
+	.help = "every pipeline; small clusters only",
+	.plan = plan_exhaustive,
+};

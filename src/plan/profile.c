@@ -1,0 +1,215 @@
+/* profile.c - defaults, checks and look-ups of a profile. Reading and writing JSON is profile_json.c. */
+#include "plan/profile.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#define GIB 1073741824.0
+
+double curve_at(const struct curve *c, int m)
+{
+	double v = 0;
+
+	if (m <= c->n)
+		return c->table[m - 1];
+	if (c->line) {
+		v = c->slope * m + c->intercept;
+	} else if (c->n == 1) {
+		v = c->table[0] * m;
+	} else if (c->n > 1) {
+		int k = c->n < 5 ? c->n : 5;
+		double rise = (c->table[c->n - 1] - c->table[c->n - k]) / (k - 1);
+		v = c->table[c->n - 1] + rise * (m - c->n);
+	}
+	return v > 0 ? v : 0;
+}
+
+double profile_dtype_bytes(const struct profile *p) { return !strcmp(p->dtype, "float32") ? 4 : 2; }
+
+void profile_release(struct profile *p)
+{
+	arena_release(&p->mem);
+	mem_free(p->bandwidth);
+	mem_free(p->latency_ms);
+	*p = (struct profile){ .mem = ARENA_INIT };
+}
+
+int profile_find(const struct profile *p, const char *id)
+{
+	for (int i = 0; i < p->devices; i++)
+		if (!strcmp(p->device[i].id, id))
+			return i;
+	return -1;
+}
+
+int profile_remove(struct profile *p, const char *id, struct err *e)
+{
+	int i = profile_find(p, id);
+
+	if (i < 0)
+		return err_set(e, ERR_USAGE, "device '%s' is not in the profile", id);
+	if (p->devices == 1)
+		return err_set(e, ERR_USAGE, "device '%s' is the only one of the profile", id);
+	memmove(&p->device[i], &p->device[i + 1], (size_t)(p->devices - i - 1) * sizeof *p->device);
+	p->devices--;
+	return 0;
+}
+
+double profile_bandwidth(const struct profile *p, int from, int to)
+{
+	return p->bandwidth[p->device[from].host * p->hosts + p->device[to].host];
+}
+
+double profile_latency_ms(const struct profile *p, int from, int to)
+{
+	return p->latency_ms[p->device[from].host * p->hosts + p->device[to].host];
+}
+
+double profile_limit_gib(const struct profile *p, int device, double reserve_gib)
+{
+	const struct profile_device *d = &p->device[device];
+	double reserve = reserve_gib >= 0 ? reserve_gib : d->reserve_gib >= 0 ? d->reserve_gib : 0.05 * d->memory_gib;
+	double left = d->memory_gib - d->used_gib - reserve;
+
+	return left > 0 ? left : 0;
+}
+
+static void default_to(double *v, double def)
+{
+	if (isnan(*v))
+		*v = def;
+}
+
+static int scaled(struct profile *p, struct curve *to, const struct curve *from, double factor, struct err *e)
+{
+	double *table = NULL;
+
+	if (from->n > 0) {
+		table = arena_alloc(&p->mem, (size_t)from->n * sizeof *table);
+		if (!table)
+			return err_nomem(e, (size_t)from->n * sizeof *table, "a profile");
+		for (int i = 0; i < from->n; i++)
+			table[i] = from->table[i] * factor;
+	}
+	*to = (struct curve){ table, from->n, from->line, false, from->slope * factor, from->intercept * factor };
+	return 0;
+}
+
+static int fill_device(struct profile *p, struct profile_device *d, const char *where, struct err *e)
+{
+	double head = p->parameters_per_layer > 0 ? p->head_parameters / p->parameters_per_layer : 0;
+	double kept = 34.0 * p->sequence_len * p->hidden / GIB;
+
+	if (!(curve_at(&d->forward_ms, 1) > 0) || !(curve_at(&d->backward_ms, 1) > 0))
+		return err_set(
+			e, ERR_INPUT,
+			"%s: device '%s': the time of one layer is not above zero; measure it again with 'heteroshard profile'",
+			where, d->id);
+	if (!d->head_forward_ms.given)
+		TRY(scaled(p, &d->head_forward_ms, &d->forward_ms, head, e));
+	if (!d->head_backward_ms.given)
+		TRY(scaled(p, &d->head_backward_ms, &d->backward_ms, head, e));
+	if (!d->kept_gib.given)
+		d->kept_gib = (struct curve){ NULL, 0, true, false, kept, 0 };
+	if (!d->activation_gib.given)
+		d->activation_gib = d->kept_gib;
+	if (d->used_gib + d->fixed_gib > d->memory_gib)
+		return err_set(e, ERR_INPUT,
+			       "%s: device '%s': %.3g GiB in use by others and %.3g GiB fixed are more than its %.3g GiB", where,
+			       d->id, d->used_gib, d->fixed_gib, d->memory_gib);
+	return 0;
+}
+
+static void set_link(struct profile *p, int from, int to, double bandwidth, double latency)
+{
+	size_t at = (size_t)from * (size_t)p->hosts + (size_t)to;
+
+	if (bandwidth > p->bandwidth[at]) {
+		p->bandwidth[at] = bandwidth;
+		p->latency_ms[at] = latency;
+	}
+}
+
+static int fill_links(struct profile *p, const char *where, struct err *e)
+{
+	size_t n = (size_t)p->hosts;
+	const struct profile_link *any = NULL;
+
+	mem_free(p->bandwidth);
+	mem_free(p->latency_ms);
+	p->bandwidth = mem_array(n * n, sizeof(double));
+	p->latency_ms = mem_array(n * n, sizeof(double));
+	if (!p->bandwidth || !p->latency_ms)
+		return err_nomem(e, n * n * sizeof(double), "the links of a profile");
+	for (int i = 0; i < p->links; i++) {
+		const struct profile_link *l = &p->link[i];
+		if (l->from < 0) {
+			any = l;
+			continue;
+		}
+		set_link(p, l->from, l->to, l->bandwidth, l->latency_ms);
+		if (l->from != l->to)
+			set_link(p, l->to, l->from, l->reverse_bandwidth, l->reverse_latency_ms);
+	}
+	for (int a = 0; a < p->hosts; a++)
+		for (int b = 0; b < p->hosts; b++) {
+			size_t at = (size_t)a * n + (size_t)b;
+			if (p->bandwidth[at] > 0)
+				continue;
+			if (a == b) {
+				set_link(p, a, b, PROFILE_LOCAL_GBYTES_PER_S, PROFILE_LOCAL_LATENCY_MS);
+			} else if (any) {
+				set_link(p, a, b, any->bandwidth, any->latency_ms);
+			} else {
+				return err_set(e, ERR_INPUT,
+					       "%s: no link between the hosts '%s' and '%s'; measure it with 'heteroshard "
+					       "profile', or give "
+					       "{\"hosts\": [\"*\", \"*\"], ...} for all that are not named",
+					       where, p->host[a].name, p->host[b].name);
+			}
+		}
+	for (int a = 0; a < p->hosts; a++) {
+		if (p->host[a].card_given)
+			continue;
+		p->host[a].card = 0;
+		for (int b = 0; b < p->hosts; b++) {
+			if (a == b)
+				continue;
+			p->host[a].card = fmax(p->host[a].card, p->bandwidth[(size_t)a * n + (size_t)b]);
+			p->host[a].card = fmax(p->host[a].card, p->bandwidth[(size_t)b * n + (size_t)a]);
+		}
+	}
+	return 0;
+}
+
+int profile_finish(struct profile *p, const char *where, struct err *e)
+{
+	double rest = p->parameters - p->layers * p->parameters_per_layer, bytes = profile_dtype_bytes(p);
+
+	if (p->devices < 1)
+		return err_set(e, ERR_INPUT, "%s: no devices", where);
+	if (rest < -0.5)
+		return err_set(e, ERR_INPUT, "%s: %d layers of %.0f parameters are more than the model's %.0f", where, p->layers,
+			       p->parameters_per_layer, p->parameters);
+	if (rest < 0)
+		rest = 0;
+	default_to(&p->embedding_parameters, rest / 2);
+	default_to(&p->head_parameters, rest / 2);
+	default_to(&p->layer_gib, p->parameters_per_layer * bytes / GIB);
+	default_to(&p->embedding_gib, p->embedding_parameters * bytes / GIB);
+	default_to(&p->head_gib, p->head_parameters * bytes / GIB);
+	default_to(&p->layer_state_gib, p->parameters_per_layer * 12 / GIB);
+	default_to(&p->embedding_state_gib, p->embedding_parameters * 12 / GIB);
+	default_to(&p->head_state_gib, p->head_parameters * 12 / GIB);
+	default_to(&p->wire_bytes, 2);
+	for (int i = 0; i < p->devices; i++) {
+		for (int k = 0; k < i; k++)
+			if (!strcmp(p->device[i].id, p->device[k].id))
+				return err_set(e, ERR_INPUT, "%s: two devices are called '%s'", where, p->device[i].id);
+		TRY(fill_device(p, &p->device[i], where, e));
+	}
+	return fill_links(p, where, e);
+}

@@ -1,0 +1,125 @@
+/* profile.h - what was measured: per device times and memory, per link latency and bandwidth. Everything a planner may know.
+ *
+ * The file (profile.json, version 1). Times in milliseconds, memory in GiB (2^30 bytes), bandwidth in GB/s (1e9 bytes), all per
+ * layer and per microbatch of m sequences of `sequence_len` tokens:
+ *
+ *   { "version": 1, "source": "...",
+ *     "model": {"name", "layers", "hidden", "parameters", "parameters_per_layer",
+ *               "embedding_parameters", "head_parameters",              default: half each of what is not in the layers
+ *               "layer_gib", "embedding_gib", "head_gib",               weights; default: parameters in `dtype`
+ *               "layer_state_gib", "embedding_state_gib", "head_state_gib"}   what is trained: gradient, moments, master copy;
+ *                                                                       default: 12 bytes per parameter
+ *     "sequence_len", "dtype", "global_batch", "wire_bytes",            wire_bytes: per number sent; default 2
+ *     "devices": [{"id", "kind", "host", "memory_gib",
+ *                  "forward_ms": CURVE, "backward_ms": CURVE,           one layer; backward without recomputing the forward
+ *                  "embedding_forward_ms", "embedding_backward_ms",     CURVES; default 0
+ *                  "head_forward_ms", "head_backward_ms",               CURVES, norm + head + loss; default: a layer's, by parameters
+ *                  "optimizer_ms", "embedding_optimizer_ms", "head_optimizer_ms",   a layer's step; default 0
+ *                  "upload_ms", "download_ms",                          CURVES, one boundary message of m; default 0
+ *                  "activation_gib": CURVE,   the most one layer needs while it runs; default: as kept_gib
+ *                  "kept_gib": CURVE,         what a layer keeps from forward to backward; default 34 T C m bytes
+ *                  "head_gib": CURVE,         the most norm + head + loss need while they run; default 0
+ *                  "fixed_gib", "used_gib", "reserve_gib"}, ...],       context and kernels; held by others; default reserve
+ *                                                                       5 % of the memory
+ *     "links": [{"hosts": [a, b], "bandwidth_gbytes_per_s", "latency_ms",
+ *                "reverse_bandwidth_gbytes_per_s", "reverse_latency_ms"}, ...],
+ *     "hosts": [{"name", "card_gbytes_per_s"}, ...],                    network card shared by all flows of a host, each direction
+ *     "collective": {"all_gather_ms", "reduce_scatter_ms"},             one layer over all devices; default: from the links
+ *     "step_ms" }                                                       fixed time of a step (global norm round); default 0
+ *
+ *   CURVE = {"table": [m = 1, 2, ...], "linear": [slope, intercept]}: the table inside its range, the line beyond it. Without a
+ *   line, the one through the table's last up to five points; without a table, the line everywhere.
+ *
+ * Unknown keys are left alone (a planner ignores what it does not know). A link holds for both directions unless reverse_* says
+ * otherwise; of several for the same two hosts (one per pair of addresses) the one with the highest bandwidth counts. "*" as both
+ * hosts stands for all pairs not named. Two different hosts without any link are an error; two devices of one host without one get
+ * PROFILE_LOCAL_*. The default of card_gbytes_per_s is the fastest link of the host.
+ *
+ * 34 T C m bytes: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), equation 1 without
+ * its attention-matrix term, which is never stored here. */
+#ifndef HS_PLAN_PROFILE_H
+#define HS_PLAN_PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+
+struct err;
+struct buf;
+
+#define PROFILE_VERSION 1
+#define PROFILE_LOCAL_GBYTES_PER_S 4.0
+#define PROFILE_LOCAL_LATENCY_MS 0.05
+
+enum { PROFILE_MAX_DEVICES = 1024, PROFILE_MAX_LAYERS = 10000, PROFILE_MAX_BATCH = 65536, PROFILE_MAX_TABLE = 4096 };
+
+struct curve {
+	const double *table; /* table[m - 1] */
+	int n;
+	bool line, given;
+	double slope, intercept;
+};
+
+/* The value at microbatch size m >= 1; never negative. */
+double curve_at(const struct curve *c, int m);
+
+struct profile_device {
+	const char *id, *kind;
+	int host; /* index into profile.host */
+	double memory_gib, fixed_gib, used_gib, reserve_gib;
+	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms, head_forward_ms, head_backward_ms;
+	struct curve upload_ms, download_ms, activation_gib, kept_gib, head_gib;
+	double optimizer_ms, embedding_optimizer_ms, head_optimizer_ms;
+};
+
+struct profile_link {
+	int from, to; /* hosts; both -1: all pairs not named */
+	double bandwidth, latency_ms, reverse_bandwidth, reverse_latency_ms;
+};
+
+struct profile_host {
+	const char *name;
+	double card; /* GB/s */
+	bool card_given;
+};
+
+struct profile {
+	struct arena mem;
+	const char *source, *model, *dtype;
+	int layers, hidden, sequence_len, global_batch;
+	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
+	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib, head_state_gib;
+	double wire_bytes, step_ms;
+	bool collective;
+	double all_gather_ms, reduce_scatter_ms;
+	struct profile_device *device;
+	int devices;
+	struct profile_host *host;
+	int hosts;
+	struct profile_link *link;
+	int links;
+	/* made by profile_finish(): [hosts * hosts], from the row to the column */
+	double *bandwidth, *latency_ms;
+};
+
+int profile_read_file(struct profile *p, const char *path, struct err *e);
+int profile_read_text(struct profile *p, const char *text, size_t n, const char *where, struct err *e);
+void profile_write(const struct profile *p, struct buf *out);
+void profile_release(struct profile *p);
+
+/* The index of a device, or -1. */
+int profile_find(const struct profile *p, const char *id);
+/* Takes a device out; ERR_USAGE when there is none of that name, or it is the last one. */
+int profile_remove(struct profile *p, const char *id, struct err *e);
+/* For programs that fill a profile by hand (tests, the profiler, what-if): defaults and checks as after reading, link matrix. */
+int profile_finish(struct profile *p, const char *where, struct err *e);
+
+double profile_bandwidth(const struct profile *p, int from_device, int to_device); /* GB/s */
+double profile_latency_ms(const struct profile *p, int from_device, int to_device);
+/* Bytes of a number in `dtype`. */
+double profile_dtype_bytes(const struct profile *p);
+/* Memory a plan may use on a device. `reserve_gib` < 0: the profile's own. */
+double profile_limit_gib(const struct profile *p, int device, double reserve_gib);
+
+#endif

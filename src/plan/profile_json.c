@@ -1,0 +1,446 @@
+/* profile_json.c - profile.json, read with every check and written. */
+#include "plan/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#define MAX_MS 1e9 /* eleven days for one layer: absurd */
+#define MAX_GIB 1e6
+#define MAX_GBYTES 1e6
+
+static int nomem(struct err *e) { return err_nomem(e, 0, "a profile"); }
+
+static int text(struct profile *p, const json_t *o, const char *where, const char *key, const char *def, const char **v_p,
+		struct err *e)
+{
+	const char *s = def;
+
+	TRY(def ? json_opt_str(o, where, key, &s, e) : json_need_str(o, where, key, &s, e));
+	if (!*s)
+		return err_set(e, ERR_INPUT, "%s: '%s' is empty", where, key);
+	*v_p = arena_strdup(&p->mem, s);
+	return *v_p ? 0 : nomem(e);
+}
+
+static int list_number(const json_t *v, const char *where, const char *key, const char *what, size_t i, double lo, double hi,
+		       double *v_p, struct err *e)
+{
+	double x;
+
+	if (!json_is_number(v))
+		return err_set(e, ERR_INPUT, "%s: '%s': number %zu of '%s' is not a number", where, key, i + 1, what);
+	x = json_number_value(v);
+	if (!(x >= lo && x <= hi))
+		return err_set(e, ERR_INPUT, "%s: '%s': number %zu of '%s' is %g, allowed is %g to %g", where, key, i + 1, what, x,
+			       lo, hi);
+	*v_p = x;
+	return 0;
+}
+
+static int curve(struct profile *p, const json_t *dev, const char *where, const char *key, bool need, double hi, struct curve *c,
+		 struct err *e)
+{
+	const json_t *o = json_object_get(dev, key), *table, *line;
+	double *v = NULL;
+
+	*c = (struct curve){ 0 };
+	if (!o || json_is_null(o)) {
+		if (need)
+			return err_set(e, ERR_INPUT, "%s: the key '%s' is missing", where, key);
+		return 0;
+	}
+	if (!json_is_object(o))
+		return err_set(e, ERR_INPUT, "%s: '%s' must be {\"table\": [..], \"linear\": [slope, intercept]}", where, key);
+	table = json_object_get(o, "table");
+	line = json_object_get(o, "linear");
+	if (table && !json_is_null(table)) {
+		size_t n = json_array_size(table);
+		if (!json_is_array(table) || n > PROFILE_MAX_TABLE)
+			return err_set(e, ERR_INPUT, "%s: '%s': 'table' must be a list of at most %d numbers", where, key,
+				       PROFILE_MAX_TABLE);
+		v = n > 0 ? arena_alloc(&p->mem, n * sizeof *v) : NULL;
+		if (n > 0 && !v)
+			return nomem(e);
+		for (size_t i = 0; i < n; i++)
+			TRY(list_number(json_array_get(table, i), where, key, "table", i, 0, hi, &v[i], e));
+		c->table = v;
+		c->n = (int)n;
+	}
+	if (line && !json_is_null(line)) {
+		if (!json_is_array(line) || json_array_size(line) != 2)
+			return err_set(e, ERR_INPUT, "%s: '%s': 'linear' must be [slope, intercept]", where, key);
+		TRY(list_number(json_array_get(line, 0), where, key, "linear", 0, 0, hi, &c->slope, e));
+		TRY(list_number(json_array_get(line, 1), where, key, "linear", 1, -hi, hi, &c->intercept, e));
+		c->line = true;
+	}
+	if (c->n == 0 && !c->line)
+		return err_set(e, ERR_INPUT, "%s: '%s' has neither a table nor a line", where, key);
+	c->given = true;
+	return 0;
+}
+
+static int host_index(struct profile *p, size_t *cap, const char *name, int *i_p, struct err *e)
+{
+	for (int i = 0; i < p->hosts; i++)
+		if (!strcmp(p->host[i].name, name)) {
+			*i_p = i;
+			return 0;
+		}
+	if ((size_t)p->hosts == *cap || p->hosts >= PROFILE_MAX_DEVICES)
+		return err_set(e, ERR_INPUT, "more than %d hosts", PROFILE_MAX_DEVICES);
+	p->host[p->hosts] = (struct profile_host){ arena_strdup(&p->mem, name), 0, false };
+	if (!p->host[p->hosts].name)
+		return nomem(e);
+	*i_p = p->hosts++;
+	return 0;
+}
+
+static int device(struct profile *p, size_t *hosts, const json_t *o, const char *where, struct profile_device *d, struct err *e)
+{
+	const char *host = NULL, *id = NULL;
+	char at[300];
+
+	TRY(text(p, o, where, "id", NULL, &d->id, e));
+	id = d->id;
+	snprintf(at, sizeof at, "%.160s: device '%.80s'", where, id);
+	TRY(text(p, o, at, "kind", "unknown", &d->kind, e));
+	TRY(json_need_str(o, at, "host", &host, e));
+	TRY(host_index(p, hosts, host, &d->host, e));
+	d->fixed_gib = d->used_gib = 0;
+	d->reserve_gib = -1;
+	TRY(json_need_num(o, at, "memory_gib", 1e-6, MAX_GIB, &d->memory_gib, e));
+	TRY(json_opt_num(o, at, "fixed_gib", 0, MAX_GIB, &d->fixed_gib, e));
+	TRY(json_opt_num(o, at, "used_gib", 0, MAX_GIB, &d->used_gib, e));
+	TRY(json_opt_num(o, at, "reserve_gib", 0, MAX_GIB, &d->reserve_gib, e));
+	TRY(curve(p, o, at, "forward_ms", true, MAX_MS, &d->forward_ms, e));
+	TRY(curve(p, o, at, "backward_ms", true, MAX_MS, &d->backward_ms, e));
+	TRY(curve(p, o, at, "embedding_forward_ms", false, MAX_MS, &d->embedding_forward_ms, e));
+	TRY(curve(p, o, at, "embedding_backward_ms", false, MAX_MS, &d->embedding_backward_ms, e));
+	TRY(curve(p, o, at, "head_forward_ms", false, MAX_MS, &d->head_forward_ms, e));
+	TRY(curve(p, o, at, "head_backward_ms", false, MAX_MS, &d->head_backward_ms, e));
+	TRY(curve(p, o, at, "upload_ms", false, MAX_MS, &d->upload_ms, e));
+	TRY(curve(p, o, at, "download_ms", false, MAX_MS, &d->download_ms, e));
+	TRY(curve(p, o, at, "activation_gib", false, MAX_GIB, &d->activation_gib, e));
+	TRY(curve(p, o, at, "kept_gib", false, MAX_GIB, &d->kept_gib, e));
+	TRY(curve(p, o, at, "head_gib", false, MAX_GIB, &d->head_gib, e));
+	TRY(json_opt_num(o, at, "optimizer_ms", 0, MAX_MS, &d->optimizer_ms, e));
+	TRY(json_opt_num(o, at, "embedding_optimizer_ms", 0, MAX_MS, &d->embedding_optimizer_ms, e));
+	TRY(json_opt_num(o, at, "head_optimizer_ms", 0, MAX_MS, &d->head_optimizer_ms, e));
+	return 0;
+}
+
+static int link(struct profile *p, size_t *hosts, const json_t *o, const char *where, struct profile_link *l, struct err *e)
+{
+	const json_t *pair = json_object_get(o, "hosts");
+	const char *a, *b;
+
+	if (!json_is_array(pair) || json_array_size(pair) != 2 || !json_is_string(json_array_get(pair, 0)) ||
+	    !json_is_string(json_array_get(pair, 1)))
+		return err_set(e, ERR_INPUT, "%s: 'hosts' must be two names", where);
+	a = json_string_value(json_array_get(pair, 0));
+	b = json_string_value(json_array_get(pair, 1));
+	l->latency_ms = 0;
+	TRY(json_need_num(o, where, "bandwidth_gbytes_per_s", 1e-9, MAX_GBYTES, &l->bandwidth, e));
+	TRY(json_opt_num(o, where, "latency_ms", 0, MAX_MS, &l->latency_ms, e));
+	l->reverse_bandwidth = l->bandwidth;
+	l->reverse_latency_ms = l->latency_ms;
+	TRY(json_opt_num(o, where, "reverse_bandwidth_gbytes_per_s", 1e-9, MAX_GBYTES, &l->reverse_bandwidth, e));
+	TRY(json_opt_num(o, where, "reverse_latency_ms", 0, MAX_MS, &l->reverse_latency_ms, e));
+	if (!strcmp(a, "*") || !strcmp(b, "*")) {
+		if (strcmp(a, b))
+			return err_set(e, ERR_INPUT, "%s: '*' must stand for both hosts", where);
+		l->from = l->to = -1;
+		return 0;
+	}
+	TRY(host_index(p, hosts, a, &l->from, e));
+	return host_index(p, hosts, b, &l->to, e);
+}
+
+static int list_of(const json_t *doc, const char *where, const char *key, bool need, size_t most, const json_t **v_p, size_t *n_p,
+		   struct err *e)
+{
+	const json_t *v = json_object_get(doc, key);
+
+	*v_p = NULL;
+	*n_p = 0;
+	if (!v || json_is_null(v))
+		return need ? err_set(e, ERR_INPUT, "%s: the key '%s' is missing", where, key) : 0;
+	if (!json_is_array(v))
+		return err_set(e, ERR_INPUT, "%s: '%s' must be a list", where, key);
+	*n_p = json_array_size(v);
+	if (*n_p > most)
+		return err_set(e, ERR_INPUT, "%s: '%s' has %zu entries, allowed are %zu", where, key, *n_p, most);
+	*v_p = v;
+	return 0;
+}
+
+static int model(struct profile *p, const json_t *doc, const char *where, struct err *e)
+{
+	const json_t *o = json_object_get(doc, "model");
+	char at[200];
+	int64_t layers, hidden;
+
+	snprintf(at, sizeof at, "%.160s: model", where);
+	TRY(text(p, o, at, "name", "unnamed", &p->model, e));
+	TRY(json_need_int(o, at, "layers", 1, PROFILE_MAX_LAYERS, &layers, e));
+	TRY(json_need_int(o, at, "hidden", 1, 1 << 24, &hidden, e));
+	p->layers = (int)layers;
+	p->hidden = (int)hidden;
+	TRY(json_need_num(o, at, "parameters_per_layer", 0, 1e15, &p->parameters_per_layer, e));
+	p->parameters = p->layers * p->parameters_per_layer;
+	TRY(json_opt_num(o, at, "parameters", 0, 1e18, &p->parameters, e));
+	TRY(json_opt_num(o, at, "embedding_parameters", 0, 1e15, &p->embedding_parameters, e));
+	TRY(json_opt_num(o, at, "head_parameters", 0, 1e15, &p->head_parameters, e));
+	TRY(json_opt_num(o, at, "layer_gib", 0, MAX_GIB, &p->layer_gib, e));
+	TRY(json_opt_num(o, at, "embedding_gib", 0, MAX_GIB, &p->embedding_gib, e));
+	TRY(json_opt_num(o, at, "head_gib", 0, MAX_GIB, &p->head_gib, e));
+	TRY(json_opt_num(o, at, "layer_state_gib", 0, MAX_GIB, &p->layer_state_gib, e));
+	TRY(json_opt_num(o, at, "embedding_state_gib", 0, MAX_GIB, &p->embedding_state_gib, e));
+	return json_opt_num(o, at, "head_state_gib", 0, MAX_GIB, &p->head_state_gib, e);
+}
+
+static int job(struct profile *p, const json_t *doc, const char *where, struct err *e)
+{
+	static const char *const known[] = { "float32", "float16", "bfloat16" };
+	int64_t version, v;
+	const json_t *o;
+	bool ok = false;
+	char at[200];
+
+	if (!json_is_object(doc))
+		return err_set(e, ERR_INPUT, "%s: a profile is a JSON object", where);
+	TRY(json_need_int(doc, where, "version", 0, INT64_MAX, &version, e));
+	if (version != PROFILE_VERSION)
+		return err_set(e, ERR_INPUT,
+			       "%s: profile version %lld, this program reads version %d; measure again with 'heteroshard profile'",
+			       where, (long long)version, PROFILE_VERSION);
+	TRY(text(p, doc, where, "source", "unknown", &p->source, e));
+	TRY(text(p, doc, where, "dtype", "float32", &p->dtype, e));
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		ok = ok || !strcmp(p->dtype, known[i]);
+	if (!ok)
+		return err_set(e, ERR_INPUT, "%s: dtype '%s' is none of float32, float16, bfloat16", where, p->dtype);
+	TRY(json_need_int(doc, where, "sequence_len", 1, 1 << 24, &v, e));
+	p->sequence_len = (int)v;
+	TRY(json_need_int(doc, where, "global_batch", 1, PROFILE_MAX_BATCH, &v, e));
+	p->global_batch = (int)v;
+	TRY(json_opt_num(doc, where, "wire_bytes", 0.125, 8, &p->wire_bytes, e));
+	TRY(json_opt_num(doc, where, "step_ms", 0, MAX_MS, &p->step_ms, e));
+	TRY(model(p, doc, where, e));
+	o = json_object_get(doc, "collective");
+	if (o && !json_is_null(o)) {
+		snprintf(at, sizeof at, "%.160s: collective", where);
+		TRY(json_opt_num(o, at, "all_gather_ms", 0, MAX_MS, &p->all_gather_ms, e));
+		TRY(json_opt_num(o, at, "reduce_scatter_ms", 0, MAX_MS, &p->reduce_scatter_ms, e));
+		p->collective = true;
+	}
+	return 0;
+}
+
+static int read_doc(struct profile *p, const json_t *doc, const char *where, struct err *e)
+{
+	const json_t *devices, *links, *hosts;
+	size_t nd, nl, nh, cap, most = PROFILE_MAX_DEVICES;
+	char at[220];
+
+	TRY(job(p, doc, where, e));
+	TRY(list_of(doc, where, "devices", true, most, &devices, &nd, e));
+	TRY(list_of(doc, where, "links", false, 8 * most * most, &links, &nl, e));
+	TRY(list_of(doc, where, "hosts", false, most, &hosts, &nh, e));
+	cap = nd + 2 * nl + nh < most ? nd + 2 * nl + nh : most;
+	p->device = arena_alloc(&p->mem, (nd + 1) * sizeof *p->device);
+	p->link = arena_alloc(&p->mem, (nl + 1) * sizeof *p->link);
+	p->host = arena_alloc(&p->mem, (cap + 1) * sizeof *p->host);
+	if (!p->device || !p->link || !p->host)
+		return nomem(e);
+	for (size_t i = 0; i < nd; i++) {
+		snprintf(at, sizeof at, "%.160s: device %zu", where, i + 1);
+		TRY(device(p, &cap, json_array_get(devices, i), at, &p->device[i], e));
+		p->devices++;
+	}
+	for (size_t i = 0; i < nl; i++) {
+		snprintf(at, sizeof at, "%.160s: link %zu", where, i + 1);
+		TRY(link(p, &cap, json_array_get(links, i), at, &p->link[i], e));
+		p->links++;
+	}
+	for (size_t i = 0; i < nh; i++) {
+		const char *name = NULL;
+		double card = NAN;
+		int h;
+		snprintf(at, sizeof at, "%.160s: host %zu", where, i + 1);
+		TRY(json_need_str(json_array_get(hosts, i), at, "name", &name, e));
+		TRY(json_opt_num(json_array_get(hosts, i), at, "card_gbytes_per_s", 1e-9, MAX_GBYTES, &card, e));
+		TRY(host_index(p, &cap, name, &h, e));
+		if (!isnan(card)) {
+			p->host[h].card = card;
+			p->host[h].card_given = true;
+		}
+	}
+	return profile_finish(p, where, e);
+}
+
+int profile_read_text(struct profile *p, const char *s, size_t n, const char *where, struct err *e)
+{
+	json_t *doc = NULL;
+	int rc;
+
+	TRY(json_parse_text(s, n, where, &doc, e));
+	*p = (struct profile){ .mem = ARENA_INIT };
+	p->embedding_parameters = p->head_parameters = p->layer_gib = p->embedding_gib = p->head_gib = NAN;
+	p->layer_state_gib = p->embedding_state_gib = p->head_state_gib = p->wire_bytes = NAN;
+	rc = read_doc(p, doc, where, e);
+	json_decref(doc);
+	if (rc < 0)
+		profile_release(p);
+	return rc;
+}
+
+int profile_read_file(struct profile *p, const char *path, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	int rc;
+
+	TRY(buf_read_file(&b, path, 256u << 20, e));
+	rc = profile_read_text(p, b.p, b.n, path, e);
+	buf_release(&b);
+	return rc;
+}
+
+/* ---- writing ---- */
+
+static void put_str(struct buf *b, const char *key, const char *s)
+{
+	buf_addf(b, "\"%s\": ", key);
+	json_quote(b, s, strlen(s));
+}
+
+static void put_num(struct buf *b, const char *key, double v)
+{
+	buf_addf(b, ", \"%s\": ", key);
+	json_number(b, v);
+}
+
+static void put_curve(struct buf *b, const char *key, const struct curve *c)
+{
+	if (!c->given)
+		return;
+	buf_addf(b, ",\n   \"%s\": {", key);
+	if (c->n > 0) {
+		buf_adds(b, "\"table\": [");
+		for (int i = 0; i < c->n; i++) {
+			if (i)
+				buf_adds(b, ", ");
+			json_number(b, c->table[i]);
+		}
+		buf_adds(b, c->line ? "], " : "]");
+	}
+	if (c->line) {
+		buf_adds(b, "\"linear\": [");
+		json_number(b, c->slope);
+		buf_adds(b, ", ");
+		json_number(b, c->intercept);
+		buf_addc(b, ']');
+	}
+	buf_addc(b, '}');
+}
+
+static void put_device(const struct profile *p, const struct profile_device *d, struct buf *b)
+{
+	buf_adds(b, "  {");
+	put_str(b, "id", d->id);
+	buf_adds(b, ", ");
+	put_str(b, "kind", d->kind);
+	buf_adds(b, ", ");
+	put_str(b, "host", p->host[d->host].name);
+	put_num(b, "memory_gib", d->memory_gib);
+	put_num(b, "fixed_gib", d->fixed_gib);
+	put_num(b, "used_gib", d->used_gib);
+	if (d->reserve_gib >= 0)
+		put_num(b, "reserve_gib", d->reserve_gib);
+	put_num(b, "optimizer_ms", d->optimizer_ms);
+	put_num(b, "embedding_optimizer_ms", d->embedding_optimizer_ms);
+	put_num(b, "head_optimizer_ms", d->head_optimizer_ms);
+	put_curve(b, "forward_ms", &d->forward_ms);
+	put_curve(b, "backward_ms", &d->backward_ms);
+	put_curve(b, "embedding_forward_ms", &d->embedding_forward_ms);
+	put_curve(b, "embedding_backward_ms", &d->embedding_backward_ms);
+	put_curve(b, "head_forward_ms", &d->head_forward_ms);
+	put_curve(b, "head_backward_ms", &d->head_backward_ms);
+	put_curve(b, "upload_ms", &d->upload_ms);
+	put_curve(b, "download_ms", &d->download_ms);
+	put_curve(b, "activation_gib", &d->activation_gib);
+	put_curve(b, "kept_gib", &d->kept_gib);
+	put_curve(b, "head_gib", &d->head_gib);
+	buf_addc(b, '}');
+}
+
+void profile_write(const struct profile *p, struct buf *b)
+{
+	bool first = true;
+
+	buf_addf(b, "{\n \"version\": %d,\n ", PROFILE_VERSION);
+	put_str(b, "source", p->source);
+	buf_adds(b, ",\n \"model\": {");
+	put_str(b, "name", p->model);
+	buf_addf(b, ", \"layers\": %d, \"hidden\": %d", p->layers, p->hidden);
+	put_num(b, "parameters", p->parameters);
+	put_num(b, "parameters_per_layer", p->parameters_per_layer);
+	put_num(b, "embedding_parameters", p->embedding_parameters);
+	put_num(b, "head_parameters", p->head_parameters);
+	put_num(b, "layer_gib", p->layer_gib);
+	put_num(b, "embedding_gib", p->embedding_gib);
+	put_num(b, "head_gib", p->head_gib);
+	put_num(b, "layer_state_gib", p->layer_state_gib);
+	put_num(b, "embedding_state_gib", p->embedding_state_gib);
+	put_num(b, "head_state_gib", p->head_state_gib);
+	buf_addf(b, "},\n \"sequence_len\": %d,\n ", p->sequence_len);
+	put_str(b, "dtype", p->dtype);
+	buf_addf(b, ",\n \"global_batch\": %d", p->global_batch);
+	put_num(b, "wire_bytes", p->wire_bytes);
+	put_num(b, "step_ms", p->step_ms);
+	buf_adds(b, ",\n \"devices\": [\n");
+	for (int i = 0; i < p->devices; i++) {
+		if (i)
+			buf_adds(b, ",\n");
+		put_device(p, &p->device[i], b);
+	}
+	buf_adds(b, "\n ],\n \"links\": [");
+	for (int i = 0; i < p->links; i++) {
+		const struct profile_link *l = &p->link[i];
+		const char *from = l->from < 0 ? "*" : p->host[l->from].name, *to = l->from < 0 ? "*" : p->host[l->to].name;
+		buf_adds(b, i ? ",\n  {\"hosts\": [" : "\n  {\"hosts\": [");
+		json_quote(b, from, strlen(from));
+		buf_adds(b, ", ");
+		json_quote(b, to, strlen(to));
+		buf_addc(b, ']');
+		put_num(b, "bandwidth_gbytes_per_s", l->bandwidth);
+		put_num(b, "latency_ms", l->latency_ms);
+		put_num(b, "reverse_bandwidth_gbytes_per_s", l->reverse_bandwidth);
+		put_num(b, "reverse_latency_ms", l->reverse_latency_ms);
+		buf_addc(b, '}');
+	}
+	buf_adds(b, "\n ],\n \"hosts\": [");
+	for (int i = 0; i < p->hosts; i++) {
+		if (!p->host[i].card_given)
+			continue;
+		buf_adds(b, first ? "{" : ", {");
+		put_str(b, "name", p->host[i].name);
+		put_num(b, "card_gbytes_per_s", p->host[i].card);
+		buf_addc(b, '}');
+		first = false;
+	}
+	buf_adds(b, "]");
+	if (p->collective) {
+		buf_adds(b, ",\n \"collective\": {\"all_gather_ms\": ");
+		json_number(b, p->all_gather_ms);
+		put_num(b, "reduce_scatter_ms", p->reduce_scatter_ms);
+		buf_addc(b, '}');
+	}
+	buf_adds(b, "\n}\n");
+}

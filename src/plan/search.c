@@ -1,0 +1,203 @@
+/* search.c - see search.h. */
+#include "plan/search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+static int nomem(struct err *e) { return err_nomem(e, 0, "a plan's search"); }
+
+int candidate_init(struct search *s, struct candidate *k, struct err *e)
+{
+	size_t n = (size_t)s->p->devices;
+
+	*k = (struct candidate){ .step_s = INFINITY };
+	k->device = arena_alloc(&s->c.mem, n * sizeof(int));
+	k->layers = arena_alloc(&s->c.mem, n * sizeof(int));
+	return k->device && k->layers ? 0 : nomem(e);
+}
+
+void candidate_copy(struct candidate *to, const struct candidate *from)
+{
+	int *device = to->device, *layers = to->layers;
+
+	*to = *from;
+	to->device = device;
+	to->layers = layers;
+	memcpy(device, from->device, (size_t)from->stages * sizeof(int));
+	memcpy(layers, from->layers, (size_t)from->stages * sizeof(int));
+}
+
+static void add_kind(struct search *s, const struct sched *sched, int chunks)
+{
+	if (s->kinds < SEARCH_MAX_KINDS)
+		s->kind[s->kinds++] = (struct search_kind){ sched, chunks };
+}
+
+int search_init(struct search *s, const struct profile *p, const struct plan_options *o, struct err *e)
+{
+	int rc = 0;
+
+	*s = (struct search){ .p = p, .o = o };
+	TRY(cost_init(&s->c, p, o, e));
+	s->sizes = cost_microbatches(p, o, s->size, SEARCH_MAX_SIZES);
+	/* The default first: of equals the first one found stays. */
+	if (!o->sched || o->sched == sched_default())
+		add_kind(s, sched_default(), 1);
+	for (size_t i = 0; sched_at(i); i++) {
+		const struct sched *row = sched_at(i);
+		if (row == sched_default() || (o->sched && o->sched != row))
+			continue;
+		for (int chunks = row->chunked ? 2 : 1; chunks <= (row->chunked ? o->max_chunks : 1); chunks++)
+			add_kind(s, row, chunks);
+	}
+	s->stage = arena_alloc(&s->c.mem, (size_t)p->devices * sizeof *s->stage);
+	s->first = arena_alloc(&s->c.mem, ((size_t)p->layers + 1) * sizeof *s->first);
+	if (!s->stage || !s->first)
+		TRYOUT(nomem(e));
+	/* rows are made up front, so that pointers to them stay good */
+	for (int i = 0; i < s->sizes; i++)
+		if (!cost_row(&s->c, s->size[i]))
+			TRYOUT(nomem(e));
+	TRYOUT(candidate_init(s, &s->best, e));
+	return 0;
+out:
+	search_release(s);
+	return rc;
+}
+
+void search_release(struct search *s) { cost_release(&s->c); }
+
+static bool possible(const struct search *s, const struct candidate *k)
+{
+	bool used = s->o->must_use < 0;
+
+	if (k->stages == 1 && k->chunks > 1)
+		return false;
+	for (int i = 0; i < k->stages; i++) {
+		if (k->layers[i] < k->chunks)
+			return false;
+		used = used || k->device[i] == s->o->must_use;
+	}
+	return used;
+}
+
+static struct pipe pipe_of(struct search *s, const struct candidate *k)
+{
+	struct pipe q = { k->sched, k->stages, k->chunks, k->m, s->p->global_batch / k->m, s->stage, s->first };
+
+	cost_cut(k->stages, k->chunks, k->layers, s->first);
+	for (int i = 0; i < k->stages; i++)
+		s->stage[i] = (struct pipe_stage){ k->device[i], false, NULL };
+	return q;
+}
+
+int search_eval(struct search *s, const struct candidate *k, double cutoff, double *step_s_p, struct err *e)
+{
+	const struct cost_row *r;
+	struct pipe q;
+
+	s->examined++;
+	*step_s_p = INFINITY;
+	if (!possible(s, k))
+		return 0;
+	q = pipe_of(s, k);
+	r = cost_row(&s->c, k->m);
+	/* the bound without recomputation first: it is cheaper than looking at memory */
+	if (cost_bound(&s->c, r, &q) >= cutoff || !cost_fit(&s->c, r, &q))
+		return 0;
+	return cost_play(&s->c, r, &q, cutoff, false, NULL, step_s_p, e);
+}
+
+int search_offer(struct search *s, struct candidate *k, struct err *e)
+{
+	double t;
+
+	TRY(search_eval(s, k, s->best.step_s, &t, e));
+	if (t < s->best.step_s) {
+		k->step_s = t;
+		candidate_copy(&s->best, k);
+	}
+	return 0;
+}
+
+int search_plan(struct search *s, const struct candidate *k, struct plan *out, struct err *e)
+{
+	struct pipe q = pipe_of(s, k);
+
+	cost_fit(&s->c, cost_row(&s->c, k->m), &q);
+	TRY(plan_alloc(out, k->stages, k->chunks, e));
+	out->sched = k->sched;
+	out->microbatch = k->m;
+	out->microbatches = q.microbatches;
+	memcpy(out->first, s->first, ((size_t)k->stages * (size_t)k->chunks + 1) * sizeof(int));
+	for (int i = 0; i < k->stages; i++) {
+		out->stage[i].recompute = s->stage[i].recompute;
+		out->stage[i].member[0].device = k->device[i];
+		out->stage[i].member[0].microbatch = k->m;
+		out->stage[i].member[0].microbatches = q.microbatches;
+	}
+	out->examined = s->examined;
+	return 0;
+}
+
+/* How far the stage is above its limit when it may recompute. */
+static double above(struct search *s, const struct cost_row *r, const struct pipe *q, int i)
+{
+	double gib = cost_stage_gib(&s->c, r, q, i, 0, s->o->recompute == PLAN_RECOMPUTE_ALWAYS),
+	       limit = s->c.limit[q->stage[i].device];
+
+	if (s->o->recompute == PLAN_RECOMPUTE_AUTO)
+		gib = fmin(gib, cost_stage_gib(&s->c, r, q, i, 0, true));
+	return gib - limit;
+}
+
+int search_nothing_fits(struct search *s, struct err *e)
+{
+	struct candidate k;
+	struct plan plan = { .mem = ARENA_INIT };
+	const struct cost_row *r = cost_row(&s->c, s->size[0]);
+	int n = s->p->devices < s->p->layers ? s->p->devices : s->p->layers, rc;
+
+	TRY(candidate_init(s, &k, e));
+	k.sched = s->kind[0].sched;
+	k.chunks = 1;
+	k.m = s->size[0];
+	k.stages = n;
+	for (int i = 0; i < n; i++) {
+		k.device[i] = i;
+		k.layers[i] = 1;
+	}
+	/* each further layer goes where most is left */
+	for (int left = s->p->layers - n; left > 0; left--) {
+		int pick = 0;
+		double least = INFINITY;
+		for (int i = 0; i < n; i++) {
+			struct pipe q;
+			double over;
+			k.layers[i]++;
+			q = pipe_of(s, &k);
+			over = above(s, r, &q, i);
+			if (over < least) {
+				least = over;
+				pick = i;
+			}
+			k.layers[i]--;
+		}
+		k.layers[pick]++;
+	}
+	rc = search_plan(s, &k, &plan, e);
+	if (rc == 0)
+		rc = plan_simulate(s->p, s->o, &plan, e);
+	if (rc == 0 && plan.over_device >= 0)
+		rc = plan_over_error(s->p, &plan, e);
+	else if (rc == 0)
+		rc = err_set(e, ERR_USAGE,
+			     s->o->must_use >= 0 ? "no plan that uses the required device fits into memory"
+						 : "no plan with these options fits into memory; give the planner more freedom "
+						   "(schedule, micro_batch_size)");
+	plan_release(&plan);
+	return rc;
+}
