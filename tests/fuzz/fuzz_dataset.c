@@ -1,0 +1,94 @@
+/* A data file from anywhere, through every kind: it is read or refused with one line; what was read keeps its promises, and skipping bad
+ * records reads at least as much as refusing them. The first byte chooses kind and options. */
+#include "base/err.h"
+#include "data/batch.h"
+#include "support/fake_tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void check_examples(const struct dataset *d, int64_t sequence_len)
+{
+	uint64_t tokens = 0, trained = 0;
+	for (size_t i = 0; i < dataset_count(d); i++) {
+		struct example x = dataset_get(d, i);
+		uint32_t marked = 0;
+		for (uint32_t k = 0; k < x.n; k++)
+			marked += x.train[k];
+		if (x.n < 2 || x.n > sequence_len || x.train[0] || !marked || marked != x.trained)
+			abort();
+		tokens += x.n;
+		trained += x.trained;
+	}
+	if (tokens != dataset_stats(d)->tokens || trained != dataset_stats(d)->trained)
+		abort();
+}
+
+static void check_batches(const struct dataset *d, int64_t sequence_len, bool packing)
+{
+	struct batch_options o = {
+		.sequence_len = sequence_len, .micro_batch_size = 2, .accumulation = 2, .sample_packing = packing
+	};
+	struct batches *b;
+	struct err e = { 0 };
+	if (batches_new(d, &o, &b, &e) < 0)
+		abort();
+	uint64_t trained = 0;
+	for (uint64_t i = 0; i < batches_per_epoch(b, 0); i++) {
+		const struct microbatch *m;
+		size_t nmb;
+		if (batches_get(b, 0, i, &m, &nmb, &e) < 0)
+			abort();
+		for (size_t k = 0; k < nmb; k++)
+			trained += m[k].trained;
+	}
+	if (trained != dataset_stats(d)->trained)
+		abort();
+	batches_free(b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	static const char *const kind[] = { "auto", "messages", "sharegpt", "alpaca", "completion", "text" };
+	static const struct tokenizer tok = { 0 };
+	static const struct chat_template chat[] = { { "fake" }, { "alpaca" } };
+	if (!n)
+		return 0;
+	uint8_t choice = data[0];
+	int fd = memfd_create("fuzz", MFD_CLOEXEC);
+	char path[32];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	if (fd < 0 || write(fd, data + 1, n - 1) != (ssize_t)(n - 1))
+		abort();
+
+	struct dataset_options o = {
+		.tok = &tok, .chat = &chat[choice & 1], .sequence_len = choice & 2 ? 16 : 4096, .train_on_inputs = choice & 4
+	};
+	struct dataset_source src = { path, kind[(choice >> 3) % 6] };
+	struct dataset *d;
+	struct err e = { 0 };
+	int rc = dataset_load(&src, 1, &o, &d, &e);
+	if (rc < 0) {
+		if (!e.msg[0] || strchr(e.msg, '\n') || rc != e.code || rc == ERR_INTERNAL)
+			abort();
+	} else {
+		check_examples(d, o.sequence_len);
+		check_batches(d, o.sequence_len, choice & 1);
+	}
+	o.skip_bad_records = true;
+	struct dataset *skipped = NULL;
+	int rc_skip = dataset_load(&src, 1, &o, &skipped, &e);
+	if (rc == 0 && (rc_skip < 0 || dataset_digest(skipped) != dataset_digest(d)))
+		abort();
+	if (rc_skip == 0)
+		dataset_free(skipped);
+	if (rc == 0)
+		dataset_free(d);
+	close(fd);
+	return 0;
+}
