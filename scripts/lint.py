@@ -13,7 +13,7 @@ BANNED = {
     name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"
     for name in "strcpy strcat sprintf vsprintf gets atoi atol atoll atof alloca strtok system popen tmpnam mktemp".split()
 }
-HEAP = {name: "use mem.h, the one door to malloc" for name in "malloc calloc realloc reallocarray strdup strndup aligned_alloc posix_memalign free asprintf vasprintf".split()}
+HEAP = {name: "use mem.h, the one door to malloc" for name in "malloc calloc realloc reallocarray strdup strndup aligned_alloc posix_memalign asprintf vasprintf".split()}
 PRINT = {name: "libraries never print and never exit (only src/cli does)" for name in "printf puts putchar perror exit _exit abort".split()}
 LONGEST = 800
 found = 0

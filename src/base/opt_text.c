@@ -155,7 +155,7 @@ void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out)
 		head_text(r, as_flags, head, sizeof head);
 		range_text(r, range, sizeof range);
 		int t = snprintf(text, sizeof text, "%s", r->help);
-		if (!as_flags && r->kind == OPT_ENUM)
+		if (r->kind == OPT_ENUM && (!as_flags || r->arg))
 			t += snprintf(text + t, sizeof text - (size_t)t, ": %s", r->choices);
 		bool def = default_worth_saying(r);
 		if (def || range[0])

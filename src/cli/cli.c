@@ -54,10 +54,30 @@ int cli_usage_error(const char *fmt, ...)
 	return cli_fail(&e);
 }
 
+/* Lines as they are written, those longer than 100 columns folded between words. */
+static void add_folded(struct buf *b, const char *text)
+{
+	size_t at = 0;
+	while (*text) {
+		size_t n = strcspn(text, " \n");
+		buf_add(b, text, n);
+		at += n;
+		text += n;
+		bool fold = *text == ' ' && at + 1 + strcspn(text + 1, " \n") > 100;
+		if (*text == '\n' || fold)
+			buf_addc(b, '\n'), at = 0;
+		else if (*text == ' ')
+			buf_addc(b, ' '), at++;
+		text += *text != 0;
+	}
+	buf_addc(b, '\n');
+}
+
 static void print_help(const struct cli_usage *u)
 {
 	struct buf b = BUF_INIT;
-	buf_addf(&b, "usage: %s\n\n%s\n", u->synopsis, u->about);
+	buf_addf(&b, "usage: %s\n\n", u->synopsis);
+	add_folded(&b, u->about);
 	bool headed = u->nrows && u->rows[0].section;
 	buf_adds(&b, headed ? "\n" : "\noptions:\n");
 	opt_help(u->rows, u->nrows, true, &b);
