@@ -142,7 +142,7 @@ const char *cli_count(uint64_t n, char *s, size_t cap)
 void cli_fact(const char *name, const char *fmt, ...)
 {
 	bool c = cli_colour(stdout);
-	printf("  %s%-18s%s ", c ? "\033[2m" : "", name, c ? "\033[0m" : "");
+	printf("  %s%-22s%s ", c ? "\033[2m" : "", name, c ? "\033[0m" : "");
 	va_list ap;
 	va_start(ap, fmt);
 	vprintf(fmt, ap);

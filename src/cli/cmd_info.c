@@ -25,7 +25,7 @@ static const struct opt rows[] = {
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard info [--json] [--tensors] PATH",
 	.about = "Tells what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a run's folder, a .safetensors "
-		 "file,\n"
+		 "file, "
 		 "a plan.json or a profile.json.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),

@@ -88,7 +88,8 @@ static json_t *state_facts(const char *path, const json_t *doc)
 	copy(o, "skipped_steps", doc, "skipped");
 	copy(o, "compute_dtype", doc, "compute_dtype");
 	for (size_t i = 0; i < ARRAY_LEN(config); i++)
-		copy(o, config[i], json_object_get(doc, "config"), config[i]);
+		copy(o, strcmp(config[i], "gradient_accumulation_steps") ? config[i] : "accumulation",
+		     json_object_get(doc, "config"), config[i]);
 	return o;
 }
 

@@ -265,10 +265,11 @@ static void head(cairo_t *c, const struct plot_loss *p, const struct panel *top,
 	set(c, grey, 1);
 	if (p->subtitle)
 		text(c, p->subtitle, top->x, 98, 0, 21, false);
-	double x = legend(c, top->x, 140, blue, false, smoothed ? "training loss (smoothed)" : "training loss");
+	double y = p->subtitle ? 140 : 116,
+	       x = legend(c, top->x, y, blue, false, smoothed ? "training loss (smoothed)" : "training loss");
 	if (p->curve.nval)
-		x = legend(c, x, 140, orange, true, "validation loss");
-	legend(c, x, 140, green, false, "learning rate");
+		x = legend(c, x, y, orange, true, "validation loss");
+	legend(c, x, y, green, false, "learning rate");
 }
 
 static cairo_status_t to_buffer(void *ctx, const unsigned char *data, unsigned n)
