@@ -74,7 +74,7 @@ static bool send_ctl(struct zlink *zl, unsigned type, uint64_t a, uint64_t b)
 
 static bool send_hello(struct zlink *zl) { return send_ctl(zl, CTL_HELLO, zl->hub->net->o.window, zl->hub->net->o.max_message); }
 
-static void sent(void *data, void *node)
+static void hub_message_sent(void *data, void *node)
 {
 	(void)data;
 	net_node_done(node);
@@ -91,7 +91,7 @@ static void send_node(struct zlink *zl, struct net_node *node)
 	if (!node->size) {
 		zmq_msg_init(&m);
 		net_node_done(node);
-	} else if (zmq_msg_init_data(&m, node->data, node->size, sent, node) != 0) {
+	} else if (zmq_msg_init_data(&m, node->data, node->size, hub_message_sent, node) != 0) {
 		/* The head is out and something must follow it: nothing that the peer will read as a message of ours. */
 		net_link_lost(zl->link, ERR_NOMEM, "%s: out of memory while sending", zl->link->address);
 		net_node_done(node);
