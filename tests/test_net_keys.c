@@ -140,13 +140,39 @@ static void parse(void **state)
 	assert_non_null(strstr(e.msg, "x.yaml:3"));
 }
 
+static void default_place(void **state)
+{
+	(void)state;
+	char got[256], want[256], home[64];
+	struct err e;
+	snprintf(home, sizeof home, "%s/home", dir);
+	setenv("HOME", home, 1);
+	unsetenv("XDG_CONFIG_HOME");
+	snprintf(want, sizeof want, "%s/.config/heteroshard/key", home);
+	assert_int_equal(key_default_path(got, sizeof got, false, &e), 0);
+	assert_string_equal(got, want);
+	assert_int_equal(access(home, F_OK), -1);
+	assert_int_equal(key_default_path(got, sizeof got, true, &e), 0);
+	*strrchr(want, '/') = 0;
+	assert_int_equal(mode_of(want), 0700);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(rmdir(want), 0);
+		*strrchr(want, '/') = 0;
+	}
+	setenv("XDG_CONFIG_HOME", "/x", 1);
+	assert_int_equal(key_default_path(got, sizeof got, false, &e), 0);
+	assert_string_equal(got, "/x/heteroshard/key");
+	assert_int_equal(key_default_path(got, 10, false, &e), ERR_USAGE);
+	setenv("XDG_CONFIG_HOME", "relative", 1);
+	unsetenv("HOME");
+	assert_int_equal(key_default_path(got, sizeof got, false, &e), ERR_USAGE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(save_and_load),
-		cmocka_unit_test(modes),
-		cmocka_unit_test(bad_files),
-		cmocka_unit_test(parse),
+		cmocka_unit_test(save_and_load), cmocka_unit_test(modes),         cmocka_unit_test(bad_files),
+		cmocka_unit_test(parse),         cmocka_unit_test(default_place),
 	};
 	return cmocka_run_group_tests_name("net_keys", tests, setup, teardown);
 }

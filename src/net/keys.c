@@ -8,6 +8,7 @@
 #include <sodium.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,6 +65,25 @@ int key_pair_save(const struct key_pair *k, const char *path, struct err *e)
 	if (rc < 0)
 		unlink(path);
 	return rc;
+}
+
+int key_default_path(char *path_p, size_t cap, bool make_folder, struct err *e)
+{
+	const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	bool own = xdg && *xdg == '/';
+	if (!own && !(home && *home == '/'))
+		return err_set(e, ERR_USAGE, "no place for a key: HOME is not set; name a file");
+	int n = snprintf(path_p, cap, "%s%s/heteroshard/key", own ? xdg : home, own ? "" : "/.config");
+	if (n < 0 || (size_t)n >= cap)
+		return err_set(e, ERR_USAGE, "no place for a key: the path of the home folder is too long");
+	for (char *p = path_p + 1; make_folder && (p = strchr(p, '/')); p++) {
+		*p = 0;
+		int rc = mkdir(path_p, 0700) < 0 && errno != EEXIST ? err_sys(e, errno, "%s: cannot create", path_p) : 0;
+		*p = '/';
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
 }
 
 int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e)

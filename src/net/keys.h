@@ -6,6 +6,7 @@
 #define HS_NET_KEYS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct err;
 
@@ -20,6 +21,9 @@ int key_pair_generate(struct key_pair *k_p, struct err *e);
 /* Writes PATH (0600) and PATH.pub (0644); fails when either exists, and then leaves nothing behind. */
 int key_pair_save(const struct key_pair *k, const char *path, struct err *e);
 int key_pair_load(const char *path, struct key_pair *k_p, struct err *e);
+/* Where a key lies when nobody says where: $XDG_CONFIG_HOME/heteroshard/key, else ~/.config/heteroshard/key. `make_folder`: creates the
+ * folders that are missing (0700). */
+int key_default_path(char *path_p, size_t cap, bool make_folder, struct err *e);
 void key_pair_wipe(struct key_pair *k);
 
 /* Public keys as they stand in a configuration. `where` heads the message ("train.yaml:12"). Surrounding spaces are cut. */

@@ -1,27 +1,47 @@
 /* net_bench.h - how fast a link is, against the raw TCP rate of the same path in the same run.
  *
- * One side serves (net_bench_serve), the other measures; on one machine net_bench_loopback() runs both in two threads. Rows are plain
- * structs: printing is the command line's. */
+ * One side serves, the other measures; net_bench_loopback() runs both in threads of this process. Rows are plain structs: printing is the
+ * command line's. Three ports in a row are used: raw TCP, ZeroMQ plain, ZeroMQ with CURVE. */
 #ifndef HS_NET_NET_BENCH_H
 #define HS_NET_NET_BENCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct err;
+struct key_pair;
 
 struct net_bench_row {
 	const char *link;  /* "tcp", "zmq", "zmq+curve", "loop" */
 	uint64_t message;  /* bytes of one message */
-	uint64_t messages; /* how many were sent */
+	uint64_t messages; /* how many went in `seconds`, one way, until the receiver said that it has them all */
 	double seconds;
-	double bytes_per_second; /* one way, receiver acknowledged at the end */
-	double share_of_tcp;     /* against the tcp row with the same message size */
-	double round_trip_us;    /* median of ping-pongs of this size */
+	double bytes_per_second;
+	double share_of_tcp;  /* against the tcp row of the same message size; 0: no such row */
+	double round_trip_us; /* median of ping-pongs with messages of this size */
 };
 
-/* Measures the message sizes `sizes[0..n)` over tcp, zmq, zmq with CURVE and loop, in this order, each for about `seconds`.
- * `rows_p` holds 4 * n rows. */
-int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds, struct net_bench_row *rows_p, struct err *e);
+struct net_bench_place {
+	const char *host;           /* of the serving side: an IP address or name */
+	unsigned port;              /* the first of three */
+	const struct key_pair *key; /* this side's; NULL: no CURVE rows */
+	const char *peer;           /* the other side's public key */
+	bool plain; /* measure ZeroMQ without encryption too: for comparison, on a network where that is all right */
+};
+
+enum { NET_BENCH_LINKS = 4 }; /* most rows a message size gives */
+
+/* Serves one run of net_bench_measure(); ERR_NET when nobody came until `deadline` (clock_now()). */
+int net_bench_serve(const struct net_bench_place *at, int64_t deadline, struct err *e);
+
+/* Measures each of `sizes` over each kind of link, for about `seconds` each: *count_p rows in rows_p, which has room for
+ * NET_BENCH_LINKS * n; grouped by link. */
+int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, size_t n, double seconds,
+		      struct net_bench_row *rows_p, size_t *count_p, struct err *e);
+
+/* Both sides on 127.0.0.1 with keys made for it, and the loop transport. */
+int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds, struct net_bench_row *rows_p, size_t *count_p,
+		       struct err *e);
 
 #endif

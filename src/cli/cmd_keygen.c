@@ -1,0 +1,84 @@
+/* cmd_keygen.c - `heteroshard keygen`: a key pair, by which other machines know this one. */
+#include "cli/cli.h"
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "net/keys.h"
+
+#include <limits.h>
+#include <string.h>
+
+int cmd_keygen(int argc, char **argv);
+
+struct args {
+	bool show, json;
+};
+
+static const struct opt rows[] = {
+	{ .key = "show",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, show),
+	  .help = "print the public key of a key that exists, make none" },
+	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
+};
+
+static const struct cli_usage usage = {
+	.synopsis = "heteroshard keygen [--show] [--json] [FILE]",
+	.about = "Makes the key pair by which other machines know this one, and prints the public key: it goes into\n"
+		 "the configuration as 'public_key' of this machine. The private key stays in FILE (readable for you\n"
+		 "only, never overwritten), the public one lies beside it in FILE.pub. Without FILE:\n"
+		 "~/.config/heteroshard/key, where the other commands look for it.",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
+	.example = "  heteroshard keygen\n"
+		   "  heteroshard keygen --show",
+};
+
+static int keygen(const struct args *o, const char *file, struct err *e)
+{
+	char path[PATH_MAX];
+	struct key_pair k;
+	if (file && snprintf(path, sizeof path, "%s", file) >= (int)sizeof path)
+		return err_set(e, ERR_USAGE, "%s: the path is too long", file);
+	if (!file)
+		TRY(key_default_path(path, sizeof path, !o->show, e));
+	if (o->show) {
+		TRY(key_pair_load(path, &k, e));
+	} else {
+		TRY(key_pair_generate(&k, e));
+		int rc = key_pair_save(&k, path, e);
+		if (rc < 0) {
+			key_pair_wipe(&k);
+			return rc;
+		}
+	}
+	if (o->json) {
+		struct buf b = BUF_INIT;
+		buf_adds(&b, "{\"file\": ");
+		json_quote(&b, path, strlen(path));
+		buf_adds(&b, ", \"public_key\": ");
+		json_quote(&b, k.pub, strlen(k.pub));
+		buf_adds(&b, "}\n");
+		fputs(b.p, stdout);
+		buf_release(&b);
+	} else {
+		puts(k.pub);
+		if (!o->show)
+			fprintf(stderr, "private key in %s: keep it on this machine; the line above is the public one\n", path);
+	}
+	key_pair_wipe(&k);
+	return 0;
+}
+
+int cmd_keygen(int argc, char **argv)
+{
+	struct args o;
+	struct arena a = ARENA_INIT;
+	struct err e = { 0 };
+	int npos, status;
+	if (cli_args(&usage, argc, argv, &o, 0, 1, &npos, &a, &status))
+		status = keygen(&o, npos ? argv[1] : NULL, &e) < 0 ? cli_fail(&e) : 0;
+	arena_release(&a);
+	return status;
+}
