@@ -65,7 +65,10 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 	} else {
 		puts(k.pub);
 		if (!o->show)
-			fprintf(stderr, "private key in %s: keep it on this machine; the line above is the public one\n", path);
+			fprintf(stderr,
+				"The private key is in %s and stays on this machine. In the configuration, in quotes:\n"
+				"  public_key: '%s'\n",
+				path, k.pub);
 	}
 	key_pair_wipe(&k);
 	return 0;
