@@ -148,7 +148,7 @@ int chat_render(const struct chat_template *t, const struct tokenizer *tok, cons
 /* --- ids and marks ------------------------------------------------------------------------------------------------------ */
 
 /* Marks the ids of one stretch of text. The lengths of the tokens tell where each stands, counted from the end, as a normaliser may put
- * something in front. A token is trained when all of it is. */
+ * something in front. A token is trained when any of it is: with SentencePiece the first word of an answer takes the template's space. */
 static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, size_t begin, size_t end, size_t *span,
 		      const int32_t *id, size_t n, uint8_t *train, struct err *e)
 {
@@ -167,10 +167,12 @@ static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, si
 		       len;
 		TRY(token_normal_length(tok, x->text.p + a, b - a, &len, e));
 		size_t sum = used;
+		if (used && len)
+			train[k] = train[k] || x->span[s].train;
 		while (k && sum < len) {
 			sum += tok->tok[id[k - 1]].nbytes;
 			k--;
-			train[k] = sum <= len && x->span[s].train;
+			train[k] = x->span[s].train;
 		}
 		used = sum > len ? sum - len : 0;
 	}
