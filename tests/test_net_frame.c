@@ -306,6 +306,39 @@ static void fields_that_lie(void **state)
 	assert_int_equal(wire_read_end(&r, "x", &e), ERR_PROTOCOL); /* left over */
 }
 
+/* docs/wire.md lists every kind with its number. Skipped where the source is not at hand (scripts/run-tests.sh says where it is). */
+static void kinds_are_documented(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name;
+		int number;
+	} rows[] = {
+#define FRAME(name, number, form, max) { #name, number },
+#include "net/frame.def"
+#undef FRAME
+	};
+	char path[512], line[512];
+	bool found[ARRAY_LEN(rows)] = { false };
+	snprintf(path, sizeof path, "%s/docs/wire.md", getenv("HS_SOURCE") ? getenv("HS_SOURCE") : ".");
+	FILE *f = fopen(path, "r");
+	if (!f)
+		skip();
+	while (fgets(line, sizeof line, f))
+		for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+			char head[64];
+			snprintf(head, sizeof head, "| %d | %s | ", rows[i].number, rows[i].name);
+			found[i] |= strncmp(line, head, strlen(head)) == 0;
+		}
+	fclose(f);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		if (!found[i])
+			fail_msg("%s: kind %d, %s, is missing", path, rows[i].number, rows[i].name);
+		assert_string_equal(frame_name(rows[i].number), rows[i].name);
+	}
+	assert_string_equal(frame_name(0), "?");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -318,6 +351,7 @@ int main(void)
 		cmocka_unit_test(lies_with_a_right_checksum),
 		cmocka_unit_test(fields_round_trip),
 		cmocka_unit_test(fields_that_lie),
+		cmocka_unit_test(kinds_are_documented),
 	};
 	return cmocka_run_group_tests_name("net_frame", tests, NULL, NULL);
 }

@@ -20,11 +20,12 @@ const struct net_transport *const net_transports[] = {
 
 const char *net_names(void)
 {
-	return ""
-#define TRANSPORT(name) #name " "
+#define TRANSPORT(name) ", " #name
+	static const char names[] =
 #include "net/transport.def"
-#undef TRANSPORT
 		;
+#undef TRANSPORT
+	return names + 2;
 }
 
 int64_t net_in(double seconds)
