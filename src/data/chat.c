@@ -148,7 +148,8 @@ int chat_render(const struct chat_template *t, const struct tokenizer *tok, cons
 /* --- ids and marks ------------------------------------------------------------------------------------------------------ */
 
 /* Marks the ids of one stretch of text. The lengths of the tokens tell where each stands, counted from the end, as a normaliser may put
- * something in front. A token is trained when any of it is: with SentencePiece the first word of an answer takes the template's space. */
+ * something in front. A token is trained when any of it is: with SentencePiece the first word of an answer takes the template's
+ * space. Unknown tokens decode to other lengths than they had; they move the beginning of what is trained by as much. */
 static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, size_t begin, size_t end, size_t *span,
 		      const int32_t *id, size_t n, uint8_t *train, struct err *e)
 {

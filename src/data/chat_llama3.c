@@ -2,6 +2,8 @@
  *
  * Llama 3.2's own template writes the day of the conversation where it can be had; here it is the fixed date that the template falls back
  * to, so that the same data gives the same ids on every day. */
+#include "base/err.h"
+#include "base/json.h"
 #include "data/chat_text.h"
 
 #include <string.h>
@@ -15,10 +17,24 @@ static void turn(struct chat_text *o, const char *role)
 	chat_put(o, "<|end_header_id|>\n\n");
 }
 
+/* What a tool said is shown as a JSON string. */
+static int tool(struct chat_text *o, const struct chat_message *m, struct err *e)
+{
+	struct buf json = BUF_INIT;
+	json_quote(&json, m->text, m->n);
+	int rc = buf_ok(&json, e);
+	if (rc == 0) {
+		turn(o, "ipython");
+		chat_put_message(o, &(struct chat_message){ m->role, json.p, json.n, m->train });
+		chat_put_end(o, "<|eot_id|>", m->train);
+	}
+	buf_release(&json);
+	return rc;
+}
+
 static int llama3_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
 			 bool open, struct chat_text *o, struct err *e)
 {
-	(void)e;
 	size_t i = 0;
 	chat_put(o, chat_bos(tok));
 	if (t->variant == DATES) {
@@ -33,7 +49,11 @@ static int llama3_render(const struct chat_template *t, const struct tokenizer *
 		chat_put_end(o, "<|eot_id|>", train);
 	}
 	for (; i < n; i++) {
-		turn(o, t->variant == DATES && msg[i].role == CHAT_TOOL ? "ipython" : chat_role_name(msg[i].role));
+		if (t->variant == DATES && msg[i].role == CHAT_TOOL) {
+			TRY(tool(o, &msg[i], e));
+			continue;
+		}
+		turn(o, chat_role_name(msg[i].role));
 		chat_put_trimmed(o, &msg[i]);
 		chat_put_end(o, "<|eot_id|>", msg[i].train);
 	}

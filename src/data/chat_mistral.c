@@ -1,13 +1,14 @@
 /* chat_mistral.c - Mistral Instruct v0.1 to v0.3, whose published templates differ in spaces and in the place of the system message.
  *
  * The older templates refuse a system message; here it goes before the first user message, as the newer ones of the same models do. */
+#include "base/err.h"
 #include "data/chat_text.h"
 
 #include <string.h>
 
 enum system_place { SYSTEM_FIRST, SYSTEM_LAST_MESSAGE, SYSTEM_LAST_USER };
 
-/* By `variant`. AUTO: the third where [INST] is a token, else the second. */
+/* By `variant`. AUTO: V3_LAST_USER where [INST] is a token, else V1. */
 enum { AUTO, V1, V3, V3_LAST_USER, V3_TRIM, V3_TRIM_LAST_USER, OLD, OLD_SPACED };
 
 static const struct form {
@@ -27,7 +28,6 @@ static const struct form {
 static int mistral_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
 			  bool open, struct chat_text *o, struct err *e)
 {
-	(void)e;
 	(void)open; /* the end of the user's message is the head of the answer */
 	const struct form *f = &forms[t->variant != AUTO ? t->variant : tokenizer_id(tok, "[INST]") >= 0 ? V3_LAST_USER : V1];
 	const struct chat_message *system = n && msg[0].role == CHAT_SYSTEM ? &msg[0] : NULL;
@@ -52,6 +52,9 @@ static int mistral_render(const struct chat_template *t, const struct tokenizer 
 			chat_put(o, f->after);
 			continue;
 		}
+		if (msg[i].role != CHAT_USER)
+			return err_set(e, ERR_UNSUPPORTED, "the chat template '%s' takes no message of the role '%s' here", t->name,
+				       chat_role_name(msg[i].role));
 		chat_put(o, f->open);
 		if (i == place) {
 			chat_put_message(o, system);
@@ -81,16 +84,30 @@ static const struct chat_template variants[] = {
 	[OLD_SPACED] = ROW(OLD_SPACED),
 };
 
+/* A string literal of Jinja, in either quotes. */
+static bool has_literal(const char *jinja, const char *text)
+{
+	size_t n = strlen(text);
+	for (const char *p = jinja; (p = strstr(p, text)); p++)
+		if (p > jinja && (p[-1] == '"' || p[-1] == '\'') && p[n] == p[-1])
+			return true;
+	return false;
+}
+
 static const struct chat_template *mistral_detect(const char *jinja, const struct tokenizer *tok)
 {
 	(void)tok;
-	/* Llama 2's template has [INST] too, with its <<SYS>>. */
-	if (!jinja || !strstr(jinja, "[INST]") || strstr(jinja, "<<SYS>>"))
+	/* Llama 2's template has [INST] too, with its <<SYS>>; later ones of Mistral's have turns for the system. */
+	if (!jinja || strstr(jinja, "<<SYS>>") || strstr(jinja, "[SYSTEM_PROMPT]"))
 		return NULL;
-	if (strstr(jinja, "\" [INST] \""))
+	if (has_literal(jinja, " [INST] ") && has_literal(jinja, " [/INST]"))
 		return &variants[V1];
-	if (!strstr(jinja, "\"[/INST]\""))
-		return strstr(jinja, "' [/INST]'") ? &variants[strstr(jinja, "eos_token + ' '") ? OLD_SPACED : OLD] : NULL;
+	if (!has_literal(jinja, "[INST] "))
+		return NULL;
+	if (has_literal(jinja, " [/INST]"))
+		return &variants[strstr(jinja, "eos_token + ' '") ? OLD_SPACED : OLD];
+	if (!has_literal(jinja, "[/INST]"))
+		return NULL;
 	bool trim = strstr(jinja, "|trim + eos_token") || strstr(jinja, "| trim + eos_token");
 	bool last_user = strstr(jinja, "loop.last and system_message is defined") == NULL;
 	return &variants[trim ? last_user ? V3_TRIM_LAST_USER : V3_TRIM : last_user ? V3_LAST_USER : V3];

@@ -4,7 +4,7 @@
  * (token_split.c) and each pre-token merged into ids (token_merge.c). The post-processor's ids stand before and behind. The order is that
  * of Hugging Face's `tokenizers` library, whose results are the ones to meet.
  *
- * Everything here is filled while a tokenizer is made and only read afterwards; what encoding needs for itself lies in struct encoding. */
+ * Everything here is filled while a tokenizer is made and only read afterwards; what encoding needs for itself lies in struct token_run. */
 #ifndef HS_DATA_TOKEN_H
 #define HS_DATA_TOKEN_H
 
@@ -153,7 +153,7 @@ struct tokenizer {
 	uint32_t decode_strip; /* spaces taken from the front of the text */
 };
 
-struct encoding;
+struct token_run;
 
 struct tokenizer_kind {
 	const char *name;
@@ -167,9 +167,9 @@ struct tokenizer_kind {
 	/* Sets what each token decodes to, once all are there. */
 	int (*finish)(struct tokenizer *t, const char *where, struct err *e);
 	/* A pre-token (valid UTF-8) to ids. */
-	int (*word)(struct encoding *s, const char *text, size_t n);
+	int (*word)(struct token_run *s, const char *text, size_t n);
 	/* Bytes that are not UTF-8. */
-	int (*bytes)(struct encoding *s, const char *text, size_t n);
+	int (*bytes)(struct token_run *s, const char *text, size_t n);
 };
 
 #define TOKENIZER(name) extern const struct tokenizer_kind tokenizer_kind_##name;
@@ -223,7 +223,7 @@ struct heap_entry {
 	uint32_t len;
 };
 
-struct encoding {
+struct token_run {
 	const struct tokenizer *t;
 	struct tokens *out;
 	struct err *e;
@@ -263,12 +263,12 @@ bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, 
 		      const struct token_range *literal, size_t nliteral, size_t last, size_t *pos, size_t *begin_p, size_t *end_p,
 		      int32_t *token_p);
 /* Runs the normaliser; *out_p stays valid until the next call. `front`: the stretch's beginning, where Prepend applies. */
-int token_normalize(struct encoding *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p);
+int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p);
 /* Cuts a normalised stretch into pre-tokens and hands each to the kind. `start`: it stands at the beginning of the whole text. */
-int token_split(struct encoding *s, size_t stage, const char *text, size_t n, bool start);
+int token_split(struct token_run *s, size_t stage, const char *text, size_t n, bool start);
 /* Room for `n` symbols in s->sym. */
-int symbols_reserve(struct encoding *s, size_t n);
+int symbols_reserve(struct token_run *s, size_t n);
 /* Merges s->sym[0..n) as far as the merges go; the rest are s->sym[0..*n_p) in order. */
-int merge_symbols(struct encoding *s, const char *text, size_t n, size_t *n_p);
+int merge_symbols(struct token_run *s, const char *text, size_t n, size_t *n_p);
 
 #endif

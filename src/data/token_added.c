@@ -55,7 +55,7 @@ static int tree_put(struct added_tree *tree, const char *text, size_t n, int32_t
 static int put_normal(struct tokenizer *t, int32_t token, struct err *e)
 {
 	const struct token *k = &t->tok[t->added[token].id];
-	struct encoding s = { .t = t, .e = e, .normal = { BUF_INIT, BUF_INIT } };
+	struct token_run s = { .t = t, .e = e, .normal = { BUF_INIT, BUF_INIT } };
 	const char *text;
 	size_t n;
 	int rc = token_normalize(&s, k->text, k->ntext, true, &text, &n);

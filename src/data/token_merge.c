@@ -139,7 +139,7 @@ static inline uint32_t join(const struct tokenizer *t, const char *text, const s
 	}
 }
 
-int symbols_reserve(struct encoding *s, size_t n)
+int symbols_reserve(struct token_run *s, size_t n)
 {
 	if (n > INT32_MAX || !mem_grow(&s->sym, &s->capsym, n, sizeof *s->sym))
 		return err_nomem(s->e, n * sizeof *s->sym, "merging a text");
@@ -207,7 +207,7 @@ static void sift_up(struct heap_entry *h, size_t i)
 }
 
 /* Adds the pair of `pos` and its right neighbour, if they join. */
-static int heap_add(struct encoding *s, const char *text, int32_t pos, bool sift)
+static int heap_add(struct token_run *s, const char *text, int32_t pos, bool sift)
 {
 	const struct symbol *l = &s->sym[pos];
 	int32_t id;
@@ -224,7 +224,7 @@ static int heap_add(struct encoding *s, const char *text, int32_t pos, bool sift
 	return 0;
 }
 
-static int merge_long(struct encoding *s, const char *text, size_t n, size_t *n_p)
+static int merge_long(struct token_run *s, const char *text, size_t n, size_t *n_p)
 {
 	struct symbol *sym = s->sym;
 	s->nheap = 0;
@@ -263,7 +263,7 @@ static int merge_long(struct encoding *s, const char *text, size_t n, size_t *n_
 	return 0;
 }
 
-int merge_symbols(struct encoding *s, const char *text, size_t n, size_t *n_p)
+int merge_symbols(struct token_run *s, const char *text, size_t n, size_t *n_p)
 {
 	if (n > SHORT)
 		return merge_long(s, text, n, n_p);

@@ -95,7 +95,7 @@ static int unicode_form(enum normal_kind kind, const char *text, size_t n, struc
 	return buf_ok(out, e);
 }
 
-int token_normalize(struct encoding *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p)
+int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p)
 {
 	const struct tokenizer *t = s->t;
 	unsigned into = 0;
@@ -138,7 +138,7 @@ int token_normalize(struct encoding *s, const char *text, size_t n, bool front, 
 
 int token_normal_length(const struct tokenizer *t, const char *text, size_t n, size_t *n_p, struct err *e)
 {
-	struct encoding s = { .t = t, .e = e, .normal = { BUF_INIT, BUF_INIT } };
+	struct token_run s = { .t = t, .e = e, .normal = { BUF_INIT, BUF_INIT } };
 	size_t total = 0;
 	int rc = 0;
 	/* A replacement counts as what it decodes to: as long as what it replaced. */

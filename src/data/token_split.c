@@ -218,7 +218,7 @@ int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const cha
 }
 
 /* 1 with [*begin_p, *end_p) for the next match at or behind `from`, 0 when there is none. */
-static int next_match(struct encoding *s, const struct stage *st, const char *text, size_t n, size_t from, uint32_t options,
+static int next_match(struct token_run *s, const struct stage *st, const char *text, size_t n, size_t from, uint32_t options,
 		      size_t *begin_p, size_t *end_p)
 {
 	int rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | options, s->match, s->limits);
@@ -241,7 +241,7 @@ static int next_match(struct encoding *s, const struct stage *st, const char *te
 	return 1;
 }
 
-static int split_regex(struct encoding *s, size_t k, const char *text, size_t n, bool start)
+static int split_regex(struct token_run *s, size_t k, const char *text, size_t n, bool start)
 {
 	const struct stage *st = &s->t->stage[k];
 	size_t done = 0, from = 0; /* pre-tokens are handed on up to `done` */
@@ -275,7 +275,7 @@ static int split_regex(struct encoding *s, size_t k, const char *text, size_t n,
 	return 0;
 }
 
-static int split_metaspace(struct encoding *s, size_t k, const char *text, size_t n, bool start)
+static int split_metaspace(struct token_run *s, size_t k, const char *text, size_t n, bool start)
 {
 	const struct stage *st = &s->t->stage[k];
 	struct buf b = BUF_INIT;
@@ -312,7 +312,7 @@ out:
 	return rc;
 }
 
-int token_split(struct encoding *s, size_t k, const char *text, size_t n, bool start)
+int token_split(struct token_run *s, size_t k, const char *text, size_t n, bool start)
 {
 	const struct tokenizer *t = s->t;
 	if (!n)

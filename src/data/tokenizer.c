@@ -103,7 +103,7 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 /* --- encoding --------------------------------------------------------------------------------------------------------- */
 
 struct walk {
-	struct encoding s;
+	struct token_run s;
 	bool parse_special;
 	const struct token_range *literal;
 	size_t nliteral;

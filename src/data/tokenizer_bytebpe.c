@@ -153,14 +153,14 @@ static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *
 	return tables(t, e);
 }
 
-static int emit(struct encoding *s, size_t n)
+static int emit(struct token_run *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		TRY(tokens_add(s->out, s->sym[i].id, s->e));
 	return 0;
 }
 
-static int bytebpe_word(struct encoding *s, const char *text, size_t n)
+static int bytebpe_word(struct token_run *s, const char *text, size_t n)
 {
 	const struct tokenizer *t = s->t;
 	if (t->ignore_merges) {

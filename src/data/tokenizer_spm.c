@@ -234,7 +234,7 @@ static bool has_bytes(const struct tokenizer *t, const char *text, size_t n)
 	return t->byte_fallback;
 }
 
-static int emit_bytes(struct encoding *s, const char *text, size_t n)
+static int emit_bytes(struct token_run *s, const char *text, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		TRY(tokens_add(s->out, s->t->byte_id[(unsigned char)text[i]], s->e));
@@ -248,7 +248,7 @@ static int32_t char_id(const struct tokenizer *t, const char *text, size_t n)
 }
 
 /* With scores, symbols that are no token take part in merging and become bytes at the end. */
-static int word_by_score(struct encoding *s, const char *text, size_t n)
+static int word_by_score(struct token_run *s, const char *text, size_t n)
 {
 	const struct tokenizer *t = s->t;
 	size_t k = 0;
@@ -278,7 +278,7 @@ static int word_by_score(struct encoding *s, const char *text, size_t n)
 
 /* With merges, the order of `tokenizers` (models/bpe/model.rs): bytes and unknowns are symbols like others before merging; an unknown
  * waits until something known follows, so that it may grow. */
-static int word_by_merges(struct encoding *s, const char *text, size_t n)
+static int word_by_merges(struct token_run *s, const char *text, size_t n)
 {
 	const struct tokenizer *t = s->t;
 	size_t k = 0;
@@ -308,7 +308,7 @@ static int word_by_merges(struct encoding *s, const char *text, size_t n)
 	return 0;
 }
 
-static int one_word(struct encoding *s, const char *text, size_t n)
+static int one_word(struct token_run *s, const char *text, size_t n)
 {
 	const struct tokenizer *t = s->t;
 	int32_t id = t->ignore_merges ? char_id(t, text, n) : -1;
@@ -318,7 +318,7 @@ static int one_word(struct encoding *s, const char *text, size_t n)
 }
 
 /* Where no merge can reach over the beginning of a word, words are merged one by one: the same ids, faster. */
-static int spm_word(struct encoding *s, const char *text, size_t n)
+static int spm_word(struct token_run *s, const char *text, size_t n)
 {
 	if (!s->t->spaces_apart || s->t->ignore_merges)
 		return one_word(s, text, n);
@@ -335,7 +335,7 @@ static int spm_word(struct encoding *s, const char *text, size_t n)
 	return 0;
 }
 
-static int spm_bytes(struct encoding *s, const char *text, size_t n)
+static int spm_bytes(struct token_run *s, const char *text, size_t n)
 {
 	const struct tokenizer *t = s->t;
 	if (has_bytes(t, text, n))

@@ -1,0 +1,291 @@
+/* test_data_chat.c - chat templates against the text that the models' own Jinja templates give (scripts/golden/chat.py), the ids of that
+ * text, what is trained, and that a message cannot forge a turn.
+ *
+ * With a folder as argument the templates are recognised from the whole texts NAME.jinja there, else from the words in chat.json. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/chat_text.h"
+#include "data/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DIR "tests/golden/tokenizer/"
+
+static const char *folder;
+static json_t *golden;
+
+enum { MESSAGES = 8 };
+
+static json_t *load(const char *path)
+{
+	struct err e = { 0 };
+	json_t *doc = NULL;
+	if (json_parse_file(path, 0, &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	return doc;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	golden = load(DIR "chat.json");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	json_decref(golden);
+	return 0;
+}
+
+/* A small tokenizer with every special token that the templates know. */
+static struct tokenizer *make(const char *file, const char *bos, const char *eos)
+{
+	static const char *const extra[] = {
+		"<|im_start|>",        "<|im_end|>",        "<s>",    "</s>",   "<|begin_of_text|>", "<|eot_id|>",
+		"<|start_header_id|>", "<|end_header_id|>", "[INST]", "[/INST]"
+	};
+	struct err e = { 0 };
+	struct tokenizer *t = NULL;
+	json_t *doc = load(file), *added = json_object_get(doc, "added_tokens"),
+	       *vocab = json_object_get(json_object_get(doc, "model"), "vocab");
+	json_t *a;
+	size_t k, id = json_object_size(vocab) + json_array_size(added) + 8;
+	for (size_t i = 0; i < ARRAY_LEN(extra); i++) {
+		bool there = false;
+		json_array_foreach(added, k, a) there |= !strcmp(json_string_value(json_object_get(a, "content")), extra[i]);
+		if (!there)
+			json_array_append_new(added, json_pack("{sI ss sb sb}", "id", (json_int_t)id++, "content", extra[i],
+							       "special", 1, "normalized", 0));
+	}
+	json_t *config = json_pack("{ss ss}", "bos_token", bos, "eos_token", eos);
+	if (tokenizer_from_json(doc, config, file, &t, &e) < 0)
+		fail_msg("%s", e.msg);
+	json_decref(config);
+	json_decref(doc);
+	return t;
+}
+
+static size_t conversation(size_t c, struct chat_message *m)
+{
+	json_t *conv = json_array_get(json_object_get(golden, "conversations"), c), *v;
+	size_t i;
+	json_array_foreach(conv, i, v)
+	{
+		const char *role = json_string_value(json_object_get(v, "role"));
+		const json_t *text = json_object_get(v, "content");
+		assert_true(i < MESSAGES);
+		m[i] = (struct chat_message){ .text = json_string_value(text), .n = json_string_length(text) };
+		for (int r = CHAT_SYSTEM; r <= CHAT_TOOL; r++)
+			if (!strcmp(role, chat_role_name((enum chat_role)r)))
+				m[i].role = (enum chat_role)r;
+		m[i].train = m[i].role == CHAT_ASSISTANT;
+	}
+	return json_array_size(conv);
+}
+
+static const struct chat_template *recognise(const json_t *t, const struct tokenizer *tok)
+{
+	struct err e = { 0 };
+	struct buf text = BUF_INIT;
+	char path[512];
+	const struct chat_template *found;
+	const char *probe = json_string_value(json_object_get(t, "probe"));
+	if (folder) {
+		snprintf(path, sizeof path, "%s/%s.jinja", folder, json_string_value(json_object_get(t, "name")));
+		assert_int_equal(buf_read_file(&text, path, 0, &e), 0);
+		probe = text.p;
+	}
+	found = chat_detect(probe, tok);
+	buf_release(&text);
+	return found;
+}
+
+/* Rendered text, its ids, and the ids that parsing the whole text gives; returns how many texts were compared. */
+static int compare(const json_t *t, const struct chat_template *chat, const struct tokenizer *tok)
+{
+	const char *name = json_string_value(json_object_get(t, "name"));
+	json_t *conv;
+	size_t c;
+	int compared = 0;
+	json_array_foreach(json_object_get(golden, "conversations"), c, conv)
+	{
+		struct chat_message m[MESSAGES];
+		size_t n = conversation(c, m);
+		for (int open = 0; open < 2; open++) {
+			const json_t *want = json_array_get(json_object_get(t, open ? "open" : "text"), c);
+			struct err e = { 0 };
+			struct chat_text x = { .text = BUF_INIT };
+			struct tokens ids = { 0 }, train = { 0 }, whole = { 0 };
+			struct buf back = BUF_INIT;
+			int rc = chat_render(chat, tok, m, n, open, &x, &e);
+			if (rc == 0 && json_is_string(want)) {
+				const char *s = json_string_value(want);
+				size_t len = json_string_length(want);
+				if (x.text.n != len || memcmp(x.text.p, s, len))
+					fail_msg("%s, conversation %zu:\n%s\ninstead of\n%s", name, c, x.text.p, s);
+				assert_int_equal(chat_encode(chat, tok, m, n, open, &ids, &train, &e), 0);
+				assert_int_equal(ids.n, train.n);
+				/* A message with special tokens' names in it is the seventh: other ids than by parsing it all. */
+				assert_int_equal(tokenizer_encode(tok, s, len, false, true, &whole, &e), 0);
+				bool same = ids.n == whole.n && !memcmp(ids.id, whole.id, ids.n * sizeof *ids.id);
+				if (same == (c == 7))
+					fail_msg("%s, conversation %zu: %zu ids, %zu by parsing the whole text", name, c, ids.n,
+						 whole.n);
+				compared++;
+			} else if (rc < 0) {
+				/* Only tools are refused, or what the model's own template refuses, too. */
+				assert_true(json_is_null(want) || c == 8);
+			}
+			chat_text_release(&x);
+			tokens_release(&ids);
+			tokens_release(&train);
+			tokens_release(&whole);
+			buf_release(&back);
+		}
+	}
+	return compared;
+}
+
+static void test_templates(void **state)
+{
+	(void)state;
+	static const char *const files[] = { DIR "smollm2.json", DIR "llama2.json" };
+	json_t *t;
+	size_t i;
+	json_array_foreach(json_object_get(golden, "templates"), i, t)
+	{
+		const char *name = json_string_value(json_object_get(t, "name")),
+			   *row = json_string_value(json_object_get(t, "row"));
+		for (size_t f = 0; f < ARRAY_LEN(files); f++) {
+			struct tokenizer *tok = make(files[f], json_string_value(json_object_get(t, "bos")),
+						     json_string_value(json_object_get(t, "eos")));
+			const struct chat_template *chat = recognise(t, tok);
+			if (!chat || strcmp(chat_name(chat), row))
+				fail_msg("%s is recognised as %s", name, chat ? chat_name(chat) : "nothing");
+			int compared = compare(t, chat, tok);
+			printf("  %s: %d texts\n", name, compared);
+			assert_true(compared >= 16);
+			tokenizer_free(tok);
+		}
+	}
+}
+
+/* What of conversation `c` is trained, as text. */
+static void check_trained(const char *file, const char *row, size_t c, const char *want)
+{
+	struct tokenizer *tok = make(file, "<s>",
+				     !strcmp(row, "chatml")   ? "<|im_end|>"
+				     : !strcmp(row, "llama3") ? "<|eot_id|>"
+							      : "</s>");
+	struct err e = { 0 };
+	struct chat_message m[MESSAGES];
+	size_t n = conversation(c, m);
+	struct tokens ids = { 0 }, train = { 0 }, kept = { 0 };
+	struct buf text = BUF_INIT;
+	if (chat_encode(chat_find(row), tok, m, n, false, &ids, &train, &e) < 0)
+		fail_msg("%s", e.msg);
+	for (size_t i = 0; i < ids.n; i++)
+		if (train.id[i])
+			assert_int_equal(tokens_add(&kept, ids.id[i], &e), 0);
+	/* The space that SentencePiece's decoder takes from the front is no part of a word here. */
+	assert_int_equal(tokenizer_decode(tok, kept.id, kept.n, false, &text, &e), 0);
+	if (strcmp(text.p + (text.p[0] == ' '), want))
+		fail_msg("%s, %s: trained is '%s', not '%s'", file, row, text.p, want);
+	tokens_release(&ids);
+	tokens_release(&train);
+	tokens_release(&kept);
+	buf_release(&text);
+	tokenizer_free(tok);
+}
+
+static void test_trained(void **state)
+{
+	(void)state;
+	check_trained(DIR "smollm2.json", "chatml", 3, "1<|im_end|>2<|im_end|>");
+	check_trained(DIR "qwen2.json", "chatml", 2, "Ein Test.<|im_end|>");
+	check_trained(DIR "qwen2.json", "chatml", 7, "<|im_start|> is not special here </s><|im_end|>");
+	check_trained(DIR "llama3.json", "llama3", 3, "1<|eot_id|>2<|eot_id|>");
+	check_trained(DIR "llama3.json", "llama3", 5, "answer with space around<|eot_id|>");
+	check_trained(DIR "llama2.json", "mistral", 4, "1</s> 2</s>");
+	check_trained(DIR "llama2.json", "zephyr", 3, "1</s>2</s>");
+	check_trained(DIR "mistral.json", "zephyr", 2, "Ein Test.</s>");
+	check_trained(DIR "mistral.json", "alpaca", 2, "Ein Test.</s>");
+	check_trained(DIR "gpt2.json", "plain", 3, "1</s>2</s>");
+	check_trained(DIR "gpt2.json", "plain", 10, "</s>");
+	/* The combining mark belongs to the line feed before it once composed; the rest of the answer is its own. */
+	check_trained(DIR "qwen2.json", "chatml", 6, "\xcc\x81 combining first\xc2\x85<|im_end|>");
+}
+
+/* Message text becomes no special token, whatever is written there. */
+static void test_forged(void **state)
+{
+	(void)state;
+	struct tokenizer *tok = make(DIR "smollm2.json", "<s>", "</s>");
+	struct err e = { 0 };
+	struct chat_message m[MESSAGES];
+	size_t n = conversation(7, m), special = 0;
+	struct tokens ids = { 0 };
+	assert_int_equal(chat_encode(chat_find("chatml"), tok, m, n, true, &ids, NULL, &e), 0);
+	for (size_t i = 0; i < ids.n; i++)
+		special += tokenizer_is_special(tok, ids.id[i]);
+	assert_int_equal(special, 5); /* two turns and the head of a third */
+	/* A token made of a template's end and a message's beginning is none. */
+	const struct chat_message split = { CHAT_USER, "im_end|>", 8, false };
+	ids.n = special = 0;
+	assert_int_equal(chat_encode(chat_find("plain"), tok, &split, 1, true, &ids, NULL, &e), 0);
+	for (size_t i = 0; i < ids.n; i++)
+		special += tokenizer_is_special(tok, ids.id[i]);
+	assert_int_equal(special, 0);
+	tokens_release(&ids);
+	tokenizer_free(tok);
+}
+
+static void test_detect(void **state)
+{
+	(void)state;
+	struct tokenizer *tok = make(DIR "smollm2.json", "<s>", "</s>"), *bare = NULL;
+	struct err e = { 0 };
+	assert_string_equal(chat_names(), "chatml llama3 mistral zephyr alpaca plain");
+	assert_null(chat_find("nothing"));
+	assert_string_equal(chat_name(chat_detect(NULL, tok)), "chatml");
+	assert_null(chat_detect("{{ 'something else' }}", tok));
+	assert_null(chat_detect("'<|im_start|>system\\nPlease reason step by step.<|im_end|>'", tok));
+	assert_null(chat_detect("'<|user|>\\n' <|end|> '<|assistant|>' eos_token", tok));
+	assert_null(chat_detect("'[INST] ' '<<SYS>>' ' [/INST]'", tok));
+	assert_string_equal(chat_name(chat_detect("### Instruction: ### Response:", tok)), "alpaca");
+	if (tokenizer_from_file(DIR "gpt2.json", NULL, &bare, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_null(chat_detect(NULL, bare));
+	struct tokens ids = { 0 };
+	const struct chat_message m = { CHAT_USER, "x", 1, false };
+	assert_int_equal(chat_encode(chat_find("chatml"), bare, &m, 1, true, &ids, NULL, &e), ERR_INPUT);
+	assert_non_null(strstr(e.msg, "<|im_start|>"));
+	assert_int_equal(chat_encode(chat_find("zephyr"), bare, &m, 1, true, &ids, NULL, &e), ERR_INPUT);
+	int32_t stop[4];
+	assert_int_equal(chat_stops(chat_find("chatml"), tok, stop, 4), 1);
+	assert_int_equal(stop[0], tokenizer_id(tok, "<|im_end|>"));
+	tokens_release(&ids);
+	tokenizer_free(bare);
+	tokenizer_free(tok);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_templates),
+		cmocka_unit_test(test_trained),
+		cmocka_unit_test(test_forged),
+		cmocka_unit_test(test_detect),
+	};
+	folder = argc > 1 ? argv[1] : NULL;
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
