@@ -62,23 +62,28 @@ def conversations(path):
 
 
 def encode(tok, conversation, default_system):
-    """chatml: (ids, labels) with the answers and the token that ends them trained; labels are not shifted."""
+    """chatml: (ids, labels) with the answers and the token that ends them trained; labels are not shifted. Between two special
+    tokens the text is encoded as one piece, as apply_chat_template has it; a token is trained where its last character is."""
     ids, labels = [], []
 
-    def add(text, train=False, special=False):
-        new = [tok.convert_tokens_to_ids(text)] if special else tok(text, add_special_tokens=False)["input_ids"]
-        ids.extend(new)
-        labels.extend(new if train else [-100] * len(new))
+    def special(text, train):
+        new = tok.convert_tokens_to_ids(text)
+        ids.append(new)
+        labels.append(new if train else -100)
+
+    def plain(text, trained_from):
+        new = tok(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids.extend(new["input_ids"])
+        labels.extend(i if end > trained_from else -100 for i, (_, end) in zip(new["input_ids"], new["offset_mapping"]))
 
     if default_system and conversation[0][0] != "system":
         conversation = [("system", default_system)] + conversation
     for role, text in conversation:
         answer = role == "assistant"
-        add("<|im_start|>", special=True)
-        add(role + "\n")
-        add(text, train=answer)
-        add("<|im_end|>", train=answer, special=True)
-        add("\n")
+        special("<|im_start|>", False)
+        plain(role + "\n" + text, len(role) + 1 if answer else 1 << 40)
+        special("<|im_end|>", answer)
+        plain("\n", 1)
     return ids, labels
 
 
