@@ -13,6 +13,8 @@ comma   := ,
 BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
 PKGS    := dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc libzmq libsodium
 DEPS_OK := $(BUILD)/.deps
+# Optional: MPI, as pkg-config finds it (Open MPI or MPICH). MPI=0 leaves it out.
+MPI_PKG := $(if $(filter 0,$(MPI)),,$(firstword $(foreach p,mpi-c ompi-c mpich,$(shell pkg-config --exists $p && echo $p))))
 
 OPT     := $(if $(DEBUG),-O0,-O2) -g
 CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror=implicit-function-declaration \
@@ -20,6 +22,10 @@ CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissin
 CPPFLAGS := -Isrc -Iinclude -I$(BUILD)/gen
 LDFLAGS := -fopenmp -Wl,--as-needed
 LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lzmq -lsodium -lm -ldl -lpthread
+ifneq ($(MPI_PKG),)
+CPPFLAGS += -DHAVE_MPI $(shell pkg-config --cflags $(MPI_PKG))
+LDLIBS  += $(shell pkg-config --libs $(MPI_PKG))
+endif
 ifneq ($(SAN),)
 CFLAGS  += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
 LDFLAGS += -fsanitize=$(SAN)
@@ -33,7 +39,7 @@ TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 .PHONY: all deps test demo lint format bench fuzz docs clean
 all: $(BIN)
-	@echo "built $(BIN)"
+	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))"
 
 deps: $(DEPS_OK)
 $(DEPS_OK): scripts/install-deps.sh

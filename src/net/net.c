@@ -108,6 +108,14 @@ void net_close(struct net *n, double linger)
 	mem_free(n);
 }
 
+int net_world(struct net *n, int *rank_p, int *size_p, struct err *e)
+{
+	if (!n->t->world)
+		return err_set(e, ERR_UNSUPPORTED, "%s does not number the processes of a job", n->t->name);
+	n->t->world(n, rank_p, size_p);
+	return 0;
+}
+
 int net_allow(struct net *n, const char *public_key, struct err *e)
 {
 	char key[KEY_TEXT];

@@ -61,6 +61,10 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 void net_close(struct net *n, double linger);
 const char *net_names(void); /* "loop, zmq": for messages and help */
 
+/* With a transport whose launcher numbers the processes (mpi): which one this is, of how many. Rank N listens at "rank:N". Otherwise
+ * ERR_UNSUPPORTED. */
+int net_world(struct net *n, int *rank_p, int *size_p, struct err *e);
+
 /* Who may connect. With a key, nobody is let in until listed; without one (loopback) anybody is. May be called at any time. */
 int net_allow(struct net *n, const char *public_key, struct err *e);
 

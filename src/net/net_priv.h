@@ -89,6 +89,8 @@ struct net_transport {
 	void (*shut)(struct link *l); /* closed by the user, or failed; may come twice. Tells the peer, gives its reference back */
 	/* MAY. The link's memory goes: free what hangs on l->priv. */
 	void (*freed)(struct link *l);
+	/* MAY. The launcher's numbering of processes. */
+	void (*world)(struct net *n, int *rank_p, int *size_p);
 };
 
 extern const struct net_transport *const net_transports[];
