@@ -179,7 +179,7 @@ static void test_templates(void **state)
 	}
 }
 
-/* What of conversation `c` is trained, as text. */
+/* What of conversation `c` is trained, as text. `row` is a name, or words of a Jinja text. */
 static void check_trained(const char *file, const char *row, size_t c, const char *want)
 {
 	struct tokenizer *tok = make(file, "<s>",
@@ -191,7 +191,8 @@ static void check_trained(const char *file, const char *row, size_t c, const cha
 	size_t n = conversation(c, m);
 	struct tokens ids = { 0 }, train = { 0 }, kept = { 0 };
 	struct buf text = BUF_INIT;
-	if (chat_encode(chat_find(row), tok, m, n, false, &ids, &train, &e) < 0)
+	const struct chat_template *chat = chat_find(row) ? chat_find(row) : chat_detect(row, tok);
+	if (chat_encode(chat, tok, m, n, false, &ids, &train, &e) < 0)
 		fail_msg("%s", e.msg);
 	for (size_t i = 0; i < ids.n; i++)
 		if (train.id[i])
@@ -221,6 +222,10 @@ static void test_trained(void **state)
 	check_trained(DIR "mistral.json", "alpaca", 2, "Ein Test.</s>");
 	check_trained(DIR "gpt2.json", "plain", 3, "1</s>2</s>");
 	check_trained(DIR "gpt2.json", "plain", 10, "</s>");
+	/* Qwen3 writes an empty thought before its answer: it has to learn that too. */
+	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 1, "<think>\n\n</think>\n\nHi there!<|im_end|>");
+	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 9,
+		      "old answer<|im_end|><think>\nnew thought\n</think>\n\nnew answer<|im_end|>");
 	/* The combining mark belongs to the line feed before it once composed; the rest of the answer is its own. */
 	check_trained(DIR "qwen2.json", "chatml", 6, "\xcc\x81 combining first\xc2\x85<|im_end|>");
 }

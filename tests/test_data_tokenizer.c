@@ -63,7 +63,7 @@ static const char *unpack(const char *p, struct tokens *t)
 
 static bool same(const struct tokens *a, const struct tokens *b, size_t skip_a)
 {
-	return a->n - skip_a == b->n && !memcmp(a->id + skip_a, b->id, b->n * sizeof *b->id);
+	return a->n - skip_a == b->n && (!b->n || !memcmp(a->id + skip_a, b->id, b->n * sizeof *b->id));
 }
 
 static void show(const char *name, size_t i, const char *what, const struct tokens *want, const struct tokens *got)

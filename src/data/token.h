@@ -199,9 +199,10 @@ int merges_read(struct tokenizer *t, const json_t *list, const char *where, stru
 
 int token_normal_read(struct tokenizer *t, const json_t *normalizer, const char *where, struct err *e);
 int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where, struct err *e);
-int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps, const char *where,
+int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps, bool trusted, const char *where,
 		      struct err *e);
 extern const char token_gpt2_pattern[];
+bool token_pattern_known(const char *pattern); /* one of the published ones */
 
 /* GPT-2's writing of bytes as characters: the character of each byte, and back (-1: not one of them). */
 uint32_t token_byte_char(uint8_t byte);
@@ -234,6 +235,8 @@ struct token_run {
 	size_t capsym;
 	struct heap_entry *heap;
 	size_t nheap, capheap;
+	uint64_t work, work_most; /* of patterns that are not known */
+	size_t work_at;
 };
 
 /* A part of the text where special tokens are not recognised: what somebody wrote, as opposed to a template's own text. Sorted, apart. */
@@ -262,6 +265,8 @@ int token_normal_length(const struct tokenizer *t, const char *text, size_t n, s
 bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, const char *text, size_t n, bool parse_special,
 		      const struct token_range *literal, size_t nliteral, size_t last, size_t *pos, size_t *begin_p, size_t *end_p,
 		      int32_t *token_p);
+/* What matching patterns in a text of n bytes needs. */
+int token_limits(struct token_run *s, size_t n);
 /* Runs the normaliser; *out_p stays valid until the next call. `front`: the stretch's beginning, where Prepend applies. */
 int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p);
 /* Cuts a normalised stretch into pre-tokens and hands each to the kind. `start`: it stands at the beginning of the whole text. */

@@ -95,10 +95,20 @@ static int unicode_form(enum normal_kind kind, const char *text, size_t n, struc
 	return buf_ok(out, e);
 }
 
+/* A text may grow to GROWTH times its length; NFKD, the worst of the honest ones, needs 11. */
+enum { GROWTH = 64, GROWTH_LEAST = 4096, GROWN_MAX = 0x7fff0000 };
+
+static int too_long(struct token_run *s, size_t n)
+{
+	return err_set(s->e, ERR_INPUT, "a text of %zu bytes grows too long in the tokenizer's normalizer", n);
+}
+
 int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p)
 {
 	const struct tokenizer *t = s->t;
 	unsigned into = 0;
+	size_t n0 = n, most = GROWTH_LEAST + GROWTH * n;
+	most = most < GROWN_MAX ? most : GROWN_MAX;
 	for (size_t i = 0; i < t->nstep && n; i++) {
 		const struct normal_step *st = &t->step[i];
 		struct buf *b = &s->normal[into];
@@ -113,6 +123,11 @@ int token_normalize(struct token_run *s, const char *text, size_t n, bool front,
 			if (!at)
 				continue;
 			const char *end = text + n;
+			size_t count = 0;
+			for (const char *p = at; p; p = memmem(p + st->nfrom, (size_t)(end - p) - st->nfrom, st->from, st->nfrom))
+				count++;
+			if (st->nto > st->nfrom && count > (most - n) / (st->nto - st->nfrom))
+				return too_long(s, n0);
 			for (; at; at = memmem(text, (size_t)(end - text), st->from, st->nfrom)) {
 				buf_add(b, text, (size_t)(at - text));
 				buf_add(b, st->to, st->nto);
@@ -125,8 +140,8 @@ int token_normalize(struct token_run *s, const char *text, size_t n, bool front,
 			TRY(unicode_form(st->kind, text, n, b, s->e));
 		}
 		TRY(buf_ok(b, s->e));
-		if (b->n > (size_t)TOKEN_TEXT_MAX * 2)
-			return err_set(s->e, ERR_INPUT, "a text of %zu bytes is too long for the normaliser of this tokenizer", n);
+		if (b->n > most)
+			return too_long(s, n0);
 		text = b->p;
 		n = b->n;
 		into ^= 1;

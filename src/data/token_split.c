@@ -1,8 +1,8 @@
 /* token_split.c - pre-tokenizers of tokenizer.json: Split by a pattern, ByteLevel, Digits, Metaspace, and sequences of these.
  *
  * The published patterns are written for Oniguruma (Ruby syntax); translate() rewrites the few escapes that mean something else to PCRE2
- * and refuses what cannot be said. A pattern is as untrusted as the rest of the file: PCRE2's limits on work and memory are set, and
- * a match that meets one is an error. */
+ * and refuses what cannot be said. A pattern is as untrusted as the rest of the file: PCRE2's limits on steps and memory are set, and
+ * where the pattern is not one of the published ones, a callout counts the work of the whole text; to exceed a limit is an error. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -11,7 +11,9 @@
 
 #include <string.h>
 
-enum { PATTERN_MAX = 16384 };
+/* Steps of the matcher for one match (PCRE2's own default), its memory in KiB, and for a pattern that is not known the work for each byte
+ * of text: the published ones need about 30. */
+enum { PATTERN_MAX = 16384, MATCH_STEPS = 10000000, MATCH_KIB = 65536, WORK_PER_BYTE = 2000 };
 
 const char token_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -77,7 +79,8 @@ static int add_stage(struct tokenizer *t, const struct stage *s, const char *whe
 	return 0;
 }
 
-int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps, const char *where, struct err *e)
+int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps, bool trusted, const char *where,
+		      struct err *e)
 {
 	struct stage s = { .kind = STAGE_REGEX, .drop_matches = drop_matches, .drop_gaps = drop_gaps };
 	struct buf b = BUF_INIT;
@@ -96,8 +99,12 @@ int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matche
 	}
 	pcre2_set_newline(c, PCRE2_NEWLINE_LF);
 	pcre2_set_parens_nest_limit(c, 50);
-	s.code = pcre2_compile((PCRE2_SPTR)b.p, b.n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at,
-			       c);
+	uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | (trusted ? 0 : PCRE2_AUTO_CALLOUT);
+	s.code = pcre2_compile((PCRE2_SPTR)b.p, b.n, options, &code, &at, c);
+	if (!s.code && code == PCRE2_ERROR_HEAP_FAILED) {
+		rc = err_nomem(e, b.n, "a pattern");
+		goto out;
+	}
 	if (!s.code) {
 		PCRE2_UCHAR text[128];
 		pcre2_get_error_message(code, text, sizeof text);
@@ -142,11 +149,11 @@ static int read_split(struct tokenizer *t, const json_t *o, const char *where, s
 	if (!regex == !string)
 		return err_set(e, ERR_INPUT, "%s: the pre-tokenizer Split needs a pattern (Regex or String)", where);
 	if (regex)
-		return token_split_regex(t, regex, removed && !invert, removed && invert, where, e);
+		return token_split_regex(t, regex, removed && !invert, removed && invert, token_pattern_known(regex), where, e);
 	struct buf b = BUF_INIT;
 	int rc = quoted(string, &b, e);
 	if (rc == 0)
-		rc = token_split_regex(t, b.p, removed && !invert, removed && invert, where, e);
+		rc = token_split_regex(t, b.p, removed && !invert, removed && invert, true, where, e);
 	buf_release(&b);
 	return rc;
 }
@@ -199,7 +206,7 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 	if (!strcmp(type, "Digits")) {
 		bool each = false;
 		TRY(json_opt_bool(o, where, "individual_digits", &each, e));
-		return token_split_regex(t, each ? "\\p{N}" : "\\p{N}+", false, false, where, e);
+		return token_split_regex(t, each ? "\\p{N}" : "\\p{N}+", false, false, true, where, e);
 	}
 	if (!strcmp(type, "ByteLevel")) {
 		bool prefix = true, regex = true;
@@ -207,7 +214,7 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 		TRY(json_opt_bool(o, where, "use_regex", &regex, e));
 		if (prefix)
 			TRY(add_stage(t, &(struct stage){ .kind = STAGE_PREFIX_SPACE }, where, e));
-		return regex ? token_split_regex(t, token_gpt2_pattern, false, false, where, e) : 0;
+		return regex ? token_split_regex(t, token_gpt2_pattern, false, false, true, where, e) : 0;
 	}
 	return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' is not supported", where, type);
 }
@@ -215,6 +222,30 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where, struct err *e)
 {
 	return !pre_tokenizer || json_is_null(pre_tokenizer) ? 0 : read_one(t, pre_tokenizer, where, 0, e);
+}
+
+/* Counts the items tried and the bytes passed over. */
+static int count_work(pcre2_callout_block *b, void *ctx)
+{
+	struct token_run *s = ctx;
+	size_t from = s->work_at, to = b->current_position;
+	s->work_at = to;
+	s->work += 1 + (to > from ? to - from : from - to);
+	return s->work > s->work_most ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+int token_limits(struct token_run *s, size_t n)
+{
+	s->match = pcre2_match_data_create(1, s->t->pcre);
+	s->limits = pcre2_match_context_create(s->t->pcre);
+	if (!s->match || !s->limits)
+		return err_nomem(s->e, 1024, "a pattern");
+	pcre2_set_match_limit(s->limits, MATCH_STEPS);
+	pcre2_set_depth_limit(s->limits, MATCH_STEPS);
+	pcre2_set_heap_limit(s->limits, MATCH_KIB);
+	pcre2_set_callout(s->limits, count_work, s);
+	s->work_most = ((uint64_t)n + 4096) * WORK_PER_BYTE;
+	return 0;
 }
 
 /* 1 with [*begin_p, *end_p) for the next match at or behind `from`, 0 when there is none. */
@@ -227,6 +258,10 @@ static int next_match(struct token_run *s, const struct stage *st, const char *t
 				 s->limits);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
+	if (rc == PCRE2_ERROR_NOMEMORY)
+		return err_nomem(s->e, n, "a pattern");
+	if (rc == PCRE2_ERROR_CALLOUT)
+		return err_set(s->e, ERR_INPUT, "the tokenizer's pattern takes too long on a text of %zu bytes", n);
 	if (rc < 0) {
 		PCRE2_UCHAR why[128];
 		pcre2_get_error_message(rc, why, sizeof why);

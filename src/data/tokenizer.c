@@ -7,9 +7,6 @@
 
 #include <string.h>
 
-/* Steps of the matcher for one match (PCRE2's own default), and its memory in KiB. */
-enum { MATCH_STEPS = 10000000, MATCH_KIB = 65536 };
-
 const struct tokenizer_kind *const tokenizer_kinds[] = {
 #define TOKENIZER(name) &tokenizer_kind_##name,
 #include "data/tokenizer.def"
@@ -190,17 +187,8 @@ int token_encode(const struct tokenizer *t, const char *text, size_t n, bool par
 			  .nliteral = nliteral,
 			  .pieces = pieces };
 	int rc = 0;
-	if (t->nstage) {
-		w.s.match = pcre2_match_data_create(1, t->pcre);
-		w.s.limits = pcre2_match_context_create(t->pcre);
-		if (!w.s.match || !w.s.limits) {
-			rc = err_nomem(e, 1024, "a pattern");
-			goto out;
-		}
-		pcre2_set_match_limit(w.s.limits, MATCH_STEPS);
-		pcre2_set_depth_limit(w.s.limits, MATCH_STEPS);
-		pcre2_set_heap_limit(w.s.limits, MATCH_KIB);
-	}
+	if (t->nstage)
+		TRYOUT(token_limits(&w.s, n));
 	rc = encode_text(&w, text, n);
 out:
 	pcre2_match_data_free(w.s.match);

@@ -34,6 +34,15 @@ static const struct pre {
 	{ "default", { "[\\p{P}\\$\\+<=>\\^~\\|]+", token_gpt2_pattern, "\\p{N}+", "[0-9][0-9][0-9]" }, false, false, false },
 };
 
+bool token_pattern_known(const char *pattern)
+{
+	for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
+		for (size_t k = 0; k < sizeof pres->pattern / sizeof *pres->pattern && pres[i].pattern[k]; k++)
+			if (!strcmp(pres[i].pattern[k], pattern))
+				return true;
+	return false;
+}
+
 static bool is_byte_level(const json_t *o)
 {
 	const char *type = json_string_value(json_object_get(o, "type"));
@@ -110,7 +119,10 @@ static int tables(struct tokenizer *t, struct err *e)
 static int bytebpe_from_json(struct tokenizer *t, const json_t *doc, const char *where, struct err *e)
 {
 	const char *decoder = NULL;
-	TRY(json_need_str(json_object_get(doc, "decoder"), where, "type", &decoder, e));
+	const json_t *o = json_object_get(doc, "decoder"), *inner = json_object_get(o, "decoders");
+	if (json_array_size(inner) == 1)
+		o = json_array_get(inner, 0);
+	TRY(json_need_str(o, where, "type", &decoder, e));
 	if (strcmp(decoder, "ByteLevel"))
 		return err_set(e, ERR_UNSUPPORTED, "%s: byte-level BPE with the decoder '%.64s' is not supported", where, decoder);
 	if (t->byte_fallback)
@@ -143,7 +155,7 @@ static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *
 		return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' (tokenizer.ggml.pre) is not supported", where,
 			       name);
 	for (size_t i = 0; i < 4 && pre->pattern[i]; i++)
-		TRY(token_split_regex(t, pre->pattern[i], false, false, where, e));
+		TRY(token_split_regex(t, pre->pattern[i], false, false, true, where, e));
 	if (pre->nfc)
 		t->step[t->nstep++] = (struct normal_step){ .kind = NORMAL_NFC };
 	t->ignore_merges = pre->ignore_merges;
