@@ -14,6 +14,8 @@
 #include "base/err.h"
 #include "plan/search.h"
 
+enum { PLAY = 200 }; /* what a play costs, in nodes */
+
 struct branch {
 	struct search *s;
 	const struct cost_row *r;
@@ -34,12 +36,15 @@ static double work(const struct branch *b, int d, int n, bool front, bool end)
 
 static int leaf(struct branch *b, int stages, struct err *e)
 {
+	int64_t plays = b->s->c.plays;
+
 	b->k.stages = stages;
 	for (int i = 0; i < b->s->kinds; i++) {
 		b->k.sched = b->s->kind[i].sched;
 		b->k.chunks = b->s->kind[i].chunks;
 		TRY(search_offer(b->s, &b->k, e));
 	}
+	b->nodes -= (b->s->c.plays - plays) * PLAY;
 	return 0;
 }
 

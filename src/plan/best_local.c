@@ -15,18 +15,20 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "plan/search.h"
 
 static const double slack[] = { 1, 1.02, 1.06, 1.15, 1.3, 1.6, 2, 3, 1e9 };
 
-enum { KEPT = 4 }; /* starting points that are improved */
+enum { STARTS = 16, KEPT = 6 }; /* starting points that are remembered, and improved */
+#define NEAR 1.25               /* a starting point may be so much slower than the best plan */
 
 struct local {
 	struct search *s;
 	int *order, *hosts, *trial; /* [devices], [hosts], [devices] */
 	double *speed;              /* [devices] */
 	struct candidate k, now;
-	struct candidate *start; /* [kinds * sizes]: the best of each */
+	struct candidate start[STARTS];
 	int64_t effort;
 };
 
@@ -85,15 +87,17 @@ static long take_all(const struct room *m, int n, double W)
 	return sum;
 }
 
-/* Layers for the first `n` devices of `order` with limit slack * smallest W, into `k`; false when it cannot be. */
+/* Layers for the first `n` devices of `order` with limit loose * smallest W, into `k`; false when it cannot be, or W alone is `most` or
+ * more. */
 static bool fill(struct local *l, const int *order, int n, const struct search_kind *kind, const struct cost_row *r, double loose,
-		 struct room *room, struct candidate *k)
+		 double most, struct room *room, struct candidate *k)
 {
 	struct search *s = l->s;
 	int L = s->p->layers, *now = l->trial;
 	double lo = 0, hi = 0, W;
 
 	memcpy(now, order, (size_t)n * sizeof(int));
+	l->s->c.instructions += 20 * n; /* about what filling costs, in instructions of the simulator */
 	/* leaving a device out changes who is first, last and how many are in flight: again, until all have layers */
 	for (;;) {
 		int left = L, kept = 0;
@@ -103,6 +107,7 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 			measure_room(s, r, kind, now, n, i, &room[i]);
 			hi = fmax(hi, room[i].extra + room[i].again * L);
 		}
+		hi = fmin(hi, most);
 		if (take_all(room, n, hi) < L)
 			return false;
 		for (int step = 0; step < 50; step++) {
@@ -144,27 +149,48 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 
 static bool spent(const struct local *l) { return l->s->c.instructions >= l->effort; }
 
-/* Tries one order with every schedule, size and slack; the best of each (schedule, size) is remembered as a starting point. */
+/* Remembers a starting point: the best of each kind, size and number of stages, the STARTS best ones of those. */
+static void remember(struct local *l, const struct candidate *k)
+{
+	struct candidate *to = &l->start[0];
+
+	for (int i = 0; i < STARTS; i++) {
+		struct candidate *x = &l->start[i];
+		if (x->step_s < INFINITY && x->sched == k->sched && x->chunks == k->chunks && x->m == k->m &&
+		    x->stages == k->stages) {
+			to = x;
+			break;
+		}
+		if (x->step_s > to->step_s)
+			to = x;
+	}
+	if (k->step_s < to->step_s)
+		candidate_copy(to, k);
+}
+
+/* Tries one order with every microbatch size. Large clusters take the first schedule and few values of slack here: others come when
+ * the best points are improved. */
 static int try_order(struct local *l, const int *order, int n, struct room *room, struct err *e)
 {
 	struct search *s = l->s;
+	bool few = s->p->devices > 16 && !isinf(s->best.step_s);
 
 	for (int z = 0; z < s->sizes; z++)
-		for (int i = 0; i < s->kinds; i++) {
-			struct candidate *best = &l->start[z * s->kinds + i];
-			for (size_t x = 0; x < ARRAY_LEN(slack); x++) {
-				double t, cutoff;
+		for (int i = 0; i < (few ? 1 : s->kinds); i++) {
+			const struct cost_row *r = cost_row(&s->c, s->size[z]);
+			for (size_t x = 0; x < ARRAY_LEN(slack); x += few ? 2 : 1) {
+				/* a starting point may be somewhat slower than the best plan: improving may bring it below */
+				double t, cutoff = s->best.step_s * NEAR;
 				if (spent(l))
 					return 0;
-				if (!fill(l, order, n, &s->kind[i], cost_row(&s->c, s->size[z]), slack[x], room, &l->k))
+				if (!fill(l, order, n, &s->kind[i], r, slack[x], cutoff * s->size[z] / s->p->global_batch, room,
+					  &l->k))
 					continue;
-				/* a starting point may be somewhat slower than the best plan: improving may bring it below */
-				cutoff = fmin(best->step_s, s->best.step_s * 1.25);
 				TRY(search_eval(s, &l->k, cutoff, &t, e));
 				if (t >= cutoff)
 					continue;
 				l->k.step_s = t;
-				candidate_copy(best, &l->k);
+				remember(l, &l->k);
 				if (t < s->best.step_s)
 					candidate_copy(&s->best, &l->k);
 			}
@@ -246,6 +272,18 @@ static int starting_points(struct local *l, struct room *room, double *memory, s
 	/* every device alone */
 	for (int i = 0; i < D && D <= 128; i++)
 		TRY(try_order(l, &i, 1, room, e));
+	/* orders nobody would think of, which matter where memory is tight */
+	for (int x = 0; x < (D <= 24 ? 32 : 4) && D > 2; x++) {
+		struct rng_key key = rng_key(rng_fold(0x706c616e, (uint64_t)x));
+		for (int i = 0; i < D; i++)
+			l->order[i] = i;
+		for (int i = D - 1; i > 0; i--) {
+			int k = (int)rng_below(key, (uint64_t)i, (uint64_t)i + 1), t = l->order[i];
+			l->order[i] = l->order[k];
+			l->order[k] = t;
+		}
+		TRY(try_order(l, l->order, D, room, e));
+	}
 	return 0;
 }
 
@@ -382,7 +420,7 @@ static int refill(struct local *l, struct room *room, struct err *e)
 
 	memcpy(l->order, l->k.device, (size_t)n * sizeof(int));
 	for (size_t x = 0; x < ARRAY_LEN(slack); x++) {
-		if (!fill(l, l->order, n, &kind, r, slack[x], room, &l->k))
+		if (!fill(l, l->order, n, &kind, r, slack[x], INFINITY, room, &l->k))
 			continue;
 		STEP(better(l, e));
 	}
@@ -469,7 +507,7 @@ static int improve(struct local *l, struct room *room, int *by, struct err *e)
 int search_heuristic(struct search *s, int64_t effort, struct err *e)
 {
 	struct local l = { .s = s };
-	size_t n = (size_t)s->p->devices, starts = (size_t)(s->sizes * s->kinds);
+	size_t n = (size_t)s->p->devices;
 	struct room *room = arena_alloc(&s->c.mem, n * sizeof *room);
 	double *memory = arena_alloc(&s->c.mem, n * sizeof *memory);
 	int *by = arena_alloc(&s->c.mem, n * sizeof *by);
@@ -479,12 +517,11 @@ int search_heuristic(struct search *s, int64_t effort, struct err *e)
 	l.trial = arena_alloc(&s->c.mem, n * sizeof(int));
 	l.hosts = arena_alloc(&s->c.mem, (size_t)s->p->hosts * sizeof(int));
 	l.speed = arena_alloc(&s->c.mem, n * sizeof(double));
-	l.start = arena_alloc(&s->c.mem, starts * sizeof *l.start);
-	if (!room || !memory || !by || !l.order || !l.trial || !l.hosts || !l.speed || !l.start)
+	if (!room || !memory || !by || !l.order || !l.trial || !l.hosts || !l.speed)
 		return err_nomem(e, 0, "a plan's search");
 	TRY(candidate_init(s, &l.k, e));
 	TRY(candidate_init(s, &l.now, e));
-	for (size_t i = 0; i < starts; i++)
+	for (int i = 0; i < STARTS; i++)
 		TRY(candidate_init(s, &l.start[i], e));
 	for (int i = 0; i < s->p->devices; i++)
 		l.speed[i] = 1 / (r->f[i] + r->b[i]);
@@ -497,7 +534,7 @@ int search_heuristic(struct search *s, int64_t effort, struct err *e)
 		if (round == 0) {
 			pick = isinf(s->best.step_s) ? NULL : &s->best;
 		} else {
-			for (size_t i = 0; i < starts; i++)
+			for (int i = 0; i < STARTS; i++)
 				if (l.start[i].step_s < (pick ? pick->step_s : INFINITY))
 					pick = &l.start[i];
 		}

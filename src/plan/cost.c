@@ -411,7 +411,7 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	in.wire = c->wire;
 	in.wires = 2 * (size_t)c->p->hosts;
 	c->plays++;
-	c->instructions += 6ll * pieces * q->microbatches;
+	c->instructions += (wired ? 18ll : 6ll) * pieces * q->microbatches;
 	if (wired && cutoff < INFINITY) {
 		/* Without the shared network cards nothing is later: a bound that costs a tenth of the whole. */
 		unplug(c->route, S);

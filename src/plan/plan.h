@@ -48,6 +48,7 @@ struct plan_options {
 	enum plan_recompute recompute; /* auto: a stage recomputes where it would not fit otherwise */
 	bool groups;                   /* `best` may choose groups, which cannot be executed today */
 	int must_use;                  /* a device `best` has to use, or -1 */
+	int64_t effort;                  /* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
 	const struct plan *manual;     /* for the row `manual` */
 };
 

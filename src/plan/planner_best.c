@@ -14,10 +14,8 @@
 #include "base/err.h"
 #include "plan/search.h"
 
-#define EFFORT 20000000 /* simulated instructions of the heuristics */
-#define NODES 3000000   /* of branch and bound */
-#define NODES_LARGE 100000
-enum { LARGE = 10, GROUPS_MOST = 64 };
+#define EFFORT 20000000 /* simulated instructions of the heuristics; branch and bound gets a part of it that depends on the size */
+enum { GROUPS_MOST = 64 };
 
 /* A plan of single devices as a candidate. */
 static int offer_plan(struct search *s, const struct plan *plan, struct candidate *k, struct err *e)
@@ -171,14 +169,15 @@ static int plan_best(const struct profile *p, const struct plan_options *o, stru
 	struct search s;
 	struct candidate k;
 	bool complete = false, found = false;
+	int64_t effort = o->effort > 0 ? o->effort : EFFORT;
 	int rc;
 
 	TRY(search_init(&s, p, o, e));
 	TRYOUT(candidate_init(&s, &k, e));
 	TRYOUT(offer_row(&s, &planner_even, &k, e));
 	TRYOUT(offer_row(&s, &planner_proportional, &k, e));
-	TRYOUT(search_heuristic(&s, EFFORT, e));
-	TRYOUT(search_exact(&s, p->devices > LARGE ? NODES_LARGE : NODES, &complete, e));
+	TRYOUT(search_heuristic(&s, effort, e));
+	TRYOUT(search_exact(&s, p->devices <= 6 ? effort / 2 : p->devices <= 10 ? effort / 20 : effort / 200, &complete, e));
 	found = !isinf(s.best.step_s);
 	if (found) {
 		TRYOUT(search_plan(&s, &s.best, out, e));

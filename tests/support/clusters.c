@@ -24,7 +24,8 @@ static int make(struct dice *d, int devices, int layers, int hosts, int batch, s
 	double per_layer = real(d, 0.02, 0.4), speed_spread = real(d, 1, 8), head = real(d, 0, 4), slow = real(d, 0.01, 1);
 	double room = real(d, 0.6, 6); /* memory of all devices over what the model needs, about */
 	double need = layers * per_layer * 2;
-	bool tables = pick(d, 0, 1), alike = pick(d, 0, 3) == 0;
+	bool tables = pick(d, 0, 1), alike = pick(d, 0, 3) == 0, large = pick(d, 0, 2) == 0;
+	int sharers = devices < layers ? devices : layers;
 	double same_f = real(d, 2, 10);
 	int rc;
 
@@ -42,8 +43,8 @@ static int make(struct dice *d, int devices, int layers, int hosts, int batch, s
 		buf_addf(&b,
 			 "%s{\"id\": \"d%d\", \"kind\": \"k\", \"host\": \"h%d\", \"memory_gib\": %.4f, \"reserve_gib\": 0, "
 			 "\"optimizer_ms\": %.4f, ",
-			 i ? ", " : "", i, pick(d, 0, hosts - 1), 0.05 + need * room / devices * real(d, 0.4, 1.6),
-			 real(d, 0, 0.5));
+			 i ? ", " : "", i, pick(d, 0, hosts - 1),
+			 (large ? real(d, 4, 24) : 0.05) + need * room / sharers * real(d, 0.4, 1.6), real(d, 0, 0.5));
 		if (tables)
 			buf_addf(&b, "\"forward_ms\": {\"table\": [%.4f, %.4f]}, ", f * 1.2, f * 2.1);
 		else

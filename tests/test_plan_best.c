@@ -1,0 +1,158 @@
+/* test_plan_best.c - properties of the planners on random clusters: `best` equals `exhaustive` where that can be computed, is never
+ * slower than any other row, and never above a memory limit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "plan/plan.h"
+#include "plan/search.h"
+#include "support/clusters.h"
+
+static struct plan_options opts(void)
+{
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	return o;
+}
+
+static void check_memory(const struct plan *plan, uint64_t seed)
+{
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			if (!(plan->stage[k].member[i].memory_gib <= plan->stage[k].member[i].limit_gib))
+				fail_msg("cluster %llu: %s uses %g of %g GiB", (unsigned long long)seed, plan->planner,
+					 plan->stage[k].member[i].memory_gib, plan->stage[k].member[i].limit_gib);
+	assert_true(plan->fits);
+}
+
+/* How far the heuristics alone are from the best: not a requirement, but worth seeing. */
+static double heuristic_ms(const struct profile *p)
+{
+	struct plan_options o = opts();
+	struct search s;
+	struct err e = { 0 };
+	double t;
+
+	assert_int_equal(search_init(&s, p, &o, &e), 0);
+	assert_int_equal(search_heuristic(&s, 1000000, &e), 0);
+	t = s.best.step_s * 1e3;
+	search_release(&s);
+	return t;
+}
+
+static void test_equals_exhaustive(void **state)
+{
+	int solved = 0, none = 0, exact = 0;
+	double largest = 0, gap = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 500; seed++) {
+		struct plan_options o = opts();
+		struct profile p;
+		struct plan best, all;
+		struct err e = { 0 }, e2 = { 0 };
+		int a, b;
+
+		assert_int_equal(cluster_make(seed, 5, 12, &p), 0);
+		a = planner_run(&planner_best, &p, &o, &best, &e);
+		b = planner_run(&planner_exhaustive, &p, &o, &all, &e2);
+		if (a != b)
+			fail_msg("cluster %llu: best %d (%s), exhaustive %d (%s)", (unsigned long long)seed, a, e.msg, b, e2.msg);
+		if (a < 0) {
+			assert_int_equal(a, ERR_USAGE);
+			assert_non_null(strstr(e.msg, "GiB more"));
+			none++;
+		} else {
+			double d = fabs(best.simulated_ms - all.simulated_ms) / all.simulated_ms,
+			       h = heuristic_ms(&p) / all.simulated_ms - 1;
+			if (!(d <= largest))
+				largest = d;
+			if (!(d <= 1e-9))
+				fail_msg("cluster %llu: best %.9g ms, exhaustive %.9g ms", (unsigned long long)seed,
+					 best.simulated_ms, all.simulated_ms);
+			assert_true(best.proven);
+			check_memory(&best, seed);
+			exact += h <= 1e-9;
+			gap = h > gap ? h : gap;
+			solved++;
+			plan_release(&best);
+			plan_release(&all);
+		}
+		profile_release(&p);
+	}
+	print_message("%d clusters solved, %d where nothing fits; largest relative difference %.3g\n", solved, none, largest);
+	print_message("heuristics alone: the best in %d, at most %.2f %% slower\n", exact, gap * 100);
+	assert_true(solved > 300 && none > 10);
+}
+
+static void test_never_worse(void **state)
+{
+	int plans = 0, groups = 0, faster[16] = { 0 }, of[16] = { 0 };
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 2000; seed++) {
+		struct plan_options o = opts();
+		struct profile p;
+		struct plan best;
+		struct err e = { 0 };
+		int rc;
+
+		/* few of the largest, so that the test ends in time */
+		assert_int_equal(cluster_make(10000 + seed,
+					      seed % 20 == 0  ? 16
+					      : seed % 5 == 0 ? 10
+							      : 6,
+					      seed % 20 == 0 ? 24 : 12, &p),
+				 0);
+		o.effort = 400000;
+		o.groups = seed % 4 == 0; /* otherwise only what can be executed counts */
+		rc = planner_run(&planner_best, &p, &o, &best, &e);
+		if (rc == 0)
+			check_memory(&best, seed);
+		for (size_t i = 0; planner_at(i); i++) {
+			const struct planner *row = planner_at(i);
+			struct plan other;
+			struct err e2 = { 0 };
+
+			if (row == &planner_best || row == &planner_manual || row == &planner_exhaustive ||
+			    (!o.groups && (row == &planner_cephalo || row == &planner_zorse)))
+				continue;
+			if (planner_run(row, &p, &o, &other, &e2) < 0) {
+				assert_true(e2.code == ERR_USAGE);
+				continue;
+			}
+			if (other.fits && (o.groups || other.executable)) {
+				if (rc < 0)
+					fail_msg("cluster %llu: %s has a plan, best has none (%s)", (unsigned long long)seed,
+						 row->name, e.msg);
+				if (!(best.simulated_ms <= other.simulated_ms * (1 + 1e-9)))
+					fail_msg("cluster %llu: best %.9g ms, %s %.9g ms", (unsigned long long)seed,
+						 best.simulated_ms, row->name, other.simulated_ms);
+				faster[i] += best.simulated_ms < other.simulated_ms * (1 - 1e-9);
+				of[i]++;
+			}
+			plan_release(&other);
+		}
+		if (rc == 0) {
+			plans++;
+			groups += !best.executable;
+			plan_release(&best);
+		}
+		profile_release(&p);
+	}
+	print_message("%d plans, %d of them with groups\n", plans, groups);
+	for (size_t i = 0; planner_at(i); i++)
+		if (of[i])
+			print_message("faster than %s in %d of %d\n", planner_at(i)->name, faster[i], of[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive), cmocka_unit_test(test_never_worse) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
