@@ -276,17 +276,20 @@ int plan_simulate(const struct profile *p, const struct plan_options *o, struct 
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e)
 {
 	const struct profile_device *d = &p->device[plan->over_device];
-	double state = p->layer_state_gib * p->layers, weights = p->layer_gib * p->layers;
+	double state = p->layer_state_gib, weights = p->layer_gib, limit = 0;
 
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			if (plan->stage[k].member[i].device == plan->over_device)
+				limit = plan->stage[k].member[i].limit_gib;
 	return err_set(e, ERR_USAGE,
-		       "no plan fits into memory: the nearest one needs %.2f GiB more than device '%s' may use (%.2f GiB of its "
-		       "%.2f, after what "
-		       "others hold and the reserve). It would fit with %s, with a shorter sequence_len, with a smaller "
-		       "micro_batch_size, or with "
-		       "another device of %.1f GiB or more",
-		       plan->over_gib, d->id, profile_limit_gib(p, plan->over_device, -1), d->memory_gib,
-		       state > weights ? "LoRA instead of full training (less training state)" : "4-bit weights (load_in_4bit)",
-		       plan->over_gib + 1);
+		       "no plan fits into memory: the nearest one needs %.2f GiB more than the %.2f GiB that device '%s' may use "
+		       "(of %.2f GiB, after "
+		       "what others hold and the reserve); it would fit with %s, a shorter sequence_len, a smaller "
+		       "micro_batch_size, or another device "
+		       "with %.1f GiB or more",
+		       plan->over_gib, limit, d->id, d->memory_gib,
+		       state > weights ? "LoRA instead of full training" : "4-bit weights (load_in_4bit)", plan->over_gib + 1);
 }
 
 int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)

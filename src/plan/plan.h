@@ -48,7 +48,7 @@ struct plan_options {
 	enum plan_recompute recompute; /* auto: a stage recomputes where it would not fit otherwise */
 	bool groups;                   /* `best` may choose groups, which cannot be executed today */
 	int must_use;                  /* a device `best` has to use, or -1 */
-	int64_t effort;                  /* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
+	int64_t effort;                /* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
 	const struct plan *manual;     /* for the row `manual` */
 };
 
@@ -130,7 +130,7 @@ int plan_stage_members(struct plan *plan, int stage, int members, struct err *e)
 int plan_layers(const struct plan *plan, int stage); /* of all its chunks */
 bool plan_uses(const struct plan *plan, int device);
 
-void plan_write(const struct profile *p, const struct plan *plan, struct buf *out);
+void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *out);
 /* ERR_INPUT for a plan of another number of layers, an unknown device, ... `out` is simulated. */
 int plan_read_text(const struct profile *p, const struct plan_options *o, const char *text, size_t n, const char *where,
 		   struct plan *out, struct err *e);

@@ -47,7 +47,7 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 	buf_addc(b, '}');
 }
 
-void plan_write(const struct profile *p, const struct plan *plan, struct buf *b)
+void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *b)
 {
 	buf_addf(b, "{\n \"version\": %d,\n ", PLAN_VERSION);
 	put_str(b, "planner", plan->planner);

@@ -83,7 +83,7 @@ static void default_to(double *v, double def)
 		*v = def;
 }
 
-static int scaled(struct profile *p, struct curve *to, const struct curve *from, double factor, struct err *e)
+int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from, double factor, struct err *e)
 {
 	double *table = NULL;
 
@@ -109,9 +109,9 @@ static int fill_device(struct profile *p, struct profile_device *d, const char *
 			"%s: device '%s': the time of one layer is not above zero; measure it again with 'heteroshard profile'",
 			where, d->id);
 	if (!d->head_forward_ms.given)
-		TRY(scaled(p, &d->head_forward_ms, &d->forward_ms, head, e));
+		TRY(profile_scale_curve(p, &d->head_forward_ms, &d->forward_ms, head, e));
 	if (!d->head_backward_ms.given)
-		TRY(scaled(p, &d->head_backward_ms, &d->backward_ms, head, e));
+		TRY(profile_scale_curve(p, &d->head_backward_ms, &d->backward_ms, head, e));
 	if (!d->kept_gib.given)
 		d->kept_gib = (struct curve){ NULL, 0, true, false, kept, 0 };
 	if (!d->activation_gib.given)

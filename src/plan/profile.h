@@ -117,6 +117,8 @@ int profile_finish(struct profile *p, const char *where, struct err *e);
 
 double profile_bandwidth(const struct profile *p, int from_device, int to_device); /* GB/s */
 double profile_latency_ms(const struct profile *p, int from_device, int to_device);
+/* `from` times `factor`; its table goes into the profile's arena. */
+int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from, double factor, struct err *e);
 /* Bytes of a number in `dtype`. */
 double profile_dtype_bytes(const struct profile *p);
 /* Memory a plan may use on a device. `reserve_gib` < 0: the profile's own. */

@@ -1,0 +1,530 @@
+/* cmd_plan.c - `heteroshard plan`: which layers where, how fast, and what each device is worth. Works from a profile alone: neither a
+ * model nor a device has to be there. Planning and wording of the explanation are in src/plan; here are options, tables and files. */
+#include "cli/cli.h"
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "plan/cards.h"
+#include "plan/explain.h"
+#include "plan/plan.h"
+#include "report/topology.h"
+#include "train/config.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+int cmd_plan(int argc, char **argv);
+
+struct args {
+	const char *profile, *planner, *plan, *schedule, *add, *out;
+	struct opt_list without;
+	int64_t microbatch, effort;
+	double reserve;
+	bool json, compare, groups, brief;
+};
+
+static const struct opt rows[] = {
+	{ .key = "profile",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, profile),
+	  .arg = "FILE",
+	  .help = "profile.json to plan from" },
+	{ .key = "planner",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, planner),
+	  .arg = "NAME",
+	  .help = "best (default), even, proportional, manual, cephalo, zorse or exhaustive" },
+	{ .key = "plan",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, plan),
+	  .arg = "FILE",
+	  .help = "plan.json to judge (planner manual)" },
+	{ .key = "schedule",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, schedule),
+	  .arg = "NAME",
+	  .help = "only this schedule: 1f1b, gpipe, interleaved or sequential" },
+	{ .key = "microbatch",
+	  .kind = OPT_INT,
+	  .offset = offsetof(struct args, microbatch),
+	  .def = "0",
+	  .lo = 0,
+	  .hi = PROFILE_MAX_BATCH,
+	  .arg = "N",
+	  .help = "only this many sequences a microbatch; 0: the planner chooses" },
+	{ .key = "reserve",
+	  .kind = OPT_FLOAT,
+	  .offset = offsetof(struct args, reserve),
+	  .def = "-1",
+	  .lo = -1,
+	  .hi = 1e6,
+	  .arg = "GIB",
+	  .help = "memory that stays free on every device; -1: as the profile says, else 5 %" },
+	{ .key = "groups",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, groups),
+	  .help = "also stages shared by several devices, which cannot be executed yet" },
+	{ .key = "effort",
+	  .kind = OPT_INT,
+	  .offset = offsetof(struct args, effort),
+	  .def = "0",
+	  .lo = 0,
+	  .hi = 1e12,
+	  .arg = "N",
+	  .help = "instructions to simulate in the search; 0: 20 million" },
+	{ .key = "without",
+	  .kind = OPT_LIST,
+	  .offset = offsetof(struct args, without),
+	  .arg = "ID,..",
+	  .help = "as if these devices were not there" },
+	{ .key = "add",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, add),
+	  .arg = "KEY=VALUE,..",
+	  .help = "as if this device were there: kind=p40,host=box2,bandwidth=0.117 (GB/s); also latency (ms), memory, id; several "
+		  "with ';'" },
+	{ .key = "compare",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, compare),
+	  .help = "run all planners and print one table" },
+	{ .key = "brief",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, brief),
+	  .help = "no explanation (it plans again without each device)" },
+	{ .key = "out",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, out),
+	  .arg = "DIR",
+	  .help = "write plan.json and architecture.png there" },
+	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
+};
+
+static const struct cli_usage usage = {
+	.synopsis = "heteroshard plan [CONFIG] [--profile FILE] [--planner NAME] [--compare] [--without ID] [--add ...] [--json]",
+	.about = "Chooses which layers each device holds, the schedule and the microbatch size, and says what to expect: step "
+		 "time, what each "
+		 "device does for how much of the time, how full its memory will be, and what the job would do without it. Works "
+		 "from a profile "
+		 "alone, also for devices that are not here.",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
+	.example = "  heteroshard plan --profile profile.json\n"
+		   "  heteroshard plan --profile profile.json --compare\n"
+		   "  heteroshard plan --profile profile.json --add kind=t4,host=newbox,bandwidth=0.117 --without old1",
+};
+
+/* ---- what to plan ---- */
+
+static int add_devices(struct profile *p, const char *text, struct err *e)
+{
+	while (*text) {
+		size_t n = strcspn(text, ";");
+		char *one = n ? mem_strndup(text, n) : NULL;
+		int rc = one ? profile_add_card(p, one, e) : 0;
+		mem_free(one);
+		if (rc < 0)
+			return rc;
+		text += n + (text[n] == ';');
+	}
+	return 0;
+}
+
+/* shard_plan of the configuration as the plan for the row `manual`. */
+static int manual_shards(const struct config *c, const struct profile *p, const struct plan_options *o, struct plan *out,
+			 struct err *e)
+{
+	struct buf b = BUF_INIT;
+	int rc;
+
+	buf_addf(&b, "{\"planner\": \"manual\", \"schedule\": \"%s\", \"stages\": [",
+		 o->sched ? o->sched->name : sched_default()->name);
+	for (size_t i = 0; i < c->nshards; i++) {
+		buf_addf(&b, "%s{\"layers\": [%lld, %lld], \"devices\": [{\"id\": ", i ? ", " : "",
+			 (long long)c->shard_plan[i].start, (long long)c->shard_plan[i].end);
+		json_quote(&b, c->shard_plan[i].id, strlen(c->shard_plan[i].id));
+		buf_adds(&b, "}]}");
+	}
+	buf_adds(&b, "]}");
+	rc = buf_ok(&b, e);
+	if (rc == 0)
+		rc = plan_read_text(p, o, b.p, b.n, c->path, out, e);
+	buf_release(&b);
+	return rc;
+}
+
+struct job {
+	struct profile profile;
+	struct plan_options options;
+	const struct planner *planner;
+	struct plan manual;
+	bool has_profile, has_manual;
+	struct config *config;
+};
+
+static void job_release(struct job *j)
+{
+	if (j->has_manual)
+		plan_release(&j->manual);
+	if (j->has_profile)
+		profile_release(&j->profile);
+	config_free(j->config);
+}
+
+static int job_options(const struct args *a, struct job *j, struct err *e)
+{
+	const char *planner = a->planner;
+
+	j->options = (struct plan_options)PLAN_OPTIONS_DEFAULT;
+	j->options.microbatch = (int)a->microbatch;
+	j->options.reserve_gib = a->reserve >= 0 ? a->reserve : -1;
+	j->options.groups = a->groups;
+	j->options.effort = a->effort;
+	if (a->schedule) {
+		j->options.sched = sched_find(a->schedule);
+		if (!j->options.sched)
+			return err_set(e, ERR_USAGE, "--schedule: '%s' is none of 1f1b, gpipe, interleaved, sequential",
+				       a->schedule);
+	}
+	if (!planner && a->plan)
+		planner = "manual";
+	if (!planner && j->config)
+		planner = j->config->planner;
+	j->planner = planner ? planner_find(planner) : planner_default();
+	if (!j->planner)
+		return err_set(e, ERR_USAGE,
+			       "--planner: '%s' is none of best, even, proportional, manual, cephalo, zorse, exhaustive", planner);
+	return 0;
+}
+
+static int prepare(const struct args *a, const char *config, struct job *j, struct err *e)
+{
+	const char *profile = a->profile;
+
+	if (config)
+		TRY(config_load_as(CONFIG_MODEL, config, 0, NULL, &j->config, e));
+	if (!profile && j->config)
+		profile = j->config->profile;
+	if (!profile && config)
+		return err_set(e, ERR_USAGE,
+			       "%s: this version does not measure devices and links by itself yet; give what was measured with "
+			       "--profile FILE",
+			       config);
+	if (!profile)
+		return err_set(e, ERR_USAGE, "a profile is needed: heteroshard plan --profile FILE");
+	TRY(job_options(a, j, e));
+	TRY(profile_read_file(&j->profile, profile, e));
+	j->has_profile = true;
+	for (size_t i = 0; i < a->without.n; i++)
+		TRY(profile_remove(&j->profile, a->without.item[i], e));
+	if (a->add)
+		TRY(add_devices(&j->profile, a->add, e));
+	if (a->plan)
+		TRY(plan_read_file(&j->profile, &j->options, a->plan, &j->manual, e));
+	else if (j->config && j->config->nshards)
+		TRY(manual_shards(j->config, &j->profile, &j->options, &j->manual, e));
+	else
+		return 0;
+	j->has_manual = true;
+	j->options.manual = &j->manual;
+	return 0;
+}
+
+/* ---- one plan ---- */
+
+static void layers_text(const struct plan *plan, int stage, char *s, size_t cap)
+{
+	size_t at = 0;
+
+	s[0] = 0;
+	for (int c = 0; c < plan->chunks; c++) {
+		int v = c * plan->stages + stage, n;
+		n = snprintf(s + at, cap - at, "%s%d-%d", c ? ", " : "", plan->first[v], plan->first[v + 1] - 1);
+		if (n < 0 || (size_t)n >= cap - at)
+			return;
+		at += (size_t)n;
+	}
+}
+
+static void print_devices(const struct profile *p, const struct plan *plan)
+{
+	static const char *const heading[] = { "stage", "layers", "device", "kind", "host",   "microbatches",
+					       "busy",  "copy",   "wait",   "idle", "memory", "allowed" };
+	struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
+
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++) {
+			const struct plan_member *m = &plan->stage[k].member[i];
+			const struct profile_device *d = &p->device[m->device];
+			char text[9][64];
+			const char *cells[] = { text[0], text[1], d->id,   d->kind, p->host[d->host].name,
+						text[2], text[3], text[4], text[5], text[6],
+						text[7], text[8] };
+			snprintf(text[0], sizeof text[0], "%d", k);
+			layers_text(plan, k, text[1], sizeof text[1]);
+			snprintf(text[2], sizeof text[2], "%d x %d", m->microbatches, m->microbatch);
+			snprintf(text[3], sizeof text[3], "%.0f %%", 100 * m->busy);
+			snprintf(text[4], sizeof text[4], "%.0f %%", 100 * m->copy);
+			snprintf(text[5], sizeof text[5], "%.0f %%", 100 * m->wait);
+			snprintf(text[6], sizeof text[6], "%.0f %%", 100 * m->bubble);
+			snprintf(text[7], sizeof text[7], "%.2f GiB%s", m->memory_gib, m->memory_gib > m->limit_gib ? " !" : "");
+			snprintf(text[8], sizeof text[8], "%.2f GiB", m->limit_gib);
+			cli_table_add(t, cells);
+		}
+	cli_table_print(t, stdout);
+}
+
+static void print_plan(const struct profile *p, const struct plan *plan)
+{
+	cli_heading("%s on %d of %d devices, planner %s", p->model, p->devices - plan->left_outs, p->devices, plan->planner);
+	cli_fact("step", "%.1f ms for %d sequences of %d tokens", plan->simulated_ms, p->global_batch, p->sequence_len);
+	if (fabs(plan->predicted_ms - plan->simulated_ms) > 1e-9 * plan->simulated_ms)
+		cli_fact("its own figure", "%.1f ms (by the planner's own formula)", plan->predicted_ms);
+	cli_fact("tokens/s", "%.0f", plan->tokens_per_s);
+	if (plan->chunks > 1)
+		cli_fact("schedule", "%s, %d chunks a device", plan->sched->name, plan->chunks);
+	else
+		cli_fact("schedule", "%s", plan->sched->name);
+	if (plan->stage[0].members == 1)
+		cli_fact("microbatches", "%d of %d", plan->microbatches, plan->microbatch);
+	cli_fact("memory", plan->fits ? "fits" : "does NOT fit: %.2f GiB too little on %s", plan->over_gib,
+		 plan->over_device >= 0 ? p->device[plan->over_device].id : "");
+	cli_fact("search", "%.0f ms, %lld plans", plan->search_ms, (long long)plan->examined);
+	putchar('\n');
+	print_devices(p, plan);
+}
+
+static int print_explanation(const struct job *j, const struct plan *plan, struct err *e)
+{
+	struct plan_whatif *w = mem_array((size_t)j->profile.devices, sizeof *w);
+	struct plan_rival second = { 0 };
+	struct buf b = BUF_INIT;
+	bool ours = j->planner == planner_default();
+	int rc = 0;
+
+	if (!w)
+		return err_nomem(e, 0, "an explanation");
+	/* what the job would do without a device is a question about the best plan; beyond some devices the answer takes too long */
+	if (ours && j->profile.devices <= 32)
+		rc = plan_whatifs(&j->profile, &j->options, plan, w, e);
+	if (rc == 0 && ours)
+		rc = plan_second_best(&j->profile, &j->options, plan, &second, e);
+	if (rc == 0) {
+		plan_explain(&j->profile, plan, ours && j->profile.devices <= 32 ? w : NULL, &second, &b);
+		printf("\n%s", b.p);
+	}
+	buf_release(&b);
+	mem_free(w);
+	return rc;
+}
+
+/* ---- files ---- */
+
+static int draw(const struct profile *p, const struct plan *plan, const char *dir, struct err *e)
+{
+	struct topology_machine *machine = mem_array((size_t)p->hosts, sizeof *machine);
+	struct topology_device *d = mem_array((size_t)p->devices, sizeof *d);
+	struct topology_link *l = mem_array((size_t)p->devices, sizeof *l);
+	struct topology t = {
+		.machine = machine, .nmachine = (size_t)p->hosts, .device = d, .ndevice = (size_t)p->devices, .link = l
+	};
+	char title[300], subtitle[300];
+	int rc = 0;
+
+	if (!machine || !d || !l) {
+		rc = err_nomem(e, 0, "a picture");
+		goto out;
+	}
+	snprintf(title, sizeof title, "%.200s on %d of %d devices", p->model, p->devices - plan->left_outs, p->devices);
+	snprintf(subtitle, sizeof subtitle, "%d layers, %s, %d microbatches of %d: %.1f ms a step, %.0f tokens/s", p->layers,
+		 plan->sched->name, plan->microbatches, plan->microbatch, plan->simulated_ms, plan->tokens_per_s);
+	t.title = title;
+	t.subtitle = subtitle;
+	for (int i = 0; i < p->hosts; i++)
+		machine[i].name = p->host[i].name;
+	for (int i = 0; i < p->devices; i++)
+		d[i] = (struct topology_device){ .id = p->device[i].id,
+						 .machine = (size_t)p->device[i].host,
+						 .backend = p->device[i].kind,
+						 .stage = -1,
+						 .share = NAN,
+						 .busy = NAN,
+						 .mem_total = (uint64_t)(p->device[i].memory_gib * 1073741824.0) };
+	for (int k = 0; k < plan->stages; k++) {
+		const struct plan_stage *s = &plan->stage[k];
+		for (int i = 0; i < s->members; i++) {
+			const struct plan_member *m = &s->member[i];
+			struct topology_device *x = &d[m->device];
+			x->stage = k;
+			x->first = plan->first[k];
+			x->last = plan->first[k + 1];
+			x->front = k == 0;
+			x->end = k == plan->stages - 1;
+			x->share = s->members > 1 ? (double)m->samples / p->global_batch : NAN;
+			x->mem_need = (uint64_t)(m->memory_gib * 1073741824.0);
+			x->busy = m->busy;
+		}
+		if (k > 0) {
+			int from = plan->stage[k - 1].member[0].device, to = s->member[0].device;
+			l[t.nlink++] = (struct topology_link){ .from = (size_t)from,
+							       .to = (size_t)to,
+							       .bandwidth = profile_bandwidth(p, from, to) * 1e9,
+							       .latency = profile_latency_ms(p, from, to) / 1e3 };
+		}
+	}
+	rc = topology_write(&t, dir, NULL, e);
+out:
+	mem_free(machine);
+	mem_free(d);
+	mem_free(l);
+	return rc;
+}
+
+static int write_files(const struct job *j, const struct plan *plan, const char *dir, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	char path[PATH_MAX];
+	int rc = 0;
+
+	if ((size_t)snprintf(path, sizeof path, "%s/plan.json", dir) >= sizeof path)
+		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
+	TRY(dir_make(dir, e));
+	plan_to_json(&j->profile, plan, &b);
+	rc = buf_ok(&b, e);
+	if (rc == 0)
+		rc = atomic_write_file(path, b.p, b.n, e);
+	buf_release(&b);
+	if (rc < 0)
+		return rc;
+	rc = draw(&j->profile, plan, dir, e);
+	if (rc == ERR_UNSUPPORTED) {
+		fprintf(stderr, "note: %s\n", e->msg);
+		err_clear(e);
+		rc = 0;
+	}
+	return rc;
+}
+
+static int one(const struct args *a, const struct job *j, struct err *e)
+{
+	struct plan plan;
+	int rc;
+
+	TRY(planner_run(j->planner, &j->profile, &j->options, &plan, e));
+	if (a->json) {
+		struct buf b = BUF_INIT;
+		plan_to_json(&j->profile, &plan, &b);
+		rc = buf_ok(&b, e);
+		if (rc == 0)
+			fputs(b.p, stdout);
+		buf_release(&b);
+	} else {
+		print_plan(&j->profile, &plan);
+		rc = a->brief ? 0 : print_explanation(j, &plan, e);
+	}
+	if (rc == 0 && a->out)
+		rc = write_files(j, &plan, a->out, e);
+	plan_release(&plan);
+	return rc;
+}
+
+/* ---- all planners ---- */
+
+static void compare_json(const struct job *j)
+{
+	bool first = true;
+
+	fputs("{\"plans\": [", stdout);
+	for (size_t i = 0; planner_at(i); i++) {
+		struct plan plan;
+		struct err e = { 0 };
+		struct buf b = BUF_INIT;
+		if (planner_at(i) == planner_find("manual") && !j->options.manual)
+			continue;
+		if (planner_run(planner_at(i), &j->profile, &j->options, &plan, &e) < 0) {
+			buf_addf(&b, "{\"planner\": \"%s\", \"error\": ", planner_at(i)->name);
+			json_quote(&b, e.msg, strlen(e.msg));
+			buf_addc(&b, '}');
+		} else {
+			plan_to_json(&j->profile, &plan, &b);
+			plan_release(&plan);
+		}
+		printf("%s%s", first ? "" : ",\n", b.p);
+		first = false;
+		buf_release(&b);
+	}
+	fputs("]}\n", stdout);
+}
+
+static int compare(const struct args *a, const struct job *j, struct err *e)
+{
+	static const char *const heading[] = { "planner",    "step ms",  "tokens/s", "stages", "devices",
+					       "microbatch", "schedule", "fits",     "today",  "search ms" };
+	struct cli_table *t;
+	struct buf notes = BUF_INIT;
+
+	if (a->json) {
+		compare_json(j);
+		return 0;
+	}
+	t = cli_table_new(heading, ARRAY_LEN(heading));
+	for (size_t i = 0; planner_at(i); i++) {
+		const struct planner *row = planner_at(i);
+		struct plan plan;
+		struct err why = { 0 };
+		char text[7][64];
+		const char *cells[] = { row->name, text[0], text[1], text[2], text[3], text[4], "-", "-", "-", text[6] };
+		if (row == planner_find("manual") && !j->options.manual)
+			continue;
+		for (size_t x = 0; x < ARRAY_LEN(text); x++)
+			snprintf(text[x], sizeof text[x], "-");
+		if (planner_run(row, &j->profile, &j->options, &plan, &why) < 0) {
+			buf_addf(&notes, "%s: %s\n", row->name, why.msg);
+			cli_table_add(t, cells);
+			continue;
+		}
+		snprintf(text[0], sizeof text[0], "%.1f", plan.simulated_ms);
+		snprintf(text[1], sizeof text[1], "%.0f", plan.tokens_per_s);
+		snprintf(text[2], sizeof text[2], "%d", plan.stages);
+		snprintf(text[3], sizeof text[3], "%d", j->profile.devices - plan.left_outs);
+		if (plan.stage[0].members == 1)
+			snprintf(text[4], sizeof text[4], "%d", plan.microbatch);
+		snprintf(text[5], sizeof text[5], plan.chunks > 1 ? "%s, %d chunks" : "%s", plan.sched->name, plan.chunks);
+		snprintf(text[6], sizeof text[6], "%.1f", plan.search_ms);
+		cells[6] = text[5];
+		cells[7] = plan.fits ? "yes" : "no";
+		cells[8] = plan.executable ? "yes" : "no";
+		if (!plan.fits)
+			buf_addf(&notes, "%s: %.2f GiB too little on %s\n", row->name, plan.over_gib,
+				 j->profile.device[plan.over_device].id);
+		cli_table_add(t, cells);
+		plan_release(&plan);
+	}
+	cli_table_print(t, stdout);
+	if (notes.n)
+		printf("\n%s", notes.p);
+	buf_release(&notes);
+	(void)e;
+	return 0;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+	struct args a;
+	struct job j = { .config = NULL };
+	struct arena arena = ARENA_INIT;
+	struct err e = { 0 };
+	int npos, status;
+
+	if (cli_args(&usage, argc, argv, &a, 0, 1, &npos, &arena, &status)) {
+		int rc = prepare(&a, npos ? argv[1] : NULL, &j, &e);
+		if (rc == 0)
+			rc = a.compare ? compare(&a, &j, &e) : one(&a, &j, &e);
+		status = rc < 0 ? cli_fail(&e) : 0;
+		job_release(&j);
+	}
+	arena_release(&arena);
+	return status;
+}

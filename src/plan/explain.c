@@ -1,0 +1,245 @@
+/* explain.c - see explain.h. Judgement of what matters is here; tables of a plan are the command line's. */
+#include "plan/explain.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#define EFFORT 20000000
+#define LEAST_EFFORT 200000
+
+static struct plan_options lighter(const struct plan_options *o, int runs)
+{
+	struct plan_options mine = *o;
+	int64_t effort = (o->effort > 0 ? o->effort : EFFORT) / (runs > 0 ? runs : 1);
+
+	mine.effort = effort > LEAST_EFFORT ? effort : LEAST_EFFORT;
+	return mine;
+}
+
+/* Milliseconds with about four digits. */
+static int digits(double ms) { return ms >= 1000 ? 0 : ms >= 100 ? 1 : ms >= 10 ? 2 : 3; }
+
+/* 0 with *ms_p, or 1 when there is no such plan. */
+static int quick(const struct profile *p, const struct plan_options *o, double *ms_p, struct err *e)
+{
+	struct plan plan;
+	int rc = planner_run(planner_default(), p, o, &plan, e);
+
+	if (rc == ERR_NOMEM || rc == ERR_INTERNAL)
+		return rc;
+	if (rc < 0) {
+		err_clear(e);
+		return 1;
+	}
+	*ms_p = plan.simulated_ms;
+	plan_release(&plan);
+	return 0;
+}
+
+int plan_whatifs(const struct profile *p, const struct plan_options *o, const struct plan *plan, struct plan_whatif *out,
+		 struct err *e)
+{
+	struct plan_options mine = lighter(o, p->devices);
+
+	mine.manual = NULL;
+	for (int i = 0; i < p->devices; i++) {
+		int rc = 1;
+
+		out[i] = (struct plan_whatif){ .device = i, .used = plan_uses(plan, i), .ms = INFINITY };
+		mine.must_use = -1;
+		if (!out[i].used) {
+			mine.must_use = i;
+			rc = quick(p, &mine, &out[i].ms, e);
+		} else if (p->devices > 1) {
+			/* the same profile with one device fewer; nothing else is copied */
+			struct profile less = *p;
+			less.device = mem_array((size_t)p->devices, sizeof *less.device);
+			if (!less.device)
+				return err_nomem(e, 0, "an explanation");
+			memcpy(less.device, p->device, (size_t)i * sizeof *less.device);
+			memcpy(less.device + i, p->device + i + 1, (size_t)(p->devices - i - 1) * sizeof *less.device);
+			less.devices--;
+			rc = quick(&less, &mine, &out[i].ms, e);
+			mem_free(less.device);
+		}
+		if (rc < 0)
+			return rc;
+		out[i].possible = rc == 0;
+	}
+	return 0;
+}
+
+/* ---- the second best ---- */
+
+struct shares {
+	double busy, copy, wait, bubble;
+	int recompute, devices;
+};
+
+static struct shares average(const struct plan *plan)
+{
+	struct shares s = { 0 };
+
+	for (int k = 0; k < plan->stages; k++) {
+		s.recompute += plan->stage[k].recompute;
+		for (int i = 0; i < plan->stage[k].members; i++) {
+			const struct plan_member *m = &plan->stage[k].member[i];
+			s.busy += m->busy * plan->simulated_ms;
+			s.copy += m->copy * plan->simulated_ms;
+			s.wait += m->wait * plan->simulated_ms;
+			s.bubble += m->bubble * plan->simulated_ms;
+			s.devices++;
+		}
+	}
+	s.busy /= s.devices;
+	s.copy /= s.devices;
+	s.wait /= s.devices;
+	s.bubble /= s.devices;
+	return s;
+}
+
+/* Which part of the step grew most from `best` to `other`, per device on average. */
+static void reason(const struct plan *best, const struct plan *other, char *why, size_t cap)
+{
+	struct shares a = average(best), b = average(other);
+	double busy = b.busy - a.busy, wait = b.wait - a.wait + b.copy - a.copy, bubble = b.bubble - a.bubble;
+
+	if (b.recompute > a.recompute && busy >= wait && busy >= bubble)
+		snprintf(why, cap, "%d stages instead of %d must compute their layers twice to fit into memory", b.recompute,
+			 a.recompute);
+	else if (busy >= wait && busy >= bubble)
+		snprintf(why, cap, "its devices compute %.*f ms a step on average instead of %.*f", digits(b.busy), b.busy,
+			 digits(a.busy), a.busy);
+	else if (wait >= bubble)
+		snprintf(why, cap, "its devices wait for messages %.*f ms a step on average instead of %.*f",
+			 digits(b.wait + b.copy), b.wait + b.copy, digits(a.wait + a.copy), a.wait + a.copy);
+	else
+		snprintf(why, cap, "its devices stand idle between microbatches %.*f ms a step on average instead of %.*f",
+			 digits(b.bubble), b.bubble, digits(a.bubble), a.bubble);
+}
+
+static int rival(const struct profile *p, const struct planner *row, const struct plan_options *o, const struct plan *best,
+		 const char *what, struct plan_rival *out, struct err *e)
+{
+	struct plan other;
+	int rc = planner_run(row, p, o, &other, e);
+
+	if (rc == ERR_NOMEM || rc == ERR_INTERNAL)
+		return rc;
+	if (rc < 0) {
+		err_clear(e);
+		return 0;
+	}
+	if (other.fits && (o->groups || other.executable) && (!out->any || other.simulated_ms < out->ms)) {
+		out->any = true;
+		out->ms = other.simulated_ms;
+		snprintf(out->what, sizeof out->what, "%s", what);
+		reason(best, &other, out->why, sizeof out->why);
+	}
+	plan_release(&other);
+	return 0;
+}
+
+int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan, struct plan_rival *out,
+		     struct err *e)
+{
+	struct plan_options mine = lighter(o, 8);
+	char what[160];
+
+	*out = (struct plan_rival){ .ms = INFINITY };
+	for (size_t i = 0; sched_at(i) && !o->sched && plan->stages > 1; i++) {
+		if (sched_at(i) == plan->sched)
+			continue;
+		mine.sched = sched_at(i);
+		snprintf(what, sizeof what, "schedule %s", mine.sched->name);
+		TRY(rival(p, planner_default(), &mine, plan, what, out, e));
+	}
+	mine.sched = o->sched;
+	for (int m = 1; m <= p->global_batch && o->microbatch == 0; m++) {
+		if (p->global_batch % m || m == plan->microbatch || m > 4 * plan->microbatch || 4 * m < plan->microbatch)
+			continue;
+		mine.microbatch = m;
+		snprintf(what, sizeof what, "microbatches of %d", m);
+		TRY(rival(p, planner_default(), &mine, plan, what, out, e));
+	}
+	mine.microbatch = o->microbatch;
+	if (plan->stages > 1) {
+		TRY(rival(p, &planner_proportional, &mine, plan, "layers in proportion to speed on all devices, in the order given",
+			  out, e));
+		TRY(rival(p, &planner_even, &mine, plan, "the same number of layers on every device", out, e));
+	}
+	return 0;
+}
+
+/* ---- sentences ---- */
+
+static const char *name(const struct profile *p, int device) { return p->device[device].id; }
+
+static void limiting(const struct profile *p, const struct plan *plan, struct buf *b)
+{
+	const struct plan_member *most = NULL, *full = NULL, *waits = NULL;
+
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++) {
+			const struct plan_member *m = &plan->stage[k].member[i];
+			if (!most || m->busy > most->busy)
+				most = m;
+			if (!full || m->memory_gib / m->limit_gib > full->memory_gib / full->limit_gib)
+				full = m;
+			if (!waits || m->wait > waits->wait)
+				waits = m;
+		}
+	if (most)
+		buf_addf(b, "%s limits the job: it computes %.0f %% of the step%s.\n", name(p, most->device), 100 * most->busy,
+			 waits && waits->wait > 0.15 ? ", but links cost more than they should" : "");
+	if (waits && waits->wait > 0.05)
+		buf_addf(b, "%s waits for its link %.0f %% of the step.\n", name(p, waits->device), 100 * waits->wait);
+	if (full && full->memory_gib > 0.8 * full->limit_gib)
+		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n", name(p, full->device), full->memory_gib,
+			 full->limit_gib);
+	for (int k = 0; k < plan->stages; k++)
+		if (plan->stage[k].recompute && plan->stage[k].members == 1)
+			buf_addf(b, "%s computes its layers twice (recomputation), because it would not fit otherwise.\n",
+				 name(p, plan->stage[k].member[0].device));
+}
+
+void plan_explain(const struct profile *p, const struct plan *plan, const struct plan_whatif *whatif,
+		  const struct plan_rival *second, struct buf *b)
+{
+	double ms = plan->simulated_ms;
+
+	limiting(p, plan, b);
+	if (second && second->any) {
+		double slower = 100 * (second->ms / ms - 1);
+		if (slower < 0.05)
+			buf_addf(b, "As fast: %s.\n", second->what);
+		else
+			buf_addf(b, "Second best: %s, %.1f %% slower (%.4g ms): %s.\n", second->what, slower, second->ms,
+				 second->why);
+	}
+	for (int i = 0; whatif && i < p->devices; i++) {
+		const struct plan_whatif *w = &whatif[i];
+		double change = 100 * (w->ms / ms - 1);
+		if (w->used && !w->possible)
+			buf_addf(b, "Without %s there is no plan%s.\n", name(p, i), p->devices > 1 ? " that fits into memory" : "");
+		else if (w->used)
+			buf_addf(b, "Without %s: %.*f ms, %.1f %% %s.\n", name(p, i), digits(w->ms), w->ms, fabs(change),
+				 change < 0 ? "faster" : "slower");
+		else if (!w->possible)
+			buf_addf(b, "%s is left out: no plan that uses it fits.\n", name(p, i));
+		else if (change < 0.05)
+			buf_addf(b, "%s is left out: it would change nothing.\n", name(p, i));
+		else
+			buf_addf(b, "%s is left out: with it %.*f ms, the job without it is %.1f %% faster.\n", name(p, i),
+				 digits(w->ms), w->ms, 100 * (1 - ms / w->ms));
+	}
+	if (!plan->executable)
+		buf_addf(b, "This plan cannot be executed today: %s.\n", plan->why_not);
+	if (plan->proven)
+		buf_adds(b, "No other pipeline of these devices is faster: all were covered.\n");
+}
