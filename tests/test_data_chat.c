@@ -226,7 +226,7 @@ static void test_trained(void **state)
 	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 1, "<think>\n\n</think>\n\nHi there!<|im_end|>");
 	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 9,
 		      "old answer<|im_end|><think>\nnew thought\n</think>\n\nnew answer<|im_end|>");
-	/* The combining mark belongs to the line feed before it once composed; the rest of the answer is its own. */
+	/* A combining mark at the very beginning stays with the answer. */
 	check_trained(DIR "qwen2.json", "chatml", 6, "\xcc\x81 combining first\xc2\x85<|im_end|>");
 }
 
