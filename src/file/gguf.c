@@ -223,6 +223,8 @@ static int read_alignment(const struct gguf *g, uint64_t *align_p, struct err *e
 
 static int read_file(struct gguf *g, struct err *e)
 {
+	if (!g->map.size)
+		return err_set(e, ERR_INPUT, "%s: is empty, not a GGUF file", g->path);
 	struct cursor c = { g->map.p, g->map.p + g->map.size, g->path };
 	uint64_t magic = 0, version = 0, ntensor = 0, nkv = 0, align = 0;
 	TRY(take(&c, 4, "the header", &magic, e));
