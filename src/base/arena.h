@@ -12,7 +12,10 @@ struct arena {
 	struct arena_block *first, *now;
 };
 
-#define ARENA_INIT { NULL, NULL }
+#define ARENA_INIT                                                                                                                 \
+	{                                                                                                                          \
+		NULL, NULL                                                                                                         \
+	}
 
 void *arena_alloc(struct arena *a, size_t bytes); /* NULL when memory is out */
 char *arena_strdup(struct arena *a, const char *s);

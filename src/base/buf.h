@@ -17,12 +17,15 @@ struct buf {
 	bool failed;
 };
 
-#define BUF_INIT { "", 0, 0, false }
+#define BUF_INIT                                                                                                                   \
+	{                                                                                                                          \
+		"", 0, 0, false                                                                                                    \
+	}
 
 void buf_init(struct buf *b);
-void buf_release(struct buf *b);  /* gives the memory back and leaves an empty buffer */
-void buf_reset(struct buf *b);    /* empties, keeps the memory */
-char *buf_detach(struct buf *b);  /* the caller owns the bytes (mem_free); NULL if memory ran out */
+void buf_release(struct buf *b); /* gives the memory back and leaves an empty buffer */
+void buf_reset(struct buf *b);   /* empties, keeps the memory */
+char *buf_detach(struct buf *b); /* the caller owns the bytes (mem_free); NULL if memory ran out */
 void buf_reserve(struct buf *b, size_t more);
 void buf_add(struct buf *b, const void *p, size_t n);
 void buf_adds(struct buf *b, const char *s);

@@ -21,7 +21,8 @@ int dl_open(const char *const *names, const struct dl_symbol *symbols, size_t n,
 		void *f = dlsym(h, symbols[i].name);
 		if (!f && !symbols[i].optional) {
 			dlclose(h);
-			return err_set(e, ERR_DEVICE, "%s has no function %s: the driver is too old or damaged", tried, symbols[i].name);
+			return err_set(e, ERR_DEVICE, "%s has no function %s: the driver is too old or damaged", tried,
+				       symbols[i].name);
 		}
 		memcpy((char *)table + symbols[i].offset, &f, sizeof f);
 	}

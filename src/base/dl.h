@@ -8,8 +8,8 @@ struct err;
 
 struct dl_symbol {
 	const char *name;
-	size_t offset;  /* of the function pointer in the caller's table */
-	int optional;   /* a missing one leaves NULL instead of failing */
+	size_t offset; /* of the function pointer in the caller's table */
+	int optional;  /* a missing one leaves NULL instead of failing */
 };
 
 /* Opens the first of the NULL-terminated `names` that loads and fills `table`. On failure nothing stays open; the message names

@@ -8,17 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum dtype {
-	DT_F32 = 0,
-	DT_BF16 = 1,
-	DT_F16 = 2,
-	DT_I32 = 3,
-	DT_U8 = 4,
-	DT_I8 = 5,
-	DT_F64 = 6,
-	DT_I64 = 7,
-	DT_COUNT
-};
+enum dtype { DT_F32 = 0, DT_BF16 = 1, DT_F16 = 2, DT_I32 = 3, DT_U8 = 4, DT_I8 = 5, DT_F64 = 6, DT_I64 = 7, DT_COUNT };
 
 static inline unsigned dtype_size(enum dtype t)
 {
@@ -28,7 +18,9 @@ static inline unsigned dtype_size(enum dtype t)
 
 static inline const char *dtype_name(enum dtype t)
 {
-	static const char *const name[DT_COUNT] = { "float32", "bfloat16", "float16", "int32", "uint8", "int8", "float64", "int64" };
+	static const char *const name[DT_COUNT] = {
+		"float32", "bfloat16", "float16", "int32", "uint8", "int8", "float64", "int64"
+	};
 	return (unsigned)t < DT_COUNT ? name[t] : "?";
 }
 
@@ -50,8 +42,8 @@ static inline uint16_t f32_to_bf16(float f)
 	return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
-float f16_to_f32(uint16_t h);  /* IEEE 754 binary16, exact */
-uint16_t f32_to_f16(float f);  /* round to nearest even, overflow to infinity */
+float f16_to_f32(uint16_t h); /* IEEE 754 binary16, exact */
+uint16_t f32_to_f16(float f); /* round to nearest even, overflow to infinity */
 
 /* Converts n numbers between float32 and `t` (float formats only). */
 void dtype_to_f32(enum dtype t, const void *src, float *dst, uint64_t n);

@@ -39,19 +39,19 @@ int err_nomem(struct err *e, unsigned long long bytes, const char *what);
 void err_clear(struct err *e);
 
 /* Runs a call and leaves the function with its code when it fails. Only where nothing has to be released. */
-#define TRY(call)                    \
-	do {                         \
-		int try_rc_ = (call); \
-		if (try_rc_ < 0)     \
-			return try_rc_; \
+#define TRY(call)                                                                                                                  \
+	do {                                                                                                                       \
+		int try_rc_ = (call);                                                                                              \
+		if (try_rc_ < 0)                                                                                                   \
+			return try_rc_;                                                                                            \
 	} while (0)
 
 /* The same for functions with one exit: sets `rc` (a local int) and jumps to `out`. */
-#define TRYOUT(call)        \
-	do {                \
-		rc = (call); \
-		if (rc < 0) \
-			goto out; \
+#define TRYOUT(call)                                                                                                               \
+	do {                                                                                                                       \
+		rc = (call);                                                                                                       \
+		if (rc < 0)                                                                                                        \
+			goto out;                                                                                                  \
 	} while (0)
 
 #endif

@@ -31,14 +31,21 @@ int json_parse_file(const char *path, uint64_t limit, json_t **doc_p, struct err
 static const char *type_name(const json_t *v)
 {
 	switch (json_typeof(v)) {
-	case JSON_OBJECT: return "an object";
-	case JSON_ARRAY: return "a list";
-	case JSON_STRING: return "a string";
-	case JSON_INTEGER: return "an integer";
-	case JSON_REAL: return "a number";
+	case JSON_OBJECT:
+		return "an object";
+	case JSON_ARRAY:
+		return "a list";
+	case JSON_STRING:
+		return "a string";
+	case JSON_INTEGER:
+		return "an integer";
+	case JSON_REAL:
+		return "a number";
 	case JSON_TRUE:
-	case JSON_FALSE: return "a boolean";
-	default: return "null";
+	case JSON_FALSE:
+		return "a boolean";
+	default:
+		return "null";
 	}
 }
 
@@ -77,8 +84,7 @@ static int get_int(const json_t *o, const char *where, const char *key, int64_t 
 	return 0;
 }
 
-static int get_num(const json_t *o, const char *where, const char *key, double lo, double hi, bool need, double *v_p,
-		   struct err *e)
+static int get_num(const json_t *o, const char *where, const char *key, double lo, double hi, bool need, double *v_p, struct err *e)
 {
 	const json_t *v = NULL;
 	int rc = member(o, where, key, need, &v, e);

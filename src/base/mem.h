@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *mem_alloc(size_t bytes);                /* not cleared */
-void *mem_zalloc(size_t bytes);               /* cleared */
-void *mem_array(size_t count, size_t size);   /* cleared; NULL on overflow */
-void *mem_realloc(void *p, size_t bytes);     /* p stays valid when NULL comes back */
+void *mem_alloc(size_t bytes);                 /* not cleared */
+void *mem_zalloc(size_t bytes);                /* cleared */
+void *mem_array(size_t count, size_t size);    /* cleared; NULL on overflow */
+void *mem_realloc(void *p, size_t bytes);      /* p stays valid when NULL comes back */
 void *mem_aligned(size_t align, size_t bytes); /* not cleared; release with mem_free */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);

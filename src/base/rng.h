@@ -23,10 +23,7 @@ static inline uint64_t rng_mix64(uint64_t x) /* SplitMix64's finaliser */
 /* A key from any number of parts: fold them in one after the other, beginning with the seed. */
 static inline uint64_t rng_fold(uint64_t key, uint64_t part) { return rng_mix64(key ^ rng_mix64(part)); }
 
-static inline struct rng_key rng_key(uint64_t seed)
-{
-	return (struct rng_key){ { (uint32_t)seed, (uint32_t)(seed >> 32) } };
-}
+static inline struct rng_key rng_key(uint64_t seed) { return (struct rng_key){ { (uint32_t)seed, (uint32_t)(seed >> 32) } }; }
 
 /* Four 32-bit numbers for the 64-bit counter `ctr`. */
 static inline void rng_philox(struct rng_key key, uint64_t ctr, uint32_t out[4])

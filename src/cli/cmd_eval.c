@@ -22,18 +22,68 @@ struct args {
 
 #define AT(f) offsetof(struct args, f)
 static const struct opt rows[] = {
-	{ .key = "data", .kind = OPT_STR, .offset = AT(data), .arg = "FILE", .help = "records as for training (JSON or JSONL)", .section = "Data" },
-	{ .key = "type", .kind = OPT_STR, .offset = AT(type), .def = "auto", .arg = "KIND", .help = "alpaca, sharegpt, messages, completion, text, or auto" },
-	{ .key = "sequence_len", .kind = OPT_INT, .offset = AT(sequence_len), .def = "2048", .lo = 2, .hi = 1 << 24, .arg = "N", .help = "longer examples are cut" },
-	{ .key = "micro_batch_size", .kind = OPT_INT, .offset = AT(micro_batch_size), .def = "4", .lo = 1, .hi = 1 << 20, .arg = "N", .help = "sequences at a time" },
-	{ .key = "train_on_inputs", .kind = OPT_BOOL, .offset = AT(train_on_inputs), .help = "count prompts too, not only answers" },
-	{ .key = "skip_bad_records", .kind = OPT_BOOL, .offset = AT(skip_bad_records), .help = "leave bad records out instead of failing" },
-	{ .key = "chat_template", .kind = OPT_STR, .offset = AT(chat_template), .arg = "NAME", .help = "instead of the one recognised from the model" },
-	{ .key = "adapter", .kind = OPT_STR, .offset = AT(adapter), .arg = "DIR", .help = "LoRA adapter (PEFT folder)", .section = "Model and device" },
+	{ .key = "data",
+	  .kind = OPT_STR,
+	  .offset = AT(data),
+	  .arg = "FILE",
+	  .help = "records as for training (JSON or JSONL)",
+	  .section = "Data" },
+	{ .key = "type",
+	  .kind = OPT_STR,
+	  .offset = AT(type),
+	  .def = "auto",
+	  .arg = "KIND",
+	  .help = "alpaca, sharegpt, messages, completion, text, or auto" },
+	{ .key = "sequence_len",
+	  .kind = OPT_INT,
+	  .offset = AT(sequence_len),
+	  .def = "2048",
+	  .lo = 2,
+	  .hi = 1 << 24,
+	  .arg = "N",
+	  .help = "longer examples are cut" },
+	{ .key = "micro_batch_size",
+	  .kind = OPT_INT,
+	  .offset = AT(micro_batch_size),
+	  .def = "4",
+	  .lo = 1,
+	  .hi = 1 << 20,
+	  .arg = "N",
+	  .help = "sequences at a time" },
+	{ .key = "train_on_inputs",
+	  .kind = OPT_BOOL,
+	  .offset = AT(train_on_inputs),
+	  .help = "count prompts too, not only answers" },
+	{ .key = "skip_bad_records",
+	  .kind = OPT_BOOL,
+	  .offset = AT(skip_bad_records),
+	  .help = "leave bad records out instead of failing" },
+	{ .key = "chat_template",
+	  .kind = OPT_STR,
+	  .offset = AT(chat_template),
+	  .arg = "NAME",
+	  .help = "instead of the one recognised from the model" },
+	{ .key = "adapter",
+	  .kind = OPT_STR,
+	  .offset = AT(adapter),
+	  .arg = "DIR",
+	  .help = "LoRA adapter (PEFT folder)",
+	  .section = "Model and device" },
 	{ .key = "load_in_4bit", .kind = OPT_BOOL, .offset = AT(load_in_4bit), .help = "quantise the weights to NF4" },
 	{ .key = "double_quant", .kind = OPT_BOOL, .offset = AT(double_quant), .help = "quantise the scales too" },
-	{ .key = "device", .kind = OPT_STR, .offset = AT(device), .def = "auto", .arg = "NAME", .help = "backend or backend:index" },
-	{ .key = "compute_dtype", .kind = OPT_ENUM, .offset = AT(compute_dtype), .def = "auto", .choices = "auto|float32|bfloat16|float16", .arg = "DTYPE", .help = "what to compute in" },
+	{ .key = "device",
+	  .kind = OPT_STR,
+	  .offset = AT(device),
+	  .def = "auto",
+	  .arg = "NAME",
+	  .help = "backend or backend:index" },
+	{ .key = "compute_dtype",
+	  .kind = OPT_ENUM,
+	  .offset = AT(compute_dtype),
+	  .def = "auto",
+	  .choices = "auto|float32|bfloat16|float16",
+	  .arg = "DTYPE",
+	  .help = "what to compute in" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "the result as JSON" },
 };
 
@@ -56,8 +106,9 @@ static void print(const struct args *o, const struct eval_result *r)
 {
 	double rate = (double)r->tokens / (r->seconds > 0 ? r->seconds : 1e-9);
 	if (!o->json) {
-		printf("loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu sequences, %.0f tokens/s)\n", r->loss, exp(r->loss),
-		       (unsigned long long)r->trained, (unsigned long long)r->tokens, (unsigned long long)r->sequences, rate);
+		printf("loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu sequences, %.0f tokens/s)\n", r->loss,
+		       exp(r->loss), (unsigned long long)r->trained, (unsigned long long)r->tokens,
+		       (unsigned long long)r->sequences, rate);
 		return;
 	}
 	struct buf b = BUF_INIT;
@@ -65,8 +116,8 @@ static void print(const struct args *o, const struct eval_result *r)
 	json_number(&b, r->loss);
 	buf_adds(&b, ", \"perplexity\": ");
 	json_number(&b, exp(r->loss));
-	buf_addf(&b, ", \"tokens\": %llu, \"trained\": %llu, \"sequences\": %llu, \"tokens_per_second\": %.1f}\n", (unsigned long long)r->tokens,
-		 (unsigned long long)r->trained, (unsigned long long)r->sequences, rate);
+	buf_addf(&b, ", \"tokens\": %llu, \"trained\": %llu, \"sequences\": %llu, \"tokens_per_second\": %.1f}\n",
+		 (unsigned long long)r->tokens, (unsigned long long)r->trained, (unsigned long long)r->sequences, rate);
 	fwrite(b.p, 1, b.n, stdout);
 	buf_release(&b);
 }
@@ -78,16 +129,26 @@ static int run(const struct args *o, const char *model, struct err *e)
 	struct batches *b = NULL;
 	struct progress *p = NULL;
 	struct eval_result res;
-	const struct runtime_options ro = { .model = model, .adapter = o->adapter, .device = o->device, .compute_dtype = o->compute_dtype,
-					    .load_in_4bit = o->load_in_4bit, .double_quant = o->double_quant, .chat_template = o->chat_template,
+	const struct runtime_options ro = { .model = model,
+					    .adapter = o->adapter,
+					    .device = o->device,
+					    .compute_dtype = o->compute_dtype,
+					    .load_in_4bit = o->load_in_4bit,
+					    .double_quant = o->double_quant,
+					    .chat_template = o->chat_template,
 					    .need_tokenizer = true };
 	if (!o->data)
 		return err_set(e, ERR_USAGE, "eval: --data FILE is missing");
 	TRY(runtime_open(&ro, &r, e));
 	const struct dataset_source src = { o->data, o->type };
-	const struct dataset_options dopt = { .tok = r.tok, .chat = r.chat, .sequence_len = o->sequence_len, .train_on_inputs = o->train_on_inputs,
+	const struct dataset_options dopt = { .tok = r.tok,
+					      .chat = r.chat,
+					      .sequence_len = o->sequence_len,
+					      .train_on_inputs = o->train_on_inputs,
 					      .skip_bad_records = o->skip_bad_records };
-	const struct batch_options bopt = { .sequence_len = o->sequence_len, .micro_batch_size = o->micro_batch_size, .accumulation = 1 };
+	const struct batch_options bopt = { .sequence_len = o->sequence_len,
+					    .micro_batch_size = o->micro_batch_size,
+					    .accumulation = 1 };
 	int rc = 0;
 	TRYOUT(dataset_load(&src, 1, &dopt, &d, e));
 	TRYOUT(batches_new(d, &bopt, &b, e));

@@ -19,20 +19,82 @@ struct args {
 
 #define AT(f) offsetof(struct args, f)
 static const struct opt rows[] = {
-	{ .key = "prompt", .kind = OPT_STR, .offset = AT(prompt), .arg = "TEXT", .help = "what to answer; without it, standard input", .section = "Text" },
+	{ .key = "prompt",
+	  .kind = OPT_STR,
+	  .offset = AT(prompt),
+	  .arg = "TEXT",
+	  .help = "what to answer; without it, standard input",
+	  .section = "Text" },
 	{ .key = "system", .kind = OPT_STR, .offset = AT(system), .arg = "TEXT", .help = "system message" },
 	{ .key = "raw", .kind = OPT_BOOL, .offset = AT(raw), .help = "continue the text as it is, without a chat template" },
-	{ .key = "chat_template", .kind = OPT_STR, .offset = AT(chat_template), .arg = "NAME", .help = "instead of the one recognised from the model" },
-	{ .key = "max_new_tokens", .kind = OPT_INT, .offset = AT(max_new_tokens), .def = "256", .lo = 1, .hi = 1 << 24, .arg = "N", .help = "stop after this many", .section = "Sampling" },
-	{ .key = "temperature", .kind = OPT_FLOAT, .offset = AT(temperature), .def = "0.7", .lo = 0, .hi = 100, .arg = "X", .help = "0: always the likeliest token" },
-	{ .key = "top_p", .kind = OPT_FLOAT, .offset = AT(top_p), .def = "0.95", .lo = 0, .hi = 1, .lo_open = true, .arg = "X", .help = "only the likeliest tokens that have this probability together" },
-	{ .key = "top_k", .kind = OPT_INT, .offset = AT(top_k), .def = "0", .lo = 0, .hi = 1 << 24, .arg = "N", .help = "only the N likeliest tokens; 0: all" },
-	{ .key = "seed", .kind = OPT_INT, .offset = AT(seed), .def = "0", .lo = 0, .hi = 9e18, .arg = "N", .help = "the same seed gives the same text" },
-	{ .key = "adapter", .kind = OPT_STR, .offset = AT(adapter), .arg = "DIR", .help = "LoRA adapter (PEFT folder)", .section = "Model and device" },
+	{ .key = "chat_template",
+	  .kind = OPT_STR,
+	  .offset = AT(chat_template),
+	  .arg = "NAME",
+	  .help = "instead of the one recognised from the model" },
+	{ .key = "max_new_tokens",
+	  .kind = OPT_INT,
+	  .offset = AT(max_new_tokens),
+	  .def = "256",
+	  .lo = 1,
+	  .hi = 1 << 24,
+	  .arg = "N",
+	  .help = "stop after this many",
+	  .section = "Sampling" },
+	{ .key = "temperature",
+	  .kind = OPT_FLOAT,
+	  .offset = AT(temperature),
+	  .def = "0.7",
+	  .lo = 0,
+	  .hi = 100,
+	  .arg = "X",
+	  .help = "0: always the likeliest token" },
+	{ .key = "top_p",
+	  .kind = OPT_FLOAT,
+	  .offset = AT(top_p),
+	  .def = "0.95",
+	  .lo = 0,
+	  .hi = 1,
+	  .lo_open = true,
+	  .arg = "X",
+	  .help = "only the likeliest tokens that have this probability together" },
+	{ .key = "top_k",
+	  .kind = OPT_INT,
+	  .offset = AT(top_k),
+	  .def = "0",
+	  .lo = 0,
+	  .hi = 1 << 24,
+	  .arg = "N",
+	  .help = "only the N likeliest tokens; 0: all" },
+	{ .key = "seed",
+	  .kind = OPT_INT,
+	  .offset = AT(seed),
+	  .def = "0",
+	  .lo = 0,
+	  .hi = 9e18,
+	  .arg = "N",
+	  .help = "the same seed gives the same text" },
+	{ .key = "adapter",
+	  .kind = OPT_STR,
+	  .offset = AT(adapter),
+	  .arg = "DIR",
+	  .help = "LoRA adapter (PEFT folder)",
+	  .section = "Model and device" },
 	{ .key = "load_in_4bit", .kind = OPT_BOOL, .offset = AT(load_in_4bit), .help = "quantise the weights to NF4" },
 	{ .key = "double_quant", .kind = OPT_BOOL, .offset = AT(double_quant), .help = "quantise the scales too" },
-	{ .key = "device", .kind = OPT_STR, .offset = AT(device), .def = "auto", .arg = "NAME", .help = "backend or backend:index" },
-	{ .key = "compute_dtype", .kind = OPT_ENUM, .offset = AT(compute_dtype), .def = "auto", .choices = "auto|float32|bfloat16|float16", .arg = "DTYPE", .help = "what to compute in" },
+	{ .key = "device",
+	  .kind = OPT_STR,
+	  .offset = AT(device),
+	  .def = "auto",
+	  .arg = "NAME",
+	  .help = "backend or backend:index" },
+	{ .key = "compute_dtype",
+	  .kind = OPT_ENUM,
+	  .offset = AT(compute_dtype),
+	  .def = "auto",
+	  .choices = "auto|float32|bfloat16|float16",
+	  .arg = "DTYPE",
+	  .help = "what to compute in" },
 	{ .key = "stats", .kind = OPT_BOOL, .offset = AT(stats), .help = "tokens per second, on standard error" },
 };
 
@@ -56,7 +118,9 @@ static int make_prompt(struct runtime *r, const struct args *o, const char *text
 	if (o->raw)
 		return tokenizer_encode(r->tok, text, n, true, true, ids, e);
 	if (!r->chat)
-		return err_set(e, ERR_USAGE, "the model's chat template was not recognised: name one with --chat-template (%s), or use --raw", chat_names());
+		return err_set(e, ERR_USAGE,
+			       "the model's chat template was not recognised: name one with --chat-template (%s), or use --raw",
+			       chat_names());
 	struct chat_message m[2];
 	size_t count = 0;
 	if (o->system)
@@ -71,10 +135,17 @@ static int run(const struct args *o, const char *model, struct err *e)
 	struct buf text = BUF_INIT;
 	struct tokens ids = { 0 };
 	struct generate_stats st;
-	const struct runtime_options ro = { .model = model, .adapter = o->adapter, .device = o->device, .compute_dtype = o->compute_dtype,
-					    .load_in_4bit = o->load_in_4bit, .double_quant = o->double_quant, .chat_template = o->chat_template,
+	const struct runtime_options ro = { .model = model,
+					    .adapter = o->adapter,
+					    .device = o->device,
+					    .compute_dtype = o->compute_dtype,
+					    .load_in_4bit = o->load_in_4bit,
+					    .double_quant = o->double_quant,
+					    .chat_template = o->chat_template,
 					    .need_tokenizer = true };
-	const struct sampling s = { .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .seed = (uint64_t)o->seed };
+	const struct sampling s = {
+		.temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .seed = (uint64_t)o->seed
+	};
 	TRY(runtime_open(&ro, &r, e));
 	int rc = 0;
 	if (o->prompt)
@@ -87,7 +158,8 @@ static int run(const struct args *o, const char *model, struct err *e)
 	if (o->stats)
 		fprintf(stderr, "%lld prompt tokens at %.0f/s, %lld tokens at %.1f/s%s\n", (long long)st.prompt,
 			(double)st.prompt / (st.prompt_seconds > 0 ? st.prompt_seconds : 1e-9), (long long)st.generated,
-			(double)st.generated / (st.seconds > 0 ? st.seconds : 1e-9), st.stopped ? "" : " (stopped by --max-new-tokens)");
+			(double)st.generated / (st.seconds > 0 ? st.seconds : 1e-9),
+			st.stopped ? "" : " (stopped by --max-new-tokens)");
 out:
 	tokens_release(&ids);
 	buf_release(&text);

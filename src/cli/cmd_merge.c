@@ -19,16 +19,29 @@ struct args {
 
 #define AT(f) offsetof(struct args, f)
 static const struct opt rows[] = {
-	{ .key = "base", .kind = OPT_ENUM, .offset = AT(base), .def = "original", .choices = "original|dequantized", .arg = "WHICH",
+	{ .key = "base",
+	  .kind = OPT_ENUM,
+	  .offset = AT(base),
+	  .def = "original",
+	  .choices = "original|dequantized",
+	  .arg = "WHICH",
 	  .help = "add to the weights as they are in MODEL, or to those QLoRA trained on (through NF4 and back)" },
-	{ .key = "type", .kind = OPT_ENUM, .offset = AT(type), .choices = "bf16|f16|f32|q8_0", .arg = "TYPE",
+	{ .key = "type",
+	  .kind = OPT_ENUM,
+	  .offset = AT(type),
+	  .choices = "bf16|f16|f32|q8_0",
+	  .arg = "TYPE",
 	  .help = "of the written matrices; default bf16, f16 for GGUF; q8_0 for GGUF only" },
-	{ .key = "double_quant", .kind = OPT_BOOL, .offset = AT(double_quant), .help = "with --base dequantized: the adapter was trained with double quantisation" },
+	{ .key = "double_quant",
+	  .kind = OPT_BOOL,
+	  .offset = AT(double_quant),
+	  .help = "with --base dequantized: the adapter was trained with double quantisation" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard merge [options] MODEL ADAPTER OUT",
-	.about = "Adds a LoRA adapter to its model's weights and writes them: a GGUF file when OUT ends in .gguf, otherwise a Hugging Face folder.",
+	.about = "Adds a LoRA adapter to its model's weights and writes them: a GGUF file when OUT ends in .gguf, otherwise a "
+		 "Hugging Face folder.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard merge model.gguf run merged.gguf --type q8_0\n"
@@ -53,9 +66,15 @@ static int run(const struct args *o, bool typed, char **pos, struct err *e)
 		return err_set(e, ERR_USAGE, "merge: q8_0 needs an OUT that ends in .gguf");
 	struct progress *p;
 	TRY(progress_new(cli_write_stderr, NULL, (struct progress_look){ cli_columns(stderr), cli_colour(stderr) }, &p, e));
-	const struct merge_options m = { .model = pos[0], .adapter = pos[1], .out = pos[2], .dequantized = o->base == BASE_DEQUANTIZED,
-					 .double_quant = o->double_quant, .dtype = typed ? dtype[o->type] : DT_BF16, .q8_0 = typed && o->type == TYPE_Q8_0,
-					 .part = part, .ctx = p };
+	const struct merge_options m = { .model = pos[0],
+					 .adapter = pos[1],
+					 .out = pos[2],
+					 .dequantized = o->base == BASE_DEQUANTIZED,
+					 .double_quant = o->double_quant,
+					 .dtype = typed ? dtype[o->type] : DT_BF16,
+					 .q8_0 = typed && o->type == TYPE_Q8_0,
+					 .part = part,
+					 .ctx = p };
 	int rc = merge(&m, e);
 	progress_free(p);
 	return rc;

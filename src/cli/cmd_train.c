@@ -26,7 +26,8 @@ enum { TRACE_EVENTS = 1 << 16, PLOT_EVERY = 20 /* seconds */ };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard train CONFIG [key=value ...]",
-	.about = "Trains as CONFIG says (YAML or JSON; 'heteroshard help config' lists the keys). key=value overrides a key of the file.\n"
+	.about = "Trains as CONFIG says (YAML or JSON; 'heteroshard help config' lists the keys). key=value overrides a key of the "
+		 "file.\n"
 		 "Ctrl-C finishes the step, saves and leaves; resume_from_checkpoint=latest goes on from there.",
 	.example = "  heteroshard train examples/smollm2.yaml\n"
 		   "  heteroshard train examples/smollm2.yaml max_steps=100 output_dir=run2\n"
@@ -56,7 +57,7 @@ struct view {
 	struct trace *trace;
 	char title[256];
 	int64_t plotted;
-	double val;           /* NaN: not evaluated since the last line */
+	double val; /* NaN: not evaluated since the last line */
 	bool began;
 };
 
@@ -89,17 +90,31 @@ static void draw_topology(const struct view *v, const struct train_info *i)
 	struct topology_machine machine = { .name = host, .coordinator = true };
 	struct topology_device *d = mem_array((size_t)p->stages, sizeof *d);
 	struct topology_link *l = mem_array((size_t)p->stages, sizeof *l);
-	char (*id)[16] = mem_array((size_t)p->stages, sizeof *id);
+	char(*id)[16] = mem_array((size_t)p->stages, sizeof *id);
 	struct err e = { 0 };
 	if (!d || !l || !id)
 		goto out;
 	for (int s = 0; s < p->stages; s++) {
 		snprintf(id[s], sizeof *id, "%d", s);
-		d[s] = (struct topology_device){ .id = id[s], .backend = p->device[s], .stage = s, .first = p->first[s], .last = p->first[s + 1],
-						 .front = s == 0, .end = s == p->stages - 1, .share = NAN, .busy = NAN };
-		l[s] = (struct topology_link){ .from = (size_t)s, .to = (size_t)s + 1, .bandwidth = NAN, .latency = NAN, .transport = "loop" };
+		d[s] = (struct topology_device){ .id = id[s],
+						 .backend = p->device[s],
+						 .stage = s,
+						 .first = p->first[s],
+						 .last = p->first[s + 1],
+						 .front = s == 0,
+						 .end = s == p->stages - 1,
+						 .share = NAN,
+						 .busy = NAN };
+		l[s] = (struct topology_link){
+			.from = (size_t)s, .to = (size_t)s + 1, .bandwidth = NAN, .latency = NAN, .transport = "loop"
+		};
 	}
-	struct topology t = { .title = v->title, .machine = &machine, .nmachine = 1, .device = d, .ndevice = (size_t)p->stages, .link = l,
+	struct topology t = { .title = v->title,
+			      .machine = &machine,
+			      .nmachine = 1,
+			      .device = d,
+			      .ndevice = (size_t)p->stages,
+			      .link = l,
 			      .nlink = (size_t)p->stages - 1 };
 	if (topology_write(&t, v->c->output_dir, v->c->visualization_format, &e) < 0)
 		log_warn("%s", e.msg);
@@ -128,12 +143,14 @@ static void introduce(struct view *v, const struct train_info *i)
 	char all[32], trained[32];
 	cli_count((uint64_t)model_parameters(&j->model), all, sizeof all);
 	cli_count(j->trained_numbers, trained, sizeof trained);
-	say(v, "model   %s: %s, %lld layers, %s parameters", last_part(c->base_model), j->model.family, (long long)j->model.layers, all);
+	say(v, "model   %s: %s, %lld layers, %s parameters", last_part(c->base_model), j->model.family, (long long)j->model.layers,
+	    all);
 	if (j->opt.train_all)
 		say(v, "train   all parameters (%s), %s, %s", trained, j->optimizer->name, dtype_name(j->opt.act));
 	else
-		say(v, "train   LoRA r %lld, alpha %g%s: %s parameters; base weights in %s, computing in %s", (long long)c->lora_r, c->lora_alpha,
-		    c->use_rslora ? " (rsLoRA)" : "", trained, j->opt.quantize ? (j->opt.double_quant ? "NF4, double-quantised" : "NF4") : dtype_name(j->opt.act),
+		say(v, "train   LoRA r %lld, alpha %g%s: %s parameters; base weights in %s, computing in %s", (long long)c->lora_r,
+		    c->lora_alpha, c->use_rslora ? " (rsLoRA)" : "", trained,
+		    j->opt.quantize ? (j->opt.double_quant ? "NF4, double-quantised" : "NF4") : dtype_name(j->opt.act),
 		    dtype_name(j->opt.act));
 	say(v, "data    %llu examples, %llu tokens, %llu trained; %zu held out%s%s", (unsigned long long)dataset_count(j->data),
 	    (unsigned long long)d->tokens, (unsigned long long)d->trained, (size_t)batches_val_count(j->batches),
@@ -141,9 +158,13 @@ static void introduce(struct view *v, const struct train_info *i)
 	if (d->skipped)
 		say(v, "data    %llu bad records skipped; the first: %s", (unsigned long long)d->skipped, d->first_skipped);
 	if (d->truncated)
-		say(v, "data    %llu examples were longer than sequence_len %lld and cut", (unsigned long long)d->truncated, (long long)c->sequence_len);
+		say(v, "data    %llu examples were longer than sequence_len %lld and cut", (unsigned long long)d->truncated,
+		    (long long)c->sequence_len);
 	say(v, "steps   %llu of %lld x %lld sequences, %s learning rate %g, %llu warm-up", (unsigned long long)j->total_steps,
-	    (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size, c->lr_scheduler == LR_COSINE ? "cosine" : c->lr_scheduler == LR_LINEAR ? "linear" : "constant",
+	    (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size,
+	    c->lr_scheduler == LR_COSINE   ? "cosine"
+	    : c->lr_scheduler == LR_LINEAR ? "linear"
+					   : "constant",
 	    c->learning_rate, (unsigned long long)j->warmup_steps);
 	if (i->resumed_from)
 		say(v, "resume  %s", i->resumed_from);
@@ -153,7 +174,10 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 {
 	struct view *v = ctx;
 	const struct config *c = v->c;
-	snprintf(v->title, sizeof v->title, "%s, %s", last_part(c->base_model), i->job->opt.train_all ? "all parameters" : c->adapter == ADAPTER_QLORA ? "QLoRA" : "LoRA");
+	snprintf(v->title, sizeof v->title, "%s, %s", last_part(c->base_model),
+		 i->job->opt.train_all         ? "all parameters"
+		 : c->adapter == ADAPTER_QLORA ? "QLoRA"
+					       : "LoRA");
 	introduce(v, i);
 	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics, e));
 	if (c->tensorboard) {
@@ -181,9 +205,17 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 {
 	struct view *v = ctx;
 	double rate = (double)s->tokens / (s->seconds > 0 ? s->seconds : 1);
-	const struct metrics_step m = { .step = (int64_t)s->step, .epoch = s->epoch, .loss = s->loss, .learning_rate = s->learning_rate,
-					.grad_norm = s->grad_norm, .tokens = (int64_t)s->tokens, .tokens_per_second = rate, .seconds = s->seconds,
-					.predicted_seconds = NAN, .memory_peak = (double)s->mem_peak, .skipped = s->skipped };
+	const struct metrics_step m = { .step = (int64_t)s->step,
+					.epoch = s->epoch,
+					.loss = s->loss,
+					.learning_rate = s->learning_rate,
+					.grad_norm = s->grad_norm,
+					.tokens = (int64_t)s->tokens,
+					.tokens_per_second = rate,
+					.seconds = s->seconds,
+					.predicted_seconds = NAN,
+					.memory_peak = (double)s->mem_peak,
+					.skipped = s->skipped };
 	TRY(metrics_add(v->metrics, &m, e));
 	if (v->board) {
 		TRY(tensorboard_scalar(v->board, "train/loss", m.step, m.loss, e));
@@ -191,9 +223,18 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 		TRY(tensorboard_scalar(v->board, "train/grad_norm", m.step, m.grad_norm, e));
 		TRY(tensorboard_scalar(v->board, "train/tokens_per_second", m.step, rate, e));
 	}
-	const struct progress_step p = { .step = m.step, .steps = (int64_t)s->total, .loss = s->loss, .learning_rate = s->learning_rate,
-					 .grad_norm = s->grad_norm, .tokens_per_second = rate, .eta = s->eta, .val_loss = NAN, .skipped = s->skipped };
-	progress_step(v->progress, &p, s->step == 1 || s->step == s->total || s->step % (uint64_t)(v->c->logging_steps > 0 ? v->c->logging_steps : 1) == 0);
+	const struct progress_step p = { .step = m.step,
+					 .steps = (int64_t)s->total,
+					 .loss = s->loss,
+					 .learning_rate = s->learning_rate,
+					 .grad_norm = s->grad_norm,
+					 .tokens_per_second = rate,
+					 .eta = s->eta,
+					 .val_loss = NAN,
+					 .skipped = s->skipped };
+	progress_step(v->progress, &p,
+		      s->step == 1 || s->step == s->total ||
+			      s->step % (uint64_t)(v->c->logging_steps > 0 ? v->c->logging_steps : 1) == 0);
 	if (clock_seconds(clock_now() - v->plotted) > PLOT_EVERY)
 		draw(v);
 	return 0;
@@ -205,8 +246,8 @@ static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struc
 	TRY(metrics_eval(v->metrics, (int64_t)step, loss, e));
 	if (v->board)
 		TRY(tensorboard_scalar(v->board, "eval/loss", (int64_t)step, loss, e));
-	say(v, "held-out loss %s step %llu: %.4f (perplexity %.2f, %llu tokens)", step ? "after" : "before", (unsigned long long)(step ? step : 1), loss, exp(loss),
-	    (unsigned long long)tokens);
+	say(v, "held-out loss %s step %llu: %.4f (perplexity %.2f, %llu tokens)", step ? "after" : "before",
+	    (unsigned long long)(step ? step : 1), loss, exp(loss), (unsigned long long)tokens);
 	return 0;
 }
 
@@ -230,9 +271,10 @@ static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s,
 	for (size_t i = 0; i < n; i++) {
 		enum instr_kind k = s[i].kind < INSTR_COUNT ? s[i].kind : INSTR_STEP;
 		uint32_t stream = k == INSTR_FORWARD || k == INSTR_BACKWARD || k == INSTR_REDUCE || k == INSTR_STEP ? 0
-				  : k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD					   ? 1
-													   : 2;
-		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].begin, s[i].end, (int32_t)step, (int32_t)s[i].microbatch);
+				  : k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD                                     ? 1
+														    : 2;
+		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].begin, s[i].end, (int32_t)step,
+			   (int32_t)s[i].microbatch);
 	}
 }
 
@@ -254,7 +296,8 @@ static void finish(struct view *v, const struct train_result *r)
 		say(v, "interrupted after step %llu of %llu; go on with resume_from_checkpoint=latest", (unsigned long long)r->step,
 		    (unsigned long long)r->total);
 	else
-		say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s", time, (unsigned long long)r->step, (unsigned long long)r->tokens, peak);
+		say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s", time, (unsigned long long)r->step,
+		    (unsigned long long)r->tokens, peak);
 	if (!isnan(r->val_before) && !isnan(r->val_after))
 		say(v, "held-out loss %.4f before, %.4f after", r->val_before, r->val_after);
 	say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter", v->c->output_dir);
@@ -263,7 +306,9 @@ static void finish(struct view *v, const struct train_result *r)
 static int run(struct view *v, struct err *e)
 {
 	struct train_result r;
-	const struct train_sink sink = { .ctx = v, .begin = on_begin, .step = on_step, .eval = on_eval, .part = on_part, .saved = on_saved, .spans = on_spans };
+	const struct train_sink sink = {
+		.ctx = v, .begin = on_begin, .step = on_step, .eval = on_eval, .part = on_part, .saved = on_saved, .spans = on_spans
+	};
 	const struct train_options o = { .stop = &stop, .trace = v->c->trace };
 	struct progress_look look = { .columns = cli_columns(stderr), .colour = cli_colour(stderr) };
 	TRY(progress_new(cli_write_stderr, NULL, look, &v->progress, e));

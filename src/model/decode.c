@@ -45,8 +45,19 @@ static int last_logits(struct kv_cache *c, struct tape *t, struct tensor *h, str
 	TRY(op_rmsnorm_apply(t, last, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
 	TRY(dmem_take(t->mem, (size_t)s->cfg.vocab * 4, &logits, e));
 	TRY(dev_gemm(s->dev,
-		     &(struct dev_gemm){ .m = 1, .n = s->cfg.vocab, .k = s->cfg.hidden, .tb = true, .a = x->at, .b = s->head->w.data, .c = logits,
-					 .lda = s->cfg.hidden, .ldb = s->cfg.hidden, .ldc = s->cfg.vocab, .ab_dtype = s->opt.act, .c_dtype = DT_F32, .alpha = 1 },
+		     &(struct dev_gemm){ .m = 1,
+					 .n = s->cfg.vocab,
+					 .k = s->cfg.hidden,
+					 .tb = true,
+					 .a = x->at,
+					 .b = s->head->w.data,
+					 .c = logits,
+					 .lda = s->cfg.hidden,
+					 .ldb = s->cfg.hidden,
+					 .ldc = s->cfg.vocab,
+					 .ab_dtype = s->opt.act,
+					 .c_dtype = DT_F32,
+					 .alpha = 1 },
 		     e));
 	return dev_download(c->logits, logits, (size_t)s->cfg.vocab * 4, e);
 }
@@ -75,7 +86,8 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 		struct dev_ref ids;
 		for (int64_t i = 0; i < n; i++)
 			if (id[i] < 0 || id[i] >= s->cfg.vocab)
-				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", id[i], (long long)s->cfg.vocab);
+				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", id[i],
+					       (long long)s->cfg.vocab);
 		TRY(put(c, id, n, &ids, e));
 		TRY(op_embed_apply(&t, s->embed, ids, n, &h, e));
 	} else {

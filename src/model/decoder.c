@@ -18,8 +18,8 @@ static uint64_t mask_key(const struct layer_context *c, enum linear site)
 	return rng_fold(k, site);
 }
 
-static int linear(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i, struct tensor *x, struct tensor *residual,
-		  struct tensor **y_p, struct err *e)
+static int linear(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i, struct tensor *x,
+		  struct tensor *residual, struct tensor **y_p, struct err *e)
 {
 	struct lora lora = l->lin[i].lora;
 	if (!c->train)
@@ -42,7 +42,8 @@ static int heads(struct tape *t, const struct layer_context *c, struct tensor **
 }
 
 /* The new keys (or values) go behind the ones that are kept; attention then reads all of them. */
-static int append(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x, struct tensor **y_p, struct err *e)
+static int append(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x, struct tensor **y_p,
+		  struct err *e)
 {
 	size_t row = (size_t)(x->dim[1] * x->dim[2]) * dtype_size(x->dtype), all = row * (size_t)kv->cap;
 	struct dev_ref at = DEV_REF(kv->kv, all * (size_t)(2 * layer + which));
@@ -51,7 +52,8 @@ static int append(struct tape *t, struct kv_cache *kv, int64_t layer, int which,
 	return tape_tensor(t, x->dtype, 3, dim, at, y_p, e);
 }
 
-int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c, struct tensor *h, struct tensor **y_p, struct err *e)
+int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c, struct tensor *h, struct tensor **y_p,
+		  struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	struct tensor *a, *q, *k, *v, *o, *gate, *up, *act;

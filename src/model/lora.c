@@ -16,7 +16,8 @@ int lora_targets(const char *const *name, size_t n, struct lora_options *o, stru
 				o->target[l] = found = true;
 		if (!found)
 			return err_set(e, ERR_USAGE,
-				       "lora_target_modules: there is no module '%s' (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, all-linear)",
+				       "lora_target_modules: there is no module '%s' (q_proj, k_proj, v_proj, o_proj, gate_proj, "
+				       "up_proj, down_proj, all-linear)",
 				       name[i]);
 	}
 	return 0;

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 
 struct lora_options {
-	int64_t r;      /* 0: no adapter */
-	float scale;    /* s above */
+	int64_t r;   /* 0: no adapter */
+	float scale; /* s above */
 	float dropout;
 	bool target[LIN_COUNT];
 	uint64_t seed;

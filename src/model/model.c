@@ -30,15 +30,17 @@ const char *linear_path(enum linear l) { return linear_paths[l]; }
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 {
 	int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-	const int64_t dims[LIN_COUNT][2] = { { q, c->hidden },           { kv, c->hidden },           { kv, c->hidden },          { c->hidden, q },
-					     { c->intermediate, c->hidden }, { c->intermediate, c->hidden }, { c->hidden, c->intermediate } };
+	const int64_t dims[LIN_COUNT][2] = { { q, c->hidden },
+					     { kv, c->hidden },
+					     { kv, c->hidden },
+					     { c->hidden, q },
+					     { c->intermediate, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->hidden, c->intermediate } };
 	memcpy(dim, dims[l], sizeof dims[l]);
 }
 
-bool linear_has_bias(const struct model_config *c, enum linear l)
-{
-	return l <= LIN_V ? c->qkv_bias : l == LIN_O && c->o_bias;
-}
+bool linear_has_bias(const struct model_config *c, enum linear l) { return l <= LIN_V ? c->qkv_bias : l == LIN_O && c->o_bias; }
 
 int64_t model_layer_parameters(const struct model_config *c)
 {
@@ -77,19 +79,69 @@ void model_window_layers(struct model_config *c, int64_t window, int64_t first)
 /* ---- the keys ---- */
 
 /* Read by the common reader. */
-static const char *const used[] = { "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-				    "num_key_value_heads", "head_dim", "vocab_size", "rms_norm_eps", "rope_theta", "rope_scaling",
-				    "rope_parameters", "tie_word_embeddings", "max_position_embeddings", "hidden_act", "quantization_config",
-				    "attention_dropout", "rope_interleaved", "partial_rotary_factor", NULL };
+static const char *const used[] = { "model_type",
+				    "hidden_size",
+				    "intermediate_size",
+				    "num_hidden_layers",
+				    "num_attention_heads",
+				    "num_key_value_heads",
+				    "head_dim",
+				    "vocab_size",
+				    "rms_norm_eps",
+				    "rope_theta",
+				    "rope_scaling",
+				    "rope_parameters",
+				    "tie_word_embeddings",
+				    "max_position_embeddings",
+				    "hidden_act",
+				    "quantization_config",
+				    "attention_dropout",
+				    "rope_interleaved",
+				    "partial_rotary_factor",
+				    NULL };
 
 /* Do not change what is computed here. */
-static const char *const harmless[] = { "architectures", "torch_dtype", "dtype", "transformers_version", "use_cache", "initializer_range",
-					"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "_name_or_path", "name_or_path", "auto_map",
-					"is_llama_config", "pretraining_tp", "unsloth_fixed", "unsloth_version", "transformers.js_config",
-					"_attn_implementation", "_attn_implementation_autoset", "_flash_attn_2_enabled", "model_name", "license", 
-					"return_dict", "output_attentions", "output_hidden_states", "torchscript", "is_decoder", "is_encoder_decoder",
-					"add_cross_attention", "cross_attention_hidden_size", "chunk_size_feed_forward", "problem_type",
-					"id2label", "label2id", "task_specific_params", "tokenizer_class", "prefix", "finetuning_task", "neftune_noise_alpha", NULL };
+static const char *const harmless[] = { "architectures",
+					"torch_dtype",
+					"dtype",
+					"transformers_version",
+					"use_cache",
+					"initializer_range",
+					"bos_token_id",
+					"eos_token_id",
+					"pad_token_id",
+					"unk_token_id",
+					"_name_or_path",
+					"name_or_path",
+					"auto_map",
+					"is_llama_config",
+					"pretraining_tp",
+					"unsloth_fixed",
+					"unsloth_version",
+					"transformers.js_config",
+					"_attn_implementation",
+					"_attn_implementation_autoset",
+					"_flash_attn_2_enabled",
+					"model_name",
+					"license",
+					"return_dict",
+					"output_attentions",
+					"output_hidden_states",
+					"torchscript",
+					"is_decoder",
+					"is_encoder_decoder",
+					"add_cross_attention",
+					"cross_attention_hidden_size",
+					"chunk_size_feed_forward",
+					"problem_type",
+					"id2label",
+					"label2id",
+					"task_specific_params",
+					"tokenizer_class",
+					"prefix",
+					"finetuning_task",
+					"neftune_noise_alpha",
+					NULL };
 
 static bool in_list(const char *const *list, const char *key)
 {
@@ -107,8 +159,8 @@ static int check_keys(const json_t *j, const struct model_family *f, const char 
 	{
 		if (json_is_null(v) || in_list(used, key) || in_list(harmless, key) || in_list(f->keys, key))
 			continue;
-		return err_set(e, ERR_UNSUPPORTED, "%s: the field '%s' is not known for model_type '%s' and might change the model", where, key,
-			       json_string_value(json_object_get(j, "model_type")));
+		return err_set(e, ERR_UNSUPPORTED, "%s: the field '%s' is not known for model_type '%s' and might change the model",
+			       where, key, json_string_value(json_object_get(j, "model_type")));
 	}
 	return 0;
 }
@@ -173,7 +225,8 @@ static int read_rope(const json_t *j, const char *where, struct model_config *c,
 	double partial = 1;
 	TRY(json_opt_num(s, where, "partial_rotary_factor", 0, 1, &partial, e));
 	if (!(partial >= 1))
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'partial_rotary_factor' %g: rotating part of a head is not supported", where, partial);
+		return err_set(e, ERR_UNSUPPORTED, "%s: 'partial_rotary_factor' %g: rotating part of a head is not supported",
+			       where, partial);
 	if (!strcmp(type, "default"))
 		return 0;
 	if (!strcmp(type, "llama3"))
@@ -181,7 +234,8 @@ static int read_rope(const json_t *j, const char *where, struct model_config *c,
 	if (!strcmp(type, "gguf_factors"))
 		return scale_factors(s, where, c, e);
 	if (strcmp(type, "linear"))
-		return err_set(e, ERR_UNSUPPORTED, "%s: rope scaling of type '%s' is not supported (default, linear, llama3 are)", where, type);
+		return err_set(e, ERR_UNSUPPORTED, "%s: rope scaling of type '%s' is not supported (default, linear, llama3 are)",
+			       where, type);
 	TRY(json_need_num(s, where, "factor", 1e-3, 1e6, &factor, e));
 	for (int64_t i = 0; i < c->head_dim / 2; i++)
 		c->inv_freq[i] = (float)(c->inv_freq[i] / factor);
@@ -218,7 +272,8 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 		if (in_list(families[i]->model_types, type))
 			f = families[i];
 	if (!f)
-		return err_set(e, ERR_UNSUPPORTED, "%s: model_type '%s' is not supported (llama, mistral, qwen2, qwen3 are)", where, type);
+		return err_set(e, ERR_UNSUPPORTED, "%s: model_type '%s' is not supported (llama, mistral, qwen2, qwen3 are)", where,
+			       type);
 	TRY(check_keys(j, f, where, e));
 	TRY(check_fixed(j, where, e));
 	struct model_config c = { .family = f->name, .norm_eps = 1e-6 };
@@ -233,14 +288,14 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 	TRY(json_opt_num(j, where, "rms_norm_eps", 0, 1, &c.norm_eps, e));
 	TRY(json_opt_bool(j, where, "tie_word_embeddings", &c.tied, e));
 	if (c.heads % c.kv_heads)
-		return err_set(e, ERR_INPUT, "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld", where, (long long)c.heads,
-			       (long long)c.kv_heads);
+		return err_set(e, ERR_INPUT, "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld", where,
+			       (long long)c.heads, (long long)c.kv_heads);
 	c.head_dim = c.hidden / c.heads;
 	bool has_dim = json_is_integer(json_object_get(j, "head_dim"));
 	TRY(json_opt_int(j, where, "head_dim", 2, MODEL_HEAD_DIM_MOST, &c.head_dim, e));
 	if ((!has_dim && c.hidden % c.heads) || c.head_dim % 2 || c.head_dim < 2 || c.head_dim > MODEL_HEAD_DIM_MOST)
-		return err_set(e, ERR_INPUT, "%s: hidden_size %lld and num_attention_heads %lld give no even head width up to %d", where, (long long)c.hidden,
-			       (long long)c.heads, MODEL_HEAD_DIM_MOST);
+		return err_set(e, ERR_INPUT, "%s: hidden_size %lld and num_attention_heads %lld give no even head width up to %d",
+			       where, (long long)c.hidden, (long long)c.heads, MODEL_HEAD_DIM_MOST);
 	TRY(read_rope(j, where, &c, e));
 	TRY(f->read(j, where, &c, e));
 	*c_p = c;

@@ -18,17 +18,17 @@ enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512 };
 enum linear { LIN_Q, LIN_K, LIN_V, LIN_O, LIN_GATE, LIN_UP, LIN_DOWN, LIN_COUNT };
 
 struct model_config {
-	const char *family;     /* row of model.def */
+	const char *family;                                                     /* row of model.def */
 	int64_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab; /* C = hidden, F = intermediate, H, G, D, V */
-	int64_t max_positions;  /* 0: not stated */
+	int64_t max_positions;                                                  /* 0: not stated */
 	double norm_eps;
-	bool tied;              /* the head is the embedding */
+	bool tied; /* the head is the embedding */
 	bool qkv_bias, o_bias;
-	bool qk_norm;           /* RMSNorm on each head of q and k before the rotation (Qwen3) */
-	int64_t window;         /* sliding window in tokens; 0: none */
-	uint8_t windowed[MODEL_LAYERS_MOST]; /* this layer uses it */
+	bool qk_norm;                            /* RMSNorm on each head of q and k before the rotation (Qwen3) */
+	int64_t window;                          /* sliding window in tokens; 0: none */
+	uint8_t windowed[MODEL_LAYERS_MOST];     /* this layer uses it */
 	float inv_freq[MODEL_HEAD_DIM_MOST / 2]; /* rotary frequencies after scaling, D/2 of them */
-	float rope_scale;       /* factor on sin and cos */
+	float rope_scale;                        /* factor on sin and cos */
 };
 
 struct model_family {
@@ -48,8 +48,8 @@ int64_t model_parameters(const struct model_config *c);
 int64_t model_matmul_parameters(const struct model_config *c);
 int64_t model_layer_parameters(const struct model_config *c);
 
-const char *linear_name(enum linear l);    /* "q_proj" */
-const char *linear_path(enum linear l);    /* "self_attn.q_proj" */
+const char *linear_name(enum linear l);                                        /* "q_proj" */
+const char *linear_path(enum linear l);                                        /* "self_attn.q_proj" */
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]); /* [out, in] */
 bool linear_has_bias(const struct model_config *c, enum linear l);
 

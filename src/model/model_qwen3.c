@@ -14,6 +14,7 @@ static int read_qwen3(const json_t *j, const char *where, struct model_config *c
 }
 
 static const char *const types[] = { "qwen3", NULL };
-static const char *const keys[] = { "attention_bias", "use_sliding_window", "sliding_window", "max_window_layers", "layer_types", NULL };
+static const char *const keys[] = { "attention_bias",    "use_sliding_window", "sliding_window",
+				    "max_window_layers", "layer_types",        NULL };
 
 const struct model_family model_qwen3 = { .name = "qwen3", .model_types = types, .keys = keys, .read = read_qwen3 };

@@ -21,7 +21,8 @@ int qwen_read_window(const json_t *j, const char *where, struct model_config *c,
 	if (!json_is_array(types))
 		return 0;
 	if ((int64_t)json_array_size(types) != c->layers)
-		return err_set(e, ERR_INPUT, "%s: 'layer_types' has %zu entries for %lld layers", where, json_array_size(types), (long long)c->layers);
+		return err_set(e, ERR_INPUT, "%s: 'layer_types' has %zu entries for %lld layers", where, json_array_size(types),
+			       (long long)c->layers);
 	for (int64_t i = 0; i < c->layers; i++) {
 		const char *t = json_string_value(json_array_get(types, (size_t)i));
 		bool slides = t && !strcmp(t, "sliding_attention");

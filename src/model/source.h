@@ -11,7 +11,7 @@ struct model_file;
 struct model_config;
 
 struct source_tensor {
-	bool nf4;         /* already in 4 bits */
+	bool nf4; /* already in 4 bits */
 	int ndim;
 	int64_t shape[2];
 };

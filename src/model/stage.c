@@ -35,14 +35,16 @@ static int put(struct slot *sl, const int32_t *v, int64_t n, struct dev_ref *r_p
 static int put_labels(struct slot *sl, struct err *e)
 {
 	int64_t n = sl->b.n, k = 0;
-	if (!mem_grow(&sl->rows, &sl->rows_cap, 2 * (size_t)n, sizeof *sl->rows) || !mem_grow(&sl->losses, &sl->losses_cap, (size_t)n, sizeof *sl->losses))
+	if (!mem_grow(&sl->rows, &sl->rows_cap, 2 * (size_t)n, sizeof *sl->rows) ||
+	    !mem_grow(&sl->losses, &sl->losses_cap, (size_t)n, sizeof *sl->losses))
 		return err_nomem(e, (unsigned long long)n * 8, "labels");
 	for (int64_t i = 0; i < n; i++) {
 		int32_t label = sl->b.label[i];
 		if (label < 0)
 			continue;
 		if (label >= sl->stage->cfg.vocab)
-			return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", label, (long long)sl->stage->cfg.vocab);
+			return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", label,
+				       (long long)sl->stage->cfg.vocab);
 		sl->rows[k] = (int32_t)i;
 		sl->rows[n + k] = label;
 		k++;
@@ -66,7 +68,8 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 	if (s->front) {
 		for (int64_t i = 0; i < b->n; i++)
 			if (b->id[i] < 0 || b->id[i] >= s->cfg.vocab)
-				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", b->id[i], (long long)s->cfg.vocab);
+				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", b->id[i],
+					       (long long)s->cfg.vocab);
 		TRY(put(sl, b->id, b->n, &sl->ids, e));
 	}
 	TRY(put(sl, b->pos, b->n, &sl->pos, e));
@@ -96,7 +99,12 @@ void stage_end(struct slot *sl)
 
 static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
 {
-	return (struct tape){ .dev = sl->stage->dev, .act = sl->stage->opt.act, .mem = mem, .scratch = &sl->stage->scratch, .host = &sl->host, .record = record };
+	return (struct tape){ .dev = sl->stage->dev,
+			      .act = sl->stage->opt.act,
+			      .mem = mem,
+			      .scratch = &sl->stage->scratch,
+			      .host = &sl->host,
+			      .record = record };
 }
 
 static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h, struct tensor **y_p, struct err *e)

@@ -23,14 +23,14 @@
 struct err;
 
 struct stage_options {
-	int64_t first, last;    /* layers */
-	enum dtype act;         /* dtype of activations and of frozen plain weights */
-	bool quantize;          /* linear weights of the layers to NF4 (those that are not in 4 bits already) */
+	int64_t first, last; /* layers */
+	enum dtype act;      /* dtype of activations and of frozen plain weights */
+	bool quantize;       /* linear weights of the layers to NF4 (those that are not in 4 bits already) */
 	bool double_quant;
-	bool train_all;         /* full-parameter training */
+	bool train_all; /* full-parameter training */
 	struct lora_options lora;
-	bool recompute;         /* gradient checkpointing: keep only each layer's input */
-	uint64_t seed;          /* of dropout */
+	bool recompute; /* gradient checkpointing: keep only each layer's input */
+	uint64_t seed;  /* of dropout */
 };
 
 struct layer {
@@ -46,40 +46,40 @@ struct stage {
 	struct model_config cfg;
 	struct stage_options opt;
 	bool front, end;
-	struct param *param;    /* all, in the order front, layers, end; within a layer in the order of the computation */
+	struct param *param; /* all, in the order front, layers, end; within a layer in the order of the computation */
 	size_t nparam;
 	struct param *embed, *norm, *head; /* head may be embed */
-	struct layer *layer;    /* opt.last - opt.first of them */
-	bool *needs;            /* [i]: the gradient of the input of the i-th layer here is wanted; [n]: of the output */
+	struct layer *layer;               /* opt.last - opt.first of them */
+	bool *needs;                       /* [i]: the gradient of the input of the i-th layer here is wanted; [n]: of the output */
 	struct dev_buf *inv_freq;
-	struct dmem scratch;    /* temporaries, shared by all slots */
+	struct dmem scratch; /* temporaries, shared by all slots */
 	struct arena names;
 };
 
 /* What a microbatch looks like; mirrors data/batch.h. */
 struct stage_batch {
-	uint64_t step, microbatch;    /* key the dropout masks */
-	int64_t n, nseq;              /* tokens, sequences */
+	uint64_t step, microbatch;               /* key the dropout masks */
+	int64_t n, nseq;                         /* tokens, sequences */
 	const int32_t *id, *pos, *label, *start; /* (n), (n), (n), (nseq+1); id only at the front, label only at the end */
-	bool train;                   /* false: no gradients, no dropout */
+	bool train;                              /* false: no gradients, no dropout */
 };
 
 struct slot {
 	struct stage *stage;
 	struct dmem mem;
 	struct arena host;
-	int32_t *rows;              /* host staging of trained rows and their labels */
+	int32_t *rows; /* host staging of trained rows and their labels */
 	float *losses;
 	size_t rows_cap, losses_cap;
 	struct stage_batch b;
 	struct dev_ref ids, pos, starts, trows, tlabels;
-	int64_t trained;            /* rows with a label */
+	int64_t trained; /* rows with a label */
 	struct dev_ref in, out, grad;
-	struct tensor **h;          /* input of each layer, and the last output */
-	struct tape_node **tape;    /* per layer; NULL when recomputed */
-	struct dmem_mark *mark;     /* of mem before each layer */
+	struct tensor **h;       /* input of each layer, and the last output */
+	struct tape_node **tape; /* per layer; NULL when recomputed */
+	struct dmem_mark *mark;  /* of mem before each layer */
 	struct tape_node *front_tape, *end_tape;
-	double loss;                /* sum over trained tokens, end stage only; valid after stage_forward */
+	double loss; /* sum over trained tokens, end stage only; valid after stage_forward */
 };
 
 int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg, const struct stage_options *o,
@@ -99,12 +99,12 @@ void stage_end(struct slot *sl);
 
 struct kv_cache {
 	struct stage *stage;
-	int64_t cap, len;       /* positions */
-	struct dev_buf *kv;     /* per layer k then v, each (cap, G, D) */
+	int64_t cap, len;   /* positions */
+	struct dev_buf *kv; /* per layer k then v, each (cap, G, D) */
 	struct dmem mem;
 	struct arena host;
-	struct dev_ref out;     /* (n,C) of the last call, when the stage is not the end */
-	float *logits;          /* (V) of the last position, when it is */
+	struct dev_ref out; /* (n,C) of the last call, when the stage is not the end */
+	float *logits;      /* (V) of the last position, when it is */
 };
 
 int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e);
@@ -115,14 +115,15 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 /* For the layers of both: one decoder layer (decoder.c). */
 struct layer_context {
 	struct stage *stage;
-	int64_t index;          /* in the model */
+	int64_t index; /* in the model */
 	uint64_t step, microbatch;
 	struct dev_ref pos, starts, kstarts;
 	int64_t nseq;
 	bool train;
-	struct kv_cache *kv;    /* NULL while training */
+	struct kv_cache *kv; /* NULL while training */
 };
 
-int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c, struct tensor *h, struct tensor **y_p, struct err *e);
+int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c, struct tensor *h, struct tensor **y_p,
+		  struct err *e);
 
 #endif

@@ -49,7 +49,8 @@ static void shape_text(char *out, size_t n, int ndim, const int64_t *dim)
 }
 
 /* Adds the parameter `name` of this shape. */
-static int add(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim, bool linear, struct param **p_p, struct err *e)
+static int add(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim, bool linear, struct param **p_p,
+	       struct err *e)
 {
 	struct stage *s = b->s;
 	struct source_tensor t;
@@ -70,7 +71,8 @@ static int add(struct builder *b, int layer, const char *name, int ndim, const i
 	struct param *p = &s->param[s->nparam];
 	if (t.nf4) {
 		if (s->opt.train_all)
-			return err_set(e, ERR_UNSUPPORTED, "%s is in 4 bits and cannot be trained itself: use 'adapter: qlora'", name);
+			return err_set(e, ERR_UNSUPPORTED, "%s is in 4 bits and cannot be trained itself: use 'adapter: qlora'",
+				       name);
 		struct nf4_parts q;
 		TRY(b->src->nf4(b->src->ctx, name, &q, e));
 		TRY(param_init_nf4(p, s->dev, kept, dim, &q, e));
@@ -190,7 +192,8 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 		const struct weight_source *src, struct err *e)
 {
 	if (o->first < 0 || o->first >= o->last || o->last > cfg->layers)
-		return err_set(e, ERR_INTERNAL, "a stage of layers [%lld, %lld) of %lld", (long long)o->first, (long long)o->last, (long long)cfg->layers);
+		return err_set(e, ERR_INTERNAL, "a stage of layers [%lld, %lld) of %lld", (long long)o->first, (long long)o->last,
+			       (long long)cfg->layers);
 	*s = (struct stage){ .dev = dev, .cfg = *cfg, .opt = *o, .front = o->first == 0, .end = o->last == cfg->layers };
 	struct builder b = { .s = s, .src = src };
 	size_t n = (size_t)(o->last - o->first), per_layer = 4 + LIN_COUNT * 4;

@@ -38,7 +38,8 @@ int optim_init(const struct optimizer *o, struct param *p, const struct optim_co
 
 int optim_zero_grad(struct param *p, struct err *e) { return dev_zero(DEV_REF(p->grad, 0), (size_t)param_count(p) * 4, e); }
 
-int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c, const struct optim_step *s, struct err *e)
+int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c, const struct optim_step *s,
+		 struct err *e)
 {
 	int rc = o->update(p, c, s, e);
 	if (rc < 0)

@@ -23,8 +23,8 @@ struct optim_step {
 
 struct optimizer {
 	const char *name;
-	int states;                      /* float32 numbers kept per parameter: param->state[0..states) */
-	const char *const *state_names;  /* in checkpoints: "exp_avg", "exp_avg_sq" */
+	int states;                     /* float32 numbers kept per parameter: param->state[0..states) */
+	const char *const *state_names; /* in checkpoints: "exp_avg", "exp_avg_sq" */
 	int (*update)(struct param *p, const struct optim_config *c, const struct optim_step *s, struct err *e);
 };
 
@@ -33,7 +33,8 @@ const struct optimizer *optimizer_find(const char *name); /* NULL: no such row *
 /* Allocates and clears the state of a trained parameter. */
 int optim_init(const struct optimizer *o, struct param *p, const struct optim_config *c, struct err *e);
 /* Updates, casts into the activation dtype, clears the gradient. */
-int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c, const struct optim_step *s, struct err *e);
+int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c, const struct optim_step *s,
+		 struct err *e);
 /* Clears the gradient without a step (a skipped step). */
 int optim_zero_grad(struct param *p, struct err *e);
 

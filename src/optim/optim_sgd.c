@@ -5,9 +5,14 @@
 
 static int update(struct param *p, const struct optim_config *c, const struct optim_step *s, struct err *e)
 {
-	const union dev_arg a[] = { { .b = DEV_REF(p->value, 0) }, { .b = DEV_REF(p->state[0], 0) }, { .b = DEV_REF(p->grad, 0) },
-				    { .i = param_count(p) },       { .f = s->lr },                   { .f = (float)c->momentum },
-				    { .f = p->decay ? (float)c->weight_decay : 0 }, { .f = s->scale } };
+	const union dev_arg a[] = { { .b = DEV_REF(p->value, 0) },
+				    { .b = DEV_REF(p->state[0], 0) },
+				    { .b = DEV_REF(p->grad, 0) },
+				    { .i = param_count(p) },
+				    { .f = s->lr },
+				    { .f = (float)c->momentum },
+				    { .f = p->decay ? (float)c->weight_decay : 0 },
+				    { .f = s->scale } };
 	return dev_launch(p->value->dev, K_sgd, DT_F32, a, e);
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 
-enum { NSEQ, WINDOW }; /* i[] */
+enum { NSEQ, WINDOW };    /* i[] */
 enum { STARTS, KSTARTS }; /* r[] */
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
@@ -91,11 +91,14 @@ static double bytes(const struct tape_node *n)
 	return 2.0 * (double)tensor_bytes(n->y) + (double)tensor_bytes(n->a.x[1]) + (double)tensor_bytes(n->a.x[2]);
 }
 
-const struct op op_attention = { .name = "attention", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+const struct op op_attention = {
+	.name = "attention", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
+};
 
-int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v, struct dev_ref starts, struct dev_ref kstarts,
-		       int64_t nseq, int64_t window, float scale, struct tensor **y_p, struct err *e)
+int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v, struct dev_ref starts,
+		       struct dev_ref kstarts, int64_t nseq, int64_t window, float scale, struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_attention,
-			  &(struct op_args){ .x = { q, k, v }, .r = { starts, kstarts }, .i = { nseq, window }, .f = { scale } }, y_p, e);
+			  &(struct op_args){ .x = { q, k, v }, .r = { starts, kstarts }, .i = { nseq, window }, .f = { scale } },
+			  y_p, e);
 }

@@ -13,13 +13,18 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
-	const union dev_arg a[] = { { .b = n->y->at }, { .b = n->a.p[0]->w.data }, { .b = n->a.r[0] }, { .i = n->y->dim[0] }, { .i = n->y->dim[1] } };
+	const union dev_arg a[] = {
+		{ .b = n->y->at }, { .b = n->a.p[0]->w.data }, { .b = n->a.r[0] }, { .i = n->y->dim[0] }, { .i = n->y->dim[1] }
+	};
 	return dev_launch(t->dev, K_embed_fwd, t->act, a, e);
 }
 
 static int backward(struct tape *t, struct tape_node *n, struct err *e)
 {
-	const union dev_arg a[] = { { .b = DEV_REF(n->a.p[0]->grad, 0) }, { .b = n->y->grad->at }, { .b = n->a.r[0] }, { .i = n->y->dim[0] },
+	const union dev_arg a[] = { { .b = DEV_REF(n->a.p[0]->grad, 0) },
+				    { .b = n->y->grad->at },
+				    { .b = n->a.r[0] },
+				    { .i = n->y->dim[0] },
 				    { .i = n->y->dim[1] } };
 	return dev_launch(t->dev, K_embed_bwd, t->act, a, e);
 }
@@ -32,7 +37,9 @@ static double flops(const struct tape_node *n)
 
 static double bytes(const struct tape_node *n) { return 2.0 * (double)tensor_bytes(n->y); }
 
-const struct op op_embed = { .name = "embed", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+const struct op op_embed = {
+	.name = "embed", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
+};
 
 int op_embed_apply(struct tape *t, struct param *table, struct dev_ref ids, int64_t n, struct tensor **y_p, struct err *e)
 {

@@ -7,9 +7,9 @@
 
 #include "base/err.h"
 
-enum { RESIDUAL = 1 };          /* x[] */
+enum { RESIDUAL = 1 };            /* x[] */
 enum { W, BIAS, LORA_A, LORA_B }; /* p[] */
-enum { SCALE, DROPOUT };        /* f[] */
+enum { SCALE, DROPOUT };          /* f[] */
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
@@ -57,9 +57,20 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, false, n->saved[0]->at, xd, rows, 0, e));
 	dmem_back(t->scratch, k);
 	return dev_gemm(t->dev,
-			&(struct dev_gemm){ .m = rows, .n = out, .k = dim[1], .tb = true, .a = n->saved[0]->at, .b = a->p[LORA_B]->w.data, .c = y->at,
-					    .lda = dim[1], .ldb = dim[1], .ldc = out, .ab_dtype = t->act, .c_dtype = t->act,
-					    .alpha = a->f[SCALE], .beta = 1 },
+			&(struct dev_gemm){ .m = rows,
+					    .n = out,
+					    .k = dim[1],
+					    .tb = true,
+					    .a = n->saved[0]->at,
+					    .b = a->p[LORA_B]->w.data,
+					    .c = y->at,
+					    .lda = dim[1],
+					    .ldb = dim[1],
+					    .ldc = out,
+					    .ab_dtype = t->act,
+					    .c_dtype = t->act,
+					    .alpha = a->f[SCALE],
+					    .beta = 1 },
 			e);
 }
 
@@ -68,8 +79,20 @@ static int add_outer(struct tape *t, struct param *p, struct dev_ref left, struc
 		     float alpha, struct err *e)
 {
 	return dev_gemm(t->dev,
-			&(struct dev_gemm){ .m = m, .n = n, .k = rows, .ta = true, .a = left, .b = right, .c = DEV_REF(p->grad, 0), .lda = m, .ldb = n,
-					    .ldc = n, .ab_dtype = t->act, .c_dtype = DT_F32, .alpha = alpha, .beta = 1 },
+			&(struct dev_gemm){ .m = m,
+					    .n = n,
+					    .k = rows,
+					    .ta = true,
+					    .a = left,
+					    .b = right,
+					    .c = DEV_REF(p->grad, 0),
+					    .lda = m,
+					    .ldb = n,
+					    .ldc = n,
+					    .ab_dtype = t->act,
+					    .c_dtype = DT_F32,
+					    .alpha = alpha,
+					    .beta = 1 },
 			e);
 }
 
@@ -82,8 +105,18 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx,
 	struct dmem_mark k = dmem_mark(t->scratch);
 	TRY(dmem_take(t->scratch, (size_t)(rows * r) * dtype_size(t->act), &du, e));
 	TRY(dev_gemm(t->dev,
-		     &(struct dev_gemm){ .m = rows, .n = r, .k = out, .a = dy, .b = a->p[LORA_B]->w.data, .c = du, .lda = out, .ldb = r, .ldc = r,
-					 .ab_dtype = t->act, .c_dtype = t->act, .alpha = a->f[SCALE] },
+		     &(struct dev_gemm){ .m = rows,
+					 .n = r,
+					 .k = out,
+					 .a = dy,
+					 .b = a->p[LORA_B]->w.data,
+					 .c = du,
+					 .lda = out,
+					 .ldb = r,
+					 .ldc = r,
+					 .ab_dtype = t->act,
+					 .c_dtype = t->act,
+					 .alpha = a->f[SCALE] },
 		     e));
 	if (a->p[LORA_B]->trainable)
 		TRY(add_outer(t, a->p[LORA_B], dy, n->saved[0]->at, rows, out, r, a->f[SCALE], e));
@@ -136,11 +169,14 @@ static double flops(const struct tape_node *n)
 static double bytes(const struct tape_node *n)
 {
 	const struct weight *w = &n->a.p[W]->w;
-	double weight = w->kind == WEIGHT_NF4 ? (double)w->rows * (double)w->cols * 0.5 : (double)w->rows * (double)w->cols * dtype_size(w->dtype);
+	double weight = w->kind == WEIGHT_NF4 ? (double)w->rows * (double)w->cols * 0.5
+					      : (double)w->rows * (double)w->cols * dtype_size(w->dtype);
 	return weight + (double)tensor_bytes(n->a.x[0]) + (double)tensor_bytes(n->y);
 }
 
-const struct op op_linear = { .name = "linear", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+const struct op op_linear = {
+	.name = "linear", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
+};
 
 int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias, const struct lora *lora, uint64_t key,
 		    struct tensor *residual, struct tensor **y_p, struct err *e)

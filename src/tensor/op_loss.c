@@ -17,8 +17,8 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 }
 
 /* Rows first..first+some of the gathered inputs; dxg is DEV_NONE when nobody learns. */
-static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct dev_ref dxg, struct dev_ref logits, int64_t first, int64_t some,
-		 struct err *e)
+static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct dev_ref dxg, struct dev_ref logits, int64_t first,
+		 int64_t some, struct err *e)
 {
 	struct param *head = n->a.p[0];
 	int64_t v = head->dim[0], c = head->dim[1];
@@ -29,27 +29,63 @@ static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct 
 	loss.off += (size_t)first * 4;
 	labels.off += (size_t)first * 4;
 	TRY(dev_gemm(t->dev,
-		     &(struct dev_gemm){ .m = some, .n = v, .k = c, .tb = true, .a = x, .b = head->w.data, .c = logits, .lda = c, .ldb = c, .ldc = v,
-					 .ab_dtype = t->act, .c_dtype = DT_F32, .alpha = 1 },
+		     &(struct dev_gemm){ .m = some,
+					 .n = v,
+					 .k = c,
+					 .tb = true,
+					 .a = x,
+					 .b = head->w.data,
+					 .c = logits,
+					 .lda = c,
+					 .ldb = c,
+					 .ldc = v,
+					 .ab_dtype = t->act,
+					 .c_dtype = DT_F32,
+					 .alpha = 1 },
 		     e));
 	int64_t ldd = v * 4 / (int64_t)size; /* dlogits lie in the logits' own rows */
-	const union dev_arg a[] = { { .b = loss }, { .b = learn ? logits : DEV_NONE }, { .b = logits }, { .b = labels }, { .i = some }, { .i = v },
-				    { .i = v }, { .i = ldd }, { .f = 1 } };
+	const union dev_arg a[] = { { .b = loss },   { .b = learn ? logits : DEV_NONE },
+				    { .b = logits }, { .b = labels },
+				    { .i = some },   { .i = v },
+				    { .i = v },      { .i = ldd },
+				    { .f = 1 } };
 	TRY(dev_launch(t->dev, K_xent, t->act, a, e));
 	if (!learn)
 		return 0;
 	if (dx.buf) {
 		dx.off += (size_t)(first * c) * size;
 		TRY(dev_gemm(t->dev,
-			     &(struct dev_gemm){ .m = some, .n = c, .k = v, .a = logits, .b = head->w.data, .c = dx, .lda = ldd, .ldb = c, .ldc = c,
-						 .ab_dtype = t->act, .c_dtype = t->act, .alpha = 1 },
+			     &(struct dev_gemm){ .m = some,
+						 .n = c,
+						 .k = v,
+						 .a = logits,
+						 .b = head->w.data,
+						 .c = dx,
+						 .lda = ldd,
+						 .ldb = c,
+						 .ldc = c,
+						 .ab_dtype = t->act,
+						 .c_dtype = t->act,
+						 .alpha = 1 },
 			     e));
 	}
 	if (!head->trainable)
 		return 0;
 	return dev_gemm(t->dev,
-			&(struct dev_gemm){ .m = v, .n = c, .k = some, .ta = true, .a = logits, .b = x, .c = DEV_REF(head->grad, 0), .lda = ldd, .ldb = c,
-					    .ldc = c, .ab_dtype = t->act, .c_dtype = DT_F32, .alpha = 1, .beta = 1 },
+			&(struct dev_gemm){ .m = v,
+					    .n = c,
+					    .k = some,
+					    .ta = true,
+					    .a = logits,
+					    .b = x,
+					    .c = DEV_REF(head->grad, 0),
+					    .lda = ldd,
+					    .ldb = c,
+					    .ldc = c,
+					    .ab_dtype = t->act,
+					    .c_dtype = DT_F32,
+					    .alpha = 1,
+					    .beta = 1 },
 			e);
 }
 
@@ -78,7 +114,9 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	for (int64_t i = 0; i < rows; i += step)
 		TRY(block(t, n, xg, dxg, logits, i, rows - i < step ? rows - i : step, e));
 	if (dx) {
-		const union dev_arg out[] = { { .b = n->saved[0]->at }, { .b = dxg }, { .b = n->a.r[ROWS] }, { .i = rows }, { .i = c } };
+		const union dev_arg out[] = {
+			{ .b = n->saved[0]->at }, { .b = dxg }, { .b = n->a.r[ROWS] }, { .i = rows }, { .i = c }
+		};
 		TRY(dev_launch(t->dev, K_scatter_rows, t->act, out, e));
 	}
 	dmem_back(t->scratch, k);
@@ -96,7 +134,9 @@ static double bytes(const struct tape_node *n)
 	return (double)param_count(n->a.p[0]) * dtype_size(n->a.p[0]->w.dtype) + (double)n->a.i[0] * (double)n->a.p[0]->dim[1] * 2;
 }
 
-const struct op op_loss = { .name = "loss", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+const struct op op_loss = {
+	.name = "loss", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
+};
 
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows, struct dev_ref labels, int64_t n,
 		  struct tensor **y_p, struct err *e)

@@ -13,8 +13,15 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 static int turn(struct tape *t, const struct tape_node *n, struct dev_ref x, int dir, struct err *e)
 {
 	const struct tensor *y = n->y;
-	const union dev_arg a[] = { { .b = x },         { .b = n->a.r[0] },           { .b = n->a.r[1] }, { .i = y->dim[0] }, { .i = y->dim[1] },
-				    { .i = y->dim[2] }, { .i = y->dim[1] * y->dim[2] }, { .i = dir },       { .f = n->a.f[0] } };
+	const union dev_arg a[] = { { .b = x },
+				    { .b = n->a.r[0] },
+				    { .b = n->a.r[1] },
+				    { .i = y->dim[0] },
+				    { .i = y->dim[1] },
+				    { .i = y->dim[2] },
+				    { .i = y->dim[1] * y->dim[2] },
+				    { .i = dir },
+				    { .f = n->a.f[0] } };
 	return dev_launch(t->dev, K_rope, y->dtype, a, e);
 }
 
@@ -29,7 +36,9 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 static double flops(const struct tape_node *n) { return 3.0 * (double)tensor_count(n->y); }
 static double bytes(const struct tape_node *n) { return 2.0 * (double)tensor_bytes(n->y); }
 
-const struct op op_rope = { .name = "rope", .in_place = true, .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes };
+const struct op op_rope = {
+	.name = "rope", .in_place = true, .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
+};
 
 int op_rope_apply(struct tape *t, struct tensor *x, struct dev_ref pos, struct dev_ref inv_freq, float scale, struct tensor **y_p,
 		  struct err *e)

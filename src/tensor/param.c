@@ -81,16 +81,18 @@ int param_refresh(struct param *p, struct err *e)
 {
 	if (!p->value || p->value == p->store[0])
 		return 0;
-	const union dev_arg a[] = { { .b = p->w.data }, { .b = DEV_REF(p->value, 0) }, { .i = param_count(p) }, { .i = p->w.dtype }, { .i = DT_F32 } };
+	const union dev_arg a[] = {
+		{ .b = p->w.data }, { .b = DEV_REF(p->value, 0) }, { .i = param_count(p) }, { .i = p->w.dtype }, { .i = DT_F32 }
+	};
 	return dev_launch(p->value->dev, K_cast, DT_F32, a, e);
 }
 
 static int expand(const struct weight *w, struct dev *d, enum dtype t, struct dev_ref dst, int64_t row, int64_t nr, int64_t col,
 		  int64_t nc, struct err *e)
 {
-	const union dev_arg a[] = { { .b = dst },          { .b = w->data }, { .b = w->absmax }, { .b = w->code },  { .b = w->code2 },
-				    { .b = w->absmax2 },   { .i = w->cols }, { .i = row },       { .i = nr },       { .i = col },
-				    { .i = nc },           { .i = nc },      { .i = w->block },  { .f = w->offset } };
+	const union dev_arg a[] = { { .b = dst },        { .b = w->data }, { .b = w->absmax }, { .b = w->code },  { .b = w->code2 },
+				    { .b = w->absmax2 }, { .i = w->cols }, { .i = row },       { .i = nr },       { .i = col },
+				    { .i = nc },         { .i = nc },      { .i = w->block },  { .f = w->offset } };
 	return dev_launch(d, K_nf4_dequant, t, a, e);
 }
 
@@ -117,22 +119,46 @@ static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t
 		struct dev_ref part = y;
 		part.off += (size_t)at * dtype_size(t);
 		rc = dev_gemm(d,
-			      &(struct dev_gemm){ .m = n, .n = some, .k = across, .tb = !back, .a = x, .b = panel, .c = part, .lda = across,
-						  .ldb = back ? some : across, .ldc = along, .ab_dtype = t, .c_dtype = t, .alpha = 1, .beta = beta },
+			      &(struct dev_gemm){ .m = n,
+						  .n = some,
+						  .k = across,
+						  .tb = !back,
+						  .a = x,
+						  .b = panel,
+						  .c = part,
+						  .lda = across,
+						  .ldb = back ? some : across,
+						  .ldc = along,
+						  .ab_dtype = t,
+						  .c_dtype = t,
+						  .alpha = 1,
+						  .beta = beta },
 			      e);
 	}
 	dmem_back(scratch, k);
 	return rc;
 }
 
-int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back, struct dev_ref y, struct dev_ref x, int64_t n,
-		  float beta, struct err *e)
+int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back, struct dev_ref y, struct dev_ref x,
+		  int64_t n, float beta, struct err *e)
 {
 	if (w->kind == WEIGHT_NF4)
 		return nf4_matmul(w, scratch, t, back, y, x, n, beta, e);
 	int64_t out = back ? w->cols : w->rows, in = back ? w->rows : w->cols;
 	return dev_gemm(scratch->dev,
-			&(struct dev_gemm){ .m = n, .n = out, .k = in, .tb = !back, .a = x, .b = w->data, .c = y, .lda = in, .ldb = w->cols, .ldc = out,
-					    .ab_dtype = t, .c_dtype = t, .alpha = 1, .beta = beta },
+			&(struct dev_gemm){ .m = n,
+					    .n = out,
+					    .k = in,
+					    .tb = !back,
+					    .a = x,
+					    .b = w->data,
+					    .c = y,
+					    .lda = in,
+					    .ldb = w->cols,
+					    .ldc = out,
+					    .ab_dtype = t,
+					    .c_dtype = t,
+					    .alpha = 1,
+					    .beta = beta },
 			e);
 }

@@ -12,9 +12,9 @@ enum weight_kind { WEIGHT_PLAIN, WEIGHT_NF4 };
 
 struct weight {
 	enum weight_kind kind;
-	enum dtype dtype;      /* plain: of `data` */
-	int64_t rows, cols;    /* [out, in]; a vector is [1, n] */
-	struct dev_ref data;   /* plain numbers, or packed nibbles */
+	enum dtype dtype;    /* plain: of `data` */
+	int64_t rows, cols;  /* [out, in]; a vector is [1, n] */
+	struct dev_ref data; /* plain numbers, or packed nibbles */
 	/* NF4 (tensor/quant.h): block scales, plain (f32) or double-quantised (u8 with code2, absmax2, offset) */
 	struct dev_ref absmax, code, code2, absmax2;
 	float offset;
@@ -25,9 +25,9 @@ struct param {
 	const char *name;
 	int ndim;
 	int64_t dim[2];
-	int layer;             /* of the model; -1 front, INT_MAX end */
+	int layer; /* of the model; -1 front, INT_MAX end */
 	bool trainable;
-	bool decay;            /* weight decay applies: matrices yes, vectors no */
+	bool decay; /* weight decay applies: matrices yes, vectors no */
 	struct weight w;
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
 	struct dev_buf *value;    /* float32 master; NULL when frozen. May be store[0] when w is float32 */
@@ -40,14 +40,15 @@ static inline int64_t param_count(const struct param *p) { return p->ndim == 2 ?
 /* Fills in a parameter from float32 numbers on the host (row-major). `t` is the activation dtype. The name is borrowed. */
 int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim, enum dtype t, bool trainable,
 		     struct err *e);
-int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src, struct err *e); /* elements of the flat array */
+int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src,
+		     struct err *e); /* elements of the flat array */
 int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst, struct err *e); /* of the master copy */
 int param_refresh(struct param *p, struct err *e);
 void param_release(struct param *p);
 
 /* y(N,out) = x(N,in) W^T, or dx(N,in) = dy(N,out) W with `back`; beta 1 adds. NF4 weights are expanded panel by panel into memory
  * taken from `scratch`. All activations in dtype t. */
-int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back, struct dev_ref y, struct dev_ref x, int64_t n,
-		  float beta, struct err *e);
+int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back, struct dev_ref y, struct dev_ref x,
+		  int64_t n, float beta, struct err *e);
 
 #endif

@@ -171,8 +171,8 @@ out:
 }
 
 /* Rows are quantised in pieces that begin at a block's start, so only the scales of the whole weight are held besides. */
-int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], bool double_quant, param_rows_fn rows,
-		       void *ctx, struct err *e)
+int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], bool double_quant,
+		       param_rows_fn rows, void *ctx, struct err *e)
 {
 	begin_nf4(p, name, dim, NF4_BLOCK);
 	uint64_t n = (uint64_t)param_count(p), blocks = (n + NF4_BLOCK - 1) / NF4_BLOCK;
@@ -184,7 +184,8 @@ int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const i
 		step = unit;
 	if (step > dim[0])
 		step = dim[0];
-	float *part = mem_array((size_t)(step * dim[1]), sizeof *part), *absmax = mem_array(blocks, sizeof *absmax), *absmax2 = NULL;
+	float *part = mem_array((size_t)(step * dim[1]), sizeof *part), *absmax = mem_array(blocks, sizeof *absmax),
+	      *absmax2 = NULL;
 	uint8_t *packed = mem_alloc((size_t)(step * dim[1] + 1) / 2), *absmax8 = NULL;
 	int rc = 0;
 	if (!part || !absmax || !packed) {
@@ -234,7 +235,8 @@ int nf4_expand_host(const struct param *p, int64_t row0, int64_t rows, float *ds
 {
 	const struct weight *w = &p->w;
 	uint64_t first = (uint64_t)(row0 * w->cols), n = (uint64_t)(rows * w->cols), block = (uint64_t)w->block;
-	uint64_t byte0 = first / 2, bytes = (first + n + 1) / 2 - byte0, blk0 = first / block, nblk = (first + n - 1) / block - blk0 + 1;
+	uint64_t byte0 = first / 2, bytes = (first + n + 1) / 2 - byte0, blk0 = first / block,
+		 nblk = (first + n - 1) / block - blk0 + 1;
 	uint64_t two0 = blk0 / NF4_BLOCK2, ntwo = (blk0 + nblk - 1) / NF4_BLOCK2 - two0 + 1;
 	uint8_t *packed = mem_alloc(bytes), *absmax8 = mem_alloc(nblk);
 	float *absmax = mem_array(nblk, 4), *absmax2 = mem_array(ntwo, 4), code[16], map[256];

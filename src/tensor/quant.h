@@ -23,7 +23,7 @@ void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, floa
 /* The host's view of a finished weight, for loading one that is already in 4 bits. Shapes as in file/model_file.h's nf4_view. */
 struct nf4_parts {
 	const uint8_t *packed;
-	const float *absmax;    /* or NULL when double-quantised */
+	const float *absmax; /* or NULL when double-quantised */
 	const uint8_t *absmax8;
 	const float *code, *code2, *absmax2;
 	float offset;
@@ -31,12 +31,13 @@ struct nf4_parts {
 };
 
 /* A frozen parameter [out,in] from finished parts. */
-int param_init_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], const struct nf4_parts *q, struct err *e);
+int param_init_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], const struct nf4_parts *q,
+		   struct err *e);
 
 /* A frozen parameter from float32 rows that `rows` supplies piece by piece (row0, count, destination). */
 typedef int (*param_rows_fn)(void *ctx, int64_t row0, int64_t rows, float *dst, struct err *e);
-int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], bool double_quant, param_rows_fn rows,
-		       void *ctx, struct err *e);
+int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], bool double_quant,
+		       param_rows_fn rows, void *ctx, struct err *e);
 
 /* Rows of an NF4 weight on the host, as float32. */
 int nf4_expand_host(const struct param *p, int64_t row0, int64_t rows, float *dst, struct err *e);

@@ -12,7 +12,8 @@ const struct op *const ops[] = {
 	NULL
 };
 
-int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, struct dev_ref at, struct tensor **y_p, struct err *e)
+int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, struct dev_ref at, struct tensor **y_p,
+		struct err *e)
 {
 	struct tensor *y = arena_alloc(t->host, sizeof *y);
 	if (!y)
@@ -101,7 +102,9 @@ int tape_pass(struct tape *t, struct tensor *x, struct tensor *dy, struct err *e
 		x->grad_written = true;
 		return 0;
 	}
-	const union dev_arg a[] = { { .b = x->grad->at }, { .b = dy->at }, { .i = tensor_count(dy) }, { .f = 1 }, { .f = x->grad_written } };
+	const union dev_arg a[] = {
+		{ .b = x->grad->at }, { .b = dy->at }, { .i = tensor_count(dy) }, { .f = 1 }, { .f = x->grad_written }
+	};
 	x->grad_written = true;
 	return dev_launch(t->dev, K_axpby, dy->dtype, a, e);
 }

@@ -13,9 +13,9 @@
 #include "tensor/tensor.h"
 
 struct op_args {
-	struct tensor *x[3];    /* inputs; NULL: not given */
-	struct param *p[4];     /* parameters; NULL: not given */
-	struct dev_ref r[4];    /* index and table buffers, not differentiated */
+	struct tensor *x[3]; /* inputs; NULL: not given */
+	struct param *p[4];  /* parameters; NULL: not given */
+	struct dev_ref r[4]; /* index and table buffers, not differentiated */
 	int64_t i[6];
 	float f[2];
 	uint64_t u;
@@ -31,7 +31,7 @@ struct tape_node {
 
 struct tape {
 	struct dev *dev;
-	enum dtype act;        /* dtype of activations */
+	enum dtype act; /* dtype of activations */
 	struct dmem *mem, *scratch;
 	struct arena *host;
 	bool record;
@@ -40,7 +40,7 @@ struct tape {
 
 struct op {
 	const char *name;
-	bool in_place;          /* y lies where x[0] lies */
+	bool in_place; /* y lies where x[0] lies */
 	/* Fills in y's dtype and dimensions from the arguments. */
 	void (*shape)(const struct tape *t, const struct op_args *a, struct tensor *y);
 	int (*forward)(struct tape *t, struct tape_node *n, struct err *e);
@@ -61,7 +61,8 @@ int tape_backward(struct tape *t, struct err *e);
 void tape_reset(struct tape *t); /* forgets the nodes; memory is the owner's business */
 
 /* A tensor struct around memory that is already there. */
-int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, struct dev_ref at, struct tensor **y_p, struct err *e);
+int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, struct dev_ref at, struct tensor **y_p,
+		struct err *e);
 /* A new tensor with memory from `m`. */
 int tape_new(struct tape *t, struct dmem *m, enum dtype dtype, int ndim, const int64_t *dim, struct tensor **y_p, struct err *e);
 /* Says that the gradient of y lies at `at`. */
@@ -75,13 +76,14 @@ int tape_pass(struct tape *t, struct tensor *x, struct tensor *dy, struct err *e
 /* The ops with named arguments. */
 int op_embed_apply(struct tape *t, struct param *table, struct dev_ref ids, int64_t n, struct tensor **y_p, struct err *e);
 /* The last dimension, `width` long, is normalised: C, or D for the per-head norms of Qwen3. */
-int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps, struct tensor **y_p, struct err *e);
+int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps, struct tensor **y_p,
+		     struct err *e);
 /* In place on x (N,H,D). */
 int op_rope_apply(struct tape *t, struct tensor *x, struct dev_ref pos, struct dev_ref inv_freq, float scale, struct tensor **y_p,
 		  struct err *e);
 
-struct lora {              /* Hu et al. 2021: y += scale * drop(x) A^T B^T */
-	struct param *a, *b;   /* A (R,in), B (out,R) */
+struct lora {                /* Hu et al. 2021: y += scale * drop(x) A^T B^T */
+	struct param *a, *b; /* A (R,in), B (out,R) */
 	float scale, dropout;
 };
 

@@ -22,9 +22,9 @@ struct tensor {
 	int ndim;
 	int64_t dim[4];
 	struct dev_ref at;
-	bool needs_grad;      /* somebody below wants dx */
-	bool grad_written;    /* grad holds a value: the next contribution is added */
-	struct tensor *grad;  /* NULL until the first contribution */
+	bool needs_grad;     /* somebody below wants dx */
+	bool grad_written;   /* grad holds a value: the next contribution is added */
+	struct tensor *grad; /* NULL until the first contribution */
 };
 
 static inline int64_t tensor_count(const struct tensor *t)
@@ -45,10 +45,10 @@ struct dmem {
 	struct dev *dev;
 	struct dev_buf **block;
 	size_t nblock, cap;
-	size_t now, used;    /* block being filled, bytes used in it */
-	size_t block_bytes;  /* least size of a new block */
-	size_t peak;         /* most bytes in use at once */
-	size_t below;        /* bytes in the blocks before `now` */
+	size_t now, used;   /* block being filled, bytes used in it */
+	size_t block_bytes; /* least size of a new block */
+	size_t peak;        /* most bytes in use at once */
+	size_t below;       /* bytes in the blocks before `now` */
 };
 
 struct dmem_mark {
@@ -56,7 +56,7 @@ struct dmem_mark {
 };
 
 void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes);
-void dmem_release(struct dmem *m); /* frees everything */
+void dmem_release(struct dmem *m);                                               /* frees everything */
 int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e); /* 64-byte aligned, not cleared */
 struct dmem_mark dmem_mark(const struct dmem *m);
 void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */

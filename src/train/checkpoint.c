@@ -43,8 +43,11 @@ static int write_values(struct job *j, const char *dir, struct err *e)
 	if (!spec)
 		return err_nomem(e, j->nparam * sizeof *spec, "the model's tensors");
 	for (size_t i = 0; i < j->nparam; i++)
-		spec[i] = (struct st_spec){ .name = j->param[i].name, .dtype = DT_F32, .ndim = j->param[i].ndim,
-					    .shape = { j->param[i].dim[0], j->param[i].dim[1] }, .user = j->param[i].value };
+		spec[i] = (struct st_spec){ .name = j->param[i].name,
+					    .dtype = DT_F32,
+					    .ndim = j->param[i].ndim,
+					    .shape = { j->param[i].dim[0], j->param[i].dim[1] },
+					    .user = j->param[i].value };
 	int rc = st_write(path, spec, j->nparam, NULL, from_memory, NULL, e);
 	mem_free(spec);
 	if (rc < 0)
@@ -80,7 +83,11 @@ static int write_optimizer(struct job *j, const char *dir, struct err *e)
 				rc = err_nomem(e, sizeof name, "a name");
 				goto out;
 			}
-			spec[n++] = (struct st_spec){ .name = kept, .dtype = DT_F32, .ndim = p->ndim, .shape = { p->dim[0], p->dim[1] }, .user = p->state[k] };
+			spec[n++] = (struct st_spec){ .name = kept,
+						      .dtype = DT_F32,
+						      .ndim = p->ndim,
+						      .shape = { p->dim[0], p->dim[1] },
+						      .user = p->state[k] };
 		}
 	rc = st_write(path, spec, n, NULL, from_memory, NULL, e);
 out:
@@ -94,9 +101,11 @@ static int write_state(struct job *j, const struct train_state *s, const char *d
 	char path[PATH_MOST];
 	TRY(join(path, dir, "trainer_state.json", e));
 	struct buf b = BUF_INIT;
-	buf_addf(&b, "{\n \"version\": 1,\n \"step\": %llu,\n \"updates\": %llu,\n \"epoch\": %llu,\n \"batch\": %llu,\n \"tokens\": %llu,\n \"skipped\": %llu,\n",
-		 (unsigned long long)s->step, (unsigned long long)s->updates, (unsigned long long)s->epoch, (unsigned long long)s->batch,
-		 (unsigned long long)s->tokens, (unsigned long long)s->skipped);
+	buf_addf(&b,
+		 "{\n \"version\": 1,\n \"step\": %llu,\n \"updates\": %llu,\n \"epoch\": %llu,\n \"batch\": %llu,\n \"tokens\": "
+		 "%llu,\n \"skipped\": %llu,\n",
+		 (unsigned long long)s->step, (unsigned long long)s->updates, (unsigned long long)s->epoch,
+		 (unsigned long long)s->batch, (unsigned long long)s->tokens, (unsigned long long)s->skipped);
 	buf_addf(&b, " \"total_steps\": %llu,\n \"dataset_digest\": \"%016llx\",\n \"compute_dtype\": \"%s\",\n \"config\": ",
 		 (unsigned long long)j->total_steps, (unsigned long long)j->digest, dtype_name(j->opt.act));
 	config_to_json(j->cfg, &b);
@@ -230,9 +239,11 @@ int checkpoint_latest(const char *output_dir, struct arena *a, const char **path
 }
 
 /* Everything a run writes into its folder. */
-static const char *const run_files[] = { "adapter_config.json", "adapter_model.safetensors", "metrics.jsonl", "loss.png", "plan.json",
-					 "trace.json", "architecture.png", "architecture.svg", "architecture.dot", "architecture.mmd",
-					 "architecture.pdf", "model.safetensors", "config.json", "tensorboard", "checkpoints" };
+static const char *const run_files[] = {
+	"adapter_config.json", "adapter_model.safetensors", "metrics.jsonl",    "loss.png",         "plan.json",
+	"trace.json",          "architecture.png",          "architecture.svg", "architecture.dot", "architecture.mmd",
+	"architecture.pdf",    "model.safetensors",         "config.json",      "tensorboard",      "checkpoints"
+};
 
 bool run_exists(const char *output_dir)
 {
@@ -260,14 +271,15 @@ int run_remove(const char *output_dir, struct err *e)
 
 /* ---- reading ---- */
 
-static int read_tensor(const struct st_file *f, const char *path, const char *name, const struct trained_param *p, float *dst, struct err *e)
+static int read_tensor(const struct st_file *f, const char *path, const char *name, const struct trained_param *p, float *dst,
+		       struct err *e)
 {
 	const struct st_tensor *t = st_find(f, name);
 	if (!t)
 		return err_set(e, ERR_INPUT, "%s: the tensor '%s' is missing: the checkpoint is of another job", path, name);
 	if (t->dtype != DT_F32 || t->count != p->count)
-		return err_set(e, ERR_INPUT, "%s: '%s' has %llu numbers of %s; %llu of float32 were expected", path, name, (unsigned long long)t->count,
-			       dtype_name(t->dtype), (unsigned long long)p->count);
+		return err_set(e, ERR_INPUT, "%s: '%s' has %llu numbers of %s; %llu of float32 were expected", path, name,
+			       (unsigned long long)t->count, dtype_name(t->dtype), (unsigned long long)p->count);
 	memcpy(dst, t->data, t->bytes);
 	return 0;
 }
@@ -301,9 +313,24 @@ static int read_tensors(struct job *j, const char *dir, struct err *e)
 }
 
 /* Keys that must not change between a run and its continuation. */
-static const char *const fixed_keys[] = { "adapter", "load_in_4bit", "bnb_4bit_use_double_quant", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules",
-					  "lora_target_linear", "use_rslora", "sequence_len", "sample_packing", "train_on_inputs", "val_set_size", "micro_batch_size",
-					  "gradient_accumulation_steps", "optimizer", "seed", "data_seed" };
+static const char *const fixed_keys[] = { "adapter",
+					  "load_in_4bit",
+					  "bnb_4bit_use_double_quant",
+					  "lora_r",
+					  "lora_alpha",
+					  "lora_dropout",
+					  "lora_target_modules",
+					  "lora_target_linear",
+					  "use_rslora",
+					  "sequence_len",
+					  "sample_packing",
+					  "train_on_inputs",
+					  "val_set_size",
+					  "micro_batch_size",
+					  "gradient_accumulation_steps",
+					  "optimizer",
+					  "seed",
+					  "data_seed" };
 
 static int same_job(struct job *j, const json_t *doc, const char *path, struct err *e)
 {
@@ -322,7 +349,8 @@ static int same_job(struct job *j, const json_t *doc, const char *path, struct e
 		if ((!x && !y) || json_equal(x, y))
 			continue;
 		char *xs = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT), *ys = json_dumps(y, JSON_ENCODE_ANY | JSON_COMPACT);
-		rc = err_set(e, ERR_USAGE, "%s: '%s' was %s in the run to be resumed and is %s now", path, fixed_keys[i], xs ? xs : "not set", ys ? ys : "not set");
+		rc = err_set(e, ERR_USAGE, "%s: '%s' was %s in the run to be resumed and is %s now", path, fixed_keys[i],
+			     xs ? xs : "not set", ys ? ys : "not set");
 		free(xs);
 		free(ys);
 	}
@@ -340,8 +368,8 @@ int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, str
 	static const struct {
 		const char *key;
 		size_t offset;
-	} field[] = { { "step", offsetof(struct train_state, step) },   { "updates", offsetof(struct train_state, updates) },
-		      { "epoch", offsetof(struct train_state, epoch) }, { "batch", offsetof(struct train_state, batch) },
+	} field[] = { { "step", offsetof(struct train_state, step) },     { "updates", offsetof(struct train_state, updates) },
+		      { "epoch", offsetof(struct train_state, epoch) },   { "batch", offsetof(struct train_state, batch) },
 		      { "tokens", offsetof(struct train_state, tokens) }, { "skipped", offsetof(struct train_state, skipped) } };
 	int rc = 0;
 	for (size_t i = 0; i < ARRAY_LEN(field) && rc >= 0; i++) {
@@ -356,7 +384,8 @@ int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, str
 	if (rc >= 0)
 		rc = same_job(j, doc, path, e);
 	if (rc >= 0 && strcmp(was, digest))
-		rc = err_set(e, ERR_USAGE, "%s: the training data is not what it was when this run was saved (or the tokenizer changed)", path);
+		rc = err_set(e, ERR_USAGE,
+			     "%s: the training data is not what it was when this run was saved (or the tokenizer changed)", path);
 	json_decref(doc);
 	if (rc < 0)
 		return rc;

@@ -12,11 +12,11 @@
 #include "train/job.h"
 
 struct train_state {
-	uint64_t step;          /* steps done, skipped ones included */
-	uint64_t updates;       /* steps applied: Adam's t */
-	uint64_t epoch, batch;  /* the next global batch */
-	uint64_t tokens;        /* ids that went through the model */
-	uint64_t skipped;       /* steps that were not finite */
+	uint64_t step;         /* steps done, skipped ones included */
+	uint64_t updates;      /* steps applied: Adam's t */
+	uint64_t epoch, batch; /* the next global batch */
+	uint64_t tokens;       /* ids that went through the model */
+	uint64_t skipped;      /* steps that were not finite */
 };
 
 /* Writes the job's gathered values and states. *path_p: the folder, in `a`. */

@@ -8,7 +8,12 @@
 
 static int one(struct slot *sl, const struct microbatch *mb, uint64_t index, struct eval_result *r, double *sum, struct err *e)
 {
-	const struct stage_batch b = { .microbatch = index, .n = mb->n, .nseq = mb->nseq, .id = mb->id, .pos = mb->pos, .label = mb->label,
+	const struct stage_batch b = { .microbatch = index,
+				       .n = mb->n,
+				       .nseq = mb->nseq,
+				       .id = mb->id,
+				       .pos = mb->pos,
+				       .label = mb->label,
 				       .start = mb->start };
 	TRY(stage_begin(sl, &b, e));
 	TRY(stage_forward(sl, e));

@@ -6,7 +6,7 @@
 #include "train/runtime.h"
 
 struct eval_result {
-	double loss;            /* mean over trained tokens; perplexity is exp(loss) */
+	double loss; /* mean over trained tokens; perplexity is exp(loss) */
 	uint64_t tokens, trained, sequences;
 	double seconds;
 };

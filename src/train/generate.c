@@ -78,7 +78,8 @@ static bool is_stop(const struct runtime *r, int32_t id, const int32_t *stop, si
 }
 
 /* The whole answer is decoded again each time: a token's text can depend on the ones before it. */
-static int show(struct runtime *r, const struct tokens *out, struct buf *text, size_t *shown, bool last, generate_text_fn fn, void *ctx, struct err *e)
+static int show(struct runtime *r, const struct tokens *out, struct buf *text, size_t *shown, bool last, generate_text_fn fn,
+		void *ctx, struct err *e)
 {
 	buf_reset(text);
 	TRY(tokenizer_decode(r->tok, out->id, out->n, true, text, e));
@@ -91,8 +92,8 @@ static int show(struct runtime *r, const struct tokens *out, struct buf *text, s
 	return stop ? 1 : 0;
 }
 
-int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new, const struct sampling *s, generate_text_fn text, void *ctx,
-	     struct generate_stats *st_p, struct err *e)
+int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new, const struct sampling *s, generate_text_fn text,
+	     void *ctx, struct generate_stats *st_p, struct err *e)
 {
 	struct generate_stats st = { .prompt = (int64_t)n };
 	struct kv_cache kv = { 0 };
@@ -115,7 +116,8 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 	if (r->cfg.max_positions && most > r->cfg.max_positions)
 		most = r->cfg.max_positions;
 	if ((int64_t)n >= most && max_new > 0) {
-		rc = err_set(e, ERR_INPUT, "the prompt has %zu tokens; the model has %lld positions", n, (long long)r->cfg.max_positions);
+		rc = err_set(e, ERR_INPUT, "the prompt has %zu tokens; the model has %lld positions", n,
+			     (long long)r->cfg.max_positions);
 		goto out;
 	}
 	TRYOUT(kv_init(&kv, &r->stage, most, e));

@@ -18,14 +18,14 @@ int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_
 struct generate_stats {
 	int64_t prompt, generated; /* tokens */
 	double prompt_seconds, seconds;
-	bool stopped;              /* the model ended its turn */
+	bool stopped; /* the model ended its turn */
 };
 
 /* Called with the text that is certain so far (complete UTF-8); return non-zero to stop. */
 typedef int (*generate_text_fn)(void *ctx, const char *text, size_t n);
 
 /* Continues `prompt`. Stops at an end-of-turn token, after max_new tokens, or when the model's positions are used up. */
-int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new, const struct sampling *s, generate_text_fn text, void *ctx,
-	     struct generate_stats *st_p, struct err *e);
+int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new, const struct sampling *s, generate_text_fn text,
+	     void *ctx, struct generate_stats *st_p, struct err *e);
 
 #endif

@@ -88,8 +88,11 @@ int job_alloc_state(struct job *j, struct err *e)
 static int read_options(struct job *j, enum dtype act, struct err *e)
 {
 	const struct config *c = j->cfg;
-	j->opt = (struct stage_options){ .act = act, .quantize = c->load_in_4bit, .double_quant = c->bnb_4bit_use_double_quant,
-					 .recompute = c->gradient_checkpointing, .seed = (uint64_t)c->seed };
+	j->opt = (struct stage_options){ .act = act,
+					 .quantize = c->load_in_4bit,
+					 .double_quant = c->bnb_4bit_use_double_quant,
+					 .recompute = c->gradient_checkpointing,
+					 .seed = (uint64_t)c->seed };
 	if (c->adapter == ADAPTER_NONE) {
 		j->opt.train_all = true;
 	} else {
@@ -104,7 +107,10 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 			TRY(lora_targets(all, 1, l, e));
 	}
 	j->optimizer = optimizer_find(c->optimizer == OPTIMIZER_SGD ? "sgd" : "adamw");
-	j->optim = (struct optim_config){ .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .epsilon = c->adam_epsilon, .momentum = c->momentum,
+	j->optim = (struct optim_config){ .beta1 = c->adam_beta1,
+					  .beta2 = c->adam_beta2,
+					  .epsilon = c->adam_epsilon,
+					  .momentum = c->momentum,
 					  .weight_decay = c->weight_decay };
 	return 0;
 }
@@ -113,22 +119,29 @@ static int load_data(struct job *j, struct err *e)
 {
 	const struct config *c = j->cfg;
 	if (j->model.max_positions && c->sequence_len > j->model.max_positions)
-		return err_set(e, ERR_USAGE, "sequence_len %lld is longer than the model's limit of %lld positions (max_position_embeddings)",
+		return err_set(e, ERR_USAGE,
+			       "sequence_len %lld is longer than the model's limit of %lld positions (max_position_embeddings)",
 			       (long long)c->sequence_len, (long long)j->model.max_positions);
 	struct dataset_source *src = mem_array(c->ndatasets, sizeof *src);
 	if (!src)
 		return err_nomem(e, c->ndatasets * sizeof *src, "the list of datasets");
 	for (size_t i = 0; i < c->ndatasets; i++)
 		src[i] = (struct dataset_source){ c->datasets[i].path, c->datasets[i].type };
-	const struct dataset_options o = { .tok = j->tok, .chat = j->chat, .sequence_len = c->sequence_len, .train_on_inputs = c->train_on_inputs,
+	const struct dataset_options o = { .tok = j->tok,
+					   .chat = j->chat,
+					   .sequence_len = c->sequence_len,
+					   .train_on_inputs = c->train_on_inputs,
 					   .skip_bad_records = c->skip_bad_records };
 	int rc = dataset_load(src, c->ndatasets, &o, &j->data, e);
 	mem_free(src);
 	if (rc < 0)
 		return rc;
 	j->digest = dataset_digest(j->data);
-	const struct batch_options b = { .seed = (uint64_t)c->data_seed, .sequence_len = c->sequence_len, .micro_batch_size = c->micro_batch_size,
-					 .accumulation = c->gradient_accumulation_steps, .sample_packing = c->sample_packing,
+	const struct batch_options b = { .seed = (uint64_t)c->data_seed,
+					 .sequence_len = c->sequence_len,
+					 .micro_batch_size = c->micro_batch_size,
+					 .accumulation = c->gradient_accumulation_steps,
+					 .sample_packing = c->sample_packing,
 					 .val_set_size = c->val_set_size };
 	return batches_new(j->data, &b, &j->batches, e);
 }
@@ -146,11 +159,12 @@ static int count_steps(struct job *j, struct err *e)
 		}
 	}
 	if (!j->total_steps)
-		return err_set(e, ERR_USAGE, "num_epochs %g and max_steps %lld leave no step to train", c->num_epochs, (long long)c->max_steps);
+		return err_set(e, ERR_USAGE, "num_epochs %g and max_steps %lld leave no step to train", c->num_epochs,
+			       (long long)c->max_steps);
 	j->warmup_steps = c->warmup_steps > 0 ? (uint64_t)c->warmup_steps : (uint64_t)(c->warmup_ratio * (double)j->total_steps);
 	if (j->warmup_steps > j->total_steps) {
-		log_warn("warmup_steps %llu is more than all %llu steps: the learning rate never reaches its full value", (unsigned long long)j->warmup_steps,
-			 (unsigned long long)j->total_steps);
+		log_warn("warmup_steps %llu is more than all %llu steps: the learning rate never reaches its full value",
+			 (unsigned long long)j->warmup_steps, (unsigned long long)j->total_steps);
 	}
 	return 0;
 }
@@ -199,7 +213,10 @@ void job_close(struct job *j)
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct err *e)
 {
 	const struct config *c = j->cfg;
-	*ad = (struct peft_adapter){ .cfg = { .r = (int)c->lora_r, .alpha = c->lora_alpha, .dropout = c->lora_dropout, .rslora = c->use_rslora,
+	*ad = (struct peft_adapter){ .cfg = { .r = (int)c->lora_r,
+					      .alpha = c->lora_alpha,
+					      .dropout = c->lora_dropout,
+					      .rslora = c->use_rslora,
 					      .base_model = c->base_model } };
 	ad->cfg.target = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.target);
 	ad->pair = arena_alloc(a, (j->nparam / 2 + 1) * sizeof *ad->pair);
@@ -215,7 +232,8 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 		if (!module)
 			return err_nomem(e, sizeof pa->name, "a name");
 		module[strlen(module) - strlen(".lora_A.weight")] = 0;
-		ad->pair[ad->npair++] = (struct peft_pair){ .module = module, .in = pa->dim[1], .out = pb->dim[0], .a = pa->value, .b = pb->value };
+		ad->pair[ad->npair++] =
+			(struct peft_pair){ .module = module, .in = pa->dim[1], .out = pb->dim[0], .a = pa->value, .b = pb->value };
 	}
 	return 0;
 }

@@ -29,21 +29,21 @@ struct trained_param {
 };
 
 struct job {
-	const struct config *cfg;     /* borrowed */
+	const struct config *cfg; /* borrowed */
 	struct model_file *file;
 	struct model_config model;
 	struct tokenizer *tok;
 	const struct chat_template *chat;
 	struct dataset *data;
 	struct batches *batches;
-	struct stage_options opt;     /* first and last are the placement's business */
+	struct stage_options opt; /* first and last are the placement's business */
 	struct optim_config optim;
 	const struct optimizer *optimizer;
 	struct trained_param *param;
 	size_t nparam;
-	uint64_t trained_numbers;     /* parameters that are trained */
+	uint64_t trained_numbers; /* parameters that are trained */
 	uint64_t total_steps, warmup_steps;
-	uint64_t digest;              /* of the data */
+	uint64_t digest; /* of the data */
 };
 
 /* `act` is the dtype of activations, decided by the devices. */

@@ -19,12 +19,12 @@ struct merger {
 	struct model_config cfg;
 	struct peft_adapter ad;
 	struct arena arena;
-	struct dev *dev;       /* the CPU, for 4-bit weights */
-	char held[256];        /* name of the weight in `quant` */
+	struct dev *dev; /* the CPU, for 4-bit weights */
+	char held[256];  /* name of the weight in `quant` */
 	struct param quant;
-	float *part;           /* rows on their way out */
+	float *part; /* rows on their way out */
 	size_t part_cap;
-	uint64_t done, all;    /* tensors */
+	uint64_t done, all; /* tensors */
 };
 
 static const struct peft_pair *pair_of(const struct merger *m, const char *name)
@@ -144,8 +144,15 @@ static int copy_file(const struct merger *m, const char *name, const char *dir, 
 
 static int write_folder(struct merger *m, const char *dir, struct err *e)
 {
-	static const char *const beside[] = { "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
-					      "generation_config.json", "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json" };
+	static const char *const beside[] = { "tokenizer.json",
+					      "tokenizer_config.json",
+					      "special_tokens_map.json",
+					      "chat_template.jinja",
+					      "generation_config.json",
+					      "tokenizer.model",
+					      "vocab.json",
+					      "merges.txt",
+					      "added_tokens.json" };
 	static const char *const dtype_words[] = { [DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16" };
 	size_t n = 0;
 	struct st_spec *spec = mem_array(model_file_count(m->file), sizeof *spec);
@@ -193,8 +200,8 @@ static int open_parts(struct merger *m, struct err *e)
 		snprintf(name, sizeof name, "%s.weight", p->module);
 		const struct model_tensor *t = model_file_find(m->file, name);
 		if (!t || t->ndim != 2 || t->shape[0] != p->out || t->shape[1] != p->in)
-			return err_set(e, ERR_INPUT, "%s: the adapter's %s [%lld, %lld] does not fit %s", o->adapter, p->module, (long long)p->out,
-				       (long long)p->in, o->model);
+			return err_set(e, ERR_INPUT, "%s: the adapter's %s [%lld, %lld] does not fit %s", o->adapter, p->module,
+				       (long long)p->out, (long long)p->in, o->model);
 	}
 	return 0;
 }

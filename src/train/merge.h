@@ -14,8 +14,8 @@ struct err;
 struct merge_options {
 	const char *model, *adapter, *out; /* out ending in .gguf is a GGUF file, otherwise a folder that must not exist */
 	bool dequantized, double_quant;
-	enum dtype dtype;                  /* of the matrices in safetensors */
-	bool q8_0;                         /* GGUF: Q8_0 instead of F16 */
+	enum dtype dtype; /* of the matrices in safetensors */
+	bool q8_0;        /* GGUF: Q8_0 instead of F16 */
 	void (*part)(void *ctx, uint64_t done, uint64_t all);
 	void *ctx;
 };

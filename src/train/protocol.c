@@ -59,15 +59,17 @@ static int check_plan(const struct worker_plan *p, struct err *e)
 {
 	int pieces = p->stages * p->chunks;
 	if (p->first[0] != 0 || p->first[pieces] != p->cfg.layers)
-		return err_set(e, ERR_PROTOCOL, "PLAN: the stages hold layers [%lld, %lld) of a model with %lld", (long long)p->first[0],
-			       (long long)p->first[pieces], (long long)p->cfg.layers);
+		return err_set(e, ERR_PROTOCOL, "PLAN: the stages hold layers [%lld, %lld) of a model with %lld",
+			       (long long)p->first[0], (long long)p->first[pieces], (long long)p->cfg.layers);
 	for (int i = 0; i < pieces; i++)
 		if (p->first[i] >= p->first[i + 1])
 			return err_set(e, ERR_PROTOCOL, "PLAN: stage %d would hold no layer", i);
 	if (p->wire > DT_F16 || p->opt.act > DT_F16)
-		return err_set(e, ERR_PROTOCOL, "PLAN: dtype %d on the wire, %d for activations: not a float format", p->wire, p->opt.act);
+		return err_set(e, ERR_PROTOCOL, "PLAN: dtype %d on the wire, %d for activations: not a float format", p->wire,
+			       p->opt.act);
 	if (p->opt.lora.r < 0 || p->opt.lora.r > 65536 || !(p->opt.lora.dropout >= 0 && p->opt.lora.dropout < 1))
-		return err_set(e, ERR_PROTOCOL, "PLAN: adapter rank %lld, dropout %g", (long long)p->opt.lora.r, (double)p->opt.lora.dropout);
+		return err_set(e, ERR_PROTOCOL, "PLAN: adapter rank %lld, dropout %g", (long long)p->opt.lora.r,
+			       (double)p->opt.lora.dropout);
 	if (p->optimizer[0] && !optimizer_find(p->optimizer))
 		return err_set(e, ERR_PROTOCOL, "PLAN: there is no optimizer '%s'", p->optimizer);
 	return 0;
@@ -78,7 +80,8 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 	memset(p, 0, sizeof *p);
 	struct wire_reader r = wire_read(payload, n);
 	uint32_t stages = wire_get_u32(&r), chunks = wire_get_u32(&r), stage = wire_get_u32(&r);
-	if (r.failed || !stages || !chunks || stages > PIECES_MOST || chunks > PIECES_MOST || stages * chunks > PIECES_MOST || stage >= stages)
+	if (r.failed || !stages || !chunks || stages > PIECES_MOST || chunks > PIECES_MOST || stages * chunks > PIECES_MOST ||
+	    stage >= stages)
 		return err_set(e, ERR_PROTOCOL, "PLAN: stage %u of %u with %u chunks", stage, stages, chunks);
 	p->stages = (int)stages;
 	p->chunks = (int)chunks;
@@ -119,8 +122,8 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 
 /* ---- BATCH ---- */
 
-static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids,
-		      bool labels)
+static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches,
+		      bool ids, bool labels)
 {
 	wire_put_u8(w, train);
 	wire_put_u64(w, step);
@@ -139,8 +142,8 @@ size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
 	return w.n;
 }
 
-int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids, bool labels, void *out, size_t cap,
-		size_t *n_p, struct err *e)
+int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids, bool labels, void *out,
+		size_t cap, size_t *n_p, struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
 	put_batch(&w, mb, train, step, microbatches, ids, labels);
@@ -160,10 +163,11 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid), *label = wire_get_bytes(&r, &nlabel);
 	TRY(wire_read_end(&r, "BATCH", e));
 	size_t n = h.n;
-	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq || h.nseq > h.n || nstart != ((size_t)h.nseq + 1) * 4 ||
-	    nid != (ids ? n * 4 : 0) || nlabel != (labels ? n * 4 : 0))
-		return err_set(e, ERR_PROTOCOL, "BATCH: %u tokens in %u sequences with %zu, %zu and %zu bytes of places, ids and labels", h.n, h.nseq, nstart,
-			       nid, nlabel);
+	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq || h.nseq > h.n ||
+	    nstart != ((size_t)h.nseq + 1) * 4 || nid != (ids ? n * 4 : 0) || nlabel != (labels ? n * 4 : 0))
+		return err_set(e, ERR_PROTOCOL,
+			       "BATCH: %u tokens in %u sequences with %zu, %zu and %zu bytes of places, ids and labels", h.n,
+			       h.nseq, nstart, nid, nlabel);
 	if (!mem_grow(&b->mem, &b->cap, 3 * n + h.nseq + 1, sizeof *b->mem))
 		return err_nomem(e, n * 16, "a microbatch");
 	b->head = h;
@@ -253,7 +257,8 @@ enum { SPAN_BYTES = 22 };
 
 size_t stepped_size(size_t spans) { return 3 * 8 + 4 + spans * SPAN_BYTES; }
 
-int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e)
+int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p,
+		  struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
 	wire_put_u64(&w, (uint64_t)m->busy);

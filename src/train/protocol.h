@@ -22,15 +22,15 @@ enum { PIECES_MOST = 4096 };
 
 /* PLAN: everything a worker must know but the data. */
 struct worker_plan {
-	int stages, chunks, stage;           /* this worker's place */
-	int64_t first[PIECES_MOST + 1];      /* piece v (v = chunk * stages + stage) holds layers [first[v], first[v+1]) */
+	int stages, chunks, stage;      /* this worker's place */
+	int64_t first[PIECES_MOST + 1]; /* piece v (v = chunk * stages + stage) holds layers [first[v], first[v+1]) */
 	char schedule[32];
 	enum dtype wire;
 	struct model_config cfg;
-	struct stage_options opt;            /* first, last are set per piece */
-	char optimizer[32];                  /* "" without training */
+	struct stage_options opt; /* first, last are set per piece */
+	char optimizer[32];       /* "" without training */
 	struct optim_config optim;
-	bool trace;                          /* spans travel with STEPPED */
+	bool trace; /* spans travel with STEPPED */
 };
 
 int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e);
@@ -41,12 +41,12 @@ struct batch_head {
 	bool train;
 	uint32_t microbatches; /* in this pass */
 	uint32_t n, nseq;
-	uint64_t step;         /* of training, from 1: keys the dropout masks */
+	uint64_t step; /* of training, from 1: keys the dropout masks */
 };
 /* Bytes of the payload, and writing it into `out`. */
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
-int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids, bool labels, void *out, size_t cap,
-		size_t *n_p, struct err *e);
+int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids, bool labels, void *out,
+		size_t cap, size_t *n_p, struct err *e);
 /* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in from start. */
 struct batch_store {
 	struct batch_head head;
@@ -69,19 +69,19 @@ struct norm_entry {
 };
 
 struct step_message {
-	bool apply;          /* false: forget the gradients, the loss or the norm was not finite */
+	bool apply; /* false: forget the gradients, the loss or the norm was not finite */
 	struct optim_step s;
 	double lr;
 };
 
 struct stepped_message {
-	int64_t busy, wait;  /* nanoseconds of this pass */
-	uint64_t mem_peak;   /* bytes on the device */
+	int64_t busy, wait; /* nanoseconds of this pass */
+	uint64_t mem_peak;  /* bytes on the device */
 };
 
 /* One span of the worker's time, for the trace. */
 struct span {
-	int64_t begin, end;  /* the worker's clock_now() */
+	int64_t begin, end; /* the worker's clock_now() */
 	uint32_t microbatch;
 	uint8_t kind, chunk; /* enum instr_kind */
 };
@@ -90,7 +90,7 @@ struct span {
 struct state_message {
 	char name[256], what[32]; /* "value", "exp_avg", ... */
 	uint64_t first, count;
-	const void *data;         /* in the payload, not aligned */
+	const void *data; /* in the payload, not aligned */
 };
 
 int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
@@ -100,7 +100,8 @@ int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t
 int step_write(const struct step_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e);
 size_t stepped_size(size_t spans);
-int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e);
+int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p,
+		  struct err *e);
 int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most, size_t *count_p, struct err *e);
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e); /* m->data: float32 numbers */
 int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e);

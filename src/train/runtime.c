@@ -19,10 +19,11 @@ int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err 
 	enum dtype t = compute_dtype == COMPUTE_FLOAT32    ? DT_F32
 		       : compute_dtype == COMPUTE_BFLOAT16 ? DT_BF16
 		       : compute_dtype == COMPUTE_FLOAT16  ? DT_F16
-		       : caps.bf16			     ? DT_BF16
-							     : DT_F32;
+		       : caps.bf16                         ? DT_BF16
+							   : DT_F32;
 	if (!dev_has(d, K_rmsnorm_fwd, t))
-		return err_set(e, ERR_UNSUPPORTED, "compute_dtype %s is not available on %s (%s)", dtype_name(t), d->be->name, caps.name);
+		return err_set(e, ERR_UNSUPPORTED, "compute_dtype %s is not available on %s (%s)", dtype_name(t), d->be->name,
+			       caps.name);
 	*t_p = t;
 	return 0;
 }
@@ -36,10 +37,12 @@ int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct
 	else if (model_file_gguf_vocab(f))
 		TRY(tokenizer_from_gguf(model_file_gguf_vocab(f), model_file_path(f), &t, e));
 	else
-		return err_set(e, ERR_INPUT, "%s: the model has no tokenizer (tokenizer.json, or the tokenizer of a GGUF)", model_file_path(f));
+		return err_set(e, ERR_INPUT, "%s: the model has no tokenizer (tokenizer.json, or the tokenizer of a GGUF)",
+			       model_file_path(f));
 	if ((int64_t)tokenizer_vocab_size(t) > c->vocab) {
-		int rc = err_set(e, ERR_INPUT, "%s: the tokenizer has %zu tokens, the embedding only %lld: they do not belong together", model_file_path(f),
-				 tokenizer_vocab_size(t), (long long)c->vocab);
+		int rc = err_set(e, ERR_INPUT,
+				 "%s: the tokenizer has %zu tokens, the embedding only %lld: they do not belong together",
+				 model_file_path(f), tokenizer_vocab_size(t), (long long)c->vocab);
 		tokenizer_free(t);
 		return rc;
 	}
@@ -47,7 +50,8 @@ int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct
 	return 0;
 }
 
-int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name, const struct chat_template **t_p, struct err *e)
+int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name, const struct chat_template **t_p,
+		 struct err *e)
 {
 	if (!name) {
 		*t_p = chat_detect(model_file_chat_template(f), tok);
@@ -68,7 +72,8 @@ int runtime_lora(const struct peft_config *c, struct lora_options *o_p, struct e
 	return 0;
 }
 
-static int load_half(struct stage *s, const char *module, char half, const float *v, int64_t rows, int64_t cols, const char *dir, struct err *e)
+static int load_half(struct stage *s, const char *module, char half, const float *v, int64_t rows, int64_t cols, const char *dir,
+		     struct err *e)
 {
 	char name[256];
 	snprintf(name, sizeof name, "%s.lora_%c.weight", module, half);
@@ -76,8 +81,8 @@ static int load_half(struct stage *s, const char *module, char half, const float
 	if (!p)
 		return err_set(e, ERR_INPUT, "%s: the adapter has weights for '%s', which this model does not have", dir, module);
 	if (p->dim[0] != rows || p->dim[1] != cols)
-		return err_set(e, ERR_INPUT, "%s: %s is [%lld, %lld]; this model needs [%lld, %lld]", dir, name, (long long)rows, (long long)cols,
-			       (long long)p->dim[0], (long long)p->dim[1]);
+		return err_set(e, ERR_INPUT, "%s: %s is [%lld, %lld]; this model needs [%lld, %lld]", dir, name, (long long)rows,
+			       (long long)cols, (long long)p->dim[0], (long long)p->dim[1]);
 	TRY(param_upload_f32(p, 0, rows * cols, v, e));
 	return param_refresh(p, e);
 }
@@ -88,7 +93,9 @@ int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const c
 	for (size_t i = 0; i < s->nparam; i++)
 		wanted += strstr(s->param[i].name, ".lora_A.") != NULL;
 	if (ad->npair != wanted)
-		return err_set(e, ERR_INPUT, "%s: the adapter has weights for %zu modules; this model and its target_modules need %zu", dir, ad->npair, wanted);
+		return err_set(e, ERR_INPUT,
+			       "%s: the adapter has weights for %zu modules; this model and its target_modules need %zu", dir,
+			       ad->npair, wanted);
 	for (size_t i = 0; i < ad->npair; i++) {
 		const struct peft_pair *p = &ad->pair[i];
 		TRY(load_half(s, p->module, 'A', p->a, ad->cfg.r, p->in, dir, e));

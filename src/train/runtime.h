@@ -20,17 +20,18 @@ int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err 
 /* The model's own tokenizer; it must not be larger than the embedding. */
 int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct tokenizer **t_p, struct err *e);
 /* By name, or recognised from the model when name is NULL; NULL in *t_p when it cannot be told. */
-int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name, const struct chat_template **t_p, struct err *e);
+int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name, const struct chat_template **t_p,
+		 struct err *e);
 /* The lora_options of a stage for an adapter on disk. */
 int runtime_lora(const struct peft_config *c, struct lora_options *o_p, struct err *e);
 /* Puts an adapter's weights into the stages' parameters; every pair must find its place, every module of the stage its pair. */
 int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const char *dir, struct err *e);
 
 struct runtime_options {
-	const char *model;         /* folder or .gguf */
-	const char *adapter;       /* PEFT folder, or NULL */
-	const char *device;        /* NULL: auto */
-	int compute_dtype;         /* enum compute_dtype */
+	const char *model;   /* folder or .gguf */
+	const char *adapter; /* PEFT folder, or NULL */
+	const char *device;  /* NULL: auto */
+	int compute_dtype;   /* enum compute_dtype */
 	bool load_in_4bit, double_quant;
 	const char *chat_template; /* NULL: recognised */
 	bool need_tokenizer;

@@ -20,8 +20,8 @@ struct worker_seat {
 	struct session *s;
 	int stage;
 	char address[NET_ADDRESS];
-	struct net *net;       /* the worker's end */
-	struct link *link;     /* the coordinator's end */
+	struct net *net;   /* the worker's end */
+	struct link *link; /* the coordinator's end */
 	pthread_t thread;
 	bool running;
 	struct worker_env env;
@@ -78,7 +78,9 @@ static int start(struct session *s, int i, struct err *e)
 	snprintf(word, sizeof word, "worker-%u-%d", atomic_fetch_add(&serial, 1), i);
 	TRY(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &w->net, e));
 	TRY(net_listen(w->net, word, w->address, e));
-	w->env = (struct worker_env){ .net = w->net, .device = s->place->device[i], .neighbours = neighbours, .ctx = w, .source = &s->source };
+	w->env = (struct worker_env){
+		.net = w->net, .device = s->place->device[i], .neighbours = neighbours, .ctx = w, .source = &s->source
+	};
 	pthread_attr_t attr;
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
@@ -124,7 +126,9 @@ int session_open(struct job *job, const struct placement *place, bool trace, str
 	struct session *s = mem_zalloc(sizeof *s);
 	if (!s)
 		return err_nomem(e, sizeof *s, "a session");
-	*s = (struct session){ .job = job, .place = place, .n = place->stages, .id = job->digest | 1, .source = source_from_file(job->file) };
+	*s = (struct session){
+		.job = job, .place = place, .n = place->stages, .id = job->digest | 1, .source = source_from_file(job->file)
+	};
 	buf_init(&s->out);
 	int rc = 0;
 	s->seat = mem_array((size_t)s->n, sizeof *s->seat);
@@ -180,8 +184,8 @@ void session_close(struct session *s, const char *why)
 
 int session_workers(const struct session *s) { return s->n; }
 
-int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload, size_t n,
-		 struct err *e)
+int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload,
+		 size_t n, struct err *e)
 {
 	struct frame f = { .kind = kind, .job = s->id, .step = step, .microbatch = microbatch, .size = n, .payload = payload };
 	int rc = link_send_frame(s->seat[worker].link, &f, NET_FOREVER, e);
@@ -242,7 +246,8 @@ static int look_for_abort(struct session *s, int except, struct err *e)
 	return 0;
 }
 
-int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step, struct net_msg *msg_p, struct frame *f_p, struct err *e)
+int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step, struct net_msg *msg_p, struct frame *f_p,
+		 struct err *e)
 {
 	for (;;) {
 		struct net_msg msg;
@@ -263,8 +268,8 @@ int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t s
 		if (f.kind == FRAME_ABORT)
 			rc = worker_failed(s, worker, &f, e);
 		else
-			rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s of step %llu where %s of step %llu was due", worker, frame_name(f.kind),
-				     (unsigned long long)f.step, frame_name(kind), (unsigned long long)step);
+			rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s of step %llu where %s of step %llu was due", worker,
+				     frame_name(f.kind), (unsigned long long)f.step, frame_name(kind), (unsigned long long)step);
 		net_msg_release(&msg);
 		return rc;
 	}
@@ -329,8 +334,9 @@ int session_gather(struct session *s, uint64_t step, struct err *e)
 	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= j->optimizer->states; k++)
 			if (j->param[i].got[k] != j->param[i].count)
-				return err_set(e, ERR_PROTOCOL, "no worker sent all of '%s': %llu of %llu numbers", j->param[i].name,
-					       (unsigned long long)j->param[i].got[k], (unsigned long long)j->param[i].count);
+				return err_set(e, ERR_PROTOCOL, "no worker sent all of '%s': %llu of %llu numbers",
+					       j->param[i].name, (unsigned long long)j->param[i].got[k],
+					       (unsigned long long)j->param[i].count);
 	return 0;
 }
 
@@ -347,10 +353,13 @@ static int holder(const struct session *s, const char *name)
 	return s->n - 1;
 }
 
-static int scatter_one(struct session *s, const struct trained_param *p, const char *what, const float *v, uint64_t step, struct err *e)
+static int scatter_one(struct session *s, const struct trained_param *p, const char *what, const float *v, uint64_t step,
+		       struct err *e)
 {
 	for (uint64_t at = 0; at < p->count; at += STATE_PIECE) {
-		struct state_message m = { .first = at, .count = p->count - at < STATE_PIECE ? p->count - at : STATE_PIECE, .data = v + at };
+		struct state_message m = { .first = at,
+					   .count = p->count - at < STATE_PIECE ? p->count - at : STATE_PIECE,
+					   .data = v + at };
 		size_t n, cap = m.count * 4 + 512;
 		snprintf(m.name, sizeof m.name, "%s", p->name);
 		snprintf(m.what, sizeof m.what, "%s", what);

@@ -19,14 +19,15 @@ void session_close(struct session *s, const char *why);
 
 int session_workers(const struct session *s);
 /* Sends one frame to a worker; the payload is copied. */
-int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload, size_t n,
-		 struct err *e);
+int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload,
+		 size_t n, struct err *e);
 int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, const void *payload, size_t n, struct err *e);
 /* A microbatch to every worker, each getting what its stage needs. `pass` is the step number of the frames, `step` that of the training. */
 int session_send_batch(struct session *s, const struct microbatch *mb, bool train, uint64_t pass, uint64_t step, uint32_t m,
 		       uint32_t microbatches, struct err *e);
 /* The next message of a worker; it must be of this kind and step. Release `msg` afterwards. */
-int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step, struct net_msg *msg_p, struct frame *f_p, struct err *e);
+int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step, struct net_msg *msg_p, struct frame *f_p,
+		 struct err *e);
 
 /* The job's values and optimizer states from the workers, and back to them. */
 int session_gather(struct session *s, uint64_t step, struct err *e);

@@ -14,9 +14,35 @@
 enum { REPEAT_MOST = 64 };
 
 static const struct step_bench_shape shapes[] = {
-	{ "smollm2-135m", { .family = "llama", .layers = 30, .hidden = 576, .intermediate = 1536, .heads = 9, .kv_heads = 3, .head_dim = 64, .vocab = 49152, .tied = true } },
-	{ "llama3.2-1b", { .family = "llama", .layers = 16, .hidden = 2048, .intermediate = 8192, .heads = 32, .kv_heads = 8, .head_dim = 64, .vocab = 128256, .tied = true } },
-	{ "llama3-8b", { .family = "llama", .layers = 32, .hidden = 4096, .intermediate = 14336, .heads = 32, .kv_heads = 8, .head_dim = 128, .vocab = 128256 } },
+	{ "smollm2-135m",
+	  { .family = "llama",
+	    .layers = 30,
+	    .hidden = 576,
+	    .intermediate = 1536,
+	    .heads = 9,
+	    .kv_heads = 3,
+	    .head_dim = 64,
+	    .vocab = 49152,
+	    .tied = true } },
+	{ "llama3.2-1b",
+	  { .family = "llama",
+	    .layers = 16,
+	    .hidden = 2048,
+	    .intermediate = 8192,
+	    .heads = 32,
+	    .kv_heads = 8,
+	    .head_dim = 64,
+	    .vocab = 128256,
+	    .tied = true } },
+	{ "llama3-8b",
+	  { .family = "llama",
+	    .layers = 32,
+	    .hidden = 4096,
+	    .intermediate = 14336,
+	    .heads = 32,
+	    .kv_heads = 8,
+	    .head_dim = 128,
+	    .vocab = 128256 } },
 };
 
 int step_bench_shape(const char *name, int64_t layers, struct model_config *c_p, struct err *e)
@@ -137,14 +163,20 @@ static int update(struct stage *s, uint64_t step, struct err *e)
 	return dev_sync(s->dev, e);
 }
 
-static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t, const struct step_bench_options *o, struct step_bench_result *r,
-	       struct err *e)
+static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t, const struct step_bench_options *o,
+	       struct step_bench_result *r, struct err *e)
 {
 	double fwd[REPEAT_MOST], bwd[REPEAT_MOST], upd[REPEAT_MOST];
 	int n = o->repeat < 1 ? 1 : o->repeat > REPEAT_MOST ? REPEAT_MOST : o->repeat;
 	for (int i = -1; i < n; i++) { /* the first one warms up */
-		const struct stage_batch b = { .step = (uint64_t)(i + 2), .n = o->rows * o->length, .nseq = o->rows, .id = t->id, .pos = t->pos, .label = t->label,
-					       .start = t->start, .train = true };
+		const struct stage_batch b = { .step = (uint64_t)(i + 2),
+					       .n = o->rows * o->length,
+					       .nseq = o->rows,
+					       .id = t->id,
+					       .pos = t->pos,
+					       .label = t->label,
+					       .start = t->start,
+					       .train = true };
 		uint64_t before = mem_count() + s->dev->allocs;
 		int64_t t0 = clock_now();
 		TRY(stage_begin(sl, &b, e));
@@ -171,11 +203,14 @@ static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t, c
 	return 0;
 }
 
-int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o, struct step_bench_result *r_p, struct err *e)
+int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o, struct step_bench_result *r_p,
+	       struct err *e)
 {
 	struct random_source rs = { c };
 	const struct weight_source src = { .ctx = &rs, .find = find, .read = read_random, .drop = drop };
-	struct stage_options so = { .last = c->layers, .act = o->act, .quantize = o->nf4, .double_quant = o->double_quant, .recompute = o->recompute };
+	struct stage_options so = {
+		.last = c->layers, .act = o->act, .quantize = o->nf4, .double_quant = o->double_quant, .recompute = o->recompute
+	};
 	if (o->lora_r > 0) {
 		so.lora = (struct lora_options){ .r = o->lora_r, .scale = 2 };
 		so.lora.target[LIN_Q] = so.lora.target[LIN_K] = so.lora.target[LIN_V] = so.lora.target[LIN_O] = true;

@@ -21,10 +21,10 @@ int step_bench_shape(const char *name, int64_t layers, struct model_config *c_p,
 struct step_bench_options {
 	enum dtype act;
 	bool nf4, double_quant, recompute;
-	int64_t rows, length;     /* sequences of a microbatch, tokens of each */
-	int64_t lora_r;           /* on q, k, v, o */
-	int repeat;               /* timed microbatches; the median counts */
-	bool all_trained;         /* loss on every token, not only on half */
+	int64_t rows, length; /* sequences of a microbatch, tokens of each */
+	int64_t lora_r;       /* on q, k, v, o */
+	int repeat;           /* timed microbatches; the median counts */
+	bool all_trained;     /* loss on every token, not only on half */
 };
 
 struct step_bench_result {
@@ -33,9 +33,10 @@ struct step_bench_result {
 	double attention_flops;           /* extra, not counted in flops */
 	uint64_t mem_peak;                /* bytes on the device */
 	double loss;
-	uint64_t warm_allocs;             /* host and device allocations of the last microbatch: 0 when all is well */
+	uint64_t warm_allocs; /* host and device allocations of the last microbatch: 0 when all is well */
 };
 
-int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o, struct step_bench_result *r_p, struct err *e);
+int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o, struct step_bench_result *r_p,
+	       struct err *e);
 
 #endif

@@ -23,16 +23,16 @@ struct trainer {
 	struct session *ses;
 	const struct placement *place;
 	struct train_state st;
-	uint64_t pass;            /* counts passes: the step number on the wire */
-	double *loss;             /* of each microbatch of the pass */
+	uint64_t pass; /* counts passes: the step number on the wire */
+	double *loss;  /* of each microbatch of the pass */
 	size_t loss_cap;
-	double norm[NORMS_MOST];  /* squared, by layer: 0 front, i+1 layer i, last the end */
+	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */
 	struct span *span;
-	uint64_t nonfinite_run;   /* skipped steps in a row */
-	char nonfinite[256];      /* where the run of them began */
-	int64_t busy, wait;       /* summed over workers, of the pass */
+	uint64_t nonfinite_run; /* skipped steps in a row */
+	char nonfinite[256];    /* where the run of them began */
+	int64_t busy, wait;     /* summed over workers, of the pass */
 	uint64_t mem_peak;
-	double rate;              /* seconds per token, smoothed, for the ETA */
+	double rate; /* seconds per token, smoothed, for the ETA */
 	int64_t began;
 	struct arena arena;
 	struct train_result r;
@@ -159,7 +159,8 @@ static void locate_nonfinite(struct trainer *t, uint32_t microbatches)
 	unsigned long long step = t->st.step + 1;
 	for (uint32_t i = 0; i < microbatches; i++)
 		if (!isfinite(t->loss[i])) {
-			snprintf(t->nonfinite, sizeof t->nonfinite, "the loss of microbatch %u in step %llu, at stage %d", i, step, session_workers(t->ses) - 1);
+			snprintf(t->nonfinite, sizeof t->nonfinite, "the loss of microbatch %u in step %llu, at stage %d", i, step,
+				 session_workers(t->ses) - 1);
 			return;
 		}
 	const struct placement *p = t->place;
@@ -169,7 +170,8 @@ static void locate_nonfinite(struct trainer *t, uint32_t microbatches)
 			for (int v = 0; v < p->stages * p->chunks; v++)
 				if (i - 1 >= p->first[v] && i - 1 < p->first[v + 1])
 					stage = v % p->stages;
-			snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient of layer %lld in step %llu, at stage %d", (long long)i - 1, step, stage);
+			snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient of layer %lld in step %llu, at stage %d",
+				 (long long)i - 1, step, stage);
 			return;
 		}
 	snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient norm in step %llu", step);
@@ -213,10 +215,12 @@ static int one_step(struct trainer *t, struct err *e)
 	s.grad_norm = sqrt(sqnorm) / count;
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
 	static const char *const curve[] = { [LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_CONSTANT] = "constant" };
-	s.learning_rate = lr_at(curve[c->lr_scheduler], c->learning_rate, s.step, s.total, t->job->warmup_steps, c->cosine_min_lr_ratio);
+	s.learning_rate =
+		lr_at(curve[c->lr_scheduler], c->learning_rate, s.step, s.total, t->job->warmup_steps, c->cosine_min_lr_ratio);
 	/* as torch.nn.utils.clip_grad_norm_ */
 	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
-	struct step_message m = { .apply = !s.skipped, .s = { .step = t->st.updates + 1, .scale = (float)((clip < 1 ? clip : 1) / count) },
+	struct step_message m = { .apply = !s.skipped,
+				  .s = { .step = t->st.updates + 1, .scale = (float)((clip < 1 ? clip : 1) / count) },
 				  .lr = s.learning_rate };
 	unsigned char out[64];
 	size_t size;
@@ -243,7 +247,8 @@ static int one_step(struct trainer *t, struct err *e)
 		TRY(t->sink->step(t->sink->ctx, &s, e));
 	if (t->nonfinite_run && (int64_t)t->nonfinite_run >= c->max_nonfinite_steps)
 		return err_set(e, ERR_INPUT,
-			       "%llu steps in a row were not finite, beginning with %s: lower learning_rate, or look at the data there (max_nonfinite_steps)",
+			       "%llu steps in a row were not finite, beginning with %s: lower learning_rate, or look at the data "
+			       "there (max_nonfinite_steps)",
 			       (unsigned long long)t->nonfinite_run, t->nonfinite);
 	return 0;
 }
@@ -272,7 +277,8 @@ static int prepare_folder(struct trainer *t, const char **resume_p, struct err *
 	if (!from && run_exists(c->output_dir)) {
 		if (!c->overwrite_output_dir)
 			return err_set(e, ERR_USAGE,
-				       "output_dir %s already holds a run: resume it (resume_from_checkpoint=latest), replace it (overwrite_output_dir=true) "
+				       "output_dir %s already holds a run: resume it (resume_from_checkpoint=latest), replace it "
+				       "(overwrite_output_dir=true) "
 				       "or choose another folder",
 				       c->output_dir);
 		TRY(run_remove(c->output_dir, e));
@@ -320,7 +326,8 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 		TRY(t->sink->begin(t->sink->ctx, &i, e));
 	}
 	if (t->st.step >= t->job->total_steps)
-		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step, (unsigned long long)t->job->total_steps);
+		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step,
+			 (unsigned long long)t->job->total_steps);
 	TRY(session_open(t->job, t->place, t->o->trace, &t->ses, e));
 	if (resume)
 		TRY(session_scatter(t->ses, 0, e));
@@ -342,7 +349,8 @@ static int probe_dtype(const struct config *c, enum dtype *act_p, struct err *e)
 	return rc;
 }
 
-int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p, struct err *e)
+int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p,
+	      struct err *e)
 {
 	struct job job = { 0 };
 	struct trainer *t = mem_zalloc(sizeof *t);

@@ -15,19 +15,19 @@ struct err;
 struct train_info {
 	const struct job *job;
 	const struct placement *place;
-	uint64_t first_step;        /* 0, or the step that is resumed from */
-	const char *resumed_from;   /* NULL: a new run */
+	uint64_t first_step;      /* 0, or the step that is resumed from */
+	const char *resumed_from; /* NULL: a new run */
 };
 
 struct train_step {
-	uint64_t step, total;       /* from 1 */
-	double epoch;               /* how many epochs of data have been seen */
+	uint64_t step, total; /* from 1 */
+	double epoch;         /* how many epochs of data have been seen */
 	double loss, learning_rate, grad_norm;
-	uint64_t tokens, trained;   /* ids through the model, ids that were learned from */
+	uint64_t tokens, trained; /* ids through the model, ids that were learned from */
 	double seconds;
-	double eta;                 /* seconds */
-	uint64_t mem_peak;          /* bytes, largest of the devices */
-	double busy;                /* share of the step the devices computed, mean */
+	double eta;        /* seconds */
+	uint64_t mem_peak; /* bytes, largest of the devices */
+	double busy;       /* share of the step the devices computed, mean */
 	bool skipped;
 };
 
@@ -43,22 +43,23 @@ struct train_sink {
 };
 
 struct train_options {
-	const volatile sig_atomic_t *stop;  /* set from a signal: finish the step, save, leave. NULL: never */
-	const struct placement *place;      /* NULL: one stage on the configured device */
-	enum dtype act;                     /* with `place`: dtype of activations */
-	bool trace;                         /* spans to the sink */
+	const volatile sig_atomic_t *stop; /* set from a signal: finish the step, save, leave. NULL: never */
+	const struct placement *place;     /* NULL: one stage on the configured device */
+	enum dtype act;                    /* with `place`: dtype of activations */
+	bool trace;                        /* spans to the sink */
 };
 
 struct train_result {
 	uint64_t step, total;
-	bool interrupted;                   /* left early because of `stop`; saved */
+	bool interrupted; /* left early because of `stop`; saved */
 	double first_loss, last_loss;
-	double val_before, val_after;       /* NaN without validation data */
+	double val_before, val_after; /* NaN without validation data */
 	uint64_t tokens, skipped;
 	double seconds;
 	uint64_t mem_peak;
 };
 
-int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p, struct err *e);
+int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p,
+	      struct err *e);
 
 #endif

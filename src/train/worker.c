@@ -26,15 +26,15 @@ struct worker {
 	struct dev *dev;
 	struct worker_plan plan;
 	struct link *prev, *next;
-	struct stage *piece;             /* [chunks] */
-	struct slot *slot;               /* pool */
-	int *slot_chunk, *slot_mb;       /* whose; -1: free */
+	struct stage *piece;       /* [chunks] */
+	struct slot *slot;         /* pool */
+	int *slot_chunk, *slot_mb; /* whose; -1: free */
 	size_t nslot, slot_cap, chunk_cap, mb_cap;
-	struct batch_store *batch;       /* [microbatch] of the pass */
-	bool *have;                      /* [microbatch] */
+	struct batch_store *batch; /* [microbatch] of the pass */
+	bool *have;                /* [microbatch] */
 	size_t nbatch, batch_cap, have_cap;
 	struct early early[INBOX];
-	struct net_msg step_msg;         /* STEP that came while computing */
+	struct net_msg step_msg; /* STEP that came while computing */
 	struct frame step_frame;
 	bool have_step;
 	struct instr_list list;
@@ -47,8 +47,8 @@ struct worker {
 	int64_t busy, wait;
 	struct span *span;
 	size_t nspan;
-	unsigned char *small;            /* a frame's payload under way */
-	float *state;                    /* numbers on their way to or from the device */
+	unsigned char *small; /* a frame's payload under way */
+	float *state;         /* numbers on their way to or from the device */
 	size_t state_cap;
 };
 
@@ -151,8 +151,8 @@ static int keep_early(struct worker *w, const struct net_msg *msg, const struct 
 }
 
 /* Waits for the message that instruction `i` needs; looks at the coordinator meanwhile, so that an ABORT is heard. */
-static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p, struct frame *f_p,
-		   struct err *e)
+static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
+		   struct frame *f_p, struct err *e)
 {
 	for (int k = 0; k < INBOX; k++)
 		if (w->early[k].used && fits(&w->early[k].f, w, kind, i)) {
@@ -183,16 +183,16 @@ static int receive(struct worker *w, struct link *from, enum frame_kind kind, co
 		}
 		struct net_poll p[2] = { { from, NET_RECV, 0 }, { w->env->coordinator, NET_RECV, 0 } };
 		if (!net_poll(w->env->net, p, w->have_step ? 1 : 2, deadline) && clock_now() > deadline)
-			return err_set(e, ERR_NET, "stage %d sent no %s of microbatch %d in step %llu within %g s", i->peer, frame_name(kind), i->microbatch,
-				       (unsigned long long)w->step, w->env->timeout);
+			return err_set(e, ERR_NET, "stage %d sent no %s of microbatch %d in step %llu within %g s", i->peer,
+				       frame_name(kind), i->microbatch, (unsigned long long)w->step, w->env->timeout);
 		if (p[1].ready)
 			TRY(serve(w, NET_NOW, e));
 	}
 }
 
 /* Moves (N,C) between device and wire, through the wire's dtype. */
-static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl, struct dev_ref from,
-		       int target_chunk, struct err *e)
+static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl,
+		       struct dev_ref from, int target_chunk, struct err *e)
 {
 	struct stage *s = sl->stage;
 	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(w->plan.wire);
@@ -206,15 +206,24 @@ static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, 
 		struct dmem_mark k = dmem_mark(&s->scratch);
 		struct dev_ref cast = DEV_NONE;
 		rc = dmem_take(&s->scratch, bytes, &cast, e);
-		const union dev_arg a[] = { { .b = cast }, { .b = from }, { .i = (int64_t)count }, { .i = w->plan.wire }, { .i = s->opt.act } };
+		const union dev_arg a[] = {
+			{ .b = cast }, { .b = from }, { .i = (int64_t)count }, { .i = w->plan.wire }, { .i = s->opt.act }
+		};
 		if (rc >= 0)
 			rc = dev_launch(w->dev, K_cast, DT_F32, a, e);
 		if (rc >= 0)
 			rc = dev_download(p + FRAME_HEADER, cast, bytes, e);
 		dmem_back(&s->scratch, k);
 	}
-	struct frame f = { .kind = kind, .dtype = w->plan.wire, .job = w->job, .step = w->step, .microbatch = (uint32_t)i->microbatch,
-			   .chunk = (uint16_t)target_chunk, .ndim = 2, .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden }, .payload = p + FRAME_HEADER };
+	struct frame f = { .kind = kind,
+			   .dtype = w->plan.wire,
+			   .job = w->job,
+			   .step = w->step,
+			   .microbatch = (uint32_t)i->microbatch,
+			   .chunk = (uint16_t)target_chunk,
+			   .ndim = 2,
+			   .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden },
+			   .payload = p + FRAME_HEADER };
 	size_t n;
 	if (rc >= 0)
 		rc = frame_encode(&f, p, FRAME_HEADER + bytes, &n, e);
@@ -228,8 +237,8 @@ static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, 
 	return rc < 0 ? err_prefix(e, "stage %d", i->peer) : 0;
 }
 
-static int receive_tensor(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl, struct dev_ref to,
-			  struct err *e)
+static int receive_tensor(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl,
+			  struct dev_ref to, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct net_msg msg = { 0 };
@@ -238,9 +247,9 @@ static int receive_tensor(struct worker *w, struct link *from, enum frame_kind k
 	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden);
 	int rc = 0;
 	if (f.dtype != w->plan.wire || f.ndim != 2 || f.dim[0] != (uint64_t)sl->b.n || f.dim[1] != (uint64_t)s->cfg.hidden) {
-		rc = err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due", i->peer, frame_name(kind),
-			     (unsigned long long)f.dim[0], (unsigned long long)f.dim[1], dtype_name(f.dtype), (long long)sl->b.n,
-			     (long long)s->cfg.hidden, dtype_name(w->plan.wire));
+		rc = err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due", i->peer,
+			     frame_name(kind), (unsigned long long)f.dim[0], (unsigned long long)f.dim[1], dtype_name(f.dtype),
+			     (long long)sl->b.n, (long long)s->cfg.hidden, dtype_name(w->plan.wire));
 	} else if (f.dtype == s->opt.act) {
 		rc = dev_upload(to, f.payload, f.size, e);
 	} else {
@@ -249,7 +258,9 @@ static int receive_tensor(struct worker *w, struct link *from, enum frame_kind k
 		rc = dmem_take(&s->scratch, f.size, &raw, e);
 		if (rc >= 0)
 			rc = dev_upload(raw, f.payload, f.size, e);
-		const union dev_arg a[] = { { .b = to }, { .b = raw }, { .i = (int64_t)count }, { .i = s->opt.act }, { .i = w->plan.wire } };
+		const union dev_arg a[] = {
+			{ .b = to }, { .b = raw }, { .i = (int64_t)count }, { .i = s->opt.act }, { .i = w->plan.wire }
+		};
 		if (rc >= 0)
 			rc = dev_launch(w->dev, K_cast, DT_F32, a, e);
 		if (rc >= 0)
@@ -276,7 +287,8 @@ static int slot_for(struct worker *w, int chunk, int mb, struct slot **sl_p, str
 			*sl_p = &w->slot[i];
 			return 1;
 		}
-	if (!mem_grow(&w->slot, &w->slot_cap, w->nslot + 1, sizeof *w->slot) || !mem_grow(&w->slot_chunk, &w->chunk_cap, w->nslot + 1, sizeof(int)) ||
+	if (!mem_grow(&w->slot, &w->slot_cap, w->nslot + 1, sizeof *w->slot) ||
+	    !mem_grow(&w->slot_chunk, &w->chunk_cap, w->nslot + 1, sizeof(int)) ||
 	    !mem_grow(&w->slot_mb, &w->mb_cap, w->nslot + 1, sizeof(int)))
 		return err_nomem(e, (w->nslot + 1) * sizeof *w->slot, "microbatches in flight");
 	slot_init(&w->slot[w->nslot], &w->piece[chunk]);
@@ -300,8 +312,15 @@ static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 		return fresh;
 	TRY(need_batch(w, (uint32_t)i->microbatch, e));
 	const struct batch_store *b = &w->batch[i->microbatch];
-	struct stage_batch sb = { .step = b->head.step, .microbatch = (uint64_t)i->microbatch, .n = b->head.n, .nseq = b->head.nseq,
-				  .id = b->id, .pos = b->pos, .label = b->label, .start = b->start, .train = w->train };
+	struct stage_batch sb = { .step = b->head.step,
+				  .microbatch = (uint64_t)i->microbatch,
+				  .n = b->head.n,
+				  .nseq = b->head.nseq,
+				  .id = b->id,
+				  .pos = b->pos,
+				  .label = b->label,
+				  .start = b->start,
+				  .train = w->train };
 	return stage_begin(*sl_p, &sb, e);
 }
 
@@ -436,7 +455,8 @@ static int build_forward_list(struct worker *w, int microbatches, struct err *e)
 			if (!mem_grow(&l->item, &l->cap, l->n + 3, sizeof *l->item))
 				return err_nomem(e, (l->n + 3) * sizeof *l->item, "instructions");
 			if (v > 0 && w->plan.stages > 1)
-				l->item[l->n++] = (struct instr){ INSTR_RECV_ACT, m, c, (w->plan.stage + w->plan.stages - 1) % w->plan.stages };
+				l->item[l->n++] = (struct instr){ INSTR_RECV_ACT, m, c,
+								  (w->plan.stage + w->plan.stages - 1) % w->plan.stages };
 			l->item[l->n++] = (struct instr){ INSTR_FORWARD, m, c, -1 };
 			if (sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, c, true, &stage, &chunk))
 				l->item[l->n++] = (struct instr){ INSTR_SEND_ACT, m, c, stage };
@@ -457,13 +477,15 @@ static int run_list(struct worker *w, struct err *e)
 		if (rc >= 0 && i->kind == INSTR_BACKWARD)
 			rc = hand_over(w, i, false, e);
 		if (rc < 0)
-			return e->code == ERR_CANCELLED ? rc
-							: err_prefix(e, "stage %d, step %llu, %s of microbatch %d", w->plan.stage, (unsigned long long)w->step,
-								     instr_name(i->kind), i->microbatch);
+			return e->code == ERR_CANCELLED
+				       ? rc
+				       : err_prefix(e, "stage %d, step %llu, %s of microbatch %d", w->plan.stage,
+						    (unsigned long long)w->step, instr_name(i->kind), i->microbatch);
 		int64_t end = clock_now();
 		*(waits(i->kind) ? &w->wait : &w->busy) += end - begin;
 		if (w->span && w->nspan < SPANS_MOST)
-			w->span[w->nspan++] = (struct span){ begin, end, (uint32_t)i->microbatch, (uint8_t)i->kind, (uint8_t)i->chunk };
+			w->span[w->nspan++] =
+				(struct span){ begin, end, (uint32_t)i->microbatch, (uint8_t)i->kind, (uint8_t)i->chunk };
 	}
 	return 0;
 }
@@ -535,8 +557,8 @@ static int load_state(struct worker *w, const struct frame *f, struct err *e)
 	struct dev_buf *b = p && p->trainable ? state_buffer(w, p, m.what) : NULL;
 	uint64_t end;
 	if (!b || !add_ok(m.first, m.count, &end) || end > (uint64_t)param_count(p))
-		return err_set(e, ERR_PROTOCOL, "STATE: '%s' of '%s', numbers %llu and %llu more, have no place in this stage", m.what, m.name,
-			       (unsigned long long)m.first, (unsigned long long)m.count);
+		return err_set(e, ERR_PROTOCOL, "STATE: '%s' of '%s', numbers %llu and %llu more, have no place in this stage",
+			       m.what, m.name, (unsigned long long)m.first, (unsigned long long)m.count);
 	TRY(dev_upload(DEV_REF(b, m.first * 4), m.data, m.count * 4, e));
 	return b == p->value && end == (uint64_t)param_count(p) ? param_refresh(p, e) : 0;
 }

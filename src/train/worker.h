@@ -13,14 +13,14 @@ struct err;
 
 struct worker_env {
 	struct net *net;
-	struct link *coordinator;          /* borrowed, up */
-	const char *device;                /* "cpu", "cuda:0" */
+	struct link *coordinator; /* borrowed, up */
+	const char *device;       /* "cpu", "cuda:0" */
 	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to *next_p. Either may stay NULL at the ends
 	 * of the pipeline (chunked schedules make it a ring). Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e);
 	void *ctx;
 	const struct weight_source *source; /* where parameters come from */
-	double timeout;                    /* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
+	double timeout; /* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
 };
 
 /* Serves one job from PLAN to FINISH. On failure the coordinator has been told why (ABORT), where the link still carries it. */
