@@ -9,6 +9,7 @@ import sys
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 import torch
 import transformers
@@ -29,10 +30,12 @@ def load_model(path, adapter=None, four_bit=False, double_quant=False):
     m = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **extra).eval()
     if four_bit:
         import bitsandbytes.functional as F
+        from bitsandbytes.backends.default.ops import _dequantize_4bit_compute as portable  # why: scripts/golden/nf4.py
         for name, p in m.named_parameters():
             if name.endswith(".weight") and name.split(".")[-2] in LINEAR:
                 q, state = F.quantize_4bit(p.data, blocksize=64, quant_type="nf4", compress_statistics=double_quant)
-                p.data.copy_(F.dequantize_4bit(q, state))
+                absmax = F.dequantize_blockwise(state.absmax, state.state2) + state.offset if double_quant else state.absmax
+                p.data.copy_(portable(q.reshape(-1), absmax, state.code, 64, p.shape, torch.float32))
     if adapter:
         import peft
         m = peft.PeftModel.from_pretrained(m, adapter).eval()
