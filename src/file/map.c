@@ -43,13 +43,10 @@ void map_close(struct file_map *m)
 	*m = (struct file_map){ NULL, 0 };
 }
 
-static void advise(const struct file_map *m, const void *p, uint64_t n, int advice)
+void map_drop(const struct file_map *m, const void *p, uint64_t n)
 {
 	if (!n || !m->p)
 		return;
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p & ~(page - 1), end = (uintptr_t)p + n;
-	madvise((void *)from, end - from, advice);
+	madvise((void *)from, end - from, MADV_DONTNEED);
 }
-
-void map_want(const struct file_map *m, const void *p, uint64_t n) { advise(m, p, n, MADV_WILLNEED); }
-void map_drop(const struct file_map *m, const void *p, uint64_t n) { advise(m, p, n, MADV_DONTNEED); }

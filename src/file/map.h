@@ -18,8 +18,7 @@ struct file_map {
 
 int map_open(const char *path, struct file_map *m_p, struct err *e);
 void map_close(struct file_map *m);
-/* The pages under [p, p+n) will be read soon; or they may leave the resident set (also those shared with neighbours). */
-void map_want(const struct file_map *m, const void *p, uint64_t n);
+/* The pages under [p, p+n) leave the resident set, also those shared with neighbours. */
 void map_drop(const struct file_map *m, const void *p, uint64_t n);
 
 #endif

@@ -176,8 +176,11 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 {
 	struct buf b = BUF_INIT;
 	buf_addf(&b, PREFIX "%.*s.lora_B.weight", (int)n, module);
-	const struct st_tensor *tb = b.failed ? NULL : st_find(f, b.p);
+	int rc = buf_ok(&b, e);
+	const struct st_tensor *tb = rc < 0 ? NULL : st_find(f, b.p);
 	buf_release(&b);
+	if (rc < 0)
+		return rc;
 	if (!tb)
 		return err_set(e, ERR_INPUT, "%s: '%s' has no lora_B", path, ta->name);
 	if (ta->ndim != 2 || tb->ndim != 2 || ta->shape[0] != r || tb->shape[1] != r || ta->shape[1] < 1 || tb->shape[0] < 1)
