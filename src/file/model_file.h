@@ -70,9 +70,11 @@ const struct model_tensor *model_file_tensor(const struct model_file *f, size_t 
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name); /* NULL: not there */
 
 /* Rows [row0, row0+rows) of a tensor (first dimension; a vector is one row per element) as float32, dequantised where needed, in the
- * row order of Hugging Face. */
+ * row order of Hugging Face. NF4 gives code * absmax, not rounded to the dtype of its quantisation state. The pages that were read leave the
+ * resident set at once. */
 int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e);
-/* The bytes of a STORE_PLAIN tensor as they lie in the file, when they need no reordering; ERR_UNSUPPORTED otherwise. */
+/* The bytes of a STORE_PLAIN tensor as they lie in the file, when they need no reordering and are aligned to their dtype; ERR_UNSUPPORTED
+ * otherwise. */
 int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e);
 int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p, struct err *e);
 /* Tells the kernel that this tensor's pages are not needed any more, so that they leave the resident set. */
