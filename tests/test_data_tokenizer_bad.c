@@ -76,7 +76,7 @@ static void test_refused(void **state)
 		{ "{" BPE("\"a\":0", "") "," BL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "'BertProcessing'",
 		  ERR_UNSUPPORTED },
 		{ "{" BPE("\"a\":0", "") "," BL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
-						"\"SpecialToken\":{\"id\":\"x\"}}]}}",
+					 "\"SpecialToken\":{\"id\":\"x\"}}]}}",
 		  "'x'", ERR_INPUT },
 		{ "{" BPE("\"a\":0",
 			  "") ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"BertPreTokenizer\"},"

@@ -63,7 +63,7 @@ def main():
         print(name, sum(x is None for x in out["templates"][-1]["text"]), "refused")
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "tokenizer", "chat.json")
     with open(path, "w") as f:
-        json.dump(out, f, ensure_ascii=False, indent=1)
+        json.dump(out, f, ensure_ascii=False, separators=(",", ":"))
         f.write("\n")
 
 

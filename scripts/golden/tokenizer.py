@@ -9,7 +9,7 @@ Face's `tokenizers` and `sentencepiece` make of about 1,100 lines in many script
   NAME.ids         a line each: ids | ids without recognising special tokens, where they differ. An id is two characters of base 64.
   NAME.text.json   {"index": text} where decoding the ids does not give the line back
 """
-import json, os, random, sys, unicodedata
+import collections, json, os, random, sys, unicodedata
 import tokenizers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, decoders, trainers, AddedToken, Regex
 
@@ -155,7 +155,10 @@ def spm_like(corpus, norm, pre, dec, unk_fused=True):
     t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=unk_fused))
     t.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
     first = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)]
-    t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=VOCAB, limit_alphabet=260, special_tokens=first, show_progress=False))
+    # The alphabet is chosen here: among characters equally frequent the trainer's choice changes from run to run.
+    count = collections.Counter("▁".join([""] + corpus).replace(" ", "▁"))
+    alphabet = sorted(count, key=lambda c: (-count[c], c))[:260]
+    t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=VOCAB, initial_alphabet=alphabet, limit_alphabet=260, special_tokens=first, show_progress=False))
     doc = json.loads(t.to_str())
     doc["added_tokens"] = [a for a in doc["added_tokens"] if a["id"] < 3]
     vocab, merges = doc["model"]["vocab"], doc["model"]["merges"]

@@ -149,7 +149,7 @@ static int encode_stretch(struct walk *w, const char *text, size_t n, bool start
 		n -= run;
 		front = start = false;
 		size_t bad = 0;
-		while (bad < n && !utf8_valid(text + bad, n - bad))
+		while (bad < n && !utf8_valid(text + bad, n - bad < 4 ? n - bad : 4))
 			bad++;
 		if (bad)
 			TRY(w->s.t->kind->bytes(&w->s, text, bad));
