@@ -50,16 +50,15 @@ INLINE void dsoftmax(const struct attn *t, const struct attn_tile *x, const stru
 {
 	const int64_t rows = attn_rows(x, lane);
 	const vi query = attn_lanes(x, lane);
-	const vf s2 = v_set(t->s2), lse = ld(k->lse2, lane, false), delta = ld(k->delta, lane, false),
-		 never = v_set(-__builtin_inff());
+	const vf s2 = v_set(t->s2), lse = ld(k->lse2, lane, false), delta = ld(k->delta, lane, false);
 	for (int64_t j = 0; j < rows; j += 2) {
 		const int64_t a = j * LANES + lane, b = a + LANES;
 		vf t0 = ld(k->s, a, false) * s2 - lse, t1 = ld(k->s, b, false) * s2 - lse;
-		if (masked) {
-			t0 = v_sel(attn_sees(t, query, x->j0 + j), t0, never);
-			t1 = v_sel(attn_sees(t, query, x->j0 + j + 1), t1, never);
-		}
 		vf p0 = v_exp2(t0, dp), p1 = v_exp2(t1, dp);
+		if (masked) {
+			p0 = v_keep(attn_sees(t, query, x->j0 + j), p0);
+			p1 = v_keep(attn_sees(t, query, x->j0 + j + 1), p1);
+		}
 		vf d0 = p0 * (ld(k->dp, a, false) - delta), d1 = p1 * (ld(k->dp, b, false) - delta);
 		st(k->p, a, p0, dp);
 		st(k->p, b, p1, dp);

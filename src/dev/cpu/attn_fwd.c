@@ -55,6 +55,10 @@ INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struc
 	const vf max = v_max(v_max(top0, top1) * s2, old), alpha = v_exp2(old - max, false);
 	for (int64_t j = 0; j < rows; j += 2) {
 		vf a = v_exp2(ld(s, j * LANES, false) * s2 - max, dp), b = v_exp2(ld(s, (j + 1) * LANES, false) * s2 - max, dp);
+		if (masked) {
+			a = v_keep(attn_sees(t, query, x->j0 + j), a);
+			b = v_keep(attn_sees(t, query, x->j0 + j + 1), b);
+		}
 		sum0 += a;
 		sum1 += b;
 		if (dp) {

@@ -142,50 +142,84 @@ int CPU_SYM(cpu_cast)(struct cpu *c, enum dtype t, const union dev_arg *a, struc
 	return 0;
 }
 
-/* 4*VW numbers of the key: counters ctr .. ctr+VW-1, each four words, in order. */
-INLINE void philox_block(struct rng_key key, uint64_t ctr, uint32_t out[4 * VW])
+/* The even lanes of a times m, as 64-bit products. */
+INLINE vu mul_even(vu a, uint32_t m)
 {
-	uint32_t c0[VW], c1[VW], c2[VW], c3[VW], k0 = key.k[0], k1 = key.k[1];
-	for (int j = 0; j < VW; j++) {
-		c0[j] = (uint32_t)(ctr + (uint64_t)j);
-		c1[j] = (uint32_t)((ctr + (uint64_t)j) >> 32);
-		c2[j] = c3[j] = 0;
+#if defined(__AVX512F__)
+	return (vu)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi32((int)m));
+#elif defined(__AVX2__)
+	return (vu)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi32((int)m));
+#else
+	vu p;
+	for (int i = 0; i < VW; i += 2) {
+		uint64_t w = (uint64_t)a[i] * m;
+		p[i] = (uint32_t)w;
+		p[i + 1] = (uint32_t)(w >> 32);
 	}
+	return p;
+#endif
+}
+
+typedef uint64_t vw __attribute__((vector_size(VW * 4)));
+
+INLINE void mul_wide(vu a, uint32_t m, vu *high_p, vu *low_p)
+{
+	const vw even = (vw)mul_even(a, m), odd = (vw)mul_even((vu)((vw)a >> 32), m);
+	*high_p = (vu)(even >> 32 | (odd & 0xffffffff00000000u));
+	*low_p = (vu)((even & 0xffffffffu) | odd << 32);
+}
+
+/* rng_philox() for VW counters from ctr on: out[0..4*VW) are their words in order. Counters are dealt to lanes so that interleaving the
+ * four words within 128 bits puts everything in its place. Counters stay below 2^32 in their low half within a call (`ctr` is a
+ * multiple of VW). */
+INLINE void philox_block(struct rng_key key, uint64_t ctr, vu out[4])
+{
+	vu c0, c1 = (uint32_t)(ctr >> 32) - (vu){ 0 }, c2 = { 0 }, c3 = { 0 };
+	uint32_t k0 = key.k[0], k1 = key.k[1];
+	for (int i = 0; i < VW; i++)
+		c0[i] = (uint32_t)ctr + (uint32_t)(i % 4 * (VW / 4) + i / 4);
 	for (int r = 0; r < 10; r++) {
-		for (int j = 0; j < VW; j++) {
-			uint64_t p0 = (uint64_t)0xD2511F53u * c0[j], p1 = (uint64_t)0xCD9E8D57u * c2[j];
-			uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
-			c1[j] = (uint32_t)p1;
-			c3[j] = (uint32_t)p0;
-			c0[j] = n0;
-			c2[j] = n2;
-		}
+		vu h0, l0, h1, l1;
+		mul_wide(c0, 0xD2511F53u, &h0, &l0);
+		mul_wide(c2, 0xCD9E8D57u, &h1, &l1);
+		c0 = h1 ^ c1 ^ k0;
+		c2 = h0 ^ c3 ^ k1;
+		c1 = l1;
+		c3 = l0;
 		k0 += 0x9E3779B9u;
 		k1 += 0xBB67AE85u;
 	}
-	for (int j = 0; j < VW; j++) {
-		out[4 * j] = c0[j];
-		out[4 * j + 1] = c1[j];
-		out[4 * j + 2] = c2[j];
-		out[4 * j + 3] = c3[j];
-	}
+#if defined(__AVX512F__)
+#define UNPACK(part, a, b) (vu) _mm512_unpack##part((__m512i)(a), (__m512i)(b))
+#elif defined(__AVX2__)
+#define UNPACK(part, a, b) (vu) _mm256_unpack##part((__m256i)(a), (__m256i)(b))
+#endif
+#if defined(UNPACK)
+	const vu t0 = UNPACK(lo_epi32, c0, c1), t1 = UNPACK(hi_epi32, c0, c1), t2 = UNPACK(lo_epi32, c2, c3),
+		 t3 = UNPACK(hi_epi32, c2, c3);
+	out[0] = UNPACK(lo_epi64, t0, t2);
+	out[1] = UNPACK(hi_epi64, t0, t2);
+	out[2] = UNPACK(lo_epi64, t1, t3);
+	out[3] = UNPACK(hi_epi64, t1, t3);
+#else
+	for (int w = 0; w < 4; w++)
+		out[w] = (vu){ c0[w], c1[w], c2[w], c3[w] };
+#endif
 }
 
 INLINE void dropout(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
 {
-	const float s = x->f[0];
+	const vf s = v_set(x->f[0]);
+	const uint32_t thr = (uint32_t)x->thr;
 	for (int64_t i = i0; i < i1; i += 4 * VW) {
-		uint32_t u[4 * VW];
-		float keep[4 * VW];
+		vu u[4];
 		philox_block(x->key, (uint64_t)i / 4, u);
-		for (int j = 0; j < 4 * VW; j++)
-			keep[j] = u[j] >= x->thr ? s : 0.0f;
-		for (int64_t j = 0; j < 4 * VW && i + j < i1; j += VW) {
-			int64_t m = i1 - i - j;
-			vf y = ldm(x->in[0], i + j, m, bf) * ld(keep, j, false);
+		for (int w = 0; w < 4 && i + w * VW < i1; w++) {
+			int64_t m = i1 - i - w * VW;
+			vf y = v_keep((vi)(u[w] >= thr), ldm(x->in[0], i + w * VW, m, bf) * s);
 			if (x->acc)
-				y += ldm(x->out, i + j, m, bf);
-			stm(x->out, i + j, y, m, bf);
+				y += ldm(x->out, i + w * VW, m, bf);
+			stm(x->out, i + w * VW, y, m, bf);
 		}
 	}
 }

@@ -1,12 +1,16 @@
 /* tile.c - see tile.h. */
 #include "dev/cpu/tile.h"
 
-#define ROWS 4
+/* Vectors of a panel. Rows times vectors of a block are the sums that stay in registers: 16 of 32, or 8 of 16; narrow panels take
+ * more rows. */
 #if VW == 16
-#define WIDEST 4 /* vectors of a panel: ROWS * WIDEST sums stay in registers */
+#define WIDEST 4
+#define SUMS 16
 #else
 #define WIDEST 2
+#define SUMS 8
 #endif
+#define ROWS_OF(nv) ((nv) == 3 ? 4 : SUMS / (nv))
 
 INLINE vf multiply_add(vf c, const char *a, vf b, const bool dp)
 {
@@ -23,14 +27,15 @@ INLINE vf multiply_add(vf c, const char *a, vf b, const bool dp)
 	return c + v_set(f) * b;
 }
 
-/* ROWS rows of C, nv vectors wide, from lane `lane` on */
+/* ROWS_OF(nv) rows of C, nv vectors wide, from lane `lane` on */
 INLINE void block(const struct mm *m, int64_t row, int64_t lane, const int nv, const enum mm_mode mode, const bool dp)
 {
-	vf s[ROWS][WIDEST];
+	const int nr = ROWS_OF(nv);
+	vf s[SUMS][WIDEST];
 	float *c = m->c + row * m->ldc + lane;
 	const char *a = (const char *)m->a + row * m->ars, *b = (const char *)m->b + lane * 4;
 	const int64_t ars = m->ars, aps = m->aps, ldb = m->ldb;
-	for (int r = 0; r < ROWS; r++)
+	for (int r = 0; r < nr; r++)
 		for (int v = 0; v < nv; v++) {
 			if (mode == MM_SET)
 				s[r][v] = v_set(0);
@@ -43,13 +48,13 @@ INLINE void block(const struct mm *m, int64_t row, int64_t lane, const int nv, c
 		vf w[WIDEST];
 		for (int v = 0; v < nv; v++)
 			w[v] = ld(b, v * VW, false);
-		for (int r = 0; r < ROWS; r++)
+		for (int r = 0; r < nr; r++)
 			for (int v = 0; v < nv; v++)
 				s[r][v] = multiply_add(s[r][v], a + r * ars, w[v], dp);
 		a += aps;
 		b += ldb;
 	}
-	for (int r = 0; r < ROWS; r++)
+	for (int r = 0; r < nr; r++)
 		for (int v = 0; v < nv; v++)
 			st(c + r * m->ldc, v * VW, s[r][v], false);
 }
@@ -57,13 +62,13 @@ INLINE void block(const struct mm *m, int64_t row, int64_t lane, const int nv, c
 INLINE void panel(const struct mm *m, int64_t lane, const int nv, enum mm_mode mode, const bool dp)
 {
 	if (mode == MM_SET)
-		for (int64_t r = 0; r < m->rows; r += ROWS)
+		for (int64_t r = 0; r < m->rows; r += ROWS_OF(nv))
 			block(m, r, lane, nv, MM_SET, dp);
 	else if (mode == MM_ADD)
-		for (int64_t r = 0; r < m->rows; r += ROWS)
+		for (int64_t r = 0; r < m->rows; r += ROWS_OF(nv))
 			block(m, r, lane, nv, MM_ADD, dp);
 	else
-		for (int64_t r = 0; r < m->rows; r += ROWS)
+		for (int64_t r = 0; r < m->rows; r += ROWS_OF(nv))
 			block(m, r, lane, nv, MM_SCALE, dp);
 }
 

@@ -28,7 +28,7 @@ enum mm_mode { MM_SET, MM_ADD, MM_SCALE }; /* C = , C += , C = C*alpha[lane] + *
 struct mm {
 	float *c;
 	int64_t ldc;         /* floats */
-	int64_t rows, lanes; /* multiples of 4 and 16 */
+	int64_t rows, lanes; /* multiples of 16 */
 	const void *a;
 	int64_t ars, aps; /* bytes */
 	const void *b;
@@ -47,42 +47,5 @@ void CPU_SYM(cpu_pack_turned)(void *dst, const void *src, int64_t lds, int64_t n
 void CPU_SYM(cpu_unturn)(void *dst, int64_t ldd, const float *c, const float *mul, int64_t n, int64_t d, bool bf);
 
 INLINE int64_t dpad(int64_t d) { return (d + 15) / 16 * 16; }
-
-/* 2^t; 0 below -126, NaN stays NaN, t must be below 128. Minimax polynomials of 2^r on [-1/2, 1/2], relative error 2e-9, or 3e-6
- * (`rough`) where the result is rounded to bfloat16. */
-INLINE vf v_exp2(vf t, const bool rough)
-{
-	vf p, n, r;
-#if defined(__AVX512F__)
-	const __mmask16 there = _mm512_cmp_ps_mask((__m512)t, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-	n = (vf)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-#else
-	const vf magic = v_set(0x1.8p23f);
-	const vi low = t < v_set(-126.0f);
-	t = v_sel(low, v_set(-126.0f), t);
-	const vf shifted = t + magic;
-	n = shifted - magic;
-#endif
-	r = t - n;
-	if (rough) {
-		p = v_set(0.00957010191f) * r + v_set(0.0559178603f);
-		p = p * r + v_set(0.240247448f);
-		p = p * r + v_set(0.693121815f);
-		p = p * r + v_set(0.999999261f);
-	} else {
-		p = v_set(0.00015345812f) * r + v_set(0.00133999312f);
-		p = p * r + v_set(0.00961848896f);
-		p = p * r + v_set(0.0555032878f);
-		p = p * r + v_set(0.240226469f);
-		p = p * r + v_set(0.693147206f);
-		p = p * r + v_set(1.0f);
-	}
-#if defined(__AVX512F__)
-	return (vf)_mm512_maskz_scalef_ps(there, (__m512)p, (__m512)n);
-#else
-	p = p * (vf)(((vi)shifted - (vi)magic + 127) << 23);
-	return (vf)(~low & (vi)p);
-#endif
-}
 
 #endif

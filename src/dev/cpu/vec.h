@@ -35,6 +35,9 @@ INLINE vf v_set(float f) { return f - (vf){ 0 }; }
 /* m ? a : b, lane by lane; m is all ones or all zeros in a lane (the result of a comparison). */
 INLINE vf v_sel(vi m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
 
+/* a where m is set, else 0 */
+INLINE vf v_keep(vi m, vf a) { return (vf)(m & (vi)a); }
+
 /* The larger; b where a is NaN. */
 INLINE vf v_max(vf a, vf b)
 {
@@ -109,10 +112,11 @@ INLINE vh v_to_bf16(vf f)
 #endif
 }
 
-/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. */
+/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. Ties round away from zero; for values that arithmetic made
+ * (a NaN with all bits set would wrap). */
 INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
 {
-	vu pairs = __builtin_convertvector(v_to_bf16(a), vu) | __builtin_convertvector(v_to_bf16(b), vu) << 16;
+	vu pairs = (((vu)a + 0x8000u) >> 16) | (((vu)b + 0x8000u) & 0xffff0000u);
 	memcpy(dst, &pairs, sizeof pairs);
 }
 
@@ -172,29 +176,43 @@ INLINE void stm(void *p, int64_t i, vf f, int64_t m, bool bf)
 /* The value a float32 has after a round trip through T. */
 INLINE vf v_round(vf f, bool bf) { return bf ? v_from_bf16(v_to_bf16(f)) : f; }
 
-/* e^x to about 1 ulp: x = n ln2 + r, |r| <= ln2/2, Taylor polynomial of degree 7 of r (its remainder is below 2^-27) times 2^n.
- * Below -87.3 (the smallest normal number) it is 0, above 88.72 infinity, NaN stays NaN. */
-INLINE vf v_exp(vf x)
+/* 2^r for |r| <= 1/2: minimax polynomials, relative error 2e-9, or 3e-6 (`rough`) for results that are rounded to bfloat16. */
+INLINE vf v_exp2_part(vf r, const bool rough)
+{
+	vf p;
+	if (rough) {
+		p = v_set(0.00957010191f) * r + v_set(0.0559178603f);
+		p = p * r + v_set(0.240247448f);
+		p = p * r + v_set(0.693121815f);
+		return p * r + v_set(0.999999261f);
+	}
+	p = v_set(0.00015345812f) * r + v_set(0.00133999312f);
+	p = p * r + v_set(0.00961848896f);
+	p = p * r + v_set(0.0555032878f);
+	p = p * r + v_set(0.240226469f);
+	p = p * r + v_set(0.693147206f);
+	return p * r + v_set(1.0f);
+}
+
+/* 2^t for t below 128; below -126 it stays 2^-126, NaN stays NaN. The whole part of t is added to the exponent: it is what the low
+ * bits of t + 1.5 * 2^23 hold. */
+INLINE vf v_exp2(vf t, const bool rough)
 {
 	const vf magic = v_set(0x1.8p23f);
-	vi low = x<v_set(-87.33654f), high = x> v_set(88.72283f);
-	vf t = x * v_set(1.44269504f) + magic;
-	vf n = t - magic;
-	vf r = x - n * v_set(0.693145752f);
-	r = r - n * v_set(1.42860677e-6f);
-	vf p = v_set(1.98412698e-4f) * r + v_set(1.38888889e-3f);
-	p = p * r + v_set(8.33333333e-3f);
-	p = p * r + v_set(4.16666667e-2f);
-	p = p * r + v_set(0.166666667f);
-	p = p * r + v_set(0.5f);
-	p = p * r + v_set(1.0f);
-	p = p * r + v_set(1.0f);
-	/* 2^n in two factors, because n may be 128 */
-	vi k = (vi)t - (vi)magic, k1 = k >> 1;
-	vf s1 = (vf)((k1 + 127) << 23), s2 = (vf)((k - k1 + 127) << 23);
-	p = p * s1 * s2;
-	p = (vf)(~low & (vi)p);
-	return v_sel(high, v_set(__builtin_inff()), p);
+	t = v_max(v_set(-126.0f), t);
+	const vf shifted = t + magic;
+	return (vf)((vu)v_exp2_part(t - (shifted - magic), rough) + ((vu)shifted << 23));
+}
+
+/* e^x to about 1 ulp for x in [-87.3, 88.3], beyond that what it is at the border; NaN stays NaN. log2(e) in two parts keeps the
+ * rest of a large x exact. */
+INLINE vf v_exp(vf x)
+{
+	const vf magic = v_set(0x1.8p23f), l2e = v_set(1.44269502f), l2e_low = v_set(1.92596299e-8f);
+	x = v_min(v_set(88.3f), v_max(v_set(-87.3f), x));
+	const vf shifted = x * l2e + magic, n = shifted - magic;
+	const vf r = x * l2e_low + (x * l2e - n);
+	return (vf)((vu)v_exp2_part(r, false) + ((vu)shifted << 23));
 }
 
 #endif
