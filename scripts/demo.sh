@@ -7,7 +7,7 @@ out=runs/demo
 question='Why does my GPU slow down after ten minutes of training, and what should I check first?'
 
 say() { printf '\n== %s\n' "$*"; }
-answer() { "$hs" generate "$model" --prompt "$question" --temperature 0 --max-new-tokens 90 --load-in-4bit "$@"; }
+answer() { "$hs" generate "$model" --prompt "$question" --temperature 0.6 --top-p 0.9 --seed 3 --max-new-tokens 90 --load-in-4bit "$@"; }
 
 if scripts/fetch-smollm2.sh; then
 	model=models/SmolLM2-135M-Instruct.Q4_1.gguf
