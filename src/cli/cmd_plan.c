@@ -305,7 +305,7 @@ static int print_explanation(const struct job *j, const struct plan *plan, struc
 	int rc = 0;
 
 	if (!w)
-		return err_nomem(e, 0, "an explanation");
+		return err_set(e, ERR_NOMEM, "out of memory for an explanation");
 	/* what the job would do without a device is a question about the best plan; beyond some devices the answer takes too long */
 	if (ours && j->profile.devices <= 32)
 		rc = plan_whatifs(&j->profile, &j->options, plan, w, e);
@@ -334,7 +334,7 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 	int rc = 0;
 
 	if (!machine || !d || !l) {
-		rc = err_nomem(e, 0, "a picture");
+		rc = err_set(e, ERR_NOMEM, "out of memory for a picture");
 		goto out;
 	}
 	snprintf(title, sizeof title, "%.200s on %d of %d devices", p->model, p->devices - plan->left_outs, p->devices);

@@ -131,7 +131,7 @@ int search_exact(struct search *s, int64_t nodes, bool *complete_p, struct err *
 	b.alike = arena_alloc(&s->c.mem, n * sizeof(int));
 	b.used = arena_alloc(&s->c.mem, n * sizeof(bool));
 	if (!b.alike || !b.used)
-		return err_nomem(e, 0, "a plan's search");
+		return err_set(e, ERR_NOMEM, "out of memory for a plan's search");
 	for (int i = 0; i < s->p->devices; i++) {
 		b.alike[i] = i;
 		for (int k = 0; k < i && b.alike[i] == i; k++)

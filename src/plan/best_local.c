@@ -518,7 +518,7 @@ int search_heuristic(struct search *s, int64_t effort, struct err *e)
 	l.hosts = arena_alloc(&s->c.mem, (size_t)s->p->hosts * sizeof(int));
 	l.speed = arena_alloc(&s->c.mem, n * sizeof(double));
 	if (!room || !memory || !by || !l.order || !l.trial || !l.hosts || !l.speed)
-		return err_nomem(e, 0, "a plan's search");
+		return err_set(e, ERR_NOMEM, "out of memory for a plan's search");
 	TRY(candidate_init(s, &l.k, e));
 	TRY(candidate_init(s, &l.now, e));
 	for (int i = 0; i < STARTS; i++)

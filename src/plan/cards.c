@@ -113,14 +113,14 @@ static int add_host(struct profile *p, const struct wish *w, int *host_p, struct
 	double latency = isnan(w->latency) ? DEFAULT_LATENCY_MS : w->latency;
 
 	if (!h || !l)
-		return err_nomem(e, 0, "a profile");
+		return err_set(e, ERR_NOMEM, "out of memory for a profile");
 	memcpy(h, p->host, (size_t)p->hosts * sizeof *h);
 	memcpy(l, p->link, (size_t)p->links * sizeof *l);
 	for (int i = 0; i < p->hosts && !isnan(w->bandwidth); i++)
 		l[p->links++] = (struct profile_link){ p->hosts, i, w->bandwidth, latency, w->bandwidth, latency };
 	h[p->hosts] = (struct profile_host){ arena_strdup(&p->mem, w->host), 0, false };
 	if (!h[p->hosts].name)
-		return err_nomem(e, 0, "a profile");
+		return err_set(e, ERR_NOMEM, "out of memory for a profile");
 	*host_p = p->hosts++;
 	p->host = h;
 	p->link = l;
@@ -205,7 +205,7 @@ named:
 	if (!isnan(w->memory))
 		d->memory_gib = w->memory;
 	d->kind = arena_strdup(&p->mem, card ? card->name : w->kind);
-	return d->kind ? 0 : err_nomem(e, 0, "a profile");
+	return d->kind ? 0 : err_set(e, ERR_NOMEM, "out of memory for a profile");
 }
 
 int profile_add_card(struct profile *p, const char *text, struct err *e)
@@ -240,7 +240,7 @@ int profile_add_card(struct profile *p, const char *text, struct err *e)
 	d.id = arena_strdup(&p->mem, w.id);
 	d.host = host;
 	if (!all || !d.id)
-		return err_nomem(e, 0, "a profile");
+		return err_set(e, ERR_NOMEM, "out of memory for a profile");
 	memcpy(all, p->device, (size_t)p->devices * sizeof *all);
 	all[p->devices++] = d;
 	p->device = all;

@@ -10,7 +10,7 @@
 #define GIB 1073741824.0
 #define COLLECTIVE_FACTOR 1.15
 
-static int nomem(struct err *e) { return err_nomem(e, 0, "the cost model"); }
+static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for the cost model"); }
 
 int cost_init(struct cost *c, const struct profile *p, const struct plan_options *o, struct err *e)
 {

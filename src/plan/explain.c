@@ -60,7 +60,7 @@ int plan_whatifs(const struct profile *p, const struct plan_options *o, const st
 			struct profile less = *p;
 			less.device = mem_array((size_t)p->devices, sizeof *less.device);
 			if (!less.device)
-				return err_nomem(e, 0, "an explanation");
+				return err_set(e, ERR_NOMEM, "out of memory for an explanation");
 			memcpy(less.device, p->device, (size_t)i * sizeof *less.device);
 			memcpy(less.device + i, p->device + i + 1, (size_t)(p->devices - i - 1) * sizeof *less.device);
 			less.devices--;
@@ -219,8 +219,8 @@ void plan_explain(const struct profile *p, const struct plan *plan, const struct
 		if (slower < 0.05)
 			buf_addf(b, "As fast: %s.\n", second->what);
 		else
-			buf_addf(b, "Second best: %s, %.1f %% slower (%.4g ms): %s.\n", second->what, slower, second->ms,
-				 second->why);
+			buf_addf(b, "Second best: %s, %.1f %% slower (%.*f ms): %s.\n", second->what, slower, digits(second->ms),
+				 second->ms, second->why);
 	}
 	for (int i = 0; whatif && i < p->devices; i++) {
 		const struct plan_whatif *w = &whatif[i];

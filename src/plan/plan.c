@@ -34,7 +34,7 @@ void plan_release(struct plan *plan)
 	*plan = (struct plan){ .mem = ARENA_INIT };
 }
 
-static int nomem(struct err *e) { return err_nomem(e, 0, "a plan"); }
+static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a plan"); }
 
 int plan_stage_members(struct plan *plan, int stage, int members, struct err *e)
 {
@@ -305,8 +305,9 @@ int planner_run(const struct planner *pl, const struct profile *p, const struct 
 	out->search_ms = clock_seconds(clock_now() - began) * 1e3;
 	rc = plan_check(p, out, e);
 	if (rc < 0) {
-		e->code = ERR_INTERNAL;
+		rc = rc == ERR_NOMEM ? rc : ERR_INTERNAL;
 		err_prefix(e, "planner '%s'", pl->name);
+		e->code = rc;
 		goto out;
 	}
 	TRYOUT(plan_simulate(p, o, out, e));

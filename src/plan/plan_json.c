@@ -185,7 +185,7 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 	TRY(json_opt_int(doc, where, "microbatch", 1, p->global_batch, &microbatch, e));
 	plan->planner = arena_strdup(&plan->mem, name);
 	if (!plan->planner)
-		return err_nomem(e, 0, "a plan");
+		return err_set(e, ERR_NOMEM, "out of memory for a plan");
 	plan->sched = sched_find(sched);
 	if (!plan->sched)
 		return err_set(e, ERR_INPUT, "%s: unknown schedule '%s'", where, sched);

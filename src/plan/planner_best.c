@@ -45,7 +45,8 @@ static int offer_row(struct search *s, const struct planner *row, struct candida
 	else if (rc != ERR_NOMEM && rc != ERR_INTERNAL)
 		rc = 0; /* it has no answer here */
 	plan_release(&plan);
-	err_clear(e);
+	if (rc == 0)
+		err_clear(e);
 	return rc;
 }
 
@@ -128,8 +129,10 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 static int take_faster(const struct profile *p, const struct plan_options *o, struct plan *other, struct plan *out, bool *found,
 		       struct err *e)
 {
-	if (plan_check(p, other, e) < 0)
-		return 0;
+	int rc = plan_check(p, other, e);
+
+	if (rc < 0)
+		return rc == ERR_NOMEM ? rc : 0;
 	TRY(plan_simulate(p, o, other, e));
 	if (!other->fits || (*found && other->simulated_ms >= out->simulated_ms) ||
 	    (o->must_use >= 0 && !plan_uses(other, o->must_use)))
@@ -159,7 +162,8 @@ static int consider_groups(const struct profile *p, const struct plan_options *o
 		else if (rc != ERR_NOMEM && rc != ERR_INTERNAL)
 			rc = 0; /* it has no answer here */
 		plan_release(&other);
-		err_clear(e);
+		if (rc == 0)
+			err_clear(e);
 	}
 	return rc;
 }

@@ -93,7 +93,7 @@ static int plan_exhaustive(const struct profile *p, const struct plan_options *o
 	TRYOUT(candidate_init(&w.s, &w.k, e));
 	w.used = arena_alloc(&w.s.c.mem, (size_t)p->devices * sizeof *w.used);
 	if (!w.used)
-		TRYOUT(err_nomem(e, 0, "exhaustive search"));
+		TRYOUT(err_set(e, ERR_NOMEM, "out of memory for exhaustive search"));
 	TRYOUT(orders(&w, 0, e));
 	rc = isinf(w.s.best.step_s) ? search_nothing_fits(&w.s, e) : search_plan(&w.s, &w.s.best, out, e);
 	out->proven = rc == 0;

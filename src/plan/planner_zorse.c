@@ -367,14 +367,14 @@ static int keep(struct zorse *z, double ms, struct err *e)
 	struct group *g = arena_alloc(&z->mem, (size_t)z->groups * sizeof *g);
 
 	if (!g)
-		return err_nomem(e, 0, "zorse's search");
+		return err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 	for (int i = 0; i < z->groups; i++) {
 		g[i] = z->g[i];
 		g[i].device = arena_alloc(&z->mem, (size_t)g[i].n * sizeof(int));
 		g[i].microbatches = arena_alloc(&z->mem, (size_t)g[i].n * sizeof(int));
 		g[i].chunk = arena_alloc(&z->mem, (size_t)z->degree * sizeof(int));
 		if (!g[i].device || !g[i].microbatches || !g[i].chunk)
-			return err_nomem(e, 0, "zorse's search");
+			return err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 		memcpy(g[i].device, z->g[i].device, (size_t)g[i].n * sizeof(int));
 		memcpy(g[i].microbatches, z->g[i].microbatches, (size_t)g[i].n * sizeof(int));
 		memcpy(g[i].chunk, z->g[i].chunk, (size_t)z->degree * sizeof(int));
@@ -406,7 +406,7 @@ static int try_groups(struct zorse *z, struct err *e)
 	struct group *some = arena_alloc(&z->mem, (size_t)groups * sizeof *some);
 
 	if (!some)
-		return err_nomem(e, 0, "zorse's search");
+		return err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 	for (z->m = 1; z->m <= (p->global_batch > 1 ? p->global_batch / 2 : 1); z->m *= 2) {
 		int most, active = 0;
 		if (p->global_batch % z->m)
@@ -449,7 +449,7 @@ static int make_groups(struct zorse *z, const struct part *part, int n, struct e
 	z->groups = n;
 	z->g = arena_alloc(&z->mem, (size_t)n * sizeof *z->g);
 	if (!z->g)
-		return err_nomem(e, 0, "zorse's search");
+		return err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 	for (int i = 0; i < n; i++) {
 		struct group *g = &z->g[i];
 		g->device = part[i].device;
@@ -457,7 +457,7 @@ static int make_groups(struct zorse *z, const struct part *part, int n, struct e
 		g->microbatches = arena_alloc(&z->mem, (size_t)g->n * sizeof(int));
 		g->chunk = arena_alloc(&z->mem, ((size_t)n + 4) * sizeof(int));
 		if (!g->microbatches || !g->chunk)
-			return err_nomem(e, 0, "zorse's search");
+			return err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 		g->ag = ring_ms(p, g, p->parameters_per_layer * profile_dtype_bytes(p));
 		g->rs = ring_ms(p, g, p->parameters_per_layer * 4);
 	}
@@ -488,7 +488,7 @@ static int split(struct zorse *z, struct part *part, int *n, struct err *e)
 			mem_free(label);
 			mem_free(used);
 			if (isnan(x->cut))
-				return err_nomem(e, 0, "zorse's partition");
+				return err_set(e, ERR_NOMEM, "out of memory for zorse's partition");
 		}
 		if (pick < 0 || x->cut < part[pick].cut)
 			pick = i;
@@ -498,7 +498,7 @@ static int split(struct zorse *z, struct part *part, int *n, struct err *e)
 	a.device = arena_alloc(&z->mem, (size_t)part[pick].n * sizeof(int));
 	b.device = arena_alloc(&z->mem, (size_t)part[pick].n * sizeof(int));
 	if (!a.device || !b.device)
-		return err_nomem(e, 0, "zorse's partition");
+		return err_set(e, ERR_NOMEM, "out of memory for zorse's partition");
 	a.cut = b.cut = NAN;
 	for (int i = 0; i < part[pick].n; i++) {
 		/* `a` is the side of the first device */
@@ -561,7 +561,7 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 	if (part)
 		part[0] = (struct part){ arena_alloc(&z.mem, n * sizeof(int)), p->devices, NAN, NULL };
 	if (!part || !history || !sizes || !part[0].device) {
-		rc = err_nomem(e, 0, "zorse's search");
+		rc = err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 		goto out;
 	}
 	for (int i = 0; i < p->devices; i++) {
@@ -575,7 +575,7 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 	for (int k = 1; k <= hosts; k++) {
 		history[k] = arena_alloc(&z.mem, (size_t)parts * sizeof **history);
 		if (!history[k]) {
-			rc = err_nomem(e, 0, "zorse's search");
+			rc = err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 			goto out;
 		}
 		memcpy(history[k], part, (size_t)parts * sizeof *part);

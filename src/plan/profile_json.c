@@ -14,7 +14,7 @@
 #define MAX_GIB 1e6
 #define MAX_GBYTES 1e6
 
-static int nomem(struct err *e) { return err_nomem(e, 0, "a profile"); }
+static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a profile"); }
 
 static int text(struct profile *p, const json_t *o, const char *where, const char *key, const char *def, const char **v_p,
 		struct err *e)

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-static int nomem(struct err *e) { return err_nomem(e, 0, "a plan's search"); }
+static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a plan's search"); }
 
 int candidate_init(struct search *s, struct candidate *k, struct err *e)
 {

@@ -568,7 +568,7 @@ static int play_events(struct player *pl, struct err *e)
 		struct worker *w;
 
 		if (pl->nomem)
-			return err_nomem(e, 0, "the player");
+			return err_set(e, ERR_NOMEM, "out of memory for the player");
 		if (ev.who >= pl->in->stages) {
 			int route = ev.who - pl->in->stages;
 			if (pl->route[route].version == ev.version && pl->route[route].head != NOTHING)
@@ -710,7 +710,7 @@ int sched_play_lists(struct player *pl, const struct instr_list *list, const str
 	TRY(lay_wires(pl, in, e));
 	TRY(pl->events ? play_events(pl, e) : play_flow(pl, e));
 	if (pl->nomem)
-		return err_nomem(e, 0, "the player's timeline");
+		return err_set(e, ERR_NOMEM, "out of memory for the player's timeline");
 	TRY(complete(pl, e));
 	for (int s = 0; s < in->stages; s++)
 		if (pl->worker[s].now > step)

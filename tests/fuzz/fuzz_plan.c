@@ -1,0 +1,40 @@
+/* A plan.json from anywhere, for a small profile: it is read and whole, or refused with one line. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "plan/plan.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static const char cluster[] =
+	"{\"version\":1,\"model\":{\"layers\":6,\"hidden\":64,\"parameters_per_layer\":1e6},\"sequence_len\":128,\"global_batch\":"
+	"8,\"devices\":["
+	"{\"id\":\"a\",\"host\":\"x\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[2,0]},\"backward_ms\":{\"linear\":[4,0]}},"
+	"{\"id\":\"b\",\"host\":\"y\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[1,0]},\"backward_ms\":{\"linear\":[2,0]}},"
+	"{\"id\":\"c\",\"host\":\"y\",\"memory_gib\":1,\"forward_ms\":{\"linear\":[1,0]},\"backward_ms\":{\"linear\":[2,0]}}],"
+	"\"links\":[{\"hosts\":[\"x\",\"y\"],\"bandwidth_gbytes_per_s\":0.1}]}";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	static struct profile p;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct plan plan;
+	struct err e = { 0 };
+
+	if (!p.devices && profile_read_text(&p, cluster, strlen(cluster), "cluster", &e) < 0)
+		abort();
+	int rc = plan_read_text(&p, &o, (const char *)data, n, "fuzz.json", &plan, &e);
+	if (rc < 0) {
+		if (rc == ERR_INTERNAL || !e.msg[0] || strchr(e.msg, '\n'))
+			abort();
+		return 0;
+	}
+	if (plan_check(&p, &plan, &e) < 0 || !(plan.simulated_ms > 0))
+		abort();
+	plan_release(&plan);
+	return 0;
+}

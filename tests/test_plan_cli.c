@@ -1,0 +1,117 @@
+/* `heteroshard plan` as people call it: works from a profile alone, prints what a plan holds, says in one line what is wrong.
+ * HS_BIN names the program (scripts/run-tests.sh sets it). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CEPHALO "tests/golden/plan/cephalo-gpt2.7b-fp16-4gpu.profile.json"
+#define ZORSE "tests/golden/plan/zorse-llama1.3b-fp16-4gpu.profile.json"
+
+static char out[1 << 16];
+
+/* Runs `heteroshard plan ARGS` and keeps what it printed (both streams). */
+static int plan(const char *args)
+{
+	const char *bin = getenv("HS_BIN");
+	char command[1024];
+	FILE *f;
+	size_t n;
+	int rc;
+
+	snprintf(command, sizeof command, "%s plan %s 2>&1", bin ? bin : "build/heteroshard", args);
+	f = popen(command, "r");
+	assert_non_null(f);
+	n = fread(out, 1, sizeof out - 1, f);
+	out[n] = 0;
+	rc = pclose(f);
+	assert_true(WIFEXITED(rc));
+	return WEXITSTATUS(rc);
+}
+
+static void test_json(void **state)
+{
+	json_t *doc, *d;
+
+	(void)state;
+	assert_int_equal(plan("--profile " ZORSE " --planner zorse --json"), 0);
+	doc = json_loads(out, 0, NULL);
+	assert_non_null(doc);
+	assert_string_equal(json_string_value(json_object_get(doc, "planner")), "zorse");
+	assert_true(fabs(json_number_value(json_object_get(doc, "predicted_ms")) - 7721.375) <= 0.0005);
+	d = json_object_get(json_array_get(json_object_get(doc, "stages"), 0), "devices");
+	assert_int_equal(json_array_size(d), 4);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(d, 2), "microbatches")), 28);
+	assert_true(json_is_array(json_object_get(doc, "left_out")) && json_is_number(json_object_get(doc, "search_ms")));
+	json_decref(doc);
+}
+
+static void test_text(void **state)
+{
+	(void)state;
+	assert_int_equal(plan("--profile " ZORSE), 0);
+	assert_non_null(strstr(out, "limits the job"));
+	assert_non_null(strstr(out, "p40-0 is left out"));
+	assert_non_null(strstr(out, "Without a6000-0"));
+	assert_int_equal(plan("--profile " CEPHALO " --compare"), 0);
+	assert_non_null(strstr(out, "cephalo"));
+	assert_non_null(strstr(out, "exhaustive"));
+	assert_int_equal(plan("--profile " CEPHALO " --compare --json"), 0);
+	json_t *doc = json_loads(out, 0, NULL);
+	assert_non_null(doc);
+	assert_int_equal(json_array_size(json_object_get(doc, "plans")), 6);
+	json_decref(doc);
+}
+
+static void test_what_if(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		plan("--profile " ZORSE
+		     " --brief --without p40-0,l4-1 --add 'kind=v100,host=other,bandwidth=1.2;kind=l4,host=other,id=mine'"),
+		0);
+	assert_non_null(strstr(out, "of 4 devices"));
+	assert_null(strstr(out, "p40-0"));
+}
+
+static void wrong(const char *args, int status, const char *word)
+{
+	char *end;
+
+	assert_int_equal(plan(args), status);
+	if (!strstr(out, word))
+		fail_msg("'%s' does not say '%s'", out, word);
+	end = strchr(out, '\n');
+	assert_true(end && !end[1]);
+}
+
+static void test_wrong(void **state)
+{
+	(void)state;
+	wrong("", 2, "--profile");
+	wrong("examples/smollm2.yaml", 2, "--profile FILE");
+	wrong("--profile /nowhere.json", 1, "/nowhere.json");
+	wrong("--profile " ZORSE " --planner bset", 2, "bset");
+	wrong("--profile " ZORSE " --schedule x", 2, "1f1b");
+	wrong("--profile " ZORSE " --without nobody", 2, "nobody");
+	wrong("--profile " ZORSE " --microbatch 3", 2, "does not divide");
+	wrong("--profile " ZORSE " --add kind=gtx9,host=y", 2, "known are");
+	wrong("--profile " ZORSE " --planner manual", 2, "--plan FILE");
+	wrong("--profile " ZORSE " --plan " ZORSE, 1, "stages");
+	wrong("--profile " ZORSE " --reserve 22.4 --without a6000-0", 2, "GiB more");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_json), cmocka_unit_test(test_text),
+					    cmocka_unit_test(test_what_if), cmocka_unit_test(test_wrong) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,329 @@
+/* test_plan_files.c - profile.json and plan.json: read, written, read back; every kind of bad input ends in one line that names it. And the
+ * what-if library. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "plan/cards.h"
+#include "plan/explain.h"
+#include "plan/plan.h"
+#include "support/clusters.h"
+
+static const char good[] = "{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 6, \"hidden\": 64, \"parameters_per_layer\": "
+			   "1000000}, \"sequence_len\": 128, "
+			   "\"dtype\": \"float16\", \"global_batch\": 8, \"devices\": ["
+			   "{\"id\": \"a\", \"kind\": \"t4\", \"host\": \"x\", \"memory_gib\": 8, \"forward_ms\": {\"linear\": [2, "
+			   "0.5]}, \"backward_ms\": {\"table\": [4.5, 9]}},"
+			   "{\"id\": \"b\", \"kind\": \"l4\", \"host\": \"y\", \"memory_gib\": 8, \"forward_ms\": {\"linear\": [1, "
+			   "0.5]}, \"backward_ms\": {\"linear\": [2, 1]}}],"
+			   "\"links\": [{\"hosts\": [\"x\", \"y\"], \"bandwidth_gbytes_per_s\": 0.117, \"latency_ms\": 0.2}]}";
+
+/* `good` with one text replaced. */
+static char *changed(const char *from, const char *to)
+{
+	const char *at = strstr(good, from);
+	size_t n = strlen(good) + strlen(to) + 1;
+	char *s = malloc(n);
+
+	assert_non_null(at);
+	assert_non_null(s);
+	snprintf(s, n, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
+	return s;
+}
+
+static void refused(const char *from, const char *to, const char *word)
+{
+	char *s = changed(from, to);
+	struct profile p;
+	struct err e = { 0 };
+
+	if (profile_read_text(&p, s, strlen(s), "profile.json", &e) == 0)
+		fail_msg("%s -> %s was accepted", from, to);
+	assert_int_equal(e.code, ERR_INPUT);
+	if (!strstr(e.msg, word) || strchr(e.msg, '\n'))
+		fail_msg("%s -> %s: '%s' does not say '%s'", from, to, e.msg, word);
+	free(s);
+}
+
+static void test_bad_profiles(void **state)
+{
+	(void)state;
+	refused("\"version\": 1", "\"version\": 2", "version 2");
+	refused("\"version\": 1,", "", "'version' is missing");
+	refused("[2, 0.5]", "[-2, 0.5]", "forward_ms");
+	refused("[2, 0.5]", "[2, \"x\"]", "not a number");
+	refused("[2, 0.5]", "[0, -1]", "not above zero");
+	refused("[2, 0.5]", "[1e300, 0]", "1e+300");
+	refused("[2, 0.5]", "[NaN, 0]", "not valid JSON");
+	refused("[4.5, 9]", "[4.5, -9]", "number 2");
+	refused("[4.5, 9]", "[]", "neither");
+	refused("\"memory_gib\": 8", "\"memory_gib\": 0", "memory_gib");
+	refused("\"memory_gib\": 8", "\"memory_gib\": 8, \"used_gib\": 9", "in use by others");
+	refused("\"bandwidth_gbytes_per_s\": 0.117", "\"bandwidth_gbytes_per_s\": -1", "bandwidth");
+	refused("\"links\": [{\"hosts\": [\"x\", \"y\"]", "\"links\": [{\"hosts\": [\"x\", \"x\"]",
+		"no link between the hosts 'x' and 'y'");
+	refused("\"hosts\": [\"x\", \"y\"]", "\"hosts\": [\"x\"]", "two names");
+	refused("\"hosts\": [\"x\", \"y\"]", "\"hosts\": [\"*\", \"y\"]", "'*'");
+	refused("\"id\": \"b\"", "\"id\": \"a\"", "two devices are called 'a'");
+	refused("\"dtype\": \"float16\"", "\"dtype\": \"int3\"", "int3");
+	refused("\"layers\": 6", "\"layers\": 0", "layers");
+	refused("\"layers\": 6", "\"layers\": 6, \"parameters\": 10", "more than the model's");
+	refused("\"global_batch\": 8", "\"global_batch\": 99999999", "global_batch");
+	refused("\"devices\": [", "\"gone\": [", "'devices' is missing");
+	refused("{\"version\"", "[{\"version\"", "not valid JSON");
+}
+
+static void test_profile_round_trip(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		struct profile p, q;
+		struct err e = { 0 };
+		struct buf a = BUF_INIT, b = BUF_INIT;
+
+		assert_int_equal(cluster_make(seed, 8, 20, &p), 0);
+		profile_write(&p, &a);
+		if (profile_read_text(&q, a.p, a.n, "again", &e) < 0)
+			fail_msg("%s", e.msg);
+		profile_write(&q, &b);
+		assert_int_equal(a.n, b.n);
+		assert_memory_equal(a.p, b.p, a.n);
+		buf_release(&a);
+		buf_release(&b);
+		profile_release(&p);
+		profile_release(&q);
+	}
+}
+
+static void test_curve(void **state)
+{
+	static const double table[] = { 1, 2, 4, 7, 11, 16, 22 };
+	struct curve both = { table, 3, true, true, 10, 5 }, only = { table, 7, false, true, 0, 0 },
+		     one = { table + 2, 1, false, true, 0, 0 };
+
+	(void)state;
+	assert_true(curve_at(&both, 3) == 4 && curve_at(&both, 4) == 45);
+	assert_true(curve_at(&only, 8) == 22 + (22 - 4) / 4.0);
+	assert_true(curve_at(&one, 5) == 20);
+}
+
+static const struct plan_options options = PLAN_OPTIONS_DEFAULT;
+
+static void test_plan_round_trip(void **state)
+{
+	int chunked = 0, groups = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 120; seed++) {
+		struct profile p;
+		struct err e = { 0 };
+		struct plan_options o = options;
+
+		o.effort = 100000;
+		assert_int_equal(cluster_make(seed, 6, 20, &p), 0);
+		for (size_t i = 0; planner_at(i); i++) {
+			struct plan a, b;
+			struct buf text = BUF_INIT;
+			if (planner_at(i) == &planner_exhaustive || planner_run(planner_at(i), &p, &o, &a, &e) < 0)
+				continue;
+			plan_to_json(&p, &a, &text);
+			if (plan_read_text(&p, &o, text.p, text.n, "plan.json", &b, &e) < 0)
+				fail_msg("%s: %s\n%s", a.planner, e.msg, text.p);
+			if (!(fabs(a.simulated_ms - b.simulated_ms) <= 1e-9 * a.simulated_ms))
+				fail_msg("%s: %.9g ms, read back %.9g ms", a.planner, a.simulated_ms, b.simulated_ms);
+			assert_int_equal(a.fits, b.fits);
+			assert_int_equal(a.left_outs, b.left_outs);
+			chunked += a.chunks > 1;
+			groups += !a.executable;
+			plan_release(&a);
+			plan_release(&b);
+			buf_release(&text);
+		}
+		profile_release(&p);
+	}
+	assert_true(chunked > 5 && groups > 5);
+}
+
+static void plan_refused(const struct profile *p, const char *text, const char *word)
+{
+	struct plan plan;
+	struct err e = { 0 };
+
+	if (plan_read_text(p, &options, text, strlen(text), "plan.json", &plan, &e) == 0)
+		fail_msg("accepted: %s", text);
+	if (!strstr(e.msg, word) || strchr(e.msg, '\n'))
+		fail_msg("'%s' does not say '%s'", e.msg, word);
+}
+
+static void test_bad_plans(void **state)
+{
+	struct profile p;
+	struct err e = { 0 };
+	struct plan plan;
+	static const char manual[] = "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [2, 6], "
+				     "\"devices\": [{\"id\": \"b\"}]}]}";
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, good, strlen(good), "profile.json", &e), 0);
+	if (plan_read_text(&p, &options, manual, strlen(manual), "plan.json", &plan, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_true(plan.executable && plan.stages == 2 && plan_layers(&plan, 1) == 4);
+	plan_release(&plan);
+	plan_refused(&p,
+		     "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [3, 6], \"devices\": "
+		     "[{\"id\": \"b\"}]}]}",
+		     "gaps");
+	plan_refused(&p,
+		     "{\"stages\": [{\"layers\": [0, 4], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [2, 6], \"devices\": "
+		     "[{\"id\": \"b\"}]}]}",
+		     "gaps");
+	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 5], \"devices\": [{\"id\": \"a\"}]}]}", "in no stage");
+	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 7], \"devices\": [{\"id\": \"a\"}]}]}", "a model with 6");
+	plan_refused(&p, "{\"layers\": 30, \"stages\": []}", "30 layers");
+	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"z\"}]}]}", "'z' is not in the profile");
+	plan_refused(&p,
+		     "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [2, 6], \"devices\": "
+		     "[{\"id\": \"a\"}]}]}",
+		     "twice");
+	plan_refused(&p, "{\"microbatch\": 3, \"stages\": []}", "does not divide");
+	plan_refused(&p, "{\"schedule\": \"magic\", \"stages\": []}", "magic");
+	plan_refused(&p,
+		     "{\"chunks\": 2, \"stages\": [{\"layers\": [0, 3], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [3, 6], "
+		     "\"devices\": [{\"id\": \"b\"}]}]}",
+		     "chunks");
+	plan_refused(&p, "{\"stages\": []}", "'stages'");
+	plan_refused(&p,
+		     "{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"a\", \"microbatch\": 1, \"microbatches\": 3}, "
+		     "{\"id\": \"b\", "
+		     "\"microbatch\": 1, \"microbatches\": 3}]}]}",
+		     "6 sequences");
+	profile_release(&p);
+}
+
+/* Too little memory: by how much, where, and what would help. */
+static void test_does_not_fit(void **state)
+{
+	char *s = changed("\"parameters_per_layer\": 1000000",
+			  "\"parameters_per_layer\": 1000000, \"layer_gib\": 4, \"layer_state_gib\": 0.1");
+	struct profile p;
+	struct plan plan;
+	struct err e = { 0 };
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, s, strlen(s), "profile.json", &e), 0);
+	assert_int_equal(planner_run(&planner_best, &p, &options, &plan, &e), ERR_USAGE);
+	print_message("%s\n", e.msg);
+	assert_non_null(strstr(e.msg, "GiB more"));
+	assert_non_null(strstr(e.msg, "4-bit"));
+	assert_int_equal(planner_run(&planner_even, &p, &options, &plan, &e), 0);
+	assert_false(plan.fits);
+	assert_true(plan.over_gib > 4 && !plan.executable);
+	plan_release(&plan);
+	profile_release(&p);
+	free(s);
+}
+
+static void test_cards(void **state)
+{
+	struct profile p;
+	struct err e = { 0 };
+	struct plan plan;
+	struct buf b = BUF_INIT;
+	struct plan_whatif w[4];
+	struct plan_rival second;
+	int d;
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, good, strlen(good), "profile.json", &e), 0);
+	assert_ptr_equal(card_find("V100"), card_find("v100-sxm2"));
+	assert_null(card_find("a"));
+	assert_null(card_find(""));
+	/* the same kind: the same times; another: scaled by the rates, 34 and 6.6 TFLOP/s in fp16 */
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", &e), 0);
+	d = profile_find(&p, "c");
+	assert_true(curve_at(&p.device[d].forward_ms, 3) == curve_at(&p.device[0].forward_ms, 3));
+	if (profile_add_card(&p, "kind=p40,host=z,bandwidth=0.05,latency=1", &e) < 0)
+		fail_msg("%s", e.msg);
+	d = p.devices - 1;
+	assert_true(fabs(curve_at(&p.device[d].backward_ms, 2) - 9 * 34 / 6.6) <= 1e-9);
+	assert_true(p.device[d].memory_gib == 22.5 && profile_bandwidth(&p, d, 0) == 0.05 && profile_latency_ms(&p, 1, d) == 1);
+	assert_int_equal(profile_add_card(&p, "kind=p40,host=new", &e), ERR_USAGE);
+	assert_non_null(strstr(e.msg, "bandwidth"));
+	assert_int_equal(profile_add_card(&p, "kind=p40,host=y,bandwidth=1", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=gtx9,host=y", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=l40s,host=y", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,bandwidth=nan", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,speed=3", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", &e), ERR_USAGE);
+	assert_int_equal(p.devices, 4);
+
+	assert_int_equal(planner_run(&planner_best, &p, &options, &plan, &e), 0);
+	assert_int_equal(plan_whatifs(&p, &options, &plan, w, &e), 0);
+	assert_int_equal(plan_second_best(&p, &options, &plan, &second, &e), 0);
+	for (int i = 0; i < 4; i++)
+		assert_true(w[i].possible && w[i].ms >= plan.simulated_ms * (1 - 1e-9));
+	assert_true(second.any && second.ms >= plan.simulated_ms * (1 - 1e-9));
+	plan_explain(&p, &plan, w, &second, &b);
+	print_message("%s", b.p);
+	assert_non_null(strstr(b.p, "Second best"));
+	buf_release(&b);
+	plan_release(&plan);
+	assert_int_equal(profile_remove(&p, "nobody", &e), ERR_USAGE);
+	assert_int_equal(profile_remove(&p, "a", &e), 0);
+	assert_int_equal(p.devices, 3);
+	profile_release(&p);
+}
+
+/* Every allocation made to fail once: an error, no crash, nothing lost (the sanitizer build looks). */
+static void test_out_of_memory(void **state)
+{
+	static const char *const names[] = { "even", "proportional", "cephalo", "zorse", "exhaustive", "best" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		for (uint64_t n = 1; n < 400; n++) {
+			struct plan_options o = options;
+			struct profile p;
+			struct plan plan;
+			struct err e = { 0 };
+			int rc;
+
+			o.effort = 1000;
+			o.groups = true;
+			mem_fail_after(n);
+			rc = profile_read_text(&p, good, strlen(good), "profile.json", &e);
+			if (rc == 0) {
+				rc = planner_run(planner_find(names[i]), &p, &o, &plan, &e);
+				mem_fail_after(0);
+				if (rc == 0)
+					plan_release(&plan);
+				profile_release(&p);
+			}
+			mem_fail_after(0);
+			if (rc == 0)
+				break;
+			if (e.code != ERR_NOMEM)
+				fail_msg("%s, allocation %llu: %d %s", names[i], (unsigned long long)n, e.code, e.msg);
+		}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bad_profiles), cmocka_unit_test(test_profile_round_trip),
+		cmocka_unit_test(test_curve),        cmocka_unit_test(test_plan_round_trip),
+		cmocka_unit_test(test_bad_plans),    cmocka_unit_test(test_does_not_fit),
+		cmocka_unit_test(test_cards),        cmocka_unit_test(test_out_of_memory),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
