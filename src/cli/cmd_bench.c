@@ -20,22 +20,68 @@ struct args {
 
 #define AT(f) offsetof(struct args, f)
 static const struct opt rows[] = {
-	{ .key = "shape", .kind = OPT_STR, .offset = AT(shape), .def = "smollm2-135m", .arg = "NAME", .help = "model to take the sizes from: smollm2-135m, llama3.2-1b, llama3-8b" },
-	{ .key = "layers", .kind = OPT_INT, .offset = AT(layers), .def = "0", .lo = 0, .hi = 1024, .arg = "N", .help = "only that many of its layers; 0: all" },
-	{ .key = "rows", .kind = OPT_INT, .offset = AT(rows), .def = "4", .lo = 1, .hi = 4096, .arg = "N", .help = "sequences of a microbatch" },
-	{ .key = "length", .kind = OPT_INT, .offset = AT(length), .def = "512", .lo = 2, .hi = 1 << 20, .arg = "N", .help = "tokens of each" },
-	{ .key = "lora_r", .kind = OPT_INT, .offset = AT(lora_r), .def = "16", .lo = 1, .hi = 4096, .arg = "N", .help = "rank of the adapters on q, k, v, o" },
+	{ .key = "shape",
+	  .kind = OPT_STR,
+	  .offset = AT(shape),
+	  .def = "smollm2-135m",
+	  .arg = "NAME",
+	  .help = "model to take the sizes from: smollm2-135m, llama3.2-1b, llama3-8b" },
+	{ .key = "layers",
+	  .kind = OPT_INT,
+	  .offset = AT(layers),
+	  .def = "0",
+	  .lo = 0,
+	  .hi = 1024,
+	  .arg = "N",
+	  .help = "only that many of its layers; 0: all" },
+	{ .key = "rows",
+	  .kind = OPT_INT,
+	  .offset = AT(rows),
+	  .def = "4",
+	  .lo = 1,
+	  .hi = 4096,
+	  .arg = "N",
+	  .help = "sequences of a microbatch" },
+	{ .key = "length",
+	  .kind = OPT_INT,
+	  .offset = AT(length),
+	  .def = "512",
+	  .lo = 2,
+	  .hi = 1 << 20,
+	  .arg = "N",
+	  .help = "tokens of each" },
+	{ .key = "lora_r",
+	  .kind = OPT_INT,
+	  .offset = AT(lora_r),
+	  .def = "16",
+	  .lo = 1,
+	  .hi = 4096,
+	  .arg = "N",
+	  .help = "rank of the adapters on q, k, v, o" },
 	{ .key = "recompute", .kind = OPT_BOOL, .offset = AT(recompute), .help = "with gradient checkpointing" },
-	{ .key = "repeat", .kind = OPT_INT, .offset = AT(repeat), .def = "3", .lo = 1, .hi = 64, .arg = "N", .help = "timed microbatches; the median counts" },
+	{ .key = "repeat",
+	  .kind = OPT_INT,
+	  .offset = AT(repeat),
+	  .def = "3",
+	  .lo = 1,
+	  .hi = 64,
+	  .arg = "N",
+	  .help = "timed microbatches; the median counts" },
 	{ .key = "ops", .kind = OPT_BOOL, .offset = AT(ops), .def = "true", .help = "products and kernels one by one" },
 	{ .key = "steps", .kind = OPT_BOOL, .offset = AT(steps), .def = "true", .help = "whole training steps" },
-	{ .key = "device", .kind = OPT_STR, .offset = AT(device), .def = "auto", .arg = "NAME", .help = "backend or backend:index" },
+	{ .key = "device",
+	  .kind = OPT_STR,
+	  .offset = AT(device),
+	  .def = "auto",
+	  .arg = "NAME",
+	  .help = "backend or backend:index" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "one JSON object a row" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard bench [options]",
-	.about = "Measures this machine's matrix-product ceiling and copy bandwidth, then every product and kernel and the whole LoRA step at a\n"
+	.about = "Measures this machine's matrix-product ceiling and copy bandwidth, then every product and kernel and the whole "
+		 "LoRA step at a\n"
 		 "model's sizes as a share of them. A step counts 4N FLOP per token; attention and adapters come on top.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
@@ -56,8 +102,10 @@ static void on_row(void *ctx, const struct dev_bench_row *r)
 	if (r->kind == BENCH_CEILING && r->rate * 1e9 > v->ceiling[r->dtype])
 		v->ceiling[r->dtype] = r->rate * 1e9;
 	if (v->o->json) {
-		printf("{\"row\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"seconds\": %.6g, \"%s\": %.4g, \"share\": %.4f}\n", r->name, r->shape,
-		       dtype_name(r->dtype), r->seconds, r->flops ? "gflop_per_s" : "gbyte_per_s", r->rate, r->share);
+		printf("{\"row\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"seconds\": %.6g, \"%s\": %.4g, \"share\": "
+		       "%.4f}\n",
+		       r->name, r->shape, dtype_name(r->dtype), r->seconds, r->flops ? "gflop_per_s" : "gbyte_per_s", r->rate,
+		       r->share);
 		return;
 	}
 	snprintf(time, sizeof time, "%.3f", r->seconds * 1e3);
@@ -69,8 +117,14 @@ static void on_row(void *ctx, const struct dev_bench_row *r)
 static int bench_step(struct view *v, const struct model_config *c, enum dtype act, bool nf4, double *rate_p, struct err *e)
 {
 	const struct args *o = v->o;
-	const struct step_bench_options so = { .act = act, .nf4 = nf4, .recompute = o->recompute, .rows = o->rows, .length = o->length, .lora_r = o->lora_r,
-					       .repeat = (int)o->repeat, .all_trained = true };
+	const struct step_bench_options so = { .act = act,
+					       .nf4 = nf4,
+					       .recompute = o->recompute,
+					       .rows = o->rows,
+					       .length = o->length,
+					       .lora_r = o->lora_r,
+					       .repeat = (int)o->repeat,
+					       .all_trained = true };
 	struct step_bench_result r;
 	char peak[32];
 	TRY(step_bench(v->dev, c, &so, &r, e));
@@ -78,15 +132,18 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 	double with = v->ceiling[act] > 0 ? share * (1 + r.attention_flops / (r.flops * (r.forward + r.backward))) : 0;
 	const char *what = nf4 ? "NF4" : dtype_name(act);
 	if (o->json)
-		printf("{\"row\": \"step\", \"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": %.4f, \"update\": %.4f, "
-		       "\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, \"share_with_attention\": %.4f, \"memory\": %llu, \"warm_allocations\": %llu}\n",
+		printf("{\"row\": \"step\", \"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": %.4f, "
+		       "\"update\": %.4f, "
+		       "\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, \"share_with_attention\": %.4f, "
+		       "\"memory\": %llu, \"warm_allocations\": %llu}\n",
 		       what, dtype_name(act), r.forward, r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with,
 		       (unsigned long long)r.mem_peak, (unsigned long long)r.warm_allocs);
 	else
-		printf("  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of the ceiling (%.0f %% with attention); forward %.2f s, backward %.2f s, "
+		printf("  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of the ceiling (%.0f %% with "
+		       "attention); forward %.2f s, backward %.2f s, "
 		       "memory %s, %llu allocations when warm\n",
-		       what, dtype_name(act), r.tokens_per_second, r.flops * 1e-9, 100 * share, 100 * with, r.forward, r.backward, cli_bytes(r.mem_peak, peak, sizeof peak),
-		       (unsigned long long)r.warm_allocs);
+		       what, dtype_name(act), r.tokens_per_second, r.flops * 1e-9, 100 * share, 100 * with, r.forward, r.backward,
+		       cli_bytes(r.mem_peak, peak, sizeof peak), (unsigned long long)r.warm_allocs);
 	fflush(stdout);
 	*rate_p = r.tokens_per_second;
 	return 0;
@@ -100,8 +157,9 @@ static int bench_steps(struct view *v, const struct model_config *c, struct err 
 	TRY(dev_caps(v->dev, &caps, e));
 	enum dtype act = caps.bf16 ? DT_BF16 : DT_F32;
 	if (!o->json)
-		cli_heading("LoRA step: %s, %lld layers, %lld x %lld tokens, r %lld on q, k, v, o%s", o->shape, (long long)c->layers, (long long)o->rows,
-			    (long long)o->length, (long long)o->lora_r, o->recompute ? ", gradient checkpointing" : "");
+		cli_heading("LoRA step: %s, %lld layers, %lld x %lld tokens, r %lld on q, k, v, o%s", o->shape,
+			    (long long)c->layers, (long long)o->rows, (long long)o->length, (long long)o->lora_r,
+			    o->recompute ? ", gradient checkpointing" : "");
 	TRY(bench_step(v, c, act, false, &plain, e));
 	TRY(bench_step(v, c, act, true, &nf4, e));
 	if (!o->json)
@@ -109,7 +167,6 @@ static int bench_steps(struct view *v, const struct model_config *c, struct err 
 	return 0;
 }
 
-/* The ceilings alone: products of nothing but large squares, when the ops are not asked for. */
 static int run(struct view *v, struct err *e)
 {
 	static const char *const heading[] = { "what", "shape", "dtype", "ms", "rate", "share" };
@@ -117,8 +174,15 @@ static int run(struct view *v, struct err *e)
 	struct model_config c;
 	TRY(step_bench_shape(o->shape, o->layers, &c, e));
 	TRY(runtime_device(o->device, &v->dev, e));
-	struct dev_bench_shape s = { .c = c.hidden, .f = c.intermediate, .h = c.heads, .g = c.kv_heads, .d = c.head_dim, .v = c.vocab, .n = o->rows * o->length,
-				     .t = o->length, .r = o->lora_r };
+	struct dev_bench_shape s = { .c = c.hidden,
+				     .f = c.intermediate,
+				     .h = c.heads,
+				     .g = c.kv_heads,
+				     .d = c.head_dim,
+				     .v = c.vocab,
+				     .n = o->rows * o->length,
+				     .t = o->length,
+				     .r = o->lora_r };
 	if (!o->ops)
 		s.n = 0;
 	if (!o->json && !(v->table = cli_table_new(heading, ARRAY_LEN(heading))))

@@ -555,7 +555,7 @@ int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn r
 {
 	struct bench b = { .d = d, .s = s, .row = row, .ctx = ctx };
 	int rc = 0;
-	if (s->c < 1 || s->f < 1 || s->h < 1 || s->g < 1 || s->h % s->g || s->d < 2 || s->d % 2 || s->v < 1 || s->n < 1 ||
+	if (s->c < 1 || s->f < 1 || s->h < 1 || s->g < 1 || s->h % s->g || s->d < 2 || s->d % 2 || s->v < 1 || s->n < 0 ||
 	    s->t < 1 || s->r < 1)
 		return err_set(e, ERR_USAGE, "bench: sizes must be positive, heads a multiple of key heads, the head width even");
 	b.fill = mem_alloc(FILL);
@@ -563,7 +563,7 @@ int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn r
 		return err_nomem(e, FILL, "a benchmark");
 	TRYOUT(ceilings(&b, e));
 	TRYOUT(copying(&b, e));
-	for (enum dtype t = DT_F32; t <= DT_F16; t++) {
+	for (enum dtype t = DT_F32; s->n && t <= DT_F16; t++) {
 		if (!dev_has(d, K_axpby, t))
 			continue;
 		TRYOUT(products(&b, t, e));
@@ -571,7 +571,8 @@ int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn r
 		TRYOUT(attention(&b, t, e));
 		TRYOUT(other_kernels(&b, t, e));
 	}
-	TRYOUT(optimizer_kernels(&b, e));
+	if (s->n)
+		TRYOUT(optimizer_kernels(&b, e));
 out:
 	mem_free(b.fill);
 	return rc;

@@ -9,7 +9,7 @@
 
 #include "dev/dev.h"
 
-/* Letters as in kernel.def; n tokens in sequences of t (the last may be shorter). */
+/* Letters as in kernel.def; n tokens in sequences of t (the last may be shorter). With n 0 only the ceilings are measured. */
 struct dev_bench_shape {
 	int64_t c, f, h, g, d, v, n, t, r;
 };
