@@ -103,7 +103,7 @@ static const struct opt rows[] = {
 };
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard plan [CONFIG] [--profile FILE] [--planner NAME] [--compare] [--without ID] [--add ...] [--json]",
+	.synopsis = "heteroshard plan [CONFIG] [--profile FILE] [--planner NAME] [--compare] [--json] [...]",
 	.about = "Chooses which layers each device holds, the schedule and the microbatch size, and says what to expect: step "
 		 "time, what each "
 		 "device does for how much of the time, how full its memory will be, and what the job would do without it. Works "
