@@ -39,13 +39,13 @@ struct dev_ref {
 #define DEV_NONE ((struct dev_ref){ NULL, 0 })
 
 struct dev_caps {
-	char name[128];    /* "AMD EPYC" */
+	char name[128]; /* "AMD EPYC" */
 	char vendor[64];
-	char driver[64];   /* driver or library version */
+	char driver[64];              /* driver or library version */
 	uint64_t mem_total, mem_free; /* bytes, now */
-	int units;         /* cores, multiprocessors, compute units */
-	bool bf16, f16;    /* native matrix products, probed by running them; emulation does not count */
-	bool unified;      /* memory shared with the host */
+	int units;                    /* cores, multiprocessors, compute units */
+	bool bf16, f16;               /* native matrix products, probed by running them; emulation does not count */
+	bool unified;                 /* memory shared with the host */
 };
 
 /* C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * C. op is the transpose where ta / tb is set: A is then stored [k,m], B [n,k].
@@ -81,18 +81,18 @@ struct backend {
 	int (*count)(struct err *e);
 	/* MUST: opens device `index`; fills dev->priv. */
 	int (*open)(struct dev *d, int index, struct err *e);
-	void (*close)(struct dev *d);                                                              /* MUST */
-	int (*caps)(struct dev *d, struct dev_caps *caps_p, struct err *e);                        /* MUST */
-	int (*alloc)(struct dev *d, struct dev_buf *b, struct err *e);                             /* MUST: b->size is set */
-	void (*free)(struct dev *d, struct dev_buf *b);                                            /* MUST */
-	int (*upload)(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e); /* MUST */
-	int (*download)(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);     /* MUST */
+	void (*close)(struct dev *d);                                                                /* MUST */
+	int (*caps)(struct dev *d, struct dev_caps *caps_p, struct err *e);                          /* MUST */
+	int (*alloc)(struct dev *d, struct dev_buf *b, struct err *e);                               /* MUST: b->size is set */
+	void (*free)(struct dev *d, struct dev_buf *b);                                              /* MUST */
+	int (*upload)(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e);  /* MUST */
+	int (*download)(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);      /* MUST */
 	int (*copy)(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e); /* MUST */
-	int (*zero)(struct dev *d, struct dev_ref dst, size_t n, struct err *e);                    /* MUST */
-	int (*gemm)(struct dev *d, const struct dev_gemm *g, struct err *e);                        /* MUST */
+	int (*zero)(struct dev *d, struct dev_ref dst, size_t n, struct err *e);                     /* MUST */
+	int (*gemm)(struct dev *d, const struct dev_gemm *g, struct err *e);                         /* MUST */
 	/* MUST: runs a kernel. `t` is the dtype of its activations where kernel.def says so. */
 	int (*launch)(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e);
-	int (*sync)(struct dev *d, struct err *e);                                                  /* MAY: nothing runs behind */
+	int (*sync)(struct dev *d, struct err *e); /* MAY: nothing runs behind */
 	/* MAY: true when the backend has this kernel for this dtype; NULL: all of them */
 	bool (*has)(struct dev *d, enum dev_kernel k, enum dtype t);
 };
@@ -105,7 +105,7 @@ struct dev {
 	uint64_t allocs;             /* calls of alloc so far */
 };
 
-extern const struct backend *const backends[]; /* rows of backend.def, NULL-terminated */
+extern const struct backend *const backends[];        /* rows of backend.def, NULL-terminated */
 const struct backend *backend_find(const char *name); /* NULL: no such row */
 
 /* Opens a device by "backend" or "backend:index" ("cpu", "cuda:1"). */
@@ -113,7 +113,7 @@ int dev_open(const char *spec, struct dev **d_p, struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed; all buffers must have been freed */
 int dev_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
 int dev_alloc(struct dev *d, size_t bytes, struct dev_buf **b_p, struct err *e); /* 64-byte aligned, not cleared */
-void dev_free(struct dev_buf *b);                                               /* NULL is allowed */
+void dev_free(struct dev_buf *b);                                                /* NULL is allowed */
 /* Transfers check that the range lies inside the buffer. */
 int dev_upload(struct dev_ref dst, const void *src, size_t n, struct err *e);
 int dev_download(void *dst, struct dev_ref src, size_t n, struct err *e);

@@ -179,7 +179,8 @@ struct config *tiny_config(const struct tiny *t, const char *run, const char *co
 	int n = snprintf(text, sizeof text,
 			 "base_model: %s/model\n%scompute_dtype: float32\n"
 			 "datasets: [{path: %s/data.jsonl, type: completion}]\nsequence_len: 128\nmicro_batch_size: 2\n"
-			 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: 3\nval_set_size: 4\n"
+			 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: "
+			 "3\nval_set_size: 4\n"
 			 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\n",
 			 t->dir, adapter, t->dir, t->dir, run);
 	char *over[32];
