@@ -89,10 +89,11 @@ static void draw_topology(const struct view *v, const struct train_info *i)
 	gethostname(host, sizeof host - 1);
 	struct topology_machine machine = { .name = host, .coordinator = true };
 	struct topology_device *d = mem_array((size_t)p->stages, sizeof *d);
+	struct dev_caps *caps = mem_array((size_t)p->stages, sizeof *caps);
 	struct topology_link *l = mem_array((size_t)p->stages, sizeof *l);
 	char(*id)[16] = mem_array((size_t)p->stages, sizeof *id);
 	struct err e = { 0 };
-	if (!d || !l || !id)
+	if (!d || !l || !id || !caps)
 		goto out;
 	for (int s = 0; s < p->stages; s++) {
 		snprintf(id[s], sizeof *id, "%d", s);
@@ -105,6 +106,14 @@ static void draw_topology(const struct view *v, const struct train_info *i)
 						 .end = s == p->stages - 1,
 						 .share = NAN,
 						 .busy = NAN };
+		struct dev *dev;
+		if (dev_open(p->device[s], &dev, &e) >= 0) { /* its name and memory; without them the picture only says less */
+			if (dev_caps(dev, &caps[s], &e) >= 0) {
+				d[s].name = caps[s].name;
+				d[s].mem_total = caps[s].mem_total;
+			}
+			dev_close(dev);
+		}
 		l[s] = (struct topology_link){
 			.from = (size_t)s, .to = (size_t)s + 1, .bandwidth = NAN, .latency = NAN, .transport = "loop"
 		};
@@ -122,6 +131,7 @@ out:
 	mem_free(d);
 	mem_free(l);
 	mem_free(id);
+	mem_free(caps);
 }
 
 static void say(struct view *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -179,6 +189,7 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		 : c->adapter == ADAPTER_QLORA ? "QLoRA"
 					       : "LoRA");
 	introduce(v, i);
+	TRY(placement_write(i->job, i->place, c->output_dir, e));
 	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics, e));
 	if (c->tensorboard) {
 		char dir[4096];

@@ -9,12 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void placement_single(const struct model_config *c, const char **device, struct placement *p)
-{
-	*p = (struct placement){ .stages = 1, .chunks = 1, .device = device, .schedule = "1f1b" };
-	p->first[1] = c->layers;
-}
-
 /* ---- what is trained ---- */
 
 static int add_param(struct job *j, size_t *cap, const char *name, int ndim, const int64_t *dim, struct err *e)

@@ -54,6 +54,8 @@ int job_alloc_state(struct job *j, struct err *e);                /* value and s
 
 /* The one-stage placement. */
 void placement_single(const struct model_config *c, const char **device, struct placement *p_p);
+/* DIR/plan.json: what `heteroshard plan --plan` and a later run can take. */
+int placement_write(const struct job *j, const struct placement *p, const char *dir, struct err *e);
 
 /* The adapter's weights as PEFT wants them; points into the job's values. Allocated in `a`. */
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad_p, struct err *e);
