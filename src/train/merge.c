@@ -186,6 +186,18 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 	return rc;
 }
 
+/* A GGUF's rotary factors have no name in config.json that transformers would compute in the same way. */
+static int check_folder(const struct merger *m, struct err *e)
+{
+	const json_t *rope = json_object_get(model_file_config(m->file), "rope_scaling");
+	const char *type = json_string_value(json_object_get(rope, "rope_type"));
+	if (type && !strcmp(type, "gguf_factors"))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: its rope factors cannot be written into a folder's config.json: merge into a .gguf file",
+			       m->o->model);
+	return 0;
+}
+
 static int open_parts(struct merger *m, struct err *e)
 {
 	const struct merge_options *o = m->o;
@@ -214,7 +226,7 @@ int merge(const struct merge_options *o, struct err *e)
 	if (rc >= 0 && n > 5 && !strcmp(o->out + n - 5, ".gguf")) {
 		m.all = model_file_count(m.file);
 		rc = gguf_write_model(o->out, m.file, o->q8_0 ? GGUF_Q8_0 : GGUF_F16, merged_rows, &m, e);
-	} else if (rc >= 0) {
+	} else if (rc >= 0 && (rc = check_folder(&m, e)) >= 0) {
 		char *tmp;
 		rc = atomic_dir_begin(o->out, &tmp, e);
 		if (rc >= 0) {
