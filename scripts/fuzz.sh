@@ -60,7 +60,7 @@ for source in tests/fuzz/fuzz_*.c; do
 	[ -d "tests/fuzz/seeds/$subject" ] && seeds=tests/fuzz/seeds/$subject
 	log=$build/fuzz/$name.log
 	# shellcheck disable=SC2086
-	if "$build/fuzz/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2500 -max_len=65536 -print_final_stats=1 \
+	if "$build/fuzz/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2500 -max_len=65536 -print_final_stats=1 ${CI:+-seed=1} \
 		-artifact_prefix="$build/crash/$subject-" "$corpus" $seeds >"$log" 2>&1; then
 		runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
 		cover=$(grep -aoE 'cov: [0-9]+' "$log" | tail -1)
