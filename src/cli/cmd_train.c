@@ -12,6 +12,7 @@
 #include "report/topology.h"
 #include "report/trace.h"
 #include "sched/sched.h"
+#include "train/cluster.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -21,13 +22,31 @@
 #include <unistd.h>
 
 int cmd_train(int argc, char **argv);
+int cmd_worker(int argc, char **argv);
 
 enum { TRACE_EVENTS = 1 << 16, PLOT_EVERY = 20 /* seconds */ };
 
+struct args {
+	char *role, *worker;
+	bool insecure;
+};
+
+static const struct opt rows[] = {
+	{ .key = "role", .kind = OPT_STR, .offset = offsetof(struct args, role), .arg = "coordinator|worker",
+	  .help = "what this machine is, where its addresses do not say so" },
+	{ .key = "worker", .kind = OPT_STR, .offset = offsetof(struct args, worker), .arg = "ID",
+	  .help = "be this worker of the configuration" },
+	{ .key = "insecure", .kind = OPT_BOOL, .offset = offsetof(struct args, insecure),
+	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
+};
+
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard train CONFIG [key=value ...]",
+	.synopsis = "heteroshard train [--role ROLE] [--worker ID] CONFIG [key=value ...]",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
 	.about = "Trains as CONFIG says (YAML or JSON; 'heteroshard help config' lists the keys). key=value overrides a key of the "
 		 "file.\n"
+		 "With 'coordinator' and 'workers' in CONFIG it is run on every machine, which finds its role by its addresses.\n"
 		 "Ctrl-C finishes the step, saves and leaves; resume_from_checkpoint=latest goes on from there.",
 	.example = "  heteroshard train examples/smollm2.yaml\n"
 		   "  heteroshard train examples/smollm2.yaml max_steps=100 output_dir=run2\n"
@@ -49,6 +68,13 @@ static void on_signal(int sig)
 	(void)n;
 }
 
+static void catch_signals(void)
+{
+	struct sigaction sa = { .sa_handler = on_signal };
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+}
+
 struct view {
 	const struct config *c;
 	struct progress *progress;
@@ -59,6 +85,7 @@ struct view {
 	int64_t plotted;
 	double val; /* NaN: not evaluated since the last line */
 	bool began;
+	char *const *program; /* argv of a worker process */
 };
 
 static const char *last_part(const char *path)
@@ -320,34 +347,97 @@ static int run(struct view *v, struct err *e)
 	const struct train_sink sink = {
 		.ctx = v, .begin = on_begin, .step = on_step, .eval = on_eval, .part = on_part, .saved = on_saved, .spans = on_spans
 	};
-	const struct train_options o = { .stop = &stop, .trace = v->c->trace };
+	const struct train_options o = { .stop = &stop, .trace = v->c->trace, .program = v->program };
 	struct progress_look look = { .columns = cli_columns(stderr), .colour = cli_colour(stderr) };
 	TRY(progress_new(cli_write_stderr, NULL, look, &v->progress, e));
 	cli_set_progress(v->progress);
 	if (v->c->trace)
 		TRY(trace_new(TRACE_EVENTS, &v->trace, e));
-	struct sigaction sa = { .sa_handler = on_signal };
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	catch_signals();
 	TRY(train_run(v->c, &o, &sink, &r, e));
 	finish(v, &r);
 	return r.interrupted ? 1 : 0;
 }
 
+/* How this program is started as a worker with the same configuration. */
+static char **worker_program(int npos, char **pos, bool insecure, struct arena *a)
+{
+	char **p = arena_alloc(a, (size_t)(npos + 5) * sizeof *p);
+	size_t n = 0;
+	if (!p)
+		return NULL;
+	p[n++] = (char *)"heteroshard";
+	p[n++] = (char *)"-q";
+	p[n++] = (char *)"worker";
+	if (insecure)
+		p[n++] = (char *)"--insecure";
+	for (int i = 0; i < npos; i++)
+		p[n++] = pos[i];
+	p[n] = NULL;
+	return p;
+}
+
+static int work(const struct config *c, const struct role *r, struct err *e)
+{
+	catch_signals();
+	return cluster_work(c, r, &stop, e);
+}
+
+int cmd_worker(int argc, char **argv)
+{
+	static const struct cli_usage worker_usage = {
+		.synopsis = "heteroshard worker [--worker ID] CONFIG [key=value ...]",
+		.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. Of several workers with this\n"
+			 "machine's address it is the first whose port is free, unless --worker says which.",
+		.rows = rows + 1,
+		.nrows = ARRAY_LEN(rows) - 1,
+		.example = "  heteroshard worker cluster.yaml\n"
+			   "  heteroshard worker --worker b cluster.yaml",
+	};
+	struct arena a = ARENA_INIT;
+	struct args o = { 0 };
+	struct err e = { 0 };
+	struct role r;
+	struct config *c = NULL;
+	int npos, status;
+	if (!cli_args(&worker_usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
+		arena_release(&a);
+		return status;
+	}
+	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
+	if (rc >= 0) {
+		c->insecure |= o.insecure;
+		rc = cluster_role(c, "worker", o.worker, &r, &e);
+	}
+	if (rc >= 0)
+		rc = work(c, &r, &e);
+	config_free(c);
+	arena_release(&a);
+	return rc < 0 ? cli_fail(&e) : rc;
+}
+
 int cmd_train(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
+	struct args o = { 0 };
 	struct err e = { 0 };
+	struct role r = { 0 };
 	int npos, status;
-	if (!cli_args(&usage, argc, argv, NULL, 1, -1, &npos, &a, &status)) {
+	if (!cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
 		arena_release(&a);
 		return status;
 	}
 	struct config *c = NULL;
-	struct view v = { .val = NAN };
+	struct view v = { .val = NAN, .program = worker_program(npos, argv + 1, o.insecure, &a) };
 	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
 	v.c = c;
-	if (rc >= 0)
+	if (rc >= 0) {
+		c->insecure |= o.insecure;
+		rc = cluster_role(c, o.role, o.worker, &r, &e);
+	}
+	if (rc >= 0 && r.kind == ROLE_WORKER)
+		rc = work(c, &r, &e);
+	else if (rc >= 0)
 		rc = run(&v, &e);
 	if (v.began && rc < 0 && v.metrics)
 		draw(&v);

@@ -41,6 +41,14 @@ static void put_plan(struct wire_writer *w, const struct worker_plan *p, const c
 	wire_put_f64(w, p->optim.momentum);
 	wire_put_f64(w, p->optim.weight_decay);
 	wire_put_u8(w, p->trace);
+	wire_put_u8(w, p->offered);
+	wire_put_str(w, p->next_address);
+	wire_put_str(w, p->next_id);
+	wire_put_str(w, p->next_key);
+	wire_put_str(w, p->prev_key);
+	wire_put_str(w, p->next_name);
+	wire_put_str(w, p->prev_name);
+	wire_put_str(w, p->model);
 }
 
 int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e)
@@ -112,6 +120,14 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 	p->optim.momentum = wire_get_f64(&r);
 	p->optim.weight_decay = wire_get_f64(&r);
 	p->trace = wire_get_u8(&r);
+	p->offered = wire_get_u8(&r);
+	wire_get_str(&r, p->next_address, sizeof p->next_address);
+	wire_get_str(&r, p->next_id, sizeof p->next_id);
+	wire_get_str(&r, p->next_key, sizeof p->next_key);
+	wire_get_str(&r, p->prev_key, sizeof p->prev_key);
+	wire_get_str(&r, p->next_name, sizeof p->next_name);
+	wire_get_str(&r, p->prev_name, sizeof p->prev_name);
+	wire_get_str(&r, p->model, sizeof p->model);
 	TRY(wire_read_end(&r, "PLAN", e));
 	json_t *doc;
 	TRY(json_parse_text(text, len, "PLAN: the model's configuration", &doc, e));
@@ -294,6 +310,25 @@ int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct sp
 	}
 	*count_p = kept;
 	return wire_read_end(&r, "STEPPED", e);
+}
+
+int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p)
+{
+	struct wire_writer w = wire_write(out, cap);
+	struct err ignored = { 0 };
+	wire_put_str(&w, why->msg);
+	wire_put_u32(&w, (uint32_t)-why->code);
+	return wire_write_end(&w, n_p, &ignored);
+}
+
+void abort_read(const void *p, size_t n, struct err *why)
+{
+	struct wire_reader r = wire_read(p, n);
+	char text[sizeof why->msg];
+	wire_get_str(&r, text, sizeof text);
+	uint32_t code = wire_get_u32(&r);
+	bool known = !r.failed && code >= 1 && code <= (uint32_t)-ERR_INTERNAL;
+	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s", r.failed ? "it stopped and gave no reason" : text);
 }
 
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e)

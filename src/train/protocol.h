@@ -12,6 +12,7 @@
 #include "data/batch.h"
 #include "model/stage.h"
 #include "net/frame.h"
+#include "net/net.h"
 #include "net/wire.h"
 #include "optim/optim.h"
 
@@ -31,6 +32,10 @@ struct worker_plan {
 	char optimizer[32];       /* "" without training */
 	struct optim_config optim;
 	bool trace; /* spans travel with STEPPED */
+	bool offered; /* WEIGHTS_OFFER follows: parameters come over the link */
+	/* Neighbours in the pipeline: keys are "" on links without them; names are for messages. */
+	char next_address[NET_ADDRESS], next_id[128], next_key[KEY_TEXT], prev_key[KEY_TEXT];
+	char next_name[256], prev_name[256], model[65]; /* model: its digest */
 };
 
 int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e);
@@ -92,6 +97,10 @@ struct state_message {
 	uint64_t first, count;
 	const void *data; /* in the payload, not aligned */
 };
+
+/* ABORT: why, and the kind of trouble (enum err_code), so that a lost neighbour can be told from a cause. */
+int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p);
+void abort_read(const void *p, size_t n, struct err *why_p);
 
 int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e);

@@ -1,95 +1,252 @@
-/* session.c - see session.h. Each worker listens; the coordinator dials all of them, then each worker dials the stage behind it.
- * A worker's first connection is therefore the coordinator's, the second that of the stage before it. */
-#include "train/session.h"
+/* session.c - see session.h. The coordinator dials every worker and says HELLO; then each worker dials the stage behind it. */
+#include "train/session_priv.h"
 
-#include "base/buf.h"
-#include "base/err.h"
+#include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "train/worker.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+#include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { STACK = 8 << 20, STATE_PIECE = 4 << 20 /* numbers */ };
-static const double patience = 60; /* seconds for local workers to find each other */
+static const double tell_every = 10; /* seconds between lines about who is missing */
+static const double blame_wait = 3;  /* seconds in which the cause of a lost neighbour may show itself */
 
-struct worker_seat {
-	struct session *s;
-	int stage;
-	char address[NET_ADDRESS];
-	struct net *net;   /* the worker's end */
-	struct link *link; /* the coordinator's end */
-	pthread_t thread;
-	bool running;
-	struct worker_env env;
-	struct err err;
-	int rc;
-};
+/* ---- what went wrong, and where ---- */
 
-struct session {
-	struct job *job;
-	const struct placement *place;
-	struct net *net;
-	struct worker_seat *seat;
-	int n;
-	uint64_t id;
-	struct weight_source source;
-	struct buf out;
-};
-
-static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e)
+static void note_abort(struct worker_seat *w, const struct frame *f)
 {
-	struct worker_seat *w = ctx;
-	bool ring = p->chunks > 1;
-	if (ring || p->stage + 1 < p->stages)
-		TRY(net_connect(w->net, w->s->seat[(p->stage + 1) % p->stages].address, NULL, net_in(patience), next_p, e));
-	if (!ring && p->stage == 0)
+	w->aborted = true;
+	abort_read(f->payload, f->size, &w->why);
+}
+
+/* Looks at every link without waiting: who has said ABORT, who is gone. */
+static void look_at_all(struct session *s)
+{
+	for (int i = 0; i < s->n; i++) {
+		struct worker_seat *w = &s->seat[i];
+		struct net_msg msg;
+		struct frame f;
+		struct err why = { 0 };
+		int rc = 0;
+		while (w->link && !w->aborted && !w->lost && (rc = link_recv_frame(w->link, NET_NOW, &msg, &f, &why)) > 0) {
+			if (f.kind == FRAME_ABORT)
+				note_abort(w, &f);
+			net_msg_release(&msg);
+		}
+		if (w->link && !w->aborted && !w->lost && rc < 0) {
+			w->lost = true;
+			w->why = why;
+		}
+	}
+}
+
+/* The most telling: a reason of one's own, then a worker that vanished, then one that lost its neighbour. */
+static struct worker_seat *culprit(struct session *s, bool *sure_p)
+{
+	struct worker_seat *vanished = NULL, *other = NULL;
+	*sure_p = true;
+	for (int i = 0; i < s->n; i++) {
+		struct worker_seat *w = &s->seat[i];
+		if (w->aborted && w->why.code != ERR_NET)
+			return w;
+		if (w->lost && !vanished)
+			vanished = w;
+		if (w->aborted && !other)
+			other = w;
+	}
+	*sure_p = vanished != NULL;
+	return vanished ? vanished : other;
+}
+
+/* Called when some worker has failed. */
+static int blame(struct session *s, struct err *e)
+{
+	struct worker_seat *w;
+	bool sure;
+	for (int64_t end = net_in(blame_wait);;) {
+		look_at_all(s);
+		w = culprit(s, &sure);
+		if ((w && sure) || clock_now() > end)
+			break;
+		usleep(20000);
+	}
+	if (!w)
+		return err_set(e, ERR_NET, "a worker was lost");
+	char how[64] = "";
+	if (w->lost) {
+		for (int64_t end = net_in(0.5); w->seat.pid > 0 && !how[0] && clock_now() < end; usleep(10000))
+			seat_ended(&w->seat, how, sizeof how);
+	}
+	if (!s->step)
+		return err_set(e, w->why.code, "%s: %.800s%s%s", w->name, w->why.msg, how[0] ? ": " : "", how);
+	return err_set(e, w->why.code, "%s in step %llu: %.800s%s%s", w->name, (unsigned long long)s->step, w->why.msg,
+		       how[0] ? ": " : "", how);
+}
+
+/* ---- joining ---- */
+
+static void name_seat(struct session *s, int i)
+{
+	struct worker_seat *w = &s->seat[i];
+	const struct seat_spec *p = w->seat.spec;
+	if (p->kind == SEAT_THREAD)
+		snprintf(w->name, sizeof w->name, "worker %d (%.200s)", i, p->device);
+	else
+		snprintf(w->name, sizeof w->name, "worker '%.120s' (%.120s, %.250s, stage %d)", p->id, p->host, p->address, i);
+}
+
+static void who_is_missing(struct session *s, struct buf *out)
+{
+	for (int i = 0; i < s->n; i++)
+		if (!s->seat[i].welcome)
+			buf_addf(out, "%s%s", out->n ? "; " : "", s->seat[i].name);
+}
+
+static int greet(struct session *s, struct worker_seat *w, struct err *e)
+{
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .job = s->id, .measure = s->o->measure };
+	gethostname(h.host, sizeof h.host - 1);
+	snprintf(h.to, sizeof h.to, "%s", w->seat.spec->id);
+	memcpy(h.model, s->model, sizeof h.model);
+	w->hello_at = clock_now();
+	w->greeted = true;
+	return hello_send(w->link, &h, net_in(10), e);
+}
+
+static int take_welcome(struct session *s, int i, struct err *e)
+{
+	struct worker_seat *w = &s->seat[i];
+	struct net_msg msg;
+	struct frame f;
+	int rc = link_recv_frame(w->link, NET_NOW, &msg, &f, e);
+	if (rc <= 0)
+		return rc;
+	int64_t now = clock_now();
+	rc = welcome_read(&f, &s->caps[i], e);
+	net_msg_release(&msg);
+	if (rc < 0)
+		return rc;
+	w->welcome = true;
+	/* the answer was written on the way back: half of a quick round trip ago, and just now when the worker measured first */
+	int64_t back = s->o->measure ? 0 : (now - w->hello_at) / 2;
+	w->clock = now - back - (int64_t)s->caps[i].clock;
+	return 1;
+}
+
+/* One look at one worker; its error is the session's. */
+static int bring_in(struct session *s, int i, struct err *e)
+{
+	struct worker_seat *w = &s->seat[i];
+	char how[64];
+	int rc = 0;
+	if (w->welcome)
 		return 0;
-	int rc = net_accept(w->net, net_in(patience), prev_p, e);
-	if (rc == 0)
-		return err_set(e, ERR_NET, "stage %d: the stage before it did not connect within %g s", p->stage, patience);
+	if (link_state(w->link) == LINK_UP && !w->greeted)
+		rc = greet(s, w, e);
+	if (rc >= 0 && w->greeted)
+		rc = take_welcome(s, i, e);
+	else if (rc >= 0 && link_state(w->link) == LINK_LOST)
+		rc = link_wait_up(w->link, NET_NOW, e);
+	if (rc < 0 || w->welcome)
+		return rc < 0 ? err_prefix(e, "%s", w->name) : 0;
+	if (seat_ended(&w->seat, how, sizeof how))
+		return err_set(e, ERR_NET, "%s %s before it joined", w->name, how);
+	return 0;
+}
+
+static int wait_for_all(struct session *s, struct err *e)
+{
+	int64_t deadline = net_in(s->o->join_timeout), tell = net_in(tell_every);
+	struct net_poll *p = mem_array((size_t)s->n, sizeof *p);
+	int rc = p ? 0 : err_nomem(e, (size_t)s->n * sizeof *p, "workers");
+	while (rc >= 0) {
+		size_t n = 0;
+		for (int i = 0; i < s->n && rc >= 0; i++) {
+			rc = bring_in(s, i, e);
+			if (!s->seat[i].welcome)
+				p[n++] = (struct net_poll){ s->seat[i].link, s->seat[i].greeted ? NET_RECV : NET_UP, 0 };
+		}
+		if (rc < 0 || !n)
+			break;
+		struct buf missing = BUF_INIT;
+		who_is_missing(s, &missing);
+		if (s->o->stop && *s->o->stop)
+			rc = err_set(e, ERR_CANCELLED, "interrupted while waiting for %.800s", missing.p);
+		else if (clock_now() > deadline)
+			rc = err_set(e, ERR_NET,
+				     "did not join within %g s (join_timeout): %.700s. Is 'heteroshard train' running there with this "
+				     "configuration, and does a firewall let the port through?",
+				     s->o->join_timeout, missing.p);
+		else if (clock_now() > tell) {
+			log_info("waiting for %s", missing.p);
+			tell = net_in(tell_every);
+		}
+		buf_release(&missing);
+		if (rc >= 0)
+			net_poll(s->net, p, n, net_in(0.2));
+	}
+	mem_free(p);
 	return rc < 0 ? rc : 0;
 }
 
-static void *run_worker(void *ctx)
+int session_join(struct job *job, const struct session_options *o, struct session **s_p, struct err *e)
 {
-	struct worker_seat *w = ctx;
-	int rc = net_accept(w->net, net_in(patience), &w->env.coordinator, &w->err);
-	if (rc == 0)
-		rc = err_set(&w->err, ERR_NET, "the coordinator did not connect within %g s", patience);
-	if (rc > 0)
-		rc = worker_run(&w->env, &w->err);
-	w->rc = rc;
-	net_close(w->net, 5);
-	w->net = NULL;
-	return NULL;
+	struct session *s = mem_zalloc(sizeof *s);
+	if (!s) {
+		if (o->net)
+			net_close(o->net, 0);
+		return err_nomem(e, sizeof *s, "a session");
+	}
+	*s = (struct session){ .job = job, .o = o, .n = o->n, .net = o->net, .source = source_from_file(job->file) };
+	buf_init(&s->out);
+	randombytes_buf(&s->id, sizeof s->id);
+	weights_model_digest(job->file, s->model);
+	int rc = 0;
+	s->seat = mem_array((size_t)s->n, sizeof *s->seat);
+	s->caps = mem_array((size_t)s->n, sizeof *s->caps);
+	if (!s->seat || !s->caps) {
+		rc = err_nomem(e, (size_t)s->n * sizeof *s->seat, "workers");
+		s->n = 0;
+		goto out;
+	}
+	if (!s->net)
+		TRYOUT(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &s->net, e));
+	for (int i = 0; i < s->n; i++) {
+		struct worker_seat *w = &s->seat[i];
+		w->seat = (struct seat){ .spec = &o->seat[i], .source = &s->source };
+		name_seat(s, i);
+		TRYOUT(seat_start(&w->seat, o->program, e));
+		TRYOUT(net_dial(s->net, o->seat[i].address, o->seat[i].key, net_in(o->join_timeout + 5), &w->link, e));
+	}
+	TRYOUT(wait_for_all(s, e));
+	s->o = NULL;
+	*s_p = s;
+	return 0;
+out:
+	session_close(s, e);
+	return rc;
 }
 
-static int start(struct session *s, int i, struct err *e)
+const struct welcome *session_caps(const struct session *s) { return s->caps; }
+
+/* ---- beginning ---- */
+
+static void neighbour(const struct session *s, int i, char *address, char *id, char *key, char *name)
 {
-	static atomic_uint serial;
-	struct worker_seat *w = &s->seat[i];
-	char word[64];
-	w->s = s;
-	w->stage = i;
-	snprintf(word, sizeof word, "worker-%u-%d", atomic_fetch_add(&serial, 1), i);
-	TRY(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &w->net, e));
-	TRY(net_listen(w->net, word, w->address, e));
-	w->env = (struct worker_env){
-		.net = w->net, .device = s->place->device[i], .neighbours = neighbours, .ctx = w, .source = &s->source
-	};
-	pthread_attr_t attr;
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	int rc = pthread_create(&w->thread, &attr, run_worker, w);
-	pthread_attr_destroy(&attr);
-	if (rc)
-		return err_sys(e, rc, "starting a worker's thread");
-	w->running = true;
-	return net_connect(s->net, w->address, NULL, net_in(patience), &w->link, e);
+	const struct seat_spec *p = s->seat[i].seat.spec;
+	if (address)
+		snprintf(address, NET_ADDRESS, "%s", p->address);
+	if (id)
+		snprintf(id, 128, "%s", p->id);
+	snprintf(key, KEY_TEXT, "%s", p->key ? p->key : "");
+	if (p->kind == SEAT_THREAD)
+		snprintf(name, 256, "stage %d", i);
+	else
+		snprintf(name, 256, "worker '%.60s' (%.100s, stage %d)", p->id, p->host, i);
 }
 
 static int send_plan(struct session *s, int i, bool trace, struct err *e)
@@ -102,6 +259,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 		goto out;
 	}
 	const struct placement *pl = s->place;
+	struct worker_seat *w = &s->seat[i];
 	p->stages = pl->stages;
 	p->chunks = pl->chunks;
 	p->stage = i;
@@ -109,87 +267,154 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	snprintf(p->schedule, sizeof p->schedule, "%s", pl->schedule);
 	static const enum dtype wire[] = { [WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16 };
 	p->wire = wire[s->job->cfg->wire_dtype];
+	p->cfg = s->job->model;
 	p->opt = s->job->opt;
 	snprintf(p->optimizer, sizeof p->optimizer, "%s", s->job->optimizer->name);
 	p->optim = s->job->optim;
 	p->trace = trace;
+	p->offered = w->seat.spec->kind != SEAT_THREAD;
+	memcpy(p->model, s->model, sizeof p->model);
+	neighbour(s, (i + 1) % s->n, p->next_address, p->next_id, p->next_key, p->next_name);
+	neighbour(s, (i + s->n - 1) % s->n, NULL, NULL, p->prev_key, p->prev_name);
+	if (p->offered)
+		TRYOUT(weights_out_open(s->job->file, p, &w->weights, e));
 	TRYOUT(plan_write(p, config, &s->out, e));
 	TRYOUT(session_send(s, i, FRAME_PLAN, 0, 0, s->out.p, s->out.n, e));
+	if (p->offered)
+		TRYOUT(weights_out_offer(w->weights, w->link, s->id, e));
 out:
 	mem_free(p);
 	free(config);
 	return rc;
 }
 
-int session_open(struct job *job, const struct placement *place, bool trace, struct session **s_p, struct err *e)
+/* What a worker says until it is ready. */
+static int prepare(struct session *s, int i, struct err *e)
 {
-	struct session *s = mem_zalloc(sizeof *s);
-	if (!s)
-		return err_nomem(e, sizeof *s, "a session");
-	*s = (struct session){
-		.job = job, .place = place, .n = place->stages, .id = job->digest | 1, .source = source_from_file(job->file)
-	};
-	buf_init(&s->out);
-	int rc = 0;
-	s->seat = mem_array((size_t)s->n, sizeof *s->seat);
-	if (!s->seat) {
-		s->n = 0;
-		rc = err_nomem(e, (size_t)place->stages * sizeof *s->seat, "workers");
-		goto out;
+	struct worker_seat *w = &s->seat[i];
+	struct net_msg msg;
+	struct frame f;
+	int rc = link_recv_frame(w->link, NET_NOW, &msg, &f, e);
+	if (rc < 0) {
+		w->lost = true;
+		w->why = *e;
+		return blame(s, e);
 	}
-	TRYOUT(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &s->net, e));
-	for (int i = 0; i < s->n; i++)
-		TRYOUT(start(s, i, e));
-	for (int i = 0; i < s->n; i++)
-		TRYOUT(send_plan(s, i, trace, e));
-	for (int i = 0; i < s->n; i++) {
-		struct net_msg msg;
-		struct frame f;
-		TRYOUT(session_recv(s, i, FRAME_READY, 0, &msg, &f, e));
-		net_msg_release(&msg);
+	if (rc == 0)
+		return 0;
+	uint64_t sent = 0;
+	if (f.kind == FRAME_READY) {
+		w->ready = true;
+	} else if (f.kind == FRAME_WEIGHTS_NEED && w->weights) {
+		rc = weights_out_serve(w->weights, w->link, s->id, &f, &sent, e);
+		if (rc >= 0)
+			log_info("%s: %.1f MB of %.1f MB of its layers sent", w->name, (double)sent / 1e6,
+				 (double)weights_out_bytes(w->weights) / 1e6);
+		if (rc == ERR_NET) {
+			w->lost = true;
+			w->why = *e;
+			rc = blame(s, e);
+		}
+	} else if (f.kind == FRAME_ABORT) {
+		note_abort(w, &f);
+		rc = blame(s, e);
+	} else if (f.kind == FRAME_FINISH) {
+		s->leaving = w->name;
+	} else {
+		rc = err_set(e, ERR_PROTOCOL, "%s sent %s before READY", w->name, frame_name(f.kind));
 	}
-	*s_p = s;
-	return 0;
-out:
-	session_close(s, e->msg);
-	return rc;
+	net_msg_release(&msg);
+	return rc < 0 ? rc : 1;
 }
 
-void session_close(struct session *s, const char *why)
+static int wait_until_ready(struct session *s, struct err *e)
+{
+	struct net_poll *p = mem_array((size_t)s->n, sizeof *p);
+	int rc = p ? 0 : err_nomem(e, (size_t)s->n * sizeof *p, "workers");
+	for (int left = 1; left && rc >= 0;) {
+		bool quiet = true;
+		left = 0;
+		for (int i = 0; i < s->n && rc >= 0; i++) {
+			p[i] = (struct net_poll){ s->seat[i].link, s->seat[i].ready ? 0 : NET_RECV, 0 };
+			if (s->seat[i].ready && link_state(s->seat[i].link) != LINK_LOST)
+				continue;
+			rc = prepare(s, i, e);
+			quiet &= rc == 0;
+			left += !s->seat[i].ready;
+		}
+		if (rc >= 0 && left && quiet)
+			net_poll(s->net, p, (size_t)s->n, net_in(0.5));
+	}
+	mem_free(p);
+	return rc < 0 ? rc : 0;
+}
+
+int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
+{
+	s->place = place;
+	for (int i = 0; i < s->n; i++)
+		TRY(send_plan(s, i, trace, e));
+	TRY(wait_until_ready(s, e));
+	for (int i = 0; i < s->n; i++) {
+		weights_out_close(s->seat[i].weights);
+		s->seat[i].weights = NULL;
+	}
+	return 0;
+}
+
+/* ---- ending ---- */
+
+void session_close(struct session *s, const struct err *why)
 {
 	if (!s)
 		return;
 	char text[1200];
-	struct wire_writer w = wire_write(text, sizeof text);
-	wire_put_str(&w, why ? why : "");
+	size_t n = 0;
 	struct err ignored;
+	if (why)
+		abort_write(why, text, sizeof text, &n);
+	for (int i = 0; i < s->n; i++) {
+		struct worker_seat *w = &s->seat[i];
+		struct frame f = { .kind = why ? FRAME_ABORT : FRAME_FINISH, .job = s->id, .size = n, .payload = text };
+		if (w->link && link_state(w->link) == LINK_UP)
+			link_send_frame(w->link, &f, net_in(2), &ignored);
+		else if (w->link && link_state(w->link) == LINK_CONNECTING) {
+			link_close(w->link); /* a thread that waits for its coordinator sees that none comes */
+			w->link = NULL;
+		}
+	}
 	for (int i = 0; i < s->n; i++)
-		if (s->seat[i].link)
-			session_send(s, i, why ? FRAME_ABORT : FRAME_FINISH, 0, 0, text, w.n, &ignored);
-	for (int i = 0; i < s->n; i++)
-		if (s->seat[i].running)
-			pthread_join(s->seat[i].thread, NULL);
+		if (s->seat[i].seat.spec && s->seat[i].seat.spec->kind == SEAT_THREAD)
+			seat_stop(&s->seat[i].seat, 0);
 	for (int i = 0; i < s->n; i++) {
 		if (s->seat[i].link)
 			link_close(s->seat[i].link);
-		if (s->seat[i].net)
-			net_close(s->seat[i].net, 0);
+		weights_out_close(s->seat[i].weights);
 	}
 	if (s->net)
-		net_close(s->net, 0);
+		net_close(s->net, 3);
+	for (int i = 0; i < s->n; i++)
+		if (s->seat[i].seat.spec && s->seat[i].seat.spec->kind != SEAT_THREAD)
+			seat_stop(&s->seat[i].seat, why ? 3 : 10);
 	buf_release(&s->out);
 	mem_free(s->seat);
+	mem_free(s->caps);
 	mem_free(s);
 }
 
 int session_workers(const struct session *s) { return s->n; }
 
+const char *session_leaving(const struct session *s) { return s->leaving; }
+
+int64_t session_clock(const struct session *s, int worker) { return s->seat[worker].clock; }
+
+/* ---- talking ---- */
+
 int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload,
 		 size_t n, struct err *e)
 {
 	struct frame f = { .kind = kind, .job = s->id, .step = step, .microbatch = microbatch, .size = n, .payload = payload };
-	int rc = link_send_frame(s->seat[worker].link, &f, NET_FOREVER, e);
-	return rc < 0 ? err_prefix(e, "worker %d", worker) : 0;
+	return link_send_frame(s->seat[worker].link, &f, NET_FOREVER, e) < 0 ? blame(s, e) : 0;
 }
 
 int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, const void *payload, size_t n, struct err *e)
@@ -202,6 +427,8 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
 int session_send_batch(struct session *s, const struct microbatch *mb, bool train, uint64_t pass, uint64_t step, uint32_t m,
 		       uint32_t microbatches, struct err *e)
 {
+	if (train)
+		s->step = step;
 	for (int i = 0; i < s->n; i++) {
 		bool ids = i == 0, labels = i == s->n - 1;
 		size_t n, cap = batch_size(mb, ids, labels);
@@ -214,171 +441,52 @@ int session_send_batch(struct session *s, const struct microbatch *mb, bool trai
 	return 0;
 }
 
-/* When one worker fails the others are told, and fail too: the first that says something of its own is the cause. */
-static int worker_failed(struct session *s, int worker, const struct frame *f, struct err *e)
+int session_next(struct session *s, int worker, struct net_msg *msg_p, struct frame *f_p, struct err *e)
 {
-	char why[sizeof e->msg];
-	struct wire_reader r = wire_read(f->payload, f->size);
-	wire_get_str(&r, why, sizeof why);
-	return err_set(e, ERR_DEVICE, "worker %d (%s): %s", worker, s->place->device[worker], r.failed ? "stopped" : why);
-}
-
-/* While one worker is waited for, another may have failed and keep the first waiting: look at all of them. */
-static int look_for_abort(struct session *s, int except, struct err *e)
-{
-	for (int i = 0; i < s->n; i++) {
-		if (i == except || link_state(s->seat[i].link) != LINK_LOST)
-			continue;
+	struct worker_seat *w = &s->seat[worker];
+	for (;;) {
 		struct net_msg msg;
 		struct frame f;
-		struct err ignored;
-		int rc;
-		while ((rc = link_recv_frame(s->seat[i].link, NET_NOW, &msg, &f, &ignored)) > 0) {
-			if (f.kind == FRAME_ABORT)
-				worker_failed(s, i, &f, e);
-			net_msg_release(&msg);
-			if (e->code)
-				return e->code;
+		int rc = link_recv_frame(w->link, net_in(0.5), &msg, &f, e);
+		if (rc < 0) {
+			w->lost = true;
+			w->why = *e;
+			return blame(s, e);
 		}
-		if (rc < 0)
-			return err_set(e, ERR_NET, "worker %d (%s): %s", i, s->place->device[i], ignored.msg);
+		if (rc == 0) { /* another one may have failed and keep this one waiting */
+			for (int i = 0; i < s->n; i++)
+				if (link_state(s->seat[i].link) == LINK_LOST)
+					return blame(s, e);
+			continue;
+		}
+		if (f.kind == FRAME_ABORT) {
+			note_abort(w, &f);
+			net_msg_release(&msg);
+			return blame(s, e);
+		}
+		if (f.kind != FRAME_FINISH) {
+			*msg_p = msg;
+			*f_p = f;
+			return 0;
+		}
+		s->leaving = w->name;
+		net_msg_release(&msg);
 	}
-	return 0;
 }
 
 int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step, struct net_msg *msg_p, struct frame *f_p,
 		 struct err *e)
 {
-	for (;;) {
-		struct net_msg msg;
-		struct frame f;
-		int rc = link_recv_frame(s->seat[worker].link, net_in(1), &msg, &f, e);
-		if (rc < 0)
-			return err_prefix(e, "worker %d (%s)", worker, s->place->device[worker]);
-		if (rc == 0) {
-			err_clear(e);
-			TRY(look_for_abort(s, worker, e));
-			continue;
-		}
-		if (f.kind == kind && f.step == step && f.job == s->id) {
-			*msg_p = msg;
-			*f_p = f;
-			return 0;
-		}
-		if (f.kind == FRAME_ABORT)
-			rc = worker_failed(s, worker, &f, e);
-		else
-			rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s of step %llu where %s of step %llu was due", worker,
-				     frame_name(f.kind), (unsigned long long)f.step, frame_name(kind), (unsigned long long)step);
-		net_msg_release(&msg);
-		return rc;
+	struct net_msg msg;
+	struct frame f;
+	TRY(session_next(s, worker, &msg, &f, e));
+	if (f.kind == kind && f.step == step && f.job == s->id) {
+		*msg_p = msg;
+		*f_p = f;
+		return 0;
 	}
-}
-
-/* ---- state ---- */
-
-static float *state_of(struct job *j, struct trained_param *p, const char *what, int *index_p)
-{
-	*index_p = 0;
-	if (!strcmp(what, "value"))
-		return p->value;
-	for (int k = 0; k < j->optimizer->states; k++)
-		if (!strcmp(what, j->optimizer->state_names[k])) {
-			*index_p = k + 1;
-			return p->state[k];
-		}
-	return NULL;
-}
-
-static int take_state(struct session *s, int worker, const struct frame *f, struct err *e)
-{
-	struct state_message m;
-	TRY(state_read(f->payload, f->size, &m, e));
-	struct trained_param *p = job_param(s->job, m.name);
-	int index;
-	float *dst = p ? state_of(s->job, p, m.what, &index) : NULL;
-	uint64_t end;
-	if (!dst || !add_ok(m.first, m.count, &end) || end > p->count)
-		return err_set(e, ERR_PROTOCOL, "worker %d: STATE: '%s' of '%s' is not part of this job", worker, m.what, m.name);
-	memcpy(dst + m.first, m.data, m.count * 4);
-	p->got[index] += m.count;
-	return 0;
-}
-
-int session_gather(struct session *s, uint64_t step, struct err *e)
-{
-	struct job *j = s->job;
-	TRY(job_alloc_state(j, e));
-	for (size_t i = 0; i < j->nparam; i++)
-		memset(j->param[i].got, 0, sizeof j->param[i].got);
-	TRY(session_send_all(s, FRAME_SAVE, step, NULL, 0, e));
-	for (int i = 0; i < s->n; i++)
-		for (bool more = true; more;) {
-			struct net_msg msg;
-			struct frame f;
-			int rc = link_recv_frame(s->seat[i].link, NET_FOREVER, &msg, &f, e);
-			if (rc < 0)
-				return err_prefix(e, "worker %d", i);
-			if (f.kind == FRAME_STATE)
-				rc = take_state(s, i, &f, e);
-			else if (f.kind == FRAME_SAVED)
-				more = false;
-			else if (f.kind == FRAME_ABORT)
-				rc = worker_failed(s, i, &f, e);
-			else
-				rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s while saving", i, frame_name(f.kind));
-			net_msg_release(&msg);
-			if (rc < 0)
-				return rc;
-		}
-	for (size_t i = 0; i < j->nparam; i++)
-		for (int k = 0; k <= j->optimizer->states; k++)
-			if (j->param[i].got[k] != j->param[i].count)
-				return err_set(e, ERR_PROTOCOL, "no worker sent all of '%s': %llu of %llu numbers",
-					       j->param[i].name, (unsigned long long)j->param[i].got[k],
-					       (unsigned long long)j->param[i].count);
-	return 0;
-}
-
-/* Which worker holds a parameter, by its layer. */
-static int holder(const struct session *s, const char *name)
-{
-	const struct placement *p = s->place;
-	long long layer = -1;
-	if (sscanf(name, "model.layers.%lld.", &layer) != 1)
-		return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->n - 1;
-	for (int v = 0; v < p->stages * p->chunks; v++)
-		if (layer >= p->first[v] && layer < p->first[v + 1])
-			return v % p->stages;
-	return s->n - 1;
-}
-
-static int scatter_one(struct session *s, const struct trained_param *p, const char *what, const float *v, uint64_t step,
-		       struct err *e)
-{
-	for (uint64_t at = 0; at < p->count; at += STATE_PIECE) {
-		struct state_message m = { .first = at,
-					   .count = p->count - at < STATE_PIECE ? p->count - at : STATE_PIECE,
-					   .data = v + at };
-		size_t n, cap = m.count * 4 + 512;
-		snprintf(m.name, sizeof m.name, "%s", p->name);
-		snprintf(m.what, sizeof m.what, "%s", what);
-		buf_reset(&s->out);
-		buf_reserve(&s->out, cap);
-		TRY(buf_ok(&s->out, e));
-		TRY(state_write(&m, s->out.p, cap, &n, e));
-		TRY(session_send(s, holder(s, p->name), FRAME_STATE, step, 0, s->out.p, n, e));
-	}
-	return 0;
-}
-
-int session_scatter(struct session *s, uint64_t step, struct err *e)
-{
-	struct job *j = s->job;
-	for (size_t i = 0; i < j->nparam; i++) {
-		TRY(scatter_one(s, &j->param[i], "value", j->param[i].value, step, e));
-		for (int k = 0; k < j->optimizer->states; k++)
-			TRY(scatter_one(s, &j->param[i], j->optimizer->state_names[k], j->param[i].state[k], step, e));
-	}
-	return 0;
+	int rc = err_set(e, ERR_PROTOCOL, "%s sent %s of step %llu where %s of step %llu was due", s->seat[worker].name,
+			 frame_name(f.kind), (unsigned long long)f.step, frame_name(kind), (unsigned long long)step);
+	net_msg_release(&msg);
+	return rc;
 }

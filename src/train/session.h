@@ -1,23 +1,45 @@
 /* session.h - the coordinator's side of its workers: starting them, sending to them, hearing from them.
  *
- * Workers of this machine are threads over the `loop` transport; the rest of the coordinator does not know. A worker that fails says why
- * (ABORT); session_recv() turns that into the job's error. */
+ * Every worker is a seat that is reached by one link; how it came to be (thread, process, other machine) is seat.h's business. When something
+ * fails, the error names the worker, its host, stage and step, and the cause: a worker that only lost its neighbour is not blamed. */
 #ifndef HS_TRAIN_SESSION_H
 #define HS_TRAIN_SESSION_H
 
 #include "net/frame.h"
 #include "net/net.h"
+#include "train/hello.h"
 #include "train/job.h"
+#include "train/seat.h"
+
+#include <signal.h>
 
 struct err;
 struct session;
 
-/* Starts one worker per stage, sends each its PLAN and waits until all are READY. `job` and `place` are borrowed until session_close(). */
-int session_open(struct job *job, const struct placement *place, bool trace, struct session **s_p, struct err *e);
+struct session_options {
+	const struct seat_spec *seat; /* in the order of the pipeline; borrowed */
+	int n;
+	struct net *net;      /* becomes the session's; NULL: the loop transport */
+	char *const *program; /* argv that starts a worker process, ended by NULL */
+	double join_timeout;  /* seconds */
+	bool measure;         /* have the workers measure their speed */
+	const volatile sig_atomic_t *stop; /* leave while waiting; MAY be NULL */
+};
+
+/* Starts the workers and waits until all have said hello; those that are missing are named meanwhile and at the end. */
+int session_join(struct job *job, const struct session_options *o, struct session **s_p, struct err *e);
+const struct welcome *session_caps(const struct session *s); /* [workers] */
+/* Sends each worker its PLAN and, unless it reads the file itself, its layers; waits until all are READY. `place` is borrowed until
+ * session_close(). */
+int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e);
 /* Tells the workers that the job is done (or, with `why`, that it is not), waits for them to end. NULL is allowed. */
-void session_close(struct session *s, const char *why);
+void session_close(struct session *s, const struct err *why);
 
 int session_workers(const struct session *s);
+/* A worker has asked to leave (Ctrl-C there): its name, or NULL. */
+const char *session_leaving(const struct session *s);
+/* What must be added to a worker's clock to get this process's. */
+int64_t session_clock(const struct session *s, int worker);
 /* Sends one frame to a worker; the payload is copied. */
 int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload,
 		 size_t n, struct err *e);
@@ -29,7 +51,7 @@ int session_send_batch(struct session *s, const struct microbatch *mb, bool trai
 int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step, struct net_msg *msg_p, struct frame *f_p,
 		 struct err *e);
 
-/* The job's values and optimizer states from the workers, and back to them. */
+/* The job's values and optimizer states from the workers, and back to them (session_state.c). */
 int session_gather(struct session *s, uint64_t step, struct err *e);
 int session_scatter(struct session *s, uint64_t step, struct err *e);
 

@@ -6,10 +6,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "train/cluster.h"
 #include "train/session.h"
 
 #include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +24,8 @@ struct trainer {
 	const struct train_sink *sink;
 	struct job *job;
 	struct session *ses;
-	const struct placement *place;
+	struct placement *place;
+	struct seat_spec *seat; /* [stages] */
 	struct train_state st;
 	uint64_t pass; /* counts passes: the step number on the wire */
 	double *loss;  /* of each microbatch of the pass */
@@ -34,11 +38,20 @@ struct trainer {
 	uint64_t mem_peak;
 	double rate; /* seconds per token, smoothed, for the ETA */
 	int64_t began;
+	bool told_leaving;
 	struct arena arena;
 	struct train_result r;
 };
 
-static bool stopping(const struct trainer *t) { return t->o->stop && *t->o->stop; }
+static bool stopping(struct trainer *t)
+{
+	const char *who = session_leaving(t->ses);
+	if (who && !t->told_leaving) {
+		log_warn("%s asked to stop: saving and finishing", who);
+		t->told_leaving = true;
+	}
+	return who || (t->o->stop && *t->o->stop);
+}
 
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
 
@@ -117,6 +130,10 @@ static int collect_stepped(struct trainer *t, struct err *e)
 		t->wait += m.wait;
 		if (m.mem_peak > t->mem_peak)
 			t->mem_peak = m.mem_peak;
+		for (size_t i = 0; i < n; i++) { /* one time axis: ours */
+			t->span[i].begin += session_clock(t->ses, w);
+			t->span[i].end += session_clock(t->ses, w);
+		}
 		if (n && t->sink->spans)
 			t->sink->spans(t->sink->ctx, w, t->st.step, t->span, n);
 	}
@@ -316,19 +333,80 @@ static int loop(struct trainer *t, struct err *e)
 	return 0;
 }
 
+/* ---- who computes ---- */
+
+static bool is_cluster(const struct trainer *t) { return !t->o->place && t->cfg->coordinator.given; }
+
+/* bfloat16 where every device has it. */
+static int choose_dtype(struct trainer *t, const struct welcome *caps, struct err *e)
+{
+	enum dtype act = t->cfg->compute_dtype == COMPUTE_FLOAT32   ? DT_F32
+			 : t->cfg->compute_dtype == COMPUTE_FLOAT16 ? DT_F16
+								    : DT_BF16;
+	for (int i = 0; i < session_workers(t->ses); i++) {
+		if (t->cfg->compute_dtype == COMPUTE_AUTO && !caps[i].bf16)
+			act = DT_F32;
+		if (act == DT_F16 && !caps[i].f16)
+			return err_set(e, ERR_UNSUPPORTED, "compute_dtype float16 is not available on worker '%s' (%s)",
+				       t->seat[i].id, caps[i].device);
+	}
+	t->job->opt.act = act;
+	return 0;
+}
+
+static int join_cluster(struct trainer *t, struct err *e)
+{
+	const struct config *c = t->cfg;
+	struct session_options o = {
+		.program = t->o->program, .join_timeout = c->join_timeout, .measure = !c->nshards, .stop = t->o->stop
+	};
+	TRY(cluster_seats(c, &t->arena, &t->seat, &o.n, e));
+	if (c->nshards && c->shard_plan[c->nshards - 1].end != t->job->model.layers)
+		return err_set(e, ERR_USAGE, "%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers", c->path,
+			       (long long)c->shard_plan[c->nshards - 1].end, c->base_model, (long long)t->job->model.layers);
+	if (o.n > (int)t->job->model.layers)
+		return err_set(e, ERR_USAGE, "%s: %d workers for a model of %lld layers: leave some out", c->path, o.n,
+			       (long long)t->job->model.layers);
+	o.seat = t->seat;
+	TRY(cluster_net(c, c->coordinator.public_key, &o.net, e));
+	TRY(session_join(t->job, &o, &t->ses, e));
+	const struct welcome *caps = session_caps(t->ses);
+	TRY(choose_dtype(t, caps, e));
+	return cluster_place(c, &t->job->model, t->seat, caps, o.n, &t->arena, t->place, e);
+}
+
+static int join_threads(struct trainer *t, struct err *e)
+{
+	static atomic_uint serial;
+	unsigned number = atomic_fetch_add(&serial, 1);
+	struct session_options o = { .n = t->place->stages, .join_timeout = 60 };
+	t->seat = arena_alloc(&t->arena, (size_t)o.n * sizeof *t->seat);
+	if (!t->seat)
+		return err_nomem(e, (size_t)o.n * sizeof *t->seat, "workers");
+	for (int i = 0; i < o.n; i++) {
+		struct seat_spec *s = &t->seat[i];
+		*s = (struct seat_spec){ .kind = SEAT_THREAD, .id = "thread", .host = "this machine", .device = t->place->device[i] };
+		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);
+	}
+	o.seat = t->seat;
+	return session_join(t->job, &o, &t->ses, e);
+}
+
 static int run(struct trainer *t, const char *resume, struct err *e)
 {
 	if (resume)
 		TRY(checkpoint_read(t->job, resume, &t->st, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
+	bool cluster = is_cluster(t);
+	TRY(cluster ? join_cluster(t, e) : join_threads(t, e));
 	if (t->sink->begin) {
-		struct train_info i = { t->job, t->place, t->st.step, resume };
+		struct train_info i = { t->job, t->place, t->st.step, resume, cluster ? t->seat : NULL, session_caps(t->ses) };
 		TRY(t->sink->begin(t->sink->ctx, &i, e));
 	}
 	if (t->st.step >= t->job->total_steps)
 		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step,
 			 (unsigned long long)t->job->total_steps);
-	TRY(session_open(t->job, t->place, t->o->trace, &t->ses, e));
+	TRY(session_begin(t->ses, t->place, t->o->trace, e));
 	if (resume)
 		TRY(session_scatter(t->ses, 0, e));
 	if (has_val(t) && !resume)
@@ -354,22 +432,22 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 {
 	struct job job = { 0 };
 	struct trainer *t = mem_zalloc(sizeof *t);
-	struct placement *single = mem_zalloc(sizeof *single);
+	struct placement *place = mem_zalloc(sizeof *place);
 	const char *resume, *device = c->device && strcmp(c->device, "auto") ? c->device : "cpu";
 	enum dtype act = o->act;
 	int rc = 0;
-	if (!t || !single) {
-		rc = err_nomem(e, sizeof *t + sizeof *single, "a trainer");
+	if (!t || !place) {
+		rc = err_nomem(e, sizeof *t + sizeof *place, "a trainer");
 		goto out;
 	}
-	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = o->place };
-	if (!o->place)
+	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = place };
+	if (!o->place && !is_cluster(t))
 		TRYOUT(probe_dtype(c, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
-	if (!o->place) {
-		placement_single(&job.model, &device, single);
-		t->place = single;
-	}
+	if (o->place)
+		*place = *o->place;
+	else
+		placement_single(&job.model, &device, place);
 	if (o->trace && !(t->span = mem_array(SPANS_MOST, sizeof *t->span))) {
 		rc = err_nomem(e, SPANS_MOST * sizeof *t->span, "the trace");
 		goto out;
@@ -384,13 +462,13 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	*r_p = t->r;
 out:
 	if (t) {
-		session_close(t->ses, rc < 0 ? e->msg : NULL);
+		session_close(t->ses, rc < 0 ? e : NULL);
 		mem_free(t->loss);
 		mem_free(t->span);
 		arena_release(&t->arena);
 	}
 	job_close(&job);
-	mem_free(single);
+	mem_free(place);
 	mem_free(t);
 	return rc;
 }

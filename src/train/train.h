@@ -6,7 +6,9 @@
 #define HS_TRAIN_TRAIN_H
 
 #include "train/checkpoint.h"
+#include "train/hello.h"
 #include "train/job.h"
+#include "train/seat.h"
 
 #include <signal.h>
 
@@ -17,6 +19,8 @@ struct train_info {
 	const struct placement *place;
 	uint64_t first_step;      /* 0, or the step that is resumed from */
 	const char *resumed_from; /* NULL: a new run */
+	const struct seat_spec *seat; /* [stages]: of a cluster; NULL when the job runs in this process */
+	const struct welcome *caps;   /* [stages] */
 };
 
 struct train_step {
@@ -47,11 +51,12 @@ struct train_options {
 	const struct placement *place;     /* NULL: one stage on the configured device */
 	enum dtype act;                    /* with `place`: dtype of activations */
 	bool trace;                        /* spans to the sink */
+	char *const *program;              /* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 };
 
 struct train_result {
 	uint64_t step, total;
-	bool interrupted; /* left early because of `stop`; saved */
+	bool interrupted; /* left early because of `stop`, or because a worker asked to; saved */
 	double first_loss, last_loss;
 	double val_before, val_after; /* NaN without validation data */
 	uint64_t tokens, skipped;

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "sched/sched.h"
+#include "train/runtime.h"
 
 #include <limits.h>
 #include <string.h>
@@ -43,7 +44,7 @@ struct worker {
 	struct norm_entry *entry;
 	size_t nentry, entry_cap;
 	uint64_t job, step;
-	bool train, finished;
+	bool train, finished, leaving; /* leaving: has asked the coordinator to finish */
 	int64_t busy, wait;
 	struct span *span;
 	size_t nspan;
@@ -90,10 +91,18 @@ static int take_batch(struct worker *w, const struct frame *f, struct err *e)
 
 static int aborted(const struct frame *f, struct err *e)
 {
-	struct wire_reader r = wire_read(f->payload, f->size);
-	char why[sizeof e->msg];
-	wire_get_str(&r, why, sizeof why);
-	return err_set(e, ERR_CANCELLED, "%s", r.failed ? "the coordinator stopped the job" : why);
+	struct err why = { 0 };
+	abort_read(f->payload, f->size, &why);
+	return err_set(e, ERR_CANCELLED, "the coordinator stopped the job: %.900s", why.msg);
+}
+
+/* Ctrl-C here: the coordinator is asked once to save and finish everywhere. */
+static int ask_to_leave(struct worker *w, struct err *e)
+{
+	if (w->leaving || !w->env->stop || !*w->env->stop)
+		return 0;
+	w->leaving = true;
+	return say(w, FRAME_FINISH, 0, NULL, 0, e);
 }
 
 /* Takes one message of the coordinator while a pass runs. 1: it was a STEP. */
@@ -103,7 +112,7 @@ static int serve(struct worker *w, int64_t deadline, struct err *e)
 	struct frame f;
 	int rc = link_recv_frame(w->env->coordinator, deadline, &msg, &f, e);
 	if (rc < 0)
-		return err_prefix(e, "coordinator");
+		return err_prefix(e, "coordinator (%s)", link_address(w->env->coordinator));
 	if (rc == 0)
 		return 0;
 	if (f.kind == FRAME_STEP && !w->have_step) {
@@ -134,6 +143,12 @@ static int need_batch(struct worker *w, uint32_t m, struct err *e)
 }
 
 /* ---- messages of the neighbours ---- */
+
+static const char *neighbour(const struct worker *w, const struct link *l)
+{
+	const char *name = l == w->next ? w->plan.next_name : w->plan.prev_name;
+	return name[0] ? name : l == w->next ? "the stage behind" : "the stage before";
+}
 
 static bool fits(const struct frame *f, const struct worker *w, enum frame_kind kind, const struct instr *i)
 {
@@ -167,7 +182,7 @@ static int receive(struct worker *w, struct link *from, enum frame_kind kind, co
 		struct frame f;
 		int rc = link_recv_frame(from, NET_NOW, &msg, &f, e);
 		if (rc < 0)
-			return err_prefix(e, "stage %d", i->peer);
+			return err_prefix(e, "%s", neighbour(w, from));
 		if (rc > 0 && fits(&f, w, kind, i)) {
 			*msg_p = msg;
 			*f_p = f;
@@ -234,7 +249,7 @@ static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, 
 	rc = link_send_wait(to, p, n, net_buffer_release, w->env->net, patience(w), e);
 	if (rc != 0)
 		net_buffer_release(w->env->net, p);
-	return rc < 0 ? err_prefix(e, "stage %d", i->peer) : 0;
+	return rc < 0 ? err_prefix(e, "%s", neighbour(w, to)) : 0;
 }
 
 static int receive_tensor(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl,
@@ -471,7 +486,9 @@ static int run_list(struct worker *w, struct err *e)
 	for (size_t k = 0; k < w->list.n; k++) {
 		const struct instr *i = &w->list.item[k];
 		int64_t begin = clock_now();
-		int rc = execute(w, i, e);
+		int rc = ask_to_leave(w, e);
+		if (rc >= 0)
+			rc = execute(w, i, e);
 		if (rc >= 0 && i->kind == INSTR_FORWARD)
 			rc = hand_over(w, i, true, e);
 		if (rc >= 0 && i->kind == INSTR_BACKWARD)
@@ -625,16 +642,21 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'", w->plan.schedule);
 	if (w->plan.optimizer[0])
 		w->optim = optimizer_find(w->plan.optimizer);
-	TRY(dev_open(w->env->device, &w->dev, e));
+	TRY(runtime_device(w->env->device, &w->dev, e));
 	w->piece = mem_array((size_t)w->plan.chunks, sizeof *w->piece);
 	if (!w->piece || (w->plan.trace && !(w->span = mem_array(SPANS_MOST, sizeof *w->span))))
 		return err_nomem(e, (size_t)w->plan.chunks * sizeof *w->piece, "stages");
+	struct weight_source src = { 0 };
+	if (w->env->source)
+		src = *w->env->source;
+	else
+		TRY(w->env->weights(w->env->ctx, &w->plan, &src, e));
 	for (int c = 0; c < w->plan.chunks; c++) {
 		struct stage_options o = w->plan.opt;
 		int v = c * w->plan.stages + w->plan.stage;
 		o.first = w->plan.first[v];
 		o.last = w->plan.first[v + 1];
-		TRY(stage_build(&w->piece[c], w->dev, &w->plan.cfg, &o, w->env->source, e));
+		TRY(stage_build(&w->piece[c], w->dev, &w->plan.cfg, &o, &src, e));
 		for (size_t k = 0; w->optim && k < w->piece[c].nparam; k++)
 			if (w->piece[c].param[k].trainable)
 				TRY(optim_init(w->optim, &w->piece[c].param[k], &w->plan.optim, e));
@@ -650,11 +672,14 @@ static int serve_job(struct worker *w, struct err *e)
 	while (!w->finished) {
 		struct net_msg msg;
 		struct frame f;
-		int rc = link_recv_frame(w->env->coordinator, NET_FOREVER, &msg, &f, e);
+		int rc = link_recv_frame(w->env->coordinator, w->env->stop ? net_in(0.3) : NET_FOREVER, &msg, &f, e);
 		if (rc < 0)
-			return err_prefix(e, "coordinator");
-		if (rc == 0)
+			return err_prefix(e, "stage %d, after step %llu: coordinator (%s)", w->plan.stage,
+					  (unsigned long long)w->step, link_address(w->env->coordinator));
+		if (rc == 0) {
+			TRY(ask_to_leave(w, e));
 			continue;
+		}
 		if (f.kind == FRAME_ABORT)
 			rc = aborted(&f, e);
 		else if (f.kind == FRAME_FINISH)
@@ -715,10 +740,10 @@ int worker_run(const struct worker_env *env, struct err *e)
 	w->small = mem_alloc(SMALL);
 	int rc = w->small ? serve_job(w, e) : err_nomem(e, SMALL, "a worker");
 	if (rc < 0 && e->code != ERR_CANCELLED && w->small) {
-		struct wire_writer out = wire_write(w->small, SMALL);
-		wire_put_str(&out, e->msg);
-		struct err ignored;
-		say(w, FRAME_ABORT, 0, w->small, out.n, &ignored);
+		struct err ignored = { 0 };
+		size_t n;
+		if (abort_write(e, w->small, SMALL, &n) >= 0)
+			say(w, FRAME_ABORT, 0, w->small, n, &ignored);
 	}
 	worker_release(w);
 	return rc;

@@ -9,17 +9,23 @@
 #include "net/net.h"
 #include "train/protocol.h"
 
+#include <signal.h>
+
 struct err;
 
 struct worker_env {
 	struct net *net;
 	struct link *coordinator; /* borrowed, up */
+	uint64_t job;             /* as the coordinator numbered it */
 	const char *device;       /* "cpu", "cuda:0" */
 	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to *next_p. Either may stay NULL at the ends
 	 * of the pipeline (chunked schedules make it a ring). Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e);
 	void *ctx;
-	const struct weight_source *source; /* where parameters come from */
+	const struct weight_source *source; /* where parameters come from; NULL: weights() says */
+	/* Called once, after PLAN, when `source` is NULL. The source is valid until the end of the stages' building. */
+	int (*weights)(void *ctx, const struct worker_plan *p, struct weight_source *src_p, struct err *e);
+	const volatile sig_atomic_t *stop; /* set from a signal: the coordinator is asked to save and finish. MAY be NULL */
 	double timeout; /* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
 };
 

@@ -1,0 +1,199 @@
+/* cluster.c - see cluster.h; which machine this is stands in role.c. */
+#include "train/cluster.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sched/sched.h"
+#include "train/serve.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool given(const char *s) { return s && s[0]; }
+
+static void address(const char *ip, const char *hostname, int64_t port, char out[NET_ADDRESS])
+{
+	const char *host = given(ip) ? ip : hostname;
+	snprintf(out, NET_ADDRESS, strchr(host, ':') ? "[%.250s]:%lld" : "%.250s:%lld", host, (long long)port);
+}
+
+int cluster_net(const struct config *c, const char *listed, struct net **n_p, struct err *e)
+{
+	struct key_pair k;
+	bool keys = c->coordinator.public_key != NULL;
+	struct net_options o = { .peer_timeout = c->peer_timeout, .insecure = c->insecure };
+	if (keys) {
+		char path[PATH_MAX];
+		if (c->key_file)
+			snprintf(path, sizeof path, "%s", c->key_file);
+		else
+			TRY(key_default_path(path, sizeof path, false, e));
+		TRY(key_pair_load(path, &k, e));
+		if (listed && !key_equal(k.pub, listed)) {
+			int rc = err_set(e, ERR_USAGE,
+					 "%s: this machine's public key is '%s', but %s lists '%s' for it: put the right key into the "
+					 "configuration on all machines, or name the right file (key_file)",
+					 path, k.pub, c->path, listed);
+			key_pair_wipe(&k);
+			return rc;
+		}
+		o.key = &k;
+	}
+	struct net *n;
+	int rc = net_open(!strcmp(c->transport, "auto") ? "zmq" : c->transport, &o, &n, e);
+	if (keys)
+		key_pair_wipe(&k);
+	if (rc < 0)
+		return rc;
+	if (keys)
+		rc = net_allow(n, c->coordinator.public_key, e);
+	for (size_t i = 0; keys && i < c->nworkers && rc >= 0; i++)
+		rc = net_allow(n, c->workers[i].public_key, e);
+	if (rc < 0) {
+		net_close(n, 0);
+		return rc;
+	}
+	*n_p = n;
+	return 0;
+}
+
+/* ---- a worker ---- */
+
+static const char *local_device(const struct config *c)
+{
+	return c->coordinator.device && strcmp(c->coordinator.device, "auto") ? c->coordinator.device : c->device;
+}
+
+int cluster_work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop, struct err *e)
+{
+	const struct config_coordinator *o = &c->coordinator;
+	struct net *n = NULL;
+	int rc = ERR_INTERNAL;
+	for (int i = 0; i < r->ncandidate; i++) {
+		const struct config_worker *w = r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
+		const char *device = w ? w->device : local_device(c), *ip = w ? w->ip : o->ip, *host = w ? w->hostname : o->hostname;
+		struct serve s = { .id = w ? w->id : "local",
+				   .device = strcmp(device, "auto") ? device : c->device,
+				   .coordinator_key = o->public_key,
+				   .join_timeout = c->join_timeout,
+				   .model = c->base_model,
+				   .cache_dir = c->cache_dir,
+				   .stop = stop };
+		char at[NET_ADDRESS];
+		err_clear(e);
+		TRY(cluster_net(c, w ? w->public_key : o->public_key, &n, e));
+		address(ip, host, w ? w->port : o->port, at);
+		if (!given(ip) && o->public_key)
+			snprintf(at, sizeof at, "*:%lld", (long long)(w ? w->port : o->port));
+		rc = net_listen(n, at, NULL, e);
+		if (rc < 0) {
+			err_prefix(e, "worker '%s' cannot listen at %s", s.id, at);
+			net_close(n, 0);
+			continue;
+		}
+		log_info("worker '%s' listens at %s and waits for the coordinator", s.id, at);
+		s.net = n;
+		rc = worker_serve(&s, e);
+		net_close(n, 2);
+		if (rc < 0)
+			err_prefix(e, "worker '%s'", s.id);
+		return rc;
+	}
+	return rc;
+}
+
+/* ---- who takes part ---- */
+
+static void describe(const struct config *c, const char *id, struct seat_spec *s)
+{
+	const struct config_coordinator *o = &c->coordinator;
+	const struct config_worker *w = NULL;
+	for (size_t i = 0; i < c->nworkers; i++)
+		if (!strcmp(c->workers[i].id, id))
+			w = &c->workers[i];
+	const char *ip = w ? w->ip : o->ip, *host = w ? w->hostname : o->hostname;
+	*s = (struct seat_spec){ .kind = !w || cluster_is_here(ip, host) ? SEAT_PROCESS : SEAT_REMOTE,
+				 .id = id,
+				 .host = given(host) ? host : ip,
+				 .device = w ? w->device : local_device(c),
+				 .key = w ? w->public_key : o->public_key };
+	address(ip, host, w ? w->port : o->port, s->address);
+}
+
+int cluster_seats(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p, struct err *e)
+{
+	bool local = strcmp(c->coordinator.device, "none") != 0;
+	size_t most = c->nshards ? c->nshards : c->nworkers + local, n = 0;
+	if (!most)
+		return err_set(e, ERR_USAGE, "%s: nobody computes: 'workers' is empty and the coordinator's device is none", c->path);
+	struct seat_spec *v = arena_alloc(a, most * sizeof *v);
+	if (!v)
+		return err_nomem(e, most * sizeof *v, "workers");
+	for (size_t i = 0; i < c->nshards; i++) {
+		if (!strcmp(c->shard_plan[i].id, "local") && !local)
+			return err_set(e, ERR_USAGE, "%s: 'shard_plan' gives layers to 'local', but the coordinator's device is none",
+				       c->path);
+		describe(c, c->shard_plan[i].id, &v[n++]);
+	}
+	if (!c->nshards && local)
+		describe(c, "local", &v[n++]);
+	for (size_t i = 0; !c->nshards && i < c->nworkers; i++)
+		describe(c, c->workers[i].id, &v[n++]);
+	*v_p = v;
+	*n_p = (int)n;
+	return 0;
+}
+
+/* ---- which layers where ---- */
+
+static int by_speed(const struct welcome *caps, int64_t layers, struct placement *p, struct err *e)
+{
+	int pieces = p->stages * p->chunks;
+	double all = 0, sum = 0;
+	if (pieces > layers)
+		return err_set(e, ERR_USAGE, "%d workers with %d pieces each are more than the model's %lld layers", p->stages, p->chunks,
+			       (long long)layers);
+	for (int v = 0; v < pieces; v++)
+		all += caps[v % p->stages].speed;
+	for (int v = 0; v < pieces; v++) {
+		sum += all > 0 ? caps[v % p->stages].speed : 1;
+		int64_t end = llround((double)layers * sum / (all > 0 ? all : pieces));
+		int64_t least = p->first[v] + 1, most = layers - (pieces - 1 - v);
+		p->first[v + 1] = end < least ? least : end > most ? most : end;
+	}
+	return 0;
+}
+
+int cluster_place(const struct config *c, const struct model_config *m, const struct seat_spec *seat, const struct welcome *caps, int n,
+		  struct arena *a, struct placement *p, struct err *e)
+{
+	*p = (struct placement){ .stages = n, .chunks = 1, .schedule = c->schedule };
+	if (!sched_find(c->schedule))
+		return err_set(e, ERR_USAGE, "schedule: there is no schedule '%.40s'", c->schedule);
+	p->device = arena_alloc(a, (size_t)n * sizeof *p->device);
+	if (!p->device)
+		return err_nomem(e, (size_t)n * sizeof *p->device, "devices");
+	for (int i = 0; i < n; i++) {
+		char *text = arena_alloc(a, 512);
+		if (!text)
+			return err_nomem(e, 512, "devices");
+		snprintf(text, 512, "%s on %s (%s)", caps[i].backend, caps[i].host, seat[i].id);
+		p->device[i] = text;
+	}
+	if (!strcmp(c->schedule, "interleaved") && n > 1) {
+		if (c->nshards)
+			return err_set(e, ERR_USAGE, "schedule interleaved gives each worker several pieces; 'shard_plan' can only name one "
+						     "for each: leave one of the two out");
+		p->chunks = (int)c->interleave;
+	}
+	if ((int64_t)n * p->chunks > PIECES_MOST)
+		return err_set(e, ERR_USAGE, "%d workers with %d pieces each: at most %d in all", n, p->chunks, PIECES_MOST);
+	if (!c->nshards)
+		return by_speed(caps, m->layers, p, e);
+	for (int i = 0; i < n; i++)
+		p->first[i + 1] = c->shard_plan[i].end;
+	return 0;
+}

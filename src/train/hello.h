@@ -1,0 +1,45 @@
+/* hello.h - the first frames on a link between two processes: who dials says HELLO, who listens answers WELCOME or REFUSE.
+ *
+ * A connection is told apart by its proven key and by what its HELLO says (the coordinator, or the stage before), never by the order in which
+ * it came. */
+#ifndef HS_TRAIN_HELLO_H
+#define HS_TRAIN_HELLO_H
+
+#include "net/frame.h"
+#include "net/net.h"
+#include "train/config.h"
+
+struct err;
+
+enum { HELLO_PROTOCOL = 1 }; /* of the frames' fields; a change that an older program cannot read is a new number */
+enum hello_role { HELLO_COORDINATOR, HELLO_STAGE };
+
+struct hello {
+	uint32_t protocol;
+	uint8_t role;
+	uint32_t stage;  /* HELLO_STAGE: of who dials */
+	uint64_t job;    /* HELLO_STAGE: must be the job of the listener */
+	char model[65];  /* digest of configuration and tensor list, hexadecimal */
+	char to[128];    /* the worker that is meant, by id; HELLO_COORDINATOR only */
+	char host[128];  /* of who dials, for messages */
+	uint8_t measure; /* WELCOME should say how fast the device is */
+};
+
+struct welcome {
+	char id[128], host[128];
+	char backend[32], device[128]; /* "cpu", "AMD EPYC ..." */
+	uint64_t memory;               /* bytes of the device */
+	uint8_t bf16, f16;             /* native matrix products */
+	double speed;                  /* FLOP/s of a matrix product in its best dtype; 0: not measured */
+	uint64_t clock;                /* clock_now() when this was written */
+};
+
+int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct err *e);
+int hello_read(const struct frame *f, struct hello *h_p, struct err *e);
+int welcome_send(struct link *l, const struct welcome *w, int64_t deadline, struct err *e);
+/* Of a WELCOME; a REFUSE becomes ERR_NET with the listener's words. */
+int welcome_read(const struct frame *f, struct welcome *w_p, struct err *e);
+/* Says why not and leaves the link to the caller, who closes it. */
+void hello_refuse(struct link *l, const char *why);
+
+#endif

@@ -1,0 +1,351 @@
+/* serve.c - see serve.h. Connections that say HELLO wait in a short list until it is their turn. */
+#include "train/serve.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/hello.h"
+#include "train/runtime.h"
+#include "train/weights_wire.h"
+#include "train/worker.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GUESTS = 16, MEASURE = 768 };
+
+/* A connection: its HELLO has come (known) or not yet. */
+struct guest {
+	struct link *link;
+	struct hello h;
+	bool known;
+};
+
+struct serving {
+	const struct serve *o;
+	struct worker_env env;
+	struct guest guest[GUESTS];
+	struct link *prev, *next;
+	struct weights_in *weights;
+	char host[128];
+	bool called_off; /* the coordinator gave up before it said hello */
+};
+
+static double patience(const struct serving *s) { return s->o->join_timeout > 0 ? s->o->join_timeout : 60; }
+
+static bool stopped(const struct serving *s) { return s->o->stop && *s->o->stop; }
+
+/* ---- who is at the door ---- */
+
+static void dismiss(struct guest *g, const char *why)
+{
+	if (why) {
+		log_warn("a connection from %s is refused: %s", link_address(g->link), why);
+		hello_refuse(g->link, why);
+	}
+	link_close(g->link);
+	*g = (struct guest){ 0 };
+}
+
+static bool has_key(const struct link *l, const char *key) { return !key || !key[0] || key_equal(link_peer_key(l), key); }
+
+static void let_in(struct serving *s)
+{
+	struct link *l;
+	struct err ignored = { 0 };
+	while (net_accept(s->o->net, NET_NOW, &l, &ignored) > 0) {
+		int k = 0;
+		while (k < GUESTS && s->guest[k].link)
+			k++;
+		if (k < GUESTS)
+			s->guest[k] = (struct guest){ .link = l };
+		else
+			link_close(l);
+	}
+	for (int k = 0; k < GUESTS; k++) {
+		struct guest *g = &s->guest[k];
+		struct net_msg msg;
+		struct frame f;
+		struct err e = { 0 };
+		if (!g->link || g->known)
+			continue;
+		int rc = link_recv_frame(g->link, NET_NOW, &msg, &f, &e);
+		if (rc < 0)
+			dismiss(g, NULL);
+		if (rc <= 0)
+			continue;
+		s->called_off |= f.kind == FRAME_ABORT && !s->env.coordinator && has_key(g->link, s->o->coordinator_key);
+		rc = hello_read(&f, &g->h, &e);
+		net_msg_release(&msg);
+		g->known = rc >= 0;
+		if (rc < 0)
+			dismiss(g, e.msg);
+	}
+}
+
+/* The one who may come as this role; others of that role are told why not. */
+static struct link *choose(struct serving *s, enum hello_role role, const char *key, const struct worker_plan *p, struct hello *h_p)
+{
+	for (int k = 0; k < GUESTS; k++) {
+		struct guest *g = &s->guest[k];
+		char why[600] = "";
+		if (!g->link || !g->known || g->h.role != role)
+			continue;
+		if (!has_key(g->link, key))
+			snprintf(why, sizeof why, "its key %s is not that of the %s (%s)", link_peer_key(g->link),
+				 role == HELLO_COORDINATOR ? "coordinator" : "stage before", key);
+		else if (role == HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
+			snprintf(why, sizeof why, "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids differ between "
+						  "the configurations",
+				 g->h.to, s->o->id, s->host);
+		else if (p && strcmp(g->h.to, s->o->id))
+			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
+		else if (p && (int)g->h.stage != (p->stage + p->stages - 1) % p->stages)
+			snprintf(why, sizeof why, "it is stage %u, stage %d comes before this one", g->h.stage,
+				 (p->stage + p->stages - 1) % p->stages);
+		else if (p && strcmp(g->h.model, p->model))
+			snprintf(why, sizeof why, "its model is %.16s, here it is %.16s", g->h.model, p->model);
+		else if (p && g->h.job != s->env.job)
+			snprintf(why, sizeof why, "its job is %016llx, here it is %016llx", (unsigned long long)g->h.job,
+				 (unsigned long long)s->env.job);
+		if (why[0]) {
+			dismiss(g, why);
+			continue;
+		}
+		struct link *l = g->link;
+		*h_p = g->h;
+		*g = (struct guest){ 0 };
+		return l;
+	}
+	return NULL;
+}
+
+static void wait_a_moment(struct serving *s, struct link *also)
+{
+	struct net_poll p[GUESTS + 2] = { { NULL, NET_RECV, 0 } };
+	size_t n = 1;
+	if (also)
+		p[n++] = (struct net_poll){ also, NET_RECV | NET_LOST, 0 };
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link && !s->guest[k].known)
+			p[n++] = (struct net_poll){ s->guest[k].link, NET_RECV, 0 };
+	net_poll(s->o->net, p, n, net_in(0.3));
+}
+
+/* ---- what this worker can do ---- */
+
+/* One square product in the best dtype, the better of three. */
+static double measure(struct dev *d, bool bf16)
+{
+	struct err ignored = { 0 };
+	struct dev_buf *b[3] = { 0 };
+	enum dtype t = bf16 ? DT_BF16 : DT_F32;
+	int64_t n = MEASURE, best = INT64_MAX;
+	int rc = 0;
+	for (int i = 0; i < 3 && rc >= 0; i++) {
+		rc = dev_alloc(d, (size_t)(n * n) * 4, &b[i], &ignored);
+		if (rc >= 0)
+			rc = dev_zero(DEV_REF(b[i], 0), (size_t)(n * n) * 4, &ignored);
+	}
+	for (int i = 0; i < 4 && rc >= 0; i++) {
+		int64_t begin = clock_now();
+		rc = dev_gemm(d,
+			      &(struct dev_gemm){ .m = n,
+						  .n = n,
+						  .k = n,
+						  .a = DEV_REF(b[0], 0),
+						  .b = DEV_REF(b[1], 0),
+						  .c = DEV_REF(b[2], 0),
+						  .lda = n,
+						  .ldb = n,
+						  .ldc = n,
+						  .ab_dtype = t,
+						  .c_dtype = t,
+						  .alpha = 1 },
+			      &ignored);
+		if (rc >= 0)
+			rc = dev_sync(d, &ignored);
+		int64_t took = clock_now() - begin;
+		if (i && took < best)
+			best = took;
+	}
+	for (int i = 0; i < 3; i++)
+		dev_free(b[i]);
+	return rc < 0 ? 0 : 2.0 * (double)n * (double)n * (double)n / clock_seconds(best > 0 ? best : 1);
+}
+
+static int describe(const struct serving *s, bool speed, struct welcome *w, struct err *e)
+{
+	struct dev *d;
+	struct dev_caps caps;
+	TRY(runtime_device(s->o->device, &d, e));
+	int rc = dev_caps(d, &caps, e);
+	*w = (struct welcome){ 0 };
+	if (rc >= 0) {
+		snprintf(w->id, sizeof w->id, "%s", s->o->id);
+		snprintf(w->host, sizeof w->host, "%s", s->host);
+		snprintf(w->backend, sizeof w->backend, "%s", d->be->name);
+		snprintf(w->device, sizeof w->device, "%s", caps.name);
+		w->memory = caps.mem_total;
+		w->bf16 = caps.bf16;
+		w->f16 = caps.f16;
+		w->speed = speed ? measure(d, caps.bf16) : 0;
+	}
+	dev_close(d);
+	return rc;
+}
+
+static int meet_coordinator(struct serving *s, struct err *e)
+{
+	int64_t deadline = net_in(patience(s));
+	struct hello h;
+	for (;;) {
+		let_in(s);
+		s->env.coordinator = choose(s, HELLO_COORDINATOR, s->o->coordinator_key, NULL, &h);
+		if (s->env.coordinator)
+			break;
+		if (s->called_off)
+			return err_set(e, ERR_CANCELLED, "the coordinator gave up before the job began");
+		if (stopped(s))
+			return err_set(e, ERR_CANCELLED, "interrupted while waiting for the coordinator");
+		if (clock_now() > deadline)
+			return err_set(e, ERR_NET,
+				       "the coordinator did not connect within %g s (join_timeout): is it running, and does its "
+				       "configuration have this machine's address and key?",
+				       patience(s));
+		wait_a_moment(s, NULL);
+	}
+	struct welcome w;
+	int rc = describe(s, h.measure, &w, e);
+	if (rc < 0) {
+		hello_refuse(s->env.coordinator, e->msg);
+		return rc;
+	}
+	s->env.job = h.job;
+	w.clock = (uint64_t)clock_now();
+	return welcome_send(s->env.coordinator, &w, net_in(patience(s)), e);
+}
+
+/* ---- the neighbours ---- */
+
+static int heard(struct serving *s, struct link *l, const char *name, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	struct welcome w;
+	for (int64_t deadline = net_in(patience(s));;) {
+		int rc = link_recv_frame(l, net_in(0.3), &msg, &f, e);
+		if (rc < 0)
+			return err_prefix(e, "%s", name);
+		if (rc > 0)
+			break;
+		if (link_state(s->env.coordinator) == LINK_LOST)
+			return err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+				       link_address(s->env.coordinator));
+		if (clock_now() > deadline)
+			return err_set(e, ERR_NET, "%s did not answer within %g s", name, patience(s));
+	}
+	int rc = welcome_read(&f, &w, e);
+	net_msg_release(&msg);
+	return rc < 0 ? err_prefix(e, "%s", name) : 0;
+}
+
+static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e)
+{
+	struct serving *s = ctx;
+	bool ring = p->chunks > 1, behind = ring || p->stage + 1 < p->stages, before = ring || p->stage > 0;
+	if (behind) {
+		struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .stage = (uint32_t)p->stage, .job = s->env.job };
+		memcpy(h.model, p->model, sizeof h.model);
+		memcpy(h.to, p->next_id, sizeof h.to);
+		memcpy(h.host, s->host, sizeof h.host);
+		int rc = net_dial(s->o->net, p->next_address, p->next_key[0] ? p->next_key : NULL, net_in(patience(s)), &s->next, e);
+		for (int64_t deadline = net_in(patience(s)); rc >= 0 && link_state(s->next) == LINK_CONNECTING;) {
+			net_poll(s->o->net, &(struct net_poll){ s->next, NET_UP, 0 }, 1, net_in(0.3));
+			if (link_state(s->env.coordinator) == LINK_LOST)
+				rc = err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+					     link_address(s->env.coordinator));
+			else if (clock_now() > deadline)
+				rc = err_set(e, ERR_NET, "no answer in time");
+		}
+		if (rc >= 0)
+			rc = link_wait_up(s->next, NET_NOW, e);
+		if (rc >= 0)
+			rc = hello_send(s->next, &h, net_in(patience(s)), e);
+		if (rc < 0)
+			return err_prefix(e, "stage %d cannot reach %s", p->stage, p->next_name);
+	}
+	for (int64_t deadline = net_in(patience(s)); before && !s->prev;) {
+		struct hello h;
+		struct welcome w = { 0 };
+		let_in(s);
+		s->prev = choose(s, HELLO_STAGE, p->prev_key, p, &h);
+		if (s->prev) {
+			snprintf(w.id, sizeof w.id, "%s", s->o->id);
+			TRY(welcome_send(s->prev, &w, net_in(patience(s)), e));
+			break;
+		}
+		if (link_state(s->env.coordinator) == LINK_LOST)
+			return err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+				       link_address(s->env.coordinator));
+		if (clock_now() > deadline)
+			return err_set(e, ERR_NET, "stage %d: %s did not connect within %g s: a firewall between the two machines?",
+				       p->stage, p->prev_name, patience(s));
+		wait_a_moment(s, s->env.coordinator);
+	}
+	if (behind)
+		TRY(heard(s, s->next, p->next_name, e));
+	*prev_p = s->prev;
+	*next_p = s->next;
+	return 0;
+}
+
+/* ---- parameters ---- */
+
+static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src_p, struct err *e)
+{
+	struct serving *s = ctx;
+	if (!p->offered)
+		return err_set(e, ERR_PROTOCOL, "PLAN: no parameters are offered, and worker '%s' has none", s->o->id);
+	const struct weights_in_options o = { .coordinator = s->env.coordinator,
+					      .plan = p,
+					      .model = s->o->model,
+					      .cache_dir = s->o->cache_dir,
+					      .job = s->env.job };
+	TRY(weights_in_open(&o, &s->weights, e));
+	*src_p = weights_in_source(s->weights);
+	return 0;
+}
+
+int worker_serve(const struct serve *o, struct err *e)
+{
+	struct serving *s = mem_zalloc(sizeof *s);
+	if (!s)
+		return err_nomem(e, sizeof *s, "a worker");
+	s->o = o;
+	gethostname(s->host, sizeof s->host - 1);
+	s->env = (struct worker_env){ .net = o->net,
+				      .device = o->device,
+				      .neighbours = neighbours,
+				      .ctx = s,
+				      .source = o->source,
+				      .weights = weights,
+				      .stop = o->stop };
+	int rc = meet_coordinator(s, e);
+	if (rc >= 0)
+		rc = worker_run(&s->env, e);
+	weights_in_close(s->weights);
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link)
+			link_close(s->guest[k].link);
+	if (s->prev)
+		link_close(s->prev);
+	if (s->next)
+		link_close(s->next);
+	if (s->env.coordinator)
+		link_close(s->env.coordinator);
+	mem_free(s);
+	return rc;
+}

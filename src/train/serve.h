@@ -1,0 +1,28 @@
+/* serve.h - a worker from its listening socket on: waits for the coordinator, lets in the stage before, dials the one behind, and runs the job.
+ *
+ * The same whether the worker is a thread of the coordinator's process, a process it started, or one on another machine. */
+#ifndef HS_TRAIN_SERVE_H
+#define HS_TRAIN_SERVE_H
+
+#include "model/source.h"
+#include "net/net.h"
+
+#include <signal.h>
+
+struct err;
+
+struct serve {
+	struct net *net;             /* listening */
+	const char *id, *device;     /* "cpu", "cuda:0", "auto" */
+	const char *coordinator_key; /* orders are taken from this one only; NULL: a link without keys */
+	double join_timeout;         /* seconds to wait for the coordinator and the neighbours; 0: 60 */
+	const struct weight_source *source; /* NULL: what the coordinator offers, over the link */
+	const char *model;           /* a path that may hold the same model here: read where the hashes agree. MAY be NULL */
+	const char *cache_dir;       /* NULL: the default */
+	const volatile sig_atomic_t *stop; /* set from a signal: ask the coordinator to save and finish. MAY be NULL */
+};
+
+/* One job from the coordinator's HELLO to its FINISH. */
+int worker_serve(const struct serve *o, struct err *e);
+
+#endif
