@@ -32,11 +32,19 @@ struct args {
 };
 
 static const struct opt rows[] = {
-	{ .key = "role", .kind = OPT_STR, .offset = offsetof(struct args, role), .arg = "coordinator|worker",
+	{ .key = "role",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, role),
+	  .arg = "coordinator|worker",
 	  .help = "what this machine is, where its addresses do not say so" },
-	{ .key = "worker", .kind = OPT_STR, .offset = offsetof(struct args, worker), .arg = "ID",
+	{ .key = "worker",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, worker),
+	  .arg = "ID",
 	  .help = "be this worker of the configuration" },
-	{ .key = "insecure", .kind = OPT_BOOL, .offset = offsetof(struct args, insecure),
+	{ .key = "insecure",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, insecure),
 	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
 };
 
@@ -387,7 +395,8 @@ int cmd_worker(int argc, char **argv)
 {
 	static const struct cli_usage worker_usage = {
 		.synopsis = "heteroshard worker [--worker ID] CONFIG [key=value ...]",
-		.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. Of several workers with this\n"
+		.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. Of several workers with "
+			 "this\n"
 			 "machine's address it is the first whose port is free, unless --worker says which.",
 		.rows = rows + 1,
 		.nrows = ARRAY_LEN(rows) - 1,

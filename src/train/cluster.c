@@ -33,10 +33,11 @@ int cluster_net(const struct config *c, const char *listed, struct net **n_p, st
 			TRY(key_default_path(path, sizeof path, false, e));
 		TRY(key_pair_load(path, &k, e));
 		if (listed && !key_equal(k.pub, listed)) {
-			int rc = err_set(e, ERR_USAGE,
-					 "%s: this machine's public key is '%s', but %s lists '%s' for it: put the right key into the "
-					 "configuration on all machines, or name the right file (key_file)",
-					 path, k.pub, c->path, listed);
+			int rc = err_set(
+				e, ERR_USAGE,
+				"%s: this machine's public key is '%s', but %s lists '%s' for it: put the right key into the "
+				"configuration on all machines, or name the right file (key_file)",
+				path, k.pub, c->path, listed);
 			key_pair_wipe(&k);
 			return rc;
 		}
@@ -74,7 +75,8 @@ int cluster_work(const struct config *c, const struct role *r, const volatile si
 	int rc = ERR_INTERNAL;
 	for (int i = 0; i < r->ncandidate; i++) {
 		const struct config_worker *w = r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
-		const char *device = w ? w->device : local_device(c), *ip = w ? w->ip : o->ip, *host = w ? w->hostname : o->hostname;
+		const char *device = w ? w->device : local_device(c), *ip = w ? w->ip : o->ip,
+			   *host = w ? w->hostname : o->hostname;
 		struct serve s = { .id = w ? w->id : "local",
 				   .device = strcmp(device, "auto") ? device : c->device,
 				   .coordinator_key = o->public_key,
@@ -128,14 +130,15 @@ int cluster_seats(const struct config *c, struct arena *a, struct seat_spec **v_
 	bool local = strcmp(c->coordinator.device, "none") != 0;
 	size_t most = c->nshards ? c->nshards : c->nworkers + local, n = 0;
 	if (!most)
-		return err_set(e, ERR_USAGE, "%s: nobody computes: 'workers' is empty and the coordinator's device is none", c->path);
+		return err_set(e, ERR_USAGE, "%s: nobody computes: 'workers' is empty and the coordinator's device is none",
+			       c->path);
 	struct seat_spec *v = arena_alloc(a, most * sizeof *v);
 	if (!v)
 		return err_nomem(e, most * sizeof *v, "workers");
 	for (size_t i = 0; i < c->nshards; i++) {
 		if (!strcmp(c->shard_plan[i].id, "local") && !local)
-			return err_set(e, ERR_USAGE, "%s: 'shard_plan' gives layers to 'local', but the coordinator's device is none",
-				       c->path);
+			return err_set(e, ERR_USAGE,
+				       "%s: 'shard_plan' gives layers to 'local', but the coordinator's device is none", c->path);
 		describe(c, c->shard_plan[i].id, &v[n++]);
 	}
 	if (!c->nshards && local)
@@ -154,8 +157,8 @@ static int by_speed(const struct welcome *caps, int64_t layers, struct placement
 	int pieces = p->stages * p->chunks;
 	double all = 0, sum = 0;
 	if (pieces > layers)
-		return err_set(e, ERR_USAGE, "%d workers with %d pieces each are more than the model's %lld layers", p->stages, p->chunks,
-			       (long long)layers);
+		return err_set(e, ERR_USAGE, "%d workers with %d pieces each are more than the model's %lld layers", p->stages,
+			       p->chunks, (long long)layers);
 	for (int v = 0; v < pieces; v++)
 		all += caps[v % p->stages].speed;
 	for (int v = 0; v < pieces; v++) {
@@ -167,8 +170,8 @@ static int by_speed(const struct welcome *caps, int64_t layers, struct placement
 	return 0;
 }
 
-int cluster_place(const struct config *c, const struct model_config *m, const struct seat_spec *seat, const struct welcome *caps, int n,
-		  struct arena *a, struct placement *p, struct err *e)
+int cluster_place(const struct config *c, const struct model_config *m, const struct seat_spec *seat, const struct welcome *caps,
+		  int n, struct arena *a, struct placement *p, struct err *e)
 {
 	*p = (struct placement){ .stages = n, .chunks = 1, .schedule = c->schedule };
 	if (!sched_find(c->schedule))
@@ -185,8 +188,9 @@ int cluster_place(const struct config *c, const struct model_config *m, const st
 	}
 	if (!strcmp(c->schedule, "interleaved") && n > 1) {
 		if (c->nshards)
-			return err_set(e, ERR_USAGE, "schedule interleaved gives each worker several pieces; 'shard_plan' can only name one "
-						     "for each: leave one of the two out");
+			return err_set(e, ERR_USAGE,
+				       "schedule interleaved gives each worker several pieces; 'shard_plan' can only name one "
+				       "for each: leave one of the two out");
 		p->chunks = (int)c->interleave;
 	}
 	if ((int64_t)n * p->chunks > PIECES_MOST)

@@ -31,7 +31,7 @@ struct worker_plan {
 	struct stage_options opt; /* first, last are set per piece */
 	char optimizer[32];       /* "" without training */
 	struct optim_config optim;
-	bool trace; /* spans travel with STEPPED */
+	bool trace;   /* spans travel with STEPPED */
 	bool offered; /* WEIGHTS_OFFER follows: parameters come over the link */
 	/* Neighbours in the pipeline: keys are "" on links without them; names are for messages. */
 	char next_address[NET_ADDRESS], next_id[128], next_key[KEY_TEXT], prev_key[KEY_TEXT];

@@ -104,7 +104,8 @@ static int by_id(const struct config *c, const char *id, struct role *r, struct 
 		}
 		buf_addf(&b, "%s'%.60s'", i ? ", " : "", c->workers[i].id);
 	}
-	int rc = err_set(e, ERR_USAGE, "--worker %.60s: %s has no worker of this id (%.300s)", id, c->path, b.n ? b.p : "it has none");
+	int rc = err_set(e, ERR_USAGE, "--worker %.60s: %s has no worker of this id (%.300s)", id, c->path,
+			 b.n ? b.p : "it has none");
 	buf_release(&b);
 	return rc;
 }
@@ -119,10 +120,11 @@ static int nobody(const struct config *c, const struct self *s, struct err *e)
 	for (size_t i = 0; i < c->nworkers; i++)
 		buf_addf(&listed, ", worker '%.40s' %s", c->workers[i].id,
 			 given(c->workers[i].ip) ? c->workers[i].ip : c->workers[i].hostname);
-	int rc = err_set(e, ERR_USAGE,
-			 "%s: none of this machine's addresses (%.200s; host name %.60s) is in it (%.400s): correct it, or force the role "
-			 "with --role coordinator or --worker ID",
-			 c->path, mine.n ? mine.p : "none but loopback", s->host, listed.p);
+	int rc = err_set(
+		e, ERR_USAGE,
+		"%s: none of this machine's addresses (%.200s; host name %.60s) is in it (%.400s): correct it, or force the role "
+		"with --role coordinator or --worker ID",
+		c->path, mine.n ? mine.p : "none but loopback", s->host, listed.p);
 	buf_release(&mine);
 	buf_release(&listed);
 	return rc;
@@ -136,7 +138,8 @@ int cluster_role(const struct config *c, const char *forced, const char *worker,
 		return err_set(e, ERR_USAGE, "--role %.40s: 'coordinator' or 'worker'", forced);
 	if (!c->coordinator.given) {
 		if (forced || worker)
-			return err_set(e, ERR_USAGE, "%s has no 'coordinator': it describes a job of one machine, without roles", c->path);
+			return err_set(e, ERR_USAGE, "%s has no 'coordinator': it describes a job of one machine, without roles",
+				       c->path);
 		return 0;
 	}
 	if (forced && !strcmp(forced, "coordinator")) {

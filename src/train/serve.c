@@ -97,8 +97,9 @@ static struct link *choose(struct serving *s, enum hello_role role, const char *
 			snprintf(why, sizeof why, "its key %s is not that of the %s (%s)", link_peer_key(g->link),
 				 role == HELLO_COORDINATOR ? "coordinator" : "stage before", key);
 		else if (role == HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
-			snprintf(why, sizeof why, "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids differ between "
-						  "the configurations",
+			snprintf(why, sizeof why,
+				 "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids differ between "
+				 "the configurations",
 				 g->h.to, s->o->id, s->host);
 		else if (p && strcmp(g->h.to, s->o->id))
 			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
@@ -257,11 +258,14 @@ static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev
 	struct serving *s = ctx;
 	bool ring = p->chunks > 1, behind = ring || p->stage + 1 < p->stages, before = ring || p->stage > 0;
 	if (behind) {
-		struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .stage = (uint32_t)p->stage, .job = s->env.job };
+		struct hello h = {
+			.protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .stage = (uint32_t)p->stage, .job = s->env.job
+		};
 		memcpy(h.model, p->model, sizeof h.model);
 		memcpy(h.to, p->next_id, sizeof h.to);
 		memcpy(h.host, s->host, sizeof h.host);
-		int rc = net_dial(s->o->net, p->next_address, p->next_key[0] ? p->next_key : NULL, net_in(patience(s)), &s->next, e);
+		int rc =
+			net_dial(s->o->net, p->next_address, p->next_key[0] ? p->next_key : NULL, net_in(patience(s)), &s->next, e);
 		for (int64_t deadline = net_in(patience(s)); rc >= 0 && link_state(s->next) == LINK_CONNECTING;) {
 			net_poll(s->o->net, &(struct net_poll){ s->next, NET_UP, 0 }, 1, net_in(0.3));
 			if (link_state(s->env.coordinator) == LINK_LOST)
@@ -309,11 +313,9 @@ static int weights(void *ctx, const struct worker_plan *p, struct weight_source 
 	struct serving *s = ctx;
 	if (!p->offered)
 		return err_set(e, ERR_PROTOCOL, "PLAN: no parameters are offered, and worker '%s' has none", s->o->id);
-	const struct weights_in_options o = { .coordinator = s->env.coordinator,
-					      .plan = p,
-					      .model = s->o->model,
-					      .cache_dir = s->o->cache_dir,
-					      .job = s->env.job };
+	const struct weights_in_options o = {
+		.coordinator = s->env.coordinator, .plan = p, .model = s->o->model, .cache_dir = s->o->cache_dir, .job = s->env.job
+	};
 	TRY(weights_in_open(&o, &s->weights, e));
 	*src_p = weights_in_source(s->weights);
 	return 0;

@@ -12,14 +12,14 @@
 struct err;
 
 struct serve {
-	struct net *net;             /* listening */
-	const char *id, *device;     /* "cpu", "cuda:0", "auto" */
-	const char *coordinator_key; /* orders are taken from this one only; NULL: a link without keys */
-	double join_timeout;         /* seconds to wait for the coordinator and the neighbours; 0: 60 */
+	struct net *net;                    /* listening */
+	const char *id, *device;            /* "cpu", "cuda:0", "auto" */
+	const char *coordinator_key;        /* orders are taken from this one only; NULL: a link without keys */
+	double join_timeout;                /* seconds to wait for the coordinator and the neighbours; 0: 60 */
 	const struct weight_source *source; /* NULL: what the coordinator offers, over the link */
-	const char *model;           /* a path that may hold the same model here: read where the hashes agree. MAY be NULL */
-	const char *cache_dir;       /* NULL: the default */
-	const volatile sig_atomic_t *stop; /* set from a signal: ask the coordinator to save and finish. MAY be NULL */
+	const char *model;                  /* a path that may hold the same model here: read where the hashes agree. MAY be NULL */
+	const char *cache_dir;              /* NULL: the default */
+	const volatile sig_atomic_t *stop;  /* set from a signal: ask the coordinator to save and finish. MAY be NULL */
 };
 
 /* One job from the coordinator's HELLO to its FINISH. */

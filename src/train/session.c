@@ -177,10 +177,11 @@ static int wait_for_all(struct session *s, struct err *e)
 		if (s->o->stop && *s->o->stop)
 			rc = err_set(e, ERR_CANCELLED, "interrupted while waiting for %.800s", missing.p);
 		else if (clock_now() > deadline)
-			rc = err_set(e, ERR_NET,
-				     "did not join within %g s (join_timeout): %.700s. Is 'heteroshard train' running there with this "
-				     "configuration, and does a firewall let the port through?",
-				     s->o->join_timeout, missing.p);
+			rc = err_set(
+				e, ERR_NET,
+				"did not join within %g s (join_timeout): %.700s. Is 'heteroshard train' running there with this "
+				"configuration, and does a firewall let the port through?",
+				s->o->join_timeout, missing.p);
 		else if (clock_now() > tell) {
 			log_info("waiting for %s", missing.p);
 			tell = net_in(tell_every);

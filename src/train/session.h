@@ -19,10 +19,10 @@ struct session;
 struct session_options {
 	const struct seat_spec *seat; /* in the order of the pipeline; borrowed */
 	int n;
-	struct net *net;      /* becomes the session's; NULL: the loop transport */
-	char *const *program; /* argv that starts a worker process, ended by NULL */
-	double join_timeout;  /* seconds */
-	bool measure;         /* have the workers measure their speed */
+	struct net *net;                   /* becomes the session's; NULL: the loop transport */
+	char *const *program;              /* argv that starts a worker process, ended by NULL */
+	double join_timeout;               /* seconds */
+	bool measure;                      /* have the workers measure their speed */
 	const volatile sig_atomic_t *stop; /* leave while waiting; MAY be NULL */
 };
 

@@ -385,7 +385,9 @@ static int join_threads(struct trainer *t, struct err *e)
 		return err_nomem(e, (size_t)o.n * sizeof *t->seat, "workers");
 	for (int i = 0; i < o.n; i++) {
 		struct seat_spec *s = &t->seat[i];
-		*s = (struct seat_spec){ .kind = SEAT_THREAD, .id = "thread", .host = "this machine", .device = t->place->device[i] };
+		*s = (struct seat_spec){
+			.kind = SEAT_THREAD, .id = "thread", .host = "this machine", .device = t->place->device[i]
+		};
 		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);
 	}
 	o.seat = t->seat;

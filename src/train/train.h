@@ -17,8 +17,8 @@ struct err;
 struct train_info {
 	const struct job *job;
 	const struct placement *place;
-	uint64_t first_step;      /* 0, or the step that is resumed from */
-	const char *resumed_from; /* NULL: a new run */
+	uint64_t first_step;          /* 0, or the step that is resumed from */
+	const char *resumed_from;     /* NULL: a new run */
 	const struct seat_spec *seat; /* [stages]: of a cluster; NULL when the job runs in this process */
 	const struct welcome *caps;   /* [stages] */
 };
@@ -51,7 +51,7 @@ struct train_options {
 	const struct placement *place;     /* NULL: one stage on the configured device */
 	enum dtype act;                    /* with `place`: dtype of activations */
 	bool trace;                        /* spans to the sink */
-	char *const *program;              /* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
+	char *const *program; /* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 };
 
 struct train_result {

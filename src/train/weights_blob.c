@@ -51,7 +51,8 @@ int blob_describe(struct model_file *f, const struct model_tensor *t, const stru
 		  struct err *e)
 {
 	if (t->ndim < 1 || t->ndim > 2 || strlen(t->name) >= sizeof h->name)
-		return err_set(e, ERR_INPUT, "%s: %s has %d dimensions; 1 or 2 were expected", model_file_path(f), t->name, t->ndim);
+		return err_set(e, ERR_INPUT, "%s: %s has %d dimensions; 1 or 2 were expected", model_file_path(f), t->name,
+			       t->ndim);
 	*h = (struct blob_head){ .ndim = t->ndim, .shape = { t->shape[0], t->ndim == 2 ? t->shape[1] : 1 } };
 	memcpy(h->name, t->name, strlen(t->name) + 1);
 	const void *raw;
@@ -222,7 +223,8 @@ int blob_head_get(struct wire_reader *r, struct blob_head *h, struct err *e)
 	size_t n = 0;
 	const void *hash = wire_get_bytes(r, &n);
 	if (r->failed || storage > 3 || n != BLOB_HASH)
-		return err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: a broken entry%s%s", r->failed ? ": " : "", r->failed ? r->failed : "");
+		return err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: a broken entry%s%s", r->failed ? ": " : "",
+			       r->failed ? r->failed : "");
 	memcpy(h->hash, hash, BLOB_HASH);
 	uint64_t must;
 	TRY(blob_size(h, &must, e));

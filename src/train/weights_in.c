@@ -21,7 +21,7 @@ enum place { MISSING, OWN_FILE, CACHED };
 struct entry {
 	struct blob_head h;
 	enum place place;
-	struct blob blob;     /* OWN_FILE, while in use */
+	struct blob blob;    /* OWN_FILE, while in use */
 	struct file_map map; /* CACHED, while in use */
 };
 
@@ -39,8 +39,8 @@ struct weights_in {
 static int cache_folder(const char *given, char *out, size_t cap, struct err *e)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	int n = given		? snprintf(out, cap, "%s/weights", given)
-		: xdg && *xdg	? snprintf(out, cap, "%s/heteroshard/weights", xdg)
+	int n = given           ? snprintf(out, cap, "%s/weights", given)
+		: xdg && *xdg   ? snprintf(out, cap, "%s/heteroshard/weights", xdg)
 		: home && *home ? snprintf(out, cap, "%s/.cache/heteroshard/weights", home)
 				: -1;
 	if (n < 0)
@@ -88,9 +88,9 @@ static bool in_own_file(struct weights_in *w, const struct blob_head *h)
 	struct blob_head mine;
 	struct blob b;
 	struct err ignored = { 0 };
-	if (!t || blob_describe(w->own, t, &w->o->plan->opt, &mine, &ignored) < 0 || mine.bytes != h->bytes ||
-	    mine.nf4 != h->nf4 || mine.doubled != h->doubled || mine.dtype != h->dtype || mine.block != h->block ||
-	    mine.shape[0] != h->shape[0] || blob_make(w->own, &mine, &b, &ignored) < 0)
+	if (!t || blob_describe(w->own, t, &w->o->plan->opt, &mine, &ignored) < 0 || mine.bytes != h->bytes || mine.nf4 != h->nf4 ||
+	    mine.doubled != h->doubled || mine.dtype != h->dtype || mine.block != h->block || mine.shape[0] != h->shape[0] ||
+	    blob_make(w->own, &mine, &b, &ignored) < 0)
 		return false;
 	blob_hash(b.p, b.n, mine.hash);
 	blob_release(&b);
@@ -196,8 +196,8 @@ static int fetch(struct weights_in *w, size_t i, struct err *e)
 		const void *p = wire_get_bytes(&r, &n);
 		rc = wire_read_end(&r, "WEIGHTS", e);
 		if (rc >= 0 && (index != i || first != at || !n || n > t->h.bytes - at))
-			rc = err_set(e, ERR_PROTOCOL, "WEIGHTS: tensor %u from byte %llu, %zu bytes; %zu from byte %llu was due", index,
-				     (unsigned long long)first, n, i, (unsigned long long)at);
+			rc = err_set(e, ERR_PROTOCOL, "WEIGHTS: tensor %u from byte %llu, %zu bytes; %zu from byte %llu was due",
+				     index, (unsigned long long)first, n, i, (unsigned long long)at);
 		if (rc >= 0)
 			rc = atomic_write(&out, p, n, e);
 		if (rc >= 0)

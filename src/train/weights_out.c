@@ -129,7 +129,8 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 	return rc;
 }
 
-int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const struct frame *need, uint64_t *bytes_p, struct err *e)
+int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const struct frame *need, uint64_t *bytes_p,
+		      struct err *e)
 {
 	struct wire_reader r = wire_read(need->payload, need->size);
 	uint32_t n = wire_get_count(&r, 4, (uint32_t)w->n);
