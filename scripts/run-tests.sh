@@ -14,6 +14,8 @@ trap 'rm -rf "$tmp"' EXIT
 export HS_BIN=$build/heteroshard HS_SOURCE=$PWD CMOCKA_MESSAGE_OUTPUT=TAP
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
+# Threads of OpenMP that spin while they wait hold up everybody on a busy machine.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/support/tsan.supp:ignore_noninstrumented_modules=1}
 passed=0 failed=0 skipped=0 failing=""
 
