@@ -44,7 +44,16 @@ def load_model(path, adapter=None, four_bit=False, double_quant=False):
 
 def load_tokenizer(path):
     folder, extra = where(path)
-    return transformers.AutoTokenizer.from_pretrained(folder, **extra)
+    tok = transformers.AutoTokenizer.from_pretrained(folder, **extra)
+    if extra:
+        # transformers does not read which pre-tokenizer a GGUF names; SmolLM2's splits off every digit before anything else.
+        import gguf
+        from tokenizers import pre_tokenizers
+        pre = gguf.GGUFReader(path).get_field("tokenizer.ggml.pre")
+        if pre and pre.contents() == "smollm":
+            tok.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+                [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    return tok
 
 
 def conversations(path):
