@@ -14,8 +14,8 @@ if scripts/fetch-smollm2.sh; then
 else
 	say "SmolLM2 cannot be had here: going on with a small model, pre-trained on the spot from examples/primer.txt"
 	rm -rf runs/demo-base runs/demo-seed
-	python3 scripts/make-model.py --shape tiny --out runs/demo-seed
-	"$hs" train examples/pretrain.yaml base_model=runs/demo-seed output_dir=runs/demo-base
+	python3 scripts/make-model.py --shape small --out runs/demo-seed
+	"$hs" train examples/pretrain.yaml base_model=runs/demo-seed output_dir=runs/demo-base overwrite_output_dir=true
 	cp runs/demo-seed/tokenizer*.json runs/demo-base/
 	model=runs/demo-base
 fi

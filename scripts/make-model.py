@@ -41,6 +41,7 @@ SHAPES = {
     "llama3.2-1b": llama(128256, 2048, 8192, 16, 32, 8, True, 500000.0, 131072, rope3(32.0)),
     "smollm2-135m": llama(49152, 576, 1536, 30, 9, 3, True, 100000.0, 8192, special="chatml"),
     "tiny": llama(320, 64, 160, 2, 4, 2, True, 10000.0, 512, special="chatml"),
+    "small": llama(320, 192, 512, 4, 6, 2, True, 10000.0, 2048, special="chatml"),
 }
 DTYPES = {"bf16": ("BF16", 2, "bfloat16"), "f16": ("F16", 2, "float16"), "f32": ("F32", 4, "float32")}
 BLOCK = 1 << 20
