@@ -1,5 +1,6 @@
 /* cmd_train.c - `heteroshard train CONFIG [key=value ...]`: the run, its lines, its folder. */
 #include "cli/cli.h"
+#include "cli/run.h"
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -16,13 +17,11 @@
 #include "train/train.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
 int cmd_train(int argc, char **argv);
-int cmd_worker(int argc, char **argv);
 
 enum { TRACE_EVENTS = 1 << 16, PLOT_EVERY = 20 /* seconds */ };
 
@@ -60,28 +59,6 @@ static const struct cli_usage usage = {
 		   "  heteroshard train examples/smollm2.yaml max_steps=100 output_dir=run2\n"
 		   "  heteroshard train examples/smollm2.yaml resume_from_checkpoint=latest",
 };
-
-static volatile sig_atomic_t stop;
-
-/* The second signal does not wait for the step. */
-static void on_signal(int sig)
-{
-	if (stop) {
-		signal(sig, SIG_DFL);
-		raise(sig);
-	}
-	stop = 1;
-	static const char text[] = "\nstopping after this step, then saving (once more to leave at once)\n";
-	ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
-	(void)n;
-}
-
-static void catch_signals(void)
-{
-	struct sigaction sa = { .sa_handler = on_signal };
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-}
 
 struct view {
 	const struct config *c;
@@ -355,13 +332,12 @@ static int run(struct view *v, struct err *e)
 	const struct train_sink sink = {
 		.ctx = v, .begin = on_begin, .step = on_step, .eval = on_eval, .part = on_part, .saved = on_saved, .spans = on_spans
 	};
-	const struct train_options o = { .stop = &stop, .trace = v->c->trace, .program = v->program };
+	const struct train_options o = { .stop = cli_stop(), .trace = v->c->trace, .program = v->program };
 	struct progress_look look = { .columns = cli_columns(stderr), .colour = cli_colour(stderr) };
 	TRY(progress_new(cli_write_stderr, NULL, look, &v->progress, e));
 	cli_set_progress(v->progress);
 	if (v->c->trace)
 		TRY(trace_new(TRACE_EVENTS, &v->trace, e));
-	catch_signals();
 	TRY(train_run(v->c, &o, &sink, &r, e));
 	finish(v, &r);
 	return r.interrupted ? 1 : 0;
@@ -385,46 +361,6 @@ static char **worker_program(int npos, char **pos, bool insecure, struct arena *
 	return p;
 }
 
-static int work(const struct config *c, const struct role *r, struct err *e)
-{
-	catch_signals();
-	return cluster_work(c, r, &stop, e);
-}
-
-int cmd_worker(int argc, char **argv)
-{
-	static const struct cli_usage worker_usage = {
-		.synopsis = "heteroshard worker [--worker ID] CONFIG [key=value ...]",
-		.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. Of several workers with "
-			 "this\n"
-			 "machine's address it is the first whose port is free, unless --worker says which.",
-		.rows = rows + 1,
-		.nrows = ARRAY_LEN(rows) - 1,
-		.example = "  heteroshard worker cluster.yaml\n"
-			   "  heteroshard worker --worker b cluster.yaml",
-	};
-	struct arena a = ARENA_INIT;
-	struct args o = { 0 };
-	struct err e = { 0 };
-	struct role r;
-	struct config *c = NULL;
-	int npos, status;
-	if (!cli_args(&worker_usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
-		arena_release(&a);
-		return status;
-	}
-	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
-	if (rc >= 0) {
-		c->insecure |= o.insecure;
-		rc = cluster_role(c, "worker", o.worker, &r, &e);
-	}
-	if (rc >= 0)
-		rc = work(c, &r, &e);
-	config_free(c);
-	arena_release(&a);
-	return rc < 0 ? cli_fail(&e) : rc;
-}
-
 int cmd_train(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
@@ -445,7 +381,7 @@ int cmd_train(int argc, char **argv)
 		rc = cluster_role(c, o.role, o.worker, &r, &e);
 	}
 	if (rc >= 0 && r.kind == ROLE_WORKER)
-		rc = work(c, &r, &e);
+		rc = cli_work(c, &r, &e);
 	else if (rc >= 0)
 		rc = run(&v, &e);
 	if (v.began && rc < 0 && v.metrics)

@@ -92,7 +92,7 @@ int cluster_work(const struct config *c, const struct role *r, const volatile si
 			snprintf(at, sizeof at, "*:%lld", (long long)(w ? w->port : o->port));
 		rc = net_listen(n, at, NULL, e);
 		if (rc < 0) {
-			err_prefix(e, "worker '%s' cannot listen at %s", s.id, at);
+			err_prefix(e, "worker '%s' cannot listen", s.id);
 			net_close(n, 0);
 			continue;
 		}

@@ -309,7 +309,7 @@ static int prepare(struct session *s, int i, struct err *e)
 	} else if (f.kind == FRAME_WEIGHTS_NEED && w->weights) {
 		rc = weights_out_serve(w->weights, w->link, s->id, &f, &sent, e);
 		if (rc >= 0)
-			log_info("%s: %.1f MB of %.1f MB of its layers sent", w->name, (double)sent / 1e6,
+			log_info("%s: %.3f of %.3f MB of its layers sent", w->name, (double)sent / 1e6,
 				 (double)weights_out_bytes(w->weights) / 1e6);
 		if (rc == ERR_NET) {
 			w->lost = true;

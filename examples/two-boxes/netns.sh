@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The example on one machine: each box is a network namespace with its own address, key and cache, on a 1 Gbit/s link (tbf). Needs root.
+#   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] MODEL [key=value ...]
+# Every box runs the same command; only box1 is given the model. What it made is removed at the end.
+set -eu
+boxes=2 rate=1gbit
+while getopts n:r: o; do
+	case $o in
+	n) boxes=$OPTARG ;;
+	r) rate=$OPTARG ;;
+	*) exit 2 ;;
+	esac
+done
+shift $((OPTIND - 1))
+model=$(realpath "${1:?usage: examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] MODEL [key=value ...]}")
+shift
+cd "$(dirname "$0")/../.."
+bin=$PWD/${HETEROSHARD:-build/heteroshard}
+[ -x "$bin" ] || bin=$HETEROSHARD
+work=$(mktemp -d) tag=hs$$ pids=()
+
+cleanup() {
+	[ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true
+	for i in $(seq "$boxes"); do
+		ip netns del "$tag-$i" 2>/dev/null || true
+	done
+	ip link del "$tag" 2>/dev/null || true
+	rm -rf "$work"
+}
+trap cleanup EXIT
+
+ip link add "$tag" type bridge
+ip link set "$tag" up
+for i in $(seq "$boxes"); do
+	ip netns add "$tag-$i"
+	ip link add "$tag.$i" type veth peer name eth0 netns "$tag-$i"
+	ip link set "$tag.$i" master "$tag" up
+	ip -n "$tag-$i" addr add "10.77.0.$i/24" dev eth0
+	ip -n "$tag-$i" link set lo up
+	ip -n "$tag-$i" link set eth0 up
+	# both directions of the box's cable
+	tc -n "$tag-$i" qdisc add dev eth0 root tbf rate "$rate" burst 256k latency 50ms
+	tc qdisc add dev "$tag.$i" root tbf rate "$rate" burst 256k latency 50ms
+	mkdir -p "$work/box$i"
+	"$bin" keygen "$work/box$i/key" 2>/dev/null >"$work/box$i/public"
+done
+
+put_key() { # FILE WORD TEXT: keys hold characters that sed takes for its own
+	awk -v word="$2" -v file="$3" 'BEGIN { getline text < file } { at = index($0, word); if (at) $0 = substr($0, 1, at - 1) text substr($0, at + length(word)); print }' "$1" >"$1.new"
+	mv "$1.new" "$1"
+}
+cp examples/two-boxes/cluster.yaml "$work/cluster.yaml"
+if [ "$boxes" = 3 ]; then
+	# box3 takes the last layers
+	awk '/^workers:/ { print; print "  - {id: box3, hostname: box3, ip: 10.77.0.3, port: 9999, device: auto, public_key: '"'KEY-OF-BOX3'"'}"; next }
+	     /id: local, start/ { print "  - {id: local, start: 0, end: 10}"; next }
+	     /id: box2, start/ { print "  - {id: box2, start: 10, end: 20}"; print "  - {id: box3, start: 20, end: 30, is_last: true}"; next }
+	     { print }' "$work/cluster.yaml" >"$work/three" && mv "$work/three" "$work/cluster.yaml"
+fi
+for i in $(seq "$boxes"); do
+	put_key "$work/cluster.yaml" "KEY-OF-BOX$i" "$work/box$i/public"
+done
+
+for i in $(seq 2 "$boxes"); do
+	ip netns exec "$tag-$i" "$bin" train "$work/cluster.yaml" base_model=/nowhere key_file="$work/box$i/key" \
+		cache_dir="$work/box$i/cache" "$@" 2>&1 | sed "s/^/box$i: /" >&2 &
+	pids+=($!)
+done
+status=0
+ip netns exec "$tag-1" "$bin" train "$work/cluster.yaml" base_model="$model" key_file="$work/box1/key" cache_dir="$work/box1/cache" "$@" || status=$?
+for p in "${pids[@]}"; do
+	wait "$p" || true
+done
+pids=()
+echo "bytes that left each box:"
+for i in $(seq "$boxes"); do
+	echo "  box$i  $(ip -n "$tag-$i" -s -j link show eth0 | grep -o '"tx":{"bytes":[0-9]*' | grep -o '[0-9]*$')"
+done
+exit $status

@@ -1,0 +1,96 @@
+/* cmd_worker.c - `heteroshard worker CONFIG`: one worker of a job over several machines; also what `train` is on such a machine. */
+#include "cli/cli.h"
+#include "cli/run.h"
+
+#include "base/mem.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+int cmd_worker(int argc, char **argv);
+
+struct args {
+	char *worker;
+	bool insecure;
+};
+
+static const struct opt rows[] = {
+	{ .key = "worker",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, worker),
+	  .arg = "ID",
+	  .help = "which of the configuration's workers" },
+	{ .key = "insecure",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, insecure),
+	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
+};
+
+static const struct cli_usage usage = {
+	.synopsis = "heteroshard worker [--worker ID] CONFIG [key=value ...]",
+	.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. Of several workers with "
+		 "this\n"
+		 "machine's address it is the first whose port is free, unless --worker says which.",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
+	.example = "  heteroshard worker cluster.yaml\n"
+		   "  heteroshard worker --worker b cluster.yaml",
+};
+
+static volatile sig_atomic_t stop;
+
+/* The second signal does not wait for the step. */
+static void on_signal(int sig)
+{
+	if (stop) {
+		signal(sig, SIG_DFL);
+		raise(sig);
+	}
+	stop = 1;
+	static const char text[] = "\nstopping: the step is finished and saved first (once more to leave at once)\n";
+	ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+	(void)n;
+}
+
+const volatile sig_atomic_t *cli_stop(void)
+{
+	struct sigaction sa = { .sa_handler = on_signal };
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	return &stop;
+}
+
+int cli_work(const struct config *c, const struct role *r, struct err *e) { return cluster_work(c, r, cli_stop(), e); }
+
+/* A worker that the coordinator started dies with it: that is how it is told from one that a person started. */
+static bool started_by_coordinator(void)
+{
+	int sig = 0;
+	return prctl(PR_GET_PDEATHSIG, &sig) == 0 && sig == SIGKILL;
+}
+
+int cmd_worker(int argc, char **argv)
+{
+	struct arena a = ARENA_INIT;
+	struct args o = { 0 };
+	struct err e = { 0 };
+	struct role r;
+	struct config *c = NULL;
+	int npos, status;
+	if (!cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
+		arena_release(&a);
+		return status;
+	}
+	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
+	if (rc >= 0) {
+		c->insecure |= o.insecure;
+		rc = cluster_role(c, "worker", o.worker, &r, &e);
+	}
+	if (rc >= 0)
+		rc = cli_work(c, &r, &e);
+	config_free(c);
+	arena_release(&a);
+	if (e.code == ERR_CANCELLED && started_by_coordinator())
+		return 1; /* the coordinator says why, on the same terminal */
+	return rc < 0 ? cli_fail(&e) : rc;
+}

@@ -1,0 +1,15 @@
+/* run.h - what the commands that run a job share: Ctrl-C, and being a worker. */
+#ifndef HS_CLI_RUN_H
+#define HS_CLI_RUN_H
+
+#include "train/cluster.h"
+
+#include <signal.h>
+
+/* From now on SIGINT and SIGTERM set the flag that is returned; the second one ends the program. */
+const volatile sig_atomic_t *cli_stop(void);
+
+/* Works for the coordinator of the configuration; the exit status, or an error. */
+int cli_work(const struct config *c, const struct role *r, struct err *e);
+
+#endif
