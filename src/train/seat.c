@@ -112,10 +112,10 @@ static int start_process(struct seat *w, char *const *program, struct err *e)
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* no worker outlives its coordinator, however that ends */
 		if (getppid() != parent)
-			_exit(1);
+			raise(SIGKILL);
 		setpgid(0, 0); /* Ctrl-C is for the coordinator, which tells the workers */
 		execv("/proc/self/exe", args);
-		_exit(127);
+		raise(SIGKILL);
 	}
 	w->pid = pid;
 	w->running = true;
