@@ -30,6 +30,8 @@ static const struct cli_usage usage = {
 	.synopsis = "heteroshard worker [--worker ID] CONFIG [key=value ...]",
 	.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. Of several\n"
 		 "workers with this machine's address it is the first whose port is free, unless --worker says.",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard worker cluster.yaml\n"
 		   "  heteroshard worker --worker b cluster.yaml",
 };
