@@ -1,0 +1,293 @@
+/* dev_opencl.c - any device with an OpenCL 1.2 driver: memory, one queue in order, launches. The library is in opencl_lib.c, compiling in
+ * opencl_program.c, the kernels and how they are launched in gpu.c and kernel/.
+ *
+ * A buffer is a cl_mem; kernels get it with an offset, as sub-buffers must lie on coarse borders. Launches run behind; what goes wrong
+ * there may show only in a later call. All dtypes are stored by their bits and computed in float32, so no device lacks one. */
+#include "dev/opencl.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FLUSH_EVERY 16 /* launches after which a driver that waits for more is told to begin */
+
+static int opencl_count(struct err *e)
+{
+	const struct opencl_lib *l;
+	int rc = opencl_lib_open(&l, e);
+	return rc < 0 ? rc : l->count;
+}
+
+static cl_mem mem_of(const struct dev_buf *b) { return (cl_mem)(uintptr_t)b->handle; }
+
+static int failed(struct opencl *c, int32_t code, const char *what, struct err *e)
+{
+	if (code == CL_SUCCESS)
+		return 0;
+	const bool memory =
+		code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
+	return err_set(e, memory ? ERR_NOMEM : ERR_DEVICE, "%s: %s: %s%s", c->name, what, opencl_error(code),
+		       memory ? " (a smaller micro_batch_size or sequence_len needs less memory)" : "");
+}
+
+static void opencl_close(struct dev *d)
+{
+	struct opencl *c = d->priv;
+	const struct cl_functions *f = &c->lib->f;
+	if (c->queue)
+		f->clFinish(c->queue);
+	opencl_programs_release(c);
+	if (c->none)
+		f->clReleaseMemObject(c->none);
+	if (c->queue)
+		f->clReleaseCommandQueue(c->queue);
+	if (c->context)
+		f->clReleaseContext(c->context);
+	mem_free(c);
+}
+
+static int opencl_open(struct dev *d, int index, struct err *e)
+{
+	const struct opencl_lib *l;
+	int32_t rc;
+	TRY(opencl_lib_open(&l, e));
+	struct opencl *c = mem_zalloc(sizeof *c);
+	if (!c)
+		return err_nomem(e, sizeof *c, "a device");
+	c->lib = l;
+	c->at = l->place[index];
+	opencl_text(l, c->at.device, CL_DEVICE_NAME, c->name, sizeof c->name);
+	opencl_text(l, c->at.device, CL_DEVICE_VENDOR, c->vendor, sizeof c->vendor);
+	opencl_text(l, c->at.device, CL_DRIVER_VERSION, c->driver, sizeof c->driver);
+	c->mem_total = opencl_number(l, c->at.device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
+	c->mem_largest = opencl_number(l, c->at.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
+	d->priv = c;
+	c->context = l->f.clCreateContext(NULL, 1, &c->at.device, NULL, NULL, &rc);
+	if (rc == CL_SUCCESS)
+		c->queue = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &rc);
+	if (rc == CL_SUCCESS)
+		c->none = l->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, 64, NULL, &rc);
+	if (rc != CL_SUCCESS) {
+		failed(c, rc, "opening it", e);
+		opencl_close(d);
+		return e->code;
+	}
+	return 0;
+}
+
+/* Arithmetic in half precision counts where the driver names it and a kernel that uses it gives the right number. */
+static bool probe_f16(struct opencl *c)
+{
+	static const char text[] = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
+				   "__kernel void probe(__global float *y, float x)\n"
+				   "{ half h = (half)x; h = h * h + h; y[0] = (float)h; }\n";
+	const struct cl_functions *f = &c->lib->f;
+	char ext[1024] = "";
+	struct err e = { 0 };
+	cl_program p;
+	float x = 1.5f, y = 0;
+	const size_t one = 1;
+	int32_t rc;
+	size_t n = 0;
+	char *all = NULL;
+	bool has = false;
+	if (f->clGetDeviceInfo(c->at.device, CL_DEVICE_EXTENSIONS, 0, NULL, &n) == CL_SUCCESS && n)
+		all = n <= sizeof ext ? ext : NULL;
+	if (!all && n && !(all = mem_zalloc(n + 1)))
+		return false;
+	if (all && f->clGetDeviceInfo(c->at.device, CL_DEVICE_EXTENSIONS, n, all, NULL) == CL_SUCCESS)
+		has = strstr(all, "cl_khr_fp16") != NULL;
+	if (all != ext)
+		mem_free(all);
+	if (!has || opencl_build(c, text, strlen(text), &p, &e) < 0)
+		return false;
+	cl_kernel k = f->clCreateKernel(p, "probe", &rc);
+	if (rc == CL_SUCCESS)
+		rc = f->clSetKernelArg(k, 0, sizeof c->none, &c->none);
+	if (rc == CL_SUCCESS)
+		rc = f->clSetKernelArg(k, 1, sizeof x, &x);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &one, NULL, 0, NULL, NULL);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueReadBuffer(c->queue, c->none, CL_TRUE, 0, sizeof y, &y, 0, NULL, NULL);
+	if (k)
+		f->clReleaseKernel(k);
+	f->clReleaseProgram(p);
+	return rc == CL_SUCCESS && y == 3.75f;
+}
+
+static int opencl_caps(struct dev *d, struct dev_caps *k, struct err *e)
+{
+	struct opencl *c = d->priv;
+	(void)e;
+	if (!c->probed) {
+		c->f16 = probe_f16(c);
+		c->probed = true;
+	}
+	*k = (struct dev_caps){ .mem_total = c->mem_total,
+				/* OpenCL does not tell what others hold */
+				.mem_free = c->mem_total > d->mem_used ? c->mem_total - d->mem_used : 0,
+				.units = (int)opencl_number(c->lib, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
+				.f16 = c->f16,
+				.unified = opencl_number(c->lib, c->at.device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0 };
+	snprintf(k->name, sizeof k->name, "%s", c->name);
+	snprintf(k->vendor, sizeof k->vendor, "%s", c->vendor);
+	snprintf(k->driver, sizeof k->driver, "OpenCL, %.48s", c->driver);
+	return 0;
+}
+
+static int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
+{
+	struct opencl *c = d->priv;
+	int32_t rc = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+	cl_mem m = NULL;
+	/* drivers may take memory only at the first use: what cannot fit is refused here */
+	if (b->size <= c->mem_largest && (!c->mem_total || d->mem_used + b->size <= c->mem_total))
+		m = c->lib->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, b->size, NULL, &rc);
+	if (rc != CL_SUCCESS)
+		return err_set(
+			e, ERR_NOMEM,
+			"%s: a buffer of %zu MiB does not fit (%s): %llu of %llu MiB are in use here, one buffer may have %llu "
+			"MiB; a smaller micro_batch_size or sequence_len needs less",
+			c->name, b->size >> 20, opencl_error(rc), (unsigned long long)d->mem_used >> 20,
+			(unsigned long long)c->mem_total >> 20, (unsigned long long)c->mem_largest >> 20);
+	b->handle = (uint64_t)(uintptr_t)m;
+	return 0;
+}
+
+static void opencl_free(struct dev *d, struct dev_buf *b)
+{
+	struct opencl *c = d->priv;
+	c->lib->f.clReleaseMemObject(mem_of(b)); /* the driver keeps it until what is queued has run */
+}
+
+static int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
+{
+	struct opencl *c = d->priv;
+	return failed(c, c->lib->f.clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), CL_TRUE, dst.off, n, src, 0, NULL, NULL),
+		      "upload", e);
+}
+
+static int opencl_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
+{
+	struct opencl *c = d->priv;
+	return failed(c, c->lib->f.clEnqueueReadBuffer(c->queue, mem_of(src.buf), CL_TRUE, src.off, n, dst, 0, NULL, NULL),
+		      "download", e);
+}
+
+static int opencl_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
+{
+	struct opencl *c = d->priv;
+	const struct cl_functions *f = &c->lib->f;
+	const cl_mem from = mem_of(src.buf), to = mem_of(dst.buf);
+	if (from != to || dst.off >= src.off + n || src.off >= dst.off + n)
+		return failed(c, f->clEnqueueCopyBuffer(c->queue, from, to, src.off, dst.off, n, 0, NULL, NULL), "copy", e);
+	if (dst.off == src.off)
+		return 0;
+	/* OpenCL copies no range onto itself */
+	int32_t rc;
+	cl_mem tmp = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE, n, NULL, &rc);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueCopyBuffer(c->queue, from, tmp, src.off, 0, n, 0, NULL, NULL);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueCopyBuffer(c->queue, tmp, to, 0, dst.off, n, 0, NULL, NULL);
+	if (tmp)
+		f->clReleaseMemObject(tmp);
+	return failed(c, rc, "copy", e);
+}
+
+static int opencl_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
+{
+	static const uint8_t zeros[16];
+	struct opencl *c = d->priv;
+	const size_t width = (dst.off | n) % 16 == 0 ? 16 : (dst.off | n) % 4 == 0 ? 4 : 1;
+	return failed(c, c->lib->f.clEnqueueFillBuffer(c->queue, mem_of(dst.buf), zeros, width, dst.off, n, 0, NULL, NULL),
+		      "clearing", e);
+}
+
+static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig, const union dev_arg *a,
+		    struct err *e)
+{
+	const struct cl_functions *f = &c->lib->f;
+	const size_t local = GPU_LANES, global = (size_t)s->groups * GPU_LANES;
+	cl_kernel k;
+	uint32_t at = 0;
+	int32_t rc = CL_SUCCESS;
+	TRY(opencl_kernel(c, s->entry, t, &k, e));
+	for (int i = 0; sig[i] && rc == CL_SUCCESS; i++) {
+		if (sig[i] == 'b') {
+			const cl_mem m = a[i].b.buf ? mem_of(a[i].b.buf) : c->none;
+			const int64_t off = a[i].b.buf ? (int64_t)a[i].b.off : -1;
+			rc = f->clSetKernelArg(k, at++, sizeof m, &m);
+			if (rc == CL_SUCCESS)
+				rc = f->clSetKernelArg(k, at++, sizeof off, &off);
+		} else {
+			rc = f->clSetKernelArg(k, at++, sig[i] == 'f' ? sizeof a[i].f : sizeof a[i].i,
+					       sig[i] == 'f' ? (const void *)&a[i].f : (const void *)&a[i].i);
+		}
+	}
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL, NULL);
+	if (rc == CL_SUCCESS && ++c->queued % FLUSH_EVERY == 0)
+		rc = f->clFlush(c->queue);
+	return failed(c, rc, gpu_entry_name(s->entry), e);
+}
+
+static bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t)
+{
+	(void)d;
+	return (unsigned)k < K_COUNT && (k == K_cast || t == DT_F32 || t == DT_BF16 || t == DT_F16);
+}
+
+/* Kernels that do not look at T are taken from the float32 program, which is there in most runs. */
+static enum dtype program_of(enum dev_kernel k, enum dtype t)
+{
+	return k == K_cast || k == K_sqnorm || k == K_adamw || k == K_sgd ? DT_F32 : t;
+}
+
+static int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	struct gpu_step s[GPU_STEPS];
+	if (!opencl_has(d, k, t))
+		return err_set(e, ERR_UNSUPPORTED, "opencl has no kernel %s for %s", dev_kernel_name(k), dtype_name(t));
+	int n = gpu_steps(k, a, s, e);
+	for (int i = 0; i < n; i++)
+		TRY(run_step(d->priv, &s[i], program_of(k, t), dev_kernel_sig(k), a, e));
+	return n < 0 ? n : 0;
+}
+
+static int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+{
+	union dev_arg a[GPU_ARGS];
+	if (g->ab_dtype > DT_F16 || (g->c_dtype != g->ab_dtype && g->c_dtype != DT_F32))
+		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s", dtype_name(g->ab_dtype),
+			       dtype_name(g->c_dtype));
+	const struct gpu_step s = gpu_gemm(g, a);
+	return run_step(d->priv, &s, g->ab_dtype, GPU_GEMM_SIG, a, e);
+}
+
+static int opencl_sync(struct dev *d, struct err *e)
+{
+	struct opencl *c = d->priv;
+	return failed(c, c->lib->f.clFinish(c->queue), "waiting for it", e);
+}
+
+const struct backend backend_opencl = {
+	.name = "opencl",
+	.count = opencl_count,
+	.open = opencl_open,
+	.close = opencl_close,
+	.caps = opencl_caps,
+	.alloc = opencl_alloc,
+	.free = opencl_free,
+	.upload = opencl_upload,
+	.download = opencl_download,
+	.copy = opencl_copy,
+	.zero = opencl_zero,
+	.gemm = opencl_gemm,
+	.launch = opencl_launch,
+	.sync = opencl_sync,
+	.has = opencl_has,
+};

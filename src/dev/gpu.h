@@ -1,0 +1,43 @@
+/* gpu.h - what all GPU backends share: the text of the kernels, and which entry points a launch takes with how many work-groups.
+ *
+ * Pure: no device is touched here. Every entry point runs in work-groups of GPU_LANES lanes, in one dimension. For each letter of the
+ * signature it takes: b a pointer and an i64 offset in bytes (-1: no buffer, the pointer is not used), i an i64, f a float, u a u64. */
+#ifndef HS_DEV_GPU_H
+#define HS_DEV_GPU_H
+
+#include "dev/dev.h"
+
+struct buf;
+struct err;
+
+#define GPU_LANES 128
+#define GPU_LOCAL_BYTES 32768 /* of local memory that no entry point exceeds */
+#define GPU_STEPS 3           /* entry points a kernel takes, at most */
+#define GPU_ARGS 24           /* arguments of a kernel, at most */
+#define GPU_HEAD 256          /* widest attention head */
+
+enum gpu_entry {
+#define ENTRY(name) GPU_##name,
+#include "dev/gpu_entry.def"
+#undef ENTRY
+	GPU_ENTRIES
+};
+
+struct gpu_step {
+	enum gpu_entry entry;
+	int64_t groups; /* above 0 */
+};
+
+const char *gpu_entry_name(enum gpu_entry n);
+
+/* The whole text for activations in `t` (DT_F32, DT_BF16, DT_F16), appended to `b`; the compiler's own macros tell it the language. */
+void gpu_text(enum dtype t, struct buf *b);
+
+/* The steps of a launch, in order; returns how many (0: there is nothing to do), or an error for arguments no entry point serves. */
+int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[GPU_STEPS], struct err *e);
+
+/* The portable matrix product: its arguments (by GPU_GEMM_SIG) and its step. m and n are above 0. */
+#define GPU_GEMM_SIG "bbbiiiiiiiff"
+struct gpu_step gpu_gemm(const struct dev_gemm *g, union dev_arg args[GPU_ARGS]);
+
+#endif

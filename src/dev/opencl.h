@@ -1,0 +1,54 @@
+/* opencl.h - what the files of the OpenCL backend share: the library with its list of devices, an open device, its programs. */
+#ifndef HS_DEV_OPENCL_H
+#define HS_DEV_OPENCL_H
+
+#include "dev/cl.h"
+#include "dev/gpu.h"
+
+struct err;
+
+#define OPENCL_MOST 64 /* devices of a machine that are listed */
+
+struct opencl_place {
+	cl_platform platform;
+	cl_device device;
+};
+
+/* The library and the devices of all platforms that answer; found once for the process. */
+struct opencl_lib {
+	struct cl_functions f;
+	struct opencl_place place[OPENCL_MOST];
+	int count;
+};
+
+struct opencl {
+	const struct opencl_lib *lib;
+	struct opencl_place at;
+	cl_context context;
+	cl_queue queue;
+	struct {
+		cl_program program;
+		cl_kernel kernel[GPU_ENTRIES]; /* made at first use */
+	} built[DT_F16 + 1];                   /* by dtype of activations */
+	cl_mem none;                           /* stands for buffers that are not given */
+	uint64_t mem_total, mem_largest;
+	int queued; /* launches since the last flush */
+	char name[128], vendor[64], driver[64];
+	bool probed, f16;
+};
+
+/* opencl_lib.c */
+int opencl_lib_open(const struct opencl_lib **lib_p, struct err *e); /* no library: 0 devices, no error */
+const char *opencl_error(int32_t code);                              /* the specification's name for it, or a number */
+/* A text about the device; empty where it gives none. */
+void opencl_text(const struct opencl_lib *l, cl_device d, uint32_t what, char *s, size_t n);
+uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, size_t size); /* 0 where it gives none */
+
+/* opencl_program.c */
+/* The kernel of one entry point for activations in `t`; compiled, or read from the cache, at the first call. */
+int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k_p, struct err *e);
+/* Builds any text; errors name the device, the first lines of the compiler's log and the file that holds all of it. */
+int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e);
+void opencl_programs_release(struct opencl *c);
+
+#endif
