@@ -72,10 +72,10 @@ OBJ += $(CPU_OBJ)
 
 # The GPU kernels are written once and lie in the program as text; the machine that runs them compiles them.
 KERNEL_TEXT := $(wildcard src/dev/kernel/*.k)
-$(BUILD)/gen/kernel_text.h: scripts/kernel-text.sh $(KERNEL_TEXT)
+$(BUILD)/gen/dev/kernel_text.h: scripts/kernel-text.sh $(KERNEL_TEXT)
 	@mkdir -p $(@D)
 	@scripts/kernel-text.sh $(KERNEL_TEXT) >$@
-$(BUILD)/dev/gpu.o: $(BUILD)/gen/kernel_text.h
+$(BUILD)/dev/gpu.o: $(BUILD)/gen/dev/kernel_text.h
 
 $(LIB): $(OBJ)
 	@rm -f $@

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The kernels of src/dev/kernel as C strings, one array a file: kernel_NAME for NAME.k.
-#   scripts/kernel-text.sh FILE.k ... >kernel_text.h
+#   scripts/kernel-text.sh FILE.k ... >dev/kernel_text.h
 set -eu
 for f in "$@"; do
 	name=$(basename "$f" .k)

@@ -87,7 +87,8 @@ static int all(struct dev *d, const char *label)
 		struct tensors ts;
 		tensors_init(&ts, d, rng_fold(seed, p));
 		for (size_t s = 0; s < ARRAY_LEN(shapes); s++)
-			for (int how = 0; how < 32; how++)
+			/* every third combination where the portable kernel runs on an emulated device: each flag is met both ways */
+			for (int how = 0; how < 32; how += strcmp(d->be->name, "cpu") ? 3 : 1)
 				one(&ts, &shapes[s], how & 3, how & 4 ? 5 : 0, pairs[p][0], pairs[p][1], how & 8 ? -0.5f : 1,
 				    how & 16 ? 1 : 0);
 		print_message("%s (error %.2f of tolerance, %s)\n", ts.failed ? "FAIL" : "ok", ts.worst, ts.worst_of);

@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "kernel_text.h"
+#include "dev/kernel_text.h"
 
 static const char *const entries[GPU_ENTRIES] = {
 #define ENTRY(name) #name,
