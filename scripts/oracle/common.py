@@ -75,7 +75,8 @@ def conversations(path):
 
 def encode(tok, conversation, default_system):
     """chatml: (ids, labels) with the answers and the token that ends them trained; labels are not shifted. Between two special
-    tokens the text is encoded as one piece, as apply_chat_template has it; a token is trained where its last character is."""
+    tokens the text is encoded as one piece, as apply_chat_template has it, but never becomes a special token itself; a token is trained
+    where its last character is."""
     ids, labels = [], []
 
     def special(text, train):
@@ -84,7 +85,7 @@ def encode(tok, conversation, default_system):
         labels.append(new if train else -100)
 
     def plain(text, trained_from):
-        new = tok(text, add_special_tokens=False, return_offsets_mapping=True)
+        new = tok(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
         ids.extend(new["input_ids"])
         labels.extend(i if end > trained_from else -100 for i, (_, end) in zip(new["input_ids"], new["offset_mapping"]))
 
