@@ -3,6 +3,7 @@
 # at the end. Exit status 0 only when something ran and nothing failed.
 #   scripts/run-tests.sh BUILD [PATTERN]     PATTERN: only programs whose name contains it
 #   TEST_TIMEOUT=300                         seconds a program may take
+#   HS_SEED=1                                of random inputs; a program started by hand draws a new one each time and prints it
 set -u
 build=${1:?usage: scripts/run-tests.sh BUILD [PATTERN]}
 pattern=${2:-}
@@ -11,6 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 case $build in /*) ;; *) build=$PWD/$build ;; esac
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
+export HS_SEED=${HS_SEED:-1}
 export HS_BIN=$build/heteroshard HS_SOURCE=$PWD CMOCKA_MESSAGE_OUTPUT=TAP
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
