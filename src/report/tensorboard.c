@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "net/frame.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,21 +20,9 @@ struct tensorboard {
 	char path[4096];
 };
 
-uint32_t tensorboard_crc32c(uint32_t crc, const void *p, size_t n)
-{
-	const unsigned char *s = p;
-	crc = ~crc;
-	for (size_t i = 0; i < n; i++) {
-		crc ^= s[i];
-		for (int k = 0; k < 8; k++)
-			crc = (crc >> 1) ^ (0x82f63b78u & -(crc & 1));
-	}
-	return ~crc;
-}
-
 static uint32_t masked(const void *p, size_t n)
 {
-	uint32_t crc = tensorboard_crc32c(0, p, n);
+	uint32_t crc = crc32c(0, p, n);
 	return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 

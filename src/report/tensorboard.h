@@ -18,7 +18,4 @@ int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e);
 void tensorboard_close(struct tensorboard *t);                                                             /* NULL is allowed */
 int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double value, struct err *e); /* "train/loss" */
 
-/* CRC-32C (Castagnoli, reflected 0x82f63b78), continued from `crc` (0 to begin). */
-uint32_t tensorboard_crc32c(uint32_t crc, const void *p, size_t n);
-
 #endif
