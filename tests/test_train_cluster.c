@@ -94,7 +94,7 @@ static char *text_of(const char *path)
 	struct err e = { 0 };
 	if (buf_read_file(&b, path, 0, &e) < 0)
 		return mem_strdup("");
-	return b.n ? buf_detach(&b) : mem_strdup("");
+	return buf_detach(&b);
 }
 
 /* ---- processes ---- */
