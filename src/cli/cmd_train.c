@@ -68,7 +68,6 @@ struct view {
 	struct trace *trace;
 	char title[256];
 	int64_t plotted;
-	double val; /* NaN: not evaluated since the last line */
 	bool began;
 	char *const *program; /* argv of a worker process */
 };
@@ -373,7 +372,7 @@ int cmd_train(int argc, char **argv)
 		return status;
 	}
 	struct config *c = NULL;
-	struct view v = { .val = NAN, .program = worker_program(npos, argv + 1, o.insecure, &a) };
+	struct view v = { .program = worker_program(npos, argv + 1, o.insecure, &a) };
 	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
 	v.c = c;
 	if (rc >= 0) {
