@@ -1,0 +1,332 @@
+/* train_view.c - see train_view.h. */
+#include "cli/train_view.h"
+
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "report/metrics.h"
+#include "report/plot.h"
+#include "report/progress.h"
+#include "report/tensorboard.h"
+#include "report/topology.h"
+#include "report/trace.h"
+#include "sched/sched.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TRACE_EVENTS = 1 << 16, PLOT_EVERY = 20 /* seconds */ };
+
+struct train_view {
+	const struct config *c;
+	struct progress *progress;
+	struct metrics *metrics;
+	struct tensorboard *board;
+	struct trace *trace;
+	char title[256];
+	int64_t plotted;
+	bool began;
+};
+
+static const char *last_part(const char *path)
+{
+	const char *end = path + strlen(path), *p = end;
+	while (p > path && p[-1] != '/')
+		p--;
+	return p;
+}
+
+static void draw(struct train_view *v)
+{
+	char path[4096];
+	struct err e = { 0 };
+	struct metrics_curve curve = metrics_curve(v->metrics);
+	if (!v->c->visualize || !curve.nstep)
+		return;
+	snprintf(path, sizeof path, "%s/loss.png", v->c->output_dir);
+	if (plot_loss(path, &(struct plot_loss){ .title = v->title, .curve = curve }, &e) < 0)
+		log_warn("%s", e.msg);
+	v->plotted = clock_now();
+}
+
+static void draw_topology(const struct train_view *v, const struct train_info *i)
+{
+	const struct placement *p = i->place;
+	char host[256] = "this machine";
+	gethostname(host, sizeof host - 1);
+	struct topology_machine machine = { .name = host, .coordinator = true };
+	struct topology_device *d = mem_array((size_t)p->stages, sizeof *d);
+	struct dev_caps *caps = mem_array((size_t)p->stages, sizeof *caps);
+	struct topology_link *l = mem_array((size_t)p->stages, sizeof *l);
+	char(*id)[16] = mem_array((size_t)p->stages, sizeof *id);
+	struct err e = { 0 };
+	if (!d || !l || !id || !caps)
+		goto out;
+	for (int s = 0; s < p->stages; s++) {
+		snprintf(id[s], sizeof *id, "%d", s);
+		d[s] = (struct topology_device){ .id = id[s],
+						 .backend = p->device[s],
+						 .stage = s,
+						 .first = p->first[s],
+						 .last = p->first[s + 1],
+						 .front = s == 0,
+						 .end = s == p->stages - 1,
+						 .share = NAN,
+						 .busy = NAN };
+		struct dev *dev;
+		if (dev_open(p->device[s], &dev, &e) >= 0) { /* its name and memory; without them the picture only says less */
+			if (dev_caps(dev, &caps[s], &e) >= 0) {
+				d[s].name = caps[s].name;
+				d[s].mem_total = caps[s].mem_total;
+			}
+			dev_close(dev);
+		}
+		l[s] = (struct topology_link){
+			.from = (size_t)s, .to = (size_t)s + 1, .bandwidth = NAN, .latency = NAN, .transport = "loop"
+		};
+	}
+	struct topology t = { .title = v->title,
+			      .machine = &machine,
+			      .nmachine = 1,
+			      .device = d,
+			      .ndevice = (size_t)p->stages,
+			      .link = l,
+			      .nlink = (size_t)p->stages - 1 };
+	if (topology_write(&t, v->c->output_dir, v->c->visualization_format, &e) < 0)
+		log_warn("%s", e.msg);
+out:
+	mem_free(d);
+	mem_free(l);
+	mem_free(id);
+	mem_free(caps);
+}
+
+void train_view_say(struct train_view *v, const char *fmt, ...)
+{
+	char line[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof line, fmt, ap);
+	va_end(ap);
+	progress_line(v->progress, line);
+}
+
+static void introduce(struct train_view *v, const struct train_info *i)
+{
+	const struct job *j = i->job;
+	const struct config *c = v->c;
+	const struct dataset_stats *d = dataset_stats(j->data);
+	char all[32], trained[32];
+	cli_count((uint64_t)model_parameters(&j->model), all, sizeof all);
+	cli_count(j->trained_numbers, trained, sizeof trained);
+	train_view_say(v, "model   %s: %s, %lld layers, %s parameters", last_part(c->base_model), j->model.family,
+		       (long long)j->model.layers, all);
+	if (j->opt.train_all)
+		train_view_say(v, "train   all parameters (%s), %s, %s", trained, j->optimizer->name, dtype_name(j->opt.act));
+	else
+		train_view_say(v, "train   LoRA r %lld, alpha %g%s: %s parameters; base weights in %s, computing in %s",
+			       (long long)c->lora_r, c->lora_alpha, c->use_rslora ? " (rsLoRA)" : "", trained,
+			       j->opt.quantize ? (j->opt.double_quant ? "NF4, double-quantised" : "NF4") : dtype_name(j->opt.act),
+			       dtype_name(j->opt.act));
+	train_view_say(v, "data    %llu examples, %llu tokens, %llu trained; %zu held out%s%s",
+		       (unsigned long long)dataset_count(j->data), (unsigned long long)d->tokens, (unsigned long long)d->trained,
+		       (size_t)batches_val_count(j->batches), j->chat ? "; chat template " : "", j->chat ? chat_name(j->chat) : "");
+	if (d->skipped)
+		train_view_say(v, "data    %llu bad records skipped; the first: %s", (unsigned long long)d->skipped,
+			       d->first_skipped);
+	if (d->truncated)
+		train_view_say(v, "data    %llu examples were longer than sequence_len %lld and cut",
+			       (unsigned long long)d->truncated, (long long)c->sequence_len);
+	train_view_say(v, "steps   %llu of %lld x %lld sequences, %s learning rate %g, %llu warm-up",
+		       (unsigned long long)j->total_steps, (long long)c->gradient_accumulation_steps,
+		       (long long)c->micro_batch_size,
+		       c->lr_scheduler == LR_COSINE   ? "cosine"
+		       : c->lr_scheduler == LR_LINEAR ? "linear"
+						      : "constant",
+		       c->learning_rate, (unsigned long long)j->warmup_steps);
+	if (i->resumed_from)
+		train_view_say(v, "resume  %s", i->resumed_from);
+}
+
+static int on_begin(void *ctx, const struct train_info *i, struct err *e)
+{
+	struct train_view *v = ctx;
+	const struct config *c = v->c;
+	snprintf(v->title, sizeof v->title, "%s, %s", last_part(c->base_model),
+		 i->job->opt.train_all         ? "all parameters"
+		 : c->adapter == ADAPTER_QLORA ? "QLoRA"
+					       : "LoRA");
+	introduce(v, i);
+	TRY(placement_write(i->job, i->place, c->output_dir, e));
+	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics, e));
+	if (c->tensorboard) {
+		char dir[4096];
+		snprintf(dir, sizeof dir, "%s/tensorboard", c->output_dir);
+		TRY(tensorboard_open(dir, &v->board, e));
+	}
+	if (v->trace)
+		for (int s = 0; s < i->place->stages; s++) {
+			char name[64];
+			snprintf(name, sizeof name, "stage %d: %s", s, i->place->device[s]);
+			trace_name_worker(v->trace, (uint32_t)s, name);
+			trace_name_stream(v->trace, (uint32_t)s, 0, "compute");
+			trace_name_stream(v->trace, (uint32_t)s, 1, "send");
+			trace_name_stream(v->trace, (uint32_t)s, 2, "wait");
+		}
+	if (c->visualize)
+		draw_topology(v, i);
+	v->began = true;
+	v->plotted = clock_now();
+	return 0;
+}
+
+static int on_step(void *ctx, const struct train_step *s, struct err *e)
+{
+	struct train_view *v = ctx;
+	double rate = (double)s->tokens / (s->seconds > 0 ? s->seconds : 1);
+	const struct metrics_step m = { .step = (int64_t)s->step,
+					.epoch = s->epoch,
+					.loss = s->loss,
+					.learning_rate = s->learning_rate,
+					.grad_norm = s->grad_norm,
+					.tokens = (int64_t)s->tokens,
+					.tokens_per_second = rate,
+					.seconds = s->seconds,
+					.predicted_seconds = NAN,
+					.memory_peak = (double)s->mem_peak,
+					.skipped = s->skipped };
+	TRY(metrics_add(v->metrics, &m, e));
+	if (v->board) {
+		TRY(tensorboard_scalar(v->board, "train/loss", m.step, m.loss, e));
+		TRY(tensorboard_scalar(v->board, "train/learning_rate", m.step, m.learning_rate, e));
+		TRY(tensorboard_scalar(v->board, "train/grad_norm", m.step, m.grad_norm, e));
+		TRY(tensorboard_scalar(v->board, "train/tokens_per_second", m.step, rate, e));
+	}
+	const struct progress_step p = { .step = m.step,
+					 .steps = (int64_t)s->total,
+					 .loss = s->loss,
+					 .learning_rate = s->learning_rate,
+					 .grad_norm = s->grad_norm,
+					 .tokens_per_second = rate,
+					 .eta = s->eta,
+					 .val_loss = NAN,
+					 .skipped = s->skipped };
+	progress_step(v->progress, &p,
+		      s->step == 1 || s->step == s->total ||
+			      s->step % (uint64_t)(v->c->logging_steps > 0 ? v->c->logging_steps : 1) == 0);
+	if (clock_seconds(clock_now() - v->plotted) > PLOT_EVERY)
+		draw(v);
+	return 0;
+}
+
+static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e)
+{
+	struct train_view *v = ctx;
+	TRY(metrics_eval(v->metrics, (int64_t)step, loss, e));
+	if (v->board)
+		TRY(tensorboard_scalar(v->board, "eval/loss", (int64_t)step, loss, e));
+	train_view_say(v, "held-out loss %s step %llu: %.4f (perplexity %.2f, %llu tokens)", step ? "after" : "before",
+		       (unsigned long long)(step ? step : 1), loss, exp(loss), (unsigned long long)tokens);
+	return 0;
+}
+
+static void on_part(void *ctx, const char *what, uint64_t done, uint64_t all)
+{
+	struct train_view *v = ctx;
+	progress_part(v->progress, what, (int64_t)done, (int64_t)all);
+}
+
+static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
+{
+	(void)e;
+	(void)step;
+	train_view_say(ctx, "saved %s", path);
+	return 0;
+}
+
+static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s, size_t n)
+{
+	struct train_view *v = ctx;
+	for (size_t i = 0; i < n; i++) {
+		enum instr_kind k = s[i].kind < INSTR_COUNT ? s[i].kind : INSTR_STEP;
+		uint32_t stream = k == INSTR_FORWARD || k == INSTR_BACKWARD || k == INSTR_REDUCE || k == INSTR_STEP ? 0
+				  : k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD                                     ? 1
+														    : 2;
+		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].begin, s[i].end, (int32_t)step,
+			   (int32_t)s[i].microbatch);
+	}
+}
+
+void train_view_finish(struct train_view *v, const struct train_result *r)
+{
+	char time[64], peak[32], path[4096];
+	struct err e = { 0 };
+	draw(v);
+	if (v->trace) {
+		snprintf(path, sizeof path, "%s/trace.json", v->c->output_dir);
+		if (trace_write(v->trace, path, &e) < 0)
+			log_warn("%s", e.msg);
+	}
+	progress_duration(r->seconds, time, sizeof time);
+	cli_bytes(r->mem_peak, peak, sizeof peak);
+	if (r->skipped)
+		train_view_say(v, "%llu steps were skipped because loss or gradient was not finite",
+			       (unsigned long long)r->skipped);
+	if (r->interrupted)
+		train_view_say(v, "interrupted after step %llu of %llu; go on with resume_from_checkpoint=latest",
+			       (unsigned long long)r->step, (unsigned long long)r->total);
+	else
+		train_view_say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s", time,
+			       (unsigned long long)r->step, (unsigned long long)r->tokens, peak);
+	if (!isnan(r->val_before) && !isnan(r->val_after))
+		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before, r->val_after);
+	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter", v->c->output_dir);
+}
+
+int train_view_new(const struct config *c, struct train_view **v_p, struct err *e)
+{
+	struct train_view *v = mem_zalloc(sizeof *v);
+	struct progress_look look = { .columns = cli_columns(stderr), .colour = cli_colour(stderr) };
+	if (!v)
+		return err_nomem(e, sizeof *v, "what is shown");
+	v->c = c;
+	int rc = progress_new(cli_write_stderr, NULL, look, &v->progress, e);
+	if (rc >= 0 && c->trace)
+		rc = trace_new(TRACE_EVENTS, &v->trace, e);
+	cli_set_progress(v->progress);
+	if (rc < 0)
+		train_view_free(v);
+	else
+		*v_p = v;
+	return rc;
+}
+
+struct train_sink train_view_sink(struct train_view *v)
+{
+	return (struct train_sink){
+		.ctx = v, .begin = on_begin, .step = on_step, .eval = on_eval, .part = on_part, .saved = on_saved, .spans = on_spans
+	};
+}
+
+void train_view_failed(struct train_view *v)
+{
+	if (v->began)
+		draw(v);
+}
+
+void train_view_free(struct train_view *v)
+{
+	if (!v)
+		return;
+	cli_set_progress(NULL);
+	progress_free(v->progress);
+	metrics_close(v->metrics);
+	tensorboard_close(v->board);
+	trace_free(v->trace);
+	mem_free(v);
+}
