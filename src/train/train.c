@@ -7,11 +7,10 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "train/cluster.h"
-#include "train/session.h"
+#include "train/gather.h"
 
 #include <limits.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -335,63 +334,16 @@ static int loop(struct trainer *t, struct err *e)
 
 /* ---- who computes ---- */
 
-static bool is_cluster(const struct trainer *t) { return !t->o->place && t->cfg->coordinator.given; }
+static bool is_cluster(const struct trainer *t) { return !t->o->place && gather_is_cluster(t->cfg); }
 
-/* bfloat16 where every device has it. */
-static int choose_dtype(struct trainer *t, const struct welcome *caps, struct err *e)
-{
-	enum dtype act = t->cfg->compute_dtype == COMPUTE_FLOAT32   ? DT_F32
-			 : t->cfg->compute_dtype == COMPUTE_FLOAT16 ? DT_F16
-								    : DT_BF16;
-	for (int i = 0; i < session_workers(t->ses); i++) {
-		if (t->cfg->compute_dtype == COMPUTE_AUTO && !caps[i].bf16)
-			act = DT_F32;
-		if (act == DT_F16 && !caps[i].f16)
-			return err_set(e, ERR_UNSUPPORTED, "compute_dtype float16 is not available on worker '%s' (%s)",
-				       t->seat[i].id, caps[i].device);
-	}
-	t->job->opt.act = act;
-	return 0;
-}
-
-static int join_cluster(struct trainer *t, struct err *e)
+static int join(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
-	struct session_options o = {
-		.program = t->o->program, .join_timeout = c->join_timeout, .measure = !c->nshards, .stop = t->o->stop
-	};
-	TRY(cluster_seats(c, &t->arena, &t->seat, &o.n, e));
-	if (c->nshards && c->shard_plan[c->nshards - 1].end != t->job->model.layers)
-		return err_set(e, ERR_USAGE, "%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers", c->path,
-			       (long long)c->shard_plan[c->nshards - 1].end, c->base_model, (long long)t->job->model.layers);
-	if (o.n > (int)t->job->model.layers)
-		return err_set(e, ERR_USAGE, "%s: %d workers for a model of %lld layers: leave some out", c->path, o.n,
-			       (long long)t->job->model.layers);
-	o.seat = t->seat;
-	TRY(cluster_net(c, c->coordinator.public_key, &o.net, e));
-	TRY(session_join(t->job, &o, &t->ses, e));
-	const struct welcome *caps = session_caps(t->ses);
-	TRY(choose_dtype(t, caps, e));
-	return cluster_place(c, &t->job->model, t->seat, caps, o.n, &t->arena, t->place, e);
-}
-
-static int join_threads(struct trainer *t, struct err *e)
-{
-	static atomic_uint serial;
-	unsigned number = atomic_fetch_add(&serial, 1);
-	struct session_options o = { .n = t->place->stages, .join_timeout = 60 };
-	t->seat = arena_alloc(&t->arena, (size_t)o.n * sizeof *t->seat);
-	if (!t->seat)
-		return err_nomem(e, (size_t)o.n * sizeof *t->seat, "workers");
-	for (int i = 0; i < o.n; i++) {
-		struct seat_spec *s = &t->seat[i];
-		*s = (struct seat_spec){
-			.kind = SEAT_THREAD, .id = "thread", .host = "this machine", .device = t->place->device[i]
-		};
-		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);
-	}
-	o.seat = t->seat;
-	return session_join(t->job, &o, &t->ses, e);
+	const struct gather_options o = { .program = t->o->program, .measure = !c->nshards, .stop = t->o->stop };
+	if (!is_cluster(t))
+		return gather_threads(t->job, t->place->device, t->place->stages, &t->arena, &t->seat, &t->ses, e);
+	TRY(gather_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e));
+	return cluster_place(c, &t->job->model, t->seat, session_caps(t->ses), session_workers(t->ses), &t->arena, t->place, e);
 }
 
 static int run(struct trainer *t, const char *resume, struct err *e)
@@ -399,10 +351,11 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	if (resume)
 		TRY(checkpoint_read(t->job, resume, &t->st, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
-	bool cluster = is_cluster(t);
-	TRY(cluster ? join_cluster(t, e) : join_threads(t, e));
+	TRY(join(t, e));
 	if (t->sink->begin) {
-		struct train_info i = { t->job, t->place, t->st.step, resume, cluster ? t->seat : NULL, session_caps(t->ses) };
+		struct train_info i = {
+			t->job, t->place, t->st.step, resume, is_cluster(t) ? t->seat : NULL, session_caps(t->ses)
+		};
 		TRY(t->sink->begin(t->sink->ctx, &i, e));
 	}
 	if (t->st.step >= t->job->total_steps)
@@ -417,16 +370,6 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(loop(t, e));
 	t->r.seconds = clock_seconds(clock_now() - t->began);
 	return 0;
-}
-
-/* The dtype follows from the device, so it is opened for a moment. */
-static int probe_dtype(const struct config *c, enum dtype *act_p, struct err *e)
-{
-	struct dev *d;
-	TRY(runtime_device(c->device, &d, e));
-	int rc = runtime_dtype(d, c->compute_dtype, act_p, e);
-	dev_close(d);
-	return rc;
 }
 
 int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p,
@@ -444,7 +387,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	}
 	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = place };
 	if (!o->place && !is_cluster(t))
-		TRYOUT(probe_dtype(c, &act, e));
+		TRYOUT(gather_dtype(c, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
 	if (o->place)
 		*place = *o->place;

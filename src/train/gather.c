@@ -1,0 +1,82 @@
+/* gather.c - see gather.h. */
+#include "train/gather.h"
+
+#include "base/err.h"
+#include "train/cluster.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+bool gather_is_cluster(const struct config *c) { return c->coordinator.given; }
+
+int gather_dtype(const struct config *c, enum dtype *act_p, struct err *e)
+{
+	struct dev *d;
+	TRY(runtime_device(c->device, &d, e));
+	int rc = runtime_dtype(d, c->compute_dtype, act_p, e);
+	dev_close(d);
+	return rc;
+}
+
+static int choose_dtype(struct job *job, const struct seat_spec *seat, const struct session *s, struct err *e)
+{
+	const struct welcome *caps = session_caps(s);
+	int wanted = job->cfg->compute_dtype;
+	enum dtype act = wanted == COMPUTE_FLOAT32 ? DT_F32 : wanted == COMPUTE_FLOAT16 ? DT_F16 : DT_BF16;
+	for (int i = 0; i < session_workers(s); i++) {
+		if (wanted == COMPUTE_AUTO && !caps[i].bf16)
+			act = DT_F32;
+		if (act == DT_F16 && !caps[i].f16)
+			return err_set(e, ERR_UNSUPPORTED, "compute_dtype float16 is not available on worker '%s' (%s)", seat[i].id,
+				       caps[i].device);
+	}
+	job->opt.act = act;
+	return 0;
+}
+
+int gather_cluster(struct job *job, const struct gather_options *g, struct arena *a, struct seat_spec **seat_p,
+		   struct session **s_p, struct err *e)
+{
+	const struct config *c = job->cfg;
+	struct session_options o = {
+		.program = g->program, .join_timeout = c->join_timeout, .measure = g->measure, .stop = g->stop
+	};
+	struct seat_spec *seat;
+	struct session *s;
+	TRY(cluster_seats(c, a, &seat, &o.n, e));
+	if (c->nshards && c->shard_plan[c->nshards - 1].end != job->model.layers)
+		return err_set(e, ERR_USAGE, "%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers", c->path,
+			       (long long)c->shard_plan[c->nshards - 1].end, c->base_model, (long long)job->model.layers);
+	if (o.n > (int)job->model.layers)
+		return err_set(e, ERR_USAGE, "%s: %d workers for a model of %lld layers: leave some out", c->path, o.n,
+			       (long long)job->model.layers);
+	o.seat = seat;
+	TRY(cluster_net(c, c->coordinator.public_key, &o.net, e));
+	TRY(session_join(job, &o, &s, e));
+	int rc = choose_dtype(job, seat, s, e);
+	if (rc < 0) {
+		session_close(s, e);
+		return rc;
+	}
+	*seat_p = seat;
+	*s_p = s;
+	return 0;
+}
+
+int gather_threads(struct job *job, const char *const *device, int n, struct arena *a, struct seat_spec **seat_p,
+		   struct session **s_p, struct err *e)
+{
+	static atomic_uint serial;
+	unsigned number = atomic_fetch_add(&serial, 1);
+	struct session_options o = { .n = n, .join_timeout = 60 };
+	struct seat_spec *seat = arena_alloc(a, (size_t)n * sizeof *seat);
+	if (!seat)
+		return err_nomem(e, (size_t)n * sizeof *seat, "workers");
+	for (int i = 0; i < n; i++) {
+		struct seat_spec *s = &seat[i];
+		*s = (struct seat_spec){ .kind = SEAT_THREAD, .id = "thread", .host = "this machine", .device = device[i] };
+		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);
+	}
+	o.seat = *seat_p = seat;
+	return session_join(job, &o, s_p, e);
+}

@@ -1,0 +1,28 @@
+/* gather.h - the workers of a job, brought together: over the network as the configuration says, or threads of this process.
+ *
+ * What training and profiling both begin with. */
+#ifndef HS_TRAIN_GATHER_H
+#define HS_TRAIN_GATHER_H
+
+#include "train/session.h"
+
+struct err;
+
+struct gather_options {
+	char *const *program;              /* argv that starts a worker process, ended by NULL */
+	bool measure;                      /* have the workers measure their speed */
+	const volatile sig_atomic_t *stop; /* MAY be NULL */
+};
+
+/* Whether the configuration names other workers than this process's own device. */
+bool gather_is_cluster(const struct config *c);
+/* The dtype of activations of a job on the configured device, which is opened for a moment. */
+int gather_dtype(const struct config *c, enum dtype *act_p, struct err *e);
+/* The workers of the configuration; decides the job's dtype: bfloat16 where every device has it. The seats are allocated in `a`. */
+int gather_cluster(struct job *job, const struct gather_options *o, struct arena *a, struct seat_spec **seat_p,
+		   struct session **s_p, struct err *e);
+/* A thread for each device. */
+int gather_threads(struct job *job, const char *const *device, int n, struct arena *a, struct seat_spec **seat_p,
+		   struct session **s_p, struct err *e);
+
+#endif
