@@ -1,0 +1,49 @@
+/* site.h - a folder with a tiny model, a key and configurations for jobs over several processes on loopback, and those processes.
+ *
+ * The program is $HETEROSHARD, or the one beside the test. Every process started here is known by its pid; none is found by name. */
+#ifndef HS_TESTS_SUPPORT_SITE_H
+#define HS_TESTS_SUPPORT_SITE_H
+
+#include "net/keys.h"
+#include "support/tiny.h"
+
+#include <sys/types.h>
+
+struct buf;
+
+enum { SITE_LAYERS = 6, PATIENCE = 60 /* seconds: other programs may keep the machine busy */ };
+
+struct site {
+	struct tiny t;
+	struct key_pair key;
+	int port; /* the coordinator's; worker 'a' has the next one, and so on */
+};
+
+struct process {
+	pid_t pid;
+	char log[512];
+};
+
+void site_program(const char *argv0); /* once, from main */
+void site_make(struct site *s);
+/* DIR/NAME */
+void site_put(const struct site *s, const char *name, const char *text, mode_t mode);
+/* NAME.yaml: workers 'a', 'b', ... at 127.0.0.2, .3, ..., all with the site's key; none: the same job in one process. */
+void site_configuration(const struct site *s, const char *name, int workers, const char *extra);
+char *site_text(const char *path); /* of a file, "" without one; mem_free */
+
+/* Arguments end with NULL; "NAME.yaml" is taken from the site's folder. */
+struct process site_start(const struct site *s, ...);
+void show_log(const struct process *p);
+int finished(const struct process *p, double seconds); /* exit status, or 1000 + signal; fails the test when it takes longer */
+void must_succeed(const struct process *p);
+void must_fail(const struct process *p, int status, const char *what); /* with a line that says `what` */
+bool says(const struct process *p, const char *what);
+void until(const struct process *p, const char *what); /* waits until its log says so */
+
+/* Adapters of two runs are equal to the bit; with `curve` also losses and norms. */
+void same_result(const struct site *s, const char *a, const char *b, bool curve);
+void no_torn_checkpoint(const struct site *s, const char *run);
+bool has_checkpoint(const struct site *s, const char *run);
+
+#endif
