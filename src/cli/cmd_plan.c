@@ -9,6 +9,7 @@
 #include "plan/cards.h"
 #include "plan/explain.h"
 #include "plan/plan.h"
+#include "report/dashboard.h"
 #include "report/topology.h"
 #include "train/config.h"
 
@@ -98,7 +99,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, out),
 	  .arg = "DIR",
-	  .help = "write plan.json and architecture.png there" },
+	  .help = "write plan.json, architecture.png, profile.png and profile.html there" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
 };
 
@@ -398,6 +399,7 @@ static int write_files(const struct job *j, const struct plan *plan, const char 
 	buf_release(&b);
 	if (rc < 0)
 		return rc;
+	TRY(dashboard_write(&j->profile, dir, e));
 	rc = draw(&j->profile, plan, dir, e);
 	if (rc == ERR_UNSUPPORTED) {
 		fprintf(stderr, "note: %s\n", e->msg);

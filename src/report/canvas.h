@@ -1,0 +1,52 @@
+/* canvas.h - one drawing, two results: pixels through cairo, or SVG whose colours come from the page's style sheet (light and dark).
+ *
+ * Shapes name a role, not a colour. Coordinates are in units of the drawing, y down, shifted by (x, y) of the canvas. Without both `cairo` and
+ * `svg` nothing is drawn: that is how a part's height is found out. */
+#ifndef HS_REPORT_CANVAS_H
+#define HS_REPORT_CANVAS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct buf;
+
+enum { CANVAS_SERIES = 8 };
+enum canvas_role {
+	CANVAS_PAGE,
+	CANVAS_CARD,
+	CANVAS_INK,
+	CANVAS_MUTED,
+	CANVAS_GRID,
+	CANVAS_FIRST_SERIES,
+	CANVAS_ROLES = CANVAS_FIRST_SERIES + CANVAS_SERIES,
+};
+
+struct canvas {
+	void *cairo;     /* cairo_t */
+	struct buf *svg; /* shapes are appended, without the <svg> around them */
+	double x, y;
+};
+
+struct canvas_text {
+	double size;
+	double align; /* 0: begins at x, 0.5: centred, 1: ends there */
+	bool bold;
+	enum canvas_role role;
+};
+
+enum canvas_role canvas_series(size_t i); /* repeats after CANVAS_SERIES */
+void canvas_rect(struct canvas *c, double x, double y, double w, double h, double radius, enum canvas_role role, double opacity);
+void canvas_line(struct canvas *c, const double *x, const double *y, size_t n, double width, enum canvas_role role);
+void canvas_dot(struct canvas *c, double x, double y, double radius, enum canvas_role role);
+/* `y` is the baseline. Any bytes: what is no UTF-8 or no printable character is shown as '?'; markup is shown as it stands. */
+void canvas_write(struct canvas *c, const char *s, double x, double y, struct canvas_text t);
+
+/* ".k0{fill:...}" for both colour schemes, to stand in the page's <style>. */
+void canvas_style(struct buf *out);
+/* Text as HTML and SVG show it: markup characters escaped, what is no UTF-8 or no printable character replaced by '?'. At most `most`
+ * characters, the last one then an ellipsis; 0: all. */
+void canvas_escape(struct buf *out, const char *s, size_t most);
+/* The same cut and replacement without the markup, for cairo; `out` has `cap` bytes. */
+void canvas_clean(char *out, size_t cap, const char *s, size_t most);
+
+#endif
