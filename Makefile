@@ -94,7 +94,14 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(LIB)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
-test: $(BIN) $(TESTS)
+# Stand-ins for drivers, so that what drivers do wrong can be tried. The fake one needs a real libOpenCL behind it.
+DRIVERS := $(BUILD)/tests/drivers/fake_opencl.so $(BUILD)/tests/drivers/empty_opencl.so
+$(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) -fPIC -shared $< -o $@ \
+		$(if $(filter fake%,$*),-Wl$(comma)--no-as-needed -l:libOpenCL.so.1 2>/dev/null || echo "  (no libOpenCL: $@ is left out)")
+
+test: $(BIN) $(TESTS) $(DRIVERS)
 	@scripts/run-tests.sh $(BUILD) $(T)
 
 lint: $(BIN)

@@ -35,6 +35,8 @@ struct dev_ref {
 	size_t off;          /* bytes */
 };
 
+enum { DEV_SPEC = 48 };
+
 #define DEV_REF(b, o) ((struct dev_ref){ (b), (o) })
 #define DEV_NONE ((struct dev_ref){ NULL, 0 })
 
@@ -79,6 +81,8 @@ struct backend {
 	const char *name;
 	/* MUST: how many devices there are. A missing driver is 0, not an error; a broken one is an error. */
 	int (*count)(struct err *e);
+	/* MAY: how much `auto` wants device `index`, 0: not at all; NULL: 0 for all. cpu 10, opencl 20, hip 30, cuda 40. */
+	int (*rank)(int index);
 	/* MUST: opens device `index`; fills dev->priv. */
 	int (*open)(struct dev *d, int index, struct err *e);
 	void (*close)(struct dev *d);                                                                /* MUST */
@@ -108,9 +112,11 @@ struct dev {
 extern const struct backend *const backends[];        /* rows of backend.def, NULL-terminated */
 const struct backend *backend_find(const char *name); /* NULL: no such row */
 
-/* Opens a device by "backend" or "backend:index" ("cpu", "cuda:1"). */
+/* Opens a device by "backend" or "backend:index" ("cpu", "cuda:1"), or with "auto" the one of the highest rank that opens; there a
+ * driver that fails is a warning, and the next device is tried. */
 int dev_open(const char *spec, struct dev **d_p, struct err *e);
-void dev_close(struct dev *d); /* NULL is allowed; all buffers must have been freed */
+void dev_spec(const struct dev *d, char spec[DEV_SPEC]); /* what opens this very device: "cuda:1" */
+void dev_close(struct dev *d);                           /* NULL is allowed; all buffers must have been freed */
 int dev_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
 int dev_alloc(struct dev *d, size_t bytes, struct dev_buf **b_p, struct err *e); /* 64-byte aligned, not cleared */
 void dev_free(struct dev_buf *b);                                                /* NULL is allowed */

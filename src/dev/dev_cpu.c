@@ -53,6 +53,12 @@ static int cpu_count(struct err *e)
 	return 1;
 }
 
+static int cpu_rank(int index)
+{
+	(void)index;
+	return 10;
+}
+
 static const struct cpu_isa *best_isa(void)
 {
 #if defined(__x86_64__)
@@ -411,6 +417,7 @@ static int cpu_launch(struct dev *d, enum dev_kernel k, enum dtype t, const unio
 const struct backend backend_cpu = {
 	.name = "cpu",
 	.count = cpu_count,
+	.rank = cpu_rank,
 	.open = cpu_open,
 	.close = cpu_close,
 	.caps = cpu_caps,

@@ -20,6 +20,16 @@ static int opencl_count(struct err *e)
 	return rc < 0 ? rc : l->count;
 }
 
+/* A device with memory of its own before one that shares the processor's. An OpenCL driver for the processor itself is slower than cpu. */
+static int opencl_rank(int index)
+{
+	const struct opencl_lib *l;
+	struct err ignored = { 0 };
+	if (opencl_lib_open(&l, &ignored) < 0 || index >= l->count || opencl_is_cpu(l, index))
+		return 0;
+	return opencl_number(l, l->place[index].device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) ? 20 : 21;
+}
+
 static cl_mem mem_of(const struct dev_buf *b) { return (cl_mem)(uintptr_t)b->handle; }
 
 static int failed(struct opencl *c, int32_t code, const char *what, struct err *e)
@@ -277,6 +287,7 @@ static int opencl_sync(struct dev *d, struct err *e)
 const struct backend backend_opencl = {
 	.name = "opencl",
 	.count = opencl_count,
+	.rank = opencl_rank,
 	.open = opencl_open,
 	.close = opencl_close,
 	.caps = opencl_caps,

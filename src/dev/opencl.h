@@ -43,6 +43,7 @@ const char *opencl_error(int32_t code);                              /* the spec
 /* A text about the device; empty where it gives none. */
 void opencl_text(const struct opencl_lib *l, cl_device d, uint32_t what, char *s, size_t n);
 uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, size_t size); /* 0 where it gives none */
+bool opencl_is_cpu(const struct opencl_lib *l, int index);                                   /* neither a GPU nor an accelerator */
 
 /* opencl_program.c */
 /* The kernel of one entry point for activations in `t`; compiled, or read from the cache, at the first call. */

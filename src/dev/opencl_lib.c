@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -82,6 +83,12 @@ uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, s
 	return l->f.clGetDeviceInfo(d, what, sizeof v, &v, NULL) == CL_SUCCESS ? v : 0;
 }
 
+bool opencl_is_cpu(const struct opencl_lib *l, int index)
+{
+	const uint64_t type = opencl_number(l, l->place[index].device, CL_DEVICE_TYPE, 8);
+	return !(type & (CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR));
+}
+
 static void list_platform(struct opencl_lib *l, cl_platform p)
 {
 	cl_device d[OPENCL_MOST];
@@ -114,7 +121,8 @@ static void list_platform(struct opencl_lib *l, cl_platform p)
 
 static int open_all(struct opencl_lib *l, struct err *e)
 {
-	static const char *const names[] = { "libOpenCL.so.1", "libOpenCL.so", NULL };
+	const char *own = getenv("HS_OPENCL_LIBRARY");
+	const char *names[] = { own ? own : "libOpenCL.so.1", own ? NULL : "libOpenCL.so", NULL };
 #define CL_ROW(name, result, args) { #name, offsetof(struct cl_functions, name), 0 },
 	static const struct dl_symbol symbols[] = { CL_FUNCTIONS(CL_ROW) };
 #undef CL_ROW
@@ -122,7 +130,7 @@ static int open_all(struct opencl_lib *l, struct err *e)
 	uint32_t n = 0;
 	void *handle;
 	int rc = dl_open(names, symbols, ARRAY_LEN(symbols), &l->f, &handle, e);
-	if (rc == ERR_UNSUPPORTED) {
+	if (rc == ERR_UNSUPPORTED && !own) {
 		err_clear(e); /* no OpenCL here: a fact, not a failure */
 		return 0;
 	}

@@ -9,11 +9,12 @@
 
 bool gather_is_cluster(const struct config *c) { return c->coordinator.given; }
 
-int gather_dtype(const struct config *c, enum dtype *act_p, struct err *e)
+int gather_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e)
 {
 	struct dev *d;
 	TRY(runtime_device(c->device, &d, e));
 	int rc = runtime_dtype(d, c->compute_dtype, act_p, e);
+	dev_spec(d, spec);
 	dev_close(d);
 	return rc;
 }

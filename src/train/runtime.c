@@ -7,10 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int runtime_device(const char *spec, struct dev **d_p, struct err *e)
-{
-	return dev_open(spec && strcmp(spec, "auto") ? spec : "cpu", d_p, e);
-}
+int runtime_device(const char *spec, struct dev **d_p, struct err *e) { return dev_open(spec ? spec : "auto", d_p, e); }
 
 int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err *e)
 {

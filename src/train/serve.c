@@ -30,7 +30,8 @@ struct serving {
 	struct link *prev, *next;
 	struct weights_in *weights;
 	char host[128];
-	bool called_off; /* the coordinator gave up before it said hello */
+	char device[DEV_SPEC]; /* what 'auto' has turned out to be */
+	bool called_off;       /* the coordinator gave up before it said hello */
 };
 
 static double patience(const struct serving *s) { return s->o->join_timeout > 0 ? s->o->join_timeout : 60; }
@@ -177,12 +178,14 @@ static double measure(struct dev *d, bool bf16)
 	return rc < 0 ? 0 : 2.0 * (double)n * (double)n * (double)n / clock_seconds(best > 0 ? best : 1);
 }
 
-static int describe(const struct serving *s, bool speed, struct welcome *w, struct err *e)
+static int describe(struct serving *s, bool speed, struct welcome *w, struct err *e)
 {
 	struct dev *d;
 	struct dev_caps caps;
 	TRY(runtime_device(s->o->device, &d, e));
 	int rc = dev_caps(d, &caps, e);
+	dev_spec(d, s->device);
+	s->env.device = s->device;
 	*w = (struct welcome){ 0 };
 	if (rc >= 0) {
 		snprintf(w->id, sizeof w->id, "%s", s->o->id);

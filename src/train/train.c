@@ -378,7 +378,8 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	struct job job = { 0 };
 	struct trainer *t = mem_zalloc(sizeof *t);
 	struct placement *place = mem_zalloc(sizeof *place);
-	const char *resume, *device = c->device && strcmp(c->device, "auto") ? c->device : "cpu";
+	char spec[DEV_SPEC] = "cpu";
+	const char *resume, *device = c->device && strcmp(c->device, "auto") ? c->device : spec;
 	enum dtype act = o->act;
 	int rc = 0;
 	if (!t || !place) {
@@ -387,7 +388,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	}
 	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = place };
 	if (!o->place && !is_cluster(t))
-		TRYOUT(gather_dtype(c, &act, e));
+		TRYOUT(gather_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
 	if (o->place)
 		*place = *o->place;

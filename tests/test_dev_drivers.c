@@ -1,0 +1,179 @@
+/* test_dev_drivers.c - drivers that are missing, broken or fail: the other devices stay usable, and messages name the device.
+ *
+ * The faults come from a stand-in for libOpenCL (tests/drivers/fake_opencl.c). A driver is loaded once for a process, so each case is a call
+ * of the program (HS_BIN, set by scripts/run-tests.sh) or a process of its own. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "dev/dev.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char fake[4096], empty[4096];
+static bool have_fake; /* the stand-in is built and there is a device behind it */
+
+/* Runs `command` with its standard error in the text too; returns its exit status. */
+static int shell(struct buf *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int shell(struct buf *text, const char *fmt, ...)
+{
+	char command[9000], piece[4096];
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(command, sizeof command - 8, fmt, ap);
+	va_end(ap);
+	assert_true(n > 0 && n < (int)sizeof command - 8);
+	strcat(command, " 2>&1");
+	FILE *f = popen(command, "r");
+	assert_non_null(f);
+	buf_init(text);
+	for (size_t got; (got = fread(piece, 1, sizeof piece, f)) > 0;)
+		buf_add(text, piece, got);
+	buf_add(text, "", 0);
+	int status = pclose(f);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void expect(const struct buf *text, const char *word, const char *where)
+{
+	if (!strstr(text->p, word))
+		fail_msg("%s: '%s' is not in:\n%s", where, word, text->p);
+}
+
+static void broken_drivers_hide_nobody(void **state)
+{
+	static const struct {
+		const char *library, *faults, *says;
+	} row[] = {
+		{ empty, "", "has no function clGetPlatformIDs" },
+		{ "/dev/null", "", "/dev/null cannot be opened" },
+		{ "/nonexistent.so", "", "is not installed" },
+		{ fake, "platforms", "CL_OUT_OF_HOST_MEMORY" },
+		{ fake, "devices", "CL_INVALID_PLATFORM" },
+		{ fake, "closed", "opencl:0" },
+		{ fake, "none", "cpu:0" },
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		struct buf text;
+		if (row[i].library == fake && !have_fake)
+			continue;
+		int status = shell(&text, "HS_OPENCL_LIBRARY='%s' FAKE_CL='%s' \"$HS_BIN\" devices", row[i].library, row[i].faults);
+		assert_int_equal(status, 0);
+		expect(&text, "cpu:0", row[i].faults);
+		expect(&text, row[i].says, row[i].library);
+		buf_release(&text);
+	}
+	if (!have_fake)
+		printf("opencl: the cases with a device are skipped (no OpenCL device)\n");
+}
+
+static void one_broken_platform_hides_no_other(void **state)
+{
+	(void)state;
+	struct buf text;
+	if (!have_fake)
+		skip();
+	/* a folder of driver names: one that is none, and those of this machine */
+	int status = shell(&text, "d=$(mktemp -d) && cp /etc/OpenCL/vendors/*.icd $d && echo /dev/null >$d/aaa.icd && "
+				  "OCL_ICD_VENDORS=$d \"$HS_BIN\" devices; s=$?; rm -r $d; exit $s");
+	assert_int_equal(status, 0);
+	expect(&text, "opencl:0", "a broken platform beside a sound one");
+	buf_release(&text);
+}
+
+/* What 'auto' opens, with what it says on the way. */
+static void choice(const char *library, const char *faults, char spec[DEV_SPEC])
+{
+	int fd[2];
+	assert_int_equal(pipe(fd), 0);
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct dev *d;
+		struct err e = { 0 };
+		char got[DEV_SPEC] = "";
+		setenv("HS_OPENCL_LIBRARY", library, 1);
+		setenv("FAKE_CL", faults, 1);
+		if (dev_open("auto", &d, &e) >= 0)
+			dev_spec(d, got);
+		_exit(write(fd[1], got, sizeof got) == sizeof got ? 0 : 1);
+	}
+	close(fd[1]);
+	assert_int_equal(read(fd[0], spec, DEV_SPEC), DEV_SPEC);
+	close(fd[0]);
+	waitpid(pid, NULL, 0);
+}
+
+static void auto_takes_the_best_that_opens(void **state)
+{
+	char spec[DEV_SPEC];
+	struct err e = { 0 };
+	(void)state;
+	if (backend_find("cuda") || backend_find("hip")) {
+		for (int i = 0; i < 2; i++) {
+			const struct backend *be = backend_find(i ? "hip" : "cuda");
+			if (be && be->count(&e) > 0)
+				skip(); /* a card is here: it would be chosen */
+		}
+	}
+	choice(empty, "", spec);
+	assert_string_equal(spec, "cpu:0");
+	if (!have_fake)
+		skip();
+	choice(fake, "gpu", spec);
+	assert_string_equal(spec, "opencl:0");
+	choice(fake, "gpu closed", spec);
+	assert_string_equal(spec, "cpu:0");
+}
+
+/* PoCL is a driver for the processor: never chosen over cpu. Another driver here may be that of a card. */
+static void auto_never_takes_a_processor_by_opencl(void **state)
+{
+	char spec[DEV_SPEC];
+	struct buf text;
+	(void)state;
+	if (!have_fake || shell(&text, "\"$HS_BIN\" devices | grep ^opencl | grep -qv pthread") == 0)
+		skip();
+	buf_release(&text);
+	choice(fake, "", spec);
+	assert_string_not_equal(spec, "opencl:0");
+}
+
+static int find_drivers(void **state)
+{
+	struct buf text;
+	const char *bin = getenv("HS_BIN");
+	char here[3000];
+	(void)state;
+	if (!bin)
+		return -1;
+	snprintf(here, sizeof here, "%s", bin);
+	*strrchr(here, '/') = 0;
+	snprintf(fake, sizeof fake, "%s/tests/drivers/fake_opencl.so", here);
+	snprintf(empty, sizeof empty, "%s/tests/drivers/empty_opencl.so", here);
+	have_fake =
+		access(fake, R_OK) == 0 && shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices | grep ^opencl:0", fake) == 0;
+	if (access(fake, R_OK) == 0)
+		buf_release(&text);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(broken_drivers_hide_nobody),
+		cmocka_unit_test(one_broken_platform_hides_no_other),
+		cmocka_unit_test(auto_takes_the_best_that_opens),
+		cmocka_unit_test(auto_never_takes_a_processor_by_opencl),
+	};
+	return cmocka_run_group_tests(tests, find_drivers, NULL);
+}
