@@ -4,6 +4,7 @@
  * of the program (HS_BIN, set by scripts/run-tests.sh) or a process of its own. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "dev/dev.h"
 
@@ -90,6 +91,44 @@ static void one_broken_platform_hides_no_other(void **state)
 	buf_release(&text);
 }
 
+static void check_probe(const json_t *dev, bool others)
+{
+	static const char *const rates[] = { "copy_bytes_per_second", "upload_bytes_per_second", "download_bytes_per_second" };
+	static const char *const types[] = { "float32", "bfloat16", "float16" };
+	const json_t *p = json_object_get(dev, "probe");
+	assert_non_null(p);
+	for (size_t i = 0; i < ARRAY_LEN(rates); i++)
+		assert_true(json_number_value(json_object_get(p, rates[i])) > 0);
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		const json_t *t = json_object_get(p, types[i]);
+		assert_true(i || json_number_value(json_object_get(t, "flops")) > 0);
+		/* what the device does not have, the probe does not find */
+		assert_true(!json_is_true(json_object_get(t, "native")) || json_is_true(json_object_get(dev, types[i])));
+	}
+	assert_int_equal(json_is_integer(json_object_get(p, "memory_others")), others);
+}
+
+static void probe_measures_every_device(void **state)
+{
+	struct buf text;
+	struct err e = { 0 };
+	json_t *doc;
+	(void)state;
+	int status = shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices --probe --json", have_fake ? fake : empty);
+	assert_int_equal(status, 0);
+	/* behind the list there may be a line about the empty library */
+	*(strstr(text.p, "\n]") + 2) = 0;
+	if (json_parse_text(text.p, strlen(text.p), "devices", &doc, &e) < 0)
+		fail_msg("%s in:\n%s", e.msg, text.p);
+	for (size_t i = 0; i < json_array_size(doc); i++) {
+		const json_t *dev = json_array_get(doc, i);
+		const char *name = json_string_value(json_object_get(dev, "backend"));
+		check_probe(dev, strcmp(name, "opencl") != 0 || strstr(text.p, "amd"));
+	}
+	json_decref(doc);
+	buf_release(&text);
+}
+
 /* What 'auto' opens, with what it says on the way. */
 static void choice(const char *library, const char *faults, char spec[DEV_SPEC])
 {
@@ -172,6 +211,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(broken_drivers_hide_nobody),
 		cmocka_unit_test(one_broken_platform_hides_no_other),
+		cmocka_unit_test(probe_measures_every_device),
 		cmocka_unit_test(auto_takes_the_best_that_opens),
 		cmocka_unit_test(auto_never_takes_a_processor_by_opencl),
 	};

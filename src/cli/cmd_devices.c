@@ -6,17 +6,22 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "dev/dev.h"
+#include "dev/dev_probe.h"
 
 #include <string.h>
 
 int cmd_devices(int argc, char **argv);
 
 struct args {
-	bool json, all;
+	bool json, all, probe;
 };
 
 static const struct opt rows[] = {
 	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
+	{ .key = "probe",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, probe),
+	  .help = "measure each device: matrix rates, copy and transfer bandwidth, memory that others hold" },
 	{ .key = "all",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, all),
@@ -24,7 +29,7 @@ static const struct opt rows[] = {
 };
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard devices [--json] [--all]",
+	.synopsis = "heteroshard devices [--json] [--probe] [--all]",
 	.about = "Lists the devices of this machine. 'native' are the number formats whose matrix products ran on the\n"
 		 "device itself when tried; a device can be named in a configuration as 'device: NAME'.",
 	.rows = rows,
@@ -33,6 +38,7 @@ static const struct cli_usage usage = {
 
 struct listing {
 	struct cli_table *table;
+	bool probe;
 	struct buf json, trouble;
 	size_t found;
 };
@@ -52,7 +58,8 @@ static void list_one(struct listing *l, const char *id, const char *backend, con
 		id,     c->name,  cli_bytes(c->mem_total, total, sizeof total), cli_bytes(c->mem_free, used, sizeof used), units,
 		native, c->driver
 	};
-	cli_table_add(l->table, cells);
+	if (!l->probe)
+		cli_table_add(l->table, cells);
 	buf_addf(&l->json, "%s\n  {\"device\": \"%s\", \"backend\": \"%s\"", l->found++ ? "," : "", id, backend);
 	json_text(&l->json, "name", c->name);
 	json_text(&l->json, "vendor", c->vendor);
@@ -60,9 +67,50 @@ static void list_one(struct listing *l, const char *id, const char *backend, con
 	buf_addf(&l->json,
 		 ", \"memory_total\": %llu, \"memory_free\": %llu, \"units\": %d, \"float32\": true, \"bfloat16\": %s, "
 		 "\"float16\": %s, "
-		 "\"shared_with_host\": %s}",
+		 "\"shared_with_host\": %s",
 		 (unsigned long long)c->mem_total, (unsigned long long)c->mem_free, c->units, c->bf16 ? "true" : "false",
 		 c->f16 ? "true" : "false", c->unified ? "true" : "false");
+}
+
+static void list_probe(struct listing *l, const char *id, const struct dev_caps *c, const struct dev_probe *p)
+{
+	char total[32], others[32] = "unknown", rate[DT_F16 + 1][48], move[3][32];
+	const double moved[] = { p->copy, p->upload, p->download };
+	for (enum dtype t = DT_F32; t <= DT_F16; t++)
+		snprintf(rate[t], sizeof rate[t], p->type[t].rate > 0 ? "%.4g GFLOP/s%s" : "-", p->type[t].rate * 1e-9,
+			 p->type[t].native ? "" : " (emulated)");
+	for (size_t i = 0; i < ARRAY_LEN(moved); i++)
+		snprintf(move[i], sizeof move[i], "%.3g GB/s", moved[i] * 1e-9);
+	if (p->others_known)
+		cli_bytes(p->others, others, sizeof others);
+	const char *cells[] = { id,           c->name,      cli_bytes(c->mem_total, total, sizeof total),
+				others,       rate[DT_F32], rate[DT_BF16],
+				rate[DT_F16], move[0],      move[1],
+				move[2] };
+	cli_table_add(l->table, cells);
+	buf_adds(&l->json, ", \"probe\": {\"memory_others\": ");
+	if (p->others_known)
+		buf_addf(&l->json, "%llu", (unsigned long long)p->others);
+	else
+		buf_adds(&l->json, "null");
+	for (enum dtype t = DT_F32; t <= DT_F16; t++)
+		buf_addf(&l->json, ", \"%s\": {\"native\": %s, \"flops\": %.4g}", dtype_name(t),
+			 p->type[t].native ? "true" : "false", p->type[t].rate);
+	buf_addf(&l->json,
+		 ", \"copy_bytes_per_second\": %.4g, \"upload_bytes_per_second\": %.4g, \"download_bytes_per_second\": %.4g}",
+		 p->copy, p->upload, p->download);
+}
+
+static void list_device(struct listing *l, const char *id, struct dev *d, const struct dev_caps *caps)
+{
+	struct dev_probe p;
+	struct err e = { 0 };
+	list_one(l, id, d->be->name, caps);
+	if (l->probe && dev_probe(d, &p, &e) >= 0)
+		list_probe(l, id, caps, &p);
+	else if (l->probe)
+		buf_addf(&l->trouble, "%s: %s\n", id, e.msg);
+	buf_adds(&l->json, "}");
 }
 
 static void list_backend(struct listing *l, const struct backend *be)
@@ -83,7 +131,7 @@ static void list_backend(struct listing *l, const struct backend *be)
 		if (dev_caps(d, &caps, &e) < 0)
 			buf_addf(&l->trouble, "%s: %s\n", id, e.msg);
 		else
-			list_one(l, id, be->name, &caps);
+			list_device(l, id, d, &caps);
 		dev_close(d);
 	}
 }
@@ -91,6 +139,8 @@ static void list_backend(struct listing *l, const struct backend *be)
 int cmd_devices(int argc, char **argv)
 {
 	static const char *const heading[] = { "device", "name", "memory", "free", "cores", "native", "driver" };
+	static const char *const probed[] = { "device",   "name",    "memory", "others", "float32",
+					      "bfloat16", "float16", "copy",   "upload", "download" };
 	struct args args = { 0 };
 	struct arena a = ARENA_INIT;
 	int npos, status;
@@ -98,7 +148,10 @@ int cmd_devices(int argc, char **argv)
 	arena_release(&a);
 	if (!go)
 		return status;
-	struct listing l = { cli_table_new(heading, ARRAY_LEN(heading)), BUF_INIT, BUF_INIT, 0 };
+	struct listing l = { .probe = args.probe };
+	l.table = args.probe ? cli_table_new(probed, ARRAY_LEN(probed)) : cli_table_new(heading, ARRAY_LEN(heading));
+	buf_init(&l.json);
+	buf_init(&l.trouble);
 	for (size_t i = 0; backends[i]; i++)
 		if (args.all || strcmp(backends[i]->name, "null"))
 			list_backend(&l, backends[i]);

@@ -45,6 +45,7 @@ struct dev_caps {
 	char vendor[64];
 	char driver[64];              /* driver or library version */
 	uint64_t mem_total, mem_free; /* bytes, now */
+	bool mem_seen;                /* mem_free counts what other programs hold; else only what this one does */
 	int units;                    /* cores, multiprocessors, compute units */
 	bool bf16, f16;               /* native matrix products, probed by running them; emulation does not count */
 	bool unified;                 /* memory shared with the host */

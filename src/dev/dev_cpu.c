@@ -293,7 +293,7 @@ static int cpu_caps(struct dev *d, struct dev_caps *caps_p, struct err *e)
 		bool bf16 = false;
 		TRY(probe_bf16(d, &bf16, e));
 		k->bf16 = bf16;
-		k->unified = true;
+		k->unified = k->mem_seen = true;
 		k->units = c->threads;
 		processor(k->name, sizeof k->name, k->vendor, sizeof k->vendor);
 		snprintf(k->driver, sizeof k->driver, "%s, %s kernels", cpu_gemm_version(), c->isa->name);
