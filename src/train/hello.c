@@ -39,7 +39,8 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	struct wire_reader r = wire_read(f->payload, f->size);
 	h->protocol = wire_get_u32(&r);
 	if (!r.failed && h->protocol != HELLO_PROTOCOL)
-		return err_set(e, ERR_PROTOCOL, "it speaks protocol %u, this program %d: install the same version on all machines",
+		return err_set(e, ERR_PROTOCOL,
+			       "who dialled speaks protocol %u, who listens protocol %d: install the same version on all machines",
 			       h->protocol, HELLO_PROTOCOL);
 	h->role = wire_get_u8(&r);
 	h->stage = wire_get_u32(&r);
@@ -67,6 +68,7 @@ int welcome_send(struct link *l, const struct welcome *c, int64_t deadline, stru
 	wire_put_u8(&w, c->f16);
 	wire_put_f64(&w, c->speed);
 	wire_put_u64(&w, c->clock);
+	wire_put_u64(&w, c->wall);
 	return send_fields(l, FRAME_WELCOME, &w, deadline, e);
 }
 
@@ -90,6 +92,7 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 	c->f16 = wire_get_u8(&r);
 	c->speed = wire_get_f64(&r);
 	c->clock = wire_get_u64(&r);
+	c->wall = wire_get_u64(&r);
 	TRY(wire_read_end(&r, "WELCOME", e));
 	if (!(c->speed >= 0 && c->speed < 1e18))
 		return err_set(e, ERR_PROTOCOL, "WELCOME: a speed of %g FLOP/s", c->speed);

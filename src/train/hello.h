@@ -11,7 +11,7 @@
 
 struct err;
 
-enum { HELLO_PROTOCOL = 1 }; /* of the frames' fields; a change that an older program cannot read is a new number */
+enum { HELLO_PROTOCOL = 2 }; /* of the frames' fields; a change that an older program cannot read is a new number */
 enum hello_role { HELLO_COORDINATOR, HELLO_STAGE };
 
 struct hello {
@@ -32,6 +32,7 @@ struct welcome {
 	uint8_t bf16, f16;             /* native matrix products */
 	double speed;                  /* FLOP/s of a matrix product in its best dtype; 0: not measured */
 	uint64_t clock;                /* clock_now() when this was written */
+	uint64_t wall;                 /* seconds since 1970, as this machine believes */
 };
 
 int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct err *e);

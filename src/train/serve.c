@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { GUESTS = 16, MEASURE = 768 };
@@ -73,8 +74,11 @@ static void let_in(struct serving *s)
 		if (!g->link || g->known)
 			continue;
 		int rc = link_recv_frame(g->link, NET_NOW, &msg, &f, &e);
-		if (rc < 0)
+		if (rc < 0) {
+			if (e.code == ERR_PROTOCOL) /* not merely gone: another program, or another version of this one */
+				log_warn("a connection from %s is cut off: %s", link_address(g->link), e.msg);
 			dismiss(g, NULL);
+		}
 		if (rc <= 0)
 			continue;
 		s->called_off |= f.kind == FRAME_ABORT && !s->env.coordinator && has_key(g->link, s->o->coordinator_key);
@@ -95,7 +99,7 @@ static struct link *choose(struct serving *s, enum hello_role role, const char *
 		if (!g->link || !g->known || g->h.role != role)
 			continue;
 		if (!has_key(g->link, key))
-			snprintf(why, sizeof why, "its key %s is not that of the %s (%s)", link_peer_key(g->link),
+			snprintf(why, sizeof why, "the key of who dialled, %s, is not that of the %s (%s)", link_peer_key(g->link),
 				 role == HELLO_COORDINATOR ? "coordinator" : "stage before", key);
 		else if (role == HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
 			snprintf(why, sizeof why,
@@ -105,13 +109,14 @@ static struct link *choose(struct serving *s, enum hello_role role, const char *
 		else if (p && strcmp(g->h.to, s->o->id))
 			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
 		else if (p && (int)g->h.stage != (p->stage + p->stages - 1) % p->stages)
-			snprintf(why, sizeof why, "it is stage %u, stage %d comes before this one", g->h.stage,
-				 (p->stage + p->stages - 1) % p->stages);
+			snprintf(why, sizeof why, "who dialled is stage %u, worker '%s' is stage %d and has stage %d before it",
+				 g->h.stage, s->o->id, p->stage, (p->stage + p->stages - 1) % p->stages);
 		else if (p && strcmp(g->h.model, p->model))
-			snprintf(why, sizeof why, "its model is %.16s, here it is %.16s", g->h.model, p->model);
+			snprintf(why, sizeof why, "stage %u has model %.16s, worker '%s' model %.16s", g->h.stage, g->h.model,
+				 s->o->id, p->model);
 		else if (p && g->h.job != s->env.job)
-			snprintf(why, sizeof why, "its job is %016llx, here it is %016llx", (unsigned long long)g->h.job,
-				 (unsigned long long)s->env.job);
+			snprintf(why, sizeof why, "stage %u is in job %016llx, worker '%s' in job %016llx", g->h.stage,
+				 (unsigned long long)g->h.job, s->o->id, (unsigned long long)s->env.job);
 		if (why[0]) {
 			dismiss(g, why);
 			continue;
@@ -229,7 +234,10 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	}
 	s->env.job = h.job;
 	w.clock = (uint64_t)clock_now();
-	return welcome_send(s->env.coordinator, &w, net_in(patience(s)), e);
+	w.wall = (uint64_t)time(NULL);
+	struct err gone = { 0 };
+	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
+	return rc == ERR_NET ? 0 : rc; /* it has left: what it said last is heard next */
 }
 
 /* ---- the neighbours ---- */
@@ -309,6 +317,19 @@ static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev
 	return 0;
 }
 
+/* While a job runs: whoever comes now is told so. */
+static void visitors(void *ctx)
+{
+	struct serving *s = ctx;
+	char why[600];
+	let_in(s);
+	snprintf(why, sizeof why, "worker '%s' on %s already works on job %016llx for the coordinator at %s", s->o->id, s->host,
+		 (unsigned long long)s->env.job, link_address(s->env.coordinator));
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link && s->guest[k].known)
+			dismiss(&s->guest[k], why);
+}
+
 /* ---- parameters ---- */
 
 static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src_p, struct err *e)
@@ -334,6 +355,7 @@ int worker_serve(const struct serve *o, struct err *e)
 	s->env = (struct worker_env){ .net = o->net,
 				      .device = o->device,
 				      .neighbours = neighbours,
+				      .visitors = visitors,
 				      .ctx = s,
 				      .source = o->source,
 				      .weights = weights,

@@ -6,14 +6,17 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-static const double tell_every = 10; /* seconds between lines about who is missing */
-static const double blame_wait = 3;  /* seconds in which the cause of a lost neighbour may show itself */
+static const double tell_every = 10;    /* seconds between lines about who is missing */
+static const double clocks_apart = 120; /* seconds that deserve a warning */
+static const double blame_wait = 3;     /* seconds in which the cause of a lost neighbour may show itself */
 
 /* ---- what went wrong, and where ---- */
 
@@ -117,6 +120,23 @@ static int greet(struct session *s, struct worker_seat *w, struct err *e)
 	return hello_send(w->link, &h, net_in(10), e);
 }
 
+/* Training needs no time of day, but whoever compares the machines' logs does. */
+static void compare_clocks(const struct worker_seat *w, uint64_t theirs)
+{
+	time_t at[2] = { time(NULL), (time_t)theirs };
+	double apart = difftime(at[1], at[0]);
+	char text[2][32] = { "?", "?" };
+	struct tm tm;
+	if (fabs(apart) <= clocks_apart)
+		return;
+	for (int i = 0; i < 2; i++)
+		if (gmtime_r(&at[i], &tm))
+			strftime(text[i], sizeof text[i], "%Y-%m-%d %H:%M:%S", &tm);
+	log_warn("the clock of %s says %s UTC, this machine's says %s: %.0f s apart. Training does not mind, but times in logs "
+		 "will differ",
+		 w->name, text[1], text[0], fabs(apart));
+}
+
 static int take_welcome(struct session *s, int i, struct err *e)
 {
 	struct worker_seat *w = &s->seat[i];
@@ -134,6 +154,8 @@ static int take_welcome(struct session *s, int i, struct err *e)
 	/* the answer was written on the way back: half of a quick round trip ago, and just now when the worker measured first */
 	int64_t back = s->o->measure ? 0 : (now - w->hello_at) / 2;
 	w->clock = now - back - (int64_t)s->caps[i].clock;
+	if (w->seat.spec->kind != SEAT_THREAD)
+		compare_clocks(w, s->caps[i].wall);
 	return 1;
 }
 

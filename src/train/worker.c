@@ -66,6 +66,15 @@ static int say(struct worker *w, enum frame_kind kind, uint32_t microbatch, cons
 static bool holds_front(const struct worker *w) { return w->plan.stage == 0; }
 static bool holds_end(const struct worker *w) { return w->plan.stage == w->plan.stages - 1; }
 
+/* Orders are for the job that HELLO named; a word of its end is for whoever hears it. */
+static int check_job(const struct worker *w, const struct frame *f, struct err *e)
+{
+	if (f->job == w->env->job || f->kind == FRAME_ABORT || f->kind == FRAME_FINISH)
+		return 0;
+	return err_set(e, ERR_PROTOCOL, "%s of job %016llx from the coordinator; this is job %016llx", frame_name(f->kind),
+		       (unsigned long long)f->job, (unsigned long long)w->env->job);
+}
+
 static int take_batch(struct worker *w, const struct frame *f, struct err *e)
 {
 	size_t m = f->microbatch;
@@ -115,13 +124,16 @@ static int serve(struct worker *w, int64_t deadline, struct err *e)
 		return err_prefix(e, "coordinator (%s)", link_address(w->env->coordinator));
 	if (rc == 0)
 		return 0;
-	if (f.kind == FRAME_STEP && !w->have_step) {
+	rc = check_job(w, &f, e);
+	if (rc >= 0 && f.kind == FRAME_STEP && !w->have_step) {
 		w->step_msg = msg;
 		w->step_frame = f;
 		w->have_step = true;
 		return 1;
 	}
-	if (f.kind == FRAME_BATCH)
+	if (rc < 0)
+		;
+	else if (f.kind == FRAME_BATCH)
 		rc = take_batch(w, &f, e);
 	else if (f.kind == FRAME_ABORT)
 		rc = aborted(&f, e);
@@ -155,8 +167,14 @@ static bool fits(const struct frame *f, const struct worker *w, enum frame_kind 
 	return f->kind == kind && f->step == w->step && f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
 }
 
-static int keep_early(struct worker *w, const struct net_msg *msg, const struct frame *f, struct err *e)
+/* For later. A neighbour has nothing else to say than what its side of the pipeline makes; in a ring both sides are one machine's. */
+static int keep_early(struct worker *w, const struct link *from, const struct net_msg *msg, const struct frame *f, struct err *e)
 {
+	enum frame_kind due = from == w->next ? FRAME_GRADIENT : FRAME_ACTIVATION;
+	if (f->kind != due || f->job != w->env->job)
+		return err_set(e, ERR_PROTOCOL, "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
+			       neighbour(w, from), frame_name(f->kind), (unsigned long long)f->job, frame_name(due),
+			       (unsigned long long)w->env->job);
 	for (int k = 0; k < INBOX; k++)
 		if (!w->early[k].used) {
 			w->early[k] = (struct early){ *msg, *f, true };
@@ -189,7 +207,7 @@ static int receive(struct worker *w, struct link *from, enum frame_kind kind, co
 			return 0;
 		}
 		if (rc > 0) {
-			rc = keep_early(w, &msg, &f, e);
+			rc = keep_early(w, from, &msg, &f, e);
 			if (rc < 0) {
 				net_msg_release(&msg);
 				return rc;
@@ -673,14 +691,21 @@ static int serve_job(struct worker *w, struct err *e)
 		struct net_msg msg;
 		struct frame f;
 		int rc = link_recv_frame(w->env->coordinator, w->env->stop ? net_in(0.3) : NET_FOREVER, &msg, &f, e);
+		if (rc < 0 && !planned)
+			return err_prefix(e, "before the job began: coordinator (%s)", link_address(w->env->coordinator));
 		if (rc < 0)
 			return err_prefix(e, "stage %d, after step %llu: coordinator (%s)", w->plan.stage,
 					  (unsigned long long)w->step, link_address(w->env->coordinator));
+		if (planned && w->env->visitors)
+			w->env->visitors(w->env->ctx);
 		if (rc == 0) {
 			TRY(ask_to_leave(w, e));
 			continue;
 		}
-		if (f.kind == FRAME_ABORT)
+		rc = check_job(w, &f, e);
+		if (rc < 0)
+			;
+		else if (f.kind == FRAME_ABORT)
 			rc = aborted(&f, e);
 		else if (f.kind == FRAME_FINISH)
 			w->finished = true;

@@ -21,6 +21,8 @@ struct worker_env {
 	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to *next_p. Either may stay NULL at the ends
 	 * of the pipeline (chunked schedules make it a ring). Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e);
+	/* Called between passes: somebody may be at the door. MAY be NULL. */
+	void (*visitors)(void *ctx);
 	void *ctx;
 	const struct weight_source *source; /* where parameters come from; NULL: weights() says */
 	/* Called once, after PLAN, when `source` is NULL. The source is valid until the end of the stages' building. */

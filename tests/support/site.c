@@ -183,6 +183,10 @@ void must_fail(const struct process *p, int status, const char *what)
 		fail_msg("status %d, wanted %d with '%s'", rc, status, what);
 	}
 	const char *line = strstr(t, "error:");
+	if (line && strstr(line + 1, "error:")) {
+		show_log(p);
+		fail_msg("more than one line of error");
+	}
 	printf("  %.*s\n", line ? (int)strcspn(line, "\n") : 0, line ? line : "");
 	mem_free(t);
 }

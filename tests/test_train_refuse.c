@@ -1,0 +1,437 @@
+/* test_train_refuse.c - who is not let into a job, and how that is said: processes of the program on one side, and on the other whatever the
+ * library lets this test say that the program would not: another version, another job, orders from the wrong machine. */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "net/frame.h"
+#include "net/net.h"
+#include "support/site.h"
+#include "train/hello.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct err err;
+#define OK(call)                                                                                                                   \
+	do {                                                                                                                       \
+		if ((call) < 0)                                                                                                    \
+			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                                                         \
+	} while (0)
+#define SOON net_in(PATIENCE)
+
+enum who { C, A, B, STRANGER, WHO };
+static const char *const key_name[WHO] = { "key-c", "key-a", "key-b", "key-x" };
+static struct key_pair key[WHO];
+
+static void keys_make(const struct site *s)
+{
+	char path[512];
+	for (int i = 0; i < WHO; i++) {
+		snprintf(path, sizeof path, "%s/%s", s->t.dir, key_name[i]);
+		OK(key_pair_generate(&key[i], &err));
+		OK(key_pair_save(&key[i], path, &err));
+	}
+}
+
+/* NAME.yaml with a coordinator without a device and workers 'a' and 'b', whose keys are those of `c`, `a` and `b`. */
+static void three(const struct site *s, const char *name, enum who c, enum who a, enum who b)
+{
+	struct buf x = BUF_INIT;
+	buf_addf(&x, "coordinator: {hostname: c, ip: 127.0.0.1, port: %d, device: none, public_key: '%s'}\nworkers:\n", s->port,
+		 key[c].pub);
+	buf_addf(&x, "- {id: a, hostname: boxa, ip: 127.0.0.2, port: %d, device: cpu, public_key: '%s'}\n", s->port + 1,
+		 key[a].pub);
+	buf_addf(&x, "- {id: b, hostname: boxb, ip: 127.0.0.3, port: %d, device: cpu, public_key: '%s'}\n", s->port + 2,
+		 key[b].pub);
+	buf_adds(&x, "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, is_last: true}]\n");
+	site_configuration(s, name, 0, x.p);
+	buf_release(&x);
+}
+
+static char *key_file(const struct site *s, enum who w)
+{
+	static char text[4][600];
+	static int turn;
+	char *t = text[turn++ % 4];
+	snprintf(t, 600, "key_file=%s/%s", s->t.dir, key_name[w]);
+	return t;
+}
+
+static void address_of(const struct site *s, enum who w, char out[NET_ADDRESS])
+{
+	snprintf(out, NET_ADDRESS, "127.0.0.%d:%d", w + 1, s->port + (int)w);
+}
+
+/* ---- a peer that this test plays ---- */
+
+static struct net *peer(enum who w)
+{
+	struct net *n;
+	OK(net_open("zmq", &(struct net_options){ .key = &key[w] }, &n, &err));
+	for (int i = 0; i < STRANGER; i++)
+		OK(net_allow(n, key[i].pub, &err));
+	return n;
+}
+
+static struct net *peer_listens(const struct site *s, enum who w)
+{
+	char at[NET_ADDRESS];
+	struct net *n = peer(w);
+	address_of(s, w, at);
+	OK(net_listen(n, at, NULL, &err));
+	return n;
+}
+
+static struct link *dial(struct net *n, const struct site *s, enum who w)
+{
+	char at[NET_ADDRESS];
+	struct link *l;
+	address_of(s, w, at);
+	OK(net_connect(n, at, key[w].pub, SOON, &l, &err));
+	return l;
+}
+
+static void hear(struct link *l, enum frame_kind kind, struct net_msg *m, struct frame *f)
+{
+	OK(link_recv_frame(l, SOON, m, f, &err));
+	if (f->kind != kind)
+		fail_msg("%s came, %s was due", frame_name(f->kind), frame_name(kind));
+}
+
+/* The coordinator's HELLO, answered. */
+static struct link *be_a_worker(struct net *n, const char *id, int64_t seconds_off, struct hello *h)
+{
+	struct link *l;
+	struct net_msg m;
+	struct frame f;
+	assert_int_equal(net_accept(n, SOON, &l, &err), 1);
+	hear(l, FRAME_HELLO, &m, &f);
+	OK(hello_read(&f, h, &err));
+	net_msg_release(&m);
+	struct welcome w = { .backend = "cpu", .device = "a test", .bf16 = 1, .clock = (uint64_t)clock_now() };
+	snprintf(w.id, sizeof w.id, "%s", id);
+	snprintf(w.host, sizeof w.host, "testhost");
+	w.wall = (uint64_t)((int64_t)time(NULL) + seconds_off);
+	OK(welcome_send(l, &w, SOON, &err));
+	return l;
+}
+
+/* Says HELLO on a link of its own and must be refused in these words. */
+static void refused(struct net *n, const struct site *s, enum who to, const struct hello *h, const char *const *words)
+{
+	struct link *l = dial(n, s, to);
+	struct net_msg m;
+	struct frame f;
+	struct welcome w;
+	OK(hello_send(l, h, SOON, &err));
+	hear(l, FRAME_REFUSE, &m, &f);
+	assert_true(welcome_read(&f, &w, &err) < 0);
+	printf("  %s\n", err.msg);
+	for (int i = 0; words[i]; i++)
+		if (!strstr(err.msg, words[i]))
+			fail_msg("'%s' is not in '%s'", words[i], err.msg);
+	net_msg_release(&m);
+	link_close(l);
+}
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static void interrupt(struct process *p, const char *what)
+{
+	kill(p->pid, SIGINT);
+	must_fail(p, 1, what);
+}
+
+/* ---- versions ---- */
+
+static void versions_differ(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	keys_make(&s);
+	three(&s, "job", C, A, B);
+
+	/* at the worker: it says so and goes on waiting */
+	struct process w = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
+	until(&w, "listens");
+	struct net *n = peer(C);
+	struct hello h = { .protocol = HELLO_PROTOCOL + 5, .role = HELLO_COORDINATOR, .to = "a", .host = "c" };
+	char theirs[32], ours[32];
+	snprintf(theirs, sizeof theirs, "dialled speaks protocol %d", HELLO_PROTOCOL + 5);
+	snprintf(ours, sizeof ours, "listens protocol %d", HELLO_PROTOCOL);
+	refused(n, &s, A, &h, WORDS(theirs, ours, "same version"));
+	until(&w, theirs);
+
+	/* frames of another version: the link is cut, and the worker says why */
+	struct link *l = dial(n, &s, A);
+	unsigned char bytes[FRAME_HEADER] = { 'H', 'S', 'F', '1', 77 };
+	OK(link_send_copy(l, bytes, sizeof bytes, SOON, &err));
+	struct net_msg m;
+	assert_true(link_recv(l, SOON, &m, &err) < 0);
+	until(&w, "version 77");
+	link_close(l);
+	net_close(n, 1);
+	interrupt(&w, "interrupted");
+
+	/* at the coordinator: over at once */
+	n = peer_listens(&s, A);
+	struct process b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL), p;
+	until(&b, "listens");
+	p = site_start(&s, "train", "job.yaml", key_file(&s, C), NULL);
+	assert_int_equal(net_accept(n, SOON, &l, &err), 1);
+	struct frame f;
+	hear(l, FRAME_HELLO, &m, &f);
+	assert_int_equal(((const unsigned char *)f.payload)[0], HELLO_PROTOCOL);
+	net_msg_release(&m);
+	hello_refuse(l, "who dialled speaks protocol 2, who listens protocol 9: install the same version on all machines");
+	must_fail(&p, 1, "listens protocol 9");
+	must_fail(&b, 1, "coordinator ");
+	assert_true(says(&p, "worker 'a' (boxa, 127.0.0.2:"));
+	link_close(l);
+	net_close(n, 1);
+	tiny_remove(&s.t);
+}
+
+/* ---- keys ---- */
+
+static void keys_differ(void **state)
+{
+	(void)state;
+	struct site s;
+	struct process w, b, p;
+	site_make(&s);
+	keys_make(&s);
+	three(&s, "job", C, A, B);
+	three(&s, "other", C, STRANGER, B);    /* knows another key of a */
+	three(&s, "stranger", STRANGER, A, B); /* knows another key of the coordinator */
+
+	w = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
+	until(&w, "listens");
+	b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
+	until(&b, "listens");
+	p = site_start(&s, "train", "other.yaml", key_file(&s, C), "join_timeout=20", NULL);
+	must_fail(&p, 1, "its key is not the expected one");
+	assert_true(says(&p, "worker 'a' (boxa, 127.0.0.2:"));
+	must_fail(&b, 1, "coordinator ");
+	b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
+	until(&b, "listens");
+	p = site_start(&s, "train", "stranger.yaml", key_file(&s, STRANGER), "join_timeout=20", NULL);
+	must_fail(&p, 1, "is not on its list");
+	assert_true(says(&p, key[STRANGER].pub));
+	until(&w, key[STRANGER].pub);
+	interrupt(&w, "interrupted");
+	interrupt(&b, "interrupted");
+
+	/* a key that others can read is no key */
+	char path[512];
+	snprintf(path, sizeof path, "%s/key-a", s.t.dir);
+	assert_int_equal(chmod(path, 0644), 0);
+	w = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
+	must_fail(&w, 2, "mode 0644");
+	assert_true(says(&w, "key-a"));
+	tiny_remove(&s.t);
+}
+
+/* What a client that knows nothing of CURVE gets to read before it is cut off. */
+static ssize_t plain_text(const struct site *s, const void *bytes, size_t n)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)(s->port + 1)) };
+	inet_pton(AF_INET, "127.0.0.2", &a.sin_addr);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct timeval patience = { .tv_sec = 20 };
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), (ssize_t)n);
+	shutdown(fd, SHUT_WR);
+	unsigned char in[4096];
+	ssize_t all = 0, got;
+	while ((got = recv(fd, in, sizeof in, 0)) > 0)
+		all += got;
+	close(fd);
+	return all;
+}
+
+static void orders_of_others(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	keys_make(&s);
+	three(&s, "job", C, A, B);
+	struct process w = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
+	until(&w, "listens");
+
+	/* nobody's key: not one frame gets through */
+	struct net *n = peer(STRANGER);
+	struct link *l;
+	char at[NET_ADDRESS];
+	address_of(&s, A, at);
+	assert_true(net_connect(n, at, key[A].pub, SOON, &l, &err) < 0);
+	printf("  %s\n", err.msg);
+	assert_non_null(strstr(err.msg, "is not on its list"));
+	net_close(n, 0);
+	/* no key at all: ZeroMQ's greeting, and nothing behind it */
+	unsigned char zmtp[128] = { 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L' };
+	assert_true(plain_text(&s, zmtp, sizeof zmtp) <= 64);
+	assert_true(plain_text(&s, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27) <= 64);
+
+	/* a machine of the job that is not the coordinator */
+	n = peer(B);
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .to = "a", .host = "boxb" };
+	refused(n, &s, A, &h, WORDS(key[B].pub, key[C].pub, "not that of the coordinator"));
+	static const enum frame_kind order[] = { FRAME_PLAN, FRAME_BATCH, FRAME_SAVE, FRAME_FINISH };
+	for (size_t i = 0; i < ARRAY_LEN(order); i++) {
+		struct net_msg m;
+		struct frame f;
+		struct welcome none;
+		l = dial(n, &s, A);
+		OK(link_send_frame(l, &(struct frame){ .kind = order[i], .job = 1, .size = 4, .payload = "\0\0\0" }, SOON, &err));
+		hear(l, FRAME_REFUSE, &m, &f);
+		assert_true(welcome_read(&f, &none, &err) < 0);
+		assert_non_null(strstr(err.msg, "where HELLO was due"));
+		net_msg_release(&m);
+		link_close(l);
+	}
+	net_close(n, 1);
+
+	/* its word that the job is over is nobody's business either, the coordinator's is */
+	n = peer(B);
+	l = dial(n, &s, A);
+	OK(link_send_frame(l, &(struct frame){ .kind = FRAME_ABORT, .size = 4, .payload = "\0\0\0" }, SOON, &err));
+	struct net_msg m;
+	while (link_recv(l, SOON, &m, &err) > 0)
+		net_msg_release(&m);
+	link_close(l);
+	net_close(n, 1);
+	interrupt(&w, "interrupted");
+	tiny_remove(&s.t);
+}
+
+/* ---- stages that do not belong together ---- */
+
+static void the_wrong_neighbour(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	keys_make(&s);
+	three(&s, "job", C, A, B);
+	struct net *n = peer_listens(&s, A);
+	struct process b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
+	until(&b, "listens");
+	struct process p = site_start(&s, "train", "job.yaml", key_file(&s, C), NULL);
+	struct hello c;
+	struct link *coordinator = be_a_worker(n, "a", -3600, &c);
+	struct net_msg m;
+	struct frame f;
+	hear(coordinator, FRAME_PLAN, &m, &f);
+	uint64_t job = f.job;
+	assert_true(job == c.job);
+	net_msg_release(&m);
+
+	/* the clock of this one is an hour late: said once, and it does no harm */
+	until(&p, "the clock of worker 'a' (boxa, 127.0.0.2:");
+	assert_true(says(&p, "360") && says(&p, " s apart") && !says(&p, "the clock of worker 'b'"));
+
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .stage = 0, .job = job, .to = "b", .host = "boxa" };
+	memcpy(h.model, c.model, sizeof h.model);
+	char mine[32], theirs[32];
+	h.job ^= 1;
+	snprintf(mine, sizeof mine, "%016llx", (unsigned long long)h.job);
+	snprintf(theirs, sizeof theirs, "%016llx", (unsigned long long)job);
+	refused(n, &s, B, &h, WORDS(mine, theirs));
+	h.job = job;
+	h.model[0] = h.model[0] == '0' ? '1' : '0';
+	snprintf(mine, sizeof mine, "%.16s", h.model);
+	snprintf(theirs, sizeof theirs, "%.16s", c.model);
+	refused(n, &s, B, &h, WORDS(mine, theirs));
+	h.model[0] = c.model[0];
+	h.stage = 1;
+	refused(n, &s, B, &h, WORDS("stage 1", "stage 0"));
+	h.stage = 0;
+	memcpy(h.to, "z", 2);
+	refused(n, &s, B, &h, WORDS("'z'", "'b'"));
+	memcpy(h.to, "b", 2);
+	struct net *other = peer(C);
+	refused(other, &s, B, &h, WORDS(key[C].pub, key[A].pub));
+	net_close(other, 1);
+
+	/* the right one is let in; then it gives an order, which is not its to give */
+	struct link *next = dial(n, &s, B);
+	struct welcome w;
+	OK(hello_send(next, &h, SOON, &err));
+	hear(next, FRAME_WELCOME, &m, &f);
+	OK(welcome_read(&f, &w, &err));
+	net_msg_release(&m);
+	OK(link_send_frame(coordinator, &(struct frame){ .kind = FRAME_READY, .job = job }, SOON, &err));
+	OK(link_send_frame(next, &(struct frame){ .kind = FRAME_SAVE, .job = job }, SOON, &err));
+	must_fail(&p, 1, "worker 'b' (boxb, 127.0.0.3:");
+	assert_true(says(&p, "SAVE of job") && says(&p, "only ACTIVATION"));
+	must_fail(&b, 1, "SAVE of job");
+	link_close(next);
+	link_close(coordinator);
+	net_close(n, 1);
+	tiny_remove(&s.t);
+}
+
+/* ---- two that want the same ---- */
+
+static void a_second_coordinator(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	keys_make(&s);
+	three(&s, "job", C, A, B);
+	struct process w[2], p, q;
+	for (int i = 0; i < 2; i++) {
+		w[i] = site_start(&s, "worker", "--worker", i ? "b" : "a", "job.yaml", key_file(&s, i ? B : A), NULL);
+		until(&w[i], "listens");
+	}
+	p = site_start(&s, "train", "job.yaml", key_file(&s, C), "max_steps=100000", "save_steps=0", NULL);
+	until(&p, " 2/100000 ");
+	char dir[600];
+	snprintf(dir, sizeof dir, "output_dir=%s/second", s.t.dir);
+	q = site_start(&s, "train", "job.yaml", key_file(&s, C), dir, NULL);
+	must_fail(&q, 1, "already works on job");
+	assert_true(says(&q, "worker 'a' (boxa, 127.0.0.2:") || says(&q, "worker 'b' (boxb, 127.0.0.3:"));
+	kill(p.pid, SIGINT); /* the first one has not noticed */
+	must_fail(&p, 1, "interrupted after step");
+	must_succeed(&w[0]);
+	must_succeed(&w[1]);
+	three(&s, "twice", C, A, B);
+	char text[400];
+	snprintf(text, sizeof text,
+		 "workers=[{id: a, ip: 127.0.0.2, port: %d, public_key: '%s'}, {id: a, ip: 127.0.0.3, port: %d, public_key: '%s'}]",
+		 s.port + 1, key[A].pub, s.port + 2, key[B].pub);
+	p = site_start(&s, "train", "twice.yaml", text, NULL);
+	must_fail(&p, 2, "two workers have the id 'a'");
+	tiny_remove(&s.t);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	site_program(argv[0]);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(versions_differ),     cmocka_unit_test(keys_differ),          cmocka_unit_test(orders_of_others),
+		cmocka_unit_test(the_wrong_neighbour), cmocka_unit_test(a_second_coordinator),
+	};
+	const char *only = getenv("HS_ONLY"); /* one test, by name */
+	if (only)
+		cmocka_set_test_filter(only);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
