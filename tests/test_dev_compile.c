@@ -1,0 +1,251 @@
+/* test_dev_compile.c - the kernels of the GPU backends through the compilers of NVIDIA and AMD, which need no card: the text for each dtype
+ * of activations and each architecture must compile, and every entry point must be in the code that comes out. A compiler that is not
+ * installed is skipped with that reason; so is an architecture that this release of it does not know. What runs is another matter. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "dev/gpu.h"
+#include "dev/rtc.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Bytes of machine code of function `name` in an ELF file at `p`; 0: it is not there. */
+static uint64_t code_of(const char *p, size_t n, const char *name)
+{
+	Elf64_Ehdr h;
+	if (n < sizeof h)
+		return 0;
+	memcpy(&h, p, sizeof h);
+	for (unsigned i = 0; i < h.e_shnum; i++) {
+		Elf64_Shdr sec, str;
+		if (h.e_shoff + (i + 1) * sizeof sec > n)
+			return 0;
+		memcpy(&sec, p + h.e_shoff + i * sizeof sec, sizeof sec);
+		if (sec.sh_type != SHT_SYMTAB || sec.sh_link >= h.e_shnum || sec.sh_offset + sec.sh_size > n)
+			continue;
+		memcpy(&str, p + h.e_shoff + sec.sh_link * sizeof str, sizeof str);
+		if (str.sh_offset + str.sh_size > n)
+			return 0;
+		for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= sec.sh_size; at += sizeof(Elf64_Sym)) {
+			Elf64_Sym s;
+			memcpy(&s, p + sec.sh_offset + at, sizeof s);
+			if (ELF64_ST_TYPE(s.st_info) == STT_FUNC && s.st_name < str.sh_size &&
+			    !strcmp(p + str.sh_offset + s.st_name, name))
+				return s.st_size;
+		}
+	}
+	return 0;
+}
+
+/* AMD's code objects are ELF files in a bundle: the last one is the device's. */
+static const char *elf_in(const struct buf *code, size_t *n_p)
+{
+	static const char magic[] = "\177ELF\2";
+	const char *last = NULL;
+	for (size_t i = 0; i + 64 <= code->n; i++)
+		if (!memcmp(code->p + i, magic, sizeof magic - 1))
+			last = code->p + i;
+	assert_non_null(last);
+	*n_p = code->n - (size_t)(last - code->p);
+	return last;
+}
+
+static void compile_one(const struct rtc *r, const char *arch, enum dtype t)
+{
+	struct buf text = BUF_INIT, code = BUF_INIT, log = BUF_INIT;
+	struct err e = { 0 };
+	uint64_t all = 0;
+	size_t n;
+	const int64_t began = clock_now();
+	gpu_text(t, &text);
+	assert_int_equal(buf_ok(&text, &e), 0);
+	if (rtc_compile(r, text.p, arch, &code, &log, &e) < 0)
+		fail_msg("%s\n%s", e.msg, log.p);
+	const char *elf = elf_in(&code, &n);
+	for (int k = 0; k < GPU_ENTRIES; k++) {
+		const uint64_t size = code_of(elf, n, gpu_entry_name((enum gpu_entry)k));
+		if (!size)
+			fail_msg("%s, %s, %s: no code for %s", rtc_name(r), arch, dtype_name(t), gpu_entry_name((enum gpu_entry)k));
+		all += size;
+	}
+	printf("%-12s %-8s %-9s ok: %d entry points, %llu KiB of code, %.1f s\n", rtc_name(r), arch, dtype_name(t), GPU_ENTRIES,
+	       (unsigned long long)all >> 10, clock_seconds(clock_now() - began));
+	if (log.n)
+		printf("%s\n", log.p);
+	assert_int_equal(log.n, 0); /* a warning is a doubt about text that nobody here can run */
+	buf_release(&text);
+	buf_release(&code);
+	buf_release(&log);
+}
+
+/* float32 for every architecture; the other dtypes, which differ by two conversions, for the first and the last. HS_COMPILE_ALL=1: all. */
+static bool wanted(size_t i, size_t n, enum dtype t) { return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == 0 || i == n - 1; }
+
+static const struct rtc *compiler(enum rtc_kind k)
+{
+	const struct rtc *r = NULL;
+	struct err e = { 0 };
+	if (rtc_open(k, NULL, 0, &r, &e) < 0)
+		printf("skipped: %s\n", e.msg);
+	return r;
+}
+
+static void nvidia(void **state)
+{
+	static const int cards[] = { 75, 80, 86, 89, 90, 100, 120 };
+	int known[64], n = 0, have[ARRAY_LEN(cards)];
+	(void)state;
+	const struct rtc *r = compiler(RTC_NVRTC);
+	if (!r)
+		skip();
+	const int nknown = rtc_archs(r, known, ARRAY_LEN(known));
+	for (size_t i = 0; i < ARRAY_LEN(cards); i++) {
+		bool is = false;
+		for (int j = 0; j < nknown; j++)
+			is |= known[j] == cards[i];
+		if (is)
+			have[n++] = cards[i];
+		else
+			printf("%-12s sm_%-5d           skipped: %s does not know it\n", rtc_name(r), cards[i], rtc_name(r));
+	}
+	assert_true(n > 0);
+	for (int i = 0; i < n; i++)
+		for (enum dtype t = DT_F32; t <= DT_F16; t++) {
+			char arch[32];
+			snprintf(arch, sizeof arch, "sm_%d", have[i]);
+			if (wanted((size_t)i, (size_t)n, t))
+				compile_one(r, arch, t);
+		}
+}
+
+/* hipRTC before ROCm 5.3 ends in a crash when asked for an architecture it does not know, so the library below it is asked first. */
+static bool amd_knows(const char *arch)
+{
+	const char *s, *dash;
+	size_t n = 0;
+	bool has = false;
+	void *h = NULL;
+	static const char *const names[] = { "libamd_comgr.so.3", "libamd_comgr.so.2", "libamd_comgr.so" };
+	for (size_t i = 0; i < ARRAY_LEN(names) && !h; i++)
+		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	if (!h)
+		return true; /* newer ones have it inside */
+	int (*count)(size_t *) = (int (*)(size_t *))(uintptr_t)dlsym(h, "amd_comgr_get_isa_count");
+	int (*name)(size_t, const char **) = (int (*)(size_t, const char **))(uintptr_t)dlsym(h, "amd_comgr_get_isa_name");
+	assert_true(count && name && count(&n) == 0);
+	for (size_t i = 0; i < n && !has; i++)
+		has = name(i, &s) == 0 && (dash = strrchr(s, '-')) != NULL && !strcmp(dash + 1, arch);
+	return has; /* it stays open, as LLVM cannot be loaded twice */
+}
+
+static const char *const amd_cards[] = { "gfx906", "gfx90a", "gfx1030", "gfx1100" };
+
+static void amd(void **state)
+{
+	(void)state;
+	const struct rtc *r = compiler(RTC_HIPRTC);
+	if (!r)
+		skip();
+	for (size_t i = 0; i < ARRAY_LEN(amd_cards); i++)
+		if (!amd_knows(amd_cards[i]))
+			printf("%-12s %-8s           skipped: %s does not know it\n", rtc_name(r), amd_cards[i], rtc_name(r));
+		else
+			for (enum dtype t = DT_F32; t <= DT_F16; t++)
+				if (wanted(i, ARRAY_LEN(amd_cards), t))
+					compile_one(r, amd_cards[i], t);
+}
+
+/* The newest clang, which may know architectures that hipRTC does not: machine code, with the mathematical functions left open. */
+static int run_clang(const char **args)
+{
+	static const char *const names[] = { "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15" };
+	int status = 0;
+	const pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+			args[0] = names[i]; /* by which it finds the rest of itself */
+			execvp(names[i], (char *const *)(uintptr_t)args);
+		}
+		_exit(127);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void amd_by_clang(void **state)
+{
+	char dir[] = "/tmp/hs-compile-XXXXXX", in[64], out[64], stub[512], name[64];
+	const char *source = getenv("HS_SOURCE");
+	struct err e = { 0 };
+	(void)state;
+	snprintf(stub, sizeof stub, "%s/tests/support/hip_stub.h", source ? source : ".");
+	assert_non_null(mkdtemp(dir));
+	snprintf(in, sizeof in, "%s/k.hip", dir);
+	snprintf(out, sizeof out, "%s/k.s", dir);
+	int rc = 0;
+	for (enum dtype t = DT_F32; t <= DT_F16 && rc != 127; t++) {
+		struct buf text = BUF_INIT, code = BUF_INIT;
+		gpu_text(t, &text);
+		FILE *f = fopen(in, "we");
+		assert_non_null(f);
+		assert_int_equal(fwrite(text.p, 1, text.n, f), text.n);
+		assert_int_equal(fclose(f), 0);
+		const char *args[] = { "clang",
+				       "-x",
+				       "hip",
+				       "--cuda-device-only",
+				       "--offload-arch=gfx1100",
+				       "-nogpuinc",
+				       "-nogpulib",
+				       "-Werror",
+				       "-O3",
+				       "-include",
+				       stub,
+				       "-S",
+				       in,
+				       "-o",
+				       out,
+				       NULL };
+		rc = run_clang(args);
+		if (rc != 127) {
+			assert_int_equal(rc, 0);
+			assert_int_equal(buf_read_file(&code, out, 0, &e), 0);
+			for (int k = 0; k < GPU_ENTRIES; k++) {
+				snprintf(name, sizeof name, ".amdhsa_kernel %s\n", gpu_entry_name((enum gpu_entry)k));
+				if (!strstr(code.p, name))
+					fail_msg("gfx1100, %s: no code for %s", dtype_name(t), gpu_entry_name((enum gpu_entry)k));
+			}
+			printf("%-12s gfx1100  %-9s ok: %d entry points, without the mathematical functions\n", "clang",
+			       dtype_name(t), GPU_ENTRIES);
+		}
+		buf_release(&text);
+		buf_release(&code);
+	}
+	unlink(in);
+	unlink(out);
+	rmdir(dir);
+	if (rc == 127) {
+		printf("skipped: clang 15 or newer is not installed\n");
+		skip();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(nvidia), cmocka_unit_test(amd), cmocka_unit_test(amd_by_clang) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
