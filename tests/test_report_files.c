@@ -207,9 +207,10 @@ static void trace(void **state)
 	struct err e = { 0 };
 	struct trace *t;
 	must(trace_new(100, &t, &e), &e);
+	trace_name_worker(t, 1, "worker");
 	trace_name_worker(t, 1, "worker \"one\"");
-	trace_name_stream(t, 1, 0, "compute");
-	trace_name_stream(t, 1, 0, "computing");
+	trace_clock_error(t, 70);
+	trace_clock_error(t, 12);
 	uint64_t before = mem_count();
 	pthread_t th[4];
 	for (int i = 0; i < 4; i++)
@@ -223,19 +224,19 @@ static void trace(void **state)
 	json_t *doc;
 	must(json_parse_file(in_dir("trace.json"), 0, &doc, &e), &e);
 	const json_t *ev = json_object_get(doc, "traceEvents");
-	assert_int_equal(json_array_size(ev), 104);
+	assert_int_equal(json_array_size(ev), 110);
 	assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(ev, 0), "args"), "name")),
 			    "worker \"one\"");
-	assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(ev, 2), "args"), "name")),
-			    "computing");
+	assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(ev, 6), "args"), "name")), "receive");
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(doc, "otherData"), "clocks apart at most, ns")), 70);
 	double last = -1;
-	for (size_t i = 4; i < json_array_size(ev); i++) {
+	for (size_t i = 10; i < json_array_size(ev); i++) {
 		const json_t *o = json_array_get(ev, i);
 		assert_string_equal(json_string_value(json_object_get(o, "ph")), "X");
 		assert_true(json_number_value(json_object_get(o, "ts")) >= last);
 		last = json_number_value(json_object_get(o, "ts"));
 	}
-	const json_t *first = json_array_get(ev, 4);
+	const json_t *first = json_array_get(ev, 10);
 	assert_true(json_number_value(json_object_get(first, "ts")) == 0);
 	assert_true(json_number_value(json_object_get(first, "dur")) == 2.5);
 	assert_int_equal(strlen(json_string_value(json_object_get(first, "name"))), 23);

@@ -174,9 +174,6 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 			char name[64];
 			snprintf(name, sizeof name, "stage %d: %s", s, i->place->device[s]);
 			trace_name_worker(v->trace, (uint32_t)s, name);
-			trace_name_stream(v->trace, (uint32_t)s, 0, "compute");
-			trace_name_stream(v->trace, (uint32_t)s, 1, "send");
-			trace_name_stream(v->trace, (uint32_t)s, 2, "wait");
 		}
 	if (c->visualize)
 		draw_topology(v, i);
@@ -249,15 +246,20 @@ static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
 	return 0;
 }
 
-static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s, size_t n)
+/* What it waited for, and what it then did, on streams of their own. */
+static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s, size_t n, int64_t error)
 {
 	struct train_view *v = ctx;
+	trace_clock_error(v->trace, error);
 	for (size_t i = 0; i < n; i++) {
 		enum instr_kind k = s[i].kind < INSTR_COUNT ? s[i].kind : INSTR_STEP;
-		uint32_t stream = k == INSTR_FORWARD || k == INSTR_BACKWARD || k == INSTR_REDUCE || k == INSTR_STEP ? 0
-				  : k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD                                     ? 1
-														    : 2;
-		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].begin, s[i].end, (int32_t)step,
+		enum trace_stream stream = k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD   ? TRACE_SEND
+					   : k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD ? TRACE_RECEIVE
+											 : TRACE_COMPUTE;
+		if (s[i].ready > s[i].begin)
+			trace_span(v->trace, (uint32_t)worker, TRACE_WAIT, instr_name(k), s[i].begin, s[i].ready, (int32_t)step,
+				   (int32_t)s[i].microbatch);
+		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].ready, s[i].end, (int32_t)step,
 			   (int32_t)s[i].microbatch);
 	}
 }

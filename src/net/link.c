@@ -131,7 +131,9 @@ void net_link_lost(struct link *l, int code, const char *fmt, ...)
 bool net_link_deliver(struct link *l, struct net_node *node)
 {
 	struct net *n = l->net;
+	int64_t now = clock_now();
 	node->next = NULL;
+	node->arrived = node->at > now ? node->at : now;
 	pthread_mutex_lock(&n->lock);
 	bool keep = !l->closed && l->state != LINK_LOST;
 	if (keep) {
@@ -428,7 +430,7 @@ int link_recv(struct link *l, int64_t deadline, struct net_msg *m_p, struct err 
 	if (rc != 1)
 		return rc;
 	n->t->taken(l, net_cost(node->size));
-	*m_p = (struct net_msg){ .data = node->data, .size = node->size, .handle = node };
+	*m_p = (struct net_msg){ .data = node->data, .size = node->size, .arrived = node->arrived, .handle = node };
 	return 1;
 }
 

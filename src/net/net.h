@@ -127,7 +127,8 @@ void net_buffer_release(void *net, void *data);
 struct net_msg {
 	void *data;
 	size_t size;
-	void *handle; /* private */
+	int64_t arrived; /* clock_now() when its last byte was here */
+	void *handle;    /* private */
 };
 
 /* 1 with a message; 0 when none came until `deadline`; ERR_NET once the link is lost and everything that arrived was given out. */

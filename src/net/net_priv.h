@@ -24,6 +24,7 @@ struct net_node {
 	struct net_node *next;
 	struct net_pool *pool;
 	int64_t at; /* not to be given out before this moment (loop with delays); else 0 */
+	int64_t arrived;
 	void *data;
 	size_t size;
 	net_release_fn release;

@@ -11,11 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAMES_MOST = 1024 };
+enum { NAMES_MOST = 200 };
 
 struct name {
-	uint32_t worker, stream;
-	bool is_stream;
+	uint32_t worker;
 	char text[64];
 };
 
@@ -26,6 +25,7 @@ struct trace {
 	uint64_t dropped;
 	struct name name[NAMES_MOST];
 	size_t nnames;
+	int64_t clock_error;
 };
 
 int trace_new(size_t events, struct trace **t_p, struct err *e)
@@ -61,25 +61,25 @@ static void copy_text(char *dst, size_t cap, const char *src)
 	dst[n] = 0;
 }
 
-static void set_name(struct trace *t, uint32_t worker, uint32_t stream, bool is_stream, const char *text)
+void trace_name_worker(struct trace *t, uint32_t worker, const char *text)
 {
 	pthread_mutex_lock(&t->lock);
 	size_t i = 0;
-	while (i < t->nnames && !(t->name[i].worker == worker && t->name[i].stream == stream && t->name[i].is_stream == is_stream))
+	while (i < t->nnames && t->name[i].worker != worker)
 		i++;
 	if (i < NAMES_MOST) {
-		t->name[i] = (struct name){ worker, stream, is_stream, "" };
+		t->name[i].worker = worker;
 		copy_text(t->name[i].text, sizeof t->name[i].text, text);
 		t->nnames = i == t->nnames ? i + 1 : t->nnames;
 	}
 	pthread_mutex_unlock(&t->lock);
 }
 
-void trace_name_worker(struct trace *t, uint32_t worker, const char *name) { set_name(t, worker, 0, false, name); }
-
-void trace_name_stream(struct trace *t, uint32_t worker, uint32_t stream, const char *name)
+void trace_clock_error(struct trace *t, int64_t error)
 {
-	set_name(t, worker, stream, true, name);
+	pthread_mutex_lock(&t->lock);
+	t->clock_error = error > t->clock_error ? error : t->clock_error;
+	pthread_mutex_unlock(&t->lock);
 }
 
 void trace_add(struct trace *t, const struct trace_event *ev)
@@ -132,15 +132,24 @@ static int by_begin(const void *a, const void *b)
 
 static void micros(struct buf *b, int64_t ns) { buf_addf(b, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000)); }
 
+static void write_name(struct buf *b, const char *what, uint32_t worker, uint32_t stream, const char *text, uint32_t order)
+{
+	buf_addf(b, "{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", what, worker, stream);
+	json_quote(b, text, strlen(text));
+	buf_addf(b, "}},\n{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}},\n", what,
+		 worker, stream, order);
+}
+
 static void write_names(const struct trace *t, struct buf *b)
 {
+	static const char *const streams[TRACE_STREAMS] = {
+		[TRACE_COMPUTE] = "compute", [TRACE_SEND] = "send", [TRACE_RECEIVE] = "receive", [TRACE_WAIT] = "wait"
+	};
 	for (size_t i = 0; i < t->nnames; i++) {
 		const struct name *n = &t->name[i];
-		buf_addf(b, "{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":",
-			 n->is_stream ? "thread" : "process", n->worker, n->stream);
-		json_quote(b, n->text, strlen(n->text));
-		buf_addf(b, "}},\n{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}},\n",
-			 n->is_stream ? "thread" : "process", n->worker, n->stream, n->is_stream ? n->stream : n->worker);
+		write_name(b, "process", n->worker, 0, n->text, n->worker);
+		for (uint32_t s = 0; s < TRACE_STREAMS; s++)
+			write_name(b, "thread", n->worker, s, streams[s], s);
 	}
 }
 
@@ -171,6 +180,7 @@ int trace_write(struct trace *t, const char *path, struct err *e)
 	buf_adds(&b, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
 	write_names(t, &b);
 	unsigned long long dropped = t->dropped;
+	long long error = t->clock_error;
 	pthread_mutex_unlock(&t->lock);
 	int rc;
 	if (!ev) {
@@ -184,7 +194,9 @@ int trace_write(struct trace *t, const char *path, struct err *e)
 		b.n -= 2;
 		buf_addc(&b, '\n');
 	}
-	buf_addf(&b, "],\"otherData\":{\"program\":\"heteroshard\",\"older spans left out\":%llu}}\n", dropped);
+	buf_addf(&b,
+		 "],\"otherData\":{\"program\":\"heteroshard\",\"older spans left out\":%llu,\"clocks apart at most, ns\":%lld}}\n",
+		 dropped, error);
 	TRYOUT(buf_ok(&b, e));
 	rc = atomic_write_file(path, b.p, b.n, e);
 out:

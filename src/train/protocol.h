@@ -4,6 +4,7 @@
  *   coordinator: PLAN, [STATE ...], then again and again one pass:
  *     BATCH for each microbatch  ->  (neighbours: ACTIVATION, GRADIENT)  ->  LOSS per microbatch from the end of the model
  *     training passes end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from everyone
+ *   CLOCK, between passes, is answered by CLOCK;
  *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either side, by the end of both.
  * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists the fields. */
 #ifndef HS_TRAIN_PROTOCOL_H
@@ -79,14 +80,27 @@ struct step_message {
 	double lr;
 };
 
-struct stepped_message {
-	int64_t busy, wait; /* nanoseconds of this pass */
-	uint64_t mem_peak;  /* bytes on the device */
+/* What a pass sent to a neighbour or got from it. The k-th time of one end and the k-th of the other are of one message: a link keeps the
+ * order. */
+enum flow_kind { FLOW_TO_NEXT, FLOW_TO_PREV, FLOW_FROM_PREV, FLOW_FROM_NEXT, FLOWS };
+enum { FLOW_TIMES = 256 };
+struct flow {
+	uint64_t bytes, messages;
+	uint32_t times;         /* of the first messages, at most FLOW_TIMES */
+	int64_t at[FLOW_TIMES]; /* the worker's clock: handed over, or arrived */
 };
 
-/* One span of the worker's time, for the trace. */
+/* Nanoseconds of this pass: computing; moving messages between device and link; blocked because something was not there yet. */
+struct stepped_message {
+	int64_t busy, copy, wait;
+	uint64_t mem_peak;   /* bytes on the device */
+	int64_t heard, said; /* the worker's clock: STEP arrived (0: there was none), this was written */
+	struct flow flow[FLOWS];
+};
+
+/* One span of the worker's time, for the trace: until `ready` it waited. */
 struct span {
-	int64_t begin, end; /* the worker's clock_now() */
+	int64_t begin, ready, end; /* the worker's clock_now() */
 	uint32_t microbatch;
 	uint8_t kind, chunk; /* enum instr_kind */
 };
@@ -108,10 +122,16 @@ int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, 
 int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p, struct err *e);
 int step_write(const struct step_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e);
-size_t stepped_size(size_t spans);
+size_t stepped_size(const struct stepped_message *m, size_t spans);
 int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p,
 		  struct err *e);
 int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most, size_t *count_p, struct err *e);
+/* CLOCK, the answer: the worker's clock when the question arrived and when the answer was written. */
+struct clock_message {
+	int64_t heard, said;
+};
+int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int clock_read(const void *p, size_t n, struct clock_message *m_p, struct err *e);
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e); /* m->data: float32 numbers */
 int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e);
 

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "train/protocol.h"
 
 #include <math.h>
 #include <sodium.h>
@@ -14,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { CLOCK_QUESTIONS = 8 };
 static const double tell_every = 10;    /* seconds between lines about who is missing */
 static const double clocks_apart = 120; /* seconds that deserve a warning */
 static const double blame_wait = 3;     /* seconds in which the cause of a lost neighbour may show itself */
@@ -115,7 +117,6 @@ static int greet(struct session *s, struct worker_seat *w, struct err *e)
 	gethostname(h.host, sizeof h.host - 1);
 	snprintf(h.to, sizeof h.to, "%s", w->seat.spec->id);
 	memcpy(h.model, s->model, sizeof h.model);
-	w->hello_at = clock_now();
 	w->greeted = true;
 	return hello_send(w->link, &h, net_in(10), e);
 }
@@ -145,15 +146,11 @@ static int take_welcome(struct session *s, int i, struct err *e)
 	int rc = link_recv_frame(w->link, NET_NOW, &msg, &f, e);
 	if (rc <= 0)
 		return rc;
-	int64_t now = clock_now();
 	rc = welcome_read(&f, &s->caps[i], e);
 	net_msg_release(&msg);
 	if (rc < 0)
 		return rc;
 	w->welcome = true;
-	/* the answer was written on the way back: half of a quick round trip ago, and just now when the worker measured first */
-	int64_t back = s->o->measure ? 0 : (now - w->hello_at) / 2;
-	w->clock = now - back - (int64_t)s->caps[i].clock;
 	if (w->seat.spec->kind != SEAT_THREAD)
 		compare_clocks(w, s->caps[i].wall);
 	return 1;
@@ -372,6 +369,31 @@ static int wait_until_ready(struct session *s, struct err *e)
 	return rc < 0 ? rc : 0;
 }
 
+/* The quickest of a few answers. */
+static int ask_clock(struct session *s, int i, struct err *e)
+{
+	struct worker_seat *w = &s->seat[i];
+	if (w->seat.spec->kind == SEAT_THREAD) {
+		w->clock = (struct clock_pair){ .known = true };
+		return 0;
+	}
+	for (uint64_t turn = 0; turn < CLOCK_QUESTIONS; turn++) {
+		struct net_msg msg;
+		struct frame f;
+		struct clock_message m = { 0, 0 };
+		int64_t sent = clock_now();
+		TRY(session_send(s, i, FRAME_CLOCK, turn, 0, NULL, 0, e));
+		TRY(session_recv(s, i, FRAME_CLOCK, turn, &msg, &f, e));
+		int rc = clock_read(f.payload, f.size, &m, e);
+		if (rc >= 0)
+			clock_pair_add(&w->clock, sent, m.heard, m.said, msg.arrived);
+		net_msg_release(&msg);
+		if (rc < 0)
+			return err_prefix(e, "%s", w->name);
+	}
+	return 0;
+}
+
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
 {
 	s->place = place;
@@ -382,6 +404,8 @@ int session_begin(struct session *s, const struct placement *place, bool trace, 
 		weights_out_close(s->seat[i].weights);
 		s->seat[i].weights = NULL;
 	}
+	for (int i = 0; i < s->n; i++)
+		TRY(ask_clock(s, i, e));
 	return 0;
 }
 
@@ -429,7 +453,20 @@ int session_workers(const struct session *s) { return s->n; }
 
 const char *session_leaving(const struct session *s) { return s->leaving; }
 
-int64_t session_clock(const struct session *s, int worker) { return s->seat[worker].clock; }
+int64_t session_clock(const struct session *s, int worker) { return s->seat[worker].clock.offset; }
+
+int64_t session_clock_error(const struct session *s, int worker)
+{
+	const struct worker_seat *w = &s->seat[worker];
+	return w->seat.spec->kind == SEAT_THREAD ? 0 : clock_pair_error(&w->clock, clock_now());
+}
+
+void session_stepped(struct session *s, int worker, int64_t heard, int64_t said, int64_t back)
+{
+	struct worker_seat *w = &s->seat[worker];
+	if (heard && w->seat.spec->kind != SEAT_THREAD)
+		clock_pair_add(&w->clock, w->asked, heard, said, back);
+}
 
 /* ---- talking ---- */
 
@@ -437,6 +474,7 @@ int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t s
 		 size_t n, struct err *e)
 {
 	struct frame f = { .kind = kind, .job = s->id, .step = step, .microbatch = microbatch, .size = n, .payload = payload };
+	s->seat[worker].asked = clock_now();
 	return link_send_frame(s->seat[worker].link, &f, NET_FOREVER, e) < 0 ? blame(s, e) : 0;
 }
 

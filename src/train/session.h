@@ -40,6 +40,9 @@ int session_workers(const struct session *s);
 const char *session_leaving(const struct session *s);
 /* What must be added to a worker's clock to get this process's. */
 int64_t session_clock(const struct session *s, int worker);
+int64_t session_clock_error(const struct session *s, int worker); /* how wrong that can be, nanoseconds */
+/* STEPPED is the answer to STEP: when the worker heard the one and said the other (its clock), and when that came `back` (ours). */
+void session_stepped(struct session *s, int worker, int64_t heard, int64_t said, int64_t back);
 /* Sends one frame to a worker; the payload is copied. */
 int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload,
 		 size_t n, struct err *e);

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "train/clocks.h"
 #include "train/session.h"
 #include "train/weights_wire.h"
 
@@ -11,7 +12,8 @@ struct worker_seat {
 	struct seat seat;
 	struct link *link; /* the coordinator's end */
 	char name[600];    /* "worker 'b' (boxb, 10.0.0.2:9999, stage 1)" */
-	int64_t hello_at, clock;
+	struct clock_pair clock;
+	int64_t asked; /* when STEP was sent to it */
 	bool greeted, welcome;
 	bool aborted, lost;
 	struct err why; /* of aborted or lost */

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVAL_PASS = 16, NORMS_MOST = MODEL_LAYERS_MOST + 2, SPANS_MOST = 4096 };
+enum { EVAL_PASS = 16, NORMS_MOST = MODEL_LAYERS_MOST + 2, SPANS_MOST = 4096 /* of a worker and pass */ };
 
 struct trainer {
 	const struct config *cfg;
@@ -31,9 +31,13 @@ struct trainer {
 	size_t loss_cap;
 	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */
 	struct span *span;
-	uint64_t nonfinite_run; /* skipped steps in a row */
-	char nonfinite[256];    /* where the run of them began */
-	int64_t busy, wait;     /* summed over workers, of the pass */
+	uint64_t nonfinite_run;          /* skipped steps in a row */
+	char nonfinite[256];             /* where the run of them began */
+	int64_t busy, wait;              /* summed over workers, of the pass */
+	struct stepped_message *stepped; /* [workers] of the pass */
+	int64_t *clock;                  /* [workers] */
+	struct flow_rate *rates;         /* [workers] */
+	struct train_stage *stages;      /* [workers] */
 	uint64_t mem_peak;
 	double rate; /* seconds per token, smoothed, for the ETA */
 	int64_t began;
@@ -51,6 +55,8 @@ static bool stopping(struct trainer *t)
 	}
 	return who || (t->o->stop && *t->o->stop);
 }
+
+static bool is_cluster(const struct trainer *t) { return !t->o->place && gather_is_cluster(t->cfg); }
 
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
 
@@ -112,30 +118,43 @@ static int collect_norms(struct trainer *t, double *sqnorm_p, struct err *e)
 	return 0;
 }
 
+/* One worker's report; its spans come to our time axis. */
+static int take_stepped(struct trainer *t, int w, struct stepped_message *m, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	size_t n = 0;
+	TRY(session_recv(t->ses, w, FRAME_STEPPED, t->pass, &msg, &f, e));
+	int rc = stepped_read(f.payload, f.size, m, t->span, t->span ? SPANS_MOST : 0, &n, e);
+	int64_t back = msg.arrived;
+	net_msg_release(&msg);
+	if (rc < 0)
+		return rc;
+	session_stepped(t->ses, w, m->heard, m->said, back);
+	t->clock[w] = session_clock(t->ses, w);
+	for (size_t i = 0; i < n; i++) {
+		t->span[i].begin += t->clock[w];
+		t->span[i].ready += t->clock[w];
+		t->span[i].end += t->clock[w];
+	}
+	if (n && t->sink->spans)
+		t->sink->spans(t->sink->ctx, w, t->st.step + 1, t->span, n, session_clock_error(t->ses, w));
+	return 0;
+}
+
 static int collect_stepped(struct trainer *t, struct err *e)
 {
+	int n = session_workers(t->ses);
 	t->busy = t->wait = 0;
-	for (int w = 0; w < session_workers(t->ses); w++) {
-		struct net_msg msg;
-		struct frame f;
-		struct stepped_message m = { 0 };
-		size_t n = 0;
-		TRY(session_recv(t->ses, w, FRAME_STEPPED, t->pass, &msg, &f, e));
-		int rc = stepped_read(f.payload, f.size, &m, t->span, t->span ? SPANS_MOST : 0, &n, e);
-		net_msg_release(&msg);
-		if (rc < 0)
-			return rc;
-		t->busy += m.busy;
-		t->wait += m.wait;
-		if (m.mem_peak > t->mem_peak)
-			t->mem_peak = m.mem_peak;
-		for (size_t i = 0; i < n; i++) { /* one time axis: ours */
-			t->span[i].begin += session_clock(t->ses, w);
-			t->span[i].end += session_clock(t->ses, w);
-		}
-		if (n && t->sink->spans)
-			t->sink->spans(t->sink->ctx, w, t->st.step, t->span, n);
+	for (int w = 0; w < n; w++) {
+		struct stepped_message *m = &t->stepped[w];
+		TRY(take_stepped(t, w, m, e));
+		t->busy += m->busy;
+		t->wait += m->wait;
+		if (m->mem_peak > t->mem_peak)
+			t->mem_peak = m->mem_peak;
 	}
+	flows_of_pass(t->stepped, t->clock, n, !is_cluster(t), t->rates, t->stages);
 	return 0;
 }
 
@@ -254,6 +273,8 @@ static int one_step(struct trainer *t, struct err *e)
 	s.epoch = (double)t->st.epoch + (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
 	s.seconds = clock_seconds(clock_now() - begin);
 	s.mem_peak = t->mem_peak;
+	s.stage = t->stages;
+	s.stages = session_workers(t->ses);
 	s.busy = (double)t->busy / (double)(t->busy + t->wait + 1);
 	estimate(t, &s);
 	if (s.step == 1)
@@ -334,8 +355,6 @@ static int loop(struct trainer *t, struct err *e)
 
 /* ---- who computes ---- */
 
-static bool is_cluster(const struct trainer *t) { return !t->o->place && gather_is_cluster(t->cfg); }
-
 static int join(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
@@ -346,12 +365,23 @@ static int join(struct trainer *t, struct err *e)
 	return cluster_place(c, &t->job->model, t->seat, session_caps(t->ses), session_workers(t->ses), &t->arena, t->place, e);
 }
 
+static int make_room(struct trainer *t, struct err *e)
+{
+	size_t n = (size_t)session_workers(t->ses);
+	t->stepped = arena_alloc(&t->arena, n * sizeof *t->stepped);
+	t->clock = arena_alloc(&t->arena, n * sizeof *t->clock);
+	t->rates = arena_alloc(&t->arena, n * sizeof *t->rates);
+	t->stages = arena_alloc(&t->arena, n * sizeof *t->stages);
+	return t->stepped && t->clock && t->rates && t->stages ? 0 : err_nomem(e, n * sizeof *t->stepped, "workers");
+}
+
 static int run(struct trainer *t, const char *resume, struct err *e)
 {
 	if (resume)
 		TRY(checkpoint_read(t->job, resume, &t->st, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));
+	TRY(make_room(t, e));
 	if (t->sink->begin) {
 		struct train_info i = {
 			t->job, t->place, t->st.step, resume, is_cluster(t) ? t->seat : NULL, session_caps(t->ses)

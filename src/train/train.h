@@ -6,6 +6,7 @@
 #define HS_TRAIN_TRAIN_H
 
 #include "train/checkpoint.h"
+#include "train/flows.h"
 #include "train/hello.h"
 #include "train/job.h"
 #include "train/seat.h"
@@ -33,6 +34,8 @@ struct train_step {
 	uint64_t mem_peak; /* bytes, largest of the devices */
 	double busy;       /* share of the step the devices computed, mean */
 	bool skipped;
+	const struct train_stage *stage; /* [stages] */
+	int stages;
 };
 
 /* All slots MAY be NULL. */
@@ -43,7 +46,8 @@ struct train_sink {
 	int (*eval)(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e);
 	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* progress inside something long */
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
-	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n);
+	/* What a worker did in a pass, on our clock; `error`: by how many nanoseconds that can be wrong. */
+	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n, int64_t error);
 };
 
 struct train_options {

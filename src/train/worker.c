@@ -9,11 +9,12 @@
 #include "base/mem.h"
 #include "sched/sched.h"
 #include "train/runtime.h"
+#include "train/worker_times.h"
 
 #include <limits.h>
 #include <string.h>
 
-enum { INBOX = 64, SMALL = 64 << 10, STATE_PIECE = 4 << 20 /* numbers */, SPANS_MOST = 4096 };
+enum { INBOX = 64, SMALL = 64 << 10, STATE_PIECE = 4 << 20 /* numbers */ };
 
 /* A message from a neighbour that is not needed yet. */
 struct early {
@@ -45,9 +46,7 @@ struct worker {
 	size_t nentry, entry_cap;
 	uint64_t job, step;
 	bool train, finished, leaving; /* leaving: has asked the coordinator to finish */
-	int64_t busy, wait;
-	struct span *span;
-	size_t nspan;
+	struct worker_times times;
 	unsigned char *small; /* a frame's payload under way */
 	float *state;         /* numbers on their way to or from the device */
 	size_t state_cap;
@@ -150,6 +149,7 @@ static int need_batch(struct worker *w, uint32_t m, struct err *e)
 		TRY(serve(w, deadline, e));
 		if ((m >= w->have_cap || !w->have[m]) && clock_now() > deadline)
 			return err_set(e, ERR_NET, "the coordinator sent no microbatch %u within %g s", m, w->env->timeout);
+		times_waited(&w->times, clock_now());
 	}
 	return 0;
 }
@@ -201,9 +201,12 @@ static int receive(struct worker *w, struct link *from, enum frame_kind kind, co
 		int rc = link_recv_frame(from, NET_NOW, &msg, &f, e);
 		if (rc < 0)
 			return err_prefix(e, "%s", neighbour(w, from));
+		if (rc > 0)
+			times_flow(&w->times, from == w->next ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size, msg.arrived);
 		if (rc > 0 && fits(&f, w, kind, i)) {
 			*msg_p = msg;
 			*f_p = f;
+			times_waited(&w->times, msg.arrived);
 			return 0;
 		}
 		if (rc > 0) {
@@ -264,6 +267,7 @@ static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, 
 		net_buffer_release(w->env->net, p);
 		return rc;
 	}
+	times_flow(&w->times, to == w->next ? FLOW_TO_NEXT : FLOW_TO_PREV, n, clock_now());
 	rc = link_send_wait(to, p, n, net_buffer_release, w->env->net, patience(w), e);
 	if (rc != 0)
 		net_buffer_release(w->env->net, p);
@@ -398,6 +402,8 @@ static int apply_step(struct worker *w, struct err *e)
 		if (!w->have_step && clock_now() > deadline)
 			return err_set(e, ERR_NET, "the coordinator sent no STEP within %g s", w->env->timeout);
 	}
+	times_waited(&w->times, w->step_msg.arrived);
+	w->times.m.heard = w->step_msg.arrived;
 	int rc = step_read(w->step_frame.payload, w->step_frame.size, &m, e);
 	net_msg_release(&w->step_msg);
 	w->have_step = false;
@@ -497,13 +503,11 @@ static int build_forward_list(struct worker *w, int microbatches, struct err *e)
 	return 0;
 }
 
-static bool waits(enum instr_kind k) { return k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD || k == INSTR_STEP; }
-
 static int run_list(struct worker *w, struct err *e)
 {
 	for (size_t k = 0; k < w->list.n; k++) {
 		const struct instr *i = &w->list.item[k];
-		int64_t begin = clock_now();
+		times_begin(&w->times);
 		int rc = ask_to_leave(w, e);
 		if (rc >= 0)
 			rc = execute(w, i, e);
@@ -516,25 +520,21 @@ static int run_list(struct worker *w, struct err *e)
 				       ? rc
 				       : err_prefix(e, "stage %d, step %llu, %s of microbatch %d", w->plan.stage,
 						    (unsigned long long)w->step, instr_name(i->kind), i->microbatch);
-		int64_t end = clock_now();
-		*(waits(i->kind) ? &w->wait : &w->busy) += end - begin;
-		if (w->span && w->nspan < SPANS_MOST)
-			w->span[w->nspan++] =
-				(struct span){ begin, end, (uint32_t)i->microbatch, (uint8_t)i->kind, (uint8_t)i->chunk };
+		times_end(&w->times, i);
 	}
 	return 0;
 }
 
 static int stepped(struct worker *w, struct err *e)
 {
-	struct stepped_message m = { w->busy, w->wait, w->dev->mem_peak };
+	struct worker_times *t = &w->times;
 	unsigned char *out = w->small;
-	size_t n, cap = stepped_size(w->nspan);
-	if (cap > SMALL) { /* many microbatches and a trace: the newest spans must do */
-		w->nspan = (SMALL - stepped_size(0)) / (stepped_size(1) - stepped_size(0));
-		cap = SMALL;
-	}
-	TRY(stepped_write(&m, w->span, w->nspan, out, cap, &n, e));
+	size_t n, none = stepped_size(&t->m, 0), room = (SMALL - none) / (stepped_size(&t->m, 1) - none);
+	if (t->nspan > room) /* many microbatches and a trace: the first spans must do */
+		t->nspan = room;
+	t->m.mem_peak = w->dev->mem_peak;
+	t->m.said = clock_now();
+	TRY(stepped_write(&t->m, t->span, t->nspan, out, SMALL, &n, e));
 	return say(w, FRAME_STEPPED, 0, out, n, e);
 }
 
@@ -550,8 +550,7 @@ static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 	w->train = h->train;
 	if (w->train && !w->optim)
 		return err_set(e, ERR_PROTOCOL, "BATCH: training was not planned");
-	w->busy = w->wait = 0;
-	w->nspan = 0;
+	times_pass(&w->times);
 	if (w->train)
 		TRY(sched_build(s, w->plan.stages, w->plan.chunks, (int)microbatches, w->plan.stage, &w->list, e));
 	else
@@ -662,7 +661,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 		w->optim = optimizer_find(w->plan.optimizer);
 	TRY(runtime_device(w->env->device, &w->dev, e));
 	w->piece = mem_array((size_t)w->plan.chunks, sizeof *w->piece);
-	if (!w->piece || (w->plan.trace && !(w->span = mem_array(SPANS_MOST, sizeof *w->span))))
+	if (!w->piece || (w->plan.trace && !(w->times.span = mem_array(TIMES_SPANS, sizeof *w->times.span))))
 		return err_nomem(e, (size_t)w->plan.chunks * sizeof *w->piece, "stages");
 	struct weight_source src = { 0 };
 	if (w->env->source)
@@ -682,6 +681,16 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	if (w->plan.stages > 1)
 		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->prev, &w->next, e));
 	return say(w, FRAME_READY, 0, NULL, 0, e);
+}
+
+/* What this clock says, for the coordinator to put all times on one axis. */
+static int tell_clock(struct worker *w, const struct net_msg *msg, const struct frame *f, struct err *e)
+{
+	struct clock_message m = { .heard = msg->arrived, .said = clock_now() };
+	size_t n;
+	w->step = f->step;
+	TRY(clock_write(&m, w->small, SMALL, &n, e));
+	return say(w, FRAME_CLOCK, 0, w->small, n, e);
 }
 
 static int serve_job(struct worker *w, struct err *e)
@@ -717,6 +726,8 @@ static int serve_job(struct worker *w, struct err *e)
 			rc = load_state(w, &f, e);
 		else if (f.kind == FRAME_SAVE)
 			rc = save_state(w, &f, e);
+		else if (f.kind == FRAME_CLOCK)
+			rc = tell_clock(w, &msg, &f, e);
 		else
 			rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator between steps", frame_name(f.kind));
 		planned = true;
@@ -749,7 +760,7 @@ static void worker_release(struct worker *w)
 	mem_free(w->have);
 	mem_free(w->norms.sum);
 	mem_free(w->entry);
-	mem_free(w->span);
+	mem_free(w->times.span);
 	mem_free(w->small);
 	mem_free(w->state);
 	dev_close(w->dev);

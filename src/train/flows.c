@@ -1,0 +1,47 @@
+/* flows.c - see flows.h. */
+#include "train/flows.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+
+static const double keep = 0.8; /* of the passes before, at each pass */
+
+int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flow *in, int64_t in_clock, uint64_t *bytes_p)
+{
+	uint32_t n = out->times < in->times ? out->times : in->times;
+	int64_t sum = 0, before = INT64_MIN;
+	for (uint32_t i = 0; i < n; i++) {
+		int64_t begin = out->at[i] + out_clock, end = in->at[i] + in_clock;
+		if (before > begin)
+			begin = before;
+		if (end > begin)
+			sum += end - begin;
+		before = end > before ? end : before;
+	}
+	*bytes_p = n ? (uint64_t)((double)out->bytes * n / (double)out->messages) : 0;
+	return sum;
+}
+
+static double rate_to_next(const struct stepped_message *m, const int64_t *clock, int n, int i, struct flow_rate *r)
+{
+	uint64_t bytes;
+	int next = (i + 1) % n;
+	int64_t ns = flow_carried(&m[i].flow[FLOW_TO_NEXT], clock[i], &m[next].flow[FLOW_FROM_PREV], clock[next], &bytes);
+	r->bytes = keep * r->bytes + (double)bytes;
+	r->seconds = keep * r->seconds + clock_seconds(ns);
+	return r->bytes > 0 && r->seconds > 0 ? r->bytes / r->seconds : NAN;
+}
+
+void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory, struct flow_rate *rate,
+		   struct train_stage *stage)
+{
+	for (int i = 0; i < n; i++)
+		stage[i] = (struct train_stage){ .busy = clock_seconds(m[i].busy),
+						 .copy = clock_seconds(m[i].copy),
+						 .wait = clock_seconds(m[i].wait),
+						 .mem_peak = m[i].mem_peak,
+						 .sent = m[i].flow[FLOW_TO_NEXT].bytes + m[i].flow[FLOW_TO_PREV].bytes,
+						 .received = m[i].flow[FLOW_FROM_NEXT].bytes + m[i].flow[FLOW_FROM_PREV].bytes,
+						 .rate = memory ? NAN : rate_to_next(m, clock, n, i, &rate[i]) };
+}

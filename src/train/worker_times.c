@@ -1,0 +1,42 @@
+/* worker_times.c - see worker_times.h. */
+#include "train/worker_times.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+void times_pass(struct worker_times *t)
+{
+	memset(&t->m, 0, sizeof t->m);
+	t->tokens = 0;
+	t->nspan = 0;
+}
+
+void times_begin(struct worker_times *t) { t->begin = t->ready = clock_now(); }
+
+void times_waited(struct worker_times *t, int64_t when)
+{
+	if (when > t->ready)
+		t->ready = when;
+}
+
+void times_end(struct worker_times *t, const struct instr *i)
+{
+	bool moves =
+		i->kind == INSTR_RECV_ACT || i->kind == INSTR_RECV_GRAD || i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD;
+	int64_t end = clock_now(), ready = t->ready < end ? t->ready : end;
+	t->m.wait += ready - t->begin;
+	*(moves ? &t->m.copy : &t->m.busy) += end - ready;
+	if (t->span && t->nspan < TIMES_SPANS)
+		t->span[t->nspan++] =
+			(struct span){ t->begin, ready, end, (uint32_t)i->microbatch, (uint8_t)i->kind, (uint8_t)i->chunk };
+}
+
+void times_flow(struct worker_times *t, enum flow_kind k, uint64_t bytes, int64_t when)
+{
+	struct flow *f = &t->m.flow[k];
+	f->bytes += bytes;
+	f->messages++;
+	if (f->times < FLOW_TIMES)
+		f->at[f->times++] = when;
+}

@@ -1,0 +1,25 @@
+/* worker_times.h - where a worker's time goes in a pass, instruction by instruction, and what its neighbours sent and got. */
+#ifndef HS_TRAIN_WORKER_TIMES_H
+#define HS_TRAIN_WORKER_TIMES_H
+
+#include "sched/sched.h"
+#include "train/protocol.h"
+
+struct worker_times {
+	struct stepped_message m; /* of the pass; mem_peak and said are filled in when it is sent */
+	uint64_t tokens;
+	struct span *span; /* room for TIMES_SPANS, or NULL: none are kept */
+	size_t nspan;
+	int64_t begin, ready; /* of the instruction under way */
+};
+
+enum { TIMES_SPANS = 4096 };
+
+void times_pass(struct worker_times *t); /* a new pass: everything zero but the room for spans */
+void times_begin(struct worker_times *t);
+/* The instruction could not go on before `when`. */
+void times_waited(struct worker_times *t, int64_t when);
+void times_end(struct worker_times *t, const struct instr *i);
+void times_flow(struct worker_times *t, enum flow_kind k, uint64_t bytes, int64_t when);
+
+#endif
