@@ -70,3 +70,26 @@ int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], 
 	freeaddrinfo(list);
 	return 0;
 }
+
+bool address_is_number(const char *host)
+{
+	unsigned char any[sizeof(struct in6_addr)];
+	return inet_pton(AF_INET, host, any) == 1 || inet_pton(AF_INET6, host, any) == 1;
+}
+
+void address_parts(const char *text, char host[NET_ADDRESS], unsigned *port_p)
+{
+	const char *colon = strrchr(text, ':'), *from = text;
+	size_t n = colon ? (size_t)(colon - text) : strlen(text);
+	if (n >= 2 && *from == '[' && text[n - 1] == ']') {
+		from++;
+		n -= 2;
+	}
+	snprintf(host, NET_ADDRESS, "%.*s", (int)n, from);
+	*port_p = colon ? (unsigned)strtoul(colon + 1, NULL, 10) & 0xffff : 0;
+}
+
+void address_join(const char *host, unsigned port, char out[NET_ADDRESS])
+{
+	snprintf(out, NET_ADDRESS, strchr(host, ':') ? "[%.250s]:%u" : "%.250s:%u", host, port);
+}

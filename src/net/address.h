@@ -10,4 +10,9 @@
  * loopback address. `for_listen`: port 0 is allowed. May ask the name service, which can take seconds. */
 int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p, struct err *e);
 
+bool address_is_number(const char *host); /* "10.0.0.2", "fd00::2" */
+/* "host:port" or "[v6]:port" into its two parts, and back. A text without a port has port 0. */
+void address_parts(const char *text, char host[NET_ADDRESS], unsigned *port_p);
+void address_join(const char *host, unsigned port, char out[NET_ADDRESS]);
+
 #endif

@@ -32,7 +32,9 @@ struct net_transport;
 #define NET_FOREVER INT64_MAX
 int64_t net_in(double seconds); /* the deadline that many seconds from now */
 
-#define NET_ADDRESS 300 /* longest address with its NUL: "host:port", "[v6]:port"; loop: any word */
+/* Longest address with its NUL: "host:port", "[v6]:port", to listen also "*:port"; loop: any word. To dial with zmq, "source;host:port"
+ * leaves from that address of this machine. */
+#define NET_ADDRESS 300
 
 /* ---- one end ------------------------------------------------------------------------------------------------------- */
 

@@ -31,7 +31,8 @@ int hub_socket(struct hub *h, int type, const char *endpoint, const char *server
 	/* Windows bound what is under way, so libzmq's own counters of messages stay out of it. */
 	int ping = (int)(o->peer_timeout * 250);
 	ping = ping < 20 ? 20 : ping > 5000 ? 5000 : ping;
-	int v6 = strstr(endpoint, "//[") != NULL;
+	/* Listening on every address means both families; where the kernel has no IPv6, libzmq falls back. */
+	int v6 = strstr(endpoint, "//[") != NULL || strstr(endpoint, ";[") != NULL || strstr(endpoint, "//*") != NULL;
 	int64_t most = (int64_t)(o->max_message > INT64_MAX / 2 ? INT64_MAX / 2 : o->max_message) + 1024;
 	int bad = set_int(s, ZMQ_SNDHWM, 0) | set_int(s, ZMQ_RCVHWM, 0) | set_int(s, ZMQ_LINGER, 0) | set_int(s, ZMQ_IPV6, v6) |
 		  set_int(s, ZMQ_HEARTBEAT_IVL, ping) | set_int(s, ZMQ_HEARTBEAT_TIMEOUT, 0) |
@@ -194,13 +195,28 @@ static int zmq_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	return 0;
 }
 
+/* "source;host:port" as the endpoint that libzmq wants: "tcp://source:0;host:port", every name a number. */
+static int endpoint_to(struct net *n, const char *address, char *out, size_t cap, struct err *e)
+{
+	const char *semicolon = strchr(address, ';'), *to = semicolon ? semicolon + 1 : address;
+	char number[NET_ADDRESS], from[NET_ADDRESS] = "", source[NET_ADDRESS] = "";
+	bool loopback, own;
+	TRY(address_resolve(to, false, number, &loopback, e));
+	TRY(may_use(n, to, loopback, e));
+	if (semicolon) {
+		int len = (int)(semicolon - address);
+		snprintf(from, sizeof from, memchr(address, ':', (size_t)len) ? "[%.*s]:0" : "%.*s:0", len, address);
+		TRY(address_resolve(from, true, source, &own, e));
+	}
+	snprintf(out, cap, "tcp://%s%s%s", source, semicolon ? ";" : "", number);
+	return 0;
+}
+
 static int zmq_row_dial(struct link *l, const char *address, const char *peer_key, struct err *e)
 {
 	struct hub *h = l->net->priv;
-	char number[NET_ADDRESS];
-	bool loopback;
-	TRY(address_resolve(address, false, number, &loopback, e));
-	TRY(may_use(l->net, address, loopback, e));
+	char endpoint[sizeof((struct zlink *)0)->endpoint];
+	TRY(endpoint_to(l->net, address, endpoint, sizeof endpoint, e));
 	struct zlink *zl = mem_zalloc(sizeof *zl);
 	if (!zl)
 		return err_nomem(e, sizeof *zl, "a link");
@@ -211,7 +227,7 @@ static int zmq_row_dial(struct link *l, const char *address, const char *peer_ke
 	zl->has_key = peer_key != NULL;
 	zl->dial_deadline = l->dial_deadline;
 	zl->pending_end = &zl->pending;
-	snprintf(zl->endpoint, sizeof zl->endpoint, "tcp://%s", number);
+	memcpy(zl->endpoint, endpoint, sizeof endpoint);
 	l->priv = zl;
 	pthread_mutex_lock(&h->lock);
 	zl->next = h->fresh;

@@ -236,6 +236,8 @@ static void on_stranger(struct hub *h, const void *id, size_t id_n, zmq_msg_t *m
 	const char *from = zmq_msg_gets(m, "Peer-Address");
 	if (!key || (h->net->o.key && strlen(key) != 40))
 		return;
+	if (from && !strncmp(from, "::ffff:", 7)) /* IPv4 that came in on a socket of both families */
+		from += 7;
 	struct zlink *zl = mem_zalloc(sizeof *zl);
 	if (!zl)
 		return;

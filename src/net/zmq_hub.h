@@ -34,7 +34,7 @@ struct zlink {
 	/* the hub's own: */
 	enum zlink_state state;
 	void *sock, *mon; /* dialled: its DEALER and the monitor of it; accepted: NULL */
-	char endpoint[NET_ADDRESS + 8];
+	char endpoint[2 * NET_ADDRESS + 16];
 	bool has_key;
 	unsigned char id[256]; /* accepted: routing id */
 	size_t id_n;

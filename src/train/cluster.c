@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/address.h"
 #include "sched/sched.h"
 #include "train/serve.h"
 
@@ -63,6 +64,29 @@ int cluster_net(const struct config *c, const char *listed, struct net **n_p, st
 
 /* ---- a worker ---- */
 
+/* Where worker `i` of the configuration (ROLE_LOCAL: the coordinator's own device) listens: at all addresses of the machine where keys keep strangers
+ * out, so that the fastest way to it can be found; only at its own on loopback, without keys, when the configuration says so, or when another
+ * worker of this machine has the same port at another address. */
+static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS])
+{
+	const struct config_coordinator *o = &c->coordinator;
+	const struct config_worker *w = i == ROLE_LOCAL ? NULL : &c->workers[i];
+	const char *ip = w ? w->ip : o->ip;
+	int64_t port = w ? w->port : o->port;
+	bool all = o->public_key && (w ? w->listen : o->listen) == LISTEN_ALL, loopback = false;
+	char number[NET_ADDRESS];
+	struct err ignored = { 0 };
+	address(ip, w ? w->hostname : o->hostname, port, out);
+	if (all && given(ip) && address_resolve(out, true, number, &loopback, &ignored) < 0)
+		all = false;
+	for (size_t k = 0; all && k < c->nworkers; k++)
+		all = (int)k == i || c->workers[k].port != port || !cluster_is_here(c->workers[k].ip, c->workers[k].hostname);
+	if (all && w && o->port == port && strcmp(o->device, "none"))
+		all = !cluster_is_here(o->ip, o->hostname);
+	if (all && !loopback)
+		snprintf(out, NET_ADDRESS, "*:%lld", (long long)port);
+}
+
 static const char *local_device(const struct config *c)
 {
 	return c->coordinator.device && strcmp(c->coordinator.device, "auto") ? c->coordinator.device : c->device;
@@ -75,8 +99,7 @@ int cluster_work(const struct config *c, const struct role *r, const volatile si
 	int rc = ERR_INTERNAL;
 	for (int i = 0; i < r->ncandidate; i++) {
 		const struct config_worker *w = r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
-		const char *device = w ? w->device : local_device(c), *ip = w ? w->ip : o->ip,
-			   *host = w ? w->hostname : o->hostname;
+		const char *device = w ? w->device : local_device(c);
 		struct serve s = { .id = w ? w->id : "local",
 				   .device = strcmp(device, "auto") ? device : c->device,
 				   .coordinator_key = o->public_key,
@@ -84,13 +107,11 @@ int cluster_work(const struct config *c, const struct role *r, const volatile si
 				   .model = c->base_model,
 				   .cache_dir = c->cache_dir,
 				   .stop = stop };
-		char at[NET_ADDRESS];
+		char at[NET_ADDRESS], bound[NET_ADDRESS];
 		err_clear(e);
 		TRY(cluster_net(c, w ? w->public_key : o->public_key, &n, e));
-		address(ip, host, w ? w->port : o->port, at);
-		if (!given(ip) && o->public_key)
-			snprintf(at, sizeof at, "*:%lld", (long long)(w ? w->port : o->port));
-		rc = net_listen(n, at, NULL, e);
+		where_to_listen(c, r->candidate[i], at);
+		rc = net_listen(n, at, bound, e);
 		if (rc < 0) {
 			err_prefix(e, "worker '%s' cannot listen", s.id);
 			net_close(n, 0);
@@ -98,6 +119,7 @@ int cluster_work(const struct config *c, const struct role *r, const volatile si
 		}
 		log_info("worker '%s' listens at %s and waits for the coordinator", s.id, at);
 		s.net = n;
+		s.listens = bound;
 		rc = worker_serve(&s, e);
 		net_close(n, 2);
 		if (rc < 0)

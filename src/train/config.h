@@ -29,6 +29,7 @@ enum compute_dtype {
 enum wire_dtype { WIRE_BFLOAT16, WIRE_FLOAT32, WIRE_FLOAT16 };
 enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
 enum lr_scheduler { LR_COSINE, LR_LINEAR, LR_CONSTANT };
+enum config_listen { LISTEN_ALL, LISTEN_IP }; /* with keys: at every address of the machine, or at its `ip` only */
 enum config_log { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARNING, CONFIG_LOG_ERROR };
 
 struct config_dataset {
@@ -44,6 +45,7 @@ struct config_coordinator {
 	int64_t port;           /* 9998 */
 	const char *device;     /* "auto" */
 	const char *public_key; /* 40 characters of Z85 */
+	int listen;             /* enum config_listen */
 };
 
 struct config_worker {
@@ -54,6 +56,7 @@ struct config_worker {
 	const char *device; /* "auto" */
 	int64_t num_gpus;   /* 1 */
 	const char *public_key;
+	int listen; /* enum config_listen */
 };
 
 /* Layers [start, end) on worker `id`, in the order of the pipeline; exactly one entry, the last, has is_last. */

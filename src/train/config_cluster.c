@@ -22,6 +22,7 @@ static const struct opt coordinator_rows[] = {
 	{ FIELD(config_coordinator, port), .kind = OPT_INT, .lo = 1, .hi = 65535 },
 	{ FIELD(config_coordinator, device), .kind = OPT_STR },
 	{ FIELD(config_coordinator, public_key), .kind = OPT_STR },
+	{ FIELD(config_coordinator, listen), .kind = OPT_ENUM, .choices = "all|ip" },
 };
 
 static const struct opt worker_rows[] = {
@@ -32,6 +33,7 @@ static const struct opt worker_rows[] = {
 	{ FIELD(config_worker, device), .kind = OPT_STR, .def = "auto" },
 	{ FIELD(config_worker, num_gpus), .kind = OPT_INT, .def = "1", .lo = 0, .hi = 1024 },
 	{ FIELD(config_worker, public_key), .kind = OPT_STR },
+	{ FIELD(config_worker, listen), .kind = OPT_ENUM, .def = "all", .choices = "all|ip" },
 };
 
 static const struct opt shard_rows[] = {

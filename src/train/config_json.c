@@ -103,6 +103,7 @@ static void cluster(struct buf *o, const struct config *c)
 	buf_addf(o, "%lld", (long long)k->port);
 	opt_field(o, "device", k->device, &first);
 	opt_field(o, "public_key", k->public_key, &first);
+	opt_field(o, "listen", k->listen == LISTEN_IP ? "ip" : NULL, &first);
 	buf_adds(o, "},\n  \"workers\": [");
 	for (size_t i = 0; i < c->nworkers; i++) {
 		const struct config_worker *w = &c->workers[i];
@@ -114,6 +115,7 @@ static void cluster(struct buf *o, const struct config *c)
 		buf_addf(o, ", \"port\": %lld, \"num_gpus\": %lld", (long long)w->port, (long long)w->num_gpus);
 		opt_field(o, "device", w->device, &first);
 		opt_field(o, "public_key", w->public_key, &first);
+		opt_field(o, "listen", w->listen == LISTEN_IP ? "ip" : NULL, &first);
 		buf_addc(o, '}');
 	}
 	buf_adds(o, "],\n  \"shard_plan\": [");

@@ -142,8 +142,11 @@ static const struct opt rows[] = {
 	STR(key_file, NULL, "FILE", "this machine's private key; not given: where 'heteroshard keygen' puts it"),
 	STR(cache_dir, NULL, "DIR", "where a worker keeps the layers it was sent; not given: ~/.cache/heteroshard"),
 	CUSTOM(coordinator, "{hostname, ip, ...}",
-	       "the machine that owns the job: hostname, ip, port (9998), device (auto), public_key"),
-	CUSTOM(workers, "[{id, ip, ...}]", "the others: id, hostname, ip, port (9999), device (auto), num_gpus (1), public_key"),
+	       "the machine that owns the job: hostname, ip, port (9998), device (auto), public_key, "
+	       "listen (all)"),
+	CUSTOM(workers, "[{id, ip, ...}]",
+	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (1), public_key, "
+	       "listen (all: every address of the machine, where there are keys; ip: only its ip)"),
 	CUSTOM(shard_plan, "[{id, start, end, is_last}]",
 	       "layers [start, end) of each worker in order; id of a worker, or local for the coordinator's device"),
 	CUSTOM(training, "{visualize, ...}", "as in hetero_config.json: visualize, visualization_format, log_level"),

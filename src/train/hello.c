@@ -2,11 +2,12 @@
 #include "train/hello.h"
 
 #include "base/err.h"
+#include "net/address.h"
 #include "net/wire.h"
 
 #include <stdio.h>
 
-enum { ROOM = 2048 };
+enum { ROOM = 4096 };
 
 static int send_fields(struct link *l, enum frame_kind kind, const struct wire_writer *w, int64_t deadline, struct err *e)
 {
@@ -50,8 +51,8 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	wire_get_str(&r, h->host, sizeof h->host);
 	h->measure = wire_get_u8(&r);
 	TRY(wire_read_end(&r, "HELLO", e));
-	if (h->role > HELLO_STAGE)
-		return err_set(e, ERR_PROTOCOL, "HELLO: role %d is neither coordinator nor stage", h->role);
+	if (h->role > HELLO_PROBE)
+		return err_set(e, ERR_PROTOCOL, "HELLO: role %d is neither coordinator nor stage nor probe", h->role);
 	return 0;
 }
 
@@ -69,6 +70,13 @@ int welcome_send(struct link *l, const struct welcome *c, int64_t deadline, stru
 	wire_put_f64(&w, c->speed);
 	wire_put_u64(&w, c->clock);
 	wire_put_u64(&w, c->wall);
+	wire_put_str(&w, c->machine);
+	wire_put_u32(&w, c->port);
+	wire_put_u32(&w, c->naddress);
+	for (uint32_t i = 0; i < c->naddress; i++) {
+		wire_put_str(&w, c->address[i].name);
+		wire_put_str(&w, c->address[i].address);
+	}
 	return send_fields(l, FRAME_WELCOME, &w, deadline, e);
 }
 
@@ -93,9 +101,21 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 	c->speed = wire_get_f64(&r);
 	c->clock = wire_get_u64(&r);
 	c->wall = wire_get_u64(&r);
+	wire_get_str(&r, c->machine, sizeof c->machine);
+	c->port = wire_get_u32(&r);
+	c->naddress = wire_get_count(&r, 8, INTERFACES_MOST);
+	for (uint32_t i = 0; i < c->naddress; i++) {
+		wire_get_str(&r, c->address[i].name, sizeof c->address[i].name);
+		wire_get_str(&r, c->address[i].address, sizeof c->address[i].address);
+	}
 	TRY(wire_read_end(&r, "WELCOME", e));
 	if (!(c->speed >= 0 && c->speed < 1e18))
 		return err_set(e, ERR_PROTOCOL, "WELCOME: a speed of %g FLOP/s", c->speed);
+	if (c->port > 65535)
+		return err_set(e, ERR_PROTOCOL, "WELCOME: port %u", c->port);
+	for (uint32_t i = 0; i < c->naddress; i++)
+		if (!address_is_number(c->address[i].address))
+			return err_set(e, ERR_PROTOCOL, "WELCOME: '%s' is not an address", c->address[i].address);
 	return 0;
 }
 

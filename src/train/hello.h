@@ -6,21 +6,22 @@
 #define HS_TRAIN_HELLO_H
 
 #include "net/frame.h"
+#include "net/interfaces.h"
 #include "net/net.h"
 #include "train/config.h"
 
 struct err;
 
 enum { HELLO_PROTOCOL = 2 }; /* of the frames' fields; a change that an older program cannot read is a new number */
-enum hello_role { HELLO_COORDINATOR, HELLO_STAGE };
+enum hello_role { HELLO_COORDINATOR, HELLO_STAGE, HELLO_PROBE /* measures the link, while the coordinator wants that */ };
 
 struct hello {
 	uint32_t protocol;
 	uint8_t role;
 	uint32_t stage;  /* HELLO_STAGE: of who dials */
-	uint64_t job;    /* HELLO_STAGE: must be the job of the listener */
+	uint64_t job;    /* HELLO_STAGE, HELLO_PROBE: must be the job of the listener */
 	char model[65];  /* digest of configuration and tensor list, hexadecimal */
-	char to[128];    /* the worker that is meant, by id; HELLO_COORDINATOR only */
+	char to[128];    /* the worker that is meant, by id */
 	char host[128];  /* of who dials, for messages */
 	uint8_t measure; /* WELCOME should say how fast the device is */
 };
@@ -33,6 +34,11 @@ struct welcome {
 	double speed;                  /* FLOP/s of a matrix product in its best dtype; 0: not measured */
 	uint64_t clock;                /* clock_now() when this was written */
 	uint64_t wall;                 /* seconds since 1970, as this machine believes */
+	/* Where others may dial it, for choosing the fastest way (session_links.h). Nothing listed: only where the coordinator did. */
+	char machine[MACHINE_TEXT]; /* workers that say the same share a machine */
+	uint32_t port;
+	uint32_t naddress;
+	struct interface address[INTERFACES_MOST];
 };
 
 int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct err *e);

@@ -1,11 +1,14 @@
 /* serve.c - see serve.h. Connections that say HELLO wait in a short list until it is their turn. */
 #include "train/serve.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/address.h"
 #include "train/hello.h"
+#include "train/link_probe.h"
 #include "train/runtime.h"
 #include "train/weights_wire.h"
 #include "train/worker.h"
@@ -100,13 +103,16 @@ static struct link *choose(struct serving *s, enum hello_role role, const char *
 			continue;
 		if (!has_key(g->link, key))
 			snprintf(why, sizeof why, "the key of who dialled, %s, is not that of the %s (%s)", link_peer_key(g->link),
-				 role == HELLO_COORDINATOR ? "coordinator" : "stage before", key);
+				 role == HELLO_COORDINATOR ? "coordinator"
+				 : role == HELLO_STAGE     ? "stage before"
+							   : "worker that measures",
+				 key);
 		else if (role == HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
 			snprintf(why, sizeof why,
 				 "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids differ between "
 				 "the configurations",
 				 g->h.to, s->o->id, s->host);
-		else if (p && strcmp(g->h.to, s->o->id))
+		else if (role != HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
 			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
 		else if (p && (int)g->h.stage != (p->stage + p->stages - 1) % p->stages)
 			snprintf(why, sizeof why, "who dialled is stage %u, worker '%s' is stage %d and has stage %d before it",
@@ -114,8 +120,8 @@ static struct link *choose(struct serving *s, enum hello_role role, const char *
 		else if (p && strcmp(g->h.model, p->model))
 			snprintf(why, sizeof why, "stage %u has model %.16s, worker '%s' model %.16s", g->h.stage, g->h.model,
 				 s->o->id, p->model);
-		else if (p && g->h.job != s->env.job)
-			snprintf(why, sizeof why, "stage %u is in job %016llx, worker '%s' in job %016llx", g->h.stage,
+		else if (role != HELLO_COORDINATOR && g->h.job != s->env.job)
+			snprintf(why, sizeof why, "who dialled is in job %016llx, worker '%s' in job %016llx",
 				 (unsigned long long)g->h.job, s->o->id, (unsigned long long)s->env.job);
 		if (why[0]) {
 			dismiss(g, why);
@@ -206,6 +212,20 @@ static int describe(struct serving *s, bool speed, struct welcome *w, struct err
 	return rc;
 }
 
+/* Every address of the machine when all are listened at, else the one that is. */
+static void say_where(const struct serving *s, struct welcome *w)
+{
+	char host[NET_ADDRESS];
+	machine_name(w->machine);
+	address_parts(s->o->listens ? s->o->listens : "", host, &w->port);
+	if (!strcmp(host, "*") || !strcmp(host, "::") || !strcmp(host, "0.0.0.0")) {
+		w->naddress = (uint32_t)interfaces_list(w->address, INTERFACES_MOST);
+	} else if (address_is_number(host)) {
+		w->naddress = 1;
+		snprintf(w->address[0].address, sizeof w->address[0].address, "%.63s", host);
+	}
+}
+
 static int meet_coordinator(struct serving *s, struct err *e)
 {
 	int64_t deadline = net_in(patience(s));
@@ -233,6 +253,7 @@ static int meet_coordinator(struct serving *s, struct err *e)
 		return rc;
 	}
 	s->env.job = h.job;
+	say_where(s, &w);
 	w.clock = (uint64_t)clock_now();
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
@@ -330,6 +351,109 @@ static void visitors(void *ctx)
 			dismiss(&s->guest[k], why);
 }
 
+/* ---- measuring links ---- */
+
+static int acknowledge(const struct serving *s, const struct buf *b, struct err *e)
+{
+	struct frame f = { .kind = FRAME_PROBED, .job = s->env.job, .size = b ? b->n : 0, .payload = b ? b->p : NULL };
+	return link_send_frame(s->env.coordinator, &f, net_in(patience(s)), e);
+}
+
+/* Whatever the coordinator says meanwhile, it no longer wants the figures. */
+static bool called_back(void *ctx)
+{
+	const struct serving *s = ctx;
+	return net_poll(s->o->net, &(struct net_poll){ s->env.coordinator, NET_RECV, 0 }, 1, NET_NOW) > 0;
+}
+
+static int measure_links(struct serving *s, const struct probe_order *o, struct err *e)
+{
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_PROBE, .job = s->env.job };
+	memcpy(h.to, o->id, sizeof h.to);
+	memcpy(h.host, s->host, sizeof h.host);
+	struct probe_way *v = mem_array(o->n + 1, sizeof *v);
+	struct buf b = BUF_INIT;
+	int rc = v ? probe_measure(s->o->net, o, &h, called_back, s, v, e) : err_nomem(e, o->n * sizeof *v, "measuring links");
+	if (rc >= 0)
+		rc = probe_ways_write(v, o->n, &b, e);
+	if (rc >= 0)
+		rc = acknowledge(s, &b, e);
+	else if (rc == ERR_CANCELLED)
+		rc = 0; /* the coordinator's next word says why */
+	buf_release(&b);
+	mem_free(v);
+	return rc;
+}
+
+/* What came over a probing link; false: that link is over. */
+static bool answer(struct link *l, uint32_t *left)
+{
+	struct net_msg msg;
+	struct frame f;
+	struct err why = { 0 };
+	int rc;
+	while ((rc = link_recv_frame(l, NET_NOW, &msg, &f, &why)) > 0) {
+		rc = probe_answer(l, &f, left, &why);
+		net_msg_release(&msg);
+		if (rc < 0)
+			break;
+	}
+	if (rc == ERR_PROTOCOL)
+		log_warn("%s: %s", link_address(l), why.msg);
+	return rc >= 0;
+}
+
+/* Until the coordinator says stop. */
+static int answer_probes(struct serving *s, const struct probe_order *o, struct err *e)
+{
+	struct link *l = NULL;
+	uint32_t left = 0;
+	int rc = acknowledge(s, NULL, e);
+	while (rc >= 0 && !called_back(s)) {
+		let_in(s);
+		struct hello h;
+		if (!l && (l = choose(s, HELLO_PROBE, o->key, NULL, &h))) {
+			struct welcome w = { 0 };
+			struct err ignored = { 0 };
+			left = 0;
+			snprintf(w.id, sizeof w.id, "%s", s->o->id);
+			welcome_send(l, &w, net_in(patience(s)), &ignored); /* a link that is lost shows itself below */
+		}
+		if (l && !answer(l, &left)) {
+			link_close(l);
+			l = NULL;
+			continue;
+		}
+		struct net_poll p[GUESTS + 3] = { { s->env.coordinator, NET_RECV, 0 }, { NULL, NET_RECV, 0 } };
+		size_t n = 2;
+		if (l)
+			p[n++] = (struct net_poll){ l, NET_RECV, 0 };
+		for (int k = 0; k < GUESTS; k++)
+			if (s->guest[k].link && !s->guest[k].known)
+				p[n++] = (struct net_poll){ s->guest[k].link, NET_RECV, 0 };
+		net_poll(s->o->net, p, n, net_in(0.3));
+	}
+	if (l)
+		link_close(l);
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link && s->guest[k].known && s->guest[k].h.role == HELLO_PROBE)
+			dismiss(&s->guest[k], NULL);
+	return rc;
+}
+
+static int probe(void *ctx, const struct frame *f, struct err *e)
+{
+	struct serving *s = ctx;
+	struct probe_order *o = mem_zalloc(sizeof *o);
+	int rc = o ? probe_order_read(f, o, e) : err_nomem(e, sizeof *o, "measuring links");
+	if (rc >= 0)
+		rc = o->mode == PROBE_MEASURE  ? measure_links(s, o, e)
+		     : o->mode == PROBE_ANSWER ? answer_probes(s, o, e)
+					       : acknowledge(s, NULL, e);
+	mem_free(o);
+	return rc;
+}
+
 /* ---- parameters ---- */
 
 static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src_p, struct err *e)
@@ -359,6 +483,7 @@ int worker_serve(const struct serve *o, struct err *e)
 				      .ctx = s,
 				      .source = o->source,
 				      .weights = weights,
+				      .probe = probe,
 				      .stop = o->stop };
 	int rc = meet_coordinator(s, e);
 	if (rc >= 0)

@@ -13,6 +13,7 @@ struct err;
 
 struct serve {
 	struct net *net;                    /* listening */
+	const char *listens;                /* where, as net_listen gave it. NULL: a transport without addresses */
 	const char *id, *device;            /* "cpu", "cuda:0", "auto" */
 	const char *coordinator_key;        /* orders are taken from this one only; NULL: a link without keys */
 	double join_timeout;                /* seconds to wait for the coordinator and the neighbours; 0: 60 */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/protocol.h"
+#include "train/session_links.h"
 
 #include <math.h>
 #include <sodium.h>
@@ -295,6 +296,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->offered = w->seat.spec->kind != SEAT_THREAD;
 	memcpy(p->model, s->model, sizeof p->model);
 	neighbour(s, (i + 1) % s->n, p->next_address, p->next_id, p->next_key, p->next_name);
+	session_best_address(s, i, (i + 1) % s->n, p->next_address);
 	neighbour(s, (i + s->n - 1) % s->n, NULL, NULL, p->prev_key, p->prev_name);
 	if (p->offered)
 		TRYOUT(weights_out_open(s->job->file, p, &w->weights, e));
@@ -397,6 +399,7 @@ static int ask_clock(struct session *s, int i, struct err *e)
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
 {
 	s->place = place;
+	session_recall_links(s);
 	for (int i = 0; i < s->n; i++)
 		TRY(send_plan(s, i, trace, e));
 	TRY(wait_until_ready(s, e));
@@ -444,6 +447,7 @@ void session_close(struct session *s, const struct err *why)
 		if (s->seat[i].seat.spec && s->seat[i].seat.spec->kind != SEAT_THREAD)
 			seat_stop(&s->seat[i].seat, why ? 3 : 10);
 	buf_release(&s->out);
+	link_table_free(s->links);
 	mem_free(s->seat);
 	mem_free(s->caps);
 	mem_free(s);

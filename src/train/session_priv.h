@@ -34,6 +34,7 @@ struct session {
 	char model[65];
 	struct weight_source source;
 	struct buf out;
+	struct link_table *links; /* measured, or remembered; NULL: nothing is known */
 };
 
 /* The next message of a worker that is news to the caller (not ABORT, not a wish to leave). */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "file/map.h"
+#include "train/cache.h"
 #include "train/weights_blob.h"
 
 #include <errno.h>
@@ -35,20 +36,6 @@ struct weights_in {
 };
 
 /* ---- the cache ---- */
-
-static int cache_folder(const char *given, char *out, size_t cap, struct err *e)
-{
-	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	int n = given           ? snprintf(out, cap, "%s/weights", given)
-		: xdg && *xdg   ? snprintf(out, cap, "%s/heteroshard/weights", xdg)
-		: home && *home ? snprintf(out, cap, "%s/.cache/heteroshard/weights", home)
-				: -1;
-	if (n < 0)
-		return err_set(e, ERR_USAGE, "there is no HOME to keep received layers in: give 'cache_dir'");
-	if ((size_t)n >= cap)
-		return err_set(e, ERR_USAGE, "cache_dir: the path is too long");
-	return 0;
-}
 
 static void cache_path(const struct weights_in *w, const struct blob_head *h, char *out, size_t cap)
 {
@@ -229,7 +216,7 @@ int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p,
 	if (!w)
 		return err_nomem(e, sizeof *w, "parameters");
 	w->o = o;
-	TRYOUT(cache_folder(o->cache_dir, w->dir, sizeof w->dir, e));
+	TRYOUT(cache_folder(o->cache_dir, "weights", w->dir, sizeof w->dir, e));
 	if (o->model && access(o->model, R_OK) == 0)
 		model_file_open(o->model, &w->own, &ignored);
 	TRYOUT(take_offer(w, e));

@@ -718,6 +718,8 @@ static int serve_job(struct worker *w, struct err *e)
 			rc = aborted(&f, e);
 		else if (f.kind == FRAME_FINISH)
 			w->finished = true;
+		else if (!planned && f.kind == FRAME_PROBE && w->env->probe)
+			rc = w->env->probe(w->env->ctx, &f, e);
 		else if (!planned)
 			rc = begin(w, &f, e);
 		else if (f.kind == FRAME_BATCH)
@@ -730,7 +732,7 @@ static int serve_job(struct worker *w, struct err *e)
 			rc = tell_clock(w, &msg, &f, e);
 		else
 			rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator between steps", frame_name(f.kind));
-		planned = true;
+		planned |= f.kind == FRAME_PLAN;
 		net_msg_release(&msg);
 		if (rc < 0)
 			return rc;

@@ -27,6 +27,8 @@ struct worker_env {
 	const struct weight_source *source; /* where parameters come from; NULL: weights() says */
 	/* Called once, after PLAN, when `source` is NULL. The source is valid until the end of the stages' building. */
 	int (*weights)(void *ctx, const struct worker_plan *p, struct weight_source *src_p, struct err *e);
+	/* PROBE, before PLAN: measures the link to another worker, or answers one that measures (link_probe.h). */
+	int (*probe)(void *ctx, const struct frame *f, struct err *e);
 	const volatile sig_atomic_t *stop; /* set from a signal: the coordinator is asked to save and finish. MAY be NULL */
 	double timeout; /* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
 };

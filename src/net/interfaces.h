@@ -1,0 +1,19 @@
+/* interfaces.h - under which addresses this machine can be reached, and which machine it is. */
+#ifndef HS_NET_INTERFACES_H
+#define HS_NET_INTERFACES_H
+
+enum { INTERFACES_MOST = 16, MACHINE_TEXT = 80 };
+
+struct interface {
+	char name[32];    /* "eth0" */
+	char address[64]; /* a number: "10.0.0.2", "fd00::2" */
+};
+
+/* Addresses of interfaces that are up, without loopback and without IPv6 link-local ones (those need a zone): at most `most`. */
+int interfaces_list(struct interface *v, int most);
+
+/* The same for two processes exactly when they share a kernel and its network, so that a loopback address of one is one of the other:
+ * a host name cannot tell (containers, network namespaces, machines nobody named). */
+void machine_name(char out[MACHINE_TEXT]);
+
+#endif
