@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "dev/dev.h"
 
@@ -41,6 +42,13 @@ static int shell(struct buf *text, const char *fmt, ...)
 	buf_add(text, "", 0);
 	int status = pclose(f);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void to_stderr(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	fprintf(stderr, "%s\n", line);
 }
 
 static void expect(const struct buf *text, const char *word, const char *where)
@@ -88,6 +96,169 @@ static void one_broken_platform_hides_no_other(void **state)
 				  "OCL_ICD_VENDORS=$d \"$HS_BIN\" devices; s=$?; rm -r $d; exit $s");
 	assert_int_equal(status, 0);
 	expect(&text, "opencl:0", "a broken platform beside a sound one");
+	buf_release(&text);
+}
+
+/* What `run` says on standard error in a process with these settings ("NAME=value", ended by NULL); returns its exit status. */
+static int apart(const char *const *settings, void (*run)(void), struct buf *text)
+{
+	char piece[4096];
+	int fd[2], status;
+	assert_int_equal(pipe(fd), 0);
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(fd[1], 2);
+		for (; *settings; settings++)
+			putenv((char *)(uintptr_t)*settings);
+		log_set_sink(to_stderr, NULL, LOG_WARN);
+		run();
+		_exit(0);
+	}
+	close(fd[1]);
+	buf_init(text);
+	for (ssize_t got; (got = read(fd[0], piece, sizeof piece)) > 0;)
+		buf_add(text, piece, (size_t)got);
+	close(fd[0]);
+	waitpid(pid, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Prints the error of the first call that fails. */
+#define SAY(call)                                                                                                                  \
+	do {                                                                                                                       \
+		if ((call) < 0) {                                                                                                  \
+			fprintf(stderr, "%s\n", e.msg);                                                                            \
+			return;                                                                                                    \
+		}                                                                                                                  \
+	} while (0)
+
+static void multiply_once(int64_t side, int times)
+{
+	struct err e = { 0 };
+	struct dev *d;
+	struct dev_buf *b;
+	float out;
+	SAY(dev_open("opencl:0", &d, &e));
+	SAY(dev_alloc(d, (size_t)side * 4, &b, &e));
+	SAY(dev_zero(DEV_REF(b, 0), b->size, &e));
+	/* leading dimensions of 0: all rows are one, so that a product may be as large as one likes in no memory */
+	const struct dev_gemm g = { .m = side,
+				    .n = side,
+				    .k = side,
+				    .a = DEV_REF(b, 0),
+				    .b = DEV_REF(b, 0),
+				    .c = DEV_REF(b, 0),
+				    .ab_dtype = DT_F32,
+				    .c_dtype = DT_F32,
+				    .alpha = 1 };
+	for (int i = 0; i < times; i++)
+		SAY(dev_gemm(d, &g, &e));
+	SAY(dev_sync(d, &e));
+	SAY(dev_download(&out, DEV_REF(b, 0), 4, &e));
+	fprintf(stderr, "nothing failed\n");
+	dev_free(b);
+	dev_close(d);
+}
+
+static void multiply(void) { multiply_once(32, 40); }
+static void multiply_for_hours(void) { multiply_once(1 << 15, 1); }
+
+static char with_fake[4200];
+
+static void a_lost_device_is_named(void **state)
+{
+	(void)state;
+	struct buf text;
+	if (!have_fake)
+		skip();
+	apart((const char *const[]){ with_fake, "FAKE_CL=lost=1000", NULL }, multiply, &text);
+	expect(&text, "nothing failed", "a device that stays");
+	buf_release(&text);
+	static const char *const when[] = { "FAKE_CL=lost=1", "FAKE_CL=lost=20", "FAKE_CL=lost=40" };
+	for (size_t i = 0; i < ARRAY_LEN(when); i++) {
+		assert_int_equal(apart((const char *const[]){ with_fake, when[i], NULL }, multiply, &text), 0);
+		expect(&text, "opencl:0 (", when[i]);
+		expect(&text, "is lost (", when[i]);
+		buf_release(&text);
+	}
+}
+
+static void a_hanging_device_ends_the_process(void **state)
+{
+	(void)state;
+	struct buf text;
+	if (!have_fake)
+		skip();
+	int status = apart((const char *const[]){ with_fake, "HS_DEVICE_TIMEOUT=1", NULL }, multiply_for_hours, &text);
+	assert_int_equal(status, 1);
+	expect(&text, "opencl:0 (", "a kernel for hours");
+	expect(&text, "hangs: ", "a kernel for hours");
+	expect(&text, "HS_DEVICE_TIMEOUT", "a kernel for hours");
+	buf_release(&text);
+}
+
+static void no_memory(void)
+{
+	struct err e = { 0 };
+	struct dev *d;
+	struct dev_buf *b;
+	SAY(dev_open("opencl:0", &d, &e));
+	SAY(dev_alloc(d, 40 << 20, &b, &e));
+	SAY(dev_alloc(d, 30 << 20, &b, &e));
+	fprintf(stderr, "nothing failed\n");
+}
+
+static void memory_that_is_short_is_counted(void **state)
+{
+	(void)state;
+	struct buf text;
+	if (!have_fake)
+		skip();
+	apart((const char *const[]){ with_fake, "FAKE_CL=memory=64", NULL }, no_memory, &text);
+	expect(&text, "opencl:0 (", "64 MiB");
+	expect(&text, "30 MiB were asked for", "64 MiB");
+	expect(&text, "of its 64 MiB this program holds 40", "64 MiB");
+	buf_release(&text);
+	apart((const char *const[]){ with_fake, "FAKE_CL=refuse=3", NULL }, no_memory, &text);
+	expect(&text, "CL_MEM_OBJECT_ALLOCATION_FAILURE", "a driver that gives no buffer");
+	buf_release(&text);
+}
+
+/* The message has the device, the compiler's words, and the file that holds all of them. */
+static void a_kernel_that_does_not_compile_is_explained(void **state)
+{
+	(void)state;
+	struct buf text, log;
+	struct err e = { 0 };
+	char dir[] = "/tmp/hs-drivers-XXXXXX", cache[64];
+	if (!have_fake)
+		skip();
+	assert_non_null(mkdtemp(dir));
+	snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s", dir);
+	/* a word that is none */
+	apart((const char *const[]){ with_fake, "HS_OPENCL_OPTIONS=-Dfor=nosuchword", cache, NULL }, multiply, &text);
+	expect(&text, "opencl:0 (", "the compiler's error");
+	expect(&text, "does not compile the kernels", "the compiler's error");
+	expect(&text, "nosuchword", "the compiler's error");
+	static const char before[] = "the whole log is in ";
+	char *path = strstr(text.p, before);
+	if (!path)
+		fail_msg("no file is named in:\n%s", text.p);
+	path += sizeof before - 1;
+	path[strcspn(path, ")")] = 0;
+	buf_init(&log);
+	if (buf_read_file(&log, path, 0, &e) < 0)
+		fail_msg("%s", e.msg);
+	buf_add(&log, "", 0);
+	expect(&log, "nosuchword", path);
+	buf_release(&text);
+	buf_release(&log);
+	/* without the option the same device compiles: the cache keeps the two apart */
+	apart((const char *const[]){ with_fake, cache, NULL }, multiply, &text);
+	expect(&text, "nothing failed", "without the option");
+	buf_release(&text);
+	assert_int_equal(shell(&text, "rm -r '%s'", dir), 0);
 	buf_release(&text);
 }
 
@@ -198,6 +369,7 @@ static int find_drivers(void **state)
 	snprintf(here, sizeof here, "%s", bin);
 	*strrchr(here, '/') = 0;
 	snprintf(fake, sizeof fake, "%s/tests/drivers/fake_opencl.so", here);
+	snprintf(with_fake, sizeof with_fake, "HS_OPENCL_LIBRARY=%s", fake);
 	snprintf(empty, sizeof empty, "%s/tests/drivers/empty_opencl.so", here);
 	have_fake =
 		access(fake, R_OK) == 0 && shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices | grep ^opencl:0", fake) == 0;
@@ -211,6 +383,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(broken_drivers_hide_nobody),
 		cmocka_unit_test(one_broken_platform_hides_no_other),
+		cmocka_unit_test(a_lost_device_is_named),
+		cmocka_unit_test(a_hanging_device_ends_the_process),
+		cmocka_unit_test(memory_that_is_short_is_counted),
+		cmocka_unit_test(a_kernel_that_does_not_compile_is_explained),
 		cmocka_unit_test(probe_measures_every_device),
 		cmocka_unit_test(auto_takes_the_best_that_opens),
 		cmocka_unit_test(auto_never_takes_a_processor_by_opencl),

@@ -101,6 +101,13 @@ static void list_probe(struct listing *l, const char *id, const struct dev_caps 
 		 p->copy, p->upload, p->download);
 }
 
+/* Most messages begin with the device already. */
+static void complain(struct listing *l, const char *id, const struct err *e)
+{
+	const bool named = !strncmp(e->msg, id, strlen(id));
+	buf_addf(&l->trouble, "%s%s%s\n", named ? "" : id, named ? "" : ": ", e->msg);
+}
+
 static void list_device(struct listing *l, const char *id, struct dev *d, const struct dev_caps *caps)
 {
 	struct dev_probe p;
@@ -109,7 +116,7 @@ static void list_device(struct listing *l, const char *id, struct dev *d, const 
 	if (l->probe && dev_probe(d, &p, &e) >= 0)
 		list_probe(l, id, caps, &p);
 	else if (l->probe)
-		buf_addf(&l->trouble, "%s: %s\n", id, e.msg);
+		complain(l, id, &e);
 	buf_adds(&l->json, "}");
 }
 
@@ -129,7 +136,7 @@ static void list_backend(struct listing *l, const struct backend *be)
 			continue;
 		}
 		if (dev_caps(d, &caps, &e) < 0)
-			buf_addf(&l->trouble, "%s: %s\n", id, e.msg);
+			complain(l, id, &e);
 		else
 			list_device(l, id, d, &caps);
 		dev_close(d);

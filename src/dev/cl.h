@@ -14,14 +14,21 @@ typedef struct cl_queue_ *cl_queue;
 typedef struct cl_mem_ *cl_mem;
 typedef struct cl_program_ *cl_program;
 typedef struct cl_kernel_ *cl_kernel;
+typedef struct cl_event_ *cl_event;
 
 enum {
 	CL_SUCCESS = 0,
 	CL_DEVICE_NOT_FOUND = -1,
+	CL_DEVICE_NOT_AVAILABLE = -2,
 	CL_MEM_OBJECT_ALLOCATION_FAILURE = -4,
 	CL_OUT_OF_RESOURCES = -5,
 	CL_OUT_OF_HOST_MEMORY = -6,
+	CL_EXEC_STATUS_ERROR = -14, /* of events in a wait list */
+	CL_INVALID_DEVICE = -33,
+	CL_INVALID_CONTEXT = -34,
+	CL_INVALID_COMMAND_QUEUE = -36,
 	CL_PLATFORM_NOT_FOUND_KHR = -1001,
+	CL_ILLEGAL_ACCESS_NV = -9999,
 	CL_TRUE = 1,
 
 	CL_PLATFORM_VERSION = 0x0901,
@@ -84,6 +91,9 @@ enum {
 	  (cl_queue, cl_mem, uint32_t, size_t, size_t, const void *, uint32_t, const void *, void *))                              \
 	F(clEnqueueCopyBuffer, int32_t, (cl_queue, cl_mem, cl_mem, size_t, size_t, size_t, uint32_t, const void *, void *))        \
 	F(clEnqueueFillBuffer, int32_t, (cl_queue, cl_mem, const void *, size_t, size_t, size_t, uint32_t, const void *, void *))  \
+	F(clEnqueueMarkerWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))                                    \
+	F(clWaitForEvents, int32_t, (uint32_t, const cl_event *))                                                                  \
+	F(clReleaseEvent, int32_t, (cl_event))                                                                                     \
 	F(clFlush, int32_t, (cl_queue))                                                                                            \
 	F(clFinish, int32_t, (cl_queue))
 

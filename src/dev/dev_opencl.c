@@ -10,9 +10,11 @@
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define FLUSH_EVERY 16 /* launches after which a driver that waits for more is told to begin */
+#define MARK_EVERY 16   /* launches after which a mark is set, and a driver that waits for more is told to begin */
+#define MARK_FLOPS 2e10 /* or as much work in products */
 
 static int opencl_count(struct err *e)
 {
@@ -33,22 +35,82 @@ static int opencl_rank(int index)
 
 static cl_mem mem_of(const struct dev_buf *b) { return (cl_mem)(uintptr_t)b->handle; }
 
+static bool is_lost(int32_t code)
+{
+	return code == CL_DEVICE_NOT_AVAILABLE || code == CL_EXEC_STATUS_ERROR || code == CL_INVALID_DEVICE ||
+	       code == CL_INVALID_CONTEXT || code == CL_INVALID_COMMAND_QUEUE || code == CL_ILLEGAL_ACCESS_NV;
+}
+
 static int failed(struct opencl *c, int32_t code, const char *what, struct err *e)
 {
 	if (code == CL_SUCCESS)
 		return 0;
+	if (is_lost(code)) {
+		c->lost = true;
+		return err_set(e, ERR_DEVICE,
+			       "%s is lost (%s: %s): it was removed, reset, or its driver failed (see the system's log); "
+			       "'heteroshard devices' shows what is still there",
+			       c->who, what, opencl_error(code));
+	}
 	const bool memory =
 		code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
-	return err_set(e, memory ? ERR_NOMEM : ERR_DEVICE, "%s: %s: %s%s", c->name, what, opencl_error(code),
-		       memory ? " (a smaller micro_batch_size or sequence_len needs less memory)" : "");
+	return err_set(e, memory ? ERR_NOMEM : ERR_DEVICE, "%s: %s: %s", c->who, what, opencl_error(code));
+}
+
+/* ---- waiting ---- */
+
+static int32_t wait_oldest(struct opencl *c, const char *what)
+{
+	const struct cl_functions *f = &c->lib->f;
+	cl_event v = c->mark[c->first_mark];
+	c->first_mark = (c->first_mark + 1) % OPENCL_MARKS;
+	c->marks--;
+	dev_watch_begin(&c->watch, what);
+	int32_t rc = f->clWaitForEvents(1, &v);
+	dev_watch_end(&c->watch);
+	f->clReleaseEvent(v);
+	return rc;
+}
+
+/* Behind a launch. When as many marks are under way as there is room for, the oldest has to come first. */
+static int32_t set_mark(struct opencl *c, double flops)
+{
+	const struct cl_functions *f = &c->lib->f;
+	int32_t rc = CL_SUCCESS;
+	c->flops += flops;
+	if (++c->queued < MARK_EVERY && c->flops < MARK_FLOPS)
+		return CL_SUCCESS;
+	c->queued = 0;
+	c->flops = 0;
+	if (c->marks == OPENCL_MARKS)
+		rc = wait_oldest(c, "a kernel");
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueMarkerWithWaitList(c->queue, 0, NULL, &c->mark[(c->first_mark + c->marks) % OPENCL_MARKS]);
+	if (rc == CL_SUCCESS)
+		c->marks++;
+	return rc == CL_SUCCESS ? f->clFlush(c->queue) : rc;
+}
+
+/* Waits for all marks; what was launched behind the last one is left to the call that follows. */
+static int32_t wait_all(struct opencl *c, const char *what)
+{
+	int32_t rc = CL_SUCCESS;
+	while (c->marks && rc == CL_SUCCESS)
+		rc = wait_oldest(c, what);
+	c->queued = 0;
+	c->flops = 0;
+	return rc;
 }
 
 static void opencl_close(struct dev *d)
 {
 	struct opencl *c = d->priv;
 	const struct cl_functions *f = &c->lib->f;
-	if (c->queue)
+	if (c->queue && !c->lost && wait_all(c, "closing it") == CL_SUCCESS)
 		f->clFinish(c->queue);
+	for (; c->marks; c->marks--, c->first_mark = (c->first_mark + 1) % OPENCL_MARKS)
+		f->clReleaseEvent(c->mark[c->first_mark]);
+	dev_watch_close(&c->watch);
 	opencl_programs_release(c);
 	if (c->none)
 		f->clReleaseMemObject(c->none);
@@ -75,6 +137,10 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	c->mem_total = opencl_number(l, c->at.device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
 	c->mem_largest = opencl_number(l, c->at.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
 	d->priv = c;
+	const char *more = getenv("HS_OPENCL_OPTIONS");
+	snprintf(c->options, sizeof c->options, "-cl-std=CL1.2%s%s", more ? " " : "", more ? more : "");
+	snprintf(c->who, sizeof c->who, "opencl:%d (%s)", index, c->name);
+	dev_watch_open(&c->watch, c->who);
 	c->context = l->f.clCreateContext(NULL, 1, &c->at.device, NULL, NULL, &rc);
 	if (rc == CL_SUCCESS)
 		c->queue = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &rc);
@@ -193,15 +259,21 @@ static int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 	/* drivers may take memory only at the first use: what cannot fit is refused here */
 	if (b->size <= c->mem_largest && (!c->mem_total || d->mem_used + b->size <= c->mem_total))
 		m = c->lib->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, b->size, NULL, &rc);
-	if (rc != CL_SUCCESS)
-		return err_set(
-			e, ERR_NOMEM,
-			"%s: a buffer of %zu MiB does not fit (%s): %llu of %llu MiB are in use here, one buffer may have %llu "
-			"MiB; a smaller micro_batch_size or sequence_len needs less",
-			c->name, b->size >> 20, opencl_error(rc), (unsigned long long)d->mem_used >> 20,
-			(unsigned long long)c->mem_total >> 20, (unsigned long long)c->mem_largest >> 20);
-	b->handle = (uint64_t)(uintptr_t)m;
-	return 0;
+	if (rc == CL_SUCCESS) {
+		b->handle = (uint64_t)(uintptr_t)m;
+		return 0;
+	}
+	char others[80] = "";
+	uint64_t free = 0;
+	if (free_memory(c, &free))
+		snprintf(others, sizeof others, ", others hold %llu",
+			 (unsigned long long)(c->mem_total > free + d->mem_used ? c->mem_total - free - d->mem_used : 0) >> 20);
+	return err_set(
+		e, ERR_NOMEM,
+		"%s is out of memory: %zu MiB were asked for (%s); of its %llu MiB this program holds %llu%s, and one buffer may "
+		"have %llu",
+		c->who, b->size >> 20, opencl_error(rc), (unsigned long long)c->mem_total >> 20,
+		(unsigned long long)d->mem_used >> 20, others, (unsigned long long)c->mem_largest >> 20);
 }
 
 static void opencl_free(struct dev *d, struct dev_buf *b)
@@ -213,15 +285,23 @@ static void opencl_free(struct dev *d, struct dev_buf *b)
 static int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
 {
 	struct opencl *c = d->priv;
-	return failed(c, c->lib->f.clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), CL_TRUE, dst.off, n, src, 0, NULL, NULL),
-		      "upload", e);
+	int32_t rc = wait_all(c, "an upload");
+	dev_watch_begin(&c->watch, "an upload");
+	if (rc == CL_SUCCESS)
+		rc = c->lib->f.clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), CL_TRUE, dst.off, n, src, 0, NULL, NULL);
+	dev_watch_end(&c->watch);
+	return failed(c, rc, "upload", e);
 }
 
 static int opencl_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
 {
 	struct opencl *c = d->priv;
-	return failed(c, c->lib->f.clEnqueueReadBuffer(c->queue, mem_of(src.buf), CL_TRUE, src.off, n, dst, 0, NULL, NULL),
-		      "download", e);
+	int32_t rc = wait_all(c, "a download");
+	dev_watch_begin(&c->watch, "a download");
+	if (rc == CL_SUCCESS)
+		rc = c->lib->f.clEnqueueReadBuffer(c->queue, mem_of(src.buf), CL_TRUE, src.off, n, dst, 0, NULL, NULL);
+	dev_watch_end(&c->watch);
+	return failed(c, rc, "download", e);
 }
 
 static int opencl_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
@@ -254,7 +334,7 @@ static int opencl_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *
 		      "clearing", e);
 }
 
-static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig, const union dev_arg *a,
+static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig, const union dev_arg *a, double flops,
 		    struct err *e)
 {
 	const struct cl_functions *f = &c->lib->f;
@@ -277,8 +357,8 @@ static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, co
 	}
 	if (rc == CL_SUCCESS)
 		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL, NULL);
-	if (rc == CL_SUCCESS && ++c->queued % FLUSH_EVERY == 0)
-		rc = f->clFlush(c->queue);
+	if (rc == CL_SUCCESS)
+		rc = set_mark(c, flops);
 	return failed(c, rc, gpu_entry_name(s->entry), e);
 }
 
@@ -301,7 +381,7 @@ static int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const u
 		return err_set(e, ERR_UNSUPPORTED, "opencl has no kernel %s for %s", dev_kernel_name(k), dtype_name(t));
 	int n = gpu_steps(k, a, s, e);
 	for (int i = 0; i < n; i++)
-		TRY(run_step(d->priv, &s[i], program_of(k, t), dev_kernel_sig(k), a, e));
+		TRY(run_step(d->priv, &s[i], program_of(k, t), dev_kernel_sig(k), a, 0, e));
 	return n < 0 ? n : 0;
 }
 
@@ -312,13 +392,18 @@ static int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s", dtype_name(g->ab_dtype),
 			       dtype_name(g->c_dtype));
 	const struct gpu_step s = gpu_gemm(g, a);
-	return run_step(d->priv, &s, g->ab_dtype, GPU_GEMM_SIG, a, e);
+	return run_step(d->priv, &s, g->ab_dtype, GPU_GEMM_SIG, a, 2.0 * (double)g->m * (double)g->n * (double)g->k, e);
 }
 
 static int opencl_sync(struct dev *d, struct err *e)
 {
 	struct opencl *c = d->priv;
-	return failed(c, c->lib->f.clFinish(c->queue), "waiting for it", e);
+	int32_t rc = wait_all(c, "a kernel");
+	dev_watch_begin(&c->watch, "a kernel");
+	if (rc == CL_SUCCESS)
+		rc = c->lib->f.clFinish(c->queue);
+	dev_watch_end(&c->watch);
+	return failed(c, rc, "waiting for it", e);
 }
 
 const struct backend backend_opencl = {

@@ -3,10 +3,12 @@
 #define HS_DEV_OPENCL_H
 
 #include "dev/cl.h"
+#include "dev/dev_watch.h"
 #include "dev/gpu.h"
 
 struct err;
 
+#define OPENCL_MARKS 64
 #define OPENCL_MOST 64 /* devices of a machine that are listed */
 
 struct opencl_place {
@@ -32,8 +34,16 @@ struct opencl {
 	} built[DT_F16 + 1];                   /* by dtype of activations */
 	cl_mem none;                           /* stands for buffers that are not given */
 	uint64_t mem_total, mem_largest;
-	int queued; /* launches since the last flush */
-	char name[128], vendor[64], driver[64];
+	/* How far the device is: an event behind every few launches, the oldest first. Waiting for one after the other tells a device that
+	 * has much to do from one that hangs. */
+	cl_event mark[OPENCL_MARKS];
+	int marks, first_mark;
+	int queued;   /* launches since the last mark */
+	double flops; /* of the products since then */
+	bool lost;
+	struct dev_watch watch;
+	char name[128], vendor[64], driver[64], options[512];
+	char who[160]; /* in messages: "opencl:0 (AMD Radeon ...)" */
 	bool probed, f16;
 };
 

@@ -8,7 +8,6 @@
 
 #include <string.h>
 
-#define OPTIONS "-cl-std=CL1.2"
 #define EXT "cl"
 #define LOG_MOST ((size_t)4 << 20)
 
@@ -17,7 +16,7 @@ static void key_of(const struct opencl *c, const char *text, size_t n, char key[
 	char version[128] = "", platform[256] = "";
 	opencl_text(c->lib, c->at.device, CL_DEVICE_VERSION, version, sizeof version);
 	c->lib->f.clGetPlatformInfo(c->at.platform, CL_PLATFORM_VERSION, sizeof platform - 1, platform, NULL);
-	const char *const part[] = { OPTIONS, c->name, c->vendor, c->driver, version, platform };
+	const char *const part[] = { c->options, c->name, c->vendor, c->driver, version, platform };
 	gpu_cache_key(part, ARRAY_LEN(part), text, n, key);
 }
 
@@ -31,7 +30,7 @@ static cl_program cached(struct opencl *c, const char *key)
 		const unsigned char *bytes = (const unsigned char *)b.p;
 		p = c->lib->f.clCreateProgramWithBinary(c->context, 1, &c->at.device, &b.n, &bytes, &status, &rc);
 		if (rc != CL_SUCCESS || status != CL_SUCCESS ||
-		    c->lib->f.clBuildProgram(p, 1, &c->at.device, OPTIONS, NULL, NULL) != CL_SUCCESS) {
+		    c->lib->f.clBuildProgram(p, 1, &c->at.device, c->options, NULL, NULL) != CL_SUCCESS) {
 			if (p)
 				c->lib->f.clReleaseProgram(p);
 			p = NULL;
@@ -63,7 +62,7 @@ static int build_failed(struct opencl *c, cl_program p, int32_t code, const char
 		c->lib->f.clGetProgramBuildInfo(p, c->at.device, CL_PROGRAM_BUILD_LOG, n, log, NULL);
 	gpu_cache_log(key, log ? log : "", line, sizeof line);
 	mem_free(log);
-	return err_set(e, ERR_DEVICE, "%s (driver %s) does not compile the kernels: %s: %s", c->name, c->driver, opencl_error(code),
+	return err_set(e, ERR_DEVICE, "%s (driver %s) does not compile the kernels: %s: %s", c->who, c->driver, opencl_error(code),
 		       line);
 }
 
@@ -77,8 +76,8 @@ int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, 
 		return 0;
 	cl_program p = c->lib->f.clCreateProgramWithSource(c->context, 1, &text, &n, &rc);
 	if (rc != CL_SUCCESS)
-		return err_set(e, ERR_DEVICE, "%s takes no program: %s", c->name, opencl_error(rc));
-	rc = c->lib->f.clBuildProgram(p, 1, &c->at.device, OPTIONS, NULL, NULL);
+		return err_set(e, ERR_DEVICE, "%s takes no program: %s", c->who, opencl_error(rc));
+	rc = c->lib->f.clBuildProgram(p, 1, &c->at.device, c->options, NULL, NULL);
 	if (rc != CL_SUCCESS) {
 		build_failed(c, p, rc, key, e);
 		c->lib->f.clReleaseProgram(p);
@@ -106,7 +105,7 @@ int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k
 	if (!*k)
 		*k = c->lib->f.clCreateKernel(c->built[t].program, gpu_entry_name(n), &rc);
 	if (!*k)
-		return err_set(e, ERR_DEVICE, "%s has no kernel %s after compiling: %s", c->name, gpu_entry_name(n),
+		return err_set(e, ERR_DEVICE, "%s has no kernel %s after compiling: %s", c->who, gpu_entry_name(n),
 			       opencl_error(rc));
 	*k_p = *k;
 	return 0;

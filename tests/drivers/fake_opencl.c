@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CL_INVALID_COMMAND_QUEUE = -36, CL_INVALID_PLATFORM = -32 };
+enum { CL_INVALID_PLATFORM = -32 };
 
 /* -1: the word is not there. */
 static long fault(const char *word)
@@ -80,6 +80,8 @@ int32_t clEnqueueReadBuffer(cl_queue q, cl_mem b, uint32_t block, size_t off, si
 {
 	return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clEnqueueReadBuffer)(q, b, block, off, n, to, nwait, wait, event);
 }
+
+int32_t clWaitForEvents(uint32_t n, const cl_event *v) { return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clWaitForEvents)(n, v); }
 
 int32_t clFinish(cl_queue q) { return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clFinish)(q); }
 

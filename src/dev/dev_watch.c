@@ -1,0 +1,98 @@
+/* dev_watch.c - see dev_watch.h. The thread is started by the first device of the process and stays. */
+#include "dev/dev_watch.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dev_watch *all;
+static pid_t started_in; /* a child of fork() has no thread of ours */
+static double limit;     /* seconds */
+
+static double limit_from_environment(void)
+{
+	const double usual = 120;
+	const char *s = getenv("HS_DEVICE_TIMEOUT");
+	char *end;
+	if (!s || !*s)
+		return usual;
+	double v = strtod(s, &end);
+	if (*end || !(v >= 0)) {
+		log_warn("HS_DEVICE_TIMEOUT is '%s', not a number of seconds: %g is used", s, usual);
+		return usual;
+	}
+	return v;
+}
+
+static void *look(void *ctx)
+{
+	(void)ctx;
+	for (;;) {
+		usleep(limit < 2 ? 50000 : 500000);
+		pthread_mutex_lock(&lock);
+		for (const struct dev_watch *w = all; w; w = w->next) {
+			const int64_t since = atomic_load_explicit(&w->since, memory_order_acquire);
+			const double waited = since ? clock_seconds(clock_now() - since) : 0;
+			if (waited <= limit)
+				continue;
+			log_error("%s hangs: %s has not ended after %.1f s (HS_DEVICE_TIMEOUT); this process ends", w->name,
+				  w->what, waited);
+			_exit(1);
+		}
+		pthread_mutex_unlock(&lock);
+	}
+	return NULL;
+}
+
+static void start(void)
+{
+	pthread_t t;
+	pthread_attr_t attr;
+	limit = limit_from_environment();
+	if (limit <= 0)
+		return;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	if (pthread_create(&t, &attr, look, NULL))
+		log_warn("devices are not watched: no thread could be started");
+	pthread_attr_destroy(&attr);
+}
+
+void dev_watch_open(struct dev_watch *w, const char *name)
+{
+	w->name = name;
+	w->what = "";
+	atomic_init(&w->since, 0);
+	pthread_mutex_lock(&lock);
+	if (started_in != getpid()) {
+		started_in = getpid();
+		start();
+	}
+	w->next = all;
+	all = w;
+	pthread_mutex_unlock(&lock);
+}
+
+void dev_watch_close(struct dev_watch *w)
+{
+	pthread_mutex_lock(&lock);
+	for (struct dev_watch **p = &all; *p; p = &(*p)->next)
+		if (*p == w) {
+			*p = w->next;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+void dev_watch_begin(struct dev_watch *w, const char *what)
+{
+	w->what = what;
+	atomic_store_explicit(&w->since, clock_now(), memory_order_release);
+}
+
+void dev_watch_end(struct dev_watch *w) { atomic_store_explicit(&w->since, 0, memory_order_release); }
