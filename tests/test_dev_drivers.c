@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/dev.h"
+#include "dev/dev_watch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,8 +162,18 @@ static void multiply_once(int64_t side, int times)
 	dev_close(d);
 }
 
+static void end_here(const char *line)
+{
+	fprintf(stderr, "%s\n", line);
+	_exit(1);
+}
+
 static void multiply(void) { multiply_once(32, 40); }
-static void multiply_for_hours(void) { multiply_once(1 << 15, 1); }
+static void multiply_for_hours(void)
+{
+	dev_watch_on_hang(end_here);
+	multiply_once(1 << 15, 1);
+}
 
 static char with_fake[4200];
 

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/log.h"
+#include "dev/dev_watch.h"
 #include "base/mem.h"
 #include "report/progress.h"
 
@@ -81,6 +82,13 @@ static void limit_spinning(char **argv)
 	execv("/proc/self/exe", argv); /* where that fails, everything works all the same */
 }
 
+/* What waits for the device waits for ever: nothing but the end of the process helps. */
+static void end_hung(const char *line)
+{
+	log_error("%s; this process ends", line);
+	_exit(1);
+}
+
 int main(int argc, char **argv)
 {
 	limit_spinning(argv);
@@ -103,6 +111,7 @@ int main(int argc, char **argv)
 		}
 	}
 	log_set_sink(log_to_stderr, &shown, least);
+	dev_watch_on_hang(end_hung);
 	if (i == argc) {
 		char *help[] = { "help", NULL };
 		fflush(stdout);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dev_watch *all;
 static pid_t started_in; /* a child of fork() has no thread of ours */
 static double limit;     /* seconds */
+static void (*on_hang)(const char *line);
 
 static double limit_from_environment(void)
 {
@@ -28,20 +30,28 @@ static double limit_from_environment(void)
 	return v;
 }
 
+static void tell(struct dev_watch *w, double waited)
+{
+	char line[400];
+	w->told = true;
+	snprintf(line, sizeof line, "%s hangs: %s has not ended after %.1f s (HS_DEVICE_TIMEOUT)", w->name, w->what, waited);
+	if (on_hang)
+		on_hang(line);
+	else
+		log_error("%s", line);
+}
+
 static void *look(void *ctx)
 {
 	(void)ctx;
 	for (;;) {
 		usleep(limit < 2 ? 50000 : 500000);
 		pthread_mutex_lock(&lock);
-		for (const struct dev_watch *w = all; w; w = w->next) {
+		for (struct dev_watch *w = all; w; w = w->next) {
 			const int64_t since = atomic_load_explicit(&w->since, memory_order_acquire);
 			const double waited = since ? clock_seconds(clock_now() - since) : 0;
-			if (waited <= limit)
-				continue;
-			log_error("%s hangs: %s has not ended after %.1f s (HS_DEVICE_TIMEOUT); this process ends", w->name,
-				  w->what, waited);
-			_exit(1);
+			if (waited > limit && !w->told)
+				tell(w, waited);
 		}
 		pthread_mutex_unlock(&lock);
 	}
@@ -63,10 +73,18 @@ static void start(void)
 	pthread_attr_destroy(&attr);
 }
 
+void dev_watch_on_hang(void (*fn)(const char *line))
+{
+	pthread_mutex_lock(&lock);
+	on_hang = fn;
+	pthread_mutex_unlock(&lock);
+}
+
 void dev_watch_open(struct dev_watch *w, const char *name)
 {
 	w->name = name;
 	w->what = "";
+	w->told = false;
 	atomic_init(&w->since, 0);
 	pthread_mutex_lock(&lock);
 	if (started_in != getpid()) {

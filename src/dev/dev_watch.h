@@ -1,20 +1,25 @@
-/* dev_watch.h - ends the process when a device does not come back from what it was given.
+/* dev_watch.h - notices a device that does not come back from what it was given.
  *
  * A driver's waiting calls have no deadline of their own, and a thread inside one cannot be called back. So a second thread looks at
- * the clock: when a wait has lasted HS_DEVICE_TIMEOUT seconds (120; 0: for ever), it says which device hangs, and the process ends with
- * status 1. Its coordinator then knows that it is lost. */
+ * the clock: when a wait has lasted HS_DEVICE_TIMEOUT seconds (120; 0: for ever), it calls who asked for that, once, with a line that
+ * names the device. The command line then ends the process, by which the coordinator knows that this worker is lost. */
 #ifndef HS_DEV_DEV_WATCH_H
 #define HS_DEV_DEV_WATCH_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* One for each device that is open. */
 struct dev_watch {
 	const char *name, *what; /* the device; what it is asked for */
 	_Atomic int64_t since;   /* clock_now() when the wait began; 0: none */
+	bool told;
 	struct dev_watch *next;
 };
+
+/* For the process. `fn` is called in another thread, and had better end the process: the device's thread will not. NULL: the line is logged. */
+void dev_watch_on_hang(void (*fn)(const char *line));
 
 void dev_watch_open(struct dev_watch *w, const char *name); /* `name` is borrowed until dev_watch_close() */
 void dev_watch_close(struct dev_watch *w);
