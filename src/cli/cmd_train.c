@@ -46,11 +46,11 @@ static const struct cli_usage usage = {
 		   "  heteroshard train examples/smollm2.yaml resume_from_checkpoint=latest",
 };
 
-static int run(const struct config *c, char *const *program, struct err *e)
+static int run(const struct config *c, char *const *program, const struct ranks *ranks, struct err *e)
 {
 	struct train_view *v;
 	struct train_result r;
-	const struct train_options o = { .stop = cli_stop(), .trace = c->trace, .program = program };
+	const struct train_options o = { .stop = cli_stop(), .trace = c->trace, .program = program, .ranks = ranks };
 	TRY(train_view_new(c, &v, e));
 	const struct train_sink sink = train_view_sink(v);
 	int rc = train_run(c, &o, &sink, &r, e);
@@ -80,6 +80,19 @@ static char **worker_program(int npos, char **pos, bool insecure, struct arena *
 	return p;
 }
 
+/* One of several processes that mpirun or srun started. */
+static int run_rank(const struct config *c, const struct args *o, struct err *e)
+{
+	struct ranks r;
+	if (o->role || o->worker)
+		return err_set(e, ERR_USAGE,
+			       "--role and --worker: under mpirun or srun rank 0 coordinates and the others are workers");
+	TRY(cluster_ranks(c, &r, e));
+	if (!r.at.rank)
+		return run(c, NULL, &r, e);
+	return cluster_rank_work(c, &r, cli_stop(), e);
+}
+
 int cmd_train(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
@@ -93,15 +106,20 @@ int cmd_train(int argc, char **argv)
 	}
 	struct config *c = NULL;
 	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
-	if (rc >= 0) {
+	bool launched = rc >= 0 && cluster_launched(c);
+	if (launched)
+		rc = run_rank(c, &o, &e);
+	else if (rc >= 0) {
 		c->insecure |= o.insecure;
 		rc = cluster_role(c, o.role, o.worker, &r, &e);
 	}
-	if (rc >= 0 && r.kind == ROLE_WORKER)
+	if (rc >= 0 && !launched && r.kind == ROLE_WORKER)
 		rc = cli_work(c, &r, &e);
-	else if (rc >= 0)
-		rc = run(c, worker_program(npos, argv + 1, o.insecure, &a), &e);
+	else if (rc >= 0 && !launched)
+		rc = run(c, worker_program(npos, argv + 1, o.insecure, &a), NULL, &e);
 	config_free(c);
 	arena_release(&a);
+	if (rc < 0 && cluster_rank_echoes(&e))
+		return e.code == ERR_USAGE ? 2 : 1;
 	return rc < 0 ? cli_fail(&e) : rc;
 }

@@ -101,6 +101,33 @@ static int open_best(struct dev **d_p, struct err *e)
 	return err_set(e, ERR_DEVICE, "device 'auto': there is none (see 'heteroshard devices')");
 }
 
+void dev_successive(int k, char spec[DEV_SPEC])
+{
+	struct choice v[CHOICES], best[CHOICES];
+	const size_t n = choices(v, CHOICES);
+	bool done[CHOICES] = { false };
+	for (size_t i = 0; i < n; i++) {
+		size_t same = 0;
+		for (size_t j = i; j < n && !done[i]; j++)
+			if (v[j].be == v[i].be) {
+				best[same++] = v[j];
+				done[j] = j > i;
+			}
+		struct dev *d;
+		struct err why = { 0 };
+		if (!same)
+			continue;
+		const struct choice *c = &best[(size_t)k % same];
+		snprintf(spec, DEV_SPEC, "%s:%d", c->be->name, c->index);
+		if (open_at(c->be, c->index, spec, &d, &why) >= 0) {
+			dev_close(d);
+			return;
+		}
+		log_warn("%s; the next backend is tried", why.msg);
+	}
+	snprintf(spec, DEV_SPEC, "auto");
+}
+
 void dev_spec(const struct dev *d, char spec[DEV_SPEC]) { snprintf(spec, DEV_SPEC, "%s:%d", d->be->name, d->index); }
 
 int dev_open(const char *spec, struct dev **d_p, struct err *e)

@@ -116,6 +116,9 @@ const struct backend *backend_find(const char *name); /* NULL: no such row */
 /* Opens a device by "backend" or "backend:index" ("cpu", "cuda:1"), or with "auto" the one of the highest rank that opens; there a
  * driver that fails is a warning, and the next device is tried. */
 int dev_open(const char *spec, struct dev **d_p, struct err *e);
+/* For process k (from 0) of several on this machine that would otherwise all take the same: device k of the best backend that opens, round and
+ * round. "auto" when nothing opens. */
+void dev_successive(int k, char spec[DEV_SPEC]);
 void dev_spec(const struct dev *d, char spec[DEV_SPEC]); /* what opens this very device: "cuda:1" */
 void dev_close(struct dev *d);                           /* NULL is allowed; all buffers must have been freed */
 int dev_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);

@@ -108,11 +108,11 @@ void net_close(struct net *n, double linger)
 	mem_free(n);
 }
 
-int net_world(struct net *n, int *rank_p, int *size_p, struct err *e)
+int net_world(struct net *n, struct net_ranks *r_p, struct err *e)
 {
 	if (!n->t->world)
 		return err_set(e, ERR_UNSUPPORTED, "%s does not number the processes of a job", n->t->name);
-	n->t->world(n, rank_p, size_p);
+	n->t->world(n, r_p);
 	return 0;
 }
 

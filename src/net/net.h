@@ -65,7 +65,11 @@ const char *net_names(void); /* "loop, zmq": for messages and help */
 
 /* With a transport whose launcher numbers the processes (mpi): which one this is, of how many. Rank N listens at "rank:N". Otherwise
  * ERR_UNSUPPORTED. */
-int net_world(struct net *n, int *rank_p, int *size_p, struct err *e);
+struct net_ranks {
+	int rank, size;
+	int local; /* lower ranks on this machine, rank 0 not counted */
+};
+int net_world(struct net *n, struct net_ranks *r_p, struct err *e);
 
 /* Who may connect. With a key, nobody is let in until listed; without one (loopback) anybody is. May be called at any time. */
 int net_allow(struct net *n, const char *public_key, struct err *e);

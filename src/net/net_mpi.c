@@ -67,7 +67,7 @@ struct hub {
 	struct mlink *fresh;
 	int number;
 	/* set once by the thread */
-	int rank, size;
+	int rank, size, local;
 	/* the thread's own */
 	MPI_Comm comm;
 	struct mlink *links;
@@ -407,6 +407,19 @@ static void sweep(struct hub *h)
 	}
 }
 
+/* Lower ranks on this machine, without rank 0. */
+static int lower_neighbours(struct hub *h)
+{
+	MPI_Comm here;
+	int local = 0, lowest = h->rank;
+	if (MPI_Comm_split_type(h->comm, MPI_COMM_TYPE_SHARED, h->rank, MPI_INFO_NULL, &here) != MPI_SUCCESS)
+		return 0;
+	MPI_Comm_rank(here, &local);
+	MPI_Bcast(&lowest, 1, MPI_INT, 0, here);
+	MPI_Comm_free(&here);
+	return lowest == 0 && local > 0 ? local - 1 : local;
+}
+
 static bool begin(struct hub *h)
 {
 	int level, running = 0;
@@ -418,6 +431,7 @@ static bool begin(struct hub *h)
 		MPI_Comm_set_errhandler(h->comm, MPI_ERRORS_RETURN);
 		MPI_Comm_rank(h->comm, &h->rank);
 		MPI_Comm_size(h->comm, &h->size);
+		h->local = lower_neighbours(h);
 	}
 	pthread_mutex_lock(&h->lock);
 	h->begun = ok ? 1 : -1;
@@ -600,11 +614,10 @@ static void mpi_shut(struct link *l)
 
 static void mpi_freed(struct link *l) { mem_free(l->priv); }
 
-static void mpi_world(struct net *n, int *rank_p, int *size_p)
+static void mpi_world(struct net *n, struct net_ranks *r_p)
 {
 	const struct hub *h = n->priv;
-	*rank_p = h->rank;
-	*size_p = h->size;
+	*r_p = (struct net_ranks){ h->rank, h->size, h->local };
 }
 
 const struct net_transport net_mpi = {

@@ -91,7 +91,7 @@ struct net_transport {
 	/* MAY. The link's memory goes: free what hangs on l->priv. */
 	void (*freed)(struct link *l);
 	/* MAY. The launcher's numbering of processes. */
-	void (*world)(struct net *n, int *rank_p, int *size_p);
+	void (*world)(struct net *n, struct net_ranks *r_p);
 };
 
 extern const struct net_transport *const net_transports[];

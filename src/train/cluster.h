@@ -38,6 +38,27 @@ int cluster_net(const struct config *c, const char *listed, struct net **n_p, st
 /* Listens, and serves one job. */
 int cluster_work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop, struct err *e);
 
+/* ---- started by mpirun or srun (ranks.c): rank 0 coordinates, every other rank is a worker ---- */
+
+struct ranks {
+	struct net *net;
+	struct net_ranks at;
+};
+
+/* Whether several processes of this program were started together and the configuration leaves the links to MPI. */
+bool cluster_launched(const struct config *c);
+/* An error that another rank says already, on the same terminal: wrong use, which all of them notice, or the coordinator's reason. */
+bool cluster_rank_echoes(const struct err *e);
+/* Begins MPI. What the configuration says about coordinator and workers has no meaning then; ERR_USAGE for what contradicts it. */
+int cluster_ranks(const struct config *c, struct ranks *r_p, struct err *e);
+/* A rank that is not 0: serves one job; closes the net. */
+int cluster_rank_work(const struct config *c, const struct ranks *r, const volatile sig_atomic_t *stop, struct err *e);
+/* Rank 0: the others, in their order; allocated in `a`. */
+int cluster_rank_seats(const struct config *c, const struct ranks *r, struct arena *a, struct seat_spec **v_p, int *n_p,
+		       struct err *e);
+
+/* ---- the configuration's machines ---- */
+
 /* The workers that take part, in the order of the pipeline; allocated in `a`. */
 int cluster_seats(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p, struct err *e);
 /* Layers to them: as shard_plan says, or in proportion to their measured speed. */

@@ -44,7 +44,10 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 	};
 	struct seat_spec *seat;
 	struct session *s;
-	TRY(cluster_seats(c, a, &seat, &o.n, e));
+	if (g->ranks)
+		TRY(cluster_rank_seats(c, g->ranks, a, &seat, &o.n, e));
+	else
+		TRY(cluster_seats(c, a, &seat, &o.n, e));
 	if (c->nshards && c->shard_plan[c->nshards - 1].end != job->model.layers)
 		return err_set(e, ERR_USAGE, "%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers", c->path,
 			       (long long)c->shard_plan[c->nshards - 1].end, c->base_model, (long long)job->model.layers);
@@ -52,7 +55,10 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 		return err_set(e, ERR_USAGE, "%s: %d workers for a model of %lld layers: leave some out", c->path, o.n,
 			       (long long)job->model.layers);
 	o.seat = seat;
-	TRY(cluster_net(c, c->coordinator.public_key, &o.net, e));
+	if (g->ranks)
+		o.net = g->ranks->net;
+	else
+		TRY(cluster_net(c, c->coordinator.public_key, &o.net, e));
 	TRY(session_join(job, &o, &s, e));
 	int rc = choose_dtype(job, seat, s, e);
 	if (rc < 0) {

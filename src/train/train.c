@@ -56,7 +56,7 @@ static bool stopping(struct trainer *t)
 	return who || (t->o->stop && *t->o->stop);
 }
 
-static bool is_cluster(const struct trainer *t) { return !t->o->place && gather_is_cluster(t->cfg); }
+static bool is_cluster(const struct trainer *t) { return !t->o->place && (t->o->ranks || gather_is_cluster(t->cfg)); }
 
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
 
@@ -358,7 +358,9 @@ static int loop(struct trainer *t, struct err *e)
 static int join(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
-	const struct gather_options o = { .program = t->o->program, .measure = !c->nshards, .stop = t->o->stop };
+	const struct gather_options o = {
+		.program = t->o->program, .measure = !c->nshards, .stop = t->o->stop, .ranks = t->o->ranks
+	};
 	if (!is_cluster(t))
 		return gather_threads(t->job, t->place->device, t->place->stages, &t->arena, &t->seat, &t->ses, e);
 	TRY(gather_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e));

@@ -55,7 +55,8 @@ struct train_options {
 	const struct placement *place;     /* NULL: one stage on the configured device */
 	enum dtype act;                    /* with `place`: dtype of activations */
 	bool trace;                        /* spans to the sink */
-	char *const *program; /* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
+	char *const *program;      /* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
+	const struct ranks *ranks; /* NULL: not started by mpirun or srun (cluster.h) */
 };
 
 struct train_result {

@@ -1,0 +1,173 @@
+/* test_train_mpi.c - `mpirun heteroshard train`: the bits of one process, and an end without a hang when a rank is killed or everybody interrupted.
+ * Skipped where MPI is not built in or mpirun is not installed. */
+#include "support/site.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "net/net.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char program[4096];
+
+static bool available(void)
+{
+	if (!strstr(net_names(), "mpi"))
+		printf("built without MPI\n");
+	else if (system("command -v mpirun >/dev/null 2>&1") != 0)
+		printf("mpirun is not installed\n");
+	else
+		return true;
+	return false;
+}
+
+/* mpirun -n RANKS heteroshard train DIR/one.yaml output_dir=DIR/RUN ARGS */
+static struct process mpirun(const struct site *s, const char *ranks, const char *run, ...)
+{
+	static int serial;
+	struct process p;
+	char *arg[24], config[512], out[512];
+	int n = 0;
+	va_list ap;
+	snprintf(config, sizeof config, "%s/one.yaml", s->t.dir);
+	snprintf(out, sizeof out, "output_dir=%s/%s", s->t.dir, run);
+	const char *const fixed[] = { "mpirun", "-n", ranks, program, "train", config, out };
+	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+		arg[n++] = (char *)fixed[i];
+	va_start(ap, run);
+	while (n < 23 && (arg[n] = va_arg(ap, char *)))
+		n++;
+	va_end(ap);
+	arg[n] = NULL;
+	snprintf(p.log, sizeof p.log, "%.200s/mpi-log-%d", s->t.dir, serial++);
+	p.pid = fork();
+	assert_true(p.pid >= 0);
+	if (p.pid == 0) {
+		int fd = open(p.log, O_WRONLY | O_CREAT | O_TRUNC, 0644), in = open("/dev/null", O_RDONLY);
+		if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0 || dup2(in, 0) < 0)
+			_exit(126);
+		setenv("OMP_NUM_THREADS", "1", 1);
+		setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+		setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+		setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+		setenv("OMPI_MCA_btl", "self,vader,tcp", 1); /* this machine only */
+		setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
+		setenv("OMPI_MCA_oob_tcp_if_include", "lo", 1);
+		setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+		setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI keeps memory to the end */
+		execvp("mpirun", arg);
+		_exit(127);
+	}
+	return p;
+}
+
+static void the_bits_of_one_process(void **state)
+{
+	(void)state;
+	struct site s;
+	if (!available())
+		skip();
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	struct process p = site_start(&s, "train", "one.yaml", NULL);
+	must_succeed(&p);
+	p = mpirun(&s, "4", "three", NULL);
+	must_succeed(&p);
+	same_result(&s, "one", "three", true);
+	p = mpirun(&s, "3", "two", "schedule=interleaved", "interleave=2", NULL);
+	must_succeed(&p);
+	same_result(&s, "one", "two", true);
+	p = mpirun(&s, "2", "alone", NULL); /* one worker */
+	must_succeed(&p);
+	same_result(&s, "one", "alone", true);
+	tiny_remove(&s.t);
+}
+
+static void what_cannot_be_is_one_line(void **state)
+{
+	(void)state;
+	struct site s;
+	if (!available())
+		skip();
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	struct process p = mpirun(&s, "1", "x", "transport=mpi", NULL);
+	must_fail(&p, 2, "start at least two");
+	p = mpirun(&s, "2", "x", "--worker", "a", NULL);
+	must_fail(&p, 2, "under mpirun or srun");
+	p = mpirun(&s, "9", "x", NULL); /* more workers than layers */
+	must_fail(&p, 2, "8 workers for a model of 6 layers");
+	tiny_remove(&s.t);
+}
+
+/* The process id of a rank whose command line names `run`. */
+static pid_t rank_of(const char *run, int rank)
+{
+	char command[600], text[32] = "";
+	snprintf(command, sizeof command,
+		 "exec 2>/dev/null; for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/cmdline | grep -qx 'output_dir=.*/%s' && "
+		 "tr '\\0' '\\n' <$p/environ | grep -qE '^(OMPI_COMM_WORLD_RANK|PMI_RANK)=%d$' && "
+		 "tr '\\0' '\\n' <$p/cmdline | head -1 | grep -q heteroshard && echo ${p#/proc/}; done | head -1",
+		 run, rank);
+	FILE *f = popen(command, "r");
+	if (f && !fgets(text, sizeof text, f))
+		text[0] = 0;
+	if (f)
+		pclose(f);
+	return (pid_t)strtol(text, NULL, 10);
+}
+
+static void killed_or_interrupted_ends(void **state)
+{
+	(void)state;
+	struct site s;
+	if (!available())
+		skip();
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	for (int who = 0; who < 4; who++) {
+		char run[64];
+		snprintf(run, sizeof run, "end-%d-%d", (int)getpid(), who);
+		struct process p = mpirun(&s, "3", run, "max_steps=100000", "save_steps=0", "peer_timeout=5", NULL);
+		until(&p, " 3/100000 ");
+		pid_t victim = who == 3 ? p.pid : rank_of(run, who);
+		assert_true(victim > 0);
+		kill(victim, who == 3 ? SIGINT : SIGKILL);
+		int rc = finished(&p, PATIENCE);
+		assert_true(rc != 0);
+		no_torn_checkpoint(&s, run);
+		for (int r = 0; r < 3; r++)
+			for (int wait = 0; rank_of(run, r) > 0; wait++) {
+				assert_true(wait < 100); /* no orphans */
+				usleep(100000);
+			}
+	}
+	tiny_remove(&s.t);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	const char *given = getenv("HETEROSHARD"), *slash = strrchr(argv[0], '/');
+	site_program(argv[0]);
+	if (given)
+		snprintf(program, sizeof program, "%s", given);
+	else
+		snprintf(program, sizeof program, "%.*s/../heteroshard", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_bits_of_one_process),
+		cmocka_unit_test(what_cannot_be_is_one_line),
+		cmocka_unit_test(killed_or_interrupted_ends),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
