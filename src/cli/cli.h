@@ -7,14 +7,13 @@
 #define HS_CLI_CLI_H
 
 #include "base/arena.h"
+#include "base/version.h"
 #include "base/err.h"
 #include "base/opt.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#define HS_VERSION "0.1.0"
 
 struct buf;
 struct progress;

@@ -62,24 +62,6 @@ static int run(const struct config *c, char *const *program, const struct ranks 
 	return rc < 0 ? rc : r.interrupted ? 1 : 0;
 }
 
-/* How this program is started as a worker with the same configuration. */
-static char **worker_program(int npos, char **pos, bool insecure, struct arena *a)
-{
-	char **p = arena_alloc(a, (size_t)(npos + 5) * sizeof *p);
-	size_t n = 0;
-	if (!p)
-		return NULL;
-	p[n++] = (char *)"heteroshard";
-	p[n++] = (char *)"-q";
-	p[n++] = (char *)"worker";
-	if (insecure)
-		p[n++] = (char *)"--insecure";
-	for (int i = 0; i < npos; i++)
-		p[n++] = pos[i];
-	p[n] = NULL;
-	return p;
-}
-
 /* One of several processes that mpirun or srun started. */
 static int run_rank(const struct config *c, const struct args *o, struct err *e)
 {
@@ -116,7 +98,7 @@ int cmd_train(int argc, char **argv)
 	if (rc >= 0 && !launched && r.kind == ROLE_WORKER)
 		rc = cli_work(c, &r, &e);
 	else if (rc >= 0 && !launched)
-		rc = run(c, worker_program(npos, argv + 1, o.insecure, &a), NULL, &e);
+		rc = run(c, cli_worker_program(npos, argv + 1, o.insecure, &a), NULL, &e);
 	config_free(c);
 	arena_release(&a);
 	if (rc < 0 && cluster_rank_echoes(&e))

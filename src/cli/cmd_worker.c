@@ -61,6 +61,23 @@ const volatile sig_atomic_t *cli_stop(void)
 
 int cli_work(const struct config *c, const struct role *r, struct err *e) { return cluster_work(c, r, cli_stop(), e); }
 
+char **cli_worker_program(int npos, char **pos, bool insecure, struct arena *a)
+{
+	char **p = arena_alloc(a, (size_t)(npos + 5) * sizeof *p);
+	size_t n = 0;
+	if (!p)
+		return NULL;
+	p[n++] = (char *)"heteroshard";
+	p[n++] = (char *)"-q";
+	p[n++] = (char *)"worker";
+	if (insecure)
+		p[n++] = (char *)"--insecure";
+	for (int i = 0; i < npos; i++)
+		p[n++] = pos[i];
+	p[n] = NULL;
+	return p;
+}
+
 /* A worker that the coordinator started dies with it: that is how it is told from one that a person started. */
 static bool started_by_coordinator(void)
 {

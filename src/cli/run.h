@@ -12,4 +12,7 @@ const volatile sig_atomic_t *cli_stop(void);
 /* Works for the coordinator of the configuration; the exit status, or an error. */
 int cli_work(const struct config *c, const struct role *r, struct err *e);
 
+/* argv that starts this program as a worker of the same configuration; `pos`: CONFIG and what follows. NULL when memory is out. */
+char **cli_worker_program(int npos, char **pos, bool insecure, struct arena *a);
+
 #endif

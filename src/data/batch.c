@@ -305,6 +305,31 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 	return 0;
 }
 
+struct batch_shape batches_shape(struct batches *b)
+{
+	const struct rows *r = &b->train;
+	double all = 0, trained = 0, squares = 0, parts = 0, here = 0;
+	struct batch_shape s = { 0 };
+	plan_epoch(b, 0);
+	for (size_t row = 0; row < r->n; row++) {
+		double tokens = 0;
+		for (size_t k = r->start[row]; k < r->start[row + 1]; k++) {
+			struct example x = dataset_get(b->d, r->ex[k]);
+			tokens += x.n;
+			parts += (double)x.n * x.n;
+			trained += x.trained;
+		}
+		all += tokens;
+		squares += tokens * tokens;
+		here = row % (size_t)b->o.micro_batch_size ? here + tokens : tokens;
+		s.largest = here > s.largest ? here : s.largest;
+	}
+	s.tokens = all / (double)r->n;
+	s.sequences = squares / parts;
+	s.trained = trained / all;
+	return s;
+}
+
 size_t batches_val_count(const struct batches *b)
 {
 	size_t mbs = (size_t)b->o.micro_batch_size;

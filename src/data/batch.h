@@ -44,6 +44,14 @@ uint64_t batches_per_epoch(struct batches *b, uint64_t epoch); /* global batches
 /* The microbatches of global batch `batch` of `epoch`: *n_p of them, valid until the next call of this or the next function. Once warm,
  * nothing is allocated. */
 int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p, size_t *n_p, struct err *e);
+/* What the microbatches of epoch 0 look like. */
+struct batch_shape {
+	double tokens; /* of a row, mean */
+	double sequences; /* of a row: so many alike ones cost attention as much as those that are there (sum of T^2 over that of the parts) */
+	double trained; /* share of the tokens that are learned from */
+	double largest; /* tokens of the largest microbatch */
+};
+struct batch_shape batches_shape(struct batches *b);
 /* The validation split, in order, in microbatches of micro_batch_size rows. */
 size_t batches_val_count(const struct batches *b);
 int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err *e);

@@ -30,6 +30,8 @@ struct weight_source {
 
 /* The source that reads an open model file. */
 struct weight_source source_from_file(struct model_file *f);
+/* Numbers of the size trained ones have, the same for the same name; `c` must stay. */
+struct weight_source source_random(const struct model_config *c);
 
 /* Every tensor of the file must be explained by the configuration, and the embedding must have its shape. */
 int source_check_file(const struct model_file *f, const struct model_config *c, struct err *e);

@@ -87,6 +87,10 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 void stage_release(struct stage *s);
 struct param *stage_param(const struct stage *s, const char *name); /* NULL: not here */
 
+/* Layers [first, last) of a stage, and its front and end where asked, as a stage of their own on the same parameters. `s` must outlive it. */
+int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, bool end, struct stage *part_p, struct err *e);
+void stage_part_release(struct stage *part);
+
 void slot_init(struct slot *sl, struct stage *s);
 void slot_release(struct slot *sl);
 

@@ -233,6 +233,31 @@ void stage_release(struct stage *s)
 	*s = (struct stage){ 0 };
 }
 
+int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, bool end, struct stage *part, struct err *e)
+{
+	*part = *s;
+	part->opt.first = first;
+	part->opt.last = last;
+	part->front = front;
+	part->end = end;
+	part->layer = s->layer + (first - s->opt.first);
+	part->names = (struct arena)ARENA_INIT;
+	dmem_init(&part->scratch, s->dev, 16 << 20);
+	part->needs = mem_array((size_t)(last - first) + 1, sizeof *part->needs);
+	if (!part->needs)
+		return err_nomem(e, (size_t)(last - first) + 1, "a part of a stage");
+	mark_needs(part);
+	return 0;
+}
+
+void stage_part_release(struct stage *part)
+{
+	if (part->dev)
+		dmem_release(&part->scratch);
+	mem_free(part->needs);
+	*part = (struct stage){ 0 };
+}
+
 struct param *stage_param(const struct stage *s, const char *name)
 {
 	for (size_t i = 0; i < s->nparam; i++)

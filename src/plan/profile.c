@@ -94,7 +94,7 @@ int profile_scale_curve(struct profile *p, struct curve *to, const struct curve 
 		for (int i = 0; i < from->n; i++)
 			table[i] = from->table[i] * factor;
 	}
-	*to = (struct curve){ table, from->n, from->line, false, from->slope * factor, from->intercept * factor };
+	*to = (struct curve){ table, from->n, from->line, false, from->slope * factor, from->intercept * factor, from->residual };
 	return 0;
 }
 

@@ -3,8 +3,9 @@
  * The file (profile.json, version 1). Times in milliseconds, memory in GiB (2^30 bytes), bandwidth in GB/s (1e9 bytes), all per
  * layer and per microbatch of m sequences of `sequence_len` tokens:
  *
- *   { "version": 1, "source": "...",
- *     "model": {"name", "layers", "hidden", "parameters", "parameters_per_layer",
+ *   { "version": 1, "source": "...", "program",                         version of the program that measured
+ *     "training",                                                        what is trained: "full", "lora r 16 on q_proj, ..."
+ *     "model": {"name", "digest", "tied", "layers", "hidden", "parameters", "parameters_per_layer",
  *               "embedding_parameters", "head_parameters",              default: half each of what is not in the layers
  *               "layer_gib", "embedding_gib", "head_gib",               weights; default: parameters in `dtype`
  *               "layer_state_gib", "embedding_state_gib", "head_state_gib"}   what is trained: gradient, moments, master copy;
@@ -19,6 +20,8 @@
  *                  "activation_gib": CURVE,   the most one layer needs while it runs; default: as kept_gib
  *                  "kept_gib": CURVE,         what a layer keeps from forward to backward; default 34 T C m bytes
  *                  "head_gib": CURVE,         the most norm + head + loss need while they run; default 0
+ *                  "measured": {"driver", "units", "threads", "residual", "samples": [{"m", "runs", "spread", "drift",
+ *                               "forward_ms", ...}]},                  what the curves come from; no planner needs it
  *                  "fixed_gib", "used_gib", "reserve_gib"}, ...],       context and kernels; held by others; default reserve
  *                                                                       5 % of the memory
  *     "links": [{"hosts": [a, b], "bandwidth_gbytes_per_s", "latency_ms",
@@ -27,8 +30,8 @@
  *     "collective": {"all_gather_ms", "reduce_scatter_ms"},             one layer over all devices; default: from the links
  *     "step_ms" }                                                       fixed time of a step (global norm round); default 0
  *
- *   CURVE = {"table": [m = 1, 2, ...], "linear": [slope, intercept]}: the table inside its range, the line beyond it. Without a
- *   line, the one through the table's last up to five points; without a table, the line everywhere.
+ *   CURVE = {"table": [m = 1, 2, ...], "linear": [slope, intercept], "residual"}: the table inside its range, the line beyond it (which
+ *   misses what was measured by at most the share `residual`). Without a line, the one through the table's last up to five points; without a table, the line everywhere.
  *
  * Unknown keys are left alone (a planner ignores what it does not know). A link holds for both directions unless reverse_* says
  * otherwise; of several for the same two hosts (one per pair of addresses) the one with the highest bandwidth counts. "*" as both
@@ -58,11 +61,29 @@ struct curve {
 	const double *table; /* table[m - 1] */
 	int n;
 	bool line, given;
-	double slope, intercept;
+	double slope, intercept, residual;
 };
 
 /* The value at microbatch size m >= 1; never negative. */
 double curve_at(const struct curve *c, int m);
+
+/* The times of one microbatch size; seconds[] in the order of profile_times. */
+enum { PROFILE_TIMES = 8, PROFILE_SAMPLES = 16 };
+extern const char *const profile_times[PROFILE_TIMES]; /* "forward_ms", ...: as in the device's curves */
+
+struct profile_sample {
+	int m, runs;
+	double ms[PROFILE_TIMES];
+	double spread, drift; /* (p90 - p10) / median; last third of the runs over the first, less 1 */
+};
+
+struct profile_measured {
+	const char *driver; /* NULL: nothing of this is known */
+	int units, threads; /* of the device; of the process */
+	double residual;    /* a whole small model over what its parts add up to, less 1; 0: not looked at */
+	int samples;
+	struct profile_sample sample[PROFILE_SAMPLES];
+};
 
 struct profile_device {
 	const char *id, *kind;
@@ -71,6 +92,7 @@ struct profile_device {
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms, head_forward_ms, head_backward_ms;
 	struct curve upload_ms, download_ms, activation_gib, kept_gib, head_gib;
 	double optimizer_ms, embedding_optimizer_ms, head_optimizer_ms;
+	struct profile_measured measured;
 };
 
 struct profile_link {
@@ -87,6 +109,8 @@ struct profile_host {
 struct profile {
 	struct arena mem;
 	const char *source, *model, *dtype;
+	const char *program, *training, *digest; /* NULL: not stated */
+	bool tied;                               /* the head is the embedding: a stage that has both holds it once */
 	int layers, hidden, sequence_len, global_batch;
 	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
 	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib, head_state_gib;

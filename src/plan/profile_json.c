@@ -28,6 +28,14 @@ static int text(struct profile *p, const json_t *o, const char *where, const cha
 	return *v_p ? 0 : nomem(e);
 }
 
+static int optional_text(struct profile *p, const json_t *o, const char *where, const char *key, const char **v_p, struct err *e)
+{
+	const json_t *v = json_object_get(o, key);
+
+	*v_p = NULL;
+	return v && !json_is_null(v) ? text(p, o, where, key, NULL, v_p, e) : 0;
+}
+
 static int list_number(const json_t *v, const char *where, const char *key, const char *what, size_t i, double lo, double hi,
 		       double *v_p, struct err *e)
 {
@@ -48,6 +56,7 @@ static int curve(struct profile *p, const json_t *dev, const char *where, const 
 {
 	const json_t *o = json_object_get(dev, key), *table, *line;
 	double *v = NULL;
+	char at[340];
 
 	*c = (struct curve){ 0 };
 	if (!o || json_is_null(o)) {
@@ -78,10 +87,55 @@ static int curve(struct profile *p, const json_t *dev, const char *where, const 
 		TRY(list_number(json_array_get(line, 0), where, key, "linear", 0, 0, hi, &c->slope, e));
 		TRY(list_number(json_array_get(line, 1), where, key, "linear", 1, -hi, hi, &c->intercept, e));
 		c->line = true;
+		snprintf(at, sizeof at, "%.300s: '%.30s'", where, key);
+		TRY(json_opt_num(o, at, "residual", 0, hi, &c->residual, e));
 	}
 	if (c->n == 0 && !c->line)
 		return err_set(e, ERR_INPUT, "%s: '%s' has neither a table nor a line", where, key);
 	c->given = true;
+	return 0;
+}
+
+const char *const profile_times[PROFILE_TIMES] = {
+	"forward_ms",       "backward_ms", "embedding_forward_ms", "embedding_backward_ms", "head_forward_ms",
+	"head_backward_ms", "upload_ms",   "download_ms"
+};
+
+static int sample(const json_t *o, const char *where, struct profile_sample *s, struct err *e)
+{
+	int64_t m, runs = 1;
+
+	TRY(json_need_int(o, where, "m", 1, PROFILE_MAX_BATCH, &m, e));
+	TRY(json_opt_int(o, where, "runs", 1, 1 << 20, &runs, e));
+	*s = (struct profile_sample){ .m = (int)m, .runs = (int)runs };
+	TRY(json_opt_num(o, where, "spread", 0, MAX_MS, &s->spread, e));
+	TRY(json_opt_num(o, where, "drift", -1, MAX_MS, &s->drift, e));
+	for (int i = 0; i < PROFILE_TIMES; i++)
+		TRY(json_opt_num(o, where, profile_times[i], 0, MAX_MS, &s->ms[i], e));
+	return 0;
+}
+
+static int measured(struct profile *p, const json_t *dev, const char *where, struct profile_measured *m, struct err *e)
+{
+	const json_t *o = json_object_get(dev, "measured"), *list;
+	int64_t units = 0, threads = 0;
+	char at[340];
+
+	*m = (struct profile_measured){ 0 };
+	if (!o || json_is_null(o))
+		return 0;
+	snprintf(at, sizeof at, "%.300s: measured", where);
+	TRY(text(p, o, at, "driver", "unknown", &m->driver, e));
+	TRY(json_opt_int(o, at, "units", 0, 1 << 20, &units, e));
+	TRY(json_opt_int(o, at, "threads", 0, 1 << 20, &threads, e));
+	TRY(json_opt_num(o, at, "residual", -1, MAX_MS, &m->residual, e));
+	m->units = (int)units;
+	m->threads = (int)threads;
+	list = json_object_get(o, "samples");
+	if (json_array_size(list) > PROFILE_SAMPLES)
+		return err_set(e, ERR_INPUT, "%s: more than %d samples", at, PROFILE_SAMPLES);
+	for (size_t i = 0; i < json_array_size(list); i++)
+		TRY(sample(json_array_get(list, i), at, &m->sample[m->samples++], e));
 	return 0;
 }
 
@@ -132,7 +186,7 @@ static int device(struct profile *p, size_t *hosts, const json_t *o, const char 
 	TRY(json_opt_num(o, at, "optimizer_ms", 0, MAX_MS, &d->optimizer_ms, e));
 	TRY(json_opt_num(o, at, "embedding_optimizer_ms", 0, MAX_MS, &d->embedding_optimizer_ms, e));
 	TRY(json_opt_num(o, at, "head_optimizer_ms", 0, MAX_MS, &d->head_optimizer_ms, e));
-	return 0;
+	return measured(p, o, at, &d->measured, e);
 }
 
 static int link(struct profile *p, size_t *hosts, const json_t *o, const char *where, struct profile_link *l, struct err *e)
@@ -188,6 +242,8 @@ static int model(struct profile *p, const json_t *doc, const char *where, struct
 
 	snprintf(at, sizeof at, "%.160s: model", where);
 	TRY(text(p, o, at, "name", "unnamed", &p->model, e));
+	TRY(optional_text(p, o, at, "digest", &p->digest, e));
+	TRY(json_opt_bool(o, at, "tied", &p->tied, e));
 	TRY(json_need_int(o, at, "layers", 1, PROFILE_MAX_LAYERS, &layers, e));
 	TRY(json_need_int(o, at, "hidden", 1, 1 << 24, &hidden, e));
 	p->layers = (int)layers;
@@ -221,6 +277,8 @@ static int job(struct profile *p, const json_t *doc, const char *where, struct e
 			       "%s: profile version %lld, this program reads version %d; measure again with 'heteroshard profile'",
 			       where, (long long)version, PROFILE_VERSION);
 	TRY(text(p, doc, where, "source", "unknown", &p->source, e));
+	TRY(optional_text(p, doc, where, "program", &p->program, e));
+	TRY(optional_text(p, doc, where, "training", &p->training, e));
 	TRY(text(p, doc, where, "dtype", "float32", &p->dtype, e));
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
 		ok = ok || !strcmp(p->dtype, known[i]);
@@ -320,6 +378,14 @@ static void put_str(struct buf *b, const char *key, const char *s)
 	json_quote(b, s, strlen(s));
 }
 
+static void put_optional(struct buf *b, const char *before, const char *key, const char *s)
+{
+	if (!s)
+		return;
+	buf_adds(b, before);
+	put_str(b, key, s);
+}
+
 static void put_num(struct buf *b, const char *key, double v)
 {
 	buf_addf(b, ", \"%s\": ", key);
@@ -346,8 +412,29 @@ static void put_curve(struct buf *b, const char *key, const struct curve *c)
 		buf_adds(b, ", ");
 		json_number(b, c->intercept);
 		buf_addc(b, ']');
+		if (c->residual > 0)
+			put_num(b, "residual", c->residual);
 	}
 	buf_addc(b, '}');
+}
+
+static void put_measured(struct buf *b, const struct profile_measured *m)
+{
+	buf_adds(b, ",\n   \"measured\": {");
+	put_str(b, "driver", m->driver);
+	buf_addf(b, ", \"units\": %d, \"threads\": %d", m->units, m->threads);
+	put_num(b, "residual", m->residual);
+	buf_adds(b, ", \"samples\": [");
+	for (int i = 0; i < m->samples; i++) {
+		const struct profile_sample *s = &m->sample[i];
+		buf_addf(b, "%s\n    {\"m\": %d, \"runs\": %d", i ? "," : "", s->m, s->runs);
+		put_num(b, "spread", s->spread);
+		put_num(b, "drift", s->drift);
+		for (int k = 0; k < PROFILE_TIMES; k++)
+			put_num(b, profile_times[k], s->ms[k]);
+		buf_addc(b, '}');
+	}
+	buf_adds(b, "]}");
 }
 
 static void put_device(const struct profile *p, const struct profile_device *d, struct buf *b)
@@ -377,6 +464,8 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	put_curve(b, "activation_gib", &d->activation_gib);
 	put_curve(b, "kept_gib", &d->kept_gib);
 	put_curve(b, "head_gib", &d->head_gib);
+	if (d->measured.driver)
+		put_measured(b, &d->measured);
 	buf_addc(b, '}');
 }
 
@@ -386,8 +475,13 @@ void profile_write(const struct profile *p, struct buf *b)
 
 	buf_addf(b, "{\n \"version\": %d,\n ", PROFILE_VERSION);
 	put_str(b, "source", p->source);
+	put_optional(b, ",\n ", "program", p->program);
+	put_optional(b, ",\n ", "training", p->training);
 	buf_adds(b, ",\n \"model\": {");
 	put_str(b, "name", p->model);
+	put_optional(b, ", ", "digest", p->digest);
+	if (p->tied)
+		buf_adds(b, ", \"tied\": true");
 	buf_addf(b, ", \"layers\": %d, \"hidden\": %d", p->layers, p->hidden);
 	put_num(b, "parameters", p->parameters);
 	put_num(b, "parameters_per_layer", p->parameters_per_layer);

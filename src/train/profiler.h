@@ -7,18 +7,24 @@
 #define HS_TRAIN_PROFILER_H
 
 #include "plan/profile.h"
-#include "train/session.h"
+#include "train/gather.h"
 
 struct err;
 
 struct profiler_options {
-	bool refresh; /* measure again what the cache has */
-	bool links;   /* false: devices only */
+	bool refresh;                                                           /* measure again what the cache has */
+	bool links;                                                             /* false: devices only */
 	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* MAY be NULL */
 	void *ctx;
 };
 
 /* `act` of the job's options is decided. The profile is finished (profile_finish); release it. */
 int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p, struct err *e);
+/* From a configuration alone: opens the job, brings its workers together, measures, sends them home. */
+int profiler_config(const struct config *c, const struct gather_options *g, const struct profiler_options *o, struct profile *p_p,
+		    struct err *e);
+/* Whether a profile is of this job: model, layers, what is trained, dtype (`act` of the job's options is decided), version of the program. What
+ * a profile does not state is not asked for. ERR_USAGE in one line that says both sides. */
+int profile_check_job(const struct profile *p, const char *path, const struct job *j, struct err *e);
 
 #endif

@@ -9,19 +9,10 @@
 #include <limits.h>
 #include <string.h>
 
-/* ---- PLAN ---- */
+/* ---- what is computed: in PLAN and in PROFILE ---- */
 
-static void put_plan(struct wire_writer *w, const struct worker_plan *p, const char *config_json)
+void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer, const struct optim_config *c)
 {
-	const struct stage_options *o = &p->opt;
-	wire_put_u32(w, (uint32_t)p->stages);
-	wire_put_u32(w, (uint32_t)p->chunks);
-	wire_put_u32(w, (uint32_t)p->stage);
-	for (int i = 0; i <= p->stages * p->chunks; i++)
-		wire_put_u32(w, (uint32_t)p->first[i]);
-	wire_put_str(w, p->schedule);
-	wire_put_u8(w, (uint8_t)p->wire);
-	wire_put_str(w, config_json);
 	wire_put_u8(w, (uint8_t)o->act);
 	wire_put_u8(w, o->quantize);
 	wire_put_u8(w, o->double_quant);
@@ -34,12 +25,62 @@ static void put_plan(struct wire_writer *w, const struct worker_plan *p, const c
 	wire_put_u64(w, o->lora.seed);
 	for (int i = 0; i < LIN_COUNT; i++)
 		wire_put_u8(w, o->lora.target[i]);
-	wire_put_str(w, p->optimizer);
-	wire_put_f64(w, p->optim.beta1);
-	wire_put_f64(w, p->optim.beta2);
-	wire_put_f64(w, p->optim.epsilon);
-	wire_put_f64(w, p->optim.momentum);
-	wire_put_f64(w, p->optim.weight_decay);
+	wire_put_str(w, optimizer);
+	wire_put_f64(w, c->beta1);
+	wire_put_f64(w, c->beta2);
+	wire_put_f64(w, c->epsilon);
+	wire_put_f64(w, c->momentum);
+	wire_put_f64(w, c->weight_decay);
+}
+
+void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WORK_OPTIMIZER], struct optim_config *c)
+{
+	o->act = wire_get_u8(r);
+	o->quantize = wire_get_u8(r);
+	o->double_quant = wire_get_u8(r);
+	o->train_all = wire_get_u8(r);
+	o->recompute = wire_get_u8(r);
+	o->seed = wire_get_u64(r);
+	o->lora.r = wire_get_u32(r);
+	o->lora.scale = (float)wire_get_f64(r);
+	o->lora.dropout = (float)wire_get_f64(r);
+	o->lora.seed = wire_get_u64(r);
+	for (int i = 0; i < LIN_COUNT; i++)
+		o->lora.target[i] = wire_get_u8(r);
+	wire_get_str(r, optimizer, WORK_OPTIMIZER);
+	c->beta1 = wire_get_f64(r);
+	c->beta2 = wire_get_f64(r);
+	c->epsilon = wire_get_f64(r);
+	c->momentum = wire_get_f64(r);
+	c->weight_decay = wire_get_f64(r);
+}
+
+int work_check(const char *what, enum dtype wire, const struct stage_options *o, const char *optimizer, struct err *e)
+{
+	if (wire > DT_F16 || o->act > DT_F16)
+		return err_set(e, ERR_PROTOCOL, "%s: dtype %d on the wire, %d for activations: not a float format", what, wire,
+			       o->act);
+	if (o->lora.r < 0 || o->lora.r > 65536 || !(o->lora.dropout >= 0 && o->lora.dropout < 1))
+		return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld, dropout %g", what, (long long)o->lora.r,
+			       (double)o->lora.dropout);
+	if (optimizer[0] && !optimizer_find(optimizer))
+		return err_set(e, ERR_PROTOCOL, "%s: there is no optimizer '%s'", what, optimizer);
+	return 0;
+}
+
+/* ---- PLAN ---- */
+
+static void put_plan(struct wire_writer *w, const struct worker_plan *p, const char *config_json)
+{
+	wire_put_u32(w, (uint32_t)p->stages);
+	wire_put_u32(w, (uint32_t)p->chunks);
+	wire_put_u32(w, (uint32_t)p->stage);
+	for (int i = 0; i <= p->stages * p->chunks; i++)
+		wire_put_u32(w, (uint32_t)p->first[i]);
+	wire_put_str(w, p->schedule);
+	wire_put_u8(w, (uint8_t)p->wire);
+	wire_put_str(w, config_json);
+	work_put(w, &p->opt, p->optimizer, &p->optim);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
 	wire_put_str(w, p->next_address);
@@ -72,15 +113,7 @@ static int check_plan(const struct worker_plan *p, struct err *e)
 	for (int i = 0; i < pieces; i++)
 		if (p->first[i] >= p->first[i + 1])
 			return err_set(e, ERR_PROTOCOL, "PLAN: stage %d would hold no layer", i);
-	if (p->wire > DT_F16 || p->opt.act > DT_F16)
-		return err_set(e, ERR_PROTOCOL, "PLAN: dtype %d on the wire, %d for activations: not a float format", p->wire,
-			       p->opt.act);
-	if (p->opt.lora.r < 0 || p->opt.lora.r > 65536 || !(p->opt.lora.dropout >= 0 && p->opt.lora.dropout < 1))
-		return err_set(e, ERR_PROTOCOL, "PLAN: adapter rank %lld, dropout %g", (long long)p->opt.lora.r,
-			       (double)p->opt.lora.dropout);
-	if (p->optimizer[0] && !optimizer_find(p->optimizer))
-		return err_set(e, ERR_PROTOCOL, "PLAN: there is no optimizer '%s'", p->optimizer);
-	return 0;
+	return work_check("PLAN", p->wire, &p->opt, p->optimizer, e);
 }
 
 int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *e)
@@ -100,25 +133,7 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 	p->wire = wire_get_u8(&r);
 	size_t len = 0;
 	const char *text = wire_get_text(&r, &len);
-	struct stage_options *o = &p->opt;
-	o->act = wire_get_u8(&r);
-	o->quantize = wire_get_u8(&r);
-	o->double_quant = wire_get_u8(&r);
-	o->train_all = wire_get_u8(&r);
-	o->recompute = wire_get_u8(&r);
-	o->seed = wire_get_u64(&r);
-	o->lora.r = wire_get_u32(&r);
-	o->lora.scale = (float)wire_get_f64(&r);
-	o->lora.dropout = (float)wire_get_f64(&r);
-	o->lora.seed = wire_get_u64(&r);
-	for (int i = 0; i < LIN_COUNT; i++)
-		o->lora.target[i] = wire_get_u8(&r);
-	wire_get_str(&r, p->optimizer, sizeof p->optimizer);
-	p->optim.beta1 = wire_get_f64(&r);
-	p->optim.beta2 = wire_get_f64(&r);
-	p->optim.epsilon = wire_get_f64(&r);
-	p->optim.momentum = wire_get_f64(&r);
-	p->optim.weight_decay = wire_get_f64(&r);
+	work_get(&r, &p->opt, p->optimizer, &p->optim);
 	p->trace = wire_get_u8(&r);
 	p->offered = wire_get_u8(&r);
 	wire_get_str(&r, p->next_address, sizeof p->next_address);

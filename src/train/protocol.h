@@ -20,7 +20,7 @@
 struct err;
 struct buf;
 
-enum { PIECES_MOST = 4096 };
+enum { PIECES_MOST = 4096, WORK_OPTIMIZER = 32 };
 
 /* PLAN: everything a worker must know but the data. */
 struct worker_plan {
@@ -29,8 +29,8 @@ struct worker_plan {
 	char schedule[32];
 	enum dtype wire;
 	struct model_config cfg;
-	struct stage_options opt; /* first, last are set per piece */
-	char optimizer[32];       /* "" without training */
+	struct stage_options opt;       /* first, last are set per piece */
+	char optimizer[WORK_OPTIMIZER]; /* "" without training */
 	struct optim_config optim;
 	bool trace;   /* spans travel with STEPPED */
 	bool offered; /* WEIGHTS_OFFER follows: parameters come over the link */
@@ -41,6 +41,11 @@ struct worker_plan {
 
 int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e);
 int plan_read(const void *payload, size_t n, struct worker_plan *p_p, struct err *e);
+
+/* The part of PLAN that says what a layer is; PROFILE has it too. */
+void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer, const struct optim_config *c);
+void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WORK_OPTIMIZER], struct optim_config *c);
+int work_check(const char *what, enum dtype wire, const struct stage_options *o, const char *optimizer, struct err *e);
 
 /* BATCH. ids only for who holds the front, labels only for who holds the end. */
 struct batch_head {

@@ -63,54 +63,6 @@ int step_bench_shape(const char *name, int64_t layers, struct model_config *c_p,
 	return err_set(e, ERR_USAGE, "there is no model shape '%s' (smollm2-135m, llama3.2-1b, llama3-8b)", name);
 }
 
-/* ---- random weights ---- */
-
-struct random_source {
-	const struct model_config *c;
-};
-
-static int find(void *ctx, const char *name, struct source_tensor *t, struct err *e)
-{
-	(void)e;
-	const struct random_source *r = ctx;
-	const struct model_config *c = r->c;
-	*t = (struct source_tensor){ .ndim = 1, .shape = { c->hidden, 1 } };
-	if (strstr(name, "embed_tokens") || strstr(name, "lm_head")) {
-		*t = (struct source_tensor){ .ndim = 2, .shape = { c->vocab, c->hidden } };
-		return 1;
-	}
-	for (enum linear l = 0; l < LIN_COUNT; l++)
-		if (strstr(name, linear_path(l))) {
-			t->ndim = 2;
-			linear_dims(c, l, t->shape);
-		}
-	return 1;
-}
-
-static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
-{
-	struct source_tensor t;
-	find(ctx, name, &t, e);
-	if (t.ndim == 1) {
-		for (int64_t i = 0; i < rows; i++)
-			dst[i] = 1;
-		return 0;
-	}
-	float bound = 1.7f / sqrtf((float)t.shape[1]);
-	uint64_t key = rng_fold((uint64_t)(unsigned char)name[strlen(name) / 2], (uint64_t)row0);
-	int64_t n = rows * t.shape[1];
-#pragma omp parallel for schedule(static)
-	for (int64_t i = 0; i < n; i++)
-		dst[i] = bound * (float)(int32_t)rng_mix64(key ^ (uint64_t)i) * 0x1p-31f;
-	return 0;
-}
-
-static void drop(void *ctx, const char *name)
-{
-	(void)ctx;
-	(void)name;
-}
-
 /* ---- timing ---- */
 
 static int by_size(const void *a, const void *b)
@@ -206,8 +158,7 @@ static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t, c
 int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o, struct step_bench_result *r_p,
 	       struct err *e)
 {
-	struct random_source rs = { c };
-	const struct weight_source src = { .ctx = &rs, .find = find, .read = read_random, .drop = drop };
+	const struct weight_source src = source_random(c);
 	struct stage_options so = {
 		.last = c->layers, .act = o->act, .quantize = o->nf4, .double_quant = o->double_quant, .recompute = o->recompute
 	};

@@ -2,12 +2,11 @@
  * small inboxes, so nothing depends on who is fast. Once warm, a pass allocates nothing here. */
 #include "train/worker.h"
 
-#include "base/arena.h"
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "sched/sched.h"
+#include "train/probe.h"
 #include "train/runtime.h"
 #include "train/worker_times.h"
 
@@ -693,6 +692,16 @@ static int tell_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return say(w, FRAME_CLOCK, 0, w->small, n, e);
 }
 
+/* An empty request is answered at once: so the coordinator learns how long a message and its answer take. */
+static int profile(struct worker *w, const struct frame *f, struct err *e)
+{
+	size_t n = 0;
+	w->job = f->job;
+	if (f->size)
+		TRY(probe_serve(w->env->device, f->payload, f->size, w->small, SMALL, &n, e));
+	return say(w, FRAME_PROFILED, 0, w->small, n, e);
+}
+
 static int serve_job(struct worker *w, struct err *e)
 {
 	bool planned = false;
@@ -720,6 +729,8 @@ static int serve_job(struct worker *w, struct err *e)
 			w->finished = true;
 		else if (!planned && f.kind == FRAME_PROBE && w->env->probe)
 			rc = w->env->probe(w->env->ctx, &f, e);
+		else if (!planned && f.kind == FRAME_PROFILE)
+			rc = profile(w, &f, e);
 		else if (!planned)
 			rc = begin(w, &f, e);
 		else if (f.kind == FRAME_BATCH)

@@ -1,0 +1,7 @@
+/* version.h - of the program. */
+#ifndef HS_BASE_VERSION_H
+#define HS_BASE_VERSION_H
+
+#define HS_VERSION "0.1.0"
+
+#endif

@@ -1,0 +1,211 @@
+/* cmd_profile.c - `heteroshard profile CONFIG`: how fast every device and every link of a job is. What is measured and how is in src/train
+ * (profiler.h, probe.h, session_links.h); here are options, tables and files. */
+#include "cli/cli.h"
+#include "cli/run.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "report/dashboard.h"
+#include "train/profiler.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <string.h>
+
+int cmd_profile(int argc, char **argv);
+
+struct args {
+	char *role, *worker, *out;
+	bool insecure, refresh, links, json;
+};
+
+static const struct opt rows[] = {
+	{ .key = "refresh",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, refresh),
+	  .help = "measure again what was measured before" },
+	{ .key = "links",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, links),
+	  .def = "true",
+	  .help = "measure the links too" },
+	{ .key = "out",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, out),
+	  .arg = "DIR",
+	  .help = "folder for profile.json, profile.png and profile.html (default: output_dir)" },
+	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print the profile itself" },
+	{ .key = "role",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, role),
+	  .arg = "coordinator|worker",
+	  .help = "what this machine is, where its addresses do not say so" },
+	{ .key = "worker",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, worker),
+	  .arg = "ID",
+	  .help = "be this worker of the configuration" },
+	{ .key = "insecure",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, insecure),
+	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
+};
+
+static const struct cli_usage usage = {
+	.synopsis = "heteroshard profile [--refresh] [--out DIR] [--json] CONFIG [key=value ...]",
+	.rows = rows,
+	.nrows = ARRAY_LEN(rows),
+	.about = "Measures on every device of CONFIG what a layer, the embedding, the head and the optimizer cost\n"
+		 "for this job, and on every link latency and bandwidth; writes profile.json, from which\n"
+		 "'heteroshard plan' chooses. With workers on other machines it is run there too, as 'train' is.\n"
+		 "What was measured before with the same program, device and job is taken from the cache.",
+	.example = "  heteroshard profile examples/smollm2.yaml\n"
+		   "  heteroshard profile cluster.yaml --refresh --out measured",
+};
+
+/* ---- tables ---- */
+
+static const struct profile_sample *sample_at(const struct profile_device *d, int m)
+{
+	const struct profile_measured *v = &d->measured;
+	for (int i = 0; i < v->samples; i++)
+		if (v->sample[i].m == m)
+			return &v->sample[i];
+	return v->samples ? &v->sample[0] : NULL;
+}
+
+/* Tokens per second if this device trained the whole model alone. */
+static double alone(const struct profile *p, const struct profile_device *d, int m)
+{
+	double ms = p->layers * (curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m));
+	ms += curve_at(&d->embedding_forward_ms, m) + curve_at(&d->embedding_backward_ms, m);
+	ms += curve_at(&d->head_forward_ms, m) + curve_at(&d->head_backward_ms, m);
+	double step = p->layers * d->optimizer_ms + d->embedding_optimizer_ms + d->head_optimizer_ms + p->step_ms;
+	return 1e3 * p->global_batch * p->sequence_len / (ms * p->global_batch / m + step);
+}
+
+static void print_devices(const struct profile *p, int m)
+{
+	static const char *const heading[] = { "device",  "what",     "host", "threads",  "memory", "free",
+					       "forward", "backward", "head", "tokens/s", "spread" };
+	struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
+	for (int i = 0; i < p->devices; i++) {
+		const struct profile_device *d = &p->device[i];
+		const struct profile_sample *s = sample_at(d, m);
+		char text[8][64];
+		const char *cells[] = { d->id,   d->kind, p->host[d->host].name,
+					text[0], text[1], text[2],
+					text[3], text[4], text[5],
+					text[6], text[7] };
+		snprintf(text[0], sizeof text[0], "%d", d->measured.threads);
+		snprintf(text[1], sizeof text[1], "%.2f GiB", d->memory_gib);
+		snprintf(text[2], sizeof text[2], "%.2f GiB", d->memory_gib - d->used_gib - d->fixed_gib);
+		snprintf(text[3], sizeof text[3], "%.3f ms", curve_at(&d->forward_ms, m));
+		snprintf(text[4], sizeof text[4], "%.3f ms", curve_at(&d->backward_ms, m));
+		snprintf(text[5], sizeof text[5], "%.3f ms", curve_at(&d->head_forward_ms, m) + curve_at(&d->head_backward_ms, m));
+		snprintf(text[6], sizeof text[6], "%.0f", alone(p, d, m));
+		snprintf(text[7], sizeof text[7], "%.1f %%", s ? 100 * s->spread : 0);
+		cli_table_add(t, cells);
+	}
+	cli_table_print(t, stdout);
+}
+
+static void print_links(const struct profile *p)
+{
+	static const char *const heading[] = { "link", "there", "back", "latency" };
+	if (!p->links)
+		return;
+	struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
+	for (int i = 0; i < p->links; i++) {
+		const struct profile_link *l = &p->link[i];
+		char text[4][200];
+		const char *cells[] = { text[0], text[1], text[2], text[3] };
+		snprintf(text[0], sizeof text[0], "%.90s - %.90s", p->host[l->from].name, p->host[l->to].name);
+		snprintf(text[1], sizeof text[1], "%.1f MB/s", 1e3 * l->bandwidth);
+		snprintf(text[2], sizeof text[2], "%.1f MB/s", 1e3 * l->reverse_bandwidth);
+		snprintf(text[3], sizeof text[3], "%.3f ms", l->latency_ms);
+		cli_table_add(t, cells);
+	}
+	putchar('\n');
+	cli_table_print(t, stdout);
+}
+
+static void print_profile(const struct profile *p, int m)
+{
+	cli_heading("%s: %d layers of width %d, %s, rows of %d tokens, %d in a microbatch", p->model, p->layers, p->hidden,
+		    p->dtype, p->sequence_len, m);
+	print_devices(p, m);
+	print_links(p);
+	printf("\nforward and backward: of one layer; head: norm, head and loss; tokens/s: the whole model on this device alone\n");
+	for (int i = 0; i < p->devices; i++) {
+		const struct profile_sample *s = sample_at(&p->device[i], m);
+		if (s && (s->drift > 0.1 || s->drift < -0.1))
+			printf("%s: its speed drifted by %+.0f %% while it was measured\n", p->device[i].id, -100 * s->drift);
+	}
+}
+
+/* ---- files ---- */
+
+static int write_files(const struct profile *p, const char *dir, const struct buf *text, struct err *e)
+{
+	char path[PATH_MAX];
+	if ((size_t)snprintf(path, sizeof path, "%s/profile.json", dir) >= sizeof path)
+		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
+	TRY(dir_make(dir, e));
+	TRY(atomic_write_file(path, text->p, text->n, e));
+	return dashboard_write(p, dir, e);
+}
+
+static void part(void *ctx, const char *what, uint64_t done, uint64_t all)
+{
+	(void)ctx;
+	if (cli_columns(stderr) && done < all)
+		fprintf(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1, (unsigned long long)all);
+}
+
+static int run(const struct config *c, const struct args *a, char *const *program, struct err *e)
+{
+	const struct gather_options g = { .program = program, .stop = cli_stop() };
+	const struct profiler_options o = { .refresh = a->refresh, .links = a->links, .part = part };
+	struct profile p;
+	struct buf text = BUF_INIT;
+	TRY(profiler_config(c, &g, &o, &p, e));
+	profile_write(&p, &text);
+	int rc = buf_ok(&text, e);
+	if (rc >= 0)
+		rc = write_files(&p, a->out ? a->out : c->output_dir, &text, e);
+	if (rc >= 0 && a->json)
+		fputs(text.p, stdout);
+	else if (rc >= 0)
+		print_profile(&p, (int)c->micro_batch_size);
+	buf_release(&text);
+	profile_release(&p);
+	return rc;
+}
+
+int cmd_profile(int argc, char **argv)
+{
+	struct arena a = ARENA_INIT;
+	struct args o = { 0 };
+	struct err e = { 0 };
+	struct role r = { 0 };
+	struct config *c = NULL;
+	int npos, status;
+	if (!cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
+		arena_release(&a);
+		return status;
+	}
+	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
+	if (rc >= 0) {
+		c->insecure |= o.insecure;
+		rc = cluster_role(c, o.role, o.worker, &r, &e);
+	}
+	if (rc >= 0 && r.kind == ROLE_WORKER)
+		rc = cli_work(c, &r, &e);
+	else if (rc >= 0)
+		rc = run(c, &o, cli_worker_program(npos, argv + 1, o.insecure, &a), &e);
+	config_free(c);
+	arena_release(&a);
+	return rc < 0 ? cli_fail(&e) : rc;
+}

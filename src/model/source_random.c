@@ -1,0 +1,54 @@
+/* source_random.c - parameters drawn at random, of the sizes a model has: to measure with, without a file. */
+#include "model/model.h"
+#include "model/source.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+static int find(void *ctx, const char *name, struct source_tensor *t, struct err *e)
+{
+	(void)e;
+	const struct model_config *c = ctx;
+	*t = (struct source_tensor){ .ndim = 1, .shape = { c->hidden, 1 } };
+	if (strstr(name, "embed_tokens") || strstr(name, "lm_head")) {
+		*t = (struct source_tensor){ .ndim = 2, .shape = { c->vocab, c->hidden } };
+		return 1;
+	}
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		if (strstr(name, linear_path(l))) {
+			t->ndim = 2;
+			linear_dims(c, l, t->shape);
+		}
+	return 1;
+}
+
+static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+{
+	struct source_tensor t;
+	find(ctx, name, &t, e);
+	if (t.ndim == 1) {
+		for (int64_t i = 0; i < rows; i++)
+			dst[i] = 1;
+		return 0;
+	}
+	float bound = 1.7f / sqrtf((float)t.shape[1]);
+	uint64_t key = rng_fold((uint64_t)(unsigned char)name[strlen(name) / 2], (uint64_t)row0);
+	int64_t n = rows * t.shape[1];
+#pragma omp parallel for schedule(static)
+	for (int64_t i = 0; i < n; i++)
+		dst[i] = bound * (float)(int32_t)rng_mix64(key ^ (uint64_t)i) * 0x1p-31f;
+	return 0;
+}
+
+static void drop(void *ctx, const char *name)
+{
+	(void)ctx;
+	(void)name;
+}
+
+struct weight_source source_random(const struct model_config *c)
+{
+	return (struct weight_source){ .ctx = (void *)c, .find = find, .read = read_random, .drop = drop };
+}

@@ -1,0 +1,343 @@
+/* test_train_profile.c - the profiler of devices: what it counts is what a stage takes, what it sends is checked, the command end to end. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "plan/profile.h"
+#include "support/site.h"
+#include "train/probe.h"
+#include "train/profiler.h"
+#include "train/step_bench.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void check(int rc, const struct err *e)
+{
+	if (rc < 0)
+		fail_msg("%s", e->msg);
+}
+
+static struct model_config small(void)
+{
+	struct model_config c = { .family = "llama",
+				  .layers = 8,
+				  .hidden = 32,
+				  .intermediate = 96,
+				  .heads = 4,
+				  .kv_heads = 2,
+				  .head_dim = 8,
+				  .vocab = 300,
+				  .tied = true,
+				  .norm_eps = 1e-5,
+				  .rope_scale = 1 };
+	for (int i = 0; i < 4; i++)
+		c.inv_freq[i] = (float)pow(10000, -i / 4.0);
+	return c;
+}
+
+static struct probe_request request(bool full)
+{
+	struct probe_request q = { .cfg = small(),
+				   .optimizer = "adamw",
+				   .optim = { .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8 },
+				   .wire = DT_BF16,
+				   .tokens = 24,
+				   .sequences = 3,
+				   .trained = 0.5,
+				   .largest = 1,
+				   .budget = 5,
+				   .needed = 1,
+				   .sizes = 3,
+				   .size = { 1, 4, 2 } };
+	q.opt.train_all = full;
+	if (!full) {
+		q.opt.lora = (struct lora_options){ .r = 4, .scale = 2 };
+		q.opt.lora.target[LIN_Q] = q.opt.lora.target[LIN_V] = true;
+	}
+	return q;
+}
+
+/* Bytes of a stage's parameters. */
+static uint64_t held(const struct stage *s)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < s->nparam; i++) {
+		const struct param *p = &s->param[i];
+		const struct dev_buf *b[9] = { p->store[0], p->store[1], p->store[2],
+					       p->store[3], p->store[4], p->grad,
+					       p->state[0], p->state[1], p->value == p->store[0] ? NULL : p->value };
+		for (int k = 0; k < 9; k++)
+			n += b[k] ? b[k]->size : 0;
+	}
+	return n;
+}
+
+/* Within a tenth. */
+static void near(const char *what, double predicted, double real)
+{
+	if (!(fabs(predicted / real - 1) <= 0.1))
+		fail_msg("%s: %.0f bytes are predicted, %.0f are there", what, predicted, real);
+}
+
+/* A stage of other layers than the probe had: parameters, memory of a microbatch in flight, memory while running. */
+static void one_stage(const struct probe_request *q, const struct probe_result *r, int64_t first, int64_t last, int m)
+{
+	const struct probe_point *o = NULL;
+	const struct weight_source src = source_random(&q->cfg);
+	struct stage_options so = q->opt;
+	struct err e = { 0 };
+	struct dev *d;
+	struct stage s;
+	struct slot sl;
+	int n = m * (int)q->tokens, layers = (int)(last - first);
+	int32_t id[256], pos[256], label[256], start[64];
+	assert_true(n <= 256);
+	for (int i = 0; i < r->points; i++)
+		if (r->point[i].m == m)
+			o = &r->point[i];
+	assert_non_null(o);
+	for (int i = 0; i < n; i++) {
+		id[i] = i % (int)q->cfg.vocab;
+		pos[i] = i % 8;
+		label[i] = i % 2 ? i : -100;
+	}
+	for (int i = 0; i <= m * 3; i++)
+		start[i] = 8 * i;
+	so.first = first;
+	so.last = last;
+	check(dev_open("cpu", &d, &e), &e);
+	check(stage_build(&s, d, &q->cfg, &so, &src, &e), &e);
+	for (size_t i = 0; i < s.nparam; i++)
+		if (s.param[i].trainable)
+			check(optim_init(optimizer_find("adamw"), &s.param[i], &q->optim, &e), &e);
+	double weights = (double)layers * (double)(r->weights[PROBE_LAYER] + r->state[PROBE_LAYER]);
+	if (s.front)
+		weights += (double)(r->weights[PROBE_FRONT] + r->state[PROBE_FRONT]);
+	if (s.end)
+		weights += (double)(r->weights[PROBE_END] + r->state[PROBE_END]);
+	near("parameters", weights, (double)held(&s));
+	slot_init(&sl, &s);
+	const struct stage_batch b = {
+		.step = 1, .n = n, .nseq = m * 3, .id = id, .pos = pos, .label = label, .start = start, .train = true
+	};
+	check(stage_begin(&sl, &b, &e), &e);
+	if (!s.front)
+		check(dev_zero(sl.in, (size_t)(n * 32 * 4), &e), &e);
+	check(stage_forward(&sl, &e), &e);
+	if (!s.end)
+		check(dev_zero(sl.grad, (size_t)(n * 32 * 4), &e), &e);
+	check(stage_backward(&sl, &e), &e);
+	double edge = (double)n * 32 * 4, work = (double)(o->work - o->kept);
+	double end = s.end ? (double)o->head : 0;
+	near("a microbatch in flight", layers * (double)o->kept + 2 * edge + (end > work ? end : work),
+	     (double)(sl.mem.peak + s.scratch.peak));
+	stage_end(&sl);
+	slot_release(&sl);
+	stage_release(&s);
+	dev_close(d);
+}
+
+static void what_is_counted_is_what_a_stage_takes(void **state)
+{
+	(void)state;
+	for (int full = 0; full < 2; full++) {
+		struct probe_request q = request(full);
+		struct probe_result r;
+		struct err e = { 0 };
+		check(probe_run("cpu", &q, &r, &e), &e);
+		assert_int_equal(r.points, 3);
+		assert_true(r.memory > r.used && r.threads > 0 && r.unified && r.name[0]);
+		for (int i = 0; i < r.points; i++) {
+			const struct probe_point *p = &r.point[i];
+			assert_int_equal(p->m, 1 << i);
+			assert_true(p->runs >= 1 && p->spread >= 0 && isfinite(p->drift));
+			for (int k = 0; k < PROBE_TIMES; k++)
+				assert_true(isfinite(p->seconds[k]) && p->seconds[k] >= 0);
+			assert_true(p->seconds[PROBE_FORWARD] > 0 && p->seconds[PROBE_BACKWARD] > 0);
+			assert_true(p->seconds[PROBE_UPLOAD] > 0 && p->seconds[PROBE_DOWNLOAD] > 0);
+			assert_true(p->kept > 0 && p->work > p->kept && p->head > 0);
+		}
+		assert_true(r.optimizer[PROBE_LAYER] > 0);
+		assert_true(full ? r.optimizer[PROBE_FRONT] > 0 : r.optimizer[PROBE_FRONT] == 0);
+		assert_true(full ? r.state[PROBE_FRONT] > 0 : r.state[PROBE_FRONT] == 0);
+		one_stage(&q, &r, 1, 7, 1);
+		one_stage(&q, &r, 0, 5, 2);
+		one_stage(&q, &r, 2, 8, 4);
+	}
+}
+
+/* ---- the wire ---- */
+
+static const char config_json[] =
+	"{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 32, \"intermediate_size\": 96, "
+	"\"num_hidden_layers\": 8, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 300, "
+	"\"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\"}";
+
+static struct probe_result result(void)
+{
+	struct probe_result r = { .name = "a device",
+				  .driver = "1.0",
+				  .units = 2,
+				  .threads = 2,
+				  .unified = true,
+				  .memory = 1 << 30,
+				  .used = 1 << 20,
+				  .optimizer = { 1e-3, 0, 1e-4 },
+				  .weights = { 100, 200, 300 },
+				  .state = { 10, 0, 0 },
+				  .residual = -0.02,
+				  .points = 2 };
+	for (int i = 0; i < 2; i++) {
+		r.point[i] = (struct probe_point){
+			.m = 1 + i, .runs = 5, .spread = 0.1, .drift = -0.1, .kept = 1000, .work = 2000, .head = 500
+		};
+		for (int k = 0; k < PROBE_TIMES; k++)
+			r.point[i].seconds[k] = 1e-3 * (k + 1) * (i + 1);
+	}
+	return r;
+}
+
+static void requests_and_results_travel(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct buf b = BUF_INIT;
+	unsigned char out[8192];
+	size_t size;
+	struct probe_request q = request(false), back;
+	struct probe_result r = result(), r2;
+	check(probe_request_write(&q, config_json, &b, &e), &e);
+	check(probe_request_read(b.p, b.n, &back, &e), &e);
+	assert_int_equal(back.cfg.layers, 8);
+	assert_int_equal(back.sizes, 3);
+	assert_memory_equal(back.size, q.size, sizeof q.size);
+	assert_int_equal(back.sequences, 3);
+	assert_true(back.trained == q.trained && back.largest == q.largest && back.opt.lora.r == 4 && back.opt.lora.target[LIN_V]);
+	for (size_t n = 0; n < b.n; n++) /* cut anywhere */
+		assert_int_equal(probe_request_read(b.p, n, &back, &e) < 0, 1);
+	check(probe_result_write(&r, out, sizeof out, &size, &e), &e);
+	check(probe_result_read(out, size, &r2, &e), &e);
+	assert_memory_equal(&r, &r2, sizeof r);
+	for (size_t n = 0; n < size; n++)
+		assert_int_equal(probe_result_read(out, n, &r2, &e), ERR_PROTOCOL);
+	buf_release(&b);
+}
+
+static void must_refuse(const struct probe_result *r, const char *what)
+{
+	struct err e = { 0 };
+	unsigned char b[8192];
+	size_t n;
+	struct probe_result out;
+	check(probe_result_write(r, b, sizeof b, &n, &e), &e);
+	if (probe_result_read(b, n, &out, &e) != ERR_PROTOCOL)
+		fail_msg("%s was accepted", what);
+}
+
+static void absurd_results_are_refused(void **state)
+{
+	(void)state;
+	struct probe_result r = result();
+	r.point[0].seconds[PROBE_FORWARD] = NAN;
+	must_refuse(&r, "a time that is no number");
+	r = result();
+	r.point[1].seconds[PROBE_UPLOAD] = -1;
+	must_refuse(&r, "a negative time");
+	r = result();
+	r.point[1].seconds[PROBE_BACKWARD] = 0;
+	must_refuse(&r, "a layer that takes no time");
+	r = result();
+	r.point[0].seconds[PROBE_END_FORWARD] = INFINITY;
+	must_refuse(&r, "an endless time");
+	r = result();
+	r.point[1].m = 1;
+	must_refuse(&r, "the same size twice");
+	r = result();
+	r.points = 0;
+	must_refuse(&r, "no size");
+	r = result();
+	r.memory = 0;
+	must_refuse(&r, "a device without memory");
+	r = result();
+	r.used = r.memory + 1;
+	must_refuse(&r, "more in use than there is");
+	r = result();
+	r.point[0].kept = UINT64_MAX;
+	must_refuse(&r, "absurd memory");
+	r = result();
+	r.residual = NAN;
+	must_refuse(&r, "a residual that is no number");
+	/* bytes changed at random: read or refused, never worse */
+	struct err e = { 0 };
+	unsigned char b[8192];
+	size_t n;
+	r = result();
+	check(probe_result_write(&r, b, sizeof b, &n, &e), &e);
+	for (uint64_t i = 0; i < 20000; i++) {
+		struct probe_result out;
+		size_t at = rng_mix64(i) % n;
+		unsigned char old = b[at];
+		b[at] = (unsigned char)rng_mix64(i ^ 0x55);
+		if (probe_result_read(b, n, &out, &e) >= 0)
+			assert_true(out.points <= PROBE_POINTS && out.point[0].seconds[0] > 0);
+		b[at] = old;
+	}
+}
+
+/* ---- the command ---- */
+
+static void read_profile(const struct site *s, const char *run, struct profile *p)
+{
+	char path[512];
+	struct err e = { 0 };
+	snprintf(path, sizeof path, "%s/%s/profile.json", s->t.dir, run);
+	check(profile_read_file(p, path, &e), &e);
+}
+
+static void the_command_measures_one_device_and_a_cluster(void **state)
+{
+	(void)state;
+	struct site s;
+	struct profile p;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", 2, "");
+	struct process w = site_start(&s, "profile", "one.yaml", NULL);
+	must_succeed(&w);
+	assert_true(says(&w, "tokens/s"));
+	read_profile(&s, "one", &p);
+	assert_int_equal(p.devices, 1);
+	assert_int_equal(p.layers, SITE_LAYERS);
+	assert_true(p.device[0].measured.samples >= 1 && p.device[0].measured.sample[0].ms[0] > 0);
+	assert_true(p.step_ms > 0 && p.digest && p.training && p.program);
+	profile_release(&p);
+	w = site_start(&s, "profile", "two.yaml", NULL); /* starts both workers itself */
+	must_succeed(&w);
+	read_profile(&s, "two", &p);
+	assert_int_equal(p.devices, 2);
+	assert_string_equal(p.device[0].id, "a");
+	assert_int_equal(p.hosts, 2);
+	assert_true(profile_bandwidth(&p, 0, 1) > 0);
+	profile_release(&p);
+	tiny_remove(&s.t);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	site_program(argv[0]);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_counted_is_what_a_stage_takes),
+		cmocka_unit_test(requests_and_results_travel),
+		cmocka_unit_test(absurd_results_are_refused),
+		cmocka_unit_test(the_command_measures_one_device_and_a_cluster),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
