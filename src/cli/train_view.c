@@ -196,6 +196,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					.seconds = s->seconds,
 					.predicted_seconds = NAN,
 					.memory_peak = (double)s->mem_peak,
+					.loss_scale = s->loss_scale,
 					.skipped = s->skipped };
 	TRY(metrics_add(v->metrics, &m, e));
 	if (v->board) {
@@ -212,6 +213,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					 .tokens_per_second = rate,
 					 .eta = s->eta,
 					 .val_loss = NAN,
+					 .loss_scale = s->loss_scale,
 					 .skipped = s->skipped };
 	progress_step(v->progress, &p,
 		      s->step == 1 || s->step == s->total ||

@@ -146,7 +146,7 @@ static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 	if (!sl->trained)
 		return 0;
 	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
-	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->trained, &loss, e));
+	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->trained, sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
 	sl->end_tape = t.last;
 	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
 	for (int64_t i = 0; i < sl->trained; i++)

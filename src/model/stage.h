@@ -62,6 +62,7 @@ struct stage_batch {
 	int64_t n, nseq;                         /* tokens, sequences */
 	const int32_t *id, *pos, *label, *start; /* (n), (n), (n), (nseq+1); id only at the front, label only at the end */
 	bool train;                              /* false: no gradients, no dropout */
+	float scale;                             /* of the loss's gradient; 0: 1 */
 };
 
 struct slot {

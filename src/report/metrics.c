@@ -170,6 +170,8 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	field(b, "seconds", s->seconds);
 	field(b, "predicted_seconds", s->predicted_seconds);
 	field(b, "memory_peak", s->memory_peak);
+	if (s->loss_scale > 0)
+		field(b, "loss_scale", s->loss_scale);
 	buf_adds(b, s->skipped ? ", \"skipped\": true}\n" : "}\n");
 	TRY(flush_line(m, e));
 	return add_step(m, (double)s->step, s->loss, s->learning_rate, e);

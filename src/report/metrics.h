@@ -21,6 +21,7 @@ struct metrics_step {
 	double tokens_per_second, seconds;
 	double predicted_seconds; /* by the plan; NaN: there was no prediction */
 	double memory_peak;       /* bytes on the device; NaN: not known */
+	double loss_scale;        /* of float16; 0: none */
 	bool skipped;             /* no update: loss or norm was not finite */
 };
 

@@ -142,7 +142,10 @@ static void step_line(struct progress *p, const struct progress_step *s)
 		add(&t, "%sstep%s %*lld/%lld", dim, off, digits, (long long)s->step, (long long)s->steps);
 	else
 		add(&t, "%sstep%s %lld", dim, off, (long long)s->step);
-	if (s->skipped)
+	if (s->skipped && isfinite(s->loss) && s->loss_scale > 1)
+		add(&t, "  %sskipped: the gradient leaves float16's range at loss scale %g, which is halved%s",
+		    p->look.colour ? "\033[33m" : "", s->loss_scale, off);
+	else if (s->skipped)
 		add(&t, "  %sskipped: loss or gradient is not finite%s", p->look.colour ? "\033[33m" : "", off);
 	else
 		add(&t, "  %sloss%s %s%7.4f%s", dim, off, bold, s->loss, off);

@@ -24,9 +24,10 @@ struct progress_step {
 	double loss, learning_rate;
 	double grad_norm; /* NaN: not shown */
 	double tokens_per_second;
-	double eta;      /* seconds to the end; NaN: not known */
-	double val_loss; /* NaN: not evaluated at this step */
-	bool skipped;    /* the loss or the norm was not finite: no update */
+	double eta;        /* seconds to the end; NaN: not known */
+	double val_loss;   /* NaN: not evaluated at this step */
+	double loss_scale; /* of float16, that this step had; 0: none */
+	bool skipped;      /* the loss or the norm was not finite: no update */
 };
 
 int progress_new(progress_write_fn write, void *ctx, struct progress_look look, struct progress **p_p, struct err *e);

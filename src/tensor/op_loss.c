@@ -1,8 +1,8 @@
 /* op_loss.c - head and cross-entropy in one: the logits of a few rows at a time, never of all tokens.
  *
  * Only rows that are trained are computed. On a recording tape the gradient of the sum of losses is computed while the logits are at
- * hand: with them gone, backward would have to compute them again. Its scale is 1; what the sum is divided by (the trained tokens of the
- * global batch) is applied by the optimizer, the same for every microbatch. */
+ * hand: with them gone, backward would have to compute them again. It is multiplied by `scale` (1, or a loss scale); what the sum is
+ * divided by (the trained tokens of the global batch) is applied by the optimizer, the same for every microbatch. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -44,11 +44,11 @@ static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct 
 					 .alpha = 1 },
 		     e));
 	int64_t ldd = v * 4 / (int64_t)size; /* dlogits lie in the logits' own rows */
-	const union dev_arg a[] = { { .b = loss },   { .b = learn ? logits : DEV_NONE },
-				    { .b = logits }, { .b = labels },
-				    { .i = some },   { .i = v },
-				    { .i = v },      { .i = ldd },
-				    { .f = 1 } };
+	const union dev_arg a[] = { { .b = loss },     { .b = learn ? logits : DEV_NONE },
+				    { .b = logits },   { .b = labels },
+				    { .i = some },     { .i = v },
+				    { .i = v },        { .i = ldd },
+				    { .f = n->a.f[0] } };
 	TRY(dev_launch(t->dev, K_xent, t->act, a, e));
 	if (!learn)
 		return 0;
@@ -139,7 +139,9 @@ const struct op op_loss = {
 };
 
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows, struct dev_ref labels, int64_t n,
-		  struct tensor **y_p, struct err *e)
+		  float scale, struct tensor **y_p, struct err *e)
 {
-	return tape_apply(t, &op_loss, &(struct op_args){ .x = { x }, .p = { head }, .r = { rows, labels }, .i = { n } }, y_p, e);
+	return tape_apply(t, &op_loss,
+			  &(struct op_args){ .x = { x }, .p = { head }, .r = { rows, labels }, .i = { n }, .f = { scale } }, y_p,
+			  e);
 }

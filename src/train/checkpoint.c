@@ -106,6 +106,9 @@ static int write_state(struct job *j, const struct train_state *s, const char *d
 		 "%llu,\n \"skipped\": %llu,\n",
 		 (unsigned long long)s->step, (unsigned long long)s->updates, (unsigned long long)s->epoch,
 		 (unsigned long long)s->batch, (unsigned long long)s->tokens, (unsigned long long)s->skipped);
+	if (s->scale.scale > 0)
+		buf_addf(&b, " \"loss_scale\": %.17g,\n \"loss_scale_good_steps\": %llu,\n", s->scale.scale,
+			 (unsigned long long)s->scale.good);
 	buf_addf(&b, " \"total_steps\": %llu,\n \"dataset_digest\": \"%016llx\",\n \"compute_dtype\": \"%s\",\n \"config\": ",
 		 (unsigned long long)j->total_steps, (unsigned long long)j->digest, dtype_name(j->opt.act));
 	config_to_json(j->cfg, &b);
@@ -358,13 +361,27 @@ static int same_job(struct job *j, const json_t *doc, const char *path, struct e
 	return rc;
 }
 
+/* Of runs in float16; the others have none, and begin anew when they are continued in float16. */
+static int read_scale(const json_t *doc, const char *path, struct loss_scale *s, struct err *e)
+{
+	if (!json_object_get(doc, "loss_scale"))
+		return 0;
+	const double v = json_number_value(json_object_get(doc, "loss_scale"));
+	if (!(v >= 1 && v <= LOSS_SCALE_MOST))
+		return err_set(e, ERR_INPUT, "%s: 'loss_scale' is not between 1 and %g", path, LOSS_SCALE_MOST);
+	int64_t good = 0;
+	TRY(json_need_int(doc, path, "loss_scale_good_steps", 0, INT64_MAX, &good, e));
+	*s = (struct loss_scale){ v, (uint64_t)good };
+	return 0;
+}
+
 int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, struct err *e)
 {
 	char path[PATH_MOST], digest[32];
 	TRY(join(path, dir, "trainer_state.json", e));
 	json_t *doc;
 	TRY(json_parse_file(path, 1 << 20, &doc, e));
-	struct train_state s;
+	struct train_state s = { 0 };
 	static const struct {
 		const char *key;
 		size_t offset;
@@ -377,6 +394,8 @@ int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, str
 		rc = json_need_int(doc, path, field[i].key, 0, INT64_MAX, &v, e);
 		memcpy((char *)&s + field[i].offset, &v, sizeof v);
 	}
+	if (rc >= 0)
+		rc = read_scale(doc, path, &s.scale, e);
 	const char *was = "";
 	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)j->digest);
 	if (rc >= 0)

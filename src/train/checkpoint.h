@@ -10,6 +10,7 @@
 #define HS_TRAIN_CHECKPOINT_H
 
 #include "train/job.h"
+#include "train/loss_scale.h"
 
 struct train_state {
 	uint64_t step;         /* steps done, skipped ones included */
@@ -17,6 +18,7 @@ struct train_state {
 	uint64_t epoch, batch; /* the next global batch */
 	uint64_t tokens;       /* ids that went through the model */
 	uint64_t skipped;      /* steps that were not finite */
+	struct loss_scale scale;
 };
 
 /* Writes the job's gathered values and states. *path_p: the folder, in `a`. */

@@ -52,7 +52,8 @@ static const struct opt rows[] = {
 	BOOL(load_in_4bit, "false", "keep the frozen weights in NF4, 4 bits each; needs an adapter"),
 	BOOL(bnb_4bit_use_double_quant, "true", "quantise the NF4 block scales too: 4.13 instead of 4.5 bits a weight"),
 	ENUM(compute_dtype, "auto|float32|bfloat16|float16", "auto",
-	     "what matrix products compute in; auto: bfloat16 where the device has it natively"),
+	     "what matrix products compute in; auto: bfloat16 where all devices have it natively, else float16 (with dynamic loss "
+	     "scaling) where they have that, else float32"),
 	BOOL(gradient_checkpointing, "false", "recompute each layer in backward: less memory, about a third more time"),
 	STR(chat_template, NULL, "NAME",
 	    "chat template: chatml, llama3, mistral, zephyr, alpaca, plain; not given: recognised from the model"),

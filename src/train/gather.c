@@ -23,14 +23,21 @@ static int choose_dtype(struct job *job, const struct seat_spec *seat, const str
 {
 	const struct welcome *caps = session_caps(s);
 	int wanted = job->cfg->compute_dtype;
-	enum dtype act = wanted == COMPUTE_FLOAT32 ? DT_F32 : wanted == COMPUTE_FLOAT16 ? DT_F16 : DT_BF16;
+	bool bf16 = true, f16 = true; /* native everywhere */
 	for (int i = 0; i < session_workers(s); i++) {
-		if (wanted == COMPUTE_AUTO && !caps[i].bf16)
-			act = DT_F32;
-		if (act == DT_F16 && !caps[i].f16)
-			return err_set(e, ERR_UNSUPPORTED, "compute_dtype float16 is not available on worker '%s' (%s)", seat[i].id,
-				       caps[i].device);
+		bf16 = bf16 && caps[i].bf16;
+		f16 = f16 && caps[i].f16;
 	}
+	enum dtype act = wanted == COMPUTE_FLOAT32    ? DT_F32
+			 : wanted == COMPUTE_FLOAT16  ? DT_F16
+			 : wanted == COMPUTE_BFLOAT16 ? DT_BF16
+			 : bf16                       ? DT_BF16
+			 : f16                        ? DT_F16
+						      : DT_F32;
+	for (int i = 0; i < session_workers(s); i++)
+		if (!(caps[i].formats & 1u << act))
+			return err_set(e, ERR_UNSUPPORTED, "compute_dtype %s is not available on worker '%s' (%s)", dtype_name(act),
+				       seat[i].id, caps[i].device);
 	job->opt.act = act;
 	return 0;
 }

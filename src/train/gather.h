@@ -20,7 +20,8 @@ struct gather_options {
 bool gather_is_cluster(const struct config *c);
 /* Which device the configured one is ("auto" chooses), and the dtype of activations there: it is opened for a moment. */
 int gather_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e);
-/* The workers of the configuration; decides the job's dtype: bfloat16 where every device has it. The seats are allocated in `a`. */
+/* The workers of the configuration; decides the job's dtype: bfloat16 where every device has it natively, else float16
+ * where every device does, else float32. The seats are allocated in `a`. */
 int gather_cluster(struct job *job, const struct gather_options *o, struct arena *a, struct seat_spec **seat_p,
 		   struct session **s_p, struct err *e);
 /* A thread for each device. */

@@ -67,6 +67,7 @@ int welcome_send(struct link *l, const struct welcome *c, int64_t deadline, stru
 	wire_put_u64(&w, c->memory);
 	wire_put_u8(&w, c->bf16);
 	wire_put_u8(&w, c->f16);
+	wire_put_u8(&w, c->formats);
 	wire_put_f64(&w, c->speed);
 	wire_put_u64(&w, c->clock);
 	wire_put_u64(&w, c->wall);
@@ -98,6 +99,7 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 	c->memory = wire_get_u64(&r);
 	c->bf16 = wire_get_u8(&r);
 	c->f16 = wire_get_u8(&r);
+	c->formats = wire_get_u8(&r);
 	c->speed = wire_get_f64(&r);
 	c->clock = wire_get_u64(&r);
 	c->wall = wire_get_u64(&r);

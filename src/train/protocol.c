@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "train/loss_scale.h"
 
 #include <limits.h>
 #include <string.h>
@@ -154,11 +155,12 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 /* ---- BATCH ---- */
 
 static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches,
-		      bool ids, bool labels)
+		      float scale, bool ids, bool labels)
 {
 	wire_put_u8(w, train);
 	wire_put_u64(w, step);
 	wire_put_u32(w, microbatches);
+	wire_put_f64(w, (double)scale);
 	wire_put_u32(w, mb->n);
 	wire_put_u32(w, mb->nseq);
 	wire_put_bytes(w, mb->start, ((size_t)mb->nseq + 1) * 4);
@@ -169,15 +171,15 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool t
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
 {
 	struct wire_writer w = wire_write(NULL, 0);
-	put_batch(&w, mb, true, 1, 1, ids, labels);
+	put_batch(&w, mb, true, 1, 1, 1, ids, labels);
 	return w.n;
 }
 
-int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids, bool labels, void *out,
-		size_t cap, size_t *n_p, struct err *e)
+int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, float scale, bool ids, bool labels,
+		void *out, size_t cap, size_t *n_p, struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
-	put_batch(&w, mb, train, step, microbatches, ids, labels);
+	put_batch(&w, mb, train, step, microbatches, scale, ids, labels);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -188,12 +190,16 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	h.train = wire_get_u8(&r);
 	h.step = wire_get_u64(&r);
 	h.microbatches = wire_get_u32(&r);
+	double scale = wire_get_f64(&r);
 	h.n = wire_get_u32(&r);
 	h.nseq = wire_get_u32(&r);
 	size_t nstart, nid, nlabel;
 	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid), *label = wire_get_bytes(&r, &nlabel);
 	TRY(wire_read_end(&r, "BATCH", e));
 	size_t n = h.n;
+	if (!(scale > 0 && scale <= LOSS_SCALE_MOST))
+		return err_set(e, ERR_PROTOCOL, "BATCH: a loss scale of %g", scale);
+	h.scale = (float)scale;
 	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq || h.nseq > h.n ||
 	    nstart != ((size_t)h.nseq + 1) * 4 || nid != (ids ? n * 4 : 0) || nlabel != (labels ? n * 4 : 0))
 		return err_set(e, ERR_PROTOCOL,

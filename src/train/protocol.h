@@ -53,11 +53,12 @@ struct batch_head {
 	uint32_t microbatches; /* in this pass */
 	uint32_t n, nseq;
 	uint64_t step; /* of training, from 1: keys the dropout masks */
+	float scale;   /* of the loss's gradient (loss_scale.h) */
 };
 /* Bytes of the payload, and writing it into `out`. */
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
-int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, bool ids, bool labels, void *out,
-		size_t cap, size_t *n_p, struct err *e);
+int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, float scale, bool ids, bool labels,
+		void *out, size_t cap, size_t *n_p, struct err *e);
 /* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in from start. */
 struct batch_store {
 	struct batch_head head;

@@ -13,11 +13,12 @@ int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err 
 {
 	struct dev_caps caps;
 	TRY(dev_caps(d, &caps, e));
-	enum dtype t = compute_dtype == COMPUTE_FLOAT32    ? DT_F32
-		       : compute_dtype == COMPUTE_BFLOAT16 ? DT_BF16
-		       : compute_dtype == COMPUTE_FLOAT16  ? DT_F16
-		       : caps.bf16                         ? DT_BF16
-							   : DT_F32;
+	enum dtype t = compute_dtype == COMPUTE_FLOAT32                ? DT_F32
+		       : compute_dtype == COMPUTE_BFLOAT16             ? DT_BF16
+		       : compute_dtype == COMPUTE_FLOAT16              ? DT_F16
+		       : caps.bf16                                     ? DT_BF16
+		       : caps.f16 && dev_has(d, K_rmsnorm_fwd, DT_F16) ? DT_F16
+								       : DT_F32;
 	if (!dev_has(d, K_rmsnorm_fwd, t))
 		return err_set(e, ERR_UNSUPPORTED, "compute_dtype %s is not available on %s (%s)", dtype_name(t), d->be->name,
 			       caps.name);

@@ -15,7 +15,8 @@ struct err;
 
 /* Opens "backend[:index]", or the best there is for "auto" or NULL. */
 int runtime_device(const char *spec, struct dev **d_p, struct err *e);
-/* enum compute_dtype to a dtype this device has; auto is bfloat16 where it is native, else float32. */
+/* enum compute_dtype to a dtype this device has; auto is bfloat16 where it is native, else float16 where that is, else
+ * float32. */
 int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err *e);
 /* The model's own tokenizer; it must not be larger than the embedding. */
 int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct tokenizer **t_p, struct err *e);

@@ -206,6 +206,8 @@ static int describe(struct serving *s, bool speed, struct welcome *w, struct err
 		w->memory = caps.mem_total;
 		w->bf16 = caps.bf16;
 		w->f16 = caps.f16;
+		for (enum dtype t = DT_F32; t <= DT_F16; t++)
+			w->formats |= (uint8_t)(dev_has(d, K_rmsnorm_fwd, t) << t);
 		w->speed = speed ? measure(d, caps.bf16) : 0;
 	}
 	dev_close(d);

@@ -490,7 +490,7 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
 }
 
 int session_send_batch(struct session *s, const struct microbatch *mb, bool train, uint64_t pass, uint64_t step, uint32_t m,
-		       uint32_t microbatches, struct err *e)
+		       uint32_t microbatches, float scale, struct err *e)
 {
 	if (train)
 		s->step = step;
@@ -500,7 +500,7 @@ int session_send_batch(struct session *s, const struct microbatch *mb, bool trai
 		buf_reset(&s->out);
 		buf_reserve(&s->out, cap);
 		TRY(buf_ok(&s->out, e));
-		TRY(batch_write(mb, train, step, microbatches, ids, labels, s->out.p, cap, &n, e));
+		TRY(batch_write(mb, train, step, microbatches, scale, ids, labels, s->out.p, cap, &n, e));
 		TRY(session_send(s, i, FRAME_BATCH, pass, m, s->out.p, n, e));
 	}
 	return 0;

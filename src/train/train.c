@@ -171,7 +171,7 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 		for (uint32_t m = 0; m < n; m++) {
 			struct microbatch mb;
 			TRY(batches_val(t->job->batches, i + m, &mb, e));
-			TRY(session_send_batch(t->ses, &mb, false, t->pass, 0, m, n, e));
+			TRY(session_send_batch(t->ses, &mb, false, t->pass, 0, m, n, 1, e));
 		}
 		double part;
 		uint64_t some;
@@ -229,6 +229,20 @@ static void advance(struct trainer *t)
 	}
 }
 
+/* Before the first step in float16. */
+static void begin_scale(struct trainer *t, const struct microbatch *mb, size_t n)
+{
+	uint64_t tokens = 0;
+	if (t->job->opt.act != DT_F16) {
+		t->st.scale = (struct loss_scale){ 0 };
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		tokens += mb[i].trained;
+	if (!(t->st.scale.scale > 0))
+		loss_scale_begin(&t->st.scale, tokens);
+}
+
 static int one_step(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
@@ -237,9 +251,12 @@ static int one_step(struct trainer *t, struct err *e)
 	int64_t begin = clock_now();
 	TRY(batches_get(t->job->batches, t->st.epoch, t->st.batch, &mb, &n, e));
 	struct train_step s = { .step = t->st.step + 1, .total = t->job->total_steps };
+	begin_scale(t, mb, n);
+	const double scale = t->st.scale.scale > 0 ? t->st.scale.scale : 1;
+	s.loss_scale = t->st.scale.scale;
 	t->pass++;
 	for (size_t i = 0; i < n; i++) {
-		TRY(session_send_batch(t->ses, &mb[i], true, t->pass, s.step, (uint32_t)i, (uint32_t)n, e));
+		TRY(session_send_batch(t->ses, &mb[i], true, t->pass, s.step, (uint32_t)i, (uint32_t)n, (float)scale, e));
 		s.tokens += mb[i].n;
 	}
 	double sum, sqnorm;
@@ -247,7 +264,7 @@ static int one_step(struct trainer *t, struct err *e)
 	TRY(collect_norms(t, &sqnorm, e));
 	double count = s.trained ? (double)s.trained : 1;
 	s.loss = sum / count;
-	s.grad_norm = sqrt(sqnorm) / count;
+	s.grad_norm = sqrt(sqnorm) / count / scale;
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
 	static const char *const curve[] = { [LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_CONSTANT] = "constant" };
 	s.learning_rate =
@@ -255,14 +272,16 @@ static int one_step(struct trainer *t, struct err *e)
 	/* as torch.nn.utils.clip_grad_norm_ */
 	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
 	struct step_message m = { .apply = !s.skipped,
-				  .s = { .step = t->st.updates + 1, .scale = (float)((clip < 1 ? clip : 1) / count) },
+				  .s = { .step = t->st.updates + 1, .scale = (float)((clip < 1 ? clip : 1) / count / scale) },
 				  .lr = s.learning_rate };
 	unsigned char out[64];
 	size_t size;
 	TRY(step_write(&m, out, sizeof out, &size, e));
 	TRY(session_send_all(t->ses, FRAME_STEP, t->pass, out, size, e));
 	TRY(collect_stepped(t, e));
-	if (s.skipped && !t->nonfinite_run++)
+	/* a gradient that has left float16's range says nothing about data or learning rate */
+	const bool overflow = t->st.scale.scale > 0 && loss_scale_update(&t->st.scale, !s.skipped) && isfinite(s.loss);
+	if (s.skipped && !overflow && !t->nonfinite_run++)
 		locate_nonfinite(t, (uint32_t)n);
 	if (!s.skipped)
 		t->nonfinite_run = 0;

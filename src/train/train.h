@@ -30,10 +30,11 @@ struct train_step {
 	double loss, learning_rate, grad_norm;
 	uint64_t tokens, trained; /* ids through the model, ids that were learned from */
 	double seconds;
-	double eta;        /* seconds */
-	uint64_t mem_peak; /* bytes, largest of the devices */
-	double busy;       /* share of the step the devices computed, mean */
-	bool skipped;
+	double eta;                      /* seconds */
+	uint64_t mem_peak;               /* bytes, largest of the devices */
+	double busy;                     /* share of the step the devices computed, mean */
+	double loss_scale;               /* that this step was computed with; 0: none */
+	bool skipped;                    /* no update: loss or gradient was not finite */
 	const struct train_stage *stage; /* [stages] */
 	int stages;
 };

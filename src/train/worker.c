@@ -356,7 +356,8 @@ static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 				  .pos = b->pos,
 				  .label = b->label,
 				  .start = b->start,
-				  .train = w->train };
+				  .train = w->train,
+				  .scale = b->head.scale };
 	return stage_begin(*sl_p, &sb, e);
 }
 
