@@ -65,7 +65,7 @@ const struct cost_row *cost_row(struct cost *c, int m)
 	*r = (struct cost_row){ m,         v,         v + n,     v + 2 * n, v + 3 * n,  v + 4 * n, v + 5 * n,
 				v + 6 * n, v + 7 * n, v + 8 * n, v + 9 * n, v + 10 * n, 0,         0 };
 	r->boundary_bytes = (double)m * p->sequence_len * p->hidden * p->wire_bytes;
-	r->boundary_gib = r->boundary_bytes / GIB;
+	r->boundary_gib = (double)m * p->sequence_len * p->hidden * profile_dtype_bytes(p) / GIB;
 	for (size_t i = 0; i < n; i++) {
 		const struct profile_device *d = &p->device[i];
 		r->f[i] = curve_at(&d->forward_ms, m) / 1e3;
@@ -236,6 +236,8 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	int in_flight = sched_in_flight(q->sched, q->stages, q->chunks, q->microbatches, stage);
 	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device], kept, edge = mr->boundary_gib;
 
+	if (!recompute) /* what it keeps is counted with the microbatches in flight */
+		work = fmax(work - mr->kept[device], 0);
 	if (stage == 0) {
 		weights += p->embedding_gib;
 		state += p->embedding_state_gib;
@@ -243,6 +245,10 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	if (stage == q->stages - 1) {
 		weights += p->head_gib;
 		state += p->head_state_gib;
+		if (p->tied && q->stages == 1) { /* the same table */
+			weights -= fmin(p->embedding_gib, p->head_gib);
+			state -= fmin(p->embedding_state_gib, p->head_state_gib);
+		}
 		work = fmax(work, mr->head_work[device]);
 	}
 	if (g && g->sharded)

@@ -9,11 +9,12 @@
  *   message   m T C wire_bytes, both ways; SEND keeps the worker for download(m), RECV for upload(m)
  *   route     bandwidth and latency of the two hosts; between hosts it passes through the sender's and the receiver's network card,
  *             which all routes of that host share, each direction for itself
- *   memory    fixed + layers (layer_gib + layer_state_gib) (+ embedding, + head)
+ *   memory    fixed + layers (layer_gib + layer_state_gib) (+ embedding, + head; one table where they are tied and in one stage)
  *             + in_flight (n kept(m) + boundary)      without recomputation; n = layers of the largest chunk
  *             + in_flight n boundary                  with it: the input of every layer is kept
- *             + max(activation(m), head_gib(m) on the last stage) + 2 boundary (messages)
- *             where in_flight is what the schedule states (sched_in_flight), boundary = m T C wire_bytes
+ *             + max(activation(m), head_gib(m) on the last stage) + 2 boundary (messages); without recomputation activation(m) less
+ *             kept(m), which the microbatches in flight have
+ *             where in_flight is what the schedule states (sched_in_flight), boundary = m T C bytes of the dtype
  *
  * Recomputation only ever adds time, and memory is counted for each stage alone; so `auto` recomputes exactly on the stages that do
  * not fit otherwise, and nothing is lost by deciding it so.

@@ -44,6 +44,7 @@ struct probe {
 	unsigned char *message;
 	uint64_t microbatch;
 	int64_t end; /* clock_now() when the budget is used up */
+	double room; /* seconds for the runs of this size */
 };
 
 /* Seconds of the runs of one size. */
@@ -274,7 +275,7 @@ static int run_size(struct probe *p, struct runs *v, struct err *e)
 	begin = clock_now();
 	TRY(run_all(p, v, 0, e));
 	double each = clock_seconds(clock_now() - begin);
-	int runs = (int)(enough / each), most = (int)(left(p) / 2 / each);
+	int runs = (int)(enough / each), most = (int)((p->room - each) / each);
 	runs = runs < RUNS_LEAST ? RUNS_LEAST : runs > RUNS_MOST ? RUNS_MOST : runs;
 	runs = runs > most ? most : runs;
 	v->n = runs > 0 ? runs : 1;
@@ -289,33 +290,45 @@ static double drift_of(const double *v, int n)
 	return third ? mean(v + n - third, third) / mean(v, third) - 1 : 0;
 }
 
-/* Medians of what two stages differ by, run by run, so that a slow drift falls out. */
-static double difference(const struct runs *v, double (*const a)[RUNS_MOST], int more, int less, double over)
+/* The median of what two stages differ by, run by run, so that a slow drift falls out. */
+static double difference(const struct runs *v, double (*const a)[RUNS_MOST], int more, int less)
 {
 	double d[RUNS_MOST];
 	for (int i = 0; i < v->n; i++)
-		d[i] = (a[more][i] - a[less][i]) / over;
+		d[i] = a[more][i] - a[less][i];
 	return median(d, v->n);
+}
+
+/* A layer, from what k layers take more than one. Noise may not move it far from a k-th of what k take. */
+static double layer_time(const struct probe *p, const struct runs *v, double (*const a)[RUNS_MOST])
+{
+	if (!p->built[MANY])
+		return median(a[ONE], v->n);
+	double each = median(a[MANY], v->n) / (double)p->layers, d = difference(v, a, MANY, ONE) / (double)(p->layers - 1);
+	return d < 0.85 * each ? 0.85 * each : d > 1.1 * each ? 1.1 * each : d;
+}
+
+/* What a pass costs beside its layers; not more than a tenth of one. */
+static double pass_time(const struct runs *v, double (*const a)[RUNS_MOST], double layer)
+{
+	double rest = median(a[ONE], v->n) - layer;
+	return rest < 0 ? 0 : rest > 0.1 * layer ? 0.1 * layer : rest;
 }
 
 static void evaluate(const struct probe *p, struct runs *v, struct probe_point *o)
 {
 	int many = p->built[MANY] ? MANY : ONE;
-	double over = (double)(p->layers - 1), f, b, rest, t[RUNS_MOST];
-	double one_f = median(v->forward[ONE], v->n), one_b = median(v->backward[ONE], v->n);
-	double begin = median(v->begin[ONE], v->n);
-	f = many == MANY ? difference(v, v->forward, MANY, ONE, over) : one_f;
-	b = many == MANY ? difference(v, v->backward, MANY, ONE, over) : one_b;
-	f = above(f, one_f / 10); /* noise must not make it nothing */
-	b = above(b, one_b / 10);
-	rest = (begin + above(one_f - f, 0) + above(one_b - b, 0)) / 2;
+	double f = layer_time(p, v, v->forward), b = layer_time(p, v, v->backward), t[RUNS_MOST];
+	double pass_f = pass_time(v, v->forward, f), pass_b = pass_time(v, v->backward, b);
+	double rest = (median(v->begin[ONE], v->n) + pass_f + pass_b) / 2; /* a middle stage receives twice */
 	double *s = o->seconds;
 	s[PROBE_FORWARD] = f;
 	s[PROBE_BACKWARD] = b;
-	s[PROBE_FRONT_FORWARD] = above(median(v->begin[WITH_FRONT], v->n) + median(v->forward[WITH_FRONT], v->n) - f, 0);
-	s[PROBE_FRONT_BACKWARD] = above(median(v->backward[WITH_FRONT], v->n) - b - rest, 0);
-	s[PROBE_END_FORWARD] = above(median(v->begin[WITH_END], v->n) + median(v->forward[WITH_END], v->n) - f - rest, 0);
-	s[PROBE_END_BACKWARD] = above(median(v->backward[WITH_END], v->n) - b, 0);
+	s[PROBE_FRONT_FORWARD] = median(v->begin[WITH_FRONT], v->n) + above(difference(v, v->forward, WITH_FRONT, ONE), 0) + pass_f;
+	s[PROBE_FRONT_BACKWARD] = above(difference(v, v->backward, WITH_FRONT, ONE) + pass_b - rest, 0);
+	s[PROBE_END_FORWARD] =
+		median(v->begin[WITH_END], v->n) + above(difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
+	s[PROBE_END_BACKWARD] = above(difference(v, v->backward, WITH_END, ONE) + pass_b, 0);
 	s[PROBE_UPLOAD] = median(v->up, v->n) + rest;
 	s[PROBE_DOWNLOAD] = median(v->down, v->n);
 	for (int i = 0; i < v->n; i++)
@@ -401,6 +414,7 @@ static int all_sizes(struct probe *p, struct err *e)
 		if (m && (took * factor > (i < q->needed ? q->budget : left(p)) || !has_room(p, (double)grown * factor)))
 			continue;
 		struct err why = { 0 };
+		p->room = left(p) / (i < q->needed ? q->needed - i : 2);
 		int rc = one_size(p, q->size[i], &r->point[r->points], &grown, &why);
 		if (rc == ERR_NOMEM && r->points > 0)
 			break;
