@@ -3,8 +3,8 @@
 #include "base/err.h"
 #include "file/atomic.h"
 #include "plan/profile.h"
-#include "report/canvas.h"
 #include "report/dashboard.h"
+#include "report/text.h"
 #include "support/scratch.h"
 
 #include <setjmp.h>
@@ -139,7 +139,7 @@ static void many(void **state)
 static void cleaned(const char *in, size_t most, const char *want)
 {
 	char out[64];
-	canvas_clean(out, sizeof out, in, most);
+	text_clean(out, sizeof out, in, most);
 	assert_string_equal(out, want);
 }
 

@@ -386,7 +386,7 @@ static void progress(void **state)
 				   .tokens_per_second = 1234.4,
 				   .eta = 65,
 				   .val_loss = NAN };
-	must(progress_new(collect, &b, (struct progress_look){ 0, false }, &p, &e), &e);
+	must(progress_new(collect, &b, (struct progress_look){ 0 }, &p, &e), &e);
 	progress_step(p, &s, true);
 	progress_line(p, "a message");
 	progress_part(p, "evaluating", 1, 4);
@@ -402,14 +402,16 @@ static void progress(void **state)
 		     "validation loss 2.0000\n");
 	buf_reset(&b);
 	for (int columns = 20; columns <= 200; columns += 15) { /* the bar never wraps: code points, colours not counted */
-		must(progress_new(collect, &b, (struct progress_look){ columns, columns % 2 == 0 }, &p, &e), &e);
+		must(progress_new(collect, &b,
+				  (struct progress_look){ .columns = columns, .colour = columns % 2 == 0, .utf8 = true }, &p, &e),
+		     &e);
 		for (s.step = 1; s.step < 25; s.step++) {
 			buf_reset(&b);
 			progress_step(p, &s, false);
 			int width = 0;
 			for (const char *c = b.p; *c; c++) {
 				if (*c == 27) {
-					while (*c != 'm' && *c != 'K')
+					while (*c != 'm' && *c != 'J')
 						c++;
 					continue;
 				}

@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "report/progress.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -23,6 +24,28 @@ int cli_columns(FILE *f)
 	if (!isatty(fileno(f)))
 		return 0;
 	return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
+}
+
+int cli_rows(FILE *f)
+{
+	struct winsize w;
+	return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_row ? w.ws_row : 24;
+}
+
+bool cli_utf8(void)
+{
+	static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *v = getenv(names[i]);
+		if (v && *v) /* the first that is set decides */
+			return strcasestr(v, "utf-8") || strcasestr(v, "utf8");
+	}
+	return false;
+}
+
+struct progress_look cli_look(void)
+{
+	return (struct progress_look){ .columns = cli_columns(stderr), .colour = cli_colour(stderr), .utf8 = cli_utf8() };
 }
 
 void cli_write_stderr(void *ctx, const char *text, size_t n)

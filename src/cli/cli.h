@@ -48,6 +48,9 @@ int cli_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* True where colours are wanted: a terminal, NO_COLOR not set, TERM not dumb. */
 bool cli_colour(FILE *f);
 int cli_columns(FILE *f); /* width of the terminal; 0: not a terminal */
+int cli_rows(FILE *f);
+bool cli_utf8(void);                 /* the locale has it */
+struct progress_look cli_look(void); /* of standard error */
 
 /* While a progress display is set, log lines appear above its bar. NULL takes it back. */
 void cli_set_progress(struct progress *p);

@@ -152,7 +152,7 @@ static int run(const struct args *o, const char *model, struct err *e)
 	int rc = 0;
 	TRYOUT(dataset_load(&src, 1, &dopt, &d, e));
 	TRYOUT(batches_new(d, &bopt, &b, e));
-	TRYOUT(progress_new(cli_write_stderr, NULL, (struct progress_look){ cli_columns(stderr), cli_colour(stderr) }, &p, e));
+	TRYOUT(progress_new(cli_write_stderr, NULL, cli_look(), &p, e));
 	TRYOUT(evaluate_batches(&r, b, show, p, &res, e));
 	progress_free(p);
 	p = NULL;

@@ -65,7 +65,7 @@ static int run(const struct args *o, bool typed, char **pos, struct err *e)
 	if (typed && !gguf && o->type == TYPE_Q8_0)
 		return err_set(e, ERR_USAGE, "merge: q8_0 needs an OUT that ends in .gguf");
 	struct progress *p;
-	TRY(progress_new(cli_write_stderr, NULL, (struct progress_look){ cli_columns(stderr), cli_colour(stderr) }, &p, e));
+	TRY(progress_new(cli_write_stderr, NULL, cli_look(), &p, e));
 	const struct merge_options m = { .model = pos[0],
 					 .adapter = pos[1],
 					 .out = pos[2],

@@ -43,10 +43,5 @@ void canvas_write(struct canvas *c, const char *s, double x, double y, struct ca
 
 /* ".k0{fill:...}" for both colour schemes, to stand in the page's <style>. */
 void canvas_style(struct buf *out);
-/* Text as HTML and SVG show it: markup characters escaped, what is no UTF-8 or no printable character replaced by '?'. At most `most`
- * characters, the last one then an ellipsis; 0: all. */
-void canvas_escape(struct buf *out, const char *s, size_t most);
-/* The same cut and replacement without the markup, for cairo; `out` has `cap` bytes. */
-void canvas_clean(char *out, size_t cap, const char *s, size_t most);
 
 #endif

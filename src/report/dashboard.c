@@ -3,6 +3,7 @@
 #include "report/dashboard.h"
 #include "report/canvas.h"
 #include "report/dashboard_priv.h"
+#include "report/text.h"
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -65,7 +66,7 @@ static void draw_page(struct canvas *page, const struct profile *p, double h1, d
 {
 	char line[512];
 	canvas_rect(page, 0, 0, PAGE, HEAD + h1 + GAP + h2 + MARGIN, 0, CANVAS_PAGE, 1);
-	canvas_clean(line, sizeof line, p->model, 60);
+	text_clean(line, sizeof line, p->model, 60);
 	canvas_write(page, line, MARGIN, 66, (struct canvas_text){ .size = 34, .bold = true, .role = CANVAS_INK });
 	facts(p, line, sizeof line);
 	canvas_write(page, line, MARGIN, 102, (struct canvas_text){ .size = 18, .role = CANVAS_MUTED });
@@ -121,7 +122,7 @@ static const char style[] =
 static void cell(struct buf *b, const char *s)
 {
 	buf_adds(b, "<td class=\"t\">");
-	canvas_escape(b, s, 80);
+	text_markup(b, s, 80);
 	buf_adds(b, "</td>");
 }
 
@@ -176,18 +177,18 @@ void dashboard_html(const struct profile *p, struct buf *b)
 	buf_adds(b,
 		 "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
 		 "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>");
-	canvas_escape(b, p->model, 60);
+	text_markup(b, p->model, 60);
 	buf_adds(b, ": devices and links</title>\n<style>\n");
 	canvas_style(b);
 	buf_adds(b, style);
 	buf_adds(b, "</style>\n</head>\n<body>\n<main>\n<h1>");
-	canvas_escape(b, p->model, 60);
+	text_markup(b, p->model, 60);
 	buf_adds(b, "</h1>\n<p>");
 	facts(p, line, sizeof line);
-	canvas_escape(b, line, 0);
+	text_markup(b, line, 0);
 	if (p->source && p->source[0]) {
 		buf_adds(b, ". ");
-		canvas_escape(b, p->source, 200);
+		text_markup(b, p->source, 200);
 	}
 	buf_adds(b, "</p>\n<div class=\"cards\">\n");
 	for (size_t i = 0; i < CARDS; i++) {

@@ -1,6 +1,7 @@
 /* dashboard_cards.c - the four drawings of the dashboard, see dashboard_priv.h. Devices of one kind have one colour. */
 #include "report/dashboard_priv.h"
 #include "report/plot_axis.h"
+#include "report/text.h"
 
 #include "plan/profile.h"
 
@@ -67,7 +68,7 @@ static double more(struct canvas *c, int all, int shown, const char *what, doubl
 static void write_clean(struct canvas *c, const char *s, size_t most, double x, double y, struct canvas_text t)
 {
 	char text[256];
-	canvas_clean(text, sizeof text, s, most);
+	text_clean(text, sizeof text, s, most);
 	canvas_write(c, text, x, y, t);
 }
 

@@ -1,12 +1,15 @@
-/* progress.c - see progress.h. The bar is the last line of the terminal; every other line first clears it, and redraws it afterwards. */
+/* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor stands behind the bar; every other line first clears
+ * them, and draws them anew below itself. */
 #include "report/progress.h"
 
+#include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "report/text.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +19,15 @@ struct progress {
 	struct progress_look look;
 	pthread_mutex_t lock;
 	struct progress_step last;
-	bool have;      /* last is filled */
-	char bar[1024]; /* as it stands on the screen; empty: none */
+	bool have; /* last is filled */
+	char what[64];
+	double share;
+	bool bar;             /* there is one */
+	struct buf table;     /* above it */
+	struct buf on_screen; /* table and bar as they stand there; empty: nothing does */
+	struct buf out;       /* on its way */
+	int64_t drawn;        /* when */
+	bool late;            /* something changed since */
 };
 
 int progress_new(progress_write_fn write, void *ctx, struct progress_look look, struct progress **p_p, struct err *e)
@@ -28,6 +38,9 @@ int progress_new(progress_write_fn write, void *ctx, struct progress_look look, 
 	p->write = write;
 	p->ctx = ctx;
 	p->look = look;
+	buf_init(&p->table);
+	buf_init(&p->on_screen);
+	buf_init(&p->out);
 	pthread_mutex_init(&p->lock, NULL);
 	*p_p = p;
 	return 0;
@@ -48,123 +61,163 @@ void progress_duration(double seconds, char *s, size_t cap)
 		snprintf(s, cap, "%lld days %lld h", t / 86400, t / 3600 % 24);
 }
 
-struct text {
-	char s[1024];
-	size_t n;
-};
-
-static void add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct text *t, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	int n = vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
-	va_end(ap);
-	if (n > 0)
-		t->n += (size_t)n < sizeof t->s - t->n ? (size_t)n : sizeof t->s - t->n - 1;
-}
-
-static void put(struct progress *p, const struct text *t) { p->write(p->ctx, t->s, t->n); }
-
 /* 812, 9.6, 12.3k: three digits are enough for a rate. */
-static void rate(struct text *t, double v)
+static void rate(struct buf *t, double v)
 {
 	if (!isfinite(v))
-		add(t, "%6s", "-");
+		buf_addf(t, "%6s", "-");
 	else if (v < 9.95)
-		add(t, "%6.2f", v);
+		buf_addf(t, "%6.2f", v);
 	else if (v < 99.5)
-		add(t, "%6.1f", v);
+		buf_addf(t, "%6.1f", v);
 	else if (v < 99999.5)
-		add(t, "%6.0f", v);
+		buf_addf(t, "%6.0f", v);
 	else
-		add(t, "%5.0fk", v / 1000);
+		buf_addf(t, "%5.0fk", v / 1000);
 }
 
-static void clear_bar(struct progress *p)
+/* ---- what is redrawn ---- */
+
+/* Lines that the text takes on a terminal of this width, which may have become narrower since the text was written. */
+static int lines_on_screen(const char *text, int columns)
 {
-	if (!p->bar[0])
+	char line[2048];
+	int n = 0;
+	for (const char *end; *text; text = *end ? end + 1 : end) {
+		end = text + strcspn(text, "\n");
+		snprintf(line, sizeof line, "%.*s", (int)(end - text), text);
+		int w = text_width(line);
+		n += w > columns ? (w + columns - 1) / columns : 1;
+	}
+	return n;
+}
+
+static void clear(struct progress *p)
+{
+	if (!p->on_screen.n)
 		return;
-	p->write(p->ctx, "\r\033[K", 4);
-	p->bar[0] = 0;
-}
-
-static void show_bar(struct progress *p, const char *bar)
-{
-	struct text t = { .n = 0 };
-	snprintf(p->bar, sizeof p->bar, "%s", bar);
-	add(&t, "\r\033[K%s", p->bar);
-	put(p, &t);
+	int n = lines_on_screen(p->on_screen.p, p->look.columns);
+	if (n > 1)
+		buf_addf(&p->out, "\r\033[%dA\033[J", n - 1);
+	else
+		buf_adds(&p->out, "\r\033[J");
+	buf_reset(&p->on_screen);
 }
 
 /* "████████▌         " in `width` columns, an eighth of a column fine. */
-static void blocks(struct text *t, double share, int width)
+static void blocks(struct buf *t, double share, int width, bool utf8)
 {
 	static const char *const part[] = { "", "▏", "▎", "▍", "▌", "▋", "▊", "▉" };
-	int eighths = (int)(fmin(fmax(share, 0), 1) * width * 8 + 0.5), full = eighths / 8, rest = eighths % 8;
+	int eighths = (int)(fmin(fmax(share, 0), 1) * width * 8 + 0.5), full = eighths / 8, rest = utf8 ? eighths % 8 : 0;
 	for (int i = 0; i < full; i++)
-		add(t, "█");
-	add(t, "%s%*s", part[rest], width - full - (rest != 0), "");
+		buf_adds(t, utf8 ? "█" : "#");
+	buf_addf(t, "%s%*s", part[rest], width - full - (rest != 0), "");
 }
 
-static void draw(struct progress *p, const char *what, double share)
+/* What stands right of the bar, as much as there is room for. */
+static void facts(const struct progress *p, int room, struct buf *t)
 {
-	struct text bar = { .n = 0 };
-	char left[48], eta[48] = "";
 	const struct progress_step *s = &p->last;
-	if (p->have && isfinite(s->eta)) {
-		char d[32];
+	char piece[3][48] = { "", "", "" }, d[32];
+	if (!p->have)
+		return;
+	if (isfinite(s->eta)) {
 		progress_duration(s->eta, d, sizeof d);
-		snprintf(eta, sizeof eta, "%s left", d);
+		snprintf(piece[0], sizeof piece[0], "  %s left", d);
 	}
-	snprintf(left, sizeof left, "%.46s", what);
-	int room = p->look.columns - 1 - (int)strlen(left) - (int)strlen(eta) - 12;
-	if (room < 8) {
-		add(&bar, "%.*s", p->look.columns - 1, left);
-	} else {
-		room = room > 40 ? 40 : room;
-		add(&bar, "%s %s", left, p->look.colour ? "\033[36m" : "");
-		blocks(&bar, share, room);
-		add(&bar, "%s %3.0f%%  %s", p->look.colour ? "\033[0m" : "", 100 * fmin(fmax(share, 0), 1), eta);
+	if (isfinite(s->loss))
+		snprintf(piece[1], sizeof piece[1], "  loss %.4f", s->loss);
+	if (isfinite(s->tokens_per_second))
+		snprintf(piece[2], sizeof piece[2], "  %.*f tokens/s", s->tokens_per_second < 99.5 ? 1 : 0, s->tokens_per_second);
+	for (int i = 0; i < 3 && (int)strlen(piece[i]) <= room; i++) {
+		buf_adds(t, piece[i]);
+		room -= (int)strlen(piece[i]);
 	}
-	show_bar(p, bar.s);
 }
 
-static void step_line(struct progress *p, const struct progress_step *s)
+static void bar(const struct progress *p, struct buf *t)
 {
-	struct text t = { .n = 0 };
+	enum { MOST = 30, LEAST = 8, PERCENT = 6 };
+	int room = p->look.columns - 1, left = text_width(p->what), width = room - left - 1 - PERCENT - 16;
+	width = width > MOST ? MOST : width;
+	if (width < LEAST) {
+		buf_addf(t, "%.*s", room, p->what);
+		return;
+	}
+	buf_addf(t, "%s %s", p->what, p->look.colour ? "\033[36m" : "");
+	blocks(t, p->share, width, p->look.utf8);
+	buf_addf(t, "%s %3.0f%%", p->look.colour ? "\033[0m" : "", 100 * fmin(fmax(p->share, 0), 1));
+	facts(p, room - left - 1 - width - PERCENT, t);
+}
+
+static void draw(struct progress *p)
+{
+	clear(p);
+	if (p->bar) {
+		buf_add(&p->on_screen, p->table.p, p->table.n);
+		bar(p, &p->on_screen);
+		buf_add(&p->out, p->on_screen.p, p->on_screen.n);
+	}
+	p->drawn = clock_now();
+	p->late = false;
+}
+
+static void flush(struct progress *p)
+{
+	if (p->out.n)
+		p->write(p->ctx, p->out.p, p->out.n);
+	buf_reset(&p->out);
+}
+
+/* Now, or when it is time again. */
+static void change(struct progress *p)
+{
+	p->late = true;
+	if (clock_now() - p->drawn >= p->look.interval)
+		draw(p);
+}
+
+static void set_bar(struct progress *p, const char *what, double share)
+{
+	snprintf(p->what, sizeof p->what, "%.46s", what);
+	p->share = share;
+	p->bar = true;
+}
+
+/* ---- what is told ---- */
+
+static void step_line(const struct progress *p, const struct progress_step *s, struct buf *t)
+{
 	const char *dim = p->look.colour ? "\033[2m" : "", *bold = p->look.colour ? "\033[1m" : "",
 		   *off = p->look.colour ? "\033[0m" : "";
 	int digits = 1;
 	for (int64_t n = s->steps; n >= 10; n /= 10)
 		digits++;
 	if (s->steps)
-		add(&t, "%sstep%s %*lld/%lld", dim, off, digits, (long long)s->step, (long long)s->steps);
+		buf_addf(t, "%sstep%s %*lld/%lld", dim, off, digits, (long long)s->step, (long long)s->steps);
 	else
-		add(&t, "%sstep%s %lld", dim, off, (long long)s->step);
+		buf_addf(t, "%sstep%s %lld", dim, off, (long long)s->step);
 	if (s->skipped && isfinite(s->loss) && s->loss_scale > 1)
-		add(&t, "  %sskipped: the gradient leaves float16's range at loss scale %g, which is halved%s",
-		    p->look.colour ? "\033[33m" : "", s->loss_scale, off);
+		buf_addf(t, "  %sskipped: the gradient leaves float16's range at loss scale %g, which is halved%s",
+			 p->look.colour ? "\033[33m" : "", s->loss_scale, off);
 	else if (s->skipped)
-		add(&t, "  %sskipped: loss or gradient is not finite%s", p->look.colour ? "\033[33m" : "", off);
+		buf_addf(t, "  %sskipped: loss or gradient is not finite%s", p->look.colour ? "\033[33m" : "", off);
 	else
-		add(&t, "  %sloss%s %s%7.4f%s", dim, off, bold, s->loss, off);
-	add(&t, "  %slr%s %.2e", dim, off, s->learning_rate);
+		buf_addf(t, "  %sloss%s %s%7.4f%s", dim, off, bold, s->loss, off);
+	buf_addf(t, "  %slr%s %.2e", dim, off, s->learning_rate);
 	if (isfinite(s->grad_norm))
-		add(&t, "  %snorm%s %7.3f", dim, off, s->grad_norm);
-	add(&t, "  ");
-	rate(&t, s->tokens_per_second);
-	add(&t, "%s tokens/s%s", dim, off);
+		buf_addf(t, "  %snorm%s %7.3f", dim, off, s->grad_norm);
+	buf_addf(t, "  ");
+	rate(t, s->tokens_per_second);
+	buf_addf(t, "%s tokens/s%s", dim, off);
 	if (isfinite(s->eta)) {
 		char d[32];
 		progress_duration(s->eta, d, sizeof d);
-		add(&t, "  %sETA%s %s", dim, off, d);
+		buf_addf(t, "  %sETA%s %s", dim, off, d);
 	}
 	if (isfinite(s->val_loss))
-		add(&t, "  %svalidation loss%s %s%.4f%s", dim, off, bold, s->val_loss, off);
-	add(&t, "\n");
-	clear_bar(p);
-	put(p, &t);
+		buf_addf(t, "  %svalidation loss%s %s%.4f%s", dim, off, bold, s->val_loss, off);
+	buf_addf(t, "\n");
 }
 
 void progress_step(struct progress *p, const struct progress_step *s, bool line)
@@ -172,37 +225,64 @@ void progress_step(struct progress *p, const struct progress_step *s, bool line)
 	pthread_mutex_lock(&p->lock);
 	p->last = *s;
 	p->have = true;
-	if (line)
-		step_line(p, s);
+	if (line) {
+		clear(p);
+		step_line(p, s, &p->out);
+	}
 	if (p->look.columns && s->steps) {
 		char what[48];
 		snprintf(what, sizeof what, "%lld/%lld", (long long)s->step, (long long)s->steps);
-		if (s->step < s->steps)
-			draw(p, what, (double)s->step / (double)s->steps);
+		set_bar(p, what, (double)s->step / (double)s->steps);
+		p->bar = s->step < s->steps;
+		if (line || !p->bar)
+			draw(p);
 		else
-			clear_bar(p);
+			change(p);
 	}
+	flush(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
 void progress_line(struct progress *p, const char *text)
 {
 	pthread_mutex_lock(&p->lock);
-	char keep[sizeof p->bar];
-	memcpy(keep, p->bar, sizeof keep);
-	clear_bar(p);
-	p->write(p->ctx, text, strlen(text));
-	p->write(p->ctx, "\n", 1);
-	if (keep[0])
-		show_bar(p, keep);
+	clear(p);
+	buf_addf(&p->out, "%s\n", text);
+	draw(p);
+	flush(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
 void progress_part(struct progress *p, const char *what, int64_t done, int64_t all)
 {
 	pthread_mutex_lock(&p->lock);
-	if (p->look.columns && all > 0)
-		draw(p, what, (double)done / (double)all);
+	if (p->look.columns && all > 0) {
+		set_bar(p, what, (double)done / (double)all);
+		change(p);
+		flush(p);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+void progress_table(struct progress *p, const char *lines)
+{
+	pthread_mutex_lock(&p->lock);
+	buf_reset(&p->table);
+	if (p->look.columns)
+		buf_adds(&p->table, lines);
+	p->late = true;
+	pthread_mutex_unlock(&p->lock);
+}
+
+void progress_refresh(struct progress *p, int columns)
+{
+	pthread_mutex_lock(&p->lock);
+	bool other = columns > 0 && p->look.columns && columns != p->look.columns;
+	if (other)
+		p->look.columns = columns;
+	if (p->bar && (other || (p->late && clock_now() - p->drawn >= p->look.interval)))
+		draw(p);
+	flush(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -210,7 +290,11 @@ void progress_free(struct progress *p)
 {
 	if (!p)
 		return;
-	clear_bar(p);
+	clear(p);
+	flush(p);
 	pthread_mutex_destroy(&p->lock);
+	buf_release(&p->table);
+	buf_release(&p->on_screen);
+	buf_release(&p->out);
 	mem_free(p);
 }

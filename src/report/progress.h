@@ -1,7 +1,8 @@
-/* progress.h - what a person sees while a job runs: a line for each step and, on a terminal, a bar below them that is redrawn.
+/* progress.h - what a person sees while a job runs: a line for each step and, on a terminal, a bar below them that is redrawn, with a table
+ * above it if there is one.
  *
  * The text goes to a function of the caller's (libraries do not print). Without a terminal there are plain lines only, which read well in a
- * file. Thread-safe: log lines may come from other threads through progress_line(). */
+ * file. Thread-safe: log lines may come from other threads through progress_line(). What is redrawn goes out in one write. */
 #ifndef HS_REPORT_PROGRESS_H
 #define HS_REPORT_PROGRESS_H
 
@@ -16,7 +17,8 @@ typedef void (*progress_write_fn)(void *ctx, const char *text, size_t n);
 
 struct progress_look {
 	int columns; /* width of the terminal; 0: not a terminal, plain lines */
-	bool colour;
+	bool colour, utf8;
+	int64_t interval; /* nanoseconds from one redrawing to the next, at least */
 };
 
 struct progress_step {
@@ -31,13 +33,17 @@ struct progress_step {
 };
 
 int progress_new(progress_write_fn write, void *ctx, struct progress_look look, struct progress **p_p, struct err *e);
-void progress_free(struct progress *p); /* removes the bar; NULL is allowed */
+void progress_free(struct progress *p); /* removes bar and table; NULL is allowed */
 /* `line`: this step gets a line of its own (logging_steps); the bar moves in any case. */
 void progress_step(struct progress *p, const struct progress_step *s, bool line);
-/* One line of other text, above the bar. */
+/* One line of other text, above table and bar. */
 void progress_line(struct progress *p, const char *text);
 /* Something that has parts of its own ("evaluating", 3 of 12): shown in the bar only. */
 void progress_part(struct progress *p, const char *what, int64_t done, int64_t all);
+/* Lines above the bar, each ended by a newline and no wider than the terminal; shown from the next redrawing on. */
+void progress_table(struct progress *p, const char *lines);
+/* Redraws what waited for its time, and all of it when the terminal now has another width. To be called now and then. */
+void progress_refresh(struct progress *p, int columns_now);
 
 /* "1:05", "2:03:04", "3 days 4 h" */
 void progress_duration(double seconds, char *s, size_t cap);
