@@ -318,14 +318,17 @@ static void loss_plot(void **state)
 	assert_int_equal(plot_loss("/nowhere/loss.png", &none, &e), ERR_IO);
 }
 
-static const struct topology_machine machine[] = { { "desk <1> & \"more\"", "10.0.0.1", true }, { "old-box", NULL, false } };
+static const struct topology_machine machine[] = { { "desk <1> & \"more\"", "10.0.0.1", true },
+						   { "old-box", NULL, false },
+						   { "quiet", NULL, true } };
 static const struct topology_device device[] = {
-	{ "local", 0, "cuda:0", "RTX 3060", 0, 0, 20, true, false, 1, 6ull << 30, 12ull << 30, 0.934 },
-	{ "1", 1, "opencl:0", "", 1, 20, 30, false, true, 0.5, 0, 4ull << 30, 0.5 },
-	{ "2", 1, "cpu:0", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0 },
+	{ "local", 0, "cuda:0", "RTX 3060", 0, 0, 20, true, false, 1, 6ull << 30, 12ull << 30, 0.934, NULL },
+	{ "1", 1, "opencl:0", "", 1, 20, 30, false, true, 0.5, 0, 4ull << 30, 0.5, "20-24, 28-29" },
+	{ "2", 1, "cpu:0", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0, NULL },
+	{ "3", 1, "cpu:1", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0, NULL },
 };
 static const struct topology_link link_row[] = { { 0, 1, 117.5e6, 0.00021, "zmq", true } };
-static const struct topology job = { "SmolLM2 on 2 devices", "30 layers", machine, 2, device, 3, link_row, 1 };
+static const struct topology job = { "SmolLM2 on 2 devices", "30 layers", machine, 3, device, 4, link_row, 1 };
 
 static void golden(const char *path, const struct buf *b)
 {

@@ -185,10 +185,8 @@ static void on_screen(void **state)
 	type(&half, "hello\nmessage\nstage\n", 20);
 	type(&half, t->cell[4], strlen(t->cell[4]));
 	assert_true(half.row > 3);
-	for (int i=0;i<8;i++) printf("%d|%s|\n", i, half.cell[i]);
 	*t = half;
 	progress_refresh(p, 25);
-	for (int i=0;i<8;i++) printf("%d|%s|\n", i, t->cell[i]);
 	shows(t, 2, "stage");
 	shows(t, 3, "evaluating");
 	assert_string_equal(t->cell[4], "");

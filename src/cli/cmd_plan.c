@@ -328,13 +328,14 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 	struct topology_machine *machine = mem_array((size_t)p->hosts, sizeof *machine);
 	struct topology_device *d = mem_array((size_t)p->devices, sizeof *d);
 	struct topology_link *l = mem_array((size_t)p->devices, sizeof *l);
+	char(*layers)[64] = mem_array((size_t)plan->stages, sizeof *layers);
 	struct topology t = {
 		.machine = machine, .nmachine = (size_t)p->hosts, .device = d, .ndevice = (size_t)p->devices, .link = l
 	};
 	char title[300], subtitle[300];
 	int rc = 0;
 
-	if (!machine || !d || !l) {
+	if (!machine || !d || !l || !layers) {
 		rc = err_set(e, ERR_NOMEM, "out of memory for a picture");
 		goto out;
 	}
@@ -355,12 +356,15 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 						 .mem_total = (uint64_t)(p->device[i].memory_gib * 1073741824.0) };
 	for (int k = 0; k < plan->stages; k++) {
 		const struct plan_stage *s = &plan->stage[k];
+		if (plan->chunks > 1)
+			layers_text(plan, k, layers[k], sizeof layers[k]);
 		for (int i = 0; i < s->members; i++) {
 			const struct plan_member *m = &s->member[i];
 			struct topology_device *x = &d[m->device];
 			x->stage = k;
 			x->first = plan->first[k];
 			x->last = plan->first[k + 1];
+			x->layers = plan->chunks > 1 ? layers[k] : NULL;
 			x->front = k == 0;
 			x->end = k == plan->stages - 1;
 			x->share = s->members > 1 ? (double)m->samples / p->global_batch : NAN;
@@ -380,6 +384,7 @@ out:
 	mem_free(machine);
 	mem_free(d);
 	mem_free(l);
+	mem_free(layers);
 	return rc;
 }
 

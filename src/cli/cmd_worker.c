@@ -36,20 +36,22 @@ static const struct cli_usage usage = {
 		   "  heteroshard worker --worker b cluster.yaml",
 };
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, mute;
 
 /* The second signal does not wait for the step. */
 static void on_signal(int sig)
 {
+	static const char text[] = "\n" CLI_STOPPING "\n";
+	ssize_t n = mute && !stop ? 0 : write(STDERR_FILENO, text, stop ? 1 : sizeof text - 1);
+	(void)n;
 	if (stop) {
 		signal(sig, SIG_DFL);
 		raise(sig);
 	}
 	stop = 1;
-	static const char text[] = "\nstopping: the step is finished and saved first (once more to leave at once)\n";
-	ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
-	(void)n;
 }
+
+void cli_stop_says(bool yes) { mute = !yes; }
 
 const volatile sig_atomic_t *cli_stop(void)
 {

@@ -8,6 +8,9 @@
 
 /* From now on SIGINT and SIGTERM set the flag that is returned; the second one ends the program. */
 const volatile sig_atomic_t *cli_stop(void);
+/* Whether the first signal says CLI_STOPPING by itself: false where a display is drawn that it would tear, which then says it. */
+void cli_stop_says(bool yes);
+#define CLI_STOPPING "stopping: the step is finished and saved first (once more to leave at once)"
 
 /* Works for the coordinator of the configuration; the exit status, or an error. */
 int cli_work(const struct config *c, const struct role *r, struct err *e);

@@ -2,25 +2,30 @@
 #include "cli/train_view.h"
 
 #include "cli/cli.h"
+#include "cli/run.h"
+#include "cli/train_stages.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "report/live.h"
 #include "report/metrics.h"
 #include "report/plot.h"
 #include "report/progress.h"
 #include "report/tensorboard.h"
-#include "report/topology.h"
 #include "report/trace.h"
 #include "sched/sched.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { TRACE_EVENTS = 1 << 16, PLOT_EVERY = 20 /* seconds */ };
+enum { TRACE_EVENTS = 1 << 16, PLOT_EVERY = 20, TELL_EVERY = 30 /* seconds */, REFRESH = 5 /* times a second */ };
 
 struct train_view {
 	const struct config *c;
@@ -31,6 +36,16 @@ struct train_view {
 	char title[256];
 	int64_t plotted;
 	bool began;
+	struct train_stages *stages;
+	struct progress_look look;
+	pthread_t refresher;
+	bool refreshing;
+	const volatile sig_atomic_t *stop;
+	atomic_bool enough;
+	pthread_mutex_t lock; /* over stages, text, columns */
+	struct buf text;
+	int columns;  /* for which the table was made; 0: there is none */
+	int64_t told; /* when the last line about the stages was */
 };
 
 static const char *last_part(const char *path)
@@ -54,56 +69,11 @@ static void draw(struct train_view *v)
 	v->plotted = clock_now();
 }
 
-static void draw_topology(const struct train_view *v, const struct train_info *i)
+static void draw_topology(const struct train_view *v)
 {
-	const struct placement *p = i->place;
-	char host[256] = "this machine";
-	gethostname(host, sizeof host - 1);
-	struct topology_machine machine = { .name = host, .coordinator = true };
-	struct topology_device *d = mem_array((size_t)p->stages, sizeof *d);
-	struct dev_caps *caps = mem_array((size_t)p->stages, sizeof *caps);
-	struct topology_link *l = mem_array((size_t)p->stages, sizeof *l);
-	char(*id)[16] = mem_array((size_t)p->stages, sizeof *id);
 	struct err e = { 0 };
-	if (!d || !l || !id || !caps)
-		goto out;
-	for (int s = 0; s < p->stages; s++) {
-		snprintf(id[s], sizeof *id, "%d", s);
-		d[s] = (struct topology_device){ .id = id[s],
-						 .backend = p->device[s],
-						 .stage = s,
-						 .first = p->first[s],
-						 .last = p->first[s + 1],
-						 .front = s == 0,
-						 .end = s == p->stages - 1,
-						 .share = NAN,
-						 .busy = NAN };
-		struct dev *dev;
-		if (dev_open(p->device[s], &dev, &e) >= 0) { /* its name and memory; without them the picture only says less */
-			if (dev_caps(dev, &caps[s], &e) >= 0) {
-				d[s].name = caps[s].name;
-				d[s].mem_total = caps[s].mem_total;
-			}
-			dev_close(dev);
-		}
-		l[s] = (struct topology_link){
-			.from = (size_t)s, .to = (size_t)s + 1, .bandwidth = NAN, .latency = NAN, .transport = "loop"
-		};
-	}
-	struct topology t = { .title = v->title,
-			      .machine = &machine,
-			      .nmachine = 1,
-			      .device = d,
-			      .ndevice = (size_t)p->stages,
-			      .link = l,
-			      .nlink = (size_t)p->stages - 1 };
-	if (topology_write(&t, v->c->output_dir, v->c->visualization_format, &e) < 0)
+	if (v->c->visualize && v->stages && train_stages_draw(v->stages, v->title, &e) < 0)
 		log_warn("%s", e.msg);
-out:
-	mem_free(d);
-	mem_free(l);
-	mem_free(id);
-	mem_free(caps);
 }
 
 void train_view_say(struct train_view *v, const char *fmt, ...)
@@ -169,17 +139,46 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		snprintf(dir, sizeof dir, "%s/tensorboard", c->output_dir);
 		TRY(tensorboard_open(dir, &v->board, e));
 	}
-	if (v->trace)
-		for (int s = 0; s < i->place->stages; s++) {
-			char name[64];
-			snprintf(name, sizeof name, "stage %d: %s", s, i->place->device[s]);
-			trace_name_worker(v->trace, (uint32_t)s, name);
-		}
-	if (c->visualize)
-		draw_topology(v, i);
+	TRY(train_stages_new(c, i, &v->stages, e));
+	for (int s = 0; v->trace && s < train_stages_count(v->stages); s++) {
+		char name[64];
+		train_stages_name(v->stages, s, name, sizeof name);
+		trace_name_worker(v->trace, (uint32_t)s, name);
+	}
+	draw_topology(v);
 	v->began = true;
-	v->plotted = clock_now();
+	v->plotted = v->told = clock_now();
 	return 0;
+}
+
+/* By whoever has seen that it must be made anew; under the lock. */
+static void make_table(struct train_view *v, int columns)
+{
+	struct live_look look = {
+		.columns = columns, .rows = cli_rows(stderr) - 2, .colour = v->look.colour, .utf8 = v->look.utf8
+	};
+	v->columns = columns;
+	buf_reset(&v->text);
+	train_stages_table(v->stages, &look, &v->text);
+	progress_table(v->progress, v->text.p);
+}
+
+/* A table on a terminal; without one a line now and then, and at the end. */
+static void show_stages(struct train_view *v, const struct train_step *s)
+{
+	bool last = s->step == s->total;
+	pthread_mutex_lock(&v->lock);
+	train_stages_step(v->stages, s);
+	if (train_stages_count(v->stages) > 1 && v->look.columns)
+		make_table(v, cli_columns(stderr));
+	pthread_mutex_unlock(&v->lock);
+	if (train_stages_count(v->stages) < 2 || (!last && (v->look.columns || clock_seconds(clock_now() - v->told) < TELL_EVERY)))
+		return;
+	struct buf line = BUF_INIT;
+	train_stages_line(v->stages, &line);
+	train_view_say(v, "stages  %s", line.p);
+	buf_release(&line);
+	v->told = clock_now();
 }
 
 static int on_step(void *ctx, const struct train_step *s, struct err *e)
@@ -215,6 +214,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					 .val_loss = NAN,
 					 .loss_scale = s->loss_scale,
 					 .skipped = s->skipped };
+	show_stages(v, s);
 	progress_step(v->progress, &p,
 		      s->step == 1 || s->step == s->total ||
 			      s->step % (uint64_t)(v->c->logging_steps > 0 ? v->c->logging_steps : 1) == 0);
@@ -271,6 +271,7 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 	char time[64], peak[32], path[4096];
 	struct err e = { 0 };
 	draw(v);
+	draw_topology(v);
 	if (v->trace) {
 		snprintf(path, sizeof path, "%s/trace.json", v->c->output_dir);
 		if (trace_write(v->trace, path, &e) < 0)
@@ -292,17 +293,56 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter", v->c->output_dir);
 }
 
+/* ---- a thread that redraws what is due, and sees Ctrl-C before the step is over ---- */
+
+static void *refresh(void *ctx)
+{
+	struct train_view *v = ctx;
+	bool told = false;
+	while (!atomic_load(&v->enough)) {
+		usleep(1000000 / REFRESH);
+		int columns = cli_columns(stderr);
+		pthread_mutex_lock(&v->lock);
+		if (v->columns && columns != v->columns)
+			make_table(v, columns);
+		pthread_mutex_unlock(&v->lock);
+		progress_refresh(v->progress, columns);
+		if (!told && *v->stop) {
+			train_view_say(v, CLI_STOPPING);
+			told = true;
+		}
+	}
+	return NULL;
+}
+
+static void stop_refreshing(struct train_view *v)
+{
+	if (!v->refreshing)
+		return;
+	atomic_store(&v->enough, true);
+	pthread_join(v->refresher, NULL);
+	cli_stop_says(true);
+}
+
 int train_view_new(const struct config *c, struct train_view **v_p, struct err *e)
 {
 	struct train_view *v = mem_zalloc(sizeof *v);
-	struct progress_look look = { .columns = cli_columns(stderr), .colour = cli_colour(stderr) };
 	if (!v)
 		return err_nomem(e, sizeof *v, "what is shown");
 	v->c = c;
-	int rc = progress_new(cli_write_stderr, NULL, look, &v->progress, e);
+	v->look = cli_look();
+	v->stop = cli_stop();
+	v->look.interval = 1000000000 / REFRESH;
+	buf_init(&v->text);
+	pthread_mutex_init(&v->lock, NULL);
+	int rc = progress_new(cli_write_stderr, NULL, v->look, &v->progress, e);
 	if (rc >= 0 && c->trace)
 		rc = trace_new(TRACE_EVENTS, &v->trace, e);
 	cli_set_progress(v->progress);
+	if (rc >= 0 && v->look.columns && pthread_create(&v->refresher, NULL, refresh, v) == 0) {
+		v->refreshing = true;
+		cli_stop_says(false);
+	}
 	if (rc < 0)
 		train_view_free(v);
 	else
@@ -327,10 +367,14 @@ void train_view_free(struct train_view *v)
 {
 	if (!v)
 		return;
+	stop_refreshing(v);
 	cli_set_progress(NULL);
 	progress_free(v->progress);
 	metrics_close(v->metrics);
 	tensorboard_close(v->board);
 	trace_free(v->trace);
+	train_stages_free(v->stages);
+	buf_release(&v->text);
+	pthread_mutex_destroy(&v->lock);
 	mem_free(v);
 }

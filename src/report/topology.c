@@ -11,13 +11,41 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pale fills, one a stage, with a darker line of the same hue; they repeat after eight stages. */
+/* Pale fills with a darker line of the same hue, one for each kind of device in the order in which they come; they repeat after eight. */
 static const struct {
 	const char *fill, *line;
 } palette[] = {
 	{ "#dbeafe", "#2563eb" }, { "#dcfce7", "#16a34a" }, { "#ffedd5", "#ea580c" }, { "#f3e8ff", "#9333ea" },
 	{ "#cffafe", "#0891b2" }, { "#fee2e2", "#dc2626" }, { "#fef9c3", "#a16207" }, { "#fce7f3", "#db2777" },
 };
+
+/* "cuda" of "cuda:1" */
+static size_t kind_length(const char *backend) { return backend ? strcspn(backend, ":") : 0; }
+
+static bool same_kind(const char *a, const char *b)
+{
+	return kind_length(a) == kind_length(b) && (!kind_length(a) || !strncmp(a, b, kind_length(a)));
+}
+
+/* The first device of each kind says its colour. */
+static bool first_of_kind(const struct topology *t, size_t i)
+{
+	size_t k = 0;
+	while (!same_kind(t->device[k].backend, t->device[i].backend))
+		k++;
+	return k == i;
+}
+
+static size_t colour_of(const struct topology *t, size_t device)
+{
+	size_t kinds = 0;
+	for (size_t i = 0; i < t->ndevice; i++) {
+		if (same_kind(t->device[i].backend, t->device[device].backend))
+			break;
+		kinds += first_of_kind(t, i);
+	}
+	return kinds % ARRAY_LEN(palette);
+}
 
 /* Text inside an HTML-like label, where an empty text would be a syntax error. */
 static void html(struct buf *b, const char *s)
@@ -43,6 +71,8 @@ static void layers_text(const struct topology_device *d, char *s, size_t cap)
 	const char *front = d->front ? "embedding + " : "", *end = d->end ? " + head" : "";
 	if (d->stage < 0)
 		snprintf(s, cap, "left out");
+	else if (d->layers)
+		snprintf(s, cap, "%slayers %.60s%s", front, d->layers, end);
 	else if (d->last - d->first == 1)
 		snprintf(s, cap, "%slayer %lld%s", front, (long long)d->first, end);
 	else if (d->last > d->first)
@@ -51,16 +81,17 @@ static void layers_text(const struct topology_device *d, char *s, size_t cap)
 		snprintf(s, cap, "%s%s", d->front ? "embedding" : "no layers", end);
 }
 
+/* "0.71 of 15.6 GiB" */
 static void memory_text(const struct topology_device *d, char *s, size_t cap)
 {
-	double gib = 1.0 / (1 << 30);
+	double gib = 1.0 / (1 << 30), need = (double)d->mem_need * gib, total = (double)d->mem_total * gib;
 	s[0] = 0;
 	if (d->mem_need && d->mem_total)
-		snprintf(s, cap, "%.1f of %.1f GiB", (double)d->mem_need * gib, (double)d->mem_total * gib);
+		snprintf(s, cap, need < 0.995 ? "%.2f of %.1f GiB" : "%.1f of %.1f GiB", need, total);
 	else if (d->mem_total)
-		snprintf(s, cap, "%.1f GiB", (double)d->mem_total * gib);
+		snprintf(s, cap, "%.1f GiB", total);
 	else if (d->mem_need)
-		snprintf(s, cap, "needs %.1f GiB", (double)d->mem_need * gib);
+		snprintf(s, cap, need < 0.995 ? "needs %.2f GiB" : "needs %.1f GiB", need);
 }
 
 static void facts_text(const struct topology_device *d, char *s, size_t cap)
@@ -69,9 +100,9 @@ static void facts_text(const struct topology_device *d, char *s, size_t cap)
 	memory_text(d, memory, sizeof memory);
 	int n = snprintf(s, cap, "%s", memory);
 	if (isfinite(d->share) && d->share < 0.9995 && d->stage >= 0)
-		n += snprintf(s + n, cap - (size_t)n, "%s%.0f%% of the microbatches", n ? ", " : "", 100 * d->share);
+		n += snprintf(s + n, cap - (size_t)n, "%s%.0f %% of the microbatches", n ? ", " : "", 100 * d->share);
 	if (isfinite(d->busy) && d->stage >= 0)
-		snprintf(s + n, cap - (size_t)n, "%sbusy %.0f%%", n ? ", " : "", 100 * d->busy);
+		snprintf(s + n, cap - (size_t)n, "%sbusy %.0f %%", n ? ", " : "", 100 * d->busy);
 }
 
 /* "112 MB/s, 0.3 ms" */
@@ -91,13 +122,49 @@ static void link_text(const struct topology_link *l, char *s, size_t cap)
 	}
 }
 
-static void dot_device(const struct topology_device *d, size_t i, struct buf *b)
+/* A share as a bar of blocks (cells of a table would be stretched to its width) with a text behind it. */
+static void dot_bar(struct buf *b, double share, const char *colour, const char *text)
 {
-	const char *fill = d->stage < 0 ? "#f3f4f6" : palette[(unsigned)d->stage % ARRAY_LEN(palette)].fill;
-	const char *line = d->stage < 0 ? "#9ca3af" : palette[(unsigned)d->stage % ARRAY_LEN(palette)].line;
-	char layers[96], facts[160];
+	enum { BLOCKS = 16 };
+	int full = (int)(fmin(fmax(share, 0), 1) * BLOCKS + 0.5);
+	buf_addf(b, "<tr><td align=\"left\"><font point-size=\"7\" color=\"%s\">", full ? colour : "#ffffff");
+	for (int i = 0; i < BLOCKS; i++)
+		buf_adds(b, i && i == full ? "</font><font point-size=\"7\" color=\"#ffffff\">█" : "█");
+	buf_adds(b, "</font><font point-size=\"11\" color=\"#374151\">&nbsp;&nbsp;");
+	html(b, text);
+	buf_adds(b, "</font></td></tr>");
+}
+
+static void dot_facts(const struct topology_device *d, const char *colour, struct buf *b)
+{
+	char s[160];
+	bool used = d->stage >= 0;
+	memory_text(d, s, sizeof s);
+	if (used && d->mem_need && d->mem_total) {
+		dot_bar(b, (double)d->mem_need / (double)d->mem_total, colour, s);
+	} else if (s[0]) {
+		buf_adds(b, "<tr><td align=\"left\"><font point-size=\"11\" color=\"#374151\">");
+		html(b, s);
+		buf_adds(b, "</font></td></tr>");
+	}
+	if (used && isfinite(d->busy)) {
+		snprintf(s, sizeof s, "busy %.0f %%", 100 * d->busy);
+		dot_bar(b, d->busy, colour, s);
+	}
+	if (used && isfinite(d->share) && d->share < 0.9995)
+		buf_addf(b,
+			 "<tr><td align=\"left\"><font point-size=\"11\" color=\"#374151\">%.0f %% of the "
+			 "microbatches</font></td></tr>",
+			 100 * d->share);
+}
+
+static void dot_device(const struct topology *t, size_t i, struct buf *b)
+{
+	const struct topology_device *d = &t->device[i];
+	const char *fill = d->stage < 0 ? "#f3f4f6" : palette[colour_of(t, i)].fill;
+	const char *line = d->stage < 0 ? "#9ca3af" : palette[colour_of(t, i)].line;
+	char layers[160];
 	layers_text(d, layers, sizeof layers);
-	facts_text(d, facts, sizeof facts);
 	buf_addf(b,
 		 "    d%zu [label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"3\">"
 		 "<tr><td align=\"left\"><font point-size=\"15\" color=\"#111827\"><b>",
@@ -114,13 +181,30 @@ static void dot_device(const struct topology_device *d, size_t i, struct buf *b)
 		buf_addf(b, "stage %d: ", d->stage);
 	html(b, layers);
 	buf_adds(b, "</b></font></td></tr>");
-	if (facts[0]) {
-		buf_adds(b, "<tr><td align=\"left\"><font point-size=\"11\" color=\"#374151\">");
-		html(b, facts);
-		buf_adds(b, "</font></td></tr>");
-	}
+	dot_facts(d, line, b);
 	buf_addf(b, "</table>>, fillcolor=\"%s\", color=\"%s\"%s];\n", fill, line,
 		 d->stage < 0 ? ", style=\"filled,rounded,dashed\"" : "");
+}
+
+/* Which colour is which kind, where there are several. */
+static void dot_legend(const struct topology *t, struct buf *b)
+{
+	size_t kinds = 0;
+	for (size_t i = 0; i < t->ndevice; i++)
+		kinds += first_of_kind(t, i) && t->device[i].stage >= 0;
+	if (kinds < 2)
+		return;
+	buf_adds(b, "<tr><td align=\"left\"><font point-size=\"12\" color=\"#374151\">");
+	for (size_t i = 0; i < t->ndevice; i++)
+		if (first_of_kind(t, i) && t->device[i].stage >= 0) {
+			char kind[64];
+			snprintf(kind, sizeof kind, "%.*s", (int)kind_length(t->device[i].backend),
+				 t->device[i].backend ? t->device[i].backend : "");
+			buf_addf(b, "<font color=\"%s\">■</font> ", palette[colour_of(t, i)].line);
+			html(b, kind);
+			buf_adds(b, "&nbsp;&nbsp;&nbsp;");
+		}
+	buf_adds(b, "</font></td></tr>");
 }
 
 void topology_dot(const struct topology *t, struct buf *b)
@@ -145,6 +229,7 @@ void topology_dot(const struct topology *t, struct buf *b)
 		html(b, t->subtitle);
 		buf_adds(b, "</font></td></tr>");
 	}
+	dot_legend(t, b);
 	buf_adds(b, "<tr><td> </td></tr></table>>;\n");
 	for (size_t m = 0; m < t->nmachine; m++) {
 		buf_addf(b,
@@ -161,11 +246,26 @@ void topology_dot(const struct topology *t, struct buf *b)
 		}
 		buf_adds(b, t->machine[m].coordinator ? "  coordinator</font></td></tr></table>>;\n"
 						      : " </font></td></tr></table>>;\n");
+		size_t devices = 0;
 		for (size_t i = 0; i < t->ndevice; i++)
-			if (t->device[i].machine == m)
-				dot_device(&t->device[i], i, b);
+			if (t->device[i].machine == m) {
+				dot_device(t, i, b);
+				devices++;
+			}
+		if (!devices && t->machine[m].coordinator) /* a machine without a node would not be drawn */
+			buf_addf(b,
+				 "    m%zu [shape=plaintext, style=\"\", fontsize=11, fontcolor=\"#6b7280\", label=\"no device of "
+				 "its own\"];\n",
+				 m);
 		buf_adds(b, "  }\n");
 	}
+	size_t before = t->ndevice;
+	for (size_t i = 0; i < t->ndevice; i++) /* what is left out stands in a row of its own */
+		if (t->device[i].stage < 0) {
+			if (before < t->ndevice)
+				buf_addf(b, "  d%zu -> d%zu [style=invis];\n", before, i);
+			before = i;
+		}
 	for (size_t i = 0; i < t->nlink; i++) {
 		const struct topology_link *l = &t->link[i];
 		char s[64];
@@ -214,7 +314,7 @@ void topology_mermaid(const struct topology *t, struct buf *b)
 		buf_adds(b, t->machine[m].coordinator ? " coordinator\"]\n" : "\"]\n");
 		for (size_t i = 0; i < t->ndevice; i++) {
 			const struct topology_device *d = &t->device[i];
-			char layers[96], facts[160];
+			char layers[160], facts[160];
 			if (d->machine != m)
 				continue;
 			layers_text(d, layers, sizeof layers);
@@ -243,7 +343,7 @@ void topology_mermaid(const struct topology *t, struct buf *b)
 	}
 	for (size_t i = 0; i < t->ndevice; i++) {
 		const struct topology_device *d = &t->device[i];
-		size_t k = d->stage < 0 ? 0 : (size_t)d->stage % ARRAY_LEN(palette);
+		size_t k = colour_of(t, i);
 		if (d->stage < 0)
 			buf_addf(b, "  style d%zu fill:#f3f4f6,stroke:#9ca3af,stroke-dasharray:4\n", i);
 		else

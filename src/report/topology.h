@@ -29,6 +29,7 @@ struct topology_device {
 	double share;                 /* of its group's microbatches, 0 to 1; NaN: not shown */
 	uint64_t mem_need, mem_total; /* bytes; 0: not known */
 	double busy;                  /* predicted or measured share of the step it computes; NaN: not known */
+	const char *layers; /* instead of first and last where there are several ranges: "0-7, 16-23"; NULL: as they say */
 };
 
 struct topology_link {

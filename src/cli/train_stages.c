@@ -1,0 +1,242 @@
+/* train_stages.c - see train_stages.h. */
+#include "cli/train_stages.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "report/live.h"
+#include "report/topology.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct shown {
+	const char *worker, *host, *address, *backend, *device, *layers;
+	bool encrypted;
+	uint64_t memory, memory_total;
+	double rate;
+	struct train_stage last, sum;
+};
+
+struct train_stages {
+	const struct config *c;
+	struct arena arena;
+	struct shown *stage;
+	int n;
+	bool here; /* all in this process */
+	char coordinator[256], facts[256];
+	double last_s, sum_s, tokens;
+	uint64_t steps, summed;
+};
+
+/* "0-14", or with several chunks "0-7, 16-23" */
+static const char *layers_text(const struct placement *p, int stage, struct arena *a)
+{
+	struct buf b = BUF_INIT;
+	for (int v = stage; v < p->stages * p->chunks; v += p->stages) {
+		buf_addf(&b, "%s%lld", v > stage ? ", " : "", (long long)p->first[v]);
+		if (p->first[v + 1] - p->first[v] > 1)
+			buf_addf(&b, "-%lld", (long long)p->first[v + 1] - 1);
+	}
+	const char *s = b.failed ? NULL : arena_strdup(a, b.p);
+	buf_release(&b);
+	return s;
+}
+
+static int fill(struct train_stages *t, const struct train_info *i, int k, struct err *e)
+{
+	const struct placement *p = i->place;
+	const struct welcome *w = &i->caps[k];
+	const struct seat_spec *seat = i->seat ? &i->seat[k] : NULL;
+	struct shown *s = &t->stage[k];
+	const char *given = seat ? seat->device : p->device[k];
+	char address[NET_ADDRESS];
+	/* without its port, which says nothing about the machine */
+	snprintf(address, sizeof address, "%s", seat ? seat->address : "");
+	char *port = strrchr(address, ':');
+	if (port)
+		*port = 0;
+	s->worker = arena_strdup(&t->arena, seat ? seat->id : "this process");
+	s->host = arena_strdup(&t->arena, seat ? seat->host : t->coordinator);
+	s->address = arena_strdup(&t->arena, address);
+	s->backend = arena_strdup(&t->arena, given && strcmp(given, "auto") ? given : w->backend);
+	s->device = arena_strdup(&t->arena, w->device);
+	s->layers = layers_text(p, k, &t->arena);
+	if (!s->worker || !s->host || !s->address || !s->backend || !s->device || !s->layers)
+		return err_nomem(e, 256, "what is shown");
+	s->encrypted = seat && seat->key;
+	s->memory_total = w->memory;
+	s->rate = NAN;
+	return 0;
+}
+
+int train_stages_new(const struct config *c, const struct train_info *i, struct train_stages **t_p, struct err *e)
+{
+	struct train_stages *t = mem_zalloc(sizeof *t);
+	int rc = 0;
+	if (!t)
+		return err_nomem(e, sizeof *t, "what is shown");
+	t->c = c;
+	t->n = i->place->stages;
+	t->here = !i->seat;
+	if (i->seat && c->coordinator.hostname && c->coordinator.hostname[0])
+		snprintf(t->coordinator, sizeof t->coordinator, "%s", c->coordinator.hostname);
+	else if (gethostname(t->coordinator, sizeof t->coordinator - 1) < 0 || !t->coordinator[0])
+		snprintf(t->coordinator, sizeof t->coordinator, "this machine");
+	snprintf(t->facts, sizeof t->facts, "%lld layers, %s, %lld microbatches of %lld", (long long)i->job->model.layers,
+		 i->place->schedule, (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size);
+	t->stage = arena_alloc(&t->arena, (size_t)t->n * sizeof *t->stage);
+	if (!t->stage)
+		rc = err_nomem(e, (size_t)t->n * sizeof *t->stage, "what is shown");
+	for (int k = 0; k < t->n && rc >= 0; k++)
+		rc = fill(t, i, k, e);
+	if (rc < 0)
+		train_stages_free(t);
+	else
+		*t_p = t;
+	return rc;
+}
+
+void train_stages_free(struct train_stages *t)
+{
+	if (!t)
+		return;
+	arena_release(&t->arena);
+	mem_free(t);
+}
+
+int train_stages_count(const struct train_stages *t) { return t->n; }
+
+void train_stages_name(const struct train_stages *t, int stage, char *s, size_t cap)
+{
+	const struct shown *v = &t->stage[stage];
+	if (t->here)
+		snprintf(s, cap, "stage %d: %s", stage, v->backend);
+	else
+		snprintf(s, cap, "stage %d: %.20s on %.20s, %.12s", stage, v->worker, v->host, v->backend);
+}
+
+void train_stages_step(struct train_stages *t, const struct train_step *s)
+{
+	if (t->steps++ == 1) /* the first step warms up: it counts only while there is no other */
+		t->summed = 0;
+	bool first = !t->summed++;
+	t->last_s = s->seconds;
+	t->sum_s = (first ? 0 : t->sum_s) + s->seconds;
+	t->tokens = (first ? 0 : t->tokens) + (double)s->tokens;
+	for (int k = 0; k < t->n && k < s->stages; k++) {
+		struct shown *v = &t->stage[k];
+		v->last = s->stage[k];
+		v->sum.busy = (first ? 0 : v->sum.busy) + v->last.busy;
+		v->sum.wait = (first ? 0 : v->sum.wait) + v->last.wait;
+		v->memory = v->last.mem_peak;
+		v->rate = v->last.rate;
+	}
+}
+
+static void shares(const struct train_stages *t, bool mean, struct live_stage *out)
+{
+	for (int k = 0; k < t->n; k++) {
+		const struct shown *v = &t->stage[k];
+		const struct train_stage *x = mean ? &v->sum : &v->last;
+		double s = mean ? t->sum_s : t->last_s;
+		out[k] = (struct live_stage){ .worker = v->worker,
+					      .host = v->host,
+					      .device = v->device[0] ? v->device : v->backend,
+					      .layers = v->layers,
+					      .busy = s > 0 ? x->busy / s : NAN,
+					      .wait = s > 0 ? x->wait / s : NAN,
+					      .memory = v->memory,
+					      .memory_total = v->memory_total,
+					      .rate = v->rate };
+	}
+}
+
+void train_stages_table(const struct train_stages *t, const struct live_look *look, struct buf *out)
+{
+	struct live_stage *v = mem_array((size_t)t->n, sizeof *v);
+	if (v) { /* without memory for it there is just no table */
+		shares(t, false, v);
+		live_table(v, t->n, look, out);
+	}
+	mem_free(v);
+}
+
+void train_stages_line(const struct train_stages *t, struct buf *out)
+{
+	struct live_stage *v = mem_array((size_t)t->n, sizeof *v);
+	if (v) {
+		shares(t, true, v);
+		live_line(v, t->n, out);
+	}
+	mem_free(v);
+}
+
+/* ---- architecture.* ---- */
+
+static size_t machine_of(struct topology_machine *m, size_t *n, const char *host, const char *address)
+{
+	size_t k = 0;
+	while (k < *n && strcmp(m[k].name, host))
+		k++;
+	if (k == *n)
+		m[(*n)++] = (struct topology_machine){ .name = host,
+						       .address = address && address[0] && strcmp(address, host) ? address : NULL };
+	return k;
+}
+
+static struct topology_device device_of(const struct train_stages *t, int k, size_t machine)
+{
+	const struct shown *s = &t->stage[k];
+	bool measured = t->sum_s > 0;
+	return (struct topology_device){ .id = s->worker,
+					 .machine = machine,
+					 .backend = s->backend,
+					 .name = s->device,
+					 .stage = k,
+					 .layers = s->layers,
+					 .front = k == 0,
+					 .end = k == t->n - 1,
+					 .share = NAN,
+					 .mem_need = s->memory,
+					 .mem_total = s->memory_total,
+					 .busy = measured ? s->sum.busy / t->sum_s : NAN };
+}
+
+int train_stages_draw(const struct train_stages *t, const char *title, struct err *e)
+{
+	struct topology_machine *m = mem_array((size_t)t->n + 1, sizeof *m);
+	struct topology_device *d = mem_array((size_t)t->n, sizeof *d);
+	struct topology_link *l = mem_array((size_t)t->n, sizeof *l);
+	struct topology p = { .title = title, .machine = m, .device = d, .ndevice = (size_t)t->n, .link = l };
+	char line[600];
+	int rc = 0;
+	if (!m || !d || !l) {
+		rc = err_nomem(e, (size_t)t->n * sizeof *d, "a picture");
+		goto out;
+	}
+	m[machine_of(m, &p.nmachine, t->coordinator, t->here ? NULL : t->c->coordinator.ip)].coordinator = true;
+	for (int k = 0; k < t->n; k++)
+		d[k] = device_of(t, k, machine_of(m, &p.nmachine, t->stage[k].host, t->stage[k].address));
+	for (int k = 0; k + 1 < t->n; k++)
+		l[p.nlink++] = (struct topology_link){ .from = (size_t)k,
+						       .to = (size_t)k + 1,
+						       .bandwidth = t->stage[k].rate,
+						       .latency = NAN,
+						       .transport = t->here                            ? "in memory"
+								    : !strcmp(t->c->transport, "auto") ? "zmq"
+												       : t->c->transport,
+						       .encrypted = t->stage[k].encrypted };
+	int n = snprintf(line, sizeof line, "%s", t->facts);
+	if (t->sum_s > 0)
+		snprintf(line + n, sizeof line - (size_t)n, ": %.0f ms a step, %.0f tokens/s", t->sum_s / (double)t->summed * 1e3,
+			 t->tokens / t->sum_s);
+	p.subtitle = line;
+	rc = topology_write(&p, t->c->output_dir, t->c->visualization_format, e);
+out:
+	mem_free(m);
+	mem_free(d);
+	mem_free(l);
+	return rc;
+}
