@@ -42,7 +42,7 @@ for c in $(sed -nE 's/^COMMAND\(([a-z_]+),.*/\1/p' src/cli/command.def); do
 	case $text in "usage: heteroshard $c"*) ;; *) echo "heteroshard $c --help: does not begin with 'usage: heteroshard $c'"; status=1 ;; esac
 	echo "$text" | awk -v c="$c" 'length($0) > 110 { print "heteroshard " c " --help: a line of " length($0) " columns"; bad = 1 } END { exit bad }' || status=1
 done
-for s in scripts/*.sh .ci/run; do
+for s in scripts/*.sh bench/*.sh bench/net bench/pipeline .ci/run; do
 	[ -f "$s" ] && { bash -n "$s" || status=1; }
 done
 [ $status -eq 0 ] && echo "lint: nothing found"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make-model.py - writes a Hugging Face folder with random weights in the shape of a known model. Needs nothing but Python.
 
-    scripts/make-model.py --shape llama3-8b --out DIR [--dtype bf16] [--layers N] [--shard-size 5000] [--seed 1]
+    scripts/make-model.py --shape llama3-8b --out DIR [--dtype bf16] [--layers N] [--vocab N] [--shard-size 5000] [--seed 1]
 
 For measuring speed and memory, and for tests of loading: config.json, generation_config.json, safetensors (sharded as on the hub) and a
 byte-level tokenizer of 256 bytes and the special tokens. Weights are normal with deviation 0.02, norms are 1. They are cut at
@@ -186,15 +186,20 @@ def main():
     a.add_argument("--out", required=True, metavar="DIR")
     a.add_argument("--dtype", default="bf16", choices=DTYPES)
     a.add_argument("--layers", type=int, metavar="N", help="another number of layers")
+    a.add_argument("--vocab", type=int, metavar="N", help="another number of tokens, at least 512")
     a.add_argument("--shard-size", type=float, default=5000, metavar="MB", help="largest file (default 5000)")
     a.add_argument("--seed", type=int, default=1)
     o = a.parse_args()
     if o.layers is not None and o.layers < 1:
         a.error("--layers must be 1 or more")
+    if o.vocab is not None and o.vocab < 512:
+        a.error("--vocab must be 512 or more")
     c = dict(SHAPES[o.shape]["config"])
     c["torch_dtype"] = DTYPES[o.dtype][2]
     if o.layers:
         c["num_hidden_layers"] = o.layers
+    if o.vocab:
+        c["vocab_size"] = o.vocab
     try:
         os.makedirs(o.out, exist_ok=True)
         c["bos_token_id"], c["eos_token_id"] = write_tokenizer(o.out, SHAPES[o.shape]["special"])

@@ -1,4 +1,5 @@
 /* cmd_bench.c - `heteroshard bench`: products, kernels and whole steps as shares of ceilings measured in the same run. */
+#include "cli/bench_links.h"
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -15,7 +16,8 @@ int cmd_bench(int argc, char **argv);
 struct args {
 	const char *device, *shape;
 	int64_t layers, rows, length, lora_r, repeat;
-	bool ops, steps, recompute, json;
+	bool ops, steps, recompute, links, json;
+	struct bench_links net;
 };
 
 #define AT(f) offsetof(struct args, f)
@@ -75,17 +77,41 @@ static const struct opt rows[] = {
 	  .def = "auto",
 	  .arg = "NAME",
 	  .help = "backend or backend:index" },
+	{ .key = "links", .kind = OPT_BOOL, .offset = AT(links), .def = "true", .help = "links between processes of this machine" },
+	{ .key = "serve",
+	  .kind = OPT_STR,
+	  .offset = AT(net.serve),
+	  .arg = "HOST:PORT",
+	  .help = "only this: answer one 'bench --to' of another machine, at this address; three ports in a row are used" },
+	{ .key = "to",
+	  .kind = OPT_STR,
+	  .offset = AT(net.to),
+	  .arg = "HOST:PORT",
+	  .help = "only this: measure the links to the machine that serves there, raw TCP among them" },
+	{ .key = "peer",
+	  .kind = OPT_STR,
+	  .offset = AT(net.peer),
+	  .arg = "KEY",
+	  .help = "with serve and to: the other machine's public key; without it only raw TCP is measured" },
+	{ .key = "key_file",
+	  .kind = OPT_STR,
+	  .offset = AT(net.key_file),
+	  .arg = "FILE",
+	  .help = "with peer: this machine's private key; not given: where 'heteroshard keygen' puts it" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "one JSON object a row" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard bench [options]",
 	.about = "Measures this machine's matrix-product ceiling and copy bandwidth, then every product and kernel and the whole "
-		 "LoRA step at a\n"
-		 "model's sizes as a share of them. A step counts 4N FLOP per token; attention and adapters come on top.",
+		 "LoRA step at a model's sizes as a share of them. A step counts 4N FLOP per token; attention and adapters come on "
+		 "top. "
+		 "Links are compared with raw TCP on the same path.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.example = "  heteroshard bench\n  heteroshard bench --shape llama3-8b --layers 2 --rows 1 --no-ops",
+	.example = "  heteroshard bench\n  heteroshard bench --shape llama3-8b --layers 2 --rows 1 --no-ops\n"
+		   "  heteroshard bench --serve 10.0.0.2:9990 --peer KEY1      then on the other machine:\n"
+		   "  heteroshard bench --to 10.0.0.2:9990 --peer KEY2",
 };
 
 struct view {
@@ -193,6 +219,8 @@ static int run(struct view *v, struct err *e)
 	fflush(stdout);
 	if (rc >= 0 && o->steps)
 		rc = bench_steps(v, &c, e);
+	if (rc >= 0 && o->links)
+		rc = bench_links_here(o->json, e);
 	return rc;
 }
 
@@ -204,7 +232,8 @@ int cmd_bench(int argc, char **argv)
 	int npos, status = 0;
 	if (cli_args(&usage, argc, argv, &o, 0, 0, &npos, &a, &status)) {
 		struct view v = { .o = &o };
-		status = run(&v, &e) < 0 ? cli_fail(&e) : 0;
+		int rc = o.net.serve || o.net.to ? bench_links_between(&o.net, o.json, &e) : run(&v, &e);
+		status = rc < 0 ? cli_fail(&e) : 0;
 		dev_close(v.dev);
 	}
 	arena_release(&a);

@@ -1,0 +1,17 @@
+/* bench_links.h - the rows of `heteroshard bench` about links: on this machine, or between two. */
+#ifndef HS_CLI_BENCH_LINKS_H
+#define HS_CLI_BENCH_LINKS_H
+
+#include <stdbool.h>
+
+struct err;
+
+struct bench_links {
+	const char *serve, *to;      /* HOST:PORT, one of the two */
+	const char *peer, *key_file; /* NULL: raw TCP only; where keygen puts it */
+};
+
+int bench_links_here(bool json, struct err *e);
+int bench_links_between(const struct bench_links *o, bool json, struct err *e);
+
+#endif
