@@ -8,12 +8,13 @@
 #include "sched/sched.h"
 #include "train/probe.h"
 #include "train/runtime.h"
+#include "train/worker_state.h"
 #include "train/worker_times.h"
 
 #include <limits.h>
 #include <string.h>
 
-enum { INBOX = 64, SMALL = 64 << 10, STATE_PIECE = 4 << 20 /* numbers */ };
+enum { INBOX = 64, SMALL = 64 << 10 };
 
 /* A message from a neighbour that is not needed yet. */
 struct early {
@@ -47,8 +48,7 @@ struct worker {
 	bool train, finished, leaving; /* leaving: has asked the coordinator to finish */
 	struct worker_times times;
 	unsigned char *small; /* a frame's payload under way */
-	float *state;         /* numbers on their way to or from the device */
-	size_t state_cap;
+	struct worker_state state;
 };
 
 static int64_t patience(const struct worker *w) { return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER; }
@@ -561,88 +561,11 @@ static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 	return stepped(w, e);
 }
 
-/* ---- state ---- */
-
-static struct param *find_param(struct worker *w, const char *name)
-{
-	for (int c = 0; c < w->plan.chunks; c++) {
-		struct param *p = stage_param(&w->piece[c], name);
-		if (p)
-			return p;
-	}
-	return NULL;
-}
-
-static struct dev_buf *state_buffer(const struct worker *w, const struct param *p, const char *what)
-{
-	if (!strcmp(what, "value"))
-		return p->value;
-	for (int i = 0; w->optim && i < w->optim->states; i++)
-		if (!strcmp(what, w->optim->state_names[i]))
-			return p->state[i];
-	return NULL;
-}
-
-static int load_state(struct worker *w, const struct frame *f, struct err *e)
-{
-	struct state_message m;
-	TRY(state_read(f->payload, f->size, &m, e));
-	struct param *p = find_param(w, m.name);
-	struct dev_buf *b = p && p->trainable ? state_buffer(w, p, m.what) : NULL;
-	uint64_t end;
-	if (!b || !add_ok(m.first, m.count, &end) || end > (uint64_t)param_count(p))
-		return err_set(e, ERR_PROTOCOL, "STATE: '%s' of '%s', numbers %llu and %llu more, have no place in this stage",
-			       m.what, m.name, (unsigned long long)m.first, (unsigned long long)m.count);
-	TRY(dev_upload(DEV_REF(b, m.first * 4), m.data, m.count * 4, e));
-	return b == p->value && end == (uint64_t)param_count(p) ? param_refresh(p, e) : 0;
-}
-
-static int send_state(struct worker *w, const struct param *p, const char *what, struct err *e)
-{
-	struct dev_buf *b = state_buffer(w, p, what);
-	uint64_t all = (uint64_t)param_count(p);
-	for (uint64_t at = 0; at < all; at += STATE_PIECE) {
-		struct state_message m = { .first = at, .count = all - at < STATE_PIECE ? all - at : STATE_PIECE };
-		size_t n;
-		memcpy(m.what, what, strlen(what) + 1);
-		if (strlen(p->name) >= sizeof m.name)
-			return err_set(e, ERR_INTERNAL, "the name '%s' is too long", p->name);
-		memcpy(m.name, p->name, strlen(p->name) + 1);
-		if (!mem_grow(&w->state, &w->state_cap, m.count + 256, sizeof *w->state))
-			return err_nomem(e, m.count * 4, p->name);
-		TRY(dev_download(w->state, DEV_REF(b, at * 4), m.count * 4, e));
-		m.data = w->state;
-		size_t cap = m.count * 4 + 512;
-		unsigned char *out = net_buffer(w->env->net, FRAME_HEADER + cap);
-		if (!out)
-			return err_nomem(e, cap, p->name);
-		int rc = state_write(&m, out + FRAME_HEADER, cap, &n, e);
-		struct frame f = { .kind = FRAME_STATE, .job = w->job, .step = w->step, .size = n, .payload = out + FRAME_HEADER };
-		if (rc >= 0)
-			rc = frame_encode(&f, out, FRAME_HEADER + cap, &n, e);
-		if (rc >= 0)
-			rc = link_send_wait(w->env->coordinator, out, n, net_buffer_release, w->env->net, patience(w), e);
-		if (rc != 0)
-			net_buffer_release(w->env->net, out);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
 static int save_state(struct worker *w, const struct frame *f, struct err *e)
 {
 	w->job = f->job;
 	w->step = f->step;
-	for (int c = 0; c < w->plan.chunks; c++)
-		for (size_t k = 0; k < w->piece[c].nparam; k++) {
-			const struct param *p = &w->piece[c].param[k];
-			if (!p->trainable)
-				continue;
-			TRY(send_state(w, p, "value", e));
-			for (int i = 0; i < w->optim->states; i++)
-				TRY(send_state(w, p, w->optim->state_names[i], e));
-		}
+	TRY(worker_state_send(&w->state, f->job, f->step, e));
 	return say(w, FRAME_SAVED, 0, NULL, 0, e);
 }
 
@@ -678,6 +601,12 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 			if (w->piece[c].param[k].trainable)
 				TRY(optim_init(w->optim, &w->piece[c].param[k], &w->plan.optim, e));
 	}
+	w->state = (struct worker_state){ .piece = w->piece,
+					  .chunks = w->plan.chunks,
+					  .optim = w->optim,
+					  .net = w->env->net,
+					  .coordinator = w->env->coordinator,
+					  .timeout = w->env->timeout };
 	if (w->plan.stages > 1)
 		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->prev, &w->next, e));
 	return say(w, FRAME_READY, 0, NULL, 0, e);
@@ -737,7 +666,7 @@ static int serve_job(struct worker *w, struct err *e)
 		else if (f.kind == FRAME_BATCH)
 			rc = run_pass(w, &f, e);
 		else if (f.kind == FRAME_STATE)
-			rc = load_state(w, &f, e);
+			rc = worker_state_load(&w->state, &f, e);
 		else if (f.kind == FRAME_SAVE)
 			rc = save_state(w, &f, e);
 		else if (f.kind == FRAME_CLOCK)
@@ -776,7 +705,7 @@ static void worker_release(struct worker *w)
 	mem_free(w->entry);
 	mem_free(w->times.span);
 	mem_free(w->small);
-	mem_free(w->state);
+	mem_free(w->state.number);
 	dev_close(w->dev);
 	mem_free(w);
 }
