@@ -9,6 +9,7 @@
 #include "train/profiler.h"
 #include "train/step_bench.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -291,6 +292,138 @@ static void absurd_results_are_refused(void **state)
 	}
 }
 
+/* ---- the cache ---- */
+
+static struct probe_result serve(const struct site *s, const struct probe_request *q)
+{
+	static unsigned char out[64 << 10];
+	char dir[400];
+	struct err e = { 0 };
+	struct buf b = BUF_INIT;
+	struct probe_result r;
+	size_t n;
+	snprintf(dir, sizeof dir, "%s/cache", s->t.dir);
+	check(probe_request_write(q, config_json, &b, &e), &e);
+	check(probe_serve("cpu", dir, b.p, b.n, out, sizeof out, &n, &e), &e);
+	check(probe_result_read(out, n, &r, &e), &e);
+	buf_release(&b);
+	return r;
+}
+
+/* The files in the cache; with `damage` one byte of the last is changed. */
+static int cached(const struct site *s, bool damage)
+{
+	char dir[400], path[700] = "";
+	struct dirent *d;
+	int n = 0;
+	snprintf(dir, sizeof dir, "%s/cache/profile", s->t.dir);
+	DIR *at = opendir(dir);
+	while (at && (d = readdir(at)))
+		if (d->d_name[0] != '.') {
+			snprintf(path, sizeof path, "%s/%s", dir, d->d_name);
+			n++;
+		}
+	if (at)
+		closedir(at);
+	if (damage) {
+		FILE *f = fopen(path, "r+b");
+		assert_non_null(f);
+		fseek(f, 100, SEEK_SET);
+		int c = fgetc(f);
+		fseek(f, 100, SEEK_SET);
+		fputc(c ^ 1, f);
+		fclose(f);
+	}
+	return n;
+}
+
+static bool same_points(const struct probe_result *a, const struct probe_result *b)
+{
+	return a->points == b->points && !memcmp(a->point, b->point, sizeof a->point);
+}
+
+static void what_was_measured_is_remembered(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	struct probe_request q = request(false);
+	q.sizes = 1;
+	struct probe_result first = serve(&s, &q), again = serve(&s, &q);
+	assert_int_equal(cached(&s, false), 1);
+	assert_true(same_points(&first, &again));
+	cached(&s, true);
+	again = serve(&s, &q); /* measured anew */
+	assert_false(same_points(&first, &again));
+	first = again;
+	again = serve(&s, &q);
+	assert_true(same_points(&first, &again));
+	q.refresh = true;
+	again = serve(&s, &q);
+	assert_false(same_points(&first, &again));
+	assert_int_equal(cached(&s, false), 1);
+	q.refresh = false;
+	q.tokens = 30; /* another job */
+	serve(&s, &q);
+	assert_int_equal(cached(&s, false), 2);
+	tiny_remove(&s.t);
+}
+
+/* ---- is it this job's? ---- */
+
+static void refuses(const struct profile *p, const struct job *j, const char *what)
+{
+	struct err e = { 0 };
+	assert_int_equal(profile_check_job(p, "p.json", j, &e), ERR_USAGE);
+	if (!strstr(e.msg, what))
+		fail_msg("'%s' does not say '%s'", e.msg, what);
+}
+
+static void a_profile_of_another_job_is_told(void **state)
+{
+	(void)state;
+	struct site s;
+	struct err e = { 0 };
+	struct job j;
+	struct profile p;
+	site_make(&s);
+	char cache[300];
+	snprintf(cache, sizeof cache, "cache_dir=%s/cache", s.t.dir);
+	struct config *c = tiny_config(&s.t, "run", (const char *const[]){ "lora_r=4", cache, NULL });
+	struct arena a = ARENA_INIT;
+	struct session *ses;
+	struct seat_spec *seat;
+	const char *device = "cpu";
+	const struct profiler_options o = { 0 };
+	check(job_open(c, DT_F32, &j, &e), &e);
+	check(gather_threads(&j, &device, 1, &a, &seat, &ses, &e), &e);
+	check(profiler_run(ses, &o, &p, &e), &e);
+	session_close(ses, NULL);
+	check(profile_check_job(&p, "p.json", &j, &e), &e);
+	struct profile other = p;
+	other.layers++;
+	refuses(&other, &j, "layers");
+	other = p;
+	other.digest = "00";
+	refuses(&other, &j, "model");
+	other = p;
+	other.dtype = "bfloat16";
+	refuses(&other, &j, "dtype bfloat16");
+	other = p;
+	other.training = "full, adamw";
+	refuses(&other, &j, "full, adamw");
+	other = p;
+	other.program = "0.0.9";
+	refuses(&other, &j, "0.0.9");
+	other.program = other.training = other.digest = NULL; /* written by hand */
+	check(profile_check_job(&other, "p.json", &j, &e), &e);
+	profile_release(&p);
+	arena_release(&a);
+	job_close(&j);
+	config_free(c);
+	tiny_remove(&s.t);
+}
+
 /* ---- the command ---- */
 
 static void read_profile(const struct site *s, const char *run, struct profile *p)
@@ -337,6 +470,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_is_counted_is_what_a_stage_takes),
 		cmocka_unit_test(requests_and_results_travel),
 		cmocka_unit_test(absurd_results_are_refused),
+		cmocka_unit_test(what_was_measured_is_remembered),
+		cmocka_unit_test(a_profile_of_another_job_is_told),
 		cmocka_unit_test(the_command_measures_one_device_and_a_cluster),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,15 @@ int gather_threads(struct job *job, const char *const *device, int n, struct are
 		return err_nomem(e, (size_t)n * sizeof *seat, "workers");
 	for (int i = 0; i < n; i++) {
 		struct seat_spec *s = &seat[i];
-		*s = (struct seat_spec){ .kind = SEAT_THREAD, .id = "thread", .host = "this machine", .device = device[i] };
+		char id[32];
+		snprintf(id, sizeof id, "thread%d", i);
+		*s = (struct seat_spec){ .kind = SEAT_THREAD,
+					 .id = i ? arena_strdup(a, id) : "thread",
+					 .host = "this machine",
+					 .device = device[i],
+					 .cache_dir = job->cfg->cache_dir };
+		if (!s->id)
+			return err_nomem(e, sizeof id, "workers");
 		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);
 	}
 	o.seat = *seat_p = seat;

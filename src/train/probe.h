@@ -34,6 +34,7 @@ struct probe_request {
 	int sizes, size[PROBE_POINTS]; /* rows of a microbatch, most wanted first */
 	double budget;                 /* seconds after which no further size is begun */
 	bool refresh;                  /* measure even what was measured before */
+	int sharing;                   /* workers of the machine that measure at the same time */
 };
 
 enum probe_time {
@@ -82,7 +83,9 @@ int probe_request_read(const void *p, size_t n, struct probe_request *q_p, struc
 int probe_result_write(const struct probe_result *r, void *out, size_t cap, size_t *n_p, struct err *e);
 int probe_result_read(const void *p, size_t n, struct probe_result *r_p, struct err *e);
 
-/* A worker's answer to PROFILE: both payloads. */
-int probe_serve(const char *device, const void *p, size_t n, void *out, size_t cap, size_t *n_p, struct err *e);
+/* A worker's answer to PROFILE: both payloads. What this device, program and job gave before is taken from the cache (`cache_dir` NULL: the
+ * default; probe_serve.c says what must be the same). */
+int probe_serve(const char *device, const char *cache_dir, const void *p, size_t n, void *out, size_t cap, size_t *n_p,
+		struct err *e);
 
 #endif

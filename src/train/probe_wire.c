@@ -14,6 +14,7 @@ static const double absurd = 1e7; /* seconds */
 
 static void put_request(struct wire_writer *w, const struct probe_request *q, const char *config_json)
 {
+	wire_put_u8(w, q->refresh);
 	wire_put_str(w, config_json);
 	wire_put_u8(w, (uint8_t)q->wire);
 	work_put(w, &q->opt, q->optimizer, &q->optim);
@@ -22,7 +23,7 @@ static void put_request(struct wire_writer *w, const struct probe_request *q, co
 	wire_put_f64(w, q->trained);
 	wire_put_f64(w, q->largest);
 	wire_put_f64(w, q->budget);
-	wire_put_u8(w, q->refresh);
+	wire_put_u32(w, (uint32_t)q->sharing);
 	wire_put_u32(w, (uint32_t)q->needed);
 	wire_put_u32(w, (uint32_t)q->sizes);
 	for (int i = 0; i < q->sizes; i++)
@@ -64,6 +65,7 @@ int probe_request_read(const void *payload, size_t n, struct probe_request *q, s
 {
 	memset(q, 0, sizeof *q);
 	struct wire_reader r = wire_read(payload, n);
+	q->refresh = wire_get_u8(&r);
 	size_t len = 0;
 	const char *text = wire_get_text(&r, &len);
 	q->wire = wire_get_u8(&r);
@@ -73,7 +75,7 @@ int probe_request_read(const void *payload, size_t n, struct probe_request *q, s
 	q->trained = wire_get_f64(&r);
 	q->largest = wire_get_f64(&r);
 	q->budget = wire_get_f64(&r);
-	q->refresh = wire_get_u8(&r);
+	q->sharing = (int)wire_get_u32(&r);
 	uint32_t needed = wire_get_u32(&r);
 	q->sizes = (int)wire_get_count(&r, 4, PROBE_POINTS);
 	q->needed = needed < (uint32_t)q->sizes ? (int)needed : q->sizes;
@@ -203,13 +205,4 @@ int probe_result_read(const void *payload, size_t n, struct probe_result *o, str
 	}
 	TRY(wire_read_end(&r, "PROFILED", e));
 	return check_result(o, e);
-}
-
-int probe_serve(const char *device, const void *p, size_t n, void *out, size_t cap, size_t *n_p, struct err *e)
-{
-	struct probe_request q;
-	struct probe_result r;
-	TRY(probe_request_read(p, n, &q, e));
-	int rc = probe_run(device, &q, &r, e);
-	return rc < 0 ? err_prefix(e, "measuring the device '%s'", device) : probe_result_write(&r, out, cap, n_p, e);
 }

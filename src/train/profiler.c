@@ -108,11 +108,18 @@ static int ask_all(struct session *s, const struct profiler_options *o, const st
 	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
 	if (!config)
 		return err_nomem(e, 0, "the model's configuration");
-	int rc = probe_request_write(q, config, &s->out, e);
+	int rc = 0;
+	for (int w = 0; w < s->n && rc >= 0; w++) {
+		struct probe_request mine = *q;
+		for (int i = 0; i < s->n; i++)
+			mine.sharing += !strcmp(s->seat[i].seat.spec->host, s->seat[w].seat.spec->host);
+		rc = probe_request_write(&mine, config, &s->out, e);
+		if (rc >= 0)
+			rc = session_send(s, w, FRAME_PROFILE, 0, 0, s->out.p, s->out.n, e);
+	}
 	free(config);
 	if (rc < 0)
 		return rc;
-	TRY(session_send_all(s, FRAME_PROFILE, 0, s->out.p, s->out.n, e));
 	for (int w = 0; w < s->n; w++) {
 		if (o->part)
 			o->part(o->ctx, "measuring the devices", (uint64_t)w, (uint64_t)s->n);

@@ -24,7 +24,9 @@ enum { STACK = 8 << 20, ARGS_MOST = 256 };
 static void *run_thread(void *ctx)
 {
 	struct seat *w = ctx;
-	const struct serve o = { .net = w->net, .id = w->spec->id, .device = w->spec->device, .source = w->source };
+	const struct serve o = {
+		.net = w->net, .id = w->spec->id, .device = w->spec->device, .cache_dir = w->spec->cache_dir, .source = w->source
+	};
 	worker_serve(&o, &w->err);
 	net_close(w->net, 5);
 	w->net = NULL;

@@ -17,7 +17,8 @@ struct seat_spec {
 	enum seat_kind kind;
 	const char *id, *host; /* of the worker; host as the configuration names it */
 	const char *device;
-	const char *key; /* public; NULL: a link without keys */
+	const char *key;       /* public; NULL: a link without keys */
+	const char *cache_dir; /* SEAT_THREAD; NULL: the default */
 	char address[NET_ADDRESS];
 };
 

@@ -480,6 +480,7 @@ int worker_serve(const struct serve *o, struct err *e)
 	gethostname(s->host, sizeof s->host - 1);
 	s->env = (struct worker_env){ .net = o->net,
 				      .device = o->device,
+				      .cache_dir = o->cache_dir,
 				      .neighbours = neighbours,
 				      .visitors = visitors,
 				      .ctx = s,

@@ -628,7 +628,7 @@ static int profile(struct worker *w, const struct frame *f, struct err *e)
 	size_t n = 0;
 	w->job = f->job;
 	if (f->size)
-		TRY(probe_serve(w->env->device, f->payload, f->size, w->small, SMALL, &n, e));
+		TRY(probe_serve(w->env->device, w->env->cache_dir, f->payload, f->size, w->small, SMALL, &n, e));
 	return say(w, FRAME_PROFILED, 0, w->small, n, e);
 }
 

@@ -18,6 +18,7 @@ struct worker_env {
 	struct link *coordinator; /* borrowed, up */
 	uint64_t job;             /* as the coordinator numbered it */
 	const char *device;       /* "cpu", "cuda:0" */
+	const char *cache_dir;    /* NULL: the default */
 	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to *next_p. Either may stay NULL at the ends
 	 * of the pipeline (chunked schedules make it a ring). Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e);
