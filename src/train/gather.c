@@ -67,6 +67,11 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 	else
 		TRY(cluster_net(c, c->coordinator.public_key, &o.net, e));
 	TRY(session_join(job, &o, &s, e));
+	/* Where a rank runs is known only now. */
+	for (int i = 0; g->ranks && i < o.n; i++) {
+		const char *host = arena_strdup(a, session_caps(s)[i].host);
+		seat[i].host = host ? host : seat[i].host;
+	}
 	int rc = choose_dtype(job, seat, s, e);
 	if (rc < 0) {
 		session_close(s, e);
