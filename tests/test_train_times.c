@@ -98,8 +98,10 @@ static void stepped_from_an_enemy(void **state)
 	uint64_t at = 0;
 	for (int turn = 0; turn < 20000; turn++) {
 		memcpy(out, good, n);
-		for (int k = 0; k < 3; k++)
-			out[rng_below(key, at++, (uint32_t)n)] = (unsigned char)rng_below(key, at++, 256);
+		for (int k = 0; k < 3; k++) {
+			uint32_t place = rng_below(key, at++, (uint32_t)n);
+			out[place] = (unsigned char)rng_below(key, at++, 256);
+		}
 		if (stepped_read(out, n, &got, v, 2, &count, &e) < 0)
 			continue;
 		assert_true(count <= 2 && got.busy >= 0 && got.wait >= 0 && got.copy >= 0);
@@ -142,6 +144,14 @@ static void clocks(void **state)
 	int64_t late = 3600 * 1000000000ll, before = c.offset;
 	clock_pair_add(&c, late, late + 500000 + off + 40000000, late + 500000 + off + 40000000, late + 1000000);
 	assert_true(c.offset != before && llabs(c.offset + off + 40000000) <= 500000);
+	clock_pair_same(&c); /* whoever says so is not believed against what was measured */
+	assert_true(!c.same && c.offset);
+	c = (struct clock_pair){ .known = false };
+	clock_pair_add(&c, 1000, 1700, 1700, 2000);
+	assert_true(c.known && c.offset == -200);
+	clock_pair_same(&c);
+	clock_pair_add(&c, 3000, 3600, 3600, 4000);
+	assert_true(c.same && c.offset == 0 && clock_pair_error(&c, late) == 0);
 }
 
 static struct flow flow(uint64_t bytes, uint32_t n, const int64_t *at)

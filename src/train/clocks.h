@@ -10,14 +10,16 @@
 #include <stdint.h>
 
 struct clock_pair {
-	int64_t offset; /* add to their clock to get ours */
-	int64_t error;  /* at most, when it was found; nanoseconds */
-	int64_t at;     /* our clock when it was found */
-	bool known;
+	int64_t offset;   /* add to their clock to get ours */
+	int64_t error;    /* at most, when it was found; nanoseconds */
+	int64_t at;       /* our clock when it was found */
+	bool known, same; /* same: it is one clock, nothing is taken any more */
 };
 
 /* Takes the answer if it is better than what is known. */
 void clock_pair_add(struct clock_pair *c, int64_t sent, int64_t heard, int64_t said, int64_t back);
+/* The two are one clock of one kernel, unless an answer says otherwise. */
+void clock_pair_same(struct clock_pair *c);
 /* How wrong the offset can be now. */
 int64_t clock_pair_error(const struct clock_pair *c, int64_t now);
 

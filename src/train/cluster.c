@@ -103,6 +103,7 @@ int cluster_work(const struct config *c, const struct role *r, const volatile si
 		struct serve s = { .id = w ? w->id : "local",
 				   .device = strcmp(device, "auto") ? device : c->device,
 				   .coordinator_key = o->public_key,
+				   .log_every = c->logging_steps > 0 ? c->logging_steps : 1,
 				   .join_timeout = c->join_timeout,
 				   .model = c->base_model,
 				   .cache_dir = c->cache_dir,

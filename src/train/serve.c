@@ -33,6 +33,7 @@ struct serving {
 	struct guest guest[GUESTS];
 	struct link *prev, *next;
 	struct weights_in *weights;
+	struct worker_log log;
 	char host[128];
 	char device[DEV_SPEC]; /* what 'auto' has turned out to be */
 	bool called_off;       /* the coordinator gave up before it said hello */
@@ -260,6 +261,8 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
 	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
+	if (rc >= 0)
+		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator), w.backend, w.device, w.memory);
 	return rc == ERR_NET ? 0 : rc; /* it has left: what it said last is heard next */
 }
 
@@ -471,6 +474,15 @@ static int weights(void *ctx, const struct worker_plan *p, struct weight_source 
 	return 0;
 }
 
+static void ready(void *ctx, const struct worker_plan *p)
+{
+	struct serving *s = ctx;
+	worker_log_ready(&s->log, p, s->weights ? weights_in_bytes(s->weights) : 0,
+			 s->weights ? weights_in_fetched(s->weights) : 0);
+}
+
+static void stepped(void *ctx, const struct worker_step *step) { worker_log_step(&((struct serving *)ctx)->log, step); }
+
 int worker_serve(const struct serve *o, struct err *e)
 {
 	struct serving *s = mem_zalloc(sizeof *s);
@@ -487,10 +499,15 @@ int worker_serve(const struct serve *o, struct err *e)
 				      .source = o->source,
 				      .weights = weights,
 				      .probe = probe,
+				      .ready = ready,
+				      .stepped = stepped,
 				      .stop = o->stop };
+	s->log = (struct worker_log){ .id = o->log_every ? o->id : NULL, .every = o->log_every };
 	int rc = meet_coordinator(s, e);
 	if (rc >= 0)
 		rc = worker_run(&s->env, e);
+	if (rc >= 0)
+		worker_log_finished(&s->log);
 	weights_in_close(s->weights);
 	for (int k = 0; k < GUESTS; k++)
 		if (s->guest[k].link)

@@ -16,6 +16,7 @@ struct serve {
 	const char *listens;                /* where, as net_listen gave it. NULL: a transport without addresses */
 	const char *id, *device;            /* "cpu", "cuda:0", "auto" */
 	const char *coordinator_key;        /* orders are taken from this one only; NULL: a link without keys */
+	int64_t log_every;                  /* steps from one line about the worker's part to the next; 0: it says nothing */
 	double join_timeout;                /* seconds to wait for the coordinator and the neighbours; 0: 60 */
 	const struct weight_source *source; /* NULL: what the coordinator offers, over the link */
 	const char *model;                  /* a path that may hold the same model here: read where the hashes agree. MAY be NULL */

@@ -371,12 +371,21 @@ static int wait_until_ready(struct session *s, struct err *e)
 	return rc < 0 ? rc : 0;
 }
 
+/* Whether a worker of that name (machine_name: what was booted, a blank, its network) runs on this kernel, whose clock is one. */
+static bool same_kernel(const char *machine)
+{
+	char here[MACHINE_TEXT];
+	machine_name(here);
+	size_t n = strcspn(here, " ");
+	return n == strcspn(machine, " ") && !strncmp(here, machine, n);
+}
+
 /* The quickest of a few answers. */
 static int ask_clock(struct session *s, int i, struct err *e)
 {
 	struct worker_seat *w = &s->seat[i];
 	if (w->seat.spec->kind == SEAT_THREAD) {
-		w->clock = (struct clock_pair){ .known = true };
+		clock_pair_same(&w->clock);
 		return 0;
 	}
 	for (uint64_t turn = 0; turn < CLOCK_QUESTIONS; turn++) {
@@ -393,6 +402,8 @@ static int ask_clock(struct session *s, int i, struct err *e)
 		if (rc < 0)
 			return err_prefix(e, "%s", w->name);
 	}
+	if (same_kernel(s->caps[i].machine))
+		clock_pair_same(&w->clock);
 	return 0;
 }
 
@@ -459,16 +470,12 @@ const char *session_leaving(const struct session *s) { return s->leaving; }
 
 int64_t session_clock(const struct session *s, int worker) { return s->seat[worker].clock.offset; }
 
-int64_t session_clock_error(const struct session *s, int worker)
-{
-	const struct worker_seat *w = &s->seat[worker];
-	return w->seat.spec->kind == SEAT_THREAD ? 0 : clock_pair_error(&w->clock, clock_now());
-}
+int64_t session_clock_error(const struct session *s, int worker) { return clock_pair_error(&s->seat[worker].clock, clock_now()); }
 
 void session_stepped(struct session *s, int worker, int64_t heard, int64_t said, int64_t back)
 {
 	struct worker_seat *w = &s->seat[worker];
-	if (heard && w->seat.spec->kind != SEAT_THREAD)
+	if (heard)
 		clock_pair_add(&w->clock, w->asked, heard, said, back);
 }
 

@@ -234,6 +234,16 @@ out:
 	return rc;
 }
 
+uint64_t weights_in_bytes(const struct weights_in *w)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < w->n; i++)
+		sum += w->entry[i].h.bytes;
+	return sum;
+}
+
+uint64_t weights_in_fetched(const struct weights_in *w) { return w->fetched; }
+
 void weights_in_close(struct weights_in *w)
 {
 	if (!w)

@@ -50,6 +50,8 @@ struct weights_in_options {
 
 /* Takes the OFFER and fetches what is missing. */
 int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p, struct err *e);
+uint64_t weights_in_bytes(const struct weights_in *w);   /* of everything offered */
+uint64_t weights_in_fetched(const struct weights_in *w); /* of what came over the link */
 struct weight_source weights_in_source(struct weights_in *w);
 void weights_in_close(struct weights_in *w); /* NULL is allowed */
 

@@ -551,14 +551,21 @@ static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 	if (w->train && !w->optim)
 		return err_set(e, ERR_PROTOCOL, "BATCH: training was not planned");
 	times_pass(&w->times);
+	struct worker_step done = { .step = h->step, .begin = clock_now(), .times = &w->times.m };
 	if (w->train)
 		TRY(sched_build(s, w->plan.stages, w->plan.chunks, (int)microbatches, w->plan.stage, &w->list, e));
 	else
 		TRY(build_forward_list(w, (int)microbatches, e));
 	TRY(run_list(w, e));
-	for (uint32_t m = 0; m < microbatches && m < w->have_cap; m++)
+	for (uint32_t m = 0; m < microbatches && m < w->have_cap; m++) {
+		done.tokens += w->batch[m].head.n;
 		w->have[m] = false;
-	return stepped(w, e);
+	}
+	TRY(stepped(w, e));
+	done.end = clock_now();
+	if (w->train && w->env->stepped)
+		w->env->stepped(w->env->ctx, &done);
+	return 0;
 }
 
 static int save_state(struct worker *w, const struct frame *f, struct err *e)
@@ -609,6 +616,8 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 					  .timeout = w->env->timeout };
 	if (w->plan.stages > 1)
 		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->prev, &w->next, e));
+	if (w->env->ready)
+		w->env->ready(w->env->ctx, &w->plan);
 	return say(w, FRAME_READY, 0, NULL, 0, e);
 }
 

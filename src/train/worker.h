@@ -8,6 +8,7 @@
 #include "model/source.h"
 #include "net/net.h"
 #include "train/protocol.h"
+#include "train/worker_log.h"
 
 #include <signal.h>
 
@@ -30,6 +31,9 @@ struct worker_env {
 	int (*weights)(void *ctx, const struct worker_plan *p, struct weight_source *src_p, struct err *e);
 	/* PROBE, before PLAN: measures the link to another worker, or answers one that measures (link_probe.h). */
 	int (*probe)(void *ctx, const struct frame *f, struct err *e);
+	/* READY was said, a training step is over. MAY be NULL. */
+	void (*ready)(void *ctx, const struct worker_plan *p);
+	void (*stepped)(void *ctx, const struct worker_step *s);
 	const volatile sig_atomic_t *stop; /* set from a signal: the coordinator is asked to save and finish. MAY be NULL */
 	double timeout; /* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
 };

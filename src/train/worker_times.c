@@ -8,7 +8,6 @@
 void times_pass(struct worker_times *t)
 {
 	memset(&t->m, 0, sizeof t->m);
-	t->tokens = 0;
 	t->nspan = 0;
 }
 

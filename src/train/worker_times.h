@@ -7,8 +7,7 @@
 
 struct worker_times {
 	struct stepped_message m; /* of the pass; mem_peak and said are filled in when it is sent */
-	uint64_t tokens;
-	struct span *span; /* room for TIMES_SPANS, or NULL: none are kept */
+	struct span *span;        /* room for TIMES_SPANS, or NULL: none are kept */
 	size_t nspan;
 	int64_t begin, ready; /* of the instruction under way */
 };

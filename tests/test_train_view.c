@@ -1,0 +1,130 @@
+/* What a job of several processes shows and leaves: its lines, those of its workers, architecture.dot, trace.json on one time axis. */
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "support/site.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *read_run(const struct site *s, const char *name)
+{
+	char path[512];
+	snprintf(path, sizeof path, "%s/two/%s", s->t.dir, name);
+	return site_text(path);
+}
+
+static double number(const json_t *event, const char *key)
+{
+	const json_t *v = json_object_get(event, key);
+	return json_number_value(v ? v : json_object_get(json_object_get(event, "args"), key));
+}
+
+static const char *name_of(const json_t *event) { return json_string_value(json_object_get(event, "name")); }
+
+/* The span of this name, worker, step and microbatch. */
+static const json_t *find(const json_t *events, const char *name, int pid, double step, double microbatch)
+{
+	for (size_t i = 0; i < json_array_size(events); i++) {
+		const json_t *v = json_array_get(events, i);
+		if (!strcmp(name_of(v), name) && number(v, "pid") == pid && number(v, "step") == step &&
+		    number(v, "microbatch") == microbatch)
+			return v;
+	}
+	return NULL;
+}
+
+/* What is received was sent before, by no more than the clocks can be apart; every stream of every worker is there. */
+static void check_trace(const struct site *s)
+{
+	enum { SEND = 1, RECEIVE = 2, STREAMS = 4 };
+	struct err e = { 0 };
+	json_t *doc;
+	char *text = read_run(s, "trace.json");
+	if (json_parse_text(text, strlen(text), "trace.json", &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	const json_t *events = json_object_get(doc, "traceEvents");
+	double apart = json_number_value(json_object_get(json_object_get(doc, "otherData"), "clocks apart at most, ns")) / 1e3;
+	size_t seen[2][STREAMS] = { { 0 } }, pairs = 0;
+	double least = 1e300;
+	for (size_t i = 0; i < json_array_size(events); i++) {
+		const json_t *v = json_array_get(events, i);
+		int pid = (int)number(v, "pid"), tid = (int)number(v, "tid");
+		if (strcmp(json_string_value(json_object_get(v, "ph")), "X"))
+			continue;
+		assert_true(pid >= 0 && pid < 2 && tid >= 0 && tid < STREAMS);
+		seen[pid][tid]++;
+		if (tid != RECEIVE)
+			continue;
+		char sent[32];
+		snprintf(sent, sizeof sent, "send%s", name_of(v) + strlen("recv"));
+		const json_t *by = find(events, sent, 1 - pid, number(v, "step"), number(v, "microbatch"));
+		if (!by)
+			fail_msg("%s of step %g, microbatch %g: nobody sent it", name_of(v), number(v, "step"),
+				 number(v, "microbatch"));
+		double later = number(v, "ts") + number(v, "dur") - number(by, "ts");
+		least = later < least ? later : least;
+		pairs++;
+	}
+	for (int w = 0; w < 2; w++)
+		for (int k = 0; k < STREAMS; k++)
+			if (!seen[w][k])
+				fail_msg("worker %d has nothing on stream %d", w, k);
+	assert_true(pairs >= 2 * 4 * 3);
+	printf("%zu messages received, the quickest %.1f us after it began to be sent; clocks at most %.1f us apart\n", pairs,
+	       least, apart);
+	assert_true(least >= -apart);
+	json_decref(doc);
+	mem_free(text);
+}
+
+static void what_a_job_shows(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	site_configuration(&s, "two", 2, "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, is_last: true}]\n");
+	struct process w = site_start(&s, "worker", "--worker", "b", "two.yaml", "logging_steps=2", NULL);
+	struct process quiet = site_start(&s, "-q", "worker", "--worker", "a", "two.yaml", NULL);
+	until(&w, "listens");
+	struct process p =
+		site_start(&s, "train", "two.yaml", "max_steps=4", "visualize=true", "trace=true", "val_set_size=0", NULL);
+	must_succeed(&p);
+	must_succeed(&w);
+	must_succeed(&quiet);
+	assert_true(says(&p, "stages  0 a busy "));
+	assert_true(says(&p, "; 1 b busy "));
+	assert_true(says(&w, "worker 'b' has joined "));
+	assert_true(says(&w, "is stage 1 of 2, 1f1b: layers 3 to 5, head"));
+	assert_true(says(&w, "step 2: ") && says(&w, "step 4: ") && !says(&w, "step 3: "));
+	assert_true(says(&w, "worker 'b' has finished: "));
+	char *text = site_text(quiet.log);
+	assert_string_equal(text, "");
+	mem_free(text);
+	text = read_run(&s, "architecture.dot");
+	static const char *const wanted[] = { "boxa",      "127.0.0.2",  "a · cpu",           "boxb",           "127.0.0.3",
+					      "b · cpu",   "layers 0-2", "layers 3-5 + head", "zmq, encrypted", "/s<br/>",
+					      "ms a step", "busy ",      "coordinator" };
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		if (!strstr(text, wanted[i]))
+			fail_msg("architecture.dot does not say '%s':\n%s", wanted[i], text);
+	mem_free(text);
+	check_trace(&s);
+	tiny_remove(&s.t);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	site_program(argv[0]);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_a_job_shows),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
