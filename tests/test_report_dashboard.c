@@ -1,9 +1,11 @@
 /* The picture and the page of a profile: what they say, that text from the file stays text, and that odd profiles are drawn too. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "file/atomic.h"
 #include "plan/profile.h"
 #include "report/dashboard.h"
+#include "report/plan_trace.h"
 #include "report/text.h"
 #include "support/scratch.h"
 
@@ -136,6 +138,54 @@ static void many(void **state)
 	profile_release(&p);
 }
 
+/* The simulated step as a trace: it ends when the plan says, and each stage computes what it has to. */
+static void timeline(void **state)
+{
+	(void)state;
+	struct profile p;
+	struct plan plan;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct err e = { 0 };
+	struct buf file = BUF_INIT;
+	char text[2048];
+	json_t *doc;
+	snprintf(text, sizeof text,
+		 "{" MODEL
+		 ", \"devices\": [{\"id\": \"one\", \"kind\": \"k\", \"host\": \"a\", \"memory_gib\": 80, \"forward_ms\": "
+		 "{\"table\": [1, 2]}, \"backward_ms\": {\"table\": [2, 4]}}, {\"id\": \"two\", \"kind\": \"k\", \"host\": \"b\", "
+		 "\"memory_gib\": 80, \"forward_ms\": {\"table\": [3]}, \"backward_ms\": {\"linear\": [6, 0]}}], "
+		 "\"links\": [{\"hosts\": [\"a\", \"b\"], \"bandwidth_gbytes_per_s\": 0.118, \"latency_ms\": 0.25}]}",
+		 "\"tiny\"");
+	profile(&p, text);
+	o.microbatch = 1;
+	if (planner_run(planner_find("even"), &p, &o, &plan, &e) < 0 ||
+	    plan_trace_write(&p, &o, &plan, scratch("simulated.json"), &e) < 0 ||
+	    buf_read_file(&file, scratch("simulated.json"), 0, &e) < 0 || json_parse_text(file.p, file.n, "trace", &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	const json_t *events = json_object_get(doc, "traceEvents");
+	double end = 0, forward[2] = { 0 };
+	size_t sent = 0;
+	for (size_t i = 0; i < json_array_size(events); i++) {
+		const json_t *v = json_array_get(events, i);
+		const char *name = json_string_value(json_object_get(v, "name"));
+		double begin = json_number_value(json_object_get(v, "ts")), lasts = json_number_value(json_object_get(v, "dur"));
+		end = begin + lasts > end ? begin + lasts : end;
+		sent += !strcmp(name, "send_act");
+		if (!strcmp(name, "forward"))
+			forward[json_integer_value(json_object_get(v, "pid"))] += lasts;
+	}
+	assert_int_equal(plan.stages, 2);
+	assert_int_equal(sent, 8);
+	assert_true(end / 1e3 > plan.simulated_ms * 0.999 && end / 1e3 < plan.simulated_ms * 1.001);
+	assert_true(forward[0] > 0.999 * 8 * 6 * 1000 &&
+		    forward[1] > 1.001 * 8 * 6 * 3000); /* the layers; at the end the head too */
+	assert_non_null(strstr(file.p, "stage 1: two, simulated"));
+	json_decref(doc);
+	buf_release(&file);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
 static void cleaned(const char *in, size_t most, const char *want)
 {
 	char out[64];
@@ -162,10 +212,8 @@ static void characters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_it_says),
-		cmocka_unit_test(text_stays_text),
-		cmocka_unit_test(many),
-		cmocka_unit_test(characters),
+		cmocka_unit_test(what_it_says), cmocka_unit_test(text_stays_text), cmocka_unit_test(many),
+		cmocka_unit_test(timeline),     cmocka_unit_test(characters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "plan/explain.h"
 #include "plan/plan.h"
 #include "report/dashboard.h"
+#include "report/plan_trace.h"
 #include "report/topology.h"
 #include "train/config.h"
 
@@ -99,7 +100,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, out),
 	  .arg = "DIR",
-	  .help = "write plan.json, architecture.png, profile.png and profile.html there" },
+	  .help = "write plan.json, architecture.png, trace.json (simulated), profile.png and profile.html there" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
 };
 
@@ -388,14 +389,20 @@ out:
 	return rc;
 }
 
-static int write_files(const struct job *j, const struct plan *plan, const char *dir, struct err *e)
+static int path_in(const char *dir, const char *name, char path[PATH_MAX], struct err *e)
+{
+	if (snprintf(path, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
+		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
+	return 0;
+}
+
+static int write_files(const struct job *j, struct plan *plan, const char *dir, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	char path[PATH_MAX];
 	int rc = 0;
 
-	if ((size_t)snprintf(path, sizeof path, "%s/plan.json", dir) >= sizeof path)
-		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
+	TRY(path_in(dir, "plan.json", path, e));
 	TRY(dir_make(dir, e));
 	plan_to_json(&j->profile, plan, &b);
 	rc = buf_ok(&b, e);
@@ -405,6 +412,8 @@ static int write_files(const struct job *j, const struct plan *plan, const char 
 	if (rc < 0)
 		return rc;
 	TRY(dashboard_write(&j->profile, dir, e));
+	TRY(path_in(dir, "trace.json", path, e));
+	TRY(plan_trace_write(&j->profile, &j->options, plan, path, e));
 	rc = draw(&j->profile, plan, dir, e);
 	if (rc == ERR_UNSUPPORTED) {
 		fprintf(stderr, "note: %s\n", e->msg);

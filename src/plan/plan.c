@@ -229,7 +229,8 @@ static void fill_shares(struct cost *c, const struct play_result *res, struct pl
 	}
 }
 
-static int simulate(struct cost *c, const struct profile *p, struct plan *plan, struct err *e)
+/* Spans are told to `fn` where it is not NULL. */
+static int simulate(struct cost *c, const struct profile *p, struct plan *plan, plan_span_fn fn, void *ctx, struct err *e)
 {
 	struct pipe q = { plan->sched, plan->stages, plan->chunks, plan->microbatch, plan->microbatches, NULL, plan->first };
 	struct play_result res;
@@ -254,7 +255,9 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 	if (plan->stages == 1 && q.stage[0].group)
 		q.microbatches = 1; /* data parallelism: the group's whole step at once, devices with sizes of their own */
 	fill_memory(c, r, &q, plan);
-	TRY(cost_play(c, r, &q, INFINITY, false, &res, &step, e));
+	TRY(cost_play(c, r, &q, INFINITY, fn != NULL, &res, &step, e));
+	for (size_t i = 0; fn && i < res.spans; i++)
+		fn(ctx, &res.span[i]);
 	plan->simulated_ms = step * 1e3;
 	plan->tokens_per_s = (double)p->global_batch * p->sequence_len / step;
 	fill_shares(c, &res, plan);
@@ -262,15 +265,21 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 	return leave_out(p, plan, e);
 }
 
-int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan, struct err *e)
+int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan, plan_span_fn fn, void *ctx,
+		  struct err *e)
 {
 	struct cost c;
 	int rc;
 
 	TRY(cost_init(&c, p, o, e));
-	rc = simulate(&c, p, plan, e);
+	rc = simulate(&c, p, plan, fn, ctx, e);
 	cost_release(&c);
 	return rc;
+}
+
+int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan, struct err *e)
+{
+	return plan_timeline(p, o, plan, NULL, NULL, e);
 }
 
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e)

@@ -32,6 +32,7 @@
 
 #include "base/arena.h"
 #include "plan/profile.h"
+#include "sched/play.h"
 #include "sched/sched.h"
 
 struct err;
@@ -120,6 +121,10 @@ void plan_release(struct plan *plan);
 int plan_check(const struct profile *p, const struct plan *plan, struct err *e);
 /* Fills what follows from the choice: times, shares, memory, fits, executable, left_out. */
 int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan, struct err *e);
+/* The same, telling `fn` every span of the simulated step (sched/play.h), in no particular order. */
+typedef void (*plan_span_fn)(void *ctx, const struct play_span *s);
+int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan, plan_span_fn fn, void *ctx,
+		  struct err *e);
 /* ERR_USAGE: which device is too small, by how much, and what would make it fit. */
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e);
 
