@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "dev/dev_watch.h"
+#include "support/tiny.h"
+#include "train/train.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -236,6 +238,41 @@ static void memory_that_is_short_is_counted(void **state)
 	buf_release(&text);
 }
 
+static struct tiny tiny;
+
+static void train_a_little(void)
+{
+	struct err e = { 0 };
+	struct train_result r;
+	struct config *c = tiny_config(&tiny, "run", (const char *const[]){ "device=opencl:0", "overwrite_output_dir=true", NULL });
+	SAY(train_run(c, &(struct train_options){ 0 }, &(struct train_sink){ 0 }, &r, &e));
+	fprintf(stderr, "nothing failed\n");
+}
+
+static void training_without_memory_says_what_to_lower(void **state)
+{
+	static const char *const words[] = { "step 1", "opencl:0 (", "16 MiB were asked for", "gradient_checkpointing: true needs",
+					     "load_in_4bit: true frees" };
+	struct buf text;
+	(void)state;
+	if (!have_fake)
+		skip();
+	tiny_make(&tiny, 2, 10);
+	apart((const char *const[]){ with_fake, "FAKE_CL=memory=24", NULL }, train_a_little, &text);
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		expect(&text, words[i], "24 MiB");
+	buf_release(&text);
+	apart((const char *const[]){ with_fake, "FAKE_CL=memory=256", NULL }, train_a_little, &text);
+	expect(&text, "nothing failed", "256 MiB");
+	buf_release(&text);
+	/* in the middle of a job: the line names device, stage and step */
+	apart((const char *const[]){ with_fake, "FAKE_CL=lost=300", NULL }, train_a_little, &text);
+	expect(&text, "is lost (", "a device lost while training");
+	expect(&text, "in step ", "a device lost while training");
+	buf_release(&text);
+	tiny_remove(&tiny);
+}
+
 /* The message has the device, the compiler's words, and the file that holds all of them. */
 static void a_kernel_that_does_not_compile_is_explained(void **state)
 {
@@ -397,6 +434,7 @@ int main(void)
 		cmocka_unit_test(a_lost_device_is_named),
 		cmocka_unit_test(a_hanging_device_ends_the_process),
 		cmocka_unit_test(memory_that_is_short_is_counted),
+		cmocka_unit_test(training_without_memory_says_what_to_lower),
 		cmocka_unit_test(a_kernel_that_does_not_compile_is_explained),
 		cmocka_unit_test(probe_measures_every_device),
 		cmocka_unit_test(auto_takes_the_best_that_opens),

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "sched/sched.h"
+#include "train/memory_advice.h"
 #include "train/probe.h"
 #include "train/runtime.h"
 #include "train/worker_state.h"
@@ -45,6 +46,7 @@ struct worker {
 	struct norm_entry *entry;
 	size_t nentry, entry_cap;
 	uint64_t job, step;
+	uint64_t parameters;           /* bytes on the device once all of the stage is there */
 	bool train, finished, leaving; /* leaving: has asked the coordinator to finish */
 	struct worker_times times;
 	unsigned char *small; /* a frame's payload under way */
@@ -614,6 +616,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 					  .net = w->env->net,
 					  .coordinator = w->env->coordinator,
 					  .timeout = w->env->timeout };
+	w->parameters = w->dev->mem_used;
 	if (w->plan.stages > 1)
 		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->prev, &w->next, e));
 	if (w->env->ready)
@@ -719,6 +722,29 @@ static void worker_release(struct worker *w)
 	mem_free(w);
 }
 
+static void advise(struct worker *w, struct err *e)
+{
+	struct dev_caps caps;
+	struct err ignored = { 0 };
+	if (!w->dev || dev_caps(w->dev, &caps, &ignored) < 0)
+		return;
+	struct memory_ask a = { .cfg = &w->plan.cfg,
+				.opt = &w->plan.opt,
+				.end = holds_end(w),
+				.parameters = w->parameters,
+				.there = w->dev->mem_used + caps.mem_free };
+	for (int c = 0; c < w->plan.chunks; c++)
+		a.layers +=
+			w->plan.first[c * w->plan.stages + w->plan.stage + 1] - w->plan.first[c * w->plan.stages + w->plan.stage];
+	for (size_t m = 0; m < w->have_cap; m++)
+		if (w->have[m] && w->batch[m].head.n > a.tokens) {
+			a.tokens = w->batch[m].head.n;
+			a.in_flight = sched_in_flight(sched_find(w->plan.schedule), w->plan.stages, w->plan.chunks,
+						      (int)w->batch[m].head.microbatches, w->plan.stage);
+		}
+	memory_advice(&a, e);
+}
+
 int worker_run(const struct worker_env *env, struct err *e)
 {
 	struct worker *w = mem_zalloc(sizeof *w);
@@ -727,6 +753,8 @@ int worker_run(const struct worker_env *env, struct err *e)
 	w->env = env;
 	w->small = mem_alloc(SMALL);
 	int rc = w->small ? serve_job(w, e) : err_nomem(e, SMALL, "a worker");
+	if (rc == ERR_NOMEM)
+		advise(w, e);
 	if (rc < 0 && e->code != ERR_CANCELLED && w->small) {
 		struct err ignored = { 0 };
 		size_t n;
