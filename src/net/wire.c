@@ -143,8 +143,8 @@ void wire_get_str(struct wire_reader *r, char *out, size_t cap)
 	}
 	if (!s)
 		n = 0;
-	if (n)
-		memcpy(out, s, n);
+	for (size_t i = 0; i < n; i++)
+		out[i] = (unsigned char)s[i] < ' ' || s[i] == 0x7f ? ' ' : s[i];
 	if (cap)
 		out[n] = 0;
 }

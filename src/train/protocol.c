@@ -421,7 +421,7 @@ void abort_read(const void *p, size_t n, struct err *why)
 	wire_get_str(&r, text, sizeof text);
 	uint32_t code = wire_get_u32(&r);
 	bool known = !r.failed && code >= 1 && code <= (uint32_t)-ERR_INTERNAL;
-	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s", r.failed ? "it stopped and gave no reason" : text);
+	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s", r.failed || !text[0] ? "it stopped and gave no reason" : text);
 }
 
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e)

@@ -1,0 +1,349 @@
+/* fuzz_session.c - a coordinator whose two workers say anything: joining, parameters, one step, the state.
+ *
+ * The input: a byte of choices (who forgets WELCOME or READY), then messages, each a byte that says what and from whom, and its own bytes. They
+ * are sent as soon as the worker has heard HELLO; then both hang up, so that the coordinator ends whatever it waits for. */
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "file/safetensors.h"
+#include "net/net.h"
+#include "small.h"
+#include "train/session.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+enum { SEATS = 2, MESSAGES = 64, MICROBATCHES = 2 };
+
+static char folder[64];
+static struct config cfg;
+static struct job job;
+
+/* ---- the job ---- */
+
+static int weights(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst, struct err *e)
+{
+	(void)ctx;
+	(void)s;
+	(void)e;
+	for (uint64_t i = 0; i < n / 4; i++)
+		((float *)dst)[i] = (float)((off / 4 + i) % 7) * 0.25f;
+	return 0;
+}
+
+static void write_model(void)
+{
+	static char name[64][96];
+	struct st_spec spec[64];
+	size_t n = 0;
+	char path[128];
+	struct err e = { 0 };
+	static const char *const norms[] = { "input_layernorm", "post_attention_layernorm" };
+	for (int l = 0; l < SMALL_LAYERS; l++) {
+		for (int i = 0; i < LIN_COUNT; i++)
+			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l, linear_path((enum linear)i));
+		for (int i = 0; i < 2; i++)
+			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l, norms[i]);
+	}
+	snprintf(name[n++], sizeof name[0], "model.embed_tokens.weight");
+	snprintf(name[n++], sizeof name[0], "model.norm.weight");
+	snprintf(name[n++], sizeof name[0], "lm_head.weight");
+	for (size_t i = 0; i < n; i++) {
+		spec[i] = (struct st_spec){ .name = name[i], .dtype = DT_F32 };
+		spec[i].ndim = small_shape(&job.model, name[i], spec[i].shape);
+	}
+	snprintf(path, sizeof path, "%s/config.json", folder);
+	if (atomic_write_file(path, small_config, strlen(small_config), &e) < 0)
+		abort();
+	snprintf(path, sizeof path, "%s/model.safetensors", folder);
+	if (st_write(path, spec, n, NULL, weights, NULL, &e) < 0)
+		abort();
+}
+
+static void make_job(void)
+{
+	static const char *const name[] = { "model.layers.0.self_attn.q_proj.lora_A.weight",
+					    "model.layers.2.mlp.up_proj.lora_B.weight" };
+	struct err e = { 0 };
+	small_model(&job.model);
+	write_model();
+	cfg.wire_dtype = WIRE_FLOAT32;
+	job.cfg = &cfg;
+	job.opt = (struct stage_options){ .act = DT_F32, .lora = { .r = 2, .scale = 1 } };
+	job.optimizer = optimizer_find("adamw");
+	job.nparam = ARRAY_LEN(name);
+	job.param = calloc(job.nparam, sizeof *job.param);
+	for (size_t i = 0; i < job.nparam; i++) {
+		snprintf(job.param[i].name, sizeof job.param[i].name, "%s", name[i]);
+		job.param[i].ndim = 2;
+		job.param[i].dim[0] = 2;
+		job.param[i].dim[1] = SMALL_HIDDEN;
+		job.param[i].count = (uint64_t)2 * SMALL_HIDDEN;
+	}
+	if (model_file_open(folder, &job.file, &e) < 0)
+		abort();
+}
+
+/* ---- the workers ---- */
+
+struct worker {
+	struct net *net;
+	struct link *link;
+	uint64_t job;
+};
+
+struct crowd {
+	struct worker w[SEATS];
+	struct feed in;
+};
+
+static void say(const struct worker *w, enum frame_kind kind, uint64_t step, uint32_t m, const void *p, size_t n)
+{
+	struct err e = { 0 };
+	struct frame f = { .kind = kind, .job = w->job, .step = step, .microbatch = m, .size = n, .payload = p };
+	if (w->link)
+		link_send_frame(w->link, &f, NET_NOW, &e);
+}
+
+static void welcome(const struct worker *w, unsigned speed)
+{
+	struct err e = { 0 };
+	struct welcome c = { .id = "a", .host = "b", .backend = "cpu", .device = "d", .speed = speed };
+	if (w->link)
+		welcome_send(w->link, &c, NET_NOW, &e);
+}
+
+static void say_state(const struct worker *w, struct feed *in, uint64_t step)
+{
+	static const char *const what[] = { "value", "exp_avg", "exp_avg_sq", "none" };
+	float v[64] = { 0 };
+	unsigned char out[1024];
+	size_t n;
+	struct err e = { 0 };
+	unsigned how = feed_byte(in);
+	struct state_message m = { .first = feed_byte(in), .count = feed_byte(in) % 65, .data = v };
+	snprintf(m.name, sizeof m.name, "%s", how & 4 ? "nothing" : job.param[how % 2].name);
+	snprintf(m.what, sizeof m.what, "%s", what[how / 8 % 4]);
+	if (how & 128)
+		m.first = UINT64_MAX - m.first;
+	if (state_write(&m, out, sizeof out, &n, &e) < 0)
+		abort();
+	say(w, FRAME_STATE, step, 0, out, n);
+}
+
+static void say_step(const struct worker *w, struct feed *in, unsigned what, uint64_t step)
+{
+	unsigned char out[2048];
+	size_t n = 0;
+	struct err e = { 0 };
+	unsigned how = feed_byte(in);
+	struct norm_entry v[4] = { { -1, 1 }, { 0, how }, { (int)how - 3, 2 }, { 1 << 30, 1 } };
+	struct span span[4] = { { .begin = how, .end = 5, .kind = (uint8_t)how } };
+	struct loss_message loss = { how, how };
+	struct stepped_message m = { 1, 2, how };
+	int rc = what == FRAME_LOSS   ? loss_write(&loss, out, sizeof out, &n, &e)
+		 : what == FRAME_NORM ? norm_write(v, how % 5, out, sizeof out, &n, &e)
+				      : stepped_write(&m, span, how % 5, out, sizeof out, &n, &e);
+	if (rc < 0)
+		abort();
+	say(w, what, step, how / 16, out, n);
+}
+
+static void message(struct crowd *c, uint64_t *step)
+{
+	struct feed *in = &c->in;
+	struct err e = { 0 };
+	unsigned char out[1024];
+	unsigned how = feed_byte(in), n;
+	const struct worker *w = &c->w[how >> 7];
+	struct wire_writer ww = wire_write(out, sizeof out);
+	const uint8_t *p;
+	*step += how >> 6 & 1;
+	switch (how % 16) {
+	case 0:
+		welcome(w, feed_byte(in));
+		break;
+	case 1:
+		say(w, FRAME_READY, 0, 0, NULL, 0);
+		break;
+	case 2:
+		n = feed_byte(in) % 8;
+		wire_put_u32(&ww, n);
+		for (unsigned i = 0; i < n; i++)
+			wire_put_u32(&ww, feed_byte(in) % 32);
+		say(w, FRAME_WEIGHTS_NEED, 0, 0, out, ww.n);
+		break;
+	case 3:
+	case 4:
+		say_step(w, in, FRAME_LOSS, *step);
+		break;
+	case 5:
+	case 6:
+		say_step(w, in, FRAME_NORM, *step);
+		break;
+	case 7:
+	case 8:
+		say_step(w, in, FRAME_STEPPED, *step);
+		break;
+	case 9:
+	case 10:
+		say_state(w, in, *step);
+		break;
+	case 11:
+		say(w, FRAME_SAVED, *step, 0, NULL, 0);
+		break;
+	case 12:
+		say(w, FRAME_FINISH, *step, 0, NULL, 0);
+		break;
+	case 13:
+		wire_put_str(&ww, "because");
+		wire_put_u32(&ww, feed_byte(in));
+		say(w, feed_byte(in) & 1 ? FRAME_ABORT : FRAME_REFUSE, *step, 0, out, ww.n);
+		break;
+	case 14:
+		n = feed_byte(in);
+		out[0] = (unsigned char)feed_byte(in);
+		n = (unsigned)feed_bytes(in, feed_byte(in), &p);
+		say(w, out[0], *step, feed_byte(in), p, n);
+		break;
+	default:
+		n = (unsigned)feed_bytes(in, feed_byte(in), &p);
+		if (w->link)
+			link_send_copy(w->link, p, n, NET_NOW, &e);
+	}
+}
+
+static void *crowd(void *ctx)
+{
+	struct crowd *c = ctx;
+	struct err e = { 0 };
+	uint64_t step = 1;
+	unsigned how = feed_byte(&c->in);
+	for (int i = 0; i < SEATS; i++) {
+		struct worker *w = &c->w[i];
+		struct net_msg m;
+		struct frame f;
+		struct hello h;
+		if (net_accept(w->net, net_in(5), &w->link, &e) != 1)
+			continue;
+		if (link_recv_frame(w->link, net_in(5), &m, &f, &e) <= 0)
+			continue;
+		if (hello_read(&f, &h, &e) < 0)
+			abort();
+		w->job = how & 64 ? 1 : h.job;
+		net_msg_release(&m);
+		if (!(how & 1u << i))
+			welcome(w, 1);
+		if (!(how & 4u << i))
+			say(w, FRAME_READY, 0, 0, NULL, 0);
+	}
+	for (int k = 0; k < MESSAGES && c->in.n; k++)
+		message(c, &step);
+	for (int i = 0; i < SEATS; i++)
+		if (c->w[i].link)
+			link_close(c->w[i].link);
+	return NULL;
+}
+
+/* ---- the coordinator ---- */
+
+static int hear(struct session *s, int w, enum frame_kind kind, uint64_t step, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	struct loss_message loss;
+	struct stepped_message m;
+	struct norm_entry v[SMALL_LAYERS + 2];
+	struct span span[4];
+	size_t n = 0;
+	TRY(session_recv(s, w, kind, step, &msg, &f, e));
+	int rc = kind == FRAME_LOSS   ? loss_read(f.payload, f.size, &loss, e)
+		 : kind == FRAME_NORM ? norm_read(f.payload, f.size, v, SMALL_LAYERS + 2, &n, e)
+				      : stepped_read(f.payload, f.size, &m, span, 4, &n, e);
+	net_msg_release(&msg);
+	return rc;
+}
+
+static int train(struct session *s, const struct placement *place, struct err *e)
+{
+	static const int32_t id[] = { 1, 2, 3, 4 }, pos[] = { 0, 1, 2, 3 }, label[] = { 2, 3, 4, -100 }, start[] = { 0, 4 };
+	const struct microbatch mb = { .n = 4, .nseq = 1, .id = id, .pos = pos, .label = label, .start = start };
+	unsigned char out[64];
+	size_t n;
+	TRY(session_begin(s, place, true, e));
+	for (uint32_t m = 0; m < MICROBATCHES; m++)
+		TRY(session_send_batch(s, &mb, true, 1, 1, m, MICROBATCHES, e));
+	for (int m = 0; m < MICROBATCHES; m++)
+		TRY(hear(s, SEATS - 1, FRAME_LOSS, 1, e));
+	for (int w = 0; w < SEATS; w++)
+		TRY(hear(s, w, FRAME_NORM, 1, e));
+	TRY(step_write(&(struct step_message){ .apply = true, .s = { .step = 1, .scale = 1 }, .lr = 0.1 }, out, sizeof out, &n, e));
+	TRY(session_send_all(s, FRAME_STEP, 1, out, n, e));
+	for (int w = 0; w < SEATS; w++)
+		TRY(hear(s, w, FRAME_STEPPED, 1, e));
+	TRY(session_gather(s, 2, e));
+	return session_scatter(s, 3, e);
+}
+
+static void coordinate(void)
+{
+	struct err e = { 0 };
+	struct session *s = NULL;
+	static const char *device[] = { "cpu", "cpu" };
+	static struct placement place;
+	struct seat_spec seat[SEATS] = { { .kind = SEAT_REMOTE, .id = "a", .host = "ha", .device = "cpu", .address = "worker-0" },
+					 { .kind = SEAT_REMOTE, .id = "b", .host = "hb", .device = "cpu", .address = "worker-1" } };
+	const struct session_options o = { .seat = seat, .n = SEATS, .join_timeout = 2 };
+	place = (struct placement){
+		.stages = SEATS, .chunks = 1, .first = { 0, 1, SMALL_LAYERS }, .device = device, .schedule = "1f1b"
+	};
+	int rc = session_join(&job, &o, &s, &e);
+	if (rc >= 0) {
+		rc = train(s, &place, &e);
+		session_close(s, rc < 0 ? &e : NULL);
+	}
+	if (rc < 0 && (e.code != rc || !e.msg[0] || strchr(e.msg, '\n')))
+		abort();
+}
+
+static void leave(void)
+{
+	struct err e = { 0 };
+	dir_remove(folder, &e);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	snprintf(folder, sizeof folder, "%s/hs-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	if (!mkdtemp(folder))
+		abort();
+	atexit(leave);
+	make_job();
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct crowd c = { .in = { data, size } };
+	struct err e = { 0 };
+	pthread_t thread;
+	for (int i = 0; i < SEATS; i++) {
+		char at[32];
+		snprintf(at, sizeof at, "worker-%d", i);
+		if (net_open("loop", &(struct net_options){ 0 }, &c.w[i].net, &e) < 0 || net_listen(c.w[i].net, at, NULL, &e) < 0)
+			abort();
+	}
+	if (pthread_create(&thread, NULL, crowd, &c))
+		abort();
+	coordinate();
+	pthread_join(thread, NULL);
+	for (int i = 0; i < SEATS; i++)
+		net_close(c.w[i].net, 0);
+	return 0;
+}

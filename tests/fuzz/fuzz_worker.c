@@ -1,0 +1,360 @@
+/* fuzz_worker.c - a worker that a coordinator and two neighbours tell anything, in any order, over links in memory.
+ *
+ * The input: a byte for the plan (whose turn in the pipeline, schedule, what is trained, whether the parameters come over the link), then
+ * messages, each a byte that says what and over which link, and its own bytes: well-formed ones with values from the input, fields of any kind
+ * with any bytes, and bytes that are no frame. All is said before the worker looks; the last word is FINISH, so that it ends whatever it did. */
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+#include "net/net.h"
+#include "small.h"
+#include "train/weights_blob.h"
+#include "train/weights_wire.h"
+#include "train/worker.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+enum { JOB = 7, TOKENS = 16, MESSAGES = 64, COORDINATOR = 0, PREV, NEXT, LINKS };
+
+static struct model_config cfg;
+static char cache[64];
+
+struct ends {
+	struct link *here[LINKS], *there[LINKS]; /* there: the worker's */
+	struct weights_in *weights;
+};
+
+/* ---- parameters ---- */
+
+static int find(void *ctx, const char *name, struct source_tensor *t, struct err *e)
+{
+	(void)ctx;
+	(void)e;
+	*t = (struct source_tensor){ 0 };
+	t->ndim = small_shape(&cfg, name, t->shape);
+	return t->ndim > 0;
+}
+
+static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+{
+	int64_t shape[2];
+	(void)ctx;
+	(void)e;
+	if (!small_shape(&cfg, name, shape) || row0 < 0 || rows < 0 || row0 + rows > shape[0])
+		abort();
+	for (int64_t i = 0; i < rows * shape[1]; i++)
+		dst[i] = (float)((row0 * 7 + i * 5 + name[strlen(name) / 2]) % 13 - 6) * 0.1f;
+	return 0;
+}
+
+static void drop(void *ctx, const char *name)
+{
+	(void)ctx;
+	(void)name;
+}
+
+static const struct weight_source source = { .find = find, .read = read_rows, .drop = drop };
+
+static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src, struct err *e)
+{
+	struct ends *x = ctx;
+	const struct weights_in_options o = { .coordinator = x->there[COORDINATOR], .plan = p, .cache_dir = cache, .job = JOB };
+	TRY(weights_in_open(&o, &x->weights, e));
+	*src = weights_in_source(x->weights);
+	return 0;
+}
+
+static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev, struct link **next, struct err *e)
+{
+	struct ends *x = ctx;
+	(void)e;
+	bool ring = p->chunks > 1;
+	*prev = ring || p->stage > 0 ? x->there[PREV] : NULL;
+	*next = ring || p->stage + 1 < p->stages ? x->there[NEXT] : NULL;
+	return 0;
+}
+
+/* ---- what is said ---- */
+
+static void say(struct link *l, const struct frame *f)
+{
+	struct err e = { 0 };
+	link_send_frame(l, f, NET_NOW, &e);
+}
+
+static void fields(struct link *l, enum frame_kind kind, uint64_t step, uint32_t m, const void *p, size_t n)
+{
+	say(l, &(struct frame){ .kind = kind, .job = JOB, .step = step, .microbatch = m, .size = n, .payload = p });
+}
+
+static void plan(struct link *l, struct feed *in, unsigned how)
+{
+	static struct worker_plan p;
+	struct buf out = BUF_INIT;
+	struct err e = { 0 };
+	static const char *const schedule[] = { "1f1b", "gpipe", "sequential", "interleaved" };
+	unsigned more = feed_byte(in);
+	p = (struct worker_plan){ .stages = 1 + (int)(how % 3), .chunks = 1, .cfg = cfg };
+	p.stage = (int)(how / 4 % 4) % p.stages;
+	snprintf(p.schedule, sizeof p.schedule, "%s", schedule[how / 16 % 4]);
+	if (p.stages == 1 && how / 16 % 4 == 3)
+		p.chunks = 3;
+	int pieces = p.stages * p.chunks;
+	for (int v = 0; v <= pieces; v++)
+		p.first[v] = v == pieces ? SMALL_LAYERS : v;
+	p.wire = more % 3;
+	p.opt.act = DT_F32;
+	p.opt.quantize = more & 4;
+	p.opt.double_quant = more & 8;
+	p.opt.train_all = (more & 16) && !p.opt.quantize;
+	p.opt.recompute = more & 32;
+	p.trace = more & 64;
+	p.offered = how & 64;
+	if (!p.opt.train_all) {
+		p.opt.lora = (struct lora_options){ .r = 2, .scale = 1, .dropout = more & 128 ? 0.5f : 0 };
+		for (int i = 0; i < LIN_COUNT; i++)
+			p.opt.lora.target[i] = true;
+	}
+	snprintf(p.optimizer, sizeof p.optimizer, "%s", how & 128 ? "sgd" : "adamw");
+	p.optim = (struct optim_config){ .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8 };
+	if (plan_write(&p, small_config, &out, &e) < 0)
+		abort();
+	fields(l, FRAME_PLAN, 0, 0, out.p, out.n);
+	buf_release(&out);
+}
+
+static void batch(struct link *l, struct feed *in, uint64_t step)
+{
+	int32_t id[TOKENS], pos[TOKENS], label[TOKENS], start[TOKENS + 1] = { 0 };
+	unsigned char out[1024];
+	size_t size;
+	struct err e = { 0 };
+	unsigned how = feed_byte(in), n = 1 + feed_byte(in) % TOKENS, some = feed_byte(in);
+	for (unsigned i = 0; i < n; i++) {
+		unsigned v = feed_byte(in);
+		id[i] = v == 255 ? 1 << 30 : (int32_t)(v % SMALL_VOCAB);
+		label[i] = v == 254 ? SMALL_VOCAB : v & 64 ? -100 : (int32_t)(v / 3 % SMALL_VOCAB);
+		pos[i] = (int32_t)i;
+	}
+	struct microbatch mb = { .n = n, .nseq = n > 2 && how & 1 ? 2 : 1, .id = id, .pos = pos, .label = label, .start = start };
+	start[mb.nseq] = (int32_t)n;
+	if (mb.nseq == 2)
+		start[1] = 1 + (int32_t)(how / 2 % (n - 1));
+	if (batch_write(&mb, some & 1, step, 1 + some / 2 % 4, some & 16, some & 32, out, sizeof out, &size, &e) < 0)
+		abort();
+	fields(l, FRAME_BATCH, step, some >> 6, out, size);
+}
+
+static void tensor(struct link *l, struct feed *in, enum frame_kind kind, uint64_t step)
+{
+	float v[TOKENS * SMALL_HIDDEN] = { 0 };
+	unsigned how = feed_byte(in), n = 1 + feed_byte(in) % TOKENS;
+	feed_copy(in, how & 128 ? sizeof v : 4, v);
+	say(l, &(struct frame){ .kind = kind,
+				.dtype = how / 4 % 3,
+				.job = JOB,
+				.step = step,
+				.microbatch = how & 3,
+				.chunk = how / 16 % 4,
+				.ndim = 2,
+				.dim = { n, SMALL_HIDDEN },
+				.payload = v });
+}
+
+static void state(struct link *l, struct feed *in, uint64_t step)
+{
+	static const char *const name[] = { "model.layers.0.self_attn.q_proj.lora_A.weight",
+					    "model.layers.1.mlp.up_proj.lora_B.weight",
+					    "model.norm.weight",
+					    "model.embed_tokens.weight",
+					    "lm_head.weight",
+					    "model.layers.2.mlp.down_proj.weight",
+					    "nothing",
+					    "" };
+	static const char *const what[] = { "value", "exp_avg", "exp_avg_sq", "momentum" };
+	float v[64] = { 0 };
+	unsigned char out[1024];
+	size_t size;
+	struct err e = { 0 };
+	unsigned how = feed_byte(in);
+	struct state_message m = { .first = feed_byte(in), .count = feed_byte(in) % 65, .data = v };
+	feed_copy(in, 4, v);
+	snprintf(m.name, sizeof m.name, "%s", name[how % 8]);
+	snprintf(m.what, sizeof m.what, "%s", what[how / 8 % 4]);
+	if (state_write(&m, out, sizeof out, &size, &e) < 0)
+		abort();
+	fields(l, FRAME_STATE, step, 0, out, size);
+}
+
+/* One tensor offered, and its bytes: the hash is right, the rest as the input has it. */
+static void offer(struct link *l, struct feed *in)
+{
+	unsigned char out[4096], bytes[512] = { 0 };
+	struct blob_head h = { .dtype = DT_F32, .ndim = 1, .shape = { SMALL_HIDDEN, 1 }, .bytes = SMALL_HIDDEN * 4 };
+	struct wire_writer w = wire_write(out, sizeof out);
+	struct err e = { 0 };
+	size_t n;
+	unsigned how = feed_byte(in), piece = 1 + feed_byte(in) % 32;
+	snprintf(h.name, sizeof h.name, "model.layers.%u.input_layernorm.weight", how & 3);
+	feed_copy(in, 4, bytes);
+	blob_hash(bytes, h.bytes, h.hash);
+	wire_put_u32(&w, 1);
+	blob_head_put(&w, &h);
+	if (wire_write_end(&w, &n, &e) < 0)
+		abort();
+	fields(l, FRAME_WEIGHTS_OFFER, 0, 0, out, n);
+	for (unsigned at = 0; at < h.bytes; at += piece) {
+		w = wire_write(out, sizeof out);
+		wire_put_u32(&w, how & 4 ? how : 0);
+		wire_put_u64(&w, at);
+		wire_put_bytes(&w, bytes + at, how & 8 || h.bytes - at > piece ? piece : h.bytes - at);
+		if (wire_write_end(&w, &n, &e) < 0)
+			abort();
+		fields(l, FRAME_WEIGHTS, 0, 0, out, n);
+	}
+}
+
+/* Fields of any kind, with any bytes. */
+static void anything(struct link *l, struct feed *in, uint64_t step)
+{
+	unsigned kind = feed_byte(in), n = feed_byte(in), how = feed_byte(in);
+	const uint8_t *p;
+	n = (unsigned)feed_bytes(in, n, &p);
+	if (kind == FRAME_BATCH && n > 16 && (p[14] || p[15] || p[16]))
+		return; /* that many tokens are an order the worker may fill its memory for */
+	say(l,
+	    &(struct frame){
+		    .kind = kind, .job = how & 1 ? how : JOB, .step = step, .microbatch = how / 2 % 8, .size = n, .payload = p });
+}
+
+static void speak(struct ends *x, struct feed *in)
+{
+	uint64_t step = 1;
+	struct err e = { 0 };
+	unsigned first = feed_byte(in);
+	plan(x->here[COORDINATOR], in, first);
+	for (int k = 0; k < MESSAGES && in->n; k++) {
+		unsigned how = feed_byte(in);
+		struct link *l = x->here[how / 16 % LINKS];
+		const uint8_t *p;
+		size_t n;
+		step += how >> 7;
+		switch (how % 10) {
+		case 0:
+		case 1:
+			batch(x->here[COORDINATOR], in, step);
+			break;
+		case 2: {
+			unsigned char out[64];
+			struct step_message m = { .apply = how & 16, .s = { .step = step, .scale = 0.5f }, .lr = 0.01 };
+			if (step_write(&m, out, sizeof out, &n, &e) < 0)
+				abort();
+			fields(x->here[COORDINATOR], FRAME_STEP, step, 0, out, n);
+			break;
+		}
+		case 3:
+			tensor(x->here[PREV], in, FRAME_ACTIVATION, step);
+			break;
+		case 4:
+			tensor(x->here[NEXT], in, FRAME_GRADIENT, step);
+			break;
+		case 5:
+			state(x->here[COORDINATOR], in, step);
+			break;
+		case 6:
+			fields(x->here[COORDINATOR], FRAME_SAVE, step, 0, NULL, 0);
+			break;
+		case 7:
+			offer(x->here[COORDINATOR], in);
+			break;
+		case 8:
+			anything(l, in, step);
+			break;
+		default:
+			n = feed_bytes(in, feed_byte(in), &p);
+			link_send_copy(l, p, n, NET_NOW, &e);
+		}
+	}
+	fields(x->here[COORDINATOR], FRAME_FINISH, step, 0, NULL, 0);
+}
+
+/* ---- */
+
+static void *work(void *env)
+{
+	struct err e = { 0 };
+	int rc = worker_run(env, &e);
+	if (rc < 0 && (e.code != rc || !e.msg[0]))
+		abort();
+	return NULL;
+}
+
+static void leave(void)
+{
+	struct err e = { 0 };
+	dir_remove(cache, &e);
+}
+
+static void quiet(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	(void)line;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	log_set_sink(quiet, NULL, LOG_ERROR);
+	small_model(&cfg);
+	snprintf(cache, sizeof cache, "%s/hs-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	if (!mkdtemp(cache))
+		abort();
+	atexit(leave);
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct feed in = { data, size };
+	struct err e = { 0 };
+	struct ends x = { 0 };
+	struct net *here, *there;
+	pthread_t thread;
+	if (size < 2)
+		return 0;
+	if (net_open("loop", &(struct net_options){ 0 }, &here, &e) < 0 ||
+	    net_open("loop", &(struct net_options){ 0 }, &there, &e) < 0 || net_listen(there, "worker", NULL, &e) < 0)
+		abort();
+	for (int i = 0; i < LINKS; i++)
+		if (net_connect(here, "worker", NULL, net_in(10), &x.here[i], &e) < 0 ||
+		    net_accept(there, net_in(10), &x.there[i], &e) != 1)
+			abort();
+	struct worker_env env = { .net = there,
+				  .coordinator = x.there[COORDINATOR],
+				  .job = JOB,
+				  .device = "cpu",
+				  .neighbours = neighbours,
+				  .ctx = &x,
+				  .source = data[0] & 64 ? NULL : &source,
+				  .weights = weights,
+				  .timeout = 0.05 };
+	speak(&x, &in);
+	if (pthread_create(&thread, NULL, work, &env))
+		abort();
+	pthread_join(thread, NULL);
+	weights_in_close(x.weights);
+	for (int i = 0; i < LINKS; i++) {
+		link_close(x.here[i]);
+		link_close(x.there[i]);
+	}
+	net_close(here, 0);
+	net_close(there, 0);
+	return 0;
+}

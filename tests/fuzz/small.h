@@ -1,0 +1,80 @@
+/* small.h - the smallest model that has everything (3 layers, 2 heads over 1, vocabulary 32), for fuzz targets of the job's state machines. */
+#ifndef HS_TESTS_FUZZ_SMALL_H
+#define HS_TESTS_FUZZ_SMALL_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "train/protocol.h"
+
+enum { SMALL_LAYERS = 3, SMALL_VOCAB = 32, SMALL_HIDDEN = 8 };
+
+static const char small_config[] =
+	"{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":3,\"num_attention_heads\":2,"
+	"\"num_key_value_heads\":1,\"head_dim\":4,\"vocab_size\":32,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+	"\"max_position_embeddings\":64,\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}";
+
+static inline void small_model(struct model_config *c)
+{
+	struct err e = { 0 };
+	json_t *j;
+	if (json_parse_text(small_config, strlen(small_config), "small", &j, &e) < 0 || model_config_read(j, "small", c, &e) < 0)
+		abort();
+	json_decref(j);
+}
+
+/* The shape of a parameter by its name; 0 when there is none. */
+static inline int small_shape(const struct model_config *c, const char *name, int64_t shape[2])
+{
+	shape[1] = 1;
+	if (model_knows_tensor(c, name) != 1)
+		return 0;
+	if (strstr(name, "norm")) {
+		shape[0] = c->hidden;
+		return 1;
+	}
+	for (int l = 0; l < LIN_COUNT; l++)
+		if (strstr(name, linear_name((enum linear)l))) {
+			linear_dims(c, (enum linear)l, shape);
+			return 2;
+		}
+	shape[0] = c->vocab;
+	shape[1] = c->hidden;
+	return 2;
+}
+
+/* The bytes of a fuzz input, taken from the front; zeros behind its end. */
+struct feed {
+	const uint8_t *p;
+	size_t n;
+};
+
+static inline unsigned feed_byte(struct feed *f)
+{
+	if (!f->n)
+		return 0;
+	f->n--;
+	return *f->p++;
+}
+
+static inline size_t feed_bytes(struct feed *f, size_t most, const uint8_t **p)
+{
+	size_t n = most < f->n ? most : f->n;
+	*p = f->p;
+	f->p += n;
+	f->n -= n;
+	return n;
+}
+
+static inline void feed_copy(struct feed *f, size_t most, void *dst)
+{
+	const uint8_t *p;
+	size_t n = feed_bytes(f, most, &p);
+	if (n)
+		memcpy(dst, p, n);
+}
+
+#endif
