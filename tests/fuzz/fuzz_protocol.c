@@ -5,6 +5,8 @@
 #include "net/frame.h"
 #include "small.h"
 #include "train/hello.h"
+#include "train/link_probe.h"
+#include "train/probe.h"
 #include "train/weights_blob.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -82,6 +84,14 @@ static int read_state(const uint8_t *p, size_t n, struct err *e)
 	return 0;
 }
 
+static int read_order(const struct frame *f, struct err *e)
+{
+	static struct probe_order o;
+	TRY(probe_order_read(f, &o, e));
+	MUST(o.n <= PROBE_WAYS_MOST && o.seconds > 0);
+	return 0;
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc;
@@ -105,13 +115,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t n = size - 1;
 	f.payload = p;
 	f.size = n;
-	switch (data[0] % 14) {
+	switch (data[0] % 19) {
 	case 0:
 		rc = hello_read(&f, &h, &e);
 		break;
 	case 1:
 	case 2:
-		f.kind = data[0] % 14 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
+		f.kind = data[0] % 19 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
 		rc = welcome_read(&f, &w, &e);
 		break;
 	case 3:
@@ -120,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 4:
 	case 5:
 	case 6:
-		rc = read_batch(p, n, data[0] % 14 == 4, data[0] % 14 == 5, &e);
+		rc = read_batch(p, n, data[0] % 19 == 4, data[0] % 19 == 5, &e);
 		break;
 	case 7:
 		rc = loss_read(p, n, &loss, &e);
@@ -140,6 +150,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 12:
 		rc = read_offer(p, n, &e);
 		break;
+	case 14: {
+		struct clock_message m;
+		rc = clock_read(p, n, &m, &e);
+		break;
+	}
+	case 15:
+		rc = read_order(&f, &e);
+		break;
+	case 16: {
+		struct probe_way way[2];
+		rc = probe_ways_read(&f, 2, way, &e);
+		break;
+	}
+	case 17: {
+		static struct probe_request q;
+		rc = probe_request_read(p, n, &q, &e);
+		break;
+	}
+	case 18: {
+		static struct probe_result r;
+		rc = probe_result_read(p, n, &r, &e);
+		break;
+	}
 	default:
 		abort_read(p, n, &e);
 		MUST(e.code < 0 && e.msg[0]);

@@ -117,6 +117,20 @@ static void welcome(const struct worker *w, unsigned speed)
 		welcome_send(w->link, &c, NET_NOW, &e);
 }
 
+/* READY, and what the coordinator asks then. */
+static void ready(const struct worker *w)
+{
+	unsigned char out[64];
+	size_t n;
+	struct err e = { 0 };
+	say(w, FRAME_READY, 0, 0, NULL, 0);
+	for (int64_t turn = 0; turn < 8; turn++) {
+		if (clock_write(&(struct clock_message){ turn, turn + 1 }, out, sizeof out, &n, &e) < 0)
+			abort();
+		say(w, FRAME_CLOCK, (uint64_t)turn, 0, out, n);
+	}
+}
+
 static void say_state(const struct worker *w, struct feed *in, uint64_t step)
 {
 	static const char *const what[] = { "value", "exp_avg", "exp_avg_sq", "none" };
@@ -144,7 +158,7 @@ static void say_step(const struct worker *w, struct feed *in, unsigned what, uin
 	struct norm_entry v[4] = { { -1, 1 }, { 0, how }, { (int)how - 3, 2 }, { 1 << 30, 1 } };
 	struct span span[4] = { { .begin = how, .end = 5, .kind = (uint8_t)how } };
 	struct loss_message loss = { how, how };
-	struct stepped_message m = { 1, 2, how };
+	struct stepped_message m = { .busy = 1, .heard = how, .said = 3 };
 	int rc = what == FRAME_LOSS   ? loss_write(&loss, out, sizeof out, &n, &e)
 		 : what == FRAME_NORM ? norm_write(v, how % 5, out, sizeof out, &n, &e)
 				      : stepped_write(&m, span, how % 5, out, sizeof out, &n, &e);
@@ -168,7 +182,7 @@ static void message(struct crowd *c, uint64_t *step)
 		welcome(w, feed_byte(in));
 		break;
 	case 1:
-		say(w, FRAME_READY, 0, 0, NULL, 0);
+		ready(w);
 		break;
 	case 2:
 		n = feed_byte(in) % 8;
@@ -232,14 +246,16 @@ static void *crowd(void *ctx)
 			continue;
 		if (link_recv_frame(w->link, net_in(5), &m, &f, &e) <= 0)
 			continue;
-		if (hello_read(&f, &h, &e) < 0)
-			abort();
+		if (hello_read(&f, &h, &e) < 0) { /* the other one's answer has ended it already */
+			net_msg_release(&m);
+			continue;
+		}
 		w->job = how & 64 ? 1 : h.job;
 		net_msg_release(&m);
 		if (!(how & 1u << i))
 			welcome(w, 1);
 		if (!(how & 4u << i))
-			say(w, FRAME_READY, 0, 0, NULL, 0);
+			ready(w);
 	}
 	for (int k = 0; k < MESSAGES && c->in.n; k++)
 		message(c, &step);

@@ -225,6 +225,8 @@ static void anything(struct link *l, struct feed *in, uint64_t step)
 	unsigned kind = feed_byte(in), n = feed_byte(in), how = feed_byte(in);
 	const uint8_t *p;
 	n = (unsigned)feed_bytes(in, n, &p);
+	if (kind == FRAME_PROFILE)
+		return; /* seconds of measuring are what it orders */
 	if (kind == FRAME_BATCH && n > 16 && (p[14] || p[15] || p[16]))
 		return; /* that many tokens are an order the worker may fill its memory for */
 	say(l,
