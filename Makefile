@@ -95,7 +95,15 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(LIB)
 	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
 # Stand-ins for drivers, so that what drivers do wrong can be tried. The fake one needs a real libOpenCL behind it.
-DRIVERS := $(BUILD)/tests/drivers/fake_opencl.so $(BUILD)/tests/drivers/empty_opencl.so
+DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so fake_rt.so lacking_rt.so \
+	fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so)
+$(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter lacking%,$*),-DMISSING) -fvisibility=hidden -fPIC -shared $< \
+		src/base/dtype.c -o $@ -lm -ldl
+$(BUILD)/tests/drivers/fake_kernels_%.so: tests/drivers/fake_kernels.c $(KERNEL_TEXT)
+	@mkdir -p $(@D)
+	@$(CC) -std=gnu11 -O2 -w $(CPPFLAGS) -DHS_T=$* -fPIC -shared $< -o $@ -lm
 $(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) -fPIC -shared $< -o $@ \

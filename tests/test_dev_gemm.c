@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "support/cards.h"
 #include "support/ref64.h"
 #include "support/tensors.h"
 
@@ -175,6 +176,7 @@ static void test_many_shapes(void **state)
 
 int main(void)
 {
+	fake_cards("fake_rt.so", false);
 	const char *s = getenv("HS_SEED");
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products), cmocka_unit_test(test_warm),

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "support/cards.h"
 #include "support/ref64.h"
 #include "support/tensors.h"
 
@@ -661,6 +662,7 @@ static void test_threads_and_warmth(void **state)
 
 int main(void)
 {
+	fake_cards("fake_rt.so", false);
 	const char *s = getenv("HS_SEED");
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kernels), cmocka_unit_test(test_threads_and_warmth) };

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "dev/dev_null.h"
+#include "support/cards.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -184,6 +185,7 @@ static void test_null(void **state)
 
 int main(void)
 {
+	fake_cards("fake_rt.so", false);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_devices),
 		cmocka_unit_test(test_open),

@@ -368,12 +368,6 @@ static bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t)
 	return (unsigned)k < K_COUNT && (k == K_cast || t == DT_F32 || t == DT_BF16 || t == DT_F16);
 }
 
-/* Kernels that do not look at T are taken from the float32 program, which is there in most runs. */
-static enum dtype program_of(enum dev_kernel k, enum dtype t)
-{
-	return k == K_cast || k == K_sqnorm || k == K_adamw || k == K_sgd ? DT_F32 : t;
-}
-
 static int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	struct gpu_step s[GPU_STEPS];
@@ -381,7 +375,7 @@ static int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const u
 		return err_set(e, ERR_UNSUPPORTED, "opencl has no kernel %s for %s", dev_kernel_name(k), dtype_name(t));
 	int n = gpu_steps(k, a, s, e);
 	for (int i = 0; i < n; i++)
-		TRY(run_step(d->priv, &s[i], program_of(k, t), dev_kernel_sig(k), a, 0, e));
+		TRY(run_step(d->priv, &s[i], gpu_program_of(k, t), dev_kernel_sig(k), a, 0, e));
 	return n < 0 ? n : 0;
 }
 

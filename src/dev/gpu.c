@@ -29,6 +29,11 @@ void gpu_text(enum dtype t, struct buf *b)
 	buf_adds(b, kernel_gemm);
 }
 
+enum dtype gpu_program_of(enum dev_kernel k, enum dtype t)
+{
+	return k == K_cast || k == K_sqnorm || k == K_adamw || k == K_sgd ? DT_F32 : t;
+}
+
 static int64_t over(int64_t n, int64_t d) { return n > 0 ? (n - 1) / d + 1 : 0; }
 
 /* 0, 1, 2 for the variants of attention by head width. */

@@ -33,6 +33,9 @@ const char *gpu_entry_name(enum gpu_entry n);
 /* The whole text for activations in `t` (DT_F32, DT_BF16, DT_F16), appended to `b`; the compiler's own macros tell it the language. */
 void gpu_text(enum dtype t, struct buf *b);
 
+/* Which text a kernel is taken from: those that do not look at T from that for float32, which is there in most runs. */
+enum dtype gpu_program_of(enum dev_kernel k, enum dtype t);
+
 /* The steps of a launch, in order; returns how many (0: there is nothing to do), or an error for arguments no entry point serves. */
 int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[GPU_STEPS], struct err *e);
 

@@ -1,0 +1,184 @@
+/* rt.h - what CUDA and HIP have in common, and that is nearly all: one logic (rt*.c), two tables of symbols (dev_cuda.c, dev_hip.c).
+ *
+ * The driver is a library opened at run time; kernels come from gpu.c and are compiled by rtc.c. Two streams: kernels, products and
+ * copies inside the device run on `compute` in the order of the calls; uploads and downloads run on `copy` through pinned host memory.
+ * Each block of device memory knows the last work of either stream that named it, so that a stream waits for the other only where both use
+ * the same block. The host never waits inside the driver but asks for events, until HS_DEVICE_TIMEOUT (seconds, 120; 0: for ever).
+ *
+ * Interfaces: NVIDIA, "CUDA Driver API" 11.2 to 13; AMD, "HIP Runtime API" 5.2 to 7. */
+#ifndef HS_DEV_RT_H
+#define HS_DEV_RT_H
+
+#include "base/dl.h"
+#include "dev/gpu.h"
+#include "dev/rtc.h"
+
+/* Codes that both use. HIP's library on a machine without a card answers INVALID_DEVICE. */
+enum { RT_OK = 0, RT_OUT_OF_MEMORY = 2, RT_NO_DEVICE = 100, RT_INVALID_DEVICE = 101, RT_NOT_READY = 600 };
+
+#define RT_SLOTS 4                 /* pieces of pinned memory */
+#define RT_PIECE ((size_t)4 << 20) /* bytes of each */
+#define RT_MARK 256                /* launches that may be queued behind the last one known to have run, twice */
+#define RT_TYPES (DT_F16 + 1)      /* dtypes of activations */
+
+/* Handles are pointers, device addresses 64 bits, results ints, in both. */
+struct rt_functions {
+	int (*init)(unsigned);
+	int (*version)(int *);
+	int (*count)(int *);
+	int (*device)(int *, int);
+	int (*device_name)(char *, int, int);
+	int (*device_memory)(size_t *, int);
+	int (*attribute)(int *, int, int);
+	int (*memory_info)(size_t *, size_t *);
+	int (*memory)(uint64_t *, size_t);
+	int (*memory_free)(uint64_t);
+	int (*pinned)(void **, size_t, unsigned);
+	int (*pinned_free)(void *);
+	int (*upload)(uint64_t, const void *, size_t, void *);
+	int (*download)(void *, uint64_t, size_t, void *);
+	int (*copy)(uint64_t, uint64_t, size_t, void *);
+	int (*fill8)(uint64_t, unsigned char, size_t, void *);
+	int (*fill32)(uint64_t, unsigned, size_t, void *);
+	int (*stream)(void **, unsigned);
+	int (*stream_destroy)(void *);
+	int (*stream_wait)(void *, void *, unsigned);
+	int (*event)(void **, unsigned);
+	int (*event_destroy)(void *);
+	int (*event_record)(void *, void *);
+	int (*event_query)(void *);
+	int (*module)(void **, const void *);
+	int (*module_unload)(void *);
+	int (*module_function)(void **, void *, const char *);
+	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+	/* CUDA only */
+	int (*context)(void **, int);
+	int (*context_set)(void *);
+	int (*context_release)(int);
+	int (*error_name)(int, const char **);
+	/* HIP only */
+	int (*device_set)(int);
+	const char *(*error_text)(int);
+	int (*properties_6)(void *, int); /* of ROCm 6 and newer */
+	int (*properties)(void *, int);
+};
+
+struct rt;
+struct rt_blas;
+
+/* What differs: one const table each. */
+struct rt_vendor {
+	const char *backend, *title, *env; /* "cuda", "CUDA", variable that names the driver's library */
+	const char *const *names;
+	const struct dl_symbol *symbols;
+	size_t nsymbols;
+	enum rtc_kind rtc;
+	int attr_units, attr_unified;
+	struct rt_lib *lib;
+	const char *(*error)(const struct rt_functions *f, int code); /* its name */
+	int (*enter)(struct rt *c);                                   /* makes the device the calling thread's */
+	/* Fills c->arch and c->driver; for CUDA makes the context. A code of the driver. */
+	int (*describe)(struct rt *c, int version);
+	void (*leave)(struct rt *c);
+	bool (*native)(const char *arch, enum dtype t); /* whether the hardware multiplies matrices of it */
+	/* A library of matrix products; NULL: there is none here. */
+	int (*blas)(struct rt *c, struct rt_blas **b_p, struct err *e);
+};
+
+struct rt_lib {
+	struct rt_functions f;
+	int count, version;
+	bool opened;
+};
+
+struct rt_block {
+	uint64_t at; /* address on the device */
+	size_t size;
+	uint64_t used, copied; /* the last work of the compute and of the copy stream that names it */
+	struct rt_block *next; /* among those that nobody uses */
+};
+
+struct rt {
+	const struct rt_vendor *v;
+	const struct rt_functions *f;
+	int device, major; /* major: of the driver's version */
+	uint64_t id;       /* of this opening, for `enter` */
+	void *context;
+	char name[128], vendor[64], arch[64], driver[64], label[256]; /* label: "cuda:0 (NAME)" */
+	uint64_t mem_total;
+	int units;
+	bool unified, probed, native[RT_TYPES];
+
+	void *compute, *copy;
+	void *compute_event, *copy_event, *mark[2];
+	uint64_t launched, finished; /* work of the compute stream: queued, known to have run */
+	uint64_t copies, seen;       /* uploads: queued, waited for by the compute stream */
+	struct {
+		char *host;
+		void *event;
+		bool busy;
+	} slot[RT_SLOTS];
+	int next_slot;
+
+	struct rt_block *spare;
+	uint64_t held, held_peak; /* bytes taken from the driver, in use or spare */
+
+	struct {
+		void *module;
+		void *entry[GPU_ENTRIES];
+	} built[RT_TYPES];
+	struct rt_blas *blas;
+	bool blas_tried;
+
+	int64_t limit;     /* nanoseconds to wait for the device */
+	bool lost;         /* it failed or hangs: nothing more is asked of it */
+	const char *doing; /* the last work given to it */
+};
+
+/* rt.c */
+int rt_count(const struct rt_vendor *v, struct err *e);
+int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e);
+void rt_close(struct dev *d);
+int rt_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
+int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
+int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e);
+int rt_sync(struct dev *d, struct err *e);
+bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t);
+/* 0, or the error for a code of the driver, with the device's name. */
+int rt_failed(struct rt *c, int code, const char *what, struct err *e);
+int rt_wait(struct rt *c, void *event, struct err *e); /* until it has happened, or the limit */
+int rt_enter(struct rt *c, struct err *e);             /* at the beginning of every call; refuses a lost device */
+int rt_queued(struct rt *c, struct err *e);            /* after each piece of work has been put on the compute stream */
+int rt_idle(struct rt *c, struct err *e);              /* until both streams are empty */
+
+/* rt_memory.c */
+int rt_alloc(struct dev *d, struct dev_buf *b, struct err *e);
+void rt_free(struct dev *d, struct dev_buf *b);
+int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e);
+int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
+int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e);
+int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e);
+static inline struct rt_block *rt_block_of(const struct dev_buf *b) { return (struct rt_block *)(uintptr_t)b->handle; }
+static inline uint64_t rt_address(struct dev_ref r) { return rt_block_of(r.buf)->at + r.off; }
+/* Before work on the compute stream that names the buffer: waits, on the device, for uploads into it. NULL is allowed. */
+int rt_use(struct rt *c, const struct dev_buf *b, struct err *e);
+int rt_use_block(struct rt *c, struct rt_block *b, struct err *e);
+/* Memory that belongs to no buffer. */
+int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e);
+void rt_give(struct rt *c, struct rt_block *b);
+void rt_memory_release(struct rt *c);
+
+/* rt_program.c */
+int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, struct err *e);
+void rt_programs_release(struct rt *c);
+
+/* rt_cublaslt.c, rt_rocblas.c: products by the vendor's library. A blas object is released by its own function. */
+struct rt_blas {
+	/* 1: done; 0: the library does not do this one; or an error */
+	int (*gemm)(struct rt_blas *b, struct rt *c, const struct dev_gemm *g, struct err *e);
+	void (*release)(struct rt_blas *b, struct rt *c);
+};
+int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e);
+int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e);
+
+#endif

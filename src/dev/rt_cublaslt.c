@@ -1,0 +1,254 @@
+/* rt_cublaslt.c - matrix products by cuBLASLt on tensor cores; sums are float32 in all dtypes (no TF32).
+ *
+ * The library counts columns first: a row-major C[m,n] is its C[n,m], so op(B) and op(A) change places. Which of its kernels is best is asked
+ * once for each form of product (sizes, strides, dtypes, alignment) and kept; a form that it does not do is left to the portable kernel.
+ * Interface and numbers: NVIDIA, "cuBLAS library", versions 11 to 13, cublasLt.h. */
+#include "dev/rt.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE ((size_t)32 << 20) /* what NVIDIA advises for Hopper */
+#define FORMS 512                    /* kept at once; a power of two */
+
+enum {
+	COMPUTE_32F = 68,
+	R_32F = 0,
+	R_16F = 2,
+	R_16BF = 14,
+	DESC_TRANSA = 3,
+	DESC_TRANSB = 4,
+	PREF_WORKSPACE = 1,
+	PREF_ALIGNMENT_A = 5, /* B, C and D follow */
+};
+
+struct algo {
+	uint64_t data[8];
+};
+
+struct heuristic {
+	struct algo algo;
+	size_t workspace;
+	int state;
+	float waves;
+	int reserved[4];
+};
+
+#define FUNCTIONS(F)                                                                                                               \
+	F(create, "cublasLtCreate", (void **))                                                                                     \
+	F(destroy, "cublasLtDestroy", (void *))                                                                                    \
+	F(desc, "cublasLtMatmulDescCreate", (void **, int, int))                                                                   \
+	F(desc_destroy, "cublasLtMatmulDescDestroy", (void *))                                                                     \
+	F(desc_set, "cublasLtMatmulDescSetAttribute", (void *, int, const void *, size_t))                                         \
+	F(layout, "cublasLtMatrixLayoutCreate", (void **, int, uint64_t, uint64_t, int64_t))                                       \
+	F(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *))                                                                 \
+	F(pref, "cublasLtMatmulPreferenceCreate", (void **))                                                                       \
+	F(pref_destroy, "cublasLtMatmulPreferenceDestroy", (void *))                                                               \
+	F(pref_set, "cublasLtMatmulPreferenceSetAttribute", (void *, int, const void *, size_t))                                   \
+	F(ask, "cublasLtMatmulAlgoGetHeuristic",                                                                                   \
+	  (void *, void *, void *, void *, void *, void *, void *, int, struct heuristic *, int *))                                \
+	F(matmul, "cublasLtMatmul",                                                                                                \
+	  (void *, void *, const void *, uint64_t, void *, uint64_t, void *, const void *, uint64_t, void *, uint64_t, void *,     \
+	   const struct algo *, uint64_t, size_t, void *))
+
+struct functions {
+#define MEMBER(name, symbol, args) int(*name) args;
+	FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+/* What decides which kernel is best. */
+struct form {
+	int64_t m, n, k, lda, ldb, ldc;
+	uint32_t align[3]; /* of a, b, c in bytes, 16 at most */
+	uint8_t ta, tb, ab, c;
+};
+
+struct entry {
+	struct form form;
+	bool used, can; /* can: the library does it */
+	void *desc, *a, *b, *c;
+	struct algo algo;
+	size_t workspace;
+};
+
+struct cublaslt {
+	struct rt_blas base;
+	const struct functions *f;
+	void *handle;
+	struct rt_block *workspace;
+	struct entry entry[FORMS];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct functions functions;
+static bool opened;
+
+static int open_library(int major, struct err *e)
+{
+#define SYMBOL(name, symbol, args) { symbol, offsetof(struct functions, name), 0 },
+	static const struct dl_symbol symbols[] = { FUNCTIONS(SYMBOL) };
+#undef SYMBOL
+	const char *own = getenv("HS_CUBLASLT_LIBRARY");
+	/* one newer than the driver would not run */
+	const char *const names[] = { major >= 13 ? "libcublasLt.so.13" : "libcublasLt.so.12",
+				      major >= 12 ? "libcublasLt.so.12" : "libcublasLt.so.11", "libcublasLt.so.11",
+				      "/usr/local/cuda/lib64/libcublasLt.so", NULL };
+	const char *const one[] = { own, NULL };
+	void *handle;
+	return dl_open(own && own[0] ? one : names + (major < 12), symbols, ARRAY_LEN(symbols), &functions, &handle, e);
+}
+
+static int type_of(enum dtype t) { return t == DT_F32 ? R_32F : t == DT_BF16 ? R_16BF : R_16F; }
+
+static uint32_t alignment(uint64_t at) { return at % 16 ? (uint32_t)(at & -at) : 16; }
+
+static size_t hash(const struct form *f)
+{
+	const unsigned char *p = (const unsigned char *)f;
+	uint64_t h = 14695981039346656037u;
+	for (size_t i = 0; i < sizeof *f; i++)
+		h = (h ^ p[i]) * 1099511628211u;
+	return (size_t)(h ^ h >> 32);
+}
+
+static void forget(struct cublaslt *b, struct entry *n)
+{
+	if (n->desc)
+		b->f->desc_destroy(n->desc);
+	void *const layouts[] = { n->a, n->b, n->c };
+	for (size_t i = 0; i < ARRAY_LEN(layouts); i++)
+		if (layouts[i])
+			b->f->layout_destroy(layouts[i]);
+	memset(n, 0, sizeof *n);
+}
+
+/* Describes the product to the library, whose first operand is our B, and asks for its best kernel. */
+static void learn(struct cublaslt *b, struct entry *n, const struct form *f)
+{
+	const struct functions *l = b->f;
+	const int32_t first = f->tb, second = f->ta; /* 0: as it lies, 1: transposed */
+	const size_t room = WORKSPACE;
+	struct heuristic best[4];
+	void *pref = NULL;
+	int found = 0;
+	bool ok = l->desc(&n->desc, COMPUTE_32F, R_32F) == 0 && l->desc_set(n->desc, DESC_TRANSA, &first, sizeof first) == 0 &&
+		  l->desc_set(n->desc, DESC_TRANSB, &second, sizeof second) == 0 &&
+		  l->layout(&n->b, type_of((enum dtype)f->ab), (uint64_t)(f->tb ? f->k : f->n), (uint64_t)(f->tb ? f->n : f->k),
+			    f->ldb) == 0 &&
+		  l->layout(&n->a, type_of((enum dtype)f->ab), (uint64_t)(f->ta ? f->m : f->k), (uint64_t)(f->ta ? f->k : f->m),
+			    f->lda) == 0 &&
+		  l->layout(&n->c, type_of((enum dtype)f->c), (uint64_t)f->n, (uint64_t)f->m, f->ldc) == 0 && l->pref(&pref) == 0 &&
+		  l->pref_set(pref, PREF_WORKSPACE, &room, sizeof room) == 0;
+	const uint32_t align[4] = { f->align[1], f->align[0], f->align[2], f->align[2] };
+	for (int i = 0; i < 4 && ok; i++)
+		ok = l->pref_set(pref, PREF_ALIGNMENT_A + i, &align[i], sizeof align[i]) == 0;
+	ok = ok && l->ask(b->handle, n->desc, n->b, n->a, n->c, n->c, pref, (int)ARRAY_LEN(best), best, &found) == 0;
+	for (int i = 0; i < found && ok && !n->can; i++)
+		if (best[i].state == 0 && best[i].workspace <= WORKSPACE) {
+			n->can = true;
+			n->algo = best[i].algo;
+			n->workspace = best[i].workspace;
+		}
+	if (pref)
+		l->pref_destroy(pref);
+	if (!n->can)
+		log_debug("cuBLASLt has no kernel for %lldx%lldx%lld; the portable one computes it", (long long)f->m,
+			  (long long)f->n, (long long)f->k);
+}
+
+static struct entry *entry_of(struct cublaslt *b, const struct form *f)
+{
+	const size_t at = hash(f);
+	struct entry *n = NULL;
+	for (size_t i = 0; i < 8; i++) {
+		n = &b->entry[(at + i) % FORMS];
+		if (!n->used || !memcmp(&n->form, f, sizeof *f))
+			break;
+	}
+	if (n->used && memcmp(&n->form, f, sizeof *f))
+		forget(b, n); /* eight neighbours are taken: the last of them goes */
+	if (!n->used) {
+		n->used = true;
+		n->form = *f;
+		learn(b, n, f);
+	}
+	return n;
+}
+
+static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, struct err *e)
+{
+	struct cublaslt *b = (struct cublaslt *)base;
+	const uint64_t at[3] = { rt_address(g->a), rt_address(g->b), rt_address(g->c) };
+	struct form f;
+	memset(&f, 0, sizeof f); /* it is compared byte by byte */
+	f.m = g->m;
+	f.n = g->n;
+	f.k = g->k;
+	f.lda = g->lda;
+	f.ldb = g->ldb;
+	f.ldc = g->ldc;
+	for (int i = 0; i < 3; i++)
+		f.align[i] = alignment(at[i]);
+	f.ta = g->ta;
+	f.tb = g->tb;
+	f.ab = (uint8_t)g->ab_dtype;
+	f.c = (uint8_t)g->c_dtype;
+	const struct entry *n = entry_of(b, &f);
+	if (!n->can)
+		return 0;
+	const int code = b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0], n->a, &g->beta, at[2], n->c, at[2], n->c,
+				      &n->algo, b->workspace->at, n->workspace, c->compute);
+	if (code)
+		return err_set(e, ERR_DEVICE, "%s: cuBLASLt refuses a product of %lldx%lldx%lld: status %d", c->label,
+			       (long long)g->m, (long long)g->n, (long long)g->k, code);
+	return 1;
+}
+
+static void release(struct rt_blas *base, struct rt *c)
+{
+	struct cublaslt *b = (struct cublaslt *)base;
+	for (size_t i = 0; i < FORMS; i++)
+		if (b->entry[i].used)
+			forget(b, &b->entry[i]);
+	if (b->workspace)
+		rt_give(c, b->workspace);
+	if (b->handle)
+		b->f->destroy(b->handle);
+	mem_free(b);
+}
+
+int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e)
+{
+	int rc = 0;
+	pthread_mutex_lock(&lock);
+	if (!opened)
+		rc = open_library(c->major, e);
+	opened = rc == 0;
+	pthread_mutex_unlock(&lock);
+	if (rc < 0)
+		return rc;
+	struct cublaslt *b = mem_zalloc(sizeof *b);
+	if (!b)
+		return err_nomem(e, sizeof *b, "matrix products");
+	*b = (struct cublaslt){ .base = { gemm, release }, .f = &functions };
+	const int code = b->f->create(&b->handle);
+	if (code)
+		rc = err_set(e, ERR_DEVICE, "cuBLASLt does not start: status %d", code);
+	if (rc == 0)
+		rc = rt_take(c, WORKSPACE, &b->workspace, e);
+	if (rc == 0)
+		rc = rt_use_block(c, b->workspace, e);
+	if (rc < 0) {
+		release(&b->base, c);
+		return rc;
+	}
+	*b_p = &b->base;
+	return 0;
+}

@@ -1,0 +1,251 @@
+/* rt_memory.c - see rt.h: memory of the device, and what moves in and out of it.
+ *
+ * Blocks that are freed are kept and used again for requests that fill at least 8/9 of them, in the order of the streams, without the
+ * driver; when the driver has none left they are given back first. */
+#include "dev/rt.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+#define SMALL ((size_t)1 << 20)
+
+/* Sizes are rounded so that equal uses find each other. */
+static size_t rounded(size_t n)
+{
+	const size_t step = n < SMALL ? 512 : (size_t)64 << 10;
+	return (n + step - 1) / step * step;
+}
+
+static struct rt_block *reuse(struct rt *c, size_t n)
+{
+	struct rt_block **best = NULL;
+	for (struct rt_block **p = &c->spare; *p; p = &(*p)->next)
+		if ((*p)->size >= n && (*p)->size - n <= n / 8 && (!best || (*p)->size < (*best)->size))
+			best = p;
+	struct rt_block *b = best ? *best : NULL;
+	if (b)
+		*best = b->next;
+	return b;
+}
+
+static void give_back(struct rt *c)
+{
+	while (c->spare) {
+		struct rt_block *b = c->spare;
+		c->spare = b->next;
+		c->held -= b->size;
+		if (!c->lost)
+			c->f->memory_free(b->at); /* waits for what still uses it */
+		mem_free(b);
+	}
+}
+
+static int no_room(struct rt *c, size_t n, struct err *e)
+{
+	size_t left = 0, total = 0;
+	const unsigned long long mib = 1 << 20;
+	if (c->f->memory_info(&left, &total) != RT_OK)
+		return err_set(e, ERR_NOMEM, "%s: a buffer of %llu MiB does not fit", c->label, (n + mib - 1) / mib);
+	const uint64_t others = total > left + c->held ? total - left - c->held : 0, missing = n > left ? n - left : 0;
+	return err_set(
+		e, ERR_NOMEM,
+		"%s: a buffer of %llu MiB does not fit: of %llu MiB %llu are free, this program holds %llu, others hold %llu%s; "
+		"%llu MiB must be saved",
+		c->label, (n + mib - 1) / mib, total / mib, left / mib, (unsigned long long)c->held / mib,
+		(unsigned long long)others / mib, missing ? "" : " (what is free is in pieces)",
+		(missing ? missing + mib - 1 : n) / mib);
+}
+
+int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
+{
+	uint64_t at = 0;
+	if (n > SIZE_MAX / 2)
+		return no_room(c, n, e);
+	n = rounded(n);
+	struct rt_block *b = reuse(c, n);
+	if (b) {
+		*b_p = b;
+		return 0;
+	}
+	b = mem_zalloc(sizeof *b);
+	if (!b)
+		return err_nomem(e, sizeof *b, "a buffer");
+	int code = c->f->memory(&at, n);
+	if (code == RT_OUT_OF_MEMORY && c->spare) {
+		/* giving back waits inside the driver, where no limit holds: so this does before */
+		const int rc = rt_idle(c, e);
+		if (rc < 0) {
+			mem_free(b);
+			return rc;
+		}
+		give_back(c);
+		code = c->f->memory(&at, n);
+	}
+	if (code != RT_OK) {
+		mem_free(b);
+		return code == RT_OUT_OF_MEMORY ? no_room(c, n, e) : rt_failed(c, code, "taking memory", e);
+	}
+	b->at = at;
+	b->size = n;
+	c->held += n;
+	if (c->held > c->held_peak)
+		c->held_peak = c->held;
+	*b_p = b;
+	return 0;
+}
+
+void rt_give(struct rt *c, struct rt_block *b)
+{
+	b->next = c->spare;
+	c->spare = b;
+}
+
+void rt_memory_release(struct rt *c) { give_back(c); }
+
+int rt_alloc(struct dev *d, struct dev_buf *buf, struct err *e)
+{
+	struct rt_block *b;
+	TRY(rt_enter(d->priv, e));
+	TRY(rt_take(d->priv, buf->size, &b, e));
+	buf->handle = (uint64_t)(uintptr_t)b;
+	return 0;
+}
+
+void rt_free(struct dev *d, struct dev_buf *b) { rt_give(d->priv, rt_block_of(b)); }
+
+int rt_use_block(struct rt *c, struct rt_block *b, struct err *e)
+{
+	if (b->copied > c->seen) {
+		TRY(rt_failed(c, c->f->event_record(c->copy_event, c->copy), "queueing", e));
+		TRY(rt_failed(c, c->f->stream_wait(c->compute, c->copy_event, 0), "queueing", e));
+		c->seen = c->copies;
+	}
+	b->used = c->launched + 1;
+	return 0;
+}
+
+int rt_use(struct rt *c, const struct dev_buf *buf, struct err *e) { return buf ? rt_use_block(c, rt_block_of(buf), e) : 0; }
+
+/* The copy stream waits for kernels that use the block and may still run. */
+static int after_kernels(struct rt *c, const struct rt_block *b, struct err *e)
+{
+	if (b->used <= c->finished)
+		return 0;
+	TRY(rt_failed(c, c->f->event_record(c->compute_event, c->compute), "queueing", e));
+	return rt_failed(c, c->f->stream_wait(c->copy, c->compute_event, 0), "queueing", e);
+}
+
+/* The next piece of pinned memory, when what was in it has left. */
+static int take_slot(struct rt *c, int *slot_p, struct err *e)
+{
+	const int i = c->next_slot;
+	if (c->slot[i].busy)
+		TRY(rt_wait(c, c->slot[i].event, e));
+	c->slot[i].busy = false;
+	c->next_slot = (i + 1) % RT_SLOTS;
+	*slot_p = i;
+	return 0;
+}
+
+static int mark_slot(struct rt *c, int i, struct err *e)
+{
+	TRY(rt_failed(c, c->f->event_record(c->slot[i].event, c->copy), "queueing", e));
+	c->slot[i].busy = true;
+	return 0;
+}
+
+int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
+{
+	struct rt *c = d->priv;
+	struct rt_block *b = rt_block_of(dst.buf);
+	TRY(rt_enter(c, e));
+	TRY(after_kernels(c, b, e));
+	for (size_t at = 0; at < n; at += RT_PIECE) {
+		const size_t some = n - at < RT_PIECE ? n - at : RT_PIECE;
+		int i;
+		TRY(take_slot(c, &i, e));
+		memcpy(c->slot[i].host, (const char *)src + at, some);
+		TRY(rt_failed(c, c->f->upload(rt_address(dst) + at, c->slot[i].host, some, c->copy), "upload", e));
+		TRY(mark_slot(c, i, e));
+	}
+	b->copied = ++c->copies;
+	return 0;
+}
+
+int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
+{
+	struct rt *c = d->priv;
+	struct rt_block *b = rt_block_of(src.buf);
+	size_t asked = 0, at = 0; /* bytes on their way, bytes at dst */
+	int slot[RT_SLOTS], first = 0, count = 0;
+	const uint64_t launched = c->launched;
+	TRY(rt_enter(c, e));
+	const bool waited = b->used > c->finished;
+	TRY(after_kernels(c, b, e));
+	while (at < n) {
+		while (asked < n && count < RT_SLOTS) {
+			const size_t some = n - asked < RT_PIECE ? n - asked : RT_PIECE;
+			int i;
+			TRY(take_slot(c, &i, e));
+			TRY(rt_failed(c, c->f->download(c->slot[i].host, rt_address(src) + asked, some, c->copy), "download", e));
+			TRY(mark_slot(c, i, e));
+			slot[(first + count++) % RT_SLOTS] = i;
+			asked += some;
+		}
+		const size_t some = n - at < RT_PIECE ? n - at : RT_PIECE;
+		const int i = slot[first];
+		TRY(rt_wait(c, c->slot[i].event, e));
+		c->slot[i].busy = false;
+		memcpy((char *)dst + at, c->slot[i].host, some);
+		at += some;
+		first = (first + 1) % RT_SLOTS;
+		count--;
+	}
+	if (waited && c->finished < launched)
+		c->finished = launched;
+	return 0;
+}
+
+static int copy_on(struct rt *c, uint64_t to, uint64_t from, size_t n, struct err *e)
+{
+	c->doing = "a copy";
+	TRY(rt_failed(c, c->f->copy(to, from, n, c->compute), "copy", e));
+	return rt_queued(c, e);
+}
+
+int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
+{
+	struct rt *c = d->priv;
+	struct rt_block *tmp;
+	TRY(rt_enter(c, e));
+	TRY(rt_use(c, dst.buf, e));
+	TRY(rt_use(c, src.buf, e));
+	if (dst.buf != src.buf || dst.off >= src.off + n || src.off >= dst.off + n)
+		return copy_on(c, rt_address(dst), rt_address(src), n, e);
+	if (dst.off == src.off)
+		return 0;
+	/* drivers copy no range onto itself */
+	TRY(rt_take(c, n, &tmp, e));
+	int rc = rt_use_block(c, tmp, e);
+	if (rc == 0)
+		rc = copy_on(c, tmp->at, rt_address(src), n, e);
+	if (rc == 0)
+		rc = copy_on(c, rt_address(dst), tmp->at, n, e);
+	rt_block_of(dst.buf)->used = tmp->used = c->launched;
+	rt_give(c, tmp);
+	return rc;
+}
+
+int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
+{
+	struct rt *c = d->priv;
+	TRY(rt_enter(c, e));
+	TRY(rt_use(c, dst.buf, e));
+	c->doing = "clearing";
+	const int code = (dst.off | n) % 4 == 0 ? c->f->fill32(rt_address(dst), 0, n / 4, c->compute)
+						: c->f->fill8(rt_address(dst), 0, n, c->compute);
+	TRY(rt_failed(c, code, "clearing", e));
+	return rt_queued(c, e);
+}

@@ -1,0 +1,75 @@
+/* rt_program.c - see rt.h: the kernels of one dtype, from the cache on disk or from the compiler, loaded at the first launch. */
+#include "dev/rt.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "dev/gpu_cache.h"
+
+#define EXT "gpu"
+
+static int compile(struct rt *c, const struct rtc *r, const char *text, const char *key, struct buf *code, struct err *e)
+{
+	struct buf log = BUF_INIT;
+	int rc = rtc_compile(r, text, c->arch, code, &log, e);
+	if (rc == ERR_DEVICE) {
+		char line[1600];
+		const struct err why = *e;
+		gpu_cache_log(key, log.p, line, sizeof line);
+		err_set(e, ERR_DEVICE, "%s (driver %s): %s: %s", c->label, c->driver, why.msg, line);
+	} else if (rc < 0) {
+		err_prefix(e, "%s", c->label);
+	}
+	buf_release(&log);
+	return rc;
+}
+
+static int build(struct rt *c, const struct buf *text, void **module_p, struct err *e)
+{
+	const struct rtc *r;
+	struct buf code = BUF_INIT;
+	char key[GPU_KEY];
+	int rc = rtc_open(c->v->rtc, c->arch, c->v->rtc == RTC_NVRTC ? c->major : 0, &r, e);
+	if (rc < 0)
+		return err_prefix(e, "%s", c->label);
+	const char *const part[] = { c->v->backend, c->arch, c->driver, rtc_name(r) };
+	gpu_cache_key(part, ARRAY_LEN(part), text->p, text->n, key);
+	/* what the driver refuses is compiled anew */
+	if (gpu_cache_get(key, EXT, &code) && c->f->module(module_p, code.p) == RT_OK)
+		goto out;
+	buf_reset(&code);
+	log_info("%s: compiling the kernels (%s, %s)", c->label, rtc_name(r), c->arch);
+	TRYOUT(compile(c, r, text->p, key, &code, e));
+	TRYOUT(rt_failed(c, c->f->module(module_p, code.p), "loading the kernels", e));
+	gpu_cache_put(key, EXT, code.p, code.n);
+out:
+	buf_release(&code);
+	return rc;
+}
+
+int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, struct err *e)
+{
+	void **entry = &c->built[t].entry[n];
+	if (!c->built[t].module) {
+		struct buf b = BUF_INIT;
+		gpu_text(t, &b);
+		int rc = buf_ok(&b, e);
+		if (rc == 0)
+			rc = build(c, &b, &c->built[t].module, e);
+		buf_release(&b);
+		if (rc < 0)
+			return rc;
+	}
+	if (!*entry)
+		TRY(rt_failed(c, c->f->module_function(entry, c->built[t].module, gpu_entry_name(n)), gpu_entry_name(n), e));
+	*function_p = *entry;
+	return 0;
+}
+
+void rt_programs_release(struct rt *c)
+{
+	for (size_t t = 0; t < ARRAY_LEN(c->built); t++)
+		if (c->built[t].module)
+			c->f->module_unload(c->built[t].module);
+}

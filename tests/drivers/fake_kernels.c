@@ -1,0 +1,50 @@
+/* fake_kernels.c - the CUDA and HIP side of the kernels as plain C, for the stand-in of a card in fake_rt.c. HS_T is the dtype.
+ * A work-group is 128 fibers on one thread that change over at barriers only, so what __shared__ holds can be static. */
+#include <math.h>
+
+struct lane {
+	unsigned x;
+};
+
+struct lane fake_thread, fake_block;
+void (*fake_barrier)(void);
+
+#define threadIdx fake_thread
+#define blockIdx fake_block
+#define __syncthreads() fake_barrier()
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __shared__ static
+
+static inline unsigned __float_as_uint(float f)
+{
+	unsigned u;
+	__builtin_memcpy(&u, &f, 4);
+	return u;
+}
+
+static inline float __uint_as_float(unsigned u)
+{
+	float f;
+	__builtin_memcpy(&f, &u, 4);
+	return f;
+}
+
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+
+/* clang-format off: the order of gpu_text() */
+#include "dev/kernel/prelude.k"
+#include "dev/kernel/elem.k"
+#include "dev/kernel/rows.k"
+#include "dev/kernel/xent.k"
+#define DT 64
+#include "dev/kernel/attn.k"
+#undef DT
+#define DT 128
+#include "dev/kernel/attn.k"
+#undef DT
+#define DT 256
+#include "dev/kernel/attn.k"
+#undef DT
+#include "dev/kernel/gemm.k"

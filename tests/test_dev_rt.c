@@ -1,0 +1,512 @@
+/* test_dev_rt.c - what the host does for CUDA and HIP cards, with a stand-in for driver, compiler and product library
+ * (tests/drivers/fake_rt.c): memory, transfers and their order beside kernels, arguments of launches, the cache of compiled kernels, and all
+ * that can go wrong. It says nothing about real cards. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "dev/rt.h"
+#include "drivers/entry_sig.h"
+#include "support/cards.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static char cache[] = "/tmp/hs-rt-XXXXXX";
+
+static void faults(const char *words) { setenv("FAKE_RT", words, 1); }
+
+static struct dev *open_card(const char *spec)
+{
+	struct dev *d;
+	struct err e = { 0 };
+	if (dev_open(spec, &d, &e) < 0)
+		fail_msg("%s", e.msg);
+	return d;
+}
+
+static struct dev_buf *take(struct dev *d, size_t n)
+{
+	struct dev_buf *b;
+	struct err e = { 0 };
+	if (dev_alloc(d, n, &b, &e) < 0)
+		fail_msg("%s", e.msg);
+	return b;
+}
+
+static void has(const char *text, const char *word)
+{
+	if (!strstr(text, word))
+		fail_msg("'%s' is not in: %s", word, text);
+}
+
+/* y = alpha x */
+static int scale(struct dev *d, struct dev_buf *y, struct dev_buf *x, int64_t n, float alpha, struct err *e)
+{
+	const union dev_arg a[] = { { .b = DEV_REF(y, 0) }, { .b = DEV_REF(x, 0) }, { .i = n }, { .f = alpha }, { .f = 0 } };
+	return dev_launch(d, K_axpby, DT_F32, a, e);
+}
+
+static const char *const specs[] = { "cuda:0", "hip:0" };
+
+static int said(char *text, size_t most, const char *env)
+{
+	char command[5000];
+	snprintf(command, sizeof command, "%s \"$HS_BIN\" devices 2>&1", env);
+	FILE *f = popen(command, "r");
+	assert_non_null(f);
+	const size_t n = fread(text, 1, most - 1, f);
+	text[n] = 0;
+	return pclose(f);
+}
+
+static void devices_are_listed(void **state)
+{
+	static const struct {
+		const char *env, *says, *absent;
+	} row[] = {
+		{ "FAKE_RT=devices=2", "hip:1", NULL },
+		{ "FAKE_RT=devices=2", "cuda:1", NULL },
+		{ "FAKE_RT=devices=0", "cpu:0", "cuda" },
+		{ "FAKE_RT=init=999", "cuda: the CUDA driver answers UNKNOWN", "cuda:0" },
+		{ "FAKE_RT=init=999", "cpu:0", NULL },
+		{ "HS_CUDA_LIBRARY=/nonexistent.so", "/nonexistent.so is not installed", "cuda:0" },
+		{ "HS_CUDA_LIBRARY=/nonexistent.so", "hip:0", NULL },
+		{ "HS_CUDA_LIBRARY=${HS_CUDA_LIBRARY%fake_rt.so}lacking_rt.so", "lacking_rt.so has no function cuLaunchKernel",
+		  NULL },
+		{ "HS_HIP_LIBRARY=${HS_HIP_LIBRARY%fake_rt.so}lacking_rt.so", "lacking_rt.so has no function hipModuleLaunchKernel",
+		  NULL },
+		{ "HS_HIP_LIBRARY=${HS_HIP_LIBRARY%fake_rt.so}lacking_rt.so", "cuda:0", NULL },
+	};
+	char text[16384];
+	(void)state;
+	if (!getenv("HS_BIN")) {
+		printf("skipped: HS_BIN does not name the program\n");
+		skip();
+	}
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		assert_int_equal(said(text, sizeof text, row[i].env), 0);
+		has(text, row[i].says);
+		if (row[i].absent && strstr(text, row[i].absent))
+			fail_msg("%s: '%s' is in: %s", row[i].env, row[i].absent, text);
+	}
+}
+
+static void blocks_are_used_again(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		faults("memory=64 noblas"); /* the library takes memory too */
+		struct dev *d = open_card(specs[i]);
+		struct rt *c = d->priv;
+		struct dev_caps caps;
+		struct err e = { 0 };
+		assert_int_equal(dev_caps(d, &caps, &e), 0);
+		const uint64_t before = c->held;
+		struct dev_buf *a = take(d, 5 * MIB);
+		const uint64_t at = rt_block_of(a)->at;
+		dev_free(a);
+		a = take(d, 5 * MIB - 1000); /* nearly the same */
+		assert_int_equal(rt_block_of(a)->at, at);
+		struct dev_buf *b = take(d, 5 * MIB); /* taken */
+		assert_true(rt_block_of(b)->at != at);
+		assert_int_equal(c->held, before + 10 * MIB);
+		dev_free(a);
+		dev_free(b);
+		a = take(d, 2 * MIB); /* too little for either */
+		assert_int_equal(c->held, before + 12 * MIB);
+		dev_free(a);
+		/* what is spare counts as free, and goes back when there is no room */
+		assert_int_equal(dev_caps(d, &caps, &e), 0);
+		assert_int_equal(caps.mem_free, 64 * MIB - before);
+		a = take(d, 64 * MIB - before - 4 * MIB);
+		assert_int_equal(c->held, 60 * MIB);
+		assert_int_equal(c->held_peak, 60 * MIB);
+		assert_int_equal(d->mem_peak, a->size);
+		dev_free(a);
+		dev_close(d);
+	}
+	faults("");
+}
+
+static void too_much_memory_is_explained(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct err e = { 0 };
+		struct dev_buf *a, *b = NULL;
+		faults("memory=64 others=16 noblas");
+		struct dev *d = open_card(specs[i]);
+		a = take(d, 32 * MIB);
+		assert_int_equal(dev_alloc(d, 40 * MIB, &b, &e), ERR_NOMEM);
+		has(e.msg, specs[i]);
+		has(e.msg, "a buffer of 40 MiB does not fit: of 64 MiB 16 are free, this program holds 32, others hold 16;");
+		has(e.msg, "24 MiB must be saved");
+		assert_null(b);
+		dev_free(a);
+		dev_close(d);
+	}
+	faults("");
+}
+
+static uint32_t *numbers(size_t n, uint32_t salt)
+{
+	uint32_t *v = mem_array(n, sizeof *v);
+	assert_non_null(v);
+	for (size_t i = 0; i < n; i++)
+		v[i] = (uint32_t)i * 2654435761u ^ salt;
+	return v;
+}
+
+static void transfers_in_pieces(void **state)
+{
+	static const size_t sizes[] = {
+		1, RT_PIECE - 4, RT_PIECE, RT_PIECE + 4, RT_SLOTS * RT_PIECE, (RT_SLOTS + 2) * RT_PIECE + 12
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct dev *d = open_card(specs[i]);
+		struct err e = { 0 };
+		for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+			const size_t n = sizes[k];
+			uint32_t *in = numbers(n / 4 + 1, (uint32_t)k), *out = numbers(n / 4 + 1, 7);
+			struct dev_buf *b = take(d, n + 8);
+			assert_int_equal(dev_upload(DEV_REF(b, 4), in, n, &e), 0);
+			assert_int_equal(dev_download(out, DEV_REF(b, 4), n, &e), 0);
+			assert_memory_equal(in, out, n);
+			dev_free(b);
+			mem_free(in);
+			mem_free(out);
+		}
+		dev_close(d);
+	}
+}
+
+/* The stand-in runs nothing before it is asked to, so each of these fails when one stream does not wait for the other. */
+static void order_of_the_calls(void **state)
+{
+	enum { N = 3000 };
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct dev *d = open_card(specs[i]);
+		struct err e = { 0 };
+		struct dev_buf *x = take(d, 4 * N), *y = take(d, 4 * N), *z = take(d, 4 * N);
+		float *one = mem_array(N, 4), *two = mem_array(N, 4), *got = mem_array(N, 4);
+		for (int k = 0; k < N; k++) {
+			one[k] = (float)k;
+			two[k] = (float)-k;
+		}
+		/* a kernel after an upload, an upload after a kernel that reads what was there */
+		assert_int_equal(dev_upload(DEV_REF(x, 0), one, 4 * N, &e), 0);
+		assert_int_equal(scale(d, y, x, N, 1, &e), 0);
+		assert_int_equal(dev_upload(DEV_REF(x, 0), two, 4 * N, &e), 0);
+		assert_int_equal(scale(d, z, x, N, 1, &e), 0);
+		assert_int_equal(dev_download(got, DEV_REF(y, 0), 4 * N, &e), 0);
+		assert_memory_equal(got, one, 4 * N);
+		assert_int_equal(dev_download(got, DEV_REF(z, 0), 4 * N, &e), 0);
+		assert_memory_equal(got, two, 4 * N);
+		/* a block that is freed while a kernel still has to read it, and used again for an upload */
+		assert_int_equal(dev_upload(DEV_REF(x, 0), one, 4 * N, &e), 0);
+		assert_int_equal(scale(d, y, x, N, 2, &e), 0);
+		const uint64_t at = rt_block_of(x)->at;
+		dev_free(x);
+		x = take(d, 4 * N);
+		assert_int_equal(rt_block_of(x)->at, at);
+		assert_int_equal(dev_upload(DEV_REF(x, 0), two, 4 * N, &e), 0);
+		assert_int_equal(dev_download(got, DEV_REF(y, 0), 4 * N, &e), 0);
+		for (int k = 0; k < N; k++)
+			assert_true(got[k] == 2 * one[k]);
+		/* compute runs far enough to be waited for, while nobody asks for the upload its first kernel reads */
+		for (int k = 0; k < N; k++)
+			got[k] = 9;
+		assert_int_equal(dev_upload(DEV_REF(x, 0), got, 4 * N, &e), 0);
+		assert_int_equal(scale(d, y, x, N, 1, &e), 0);
+		for (int k = 0; k < 4 * RT_MARK; k++)
+			assert_int_equal(scale(d, z, z, 1, 1, &e), 0);
+		assert_int_equal(dev_download(got, DEV_REF(y, 0), 4 * N, &e), 0);
+		for (int k = 0; k < N; k++)
+			assert_true(got[k] == 9);
+		/* the same with an upload that nobody waited for, and a kernel that writes */
+		dev_free(x);
+		x = take(d, 4 * N);
+		assert_int_equal(dev_zero(DEV_REF(x, 0), 4 * N, &e), 0);
+		assert_int_equal(dev_download(got, DEV_REF(x, 0), 4 * N, &e), 0);
+		for (int k = 0; k < N; k++)
+			assert_true(got[k] == 0);
+		/* a range onto itself, both ways; bytes that no word covers */
+		assert_int_equal(dev_upload(DEV_REF(x, 0), one, 4 * N, &e), 0);
+		assert_int_equal(dev_copy(DEV_REF(x, 4), DEV_REF(x, 0), 4 * N - 4, &e), 0);
+		assert_int_equal(dev_copy(DEV_REF(x, 0), DEV_REF(x, 8), 4 * N - 8, &e), 0);
+		assert_int_equal(dev_zero(DEV_REF(x, 4 * N - 3), 3, &e), 0);
+		assert_int_equal(dev_download(got, DEV_REF(x, 0), 4 * N, &e), 0);
+		assert_memory_equal(got, one + 1, 4 * N - 8);
+		assert_int_equal(((unsigned char *)got)[4 * N - 1], 0);
+		/* more work than may be queued */
+		assert_int_equal(dev_upload(DEV_REF(x, 0), one, 4 * N, &e), 0);
+		const uint64_t finished = ((struct rt *)d->priv)->finished;
+		for (int k = 0; k < 5 * RT_MARK; k++)
+			assert_int_equal(scale(d, k & 1 ? x : y, k & 1 ? y : x, 1, 1, &e), 0);
+		assert_true(((struct rt *)d->priv)->finished > finished);
+		assert_int_equal(dev_sync(d, &e), 0);
+		mem_free(one);
+		mem_free(two);
+		mem_free(got);
+		dev_free(x);
+		dev_free(y);
+		dev_free(z);
+		dev_close(d);
+	}
+}
+
+/* What kernels take, by their text, is what the host packs, by kernel.def. */
+static void arguments_fit_the_text(void **state)
+{
+	static const int64_t widths[] = { 2, 100, 200 };
+	bool seen[GPU_ENTRIES] = { false };
+	struct buf text = BUF_INIT;
+	struct dev_buf any = { 0 };
+	struct err e = { 0 };
+	(void)state;
+	gpu_text(DT_F32, &text);
+	for (int k = 0; k < K_COUNT + 1; k++)
+		for (size_t w = 0; w < ARRAY_LEN(widths); w++) {
+			const char *sig = k < K_COUNT ? dev_kernel_sig((enum dev_kernel)k) : GPU_GEMM_SIG;
+			union dev_arg a[GPU_ARGS] = { 0 };
+			struct gpu_step s[GPU_STEPS] = { { GPU_gemm, 1 } };
+			char packed[64] = "", taken[64];
+			int n = 1;
+			for (int i = 0; sig[i]; i++) {
+				if (sig[i] == 'b')
+					a[i].b.buf = &any;
+				else if (sig[i] == 'i')
+					a[i].i = k == K_cast ? DT_F16 : widths[w];
+				strcat(packed, sig[i] == 'b' ? "pi" : sig[i] == 'f' ? "f" : "i");
+			}
+			if (k < K_COUNT)
+				n = gpu_steps((enum dev_kernel)k, a, s, &e);
+			if (n <= 0)
+				fail_msg("%s: %s", dev_kernel_name((enum dev_kernel)k), e.msg);
+			for (int i = 0; i < n; i++) {
+				const char *name = gpu_entry_name(s[i].entry);
+				if (!entry_signature(text.p, name, taken, sizeof taken))
+					fail_msg("%s is not in the text", name);
+				if (strcmp(packed, taken))
+					fail_msg("%s takes %s and gets %s", name, taken, packed);
+				seen[s[i].entry] = true;
+			}
+		}
+	for (int i = 0; i < GPU_ENTRIES; i++)
+		if (!seen[i])
+			fail_msg("no kernel uses %s", gpu_entry_name((enum gpu_entry)i));
+	buf_release(&text);
+}
+
+/* The one file in the cache whose name ends so. */
+static void cached_file(const char *end, char *path, size_t most)
+{
+	char dir[256];
+	const struct dirent *f;
+	snprintf(dir, sizeof dir, "%s/heteroshard/kernels", cache);
+	DIR *d = opendir(dir);
+	assert_non_null(d);
+	path[0] = 0;
+	while ((f = readdir(d)))
+		if (strlen(f->d_name) > strlen(end) && !strcmp(f->d_name + strlen(f->d_name) - strlen(end), end))
+			snprintf(path, most, "%s/%s", dir, f->d_name);
+	closedir(d);
+	assert_true(path[0] != 0);
+}
+
+static void empty_cache(void)
+{
+	char command[300];
+	snprintf(command, sizeof command, "rm -rf '%s/heteroshard'", cache);
+	assert_int_equal(system(command), 0);
+}
+
+static int one_launch(const char *spec, struct err *e)
+{
+	struct dev *d;
+	int rc = dev_open(spec, &d, e);
+	if (rc < 0)
+		return rc;
+	struct dev_buf *x = take(d, 64);
+	rc = scale(d, x, x, 4, 1, e);
+	if (rc == 0)
+		rc = dev_sync(d, e);
+	dev_free(x);
+	dev_close(d);
+	return rc;
+}
+
+static void kernels_are_kept_and_refusals_explained(void **state)
+{
+	char path[512];
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct err e = { 0 };
+		empty_cache();
+		faults("compile");
+		assert_int_equal(one_launch(specs[i], &e), ERR_DEVICE);
+		has(e.msg, specs[i]);
+		has(e.msg, "Fake card 0");
+		has(e.msg, "does not compile the kernels");
+		has(e.msg, "error: the first line the second the third (the whole log is in ");
+		cached_file(".log", path, sizeof path);
+		has(e.msg, path);
+		err_clear(&e);
+		faults("");
+		assert_int_equal(one_launch(specs[i], &e), 0);
+		/* now it is there: the compiler is not asked */
+		faults("compile");
+		assert_int_equal(one_launch(specs[i], &e), 0);
+		/* damaged: it is */
+		cached_file(".gpu", path, sizeof path);
+		FILE *f = fopen(path, "r+");
+		assert_non_null(f);
+		fseek(f, 100, SEEK_SET);
+		fputc('#', f);
+		fclose(f);
+		assert_int_equal(one_launch(specs[i], &e), ERR_DEVICE);
+		faults("");
+		err_clear(&e);
+		assert_int_equal(one_launch(specs[i], &e), 0);
+	}
+}
+
+static void compilers_that_do_not_fit(void **state)
+{
+	const struct rtc *r;
+	struct err e = { 0 };
+	(void)state;
+	assert_int_equal(rtc_open(RTC_NVRTC, "sm_86", 13, &r, &e), 0);
+	assert_int_equal(rtc_open(RTC_NVRTC, "sm_86", 12, &r, &e), ERR_UNSUPPORTED);
+	has(e.msg, "is newer than the driver, which takes CUDA 12");
+	assert_int_equal(rtc_open(RTC_NVRTC, "sm_52", 13, &r, &e), ERR_UNSUPPORTED);
+	has(e.msg, "makes code for sm_75 and newer, this card is sm_52");
+	err_clear(&e);
+	/* a card that is newer than the compiler gets the text of the newest it knows, which the driver finishes */
+	faults("arch=121");
+	assert_int_equal(one_launch("cuda:0", &e), 0);
+	faults("arch=52");
+	assert_int_equal(one_launch("cuda:0", &e), ERR_UNSUPPORTED);
+	has(e.msg, "cuda:0 (Fake card 0): NVRTC");
+	faults("");
+}
+
+static void products_without_the_library(void **state)
+{
+	static const char *const words[] = { "noalgo", "noblas" };
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		struct err e = { 0 };
+		struct dev_caps caps;
+		float in[6] = { 1, 2, 3, 4, 5, 6 }, out[4];
+		faults(words[i]);
+		struct dev *d = open_card("cuda:0");
+		struct dev_buf *a = take(d, sizeof in), *c = take(d, sizeof out);
+		assert_int_equal(dev_upload(DEV_REF(a, 0), in, sizeof in, &e), 0);
+		const struct dev_gemm g = { .m = 2,
+					    .n = 2,
+					    .k = 3,
+					    .tb = true,
+					    .a = { a, 0 },
+					    .b = { a, 0 },
+					    .c = { c, 0 },
+					    .lda = 3,
+					    .ldb = 3,
+					    .ldc = 2,
+					    .alpha = 1 };
+		assert_int_equal(dev_gemm(d, &g, &e), 0);
+		assert_int_equal(dev_download(out, DEV_REF(c, 0), sizeof out, &e), 0);
+		assert_true(out[0] == 14 && out[1] == 32 && out[2] == 32 && out[3] == 77);
+		/* a format that only the portable kernel multiplies is not native */
+		assert_int_equal(dev_caps(d, &caps, &e), 0);
+		assert_false(caps.bf16);
+		assert_false(caps.f16);
+		dev_free(a);
+		dev_free(c);
+		dev_close(d);
+	}
+	struct err e = { 0 };
+	struct dev_caps caps;
+	faults("arch=75");
+	struct dev *d = open_card("cuda:0");
+	assert_int_equal(dev_caps(d, &caps, &e), 0);
+	assert_true(caps.f16 && !caps.bf16);
+	dev_close(d);
+	faults("");
+}
+
+static void a_card_that_hangs_or_is_lost(void **state)
+{
+	static const struct {
+		const char *words, *says;
+	} row[] = { { "hang=1", "does not answer" }, { "lost=1", "ILLEGAL_ADDRESS" } };
+	(void)state;
+	setenv("HS_DEVICE_TIMEOUT", "1", 1);
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++)
+		for (size_t k = 0; k < ARRAY_LEN(row); k++) {
+			struct err e = { 0 };
+			float got;
+			struct dev *d = open_card(specs[i]);
+			struct dev_buf *x = take(d, 64), *more;
+			faults(row[k].words);
+			assert_int_equal(scale(d, x, x, 4, 1, &e), 0);
+			assert_int_equal(dev_download(&got, DEV_REF(x, 0), 4, &e), ERR_DEVICE);
+			has(e.msg, specs[i]);
+			has(e.msg, "Fake card 0");
+			has(e.msg, row[k].says);
+			has(e.msg, "axpby");
+			/* nothing more is asked of it, not even when it is closed */
+			assert_int_equal(dev_alloc(d, 64, &more, &e), ERR_DEVICE);
+			has(e.msg, "failed before");
+			dev_free(x);
+			dev_close(d);
+			faults("");
+		}
+	unsetenv("HS_DEVICE_TIMEOUT");
+}
+
+static int prepare(void **state)
+{
+	(void)state;
+	if (!mkdtemp(cache))
+		return -1;
+	setenv("XDG_CACHE_HOME", cache, 1);
+	return fake_cards("fake_rt.so", true) ? 0 : -1;
+}
+
+static int tidy(void **state)
+{
+	(void)state;
+	empty_cache();
+	return rmdir(cache);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(devices_are_listed),
+		cmocka_unit_test(blocks_are_used_again),
+		cmocka_unit_test(too_much_memory_is_explained),
+		cmocka_unit_test(transfers_in_pieces),
+		cmocka_unit_test(order_of_the_calls),
+		cmocka_unit_test(arguments_fit_the_text),
+		cmocka_unit_test(kernels_are_kept_and_refusals_explained),
+		cmocka_unit_test(compilers_that_do_not_fit),
+		cmocka_unit_test(products_without_the_library),
+		cmocka_unit_test(a_card_that_hangs_or_is_lost),
+	};
+	return cmocka_run_group_tests(tests, prepare, tidy);
+}
