@@ -82,6 +82,39 @@ static void test_bad_profiles(void **state)
 	refused("{\"version\"", "[{\"version\"", "not valid JSON");
 }
 
+/* What lies behind a link comes back as it was, and absurd figures do not come in. */
+static void test_ways(void **state)
+{
+	(void)state;
+	static const char with[] =
+		"\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"10.0.0.1\", \"10.0.0.2\"], \"used\": true, \"latency_ms\": "
+		"0.25, "
+		"\"samples\": [{\"bytes\": 65536, \"gbytes_per_s\": 0.5, \"spread\": 0.01, \"reverse_gbytes_per_s\": 0.25, "
+		"\"reverse_spread\": 0.02}]}, {\"addresses\": [\"\", \"10.0.0.3\"], \"unreachable\": \"no answer\"}]";
+	char *s = changed("\"latency_ms\": 0.2", with);
+	struct profile p, q;
+	struct err e = { 0 };
+	struct buf a = BUF_INIT;
+	if (profile_read_text(&p, s, strlen(s), "ways", &e) < 0)
+		fail_msg("%s", e.msg);
+	profile_write(&p, &a);
+	if (profile_read_text(&q, a.p, a.n, "again", &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(q.link[0].ways, 2);
+	const struct profile_way *w = q.link[0].way;
+	assert_true(w[0].used && !w[0].unreachable && w[0].samples == 1 && w[0].latency_ms == 0.25);
+	assert_true(w[0].sample[0].bytes == 65536 && w[0].sample[0].rate == 0.5 && w[0].sample[0].reverse_spread == 0.02);
+	assert_true(!w[1].used && !strcmp(w[1].unreachable, "no answer") && !strcmp(w[1].to, "10.0.0.3") && !w[1].from[0]);
+	buf_release(&a);
+	profile_release(&p);
+	profile_release(&q);
+	free(s);
+	refused("\"latency_ms\": 0.2", "\"latency_ms\": 0.2, \"ways\": 3", "'ways' must be a list");
+	refused("\"latency_ms\": 0.2", "\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"x\"]}]", "two texts");
+	refused("\"latency_ms\": 0.2", "\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"x\", \"y\"], \"latency_ms\": -1}]",
+		"latency_ms");
+}
+
 static void test_profile_round_trip(void **state)
 {
 	(void)state;
@@ -320,10 +353,11 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_profiles), cmocka_unit_test(test_profile_round_trip),
-		cmocka_unit_test(test_curve),        cmocka_unit_test(test_plan_round_trip),
-		cmocka_unit_test(test_bad_plans),    cmocka_unit_test(test_does_not_fit),
-		cmocka_unit_test(test_cards),        cmocka_unit_test(test_out_of_memory),
+		cmocka_unit_test(test_bad_profiles),       cmocka_unit_test(test_ways),
+		cmocka_unit_test(test_profile_round_trip), cmocka_unit_test(test_curve),
+		cmocka_unit_test(test_plan_round_trip),    cmocka_unit_test(test_bad_plans),
+		cmocka_unit_test(test_does_not_fit),       cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_out_of_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,6 +126,19 @@ static void print_links(const struct profile *p)
 		snprintf(text[2], sizeof text[2], "%.1f MB/s", 1e3 * l->reverse_bandwidth);
 		snprintf(text[3], sizeof text[3], "%.3f ms", l->latency_ms);
 		cli_table_add(t, cells);
+		for (int k = 0; k < l->ways && l->ways > 1; k++) {
+			const struct profile_way *w = &l->way[k];
+			double there = 0, back = 0; /* with the largest messages that were not too slow to measure */
+			for (int i = 0; i < w->samples; i++) {
+				there = w->sample[i].rate > 0 ? w->sample[i].rate : there;
+				back = w->sample[i].reverse_rate > 0 ? w->sample[i].reverse_rate : back;
+			}
+			snprintf(text[0], sizeof text[0], "  %.60s - %.60s%s", w->from, w->to, w->used ? ", used" : "");
+			snprintf(text[1], sizeof text[1], "%.1f MB/s", 1e3 * there);
+			snprintf(text[2], sizeof text[2], "%.1f MB/s", 1e3 * back);
+			snprintf(text[3], sizeof text[3], w->unreachable ? "not reached" : "%.3f ms", w->latency_ms);
+			cli_table_add(t, cells);
+		}
 	}
 	putchar('\n');
 	cli_table_print(t, stdout);

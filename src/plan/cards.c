@@ -117,7 +117,12 @@ static int add_host(struct profile *p, const struct wish *w, int *host_p, struct
 	memcpy(h, p->host, (size_t)p->hosts * sizeof *h);
 	memcpy(l, p->link, (size_t)p->links * sizeof *l);
 	for (int i = 0; i < p->hosts && !isnan(w->bandwidth); i++)
-		l[p->links++] = (struct profile_link){ p->hosts, i, w->bandwidth, latency, w->bandwidth, latency };
+		l[p->links++] = (struct profile_link){ .from = p->hosts,
+						       .to = i,
+						       .bandwidth = w->bandwidth,
+						       .latency_ms = latency,
+						       .reverse_bandwidth = w->bandwidth,
+						       .reverse_latency_ms = latency };
 	h[p->hosts] = (struct profile_host){ arena_strdup(&p->mem, w->host), 0, false };
 	if (!h[p->hosts].name)
 		return err_set(e, ERR_NOMEM, "out of memory for a profile");

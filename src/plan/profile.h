@@ -25,7 +25,9 @@
  *                  "fixed_gib", "used_gib", "reserve_gib"}, ...],       context and kernels; held by others; default reserve
  *                                                                       5 % of the memory
  *     "links": [{"hosts": [a, b], "bandwidth_gbytes_per_s", "latency_ms",
- *                "reverse_bandwidth_gbytes_per_s", "reverse_latency_ms"}, ...],
+ *                "reverse_bandwidth_gbytes_per_s", "reverse_latency_ms",
+ *                "ways": [{"addresses": [a's, b's], "used", "unreachable", "latency_ms", "samples": [{"bytes", "gbytes_per_s",
+ *                          "spread", "reverse_gbytes_per_s", "reverse_spread"}]}]}, ...],   every pair of addresses that was tried
  *     "hosts": [{"name", "card_gbytes_per_s"}, ...],                    network card shared by all flows of a host, each direction
  *     "collective": {"all_gather_ms", "reduce_scatter_ms"},             one layer over all devices; default: from the links
  *     "step_ms" }                                                       fixed time of a step (global norm round); default 0
@@ -95,9 +97,26 @@ struct profile_device {
 	struct profile_measured measured;
 };
 
+/* What was measured between one address of either host. */
+enum { PROFILE_WAY_SAMPLES = 3 };
+struct profile_way_sample {
+	double bytes, rate, spread, reverse_rate,
+		reverse_spread; /* of a message; GB/s, 0: not measured; between quartiles, as a share */
+};
+struct profile_way {
+	const char *from, *to;   /* "": the kernel chose, or no number */
+	bool used;               /* a run takes this one */
+	const char *unreachable; /* why; NULL: reached */
+	double latency_ms;
+	int samples;
+	struct profile_way_sample sample[PROFILE_WAY_SAMPLES];
+};
+
 struct profile_link {
 	int from, to; /* hosts; both -1: all pairs not named */
 	double bandwidth, latency_ms, reverse_bandwidth, reverse_latency_ms;
+	const struct profile_way *way; /* [ways] in the profile's arena: what the figures come from; no planner needs it */
+	int ways;
 };
 
 struct profile_host {

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "plan/profile_ways.h"
 
 #define MAX_MS 1e9 /* eleven days for one layer: absurd */
 #define MAX_GIB 1e6
@@ -206,6 +207,7 @@ static int link(struct profile *p, size_t *hosts, const json_t *o, const char *w
 	l->reverse_latency_ms = l->latency_ms;
 	TRY(json_opt_num(o, where, "reverse_bandwidth_gbytes_per_s", 1e-9, MAX_GBYTES, &l->reverse_bandwidth, e));
 	TRY(json_opt_num(o, where, "reverse_latency_ms", 0, MAX_MS, &l->reverse_latency_ms, e));
+	TRY(profile_ways_read(p, o, where, l, e));
 	if (!strcmp(a, "*") || !strcmp(b, "*")) {
 		if (strcmp(a, b))
 			return err_set(e, ERR_INPUT, "%s: '*' must stand for both hosts", where);
@@ -517,6 +519,7 @@ void profile_write(const struct profile *p, struct buf *b)
 		put_num(b, "latency_ms", l->latency_ms);
 		put_num(b, "reverse_bandwidth_gbytes_per_s", l->reverse_bandwidth);
 		put_num(b, "reverse_latency_ms", l->reverse_latency_ms);
+		profile_ways_write(l, b);
 		buf_addc(b, '}');
 	}
 	buf_adds(b, "\n ],\n \"hosts\": [");

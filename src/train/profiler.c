@@ -317,6 +317,32 @@ static struct profile_link *find_link(struct profile *p, int from, int to)
 	return NULL;
 }
 
+/* Every way that was tried between the machines of two workers, as row `best` has them from and to. */
+static int keep_ways(const struct link_table *t, const struct link_row *best, struct profile *p, struct profile_link *l,
+		     struct err *e)
+{
+	struct profile_way *v = arena_alloc(&p->mem, t->n * sizeof *v);
+	if (!v)
+		return err_nomem(e, t->n * sizeof *v, "links");
+	for (size_t i = 0; i < t->n; i++) {
+		const struct link_row *r = &t->row[i];
+		if (r->from != best->from || r->to != best->to)
+			continue;
+		struct profile_way *w = &v[l->ways++];
+		*w = (struct profile_way){ .from = keep(p, r->from_address),
+					   .to = keep(p, r->to_address),
+					   .used = r->best,
+					   .unreachable = r->way.reached ? NULL : keep(p, r->way.why),
+					   .latency_ms = 1e3 * r->way.latency };
+		for (int k = 0; k < PROBE_SIZES && (r->way.out[k].rounds || r->way.in[k].rounds); k++)
+			w->sample[w->samples++] =
+				(struct profile_way_sample){ (double)probe_size[k], r->way.out[k].rate / 1e9, r->way.out[k].spread,
+							     r->way.in[k].rate / 1e9, r->way.in[k].spread };
+	}
+	l->way = v;
+	return 0;
+}
+
 /* The best way between each two machines, as links between hosts: a rate for messages of the size the job sends. */
 static int fill_links(struct session *s, const struct profiler_options *o, const struct probe_request *q, struct profile *p,
 		      struct err *e)
@@ -343,6 +369,8 @@ static int fill_links(struct session *s, const struct profiler_options *o, const
 						       .reverse_bandwidth =
 							       fmax(r ? link_rate(r, true, message) : 0, no_link) / 1e9,
 						       .reverse_latency_ms = r ? 1e3 * r->way.latency : 0 };
+			if (r)
+				TRY(keep_ways(t, r, p, &p->link[p->links - 1], e));
 		}
 	return 0;
 }
