@@ -129,9 +129,9 @@ static void print_links(const struct profile *p)
 		for (int k = 0; k < l->ways && l->ways > 1; k++) {
 			const struct profile_way *w = &l->way[k];
 			double there = 0, back = 0; /* with the largest messages that were not too slow to measure */
-			for (int i = 0; i < w->samples; i++) {
-				there = w->sample[i].rate > 0 ? w->sample[i].rate : there;
-				back = w->sample[i].reverse_rate > 0 ? w->sample[i].reverse_rate : back;
+			for (int m = 0; m < w->samples; m++) {
+				there = w->sample[m].rate > 0 ? w->sample[m].rate : there;
+				back = w->sample[m].reverse_rate > 0 ? w->sample[m].reverse_rate : back;
 			}
 			snprintf(text[0], sizeof text[0], "  %.60s - %.60s%s", w->from, w->to, w->used ? ", used" : "");
 			snprintf(text[1], sizeof text[1], "%.1f MB/s", 1e3 * there);
@@ -177,9 +177,9 @@ static void part(void *ctx, const char *what, uint64_t done, uint64_t all)
 		fprintf(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1, (unsigned long long)all);
 }
 
-static int run(const struct config *c, const struct args *a, char *const *program, struct err *e)
+static int run(const struct config *c, const struct args *a, char *const *program, const struct ranks *ranks, struct err *e)
 {
-	const struct gather_options g = { .program = program, .stop = cli_stop() };
+	const struct gather_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
 	const struct profiler_options o = { .refresh = a->refresh, .links = a->links, .part = part };
 	struct profile p;
 	struct buf text = BUF_INIT;
@@ -209,16 +209,25 @@ int cmd_profile(int argc, char **argv)
 		arena_release(&a);
 		return status;
 	}
+	struct ranks ranks;
 	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
-	if (rc >= 0) {
+	bool launched = rc >= 0 && cluster_launched(c);
+	if (launched) {
+		rc = cli_rank(c, o.role, o.worker, &ranks, &e);
+		if (rc == 0)
+			rc = run(c, &o, NULL, &ranks, &e);
+	} else if (rc >= 0) {
 		c->insecure |= o.insecure;
 		rc = cluster_role(c, o.role, o.worker, &r, &e);
 	}
-	if (rc >= 0 && r.kind == ROLE_WORKER)
+	if (rc >= 0 && !launched && r.kind == ROLE_WORKER)
 		rc = cli_work(c, &r, &e);
-	else if (rc >= 0)
-		rc = run(c, &o, cli_worker_program(npos, argv + 1, o.insecure, &a), &e);
+	else if (rc >= 0 && !launched)
+		rc = run(c, &o, cli_worker_program(npos, argv + 1, o.insecure, &a), NULL, &e);
 	config_free(c);
 	arena_release(&a);
+	if (rc < 0 && cluster_rank_echoes(&e))
+		return e.code == ERR_USAGE ? 2 : 1;
+	rc = rc > 0 ? 0 : rc;
 	return rc < 0 ? cli_fail(&e) : rc;
 }

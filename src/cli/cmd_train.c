@@ -62,19 +62,6 @@ static int run(const struct config *c, char *const *program, const struct ranks 
 	return rc < 0 ? rc : r.interrupted ? 1 : 0;
 }
 
-/* One of several processes that mpirun or srun started. */
-static int run_rank(const struct config *c, const struct args *o, struct err *e)
-{
-	struct ranks r;
-	if (o->role || o->worker)
-		return err_set(e, ERR_USAGE,
-			       "--role and --worker: under mpirun or srun rank 0 coordinates and the others are workers");
-	TRY(cluster_ranks(c, &r, e));
-	if (!r.at.rank)
-		return run(c, NULL, &r, e);
-	return cluster_rank_work(c, &r, cli_stop(), e);
-}
-
 int cmd_train(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
@@ -88,10 +75,12 @@ int cmd_train(int argc, char **argv)
 	}
 	struct config *c = NULL;
 	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
+	struct ranks ranks;
 	bool launched = rc >= 0 && cluster_launched(c);
-	if (launched)
-		rc = run_rank(c, &o, &e);
-	else if (rc >= 0) {
+	if (launched) {
+		rc = cli_rank(c, o.role, o.worker, &ranks, &e);
+		rc = rc > 0 ? 0 : rc < 0 ? rc : run(c, NULL, &ranks, &e);
+	} else if (rc >= 0) {
 		c->insecure |= o.insecure;
 		rc = cluster_role(c, o.role, o.worker, &r, &e);
 	}

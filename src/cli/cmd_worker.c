@@ -80,6 +80,18 @@ char **cli_worker_program(int npos, char **pos, bool insecure, struct arena *a)
 	return p;
 }
 
+int cli_rank(const struct config *c, const char *role, const char *worker, struct ranks *r, struct err *e)
+{
+	if (role || worker)
+		return err_set(e, ERR_USAGE,
+			       "--role and --worker: under mpirun or srun rank 0 coordinates and the others are workers");
+	TRY(cluster_ranks(c, r, e));
+	if (!r->at.rank)
+		return 0;
+	TRY(cluster_rank_work(c, r, cli_stop(), e));
+	return 1;
+}
+
 /* A worker that the coordinator started dies with it: that is how it is told from one that a person started. */
 static bool started_by_coordinator(void)
 {

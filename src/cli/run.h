@@ -18,4 +18,8 @@ int cli_work(const struct config *c, const struct role *r, struct err *e);
 /* argv that starts this program as a worker of the same configuration; `pos`: CONFIG and what follows. NULL when memory is out. */
 char **cli_worker_program(int npos, char **pos, bool insecure, struct arena *a);
 
+/* One of several processes that mpirun or srun started. 0: rank 0, which coordinates with *r_p; 1: another one, whose work is done. `role` and
+ * `worker`: what --role and --worker say; they have no meaning then. */
+int cli_rank(const struct config *c, const char *role, const char *worker, struct ranks *r_p, struct err *e);
+
 #endif

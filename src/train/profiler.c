@@ -417,7 +417,7 @@ int profiler_config(const struct config *c, const struct gather_options *g, cons
 	struct arena a = ARENA_INIT;
 	struct session *s = NULL;
 	struct seat_spec *seat;
-	bool cluster = gather_is_cluster(c);
+	bool cluster = g->ranks || gather_is_cluster(c);
 	char spec[DEV_SPEC] = "";
 	const char *device = spec;
 	enum dtype act = DT_F32;
