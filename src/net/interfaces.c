@@ -13,7 +13,7 @@
 
 static bool usable(const struct ifaddrs *i)
 {
-	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
+	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & IFF_RUNNING) || (i->ifa_flags & IFF_LOOPBACK))
 		return false;
 	if (i->ifa_addr->sa_family == AF_INET)
 		return true;
