@@ -11,9 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* IFF_LOWER_UP of linux/if.h, which cannot stand beside net/if.h. IFF_RUNNING comes up to a second late. */
+#define CARRIER 0x10000u
+
 static bool usable(const struct ifaddrs *i)
 {
-	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & IFF_RUNNING) || (i->ifa_flags & IFF_LOOPBACK))
+	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & CARRIER) || (i->ifa_flags & IFF_LOOPBACK))
 		return false;
 	if (i->ifa_addr->sa_family == AF_INET)
 		return true;
