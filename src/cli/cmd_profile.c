@@ -29,7 +29,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, links),
 	  .def = "true",
-	  .help = "measure the links too" },
+	  .help = "measure the links too; else 1 Gbit/s is assumed" },
 	{ .key = "out",
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, out),
@@ -119,6 +119,8 @@ static void print_links(const struct profile *p)
 	struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
 	for (int i = 0; i < p->links; i++) {
 		const struct profile_link *l = &p->link[i];
+		if (l->from < 0)
+			continue;
 		char text[4][200];
 		const char *cells[] = { text[0], text[1], text[2], text[3] };
 		snprintf(text[0], sizeof text[0], "%.90s - %.90s", p->host[l->from].name, p->host[l->to].name);

@@ -13,7 +13,7 @@
 void slot_init(struct slot *sl, struct stage *s)
 {
 	*sl = (struct slot){ .stage = s };
-	dmem_init(&sl->mem, s->dev, 16 << 20);
+	dmem_init(&sl->mem, s->dev, 4 << 20);
 }
 
 void slot_release(struct slot *sl)

@@ -198,7 +198,7 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 	struct builder b = { .s = s, .src = src };
 	size_t n = (size_t)(o->last - o->first), per_layer = 4 + LIN_COUNT * 4;
 	int rc = 0;
-	dmem_init(&s->scratch, dev, 16 << 20);
+	dmem_init(&s->scratch, dev, 4 << 20);
 	s->param = mem_array(n * per_layer + 3, sizeof *s->param);
 	s->layer = mem_array(n, sizeof *s->layer);
 	s->needs = mem_array(n + 1, sizeof *s->needs);
@@ -242,7 +242,7 @@ int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, b
 	part->end = end;
 	part->layer = s->layer + (first - s->opt.first);
 	part->names = (struct arena)ARENA_INIT;
-	dmem_init(&part->scratch, s->dev, 16 << 20);
+	dmem_init(&part->scratch, s->dev, 4 << 20);
 	part->needs = mem_array((size_t)(last - first) + 1, sizeof *part->needs);
 	if (!part->needs)
 		return err_nomem(e, (size_t)(last - first) + 1, "a part of a stage");

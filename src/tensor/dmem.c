@@ -34,7 +34,6 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
 		return err_nomem(e, bytes, "a tensor");
 	bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 	while (m->now < m->nblock && m->block[m->now]->size - m->used < bytes) {
-		m->below += m->block[m->now]->size;
 		m->now++;
 		m->used = 0;
 	}
@@ -42,26 +41,34 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
 		TRY(add_block(m, bytes > m->block_bytes ? bytes : m->block_bytes, e));
 	*r_p = DEV_REF(m->block[m->now], m->used);
 	m->used += bytes;
-	if (m->below + m->used > m->peak)
-		m->peak = m->below + m->used;
+	m->bytes += bytes;
+	if (m->bytes > m->peak)
+		m->peak = m->bytes;
 	return 0;
 }
 
-struct dmem_mark dmem_mark(const struct dmem *m) { return (struct dmem_mark){ m->now, m->used, m->below }; }
+struct dmem_mark dmem_mark(const struct dmem *m) { return (struct dmem_mark){ m->now, m->used, m->bytes }; }
+
+/* An empty stack that had to grow becomes one block of what it needed: no gaps at the ends of blocks, and none that are too small for the
+ * next microbatch. When the device gives none of that size, it stays in pieces. */
+static void join(struct dmem *m)
+{
+	struct err ignored = { 0 };
+	for (size_t i = 0; i < m->nblock; i++)
+		dev_free(m->block[i]);
+	m->nblock = 0;
+	m->pieces = add_block(m, m->peak, &ignored) < 0;
+}
 
 void dmem_back(struct dmem *m, struct dmem_mark k)
 {
 	m->now = k.now;
 	m->used = k.used;
-	m->below = k.below;
+	m->bytes = k.bytes;
+	if (!m->bytes)
+		m->now = m->used = 0;
+	if (!m->bytes && m->nblock > 1 && !m->pieces)
+		join(m);
 }
 
-void dmem_reset(struct dmem *m) { m->now = m->used = m->below = 0; }
-
-int dmem_reserve(struct dmem *m, size_t bytes, struct err *e)
-{
-	for (size_t i = 0; i < m->nblock; i++)
-		if (m->block[i]->size >= bytes)
-			return 0;
-	return add_block(m, bytes, e);
-}
+void dmem_reset(struct dmem *m) { dmem_back(m, (struct dmem_mark){ 0, 0, 0 }); }

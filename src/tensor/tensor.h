@@ -40,19 +40,19 @@ static inline int64_t tensor_rows(const struct tensor *t) { return t->ndim ? t->
 /* Elements of one row: the product of all dimensions but the first. */
 static inline int64_t tensor_cols(const struct tensor *t) { return t->dim[0] ? tensor_count(t) / t->dim[0] : 0; }
 
-/* A stack of device memory: blocks that are kept, and how far they are filled. */
+/* A stack of device memory: blocks that are kept, and how far they are filled. Empty again, it becomes one block of what it needed at most. */
 struct dmem {
 	struct dev *dev;
 	struct dev_buf **block;
 	size_t nblock, cap;
 	size_t now, used;   /* block being filled, bytes used in it */
 	size_t block_bytes; /* least size of a new block */
-	size_t peak;        /* most bytes in use at once */
-	size_t below;       /* bytes in the blocks before `now` */
+	size_t bytes, peak; /* in use; most at once */
+	bool pieces;        /* one block of that size cannot be had */
 };
 
 struct dmem_mark {
-	size_t now, used, below;
+	size_t now, used, bytes;
 };
 
 void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes);
@@ -61,7 +61,5 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e);
 struct dmem_mark dmem_mark(const struct dmem *m);
 void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */
 void dmem_reset(struct dmem *m);
-/* Makes the stack at least this large in one block, so that a step does not grow it piece by piece. */
-int dmem_reserve(struct dmem *m, size_t bytes, struct err *e);
 
 #endif

@@ -112,7 +112,7 @@ static int ask_all(struct session *s, const struct profiler_options *o, const st
 	for (int w = 0; w < s->n && rc >= 0; w++) {
 		struct probe_request mine = *q;
 		for (int i = 0; i < s->n; i++)
-			mine.sharing += !strcmp(s->seat[i].seat.spec->host, s->seat[w].seat.spec->host);
+			mine.sharing += !strcmp(s->caps[i].host, s->caps[w].host);
 		rc = probe_request_write(&mine, config, &s->out, e);
 		if (rc >= 0)
 			rc = session_send(s, w, FRAME_PROFILE, 0, 0, s->out.p, s->out.n, e);
@@ -232,12 +232,12 @@ static int host_of(struct profile *p, const char *name)
 	return p->hosts++;
 }
 
-/* Devices whose memory is that of their host have it in common: each may plan with its part. */
+/* Devices whose memory is that of their machine (as it calls itself) have it in common: each may plan with its part. */
 static int sharing(const struct session *s, const struct probe_result *r, int worker)
 {
 	int n = 0;
 	for (int i = 0; i < s->n; i++)
-		n += r[i].unified && !strcmp(s->seat[i].seat.spec->host, s->seat[worker].seat.spec->host);
+		n += r[i].unified && !strcmp(s->caps[i].host, s->caps[worker].host);
 	return r[worker].unified ? n : 1;
 }
 
@@ -343,6 +343,22 @@ static int keep_ways(const struct link_table *t, const struct link_row *best, st
 	return 0;
 }
 
+/* Not measured: Ethernet of 1 Gbit/s between all hosts. */
+static int assume_links(struct profile *p, struct err *e)
+{
+	if (p->hosts < 2)
+		return 0;
+	p->link = arena_alloc(&p->mem, sizeof *p->link);
+	if (!p->link)
+		return err_nomem(e, sizeof *p->link, "a link");
+	*p->link = (struct profile_link){
+		.from = -1, .to = -1, .bandwidth = 0.117, .latency_ms = 0.2, .reverse_bandwidth = 0.117, .reverse_latency_ms = 0.2
+	};
+	p->links = 1;
+	p->source = keep(p, "measured by heteroshard " HS_VERSION ", links assumed to be of 1 Gbit/s");
+	return 0;
+}
+
 /* The best way between each two machines, as links between hosts: a rate for messages of the size the job sends. */
 static int fill_links(struct session *s, const struct profiler_options *o, const struct probe_request *q, struct profile *p,
 		      struct err *e)
@@ -401,6 +417,8 @@ int profiler_run(struct session *s, const struct profiler_options *o, struct pro
 	TRYOUT(fill(s, &q, r, &p, e));
 	if (o->links && s->seat[0].seat.spec->kind != SEAT_THREAD)
 		TRYOUT(fill_links(s, o, &q, &p, e));
+	else
+		TRYOUT(assume_links(&p, e));
 	TRYOUT(profile_finish(&p, "the profile just measured", e));
 	*p_p = p;
 out:
