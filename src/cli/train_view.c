@@ -15,6 +15,7 @@
 #include "report/plot.h"
 #include "report/progress.h"
 #include "report/tensorboard.h"
+#include "report/text.h"
 #include "report/trace.h"
 #include "sched/sched.h"
 
@@ -240,6 +241,22 @@ static void on_part(void *ctx, const char *what, uint64_t done, uint64_t all)
 	progress_part(v->progress, what, (int64_t)done, (int64_t)all);
 }
 
+static int on_sample(void *ctx, uint64_t step, const char *prompt, const char *text, struct err *e)
+{
+	char line[2][4096];
+	const char *const from[] = { prompt, text };
+	(void)e;
+	for (int i = 0; i < 2; i++) {
+		char one[4096];
+		snprintf(one, sizeof one, "%s", from[i]);
+		for (char *p = one; *p; p++)
+			*p = *p == '\n' || *p == '\t' ? ' ' : *p;
+		text_clean(line[i], sizeof line[i], one, i ? 600 : 120);
+	}
+	train_view_say(ctx, "sample after step %llu: %s -> %s", (unsigned long long)step, line[0], line[1]);
+	return 0;
+}
+
 static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
 {
 	(void)e;
@@ -352,9 +369,14 @@ int train_view_new(const struct config *c, struct train_view **v_p, struct err *
 
 struct train_sink train_view_sink(struct train_view *v)
 {
-	return (struct train_sink){
-		.ctx = v, .begin = on_begin, .step = on_step, .eval = on_eval, .part = on_part, .saved = on_saved, .spans = on_spans
-	};
+	return (struct train_sink){ .ctx = v,
+				    .begin = on_begin,
+				    .step = on_step,
+				    .eval = on_eval,
+				    .part = on_part,
+				    .sample = on_sample,
+				    .saved = on_saved,
+				    .spans = on_spans };
 }
 
 void train_view_failed(struct train_view *v)

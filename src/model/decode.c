@@ -34,9 +34,9 @@ static int put(struct kv_cache *c, const int32_t *v, int64_t n, struct dev_ref *
 	return dev_upload(*r_p, v, (size_t)n * 4, e);
 }
 
-static int last_logits(struct kv_cache *c, struct tape *t, struct tensor *h, struct err *e)
+/* Behind the last row of h. */
+static int last_logits(struct stage *s, struct tape *t, struct tensor *h, float *v, struct err *e)
 {
-	struct stage *s = c->stage;
 	const int64_t dim[2] = { 1, s->cfg.hidden };
 	struct dev_ref at = h->at, logits;
 	struct tensor *last, *x;
@@ -59,7 +59,17 @@ static int last_logits(struct kv_cache *c, struct tape *t, struct tensor *h, str
 					 .c_dtype = DT_F32,
 					 .alpha = 1 },
 		     e));
-	return dev_download(c->logits, logits, (size_t)s->cfg.vocab * 4, e);
+	return dev_download(v, logits, (size_t)s->cfg.vocab * 4, e);
+}
+
+int stage_logits(struct slot *sl, float *v, struct err *e)
+{
+	struct stage *s = sl->stage;
+	const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
+	struct tape t = { .dev = s->dev, .act = s->opt.act, .mem = &sl->mem, .scratch = &s->scratch, .host = &sl->host };
+	struct tensor *h;
+	TRY(tape_tensor(&t, s->opt.act, 2, dim, sl->out, &h, e));
+	return last_logits(s, &t, h, v, e);
 }
 
 int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n, struct err *e)
@@ -104,5 +114,5 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 	}
 	c->len += n;
 	c->out = keep->at;
-	return s->end ? last_logits(c, &t, keep, e) : 0;
+	return s->end ? last_logits(s, &t, keep, c->logits, e) : 0;
 }

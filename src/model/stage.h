@@ -99,6 +99,8 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e);
 int stage_forward(struct slot *sl, struct err *e);
 int stage_backward(struct slot *sl, struct err *e);
 void stage_end(struct slot *sl);
+/* After stage_forward without training, at the end of the model: the logits (V) behind the last token. */
+int stage_logits(struct slot *sl, float *v, struct err *e);
 
 /* ---- generation: the same layers, one sequence, keys and values kept ---- */
 

@@ -245,7 +245,8 @@ int checkpoint_latest(const char *output_dir, struct arena *a, const char **path
 static const char *const run_files[] = {
 	"adapter_config.json", "adapter_model.safetensors", "metrics.jsonl",    "loss.png",         "plan.json",
 	"trace.json",          "architecture.png",          "architecture.svg", "architecture.dot", "architecture.mmd",
-	"architecture.pdf",    "model.safetensors",         "config.json",      "tensorboard",      "checkpoints"
+	"architecture.pdf",    "model.safetensors",         "config.json",      "tensorboard",      "checkpoints",
+	"samples.jsonl"
 };
 
 bool run_exists(const char *output_dir)

@@ -115,6 +115,8 @@ struct config {
 	int64_t save_total_limit;           /* 0: keep all */
 	int64_t eval_steps;                 /* 0: only before and after training */
 	int64_t logging_steps;
+	struct opt_list sample_prompts;          /* answered by the trained model */
+	int64_t sample_max_tokens, sample_steps; /* sample_steps 0: only after training */
 	bool tensorboard, trace, visualize;
 	const char *visualization_format; /* "png", "svg", "pdf" or "mmd", beside the four that are always written */
 	int log_level;                    /* enum config_log */

@@ -57,6 +57,9 @@ static int check_needed(const struct config *c, enum config_need need, const cha
 	if (empty(c->output_dir))
 		return err_set(e, ERR_USAGE, "%s: 'output_dir' is missing: the folder for the adapter, metrics and checkpoints",
 			       where);
+	for (size_t i = 0; i < c->sample_prompts.n; i++)
+		if (empty(c->sample_prompts.item[i]))
+			return err_set(e, ERR_USAGE, "%s: prompt %zu of 'sample_prompts' is empty", where, i + 1);
 	return 0;
 }
 

@@ -115,6 +115,11 @@ static const struct opt rows[] = {
 	INT(save_total_limit, "0", 0, 1e6, "checkpoints kept, the newest; 0: all"),
 	INT(eval_steps, "0", 0, 1e9, "steps between evaluations on the validation split; 0: before and after training"),
 	INT(logging_steps, "1", 1, 1e9, "steps between lines on the screen; metrics.jsonl has every step"),
+	LIST(sample_prompts, NULL, "[TEXT, ...]",
+	     "prompts that the trained model answers, through all stages, after training: shown, and kept in "
+	     "output_dir/samples.jsonl"),
+	INT(sample_max_tokens, "64", 1, 1048576, "longest answer to a sample prompt, in tokens"),
+	INT(sample_steps, "0", 0, 1e9, "steps between answers to the sample prompts; 0: only after training"),
 	BOOL(tensorboard, "true", "write TensorBoard files into output_dir/tensorboard"),
 	BOOL(trace, "true", "write trace.json, the last steps on a time axis, for Perfetto or chrome://tracing"),
 	BOOL(visualize, "true", "draw loss.png and architecture.png"),

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFILL = 512, STOPS = 16 };
+enum { PREFILL = 512 };
 
 static int by_logit(const void *a, const void *b, void *ctx)
 {
@@ -67,10 +67,14 @@ static size_t complete(const char *s, size_t n)
 	return want > back + 1 ? n - 1 - back : n;
 }
 
-static bool is_stop(const struct runtime *r, int32_t id, const int32_t *stop, size_t nstop)
+size_t generate_stops(const struct tokenizer *tok, const struct chat_template *chat, int32_t id[STOPS_MOST])
 {
-	if (id == tokenizer_eos(r->tok))
-		return true;
+	id[0] = tokenizer_eos(tok);
+	return 1 + (chat ? chat_stops(chat, tok, id + 1, STOPS_MOST - 1) : 0);
+}
+
+static bool is_stop(int32_t id, const int32_t *stop, size_t nstop)
+{
 	for (size_t i = 0; i < nstop; i++)
 		if (id == stop[i])
 			return true;
@@ -100,8 +104,8 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 	struct tokens out = { 0 };
 	struct buf shown_text = BUF_INIT;
 	size_t shown = 0;
-	int32_t stop[STOPS];
-	size_t nstop = r->chat ? chat_stops(r->chat, r->tok, stop, STOPS) : 0;
+	int32_t stop[STOPS_MOST];
+	size_t nstop = generate_stops(r->tok, r->chat, stop);
 	int32_t *order = mem_array((size_t)r->cfg.vocab, sizeof *order);
 	int rc = 0;
 	if (!order) {
@@ -128,7 +132,7 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 	st.prompt_seconds = clock_seconds(ready - began);
 	while (st.generated < most - (int64_t)n) {
 		int32_t id = sample_token(kv.logits, r->cfg.vocab, s, (uint64_t)kv.len, order);
-		if (is_stop(r, id, stop, nstop)) {
+		if (is_stop(id, stop, nstop)) {
 			st.stopped = true;
 			break;
 		}

@@ -24,6 +24,10 @@ struct generate_stats {
 /* Called with the text that is certain so far (complete UTF-8); return non-zero to stop. */
 typedef int (*generate_text_fn)(void *ctx, const char *text, size_t n);
 
+/* Ids after which an answer is over: the model's end of text, and the template's ends of turn (`chat` MAY be NULL). Returns how many. */
+enum { STOPS_MOST = 17 };
+size_t generate_stops(const struct tokenizer *tok, const struct chat_template *chat, int32_t id_p[STOPS_MOST]);
+
 /* Continues `prompt`. Stops at an end-of-turn token, after max_new tokens, or when the model's positions are used up. */
 int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new, const struct sampling *s, generate_text_fn text,
 	     void *ctx, struct generate_stats *st_p, struct err *e);

@@ -154,10 +154,10 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 
 /* ---- BATCH ---- */
 
-static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches,
+static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches,
 		      float scale, bool ids, bool labels)
 {
-	wire_put_u8(w, train);
+	wire_put_u8(w, (uint8_t)pass);
 	wire_put_u64(w, step);
 	wire_put_u32(w, microbatches);
 	wire_put_f64(w, (double)scale);
@@ -171,15 +171,15 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, bool t
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
 {
 	struct wire_writer w = wire_write(NULL, 0);
-	put_batch(&w, mb, true, 1, 1, 1, ids, labels);
+	put_batch(&w, mb, PASS_TRAIN, 1, 1, 1, ids, labels);
 	return w.n;
 }
 
-int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, float scale, bool ids, bool labels,
-		void *out, size_t cap, size_t *n_p, struct err *e)
+int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches, float scale, bool ids,
+		bool labels, void *out, size_t cap, size_t *n_p, struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
-	put_batch(&w, mb, train, step, microbatches, scale, ids, labels);
+	put_batch(&w, mb, pass, step, microbatches, scale, ids, labels);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -187,7 +187,7 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 {
 	struct wire_reader r = wire_read(payload, size);
 	struct batch_head h;
-	h.train = wire_get_u8(&r);
+	h.pass = wire_get_u8(&r);
 	h.step = wire_get_u64(&r);
 	h.microbatches = wire_get_u32(&r);
 	double scale = wire_get_f64(&r);
@@ -197,6 +197,8 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid), *label = wire_get_bytes(&r, &nlabel);
 	TRY(wire_read_end(&r, "BATCH", e));
 	size_t n = h.n;
+	if (h.pass > PASS_SAMPLE)
+		return err_set(e, ERR_PROTOCOL, "BATCH: a pass of kind %d", h.pass);
 	if (!(scale > 0 && scale <= LOSS_SCALE_MOST))
 		return err_set(e, ERR_PROTOCOL, "BATCH: a loss scale of %g", scale);
 	h.scale = (float)scale;
@@ -244,6 +246,24 @@ int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e)
 	m_p->sum = wire_get_f64(&r);
 	m_p->trained = wire_get_u64(&r);
 	return wire_read_end(&r, "LOSS", e);
+}
+
+int token_write(int32_t id, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	wire_put_u32(&w, (uint32_t)id);
+	return wire_write_end(&w, n_p, e);
+}
+
+int token_read(const void *p, size_t n, int32_t *id_p, struct err *e)
+{
+	struct wire_reader r = wire_read(p, n);
+	uint32_t id = wire_get_u32(&r);
+	TRY(wire_read_end(&r, "TOKEN", e));
+	if (id > INT32_MAX)
+		return err_set(e, ERR_PROTOCOL, "TOKEN: %u", id);
+	*id_p = (int32_t)id;
+	return 0;
 }
 
 int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e)

@@ -4,6 +4,7 @@
  *   coordinator: PLAN, [STATE ...], then again and again one pass:
  *     BATCH for each microbatch  ->  (neighbours: ACTIVATION, GRADIENT)  ->  LOSS per microbatch from the end of the model
  *     training passes end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from everyone
+ *     sampling passes have one microbatch of one sequence, answered by TOKEN instead of LOSS
  *   CLOCK, between passes, is answered by CLOCK;
  *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either side, by the end of both.
  * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists the fields. */
@@ -47,9 +48,12 @@ void work_put(struct wire_writer *w, const struct stage_options *o, const char *
 void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WORK_OPTIMIZER], struct optim_config *c);
 int work_check(const char *what, enum dtype wire, const struct stage_options *o, const char *optimizer, struct err *e);
 
+/* What a pass is for: sampling wants the token that the end of the model would say after the last one. */
+enum pass { PASS_EVAL, PASS_TRAIN, PASS_SAMPLE };
+
 /* BATCH. ids only for who holds the front, labels only for who holds the end. */
 struct batch_head {
-	bool train;
+	enum pass pass;
 	uint32_t microbatches; /* in this pass */
 	uint32_t n, nseq;
 	uint64_t step; /* of training, from 1: keys the dropout masks */
@@ -57,8 +61,8 @@ struct batch_head {
 };
 /* Bytes of the payload, and writing it into `out`. */
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
-int batch_write(const struct microbatch *mb, bool train, uint64_t step, uint32_t microbatches, float scale, bool ids, bool labels,
-		void *out, size_t cap, size_t *n_p, struct err *e);
+int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches, float scale, bool ids,
+		bool labels, void *out, size_t cap, size_t *n_p, struct err *e);
 /* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in from start. */
 struct batch_store {
 	struct batch_head head;
@@ -136,6 +140,9 @@ int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct sp
 struct clock_message {
 	int64_t heard, said;
 };
+/* TOKEN, of one microbatch of a sampling pass. */
+int token_write(int32_t id, void *out, size_t cap, size_t *n_p, struct err *e);
+int token_read(const void *p, size_t n, int32_t *id_p, struct err *e);
 int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int clock_read(const void *p, size_t n, struct clock_message *m_p, struct err *e);
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e); /* m->data: float32 numbers */

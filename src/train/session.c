@@ -496,10 +496,10 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
 	return 0;
 }
 
-int session_send_batch(struct session *s, const struct microbatch *mb, bool train, uint64_t pass, uint64_t step, uint32_t m,
+int session_send_batch(struct session *s, const struct microbatch *mb, enum pass kind, uint64_t pass, uint64_t step, uint32_t m,
 		       uint32_t microbatches, float scale, struct err *e)
 {
-	if (train)
+	if (kind == PASS_TRAIN)
 		s->step = step;
 	for (int i = 0; i < s->n; i++) {
 		bool ids = i == 0, labels = i == s->n - 1;
@@ -507,7 +507,7 @@ int session_send_batch(struct session *s, const struct microbatch *mb, bool trai
 		buf_reset(&s->out);
 		buf_reserve(&s->out, cap);
 		TRY(buf_ok(&s->out, e));
-		TRY(batch_write(mb, train, step, microbatches, scale, ids, labels, s->out.p, cap, &n, e));
+		TRY(batch_write(mb, kind, step, microbatches, scale, ids, labels, s->out.p, cap, &n, e));
 		TRY(session_send(s, i, FRAME_BATCH, pass, m, s->out.p, n, e));
 	}
 	return 0;

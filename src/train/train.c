@@ -8,6 +8,7 @@
 #include "file/atomic.h"
 #include "train/cluster.h"
 #include "train/gather.h"
+#include "train/samples.h"
 
 #include <limits.h>
 #include <math.h>
@@ -171,7 +172,7 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 		for (uint32_t m = 0; m < n; m++) {
 			struct microbatch mb;
 			TRY(batches_val(t->job->batches, i + m, &mb, e));
-			TRY(session_send_batch(t->ses, &mb, false, t->pass, 0, m, n, 1, e));
+			TRY(session_send_batch(t->ses, &mb, PASS_EVAL, t->pass, 0, m, n, 1, e));
 		}
 		double part;
 		uint64_t some;
@@ -184,6 +185,45 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 	}
 	*loss_p = trained ? sum / (double)trained : NAN;
 	return t->sink->eval ? t->sink->eval(t->sink->ctx, t->st.step, *loss_p, trained, e) : 0;
+}
+
+/* ---- samples ---- */
+
+/* The sequence so far through all stages; none of them keeps anything of it. */
+static int next_token(void *ctx, const int32_t *id, size_t n, int32_t *next_p, struct err *e)
+{
+	struct trainer *t = ctx;
+	int32_t start[2] = { 0, (int32_t)n }, *label = mem_array(n, sizeof *label);
+	if (!label)
+		return err_nomem(e, n * 4, "a sample");
+	for (size_t i = 0; i < n; i++)
+		label[i] = -1;
+	const struct microbatch mb = { .n = (uint32_t)n, .nseq = 1, .id = id, .label = label, .start = start };
+	struct net_msg msg;
+	struct frame f;
+	int rc = session_send_batch(t->ses, &mb, PASS_SAMPLE, ++t->pass, 0, 0, 1, 1, e);
+	mem_free(label);
+	if (rc >= 0)
+		rc = session_recv(t->ses, session_workers(t->ses) - 1, FRAME_TOKEN, t->pass, &msg, &f, e);
+	if (rc < 0)
+		return rc;
+	rc = token_read(f.payload, f.size, next_p, e);
+	net_msg_release(&msg);
+	if (rc >= 0 && *next_p >= t->job->model.vocab)
+		rc = err_set(e, ERR_PROTOCOL, "TOKEN: %d of a vocabulary of %lld", *next_p, (long long)t->job->model.vocab);
+	return rc < 0 ? rc : collect_stepped(t, e);
+}
+
+static int sample(struct trainer *t, struct err *e)
+{
+	const struct samples s = { .job = t->job,
+				   .step = t->st.step,
+				   .next = next_token,
+				   .stop = t->o->stop,
+				   .ctx = t,
+				   .told = t->sink->sample,
+				   .sink = t->sink->ctx };
+	return samples_make(&s, e);
 }
 
 /* ---- a step ---- */
@@ -256,7 +296,7 @@ static int one_step(struct trainer *t, struct err *e)
 	s.loss_scale = t->st.scale.scale;
 	t->pass++;
 	for (size_t i = 0; i < n; i++) {
-		TRY(session_send_batch(t->ses, &mb[i], true, t->pass, s.step, (uint32_t)i, (uint32_t)n, (float)scale, e));
+		TRY(session_send_batch(t->ses, &mb[i], PASS_TRAIN, t->pass, s.step, (uint32_t)i, (uint32_t)n, (float)scale, e));
 		s.tokens += mb[i].n;
 	}
 	double sum, sqnorm;
@@ -356,6 +396,8 @@ static int loop(struct trainer *t, struct err *e)
 			TRY(evaluate(t, &t->r.val_after, e));
 			evaluated = t->st.step;
 		}
+		if (due(c->sample_steps, t->st.step) && t->st.step < t->job->total_steps)
+			TRY(sample(t, e));
 		if (due(c->save_steps, t->st.step)) {
 			TRY(save(t, e));
 			saved = t->st.step;
@@ -369,7 +411,7 @@ static int loop(struct trainer *t, struct err *e)
 	TRY(checkpoint_export(t->job, c->output_dir, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
 		TRY(evaluate(t, &t->r.val_after, e));
-	return 0;
+	return t->r.interrupted ? 0 : sample(t, e);
 }
 
 /* ---- who computes ---- */

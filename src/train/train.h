@@ -46,6 +46,7 @@ struct train_sink {
 	int (*step)(void *ctx, const struct train_step *s, struct err *e);
 	int (*eval)(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e);
 	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* progress inside something long */
+	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text, struct err *e); /* a sample prompt's answer */
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
 	/* What a worker did in a pass, on our clock; `error`: by how many nanoseconds that can be wrong. */
 	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n, int64_t error);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "sched/sched.h"
 #include "train/memory_advice.h"
+#include "train/generate.h"
 #include "train/probe.h"
 #include "train/runtime.h"
 #include "train/worker_state.h"
@@ -51,6 +52,8 @@ struct worker {
 	struct worker_times times;
 	unsigned char *small; /* a frame's payload under way */
 	struct worker_state state;
+	float *logits; /* (V), of a sampling pass */
+	size_t logits_cap;
 };
 
 static int64_t patience(const struct worker *w) { return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER; }
@@ -363,8 +366,23 @@ static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 	return stage_begin(*sl_p, &sb, e);
 }
 
-static int send_loss(struct worker *w, const struct instr *i, const struct slot *sl, struct err *e)
+/* The likeliest token after the last one. */
+static int send_token(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
+	int64_t v = sl->stage->cfg.vocab;
+	size_t n;
+	if (!mem_grow(&w->logits, &w->logits_cap, (size_t)v, sizeof *w->logits))
+		return err_nomem(e, (unsigned long long)v * 4, "logits");
+	TRY(stage_logits(sl, w->logits, e));
+	int32_t id = sample_token(w->logits, v, &(struct sampling){ .temperature = 0 }, 0, NULL);
+	TRY(token_write(id, w->small, SMALL, &n, e));
+	return say(w, FRAME_TOKEN, (uint32_t)i->microbatch, w->small, n, e);
+}
+
+static int send_loss(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
+{
+	if (w->batch[i->microbatch].head.pass == PASS_SAMPLE)
+		return send_token(w, i, sl, e);
 	struct loss_message m = { sl->loss, (uint64_t)sl->trained };
 	size_t n;
 	TRY(loss_write(&m, w->small, SMALL, &n, e));
@@ -549,7 +567,7 @@ static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 	const struct batch_head *h = &w->batch[f->microbatch].head;
 	const struct sched *s = sched_find(w->plan.schedule);
 	uint32_t microbatches = h->microbatches;
-	w->train = h->train;
+	w->train = h->pass == PASS_TRAIN;
 	if (w->train && !w->optim)
 		return err_set(e, ERR_PROTOCOL, "BATCH: training was not planned");
 	times_pass(&w->times);
@@ -717,6 +735,7 @@ static void worker_release(struct worker *w)
 	mem_free(w->entry);
 	mem_free(w->times.span);
 	mem_free(w->small);
+	mem_free(w->logits);
 	mem_free(w->state.number);
 	dev_close(w->dev);
 	mem_free(w);

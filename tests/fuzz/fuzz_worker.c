@@ -145,7 +145,8 @@ static void batch(struct link *l, struct feed *in, uint64_t step)
 	start[mb.nseq] = (int32_t)n;
 	if (mb.nseq == 2)
 		start[1] = 1 + (int32_t)(how / 2 % (n - 1));
-	if (batch_write(&mb, some & 1, step, 1 + some / 2 % 4, some & 16, some & 32, out, sizeof out, &size, &e) < 0)
+	if (batch_write(&mb, how & 64 ? PASS_SAMPLE : some & 1, step, 1 + some / 2 % 4, how & 128 ? 8 : 1, some & 16, some & 32,
+			out, sizeof out, &size, &e) < 0)
 		abort();
 	fields(l, FRAME_BATCH, step, some >> 6, out, size);
 }
@@ -227,7 +228,7 @@ static void anything(struct link *l, struct feed *in, uint64_t step)
 	n = (unsigned)feed_bytes(in, n, &p);
 	if (kind == FRAME_PROFILE)
 		return; /* seconds of measuring are what it orders */
-	if (kind == FRAME_BATCH && n > 16 && (p[14] || p[15] || p[16]))
+	if (kind == FRAME_BATCH && n > 24 && (p[22] || p[23] || p[24]))
 		return; /* that many tokens are an order the worker may fill its memory for */
 	say(l,
 	    &(struct frame){

@@ -1,0 +1,93 @@
+/* samples.c - see samples.h. */
+#include "train/samples.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "train/generate.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static int encode(const struct job *j, const char *text, struct tokens *ids, struct err *e)
+{
+	if (!j->chat)
+		return tokenizer_encode(j->tok, text, strlen(text), true, true, ids, e);
+	const struct chat_message m = { .role = CHAT_USER, .text = text, .n = strlen(text) };
+	return chat_encode(j->chat, j->tok, &m, 1, true, ids, NULL, e);
+}
+
+static bool is_stop(const struct job *j, int32_t id)
+{
+	int32_t stop[STOPS_MOST];
+	for (size_t i = 0, n = generate_stops(j->tok, j->chat, stop); i < n; i++)
+		if (id == stop[i])
+			return true;
+	return false;
+}
+
+static int add_line(const struct samples *s, const char *prompt, const struct buf *text, int64_t tokens, bool stopped,
+		    struct err *e)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/samples.jsonl", s->job->cfg->output_dir);
+	struct buf b = BUF_INIT;
+	buf_addf(&b, "{\"step\":%llu,\"prompt\":", (unsigned long long)s->step);
+	json_quote(&b, prompt, strlen(prompt));
+	buf_adds(&b, ",\"text\":");
+	json_quote(&b, text->p, text->n);
+	buf_addf(&b, ",\"tokens\":%lld,\"stopped\":%s}\n", (long long)tokens, stopped ? "true" : "false");
+	int rc = buf_ok(&b, e);
+	FILE *f = rc >= 0 ? fopen(path, "a") : NULL;
+	if (rc >= 0 && (!f || fwrite(b.p, 1, b.n, f) != b.n))
+		rc = err_sys(e, errno, "%s: writing", path);
+	if (f && fclose(f) && rc >= 0)
+		rc = err_sys(e, errno, "%s: writing", path);
+	buf_release(&b);
+	return rc;
+}
+
+static int answer(const struct samples *s, const char *prompt, struct tokens *ids, struct buf *text, struct err *e)
+{
+	const struct job *j = s->job;
+	ids->n = 0;
+	TRY(encode(j, prompt, ids, e));
+	size_t begin = ids->n, most = begin + (size_t)j->cfg->sample_max_tokens;
+	bool stopped = false;
+	if (j->model.max_positions && most > (size_t)j->model.max_positions)
+		most = (size_t)j->model.max_positions;
+	if (!begin || begin >= most) { /* no reason to fail after a long training */
+		log_warn("sample_prompts: '%.60s' has %zu tokens, the model %lld positions: it is left out", prompt, begin,
+			 (long long)j->model.max_positions);
+		return 0;
+	}
+	while (ids->n < most && !stopped && !(s->stop && *s->stop)) {
+		int32_t id;
+		TRY(s->next(s->ctx, ids->id, ids->n, &id, e));
+		stopped = is_stop(j, id);
+		if (!stopped)
+			TRY(tokens_add(ids, id, e));
+	}
+	buf_reset(text);
+	TRY(tokenizer_decode(j->tok, ids->id + begin, ids->n - begin, true, text, e));
+	buf_addc(text, 0);
+	TRY(buf_ok(text, e));
+	text->n--;
+	TRY(add_line(s, prompt, text, (int64_t)(ids->n - begin), stopped, e));
+	return s->told ? s->told(s->sink, s->step, prompt, text->p, e) : 0;
+}
+
+int samples_make(const struct samples *s, struct err *e)
+{
+	const struct opt_list *l = &s->job->cfg->sample_prompts;
+	struct tokens ids = { 0 };
+	struct buf text = BUF_INIT;
+	int rc = 0;
+	for (size_t i = 0; i < l->n && rc >= 0 && !(s->stop && *s->stop); i++)
+		rc = answer(s, l->item[i], &ids, &text, e);
+	tokens_release(&ids);
+	buf_release(&text);
+	return rc;
+}

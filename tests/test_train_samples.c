@@ -1,0 +1,155 @@
+/* test_train_samples.c - what the pipeline answers to sample prompts is what `generate` says with the adapter that was trained, whatever the split. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "support/site.h"
+#include "train/generate.h"
+#include "train/train.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TEXTS = 8 };
+static const char *const prompts[] = { "Question 3: how many", "It has", "x" };
+
+struct told {
+	char text[TEXTS][512];
+	uint64_t step[TEXTS];
+	size_t n;
+};
+
+static int on_sample(void *ctx, uint64_t step, const char *prompt, const char *text, struct err *e)
+{
+	struct told *t = ctx;
+	(void)e;
+	assert_true(t->n < TEXTS);
+	assert_string_equal(prompt, prompts[t->n % ARRAY_LEN(prompts)]);
+	t->step[t->n] = step;
+	snprintf(t->text[t->n++], sizeof t->text[0], "%s", text);
+	return 0;
+}
+
+static int add_text(void *ctx, const char *text, size_t n)
+{
+	buf_add(ctx, text, n);
+	return 0;
+}
+
+/* As `heteroshard generate --raw --temperature 0 --adapter RUN`. */
+static void generated(const struct tiny *t, const char *run, const char *prompt, struct buf *out)
+{
+	char model[400], adapter[400];
+	struct runtime r;
+	struct err e = { 0 };
+	struct tokens ids = { 0 };
+	struct generate_stats st;
+	snprintf(model, sizeof model, "%s/model", t->dir);
+	snprintf(adapter, sizeof adapter, "%s/%s", t->dir, run);
+	const struct runtime_options o = {
+		.model = model, .adapter = adapter, .device = "cpu", .compute_dtype = COMPUTE_FLOAT32, .need_tokenizer = true
+	};
+	if (runtime_open(&o, &r, &e) < 0 || tokenizer_encode(r.tok, prompt, strlen(prompt), true, true, &ids, &e) < 0 ||
+	    generate(&r, ids.id, ids.n, 20, &(struct sampling){ .top_p = 1 }, add_text, out, &st, &e) < 0)
+		fail_msg("%s", e.msg);
+	buf_addc(out, 0);
+	out->n--;
+	tokens_release(&ids);
+	runtime_close(&r);
+}
+
+static void what_generate_says(void **state)
+{
+	(void)state;
+	static const char *cpus[] = { "cpu", "cpu", "cpu" };
+	static const char *const more[] = { "sample_prompts=['Question 3: how many', 'It has', x]", "sample_max_tokens=20",
+					    "sample_steps=4", "learning_rate=0.02", NULL };
+	static const struct {
+		int stages, chunks;
+		const char *schedule;
+	} plan[] = { { 1, 1, "1f1b" }, { 2, 1, "1f1b" }, { 3, 1, "gpipe" }, { 2, 3, "interleaved" }, { 1, 2, "interleaved" } };
+	struct tiny t;
+	tiny_make(&t, 6, 40);
+	for (size_t i = 0; i < ARRAY_LEN(plan); i++) {
+		struct placement *p = mem_zalloc(sizeof *p);
+		struct told told = { .n = 0 };
+		struct err e = { 0 };
+		struct train_result res = { 0 };
+		char name[64];
+		snprintf(name, sizeof name, "run-%zu", i);
+		*p = (struct placement){
+			.stages = plan[i].stages, .chunks = plan[i].chunks, .device = cpus, .schedule = plan[i].schedule
+		};
+		for (int k = 0; k <= p->stages * p->chunks; k++)
+			p->first[k] = (int64_t)k * 6 / (p->stages * p->chunks);
+		struct config *c = tiny_config(&t, name, more);
+		const struct train_sink sink = { .ctx = &told, .sample = on_sample };
+		const struct train_options o = { .place = p, .act = DT_F32 };
+		if (train_run(c, &o, &sink, &res, &e) < 0)
+			fail_msg("%s: %s", name, e.msg);
+		assert_int_equal(told.n, 6); /* after step 4 and after step 6 */
+		for (size_t k = 0; k < told.n; k++)
+			assert_int_equal(told.step[k], k < 3 ? 4 : 6);
+		for (size_t k = 0; k < ARRAY_LEN(prompts); k++) {
+			struct buf b = BUF_INIT;
+			generated(&t, name, prompts[k], &b);
+			assert_string_equal(told.text[3 + k], b.p);
+			if (!i)
+				printf("'%s' -> %zu bytes\n", prompts[k], b.n);
+			buf_release(&b);
+		}
+		config_free(c);
+		mem_free(p);
+	}
+	tiny_remove(&t);
+}
+
+/* Over processes, and from the folder. */
+static void the_same_from_two_workers(void **state)
+{
+	(void)state;
+	struct site s;
+	size_t n[2];
+	site_make(&s);
+	static const char extra[] = "sample_prompts: ['Question 3: how many', 'a, b']\nsample_max_tokens: 9\n";
+	site_configuration(&s, "one", 0, extra);
+	site_configuration(&s, "two", 2, extra);
+	struct process p = site_start(&s, "train", "one.yaml", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "sample after step 6: a, b -> "));
+	p = site_start(&s, "train", "two.yaml", NULL);
+	must_succeed(&p);
+	char *a = tiny_read(&s.t, "one/samples.jsonl", &n[0]), *b = tiny_read(&s.t, "two/samples.jsonl", &n[1]);
+	assert_int_equal(n[0], n[1]);
+	assert_memory_equal(a, b, n[0]);
+	assert_non_null(strstr(a, "{\"step\":6,\"prompt\":\"a, b\",\"text\":"));
+	mem_free(a);
+	mem_free(b);
+	/* begun anew: the old answers go */
+	p = site_start(&s, "train", "one.yaml", "overwrite_output_dir=true", "sample_prompts=[]", NULL);
+	must_succeed(&p);
+	char path[300];
+	snprintf(path, sizeof path, "%s/one/samples.jsonl", s.t.dir);
+	a = site_text(path);
+	assert_string_equal(a, "");
+	mem_free(a);
+	p = site_start(&s, "train", "one.yaml", "overwrite_output_dir=true", "sample_prompts=[a, '']", NULL);
+	must_fail(&p, 2, "prompt 2 of 'sample_prompts' is empty");
+	tiny_remove(&s.t);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	site_program(argv[0]);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_generate_says),
+		cmocka_unit_test(the_same_from_two_workers),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
