@@ -49,6 +49,8 @@ void worker_log_step(struct worker_log *l, const struct worker_step *s)
 	l->step = s->step;
 	l->tokens += s->tokens;
 	l->all_tokens += s->tokens;
+	l->sent += s->times->flow[FLOW_TO_NEXT].bytes + s->times->flow[FLOW_TO_PREV].bytes;
+	l->received += s->times->flow[FLOW_FROM_NEXT].bytes + s->times->flow[FLOW_FROM_PREV].bytes;
 	l->lasted += s->end - s->begin;
 	l->busy += s->times->busy;
 	l->wait += s->times->wait;
@@ -67,8 +69,11 @@ void worker_log_finished(const struct worker_log *l)
 	if (!l->id)
 		return;
 	if (l->began)
-		log_info("worker '%s' has finished: %llu tokens up to step %llu in %.0f s", l->id,
-			 (unsigned long long)l->all_tokens, (unsigned long long)l->step, clock_seconds(clock_now() - l->began));
+		log_info("worker '%s' has finished: %llu tokens up to step %llu in %.0f s, %llu bytes sent to and %llu received "
+			 "from its "
+			 "neighbours",
+			 l->id, (unsigned long long)l->all_tokens, (unsigned long long)l->step,
+			 clock_seconds(clock_now() - l->began), (unsigned long long)l->sent, (unsigned long long)l->received);
 	else
 		log_info("worker '%s' has finished: nothing was trained", l->id);
 }

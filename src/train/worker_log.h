@@ -17,6 +17,7 @@ struct worker_log {
 	int64_t began;              /* of the training */
 	int64_t lasted, busy, wait; /* nanoseconds since the last line */
 	uint64_t step, tokens, all_tokens;
+	uint64_t sent, received; /* bytes, to and from neighbours */
 };
 
 void worker_log_joined(struct worker_log *l, const char *host, const char *address, const char *backend, const char *device,
