@@ -50,16 +50,16 @@ static void measure_room(const struct search *s, const struct cost_row *r, const
 	bool front = i == 0, end = i == n - 1, alone = n == 1;
 	double in_flight = sched_in_flight(kind->sched, n, alone ? 1 : kind->chunks, M, i), edge = r->boundary_gib;
 	double fixed = p->device[d].fixed_gib + (front ? p->embedding_gib + p->embedding_state_gib : 0) +
-		       (end ? p->head_gib + p->head_state_gib : 0) + fmax(r->work[d], end ? r->head_work[d] : 0) +
-		       (alone ? 0 : 2 * edge);
-	double left = s->c.limit[d] - fixed, each = p->layer_gib + p->layer_state_gib;
+		       (end ? p->head_gib + p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
+	double left = s->c.limit[d] - fixed, each = p->layer_gib + p->layer_state_gib, head = end ? r->head_work[d] : 0;
 	int chunks = alone ? 1 : kind->chunks;
 
 	out->time = r->f[d] + r->b[d];
 	out->again = out->time + r->f[d];
 	out->extra = (front ? r->ef[d] + r->eb[d] : 0) + (end ? r->hf[d] + r->hb[d] : 0);
-	out->most = layers_in(left - in_flight * edge, each + in_flight * r->kept[d] / chunks);
-	out->most_again = layers_in(left, each + in_flight * edge / chunks);
+	out->most =
+		layers_in(left - fmax(r->work[d] - r->kept[d], head) - in_flight * edge, each + in_flight * r->kept[d] / chunks);
+	out->most_again = layers_in(left - fmax(r->work[d], head), each + in_flight * edge / chunks);
 	if (s->o->recompute == PLAN_RECOMPUTE_NEVER)
 		out->most_again = 0;
 	if (s->o->recompute == PLAN_RECOMPUTE_ALWAYS)
