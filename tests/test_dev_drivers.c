@@ -348,8 +348,8 @@ static void probe_measures_every_device(void **state)
 	buf_release(&text);
 }
 
-/* What 'auto' opens, with what it says on the way. */
-static void choice(const char *library, const char *faults, char spec[DEV_SPEC])
+/* What 'auto' opens, or with k from 0 what process k of several gets, with what it says on the way. */
+static void choice_of(int k, const char *library, const char *faults, char spec[DEV_SPEC])
 {
 	int fd[2];
 	assert_int_equal(pipe(fd), 0);
@@ -361,7 +361,9 @@ static void choice(const char *library, const char *faults, char spec[DEV_SPEC])
 		char got[DEV_SPEC] = "";
 		setenv("HS_OPENCL_LIBRARY", library, 1);
 		setenv("FAKE_CL", faults, 1);
-		if (dev_open("auto", &d, &e) >= 0)
+		if (k >= 0)
+			dev_successive(k, got);
+		else if (dev_open("auto", &d, &e) >= 0)
 			dev_spec(d, got);
 		_exit(write(fd[1], got, sizeof got) == sizeof got ? 0 : 1);
 	}
@@ -370,6 +372,8 @@ static void choice(const char *library, const char *faults, char spec[DEV_SPEC])
 	close(fd[0]);
 	waitpid(pid, NULL, 0);
 }
+
+static void choice(const char *library, const char *faults, char spec[DEV_SPEC]) { choice_of(-1, library, faults, spec); }
 
 static void auto_takes_the_best_that_opens(void **state)
 {
@@ -385,12 +389,20 @@ static void auto_takes_the_best_that_opens(void **state)
 	}
 	choice(empty, "", spec);
 	assert_string_equal(spec, "cpu:0");
+	choice_of(2, empty, "", spec);
+	assert_string_equal(spec, "cpu:0");
 	if (!have_fake)
 		skip();
 	choice(fake, "gpu", spec);
 	assert_string_equal(spec, "opencl:0");
 	choice(fake, "gpu closed", spec);
 	assert_string_equal(spec, "cpu:0");
+	for (int k = 0; k < 3; k++) { /* one card, three processes: round and round */
+		choice_of(k, fake, "gpu", spec);
+		assert_string_equal(spec, "opencl:0");
+		choice_of(k, fake, "gpu closed", spec);
+		assert_string_equal(spec, "cpu:0");
+	}
 }
 
 /* PoCL is a driver for the processor: never chosen over cpu. Another driver here may be that of a card. */
