@@ -13,9 +13,12 @@
 
 int cmd_bench(int argc, char **argv);
 
+enum { WEIGHTS_BOTH, WEIGHTS_PLAIN, WEIGHTS_NF4 };
+
 struct args {
 	const char *device, *shape;
 	int64_t layers, rows, length, lora_r, repeat;
+	int weights;
 	bool ops, steps, recompute, links, json;
 	struct bench_links net;
 };
@@ -61,6 +64,12 @@ static const struct opt rows[] = {
 	  .arg = "N",
 	  .help = "rank of the adapters on q, k, v, o" },
 	{ .key = "recompute", .kind = OPT_BOOL, .offset = AT(recompute), .help = "with gradient checkpointing" },
+	{ .key = "weights",
+	  .kind = OPT_ENUM,
+	  .offset = AT(weights),
+	  .choices = "both|plain|nf4",
+	  .def = "both",
+	  .help = "of the steps: in the dtype that is computed in, in NF4, or one after the other" },
 	{ .key = "repeat",
 	  .kind = OPT_INT,
 	  .offset = AT(repeat),
@@ -145,6 +154,7 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 	const struct args *o = v->o;
 	const struct step_bench_options so = { .act = act,
 					       .nf4 = nf4,
+					       .double_quant = nf4, /* as in a configuration */
 					       .recompute = o->recompute,
 					       .rows = o->rows,
 					       .length = o->length,
@@ -153,17 +163,31 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 					       .all_trained = true };
 	struct step_bench_result r;
 	char peak[32];
-	TRY(step_bench(v->dev, c, &so, &r, e));
+	const char *what = nf4 ? "NF4" : dtype_name(act);
+	*rate_p = 0;
+	int rc = step_bench(v->dev, c, &so, &r, e);
+	if (rc == ERR_NOMEM && o->json)
+		printf("{\"row\": \"step\", \"shape\": \"%s\", \"length\": %lld, \"rows\": %lld, \"weights\": \"%s\", \"fits\": "
+		       "false}\n",
+		       o->shape, (long long)o->length, (long long)o->rows, what);
+	else if (rc == ERR_NOMEM)
+		printf("  %-9s weights do not fit: %s\n", what, e->msg);
+	if (rc == ERR_NOMEM) {
+		err_clear(e);
+		return 0;
+	}
+	TRY(rc);
 	double share = v->ceiling[act] > 0 ? r.flops / v->ceiling[act] : 0;
 	double with = v->ceiling[act] > 0 ? share * (1 + r.attention_flops / (r.flops * (r.forward + r.backward))) : 0;
-	const char *what = nf4 ? "NF4" : dtype_name(act);
 	if (o->json)
-		printf("{\"row\": \"step\", \"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": %.4f, "
+		printf("{\"row\": \"step\", \"shape\": \"%s\", \"layers\": %lld, \"length\": %lld, \"rows\": %lld, \"fits\": true, "
+		       "\"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": %.4f, "
 		       "\"update\": %.4f, "
 		       "\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, \"share_with_attention\": %.4f, "
 		       "\"memory\": %llu, \"warm_allocations\": %llu}\n",
-		       what, dtype_name(act), r.forward, r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with,
-		       (unsigned long long)r.mem_peak, (unsigned long long)r.warm_allocs);
+		       o->shape, (long long)c->layers, (long long)o->length, (long long)o->rows, what, dtype_name(act), r.forward,
+		       r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with, (unsigned long long)r.mem_peak,
+		       (unsigned long long)r.warm_allocs);
 	else
 		printf("  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of the ceiling (%.0f %% with "
 		       "attention); forward %.2f s, backward %.2f s, "
@@ -179,16 +203,18 @@ static int bench_steps(struct view *v, const struct model_config *c, struct err 
 {
 	struct dev_caps caps;
 	const struct args *o = v->o;
-	double plain, nf4;
+	double plain = 0, nf4 = 0;
 	TRY(dev_caps(v->dev, &caps, e));
-	enum dtype act = caps.bf16 ? DT_BF16 : DT_F32;
+	enum dtype act = caps.bf16 ? DT_BF16 : caps.f16 ? DT_F16 : DT_F32;
 	if (!o->json)
 		cli_heading("LoRA step: %s, %lld layers, %lld x %lld tokens, r %lld on q, k, v, o%s", o->shape,
 			    (long long)c->layers, (long long)o->rows, (long long)o->length, (long long)o->lora_r,
 			    o->recompute ? ", gradient checkpointing" : "");
-	TRY(bench_step(v, c, act, false, &plain, e));
-	TRY(bench_step(v, c, act, true, &nf4, e));
-	if (!o->json)
+	if (o->weights != WEIGHTS_NF4)
+		TRY(bench_step(v, c, act, false, &plain, e));
+	if (o->weights != WEIGHTS_PLAIN)
+		TRY(bench_step(v, c, act, true, &nf4, e));
+	if (!o->json && plain > 0 && nf4 > 0)
 		printf("  NF4 runs at %.0f %% of the speed of %s weights\n", 100 * nf4 / plain, dtype_name(act));
 	return 0;
 }

@@ -170,6 +170,7 @@ int step_bench(struct dev *d, const struct model_config *c, const struct step_be
 	struct slot sl;
 	struct bench_tokens t = { 0 };
 	struct step_bench_result r = { 0 };
+	d->mem_peak = d->mem_used; /* of this step alone */
 	TRY(stage_build(&s, d, c, &so, &src, e));
 	slot_init(&sl, &s);
 	int rc = make_tokens(&t, c, o, e);
