@@ -84,6 +84,7 @@ static void put_plan(struct wire_writer *w, const struct worker_plan *p, const c
 	work_put(w, &p->opt, p->optimizer, &p->optim);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
+	wire_put_str(w, p->next_best);
 	wire_put_str(w, p->next_address);
 	wire_put_str(w, p->next_id);
 	wire_put_str(w, p->next_key);
@@ -137,6 +138,7 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 	work_get(&r, &p->opt, p->optimizer, &p->optim);
 	p->trace = wire_get_u8(&r);
 	p->offered = wire_get_u8(&r);
+	wire_get_str(&r, p->next_best, sizeof p->next_best);
 	wire_get_str(&r, p->next_address, sizeof p->next_address);
 	wire_get_str(&r, p->next_id, sizeof p->next_id);
 	wire_get_str(&r, p->next_key, sizeof p->next_key);

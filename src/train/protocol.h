@@ -36,7 +36,9 @@ struct worker_plan {
 	bool trace;   /* spans travel with STEPPED */
 	bool offered; /* WEIGHTS_OFFER follows: parameters come over the link */
 	/* Neighbours in the pipeline: keys are "" on links without them; names are for messages. */
-	char next_address[NET_ADDRESS], next_id[128], next_key[KEY_TEXT], prev_key[KEY_TEXT];
+	char next_best[NET_ADDRESS];    /* the fastest way as measured, tried first; "": not known */
+	char next_address[NET_ADDRESS]; /* of the configuration */
+	char next_id[128], next_key[KEY_TEXT], prev_key[KEY_TEXT];
 	char next_name[256], prev_name[256], model[65]; /* model: its digest */
 };
 

@@ -13,12 +13,14 @@
 #include "train/weights_wire.h"
 #include "train/worker.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { GUESTS = 16, MEASURE = 768 };
+static const double second_thought = 10; /* seconds for the way that was the fastest, before the configured one is tried */
 
 /* A connection: its HELLO has come (known) or not yet. */
 struct guest {
@@ -290,6 +292,30 @@ static int heard(struct serving *s, struct link *l, const char *name, struct err
 	return rc < 0 ? err_prefix(e, "%s", name) : 0;
 }
 
+/* The link to the stage behind, up. */
+static int reach(struct serving *s, const struct worker_plan *p, const char *address, double seconds, struct err *e)
+{
+	const char *key = p->next_key[0] ? p->next_key : NULL;
+	struct link *l;
+	TRY(net_dial(s->o->net, address, key, net_in(seconds), &l, e));
+	int rc = 0;
+	for (int64_t deadline = net_in(seconds); rc >= 0 && link_state(l) == LINK_CONNECTING;) {
+		net_poll(s->o->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.3));
+		if (link_state(s->env.coordinator) == LINK_LOST)
+			rc = err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+				     link_address(s->env.coordinator));
+		else if (clock_now() > deadline)
+			rc = err_set(e, ERR_NET, "no answer in time");
+	}
+	if (rc >= 0)
+		rc = link_wait_up(l, NET_NOW, e);
+	if (rc < 0)
+		link_close(l);
+	else
+		s->next = l;
+	return rc;
+}
+
 static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e)
 {
 	struct serving *s = ctx;
@@ -301,18 +327,12 @@ static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev
 		memcpy(h.model, p->model, sizeof h.model);
 		memcpy(h.to, p->next_id, sizeof h.to);
 		memcpy(h.host, s->host, sizeof h.host);
-		int rc =
-			net_dial(s->o->net, p->next_address, p->next_key[0] ? p->next_key : NULL, net_in(patience(s)), &s->next, e);
-		for (int64_t deadline = net_in(patience(s)); rc >= 0 && link_state(s->next) == LINK_CONNECTING;) {
-			net_poll(s->o->net, &(struct net_poll){ s->next, NET_UP, 0 }, 1, net_in(0.3));
-			if (link_state(s->env.coordinator) == LINK_LOST)
-				rc = err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
-					     link_address(s->env.coordinator));
-			else if (clock_now() > deadline)
-				rc = err_set(e, ERR_NET, "no answer in time");
-		}
-		if (rc >= 0)
-			rc = link_wait_up(s->next, NET_NOW, e);
+		int rc = p->next_best[0] ? reach(s, p, p->next_best, fmin(patience(s), second_thought), e) : ERR_NET;
+		if (rc < 0 && p->next_best[0] && link_state(s->env.coordinator) != LINK_LOST)
+			log_warn("%s does not answer where it was fastest when links were measured (%s); %s is tried", p->next_name,
+				 e->msg, p->next_address);
+		if (rc < 0)
+			rc = reach(s, p, p->next_address, patience(s), e);
 		if (rc >= 0)
 			rc = hello_send(s->next, &h, net_in(patience(s)), e);
 		if (rc < 0)

@@ -296,7 +296,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->offered = w->seat.spec->kind != SEAT_THREAD;
 	memcpy(p->model, s->model, sizeof p->model);
 	neighbour(s, (i + 1) % s->n, p->next_address, p->next_id, p->next_key, p->next_name);
-	session_best_address(s, i, (i + 1) % s->n, p->next_address);
+	session_best_address(s, i, (i + 1) % s->n, p->next_best);
 	neighbour(s, (i + s->n - 1) % s->n, NULL, NULL, p->prev_key, p->prev_name);
 	if (p->offered)
 		TRYOUT(weights_out_open(s->job->file, p, &w->weights, e));

@@ -37,12 +37,11 @@ static double cost(const struct link_row *r, uint64_t message)
 	return 2 * r->way.latency + (double)message / link_rate(r, false, message) + (double)message / link_rate(r, true, message);
 }
 
-const struct link_row *link_best(const struct link_table *t, int a, int b, bool *turned_p)
+static const struct link_row *best_of(const struct link_table *t, int a, int b, bool *turned_p)
 {
-	for (size_t i = 0; t && i < t->n; i++) {
+	for (size_t i = 0; i < t->n; i++) {
 		const struct link_row *r = &t->row[i];
-		int from = t->machine[r->from], to = t->machine[r->to];
-		bool straight = from == t->machine[a] && to == t->machine[b], turned = from == t->machine[b] && to == t->machine[a];
+		bool straight = r->from_machine == a && r->to_machine == b, turned = r->from_machine == b && r->to_machine == a;
 		if (r->best && (straight || turned)) {
 			*turned_p = !straight;
 			return r;
@@ -51,11 +50,17 @@ const struct link_row *link_best(const struct link_table *t, int a, int b, bool 
 	return NULL;
 }
 
+const struct link_row *link_best(const struct link_table *t, int a, int b, bool *turned_p)
+{
+	return best_of(t, t->machine[a], t->machine[b], turned_p);
+}
+
 void link_table_free(struct link_table *t)
 {
 	if (!t)
 		return;
 	mem_free((void *)(uintptr_t)t->machine);
+	mem_free(t->name);
 	mem_free(t->row);
 	mem_free(t);
 }
@@ -66,9 +71,11 @@ static int table_new(struct session *s, struct link_table **t_p, struct err *e)
 {
 	struct link_table *t = mem_zalloc(sizeof *t);
 	int *machine = mem_array((size_t)s->n, sizeof *machine);
-	if (!t || !machine) {
+	char(*name)[MACHINE_TEXT] = mem_array((size_t)s->n, sizeof *name);
+	if (!t || !machine || !name) {
 		mem_free(t);
 		mem_free(machine);
+		mem_free(name);
 		return err_nomem(e, sizeof *t, "links");
 	}
 	for (int i = 0; i < s->n; i++) {
@@ -76,9 +83,11 @@ static int table_new(struct session *s, struct link_table **t_p, struct err *e)
 		for (int k = 0; k < i && machine[i] == t->machines; k++)
 			if (!strcmp(s->caps[i].machine, s->caps[k].machine))
 				machine[i] = machine[k];
-		t->machines += machine[i] == t->machines;
+		if (machine[i] == t->machines)
+			memcpy(name[t->machines++], s->caps[i].machine, sizeof *name);
 	}
 	t->machine = machine;
+	t->name = name;
 	*t_p = t;
 	return 0;
 }
@@ -87,7 +96,9 @@ static int add_row(struct link_table *t, const struct link_row *r, struct err *e
 {
 	if (!mem_grow(&t->row, &t->cap, t->n + 1, sizeof *t->row))
 		return err_nomem(e, (t->n + 1) * sizeof *t->row, "links");
-	t->row[t->n++] = *r;
+	t->row[t->n] = *r;
+	t->row[t->n].from_machine = t->machine[r->from];
+	t->row[t->n++].to_machine = t->machine[r->to];
 	return 0;
 }
 
@@ -368,17 +379,27 @@ void session_recall_links(struct session *s)
 	s->links = t;
 }
 
-void session_best_address(const struct session *s, int from, int to, char address[NET_ADDRESS])
+static int machine_of(const struct session *s, int worker)
 {
+	for (int m = 0; s->links && m < s->links->machines; m++)
+		if (!strcmp(s->links->name[m], s->caps[worker].machine))
+			return m;
+	return -1;
+}
+
+bool session_best_address(const struct session *s, int from, int to, char address[NET_ADDRESS])
+{
+	int a = machine_of(s, from), b = machine_of(s, to);
 	bool turned = false;
-	const struct link_row *r = link_best(s->links, from, to, &turned);
+	const struct link_row *r = a >= 0 && b >= 0 && a != b ? best_of(s->links, a, b, &turned) : NULL;
 	char host[NET_ADDRESS];
-	if (!r || !r->from_address[0] || s->links->machine[from] == s->links->machine[to])
-		return;
+	if (!r || !r->from_address[0])
+		return false;
 	const char *own = turned ? r->to_address : r->from_address, *there = turned ? r->from_address : r->to_address;
 	/* Another worker of the machine may listen at fewer addresses. */
 	if (!find(&s->caps[from], own) || !find(&s->caps[to], there))
-		return;
+		return false;
 	address_join(there, s->caps[to].port, host);
 	snprintf(address, NET_ADDRESS, "%.63s;%.230s", own, host);
+	return true;
 }

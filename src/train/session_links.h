@@ -10,7 +10,8 @@
 #include "train/session.h"
 
 struct link_row {
-	int from, to; /* workers of the session, each speaking for its machine; `from` dialled and measured */
+	int from, to; /* workers of the session when it was measured, each speaking for its machine; `from` dialled and measured */
+	int from_machine, to_machine;
 	char from_address[64], from_interface[32]; /* "": the kernel chose */
 	char to_address[64], to_interface[32];
 	bool configured, best; /* configured: to_address is the one of the configuration */
@@ -18,9 +19,10 @@ struct link_row {
 };
 
 struct link_table {
-	const int *machine; /* [workers]: number of the machine, from 0 */
+	const int *machine; /* [workers, when it was measured]: number of the machine, from 0 */
 	int machines;
-	struct link_row *row; /* rows of one pair of machines stand together */
+	char (*name)[MACHINE_TEXT]; /* [machines], as WELCOME has it: workers may be put into another order afterwards */
+	struct link_row *row;       /* rows of one pair of machines stand together */
 	size_t n, cap;
 };
 
@@ -42,9 +44,10 @@ double link_rate(const struct link_row *r, bool back, uint64_t message);
 /* The best row between the machines of two workers, NULL when there is none that was reached. *turned_p: its `from` is b's machine. */
 const struct link_row *link_best(const struct link_table *t, int a, int b, bool *turned_p);
 
-/* For session.c: what the cache knows, unless something was measured; where `from` should dial `to` (left alone without better knowledge). */
+/* For session.c: what the cache knows, unless something was measured. Then where `from` should dial `to`, workers as they are now; false, and
+ * nothing written, without better knowledge than the configuration's. */
 void session_recall_links(struct session *s);
-void session_best_address(const struct session *s, int from, int to, char address[NET_ADDRESS]);
+bool session_best_address(const struct session *s, int from, int to, char address[NET_ADDRESS]);
 void link_table_free(struct link_table *t);
 
 #endif
