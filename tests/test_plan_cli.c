@@ -97,7 +97,7 @@ static void test_wrong(void **state)
 {
 	(void)state;
 	wrong("", 2, "--profile");
-	wrong("examples/smollm2.yaml", 2, "--profile FILE");
+	wrong("/nowhere.yaml", 1, "/nowhere.yaml");
 	wrong("--profile /nowhere.json", 1, "/nowhere.json");
 	wrong("--profile " ZORSE " --planner bset", 2, "bset");
 	wrong("--profile " ZORSE " --schedule x", 2, "1f1b");

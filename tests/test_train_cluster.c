@@ -53,6 +53,72 @@ static void the_bits_of_one_process(void **state)
 	tiny_remove(&s.t);
 }
 
+static bool file_says(const struct site *s, const char *name, const char *file, const char *text)
+{
+	char path[600];
+	struct buf b = BUF_INIT;
+	struct err e = { 0 };
+	snprintf(path, sizeof path, "%.300s/%s/%s", s->t.dir, name, file);
+	assert_int_equal(buf_read_file(&b, path, 1 << 20, &e), 0);
+	buf_addc(&b, 0);
+	bool found = strstr(b.p, text) != NULL;
+	buf_release(&b);
+	return found;
+}
+
+/* Measured, planned, trained, compared; the plan can be given back, turned round; whom it does not need goes home with status 0. */
+static void plans_by_itself(void **state)
+{
+	(void)state;
+	struct site s;
+	struct err e = { 0 };
+	char path[600], key[700];
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", 2, "");
+	struct process p = site_start(&s, "train", "one.yaml", "profile=auto", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "predicted"));
+	p = site_start(&s, "train", "two.yaml", "profile=auto", "planner=even", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "2 stages"));
+	same_result(&s, "one", "two", true);
+	assert_true(file_says(&s, "two", "prediction.json", "\"measured_gib\""));
+	assert_true(file_says(&s, "two", "metrics.jsonl", "\"predicted_seconds\""));
+	assert_true(file_says(&s, "two", "profile.json", "\"bandwidth_gbytes_per_s\""));
+	snprintf(path, sizeof path, "%.300s/turned.json", s.t.dir);
+	static const char turned[] = "{\"version\": 1, \"layers\": 6, \"schedule\": \"gpipe\", \"microbatch\": 2, \"stages\": ["
+				     "{\"layers\": [0, 1], \"recompute\": true, \"devices\": [{\"id\": \"b\"}]}, "
+				     "{\"layers\": [1, 6], \"devices\": [{\"id\": \"a\"}]}]}";
+	assert_int_equal(atomic_write_file(path, turned, strlen(turned), &e), 0);
+	snprintf(key, sizeof key, "plan=%s", path);
+	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "layers 0 to 0 on 'b', recomputed"));
+	same_result(&s, "one", "two", true);
+	static const char alone[] =
+		"{\"version\": 1, \"layers\": 6, \"microbatch\": 2, \"stages\": [{\"layers\": [0, 6], \"devices\": "
+		"[{\"id\": \"b\"}]}]}";
+	assert_int_equal(atomic_write_file(path, alone, strlen(alone), &e), 0);
+	struct process w = site_start(&s, "worker", "--worker", "a", "two.yaml", NULL);
+	until(&w, "listens");
+	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "left out: 'a'"));
+	must_succeed(&w);
+	same_result(&s, "one", "two", true);
+	p = site_start(&s, "plan", "--planner", "even", "two.yaml", NULL);
+	must_succeed(&p);
+	assert_true(file_says(&s, "two", "plan.json", "\"planner\": \"even\""));
+	static const char unknown[] =
+		"{\"version\": 1, \"layers\": 6, \"microbatch\": 2, \"stages\": [{\"layers\": [0, 6], \"devices\": "
+		"[{\"id\": \"zed\"}]}]}";
+	assert_int_equal(atomic_write_file(path, unknown, strlen(unknown), &e), 0);
+	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true", NULL);
+	must_fail(&p, 1, "'zed' is not in the profile");
+	tiny_remove(&s.t);
+}
+
 /* Overwrites two bytes of one file below. */
 static int damage(const char *dir, int depth)
 {
@@ -289,9 +355,9 @@ int main(int argc, char **argv)
 	(void)argc;
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_bits_of_one_process),     cmocka_unit_test(a_worker_without_the_model),
-		cmocka_unit_test(what_goes_wrong_is_one_line), cmocka_unit_test(interrupted_anywhere_is_saved),
-		cmocka_unit_test(killed_at_random_moments),
+		cmocka_unit_test(the_bits_of_one_process),       cmocka_unit_test(plans_by_itself),
+		cmocka_unit_test(a_worker_without_the_model),    cmocka_unit_test(what_goes_wrong_is_one_line),
+		cmocka_unit_test(interrupted_anywhere_is_saved), cmocka_unit_test(killed_at_random_moments),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

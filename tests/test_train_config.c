@@ -166,7 +166,7 @@ static const struct {
 	{ LEAST "eval_steps: 5\n", "'eval_steps' needs a validation split" },
 	{ LEAST "val_set_size: 1.5\n", "'val_set_size' is 1.5" },
 	{ LEAST "sample_packing: maybe\n", "'sample_packing' must be true or false, not 'maybe'" },
-	{ LEAST "interleave: 3\n", "needs 'schedule: interleaved'" },
+	{ LEAST "schedule: gpipe\ninterleave: 3\n", "needs 'schedule: interleaved'" },
 	{ LEAST "resume_from_checkpoint: latest\noverwrite_output_dir: true\n", "contradict" },
 	{ LEAST "visualization_format: gif\n", "'visualization_format' is 'gif'" },
 	{ LEAST "device: ''\n", "'device' is empty" },

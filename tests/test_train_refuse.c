@@ -8,6 +8,7 @@
 #include "net/net.h"
 #include "support/site.h"
 #include "train/hello.h"
+#include "train/protocol.h"
 
 #include <arpa/inet.h>
 #include <setjmp.h>
@@ -121,7 +122,11 @@ static struct link *be_a_worker(struct net *n, const char *id, int64_t seconds_o
 	hear(l, FRAME_HELLO, &m, &f);
 	OK(hello_read(&f, h, &err));
 	net_msg_release(&m);
-	struct welcome w = { .backend = "cpu", .device = "a test", .bf16 = 1, .clock = (uint64_t)clock_now() };
+	struct welcome w = { .backend = "cpu",
+			     .device = "a test",
+			     .bf16 = 1,
+			     .formats = 1u << DT_F32 | 1u << DT_BF16,
+			     .clock = (uint64_t)clock_now() };
 	snprintf(w.id, sizeof w.id, "%s", id);
 	snprintf(w.host, sizeof w.host, "testhost");
 	w.wall = (uint64_t)((int64_t)time(NULL) + seconds_off);
@@ -322,6 +327,29 @@ static void orders_of_others(void **state)
 
 /* ---- stages that do not belong together ---- */
 
+/* Tells the coordinator the time, as often as it asks before the first microbatch. */
+static void answer_clocks(struct link *coordinator, uint64_t job)
+{
+	for (;;) {
+		struct net_msg m;
+		struct frame f;
+		unsigned char out[64];
+		size_t n;
+		assert_int_equal(link_recv_frame(coordinator, SOON, &m, &f, &err), 1);
+		const struct clock_message c = { m.arrived, clock_now() };
+		struct frame back = { .kind = FRAME_CLOCK, .job = job, .step = f.step, .payload = out };
+		enum frame_kind kind = f.kind;
+		net_msg_release(&m);
+		if (kind == FRAME_BATCH)
+			return;
+		if (kind != FRAME_CLOCK)
+			continue;
+		OK(clock_write(&c, out, sizeof out, &n, &err));
+		back.size = n;
+		OK(link_send_frame(coordinator, &back, SOON, &err));
+	}
+}
+
 static void the_wrong_neighbour(void **state)
 {
 	(void)state;
@@ -377,6 +405,7 @@ static void the_wrong_neighbour(void **state)
 	OK(welcome_read(&f, &w, &err));
 	net_msg_release(&m);
 	OK(link_send_frame(coordinator, &(struct frame){ .kind = FRAME_READY, .job = job }, SOON, &err));
+	answer_clocks(coordinator, job);
 	OK(link_send_frame(next, &(struct frame){ .kind = FRAME_SAVE, .job = job }, SOON, &err));
 	must_fail(&p, 1, "worker 'b' (boxb, 127.0.0.3:");
 	assert_true(says(&p, "SAVE of job") && says(&p, "only ACTIVATION"));

@@ -1,5 +1,6 @@
 /* cmd_eval.c - `heteroshard eval MODEL --data FILE`: token-mean loss and perplexity. */
 #include "cli/cli.h"
+#include "cli/model_rows.h"
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -14,10 +15,10 @@
 int cmd_eval(int argc, char **argv);
 
 struct args {
-	const char *data, *type, *adapter, *chat_template, *device;
-	int compute_dtype;
+	const char *data, *type;
+	struct runtime_options model;
 	int64_t sequence_len, micro_batch_size;
-	bool train_on_inputs, skip_bad_records, load_in_4bit, double_quant, json;
+	bool train_on_inputs, skip_bad_records, json;
 };
 
 #define AT(f) offsetof(struct args, f)
@@ -58,32 +59,8 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = AT(skip_bad_records),
 	  .help = "leave bad records out instead of failing" },
-	{ .key = "chat_template",
-	  .kind = OPT_STR,
-	  .offset = AT(chat_template),
-	  .arg = "NAME",
-	  .help = "instead of the one recognised from the model" },
-	{ .key = "adapter",
-	  .kind = OPT_STR,
-	  .offset = AT(adapter),
-	  .arg = "DIR",
-	  .help = "LoRA adapter (PEFT folder)",
-	  .section = "Model and device" },
-	{ .key = "load_in_4bit", .kind = OPT_BOOL, .offset = AT(load_in_4bit), .help = "quantise the weights to NF4" },
-	{ .key = "double_quant", .kind = OPT_BOOL, .offset = AT(double_quant), .help = "quantise the scales too" },
-	{ .key = "device",
-	  .kind = OPT_STR,
-	  .offset = AT(device),
-	  .def = "auto",
-	  .arg = "NAME",
-	  .help = "backend or backend:index" },
-	{ .key = "compute_dtype",
-	  .kind = OPT_ENUM,
-	  .offset = AT(compute_dtype),
-	  .def = "auto",
-	  .choices = "auto|float32|bfloat16|float16",
-	  .arg = "DTYPE",
-	  .help = "what to compute in" },
+	MODEL_ROW_CHAT(AT(model)),
+	MODEL_ROWS(AT(model)),
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "the result as JSON" },
 };
 
@@ -122,24 +99,16 @@ static void print(const struct args *o, const struct eval_result *r)
 	buf_release(&b);
 }
 
-static int run(const struct args *o, const char *model, struct err *e)
+static int run(const struct args *o, struct err *e)
 {
 	struct runtime r;
 	struct dataset *d = NULL;
 	struct batches *b = NULL;
 	struct progress *p = NULL;
 	struct eval_result res;
-	const struct runtime_options ro = { .model = model,
-					    .adapter = o->adapter,
-					    .device = o->device,
-					    .compute_dtype = o->compute_dtype,
-					    .load_in_4bit = o->load_in_4bit,
-					    .double_quant = o->double_quant,
-					    .chat_template = o->chat_template,
-					    .need_tokenizer = true };
 	if (!o->data)
 		return err_set(e, ERR_USAGE, "eval: --data FILE is missing");
-	TRY(runtime_open(&ro, &r, e));
+	TRY(runtime_open(&o->model, &r, e));
 	const struct dataset_source src = { o->data, o->type };
 	const struct dataset_options dopt = { .tok = r.tok,
 					      .chat = r.chat,
@@ -171,8 +140,11 @@ int cmd_eval(int argc, char **argv)
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status = 0;
-	if (cli_args(&usage, argc, argv, &o, 1, 1, &npos, &a, &status))
-		status = run(&o, argv[1], &e) < 0 ? cli_fail(&e) : 0;
+	if (cli_args(&usage, argc, argv, &o, 1, 1, &npos, &a, &status)) {
+		o.model.model = argv[1];
+		o.model.need_tokenizer = true;
+		status = run(&o, &e) < 0 ? cli_fail(&e) : 0;
+	}
 	arena_release(&a);
 	return status;
 }

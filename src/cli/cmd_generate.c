@@ -1,5 +1,6 @@
 /* cmd_generate.c - `heteroshard generate MODEL --prompt TEXT`: text from a model, streamed. */
 #include "cli/cli.h"
+#include "cli/model_rows.h"
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -10,11 +11,11 @@
 int cmd_generate(int argc, char **argv);
 
 struct args {
-	const char *prompt, *system, *adapter, *chat_template, *device;
-	int compute_dtype;
+	const char *prompt, *system;
+	struct runtime_options model;
 	int64_t max_new_tokens, top_k, seed;
 	double temperature, top_p;
-	bool raw, load_in_4bit, double_quant, stats;
+	bool raw, stats;
 };
 
 #define AT(f) offsetof(struct args, f)
@@ -27,11 +28,7 @@ static const struct opt rows[] = {
 	  .section = "Text" },
 	{ .key = "system", .kind = OPT_STR, .offset = AT(system), .arg = "TEXT", .help = "system message" },
 	{ .key = "raw", .kind = OPT_BOOL, .offset = AT(raw), .help = "continue the text as it is, without a chat template" },
-	{ .key = "chat_template",
-	  .kind = OPT_STR,
-	  .offset = AT(chat_template),
-	  .arg = "NAME",
-	  .help = "instead of the one recognised from the model" },
+	MODEL_ROW_CHAT(AT(model)),
 	{ .key = "max_new_tokens",
 	  .kind = OPT_INT,
 	  .offset = AT(max_new_tokens),
@@ -74,27 +71,7 @@ static const struct opt rows[] = {
 	  .hi = 9e18,
 	  .arg = "N",
 	  .help = "the same seed gives the same text" },
-	{ .key = "adapter",
-	  .kind = OPT_STR,
-	  .offset = AT(adapter),
-	  .arg = "DIR",
-	  .help = "LoRA adapter (PEFT folder)",
-	  .section = "Model and device" },
-	{ .key = "load_in_4bit", .kind = OPT_BOOL, .offset = AT(load_in_4bit), .help = "quantise the weights to NF4" },
-	{ .key = "double_quant", .kind = OPT_BOOL, .offset = AT(double_quant), .help = "quantise the scales too" },
-	{ .key = "device",
-	  .kind = OPT_STR,
-	  .offset = AT(device),
-	  .def = "auto",
-	  .arg = "NAME",
-	  .help = "backend or backend:index" },
-	{ .key = "compute_dtype",
-	  .kind = OPT_ENUM,
-	  .offset = AT(compute_dtype),
-	  .def = "auto",
-	  .choices = "auto|float32|bfloat16|float16",
-	  .arg = "DTYPE",
-	  .help = "what to compute in" },
+	MODEL_ROWS(AT(model)),
 	{ .key = "stats", .kind = OPT_BOOL, .offset = AT(stats), .help = "tokens per second, on standard error" },
 };
 
@@ -129,24 +106,16 @@ static int make_prompt(struct runtime *r, const struct args *o, const char *text
 	return chat_encode(r->chat, r->tok, m, count, true, ids, NULL, e);
 }
 
-static int run(const struct args *o, const char *model, struct err *e)
+static int run(const struct args *o, struct err *e)
 {
 	struct runtime r;
 	struct buf text = BUF_INIT;
 	struct tokens ids = { 0 };
 	struct generate_stats st;
-	const struct runtime_options ro = { .model = model,
-					    .adapter = o->adapter,
-					    .device = o->device,
-					    .compute_dtype = o->compute_dtype,
-					    .load_in_4bit = o->load_in_4bit,
-					    .double_quant = o->double_quant,
-					    .chat_template = o->chat_template,
-					    .need_tokenizer = true };
 	const struct sampling s = {
 		.temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .seed = (uint64_t)o->seed
 	};
-	TRY(runtime_open(&ro, &r, e));
+	TRY(runtime_open(&o->model, &r, e));
 	int rc = 0;
 	if (o->prompt)
 		buf_adds(&text, o->prompt);
@@ -173,8 +142,11 @@ int cmd_generate(int argc, char **argv)
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status = 0;
-	if (cli_args(&usage, argc, argv, &o, 1, 1, &npos, &a, &status))
-		status = run(&o, argv[1], &e) < 0 ? cli_fail(&e) : 0;
+	if (cli_args(&usage, argc, argv, &o, 1, 1, &npos, &a, &status)) {
+		o.model.model = argv[1];
+		o.model.need_tokenizer = true;
+		status = run(&o, &e) < 0 ? cli_fail(&e) : 0;
+	}
 	arena_release(&a);
 	return status;
 }

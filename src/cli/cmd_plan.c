@@ -1,6 +1,7 @@
 /* cmd_plan.c - `heteroshard plan`: which layers where, how fast, and what each device is worth. Works from a profile alone: neither a
  * model nor a device has to be there. Planning and wording of the explanation are in src/plan; here are options, tables and files. */
 #include "cli/cli.h"
+#include "cli/run.h"
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -12,7 +13,8 @@
 #include "report/dashboard.h"
 #include "report/plan_trace.h"
 #include "report/topology.h"
-#include "train/config.h"
+#include "train/planning.h"
+#include "train/profiler.h"
 
 #include <limits.h>
 #include <math.h>
@@ -21,11 +23,11 @@
 int cmd_plan(int argc, char **argv);
 
 struct args {
-	const char *profile, *planner, *plan, *schedule, *add, *out;
+	const char *profile, *planner, *plan, *schedule, *add, *role, *worker, *out;
 	struct opt_list without;
 	int64_t microbatch, effort;
 	double reserve;
-	bool json, compare, groups, brief;
+	bool json, compare, groups, brief, refresh, insecure;
 };
 
 static const struct opt rows[] = {
@@ -52,11 +54,11 @@ static const struct opt rows[] = {
 	{ .key = "microbatch",
 	  .kind = OPT_INT,
 	  .offset = offsetof(struct args, microbatch),
-	  .def = "0",
-	  .lo = 0,
+	  .def = "-1",
+	  .lo = -1,
 	  .hi = PROFILE_MAX_BATCH,
 	  .arg = "N",
-	  .help = "only this many sequences a microbatch; 0: the planner chooses" },
+	  .help = "only this many sequences a microbatch; 0: the planner chooses; -1: as CONFIG says, else 0" },
 	{ .key = "reserve",
 	  .kind = OPT_FLOAT,
 	  .offset = offsetof(struct args, reserve),
@@ -64,7 +66,7 @@ static const struct opt rows[] = {
 	  .lo = -1,
 	  .hi = 1e6,
 	  .arg = "GIB",
-	  .help = "memory that stays free on every device; -1: as the profile says, else 5 %" },
+	  .help = "memory that stays free on every device; -1: as CONFIG or the profile says, else 5 %" },
 	{ .key = "groups",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, groups),
@@ -101,19 +103,39 @@ static const struct opt rows[] = {
 	  .offset = offsetof(struct args, out),
 	  .arg = "DIR",
 	  .help = "write plan.json, architecture.png, trace.json (simulated), profile.png and profile.html there" },
+	{ .key = "refresh",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, refresh),
+	  .help = "measure again what was measured before" },
+	{ .key = "role",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, role),
+	  .arg = "coordinator|worker",
+	  .help = "what this machine is, where its addresses do not say so" },
+	{ .key = "worker",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, worker),
+	  .arg = "ID",
+	  .help = "be this worker of the configuration" },
+	{ .key = "insecure",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, insecure),
+	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
 };
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard plan [CONFIG] [--profile FILE] [--planner NAME] [--compare] [--json] [...]",
+	.synopsis = "heteroshard plan [--profile FILE] [--planner NAME] [--compare] [--json] [...] [CONFIG [key=value ...]]",
 	.about = "Chooses which layers each device holds, the schedule and the microbatch size, and says what to expect: step "
 		 "time, what each "
-		 "device does for how much of the time, how full its memory will be, and what the job would do without it. Works "
-		 "from a profile "
-		 "alone, also for devices that are not here.",
+		 "device does for how much of the time, how full its memory will be, and what the job would do without it.\n"
+		 "With CONFIG its devices and links are measured first (or taken from the cache), and plan.json and "
+		 "architecture.png go into its output_dir; with workers on other machines it is run there too. With --profile "
+		 "alone neither model nor devices have to be there.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.example = "  heteroshard plan --profile profile.json\n"
+	.example = "  heteroshard plan examples/smollm2.yaml\n"
+		   "  heteroshard plan --profile profile.json\n"
 		   "  heteroshard plan --profile profile.json --compare\n"
 		   "  heteroshard plan --profile profile.json --add kind=t4,host=newbox,bandwidth=0.117 --without old1",
 };
@@ -134,104 +156,53 @@ static int add_devices(struct profile *p, const char *text, struct err *e)
 	return 0;
 }
 
-/* shard_plan of the configuration as the plan for the row `manual`. */
-static int manual_shards(const struct config *c, const struct profile *p, const struct plan_options *o, struct plan *out,
-			 struct err *e)
-{
-	struct buf b = BUF_INIT;
-	int rc;
-
-	buf_addf(&b, "{\"planner\": \"manual\", \"schedule\": \"%s\", \"stages\": [",
-		 o->sched ? o->sched->name : sched_default()->name);
-	for (size_t i = 0; i < c->nshards; i++) {
-		buf_addf(&b, "%s{\"layers\": [%lld, %lld], \"devices\": [{\"id\": ", i ? ", " : "",
-			 (long long)c->shard_plan[i].start, (long long)c->shard_plan[i].end);
-		json_quote(&b, c->shard_plan[i].id, strlen(c->shard_plan[i].id));
-		buf_adds(&b, "}]}");
-	}
-	buf_adds(&b, "]}");
-	rc = buf_ok(&b, e);
-	if (rc == 0)
-		rc = plan_read_text(p, o, b.p, b.n, c->path, out, e);
-	buf_release(&b);
-	return rc;
-}
-
-struct job {
-	struct profile profile;
-	struct plan_options options;
-	const struct planner *planner;
-	struct plan manual;
-	bool has_profile, has_manual;
+struct question {
+	struct planning p;
 	struct config *config;
 };
 
-static void job_release(struct job *j)
+/* What the command line says goes before what the configuration says. */
+static int job_options(const struct args *a, struct question *j, struct err *e)
 {
-	if (j->has_manual)
-		plan_release(&j->manual);
-	if (j->has_profile)
-		profile_release(&j->profile);
-	config_free(j->config);
-}
-
-static int job_options(const struct args *a, struct job *j, struct err *e)
-{
-	const char *planner = a->planner;
-
-	j->options = (struct plan_options)PLAN_OPTIONS_DEFAULT;
-	j->options.microbatch = (int)a->microbatch;
-	j->options.reserve_gib = a->reserve >= 0 ? a->reserve : -1;
-	j->options.groups = a->groups;
-	j->options.effort = a->effort;
-	if (a->schedule) {
-		j->options.sched = sched_find(a->schedule);
-		if (!j->options.sched)
-			return err_set(e, ERR_USAGE, "--schedule: '%s' is none of 1f1b, gpipe, interleaved, sequential",
-				       a->schedule);
-	}
-	if (!planner && a->plan)
-		planner = "manual";
-	if (!planner && j->config)
-		planner = j->config->planner;
-	j->planner = planner ? planner_find(planner) : planner_default();
-	if (!j->planner)
-		return err_set(e, ERR_USAGE,
-			       "--planner: '%s' is none of best, even, proportional, manual, cephalo, zorse, exhaustive", planner);
+	struct plan_options *o = &j->p.options;
+	TRY(planning_options(&j->p, j->config, e));
+	if (a->microbatch >= 0)
+		o->microbatch = (int)a->microbatch;
+	if (a->reserve >= 0)
+		o->reserve_gib = a->reserve;
+	o->groups = a->groups;
+	o->effort = a->effort;
+	if (a->schedule && !(o->sched = sched_find(a->schedule)))
+		return err_set(e, ERR_USAGE, "--schedule: '%s' is none of 1f1b, gpipe, interleaved, sequential", a->schedule);
 	return 0;
 }
 
-static int prepare(const struct args *a, const char *config, struct job *j, struct err *e)
+/* The profile: a file, or measured for the configuration. */
+static int get_profile(const struct args *a, struct question *j, char *const *program, struct err *e)
 {
-	const char *profile = a->profile;
-
-	if (config)
-		TRY(config_load_as(CONFIG_MODEL, config, 0, NULL, &j->config, e));
-	if (!profile && j->config)
-		profile = j->config->profile;
-	if (!profile && config)
+	const char *file = a->profile;
+	if (!file && !j->config)
 		return err_set(e, ERR_USAGE,
-			       "%s: this version does not measure devices and links by itself yet; give what was measured with "
-			       "--profile FILE",
-			       config);
-	if (!profile)
-		return err_set(e, ERR_USAGE, "a profile is needed: heteroshard plan --profile FILE");
+			       "a profile is needed: heteroshard plan --profile FILE, or a configuration to measure for");
+	if (!file && strcmp(j->config->profile, "auto") && strcmp(j->config->profile, "none"))
+		file = j->config->profile;
+	if (file)
+		return profile_read_file(&j->p.profile, file, e);
+	const struct gather_options g = { .program = program, .stop = cli_stop() };
+	const struct profiler_options o = { .refresh = a->refresh, .links = true };
+	return profiler_config(j->config, &g, &o, &j->p.profile, e);
+}
+
+static int prepare(const struct args *a, char *const *program, struct question *j, struct err *e)
+{
+	TRY(get_profile(a, j, program, e));
 	TRY(job_options(a, j, e));
-	TRY(profile_read_file(&j->profile, profile, e));
-	j->has_profile = true;
 	for (size_t i = 0; i < a->without.n; i++)
-		TRY(profile_remove(&j->profile, a->without.item[i], e));
+		TRY(profile_remove(&j->p.profile, a->without.item[i], e));
 	if (a->add)
-		TRY(add_devices(&j->profile, a->add, e));
-	if (a->plan)
-		TRY(plan_read_file(&j->profile, &j->options, a->plan, &j->manual, e));
-	else if (j->config && j->config->nshards)
-		TRY(manual_shards(j->config, &j->profile, &j->options, &j->manual, e));
-	else
-		return 0;
-	j->has_manual = true;
-	j->options.manual = &j->manual;
-	return 0;
+		TRY(add_devices(&j->p.profile, a->add, e));
+	TRY(planning_given(&j->p, j->config, a->plan, e));
+	return a->planner ? planning_planner(&j->p, a->planner, e) : 0;
 }
 
 /* ---- one plan ---- */
@@ -298,23 +269,23 @@ static void print_plan(const struct profile *p, const struct plan *plan)
 	print_devices(p, plan);
 }
 
-static int print_explanation(const struct job *j, const struct plan *plan, struct err *e)
+static int print_explanation(const struct question *j, const struct plan *plan, struct err *e)
 {
-	struct plan_whatif *w = mem_array((size_t)j->profile.devices, sizeof *w);
+	struct plan_whatif *w = mem_array((size_t)j->p.profile.devices, sizeof *w);
 	struct plan_rival second = { 0 };
 	struct buf b = BUF_INIT;
-	bool ours = j->planner == planner_default();
+	bool ours = j->p.planner == planner_default();
 	int rc = 0;
 
 	if (!w)
 		return err_set(e, ERR_NOMEM, "out of memory for an explanation");
 	/* what the job would do without a device is a question about the best plan; beyond some devices the answer takes too long */
-	if (ours && j->profile.devices <= 32)
-		rc = plan_whatifs(&j->profile, &j->options, plan, w, e);
+	if (ours && j->p.profile.devices <= 32)
+		rc = plan_whatifs(&j->p.profile, &j->p.options, plan, w, e);
 	if (rc == 0 && ours)
-		rc = plan_second_best(&j->profile, &j->options, plan, &second, e);
+		rc = plan_second_best(&j->p.profile, &j->p.options, plan, &second, e);
 	if (rc == 0) {
-		plan_explain(&j->profile, plan, ours && j->profile.devices <= 32 ? w : NULL, &second, &b);
+		plan_explain(&j->p.profile, plan, ours && j->p.profile.devices <= 32 ? w : NULL, &second, &b);
 		printf("\n%s", b.p);
 	}
 	buf_release(&b);
@@ -396,7 +367,7 @@ static int path_in(const char *dir, const char *name, char path[PATH_MAX], struc
 	return 0;
 }
 
-static int write_files(const struct job *j, struct plan *plan, const char *dir, struct err *e)
+static int write_files(const struct question *j, struct plan *plan, const char *dir, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	char path[PATH_MAX];
@@ -404,17 +375,17 @@ static int write_files(const struct job *j, struct plan *plan, const char *dir, 
 
 	TRY(path_in(dir, "plan.json", path, e));
 	TRY(dir_make(dir, e));
-	plan_to_json(&j->profile, plan, &b);
+	plan_to_json(&j->p.profile, plan, &b);
 	rc = buf_ok(&b, e);
 	if (rc == 0)
 		rc = atomic_write_file(path, b.p, b.n, e);
 	buf_release(&b);
 	if (rc < 0)
 		return rc;
-	TRY(dashboard_write(&j->profile, dir, e));
+	TRY(dashboard_write(&j->p.profile, dir, e));
 	TRY(path_in(dir, "trace.json", path, e));
-	TRY(plan_trace_write(&j->profile, &j->options, plan, path, e));
-	rc = draw(&j->profile, plan, dir, e);
+	TRY(plan_trace_write(&j->p.profile, &j->p.options, plan, path, e));
+	rc = draw(&j->p.profile, plan, dir, e);
 	if (rc == ERR_UNSUPPORTED) {
 		fprintf(stderr, "note: %s\n", e->msg);
 		err_clear(e);
@@ -423,32 +394,33 @@ static int write_files(const struct job *j, struct plan *plan, const char *dir, 
 	return rc;
 }
 
-static int one(const struct args *a, const struct job *j, struct err *e)
+static int one(const struct args *a, const struct question *j, struct err *e)
 {
 	struct plan plan;
 	int rc;
 
-	TRY(planner_run(j->planner, &j->profile, &j->options, &plan, e));
+	TRY(planner_run(j->p.planner, &j->p.profile, &j->p.options, &plan, e));
 	if (a->json) {
 		struct buf b = BUF_INIT;
-		plan_to_json(&j->profile, &plan, &b);
+		plan_to_json(&j->p.profile, &plan, &b);
 		rc = buf_ok(&b, e);
 		if (rc == 0)
 			fputs(b.p, stdout);
 		buf_release(&b);
 	} else {
-		print_plan(&j->profile, &plan);
+		print_plan(&j->p.profile, &plan);
 		rc = a->brief ? 0 : print_explanation(j, &plan, e);
 	}
-	if (rc == 0 && a->out)
-		rc = write_files(j, &plan, a->out, e);
+	const char *dir = a->out ? a->out : !a->profile ? j->config->output_dir : NULL;
+	if (rc == 0 && dir)
+		rc = write_files(j, &plan, dir, e);
 	plan_release(&plan);
 	return rc;
 }
 
 /* ---- all planners ---- */
 
-static void compare_json(const struct job *j)
+static void compare_json(const struct question *j)
 {
 	bool first = true;
 
@@ -457,14 +429,14 @@ static void compare_json(const struct job *j)
 		struct plan plan;
 		struct err e = { 0 };
 		struct buf b = BUF_INIT;
-		if (planner_at(i) == planner_find("manual") && !j->options.manual)
+		if (planner_at(i) == planner_find("manual") && !j->p.options.manual)
 			continue;
-		if (planner_run(planner_at(i), &j->profile, &j->options, &plan, &e) < 0) {
+		if (planner_run(planner_at(i), &j->p.profile, &j->p.options, &plan, &e) < 0) {
 			buf_addf(&b, "{\"planner\": \"%s\", \"error\": ", planner_at(i)->name);
 			json_quote(&b, e.msg, strlen(e.msg));
 			buf_addc(&b, '}');
 		} else {
-			plan_to_json(&j->profile, &plan, &b);
+			plan_to_json(&j->p.profile, &plan, &b);
 			plan_release(&plan);
 		}
 		printf("%s%s", first ? "" : ",\n", b.p);
@@ -474,7 +446,7 @@ static void compare_json(const struct job *j)
 	fputs("]}\n", stdout);
 }
 
-static int compare(const struct args *a, const struct job *j, struct err *e)
+static int compare(const struct args *a, const struct question *j, struct err *e)
 {
 	static const char *const heading[] = { "planner",    "step ms",  "tokens/s", "stages", "devices",
 					       "microbatch", "schedule", "fits",     "today",  "search ms" };
@@ -492,11 +464,11 @@ static int compare(const struct args *a, const struct job *j, struct err *e)
 		struct err why = { 0 };
 		char text[7][64];
 		const char *cells[] = { row->name, text[0], text[1], text[2], text[3], text[4], "-", "-", "-", text[6] };
-		if (row == planner_find("manual") && !j->options.manual)
+		if (row == planner_find("manual") && !j->p.options.manual)
 			continue;
 		for (size_t x = 0; x < ARRAY_LEN(text); x++)
 			snprintf(text[x], sizeof text[x], "-");
-		if (planner_run(row, &j->profile, &j->options, &plan, &why) < 0) {
+		if (planner_run(row, &j->p.profile, &j->p.options, &plan, &why) < 0) {
 			buf_addf(&notes, "%s: %s\n", row->name, why.msg);
 			cli_table_add(t, cells);
 			continue;
@@ -504,7 +476,7 @@ static int compare(const struct args *a, const struct job *j, struct err *e)
 		snprintf(text[0], sizeof text[0], "%.1f", plan.simulated_ms);
 		snprintf(text[1], sizeof text[1], "%.0f", plan.tokens_per_s);
 		snprintf(text[2], sizeof text[2], "%d", plan.stages);
-		snprintf(text[3], sizeof text[3], "%d", j->profile.devices - plan.left_outs);
+		snprintf(text[3], sizeof text[3], "%d", j->p.profile.devices - plan.left_outs);
 		if (plan.stage[0].members == 1)
 			snprintf(text[4], sizeof text[4], "%d", plan.microbatch);
 		snprintf(text[5], sizeof text[5], plan.chunks > 1 ? "%s, %d chunks" : "%s", plan.sched->name, plan.chunks);
@@ -514,7 +486,7 @@ static int compare(const struct args *a, const struct job *j, struct err *e)
 		cells[8] = plan.executable ? "yes" : "no";
 		if (!plan.fits)
 			buf_addf(&notes, "%s: %.2f GiB too little on %s\n", row->name, plan.over_gib,
-				 j->profile.device[plan.over_device].id);
+				 j->p.profile.device[plan.over_device].id);
 		cli_table_add(t, cells);
 		plan_release(&plan);
 	}
@@ -526,20 +498,44 @@ static int compare(const struct args *a, const struct job *j, struct err *e)
 	return 0;
 }
 
+/* On the machines of the workers: being measured. True when this is one of them. */
+static bool be_measured(const struct args *a, const struct config *c, int *rc_p, struct err *e)
+{
+	struct role r = { 0 };
+	*rc_p = cluster_role(c, a->role, a->worker, &r, e);
+	if (*rc_p < 0 || r.kind != ROLE_WORKER)
+		return *rc_p < 0;
+	*rc_p = cli_work(c, &r, e);
+	return true;
+}
+
+static int run(const struct args *a, int npos, char **pos, struct question *j, struct arena *arena, struct err *e)
+{
+	bool measure = !a->profile && npos;
+	int rc;
+	if (npos)
+		TRY(config_load_as(measure ? CONFIG_TRAIN : CONFIG_MODEL, pos[0], npos - 1, pos + 1, &j->config, e));
+	if (j->config)
+		j->config->insecure |= a->insecure;
+	if (measure && be_measured(a, j->config, &rc, e))
+		return rc;
+	TRY(prepare(a, cli_worker_program(npos, pos, a->insecure, arena), j, e));
+	return a->compare ? compare(a, j, e) : one(a, j, e);
+}
+
 int cmd_plan(int argc, char **argv)
 {
 	struct args a;
-	struct job j = { .config = NULL };
+	struct question j = { .config = NULL };
 	struct arena arena = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status;
 
-	if (cli_args(&usage, argc, argv, &a, 0, 1, &npos, &arena, &status)) {
-		int rc = prepare(&a, npos ? argv[1] : NULL, &j, &e);
-		if (rc == 0)
-			rc = a.compare ? compare(&a, &j, &e) : one(&a, &j, &e);
-		status = rc < 0 ? cli_fail(&e) : 0;
-		job_release(&j);
+	if (cli_args(&usage, argc, argv, &a, 0, -1, &npos, &arena, &status)) {
+		int rc = run(&a, npos, argv + 1, &j, &arena, &e);
+		status = rc < 0 ? cli_fail(&e) : rc;
+		planning_release(&j.p);
+		config_free(j.config);
 	}
 	arena_release(&arena);
 	return status;

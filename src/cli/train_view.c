@@ -124,6 +124,23 @@ static void introduce(struct train_view *v, const struct train_info *i)
 		train_view_say(v, "resume  %s", i->resumed_from);
 }
 
+static void introduce_plan(struct train_view *v, const struct planning *p)
+{
+	const struct plan *plan = &p->plan;
+	struct buf out = BUF_INIT;
+	for (int i = 0; i < plan->left_outs; i++)
+		buf_addf(&out, "%s'%s'", i ? ", " : "; left out: ", p->profile.device[plan->left_out[i]].id);
+	train_view_say(v, "plan    %d stage%s, %s: %.0f ms a step and %.0f tokens/s predicted (%s)%s", plan->stages,
+		       plan->stages == 1 ? "" : "s", plan->sched->name, plan->simulated_ms, plan->tokens_per_s, plan->planner,
+		       out.n ? out.p : "");
+	buf_release(&out);
+	for (int i = 0; plan->stages > 1 && i < plan->stages * plan->chunks; i++) {
+		const struct plan_stage *s = &plan->stage[i % plan->stages];
+		train_view_say(v, "        layers %d to %d on '%s'%s", plan->first[i], plan->first[i + 1] - 1,
+			       p->profile.device[s->member[0].device].id, s->recompute ? ", recomputed in backward" : "");
+	}
+}
+
 static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 {
 	struct train_view *v = ctx;
@@ -133,7 +150,9 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		 : c->adapter == ADAPTER_QLORA ? "QLoRA"
 					       : "LoRA");
 	introduce(v, i);
-	TRY(placement_write(i->job, i->place, c->output_dir, e));
+	if (i->planning)
+		introduce_plan(v, i->planning);
+	TRY(i->planning ? planning_write(i->planning, c->output_dir, e) : placement_write(i->job, i->place, c->output_dir, e));
 	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics, e));
 	if (c->tensorboard) {
 		char dir[4096];
@@ -194,7 +213,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					.tokens = (int64_t)s->tokens,
 					.tokens_per_second = rate,
 					.seconds = s->seconds,
-					.predicted_seconds = NAN,
+					.predicted_seconds = s->predicted,
 					.memory_peak = (double)s->mem_peak,
 					.loss_scale = s->loss_scale,
 					.skipped = s->skipped };
@@ -263,6 +282,22 @@ static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
 	(void)step;
 	train_view_say(ctx, "saved %s", path);
 	return 0;
+}
+
+static void on_judge(void *ctx, const struct judge *j)
+{
+	struct train_view *v = ctx;
+	struct buf b = BUF_INIT;
+	judge_text(j, &b);
+	for (char *line = b.p, *end; line && *line; line = end + 1) {
+		end = strchr(line, '\n');
+		*end = 0;
+		train_view_say(v, "%s", line);
+	}
+	buf_release(&b);
+	struct err e = { 0 };
+	if (judge_write(j, v->c->output_dir, &e) < 0)
+		log_warn("%s", e.msg);
 }
 
 /* What it waited for, and what it then did, on streams of their own. */
@@ -376,6 +411,7 @@ struct train_sink train_view_sink(struct train_view *v)
 				    .part = on_part,
 				    .sample = on_sample,
 				    .saved = on_saved,
+				    .judge = on_judge,
 				    .spans = on_spans };
 }
 

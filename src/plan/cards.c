@@ -158,8 +158,8 @@ static void from_rate(const struct profile *p, struct profile_device *to, double
 	double T = p->sequence_len, flop = 2 * p->parameters_per_layer * T + 2 * T * T * p->hidden, ms = flop / (tflops * 1e9);
 	bool full = p->layer_state_gib * 1073741824.0 >= 4 * p->parameters_per_layer;
 
-	to->forward_ms = (struct curve){ NULL, 0, true, true, ms, 0 };
-	to->backward_ms = (struct curve){ NULL, 0, true, true, full ? 2 * ms : ms, 0 };
+	to->forward_ms = (struct curve){ .line = true, .given = true, .slope = ms };
+	to->backward_ms = (struct curve){ .line = true, .given = true, .slope = full ? 2 * ms : ms };
 	to->kept_gib = p->device[0].kept_gib;
 	to->activation_gib = p->device[0].activation_gib;
 	to->head_gib = p->device[0].head_gib;

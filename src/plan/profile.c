@@ -113,7 +113,7 @@ static int fill_device(struct profile *p, struct profile_device *d, const char *
 	if (!d->head_backward_ms.given)
 		TRY(profile_scale_curve(p, &d->head_backward_ms, &d->backward_ms, head, e));
 	if (!d->kept_gib.given)
-		d->kept_gib = (struct curve){ NULL, 0, true, false, kept, 0 };
+		d->kept_gib = (struct curve){ .line = true, .slope = kept };
 	if (!d->activation_gib.given)
 		d->activation_gib = d->kept_gib;
 	if (d->used_gib + d->fixed_gib > d->memory_gib)

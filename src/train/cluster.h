@@ -61,8 +61,5 @@ int cluster_rank_seats(const struct config *c, const struct ranks *r, struct are
 
 /* The workers that take part, in the order of the pipeline; allocated in `a`. */
 int cluster_seats(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p, struct err *e);
-/* Layers to them: as shard_plan says, or in proportion to their measured speed. */
-int cluster_place(const struct config *c, const struct model_config *m, const struct seat_spec *seat, const struct welcome *caps,
-		  int n, struct arena *a, struct placement *p_p, struct err *e);
 
 #endif

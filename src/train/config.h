@@ -122,9 +122,9 @@ struct config {
 	int log_level;                    /* enum config_log */
 
 	/* device and plan */
-	const char *device; /* "auto", "backend" or "backend:index" */
-	const char *plan;   /* plan.json to use; NULL: plan */
-	const char *profile;
+	const char *device;  /* "auto", "backend" or "backend:index" */
+	const char *plan;    /* plan.json to use; NULL: plan */
+	const char *profile; /* a file, "auto" or "none" */
 	const char *planner;
 	double memory_reserve; /* GiB kept free on every device */
 	const char *schedule;  /* row of sched/sched.def */

@@ -112,7 +112,7 @@ static int check_training(const struct config *c, const char *where, const bool 
 	if (c->val_set_size >= 1 && c->val_set_size != (double)(int64_t)c->val_set_size)
 		return err_set(e, ERR_USAGE, "%s: 'val_set_size' is %g: a share below 1 or a whole number of examples", where,
 			       c->val_set_size);
-	if (c->interleave > 1 && given(seen, "interleave") && (empty(c->schedule) || strcmp(c->schedule, "interleaved")))
+	if (c->interleave > 1 && given(seen, "interleave") && strcmp(c->schedule, "interleaved") && strcmp(c->schedule, "auto"))
 		return err_set(e, ERR_USAGE, "%s: 'interleave' needs 'schedule: interleaved'", where);
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return err_set(e, ERR_USAGE, "%s: 'resume_from_checkpoint' and 'overwrite_output_dir' contradict each other",
@@ -126,11 +126,10 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 	static const char *const formats[] = { "png", "svg", "pdf", "mmd", "dot", NULL };
 	const struct {
 		const char *key, *value;
-	} word[] = { { "device", c->device },
-		     { "planner", c->planner },
-		     { "schedule", c->schedule },
-		     { "transport", c->transport },
-		     { "visualization_format", c->visualization_format } };
+	} word[] = {
+		{ "device", c->device },     { "planner", c->planner },     { "profile", c->profile },
+		{ "schedule", c->schedule }, { "transport", c->transport }, { "visualization_format", c->visualization_format }
+	};
 	for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
 		if (empty(word[i].value))
 			return err_set(e, ERR_USAGE, "%s: '%s' is empty", where, word[i].key);

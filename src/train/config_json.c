@@ -75,7 +75,7 @@ static bool wanted(const struct config *c, const struct opt *r)
 	if (r->kind == OPT_LIST && c->lora_target_linear)
 		return false;
 	if (!strcmp(r->key, "interleave"))
-		return !strcmp(c->schedule, "interleaved");
+		return !strcmp(c->schedule, "interleaved") || !strcmp(c->schedule, "auto");
 	return c->adapter != ADAPTER_NONE || (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora"));
 }
 

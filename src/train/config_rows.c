@@ -130,11 +130,15 @@ static const struct opt rows[] = {
 	SECTION("Device and plan", device, OPT_STR, "auto", "DEVICE",
 		"backend or backend:index, as 'heteroshard devices' lists them; auto: the best one here"),
 	STR(plan, NULL, "FILE", "plan.json to follow; not given: one is made"),
-	STR(profile, NULL, "FILE", "profile.json to plan with; not given: devices and links are measured"),
+	STR(profile, "auto", "FILE",
+	    "profile.json to plan with; auto: devices and links are measured; none: no measuring, no prediction, and the layers "
+	    "are dealt "
+	    "out evenly unless plan or shard_plan say otherwise"),
 	STR(planner, "best", "NAME", "who makes the plan: best, even, proportional, manual, cephalo, zorse, exhaustive"),
 	NUM(memory_reserve, "0.5", 0, 1e6, "GiB that stay free on every device"),
-	STR(schedule, "1f1b", "NAME", "order of forward and backward passes: 1f1b, gpipe, interleaved, sequential"),
-	INT(interleave, "2", 1, 64, "pieces of the model each worker holds with schedule interleaved"),
+	STR(schedule, "auto", "NAME",
+	    "order of forward and backward passes: 1f1b, gpipe, interleaved, sequential; auto: as the planner finds fastest"),
+	INT(interleave, "2", 1, 64, "most pieces of the model a worker holds with schedule interleaved"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
 		"links between workers: zmq, mpi; auto: mpi under mpirun or srun, else zmq"),

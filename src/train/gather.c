@@ -46,9 +46,7 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 		   struct session **s_p, struct err *e)
 {
 	const struct config *c = job->cfg;
-	struct session_options o = {
-		.program = g->program, .join_timeout = c->join_timeout, .measure = g->measure, .stop = g->stop
-	};
+	struct session_options o = { .program = g->program, .join_timeout = c->join_timeout, .stop = g->stop };
 	struct seat_spec *seat;
 	struct session *s;
 	if (g->ranks)
@@ -58,9 +56,6 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 	if (c->nshards && c->shard_plan[c->nshards - 1].end != job->model.layers)
 		return err_set(e, ERR_USAGE, "%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers", c->path,
 			       (long long)c->shard_plan[c->nshards - 1].end, c->base_model, (long long)job->model.layers);
-	if (o.n > (int)job->model.layers)
-		return err_set(e, ERR_USAGE, "%s: %d workers for a model of %lld layers: leave some out", c->path, o.n,
-			       (long long)job->model.layers);
 	o.seat = seat;
 	if (g->ranks)
 		o.net = g->ranks->net;
@@ -94,9 +89,9 @@ int gather_threads(struct job *job, const char *const *device, int n, struct are
 	for (int i = 0; i < n; i++) {
 		struct seat_spec *s = &seat[i];
 		char id[32];
-		snprintf(id, sizeof id, "thread%d", i);
+		snprintf(id, sizeof id, "local%d", i);
 		*s = (struct seat_spec){ .kind = SEAT_THREAD,
-					 .id = i ? arena_strdup(a, id) : "thread",
+					 .id = i ? arena_strdup(a, id) : "local",
 					 .host = "this machine",
 					 .device = device[i],
 					 .cache_dir = job->cfg->cache_dir };

@@ -10,7 +10,6 @@ struct err;
 
 struct gather_options {
 	char *const *program;              /* argv that starts a worker process, ended by NULL */
-	bool measure;                      /* have the workers measure their speed */
 	const volatile sig_atomic_t *stop; /* MAY be NULL */
 	const struct ranks
 		*ranks; /* started by mpirun: these are the workers (cluster.h); its net becomes the session's. NULL: not so */

@@ -27,7 +27,6 @@ int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct e
 	wire_put_str(&w, h->model);
 	wire_put_str(&w, h->to);
 	wire_put_str(&w, h->host);
-	wire_put_u8(&w, h->measure);
 	return send_fields(l, FRAME_HELLO, &w, deadline, e);
 }
 
@@ -49,7 +48,6 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	wire_get_str(&r, h->model, sizeof h->model);
 	wire_get_str(&r, h->to, sizeof h->to);
 	wire_get_str(&r, h->host, sizeof h->host);
-	h->measure = wire_get_u8(&r);
 	TRY(wire_read_end(&r, "HELLO", e));
 	if (h->role > HELLO_PROBE)
 		return err_set(e, ERR_PROTOCOL, "HELLO: role %d is neither coordinator nor stage nor probe", h->role);
@@ -68,7 +66,6 @@ int welcome_send(struct link *l, const struct welcome *c, int64_t deadline, stru
 	wire_put_u8(&w, c->bf16);
 	wire_put_u8(&w, c->f16);
 	wire_put_u8(&w, c->formats);
-	wire_put_f64(&w, c->speed);
 	wire_put_u64(&w, c->clock);
 	wire_put_u64(&w, c->wall);
 	wire_put_str(&w, c->machine);
@@ -100,7 +97,6 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 	c->bf16 = wire_get_u8(&r);
 	c->f16 = wire_get_u8(&r);
 	c->formats = wire_get_u8(&r);
-	c->speed = wire_get_f64(&r);
 	c->clock = wire_get_u64(&r);
 	c->wall = wire_get_u64(&r);
 	wire_get_str(&r, c->machine, sizeof c->machine);
@@ -111,8 +107,6 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 		wire_get_str(&r, c->address[i].address, sizeof c->address[i].address);
 	}
 	TRY(wire_read_end(&r, "WELCOME", e));
-	if (!(c->speed >= 0 && c->speed < 1e18))
-		return err_set(e, ERR_PROTOCOL, "WELCOME: a speed of %g FLOP/s", c->speed);
 	if (c->port > 65535)
 		return err_set(e, ERR_PROTOCOL, "WELCOME: port %u", c->port);
 	for (uint32_t i = 0; i < c->naddress; i++)

@@ -18,12 +18,11 @@ enum hello_role { HELLO_COORDINATOR, HELLO_STAGE, HELLO_PROBE /* measures the li
 struct hello {
 	uint32_t protocol;
 	uint8_t role;
-	uint32_t stage;  /* HELLO_STAGE: of who dials */
-	uint64_t job;    /* HELLO_STAGE, HELLO_PROBE: must be the job of the listener */
-	char model[65];  /* digest of configuration and tensor list, hexadecimal */
-	char to[128];    /* the worker that is meant, by id */
-	char host[128];  /* of who dials, for messages */
-	uint8_t measure; /* WELCOME should say how fast the device is */
+	uint32_t stage; /* HELLO_STAGE: of who dials */
+	uint64_t job;   /* HELLO_STAGE, HELLO_PROBE: must be the job of the listener */
+	char model[65]; /* digest of configuration and tensor list, hexadecimal */
+	char to[128];   /* the worker that is meant, by id */
+	char host[128]; /* of who dials, for messages */
 };
 
 struct welcome {
@@ -32,7 +31,6 @@ struct welcome {
 	uint64_t memory;               /* bytes of the device */
 	uint8_t bf16, f16;             /* native matrix products */
 	uint8_t formats;               /* bit of each enum dtype that it can compute in at all */
-	double speed;                  /* FLOP/s of a matrix product in its best dtype; 0: not measured */
 	uint64_t clock;                /* clock_now() when this was written */
 	uint64_t wall;                 /* seconds since 1970, as this machine believes */
 	/* Where others may dial it, for choosing the fastest way (session_links.h). Nothing listed: only where the coordinator did. */

@@ -16,6 +16,7 @@ struct placement {
 	int64_t first[PIECES_MOST + 1]; /* piece v = chunk * stages + stage holds [first[v], first[v+1]) */
 	const char **device;            /* [stages] "cpu"; borrowed */
 	const char *schedule;
+	const bool *recompute; /* [stages] besides what the job asks for; NULL: nowhere. Borrowed */
 };
 
 /* A parameter that is trained, as the coordinator keeps it for checkpoints. */

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GUESTS = 16, MEASURE = 768 };
+enum { GUESTS = 16 };
 static const double second_thought = 10; /* seconds for the way that was the fastest, before the configured one is tried */
 
 /* A connection: its HELLO has come (known) or not yet. */
@@ -152,47 +152,7 @@ static void wait_a_moment(struct serving *s, struct link *also)
 
 /* ---- what this worker can do ---- */
 
-/* One square product in the best dtype, the better of three. */
-static double measure(struct dev *d, bool bf16)
-{
-	struct err ignored = { 0 };
-	struct dev_buf *b[3] = { 0 };
-	enum dtype t = bf16 ? DT_BF16 : DT_F32;
-	int64_t n = MEASURE, best = INT64_MAX;
-	int rc = 0;
-	for (int i = 0; i < 3 && rc >= 0; i++) {
-		rc = dev_alloc(d, (size_t)(n * n) * 4, &b[i], &ignored);
-		if (rc >= 0)
-			rc = dev_zero(DEV_REF(b[i], 0), (size_t)(n * n) * 4, &ignored);
-	}
-	for (int i = 0; i < 4 && rc >= 0; i++) {
-		int64_t begin = clock_now();
-		rc = dev_gemm(d,
-			      &(struct dev_gemm){ .m = n,
-						  .n = n,
-						  .k = n,
-						  .a = DEV_REF(b[0], 0),
-						  .b = DEV_REF(b[1], 0),
-						  .c = DEV_REF(b[2], 0),
-						  .lda = n,
-						  .ldb = n,
-						  .ldc = n,
-						  .ab_dtype = t,
-						  .c_dtype = t,
-						  .alpha = 1 },
-			      &ignored);
-		if (rc >= 0)
-			rc = dev_sync(d, &ignored);
-		int64_t took = clock_now() - begin;
-		if (i && took < best)
-			best = took;
-	}
-	for (int i = 0; i < 3; i++)
-		dev_free(b[i]);
-	return rc < 0 ? 0 : 2.0 * (double)n * (double)n * (double)n / clock_seconds(best > 0 ? best : 1);
-}
-
-static int describe(struct serving *s, bool speed, struct welcome *w, struct err *e)
+static int describe(struct serving *s, struct welcome *w, struct err *e)
 {
 	struct dev *d;
 	struct dev_caps caps;
@@ -211,7 +171,6 @@ static int describe(struct serving *s, bool speed, struct welcome *w, struct err
 		w->f16 = caps.f16;
 		for (enum dtype t = DT_F32; t <= DT_F16; t++)
 			w->formats |= (uint8_t)(dev_has(d, K_rmsnorm_fwd, t) << t);
-		w->speed = speed ? measure(d, caps.bf16) : 0;
 	}
 	dev_close(d);
 	return rc;
@@ -252,7 +211,7 @@ static int meet_coordinator(struct serving *s, struct err *e)
 		wait_a_moment(s, NULL);
 	}
 	struct welcome w;
-	int rc = describe(s, h.measure, &w, e);
+	int rc = describe(s, &w, e);
 	if (rc < 0) {
 		hello_refuse(s->env.coordinator, e->msg);
 		return rc;

@@ -114,7 +114,7 @@ static void who_is_missing(struct session *s, struct buf *out)
 
 static int greet(struct session *s, struct worker_seat *w, struct err *e)
 {
-	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .job = s->id, .measure = s->o->measure };
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .job = s->id };
 	gethostname(h.host, sizeof h.host - 1);
 	snprintf(h.to, sizeof h.to, "%s", w->seat.spec->id);
 	memcpy(h.model, s->model, sizeof h.model);
@@ -254,6 +254,47 @@ out:
 
 const struct welcome *session_caps(const struct session *s) { return s->caps; }
 
+/* A worker that the plan does not use ends its part, with success. */
+static void send_home(struct session *s, struct worker_seat *w)
+{
+	struct err ignored = { 0 };
+	struct frame f = { .kind = FRAME_FINISH, .job = s->id };
+	link_send_frame(w->link, &f, net_in(2), &ignored);
+	link_close(w->link);
+	seat_stop(&w->seat, 10);
+}
+
+int session_arrange(struct session *s, const int *worker, int n, struct err *e)
+{
+	struct worker_seat *seat = mem_array((size_t)n, sizeof *seat);
+	struct welcome *caps = mem_array((size_t)n, sizeof *caps);
+	bool *used = mem_array((size_t)s->n, sizeof *used);
+	if (!seat || !caps || !used) {
+		mem_free(seat);
+		mem_free(caps);
+		mem_free(used);
+		return err_nomem(e, (size_t)s->n * sizeof *seat, "workers");
+	}
+	for (int i = 0; i < n; i++) {
+		seat[i] = s->seat[worker[i]];
+		caps[i] = s->caps[worker[i]];
+		used[worker[i]] = true;
+	}
+	for (int i = 0; i < s->n; i++)
+		if (!used[i])
+			send_home(s, &s->seat[i]);
+	mem_free(used);
+	mem_free(s->seat);
+	mem_free(s->caps);
+	s->seat = seat;
+	s->caps = caps;
+	s->n = n;
+	s->leaving = NULL;
+	for (int i = 0; i < n; i++)
+		name_seat(s, i);
+	return 0;
+}
+
 /* ---- beginning ---- */
 
 static void neighbour(const struct session *s, int i, char *address, char *id, char *key, char *name)
@@ -290,6 +331,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->wire = wire[s->job->cfg->wire_dtype];
 	p->cfg = s->job->model;
 	p->opt = s->job->opt;
+	p->opt.recompute |= pl->recompute && pl->recompute[i];
 	snprintf(p->optimizer, sizeof p->optimizer, "%s", s->job->optimizer->name);
 	p->optim = s->job->optim;
 	p->trace = trace;

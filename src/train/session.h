@@ -22,13 +22,15 @@ struct session_options {
 	struct net *net;                   /* becomes the session's; NULL: the loop transport */
 	char *const *program;              /* argv that starts a worker process, ended by NULL */
 	double join_timeout;               /* seconds */
-	bool measure;                      /* have the workers measure their speed */
 	const volatile sig_atomic_t *stop; /* leave while waiting; MAY be NULL */
 };
 
 /* Starts the workers and waits until all have said hello; those that are missing are named meanwhile and at the end. */
 int session_join(struct job *job, const struct session_options *o, struct session **s_p, struct err *e);
 const struct welcome *session_caps(const struct session *s); /* [workers] */
+/* Stage i is the work of worker[i], for n stages; workers that are not named are told that they are not needed. Before session_begin(), and
+ * not with workers that are threads of this process (their seats must not move). */
+int session_arrange(struct session *s, const int *worker, int n, struct err *e);
 /* Sends each worker its PLAN and, unless it reads the file itself, its layers; waits until all are READY. `place` is borrowed until
  * session_close(). */
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e);

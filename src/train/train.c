@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
-#include "train/cluster.h"
 #include "train/gather.h"
+#include "train/profiler.h"
 #include "train/samples.h"
 
 #include <limits.h>
@@ -25,6 +25,9 @@ struct trainer {
 	struct job *job;
 	struct session *ses;
 	struct placement *place;
+	struct planning planning;
+	bool planned;
+	struct judge judge;     /* when planned */
 	struct seat_spec *seat; /* [stages] */
 	struct train_state st;
 	uint64_t pass; /* counts passes: the step number on the wire */
@@ -331,6 +334,9 @@ static int one_step(struct trainer *t, struct err *e)
 	advance(t);
 	s.epoch = (double)t->st.epoch + (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
 	s.seconds = clock_seconds(clock_now() - begin);
+	s.predicted = t->planned ? judge_predict(&t->judge, s.tokens) : NAN;
+	if (t->planned)
+		TRY(judge_step(&t->judge, s.tokens, s.seconds, t->stages, e));
 	s.mem_peak = t->mem_peak;
 	s.stage = t->stages;
 	s.stages = session_workers(t->ses);
@@ -418,14 +424,58 @@ static int loop(struct trainer *t, struct err *e)
 
 static int join(struct trainer *t, struct err *e)
 {
-	const struct config *c = t->cfg;
-	const struct gather_options o = {
-		.program = t->o->program, .measure = !c->nshards, .stop = t->o->stop, .ranks = t->o->ranks
-	};
+	const struct gather_options o = { .program = t->o->program, .stop = t->o->stop, .ranks = t->o->ranks };
 	if (!is_cluster(t))
 		return gather_threads(t->job, t->place->device, t->place->stages, &t->arena, &t->seat, &t->ses, e);
-	TRY(gather_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e));
-	return cluster_place(c, &t->job->model, t->seat, session_caps(t->ses), session_workers(t->ses), &t->arena, t->place, e);
+	return gather_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
+}
+
+static int get_profile(struct trainer *t, struct err *e)
+{
+	const struct config *c = t->cfg;
+	const struct profiler_options o = { .links = session_workers(t->ses) > 1, .part = t->sink->part, .ctx = t->sink->ctx };
+	if (!strcmp(c->profile, "auto"))
+		return profiler_run(t->ses, &o, &t->planning.profile, e);
+	if (!strcmp(c->profile, "none"))
+		return planning_assume(&t->planning, t->job, t->seat, session_workers(t->ses), e);
+	TRY(profile_read_file(&t->planning.profile, c->profile, e));
+	return profile_check_job(&t->planning.profile, c->profile, t->job, e);
+}
+
+/* The seats in the order of the stages, as the session has them now. */
+static int arrange(struct trainer *t, const int *worker, struct err *e)
+{
+	int n = t->place->stages;
+	struct seat_spec *seat = arena_alloc(&t->arena, (size_t)n * sizeof *seat);
+	if (!seat)
+		return err_nomem(e, (size_t)n * sizeof *seat, "workers");
+	for (int i = 0; i < n; i++)
+		seat[i] = t->seat[worker[i]];
+	t->seat = seat;
+	return is_cluster(t) ? session_arrange(t->ses, worker, n, e) : 0;
+}
+
+/* Which layers where: unless the caller said so, as the configuration or a planner does, with what the devices were measured to do. */
+static int choose(struct trainer *t, struct err *e)
+{
+	int n = session_workers(t->ses);
+	if (t->o->place)
+		return 0;
+	int *worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
+	if (!worker)
+		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
+	TRY(get_profile(t, e));
+	bool measured = strcmp(t->cfg->profile, "none") != 0;
+	TRY(planning_options(&t->planning, t->cfg, e));
+	if (!measured)
+		TRY(planning_planner(&t->planning, "even", e));
+	TRY(planning_given(&t->planning, t->cfg, NULL, e));
+	TRY(planning_run(&t->planning, true, e));
+	TRY(planning_place(&t->planning, t->seat, session_caps(t->ses), n, &t->arena, t->place, worker, e));
+	if (measured)
+		TRY(judge_init(&t->judge, &t->planning, e));
+	t->planned = measured;
+	return arrange(t, worker, e);
 }
 
 static int make_room(struct trainer *t, struct err *e)
@@ -444,11 +494,16 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 		TRY(checkpoint_read(t->job, resume, &t->st, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));
+	TRY(choose(t, e));
 	TRY(make_room(t, e));
 	if (t->sink->begin) {
-		struct train_info i = {
-			t->job, t->place, t->st.step, resume, is_cluster(t) ? t->seat : NULL, session_caps(t->ses)
-		};
+		struct train_info i = { t->job,
+					t->place,
+					t->st.step,
+					resume,
+					is_cluster(t) ? t->seat : NULL,
+					session_caps(t->ses),
+					t->planned ? &t->planning : NULL };
 		TRY(t->sink->begin(t->sink->ctx, &i, e));
 	}
 	if (t->st.step >= t->job->total_steps)
@@ -461,6 +516,8 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 		TRY(evaluate(t, &t->r.val_before, e));
 	t->began = clock_now();
 	TRY(loop(t, e));
+	if (t->planned && judge_end(&t->judge) && t->sink->judge)
+		t->sink->judge(t->sink->ctx, &t->judge);
 	t->r.seconds = clock_seconds(clock_now() - t->began);
 	return 0;
 }
@@ -505,6 +562,8 @@ out:
 		mem_free(t->loss);
 		mem_free(t->span);
 		arena_release(&t->arena);
+		judge_release(&t->judge);
+		planning_release(&t->planning);
 	}
 	job_close(&job);
 	mem_free(place);

@@ -9,6 +9,8 @@
 #include "train/flows.h"
 #include "train/hello.h"
 #include "train/job.h"
+#include "train/judge.h"
+#include "train/planning.h"
 #include "train/seat.h"
 
 #include <signal.h>
@@ -18,10 +20,11 @@ struct err;
 struct train_info {
 	const struct job *job;
 	const struct placement *place;
-	uint64_t first_step;          /* 0, or the step that is resumed from */
-	const char *resumed_from;     /* NULL: a new run */
-	const struct seat_spec *seat; /* [stages]: of a cluster; NULL when the job runs in this process */
-	const struct welcome *caps;   /* [stages] */
+	uint64_t first_step;             /* 0, or the step that is resumed from */
+	const char *resumed_from;        /* NULL: a new run */
+	const struct seat_spec *seat;    /* [stages]: of a cluster; NULL when the job runs in this process */
+	const struct welcome *caps;      /* [stages] */
+	const struct planning *planning; /* the plan and what it predicts; NULL: the caller of train_run placed the layers */
 };
 
 struct train_step {
@@ -30,6 +33,7 @@ struct train_step {
 	double loss, learning_rate, grad_norm;
 	uint64_t tokens, trained; /* ids through the model, ids that were learned from */
 	double seconds;
+	double predicted;                /* seconds, by the plan; NaN: there is none */
 	double eta;                      /* seconds */
 	uint64_t mem_peak;               /* bytes, largest of the devices */
 	double busy;                     /* share of the step the devices computed, mean */
@@ -37,6 +41,16 @@ struct train_step {
 	bool skipped;                    /* no update: loss or gradient was not finite */
 	const struct train_stage *stage; /* [stages] */
 	int stages;
+};
+
+struct train_result {
+	uint64_t step, total;
+	bool interrupted; /* left early because of `stop`, or because a worker asked to; saved */
+	double first_loss, last_loss;
+	double val_before, val_after; /* NaN without validation data */
+	uint64_t tokens, skipped;
+	double seconds;
+	uint64_t mem_peak;
 };
 
 /* All slots MAY be NULL. */
@@ -48,6 +62,8 @@ struct train_sink {
 	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* progress inside something long */
 	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text, struct err *e); /* a sample prompt's answer */
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
+	/* At the end: the prediction against what was measured. Not called where nothing was predicted or there was but one step. */
+	void (*judge)(void *ctx, const struct judge *j);
 	/* What a worker did in a pass, on our clock; `error`: by how many nanoseconds that can be wrong. */
 	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n, int64_t error);
 };
@@ -59,16 +75,6 @@ struct train_options {
 	bool trace;                        /* spans to the sink */
 	char *const *program;      /* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 	const struct ranks *ranks; /* NULL: not started by mpirun or srun (cluster.h) */
-};
-
-struct train_result {
-	uint64_t step, total;
-	bool interrupted; /* left early because of `stop`, or because a worker asked to; saved */
-	double first_loss, last_loss;
-	double val_before, val_after; /* NaN without validation data */
-	uint64_t tokens, skipped;
-	double seconds;
-	uint64_t mem_peak;
 };
 
 int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p,

@@ -54,7 +54,7 @@ void site_configuration(const struct site *s, const char *name, int workers, con
 		 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: "
 		 "3\nval_set_size: 4\n"
 		 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\ncache_dir: %s/cache\n"
-		 "peer_timeout: 10\njoin_timeout: 60\n%s",
+		 "peer_timeout: 10\njoin_timeout: 60\nprofile: none\n%s",
 		 s->t.dir, s->t.dir, s->t.dir, name, s->t.dir, extra);
 	if (workers)
 		buf_addf(&b,

@@ -1,0 +1,170 @@
+/* judge.c - see judge.h. */
+#include "train/judge.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIB 1073741824.0
+
+int judge_init(struct judge *j, const struct planning *p, struct err *e)
+{
+	*j = (struct judge){ .planning = p, .predicted = NAN, .measured = NAN };
+	j->stage = mem_array((size_t)p->plan.stages, sizeof *j->stage);
+	return j->stage ? 0 : err_nomem(e, (size_t)p->plan.stages * sizeof *j->stage, "stages");
+}
+
+void judge_release(struct judge *j)
+{
+	mem_free(j->seconds);
+	mem_free(j->stage);
+	*j = (struct judge){ 0 };
+}
+
+double judge_predict(const struct judge *j, uint64_t tokens)
+{
+	const struct profile *p = &j->planning->profile;
+	return j->planning->plan.simulated_ms / 1e3 * (double)tokens / ((double)p->global_batch * p->sequence_len);
+}
+
+int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct train_stage *stage, struct err *e)
+{
+	if (!j->warm) {
+		j->warm = true;
+		return 0;
+	}
+	if (!mem_grow(&j->seconds, &j->cap, 2 * (j->steps + 1), sizeof *j->seconds))
+		return err_nomem(e, 2 * (j->steps + 1) * sizeof *j->seconds, "step times");
+	j->seconds[2 * j->steps] = judge_predict(j, tokens);
+	j->seconds[2 * j->steps++ + 1] = seconds;
+	for (int k = 0; k < j->planning->plan.stages; k++) {
+		j->stage[k].busy += stage[k].busy;
+		j->stage[k].wait += stage[k].wait;
+		j->stage[k].memory = stage[k].mem_peak;
+	}
+	return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* The median of every second number from `first` on. */
+static double median(const struct judge *j, size_t first, double *scratch)
+{
+	size_t n = j->steps;
+	for (size_t i = 0; i < n; i++)
+		scratch[i] = j->seconds[2 * i + first];
+	qsort(scratch, n, sizeof *scratch, by_size);
+	return n % 2 ? scratch[n / 2] : (scratch[n / 2 - 1] + scratch[n / 2]) / 2;
+}
+
+bool judge_end(struct judge *j)
+{
+	double *scratch = j->steps ? mem_array(j->steps, sizeof *scratch) : NULL;
+	if (!scratch)
+		return false;
+	j->predicted = median(j, 0, scratch);
+	j->measured = median(j, 1, scratch);
+	mem_free(scratch);
+	for (int k = 0; k < j->planning->plan.stages; k++) {
+		j->stage[k].busy /= (double)j->steps;
+		j->stage[k].wait /= (double)j->steps;
+	}
+	return true;
+}
+
+static double percent_off(double predicted, double measured) { return measured > 0 ? 100 * (predicted / measured - 1) : 0; }
+
+/* The stage whose computing or waiting is furthest from what was predicted. */
+static void what_differed(const struct judge *j, struct buf *out)
+{
+	const struct planning *p = j->planning;
+	const struct judge_stage *m = j->stage;
+	double most = 0;
+	char text[300] = "";
+	for (int k = 0; k < p->plan.stages; k++) {
+		const struct plan_member *x = &p->plan.stage[k].member[0];
+		double busy = x->busy * j->predicted, off = fabs(m[k].busy - busy);
+		if (off <= most)
+			continue;
+		most = off;
+		snprintf(text, sizeof text, "stage %d ('%s') computed %.0f ms of each step where %.0f ms were predicted", k,
+			 p->profile.device[x->device].id, m[k].busy * 1e3, busy * 1e3);
+	}
+	if (most > 0)
+		buf_addf(out, "what differed most: %s\n", text);
+}
+
+void judge_text(const struct judge *j, struct buf *out)
+{
+	const struct planning *p = j->planning;
+	const struct judge_stage *m = j->stage;
+	double off = percent_off(j->predicted, j->measured);
+	buf_addf(out, "predicted %.1f ms a step, measured %.1f ms: %+.1f %%\n", j->predicted * 1e3, j->measured * 1e3, off);
+	for (int k = 0; k < p->plan.stages; k++) {
+		const struct plan_member *x = &p->plan.stage[k].member[0];
+		double gib = (double)m[k].memory / GIB;
+		buf_addf(out, "memory of stage %d ('%s'): predicted %.3f GiB, measured %.3f GiB: %+.1f %%\n", k,
+			 p->profile.device[x->device].id, x->memory_gib, gib, percent_off(x->memory_gib, gib));
+	}
+	if (fabs(off) > 10)
+		what_differed(j, out);
+}
+
+static void put(struct buf *b, const char *key, double v)
+{
+	buf_addf(b, "\"%s\": ", key);
+	json_number(b, v);
+}
+
+int judge_write(const struct judge *j, const char *dir, struct err *e)
+{
+	const struct planning *p = j->planning;
+	const struct judge_stage *m = j->stage;
+	char path[4096];
+	struct buf b = BUF_INIT;
+	buf_addc(&b, '{');
+	put(&b, "predicted_seconds", j->predicted);
+	buf_adds(&b, ", ");
+	put(&b, "measured_seconds", j->measured);
+	buf_adds(&b, ", ");
+	put(&b, "error_percent", percent_off(j->predicted, j->measured));
+	buf_adds(&b, ",\n \"stages\": [");
+	for (int k = 0; k < p->plan.stages; k++) {
+		const struct plan_member *x = &p->plan.stage[k].member[0];
+		const char *id = p->profile.device[x->device].id;
+		const struct {
+			const char *key;
+			double v;
+		} fact[] = { { "predicted_gib", x->memory_gib },
+			     { "measured_gib", (double)m[k].memory / GIB },
+			     { "predicted_busy_seconds", x->busy * j->predicted },
+			     { "measured_busy_seconds", m[k].busy },
+			     { "measured_wait_seconds", m[k].wait } };
+		buf_adds(&b, k ? ",\n  {\"id\": " : "\n  {\"id\": ");
+		json_quote(&b, id, strlen(id));
+		for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
+			buf_adds(&b, ", ");
+			put(&b, fact[i].key, fact[i].v);
+		}
+		buf_addc(&b, '}');
+	}
+	buf_adds(&b, "\n ]}\n");
+	int rc = buf_ok(&b, e);
+	if (rc >= 0 && snprintf(path, sizeof path, "%s/prediction.json", dir) >= (int)sizeof path)
+		rc = err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+	if (rc >= 0)
+		rc = atomic_write_file(path, b.p, b.n, e);
+	buf_release(&b);
+	return rc;
+}

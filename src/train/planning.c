@@ -1,0 +1,182 @@
+/* planning.c - see planning.h. */
+#include "train/planning.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "file/atomic.h"
+#include "sched/sched.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GIB 1073741824.0
+
+/* shard_plan of the configuration as a plan for the row `manual`. */
+static int plan_of_shards(struct planning *p, const struct config *c, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	buf_addf(&b, "{\"planner\": \"manual\", \"schedule\": \"%s\", \"stages\": [",
+		 p->options.sched ? p->options.sched->name : sched_default()->name);
+	for (size_t i = 0; i < c->nshards; i++) {
+		buf_addf(&b, "%s{\"layers\": [%lld, %lld], \"devices\": [{\"id\": ", i ? ", " : "",
+			 (long long)c->shard_plan[i].start, (long long)c->shard_plan[i].end);
+		json_quote(&b, c->shard_plan[i].id, strlen(c->shard_plan[i].id));
+		buf_adds(&b, "}]}");
+	}
+	buf_adds(&b, "]}");
+	int rc = buf_ok(&b, e);
+	if (rc >= 0)
+		rc = plan_read_text(&p->profile, &p->options, b.p, b.n, c->path, &p->manual, e);
+	buf_release(&b);
+	return rc;
+}
+
+int planning_planner(struct planning *p, const char *name, struct err *e)
+{
+	p->planner = planner_find(name);
+	if (!p->planner)
+		return err_set(e, ERR_USAGE,
+			       "planner: '%.40s' is none of best, even, proportional, manual, cephalo, zorse, exhaustive", name);
+	return 0;
+}
+
+int planning_options(struct planning *p, const struct config *c, struct err *e)
+{
+	p->options = (struct plan_options)PLAN_OPTIONS_DEFAULT;
+	p->planner = planner_default();
+	if (!c)
+		return 0;
+	p->options.microbatch = (int)c->micro_batch_size;
+	p->options.reserve_gib = c->memory_reserve;
+	p->options.max_chunks = (int)c->interleave;
+	p->options.recompute = c->gradient_checkpointing ? PLAN_RECOMPUTE_ALWAYS : PLAN_RECOMPUTE_AUTO;
+	if (strcmp(c->schedule, "auto") && !(p->options.sched = sched_find(c->schedule)))
+		return err_set(e, ERR_USAGE, "schedule: there is no schedule '%.40s' (auto, 1f1b, gpipe, interleaved, sequential)",
+			       c->schedule);
+	return planning_planner(p, c->planner, e);
+}
+
+int planning_given(struct planning *p, const struct config *c, const char *file, struct err *e)
+{
+	if (!file && c)
+		file = c->plan;
+	if (!file && !(c && c->nshards))
+		return 0;
+	TRY(file ? plan_read_file(&p->profile, &p->options, file, &p->manual, e) : plan_of_shards(p, c, e));
+	p->options.manual = &p->manual;
+	return planning_planner(p, "manual", e);
+}
+
+int planning_assume(struct planning *p, const struct job *j, const struct seat_spec *seat, int n, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	buf_addf(&b,
+		 "{\"version\": 1, \"model\": {\"name\": \"assumed\", \"layers\": %lld, \"hidden\": %lld, \"parameters\": 1e9, "
+		 "\"parameters_per_layer\": 1}, \"sequence_len\": %lld, \"dtype\": \"float32\", \"global_batch\": %lld, "
+		 "\"devices\": [",
+		 (long long)j->model.layers, (long long)j->model.hidden, (long long)j->cfg->sequence_len,
+		 (long long)(j->cfg->micro_batch_size * j->cfg->gradient_accumulation_steps));
+	for (int i = 0; i < n; i++) {
+		buf_adds(&b, i ? ", {\"id\": " : "{\"id\": ");
+		json_quote(&b, seat[i].id, strlen(seat[i].id));
+		buf_adds(&b,
+			 ", \"kind\": \"assumed\", \"host\": \"one\", \"memory_gib\": 100000, \"kept_gib\": {\"linear\": [0, 0]}, "
+			 "\"forward_ms\": {\"linear\": [1, 0]}, \"backward_ms\": {\"linear\": [2, 0]}}");
+	}
+	buf_adds(&b, "], \"links\": []}");
+	int rc = buf_ok(&b, e);
+	if (rc >= 0)
+		rc = profile_read_text(&p->profile, b.p, b.n, "the assumed profile", e);
+	buf_release(&b);
+	return rc;
+}
+
+int planning_run(struct planning *p, bool execute, struct err *e)
+{
+	TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
+	if (!execute || p->plan.executable)
+		return 0;
+	if (!p->plan.fits)
+		return plan_over_error(&p->profile, &p->plan, e);
+	return err_set(e, ERR_USAGE, "the plan of planner '%s' cannot be executed: %s", p->planner->name, p->plan.why_not);
+}
+
+void planning_release(struct planning *p)
+{
+	plan_release(&p->plan);
+	plan_release(&p->manual);
+	profile_release(&p->profile);
+	*p = (struct planning){ 0 };
+}
+
+/* What a stage's device is called: by its backend alone where there is only this process. */
+static const char *device_text(const struct seat_spec *seat, const struct welcome *caps, struct arena *a)
+{
+	if (seat->kind == SEAT_THREAD)
+		return seat->device;
+	char text[512];
+	snprintf(text, sizeof text, "%s on %s (%s)", caps->backend, caps->host, seat->id);
+	return arena_strdup(a, text);
+}
+
+static int worker_of(const struct planning *p, int device, const struct seat_spec *seat, int n, struct err *e)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(seat[i].id, p->profile.device[device].id))
+			return i;
+	return err_set(e, ERR_USAGE, "the plan gives layers to device '%s', which is none of this job's workers",
+		       p->profile.device[device].id);
+}
+
+int planning_place(const struct planning *p, const struct seat_spec *seat, const struct welcome *caps, int n, struct arena *a,
+		   struct placement *place, int *worker, struct err *e)
+{
+	const struct plan *plan = &p->plan;
+	int pieces = plan->stages * plan->chunks;
+	if (pieces > PIECES_MOST)
+		return err_set(e, ERR_USAGE, "%d stages with %d pieces each: at most %d in all", plan->stages, plan->chunks,
+			       PIECES_MOST);
+	bool *recompute = arena_alloc(a, (size_t)plan->stages * sizeof *recompute);
+	*place = (struct placement){ .stages = plan->stages, .chunks = plan->chunks, .schedule = plan->sched->name };
+	place->device = arena_alloc(a, (size_t)plan->stages * sizeof *place->device);
+	place->recompute = recompute;
+	if (!recompute || !place->device)
+		return err_nomem(e, (size_t)plan->stages * sizeof *place->device, "devices");
+	for (int v = 0; v <= pieces; v++)
+		place->first[v] = plan->first[v];
+	for (int k = 0; k < plan->stages; k++) {
+		int i = worker_of(p, plan->stage[k].member[0].device, seat, n, e);
+		if (i < 0)
+			return i;
+		worker[k] = i;
+		recompute[k] = plan->stage[k].recompute;
+		place->device[k] = device_text(&seat[i], &caps[i], a);
+		if (!place->device[k])
+			return err_nomem(e, 512, "devices");
+	}
+	return 0;
+}
+
+static int write_file(const char *dir, const char *name, struct buf *b, struct err *e)
+{
+	char path[4096];
+	int rc = buf_ok(b, e);
+	if (rc >= 0 && snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+		rc = err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+	if (rc >= 0)
+		rc = atomic_write_file(path, b->p, b->n, e);
+	buf_release(b);
+	return rc;
+}
+
+int planning_write(const struct planning *p, const char *dir, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	plan_to_json(&p->profile, &p->plan, &b);
+	TRY(write_file(dir, "plan.json", &b, e));
+	b = (struct buf)BUF_INIT;
+	profile_write(&p->profile, &b);
+	return write_file(dir, "profile.json", &b, e);
+}
