@@ -421,6 +421,15 @@ static void a_stack_that_grew_is_one_block(void **state)
 	}
 	assert_int_equal(d->allocs, allocs); /* the third needs nothing new */
 	dmem_release(&m);
+	assert_true(dmem_take(&m, 64, &r[0][0], &e) >= 0);
+	dmem_expect(&m, 100000); /* what is known beforehand comes in one block */
+	allocs = d->allocs;
+	for (int i = 0; i < 90; i++)
+		assert_true(dmem_take(&m, 1024, &r[0][0], &e) >= 0);
+	assert_int_equal(d->allocs, allocs);
+	assert_int_equal(m.nblock, 2);
+	assert_true(d->mem_used < 105000);
+	dmem_release(&m);
 	dev_close(d);
 }
 

@@ -163,6 +163,8 @@ int stage_forward(struct slot *sl, struct err *e)
 	TRY(run_front(sl, e));
 	for (int64_t i = 0; i < layers; i++) {
 		sl->mark[i] = dmem_mark(&sl->mem);
+		if (i == 1 && sl->b.train) /* the other layers keep as much as the first */
+			dmem_expect(&sl->mem, (size_t)(layers - 1) * (sl->mem.bytes - sl->mark[0].bytes));
 		if (sl->b.train && !s->opt.recompute) {
 			struct tape t = tape_for(sl, true, &sl->mem);
 			TRY(run_layer(sl, &t, i, sl->h[i], &sl->h[i + 1], e));

@@ -47,6 +47,16 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
 	return 0;
 }
 
+void dmem_expect(struct dmem *m, size_t bytes)
+{
+	struct err ignored = { 0 };
+	size_t room = 0;
+	for (size_t i = m->now; i < m->nblock; i++)
+		room += m->block[i]->size - (i == m->now ? m->used : 0);
+	if (room < bytes && !m->pieces)
+		m->pieces = add_block(m, bytes - room, &ignored) < 0;
+}
+
 struct dmem_mark dmem_mark(const struct dmem *m) { return (struct dmem_mark){ m->now, m->used, m->bytes }; }
 
 /* An empty stack that had to grow becomes one block of what it needed: no gaps at the ends of blocks, and none that are too small for the

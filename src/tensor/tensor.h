@@ -58,6 +58,8 @@ struct dmem_mark {
 void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes);
 void dmem_release(struct dmem *m);                                               /* frees everything */
 int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e); /* 64-byte aligned, not cleared */
+/* So many bytes more will be taken: what has no room yet gets one block, instead of many with gaps at their ends. */
+void dmem_expect(struct dmem *m, size_t bytes);
 struct dmem_mark dmem_mark(const struct dmem *m);
 void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */
 void dmem_reset(struct dmem *m);
