@@ -373,6 +373,46 @@ static void topology_pictures(void **state)
 	assert_int_equal(topology_write(&job, "/nowhere", NULL, &e), ERR_IO);
 }
 
+/* Many devices: rows that wind where machines stand in the order of the pipeline; else links all over, which must not break the library that draws. */
+static void topology_of_many(void **state)
+{
+	(void)state;
+	enum { N = 20, LEFT_OUT = 2 };
+	struct err e = { 0 };
+	struct topology_machine m[5];
+	struct topology_device d[N];
+	struct topology_link l[N];
+	static const char *const name[] = { "box0", "box1", "box2", "box3", "box4" };
+	struct topology t = { .title = "many", .machine = m, .nmachine = 5, .device = d, .ndevice = N, .link = l };
+	for (size_t i = 0; i < 5; i++)
+		m[i] = (struct topology_machine){ .name = name[i], .coordinator = i == 0 };
+	for (int scattered = 0; scattered < 2; scattered++) {
+		struct buf b = BUF_INIT;
+		t.nlink = 0;
+		for (size_t i = 0; i < N; i++) {
+			int stage = i < N - LEFT_OUT ? (int)i : -1;
+			d[i] = (struct topology_device){ .id = "w",
+							 .machine = scattered ? i * 7 % 5 : i / 4,
+							 .backend = i % 2 ? "cuda:0" : "cpu",
+							 .stage = stage,
+							 .first = (int64_t)i,
+							 .last = (int64_t)i + 1,
+							 .share = NAN,
+							 .busy = 0.5 };
+			if (i && stage >= 0)
+				l[t.nlink++] = (struct topology_link){ .from = i - 1, .to = i, .bandwidth = 1e8, .latency = NAN };
+		}
+		topology_dot(&t, &b);
+		assert_int_equal(strstr(b.p, "constraint=false") != NULL, !scattered);
+		assert_int_equal(strstr(b.p, "xlabel=") != NULL, scattered);
+		buf_release(&b);
+		uint32_t w, h;
+		must(topology_write(&t, dir, NULL, &e), &e);
+		png_size(in_dir("architecture.png"), &w, &h);
+		assert_true(scattered || (w > h && w < 6 * h));
+	}
+}
+
 static void collect(void *ctx, const char *text, size_t n) { buf_add(ctx, text, n); }
 
 static void progress(void **state)
@@ -446,6 +486,7 @@ int main(void)
 		cmocka_unit_test(loss_plot),
 		cmocka_unit_test(topology_texts),
 		cmocka_unit_test(topology_pictures),
+		cmocka_unit_test(topology_of_many),
 		cmocka_unit_test(progress),
 	};
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);

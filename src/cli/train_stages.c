@@ -57,7 +57,7 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 	char *port = strrchr(address, ':');
 	if (port)
 		*port = 0;
-	s->worker = arena_strdup(&t->arena, seat ? seat->id : "this process");
+	s->worker = arena_strdup(&t->arena, seat ? seat->id : "");
 	s->host = arena_strdup(&t->arena, seat ? seat->host : t->coordinator);
 	s->address = arena_strdup(&t->arena, address);
 	s->backend = arena_strdup(&t->arena, given && strcmp(given, "auto") ? given : w->backend);

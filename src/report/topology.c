@@ -171,9 +171,10 @@ static void dot_device(const struct topology *t, size_t i, struct buf *b)
 		 i);
 	html(b, d->name && d->name[0] ? d->name : d->backend);
 	buf_adds(b, "</b></font></td></tr><tr><td align=\"left\"><font point-size=\"11\" color=\"#6b7280\">");
-	html(b, d->id);
+	if (d->id && d->id[0])
+		html(b, d->id);
 	if (d->backend) {
-		buf_adds(b, " · ");
+		buf_adds(b, d->id && d->id[0] ? " · " : "");
 		html(b, d->backend);
 	}
 	buf_addf(b, "</font></td></tr><tr><td align=\"left\"><font point-size=\"13\" color=\"%s\"><b>", line);
@@ -207,21 +208,18 @@ static void dot_legend(const struct topology *t, struct buf *b)
 	buf_adds(b, "</font></td></tr>");
 }
 
-void topology_dot(const struct topology *t, struct buf *b)
+static void dot_head(const struct topology *t, struct buf *b)
 {
-	/* Side by side up to eight devices, from top to bottom beyond, so that the picture fits a page. */
-	buf_addf(b,
-		 "digraph heteroshard {\n"
-		 "  graph [rankdir=%s, fontname=\"DejaVu Sans\", bgcolor=\"white\", pad=0.45, nodesep=0.35, ranksep=1.0, "
-		 "compound=true, labelloc=t, "
-		 "labeljust=l];\n"
-		 "  node [shape=box, style=\"filled,rounded\", fontname=\"DejaVu Sans\", penwidth=1.6, margin=\"0.12,0.07\"];\n"
-		 "  edge [fontname=\"DejaVu Sans\", fontsize=11, fontcolor=\"#374151\", color=\"#4b5563\", penwidth=1.6, "
-		 "arrowsize=0.8];\n"
-		 "  label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"2\"><tr><td "
-		 "align=\"left\"><font point-size=\"22\" "
-		 "color=\"#111827\"><b>",
-		 t->ndevice > 8 ? "TB" : "LR");
+	buf_adds(b, "digraph heteroshard {\n"
+		    "  graph [rankdir=LR, fontname=\"DejaVu Sans\", bgcolor=\"white\", pad=0.45, nodesep=0.35, ranksep=1.0, "
+		    "compound=true, labelloc=t, "
+		    "labeljust=l];\n"
+		    "  node [shape=box, style=\"filled,rounded\", fontname=\"DejaVu Sans\", penwidth=1.6, margin=\"0.12,0.07\"];\n"
+		    "  edge [fontname=\"DejaVu Sans\", fontsize=11, fontcolor=\"#374151\", color=\"#4b5563\", penwidth=1.6, "
+		    "arrowsize=0.8];\n"
+		    "  label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"2\"><tr><td "
+		    "align=\"left\"><font point-size=\"22\" "
+		    "color=\"#111827\"><b>");
 	html(b, t->title);
 	buf_adds(b, "</b></font></td></tr>");
 	if (t->subtitle) {
@@ -231,55 +229,154 @@ void topology_dot(const struct topology *t, struct buf *b)
 	}
 	dot_legend(t, b);
 	buf_adds(b, "<tr><td> </td></tr></table>>;\n");
-	for (size_t m = 0; m < t->nmachine; m++) {
-		buf_addf(b,
-			 "  subgraph cluster_%zu {\n    style=\"rounded,filled\"; fillcolor=\"#f9fafb\"; color=\"#d1d5db\"; "
-			 "penwidth=1.2; margin=16;\n    "
-			 "label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"5\"><tr><td><font "
-			 "point-size=\"14\" color=\"#111827\"><b>",
-			 m);
-		html(b, t->machine[m].name);
-		buf_adds(b, "</b></font><font point-size=\"12\" color=\"#6b7280\">");
-		if (t->machine[m].address) {
-			buf_adds(b, "  ");
-			html(b, t->machine[m].address);
-		}
-		buf_adds(b, t->machine[m].coordinator ? "  coordinator</font></td></tr></table>>;\n"
-						      : " </font></td></tr></table>>;\n");
-		size_t devices = 0;
-		for (size_t i = 0; i < t->ndevice; i++)
-			if (t->device[i].machine == m) {
-				dot_device(t, i, b);
-				devices++;
-			}
-		if (!devices && t->machine[m].coordinator) /* a machine without a node would not be drawn */
-			buf_addf(b,
-				 "    m%zu [shape=plaintext, style=\"\", fontsize=11, fontcolor=\"#6b7280\", label=\"no device of "
-				 "its own\"];\n",
-				 m);
-		buf_adds(b, "  }\n");
+}
+
+static void dot_machine(const struct topology *t, size_t m, struct buf *b)
+{
+	size_t devices = 0;
+	buf_addf(b,
+		 "  subgraph cluster_%zu {\n    style=\"rounded,filled\"; fillcolor=\"#f9fafb\"; color=\"#d1d5db\"; "
+		 "penwidth=1.2; margin=16;\n    "
+		 "label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"5\"><tr><td><font "
+		 "point-size=\"14\" color=\"#111827\"><b>",
+		 m);
+	html(b, t->machine[m].name);
+	buf_adds(b, "</b></font><font point-size=\"12\" color=\"#6b7280\">");
+	if (t->machine[m].address) {
+		buf_adds(b, "  ");
+		html(b, t->machine[m].address);
 	}
+	buf_adds(b, t->machine[m].coordinator ? "  coordinator</font></td></tr></table>>;\n" : " </font></td></tr></table>>;\n");
+	for (size_t i = 0; i < t->ndevice; i++)
+		if (t->device[i].machine == m) {
+			dot_device(t, i, b);
+			devices++;
+		}
+	if (!devices && t->machine[m].coordinator) /* a machine without a node would not be drawn */
+		buf_addf(b,
+			 "    m%zu [shape=plaintext, style=\"\", fontsize=11, fontcolor=\"#6b7280\", label=\"no device of its "
+			 "own\"];\n",
+			 m);
+	buf_adds(b, "  }\n");
+}
+
+static void dot_link(const struct topology_link *l, bool turned, const char *how, struct buf *b)
+{
+	char s[64];
+	link_text(l, s, sizeof s);
+	buf_addf(b, "  d%zu -> d%zu [dir=both, %s=<", turned ? l->to : l->from, turned ? l->from : l->to, how);
+	html(b, s);
+	if (l->transport || l->encrypted) {
+		buf_addf(b, "%s<font point-size=\"10\" color=\"#6b7280\">", s[0] ? "<br/>" : "");
+		html(b, l->transport);
+		buf_addf(b, "%s</font>", !l->encrypted ? "" : l->transport ? ", encrypted" : "encrypted");
+	}
+	buf_adds(b, s[0] || l->transport || l->encrypted ? ">];\n" : " >];\n");
+}
+
+/* Devices in the order of the stages, those that are left out behind them; where a new row begins. */
+struct rows {
+	size_t *order, *row; /* [ndevice]; row: by device */
+	size_t n;
+};
+
+static void set_rows(const struct topology *t, struct rows *r)
+{
+	int most = (int)fmax(4, ceil(sqrt(1.6 * (double)t->ndevice))), last = -1;
+	size_t count = 0, at = 0;
+	for (size_t i = 0; i < t->ndevice; i++)
+		last = t->device[i].stage > last ? t->device[i].stage : last;
+	for (int stage = 0; stage <= last + 1; stage++)
+		for (size_t i = 0; i < t->ndevice; i++)
+			if (t->device[i].stage == (stage <= last ? stage : -1))
+				r->order[at++] = i;
+	r->n = at > 0;
+	for (size_t k = 0; k < at; k++) {
+		const struct topology_device *d = &t->device[r->order[k]], *before = k ? &t->device[r->order[k - 1]] : d;
+		bool left_out = d->stage < 0 && before->stage >= 0, full = count >= (size_t)most && d->machine != before->machine;
+		if (k && (left_out || full || count >= 2 * (size_t)most)) {
+			r->n++;
+			count = 0;
+		}
+		r->row[r->order[k]] = r->n - 1;
+		count++;
+	}
+}
+
+static bool first_on_machine(const struct topology *t, const struct rows *r, size_t k)
+{
+	for (size_t i = 0; i < k; i++)
+		if (t->device[r->order[i]].machine == t->device[r->order[k]].machine)
+			return false;
+	return true;
+}
+
+/* Rows below each other, the second one from right to left, so that the pipeline winds through the picture. Every row begins anew at the left
+ * because the links between rows hold nothing in its place; what is written first comes to stand lowest. */
+static void dot_rows(const struct topology *t, const struct rows *r, struct buf *b)
+{
+	for (size_t k = t->ndevice; k-- > 0;)
+		if (first_on_machine(t, r, k))
+			dot_machine(t, t->device[r->order[k]].machine, b);
+	for (size_t k = 1; k < t->ndevice; k++) {
+		size_t x = r->order[k - 1], y = r->order[k];
+		if (r->row[x] == r->row[y])
+			buf_addf(b, "  d%zu -> d%zu [style=invis, weight=20];\n", r->row[x] % 2 ? y : x, r->row[x] % 2 ? x : y);
+	}
+	for (size_t i = 0; i < t->nlink; i++) {
+		size_t from = r->row[t->link[i].from], to = r->row[t->link[i].to];
+		dot_link(&t->link[i], from == to && from % 2, from == to ? "label" : "constraint=false, label", b);
+	}
+}
+
+/* Whether the devices of each machine (those that are used, or all) follow each other. Where they do not, Graphviz 2.43 corrupts its memory over labels that take part in the layout:
+ * there they are written beside the finished edges. */
+static bool in_turn(const struct topology *t, const struct rows *r, bool left_out_too)
+{
+	for (size_t k = 1; k < t->ndevice; k++) {
+		const struct topology_device *d = &t->device[r->order[k]];
+		if ((d->stage >= 0 || left_out_too) && d->machine != t->device[r->order[k - 1]].machine &&
+		    !first_on_machine(t, r, k))
+			return false;
+	}
+	return true;
+}
+
+/* What is left out stands in a row of its own. */
+static void dot_one_row(const struct topology *t, const char *label, struct buf *b)
+{
 	size_t before = t->ndevice;
-	for (size_t i = 0; i < t->ndevice; i++) /* what is left out stands in a row of its own */
+	for (size_t m = 0; m < t->nmachine; m++)
+		dot_machine(t, m, b);
+	for (size_t i = 0; i < t->ndevice; i++)
 		if (t->device[i].stage < 0) {
 			if (before < t->ndevice)
 				buf_addf(b, "  d%zu -> d%zu [style=invis];\n", before, i);
 			before = i;
 		}
-	for (size_t i = 0; i < t->nlink; i++) {
-		const struct topology_link *l = &t->link[i];
-		char s[64];
-		link_text(l, s, sizeof s);
-		buf_addf(b, "  d%zu -> d%zu [dir=both, label=<", l->from, l->to);
-		html(b, s);
-		if (l->transport || l->encrypted) {
-			buf_addf(b, "%s<font point-size=\"10\" color=\"#6b7280\">", s[0] ? "<br/>" : "");
-			html(b, l->transport);
-			buf_addf(b, "%s</font>", !l->encrypted ? "" : l->transport ? ", encrypted" : "encrypted");
-		}
-		buf_adds(b, s[0] || l->transport || l->encrypted ? ">];\n" : " >];\n");
+	for (size_t i = 0; i < t->nlink; i++)
+		dot_link(&t->link[i], false, label, b);
+}
+
+void topology_dot(const struct topology *t, struct buf *b)
+{
+	enum { ONE_ROW = 8 };
+	struct rows r = { mem_array(t->ndevice, sizeof *r.order), mem_array(t->ndevice, sizeof *r.row), 0 };
+	if (!r.order || !r.row) {
+		b->failed = true;
+		goto out;
 	}
+	dot_head(t, b);
+	set_rows(t, &r);
+	bool many = t->ndevice > ONE_ROW;
+	if (many && in_turn(t, &r, true))
+		dot_rows(t, &r, b);
+	else
+		dot_one_row(t, !many && in_turn(t, &r, false) ? "label" : "xlabel", b);
 	buf_adds(b, "}\n");
+out:
+	mem_free(r.order);
+	mem_free(r.row);
 }
 
 /* Mermaid takes #quot; and friends for what would end a quoted label. */

@@ -19,7 +19,7 @@ struct topology_machine {
 };
 
 struct topology_device {
-	const char *id;               /* "local", "1" */
+	const char *id;               /* "local", "1"; "": not shown */
 	size_t machine;               /* index */
 	const char *backend;          /* "cuda:0" */
 	const char *name;             /* "NVIDIA RTX 3060" */
