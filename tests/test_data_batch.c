@@ -316,6 +316,48 @@ static void nothing_allocated(void **state)
 	}
 }
 
+/* The shape of an epoch is what its microbatches add up to. */
+static void mean_shape(void **state)
+{
+	(void)state;
+	struct dataset *d = generate(211, 5);
+	for (size_t i = 0; i < 4; i++) {
+		struct batch_options o = { .seed = 1,
+					   .sequence_len = LONGEST + 100,
+					   .micro_batch_size = 1 + (int64_t)i,
+					   .accumulation = 2,
+					   .sample_packing = i % 2 };
+		struct batches *b = make(d, &o);
+		struct err e = { 0 };
+		struct batch_shape s = batches_shape(b);
+		double tokens = 0, trained = 0, parts = 0, largest = 0;
+		for (uint64_t k = 0; k < batches_per_epoch(b, 0); k++) {
+			const struct microbatch *m;
+			size_t n;
+			assert_int_equal(batches_get(b, 0, k, &m, &n, &e), 0);
+			for (size_t x = 0; x < n; x++) {
+				tokens += m[x].n;
+				trained += m[x].trained;
+				largest = m[x].n > largest ? m[x].n : largest;
+				for (uint32_t q = 0; q < m[x].nseq; q++) {
+					double len = m[x].start[q + 1] - m[x].start[q];
+					parts += len * len;
+				}
+			}
+		}
+		double rows = tokens / s.tokens;
+		assert_true(fabs(rows - floor(rows + 0.5)) < 1e-6 && rows >= 1);
+		assert_true(s.largest == largest);
+		assert_true(fabs(s.trained - trained / tokens) < 1e-12);
+		if (o.sample_packing)
+			assert_true(s.sequences > 1 && s.sequences * parts >= tokens * tokens / rows * 0.999999);
+		else
+			assert_true(fabs(s.sequences - 1) < 1e-12 && rows == 211);
+		batches_free(b);
+	}
+	dataset_free(d);
+}
+
 static void refused(void **state)
 {
 	(void)state;
@@ -360,6 +402,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everything_once), cmocka_unit_test(packing_fits),      cmocka_unit_test(resuming),
 		cmocka_unit_test(orders),          cmocka_unit_test(nothing_allocated), cmocka_unit_test(refused),
+		cmocka_unit_test(mean_shape),
 	};
 	return cmocka_run_group_tests_name("data_batch", tests, NULL, NULL);
 }

@@ -432,6 +432,13 @@ static void read_profile(const struct site *s, const char *run, struct profile *
 	struct err e = { 0 };
 	snprintf(path, sizeof path, "%s/%s/profile.json", s->t.dir, run);
 	check(profile_read_file(p, path, &e), &e);
+	/* written again it is the same text */
+	struct buf b = BUF_INIT, text = BUF_INIT;
+	profile_write(p, &b);
+	check(buf_read_file(&text, path, 0, &e), &e);
+	assert_string_equal(b.p, text.p);
+	buf_release(&b);
+	buf_release(&text);
 }
 
 static void the_command_measures_one_device_and_a_cluster(void **state)
