@@ -193,6 +193,7 @@ static void links(void **state)
 	assert_int_equal(stage[1].sent, 500);
 	flows_of_pass(m, (int64_t[]){ 0, 0 }, 2, false, rate, stage); /* twice as fast: the mean lies between */
 	assert_true(stage[0].rate > 1.2e6 && stage[0].rate < 1.9e6);
+	assert_true(fabs(stage[0].best_rate - 2e6) < 1);
 	flows_of_pass(m, (int64_t[]){ 0, 0 }, 2, true, rate, stage);
 	assert_true(isnan(stage[0].rate));
 	free(m);

@@ -15,7 +15,9 @@ struct shown {
 	const char *worker, *host, *address, *backend, *device, *layers;
 	bool encrypted;
 	uint64_t memory, memory_total;
-	double rate;
+	double rate, latency; /* to the next stage */
+	uint64_t plan_memory; /* by the plan; 0: there is none */
+	double plan_busy, plan_rate;
 	struct train_stage last, sum;
 };
 
@@ -27,6 +29,7 @@ struct train_stages {
 	bool here; /* all in this process */
 	char coordinator[256], facts[256];
 	double last_s, sum_s, tokens;
+	double plan_s, plan_rate; /* of a step, tokens per second; 0: no plan */
 	uint64_t steps, summed;
 };
 
@@ -67,8 +70,27 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 		return err_nomem(e, 256, "what is shown");
 	s->encrypted = seat && seat->key;
 	s->memory_total = w->memory;
-	s->rate = NAN;
+	s->rate = s->latency = s->plan_busy = s->plan_rate = NAN;
 	return 0;
+}
+
+/* What is expected, for the picture before the first step. */
+static void expect(struct train_stages *t, const struct planning *planning)
+{
+	const struct plan *plan = &planning->plan;
+	for (int k = 0; k < t->n && k < plan->stages; k++) {
+		const struct plan_member *m = &plan->stage[k].member[0];
+		struct shown *s = &t->stage[k];
+		s->plan_memory = (uint64_t)(m->memory_gib * (1 << 30));
+		s->plan_busy = m->busy;
+		if (k + 1 < plan->stages && !t->here) {
+			int next = plan->stage[k + 1].member[0].device;
+			s->plan_rate = profile_bandwidth(&planning->profile, m->device, next) * 1e9;
+			s->latency = profile_latency_ms(&planning->profile, m->device, next) / 1e3;
+		}
+	}
+	t->plan_s = plan->simulated_ms / 1e3;
+	t->plan_rate = plan->tokens_per_s;
 }
 
 int train_stages_new(const struct config *c, const struct train_info *i, struct train_stages **t_p, struct err *e)
@@ -91,6 +113,8 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 		rc = err_nomem(e, (size_t)t->n * sizeof *t->stage, "what is shown");
 	for (int k = 0; k < t->n && rc >= 0; k++)
 		rc = fill(t, i, k, e);
+	if (rc >= 0 && i->planning)
+		expect(t, i->planning);
 	if (rc < 0)
 		train_stages_free(t);
 	else
@@ -199,9 +223,9 @@ static struct topology_device device_of(const struct train_stages *t, int k, siz
 					 .front = k == 0,
 					 .end = k == t->n - 1,
 					 .share = NAN,
-					 .mem_need = s->memory,
+					 .mem_need = s->memory ? s->memory : s->plan_memory,
 					 .mem_total = s->memory_total,
-					 .busy = measured ? s->sum.busy / t->sum_s : NAN };
+					 .busy = measured ? s->sum.busy / t->sum_s : s->plan_busy };
 }
 
 int train_stages_draw(const struct train_stages *t, const char *title, struct err *e)
@@ -222,8 +246,9 @@ int train_stages_draw(const struct train_stages *t, const char *title, struct er
 	for (int k = 0; k + 1 < t->n; k++)
 		l[p.nlink++] = (struct topology_link){ .from = (size_t)k,
 						       .to = (size_t)k + 1,
-						       .bandwidth = t->stage[k].rate,
-						       .latency = NAN,
+						       .bandwidth = isfinite(t->stage[k].plan_rate) ? t->stage[k].plan_rate
+												    : t->stage[k].last.best_rate,
+						       .latency = t->stage[k].latency,
 						       .transport = t->here                            ? "in memory"
 								    : !strcmp(t->c->transport, "auto") ? "zmq"
 												       : t->c->transport,
@@ -232,6 +257,9 @@ int train_stages_draw(const struct train_stages *t, const char *title, struct er
 	if (t->sum_s > 0)
 		snprintf(line + n, sizeof line - (size_t)n, ": %.0f ms a step, %.0f tokens/s", t->sum_s / (double)t->summed * 1e3,
 			 t->tokens / t->sum_s);
+	else if (t->plan_s > 0)
+		snprintf(line + n, sizeof line - (size_t)n, ": %.0f ms a step, %.0f tokens/s predicted", t->plan_s * 1e3,
+			 t->plan_rate);
 	p.subtitle = line;
 	rc = topology_write(&p, t->c->output_dir, t->c->visualization_format, e);
 out:

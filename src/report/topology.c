@@ -342,13 +342,13 @@ static bool in_turn(const struct topology *t, const struct rows *r, bool left_ou
 	return true;
 }
 
-/* What is left out stands in a row of its own. */
-static void dot_one_row(const struct topology *t, const char *label, struct buf *b)
+/* Machines that are all left out stand in a row of their own. */
+static void dot_one_row(const struct topology *t, const char *label, bool chain, struct buf *b)
 {
 	size_t before = t->ndevice;
 	for (size_t m = 0; m < t->nmachine; m++)
 		dot_machine(t, m, b);
-	for (size_t i = 0; i < t->ndevice; i++)
+	for (size_t i = 0; chain && i < t->ndevice; i++)
 		if (t->device[i].stage < 0) {
 			if (before < t->ndevice)
 				buf_addf(b, "  d%zu -> d%zu [style=invis];\n", before, i);
@@ -369,10 +369,11 @@ void topology_dot(const struct topology *t, struct buf *b)
 	dot_head(t, b);
 	set_rows(t, &r);
 	bool many = t->ndevice > ONE_ROW;
-	if (many && in_turn(t, &r, true))
+	bool all = in_turn(t, &r, true);
+	if (many && all)
 		dot_rows(t, &r, b);
 	else
-		dot_one_row(t, !many && in_turn(t, &r, false) ? "label" : "xlabel", b);
+		dot_one_row(t, !many && in_turn(t, &r, false) ? "label" : "xlabel", all, b);
 	buf_adds(b, "}\n");
 out:
 	mem_free(r.order);

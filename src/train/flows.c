@@ -23,25 +23,35 @@ int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flo
 	return sum;
 }
 
-static double rate_to_next(const struct stepped_message *m, const int64_t *clock, int n, int i, struct flow_rate *r)
+static void rate_to_next(const struct stepped_message *m, const int64_t *clock, int n, int i, struct flow_rate *r,
+			 struct train_stage *s)
 {
 	uint64_t bytes;
 	int next = (i + 1) % n;
 	int64_t ns = flow_carried(&m[i].flow[FLOW_TO_NEXT], clock[i], &m[next].flow[FLOW_FROM_PREV], clock[next], &bytes);
 	r->bytes = keep * r->bytes + (double)bytes;
 	r->seconds = keep * r->seconds + clock_seconds(ns);
-	return r->bytes > 0 && r->seconds > 0 ? r->bytes / r->seconds : NAN;
+	if (ns > 0 && (double)bytes / clock_seconds(ns) > r->best)
+		r->best = (double)bytes / clock_seconds(ns);
+	if (r->bytes > 0 && r->seconds > 0) {
+		s->rate = r->bytes / r->seconds;
+		s->best_rate = r->best;
+	}
 }
 
 void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory, struct flow_rate *rate,
 		   struct train_stage *stage)
 {
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		stage[i] = (struct train_stage){ .busy = clock_seconds(m[i].busy),
 						 .copy = clock_seconds(m[i].copy),
 						 .wait = clock_seconds(m[i].wait),
 						 .mem_peak = m[i].mem_peak,
 						 .sent = m[i].flow[FLOW_TO_NEXT].bytes + m[i].flow[FLOW_TO_PREV].bytes,
 						 .received = m[i].flow[FLOW_FROM_NEXT].bytes + m[i].flow[FLOW_FROM_PREV].bytes,
-						 .rate = memory ? NAN : rate_to_next(m, clock, n, i, &rate[i]) };
+						 .rate = NAN,
+						 .best_rate = NAN };
+		if (!memory)
+			rate_to_next(m, clock, n, i, &rate[i], &stage[i]);
+	}
 }

@@ -4,16 +4,18 @@
 
 #include "train/protocol.h"
 
-/* A link in one direction over the whole run, older passes counting less. */
+/* A link in one direction over the whole run: sums in which older passes count less, and the rate of the best pass. */
 struct flow_rate {
-	double bytes, seconds;
+	double bytes, seconds, best;
 };
 
 struct train_stage {
 	double busy, copy, wait; /* seconds of the pass: computing, moving messages, blocked */
 	uint64_t mem_peak;       /* bytes on the device, of the run */
 	uint64_t sent, received; /* bytes of the pass, to and from both neighbours */
-	double rate; /* bytes per second to the next stage while something was under way; NaN: nothing was, or only in memory */
+	/* Bytes per second to the next stage while something was under way, lately and at best: with what computing beside it costs. NaN:
+	 * nothing was, or only in memory. */
+	double rate, best_rate;
 };
 
 /* Nanoseconds in which messages were under way, one after the other as a link carries them: from being handed over at one end (its clock +
