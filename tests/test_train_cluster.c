@@ -1,5 +1,5 @@
-/* test_train_cluster.c - one job over several processes with keys on loopback: the bits of one process, the cache, what goes wrong, and killing
- * any of them at random moments (HS_KILLS times, 6 unless said otherwise). The program is $HETEROSHARD, or the one beside this test. */
+/* test_train_cluster.c - one job over several processes with keys on loopback: the bits of one process, the cache and what goes wrong.
+ * The program is $HETEROSHARD, or the one beside this test. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -273,83 +273,6 @@ static void interrupted_anywhere_is_saved(void **state)
 	}
 }
 
-/* ---- killing ---- */
-
-static void killed_at_random_moments(void **state)
-{
-	(void)state;
-	const char *env = getenv("HS_KILLS"), *seed_text = getenv("HS_SEED");
-	int kills = env ? (int)strtol(env, NULL, 10) : 6;
-	struct rng_key key = rng_key(seed_text ? strtoull(seed_text, NULL, 10) : 1);
-	uint64_t at = 0;
-	static const char *const role[] = { "the coordinator", "worker 'a'", "worker 'b'" };
-	struct site s;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", 2, "");
-	struct process p = site_start(&s, "train", "one.yaml", "max_steps=80", "save_steps=2", NULL);
-	must_succeed(&p);
-	int64_t worst = 0;
-	int done = 0, resumed = 0, early = 0;
-	while (done < kills) {
-		struct process w[3];
-		bool stop = rng_below(key, at++, 4) == 0, resume = has_checkpoint(&s, "two");
-		int victim = (int)rng_below(key, at++, 3), status[3];
-		double after = (double)rng_uniform(key, at++, 0, 1.5f);
-		w[1] = site_start(&s, "worker", "--worker", "a", "two.yaml", "peer_timeout=3", NULL);
-		w[2] = site_start(&s, "worker", "--worker", "b", "two.yaml", "peer_timeout=3", NULL);
-		until(&w[1], "listens");
-		until(&w[2], "listens");
-		/* every other time with another split */
-		w[0] = site_start(&s, "train", "two.yaml", "max_steps=80", "save_steps=2", "peer_timeout=3", "join_timeout=20",
-				  done % 2 ? "shard_plan=[{id: b, start: 0, end: 1}, {id: a, start: 1, end: 6, is_last: true}]"
-					   : "shard_plan=[{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, is_last: true}]",
-				  resume ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true", NULL);
-		usleep((useconds_t)(after * 1e6));
-		int64_t when = clock_now();
-		kill(w[victim].pid, stop ? SIGSTOP : SIGKILL);
-		for (int i = 0; i < 3; i++)
-			status[i] = i == victim ? 0 : finished(&w[i], 3 + 60);
-		int64_t took = clock_now() - when;
-		kill(w[victim].pid, SIGKILL);
-		int own = finished(&w[victim], PATIENCE);
-		no_torn_checkpoint(&s, "two");
-		resumed += resume;
-		if (own != 1000 + SIGKILL || (status[0] == 0 && victim != 0)) { /* it had ended by itself: begin anew */
-			struct err e = { 0 };
-			char path[512];
-			snprintf(path, sizeof path, "%.300s/two", s.t.dir);
-			if (own == 0 && dir_remove(path, &e) < 0)
-				fail_msg("%s", e.msg);
-			early++;
-			assert_true(early < 20 + 2 * kills);
-			continue;
-		}
-		for (int i = 0; i < 3; i++)
-			if (i != victim && status[i] != 1) {
-				show_log(&w[0]);
-				show_log(&w[1]);
-				show_log(&w[2]);
-				fail_msg("%s %s: status %d of %s", role[victim], stop ? "stopped" : "killed", status[i], role[i]);
-			}
-		if (victim && !says(&w[0], role[victim])) {
-			show_log(&w[0]);
-			fail_msg("the coordinator does not name %s", role[victim]);
-		}
-		if (took > worst)
-			worst = took;
-		done++;
-	}
-	printf("%d kills, %d runs went on from a checkpoint, %d ended before they were killed; the others had left after %.1f s at "
-	       "most\n",
-	       done, resumed, early, clock_seconds(worst));
-	p = site_start(&s, "train", "two.yaml", "max_steps=80", "save_steps=2",
-		       has_checkpoint(&s, "two") ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true", NULL);
-	must_succeed(&p);
-	same_result(&s, "one", "two", false);
-	tiny_remove(&s.t);
-}
-
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -357,7 +280,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_bits_of_one_process),       cmocka_unit_test(plans_by_itself),
 		cmocka_unit_test(a_worker_without_the_model),    cmocka_unit_test(what_goes_wrong_is_one_line),
-		cmocka_unit_test(interrupted_anywhere_is_saved), cmocka_unit_test(killed_at_random_moments),
+		cmocka_unit_test(interrupted_anywhere_is_saved),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

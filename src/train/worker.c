@@ -46,7 +46,8 @@ struct worker {
 	struct norm_buffer norms;
 	struct norm_entry *entry;
 	size_t nentry, entry_cap;
-	uint64_t job, step;
+	uint64_t job, step;            /* step: of the frames, counts passes */
+	uint64_t trained;              /* the last step of training, for messages */
 	uint64_t parameters;           /* bytes on the device once all of the stage is there */
 	bool train, finished, leaving; /* leaving: has asked the coordinator to finish */
 	struct worker_times times;
@@ -538,8 +539,9 @@ static int run_list(struct worker *w, struct err *e)
 		if (rc < 0)
 			return e->code == ERR_CANCELLED
 				       ? rc
-				       : err_prefix(e, "stage %d, step %llu, %s of microbatch %d", w->plan.stage,
-						    (unsigned long long)w->step, instr_name(i->kind), i->microbatch);
+				       : err_prefix(e, "stage %d, %s %llu, %s of microbatch %d", w->plan.stage,
+						    w->train ? "step" : "evaluation after step", (unsigned long long)w->trained,
+						    instr_name(i->kind), i->microbatch);
 		times_end(&w->times, i);
 	}
 	return 0;
@@ -568,6 +570,8 @@ static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 	const struct sched *s = sched_find(w->plan.schedule);
 	uint32_t microbatches = h->microbatches;
 	w->train = h->pass == PASS_TRAIN;
+	if (w->train)
+		w->trained = h->step;
 	if (w->train && !w->optim)
 		return err_set(e, ERR_PROTOCOL, "BATCH: training was not planned");
 	times_pass(&w->times);
@@ -673,7 +677,7 @@ static int serve_job(struct worker *w, struct err *e)
 			return err_prefix(e, "before the job began: coordinator (%s)", link_address(w->env->coordinator));
 		if (rc < 0)
 			return err_prefix(e, "stage %d, after step %llu: coordinator (%s)", w->plan.stage,
-					  (unsigned long long)w->step, link_address(w->env->coordinator));
+					  (unsigned long long)w->trained, link_address(w->env->coordinator));
 		if (planned && w->env->visitors)
 			w->env->visitors(w->env->ctx);
 		if (rc == 0) {
@@ -777,8 +781,8 @@ int worker_run(const struct worker_env *env, struct err *e)
 	if (rc < 0 && e->code != ERR_CANCELLED && w->small) {
 		struct err ignored = { 0 };
 		size_t n;
-		if (abort_write(e, w->small, SMALL, &n) >= 0)
-			say(w, FRAME_ABORT, 0, w->small, n, &ignored);
+		if (abort_write(e, w->small, SMALL, &n) >= 0 && say(w, FRAME_ABORT, 0, w->small, n, &ignored) >= 0)
+			rc = e->code = ERR_CANCELLED; /* it is the coordinator's to say */
 	}
 	worker_release(w);
 	return rc;

@@ -38,7 +38,7 @@ struct worker_env {
 	double timeout; /* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
 };
 
-/* Serves one job from PLAN to FINISH. On failure the coordinator has been told why (ABORT), where the link still carries it. */
+/* Serves one job from PLAN to FINISH. On failure the coordinator has been told why (ABORT), where the link still carries it: ERR_CANCELLED then. */
 int worker_run(const struct worker_env *env, struct err *e);
 
 #endif

@@ -93,16 +93,26 @@ char *site_text(const char *path)
 
 /* ---- processes ---- */
 
+static const char *space;
+
+void site_namespace(const char *name) { space = name; }
+
 struct process site_start(const struct site *s, ...)
 {
 	static int serial;
 	struct process p;
-	char *arg[ARGS + 1], file[512];
+	char *arg[ARGS + 5], file[512];
 	int n = 0;
 	va_list ap;
 	va_start(ap, s);
+	if (space) { /* becomes the program, under the same pid */
+		static const char *const enter[] = { "ip", "netns", "exec" };
+		for (size_t i = 0; i < ARRAY_LEN(enter); i++)
+			arg[n++] = (char *)enter[i];
+		arg[n++] = (char *)space;
+	}
 	arg[n++] = program;
-	for (char *a; n < ARGS && (a = va_arg(ap, char *));) {
+	for (char *a; n < ARGS + 4 && (a = va_arg(ap, char *));) {
 		size_t len = strlen(a);
 		if (len > 5 && !strcmp(a + len - 5, ".yaml")) {
 			snprintf(file, sizeof file, "%s/%s", s->t.dir, a);
@@ -120,7 +130,7 @@ struct process site_start(const struct site *s, ...)
 		if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
 			_exit(126);
 		setenv("OMP_NUM_THREADS", "1", 1);
-		execv(program, arg);
+		execvp(arg[0], arg);
 		_exit(127);
 	}
 	return p;
@@ -133,7 +143,7 @@ void show_log(const struct process *p)
 	mem_free(t);
 }
 
-int finished(const struct process *p, double seconds)
+int finished_or_hangs(const struct process *p, double seconds)
 {
 	int status;
 	for (int64_t end = clock_now() + (int64_t)(seconds * 1e9); clock_now() < end; usleep(5000)) {
@@ -144,8 +154,15 @@ int finished(const struct process *p, double seconds)
 	kill(p->pid, SIGKILL);
 	waitpid(p->pid, &status, 0);
 	show_log(p);
-	fail_msg("process %d still ran after %g s", (int)p->pid, seconds);
 	return -1;
+}
+
+int finished(const struct process *p, double seconds)
+{
+	int rc = finished_or_hangs(p, seconds);
+	if (rc < 0)
+		fail_msg("process %d still ran after %g s", (int)p->pid, seconds);
+	return rc;
 }
 
 void must_succeed(const struct process *p)

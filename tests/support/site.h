@@ -34,7 +34,10 @@ char *site_text(const char *path); /* of a file, "" without one; mem_free */
 
 /* Arguments end with NULL; "NAME.yaml" is taken from the site's folder. */
 struct process site_start(const struct site *s, ...);
+/* Processes started from now on live in this network namespace; NULL: in the own one. */
+void site_namespace(const char *name);
 void show_log(const struct process *p);
+int finished_or_hangs(const struct process *p, double seconds); /* -1: it took longer, and was killed */
 int finished(const struct process *p, double seconds); /* exit status, or 1000 + signal; fails the test when it takes longer */
 void must_succeed(const struct process *p);
 void must_fail(const struct process *p, int status, const char *what); /* with a line that says `what` */
