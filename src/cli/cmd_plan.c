@@ -23,11 +23,12 @@
 int cmd_plan(int argc, char **argv);
 
 struct args {
-	const char *profile, *planner, *plan, *schedule, *add, *role, *worker, *out;
+	const char *profile, *planner, *plan, *schedule, *add, *out;
 	struct opt_list without;
 	int64_t microbatch, effort;
 	double reserve;
-	bool json, compare, groups, brief, refresh, insecure;
+	bool json, compare, groups, brief, refresh;
+	struct cli_role role;
 };
 
 static const struct opt rows[] = {
@@ -107,20 +108,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, refresh),
 	  .help = "measure again what was measured before" },
-	{ .key = "role",
-	  .kind = OPT_STR,
-	  .offset = offsetof(struct args, role),
-	  .arg = "coordinator|worker",
-	  .help = "what this machine is, where its addresses do not say so" },
-	{ .key = "worker",
-	  .kind = OPT_STR,
-	  .offset = offsetof(struct args, worker),
-	  .arg = "ID",
-	  .help = "be this worker of the configuration" },
-	{ .key = "insecure",
-	  .kind = OPT_BOOL,
-	  .offset = offsetof(struct args, insecure),
-	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
+	CLI_ROLE_ROWS(offsetof(struct args, role)),
 	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
 };
 
@@ -158,7 +146,7 @@ static int add_devices(struct profile *p, const char *text, struct err *e)
 
 struct question {
 	struct planning p;
-	struct config *config;
+	const struct config *config; /* NULL: none */
 };
 
 /* What the command line says goes before what the configuration says. */
@@ -178,7 +166,7 @@ static int job_options(const struct args *a, struct question *j, struct err *e)
 }
 
 /* The profile: a file, or measured for the configuration. */
-static int get_profile(const struct args *a, struct question *j, char *const *program, struct err *e)
+static int get_profile(const struct args *a, struct question *j, char *const *program, const struct ranks *ranks, struct err *e)
 {
 	const char *file = a->profile;
 	if (!file && !j->config)
@@ -188,14 +176,14 @@ static int get_profile(const struct args *a, struct question *j, char *const *pr
 		file = j->config->profile;
 	if (file)
 		return profile_read_file(&j->p.profile, file, e);
-	const struct gather_options g = { .program = program, .stop = cli_stop() };
+	const struct gather_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
 	const struct profiler_options o = { .refresh = a->refresh, .links = true };
 	return profiler_config(j->config, &g, &o, &j->p.profile, e);
 }
 
-static int prepare(const struct args *a, char *const *program, struct question *j, struct err *e)
+static int prepare(const struct args *a, char *const *program, const struct ranks *ranks, struct question *j, struct err *e)
 {
-	TRY(get_profile(a, j, program, e));
+	TRY(get_profile(a, j, program, ranks, e));
 	TRY(job_options(a, j, e));
 	for (size_t i = 0; i < a->without.n; i++)
 		TRY(profile_remove(&j->p.profile, a->without.item[i], e));
@@ -498,44 +486,45 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 	return 0;
 }
 
-/* On the machines of the workers: being measured. True when this is one of them. */
-static bool be_measured(const struct args *a, const struct config *c, int *rc_p, struct err *e)
+static int answer(const struct args *a, struct question *j, char *const *program, const struct ranks *ranks, struct err *e)
 {
-	struct role r = { 0 };
-	*rc_p = cluster_role(c, a->role, a->worker, &r, e);
-	if (*rc_p < 0 || r.kind != ROLE_WORKER)
-		return *rc_p < 0;
-	*rc_p = cli_work(c, &r, e);
-	return true;
+	int rc = prepare(a, program, ranks, j, e);
+	if (rc >= 0)
+		rc = a->compare ? compare(a, j, e) : one(a, j, e);
+	planning_release(&j->p);
+	return rc;
 }
 
-static int run(const struct args *a, int npos, char **pos, struct question *j, struct arena *arena, struct err *e)
+static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks, struct err *e)
 {
-	bool measure = !a->profile && npos;
-	int rc;
-	if (npos)
-		TRY(config_load_as(measure ? CONFIG_TRAIN : CONFIG_MODEL, pos[0], npos - 1, pos + 1, &j->config, e));
-	if (j->config)
-		j->config->insecure |= a->insecure;
-	if (measure && be_measured(a, j->config, &rc, e))
-		return rc;
-	TRY(prepare(a, cli_worker_program(npos, pos, a->insecure, arena), j, e));
-	return a->compare ? compare(a, j, e) : one(a, j, e);
+	struct question j = { .config = c };
+	return answer(ctx, &j, program, ranks, e);
+}
+
+/* From a profile alone, or with what a configuration asks of a planner; nobody is measured. */
+static int from_profile(const struct args *a, int npos, char **pos)
+{
+	struct config *c = NULL;
+	struct err e = { 0 };
+	int rc = npos ? config_load_as(CONFIG_MODEL, pos[0], npos - 1, pos + 1, &c, &e) : 0;
+	struct question j = { .config = c };
+	if (rc >= 0)
+		rc = answer(a, &j, NULL, NULL, &e);
+	config_free(c);
+	return rc < 0 ? cli_fail(&e) : rc;
 }
 
 int cmd_plan(int argc, char **argv)
 {
 	struct args a;
-	struct question j = { .config = NULL };
 	struct arena arena = ARENA_INIT;
-	struct err e = { 0 };
 	int npos, status;
 
 	if (cli_args(&usage, argc, argv, &a, 0, -1, &npos, &arena, &status)) {
-		int rc = run(&a, npos, argv + 1, &j, &arena, &e);
-		status = rc < 0 ? cli_fail(&e) : rc;
-		planning_release(&j.p);
-		config_free(j.config);
+		if (npos && !a.profile)
+			status = cli_everywhere(&a.role, npos, argv + 1, lead, &a);
+		else
+			status = from_profile(&a, npos, argv + 1);
 	}
 	arena_release(&arena);
 	return status;

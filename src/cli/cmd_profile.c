@@ -16,8 +16,9 @@
 int cmd_profile(int argc, char **argv);
 
 struct args {
-	char *role, *worker, *out;
-	bool insecure, refresh, links, json;
+	struct cli_role role;
+	char *out;
+	bool refresh, links, json;
 };
 
 static const struct opt rows[] = {
@@ -36,20 +37,7 @@ static const struct opt rows[] = {
 	  .arg = "DIR",
 	  .help = "folder for profile.json, profile.png and profile.html (default: output_dir)" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print the profile itself" },
-	{ .key = "role",
-	  .kind = OPT_STR,
-	  .offset = offsetof(struct args, role),
-	  .arg = "coordinator|worker",
-	  .help = "what this machine is, where its addresses do not say so" },
-	{ .key = "worker",
-	  .kind = OPT_STR,
-	  .offset = offsetof(struct args, worker),
-	  .arg = "ID",
-	  .help = "be this worker of the configuration" },
-	{ .key = "insecure",
-	  .kind = OPT_BOOL,
-	  .offset = offsetof(struct args, insecure),
-	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
+	CLI_ROLE_ROWS(offsetof(struct args, role)),
 };
 
 static const struct cli_usage usage = {
@@ -179,8 +167,9 @@ static void part(void *ctx, const char *what, uint64_t done, uint64_t all)
 		fprintf(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1, (unsigned long long)all);
 }
 
-static int run(const struct config *c, const struct args *a, char *const *program, const struct ranks *ranks, struct err *e)
+static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks, struct err *e)
 {
+	const struct args *a = ctx;
 	const struct gather_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
 	const struct profiler_options o = { .refresh = a->refresh, .links = a->links, .part = part };
 	struct profile p;
@@ -203,33 +192,9 @@ int cmd_profile(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
 	struct args o = { 0 };
-	struct err e = { 0 };
-	struct role r = { 0 };
-	struct config *c = NULL;
 	int npos, status;
-	if (!cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
-		arena_release(&a);
-		return status;
-	}
-	struct ranks ranks;
-	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
-	bool launched = rc >= 0 && cluster_launched(c);
-	if (launched) {
-		rc = cli_rank(c, o.role, o.worker, &ranks, &e);
-		if (rc == 0)
-			rc = run(c, &o, NULL, &ranks, &e);
-	} else if (rc >= 0) {
-		c->insecure |= o.insecure;
-		rc = cluster_role(c, o.role, o.worker, &r, &e);
-	}
-	if (rc >= 0 && !launched && r.kind == ROLE_WORKER)
-		rc = cli_work(c, &r, &e);
-	else if (rc >= 0 && !launched)
-		rc = run(c, &o, cli_worker_program(npos, argv + 1, o.insecure, &a), NULL, &e);
-	config_free(c);
+	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status))
+		status = cli_everywhere(&o.role, npos, argv + 1, lead, &o);
 	arena_release(&a);
-	if (rc < 0 && cluster_rank_echoes(&e))
-		return e.code == ERR_USAGE ? 2 : 1;
-	rc = rc > 0 ? 0 : rc;
-	return rc < 0 ? cli_fail(&e) : rc;
+	return status;
 }

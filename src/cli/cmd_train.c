@@ -5,33 +5,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "cli/train_view.h"
-#include "train/cluster.h"
-
-#include <stddef.h>
 
 int cmd_train(int argc, char **argv);
 
-struct args {
-	char *role, *worker;
-	bool insecure;
-};
-
-static const struct opt rows[] = {
-	{ .key = "role",
-	  .kind = OPT_STR,
-	  .offset = offsetof(struct args, role),
-	  .arg = "coordinator|worker",
-	  .help = "what this machine is, where its addresses do not say so" },
-	{ .key = "worker",
-	  .kind = OPT_STR,
-	  .offset = offsetof(struct args, worker),
-	  .arg = "ID",
-	  .help = "be this worker of the configuration" },
-	{ .key = "insecure",
-	  .kind = OPT_BOOL,
-	  .offset = offsetof(struct args, insecure),
-	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
-};
+static const struct opt rows[] = { CLI_ROLE_ROWS(0) };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard train [--role ROLE] [--worker ID] CONFIG [key=value ...]",
@@ -46,8 +23,9 @@ static const struct cli_usage usage = {
 		   "  heteroshard train examples/smollm2.yaml resume_from_checkpoint=latest",
 };
 
-static int run(const struct config *c, char *const *program, const struct ranks *ranks, struct err *e)
+static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks, struct err *e)
 {
+	(void)ctx;
 	struct train_view *v;
 	struct train_result r;
 	const struct train_options o = { .stop = cli_stop(), .trace = c->trace, .program = program, .ranks = ranks };
@@ -65,32 +43,10 @@ static int run(const struct config *c, char *const *program, const struct ranks 
 int cmd_train(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
-	struct args o = { 0 };
-	struct err e = { 0 };
-	struct role r = { 0 };
+	struct cli_role r = { 0 };
 	int npos, status;
-	if (!cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
-		arena_release(&a);
-		return status;
-	}
-	struct config *c = NULL;
-	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
-	struct ranks ranks;
-	bool launched = rc >= 0 && cluster_launched(c);
-	if (launched) {
-		rc = cli_rank(c, o.role, o.worker, &ranks, &e);
-		rc = rc > 0 ? 0 : rc < 0 ? rc : run(c, NULL, &ranks, &e);
-	} else if (rc >= 0) {
-		c->insecure |= o.insecure;
-		rc = cluster_role(c, o.role, o.worker, &r, &e);
-	}
-	if (rc >= 0 && !launched && r.kind == ROLE_WORKER)
-		rc = cli_work(c, &r, &e);
-	else if (rc >= 0 && !launched)
-		rc = run(c, cli_worker_program(npos, argv + 1, o.insecure, &a), NULL, &e);
-	config_free(c);
+	if (cli_args(&usage, argc, argv, &r, 1, -1, &npos, &a, &status))
+		status = cli_everywhere(&r, npos, argv + 1, lead, NULL);
 	arena_release(&a);
-	if (rc < 0 && cluster_rank_echoes(&e))
-		return e.code == ERR_USAGE ? 2 : 1;
-	return rc < 0 ? cli_fail(&e) : rc;
+	return status;
 }

@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 
+#include <signal.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 int cmd_worker(int argc, char **argv);
 
@@ -35,62 +35,6 @@ static const struct cli_usage usage = {
 	.example = "  heteroshard worker cluster.yaml\n"
 		   "  heteroshard worker --worker b cluster.yaml",
 };
-
-static volatile sig_atomic_t stop, mute;
-
-/* The second signal does not wait for the step. */
-static void on_signal(int sig)
-{
-	static const char text[] = "\n" CLI_STOPPING "\n";
-	ssize_t n = mute && !stop ? 0 : write(STDERR_FILENO, text, stop ? 1 : sizeof text - 1);
-	(void)n;
-	if (stop) {
-		signal(sig, SIG_DFL);
-		raise(sig);
-	}
-	stop = 1;
-}
-
-void cli_stop_says(bool yes) { mute = !yes; }
-
-const volatile sig_atomic_t *cli_stop(void)
-{
-	struct sigaction sa = { .sa_handler = on_signal };
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	return &stop;
-}
-
-int cli_work(const struct config *c, const struct role *r, struct err *e) { return cluster_work(c, r, cli_stop(), e); }
-
-char **cli_worker_program(int npos, char **pos, bool insecure, struct arena *a)
-{
-	char **p = arena_alloc(a, (size_t)(npos + 5) * sizeof *p);
-	size_t n = 0;
-	if (!p)
-		return NULL;
-	p[n++] = (char *)"heteroshard";
-	p[n++] = (char *)"-q";
-	p[n++] = (char *)"worker";
-	if (insecure)
-		p[n++] = (char *)"--insecure";
-	for (int i = 0; i < npos; i++)
-		p[n++] = pos[i];
-	p[n] = NULL;
-	return p;
-}
-
-int cli_rank(const struct config *c, const char *role, const char *worker, struct ranks *r, struct err *e)
-{
-	if (role || worker)
-		return err_set(e, ERR_USAGE,
-			       "--role and --worker: under mpirun or srun rank 0 coordinates and the others are workers");
-	TRY(cluster_ranks(c, r, e));
-	if (!r->at.rank)
-		return 0;
-	TRY(cluster_rank_work(c, r, cli_stop(), e));
-	return 1;
-}
 
 /* A worker that the coordinator started dies with it: that is how it is told from one that a person started. */
 static bool started_by_coordinator(void)

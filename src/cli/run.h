@@ -2,9 +2,11 @@
 #ifndef HS_CLI_RUN_H
 #define HS_CLI_RUN_H
 
+#include "base/opt.h"
 #include "train/cluster.h"
 
 #include <signal.h>
+#include <stddef.h>
 
 /* From now on SIGINT and SIGTERM set the flag that is returned; the second one ends the program. */
 const volatile sig_atomic_t *cli_stop(void);
@@ -15,11 +17,33 @@ void cli_stop_says(bool yes);
 /* Works for the coordinator of the configuration; the exit status, or an error. */
 int cli_work(const struct config *c, const struct role *r, struct err *e);
 
-/* argv that starts this program as a worker of the same configuration; `pos`: CONFIG and what follows. NULL when memory is out. */
-char **cli_worker_program(int npos, char **pos, bool insecure, struct arena *a);
+/* What this process is, where its addresses do not say so. */
+struct cli_role {
+	const char *role, *worker;
+	bool insecure;
+};
 
-/* One of several processes that mpirun or srun started. 0: rank 0, which coordinates with *r_p; 1: another one, whose work is done. `role` and
- * `worker`: what --role and --worker say; they have no meaning then. */
-int cli_rank(const struct config *c, const char *role, const char *worker, struct ranks *r_p, struct err *e);
+/* The options of that; `at`: the offset of the struct cli_role in the command's arguments. */
+#define CLI_ROLE_ROWS(at)                                                                                                          \
+	{ .key = "role",                                                                                                           \
+	  .kind = OPT_STR,                                                                                                         \
+	  .offset = (at) + offsetof(struct cli_role, role),                                                                        \
+	  .arg = "coordinator|worker",                                                                                             \
+	  .help = "what this machine is, where its addresses do not say so" },                                                     \
+		{ .key = "worker",                                                                                                 \
+		  .kind = OPT_STR,                                                                                                 \
+		  .offset = (at) + offsetof(struct cli_role, worker),                                                              \
+		  .arg = "ID",                                                                                                     \
+		  .help = "be this worker of the configuration" },                                                                 \
+	{                                                                                                                          \
+		.key = "insecure", .kind = OPT_BOOL, .offset = (at) + offsetof(struct cli_role, insecure),                         \
+		.help = "links without keys and encryption, on any address: whoever reaches the port can join"                     \
+	}
+
+/* The coordinator's part of a command, or all of it where there is but this machine. `program`: argv that starts a worker process of the same
+ * configuration. `ranks`: NULL unless mpirun or srun started this. Returns the exit status, or an error. */
+typedef int (*cli_lead_fn)(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks, struct err *e);
+/* A command that is run on every machine of a job, with CONFIG and key=value in pos[npos]: leads, or works for whoever does. The exit status. */
+int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn lead, void *ctx);
 
 #endif
