@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "net/address.h"
 #include "net/net.h"
 
 static struct err err;
@@ -239,6 +240,58 @@ static void addresses(void **state)
 	assert_non_null(strstr(err.msg, "zmq"));
 }
 
+/* A dialler that names its own address is seen as that; one that is not its own does not get through. */
+static void from_an_address(void **state)
+{
+	(void)state;
+	struct net *n, *m;
+	struct link *l, *in;
+	char at[NET_ADDRESS], from[NET_ADDRESS + 16];
+	OK(net_open("zmq", NULL, &n, &err));
+	OK(net_open("zmq", NULL, &m, &err));
+	OK(net_listen(n, "127.0.0.3:0", at, &err));
+	snprintf(from, sizeof from, "127.0.0.5;%s", at);
+	OK(net_connect(m, from, NULL, SOON, &l, &err));
+	assert_int_equal(net_accept(n, SOON, &in, &err), 1);
+	assert_string_equal(link_address(in), "127.0.0.5");
+	OK(link_send_copy(l, "x", 1, SOON, &err));
+	struct net_msg msg;
+	assert_int_equal(link_recv(in, SOON, &msg, &err), 1);
+	net_msg_release(&msg);
+	snprintf(from, sizeof from, "192.0.2.1;%s", at);
+	assert_int_equal(net_connect(m, from, NULL, net_in(0.5), &l, &err), ERR_NET);
+	snprintf(from, sizeof from, "127.0.0.5;192.0.2.1:5000");
+	assert_int_equal(net_dial(m, from, NULL, SOON, &l, &err), ERR_USAGE); /* where it goes decides whether it needs a key */
+	net_close(m, 1);
+	net_close(n, 1);
+}
+
+/* Parts of an address, and all of them together again. */
+static void parts(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *host;
+		unsigned port;
+	} known[] = { { "10.0.0.1:99", "10.0.0.1", 99 },
+		      { "[fd00::1]:7", "fd00::1", 7 },
+		      { "worker-3", "worker-3", 0 },
+		      { "*:9999", "*", 9999 } };
+	char host[NET_ADDRESS], again[NET_ADDRESS];
+	unsigned port;
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+		address_parts(known[i].text, host, &port);
+		assert_string_equal(host, known[i].host);
+		assert_int_equal(port, known[i].port);
+		address_join(host, port, again);
+		if (port)
+			assert_string_equal(again, known[i].text);
+	}
+	assert_true(address_is_number("10.0.0.1") && address_is_number("fd00::1"));
+	assert_false(address_is_number("box1") || address_is_number("") || address_is_number("10.0.0.1:9") ||
+		     address_is_number("fe80::1%eth0"));
+}
+
 /* ---- knobs of loop ------------------------------------------------------------------------------------------------------------ */
 
 static void loop_pair(struct net_knobs k, struct net **a, struct net **b, struct link **la, struct link **lb)
@@ -310,7 +363,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_peer),    cmocka_unit_test(stopped_peer),
 		cmocka_unit_test(killed_dialler), cmocka_unit_test(plain_client_gets_nothing),
-		cmocka_unit_test(addresses),      cmocka_unit_test(knobs),
+		cmocka_unit_test(addresses),      cmocka_unit_test(from_an_address),
+		cmocka_unit_test(parts),          cmocka_unit_test(knobs),
 	};
 	return cmocka_run_group_tests_name("net_peers", tests, NULL, NULL);
 }

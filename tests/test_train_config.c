@@ -182,6 +182,7 @@ static const struct {
 	{ LEAST "coordinator: {}\n", "'coordinator' has neither 'ip' nor 'hostname'" },
 	{ LEAST "coordinator: {ip: a, prt: 1}\n", "unknown key 'prt', did you mean 'port'?" },
 	{ LEAST "coordinator: {ip: a, port: 70000}\n", "'port' is 70000, allowed is 1 to 65535" },
+	{ LEAST "coordinator: {ip: a, listen: some}\n", "'listen' is 'some'" },
 	{ LEAST "coordinator: {ip: a, public_key: abc}\n", "'public_key' of the coordinator is not a key" },
 	{ LEAST "coordinator: {ip: a, public_key: '" KEY "'}\nworkers: [" W1 "]\n",
 	  "worker '1' has no public_key but the coordinator has one" },
@@ -257,6 +258,7 @@ static void json_round_trip(void **state)
 		LORA "lora_target_linear: true\nval_set_size: 0.25\neval_steps: 3\nschedule: interleaved\ninterleave: 4\n",
 		LEAST "adapter: qlora\nresume_from_checkpoint: latest\nchat_template: chatml\n",
 		CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"),
+		CLUSTER("{id: 1, ip: 10.0.0.2, listen: ip}", ""),
 	};
 	for (size_t i = 0; i < ARRAY_LEN(text); i++) {
 		struct config *c = must(text[i], 0, NULL), *d;
@@ -266,6 +268,8 @@ static void json_round_trip(void **state)
 		config_to_json(d, &b);
 		assert_string_equal(a.p, b.p);
 		assert_int_equal(c->lora_target_modules.n, d->lora_target_modules.n);
+		for (size_t k = 0; k < c->nworkers; k++)
+			assert_int_equal(d->workers[k].listen, i == ARRAY_LEN(text) - 1 ? LISTEN_IP : LISTEN_ALL);
 		config_free(c);
 		config_free(d);
 		buf_release(&a);
