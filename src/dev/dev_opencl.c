@@ -136,6 +136,7 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	opencl_text(l, c->at.device, CL_DRIVER_VERSION, c->driver, sizeof c->driver);
 	c->mem_total = opencl_number(l, c->at.device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
 	c->mem_largest = opencl_number(l, c->at.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
+	c->blas = opencl_blas_use();
 	d->priv = c;
 	const char *more = getenv("HS_OPENCL_OPTIONS");
 	snprintf(c->options, sizeof c->options, "-cl-std=CL1.2%s%s", more ? " " : "", more ? more : "");
@@ -247,7 +248,7 @@ static int opencl_caps(struct dev *d, struct dev_caps *k, struct err *e)
 	k->mem_seen = free_memory(c, &k->mem_free);
 	snprintf(k->name, sizeof k->name, "%s", c->name);
 	snprintf(k->vendor, sizeof k->vendor, "%s", c->vendor);
-	snprintf(k->driver, sizeof k->driver, "OpenCL, %.48s", c->driver);
+	snprintf(k->driver, sizeof k->driver, "OpenCL, %.44s%s", c->driver, c->blas ? ", CLBlast" : "");
 	return 0;
 }
 
@@ -385,8 +386,11 @@ static int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	if (g->ab_dtype > DT_F16 || (g->c_dtype != g->ab_dtype && g->c_dtype != DT_F32))
 		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s", dtype_name(g->ab_dtype),
 			       dtype_name(g->c_dtype));
+	const double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+	if (opencl_blas_gemm(d->priv, g))
+		return failed(d->priv, set_mark(d->priv, flops), "a product", e);
 	const struct gpu_step s = gpu_gemm(g, a);
-	return run_step(d->priv, &s, g->ab_dtype, GPU_GEMM_SIG, a, 2.0 * (double)g->m * (double)g->n * (double)g->k, e);
+	return run_step(d->priv, &s, g->ab_dtype, GPU_GEMM_SIG, a, flops, e);
 }
 
 static int opencl_sync(struct dev *d, struct err *e)

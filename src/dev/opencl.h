@@ -43,8 +43,8 @@ struct opencl {
 	bool lost;
 	struct dev_watch watch;
 	char name[128], vendor[64], driver[64], options[512];
-	char who[160]; /* in messages: "opencl:0 (AMD Radeon ...)" */
-	bool probed, f16;
+	char who[160];          /* in messages: "opencl:0 (AMD Radeon ...)" */
+	bool probed, f16, blas; /* blas: products by CLBlast */
 };
 
 /* opencl_lib.c */
@@ -61,5 +61,10 @@ int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k
 /* Builds any text; errors name the device, the first lines of the compiler's log and the file that holds all of it. */
 int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e);
 void opencl_programs_release(struct opencl *c);
+
+/* opencl_blas.c */
+bool opencl_blas_use(void); /* whether CLBlast is there, and wanted */
+/* False: it does not do this product, and has queued nothing. */
+bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g);
 
 #endif

@@ -6,21 +6,18 @@
 
 #include <stdio.h>
 
-enum { BLOCK = 16 << 20 /* by which stacks of device memory grow */, LOGITS = 24 << 20, LOGIT_ROWS = 128 };
+enum { BLOCK = 4 << 20 /* by which stacks of device memory grow */, LOGITS = 24 << 20, LOGIT_ROWS = 128 };
 
 #define MIB(x) ((unsigned long long)((x) + (1 << 20) - 1) >> 20)
-
-/* A tensor on a stack of blocks: smaller ones share a block, and what remains of it is lost to them. */
-static uint64_t held(uint64_t bytes) { return !bytes || bytes > BLOCK ? bytes : BLOCK / (BLOCK / bytes); }
 
 /* What a layer's tape keeps: both norms and sums, q, k, v, attention's output, gate, up and their product, low-rank parts. */
 static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 {
 	const struct model_config *c = a->cfg;
 	const uint64_t one = n * dtype_size(a->opt->act), d = (uint64_t)c->head_dim;
-	uint64_t sum = 4 * held(one * (uint64_t)c->hidden) + 2 * held(one * (uint64_t)c->heads * d) +
-		       2 * held(one * (uint64_t)c->kv_heads * d) + 3 * held(one * (uint64_t)c->intermediate) +
-		       4 * n * (2 + (uint64_t)c->heads);
+	uint64_t sum =
+		one * (4 * (uint64_t)c->hidden + 2 * (uint64_t)(c->heads + c->kv_heads) * d + 3 * (uint64_t)c->intermediate) +
+		4 * n * (2 + (uint64_t)c->heads);
 	for (int i = 0; i < LIN_COUNT; i++)
 		sum += a->opt->lora.target[i] ? one * (uint64_t)a->opt->lora.r : 0;
 	return sum;
@@ -28,13 +25,12 @@ static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 
 uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompute)
 {
-	const uint64_t n = (uint64_t)tokens, row = held(n * (uint64_t)a->cfg->hidden * dtype_size(a->opt->act)),
+	const uint64_t n = (uint64_t)tokens, row = n * (uint64_t)a->cfg->hidden * dtype_size(a->opt->act),
 		       layer = layer_bytes(a, n);
 	const uint64_t kept = (uint64_t)a->layers * (recompute ? row : layer) + 2 * row;
 	const uint64_t block = (uint64_t)LOGIT_ROWS * (uint64_t)a->cfg->vocab * 4, logits = block > LOGITS ? block : LOGITS;
-	/* backward's gradients are about as large as what one layer keeps, which recomputation holds there, too */
-	return 2 * BLOCK + kept * (uint64_t)a->in_flight + layer * (recompute ? 2 : 1) + layer / 4 +
-	       (a->end ? logits + 3 * row : 0);
+	/* the gradients of backward, and with recomputation what one layer keeps, as they lie on the stack for scratch */
+	return 2 * BLOCK + kept * (uint64_t)a->in_flight + layer * (recompute ? 16 : 8) / 10 + (a->end ? logits + 3 * row : 0);
 }
 
 /* Bytes that 4 bits a weight would free in the layers of this worker. */

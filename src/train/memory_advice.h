@@ -1,7 +1,7 @@
 /* memory_advice.h - when a device's memory does not suffice for training: what to lower, and by how much.
  *
  * The need of a pass is estimated from the shapes (what stage.h keeps of each layer, what backward needs beside it, the block of logits);
- * it is meant for advice, not for planning: rather too high than too low, by up to a half. */
+ * it is meant for advice, not for planning: rather too high than too low, by up to a third. */
 #ifndef HS_TRAIN_MEMORY_ADVICE_H
 #define HS_TRAIN_MEMORY_ADVICE_H
 
