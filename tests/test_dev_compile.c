@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "dev/gpu.h"
 #include "dev/rtc.h"
+#include "drivers/entry_sig.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -50,6 +51,71 @@ static uint64_t code_of(const char *p, size_t n, const char *name)
 	return 0;
 }
 
+/* NVIDIA's attributes of a function lie in a section of its own, .nv.info.NAME: format, number, then 2 bytes of value or of size. Of the
+ * whole file .nv.info has pairs of symbol and value. */
+enum { ATTR_FRAME = 0x11, ATTR_PARAMETERS = 0x19, FORMAT_SIZED = 4 };
+
+static uint32_t number(const char *p, int bytes)
+{
+	uint32_t v = 0;
+	memcpy(&v, p, (size_t)bytes); /* little-endian, as this machine is */
+	return v;
+}
+
+/* The bytes of parameters that `name` takes, and of its stack frame; -1 where the file does not say. */
+static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p, int64_t *frame_p)
+{
+	Elf64_Ehdr h;
+	Elf64_Shdr names, sec, symbols = { 0 }, strings = { 0 };
+	char own[96];
+	memcpy(&h, p, sizeof h);
+	memcpy(&names, p + h.e_shoff + h.e_shstrndx * sizeof names, sizeof names);
+	for (unsigned i = 0; i < h.e_shnum; i++) {
+		memcpy(&sec, p + h.e_shoff + i * sizeof sec, sizeof sec);
+		if (sec.sh_type == SHT_SYMTAB) {
+			symbols = sec;
+			memcpy(&strings, p + h.e_shoff + sec.sh_link * sizeof strings, sizeof strings);
+		}
+	}
+	*parameters_p = *frame_p = -1;
+	snprintf(own, sizeof own, ".nv.info.%s", name);
+	for (unsigned i = 0; i < h.e_shnum; i++) {
+		memcpy(&sec, p + h.e_shoff + i * sizeof sec, sizeof sec);
+		const char *is = p + names.sh_offset + sec.sh_name;
+		if (strcmp(is, own) && strcmp(is, ".nv.info"))
+			continue;
+		const char *end = p + sec.sh_offset + sec.sh_size;
+		for (const char *at = p + sec.sh_offset; at + 4 <= end;) {
+			const uint32_t value = number(at + 2, 2);
+			if (at[1] == ATTR_PARAMETERS && !strcmp(is, own))
+				*parameters_p = value;
+			if (at[1] == ATTR_FRAME && at[0] == FORMAT_SIZED && !strcmp(is, ".nv.info")) {
+				Elf64_Sym sym;
+				memcpy(&sym, p + symbols.sh_offset + number(at + 4, 4) * sizeof sym, sizeof sym);
+				if (!strcmp(p + strings.sh_offset + sym.st_name, name))
+					*frame_p = number(at + 8, 4);
+			}
+			at += 4 + (at[0] == FORMAT_SIZED ? value : 0);
+		}
+	}
+}
+
+/* What the compiler thinks a kernel takes is what the host packs; and sums that a lane owns lie in registers, not in
+ * memory: the array of them is 64 bytes at least. */
+static void check_nvidia(const char *elf, const char *text, const char *name)
+{
+	char sig[64];
+	int64_t want = 0, parameters, frame;
+	assert_true(entry_signature(text, name, sig, sizeof sig));
+	for (int i = 0; sig[i]; i++)
+		want = sig[i] == 'f' ? want + 4 : (want + 7) / 8 * 8 + 8;
+	nvidia_sizes(elf, name, &parameters, &frame);
+	if (parameters != want)
+		fail_msg("%s takes %lld bytes of parameters, the host packs %lld", name, (long long)parameters, (long long)want);
+	if ((!strncmp(name, "attn_", 5) || !strcmp(name, "gemm")) && frame > 32)
+		fail_msg("%s has a stack frame of %lld bytes", name, (long long)frame);
+}
+
 /* AMD's code objects are ELF files in a bundle: the last one is the device's. */
 static const char *elf_in(const struct buf *code, size_t *n_p)
 {
@@ -79,6 +145,8 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t)
 		const uint64_t size = code_of(elf, n, gpu_entry_name((enum gpu_entry)k));
 		if (!size)
 			fail_msg("%s, %s, %s: no code for %s", rtc_name(r), arch, dtype_name(t), gpu_entry_name((enum gpu_entry)k));
+		if (!strncmp(arch, "sm_", 3))
+			check_nvidia(elf, text.p, gpu_entry_name((enum gpu_entry)k));
 		all += size;
 	}
 	printf("%-12s %-8s %-9s ok: %d entry points, %llu KiB of code, %.1f s\n", rtc_name(r), arch, dtype_name(t), GPU_ENTRIES,
@@ -91,8 +159,9 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t)
 	buf_release(&log);
 }
 
-/* float32 for every architecture; the other dtypes, which differ by two conversions, for the first and the last. HS_COMPILE_ALL=1: all. */
-static bool wanted(size_t i, size_t n, enum dtype t) { return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == 0 || i == n - 1; }
+/* float32 for every architecture; float16 for the first and bfloat16 for the second, the first that has it: they differ by two conversions, and
+ * each takes seconds. HS_COMPILE_ALL=1: all for all. */
+static bool wanted(size_t i, enum dtype t) { return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == (t == DT_BF16 ? 1 : 0); }
 
 static const struct rtc *compiler(enum rtc_kind k)
 {
@@ -126,7 +195,7 @@ static void nvidia(void **state)
 		for (enum dtype t = DT_F32; t <= DT_F16; t++) {
 			char arch[32];
 			snprintf(arch, sizeof arch, "sm_%d", have[i]);
-			if (wanted((size_t)i, (size_t)n, t))
+			if (wanted((size_t)i, t))
 				compile_one(r, arch, t);
 		}
 }
@@ -164,7 +233,7 @@ static void amd(void **state)
 			printf("%-12s %-8s           skipped: %s does not know it\n", rtc_name(r), amd_cards[i], rtc_name(r));
 		else
 			for (enum dtype t = DT_F32; t <= DT_F16; t++)
-				if (wanted(i, ARRAY_LEN(amd_cards), t))
+				if (wanted(i, t))
 					compile_one(r, amd_cards[i], t);
 }
 

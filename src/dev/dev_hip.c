@@ -105,12 +105,14 @@ static bool native(const char *arch, enum dtype t)
 static const char *const names[] = {
 	"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so", NULL
 };
+static const char *const nodes[] = { "/dev/kfd", "/dev/dxg", NULL }; /* Linux, Linux under Windows */
 static struct rt_lib lib;
 static const struct rt_vendor hip = {
 	.backend = "hip",
 	.title = "HIP",
 	.env = "HS_HIP_LIBRARY",
 	.names = names,
+	.nodes = nodes,
 	.symbols = symbols,
 	.nsymbols = ARRAY_LEN(symbols),
 	.rtc = RTC_HIPRTC,

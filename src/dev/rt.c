@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SPIN_NS 50000   /* a wait this short is spun away */
 #define NO_TIMING 2u    /* flag of an event */
@@ -21,6 +22,14 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t ids;
 
+static bool any_there(const char *const *files)
+{
+	for (; *files; files++)
+		if (access(*files, F_OK) == 0)
+			return true;
+	return false;
+}
+
 static int lib_open(const struct rt_vendor *v, struct err *e)
 {
 	struct rt_lib *l = v->lib;
@@ -29,6 +38,8 @@ static int lib_open(const struct rt_vendor *v, struct err *e)
 	struct rt_functions f;
 	void *handle;
 	int n = 0;
+	if (!(own && own[0]) && v->nodes && !any_there(v->nodes))
+		return 0;
 	int rc = dl_open(own && own[0] ? one : v->names, v->symbols, v->nsymbols, &f, &handle, e);
 	if (rc == ERR_UNSUPPORTED && !(own && own[0])) {
 		err_clear(e); /* no driver here: a fact, not a failure */

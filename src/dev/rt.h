@@ -70,6 +70,8 @@ struct rt_blas;
 struct rt_vendor {
 	const char *backend, *title, *env; /* "cuda", "CUDA", variable that names the driver's library */
 	const char *const *names;
+	const char *const
+		*nodes; /* without one of these files there is no device, whatever is installed; NULL: the driver is asked */
 	const struct dl_symbol *symbols;
 	size_t nsymbols;
 	enum rtc_kind rtc;

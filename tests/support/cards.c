@@ -15,6 +15,8 @@ static bool has_card(const char *const *names, const char *init, const char *cou
 {
 	void *h = NULL;
 	int n = 0;
+	if (!strncmp(init, "hip", 3) && access("/dev/kfd", F_OK) < 0 && access("/dev/dxg", F_OK) < 0)
+		return false;
 	for (; *names && !h; names++)
 		h = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
 	if (!h)
