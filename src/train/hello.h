@@ -12,7 +12,7 @@
 
 struct err;
 
-enum { HELLO_PROTOCOL = 3 }; /* of the frames' fields; a change that an older program cannot read is a new number */
+enum { HELLO_PROTOCOL = 4 }; /* of the frames' fields; a change that an older program cannot read is a new number */
 enum hello_role { HELLO_COORDINATOR, HELLO_STAGE, HELLO_PROBE /* measures the link, while the coordinator wants that */ };
 
 struct hello {
@@ -31,7 +31,6 @@ struct welcome {
 	uint64_t memory;               /* bytes of the device */
 	uint8_t bf16, f16;             /* native matrix products */
 	uint8_t formats;               /* bit of each enum dtype that it can compute in at all */
-	uint64_t clock;                /* clock_now() when this was written */
 	uint64_t wall;                 /* seconds since 1970, as this machine believes */
 	/* Where others may dial it, for choosing the fastest way (session_links.h). Nothing listed: only where the coordinator did. */
 	char machine[MACHINE_TEXT]; /* workers that say the same share a machine */

@@ -218,7 +218,6 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	}
 	s->env.job = h.job;
 	say_where(s, &w);
-	w.clock = (uint64_t)clock_now();
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
 	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
