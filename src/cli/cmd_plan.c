@@ -516,7 +516,7 @@ static int from_profile(const struct args *a, int npos, char **pos)
 
 int cmd_plan(int argc, char **argv)
 {
-	struct args a;
+	struct args a = { 0 };
 	struct arena arena = ARENA_INIT;
 	int npos, status;
 
