@@ -82,6 +82,8 @@ static void devices_are_listed(void **state)
 		{ "FAKE_RT=init=999", "cpu:0", NULL },
 		{ "HS_CUDA_LIBRARY=/nonexistent.so", "/nonexistent.so is not installed", "cuda:0" },
 		{ "HS_CUDA_LIBRARY=/nonexistent.so", "hip:0", NULL },
+		{ "HS_NVRTC_LIBRARY=/nonexistent.so", "cuda:0 (Fake card 0): /nonexistent.so is not installed", NULL },
+		{ "HS_NVRTC_LIBRARY=/nonexistent.so", "hip:0", NULL },
 		{ "HS_CUDA_LIBRARY=${HS_CUDA_LIBRARY%fake_rt.so}lacking_rt.so", "lacking_rt.so has no function cuLaunchKernel",
 		  NULL },
 		{ "HS_HIP_LIBRARY=${HS_HIP_LIBRARY%fake_rt.so}lacking_rt.so", "lacking_rt.so has no function hipModuleLaunchKernel",

@@ -89,7 +89,7 @@ static bool native(const char *arch, enum dtype t)
 	return t == DT_BF16 ? cc >= 80 : cc >= 70;
 }
 
-static const char *const names[] = { "libcuda.so.1", "libcuda.so", NULL };
+static const char *const names[] = { "libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", NULL };
 static struct rt_lib lib;
 static const struct rt_vendor cuda = {
 	.backend = "cuda",

@@ -177,6 +177,9 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	d->priv = c;
 	snprintf(c->label, sizeof c->label, "%s:%d", v->backend, index);
 	int rc = rt_failed(c, describe(c, index, v->lib->version), "opening it", e);
+	/* without a compiler for it a card is of no use: so 'auto' goes on to the next one */
+	if (rc == 0 && (rc = rtc_open(v->rtc, c->arch, v->rtc == RTC_NVRTC ? c->major : 0, &c->compiler, e)) < 0)
+		err_prefix(e, "%s", c->label);
 	if (rc == 0)
 		rc = rt_enter(c, e);
 	if (rc == 0)

@@ -107,6 +107,7 @@ struct rt {
 	uint64_t id;       /* of this opening, for `enter` */
 	void *context;
 	char name[128], vendor[64], arch[64], driver[64], label[256]; /* label: "cuda:0 (NAME)" */
+	const struct rtc *compiler;
 	uint64_t mem_total;
 	int units;
 	bool unified, probed, native[RT_TYPES];

@@ -9,10 +9,10 @@
 
 #define EXT "gpu"
 
-static int compile(struct rt *c, const struct rtc *r, const char *text, const char *key, struct buf *code, struct err *e)
+static int compile(struct rt *c, const char *text, const char *key, struct buf *code, struct err *e)
 {
 	struct buf log = BUF_INIT;
-	int rc = rtc_compile(r, text, c->arch, code, &log, e);
+	int rc = rtc_compile(c->compiler, text, c->arch, code, &log, e);
 	if (rc == ERR_DEVICE) {
 		char line[1600];
 		const struct err why = *e;
@@ -27,20 +27,17 @@ static int compile(struct rt *c, const struct rtc *r, const char *text, const ch
 
 static int build(struct rt *c, const struct buf *text, void **module_p, struct err *e)
 {
-	const struct rtc *r;
 	struct buf code = BUF_INIT;
 	char key[GPU_KEY];
-	int rc = rtc_open(c->v->rtc, c->arch, c->v->rtc == RTC_NVRTC ? c->major : 0, &r, e);
-	if (rc < 0)
-		return err_prefix(e, "%s", c->label);
-	const char *const part[] = { c->v->backend, c->arch, c->driver, rtc_name(r) };
+	int rc = 0;
+	const char *const part[] = { c->v->backend, c->arch, c->driver, rtc_name(c->compiler) };
 	gpu_cache_key(part, ARRAY_LEN(part), text->p, text->n, key);
 	/* what the driver refuses is compiled anew */
 	if (gpu_cache_get(key, EXT, &code) && c->f->module(module_p, code.p) == RT_OK)
 		goto out;
 	buf_reset(&code);
-	log_info("%s: compiling the kernels (%s, %s)", c->label, rtc_name(r), c->arch);
-	TRYOUT(compile(c, r, text->p, key, &code, e));
+	log_info("%s: compiling the kernels (%s, %s)", c->label, rtc_name(c->compiler), c->arch);
+	TRYOUT(compile(c, text->p, key, &code, e));
 	TRYOUT(rt_failed(c, c->f->module(module_p, code.p), "loading the kernels", e));
 	gpu_cache_put(key, EXT, code.p, code.n);
 out:

@@ -151,18 +151,24 @@ static int open_any(enum rtc_kind k, const char *arch, int most, const struct rt
 	const char *own = getenv(f->env);
 	const char *const one[] = { own, NULL };
 	struct err worst = { 0 };
+	bool none = true; /* of those tried so far is there */
 	for (const char *const *name = own && own[0] ? one : f->names; *name; name++) {
-		const struct rtc *r;
+		const struct rtc *r = NULL;
 		struct err why = { 0 };
-		if (library(k, *name, &r, &why) == 0 && serves(r, arch, most, &why) == 0) {
+		int rc = library(k, *name, &r, &why);
+		const bool absent = rc == ERR_UNSUPPORTED;
+		if (rc == 0)
+			rc = serves(r, arch, most, &why);
+		if (rc == 0) {
 			*r_p = r;
 			return 0;
 		}
 		/* one that is there and does not do is more telling than one that is not there */
-		if (!worst.code || (strstr(worst.msg, "is not installed") && !strstr(why.msg, "is not installed")))
+		if (!worst.code || (none && !absent))
 			worst = why;
+		none = none && absent;
 	}
-	if (strstr(worst.msg, "is not installed") && !(own && own[0]))
+	if (none && !(own && own[0]))
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s is not installed (%s), and the kernels are compiled on the machine that runs them", f->title,
 			       f->names[0]);
