@@ -174,6 +174,17 @@ static void what_is_counted_is_what_a_stage_takes(void **state)
 	}
 }
 
+static void what_does_not_fit_is_said(void **state)
+{
+	(void)state;
+	struct probe_request q = request(false);
+	struct probe_result r;
+	struct err e = { 0 };
+	q.cfg.vocab = 1ll << 38; /* 32 TiB of embedding */
+	assert_int_equal(probe_run("cpu", &q, &r, &e), ERR_NOMEM);
+	assert_non_null(strstr(e.msg, "fit"));
+}
+
 /* ---- the wire ---- */
 
 static const char config_json[] =
@@ -480,6 +491,7 @@ int main(int argc, char **argv)
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_counted_is_what_a_stage_takes),
+		cmocka_unit_test(what_does_not_fit_is_said),
 		cmocka_unit_test(requests_and_results_travel),
 		cmocka_unit_test(absurd_results_are_refused),
 		cmocka_unit_test(what_was_measured_is_remembered),

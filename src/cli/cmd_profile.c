@@ -10,6 +10,7 @@
 #include "train/profiler.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -142,9 +143,17 @@ static void print_profile(const struct profile *p, int m)
 	print_links(p);
 	printf("\nforward and backward: of one layer; head: norm, head and loss; tokens/s: the whole model on this device alone\n");
 	for (int i = 0; i < p->devices; i++) {
-		const struct profile_sample *s = sample_at(&p->device[i], m);
-		if (s && (s->drift > 0.1 || s->drift < -0.1))
-			printf("%s: its speed drifted by %+.0f %% while it was measured\n", p->device[i].id, -100 * s->drift);
+		const struct profile_device *d = &p->device[i];
+		const struct profile_sample *s = sample_at(d, m);
+		if (s && fabs(s->drift) > 0.1)
+			printf("%s: its speed drifted by %+.0f %% while it was measured\n", d->id, -100 * s->drift);
+		if (s && s->spread > 0.25)
+			printf("%s: the runs differ by %.0f %%; measure again (--refresh) when the machine has nothing else to "
+			       "do\n",
+			       d->id, 100 * s->spread);
+		if (fabs(d->measured.residual) > 0.1)
+			printf("%s: a whole small model took %+.0f %% more than its parts add up to\n", d->id,
+			       100 * d->measured.residual);
 	}
 }
 
