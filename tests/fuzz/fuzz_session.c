@@ -109,10 +109,10 @@ static void say(const struct worker *w, enum frame_kind kind, uint64_t step, uin
 		link_send_frame(w->link, &f, NET_NOW, &e);
 }
 
-static void welcome(const struct worker *w, unsigned speed)
+static void welcome(const struct worker *w, unsigned port)
 {
 	struct err e = { 0 };
-	struct welcome c = { .id = "a", .host = "b", .backend = "cpu", .device = "d", .speed = speed };
+	struct welcome c = { .id = "a", .host = "b", .backend = "cpu", .device = "d", .port = port };
 	if (w->link)
 		welcome_send(w->link, &c, NET_NOW, &e);
 }
