@@ -15,7 +15,6 @@
 #include "dev/rtc.h"
 #include "drivers/entry_sig.h"
 
-#include <dlfcn.h>
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,26 +199,6 @@ static void nvidia(void **state)
 		}
 }
 
-/* hipRTC before ROCm 5.3 ends in a crash when asked for an architecture it does not know, so the library below it is asked first. */
-static bool amd_knows(const char *arch)
-{
-	const char *s, *dash;
-	size_t n = 0;
-	bool has = false;
-	void *h = NULL;
-	static const char *const names[] = { "libamd_comgr.so.3", "libamd_comgr.so.2", "libamd_comgr.so" };
-	for (size_t i = 0; i < ARRAY_LEN(names) && !h; i++)
-		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-	if (!h)
-		return true; /* newer ones have it inside */
-	int (*count)(size_t *) = (int (*)(size_t *))(uintptr_t)dlsym(h, "amd_comgr_get_isa_count");
-	int (*name)(size_t, const char **) = (int (*)(size_t, const char **))(uintptr_t)dlsym(h, "amd_comgr_get_isa_name");
-	assert_true(count && name && count(&n) == 0);
-	for (size_t i = 0; i < n && !has; i++)
-		has = name(i, &s) == 0 && (dash = strrchr(s, '-')) != NULL && !strcmp(dash + 1, arch);
-	return has; /* it stays open, as LLVM cannot be loaded twice */
-}
-
 static const char *const amd_cards[] = { "gfx906", "gfx90a", "gfx1030", "gfx1100" };
 
 static void amd(void **state)
@@ -228,13 +207,16 @@ static void amd(void **state)
 	const struct rtc *r = compiler(RTC_HIPRTC);
 	if (!r)
 		skip();
-	for (size_t i = 0; i < ARRAY_LEN(amd_cards); i++)
-		if (!amd_knows(amd_cards[i]))
-			printf("%-12s %-8s           skipped: %s does not know it\n", rtc_name(r), amd_cards[i], rtc_name(r));
-		else
-			for (enum dtype t = DT_F32; t <= DT_F16; t++)
-				if (wanted(i, t))
-					compile_one(r, amd_cards[i], t);
+	for (size_t i = 0; i < ARRAY_LEN(amd_cards); i++) {
+		struct err e = { 0 };
+		if (rtc_open(RTC_HIPRTC, amd_cards[i], 0, &r, &e) < 0) {
+			printf("%-12s %-8s           skipped: %s\n", rtc_name(r), amd_cards[i], e.msg);
+			continue;
+		}
+		for (enum dtype t = DT_F32; t <= DT_F16; t++)
+			if (wanted(i, t))
+				compile_one(r, amd_cards[i], t);
+	}
 }
 
 /* The newest clang, which may know architectures that hipRTC does not: machine code, with the mathematical functions left open. */

@@ -20,6 +20,7 @@ struct functions {
 	int (*create)(void **);
 	int (*destroy)(void *);
 	int (*set_stream)(void *, void *);
+	int (*set_atomics)(void *, int);
 	int (*gemm)(void *, int, int, int32_t, int32_t, int32_t, const void *, uint64_t, int, int32_t, uint64_t, int, int32_t,
 		    const void *, uint64_t, int, int32_t, uint64_t, int, int32_t, int, int, int32_t, uint32_t);
 };
@@ -40,8 +41,11 @@ static int open_library(struct err *e)
 	{                                                                                                                          \
 		name, offsetof(struct functions, member), 0                                                                        \
 	}
-	static const struct dl_symbol symbols[] = { ROW(create, "rocblas_create_handle"), ROW(destroy, "rocblas_destroy_handle"),
-						    ROW(set_stream, "rocblas_set_stream"), ROW(gemm, "rocblas_gemm_ex") };
+	static const struct dl_symbol symbols[] = { ROW(create, "rocblas_create_handle"),
+						    ROW(destroy, "rocblas_destroy_handle"),
+						    ROW(set_stream, "rocblas_set_stream"),
+						    ROW(gemm, "rocblas_gemm_ex"),
+						    { "rocblas_set_atomics_mode", offsetof(struct functions, set_atomics), 1 } };
 #undef ROW
 	static const char *const names[] = { "librocblas.so.5",
 					     "librocblas.so.4",
@@ -129,6 +133,8 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	int code = b->f->create(&b->handle);
 	if (!code)
 		code = b->f->set_stream(b->handle, c->compute);
+	if (!code && b->f->set_atomics)
+		code = b->f->set_atomics(b->handle, 0); /* sums in one order: the same bits each time */
 	if (code) {
 		release(&b->base, c);
 		return err_set(e, ERR_DEVICE, "rocBLAS does not start: status %d", code);

@@ -6,7 +6,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,10 +130,36 @@ static int library(enum rtc_kind k, const char *name, const struct rtc **r_p, st
 /* "sm_86": 86 */
 static int number_of(const char *arch) { return strncmp(arch, "sm_", 3) ? 0 : (int)strtol(arch + 3, NULL, 10); }
 
+/* hipRTC before ROCm 5.3 ends in a crash when asked for an architecture it does not know, so the library below it is asked first. */
+static bool amd_knows(const char *arch)
+{
+	static const char *const names[] = { "libamd_comgr.so.3", "libamd_comgr.so.2", "libamd_comgr.so" };
+	const size_t card = strcspn(arch, ":");
+	const char *s;
+	size_t n = 0;
+	void *h = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(names) && !h; i++)
+		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL); /* stays open: the compiler library cannot be loaded twice */
+	if (!h)
+		return true;
+	int (*count)(size_t *) = (int (*)(size_t *))(uintptr_t)dlsym(h, "amd_comgr_get_isa_count");
+	int (*name)(size_t, const char **) = (int (*)(size_t, const char **))(uintptr_t)dlsym(h, "amd_comgr_get_isa_name");
+	if (!count || !name || count(&n) != 0)
+		return true;
+	for (size_t i = 0; i < n; i++) { /* amdgcn-amd-amdhsa--gfx90a */
+		const char *dash = name(i, &s) == 0 ? strrchr(s, '-') : NULL;
+		if (dash && strcspn(dash + 1, ":") == card && !strncmp(dash + 1, arch, card))
+			return true;
+	}
+	return false;
+}
+
 static int serves(const struct rtc *r, const char *arch, int most, struct err *e)
 {
-	if (r->kind != RTC_NVRTC)
-		return 0;
+	if (r->kind == RTC_HIPRTC)
+		return !arch || amd_knows(arch)
+			       ? 0
+			       : err_set(e, ERR_UNSUPPORTED, "%s does not know %s: install a newer ROCm", r->name, arch);
 	if (most && r->major > most)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s is newer than the driver, which takes CUDA %d: update the driver, or install "

@@ -788,6 +788,7 @@ static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const
 }
 ONE(rocblas_create_handle, (void **h), (*h = &handle, fault("noblas", 0) ? 1 : OK))
 ONE(rocblas_destroy_handle, (void *h), (h ? OK : INVALID))
+ONE(rocblas_set_atomics_mode, (void *h, int mode), (h && !mode ? OK : INVALID))
 ONE(rocblas_set_stream, (void *h, void *s), (rocblas_stream = s, h ? OK : INVALID))
 ONE(rocblas_gemm_ex,
     (void *h, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int at, int lda, const void *b, int bt,
