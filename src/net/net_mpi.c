@@ -2,7 +2,7 @@
  *
  * Addresses are "rank:N". MPI decides who takes part: there are no keys, identity is the rank. One end per process, since MPI can be started
  * only once; its own thread makes every MPI call. MPI has nothing to sleep on, so that thread looks again after a short while, longer the longer
- * nothing came.
+ * nothing came; what this process wants sent wakes it.
  *
  * A link is a pair of ranks and a number that the dialling side chose; both stand in the tag: number << 2 | dialled by the lower rank << 1 |
  * control. Control messages are 24 bytes: type, a, b as u64 in this machine's order (one MPI job has one); HELLO, CREDIT and BYE mean what they mean in
@@ -16,13 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 
 enum { CTL_HELLO = 1, CTL_CREDIT, CTL_BYE, CTL_ALIVE };
-enum { MOST_LINKS = 8000, IDLE_LOOKS = 200, LONGEST_NAP = 200 /* us */ };
+enum { MOST_LINKS = 8000, IDLE_LOOKS = 200, LONGEST_NAP = 400 /* us */ };
 
 struct ctl {
 	uint64_t type, a, b;
@@ -58,10 +57,10 @@ struct hub {
 	struct net *net;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t started;
+	pthread_cond_t started, wake;
 	/* under the lock: */
-	int begun; /* 0 not yet, 1 yes, -1 failed */
-	bool quit, listening;
+	int begun;                  /* 0 not yet, 1 yes, -1 failed */
+	bool quit, listening, busy; /* busy: something for the thread to look at */
 	int64_t quit_by;
 	struct net_node *out, **out_end;
 	struct mlink *fresh;
@@ -329,6 +328,7 @@ static void take_orders(struct hub *h)
 {
 	pthread_mutex_lock(&h->lock);
 	struct net_node *out = h->out;
+	h->busy = false;
 	h->out = NULL;
 	h->out_end = &h->out;
 	h->quitting = h->quit;
@@ -440,6 +440,28 @@ static bool begin(struct hub *h)
 	return ok;
 }
 
+static void nap(struct hub *h, int us)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += us * 1000L;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&h->lock);
+	if (!h->busy)
+		pthread_cond_timedwait(&h->wake, &h->lock, &until);
+	pthread_mutex_unlock(&h->lock);
+}
+
+/* Under the lock. */
+static void rouse(struct hub *h)
+{
+	h->busy = true;
+	pthread_cond_signal(&h->wake);
+}
+
 static void *hub_main(void *arg)
 {
 	struct hub *h = arg;
@@ -462,7 +484,7 @@ static void *hub_main(void *arg)
 			break;
 		idle = h->heard_something ? 0 : idle + 1;
 		if (idle > IDLE_LOOKS)
-			usleep(idle - IDLE_LOOKS < LONGEST_NAP ? (unsigned)(idle - IDLE_LOOKS) : LONGEST_NAP);
+			nap(h, idle - IDLE_LOOKS < LONGEST_NAP ? idle - IDLE_LOOKS : LONGEST_NAP);
 	}
 	for (struct mlink *ml = h->links; ml; ml = ml->next)
 		ml->state = M_GONE;
@@ -496,6 +518,11 @@ static int mpi_open(struct net *n, struct err *e)
 	h->in_end = &h->in;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->started, NULL);
+	pthread_condattr_t ca;
+	pthread_condattr_init(&ca);
+	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
+	pthread_cond_init(&h->wake, &ca);
+	pthread_condattr_destroy(&ca);
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -514,6 +541,7 @@ static int mpi_open(struct net *n, struct err *e)
 	}
 	if (rc < 0) {
 		pthread_cond_destroy(&h->started);
+		pthread_cond_destroy(&h->wake);
 		pthread_mutex_destroy(&h->lock);
 		mem_free(h);
 		return rc;
@@ -528,6 +556,7 @@ static void mpi_close(struct net *n, double linger)
 	pthread_mutex_lock(&h->lock);
 	h->quit = true;
 	h->quit_by = net_in(linger);
+	rouse(h);
 	pthread_mutex_unlock(&h->lock);
 	pthread_join(h->thread, NULL);
 	bool under_way = h->sends || h->in;
@@ -539,6 +568,7 @@ static void mpi_close(struct net *n, double linger)
 	if (under_way)
 		return;
 	pthread_cond_destroy(&h->started);
+	pthread_cond_destroy(&h->wake);
 	pthread_mutex_destroy(&h->lock);
 	mem_free(h);
 }
@@ -576,6 +606,7 @@ static int mpi_dial(struct link *l, const char *address, const char *peer_key, s
 		ml->tag = h->number++ << 2 | (h->rank < rank) << 1;
 		ml->next = h->fresh;
 		h->fresh = ml;
+		rouse(h);
 	} else {
 		rc = err_set(e, ERR_UNSUPPORTED, "mpi: more than %d links were made", MOST_LINKS);
 	}
@@ -593,6 +624,7 @@ static void mpi_send(struct link *l, struct net_node *node)
 	pthread_mutex_lock(&h->lock);
 	*h->out_end = node;
 	h->out_end = &node->next;
+	rouse(h);
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -601,6 +633,8 @@ static void mpi_taken(struct link *l, uint64_t cost)
 	struct mlink *ml = l->priv;
 	pthread_mutex_lock(&ml->hub->lock);
 	ml->untold += cost;
+	if (ml->untold > net_slack(l->net->o.window))
+		rouse(ml->hub);
 	pthread_mutex_unlock(&ml->hub->lock);
 }
 
@@ -609,6 +643,7 @@ static void mpi_shut(struct link *l)
 	struct mlink *ml = l->priv;
 	pthread_mutex_lock(&ml->hub->lock);
 	ml->shut = true;
+	rouse(ml->hub);
 	pthread_mutex_unlock(&ml->hub->lock);
 }
 
