@@ -426,6 +426,9 @@ static void a_profile_of_another_job_is_told(void **state)
 	other = p;
 	other.program = "0.0.9";
 	refuses(&other, &j, "0.0.9");
+	other = p;
+	other.sequence_len *= 2;
+	refuses(&other, &j, "tokens");
 	other.program = other.training = other.digest = NULL; /* written by hand */
 	check(profile_check_job(&other, "p.json", &j, &e), &e);
 	profile_release(&p);

@@ -152,8 +152,8 @@ static void print_profile(const struct profile *p, int m)
 			       "do\n",
 			       d->id, 100 * s->spread);
 		if (fabs(d->measured.residual) > 0.1)
-			printf("%s: a whole small model took %+.0f %% more than its parts add up to\n", d->id,
-			       100 * d->measured.residual);
+			printf("%s: a whole small model took %.2f times what its parts add up to\n", d->id,
+			       1 + d->measured.residual);
 	}
 }
 

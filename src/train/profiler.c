@@ -21,8 +21,9 @@
 
 enum { PINGS = 9, TABLE_MOST = 64 };
 
-static const double budget = 15;   /* seconds a device */
-static const double no_link = 1e3; /* bytes per second between machines that do not reach each other: no plan will want it */
+static const double budget = 15;      /* seconds a device */
+static const double length_off = 0.1; /* by so much rows may be longer or shorter than those of a profile */
+static const double no_link = 1e3;    /* bytes per second between machines that do not reach each other: no plan will want it */
 
 /* ---- what is asked ---- */
 
@@ -475,6 +476,12 @@ int profile_check_job(const struct profile *p, const char *path, const struct jo
 		return differ(path, "dtype", p->dtype, dtype_name(j->opt.act), e);
 	if (p->training && strcmp(p->training, training))
 		return differ(path, "training", p->training, training, e);
+	double tokens = batches_shape(j->batches).tokens;
+	if (p->training && fabs(p->sequence_len / tokens - 1) > length_off) {
+		snprintf(theirs, sizeof theirs, "%d tokens", p->sequence_len);
+		snprintf(ours, sizeof ours, "%.0f", tokens);
+		return differ(path, "rows of", theirs, ours, e);
+	}
 	if (p->program && strcmp(p->program, HS_VERSION))
 		return differ(path, "program version", p->program, HS_VERSION, e);
 	return 0;

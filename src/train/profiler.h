@@ -23,7 +23,7 @@ int profiler_run(struct session *s, const struct profiler_options *o, struct pro
 /* From a configuration alone: opens the job, brings its workers together, measures, sends them home. */
 int profiler_config(const struct config *c, const struct gather_options *g, const struct profiler_options *o, struct profile *p_p,
 		    struct err *e);
-/* Whether a profile is of this job: model, layers, what is trained, dtype (`act` of the job's options is decided), version of the program. What
+/* Whether a profile is of this job: model, layers, what is trained, dtype (`act` of the job's options is decided), length, version of the program. What
  * a profile does not state is not asked for. ERR_USAGE in one line that says both sides. */
 int profile_check_job(const struct profile *p, const char *path, const struct job *j, struct err *e);
 
