@@ -107,6 +107,7 @@ int cluster_work(const struct config *c, const struct role *r, const volatile si
 				   .join_timeout = c->join_timeout,
 				   .model = c->base_model,
 				   .cache_dir = c->cache_dir,
+				   .cache_limit = c->cache_limit_gib,
 				   .stop = stop };
 		char at[NET_ADDRESS], bound[NET_ADDRESS];
 		err_clear(e);

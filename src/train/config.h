@@ -135,8 +135,9 @@ struct config {
 	int wire_dtype;                    /* enum wire_dtype */
 	double peer_timeout, join_timeout; /* seconds */
 	bool insecure;
-	const char *key_file;  /* NULL: the default of `heteroshard keygen` */
-	const char *cache_dir; /* NULL: $XDG_CACHE_HOME/heteroshard */
+	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
+	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */
+	double cache_limit_gib; /* 0: no limit */
 	struct config_coordinator coordinator;
 	struct config_worker *workers;
 	size_t nworkers;

@@ -151,6 +151,9 @@ static const struct opt rows[] = {
 	     "allow links without keys and encryption on other addresses than loopback: anyone who reaches the port can join"),
 	STR(key_file, NULL, "FILE", "this machine's private key; not given: where 'heteroshard keygen' puts it"),
 	STR(cache_dir, NULL, "DIR", "where a worker keeps the layers it was sent; not given: ~/.cache/heteroshard"),
+	NUM(cache_limit_gib, "100", 0, 1e6,
+	    "GiB of layers that may stay there; after a job the ones unused for the longest time go, unless another job runs; 0: "
+	    "no limit"),
 	CUSTOM(coordinator, "{hostname, ip, ...}",
 	       "the machine that owns the job: hostname, ip, port (9998), device (auto), public_key, "
 	       "listen (all)"),

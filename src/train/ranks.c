@@ -83,6 +83,7 @@ int cluster_rank_work(const struct config *c, const struct ranks *r, const volat
 				 .join_timeout = c->join_timeout,
 				 .model = c->base_model,
 				 .cache_dir = c->cache_dir,
+				 .cache_limit = c->cache_limit_gib,
 				 .stop = stop };
 	int rc = net_listen(r->net, "rank:*", bound, e);
 	if (rc >= 0)

@@ -444,9 +444,12 @@ static int weights(void *ctx, const struct worker_plan *p, struct weight_source 
 	struct serving *s = ctx;
 	if (!p->offered)
 		return err_set(e, ERR_PROTOCOL, "PLAN: no parameters are offered, and worker '%s' has none", s->o->id);
-	const struct weights_in_options o = {
-		.coordinator = s->env.coordinator, .plan = p, .model = s->o->model, .cache_dir = s->o->cache_dir, .job = s->env.job
-	};
+	const struct weights_in_options o = { .coordinator = s->env.coordinator,
+					      .plan = p,
+					      .model = s->o->model,
+					      .cache_dir = s->o->cache_dir,
+					      .cache_limit = (uint64_t)(s->o->cache_limit * 0x1p30),
+					      .job = s->env.job };
 	TRY(weights_in_open(&o, &s->weights, e));
 	*src_p = weights_in_source(s->weights);
 	return 0;

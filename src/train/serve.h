@@ -21,6 +21,7 @@ struct serve {
 	const struct weight_source *source; /* NULL: what the coordinator offers, over the link */
 	const char *model;                  /* a path that may hold the same model here: read where the hashes agree. MAY be NULL */
 	const char *cache_dir;              /* NULL: the default */
+	double cache_limit;                 /* GiB of layers kept there; 0: no limit */
 	const volatile sig_atomic_t *stop;  /* set from a signal: ask the coordinator to save and finish. MAY be NULL */
 };
 

@@ -341,7 +341,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	session_best_address(s, i, (i + 1) % s->n, p->next_best);
 	neighbour(s, (i + s->n - 1) % s->n, NULL, NULL, p->prev_key, p->prev_name);
 	if (p->offered)
-		TRYOUT(weights_out_open(s->job->file, p, &w->weights, e));
+		TRYOUT(weights_out_open(s->job->file, p, s->job->cfg->cache_dir, &w->weights, e));
 	TRYOUT(plan_write(p, config, &s->out, e));
 	TRYOUT(session_send(s, i, FRAME_PLAN, 0, 0, s->out.p, s->out.n, e));
 	if (p->offered)

@@ -8,6 +8,7 @@
 #include "file/atomic.h"
 #include "file/map.h"
 #include "train/cache.h"
+#include "train/hashes.h"
 #include "train/weights_blob.h"
 
 #include <errno.h>
@@ -32,7 +33,10 @@ struct weights_in {
 	struct entry *entry;
 	size_t n;
 	char dir[3072];
-	uint64_t fetched;
+	int held;
+	uint64_t fetched, limit;
+	struct hashes *known; /* until weights_in_open returns */
+	struct hash_key own_key;
 };
 
 /* ---- the cache ---- */
@@ -45,7 +49,7 @@ static void cache_path(const struct weights_in *w, const struct blob_head *h, ch
 }
 
 /* Whether the cache holds this tensor, whole and right. */
-static bool in_cache(const struct weights_in *w, const struct blob_head *h)
+static bool in_cache(struct weights_in *w, const struct blob_head *h)
 {
 	char path[4096];
 	struct file_map m;
@@ -54,14 +58,19 @@ static bool in_cache(const struct weights_in *w, const struct blob_head *h)
 	cache_path(w, h, path, sizeof path);
 	if (access(path, F_OK) < 0)
 		return false;
-	bool right = false;
-	if (map_open(path, &m, &ignored) >= 0) {
+	const struct hash_key source = hashes_source(path), key = hashes_tensor(&source, h);
+	bool right = hashes_find(w->known, &key, hash) && !memcmp(hash, h->hash, BLOB_HASH);
+	if (!right && map_open(path, &m, &ignored) >= 0) {
 		if (m.size == h->bytes) {
 			blob_hash(m.p, m.size, hash);
 			right = !memcmp(hash, h->hash, BLOB_HASH);
 		}
 		map_close(&m);
+		if (right)
+			hashes_add(w->known, &key, hash);
 	}
+	if (right)
+		cache_used(path);
 	if (!right) {
 		log_warn("%s does not match its hash: it is fetched anew", path);
 		unlink(path);
@@ -76,12 +85,17 @@ static bool in_own_file(struct weights_in *w, const struct blob_head *h)
 	struct blob b;
 	struct err ignored = { 0 };
 	if (!t || blob_describe(w->own, t, &w->o->plan->opt, &mine, &ignored) < 0 || mine.bytes != h->bytes || mine.nf4 != h->nf4 ||
-	    mine.doubled != h->doubled || mine.dtype != h->dtype || mine.block != h->block || mine.shape[0] != h->shape[0] ||
-	    blob_make(w->own, &mine, &b, &ignored) < 0)
+	    mine.doubled != h->doubled || mine.dtype != h->dtype || mine.block != h->block || mine.shape[0] != h->shape[0])
 		return false;
-	blob_hash(b.p, b.n, mine.hash);
-	blob_release(&b);
-	model_file_drop(w->own, t);
+	const struct hash_key key = hashes_tensor(&w->own_key, &mine);
+	if (!hashes_find(w->known, &key, mine.hash)) {
+		if (blob_make(w->own, &mine, &b, &ignored) < 0)
+			return false;
+		blob_hash(b.p, b.n, mine.hash);
+		blob_release(&b);
+		model_file_drop(w->own, t);
+		hashes_add(w->known, &key, mine.hash);
+	}
 	return !memcmp(mine.hash, h->hash, BLOB_HASH);
 }
 
@@ -216,9 +230,13 @@ int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p,
 	if (!w)
 		return err_nomem(e, sizeof *w, "parameters");
 	w->o = o;
+	w->held = -1;
+	w->limit = o->cache_limit;
 	TRYOUT(cache_folder(o->cache_dir, "weights", w->dir, sizeof w->dir, e));
-	if (o->model && access(o->model, R_OK) == 0)
-		model_file_open(o->model, &w->own, &ignored);
+	w->held = cache_hold(w->dir);
+	if (o->model && access(o->model, R_OK) == 0 && model_file_open(o->model, &w->own, &ignored) >= 0)
+		w->own_key = hashes_source(o->model);
+	w->known = hashes_open(o->cache_dir);
 	TRYOUT(take_offer(w, e));
 	for (size_t i = 0; i < w->n; i++)
 		w->entry[i].place = in_own_file(w, &w->entry[i].h) ? OWN_FILE : in_cache(w, &w->entry[i].h) ? CACHED : MISSING;
@@ -226,6 +244,8 @@ int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p,
 	for (size_t i = 0; i < w->n; i++)
 		if (w->entry[i].place == MISSING)
 			TRYOUT(fetch(w, i, e));
+	hashes_close(w->known);
+	w->known = NULL;
 	w->o = NULL;
 	*w_p = w;
 	return 0;
@@ -252,7 +272,9 @@ void weights_in_close(struct weights_in *w)
 		blob_release(&w->entry[i].blob);
 		map_close(&w->entry[i].map);
 	}
+	hashes_close(w->known);
 	model_file_close(w->own);
+	cache_release(w->dir, w->held, w->limit);
 	mem_free(w->entry);
 	mem_free(w);
 }

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "train/hashes.h"
 #include "train/weights_blob.h"
 
 #include <sodium.h>
@@ -38,13 +39,16 @@ static bool wanted(const struct worker_plan *p, const char *name)
 	return end;
 }
 
-int weights_out_open(struct model_file *f, const struct worker_plan *plan, struct weights_out **w_p, struct err *e)
+int weights_out_open(struct model_file *f, const struct worker_plan *plan, const char *cache_dir, struct weights_out **w_p,
+		     struct err *e)
 {
 	struct weights_out *w = mem_zalloc(sizeof *w);
 	if (!w)
 		return err_nomem(e, sizeof *w, "parameters to offer");
 	w->file = f;
 	int rc = 0;
+	struct hashes *known = hashes_open(cache_dir);
+	const struct hash_key source = hashes_source(model_file_path(f));
 	for (size_t i = 0; i < model_file_count(f); i++) {
 		const struct model_tensor *t = model_file_tensor(f, i);
 		struct blob b;
@@ -56,16 +60,22 @@ int weights_out_open(struct model_file *f, const struct worker_plan *plan, struc
 		}
 		struct blob_head *h = &w->head[w->n];
 		TRYOUT(blob_describe(f, t, &plan->opt, h, e));
-		TRYOUT(blob_make(f, h, &b, e));
-		blob_hash(b.p, b.n, h->hash);
-		blob_release(&b);
-		model_file_drop(f, t);
+		const struct hash_key key = hashes_tensor(&source, h);
+		if (!hashes_find(known, &key, h->hash)) {
+			TRYOUT(blob_make(f, h, &b, e));
+			blob_hash(b.p, b.n, h->hash);
+			blob_release(&b);
+			model_file_drop(f, t);
+			hashes_add(known, &key, h->hash);
+		}
 		w->bytes += h->bytes;
 		w->n++;
 	}
+	hashes_close(known);
 	*w_p = w;
 	return 0;
 out:
+	hashes_close(known);
 	weights_out_close(w);
 	return rc;
 }

@@ -8,8 +8,8 @@
  * that a GGUF keeps in another order) as the stage will use it: in NF4 where it will be quantised, else in the activation dtype. So a worker
  * computes with the very bits it would have read from the file.
  *
- * The cache is CACHE_DIR/weights/ab/cdef...: one file per tensor, named by its hash, written beside and renamed, verified whenever it is
- * read; what does not match is removed and fetched anew. */
+ * The cache is CACHE_DIR/weights/ab/cdef...: one file per tensor, named by its hash, written beside and renamed, verified when it
+ * is new or has changed (hashes.h); what does not match is removed and fetched anew. */
 #ifndef HS_TRAIN_WEIGHTS_WIRE_H
 #define HS_TRAIN_WEIGHTS_WIRE_H
 
@@ -25,7 +25,8 @@ struct err;
 struct weights_out;
 
 /* What worker `plan->stage` needs of the model, hashed. */
-int weights_out_open(struct model_file *f, const struct worker_plan *plan, struct weights_out **w_p, struct err *e);
+int weights_out_open(struct model_file *f, const struct worker_plan *plan, const char *cache_dir, struct weights_out **w_p,
+		     struct err *e);
 int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struct err *e);
 /* Answers a NEED; *bytes_p: what was sent. */
 int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const struct frame *need, uint64_t *bytes_p,
@@ -45,6 +46,7 @@ struct weights_in_options {
 	const struct worker_plan *plan;
 	const char *model;     /* a path that may hold the same model; NULL: none */
 	const char *cache_dir; /* NULL: $XDG_CACHE_HOME/heteroshard, else ~/.cache/heteroshard */
+	uint64_t cache_limit;  /* bytes that may stay in the cache afterwards; 0: any number */
 	uint64_t job;
 };
 

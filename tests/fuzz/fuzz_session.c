@@ -72,6 +72,7 @@ static void make_job(void)
 	small_model(&job.model);
 	write_model();
 	cfg.wire_dtype = WIRE_FLOAT32;
+	cfg.cache_dir = folder;
 	job.cfg = &cfg;
 	job.opt = (struct stage_options){ .act = DT_F32, .lora = { .r = 2, .scale = 1 } };
 	job.optimizer = optimizer_find("adamw");
