@@ -147,6 +147,8 @@ static void print_profile(const struct profile *p, int m)
 		const struct profile_sample *s = sample_at(d, m);
 		if (s && fabs(s->drift) > 0.1)
 			printf("%s: its speed drifted by %+.0f %% while it was measured\n", d->id, -100 * s->drift);
+		if (s && s->runs < 5)
+			printf("%s: so slow that the time allowed %d run%s of a size\n", d->id, s->runs, s->runs > 1 ? "s" : "");
 		if (s && s->spread > 0.25)
 			printf("%s: the runs differ by %.0f %%; measure again (--refresh) when the machine has nothing else to "
 			       "do\n",

@@ -58,3 +58,9 @@ void machine_name(char out[MACHINE_TEXT])
 	space[n > 0 ? n : 0] = 0;
 	snprintf(out, MACHINE_TEXT, "%s %s", boot, space);
 }
+
+bool machine_same_kernel(const char *a, const char *b)
+{
+	size_t n = strcspn(a, " ");
+	return n == strcspn(b, " ") && !strncmp(a, b, n);
+}

@@ -2,6 +2,8 @@
 #ifndef HS_NET_INTERFACES_H
 #define HS_NET_INTERFACES_H
 
+#include <stdbool.h>
+
 enum { INTERFACES_MOST = 16, MACHINE_TEXT = 80 };
 
 struct interface {
@@ -15,5 +17,7 @@ int interfaces_list(struct interface *v, int most);
 /* The same for two processes exactly when they share a kernel and its network, so that a loopback address of one is one of the other:
  * a host name cannot tell (containers, network namespaces, machines nobody named). */
 void machine_name(char out[MACHINE_TEXT]);
+/* Whether two of them run on one kernel: they share clock, processors and memory, whatever their networks are. */
+bool machine_same_kernel(const char *a, const char *b);
 
 #endif

@@ -113,7 +113,7 @@ static int ask_all(struct session *s, const struct profiler_options *o, const st
 	for (int w = 0; w < s->n && rc >= 0; w++) {
 		struct probe_request mine = *q;
 		for (int i = 0; i < s->n; i++)
-			mine.sharing += !strcmp(s->caps[i].host, s->caps[w].host);
+			mine.sharing += machine_same_kernel(s->caps[i].machine, s->caps[w].machine);
 		rc = probe_request_write(&mine, config, &s->out, e);
 		if (rc >= 0)
 			rc = session_send(s, w, FRAME_PROFILE, 0, 0, s->out.p, s->out.n, e);
@@ -233,12 +233,12 @@ static int host_of(struct profile *p, const char *name)
 	return p->hosts++;
 }
 
-/* Devices whose memory is that of their machine (as it calls itself) have it in common: each may plan with its part. */
+/* Devices whose memory is that of their machine have it in common: each may plan with its part. */
 static int sharing(const struct session *s, const struct probe_result *r, int worker)
 {
 	int n = 0;
 	for (int i = 0; i < s->n; i++)
-		n += r[i].unified && !strcmp(s->caps[i].host, s->caps[worker].host);
+		n += r[i].unified && machine_same_kernel(s->caps[i].machine, s->caps[worker].machine);
 	return r[worker].unified ? n : 1;
 }
 

@@ -418,8 +418,7 @@ static bool same_kernel(const char *machine)
 {
 	char here[MACHINE_TEXT];
 	machine_name(here);
-	size_t n = strcspn(here, " ");
-	return n == strcspn(machine, " ") && !strncmp(here, machine, n);
+	return machine_same_kernel(here, machine);
 }
 
 /* The quickest of a few answers. */
