@@ -63,7 +63,7 @@ done
 
 for i in $(seq 2 "$boxes"); do
 	ip netns exec "$tag-$i" "$bin" train "$work/cluster.yaml" base_model=/nowhere key_file="$work/box$i/key" \
-		cache_dir="$work/box$i/cache" "$@" 2>&1 | sed "s/^/box$i: /" >&2 &
+		cache_dir="$work/box$i/cache" "$@" > >(sed "s/^/box$i: /" >&2) 2>&1 & # the pid is the worker's: it is ended with us
 	pids+=($!)
 done
 status=0
