@@ -19,16 +19,14 @@ def rate(r):
 
 
 def steps(rows):
-    peft = {(r["shape"], r["length"], r["weights"]): r for r in rows if r["row"] == "peft"}
-    out, ceiling = [], {}
+    peft = {(r["shape"], r["length"], r["recompute"], r["weights"]): r for r in rows if r["row"] == "peft"}
+    out = []
     for r in rows:
-        if r["row"] == "matmul":
-            ceiling[r["of"], r["dtype"]] = r
         if r["row"] != "step":
             continue
         # the other program computes in bfloat16 whatever this one does
-        other = peft.get((r["shape"], r["length"], r["weights"] if r["weights"] == "NF4" else "bfloat16"))
-        mine = [r["shape"], r["length"], r["weights"]]
+        other = peft.get((r["shape"], r["length"], r["recompute"], r["weights"] if r["weights"] == "NF4" else "bfloat16"))
+        mine = [r["shape"], r["length"], r["weights"] + (", checkpointing" if r["recompute"] else "")]
         mine += [f"{rate(r):.0f}", f"{100 * r['share_with_attention']:.0f} %", f"{r['memory'] / 2**30:.2f}"] if r["fits"] else ["does not fit", "", ""]
         if not other:
             mine += ["", "", ""]

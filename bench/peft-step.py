@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A LoRA step by transformers and peft, timed as `heteroshard bench` times its own: random weights, r 16 on q, k, v, o, sdpa attention, bfloat16,
-every token trained, AdamW on the adapters, no gradient checkpointing. One JSON row; `fits` is false when memory was short.
+every token trained, AdamW on the adapters, gradient checkpointing only with --recompute. One JSON row; `fits` is false when memory was short.
 
 NF4 as bitsandbytes has it (double quantisation), in all linear layers but the head. Peak memory is what torch's allocator held at most in
 the timed steps, on CUDA and ROCm cards; on a processor it is not measured."""
@@ -54,6 +54,8 @@ def measure(a, device):
     if a.weights == "nf4":
         to_nf4(model, device)
     model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], task_type="CAUSAL_LM"))
+    if a.recompute:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
     opt = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     ids = torch.randint(0, model.config.vocab_size, (a.rows, a.length), device=device)
@@ -89,10 +91,11 @@ def main():
     p.add_argument("--layers", type=int, default=0)
     p.add_argument("--repeat", type=int, default=5)
     p.add_argument("--weights", choices=["plain", "nf4"], default="plain")
+    p.add_argument("--recompute", action="store_true")
     a = p.parse_args()
     # ROCm's torch calls its cards cuda too
     device = torch.device("cpu" if a.device.startswith("cpu") else a.device.replace("hip", "cuda"))
-    row = {"row": "peft", "shape": a.shape, "length": a.length, "rows": a.rows, "weights": "NF4" if a.weights == "nf4" else "bfloat16",
+    row = {"row": "peft", "shape": a.shape, "length": a.length, "rows": a.rows, "recompute": a.recompute, "weights": "NF4" if a.weights == "nf4" else "bfloat16",
            "versions": f"torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}"}
     try:
         row.update(measure(a, device))

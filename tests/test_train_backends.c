@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -98,9 +99,68 @@ static void every_backend_trains_like_the_cpu(void **state)
 	tiny_remove(&t);
 }
 
+/* What goes wrong with the stand-in, and after how many steps. It is changed in place: another thread may be reading it. */
+static char faults[64] = "FAKE_RT=";
+static const char *later;
+
+static int on_step_then(void *ctx, const struct train_step *s, struct err *e)
+{
+	struct record *r = ctx;
+	(void)s;
+	(void)e;
+	if (++r->n == 2 && later)
+		snprintf(faults, sizeof faults, "FAKE_RT=%s", later);
+	return 0;
+}
+
+/* A card that has too little memory, hangs, or is lost: the job ends with a line that names the card. */
+static void a_job_on_a_bad_card_ends(void **state)
+{
+	static const struct {
+		const char *now, *later, *says, *too;
+	} row[] = {
+		{ "memory=1 noblas", NULL, "cuda:0 (Fake card 0): a buffer of", "MiB must be saved" },
+		{ "", "hang=1", "cuda:0 (Fake card 0) does not answer", "HS_DEVICE_TIMEOUT" },
+		{ "", "lost=1", "cuda:0 (Fake card 0)", "ILLEGAL_ADDRESS" },
+	};
+	static const char *const more[] = { "device=cuda:0", NULL };
+	const char *library = getenv("HS_CUDA_LIBRARY");
+	struct tiny t;
+	(void)state;
+	if (!library || !strstr(library, "fake_rt.so")) {
+		printf("skipped: the stand-in for a card is not in use\n");
+		skip();
+	}
+	tiny_make(&t, LAYERS, 30);
+	setenv("HS_DEVICE_TIMEOUT", "1", 1);
+	assert_int_equal(putenv(faults), 0);
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		char name[32];
+		snprintf(name, sizeof name, "bad-%zu", i);
+		struct config *c = tiny_config(&t, name, more);
+		struct record r = { 0 };
+		struct err e = { 0 };
+		struct train_result res = { 0 };
+		const struct train_sink sink = { .ctx = &r, .step = on_step_then };
+		const struct train_options o = { .act = DT_F32 };
+		later = row[i].later;
+		snprintf(faults, sizeof faults, "FAKE_RT=%s", row[i].now);
+		assert_true(train_run(c, &o, &sink, &res, &e) < 0);
+		if (!strstr(e.msg, row[i].says) || !strstr(e.msg, row[i].too))
+			fail_msg("%s: %s", row[i].says, e.msg);
+		assert_int_equal(r.n, row[i].later ? 2 : 0);
+		printf("ok: %s\n", e.msg);
+		snprintf(faults, sizeof faults, "FAKE_RT=");
+		config_free(c);
+	}
+	unsetenv("HS_DEVICE_TIMEOUT");
+	tiny_remove(&t);
+}
+
 int main(void)
 {
 	fake_cards("fake_rt.so", false);
-	const struct CMUnitTest tests[] = { cmocka_unit_test(every_backend_trains_like_the_cpu) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(a_job_on_a_bad_card_ends),
+					    cmocka_unit_test(every_backend_trains_like_the_cpu) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

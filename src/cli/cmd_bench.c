@@ -167,9 +167,10 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 	*rate_p = 0;
 	int rc = step_bench(v->dev, c, &so, &r, e);
 	if (rc == ERR_NOMEM && o->json)
-		printf("{\"row\": \"step\", \"shape\": \"%s\", \"length\": %lld, \"rows\": %lld, \"weights\": \"%s\", \"fits\": "
+		printf("{\"row\": \"step\", \"shape\": \"%s\", \"length\": %lld, \"rows\": %lld, \"recompute\": %s, \"weights\": "
+		       "\"%s\", \"fits\": "
 		       "false}\n",
-		       o->shape, (long long)o->length, (long long)o->rows, what);
+		       o->shape, (long long)o->length, (long long)o->rows, o->recompute ? "true" : "false", what);
 	else if (rc == ERR_NOMEM)
 		printf("  %-9s weights do not fit: %s\n", what, e->msg);
 	if (rc == ERR_NOMEM) {
@@ -180,14 +181,15 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 	double share = v->ceiling[act] > 0 ? r.flops / v->ceiling[act] : 0;
 	double with = v->ceiling[act] > 0 ? share * (1 + r.attention_flops / (r.flops * (r.forward + r.backward))) : 0;
 	if (o->json)
-		printf("{\"row\": \"step\", \"shape\": \"%s\", \"layers\": %lld, \"length\": %lld, \"rows\": %lld, \"fits\": true, "
+		printf("{\"row\": \"step\", \"shape\": \"%s\", \"layers\": %lld, \"length\": %lld, \"rows\": %lld, \"recompute\": "
+		       "%s, \"fits\": true, "
 		       "\"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": %.4f, "
 		       "\"update\": %.4f, "
 		       "\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, \"share_with_attention\": %.4f, "
 		       "\"memory\": %llu, \"warm_allocations\": %llu}\n",
-		       o->shape, (long long)c->layers, (long long)o->length, (long long)o->rows, what, dtype_name(act), r.forward,
-		       r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with, (unsigned long long)r.mem_peak,
-		       (unsigned long long)r.warm_allocs);
+		       o->shape, (long long)c->layers, (long long)o->length, (long long)o->rows, o->recompute ? "true" : "false",
+		       what, dtype_name(act), r.forward, r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with,
+		       (unsigned long long)r.mem_peak, (unsigned long long)r.warm_allocs);
 	else
 		printf("  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of the ceiling (%.0f %% with "
 		       "attention); forward %.2f s, backward %.2f s, "

@@ -130,14 +130,17 @@ static int library(enum rtc_kind k, const char *name, const struct rtc **r_p, st
 /* "sm_86": 86 */
 static int number_of(const char *arch) { return strncmp(arch, "sm_", 3) ? 0 : (int)strtol(arch + 3, NULL, 10); }
 
-/* hipRTC before ROCm 5.3 ends in a crash when asked for an architecture it does not know, so the library below it is asked first. */
-static bool amd_knows(const char *arch)
+/* hipRTC before ROCm 5.3, which lies in the driver's library, ends in a crash when asked for an architecture it does not know, so the
+ * library below it is asked first. Only then: it brings an LLVM, and two of them in one process (PoCL has another) do not get on. */
+static bool amd_knows(const struct rtc *r, const char *arch)
 {
 	static const char *const names[] = { "libamd_comgr.so.3", "libamd_comgr.so.2", "libamd_comgr.so" };
 	const size_t card = strcspn(arch, ":");
 	const char *s;
 	size_t n = 0;
 	void *h = NULL;
+	if (!strstr(r->library, "libamdhip64"))
+		return true;
 	for (size_t i = 0; i < ARRAY_LEN(names) && !h; i++)
 		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL); /* stays open: the compiler library cannot be loaded twice */
 	if (!h)
@@ -157,7 +160,7 @@ static bool amd_knows(const char *arch)
 static int serves(const struct rtc *r, const char *arch, int most, struct err *e)
 {
 	if (r->kind == RTC_HIPRTC)
-		return !arch || amd_knows(arch)
+		return !arch || amd_knows(r, arch)
 			       ? 0
 			       : err_set(e, ERR_UNSUPPORTED, "%s does not know %s: install a newer ROCm", r->name, arch);
 	if (most && r->major > most)

@@ -319,7 +319,7 @@ static int x_memory_free(uint64_t at)
 static int x_memory_info(size_t *left, size_t *all)
 {
 	*all = total();
-	*left = total() - others() - held;
+	*left = total() > others() + held ? total() - others() - held : 0;
 	return OK;
 }
 
