@@ -45,7 +45,7 @@ static const struct dl_symbol symbols[] = {
 	ROW(launch, "cuLaunchKernel"),
 	ROW(context, "cuDevicePrimaryCtxRetain"),
 	ROW(context_set, "cuCtxSetCurrent"),
-	ROW(context_release, "cuDevicePrimaryCtxRelease"),
+	ROW(context_release, "cuDevicePrimaryCtxRelease_v2"),
 	ROW(error_name, "cuGetErrorName"),
 };
 

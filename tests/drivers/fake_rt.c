@@ -664,7 +664,7 @@ ONE(nvrtcGetSupportedArchs, (int *a), (memcpy(a, archs, sizeof archs), OK))
 ONE(cuDriverGetVersion, (int *v), (*v = (int)fault("driver", 13000), OK))
 ONE(hipDriverGetVersion, (int *v), (*v = 50200000, OK))
 ONE(cuDevicePrimaryCtxRetain, (void **c, int d), (*c = (void *)(uintptr_t)(d + 1), OK))
-ONE(cuDevicePrimaryCtxRelease, (int d), (d >= 0 ? OK : INVALID))
+ONE(cuDevicePrimaryCtxRelease_v2, (int d), (d >= 0 ? OK : INVALID))
 ONE(cuCtxSetCurrent, (void *c), (c ? OK : INVALID))
 ONE(hipSetDevice, (int d), (d >= 0 ? OK : INVALID))
 ONE(hipGetDeviceProperties, (void *p, int d),
