@@ -136,14 +136,24 @@ static bool one_kill(const struct site *s, struct tally *t, int role, int turn, 
 	int64_t when = clock_now();
 	if (pid > 0)
 		kill(pid, stop ? SIGSTOP : SIGKILL);
-	for (int i = 0; i <= WORKERS; i++) {
-		const struct process *q = i ? &w[i - 1] : &p;
-		if ((i && spawned) || q->pid == pid)
-			continue;
-		status[i] = finished_or_hangs(q, LIMIT);
-		t->hangs += status[i] < 0;
+	bool waits[WORKERS + 1] = { false };
+	int64_t took = 0;
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i <= WORKERS; i++) {
+			const struct process *q = i ? &w[i - 1] : &p;
+			if ((i && spawned) || q->pid == pid || (round && !waits[i]))
+				continue;
+			/* the coordinator died before it came to this one: it goes on waiting for one, and rightly */
+			waits[i] = !round && !role && i && !says(q, "has joined");
+			if (waits[i])
+				continue;
+			if (round)
+				kill(q->pid, SIGINT);
+			status[i] = finished_or_hangs(q, LIMIT);
+			t->hangs += status[i] < 0;
+		}
+		took = round ? took : clock_now() - when;
 	}
-	int64_t took = clock_now() - when;
 	if (!role || !spawned) {
 		const struct process *q = role ? &w[victim - 'a'] : &p;
 		kill(q->pid, SIGKILL);
