@@ -10,11 +10,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void same(const char *path, const char *text)
@@ -55,6 +57,46 @@ static void test_write(void **state)
 	scratch_text(scratch("file.tmp"), "what a crash left behind, longer than what comes");
 	assert_int_equal(atomic_write_file(p, "last", 4, &e), 0);
 	same(p, "last");
+}
+
+/* Several processes write one file: whoever reads it sees one of their texts, whole. */
+static void test_many_writers(void **state)
+{
+	(void)state;
+	enum { WRITERS = 4, TIMES = 30 };
+	static char text[WRITERS][40000];
+	struct err e = { 0 };
+	struct buf b = BUF_INIT;
+	char path[512];
+	pid_t pid[WRITERS];
+	snprintf(path, sizeof path, "%s", scratch("shared"));
+	assert_int_equal(atomic_write_file(path, "a", 1, &e), 0);
+	for (int w = 0; w < WRITERS; w++) {
+		size_t n = 10000 * (size_t)(w + 1);
+		memset(text[w], 'a' + w, n);
+		pid[w] = fork();
+		assert_true(pid[w] >= 0);
+		if (pid[w])
+			continue;
+		int bad = 0;
+		for (int i = 0; i < TIMES; i++)
+			bad |= atomic_write_file(path, text[w], n, &e) < 0;
+		_exit(bad);
+	}
+	for (int i = 0; i < 300; i++) {
+		buf_reset(&b);
+		assert_int_equal(buf_read_file(&b, path, 1 << 20, &e), 0);
+		int w = b.p[0] - 'a';
+		assert_true(w >= 0 && w < WRITERS && (b.n == 10000 * (size_t)(w + 1) || b.n == 1));
+		assert_int_equal(b.p[b.n - 1], b.p[0]);
+	}
+	for (int w = 0; w < WRITERS; w++) {
+		int status;
+		assert_int_equal(waitpid(pid[w], &status, 0), pid[w]);
+		assert_int_equal(status, 0);
+	}
+	assert_false(exists(scratch("shared.tmp")));
+	buf_release(&b);
 }
 
 /* A limit on the size of files stands for the disk that is full: write() fails in the middle. */
@@ -127,10 +169,8 @@ static void test_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_write),
-		cmocka_unit_test(test_full_disk),
-		cmocka_unit_test(test_folder),
-		cmocka_unit_test(test_remove),
+		cmocka_unit_test(test_write),  cmocka_unit_test(test_many_writers), cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_folder), cmocka_unit_test(test_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

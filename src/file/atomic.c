@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,6 +75,26 @@ static void release(struct atomic_file *f)
 	*f = (struct atomic_file){ -1, NULL, NULL };
 }
 
+/* The temporary file, empty and this process's alone: of several that write the same file one goes after the other. -1 with errno. */
+static int open_alone(const char *tmp)
+{
+	for (int tries = 0; tries < 300; tries++) {
+		struct stat mine, there;
+		int fd = open(tmp, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+		if (fd < 0)
+			return -1;
+		bool locked = !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; /* some file systems have no locks */
+		/* whoever had the lock may have renamed what was opened here */
+		if (locked && !fstat(fd, &mine) && !lstat(tmp, &there) && mine.st_ino == there.st_ino && !ftruncate(fd, 0))
+			return fd;
+		close(fd);
+		if (!locked)
+			usleep(10000);
+	}
+	errno = EBUSY;
+	return -1;
+}
+
 int atomic_begin(const char *path, struct atomic_file *f_p, struct err *e)
 {
 	struct atomic_file f = { -1, mem_strdup(path), tmp_name(path) };
@@ -86,7 +107,7 @@ int atomic_begin(const char *path, struct atomic_file *f_p, struct err *e)
 		release(&f);
 		return err_set(e, ERR_IO, "%s: is a folder, a file was to be written there", path);
 	}
-	f.fd = open(f.tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+	f.fd = open_alone(f.tmp);
 	if (f.fd < 0) {
 		int errnum = errno;
 		release(&f);
@@ -116,10 +137,7 @@ int atomic_commit(struct atomic_file *f, struct err *e)
 	int rc = 0;
 	if (fsync(f->fd) < 0)
 		rc = full_or(e, errno, f->path);
-	if (close(f->fd) < 0 && !rc)
-		rc = full_or(e, errno, f->path);
-	f->fd = -1;
-	if (!rc && rename(f->tmp, f->path) < 0)
+	if (!rc && rename(f->tmp, f->path) < 0) /* while it is this process's alone: closing lets the next one in */
 		rc = err_sys(e, errno, "%s: renaming to %s", f->tmp, f->path);
 	if (rc < 0)
 		unlink(f->tmp);

@@ -1,6 +1,7 @@
 /* atomic.h - files and folders that appear whole or not at all: written beside, synced, renamed.
  *
- * A crash or a full disk at any moment leaves the old content as it was; at worst a "*.tmp" beside it, which the next write replaces. */
+ * A crash or a full disk at any moment leaves the old content as it was; at worst a "*.tmp" beside it, which the next write replaces. Several
+ * processes may write the same file: one after the other, the last one stays. */
 #ifndef HS_FILE_ATOMIC_H
 #define HS_FILE_ATOMIC_H
 
