@@ -53,8 +53,8 @@ static struct probe_request request(bool full)
 				   .sequences = 3,
 				   .trained = 0.5,
 				   .largest = 1,
-				   .budget = 5,
-				   .needed = 1,
+				   .budget = 600,
+				   .needed = 3,
 				   .sizes = 3,
 				   .size = { 1, 4, 2 } };
 	q.opt.train_all = full;
