@@ -37,7 +37,7 @@ LIB     := $(BUILD)/libheteroshard.a
 BIN     := $(BUILD)/heteroshard
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
-.PHONY: all deps test demo lint format bench fuzz docs clean
+.PHONY: all deps test demo demo-mixed lint format bench fuzz docs clean
 all: $(BIN)
 	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))"
 
@@ -109,6 +109,14 @@ $(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) -fPIC -shared $< -o $@ \
 		$(if $(filter fake%,$*),-Wl$(comma)--no-as-needed -l:libOpenCL.so.1 2>/dev/null || echo "  (no libOpenCL: $@ is left out)")
 
+# PoCL, OpenCL on the processor, stands for the cards that are not here. A libOpenCL that is there already stays. Without it the tests that
+# need it are skipped, and say so.
+.PHONY: opencl
+opencl:
+	@scripts/install-deps.sh pocl-opencl-icd $(shell ldconfig -p | grep -q libOpenCL.so.1 || echo ocl-icd-libopencl1) || \
+		echo "PoCL cannot be installed: there may be no OpenCL device here"
+$(DRIVERS): | opencl
+
 test: $(BIN) $(TESTS) $(DRIVERS)
 	@scripts/run-tests.sh $(BUILD) $(T)
 
@@ -121,6 +129,11 @@ format:
 
 fuzz:
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60) $(T)
+
+# One model over two unlike devices: examples/mixed.yaml.
+demo-mixed: $(BIN) opencl
+	@scripts/fetch-smollm2.sh
+	@$(BIN) train examples/mixed.yaml overwrite_output_dir=true
 
 demo: $(BIN)
 	@scripts/demo.sh $(BIN)
