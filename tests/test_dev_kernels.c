@@ -226,8 +226,8 @@ static struct ref_attn attn_of(const struct attn_shape *a, int32_t qs[5], int32_
 	return r;
 }
 
-/* Probabilities and the output (in the backward pass) were rounded to T on the way: an error of half a unit each. */
-static double attn_abs(enum dtype t) { return t == DT_F32 ? 1e-5 : t == DT_BF16 ? 2e-2 : 4e-3; }
+/* Probabilities and their gradients were rounded to T on the way: an error of half a unit each. */
+static double attn_abs(enum dtype t) { return t == DT_F32 ? 1e-5 : t == DT_BF16 ? 1e-2 : 2e-3; }
 
 static void case_attn_fwd(struct tensors *ts, enum dtype t)
 {
@@ -244,7 +244,7 @@ static void case_attn_fwd(struct tensors *ts, enum dtype t)
 			LAUNCH(ts, K_attn_fwd, t, AB(o), none ? ANONE : AB(lse), AB(q), AB(k), AB(v), AB(tq), AB(tk), AI(r.nq),
 			       AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
 			       AF(r.scale));
-			tensor_check(ts, o, wo, rel_of(t), attn_abs(t) / 4, "attn_fwd o #%zu", s);
+			tensor_check(ts, o, wo, rel_of(t), attn_abs(t) / 2, "attn_fwd o #%zu", s);
 			tensor_check(ts, lse, wl, 1e-5, 1e-5, "attn_fwd lse #%zu", s);
 			o = tensor_nan(ts, t, r.nq * r.ldo);
 		}
@@ -274,8 +274,10 @@ static void case_attn_bwd(struct tensors *ts, enum dtype t)
 		LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v), AB(o), AB(lse), AB(delta), AB(tq),
 		       AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
 		       AF(r.scale));
-		double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv);
-		ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, &r);
+		/* the output that the device has: its rounding weighs more than all of backward (docs/kernels.md) */
+		double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv), *wo = tensor_fetch(ts, o);
+		ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, wo, &r);
+		mem_free(wo);
 		tensor_check(ts, dq, wq, rel_of(t), attn_abs(t), "attn_bwd dq #%zu", s);
 		tensor_check(ts, dk, wk, rel_of(t), attn_abs(t), "attn_bwd dk #%zu", s);
 		tensor_check(ts, dv, wv, rel_of(t), attn_abs(t), "attn_bwd dv #%zu", s);

@@ -165,7 +165,7 @@ static void test_attn(void **state)
 				    zeros(132),
 				    normal(132) };
 		double *dq = zeros(132), *dk = zeros(66), *dv = zeros(66);
-		ref_attn_bwd(dq, dk, dv, t.dout, t.q, t.k, t.v, &t.a);
+		ref_attn_bwd(dq, dk, dv, t.dout, t.q, t.k, t.v, NULL, &t.a);
 		differences("attn dq", attn_loss, &t, t.q, dq, 132);
 		differences("attn dk", attn_loss, &t, t.k, dk, 66);
 		differences("attn dv", attn_loss, &t, t.v, dv, 66);

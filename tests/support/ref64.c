@@ -118,7 +118,7 @@ void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, cons
 }
 
 void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const double *q, const double *k, const double *v,
-		  const struct ref_attn *a)
+		  const double *o, const struct ref_attn *a)
 {
 	double *p = calloc((size_t)a->nk + 1, sizeof *p), *dp = calloc((size_t)a->nk + 1, sizeof *dp);
 	const int64_t n = a->nq, d = a->d;
@@ -143,6 +143,8 @@ void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const 
 					dp[j] = dot(doi, vs + j * a->ldv, d);
 					mean += p[j] * dp[j];
 				}
+				if (o)
+					mean = dot(doi, o + row * a->ldo + h * d, d);
 				for (int64_t j = beg; j < end; j++) {
 					double ds = p[j] * (dp[j] - mean) * a->scale;
 					for (int64_t x = 0; x < d; x++) {

@@ -23,8 +23,9 @@ void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, 
 void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d, int64_t ldx, int64_t dir,
 	      double scale);
 void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, const double *v, const struct ref_attn *a);
+/* o: the output as backward gets it, rounded to its dtype; NULL: not rounded */
 void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const double *q, const double *k, const double *v,
-		  const struct ref_attn *a);
+		  const double *o, const struct ref_attn *a);
 void ref_swiglu_fwd(double *y, const double *gate, const double *up, int64_t n);
 void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate, const double *up, int64_t n);
 /* adds to y */
