@@ -111,8 +111,8 @@ struct hash_key hashes_tensor(const struct hash_key *source, const struct blob_h
 	struct hash_key k = { .known = source->known };
 	char text[512];
 	crypto_generichash_state s;
-	int n = snprintf(text, sizeof text, "%s %d %d %d %u %d %lld %lld %llu", h->name, h->nf4, h->doubled, h->dtype, h->block,
-			 h->ndim, (long long)h->shape[0], (long long)h->shape[1], (unsigned long long)h->bytes);
+	int n = snprintf(text, sizeof text, "%d %s %d %d %d %u %d %lld %lld %llu", BLOB_VERSION, h->name, h->nf4, h->doubled,
+			 h->dtype, h->block, h->ndim, (long long)h->shape[0], (long long)h->shape[1], (unsigned long long)h->bytes);
 	crypto_generichash_init(&s, NULL, 0, sizeof k.id);
 	crypto_generichash_update(&s, source->id, sizeof source->id);
 	crypto_generichash_update(&s, (const unsigned char *)text, (unsigned long long)n);
