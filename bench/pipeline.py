@@ -4,9 +4,9 @@
 Measured: tokens of a step over its seconds, median of all steps but the first; its share of the bound likewise. Bound: the shortest time in which two stages can do that step when
 messages take no time and the optimizer none, from the times f and b that a microbatch took in the same steps, m of them:
 
-    1f1b, gpipe    max(f0 + m (f1 + b1) + b0, m (f0 + b0) + f1 + b1)      equal stages: (m + 1) (f + b), the bubble being 1 / (m + 1)
-    interleaved    the same with f0 + b0 and f1 + b1 beside m divided by the two pieces that each worker holds
-    sequential     m (f0 + b0 + f1 + b1)
+    1f1b, eager, gpipe   max(f0 + m (f1 + b1) + b0, m (f0 + b0) + f1 + b1)      equal stages: (m + 1) (f + b), the bubble being 1 / (m + 1)
+    interleaved          the same with f0 + b0 and f1 + b1 beside m divided by the two pieces that each worker holds
+    sequential           m (f0 + b0 + f1 + b1)
 
 Below each row: where the steps' time went on either stage."""
 import json
@@ -61,7 +61,7 @@ def main():
         print(f"\n{where}: 2 stages, {m} microbatches of 512 tokens")
         print(f"  {'schedule':12s} {'tokens/s':>9s} {'bound':>9s} {'of bound':>9s} {'sequential':>11s}")
         base = None
-        for schedule in ("sequential", "gpipe", "1f1b", "interleaved"):
+        for schedule in ("sequential", "gpipe", "1f1b", "eager", "interleaved"):
             got, best, share, parts, total = row(os.path.join(runs, f"{where}-{schedule}"), schedule, m)
             base = base or got
             print(f"  {schedule:12s} {got:9.1f} {best:9.1f} {100 * share:7.1f} % {got / base:10.2f}x")

@@ -102,7 +102,7 @@ static void test_all_small(void **state)
 	print_message("%d combinations\n", n);
 }
 
-/* Equal stages, no communication: (m + p - 1) (f + b) for gpipe and 1f1b, m p (f + b) for sequential, and with v chunks whose times
+/* Equal stages, no communication: (m + p - 1) (f + b) for gpipe, 1f1b and eager, m p (f + b) for sequential, and with v chunks whose times
  * are f / v each, (m + (p - 1) / v) (f + b) for interleaved when p divides m. */
 static void test_closed_form(void **state)
 {
@@ -112,6 +112,7 @@ static void test_closed_form(void **state)
 			struct play p = unit(stages, 1, m);
 			close_to(play(sched_find("gpipe"), &p).step_s, 3.0 * (m + stages - 1));
 			close_to(play(sched_find("1f1b"), &p).step_s, 3.0 * (m + stages - 1));
+			close_to(play(sched_find("eager"), &p).step_s, 3.0 * (m + stages - 1));
 			close_to(play(sched_find("sequential"), &p).step_s, 3.0 * m * stages);
 			if (m % stages)
 				continue;
@@ -157,6 +158,14 @@ static void test_link(void **state)
 	p.act_bytes = 4;
 	p.grad_bytes = 0;
 	close_to(play(sched_find("gpipe"), &p).step_s, 1 + 50 * 4 + 1 + 50 * 2 + 2);
+	/* Messages of 0.4 s each way: eager hides all but the first activation and the last gradient, 1f1b stands still for one message a
+	 * microbatch. */
+	p = unit(2, 1, 20);
+	route[0] = route[1] = (struct play_route){ 0, 10, -1, -1 };
+	p.route = route;
+	p.act_bytes = p.grad_bytes = 4;
+	close_to(play(sched_find("eager"), &p).step_s, 1 + 0.4 + 20 * 3 + 0.4 + 2);
+	assert_true(play(sched_find("1f1b"), &p).step_s > play(sched_find("eager"), &p).step_s + 18 * 0.4 - 1e-6);
 }
 
 /* A wire that limits nothing gives the same times through the event path; one that two flows share halves them. */

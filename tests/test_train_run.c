@@ -98,9 +98,9 @@ static void every_split_and_schedule_gives_the_same_bits(void **state)
 	static const struct {
 		int stages, chunks;
 		const char *schedule;
-	} plan[] = { { 1, 1, "gpipe" },       { 2, 1, "sequential" }, { 2, 1, "gpipe" }, { 2, 1, "1f1b" },
-		     { 3, 1, "1f1b" },        { 5, 1, "1f1b" },       { 5, 1, "gpipe" }, { 2, 2, "interleaved" },
-		     { 3, 2, "interleaved" }, { 1, 3, "interleaved" } };
+	} plan[] = { { 1, 1, "gpipe" },       { 2, 1, "sequential" },  { 2, 1, "gpipe" }, { 2, 1, "1f1b" },
+		     { 3, 1, "1f1b" },        { 5, 1, "1f1b" },        { 5, 1, "gpipe" }, { 2, 2, "interleaved" },
+		     { 3, 2, "interleaved" }, { 1, 3, "interleaved" }, { 2, 1, "eager" }, { 5, 1, "eager" } };
 	static const char *const more[] = { "lora_dropout=0.2", "sample_packing=true", NULL };
 	struct tiny t;
 	struct record one = { 0 };

@@ -51,7 +51,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, schedule),
 	  .arg = "NAME",
-	  .help = "only this schedule: 1f1b, gpipe, interleaved or sequential" },
+	  .help = "only this schedule: 1f1b, eager, gpipe, interleaved or sequential" },
 	{ .key = "microbatch",
 	  .kind = OPT_INT,
 	  .offset = offsetof(struct args, microbatch),
@@ -161,7 +161,8 @@ static int job_options(const struct args *a, struct question *j, struct err *e)
 	o->groups = a->groups;
 	o->effort = a->effort;
 	if (a->schedule && !(o->sched = sched_find(a->schedule)))
-		return err_set(e, ERR_USAGE, "--schedule: '%s' is none of 1f1b, gpipe, interleaved, sequential", a->schedule);
+		return err_set(e, ERR_USAGE, "--schedule: '%s' is none of 1f1b, eager, gpipe, interleaved, sequential",
+			       a->schedule);
 	return 0;
 }
 

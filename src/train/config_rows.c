@@ -137,7 +137,8 @@ static const struct opt rows[] = {
 	STR(planner, "best", "NAME", "who makes the plan: best, even, proportional, manual, cephalo, zorse, exhaustive"),
 	NUM(memory_reserve, "0.5", 0, 1e6, "GiB that stay free on every device"),
 	STR(schedule, "auto", "NAME",
-	    "order of forward and backward passes: 1f1b, gpipe, interleaved, sequential; auto: as the planner finds fastest"),
+	    "order of forward and backward passes: 1f1b, eager, gpipe, interleaved, sequential; auto: as the planner finds "
+	    "fastest"),
 	INT(interleave, "2", 1, 64, "most pieces of the model a worker holds with schedule interleaved"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",

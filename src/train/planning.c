@@ -53,7 +53,8 @@ int planning_options(struct planning *p, const struct config *c, struct err *e)
 	p->options.max_chunks = (int)c->interleave;
 	p->options.recompute = c->gradient_checkpointing ? PLAN_RECOMPUTE_ALWAYS : PLAN_RECOMPUTE_AUTO;
 	if (strcmp(c->schedule, "auto") && !(p->options.sched = sched_find(c->schedule)))
-		return err_set(e, ERR_USAGE, "schedule: there is no schedule '%.40s' (auto, 1f1b, gpipe, interleaved, sequential)",
+		return err_set(e, ERR_USAGE,
+			       "schedule: there is no schedule '%.40s' (auto, 1f1b, eager, gpipe, interleaved, sequential)",
 			       c->schedule);
 	return planning_planner(p, c->planner, e);
 }

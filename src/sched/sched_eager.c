@@ -1,0 +1,38 @@
+/* sched_eager.c - 1f1b with twice the forwards ahead (eager-1F1B: Zhuang et al., "On Optimizing the Communication of Model Parallelism",
+ * MLSys 2023): stage s runs 2 (stages - 1 - s) ahead. In 1f1b a stage's next input waits for a gradient to travel back and an activation to
+ * travel forth; here it is already there, so both travel while the stages compute, for up to as many more activations kept. */
+#include "sched/sched.h"
+
+static int ahead_of(int stages, int microbatches, int stage)
+{
+	int ahead = 2 * (stages - 1 - stage);
+	return ahead < microbatches ? ahead : microbatches;
+}
+
+static void order(int stages, int chunks, int microbatches, int stage, struct instr *out)
+{
+	int ahead = ahead_of(stages, microbatches, stage), f = 0, b = 0;
+
+	(void)chunks;
+	while (f < ahead)
+		*out++ = (struct instr){ INSTR_FORWARD, f++, 0, -1 };
+	while (b < microbatches) {
+		if (f < microbatches)
+			*out++ = (struct instr){ INSTR_FORWARD, f++, 0, -1 };
+		*out++ = (struct instr){ INSTR_BACKWARD, b++, 0, -1 };
+	}
+}
+
+static int in_flight(int stages, int chunks, int microbatches, int stage)
+{
+	int most = ahead_of(stages, microbatches, stage) + 1;
+	(void)chunks;
+	return most < microbatches ? most : microbatches;
+}
+
+const struct sched sched_eager = {
+	.name = "eager",
+	.help = "1f1b with twice as many forwards ahead, so that messages travel while the stages compute",
+	.order = order,
+	.in_flight = in_flight,
+};
