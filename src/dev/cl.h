@@ -59,6 +59,8 @@ enum {
 #define CL_DEVICE_TYPE_ACCELERATOR 8ull
 #define CL_DEVICE_TYPE_ALL 0xFFFFFFFFull
 #define CL_MEM_READ_WRITE 1ull
+#define CL_MEM_ALLOC_HOST_PTR 16ull
+#define CL_MAP_READ_WRITE 3ull
 
 /* name, result, arguments */
 #define CL_FUNCTIONS(F)                                                                                                            \
@@ -91,6 +93,9 @@ enum {
 	  (cl_queue, cl_mem, uint32_t, size_t, size_t, const void *, uint32_t, const void *, void *))                              \
 	F(clEnqueueCopyBuffer, int32_t, (cl_queue, cl_mem, cl_mem, size_t, size_t, size_t, uint32_t, const void *, void *))        \
 	F(clEnqueueFillBuffer, int32_t, (cl_queue, cl_mem, const void *, size_t, size_t, size_t, uint32_t, const void *, void *))  \
+	F(clEnqueueMapBuffer, void *,                                                                                              \
+	  (cl_queue, cl_mem, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *, int32_t *))                       \
+	F(clEnqueueUnmapMemObject, int32_t, (cl_queue, cl_mem, void *, uint32_t, const void *, void *))                            \
 	F(clEnqueueMarkerWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))                                    \
 	F(clWaitForEvents, int32_t, (uint32_t, const cl_event *))                                                                  \
 	F(clReleaseEvent, int32_t, (cl_event))                                                                                     \

@@ -102,6 +102,8 @@ static int32_t wait_all(struct opencl *c, const char *what)
 	return rc;
 }
 
+static void release_pieces(struct opencl *c);
+
 static void opencl_close(struct dev *d)
 {
 	struct opencl *c = d->priv;
@@ -110,6 +112,7 @@ static void opencl_close(struct dev *d)
 		f->clFinish(c->queue);
 	for (; c->marks; c->marks--, c->first_mark = (c->first_mark + 1) % OPENCL_MARKS)
 		f->clReleaseEvent(c->mark[c->first_mark]);
+	release_pieces(c);
 	dev_watch_close(&c->watch);
 	opencl_programs_release(c);
 	if (c->none)
@@ -283,14 +286,75 @@ static void opencl_free(struct dev *d, struct dev_buf *b)
 	c->lib->f.clReleaseMemObject(mem_of(b)); /* the driver keeps it until what is queued has run */
 }
 
+/* ---- transfers ---- */
+
+static void release_pieces(struct opencl *c)
+{
+	const struct cl_functions *f = &c->lib->f;
+	for (int i = 0; i < OPENCL_PIECES; i++) {
+		struct opencl_piece *p = &c->piece[i];
+		if (p->taken)
+			f->clReleaseEvent(p->taken);
+		if (p->host && !c->lost)
+			f->clEnqueueUnmapMemObject(c->queue, p->mem, p->host, 0, NULL, NULL);
+		if (p->mem)
+			f->clReleaseMemObject(p->mem);
+		*p = (struct opencl_piece){ 0 };
+	}
+}
+
+/* The next piece, free to be filled; NULL with CL_SUCCESS: there are none. */
+static struct opencl_piece *free_piece(struct opencl *c, int32_t *rc_p)
+{
+	const struct cl_functions *f = &c->lib->f;
+	struct opencl_piece *p = &c->piece[c->next_piece];
+	*rc_p = CL_SUCCESS;
+	if (c->no_pieces)
+		return NULL;
+	if (!p->mem) {
+		int32_t rc;
+		p->mem = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, OPENCL_PIECE, NULL, &rc);
+		if (rc == CL_SUCCESS)
+			p->host = f->clEnqueueMapBuffer(c->queue, p->mem, CL_TRUE, CL_MAP_READ_WRITE, 0, OPENCL_PIECE, 0, NULL,
+							NULL, &rc);
+		c->no_pieces = rc != CL_SUCCESS;
+		if (c->no_pieces)
+			return NULL;
+	}
+	if (p->taken) {
+		dev_watch_begin(&c->watch, "an upload");
+		*rc_p = f->clWaitForEvents(1, &p->taken);
+		dev_watch_end(&c->watch);
+		f->clReleaseEvent(p->taken);
+		p->taken = NULL;
+	}
+	c->next_piece = (c->next_piece + 1) % OPENCL_PIECES;
+	return p;
+}
+
 static int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
 {
 	struct opencl *c = d->priv;
-	int32_t rc = wait_all(c, "an upload");
-	dev_watch_begin(&c->watch, "an upload");
-	if (rc == CL_SUCCESS)
-		rc = c->lib->f.clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), CL_TRUE, dst.off, n, src, 0, NULL, NULL);
-	dev_watch_end(&c->watch);
+	const struct cl_functions *f = &c->lib->f;
+	int32_t rc = CL_SUCCESS;
+	for (size_t at = 0; at < n && rc == CL_SUCCESS;) {
+		struct opencl_piece *p = free_piece(c, &rc);
+		const size_t some = p && n - at > OPENCL_PIECE ? OPENCL_PIECE : n - at;
+		if (rc != CL_SUCCESS)
+			break;
+		if (p) {
+			memcpy(p->host, (const char *)src + at, some);
+			rc = f->clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), 0, dst.off + at, some, p->host, 0, NULL, &p->taken);
+		} else {
+			rc = wait_all(c, "an upload");
+			dev_watch_begin(&c->watch, "an upload");
+			if (rc == CL_SUCCESS)
+				rc = f->clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), CL_TRUE, dst.off + at, some,
+							     (const char *)src + at, 0, NULL, NULL);
+			dev_watch_end(&c->watch);
+		}
+		at += some;
+	}
 	return failed(c, rc, "upload", e);
 }
 

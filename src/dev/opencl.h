@@ -9,6 +9,8 @@
 struct err;
 
 #define OPENCL_MARKS 64
+#define OPENCL_PIECES 4
+#define OPENCL_PIECE ((size_t)4 << 20)
 #define OPENCL_MOST 64 /* devices of a machine that are listed */
 
 struct opencl_place {
@@ -41,6 +43,14 @@ struct opencl {
 	int queued;   /* launches since the last mark */
 	double flops; /* of the products since then */
 	bool lost;
+	/* Pieces of host memory the device can read by itself: an upload leaves its bytes there and does not wait for what is queued. */
+	struct opencl_piece {
+		cl_mem mem;
+		void *host;
+		cl_event taken; /* the device has read it; NULL: it is free */
+	} piece[OPENCL_PIECES];
+	int next_piece;
+	bool no_pieces; /* the driver gives none */
 	struct dev_watch watch;
 	char name[128], vendor[64], driver[64], options[512];
 	char who[160];          /* in messages: "opencl:0 (AMD Radeon ...)" */
