@@ -214,7 +214,8 @@ static void killed_at_random_moments(void **state)
 	       "checkpoint, %d had "
 	       "ended before\n",
 	       t.kills[0], t.kills[1], t.kills[2], t.kills[3], t.stops, t.resumed, t.early);
-	printf("hangs %d, torn checkpoints %d, orphans %d, not named %d; the others had left after %.1f s at most (peer_timeout "
+	printf("hangs %d, torn checkpoints %d, orphans %d, not named %d; the others had left after %.1f s at most (join_timeout "
+	       "20, peer_timeout "
 	       "%d)\n",
 	       t.hangs, t.torn, t.orphans, t.unnamed, clock_seconds(t.worst), SILENCE);
 	assert_int_equal(t.hangs + t.torn + t.orphans + t.unnamed, 0);
