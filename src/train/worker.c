@@ -453,6 +453,8 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 	case INSTR_FORWARD:
 		TRY(open_slot(w, i, &sl, e));
 		TRY(stage_forward(sl, e));
+		if (!sl->stage->end) /* what follows sends it, and would have to wait: that is computing, not sending */
+			TRY(dev_sync(w->dev, e));
 		if (sl->stage->end)
 			TRY(send_loss(w, i, sl, e));
 		if (!w->train && sl->stage->end)
@@ -461,6 +463,8 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 	case INSTR_BACKWARD:
 		TRY(open_slot(w, i, &sl, e));
 		TRY(stage_backward(sl, e));
+		if (!sl->stage->front)
+			TRY(dev_sync(w->dev, e));
 		if (sl->stage->front)
 			slot_free(w, sl);
 		return 0;
