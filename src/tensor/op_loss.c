@@ -105,10 +105,11 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 		step = rows;
 	struct dmem_mark k = dmem_mark(t->scratch);
 	struct dev_ref xg, dxg = DEV_NONE, logits;
+	/* the logits first: they are most of it and mostly of one size, so a larger microbatch adds a small block, not theirs again */
+	TRY(dmem_take(t->scratch, (size_t)(step * v) * 4, &logits, e));
 	TRY(dmem_take(t->scratch, (size_t)rows * row_bytes, &xg, e));
 	if (dx)
 		TRY(dmem_take(t->scratch, (size_t)rows * row_bytes, &dxg, e));
-	TRY(dmem_take(t->scratch, (size_t)(step * v) * 4, &logits, e));
 	const union dev_arg in[] = { { .b = xg }, { .b = x->at }, { .b = n->a.r[ROWS] }, { .i = rows }, { .i = c } };
 	TRY(dev_launch(t->dev, K_gather_rows, t->act, in, e));
 	for (int64_t i = 0; i < rows; i += step)

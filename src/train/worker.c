@@ -322,13 +322,18 @@ static int slot_for(struct worker *w, int chunk, int mb, struct slot **sl_p, str
 			*sl_p = &w->slot[i];
 			return 0;
 		}
+	/* a free one that served this piece, else any: there are as many as microbatches in flight, whatever the pieces */
+	size_t k = w->nslot;
 	for (size_t i = 0; i < w->nslot; i++)
-		if (w->slot_mb[i] < 0 && w->slot[i].stage == &w->piece[chunk]) {
-			w->slot_chunk[i] = chunk;
-			w->slot_mb[i] = mb;
-			*sl_p = &w->slot[i];
-			return 1;
-		}
+		if (w->slot_mb[i] < 0 && (k == w->nslot || w->slot[i].stage == &w->piece[chunk]))
+			k = i;
+	if (k < w->nslot) {
+		w->slot[k].stage = &w->piece[chunk];
+		w->slot_chunk[k] = chunk;
+		w->slot_mb[k] = mb;
+		*sl_p = &w->slot[k];
+		return 1;
+	}
 	if (!mem_grow(&w->slot, &w->slot_cap, w->nslot + 1, sizeof *w->slot) ||
 	    !mem_grow(&w->slot_chunk, &w->chunk_cap, w->nslot + 1, sizeof(int)) ||
 	    !mem_grow(&w->slot_mb, &w->mb_cap, w->nslot + 1, sizeof(int)))
