@@ -349,30 +349,23 @@ out:
 	return rc;
 }
 
-static int path_in(const char *dir, const char *name, char path[PATH_MAX], struct err *e)
-{
-	if (snprintf(path, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
-		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
-	return 0;
-}
-
 static int write_files(const struct question *j, struct plan *plan, const char *dir, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	char path[PATH_MAX];
 	int rc = 0;
 
-	TRY(path_in(dir, "plan.json", path, e));
+	if (snprintf(path, sizeof path, "%s/trace.json", dir) >= (int)sizeof path)
+		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
 	TRY(dir_make(dir, e));
 	plan_to_json(&j->p.profile, plan, &b);
 	rc = buf_ok(&b, e);
 	if (rc == 0)
-		rc = atomic_write_file(path, b.p, b.n, e);
+		rc = atomic_write_in(dir, "plan.json", b.p, b.n, e);
 	buf_release(&b);
 	if (rc < 0)
 		return rc;
 	TRY(dashboard_write(&j->p.profile, dir, e));
-	TRY(path_in(dir, "trace.json", path, e));
 	TRY(plan_trace_write(&j->p.profile, &j->p.options, plan, path, e));
 	rc = draw(&j->p.profile, plan, dir, e);
 	if (rc == ERR_UNSUPPORTED) {

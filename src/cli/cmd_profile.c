@@ -163,11 +163,8 @@ static void print_profile(const struct profile *p, int m)
 
 static int write_files(const struct profile *p, const char *dir, const struct buf *text, struct err *e)
 {
-	char path[PATH_MAX];
-	if ((size_t)snprintf(path, sizeof path, "%s/profile.json", dir) >= sizeof path)
-		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
 	TRY(dir_make(dir, e));
-	TRY(atomic_write_file(path, text->p, text->n, e));
+	TRY(atomic_write_in(dir, "profile.json", text->p, text->n, e));
 	return dashboard_write(p, dir, e);
 }
 

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -164,6 +165,14 @@ int atomic_write_file(const char *path, const void *p, size_t n, struct err *e)
 		return rc;
 	}
 	return atomic_commit(&f, e);
+}
+
+int atomic_write_in(const char *dir, const char *name, const void *p, size_t n, struct err *e)
+{
+	char path[PATH_MAX];
+	if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+		return err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+	return atomic_write_file(path, p, n, e);
 }
 
 int dir_make(const char *path, struct err *e)

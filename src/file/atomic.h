@@ -21,6 +21,7 @@ int atomic_commit(struct atomic_file *f, struct err *e); /* fsync, rename, fsync
 void atomic_abort(struct atomic_file *f);                /* removes the temporary file; releases f */
 
 int atomic_write_file(const char *path, const void *p, size_t n, struct err *e);
+int atomic_write_in(const char *dir, const char *name, const void *p, size_t n, struct err *e); /* DIR/NAME */
 
 /* A folder: make PATH.tmp (an old one is removed), fill it with files, then commit renames it to PATH (which must not exist). */
 int atomic_dir_begin(const char *path, char **tmp_p, struct err *e);     /* *tmp_p: mem_free */

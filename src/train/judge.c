@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/stat.h"
 #include "file/atomic.h"
 
 #include <math.h>
@@ -52,20 +53,13 @@ int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct tr
 	return 0;
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 /* The median of every second number from `first` on. */
 static double median(const struct judge *j, size_t first, double *scratch)
 {
 	size_t n = j->steps;
 	for (size_t i = 0; i < n; i++)
 		scratch[i] = j->seconds[2 * i + first];
-	qsort(scratch, n, sizeof *scratch, by_size);
-	return n % 2 ? scratch[n / 2] : (scratch[n / 2 - 1] + scratch[n / 2]) / 2;
+	return stat_median(scratch, n);
 }
 
 bool judge_end(struct judge *j)
@@ -131,7 +125,6 @@ int judge_write(const struct judge *j, const char *dir, struct err *e)
 {
 	const struct planning *p = j->planning;
 	const struct judge_stage *m = j->stage;
-	char path[4096];
 	struct buf b = BUF_INIT;
 	buf_addc(&b, '{');
 	put(&b, "predicted_seconds", j->predicted);
@@ -161,10 +154,8 @@ int judge_write(const struct judge *j, const char *dir, struct err *e)
 	}
 	buf_adds(&b, "\n ]}\n");
 	int rc = buf_ok(&b, e);
-	if (rc >= 0 && snprintf(path, sizeof path, "%s/prediction.json", dir) >= (int)sizeof path)
-		rc = err_set(e, ERR_INPUT, "%s: the path is too long", dir);
 	if (rc >= 0)
-		rc = atomic_write_file(path, b.p, b.n, e);
+		rc = atomic_write_in(dir, "prediction.json", b.p, b.n, e);
 	buf_release(&b);
 	return rc;
 }

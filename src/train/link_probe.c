@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/stat.h"
 #include "net/wire.h"
 
 #include <math.h>
@@ -205,12 +206,6 @@ static int hear(struct link *l, enum frame_kind kind, uint64_t size, struct err 
 	return rc;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static int ping(struct link *l, double seconds, double *latency_p, struct err *e)
 {
 	double took[PINGS];
@@ -222,7 +217,7 @@ static int ping(struct link *l, double seconds, double *latency_p, struct err *e
 		if (n >= 0)
 			took[n] = clock_seconds(clock_now() - began);
 	}
-	qsort(took, (size_t)n, sizeof *took, by_value);
+	stat_sort(took, (size_t)n);
 	*latency_p = took[n / 2] / 2;
 	return 0;
 }
@@ -274,7 +269,7 @@ static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t siz
 	}
 	if (!n)
 		return err_set(e, ERR_CANCELLED, "stopped while a link was measured");
-	qsort(rate, n, sizeof *rate, by_value);
+	stat_sort(rate, n);
 	*r = (struct probe_rate){ n, rate[n / 2], (rate[n * 3 / 4] - rate[n / 4]) / rate[n / 2] };
 	return 0;
 }

@@ -18,7 +18,6 @@ void placement_single(const struct model_config *c, const char **device, struct 
 int placement_write(const struct job *j, const struct placement *p, const char *dir, struct err *e)
 {
 	const struct config *c = j->cfg;
-	char path[4096];
 	struct buf b = BUF_INIT;
 	buf_adds(&b, "{\n \"version\": 1,\n \"planner\": \"manual\",\n \"model\": ");
 	json_quote(&b, c->base_model, strlen(c->base_model));
@@ -31,16 +30,15 @@ int placement_write(const struct job *j, const struct placement *p, const char *
 		 (long long)c->micro_batch_size, (long long)c->gradient_accumulation_steps);
 	for (int v = 0; v < p->stages * p->chunks; v++) {
 		buf_addf(&b, "%s\n  {\"layers\": [%lld, %lld], \"recompute\": %s, \"devices\": [{\"id\": ", v ? "," : "",
-			 (long long)p->first[v], (long long)p->first[v + 1], j->opt.recompute ? "true" : "false");
+			 (long long)p->first[v], (long long)p->first[v + 1],
+			 j->opt.recompute || (p->recompute && p->recompute[v % p->stages]) ? "true" : "false");
 		json_quote(&b, p->device[v % p->stages], strlen(p->device[v % p->stages]));
 		buf_adds(&b, "}]}");
 	}
 	buf_adds(&b, "\n ]\n}\n");
 	int rc = buf_ok(&b, e);
-	if (rc >= 0 && snprintf(path, sizeof path, "%s/plan.json", dir) >= (int)sizeof path)
-		rc = err_set(e, ERR_INPUT, "%s: the path is too long", dir);
 	if (rc >= 0)
-		rc = atomic_write_file(path, b.p, b.n, e);
+		rc = atomic_write_in(dir, "plan.json", b.p, b.n, e);
 	buf_release(&b);
 	return rc;
 }

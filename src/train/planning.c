@@ -162,12 +162,9 @@ int planning_place(const struct planning *p, const struct seat_spec *seat, const
 
 static int write_file(const char *dir, const char *name, struct buf *b, struct err *e)
 {
-	char path[4096];
 	int rc = buf_ok(b, e);
-	if (rc >= 0 && snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-		rc = err_set(e, ERR_INPUT, "%s: the path is too long", dir);
 	if (rc >= 0)
-		rc = atomic_write_file(path, b->p, b->n, e);
+		rc = atomic_write_in(dir, name, b->p, b->n, e);
 	buf_release(b);
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/stat.h"
 #include "net/frame.h"
 #include "train/runtime.h"
 
@@ -56,18 +57,12 @@ struct runs {
 
 /* ---- numbers ---- */
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 /* The value below which a share `q` of v lies. */
 static double quantile(const double *v, int n, double q)
 {
 	double s[RUNS_MOST];
 	memcpy(s, v, (size_t)n * sizeof *s);
-	qsort(s, (size_t)n, sizeof *s, by_size);
+	stat_sort(s, (size_t)n);
 	return s[(int)(q * (n - 1) + 0.5)];
 }
 
@@ -75,8 +70,7 @@ static double median(const double *v, int n)
 {
 	double s[RUNS_MOST];
 	memcpy(s, v, (size_t)n * sizeof *s);
-	qsort(s, (size_t)n, sizeof *s, by_size);
-	return n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
+	return stat_median(s, (size_t)n);
 }
 
 static double mean(const double *v, int n)

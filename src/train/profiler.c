@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/stat.h"
 #include "base/version.h"
 #include "train/probe.h"
 #include "train/session_links.h"
@@ -71,12 +72,6 @@ static void make_request(struct session *s, const struct profiler_options *o, st
 
 /* ---- asking ---- */
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static int answer(struct session *s, int worker, struct probe_result *r, struct err *e)
 {
 	struct net_msg msg;
@@ -98,8 +93,7 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 			TRY(answer(s, w, NULL, e));
 		ms[i] = 1e3 * clock_seconds(clock_now() - begin);
 	}
-	qsort(ms, PINGS, sizeof *ms, by_size);
-	*ms_p = ms[PINGS / 2];
+	*ms_p = stat_median(ms, PINGS);
 	return 0;
 }
 

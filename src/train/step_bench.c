@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/stat.h"
 #include "optim/optim.h"
 
 #include <math.h>
@@ -64,18 +65,6 @@ int step_bench_shape(const char *name, int64_t layers, struct model_config *c_p,
 }
 
 /* ---- timing ---- */
-
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-	qsort(v, (size_t)n, sizeof *v, by_size);
-	return v[n / 2];
-}
 
 struct bench_tokens {
 	int32_t *id, *pos, *label, *start;
@@ -149,9 +138,9 @@ static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t, c
 		bwd[i] = clock_seconds(t2 - t1);
 		upd[i] = clock_seconds(t3 - t2);
 	}
-	r->forward = median(fwd, n);
-	r->backward = median(bwd, n);
-	r->update = median(upd, n);
+	r->forward = stat_median(fwd, (size_t)n);
+	r->backward = stat_median(bwd, (size_t)n);
+	r->update = stat_median(upd, (size_t)n);
 	return 0;
 }
 

@@ -1,0 +1,11 @@
+/* stat.h - what measurements are summed up by. */
+#ifndef HS_BASE_STAT_H
+#define HS_BASE_STAT_H
+
+#include <stddef.h>
+
+void stat_sort(double *v, size_t n); /* ascending */
+/* Of n > 0 numbers, the mean of the two in the middle where n is even; sorts v. */
+double stat_median(double *v, size_t n);
+
+#endif
