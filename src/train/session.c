@@ -269,6 +269,7 @@ int session_arrange(struct session *s, const int *worker, int n, struct err *e)
 	struct worker_seat *seat = mem_array((size_t)n, sizeof *seat);
 	struct welcome *caps = mem_array((size_t)n, sizeof *caps);
 	bool *used = mem_array((size_t)s->n, sizeof *used);
+	const char *leaving = NULL;
 	if (!seat || !caps || !used) {
 		mem_free(seat);
 		mem_free(caps);
@@ -279,6 +280,8 @@ int session_arrange(struct session *s, const int *worker, int n, struct err *e)
 		seat[i] = s->seat[worker[i]];
 		caps[i] = s->caps[worker[i]];
 		used[worker[i]] = true;
+		if (s->leaving == s->seat[worker[i]].name) /* asked while it was measured */
+			leaving = seat[i].name;
 	}
 	for (int i = 0; i < s->n; i++)
 		if (!used[i])
@@ -289,7 +292,7 @@ int session_arrange(struct session *s, const int *worker, int n, struct err *e)
 	s->seat = seat;
 	s->caps = caps;
 	s->n = n;
-	s->leaving = NULL;
+	s->leaving = leaving;
 	for (int i = 0; i < n; i++)
 		name_seat(s, i);
 	return 0;
