@@ -97,6 +97,32 @@ static void test_equals_exhaustive(void **state)
 	assert_true(solved > SMALL / 2 && none > 0);
 }
 
+/* On one device all schedules take the same time: the one that keeps least is taken, whatever the sums round to. */
+static void test_one_device_keeps_least(void **state)
+{
+	static const char text[] =
+		"{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 30, \"hidden\": 576, \"parameters\": 135e6, "
+		"\"parameters_per_layer\": 3.5e6}, \"sequence_len\": 209, \"dtype\": \"bfloat16\", \"global_batch\": %d, "
+		"\"devices\": ["
+		"{\"id\": \"a\", \"kind\": \"k\", \"host\": \"h\", \"memory_gib\": 24, \"forward_ms\": {\"linear\": [4.%d3, 0.1]}, "
+		"\"backward_ms\": {\"linear\": [7.%d7, 0.3]}}], \"links\": []}";
+	(void)state;
+	for (int i = 0; i < 40; i++) {
+		struct plan_options o = PLAN_OPTIONS_DEFAULT;
+		struct profile p;
+		struct plan plan;
+		struct err e = { 0 };
+		char doc[1000];
+		o.microbatch = 1;
+		snprintf(doc, sizeof doc, text, 4 + i % 5, i, 40 - i);
+		assert_int_equal(profile_read_text(&p, doc, strlen(doc), "a test", &e), 0);
+		assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), 0);
+		assert_int_equal(sched_in_flight(plan.sched, 1, 1, plan.microbatches, 0), 1);
+		plan_release(&plan);
+		profile_release(&p);
+	}
+}
+
 static void test_never_worse(void **state)
 {
 	int plans = 0, groups = 0, faster[16] = { 0 }, of[16] = { 0 };
@@ -160,6 +186,7 @@ static void test_never_worse(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive), cmocka_unit_test(test_never_worse) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive), cmocka_unit_test(test_one_device_keeps_least),
+					    cmocka_unit_test(test_never_worse) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
