@@ -27,5 +27,4 @@ int profiler_config(const struct config *c, const struct gather_options *g, cons
  * a profile does not state is not asked for. ERR_USAGE in one line that says both sides. */
 int profile_check_job(const struct profile *p, const char *path, const struct job *j, struct err *e);
 
-int profile_check_job(const struct profile *p, const char *path, const struct job *j, struct err *e);
 #endif
