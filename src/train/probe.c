@@ -23,11 +23,12 @@ enum { WITH_FRONT, ONE, WITH_END, MANY, KINDS };
 
 enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
 
-static const double enough = 4;          /* seconds of runs of a size the job needs, where there is time; of others a quarter */
-static const double cached = 96e6;       /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
+static const double enough = 4;    /* seconds of runs of a size the job needs, where there is time; of others a quarter */
+static const double cached = 96e6; /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
 static const double drift_allowed = 0.1; /* beyond it a size is measured once more */
-static const double sum_allowed = 0.1;   /* a whole model may take so much more or less than its parts; else all is measured once more */
-static const double memory_share = 0.9;  /* of what is free */
+static const double sum_allowed =
+	0.1; /* a whole model may take so much more or less than its parts; else all is measured once more */
+static const double memory_share = 0.9; /* of what is free */
 
 struct probe_tokens {
 	int32_t *id, *pos, *label, *start;
@@ -48,7 +49,7 @@ struct probe {
 	struct dev_ref noise, packed; /* (N,C): what comes in; the same in the wire's dtype */
 	unsigned char *message;
 	uint64_t microbatch;
-	int64_t end; /* clock_now() when the budget is used up */
+	int64_t end;   /* clock_now() when the budget is used up */
 	double room;   /* seconds for the runs of this size */
 	double wanted; /* seconds after which it has enough */
 };
