@@ -50,6 +50,8 @@ enum {
 	CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
 	CL_DEVICE_GLOBAL_FREE_MEMORY_AMD = 0x4039, /* size_t[2]: KiB free, KiB of the largest block */
 
+	CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11D3, /* 0: it has run; negative: it failed */
+
 	CL_PROGRAM_BINARY_SIZES = 0x1165,
 	CL_PROGRAM_BINARIES = 0x1166,
 	CL_PROGRAM_BUILD_LOG = 0x1183,
@@ -96,6 +98,8 @@ enum {
 	F(clEnqueueMapBuffer, void *,                                                                                              \
 	  (cl_queue, cl_mem, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *, int32_t *))                       \
 	F(clEnqueueUnmapMemObject, int32_t, (cl_queue, cl_mem, void *, uint32_t, const void *, void *))                            \
+	F(clEnqueueBarrierWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))                                   \
+	F(clGetEventInfo, int32_t, (cl_event, uint32_t, size_t, void *, size_t *))                                                 \
 	F(clEnqueueMarkerWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))                                    \
 	F(clWaitForEvents, int32_t, (uint32_t, const cl_event *))                                                                  \
 	F(clReleaseEvent, int32_t, (cl_event))                                                                                     \

@@ -223,6 +223,19 @@ int dev_download(void *dst, struct dev_ref src, size_t n, struct err *e)
 	return src.buf->dev->be->download(src.buf->dev, dst, src, n, e);
 }
 
+bool dev_beside(const struct dev *d) { return d->be->download_begin != NULL; }
+int dev_download_end(struct dev *d, struct err *e) { return dev_beside(d) ? d->be->download_end(d, e) : 0; }
+int dev_busy(struct dev *d, struct err *e) { return dev_beside(d) ? d->be->busy(d, e) : 0; }
+
+int dev_download_begin(void *dst, struct dev_ref src, size_t n, struct err *e)
+{
+	if (!n)
+		return 0;
+	TRY(in_range(src, n, "download", e));
+	const struct backend *be = src.buf->dev->be;
+	return (dev_beside(src.buf->dev) ? be->download_begin : be->download)(src.buf->dev, dst, src, n, e);
+}
+
 int dev_copy(struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
 {
 	if (!n)

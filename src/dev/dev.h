@@ -6,6 +6,7 @@
  *
  * Order: alloc, free, upload, download, copy, fill, gemm and launch take effect in the order of the calls, as if on one queue. download
  * returns when the bytes are there; upload has taken the bytes when it returns; everything else may still be running until dev_sync().
+ * Where dev_beside() says so, transfers run beside kernels that do not name their buffers, and a download can be left to itself.
  *
  * Memory: a buffer belongs to whoever allocated it. `struct dev_ref` is a place in a buffer: kernels get refs.
  *
@@ -98,6 +99,10 @@ struct backend {
 	/* MUST: runs a kernel. `t` is the dtype of its activations where kernel.def says so. */
 	int (*launch)(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e);
 	int (*sync)(struct dev *d, struct err *e); /* MAY: nothing runs behind */
+	/* MAY, all three or none: transfers run beside kernels. */
+	int (*download_begin)(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
+	int (*download_end)(struct dev *d, struct err *e); /* of the one that was begun; 0 where there is none */
+	int (*busy)(struct dev *d, struct err *e);         /* 1: something that was launched has not run yet */
 	/* MAY: true when the backend has this kernel for this dtype; NULL: all of them */
 	bool (*has)(struct dev *d, enum dev_kernel k, enum dtype t);
 };
@@ -127,6 +132,12 @@ void dev_free(struct dev_buf *b);                                               
 /* Transfers check that the range lies inside the buffer. */
 int dev_upload(struct dev_ref dst, const void *src, size_t n, struct err *e);
 int dev_download(void *dst, struct dev_ref src, size_t n, struct err *e);
+/* A download in two halves: what is called between them, but for downloads and dev_sync(), runs beside it. One at a time on a device; `dst` must
+ * stay until the end. What is launched in between sees to it that the bytes are those of the beginning. */
+int dev_download_begin(void *dst, struct dev_ref src, size_t n, struct err *e);
+int dev_download_end(struct dev *d, struct err *e);
+bool dev_beside(const struct dev *d);       /* whether transfers run beside kernels; else dev_download_begin() does it all */
+int dev_busy(struct dev *d, struct err *e); /* 1: kernels are under way; 0: not, or this device cannot tell */
 int dev_copy(struct dev_ref dst, struct dev_ref src, size_t n, struct err *e); /* same device */
 int dev_zero(struct dev_ref dst, size_t n, struct err *e);
 int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);

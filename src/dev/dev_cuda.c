@@ -134,5 +134,8 @@ const struct backend backend_cuda = {
 	.gemm = rt_gemm,
 	.launch = rt_launch,
 	.sync = rt_sync,
+	.download_begin = rt_download_begin,
+	.download_end = rt_download_end,
+	.busy = rt_busy,
 	.has = rt_has,
 };

@@ -151,5 +151,8 @@ const struct backend backend_hip = {
 	.gemm = rt_gemm,
 	.launch = rt_launch,
 	.sync = rt_sync,
+	.download_begin = rt_download_begin,
+	.download_end = rt_download_end,
+	.busy = rt_busy,
 	.has = rt_has,
 };

@@ -1,5 +1,5 @@
-/* dev_opencl.c - any device with an OpenCL 1.2 driver: memory, one queue in order, launches. The library is in opencl_lib.c, compiling in
- * opencl_program.c, the kernels and how they are launched in gpu.c and kernel/.
+/* dev_opencl.c - any device with an OpenCL 1.2 driver: two queues in order, launches, waiting. Memory and transfers are in opencl_memory.c, the
+ * library in opencl_lib.c, compiling in opencl_program.c, the kernels and how they are launched in gpu.c and kernel/.
  *
  * A buffer is a cl_mem; kernels get it with an offset, as sub-buffers must lie on coarse borders. Launches run behind; what goes wrong
  * there may show only in a later call. All dtypes are stored by their bits and computed in float32, so no device lacks one. */
@@ -33,15 +33,13 @@ static int opencl_rank(int index)
 	return opencl_number(l, l->place[index].device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) ? 20 : 21;
 }
 
-static cl_mem mem_of(const struct dev_buf *b) { return (cl_mem)(uintptr_t)b->handle; }
-
 static bool is_lost(int32_t code)
 {
 	return code == CL_DEVICE_NOT_AVAILABLE || code == CL_EXEC_STATUS_ERROR || code == CL_INVALID_DEVICE ||
 	       code == CL_INVALID_CONTEXT || code == CL_INVALID_COMMAND_QUEUE || code == CL_ILLEGAL_ACCESS_NV;
 }
 
-static int failed(struct opencl *c, int32_t code, const char *what, struct err *e)
+int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *e)
 {
 	if (code == CL_SUCCESS)
 		return 0;
@@ -59,24 +57,37 @@ static int failed(struct opencl *c, int32_t code, const char *what, struct err *
 
 /* ---- waiting ---- */
 
-static int32_t wait_oldest(struct opencl *c, const char *what)
+int32_t opencl_wait_event(struct opencl *c, cl_event v, const char *what)
 {
-	const struct cl_functions *f = &c->lib->f;
-	cl_event v = c->mark[c->first_mark];
-	c->first_mark = (c->first_mark + 1) % OPENCL_MARKS;
-	c->marks--;
 	dev_watch_begin(&c->watch, what);
-	int32_t rc = f->clWaitForEvents(1, &v);
+	const int32_t rc = c->lib->f.clWaitForEvents(1, &v);
 	dev_watch_end(&c->watch);
-	f->clReleaseEvent(v);
 	return rc;
 }
 
-/* Behind a launch. When as many marks are under way as there is room for, the oldest has to come first. */
-static int32_t set_mark(struct opencl *c, double flops)
+static void drop_oldest(struct opencl *c)
+{
+	c->lib->f.clReleaseEvent(c->mark[c->first_mark]);
+	c->first_mark = (c->first_mark + 1) % OPENCL_MARKS;
+	c->marks--;
+}
+
+static int32_t wait_oldest(struct opencl *c, const char *what)
+{
+	const uint64_t at = c->mark_at[c->first_mark];
+	const int32_t rc = opencl_wait_event(c, c->mark[c->first_mark], what);
+	drop_oldest(c);
+	if (rc == CL_SUCCESS && c->finished < at)
+		c->finished = at;
+	return rc;
+}
+
+/* When as many marks are under way as there is room for, the oldest has to come first. */
+int32_t opencl_launched(struct opencl *c, double flops)
 {
 	const struct cl_functions *f = &c->lib->f;
 	int32_t rc = CL_SUCCESS;
+	c->launched++;
 	c->flops += flops;
 	if (++c->queued < MARK_EVERY && c->flops < MARK_FLOPS)
 		return CL_SUCCESS;
@@ -84,39 +95,115 @@ static int32_t set_mark(struct opencl *c, double flops)
 	c->flops = 0;
 	if (c->marks == OPENCL_MARKS)
 		rc = wait_oldest(c, "a kernel");
+	const int last = (c->first_mark + c->marks) % OPENCL_MARKS;
 	if (rc == CL_SUCCESS)
-		rc = f->clEnqueueMarkerWithWaitList(c->queue, 0, NULL, &c->mark[(c->first_mark + c->marks) % OPENCL_MARKS]);
-	if (rc == CL_SUCCESS)
-		c->marks++;
-	return rc == CL_SUCCESS ? f->clFlush(c->queue) : rc;
+		rc = f->clEnqueueMarkerWithWaitList(c->queue, 0, NULL, &c->mark[last]);
+	if (rc != CL_SUCCESS)
+		return rc;
+	c->mark_at[last] = c->launched;
+	c->marks++;
+	return f->clFlush(c->queue);
 }
 
-/* Waits for all marks; what was launched behind the last one is left to the call that follows. */
-static int32_t wait_all(struct opencl *c, const char *what)
+int32_t opencl_wait_until(struct opencl *c, uint64_t at, const char *what)
 {
 	int32_t rc = CL_SUCCESS;
-	while (c->marks && rc == CL_SUCCESS)
+	while (c->marks && c->mark_at[c->first_mark] <= at && rc == CL_SUCCESS)
 		rc = wait_oldest(c, what);
-	c->queued = 0;
-	c->flops = 0;
 	return rc;
 }
 
-static void release_pieces(struct opencl *c);
+static void drop_tail(struct opencl *c)
+{
+	if (c->tail)
+		c->lib->f.clReleaseEvent(c->tail);
+	c->tail = NULL;
+}
+
+static int32_t finish(struct opencl *c, const char *what)
+{
+	int32_t rc = opencl_wait_until(c, UINT64_MAX, what);
+	c->queued = 0;
+	c->flops = 0;
+	dev_watch_begin(&c->watch, what);
+	if (rc == CL_SUCCESS)
+		rc = c->lib->f.clFinish(c->queue);
+	if (rc == CL_SUCCESS)
+		rc = c->lib->f.clFinish(c->copy);
+	dev_watch_end(&c->watch);
+	if (rc == CL_SUCCESS) {
+		c->finished = c->launched;
+		c->seen = c->copies;
+	}
+	return rc;
+}
+
+static int opencl_sync(struct dev *d, struct err *e)
+{
+	struct opencl *c = d->priv;
+	TRY(opencl_download_end(d, e));
+	drop_tail(c);
+	return opencl_failed(c, finish(c, "a kernel"), "waiting for it", e);
+}
+
+/* Whether an event has come. Between the first question and the last answer the watch looks on. */
+static int32_t look_at(struct opencl *c, cl_event v, bool *come_p)
+{
+	int32_t status = 1;
+	const int32_t rc = c->lib->f.clGetEventInfo(v, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+	*come_p = status <= 0;
+	return rc != CL_SUCCESS ? rc : status < 0 ? status : CL_SUCCESS;
+}
+
+static int opencl_busy(struct dev *d, struct err *e)
+{
+	struct opencl *c = d->priv;
+	const struct cl_functions *f = &c->lib->f;
+	int32_t rc = CL_SUCCESS;
+	bool come = true, some = !atomic_load_explicit(&c->watch.since, memory_order_relaxed);
+	if (c->finished == c->launched)
+		return 0;
+	if (c->tail && c->tail_at != c->launched)
+		drop_tail(c);
+	if (!c->tail) {
+		rc = f->clEnqueueMarkerWithWaitList(c->queue, 0, NULL, &c->tail);
+		c->tail_at = c->launched;
+		if (rc == CL_SUCCESS)
+			rc = f->clFlush(c->queue);
+	}
+	while (rc == CL_SUCCESS && c->marks && (rc = look_at(c, c->mark[c->first_mark], &come)) == CL_SUCCESS && come) {
+		drop_oldest(c);
+		some = true;
+	}
+	if (rc == CL_SUCCESS)
+		rc = look_at(c, c->tail, &come);
+	if (rc != CL_SUCCESS || come) {
+		dev_watch_end(&c->watch);
+		drop_tail(c);
+		c->finished = c->launched;
+		return opencl_failed(c, rc, "a kernel", e);
+	}
+	if (some)
+		dev_watch_begin(&c->watch, "a kernel");
+	return 1;
+}
 
 static void opencl_close(struct dev *d)
 {
 	struct opencl *c = d->priv;
 	const struct cl_functions *f = &c->lib->f;
-	if (c->queue && !c->lost && wait_all(c, "closing it") == CL_SUCCESS)
-		f->clFinish(c->queue);
-	for (; c->marks; c->marks--, c->first_mark = (c->first_mark + 1) % OPENCL_MARKS)
-		f->clReleaseEvent(c->mark[c->first_mark]);
-	release_pieces(c);
+	if (c->copy && !c->lost)
+		finish(c, "closing it");
+	while (c->marks)
+		drop_oldest(c);
+	drop_tail(c);
+	opencl_pieces_release(c);
 	dev_watch_close(&c->watch);
 	opencl_programs_release(c);
 	if (c->none)
 		f->clReleaseMemObject(c->none);
+	if (c->copy)
+		f->clReleaseCommandQueue(c->copy);
 	if (c->queue)
 		f->clReleaseCommandQueue(c->queue);
 	if (c->context)
@@ -149,9 +236,11 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	if (rc == CL_SUCCESS)
 		c->queue = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &rc);
 	if (rc == CL_SUCCESS)
+		c->copy = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &rc);
+	if (rc == CL_SUCCESS)
 		c->none = l->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, 64, NULL, &rc);
 	if (rc != CL_SUCCESS) {
-		failed(c, rc, "opening it", e);
+		opencl_failed(c, rc, "opening it", e);
 		opencl_close(d);
 		return e->code;
 	}
@@ -224,8 +313,7 @@ static bool probe_f16(struct opencl *c)
 	return ran && part <= 2 * full;
 }
 
-/* What others hold is told by AMD's drivers only. */
-static bool free_memory(struct opencl *c, uint64_t *free_p)
+bool opencl_free_memory(struct opencl *c, uint64_t *free_p)
 {
 	size_t kib[2] = { 0 };
 	if (!has_extension(c, "cl_amd_device_attribute_query") ||
@@ -248,155 +336,11 @@ static int opencl_caps(struct dev *d, struct dev_caps *k, struct err *e)
 				.units = (int)opencl_number(c->lib, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
 				.f16 = c->f16,
 				.unified = opencl_number(c->lib, c->at.device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0 };
-	k->mem_seen = free_memory(c, &k->mem_free);
+	k->mem_seen = opencl_free_memory(c, &k->mem_free);
 	snprintf(k->name, sizeof k->name, "%s", c->name);
 	snprintf(k->vendor, sizeof k->vendor, "%s", c->vendor);
 	snprintf(k->driver, sizeof k->driver, "OpenCL, %.44s%s", c->driver, c->blas ? ", CLBlast" : "");
 	return 0;
-}
-
-static int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
-{
-	struct opencl *c = d->priv;
-	int32_t rc = CL_MEM_OBJECT_ALLOCATION_FAILURE;
-	cl_mem m = NULL;
-	/* drivers may take memory only at the first use: what cannot fit is refused here */
-	if (b->size <= c->mem_largest && (!c->mem_total || d->mem_used + b->size <= c->mem_total))
-		m = c->lib->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, b->size, NULL, &rc);
-	if (rc == CL_SUCCESS) {
-		b->handle = (uint64_t)(uintptr_t)m;
-		return 0;
-	}
-	char others[80] = "";
-	uint64_t free = 0;
-	if (free_memory(c, &free))
-		snprintf(others, sizeof others, ", others hold %llu",
-			 (unsigned long long)(c->mem_total > free + d->mem_used ? c->mem_total - free - d->mem_used : 0) >> 20);
-	return err_set(
-		e, ERR_NOMEM,
-		"%s is out of memory: %zu MiB were asked for (%s); of its %llu MiB this program holds %llu%s, and one buffer may "
-		"have %llu",
-		c->who, b->size >> 20, opencl_error(rc), (unsigned long long)c->mem_total >> 20,
-		(unsigned long long)d->mem_used >> 20, others, (unsigned long long)c->mem_largest >> 20);
-}
-
-static void opencl_free(struct dev *d, struct dev_buf *b)
-{
-	struct opencl *c = d->priv;
-	c->lib->f.clReleaseMemObject(mem_of(b)); /* the driver keeps it until what is queued has run */
-}
-
-/* ---- transfers ---- */
-
-static void release_pieces(struct opencl *c)
-{
-	const struct cl_functions *f = &c->lib->f;
-	for (int i = 0; i < OPENCL_PIECES; i++) {
-		struct opencl_piece *p = &c->piece[i];
-		if (p->taken)
-			f->clReleaseEvent(p->taken);
-		if (p->host && !c->lost)
-			f->clEnqueueUnmapMemObject(c->queue, p->mem, p->host, 0, NULL, NULL);
-		if (p->mem)
-			f->clReleaseMemObject(p->mem);
-		*p = (struct opencl_piece){ 0 };
-	}
-}
-
-/* The next piece, free to be filled; NULL with CL_SUCCESS: there are none. */
-static struct opencl_piece *free_piece(struct opencl *c, int32_t *rc_p)
-{
-	const struct cl_functions *f = &c->lib->f;
-	struct opencl_piece *p = &c->piece[c->next_piece];
-	*rc_p = CL_SUCCESS;
-	if (c->no_pieces)
-		return NULL;
-	if (!p->mem) {
-		int32_t rc;
-		p->mem = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, OPENCL_PIECE, NULL, &rc);
-		if (rc == CL_SUCCESS)
-			p->host = f->clEnqueueMapBuffer(c->queue, p->mem, CL_TRUE, CL_MAP_READ_WRITE, 0, OPENCL_PIECE, 0, NULL,
-							NULL, &rc);
-		c->no_pieces = rc != CL_SUCCESS;
-		if (c->no_pieces)
-			return NULL;
-	}
-	if (p->taken) {
-		dev_watch_begin(&c->watch, "an upload");
-		*rc_p = f->clWaitForEvents(1, &p->taken);
-		dev_watch_end(&c->watch);
-		f->clReleaseEvent(p->taken);
-		p->taken = NULL;
-	}
-	c->next_piece = (c->next_piece + 1) % OPENCL_PIECES;
-	return p;
-}
-
-static int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
-{
-	struct opencl *c = d->priv;
-	const struct cl_functions *f = &c->lib->f;
-	int32_t rc = CL_SUCCESS;
-	for (size_t at = 0; at < n && rc == CL_SUCCESS;) {
-		struct opencl_piece *p = free_piece(c, &rc);
-		const size_t some = p && n - at > OPENCL_PIECE ? OPENCL_PIECE : n - at;
-		if (rc != CL_SUCCESS)
-			break;
-		if (p) {
-			memcpy(p->host, (const char *)src + at, some);
-			rc = f->clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), 0, dst.off + at, some, p->host, 0, NULL, &p->taken);
-		} else {
-			rc = wait_all(c, "an upload");
-			dev_watch_begin(&c->watch, "an upload");
-			if (rc == CL_SUCCESS)
-				rc = f->clEnqueueWriteBuffer(c->queue, mem_of(dst.buf), CL_TRUE, dst.off + at, some,
-							     (const char *)src + at, 0, NULL, NULL);
-			dev_watch_end(&c->watch);
-		}
-		at += some;
-	}
-	return failed(c, rc, "upload", e);
-}
-
-static int opencl_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
-{
-	struct opencl *c = d->priv;
-	int32_t rc = wait_all(c, "a download");
-	dev_watch_begin(&c->watch, "a download");
-	if (rc == CL_SUCCESS)
-		rc = c->lib->f.clEnqueueReadBuffer(c->queue, mem_of(src.buf), CL_TRUE, src.off, n, dst, 0, NULL, NULL);
-	dev_watch_end(&c->watch);
-	return failed(c, rc, "download", e);
-}
-
-static int opencl_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
-{
-	struct opencl *c = d->priv;
-	const struct cl_functions *f = &c->lib->f;
-	const cl_mem from = mem_of(src.buf), to = mem_of(dst.buf);
-	if (from != to || dst.off >= src.off + n || src.off >= dst.off + n)
-		return failed(c, f->clEnqueueCopyBuffer(c->queue, from, to, src.off, dst.off, n, 0, NULL, NULL), "copy", e);
-	if (dst.off == src.off)
-		return 0;
-	/* OpenCL copies no range onto itself */
-	int32_t rc;
-	cl_mem tmp = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE, n, NULL, &rc);
-	if (rc == CL_SUCCESS)
-		rc = f->clEnqueueCopyBuffer(c->queue, from, tmp, src.off, 0, n, 0, NULL, NULL);
-	if (rc == CL_SUCCESS)
-		rc = f->clEnqueueCopyBuffer(c->queue, tmp, to, 0, dst.off, n, 0, NULL, NULL);
-	if (tmp)
-		f->clReleaseMemObject(tmp);
-	return failed(c, rc, "copy", e);
-}
-
-static int opencl_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
-{
-	static const uint8_t zeros[16];
-	struct opencl *c = d->priv;
-	const size_t width = (dst.off | n) % 16 == 0 ? 16 : (dst.off | n) % 4 == 0 ? 4 : 1;
-	return failed(c, c->lib->f.clEnqueueFillBuffer(c->queue, mem_of(dst.buf), zeros, width, dst.off, n, 0, NULL, NULL),
-		      "clearing", e);
 }
 
 static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig, const union dev_arg *a, double flops,
@@ -410,7 +354,8 @@ static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, co
 	TRY(opencl_kernel(c, s->entry, t, &k, e));
 	for (int i = 0; sig[i] && rc == CL_SUCCESS; i++) {
 		if (sig[i] == 'b') {
-			const cl_mem m = a[i].b.buf ? mem_of(a[i].b.buf) : c->none;
+			TRY(opencl_use(c, a[i].b.buf, e));
+			const cl_mem m = a[i].b.buf ? opencl_mem(a[i].b.buf) : c->none;
 			const int64_t off = a[i].b.buf ? (int64_t)a[i].b.off : -1;
 			rc = f->clSetKernelArg(k, at++, sizeof m, &m);
 			if (rc == CL_SUCCESS)
@@ -423,8 +368,8 @@ static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, co
 	if (rc == CL_SUCCESS)
 		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL, NULL);
 	if (rc == CL_SUCCESS)
-		rc = set_mark(c, flops);
-	return failed(c, rc, gpu_entry_name(s->entry), e);
+		rc = opencl_launched(c, flops);
+	return opencl_failed(c, rc, gpu_entry_name(s->entry), e);
 }
 
 static bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t)
@@ -451,21 +396,13 @@ static int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s", dtype_name(g->ab_dtype),
 			       dtype_name(g->c_dtype));
 	const double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+	TRY(opencl_use(d->priv, g->a.buf, e));
+	TRY(opencl_use(d->priv, g->b.buf, e));
+	TRY(opencl_use(d->priv, g->c.buf, e));
 	if (opencl_blas_gemm(d->priv, g))
-		return failed(d->priv, set_mark(d->priv, flops), "a product", e);
+		return opencl_failed(d->priv, opencl_launched(d->priv, flops), "a product", e);
 	const struct gpu_step s = gpu_gemm(g, a);
 	return run_step(d->priv, &s, g->ab_dtype, GPU_GEMM_SIG, a, flops, e);
-}
-
-static int opencl_sync(struct dev *d, struct err *e)
-{
-	struct opencl *c = d->priv;
-	int32_t rc = wait_all(c, "a kernel");
-	dev_watch_begin(&c->watch, "a kernel");
-	if (rc == CL_SUCCESS)
-		rc = c->lib->f.clFinish(c->queue);
-	dev_watch_end(&c->watch);
-	return failed(c, rc, "waiting for it", e);
 }
 
 const struct backend backend_opencl = {
@@ -484,5 +421,8 @@ const struct backend backend_opencl = {
 	.gemm = opencl_gemm,
 	.launch = opencl_launch,
 	.sync = opencl_sync,
+	.download_begin = opencl_download_begin,
+	.download_end = opencl_download_end,
+	.busy = opencl_busy,
 	.has = opencl_has,
 };

@@ -29,7 +29,11 @@ struct opencl {
 	const struct opencl_lib *lib;
 	struct opencl_place at;
 	cl_context context;
-	cl_queue queue;
+	/* Kernels, products and copies inside the device run on `queue` in the order of the calls; uploads and downloads on `copy`. Each buffer
+	 * knows the last work of either that named it, so that one waits for the other only where both use the same buffer. */
+	cl_queue queue, copy;
+	uint64_t launched, finished; /* work on `queue`: given to it, known to have run */
+	uint64_t copies, seen;       /* transfers on `copy`: given to it, waited for by `queue` */
 	struct {
 		cl_program program;
 		cl_kernel kernel[GPU_ENTRIES]; /* made at first use */
@@ -39,23 +43,63 @@ struct opencl {
 	/* How far the device is: an event behind every few launches, the oldest first. Waiting for one after the other tells a device that
 	 * has much to do from one that hangs. */
 	cl_event mark[OPENCL_MARKS];
+	uint64_t mark_at[OPENCL_MARKS]; /* `launched` then */
 	int marks, first_mark;
+	cl_event tail; /* behind the last launch, when it was asked whether that has run */
+	uint64_t tail_at;
 	int queued;   /* launches since the last mark */
 	double flops; /* of the products since then */
 	bool lost;
-	/* Pieces of host memory the device can read by itself: an upload leaves its bytes there and does not wait for what is queued. */
+	/* Pieces of host memory the device can reach by itself, for the way up and the way down: transfers go through them beside what the host
+	 * and `queue` do. */
 	struct opencl_piece {
 		cl_mem mem;
-		void *host;
-		cl_event taken; /* the device has read it; NULL: it is free */
-	} piece[OPENCL_PIECES];
+		char *host;
+		cl_event moved; /* the device has read or written it; NULL: it is free */
+	} piece[OPENCL_PIECES], back[OPENCL_PIECES];
 	int next_piece;
-	bool no_pieces; /* the driver gives none */
+	bool no_pieces;      /* the driver gives none */
+	struct opencl_down { /* the download under way */
+		const struct opencl_buf *b;
+		char *dst;
+		size_t off, n, asked, at; /* bytes: place in b, all, on the queue so far, at dst; n 0: there is none */
+		uint64_t behind;          /* `launched` that has run when it comes */
+	} down;
 	struct dev_watch watch;
 	char name[128], vendor[64], driver[64], options[512];
 	char who[160];          /* in messages: "opencl:0 (AMD Radeon ...)" */
 	bool probed, f16, blas; /* blas: products by CLBlast */
 };
+
+/* What stands behind a dev_buf's handle. */
+struct opencl_buf {
+	cl_mem mem;
+	uint64_t used, copied; /* the last work of `queue` and of `copy` that names it */
+};
+
+static inline struct opencl_buf *opencl_buf_of(const struct dev_buf *b) { return (struct opencl_buf *)(uintptr_t)b->handle; }
+static inline cl_mem opencl_mem(const struct dev_buf *b) { return opencl_buf_of(b)->mem; }
+
+/* dev_opencl.c */
+int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *e); /* 0 for CL_SUCCESS */
+/* Waits for marks until what was launched up to `at` has run, but for what lies behind the last mark. */
+int32_t opencl_wait_until(struct opencl *c, uint64_t at, const char *what);
+int32_t opencl_wait_event(struct opencl *c, cl_event v, const char *what);
+int32_t opencl_launched(struct opencl *c, double flops);     /* behind everything put on `queue` */
+bool opencl_free_memory(struct opencl *c, uint64_t *free_p); /* what others hold is told by AMD's drivers only */
+
+/* opencl_memory.c */
+int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e);
+void opencl_free(struct dev *d, struct dev_buf *b);
+int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e);
+int opencl_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
+int opencl_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
+int opencl_download_end(struct dev *d, struct err *e);
+int opencl_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e);
+int opencl_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e);
+/* Before work on `queue` that names the buffer; NULL is allowed. */
+int opencl_use(struct opencl *c, const struct dev_buf *b, struct err *e);
+void opencl_pieces_release(struct opencl *c);
 
 /* opencl_lib.c */
 int opencl_lib_open(const struct opencl_lib **lib_p, struct err *e); /* no library: 0 devices, no error */

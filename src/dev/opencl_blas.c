@@ -50,9 +50,9 @@ bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g)
 	if (!c->blas || g->ab_dtype != DT_F32 || g->c_dtype != DT_F32 || !g->k)
 		return false;
 	const int rc = the.CLBlastSgemm(ROW_MAJOR, g->ta ? TRANSPOSED : PLAIN, g->tb ? TRANSPOSED : PLAIN, (size_t)g->m,
-					(size_t)g->n, (size_t)g->k, g->alpha, (cl_mem)(uintptr_t)g->a.buf->handle, g->a.off / 4,
-					(size_t)g->lda, (cl_mem)(uintptr_t)g->b.buf->handle, g->b.off / 4, (size_t)g->ldb, g->beta,
-					(cl_mem)(uintptr_t)g->c.buf->handle, g->c.off / 4, (size_t)g->ldc, &c->queue, NULL);
+					(size_t)g->n, (size_t)g->k, g->alpha, opencl_mem(g->a.buf), g->a.off / 4, (size_t)g->lda,
+					opencl_mem(g->b.buf), g->b.off / 4, (size_t)g->ldb, g->beta, opencl_mem(g->c.buf),
+					g->c.off / 4, (size_t)g->ldc, &c->queue, NULL);
 	if (rc)
 		log_debug("%s: CLBlast refuses %lld x %lld x %lld with status %d: the portable kernel does it", c->who,
 			  (long long)g->m, (long long)g->n, (long long)g->k, rc);

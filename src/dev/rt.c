@@ -95,6 +95,18 @@ int rt_enter(struct rt *c, struct err *e)
 	return 0;
 }
 
+/* ERR_DEVICE when it has been waited for longer than the limit. */
+static int in_time(struct rt *c, int64_t waited, struct err *e)
+{
+	if (!c->limit || waited <= c->limit)
+		return 0;
+	c->lost = true;
+	return err_set(e, ERR_DEVICE,
+		       "%s does not answer: nothing has come back for %.0f s (HS_DEVICE_TIMEOUT); its last work was "
+		       "%s; the device hangs, or is gone",
+		       c->label, clock_seconds(waited), c->doing ? c->doing : "none");
+}
+
 int rt_wait(struct rt *c, void *event, struct err *e)
 {
 	const int64_t began = clock_now();
@@ -103,14 +115,7 @@ int rt_wait(struct rt *c, void *event, struct err *e)
 		const int64_t waited = clock_now() - began;
 		if (code != RT_NOT_READY)
 			return rt_failed(c, code, "waiting for it", e);
-		if (c->limit && waited > c->limit) {
-			c->lost = true;
-			return err_set(
-				e, ERR_DEVICE,
-				"%s does not answer: nothing has come back for %.0f s (HS_DEVICE_TIMEOUT); its last work was "
-				"%s; the device hangs, or is gone",
-				c->label, clock_seconds(waited), c->doing ? c->doing : "none");
-		}
+		TRY(in_time(c, waited, e));
 		if (waited < SPIN_NS) {
 			sched_yield();
 			continue;
@@ -127,13 +132,14 @@ static int make_queues(struct rt *c)
 	int code = f->stream(&c->compute, NON_BLOCKING);
 	if (code == RT_OK)
 		code = f->stream(&c->copy, NON_BLOCKING);
-	void **const events[] = { &c->compute_event, &c->copy_event, &c->mark[0], &c->mark[1] };
+	void **const events[] = { &c->compute_event, &c->copy_event, &c->busy_event, &c->mark[0], &c->mark[1] };
 	for (size_t i = 0; i < ARRAY_LEN(events) && code == RT_OK; i++)
 		code = f->event(events[i], NO_TIMING);
-	for (int i = 0; i < RT_SLOTS && code == RT_OK; i++) {
-		code = f->pinned((void **)&c->slot[i].host, RT_PIECE, 0);
+	for (int i = 0; i < 2 * RT_SLOTS && code == RT_OK; i++) {
+		struct rt_slot *s = i < RT_SLOTS ? &c->slot[i] : &c->back[i - RT_SLOTS];
+		code = f->pinned((void **)&s->host, RT_PIECE, 0);
 		if (code == RT_OK)
-			code = f->event(&c->slot[i].event, NO_TIMING);
+			code = f->event(&s->event, NO_TIMING);
 	}
 	return code;
 }
@@ -205,15 +211,16 @@ void rt_close(struct dev *d)
 	}
 	rt_memory_release(c);
 	if (well) {
-		void *const events[] = { c->compute_event, c->copy_event, c->mark[0], c->mark[1] };
+		void *const events[] = { c->compute_event, c->copy_event, c->busy_event, c->mark[0], c->mark[1] };
 		for (size_t i = 0; i < ARRAY_LEN(events); i++)
 			if (events[i])
 				f->event_destroy(events[i]);
-		for (int i = 0; i < RT_SLOTS; i++) {
-			if (c->slot[i].event)
-				f->event_destroy(c->slot[i].event);
-			if (c->slot[i].host)
-				f->pinned_free(c->slot[i].host);
+		for (int i = 0; i < 2 * RT_SLOTS; i++) {
+			const struct rt_slot *s = i < RT_SLOTS ? &c->slot[i] : &c->back[i - RT_SLOTS];
+			if (s->event)
+				f->event_destroy(s->event);
+			if (s->host)
+				f->pinned_free(s->host);
 		}
 		if (c->copy)
 			f->stream_destroy(c->copy);
@@ -337,6 +344,7 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 
 int rt_idle(struct rt *c, struct err *e)
 {
+	TRY(rt_downloaded(c, e));
 	for (int i = 0; i < RT_SLOTS; i++)
 		if (c->slot[i].busy) {
 			TRY(rt_wait(c, c->slot[i].event, e));
@@ -355,6 +363,27 @@ int rt_sync(struct dev *d, struct err *e)
 {
 	TRY(rt_enter(d->priv, e));
 	return rt_idle(d->priv, e);
+}
+
+int rt_busy(struct dev *d, struct err *e)
+{
+	struct rt *c = d->priv;
+	TRY(rt_enter(c, e));
+	if (c->finished == c->launched)
+		return 0;
+	if (c->busy_at != c->launched) {
+		TRY(rt_failed(c, c->f->event_record(c->busy_event, c->compute), "queueing", e));
+		c->busy_at = c->launched;
+		c->busy_since = clock_now();
+	}
+	const int code = c->f->event_query(c->busy_event);
+	if (code != RT_NOT_READY) {
+		TRY(rt_failed(c, code, "waiting for it", e));
+		c->finished = c->busy_at;
+		return 0;
+	}
+	TRY(in_time(c, clock_now() - c->busy_since, e));
+	return 1;
 }
 
 /* A small product by the vendor's library, in whole numbers that every format holds. */

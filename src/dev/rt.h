@@ -113,15 +113,23 @@ struct rt {
 	bool unified, probed, native[RT_TYPES];
 
 	void *compute, *copy;
-	void *compute_event, *copy_event, *mark[2];
+	void *compute_event, *copy_event, *busy_event, *mark[2];
 	uint64_t launched, finished; /* work of the compute stream: queued, known to have run */
 	uint64_t copies, seen;       /* uploads: queued, waited for by the compute stream */
-	struct {
+	struct rt_slot {
 		char *host;
 		void *event;
 		bool busy;
-	} slot[RT_SLOTS];
+	} slot[RT_SLOTS], back[RT_SLOTS]; /* on the way up, on the way down */
 	int next_slot;
+	struct rt_down { /* the download under way */
+		const struct rt_block *b;
+		char *dst;
+		uint64_t src, behind; /* behind: work of the compute stream that has run when it comes */
+		size_t n, asked, at;  /* bytes: all, on the copy stream so far, at dst; n 0: there is none */
+	} down;
+	uint64_t busy_at;   /* `launched` when busy_event was recorded */
+	int64_t busy_since; /* clock_now() of the first time it was asked for */
 
 	struct rt_block *spare;
 	uint64_t held, held_peak; /* bytes taken from the driver, in use or spare */
@@ -146,6 +154,7 @@ int rt_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
 int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
 int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e);
 int rt_sync(struct dev *d, struct err *e);
+int rt_busy(struct dev *d, struct err *e);
 bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t);
 /* 0, or the error for a code of the driver, with the device's name. */
 int rt_failed(struct rt *c, int code, const char *what, struct err *e);
@@ -159,6 +168,9 @@ int rt_alloc(struct dev *d, struct dev_buf *b, struct err *e);
 void rt_free(struct dev *d, struct dev_buf *b);
 int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e);
 int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
+int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
+int rt_download_end(struct dev *d, struct err *e);
+int rt_downloaded(struct rt *c, struct err *e); /* the same */
 int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e);
 int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e);
 static inline struct rt_block *rt_block_of(const struct dev_buf *b) { return (struct rt_block *)(uintptr_t)b->handle; }

@@ -115,8 +115,45 @@ int rt_alloc(struct dev *d, struct dev_buf *buf, struct err *e)
 
 void rt_free(struct dev *d, struct dev_buf *b) { rt_give(d->priv, rt_block_of(b)); }
 
+/* Puts as much of the download under way on the copy stream as there are pieces for. */
+static int ask(struct rt *c, struct err *e)
+{
+	while (c->down.asked < c->down.n && c->down.asked - c->down.at < RT_SLOTS * RT_PIECE) {
+		struct rt_slot *s = &c->back[c->down.asked / RT_PIECE % RT_SLOTS];
+		const size_t rest = c->down.n - c->down.asked, some = rest < RT_PIECE ? rest : RT_PIECE;
+		TRY(rt_failed(c, c->f->download(s->host, c->down.src + c->down.asked, some, c->copy), "download", e));
+		TRY(rt_failed(c, c->f->event_record(s->event, c->copy), "queueing", e));
+		c->down.asked += some;
+	}
+	return 0;
+}
+
+int rt_downloaded(struct rt *c, struct err *e)
+{
+	struct rt_down *o = &c->down;
+	while (o->at < o->n) {
+		const struct rt_slot *s = &c->back[o->at / RT_PIECE % RT_SLOTS];
+		const size_t some = o->n - o->at < RT_PIECE ? o->n - o->at : RT_PIECE;
+		TRY(rt_wait(c, s->event, e));
+		if (c->finished < o->behind)
+			c->finished = o->behind;
+		memcpy(o->dst + o->at, s->host, some);
+		o->at += some;
+		TRY(ask(c, e));
+	}
+	*o = (struct rt_down){ 0 };
+	return 0;
+}
+
+/* Before a block is written: a download from it that does not fit into the pieces has to come to its end. */
+static int keep_for_download(struct rt *c, const struct rt_block *b, struct err *e)
+{
+	return c->down.b == b && c->down.asked < c->down.n ? rt_downloaded(c, e) : 0;
+}
+
 int rt_use_block(struct rt *c, struct rt_block *b, struct err *e)
 {
+	TRY(keep_for_download(c, b, e));
 	if (b->copied > c->seen) {
 		TRY(rt_failed(c, c->f->event_record(c->copy_event, c->copy), "queueing", e));
 		TRY(rt_failed(c, c->f->stream_wait(c->compute, c->copy_event, 0), "queueing", e));
@@ -161,6 +198,7 @@ int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, stru
 	struct rt *c = d->priv;
 	struct rt_block *b = rt_block_of(dst.buf);
 	TRY(rt_enter(c, e));
+	TRY(keep_for_download(c, b, e));
 	TRY(after_kernels(c, b, e));
 	for (size_t at = 0; at < n; at += RT_PIECE) {
 		const size_t some = n - at < RT_PIECE ? n - at : RT_PIECE;
@@ -174,38 +212,25 @@ int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, stru
 	return 0;
 }
 
-int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
+int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
 {
 	struct rt *c = d->priv;
 	struct rt_block *b = rt_block_of(src.buf);
-	size_t asked = 0, at = 0; /* bytes on their way, bytes at dst */
-	int slot[RT_SLOTS], first = 0, count = 0;
-	const uint64_t launched = c->launched;
 	TRY(rt_enter(c, e));
-	const bool waited = b->used > c->finished;
+	TRY(rt_downloaded(c, e));
+	const uint64_t behind = b->used > c->finished ? c->launched : c->finished;
 	TRY(after_kernels(c, b, e));
-	while (at < n) {
-		while (asked < n && count < RT_SLOTS) {
-			const size_t some = n - asked < RT_PIECE ? n - asked : RT_PIECE;
-			int i;
-			TRY(take_slot(c, &i, e));
-			TRY(rt_failed(c, c->f->download(c->slot[i].host, rt_address(src) + asked, some, c->copy), "download", e));
-			TRY(mark_slot(c, i, e));
-			slot[(first + count++) % RT_SLOTS] = i;
-			asked += some;
-		}
-		const size_t some = n - at < RT_PIECE ? n - at : RT_PIECE;
-		const int i = slot[first];
-		TRY(rt_wait(c, c->slot[i].event, e));
-		c->slot[i].busy = false;
-		memcpy((char *)dst + at, c->slot[i].host, some);
-		at += some;
-		first = (first + 1) % RT_SLOTS;
-		count--;
-	}
-	if (waited && c->finished < launched)
-		c->finished = launched;
-	return 0;
+	c->down = (struct rt_down){ .b = b, .dst = dst, .src = rt_address(src), .n = n, .behind = behind };
+	b->copied = ++c->copies;
+	return ask(c, e);
+}
+
+int rt_download_end(struct dev *d, struct err *e) { return rt_downloaded(d->priv, e); }
+
+int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
+{
+	TRY(rt_download_begin(d, dst, src, n, e));
+	return rt_downloaded(d->priv, e);
 }
 
 static int copy_on(struct rt *c, uint64_t to, uint64_t from, size_t n, struct err *e)
