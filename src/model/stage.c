@@ -123,6 +123,8 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 	return rc < 0 ? err_prefix(e, "layer %lld", (long long)c.index) : 0;
 }
 
+static int between(const struct stage *s, bool last, struct err *e) { return s->between ? s->between(s->between_ctx, last, e) : 0; }
+
 static int run_front(struct slot *sl, struct err *e)
 {
 	struct stage *s = sl->stage;
@@ -169,6 +171,7 @@ int stage_forward(struct slot *sl, struct err *e)
 			struct tape t = tape_for(sl, true, &sl->mem);
 			TRY(run_layer(sl, &t, i, sl->h[i], &sl->h[i + 1], e));
 			sl->tape[i] = t.last;
+			TRY(between(s, i + 1 == layers, e));
 			continue;
 		}
 		/* only the output stays; without training not even the input */
@@ -184,6 +187,7 @@ int stage_forward(struct slot *sl, struct err *e)
 		TRY(dev_copy(sl->h[i + 1]->at, y->at, tensor_bytes(y), e));
 		dmem_back(&s->scratch, k);
 		sl->h[i + 1]->needs_grad = sl->b.train && s->needs[i + 1];
+		TRY(between(s, i + 1 == layers, e));
 	}
 	sl->out = sl->h[layers]->at;
 	return s->end ? run_end(sl, sl->h[layers], e) : 0;
@@ -233,6 +237,7 @@ int stage_backward(struct slot *sl, struct err *e)
 		TRY(back_layer(sl, i, e));
 		dmem_back(&s->scratch, k);
 		dmem_back(&sl->mem, sl->mark[i]);
+		TRY(between(s, i == 0, e));
 	}
 	if (s->front && sl->front_tape) {
 		struct tape t = tape_for(sl, true, &s->scratch);

@@ -53,6 +53,9 @@ struct stage {
 	bool *needs;                       /* [i]: the gradient of the input of the i-th layer here is wanted; [n]: of the output */
 	struct dev_buf *inv_freq;
 	struct dmem scratch; /* temporaries, shared by all slots */
+	/* MAY: called whenever the work of a layer has been given to the device, so that the host can see to other things while it is done. */
+	int (*between)(void *ctx, bool last, struct err *e); /* last: of this pass */
+	void *between_ctx;
 	struct arena names;
 };
 

@@ -16,13 +16,35 @@
 #include <limits.h>
 #include <string.h>
 
-enum { INBOX = 64, SMALL = 64 << 10 };
+enum { INBOX = 64, SMALL = 64 << 10, LAYERS_BEFORE_SENDING = 4 };
+
+static const double BUSY_LOOK = 5e-4; /* seconds between two looks at a device that computes */
 
 /* A message from a neighbour that is not needed yet. */
 struct early {
 	struct net_msg msg;
 	struct frame f;
 	bool used;
+};
+
+/* A tensor on its way from the device to the wire while the next instruction computes. */
+struct outgoing {
+	bool used;
+	struct link *to;
+	struct frame f;
+	unsigned char *p; /* net_buffer: FRAME_HEADER + bytes */
+	uint64_t bytes;
+	struct instr i;
+	int64_t begin;
+	int layers; /* given to the device since */
+};
+
+/* A tensor that came while the device computed and waits on it for its instruction. */
+struct ahead {
+	bool used;
+	struct instr i;
+	struct dev_buf *buf[2]; /* by turns: what the last one went to may still be read */
+	int turn;
 };
 
 struct worker {
@@ -42,6 +64,10 @@ struct worker {
 	struct frame step_frame;
 	bool have_step;
 	struct instr_list list;
+	size_t at; /* the instruction under way */
+	struct outgoing out;
+	struct ahead ahead;
+	struct dev_buf *cast; /* a tensor in the wire's dtype, before it goes */
 	const struct optimizer *optim;
 	struct norm_buffer norms;
 	struct norm_entry *entry;
@@ -147,19 +173,31 @@ static int serve(struct worker *w, int64_t deadline, struct err *e)
 	return rc < 0 ? rc : 0;
 }
 
-static int need_batch(struct worker *w, uint32_t m, struct err *e)
+static int send_end(struct worker *w, struct err *e);
+
+static bool has_batch(const struct worker *w, int m) { return (size_t)m < w->have_cap && w->have[m]; }
+
+static int need_batch(struct worker *w, int m, struct err *e)
 {
 	int64_t deadline = patience(w);
-	while (m >= w->have_cap || !w->have[m]) {
-		TRY(serve(w, deadline, e));
-		if ((m >= w->have_cap || !w->have[m]) && clock_now() > deadline)
-			return err_set(e, ERR_NET, "the coordinator sent no microbatch %u within %g s", m, w->env->timeout);
+	for (bool first = true; !has_batch(w, m); first = false) {
+		TRY(serve(w, first ? NET_NOW : deadline, e));
+		if (first && !has_batch(w, m))
+			TRY(send_end(w, e));
+		if (!has_batch(w, m) && clock_now() > deadline)
+			return err_set(e, ERR_NET, "the coordinator sent no microbatch %d within %g s", m, w->env->timeout);
 		times_waited(&w->times, clock_now());
 	}
 	return 0;
 }
 
 /* ---- messages of the neighbours ---- */
+
+static bool is_ahead(const struct worker *w, const struct instr *i)
+{
+	const struct instr *a = &w->ahead.i;
+	return w->ahead.used && a->kind == i->kind && a->microbatch == i->microbatch && a->chunk == i->chunk;
+}
 
 static const char *neighbour(const struct worker *w, const struct link *l)
 {
@@ -188,40 +226,49 @@ static int keep_early(struct worker *w, const struct link *from, const struct ne
 	return err_set(e, ERR_PROTOCOL, "more than %d messages of a neighbour ahead of the schedule", INBOX);
 }
 
-/* Waits for the message that instruction `i` needs; looks at the coordinator meanwhile, so that an ABORT is heard. */
-static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
-		   struct frame *f_p, struct err *e)
+/* The message that instruction `i` needs. 1: it is there; 0: not yet. */
+static int take_message(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
+			struct frame *f_p, struct err *e)
 {
 	for (int k = 0; k < INBOX; k++)
 		if (w->early[k].used && fits(&w->early[k].f, w, kind, i)) {
 			*msg_p = w->early[k].msg;
 			*f_p = w->early[k].f;
 			w->early[k].used = false;
-			return 0;
+			return 1;
 		}
-	int64_t deadline = patience(w);
 	for (;;) {
 		struct net_msg msg;
 		struct frame f;
 		int rc = link_recv_frame(from, NET_NOW, &msg, &f, e);
-		if (rc < 0)
-			return err_prefix(e, "%s", neighbour(w, from));
-		if (rc > 0)
-			times_flow(&w->times, from == w->next ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size, msg.arrived);
-		if (rc > 0 && fits(&f, w, kind, i)) {
+		if (rc <= 0)
+			return rc < 0 ? err_prefix(e, "%s", neighbour(w, from)) : 0;
+		times_flow(&w->times, from == w->next ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size, msg.arrived);
+		if (fits(&f, w, kind, i)) {
 			*msg_p = msg;
 			*f_p = f;
-			times_waited(&w->times, msg.arrived);
-			return 0;
+			return 1;
 		}
-		if (rc > 0) {
-			rc = keep_early(w, from, &msg, &f, e);
-			if (rc < 0) {
-				net_msg_release(&msg);
-				return rc;
-			}
-			continue;
+		rc = keep_early(w, from, &msg, &f, e);
+		if (rc < 0) {
+			net_msg_release(&msg);
+			return rc;
 		}
+	}
+}
+
+/* Waits for it; looks at the coordinator meanwhile, so that an ABORT is heard. */
+static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
+		   struct frame *f_p, struct err *e)
+{
+	int64_t deadline = patience(w);
+	for (;;) {
+		int rc = take_message(w, from, kind, i, msg_p, f_p, e);
+		if (rc > 0)
+			times_waited(&w->times, msg_p->arrived);
+		if (rc)
+			return rc < 0 ? rc : 0;
+		TRY(send_end(w, e)); /* who is waited for may wait for it */
 		struct net_poll p[2] = { { from, NET_RECV, 0 }, { w->env->coordinator, NET_RECV, 0 } };
 		if (!net_poll(w->env->net, p, w->have_step ? 1 : 2, deadline) && clock_now() > deadline)
 			return err_set(e, ERR_NET, "stage %d sent no %s of microbatch %d in step %llu within %g s", i->peer,
@@ -231,52 +278,96 @@ static int receive(struct worker *w, struct link *from, enum frame_kind kind, co
 	}
 }
 
-/* Moves (N,C) between device and wire, through the wire's dtype. */
-static int send_tensor(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl,
-		       struct dev_ref from, int target_chunk, struct err *e)
+/* ---- tensors between device and wire ---- */
+
+static int room(struct worker *w, struct dev_buf **b, size_t bytes, struct err *e)
+{
+	if (*b && (*b)->size >= bytes)
+		return 0;
+	dev_free(*b);
+	*b = NULL;
+	return dev_alloc(w->dev, bytes, b, e);
+}
+
+static int cast(struct worker *w, struct dev_ref to, enum dtype to_type, struct dev_ref from, enum dtype from_type, uint64_t count,
+		struct err *e)
+{
+	const union dev_arg a[] = { { .b = to }, { .b = from }, { .i = (int64_t)count }, { .i = to_type }, { .i = from_type } };
+	return dev_launch(w->dev, K_cast, DT_F32, a, e);
+}
+
+/* Moves (N,C) from the device to the wire, through the wire's dtype. Where transfers run beside kernels the second half, send_end(), comes when
+ * the device has something else to do. */
+static int send_begin(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl,
+		      struct dev_ref from, int target_chunk, struct err *e)
 {
 	struct stage *s = sl->stage;
+	struct outgoing *o = &w->out;
 	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(w->plan.wire);
-	unsigned char *p = net_buffer(w->env->net, FRAME_HEADER + bytes);
-	if (!p)
-		return err_nomem(e, bytes, "an activation on its way");
-	int rc;
-	if (w->plan.wire == s->opt.act) {
-		rc = dev_download(p + FRAME_HEADER, from, bytes, e);
-	} else {
-		struct dmem_mark k = dmem_mark(&s->scratch);
-		struct dev_ref cast = DEV_NONE;
-		rc = dmem_take(&s->scratch, bytes, &cast, e);
-		const union dev_arg a[] = {
-			{ .b = cast }, { .b = from }, { .i = (int64_t)count }, { .i = w->plan.wire }, { .i = s->opt.act }
-		};
-		if (rc >= 0)
-			rc = dev_launch(w->dev, K_cast, DT_F32, a, e);
-		if (rc >= 0)
-			rc = dev_download(p + FRAME_HEADER, cast, bytes, e);
-		dmem_back(&s->scratch, k);
+	TRY(send_end(w, e));
+	*o = (struct outgoing){ .to = to, .bytes = bytes, .i = *i, .begin = clock_now() };
+	if (w->plan.wire != s->opt.act) {
+		TRY(room(w, &w->cast, bytes, e));
+		TRY(cast(w, DEV_REF(w->cast, 0), w->plan.wire, from, s->opt.act, count, e));
+		from = DEV_REF(w->cast, 0);
 	}
-	struct frame f = { .kind = kind,
-			   .dtype = w->plan.wire,
-			   .job = w->job,
-			   .step = w->step,
-			   .microbatch = (uint32_t)i->microbatch,
-			   .chunk = (uint16_t)target_chunk,
-			   .ndim = 2,
-			   .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden },
-			   .payload = p + FRAME_HEADER };
-	size_t n;
+	o->p = net_buffer(w->env->net, FRAME_HEADER + bytes);
+	if (!o->p)
+		return err_nomem(e, bytes, "an activation on its way");
+	o->used = true;
+	o->f = (struct frame){ .kind = kind,
+			       .dtype = w->plan.wire,
+			       .job = w->job,
+			       .step = w->step,
+			       .microbatch = (uint32_t)i->microbatch,
+			       .chunk = (uint16_t)target_chunk,
+			       .ndim = 2,
+			       .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden },
+			       .payload = o->p + FRAME_HEADER };
+	TRY(dev_download_begin(o->p + FRAME_HEADER, from, bytes, e));
+	return dev_beside(w->dev) ? 0 : send_end(w, e);
+}
+
+static int send_end(struct worker *w, struct err *e)
+{
+	struct outgoing *o = &w->out;
+	size_t n = 0;
+	if (!o->used)
+		return 0;
+	int rc = dev_download_end(w->dev, e);
 	if (rc >= 0)
-		rc = frame_encode(&f, p, FRAME_HEADER + bytes, &n, e);
+		rc = frame_encode(&o->f, o->p, FRAME_HEADER + o->bytes, &n, e);
+	o->used = false;
 	if (rc < 0) {
-		net_buffer_release(w->env->net, p);
+		net_buffer_release(w->env->net, o->p);
 		return rc;
 	}
-	times_flow(&w->times, to == w->next ? FLOW_TO_NEXT : FLOW_TO_PREV, n, clock_now());
-	rc = link_send_wait(to, p, n, net_buffer_release, w->env->net, patience(w), e);
+	times_flow(&w->times, o->to == w->next ? FLOW_TO_NEXT : FLOW_TO_PREV, n, clock_now());
+	rc = link_send_wait(o->to, o->p, n, net_buffer_release, w->env->net, patience(w), e);
 	if (rc != 0)
-		net_buffer_release(w->env->net, p);
-	return rc < 0 ? err_prefix(e, "%s", neighbour(w, to)) : 0;
+		net_buffer_release(w->env->net, o->p);
+	if (dev_beside(w->dev))
+		times_beside(&w->times, &o->i, o->begin, clock_now());
+	return rc < 0 ? err_prefix(e, "%s", neighbour(w, o->to)) : 0;
+}
+
+/* A stage has given a layer to the device. A few of them keep it busy while the host sends what came before; the driver would not take all of
+ * a long pass without waiting. */
+static int between_layers(void *ctx, bool last, struct err *e)
+{
+	struct worker *w = ctx;
+	return w->out.used && (++w->out.layers >= LAYERS_BEFORE_SENDING || last) ? send_end(w, e) : 0;
+}
+
+/* 1: the tensor that instruction `i` needs, of `n` tokens. */
+static int check_tensor(const struct worker *w, const struct instr *i, enum frame_kind kind, const struct frame *f, int64_t n,
+			struct err *e)
+{
+	if (f->dtype == w->plan.wire && f->ndim == 2 && f->dim[0] == (uint64_t)n && f->dim[1] == (uint64_t)w->plan.cfg.hidden)
+		return 0;
+	return err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due", i->peer, frame_name(kind),
+		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1], dtype_name(f->dtype), (long long)n,
+		       (long long)w->plan.cfg.hidden, dtype_name(w->plan.wire));
 }
 
 static int receive_tensor(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl,
@@ -285,32 +376,81 @@ static int receive_tensor(struct worker *w, struct link *from, enum frame_kind k
 	struct stage *s = sl->stage;
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(s->opt.act);
+	if (is_ahead(w, i)) {
+		const struct dev_ref there = DEV_REF(w->ahead.buf[w->ahead.turn], 0);
+		w->ahead.used = false;
+		w->ahead.turn = !w->ahead.turn;
+		return w->plan.wire == s->opt.act ? dev_copy(to, there, bytes, e)
+						  : cast(w, to, s->opt.act, there, w->plan.wire, count, e);
+	}
 	TRY(receive(w, from, kind, i, &msg, &f, e));
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden);
-	int rc = 0;
-	if (f.dtype != w->plan.wire || f.ndim != 2 || f.dim[0] != (uint64_t)sl->b.n || f.dim[1] != (uint64_t)s->cfg.hidden) {
-		rc = err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due", i->peer,
-			     frame_name(kind), (unsigned long long)f.dim[0], (unsigned long long)f.dim[1], dtype_name(f.dtype),
-			     (long long)sl->b.n, (long long)s->cfg.hidden, dtype_name(w->plan.wire));
-	} else if (f.dtype == s->opt.act) {
+	int rc = check_tensor(w, i, kind, &f, sl->b.n, e);
+	if (rc >= 0 && f.dtype == s->opt.act) {
 		rc = dev_upload(to, f.payload, f.size, e);
-	} else {
+	} else if (rc >= 0) {
 		struct dmem_mark k = dmem_mark(&s->scratch);
 		struct dev_ref raw = DEV_NONE;
 		rc = dmem_take(&s->scratch, f.size, &raw, e);
 		if (rc >= 0)
 			rc = dev_upload(raw, f.payload, f.size, e);
-		const union dev_arg a[] = {
-			{ .b = to }, { .b = raw }, { .i = (int64_t)count }, { .i = s->opt.act }, { .i = w->plan.wire }
-		};
 		if (rc >= 0)
-			rc = dev_launch(w->dev, K_cast, DT_F32, a, e);
-		if (rc >= 0)
+			rc = cast(w, to, s->opt.act, raw, w->plan.wire, count, e);
+		if (rc >= 0 && !dev_beside(w->dev))
 			rc = dev_sync(w->dev, e);
 		dmem_back(&s->scratch, k);
 	}
 	net_msg_release(&msg);
 	return rc;
+}
+
+/* While the device computes: brings the next tensor that is due to it, if it is there or comes soon. */
+static int look_ahead(struct worker *w, struct err *e)
+{
+	struct ahead *a = &w->ahead;
+	const int64_t soon = net_in(BUSY_LOOK), begin = clock_now();
+	size_t k = w->at + 1;
+	struct net_msg msg;
+	struct frame f;
+	while (k < w->list.n && w->list.item[k].kind != INSTR_RECV_ACT && w->list.item[k].kind != INSTR_RECV_GRAD)
+		k++;
+	const struct instr *i = k < w->list.n && !a->used ? &w->list.item[k] : NULL;
+	if (i && !has_batch(w, i->microbatch))
+		TRY(serve(w, NET_NOW, e));
+	if (!i || !has_batch(w, i->microbatch)) {
+		net_poll(w->env->net, NULL, 0, soon);
+		return 0;
+	}
+	const enum frame_kind kind = i->kind == INSTR_RECV_ACT ? FRAME_ACTIVATION : FRAME_GRADIENT;
+	struct link *from = i->kind == INSTR_RECV_ACT ? w->prev : w->next;
+	int rc = take_message(w, from, kind, i, &msg, &f, e);
+	if (rc == 0) {
+		net_poll(w->env->net, &(struct net_poll){ from, NET_RECV, 0 }, 1, soon);
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	rc = check_tensor(w, i, kind, &f, w->batch[i->microbatch].head.n, e);
+	if (rc >= 0)
+		rc = room(w, &a->buf[a->turn], f.size, e);
+	if (rc >= 0)
+		rc = dev_upload(DEV_REF(a->buf[a->turn], 0), f.payload, f.size, e);
+	net_msg_release(&msg);
+	if (rc < 0)
+		return rc;
+	a->used = true;
+	a->i = *i;
+	times_beside(&w->times, i, begin, clock_now());
+	return 0;
+}
+
+/* Until the device has done what it was given. */
+static int computed(struct worker *w, struct err *e)
+{
+	int rc;
+	while ((rc = dev_busy(w->dev, e)) > 0)
+		TRY(look_ahead(w, e));
+	return rc < 0 ? rc : dev_sync(w->dev, e);
 }
 
 /* ---- a pass ---- */
@@ -357,7 +497,7 @@ static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 	int fresh = slot_for(w, i->chunk, i->microbatch, sl_p, e);
 	if (fresh <= 0)
 		return fresh;
-	TRY(need_batch(w, (uint32_t)i->microbatch, e));
+	TRY(need_batch(w, i->microbatch, e));
 	const struct batch_store *b = &w->batch[i->microbatch];
 	struct stage_batch sb = { .step = b->head.step,
 				  .microbatch = (uint64_t)i->microbatch,
@@ -459,7 +599,7 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		TRY(open_slot(w, i, &sl, e));
 		TRY(stage_forward(sl, e));
 		if (!sl->stage->end) /* what follows sends it, and would have to wait: that is computing, not sending */
-			TRY(dev_sync(w->dev, e));
+			TRY(computed(w, e));
 		if (sl->stage->end)
 			TRY(send_loss(w, i, sl, e));
 		if (!w->train && sl->stage->end)
@@ -469,24 +609,25 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		TRY(open_slot(w, i, &sl, e));
 		TRY(stage_backward(sl, e));
 		if (!sl->stage->front)
-			TRY(dev_sync(w->dev, e));
+			TRY(computed(w, e));
 		if (sl->stage->front)
 			slot_free(w, sl);
 		return 0;
 	case INSTR_SEND_ACT:
 		TRY(open_slot(w, i, &sl, e));
 		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, true, &stage, &chunk);
-		TRY(send_tensor(w, w->next, FRAME_ACTIVATION, i, sl, sl->out, chunk, e));
+		TRY(send_begin(w, w->next, FRAME_ACTIVATION, i, sl, sl->out, chunk, e));
 		if (!w->train)
 			slot_free(w, sl);
 		return 0;
 	case INSTR_SEND_GRAD:
 		TRY(open_slot(w, i, &sl, e));
 		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, false, &stage, &chunk);
-		TRY(send_tensor(w, w->prev, FRAME_GRADIENT, i, sl, sl->grad, chunk, e));
+		TRY(send_begin(w, w->prev, FRAME_GRADIENT, i, sl, sl->grad, chunk, e));
 		slot_free(w, sl);
 		return 0;
 	case INSTR_REDUCE:
+		TRY(send_end(w, e));
 		return send_norms(w, e);
 	case INSTR_STEP:
 		return apply_step(w, e);
@@ -537,7 +678,10 @@ static int run_list(struct worker *w, struct err *e)
 {
 	for (size_t k = 0; k < w->list.n; k++) {
 		const struct instr *i = &w->list.item[k];
+		w->at = k;
 		times_begin(&w->times);
+		const bool beside =
+			is_ahead(w, i) || (dev_beside(w->dev) && (i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD));
 		int rc = ask_to_leave(w, e);
 		if (rc >= 0)
 			rc = execute(w, i, e);
@@ -551,9 +695,9 @@ static int run_list(struct worker *w, struct err *e)
 				       : err_prefix(e, "stage %d, %s %llu, %s of microbatch %d", w->plan.stage,
 						    w->train ? "step" : "evaluation after step", (unsigned long long)w->trained,
 						    instr_name(i->kind), i->microbatch);
-		times_end(&w->times, i);
+		times_end(&w->times, i, !beside);
 	}
-	return 0;
+	return send_end(w, e);
 }
 
 static int stepped(struct worker *w, struct err *e)
@@ -637,6 +781,8 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 		o.first = w->plan.first[v];
 		o.last = w->plan.first[v + 1];
 		TRY(stage_build(&w->piece[c], w->dev, &w->plan.cfg, &o, &src, e));
+		w->piece[c].between = between_layers;
+		w->piece[c].between_ctx = w;
 		for (size_t k = 0; w->optim && k < w->piece[c].nparam; k++)
 			if (w->piece[c].param[k].trainable)
 				TRY(optim_init(w->optim, &w->piece[c].param[k], &w->plan.optim, e));
@@ -731,6 +877,11 @@ static void worker_release(struct worker *w)
 			net_msg_release(&w->early[k].msg);
 	if (w->have_step)
 		net_msg_release(&w->step_msg);
+	if (w->out.used)
+		net_buffer_release(w->env->net, w->out.p);
+	dev_free(w->cast);
+	dev_free(w->ahead.buf[0]);
+	dev_free(w->ahead.buf[1]);
 	for (size_t i = 0; i < w->nslot; i++)
 		slot_release(&w->slot[i]);
 	for (int c = 0; w->piece && c < w->plan.chunks; c++)

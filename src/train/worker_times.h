@@ -18,7 +18,10 @@ void times_pass(struct worker_times *t); /* a new pass: everything zero but the 
 void times_begin(struct worker_times *t);
 /* The instruction could not go on before `when`. */
 void times_waited(struct worker_times *t, int64_t when);
-void times_end(struct worker_times *t, const struct instr *i);
+/* `shown`: with a span of its own. */
+void times_end(struct worker_times *t, const struct instr *i, bool shown);
+/* A transfer that ran beside the instructions, of one of which it was: it counts in no sum. */
+void times_beside(struct worker_times *t, const struct instr *i, int64_t begin, int64_t end);
 void times_flow(struct worker_times *t, enum flow_kind k, uint64_t bytes, int64_t when);
 
 #endif
