@@ -73,6 +73,46 @@ static void check_device(const char *spec)
 	assert_int_equal(d->mem_used, used);
 	assert_true(d->mem_peak >= 2 * sizes[ARRAY_LEN(sizes) - 1]);
 
+	/* a download that is left to itself brings what was there when it began, whatever is launched before its end */
+	for (size_t i = 1; i < ARRAY_LEN(sizes) + 1; i++) {
+		const size_t n = i < ARRAY_LEN(sizes) ? sizes[i] : ((size_t)21 << 20) + 5;
+		struct dev_buf *b, *c;
+		uint8_t *in = mem_alloc(n), *other = mem_alloc(n), *out = mem_alloc(n), *second = mem_alloc(n);
+		for (size_t j = 0; j < n; j++) {
+			in[j] = (uint8_t)(j * 11 + j / 253);
+			other[j] = (uint8_t)~in[j];
+			out[j] = second[j] = 0;
+		}
+		assert_int_equal(dev_alloc(d, n, &b, &e), 0);
+		assert_int_equal(dev_alloc(d, n, &c, &e), 0);
+		assert_int_equal(dev_upload(DEV_REF(c, 0), in, n, &e), 0);
+		assert_int_equal(dev_copy(DEV_REF(b, 0), DEV_REF(c, 0), n, &e), 0);
+		assert_int_equal(dev_download_begin(out, DEV_REF(b, 0), n, &e), 0);
+		assert_int_equal(dev_zero(DEV_REF(b, 0), n, &e), 0);
+		assert_int_equal(dev_upload(DEV_REF(b, 0), other, n, &e), 0);
+		assert_int_equal(dev_download_end(d, &e), 0);
+		assert_memory_equal(in, out, n);
+		/* a second one ends the first; so does the end of its buffer */
+		memset(out, 0, n);
+		assert_int_equal(dev_download_begin(out, DEV_REF(b, 0), n, &e), 0);
+		assert_int_equal(dev_download_begin(second, DEV_REF(c, 0), n, &e), 0);
+		assert_memory_equal(other, out, n);
+		dev_free(c);
+		int busy;
+		while ((busy = dev_busy(d, &e)) > 0)
+			;
+		assert_int_equal(busy, 0);
+		assert_int_equal(dev_download_end(d, &e), 0);
+		assert_memory_equal(in, second, n);
+		assert_int_equal(dev_download_end(d, &e), 0);
+		assert_int_equal(dev_download_begin(out, DEV_REF(b, n), 1, &e), ERR_INTERNAL);
+		dev_free(b);
+		mem_free(in);
+		mem_free(other);
+		mem_free(out);
+		mem_free(second);
+	}
+
 	/* far more than there is: an error, and nothing counted */
 	struct dev_buf *huge = NULL;
 	err_clear(&e);

@@ -17,11 +17,13 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 6, LAYERS = 2 };
+enum { STEPS = 6, LAYERS = 4 };
 
 struct record {
 	double loss[STEPS];
 	size_t n;
+	int worker;                /* whose spans are counted */
+	int spans[INSTR_STEP + 1]; /* by kind */
 };
 
 static int on_step(void *ctx, const struct train_step *s, struct err *e)
@@ -33,6 +35,18 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	return 0;
 }
 
+static void on_spans(void *ctx, int worker, uint64_t step, const struct span *v, size_t n, int64_t error)
+{
+	struct record *r = ctx;
+	(void)step;
+	(void)error;
+	for (size_t i = 0; i < n && worker == r->worker; i++) {
+		assert_true(v[i].begin <= v[i].ready && v[i].ready <= v[i].end);
+		assert_true(v[i].kind <= INSTR_STEP);
+		r->spans[v[i].kind]++;
+	}
+}
+
 static void run(const struct tiny *t, const char *name, const char *device, const struct placement *p, struct record *r)
 {
 	char key[64];
@@ -41,8 +55,8 @@ static void run(const struct tiny *t, const char *name, const char *device, cons
 	struct config *c = tiny_config(t, name, more);
 	struct err e = { 0 };
 	struct train_result res = { 0 };
-	const struct train_sink sink = { .ctx = r, .step = on_step };
-	const struct train_options o = { .place = p, .act = DT_F32 };
+	const struct train_sink sink = { .ctx = r, .step = on_step, .spans = on_spans };
+	const struct train_options o = { .place = p, .act = DT_F32, .trace = true };
 	if (train_run(c, &o, &sink, &res, &e) < 0)
 		fail_msg("%s: %s", name, e.msg);
 	config_free(c);
@@ -70,6 +84,31 @@ static bool there(const char *backend)
 	return n > 0;
 }
 
+/* A device whose transfers run beside its kernels, with neighbours on both sides: every tensor comes and goes once, as with a processor there. */
+static void in_the_middle(const struct tiny *t, const char *backend, const char *spec, const struct record *cpu)
+{
+	static const struct placement place[] = {
+		{ .stages = 3, .chunks = 1, .first = { 0, 1, 3, LAYERS }, .schedule = "1f1b" },
+		{ .stages = 3, .chunks = 1, .first = { 0, 1, 3, LAYERS }, .schedule = "gpipe" },
+		{ .stages = 2, .chunks = 2, .first = { 0, 1, 2, 3, LAYERS }, .schedule = "interleaved" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(place); i++) {
+		const char *devices[] = { "cpu", "cpu", "cpu" };
+		char label[64];
+		struct placement p = place[i];
+		struct record want = { .worker = 1 }, got = { .worker = 1 };
+		p.device = devices;
+		snprintf(label, sizeof label, "cpus-%s-%zu", backend, i);
+		run(t, label, "cpu", &p, &want);
+		devices[1] = spec;
+		snprintf(label, sizeof label, "%s-%s", backend, p.schedule);
+		run(t, label, "cpu", &p, &got);
+		close_to(cpu, &got, label);
+		assert_true(want.spans[INSTR_SEND_ACT] >= STEPS && want.spans[INSTR_RECV_GRAD] >= STEPS);
+		assert_memory_equal(want.spans, got.spans, sizeof want.spans);
+	}
+}
+
 static void every_backend_trains_like_the_cpu(void **state)
 {
 	static const char *const names[] = { "opencl", "cuda", "hip" };
@@ -95,6 +134,7 @@ static void every_backend_trains_like_the_cpu(void **state)
 		run(&t, label, "cpu", &place, &mixed);
 		snprintf(label, sizeof label, "cpu | %s", spec);
 		close_to(&cpu, &mixed, label);
+		in_the_middle(&t, names[i], spec, &cpu);
 	}
 	tiny_remove(&t);
 }
