@@ -51,7 +51,7 @@ static void run(const struct tiny *t, const char *name, const char *device, cons
 {
 	char key[64];
 	snprintf(key, sizeof key, "device=%s", device);
-	const char *const more[] = { key, NULL };
+	const char *const more[] = { key, "profile=none", NULL };
 	struct config *c = tiny_config(t, name, more);
 	struct err e = { 0 };
 	struct train_result res = { 0 };
@@ -134,7 +134,8 @@ static void every_backend_trains_like_the_cpu(void **state)
 		run(&t, label, "cpu", &place, &mixed);
 		snprintf(label, sizeof label, "cpu | %s", spec);
 		close_to(&cpu, &mixed, label);
-		in_the_middle(&t, names[i], spec, &cpu);
+		if (strcmp(names[i], "hip")) /* the same code as for cuda */
+			in_the_middle(&t, names[i], spec, &cpu);
 	}
 	tiny_remove(&t);
 }

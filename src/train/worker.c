@@ -1,94 +1,23 @@
 /* worker.c - see worker.h. A pass is one walk over the schedule's instruction list; messages that come before they are needed wait in
  * small inboxes, so nothing depends on who is fast. Once warm, a pass allocates nothing here. */
-#include "train/worker.h"
+#include "train/worker_priv.h"
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "sched/sched.h"
-#include "train/memory_advice.h"
 #include "train/generate.h"
+#include "train/memory_advice.h"
 #include "train/probe.h"
-#include "train/runtime.h"
-#include "train/worker_state.h"
-#include "train/worker_times.h"
 
 #include <limits.h>
 #include <string.h>
 
-enum { INBOX = 64, SMALL = 64 << 10, LAYERS_BEFORE_SENDING = 4 };
-
-static const double BUSY_LOOK = 5e-4; /* seconds between two looks at a device that computes */
-
-/* A message from a neighbour that is not needed yet. */
-struct early {
-	struct net_msg msg;
-	struct frame f;
-	bool used;
-};
-
-/* A tensor on its way from the device to the wire while the next instruction computes. */
-struct outgoing {
-	bool used;
-	struct link *to;
-	struct frame f;
-	unsigned char *p; /* net_buffer: FRAME_HEADER + bytes */
-	uint64_t bytes;
-	struct instr i;
-	int64_t begin;
-	int layers; /* given to the device since */
-};
-
-/* A tensor that came while the device computed and waits on it for its instruction. */
-struct ahead {
-	bool used;
-	struct instr i;
-	struct dev_buf *buf[2]; /* by turns: what the last one went to may still be read */
-	int turn;
-};
-
-struct worker {
-	const struct worker_env *env;
-	struct dev *dev;
-	struct worker_plan plan;
-	struct link *prev, *next;
-	struct stage *piece;       /* [chunks] */
-	struct slot *slot;         /* pool */
-	int *slot_chunk, *slot_mb; /* whose; -1: free */
-	size_t nslot, slot_cap, chunk_cap, mb_cap;
-	struct batch_store *batch; /* [microbatch] of the pass */
-	bool *have;                /* [microbatch] */
-	size_t nbatch, batch_cap, have_cap;
-	struct early early[INBOX];
-	struct net_msg step_msg; /* STEP that came while computing */
-	struct frame step_frame;
-	bool have_step;
-	struct instr_list list;
-	size_t at; /* the instruction under way */
-	struct outgoing out;
-	struct ahead ahead;
-	struct dev_buf *cast; /* a tensor in the wire's dtype, before it goes */
-	const struct optimizer *optim;
-	struct norm_buffer norms;
-	struct norm_entry *entry;
-	size_t nentry, entry_cap;
-	uint64_t job, step;            /* step: of the frames, counts passes */
-	uint64_t trained;              /* the last step of training, for messages */
-	uint64_t parameters;           /* bytes on the device once all of the stage is there */
-	bool train, finished, leaving; /* leaving: has asked the coordinator to finish */
-	struct worker_times times;
-	unsigned char *small; /* a frame's payload under way */
-	struct worker_state state;
-	float *logits; /* (V), of a sampling pass */
-	size_t logits_cap;
-};
-
-static int64_t patience(const struct worker *w) { return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER; }
+int64_t worker_patience(const struct worker *w) { return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER; }
 
 static int say(struct worker *w, enum frame_kind kind, uint32_t microbatch, const void *payload, size_t n, struct err *e)
 {
 	struct frame f = { .kind = kind, .job = w->job, .step = w->step, .microbatch = microbatch, .size = n, .payload = payload };
-	return link_send_frame(w->env->coordinator, &f, patience(w), e);
+	return link_send_frame(w->env->coordinator, &f, worker_patience(w), e);
 }
 
 /* ---- messages from the coordinator ---- */
@@ -145,7 +74,7 @@ static int ask_to_leave(struct worker *w, struct err *e)
 }
 
 /* Takes one message of the coordinator while a pass runs. 1: it was a STEP. */
-static int serve(struct worker *w, int64_t deadline, struct err *e)
+int worker_listen(struct worker *w, int64_t deadline, struct err *e)
 {
 	struct net_msg msg;
 	struct frame f;
@@ -173,284 +102,20 @@ static int serve(struct worker *w, int64_t deadline, struct err *e)
 	return rc < 0 ? rc : 0;
 }
 
-static int send_end(struct worker *w, struct err *e);
-
-static bool has_batch(const struct worker *w, int m) { return (size_t)m < w->have_cap && w->have[m]; }
+bool worker_has_batch(const struct worker *w, int m) { return (size_t)m < w->have_cap && w->have[m]; }
 
 static int need_batch(struct worker *w, int m, struct err *e)
 {
-	int64_t deadline = patience(w);
-	for (bool first = true; !has_batch(w, m); first = false) {
-		TRY(serve(w, first ? NET_NOW : deadline, e));
-		if (first && !has_batch(w, m))
-			TRY(send_end(w, e));
-		if (!has_batch(w, m) && clock_now() > deadline)
+	int64_t deadline = worker_patience(w);
+	for (bool first = true; !worker_has_batch(w, m); first = false) {
+		TRY(worker_listen(w, first ? NET_NOW : deadline, e));
+		if (first && !worker_has_batch(w, m))
+			TRY(worker_send_end(w, e));
+		if (!worker_has_batch(w, m) && clock_now() > deadline)
 			return err_set(e, ERR_NET, "the coordinator sent no microbatch %d within %g s", m, w->env->timeout);
 		times_waited(&w->times, clock_now());
 	}
 	return 0;
-}
-
-/* ---- messages of the neighbours ---- */
-
-static bool is_ahead(const struct worker *w, const struct instr *i)
-{
-	const struct instr *a = &w->ahead.i;
-	return w->ahead.used && a->kind == i->kind && a->microbatch == i->microbatch && a->chunk == i->chunk;
-}
-
-static const char *neighbour(const struct worker *w, const struct link *l)
-{
-	const char *name = l == w->next ? w->plan.next_name : w->plan.prev_name;
-	return name[0] ? name : l == w->next ? "the stage behind" : "the stage before";
-}
-
-static bool fits(const struct frame *f, const struct worker *w, enum frame_kind kind, const struct instr *i)
-{
-	return f->kind == kind && f->step == w->step && f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
-}
-
-/* For later. A neighbour has nothing else to say than what its side of the pipeline makes; in a ring both sides are one machine's. */
-static int keep_early(struct worker *w, const struct link *from, const struct net_msg *msg, const struct frame *f, struct err *e)
-{
-	enum frame_kind due = from == w->next ? FRAME_GRADIENT : FRAME_ACTIVATION;
-	if (f->kind != due || f->job != w->env->job)
-		return err_set(e, ERR_PROTOCOL, "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
-			       neighbour(w, from), frame_name(f->kind), (unsigned long long)f->job, frame_name(due),
-			       (unsigned long long)w->env->job);
-	for (int k = 0; k < INBOX; k++)
-		if (!w->early[k].used) {
-			w->early[k] = (struct early){ *msg, *f, true };
-			return 0;
-		}
-	return err_set(e, ERR_PROTOCOL, "more than %d messages of a neighbour ahead of the schedule", INBOX);
-}
-
-/* The message that instruction `i` needs. 1: it is there; 0: not yet. */
-static int take_message(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
-			struct frame *f_p, struct err *e)
-{
-	for (int k = 0; k < INBOX; k++)
-		if (w->early[k].used && fits(&w->early[k].f, w, kind, i)) {
-			*msg_p = w->early[k].msg;
-			*f_p = w->early[k].f;
-			w->early[k].used = false;
-			return 1;
-		}
-	for (;;) {
-		struct net_msg msg;
-		struct frame f;
-		int rc = link_recv_frame(from, NET_NOW, &msg, &f, e);
-		if (rc <= 0)
-			return rc < 0 ? err_prefix(e, "%s", neighbour(w, from)) : 0;
-		times_flow(&w->times, from == w->next ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size, msg.arrived);
-		if (fits(&f, w, kind, i)) {
-			*msg_p = msg;
-			*f_p = f;
-			return 1;
-		}
-		rc = keep_early(w, from, &msg, &f, e);
-		if (rc < 0) {
-			net_msg_release(&msg);
-			return rc;
-		}
-	}
-}
-
-/* Waits for it; looks at the coordinator meanwhile, so that an ABORT is heard. */
-static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
-		   struct frame *f_p, struct err *e)
-{
-	int64_t deadline = patience(w);
-	for (;;) {
-		int rc = take_message(w, from, kind, i, msg_p, f_p, e);
-		if (rc > 0)
-			times_waited(&w->times, msg_p->arrived);
-		if (rc)
-			return rc < 0 ? rc : 0;
-		TRY(send_end(w, e)); /* who is waited for may wait for it */
-		struct net_poll p[2] = { { from, NET_RECV, 0 }, { w->env->coordinator, NET_RECV, 0 } };
-		if (!net_poll(w->env->net, p, w->have_step ? 1 : 2, deadline) && clock_now() > deadline)
-			return err_set(e, ERR_NET, "stage %d sent no %s of microbatch %d in step %llu within %g s", i->peer,
-				       frame_name(kind), i->microbatch, (unsigned long long)w->step, w->env->timeout);
-		if (p[1].ready)
-			TRY(serve(w, NET_NOW, e));
-	}
-}
-
-/* ---- tensors between device and wire ---- */
-
-static int room(struct worker *w, struct dev_buf **b, size_t bytes, struct err *e)
-{
-	if (*b && (*b)->size >= bytes)
-		return 0;
-	dev_free(*b);
-	*b = NULL;
-	return dev_alloc(w->dev, bytes, b, e);
-}
-
-static int cast(struct worker *w, struct dev_ref to, enum dtype to_type, struct dev_ref from, enum dtype from_type, uint64_t count,
-		struct err *e)
-{
-	const union dev_arg a[] = { { .b = to }, { .b = from }, { .i = (int64_t)count }, { .i = to_type }, { .i = from_type } };
-	return dev_launch(w->dev, K_cast, DT_F32, a, e);
-}
-
-/* Moves (N,C) from the device to the wire, through the wire's dtype. Where transfers run beside kernels the second half, send_end(), comes when
- * the device has something else to do. */
-static int send_begin(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl,
-		      struct dev_ref from, int target_chunk, struct err *e)
-{
-	struct stage *s = sl->stage;
-	struct outgoing *o = &w->out;
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(w->plan.wire);
-	TRY(send_end(w, e));
-	*o = (struct outgoing){ .to = to, .bytes = bytes, .i = *i, .begin = clock_now() };
-	if (w->plan.wire != s->opt.act) {
-		TRY(room(w, &w->cast, bytes, e));
-		TRY(cast(w, DEV_REF(w->cast, 0), w->plan.wire, from, s->opt.act, count, e));
-		from = DEV_REF(w->cast, 0);
-	}
-	o->p = net_buffer(w->env->net, FRAME_HEADER + bytes);
-	if (!o->p)
-		return err_nomem(e, bytes, "an activation on its way");
-	o->used = true;
-	o->f = (struct frame){ .kind = kind,
-			       .dtype = w->plan.wire,
-			       .job = w->job,
-			       .step = w->step,
-			       .microbatch = (uint32_t)i->microbatch,
-			       .chunk = (uint16_t)target_chunk,
-			       .ndim = 2,
-			       .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden },
-			       .payload = o->p + FRAME_HEADER };
-	TRY(dev_download_begin(o->p + FRAME_HEADER, from, bytes, e));
-	return dev_beside(w->dev) ? 0 : send_end(w, e);
-}
-
-static int send_end(struct worker *w, struct err *e)
-{
-	struct outgoing *o = &w->out;
-	size_t n = 0;
-	if (!o->used)
-		return 0;
-	int rc = dev_download_end(w->dev, e);
-	if (rc >= 0)
-		rc = frame_encode(&o->f, o->p, FRAME_HEADER + o->bytes, &n, e);
-	o->used = false;
-	if (rc < 0) {
-		net_buffer_release(w->env->net, o->p);
-		return rc;
-	}
-	times_flow(&w->times, o->to == w->next ? FLOW_TO_NEXT : FLOW_TO_PREV, n, clock_now());
-	rc = link_send_wait(o->to, o->p, n, net_buffer_release, w->env->net, patience(w), e);
-	if (rc != 0)
-		net_buffer_release(w->env->net, o->p);
-	if (dev_beside(w->dev))
-		times_beside(&w->times, &o->i, o->begin, clock_now());
-	return rc < 0 ? err_prefix(e, "%s", neighbour(w, o->to)) : 0;
-}
-
-/* A stage has given a layer to the device. A few of them keep it busy while the host sends what came before; the driver would not take all of
- * a long pass without waiting. */
-static int between_layers(void *ctx, bool last, struct err *e)
-{
-	struct worker *w = ctx;
-	return w->out.used && (++w->out.layers >= LAYERS_BEFORE_SENDING || last) ? send_end(w, e) : 0;
-}
-
-/* 1: the tensor that instruction `i` needs, of `n` tokens. */
-static int check_tensor(const struct worker *w, const struct instr *i, enum frame_kind kind, const struct frame *f, int64_t n,
-			struct err *e)
-{
-	if (f->dtype == w->plan.wire && f->ndim == 2 && f->dim[0] == (uint64_t)n && f->dim[1] == (uint64_t)w->plan.cfg.hidden)
-		return 0;
-	return err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due", i->peer, frame_name(kind),
-		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1], dtype_name(f->dtype), (long long)n,
-		       (long long)w->plan.cfg.hidden, dtype_name(w->plan.wire));
-}
-
-static int receive_tensor(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl,
-			  struct dev_ref to, struct err *e)
-{
-	struct stage *s = sl->stage;
-	struct net_msg msg = { 0 };
-	struct frame f = { 0 };
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(s->opt.act);
-	if (is_ahead(w, i)) {
-		const struct dev_ref there = DEV_REF(w->ahead.buf[w->ahead.turn], 0);
-		w->ahead.used = false;
-		w->ahead.turn = !w->ahead.turn;
-		return w->plan.wire == s->opt.act ? dev_copy(to, there, bytes, e)
-						  : cast(w, to, s->opt.act, there, w->plan.wire, count, e);
-	}
-	TRY(receive(w, from, kind, i, &msg, &f, e));
-	int rc = check_tensor(w, i, kind, &f, sl->b.n, e);
-	if (rc >= 0 && f.dtype == s->opt.act) {
-		rc = dev_upload(to, f.payload, f.size, e);
-	} else if (rc >= 0) {
-		struct dmem_mark k = dmem_mark(&s->scratch);
-		struct dev_ref raw = DEV_NONE;
-		rc = dmem_take(&s->scratch, f.size, &raw, e);
-		if (rc >= 0)
-			rc = dev_upload(raw, f.payload, f.size, e);
-		if (rc >= 0)
-			rc = cast(w, to, s->opt.act, raw, w->plan.wire, count, e);
-		if (rc >= 0 && !dev_beside(w->dev))
-			rc = dev_sync(w->dev, e);
-		dmem_back(&s->scratch, k);
-	}
-	net_msg_release(&msg);
-	return rc;
-}
-
-/* While the device computes: brings the next tensor that is due to it, if it is there or comes soon. */
-static int look_ahead(struct worker *w, struct err *e)
-{
-	struct ahead *a = &w->ahead;
-	const int64_t soon = net_in(BUSY_LOOK), begin = clock_now();
-	size_t k = w->at + 1;
-	struct net_msg msg;
-	struct frame f;
-	while (k < w->list.n && w->list.item[k].kind != INSTR_RECV_ACT && w->list.item[k].kind != INSTR_RECV_GRAD)
-		k++;
-	const struct instr *i = k < w->list.n && !a->used ? &w->list.item[k] : NULL;
-	if (i && !has_batch(w, i->microbatch))
-		TRY(serve(w, NET_NOW, e));
-	if (!i || !has_batch(w, i->microbatch)) {
-		net_poll(w->env->net, NULL, 0, soon);
-		return 0;
-	}
-	const enum frame_kind kind = i->kind == INSTR_RECV_ACT ? FRAME_ACTIVATION : FRAME_GRADIENT;
-	struct link *from = i->kind == INSTR_RECV_ACT ? w->prev : w->next;
-	int rc = take_message(w, from, kind, i, &msg, &f, e);
-	if (rc == 0) {
-		net_poll(w->env->net, &(struct net_poll){ from, NET_RECV, 0 }, 1, soon);
-		return 0;
-	}
-	if (rc < 0)
-		return rc;
-	rc = check_tensor(w, i, kind, &f, w->batch[i->microbatch].head.n, e);
-	if (rc >= 0)
-		rc = room(w, &a->buf[a->turn], f.size, e);
-	if (rc >= 0)
-		rc = dev_upload(DEV_REF(a->buf[a->turn], 0), f.payload, f.size, e);
-	net_msg_release(&msg);
-	if (rc < 0)
-		return rc;
-	a->used = true;
-	a->i = *i;
-	times_beside(&w->times, i, begin, clock_now());
-	return 0;
-}
-
-/* Until the device has done what it was given. */
-static int computed(struct worker *w, struct err *e)
-{
-	int rc;
-	while ((rc = dev_busy(w->dev, e)) > 0)
-		TRY(look_ahead(w, e));
-	return rc < 0 ? rc : dev_sync(w->dev, e);
 }
 
 /* ---- a pass ---- */
@@ -562,9 +227,9 @@ static int send_norms(struct worker *w, struct err *e)
 static int apply_step(struct worker *w, struct err *e)
 {
 	struct step_message m;
-	int64_t deadline = patience(w);
+	int64_t deadline = worker_patience(w);
 	while (!w->have_step) {
-		TRY(serve(w, deadline, e));
+		TRY(worker_listen(w, deadline, e));
 		if (!w->have_step && clock_now() > deadline)
 			return err_set(e, ERR_NET, "the coordinator sent no STEP within %g s", w->env->timeout);
 	}
@@ -591,15 +256,15 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 	switch (i->kind) {
 	case INSTR_RECV_ACT:
 		TRY(open_slot(w, i, &sl, e));
-		return receive_tensor(w, w->prev, FRAME_ACTIVATION, i, sl, sl->in, e);
+		return worker_receive(w, w->prev, FRAME_ACTIVATION, i, sl, sl->in, e);
 	case INSTR_RECV_GRAD:
 		TRY(open_slot(w, i, &sl, e));
-		return receive_tensor(w, w->next, FRAME_GRADIENT, i, sl, sl->grad, e);
+		return worker_receive(w, w->next, FRAME_GRADIENT, i, sl, sl->grad, e);
 	case INSTR_FORWARD:
 		TRY(open_slot(w, i, &sl, e));
 		TRY(stage_forward(sl, e));
 		if (!sl->stage->end) /* what follows sends it, and would have to wait: that is computing, not sending */
-			TRY(computed(w, e));
+			TRY(worker_computed(w, e));
 		if (sl->stage->end)
 			TRY(send_loss(w, i, sl, e));
 		if (!w->train && sl->stage->end)
@@ -609,25 +274,25 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		TRY(open_slot(w, i, &sl, e));
 		TRY(stage_backward(sl, e));
 		if (!sl->stage->front)
-			TRY(computed(w, e));
+			TRY(worker_computed(w, e));
 		if (sl->stage->front)
 			slot_free(w, sl);
 		return 0;
 	case INSTR_SEND_ACT:
 		TRY(open_slot(w, i, &sl, e));
 		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, true, &stage, &chunk);
-		TRY(send_begin(w, w->next, FRAME_ACTIVATION, i, sl, sl->out, chunk, e));
+		TRY(worker_send_begin(w, w->next, FRAME_ACTIVATION, i, sl, sl->out, chunk, e));
 		if (!w->train)
 			slot_free(w, sl);
 		return 0;
 	case INSTR_SEND_GRAD:
 		TRY(open_slot(w, i, &sl, e));
 		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, false, &stage, &chunk);
-		TRY(send_begin(w, w->prev, FRAME_GRADIENT, i, sl, sl->grad, chunk, e));
+		TRY(worker_send_begin(w, w->prev, FRAME_GRADIENT, i, sl, sl->grad, chunk, e));
 		slot_free(w, sl);
 		return 0;
 	case INSTR_REDUCE:
-		TRY(send_end(w, e));
+		TRY(worker_send_end(w, e));
 		return send_norms(w, e);
 	case INSTR_STEP:
 		return apply_step(w, e);
@@ -681,7 +346,7 @@ static int run_list(struct worker *w, struct err *e)
 		w->at = k;
 		times_begin(&w->times);
 		const bool beside =
-			is_ahead(w, i) || (dev_beside(w->dev) && (i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD));
+			worker_is_ahead(w, i) || (dev_beside(w->dev) && (i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD));
 		int rc = ask_to_leave(w, e);
 		if (rc >= 0)
 			rc = execute(w, i, e);
@@ -697,7 +362,7 @@ static int run_list(struct worker *w, struct err *e)
 						    instr_name(i->kind), i->microbatch);
 		times_end(&w->times, i, !beside);
 	}
-	return send_end(w, e);
+	return worker_send_end(w, e);
 }
 
 static int stepped(struct worker *w, struct err *e)
@@ -781,7 +446,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 		o.first = w->plan.first[v];
 		o.last = w->plan.first[v + 1];
 		TRY(stage_build(&w->piece[c], w->dev, &w->plan.cfg, &o, &src, e));
-		w->piece[c].between = between_layers;
+		w->piece[c].between = worker_between_layers;
 		w->piece[c].between_ctx = w;
 		for (size_t k = 0; w->optim && k < w->piece[c].nparam; k++)
 			if (w->piece[c].param[k].trainable)

@@ -181,8 +181,9 @@ struct config *tiny_config(const struct tiny *t, const char *run, const char *co
 			 "datasets: [{path: %s/data.jsonl, type: completion}]\nsequence_len: 128\nmicro_batch_size: 2\n"
 			 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: "
 			 "3\nval_set_size: 4\n"
-			 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\n",
-			 t->dir, adapter, t->dir, t->dir, run);
+			 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\n"
+			 "cache_dir: %s/cache\n",
+			 t->dir, adapter, t->dir, t->dir, run, t->dir);
 	char *over[32];
 	int count = 0;
 	while (more && more[count] && count < 32) {
