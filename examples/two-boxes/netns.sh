@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # The example on one machine: each box is a network namespace with its own address, key and cache, on a 1 Gbit/s link (tbf). Needs root.
-#   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] MODEL [key=value ...]
+#   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]
 # Every box runs the same command; only box1 is given the model. What it made is removed at the end.
 set -eu
-boxes=2 rate=1gbit
-while getopts n:r: o; do
+boxes=2 rate=1gbit command=train
+while getopts n:r:c: o; do
 	case $o in
 	n) boxes=$OPTARG ;;
 	r) rate=$OPTARG ;;
+	c) command=$OPTARG ;;
 	*) exit 2 ;;
 	esac
 done
 shift $((OPTIND - 1))
-model=$(realpath "${1:?usage: examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] MODEL [key=value ...]}")
+model=$(realpath "${1:?usage: examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]}")
 shift
 cd "$(dirname "$0")/../.."
 bin=$PWD/${HETEROSHARD:-build/heteroshard}
@@ -62,12 +63,12 @@ for i in $(seq "$boxes"); do
 done
 
 for i in $(seq 2 "$boxes"); do
-	ip netns exec "$tag-$i" "$bin" train "$work/cluster.yaml" base_model=/nowhere key_file="$work/box$i/key" \
+	ip netns exec "$tag-$i" "$bin" "$command" "$work/cluster.yaml" base_model=/nowhere key_file="$work/box$i/key" \
 		cache_dir="$work/box$i/cache" "$@" > >(sed "s/^/box$i: /" >&2) 2>&1 & # the pid is the worker's: it is ended with us
 	pids+=($!)
 done
 status=0
-ip netns exec "$tag-1" "$bin" train "$work/cluster.yaml" base_model="$model" key_file="$work/box1/key" cache_dir="$work/box1/cache" "$@" || status=$?
+ip netns exec "$tag-1" "$bin" "$command" "$work/cluster.yaml" base_model="$model" key_file="$work/box1/key" cache_dir="$work/box1/cache" "$@" || status=$?
 for p in "${pids[@]}"; do
 	wait "$p" || true
 done
