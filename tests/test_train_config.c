@@ -104,6 +104,15 @@ static void hetero_config(void **state)
 	assert_true(c->shard_plan[2].is_last);
 	assert_string_equal(c->visualization_format, "svg");
 	config_free(c);
+	/* what the file says of the layers does not count */
+	static char *const none[] = { "shard_plan=", "shard_plan=null", "shard_plan=[]" };
+	for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+		char *without[] = { "base_model=m", "datasets=d.json", "output_dir=o", none[i] };
+		c = must(hetero, 4, without);
+		assert_int_equal(c->nshards, 0);
+		assert_int_equal(c->nworkers, 2);
+		config_free(c);
+	}
 }
 
 #define CLUSTER(workers, shards) LEAST "coordinator: {ip: 10.0.0.1}\nworkers: [" workers "]\nshard_plan: [" shards "]\n"

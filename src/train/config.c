@@ -109,6 +109,8 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 		return 0;
 	}
 	struct yaml *y;
+	if (!v[0] || !strcmp(v, "null")) /* what the file says of it does not count */
+		v = "[]";
 	TRY(yaml_parse_text(v, strlen(v), where, &y, e));
 	const struct yaml_node *root = yaml_root(y);
 	struct yaml_node value = *root, *child = &value;
