@@ -198,6 +198,7 @@ static const struct {
 	{ CLUSTER("{ip: b}", ""), "entry 1 of 'workers' has no 'id'" },
 	{ CLUSTER("{id: local, ip: b}", ""), "cannot have the id 'local'" },
 	{ CLUSTER("{id: 1}", ""), "worker '1' has neither 'ip' nor 'hostname'" },
+	{ CLUSTER("{id: 1, ip: c, num_gpus: 2}", ""), "'num_gpus' of worker '1' is 2, but a worker is one device" },
 	{ CLUSTER(W1 ", {id: 1, ip: c}", ""), "two workers have the id '1'" },
 	{ CLUSTER(W1 ", {id: 2, ip: 10.0.0.2}", ""), "have the same address 10.0.0.2:9999" },
 	{ CLUSTER("3", ""), "an entry of 'workers' must be a mapping" },

@@ -159,7 +159,7 @@ static const struct opt rows[] = {
 	       "the machine that owns the job: hostname, ip, port (9998), device (auto), public_key, "
 	       "listen (all)"),
 	CUSTOM(workers, "[{id, ip, ...}]",
-	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (1), public_key, "
+	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (1 or 0: a worker is one device), public_key, "
 	       "listen (all: every address of the machine, where there are keys; ip: only its ip)"),
 	CUSTOM(shard_plan, "[{id, start, end, is_last}]",
 	       "layers [start, end) of each worker in order; id of a worker, or local for the coordinator's device"),

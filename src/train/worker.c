@@ -542,8 +542,11 @@ static void worker_release(struct worker *w)
 			net_msg_release(&w->early[k].msg);
 	if (w->have_step)
 		net_msg_release(&w->step_msg);
-	if (w->out.used)
+	if (w->out.used) { /* the device may still be writing there */
+		struct err ignored = { 0 };
+		dev_download_end(w->dev, &ignored);
 		net_buffer_release(w->env->net, w->out.p);
+	}
 	dev_free(w->cast);
 	dev_free(w->ahead.buf[0]);
 	dev_free(w->ahead.buf[1]);
