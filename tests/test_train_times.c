@@ -179,7 +179,7 @@ static void links(void **state)
 			 0); /* arrived before it was sent: wrong clocks count for nothing */
 
 	struct stepped_message *m = calloc(2, sizeof *m);
-	struct flow_rate rate[2] = { { 0, 0 } };
+	struct flow_rate rate[2] = { { 0 } };
 	struct train_stage stage[2];
 	m[0].busy = 500000000;
 	m[0].wait = 250000000;
