@@ -114,10 +114,11 @@ static int check_worker(const struct config *c, size_t i, const char *where, str
 	if (empty(address(w)))
 		return err_set(e, ERR_USAGE, "%s: %s has neither 'ip' nor 'hostname'", where, who);
 	if (w->num_gpus > 1)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'num_gpus' of %s is %lld, but a worker is one device: write one worker for each card, with its own "
-			       "port and device: cuda:0, cuda:1, ...",
-			       where, who, (long long)w->num_gpus);
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'num_gpus' of %s is %lld, but a worker is one device: write one worker for each card, with its own "
+			"port and device: cuda:0, cuda:1, ...",
+			where, who, (long long)w->num_gpus);
 	for (size_t k = 0; k < i; k++) {
 		const struct config_worker *o = &c->workers[k];
 		if (!strcmp(o->id, w->id))
