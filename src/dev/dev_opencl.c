@@ -146,7 +146,7 @@ static int opencl_sync(struct dev *d, struct err *e)
 	return opencl_failed(c, finish(c, "a kernel"), "waiting for it", e);
 }
 
-/* Whether an event has come. Between the first question and the last answer the watch looks on. */
+/* Whether an event has come; its error, if it is one. */
 static int32_t look_at(struct opencl *c, cl_event v, bool *come_p)
 {
 	int32_t status = 1;
@@ -155,6 +155,7 @@ static int32_t look_at(struct opencl *c, cl_event v, bool *come_p)
 	return rc != CL_SUCCESS ? rc : status < 0 ? status : CL_SUCCESS;
 }
 
+/* Between the first question and the last answer the watch looks on, from one mark to the next. */
 static int opencl_busy(struct dev *d, struct err *e)
 {
 	struct opencl *c = d->priv;
