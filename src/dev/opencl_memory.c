@@ -6,84 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
-{
-	struct opencl *c = d->priv;
-	int32_t rc = CL_MEM_OBJECT_ALLOCATION_FAILURE;
-	struct opencl_buf *o = mem_zalloc(sizeof *o);
-	if (!o)
-		return err_nomem(e, sizeof *o, "a buffer");
-	/* drivers may take memory only at the first use: what cannot fit is refused here */
-	if (b->size <= c->mem_largest && (!c->mem_total || d->mem_used + b->size <= c->mem_total))
-		o->mem = c->lib->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, b->size, NULL, &rc);
-	if (rc == CL_SUCCESS) {
-		b->handle = (uint64_t)(uintptr_t)o;
-		return 0;
-	}
-	mem_free(o);
-	char others[80] = "";
-	uint64_t free = 0;
-	if (opencl_free_memory(c, &free))
-		snprintf(others, sizeof others, ", others hold %llu",
-			 (unsigned long long)(c->mem_total > free + d->mem_used ? c->mem_total - free - d->mem_used : 0) >> 20);
-	return err_set(
-		e, ERR_NOMEM,
-		"%s is out of memory: %zu MiB were asked for (%s); of its %llu MiB this program holds %llu%s, and one buffer may "
-		"have %llu",
-		c->who, b->size >> 20, opencl_error(rc), (unsigned long long)c->mem_total >> 20,
-		(unsigned long long)d->mem_used >> 20, others, (unsigned long long)c->mem_largest >> 20);
-}
-
-static int32_t downloaded(struct opencl *c);
-
-void opencl_free(struct dev *d, struct dev_buf *b)
-{
-	struct opencl *c = d->priv;
-	if (c->down.b == opencl_buf_of(b))
-		downloaded(c);
-	c->lib->f.clReleaseMemObject(opencl_mem(b)); /* the driver keeps it until what is queued has run */
-	mem_free(opencl_buf_of(b));
-}
-
-/* ---- two queues ---- */
-
-/* What `behind` is given from now on waits for what `before` has so far. */
-static int32_t follow(struct opencl *c, cl_queue behind, cl_queue before)
-{
-	const struct cl_functions *f = &c->lib->f;
-	cl_event v;
-	int32_t rc = f->clEnqueueMarkerWithWaitList(before, 0, NULL, &v);
-	if (rc != CL_SUCCESS)
-		return rc;
-	rc = f->clFlush(before);
-	if (rc == CL_SUCCESS)
-		rc = f->clEnqueueBarrierWithWaitList(behind, 1, &v, NULL);
-	f->clReleaseEvent(v);
-	return rc;
-}
-
-static int32_t after_kernels(struct opencl *c, const struct opencl_buf *b)
-{
-	return b->used > c->finished ? follow(c, c->copy, c->queue) : CL_SUCCESS;
-}
-
-/* Before a buffer is written: a download from it that does not fit into the pieces has to come to its end. */
-static int keep_for_download(struct opencl *c, const struct opencl_buf *b, struct err *e);
-
-int opencl_use(struct opencl *c, const struct dev_buf *buf, struct err *e)
-{
-	struct opencl_buf *b = buf ? opencl_buf_of(buf) : NULL;
-	if (!b)
-		return 0;
-	TRY(keep_for_download(c, b, e));
-	if (b->copied > c->seen) {
-		TRY(opencl_failed(c, follow(c, c->queue, c->copy), "queueing", e));
-		c->seen = c->copies;
-	}
-	b->used = c->launched + 1;
-	return 0;
-}
-
 /* ---- pieces ---- */
 
 void opencl_pieces_release(struct opencl *c)
@@ -125,44 +47,7 @@ static int32_t piece_moved(struct opencl *c, struct opencl_piece *p, const char 
 	return rc;
 }
 
-/* ---- transfers ---- */
-
-static int32_t upload_some(struct opencl *c, struct opencl_buf *b, size_t off, const char *src, size_t n, size_t *some_p)
-{
-	const struct cl_functions *f = &c->lib->f;
-	struct opencl_piece *p = &c->piece[c->next_piece];
-	int32_t rc;
-	if (!piece_there(c, p)) {
-		*some_p = n;
-		rc = opencl_wait_until(c, b->used, "an upload");
-		dev_watch_begin(&c->watch, "an upload");
-		if (rc == CL_SUCCESS)
-			rc = f->clEnqueueWriteBuffer(c->copy, b->mem, CL_TRUE, off, n, src, 0, NULL, NULL);
-		dev_watch_end(&c->watch);
-		return rc;
-	}
-	*some_p = n < OPENCL_PIECE ? n : OPENCL_PIECE;
-	rc = piece_moved(c, p, "an upload");
-	if (rc != CL_SUCCESS)
-		return rc;
-	memcpy(p->host, src, *some_p);
-	c->next_piece = (c->next_piece + 1) % OPENCL_PIECES;
-	return f->clEnqueueWriteBuffer(c->copy, b->mem, 0, off, *some_p, p->host, 0, NULL, &p->moved);
-}
-
-int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
-{
-	struct opencl *c = d->priv;
-	struct opencl_buf *b = opencl_buf_of(dst.buf);
-	TRY(keep_for_download(c, b, e));
-	int32_t rc = after_kernels(c, b);
-	for (size_t at = 0, some; at < n && rc == CL_SUCCESS; at += some)
-		rc = upload_some(c, b, dst.off + at, (const char *)src + at, n - at, &some);
-	b->copied = ++c->copies;
-	if (rc == CL_SUCCESS)
-		rc = c->lib->f.clFlush(c->copy);
-	return opencl_failed(c, rc, "upload", e);
-}
+/* ---- the download under way ---- */
 
 /* Puts as much of the download under way on the queue as there are pieces for. */
 static int32_t ask(struct opencl *c)
@@ -201,9 +86,124 @@ static int32_t downloaded(struct opencl *c)
 	return rc;
 }
 
+/* Before a buffer is written: a download from it that does not fit into the pieces has to come to its end. */
 static int keep_for_download(struct opencl *c, const struct opencl_buf *b, struct err *e)
 {
 	return c->down.b == b && c->down.asked < c->down.n ? opencl_failed(c, downloaded(c), "download", e) : 0;
+}
+
+/* ---- buffers ---- */
+
+int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
+{
+	struct opencl *c = d->priv;
+	int32_t rc = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+	struct opencl_buf *o = mem_zalloc(sizeof *o);
+	if (!o)
+		return err_nomem(e, sizeof *o, "a buffer");
+	/* drivers may take memory only at the first use: what cannot fit is refused here */
+	if (b->size <= c->mem_largest && (!c->mem_total || d->mem_used + b->size <= c->mem_total))
+		o->mem = c->lib->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, b->size, NULL, &rc);
+	if (rc == CL_SUCCESS) {
+		b->handle = (uint64_t)(uintptr_t)o;
+		return 0;
+	}
+	mem_free(o);
+	char others[80] = "";
+	uint64_t free = 0;
+	if (opencl_free_memory(c, &free))
+		snprintf(others, sizeof others, ", others hold %llu",
+			 (unsigned long long)(c->mem_total > free + d->mem_used ? c->mem_total - free - d->mem_used : 0) >> 20);
+	return err_set(
+		e, ERR_NOMEM,
+		"%s is out of memory: %zu MiB were asked for (%s); of its %llu MiB this program holds %llu%s, and one buffer may "
+		"have %llu",
+		c->who, b->size >> 20, opencl_error(rc), (unsigned long long)c->mem_total >> 20,
+		(unsigned long long)d->mem_used >> 20, others, (unsigned long long)c->mem_largest >> 20);
+}
+
+void opencl_free(struct dev *d, struct dev_buf *b)
+{
+	struct opencl *c = d->priv;
+	if (c->down.b == opencl_buf_of(b))
+		downloaded(c);
+	c->lib->f.clReleaseMemObject(opencl_mem(b)); /* the driver keeps it until what is queued has run */
+	mem_free(opencl_buf_of(b));
+}
+
+/* ---- two queues ---- */
+
+/* What `behind` is given from now on waits for what `before` has so far. */
+static int32_t follow(struct opencl *c, cl_queue behind, cl_queue before)
+{
+	const struct cl_functions *f = &c->lib->f;
+	cl_event v;
+	int32_t rc = f->clEnqueueMarkerWithWaitList(before, 0, NULL, &v);
+	if (rc != CL_SUCCESS)
+		return rc;
+	rc = f->clFlush(before);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueBarrierWithWaitList(behind, 1, &v, NULL);
+	f->clReleaseEvent(v);
+	return rc;
+}
+
+static int32_t after_kernels(struct opencl *c, const struct opencl_buf *b)
+{
+	return b->used > c->finished ? follow(c, c->copy, c->queue) : CL_SUCCESS;
+}
+
+int opencl_use(struct opencl *c, const struct dev_buf *buf, struct err *e)
+{
+	struct opencl_buf *b = buf ? opencl_buf_of(buf) : NULL;
+	if (!b)
+		return 0;
+	TRY(keep_for_download(c, b, e));
+	if (b->copied > c->seen) {
+		TRY(opencl_failed(c, follow(c, c->queue, c->copy), "queueing", e));
+		c->seen = c->copies;
+	}
+	b->used = c->launched + 1;
+	return 0;
+}
+
+/* ---- transfers ---- */
+
+static int32_t upload_some(struct opencl *c, struct opencl_buf *b, size_t off, const char *src, size_t n, size_t *some_p)
+{
+	const struct cl_functions *f = &c->lib->f;
+	struct opencl_piece *p = &c->piece[c->next_piece];
+	int32_t rc;
+	if (!piece_there(c, p)) {
+		*some_p = n;
+		rc = opencl_wait_until(c, b->used, "an upload");
+		dev_watch_begin(&c->watch, "an upload");
+		if (rc == CL_SUCCESS)
+			rc = f->clEnqueueWriteBuffer(c->copy, b->mem, CL_TRUE, off, n, src, 0, NULL, NULL);
+		dev_watch_end(&c->watch);
+		return rc;
+	}
+	*some_p = n < OPENCL_PIECE ? n : OPENCL_PIECE;
+	rc = piece_moved(c, p, "an upload");
+	if (rc != CL_SUCCESS)
+		return rc;
+	memcpy(p->host, src, *some_p);
+	c->next_piece = (c->next_piece + 1) % OPENCL_PIECES;
+	return f->clEnqueueWriteBuffer(c->copy, b->mem, 0, off, *some_p, p->host, 0, NULL, &p->moved);
+}
+
+int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
+{
+	struct opencl *c = d->priv;
+	struct opencl_buf *b = opencl_buf_of(dst.buf);
+	TRY(keep_for_download(c, b, e));
+	int32_t rc = after_kernels(c, b);
+	for (size_t at = 0, some; at < n && rc == CL_SUCCESS; at += some)
+		rc = upload_some(c, b, dst.off + at, (const char *)src + at, n - at, &some);
+	b->copied = ++c->copies;
+	if (rc == CL_SUCCESS)
+		rc = c->lib->f.clFlush(c->copy);
+	return opencl_failed(c, rc, "upload", e);
 }
 
 int opencl_download_end(struct dev *d, struct err *e) { return opencl_failed(d->priv, downloaded(d->priv), "download", e); }

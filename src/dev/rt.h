@@ -115,7 +115,7 @@ struct rt {
 	void *compute, *copy;
 	void *compute_event, *copy_event, *busy_event, *mark[2];
 	uint64_t launched, finished; /* work of the compute stream: queued, known to have run */
-	uint64_t copies, seen;       /* uploads: queued, waited for by the compute stream */
+	uint64_t copies, seen;       /* transfers: queued, waited for by the compute stream */
 	struct rt_slot {
 		char *host;
 		void *event;
