@@ -23,9 +23,23 @@ struct thing {
 
 #define AT(f) offsetof(struct thing, f)
 static const struct opt rows[] = {
-	{ .key = "flag", .kind = OPT_BOOL, .offset = AT(flag), .help = "a flag", .section = "First" },
-	{ .key = "on", .kind = OPT_BOOL, .offset = AT(on), .def = "true", .help = "on unless told otherwise" },
-	{ .key = "max_count", .kind = OPT_INT, .offset = AT(count), .def = "7", .lo = 1, .hi = 99, .help = "how many" },
+	{ .key = "flag",
+	  .kind = OPT_BOOL,
+	  .offset = AT(flag),
+	  .help = "a flag",
+	  .section = "First" },
+	{ .key = "on",
+	  .kind = OPT_BOOL,
+	  .offset = AT(on),
+	  .def = "true",
+	  .help = "on unless told otherwise" },
+	{ .key = "max_count",
+	  .kind = OPT_INT,
+	  .offset = AT(count),
+	  .def = "7",
+	  .lo = 1,
+	  .hi = 99,
+	  .help = "how many" },
 	{ .key = "rate",
 	  .kind = OPT_FLOAT,
 	  .offset = AT(rate),
@@ -45,7 +59,8 @@ static const struct opt rows[] = {
 	{ .key = "special", .kind = OPT_CUSTOM, .help = "read by somebody else" },
 };
 
-static int parse(struct thing *t, struct arena *a, int argc, const char *const *words, char **argv, int *npos, struct err *e)
+static int parse(struct thing *t, struct arena *a, int argc, const char *const *words, char **argv,
+		 int *npos, struct err *e)
 {
 	for (int i = 0; i < argc; i++)
 		argv[i] = arena_strdup(a, words[i]);
@@ -56,8 +71,10 @@ static int parse(struct thing *t, struct arena *a, int argc, const char *const *
 static void flags(void **state)
 {
 	(void)state;
-	static const char *const words[] = { "one",   "--flag", "--no-on",  "--max-count", "12",     "--rate=2.5", "two", "--name",
-					     "--odd", "-",      "--colour", "BLUE",        "--list", "a, b,c",     "--",  "--x" };
+	static const char *const words[] = { "one",    "--flag",     "--no-on",  "--max-count",
+					     "12",     "--rate=2.5", "two",      "--name",
+					     "--odd",  "-",          "--colour", "BLUE",
+					     "--list", "a, b,c",     "--",       "--x" };
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	struct thing t = { 0 };
@@ -143,8 +160,8 @@ static void help(void **state)
 		assert_true(nl - p <= 100);
 	buf_reset(&b);
 	opt_markdown(rows, ARRAY_LEN(rows), &b);
-	assert_non_null(strstr(
-		b.p, "## Second\n\n| key | value | default | meaning |\n|---|---|---|---|\n| `rate` | above 0 |  | how fast |\n"));
+	assert_non_null(strstr(b.p, "## Second\n\n| key | value | default | meaning "
+				    "|\n|---|---|---|---|\n| `rate` | above 0 |  | how fast |\n"));
 	assert_non_null(strstr(b.p, "called \\| piped |"));
 	buf_release(&b);
 }
@@ -152,7 +169,8 @@ static void help(void **state)
 static void yaml_tree(void **state)
 {
 	(void)state;
-	static const char text[] = "a: 1\nb:\n  - x\n  - {y: 'null', z: null}\nc: ~\n\"d e\": |\n  two\n  lines\n";
+	static const char text[] =
+		"a: 1\nb:\n  - x\n  - {y: 'null', z: null}\nc: ~\n\"d e\": |\n  two\n  lines\n";
 	struct err e = { 0 };
 	struct yaml *y;
 	assert_int_equal(yaml_parse_text(text, sizeof text - 1, "t", &y, &e), 0);

@@ -1,5 +1,5 @@
-/* The program as people call it: exit status, one line on standard error for what went wrong, results on standard output.
- * HS_BIN names the program (scripts/run-tests.sh sets it). */
+/* The program as people call it: exit status, one line on standard error for what went wrong,
+ * results on standard output. HS_BIN names the program (scripts/run-tests.sh sets it). */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -59,8 +59,10 @@ static struct result call_to(const char *stdout_to, const char *input, const cha
 	const char *argv[32] = { bin };
 	for (size_t i = 0; words[i] && i + 2 < ARRAY_LEN(argv); i++)
 		argv[i + 1] = words[i];
-	int in = open_in("in", O_RDWR | O_CREAT | O_TRUNC), err = open_in("err", O_RDWR | O_CREAT | O_TRUNC);
-	int out = stdout_to ? open(stdout_to, O_WRONLY) : open_in("out", O_RDWR | O_CREAT | O_TRUNC);
+	int in = open_in("in", O_RDWR | O_CREAT | O_TRUNC),
+	    err = open_in("err", O_RDWR | O_CREAT | O_TRUNC);
+	int out =
+		stdout_to ? open(stdout_to, O_WRONLY) : open_in("out", O_RDWR | O_CREAT | O_TRUNC);
 	if (input && write(in, input, strlen(input)) < 0)
 		fail_msg("cannot write the input");
 	lseek(in, 0, SEEK_SET);
@@ -101,7 +103,8 @@ static void expect(const struct result *r, int status)
 static void refused(struct result r, int status, const char *want)
 {
 	expect(&r, status);
-	if (strncmp(r.err.p, "error: ", 7) || !strstr(r.err.p, want) || strchr(r.err.p, '\n') != r.err.p + r.err.n - 1)
+	if (strncmp(r.err.p, "error: ", 7) || !strstr(r.err.p, want) ||
+	    strchr(r.err.p, '\n') != r.err.p + r.err.n - 1)
 		fail_msg("wanted one line with '%s', got:\n%s", want, r.err.p);
 	assert_int_equal(r.out.n, 0);
 	done(&r);
@@ -141,7 +144,8 @@ static void wrong_use(void **state)
 	refused(CALL(NULL, "devices", "extra"), 2, "one argument too many");
 	refused(CALL(NULL, "info"), 2, "something is missing");
 	refused(CALL(NULL, "info", "a", "b"), 2, "'b' is one argument too many");
-	refused(CALL(NULL, "tokenize", "--decode=perhaps", MODEL), 2, "'decode' must be true or false");
+	refused(CALL(NULL, "tokenize", "--decode=perhaps", MODEL), 2,
+		"'decode' must be true or false");
 }
 
 static void each_command_explains_itself(void **state)
@@ -185,10 +189,15 @@ static void bad_configurations(void **state)
 	snprintf(path, sizeof path, "%s/job.yaml", dir);
 	FILE *f = fopen(path, "w");
 	assert_non_null(f);
-	fprintf(f, "base_model: " MODEL "\nadapter: lora\nlora_r: 4\ndatasets: [x.jsonl]\noutput_dir: %s/out\n", dir);
+	fprintf(f,
+		"base_model: " MODEL
+		"\nadapter: lora\nlora_r: 4\ndatasets: [x.jsonl]\noutput_dir: %s/out\n",
+		dir);
 	fclose(f);
-	refused(CALL(NULL, "train", path, "lora_r=0"), 2, "command line: 'lora_r' is 0, allowed is 1 to 4096");
-	refused(CALL(NULL, "train", path, "learning_rate=nan"), 2, "'learning_rate' must be a number, not 'nan'");
+	refused(CALL(NULL, "train", path, "lora_r=0"), 2,
+		"command line: 'lora_r' is 0, allowed is 1 to 4096");
+	refused(CALL(NULL, "train", path, "learning_rate=nan"), 2,
+		"'learning_rate' must be a number, not 'nan'");
 	refused(CALL(NULL, "train", path, "learning_rate=-1"), 2, "it must be greater than 0");
 	refused(CALL(NULL, "train", path, "learningrate=1"), 2, "did you mean 'learning_rate'?");
 	refused(CALL(NULL, "train", path, "nonsense"), 2, "not of the form key=value");
@@ -252,7 +261,8 @@ static void devices(void **state)
 	json_t *o = as_json(&r);
 	bool cpu = false, null = false;
 	for (size_t i = 0; i < json_array_size(o); i++) {
-		const char *name = json_string_value(json_object_get(json_array_get(o, i), "device"));
+		const char *name =
+			json_string_value(json_object_get(json_array_get(o, i), "device"));
 		cpu |= !strcmp(name, "cpu:0");
 		null |= !strcmp(name, "null:0");
 	}
@@ -300,14 +310,16 @@ static void tokenize(void **state)
 	refused(CALL("12 x", "tokenize", "--decode", MODEL), 1, "'x' is not an id");
 	refused(CALL("-1", "tokenize", "--decode", MODEL), 1, "'-1' is not an id");
 	refused(CALL("99999999999999999999", "tokenize", "--decode", MODEL), 1, "is not an id");
-	refused(CALL("a", "tokenize", "tests/golden/models/llama2-nf4"), 1, "there is no tokenizer in it");
+	refused(CALL("a", "tokenize", "tests/golden/models/llama2-nf4"), 1,
+		"there is no tokenizer in it");
 	refused(CALL("a", "tokenize", "/nowhere"), 1, "/nowhere");
 }
 
 static void output_that_cannot_be_written(void **state)
 {
 	(void)state;
-	struct result r = call_to("/dev/full", NULL, (const char *const[]){ "help", "config", NULL });
+	struct result r =
+		call_to("/dev/full", NULL, (const char *const[]){ "help", "config", NULL });
 	assert_int_equal(r.status, 1);
 	assert_non_null(strstr(r.err.p, "error: cannot write to standard output"));
 	done(&r);

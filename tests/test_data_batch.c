@@ -1,5 +1,6 @@
-/* Batches as properties: every example once an epoch, the same from anywhere, leftovers, packing, labels, the validation split, and no
- * allocation when warm. The datasets are generated; every example is told by its second id and its length. */
+/* Batches as properties: every example once an epoch, the same from anywhere, leftovers, packing,
+ * labels, the validation split, and no allocation when warm. The datasets are generated; every
+ * example is told by its second id and its length. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -19,13 +20,15 @@
 
 enum { LONGEST = 61 };
 
-/* `n` prompt/completion records with random bytes of 2 to LONGEST - 2 tokens; the numbers at the front keep them apart. */
+/* `n` prompt/completion records with random bytes of 2 to LONGEST - 2 tokens; the numbers at the
+ * front keep them apart. */
 static struct dataset *generate(size_t n, uint64_t seed)
 {
 	struct buf b = BUF_INIT;
 	struct rng_key key = rng_key(seed);
 	for (size_t i = 0; i < n; i++) {
-		size_t prompt = rng_below(key, 3 * i, 20), answer = 1 + rng_below(key, 3 * i + 1, 30);
+		size_t prompt = rng_below(key, 3 * i, 20),
+		       answer = 1 + rng_below(key, 3 * i + 1, 30);
 		buf_addf(&b, "{\"prompt\":\"%05zu", i);
 		for (size_t k = 0; k < prompt; k++)
 			buf_addc(&b, 'p');
@@ -62,8 +65,10 @@ static struct batches *make(const struct dataset *d, const struct batch_options 
 	return b;
 }
 
-/* Which example a sequence is, after checking it against the dataset id for id and label for label. */
-static size_t check_sequence(const struct dataset *d, const struct microbatch *m, uint32_t s, uint32_t *trained)
+/* Which example a sequence is, after checking it against the dataset id for id and label for
+ * label. */
+static size_t check_sequence(const struct dataset *d, const struct microbatch *m, uint32_t s,
+			     uint32_t *trained)
 {
 	const int32_t *id = m->id + m->start[s];
 	int32_t n = m->start[s + 1] - m->start[s];
@@ -84,7 +89,8 @@ static size_t check_sequence(const struct dataset *d, const struct microbatch *m
 	return i;
 }
 
-/* Counts the sequences of a microbatch into seen[]; checks its sums. Returns the number of rows it could hold at least. */
+/* Counts the sequences of a microbatch into seen[]; checks its sums. Returns the number of rows it
+ * could hold at least. */
 static void check_microbatch(const struct dataset *d, const struct microbatch *m, uint32_t *seen)
 {
 	uint32_t trained = 0;
@@ -102,7 +108,8 @@ static uint64_t hash_batch(const struct microbatch *m, size_t n)
 		h = rng_fold(rng_fold(h, m[i].n), m[i].trained);
 		for (uint32_t k = 0; k < m[i].n; k++)
 			h = rng_fold(rng_fold(h, (uint64_t)m[i].id[k]),
-				     (uint64_t)(int64_t)m[i].label[k] ^ (uint64_t)m[i].pos[k] << 32);
+				     (uint64_t)(int64_t)m[i].label[k] ^ (uint64_t)m[i].pos[k]
+										<< 32);
 		for (uint32_t s = 0; s <= m[i].nseq; s++)
 			h = rng_fold(h, (uint64_t)m[i].start[s]);
 	}
@@ -115,10 +122,12 @@ static const struct shape {
 	double val;
 	bool packing;
 } shapes[] = {
-	{ 1, LONGEST, 1, 1, 0, false },      { 1, LONGEST, 3, 5, 0, true },          { 2, LONGEST, 1, 1, 1, false },
-	{ 104, LONGEST, 1, 4, 0.05, false }, { 104, LONGEST, 3, 4, 7, true },        { 211, LONGEST, 2, 3, 0.1, false },
-	{ 211, 97, 1, 7, 0.1, true },        { 1009, 256, 2, 5, 0.013, true },       { 1009, LONGEST, 5, 2, 0.5, false },
-	{ 1009, 4096, 4, 8, 101, true },     { 500, LONGEST, 1000, 1000, 0, false }, { 500, LONGEST, 1000, 1000, 3, true },
+	{ 1, LONGEST, 1, 1, 0, false },         { 1, LONGEST, 3, 5, 0, true },
+	{ 2, LONGEST, 1, 1, 1, false },         { 104, LONGEST, 1, 4, 0.05, false },
+	{ 104, LONGEST, 3, 4, 7, true },        { 211, LONGEST, 2, 3, 0.1, false },
+	{ 211, 97, 1, 7, 0.1, true },           { 1009, 256, 2, 5, 0.013, true },
+	{ 1009, LONGEST, 5, 2, 0.5, false },    { 1009, 4096, 4, 8, 101, true },
+	{ 500, LONGEST, 1000, 1000, 0, false }, { 500, LONGEST, 1000, 1000, 3, true },
 };
 
 static struct batch_options options(const struct shape *s, uint64_t seed)
@@ -153,7 +162,9 @@ static void everything_once(void **state)
 			assert_true(val[i] <= 1);
 			nval += val[i];
 		}
-		size_t want = s->val >= 1 ? (size_t)s->val : s->val > 0 ? (size_t)llround(s->val * (double)s->n) : 0;
+		size_t want = s->val >= 1  ? (size_t)s->val
+			      : s->val > 0 ? (size_t)llround(s->val * (double)s->n)
+					   : 0;
 		assert_int_equal(nval, want);
 		struct microbatch none;
 		assert_int_equal(batches_val(b, batches_val_count(b), &none, &e), ERR_INTERNAL);
@@ -170,7 +181,8 @@ static void everything_once(void **state)
 				for (size_t k = 0; k < n; k++) {
 					check_microbatch(d, &m[k], seen);
 					assert_true(m[k].n <= s->mbs * s->len);
-					assert_true(m[k].nseq >= s->mbs || (i + 1 == nb && k + 1 == n));
+					assert_true(m[k].nseq >= s->mbs ||
+						    (i + 1 == nb && k + 1 == n));
 					assert_true(s->packing || m[k].nseq <= s->mbs);
 					trained += m[k].trained;
 				}
@@ -181,7 +193,8 @@ static void everything_once(void **state)
 			}
 			assert_int_equal(trained, 0);
 			if (!s->packing)
-				assert_int_equal(nb, (s->n - nval + (size_t)(s->mbs * s->acc) - 1) / (size_t)(s->mbs * s->acc));
+				assert_int_equal(nb, (s->n - nval + (size_t)(s->mbs * s->acc) - 1) /
+							     (size_t)(s->mbs * s->acc));
 			const struct microbatch *m;
 			size_t n;
 			assert_int_equal(batches_get(b, epoch, nb, &m, &n, &e), ERR_INTERNAL);
@@ -193,15 +206,18 @@ static void everything_once(void **state)
 	}
 }
 
-/* Each row of a packed epoch holds at most sequence_len tokens: with micro_batch_size 1 a microbatch is a row. And packing is worth it. */
+/* Each row of a packed epoch holds at most sequence_len tokens: with micro_batch_size 1 a
+ * microbatch is a row. And packing is worth it. */
 static void packing_fits(void **state)
 {
 	(void)state;
 	struct dataset *d = generate(1009, 7);
 	for (int64_t len = LONGEST; len <= 512; len += 113) {
-		struct batch_options o = {
-			.seed = 1, .sequence_len = len, .micro_batch_size = 1, .accumulation = 1, .sample_packing = true
-		};
+		struct batch_options o = { .seed = 1,
+					   .sequence_len = len,
+					   .micro_batch_size = 1,
+					   .accumulation = 1,
+					   .sample_packing = true };
 		struct batches *b = make(d, &o);
 		struct err e = { 0 };
 		uint64_t rows = batches_per_epoch(b, 5), tokens = 0;
@@ -222,7 +238,8 @@ static void packing_fits(void **state)
 	dataset_free(d);
 }
 
-/* What comes next is a function of (seed, epoch, batch): asked for in any order, from any object, it is the same. */
+/* What comes next is a function of (seed, epoch, batch): asked for in any order, from any object,
+ * it is the same. */
 static void resuming(void **state)
 {
 	(void)state;
@@ -250,7 +267,8 @@ static void resuming(void **state)
 				struct microbatch v;
 				size_t n;
 				struct batches *fresh = make(d, &o);
-				assert_int_equal(batches_get(fresh, (uint64_t)epoch, i, &m, &n, &e), 0);
+				assert_int_equal(batches_get(fresh, (uint64_t)epoch, i, &m, &n, &e),
+						 0);
 				assert_int_equal(hash_batch(m, n), want[epoch][i]);
 				batches_free(fresh);
 				if (batches_val_count(b))
@@ -264,7 +282,8 @@ static void resuming(void **state)
 	}
 }
 
-/* Another epoch and another seed are another order. The first one is pinned: a checkpoint from before must find the order it left. */
+/* Another epoch and another seed are another order. The first one is pinned: a checkpoint from
+ * before must find the order it left. */
 static void orders(void **state)
 {
 	(void)state;
@@ -273,7 +292,10 @@ static void orders(void **state)
 	size_t k = 0;
 	struct err e = { 0 };
 	for (uint64_t seed = 0; seed < 4; seed++) {
-		struct batch_options o = { .seed = seed, .sequence_len = LONGEST, .micro_batch_size = 4, .accumulation = 25 };
+		struct batch_options o = { .seed = seed,
+					   .sequence_len = LONGEST,
+					   .micro_batch_size = 4,
+					   .accumulation = 25 };
 		struct batches *b = make(d, &o);
 		for (uint64_t epoch = 0; epoch < 2; epoch++) {
 			const struct microbatch *m;
@@ -287,7 +309,8 @@ static void orders(void **state)
 		batches_free(b);
 	}
 	if (seen[0] != 0xa024a94ad767abadull)
-		fail_msg("the order of seed 0, epoch 0 hashes to 0x%llx", (unsigned long long)seen[0]);
+		fail_msg("the order of seed 0, epoch 0 hashes to 0x%llx",
+			 (unsigned long long)seen[0]);
 	dataset_free(d);
 }
 
@@ -350,7 +373,8 @@ static void mean_shape(void **state)
 		assert_true(s.largest == largest);
 		assert_true(fabs(s.trained - trained / tokens) < 1e-12);
 		if (o.sample_packing)
-			assert_true(s.sequences > 1 && s.sequences * parts >= tokens * tokens / rows * 0.999999);
+			assert_true(s.sequences > 1 &&
+				    s.sequences * parts >= tokens * tokens / rows * 0.999999);
 		else
 			assert_true(fabs(s.sequences - 1) < 1e-12 && rows == 211);
 		batches_free(b);
@@ -362,7 +386,9 @@ static void refused(void **state)
 {
 	(void)state;
 	struct dataset *d = generate(10, 1);
-	const struct batch_options good = { .seed = 1, .sequence_len = LONGEST, .micro_batch_size = 1, .accumulation = 1 };
+	const struct batch_options good = {
+		.seed = 1, .sequence_len = LONGEST, .micro_batch_size = 1, .accumulation = 1
+	};
 	struct batch_options bad[9];
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		bad[i] = good;
@@ -400,8 +426,9 @@ static void refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(everything_once), cmocka_unit_test(packing_fits),      cmocka_unit_test(resuming),
-		cmocka_unit_test(orders),          cmocka_unit_test(nothing_allocated), cmocka_unit_test(refused),
+		cmocka_unit_test(everything_once),   cmocka_unit_test(packing_fits),
+		cmocka_unit_test(resuming),          cmocka_unit_test(orders),
+		cmocka_unit_test(nothing_allocated), cmocka_unit_test(refused),
 		cmocka_unit_test(mean_shape),
 	};
 	return cmocka_run_group_tests_name("data_batch", tests, NULL, NULL);

@@ -1,7 +1,9 @@
-/* test_data_chat.c - chat templates against the text that the models' own Jinja templates give (scripts/golden/chat.py), the ids of that
- * text, what is trained, and that a message cannot forge a turn.
+/* test_data_chat.c - chat templates against the text that the models' own Jinja templates give
+ * (scripts/golden/chat.py), the ids of that text, what is trained, and that a message cannot forge
+ * a turn.
  *
- * With a folder as argument the templates are recognised from the whole texts NAME.jinja there, else from the words in chat.json. */
+ * With a folder as argument the templates are recognised from the whole texts NAME.jinja there,
+ * else from the words in chat.json. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -49,10 +51,16 @@ static int teardown(void **state)
 /* A small tokenizer with every special token that the templates know. */
 static struct tokenizer *make(const char *file, const char *bos, const char *eos)
 {
-	static const char *const extra[] = {
-		"<|im_start|>",        "<|im_end|>",        "<s>",    "</s>",   "<|begin_of_text|>", "<|eot_id|>",
-		"<|start_header_id|>", "<|end_header_id|>", "[INST]", "[/INST]"
-	};
+	static const char *const extra[] = { "<|im_start|>",
+					     "<|im_end|>",
+					     "<s>",
+					     "</s>",
+					     "<|begin_of_text|>",
+					     "<|eot_id|>",
+					     "<|start_header_id|>",
+					     "<|end_header_id|>",
+					     "[INST]",
+					     "[/INST]" };
 	struct err e = { 0 };
 	struct tokenizer *t = NULL;
 	json_t *doc = load(file), *added = json_object_get(doc, "added_tokens"),
@@ -61,10 +69,12 @@ static struct tokenizer *make(const char *file, const char *bos, const char *eos
 	size_t k, id = json_object_size(vocab) + json_array_size(added) + 8;
 	for (size_t i = 0; i < ARRAY_LEN(extra); i++) {
 		bool there = false;
-		json_array_foreach(added, k, a) there |= !strcmp(json_string_value(json_object_get(a, "content")), extra[i]);
+		json_array_foreach(added, k, a) there |=
+			!strcmp(json_string_value(json_object_get(a, "content")), extra[i]);
 		if (!there)
-			json_array_append_new(added, json_pack("{sI ss sb sb}", "id", (json_int_t)id++, "content", extra[i],
-							       "special", 1, "normalized", 0));
+			json_array_append_new(
+				added, json_pack("{sI ss sb sb}", "id", (json_int_t)id++, "content",
+						 extra[i], "special", 1, "normalized", 0));
 	}
 	json_t *config = json_pack("{ss ss}", "bos_token", bos, "eos_token", eos);
 	if (tokenizer_from_json(doc, config, file, &t, &e) < 0)
@@ -83,7 +93,8 @@ static size_t conversation(size_t c, struct chat_message *m)
 		const char *role = json_string_value(json_object_get(v, "role"));
 		const json_t *text = json_object_get(v, "content");
 		assert_true(i < MESSAGES);
-		m[i] = (struct chat_message){ .text = json_string_value(text), .n = json_string_length(text) };
+		m[i] = (struct chat_message){ .text = json_string_value(text),
+					      .n = json_string_length(text) };
 		for (int r = CHAT_SYSTEM; r <= CHAT_TOOL; r++)
 			if (!strcmp(role, chat_role_name((enum chat_role)r)))
 				m[i].role = (enum chat_role)r;
@@ -100,7 +111,8 @@ static const struct chat_template *recognise(const json_t *t, const struct token
 	const struct chat_template *found;
 	const char *probe = json_string_value(json_object_get(t, "probe"));
 	if (folder) {
-		snprintf(path, sizeof path, "%s/%s.jinja", folder, json_string_value(json_object_get(t, "name")));
+		snprintf(path, sizeof path, "%s/%s.jinja", folder,
+			 json_string_value(json_object_get(t, "name")));
 		assert_int_equal(buf_read_file(&text, path, 0, &e), 0);
 		probe = text.p;
 	}
@@ -109,7 +121,8 @@ static const struct chat_template *recognise(const json_t *t, const struct token
 	return found;
 }
 
-/* Rendered text, its ids, and the ids that parsing the whole text gives; returns how many texts were compared. */
+/* Rendered text, its ids, and the ids that parsing the whole text gives; returns how many texts
+ * were compared. */
 static int compare(const json_t *t, const struct chat_template *chat, const struct tokenizer *tok)
 {
 	const char *name = json_string_value(json_object_get(t, "name"));
@@ -121,7 +134,8 @@ static int compare(const json_t *t, const struct chat_template *chat, const stru
 		struct chat_message m[MESSAGES];
 		size_t n = conversation(c, m);
 		for (int open = 0; open < 2; open++) {
-			const json_t *want = json_array_get(json_object_get(t, open ? "open" : "text"), c);
+			const json_t *want =
+				json_array_get(json_object_get(t, open ? "open" : "text"), c);
 			struct err e = { 0 };
 			struct chat_text x = { .text = BUF_INIT };
 			struct tokens ids = { 0 }, train = { 0 }, whole = { 0 };
@@ -131,18 +145,25 @@ static int compare(const json_t *t, const struct chat_template *chat, const stru
 				const char *s = json_string_value(want);
 				size_t len = json_string_length(want);
 				if (x.text.n != len || memcmp(x.text.p, s, len))
-					fail_msg("%s, conversation %zu:\n%s\ninstead of\n%s", name, c, x.text.p, s);
-				assert_int_equal(chat_encode(chat, tok, m, n, open, &ids, &train, &e), 0);
+					fail_msg("%s, conversation %zu:\n%s\ninstead of\n%s", name,
+						 c, x.text.p, s);
+				assert_int_equal(
+					chat_encode(chat, tok, m, n, open, &ids, &train, &e), 0);
 				assert_int_equal(ids.n, train.n);
-				/* A message with special tokens' names in it is the seventh: other ids than by parsing it all. */
-				assert_int_equal(tokenizer_encode(tok, s, len, false, true, &whole, &e), 0);
-				bool same = ids.n == whole.n && !memcmp(ids.id, whole.id, ids.n * sizeof *ids.id);
+				/* A message with special tokens' names in it is the seventh: other
+				 * ids than by parsing it all. */
+				assert_int_equal(
+					tokenizer_encode(tok, s, len, false, true, &whole, &e), 0);
+				bool same = ids.n == whole.n &&
+					    !memcmp(ids.id, whole.id, ids.n * sizeof *ids.id);
 				if (same == (c == 7))
-					fail_msg("%s, conversation %zu: %zu ids, %zu by parsing the whole text", name, c, ids.n,
-						 whole.n);
+					fail_msg("%s, conversation %zu: %zu ids, %zu by parsing "
+						 "the whole text",
+						 name, c, ids.n, whole.n);
 				compared++;
 			} else if (rc < 0) {
-				/* Only tools are refused, or what the model's own template refuses, too. */
+				/* Only tools are refused, or what the model's own template refuses,
+				 * too. */
 				assert_true(json_is_null(want) || c == 8);
 			}
 			chat_text_release(&x);
@@ -166,11 +187,13 @@ static void test_templates(void **state)
 		const char *name = json_string_value(json_object_get(t, "name")),
 			   *row = json_string_value(json_object_get(t, "row"));
 		for (size_t f = 0; f < ARRAY_LEN(files); f++) {
-			struct tokenizer *tok = make(files[f], json_string_value(json_object_get(t, "bos")),
-						     json_string_value(json_object_get(t, "eos")));
+			struct tokenizer *tok =
+				make(files[f], json_string_value(json_object_get(t, "bos")),
+				     json_string_value(json_object_get(t, "eos")));
 			const struct chat_template *chat = recognise(t, tok);
 			if (!chat || strcmp(chat_name(chat), row))
-				fail_msg("%s is recognised as %s", name, chat ? chat_name(chat) : "nothing");
+				fail_msg("%s is recognised as %s", name,
+					 chat ? chat_name(chat) : "nothing");
 			int compared = compare(t, chat, tok);
 			printf("  %s: %d texts\n", name, compared);
 			assert_true(compared >= 16);
@@ -213,7 +236,8 @@ static void test_trained(void **state)
 	(void)state;
 	check_trained(DIR "smollm2.json", "chatml", 3, "1<|im_end|>2<|im_end|>");
 	check_trained(DIR "qwen2.json", "chatml", 2, "Ein Test.<|im_end|>");
-	check_trained(DIR "qwen2.json", "chatml", 7, "<|im_start|> is not special here </s><|im_end|>");
+	check_trained(DIR "qwen2.json", "chatml", 7,
+		      "<|im_start|> is not special here </s><|im_end|>");
 	check_trained(DIR "llama3.json", "llama3", 3, "1<|eot_id|>2<|eot_id|>");
 	check_trained(DIR "llama3.json", "llama3", 5, "answer with space around<|eot_id|>");
 	check_trained(DIR "llama2.json", "mistral", 4, "1</s> 2</s>");
@@ -223,7 +247,8 @@ static void test_trained(void **state)
 	check_trained(DIR "gpt2.json", "plain", 3, "1</s>2</s>");
 	check_trained(DIR "gpt2.json", "plain", 10, "</s>");
 	/* Qwen3 writes an empty thought before its answer: it has to learn that too. */
-	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 1, "<think>\n\n</think>\n\nHi there!<|im_end|>");
+	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 1,
+		      "<think>\n\n</think>\n\nHi there!<|im_end|>");
 	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 9,
 		      "old answer<|im_end|><think>\nnew thought\n</think>\n\nnew answer<|im_end|>");
 	/* A combining mark at the very beginning stays with the answer. */
@@ -263,18 +288,22 @@ static void test_detect(void **state)
 	assert_null(chat_find("nothing"));
 	assert_string_equal(chat_name(chat_detect(NULL, tok)), "chatml");
 	assert_null(chat_detect("{{ 'something else' }}", tok));
-	assert_null(chat_detect("'<|im_start|>system\\nPlease reason step by step.<|im_end|>'", tok));
+	assert_null(
+		chat_detect("'<|im_start|>system\\nPlease reason step by step.<|im_end|>'", tok));
 	assert_null(chat_detect("'<|user|>\\n' <|end|> '<|assistant|>' eos_token", tok));
 	assert_null(chat_detect("'[INST] ' '<<SYS>>' ' [/INST]'", tok));
-	assert_string_equal(chat_name(chat_detect("### Instruction: ### Response:", tok)), "alpaca");
+	assert_string_equal(chat_name(chat_detect("### Instruction: ### Response:", tok)),
+			    "alpaca");
 	if (tokenizer_from_file(DIR "gpt2.json", NULL, &bare, &e) < 0)
 		fail_msg("%s", e.msg);
 	assert_null(chat_detect(NULL, bare));
 	struct tokens ids = { 0 };
 	const struct chat_message m = { CHAT_USER, "x", 1, false };
-	assert_int_equal(chat_encode(chat_find("chatml"), bare, &m, 1, true, &ids, NULL, &e), ERR_INPUT);
+	assert_int_equal(chat_encode(chat_find("chatml"), bare, &m, 1, true, &ids, NULL, &e),
+			 ERR_INPUT);
 	assert_non_null(strstr(e.msg, "<|im_start|>"));
-	assert_int_equal(chat_encode(chat_find("zephyr"), bare, &m, 1, true, &ids, NULL, &e), ERR_INPUT);
+	assert_int_equal(chat_encode(chat_find("zephyr"), bare, &m, 1, true, &ids, NULL, &e),
+			 ERR_INPUT);
 	int32_t stop[4];
 	assert_int_equal(chat_stops(chat_find("chatml"), tok, stop, 4), 1);
 	assert_int_equal(stop[0], tokenizer_id(tok, "<|im_end|>"));

@@ -1,5 +1,6 @@
-/* Datasets: every kind with its marks, every form of file, every kind of bad record (file, place, key, reason), cutting, skipping, and what
- * happens when memory runs out. With a tokenizer of bytes, so that examples can be read as text. */
+/* Datasets: every kind with its marks, every form of file, every kind of bad record (file, place,
+ * key, reason), cutting, skipping, and what happens when memory runs out. With a tokenizer of
+ * bytes, so that examples can be read as text. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -36,8 +37,8 @@ static const char *put(const char *name, const char *text, size_t n)
 	return path;
 }
 
-static int load(const char *name, const char *text, const char *type, const struct dataset_options *o, struct dataset **d_p,
-		struct err *e)
+static int load(const char *name, const char *text, const char *type,
+		const struct dataset_options *o, struct dataset **d_p, struct err *e)
 {
 	struct dataset_source src = { put(name, text, strlen(text)), type };
 	*e = (struct err){ 0 };
@@ -45,7 +46,8 @@ static int load(const char *name, const char *text, const char *type, const stru
 	return dataset_load(&src, 1, o, d_p, e);
 }
 
-static struct dataset *must(const char *name, const char *text, const char *type, const struct dataset_options *o)
+static struct dataset *must(const char *name, const char *text, const char *type,
+			    const struct dataset_options *o)
 {
 	struct dataset *d;
 	struct err e;
@@ -87,39 +89,56 @@ static void kinds(void **state)
 		const struct dataset_options *o;
 		const char *type, *record, *want;
 	} row[] = {
-		{ &o, "messages", "{'messages':[{'role':'user','content':'hi'},{'role':'assistant','content':'yo'}]}",
+		{ &o, "messages",
+		  "{'messages':[{'role':'user','content':'hi'},{'role':'assistant','content':'yo'}]"
+		  "}",
 		  "u:hi|a:[yo|]" },
 		{ &o, "messages",
-		  "{'messages':[{'role':'developer','content':'S'},{'role':'user','content':[{'type':'text','text':'a'},{'type':'"
+		  "{'messages':[{'role':'developer','content':'S'},{'role':'user','content':[{'"
+		  "type':'text','text':'a'},{'type':'"
 		  "text','text':'b'}]},"
-		  "{'role':'assistant','content':'1','train':false},{'role':'tool','content':'r'},{'role':'assistant','content':'2'"
+		  "{'role':'assistant','content':'1','train':false},{'role':'tool','content':'r'},{"
+		  "'role':'assistant','content':'2'"
 		  "}]}",
 		  "s:S|u:ab|a:1|t:r|a:[2|]" },
 		{ &o, "messages",
-		  "{'messages':[{'role':'user','content':'q','train':true},{'role':'assistant','content':'x','weight':0},"
+		  "{'messages':[{'role':'user','content':'q','train':true},{'role':'assistant','"
+		  "content':'x','weight':0},"
 		  "{'role':'assistant','content':'y','weight':1,'train':null}],'tools':[],'id':7}",
 		  "u:[q|]a:x|a:[y|]" },
-		{ &inputs, "messages", "{'messages':[{'role':'user','content':'hi'},{'role':'assistant','content':'yo'}]}",
+		{ &inputs, "messages",
+		  "{'messages':[{'role':'user','content':'hi'},{'role':'assistant','content':'yo'}]"
+		  "}",
 		  "u:[hi|a:yo|]" },
 		{ &inputs, "messages",
-		  "{'messages':[{'role':'user','content':'hi'},{'role':'assistant','content':'no','train':false},"
+		  "{'messages':[{'role':'user','content':'hi'},{'role':'assistant','content':'no','"
+		  "train':false},"
 		  "{'role':'assistant','content':'yo'}]}",
 		  "u:[hi|]a:no|a:[yo|]" },
 		{ &o, "sharegpt",
-		  "{'conversations':[{'from':'human','value':'q'},{'from':'function_call','value':'f()'},"
-		  "{'from':'observation','value':'r'},{'from':'gpt','value':'a'}],'system':'S','tools':'[]'}",
+		  "{'conversations':[{'from':'human','value':'q'},{'from':'function_call','value':'"
+		  "f()'},"
+		  "{'from':'observation','value':'r'},{'from':'gpt','value':'a'}],'system':'S','"
+		  "tools':'[]'}",
 		  "s:S|u:q|a:[f()|]t:r|a:[a|]" },
 		{ &o, "sharegpt",
-		  "{'conversation':[{'from':'system','value':'S'},{'role':'user','content':'q'},{'from':'model','value':'a'}]}",
+		  "{'conversation':[{'from':'system','value':'S'},{'role':'user','content':'q'},{'"
+		  "from':'model','value':'a'}]}",
 		  "s:S|u:q|a:[a|]" },
 		{ &o, "alpaca", "{'instruction':'do','output':'done'}", "u:do|a:[done|]" },
-		{ &o, "alpaca", "{'instruction':'do','input':'it','output':'done'}", "u:do\nit|a:[done|]" },
-		{ &o, "alpaca", "{'instruction':'','input':'it','output':'done'}", "u:it|a:[done|]" },
-		{ &o, "alpaca", "{'instruction':'do','input':null,'output':'done','system':'S','history':[['q','a'],['r','b']]}",
+		{ &o, "alpaca", "{'instruction':'do','input':'it','output':'done'}",
+		  "u:do\nit|a:[done|]" },
+		{ &o, "alpaca", "{'instruction':'','input':'it','output':'done'}",
+		  "u:it|a:[done|]" },
+		{ &o, "alpaca",
+		  "{'instruction':'do','input':null,'output':'done','system':'S','history':[['q','"
+		  "a'],['r','b']]}",
 		  "s:S|u:q|a:[a|]u:r|a:[b|]u:do|a:[done|]" },
-		{ &alpaca, "alpaca", "{'instruction':'do','input':'','output':'done'}", "u:do|a:[done|]" },
+		{ &alpaca, "alpaca", "{'instruction':'do','input':'','output':'done'}",
+		  "u:do|a:[done|]" },
 		{ &alpaca, "alpaca", "{'instruction':'do','input':'it','output':'done'}",
-		  "s:Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+		  "s:Below is an instruction that describes a task, paired with an input that "
+		  "provides further context. Write a "
 		  "response that "
 		  "appropriately completes the request.|u:do\n\n### Input:\nit|a:[done|]" },
 		{ &o, "completion", "{'prompt':'2+2=','completion':'4'}", "^2+2=[4$]" },
@@ -134,7 +153,8 @@ static void kinds(void **state)
 			snprintf(json, sizeof json, "%s\n", row[i].record);
 			for (char *p = json; *p; p++)
 				*p = *p == '\'' ? '"' : *p;
-			struct dataset *d = must("kind.jsonl", json, how ? "auto" : row[i].type, row[i].o);
+			struct dataset *d =
+				must("kind.jsonl", json, how ? "auto" : row[i].type, row[i].o);
 			assert_int_equal(dataset_count(d), 1);
 			show(d, 0, &got);
 			assert_string_equal(got.p, row[i].want);
@@ -161,8 +181,10 @@ static void forms(void **state)
 		"\n[\n  " A ",\n  " B ",\n  " C "\n]\n\n",
 		"\xef\xbb\xbf [ " A " , " B " , {\n\t\"text\":\n\t\"three\" } ] ",
 		"{\"data\":[" A "," B "," C "]}",
-		"{ \"version\" : 1.5, \"data\" : [" A "," B "," C "] , \"note\": {\"data\":[1]} }\n",
-		"{\n  \"info\": {\"data\": [1, 2], \"x\": \"}\"},\n  \"data\": [" A ",\n" B "," C "],\n\"end\": null\n}\n",
+		"{ \"version\" : 1.5, \"data\" : [" A "," B "," C
+		"] , \"note\": {\"data\":[1]} }\n",
+		"{\n  \"info\": {\"data\": [1, 2], \"x\": \"}\"},\n  \"data\": [" A ",\n" B "," C
+		"],\n\"end\": null\n}\n",
 	};
 	struct dataset_options o = options();
 	uint64_t digest = 0;
@@ -178,7 +200,8 @@ static void forms(void **state)
 	/* Plain text: one document, by the kind or by the ending. */
 	struct buf got = BUF_INIT;
 	for (int i = 0; i < 2; i++) {
-		struct dataset *d = must(i ? "a.txt" : "a", i ? "[verse]\n\nla" : "verse\n\nla", i ? "auto" : "text", &o);
+		struct dataset *d = must(i ? "a.txt" : "a", i ? "[verse]\n\nla" : "verse\n\nla",
+					 i ? "auto" : "text", &o);
 		show(d, 0, &got);
 		assert_string_equal(got.p, i ? "^[[verse]\n\nla$]" : "^[verse\n\nla$]");
 		dataset_free(d);
@@ -186,7 +209,8 @@ static void forms(void **state)
 	buf_release(&got);
 }
 
-/* Records larger than the reader's window, and many of them, in both forms; a pipe instead of a file. */
+/* Records larger than the reader's window, and many of them, in both forms; a pipe instead of a
+ * file. */
 static void large(void **state)
 {
 	(void)state;
@@ -241,80 +265,115 @@ static void complaints(void **state)
 	} row[] = {
 		{ GOOD "{\"text\":\n", "auto", "f:2: not valid JSON: " },
 		{ "{\"text\": oops}\n", "auto", "f:1: not valid JSON: " },
-		{ GOOD "\n{\"text\":\"a\"} {\"text\":\"b\"}\n", "auto", "f:3: not valid JSON: end of file expected" },
-		{ GOOD "{\"text\":\"a\",\"text\":\"b\"}\n", "auto", "f:2: not valid JSON: duplicate object key" },
-		{ GOOD "{\"text\":\"\xff\"}\n", "auto", "f:2: not UTF-8: byte 0xff at byte 10 of the record" },
-		{ "[{\"text\":\"ok\"},\n{\"text\":\"ok\",\n \"x\": nope}]", "auto", "f: record 2 (line 3): not valid JSON: " },
+		{ GOOD "\n{\"text\":\"a\"} {\"text\":\"b\"}\n", "auto",
+		  "f:3: not valid JSON: end of file expected" },
+		{ GOOD "{\"text\":\"a\",\"text\":\"b\"}\n", "auto",
+		  "f:2: not valid JSON: duplicate object key" },
+		{ GOOD "{\"text\":\"\xff\"}\n", "auto",
+		  "f:2: not UTF-8: byte 0xff at byte 10 of the record" },
+		{ "[{\"text\":\"ok\"},\n{\"text\":\"ok\",\n \"x\": nope}]", "auto",
+		  "f: record 2 (line 3): not valid JSON: " },
 		{ "[{\"text\":\"ok\"},\n{\"text\":\"ok\",\n \"x\": \"\xc3(\"}]", "auto",
 		  "f: record 2 (line 3): not UTF-8: byte 0xc3" },
 		{ "[{\"text\":\"ok\"}\n\n{\"text\":\"ok\"}]", "auto",
 		  "f:3: not valid JSON: a ',' or a ']' after a record was expected" },
 		{ "[{\"text\":\"ok\"},]", "auto", "f:1: not valid JSON: a record was expected" },
-		{ "[{\"text\":\"ok\"},", "auto", "f:1: the file ends where a record was expected (is it cut off?)" },
+		{ "[{\"text\":\"ok\"},", "auto",
+		  "f:1: the file ends where a record was expected (is it cut off?)" },
 		{ "[{\"text\":\"ok\"}\n", "auto",
-		  "f:2: the file ends where a ',' or a ']' after a record was expected (is it cut off?)" },
+		  "f:2: the file ends where a ',' or a ']' after a record was expected (is it cut "
+		  "off?)" },
 		{ "[{\"text\":\"ok\"},\n{\"text\":\"o", "auto",
 		  "f:2: the value that begins here never ends (is the file cut off?)" },
-		{ "[{\"text\":\"ok\"}] x", "auto", "f:1: not valid JSON: the end of the file was expected" },
-		{ "{\"data\":[{\"text\":\"ok\"}]", "auto", "f:1: the file ends where a '}' was expected (is it cut off?)" },
-		{ "{\n\"text\": \"x\"\n}\n", "auto", "f: holds one object without a list 'data'; " },
+		{ "[{\"text\":\"ok\"}] x", "auto",
+		  "f:1: not valid JSON: the end of the file was expected" },
+		{ "{\"data\":[{\"text\":\"ok\"}]", "auto",
+		  "f:1: the file ends where a '}' was expected (is it cut off?)" },
+		{ "{\n\"text\": \"x\"\n}\n", "auto",
+		  "f: holds one object without a list 'data'; " },
 		{ "", "auto", "f: is empty; a dataset needs at least one record" },
 		{ " \n\n", "auto", "f: is empty; a dataset needs at least one record" },
 		{ "[]", "auto", "f: holds no records; a dataset needs at least one" },
 		{ "{\"data\": []}", "auto", "f: holds no records; a dataset needs at least one" },
 		{ "[3]", "auto", "f: record 1 (line 1): a record must be an object, not a number" },
-		{ "hello", "auto", "f:1: neither JSON nor JSONL (plain text is read with 'type: text')" },
+		{ "hello", "auto",
+		  "f:1: neither JSON nor JSONL (plain text is read with 'type: text')" },
 		{ "\x1f\x8b..", "auto", "f: is compressed with gzip; unpack it first" },
 		{ "PAR1....", "text", "f: is a Parquet file; convert it to JSONL" },
-		{ GOOD, "alpacca", "f: unknown dataset type 'alpacca'; known: auto, messages, sharegpt, alpaca, completion, text" },
+		{ GOOD, "alpacca",
+		  "f: unknown dataset type 'alpacca'; known: auto, messages, sharegpt, alpaca, "
+		  "completion, text" },
 		{ "{\"mesages\":[],\"id\":3}", "auto",
-		  "f:1: a record of no known kind, its keys: mesages, id; known kinds: messages (messages), sharegpt "
+		  "f:1: a record of no known kind, its keys: mesages, id; known kinds: messages "
+		  "(messages), sharegpt "
 		  "(conversations), alpaca "
 		  "(instruction, output), completion (prompt, completion), text (text)" },
 		{ "{}", "auto", "f:1: a record of no known kind, its keys: none; known kinds: " },
 		{ "{\"prompt\":\"x\",\"chosen\":\"a\",\"rejected\":\"b\"}", "auto",
 		  "f:1: a record of no known kind, its keys: prompt, chosen, rejected" },
-		{ "{\"instruction\":\"x\"}", "auto", "f:1: output: is missing; a string was expected" },
-		{ "{\"instruction\":\"x\",\"output\":\" \\n\"}", "auto", "f:1: output: the answer is empty" },
-		{ "{\"instruction\":\"x\",\"output\":5}", "auto", "f:1: output: must be a string, not a number" },
-		{ "{\"instruction\":\"x\",\"output\":null}", "auto", "f:1: output: is null; a string was expected" },
+		{ "{\"instruction\":\"x\"}", "auto",
+		  "f:1: output: is missing; a string was expected" },
+		{ "{\"instruction\":\"x\",\"output\":\" \\n\"}", "auto",
+		  "f:1: output: the answer is empty" },
+		{ "{\"instruction\":\"x\",\"output\":5}", "auto",
+		  "f:1: output: must be a string, not a number" },
+		{ "{\"instruction\":\"x\",\"output\":null}", "auto",
+		  "f:1: output: is null; a string was expected" },
 		{ "{\"instruction\":\" \",\"input\":\"\",\"output\":\"y\"}", "auto",
 		  "f:1: instruction: is empty, and so is the input" },
 		{ "{\"instruction\":\"x\",\"output\":\"y\",\"history\":[[\"a\"]]}", "auto",
 		  "f:1: history[0]: must be a pair of strings, [question, answer]" },
-		{ "{\"instruction\":\"x\",\"output\":\"y\",\"history\":[[\"a\",\"b\"],[\"a\",\"\"]]}", "auto",
-		  "f:1: history[1]: the answer is empty" },
-		{ "{\"text\":\"x\"}", "alpaca", "f:1: instruction: is missing; a string was expected" },
-		{ "{\"messages\":[]}", "auto", "f:1: messages: the record has no answer (no turn of the assistant)" },
-		{ "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", "auto", "f:1: messages: the record has no answer" },
-		{ "{\"messages\":{}}", "messages", "f:1: messages: must be a list of turns, not an object" },
-		{ "{\"text\":\"x\"}", "messages", "f:1: messages: must be a list of turns, not missing" },
-		{ "{\"messages\":[4]}", "auto", "f:1: messages[0]: must be an object with a role and a text, not a number" },
-		{ "{\"messages\":[{\"content\":\"q\"}]}", "auto", "f:1: messages[0]: role: is missing; a string was expected" },
-		{ "{\"messages\":[{\"role\":\"user\"}]}", "auto", "f:1: messages[0]: content: is missing; a string was expected" },
-		{ "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"asistant\",\"content\":\"q\"}]}", "auto",
-		  "f:1: messages[1]: role: unknown role 'asistant'; known: system, user, assistant, tool" },
+		{ "{\"instruction\":\"x\",\"output\":\"y\",\"history\":[[\"a\",\"b\"],[\"a\",\"\"]]"
+		  "}",
+		  "auto", "f:1: history[1]: the answer is empty" },
+		{ "{\"text\":\"x\"}", "alpaca",
+		  "f:1: instruction: is missing; a string was expected" },
+		{ "{\"messages\":[]}", "auto",
+		  "f:1: messages: the record has no answer (no turn of the assistant)" },
+		{ "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", "auto",
+		  "f:1: messages: the record has no answer" },
+		{ "{\"messages\":{}}", "messages",
+		  "f:1: messages: must be a list of turns, not an object" },
+		{ "{\"text\":\"x\"}", "messages",
+		  "f:1: messages: must be a list of turns, not missing" },
+		{ "{\"messages\":[4]}", "auto",
+		  "f:1: messages[0]: must be an object with a role and a text, not a number" },
+		{ "{\"messages\":[{\"content\":\"q\"}]}", "auto",
+		  "f:1: messages[0]: role: is missing; a string was expected" },
+		{ "{\"messages\":[{\"role\":\"user\"}]}", "auto",
+		  "f:1: messages[0]: content: is missing; a string was expected" },
+		{ "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"asistant\","
+		  "\"content\":\"q\"}]}",
+		  "auto",
+		  "f:1: messages[1]: role: unknown role 'asistant'; known: system, user, "
+		  "assistant, tool" },
 		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"}]}", "auto",
 		  "f:1: messages[0]: content: the answer is empty" },
-		{ "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "auto",
-		  "f:1: messages[0]: content[0]: only parts {\"type\": \"text\", \"text\": ...} are read, this one is of type "
+		{ "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
+		  "auto",
+		  "f:1: messages[0]: content[0]: only parts {\"type\": \"text\", \"text\": ...} "
+		  "are read, this one is of type "
 		  "'image_url'" },
-		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"train\":\"no\"}]}", "auto",
-		  "f:1: messages[0]: train: must be true or false, not a string" },
-		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0.5}]}", "auto",
-		  "f:1: messages[0]: weight: must be 0 or 1" },
-		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}", "auto",
-		  "f:1: messages[0]: tool_calls: are not rendered by the chat templates" },
-		{ "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}],\"system\":\"b\"}", "auto",
+		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"train\":\"no\"}]}",
+		  "auto", "f:1: messages[0]: train: must be true or false, not a string" },
+		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0.5}]}",
+		  "auto", "f:1: messages[0]: weight: must be 0 or 1" },
+		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}",
+		  "auto", "f:1: messages[0]: tool_calls: are not rendered by the chat templates" },
+		{ "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}],\"system\":\"b\"}",
+		  "auto",
 		  "f:1: system: stands beside a system turn in 'messages'; keep one of them" },
-		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}],\"tools\":[{\"name\":\"f\"}]}", "auto",
-		  "f:1: tools: are not rendered by the chat templates" },
+		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}],\"tools\":[{\"name\":"
+		  "\"f\"}]}",
+		  "auto", "f:1: tools: are not rendered by the chat templates" },
 		{ "{\"conversations\":[{\"from\":\"human\",\"value\":3}]}", "auto",
 		  "f:1: conversations[0]: value: must be a string, not a number" },
 		{ "{\"conversations\":[{\"from\":\"bing\",\"value\":\"x\"}]}", "auto",
 		  "f:1: conversations[0]: from: unknown role 'bing'" },
-		{ "{\"prompt\":\"p\"}", "auto", "f:1: completion: is missing; a string was expected" },
-		{ "{\"prompt\":\"p\",\"completion\":\" \"}", "auto", "f:1: completion: the answer is empty" },
+		{ "{\"prompt\":\"p\"}", "auto",
+		  "f:1: completion: is missing; a string was expected" },
+		{ "{\"prompt\":\"p\",\"completion\":\" \"}", "auto",
+		  "f:1: completion: the answer is empty" },
 		{ "{\"text\":\"\"}", "auto", "f:1: text: is empty" },
 	};
 	struct dataset_options o = options();
@@ -325,7 +384,8 @@ static void complaints(void **state)
 		if (rc >= 0 || rc != e.code || d)
 			fail_msg("row %zu (%s) was not refused", i, row[i].want);
 		size_t head = strlen(dir) + 1;
-		if (strncmp(e.msg, dir, head - 1) || strncmp(e.msg + head, row[i].want, strlen(row[i].want)))
+		if (strncmp(e.msg, dir, head - 1) ||
+		    strncmp(e.msg + head, row[i].want, strlen(row[i].want)))
 			fail_msg("row %zu: '%s', expected '%s'", i, e.msg, row[i].want);
 	}
 
@@ -342,7 +402,8 @@ static void complaints(void **state)
 	assert_int_equal(load("f", GOOD, "auto", &o, &d, &e), ERR_USAGE);
 	o = options();
 	o.chat = NULL;
-	assert_int_equal(load("f", "{\"instruction\":\"x\",\"output\":\"y\"}", "auto", &o, &d, &e), ERR_USAGE);
+	assert_int_equal(load("f", "{\"instruction\":\"x\",\"output\":\"y\"}", "auto", &o, &d, &e),
+			 ERR_USAGE);
 	assert_non_null(strstr(e.msg, "set chat_template to one of: fake alpaca"));
 	dataset_free(must("f", GOOD, "auto", &o));
 	assert_null(d);
@@ -353,7 +414,8 @@ static void skipping(void **state)
 	(void)state;
 	struct dataset_options o = options();
 	o.skip_bad_records = true;
-	struct dataset *d = must("skip", GOOD "{\"text\":3}\nbroken\n" GOOD "{\"text\":\"\xff\"}\n", "auto", &o);
+	struct dataset *d = must("skip", GOOD "{\"text\":3}\nbroken\n" GOOD "{\"text\":\"\xff\"}\n",
+				 "auto", &o);
 	const struct dataset_stats *s = dataset_stats(d);
 	assert_int_equal(dataset_count(d), 2);
 	assert_int_equal(s->records, 5);
@@ -363,7 +425,8 @@ static void skipping(void **state)
 
 	struct err e;
 	assert_int_equal(load("skip", "{\"text\":3}\n{}\n", "auto", &o, &d, &e), ERR_INPUT);
-	assert_non_null(strstr(e.msg, "skip: not one of its 2 records can be used; the first one skipped was "));
+	assert_non_null(strstr(
+		e.msg, "skip: not one of its 2 records can be used; the first one skipped was "));
 	/* A file that ends in the middle is not a bad record. */
 	assert_int_equal(load("skip", "[{\"text\":\"ok\"},{\"te", "auto", &o, &d, &e), ERR_INPUT);
 	assert_non_null(strstr(e.msg, "is the file cut off?"));
@@ -379,10 +442,12 @@ static void cutting(void **state)
 				 "{\"prompt\":\"0123\",\"completion\":\"abcdefgh\"}\n"
 				 "{\"prompt\":\"0123\",\"completion\":\"abcd\"}\n"
 				 "{\"prompt\":\"0123456789\",\"completion\":\"a\"}\n"
-				 "{\"text\":\"abcdefghijklmnopq\"}\n{\"text\":\"abcdefghijklmnopqr\"}\n{\"text\":\"abcdefgh\"}\n",
+				 "{\"text\":\"abcdefghijklmnopq\"}\n{\"text\":"
+				 "\"abcdefghijklmnopqr\"}\n{\"text\":\"abcdefgh\"}\n",
 				 "auto", &o);
-	static const char *const want[] = { "^0123[abcde]", "^0123[abcd$]", "^[abcdefghi]", "i[jklmnopq$]",
-					    "^[abcdefghi]", "i[jklmnopqr]", "r[$]",         "^[abcdefgh$]" };
+	static const char *const want[] = { "^0123[abcde]", "^0123[abcd$]", "^[abcdefghi]",
+					    "i[jklmnopq$]", "^[abcdefghi]", "i[jklmnopqr]",
+					    "r[$]",         "^[abcdefgh$]" };
 	assert_int_equal(dataset_count(d), ARRAY_LEN(want));
 	uint64_t trained = 0, tokens = 0;
 	for (size_t i = 0; i < ARRAY_LEN(want); i++) {
@@ -399,12 +464,16 @@ static void cutting(void **state)
 	dataset_free(d);
 
 	struct err e;
-	assert_int_equal(load("cut", "{\"prompt\":\"0123456789\",\"completion\":\"a\"}\n", "auto", &o, &d, &e), ERR_INPUT);
-	assert_non_null(strstr(e.msg, "nothing is left to train: of 1 records 1 were cut at sequence_len 10"));
+	assert_int_equal(load("cut", "{\"prompt\":\"0123456789\",\"completion\":\"a\"}\n", "auto",
+			      &o, &d, &e),
+			 ERR_INPUT);
+	assert_non_null(strstr(
+		e.msg, "nothing is left to train: of 1 records 1 were cut at sequence_len 10"));
 	buf_release(&got);
 }
 
-/* Several sources are one dataset in order; another order, another mark or another border is another digest. */
+/* Several sources are one dataset in order; another order, another mark or another border is
+ * another digest. */
 static void digests(void **state)
 {
 	(void)state;
@@ -425,7 +494,8 @@ static void digests(void **state)
 	}
 	char first[128];
 	snprintf(first, sizeof first, "%s", put("first", A, strlen(A)));
-	struct dataset_source src[] = { { first, "text" }, { put("second", B, strlen(B)), "auto" } };
+	struct dataset_source src[] = { { first, "text" },
+					{ put("second", B, strlen(B)), "auto" } };
 	struct dataset *d;
 	struct err e;
 	assert_int_equal(dataset_load(src, 2, &o, &d, &e), 0);
@@ -437,10 +507,11 @@ static void out_of_memory(void **state)
 {
 	(void)state;
 	struct dataset_options o = options();
-	const char *text =
-		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"ab\"}]},{\"role\":\"assistant\","
-		"\"content\":\"1\"}]}\n"
-		"{\"instruction\":\"do\",\"input\":\"it\",\"output\":\"done\"}\n{\"prompt\":\"2+2=\",\"completion\":\"4\"}\n";
+	const char *text = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+			   "\"text\":\"ab\"}]},{\"role\":\"assistant\","
+			   "\"content\":\"1\"}]}\n"
+			   "{\"instruction\":\"do\",\"input\":\"it\",\"output\":\"done\"}\n{"
+			   "\"prompt\":\"2+2=\",\"completion\":\"4\"}\n";
 	uint64_t n = 1;
 	for (;; n++) {
 		struct dataset *d;
@@ -453,7 +524,8 @@ static void out_of_memory(void **state)
 			assert_null(d);
 			continue;
 		}
-		/* Giving back what is not used may fail without harm; beyond that nothing was refused. */
+		/* Giving back what is not used may fail without harm; beyond that nothing was
+		 * refused. */
 		assert_int_equal(dataset_count(d), 3);
 		dataset_free(d);
 		if (n > 40)
@@ -465,8 +537,10 @@ static void out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(kinds),    cmocka_unit_test(forms),   cmocka_unit_test(large),   cmocka_unit_test(complaints),
-		cmocka_unit_test(skipping), cmocka_unit_test(cutting), cmocka_unit_test(digests), cmocka_unit_test(out_of_memory),
+		cmocka_unit_test(kinds),    cmocka_unit_test(forms),
+		cmocka_unit_test(large),    cmocka_unit_test(complaints),
+		cmocka_unit_test(skipping), cmocka_unit_test(cutting),
+		cmocka_unit_test(digests),  cmocka_unit_test(out_of_memory),
 	};
 	snprintf(dir, sizeof dir, "/tmp/hs-data-XXXXXX");
 	if (!mkdtemp(dir))

@@ -1,5 +1,6 @@
-/* test_data_tokenizer.c - token ids and decoded text against Hugging Face's tokenizers and sentencepiece (scripts/golden/tokenizer.py): every
- * published configuration on about 1,100 lines in many scripts, from tokenizer.json and from GGUF KV pairs. */
+/* test_data_tokenizer.c - token ids and decoded text against Hugging Face's tokenizers and
+ * sentencepiece (scripts/golden/tokenizer.py): every published configuration on about 1,100 lines
+ * in many scripts, from tokenizer.json and from GGUF KV pairs. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -45,7 +46,8 @@ static int teardown(void **state)
 
 static int digit(char c)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const char *p = strchr(digits, c);
 	assert_non_null(p);
 	return (int)(p - digits);
@@ -63,10 +65,12 @@ static const char *unpack(const char *p, struct tokens *t)
 
 static bool same(const struct tokens *a, const struct tokens *b, size_t skip_a)
 {
-	return a->n - skip_a == b->n && (!b->n || !memcmp(a->id + skip_a, b->id, b->n * sizeof *b->id));
+	return a->n - skip_a == b->n &&
+	       (!b->n || !memcmp(a->id + skip_a, b->id, b->n * sizeof *b->id));
 }
 
-static void show(const char *name, size_t i, const char *what, const struct tokens *want, const struct tokens *got)
+static void show(const char *name, size_t i, const char *what, const struct tokens *want,
+		 const struct tokens *got)
 {
 	fprintf(stderr, "%s: line %zu, %s\n  expected", name, i, what);
 	for (size_t k = 0; k < want->n; k++)
@@ -116,7 +120,8 @@ static int compare(const char *name, const struct tokenizer *t, bool gaps)
 		assert_int_equal(tokenizer_encode(t, s, n, false, false, &got, &e), 0);
 		if (differ ? !same(&plain, &got, 0) : !same(&inner, &got, 0)) {
 			if (bad++ < 5)
-				show(name, i, "special tokens not recognised", differ ? &plain : &inner, &got);
+				show(name, i, "special tokens not recognised",
+				     differ ? &plain : &inner, &got);
 			continue;
 		}
 		snprintf(key, sizeof key, "%zu", i);
@@ -126,11 +131,14 @@ static int compare(const char *name, const struct tokenizer *t, bool gaps)
 		buf_reset(&text);
 		assert_int_equal(tokenizer_decode(t, inner.id, inner.n, false, &text, &e), 0);
 		/* Bytes that are no UTF-8 come out as they are, where the others write U+FFFD. */
-		if ((text.n != nx || memcmp(text.p, x, nx)) && !memmem(x, nx, "\xef\xbf\xbd", 3) && bad_text++ < 5)
-			fprintf(stderr, "%s: line %zu decodes to '%.*s', not '%.*s'\n", name, i, (int)text.n, text.p, (int)nx, x);
+		if ((text.n != nx || memcmp(text.p, x, nx)) && !memmem(x, nx, "\xef\xbf\xbd", 3) &&
+		    bad_text++ < 5)
+			fprintf(stderr, "%s: line %zu decodes to '%.*s', not '%.*s'\n", name, i,
+				(int)text.n, text.p, (int)nx, x);
 	}
 	assert_int_equal(*p, 0);
-	printf("  %s: %d lines, %d with other ids, %d with other text\n", name, compared, bad, bad_text);
+	printf("  %s: %d lines, %d with other ids, %d with other text\n", name, compared, bad,
+	       bad_text);
 	json_decref(texts);
 	buf_release(&file);
 	buf_release(&text);
@@ -178,7 +186,8 @@ static void test_gguf_spm(void **state)
 /* What convert_hf_to_gguf.py writes for a tokenizer.json. */
 static json_t *to_gguf(const char *name, const char *pre)
 {
-	json_t *doc = load(name, ".json"), *model = json_object_get(doc, "model"), *added = json_object_get(doc, "added_tokens");
+	json_t *doc = load(name, ".json"), *model = json_object_get(doc, "model"),
+	       *added = json_object_get(doc, "added_tokens");
 	json_t *tokens = json_array(), *types = json_array(), *v, *kv = json_object();
 	const char *key;
 	size_t i, n = 0;
@@ -203,7 +212,8 @@ static json_t *to_gguf(const char *name, const char *pre)
 		json_array_set_new(types, id, json_integer(special ? 3 : 4));
 		const char *text = json_string_value(json_object_get(v, "content"));
 		if (!strcmp(text, "<|begin_of_text|>") || !strcmp(text, "<s>"))
-			json_object_set_new(kv, "tokenizer.ggml.bos_token_id", json_integer((json_int_t)id));
+			json_object_set_new(kv, "tokenizer.ggml.bos_token_id",
+					    json_integer((json_int_t)id));
 	}
 	json_object_set_new(kv, "tokenizer.ggml.model", json_string("gpt2"));
 	json_object_set_new(kv, "tokenizer.ggml.pre", json_string(pre));

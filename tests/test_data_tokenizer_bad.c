@@ -1,4 +1,5 @@
-/* test_data_tokenizer_bad.c - tokenizers that are broken or hostile, bytes that are not UTF-8, memory that runs out, many threads. */
+/* test_data_tokenizer_bad.c - tokenizers that are broken or hostile, bytes that are not UTF-8,
+ * memory that runs out, many threads. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -33,10 +34,14 @@ static json_t *load(const char *path)
 	return doc;
 }
 
-#define BL "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"}"
-#define BPE(vocab, merges) "\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}"
-#define SPM                                                                                                                        \
-	"\"normalizer\":null,\"pre_tokenizer\":null,\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0},"       \
+#define BL                                                                                         \
+	"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{"      \
+	"\"type\":\"ByteLevel\"}"
+#define BPE(vocab, merges)                                                                         \
+	"\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}"
+#define SPM                                                                                        \
+	"\"normalizer\":null,\"pre_tokenizer\":null,\"model\":{\"type\":\"BPE\",\"byte_"           \
+	"fallback\":true,\"vocab\":{\"a\":0},"                                                     \
 	"\"merges\":[]}"
 #define GGUF "\"tokenizer.ggml.model\":"
 
@@ -50,10 +55,13 @@ static void test_refused(void **state)
 		{ "[]", "no 'model'", ERR_INPUT },
 		{ "{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "'Unigram'", ERR_UNSUPPORTED },
 		{ "{\"model\":{\"type\":\"WordPiece\"}," BL "}", "'WordPiece'", ERR_UNSUPPORTED },
-		{ "{\"model\":{\"type\":\"BPE\",\"dropout\":0.1}," BL "}", "dropout", ERR_UNSUPPORTED },
-		{ "{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"}," BL "}", "end_of_word_suffix", ERR_UNSUPPORTED },
+		{ "{\"model\":{\"type\":\"BPE\",\"dropout\":0.1}," BL "}", "dropout",
+		  ERR_UNSUPPORTED },
+		{ "{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"}," BL "}",
+		  "end_of_word_suffix", ERR_UNSUPPORTED },
 		{ "{" BPE("", "") "}", "neither byte-level", ERR_UNSUPPORTED },
-		{ "{\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}," BL "}", "'model.vocab'", ERR_INPUT },
+		{ "{\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}," BL "}",
+		  "'model.vocab'", ERR_INPUT },
 		{ "{" BPE("", "") "," BL "}", "empty", ERR_INPUT },
 		{ "{" BPE("\"a\":-1", "") "," BL "}", "'a'", ERR_INPUT },
 		{ "{" BPE("\"a\":1048576", "") "," BL "}", "'a'", ERR_INPUT },
@@ -67,32 +75,46 @@ static void test_refused(void **state)
 		{ "{" BPE("\"a\":0,\"ab\":1", "\"a b c\"") "," BL "}", "merge 0", ERR_INPUT },
 		{ "{" BPE("\"a\":0", "[\"a\"]") "," BL "}", "merge 0", ERR_INPUT },
 		{ "{" BPE("\"a\":0", "7") "," BL "}", "merge 0", ERR_INPUT },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":{}}", "'added_tokens'", ERR_INPUT },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":[{\"id\":0,\"content\":\"b\"}]}", "same id 0", ERR_INPUT },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]}", "two ids", ERR_INPUT },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":[{\"id\":1048576,\"content\":\"b\"}]}", "'id'", ERR_INPUT },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":[{\"content\":\"b\"}]}", "'id'", ERR_INPUT },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"normalizer\":{\"type\":\"Lowercase\"}}", "'Lowercase'", ERR_UNSUPPORTED },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "'BertProcessing'",
-		  ERR_UNSUPPORTED },
-		{ "{" BPE("\"a\":0", "") "," BL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
-					 "\"SpecialToken\":{\"id\":\"x\"}}]}}",
+		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":{}}", "'added_tokens'",
+		  ERR_INPUT },
+		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":[{\"id\":0,\"content\":\"b\"}]}",
+		  "same id 0", ERR_INPUT },
+		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]}",
+		  "two ids", ERR_INPUT },
+		{ "{" BPE("\"a\":0", "") "," BL
+					 ",\"added_tokens\":[{\"id\":1048576,\"content\":\"b\"}]}",
+		  "'id'", ERR_INPUT },
+		{ "{" BPE("\"a\":0", "") "," BL ",\"added_tokens\":[{\"content\":\"b\"}]}", "'id'",
+		  ERR_INPUT },
+		{ "{" BPE("\"a\":0", "") "," BL ",\"normalizer\":{\"type\":\"Lowercase\"}}",
+		  "'Lowercase'", ERR_UNSUPPORTED },
+		{ "{" BPE("\"a\":0", "") "," BL
+					 ",\"post_processor\":{\"type\":\"BertProcessing\"}}",
+		  "'BertProcessing'", ERR_UNSUPPORTED },
+		{ "{" BPE("\"a\":0",
+			  "") "," BL
+			      ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+			      "\"SpecialToken\":{\"id\":\"x\"}}]}}",
 		  "'x'", ERR_INPUT },
 		{ "{" BPE("\"a\":0",
-			  "") ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"BertPreTokenizer\"},"
+			  "") ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{"
+			      "\"type\":\"BertPreTokenizer\"},"
 			      "{\"type\":\"ByteLevel\"}]},\"decoder\":{\"type\":\"ByteLevel\"}}",
 		  "'BertPreTokenizer'", ERR_UNSUPPORTED },
-		{ "{" BPE("\"a\":0",
-			  "") ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
-			      "\"Isolated\","
-			      "\"pattern\":{\"Regex\":\"a(\"}},{\"type\":\"ByteLevel\"}]},\"decoder\":{\"type\":\"ByteLevel\"}}",
+		{ "{" BPE("\"a\":0", "") ",\"pre_tokenizer\":{\"type\":\"Sequence\","
+					 "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
+					 "\"Isolated\","
+					 "\"pattern\":{\"Regex\":\"a(\"}},{\"type\":\"ByteLevel\"}]"
+					 "},\"decoder\":{\"type\":\"ByteLevel\"}}",
 		  "byte 2", ERR_INPUT },
-		{ "{" BPE("\"a\":0",
-			  "") ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
-			      "\"Contiguous\","
-			      "\"pattern\":{\"Regex\":\"a\"}},{\"type\":\"ByteLevel\"}]},\"decoder\":{\"type\":\"ByteLevel\"}}",
+		{ "{" BPE("\"a\":0", "") ",\"pre_tokenizer\":{\"type\":\"Sequence\","
+					 "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
+					 "\"Contiguous\","
+					 "\"pattern\":{\"Regex\":\"a\"}},{\"type\":\"ByteLevel\"}]}"
+					 ",\"decoder\":{\"type\":\"ByteLevel\"}}",
 		  "'Contiguous'", ERR_UNSUPPORTED },
-		{ "{" BPE("\"a\":0", "") ",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{\"type\":\"WordPiece\"}}",
+		{ "{" BPE("\"a\":0", "") ",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{"
+					 "\"type\":\"WordPiece\"}}",
 		  "'WordPiece'", ERR_UNSUPPORTED },
 		{ "{" SPM ",\"decoder\":{\"type\":\"CTC\"}}", "'CTC'", ERR_UNSUPPORTED },
 		{ "{" SPM "}", "'type'", ERR_INPUT },
@@ -100,27 +122,39 @@ static void test_refused(void **state)
 		{ "{" GGUF "\"gpt2\"}", "tokens", ERR_INPUT },
 		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[]}", "empty", ERR_INPUT },
 		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[1]}", "token 0", ERR_INPUT },
-		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\",\"a\"]}", "two ids", ERR_INPUT },
-		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.token_type\":[]}", "types", ERR_INPUT },
-		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.pre\":\"smol\"}", "'smol'",
-		  ERR_UNSUPPORTED },
-		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.pre\":\"gpt-2\"}", "'merges'", ERR_INPUT },
+		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\",\"a\"]}", "two ids",
+		  ERR_INPUT },
 		{ "{" GGUF
-		  "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.pre\":\"gpt-2\",\"tokenizer.ggml.merges\":[],"
+		  "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.token_type\":[]}",
+		  "types", ERR_INPUT },
+		{ "{" GGUF
+		  "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.pre\":\"smol\"}",
+		  "'smol'", ERR_UNSUPPORTED },
+		{ "{" GGUF
+		  "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.pre\":\"gpt-2\"}",
+		  "'merges'", ERR_INPUT },
+		{ "{" GGUF "\"gpt2\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.pre\":"
+		  "\"gpt-2\",\"tokenizer.ggml.merges\":[],"
 		  "\"tokenizer.ggml.add_bos_token\":true}",
 		  "add_bos_token", ERR_INPUT },
-		{ "{" GGUF "\"llama\",\"tokenizer.ggml.tokens\":[\"a\"]}", "neither scores nor merges", ERR_INPUT },
-		{ "{" GGUF "\"llama\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.scores\":[]}", "scores", ERR_INPUT },
-		{ "{" GGUF "\"llama\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.scores\":[\"x\"]}", "token 0", ERR_INPUT },
+		{ "{" GGUF "\"llama\",\"tokenizer.ggml.tokens\":[\"a\"]}",
+		  "neither scores nor merges", ERR_INPUT },
+		{ "{" GGUF
+		  "\"llama\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.scores\":[]}",
+		  "scores", ERR_INPUT },
+		{ "{" GGUF
+		  "\"llama\",\"tokenizer.ggml.tokens\":[\"a\"],\"tokenizer.ggml.scores\":[\"x\"]}",
+		  "token 0", ERR_INPUT },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct err e = { 0 };
 		struct tokenizer *t = NULL;
 		json_t *doc = parse(cases[i].doc);
-		int rc = json_object_get(doc, "tokenizer.ggml.model") ? tokenizer_from_gguf(doc, "bad.gguf", &t, &e)
-								      : tokenizer_from_json(doc, NULL, "bad.json", &t, &e);
-		if (rc != cases[i].code || e.code != rc || t || !strstr(e.msg, cases[i].says) || strncmp(e.msg, "bad.", 4) ||
-		    strchr(e.msg, '\n'))
+		int rc = json_object_get(doc, "tokenizer.ggml.model")
+				 ? tokenizer_from_gguf(doc, "bad.gguf", &t, &e)
+				 : tokenizer_from_json(doc, NULL, "bad.json", &t, &e);
+		if (rc != cases[i].code || e.code != rc || t || !strstr(e.msg, cases[i].says) ||
+		    strncmp(e.msg, "bad.", 4) || strchr(e.msg, '\n'))
 			fail_msg("%s gives %d: %s", cases[i].doc, rc, e.msg);
 		json_decref(doc);
 	}
@@ -150,7 +184,8 @@ static struct tokenizer *with_pattern(const char *pattern)
 	struct tokenizer *t = NULL;
 	json_t *doc = load(DIR "llama3.json");
 	json_t *stages = json_object_get(json_object_get(doc, "pre_tokenizer"), "pretokenizers");
-	json_object_set_new(json_object_get(json_array_get(stages, 0), "pattern"), "Regex", json_string(pattern));
+	json_object_set_new(json_object_get(json_array_get(stages, 0), "pattern"), "Regex",
+			    json_string(pattern));
 	if (tokenizer_from_json(doc, NULL, "test", &t, &e) < 0)
 		fail_msg("%s", e.msg);
 	json_decref(doc);
@@ -162,7 +197,8 @@ static void test_patterns(void **state)
 {
 	(void)state;
 	enum { N = 300000 };
-	static const char *const slow[] = { "a*[bd]", "(?:a*[bd]|a)*[ce]", "(?=.*[bd])a", "(a+a+)+[bd]" };
+	static const char *const slow[] = { "a*[bd]", "(?:a*[bd]|a)*[ce]", "(?=.*[bd])a",
+					    "(a+a+)+[bd]" };
 	char *text = mem_alloc(N);
 	memset(text, 'a', N);
 	struct err e = { 0 };
@@ -175,7 +211,9 @@ static void test_patterns(void **state)
 		assert_int_equal(ids.n, 0);
 		tokenizer_free(t);
 	}
-	static const char *const fine[] = { "", ".*?", "\\s|\\S", "(?<=a)a", "[^\\s]+\\s?", "a\\Ka", "\\u0061+", "\\h\\w\\W" };
+	static const char *const fine[] = { "",         ".*?",         "\\s|\\S",
+					    "(?<=a)a",  "[^\\s]+\\s?", "a\\Ka",
+					    "\\u0061+", "\\h\\w\\W" };
 	for (size_t i = 0; i < ARRAY_LEN(fine); i++) {
 		struct tokenizer *t = with_pattern(fine[i]);
 		struct buf back = BUF_INIT;
@@ -196,7 +234,8 @@ static void test_patterns(void **state)
 static void test_bytes(void **state)
 {
 	(void)state;
-	static const char *const files[] = { "gpt2", "smollm2", "llama3", "tekken", "llama2", "mistral" };
+	static const char *const files[] = { "gpt2",   "smollm2", "llama3",
+					     "tekken", "llama2",  "mistral" };
 	static const char *const bad[] = { "\xff",
 					   "a\xc3",
 					   "\xc3(",
@@ -217,7 +256,9 @@ static void test_bytes(void **state)
 		for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 			struct tokens ids = { 0 };
 			struct buf back = BUF_INIT;
-			assert_int_equal(tokenizer_encode(t, bad[i], strlen(bad[i]), false, true, &ids, &e), 0);
+			assert_int_equal(
+				tokenizer_encode(t, bad[i], strlen(bad[i]), false, true, &ids, &e),
+				0);
 			assert_int_equal(tokenizer_decode(t, ids.id, ids.n, false, &back, &e), 0);
 			if (back.n != strlen(bad[i]) || memcmp(back.p, bad[i], back.n))
 				fail_msg("%s: text %zu comes back as '%s'", files[f], i, back.p);
@@ -228,7 +269,8 @@ static void test_bytes(void **state)
 		struct buf back = BUF_INIT;
 		buf_adds(&back, "kept");
 		for (size_t i = 0; i < 2; i++)
-			assert_int_equal(tokenizer_decode(t, &none[i], 1, false, &back, &e), ERR_INPUT);
+			assert_int_equal(tokenizer_decode(t, &none[i], 1, false, &back, &e),
+					 ERR_INPUT);
 		assert_string_equal(back.p, "kept");
 		assert_null(tokenizer_token(t, -1));
 		assert_null(tokenizer_token(t, 1 << 30));
@@ -245,7 +287,8 @@ static void test_config(void **state)
 	struct tokenizer *t = NULL;
 	struct tokens ids = { 0 };
 	json_t *doc = load(DIR "llama2.json");
-	json_t *config = parse("{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,\"add_eos_token\":true,\"bos_"
+	json_t *config = parse("{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
+			       "\"add_eos_token\":true,\"bos_"
 			       "token\":{\"content\":\"<s>\"},"
 			       "\"eos_token\":\"</s>\",\"pad_token\":null}");
 	assert_int_equal(tokenizer_from_json(doc, config, "x", &t, &e), 0);
@@ -283,7 +326,8 @@ static void test_memory(void **state)
 {
 	(void)state;
 	static const char *const files[] = { "flags", "llama2", "spm_gguf" };
-	static const char text[] = "A na\xc3\xafve <s> word, e\xcc\x81 12 \xff and one muchmuchmuchlongerthanalltheotherwords";
+	static const char text[] = "A na\xc3\xafve <s> word, e\xcc\x81 12 \xff and one "
+				   "muchmuchmuchlongerthanalltheotherwords";
 	for (size_t f = 0; f < ARRAY_LEN(files); f++) {
 		char path[128];
 		snprintf(path, sizeof path, DIR "%s.json", files[f]);
@@ -296,9 +340,11 @@ static void test_memory(void **state)
 			struct tokens ids = { 0 };
 			struct buf back = BUF_INIT;
 			mem_fail_after(k);
-			int rc = gguf ? tokenizer_from_gguf(doc, "x", &t, &e) : tokenizer_from_json(doc, NULL, "x", &t, &e);
+			int rc = gguf ? tokenizer_from_gguf(doc, "x", &t, &e)
+				      : tokenizer_from_json(doc, NULL, "x", &t, &e);
 			if (rc == 0)
-				rc = tokenizer_encode(t, text, sizeof text - 1, true, true, &ids, &e);
+				rc = tokenizer_encode(t, text, sizeof text - 1, true, true, &ids,
+						      &e);
 			if (rc < 0)
 				assert_int_equal(ids.n, 0);
 			if (rc == 0)
@@ -332,8 +378,8 @@ static void *encode_all(void *arg)
 	struct tokens ids = { 0 };
 	size_t i;
 	json_t *line;
-	json_array_foreach(j->lines, i, line) if (j->rc == 0) j->rc =
-		tokenizer_encode(j->t, json_string_value(line), json_string_length(line), true, i & 1, &ids, &e);
+	json_array_foreach(j->lines, i, line) if (j->rc == 0) j->rc = tokenizer_encode(
+		j->t, json_string_value(line), json_string_length(line), true, i & 1, &ids, &e);
 	for (i = 0; i < ids.n; i++)
 		j->digest = (j->digest ^ (uint32_t)ids.id[i]) * 0x100000001b3u;
 	tokens_release(&ids);
@@ -371,8 +417,9 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_too_many), cmocka_unit_test(test_patterns),
-		cmocka_unit_test(test_bytes),   cmocka_unit_test(test_config),   cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_refused),  cmocka_unit_test(test_too_many),
+		cmocka_unit_test(test_patterns), cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_config),   cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

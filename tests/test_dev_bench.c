@@ -1,4 +1,5 @@
-/* test_dev_bench.c - the benchmark runs through at tiny sizes, leaves no buffer behind, and its rows make sense. */
+/* test_dev_bench.c - the benchmark runs through at tiny sizes, leaves no buffer behind, and its
+ * rows make sense. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,9 @@ static void test_runs(void **state)
 	struct dev *d;
 	struct seen s = { 0 };
 	/* primes, and a last sequence that is shorter */
-	const struct dev_bench_shape shape = { .c = 13, .f = 29, .h = 4, .g = 2, .d = 6, .v = 101, .n = 37, .t = 11, .r = 3 };
+	const struct dev_bench_shape shape = {
+		.c = 13, .f = 29, .h = 4, .g = 2, .d = 6, .v = 101, .n = 37, .t = 11, .r = 3
+	};
 	assert_int_equal(dev_open("cpu", &d, &e), 0);
 	if (dev_bench(d, &shape, row, &s, &e) < 0)
 		fail_msg("%s", e.msg);

@@ -1,6 +1,8 @@
-/* test_dev_compile.c - the kernels of the GPU backends through the compilers of NVIDIA and AMD, which need no card: the text for each dtype
- * of activations and each architecture must compile, and every entry point must be in the code that comes out. A compiler that is not
- * installed is skipped with that reason; so is an architecture that this release of it does not know. What runs is another matter. */
+/* test_dev_compile.c - the kernels of the GPU backends through the compilers of NVIDIA and AMD,
+ * which need no card: the text for each dtype of activations and each architecture must compile,
+ * and every entry point must be in the code that comes out. A compiler that is not installed is
+ * skipped with that reason; so is an architecture that this release of it does not know. What runs
+ * is another matter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,12 +36,14 @@ static uint64_t code_of(const char *p, size_t n, const char *name)
 		if (h.e_shoff + (i + 1) * sizeof sec > n)
 			return 0;
 		memcpy(&sec, p + h.e_shoff + i * sizeof sec, sizeof sec);
-		if (sec.sh_type != SHT_SYMTAB || sec.sh_link >= h.e_shnum || sec.sh_offset + sec.sh_size > n)
+		if (sec.sh_type != SHT_SYMTAB || sec.sh_link >= h.e_shnum ||
+		    sec.sh_offset + sec.sh_size > n)
 			continue;
 		memcpy(&str, p + h.e_shoff + sec.sh_link * sizeof str, sizeof str);
 		if (str.sh_offset + str.sh_size > n)
 			return 0;
-		for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= sec.sh_size; at += sizeof(Elf64_Sym)) {
+		for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= sec.sh_size;
+		     at += sizeof(Elf64_Sym)) {
 			Elf64_Sym s;
 			memcpy(&s, p + sec.sh_offset + at, sizeof s);
 			if (ELF64_ST_TYPE(s.st_info) == STT_FUNC && s.st_name < str.sh_size &&
@@ -50,8 +54,8 @@ static uint64_t code_of(const char *p, size_t n, const char *name)
 	return 0;
 }
 
-/* NVIDIA's attributes of a function lie in a section of its own, .nv.info.NAME: format, number, then 2 bytes of value or of size. Of the
- * whole file .nv.info has pairs of symbol and value. */
+/* NVIDIA's attributes of a function lie in a section of its own, .nv.info.NAME: format, number,
+ * then 2 bytes of value or of size. Of the whole file .nv.info has pairs of symbol and value. */
 enum { ATTR_FRAME = 0x11, ATTR_PARAMETERS = 0x19, FORMAT_SIZED = 4 };
 
 static uint32_t number(const char *p, int bytes)
@@ -61,7 +65,8 @@ static uint32_t number(const char *p, int bytes)
 	return v;
 }
 
-/* The bytes of parameters that `name` takes, and of its stack frame; -1 where the file does not say. */
+/* The bytes of parameters that `name` takes, and of its stack frame; -1 where the file does not
+ * say. */
 static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p, int64_t *frame_p)
 {
 	Elf64_Ehdr h;
@@ -73,7 +78,8 @@ static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p,
 		memcpy(&sec, p + h.e_shoff + i * sizeof sec, sizeof sec);
 		if (sec.sh_type == SHT_SYMTAB) {
 			symbols = sec;
-			memcpy(&strings, p + h.e_shoff + sec.sh_link * sizeof strings, sizeof strings);
+			memcpy(&strings, p + h.e_shoff + sec.sh_link * sizeof strings,
+			       sizeof strings);
 		}
 	}
 	*parameters_p = *frame_p = -1;
@@ -88,9 +94,11 @@ static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p,
 			const uint32_t value = number(at + 2, 2);
 			if (at[1] == ATTR_PARAMETERS && !strcmp(is, own))
 				*parameters_p = value;
-			if (at[1] == ATTR_FRAME && at[0] == FORMAT_SIZED && !strcmp(is, ".nv.info")) {
+			if (at[1] == ATTR_FRAME && at[0] == FORMAT_SIZED &&
+			    !strcmp(is, ".nv.info")) {
 				Elf64_Sym sym;
-				memcpy(&sym, p + symbols.sh_offset + number(at + 4, 4) * sizeof sym, sizeof sym);
+				memcpy(&sym, p + symbols.sh_offset + number(at + 4, 4) * sizeof sym,
+				       sizeof sym);
 				if (!strcmp(p + strings.sh_offset + sym.st_name, name))
 					*frame_p = number(at + 8, 4);
 			}
@@ -99,8 +107,8 @@ static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p,
 	}
 }
 
-/* What the compiler thinks a kernel takes is what the host packs; and sums that a lane owns lie in registers, not in
- * memory: the array of them is 64 bytes at least. */
+/* What the compiler thinks a kernel takes is what the host packs; and sums that a lane owns lie in
+ * registers, not in memory: the array of them is 64 bytes at least. */
 static void check_nvidia(const char *elf, const char *text, const char *name)
 {
 	char sig[64];
@@ -110,7 +118,8 @@ static void check_nvidia(const char *elf, const char *text, const char *name)
 		want = sig[i] == 'f' ? want + 4 : (want + 7) / 8 * 8 + 8;
 	nvidia_sizes(elf, name, &parameters, &frame);
 	if (parameters != want)
-		fail_msg("%s takes %lld bytes of parameters, the host packs %lld", name, (long long)parameters, (long long)want);
+		fail_msg("%s takes %lld bytes of parameters, the host packs %lld", name,
+			 (long long)parameters, (long long)want);
 	if ((!strncmp(name, "attn_", 5) || !strcmp(name, "gemm")) && frame > 32)
 		fail_msg("%s has a stack frame of %lld bytes", name, (long long)frame);
 }
@@ -143,13 +152,15 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t)
 	for (int k = 0; k < GPU_ENTRIES; k++) {
 		const uint64_t size = code_of(elf, n, gpu_entry_name((enum gpu_entry)k));
 		if (!size)
-			fail_msg("%s, %s, %s: no code for %s", rtc_name(r), arch, dtype_name(t), gpu_entry_name((enum gpu_entry)k));
+			fail_msg("%s, %s, %s: no code for %s", rtc_name(r), arch, dtype_name(t),
+				 gpu_entry_name((enum gpu_entry)k));
 		if (!strncmp(arch, "sm_", 3))
 			check_nvidia(elf, text.p, gpu_entry_name((enum gpu_entry)k));
 		all += size;
 	}
-	printf("%-12s %-8s %-9s ok: %d entry points, %llu KiB of code, %.1f s\n", rtc_name(r), arch, dtype_name(t), GPU_ENTRIES,
-	       (unsigned long long)all >> 10, clock_seconds(clock_now() - began));
+	printf("%-12s %-8s %-9s ok: %d entry points, %llu KiB of code, %.1f s\n", rtc_name(r), arch,
+	       dtype_name(t), GPU_ENTRIES, (unsigned long long)all >> 10,
+	       clock_seconds(clock_now() - began));
 	if (log.n)
 		printf("%s\n", log.p);
 	assert_int_equal(log.n, 0); /* a warning is a doubt about text that nobody here can run */
@@ -158,9 +169,12 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t)
 	buf_release(&log);
 }
 
-/* float32 for every architecture; float16 for the first and bfloat16 for the second, the first that has it: they differ by two conversions, and
- * each takes seconds. HS_COMPILE_ALL=1: all for all. */
-static bool wanted(size_t i, enum dtype t) { return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == (t == DT_BF16 ? 1 : 0); }
+/* float32 for every architecture; float16 for the first and bfloat16 for the second, the first that
+ * has it: they differ by two conversions, and each takes seconds. HS_COMPILE_ALL=1: all for all. */
+static bool wanted(size_t i, enum dtype t)
+{
+	return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == (t == DT_BF16 ? 1 : 0);
+}
 
 static const struct rtc *compiler(enum rtc_kind k)
 {
@@ -187,7 +201,8 @@ static void nvidia(void **state)
 		if (is)
 			have[n++] = cards[i];
 		else
-			printf("%-12s sm_%-5d           skipped: %s does not know it\n", rtc_name(r), cards[i], rtc_name(r));
+			printf("%-12s sm_%-5d           skipped: %s does not know it\n",
+			       rtc_name(r), cards[i], rtc_name(r));
 	}
 	assert_true(n > 0);
 	for (int i = 0; i < n; i++)
@@ -210,7 +225,8 @@ static void amd(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(amd_cards); i++) {
 		struct err e = { 0 };
 		if (rtc_open(RTC_HIPRTC, amd_cards[i], 0, &r, &e) < 0) {
-			printf("%-12s %-8s           skipped: %s\n", rtc_name(r), amd_cards[i], e.msg);
+			printf("%-12s %-8s           skipped: %s\n", rtc_name(r), amd_cards[i],
+			       e.msg);
 			continue;
 		}
 		for (enum dtype t = DT_F32; t <= DT_F16; t++)
@@ -219,10 +235,12 @@ static void amd(void **state)
 	}
 }
 
-/* The newest clang, which may know architectures that hipRTC does not: machine code, with the mathematical functions left open. */
+/* The newest clang, which may know architectures that hipRTC does not: machine code, with the
+ * mathematical functions left open. */
 static int run_clang(const char **args)
 {
-	static const char *const names[] = { "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15" };
+	static const char *const names[] = { "clang-20", "clang-19", "clang-18",
+					     "clang-17", "clang-16", "clang-15" };
 	int status = 0;
 	const pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -276,12 +294,15 @@ static void amd_by_clang(void **state)
 			assert_int_equal(rc, 0);
 			assert_int_equal(buf_read_file(&code, out, 0, &e), 0);
 			for (int k = 0; k < GPU_ENTRIES; k++) {
-				snprintf(name, sizeof name, ".amdhsa_kernel %s\n", gpu_entry_name((enum gpu_entry)k));
+				snprintf(name, sizeof name, ".amdhsa_kernel %s\n",
+					 gpu_entry_name((enum gpu_entry)k));
 				if (!strstr(code.p, name))
-					fail_msg("gfx1100, %s: no code for %s", dtype_name(t), gpu_entry_name((enum gpu_entry)k));
+					fail_msg("gfx1100, %s: no code for %s", dtype_name(t),
+						 gpu_entry_name((enum gpu_entry)k));
 			}
-			printf("%-12s gfx1100  %-9s ok: %d entry points, without the mathematical functions\n", "clang",
-			       dtype_name(t), GPU_ENTRIES);
+			printf("%-12s gfx1100  %-9s ok: %d entry points, without the mathematical "
+			       "functions\n",
+			       "clang", dtype_name(t), GPU_ENTRIES);
 		}
 		buf_release(&text);
 		buf_release(&code);
@@ -297,6 +318,7 @@ static void amd_by_clang(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(nvidia), cmocka_unit_test(amd), cmocka_unit_test(amd_by_clang) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(nvidia), cmocka_unit_test(amd),
+					    cmocka_unit_test(amd_by_clang) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
-/* test_dev_drivers.c - drivers that are missing, broken or fail: the other devices stay usable, and messages name the device.
+/* test_dev_drivers.c - drivers that are missing, broken or fail: the other devices stay usable, and
+ * messages name the device.
  *
- * The faults come from a stand-in for libOpenCL (tests/drivers/fake_opencl.c). A driver is loaded once for a process, so each case is a call
- * of the program (HS_BIN, set by scripts/run-tests.sh) or a process of its own. */
+ * The faults come from a stand-in for libOpenCL (tests/drivers/fake_opencl.c). A driver is loaded
+ * once for a process, so each case is a call of the program (HS_BIN, set by scripts/run-tests.sh)
+ * or a process of its own. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -78,7 +80,8 @@ static void broken_drivers_hide_nobody(void **state)
 		struct buf text;
 		if (row[i].library == fake && !have_fake)
 			continue;
-		int status = shell(&text, "HS_OPENCL_LIBRARY='%s' FAKE_CL='%s' \"$HS_BIN\" devices", row[i].library, row[i].faults);
+		int status = shell(&text, "HS_OPENCL_LIBRARY='%s' FAKE_CL='%s' \"$HS_BIN\" devices",
+				   row[i].library, row[i].faults);
 		assert_int_equal(status, 0);
 		expect(&text, "cpu:0", row[i].faults);
 		expect(&text, row[i].says, row[i].library);
@@ -95,14 +98,17 @@ static void one_broken_platform_hides_no_other(void **state)
 	if (!have_fake)
 		skip();
 	/* a folder of driver names: one that is none, and those of this machine */
-	int status = shell(&text, "d=$(mktemp -d) && cp /etc/OpenCL/vendors/*.icd $d && echo /dev/null >$d/aaa.icd && "
-				  "OCL_ICD_VENDORS=$d \"$HS_BIN\" devices; s=$?; rm -r $d; exit $s");
+	int status =
+		shell(&text, "d=$(mktemp -d) && cp /etc/OpenCL/vendors/*.icd $d && echo /dev/null "
+			     ">$d/aaa.icd && "
+			     "OCL_ICD_VENDORS=$d \"$HS_BIN\" devices; s=$?; rm -r $d; exit $s");
 	assert_int_equal(status, 0);
 	expect(&text, "opencl:0", "a broken platform beside a sound one");
 	buf_release(&text);
 }
 
-/* What `run` says on standard error in a process with these settings ("NAME=value", ended by NULL); returns its exit status. */
+/* What `run` says on standard error in a process with these settings ("NAME=value", ended by NULL);
+ * returns its exit status. */
 static int apart(const char *const *settings, void (*run)(void), struct buf *text)
 {
 	char piece[4096];
@@ -128,12 +134,12 @@ static int apart(const char *const *settings, void (*run)(void), struct buf *tex
 }
 
 /* Prints the error of the first call that fails. */
-#define SAY(call)                                                                                                                  \
-	do {                                                                                                                       \
-		if ((call) < 0) {                                                                                                  \
-			fprintf(stderr, "%s\n", e.msg);                                                                            \
-			return;                                                                                                    \
-		}                                                                                                                  \
+#define SAY(call)                                                                                  \
+	do {                                                                                       \
+		if ((call) < 0) {                                                                  \
+			fprintf(stderr, "%s\n", e.msg);                                            \
+			return;                                                                    \
+		}                                                                                  \
 	} while (0)
 
 static void multiply_once(int64_t side, int times)
@@ -145,7 +151,8 @@ static void multiply_once(int64_t side, int times)
 	SAY(dev_open("opencl:0", &d, &e));
 	SAY(dev_alloc(d, (size_t)side * 4, &b, &e));
 	SAY(dev_zero(DEV_REF(b, 0), b->size, &e));
-	/* leading dimensions of 0: all rows are one, so that a product may be as large as one likes in no memory */
+	/* leading dimensions of 0: all rows are one, so that a product may be as large as one likes
+	 * in no memory */
 	const struct dev_gemm g = { .m = side,
 				    .n = side,
 				    .k = side,
@@ -188,9 +195,12 @@ static void a_lost_device_is_named(void **state)
 	apart((const char *const[]){ with_fake, "FAKE_CL=lost=1000", NULL }, multiply, &text);
 	expect(&text, "nothing failed", "a device that stays");
 	buf_release(&text);
-	static const char *const when[] = { "FAKE_CL=lost=1", "FAKE_CL=lost=20", "FAKE_CL=lost=40" };
+	static const char *const when[] = { "FAKE_CL=lost=1", "FAKE_CL=lost=20",
+					    "FAKE_CL=lost=40" };
 	for (size_t i = 0; i < ARRAY_LEN(when); i++) {
-		assert_int_equal(apart((const char *const[]){ with_fake, when[i], NULL }, multiply, &text), 0);
+		assert_int_equal(
+			apart((const char *const[]){ with_fake, when[i], NULL }, multiply, &text),
+			0);
 		expect(&text, "opencl:0 (", when[i]);
 		expect(&text, "is lost (", when[i]);
 		buf_release(&text);
@@ -203,7 +213,8 @@ static void a_hanging_device_ends_the_process(void **state)
 	struct buf text;
 	if (!have_fake)
 		skip();
-	int status = apart((const char *const[]){ with_fake, "HS_DEVICE_TIMEOUT=1", NULL }, multiply_for_hours, &text);
+	int status = apart((const char *const[]){ with_fake, "HS_DEVICE_TIMEOUT=1", NULL },
+			   multiply_for_hours, &text);
 	assert_int_equal(status, 1);
 	expect(&text, "opencl:0 (", "a kernel for hours");
 	expect(&text, "hangs: ", "a kernel for hours");
@@ -244,19 +255,25 @@ static void train_a_little(void)
 {
 	struct err e = { 0 };
 	struct train_result r;
-	struct config *c = tiny_config(
-		&tiny, "run",
-		(const char *const[]){ "device=opencl:0", "overwrite_output_dir=true", "val_set_size=0", "eval_steps=0", NULL });
-	/* a placement that is given: nothing is measured first, where memory would be short as well */
+	struct config *c =
+		tiny_config(&tiny, "run",
+			    (const char *const[]){ "device=opencl:0", "overwrite_output_dir=true",
+						   "val_set_size=0", "eval_steps=0", NULL });
+	/* a placement that is given: nothing is measured first, where memory would be short as
+	 * well */
 	static const char *device[] = { "opencl:0" };
-	static const struct placement place = { .stages = 1, .chunks = 1, .first = { 0, 2 }, .device = device, .schedule = "1f1b" };
-	SAY(train_run(c, &(struct train_options){ .place = &place, .act = DT_F32 }, &(struct train_sink){ 0 }, &r, &e));
+	static const struct placement place = {
+		.stages = 1, .chunks = 1, .first = { 0, 2 }, .device = device, .schedule = "1f1b"
+	};
+	SAY(train_run(c, &(struct train_options){ .place = &place, .act = DT_F32 },
+		      &(struct train_sink){ 0 }, &r, &e));
 	fprintf(stderr, "nothing failed\n");
 }
 
 static void training_without_memory_says_what_to_lower(void **state)
 {
-	static const char *const words[] = { "step 1", "opencl:0 (", "4 MiB were asked for", "gradient_checkpointing: true needs",
+	static const char *const words[] = { "step 1", "opencl:0 (", "4 MiB were asked for",
+					     "gradient_checkpointing: true needs",
 					     "load_in_4bit: true frees" };
 	struct buf text;
 	(void)state;
@@ -267,7 +284,8 @@ static void training_without_memory_says_what_to_lower(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		expect(&text, words[i], "6 MiB");
 	buf_release(&text);
-	apart((const char *const[]){ with_fake, "FAKE_CL=memory=256", NULL }, train_a_little, &text);
+	apart((const char *const[]){ with_fake, "FAKE_CL=memory=256", NULL }, train_a_little,
+	      &text);
 	expect(&text, "nothing failed", "256 MiB");
 	buf_release(&text);
 	/* in the middle of a job: the line names device, stage and step */
@@ -290,7 +308,8 @@ static void a_kernel_that_does_not_compile_is_explained(void **state)
 	assert_non_null(mkdtemp(dir));
 	snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s", dir);
 	/* a word that is none */
-	apart((const char *const[]){ with_fake, "HS_OPENCL_OPTIONS=-Dfor=nosuchword", cache, NULL }, multiply, &text);
+	apart((const char *const[]){ with_fake, "HS_OPENCL_OPTIONS=-Dfor=nosuchword", cache, NULL },
+	      multiply, &text);
 	expect(&text, "opencl:0 (", "the compiler's error");
 	expect(&text, "does not compile the kernels", "the compiler's error");
 	expect(&text, "nosuchword", "the compiler's error");
@@ -317,7 +336,8 @@ static void a_kernel_that_does_not_compile_is_explained(void **state)
 
 static void check_probe(const json_t *dev, bool others)
 {
-	static const char *const rates[] = { "copy_bytes_per_second", "upload_bytes_per_second", "download_bytes_per_second" };
+	static const char *const rates[] = { "copy_bytes_per_second", "upload_bytes_per_second",
+					     "download_bytes_per_second" };
 	static const char *const types[] = { "float32", "bfloat16", "float16" };
 	const json_t *p = json_object_get(dev, "probe");
 	assert_non_null(p);
@@ -327,7 +347,8 @@ static void check_probe(const json_t *dev, bool others)
 		const json_t *t = json_object_get(p, types[i]);
 		assert_true(i || json_number_value(json_object_get(t, "flops")) > 0);
 		/* what the device does not have, the probe does not find */
-		assert_true(!json_is_true(json_object_get(t, "native")) || json_is_true(json_object_get(dev, types[i])));
+		assert_true(!json_is_true(json_object_get(t, "native")) ||
+			    json_is_true(json_object_get(dev, types[i])));
 	}
 	assert_int_equal(json_is_integer(json_object_get(p, "memory_others")), others);
 }
@@ -338,11 +359,13 @@ static void probe_measures_every_device(void **state)
 	struct err e = { 0 };
 	json_t *doc;
 	(void)state;
-	int status = shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices --probe --json", have_fake ? fake : empty);
+	int status = shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices --probe --json",
+			   have_fake ? fake : empty);
 	assert_int_equal(status, 0);
 	/* before or behind the list there may be a line about the empty library */
 	const char *list = strstr(text.p, "[\n"), *end = strstr(text.p, "\n]");
-	if (!list || !end || json_parse_text(list, (size_t)(end + 2 - list), "devices", &doc, &e) < 0)
+	if (!list || !end ||
+	    json_parse_text(list, (size_t)(end + 2 - list), "devices", &doc, &e) < 0)
 		fail_msg("%s in:\n%s", e.msg, text.p);
 	for (size_t i = 0; i < json_array_size(doc); i++) {
 		const json_t *dev = json_array_get(doc, i);
@@ -353,7 +376,8 @@ static void probe_measures_every_device(void **state)
 	buf_release(&text);
 }
 
-/* What 'auto' opens, or with k from 0 what process k of several gets, with what it says on the way. */
+/* What 'auto' opens, or with k from 0 what process k of several gets, with what it says on the
+ * way. */
 static void choice_of(int k, const char *library, const char *faults, char spec[DEV_SPEC])
 {
 	int fd[2];
@@ -378,7 +402,10 @@ static void choice_of(int k, const char *library, const char *faults, char spec[
 	waitpid(pid, NULL, 0);
 }
 
-static void choice(const char *library, const char *faults, char spec[DEV_SPEC]) { choice_of(-1, library, faults, spec); }
+static void choice(const char *library, const char *faults, char spec[DEV_SPEC])
+{
+	choice_of(-1, library, faults, spec);
+}
 
 static void auto_takes_the_best_that_opens(void **state)
 {
@@ -410,13 +437,15 @@ static void auto_takes_the_best_that_opens(void **state)
 	}
 }
 
-/* PoCL is a driver for the processor: never chosen over cpu. Another driver here may be that of a card. */
+/* PoCL is a driver for the processor: never chosen over cpu. Another driver here may be that of a
+ * card. */
 static void auto_never_takes_a_processor_by_opencl(void **state)
 {
 	char spec[DEV_SPEC];
 	struct buf text;
 	(void)state;
-	if (!have_fake || shell(&text, "\"$HS_BIN\" devices | grep ^opencl | grep -qv pthread") == 0)
+	if (!have_fake ||
+	    shell(&text, "\"$HS_BIN\" devices | grep ^opencl | grep -qv pthread") == 0)
 		skip();
 	buf_release(&text);
 	choice(fake, "", spec);
@@ -436,8 +465,9 @@ static int find_drivers(void **state)
 	snprintf(fake, sizeof fake, "%s/tests/drivers/fake_opencl.so", here);
 	snprintf(with_fake, sizeof with_fake, "HS_OPENCL_LIBRARY=%s", fake);
 	snprintf(empty, sizeof empty, "%s/tests/drivers/empty_opencl.so", here);
-	have_fake =
-		access(fake, R_OK) == 0 && shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices | grep ^opencl:0", fake) == 0;
+	have_fake = access(fake, R_OK) == 0 &&
+		    shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices | grep ^opencl:0",
+			  fake) == 0;
 	if (access(fake, R_OK) == 0)
 		buf_release(&text);
 	return 0;

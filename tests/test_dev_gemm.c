@@ -1,5 +1,6 @@
-/* test_dev_gemm.c - matrix products of every backend that computes against float64: transposes, dtypes, strides, odd and empty shapes,
- * beta 0 over NaN, and that a warm product allocates nothing and always gives the same bits. */
+/* test_dev_gemm.c - matrix products of every backend that computes against float64: transposes,
+ * dtypes, strides, odd and empty shapes, beta 0 over NaN, and that a warm product allocates nothing
+ * and always gives the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,16 +27,23 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{ 1, 1, 1 },      { 1, 37, 64 },    { 1, 576, 577 },  { 2, 19, 100 }, { 3, 64, 33 },  { 4, 130, 576 },   { 5, 7, 11 },
-	{ 17, 1, 29 },    { 64, 64, 64 },   { 67, 16, 96 },   { 96, 67, 16 }, { 16, 96, 67 }, { 127, 131, 113 }, { 33, 300, 1 },
-	{ 300, 200, 70 }, { 70, 128, 300 }, { 256, 64, 512 }, { 0, 3, 4 },    { 3, 0, 4 },    { 3, 5, 0 },
+	{ 1, 1, 1 },      { 1, 37, 64 },    { 1, 576, 577 },   { 2, 19, 100 }, { 3, 64, 33 },
+	{ 4, 130, 576 },  { 5, 7, 11 },     { 17, 1, 29 },     { 64, 64, 64 }, { 67, 16, 96 },
+	{ 96, 67, 16 },   { 16, 96, 67 },   { 127, 131, 113 }, { 33, 300, 1 }, { 300, 200, 70 },
+	{ 70, 128, 300 }, { 256, 64, 512 }, { 0, 3, 4 },       { 3, 0, 4 },    { 3, 5, 0 },
 };
 
-static struct dev_gemm gemm_of(const struct shape *s, int trans, int pad, enum dtype ab, enum dtype c)
+static struct dev_gemm gemm_of(const struct shape *s, int trans, int pad, enum dtype ab,
+			       enum dtype c)
 {
-	struct dev_gemm g = {
-		.m = s->m, .n = s->n, .k = s->k, .ta = trans & 1, .tb = trans & 2, .ab_dtype = ab, .c_dtype = c, .alpha = 1
-	};
+	struct dev_gemm g = { .m = s->m,
+			      .n = s->n,
+			      .k = s->k,
+			      .ta = trans & 1,
+			      .tb = trans & 2,
+			      .ab_dtype = ab,
+			      .c_dtype = c,
+			      .alpha = 1 };
 	g.lda = (g.ta ? g.m : g.k) + pad;
 	g.ldb = (g.tb ? g.k : g.n) + 2 * pad;
 	g.ldc = g.n + 3 * pad;
@@ -44,12 +52,13 @@ static struct dev_gemm gemm_of(const struct shape *s, int trans, int pad, enum d
 
 static int64_t most(int64_t a) { return a > 0 ? a : 1; }
 
-static void one(struct tensors *ts, const struct shape *s, int trans, int pad, enum dtype ab, enum dtype ct, float alpha,
-		float beta)
+static void one(struct tensors *ts, const struct shape *s, int trans, int pad, enum dtype ab,
+		enum dtype ct, float alpha, float beta)
 {
 	struct err e = { 0 };
 	struct dev_gemm g = gemm_of(s, trans, pad, ab, ct);
-	const int64_t na = most((g.ta ? g.k : g.m) * g.lda), nb = most((g.tb ? g.n : g.k) * g.ldb), nc = most(g.m * g.ldc);
+	const int64_t na = most((g.ta ? g.k : g.m) * g.lda), nb = most((g.tb ? g.n : g.k) * g.ldb),
+		      nc = most(g.m * g.ldc);
 	struct tensor64 *a = tensor_normal(ts, ab, na, 1), *b = tensor_normal(ts, ab, nb, 1),
 			*c = beta != 0 ? tensor_normal(ts, ct, nc, 1) : tensor_nan(ts, ct, nc);
 	g.a = DEV_REF(a->b, 0);
@@ -61,12 +70,14 @@ static void one(struct tensors *ts, const struct shape *s, int trans, int pad, e
 		fail_msg("%s", e.msg);
 	double *want = mem_array((size_t)nc, sizeof *want);
 	memcpy(want, c->v, (size_t)nc * sizeof *want);
-	ref_gemm(want, a->v, b->v, g.m, g.n, g.k, g.ta, g.tb, g.lda, g.ldb, g.ldc, (double)alpha, (double)beta);
+	ref_gemm(want, a->v, b->v, g.m, g.n, g.k, g.ta, g.tb, g.lda, g.ldb, g.ldc, (double)alpha,
+		 (double)beta);
 	ts->floor = sqrt((double)most(g.k));
 	/* sums of k products in float32; then one rounding to the dtype of C */
 	const double rel = ct == DT_F32 ? 1e-5 : ct == DT_BF16 ? 0x1.1p-8 : 0x1.1p-11;
-	tensor_check(ts, c, want, rel, 4e-6, "gemm %s%s %lldx%lldx%lld pad %d alpha %g beta %g", g.ta ? "t" : "n", g.tb ? "t" : "n",
-		     (long long)g.m, (long long)g.n, (long long)g.k, pad, (double)alpha, (double)beta);
+	tensor_check(ts, c, want, rel, 4e-6, "gemm %s%s %lldx%lldx%lld pad %d alpha %g beta %g",
+		     g.ta ? "t" : "n", g.tb ? "t" : "n", (long long)g.m, (long long)g.n,
+		     (long long)g.k, pad, (double)alpha, (double)beta);
 	mem_free(want);
 	tensors_release(ts);
 }
@@ -75,12 +86,15 @@ static bool computes(struct dev *d, enum dtype t) { return dev_has(d, K_swiglu_f
 
 static int all(struct dev *d, const char *label)
 {
-	static const enum dtype pairs[][2] = {
-		{ DT_F32, DT_F32 }, { DT_BF16, DT_BF16 }, { DT_BF16, DT_F32 }, { DT_F16, DT_F16 }, { DT_F16, DT_F32 }
-	};
+	static const enum dtype pairs[][2] = { { DT_F32, DT_F32 },
+					       { DT_BF16, DT_BF16 },
+					       { DT_BF16, DT_F32 },
+					       { DT_F16, DT_F16 },
+					       { DT_F16, DT_F32 } };
 	int failed = 0;
 	for (size_t p = 0; p < ARRAY_LEN(pairs); p++) {
-		print_message("%-10s %s to %s: ", label, dtype_name(pairs[p][0]), dtype_name(pairs[p][1]));
+		print_message("%-10s %s to %s: ", label, dtype_name(pairs[p][0]),
+			      dtype_name(pairs[p][1]));
 		if (!computes(d, pairs[p][0])) {
 			print_message("unsupported\n");
 			continue;
@@ -88,11 +102,13 @@ static int all(struct dev *d, const char *label)
 		struct tensors ts;
 		tensors_init(&ts, d, rng_fold(seed, p));
 		for (size_t s = 0; s < ARRAY_LEN(shapes); s++)
-			/* every third combination where the portable kernel runs on an emulated device: each flag is met both ways */
+			/* every third combination where the portable kernel runs on an emulated
+			 * device: each flag is met both ways */
 			for (int how = 0; how < 32; how += strcmp(d->be->name, "cpu") ? 3 : 1)
-				one(&ts, &shapes[s], how & 3, how & 4 ? 5 : 0, pairs[p][0], pairs[p][1], how & 8 ? -0.5f : 1,
-				    how & 16 ? 1 : 0);
-		print_message("%s (error %.2f of tolerance, %s)\n", ts.failed ? "FAIL" : "ok", ts.worst, ts.worst_of);
+				one(&ts, &shapes[s], how & 3, how & 4 ? 5 : 0, pairs[p][0],
+				    pairs[p][1], how & 8 ? -0.5f : 1, how & 16 ? 1 : 0);
+		print_message("%s (error %.2f of tolerance, %s)\n", ts.failed ? "FAIL" : "ok",
+			      ts.worst, ts.worst_of);
 		failed += ts.failed;
 	}
 	return failed;
@@ -124,7 +140,9 @@ static int on_opencl(const char *spec)
 	int failed = on(spec, spec);
 	unsetenv("HS_CLBLAST");
 	if (!blas) {
-		print_message("%s with CLBlast: skipped (it is not installed, or turned off by HS_CLBLAST)\n", spec);
+		print_message("%s with CLBlast: skipped (it is not installed, or turned off by "
+			      "HS_CLBLAST)\n",
+			      spec);
 		return failed;
 	}
 	snprintf(label, sizeof label, "%s with CLBlast", spec);
@@ -142,11 +160,13 @@ static void test_products(void **state)
 			continue;
 		int n = backends[b]->count(&e);
 		if (n <= 0)
-			print_message("%-10s skipped (%s)\n", backends[b]->name, n < 0 ? e.msg : "no such device");
+			print_message("%-10s skipped (%s)\n", backends[b]->name,
+				      n < 0 ? e.msg : "no such device");
 		for (int i = 0; i < n; i++) {
 			char spec[32];
 			snprintf(spec, sizeof spec, "%s:%d", backends[b]->name, i);
-			failed += strcmp(backends[b]->name, "opencl") ? on(spec, spec) : on_opencl(spec);
+			failed += strcmp(backends[b]->name, "opencl") ? on(spec, spec)
+								      : on_opencl(spec);
 		}
 	}
 	assert_int_equal(failed, 0);
@@ -208,7 +228,8 @@ int main(void)
 	fake_cards("fake_rt.so", false);
 	const char *s = getenv("HS_SEED");
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products), cmocka_unit_test(test_warm),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products),
+					    cmocka_unit_test(test_warm),
 					    cmocka_unit_test(test_many_shapes) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

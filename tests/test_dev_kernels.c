@@ -1,6 +1,7 @@
-/* test_dev_kernels.c - every kernel of every backend that computes, in every dtype it has, against float64. Shapes hold primes and
- * ones; outputs are full of NaN before a launch. Verdicts: ok, FAIL, unsupported (the backend has no such kernel for the dtype), skipped
- * (this machine has no such device). HS_SEED sets the seed; the CPU runs once for each compilation of its kernels. */
+/* test_dev_kernels.c - every kernel of every backend that computes, in every dtype it has, against
+ * float64. Shapes hold primes and ones; outputs are full of NaN before a launch. Verdicts: ok,
+ * FAIL, unsupported (the backend has no such kernel for the dtype), skipped (this machine has no
+ * such device). HS_SEED sets the seed; the CPU runs once for each compilation of its kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,10 @@
 #include <string.h>
 
 /* Room for one rounding to T on the way out, and (mid) for one on the way in between. */
-static double rel_of(enum dtype t) { return t == DT_F32 ? 2e-5 : t == DT_BF16 ? 0x1.1p-8 : 0x1.1p-11; }
+static double rel_of(enum dtype t)
+{
+	return t == DT_F32 ? 2e-5 : t == DT_BF16 ? 0x1.1p-8 : 0x1.1p-11;
+}
 /* Half a step of the smallest numbers, which have no relative accuracy. */
 static double small_of(enum dtype t) { return t == DT_F16 ? 0x1.1p-25 : 0; }
 static double abs_of(enum dtype t) { return t == DT_F32 ? 4e-6 : t == DT_BF16 ? 0x1p-9 : 0x1p-12; }
@@ -44,13 +48,15 @@ static double *nans(int64_t n)
 	return v;
 }
 
-static const int64_t shapes[][2] = { { 1, 1 }, { 1, 576 }, { 3, 17 }, { 37, 64 }, { 131, 97 }, { 300, 320 }, { 7, 2053 } };
+static const int64_t shapes[][2] = { { 1, 1 },    { 1, 576 },   { 3, 17 },  { 37, 64 },
+				     { 131, 97 }, { 300, 320 }, { 7, 2053 } };
 
 static void case_embed_fwd(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
 		const int64_t n = shapes[s][0], c = shapes[s][1], v = 53;
-		struct tensor64 *table = tensor_normal(ts, t, v * c, 1), *ids = tensor_below(ts, n, (int32_t)v),
+		struct tensor64 *table = tensor_normal(ts, t, v * c, 1),
+				*ids = tensor_below(ts, n, (int32_t)v),
 				*y = tensor_nan(ts, t, n * c);
 		LAUNCH(ts, K_embed_fwd, t, AB(y), AB(table), AB(ids), AI(n), AI(c));
 		double *want = nans(n * c);
@@ -64,12 +70,14 @@ static void case_embed_bwd(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
 		const int64_t n = shapes[s][0], c = shapes[s][1], v = 11;
-		struct tensor64 *d = tensor_normal(ts, DT_F32, v * c, 1), *ids = tensor_below(ts, n, (int32_t)v),
+		struct tensor64 *d = tensor_normal(ts, DT_F32, v * c, 1),
+				*ids = tensor_below(ts, n, (int32_t)v),
 				*dy = tensor_normal(ts, t, n * c, 1);
 		LAUNCH(ts, K_embed_bwd, t, AB(d), AB(dy), AB(ids), AI(n), AI(c));
 		double *want = copy(d);
 		ref_embed_bwd(want, dy->v, ids->i, n, c);
-		tensor_check(ts, d, want, 2e-6, 2e-6, "embed_bwd %lldx%lld", (long long)n, (long long)c);
+		tensor_check(ts, d, want, 2e-6, 2e-6, "embed_bwd %lldx%lld", (long long)n,
+			     (long long)c);
 		mem_free(want);
 	}
 }
@@ -78,12 +86,14 @@ static void case_gather_rows(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
 		const int64_t n = shapes[s][0], c = shapes[s][1], v = n + 5;
-		struct tensor64 *x = tensor_normal(ts, t, v * c, 1), *idx = tensor_below(ts, n, (int32_t)v),
+		struct tensor64 *x = tensor_normal(ts, t, v * c, 1),
+				*idx = tensor_below(ts, n, (int32_t)v),
 				*y = tensor_nan(ts, t, n * c);
 		LAUNCH(ts, K_gather_rows, t, AB(y), AB(x), AB(idx), AI(n), AI(c));
 		double *want = nans(n * c);
 		ref_embed_fwd(want, x->v, idx->i, n, c);
-		tensor_check(ts, y, want, 0, 0, "gather_rows %lldx%lld", (long long)n, (long long)c);
+		tensor_check(ts, y, want, 0, 0, "gather_rows %lldx%lld", (long long)n,
+			     (long long)c);
 		mem_free(want);
 	}
 }
@@ -101,7 +111,8 @@ static void case_scatter_rows(struct tensors *ts, enum dtype t)
 		double *want = copy(y);
 		for (int64_t i = 0; i < n; i++)
 			memcpy(want + at[i] * c, x->v + i * c, (size_t)c * sizeof *want);
-		tensor_check(ts, y, want, 0, 0, "scatter_rows %lldx%lld", (long long)n, (long long)c);
+		tensor_check(ts, y, want, 0, 0, "scatter_rows %lldx%lld", (long long)n,
+			     (long long)c);
 		mem_free(want);
 		mem_free(at);
 	}
@@ -111,13 +122,16 @@ static void case_rmsnorm_fwd(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
 		const int64_t n = shapes[s][0], c = shapes[s][1];
-		struct tensor64 *x = tensor_normal(ts, t, n * c, 3), *w = tensor_normal(ts, DT_F32, c, 1),
-				*y = tensor_nan(ts, t, n * c), *rstd = tensor_nan(ts, DT_F32, n);
+		struct tensor64 *x = tensor_normal(ts, t, n * c, 3),
+				*w = tensor_normal(ts, DT_F32, c, 1), *y = tensor_nan(ts, t, n * c),
+				*rstd = tensor_nan(ts, DT_F32, n);
 		LAUNCH(ts, K_rmsnorm_fwd, t, AB(y), AB(rstd), AB(x), AB(w), AI(n), AI(c), AF(1e-5));
 		double *want = nans(n * c), *wrstd = nans(n);
 		ref_rmsnorm_fwd(want, wrstd, x->v, w->v, n, c, 1e-5);
-		tensor_check(ts, rstd, wrstd, 2e-6, 0, "rmsnorm_fwd rstd %lldx%lld", (long long)n, (long long)c);
-		tensor_check(ts, y, want, 2 * rel_of(t), 4 * small_of(t), "rmsnorm_fwd %lldx%lld", (long long)n, (long long)c);
+		tensor_check(ts, rstd, wrstd, 2e-6, 0, "rmsnorm_fwd rstd %lldx%lld", (long long)n,
+			     (long long)c);
+		tensor_check(ts, y, want, 2 * rel_of(t), 4 * small_of(t), "rmsnorm_fwd %lldx%lld",
+			     (long long)n, (long long)c);
 		mem_free(want);
 		mem_free(wrstd);
 	}
@@ -129,10 +143,13 @@ static void case_rmsnorm_bwd(struct tensors *ts, enum dtype t)
 	for (size_t s = 0; s < ARRAY_LEN(shapes) * 4; s++) {
 		const int64_t n = shapes[s / 4][0], c = shapes[s / 4][1];
 		const bool acc = s & 1, dw = s & 2;
-		struct tensor64 *x = tensor_normal(ts, t, n * c, 3), *w = tensor_normal(ts, DT_F32, c, 1),
+		struct tensor64 *x = tensor_normal(ts, t, n * c, 3),
+				*w = tensor_normal(ts, DT_F32, c, 1),
 				*dy = tensor_normal(ts, t, n * c, 1);
-		struct tensor64 *dx = acc ? tensor_normal(ts, t, n * c, 1) : tensor_nan(ts, t, n * c),
-				*db = tensor_normal(ts, DT_F32, c, 1), *rstd = tensor_const(ts, DT_F32, n, 0);
+		struct tensor64 *dx = acc ? tensor_normal(ts, t, n * c, 1)
+					  : tensor_nan(ts, t, n * c),
+				*db = tensor_normal(ts, DT_F32, c, 1),
+				*rstd = tensor_const(ts, DT_F32, n, 0);
 		double *wrstd = nans(n), *y = nans(n * c), *want = copy(dx), *wantw = copy(db);
 		ref_rmsnorm_fwd(y, wrstd, x->v, w->v, n, c, 1e-5);
 		for (int64_t i = 0; i < n; i++) {
@@ -141,15 +158,18 @@ static void case_rmsnorm_bwd(struct tensors *ts, enum dtype t)
 			assert_int_equal(dev_upload(DEV_REF(rstd->b, (size_t)i * 4), &r, 4, &e), 0);
 		}
 		if (dw)
-			LAUNCH(ts, K_rmsnorm_bwd, t, AB(dx), AB(db), AB(dy), AB(x), AB(w), AB(rstd), AI(n), AI(c), AI(acc));
+			LAUNCH(ts, K_rmsnorm_bwd, t, AB(dx), AB(db), AB(dy), AB(x), AB(w), AB(rstd),
+			       AI(n), AI(c), AI(acc));
 		else
-			LAUNCH(ts, K_rmsnorm_bwd, t, AB(dx), ANONE, AB(dy), AB(x), AB(w), AB(rstd), AI(n), AI(c), AI(acc));
+			LAUNCH(ts, K_rmsnorm_bwd, t, AB(dx), ANONE, AB(dy), AB(x), AB(w), AB(rstd),
+			       AI(n), AI(c), AI(acc));
 		if (!acc)
 			memset(want, 0, (size_t)(n * c) * sizeof *want);
 		ref_rmsnorm_bwd(want, dw ? wantw : NULL, dy->v, x->v, w->v, wrstd, n, c);
-		tensor_check(ts, dx, want, rel_of(t), abs_of(t), "rmsnorm_bwd dx %lldx%lld acc %d", (long long)n, (long long)c,
-			     acc);
-		tensor_check(ts, db, wantw, 1e-5, 1e-5, "rmsnorm_bwd dw %lldx%lld", (long long)n, (long long)c);
+		tensor_check(ts, dx, want, rel_of(t), abs_of(t), "rmsnorm_bwd dx %lldx%lld acc %d",
+			     (long long)n, (long long)c, acc);
+		tensor_check(ts, db, wantw, 1e-5, 1e-5, "rmsnorm_bwd dw %lldx%lld", (long long)n,
+			     (long long)c);
 		mem_free(wrstd);
 		mem_free(y);
 		mem_free(want);
@@ -159,18 +179,23 @@ static void case_rmsnorm_bwd(struct tensors *ts, enum dtype t)
 
 static void case_rope(struct tensors *ts, enum dtype t)
 {
-	static const int64_t dims[][4] = {
-		{ 1, 1, 2, 2 }, { 5, 3, 6, 18 }, { 33, 9, 64, 9 * 64 }, { 7, 2, 128, 300 }, { 11, 1, 80, 83 }
-	};
+	static const int64_t dims[][4] = { { 1, 1, 2, 2 },
+					   { 5, 3, 6, 18 },
+					   { 33, 9, 64, 9 * 64 },
+					   { 7, 2, 128, 300 },
+					   { 11, 1, 80, 83 } };
 	for (size_t s = 0; s < ARRAY_LEN(dims) * 2; s++) {
-		const int64_t n = dims[s / 2][0], h = dims[s / 2][1], d = dims[s / 2][2], ld = dims[s / 2][3], dir = s & 1 ? -1 : 1;
-		struct tensor64 *x = tensor_normal(ts, t, n * ld, 1), *pos = tensor_below(ts, n, s & 1 ? 200000 : 2048),
+		const int64_t n = dims[s / 2][0], h = dims[s / 2][1], d = dims[s / 2][2],
+			      ld = dims[s / 2][3], dir = s & 1 ? -1 : 1;
+		struct tensor64 *x = tensor_normal(ts, t, n * ld, 1),
+				*pos = tensor_below(ts, n, s & 1 ? 200000 : 2048),
 				*freq = tensor_normal(ts, DT_F32, d / 2, 0.3);
-		LAUNCH(ts, K_rope, t, AB(x), AB(pos), AB(freq), AI(n), AI(h), AI(d), AI(ld), AI(dir), AF(1.25));
+		LAUNCH(ts, K_rope, t, AB(x), AB(pos), AB(freq), AI(n), AI(h), AI(d), AI(ld),
+		       AI(dir), AF(1.25));
 		double *want = copy(x);
 		ref_rope(want, pos->i, freq->v, n, h, d, ld, dir, 1.25);
-		tensor_check(ts, x, want, rel_of(t), t == DT_F32 ? 1e-6 : 0x1p-10, "rope %lldx%lldx%lld", (long long)n,
-			     (long long)h, (long long)d);
+		tensor_check(ts, x, want, rel_of(t), t == DT_F32 ? 1e-6 : 0x1p-10,
+			     "rope %lldx%lldx%lld", (long long)n, (long long)h, (long long)d);
 		mem_free(want);
 	}
 }
@@ -234,15 +259,19 @@ static void case_attn_fwd(struct tensors *ts, enum dtype t)
 	for (size_t s = 0; s < ARRAY_LEN(attn_shapes); s++) {
 		int32_t qs[5], ks[5];
 		struct ref_attn r = attn_of(&attn_shapes[s], qs, ks);
-		struct tensor64 *q = tensor_normal(ts, t, r.nq * r.ldq, 1.5), *k = tensor_normal(ts, t, r.nk * r.ldk, 1.5),
-				*v = tensor_normal(ts, t, r.nk * r.ldv, 1), *o = tensor_nan(ts, t, r.nq * r.ldo),
-				*lse = tensor_nan(ts, DT_F32, r.h * r.nq), *tq = tensor_i32(ts, qs, r.s + 1),
+		struct tensor64 *q = tensor_normal(ts, t, r.nq * r.ldq, 1.5),
+				*k = tensor_normal(ts, t, r.nk * r.ldk, 1.5),
+				*v = tensor_normal(ts, t, r.nk * r.ldv, 1),
+				*o = tensor_nan(ts, t, r.nq * r.ldo),
+				*lse = tensor_nan(ts, DT_F32, r.h * r.nq),
+				*tq = tensor_i32(ts, qs, r.s + 1),
 				*tk = tensor_i32(ts, ks, r.s + 1);
 		double *wo = nans(r.nq * r.ldo), *wl = nans(r.h * r.nq);
 		ref_attn_fwd(wo, wl, q->v, k->v, v->v, &r);
 		for (int none = 0; none < 2; none++) {
-			LAUNCH(ts, K_attn_fwd, t, AB(o), none ? ANONE : AB(lse), AB(q), AB(k), AB(v), AB(tq), AB(tk), AI(r.nq),
-			       AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
+			LAUNCH(ts, K_attn_fwd, t, AB(o), none ? ANONE : AB(lse), AB(q), AB(k),
+			       AB(v), AB(tq), AB(tk), AI(r.nq), AI(r.s), AI(r.h), AI(r.g), AI(r.d),
+			       AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
 			       AF(r.scale));
 			tensor_check(ts, o, wo, rel_of(t), attn_abs(t) / 2, "attn_fwd o #%zu", s);
 			tensor_check(ts, lse, wl, 1e-5, 1e-5, "attn_fwd lse #%zu", s);
@@ -263,19 +292,27 @@ static void case_attn_bwd(struct tensors *ts, enum dtype t)
 		int32_t qs[5], ks[5];
 		struct ref_attn r = attn_of(&attn_shapes[s], qs, ks);
 		const int64_t n = r.nq;
-		struct tensor64 *q = tensor_normal(ts, t, n * r.ldq, 1.5), *k = tensor_normal(ts, t, n * r.ldk, 1.5),
-				*v = tensor_normal(ts, t, n * r.ldv, 1), *dout = tensor_normal(ts, t, n * r.ldo, 1),
-				*o = tensor_nan(ts, t, n * r.ldo), *lse = tensor_nan(ts, DT_F32, r.h * n),
-				*delta = tensor_nan(ts, DT_F32, r.h * n), *tq = tensor_i32(ts, qs, r.s + 1),
-				*dq = tensor_nan(ts, t, n * r.ldq), *dk = tensor_nan(ts, t, n * r.ldk),
+		struct tensor64 *q = tensor_normal(ts, t, n * r.ldq, 1.5),
+				*k = tensor_normal(ts, t, n * r.ldk, 1.5),
+				*v = tensor_normal(ts, t, n * r.ldv, 1),
+				*dout = tensor_normal(ts, t, n * r.ldo, 1),
+				*o = tensor_nan(ts, t, n * r.ldo),
+				*lse = tensor_nan(ts, DT_F32, r.h * n),
+				*delta = tensor_nan(ts, DT_F32, r.h * n),
+				*tq = tensor_i32(ts, qs, r.s + 1),
+				*dq = tensor_nan(ts, t, n * r.ldq),
+				*dk = tensor_nan(ts, t, n * r.ldk),
 				*dv = tensor_nan(ts, t, n * r.ldv);
-		LAUNCH(ts, K_attn_fwd, t, AB(o), AB(lse), AB(q), AB(k), AB(v), AB(tq), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g),
-		       AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale));
-		LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v), AB(o), AB(lse), AB(delta), AB(tq),
-		       AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
-		       AF(r.scale));
-		/* the output that the device has: its rounding weighs more than all of backward (docs/kernels.md) */
-		double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv), *wo = tensor_fetch(ts, o);
+		LAUNCH(ts, K_attn_fwd, t, AB(o), AB(lse), AB(q), AB(k), AB(v), AB(tq), AB(tq),
+		       AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk),
+		       AI(r.ldv), AI(r.window), AF(r.scale));
+		LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v),
+		       AB(o), AB(lse), AB(delta), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d),
+		       AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale));
+		/* the output that the device has: its rounding weighs more than all of backward
+		 * (docs/kernels.md) */
+		double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv),
+		       *wo = tensor_fetch(ts, o);
 		ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, wo, &r);
 		mem_free(wo);
 		tensor_check(ts, dq, wq, rel_of(t), attn_abs(t), "attn_bwd dq #%zu", s);
@@ -295,12 +332,13 @@ static void case_swiglu_fwd(struct tensors *ts, enum dtype t)
 	ts->floor = 1; /* what is below float16's smallest number may be 0 */
 	for (size_t s = 0; s < ARRAY_LEN(lengths); s++) {
 		const int64_t n = lengths[s];
-		struct tensor64 *g = tensor_normal(ts, t, n, s & 1 ? 50 : 2), *u = tensor_normal(ts, t, n, 1),
-				*y = tensor_nan(ts, t, n);
+		struct tensor64 *g = tensor_normal(ts, t, n, s & 1 ? 50 : 2),
+				*u = tensor_normal(ts, t, n, 1), *y = tensor_nan(ts, t, n);
 		LAUNCH(ts, K_swiglu_fwd, t, AB(y), AB(g), AB(u), AI(n));
 		double *want = nans(n);
 		ref_swiglu_fwd(want, g->v, u->v, n);
-		tensor_check(ts, y, want, rel_of(t), fmax(small_of(t), 1e-30), "swiglu_fwd %lld", (long long)n);
+		tensor_check(ts, y, want, rel_of(t), fmax(small_of(t), 1e-30), "swiglu_fwd %lld",
+			     (long long)n);
 		mem_free(want);
 	}
 }
@@ -310,7 +348,8 @@ static void case_swiglu_bwd(struct tensors *ts, enum dtype t)
 	for (size_t s = 0; s < ARRAY_LEN(lengths); s++)
 		for (int alias = 0; alias < 3; alias++) {
 			const int64_t n = lengths[s];
-			struct tensor64 *dy = tensor_normal(ts, t, n, 1), *g = tensor_normal(ts, t, n, 2),
+			struct tensor64 *dy = tensor_normal(ts, t, n, 1),
+					*g = tensor_normal(ts, t, n, 2),
 					*u = tensor_normal(ts, t, n, 1);
 			struct tensor64 *dg = alias == 1   ? dy
 					      : alias == 2 ? g
@@ -319,8 +358,10 @@ static void case_swiglu_bwd(struct tensors *ts, enum dtype t)
 			double *wg = nans(n), *wu = nans(n);
 			ref_swiglu_bwd(wg, wu, dy->v, g->v, u->v, n);
 			LAUNCH(ts, K_swiglu_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n));
-			tensor_check(ts, dg, wg, rel_of(t), 1e-6, "swiglu_bwd dgate %lld alias %d", (long long)n, alias);
-			tensor_check(ts, du, wu, rel_of(t), 1e-6, "swiglu_bwd dup %lld alias %d", (long long)n, alias);
+			tensor_check(ts, dg, wg, rel_of(t), 1e-6, "swiglu_bwd dgate %lld alias %d",
+				     (long long)n, alias);
+			tensor_check(ts, du, wu, rel_of(t), 1e-6, "swiglu_bwd dup %lld alias %d",
+				     (long long)n, alias);
 			mem_free(wg);
 			mem_free(wu);
 		}
@@ -331,12 +372,14 @@ static void case_axpby(struct tensors *ts, enum dtype t)
 	for (size_t s = 0; s < ARRAY_LEN(lengths) * 2; s++) {
 		const int64_t n = lengths[s / 2];
 		const double alpha = 0.75, beta = s & 1 ? -1.5 : 0;
-		struct tensor64 *x = tensor_normal(ts, t, n, 1), *y = s & 1 ? tensor_normal(ts, t, n, 1) : tensor_nan(ts, t, n);
+		struct tensor64 *x = tensor_normal(ts, t, n, 1),
+				*y = s & 1 ? tensor_normal(ts, t, n, 1) : tensor_nan(ts, t, n);
 		double *want = copy(y);
 		for (int64_t i = 0; i < n; i++)
 			want[i] = alpha * x->v[i] + (s & 1 ? beta * y->v[i] : 0);
 		LAUNCH(ts, K_axpby, t, AB(y), AB(x), AI(n), AF(alpha), AF(beta));
-		tensor_check(ts, y, want, rel_of(t), 1e-7, "axpby %lld beta %g", (long long)n, beta);
+		tensor_check(ts, y, want, rel_of(t), 1e-7, "axpby %lld beta %g", (long long)n,
+			     beta);
 		mem_free(want);
 	}
 }
@@ -347,9 +390,11 @@ static void case_cast(struct tensors *ts, enum dtype t)
 	(void)t;
 	for (size_t s = 0; s < ARRAY_LEN(lengths); s++)
 		for (size_t p = 0; p < ARRAY_LEN(all) * ARRAY_LEN(all); p++) {
-			const enum dtype from = all[p / ARRAY_LEN(all)], to = all[p % ARRAY_LEN(all)];
+			const enum dtype from = all[p / ARRAY_LEN(all)],
+					 to = all[p % ARRAY_LEN(all)];
 			const int64_t n = lengths[s];
-			struct tensor64 *x = tensor_normal(ts, from, n, 100), *y = tensor_nan(ts, to, n);
+			struct tensor64 *x = tensor_normal(ts, from, n, 100),
+					*y = tensor_nan(ts, to, n);
 			double *want = nans(n);
 			float *f = mem_alloc((size_t)n * 4);
 			void *raw = mem_alloc((size_t)n * 8);
@@ -360,7 +405,8 @@ static void case_cast(struct tensors *ts, enum dtype t)
 			for (int64_t i = 0; i < n; i++)
 				want[i] = (double)f[i];
 			LAUNCH(ts, K_cast, DT_F32, AB(y), AB(x), AI(n), AI(to), AI(from));
-			tensor_check(ts, y, want, 0, 0, "cast %s to %s %lld", dtype_name(from), dtype_name(to), (long long)n);
+			tensor_check(ts, y, want, 0, 0, "cast %s to %s %lld", dtype_name(from),
+				     dtype_name(to), (long long)n);
 			mem_free(f);
 			mem_free(raw);
 			mem_free(want);
@@ -373,26 +419,32 @@ static void case_dropout(struct tensors *ts, enum dtype t)
 		const int64_t n = lengths[s / 3];
 		const int how = (int)(s % 3); /* write, add, in place */
 		const float p = s % 2 ? 0.1f : 0.0f;
-		struct tensor64 *x = tensor_normal(ts, t, n, 1), *y = how == 2   ? x
-								      : how == 1 ? tensor_normal(ts, t, n, 1)
-										 : tensor_nan(ts, t, n);
+		struct tensor64 *x = tensor_normal(ts, t, n, 1),
+				*y = how == 2   ? x
+				     : how == 1 ? tensor_normal(ts, t, n, 1)
+						: tensor_nan(ts, t, n);
 		double *want = how == 1 ? copy(y) : mem_array((size_t)n, sizeof *want);
 		ref_dropout(want, x->v, n, p, 0x123456789abcdefull + s);
-		LAUNCH(ts, K_dropout, t, AB(y), AB(x), AI(n), AI(how == 1), AF(p), AU(0x123456789abcdefull + s));
-		tensor_check(ts, y, want, rel_of(t), 1e-7, "dropout %lld how %d", (long long)n, how);
+		LAUNCH(ts, K_dropout, t, AB(y), AB(x), AI(n), AI(how == 1), AF(p),
+		       AU(0x123456789abcdefull + s));
+		tensor_check(ts, y, want, rel_of(t), 1e-7, "dropout %lld how %d", (long long)n,
+			     how);
 		mem_free(want);
 	}
 }
 
 static void case_xent(struct tensors *ts, enum dtype t)
 {
-	static const int64_t dims[][3] = { { 1, 1, 1 }, { 5, 2, 2 }, { 13, 101, 104 }, { 9, 3001, 3001 }, { 3, 49152, 49153 } };
+	static const int64_t dims[][3] = {
+		{ 1, 1, 1 }, { 5, 2, 2 }, { 13, 101, 104 }, { 9, 3001, 3001 }, { 3, 49152, 49153 }
+	};
 	const int64_t ratio = 4 / dtype_size(t);
 	for (size_t s = 0; s < ARRAY_LEN(dims) * 3; s++) {
 		const int64_t n = dims[s / 3][0], v = dims[s / 3][1], ldl = dims[s / 3][2];
 		const int how = (int)(s % 3); /* own buffer, in place, no gradient */
 		const int64_t ldd = how == 1 ? ldl * ratio : v + 1;
-		struct tensor64 *l = tensor_normal(ts, DT_F32, n * ldl, 4), *loss = tensor_nan(ts, DT_F32, n),
+		struct tensor64 *l = tensor_normal(ts, DT_F32, n * ldl, 4),
+				*loss = tensor_nan(ts, DT_F32, n),
 				*lab = tensor_below(ts, n, (int32_t)v);
 		struct tensor64 *d = tensor_nan(ts, t, n * ldd);
 		double *wl = nans(n), *wd = nans(n * ldd), *got;
@@ -405,9 +457,11 @@ static void case_xent(struct tensors *ts, enum dtype t)
 		if (how == 1)
 			d->b = (dev_free(d->b), l->b), l->b = NULL;
 		union dev_arg in = { .b = { how == 1 ? d->b : l->b, 0 } };
-		LAUNCH(ts, K_xent, t, AB(loss), how == 2 ? ANONE : AB(d), in, AB(lab), AI(n), AI(v), AI(ldl), AI(ldd), AF(0.125));
+		LAUNCH(ts, K_xent, t, AB(loss), how == 2 ? ANONE : AB(d), in, AB(lab), AI(n), AI(v),
+		       AI(ldl), AI(ldd), AF(0.125));
 		ts->floor = 10;
-		tensor_check(ts, loss, wl, 1e-5, 1e-6, "xent loss %lldx%lld how %d", (long long)n, (long long)v, how);
+		tensor_check(ts, loss, wl, 1e-5, 1e-6, "xent loss %lldx%lld how %d", (long long)n,
+			     (long long)v, how);
 		ts->floor = 0.125;
 		if (how == 1) { /* what lies between the rows is left over from the logits */
 			got = tensor_fetch(ts, d);
@@ -416,7 +470,8 @@ static void case_xent(struct tensors *ts, enum dtype t)
 			mem_free(got);
 		}
 		if (how != 2)
-			tensor_check(ts, d, wd, rel_of(t), 1e-6, "xent dlogits %lldx%lld how %d", (long long)n, (long long)v, how);
+			tensor_check(ts, d, wd, rel_of(t), 1e-6, "xent dlogits %lldx%lld how %d",
+				     (long long)n, (long long)v, how);
 		mem_free(wl);
 		mem_free(wd);
 		tensors_release(ts);
@@ -427,11 +482,13 @@ static void case_colsum(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
 		const int64_t n = shapes[s][0], c = shapes[s][1];
-		struct tensor64 *dy = tensor_normal(ts, t, n * c, 1), *db = tensor_normal(ts, DT_F32, c, 1);
+		struct tensor64 *dy = tensor_normal(ts, t, n * c, 1),
+				*db = tensor_normal(ts, DT_F32, c, 1);
 		double *want = copy(db);
 		ref_colsum(want, dy->v, n, c);
 		LAUNCH(ts, K_colsum, t, AB(db), AB(dy), AI(n), AI(c));
-		tensor_check(ts, db, want, 2e-6, 2e-6, "colsum %lldx%lld", (long long)n, (long long)c);
+		tensor_check(ts, db, want, 2e-6, 2e-6, "colsum %lldx%lld", (long long)n,
+			     (long long)c);
 		mem_free(want);
 	}
 }
@@ -440,12 +497,14 @@ static void case_addbias(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
 		const int64_t n = shapes[s][0], c = shapes[s][1];
-		struct tensor64 *y = tensor_normal(ts, t, n * c, 1), *b = tensor_normal(ts, DT_F32, c, 1);
+		struct tensor64 *y = tensor_normal(ts, t, n * c, 1),
+				*b = tensor_normal(ts, DT_F32, c, 1);
 		double *want = copy(y);
 		for (int64_t i = 0; i < n * c; i++)
 			want[i] += b->v[i % c];
 		LAUNCH(ts, K_addbias, t, AB(y), AB(b), AI(n), AI(c));
-		tensor_check(ts, y, want, rel_of(t), 1e-7, "addbias %lldx%lld", (long long)n, (long long)c);
+		tensor_check(ts, y, want, rel_of(t), 1e-7, "addbias %lldx%lld", (long long)n,
+			     (long long)c);
 		mem_free(want);
 	}
 }
@@ -453,14 +512,18 @@ static void case_addbias(struct tensors *ts, enum dtype t)
 static void case_nf4_dequant(struct tensors *ts, enum dtype t)
 {
 	/* in, rows, row0, nr, col0, nc, pad */
-	static const int64_t dims[][7] = { { 1, 1, 0, 1, 0, 1, 0 },         { 64, 3, 0, 3, 0, 64, 0 },
-					   { 576, 40, 3, 32, 0, 576, 0 },   { 576, 40, 3, 32, 64, 128, 5 },
-					   { 100, 37, 1, 35, 0, 100, 0 },   { 97, 33, 2, 20, 13, 71, 3 },
-					   { 1536, 48, 5, 40, 511, 700, 1 } };
+	static const int64_t dims[][7] = {
+		{ 1, 1, 0, 1, 0, 1, 0 },         { 64, 3, 0, 3, 0, 64, 0 },
+		{ 576, 40, 3, 32, 0, 576, 0 },   { 576, 40, 3, 32, 64, 128, 5 },
+		{ 100, 37, 1, 35, 0, 100, 0 },   { 97, 33, 2, 20, 13, 71, 3 },
+		{ 1536, 48, 5, 40, 511, 700, 1 }
+	};
 	for (size_t s = 0; s < ARRAY_LEN(dims) * 2; s++) {
-		const int64_t *d = dims[s / 2], in = d[0], rows = d[1], nr = d[3], nc = d[5], ldd = nc + d[6], block = 64,
-			      n = in * rows, blocks = (n + block - 1) / block;
-		struct tensor64 *packed = tensor_bytes(ts, (n + 1) / 2), *code = tensor_normal(ts, DT_F32, 16, 0.5),
+		const int64_t *d = dims[s / 2], in = d[0], rows = d[1], nr = d[3], nc = d[5],
+			      ldd = nc + d[6], block = 64, n = in * rows,
+			      blocks = (n + block - 1) / block;
+		struct tensor64 *packed = tensor_bytes(ts, (n + 1) / 2),
+				*code = tensor_normal(ts, DT_F32, 16, 0.5),
 				*dst = tensor_nan(ts, t, nr * ldd);
 		struct tensor64 *absmax, *code2 = NULL, *absmax2 = NULL;
 		double *scale = nans(blocks), *want = nans(nr * ldd);
@@ -470,18 +533,22 @@ static void case_nf4_dequant(struct tensors *ts, enum dtype t)
 			code2 = tensor_normal(ts, DT_F32, 256, 0.5);
 			absmax2 = tensor_normal(ts, DT_F32, (blocks + 255) / 256, 1);
 			for (int64_t b = 0; b < blocks; b++)
-				scale[b] = code2->v[absmax->u[b]] * absmax2->v[b / 256] + (double)offset;
-			LAUNCH(ts, K_nf4_dequant, t, AB(dst), AB(packed), AB(absmax), AB(code), AB(code2), AB(absmax2), AI(in),
-			       AI(d[2]), AI(nr), AI(d[4]), AI(nc), AI(ldd), AI(block), AF(offset));
+				scale[b] = code2->v[absmax->u[b]] * absmax2->v[b / 256] +
+					   (double)offset;
+			LAUNCH(ts, K_nf4_dequant, t, AB(dst), AB(packed), AB(absmax), AB(code),
+			       AB(code2), AB(absmax2), AI(in), AI(d[2]), AI(nr), AI(d[4]), AI(nc),
+			       AI(ldd), AI(block), AF(offset));
 		} else {
 			absmax = tensor_normal(ts, DT_F32, blocks, 1);
 			for (int64_t b = 0; b < blocks; b++)
 				scale[b] = absmax->v[b];
-			LAUNCH(ts, K_nf4_dequant, t, AB(dst), AB(packed), AB(absmax), AB(code), ANONE, ANONE, AI(in), AI(d[2]),
-			       AI(nr), AI(d[4]), AI(nc), AI(ldd), AI(block), AF(0));
+			LAUNCH(ts, K_nf4_dequant, t, AB(dst), AB(packed), AB(absmax), AB(code),
+			       ANONE, ANONE, AI(in), AI(d[2]), AI(nr), AI(d[4]), AI(nc), AI(ldd),
+			       AI(block), AF(0));
 		}
 		ref_nf4(want, packed->u, scale, code->v, in, d[2], nr, d[4], nc, ldd, block);
-		tensor_check(ts, dst, want, rel_of(t), 1e-6, "nf4_dequant %lldx%lld", (long long)rows, (long long)in);
+		tensor_check(ts, dst, want, rel_of(t), 1e-6, "nf4_dequant %lldx%lld",
+			     (long long)rows, (long long)in);
 		mem_free(scale);
 		mem_free(want);
 	}
@@ -493,12 +560,14 @@ static void case_sqnorm(struct tensors *ts, enum dtype t)
 	(void)t;
 	for (size_t s = 0; s < ARRAY_LEN(ns) * 2; s++) {
 		const int64_t n = ns[s / 2], m = (n + 4095) / 4096;
-		struct tensor64 *x = tensor_normal(ts, DT_F32, n, 2), *out = tensor_nan(ts, DT_F32, m);
+		struct tensor64 *x = tensor_normal(ts, DT_F32, n, 2),
+				*out = tensor_nan(ts, DT_F32, m);
 		double *want = mem_array((size_t)m, sizeof *want);
 		if (s & 1) { /* a NaN shows in its own sum only */
 			float bad = NAN;
 			struct err e = { 0 };
-			assert_int_equal(dev_upload(DEV_REF(x->b, (size_t)(n / 2) * 4), &bad, 4, &e), 0);
+			assert_int_equal(
+				dev_upload(DEV_REF(x->b, (size_t)(n / 2) * 4), &bad, 4, &e), 0);
 			x->v[n / 2] = (double)NAN;
 		}
 		for (int64_t i = 0; i < n; i++)
@@ -514,8 +583,10 @@ static void case_adamw(struct tensors *ts, enum dtype t)
 	(void)t;
 	for (size_t s = 0; s < ARRAY_LEN(lengths); s++) {
 		const int64_t n = lengths[s];
-		struct tensor64 *p = tensor_normal(ts, DT_F32, n, 1), *m = tensor_normal(ts, DT_F32, n, 0.1),
-				*v = tensor_normal(ts, DT_F32, n, 0.1), *g = tensor_normal(ts, DT_F32, n, 1);
+		struct tensor64 *p = tensor_normal(ts, DT_F32, n, 1),
+				*m = tensor_normal(ts, DT_F32, n, 0.1),
+				*v = tensor_normal(ts, DT_F32, n, 0.1),
+				*g = tensor_normal(ts, DT_F32, n, 1);
 		for (int64_t i = 0; i < n; i++) {
 			float a = (float)fabs(v->v[i]);
 			struct err e = { 0 };
@@ -523,11 +594,12 @@ static void case_adamw(struct tensors *ts, enum dtype t)
 			assert_int_equal(dev_upload(DEV_REF(v->b, (size_t)i * 4), &a, 4, &e), 0);
 		}
 		double *wp = copy(p), *wm = copy(m), *wv = copy(v);
-		const float lr = 1e-2f, b1 = 0.9f, b2 = 0.99f, eps = 1e-8f, wd = 0.1f, bc1 = 0.19f, bc2 = 0.0199f, gs = 0.5f;
-		ref_adamw(wp, wm, wv, g->v, n, (double)lr, (double)b1, (double)b2, (double)eps, (double)wd, (double)bc1,
-			  (double)bc2, (double)gs);
-		LAUNCH(ts, K_adamw, DT_F32, AB(p), AB(m), AB(v), AB(g), AI(n), AF(lr), AF(b1), AF(b2), AF(eps), AF(wd), AF(bc1),
-		       AF(bc2), AF(gs));
+		const float lr = 1e-2f, b1 = 0.9f, b2 = 0.99f, eps = 1e-8f, wd = 0.1f, bc1 = 0.19f,
+			    bc2 = 0.0199f, gs = 0.5f;
+		ref_adamw(wp, wm, wv, g->v, n, (double)lr, (double)b1, (double)b2, (double)eps,
+			  (double)wd, (double)bc1, (double)bc2, (double)gs);
+		LAUNCH(ts, K_adamw, DT_F32, AB(p), AB(m), AB(v), AB(g), AI(n), AF(lr), AF(b1),
+		       AF(b2), AF(eps), AF(wd), AF(bc1), AF(bc2), AF(gs));
 		tensor_check(ts, m, wm, 1e-5, 1e-6, "adamw m %lld", (long long)n);
 		tensor_check(ts, v, wv, 1e-5, 1e-6, "adamw v %lld", (long long)n);
 		tensor_check(ts, p, wp, 1e-5, 1e-6, "adamw p %lld", (long long)n);
@@ -542,12 +614,15 @@ static void case_sgd(struct tensors *ts, enum dtype t)
 	(void)t;
 	for (size_t s = 0; s < ARRAY_LEN(lengths) * 2; s++) {
 		const int64_t n = lengths[s / 2];
-		struct tensor64 *p = tensor_normal(ts, DT_F32, n, 1), *m = tensor_normal(ts, DT_F32, n, 1),
+		struct tensor64 *p = tensor_normal(ts, DT_F32, n, 1),
+				*m = tensor_normal(ts, DT_F32, n, 1),
 				*g = tensor_normal(ts, DT_F32, n, 1);
 		double *wp = copy(p), *wm = copy(m);
 		const float lr = 0.1f, mu = 0.9f, wd = 0.01f, gs = 0.5f;
-		ref_sgd(wp, s & 1 ? wm : NULL, g->v, n, (double)lr, (double)mu, (double)wd, (double)gs);
-		LAUNCH(ts, K_sgd, DT_F32, AB(p), s & 1 ? AB(m) : ANONE, AB(g), AI(n), AF(lr), AF(mu), AF(wd), AF(gs));
+		ref_sgd(wp, s & 1 ? wm : NULL, g->v, n, (double)lr, (double)mu, (double)wd,
+			(double)gs);
+		LAUNCH(ts, K_sgd, DT_F32, AB(p), s & 1 ? AB(m) : ANONE, AB(g), AI(n), AF(lr),
+		       AF(mu), AF(wd), AF(gs));
 		tensor_check(ts, p, wp, 1e-5, 1e-6, "sgd p %lld", (long long)n);
 		tensor_check(ts, m, wm, 1e-5, 1e-6, "sgd mom %lld", (long long)n);
 		mem_free(wp);
@@ -562,7 +637,10 @@ static void (*const cases[K_COUNT])(struct tensors *, enum dtype) = {
 };
 
 /* Kernels whose arguments are all float32, or name their dtypes themselves. */
-static bool one_dtype(enum dev_kernel k) { return k == K_cast || k == K_sqnorm || k == K_adamw || k == K_sgd; }
+static bool one_dtype(enum dev_kernel k)
+{
+	return k == K_cast || k == K_sqnorm || k == K_adamw || k == K_sgd;
+}
 
 static uint64_t seed;
 
@@ -588,7 +666,8 @@ static int run_device(const char *spec, const char *label)
 			tensors_init(&ts, d, rng_fold(rng_fold(seed, (uint64_t)k), t));
 			cases[k](&ts, t);
 			tensors_release(&ts);
-			print_message("  %s %s (error %.2f of tolerance, %s)", dtype_name(t), ts.failed ? "FAIL" : "ok", ts.worst,
+			print_message("  %s %s (error %.2f of tolerance, %s)", dtype_name(t),
+				      ts.failed ? "FAIL" : "ok", ts.worst,
 				      ts.worst > 0 ? ts.worst_of : "exact");
 			failed += ts.failed;
 		}
@@ -610,7 +689,8 @@ static void test_kernels(void **state)
 			continue;
 		int n = backends[b]->count(&e);
 		if (n <= 0) {
-			print_message("%-18s skipped (%s)\n", backends[b]->name, n < 0 ? e.msg : "no such device");
+			print_message("%-18s skipped (%s)\n", backends[b]->name,
+				      n < 0 ? e.msg : "no such device");
 			continue;
 		}
 		if (!strcmp(backends[b]->name, "cpu")) {
@@ -633,7 +713,8 @@ static void test_kernels(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* The same bits with one and two threads; and a device that has seen the shapes once takes no memory for them. */
+/* The same bits with one and two threads; and a device that has seen the shapes once takes no
+ * memory for them. */
 static void test_threads_and_warmth(void **state)
 {
 	(void)state;
@@ -653,10 +734,13 @@ static void test_threads_and_warmth(void **state)
 					tensors_release(&ts);
 					hash[n][k][t] = ts.hash;
 					if (round && ts.launch_allocs)
-						fail_msg("%s takes memory when it is warm", dev_kernel_name((enum dev_kernel)k));
+						fail_msg("%s takes memory when it is warm",
+							 dev_kernel_name((enum dev_kernel)k));
 					if (hash[n][k][t] != hash[0][k][t])
-						fail_msg("%s %s: other bits with %d threads than with one",
-							 dev_kernel_name((enum dev_kernel)k), dtype_name(t), n + 1);
+						fail_msg("%s %s: other bits with %d threads than "
+							 "with one",
+							 dev_kernel_name((enum dev_kernel)k),
+							 dtype_name(t), n + 1);
 				}
 		dev_close(d);
 	}
@@ -668,6 +752,7 @@ int main(void)
 	fake_cards("fake_rt.so", false);
 	const char *s = getenv("HS_SEED");
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kernels), cmocka_unit_test(test_threads_and_warmth) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kernels),
+					    cmocka_unit_test(test_threads_and_warmth) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

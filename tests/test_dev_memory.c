@@ -1,4 +1,5 @@
-/* test_dev_memory.c - buffers, transfers, capabilities and errors of every backend; the null device's counters. */
+/* test_dev_memory.c - buffers, transfers, capabilities and errors of every backend; the null
+ * device's counters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The address sanitizer ends the program at sizes it finds absurd, unless told that the caller copes. */
+/* The address sanitizer ends the program at sizes it finds absurd, unless told that the caller
+ * copes. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
@@ -27,14 +29,18 @@ static void check_device(const char *spec)
 	struct dev_caps caps;
 	if (dev_caps(d, &caps, &e) < 0)
 		fail_msg("%s", e.msg);
-	print_message("%s: %s, %s, %s, %d units, %llu of %llu MiB free, bf16 %d, f16 %d\n", spec, caps.name, caps.vendor,
-		      caps.driver, caps.units, (unsigned long long)caps.mem_free >> 20, (unsigned long long)caps.mem_total >> 20,
-		      caps.bf16, caps.f16);
+	print_message("%s: %s, %s, %s, %d units, %llu of %llu MiB free, bf16 %d, f16 %d\n", spec,
+		      caps.name, caps.vendor, caps.driver, caps.units,
+		      (unsigned long long)caps.mem_free >> 20,
+		      (unsigned long long)caps.mem_total >> 20, caps.bf16, caps.f16);
 	assert_true(caps.name[0] && caps.units > 0);
 	assert_true(caps.mem_total > 0 && caps.mem_free > 0 && caps.mem_free <= caps.mem_total);
 
-	/* small and mapped buffers, odd offsets and lengths, copies within one buffer that overlap nowhere */
-	static const size_t sizes[] = { 0, 1, 63, 4097, ((size_t)1 << 20) + 3, ((size_t)9 << 20) + 1 };
+	/* small and mapped buffers, odd offsets and lengths, copies within one buffer that overlap
+	 * nowhere */
+	static const size_t sizes[] = {
+		0, 1, 63, 4097, ((size_t)1 << 20) + 3, ((size_t)9 << 20) + 1
+	};
 	const uint64_t used = d->mem_used;
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		const size_t n = sizes[i];
@@ -73,11 +79,13 @@ static void check_device(const char *spec)
 	assert_int_equal(d->mem_used, used);
 	assert_true(d->mem_peak >= 2 * sizes[ARRAY_LEN(sizes) - 1]);
 
-	/* a download that is left to itself brings what was there when it began, whatever is launched before its end */
+	/* a download that is left to itself brings what was there when it began, whatever is
+	 * launched before its end */
 	for (size_t i = 1; i < ARRAY_LEN(sizes) + 1; i++) {
 		const size_t n = i < ARRAY_LEN(sizes) ? sizes[i] : ((size_t)21 << 20) + 5;
 		struct dev_buf *b, *c;
-		uint8_t *in = mem_alloc(n), *other = mem_alloc(n), *out = mem_alloc(n), *second = mem_alloc(n);
+		uint8_t *in = mem_alloc(n), *other = mem_alloc(n), *out = mem_alloc(n),
+			*second = mem_alloc(n);
 		for (size_t j = 0; j < n; j++) {
 			in[j] = (uint8_t)(j * 11 + j / 253);
 			other[j] = (uint8_t)~in[j];
@@ -137,7 +145,8 @@ static void test_devices(void **state)
 		struct err e = { 0 };
 		int n = backends[b]->count(&e);
 		if (n <= 0)
-			print_message("%s: skipped (%s)\n", backends[b]->name, n < 0 ? e.msg : "no such device");
+			print_message("%s: skipped (%s)\n", backends[b]->name,
+				      n < 0 ? e.msg : "no such device");
 		for (int i = 0; i < n; i++) {
 			char spec[32];
 			snprintf(spec, sizeof spec, "%s:%d", backends[b]->name, i);
@@ -149,8 +158,10 @@ static void test_devices(void **state)
 static void test_open(void **state)
 {
 	(void)state;
-	static const char *const bad[] = { "",   "nosuch", "cpu:", "cpu:x", "cpu:-1", "cpu:7", "cpu:99999999999999999999",
-					   ":0", "cpu:0x" };
+	static const char *const bad[] = {
+		"",   "nosuch", "cpu:", "cpu:x", "cpu:-1", "cpu:7", "cpu:99999999999999999999",
+		":0", "cpu:0x"
+	};
 	struct dev *d = NULL;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		struct err e = { 0 };
@@ -158,7 +169,8 @@ static void test_open(void **state)
 		assert_non_null(strstr(e.msg, "device '"));
 		assert_null(d);
 	}
-	/* each allocation of opening fails once; what was taken is given back (address sanitizer) */
+	/* each allocation of opening fails once; what was taken is given back (address
+	 * sanitizer) */
 	for (int n = 1; n < 8; n++) {
 		struct err e = { 0 };
 		mem_fail_after((uint64_t)n);
@@ -204,9 +216,16 @@ static void test_null(void **state)
 	assert_int_equal(dev_alloc(d, 1 << 16, &b, &e), 0);
 	assert_int_equal(dev_upload(DEV_REF(b, 0), bytes, 64, &e), 0);
 	assert_int_equal(dev_download(bytes, DEV_REF(b, 0), 32, &e), 0);
-	struct dev_gemm g = {
-		.m = 3, .n = 5, .k = 7, .a = { b, 0 }, .b = { b, 0 }, .c = { b, 0 }, .lda = 7, .ldb = 5, .ldc = 5, .alpha = 1
-	};
+	struct dev_gemm g = { .m = 3,
+			      .n = 5,
+			      .k = 7,
+			      .a = { b, 0 },
+			      .b = { b, 0 },
+			      .c = { b, 0 },
+			      .lda = 7,
+			      .ldb = 5,
+			      .ldc = 5,
+			      .alpha = 1 };
 	assert_int_equal(dev_gemm(d, &g, &e), 0);
 	union dev_arg none[32] = { 0 };
 	assert_int_equal(dev_launch(d, K_axpby, DT_F32, none, &e), 0);

@@ -1,4 +1,5 @@
-/* test_dev_ref64.c - the float64 references themselves: each backward pass against finite differences of its forward pass. */
+/* test_dev_ref64.c - the float64 references themselves: each backward pass against finite
+ * differences of its forward pass. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,8 @@ static double *zeros(int64_t n)
 }
 
 /* loss(ctx) is a function of x[0..n); grad its derivative. */
-static void differences(const char *what, double (*loss)(void *), void *ctx, double *x, const double *grad, int64_t n)
+static void differences(const char *what, double (*loss)(void *), void *ctx, double *x,
+			const double *grad, int64_t n)
 {
 	const double h = 1e-5;
 	double worst = 0, max = 0;
@@ -252,8 +254,9 @@ static void test_colsum(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_embed),  cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_rope),
-		cmocka_unit_test(test_attn),   cmocka_unit_test(test_swiglu),  cmocka_unit_test(test_xent),
+		cmocka_unit_test(test_embed),  cmocka_unit_test(test_rmsnorm),
+		cmocka_unit_test(test_rope),   cmocka_unit_test(test_attn),
+		cmocka_unit_test(test_swiglu), cmocka_unit_test(test_xent),
 		cmocka_unit_test(test_colsum),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

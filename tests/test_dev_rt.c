@@ -1,6 +1,7 @@
-/* test_dev_rt.c - what the host does for CUDA and HIP cards, with a stand-in for driver, compiler and product library
- * (tests/drivers/fake_rt.c): memory, transfers and their order beside kernels, arguments of launches, the cache of compiled kernels, and all
- * that can go wrong. It says nothing about real cards. */
+/* test_dev_rt.c - what the host does for CUDA and HIP cards, with a stand-in for driver, compiler
+ * and product library (tests/drivers/fake_rt.c): memory, transfers and their order beside kernels,
+ * arguments of launches, the cache of compiled kernels, and all that can go wrong. It says nothing
+ * about real cards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,9 +52,14 @@ static void has(const char *text, const char *word)
 }
 
 /* y = alpha x */
-static int scale(struct dev *d, struct dev_buf *y, struct dev_buf *x, int64_t n, float alpha, struct err *e)
+static int scale(struct dev *d, struct dev_buf *y, struct dev_buf *x, int64_t n, float alpha,
+		 struct err *e)
 {
-	const union dev_arg a[] = { { .b = DEV_REF(y, 0) }, { .b = DEV_REF(x, 0) }, { .i = n }, { .f = alpha }, { .f = 0 } };
+	const union dev_arg a[] = { { .b = DEV_REF(y, 0) },
+				    { .b = DEV_REF(x, 0) },
+				    { .i = n },
+				    { .f = alpha },
+				    { .f = 0 } };
 	return dev_launch(d, K_axpby, DT_F32, a, e);
 }
 
@@ -82,12 +88,13 @@ static void devices_are_listed(void **state)
 		{ "FAKE_RT=init=999", "cpu:0", NULL },
 		{ "HS_CUDA_LIBRARY=/nonexistent.so", "/nonexistent.so is not installed", "cuda:0" },
 		{ "HS_CUDA_LIBRARY=/nonexistent.so", "hip:0", NULL },
-		{ "HS_NVRTC_LIBRARY=/nonexistent.so", "cuda:0 (Fake card 0): /nonexistent.so is not installed", NULL },
+		{ "HS_NVRTC_LIBRARY=/nonexistent.so",
+		  "cuda:0 (Fake card 0): /nonexistent.so is not installed", NULL },
 		{ "HS_NVRTC_LIBRARY=/nonexistent.so", "hip:0", NULL },
-		{ "HS_CUDA_LIBRARY=${HS_CUDA_LIBRARY%fake_rt.so}lacking_rt.so", "lacking_rt.so has no function cuLaunchKernel",
-		  NULL },
-		{ "HS_HIP_LIBRARY=${HS_HIP_LIBRARY%fake_rt.so}lacking_rt.so", "lacking_rt.so has no function hipModuleLaunchKernel",
-		  NULL },
+		{ "HS_CUDA_LIBRARY=${HS_CUDA_LIBRARY%fake_rt.so}lacking_rt.so",
+		  "lacking_rt.so has no function cuLaunchKernel", NULL },
+		{ "HS_HIP_LIBRARY=${HS_HIP_LIBRARY%fake_rt.so}lacking_rt.so",
+		  "lacking_rt.so has no function hipModuleLaunchKernel", NULL },
 		{ "HS_HIP_LIBRARY=${HS_HIP_LIBRARY%fake_rt.so}lacking_rt.so", "cuda:0", NULL },
 	};
 	char text[16384];
@@ -152,7 +159,8 @@ static void too_much_memory_is_explained(void **state)
 		a = take(d, 32 * MIB);
 		assert_int_equal(dev_alloc(d, 40 * MIB, &b, &e), ERR_NOMEM);
 		has(e.msg, specs[i]);
-		has(e.msg, "a buffer of 40 MiB does not fit: of 64 MiB 16 are free, this program holds 32, others hold 16;");
+		has(e.msg, "a buffer of 40 MiB does not fit: of 64 MiB 16 are free, this program "
+			   "holds 32, others hold 16;");
 		has(e.msg, "24 MiB must be saved");
 		assert_null(b);
 		dev_free(a);
@@ -172,16 +180,20 @@ static uint32_t *numbers(size_t n, uint32_t salt)
 
 static void transfers_in_pieces(void **state)
 {
-	static const size_t sizes[] = {
-		1, RT_PIECE - 4, RT_PIECE, RT_PIECE + 4, RT_SLOTS * RT_PIECE, (RT_SLOTS + 2) * RT_PIECE + 12
-	};
+	static const size_t sizes[] = { 1,
+					RT_PIECE - 4,
+					RT_PIECE,
+					RT_PIECE + 4,
+					RT_SLOTS * RT_PIECE,
+					(RT_SLOTS + 2) * RT_PIECE + 12 };
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
 		struct dev *d = open_card(specs[i]);
 		struct err e = { 0 };
 		for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
 			const size_t n = sizes[k];
-			uint32_t *in = numbers(n / 4 + 1, (uint32_t)k), *out = numbers(n / 4 + 1, 7);
+			uint32_t *in = numbers(n / 4 + 1, (uint32_t)k),
+				 *out = numbers(n / 4 + 1, 7);
 			struct dev_buf *b = take(d, n + 8);
 			assert_int_equal(dev_upload(DEV_REF(b, 4), in, n, &e), 0);
 			assert_int_equal(dev_download(out, DEV_REF(b, 4), n, &e), 0);
@@ -194,7 +206,8 @@ static void transfers_in_pieces(void **state)
 	}
 }
 
-/* The stand-in runs nothing before it is asked to, so each of these fails when one stream does not wait for the other. */
+/* The stand-in runs nothing before it is asked to, so each of these fails when one stream does not
+ * wait for the other. */
 static void order_of_the_calls(void **state)
 {
 	enum { N = 3000 };
@@ -217,7 +230,8 @@ static void order_of_the_calls(void **state)
 		assert_memory_equal(got, one, 4 * N);
 		assert_int_equal(dev_download(got, DEV_REF(z, 0), 4 * N, &e), 0);
 		assert_memory_equal(got, two, 4 * N);
-		/* a block that is freed while a kernel still has to read it, and used again for an upload */
+		/* a block that is freed while a kernel still has to read it, and used again for an
+		 * upload */
 		assert_int_equal(dev_upload(DEV_REF(x, 0), one, 4 * N, &e), 0);
 		assert_int_equal(scale(d, y, x, N, 2, &e), 0);
 		const uint64_t at = rt_block_of(x)->at;
@@ -228,7 +242,8 @@ static void order_of_the_calls(void **state)
 		assert_int_equal(dev_download(got, DEV_REF(y, 0), 4 * N, &e), 0);
 		for (int k = 0; k < N; k++)
 			assert_true(got[k] == 2 * one[k]);
-		/* compute runs far enough to be waited for, while nobody asks for the upload its first kernel reads */
+		/* compute runs far enough to be waited for, while nobody asks for the upload its
+		 * first kernel reads */
 		for (int k = 0; k < N; k++)
 			got[k] = 9;
 		assert_int_equal(dev_upload(DEV_REF(x, 0), got, 4 * N, &e), 0);
@@ -282,7 +297,8 @@ static void arguments_fit_the_text(void **state)
 	gpu_text(DT_F32, &text);
 	for (int k = 0; k < K_COUNT + 1; k++)
 		for (size_t w = 0; w < ARRAY_LEN(widths); w++) {
-			const char *sig = k < K_COUNT ? dev_kernel_sig((enum dev_kernel)k) : GPU_GEMM_SIG;
+			const char *sig =
+				k < K_COUNT ? dev_kernel_sig((enum dev_kernel)k) : GPU_GEMM_SIG;
 			union dev_arg a[GPU_ARGS] = { 0 };
 			struct gpu_step s[GPU_STEPS] = { { GPU_gemm, 1 } };
 			char packed[64] = "", taken[64];
@@ -323,7 +339,8 @@ static void cached_file(const char *end, char *path, size_t most)
 	assert_non_null(d);
 	path[0] = 0;
 	while ((f = readdir(d)))
-		if (strlen(f->d_name) > strlen(end) && !strcmp(f->d_name + strlen(f->d_name) - strlen(end), end))
+		if (strlen(f->d_name) > strlen(end) &&
+		    !strcmp(f->d_name + strlen(f->d_name) - strlen(end), end))
 			snprintf(path, most, "%s/%s", dir, f->d_name);
 	closedir(d);
 	assert_true(path[0] != 0);
@@ -397,7 +414,8 @@ static void compilers_that_do_not_fit(void **state)
 	assert_int_equal(rtc_open(RTC_NVRTC, "sm_52", 13, &r, &e), ERR_UNSUPPORTED);
 	has(e.msg, "makes code for sm_75 and newer, this card is sm_52");
 	err_clear(&e);
-	/* a card that is newer than the compiler gets the text of the newest it knows, which the driver finishes */
+	/* a card that is newer than the compiler gets the text of the newest it knows, which the
+	 * driver finishes */
 	faults("arch=121");
 	assert_int_equal(one_launch("cuda:0", &e), 0);
 	faults("arch=52");
@@ -408,7 +426,8 @@ static void compilers_that_do_not_fit(void **state)
 
 static void auto_takes_a_card_it_can_use(void **state)
 {
-	static const char *const words[] = { "", "arch=52" }; /* the second: CUDA's compiler does not know the card */
+	/* the second: CUDA's compiler does not know the card */
+	static const char *const words[] = { "", "arch=52" };
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		char spec[DEV_SPEC];

@@ -1,4 +1,5 @@
-/* test_file_atomic.c - files and folders appear whole or not at all: also on a full disk, over an old file, beside a leftover. */
+/* test_file_atomic.c - files and folders appear whole or not at all: also on a full disk, over an
+ * old file, beside a leftover. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -169,8 +170,9 @@ static void test_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_write),  cmocka_unit_test(test_many_writers), cmocka_unit_test(test_full_disk),
-		cmocka_unit_test(test_folder), cmocka_unit_test(test_remove),
+		cmocka_unit_test(test_write),     cmocka_unit_test(test_many_writers),
+		cmocka_unit_test(test_full_disk), cmocka_unit_test(test_folder),
+		cmocka_unit_test(test_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_file_gguf.c - GGUF: every block format against the reference, whole models against the folders they were made from, and files
- * that lie. */
+/* test_file_gguf.c - GGUF: every block format against the reference, whole models against the
+ * folders they were made from, and files that lie. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "file/ggml_blocks.h"
@@ -33,9 +33,10 @@ static void test_blocks(void **state)
 	static const struct {
 		const char *name;
 		int type;
-	} rows[] = { { "f16", GGML_F16 },   { "bf16", GGML_BF16 }, { "q4_0", GGML_Q4_0 }, { "q4_1", GGML_Q4_1 },
-		     { "q5_0", GGML_Q5_0 }, { "q5_1", GGML_Q5_1 }, { "q8_0", GGML_Q8_0 }, { "q4_k", GGML_Q4_K },
-		     { "q5_k", GGML_Q5_K }, { "q6_k", GGML_Q6_K } };
+	} rows[] = { { "f16", GGML_F16 },   { "bf16", GGML_BF16 }, { "q4_0", GGML_Q4_0 },
+		     { "q4_1", GGML_Q4_1 }, { "q5_0", GGML_Q5_0 }, { "q5_1", GGML_Q5_1 },
+		     { "q8_0", GGML_Q8_0 }, { "q4_k", GGML_Q4_K }, { "q5_k", GGML_Q5_K },
+		     { "q6_k", GGML_Q6_K } };
 	struct err e = { 0 };
 	struct st_file *g = NULL;
 	assert_int_equal(st_open(repository("tests/golden/file/blocks.safetensors"), &g, &e), 0);
@@ -50,16 +51,20 @@ static void test_blocks(void **state)
 		assert_true(ggml_type_info(rows[i].type, &block, &bytes, &name));
 		assert_int_equal(packed->bytes / (uint64_t)bytes * (uint64_t)block, want->count);
 		float *x = malloc(want->bytes);
-		assert_int_equal(ggml_dequantize(rows[i].type, packed->data, x, want->count, &e), 0);
+		assert_int_equal(ggml_dequantize(rows[i].type, packed->data, x, want->count, &e),
+				 0);
 		for (uint64_t k = 0; k < want->count; k++) {
 			float y;
 			memcpy(&y, (const char *)want->data + 4 * k, 4);
 			if (memcmp(&x[k], &y, 4) != 0 && !(isnan(x[k]) && isnan(y)))
-				fail_msg("%s[%llu] is %.9g, must be %.9g", name, (unsigned long long)k, x[k], y);
+				fail_msg("%s[%llu] is %.9g, must be %.9g", name,
+					 (unsigned long long)k, x[k], y);
 		}
-		print_message("# %s: %llu numbers identical\n", name, (unsigned long long)want->count);
+		print_message("# %s: %llu numbers identical\n", name,
+			      (unsigned long long)want->count);
 		if (block > 1)
-			assert_int_equal(ggml_dequantize(rows[i].type, packed->data, x, 1, &e), ERR_INTERNAL);
+			assert_int_equal(ggml_dequantize(rows[i].type, packed->data, x, 1, &e),
+					 ERR_INTERNAL);
 		free(x);
 	}
 	const struct st_tensor *x = st_find(g, "q8_0.source"), *q = st_find(g, "q8_0.quantized");
@@ -88,7 +93,8 @@ static void same_model(const char *gguf, const char *folder)
 	float worst = 0;
 	assert_string_equal(model_file_format(a), "gguf");
 	for (size_t i = 0; i < model_file_count(b); i++) {
-		const struct model_tensor *y = model_file_tensor(b, i), *x = model_file_find(a, y->name);
+		const struct model_tensor *y = model_file_tensor(b, i),
+					  *x = model_file_find(a, y->name);
 		if (!x)
 			fail_msg("%s has no '%s'", gguf, y->name);
 		assert_int_equal(x->ndim, y->ndim);
@@ -100,21 +106,25 @@ static void same_model(const char *gguf, const char *folder)
 		for (int64_t step = 1; step < 50; step += 12) {
 			memset(p, 255, x->count * 4);
 			for (int64_t r = 0; r < x->shape[0]; r += step)
-				assert_int_equal(model_file_read_f32(a, x, r, x->shape[0] - r < step ? x->shape[0] - r : step,
+				assert_int_equal(model_file_read_f32(a, x, r,
+								     x->shape[0] - r < step
+									     ? x->shape[0] - r
+									     : step,
 								     p + (uint64_t)r * row, &e),
 						 0);
 			for (uint64_t k = 0; k < x->count; k++) {
 				float d = fabsf(p[k] - q[k]);
 				worst = d > worst ? d : worst;
 				if (!(d <= 0))
-					fail_msg("%s: %s[%llu] is %g, must be %g", gguf, x->name, (unsigned long long)k, p[k],
-						 q[k]);
+					fail_msg("%s: %s[%llu] is %g, must be %g", gguf, x->name,
+						 (unsigned long long)k, p[k], q[k]);
 			}
 		}
 		model_file_drop(a, x);
 		free(p), free(q);
 	}
-	print_message("# %s: %zu tensors, largest difference %g\n", gguf, model_file_count(a), (double)worst);
+	print_message("# %s: %zu tensors, largest difference %g\n", gguf, model_file_count(a),
+		      (double)worst);
 	assert_int_equal(model_file_count(a), model_file_count(b));
 	model_file_close(a);
 	model_file_close(b);
@@ -125,9 +135,12 @@ static void same_key(const json_t *a, const json_t *b, const char *key)
 	const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
 	if (!y)
 		return;
-	bool ok = json_is_number(x) && json_is_number(y) ? json_number_value(x) == json_number_value(y) : json_equal(x, y);
+	bool ok = json_is_number(x) && json_is_number(y)
+			  ? json_number_value(x) == json_number_value(y)
+			  : json_equal(x, y);
 	if (!ok)
-		fail_msg("'%s' differs: %g and %g", key, json_number_value(x), json_number_value(y));
+		fail_msg("'%s' differs: %g and %g", key, json_number_value(x),
+			 json_number_value(y));
 }
 
 static void test_models(void **state)
@@ -141,14 +154,17 @@ static void test_models(void **state)
 					    "vocab_size",          "max_position_embeddings",
 					    "tie_word_embeddings", "model_type",
 					    "hidden_act",          "attention_bias" };
-	same_model(repository("tests/golden/models/smollm2-f32.gguf"), repository("tests/golden/models/smollm2"));
-	same_model(repository("tests/golden/models/llama31-f16.gguf"), repository("tests/golden/models/llama31"));
+	same_model(repository("tests/golden/models/smollm2-f32.gguf"),
+		   repository("tests/golden/models/smollm2"));
+	same_model(repository("tests/golden/models/llama31-f16.gguf"),
+		   repository("tests/golden/models/llama31"));
 	struct model_file *a = open_model(repository("tests/golden/models/llama31-f16.gguf")),
 			  *b = open_model(repository("tests/golden/models/llama31"));
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
 		same_key(model_file_config(a), model_file_config(b), keys[i]);
 	const json_t *scaling = json_object_get(model_file_config(a), "rope_scaling");
-	assert_string_equal(json_string_value(json_object_get(scaling, "rope_type")), "gguf_factors");
+	assert_string_equal(json_string_value(json_object_get(scaling, "rope_type")),
+			    "gguf_factors");
 	const json_t *factors = json_object_get(scaling, "factors");
 	assert_int_equal(json_array_size(factors), 16);
 	assert_true(json_number_value(json_array_get(factors, 0)) == 1.0);
@@ -158,9 +174,14 @@ static void test_models(void **state)
 	assert_int_equal(json_array_size(json_object_get(v, "tokenizer.ggml.tokens")), 271);
 	assert_true(json_is_array(json_object_get(v, "tokenizer.ggml.merges")));
 	const void *raw;
-	assert_int_equal(model_file_raw(a, model_file_find(a, "model.layers.0.self_attn.q_proj.weight"), &raw, &e),
-			 ERR_UNSUPPORTED);
-	assert_int_equal(model_file_raw(a, model_file_find(a, "model.layers.0.self_attn.v_proj.weight"), &raw, &e), 0);
+	assert_int_equal(
+		model_file_raw(a, model_file_find(a, "model.layers.0.self_attn.q_proj.weight"),
+			       &raw, &e),
+		ERR_UNSUPPORTED);
+	assert_int_equal(
+		model_file_raw(a, model_file_find(a, "model.layers.0.self_attn.v_proj.weight"),
+			       &raw, &e),
+		0);
 	model_file_close(a);
 	model_file_close(b);
 }
@@ -187,7 +208,8 @@ static void pair(struct buf *b, const char *key, uint32_t kind, uint32_t v)
 	u32(b, kind);
 	u32(b, v);
 }
-static void info(struct buf *b, const char *name, uint64_t ne0, uint64_t ne1, uint32_t type, uint64_t offset)
+static void info(struct buf *b, const char *name, uint64_t ne0, uint64_t ne1, uint32_t type,
+		 uint64_t offset)
 {
 	str(b, name);
 	u32(b, 2);
@@ -340,7 +362,8 @@ static void refuse_model(struct buf *b, int code, const char *word)
 		fail_msg("'%s' does not mention '%s'", e.msg, word);
 }
 
-static void model(struct buf *b, const char *arch, const char *extra, uint32_t kind, uint32_t value, const char *tensor)
+static void model(struct buf *b, const char *arch, const char *extra, uint32_t kind, uint32_t value,
+		  const char *tensor)
 {
 	float eps = 1e-5f;
 	uint32_t bits;
@@ -374,8 +397,12 @@ static void test_models_refused(void **state)
 	scratch_write(scratch("model.gguf"), b.p, b.n);
 	struct model_file *f = open_model(scratch("model.gguf"));
 	float x[64];
-	assert_true(json_number_value(json_object_get(model_file_config(f), "rms_norm_eps")) == 1e-5);
-	assert_int_equal(model_file_read_f32(f, model_file_find(f, "model.layers.0.self_attn.q_proj.weight"), 0, 8, x, &e), 0);
+	assert_true(json_number_value(json_object_get(model_file_config(f), "rms_norm_eps")) ==
+		    1e-5);
+	assert_int_equal(
+		model_file_read_f32(f, model_file_find(f, "model.layers.0.self_attn.q_proj.weight"),
+				    0, 8, x, &e),
+		0);
 	assert_null(model_file_gguf_vocab(f));
 	model_file_close(f);
 	model(&b, "gemma", NULL, 0, 0, NULL);

@@ -1,4 +1,5 @@
-/* test_file_gguf_write.c - models written as GGUF and read back: weights, configuration and vocabulary, from folders and from GGUF files. */
+/* test_file_gguf_write.c - models written as GGUF and read back: weights, configuration and
+ * vocabulary, from folders and from GGUF files. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "file/ggml_blocks.h"
@@ -28,10 +29,12 @@ static struct model_file *open_model(const char *path)
 	return f;
 }
 
-static int from_model(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int from_model(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		      struct err *e)
 {
 	const struct model_tensor *t = model_file_find(ctx, name);
-	return t ? model_file_read_f32(ctx, t, row0, rows, dst, e) : err_set(e, ERR_INTERNAL, "no '%s'", name);
+	return t ? model_file_read_f32(ctx, t, row0, rows, dst, e)
+		 : err_set(e, ERR_INTERNAL, "no '%s'", name);
 }
 
 static struct model_file *convert(struct model_file *base, enum gguf_out type, const char *out)
@@ -57,7 +60,8 @@ static void same_weights(struct model_file *a, struct model_file *b, bool q8)
 	struct err e = { 0 };
 	size_t shared = 0;
 	for (size_t i = 0; i < model_file_count(b); i++) {
-		const struct model_tensor *y = model_file_tensor(b, i), *x = model_file_find(a, y->name);
+		const struct model_tensor *y = model_file_tensor(b, i),
+					  *x = model_file_find(a, y->name);
 		assert_non_null(x);
 		assert_int_equal(x->ndim, y->ndim);
 		assert_int_equal(x->shape[0], y->shape[0]);
@@ -73,7 +77,8 @@ static void same_weights(struct model_file *a, struct model_file *b, bool q8)
 		}
 		for (uint64_t k = 0; k < x->count; k++)
 			if (!(p[k] == q[k]))
-				fail_msg("%s[%llu] is %g, must be %g", y->name, (unsigned long long)k, p[k], q[k]);
+				fail_msg("%s[%llu] is %g, must be %g", y->name,
+					 (unsigned long long)k, p[k], q[k]);
 		shared++;
 		free(p), free(q);
 	}
@@ -92,13 +97,15 @@ static double get(const json_t *o, const char *key, double fallback)
 
 static void same_config(const json_t *a, const json_t *b)
 {
-	static const char *const keys[] = { "hidden_size",         "intermediate_size",       "num_hidden_layers",
-					    "num_attention_heads", "num_key_value_heads",     "rope_theta",
-					    "vocab_size",          "max_position_embeddings", "tie_word_embeddings",
-					    "rms_norm_eps" };
+	static const char *const keys[] = { "hidden_size",         "intermediate_size",
+					    "num_hidden_layers",   "num_attention_heads",
+					    "num_key_value_heads", "rope_theta",
+					    "vocab_size",          "max_position_embeddings",
+					    "tie_word_embeddings", "rms_norm_eps" };
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
 		if (get(a, keys[i], -1) != get(b, keys[i], -1))
-			fail_msg("'%s' is %g, must be %g", keys[i], get(a, keys[i], -1), get(b, keys[i], -1));
+			fail_msg("'%s' is %g, must be %g", keys[i], get(a, keys[i], -1),
+				 get(b, keys[i], -1));
 	double hidden = get(b, "hidden_size", 0) / get(b, "num_attention_heads", 1);
 	assert_true(get(a, "head_dim", 0) == get(b, "head_dim", hidden));
 }
@@ -115,10 +122,13 @@ static void test_folders(void **state)
 			struct model_file *a = convert(b, q8 ? GGUF_Q8_0 : GGUF_F16, out);
 			same_weights(a, b, q8);
 			same_config(model_file_config(a), model_file_config(b));
-			print_message("# %s%s: %zu tensors\n", names[i], q8 ? ", Q8_0" : "", model_file_count(a));
+			print_message("# %s%s: %zu tensors\n", names[i], q8 ? ", Q8_0" : "",
+				      model_file_count(a));
 			if (!strcmp(names[i], "llama-linear"))
-				assert_true(json_number_value(json_object_get(json_object_get(model_file_config(a), "rope_scaling"),
-									      "factor")) == 4);
+				assert_true(json_number_value(json_object_get(
+						    json_object_get(model_file_config(a),
+								    "rope_scaling"),
+						    "factor")) == 4);
 			model_file_close(a);
 		}
 		model_file_close(b);
@@ -135,13 +145,15 @@ static void same_vocab(const char *ours, const char *golden)
 	json_object_foreach((json_t *)model_file_gguf_vocab(b), key, want)
 	{
 		const json_t *v = json_object_get(model_file_gguf_vocab(a), key);
-		if (!strcmp(key, "tokenizer.ggml.add_bos_token") || !strcmp(key, "tokenizer.ggml.add_space_prefix")) {
+		if (!strcmp(key, "tokenizer.ggml.add_bos_token") ||
+		    !strcmp(key, "tokenizer.ggml.add_space_prefix")) {
 			if (v && !json_equal(v, want))
 				fail_msg("%s: '%s' differs", ours, key);
 			continue;
 		}
 		if (!json_equal(v, want))
-			fail_msg("%s: '%s' differs: %s", ours, key, json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT));
+			fail_msg("%s: '%s' differs: %s", ours, key,
+				 json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT));
 		n++;
 	}
 	print_message("# %s: %zu pairs identical\n", golden, n);
@@ -191,33 +203,43 @@ static void test_spm(void **state)
 {
 	(void)state;
 	struct model_file *b, *a;
-	scratch_text(scratch("spm/config.json"), "{\"model_type\":\"llama\",\"hidden_size\":4,\"intermediate_size\":4,\"num_hidden_"
-						 "layers\":1,\"num_attention_heads\":1,"
-						 "\"max_position_embeddings\":8,\"vocab_size\":10,\"tie_word_embeddings\":true,"
-						 "\"bos_token_id\":1,\"eos_token_id\":[2,3]}");
+	scratch_text(
+		scratch("spm/config.json"),
+		"{\"model_type\":\"llama\",\"hidden_size\":4,\"intermediate_size\":4,\"num_hidden_"
+		"layers\":1,\"num_attention_heads\":1,"
+		"\"max_position_embeddings\":8,\"vocab_size\":10,\"tie_word_embeddings\":true,"
+		"\"bos_token_id\":1,\"eos_token_id\":[2,3]}");
 	char data[8 + 1000];
-	const char *head = "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[10,4],\"data_offsets\":[0,160]}}";
+	const char *head = "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[10,4],"
+			   "\"data_offsets\":[0,160]}}";
 	uint64_t n = strlen(head);
 	memset(data, 0, sizeof data);
 	memcpy(data, &n, 8);
 	memcpy(data + 8, head, n);
 	scratch_write(scratch("spm/model.safetensors"), data, 8 + n + 160);
 	scratch_text(scratch("spm/tokenizer_config.json"),
-		     "{\"chat_template\":[{\"name\":\"tool\",\"template\":\"x\"},{\"name\":\"default\",\"template\":\"hello\"}]}");
+		     "{\"chat_template\":[{\"name\":\"tool\",\"template\":\"x\"},{\"name\":"
+		     "\"default\",\"template\":\"hello\"}]}");
 	scratch_text(scratch("spm/tokenizer.json"),
-		     "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true},{\"id\":1,\"content\":\"<s>\","
+		     "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true},{\"id\":"
+		     "1,\"content\":\"<s>\","
 		     "\"special\":true},"
 		     "{\"id\":8,\"content\":\"<own>\",\"special\":false}],"
-		     "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"}]},"
+		     "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+		     "\"prepend\":\"\xe2\x96\x81\"}]},"
 		     "\"pre_tokenizer\":null,"
-		     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},{"
+		     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+		     "\"SpecialToken\":{\"id\":\"<s>\"}},{"
 		     "\"Sequence\":{\"id\":\"A\"}}]},"
-		     "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>\",\"merges\":[\"b "
+		     "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>\","
+		     "\"merges\":[\"b "
 		     "c\",[\"a\",\"bc\"],\"ab c\"],"
-		     "\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</s>\":2,\"<0x0A>\":3,\"abc\":4,\"bc\":5,\"a\":6,\"b\":7}}}");
+		     "\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</"
+		     "s>\":2,\"<0x0A>\":3,\"abc\":4,\"bc\":5,\"a\":6,\"b\":7}}}");
 	b = open_model(scratch("spm"));
 	a = convert(b, GGUF_F16, scratch("spm.gguf"));
-	const json_t *v = model_file_gguf_vocab(a), *type = json_object_get(v, "tokenizer.ggml.token_type"),
+	const json_t *v = model_file_gguf_vocab(a),
+		     *type = json_object_get(v, "tokenizer.ggml.token_type"),
 		     *score = json_object_get(v, "tokenizer.ggml.scores");
 	static const int types[] = { 2, 3, 1, 6, 1, 1, 1, 1, 4, 5 };
 	for (size_t i = 0; i < 10; i++)
@@ -225,7 +247,9 @@ static void test_spm(void **state)
 	assert_true(json_number_value(json_array_get(score, 5)) == 0);
 	assert_true(json_number_value(json_array_get(score, 4)) == -1);
 	assert_true(json_number_value(json_array_get(score, 7)) == -4);
-	assert_string_equal(json_string_value(json_array_get(json_object_get(v, "tokenizer.ggml.tokens"), 9)), "[PAD9]");
+	assert_string_equal(
+		json_string_value(json_array_get(json_object_get(v, "tokenizer.ggml.tokens"), 9)),
+		"[PAD9]");
 	assert_string_equal(json_string_value(json_object_get(v, "tokenizer.ggml.model")), "llama");
 	assert_true(json_is_true(json_object_get(v, "tokenizer.ggml.add_bos_token")));
 	assert_true(json_is_false(json_object_get(v, "tokenizer.ggml.add_eos_token")));
@@ -257,7 +281,8 @@ static void test_refused(void **state)
 	(void)state;
 	struct err e = { 0 };
 	struct stat st;
-	struct model_file *b = open_model(repository("tests/golden/models/llama31")); /* a width that Q8_0 takes */
+	/* a width that Q8_0 takes */
+	struct model_file *b = open_model(repository("tests/golden/models/llama31"));
 	struct spoiled s = { b, 1e5f, 0 };
 	const char *out = scratch("bad.gguf");
 	assert_int_equal(gguf_write_model(out, b, GGUF_F16, spoil, &s, &e), ERR_INPUT);
@@ -288,8 +313,9 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_folders), cmocka_unit_test(test_vocab),   cmocka_unit_test(test_carried),
-		cmocka_unit_test(test_spm),     cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_folders), cmocka_unit_test(test_vocab),
+		cmocka_unit_test(test_carried), cmocka_unit_test(test_spm),
+		cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

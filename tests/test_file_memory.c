@@ -1,4 +1,5 @@
-/* test_file_memory.c - every allocation of src/file fails once: an error that says so, nothing leaked, nothing half written. */
+/* test_file_memory.c - every allocation of src/file fails once: an error that says so, nothing
+ * leaked, nothing half written. */
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -49,7 +50,10 @@ static int rows(void *ctx, const char *name, int64_t row0, int64_t n, float *dst
 
 static struct model_file *source;
 
-static int write_gguf(const char *path, struct err *e) { return gguf_write_model(path, source, GGUF_Q8_0, rows, source, e); }
+static int write_gguf(const char *path, struct err *e)
+{
+	return gguf_write_model(path, source, GGUF_Q8_0, rows, source, e);
+}
 
 static int copy_adapter(const char *path, struct err *e)
 {
@@ -67,12 +71,15 @@ static void test_starved(void **state)
 	(void)state;
 	struct err e = { 0 };
 	struct stat st;
-	static const char *const models[] = { "smollm2", "llama2-nf4", "smollm2-nf4-dq", "llama31-f16.gguf", "llama31" };
+	static const char *const models[] = { "smollm2", "llama2-nf4", "smollm2-nf4-dq",
+					      "llama31-f16.gguf", "llama31" };
 	assert_int_equal(dir_make(scratch("adapter"), &e), 0);
 	for (size_t i = 0; i < ARRAY_LEN(models); i++)
 		starve(models[i], open_model, repository("tests/golden/models/%s", models[i]));
 	for (size_t i = 3; i < ARRAY_LEN(models); i++) {
-		assert_int_equal(model_file_open(repository("tests/golden/models/%s", models[i]), &source, &e), 0);
+		assert_int_equal(model_file_open(repository("tests/golden/models/%s", models[i]),
+						 &source, &e),
+				 0);
 		starve("writing a GGUF", write_gguf, scratch("out.gguf"));
 		assert_int_not_equal(stat(scratch("out.gguf.tmp"), &st), 0);
 		model_file_close(source);

@@ -1,4 +1,5 @@
-/* test_file_model.c - model folders: single and sharded, NF4, odd alignment, what belongs to them, and folders that are refused. */
+/* test_file_model.c - model folders: single and sharded, NF4, odd alignment, what belongs to them,
+ * and folders that are refused. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "file/model_file.h"
@@ -54,7 +55,8 @@ static void test_single(void **state)
 	struct err e = { 0 };
 	struct model_file *f = open_model(repository("tests/golden/models/qwen2"));
 	assert_string_equal(model_file_format(f), "safetensors");
-	assert_string_equal(json_string_value(json_object_get(model_file_config(f), "model_type")), "qwen2");
+	assert_string_equal(json_string_value(json_object_get(model_file_config(f), "model_type")),
+			    "qwen2");
 	assert_null(model_file_gguf_vocab(f));
 	const struct model_tensor *t = model_file_find(f, "model.layers.0.self_attn.q_proj.weight");
 	assert_non_null(t);
@@ -86,7 +88,8 @@ static void test_sharded(void **state)
 	struct model_file *f = open_model(repository("tests/golden/models/smollm2"));
 	assert_non_null(strstr(model_file_tokenizer_path(f), "tokenizer.json"));
 	assert_true(json_is_object(model_file_tokenizer_config(f)));
-	size_t n = 0, layers = (size_t)json_integer_value(json_object_get(model_file_config(f), "num_hidden_layers"));
+	size_t n = 0, layers = (size_t)json_integer_value(
+			      json_object_get(model_file_config(f), "num_hidden_layers"));
 	for (size_t i = 0; i < model_file_count(f); i++)
 		n += strstr(model_file_tensor(f, i)->name, "q_proj.weight") != NULL;
 	assert_int_equal(n, layers);
@@ -117,10 +120,13 @@ static void check_nf4(const char *path, bool nested)
 		float *x = read_all(f, t, 1), *y = read_all(f, t, 7);
 		for (uint64_t k = 0; k < t->count; k++) {
 			uint64_t b = k / 64;
-			float scale = nested ? v.code2[v.absmax8[b]] * v.absmax2[b / 256] + v.offset : v.absmax[b];
-			float want = v.code[k % 2 ? v.packed[k / 2] & 15 : v.packed[k / 2] >> 4] * scale;
+			float scale = nested ? v.code2[v.absmax8[b]] * v.absmax2[b / 256] + v.offset
+					     : v.absmax[b];
+			float want =
+				v.code[k % 2 ? v.packed[k / 2] & 15 : v.packed[k / 2] >> 4] * scale;
 			if (x[k] != want || y[k] != want)
-				fail_msg("%s[%llu] is %g, %g, must be %g", t->name, (unsigned long long)k, x[k], y[k], want);
+				fail_msg("%s[%llu] is %g, %g, must be %g", t->name,
+					 (unsigned long long)k, x[k], y[k], want);
 		}
 		free(x), free(y);
 		model_file_drop(f, t);
@@ -136,8 +142,10 @@ static void test_nf4(void **state)
 	check_nf4(repository("tests/golden/models/smollm2-nf4-dq"), true);
 }
 
-/* The same numbers as bitsandbytes, over odd shapes: its golden weights wrapped into a model's folder. */
-static int from_spec(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+/* The same numbers as bitsandbytes, over odd shapes: its golden weights wrapped into a model's
+ * folder. */
+static int from_spec(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		     struct err *e)
 {
 	(void)ctx, (void)e;
 	memcpy(dst, (const char *)t->user + off, n);
@@ -169,32 +177,42 @@ static void test_bitsandbytes(void **state)
 				if (k == 2 || k == 4)
 					snprintf(key, sizeof key, "%s", parts[k][0]);
 				else
-					snprintf(key, sizeof key, "%.*s.%s", (int)(tail - w->name), w->name, parts[k][0]);
+					snprintf(key, sizeof key, "%.*s.%s", (int)(tail - w->name),
+						 w->name, parts[k][0]);
 				const struct st_tensor *p = st_find(g, key);
 				assert_non_null(p);
-				snprintf(names[n], sizeof names[n], "%.*s.%d%s", (int)(tail - w->name), w->name, dq, parts[k][1]);
-				spec[n] = (struct st_spec){ names[n], p->dtype, p->ndim, { 0 }, (void *)p->data };
+				snprintf(names[n], sizeof names[n], "%.*s.%d%s",
+					 (int)(tail - w->name), w->name, dq, parts[k][1]);
+				spec[n] = (struct st_spec){
+					names[n], p->dtype, p->ndim, { 0 }, (void *)p->data
+				};
 				memcpy(spec[n].shape, p->shape, sizeof p->shape);
 				n++;
 			}
 			float offset = 0;
 			snprintf(key, sizeof key, "%.*s.dq.offset", (int)(tail - w->name), w->name);
 			memcpy(&offset, st_find(g, key)->data, 4);
-			snprintf(names[n], sizeof names[n], "%.*s.%d.quant_state.bitsandbytes__nf4", (int)(tail - w->name), w->name,
-				 dq);
+			snprintf(names[n], sizeof names[n], "%.*s.%d.quant_state.bitsandbytes__nf4",
+				 (int)(tail - w->name), w->name, dq);
 			snprintf(states[ns], sizeof states[ns],
-				 "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"float32\",\"shape\":[%lld,%lld]%s%.17g%s}",
+				 "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"float32\","
+				 "\"shape\":[%lld,%lld]%s%.17g%s}",
 				 (long long)w->shape[0], (long long)w->shape[1],
-				 dq ? ",\"nested_blocksize\":256,\"nested_dtype\":\"float32\",\"nested_offset\":" : ",\"x\":",
+				 dq ? ",\"nested_blocksize\":256,\"nested_dtype\":\"float32\","
+				      "\"nested_offset\":"
+				    : ",\"x\":",
 				 (double)offset, "");
-			spec[n] = (struct st_spec){ names[n], DT_U8, 1, { (int64_t)strlen(states[ns]) }, states[ns] };
+			spec[n] = (struct st_spec){
+				names[n], DT_U8, 1, { (int64_t)strlen(states[ns]) }, states[ns]
+			};
 			n++, ns++;
 			assert_true(n < 500 && ns < 64);
 		}
 		cases++;
 	}
 	scratch_text(scratch("bnb/config.json"), "{}");
-	assert_int_equal(st_write(scratch("bnb/model.safetensors"), spec, n, NULL, from_spec, NULL, &e), 0);
+	assert_int_equal(
+		st_write(scratch("bnb/model.safetensors"), spec, n, NULL, from_spec, NULL, &e), 0);
 	struct model_file *f = open_model(scratch("bnb"));
 	assert_int_equal(model_file_count(f), 2 * cases);
 	float worst = 0;
@@ -202,7 +220,8 @@ static void test_bitsandbytes(void **state)
 		const struct model_tensor *t = model_file_tensor(f, i);
 		char key[160];
 		size_t len = strlen(t->name);
-		snprintf(key, sizeof key, "%.*s.%sf32", (int)len - 2, t->name, t->name[len - 1] == '1' ? "dq." : "");
+		snprintf(key, sizeof key, "%.*s.%sf32", (int)len - 2, t->name,
+			 t->name[len - 1] == '1' ? "dq." : "");
 		const struct st_tensor *want = st_find(g, key);
 		assert_non_null(want);
 		float *x = read_all(f, t, 1);
@@ -212,11 +231,13 @@ static void test_bitsandbytes(void **state)
 			float d = fabsf(x[k] - y);
 			worst = d > worst ? d : worst;
 			if (!(d <= 0))
-				fail_msg("%s[%llu] is %.9g, bitsandbytes gives %.9g", t->name, (unsigned long long)k, x[k], y);
+				fail_msg("%s[%llu] is %.9g, bitsandbytes gives %.9g", t->name,
+					 (unsigned long long)k, x[k], y);
 		}
 		free(x);
 	}
-	print_message("# %zu weights, largest difference to bitsandbytes %g\n", model_file_count(f), (double)worst);
+	print_message("# %zu weights, largest difference to bitsandbytes %g\n", model_file_count(f),
+		      (double)worst);
 	model_file_close(f);
 	st_close(g);
 }
@@ -239,7 +260,8 @@ static void test_unaligned(void **state)
 	struct err e = { 0 };
 	scratch_text(scratch("odd/config.json"), "{}");
 	tensors(scratch("odd/model.safetensors"),
-		"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"w\":{\"dtype\":\"F16\",\"shape\":[2,300],\"data_"
+		"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"w\":{\"dtype\":"
+		"\"F16\",\"shape\":[2,300],\"data_"
 		"offsets\":[1,1201]}}",
 		1201);
 	struct model_file *f = open_model(scratch("odd"));
@@ -255,7 +277,8 @@ static void test_unaligned(void **state)
 	float y;
 	int rc = model_file_raw(f, t, &raw, &e);
 	assert_true(rc == 0 || rc == ERR_UNSUPPORTED); /* the header's length decides */
-	assert_int_equal(model_file_read_f32(f, model_file_find(f, "a"), 0, 1, &y, &e), ERR_UNSUPPORTED);
+	assert_int_equal(model_file_read_f32(f, model_file_find(f, "a"), 0, 1, &y, &e),
+			 ERR_UNSUPPORTED);
 	model_file_close(f);
 }
 
@@ -265,7 +288,8 @@ static void index_of(const char *dir, const char *map)
 {
 	scratch_text(scratch("%s/config.json", dir), "{}");
 	tensors(scratch("%s/x.safetensors", dir), ONE, 4);
-	scratch_text(scratch("%s/model.safetensors.index.json", dir), "{\"metadata\":{\"total_size\":4},\"weight_map\":%s}", map);
+	scratch_text(scratch("%s/model.safetensors.index.json", dir),
+		     "{\"metadata\":{\"total_size\":4},\"weight_map\":%s}", map);
 }
 
 static void test_refused(void **state)
@@ -283,10 +307,11 @@ static void test_refused(void **state)
 	refuse(scratch("conf"), ERR_INPUT, "adapter");
 	scratch_text(scratch("list/config.json"), "[]");
 	refuse(scratch("list"), ERR_INPUT, "object");
-	scratch_text(scratch("gptq/config.json"), "{\"quantization_config\":{\"quant_method\":\"gptq\"}}");
+	scratch_text(scratch("gptq/config.json"),
+		     "{\"quantization_config\":{\"quant_method\":\"gptq\"}}");
 	refuse(scratch("gptq"), ERR_UNSUPPORTED, "gptq");
-	scratch_text(scratch("int8/config.json"),
-		     "{\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}}");
+	scratch_text(scratch("int8/config.json"), "{\"quantization_config\":{\"quant_method\":"
+						  "\"bitsandbytes\",\"load_in_8bit\":true}}");
 	refuse(scratch("int8"), ERR_UNSUPPORTED, "8bit");
 	index_of("ok", "{\"a\":\"x.safetensors\"}");
 	model_file_close(open_model(scratch("ok")));
@@ -309,15 +334,18 @@ static void test_refused(void **state)
 }
 
 /* A 4-bit weight "w" of 2x32 in one block of 64, with these texts in place of the right ones. */
-static void nf4_case(const char *type, const char *json, const char *absmax, size_t absmax_bytes, int code, const char *word)
+static void nf4_case(const char *type, const char *json, const char *absmax, size_t absmax_bytes,
+		     int code, const char *word)
 {
 	char header[2048];
 	size_t at = 32 + 64 + absmax_bytes;
 	snprintf(header, sizeof header,
-		 "{\"w\":{\"dtype\":\"U8\",\"shape\":[32,1],\"data_offsets\":[0,32]},\"w.quant_map\":{\"dtype\":\"F32\",\"shape\":["
+		 "{\"w\":{\"dtype\":\"U8\",\"shape\":[32,1],\"data_offsets\":[0,32]},\"w.quant_"
+		 "map\":{\"dtype\":\"F32\",\"shape\":["
 		 "16],\"data_offsets\":[32,96]},"
 		 "\"w.absmax\":{\"dtype\":%s,\"data_offsets\":[96,%zu]},"
-		 "\"w.quant_state.bitsandbytes__%s\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[%zu,%zu]}}",
+		 "\"w.quant_state.bitsandbytes__%s\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_"
+		 "offsets\":[%zu,%zu]}}",
 		 absmax, at, type, strlen(json), at, at + strlen(json));
 	struct buf b = BUF_INIT;
 	for (int i = 0; i < 8; i++)
@@ -335,13 +363,15 @@ static void nf4_case(const char *type, const char *json, const char *absmax, siz
 		model_file_close(open_model(scratch("q")));
 }
 
-#define Q(type, block, dtype, shape)                                                                                               \
-	"{\"quant_type\":\"" type "\",\"blocksize\":" block ",\"dtype\":\"" dtype "\",\"shape\":" shape "}"
+#define Q(type, block, dtype, shape)                                                               \
+	"{\"quant_type\":\"" type "\",\"blocksize\":" block ",\"dtype\":\"" dtype                  \
+	"\",\"shape\":" shape "}"
 
 static void test_nf4_refused(void **state)
 {
 	(void)state;
-	const char *one = "\"F32\",\"shape\":[1]", *u8 = "\"U8\",\"shape\":[4]", *two = "\"F32\",\"shape\":[2]";
+	const char *one = "\"F32\",\"shape\":[1]", *u8 = "\"U8\",\"shape\":[4]",
+		   *two = "\"F32\",\"shape\":[2]";
 	nf4_case("nf4", Q("nf4", "64", "bfloat16", "[2,32]"), one, 4, 0, NULL);
 	nf4_case("fp4", Q("fp4", "64", "bfloat16", "[2,32]"), one, 4, ERR_UNSUPPORTED, "fp4");
 	nf4_case("nf4", Q("fp4", "64", "bfloat16", "[2,32]"), one, 4, ERR_UNSUPPORTED, "fp4");
@@ -349,7 +379,8 @@ static void test_nf4_refused(void **state)
 	nf4_case("nf4", Q("nf4", "0", "bfloat16", "[2,32]"), one, 4, ERR_INPUT, "blocksize");
 	nf4_case("nf4", Q("nf4", "64", "float8", "[2,32]"), one, 4, ERR_UNSUPPORTED, "float8");
 	nf4_case("nf4", Q("nf4", "64", "bfloat16", "[2,33]"), one, 4, ERR_INPUT, "needs 33");
-	nf4_case("nf4", Q("nf4", "64", "bfloat16", "[4611686018427387904,8]"), one, 4, ERR_INPUT, "shape");
+	nf4_case("nf4", Q("nf4", "64", "bfloat16", "[4611686018427387904,8]"), one, 4, ERR_INPUT,
+		 "shape");
 	nf4_case("nf4", Q("nf4", "64", "bfloat16", "[]"), one, 4, ERR_INPUT, "shape");
 	nf4_case("nf4", Q("nf4", "64", "bfloat16", "[-2,-32]"), one, 4, ERR_INPUT, "shape");
 	nf4_case("nf4", Q("nf4", "64", "bfloat16", "[2,32]"), u8, 4, ERR_INPUT, "absmax");
@@ -362,8 +393,9 @@ static void test_nf4_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_single),       cmocka_unit_test(test_sharded),   cmocka_unit_test(test_nf4),
-		cmocka_unit_test(test_bitsandbytes), cmocka_unit_test(test_unaligned), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_single),      cmocka_unit_test(test_sharded),
+		cmocka_unit_test(test_nf4),         cmocka_unit_test(test_bitsandbytes),
+		cmocka_unit_test(test_unaligned),   cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_nf4_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_file_peft.c - adapters: what PEFT wrote is read, what we write is read back the same, what is not understood is refused. */
+/* test_file_peft.c - adapters: what PEFT wrote is read, what we write is read back the same, what
+ * is not understood is refused. */
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -63,7 +64,8 @@ static void test_scale(void **state)
 	assert_true(peft_scale(&c) == 8);
 }
 
-static int zero(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int zero(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		struct err *e)
 {
 	(void)ctx, (void)t, (void)off, (void)e;
 	memset(dst, 0, n);
@@ -76,7 +78,9 @@ static void adapter(const struct st_spec *spec, size_t n, const char *config)
 {
 	struct err e = { 0 };
 	scratch_text(scratch("bad/adapter_config.json"), "%s", config);
-	assert_int_equal(st_write(scratch("bad/adapter_model.safetensors"), spec, n, NULL, zero, NULL, &e), 0);
+	assert_int_equal(
+		st_write(scratch("bad/adapter_model.safetensors"), spec, n, NULL, zero, NULL, &e),
+		0);
 }
 
 static void refuse(int code, const char *word)
@@ -95,29 +99,39 @@ static void refuse(int code, const char *word)
 static void test_refused(void **state)
 {
 	(void)state;
-	const struct st_spec good[] = { { P "layers.2.q.lora_A.weight", DT_F16, 2, { 8, 5 }, NULL },
-					{ P "layers.2.q.lora_B.weight", DT_BF16, 2, { 7, 8 }, NULL },
-					{ P "layers.10.q.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
-					{ P "layers.10.q.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL } };
+	const struct st_spec good[] = {
+		{ P "layers.2.q.lora_A.weight", DT_F16, 2, { 8, 5 }, NULL },
+		{ P "layers.2.q.lora_B.weight", DT_BF16, 2, { 7, 8 }, NULL },
+		{ P "layers.10.q.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
+		{ P "layers.10.q.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL }
+	};
 	static const struct {
 		const char *config;
 		int code;
 		const char *word;
 	} rows[] = {
 		{ "{\"peft_type\":\"LORA\"}", 0, "" },
-		{ "{\"peft_type\":\"LORA\",\"some_new_thing\":null,\"layers_to_transform\":[],\"target_modules\":\"all-linear\"}",
+		{ "{\"peft_type\":\"LORA\",\"some_new_thing\":null,\"layers_to_transform\":[],"
+		  "\"target_modules\":\"all-linear\"}",
 		  0, "" },
 		{ "{}", ERR_INPUT, "peft_type" },
 		{ "{\"peft_type\":\"IA3\"}", ERR_UNSUPPORTED, "IA3" },
-		{ "{\"peft_type\":\"LORA\",\"some_new_thing\":true}", ERR_UNSUPPORTED, "some_new_thing" },
+		{ "{\"peft_type\":\"LORA\",\"some_new_thing\":true}", ERR_UNSUPPORTED,
+		  "some_new_thing" },
 		{ "{\"peft_type\":\"LORA\",\"use_dora\":true}", ERR_UNSUPPORTED, "use_dora" },
 		{ "{\"peft_type\":\"LORA\",\"bias\":\"all\"}", ERR_UNSUPPORTED, "bias" },
-		{ "{\"peft_type\":\"LORA\",\"fan_in_fan_out\":true}", ERR_UNSUPPORTED, "fan_in_fan_out" },
-		{ "{\"peft_type\":\"LORA\",\"modules_to_save\":[\"lm_head\"]}", ERR_UNSUPPORTED, "modules_to_save" },
-		{ "{\"peft_type\":\"LORA\",\"layers_to_transform\":[1]}", ERR_UNSUPPORTED, "layers_to_transform" },
-		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q\":4}}", ERR_UNSUPPORTED, "rank_pattern" },
-		{ "{\"peft_type\":\"LORA\",\"alpha_pattern\":{\"q\":4}}", ERR_UNSUPPORTED, "alpha_pattern" },
-		{ "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_4\"}", ERR_UNSUPPORTED, "pissa" },
+		{ "{\"peft_type\":\"LORA\",\"fan_in_fan_out\":true}", ERR_UNSUPPORTED,
+		  "fan_in_fan_out" },
+		{ "{\"peft_type\":\"LORA\",\"modules_to_save\":[\"lm_head\"]}", ERR_UNSUPPORTED,
+		  "modules_to_save" },
+		{ "{\"peft_type\":\"LORA\",\"layers_to_transform\":[1]}", ERR_UNSUPPORTED,
+		  "layers_to_transform" },
+		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q\":4}}", ERR_UNSUPPORTED,
+		  "rank_pattern" },
+		{ "{\"peft_type\":\"LORA\",\"alpha_pattern\":{\"q\":4}}", ERR_UNSUPPORTED,
+		  "alpha_pattern" },
+		{ "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_4\"}",
+		  ERR_UNSUPPORTED, "pissa" },
 		{ "{\"peft_type\":\"LORA\",\"r\":0}", ERR_INPUT, "'r'" },
 		{ "{\"peft_type\":\"LORA\",\"r\":9}", ERR_INPUT, "'r' is 9" },
 		{ "{\"peft_type\":\"LORA\",\"lora_dropout\":2}", ERR_INPUT, "lora_dropout" },
@@ -153,12 +167,14 @@ static void test_order(void **state)
 	struct err e = { 0 };
 	struct arena a = ARENA_INIT;
 	struct peft_adapter ad;
-	const struct st_spec spec[] = { { P "layers.10.q.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
-					{ P "layers.10.q.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL },
-					{ P "layers.2.v.lora_A.weight", DT_F16, 2, { 8, 5 }, NULL },
-					{ P "layers.2.v.lora_B.weight", DT_BF16, 2, { 7, 8 }, NULL },
-					{ P "lm_head.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
-					{ P "lm_head.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL } };
+	const struct st_spec spec[] = {
+		{ P "layers.10.q.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
+		{ P "layers.10.q.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL },
+		{ P "layers.2.v.lora_A.weight", DT_F16, 2, { 8, 5 }, NULL },
+		{ P "layers.2.v.lora_B.weight", DT_BF16, 2, { 7, 8 }, NULL },
+		{ P "lm_head.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
+		{ P "lm_head.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL }
+	};
 	adapter(spec, 6, "{\"peft_type\":\"LORA\"}");
 	assert_int_equal(peft_read(scratch("bad"), &a, &ad, &e), 0);
 	assert_string_equal(ad.pair[0].module, "layers.2.v");

@@ -1,4 +1,5 @@
-/* test_file_safetensors.c - reading what the reference wrote, writing it byte for byte, refusing what is damaged or hostile. */
+/* test_file_safetensors.c - reading what the reference wrote, writing it byte for byte, refusing
+ * what is damaged or hostile. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "file/safetensors.h"
@@ -15,7 +16,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-/* A file from a header and n bytes of data; `length` is what the first 8 bytes say, -1: the truth. */
+/* A file from a header and n bytes of data; `length` is what the first 8 bytes say, -1: the
+ * truth. */
 static const char *make(const char *header, int64_t length, size_t n)
 {
 	struct buf b = BUF_INIT;
@@ -48,10 +50,12 @@ static void test_good(void **state)
 	(void)state;
 	struct err e = { 0 };
 	struct st_file *f = NULL;
-	const char *p = make("{\"b\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[3,11]},\"__metadata__\":{\"who\":\"me\"},"
-			     "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
-			     "\"none\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[3,3]}}   ",
-			     -1, 11);
+	const char *p =
+		make("{\"b\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[3,11]},\"__"
+		     "metadata__\":{\"who\":\"me\"},"
+		     "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+		     "\"none\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[3,3]}}   ",
+		     -1, 11);
 	assert_int_equal(st_open(p, &f, &e), 0);
 	assert_int_equal(st_count(f), 3);
 	assert_string_equal(st_get(f, 0)->name, "a");
@@ -73,7 +77,8 @@ static void test_good(void **state)
 	st_close(f);
 }
 
-#define T(dtype, shape, offsets) "{\"a\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+#define T(dtype, shape, offsets)                                                                   \
+	"{\"a\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
 static void test_refused(void **state)
 {
@@ -91,7 +96,8 @@ static void test_refused(void **state)
 	refuse(T("F32", "[2]", "[8,0]"), -1, 8, ERR_INPUT, "no range");
 	refuse(T("F32", "[2]", "[-8,0]"), -1, 8, ERR_INPUT, "no range");
 	refuse(T("F32", "[2]", "[4,12]"), -1, 12, ERR_INPUT, "hole");
-	refuse(T("F32", "[2]", "[9223372036854775800,9223372036854775807]"), -1, 8, ERR_INPUT, "needs 8");
+	refuse(T("F32", "[2]", "[9223372036854775800,9223372036854775807]"), -1, 8, ERR_INPUT,
+	       "needs 8");
 	refuse(T("F32", "[2]", "[0,99999999999999999999]"), -1, 8, ERR_INPUT, "JSON");
 	refuse(T("F32", "[2]", "[0]"), -1, 8, ERR_INPUT, "data_offsets");
 	refuse(T("F32", "[2]", "[0,8.0]"), -1, 8, ERR_INPUT, "data_offsets");
@@ -105,10 +111,12 @@ static void test_refused(void **state)
 	refuse(T("Q7", "[8]", "[0,8]"), -1, 8, ERR_UNSUPPORTED, "Q7");
 	refuse("{\"a\":7}", -1, 0, ERR_INPUT, "no dtype");
 	refuse("{\"__metadata__\":{\"a\":1}}", -1, 0, ERR_INPUT, "__metadata__");
-	refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_"
+	refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":"
+	       "\"U8\",\"shape\":[4],\"data_"
 	       "offsets\":[2,6]}}",
 	       -1, 6, ERR_INPUT, "inside another");
-	refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_"
+	refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"a\":{\"dtype\":"
+	       "\"U8\",\"shape\":[4],\"data_"
 	       "offsets\":[4,8]}}",
 	       -1, 8, ERR_INPUT, "duplicate");
 	scratch_write(scratch("short"), "1234567", 7);
@@ -117,7 +125,8 @@ static void test_refused(void **state)
 	assert_int_equal(st_open(scratch("empty"), &f, &e), ERR_INPUT);
 	assert_int_equal(st_open(scratch("missing"), &f, &e), ERR_IO);
 	assert_int_equal(st_open(scratch("."), &f, &e), ERR_INPUT); /* a folder */
-	struct buf many = BUF_INIT;                                 /* a header of five million empty lists */
+	/* a header of five million empty lists */
+	struct buf many = BUF_INIT;
 	buf_adds(&many, "{\"a\":[");
 	for (int i = 0; i < 2500000; i++)
 		buf_adds(&many, "[],");
@@ -126,7 +135,8 @@ static void test_refused(void **state)
 	buf_release(&many);
 }
 
-static int from_file(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int from_file(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		     struct err *e)
 {
 	(void)e;
 	memcpy(dst, (const char *)st_find(ctx, t->name)->data + off, n);
@@ -139,7 +149,8 @@ static void test_reference(void **state)
 	struct err e = { 0 };
 	struct st_file *f = NULL;
 	struct st_spec spec[16];
-	const char *golden = repository("tests/golden/file/reference.safetensors"), *out = scratch("again.safetensors");
+	const char *golden = repository("tests/golden/file/reference.safetensors"),
+		   *out = scratch("again.safetensors");
 	assert_int_equal(st_open(golden, &f, &e), 0);
 	size_t n = st_count(f);
 	for (size_t i = 0; i < n; i++) { /* handed over in another order */
@@ -159,18 +170,21 @@ static void test_reference(void **state)
 }
 
 /* Counts up, and checks that it is asked for whole rows in order. */
-static int counting(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int counting(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		    struct err *e)
 {
 	uint64_t row = (uint64_t)t->shape[1] * 4, *at = ctx;
 	if (off != *at || off % row || n % row)
-		return err_set(e, ERR_INTERNAL, "asked for [%llu, +%llu)", (unsigned long long)off, (unsigned long long)n);
+		return err_set(e, ERR_INTERNAL, "asked for [%llu, +%llu)", (unsigned long long)off,
+			       (unsigned long long)n);
 	for (uint64_t i = 0; i < n / 4; i++)
 		((uint32_t *)dst)[i] = (uint32_t)(off / 4 + i);
 	*at += n;
 	return 0;
 }
 
-static int failing(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int failing(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		   struct err *e)
 {
 	(void)ctx, (void)t, (void)off, (void)n, (void)dst;
 	return err_set(e, ERR_DEVICE, "no");

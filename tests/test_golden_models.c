@@ -1,8 +1,10 @@
-/* test_golden_models.c - every family against PyTorch: logits, loss and gradients of the tiny models of tests/golden/models.
+/* test_golden_models.c - every family against PyTorch: logits, loss and gradients of the tiny
+ * models of tests/golden/models.
  *
- * The names in expect.safetensors are described at the top of scripts/golden/models.py, which makes them. Computed here in float32 on
- * the CPU backend. Logits are had in two ways: from the hidden states of the training path, whose two sequences lie packed behind each
- * other, with norm and head in double on the host; and from generation, token by token over kept keys and values. */
+ * The names in expect.safetensors are described at the top of scripts/golden/models.py, which makes
+ * them. Computed here in float32 on the CPU backend. Logits are had in two ways: from the hidden
+ * states of the training path, whose two sequences lie packed behind each other, with norm and head
+ * in double on the host; and from generation, token by token over kept keys and values. */
 #include "base/mem.h"
 #include "file/model_file.h"
 #include "support/golden.h"
@@ -38,7 +40,8 @@ static const struct row {
 	{ "llama2-nf4", "llama2-nf4", true },
 };
 
-static void begin(const struct row *r, struct golden *g, struct golden_model *m, const struct stage_options *o)
+static void begin(const struct row *r, struct golden *g, struct golden_model *m,
+		  const struct stage_options *o)
 {
 	char path[128];
 	snprintf(path, sizeof path, FOLDER "%s/expect.safetensors", r->expect);
@@ -79,7 +82,8 @@ static void head(struct golden_model *m, const float *h, int64_t n, float *logit
 {
 	int64_t width = m->cfg.hidden, vocab = m->cfg.vocab;
 	float *norm = file_matrix(m, "model.norm.weight", 1, width);
-	float *table = file_matrix(m, m->cfg.tied ? "model.embed_tokens.weight" : "lm_head.weight", vocab, width);
+	float *table = file_matrix(m, m->cfg.tied ? "model.embed_tokens.weight" : "lm_head.weight",
+				   vocab, width);
 	for (int64_t i = 0; i < n; i++) {
 		double square = 0;
 		for (int64_t c = 0; c < width; c++)
@@ -105,13 +109,15 @@ static void packed_logits(const struct row *r)
 	begin(r, &g, &m, &(struct stage_options){ .act = DT_F32 });
 	struct stage_batch b = golden_batch(&g, "", &trained);
 	const float *want = golden_f32(&g, "logits", NULL), *loss = golden_f32(&g, "loss", NULL);
-	float *h = mem_array((size_t)(b.n * m.cfg.hidden), 4), *logits = mem_array((size_t)(b.n * m.cfg.vocab), 4);
+	float *h = mem_array((size_t)(b.n * m.cfg.hidden), 4),
+	      *logits = mem_array((size_t)(b.n * m.cfg.vocab), 4);
 	assert_true(h && logits);
 	must(stage_begin(&m.slot, &b, &e), &e);
 	must(stage_forward(&m.slot, &e), &e);
 	must(dev_download(h, m.slot.out, (size_t)(b.n * m.cfg.hidden) * 4, &e), &e);
 	head(&m, h, b.n, logits);
-	check(r->model, "logits, packed", golden_distance(logits, want, (uint64_t)(b.n * m.cfg.vocab)), 1e-4);
+	check(r->model, "logits, packed",
+	      golden_distance(logits, want, (uint64_t)(b.n * m.cfg.vocab)), 1e-4);
 	check(r->model, "loss", fabs(m.slot.loss / (double)trained - loss[0]) / loss[0], 1e-5);
 	stage_end(&m.slot);
 	mem_free(h);
@@ -138,7 +144,8 @@ static void generated_logits(const struct row *r)
 			must(kv_step(&kv, b.id + at, DEV_NONE, some, &e), &e);
 			at += some;
 			some = 1;
-			double d = golden_distance(kv.logits, want + (at - 1) * m.cfg.vocab, (uint64_t)m.cfg.vocab);
+			double d = golden_distance(kv.logits, want + (at - 1) * m.cfg.vocab,
+						   (uint64_t)m.cfg.vocab);
 			if (!(d <= worst))
 				worst = d;
 		}
@@ -176,19 +183,22 @@ static void full_gradients(const struct row *r, bool recompute)
 	int64_t trained;
 	double worst = 0, worst_norm = 0;
 	int seen = 0;
-	begin(r, &g, &m, &(struct stage_options){ .act = DT_F32, .train_all = true, .recompute = recompute });
+	begin(r, &g, &m,
+	      &(struct stage_options){ .act = DT_F32, .train_all = true, .recompute = recompute });
 	struct stage_batch b = golden_batch(&g, "", &trained);
 	b.train = true;
 	run(&m, &b);
 	const float *loss = golden_f32(&g, "loss", NULL);
-	check(r->model, "loss, training", fabs(m.slot.loss / (double)trained - loss[0]) / loss[0], 1e-5);
+	check(r->model, "loss, training", fabs(m.slot.loss / (double)trained - loss[0]) / loss[0],
+	      1e-5);
 	for (size_t i = 0; i < m.stage.nparam; i++) {
 		struct param *p = &m.stage.param[i];
 		const char *name = golden_name(&g, "grad.%s", p->name);
 		if (!golden_has(&g, name))
 			continue;
 		uint64_t n;
-		const float *want = golden_f32(&g, name, &n), *norm = golden_f32(&g, golden_name(&g, "gradnorm.%s", p->name), NULL);
+		const float *want = golden_f32(&g, name, &n),
+			    *norm = golden_f32(&g, golden_name(&g, "gradnorm.%s", p->name), NULL);
 		assert_true(n <= (uint64_t)param_count(p));
 		float *got = gradient(p, trained);
 		double square = 0;
@@ -196,9 +206,11 @@ static void full_gradients(const struct row *r, bool recompute)
 			square += (double)got[k] * got[k];
 		worst = fmax(worst, golden_relative(got, want, n));
 		worst_norm = fmax(worst_norm, fabs(sqrt(square) - *norm) / *norm);
-		if (!(golden_relative(got, want, n) <= 1e-4 && fabs(sqrt(square) - *norm) / *norm <= 1e-4))
-			fail_msg("%s: gradient of %s: difference %g, norm %g instead of %g", r->model, p->name,
-				 golden_relative(got, want, n), sqrt(square), *norm);
+		if (!(golden_relative(got, want, n) <= 1e-4 &&
+		      fabs(sqrt(square) - *norm) / *norm <= 1e-4))
+			fail_msg("%s: gradient of %s: difference %g, norm %g instead of %g",
+				 r->model, p->name, golden_relative(got, want, n), sqrt(square),
+				 *norm);
 		mem_free(got);
 		seen++;
 	}
@@ -211,7 +223,8 @@ static void full_gradients(const struct row *r, bool recompute)
 
 static void lora_gradients(const struct row *r, const char *set, bool recompute)
 {
-	static const char *const attention[] = { "q_proj", "k_proj", "v_proj", "o_proj" }, *const all[] = { "all-linear" };
+	static const char *const attention[] = { "q_proj", "k_proj", "v_proj", "o_proj" },
+				 *const all[] = { "all-linear" };
 	struct golden g;
 	struct golden_model m;
 	struct err e;
@@ -225,7 +238,9 @@ static void lora_gradients(const struct row *r, const char *set, bool recompute)
 	float rank = *golden_f32(&g, "lora_r", NULL);
 	o.lora.r = (int64_t)rank;
 	o.lora.scale = lora_scale(o.lora.r, *golden_f32(&g, "lora_alpha", NULL), false);
-	must(set[0] == 'a' ? lora_targets(all, 1, &o.lora, &e) : lora_targets(attention, 4, &o.lora, &e), &e);
+	must(set[0] == 'a' ? lora_targets(all, 1, &o.lora, &e)
+			   : lora_targets(attention, 4, &o.lora, &e),
+	     &e);
 	golden_close(&g);
 	begin(r, &g, &m, &o);
 	struct stage_batch b = golden_batch(&g, "", &trained);
@@ -235,12 +250,14 @@ static void lora_gradients(const struct row *r, const char *set, bool recompute)
 		if (!at)
 			continue;
 		uint64_t n;
-		const float *v = golden_f32(&g, golden_name(&g, "lora.%.*s.%c", (int)(at - name), name, at[6]), &n);
+		const float *v = golden_f32(
+			&g, golden_name(&g, "lora.%.*s.%c", (int)(at - name), name, at[6]), &n);
 		golden_set(&m, name, v, n);
 	}
 	run(&m, &b);
 	const float *loss = golden_f32(&g, golden_name(&g, "%s.loss", set), NULL);
-	check(r->model, golden_name(&g, "loss, adapters on %s", set), fabs(m.slot.loss / (double)trained - *loss) / *loss, 1e-5);
+	check(r->model, golden_name(&g, "loss, adapters on %s", set),
+	      fabs(m.slot.loss / (double)trained - *loss) / *loss, 1e-5);
 	for (size_t i = 0; i < m.stage.nparam; i++) {
 		struct param *p = &m.stage.param[i];
 		const char *at = strstr(p->name, ".lora_");
@@ -248,8 +265,10 @@ static void lora_gradients(const struct row *r, const char *set, bool recompute)
 		if (!at)
 			continue;
 		uint64_t n;
-		const float *want =
-			golden_f32(&g, golden_name(&g, "%s.grad.%.*s.%c", set, (int)(at - p->name), p->name, at[6]), &n);
+		const float *want = golden_f32(&g,
+					       golden_name(&g, "%s.grad.%.*s.%c", set,
+							   (int)(at - p->name), p->name, at[6]),
+					       &n);
 		assert_true(n == (uint64_t)param_count(p));
 		float *got = gradient(p, trained);
 		double d = golden_relative(got, want, n);

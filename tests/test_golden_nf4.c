@@ -1,8 +1,10 @@
-/* test_golden_nf4.c - 4-bit weights against what bitsandbytes makes of them (tests/golden/nf4, made by scripts/golden/nf4.py).
+/* test_golden_nf4.c - 4-bit weights against what bitsandbytes makes of them (tests/golden/nf4, made
+ * by scripts/golden/nf4.py).
  *
- * Nibbles, block scales, code tables and dequantised values are compared bit for bit. The offset of double quantisation is a mean whose last
- * bit depends on the order of the sum, which differs between torch's own builds: where it differs by that bit, the scales taken against
- * it may differ by one bit and one step in return. */
+ * Nibbles, block scales, code tables and dequantised values are compared bit for bit. The offset of
+ * double quantisation is a mean whose last bit depends on the order of the sum, which differs
+ * between torch's own builds: where it differs by that bit, the scales taken against it may differ
+ * by one bit and one step in return. */
 #include "base/mem.h"
 #include "file/safetensors.h"
 #include "support/golden.h"
@@ -29,7 +31,8 @@ struct golden_case {
 };
 
 /* A tensor of this case, or of all cases. */
-static const void *fetch(struct golden *g, const struct golden_case *c, const char *suffix, enum dtype dtype, uint64_t count)
+static const void *fetch(struct golden *g, const struct golden_case *c, const char *suffix,
+			 enum dtype dtype, uint64_t count)
 {
 	uint64_t n;
 	const void *p = golden_get(g, golden_name(g, "%s%s", c ? c->name : "", suffix), dtype, &n);
@@ -45,11 +48,13 @@ static uint64_t count_different(const void *a, const void *b, size_t item, uint6
 	return bad;
 }
 
-static void same(const struct golden_case *c, const char *what, const void *got, const void *want, size_t item, uint64_t n)
+static void same(const struct golden_case *c, const char *what, const void *got, const void *want,
+		 size_t item, uint64_t n)
 {
 	uint64_t bad = count_different(got, want, item, n);
 	if (bad)
-		fail_msg("%s: %llu of %llu %s differ", c->name, (unsigned long long)bad, (unsigned long long)n, what);
+		fail_msg("%s: %llu of %llu %s differ", c->name, (unsigned long long)bad,
+			 (unsigned long long)n, what);
 }
 
 /* Calls `fn` for each weight of the file. */
@@ -78,16 +83,20 @@ static void test_tables(void **state)
 	struct golden *g = *state;
 	struct golden_case c = { .name = "tables" };
 	same(&c, "code values", nf4_code, fetch(g, NULL, "code", DT_F32, 16), 4, 16);
-	same(&c, "values of the dynamic map", nf4_code2(), fetch(g, NULL, "nested_quant_map", DT_F32, 256), 4, 256);
+	same(&c, "values of the dynamic map", nf4_code2(),
+	     fetch(g, NULL, "nested_quant_map", DT_F32, 256), 4, 256);
 }
 
 static void quantise_one(struct golden *g, const struct golden_case *c)
 {
-	uint8_t *packed = arena_alloc(&g->mem, (c->n + 1) / 2), *u8 = arena_alloc(&g->mem, c->blocks);
-	float *absmax = arena_alloc(&g->mem, c->blocks * 4), *absmax2 = arena_alloc(&g->mem, c->blocks2 * 4), offset;
+	uint8_t *packed = arena_alloc(&g->mem, (c->n + 1) / 2),
+		*u8 = arena_alloc(&g->mem, c->blocks);
+	float *absmax = arena_alloc(&g->mem, c->blocks * 4),
+	      *absmax2 = arena_alloc(&g->mem, c->blocks2 * 4), offset;
 	assert_true(packed && u8 && absmax && absmax2);
 	nf4_quantize(c->weight, c->n, packed, absmax);
-	same(c, "packed bytes", packed, fetch(g, c, ".packed", DT_U8, (c->n + 1) / 2), 1, (c->n + 1) / 2);
+	same(c, "packed bytes", packed, fetch(g, c, ".packed", DT_U8, (c->n + 1) / 2), 1,
+	     (c->n + 1) / 2);
 	same(c, "block scales", absmax, fetch(g, c, ".absmax", DT_F32, c->blocks), 4, c->blocks);
 
 	const uint8_t *want8 = fetch(g, c, ".dq.absmax", DT_U8, c->blocks);
@@ -101,8 +110,8 @@ static void quantise_one(struct golden *g, const struct golden_case *c)
 	}
 	float bit = nextafterf(fabsf(offset), INFINITY) - fabsf(offset);
 	uint64_t bad = count_different(u8, want8, 1, c->blocks);
-	printf("%s: the offset differs in its last bit, %llu of %llu second-level bytes differ\n", c->name, (unsigned long long)bad,
-	       (unsigned long long)c->blocks);
+	printf("%s: the offset differs in its last bit, %llu of %llu second-level bytes differ\n",
+	       c->name, (unsigned long long)bad, (unsigned long long)c->blocks);
 	assert_true(fabsf(offset - *want_offset) <= bit);
 	for (uint64_t i = 0; i < c->blocks2; i++)
 		assert_true(fabsf(absmax2[i] - want2[i]) <= 2 * bit);
@@ -114,7 +123,8 @@ static void quantise_one(struct golden *g, const struct golden_case *c)
 static void test_quantise(void **state) { each(*state, quantise_one); }
 
 /* Reads all rows of a parameter, and once more one row at a time. */
-static void expand(struct golden *g, const struct golden_case *c, const struct param *p, const char *suffix)
+static void expand(struct golden *g, const struct golden_case *c, const struct param *p,
+		   const char *suffix)
 {
 	struct err e;
 	float *got = arena_alloc(&g->mem, c->n * 4);
@@ -128,13 +138,15 @@ static void expand(struct golden *g, const struct golden_case *c, const struct p
 	same(c, suffix, got, want, 4, c->n);
 }
 
-/* The device's own expansion, seen through a product with the identity: y(in,out) = I W^T is exact. With double quantisation a device may
- * compute the block scale in one rounding instead of two. */
-static void multiply(struct golden *g, const struct golden_case *c, const struct param *p, const char *suffix, float most)
+/* The device's own expansion, seen through a product with the identity: y(in,out) = I W^T is exact.
+ * With double quantisation a device may compute the block scale in one rounding instead of two. */
+static void multiply(struct golden *g, const struct golden_case *c, const struct param *p,
+		     const char *suffix, float most)
 {
 	struct err e;
 	int64_t out = c->dim[0], in = c->dim[1];
-	float *eye = arena_alloc(&g->mem, (size_t)(in * in) * 4), *y = arena_alloc(&g->mem, c->n * 4);
+	float *eye = arena_alloc(&g->mem, (size_t)(in * in) * 4),
+	      *y = arena_alloc(&g->mem, c->n * 4);
 	const float *want = fetch(g, c, suffix, DT_F32, c->n);
 	struct dev_buf *dx, *dy;
 	struct dmem scratch;
@@ -147,7 +159,9 @@ static void multiply(struct golden *g, const struct golden_case *c, const struct
 	must(dev_alloc(device, (size_t)(in * in) * 4, &dx, &e), &e);
 	must(dev_alloc(device, c->n * 4, &dy, &e), &e);
 	must(dev_upload(DEV_REF(dx, 0), eye, (size_t)(in * in) * 4, &e), &e);
-	must(weight_matmul(&p->w, &scratch, DT_F32, false, DEV_REF(dy, 0), DEV_REF(dx, 0), in, 0, &e), &e);
+	must(weight_matmul(&p->w, &scratch, DT_F32, false, DEV_REF(dy, 0), DEV_REF(dx, 0), in, 0,
+			   &e),
+	     &e);
 	must(dev_download(y, DEV_REF(dy, 0), c->n * 4, &e), &e);
 	for (uint64_t i = 0; i < c->n; i++)
 		largest = fmaxf(largest, fabsf(want[i]));
@@ -155,8 +169,8 @@ static void multiply(struct golden *g, const struct golden_case *c, const struct
 		for (int64_t i = 0; i < in; i++)
 			bad += !(fabsf(y[i * out + o] - want[o * in + i]) <= most * largest);
 	if (bad)
-		fail_msg("%s%s: %llu of %llu numbers differ on the device", c->name, suffix, (unsigned long long)bad,
-			 (unsigned long long)c->n);
+		fail_msg("%s%s: %llu of %llu numbers differ on the device", c->name, suffix,
+			 (unsigned long long)bad, (unsigned long long)c->n);
 	dmem_release(&scratch);
 	dev_free(dx);
 	dev_free(dy);
@@ -166,7 +180,9 @@ static void dequantise_one(struct golden *g, const struct golden_case *c)
 {
 	struct err e;
 	struct param p;
-	struct nf4_parts plain = { .packed = fetch(g, c, ".packed", DT_U8, (c->n + 1) / 2), .code = nf4_code, .block = NF4_BLOCK },
+	struct nf4_parts plain = { .packed = fetch(g, c, ".packed", DT_U8, (c->n + 1) / 2),
+				   .code = nf4_code,
+				   .block = NF4_BLOCK },
 			 twice = plain;
 	plain.absmax = fetch(g, c, ".absmax", DT_F32, c->blocks);
 	twice.absmax8 = fetch(g, c, ".dq.absmax", DT_U8, c->blocks);

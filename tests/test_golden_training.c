@@ -1,9 +1,12 @@
-/* test_golden_training.c - ten steps of training against PyTorch: loss, gradient norm, learning rate of every step, and what comes out.
+/* test_golden_training.c - ten steps of training against PyTorch: loss, gradient norm, learning
+ * rate of every step, and what comes out.
  *
- * The cases are folders of tests/golden/models: the hyperparameters in case.json, the first adapter as PEFT saved it, the exact microbatches
- * and what torch.optim makes of them in expect.safetensors (scripts/golden/models.py). Everything in float32 on the CPU backend. A step
- * is put together here from stage and optimizer by the rules of the design: the loss of a step is the sum of token losses over
- * the trained tokens of the global batch, one norm over all trained parameters, one learning rate. */
+ * The cases are folders of tests/golden/models: the hyperparameters in case.json, the first adapter
+ * as PEFT saved it, the exact microbatches and what torch.optim makes of them in expect.safetensors
+ * (scripts/golden/models.py). Everything in float32 on the CPU backend. A step is put together here
+ * from stage and optimizer by the rules of the design: the loss of a step is the sum of token
+ * losses over the trained tokens of the global batch, one norm over all trained parameters, one
+ * learning rate. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "file/peft.h"
@@ -123,7 +126,9 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 	double loss = 0;
 	for (int64_t i = 0; i < j->accumulation; i++) {
 		int64_t here;
-		struct stage_batch b = golden_batch(&j->g, golden_name(&j->g, "s%lld.m%lld.", (long long)s, (long long)i), &here);
+		struct stage_batch b = golden_batch(
+			&j->g, golden_name(&j->g, "s%lld.m%lld.", (long long)s, (long long)i),
+			&here);
 		b.train = true;
 		b.step = (uint64_t)s;
 		b.microbatch = (uint64_t)i;
@@ -136,9 +141,12 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 	}
 	*loss_p = loss / (double)trained;
 	*norm_p = sqrt(golden_sqnorm(&j->m)) / (double)trained;
-	*rate_p = lr_at(j->curve, j->rate, (uint64_t)s + 1, (uint64_t)j->steps, (uint64_t)j->warmup, j->least);
+	*rate_p = lr_at(j->curve, j->rate, (uint64_t)s + 1, (uint64_t)j->steps, (uint64_t)j->warmup,
+			j->least);
 	double factor = j->clip > 0 ? fmin(1, j->clip / (*norm_p + 1e-6)) : 1;
-	struct optim_step os = { .step = (uint64_t)s + 1, .lr = (float)*rate_p, .scale = (float)(factor / (double)trained) };
+	struct optim_step os = { .step = (uint64_t)s + 1,
+				 .lr = (float)*rate_p,
+				 .scale = (float)(factor / (double)trained) };
 	for (size_t i = 0; i < j->m.stage.nparam; i++)
 		if (j->m.stage.param[i].trainable)
 			must(optim_update(j->opt, &j->m.stage.param[i], &j->oc, &os, &e), &e);
@@ -179,21 +187,25 @@ static double train(const char *name, bool recompute)
 	struct job j;
 	double worst_loss = 0, worst_norm = 0, worst_rate = 0, last = 0;
 	job_open(&j, name, recompute);
-	const double *loss = golden_f64(&j.g, "loss", NULL), *norm = golden_f64(&j.g, "grad_norm", NULL),
+	const double *loss = golden_f64(&j.g, "loss", NULL),
+		     *norm = golden_f64(&j.g, "grad_norm", NULL),
 		     *rate = golden_f64(&j.g, "lr", NULL);
 	for (int64_t s = 0; s < j.steps; s++) {
 		double l, n, r;
 		step(&j, s, &l, &n, &r);
-		double dl = fabs(l - loss[s]) / loss[s], dn = fabs(n - norm[s]) / norm[s], dr = fabs(r - rate[s]) / rate[s];
+		double dl = fabs(l - loss[s]) / loss[s], dn = fabs(n - norm[s]) / norm[s],
+		       dr = fabs(r - rate[s]) / rate[s];
 		if (!(dl <= 1e-4 && dn <= 1e-3 && dr <= 1e-12))
-			fail_msg("%s, step %lld: loss %.8g (expected %.8g), norm %.8g (%.8g), rate %.8g (%.8g)", name,
-				 (long long)s + 1, l, loss[s], n, norm[s], r, rate[s]);
+			fail_msg("%s, step %lld: loss %.8g (expected %.8g), norm %.8g (%.8g), rate "
+				 "%.8g (%.8g)",
+				 name, (long long)s + 1, l, loss[s], n, norm[s], r, rate[s]);
 		worst_loss = fmax(worst_loss, dl);
 		worst_norm = fmax(worst_norm, dn);
 		worst_rate = fmax(worst_rate, dr);
 		last = n;
 	}
-	printf("%-20s loss %.2e  norm %.2e  rate %.2e  final %.2e\n", name, worst_loss, worst_norm, worst_rate, final_error(&j));
+	printf("%-20s loss %.2e  norm %.2e  rate %.2e  final %.2e\n", name, worst_loss, worst_norm,
+	       worst_rate, final_error(&j));
 	job_close(&j);
 	return last;
 }

@@ -1,4 +1,5 @@
-/* test_net_frame.c - frames: round trip, every field corrupted, truncation at each byte; CRC-32C; structured payloads. */
+/* test_net_frame.c - frames: round trip, every field corrupted, truncation at each byte; CRC-32C;
+ * structured payloads. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,8 @@ static void crc_vectors(void **state)
 	}
 }
 
-/* Instruction and table agree at every length around the block sizes, every alignment, and when continued. */
+/* Instruction and table agree at every length around the block sizes, every alignment, and when
+ * continued. */
 static void crc_ways_agree(void **state)
 {
 	(void)state;
@@ -46,13 +48,16 @@ static void crc_ways_agree(void **state)
 	static unsigned char p[N + 8];
 	for (size_t i = 0; i < sizeof p; i++)
 		p[i] = (unsigned char)rng_u32(rng_key(5), i);
-	const size_t sizes[] = { 1, 7, 8, 9, 63, 4095, 4096, 12287, 12288, 12289, 24576, 36863, 36864, 36865, N };
+	const size_t sizes[] = { 1,     7,     8,     9,     63,    4095,  4096, 12287,
+				 12288, 12289, 24576, 36863, 36864, 36865, N };
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
 		for (size_t off = 0; off < 8; off++) {
 			uint32_t whole = crc32c_table(0, p + off, sizes[i]);
 			assert_int_equal(crc32c(0, p + off, sizes[i]), whole);
 			size_t cut = sizes[i] / 3;
-			assert_int_equal(crc32c(crc32c(0, p + off, cut), p + off + cut, sizes[i] - cut), whole);
+			assert_int_equal(
+				crc32c(crc32c(0, p + off, cut), p + off + cut, sizes[i] - cut),
+				whole);
 		}
 }
 
@@ -105,7 +110,8 @@ static void round_trip(void **state)
 	f.payload = place + FRAME_HEADER;
 	assert_int_equal(frame_encode(&f, place, sizeof place, &n, &e), 0);
 	assert_memory_equal(place, out, n);
-	/* The first bytes are fixed for good: another version must be able to tell that it is another version. */
+	/* The first bytes are fixed for good: another version must be able to tell that it is
+	 * another version. */
 	assert_memory_equal(out, "HSF1\1\0\12\1\x88\x77\x66\x55\x44\x33\x22\x11", 16);
 	/* Frames without a payload, and with an empty tensor. */
 	struct frame h = { .kind = FRAME_HEARTBEAT };
@@ -131,10 +137,15 @@ static void refuses_to_encode(void **state)
 		{ .kind = FRAME_HELLO, .ndim = 1, .dim = { 1 } },
 		{ .kind = FRAME_ACTIVATION },
 		{ .kind = FRAME_ACTIVATION, .ndim = 5 },
-		{ .kind = FRAME_ACTIVATION, .ndim = 1, .dim = { 3 }, .size = 8, .payload = "12345678" },
+		{ .kind = FRAME_ACTIVATION,
+		  .ndim = 1,
+		  .dim = { 3 },
+		  .size = 8,
+		  .payload = "12345678" },
 		{ .kind = FRAME_ACTIVATION, .ndim = 3, .dim = { 1ull << 32, 1ull << 32, 4 } },
 		{ .kind = FRAME_ACTIVATION, .dtype = DT_COUNT, .ndim = 1, .dim = { 1 } },
-		{ .kind = FRAME_ACTIVATION, .ndim = 1, .dim = { 3 }, .payload = "123456789012" }, /* 12 bytes, room for 8 */
+		/* 12 bytes, room for 8 */
+		{ .kind = FRAME_ACTIVATION, .ndim = 1, .dim = { 3 }, .payload = "123456789012" },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		assert_int_equal(frame_encode(&bad[i], out, sizeof out, &n, &e), ERR_INTERNAL);
@@ -170,7 +181,8 @@ static void every_truncation(void **state)
 	struct err e;
 	size_t n = make(out, sizeof out, data);
 	for (size_t k = 0; k < n; k++) {
-		unsigned char *exact = malloc(k ? k : 1); /* exact size, so that the address sanitizer sees a read behind it */
+		/* exact size, so that the address sanitizer sees a read behind it */
+		unsigned char *exact = malloc(k ? k : 1);
 		memcpy(exact, out, k);
 		assert_int_equal(frame_parse(exact, k, &g, &e), ERR_PROTOCOL);
 		free(exact);
@@ -192,11 +204,12 @@ static void lies_with_a_right_checksum(void **state)
 		unsigned char v;
 		const char *says;
 	} lie[] = {
-		{ 0, 'X', "magic" },       { 4, 2, "version" },    { 6, 0, "kind" },          { 6, 99, "kind" },
-		{ 6, 1, "shape" },         { 7, 99, "dtype" },     { 7, 0, "shape needs" },   { 30, 0, "no shape" },
-		{ 30, 5, "dimensions" },   { 30, 2, "shape" },     { 31, 1, "zero" },         { 32, 3, "shape needs" },
-		{ 39, 0xff, "overflows" }, { 56, 1, "dimension" }, { 64, 61, "shape needs" }, { 71, 0x80, "at most" },
-		{ 72, 1, "zero" },
+		{ 0, 'X', "magic" },       { 4, 2, "version" },    { 6, 0, "kind" },
+		{ 6, 99, "kind" },         { 6, 1, "shape" },      { 7, 99, "dtype" },
+		{ 7, 0, "shape needs" },   { 30, 0, "no shape" },  { 30, 5, "dimensions" },
+		{ 30, 2, "shape" },        { 31, 1, "zero" },      { 32, 3, "shape needs" },
+		{ 39, 0xff, "overflows" }, { 56, 1, "dimension" }, { 64, 61, "shape needs" },
+		{ 71, 0x80, "at most" },   { 72, 1, "zero" },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(lie); i++) {
 		memcpy(out, good, n);
@@ -205,7 +218,8 @@ static void lies_with_a_right_checksum(void **state)
 		memcpy(out + 76, &crc, 4);
 		assert_int_equal(frame_parse(out, n, &g, &e), ERR_PROTOCOL);
 		if (!strstr(e.msg, lie[i].says))
-			fail_msg("byte %zu = %u: '%s' does not say '%s'", lie[i].at, lie[i].v, e.msg, lie[i].says);
+			fail_msg("byte %zu = %u: '%s' does not say '%s'", lie[i].at, lie[i].v,
+				 e.msg, lie[i].says);
 	}
 }
 
@@ -254,8 +268,10 @@ static void fields_round_trip(void **state)
 		unsigned char *exact = malloc(k ? k : 1);
 		memcpy(exact, mem, k);
 		r = wire_read(exact, k);
-		wire_get_u8(&r), wire_get_u32(&r), wire_get_u64(&r), wire_get_f64(&r), wire_get_f64(&r);
-		wire_get_str(&r, text, sizeof text), wire_get_text(&r, &len), wire_get_bytes(&r, &len), wire_get_bytes(&r, &len);
+		wire_get_u8(&r), wire_get_u32(&r), wire_get_u64(&r), wire_get_f64(&r),
+			wire_get_f64(&r);
+		wire_get_str(&r, text, sizeof text), wire_get_text(&r, &len),
+			wire_get_bytes(&r, &len), wire_get_bytes(&r, &len);
 		assert_int_equal(wire_read_end(&r, "HELLO", &e), ERR_PROTOCOL);
 		assert_non_null(strstr(e.msg, "HELLO"));
 		free(exact);
@@ -281,7 +297,8 @@ static void fields_that_lie(void **state)
 	wire_put_u64(&w, 0);
 	assert_int_equal(wire_write_end(&w, &n, &e), 0);
 	struct wire_reader r = wire_read(mem, n);
-	assert_int_equal(wire_get_count(&r, 8, 1 << 20), 0); /* one item's bytes, a thousand announced */
+	/* one item's bytes, a thousand announced */
+	assert_int_equal(wire_get_count(&r, 8, 1 << 20), 0);
 	assert_int_equal(wire_read_end(&r, "x", &e), ERR_PROTOCOL);
 	r = wire_read(mem, n);
 	assert_int_equal(wire_get_count(&r, 0, 999), 0);
@@ -306,7 +323,8 @@ static void fields_that_lie(void **state)
 	assert_int_equal(wire_read_end(&r, "x", &e), ERR_PROTOCOL); /* left over */
 }
 
-/* docs/wire.md lists every kind with its number. Skipped where the source is not at hand (scripts/run-tests.sh says where it is). */
+/* docs/wire.md lists every kind with its number. Skipped where the source is not at hand
+ * (scripts/run-tests.sh says where it is). */
 static void kinds_are_documented(void **state)
 {
 	(void)state;
@@ -320,7 +338,8 @@ static void kinds_are_documented(void **state)
 	};
 	char path[512], line[512];
 	bool found[ARRAY_LEN(rows)] = { false };
-	snprintf(path, sizeof path, "%s/docs/wire.md", getenv("HS_SOURCE") ? getenv("HS_SOURCE") : ".");
+	snprintf(path, sizeof path, "%s/docs/wire.md",
+		 getenv("HS_SOURCE") ? getenv("HS_SOURCE") : ".");
 	FILE *f = fopen(path, "r");
 	if (!f)
 		skip();

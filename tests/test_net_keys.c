@@ -171,8 +171,9 @@ static void default_place(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(save_and_load), cmocka_unit_test(modes),         cmocka_unit_test(bad_files),
-		cmocka_unit_test(parse),         cmocka_unit_test(default_place),
+		cmocka_unit_test(save_and_load), cmocka_unit_test(modes),
+		cmocka_unit_test(bad_files),     cmocka_unit_test(parse),
+		cmocka_unit_test(default_place),
 	};
 	return cmocka_run_group_tests_name("net_keys", tests, setup, teardown);
 }

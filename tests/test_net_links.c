@@ -1,4 +1,5 @@
-/* test_net_links.c - the contract of net.h, over every transport, with and without keys. One listener A, one dialler B. */
+/* test_net_links.c - the contract of net.h, over every transport, with and without keys. One
+ * listener A, one dialler B. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,10 +39,10 @@ struct ends {
 
 static struct err err;
 static unsigned char zeros[100000];
-#define OK(call)                                                                                                                   \
-	do {                                                                                                                       \
-		if ((call) < 0)                                                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                                                         \
+#define OK(call)                                                                                   \
+	do {                                                                                       \
+		if ((call) < 0)                                                                    \
+			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
 	} while (0)
 #define SOON net_in(20)
 
@@ -83,7 +84,10 @@ static void ends_down(struct ends *x)
 
 #define EACH(w) for (const struct way *w = ways; w < ways + ARRAY_LEN(ways); w++)
 
-static unsigned char pattern(uint64_t number, size_t i) { return (unsigned char)(number * 31 + i * 7 + (i >> 8)); }
+static unsigned char pattern(uint64_t number, size_t i)
+{
+	return (unsigned char)(number * 31 + i * 7 + (i >> 8));
+}
 
 static void fill(unsigned char *p, size_t n, uint64_t number)
 {
@@ -106,7 +110,7 @@ static size_t size_of(uint64_t number)
 	return sizes[number % ARRAY_LEN(sizes)];
 }
 
-/* ---- order, identity, counters; both directions, a thread on each side ------------------------------------------------------- */
+/* ---- order, identity, counters; both directions, a thread on each side ---------------------- */
 
 enum { MANY = 300 };
 
@@ -163,13 +167,14 @@ static void order(void **state)
 			fail_msg("%s: the echo failed to %s", w->transport, (char *)bad);
 		struct link_stats s;
 		link_stats(x.lb, &s);
-		assert_true(s.messages_out == MANY && s.messages_in == MANY && s.bytes_out == bytes && s.bytes_in == bytes);
+		assert_true(s.messages_out == MANY && s.messages_in == MANY &&
+			    s.bytes_out == bytes && s.bytes_in == bytes);
 		assert_int_equal(s.queued_in, 0);
 		ends_down(&x);
 	}
 }
 
-/* ---- empty and large ------------------------------------------------------------------------------------------------------ */
+/* ---- empty and large ------------------------------------------------------------------------ */
 
 static void *take_one(void *arg)
 {
@@ -226,7 +231,7 @@ static void large(void **state)
 	free(p);
 }
 
-/* ---- ownership: released exactly once, whatever happens --------------------------------------------------------------------- */
+/* ---- ownership: released exactly once, whatever happens ------------------------------------- */
 
 static atomic_int released[64];
 
@@ -275,21 +280,24 @@ static void ownership(void **state)
 			link_recv(x.lb, net_in(0.01), &m, &err);
 		assert_int_equal(link_state(x.lb), LINK_LOST);
 		assert_int_equal(send_owned(x.lb, 63, 100), ERR_NET);
-		assert_int_equal(((unsigned char *)held.data)[4999], 10); /* held bytes outlive the link */
+		/* held bytes outlive the link */
+		assert_int_equal(((unsigned char *)held.data)[4999], 10);
 		net_msg_release(&held);
 		/* Sent while connecting to nobody. */
 		struct link *l;
-		OK(net_dial(x.b, w->transport[0] == 'l' ? "nobody" : "127.0.0.1:9", w->keys ? x.ka.pub : NULL, SOON, &l, &err));
+		OK(net_dial(x.b, w->transport[0] == 'l' ? "nobody" : "127.0.0.1:9",
+			    w->keys ? x.ka.pub : NULL, SOON, &l, &err));
 		for (; taken < 25; taken++)
 			assert_int_equal(send_owned(l, taken, 100), 0);
 		ends_down(&x);
 		for (int i = 0; i < 64; i++)
 			if (released[i] != (i < taken))
-				fail_msg("%s: message %d of %d was released %d times", w->transport, i, taken, released[i]);
+				fail_msg("%s: message %d of %d was released %d times", w->transport,
+					 i, taken, released[i]);
 	}
 }
 
-/* ---- back-pressure ------------------------------------------------------------------------------------------------------------ */
+/* ---- back-pressure -------------------------------------------------------------------------- */
 
 static void back_pressure(void **state)
 {
@@ -310,7 +318,8 @@ static void back_pressure(void **state)
 		assert_true(s.in_flight > 900000 && s.in_flight <= 1 << 20);
 		struct net_poll p = { .link = x.lb, .want = NET_RECV };
 		assert_int_equal(net_poll(x.b, &p, 1, NET_NOW), 0);
-		assert_int_equal(link_send_wait(x.lb, &n, sizeof n, NULL, NULL, NET_NOW, &err), 0); /* small ones still fit */
+		/* small ones still fit */
+		assert_int_equal(link_send_wait(x.lb, &n, sizeof n, NULL, NULL, NET_NOW, &err), 0);
 		rc = link_send_copy(x.lb, zeros, 100000, net_in(0.01), &err);
 		assert_int_equal(rc, ERR_NET);
 		assert_int_equal(link_state(x.lb), LINK_UP);
@@ -332,7 +341,7 @@ static void back_pressure(void **state)
 	}
 }
 
-/* ---- deadlines ---------------------------------------------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------ */
 
 static void deadlines(void **state)
 {
@@ -350,8 +359,8 @@ static void deadlines(void **state)
 		int64_t began = clock_now();
 		assert_int_equal(link_recv(x.lb, net_in(0.03), &m, &err), 0);
 		assert_true(clock_now() - began >= 30000000);
-		assert_int_equal(net_connect(x.b, w->transport[0] == 'l' ? "nobody" : "127.0.0.1:9", w->keys ? x.ka.pub : NULL,
-					     net_in(0.05), &l, &err),
+		assert_int_equal(net_connect(x.b, w->transport[0] == 'l' ? "nobody" : "127.0.0.1:9",
+					     w->keys ? x.ka.pub : NULL, net_in(0.05), &l, &err),
 				 ERR_NET);
 		/* A wake-up ends a poll, also one that came first. */
 		struct net_poll p = { .link = x.lb, .want = NET_RECV };
@@ -398,7 +407,7 @@ static void dial_before_listen(void **state)
 	}
 }
 
-/* ---- losing the peer ------------------------------------------------------------------------------------------------------------- */
+/* ---- losing the peer ------------------------------------------------------------------------ */
 
 static void closing(void **state)
 {
@@ -409,14 +418,16 @@ static void closing(void **state)
 		struct net_msg m;
 		ends_up(&x, w, (struct net_options){ 0 });
 		struct link *stays = who ? x.la : x.lb, *leaves = who ? x.lb : x.la;
-		/* What was sent before closing arrives, then the link is lost; other way round nothing hangs. */
+		/* What was sent before closing arrives, then the link is lost; other way round
+		 * nothing hangs. */
 		OK(link_send_copy(stays, "unread", 6, SOON, &err));
 		for (int i = 0; i < 50; i++)
 			OK(link_send_copy(leaves, zeros, 20000, SOON, &err));
 		net_close(who ? x.b : x.a, 5);
 		for (int i = 0; i < 50; i++) {
 			if (link_recv(stays, SOON, &m, &err) != 1)
-				fail_msg("%s, %d: message %d is missing: %s", w->transport, who, i, err.msg);
+				fail_msg("%s, %d: message %d is missing: %s", w->transport, who, i,
+					 err.msg);
 			net_msg_release(&m);
 		}
 		assert_int_equal(link_recv(stays, SOON, &m, &err), ERR_NET);
@@ -438,7 +449,8 @@ static void failing(void **state)
 	{
 		struct ends x;
 		struct net_msg m;
-		struct frame f = { .kind = FRAME_ACTIVATION, .job = 5, .ndim = 2, .dim = { 3, 4 } }, g;
+		struct frame f = { .kind = FRAME_ACTIVATION, .job = 5, .ndim = 2, .dim = { 3, 4 } },
+			     g;
 		float data[12] = { 1, 2, 3 };
 		f.payload = data;
 		ends_up(&x, w, (struct net_options){ 0 });
@@ -458,7 +470,7 @@ static void failing(void **state)
 	}
 }
 
-/* ---- identity --------------------------------------------------------------------------------------------------------------------- */
+/* ---- identity ------------------------------------------------------------------------------- */
 
 static void identity(void **state)
 {
@@ -498,7 +510,7 @@ static void identity(void **state)
 	}
 }
 
-/* ---- many links, several threads --------------------------------------------------------------------------------------------------- */
+/* ---- many links, several threads ------------------------------------------------------------ */
 
 enum { LINKS = 12, EACH_SENDS = 40, SENDERS = 3 };
 
@@ -529,7 +541,8 @@ static void many_links(void **state)
 		while (left) {
 			assert_true(net_poll(x.a, p, LINKS, SOON) > 0);
 			for (int i = 0; i < LINKS; i++)
-				while (p[i].ready & NET_RECV && link_recv(p[i].link, NET_NOW, &m, &err) == 1) {
+				while (p[i].ready & NET_RECV &&
+				       link_recv(p[i].link, NET_NOW, &m, &err) == 1) {
 					unsigned got[2];
 					assert_int_equal(m.size, 8);
 					memcpy(got, m.data, 8);
@@ -595,7 +608,7 @@ static void many_threads(void **state)
 	}
 }
 
-/* ---- allocation ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- allocation ----------------------------------------------------------------------------- */
 
 static void ping(struct ends *x, int times)
 {
@@ -624,17 +637,20 @@ static void warm_links_allocate_nothing(void **state)
 	ping(&x, 1000);
 	assert_true(mem_count() == before);
 	ends_down(&x);
-	/* With threads of its own in between a node can still be under way when the next is asked for: a handful, not one each. */
+	/* With threads of its own in between a node can still be under way when the next is asked
+	 * for: a handful, not one each. */
 	ends_up(&x, &ways[2], (struct net_options){ 0 });
 	ping(&x, 10);
 	before = mem_count();
 	ping(&x, 1000);
-	printf("zmq: %llu allocations in 2000 messages\n", (unsigned long long)(mem_count() - before));
+	printf("zmq: %llu allocations in 2000 messages\n",
+	       (unsigned long long)(mem_count() - before));
 	assert_true(mem_count() - before < 50);
 	ends_down(&x);
 }
 
-/* A failing allocation is an error or a lost link, never a crash or a leak (the sanitizer build looks). */
+/* A failing allocation is an error or a lost link, never a crash or a leak (the sanitizer build
+ * looks). */
 static void memory_runs_out(void **state)
 {
 	(void)state;
@@ -660,10 +676,12 @@ static void memory_runs_out(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(order),           cmocka_unit_test(large),        cmocka_unit_test(ownership),
-		cmocka_unit_test(back_pressure),   cmocka_unit_test(deadlines),    cmocka_unit_test(dial_before_listen),
-		cmocka_unit_test(closing),         cmocka_unit_test(failing),      cmocka_unit_test(identity),
-		cmocka_unit_test(many_links),      cmocka_unit_test(many_threads), cmocka_unit_test(warm_links_allocate_nothing),
+		cmocka_unit_test(order),           cmocka_unit_test(large),
+		cmocka_unit_test(ownership),       cmocka_unit_test(back_pressure),
+		cmocka_unit_test(deadlines),       cmocka_unit_test(dial_before_listen),
+		cmocka_unit_test(closing),         cmocka_unit_test(failing),
+		cmocka_unit_test(identity),        cmocka_unit_test(many_links),
+		cmocka_unit_test(many_threads),    cmocka_unit_test(warm_links_allocate_nothing),
 		cmocka_unit_test(memory_runs_out),
 	};
 	return cmocka_run_group_tests_name("net_links", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_net_mpi.c - the contract of net.h over MPI: starts itself as three ranks under mpirun. Skipped where MPI is not built in or mpirun is
- * not installed. */
+/* test_net_mpi.c - the contract of net.h over MPI: starts itself as three ranks under mpirun.
+ * Skipped where MPI is not built in or mpirun is not installed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,12 +21,13 @@
 
 static struct err err;
 #define SOON net_in(30)
-#define MUST(what)                                                                                                                 \
-	do {                                                                                                                       \
-		if (!(what)) {                                                                                                     \
-			fprintf(stderr, "rank %d, line %d: %s: %s\n", rank, __LINE__, #what, err.msg);                             \
-			exit(1);                                                                                                   \
-		}                                                                                                                  \
+#define MUST(what)                                                                                 \
+	do {                                                                                       \
+		if (!(what)) {                                                                     \
+			fprintf(stderr, "rank %d, line %d: %s: %s\n", rank, __LINE__, #what,       \
+				err.msg);                                                          \
+			exit(1);                                                                   \
+		}                                                                                  \
 	} while (0)
 
 static int rank, size;
@@ -94,7 +95,8 @@ static void hear(struct link *l)
 
 static void say(struct link *l) { MUST(link_send_copy(l, "x", 1, SOON, &err) == 0); }
 
-/* Rank 0 sends to rank 1, which takes only when rank 2 says so: a full window, 64 MiB alone, ownership. */
+/* Rank 0 sends to rank 1, which takes only when rank 2 says so: a full window, 64 MiB alone,
+ * ownership. */
 static void pressure(struct link *to[3])
 {
 	struct net_msg m;
@@ -113,7 +115,8 @@ static void pressure(struct link *to[3])
 				break;
 			}
 		}
-		MUST(rc == LINK_FULL && n == 7); /* 8 MiB, and what each message counts beside its bytes */
+		/* 8 MiB, and what each message counts beside its bytes */
+		MUST(rc == LINK_FULL && n == 7);
 		say(to[2]);
 		struct net_poll p = { .link = to[1], .want = NET_SEND };
 		MUST(net_poll(net, &p, 1, SOON) == 1);
@@ -151,7 +154,8 @@ static void ending(struct link *to[3])
 	int left = (rank + 1) % size, right = (rank + 2) % size;
 	int64_t began = clock_now();
 	MUST(net_accept(net, net_in(0.02), &l, &err) == 0 && clock_now() - began >= 20000000);
-	/* Tell both that this rank is through with the line above, so that nobody's frame comes too early for another's. */
+	/* Tell both that this rank is through with the line above, so that nobody's frame comes too
+	 * early for another's. */
 	for (int r = 0; r < size; r++)
 		if (r != rank)
 			say(to[r]);
@@ -159,7 +163,8 @@ static void ending(struct link *to[3])
 		if (r != rank)
 			hear(to[r]);
 	MUST(link_send_frame(to[left], &f, SOON, &err) == 0);
-	MUST(link_recv_frame(to[right], SOON, &m, &g, &err) == 1 && g.kind == FRAME_FINISH && g.step == 9);
+	MUST(link_recv_frame(to[right], SOON, &m, &g, &err) == 1 && g.kind == FRAME_FINISH &&
+	     g.step == 9);
 	net_msg_release(&m);
 	if (rank == 0) {
 		for (int i = 0; i < 20; i++)
@@ -168,7 +173,8 @@ static void ending(struct link *to[3])
 	} else if (rank == 2) {
 		for (int i = 0; i < 20; i++)
 			hear(to[0]);
-		MUST(link_recv(to[0], SOON, &m, &err) == ERR_NET && strstr(err.msg, "closed by the peer"));
+		MUST(link_recv(to[0], SOON, &m, &err) == ERR_NET &&
+		     strstr(err.msg, "closed by the peer"));
 	}
 	address_of(rank, at);
 	MUST(net_dial(net, at, NULL, SOON, &l, &err) == ERR_USAGE);
@@ -184,7 +190,8 @@ static int run_rank(void)
 	alarm(120);
 	MUST(net_open("mpi", &o, &net, &err) == 0);
 	struct net_ranks world;
-	MUST(net_world(net, &world, &err) == 0 && world.size == 3 && world.local == (world.rank ? world.rank - 1 : 0));
+	MUST(net_world(net, &world, &err) == 0 && world.size == 3 &&
+	     world.local == (world.rank ? world.rank - 1 : 0));
 	rank = world.rank;
 	size = world.size;
 	MUST(net_open("mpi", &o, &second, &err) == ERR_UNSUPPORTED);
@@ -216,7 +223,8 @@ static void three_ranks(void **state)
 	setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
 	setenv("OMPI_MCA_oob_tcp_if_include", "lo", 1);
 	setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-	/* MPI keeps memory to the end and unloads the plug-ins that took it, so that no suppression can name them. */
+	/* MPI keeps memory to the end and unloads the plug-ins that took it, so that no suppression
+	 * can name them. */
 	setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 	pid_t pid = fork();
 	if (pid == 0) {

@@ -1,5 +1,6 @@
-/* test_net_peers.c - what only separate processes and foreign programs can show of the zmq transport: a peer that is killed, one
- * that is stopped, one that speaks no ZeroMQ, addresses that are not loopback; and the knobs of the loop transport. */
+/* test_net_peers.c - what only separate processes and foreign programs can show of the zmq
+ * transport: a peer that is killed, one that is stopped, one that speaks no ZeroMQ, addresses that
+ * are not loopback; and the knobs of the loop transport. */
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -24,10 +25,10 @@
 static struct err err;
 static unsigned char zeros[1 << 20];
 #define SOON net_in(20)
-#define OK(call)                                                                                                                   \
-	do {                                                                                                                       \
-		if ((call) < 0)                                                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                                                         \
+#define OK(call)                                                                                   \
+	do {                                                                                       \
+		if ((call) < 0)                                                                    \
+			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
 	} while (0)
 
 struct child {
@@ -35,8 +36,10 @@ struct child {
 	char at[NET_ADDRESS];
 };
 
-/* A process that listens, takes one connection, sends `greetings` messages and then sits there without ever receiving. */
-static void child_start(struct child *c, const struct key_pair *key, const char *allow, int greetings)
+/* A process that listens, takes one connection, sends `greetings` messages and then sits there
+ * without ever receiving. */
+static void child_start(struct child *c, const struct key_pair *key, const char *allow,
+			int greetings)
 {
 	int p[2];
 	assert_int_equal(pipe(p), 0);
@@ -49,7 +52,8 @@ static void child_start(struct child *c, const struct key_pair *key, const char 
 		close(p[0]);
 		alarm(60);
 		if (net_open("zmq", &o, &n, &err) < 0 || (key && net_allow(n, allow, &err) < 0) ||
-		    net_listen(n, "127.0.0.1:0", c->at, &err) < 0 || write(p[1], c->at, sizeof c->at) != sizeof c->at)
+		    net_listen(n, "127.0.0.1:0", c->at, &err) < 0 ||
+		    write(p[1], c->at, sizeof c->at) != sizeof c->at)
 			_exit(1);
 		close(p[1]);
 		if (net_accept(n, NET_FOREVER, &l, &err) != 1)
@@ -72,7 +76,8 @@ static void child_end(struct child *c)
 	waitpid(c->pid, NULL, 0);
 }
 
-/* How a peer is lost: seconds until the link knows. `busy`: large messages are under way to it when it happens. */
+/* How a peer is lost: seconds until the link knows. `busy`: large messages are under way to it when
+ * it happens. */
 static double lose(int signal, bool keys, bool busy, double timeout)
 {
 	struct key_pair a, b;
@@ -96,15 +101,17 @@ static double lose(int signal, bool keys, bool busy, double timeout)
 		for (int i = 0; i < 40; i++)
 			OK(link_send_copy(l, zeros, sizeof zeros, SOON, &err));
 	assert_int_equal(kill(c.pid, signal), 0);
-	if (busy && signal == SIGSTOP) /* more than the kernel's buffers hold, so that our own output is blocked */
+	/* more than the kernel's buffers hold, so that our own output is blocked */
+	if (busy && signal == SIGSTOP)
 		for (int i = 0; i < 40; i++)
 			OK(link_send_copy(l, zeros, sizeof zeros, SOON, &err));
 	int64_t began = clock_now();
 	assert_int_equal(link_recv(l, SOON, &m, &err), ERR_NET);
 	double seconds = clock_seconds(clock_now() - began);
-	printf("signal %d, %s, %s: noticed after %.3f s: %s\n", signal, keys ? "keys" : "plain", busy ? "busy" : "idle", seconds,
-	       err.msg);
-	assert_non_null(strstr(err.msg, signal == SIGKILL ? "the connection broke" : "said nothing for"));
+	printf("signal %d, %s, %s: noticed after %.3f s: %s\n", signal, keys ? "keys" : "plain",
+	       busy ? "busy" : "idle", seconds, err.msg);
+	assert_non_null(
+		strstr(err.msg, signal == SIGKILL ? "the connection broke" : "said nothing for"));
 	net_close(n, 5);
 	child_end(&c);
 	return seconds;
@@ -140,7 +147,8 @@ static void killed_dialler(void **state)
 	if (pid == 0) {
 		alarm(60);
 		if (read(p[0], at, sizeof at) != sizeof at || net_open("zmq", NULL, &n, &err) < 0 ||
-		    net_connect(n, at, NULL, NET_FOREVER, &l, &err) < 0 || link_send_copy(l, "here", 4, NET_FOREVER, &err) < 0)
+		    net_connect(n, at, NULL, NET_FOREVER, &l, &err) < 0 ||
+		    link_send_copy(l, "here", 4, NET_FOREVER, &err) < 0)
 			_exit(1);
 		for (;;)
 			pause();
@@ -160,12 +168,14 @@ static void killed_dialler(void **state)
 	close(p[1]);
 }
 
-/* ---- foreigners ------------------------------------------------------------------------------------------------------------- */
+/* ---- foreigners ----------------------------------------------------------------------------- */
 
-/* Says `text` to the address, and returns how many bytes come back until the other side closes or `limit` bytes are there. */
+/* Says `text` to the address, and returns how many bytes come back until the other side closes or
+ * `limit` bytes are there. */
 static size_t knock(const char *at, const void *text, size_t n, unsigned char *back, size_t limit)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atol(strrchr(at, ':') + 1)) };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)atol(strrchr(at, ':') + 1)) };
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	struct timeval wait = { .tv_sec = 1 };
@@ -193,7 +203,9 @@ static void plain_client_gets_nothing(void **state)
 	OK(net_open("zmq", &o, &n, &err));
 	OK(net_listen(n, "127.0.0.1:0", at, &err));
 	/* ZeroMQ 3.1 without encryption: greeting, then a READY command and a message. */
-	unsigned char zmtp[64 + 64] = { 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'N', 'U', 'L', 'L' };
+	unsigned char zmtp[64 + 64] = {
+		0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'N', 'U', 'L', 'L'
+	};
 	static const unsigned char ready[] = "\4\x1a\5READY\13Socket-Type\0\0\0\6DEALER\0\5hello";
 	memcpy(zmtp + 64, ready, sizeof ready);
 	static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -203,11 +215,16 @@ static void plain_client_gets_nothing(void **state)
 	const struct {
 		const void *p;
 		size_t n;
-	} say[] = { { "", 0 }, { http, sizeof http }, { zmtp, sizeof zmtp }, { zmtp, 20 }, { random, sizeof random } };
+	} say[] = { { "", 0 },
+		    { http, sizeof http },
+		    { zmtp, sizeof zmtp },
+		    { zmtp, 20 },
+		    { random, sizeof random } };
 	for (size_t i = 0; i < sizeof say / sizeof *say; i++) {
 		size_t got = knock(at, say[i].p, say[i].n, back, sizeof back);
 		printf("foreigner %zu got %zu bytes\n", i, got);
-		assert_true(got <= 64); /* ZeroMQ's greeting, which names version and mechanism: nothing of ours */
+		/* ZeroMQ's greeting, which names version and mechanism: nothing of ours */
+		assert_true(got <= 64);
 		assert_int_equal(net_accept(n, NET_NOW, &l, &err), 0);
 	}
 	net_close(n, 0);
@@ -219,8 +236,18 @@ static void addresses(void **state)
 	struct net *n;
 	struct link *l;
 	char at[NET_ADDRESS];
-	static const char *const bad[] = { "",      "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1",
-					   ":5000", "::1:5000",  "[::1]5000",  "[::1",        "127.0.0.1:0",     "127.0.0.1:5 " };
+	static const char *const bad[] = { "",
+					   "127.0.0.1",
+					   "127.0.0.1:",
+					   "127.0.0.1:x",
+					   "127.0.0.1:70000",
+					   "127.0.0.1:-1",
+					   ":5000",
+					   "::1:5000",
+					   "[::1]5000",
+					   "[::1",
+					   "127.0.0.1:0",
+					   "127.0.0.1:5 " };
 	static const char *const open_ones[] = { "*:0", "0.0.0.0:0", "192.0.2.1:0", "[::]:0" };
 	OK(net_open("zmq", NULL, &n, &err));
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -240,7 +267,8 @@ static void addresses(void **state)
 	assert_non_null(strstr(err.msg, "zmq"));
 }
 
-/* A dialler that names its own address is seen as that; one that is not its own does not get through. */
+/* A dialler that names its own address is seen as that; one that is not its own does not get
+ * through. */
 static void from_an_address(void **state)
 {
 	(void)state;
@@ -261,7 +289,8 @@ static void from_an_address(void **state)
 	snprintf(from, sizeof from, "192.0.2.1;%s", at);
 	assert_int_equal(net_connect(m, from, NULL, net_in(0.5), &l, &err), ERR_NET);
 	snprintf(from, sizeof from, "127.0.0.5;192.0.2.1:5000");
-	assert_int_equal(net_dial(m, from, NULL, SOON, &l, &err), ERR_USAGE); /* where it goes decides whether it needs a key */
+	/* where it goes decides whether it needs a key */
+	assert_int_equal(net_dial(m, from, NULL, SOON, &l, &err), ERR_USAGE);
 	net_close(m, 1);
 	net_close(n, 1);
 }
@@ -288,13 +317,14 @@ static void parts(void **state)
 			assert_string_equal(again, known[i].text);
 	}
 	assert_true(address_is_number("10.0.0.1") && address_is_number("fd00::1"));
-	assert_false(address_is_number("box1") || address_is_number("") || address_is_number("10.0.0.1:9") ||
-		     address_is_number("fe80::1%eth0"));
+	assert_false(address_is_number("box1") || address_is_number("") ||
+		     address_is_number("10.0.0.1:9") || address_is_number("fe80::1%eth0"));
 }
 
-/* ---- knobs of loop ------------------------------------------------------------------------------------------------------------ */
+/* ---- knobs of loop -------------------------------------------------------------------------- */
 
-static void loop_pair(struct net_knobs k, struct net **a, struct net **b, struct link **la, struct link **lb)
+static void loop_pair(struct net_knobs k, struct net **a, struct net **b, struct link **la,
+		      struct link **lb)
 {
 	struct net_options o = { .knobs = k, .window = 1 << 20 };
 	OK(net_open("loop", NULL, a, &err));

@@ -1,5 +1,6 @@
-/* test_plan_best.c - properties of the planners on random clusters: `best` equals `exhaustive` where that can be computed, is never
- * slower than any other row, and never above a memory limit. */
+/* test_plan_best.c - properties of the planners on random clusters: `best` equals `exhaustive`
+ * where that can be computed, is never slower than any other row, and never above a memory
+ * limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,9 +32,12 @@ static void check_memory(const struct plan *plan, uint64_t seed)
 {
 	for (int k = 0; k < plan->stages; k++)
 		for (int i = 0; i < plan->stage[k].members; i++)
-			if (!(plan->stage[k].member[i].memory_gib <= plan->stage[k].member[i].limit_gib))
-				fail_msg("cluster %llu: %s uses %g of %g GiB", (unsigned long long)seed, plan->planner,
-					 plan->stage[k].member[i].memory_gib, plan->stage[k].member[i].limit_gib);
+			if (!(plan->stage[k].member[i].memory_gib <=
+			      plan->stage[k].member[i].limit_gib))
+				fail_msg("cluster %llu: %s uses %g of %g GiB",
+					 (unsigned long long)seed, plan->planner,
+					 plan->stage[k].member[i].memory_gib,
+					 plan->stage[k].member[i].limit_gib);
 	assert_true(plan->fits);
 }
 
@@ -69,7 +73,8 @@ static void test_equals_exhaustive(void **state)
 		a = planner_run(&planner_best, &p, &o, &best, &e);
 		b = planner_run(&planner_exhaustive, &p, &o, &all, &e2);
 		if (a != b)
-			fail_msg("cluster %llu: best %d (%s), exhaustive %d (%s)", (unsigned long long)seed, a, e.msg, b, e2.msg);
+			fail_msg("cluster %llu: best %d (%s), exhaustive %d (%s)",
+				 (unsigned long long)seed, a, e.msg, b, e2.msg);
 		if (a < 0) {
 			assert_int_equal(a, ERR_USAGE);
 			assert_non_null(strstr(e.msg, "GiB more"));
@@ -80,8 +85,9 @@ static void test_equals_exhaustive(void **state)
 			if (!(d <= largest))
 				largest = d;
 			if (!(d <= 1e-9))
-				fail_msg("cluster %llu: best %.9g ms, exhaustive %.9g ms", (unsigned long long)seed,
-					 best.simulated_ms, all.simulated_ms);
+				fail_msg("cluster %llu: best %.9g ms, exhaustive %.9g ms",
+					 (unsigned long long)seed, best.simulated_ms,
+					 all.simulated_ms);
 			assert_true(best.proven);
 			check_memory(&best, seed);
 			exact += h <= 1e-9;
@@ -92,19 +98,26 @@ static void test_equals_exhaustive(void **state)
 		}
 		profile_release(&p);
 	}
-	print_message("%d clusters solved, %d where nothing fits; largest relative difference %.3g\n", solved, none, largest);
-	print_message("heuristics alone: the best in %d, at most %.2f %% slower\n", exact, gap * 100);
+	print_message(
+		"%d clusters solved, %d where nothing fits; largest relative difference %.3g\n",
+		solved, none, largest);
+	print_message("heuristics alone: the best in %d, at most %.2f %% slower\n", exact,
+		      gap * 100);
 	assert_true(solved > SMALL / 2 && none > 0);
 }
 
-/* On one device all schedules take the same time: the one that keeps least is taken, whatever the sums round to. */
+/* On one device all schedules take the same time: the one that keeps least is taken, whatever the
+ * sums round to. */
 static void test_one_device_keeps_least(void **state)
 {
 	static const char text[] =
-		"{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 30, \"hidden\": 576, \"parameters\": 135e6, "
-		"\"parameters_per_layer\": 3.5e6}, \"sequence_len\": 209, \"dtype\": \"bfloat16\", \"global_batch\": %d, "
+		"{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 30, \"hidden\": 576, "
+		"\"parameters\": 135e6, "
+		"\"parameters_per_layer\": 3.5e6}, \"sequence_len\": 209, \"dtype\": \"bfloat16\", "
+		"\"global_batch\": %d, "
 		"\"devices\": ["
-		"{\"id\": \"a\", \"kind\": \"k\", \"host\": \"h\", \"memory_gib\": 24, \"forward_ms\": {\"linear\": [4.%d3, 0.1]}, "
+		"{\"id\": \"a\", \"kind\": \"k\", \"host\": \"h\", \"memory_gib\": 24, "
+		"\"forward_ms\": {\"linear\": [4.%d3, 0.1]}, "
 		"\"backward_ms\": {\"linear\": [7.%d7, 0.3]}}], \"links\": []}";
 	(void)state;
 	for (int i = 0; i < 40; i++) {
@@ -152,7 +165,8 @@ static void test_never_worse(void **state)
 			struct plan other;
 			struct err e2 = { 0 };
 
-			if (row == &planner_best || row == &planner_manual || row == &planner_exhaustive ||
+			if (row == &planner_best || row == &planner_manual ||
+			    row == &planner_exhaustive ||
 			    (!o.groups && (row == &planner_cephalo || row == &planner_zorse)))
 				continue;
 			if (planner_run(row, &p, &o, &other, &e2) < 0) {
@@ -161,11 +175,12 @@ static void test_never_worse(void **state)
 			}
 			if (other.fits && (o.groups || other.executable)) {
 				if (rc < 0)
-					fail_msg("cluster %llu: %s has a plan, best has none (%s)", (unsigned long long)seed,
-						 row->name, e.msg);
+					fail_msg("cluster %llu: %s has a plan, best has none (%s)",
+						 (unsigned long long)seed, row->name, e.msg);
 				if (!(best.simulated_ms <= other.simulated_ms * (1 + 1e-9)))
-					fail_msg("cluster %llu: best %.9g ms, %s %.9g ms", (unsigned long long)seed,
-						 best.simulated_ms, row->name, other.simulated_ms);
+					fail_msg("cluster %llu: best %.9g ms, %s %.9g ms",
+						 (unsigned long long)seed, best.simulated_ms,
+						 row->name, other.simulated_ms);
 				faster[i] += best.simulated_ms < other.simulated_ms * (1 - 1e-9);
 				of[i]++;
 			}
@@ -181,12 +196,14 @@ static void test_never_worse(void **state)
 	print_message("%d plans, %d of them with groups\n", plans, groups);
 	for (size_t i = 0; planner_at(i); i++)
 		if (of[i])
-			print_message("faster than %s in %d of %d\n", planner_at(i)->name, faster[i], of[i]);
+			print_message("faster than %s in %d of %d\n", planner_at(i)->name,
+				      faster[i], of[i]);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive), cmocka_unit_test(test_one_device_keeps_least),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive),
+					    cmocka_unit_test(test_one_device_keeps_least),
 					    cmocka_unit_test(test_never_worse) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* `heteroshard plan` as people call it: works from a profile alone, prints what a plan holds, says in one line what is wrong.
- * HS_BIN names the program (scripts/run-tests.sh sets it). */
+/* `heteroshard plan` as people call it: works from a profile alone, prints what a plan holds, says
+ * in one line what is wrong. HS_BIN names the program (scripts/run-tests.sh sets it). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,11 +46,14 @@ static void test_json(void **state)
 	doc = json_loads(out, 0, NULL);
 	assert_non_null(doc);
 	assert_string_equal(json_string_value(json_object_get(doc, "planner")), "zorse");
-	assert_true(fabs(json_number_value(json_object_get(doc, "predicted_ms")) - 7721.375) <= 0.0005);
+	assert_true(fabs(json_number_value(json_object_get(doc, "predicted_ms")) - 7721.375) <=
+		    0.0005);
 	d = json_object_get(json_array_get(json_object_get(doc, "stages"), 0), "devices");
 	assert_int_equal(json_array_size(d), 4);
-	assert_int_equal(json_integer_value(json_object_get(json_array_get(d, 2), "microbatches")), 28);
-	assert_true(json_is_array(json_object_get(doc, "left_out")) && json_is_number(json_object_get(doc, "search_ms")));
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(d, 2), "microbatches")),
+			 28);
+	assert_true(json_is_array(json_object_get(doc, "left_out")) &&
+		    json_is_number(json_object_get(doc, "search_ms")));
 	json_decref(doc);
 }
 
@@ -74,10 +77,9 @@ static void test_text(void **state)
 static void test_what_if(void **state)
 {
 	(void)state;
-	assert_int_equal(
-		plan("--profile " ZORSE
-		     " --brief --without p40-0,l4-1 --add 'kind=v100,host=other,bandwidth=1.2;kind=l4,host=other,id=mine'"),
-		0);
+	assert_int_equal(plan("--profile " ZORSE " --brief --without p40-0,l4-1 --add "
+			      "'kind=v100,host=other,bandwidth=1.2;kind=l4,host=other,id=mine'"),
+			 0);
 	assert_non_null(strstr(out, "of 4 devices"));
 	assert_null(strstr(out, "p40-0"));
 }
@@ -111,7 +113,9 @@ static void test_wrong(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_json), cmocka_unit_test(test_text),
-					    cmocka_unit_test(test_what_if), cmocka_unit_test(test_wrong) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_json),
+					    cmocka_unit_test(test_text),
+					    cmocka_unit_test(test_what_if),
+					    cmocka_unit_test(test_wrong) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

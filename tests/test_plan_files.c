@@ -1,5 +1,5 @@
-/* test_plan_files.c - profile.json and plan.json: read, written, read back; every kind of bad input ends in one line that names it. And the
- * what-if library. */
+/* test_plan_files.c - profile.json and plan.json: read, written, read back; every kind of bad input
+ * ends in one line that names it. And the what-if library. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,14 +18,18 @@
 #include "plan/plan.h"
 #include "support/clusters.h"
 
-static const char good[] = "{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 6, \"hidden\": 64, \"parameters_per_layer\": "
+static const char good[] = "{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 6, "
+			   "\"hidden\": 64, \"parameters_per_layer\": "
 			   "1000000}, \"sequence_len\": 128, "
 			   "\"dtype\": \"float16\", \"global_batch\": 8, \"devices\": ["
-			   "{\"id\": \"a\", \"kind\": \"t4\", \"host\": \"x\", \"memory_gib\": 8, \"forward_ms\": {\"linear\": [2, "
+			   "{\"id\": \"a\", \"kind\": \"t4\", \"host\": \"x\", \"memory_gib\": 8, "
+			   "\"forward_ms\": {\"linear\": [2, "
 			   "0.5]}, \"backward_ms\": {\"table\": [4.5, 9]}},"
-			   "{\"id\": \"b\", \"kind\": \"l4\", \"host\": \"y\", \"memory_gib\": 8, \"forward_ms\": {\"linear\": [1, "
+			   "{\"id\": \"b\", \"kind\": \"l4\", \"host\": \"y\", \"memory_gib\": 8, "
+			   "\"forward_ms\": {\"linear\": [1, "
 			   "0.5]}, \"backward_ms\": {\"linear\": [2, 1]}}],"
-			   "\"links\": [{\"hosts\": [\"x\", \"y\"], \"bandwidth_gbytes_per_s\": 0.117, \"latency_ms\": 0.2}]}";
+			   "\"links\": [{\"hosts\": [\"x\", \"y\"], \"bandwidth_gbytes_per_s\": "
+			   "0.117, \"latency_ms\": 0.2}]}";
 
 /* `good` with one text replaced. */
 static char *changed(const char *from, const char *to)
@@ -86,11 +90,13 @@ static void test_bad_profiles(void **state)
 static void test_ways(void **state)
 {
 	(void)state;
-	static const char with[] =
-		"\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"10.0.0.1\", \"10.0.0.2\"], \"used\": true, \"latency_ms\": "
-		"0.25, "
-		"\"samples\": [{\"bytes\": 65536, \"gbytes_per_s\": 0.5, \"spread\": 0.01, \"reverse_gbytes_per_s\": 0.25, "
-		"\"reverse_spread\": 0.02}]}, {\"addresses\": [\"\", \"10.0.0.3\"], \"unreachable\": \"no answer\"}]";
+	static const char with[] = "\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"10.0.0.1\", "
+				   "\"10.0.0.2\"], \"used\": true, \"latency_ms\": "
+				   "0.25, "
+				   "\"samples\": [{\"bytes\": 65536, \"gbytes_per_s\": 0.5, "
+				   "\"spread\": 0.01, \"reverse_gbytes_per_s\": 0.25, "
+				   "\"reverse_spread\": 0.02}]}, {\"addresses\": [\"\", "
+				   "\"10.0.0.3\"], \"unreachable\": \"no answer\"}]";
 	char *s = changed("\"latency_ms\": 0.2", with);
 	struct profile p, q;
 	struct err e = { 0 };
@@ -103,15 +109,20 @@ static void test_ways(void **state)
 	assert_int_equal(q.link[0].ways, 2);
 	const struct profile_way *w = q.link[0].way;
 	assert_true(w[0].used && !w[0].unreachable && w[0].samples == 1 && w[0].latency_ms == 0.25);
-	assert_true(w[0].sample[0].bytes == 65536 && w[0].sample[0].rate == 0.5 && w[0].sample[0].reverse_spread == 0.02);
-	assert_true(!w[1].used && !strcmp(w[1].unreachable, "no answer") && !strcmp(w[1].to, "10.0.0.3") && !w[1].from[0]);
+	assert_true(w[0].sample[0].bytes == 65536 && w[0].sample[0].rate == 0.5 &&
+		    w[0].sample[0].reverse_spread == 0.02);
+	assert_true(!w[1].used && !strcmp(w[1].unreachable, "no answer") &&
+		    !strcmp(w[1].to, "10.0.0.3") && !w[1].from[0]);
 	buf_release(&a);
 	profile_release(&p);
 	profile_release(&q);
 	free(s);
 	refused("\"latency_ms\": 0.2", "\"latency_ms\": 0.2, \"ways\": 3", "'ways' must be a list");
-	refused("\"latency_ms\": 0.2", "\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"x\"]}]", "two texts");
-	refused("\"latency_ms\": 0.2", "\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"x\", \"y\"], \"latency_ms\": -1}]",
+	refused("\"latency_ms\": 0.2", "\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"x\"]}]",
+		"two texts");
+	refused("\"latency_ms\": 0.2",
+		"\"latency_ms\": 0.2, \"ways\": [{\"addresses\": [\"x\", \"y\"], \"latency_ms\": "
+		"-1}]",
 		"latency_ms");
 }
 
@@ -166,13 +177,15 @@ static void test_plan_round_trip(void **state)
 		for (size_t i = 0; planner_at(i); i++) {
 			struct plan a, b;
 			struct buf text = BUF_INIT;
-			if (planner_at(i) == &planner_exhaustive || planner_run(planner_at(i), &p, &o, &a, &e) < 0)
+			if (planner_at(i) == &planner_exhaustive ||
+			    planner_run(planner_at(i), &p, &o, &a, &e) < 0)
 				continue;
 			plan_to_json(&p, &a, &text);
 			if (plan_read_text(&p, &o, text.p, text.n, "plan.json", &b, &e) < 0)
 				fail_msg("%s: %s\n%s", a.planner, e.msg, text.p);
 			if (!(fabs(a.simulated_ms - b.simulated_ms) <= 1e-9 * a.simulated_ms))
-				fail_msg("%s: %.9g ms, read back %.9g ms", a.planner, a.simulated_ms, b.simulated_ms);
+				fail_msg("%s: %.9g ms, read back %.9g ms", a.planner,
+					 a.simulated_ms, b.simulated_ms);
 			assert_int_equal(a.fits, b.fits);
 			assert_int_equal(a.left_outs, b.left_outs);
 			chunked += a.chunks > 1;
@@ -202,7 +215,8 @@ static void test_bad_plans(void **state)
 	struct profile p;
 	struct err e = { 0 };
 	struct plan plan;
-	static const char manual[] = "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [2, 6], "
+	static const char manual[] = "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": "
+				     "\"a\"}]}, {\"layers\": [2, 6], "
 				     "\"devices\": [{\"id\": \"b\"}]}]}";
 
 	(void)state;
@@ -212,30 +226,38 @@ static void test_bad_plans(void **state)
 	assert_true(plan.executable && plan.stages == 2 && plan_layers(&plan, 1) == 4);
 	plan_release(&plan);
 	plan_refused(&p,
-		     "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [3, 6], \"devices\": "
+		     "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, "
+		     "{\"layers\": [3, 6], \"devices\": "
 		     "[{\"id\": \"b\"}]}]}",
 		     "gaps");
 	plan_refused(&p,
-		     "{\"stages\": [{\"layers\": [0, 4], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [2, 6], \"devices\": "
+		     "{\"stages\": [{\"layers\": [0, 4], \"devices\": [{\"id\": \"a\"}]}, "
+		     "{\"layers\": [2, 6], \"devices\": "
 		     "[{\"id\": \"b\"}]}]}",
 		     "gaps");
-	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 5], \"devices\": [{\"id\": \"a\"}]}]}", "in no stage");
-	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 7], \"devices\": [{\"id\": \"a\"}]}]}", "a model with 6");
+	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 5], \"devices\": [{\"id\": \"a\"}]}]}",
+		     "in no stage");
+	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 7], \"devices\": [{\"id\": \"a\"}]}]}",
+		     "a model with 6");
 	plan_refused(&p, "{\"layers\": 30, \"stages\": []}", "30 layers");
-	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"z\"}]}]}", "'z' is not in the profile");
+	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"z\"}]}]}",
+		     "'z' is not in the profile");
 	plan_refused(&p,
-		     "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [2, 6], \"devices\": "
+		     "{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\"}]}, "
+		     "{\"layers\": [2, 6], \"devices\": "
 		     "[{\"id\": \"a\"}]}]}",
 		     "twice");
 	plan_refused(&p, "{\"microbatch\": 3, \"stages\": []}", "does not divide");
 	plan_refused(&p, "{\"schedule\": \"magic\", \"stages\": []}", "magic");
 	plan_refused(&p,
-		     "{\"chunks\": 2, \"stages\": [{\"layers\": [0, 3], \"devices\": [{\"id\": \"a\"}]}, {\"layers\": [3, 6], "
+		     "{\"chunks\": 2, \"stages\": [{\"layers\": [0, 3], \"devices\": [{\"id\": "
+		     "\"a\"}]}, {\"layers\": [3, 6], "
 		     "\"devices\": [{\"id\": \"b\"}]}]}",
 		     "chunks");
 	plan_refused(&p, "{\"stages\": []}", "'stages'");
 	plan_refused(&p,
-		     "{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"a\", \"microbatch\": 1, \"microbatches\": 3}, "
+		     "{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"a\", "
+		     "\"microbatch\": 1, \"microbatches\": 3}, "
 		     "{\"id\": \"b\", "
 		     "\"microbatch\": 1, \"microbatches\": 3}]}]}",
 		     "6 sequences");
@@ -245,8 +267,9 @@ static void test_bad_plans(void **state)
 /* Too little memory: by how much, where, and what would help. */
 static void test_does_not_fit(void **state)
 {
-	char *s = changed("\"parameters_per_layer\": 1000000",
-			  "\"parameters_per_layer\": 1000000, \"layer_gib\": 4, \"layer_state_gib\": 0.1");
+	char *s = changed(
+		"\"parameters_per_layer\": 1000000",
+		"\"parameters_per_layer\": 1000000, \"layer_gib\": 4, \"layer_state_gib\": 0.1");
 	struct profile p;
 	struct plan plan;
 	struct err e = { 0 };
@@ -280,7 +303,8 @@ static void test_cards(void **state)
 	assert_ptr_equal(card_find("V100"), card_find("v100-sxm2"));
 	assert_null(card_find("a"));
 	assert_null(card_find(""));
-	/* the same kind: the same times; another: scaled by the rates, 34 and 6.6 TFLOP/s in fp16 */
+	/* the same kind: the same times; another: scaled by the rates, 34 and 6.6 TFLOP/s in
+	 * fp16 */
 	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", &e), 0);
 	d = profile_find(&p, "c");
 	assert_true(curve_at(&p.device[d].forward_ms, 3) == curve_at(&p.device[0].forward_ms, 3));
@@ -288,7 +312,8 @@ static void test_cards(void **state)
 		fail_msg("%s", e.msg);
 	d = p.devices - 1;
 	assert_true(fabs(curve_at(&p.device[d].backward_ms, 2) - 9 * 34 / 6.6) <= 1e-9);
-	assert_true(p.device[d].memory_gib == 22.5 && profile_bandwidth(&p, d, 0) == 0.05 && profile_latency_ms(&p, 1, d) == 1);
+	assert_true(p.device[d].memory_gib == 22.5 && profile_bandwidth(&p, d, 0) == 0.05 &&
+		    profile_latency_ms(&p, 1, d) == 1);
 	assert_int_equal(profile_add_card(&p, "kind=p40,host=new", &e), ERR_USAGE);
 	assert_non_null(strstr(e.msg, "bandwidth"));
 	assert_int_equal(profile_add_card(&p, "kind=p40,host=y,bandwidth=1", &e), ERR_USAGE);
@@ -317,10 +342,12 @@ static void test_cards(void **state)
 	profile_release(&p);
 }
 
-/* Every allocation made to fail once: an error, no crash, nothing lost (the sanitizer build looks). */
+/* Every allocation made to fail once: an error, no crash, nothing lost (the sanitizer build
+ * looks). */
 static void test_out_of_memory(void **state)
 {
-	static const char *const names[] = { "even", "proportional", "cephalo", "zorse", "exhaustive", "best" };
+	static const char *const names[] = { "even",  "proportional", "cephalo",
+					     "zorse", "exhaustive",   "best" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -346,7 +373,8 @@ static void test_out_of_memory(void **state)
 			if (rc == 0)
 				break;
 			if (e.code != ERR_NOMEM)
-				fail_msg("%s, allocation %llu: %d %s", names[i], (unsigned long long)n, e.code, e.msg);
+				fail_msg("%s, allocation %llu: %d %s", names[i],
+					 (unsigned long long)n, e.code, e.msg);
 		}
 }
 

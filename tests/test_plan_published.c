@@ -1,4 +1,5 @@
-/* test_plan_published.c - the planners after Cephalo and Zorse give exactly the answers their authors' code gives. */
+/* test_plan_published.c - the planners after Cephalo and Zorse give exactly the answers their
+ * authors' code gives. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +13,16 @@
 #include "base/err.h"
 #include "plan/plan.h"
 
-static void run(const char *planner, const char *name, struct profile *p, struct plan *plan, json_t **want)
+static void run(const char *planner, const char *name, struct profile *p, struct plan *plan,
+		json_t **want)
 {
 	struct plan_options o = PLAN_OPTIONS_DEFAULT;
 	struct err e = { 0 };
 	char path[200];
 
 	snprintf(path, sizeof path, "tests/golden/plan/%s.profile.json", name);
-	if (profile_read_file(p, path, &e) < 0 || planner_run(planner_find(planner), p, &o, plan, &e) < 0)
+	if (profile_read_file(p, path, &e) < 0 ||
+	    planner_run(planner_find(planner), p, &o, plan, &e) < 0)
 		fail_msg("%s", e.msg);
 	snprintf(path, sizeof path, "tests/golden/plan/%s.expected.json", name);
 	*want = json_load_file(path, 0, NULL);
@@ -43,7 +46,8 @@ static void test_cephalo(void **state)
 	assert_int_equal(plan.stage[0].members, json_array_size(json_object_get(want, "samples")));
 	for (int i = 0; i < plan.stage[0].members; i++) {
 		const struct plan_member *m = &plan.stage[0].member[i];
-		double share = json_number_value(json_array_get(json_object_get(want, "state_share"), (size_t)i));
+		double share = json_number_value(
+			json_array_get(json_object_get(want, "state_share"), (size_t)i));
 		assert_int_equal(m->device, i);
 		assert_int_equal(m->samples, want_int(want, "samples", (size_t)i));
 		assert_int_equal(m->microbatches, want_int(want, "microbatches", (size_t)i));
@@ -51,8 +55,9 @@ static void test_cephalo(void **state)
 	}
 	assert_true(fabs(plan.objective_ms - 342.30) <= 0.005);
 	assert_false(plan.executable);
-	print_message("cephalo: objective %.4f ms, %.0f ms a step, simulated %.0f ms, search %.1f ms\n", plan.objective_ms,
-		      plan.predicted_ms, plan.simulated_ms, plan.search_ms);
+	print_message(
+		"cephalo: objective %.4f ms, %.0f ms a step, simulated %.0f ms, search %.1f ms\n",
+		plan.objective_ms, plan.predicted_ms, plan.simulated_ms, plan.search_ms);
 	json_decref(want);
 	plan_release(&plan);
 	profile_release(&p);
@@ -72,9 +77,12 @@ static void test_zorse(void **state)
 	assert_int_equal(plan.first[1], want_int(want, "layers", 1));
 	assert_int_equal(plan.microbatch, json_integer_value(json_object_get(want, "microbatch")));
 	for (int i = 0; i < plan.stage[0].members; i++)
-		assert_int_equal(plan.stage[0].member[i].microbatches, want_int(want, "microbatches", (size_t)i));
-	assert_true(fabs(plan.predicted_ms - json_number_value(json_object_get(want, "predicted_ms"))) <= 0.0005);
-	print_message("zorse: %.6f ms, simulated %.0f ms, search %.1f ms\n", plan.predicted_ms, plan.simulated_ms, plan.search_ms);
+		assert_int_equal(plan.stage[0].member[i].microbatches,
+				 want_int(want, "microbatches", (size_t)i));
+	assert_true(fabs(plan.predicted_ms -
+			 json_number_value(json_object_get(want, "predicted_ms"))) <= 0.0005);
+	print_message("zorse: %.6f ms, simulated %.0f ms, search %.1f ms\n", plan.predicted_ms,
+		      plan.simulated_ms, plan.search_ms);
 	json_decref(want);
 	plan_release(&plan);
 	profile_release(&p);
@@ -82,6 +90,7 @@ static void test_zorse(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cephalo), cmocka_unit_test(test_zorse) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cephalo),
+					    cmocka_unit_test(test_zorse) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

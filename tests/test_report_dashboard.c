@@ -1,4 +1,5 @@
-/* The picture and the page of a profile: what they say, that text from the file stays text, and that odd profiles are drawn too. */
+/* The picture and the page of a profile: what they say, that text from the file stays text, and
+ * that odd profiles are drawn too. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -34,8 +35,9 @@ static struct buf page(const struct profile *p)
 	return b;
 }
 
-#define MODEL                                                                                                                      \
-	"\"version\": 1, \"sequence_len\": 512, \"dtype\": \"bfloat16\", \"global_batch\": 8, \"model\": {\"name\": %s, "          \
+#define MODEL                                                                                      \
+	"\"version\": 1, \"sequence_len\": 512, \"dtype\": \"bfloat16\", \"global_batch\": 8, "    \
+	"\"model\": {\"name\": %s, "                                                               \
 	"\"layers\": 12, \"hidden\": 64, \"parameters\": 1e8, \"parameters_per_layer\": 4e6}"
 
 static size_t count(const char *s, const char *what)
@@ -51,14 +53,16 @@ static void what_it_says(void **state)
 	(void)state;
 	struct profile p;
 	char text[2048];
-	snprintf(
-		text, sizeof text,
-		"{" MODEL
-		", \"devices\": [{\"id\": \"fast\", \"kind\": \"k1\", \"host\": \"a\", \"memory_gib\": 8, \"forward_ms\": "
-		"{\"table\": [1, 2]}, \"backward_ms\": {\"table\": [2, 4]}}, {\"id\": \"slow\", \"kind\": \"k2\", \"host\": \"b\", "
-		"\"memory_gib\": 4, \"used_gib\": 1, \"forward_ms\": {\"table\": [30]}, \"backward_ms\": {\"linear\": [60, 0]}}], "
-		"\"links\": [{\"hosts\": [\"a\", \"b\"], \"bandwidth_gbytes_per_s\": 0.118, \"latency_ms\": 0.25}]}",
-		"\"tiny\"");
+	snprintf(text, sizeof text,
+		 "{" MODEL ", \"devices\": [{\"id\": \"fast\", \"kind\": \"k1\", \"host\": \"a\", "
+		 "\"memory_gib\": 8, \"forward_ms\": "
+		 "{\"table\": [1, 2]}, \"backward_ms\": {\"table\": [2, 4]}}, {\"id\": \"slow\", "
+		 "\"kind\": \"k2\", \"host\": \"b\", "
+		 "\"memory_gib\": 4, \"used_gib\": 1, \"forward_ms\": {\"table\": [30]}, "
+		 "\"backward_ms\": {\"linear\": [60, 0]}}], "
+		 "\"links\": [{\"hosts\": [\"a\", \"b\"], \"bandwidth_gbytes_per_s\": 0.118, "
+		 "\"latency_ms\": 0.25}]}",
+		 "\"tiny\"");
 	profile(&p, text);
 	struct buf b = page(&p);
 	/* 512 tokens in 12 layers of 3 ms, and of 90 ms */
@@ -66,7 +70,9 @@ static void what_it_says(void **state)
 	assert_non_null(strstr(b.p, ">474<"));
 	assert_non_null(strstr(b.p, ">118 MB/s<"));
 	assert_non_null(strstr(b.p, ">0.25 ms<"));
-	assert_non_null(strstr(b.p, "12 layers, width 64, sequences of 512 tokens, bfloat16; 2 devices on 2 hosts"));
+	assert_non_null(strstr(
+		b.p,
+		"12 layers, width 64, sequences of 512 tokens, bfloat16; 2 devices on 2 hosts"));
 	assert_non_null(strstr(b.p, "8 GiB: all 12 layers"));
 	buf_release(&b);
 	profile_release(&p);
@@ -80,15 +86,20 @@ static void text_stays_text(void **state)
 	char text[8192], longest[1500];
 	memset(longest, 'x', sizeof longest - 1);
 	longest[sizeof longest - 1] = 0;
-	snprintf(text, sizeof text,
-		 "{" MODEL ", \"source\": \"--></style><img src=x onerror=alert(1)>\", \"devices\": [{\"id\": "
-		 "\"<script>alert(1)</script>\", \"kind\": \"\\\" onload='x' &amp;\", \"host\": \"</text></svg><b>\", "
-		 "\"memory_gib\": 8, "
-		 "\"forward_ms\": {\"table\": [1]}, \"backward_ms\": {\"table\": [2]}}, {\"id\": \"%s\", \"kind\": "
-		 "\"\\u202eevil\\u0007\", "
-		 "\"host\": \"</text></svg><b>\", \"memory_gib\": 8, \"forward_ms\": {\"table\": [1]}, \"backward_ms\": "
-		 "{\"table\": [2]}}]}",
-		 "\"</title><script src=//x>\"", longest);
+	snprintf(
+		text, sizeof text,
+		"{" MODEL
+		", \"source\": \"--></style><img src=x onerror=alert(1)>\", \"devices\": [{\"id\": "
+		"\"<script>alert(1)</script>\", \"kind\": \"\\\" onload='x' &amp;\", \"host\": "
+		"\"</text></svg><b>\", "
+		"\"memory_gib\": 8, "
+		"\"forward_ms\": {\"table\": [1]}, \"backward_ms\": {\"table\": [2]}}, {\"id\": "
+		"\"%s\", \"kind\": "
+		"\"\\u202eevil\\u0007\", "
+		"\"host\": \"</text></svg><b>\", \"memory_gib\": 8, \"forward_ms\": {\"table\": "
+		"[1]}, \"backward_ms\": "
+		"{\"table\": [2]}}]}",
+		"\"</title><script src=//x>\"", longest);
 	profile(&p, text);
 	struct buf b = page(&p);
 	assert_null(strstr(b.p, "<script"));
@@ -121,12 +132,13 @@ static void many(void **state)
 	struct buf text = BUF_INIT;
 	buf_addf(&text, "{" MODEL ", \"devices\": [", "\"m\"");
 	for (int i = 0; i < 300; i++)
-		buf_addf(
-			&text,
-			"%s{\"id\": \"d%d\", \"kind\": \"k%d\", \"host\": \"h%d\", \"memory_gib\": 8, \"forward_ms\": {\"linear\": "
-			"[%g, 0]}, \"backward_ms\": {\"linear\": [1, 0]}}",
-			i ? ", " : "", i, i % 20, i / 4, i % 7 ? 1.0 : 1e5);
-	buf_adds(&text, "], \"links\": [{\"hosts\": [\"*\", \"*\"], \"bandwidth_gbytes_per_s\": 1, \"latency_ms\": 0.01}]}");
+		buf_addf(&text,
+			 "%s{\"id\": \"d%d\", \"kind\": \"k%d\", \"host\": \"h%d\", "
+			 "\"memory_gib\": 8, \"forward_ms\": {\"linear\": "
+			 "[%g, 0]}, \"backward_ms\": {\"linear\": [1, 0]}}",
+			 i ? ", " : "", i, i % 20, i / 4, i % 7 ? 1.0 : 1e5);
+	buf_adds(&text, "], \"links\": [{\"hosts\": [\"*\", \"*\"], \"bandwidth_gbytes_per_s\": 1, "
+			"\"latency_ms\": 0.01}]}");
 	profile(&p, text.p);
 	struct buf b = page(&p);
 	assert_non_null(strstr(b.p, "and 284 more devices"));
@@ -138,7 +150,8 @@ static void many(void **state)
 	profile_release(&p);
 }
 
-/* The simulated step as a trace: it ends when the plan says, and each stage computes what it has to. */
+/* The simulated step as a trace: it ends when the plan says, and each stage computes what it has
+ * to. */
 static void timeline(void **state)
 {
 	(void)state;
@@ -150,17 +163,21 @@ static void timeline(void **state)
 	char text[2048];
 	json_t *doc;
 	snprintf(text, sizeof text,
-		 "{" MODEL
-		 ", \"devices\": [{\"id\": \"one\", \"kind\": \"k\", \"host\": \"a\", \"memory_gib\": 80, \"forward_ms\": "
-		 "{\"table\": [1, 2]}, \"backward_ms\": {\"table\": [2, 4]}}, {\"id\": \"two\", \"kind\": \"k\", \"host\": \"b\", "
-		 "\"memory_gib\": 80, \"forward_ms\": {\"table\": [3]}, \"backward_ms\": {\"linear\": [6, 0]}}], "
-		 "\"links\": [{\"hosts\": [\"a\", \"b\"], \"bandwidth_gbytes_per_s\": 0.118, \"latency_ms\": 0.25}]}",
+		 "{" MODEL ", \"devices\": [{\"id\": \"one\", \"kind\": \"k\", \"host\": \"a\", "
+		 "\"memory_gib\": 80, \"forward_ms\": "
+		 "{\"table\": [1, 2]}, \"backward_ms\": {\"table\": [2, 4]}}, {\"id\": \"two\", "
+		 "\"kind\": \"k\", \"host\": \"b\", "
+		 "\"memory_gib\": 80, \"forward_ms\": {\"table\": [3]}, \"backward_ms\": "
+		 "{\"linear\": [6, 0]}}], "
+		 "\"links\": [{\"hosts\": [\"a\", \"b\"], \"bandwidth_gbytes_per_s\": 0.118, "
+		 "\"latency_ms\": 0.25}]}",
 		 "\"tiny\"");
 	profile(&p, text);
 	o.microbatch = 1;
 	if (planner_run(planner_find("even"), &p, &o, &plan, &e) < 0 ||
 	    plan_trace_write(&p, &o, &plan, scratch("simulated.json"), &e) < 0 ||
-	    buf_read_file(&file, scratch("simulated.json"), 0, &e) < 0 || json_parse_text(file.p, file.n, "trace", &doc, &e) < 0)
+	    buf_read_file(&file, scratch("simulated.json"), 0, &e) < 0 ||
+	    json_parse_text(file.p, file.n, "trace", &doc, &e) < 0)
 		fail_msg("%s", e.msg);
 	const json_t *events = json_object_get(doc, "traceEvents");
 	double end = 0, forward[2] = { 0 };
@@ -168,7 +185,8 @@ static void timeline(void **state)
 	for (size_t i = 0; i < json_array_size(events); i++) {
 		const json_t *v = json_array_get(events, i);
 		const char *name = json_string_value(json_object_get(v, "name"));
-		double begin = json_number_value(json_object_get(v, "ts")), lasts = json_number_value(json_object_get(v, "dur"));
+		double begin = json_number_value(json_object_get(v, "ts")),
+		       lasts = json_number_value(json_object_get(v, "dur"));
 		end = begin + lasts > end ? begin + lasts : end;
 		sent += !strcmp(name, "send_act");
 		if (!strcmp(name, "forward"))
@@ -212,8 +230,9 @@ static void characters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_it_says), cmocka_unit_test(text_stays_text), cmocka_unit_test(many),
-		cmocka_unit_test(timeline),     cmocka_unit_test(characters),
+		cmocka_unit_test(what_it_says), cmocka_unit_test(text_stays_text),
+		cmocka_unit_test(many),         cmocka_unit_test(timeline),
+		cmocka_unit_test(characters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

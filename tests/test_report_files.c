@@ -1,4 +1,5 @@
-/* What a run leaves behind for people: metrics.jsonl, TensorBoard events, trace.json, loss.png, architecture.*; and the progress lines. */
+/* What a run leaves behind for people: metrics.jsonl, TensorBoard events, trace.json, loss.png,
+ * architecture.*; and the progress lines. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -103,12 +104,14 @@ static void metrics(void **state)
 		if (at >= 1 && at <= 10) {
 			assert_int_equal(json_integer_value(json_object_get(o, "step")), (int)at);
 			assert_true(at == 4 ? json_is_null(json_object_get(o, "loss"))
-					    : json_number_value(json_object_get(o, "loss")) == 3.0 / (double)at);
+					    : json_number_value(json_object_get(o, "loss")) ==
+						      3.0 / (double)at);
 			assert_true(json_is_true(json_object_get(o, "skipped")) == (at == 4));
 		}
 		json_decref(o);
 	}
-	/* A torn last line and what lies behind the checkpoint go away on resuming; the curve is read back. */
+	/* A torn last line and what lies behind the checkpoint go away on resuming; the curve is
+	 * read back. */
 	buf_adds(&b, "{\"step\": 11, \"lo");
 	must(atomic_write_file(in_dir("metrics.jsonl"), b.p, b.n, &e), &e);
 	buf_release(&b);
@@ -116,7 +119,8 @@ static void metrics(void **state)
 	struct metrics_curve c = metrics_curve(m);
 	assert_int_equal(c.nstep, 6);
 	assert_int_equal(c.nval, 1);
-	assert_true(c.step[5] == 6 && c.loss[5] == 0.5 && c.learning_rate[5] == 1e-4 * 6 && isnan(c.loss[3]));
+	assert_true(c.step[5] == 6 && c.loss[5] == 0.5 && c.learning_rate[5] == 1e-4 * 6 &&
+		    isnan(c.loss[3]));
 	struct metrics_step s = { .step = 7,
 				  .loss = 9,
 				  .epoch = NAN,
@@ -131,7 +135,8 @@ static void metrics(void **state)
 	metrics_close(m);
 	b = read_all(in_dir("metrics.jsonl"));
 	assert_int_equal(lines(&b), 8);
-	assert_non_null(strstr(b.p, "{\"step\": 7, \"loss\": 9, \"tokens\": 0, \"predicted_seconds\": 2, \"memory_peak\": 5}\n"));
+	assert_non_null(strstr(b.p, "{\"step\": 7, \"loss\": 9, \"tokens\": 0, "
+				    "\"predicted_seconds\": 2, \"memory_peak\": 5}\n"));
 	buf_release(&b);
 	assert_int_equal(metrics_open("/nowhere/at/all", -1, &m, &e), ERR_IO);
 }
@@ -174,7 +179,8 @@ static void tensorboard(void **state)
 		uint64_t n = le(b.p + at, 8);
 		assert_true(at + n + 16 <= b.n);
 		assert_int_equal(unmask((uint32_t)le(b.p + at + 8, 4)), crc32c(0, b.p + at, 8));
-		assert_int_equal(unmask((uint32_t)le(b.p + at + 12 + n, 4)), crc32c(0, b.p + at + 12, n));
+		assert_int_equal(unmask((uint32_t)le(b.p + at + 12 + n, 4)),
+				 crc32c(0, b.p + at + 12, n));
 		const char *data = b.p + at + 12;
 		assert_int_equal(data[0], 9); /* wall_time, a double */
 		if (records == 0) {
@@ -185,7 +191,10 @@ static void tensorboard(void **state)
 			assert_int_equal(n, 24);
 		} else if (records == 2) {
 			/* step 300 as a varint; a summary with one value: tag, float 1.25 */
-			assert_memory_equal(data + 9, "\x10\xac\x02\x2a\x13\x0a\x11\x0a\x0atrain/loss\x15\x00\x00\xa0\x3f", 24);
+			assert_memory_equal(data + 9,
+					    "\x10\xac\x02\x2a\x13\x0a\x11\x0a\x0atrain/"
+					    "loss\x15\x00\x00\xa0\x3f",
+					    24);
 		}
 		at += n + 16;
 	}
@@ -225,10 +234,15 @@ static void trace(void **state)
 	must(json_parse_file(in_dir("trace.json"), 0, &doc, &e), &e);
 	const json_t *ev = json_object_get(doc, "traceEvents");
 	assert_int_equal(json_array_size(ev), 110);
-	assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(ev, 0), "args"), "name")),
+	assert_string_equal(json_string_value(json_object_get(
+				    json_object_get(json_array_get(ev, 0), "args"), "name")),
 			    "worker \"one\"");
-	assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(ev, 6), "args"), "name")), "receive");
-	assert_int_equal(json_integer_value(json_object_get(json_object_get(doc, "otherData"), "clocks apart at most, ns")), 70);
+	assert_string_equal(json_string_value(json_object_get(
+				    json_object_get(json_array_get(ev, 6), "args"), "name")),
+			    "receive");
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(doc, "otherData"),
+							    "clocks apart at most, ns")),
+			 70);
 	double last = -1;
 	for (size_t i = 10; i < json_array_size(ev); i++) {
 		const json_t *o = json_array_get(ev, i);
@@ -274,7 +288,8 @@ static void ticks(void **state)
 		for (double span = 1e-7; span < 1e7; span *= 3.1) {
 			t = plot_ticks(lo, lo + span, 8, 0);
 			assert_true(t.count >= 1 && t.count <= 9);
-			assert_true(t.first >= lo - 1e-6 * span && t.first + (t.count - 1) * t.step <= lo + span * (1 + 1e-6));
+			assert_true(t.first >= lo - 1e-6 * span &&
+				    t.first + (t.count - 1) * t.step <= lo + span * (1 + 1e-6));
 		}
 	}
 }
@@ -301,7 +316,9 @@ static void loss_plot(void **state)
 	}
 	size_t n[] = { 200, 30, 1, 8 }; /* smoothed, plain, one point, and one that ends in a gap */
 	for (size_t i = 0; i < ARRAY_LEN(n); i++) {
-		struct plot_loss p = { "a run", i ? NULL : "with facts", { x, y, r, n[i], vx, vy, i ? 0 : 3 } };
+		struct plot_loss p = { "a run",
+				       i ? NULL : "with facts",
+				       { x, y, r, n[i], vx, vy, i ? 0 : 3 } };
 		uint32_t w, h;
 		must(plot_loss(in_dir("loss.png"), &p, &e), &e);
 		png_size(in_dir("loss.png"), &w, &h);
@@ -322,20 +339,24 @@ static const struct topology_machine machine[] = { { "desk <1> & \"more\"", "10.
 						   { "old-box", NULL, false },
 						   { "quiet", NULL, true } };
 static const struct topology_device device[] = {
-	{ "local", 0, "cuda:0", "RTX 3060", 0, 0, 20, true, false, 1, 6ull << 30, 12ull << 30, 0.934, NULL },
+	{ "local", 0, "cuda:0", "RTX 3060", 0, 0, 20, true, false, 1, 6ull << 30, 12ull << 30,
+	  0.934, NULL },
 	{ "1", 1, "opencl:0", "", 1, 20, 30, false, true, 0.5, 0, 4ull << 30, 0.5, "20-24, 28-29" },
 	{ "2", 1, "cpu:0", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0, NULL },
 	{ "3", 1, "cpu:1", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0, NULL },
 };
 static const struct topology_link link_row[] = { { 0, 1, 117.5e6, 0.00021, "zmq", true } };
-static const struct topology job = { "SmolLM2 on 2 devices", "30 layers", machine, 3, device, 4, link_row, 1 };
+static const struct topology job = {
+	"SmolLM2 on 2 devices", "30 layers", machine, 3, device, 4, link_row, 1
+};
 
 static void golden(const char *path, const struct buf *b)
 {
 	struct buf want = BUF_INIT;
 	struct err e;
 	char full[512];
-	snprintf(full, sizeof full, "%s/tests/golden/report/%s", getenv("HS_SOURCE") ? getenv("HS_SOURCE") : ".", path);
+	snprintf(full, sizeof full, "%s/tests/golden/report/%s",
+		 getenv("HS_SOURCE") ? getenv("HS_SOURCE") : ".", path);
 	must(buf_read_file(&want, full, 0, &e), &e);
 	if (want.n != b->n || memcmp(want.p, b->p, b->n))
 		fail_msg("not as in %s:\n%s", full, b->p);
@@ -373,7 +394,8 @@ static void topology_pictures(void **state)
 	assert_int_equal(topology_write(&job, "/nowhere", NULL, &e), ERR_IO);
 }
 
-/* Many devices: rows that wind where machines stand in the order of the pipeline; else links all over, which must not break the library that draws. */
+/* Many devices: rows that wind where machines stand in the order of the pipeline; else links all
+ * over, which must not break the library that draws. */
 static void topology_of_many(void **state)
 {
 	(void)state;
@@ -383,7 +405,9 @@ static void topology_of_many(void **state)
 	struct topology_device d[N];
 	struct topology_link l[N];
 	static const char *const name[] = { "box0", "box1", "box2", "box3", "box4" };
-	struct topology t = { .title = "many", .machine = m, .nmachine = 5, .device = d, .ndevice = N, .link = l };
+	struct topology t = {
+		.title = "many", .machine = m, .nmachine = 5, .device = d, .ndevice = N, .link = l
+	};
 	for (size_t i = 0; i < 5; i++)
 		m[i] = (struct topology_machine){ .name = name[i], .coordinator = i == 0 };
 	for (int scattered = 0; scattered < 2; scattered++) {
@@ -400,7 +424,9 @@ static void topology_of_many(void **state)
 							 .share = NAN,
 							 .busy = 0.5 };
 			if (i && stage >= 0)
-				l[t.nlink++] = (struct topology_link){ .from = i - 1, .to = i, .bandwidth = 1e8, .latency = NAN };
+				l[t.nlink++] = (struct topology_link){
+					.from = i - 1, .to = i, .bandwidth = 1e8, .latency = NAN
+				};
 		}
 		topology_dot(&t, &b);
 		assert_int_equal(strstr(b.p, "constraint=false") != NULL, !scattered);
@@ -439,14 +465,20 @@ static void progress(void **state)
 	progress_step(p, &s, false);
 	progress_free(p);
 	assert_string_equal(
-		b.p, "step  3/25  loss  2.3457  lr 2.00e-04  norm   1.500    1234 tokens/s  ETA 1:05\n"
-		     "a message\n"
-		     "step  3/25  skipped: loss or gradient is not finite  lr 2.00e-04  norm   1.500    1234 tokens/s  ETA 1:05  "
-		     "validation loss 2.0000\n");
+		b.p,
+		"step  3/25  loss  2.3457  lr 2.00e-04  norm   1.500    1234 tokens/s  ETA 1:05\n"
+		"a message\n"
+		"step  3/25  skipped: loss or gradient is not finite  lr 2.00e-04  norm   1.500    "
+		"1234 tokens/s  ETA 1:05  "
+		"validation loss 2.0000\n");
 	buf_reset(&b);
-	for (int columns = 20; columns <= 200; columns += 15) { /* the bar never wraps: code points, colours not counted */
+	/* the bar never wraps: code points, colours not counted */
+	for (int columns = 20; columns <= 200; columns += 15) {
 		must(progress_new(collect, &b,
-				  (struct progress_look){ .columns = columns, .colour = columns % 2 == 0, .utf8 = true }, &p, &e),
+				  (struct progress_look){ .columns = columns,
+							  .colour = columns % 2 == 0,
+							  .utf8 = true },
+				  &p, &e),
 		     &e);
 		for (s.step = 1; s.step < 25; s.step++) {
 			buf_reset(&b);

@@ -1,4 +1,5 @@
-/* The table of the stages as text, and what stands on a small terminal while lines, table and bar come and go. */
+/* The table of the stages as text, and what stands on a small terminal while lines, table and bar
+ * come and go. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -17,8 +18,10 @@
 #include <cmocka.h>
 
 static const struct live_stage three[] = {
-	{ "local", "box1", "AMD EPYC 7763 64-Core Processor", "0-14", 0.713, 0.1, 700ull << 20, 16ull << 30, 113.2e6 },
-	{ "box2", "box2", "NVIDIA GeForce RTX 3060", "15-24", 0.402, 0.55, 3ull << 30, 12ull << 30, 9.41e6 },
+	{ "local", "box1", "AMD EPYC 7763 64-Core Processor", "0-14", 0.713, 0.1, 700ull << 20,
+	  16ull << 30, 113.2e6 },
+	{ "box2", "box2", "NVIDIA GeForce RTX 3060", "15-24", 0.402, 0.55, 3ull << 30, 12ull << 30,
+	  9.41e6 },
 	{ "old", "attic", "cpu", "25-29", NAN, NAN, 0, 0, NAN },
 };
 
@@ -32,13 +35,16 @@ static struct buf table(const struct live_stage *v, int n, struct live_look look
 static void as_text(void **state)
 {
 	(void)state;
-	struct buf b = table(three, 3, (struct live_look){ .columns = 120, .rows = 20, .utf8 = true });
-	assert_string_equal(
-		b.p,
-		"stage  worker  host   device                      layers  busy            waiting           memory   to next\n"
-		"    0  local   box1   AMD EPYC 7763 64-Core Pro…  0-14    ██████░░  71 %     10 %  0.68 / 16.0 GiB  113 MB/s\n"
-		"    1  box2    box2   NVIDIA GeForce RTX 3060     15-24   ███░░░░░  40 %     55 %  3.00 / 12.0 GiB  9.4 MB/s\n"
-		"    2  old     attic  cpu                         25-29   ░░░░░░░░     -        -                -\n");
+	struct buf b =
+		table(three, 3, (struct live_look){ .columns = 120, .rows = 20, .utf8 = true });
+	assert_string_equal(b.p, "stage  worker  host   device                      layers  busy   "
+				 "         waiting           memory   to next\n"
+				 "    0  local   box1   AMD EPYC 7763 64-Core Pro…  0-14    "
+				 "██████░░  71 %     10 %  0.68 / 16.0 GiB  113 MB/s\n"
+				 "    1  box2    box2   NVIDIA GeForce RTX 3060     15-24   "
+				 "███░░░░░  40 %     55 %  3.00 / 12.0 GiB  9.4 MB/s\n"
+				 "    2  old     attic  cpu                         25-29   "
+				 "░░░░░░░░     -        -                -\n");
 	buf_release(&b);
 	b = table(three, 2, (struct live_look){ .columns = 60, .rows = 20 });
 	assert_string_equal(b.p, "stage  worker  layers  busy            waiting   to next\n"
@@ -46,8 +52,8 @@ static void as_text(void **state)
 				 "    1  box2    15-24   ###.....  40 %     55 %  9.4 MB/s\n");
 	buf_release(&b);
 	live_line(three, 2, &b);
-	assert_string_equal(b.p,
-			    "0 local busy 71 % waiting 10 %, to next 113 MB/s; 1 box2 busy 40 % waiting 55 %, to next 9.4 MB/s");
+	assert_string_equal(b.p, "0 local busy 71 % waiting 10 %, to next 113 MB/s; 1 box2 busy 40 "
+				 "% waiting 55 %, to next 9.4 MB/s");
 	buf_release(&b);
 	/* a machine says its device is an escape sequence */
 	struct live_stage bad = three[0];
@@ -75,7 +81,8 @@ static int lines_of(const char *s, int *widest)
 	return n;
 }
 
-/* Whatever the terminal: no line too long, no line too many, the first and the busiest stage are there. */
+/* Whatever the terminal: no line too long, no line too many, the first and the busiest stage are
+ * there. */
 static void on_any_terminal(void **state)
 {
 	(void)state;
@@ -92,11 +99,13 @@ static void on_any_terminal(void **state)
 			for (int rows = 4; rows <= 30; rows += 5) {
 				int widest;
 				struct buf b = table(
-					v, n, (struct live_look){ columns, rows, .colour = columns % 2, .utf8 = columns % 3 != 0 });
+					v, n,
+					(struct live_look){ columns, rows, .colour = columns % 2,
+							    .utf8 = columns % 3 != 0 });
 				int got = lines_of(b.p, &widest);
 				if (widest >= columns || got > rows)
-					fail_msg("%d stages, %d x %d: %d columns, %d lines\n%s", n, columns, rows, widest, got,
-						 b.p);
+					fail_msg("%d stages, %d x %d: %d columns, %d lines\n%s", n,
+						 columns, rows, widest, got, b.p);
 				if (n <= 12 && rows > n + 1)
 					assert_int_equal(got, n + 1);
 				buf_release(&b);
@@ -126,7 +135,8 @@ static void type(void *ctx, const char *s, size_t n)
 				t->row -= k;
 			else if (*s == 'J') {
 				memset(&t->cell[t->row][t->column], 0, (size_t)(WIDE - t->column));
-				memset(t->cell[t->row + 1], 0, sizeof t->cell[0] * (size_t)(ROWS - t->row - 1));
+				memset(t->cell[t->row + 1], 0,
+				       sizeof t->cell[0] * (size_t)(ROWS - t->row - 1));
 			} else
 				assert_int_equal(*s, 'm');
 			assert_true(t->row >= 0);
@@ -159,8 +169,16 @@ static void on_screen(void **state)
 	struct progress *p;
 	struct err e = { 0 };
 	t->columns = 100;
-	assert_int_equal(progress_new(type, t, (struct progress_look){ .columns = 100, .utf8 = true }, &p, &e), 0);
-	struct progress_step s = { .steps = 10, .loss = 2, .grad_norm = NAN, .eta = 5, .val_loss = NAN, .tokens_per_second = 100 };
+	assert_int_equal(progress_new(type, t,
+				      (struct progress_look){ .columns = 100, .utf8 = true }, &p,
+				      &e),
+			 0);
+	struct progress_step s = { .steps = 10,
+				   .loss = 2,
+				   .grad_norm = NAN,
+				   .eta = 5,
+				   .val_loss = NAN,
+				   .tokens_per_second = 100 };
 	progress_line(p, "hello");
 	for (s.step = 1; s.step <= 3; s.step++) {
 		progress_table(p, "stage\n    0\n    1\n");
@@ -207,10 +225,18 @@ static void not_too_often(void **state)
 	struct progress *p;
 	struct err e = { 0 };
 	t->columns = 60;
-	assert_int_equal(progress_new(type, t, (struct progress_look){ .columns = 60, .interval = INT64_MAX / 4 }, &p, &e), 0);
-	struct progress_step s = {
-		.step = 1, .steps = 10, .loss = 2, .grad_norm = NAN, .eta = NAN, .val_loss = NAN, .tokens_per_second = 1
-	};
+	assert_int_equal(
+		progress_new(type, t,
+			     (struct progress_look){ .columns = 60, .interval = INT64_MAX / 4 }, &p,
+			     &e),
+		0);
+	struct progress_step s = { .step = 1,
+				   .steps = 10,
+				   .loss = 2,
+				   .grad_norm = NAN,
+				   .eta = NAN,
+				   .val_loss = NAN,
+				   .tokens_per_second = 1 };
 	progress_step(p, &s, true); /* a line of its own draws at once */
 	shows(t, 1, "1/10 ");
 	s.step = 2;

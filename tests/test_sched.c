@@ -1,5 +1,6 @@
-/* test_sched.c - every schedule for every small combination: complete, free of deadlock, within its stated number of activations,
- * backwards in the order of the microbatches; and the player against times known in closed form. */
+/* test_sched.c - every schedule for every small combination: complete, free of deadlock, within its
+ * stated number of activations, backwards in the order of the microbatches; and the player against
+ * times known in closed form. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,9 +33,11 @@ static void close_to(double got, double want)
 
 static struct play unit(int stages, int chunks, int microbatches)
 {
-	return (struct play){
-		.stages = stages, .chunks = chunks, .microbatches = microbatches, .forward_s = ones, .backward_s = twos
-	};
+	return (struct play){ .stages = stages,
+			      .chunks = chunks,
+			      .microbatches = microbatches,
+			      .forward_s = ones,
+			      .backward_s = twos };
 }
 
 static struct play_result play(const struct sched *s, const struct play *p)
@@ -42,11 +45,13 @@ static struct play_result play(const struct sched *s, const struct play *p)
 	struct err e = { 0 };
 	struct play_result r;
 	if (sched_play(pl, s, p, false, &r, &e) < 0)
-		fail_msg("%s, %d stages, %d chunks, %d microbatches: %s", s->name, p->stages, p->chunks, p->microbatches, e.msg);
+		fail_msg("%s, %d stages, %d chunks, %d microbatches: %s", s->name, p->stages,
+			 p->chunks, p->microbatches, e.msg);
 	return r;
 }
 
-/* Independent of the player: each forward and backward once, the backwards of a chunk ascending, in flight as stated. */
+/* Independent of the player: each forward and backward once, the backwards of a chunk ascending, in
+ * flight as stated. */
 static void check_list(const struct sched *s, int stages, int chunks, int m, int stage)
 {
 	struct instr_list l = INSTR_LIST_INIT;
@@ -74,7 +79,8 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 		assert_int_equal(next_b[c], m);
 	}
 	assert_int_equal(peak, sched_in_flight(s, stages, chunks, m, stage));
-	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_REDUCE && l.item[l.n - 1].kind == INSTR_STEP);
+	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_REDUCE &&
+		    l.item[l.n - 1].kind == INSTR_STEP);
 	instr_list_release(&l);
 }
 
@@ -91,9 +97,12 @@ static void test_all_small(void **state)
 					struct play_result r = play(s, &p);
 					for (int k = 0; k < stages; k++) {
 						check_list(s, stages, chunks, m, k);
-						assert_int_equal(r.worker[k].in_flight, sched_in_flight(s, stages, chunks, m, k));
+						assert_int_equal(
+							r.worker[k].in_flight,
+							sched_in_flight(s, stages, chunks, m, k));
 						close_to(r.worker[k].busy_s, 3.0 * m * chunks);
-						close_to(r.worker[k].busy_s + r.worker[k].copy_s + r.worker[k].wait_s +
+						close_to(r.worker[k].busy_s + r.worker[k].copy_s +
+								 r.worker[k].wait_s +
 								 r.worker[k].bubble_s,
 							 r.step_s);
 					}
@@ -102,8 +111,9 @@ static void test_all_small(void **state)
 	print_message("%d combinations\n", n);
 }
 
-/* Equal stages, no communication: (m + p - 1) (f + b) for gpipe, 1f1b and eager, m p (f + b) for sequential, and with v chunks whose times
- * are f / v each, (m + (p - 1) / v) (f + b) for interleaved when p divides m. */
+/* Equal stages, no communication: (m + p - 1) (f + b) for gpipe, 1f1b and eager, m p (f + b) for
+ * sequential, and with v chunks whose times are f / v each, (m + (p - 1) / v) (f + b) for
+ * interleaved when p divides m. */
 static void test_closed_form(void **state)
 {
 	(void)state;
@@ -118,7 +128,8 @@ static void test_closed_form(void **state)
 				continue;
 			for (int v = 2; v <= 3; v++) {
 				p = unit(stages, v, m);
-				close_to(play(sched_find("interleaved"), &p).step_s, 3.0 * (m * v + stages - 1));
+				close_to(play(sched_find("interleaved"), &p).step_s,
+					 3.0 * (m * v + stages - 1));
 			}
 		}
 	print_message("largest difference %.3g\n", worst);
@@ -127,8 +138,11 @@ static void test_closed_form(void **state)
 /* Two stages, a link: microbatch by microbatch the time is the sum of all parts. */
 static void test_link(void **state)
 {
-	struct play_route route[4] = { { 0.25, 10, -1, -1 }, { 0.5, 20, -1, -1 }, { 0, 1, -1, -1 }, { 0, 1, -1, -1 } };
-	double reduce[2] = { 0.1, 0.2 }, step[2] = { 0.3, 0.1 }, send[2] = { 0.01, 0.02 }, recv[2] = { 0.04, 0.08 };
+	struct play_route route[4] = {
+		{ 0.25, 10, -1, -1 }, { 0.5, 20, -1, -1 }, { 0, 1, -1, -1 }, { 0, 1, -1, -1 }
+	};
+	double reduce[2] = { 0.1, 0.2 }, step[2] = { 0.3, 0.1 }, send[2] = { 0.01, 0.02 },
+	       recv[2] = { 0.04, 0.08 };
 	struct play p = unit(2, 1, 3);
 	struct play_result r;
 	double once;
@@ -142,11 +156,13 @@ static void test_link(void **state)
 	p.reduce_s = reduce;
 	p.step_s = step;
 	p.barrier_s = 1;
-	/* forward, send, 5/10, 0.25, receive, forward and backward, send, 40/20, 0.5, receive, backward */
+	/* forward, send, 5/10, 0.25, receive, forward and backward, send, 40/20, 0.5, receive,
+	 * backward */
 	once = 1 + 0.01 + 0.5 + 0.25 + 0.08 + 3 + 0.02 + 2 + 0.5 + 0.04 + 2;
 	r = play(sched_find("sequential"), &p);
 	close_to(r.step_s, 3 * once + 0.1 + 1 + 0.3);
-	/* stage 0 waits for the link while the gradient travels, the rest of its idle time is bubble */
+	/* stage 0 waits for the link while the gradient travels, the rest of its idle time is
+	 * bubble */
 	close_to(r.worker[0].busy_s, 9 + 0.4);
 	close_to(r.worker[0].copy_s, 3 * 0.05);
 	close_to(r.worker[0].wait_s, 3 * 2.5);
@@ -158,17 +174,19 @@ static void test_link(void **state)
 	p.act_bytes = 4;
 	p.grad_bytes = 0;
 	close_to(play(sched_find("gpipe"), &p).step_s, 1 + 50 * 4 + 1 + 50 * 2 + 2);
-	/* Messages of 0.4 s each way: eager hides all but the first activation and the last gradient, 1f1b stands still for one message a
-	 * microbatch. */
+	/* Messages of 0.4 s each way: eager hides all but the first activation and the last
+	 * gradient, 1f1b stands still for one message a microbatch. */
 	p = unit(2, 1, 20);
 	route[0] = route[1] = (struct play_route){ 0, 10, -1, -1 };
 	p.route = route;
 	p.act_bytes = p.grad_bytes = 4;
 	close_to(play(sched_find("eager"), &p).step_s, 1 + 0.4 + 20 * 3 + 0.4 + 2);
-	assert_true(play(sched_find("1f1b"), &p).step_s > play(sched_find("eager"), &p).step_s + 18 * 0.4 - 1e-6);
+	assert_true(play(sched_find("1f1b"), &p).step_s >
+		    play(sched_find("eager"), &p).step_s + 18 * 0.4 - 1e-6);
 }
 
-/* A wire that limits nothing gives the same times through the event path; one that two flows share halves them. */
+/* A wire that limits nothing gives the same times through the event path; one that two flows share
+ * halves them. */
 static void test_shared_wire(void **state)
 {
 	struct play_route route[12], wired[12];
@@ -180,7 +198,8 @@ static void test_shared_wire(void **state)
 	(void)state;
 	for (int round = 0; round < 300; round++) {
 		const struct sched *s = sched_at((size_t)round % 4);
-		int stages = 2 + (int)rng_below(key, at++, 5), chunks = s->chunked ? 1 + (int)rng_below(key, at++, 3) : 1;
+		int stages = 2 + (int)rng_below(key, at++, 5),
+		    chunks = s->chunked ? 1 + (int)rng_below(key, at++, 3) : 1;
 		struct play p = unit(stages, chunks, 1 + (int)rng_below(key, at++, 12));
 		double flow, events;
 
@@ -189,7 +208,8 @@ static void test_shared_wire(void **state)
 			b[i] = rng_uniform(key, at++, 0.1f, 3);
 		}
 		for (int i = 0; i < 12; i++) {
-			route[i] = (struct play_route){ rng_uniform(key, at++, 0, 1), rng_uniform(key, at++, 1, 5), -1, -1 };
+			route[i] = (struct play_route){ rng_uniform(key, at++, 0, 1),
+							rng_uniform(key, at++, 1, 5), -1, -1 };
 			wired[i] = route[i];
 			wired[i].wire_out = 0;
 			wired[i].wire_in = i % 3 == 0 ? 1 : -1;
@@ -211,17 +231,20 @@ static void test_shared_wire(void **state)
 	}
 	print_message("flow against events: largest difference %.3g s\n", largest);
 
-	/* Three stages on one host's card: 0 -> 1 and 1 -> 2 go out of the same wire of 1 byte/s. Microbatch 0 travels 1 -> 2 while
-	 * microbatch 1 travels 0 -> 1 (10 bytes each): stage 0 sends at 1 and 2 (queued till 11); stage 1 has 0 at 11, sends at 12.
-	 * From 11 to 12 microbatch 1 has the wire alone (1 byte), then both share: 9 bytes take 18 s, until 30, when the other has 1
-	 * byte left: it arrives at 31. Stage 1 computes from 30 to 31 and sends at 31, alone: there at 41. Stage 2 ends at 42. */
+	/* Three stages on one host's card: 0 -> 1 and 1 -> 2 go out of the same wire of 1 byte/s.
+	 * Microbatch 0 travels 1 -> 2 while microbatch 1 travels 0 -> 1 (10 bytes each): stage 0
+	 * sends at 1 and 2 (queued till 11); stage 1 has 0 at 11, sends at 12. From 11 to 12
+	 * microbatch 1 has the wire alone (1 byte), then both share: 9 bytes take 18 s, until 30,
+	 * when the other has 1 byte left: it arrives at 31. Stage 1 computes from 30 to 31 and
+	 * sends at 31, alone: there at 41. Stage 2 ends at 42. */
 	{
 		double none[3] = { 0 };
 		struct play_route r3[6];
 		struct play_wire one = { 1 };
 		struct play p = unit(3, 1, 2);
 		for (int i = 0; i < 6; i++)
-			r3[i] = (struct play_route){ 0, i % 2 ? 1e300 : INFINITY, i % 2 ? -1 : 0, -1 };
+			r3[i] = (struct play_route){ 0, i % 2 ? 1e300 : INFINITY, i % 2 ? -1 : 0,
+						     -1 };
 		p.backward_s = none;
 		p.route = r3;
 		p.wire = &one;
@@ -258,25 +281,30 @@ static void test_broken(void **state)
 			l[s].item[i].microbatch += 1;
 			if (keep.kind != INSTR_REDUCE && keep.kind != INSTR_STEP) {
 				changed += 2;
-				refused += sched_play_lists(pl, l, &p, false, &r, &e) == ERR_INTERNAL;
+				refused +=
+					sched_play_lists(pl, l, &p, false, &r, &e) == ERR_INTERNAL;
 				l[s].item[i] = keep;
 				l[s].item[i].chunk = 1;
-				refused += sched_play_lists(pl, l, &p, false, &r, &e) == ERR_INTERNAL;
+				refused +=
+					sched_play_lists(pl, l, &p, false, &r, &e) == ERR_INTERNAL;
 			}
 			l[s].item[i] = keep;
 		}
 	assert_int_equal(refused, changed);
 	assert_int_equal(sched_play_lists(pl, l, &p, false, &r, &e), 0);
-	/* a deadlock: stage 1 wants the second microbatch first, and only then sends what stage 0 waits for */
+	/* a deadlock: stage 1 wants the second microbatch first, and only then sends what stage 0
+	 * waits for */
 	{
-		struct instr a[] = { { INSTR_FORWARD, 0, 0, -1 },  { INSTR_SEND_ACT, 0, 0, 1 },  { INSTR_RECV_GRAD, 0, 0, 1 },
-				     { INSTR_BACKWARD, 0, 0, -1 }, { INSTR_FORWARD, 1, 0, -1 },  { INSTR_SEND_ACT, 1, 0, 1 },
-				     { INSTR_RECV_GRAD, 1, 0, 1 }, { INSTR_BACKWARD, 1, 0, -1 }, { INSTR_REDUCE, -1, -1, -1 },
-				     { INSTR_STEP, -1, -1, -1 } };
-		struct instr b[] = { { INSTR_RECV_ACT, 0, 0, 0 },  { INSTR_FORWARD, 0, 0, -1 },  { INSTR_RECV_ACT, 1, 0, 0 },
-				     { INSTR_FORWARD, 1, 0, -1 },  { INSTR_BACKWARD, 0, 0, -1 }, { INSTR_SEND_GRAD, 0, 0, 0 },
-				     { INSTR_BACKWARD, 1, 0, -1 }, { INSTR_SEND_GRAD, 1, 0, 0 }, { INSTR_REDUCE, -1, -1, -1 },
-				     { INSTR_STEP, -1, -1, -1 } };
+		struct instr a[] = { { INSTR_FORWARD, 0, 0, -1 },  { INSTR_SEND_ACT, 0, 0, 1 },
+				     { INSTR_RECV_GRAD, 0, 0, 1 }, { INSTR_BACKWARD, 0, 0, -1 },
+				     { INSTR_FORWARD, 1, 0, -1 },  { INSTR_SEND_ACT, 1, 0, 1 },
+				     { INSTR_RECV_GRAD, 1, 0, 1 }, { INSTR_BACKWARD, 1, 0, -1 },
+				     { INSTR_REDUCE, -1, -1, -1 }, { INSTR_STEP, -1, -1, -1 } };
+		struct instr b[] = { { INSTR_RECV_ACT, 0, 0, 0 },  { INSTR_FORWARD, 0, 0, -1 },
+				     { INSTR_RECV_ACT, 1, 0, 0 },  { INSTR_FORWARD, 1, 0, -1 },
+				     { INSTR_BACKWARD, 0, 0, -1 }, { INSTR_SEND_GRAD, 0, 0, 0 },
+				     { INSTR_BACKWARD, 1, 0, -1 }, { INSTR_SEND_GRAD, 1, 0, 0 },
+				     { INSTR_REDUCE, -1, -1, -1 }, { INSTR_STEP, -1, -1, -1 } };
 		struct instr_list dead[2] = { { a, 10, 10 }, { b, 10, 10 } };
 		p.microbatches = 2;
 		assert_int_equal(sched_play_lists(pl, dead, &p, false, &r, &e), ERR_INTERNAL);
@@ -294,7 +322,9 @@ static void test_arguments(void **state)
 	(void)state;
 	assert_int_equal(sched_build(sched_find("1f1b"), 0, 1, 1, 0, &l, &e), ERR_USAGE);
 	assert_int_equal(sched_build(sched_find("1f1b"), 2, 2, 1, 0, &l, &e), ERR_USAGE);
-	assert_int_equal(sched_build(sched_find("interleaved"), 2, 256, SCHED_MAX_MICROBATCHES, 0, &l, &e), ERR_USAGE);
+	assert_int_equal(
+		sched_build(sched_find("interleaved"), 2, 256, SCHED_MAX_MICROBATCHES, 0, &l, &e),
+		ERR_USAGE);
 	assert_int_equal(sched_build(sched_find("1f1b"), 2, 1, 0, 0, &l, &e), ERR_USAGE);
 	assert_int_equal(sched_build(sched_find("1f1b"), 2, 1, 1, 2, &l, &e), ERR_INTERNAL);
 	assert_null(sched_find("no such"));
@@ -369,8 +399,9 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_small),   cmocka_unit_test(test_closed_form), cmocka_unit_test(test_link),
-		cmocka_unit_test(test_shared_wire), cmocka_unit_test(test_broken),      cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_all_small), cmocka_unit_test(test_closed_form),
+		cmocka_unit_test(test_link),      cmocka_unit_test(test_shared_wire),
+		cmocka_unit_test(test_broken),    cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_timeline),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,7 +1,9 @@
-/* test_tensor_ops.c - every row of op.def: the gradients against finite differences, along random directions, for inputs and parameters.
+/* test_tensor_ops.c - every row of op.def: the gradients against finite differences, along random
+ * directions, for inputs and parameters.
  *
- * With L = sum(g * y), backward gives dL/dx; along a direction d, (L(x + h d) - L(x - h d)) / 2h must be <dL/dx, d>. Forward runs in float32, so
- * h is large and the comparison relative to the size of what is compared. A row of op.def without a case here fails. */
+ * With L = sum(g * y), backward gives dL/dx; along a direction d, (L(x + h d) - L(x - h d)) / 2h
+ * must be <dL/dx, d>. Forward runs in float32, so h is large and the comparison relative to the
+ * size of what is compared. A row of op.def without a case here fails. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -27,19 +29,20 @@ struct bench {
 	struct arena host;
 	struct tape tape;
 	uint64_t key;
-	struct tensor *in[3];   /* differentiated inputs */
-	struct tensor *used[3]; /* what the op was applied to: copies, because some ops overwrite their inputs */
-	struct param *par[4];   /* differentiated parameters */
+	struct tensor *in[3]; /* differentiated inputs */
+	/* what the op was applied to: copies, because some ops overwrite their inputs */
+	struct tensor *used[3];
+	struct param *par[4]; /* differentiated parameters */
 	size_t nin, npar;
 	struct param store[4];
 	struct dev_ref ids, pos, freq, starts, rows, labels;
 	int (*build)(struct bench *b, struct tensor **y_p, struct err *e);
 };
 
-#define OK(call)                                                                                                                   \
-	do {                                                                                                                       \
-		if ((call) < 0)                                                                                                    \
-			fail_msg("%s: %s", #call, e.msg);                                                                          \
+#define OK(call)                                                                                   \
+	do {                                                                                       \
+		if ((call) < 0)                                                                    \
+			fail_msg("%s: %s", #call, e.msg);                                          \
 	} while (0)
 
 static void fill(struct bench *b, float *v, int64_t n, float size)
@@ -131,7 +134,8 @@ static void case_rope(struct bench *b)
 static int build_linear(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	const struct lora lora = { b->par[2], b->par[3], 1.5f, 0.25f };
-	return op_linear_apply(&b->tape, b->used[0], b->par[0], b->par[1], &lora, 77, b->used[1], y_p, e);
+	return op_linear_apply(&b->tape, b->used[0], b->par[0], b->par[1], &lora, 77, b->used[1],
+			       y_p, e);
 }
 
 static void case_linear(struct bench *b)
@@ -147,7 +151,8 @@ static void case_linear(struct bench *b)
 
 static int build_attention(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	return op_attention_apply(&b->tape, b->used[0], b->used[1], b->used[2], b->starts, b->starts, 3, 4, 0.35f, y_p, e);
+	return op_attention_apply(&b->tape, b->used[0], b->used[1], b->used[2], b->starts,
+				  b->starts, 3, 4, 0.35f, y_p, e);
 }
 
 static void case_attention(struct bench *b)
@@ -173,7 +178,8 @@ static void case_swiglu(struct bench *b)
 
 static int build_loss(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	return op_loss_apply(&b->tape, b->used[0], b->par[0], b->rows, b->labels, TRAINED, 1, y_p, e);
+	return op_loss_apply(&b->tape, b->used[0], b->par[0], b->rows, b->labels, TRAINED, 1, y_p,
+			     e);
 }
 
 static void case_loss(struct bench *b)
@@ -190,8 +196,12 @@ static const struct {
 	void (*make)(struct bench *b);
 	bool unit_seed; /* the op computes the gradient of the plain sum of its outputs */
 } cases[] = {
-	{ "embed", case_embed, false },   { "rmsnorm", case_rmsnorm, false },     { "rope", case_rope, false },
-	{ "linear", case_linear, false }, { "attention", case_attention, false }, { "swiglu", case_swiglu, false },
+	{ "embed", case_embed, false },
+	{ "rmsnorm", case_rmsnorm, false },
+	{ "rope", case_rope, false },
+	{ "linear", case_linear, false },
+	{ "attention", case_attention, false },
+	{ "swiglu", case_swiglu, false },
 	{ "loss", case_loss, true },
 };
 
@@ -202,7 +212,8 @@ static float *host(struct dev_ref r) { return (float *)((char *)r.buf->host + r.
 static int apply(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	for (size_t i = 0; i < b->nin; i++) {
-		TRY(tape_new(&b->tape, &b->mem, DT_F32, b->in[i]->ndim, b->in[i]->dim, &b->used[i], e));
+		TRY(tape_new(&b->tape, &b->mem, DT_F32, b->in[i]->ndim, b->in[i]->dim, &b->used[i],
+			     e));
 		TRY(dev_copy(b->used[i]->at, b->in[i]->at, tensor_bytes(b->in[i]), e));
 		b->used[i]->needs_grad = true;
 	}
@@ -290,9 +301,12 @@ static void open_bench(struct bench *b)
 	OK(dev_open("cpu", &b->dev, &e));
 	dmem_init(&b->mem, b->dev, 1 << 20);
 	dmem_init(&b->scratch, b->dev, 1 << 20);
-	b->tape = (struct tape){
-		.dev = b->dev, .act = DT_F32, .mem = &b->mem, .scratch = &b->scratch, .host = &b->host, .record = true
-	};
+	b->tape = (struct tape){ .dev = b->dev,
+				 .act = DT_F32,
+				 .mem = &b->mem,
+				 .scratch = &b->scratch,
+				 .host = &b->host,
+				 .record = true };
 }
 
 static void every_op_against_finite_differences(void **state)
@@ -309,7 +323,8 @@ static void every_op_against_finite_differences(void **state)
 		cases[c].make(&b);
 		gradients(&b, cases[c].unit_seed);
 		struct tensor *grad[3] = { 0 };
-		float *pgrad[4] = { 0 }; /* copies: the loss adds to its head's gradient in every forward */
+		/* copies: the loss adds to its head's gradient in every forward */
+		float *pgrad[4] = { 0 };
 		for (size_t i = 0; i < b.nin; i++)
 			grad[i] = b.used[i]->grad;
 		for (size_t k = 0; k < b.npar; k++) {
@@ -319,22 +334,26 @@ static void every_op_against_finite_differences(void **state)
 		double worst = 0;
 		for (size_t i = 0; i < b.nin; i++) {
 			assert_non_null(grad[i]);
-			double err = check(&b, host(b.in[i]->at), host(grad[i]->at), tensor_count(b.in[i]), cases[c].unit_seed);
+			double err = check(&b, host(b.in[i]->at), host(grad[i]->at),
+					   tensor_count(b.in[i]), cases[c].unit_seed);
 			worst = err > worst || isnan(err) ? err : worst;
 		}
 		for (size_t i = 0; i < b.npar; i++) {
-			double err = check(&b, b.par[i]->value->host, pgrad[i], param_count(b.par[i]), cases[c].unit_seed);
+			double err = check(&b, b.par[i]->value->host, pgrad[i],
+					   param_count(b.par[i]), cases[c].unit_seed);
 			mem_free(pgrad[i]);
 			worst = err > worst || isnan(err) ? err : worst;
 		}
 		printf("%-10s largest relative error %.2e\n", ops[o]->name, worst);
 		if (!(worst <= tolerance))
-			fail_msg("%s: gradient and finite difference disagree by %.3g", ops[o]->name, worst);
+			fail_msg("%s: gradient and finite difference disagree by %.3g",
+				 ops[o]->name, worst);
 		release(&b);
 	}
 }
 
-/* A weight in NF4 gives the very product of its expanded numbers, both ways, whatever the panel size. */
+/* A weight in NF4 gives the very product of its expanded numbers, both ways, whatever the panel
+ * size. */
 static void nf4_weight_is_its_expansion(void **state)
 {
 	(void)state;
@@ -372,12 +391,15 @@ static void nf4_weight_is_its_expansion(void **state)
 			OK(dev_upload(xr, x, (size_t)(N * in) * 4, &e));
 			for (int k = 0; k < 2; k++) {
 				OK(dmem_take(&b.mem, N * ROWS * 4, &y[k], &e));
-				OK(weight_matmul(k ? &q.w : &plain.w, &b.scratch, DT_F32, back, y[k], xr, N, 0, &e));
+				OK(weight_matmul(k ? &q.w : &plain.w, &b.scratch, DT_F32, back,
+						 y[k], xr, N, 0, &e));
 			}
 			double worst = 0;
 			for (int64_t i = 0; i < N * out; i++)
-				worst = fmax(worst, fabs((double)host(y[0])[i] - (double)host(y[1])[i]));
-			printf("double_quant %d back %d: largest difference %.2e\n", dq, back, worst);
+				worst = fmax(worst,
+					     fabs((double)host(y[0])[i] - (double)host(y[1])[i]));
+			printf("double_quant %d back %d: largest difference %.2e\n", dq, back,
+			       worst);
 			assert_true(worst <= 1e-4);
 		}
 		param_release(&q);
@@ -386,7 +408,8 @@ static void nf4_weight_is_its_expansion(void **state)
 	release(&b);
 }
 
-/* Two microbatches of different size through one stack: what it holds in the end is what the larger one needs, in one piece. */
+/* Two microbatches of different size through one stack: what it holds in the end is what the larger
+ * one needs, in one piece. */
 static void a_stack_that_grew_is_one_block(void **state)
 {
 	(void)state;
@@ -405,9 +428,11 @@ static void a_stack_that_grew_is_one_block(void **state)
 			if (i == 20)
 				half = dmem_mark(&m);
 			assert_true(dmem_take(&m, bytes, &r[pass][i], &e) >= 0);
-			assert_true(r[pass][i].off % 64 == 0 && r[pass][i].off + bytes <= r[pass][i].buf->size);
+			assert_true(r[pass][i].off % 64 == 0 &&
+				    r[pass][i].off + bytes <= r[pass][i].buf->size);
 			for (int k = 0; k < i; k++)
-				assert_false(r[pass][k].buf == r[pass][i].buf && r[pass][k].off == r[pass][i].off);
+				assert_false(r[pass][k].buf == r[pass][i].buf &&
+					     r[pass][k].off == r[pass][i].off);
 			need[pass] += bytes;
 		}
 		assert_int_equal(m.bytes, need[pass]);

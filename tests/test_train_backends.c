@@ -1,5 +1,6 @@
-/* test_train_backends.c - a whole training job on every backend that is there, and a pipeline of a CPU stage and one of that backend, against
- * the CPU's losses. Where there is no CUDA or HIP card, a stand-in runs their host code and the kernels' text (support/cards.h). */
+/* test_train_backends.c - a whole training job on every backend that is there, and a pipeline of a
+ * CPU stage and one of that backend, against the CPU's losses. Where there is no CUDA or HIP card,
+ * a stand-in runs their host code and the kernels' text (support/cards.h). */
 #include "base/err.h"
 #include "base/mem.h"
 #include "dev/dev.h"
@@ -35,7 +36,8 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	return 0;
 }
 
-static void on_spans(void *ctx, int worker, uint64_t step, const struct span *v, size_t n, int64_t error)
+static void on_spans(void *ctx, int worker, uint64_t step, const struct span *v, size_t n,
+		     int64_t error)
 {
 	struct record *r = ctx;
 	(void)step;
@@ -47,7 +49,8 @@ static void on_spans(void *ctx, int worker, uint64_t step, const struct span *v,
 	}
 }
 
-static void run(const struct tiny *t, const char *name, const char *device, const struct placement *p, struct record *r)
+static void run(const struct tiny *t, const char *name, const char *device,
+		const struct placement *p, struct record *r)
 {
 	char key[64];
 	snprintf(key, sizeof key, "device=%s", device);
@@ -69,10 +72,12 @@ static void close_to(const struct record *want, const struct record *got, const 
 	for (size_t i = 0; i < STEPS; i++) {
 		const double d = fabs(got->loss[i] / want->loss[i] - 1);
 		if (!(d <= 1e-4))
-			fail_msg("%s: step %zu: loss %.9g, on the CPU %.9g", what, i + 1, got->loss[i], want->loss[i]);
+			fail_msg("%s: step %zu: loss %.9g, on the CPU %.9g", what, i + 1,
+				 got->loss[i], want->loss[i]);
 		worst = fmax(worst, d);
 	}
-	printf("%-14s ok: losses within %.2e of the CPU's, %.4f to %.4f\n", what, worst, got->loss[0], got->loss[STEPS - 1]);
+	printf("%-14s ok: losses within %.2e of the CPU's, %.4f to %.4f\n", what, worst,
+	       got->loss[0], got->loss[STEPS - 1]);
 }
 
 static bool there(const char *backend)
@@ -84,13 +89,18 @@ static bool there(const char *backend)
 	return n > 0;
 }
 
-/* A device whose transfers run beside its kernels, with neighbours on both sides: every tensor comes and goes once, as with a processor there. */
-static void in_the_middle(const struct tiny *t, const char *backend, const char *spec, const struct record *cpu)
+/* A device whose transfers run beside its kernels, with neighbours on both sides: every tensor
+ * comes and goes once, as with a processor there. */
+static void in_the_middle(const struct tiny *t, const char *backend, const char *spec,
+			  const struct record *cpu)
 {
 	static const struct placement place[] = {
 		{ .stages = 3, .chunks = 1, .first = { 0, 1, 3, LAYERS }, .schedule = "1f1b" },
 		{ .stages = 3, .chunks = 1, .first = { 0, 1, 3, LAYERS }, .schedule = "gpipe" },
-		{ .stages = 2, .chunks = 2, .first = { 0, 1, 2, 3, LAYERS }, .schedule = "interleaved" },
+		{ .stages = 2,
+		  .chunks = 2,
+		  .first = { 0, 1, 2, 3, LAYERS },
+		  .schedule = "interleaved" },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(place); i++) {
 		const char *devices[] = { "cpu", "cpu", "cpu" };
@@ -104,7 +114,8 @@ static void in_the_middle(const struct tiny *t, const char *backend, const char 
 		snprintf(label, sizeof label, "%s-%s", backend, p.schedule);
 		run(t, label, "cpu", &p, &got);
 		close_to(cpu, &got, label);
-		assert_true(want.spans[INSTR_SEND_ACT] >= STEPS && want.spans[INSTR_RECV_GRAD] >= STEPS);
+		assert_true(want.spans[INSTR_SEND_ACT] >= STEPS &&
+			    want.spans[INSTR_RECV_GRAD] >= STEPS);
 		assert_memory_equal(want.spans, got.spans, sizeof want.spans);
 	}
 }
@@ -122,9 +133,11 @@ static void every_backend_trains_like_the_cpu(void **state)
 		char spec[32], label[64];
 		snprintf(spec, sizeof spec, "%s:0", names[i]);
 		const char *devices[] = { "cpu", spec };
-		const struct placement place = {
-			.stages = 2, .chunks = 1, .first = { 0, 1, LAYERS }, .device = devices, .schedule = "1f1b"
-		};
+		const struct placement place = { .stages = 2,
+						 .chunks = 1,
+						 .first = { 0, 1, LAYERS },
+						 .device = devices,
+						 .schedule = "1f1b" };
 		struct record one = { 0 }, mixed = { 0 };
 		if (!there(names[i]))
 			continue;
@@ -140,7 +153,8 @@ static void every_backend_trains_like_the_cpu(void **state)
 	tiny_remove(&t);
 }
 
-/* What goes wrong with the stand-in, and after how many steps. It is changed in place: another thread may be reading it. */
+/* What goes wrong with the stand-in, and after how many steps. It is changed in place: another
+ * thread may be reading it. */
 static char faults[64] = "FAKE_RT=";
 static const char *later;
 
@@ -154,13 +168,15 @@ static int on_step_then(void *ctx, const struct train_step *s, struct err *e)
 	return 0;
 }
 
-/* A card that has too little memory, hangs, or is lost: the job ends with a line that names the card. */
+/* A card that has too little memory, hangs, or is lost: the job ends with a line that names the
+ * card. */
 static void a_job_on_a_bad_card_ends(void **state)
 {
 	static const struct {
 		const char *now, *later, *says, *too;
 	} row[] = {
-		{ "memory=1 noblas", NULL, "cuda:0 (Fake card 0): a buffer of", "MiB must be saved" },
+		{ "memory=1 noblas", NULL, "cuda:0 (Fake card 0): a buffer of",
+		  "MiB must be saved" },
 		{ "", "hang=1", "cuda:0 (Fake card 0) does not answer", "HS_DEVICE_TIMEOUT" },
 		{ "", "lost=1", "cuda:0 (Fake card 0)", "ILLEGAL_ADDRESS" },
 	};

@@ -1,4 +1,5 @@
-/* test_train_cache.c - hashes that are remembered, and forgotten when their file changes; a cache that is kept within its limit. */
+/* test_train_cache.c - hashes that are remembered, and forgotten when their file changes; a cache
+ * that is kept within its limit. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -160,7 +161,8 @@ static void kept_within_its_limit(void **state)
 	folder_remove();
 }
 
-/* The coordinator's model is another one, of the same size: nothing of the old one may be trained. */
+/* The coordinator's model is another one, of the same size: nothing of the old one may be
+ * trained. */
 static void a_model_that_changed(void **state)
 {
 	(void)state;
@@ -173,7 +175,8 @@ static void a_model_that_changed(void **state)
 	snprintf(file, sizeof file, "%s/model/model.safetensors", s.t.dir);
 	snprintf(table, sizeof table, "%s/cache/hashes/table", s.t.dir);
 	for (const char *const *f =
-		     (const char *const[]){ "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", NULL };
+		     (const char *const[]){ "model.safetensors", "config.json", "tokenizer.json",
+					    "tokenizer_config.json", NULL };
 	     *f; f++) {
 		char path[400];
 		snprintf(path, sizeof path, "%s/model/%s", s.t.dir, *f);
@@ -183,21 +186,25 @@ static void a_model_that_changed(void **state)
 		if (round == 2) {
 			unsigned char v[4096];
 			int fd = open(file, O_RDWR);
-			assert_true(fd >= 0 && fstat(fd, &is) == 0 && pread(fd, v, sizeof v, is.st_size - 4096) == 4096);
+			assert_true(fd >= 0 && fstat(fd, &is) == 0 &&
+				    pread(fd, v, sizeof v, is.st_size - 4096) == 4096);
 			for (size_t i = 3; i < sizeof v; i += 8)
 				v[i] ^= 0x80; /* of every other float32 the sign */
 			assert_int_equal(pwrite(fd, v, sizeof v, is.st_size - 4096), 4096);
 			close(fd);
 			aged(file, 0, 900);
 		}
-		struct process p = site_start(&s, "train", "one.yaml", "overwrite_output_dir=true", NULL);
+		struct process p =
+			site_start(&s, "train", "one.yaml", "overwrite_output_dir=true", NULL);
 		must_succeed(&p);
 		p = site_start(&s, "train", "two.yaml", "overwrite_output_dir=true", NULL);
 		must_succeed(&p);
 		same_result(&s, "one", "two", true);
 		assert_int_equal(stat(table, round ? &is : &was), 0);
-		if (round) /* nothing was hashed the second time, everything in the changed file the third */
-			assert_true((is.st_ino == was.st_ino && is.st_mtim.tv_nsec == was.st_mtim.tv_nsec) == (round == 1));
+		/* nothing was hashed the second time, everything in the changed file the third */
+		if (round)
+			assert_true((is.st_ino == was.st_ino &&
+				     is.st_mtim.tv_nsec == was.st_mtim.tv_nsec) == (round == 1));
 	}
 	tiny_remove(&s.t);
 }

@@ -1,5 +1,6 @@
-/* test_train_cluster.c - one job over several processes with keys on loopback: the bits of one process, the cache and what goes wrong.
- * The program is $HETEROSHARD, or the one beside this test. */
+/* test_train_cluster.c - one job over several processes with keys on loopback: the bits of one
+ * process, the cache and what goes wrong. The program is $HETEROSHARD, or the one beside this
+ * test. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -29,7 +30,9 @@ static void the_bits_of_one_process(void **state)
 	struct site s;
 	site_make(&s);
 	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", 2, "shard_plan: [{id: b, start: 0, end: 2}, {id: a, start: 2, end: 6, is_last: true}]\n");
+	site_configuration(&s, "two", 2,
+			   "shard_plan: [{id: b, start: 0, end: 2}, {id: a, start: 2, end: 6, "
+			   "is_last: true}]\n");
 	site_configuration(&s, "three", 3, "");
 	struct process p = site_start(&s, "train", "one.yaml", NULL);
 	must_succeed(&p);
@@ -38,7 +41,11 @@ static void the_bits_of_one_process(void **state)
 	same_result(&s, "one", "two", true);
 	struct process w[3];
 	for (int i = 0; i < 3; i++)
-		w[i] = site_start(&s, i ? "worker" : "train", "--worker", i == 0 ? "a" : i == 1 ? "b" : "c", "three.yaml", NULL);
+		w[i] = site_start(&s, i ? "worker" : "train", "--worker",
+				  i == 0   ? "a"
+				  : i == 1 ? "b"
+					   : "c",
+				  "three.yaml", NULL);
 	for (int i = 0; i < 3; i++)
 		until(&w[i], "listens");
 	p = site_start(&s, "train", "three.yaml", NULL);
@@ -46,7 +53,8 @@ static void the_bits_of_one_process(void **state)
 	for (int i = 0; i < 3; i++)
 		must_succeed(&w[i]);
 	same_result(&s, "one", "three", true);
-	p = site_start(&s, "train", "three.yaml", "schedule=interleaved", "interleave=2", "overwrite_output_dir=true", NULL);
+	p = site_start(&s, "train", "three.yaml", "schedule=interleaved", "interleave=2",
+		       "overwrite_output_dir=true", NULL);
 	must_succeed(&p);
 	same_result(&s, "one", "three", true);
 	printf("2 and 3 workers: losses, norms and adapter identical to one process\n");
@@ -66,7 +74,8 @@ static bool file_says(const struct site *s, const char *name, const char *file, 
 	return found;
 }
 
-/* Measured, planned, trained, compared; the plan can be given back, turned round; whom it does not need goes home with status 0. */
+/* Measured, planned, trained, compared; the plan can be given back, turned round; whom it does not
+ * need goes home with status 0. */
 static void plans_by_itself(void **state)
 {
 	(void)state;
@@ -87,22 +96,26 @@ static void plans_by_itself(void **state)
 	assert_true(file_says(&s, "two", "metrics.jsonl", "\"predicted_seconds\""));
 	assert_true(file_says(&s, "two", "profile.json", "\"bandwidth_gbytes_per_s\""));
 	snprintf(path, sizeof path, "%.300s/turned.json", s.t.dir);
-	static const char turned[] = "{\"version\": 1, \"layers\": 6, \"schedule\": \"gpipe\", \"microbatch\": 2, \"stages\": ["
-				     "{\"layers\": [0, 1], \"recompute\": true, \"devices\": [{\"id\": \"b\"}]}, "
-				     "{\"layers\": [1, 6], \"devices\": [{\"id\": \"a\"}]}]}";
+	static const char turned[] =
+		"{\"version\": 1, \"layers\": 6, \"schedule\": \"gpipe\", \"microbatch\": 2, "
+		"\"stages\": ["
+		"{\"layers\": [0, 1], \"recompute\": true, \"devices\": [{\"id\": \"b\"}]}, "
+		"{\"layers\": [1, 6], \"devices\": [{\"id\": \"a\"}]}]}";
 	assert_int_equal(atomic_write_file(path, turned, strlen(turned), &e), 0);
 	snprintf(key, sizeof key, "plan=%s", path);
-	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true", NULL);
+	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true",
+		       NULL);
 	must_succeed(&p);
 	assert_true(says(&p, "layers 0 to 0 on 'b', recomputed"));
 	same_result(&s, "one", "two", true);
-	static const char alone[] =
-		"{\"version\": 1, \"layers\": 6, \"microbatch\": 2, \"stages\": [{\"layers\": [0, 6], \"devices\": "
-		"[{\"id\": \"b\"}]}]}";
+	static const char alone[] = "{\"version\": 1, \"layers\": 6, \"microbatch\": 2, "
+				    "\"stages\": [{\"layers\": [0, 6], \"devices\": "
+				    "[{\"id\": \"b\"}]}]}";
 	assert_int_equal(atomic_write_file(path, alone, strlen(alone), &e), 0);
 	struct process w = site_start(&s, "worker", "--worker", "a", "two.yaml", NULL);
 	until(&w, "listens");
-	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true", NULL);
+	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true",
+		       NULL);
 	must_succeed(&p);
 	assert_true(says(&p, "left out: 'a'"));
 	must_succeed(&w);
@@ -110,11 +123,12 @@ static void plans_by_itself(void **state)
 	p = site_start(&s, "plan", "--planner", "even", "two.yaml", NULL);
 	must_succeed(&p);
 	assert_true(file_says(&s, "two", "plan.json", "\"planner\": \"even\""));
-	static const char unknown[] =
-		"{\"version\": 1, \"layers\": 6, \"microbatch\": 2, \"stages\": [{\"layers\": [0, 6], \"devices\": "
-		"[{\"id\": \"zed\"}]}]}";
+	static const char unknown[] = "{\"version\": 1, \"layers\": 6, \"microbatch\": 2, "
+				      "\"stages\": [{\"layers\": [0, 6], \"devices\": "
+				      "[{\"id\": \"zed\"}]}]}";
 	assert_int_equal(atomic_write_file(path, unknown, strlen(unknown), &e), 0);
-	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true", NULL);
+	p = site_start(&s, "train", "two.yaml", "profile=auto", key, "overwrite_output_dir=true",
+		       NULL);
 	must_fail(&p, 1, "'zed' is not in the profile");
 	tiny_remove(&s.t);
 }
@@ -142,7 +156,8 @@ static int damage(const char *dir, int depth)
 	return done;
 }
 
-/* In NF4 and in plain numbers: a worker without the model gets its layers once; a damaged cache file is fetched anew. */
+/* In NF4 and in plain numbers: a worker without the model gets its layers once; a damaged cache
+ * file is fetched anew. */
 static void a_worker_without_the_model(void **state)
 {
 	(void)state;
@@ -161,11 +176,12 @@ static void a_worker_without_the_model(void **state)
 			if (round == 2)
 				assert_true(damage(cache, 1));
 			for (int i = 0; i < 2; i++)
-				w[i] = site_start(&s, "worker", "--worker", i ? "b" : "a", "two.yaml", "base_model=/nonexistent",
-						  NULL);
+				w[i] = site_start(&s, "worker", "--worker", i ? "b" : "a",
+						  "two.yaml", "base_model=/nonexistent", NULL);
 			for (int i = 0; i < 2; i++)
 				until(&w[i], "listens");
-			p = site_start(&s, "train", "two.yaml", "overwrite_output_dir=true", kinds[k], NULL);
+			p = site_start(&s, "train", "two.yaml", "overwrite_output_dir=true",
+				       kinds[k], NULL);
 			must_succeed(&p);
 			for (int i = 0; i < 2; i++)
 				must_succeed(&w[i]);
@@ -179,8 +195,8 @@ static void a_worker_without_the_model(void **state)
 			mem_free(t);
 			assert_int_equal(sent, 2);
 			assert_int_equal(none, round == 0 ? 0 : round == 1 ? 2 : 1);
-			assert_true((round == 2) ==
-				    (says(&w[0], "does not match its hash") || says(&w[1], "does not match its hash")));
+			assert_true((round == 2) == (says(&w[0], "does not match its hash") ||
+						     says(&w[1], "does not match its hash")));
 		}
 		tiny_remove(&s.t);
 	}
@@ -194,14 +210,16 @@ static void what_goes_wrong_is_one_line(void **state)
 	site_configuration(&s, "two", 2, "");
 	struct process p, w;
 
-	p = site_start(&s, "train", "two.yaml", "shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 7, is_last: true}]",
-		       NULL);
+	p = site_start(
+		&s, "train", "two.yaml",
+		"shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 7, is_last: true}]",
+		NULL);
 	must_fail(&p, 2, "ends at layer 7");
 	p = site_start(&s, "worker", "--worker", "x", "two.yaml", NULL);
 	must_fail(&p, 2, "no worker of this id");
-	site_configuration(
-		&s, "bare", 0,
-		"coordinator: {ip: 198.51.100.1, hostname: nosuch, device: none}\nworkers: [{id: a, ip: 198.51.100.2}]\n");
+	site_configuration(&s, "bare", 0,
+			   "coordinator: {ip: 198.51.100.1, hostname: nosuch, device: "
+			   "none}\nworkers: [{id: a, ip: 198.51.100.2}]\n");
 	p = site_start(&s, "train", "bare.yaml", NULL);
 	must_fail(&p, 2, "none of this machine's addresses");
 	p = site_start(&s, "train", "--role", "coordinator", "bare.yaml", "join_timeout=2", NULL);
@@ -221,7 +239,8 @@ static void what_goes_wrong_is_one_line(void **state)
 
 	/* a worker that nobody starts, and is not on this machine; TEST-NET is nobody's */
 	snprintf(text, sizeof text,
-		 "workers=[{id: a, ip: 127.0.0.2, port: %d, public_key: '%s'}, {id: far, ip: 203.0.113.9, public_key: '%s'}]",
+		 "workers=[{id: a, ip: 127.0.0.2, port: %d, public_key: '%s'}, {id: far, ip: "
+		 "203.0.113.9, public_key: '%s'}]",
 		 s.port + 1, s.key.pub, s.key.pub);
 	p = site_start(&s, "train", "two.yaml", text, "join_timeout=2", NULL);
 	must_fail(&p, 1, "far");
@@ -235,7 +254,8 @@ static void what_goes_wrong_is_one_line(void **state)
 	finished(&w, PATIENCE);
 
 	/* the right port, the wrong worker */
-	snprintf(text, sizeof text, "workers=[{id: z, ip: 127.0.0.2, port: %d, public_key: '%s'}]", s.port + 1, s.key.pub);
+	snprintf(text, sizeof text, "workers=[{id: z, ip: 127.0.0.2, port: %d, public_key: '%s'}]",
+		 s.port + 1, s.key.pub);
 	w = site_start(&s, "worker", "--worker", "a", "two.yaml", NULL);
 	until(&w, "listens");
 	p = site_start(&s, "train", "two.yaml", text, NULL);
@@ -245,7 +265,8 @@ static void what_goes_wrong_is_one_line(void **state)
 	tiny_remove(&s.t);
 }
 
-/* Ctrl-C at the coordinator, then at a worker: saved and finished everywhere, and the resumed run is the uninterrupted one. */
+/* Ctrl-C at the coordinator, then at a worker: saved and finished everywhere, and the resumed run
+ * is the uninterrupted one. */
 static void interrupted_anywhere_is_saved(void **state)
 {
 	(void)state;
@@ -254,7 +275,8 @@ static void interrupted_anywhere_is_saved(void **state)
 		site_make(&s);
 		site_configuration(&s, "one", 0, "");
 		site_configuration(&s, "two", 2, "");
-		struct process p = site_start(&s, "train", "one.yaml", "max_steps=400", "save_steps=0", NULL);
+		struct process p =
+			site_start(&s, "train", "one.yaml", "max_steps=400", "save_steps=0", NULL);
 		must_succeed(&p);
 		struct process w = site_start(&s, "worker", "--worker", "b", "two.yaml", NULL);
 		until(&w, "listens");
@@ -266,7 +288,8 @@ static void interrupted_anywhere_is_saved(void **state)
 		assert_true(says(&p, "interrupted after step"));
 		if (who)
 			assert_true(says(&p, "worker 'b'") && says(&p, "asked to stop"));
-		p = site_start(&s, "train", "two.yaml", "max_steps=400", "save_steps=0", "resume_from_checkpoint=latest", NULL);
+		p = site_start(&s, "train", "two.yaml", "max_steps=400", "save_steps=0",
+			       "resume_from_checkpoint=latest", NULL);
 		must_succeed(&p);
 		same_result(&s, "one", "two", false);
 		tiny_remove(&s.t);
@@ -278,8 +301,10 @@ int main(int argc, char **argv)
 	(void)argc;
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_bits_of_one_process),       cmocka_unit_test(plans_by_itself),
-		cmocka_unit_test(a_worker_without_the_model),    cmocka_unit_test(what_goes_wrong_is_one_line),
+		cmocka_unit_test(the_bits_of_one_process),
+		cmocka_unit_test(plans_by_itself),
+		cmocka_unit_test(a_worker_without_the_model),
+		cmocka_unit_test(what_goes_wrong_is_one_line),
 		cmocka_unit_test(interrupted_anywhere_is_saved),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */

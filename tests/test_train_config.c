@@ -1,4 +1,5 @@
-/* The configuration: defaults, the file, overrides, every kind of bad input (one line, wrong use), and the way back through JSON. */
+/* The configuration: defaults, the file, overrides, every kind of bad input (one line, wrong use),
+ * and the way back through JSON. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -49,9 +50,13 @@ static void defaults(void **state)
 static void file_and_overrides(void **state)
 {
 	(void)state;
-	char *over[] = { "learning_rate=3e-5", "lora_target_modules=q_proj, o_proj", "datasets=b.jsonl",     "seed=7",
-			 "adapter=qlora",      "resume_from_checkpoint=true",        "optimizer=adamw_torch" };
-	struct config *c = must(LORA "learning_rate: 1e-3\nlora_r: 16\nlora_dropout: null\nsave_steps: ~\n", 7, over);
+	char *over[] = { "learning_rate=3e-5",   "lora_target_modules=q_proj, o_proj",
+			 "datasets=b.jsonl",     "seed=7",
+			 "adapter=qlora",        "resume_from_checkpoint=true",
+			 "optimizer=adamw_torch" };
+	struct config *c =
+		must(LORA "learning_rate: 1e-3\nlora_r: 16\nlora_dropout: null\nsave_steps: ~\n", 7,
+		     over);
 	assert_true(c->learning_rate == 3e-5);
 	assert_int_equal(c->lora_r, 16);
 	assert_int_equal(c->save_steps, 500);
@@ -76,14 +81,19 @@ static void file_and_overrides(void **state)
 
 /* As HeteroShard's own generator writes it. */
 static const char hetero[] =
-	"{\n  \"version\": \"0.1.0\",\n  \"coordinator\": {\n    \"hostname\": \"mac\",\n    \"ip\": \"192.168.1.10\",\n    "
+	"{\n  \"version\": \"0.1.0\",\n  \"coordinator\": {\n    \"hostname\": \"mac\",\n    "
+	"\"ip\": \"192.168.1.10\",\n    "
 	"\"device\": \"auto\"\n  },\n"
-	"  \"workers\": [\n    {\"id\": 1, \"hostname\": \"box\", \"ip\": \"192.168.1.150\", \"port\": 9999, \"device\": \"cuda\", "
+	"  \"workers\": [\n    {\"id\": 1, \"hostname\": \"box\", \"ip\": \"192.168.1.150\", "
+	"\"port\": 9999, \"device\": \"cuda\", "
 	"\"num_gpus\": 1},\n"
-	"    {\"id\": 2, \"hostname\": \"box\", \"ip\": \"192.168.1.150\", \"port\": 10000, \"device\": \"cuda:1\", \"num_gpus\": "
+	"    {\"id\": 2, \"hostname\": \"box\", \"ip\": \"192.168.1.150\", \"port\": 10000, "
+	"\"device\": \"cuda:1\", \"num_gpus\": "
 	"1}\n  ],\n"
-	"  \"training\": {\"visualize\": true, \"visualization_format\": \"svg\", \"log_level\": \"INFO\"},\n"
-	"  \"shard_plan\": [\n    {\"id\": \"local\", \"start\": 0, \"end\": 12},\n    {\"id\": 1, \"start\": 12, \"end\": 20},\n"
+	"  \"training\": {\"visualize\": true, \"visualization_format\": \"svg\", \"log_level\": "
+	"\"INFO\"},\n"
+	"  \"shard_plan\": [\n    {\"id\": \"local\", \"start\": 0, \"end\": 12},\n    {\"id\": 1, "
+	"\"start\": 12, \"end\": 20},\n"
 	"    {\"id\": 2, \"start\": 20, \"end\": 32, \"is_last\": true}\n  ]\n}\n";
 
 static void hetero_config(void **state)
@@ -115,7 +125,8 @@ static void hetero_config(void **state)
 	}
 }
 
-#define CLUSTER(workers, shards) LEAST "coordinator: {ip: 10.0.0.1}\nworkers: [" workers "]\nshard_plan: [" shards "]\n"
+#define CLUSTER(workers, shards)                                                                   \
+	LEAST "coordinator: {ip: 10.0.0.1}\nworkers: [" workers "]\nshard_plan: [" shards "]\n"
 #define W1 "{id: 1, ip: 10.0.0.2}"
 #define KEY "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 
@@ -125,7 +136,8 @@ static const struct {
 	{ "", "t.yaml: the file is empty" },
 	{ "- a\n- b\n", "t.yaml:1: 'key: value' lines were expected" },
 	{ "base_model: [m\n", "t.yaml:2: not valid YAML" },
-	{ "base_model: m\nbase_model: n\n", "t.yaml:2: the key 'base_model' stands twice (first on line 1)" },
+	{ "base_model: m\nbase_model: n\n",
+	  "t.yaml:2: the key 'base_model' stands twice (first on line 1)" },
 	{ "a: &x 1\n", "anchors" },
 	{ "a: *x\n", "aliases" },
 	{ "a: !!str 1\n", "tags" },
@@ -135,7 +147,8 @@ static const struct {
 	{ "base_model: m\noutput_dir: o\n", "'datasets' is missing" },
 	{ "base_model: m\ndatasets: []\noutput_dir: o\n", "'datasets' is missing" },
 	{ "base_model: m\ndatasets: [a]\n", "'output_dir' is missing" },
-	{ LEAST "learning_rat: 1\n", "t.yaml:4: unknown key 'learning_rat', did you mean 'learning_rate'?" },
+	{ LEAST "learning_rat: 1\n",
+	  "t.yaml:4: unknown key 'learning_rat', did you mean 'learning_rate'?" },
 	{ LEAST "lora_rank: 1\n", "did you mean" },
 	{ LEAST "epochs: 1\n", "did you mean 'num_epochs'?" },
 	{ LEAST "zzzzz: 1\n", "t.yaml:4: unknown key 'zzzzz'" },
@@ -146,7 +159,8 @@ static const struct {
 	{ LORA "lora_dropout: 1\n", "'lora_dropout' is 1, allowed is 0 to 0.95" },
 	{ LORA "lora_target_modules: []\n", "'lora_target_modules' is empty" },
 	{ LORA "lora_target_modules: [q_proj, q_proj]\n", "names 'q_proj' twice" },
-	{ LORA "lora_target_modules: {a: 1}\n", "must be a word or a list of words, not a mapping" },
+	{ LORA "lora_target_modules: {a: 1}\n",
+	  "must be a word or a list of words, not a mapping" },
 	{ LORA "lora_target_modules: [[a]]\n", "must be a list of words" },
 	{ LORA "lora_target_modules: [q_proj]\nlora_target_linear: true\n", "not both" },
 	{ LEAST "learning_rate: 0\n", "'learning_rate' is 0, it must be greater than 0" },
@@ -169,8 +183,10 @@ static const struct {
 	{ LEAST "num_epochs: 0\n", "'num_epochs' is 0" },
 	{ LEAST "max_grad_norm: -1\n", "'max_grad_norm' is -1, it must be at least 0" },
 	{ LEAST "warmup_steps: 3\nwarmup_ratio: 0.1\n", "not both" },
-	{ LEAST "warmup_steps: 30\nmax_steps: 20\n", "'warmup_steps' (30) is more than 'max_steps' (20)" },
-	{ LEAST "lr_scheduler: linear\ncosine_min_lr_ratio: 0.1\n", "needs 'lr_scheduler: cosine'" },
+	{ LEAST "warmup_steps: 30\nmax_steps: 20\n",
+	  "'warmup_steps' (30) is more than 'max_steps' (20)" },
+	{ LEAST "lr_scheduler: linear\ncosine_min_lr_ratio: 0.1\n",
+	  "needs 'lr_scheduler: cosine'" },
 	{ LEAST "momentum: 0.9\n", "'momentum' belongs to 'optimizer: sgd'" },
 	{ LEAST "eval_steps: 5\n", "'eval_steps' needs a validation split" },
 	{ LEAST "val_set_size: 1.5\n", "'val_set_size' is 1.5" },
@@ -179,10 +195,12 @@ static const struct {
 	{ LEAST "resume_from_checkpoint: latest\noverwrite_output_dir: true\n", "contradict" },
 	{ LEAST "visualization_format: gif\n", "'visualization_format' is 'gif'" },
 	{ LEAST "device: ''\n", "'device' is empty" },
-	{ "base_model: m\noutput_dir: o\ndatasets: [{type: alpaca}]\n", "t.yaml:3: a dataset needs a path" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{type: alpaca}]\n",
+	  "t.yaml:3: a dataset needs a path" },
 	{ "base_model: m\noutput_dir: o\ndatasets: [{path: a, typ: alpaca}]\n",
 	  "unknown key 'typ' of a dataset, did you mean 'type'?" },
-	{ "base_model: m\noutput_dir: o\ndatasets: [{path: [a]}]\n", "'path' of a dataset must be one word" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{path: [a]}]\n",
+	  "'path' of a dataset must be one word" },
 	{ "base_model: m\noutput_dir: o\ndatasets: [[a]]\n", "a dataset needs a path" },
 	{ LEAST "training: {epochs: 3}\n", "'training' holds only" },
 	{ LEAST "training: 3\n", "'training' must be a mapping" },
@@ -192,28 +210,38 @@ static const struct {
 	{ LEAST "coordinator: {ip: a, prt: 1}\n", "unknown key 'prt', did you mean 'port'?" },
 	{ LEAST "coordinator: {ip: a, port: 70000}\n", "'port' is 70000, allowed is 1 to 65535" },
 	{ LEAST "coordinator: {ip: a, listen: some}\n", "'listen' is 'some'" },
-	{ LEAST "coordinator: {ip: a, public_key: abc}\n", "'public_key' of the coordinator is not a key" },
+	{ LEAST "coordinator: {ip: a, public_key: abc}\n",
+	  "'public_key' of the coordinator is not a key" },
 	{ LEAST "coordinator: {ip: a, public_key: '" KEY "'}\nworkers: [" W1 "]\n",
 	  "worker '1' has no public_key but the coordinator has one" },
 	{ CLUSTER("{ip: b}", ""), "entry 1 of 'workers' has no 'id'" },
 	{ CLUSTER("{id: local, ip: b}", ""), "cannot have the id 'local'" },
 	{ CLUSTER("{id: 1}", ""), "worker '1' has neither 'ip' nor 'hostname'" },
-	{ CLUSTER("{id: 1, ip: c, num_gpus: 2}", ""), "'num_gpus' of worker '1' is 2, but a worker is one device" },
+	{ CLUSTER("{id: 1, ip: c, num_gpus: 2}", ""),
+	  "'num_gpus' of worker '1' is 2, but a worker is one device" },
 	{ CLUSTER(W1 ", {id: 1, ip: c}", ""), "two workers have the id '1'" },
 	{ CLUSTER(W1 ", {id: 2, ip: 10.0.0.2}", ""), "have the same address 10.0.0.2:9999" },
 	{ CLUSTER("3", ""), "an entry of 'workers' must be a mapping" },
 	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 3, start: 4, end: 8, is_last: true}"),
 	  "names '3', which is no worker's id" },
-	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 5, end: 8, is_last: true}"), "a gap" },
-	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 3, end: 8, is_last: true}"), "an overlap" },
-	{ CLUSTER(W1, "{id: local, start: 1, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"), "a gap" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 5, end: 8, is_last: true}"),
+	  "a gap" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 3, end: 8, is_last: true}"),
+	  "an overlap" },
+	{ CLUSTER(W1, "{id: local, start: 1, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"),
+	  "a gap" },
 	{ CLUSTER(W1, "{id: local, start: 0, end: 0}"), "is empty" },
-	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8}"), "needs 'is_last: true'" },
-	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}, {id: 1, start: 4, end: 8, is_last: true}"),
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8}"),
+	  "needs 'is_last: true'" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}, {id: 1, start: 4, end: 8, "
+		      "is_last: true}"),
 	  "is not the last" },
-	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: local, start: 4, end: 8, is_last: true}"), "names 'local' twice" },
+	{ CLUSTER(W1,
+		  "{id: local, start: 0, end: 4}, {id: local, start: 4, end: 8, is_last: true}"),
+	  "names 'local' twice" },
 	{ CLUSTER(W1, "{id: local, end: 4}"), "needs 'start' and 'end'" },
-	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}") "plan: p.json\n", "either 'plan' or 'shard_plan'" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}") "plan: p.json\n",
+	  "either 'plan' or 'shard_plan'" },
 };
 
 static void bad_files(void **state)
@@ -222,7 +250,8 @@ static void bad_files(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		struct err e = { 0 };
 		struct config *c = (struct config *)&e;
-		int rc = config_parse(CONFIG_TRAIN, bad[i].text, strlen(bad[i].text), "t.yaml", 0, NULL, &c, &e);
+		int rc = config_parse(CONFIG_TRAIN, bad[i].text, strlen(bad[i].text), "t.yaml", 0,
+				      NULL, &c, &e);
 		if (rc != ERR_USAGE || !strstr(e.msg, bad[i].want))
 			fail_msg("%s\n-> %d %s\nwanted: %s", bad[i].text, rc, e.msg, bad[i].want);
 		assert_ptr_equal(c, &e);
@@ -249,7 +278,8 @@ static void bad_overrides(void **state)
 		struct err e = { 0 };
 		struct config *c;
 		char *over[] = { t[i].over };
-		int rc = config_parse(CONFIG_TRAIN, LEAST, strlen(LEAST), "t.yaml", 1, over, &c, &e);
+		int rc =
+			config_parse(CONFIG_TRAIN, LEAST, strlen(LEAST), "t.yaml", 1, over, &c, &e);
 		if (rc != ERR_USAGE || !strstr(e.msg, t[i].want))
 			fail_msg("%s -> %d %s", t[i].over, rc, e.msg);
 	}
@@ -265,9 +295,11 @@ static void json_round_trip(void **state)
 	static const char *const text[] = {
 		LEAST,
 		LORA "lora_r: 3\nlearning_rate: 0.1\nlora_target_modules: [a, \"b\\\"c\"]\n",
-		LORA "lora_target_linear: true\nval_set_size: 0.25\neval_steps: 3\nschedule: interleaved\ninterleave: 4\n",
+		LORA "lora_target_linear: true\nval_set_size: 0.25\neval_steps: 3\nschedule: "
+		     "interleaved\ninterleave: 4\n",
 		LEAST "adapter: qlora\nresume_from_checkpoint: latest\nchat_template: chatml\n",
-		CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"),
+		CLUSTER(W1,
+			"{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"),
 		CLUSTER("{id: 1, ip: 10.0.0.2, listen: ip}", ""),
 	};
 	for (size_t i = 0; i < ARRAY_LEN(text); i++) {
@@ -279,7 +311,8 @@ static void json_round_trip(void **state)
 		assert_string_equal(a.p, b.p);
 		assert_int_equal(c->lora_target_modules.n, d->lora_target_modules.n);
 		for (size_t k = 0; k < c->nworkers; k++)
-			assert_int_equal(d->workers[k].listen, i == ARRAY_LEN(text) - 1 ? LISTEN_IP : LISTEN_ALL);
+			assert_int_equal(d->workers[k].listen,
+					 i == ARRAY_LEN(text) - 1 ? LISTEN_IP : LISTEN_ALL);
 		config_free(c);
 		config_free(d);
 		buf_release(&a);
@@ -295,7 +328,8 @@ static void memory_runs_out(void **state)
 		struct err e = { 0 };
 		struct config *c = NULL;
 		mem_fail_after(n);
-		int rc = config_parse(CONFIG_TRAIN, hetero, sizeof hetero - 1, "t", 3, over, &c, &e);
+		int rc =
+			config_parse(CONFIG_TRAIN, hetero, sizeof hetero - 1, "t", 3, over, &c, &e);
 		mem_fail_after(0);
 		if (!rc) {
 			assert_true(n > 2);

@@ -1,7 +1,9 @@
-/* test_train_kill.c - what is left when a process of a job is killed or stopped at a random moment, or a cable is pulled: the others leave with
- * one line, no process stays behind, and the last checkpoint resumes, also with another split and on fewer machines.
+/* test_train_kill.c - what is left when a process of a job is killed or stopped at a random moment,
+ * or a cable is pulled: the others leave with one line, no process stays behind, and the last
+ * checkpoint resumes, also with another split and on fewer machines.
  *
- * HS_KILLS: how many, in turn the coordinator, the first, the middle and the last worker; 8 unless said otherwise (scripts/kill-test.sh). */
+ * HS_KILLS: how many, in turn the coordinator, the first, the middle and the last worker; 8 unless
+ * said otherwise (scripts/kill-test.sh). */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -56,8 +58,9 @@ static int children(pid_t of, struct child *v)
 		int parent;
 		pid_t pid = (pid_t)strtol(f->d_name, NULL, 10);
 		const char *at;
-		if (pid <= 0 || !look(pid, "stat", text, sizeof text) || !(at = strrchr(text, ')')) ||
-		    sscanf(at + 1, " %*c %d", &parent) != 1 || parent != of || !look(pid, "cmdline", text, sizeof text) ||
+		if (pid <= 0 || !look(pid, "stat", text, sizeof text) ||
+		    !(at = strrchr(text, ')')) || sscanf(at + 1, " %*c %d", &parent) != 1 ||
+		    parent != of || !look(pid, "cmdline", text, sizeof text) ||
 		    !(at = strstr(text, "--worker ")))
 			continue;
 		v[n++] = (struct child){ pid, at[9] };
@@ -74,7 +77,8 @@ static bool is_gone(pid_t pid)
 	const char *at;
 	if (kill(pid, 0) < 0 && errno == ESRCH)
 		return true;
-	return !look(pid, "stat", text, sizeof text) || ((at = strrchr(text, ')')) && (at[2] == 'Z' || at[2] == 'X'));
+	return !look(pid, "stat", text, sizeof text) ||
+	       ((at = strrchr(text, ')')) && (at[2] == 'Z' || at[2] == 'X'));
 }
 
 static int orphans(const struct child *v, int n)
@@ -101,14 +105,17 @@ struct tally {
 };
 
 static const char *const split[] = {
-	"shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 4}, {id: c, start: 4, end: 6, is_last: true}]",
-	"shard_plan=[{id: c, start: 0, end: 1}, {id: a, start: 1, end: 5}, {id: b, start: 5, end: 6, is_last: true}]",
+	"shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 4}, {id: c, start: 4, end: "
+	"6, is_last: true}]",
+	"shard_plan=[{id: c, start: 0, end: 1}, {id: a, start: 1, end: 5}, {id: b, start: 5, end: "
+	"6, is_last: true}]",
 };
 static const char place[][WORKERS + 1] = { "abc", "cab" };
 
-/* A run with one victim. `spawned`: the coordinator starts its workers. role 0: the coordinator, 1 to 3: the first, middle, last worker. False: it
- * had ended before. */
-static bool one_kill(const struct site *s, struct tally *t, int role, int turn, bool stop, bool spawned, double after)
+/* A run with one victim. `spawned`: the coordinator starts its workers. role 0: the coordinator, 1
+ * to 3: the first, middle, last worker. False: it had ended before. */
+static bool one_kill(const struct site *s, struct tally *t, int role, int turn, bool stop,
+		     bool spawned, double after)
 {
 	struct process w[WORKERS], p;
 	struct child child[CHILDREN];
@@ -117,14 +124,16 @@ static bool one_kill(const struct site *s, struct tally *t, int role, int turn, 
 	bool resume = has_checkpoint(s, "two");
 	for (int i = 0; i < WORKERS && !spawned; i++) {
 		word[0] = (char)('a' + i);
-		w[i] = site_start(s, "worker", "--worker", word, "two.yaml", "peer_timeout=3", NULL);
+		w[i] = site_start(s, "worker", "--worker", word, "two.yaml", "peer_timeout=3",
+				  NULL);
 	}
 	for (int i = 0; i < WORKERS && !spawned; i++)
 		until(&w[i], "listens");
-	p = site_start(s, "train", "two.yaml", split[turn], STEPS, "peer_timeout=3", "join_timeout=20",
-		       resume ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true", NULL);
-	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000; spawned && nchild < WORKERS && clock_now() < end;
-	     usleep(2000))
+	p = site_start(
+		s, "train", "two.yaml", split[turn], STEPS, "peer_timeout=3", "join_timeout=20",
+		resume ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true", NULL);
+	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000;
+	     spawned && nchild < WORKERS && clock_now() < end; usleep(2000))
 		nchild = children(p.pid, child);
 	usleep((useconds_t)(after * 1e6));
 	if (spawned)
@@ -143,7 +152,8 @@ static bool one_kill(const struct site *s, struct tally *t, int role, int turn, 
 			const struct process *q = i ? &w[i - 1] : &p;
 			if ((i && spawned) || q->pid == pid || (round && !waits[i]))
 				continue;
-			/* the coordinator died before it came to this one: it goes on waiting for one, and rightly */
+			/* the coordinator died before it came to this one: it goes on waiting for
+			 * one, and rightly */
 			waits[i] = !round && !role && i && !says(q, "has joined");
 			if (waits[i])
 				continue;
@@ -199,7 +209,8 @@ static void killed_at_random_moments(void **state)
 	for (int done = 0; done < kills;) {
 		int role = done % (WORKERS + 1), turn = done / (WORKERS + 1) % 2;
 		bool stop = rng_below(key, at++, 4) == 0, spawned = rng_below(key, at++, 2);
-		if (one_kill(&s, &t, role, turn, stop, spawned, (double)rng_uniform(key, at++, 0, 1.2f))) {
+		if (one_kill(&s, &t, role, turn, stop, spawned,
+			     (double)rng_uniform(key, at++, 0, 1.2f))) {
 			done++;
 			continue;
 		}
@@ -210,18 +221,25 @@ static void killed_at_random_moments(void **state)
 			fail_msg("%s", e.msg);
 		assert_true(++t.early < 20 + 2 * kills);
 	}
-	printf("kills: coordinator %d, first %d, middle %d, last worker %d; %d of them by SIGSTOP; %d runs went on from a "
+	printf("kills: coordinator %d, first %d, middle %d, last worker %d; %d of them by SIGSTOP; "
+	       "%d runs went on from a "
 	       "checkpoint, %d had "
 	       "ended before\n",
 	       t.kills[0], t.kills[1], t.kills[2], t.kills[3], t.stops, t.resumed, t.early);
-	printf("hangs %d, torn checkpoints %d, orphans %d, not named %d; the others had left after %.1f s at most (join_timeout "
+	printf("hangs %d, torn checkpoints %d, orphans %d, not named %d; the others had left after "
+	       "%.1f s at most (join_timeout "
 	       "20, peer_timeout "
 	       "%d)\n",
 	       t.hangs, t.torn, t.orphans, t.unnamed, clock_seconds(t.worst), SILENCE);
 	assert_int_equal(t.hangs + t.torn + t.orphans + t.unnamed, 0);
 	/* one machine less, another split */
-	p = site_start(&s, "train", "two.yaml", "shard_plan=[{id: c, start: 0, end: 1}, {id: a, start: 1, end: 6, is_last: true}]",
-		       STEPS, has_checkpoint(&s, "two") ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true", NULL);
+	p = site_start(
+		&s, "train", "two.yaml",
+		"shard_plan=[{id: c, start: 0, end: 1}, {id: a, start: 1, end: 6, is_last: true}]",
+		STEPS,
+		has_checkpoint(&s, "two") ? "resume_from_checkpoint=latest"
+					  : "overwrite_output_dir=true",
+		NULL);
 	must_succeed(&p);
 	same_result(&s, "one", "two", false);
 	tiny_remove(&s.t);
@@ -257,9 +275,11 @@ static bool boxes_make(void)
 	if (geteuid() || shell("ip link add %s type bridge && ip link set %s up", tag, tag))
 		return false;
 	for (int i = 1; i <= WORKERS; i++)
-		if (shell("ip netns add %s-%d && ip link add %s.%d type veth peer name eth0 netns %s-%d && ip link set %s.%d "
+		if (shell("ip netns add %s-%d && ip link add %s.%d type veth peer name eth0 netns "
+			  "%s-%d && ip link set %s.%d "
 			  "master %s up && "
-			  "ip -n %s-%d addr add 10.78.0.%d/24 dev eth0 && ip -n %s-%d link set lo up && ip -n %s-%d link set eth0 "
+			  "ip -n %s-%d addr add 10.78.0.%d/24 dev eth0 && ip -n %s-%d link set lo "
+			  "up && ip -n %s-%d link set eth0 "
 			  "up",
 			  tag, i, tag, i, tag, i, tag, i, tag, tag, i, i, tag, i, tag, i))
 			return false;
@@ -271,7 +291,8 @@ static struct process in_box(const struct site *s, int box, const char *more)
 	static char name[32];
 	snprintf(name, sizeof name, "%s-%d", tag, box);
 	site_namespace(name);
-	struct process p = site_start(s, "train", "three.yaml", "max_steps=100000", "save_steps=2", "peer_timeout=3", more, NULL);
+	struct process p = site_start(s, "train", "three.yaml", "max_steps=100000", "save_steps=2",
+				      "peer_timeout=3", more, NULL);
 	site_namespace(NULL);
 	return p;
 }
@@ -284,18 +305,23 @@ static void a_pulled_cable(void **state)
 	struct buf b = BUF_INIT;
 	if (!boxes_make()) {
 		boxes_remove();
-		print_message("skipped: no network namespaces here (root and ip netns are needed)\n");
+		print_message(
+			"skipped: no network namespaces here (root and ip netns are needed)\n");
 		skip();
 	}
 	site_make(&s);
 	buf_addf(&b,
 		 "key_file: %s/key\nsave_total_limit: 3\n"
-		 "coordinator: {hostname: boxa, ip: 10.78.0.1, port: %d, device: cpu, public_key: '%s'}\nworkers:\n",
+		 "coordinator: {hostname: boxa, ip: 10.78.0.1, port: %d, device: cpu, public_key: "
+		 "'%s'}\nworkers:\n",
 		 s.t.dir, s.port, s.key.pub);
 	for (int i = 2; i <= WORKERS; i++)
-		buf_addf(&b, "- {id: %c, hostname: box%c, ip: 10.78.0.%d, port: %d, device: cpu, public_key: '%s'}\n", 'a' + i - 1,
-			 'a' + i - 1, i, s.port + i, s.key.pub);
-	buf_adds(&b, "shard_plan: [{id: local, start: 0, end: 2}, {id: b, start: 2, end: 4}, {id: c, start: 4, end: 6, is_last: "
+		buf_addf(&b,
+			 "- {id: %c, hostname: box%c, ip: 10.78.0.%d, port: %d, device: cpu, "
+			 "public_key: '%s'}\n",
+			 'a' + i - 1, 'a' + i - 1, i, s.port + i, s.key.pub);
+	buf_adds(&b, "shard_plan: [{id: local, start: 0, end: 2}, {id: b, start: 2, end: 4}, {id: "
+		     "c, start: 4, end: 6, is_last: "
 		     "true}]\n");
 	site_configuration(&s, "three", 0, b.p);
 	buf_release(&b);
@@ -305,7 +331,9 @@ static void a_pulled_cable(void **state)
 		struct process p[WORKERS];
 		int64_t worst = 0;
 		for (int k = WORKERS - 1; k >= 0; k--)
-			p[k] = in_box(&s, k + 1, i ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true");
+			p[k] = in_box(&s, k + 1,
+				      i ? "resume_from_checkpoint=latest"
+					: "overwrite_output_dir=true");
 		until(&p[0], "saved ");
 		int64_t when = clock_now();
 		assert_int_equal(shell("ip link set %s.%d down", tag, pulled[i]), 0);
@@ -315,11 +343,12 @@ static void a_pulled_cable(void **state)
 			worst = clock_now() - when;
 			if (status != 1) {
 				show_log(&p[k]);
-				fail_msg("status %d of box %d, the cable of %d was pulled", status, k + 1, pulled[i]);
+				fail_msg("status %d of box %d, the cable of %d was pulled", status,
+					 k + 1, pulled[i]);
 			}
 			if (k == 0 && pulled[i] > 1) {
-				snprintf(named, sizeof named, "worker '%c' (box%c, 10.78.0.%d", 'a' + pulled[i] - 1,
-					 'a' + pulled[i] - 1, pulled[i]);
+				snprintf(named, sizeof named, "worker '%c' (box%c, 10.78.0.%d",
+					 'a' + pulled[i] - 1, 'a' + pulled[i] - 1, pulled[i]);
 				if (!says(&p[0], named) || !says(&p[0], " in step ")) {
 					show_log(&p[0]);
 					fail_msg("'%s' and the step are not named", named);
@@ -327,13 +356,15 @@ static void a_pulled_cable(void **state)
 			}
 			char *log = site_text(p[k].log);
 			const char *line = strstr(log, "error:");
-			printf("  box %d: %.*s\n", k + 1, line ? (int)strcspn(line, "\n") : 0, line ? line : "");
+			printf("  box %d: %.*s\n", k + 1, line ? (int)strcspn(line, "\n") : 0,
+			       line ? line : "");
 			assert_non_null(line);
 			assert_null(strstr(line + 1, "error:"));
 			mem_free(log);
 		}
 		no_torn_checkpoint(&s, "three");
-		printf("cable of box %d: all had left after %.1f s (peer_timeout %d)\n", pulled[i], clock_seconds(worst), SILENCE);
+		printf("cable of box %d: all had left after %.1f s (peer_timeout %d)\n", pulled[i],
+		       clock_seconds(worst), SILENCE);
 		assert_int_equal(shell("ip link set %s.%d up", tag, pulled[i]), 0);
 	}
 	boxes_remove();

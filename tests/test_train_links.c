@@ -1,5 +1,6 @@
-/* test_train_links.c - ways between workers are measured through the session and the fastest is chosen: over memory, over ZeroMQ with keys, and
- * (as root) between two network namespaces with a slow and a fast cable. */
+/* test_train_links.c - ways between workers are measured through the session and the fastest is
+ * chosen: over memory, over ZeroMQ with keys, and (as root) between two network namespaces with a
+ * slow and a fast cable. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,10 +28,10 @@
 
 static struct err err;
 static char self[4096];
-#define MUST(what)                                                                                                                 \
-	do {                                                                                                                       \
-		if ((what) < 0)                                                                                                    \
-			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                                                     \
+#define MUST(what)                                                                                 \
+	do {                                                                                       \
+		if ((what) < 0)                                                                    \
+			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
 	} while (0)
 
 /* ---- a session of workers that this process runs in threads of its own, over ZeroMQ ---- */
@@ -81,7 +82,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void worker_start(struct worker *w, const char *id, const char *at, const char *coordinator, const char *other)
+static void worker_start(struct worker *w, const char *id, const char *at, const char *coordinator,
+			 const char *other)
 {
 	struct net_options o = { .key = &w->key };
 	snprintf(w->id, sizeof w->id, "%s", id);
@@ -93,7 +95,8 @@ static void worker_start(struct worker *w, const char *id, const char *at, const
 	assert_int_equal(pthread_create(&w->thread, NULL, work, w), 0);
 }
 
-static void join(struct place *p, const struct key_pair *key, const struct seat_spec *seat, int n, struct session **s_p)
+static void join(struct place *p, const struct key_pair *key, const struct seat_spec *seat, int n,
+		 struct session **s_p)
 {
 	struct net_options o = { .key = key };
 	struct session_options so = { .seat = seat, .n = n, .join_timeout = 60 };
@@ -107,8 +110,9 @@ static void good_row(const struct link_row *r)
 	for (int back = 0; back < 2; back++)
 		for (int i = 0; i < PROBE_SIZES; i++)
 			assert_true(link_rate(r, back, probe_size[i]) > 0);
-	printf("  %s -> %s: %.1f us, %.2f and %.2f GB/s\n", r->from_address, r->to_address, r->way.latency * 1e6,
-	       link_rate(r, false, 1 << 20) * 1e-9, link_rate(r, true, 1 << 20) * 1e-9);
+	printf("  %s -> %s: %.1f us, %.2f and %.2f GB/s\n", r->from_address, r->to_address,
+	       r->way.latency * 1e6, link_rate(r, false, 1 << 20) * 1e-9,
+	       link_rate(r, true, 1 << 20) * 1e-9);
 }
 
 static void over_memory(void **state)
@@ -148,10 +152,13 @@ static void over_zmq_with_keys(void **state)
 	for (int i = 0; i < 2; i++)
 		MUST(key_pair_generate(&w[i].key, &err));
 	for (int i = 0; i < 2; i++) {
-		worker_start(&w[i], i ? "b" : "a", i ? "127.0.0.3:0" : "127.0.0.2:0", key.pub, w[!i].key.pub);
-		seat[i] = (struct seat_spec){
-			.kind = SEAT_REMOTE, .id = w[i].id, .host = "here", .device = "cpu", .key = w[i].key.pub
-		};
+		worker_start(&w[i], i ? "b" : "a", i ? "127.0.0.3:0" : "127.0.0.2:0", key.pub,
+			     w[!i].key.pub);
+		seat[i] = (struct seat_spec){ .kind = SEAT_REMOTE,
+					      .id = w[i].id,
+					      .host = "here",
+					      .device = "cpu",
+					      .key = w[i].key.pub };
 		snprintf(seat[i].address, sizeof seat[i].address, "%s", w[i].listens);
 	}
 	join(&p, &key, seat, 2, &s);
@@ -183,14 +190,19 @@ static void bad_orders_and_figures(void **state)
 {
 	(void)state;
 	struct probe_order *o = calloc(1, sizeof *o), *q = calloc(1, sizeof *q);
-	struct probe_way v[2] = { { .reached = true, .latency = 1e-3, .out = { { 3, 1e8, 0.1 } }, .in = { { 3, 2e8, 0.1 } } },
+	struct probe_way v[2] = { { .reached = true,
+				    .latency = 1e-3,
+				    .out = { { 3, 1e8, 0.1 } },
+				    .in = { { 3, 2e8, 0.1 } } },
 				  { .why = "nobody there" } },
 			 r[2];
 	struct buf b = BUF_INIT;
 	struct frame f = { .kind = FRAME_PROBE };
-	*o = (struct probe_order){
-		.mode = PROBE_MEASURE, .id = "b", .seconds = 1, .n = 2, .address = { "10.0.0.1;10.0.0.2:1", "x" }
-	};
+	*o = (struct probe_order){ .mode = PROBE_MEASURE,
+				   .id = "b",
+				   .seconds = 1,
+				   .n = 2,
+				   .address = { "10.0.0.1;10.0.0.2:1", "x" } };
 	MUST(probe_order_write(o, &b, &err));
 	f.payload = b.p;
 	f.size = b.n;
@@ -207,7 +219,8 @@ static void bad_orders_and_figures(void **state)
 	MUST(probe_ways_write(v, 2, &b, &err));
 	f = (struct frame){ .kind = FRAME_PROBED, .payload = b.p, .size = b.n };
 	MUST(probe_ways_read(&f, 2, r, &err));
-	assert_true(r[0].reached && r[0].in[0].rate == 2e8 && !r[1].reached && !strcmp(r[1].why, "nobody there"));
+	assert_true(r[0].reached && r[0].in[0].rate == 2e8 && !r[1].reached &&
+		    !strcmp(r[1].why, "nobody there"));
 	assert_int_equal(probe_ways_read(&f, 1, r, &err), ERR_PROTOCOL);
 	for (f.size = 0; f.size < b.n; f.size++)
 		assert_int_equal(probe_ways_read(&f, 2, r, &err), ERR_PROTOCOL);
@@ -226,7 +239,8 @@ static void bad_orders_and_figures(void **state)
 	memset(p + 1, 0xfe, 12); /* more bytes than there are */
 	assert_int_equal(probe_answer(NULL, &f, &left, &err), ERR_PROTOCOL);
 	f = (struct frame){ .kind = FRAME_ACTIVATION };
-	assert_int_equal(probe_answer(NULL, &f, &left, &err), ERR_PROTOCOL); /* nobody asked for it */
+	/* nobody asked for it */
+	assert_int_equal(probe_answer(NULL, &f, &left, &err), ERR_PROTOCOL);
 	buf_release(&b);
 	free(o);
 	free(q);
@@ -239,12 +253,16 @@ static int run(const char *command) { return system(command); } /* of this test,
 static void cables(bool up)
 {
 	static const char *const down = "for n in a b; do ip netns del hslink-$n 2>/dev/null; done";
-	static const char *const make = "set -e; for n in a b; do ip netns add hslink-$n; ip -n hslink-$n link set lo up; done\n"
-					"for c in 1:20mbit 2:300mbit; do i=${c%%:*}; rate=${c#*:}\n"
-					"ip link add hsl$i netns hslink-a type veth peer name hsl$i netns hslink-b\n"
-					"for n in a:1 b:2; do ns=hslink-${n%%:*}; ip -n $ns addr add 10.91.$i.${n#*:}/24 dev "
-					"hsl$i; ip -n $ns link set hsl$i up\n"
-					"tc -n $ns qdisc add dev hsl$i root tbf rate $rate burst 64k latency 100ms; done; done\n";
+	static const char *const make =
+		"set -e; for n in a b; do ip netns add hslink-$n; ip -n hslink-$n link set lo up; "
+		"done\n"
+		"for c in 1:20mbit 2:300mbit; do i=${c%%:*}; rate=${c#*:}\n"
+		"ip link add hsl$i netns hslink-a type veth peer name hsl$i netns hslink-b\n"
+		"for n in a:1 b:2; do ns=hslink-${n%%:*}; ip -n $ns addr add 10.91.$i.${n#*:}/24 "
+		"dev "
+		"hsl$i; ip -n $ns link set hsl$i up\n"
+		"tc -n $ns qdisc add dev hsl$i root tbf rate $rate burst 64k latency 100ms; done; "
+		"done\n";
 	run(down);
 	if (up)
 		assert_int_equal(run(make), 0);
@@ -273,17 +291,29 @@ static int be_coordinator(char **argv)
 	MUST(key_pair_load(argv[2], &w.key, &err));
 	worker_start(&w, "a", "*:41509", w.key.pub, w.key.pub);
 	struct seat_spec seat[2] = {
-		{ .kind = SEAT_REMOTE, .id = "a", .host = "a", .device = "cpu", .key = w.key.pub, .address = "10.91.1.1:41509" },
-		{ .kind = SEAT_REMOTE, .id = "b", .host = "b", .device = "cpu", .key = argv[3], .address = "10.91.1.2:41510" },
+		{ .kind = SEAT_REMOTE,
+		  .id = "a",
+		  .host = "a",
+		  .device = "cpu",
+		  .key = w.key.pub,
+		  .address = "10.91.1.1:41509" },
+		{ .kind = SEAT_REMOTE,
+		  .id = "b",
+		  .host = "b",
+		  .device = "cpu",
+		  .key = argv[3],
+		  .address = "10.91.1.2:41510" },
 	};
 	join(&p, &w.key, seat, 2, &s);
 	const struct links_options o = { .seconds = 0.4 };
 	MUST(session_measure_links(s, &o, &t, &err));
 	for (size_t i = 0; i < t->n; i++)
-		printf("  %s (%s) -> %s (%s): %s, %.1f us, %.2f MB/s there, %.2f MB/s back%s%s\n", t->row[i].from_address,
-		       t->row[i].from_interface, t->row[i].to_address, t->row[i].to_interface,
-		       t->row[i].way.reached ? "reached" : t->row[i].way.why, t->row[i].way.latency * 1e6,
-		       link_rate(&t->row[i], false, 1 << 20) * 1e-6, link_rate(&t->row[i], true, 1 << 20) * 1e-6,
+		printf("  %s (%s) -> %s (%s): %s, %.1f us, %.2f MB/s there, %.2f MB/s back%s%s\n",
+		       t->row[i].from_address, t->row[i].from_interface, t->row[i].to_address,
+		       t->row[i].to_interface,
+		       t->row[i].way.reached ? "reached" : t->row[i].way.why,
+		       t->row[i].way.latency * 1e6, link_rate(&t->row[i], false, 1 << 20) * 1e-6,
+		       link_rate(&t->row[i], true, 1 << 20) * 1e-6,
 		       t->row[i].configured ? ", configured" : "", t->row[i].best ? ", best" : "");
 	assert_int_equal(t->machines, 2);
 	assert_int_equal(t->n, 4);
@@ -303,7 +333,8 @@ static int be_coordinator(char **argv)
 static void the_faster_cable_is_chosen(void **state)
 {
 	(void)state;
-	if (geteuid() != 0 || run("ip netns add hslink-a 2>/dev/null && ip netns del hslink-a && command -v tc >/dev/null") != 0) {
+	if (geteuid() != 0 || run("ip netns add hslink-a 2>/dev/null && ip netns del hslink-a && "
+				  "command -v tc >/dev/null") != 0) {
 		printf("network namespaces and tc need root and iproute2\n");
 		skip();
 	}
@@ -318,7 +349,8 @@ static void the_faster_cable_is_chosen(void **state)
 	}
 	cables(true);
 	snprintf(command, sizeof command,
-		 "ip netns exec hslink-b '%s' b '%s' '%s' & ip netns exec hslink-a '%s' a '%s' '%s'; rc=$?; wait $! || rc=1; exit "
+		 "ip netns exec hslink-b '%s' b '%s' '%s' & ip netns exec hslink-a '%s' a '%s' "
+		 "'%s'; rc=$?; wait $! || rc=1; exit "
 		 "$rc",
 		 self, file[1], key[0].pub, self, file[0], key[1].pub);
 	int rc = run(command);

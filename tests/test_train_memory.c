@@ -1,5 +1,6 @@
-/* test_train_memory.c - the advice for a device whose memory does not suffice: the estimate behind it against what a step really takes
- * (counted on the null device, which computes nothing), and that following the advice fits. */
+/* test_train_memory.c - the advice for a device whose memory does not suffice: the estimate behind
+ * it against what a step really takes (counted on the null device, which computes nothing), and
+ * that following the advice fits. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "dev/dev.h"
@@ -37,13 +38,16 @@ static uint64_t peak(const struct model_config *c, int rows, bool recompute)
 
 static struct memory_ask ask(const struct model_config *c, const struct stage_options *o)
 {
-	return (struct memory_ask){ .cfg = c, .opt = o, .layers = c->layers, .end = true, .in_flight = 1 };
+	return (struct memory_ask){
+		.cfg = c, .opt = o, .layers = c->layers, .end = true, .in_flight = 1
+	};
 }
 
 static struct stage_options options(bool recompute)
 {
 	struct stage_options o = { .act = DT_F32, .recompute = recompute, .lora = { .r = 16 } };
-	o.lora.target[LIN_Q] = o.lora.target[LIN_K] = o.lora.target[LIN_V] = o.lora.target[LIN_O] = true;
+	o.lora.target[LIN_Q] = o.lora.target[LIN_K] = o.lora.target[LIN_V] = o.lora.target[LIN_O] =
+		true;
 	return o;
 }
 
@@ -59,9 +63,10 @@ static void the_estimate_is_near_what_a_step_takes(void **state)
 		c.vocab = 2048; /* the table's size is not the question */
 		const struct memory_ask a = ask(&c, &o);
 		const double took = (double)(peak(&c, 16, i % 2) - peak(&c, 4, i % 2));
-		const double said = (double)(memory_of_pass(&a, 16 * LENGTH, i % 2) - memory_of_pass(&a, 4 * LENGTH, i % 2));
-		printf("%s%s: 12 rows more take %.1f MiB, estimated %.1f\n", shapes[i / 2], i % 2 ? ", checkpointing" : "",
-		       took / 0x1p20, said / 0x1p20);
+		const double said = (double)(memory_of_pass(&a, 16 * LENGTH, i % 2) -
+					     memory_of_pass(&a, 4 * LENGTH, i % 2));
+		printf("%s%s: 12 rows more take %.1f MiB, estimated %.1f\n", shapes[i / 2],
+		       i % 2 ? ", checkpointing" : "", took / 0x1p20, said / 0x1p20);
 		assert_true(said > 0.9 * took && said < 1.3 * took);
 	}
 }

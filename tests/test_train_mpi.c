@@ -1,5 +1,6 @@
-/* test_train_mpi.c - `mpirun heteroshard train`: the bits of one process, and an end without a hang when a rank is killed or everybody interrupted.
- * Skipped where MPI is not built in or mpirun is not installed. */
+/* test_train_mpi.c - `mpirun heteroshard train`: the bits of one process, and an end without a hang
+ * when a rank is killed or everybody interrupted. Skipped where MPI is not built in or mpirun is
+ * not installed. */
 #include "support/site.h"
 
 #include "base/err.h"
@@ -53,7 +54,8 @@ static struct process mpirun(const struct site *s, const char *ranks, const char
 	p.pid = fork();
 	assert_true(p.pid >= 0);
 	if (p.pid == 0) {
-		int fd = open(p.log, O_WRONLY | O_CREAT | O_TRUNC, 0644), in = open("/dev/null", O_RDONLY);
+		int fd = open(p.log, O_WRONLY | O_CREAT | O_TRUNC, 0644),
+		    in = open("/dev/null", O_RDONLY);
 		if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0 || dup2(in, 0) < 0)
 			_exit(126);
 		setenv("OMP_NUM_THREADS", "1", 1);
@@ -113,9 +115,11 @@ static pid_t rank_of(const char *run, int rank)
 {
 	char command[600], text[32] = "";
 	snprintf(command, sizeof command,
-		 "exec 2>/dev/null; for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/cmdline | grep -qx 'output_dir=.*/%s' && "
+		 "exec 2>/dev/null; for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/cmdline | grep "
+		 "-qx 'output_dir=.*/%s' && "
 		 "tr '\\0' '\\n' <$p/environ | grep -qE '^(OMPI_COMM_WORLD_RANK|PMI_RANK)=%d$' && "
-		 "tr '\\0' '\\n' <$p/cmdline | head -1 | grep -q heteroshard && echo ${p#/proc/}; done | head -1",
+		 "tr '\\0' '\\n' <$p/cmdline | head -1 | grep -q heteroshard && echo ${p#/proc/}; "
+		 "done | head -1",
 		 run, rank);
 	FILE *f = popen(command, "r");
 	if (f && !fgets(text, sizeof text, f))
@@ -136,7 +140,8 @@ static void killed_or_interrupted_ends(void **state)
 	for (int who = 0; who < 4; who++) {
 		char run[64];
 		snprintf(run, sizeof run, "end-%d-%d", (int)getpid(), who);
-		struct process p = mpirun(&s, "3", run, "max_steps=100000", "save_steps=0", "peer_timeout=5", NULL);
+		struct process p = mpirun(&s, "3", run, "max_steps=100000", "save_steps=0",
+					  "peer_timeout=5", NULL);
 		until(&p, " 3/100000 ");
 		pid_t victim = who == 3 ? p.pid : rank_of(run, who);
 		assert_true(victim > 0);
@@ -161,7 +166,8 @@ int main(int argc, char **argv)
 	if (given)
 		snprintf(program, sizeof program, "%s", given);
 	else
-		snprintf(program, sizeof program, "%.*s/../heteroshard", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
+		snprintf(program, sizeof program, "%.*s/../heteroshard",
+			 slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_bits_of_one_process),
 		cmocka_unit_test(what_cannot_be_is_one_line),

@@ -1,4 +1,5 @@
-/* test_train_profile.c - the profiler of devices: what it counts is what a stage takes, what it sends is checked, the command end to end. */
+/* test_train_profile.c - the profiler of devices: what it counts is what a stage takes, what it
+ * sends is checked, the command end to end. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -71,9 +72,11 @@ static uint64_t held(const struct stage *s)
 	uint64_t n = 0;
 	for (size_t i = 0; i < s->nparam; i++) {
 		const struct param *p = &s->param[i];
-		const struct dev_buf *b[9] = { p->store[0], p->store[1], p->store[2],
-					       p->store[3], p->store[4], p->grad,
-					       p->state[0], p->state[1], p->value == p->store[0] ? NULL : p->value };
+		const struct dev_buf *b[9] = {
+			p->store[0], p->store[1], p->store[2],
+			p->store[3], p->store[4], p->grad,
+			p->state[0], p->state[1], p->value == p->store[0] ? NULL : p->value
+		};
 		for (int k = 0; k < 9; k++)
 			n += b[k] ? b[k]->size : 0;
 	}
@@ -87,8 +90,10 @@ static void near(const char *what, double predicted, double real)
 		fail_msg("%s: %.0f bytes are predicted, %.0f are there", what, predicted, real);
 }
 
-/* A stage of other layers than the probe had: parameters, memory of a microbatch in flight, memory while running. */
-static void one_stage(const struct probe_request *q, const struct probe_result *r, int64_t first, int64_t last, int m)
+/* A stage of other layers than the probe had: parameters, memory of a microbatch in flight, memory
+ * while running. */
+static void one_stage(const struct probe_request *q, const struct probe_result *r, int64_t first,
+		      int64_t last, int m)
 {
 	const struct probe_point *o = NULL;
 	const struct weight_source src = source_random(&q->cfg);
@@ -125,9 +130,14 @@ static void one_stage(const struct probe_request *q, const struct probe_result *
 		weights += (double)(r->weights[PROBE_END] + r->state[PROBE_END]);
 	near("parameters", weights, (double)held(&s));
 	slot_init(&sl, &s);
-	const struct stage_batch b = {
-		.step = 1, .n = n, .nseq = m * 3, .id = id, .pos = pos, .label = label, .start = start, .train = true
-	};
+	const struct stage_batch b = { .step = 1,
+				       .n = n,
+				       .nseq = m * 3,
+				       .id = id,
+				       .pos = pos,
+				       .label = label,
+				       .start = start,
+				       .train = true };
 	check(stage_begin(&sl, &b, &e), &e);
 	if (!s.front)
 		check(dev_zero(sl.in, (size_t)(n * 32 * 4), &e), &e);
@@ -137,7 +147,8 @@ static void one_stage(const struct probe_request *q, const struct probe_result *
 	check(stage_backward(&sl, &e), &e);
 	double edge = (double)n * 32 * 4, work = (double)(o->work - o->kept);
 	double end = s.end ? (double)o->head : 0;
-	near("a microbatch in flight", layers * (double)o->kept + 2 * edge + (end > work ? end : work),
+	near("a microbatch in flight",
+	     layers * (double)o->kept + 2 * edge + (end > work ? end : work),
 	     (double)(sl.mem.peak + s.scratch.peak));
 	stage_end(&sl);
 	slot_release(&sl);
@@ -161,7 +172,8 @@ static void what_is_counted_is_what_a_stage_takes(void **state)
 			assert_true(p->runs >= 1 && p->spread >= 0 && isfinite(p->drift));
 			for (int k = 0; k < PROBE_TIMES; k++)
 				assert_true(isfinite(p->seconds[k]) && p->seconds[k] >= 0);
-			assert_true(p->seconds[PROBE_FORWARD] > 0 && p->seconds[PROBE_BACKWARD] > 0);
+			assert_true(p->seconds[PROBE_FORWARD] > 0 &&
+				    p->seconds[PROBE_BACKWARD] > 0);
 			assert_true(p->seconds[PROBE_UPLOAD] > 0 && p->seconds[PROBE_DOWNLOAD] > 0);
 			assert_true(p->kept > 0 && p->work > p->kept && p->head > 0);
 		}
@@ -188,8 +200,10 @@ static void what_does_not_fit_is_said(void **state)
 /* ---- the wire ---- */
 
 static const char config_json[] =
-	"{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 32, \"intermediate_size\": 96, "
-	"\"num_hidden_layers\": 8, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 300, "
+	"{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": "
+	"32, \"intermediate_size\": 96, "
+	"\"num_hidden_layers\": 8, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+	"\"vocab_size\": 300, "
 	"\"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\"}";
 
 static struct probe_result result(void)
@@ -207,9 +221,13 @@ static struct probe_result result(void)
 				  .residual = -0.02,
 				  .points = 2 };
 	for (int i = 0; i < 2; i++) {
-		r.point[i] = (struct probe_point){
-			.m = 1 + i, .runs = 5, .spread = 0.1, .drift = -0.1, .kept = 1000, .work = 2000, .head = 500
-		};
+		r.point[i] = (struct probe_point){ .m = 1 + i,
+						   .runs = 5,
+						   .spread = 0.1,
+						   .drift = -0.1,
+						   .kept = 1000,
+						   .work = 2000,
+						   .head = 500 };
 		for (int k = 0; k < PROBE_TIMES; k++)
 			r.point[i].seconds[k] = 1e-3 * (k + 1) * (i + 1);
 	}
@@ -231,7 +249,8 @@ static void requests_and_results_travel(void **state)
 	assert_int_equal(back.sizes, 3);
 	assert_memory_equal(back.size, q.size, sizeof q.size);
 	assert_int_equal(back.sequences, 3);
-	assert_true(back.trained == q.trained && back.largest == q.largest && back.opt.lora.r == 4 && back.opt.lora.target[LIN_V]);
+	assert_true(back.trained == q.trained && back.largest == q.largest &&
+		    back.opt.lora.r == 4 && back.opt.lora.target[LIN_V]);
 	for (size_t n = 0; n < b.n; n++) /* cut anywhere */
 		assert_int_equal(probe_request_read(b.p, n, &back, &e) < 0, 1);
 	check(probe_result_write(&r, out, sizeof out, &size, &e), &e);
@@ -400,7 +419,8 @@ static void a_profile_of_another_job_is_told(void **state)
 	site_make(&s);
 	char cache[300];
 	snprintf(cache, sizeof cache, "cache_dir=%s/cache", s.t.dir);
-	struct config *c = tiny_config(&s.t, "run", (const char *const[]){ "lora_r=4", cache, NULL });
+	struct config *c =
+		tiny_config(&s.t, "run", (const char *const[]){ "lora_r=4", cache, NULL });
 	struct arena a = ARENA_INIT;
 	struct session *ses;
 	struct seat_spec *seat;

@@ -1,5 +1,6 @@
-/* test_train_refuse.c - who is not let into a job, and how that is said: processes of the program on one side, and on the other whatever the
- * library lets this test say that the program would not: another version, another job, orders from the wrong machine. */
+/* test_train_refuse.c - who is not let into a job, and how that is said: processes of the program
+ * on one side, and on the other whatever the library lets this test say that the program would not:
+ * another version, another job, orders from the wrong machine. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -26,10 +27,10 @@
 #include <cmocka.h>
 
 static struct err err;
-#define OK(call)                                                                                                                   \
-	do {                                                                                                                       \
-		if ((call) < 0)                                                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                                                         \
+#define OK(call)                                                                                   \
+	do {                                                                                       \
+		if ((call) < 0)                                                                    \
+			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
 	} while (0)
 #define SOON net_in(PATIENCE)
 
@@ -47,17 +48,25 @@ static void keys_make(const struct site *s)
 	}
 }
 
-/* NAME.yaml with a coordinator without a device and workers 'a' and 'b', whose keys are those of `c`, `a` and `b`. */
+/* NAME.yaml with a coordinator without a device and workers 'a' and 'b', whose keys are those of
+ * `c`, `a` and `b`. */
 static void three(const struct site *s, const char *name, enum who c, enum who a, enum who b)
 {
 	struct buf x = BUF_INIT;
-	buf_addf(&x, "coordinator: {hostname: c, ip: 127.0.0.1, port: %d, device: none, public_key: '%s'}\nworkers:\n", s->port,
-		 key[c].pub);
-	buf_addf(&x, "- {id: a, hostname: boxa, ip: 127.0.0.2, port: %d, device: cpu, public_key: '%s'}\n", s->port + 1,
-		 key[a].pub);
-	buf_addf(&x, "- {id: b, hostname: boxb, ip: 127.0.0.3, port: %d, device: cpu, public_key: '%s'}\n", s->port + 2,
-		 key[b].pub);
-	buf_adds(&x, "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, is_last: true}]\n");
+	buf_addf(&x,
+		 "coordinator: {hostname: c, ip: 127.0.0.1, port: %d, device: none, public_key: "
+		 "'%s'}\nworkers:\n",
+		 s->port, key[c].pub);
+	buf_addf(&x,
+		 "- {id: a, hostname: boxa, ip: 127.0.0.2, port: %d, device: cpu, public_key: "
+		 "'%s'}\n",
+		 s->port + 1, key[a].pub);
+	buf_addf(&x,
+		 "- {id: b, hostname: boxb, ip: 127.0.0.3, port: %d, device: cpu, public_key: "
+		 "'%s'}\n",
+		 s->port + 2, key[b].pub);
+	buf_adds(&x, "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, is_last: "
+		     "true}]\n");
 	site_configuration(s, name, 0, x.p);
 	buf_release(&x);
 }
@@ -125,7 +134,10 @@ static struct link *be_a_worker(struct net *n, const char *id, int64_t seconds_o
 	hear(l, FRAME_HELLO, &m, &f);
 	OK(hello_read(&f, h, &err));
 	net_msg_release(&m);
-	struct welcome w = { .backend = "cpu", .device = "a test", .bf16 = 1, .formats = 1u << DT_F32 | 1u << DT_BF16 };
+	struct welcome w = { .backend = "cpu",
+			     .device = "a test",
+			     .bf16 = 1,
+			     .formats = 1u << DT_F32 | 1u << DT_BF16 };
 	snprintf(w.id, sizeof w.id, "%s", id);
 	snprintf(w.host, sizeof w.host, "testhost");
 	w.wall = (uint64_t)((int64_t)time(NULL) + seconds_off);
@@ -134,7 +146,8 @@ static struct link *be_a_worker(struct net *n, const char *id, int64_t seconds_o
 }
 
 /* Says HELLO on a link of its own and must be refused in these words. */
-static void refused(struct net *n, const struct site *s, enum who to, const struct hello *h, const char *const *words)
+static void refused(struct net *n, const struct site *s, enum who to, const struct hello *h,
+		    const char *const *words)
 {
 	struct link *l = dial(n, s, to);
 	struct net_msg m;
@@ -169,10 +182,13 @@ static void versions_differ(void **state)
 	three(&s, "job", C, A, B);
 
 	/* at the worker: it says so and goes on waiting */
-	struct process w = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
+	struct process w =
+		site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
 	until(&w, "listens");
 	struct net *n = peer(C);
-	struct hello h = { .protocol = HELLO_PROTOCOL + 5, .role = HELLO_COORDINATOR, .to = "a", .host = "c" };
+	struct hello h = {
+		.protocol = HELLO_PROTOCOL + 5, .role = HELLO_COORDINATOR, .to = "a", .host = "c"
+	};
 	char theirs[32], ours[32];
 	snprintf(theirs, sizeof theirs, "dialled speaks protocol %d", HELLO_PROTOCOL + 5);
 	snprintf(ours, sizeof ours, "listens protocol %d", HELLO_PROTOCOL);
@@ -192,7 +208,9 @@ static void versions_differ(void **state)
 
 	/* at the coordinator: over at once */
 	n = peer_listens(&s, A);
-	struct process b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL), p;
+	struct process b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B),
+				      NULL),
+		       p;
 	until(&b, "listens");
 	p = site_start(&s, "train", "job.yaml", key_file(&s, C), NULL);
 	assert_int_equal(net_accept(n, SOON, &l, &err), 1);
@@ -200,7 +218,8 @@ static void versions_differ(void **state)
 	hear(l, FRAME_HELLO, &m, &f);
 	assert_int_equal(((const unsigned char *)f.payload)[0], HELLO_PROTOCOL);
 	net_msg_release(&m);
-	hello_refuse(l, "who dialled speaks protocol 2, who listens protocol 9: install the same version on all machines");
+	hello_refuse(l, "who dialled speaks protocol 2, who listens protocol 9: install the same "
+			"version on all machines");
 	must_fail(&p, 1, "listens protocol 9");
 	kill(b.pid, SIGINT); /* it may have been told, or the coordinator had not reached it yet */
 	must_fail(&b, 1, "coordinator");
@@ -234,7 +253,8 @@ static void keys_differ(void **state)
 	must_fail(&b, 1, "coordinator");
 	b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
 	until(&b, "listens");
-	p = site_start(&s, "train", "stranger.yaml", key_file(&s, STRANGER), "join_timeout=20", NULL);
+	p = site_start(&s, "train", "stranger.yaml", key_file(&s, STRANGER), "join_timeout=20",
+		       NULL);
 	must_fail(&p, 1, "is not on its list");
 	assert_true(says(&p, key[STRANGER].pub));
 	assert_true(says(&w, key[STRANGER].pub) || says(&b, key[STRANGER].pub));
@@ -254,7 +274,8 @@ static void keys_differ(void **state)
 /* What a client that knows nothing of CURVE gets to read before it is cut off. */
 static ssize_t plain_text(const struct site *s, const void *bytes, size_t n)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)(s->port + 1)) };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)(s->port + 1)) };
 	inet_pton(AF_INET, "127.0.0.2", &a.sin_addr);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct timeval patience = { .tv_sec = 20 };
@@ -277,7 +298,8 @@ static void orders_of_others(void **state)
 	site_make(&s);
 	keys_make(&s);
 	three(&s, "job", C, A, B);
-	struct process w = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
+	struct process w =
+		site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
 	until(&w, "listens");
 
 	/* nobody's key: not one frame gets through */
@@ -296,15 +318,22 @@ static void orders_of_others(void **state)
 
 	/* a machine of the job that is not the coordinator */
 	n = peer(B);
-	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .to = "a", .host = "boxb" };
+	struct hello h = {
+		.protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .to = "a", .host = "boxb"
+	};
 	refused(n, &s, A, &h, WORDS(key[B].pub, key[C].pub, "not that of the coordinator"));
-	static const enum frame_kind order[] = { FRAME_PLAN, FRAME_BATCH, FRAME_SAVE, FRAME_FINISH };
+	static const enum frame_kind order[] = { FRAME_PLAN, FRAME_BATCH, FRAME_SAVE,
+						 FRAME_FINISH };
 	for (size_t i = 0; i < ARRAY_LEN(order); i++) {
 		struct net_msg m;
 		struct frame f;
 		struct welcome none;
 		l = dial(n, &s, A);
-		OK(link_send_frame(l, &(struct frame){ .kind = order[i], .job = 1, .size = 4, .payload = "\0\0\0" }, SOON, &err));
+		OK(link_send_frame(
+			l,
+			&(struct frame){
+				.kind = order[i], .job = 1, .size = 4, .payload = "\0\0\0" },
+			SOON, &err));
 		hear(l, FRAME_REFUSE, &m, &f);
 		assert_true(welcome_read(&f, &none, &err) < 0);
 		assert_non_null(strstr(err.msg, "where HELLO was due"));
@@ -316,7 +345,9 @@ static void orders_of_others(void **state)
 	/* its word that the job is over is nobody's business either, the coordinator's is */
 	n = peer(B);
 	l = dial(n, &s, A);
-	OK(link_send_frame(l, &(struct frame){ .kind = FRAME_ABORT, .size = 4, .payload = "\0\0\0" }, SOON, &err));
+	OK(link_send_frame(l,
+			   &(struct frame){ .kind = FRAME_ABORT, .size = 4, .payload = "\0\0\0" },
+			   SOON, &err));
 	struct net_msg m;
 	while (link_recv(l, SOON, &m, &err) > 0)
 		net_msg_release(&m);
@@ -338,7 +369,9 @@ static void answer_clocks(struct link *coordinator, uint64_t job)
 		size_t n;
 		assert_int_equal(link_recv_frame(coordinator, SOON, &m, &f, &err), 1);
 		const struct clock_message c = { m.arrived, clock_now() };
-		struct frame back = { .kind = FRAME_CLOCK, .job = job, .step = f.step, .payload = out };
+		struct frame back = {
+			.kind = FRAME_CLOCK, .job = job, .step = f.step, .payload = out
+		};
 		enum frame_kind kind = f.kind;
 		net_msg_release(&m);
 		if (kind == FRAME_BATCH)
@@ -359,7 +392,8 @@ static void the_wrong_neighbour(void **state)
 	keys_make(&s);
 	three(&s, "job", C, A, B);
 	struct net *n = peer_listens(&s, A);
-	struct process b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
+	struct process b =
+		site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
 	until(&b, "listens");
 	struct process p = site_start(&s, "train", "job.yaml", key_file(&s, C), NULL);
 	struct hello c;
@@ -373,9 +407,15 @@ static void the_wrong_neighbour(void **state)
 
 	/* the clock of this one is an hour late: said once, and it does no harm */
 	until(&p, "the clock of worker 'a' (boxa, 127.0.0.2:");
-	assert_true(says(&p, "360") && says(&p, " s apart") && !says(&p, "the clock of worker 'b'"));
+	assert_true(says(&p, "360") && says(&p, " s apart") &&
+		    !says(&p, "the clock of worker 'b'"));
 
-	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .stage = 0, .job = job, .to = "b", .host = "boxa" };
+	struct hello h = { .protocol = HELLO_PROTOCOL,
+			   .role = HELLO_STAGE,
+			   .stage = 0,
+			   .job = job,
+			   .to = "b",
+			   .host = "boxa" };
 	memcpy(h.model, c.model, sizeof h.model);
 	char mine[32], theirs[32];
 	h.job ^= 1;
@@ -405,7 +445,8 @@ static void the_wrong_neighbour(void **state)
 	hear(next, FRAME_WELCOME, &m, &f);
 	OK(welcome_read(&f, &w, &err));
 	net_msg_release(&m);
-	OK(link_send_frame(coordinator, &(struct frame){ .kind = FRAME_READY, .job = job }, SOON, &err));
+	OK(link_send_frame(coordinator, &(struct frame){ .kind = FRAME_READY, .job = job }, SOON,
+			   &err));
 	answer_clocks(coordinator, job);
 	OK(link_send_frame(next, &(struct frame){ .kind = FRAME_SAVE, .job = job }, SOON, &err));
 	must_fail(&p, 1, "worker 'b' (boxb, 127.0.0.3:");
@@ -428,16 +469,19 @@ static void a_second_coordinator(void **state)
 	three(&s, "job", C, A, B);
 	struct process w[2], p, q;
 	for (int i = 0; i < 2; i++) {
-		w[i] = site_start(&s, "worker", "--worker", i ? "b" : "a", "job.yaml", key_file(&s, i ? B : A), NULL);
+		w[i] = site_start(&s, "worker", "--worker", i ? "b" : "a", "job.yaml",
+				  key_file(&s, i ? B : A), NULL);
 		until(&w[i], "listens");
 	}
-	p = site_start(&s, "train", "job.yaml", key_file(&s, C), "max_steps=100000", "save_steps=0", NULL);
+	p = site_start(&s, "train", "job.yaml", key_file(&s, C), "max_steps=100000", "save_steps=0",
+		       NULL);
 	until(&p, " 2/100000 ");
 	char dir[600];
 	snprintf(dir, sizeof dir, "output_dir=%s/second", s.t.dir);
 	q = site_start(&s, "train", "job.yaml", key_file(&s, C), dir, NULL);
 	must_fail(&q, 1, "already works on job");
-	assert_true(says(&q, "worker 'a' (boxa, 127.0.0.2:") || says(&q, "worker 'b' (boxb, 127.0.0.3:"));
+	assert_true(says(&q, "worker 'a' (boxa, 127.0.0.2:") ||
+		    says(&q, "worker 'b' (boxb, 127.0.0.3:"));
 	kill(p.pid, SIGINT); /* the first one has not noticed */
 	must_fail(&p, 1, "interrupted after step");
 	must_succeed(&w[0]);
@@ -445,7 +489,8 @@ static void a_second_coordinator(void **state)
 	three(&s, "twice", C, A, B);
 	char text[400];
 	snprintf(text, sizeof text,
-		 "workers=[{id: a, ip: 127.0.0.2, port: %d, public_key: '%s'}, {id: a, ip: 127.0.0.3, port: %d, public_key: '%s'}]",
+		 "workers=[{id: a, ip: 127.0.0.2, port: %d, public_key: '%s'}, {id: a, ip: "
+		 "127.0.0.3, port: %d, public_key: '%s'}]",
 		 s.port + 1, key[A].pub, s.port + 2, key[B].pub);
 	p = site_start(&s, "train", "twice.yaml", text, NULL);
 	must_fail(&p, 2, "two workers have the id 'a'");
@@ -457,8 +502,9 @@ int main(int argc, char **argv)
 	(void)argc;
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(versions_differ),     cmocka_unit_test(keys_differ),          cmocka_unit_test(orders_of_others),
-		cmocka_unit_test(the_wrong_neighbour), cmocka_unit_test(a_second_coordinator),
+		cmocka_unit_test(versions_differ),      cmocka_unit_test(keys_differ),
+		cmocka_unit_test(orders_of_others),     cmocka_unit_test(the_wrong_neighbour),
+		cmocka_unit_test(a_second_coordinator),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

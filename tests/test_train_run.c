@@ -1,4 +1,5 @@
-/* test_train_run.c - whole runs: the same bits whatever the split and the schedule, with and without recomputation, stopped and resumed. */
+/* test_train_run.c - whole runs: the same bits whatever the split and the schedule, with and
+ * without recomputation, stopped and resumed. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
@@ -45,8 +46,8 @@ static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struc
 	return 0;
 }
 
-static struct train_result run(const struct tiny *t, const char *name, const struct placement *p, struct record *r,
-			       const char *const *more)
+static struct train_result run(const struct tiny *t, const char *name, const struct placement *p,
+			       struct record *r, const char *const *more)
 {
 	struct config *c = tiny_config(t, name, more);
 	struct err e = { 0 };
@@ -74,8 +75,9 @@ static void same_record(const struct record *a, const struct record *b, const ch
 	assert_int_equal(a->n, b->n);
 	for (size_t i = 0; i < a->n; i++)
 		if (!(a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]))
-			fail_msg("%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g", what, i + 1, b->loss[i],
-				 b->norm[i], a->loss[i], a->norm[i]);
+			fail_msg(
+				"%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g",
+				what, i + 1, b->loss[i], b->norm[i], a->loss[i], a->norm[i]);
 	assert_int_equal(a->neval, b->neval);
 	for (size_t i = 0; i < a->neval; i++)
 		assert_true(a->eval[i] == b->eval[i]);
@@ -86,7 +88,10 @@ static const char *const cpus[] = { "cpu", "cpu", "cpu", "cpu", "cpu", "cpu" };
 static struct placement *even(int stages, int chunks, int layers, const char *schedule)
 {
 	struct placement *p = mem_zalloc(sizeof *p);
-	*p = (struct placement){ .stages = stages, .chunks = chunks, .device = (const char **)cpus, .schedule = schedule };
+	*p = (struct placement){ .stages = stages,
+				 .chunks = chunks,
+				 .device = (const char **)cpus,
+				 .schedule = schedule };
 	for (int i = 0; i <= stages * chunks; i++)
 		p->first[i] = (int64_t)i * layers / (stages * chunks);
 	return p;
@@ -98,9 +103,10 @@ static void every_split_and_schedule_gives_the_same_bits(void **state)
 	static const struct {
 		int stages, chunks;
 		const char *schedule;
-	} plan[] = { { 1, 1, "gpipe" },       { 2, 1, "sequential" },  { 2, 1, "gpipe" }, { 2, 1, "1f1b" },
-		     { 3, 1, "1f1b" },        { 5, 1, "1f1b" },        { 5, 1, "gpipe" }, { 2, 2, "interleaved" },
-		     { 3, 2, "interleaved" }, { 1, 3, "interleaved" }, { 2, 1, "eager" }, { 5, 1, "eager" } };
+	} plan[] = { { 1, 1, "gpipe" },       { 2, 1, "sequential" },  { 2, 1, "gpipe" },
+		     { 2, 1, "1f1b" },        { 3, 1, "1f1b" },        { 5, 1, "1f1b" },
+		     { 5, 1, "gpipe" },       { 2, 2, "interleaved" }, { 3, 2, "interleaved" },
+		     { 1, 3, "interleaved" }, { 2, 1, "eager" },       { 5, 1, "eager" } };
 	static const char *const more[] = { "lora_dropout=0.2", "sample_packing=true", NULL };
 	struct tiny t;
 	struct record one = { 0 };
@@ -112,7 +118,8 @@ static void every_split_and_schedule_gives_the_same_bits(void **state)
 		struct placement *p = even(plan[i].stages, plan[i].chunks, 6, plan[i].schedule);
 		struct record r = { 0 };
 		char name[64], file[128];
-		snprintf(name, sizeof name, "%s-%d-%d", plan[i].schedule, plan[i].stages, plan[i].chunks);
+		snprintf(name, sizeof name, "%s-%d-%d", plan[i].schedule, plan[i].stages,
+			 plan[i].chunks);
 		run(&t, name, p, &r, more);
 		same_record(&one, &r, name);
 		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
@@ -145,8 +152,10 @@ static void bfloat16_on_the_wire_stays_close(void **state)
 static void recomputation_changes_no_bit(void **state)
 {
 	(void)state;
-	static const char *const with[] = { "lora_dropout=0.2", "gradient_checkpointing=true", NULL };
-	static const char *const without[] = { "lora_dropout=0.2", "gradient_checkpointing=false", NULL };
+	static const char *const with[] = { "lora_dropout=0.2", "gradient_checkpointing=true",
+					    NULL };
+	static const char *const without[] = { "lora_dropout=0.2", "gradient_checkpointing=false",
+					       NULL };
 	struct tiny t;
 	struct record a = { 0 }, b = { 0 };
 	tiny_make(&t, 3, 30);
@@ -157,11 +166,13 @@ static void recomputation_changes_no_bit(void **state)
 	tiny_remove(&t);
 }
 
-/* Stopped by a signal after step 4 (so it saves there), resumed to the end, on another split too. */
+/* Stopped by a signal after step 4 (so it saves there), resumed to the end, on another split
+ * too. */
 static void stopped_and_resumed_equals_uninterrupted(void **state)
 {
 	(void)state;
-	static const char *const full[] = { "adapter=none", "load_in_4bit=false", "optimizer=sgd", "momentum=0.9", NULL };
+	static const char *const full[] = { "adapter=none", "load_in_4bit=false", "optimizer=sgd",
+					    "momentum=0.9", NULL };
 	static const char *const lora[] = { "lora_dropout=0.1", NULL };
 	const char *const *const kinds[] = { lora, full };
 	for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
@@ -181,9 +192,10 @@ static void stopped_and_resumed_equals_uninterrupted(void **state)
 		assert_true(!r.interrupted && r.step == 6);
 		assert_int_equal(second.n, 2);
 		for (size_t i = 0; i < 2; i++)
-			if (!(second.loss[i] == whole.loss[4 + i] && second.norm[i] == whole.norm[4 + i]))
-				fail_msg("resumed step %zu: loss %.17g, uninterrupted %.17g", i + 5, second.loss[i],
-					 whole.loss[4 + i]);
+			if (!(second.loss[i] == whole.loss[4 + i] &&
+			      second.norm[i] == whole.norm[4 + i]))
+				fail_msg("resumed step %zu: loss %.17g, uninterrupted %.17g", i + 5,
+					 second.loss[i], whole.loss[4 + i]);
 		snprintf(a, sizeof a, "whole/%s", file);
 		snprintf(b, sizeof b, "parts/%s", file);
 		same_file(&t, a, b);
@@ -218,24 +230,33 @@ static void what_cannot_work_is_one_line(void **state)
 	tiny_make(&t, 2, 20);
 	run(&t, "run", NULL, &r, NULL);
 	fails(&t, "run", NULL, "already holds a run");
-	fails(&t, "none", (const char *const[]){ "resume_from_checkpoint=latest", NULL }, "no checkpoint");
-	fails(&t, "run", (const char *const[]){ "resume_from_checkpoint=latest", "lora_r=8", NULL }, "lora_r");
-	fails(&t, "run", (const char *const[]){ "resume_from_checkpoint=latest", "seed=5", NULL }, "seed");
+	fails(&t, "none", (const char *const[]){ "resume_from_checkpoint=latest", NULL },
+	      "no checkpoint");
+	fails(&t, "run", (const char *const[]){ "resume_from_checkpoint=latest", "lora_r=8", NULL },
+	      "lora_r");
+	fails(&t, "run", (const char *const[]){ "resume_from_checkpoint=latest", "seed=5", NULL },
+	      "seed");
 	fails(&t, "x", (const char *const[]){ "sequence_len=4096", NULL }, "sequence_len");
-	fails(&t, "x", (const char *const[]){ "lora_target_modules=[q_proj, qq_proj]", "lora_target_linear=false", NULL },
+	fails(&t, "x",
+	      (const char *const[]){ "lora_target_modules=[q_proj, qq_proj]",
+				     "lora_target_linear=false", NULL },
 	      "qq_proj");
 	fails(&t, "x", (const char *const[]){ "device=nosuch", NULL }, "nosuch");
-	fails(&t, "x", (const char *const[]){ "base_model=/nonexistent/model", NULL }, "/nonexistent/model");
+	fails(&t, "x", (const char *const[]){ "base_model=/nonexistent/model", NULL },
+	      "/nonexistent/model");
 	tiny_remove(&t);
 }
 
-/* A learning rate that blows everything up: steps are skipped and counted, then the run ends and says where it began. */
+/* A learning rate that blows everything up: steps are skipped and counted, then the run ends and
+ * says where it began. */
 static void numbers_that_are_not_finite_skip_and_then_stop(void **state)
 {
 	(void)state;
-	static const char *const more[] = { "learning_rate=10", "weight_decay=10", "max_grad_norm=0",
-					    "warmup_steps=0",   "max_steps=60",    "max_nonfinite_steps=3",
-					    "adapter=none",     "optimizer=sgd",   NULL };
+	static const char *const more[] = {
+		"learning_rate=10", "weight_decay=10", "max_grad_norm=0",
+		"warmup_steps=0",   "max_steps=60",    "max_nonfinite_steps=3",
+		"adapter=none",     "optimizer=sgd",   NULL
+	};
 	struct tiny t;
 	tiny_make(&t, 2, 40);
 	fails(&t, "x", more, "3 steps in a row were not finite, beginning with");

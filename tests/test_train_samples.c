@@ -1,4 +1,5 @@
-/* test_train_samples.c - what the pipeline answers to sample prompts is what `generate` says with the adapter that was trained, whatever the split. */
+/* test_train_samples.c - what the pipeline answers to sample prompts is what `generate` says with
+ * the adapter that was trained, whatever the split. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -51,11 +52,15 @@ static void generated(const struct tiny *t, const char *run, const char *prompt,
 	struct generate_stats st;
 	snprintf(model, sizeof model, "%s/model", t->dir);
 	snprintf(adapter, sizeof adapter, "%s/%s", t->dir, run);
-	const struct runtime_options o = {
-		.model = model, .adapter = adapter, .device = "cpu", .compute_dtype = COMPUTE_FLOAT32, .need_tokenizer = true
-	};
-	if (runtime_open(&o, &r, &e) < 0 || tokenizer_encode(r.tok, prompt, strlen(prompt), true, true, &ids, &e) < 0 ||
-	    generate(&r, ids.id, ids.n, 20, &(struct sampling){ .top_p = 1 }, add_text, out, &st, &e) < 0)
+	const struct runtime_options o = { .model = model,
+					   .adapter = adapter,
+					   .device = "cpu",
+					   .compute_dtype = COMPUTE_FLOAT32,
+					   .need_tokenizer = true };
+	if (runtime_open(&o, &r, &e) < 0 ||
+	    tokenizer_encode(r.tok, prompt, strlen(prompt), true, true, &ids, &e) < 0 ||
+	    generate(&r, ids.id, ids.n, 20, &(struct sampling){ .top_p = 1 }, add_text, out, &st,
+		     &e) < 0)
 		fail_msg("%s", e.msg);
 	buf_addc(out, 0);
 	out->n--;
@@ -67,12 +72,17 @@ static void what_generate_says(void **state)
 {
 	(void)state;
 	static const char *cpus[] = { "cpu", "cpu", "cpu" };
-	static const char *const more[] = { "sample_prompts=['Question 3: how many', 'It has', x]", "sample_max_tokens=20",
-					    "sample_steps=4", "learning_rate=0.02", NULL };
+	static const char *const more[] = { "sample_prompts=['Question 3: how many', 'It has', x]",
+					    "sample_max_tokens=20", "sample_steps=4",
+					    "learning_rate=0.02", NULL };
 	static const struct {
 		int stages, chunks;
 		const char *schedule;
-	} plan[] = { { 1, 1, "1f1b" }, { 2, 1, "1f1b" }, { 3, 1, "gpipe" }, { 2, 3, "interleaved" }, { 1, 2, "interleaved" } };
+	} plan[] = { { 1, 1, "1f1b" },
+		     { 2, 1, "1f1b" },
+		     { 3, 1, "gpipe" },
+		     { 2, 3, "interleaved" },
+		     { 1, 2, "interleaved" } };
 	struct tiny t;
 	tiny_make(&t, 6, 40);
 	for (size_t i = 0; i < ARRAY_LEN(plan); i++) {
@@ -82,9 +92,10 @@ static void what_generate_says(void **state)
 		struct train_result res = { 0 };
 		char name[64];
 		snprintf(name, sizeof name, "run-%zu", i);
-		*p = (struct placement){
-			.stages = plan[i].stages, .chunks = plan[i].chunks, .device = cpus, .schedule = plan[i].schedule
-		};
+		*p = (struct placement){ .stages = plan[i].stages,
+					 .chunks = plan[i].chunks,
+					 .device = cpus,
+					 .schedule = plan[i].schedule };
 		for (int k = 0; k <= p->stages * p->chunks; k++)
 			p->first[k] = (int64_t)k * 6 / (p->stages * p->chunks);
 		struct config *c = tiny_config(&t, name, more);
@@ -116,7 +127,8 @@ static void the_same_from_two_workers(void **state)
 	struct site s;
 	size_t n[2];
 	site_make(&s);
-	static const char extra[] = "sample_prompts: ['Question 3: how many', 'a, b']\nsample_max_tokens: 9\n";
+	static const char extra[] =
+		"sample_prompts: ['Question 3: how many', 'a, b']\nsample_max_tokens: 9\n";
 	site_configuration(&s, "one", 0, extra);
 	site_configuration(&s, "two", 2, extra);
 	struct process p = site_start(&s, "train", "one.yaml", NULL);
@@ -124,21 +136,24 @@ static void the_same_from_two_workers(void **state)
 	assert_true(says(&p, "sample after step 6: a, b -> "));
 	p = site_start(&s, "train", "two.yaml", NULL);
 	must_succeed(&p);
-	char *a = tiny_read(&s.t, "one/samples.jsonl", &n[0]), *b = tiny_read(&s.t, "two/samples.jsonl", &n[1]);
+	char *a = tiny_read(&s.t, "one/samples.jsonl", &n[0]),
+	     *b = tiny_read(&s.t, "two/samples.jsonl", &n[1]);
 	assert_int_equal(n[0], n[1]);
 	assert_memory_equal(a, b, n[0]);
 	assert_non_null(strstr(a, "{\"step\":6,\"prompt\":\"a, b\",\"text\":"));
 	mem_free(a);
 	mem_free(b);
 	/* begun anew: the old answers go */
-	p = site_start(&s, "train", "one.yaml", "overwrite_output_dir=true", "sample_prompts=[]", NULL);
+	p = site_start(&s, "train", "one.yaml", "overwrite_output_dir=true", "sample_prompts=[]",
+		       NULL);
 	must_succeed(&p);
 	char path[300];
 	snprintf(path, sizeof path, "%s/one/samples.jsonl", s.t.dir);
 	a = site_text(path);
 	assert_string_equal(a, "");
 	mem_free(a);
-	p = site_start(&s, "train", "one.yaml", "overwrite_output_dir=true", "sample_prompts=[a, '']", NULL);
+	p = site_start(&s, "train", "one.yaml", "overwrite_output_dir=true",
+		       "sample_prompts=[a, '']", NULL);
 	must_fail(&p, 2, "prompt 2 of 'sample_prompts' is empty");
 	tiny_remove(&s.t);
 }

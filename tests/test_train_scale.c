@@ -1,5 +1,6 @@
-/* test_train_scale.c - dynamic loss scaling: its rule, and training in float16 on an OpenCL device: the CPU's losses, an overflow, a
- * continuation. Without such a device the last ones are skipped. */
+/* test_train_scale.c - dynamic loss scaling: its rule, and training in float16 on an OpenCL device:
+ * the CPU's losses, an overflow, a continuation. Without such a device the last ones are
+ * skipped. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -65,11 +66,14 @@ static void a_batch_carries_a_scale_that_is_one(void **state)
 	mb.id = (void *)id;
 	mb.label = (void *)label;
 	mb.start = (void *)start;
-	assert_int_equal(batch_write(&mb, true, 1, 1, 1024, true, true, out, sizeof out, &n, &e), 0);
+	assert_int_equal(batch_write(&mb, true, 1, 1, 1024, true, true, out, sizeof out, &n, &e),
+			 0);
 	assert_int_equal(batch_read(out, n, true, true, &b, &e), 0);
 	assert_true(b.head.scale == 1024);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-		assert_int_equal(batch_write(&mb, true, 1, 1, bad[i], true, true, out, sizeof out, &n, &e), 0);
+		assert_int_equal(
+			batch_write(&mb, true, 1, 1, bad[i], true, true, out, sizeof out, &n, &e),
+			0);
 		assert_int_equal(batch_read(out, n, true, true, &b, &e), ERR_PROTOCOL);
 	}
 	mem_free(b.mem);
@@ -85,17 +89,21 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	return 0;
 }
 
-static void train(const struct tiny *t, const char *name, const char *device, const char *dtype, int steps, bool resume,
-		  struct record *r)
+static void train(const struct tiny *t, const char *name, const char *device, const char *dtype,
+		  int steps, bool resume, struct record *r)
 {
 	char dev[64], type[64], most[64], base[64];
 	snprintf(dev, sizeof dev, "device=%s", device);
 	snprintf(type, sizeof type, "compute_dtype=%s", dtype);
 	snprintf(most, sizeof most, "max_steps=%d", steps);
 	snprintf(base, sizeof base, "lr_scheduler=constant");
-	const char *const more[] = {
-		dev, type, most, base, "max_nonfinite_steps=2", resume ? "resume_from_checkpoint=latest" : NULL, NULL
-	};
+	const char *const more[] = { dev,
+				     type,
+				     most,
+				     base,
+				     "max_nonfinite_steps=2",
+				     resume ? "resume_from_checkpoint=latest" : NULL,
+				     NULL };
 	struct config *c = tiny_config(t, name, more);
 	struct err e = { 0 };
 	struct train_result res = { 0 };
@@ -157,12 +165,14 @@ static void float16_trains_like_float32(void **state)
 		assert_true(f16.step[i].loss_scale >= 1 && cpu.step[i].loss_scale == 0);
 		worst = fmax(worst, d);
 	}
-	printf("float16 on opencl:0 ok: losses within %.2e of the CPU's, loss scale %g\n", worst, f16.step[STEPS].loss_scale);
+	printf("float16 on opencl:0 ok: losses within %.2e of the CPU's, loss scale %g\n", worst,
+	       f16.step[STEPS].loss_scale);
 	/* a continuation is the same run */
 	train(&t, "parts", "opencl:0", "float16", HALF, false, &parts);
 	train(&t, "parts", "opencl:0", "float16", STEPS, true, &parts);
 	for (int i = 1; i <= STEPS; i++)
-		assert_true(parts.step[i].loss == f16.step[i].loss && parts.step[i].loss_scale == f16.step[i].loss_scale);
+		assert_true(parts.step[i].loss == f16.step[i].loss &&
+			    parts.step[i].loss_scale == f16.step[i].loss_scale);
 	tiny_remove(&t);
 }
 
@@ -205,8 +215,11 @@ static void the_cpu_has_no_float16(void **state)
 	struct train_result res;
 	(void)state;
 	tiny_make(&t, 1, 10);
-	struct config *c = tiny_config(&t, "run", (const char *const[]){ "device=cpu", "compute_dtype=float16", NULL });
-	assert_int_equal(train_run(c, &(struct train_options){ 0 }, &(struct train_sink){ 0 }, &res, &e), ERR_UNSUPPORTED);
+	struct config *c = tiny_config(
+		&t, "run", (const char *const[]){ "device=cpu", "compute_dtype=float16", NULL });
+	assert_int_equal(
+		train_run(c, &(struct train_options){ 0 }, &(struct train_sink){ 0 }, &res, &e),
+		ERR_UNSUPPORTED);
 	assert_non_null(strstr(e.msg, "float16"));
 	config_free(c);
 	tiny_remove(&t);
@@ -215,8 +228,10 @@ static void the_cpu_has_no_float16(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_rule_is_that_of_torch),   cmocka_unit_test(a_batch_carries_a_scale_that_is_one),
-		cmocka_unit_test(float16_trains_like_float32), cmocka_unit_test(an_overflow_halves_the_scale),
+		cmocka_unit_test(the_rule_is_that_of_torch),
+		cmocka_unit_test(a_batch_carries_a_scale_that_is_one),
+		cmocka_unit_test(float16_trains_like_float32),
+		cmocka_unit_test(an_overflow_halves_the_scale),
 		cmocka_unit_test(the_cpu_has_no_float16),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_train_step.c - a warm training step allocates nothing, on the host or on the device, whatever the weights and with recomputation. */
+/* test_train_step.c - a warm training step allocates nothing, on the host or on the device,
+ * whatever the weights and with recomputation. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "train/step_bench.h"
@@ -36,8 +37,9 @@ static void a_warm_step_allocates_nothing(void **state)
 		o.repeat = 3;
 		if (step_bench(d, &c, &o, &r, &e) < 0)
 			fail_msg("%s", e.msg);
-		printf("%s%s%s: loss %.4f, %llu allocations in the last step\n", dtype_name(o.act), o.nf4 ? ", NF4" : "",
-		       o.recompute ? ", recomputed" : "", r.loss, (unsigned long long)r.warm_allocs);
+		printf("%s%s%s: loss %.4f, %llu allocations in the last step\n", dtype_name(o.act),
+		       o.nf4 ? ", NF4" : "", o.recompute ? ", recomputed" : "", r.loss,
+		       (unsigned long long)r.warm_allocs);
 		assert_true(isfinite(r.loss));
 		assert_int_equal(r.warm_allocs, 0);
 		dev_close(d);

@@ -1,4 +1,5 @@
-/* Whose time went where: STEPPED on the wire, clocks of other machines, what links carried, how a worker divides its time. */
+/* Whose time went where: STEPPED on the wire, clocks of other machines, what links carried, how a
+ * worker divides its time. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -18,9 +19,16 @@
 
 static struct stepped_message message(void)
 {
-	struct stepped_message m = { .busy = 700, .copy = 20, .wait = 300, .mem_peak = 1u << 20, .heard = 5000, .said = 6000 };
+	struct stepped_message m = { .busy = 700,
+				     .copy = 20,
+				     .wait = 300,
+				     .mem_peak = 1u << 20,
+				     .heard = 5000,
+				     .said = 6000 };
 	for (int k = 0; k < FLOWS; k++) {
-		m.flow[k] = (struct flow){ .bytes = 100u * (unsigned)k, .messages = (uint64_t)k, .times = (uint32_t)k };
+		m.flow[k] = (struct flow){ .bytes = 100u * (unsigned)k,
+					   .messages = (uint64_t)k,
+					   .times = (uint32_t)k };
 		for (int i = 0; i < k; i++)
 			m.flow[k].at[i] = 1000 * k + i;
 	}
@@ -57,12 +65,14 @@ static void stepped_there_and_back(void **state)
 		assert_int_equal(got.flow[k].times, m.flow[k].times);
 		assert_memory_equal(got.flow[k].at, m.flow[k].at, sizeof m.flow[k].at);
 	}
-	assert_int_equal(stepped_read(out, n, &got, NULL, 0, &count, &e), 0); /* no room: left out */
+	/* no room: left out */
+	assert_int_equal(stepped_read(out, n, &got, NULL, 0, &count, &e), 0);
 	assert_int_equal(count, 0);
 	assert_int_equal(stepped_write(&m, spans, 2, out, n - 1, &n, &e), ERR_INTERNAL);
 }
 
-/* Every length, and random bytes everywhere: refused or read, but nothing that later sums could overflow with. */
+/* Every length, and random bytes everywhere: refused or read, but nothing that later sums could
+ * overflow with. */
 static void stepped_from_an_enemy(void **state)
 {
 	(void)state;
@@ -106,10 +116,11 @@ static void stepped_from_an_enemy(void **state)
 			continue;
 		assert_true(count <= 2 && got.busy >= 0 && got.wait >= 0 && got.copy >= 0);
 		for (size_t i = 0; i < count; i++)
-			assert_true(v[i].begin >= 0 && v[i].begin <= v[i].ready && v[i].ready <= v[i].end &&
-				    v[i].end <= INT64_MAX / 4);
+			assert_true(v[i].begin >= 0 && v[i].begin <= v[i].ready &&
+				    v[i].ready <= v[i].end && v[i].end <= INT64_MAX / 4);
 		for (int k = 0; k < FLOWS; k++)
-			assert_true(got.flow[k].times <= FLOW_TIMES && got.flow[k].times <= got.flow[k].messages);
+			assert_true(got.flow[k].times <= FLOW_TIMES &&
+				    got.flow[k].times <= got.flow[k].messages);
 	}
 	struct clock_message c = { 5, 6 };
 	assert_int_equal(clock_write(&c, out, sizeof out, &n, &e), 0);
@@ -121,7 +132,8 @@ static void stepped_from_an_enemy(void **state)
 	assert_int_equal(clock_read(out, n, &c, &e), ERR_PROTOCOL);
 }
 
-/* A clock that is `off` ahead; ways of random length: the offset is wrong by no more than it says, and gets no worse. */
+/* A clock that is `off` ahead; ways of random length: the offset is wrong by no more than it says,
+ * and gets no worse. */
 static void clocks(void **state)
 {
 	(void)state;
@@ -130,19 +142,22 @@ static void clocks(void **state)
 	struct clock_pair c = { .known = false };
 	int64_t off = 123456789012, worst = INT64_MAX;
 	for (int i = 0; i < 200; i++) {
-		int64_t sent = 1000000000ll * i, there = rng_below(key, at++, 900000), back = rng_below(key, at++, 900000),
-			stay = rng_below(key, at++, 50000000);
-		clock_pair_add(&c, sent, sent + there + off, sent + there + stay + off, sent + there + stay + back);
+		int64_t sent = 1000000000ll * i, there = rng_below(key, at++, 900000),
+			back = rng_below(key, at++, 900000), stay = rng_below(key, at++, 50000000);
+		clock_pair_add(&c, sent, sent + there + off, sent + there + stay + off,
+			       sent + there + stay + back);
 		int64_t now = sent + there + stay + back, error = clock_pair_error(&c, now);
 		if (llabs(c.offset + off) > error + 1)
-			fail_msg("off by %lld, said %lld", (long long)llabs(c.offset + off), (long long)error);
+			fail_msg("off by %lld, said %lld", (long long)llabs(c.offset + off),
+				 (long long)error);
 		assert_true(error <= worst || error <= 900000);
 		worst = error;
 	}
 	assert_true(worst < 300000);
 	/* what is old gives way, even to a worse answer */
 	int64_t late = 3600 * 1000000000ll, before = c.offset;
-	clock_pair_add(&c, late, late + 500000 + off + 40000000, late + 500000 + off + 40000000, late + 1000000);
+	clock_pair_add(&c, late, late + 500000 + off + 40000000, late + 500000 + off + 40000000,
+		       late + 1000000);
 	assert_true(c.offset != before && llabs(c.offset + off + 40000000) <= 500000);
 	clock_pair_same(&c); /* whoever says so is not believed against what was measured */
 	assert_true(!c.same && c.offset);
@@ -165,8 +180,10 @@ static void links(void **state)
 {
 	(void)state;
 	uint64_t bytes;
-	/* three messages, the second queued behind the first; the clocks are 1000 apart; the link rested from 50 to 80 */
-	struct flow out = flow(300, 3, (int64_t[]){ 0, 10, 80 }), in = flow(300, 3, (int64_t[]){ 1030, 1050, 1090 });
+	/* three messages, the second queued behind the first; the clocks are 1000 apart; the link
+	 * rested from 50 to 80 */
+	struct flow out = flow(300, 3, (int64_t[]){ 0, 10, 80 }),
+		    in = flow(300, 3, (int64_t[]){ 1030, 1050, 1090 });
 	assert_int_equal(flow_carried(&out, 0, &in, -1000, &bytes), 30 + 20 + 10);
 	assert_int_equal(bytes, 300);
 	out.messages = 6; /* of which only three have times */
@@ -191,7 +208,8 @@ static void links(void **state)
 	assert_true(fabs(stage[0].rate - 1e6) < 1 && isnan(stage[1].rate));
 	assert_int_equal(stage[1].received, 2000);
 	assert_int_equal(stage[1].sent, 500);
-	flows_of_pass(m, (int64_t[]){ 0, 0 }, 2, false, rate, stage); /* twice as fast: the mean lies between */
+	/* twice as fast: the mean lies between */
+	flows_of_pass(m, (int64_t[]){ 0, 0 }, 2, false, rate, stage);
 	assert_true(stage[0].rate > 1.2e6 && stage[0].rate < 1.9e6);
 	assert_true(fabs(stage[0].best_rate - 2e6) < 1);
 	flows_of_pass(m, (int64_t[]){ 0, 0 }, 2, true, rate, stage);
@@ -219,7 +237,8 @@ static void a_workers_time(void **state)
 	int64_t all = t.span[2].end - t.span[0].begin;
 	assert_int_equal(t.nspan, 3);
 	assert_int_equal(t.span[0].ready, begin + 1000000);
-	assert_true(t.span[1].ready == t.span[1].begin && t.span[0].microbatch == 3 && t.span[0].chunk == 1);
+	assert_true(t.span[1].ready == t.span[1].begin && t.span[0].microbatch == 3 &&
+		    t.span[0].chunk == 1);
 	assert_true(t.m.wait > 0 && t.m.wait <= 1000000);
 	assert_true(t.m.copy >= 1000000);
 	assert_true(t.m.wait + t.m.copy + t.m.busy <= all);

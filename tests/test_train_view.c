@@ -1,4 +1,5 @@
-/* What a job of several processes shows and leaves: its lines, those of its workers, architecture.dot, trace.json on one time axis. */
+/* What a job of several processes shows and leaves: its lines, those of its workers,
+ * architecture.dot, trace.json on one time axis. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -28,21 +29,26 @@ static double number(const json_t *event, const char *key)
 	return json_number_value(v ? v : json_object_get(json_object_get(event, "args"), key));
 }
 
-static const char *name_of(const json_t *event) { return json_string_value(json_object_get(event, "name")); }
+static const char *name_of(const json_t *event)
+{
+	return json_string_value(json_object_get(event, "name"));
+}
 
 /* The span of this name, worker, step and microbatch. */
-static const json_t *find(const json_t *events, const char *name, int pid, double step, double microbatch)
+static const json_t *find(const json_t *events, const char *name, int pid, double step,
+			  double microbatch)
 {
 	for (size_t i = 0; i < json_array_size(events); i++) {
 		const json_t *v = json_array_get(events, i);
-		if (!strcmp(name_of(v), name) && number(v, "pid") == pid && number(v, "step") == step &&
-		    number(v, "microbatch") == microbatch)
+		if (!strcmp(name_of(v), name) && number(v, "pid") == pid &&
+		    number(v, "step") == step && number(v, "microbatch") == microbatch)
 			return v;
 	}
 	return NULL;
 }
 
-/* What is received was sent before, by no more than the clocks can be apart; every stream of every worker is there. */
+/* What is received was sent before, by no more than the clocks can be apart; every stream of every
+ * worker is there. */
 static void check_trace(const struct site *s, bool one_clock)
 {
 	enum { SEND = 1, RECEIVE = 2, STREAMS = 4 };
@@ -52,7 +58,9 @@ static void check_trace(const struct site *s, bool one_clock)
 	if (json_parse_text(text, strlen(text), "trace.json", &doc, &e) < 0)
 		fail_msg("%s", e.msg);
 	const json_t *events = json_object_get(doc, "traceEvents");
-	double apart = json_number_value(json_object_get(json_object_get(doc, "otherData"), "clocks apart at most, ns")) / 1e3;
+	double apart = json_number_value(json_object_get(json_object_get(doc, "otherData"),
+							 "clocks apart at most, ns")) /
+		       1e3;
 	size_t seen[2][STREAMS] = { { 0 } }, pairs = 0;
 	double least = 1e300;
 	for (size_t i = 0; i < json_array_size(events); i++) {
@@ -66,10 +74,11 @@ static void check_trace(const struct site *s, bool one_clock)
 			continue;
 		char sent[32];
 		snprintf(sent, sizeof sent, "send%s", name_of(v) + strlen("recv"));
-		const json_t *by = find(events, sent, 1 - pid, number(v, "step"), number(v, "microbatch"));
+		const json_t *by =
+			find(events, sent, 1 - pid, number(v, "step"), number(v, "microbatch"));
 		if (!by)
-			fail_msg("%s of step %g, microbatch %g: nobody sent it", name_of(v), number(v, "step"),
-				 number(v, "microbatch"));
+			fail_msg("%s of step %g, microbatch %g: nobody sent it", name_of(v),
+				 number(v, "step"), number(v, "microbatch"));
 		double later = number(v, "ts") + number(v, "dur") - number(by, "ts");
 		least = later < least ? later : least;
 		pairs++;
@@ -79,8 +88,9 @@ static void check_trace(const struct site *s, bool one_clock)
 			if (!seen[w][k])
 				fail_msg("worker %d has nothing on stream %d", w, k);
 	assert_true(pairs >= 2 * 4 * 3);
-	printf("%zu messages received, the quickest %.1f us after it began to be sent; clocks at most %.1f us apart\n", pairs,
-	       least, apart);
+	printf("%zu messages received, the quickest %.1f us after it began to be sent; clocks at "
+	       "most %.1f us apart\n",
+	       pairs, least, apart);
 	assert_true(least >= -apart);
 	assert_true(one_clock ? apart == 0 : apart > 0);
 	json_decref(doc);
@@ -92,12 +102,15 @@ static void what_a_job_shows(void **state)
 	(void)state;
 	struct site s;
 	site_make(&s);
-	site_configuration(&s, "two", 2, "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, is_last: true}]\n");
-	struct process w = site_start(&s, "worker", "--worker", "b", "two.yaml", "logging_steps=2", NULL);
+	site_configuration(&s, "two", 2,
+			   "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, "
+			   "is_last: true}]\n");
+	struct process w =
+		site_start(&s, "worker", "--worker", "b", "two.yaml", "logging_steps=2", NULL);
 	struct process quiet = site_start(&s, "-q", "worker", "--worker", "a", "two.yaml", NULL);
 	until(&w, "listens");
-	struct process p =
-		site_start(&s, "train", "two.yaml", "max_steps=4", "visualize=true", "trace=true", "val_set_size=0", NULL);
+	struct process p = site_start(&s, "train", "two.yaml", "max_steps=4", "visualize=true",
+				      "trace=true", "val_set_size=0", NULL);
 	must_succeed(&p);
 	must_succeed(&w);
 	must_succeed(&quiet);
@@ -111,9 +124,11 @@ static void what_a_job_shows(void **state)
 	assert_string_equal(text, "");
 	mem_free(text);
 	text = read_run(&s, "architecture.dot");
-	static const char *const wanted[] = { "boxa",      "127.0.0.2",  "a · cpu",           "boxb",           "127.0.0.3",
-					      "b · cpu",   "layers 0-2", "layers 3-5 + head", "zmq, encrypted", "/s<br/>",
-					      "ms a step", "busy ",      "coordinator" };
+	static const char *const wanted[] = { "boxa",       "127.0.0.2",         "a · cpu",
+					      "boxb",       "127.0.0.3",         "b · cpu",
+					      "layers 0-2", "layers 3-5 + head", "zmq, encrypted",
+					      "/s<br/>",    "ms a step",         "busy ",
+					      "coordinator" };
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 		if (!strstr(text, wanted[i]))
 			fail_msg("architecture.dot does not say '%s':\n%s", wanted[i], text);
@@ -133,9 +148,12 @@ static void on_one_time_axis(void **state)
 	struct site s;
 	char script[700], wrapper[512];
 	site_make(&s);
-	site_configuration(&s, "two", 2, "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, is_last: true}]\n");
+	site_configuration(&s, "two", 2,
+			   "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6, "
+			   "is_last: true}]\n");
 	snprintf(script, sizeof script,
-		 "#!/bin/sh\ncase \"$*\" in *--worker*) exec unshare --time --monotonic 5000 --fork '%s' \"$@\";; esac\nexec '%s' "
+		 "#!/bin/sh\ncase \"$*\" in *--worker*) exec unshare --time --monotonic 5000 "
+		 "--fork '%s' \"$@\";; esac\nexec '%s' "
 		 "\"$@\"\n",
 		 program, program);
 	site_put(&s, "late.sh", script, 0755);
@@ -144,7 +162,8 @@ static void on_one_time_axis(void **state)
 	site_program("");
 	struct process w = site_start(&s, "worker", "--worker", "b", "two.yaml", NULL);
 	until(&w, "listens");
-	struct process p = site_start(&s, "train", "two.yaml", "max_steps=4", "trace=true", "val_set_size=0", NULL);
+	struct process p = site_start(&s, "train", "two.yaml", "max_steps=4", "trace=true",
+				      "val_set_size=0", NULL);
 	must_succeed(&p);
 	must_succeed(&w);
 	check_trace(&s, false);
@@ -158,10 +177,13 @@ int main(int argc, char **argv)
 	if (given)
 		snprintf(program, sizeof program, "%s", given);
 	else
-		snprintf(program, sizeof program, "%.*s/../heteroshard", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
+		snprintf(program, sizeof program, "%.*s/../heteroshard",
+			 slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_a_job_shows), cmocka_unit_test(on_one_time_axis), /* changes the program: the last one */
+		/* changes the program: the last one */
+		cmocka_unit_test(what_a_job_shows),
+		cmocka_unit_test(on_one_time_axis),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* arena.c - see arena.h. A chain of blocks; a block that is too small for a request is skipped until the next reset. */
+/* arena.c - see arena.h. A chain of blocks; a block that is too small for a request is skipped
+ * until the next reset. */
 #include "base/arena.h"
 
 #include "base/mem.h"

@@ -1,7 +1,7 @@
 /* arena.h - host memory that is released all at once.
  *
- * Pieces are 16-byte aligned and cleared. arena_reset() keeps the memory, so a loop that needs the same amount every time
- * allocates nothing once it is warm. */
+ * Pieces are 16-byte aligned and cleared. arena_reset() keeps the memory, so a loop that needs the
+ * same amount every time allocates nothing once it is warm. */
 #ifndef HS_BASE_ARENA_H
 #define HS_BASE_ARENA_H
 
@@ -12,9 +12,9 @@ struct arena {
 	struct arena_block *first, *now;
 };
 
-#define ARENA_INIT                                                                                                                 \
-	{                                                                                                                          \
-		NULL, NULL                                                                                                         \
+#define ARENA_INIT                                                                                 \
+	{                                                                                          \
+		NULL, NULL                                                                         \
 	}
 
 void *arena_alloc(struct arena *a, size_t bytes); /* NULL when memory is out */

@@ -93,7 +93,9 @@ void buf_addf(struct buf *b, const char *fmt, ...)
 
 int buf_ok(const struct buf *b, struct err *e)
 {
-	return b->failed ? err_set(e, ERR_NOMEM, "out of memory: a text of more than %zu bytes", b->n) : 0;
+	return b->failed
+		       ? err_set(e, ERR_NOMEM, "out of memory: a text of more than %zu bytes", b->n)
+		       : 0;
 }
 
 int buf_read_file(struct buf *b, const char *path, uint64_t limit, struct err *e)
@@ -123,7 +125,8 @@ int buf_read_file(struct buf *b, const char *path, uint64_t limit, struct err *e
 			if (n <= 0)
 				break;
 			if (r.n + (size_t)n > limit)
-				rc = err_set(e, ERR_INPUT, "%s: larger than %llu bytes", path, (unsigned long long)limit);
+				rc = err_set(e, ERR_INPUT, "%s: larger than %llu bytes", path,
+					     (unsigned long long)limit);
 			else
 				buf_add(&r, chunk, (size_t)n);
 		}

@@ -1,7 +1,7 @@
 /* buf.h - a growing byte buffer (text or binary), always followed by a NUL that is not counted.
  *
- * `struct buf b = BUF_INIT` is empty and owns nothing. Adding to a buffer whose memory ran out does nothing and sets `failed`:
- * build freely, check once at the end with buf_ok(). */
+ * `struct buf b = BUF_INIT` is empty and owns nothing. Adding to a buffer whose memory ran out does
+ * nothing and sets `failed`: build freely, check once at the end with buf_ok(). */
 #ifndef HS_BASE_BUF_H
 #define HS_BASE_BUF_H
 
@@ -17,9 +17,9 @@ struct buf {
 	bool failed;
 };
 
-#define BUF_INIT                                                                                                                   \
-	{                                                                                                                          \
-		"", 0, 0, false                                                                                                    \
+#define BUF_INIT                                                                                   \
+	{                                                                                          \
+		"", 0, 0, false                                                                    \
 	}
 
 void buf_init(struct buf *b);

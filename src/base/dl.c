@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-int dl_open(const char *const *names, const struct dl_symbol *symbols, size_t n, void *table, void **handle_p, struct err *e)
+int dl_open(const char *const *names, const struct dl_symbol *symbols, size_t n, void *table,
+	    void **handle_p, struct err *e)
 {
 	void *h = NULL;
 	const char *tried = names[0];
@@ -19,7 +20,8 @@ int dl_open(const char *const *names, const struct dl_symbol *symbols, size_t n,
 			tried = names[i];
 		} else if (!broken) {
 			const char *why = dlerror();
-			broken = why && (strncmp(why, names[i], strlen(names[i])) || !strstr(why, "No such file"));
+			broken = why && (strncmp(why, names[i], strlen(names[i])) ||
+					 !strstr(why, "No such file"));
 			if (broken)
 				err_set(e, ERR_DEVICE, "%s cannot be opened: %s", names[i], why);
 		}
@@ -31,8 +33,9 @@ int dl_open(const char *const *names, const struct dl_symbol *symbols, size_t n,
 		void *f = dlsym(h, symbols[i].name);
 		if (!f && !symbols[i].optional) {
 			dlclose(h);
-			return err_set(e, ERR_DEVICE, "%s has no function %s: the driver is too old or damaged", tried,
-				       symbols[i].name);
+			return err_set(e, ERR_DEVICE,
+				       "%s has no function %s: the driver is too old or damaged",
+				       tried, symbols[i].name);
 		}
 		memcpy((char *)table + symbols[i].offset, &f, sizeof f);
 	}

@@ -1,14 +1,25 @@
 /* dtype.h - number formats of tensors, in memory, in files and on the wire.
  *
- * Rank 0 because files, devices, links and tensors all name them. Values are stable: they travel in frames. Block formats
- * (quantised) are described where they are defined: NF4 in tensor/quant.h, GGUF blocks in file/gguf.h. */
+ * Rank 0 because files, devices, links and tensors all name them. Values are stable: they travel in
+ * frames. Block formats (quantised) are described where they are defined: NF4 in tensor/quant.h,
+ * GGUF blocks in file/gguf.h. */
 #ifndef HS_BASE_DTYPE_H
 #define HS_BASE_DTYPE_H
 
 #include <stdint.h>
 #include <string.h>
 
-enum dtype { DT_F32 = 0, DT_BF16 = 1, DT_F16 = 2, DT_I32 = 3, DT_U8 = 4, DT_I8 = 5, DT_F64 = 6, DT_I64 = 7, DT_COUNT };
+enum dtype {
+	DT_F32 = 0,
+	DT_BF16 = 1,
+	DT_F16 = 2,
+	DT_I32 = 3,
+	DT_U8 = 4,
+	DT_I8 = 5,
+	DT_F64 = 6,
+	DT_I64 = 7,
+	DT_COUNT
+};
 
 static inline unsigned dtype_size(enum dtype t)
 {
@@ -18,9 +29,8 @@ static inline unsigned dtype_size(enum dtype t)
 
 static inline const char *dtype_name(enum dtype t)
 {
-	static const char *const name[DT_COUNT] = {
-		"float32", "bfloat16", "float16", "int32", "uint8", "int8", "float64", "int64"
-	};
+	static const char *const name[DT_COUNT] = { "float32", "bfloat16", "float16", "int32",
+						    "uint8",   "int8",     "float64", "int64" };
 	return (unsigned)t < DT_COUNT ? name[t] : "?";
 }
 

@@ -14,7 +14,8 @@ int json_parse_text(const char *text, size_t n, const char *where, json_t **doc_
 	json_error_t je;
 	json_t *doc = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (!doc)
-		return err_set(e, ERR_INPUT, "%s:%d:%d: not valid JSON: %s", where, je.line, je.column, je.text);
+		return err_set(e, ERR_INPUT, "%s:%d:%d: not valid JSON: %s", where, je.line,
+			       je.column, je.text);
 	*doc_p = doc;
 	return 0;
 }
@@ -50,10 +51,12 @@ static const char *type_name(const json_t *v)
 }
 
 /* 1 and *v_p when the member is there, 0 when it is not. */
-static int member(const json_t *o, const char *where, const char *key, bool need, const json_t **v_p, struct err *e)
+static int member(const json_t *o, const char *where, const char *key, bool need,
+		  const json_t **v_p, struct err *e)
 {
 	if (!json_is_object(o))
-		return err_set(e, ERR_INPUT, "%s: an object with the key '%s' was expected", where, key);
+		return err_set(e, ERR_INPUT, "%s: an object with the key '%s' was expected", where,
+			       key);
 	const json_t *v = json_object_get(o, key);
 	if (v && !json_is_null(v)) {
 		*v_p = v;
@@ -62,13 +65,14 @@ static int member(const json_t *o, const char *where, const char *key, bool need
 	return need ? err_set(e, ERR_INPUT, "%s: the key '%s' is missing", where, key) : 0;
 }
 
-static int wrong(const json_t *v, const char *where, const char *key, const char *want, struct err *e)
+static int wrong(const json_t *v, const char *where, const char *key, const char *want,
+		 struct err *e)
 {
 	return err_set(e, ERR_INPUT, "%s: '%s' must be %s, not %s", where, key, want, type_name(v));
 }
 
-static int get_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi, bool need, int64_t *v_p,
-		   struct err *e)
+static int get_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi,
+		   bool need, int64_t *v_p, struct err *e)
 {
 	const json_t *v = NULL;
 	int rc = member(o, where, key, need, &v, e);
@@ -78,13 +82,14 @@ static int get_int(const json_t *o, const char *where, const char *key, int64_t 
 		return wrong(v, where, key, "an integer", e);
 	int64_t x = json_integer_value(v);
 	if (x < lo || x > hi)
-		return err_set(e, ERR_INPUT, "%s: '%s' is %lld, allowed is %lld to %lld", where, key, (long long)x, (long long)lo,
-			       (long long)hi);
+		return err_set(e, ERR_INPUT, "%s: '%s' is %lld, allowed is %lld to %lld", where,
+			       key, (long long)x, (long long)lo, (long long)hi);
 	*v_p = x;
 	return 0;
 }
 
-static int get_num(const json_t *o, const char *where, const char *key, double lo, double hi, bool need, double *v_p, struct err *e)
+static int get_num(const json_t *o, const char *where, const char *key, double lo, double hi,
+		   bool need, double *v_p, struct err *e)
 {
 	const json_t *v = NULL;
 	int rc = member(o, where, key, need, &v, e);
@@ -94,12 +99,14 @@ static int get_num(const json_t *o, const char *where, const char *key, double l
 		return wrong(v, where, key, "a number", e);
 	double x = json_number_value(v);
 	if (!(x >= lo && x <= hi))
-		return err_set(e, ERR_INPUT, "%s: '%s' is %g, allowed is %g to %g", where, key, x, lo, hi);
+		return err_set(e, ERR_INPUT, "%s: '%s' is %g, allowed is %g to %g", where, key, x,
+			       lo, hi);
 	*v_p = x;
 	return 0;
 }
 
-static int get_str(const json_t *o, const char *where, const char *key, bool need, const char **v_p, struct err *e)
+static int get_str(const json_t *o, const char *where, const char *key, bool need, const char **v_p,
+		   struct err *e)
 {
 	const json_t *v = NULL;
 	int rc = member(o, where, key, need, &v, e);
@@ -111,22 +118,26 @@ static int get_str(const json_t *o, const char *where, const char *key, bool nee
 	return 0;
 }
 
-int json_need_int(const json_t *o, const char *w, const char *k, int64_t lo, int64_t hi, int64_t *v_p, struct err *e)
+int json_need_int(const json_t *o, const char *w, const char *k, int64_t lo, int64_t hi,
+		  int64_t *v_p, struct err *e)
 {
 	return get_int(o, w, k, lo, hi, true, v_p, e);
 }
 
-int json_opt_int(const json_t *o, const char *w, const char *k, int64_t lo, int64_t hi, int64_t *v_p, struct err *e)
+int json_opt_int(const json_t *o, const char *w, const char *k, int64_t lo, int64_t hi,
+		 int64_t *v_p, struct err *e)
 {
 	return get_int(o, w, k, lo, hi, false, v_p, e);
 }
 
-int json_need_num(const json_t *o, const char *w, const char *k, double lo, double hi, double *v_p, struct err *e)
+int json_need_num(const json_t *o, const char *w, const char *k, double lo, double hi, double *v_p,
+		  struct err *e)
 {
 	return get_num(o, w, k, lo, hi, true, v_p, e);
 }
 
-int json_opt_num(const json_t *o, const char *w, const char *k, double lo, double hi, double *v_p, struct err *e)
+int json_opt_num(const json_t *o, const char *w, const char *k, double lo, double hi, double *v_p,
+		 struct err *e)
 {
 	return get_num(o, w, k, lo, hi, false, v_p, e);
 }
@@ -164,8 +175,8 @@ static size_t utf8_len(const unsigned char *s, size_t n)
 	for (size_t i = 1; i < len; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-	    (s[0] == 0xf4 && s[1] > 0x8f))
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
 		return 0;
 	return len;
 }

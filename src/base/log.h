@@ -1,6 +1,7 @@
 /* log.h - messages for people, from parts that must not print themselves.
  *
- * Libraries call log_info() and friends; the command line installs a sink. Without a sink nothing is shown. Thread-safe. */
+ * Libraries call log_info() and friends; the command line installs a sink. Without a sink nothing
+ * is shown. Thread-safe. */
 #ifndef HS_BASE_LOG_H
 #define HS_BASE_LOG_H
 

@@ -31,7 +31,10 @@ void *mem_array(size_t n, size_t size)
 	return mem_zalloc(total);
 }
 
-void *mem_realloc(void *p, size_t bytes) { return refused() ? NULL : realloc(p, bytes ? bytes : 1); }
+void *mem_realloc(void *p, size_t bytes)
+{
+	return refused() ? NULL : realloc(p, bytes ? bytes : 1);
+}
 
 void *mem_aligned(size_t align, size_t bytes)
 {

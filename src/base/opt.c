@@ -1,4 +1,5 @@
-/* opt.c - see opt.h: values into fields, from text, from YAML and from argv. The texts made from rows are in opt_text.c. */
+/* opt.c - see opt.h: values into fields, from text, from YAML and from argv. The texts made from
+ * rows are in opt_text.c. */
 #include "base/opt.h"
 
 #include "base/arena.h"
@@ -29,20 +30,24 @@ const struct opt *opt_find(const struct opt *rows, size_t n, const char *key)
 	return NULL;
 }
 
-static int wrong(const struct opt *r, const char *where, const char *value, const char *want, struct err *e)
+static int wrong(const struct opt *r, const char *where, const char *value, const char *want,
+		 struct err *e)
 {
-	return err_set(e, ERR_USAGE, "%s: '%s' must be %s, not '%.60s'", where, r->key, want, value);
+	return err_set(e, ERR_USAGE, "%s: '%s' must be %s, not '%.60s'", where, r->key, want,
+		       value);
 }
 
 static int out_of_range(const struct opt *r, const char *where, const char *value, struct err *e)
 {
 	if (r->hi >= OPT_MAX)
-		return err_set(e, ERR_USAGE, "%s: '%s' is %.60s, it must be %s %.15g", where, r->key, value,
-			       r->lo_open ? "greater than" : "at least", r->lo);
+		return err_set(e, ERR_USAGE, "%s: '%s' is %.60s, it must be %s %.15g", where,
+			       r->key, value, r->lo_open ? "greater than" : "at least", r->lo);
 	if (r->lo_open)
-		return err_set(e, ERR_USAGE, "%s: '%s' is %.60s, it must be greater than %.15g and at most %.15g", where, r->key,
-			       value, r->lo, r->hi);
-	return err_set(e, ERR_USAGE, "%s: '%s' is %.60s, allowed is %.15g to %.15g", where, r->key, value, r->lo, r->hi);
+		return err_set(e, ERR_USAGE,
+			       "%s: '%s' is %.60s, it must be greater than %.15g and at most %.15g",
+			       where, r->key, value, r->lo, r->hi);
+	return err_set(e, ERR_USAGE, "%s: '%s' is %.60s, allowed is %.15g to %.15g", where, r->key,
+		       value, r->lo, r->hi);
 }
 
 static bool in_range(const struct opt *r, double v)
@@ -52,9 +57,12 @@ static bool in_range(const struct opt *r, double v)
 	return (r->lo_open ? v > r->lo : v >= r->lo) && (r->hi >= OPT_MAX || v <= r->hi);
 }
 
-static int set_bool(const struct opt *r, bool *v_p, const char *value, const char *where, struct err *e)
+static int set_bool(const struct opt *r, bool *v_p, const char *value, const char *where,
+		    struct err *e)
 {
-	static const char *const yes[] = { "true", "yes", "on", "1" }, *const no[] = { "false", "no", "off", "0" };
+	static const char *const yes[] = { "true", "yes", "on", "1" }, *const no[] = { "false",
+										       "no", "off",
+										       "0" };
 	for (size_t i = 0; i < ARRAY_LEN(yes); i++) {
 		if (!strcasecmp(value, yes[i]) || !strcasecmp(value, no[i])) {
 			*v_p = !strcasecmp(value, yes[i]);
@@ -64,7 +72,8 @@ static int set_bool(const struct opt *r, bool *v_p, const char *value, const cha
 	return wrong(r, where, value, "true or false", e);
 }
 
-static int set_int(const struct opt *r, int64_t *v_p, const char *value, const char *where, struct err *e)
+static int set_int(const struct opt *r, int64_t *v_p, const char *value, const char *where,
+		   struct err *e)
 {
 	char *end;
 	errno = 0;
@@ -77,7 +86,8 @@ static int set_int(const struct opt *r, int64_t *v_p, const char *value, const c
 	return 0;
 }
 
-static int set_float(const struct opt *r, double *v_p, const char *value, const char *where, struct err *e)
+static int set_float(const struct opt *r, double *v_p, const char *value, const char *where,
+		     struct err *e)
 {
 	char *end;
 	double v = strtod(value, &end);
@@ -89,7 +99,8 @@ static int set_float(const struct opt *r, double *v_p, const char *value, const 
 	return 0;
 }
 
-static int set_enum(const struct opt *r, int *v_p, const char *value, const char *where, struct err *e)
+static int set_enum(const struct opt *r, int *v_p, const char *value, const char *where,
+		    struct err *e)
 {
 	int i = 0;
 	size_t len = strlen(value);
@@ -110,7 +121,8 @@ static int set_enum(const struct opt *r, int *v_p, const char *value, const char
 			words[w++] = *c;
 	}
 	words[w] = 0;
-	return err_set(e, ERR_USAGE, "%s: '%s' is '%.60s', allowed are: %s", where, r->key, value, words);
+	return err_set(e, ERR_USAGE, "%s: '%s' is '%.60s', allowed are: %s", where, r->key, value,
+		       words);
 }
 
 static int set_str(const char **v_p, const char *value, struct arena *a, struct err *e)
@@ -147,7 +159,8 @@ static int set_list(struct opt_list *l_p, const char *value, struct arena *a, st
 	return 0;
 }
 
-static int set_row(const struct opt *r, void *obj, const char *value, const char *where, struct arena *a, struct err *e)
+static int set_row(const struct opt *r, void *obj, const char *value, const char *where,
+		   struct arena *a, struct err *e)
 {
 	void *f = (char *)obj + r->offset;
 	switch (r->kind) {
@@ -166,7 +179,9 @@ static int set_row(const struct opt *r, void *obj, const char *value, const char
 	case OPT_CUSTOM:
 		break;
 	}
-	return err_set(e, ERR_USAGE, "%s: '%s' cannot be given as one value; write it in the configuration file", where, r->key);
+	return err_set(e, ERR_USAGE,
+		       "%s: '%s' cannot be given as one value; write it in the configuration file",
+		       where, r->key);
 }
 
 int opt_defaults(const struct opt *rows, size_t n, void *obj, struct arena *a, struct err *e)
@@ -177,41 +192,46 @@ int opt_defaults(const struct opt *rows, size_t n, void *obj, struct arena *a, s
 	return 0;
 }
 
-static int unknown(const struct opt *rows, size_t n, const char *key, const char *where, struct err *e)
+static int unknown(const struct opt *rows, size_t n, const char *key, const char *where,
+		   struct err *e)
 {
 	const char *near = opt_nearest(rows, n, key);
 	if (near)
-		return err_set(e, ERR_USAGE, "%s: unknown key '%.60s', did you mean '%s'?", where, key, near);
+		return err_set(e, ERR_USAGE, "%s: unknown key '%.60s', did you mean '%s'?", where,
+			       key, near);
 	return err_set(e, ERR_USAGE, "%s: unknown key '%.60s'", where, key);
 }
 
-int opt_set(const struct opt *rows, size_t n, void *obj, const char *key, const char *value, const char *where, struct arena *a,
-	    struct err *e)
+int opt_set(const struct opt *rows, size_t n, void *obj, const char *key, const char *value,
+	    const char *where, struct arena *a, struct err *e)
 {
 	const struct opt *r = opt_find(rows, n, key);
 	return r ? set_row(r, obj, value, where, a, e) : unknown(rows, n, key, where, e);
 }
 
-static int list_from_yaml(const struct opt *r, struct opt_list *l_p, const struct yaml_node *v, const char *where, struct arena *a,
-			  struct err *e)
+static int list_from_yaml(const struct opt *r, struct opt_list *l_p, const struct yaml_node *v,
+			  const char *where, struct arena *a, struct err *e)
 {
-	struct opt_list l = { arena_alloc(a, (v->count ? v->count : 1) * sizeof *l.item), v->count };
+	struct opt_list l = { arena_alloc(a, (v->count ? v->count : 1) * sizeof *l.item),
+			      v->count };
 	if (!l.item)
 		return err_nomem(e, v->count * sizeof *l.item, "a list");
 	for (size_t i = 0; i < v->count; i++) {
 		if (v->child[i]->kind != YAML_SCALAR)
-			return err_set(e, ERR_USAGE, "%s: '%s' must be a list of words", where, r->key);
+			return err_set(e, ERR_USAGE, "%s: '%s' must be a list of words", where,
+				       r->key);
 		TRY(set_str(&l.item[i], v->child[i]->text, a, e));
 	}
 	*l_p = l;
 	return 0;
 }
 
-static int set_from_yaml(const struct opt *r, void *obj, const struct yaml_node *v, const char *where, struct arena *a,
-			 struct err *e)
+static int set_from_yaml(const struct opt *r, void *obj, const struct yaml_node *v,
+			 const char *where, struct arena *a, struct err *e)
 {
 	if (r->kind == OPT_LIST && v->kind == YAML_LIST)
-		return list_from_yaml(r, (struct opt_list *)((char *)obj + r->offset), v, where, a, e);
+		return list_from_yaml(r, (struct opt_list *)((char *)obj + r->offset), v, where, a,
+				      e);
 	if (v->kind != YAML_SCALAR)
 		return err_set(e, ERR_USAGE, "%s: '%s' must be %s, not a %s", where, r->key,
 			       r->kind == OPT_LIST ? "a word or a list of words" : "one value",
@@ -219,11 +239,12 @@ static int set_from_yaml(const struct opt *r, void *obj, const struct yaml_node 
 	return set_row(r, obj, v->text, where, a, e);
 }
 
-int opt_set_yaml(const struct opt *rows, size_t n, void *obj, const struct yaml_node *map, const char *file, opt_custom_fn custom,
-		 bool *seen, struct arena *a, struct err *e)
+int opt_set_yaml(const struct opt *rows, size_t n, void *obj, const struct yaml_node *map,
+		 const char *file, opt_custom_fn custom, bool *seen, struct arena *a, struct err *e)
 {
 	if (map->kind != YAML_MAP)
-		return err_set(e, ERR_USAGE, "%s:%d: 'key: value' lines were expected", file, map->line);
+		return err_set(e, ERR_USAGE, "%s:%d: 'key: value' lines were expected", file,
+			       map->line);
 	for (size_t i = 0; i < map->count; i++) {
 		const struct yaml_node *v = map->child[i];
 		char where[512];
@@ -244,8 +265,8 @@ int opt_set_yaml(const struct opt *rows, size_t n, void *obj, const struct yaml_
 }
 
 /* One flag; *used_p is how many words of argv it took. */
-static int set_flag(const struct opt *rows, size_t n, void *obj, const char *flag, const char *next, int *used_p, struct arena *a,
-		    struct err *e)
+static int set_flag(const struct opt *rows, size_t n, void *obj, const char *flag, const char *next,
+		    int *used_p, struct arena *a, struct err *e)
 {
 	char key[64];
 	const char *name = flag + 2, *eq = strchr(name, '='), *value = eq ? eq + 1 : NULL;
@@ -267,7 +288,8 @@ static int set_flag(const struct opt *rows, size_t n, void *obj, const char *fla
 		for (size_t i = 0; near && near[i] && i + 1 < sizeof dashed; i++)
 			dashed[i] = near[i] == '_' ? '-' : near[i];
 		if (near)
-			return err_set(e, ERR_USAGE, "unknown option '--%s', did you mean '--%s'?", key, dashed);
+			return err_set(e, ERR_USAGE, "unknown option '--%s', did you mean '--%s'?",
+				       key, dashed);
 		return err_set(e, ERR_USAGE, "unknown option '--%s' (see --help)", key);
 	}
 	if (!value && r->kind == OPT_BOOL)
@@ -281,7 +303,8 @@ static int set_flag(const struct opt *rows, size_t n, void *obj, const char *fla
 	return set_row(r, obj, value, "command line", a, e);
 }
 
-int opt_argv(const struct opt *rows, size_t n, void *obj, int argc, char **argv, int *npos_p, struct arena *a, struct err *e)
+int opt_argv(const struct opt *rows, size_t n, void *obj, int argc, char **argv, int *npos_p,
+	     struct arena *a, struct err *e)
 {
 	int npos = 0;
 	for (int i = 0; i < argc;) {

@@ -1,8 +1,10 @@
-/* opt.h - options as rows: parsing, checking, --help and the reference in docs/ all come from one table.
+/* opt.h - options as rows: parsing, checking, --help and the reference in docs/ all come from one
+ * table.
  *
- * A row describes one field of a caller's struct. The same rows read a configuration file (YAML), `key=value` on the command line and
- * `--key value` flags ('-' and '_' are the same in a flag). Values are checked against the row's kind and range; an unknown key is
- * an error that names the nearest known one. */
+ * A row describes one field of a caller's struct. The same rows read a configuration file (YAML),
+ * `key=value` on the command line and `--key value` flags ('-' and '_' are the same in a flag).
+ * Values are checked against the row's kind and range; an unknown key is an error that names the
+ * nearest known one. */
 #ifndef HS_BASE_OPT_H
 #define HS_BASE_OPT_H
 
@@ -16,13 +18,16 @@ struct arena;
 struct yaml_node;
 
 enum opt_kind {
-	OPT_BOOL,   /* bool */
-	OPT_INT,    /* int64_t */
-	OPT_FLOAT,  /* double; NaN and infinities are refused */
-	OPT_STR,    /* const char * (in the arena); NULL: not given */
-	OPT_ENUM,   /* int: index into the '|'-separated words of `choices` */
-	OPT_LIST,   /* struct opt_list: list of strings; one string counts as a list of one, commas separate on the command line */
-	OPT_CUSTOM, /* read by the caller from the YAML node; only named here for help and nearest-key */
+	OPT_BOOL,  /* bool */
+	OPT_INT,   /* int64_t */
+	OPT_FLOAT, /* double; NaN and infinities are refused */
+	OPT_STR,   /* const char * (in the arena); NULL: not given */
+	OPT_ENUM,  /* int: index into the '|'-separated words of `choices` */
+	/* struct opt_list: list of strings; one string counts as a list of one, commas separate on
+	 * the command line */
+	OPT_LIST,
+	/* read by the caller from the YAML node; only named here for help and nearest-key */
+	OPT_CUSTOM,
 };
 
 #define OPT_MAX 1e15
@@ -38,7 +43,9 @@ struct opt {
 	size_t offset;       /* of the field */
 	const char *def;     /* default as text; NULL: none (zero, false, NULL) */
 	const char *choices; /* OPT_ENUM: "adamw|sgd" */
-	double lo, hi;       /* OPT_INT, OPT_FLOAT: allowed range, both ends included; lo == hi: any; hi of OPT_MAX: no upper end */
+	/* OPT_INT, OPT_FLOAT: allowed range, both ends included; lo == hi: any; hi of OPT_MAX: no
+	 * upper end */
+	double lo, hi;
 	bool lo_open;        /* OPT_FLOAT: lo itself is excluded */
 	const char *arg;     /* word for the value in --help: "N", "FILE" */
 	const char *help;    /* one line, lower case, no full stop */
@@ -48,27 +55,32 @@ struct opt {
 /* Sets every field to its default. */
 int opt_defaults(const struct opt *rows, size_t n, void *obj, struct arena *a, struct err *e);
 /* Sets one field from text. `where` heads the message ("train.yaml:12", "command line"). */
-int opt_set(const struct opt *rows, size_t n, void *obj, const char *key, const char *value, const char *where, struct arena *a,
-	    struct err *e);
-/* Sets fields from a mapping; calls `custom` for OPT_CUSTOM rows. `seen` (n bools) may be NULL. `file` heads the messages. */
-typedef int (*opt_custom_fn)(void *obj, const struct opt *row, const struct yaml_node *node, const char *file, struct arena *a,
-			     struct err *e);
-int opt_set_yaml(const struct opt *rows, size_t n, void *obj, const struct yaml_node *map, const char *file, opt_custom_fn custom,
-		 bool *seen, struct arena *a, struct err *e);
+int opt_set(const struct opt *rows, size_t n, void *obj, const char *key, const char *value,
+	    const char *where, struct arena *a, struct err *e);
+/* Sets fields from a mapping; calls `custom` for OPT_CUSTOM rows. `seen` (n bools) may be NULL.
+ * `file` heads the messages. */
+typedef int (*opt_custom_fn)(void *obj, const struct opt *row, const struct yaml_node *node,
+			     const char *file, struct arena *a, struct err *e);
+int opt_set_yaml(const struct opt *rows, size_t n, void *obj, const struct yaml_node *map,
+		 const char *file, opt_custom_fn custom, bool *seen, struct arena *a,
+		 struct err *e);
 /* The row with this key ('-' equals '_'), or NULL. */
 const struct opt *opt_find(const struct opt *rows, size_t n, const char *key);
-/* The known key nearest to a misspelt one (Damerau-Levenshtein distance at most 3 and under half its length; else one that contains the
- * key or is contained in it), or NULL. */
+/* The known key nearest to a misspelt one (Damerau-Levenshtein distance at most 3 and under half
+ * its length; else one that contains the key or is contained in it), or NULL. */
 const char *opt_nearest(const struct opt *rows, size_t n, const char *key);
 /* The same for any words: a NULL-terminated list. */
 const char *opt_nearest_word(const char *const *words, const char *word);
-/* --help text: one entry a row, wrapped at 100 columns; keys as they stand in a file, or as flags. */
+/* --help text: one entry a row, wrapped at 100 columns; keys as they stand in a file, or as
+ * flags. */
 void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out);
 /* The reference as a Markdown table per section, for docs/. */
 void opt_markdown(const struct opt *rows, size_t n, struct buf *out);
 
-/* argv parsing for a subcommand: `--key value`, `--key=value`, `--flag`, `--no-flag`, `--` ends flags. Everything else is
- * positional and kept in order (argv is permuted: positionals first, *npos_p of them). */
-int opt_argv(const struct opt *rows, size_t n, void *obj, int argc, char **argv, int *npos_p, struct arena *a, struct err *e);
+/* argv parsing for a subcommand: `--key value`, `--key=value`, `--flag`, `--no-flag`, `--` ends
+ * flags. Everything else is positional and kept in order (argv is permuted: positionals first,
+ * *npos_p of them). */
+int opt_argv(const struct opt *rows, size_t n, void *obj, int argc, char **argv, int *npos_p,
+	     struct arena *a, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* opt_text.c - what is made from option rows besides values: --help, the Markdown reference, and the nearest known word. */
+/* opt_text.c - what is made from option rows besides values: --help, the Markdown reference, and
+ * the nearest known word. */
 #include "base/opt.h"
 
 #include "base/buf.h"
@@ -10,7 +11,8 @@ enum { WORD_MOST = 63, HELP_COLUMN = 36, WIDTH = 100 };
 
 static char fold(char c) { return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-/* Damerau-Levenshtein (optimal string alignment): insertions, deletions, substitutions, swaps of neighbours. */
+/* Damerau-Levenshtein (optimal string alignment): insertions, deletions, substitutions, swaps of
+ * neighbours. */
 static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 {
 	unsigned row[3][WORD_MOST + 2];
@@ -24,7 +26,8 @@ static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 			unsigned d = last[j - 1] + (ca != cb);
 			d = last[j] + 1 < d ? last[j] + 1 : d;
 			d = now[j - 1] + 1 < d ? now[j - 1] + 1 : d;
-			if (i > 1 && j > 1 && ca == fold(b[j - 2]) && cb == fold(a[i - 2]) && last2[j - 2] + 1 < d)
+			if (i > 1 && j > 1 && ca == fold(b[j - 2]) && cb == fold(a[i - 2]) &&
+			    last2[j - 2] + 1 < d)
 				d = last2[j - 2] + 1;
 			now[j] = d;
 		}
@@ -90,7 +93,8 @@ static const char *kind_word(const struct opt *r)
 	}
 }
 
-/* "1 to 64", "at least 1", "" when any value goes. An upper end of a million and more is there for safety and would tell a reader nothing. */
+/* "1 to 64", "at least 1", "" when any value goes. An upper end of a million and more is there for
+ * safety and would tell a reader nothing. */
 static void range_text(const struct opt *r, char *s, size_t cap)
 {
 	s[0] = 0;
@@ -99,7 +103,8 @@ static void range_text(const struct opt *r, char *s, size_t cap)
 	if (r->hi >= 1e6)
 		snprintf(s, cap, "%s %.15g", r->lo_open ? "above" : "at least", r->lo);
 	else
-		snprintf(s, cap, r->lo_open ? "above %.15g, up to %.15g" : "%.15g to %.15g", r->lo, r->hi);
+		snprintf(s, cap, r->lo_open ? "above %.15g, up to %.15g" : "%.15g to %.15g", r->lo,
+			 r->hi);
 }
 
 static bool default_worth_saying(const struct opt *r)
@@ -159,8 +164,9 @@ void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out)
 			t += snprintf(text + t, sizeof text - (size_t)t, ": %s", r->choices);
 		bool def = default_worth_saying(r);
 		if (def || range[0])
-			snprintf(text + t, sizeof text - (size_t)t, " (%s%s%s%s)", range, def && range[0] ? "; " : "",
-				 def ? "default " : "", def ? r->def : "");
+			snprintf(text + t, sizeof text - (size_t)t, " (%s%s%s%s)", range,
+				 def && range[0] ? "; " : "", def ? "default " : "",
+				 def ? r->def : "");
 		size_t at = strlen(head);
 		buf_adds(out, head);
 		if (at + 2 > HELP_COLUMN) {
@@ -186,8 +192,10 @@ void opt_markdown(const struct opt *rows, size_t n, struct buf *out)
 	for (size_t i = 0; i < n; i++) {
 		const struct opt *r = &rows[i];
 		if (r->section || !i)
-			buf_addf(out, "%s## %s\n\n| key | value | default | meaning |\n|---|---|---|---|\n", i ? "\n" : "",
-				 r->section ? r->section : "Options");
+			buf_addf(out,
+				 "%s## %s\n\n| key | value | default | meaning "
+				 "|\n|---|---|---|---|\n",
+				 i ? "\n" : "", r->section ? r->section : "Options");
 		char range[80];
 		range_text(r, range, sizeof range);
 		buf_addf(out, "| `%s` | ", r->key);

@@ -1,7 +1,9 @@
-/* rng.h - counter-based random numbers: the value at a place is a pure function of its key and counter.
+/* rng.h - counter-based random numbers: the value at a place is a pure function of its key and
+ * counter.
  *
- * Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Dropout masks, initial weights and the
- * order of the data are all drawn from here, so they do not depend on who computes them, or when, or how often. */
+ * Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Dropout
+ * masks, initial weights and the order of the data are all drawn from here, so they do not depend
+ * on who computes them, or when, or how often. */
 #ifndef HS_BASE_RNG_H
 #define HS_BASE_RNG_H
 
@@ -21,14 +23,21 @@ static inline uint64_t rng_mix64(uint64_t x) /* SplitMix64's finaliser */
 }
 
 /* A key from any number of parts: fold them in one after the other, beginning with the seed. */
-static inline uint64_t rng_fold(uint64_t key, uint64_t part) { return rng_mix64(key ^ rng_mix64(part)); }
+static inline uint64_t rng_fold(uint64_t key, uint64_t part)
+{
+	return rng_mix64(key ^ rng_mix64(part));
+}
 
-static inline struct rng_key rng_key(uint64_t seed) { return (struct rng_key){ { (uint32_t)seed, (uint32_t)(seed >> 32) } }; }
+static inline struct rng_key rng_key(uint64_t seed)
+{
+	return (struct rng_key){ { (uint32_t)seed, (uint32_t)(seed >> 32) } };
+}
 
 /* Four 32-bit numbers for the 64-bit counter `ctr`. */
 static inline void rng_philox(struct rng_key key, uint64_t ctr, uint32_t out[4])
 {
-	uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0, k0 = key.k[0], k1 = key.k[1];
+	uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0, k0 = key.k[0],
+		 k1 = key.k[1];
 	for (int r = 0; r < 10; r++) {
 		uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
 		uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;

@@ -1,7 +1,8 @@
 /* yaml.c - see yaml.h. libyaml's event parser feeds a tree in one arena.
  *
- * Limits: 1 MiB of text, 32 levels, 100,000 nodes. They are far above what a configuration needs and keep a hostile file from costing
- * memory or stack. Aliases would allow exponential growth, so they are refused rather than counted. */
+ * Limits: 1 MiB of text, 32 levels, 100,000 nodes. They are far above what a configuration needs
+ * and keep a hostile file from costing memory or stack. Aliases would allow exponential growth, so
+ * they are refused rather than counted. */
 #include "base/yaml.h"
 
 #include "base/arena.h"
@@ -46,11 +47,15 @@ static int next_event(struct reader *r)
 	if (p->error == YAML_READER_ERROR)
 		return err_set(r->e, ERR_USAGE, "%s: not a text file: %s at byte %zu", r->where,
 			       p->problem ? p->problem : "unreadable", p->problem_offset);
-	return err_set(r->e, ERR_USAGE, "%s:%zu: not valid YAML: %s%s%s", r->where, p->problem_mark.line + 1,
-		       p->problem ? p->problem : "unreadable", p->context ? " " : "", p->context ? p->context : "");
+	return err_set(r->e, ERR_USAGE, "%s:%zu: not valid YAML: %s%s%s", r->where,
+		       p->problem_mark.line + 1, p->problem ? p->problem : "unreadable",
+		       p->context ? " " : "", p->context ? p->context : "");
 }
 
-static int refuse(struct reader *r, const char *what) { return err_set(r->e, ERR_USAGE, "%s:%d: %s", r->where, line_of(r), what); }
+static int refuse(struct reader *r, const char *what)
+{
+	return err_set(r->e, ERR_USAGE, "%s:%d: %s", r->where, line_of(r), what);
+}
 
 static bool has_text(const unsigned char *s) { return s && *s; }
 
@@ -85,7 +90,8 @@ static char *text_of(struct reader *r)
 		refuse(r, "a text with a NUL character");
 		return NULL;
 	}
-	char *s = arena_strndup(&r->y->arena, (const char *)r->ev.data.scalar.value, r->ev.data.scalar.length);
+	char *s = arena_strndup(&r->y->arena, (const char *)r->ev.data.scalar.value,
+				r->ev.data.scalar.length);
 	if (!s)
 		err_nomem(r->e, r->ev.data.scalar.length, "a YAML text");
 	return s;
@@ -97,19 +103,22 @@ static int duplicate(struct reader *r, struct yaml_node *const *child, size_t n,
 {
 	for (size_t i = 0; i < n; i++)
 		if (!strcmp(child[i]->key, key))
-			return err_set(r->e, ERR_USAGE, "%s:%d: the key '%s' stands twice (first on line %d)", r->where, line_of(r),
-				       key, child[i]->line);
+			return err_set(r->e, ERR_USAGE,
+				       "%s:%d: the key '%s' stands twice (first on line %d)",
+				       r->where, line_of(r), key, child[i]->line);
 	return 0;
 }
 
-/* A mapping is looked through for each of its keys; real ones are small, this bound keeps a hostile one from taking long. */
+/* A mapping is looked through for each of its keys; real ones are small, this bound keeps a hostile
+ * one from taking long. */
 enum { MAX_KEYS = 500 };
 
 static int read_children(struct reader *r, int depth, struct yaml_node *n)
 {
 	struct yaml_node **child = NULL;
 	size_t cap = 0;
-	yaml_event_type_t end = n->kind == YAML_MAP ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT;
+	yaml_event_type_t end =
+		n->kind == YAML_MAP ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT;
 	int rc;
 	for (;;) {
 		const char *key = NULL;
@@ -204,7 +213,8 @@ static int read_document(struct reader *r)
 int yaml_parse_text(const char *text, size_t n, const char *where, struct yaml **y_p, struct err *e)
 {
 	if (n > MAX_BYTES)
-		return err_set(e, ERR_USAGE, "%s: larger than 1 MiB, which no configuration is", where);
+		return err_set(e, ERR_USAGE, "%s: larger than 1 MiB, which no configuration is",
+			       where);
 	struct yaml *y = mem_zalloc(sizeof *y);
 	struct reader r = { .y = y, .where = where, .e = e };
 	if (!y || !yaml_parser_initialize(&r.parser)) {
@@ -256,6 +266,6 @@ bool yaml_is_null(const struct yaml_node *n)
 {
 	if (!n || n->kind != YAML_SCALAR || n->quoted)
 		return false;
-	return !n->text[0] || !strcmp(n->text, "~") || !strcmp(n->text, "null") || !strcmp(n->text, "Null") ||
-	       !strcmp(n->text, "NULL");
+	return !n->text[0] || !strcmp(n->text, "~") || !strcmp(n->text, "null") ||
+	       !strcmp(n->text, "Null") || !strcmp(n->text, "NULL");
 }

@@ -1,7 +1,8 @@
 /* yaml.h - a YAML (or JSON, being YAML) document as a tree that remembers line numbers.
  *
- * Only what configuration needs: mappings with string keys, sequences, scalars; no anchors, tags or several documents. Depth,
- * node count and file size are limited. A key that stands twice in one mapping is an error. The tree owns everything. */
+ * Only what configuration needs: mappings with string keys, sequences, scalars; no anchors, tags or
+ * several documents. Depth, node count and file size are limited. A key that stands twice in one
+ * mapping is an error. The tree owns everything. */
 #ifndef HS_BASE_YAML_H
 #define HS_BASE_YAML_H
 
@@ -25,10 +26,13 @@ struct yaml_node {
 struct yaml;
 
 int yaml_parse_file(const char *path, struct yaml **y_p, struct err *e);
-int yaml_parse_text(const char *text, size_t n, const char *where, struct yaml **y_p, struct err *e);
+int yaml_parse_text(const char *text, size_t n, const char *where, struct yaml **y_p,
+		    struct err *e);
 void yaml_doc_free(struct yaml *y); /* not yaml_free: libyaml exports a function of that name */
 const struct yaml_node *yaml_root(const struct yaml *y);
-const struct yaml_node *yaml_find(const struct yaml_node *map, const char *key); /* NULL when not there */
-bool yaml_is_null(const struct yaml_node *n);                                    /* null, ~, or nothing, unquoted */
+/* NULL when not there */
+const struct yaml_node *yaml_find(const struct yaml_node *map, const char *key);
+/* null, ~, or nothing, unquoted */
+bool yaml_is_null(const struct yaml_node *n);
 
 #endif

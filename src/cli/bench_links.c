@@ -15,7 +15,8 @@ static const uint64_t sizes[] = { 64 << 10, 1 << 20 };
 static const double seconds = 0.5, patience = 60; /* for each row; for the other machine to come */
 enum { SIZES = ARRAY_LEN(sizes) };
 
-static int show(const char *heading, const struct net_bench_row *row, size_t n, bool json, struct err *e)
+static int show(const char *heading, const struct net_bench_row *row, size_t n, bool json,
+		struct err *e)
 {
 	static const char *const columns[] = { "link", "message", "rate", "of TCP", "round trip" };
 	struct cli_table *t = json ? NULL : cli_table_new(columns, ARRAY_LEN(columns));
@@ -25,16 +26,20 @@ static int show(const char *heading, const struct net_bench_row *row, size_t n, 
 		const struct net_bench_row *r = &row[i];
 		char size[32], rate[32], share[32], trip[32];
 		if (json) {
-			printf("{\"row\": \"link\", \"link\": \"%s\", \"bytes\": %llu, \"mbyte_per_s\": %.2f, \"of_tcp\": %.4f, "
+			printf("{\"row\": \"link\", \"link\": \"%s\", \"bytes\": %llu, "
+			       "\"mbyte_per_s\": %.2f, \"of_tcp\": %.4f, "
 			       "\"round_trip_us\": %.1f}\n",
-			       r->link, (unsigned long long)r->message, r->bytes_per_second * 1e-6, r->share_of_tcp,
-			       r->round_trip_us);
+			       r->link, (unsigned long long)r->message, r->bytes_per_second * 1e-6,
+			       r->share_of_tcp, r->round_trip_us);
 			continue;
 		}
-		snprintf(rate, sizeof rate, r->bytes_per_second < 1e9 ? "%.1f MB/s" : "%.0f MB/s", r->bytes_per_second * 1e-6);
+		snprintf(rate, sizeof rate, r->bytes_per_second < 1e9 ? "%.1f MB/s" : "%.0f MB/s",
+			 r->bytes_per_second * 1e-6);
 		snprintf(share, sizeof share, "%.0f %%", 100 * r->share_of_tcp);
 		snprintf(trip, sizeof trip, "%.0f us", r->round_trip_us);
-		cli_table_add(t, (const char *const[]){ r->link, cli_bytes(r->message, size, sizeof size), rate, share, trip });
+		cli_table_add(t, (const char *const[]){ r->link,
+							cli_bytes(r->message, size, sizeof size),
+							rate, share, trip });
 	}
 	if (!json) {
 		cli_heading("%s", heading);
@@ -49,7 +54,9 @@ int bench_links_here(bool json, struct err *e)
 	struct net_bench_row row[NET_BENCH_LINKS * SIZES];
 	size_t n = 0;
 	TRY(net_bench_loopback(sizes, SIZES, seconds, row, &n, e));
-	return show("Links on loopback (zmq+curve: what several machines use; loop: threads of one process)", row, n, json, e);
+	return show("Links on loopback (zmq+curve: what several machines use; loop: threads of one "
+		    "process)",
+		    row, n, json, e);
 }
 
 int bench_links_between(const struct bench_links *o, bool json, struct err *e)
@@ -58,11 +65,14 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 	struct key_pair key;
 	struct net_bench_place at = { .host = host, .peer = o->peer };
 	if (o->serve && o->to)
-		return err_set(e, ERR_USAGE, "--serve and --to: one machine serves, the other measures");
+		return err_set(e, ERR_USAGE,
+			       "--serve and --to: one machine serves, the other measures");
 	address_parts(o->serve ? o->serve : o->to, host, &at.port);
 	if (!host[0] || !at.port || at.port > 65533)
-		return err_set(e, ERR_USAGE, "%s: HOST:PORT was expected; the port and the two behind it are used",
-			       o->serve ? o->serve : o->to);
+		return err_set(
+			e, ERR_USAGE,
+			"%s: HOST:PORT was expected; the port and the two behind it are used",
+			o->serve ? o->serve : o->to);
 	if (o->peer) {
 		if (o->key_file)
 			snprintf(path, sizeof path, "%s", o->key_file);
@@ -73,7 +83,8 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 	}
 	struct net_bench_row row[NET_BENCH_LINKS * SIZES];
 	size_t n = 0;
-	int rc = o->serve ? net_bench_serve(&at, net_in(patience), e) : net_bench_measure(&at, sizes, SIZES, seconds, row, &n, e);
+	int rc = o->serve ? net_bench_serve(&at, net_in(patience), e)
+			  : net_bench_measure(&at, sizes, SIZES, seconds, row, &n, e);
 	if (o->peer)
 		key_pair_wipe(&key);
 	if (rc < 0 || o->serve)

@@ -45,7 +45,9 @@ bool cli_utf8(void)
 
 struct progress_look cli_look(void)
 {
-	return (struct progress_look){ .columns = cli_columns(stderr), .colour = cli_colour(stderr), .utf8 = cli_utf8() };
+	return (struct progress_look){ .columns = cli_columns(stderr),
+				       .colour = cli_colour(stderr),
+				       .utf8 = cli_utf8() };
 }
 
 void cli_write_stderr(void *ctx, const char *text, size_t n)
@@ -111,8 +113,8 @@ static void print_help(const struct cli_usage *u)
 	buf_release(&b);
 }
 
-bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most, int *npos_p, struct arena *a,
-	      int *status_p)
+bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most,
+	      int *npos_p, struct arena *a, int *status_p)
 {
 	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
@@ -130,10 +132,11 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 		return false;
 	}
 	if (npos < least)
-		*status_p = cli_usage_error("%s: something is missing; usage: %s", argv[0], u->synopsis);
+		*status_p = cli_usage_error("%s: something is missing; usage: %s", argv[0],
+					    u->synopsis);
 	else if (most >= 0 && npos > most)
-		*status_p =
-			cli_usage_error("%s: '%.60s' is one argument too many; usage: %s", argv[0], argv[1 + most], u->synopsis);
+		*status_p = cli_usage_error("%s: '%.60s' is one argument too many; usage: %s",
+					    argv[0], argv[1 + most], u->synopsis);
 	*npos_p = npos;
 	return *status_p == 0;
 }
@@ -196,7 +199,8 @@ int cli_read_stdin(struct buf *b, uint64_t limit, struct err *e)
 		if (!n)
 			return buf_ok(b, e);
 		if (b->n + (uint64_t)n > limit)
-			return err_set(e, ERR_INPUT, "standard input: more than %llu MiB; cut it into pieces",
+			return err_set(e, ERR_INPUT,
+				       "standard input: more than %llu MiB; cut it into pieces",
 				       (unsigned long long)(limit >> 20));
 		buf_add(b, piece, (size_t)n);
 	}

@@ -1,8 +1,9 @@
-/* cli.h - what the subcommands share: the table of commands, options with --help, messages, tables of facts.
+/* cli.h - what the subcommands share: the table of commands, options with --help, messages, tables
+ * of facts.
  *
- * A subcommand is one file cmd_<name>.c with `int cmd_<name>(int argc, char **argv)` (argv[0] is the subcommand's name) and one row of
- * command.def. It returns the exit status: 0, 1 (failed) or 2 (wrong use). Results go to stdout, everything else to stderr. Only this folder
- * prints. */
+ * A subcommand is one file cmd_<name>.c with `int cmd_<name>(int argc, char **argv)` (argv[0] is
+ * the subcommand's name) and one row of command.def. It returns the exit status: 0, 1 (failed) or 2
+ * (wrong use). Results go to stdout, everything else to stderr. Only this folder prints. */
 #ifndef HS_CLI_CLI_H
 #define HS_CLI_CLI_H
 
@@ -36,14 +37,16 @@ struct cli_usage {
 	const char *example; /* lines; NULL: none */
 };
 
-/* Parses argv[1..] into `obj` (defaults first); positionals end up in argv[1..*npos_p]. True: go on. False: leave with *status_p (--help was
- * printed, or an error). `a` belongs to the caller, who releases it in both cases. */
-bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most, int *npos_p, struct arena *a,
-	      int *status_p);
+/* Parses argv[1..] into `obj` (defaults first); positionals end up in argv[1..*npos_p]. True: go
+ * on. False: leave with *status_p (--help was printed, or an error). `a` belongs to the caller, who
+ * releases it in both cases. */
+bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most,
+	      int *npos_p, struct arena *a, int *status_p);
 
 /* Prints the error line and gives the exit status that belongs to it. */
 int cli_fail(const struct err *e);
-int cli_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* prints, returns 2 */
+/* prints, returns 2 */
+int cli_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* True where colours are wanted: a terminal, NO_COLOR not set, TERM not dumb. */
 bool cli_colour(FILE *f);
@@ -61,10 +64,11 @@ void cli_write_stderr(void *ctx, const char *text, size_t n);
 const char *cli_bytes(uint64_t bytes, char *s, size_t cap);
 const char *cli_count(uint64_t n, char *s, size_t cap);
 
-/* A table for people: a heading row, then cells; columns as wide as their widest cell. A column whose cells all look like numbers is
- * right-aligned. Cells are copied. */
+/* A table for people: a heading row, then cells; columns as wide as their widest cell. A column
+ * whose cells all look like numbers is right-aligned. Cells are copied. */
 struct cli_table;
-struct cli_table *cli_table_new(const char *const *heading, size_t columns); /* NULL when memory is out */
+/* NULL when memory is out */
+struct cli_table *cli_table_new(const char *const *heading, size_t columns);
 void cli_table_add(struct cli_table *t, const char *const *cells);
 void cli_table_print(struct cli_table *t, FILE *f); /* and frees it; NULL only frees */
 

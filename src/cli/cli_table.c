@@ -1,4 +1,5 @@
-/* cli_table.c - tables for people: aligned columns, the heading underlined by its colour or by nothing at all. */
+/* cli_table.c - tables for people: aligned columns, the heading underlined by its colour or by
+ * nothing at all. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -55,7 +56,8 @@ static bool numeric(const struct cli_table *t, size_t column)
 {
 	for (size_t r = 1; r < t->rows; r++) {
 		const char *s = t->cell[r * t->columns + column];
-		if (*s && strcmp(s, "-") && !isdigit((unsigned char)s[0]) && !(s[0] == '-' && isdigit((unsigned char)s[1])))
+		if (*s && strcmp(s, "-") && !isdigit((unsigned char)s[0]) &&
+		    !(s[0] == '-' && isdigit((unsigned char)s[1])))
 			return false;
 	}
 	return t->rows > 1;

@@ -1,4 +1,5 @@
-/* cmd_bench.c - `heteroshard bench`: products, kernels and whole steps as shares of ceilings measured in the same run. */
+/* cmd_bench.c - `heteroshard bench`: products, kernels and whole steps as shares of ceilings
+ * measured in the same run. */
 #include "cli/bench_links.h"
 #include "cli/cli.h"
 
@@ -63,13 +64,17 @@ static const struct opt rows[] = {
 	  .hi = 4096,
 	  .arg = "N",
 	  .help = "rank of the adapters on q, k, v, o" },
-	{ .key = "recompute", .kind = OPT_BOOL, .offset = AT(recompute), .help = "with gradient checkpointing" },
+	{ .key = "recompute",
+	  .kind = OPT_BOOL,
+	  .offset = AT(recompute),
+	  .help = "with gradient checkpointing" },
 	{ .key = "weights",
 	  .kind = OPT_ENUM,
 	  .offset = AT(weights),
 	  .choices = "both|plain|nf4",
 	  .def = "both",
-	  .help = "of the steps: in the dtype that is computed in, in NF4, or one after the other" },
+	  .help = "of the steps: in the dtype that is computed in, in NF4, or one after the "
+		  "other" },
 	{ .key = "repeat",
 	  .kind = OPT_INT,
 	  .offset = AT(repeat),
@@ -78,48 +83,68 @@ static const struct opt rows[] = {
 	  .hi = 64,
 	  .arg = "N",
 	  .help = "timed microbatches; the median counts" },
-	{ .key = "ops", .kind = OPT_BOOL, .offset = AT(ops), .def = "true", .help = "products and kernels one by one" },
-	{ .key = "steps", .kind = OPT_BOOL, .offset = AT(steps), .def = "true", .help = "whole training steps" },
+	{ .key = "ops",
+	  .kind = OPT_BOOL,
+	  .offset = AT(ops),
+	  .def = "true",
+	  .help = "products and kernels one by one" },
+	{ .key = "steps",
+	  .kind = OPT_BOOL,
+	  .offset = AT(steps),
+	  .def = "true",
+	  .help = "whole training steps" },
 	{ .key = "device",
 	  .kind = OPT_STR,
 	  .offset = AT(device),
 	  .def = "auto",
 	  .arg = "NAME",
 	  .help = "backend or backend:index" },
-	{ .key = "links", .kind = OPT_BOOL, .offset = AT(links), .def = "true", .help = "links between processes of this machine" },
+	{ .key = "links",
+	  .kind = OPT_BOOL,
+	  .offset = AT(links),
+	  .def = "true",
+	  .help = "links between processes of this machine" },
 	{ .key = "serve",
 	  .kind = OPT_STR,
 	  .offset = AT(net.serve),
 	  .arg = "HOST:PORT",
-	  .help = "only this: answer one 'bench --to' of another machine, at this address; three ports in a row are used" },
+	  .help = "only this: answer one 'bench --to' of another machine, at this address; three "
+		  "ports in a row are used" },
 	{ .key = "to",
 	  .kind = OPT_STR,
 	  .offset = AT(net.to),
 	  .arg = "HOST:PORT",
-	  .help = "only this: measure the links to the machine that serves there, raw TCP among them" },
+	  .help = "only this: measure the links to the machine that serves there, raw TCP among "
+		  "them" },
 	{ .key = "peer",
 	  .kind = OPT_STR,
 	  .offset = AT(net.peer),
 	  .arg = "KEY",
-	  .help = "with serve and to: the other machine's public key; without it only raw TCP is measured" },
+	  .help = "with serve and to: the other machine's public key; without it only raw TCP is "
+		  "measured" },
 	{ .key = "key_file",
 	  .kind = OPT_STR,
 	  .offset = AT(net.key_file),
 	  .arg = "FILE",
-	  .help = "with peer: this machine's private key; not given: where 'heteroshard keygen' puts it" },
+	  .help = "with peer: this machine's private key; not given: where 'heteroshard keygen' "
+		  "puts it" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "one JSON object a row" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard bench [options]",
-	.about = "Measures this machine's matrix-product ceiling and copy bandwidth, then every product and kernel and the whole "
-		 "LoRA step at a model's sizes as a share of them. A step counts 4N FLOP per token; attention and adapters come on "
+	.about = "Measures this machine's matrix-product ceiling and copy bandwidth, then every "
+		 "product and kernel and the whole "
+		 "LoRA step at a model's sizes as a share of them. A step counts 4N FLOP per "
+		 "token; attention and adapters come on "
 		 "top. "
 		 "Links are compared with raw TCP on the same path.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.example = "  heteroshard bench\n  heteroshard bench --shape llama3-8b --layers 2 --rows 1 --no-ops\n"
-		   "  heteroshard bench --serve 10.0.0.2:9990 --peer KEY1      then on the other machine:\n"
+	.example = "  heteroshard bench\n  heteroshard bench --shape llama3-8b --layers 2 --rows 1 "
+		   "--no-ops\n"
+		   "  heteroshard bench --serve 10.0.0.2:9990 --peer KEY1      then on the other "
+		   "machine:\n"
 		   "  heteroshard bench --to 10.0.0.2:9990 --peer KEY2",
 };
 
@@ -137,19 +162,22 @@ static void on_row(void *ctx, const struct dev_bench_row *r)
 	if (r->kind == BENCH_CEILING && r->rate * 1e9 > v->ceiling[r->dtype])
 		v->ceiling[r->dtype] = r->rate * 1e9;
 	if (v->o->json) {
-		printf("{\"row\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"seconds\": %.6g, \"%s\": %.4g, \"share\": "
+		printf("{\"row\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"seconds\": %.6g, "
+		       "\"%s\": %.4g, \"share\": "
 		       "%.4f}\n",
-		       r->name, r->shape, dtype_name(r->dtype), r->seconds, r->flops ? "gflop_per_s" : "gbyte_per_s", r->rate,
-		       r->share);
+		       r->name, r->shape, dtype_name(r->dtype), r->seconds,
+		       r->flops ? "gflop_per_s" : "gbyte_per_s", r->rate, r->share);
 		return;
 	}
 	snprintf(time, sizeof time, "%.3f", r->seconds * 1e3);
 	snprintf(rate, sizeof rate, "%.1f %s", r->rate, r->flops ? "GFLOP/s" : "GB/s");
 	snprintf(share, sizeof share, "%.0f %%", 100 * r->share);
-	cli_table_add(v->table, (const char *const[]){ r->name, r->shape, dtype_name(r->dtype), time, rate, share });
+	cli_table_add(v->table, (const char *const[]){ r->name, r->shape, dtype_name(r->dtype),
+						       time, rate, share });
 }
 
-static int bench_step(struct view *v, const struct model_config *c, enum dtype act, bool nf4, double *rate_p, struct err *e)
+static int bench_step(struct view *v, const struct model_config *c, enum dtype act, bool nf4,
+		      double *rate_p, struct err *e)
 {
 	const struct args *o = v->o;
 	const struct step_bench_options so = { .act = act,
@@ -167,10 +195,12 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 	*rate_p = 0;
 	int rc = step_bench(v->dev, c, &so, &r, e);
 	if (rc == ERR_NOMEM && o->json)
-		printf("{\"row\": \"step\", \"shape\": \"%s\", \"length\": %lld, \"rows\": %lld, \"recompute\": %s, \"weights\": "
+		printf("{\"row\": \"step\", \"shape\": \"%s\", \"length\": %lld, \"rows\": %lld, "
+		       "\"recompute\": %s, \"weights\": "
 		       "\"%s\", \"fits\": "
 		       "false}\n",
-		       o->shape, (long long)o->length, (long long)o->rows, o->recompute ? "true" : "false", what);
+		       o->shape, (long long)o->length, (long long)o->rows,
+		       o->recompute ? "true" : "false", what);
 	else if (rc == ERR_NOMEM)
 		printf("  %-9s weights do not fit: %s\n", what, e->msg);
 	if (rc == ERR_NOMEM) {
@@ -179,23 +209,32 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 	}
 	TRY(rc);
 	double share = v->ceiling[act] > 0 ? r.flops / v->ceiling[act] : 0;
-	double with = v->ceiling[act] > 0 ? share * (1 + r.attention_flops / (r.flops * (r.forward + r.backward))) : 0;
+	double with =
+		v->ceiling[act] > 0
+			? share * (1 + r.attention_flops / (r.flops * (r.forward + r.backward)))
+			: 0;
 	if (o->json)
-		printf("{\"row\": \"step\", \"shape\": \"%s\", \"layers\": %lld, \"length\": %lld, \"rows\": %lld, \"recompute\": "
+		printf("{\"row\": \"step\", \"shape\": \"%s\", \"layers\": %lld, \"length\": %lld, "
+		       "\"rows\": %lld, \"recompute\": "
 		       "%s, \"fits\": true, "
-		       "\"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": %.4f, "
+		       "\"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": "
+		       "%.4f, "
 		       "\"update\": %.4f, "
-		       "\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, \"share_with_attention\": %.4f, "
+		       "\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, "
+		       "\"share_with_attention\": %.4f, "
 		       "\"memory\": %llu, \"warm_allocations\": %llu}\n",
-		       o->shape, (long long)c->layers, (long long)o->length, (long long)o->rows, o->recompute ? "true" : "false",
-		       what, dtype_name(act), r.forward, r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with,
+		       o->shape, (long long)c->layers, (long long)o->length, (long long)o->rows,
+		       o->recompute ? "true" : "false", what, dtype_name(act), r.forward,
+		       r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with,
 		       (unsigned long long)r.mem_peak, (unsigned long long)r.warm_allocs);
 	else
-		printf("  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of the ceiling (%.0f %% with "
+		printf("  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of "
+		       "the ceiling (%.0f %% with "
 		       "attention); forward %.2f s, backward %.2f s, "
 		       "memory %s, %llu allocations when warm\n",
-		       what, dtype_name(act), r.tokens_per_second, r.flops * 1e-9, 100 * share, 100 * with, r.forward, r.backward,
-		       cli_bytes(r.mem_peak, peak, sizeof peak), (unsigned long long)r.warm_allocs);
+		       what, dtype_name(act), r.tokens_per_second, r.flops * 1e-9, 100 * share,
+		       100 * with, r.forward, r.backward, cli_bytes(r.mem_peak, peak, sizeof peak),
+		       (unsigned long long)r.warm_allocs);
 	fflush(stdout);
 	*rate_p = r.tokens_per_second;
 	return 0;
@@ -209,15 +248,17 @@ static int bench_steps(struct view *v, const struct model_config *c, struct err 
 	TRY(dev_caps(v->dev, &caps, e));
 	enum dtype act = caps.bf16 ? DT_BF16 : caps.f16 ? DT_F16 : DT_F32;
 	if (!o->json)
-		cli_heading("LoRA step: %s, %lld layers, %lld x %lld tokens, r %lld on q, k, v, o%s", o->shape,
-			    (long long)c->layers, (long long)o->rows, (long long)o->length, (long long)o->lora_r,
-			    o->recompute ? ", gradient checkpointing" : "");
+		cli_heading(
+			"LoRA step: %s, %lld layers, %lld x %lld tokens, r %lld on q, k, v, o%s",
+			o->shape, (long long)c->layers, (long long)o->rows, (long long)o->length,
+			(long long)o->lora_r, o->recompute ? ", gradient checkpointing" : "");
 	if (o->weights != WEIGHTS_NF4)
 		TRY(bench_step(v, c, act, false, &plain, e));
 	if (o->weights != WEIGHTS_PLAIN)
 		TRY(bench_step(v, c, act, true, &nf4, e));
 	if (!o->json && plain > 0 && nf4 > 0)
-		printf("  NF4 runs at %.0f %% of the speed of %s weights\n", 100 * nf4 / plain, dtype_name(act));
+		printf("  NF4 runs at %.0f %% of the speed of %s weights\n", 100 * nf4 / plain,
+		       dtype_name(act));
 	return 0;
 }
 
@@ -260,7 +301,8 @@ int cmd_bench(int argc, char **argv)
 	int npos, status = 0;
 	if (cli_args(&usage, argc, argv, &o, 0, 0, &npos, &a, &status)) {
 		struct view v = { .o = &o };
-		int rc = o.net.serve || o.net.to ? bench_links_between(&o.net, o.json, &e) : run(&v, &e);
+		int rc = o.net.serve || o.net.to ? bench_links_between(&o.net, o.json, &e)
+						 : run(&v, &e);
 		status = rc < 0 ? cli_fail(&e) : 0;
 		dev_close(v.dev);
 	}

@@ -66,7 +66,8 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard eval [options] MODEL --data FILE",
-	.about = "Measures the mean loss per token and the perplexity of a model (with --adapter: of the model with it) on data.",
+	.about = "Measures the mean loss per token and the perplexity of a model (with --adapter: "
+		 "of the model with it) on data.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard eval model.gguf --data held-out.jsonl --adapter run",
@@ -83,9 +84,10 @@ static void print(const struct args *o, const struct eval_result *r)
 {
 	double rate = (double)r->tokens / (r->seconds > 0 ? r->seconds : 1e-9);
 	if (!o->json) {
-		printf("loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu sequences, %.0f tokens/s)\n", r->loss,
-		       exp(r->loss), (unsigned long long)r->trained, (unsigned long long)r->tokens,
-		       (unsigned long long)r->sequences, rate);
+		printf("loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu "
+		       "sequences, %.0f tokens/s)\n",
+		       r->loss, exp(r->loss), (unsigned long long)r->trained,
+		       (unsigned long long)r->tokens, (unsigned long long)r->sequences, rate);
 		return;
 	}
 	struct buf b = BUF_INIT;
@@ -93,8 +95,11 @@ static void print(const struct args *o, const struct eval_result *r)
 	json_number(&b, r->loss);
 	buf_adds(&b, ", \"perplexity\": ");
 	json_number(&b, exp(r->loss));
-	buf_addf(&b, ", \"tokens\": %llu, \"trained\": %llu, \"sequences\": %llu, \"tokens_per_second\": %.1f}\n",
-		 (unsigned long long)r->tokens, (unsigned long long)r->trained, (unsigned long long)r->sequences, rate);
+	buf_addf(&b,
+		 ", \"tokens\": %llu, \"trained\": %llu, \"sequences\": %llu, "
+		 "\"tokens_per_second\": %.1f}\n",
+		 (unsigned long long)r->tokens, (unsigned long long)r->trained,
+		 (unsigned long long)r->sequences, rate);
 	fwrite(b.p, 1, b.n, stdout);
 	buf_release(&b);
 }

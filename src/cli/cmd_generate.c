@@ -26,8 +26,15 @@ static const struct opt rows[] = {
 	  .arg = "TEXT",
 	  .help = "what to answer; without it, standard input",
 	  .section = "Text" },
-	{ .key = "system", .kind = OPT_STR, .offset = AT(system), .arg = "TEXT", .help = "system message" },
-	{ .key = "raw", .kind = OPT_BOOL, .offset = AT(raw), .help = "continue the text as it is, without a chat template" },
+	{ .key = "system",
+	  .kind = OPT_STR,
+	  .offset = AT(system),
+	  .arg = "TEXT",
+	  .help = "system message" },
+	{ .key = "raw",
+	  .kind = OPT_BOOL,
+	  .offset = AT(raw),
+	  .help = "continue the text as it is, without a chat template" },
 	MODEL_ROW_CHAT(AT(model)),
 	{ .key = "max_new_tokens",
 	  .kind = OPT_INT,
@@ -72,16 +79,21 @@ static const struct opt rows[] = {
 	  .arg = "N",
 	  .help = "the same seed gives the same text" },
 	MODEL_ROWS(AT(model)),
-	{ .key = "stats", .kind = OPT_BOOL, .offset = AT(stats), .help = "tokens per second, on standard error" },
+	{ .key = "stats",
+	  .kind = OPT_BOOL,
+	  .offset = AT(stats),
+	  .help = "tokens per second, on standard error" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard generate [options] MODEL",
-	.about = "Writes the model's answer to a prompt, token by token. MODEL is a folder or a .gguf file.",
+	.about = "Writes the model's answer to a prompt, token by token. MODEL is a folder or a "
+		 ".gguf file.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard generate model.gguf --prompt 'What is a gradient?'\n"
-		   "  heteroshard generate model.gguf --adapter run --temperature 0 --prompt 'Why is my GPU throttling?'",
+		   "  heteroshard generate model.gguf --adapter run --temperature 0 --prompt 'Why "
+		   "is my GPU throttling?'",
 };
 
 static int print_text(void *ctx, const char *text, size_t n)
@@ -90,18 +102,22 @@ static int print_text(void *ctx, const char *text, size_t n)
 	return fwrite(text, 1, n, stdout) != n || fflush(stdout);
 }
 
-static int make_prompt(struct runtime *r, const struct args *o, const char *text, size_t n, struct tokens *ids, struct err *e)
+static int make_prompt(struct runtime *r, const struct args *o, const char *text, size_t n,
+		       struct tokens *ids, struct err *e)
 {
 	if (o->raw)
 		return tokenizer_encode(r->tok, text, n, true, true, ids, e);
 	if (!r->chat)
 		return err_set(e, ERR_USAGE,
-			       "the model's chat template was not recognised: name one with --chat-template (%s), or use --raw",
+			       "the model's chat template was not recognised: name one with "
+			       "--chat-template (%s), or use --raw",
 			       chat_names());
 	struct chat_message m[2];
 	size_t count = 0;
 	if (o->system)
-		m[count++] = (struct chat_message){ .role = CHAT_SYSTEM, .text = o->system, .n = strlen(o->system) };
+		m[count++] = (struct chat_message){ .role = CHAT_SYSTEM,
+						    .text = o->system,
+						    .n = strlen(o->system) };
 	m[count++] = (struct chat_message){ .role = CHAT_USER, .text = text, .n = n };
 	return chat_encode(r->chat, r->tok, m, count, true, ids, NULL, e);
 }
@@ -112,9 +128,10 @@ static int run(const struct args *o, struct err *e)
 	struct buf text = BUF_INIT;
 	struct tokens ids = { 0 };
 	struct generate_stats st;
-	const struct sampling s = {
-		.temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .seed = (uint64_t)o->seed
-	};
+	const struct sampling s = { .temperature = o->temperature,
+				    .top_p = o->top_p,
+				    .top_k = o->top_k,
+				    .seed = (uint64_t)o->seed };
 	TRY(runtime_open(&o->model, &r, e));
 	int rc = 0;
 	if (o->prompt)
@@ -125,8 +142,10 @@ static int run(const struct args *o, struct err *e)
 	TRYOUT(generate(&r, ids.id, ids.n, o->max_new_tokens, &s, print_text, NULL, &st, e));
 	putchar('\n');
 	if (o->stats)
-		fprintf(stderr, "%lld prompt tokens at %.0f/s, %lld tokens at %.1f/s%s\n", (long long)st.prompt,
-			(double)st.prompt / (st.prompt_seconds > 0 ? st.prompt_seconds : 1e-9), (long long)st.generated,
+		fprintf(stderr, "%lld prompt tokens at %.0f/s, %lld tokens at %.1f/s%s\n",
+			(long long)st.prompt,
+			(double)st.prompt / (st.prompt_seconds > 0 ? st.prompt_seconds : 1e-9),
+			(long long)st.generated,
 			(double)st.generated / (st.seconds > 0 ? st.seconds : 1e-9),
 			st.stopped ? "" : " (stopped by --max-new-tokens)");
 out:

@@ -35,8 +35,10 @@ static void overview(void)
 	for (size_t i = 0; commands[i].name; i++)
 		printf("  %-12s%s\n", commands[i].name, commands[i].help);
 	printf("\n"
-	       "  -v, --verbose  show more of what goes on     -q, --quiet  only warnings and errors\n"
-	       "  --version      print the version             --help       this text; COMMAND --help for one command\n\n"
+	       "  -v, --verbose  show more of what goes on     -q, --quiet  only warnings and "
+	       "errors\n"
+	       "  --version      print the version             --help       this text; COMMAND "
+	       "--help for one command\n\n"
 	       "Exit status: 0, 1 when something failed, 2 when it was called wrongly.\n");
 }
 
@@ -71,6 +73,7 @@ int cmd_help(int argc, char **argv)
 			names[n++] = commands[i].name;
 	}
 	const char *near = opt_nearest_word(names, argv[1]);
-	return cli_usage_error("no help for '%.60s'%s%s%s", argv[1], near ? ", did you mean '" : " (see heteroshard --help)",
+	return cli_usage_error("no help for '%.60s'%s%s%s", argv[1],
+			       near ? ", did you mean '" : " (see heteroshard --help)",
 			       near ? near : "", near ? "'?" : "");
 }

@@ -1,7 +1,8 @@
-/* cmd_info.c - `heteroshard info PATH`: what a model, adapter, checkpoint, run, safetensors file or plan contains.
+/* cmd_info.c - `heteroshard info PATH`: what a model, adapter, checkpoint, run, safetensors file or
+ * plan contains.
  *
- * Every kind is first described as a JSON object; --json prints it, otherwise its members become lines and its lists tables. So both always
- * say the same. */
+ * Every kind is first described as a JSON object; --json prints it, otherwise its members become
+ * lines and its lists tables. So both always say the same. */
 #include "cli/cli.h"
 #include "cli/info.h"
 
@@ -18,13 +19,20 @@ struct args {
 };
 
 static const struct opt rows[] = {
-	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
-	{ .key = "tensors", .kind = OPT_BOOL, .offset = offsetof(struct args, tensors), .help = "list every tensor" },
+	{ .key = "json",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, json),
+	  .help = "print JSON" },
+	{ .key = "tensors",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, tensors),
+	  .help = "list every tensor" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard info [--json] [--tensors] PATH",
-	.about = "Tells what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a run's folder, a .safetensors "
+	.about = "Tells what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a "
+		 "run's folder, a .safetensors "
 		 "file, "
 		 "a plan.json or a profile.json.",
 	.rows = rows,
@@ -65,13 +73,14 @@ static int describe(const char *path, bool tensors, json_t **o_p, struct err *e)
 		return info_adapter(path, tensors, o_p, e);
 	if (exists(path, "config.json"))
 		return info_model(path, tensors, o_p, e);
-	return err_set(
-		e, ERR_INPUT,
-		"%s: nothing known in this folder (no config.json, adapter_config.json, trainer_state.json or metrics.jsonl)",
-		path);
+	return err_set(e, ERR_INPUT,
+		       "%s: nothing known in this folder (no config.json, adapter_config.json, "
+		       "trainer_state.json or metrics.jsonl)",
+		       path);
 }
 
-/* Members that are sizes end in "bytes" and counts of parameters are called so: people get units. */
+/* Members that are sizes end in "bytes" and counts of parameters are called so: people get
+ * units. */
 static void value_text(const char *key, const json_t *v, char *s, size_t cap)
 {
 	size_t n = strlen(key);

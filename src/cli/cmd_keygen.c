@@ -20,14 +20,20 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, show),
 	  .help = "print the public key of a key that exists, make none" },
-	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
+	{ .key = "json",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, json),
+	  .help = "print JSON" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard keygen [--show] [--json] [FILE]",
-	.about = "Makes the key pair by which other machines know this one, and prints the public key: it goes into\n"
-		 "the configuration as 'public_key' of this machine. The private key stays in FILE (readable for you\n"
-		 "only, never overwritten), the public one lies beside it in FILE.pub. Without FILE:\n"
+	.about = "Makes the key pair by which other machines know this one, and prints the public "
+		 "key: it goes into\n"
+		 "the configuration as 'public_key' of this machine. The private key stays in FILE "
+		 "(readable for you\n"
+		 "only, never overwritten), the public one lies beside it in FILE.pub. Without "
+		 "FILE:\n"
 		 "~/.config/heteroshard/key, where the other commands look for it.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
@@ -66,7 +72,8 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 		puts(k.pub);
 		if (!o->show)
 			fprintf(stderr,
-				"The private key is in %s and stays on this machine. In the configuration, in quotes:\n"
+				"The private key is in %s and stays on this machine. In the "
+				"configuration, in quotes:\n"
 				"  public_key: '%s'\n",
 				path, k.pub);
 	}

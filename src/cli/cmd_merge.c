@@ -25,7 +25,8 @@ static const struct opt rows[] = {
 	  .def = "original",
 	  .choices = "original|dequantized",
 	  .arg = "WHICH",
-	  .help = "add to the weights as they are in MODEL, or to those QLoRA trained on (through NF4 and back)" },
+	  .help = "add to the weights as they are in MODEL, or to those QLoRA trained on (through "
+		  "NF4 and back)" },
 	{ .key = "type",
 	  .kind = OPT_ENUM,
 	  .offset = AT(type),
@@ -40,7 +41,8 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard merge [options] MODEL ADAPTER OUT",
-	.about = "Adds a LoRA adapter to its model's weights and writes them: a GGUF file when OUT ends in .gguf, otherwise a "
+	.about = "Adds a LoRA adapter to its model's weights and writes them: a GGUF file when OUT "
+		 "ends in .gguf, otherwise a "
 		 "Hugging Face folder.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
@@ -48,7 +50,10 @@ static const struct cli_usage usage = {
 		   "  heteroshard merge model-folder run merged-folder",
 };
 
-static void part(void *ctx, uint64_t done, uint64_t all) { progress_part(ctx, "merging", (int64_t)done, (int64_t)all); }
+static void part(void *ctx, uint64_t done, uint64_t all)
+{
+	progress_part(ctx, "merging", (int64_t)done, (int64_t)all);
+}
 
 static bool is_gguf(const char *path)
 {
@@ -58,7 +63,10 @@ static bool is_gguf(const char *path)
 
 static int run(const struct args *o, bool typed, char **pos, struct err *e)
 {
-	static const enum dtype dtype[] = { [TYPE_BF16] = DT_BF16, [TYPE_F16] = DT_F16, [TYPE_F32] = DT_F32, [TYPE_Q8_0] = DT_F32 };
+	static const enum dtype dtype[] = { [TYPE_BF16] = DT_BF16,
+					    [TYPE_F16] = DT_F16,
+					    [TYPE_F32] = DT_F32,
+					    [TYPE_Q8_0] = DT_F32 };
 	bool gguf = is_gguf(pos[2]);
 	if (typed && gguf && o->type != TYPE_F16 && o->type != TYPE_Q8_0)
 		return err_set(e, ERR_USAGE, "merge: a GGUF is written as f16 or q8_0");

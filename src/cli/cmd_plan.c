@@ -1,5 +1,6 @@
-/* cmd_plan.c - `heteroshard plan`: which layers where, how fast, and what each device is worth. Works from a profile alone: neither a
- * model nor a device has to be there. Planning and wording of the explanation are in src/plan; here are options, tables and files. */
+/* cmd_plan.c - `heteroshard plan`: which layers where, how fast, and what each device is worth.
+ * Works from a profile alone: neither a model nor a device has to be there. Planning and wording of
+ * the explanation are in src/plan; here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"
 
@@ -59,7 +60,8 @@ static const struct opt rows[] = {
 	  .lo = -1,
 	  .hi = PROFILE_MAX_BATCH,
 	  .arg = "N",
-	  .help = "only this many sequences a microbatch; 0: the planner chooses; -1: as CONFIG says, else 0" },
+	  .help = "only this many sequences a microbatch; 0: the planner chooses; -1: as CONFIG "
+		  "says, else 0" },
 	{ .key = "reserve",
 	  .kind = OPT_FLOAT,
 	  .offset = offsetof(struct args, reserve),
@@ -67,7 +69,8 @@ static const struct opt rows[] = {
 	  .lo = -1,
 	  .hi = 1e6,
 	  .arg = "GIB",
-	  .help = "memory that stays free on every device; -1: as CONFIG or the profile says, else 5 %" },
+	  .help = "memory that stays free on every device; -1: as CONFIG or the profile says, else "
+		  "5 %" },
 	{ .key = "groups",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, groups),
@@ -89,7 +92,8 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, add),
 	  .arg = "KEY=VALUE,..",
-	  .help = "as if this device were there: kind=p40,host=box2,bandwidth=0.117 (GB/s); also latency (ms), memory, id; several "
+	  .help = "as if this device were there: kind=p40,host=box2,bandwidth=0.117 (GB/s); also "
+		  "latency (ms), memory, id; several "
 		  "with ';'" },
 	{ .key = "compare",
 	  .kind = OPT_BOOL,
@@ -103,29 +107,39 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, out),
 	  .arg = "DIR",
-	  .help = "write plan.json, architecture.png, trace.json (simulated), profile.png and profile.html there" },
+	  .help = "write plan.json, architecture.png, trace.json (simulated), profile.png and "
+		  "profile.html there" },
 	{ .key = "refresh",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, refresh),
 	  .help = "measure again what was measured before" },
 	CLI_ROLE_ROWS(offsetof(struct args, role)),
-	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print JSON" },
+	{ .key = "json",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, json),
+	  .help = "print JSON" },
 };
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard plan [--profile FILE] [--planner NAME] [--compare] [--json] [...] [CONFIG [key=value ...]]",
-	.about = "Chooses which layers each device holds, the schedule and the microbatch size, and says what to expect: step "
+	.synopsis = "heteroshard plan [--profile FILE] [--planner NAME] [--compare] [--json] [...] "
+		    "[CONFIG [key=value ...]]",
+	.about = "Chooses which layers each device holds, the schedule and the microbatch size, "
+		 "and says what to expect: step "
 		 "time, what each "
-		 "device does for how much of the time, how full its memory will be, and what the job would do without it.\n"
-		 "With CONFIG its devices and links are measured first (or taken from the cache), and plan.json and "
-		 "architecture.png go into its output_dir; with workers on other machines it is run there too. With --profile "
+		 "device does for how much of the time, how full its memory will be, and what the "
+		 "job would do without it.\n"
+		 "With CONFIG its devices and links are measured first (or taken from the cache), "
+		 "and plan.json and "
+		 "architecture.png go into its output_dir; with workers on other machines it is "
+		 "run there too. With --profile "
 		 "alone neither model nor devices have to be there.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard plan examples/smollm2.yaml\n"
 		   "  heteroshard plan --profile profile.json\n"
 		   "  heteroshard plan --profile profile.json --compare\n"
-		   "  heteroshard plan --profile profile.json --add kind=t4,host=newbox,bandwidth=0.117 --without old1",
+		   "  heteroshard plan --profile profile.json --add "
+		   "kind=t4,host=newbox,bandwidth=0.117 --without old1",
 };
 
 /* ---- what to plan ---- */
@@ -161,18 +175,22 @@ static int job_options(const struct args *a, struct question *j, struct err *e)
 	o->groups = a->groups;
 	o->effort = a->effort;
 	if (a->schedule && !(o->sched = sched_find(a->schedule)))
-		return err_set(e, ERR_USAGE, "--schedule: '%s' is none of 1f1b, eager, gpipe, interleaved, sequential",
-			       a->schedule);
+		return err_set(
+			e, ERR_USAGE,
+			"--schedule: '%s' is none of 1f1b, eager, gpipe, interleaved, sequential",
+			a->schedule);
 	return 0;
 }
 
 /* The profile: a file, or measured for the configuration. */
-static int get_profile(const struct args *a, struct question *j, char *const *program, const struct ranks *ranks, struct err *e)
+static int get_profile(const struct args *a, struct question *j, char *const *program,
+		       const struct ranks *ranks, struct err *e)
 {
 	const char *file = a->profile;
 	if (!file && !j->config)
 		return err_set(e, ERR_USAGE,
-			       "a profile is needed: heteroshard plan --profile FILE, or a configuration to measure for");
+			       "a profile is needed: heteroshard plan --profile FILE, or a "
+			       "configuration to measure for");
 	if (!file && strcmp(j->config->profile, "auto") && strcmp(j->config->profile, "none"))
 		file = j->config->profile;
 	if (file)
@@ -182,7 +200,8 @@ static int get_profile(const struct args *a, struct question *j, char *const *pr
 	return profiler_config(j->config, &g, &o, &j->p.profile, e);
 }
 
-static int prepare(const struct args *a, char *const *program, const struct ranks *ranks, struct question *j, struct err *e)
+static int prepare(const struct args *a, char *const *program, const struct ranks *ranks,
+		   struct question *j, struct err *e)
 {
 	TRY(get_profile(a, j, program, ranks, e));
 	TRY(job_options(a, j, e));
@@ -203,7 +222,8 @@ static void layers_text(const struct plan *plan, int stage, char *s, size_t cap)
 	s[0] = 0;
 	for (int c = 0; c < plan->chunks; c++) {
 		int v = c * plan->stages + stage, n;
-		n = snprintf(s + at, cap - at, "%s%d-%d", c ? ", " : "", plan->first[v], plan->first[v + 1] - 1);
+		n = snprintf(s + at, cap - at, "%s%d-%d", c ? ", " : "", plan->first[v],
+			     plan->first[v + 1] - 1);
 		if (n < 0 || (size_t)n >= cap - at)
 			return;
 		at += (size_t)n;
@@ -212,8 +232,9 @@ static void layers_text(const struct plan *plan, int stage, char *s, size_t cap)
 
 static void print_devices(const struct profile *p, const struct plan *plan)
 {
-	static const char *const heading[] = { "stage", "layers", "device", "kind", "host",   "microbatches",
-					       "busy",  "copy",   "wait",   "idle", "memory", "allowed" };
+	static const char *const heading[] = { "stage", "layers",       "device", "kind",
+					       "host",  "microbatches", "busy",   "copy",
+					       "wait",  "idle",         "memory", "allowed" };
 	struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
 
 	for (int k = 0; k < plan->stages; k++)
@@ -221,17 +242,21 @@ static void print_devices(const struct profile *p, const struct plan *plan)
 			const struct plan_member *m = &plan->stage[k].member[i];
 			const struct profile_device *d = &p->device[m->device];
 			char text[9][64];
-			const char *cells[] = { text[0], text[1], d->id,   d->kind, p->host[d->host].name,
-						text[2], text[3], text[4], text[5], text[6],
-						text[7], text[8] };
+			const char *cells[] = {
+				text[0], text[1], d->id,   d->kind, p->host[d->host].name,
+				text[2], text[3], text[4], text[5], text[6],
+				text[7], text[8]
+			};
 			snprintf(text[0], sizeof text[0], "%d", k);
 			layers_text(plan, k, text[1], sizeof text[1]);
-			snprintf(text[2], sizeof text[2], "%d x %d", m->microbatches, m->microbatch);
+			snprintf(text[2], sizeof text[2], "%d x %d", m->microbatches,
+				 m->microbatch);
 			snprintf(text[3], sizeof text[3], "%.0f %%", 100 * m->busy);
 			snprintf(text[4], sizeof text[4], "%.0f %%", 100 * m->copy);
 			snprintf(text[5], sizeof text[5], "%.0f %%", 100 * m->wait);
 			snprintf(text[6], sizeof text[6], "%.0f %%", 100 * m->bubble);
-			snprintf(text[7], sizeof text[7], "%.2f GiB%s", m->memory_gib, m->memory_gib > m->limit_gib ? " !" : "");
+			snprintf(text[7], sizeof text[7], "%.2f GiB%s", m->memory_gib,
+				 m->memory_gib > m->limit_gib ? " !" : "");
 			snprintf(text[8], sizeof text[8], "%.2f GiB", m->limit_gib);
 			cli_table_add(t, cells);
 		}
@@ -240,10 +265,13 @@ static void print_devices(const struct profile *p, const struct plan *plan)
 
 static void print_plan(const struct profile *p, const struct plan *plan)
 {
-	cli_heading("%s on %d of %d devices, planner %s", p->model, p->devices - plan->left_outs, p->devices, plan->planner);
-	cli_fact("step", "%.1f ms for %d sequences of %d tokens", plan->simulated_ms, p->global_batch, p->sequence_len);
+	cli_heading("%s on %d of %d devices, planner %s", p->model, p->devices - plan->left_outs,
+		    p->devices, plan->planner);
+	cli_fact("step", "%.1f ms for %d sequences of %d tokens", plan->simulated_ms,
+		 p->global_batch, p->sequence_len);
 	if (fabs(plan->predicted_ms - plan->simulated_ms) > 1e-9 * plan->simulated_ms)
-		cli_fact("its own figure", "%.1f ms (by the planner's own formula)", plan->predicted_ms);
+		cli_fact("its own figure", "%.1f ms (by the planner's own formula)",
+			 plan->predicted_ms);
 	cli_fact("tokens/s", "%.0f", plan->tokens_per_s);
 	if (plan->chunks > 1)
 		cli_fact("schedule", "%s, %d chunks a device", plan->sched->name, plan->chunks);
@@ -251,8 +279,8 @@ static void print_plan(const struct profile *p, const struct plan *plan)
 		cli_fact("schedule", "%s", plan->sched->name);
 	if (plan->stage[0].members == 1)
 		cli_fact("microbatches", "%d of %d", plan->microbatches, plan->microbatch);
-	cli_fact("memory", plan->fits ? "fits" : "does NOT fit: %.2f GiB too little on %s", plan->over_gib,
-		 plan->over_device >= 0 ? p->device[plan->over_device].id : "");
+	cli_fact("memory", plan->fits ? "fits" : "does NOT fit: %.2f GiB too little on %s",
+		 plan->over_gib, plan->over_device >= 0 ? p->device[plan->over_device].id : "");
 	cli_fact("search", "%.0f ms, %lld plans", plan->search_ms, (long long)plan->examined);
 	putchar('\n');
 	print_devices(p, plan);
@@ -268,13 +296,15 @@ static int print_explanation(const struct question *j, const struct plan *plan, 
 
 	if (!w)
 		return err_set(e, ERR_NOMEM, "out of memory for an explanation");
-	/* what the job would do without a device is a question about the best plan; beyond some devices the answer takes too long */
+	/* what the job would do without a device is a question about the best plan; beyond some
+	 * devices the answer takes too long */
 	if (ours && j->p.profile.devices <= 32)
 		rc = plan_whatifs(&j->p.profile, &j->p.options, plan, w, e);
 	if (rc == 0 && ours)
 		rc = plan_second_best(&j->p.profile, &j->p.options, plan, &second, e);
 	if (rc == 0) {
-		plan_explain(&j->p.profile, plan, ours && j->p.profile.devices <= 32 ? w : NULL, &second, &b);
+		plan_explain(&j->p.profile, plan, ours && j->p.profile.devices <= 32 ? w : NULL,
+			     &second, &b);
 		printf("\n%s", b.p);
 	}
 	buf_release(&b);
@@ -290,9 +320,11 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 	struct topology_device *d = mem_array((size_t)p->devices, sizeof *d);
 	struct topology_link *l = mem_array((size_t)p->devices, sizeof *l);
 	char(*layers)[64] = mem_array((size_t)plan->stages, sizeof *layers);
-	struct topology t = {
-		.machine = machine, .nmachine = (size_t)p->hosts, .device = d, .ndevice = (size_t)p->devices, .link = l
-	};
+	struct topology t = { .machine = machine,
+			      .nmachine = (size_t)p->hosts,
+			      .device = d,
+			      .ndevice = (size_t)p->devices,
+			      .link = l };
 	char title[300], subtitle[300];
 	int rc = 0;
 
@@ -300,9 +332,12 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 		rc = err_set(e, ERR_NOMEM, "out of memory for a picture");
 		goto out;
 	}
-	snprintf(title, sizeof title, "%.200s on %d of %d devices", p->model, p->devices - plan->left_outs, p->devices);
-	snprintf(subtitle, sizeof subtitle, "%d layers, %s, %d microbatches of %d: %.1f ms a step, %.0f tokens/s", p->layers,
-		 plan->sched->name, plan->microbatches, plan->microbatch, plan->simulated_ms, plan->tokens_per_s);
+	snprintf(title, sizeof title, "%.200s on %d of %d devices", p->model,
+		 p->devices - plan->left_outs, p->devices);
+	snprintf(subtitle, sizeof subtitle,
+		 "%d layers, %s, %d microbatches of %d: %.1f ms a step, %.0f tokens/s", p->layers,
+		 plan->sched->name, plan->microbatches, plan->microbatch, plan->simulated_ms,
+		 plan->tokens_per_s);
 	t.title = title;
 	t.subtitle = subtitle;
 	for (int i = 0; i < p->hosts; i++)
@@ -314,7 +349,8 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 						 .stage = -1,
 						 .share = NAN,
 						 .busy = NAN,
-						 .mem_total = (uint64_t)(p->device[i].memory_gib * 1073741824.0) };
+						 .mem_total = (uint64_t)(p->device[i].memory_gib *
+									 1073741824.0) };
 	for (int k = 0; k < plan->stages; k++) {
 		const struct plan_stage *s = &plan->stage[k];
 		if (plan->chunks > 1)
@@ -334,10 +370,12 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 		}
 		if (k > 0) {
 			int from = plan->stage[k - 1].member[0].device, to = s->member[0].device;
-			l[t.nlink++] = (struct topology_link){ .from = (size_t)from,
-							       .to = (size_t)to,
-							       .bandwidth = profile_bandwidth(p, from, to) * 1e9,
-							       .latency = profile_latency_ms(p, from, to) / 1e3 };
+			l[t.nlink++] = (struct topology_link){
+				.from = (size_t)from,
+				.to = (size_t)to,
+				.bandwidth = profile_bandwidth(p, from, to) * 1e9,
+				.latency = profile_latency_ms(p, from, to) / 1e3
+			};
 		}
 	}
 	rc = topology_write(&t, dir, NULL, e);
@@ -430,8 +468,9 @@ static void compare_json(const struct question *j)
 
 static int compare(const struct args *a, const struct question *j, struct err *e)
 {
-	static const char *const heading[] = { "planner",    "step ms",  "tokens/s", "stages", "devices",
-					       "microbatch", "schedule", "fits",     "today",  "search ms" };
+	static const char *const heading[] = { "planner", "step ms",    "tokens/s", "stages",
+					       "devices", "microbatch", "schedule", "fits",
+					       "today",   "search ms" };
 	struct cli_table *t;
 	struct buf notes = BUF_INIT;
 
@@ -445,7 +484,8 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		struct plan plan;
 		struct err why = { 0 };
 		char text[7][64];
-		const char *cells[] = { row->name, text[0], text[1], text[2], text[3], text[4], "-", "-", "-", text[6] };
+		const char *cells[] = { row->name, text[0], text[1], text[2], text[3],
+					text[4],   "-",     "-",     "-",     text[6] };
 		if (row == planner_find("manual") && !j->p.options.manual)
 			continue;
 		for (size_t x = 0; x < ARRAY_LEN(text); x++)
@@ -461,14 +501,15 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		snprintf(text[3], sizeof text[3], "%d", j->p.profile.devices - plan.left_outs);
 		if (plan.stage[0].members == 1)
 			snprintf(text[4], sizeof text[4], "%d", plan.microbatch);
-		snprintf(text[5], sizeof text[5], plan.chunks > 1 ? "%s, %d chunks" : "%s", plan.sched->name, plan.chunks);
+		snprintf(text[5], sizeof text[5], plan.chunks > 1 ? "%s, %d chunks" : "%s",
+			 plan.sched->name, plan.chunks);
 		snprintf(text[6], sizeof text[6], "%.1f", plan.search_ms);
 		cells[6] = text[5];
 		cells[7] = plan.fits ? "yes" : "no";
 		cells[8] = plan.executable ? "yes" : "no";
 		if (!plan.fits)
-			buf_addf(&notes, "%s: %.2f GiB too little on %s\n", row->name, plan.over_gib,
-				 j->p.profile.device[plan.over_device].id);
+			buf_addf(&notes, "%s: %.2f GiB too little on %s\n", row->name,
+				 plan.over_gib, j->p.profile.device[plan.over_device].id);
 		cli_table_add(t, cells);
 		plan_release(&plan);
 	}
@@ -480,7 +521,8 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 	return 0;
 }
 
-static int answer(const struct args *a, struct question *j, char *const *program, const struct ranks *ranks, struct err *e)
+static int answer(const struct args *a, struct question *j, char *const *program,
+		  const struct ranks *ranks, struct err *e)
 {
 	int rc = prepare(a, program, ranks, j, e);
 	if (rc >= 0)
@@ -489,7 +531,8 @@ static int answer(const struct args *a, struct question *j, char *const *program
 	return rc;
 }
 
-static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks, struct err *e)
+static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks,
+		struct err *e)
 {
 	struct question j = { .config = c };
 	return answer(ctx, &j, program, ranks, e);

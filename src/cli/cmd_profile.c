@@ -1,5 +1,6 @@
-/* cmd_profile.c - `heteroshard profile CONFIG`: how fast every device and every link of a job is. What is measured and how is in src/train
- * (profiler.h, probe.h, session_links.h); here are options, tables and files. */
+/* cmd_profile.c - `heteroshard profile CONFIG`: how fast every device and every link of a job is.
+ * What is measured and how is in src/train (profiler.h, probe.h, session_links.h); here are
+ * options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"
 
@@ -37,7 +38,10 @@ static const struct opt rows[] = {
 	  .offset = offsetof(struct args, out),
 	  .arg = "DIR",
 	  .help = "folder for profile.json, profile.png and profile.html (default: output_dir)" },
-	{ .key = "json", .kind = OPT_BOOL, .offset = offsetof(struct args, json), .help = "print the profile itself" },
+	{ .key = "json",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, json),
+	  .help = "print the profile itself" },
 	CLI_ROLE_ROWS(offsetof(struct args, role)),
 };
 
@@ -45,10 +49,14 @@ static const struct cli_usage usage = {
 	.synopsis = "heteroshard profile [--refresh] [--out DIR] [--json] CONFIG [key=value ...]",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.about = "Measures on every device of CONFIG what a layer, the embedding, the head and the optimizer cost\n"
-		 "for this job, and on every link latency and bandwidth; writes profile.json, from which\n"
-		 "'heteroshard plan' chooses. With workers on other machines it is run there too, as 'train' is.\n"
-		 "What was measured before with the same program, device and job is taken from the cache.",
+	.about = "Measures on every device of CONFIG what a layer, the embedding, the head and the "
+		 "optimizer cost\n"
+		 "for this job, and on every link latency and bandwidth; writes profile.json, from "
+		 "which\n"
+		 "'heteroshard plan' chooses. With workers on other machines it is run there too, "
+		 "as 'train' is.\n"
+		 "What was measured before with the same program, device and job is taken from the "
+		 "cache.",
 	.example = "  heteroshard profile examples/smollm2.yaml\n"
 		   "  heteroshard profile cluster.yaml --refresh --out measured",
 };
@@ -70,14 +78,16 @@ static double alone(const struct profile *p, const struct profile_device *d, int
 	double ms = p->layers * (curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m));
 	ms += curve_at(&d->embedding_forward_ms, m) + curve_at(&d->embedding_backward_ms, m);
 	ms += curve_at(&d->head_forward_ms, m) + curve_at(&d->head_backward_ms, m);
-	double step = p->layers * d->optimizer_ms + d->embedding_optimizer_ms + d->head_optimizer_ms + p->step_ms;
+	double step = p->layers * d->optimizer_ms + d->embedding_optimizer_ms +
+		      d->head_optimizer_ms + p->step_ms;
 	return 1e3 * p->global_batch * p->sequence_len / (ms * p->global_batch / m + step);
 }
 
 static void print_devices(const struct profile *p, int m)
 {
-	static const char *const heading[] = { "device",  "what",     "host", "threads",  "memory", "free",
-					       "forward", "backward", "head", "tokens/s", "spread" };
+	static const char *const heading[] = { "device", "what",     "host",    "threads",
+					       "memory", "free",     "forward", "backward",
+					       "head",   "tokens/s", "spread" };
 	struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
 	for (int i = 0; i < p->devices; i++) {
 		const struct profile_device *d = &p->device[i];
@@ -89,10 +99,12 @@ static void print_devices(const struct profile *p, int m)
 					text[6], text[7] };
 		snprintf(text[0], sizeof text[0], "%d", d->measured.threads);
 		snprintf(text[1], sizeof text[1], "%.2f GiB", d->memory_gib);
-		snprintf(text[2], sizeof text[2], "%.2f GiB", d->memory_gib - d->used_gib - d->fixed_gib);
+		snprintf(text[2], sizeof text[2], "%.2f GiB",
+			 d->memory_gib - d->used_gib - d->fixed_gib);
 		snprintf(text[3], sizeof text[3], "%.3f ms", curve_at(&d->forward_ms, m));
 		snprintf(text[4], sizeof text[4], "%.3f ms", curve_at(&d->backward_ms, m));
-		snprintf(text[5], sizeof text[5], "%.3f ms", curve_at(&d->head_forward_ms, m) + curve_at(&d->head_backward_ms, m));
+		snprintf(text[5], sizeof text[5], "%.3f ms",
+			 curve_at(&d->head_forward_ms, m) + curve_at(&d->head_backward_ms, m));
 		snprintf(text[6], sizeof text[6], "%.0f", alone(p, d, m));
 		snprintf(text[7], sizeof text[7], "%.1f %%", s ? 100 * s->spread : 0);
 		cli_table_add(t, cells);
@@ -112,22 +124,27 @@ static void print_links(const struct profile *p)
 			continue;
 		char text[4][200];
 		const char *cells[] = { text[0], text[1], text[2], text[3] };
-		snprintf(text[0], sizeof text[0], "%.90s - %.90s", p->host[l->from].name, p->host[l->to].name);
+		snprintf(text[0], sizeof text[0], "%.90s - %.90s", p->host[l->from].name,
+			 p->host[l->to].name);
 		snprintf(text[1], sizeof text[1], "%.1f MB/s", 1e3 * l->bandwidth);
 		snprintf(text[2], sizeof text[2], "%.1f MB/s", 1e3 * l->reverse_bandwidth);
 		snprintf(text[3], sizeof text[3], "%.3f ms", l->latency_ms);
 		cli_table_add(t, cells);
 		for (int k = 0; k < l->ways && l->ways > 1; k++) {
 			const struct profile_way *w = &l->way[k];
-			double there = 0, back = 0; /* with the largest messages that were not too slow to measure */
+			/* with the largest messages that were not too slow to measure */
+			double there = 0, back = 0;
 			for (int m = 0; m < w->samples; m++) {
 				there = w->sample[m].rate > 0 ? w->sample[m].rate : there;
-				back = w->sample[m].reverse_rate > 0 ? w->sample[m].reverse_rate : back;
+				back = w->sample[m].reverse_rate > 0 ? w->sample[m].reverse_rate
+								     : back;
 			}
-			snprintf(text[0], sizeof text[0], "  %.60s - %.60s%s", w->from, w->to, w->used ? ", used" : "");
+			snprintf(text[0], sizeof text[0], "  %.60s - %.60s%s", w->from, w->to,
+				 w->used ? ", used" : "");
 			snprintf(text[1], sizeof text[1], "%.1f MB/s", 1e3 * there);
 			snprintf(text[2], sizeof text[2], "%.1f MB/s", 1e3 * back);
-			snprintf(text[3], sizeof text[3], w->unreachable ? "not reached" : "%.3f ms", w->latency_ms);
+			snprintf(text[3], sizeof text[3],
+				 w->unreachable ? "not reached" : "%.3f ms", w->latency_ms);
 			cli_table_add(t, cells);
 		}
 	}
@@ -137,31 +154,36 @@ static void print_links(const struct profile *p)
 
 static void print_profile(const struct profile *p, int m)
 {
-	cli_heading("%s: %d layers of width %d, %s, rows of %d tokens, %d in a microbatch", p->model, p->layers, p->hidden,
-		    p->dtype, p->sequence_len, m);
+	cli_heading("%s: %d layers of width %d, %s, rows of %d tokens, %d in a microbatch",
+		    p->model, p->layers, p->hidden, p->dtype, p->sequence_len, m);
 	print_devices(p, m);
 	print_links(p);
-	printf("\nforward and backward: of one layer; head: norm, head and loss; tokens/s: the whole model on this device alone\n");
+	printf("\nforward and backward: of one layer; head: norm, head and loss; tokens/s: the "
+	       "whole model on this device alone\n");
 	for (int i = 0; i < p->devices; i++) {
 		const struct profile_device *d = &p->device[i];
 		const struct profile_sample *s = sample_at(d, m);
 		if (s && fabs(s->drift) > 0.1)
-			printf("%s: its speed drifted by %+.0f %% while it was measured\n", d->id, -100 * s->drift);
+			printf("%s: its speed drifted by %+.0f %% while it was measured\n", d->id,
+			       -100 * s->drift);
 		if (s && s->runs < 5)
-			printf("%s: so slow that the time allowed %d run%s of a size\n", d->id, s->runs, s->runs > 1 ? "s" : "");
+			printf("%s: so slow that the time allowed %d run%s of a size\n", d->id,
+			       s->runs, s->runs > 1 ? "s" : "");
 		if (s && s->spread > 0.25)
-			printf("%s: the runs differ by %.0f %%; measure again (--refresh) when the machine has nothing else to "
+			printf("%s: the runs differ by %.0f %%; measure again (--refresh) when the "
+			       "machine has nothing else to "
 			       "do\n",
 			       d->id, 100 * s->spread);
 		if (fabs(d->measured.residual) > 0.1)
-			printf("%s: a whole small model took %.2f times what its parts add up to\n", d->id,
-			       1 + d->measured.residual);
+			printf("%s: a whole small model took %.2f times what its parts add up to\n",
+			       d->id, 1 + d->measured.residual);
 	}
 }
 
 /* ---- files ---- */
 
-static int write_files(const struct profile *p, const char *dir, const struct buf *text, struct err *e)
+static int write_files(const struct profile *p, const char *dir, const struct buf *text,
+		       struct err *e)
 {
 	TRY(dir_make(dir, e));
 	TRY(atomic_write_in(dir, "profile.json", text->p, text->n, e));
@@ -172,14 +194,18 @@ static void part(void *ctx, const char *what, uint64_t done, uint64_t all)
 {
 	(void)ctx;
 	if (cli_columns(stderr) && done < all)
-		fprintf(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1, (unsigned long long)all);
+		fprintf(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1,
+			(unsigned long long)all);
 }
 
-static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks, struct err *e)
+static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks,
+		struct err *e)
 {
 	const struct args *a = ctx;
 	const struct gather_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
-	const struct profiler_options o = { .refresh = a->refresh, .links = a->links, .part = part };
+	const struct profiler_options o = { .refresh = a->refresh,
+					    .links = a->links,
+					    .part = part };
 	struct profile p;
 	struct buf text = BUF_INIT;
 	TRY(profiler_config(c, &g, &o, &p, e));

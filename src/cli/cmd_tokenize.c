@@ -1,4 +1,5 @@
-/* cmd_tokenize.c - `heteroshard tokenize MODEL`: text on standard input to ids on standard output, and back. */
+/* cmd_tokenize.c - `heteroshard tokenize MODEL`: text on standard input to ids on standard output,
+ * and back. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -29,13 +30,17 @@ static const struct opt rows[] = {
 	{ .key = "special",
 	  .kind = OPT_BOOL,
 	  .offset = AT(special),
-	  .help = "add what the model's tokenizer adds (BOS, EOS) and read special tokens written in the text; with --decode: "
+	  .help = "add what the model's tokenizer adds (BOS, EOS) and read special tokens written "
+		  "in the text; with --decode: "
 		  "print them too" },
 	{ .key = "lines",
 	  .kind = OPT_BOOL,
 	  .offset = AT(lines),
 	  .help = "each line by itself, without its newline: one line of output for each" },
-	{ .key = "pieces", .kind = OPT_BOOL, .offset = AT(pieces), .help = "one id a line, with the text of the token" },
+	{ .key = "pieces",
+	  .kind = OPT_BOOL,
+	  .offset = AT(pieces),
+	  .help = "one id a line, with the text of the token" },
 	{ .key = "count", .kind = OPT_BOOL, .offset = AT(count), .help = "only the number of ids" },
 	{ .key = "json",
 	  .kind = OPT_BOOL,
@@ -45,7 +50,8 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard tokenize [options] MODEL <FILE",
-	.about = "Shows how a model's own tokenizer cuts a text. MODEL is a folder, a .gguf file or a tokenizer.json.",
+	.about = "Shows how a model's own tokenizer cuts a text. MODEL is a folder, a .gguf file "
+		 "or a tokenizer.json.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  printf 'Hello world' | heteroshard tokenize models/SmolLM2\n"
@@ -66,7 +72,8 @@ static int open_tokenizer(const char *path, struct tokenizer **t_p, struct err *
 	else if (model_file_gguf_vocab(f))
 		rc = tokenizer_from_gguf(model_file_gguf_vocab(f), path, t_p, e);
 	else
-		rc = err_set(e, ERR_INPUT, "%s: there is no tokenizer in it (tokenizer.json is missing)", path);
+		rc = err_set(e, ERR_INPUT,
+			     "%s: there is no tokenizer in it (tokenizer.json is missing)", path);
 	model_file_close(f);
 	return rc;
 }
@@ -78,7 +85,8 @@ static int print_pieces(const struct tokenizer *t, const struct tokens *ids, str
 		int rc = tokenizer_decode(t, &ids->id[i], 1, false, &text, e);
 		if (rc >= 0) {
 			json_quote(&quoted, text.p, text.n);
-			printf("%7d  %s%s\n", ids->id[i], quoted.p, tokenizer_is_special(t, ids->id[i]) ? "  special" : "");
+			printf("%7d  %s%s\n", ids->id[i], quoted.p,
+			       tokenizer_is_special(t, ids->id[i]) ? "  special" : "");
 		}
 		buf_release(&text);
 		buf_release(&quoted);
@@ -87,7 +95,8 @@ static int print_pieces(const struct tokenizer *t, const struct tokens *ids, str
 	return 0;
 }
 
-static int encode(const struct tokenizer *t, const struct args *o, const char *text, size_t n, struct err *e)
+static int encode(const struct tokenizer *t, const struct args *o, const char *text, size_t n,
+		  struct err *e)
 {
 	struct tokens ids = { 0 };
 	int rc = tokenizer_encode(t, text, n, o->special, o->special, &ids, e);
@@ -106,7 +115,8 @@ static int encode(const struct tokenizer *t, const struct args *o, const char *t
 }
 
 /* Ids apart by anything that is not part of a number, so that a JSON list is read as well. */
-static int read_ids(const struct tokenizer *t, const char *s, size_t n, struct tokens *ids, struct err *e)
+static int read_ids(const struct tokenizer *t, const char *s, size_t n, struct tokens *ids,
+		    struct err *e)
 {
 	for (const char *end = s + n; s < end;) {
 		if (isspace((unsigned char)*s) || strchr("[],;", *s)) {
@@ -118,15 +128,18 @@ static int read_ids(const struct tokenizer *t, const char *s, size_t n, struct t
 		long v = strtol(s, &stop, 10);
 		size_t word = stop > s ? (size_t)(stop - s) : strcspn(s, " \t\r\n");
 		if (stop == s || errno || v < 0 || (size_t)v >= tokenizer_vocab_size(t))
-			return err_set(e, ERR_INPUT, "standard input: '%.*s' is not an id of this tokenizer (0 to %zu)",
-				       (int)(word < 20 ? word : 20), s, tokenizer_vocab_size(t) - 1);
+			return err_set(
+				e, ERR_INPUT,
+				"standard input: '%.*s' is not an id of this tokenizer (0 to %zu)",
+				(int)(word < 20 ? word : 20), s, tokenizer_vocab_size(t) - 1);
 		TRY(tokens_add(ids, (int32_t)v, e));
 		s = stop;
 	}
 	return 0;
 }
 
-static int decode(const struct tokenizer *t, const struct args *o, const char *s, size_t n, struct err *e)
+static int decode(const struct tokenizer *t, const struct args *o, const char *s, size_t n,
+		  struct err *e)
 {
 	struct tokens ids = { 0 };
 	struct buf text = BUF_INIT, quoted = BUF_INIT;
@@ -150,8 +163,8 @@ static int decode(const struct tokenizer *t, const struct args *o, const char *s
 
 static int run(const struct args *o, const char *model, struct err *e)
 {
-	int (*work)(const struct tokenizer *, const struct args *, const char *, size_t, struct err *) =
-		o->decode ? decode : encode;
+	int (*work)(const struct tokenizer *, const struct args *, const char *, size_t,
+		    struct err *) = o->decode ? decode : encode;
 	struct tokenizer *t;
 	struct buf in = BUF_INIT;
 	TRY(open_tokenizer(model, &t, e));

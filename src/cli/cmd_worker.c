@@ -1,4 +1,5 @@
-/* cmd_worker.c - `heteroshard worker CONFIG`: one worker of a job over several machines; also what `train` is on such a machine. */
+/* cmd_worker.c - `heteroshard worker CONFIG`: one worker of a job over several machines; also what
+ * `train` is on such a machine. */
 #include "cli/cli.h"
 #include "cli/run.h"
 
@@ -23,20 +24,24 @@ static const struct opt rows[] = {
 	{ .key = "insecure",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, insecure),
-	  .help = "links without keys and encryption, on any address: whoever reaches the port can join" },
+	  .help = "links without keys and encryption, on any address: whoever reaches the port can "
+		  "join" },
 };
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard worker [--worker ID] CONFIG [key=value ...]",
-	.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. Of several\n"
-		 "workers with this machine's address it is the first whose port is free, unless --worker says.",
+	.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. "
+		 "Of several\n"
+		 "workers with this machine's address it is the first whose port is free, unless "
+		 "--worker says.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard worker cluster.yaml\n"
 		   "  heteroshard worker --worker b cluster.yaml",
 };
 
-/* A worker that the coordinator started dies with it: that is how it is told from one that a person started. */
+/* A worker that the coordinator started dies with it: that is how it is told from one that a person
+ * started. */
 static bool started_by_coordinator(void)
 {
 	int sig = 0;

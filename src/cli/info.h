@@ -1,5 +1,6 @@
-/* info.h - descriptions for `heteroshard info`: each function makes one JSON object of facts (the caller releases it). Members ending in "bytes"
- * and "parameters" are numbers that people get with units; a list of objects becomes a table. */
+/* info.h - descriptions for `heteroshard info`: each function makes one JSON object of facts (the
+ * caller releases it). Members ending in "bytes" and "parameters" are numbers that people get with
+ * units; a list of objects becomes a table. */
 #ifndef HS_CLI_INFO_H
 #define HS_CLI_INFO_H
 
@@ -13,6 +14,7 @@ int info_safetensors(const char *path, bool tensors, json_t **o_p, struct err *e
 int info_adapter(const char *dir, bool tensors, json_t **o_p, struct err *e);
 int info_checkpoint(const char *dir, json_t **o_p, struct err *e);
 int info_run(const char *dir, json_t **o_p, struct err *e);
-int info_json(const char *path, json_t **o_p, struct err *e); /* plan.json, profile.json, trainer_state.json */
+/* plan.json, profile.json, trainer_state.json */
+int info_json(const char *path, json_t **o_p, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* info_model.c - models and single safetensors files, described from their headers: no weight is read. */
+/* info_model.c - models and single safetensors files, described from their headers: no weight is
+ * read. */
 #include "cli/info.h"
 
 #include "base/err.h"
@@ -43,9 +44,11 @@ static json_t *kinds_json(const struct kinds *k)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < k->n; i++)
-		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "weights_as", k->kind[i].name, "tensors",
+		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "weights_as",
+						      k->kind[i].name, "tensors",
 						      (json_int_t)k->kind[i].tensors, "parameters",
-						      (json_int_t)k->kind[i].parameters, "bytes", (json_int_t)k->kind[i].bytes));
+						      (json_int_t)k->kind[i].parameters, "bytes",
+						      (json_int_t)k->kind[i].bytes));
 	return list;
 }
 
@@ -56,16 +59,20 @@ static const char *storage(const struct model_tensor *t)
 	if (t->kind == STORE_NF4)
 		return "NF4";
 	if (t->kind == STORE_BLOCK)
-		return ggml_type_info(t->ggml_type, &block, &bytes, &name) && name ? name : "unknown block format";
+		return ggml_type_info(t->ggml_type, &block, &bytes, &name) && name
+			       ? name
+			       : "unknown block format";
 	return dtype_name(t->dtype);
 }
 
-static json_t *tensor_row(const char *name, const char *as, const int64_t *shape, int ndim, uint64_t bytes)
+static json_t *tensor_row(const char *name, const char *as, const int64_t *shape, int ndim,
+			  uint64_t bytes)
 {
 	json_t *dims = json_array();
 	for (int i = 0; i < ndim; i++)
 		json_array_append_new(dims, json_integer(shape[i]));
-	return json_pack("{s:s, s:s, s:o, s:I}", "tensor", name, "stored_as", as, "shape", dims, "bytes", (json_int_t)bytes);
+	return json_pack("{s:s, s:s, s:o, s:I}", "tensor", name, "stored_as", as, "shape", dims,
+			 "bytes", (json_int_t)bytes);
 }
 
 static void add_shape(json_t *o, const struct model_config *c)
@@ -136,7 +143,8 @@ int info_model(const char *path, bool tensors, json_t **o_p, struct err *e)
 		const struct model_tensor *t = model_file_tensor(f, i);
 		kinds_add(&k, storage(t), t->count, t->bytes);
 		if (tensors)
-			json_array_append_new(list, tensor_row(t->name, storage(t), t->shape, t->ndim, t->bytes));
+			json_array_append_new(
+				list, tensor_row(t->name, storage(t), t->shape, t->ndim, t->bytes));
 	}
 	add_tokenizer(o, f);
 	json_object_set_new(o, "size_bytes", json_integer((json_int_t)k.bytes));
@@ -162,7 +170,8 @@ int info_safetensors(const char *path, bool tensors, json_t **o_p, struct err *e
 		const struct st_tensor *t = st_get(f, i);
 		kinds_add(&k, dtype_name(t->dtype), t->count, t->bytes);
 		if (tensors)
-			json_array_append_new(list, tensor_row(t->name, dtype_name(t->dtype), t->shape, t->ndim, t->bytes));
+			json_array_append_new(list, tensor_row(t->name, dtype_name(t->dtype),
+							       t->shape, t->ndim, t->bytes));
 	}
 	json_object_set_new(o, "tensors", json_integer((json_int_t)st_count(f)));
 	json_object_set_new(o, "parameters", json_integer((json_int_t)k.parameters));

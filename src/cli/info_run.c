@@ -45,7 +45,8 @@ int info_adapter(const char *dir, bool tensors, json_t **o_p, struct err *e)
 		const struct peft_pair *p = &ad.pair[i];
 		parameters += (uint64_t)(p->in + p->out) * (uint64_t)ad.cfg.r;
 		if (tensors)
-			json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "module", p->module, "in", (json_int_t)p->in,
+			json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "module",
+							      p->module, "in", (json_int_t)p->in,
 							      "out", (json_int_t)p->out));
 	}
 	json_object_set_new(o, "kind", json_string("LoRA adapter (PEFT)"));
@@ -88,7 +89,8 @@ static json_t *state_facts(const char *path, const json_t *doc)
 	copy(o, "skipped_steps", doc, "skipped");
 	copy(o, "compute_dtype", doc, "compute_dtype");
 	for (size_t i = 0; i < ARRAY_LEN(config); i++)
-		copy(o, strcmp(config[i], "gradient_accumulation_steps") ? config[i] : "accumulation",
+		copy(o,
+		     strcmp(config[i], "gradient_accumulation_steps") ? config[i] : "accumulation",
 		     json_object_get(doc, "config"), config[i]);
 	return o;
 }
@@ -112,9 +114,11 @@ static void add_metrics(json_t *o, const char *path)
 	json_t *first = NULL, *last = NULL, *val_first = NULL, *val_last = NULL;
 	if (buf_read_file(&b, path, 0, &e) < 0)
 		return;
-	for (const char *p = b.p, *end = b.p + b.n, *nl; p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
+	for (const char *p = b.p, *end = b.p + b.n, *nl;
+	     p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
 		json_t *line = json_loadb(p, (size_t)(nl - p), 0, NULL);
-		json_t **from = json_object_get(line, "val_loss") ? &val_first : &first, **to = from == &first ? &last : &val_last;
+		json_t **from = json_object_get(line, "val_loss") ? &val_first : &first,
+		       **to = from == &first ? &last : &val_last;
 		if (line && !*from)
 			*from = json_incref(line);
 		if (line) {
@@ -135,7 +139,10 @@ static void add_metrics(json_t *o, const char *path)
 	buf_release(&b);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static void add_checkpoints(json_t *o, const char *dir, struct arena *a)
 {
@@ -144,7 +151,8 @@ static void add_checkpoints(json_t *o, const char *dir, struct arena *a)
 	DIR *d = opendir(dir);
 	for (struct dirent *ent; d && (ent = readdir(d));) {
 		const char *s = ent->d_name;
-		if (strncmp(s, "step-", 5) || strstr(s, ".tmp") || !mem_grow(&name, &cap, n + 1, sizeof *name))
+		if (strncmp(s, "step-", 5) || strstr(s, ".tmp") ||
+		    !mem_grow(&name, &cap, n + 1, sizeof *name))
 			continue;
 		name[n] = arena_strdup(a, s);
 		n += name[n] != NULL;
@@ -170,7 +178,8 @@ int info_run(const char *dir, json_t **o_p, struct err *e)
 	json_object_set_new(o, "kind", json_string("run"));
 	json_object_set_new(o, "path", json_string(dir));
 	if (info_adapter(dir, false, &adapter, &why) >= 0) {
-		static const char *const keys[] = { "base_model", "r", "lora_alpha", "target_modules", "parameters" };
+		static const char *const keys[] = { "base_model", "r", "lora_alpha",
+						    "target_modules", "parameters" };
 		for (size_t i = 0; i < ARRAY_LEN(keys); i++)
 			copy(o, keys[i], adapter, keys[i]);
 		json_decref(adapter);
@@ -189,9 +198,11 @@ int info_run(const char *dir, json_t **o_p, struct err *e)
 
 static json_t *plan_facts(const char *path, const json_t *doc)
 {
-	static const char *const keys[] = { "planner",           "model",        "schedule",   "microbatch",   "microbatches",
-					    "global_batch",      "sequence_len", "dtype",      "predicted_ms", "simulated_ms",
-					    "tokens_per_second", "fits",         "executable", "why_not",      "left_out" };
+	static const char *const keys[] = {
+		"planner",           "model",        "schedule",   "microbatch",   "microbatches",
+		"global_batch",      "sequence_len", "dtype",      "predicted_ms", "simulated_ms",
+		"tokens_per_second", "fits",         "executable", "why_not",      "left_out"
+	};
 	json_t *o = json_object(), *list = json_array(), *stage, *device;
 	size_t i, k;
 	json_object_set_new(o, "kind", json_string("plan"));
@@ -204,7 +215,8 @@ static json_t *plan_facts(const char *path, const json_t *doc)
 		{
 			json_t *row = json_object(), *layers = json_object_get(stage, "layers");
 			char text[64];
-			snprintf(text, sizeof text, "%lld to %lld", (long long)json_integer_value(json_array_get(layers, 0)),
+			snprintf(text, sizeof text, "%lld to %lld",
+				 (long long)json_integer_value(json_array_get(layers, 0)),
 				 (long long)json_integer_value(json_array_get(layers, 1)) - 1);
 			json_object_set_new(row, "stage", json_integer((json_int_t)i));
 			json_object_set_new(row, "layers", json_string(text));
@@ -231,7 +243,9 @@ static json_t *profile_facts(const char *path, const json_t *doc)
 	copy(o, "sequence_len", doc, "sequence_len");
 	copy(o, "dtype", doc, "dtype");
 	copy(o, "global_batch", doc, "global_batch");
-	json_object_set_new(o, "links", json_integer((json_int_t)json_array_size(json_object_get(doc, "links"))));
+	json_object_set_new(
+		o, "links",
+		json_integer((json_int_t)json_array_size(json_object_get(doc, "links"))));
 	json_array_foreach(json_object_get(doc, "devices"), i, device)
 	{
 		json_t *row = json_object();
@@ -257,7 +271,8 @@ int info_json(const char *path, json_t **o_p, struct err *e)
 	else if (json_object_get(doc, "step") && json_object_get(doc, "config"))
 		*o_p = state_facts(path, doc);
 	else
-		rc = err_set(e, ERR_INPUT, "%s: neither a plan nor a profile nor a trainer_state.json", path);
+		rc = err_set(e, ERR_INPUT,
+			     "%s: neither a plan nor a profile nor a trainer_state.json", path);
 	json_decref(doc);
 	return rc;
 }

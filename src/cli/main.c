@@ -1,4 +1,5 @@
-/* main.c - the program's entry: finds the subcommand, installs where messages go, gives the exit status. */
+/* main.c - the program's entry: finds the subcommand, installs where messages go, gives the exit
+ * status. */
 #include "cli/cli.h"
 
 #include "base/log.h"
@@ -27,11 +28,13 @@ const struct command commands[] = {
 static void log_to_stderr(void *ctx, enum log_level level, const char *line)
 {
 	static const char *const plain[] = { "debug: ", "", "warning: ", "error: " };
-	static const char *const colour[] = { "\033[2mdebug: ", "", "\033[33mwarning:\033[0m ", "\033[31merror:\033[0m " };
+	static const char *const colour[] = { "\033[2mdebug: ", "", "\033[33mwarning:\033[0m ",
+					      "\033[31merror:\033[0m " };
 	struct progress *progress = *(struct progress *const *)ctx;
 	bool c = cli_colour(stderr);
 	char text[2200];
-	snprintf(text, sizeof text, "%s%s%s", c ? colour[level] : plain[level], line, c && level == LOG_DEBUG ? "\033[0m" : "");
+	snprintf(text, sizeof text, "%s%s%s", c ? colour[level] : plain[level], line,
+		 c && level == LOG_DEBUG ? "\033[0m" : "");
 	if (progress)
 		progress_line(progress, text);
 	else
@@ -55,8 +58,8 @@ static int finish(int status)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return status;
 	if (!reader_gone())
-		fprintf(stderr, "error: cannot write to standard output%s%s\n", errno ? ": " : " (is the disk full?)",
-			errno ? strerror(errno) : "");
+		fprintf(stderr, "error: cannot write to standard output%s%s\n",
+			errno ? ": " : " (is the disk full?)", errno ? strerror(errno) : "");
 	return status ? status : 1;
 }
 
@@ -73,11 +76,13 @@ static int unknown(const char *name)
 	return cli_usage_error("unknown command '%.60s' (see heteroshard --help)", name);
 }
 
-/* GNU OpenMP's threads spin for seconds while they wait, which on a machine that is not idle (or has a worker per card) costs every one of
- * them their time. Spinning for some microseconds is as fast on a calm machine. Its only knob is the environment at the start of the process. */
+/* GNU OpenMP's threads spin for seconds while they wait, which on a machine that is not idle (or
+ * has a worker per card) costs every one of them their time. Spinning for some microseconds is as
+ * fast on a calm machine. Its only knob is the environment at the start of the process. */
 static void limit_spinning(char **argv)
 {
-	if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || setenv("GOMP_SPINCOUNT", "20000", 1) < 0)
+	if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") ||
+	    setenv("GOMP_SPINCOUNT", "20000", 1) < 0)
 		return;
 	execv("/proc/self/exe", argv); /* where that fails, everything works all the same */
 }
@@ -107,7 +112,8 @@ int main(int argc, char **argv)
 			char *help[] = { "help", NULL };
 			return finish(cmd_help(1, help));
 		} else {
-			return cli_usage_error("unknown option '%.60s' (see heteroshard --help)", argv[i]);
+			return cli_usage_error("unknown option '%.60s' (see heteroshard --help)",
+					       argv[i]);
 		}
 	}
 	log_set_sink(log_to_stderr, &shown, least);

@@ -32,7 +32,10 @@ const volatile sig_atomic_t *cli_stop(void)
 	return &stop;
 }
 
-int cli_work(const struct config *c, const struct role *r, struct err *e) { return cluster_work(c, r, cli_stop(), e); }
+int cli_work(const struct config *c, const struct role *r, struct err *e)
+{
+	return cluster_work(c, r, cli_stop(), e);
+}
 
 /* argv that starts this program as a worker of the same configuration; NULL when memory is out. */
 static char **worker_program(int npos, char **pos, bool insecure, struct arena *a)
@@ -53,14 +56,17 @@ static char **worker_program(int npos, char **pos, bool insecure, struct arena *
 }
 
 /* One of several processes that mpirun or srun started: rank 0 coordinates. */
-static int one_of_ranks(const struct config *c, const struct cli_role *r, cli_lead_fn lead, void *ctx, struct err *e)
+static int one_of_ranks(const struct config *c, const struct cli_role *r, cli_lead_fn lead,
+			void *ctx, struct err *e)
 {
 	struct ranks ranks;
 	if (r->role || r->worker)
 		return err_set(e, ERR_USAGE,
-			       "--role and --worker: under mpirun or srun rank 0 coordinates and the others are workers");
+			       "--role and --worker: under mpirun or srun rank 0 coordinates and "
+			       "the others are workers");
 	TRY(cluster_ranks(c, &ranks, e));
-	return ranks.at.rank ? cluster_rank_work(c, &ranks, cli_stop(), e) : lead(ctx, c, NULL, &ranks, e);
+	return ranks.at.rank ? cluster_rank_work(c, &ranks, cli_stop(), e)
+			     : lead(ctx, c, NULL, &ranks, e);
 }
 
 int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn lead, void *ctx)
@@ -78,8 +84,9 @@ int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn l
 	if (launched)
 		rc = one_of_ranks(c, r, lead, ctx, &e);
 	else if (rc >= 0)
-		rc = role.kind == ROLE_WORKER ? cli_work(c, &role, &e)
-					      : lead(ctx, c, worker_program(npos, pos, r->insecure, &a), NULL, &e);
+		rc = role.kind == ROLE_WORKER
+			     ? cli_work(c, &role, &e)
+			     : lead(ctx, c, worker_program(npos, pos, r->insecure, &a), NULL, &e);
 	config_free(c);
 	arena_release(&a);
 	if (rc < 0 && cluster_rank_echoes(&e))

@@ -93,7 +93,8 @@ static void expect(struct train_stages *t, const struct planning *planning)
 	t->plan_rate = plan->tokens_per_s;
 }
 
-int train_stages_new(const struct config *c, const struct train_info *i, struct train_stages **t_p, struct err *e)
+int train_stages_new(const struct config *c, const struct train_info *i, struct train_stages **t_p,
+		     struct err *e)
 {
 	struct train_stages *t = mem_zalloc(sizeof *t);
 	int rc = 0;
@@ -106,8 +107,9 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 		snprintf(t->coordinator, sizeof t->coordinator, "%s", c->coordinator.hostname);
 	else if (gethostname(t->coordinator, sizeof t->coordinator - 1) < 0 || !t->coordinator[0])
 		snprintf(t->coordinator, sizeof t->coordinator, "this machine");
-	snprintf(t->facts, sizeof t->facts, "%lld layers, %s, %lld microbatches of %lld", (long long)i->job->model.layers,
-		 i->place->schedule, (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size);
+	snprintf(t->facts, sizeof t->facts, "%lld layers, %s, %lld microbatches of %lld",
+		 (long long)i->job->model.layers, i->place->schedule,
+		 (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size);
 	t->stage = arena_alloc(&t->arena, (size_t)t->n * sizeof *t->stage);
 	if (!t->stage)
 		rc = err_nomem(e, (size_t)t->n * sizeof *t->stage, "what is shown");
@@ -138,7 +140,8 @@ void train_stages_name(const struct train_stages *t, int stage, char *s, size_t 
 	if (t->here)
 		snprintf(s, cap, "stage %d: %s", stage, v->backend);
 	else
-		snprintf(s, cap, "stage %d: %.20s on %.20s, %.12s", stage, v->worker, v->host, v->backend);
+		snprintf(s, cap, "stage %d: %.20s on %.20s, %.12s", stage, v->worker, v->host,
+			 v->backend);
 }
 
 void train_stages_step(struct train_stages *t, const struct train_step *s)
@@ -199,14 +202,17 @@ void train_stages_line(const struct train_stages *t, struct buf *out)
 
 /* ---- architecture.* ---- */
 
-static size_t machine_of(struct topology_machine *m, size_t *n, const char *host, const char *address)
+static size_t machine_of(struct topology_machine *m, size_t *n, const char *host,
+			 const char *address)
 {
 	size_t k = 0;
 	while (k < *n && strcmp(m[k].name, host))
 		k++;
 	if (k == *n)
-		m[(*n)++] = (struct topology_machine){ .name = host,
-						       .address = address && address[0] && strcmp(address, host) ? address : NULL };
+		m[(*n)++] = (struct topology_machine){
+			.name = host,
+			.address = address && address[0] && strcmp(address, host) ? address : NULL
+		};
 	return k;
 }
 
@@ -233,32 +239,39 @@ int train_stages_draw(const struct train_stages *t, const char *title, struct er
 	struct topology_machine *m = mem_array((size_t)t->n + 1, sizeof *m);
 	struct topology_device *d = mem_array((size_t)t->n, sizeof *d);
 	struct topology_link *l = mem_array((size_t)t->n, sizeof *l);
-	struct topology p = { .title = title, .machine = m, .device = d, .ndevice = (size_t)t->n, .link = l };
+	struct topology p = {
+		.title = title, .machine = m, .device = d, .ndevice = (size_t)t->n, .link = l
+	};
 	char line[600];
 	int rc = 0;
 	if (!m || !d || !l) {
 		rc = err_nomem(e, (size_t)t->n * sizeof *d, "a picture");
 		goto out;
 	}
-	m[machine_of(m, &p.nmachine, t->coordinator, t->here ? NULL : t->c->coordinator.ip)].coordinator = true;
+	m[machine_of(m, &p.nmachine, t->coordinator, t->here ? NULL : t->c->coordinator.ip)]
+		.coordinator = true;
 	for (int k = 0; k < t->n; k++)
-		d[k] = device_of(t, k, machine_of(m, &p.nmachine, t->stage[k].host, t->stage[k].address));
+		d[k] = device_of(t, k,
+				 machine_of(m, &p.nmachine, t->stage[k].host, t->stage[k].address));
 	for (int k = 0; k + 1 < t->n; k++)
-		l[p.nlink++] = (struct topology_link){ .from = (size_t)k,
-						       .to = (size_t)k + 1,
-						       .bandwidth = isfinite(t->stage[k].plan_rate) ? t->stage[k].plan_rate
-												    : t->stage[k].last.best_rate,
-						       .latency = t->stage[k].latency,
-						       .transport = t->here                            ? "in memory"
-								    : !strcmp(t->c->transport, "auto") ? "zmq"
-												       : t->c->transport,
-						       .encrypted = t->stage[k].encrypted };
+		l[p.nlink++] = (struct topology_link){
+			.from = (size_t)k,
+			.to = (size_t)k + 1,
+			.bandwidth = isfinite(t->stage[k].plan_rate) ? t->stage[k].plan_rate
+								     : t->stage[k].last.best_rate,
+			.latency = t->stage[k].latency,
+			.transport = t->here                            ? "in memory"
+				     : !strcmp(t->c->transport, "auto") ? "zmq"
+									: t->c->transport,
+			.encrypted = t->stage[k].encrypted
+		};
 	int n = snprintf(line, sizeof line, "%s", t->facts);
 	if (t->sum_s > 0)
-		snprintf(line + n, sizeof line - (size_t)n, ": %.0f ms a step, %.0f tokens/s", t->sum_s / (double)t->summed * 1e3,
-			 t->tokens / t->sum_s);
+		snprintf(line + n, sizeof line - (size_t)n, ": %.0f ms a step, %.0f tokens/s",
+			 t->sum_s / (double)t->summed * 1e3, t->tokens / t->sum_s);
 	else if (t->plan_s > 0)
-		snprintf(line + n, sizeof line - (size_t)n, ": %.0f ms a step, %.0f tokens/s predicted", t->plan_s * 1e3,
+		snprintf(line + n, sizeof line - (size_t)n,
+			 ": %.0f ms a step, %.0f tokens/s predicted", t->plan_s * 1e3,
 			 t->plan_rate);
 	p.subtitle = line;
 	rc = topology_write(&p, t->c->output_dir, t->c->visualization_format, e);

@@ -1,5 +1,6 @@
-/* train_stages.h - the stages of a running job as people are shown them: a table while it runs, lines without a terminal, architecture.* with
- * what was measured. Everything is copied from the run's own structs, which need not live longer. */
+/* train_stages.h - the stages of a running job as people are shown them: a table while it runs,
+ * lines without a terminal, architecture.* with what was measured. Everything is copied from the
+ * run's own structs, which need not live longer. */
 #ifndef HS_CLI_TRAIN_STAGES_H
 #define HS_CLI_TRAIN_STAGES_H
 
@@ -9,7 +10,8 @@ struct buf;
 struct live_look;
 struct train_stages;
 
-int train_stages_new(const struct config *c, const struct train_info *i, struct train_stages **t_p, struct err *e);
+int train_stages_new(const struct config *c, const struct train_info *i, struct train_stages **t_p,
+		     struct err *e);
 void train_stages_free(struct train_stages *t); /* NULL is allowed */
 
 int train_stages_count(const struct train_stages *t);
@@ -17,7 +19,8 @@ int train_stages_count(const struct train_stages *t);
 void train_stages_name(const struct train_stages *t, int stage, char *s, size_t cap);
 void train_stages_step(struct train_stages *t, const struct train_step *s);
 /* The last step as a table; means over the run's steps but the first as one line. */
-void train_stages_table(const struct train_stages *t, const struct live_look *look, struct buf *out);
+void train_stages_table(const struct train_stages *t, const struct live_look *look,
+			struct buf *out);
 void train_stages_line(const struct train_stages *t, struct buf *out);
 /* DIR/architecture.*: what is planned before the first step, what was measured after it. */
 int train_stages_draw(const struct train_stages *t, const char *title, struct err *e);

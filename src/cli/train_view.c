@@ -26,7 +26,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRACE_EVENTS = 1 << 16, PLOT_EVERY = 20, TELL_EVERY = 30 /* seconds */, REFRESH = 5 /* times a second */ };
+enum {
+	TRACE_EVENTS = 1 << 16,
+	PLOT_EVERY = 20,
+	TELL_EVERY = 30 /* seconds */,
+	REFRESH = 5 /* times a second */
+};
 
 struct train_view {
 	const struct config *c;
@@ -95,27 +100,36 @@ static void introduce(struct train_view *v, const struct train_info *i)
 	char all[32], trained[32];
 	cli_count((uint64_t)model_parameters(&j->model), all, sizeof all);
 	cli_count(j->trained_numbers, trained, sizeof trained);
-	train_view_say(v, "model   %s: %s, %lld layers, %s parameters", last_part(c->base_model), j->model.family,
-		       (long long)j->model.layers, all);
+	train_view_say(v, "model   %s: %s, %lld layers, %s parameters", last_part(c->base_model),
+		       j->model.family, (long long)j->model.layers, all);
 	if (j->opt.train_all)
-		train_view_say(v, "train   all parameters (%s), %s, %s", trained, j->optimizer->name, dtype_name(j->opt.act));
+		train_view_say(v, "train   all parameters (%s), %s, %s", trained,
+			       j->optimizer->name, dtype_name(j->opt.act));
 	else
-		train_view_say(v, "train   LoRA r %lld, alpha %g%s: %s parameters; base weights in %s, computing in %s",
-			       (long long)c->lora_r, c->lora_alpha, c->use_rslora ? " (rsLoRA)" : "", trained,
-			       j->opt.quantize ? (j->opt.double_quant ? "NF4, double-quantised" : "NF4") : dtype_name(j->opt.act),
+		train_view_say(v,
+			       "train   LoRA r %lld, alpha %g%s: %s parameters; base weights in "
+			       "%s, computing in %s",
+			       (long long)c->lora_r, c->lora_alpha,
+			       c->use_rslora ? " (rsLoRA)" : "", trained,
+			       j->opt.quantize
+				       ? (j->opt.double_quant ? "NF4, double-quantised" : "NF4")
+				       : dtype_name(j->opt.act),
 			       dtype_name(j->opt.act));
 	train_view_say(v, "data    %llu examples, %llu tokens, %llu trained; %zu held out%s%s",
-		       (unsigned long long)dataset_count(j->data), (unsigned long long)d->tokens, (unsigned long long)d->trained,
-		       (size_t)batches_val_count(j->batches), j->chat ? "; chat template " : "", j->chat ? chat_name(j->chat) : "");
+		       (unsigned long long)dataset_count(j->data), (unsigned long long)d->tokens,
+		       (unsigned long long)d->trained, (size_t)batches_val_count(j->batches),
+		       j->chat ? "; chat template " : "", j->chat ? chat_name(j->chat) : "");
 	if (d->skipped)
-		train_view_say(v, "data    %llu bad records skipped; the first: %s", (unsigned long long)d->skipped,
-			       d->first_skipped);
+		train_view_say(v, "data    %llu bad records skipped; the first: %s",
+			       (unsigned long long)d->skipped, d->first_skipped);
 	if (d->truncated)
-		train_view_say(v, "data    %llu examples were longer than sequence_len %lld and cut",
+		train_view_say(v,
+			       "data    %llu examples were longer than sequence_len %lld and cut",
 			       (unsigned long long)d->truncated, (long long)c->sequence_len);
-	train_view_say(v, "steps   %llu of %lld x %lld sequences, %s learning rate %g, %llu warm-up",
-		       (unsigned long long)j->total_steps, (long long)c->gradient_accumulation_steps,
-		       (long long)c->micro_batch_size,
+	train_view_say(v,
+		       "steps   %llu of %lld x %lld sequences, %s learning rate %g, %llu warm-up",
+		       (unsigned long long)j->total_steps,
+		       (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size,
 		       c->lr_scheduler == LR_COSINE   ? "cosine"
 		       : c->lr_scheduler == LR_LINEAR ? "linear"
 						      : "constant",
@@ -129,15 +143,18 @@ static void introduce_plan(struct train_view *v, const struct planning *p)
 	const struct plan *plan = &p->plan;
 	struct buf out = BUF_INIT;
 	for (int i = 0; i < plan->left_outs; i++)
-		buf_addf(&out, "%s'%s'", i ? ", " : "; left out: ", p->profile.device[plan->left_out[i]].id);
-	train_view_say(v, "plan    %d stage%s, %s: %.0f ms a step and %.0f tokens/s predicted (%s)%s", plan->stages,
-		       plan->stages == 1 ? "" : "s", plan->sched->name, plan->simulated_ms, plan->tokens_per_s, plan->planner,
-		       out.n ? out.p : "");
+		buf_addf(&out, "%s'%s'",
+			 i ? ", " : "; left out: ", p->profile.device[plan->left_out[i]].id);
+	train_view_say(v,
+		       "plan    %d stage%s, %s: %.0f ms a step and %.0f tokens/s predicted (%s)%s",
+		       plan->stages, plan->stages == 1 ? "" : "s", plan->sched->name,
+		       plan->simulated_ms, plan->tokens_per_s, plan->planner, out.n ? out.p : "");
 	buf_release(&out);
 	for (int i = 0; plan->stages > 1 && i < plan->stages * plan->chunks; i++) {
 		const struct plan_stage *s = &plan->stage[i % plan->stages];
-		train_view_say(v, "        layers %d to %d on '%s'%s", plan->first[i], plan->first[i + 1] - 1,
-			       p->profile.device[s->member[0].device].id, s->recompute ? ", recomputed in backward" : "");
+		train_view_say(v, "        layers %d to %d on '%s'%s", plan->first[i],
+			       plan->first[i + 1] - 1, p->profile.device[s->member[0].device].id,
+			       s->recompute ? ", recomputed in backward" : "");
 	}
 }
 
@@ -152,8 +169,10 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	introduce(v, i);
 	if (i->planning)
 		introduce_plan(v, i->planning);
-	TRY(i->planning ? planning_write(i->planning, c->output_dir, e) : placement_write(i->job, i->place, c->output_dir, e));
-	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics, e));
+	TRY(i->planning ? planning_write(i->planning, c->output_dir, e)
+			: placement_write(i->job, i->place, c->output_dir, e));
+	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics,
+			 e));
 	if (c->tensorboard) {
 		char dir[4096];
 		snprintf(dir, sizeof dir, "%s/tensorboard", c->output_dir);
@@ -174,9 +193,10 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 /* By whoever has seen that it must be made anew; under the lock. */
 static void make_table(struct train_view *v, int columns)
 {
-	struct live_look look = {
-		.columns = columns, .rows = cli_rows(stderr) - 2, .colour = v->look.colour, .utf8 = v->look.utf8
-	};
+	struct live_look look = { .columns = columns,
+				  .rows = cli_rows(stderr) - 2,
+				  .colour = v->look.colour,
+				  .utf8 = v->look.utf8 };
 	v->columns = columns;
 	buf_reset(&v->text);
 	train_stages_table(v->stages, &look, &v->text);
@@ -192,7 +212,8 @@ static void show_stages(struct train_view *v, const struct train_step *s)
 	if (train_stages_count(v->stages) > 1 && v->look.columns)
 		make_table(v, cli_columns(stderr));
 	pthread_mutex_unlock(&v->lock);
-	if (train_stages_count(v->stages) < 2 || (!last && (v->look.columns || clock_seconds(clock_now() - v->told) < TELL_EVERY)))
+	if (train_stages_count(v->stages) < 2 ||
+	    (!last && (v->look.columns || clock_seconds(clock_now() - v->told) < TELL_EVERY)))
 		return;
 	struct buf line = BUF_INIT;
 	train_stages_line(v->stages, &line);
@@ -220,7 +241,8 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	TRY(metrics_add(v->metrics, &m, e));
 	if (v->board) {
 		TRY(tensorboard_scalar(v->board, "train/loss", m.step, m.loss, e));
-		TRY(tensorboard_scalar(v->board, "train/learning_rate", m.step, m.learning_rate, e));
+		TRY(tensorboard_scalar(v->board, "train/learning_rate", m.step, m.learning_rate,
+				       e));
 		TRY(tensorboard_scalar(v->board, "train/grad_norm", m.step, m.grad_norm, e));
 		TRY(tensorboard_scalar(v->board, "train/tokens_per_second", m.step, rate, e));
 	}
@@ -235,9 +257,11 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					 .loss_scale = s->loss_scale,
 					 .skipped = s->skipped };
 	show_stages(v, s);
-	progress_step(v->progress, &p,
-		      s->step == 1 || s->step == s->total ||
-			      s->step % (uint64_t)(v->c->logging_steps > 0 ? v->c->logging_steps : 1) == 0);
+	progress_step(
+		v->progress, &p,
+		s->step == 1 || s->step == s->total ||
+			s->step % (uint64_t)(v->c->logging_steps > 0 ? v->c->logging_steps : 1) ==
+				0);
 	if (clock_seconds(clock_now() - v->plotted) > PLOT_EVERY)
 		draw(v);
 	return 0;
@@ -249,8 +273,9 @@ static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struc
 	TRY(metrics_eval(v->metrics, (int64_t)step, loss, e));
 	if (v->board)
 		TRY(tensorboard_scalar(v->board, "eval/loss", (int64_t)step, loss, e));
-	train_view_say(v, "held-out loss %s step %llu: %.4f (perplexity %.2f, %llu tokens)", step ? "after" : "before",
-		       (unsigned long long)(step ? step : 1), loss, exp(loss), (unsigned long long)tokens);
+	train_view_say(v, "held-out loss %s step %llu: %.4f (perplexity %.2f, %llu tokens)",
+		       step ? "after" : "before", (unsigned long long)(step ? step : 1), loss,
+		       exp(loss), (unsigned long long)tokens);
 	return 0;
 }
 
@@ -272,7 +297,8 @@ static int on_sample(void *ctx, uint64_t step, const char *prompt, const char *t
 			*p = *p == '\n' || *p == '\t' ? ' ' : *p;
 		text_clean(line[i], sizeof line[i], one, i ? 600 : 120);
 	}
-	train_view_say(ctx, "sample after step %llu: %s -> %s", (unsigned long long)step, line[0], line[1]);
+	train_view_say(ctx, "sample after step %llu: %s -> %s", (unsigned long long)step, line[0],
+		       line[1]);
 	return 0;
 }
 
@@ -301,20 +327,22 @@ static void on_judge(void *ctx, const struct judge *j)
 }
 
 /* What it waited for, and what it then did, on streams of their own. */
-static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s, size_t n, int64_t error)
+static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s, size_t n,
+		     int64_t error)
 {
 	struct train_view *v = ctx;
 	trace_clock_error(v->trace, 2 * error); /* two workers, each as wrong against this clock */
 	for (size_t i = 0; i < n; i++) {
 		enum instr_kind k = s[i].kind < INSTR_COUNT ? s[i].kind : INSTR_STEP;
-		enum trace_stream stream = k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD   ? TRACE_SEND
-					   : k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD ? TRACE_RECEIVE
-											 : TRACE_COMPUTE;
+		enum trace_stream stream = k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD ? TRACE_SEND
+					   : k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD
+						   ? TRACE_RECEIVE
+						   : TRACE_COMPUTE;
 		if (s[i].ready > s[i].begin)
-			trace_span(v->trace, (uint32_t)worker, TRACE_WAIT, instr_name(k), s[i].begin, s[i].ready, (int32_t)step,
-				   (int32_t)s[i].microbatch);
-		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].ready, s[i].end, (int32_t)step,
-			   (int32_t)s[i].microbatch);
+			trace_span(v->trace, (uint32_t)worker, TRACE_WAIT, instr_name(k),
+				   s[i].begin, s[i].ready, (int32_t)step, (int32_t)s[i].microbatch);
+		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].ready, s[i].end,
+			   (int32_t)step, (int32_t)s[i].microbatch);
 	}
 }
 
@@ -335,14 +363,19 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 		train_view_say(v, "%llu steps were skipped because loss or gradient was not finite",
 			       (unsigned long long)r->skipped);
 	if (r->interrupted)
-		train_view_say(v, "interrupted after step %llu of %llu; go on with resume_from_checkpoint=latest",
+		train_view_say(v,
+			       "interrupted after step %llu of %llu; go on with "
+			       "resume_from_checkpoint=latest",
 			       (unsigned long long)r->step, (unsigned long long)r->total);
 	else
-		train_view_say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s", time,
-			       (unsigned long long)r->step, (unsigned long long)r->tokens, peak);
+		train_view_say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s",
+			       time, (unsigned long long)r->step, (unsigned long long)r->tokens,
+			       peak);
 	if (!isnan(r->val_before) && !isnan(r->val_after))
-		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before, r->val_after);
-	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter", v->c->output_dir);
+		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before,
+			       r->val_after);
+	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter",
+		       v->c->output_dir);
 }
 
 /* ---- a thread that redraws what is due, and sees Ctrl-C before the step is over ---- */

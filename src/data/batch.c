@@ -1,5 +1,6 @@
-/* batch.c - see batch.h. An epoch's rows are planned when the epoch is first asked for and kept until another one is; everything that an
- * epoch or a batch needs is allocated in batches_new, at its largest. */
+/* batch.c - see batch.h. An epoch's rows are planned when the epoch is first asked for and kept
+ * until another one is; everything that an epoch or a batch needs is allocated in batches_new, at
+ * its largest. */
 #include "data/batch.h"
 
 #include "base/err.h"
@@ -26,7 +27,8 @@ struct rows {
 struct batches {
 	const struct dataset *d;
 	struct batch_options o;
-	uint32_t *order;                /* (N) the examples in split order: ntrain to train, then nval for validation */
+	/* (N) the examples in split order: ntrain to train, then nval for validation */
+	uint32_t *order;
 	uint32_t *epoch_order, *row_of; /* (N) */
 	size_t ntrain, nval;
 	struct rows train, val;
@@ -47,7 +49,8 @@ static void shuffle(uint32_t *v, size_t n, uint64_t key)
 	}
 }
 
-/* First-fit with at most OPEN_ROWS open rows; the fullest makes room for a new one. Rows are numbered as they are opened. */
+/* First-fit with at most OPEN_ROWS open rows; the fullest makes room for a new one. Rows are
+ * numbered as they are opened. */
 static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n, uint32_t *row_of)
 {
 	struct {
@@ -65,7 +68,8 @@ static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n
 				for (size_t k = 1; k < nopen; k++)
 					if (open[k].room < open[fullest].room)
 						fullest = k;
-				memmove(&open[fullest], &open[fullest + 1], (nopen - fullest - 1) * sizeof open[0]);
+				memmove(&open[fullest], &open[fullest + 1],
+					(nopen - fullest - 1) * sizeof open[0]);
 				nopen--;
 			}
 			at = nopen++;
@@ -78,7 +82,8 @@ static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n
 	return rows;
 }
 
-static void plan_rows(const struct batches *b, const uint32_t *order, size_t n, uint32_t *row_of, struct rows *r)
+static void plan_rows(const struct batches *b, const uint32_t *order, size_t n, uint32_t *row_of,
+		      struct rows *r)
 {
 	if (!b->o.sample_packing) {
 		r->n = n;
@@ -87,7 +92,8 @@ static void plan_rows(const struct batches *b, const uint32_t *order, size_t n, 
 			r->start[i] = (uint32_t)i;
 		return;
 	}
-	/* Counting sort by row: start[row + 1] first counts, then is where the next example of the row goes, and ends as the row's end. */
+	/* Counting sort by row: start[row + 1] first counts, then is where the next example of the
+	 * row goes, and ends as the row's end. */
 	r->n = first_fit(b, order, n, row_of);
 	memset(r->start, 0, (n + 1) * sizeof *r->start);
 	for (size_t i = 0; i < n; i++)
@@ -113,7 +119,10 @@ static void plan_epoch(struct batches *b, uint64_t epoch)
 	b->planned = true;
 }
 
-static size_t rows_per_batch(const struct batches *b) { return (size_t)b->o.micro_batch_size * (size_t)b->o.accumulation; }
+static size_t rows_per_batch(const struct batches *b)
+{
+	return (size_t)b->o.micro_batch_size * (size_t)b->o.accumulation;
+}
 
 /* What `rows` rows can hold at most: examples and tokens. */
 struct need {
@@ -126,8 +135,10 @@ static int longer_first(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-/* Without packing the sum of the longest examples; with it no more than `rows` full rows, and never more than there is. `len` is scratch. */
-static struct need largest(const struct batches *b, const uint32_t *order, size_t n, uint64_t rows, uint32_t *len)
+/* Without packing the sum of the longest examples; with it no more than `rows` full rows, and never
+ * more than there is. `len` is scratch. */
+static struct need largest(const struct batches *b, const uint32_t *order, size_t n, uint64_t rows,
+			   uint32_t *len)
 {
 	struct need all = { .seqs = n }, most = { 0 };
 	for (size_t i = 0; i < n; i++) {
@@ -137,7 +148,8 @@ static struct need largest(const struct batches *b, const uint32_t *order, size_
 	if (b->o.sample_packing) {
 		uint64_t full = rows * (uint64_t)b->o.sequence_len;
 		most.tokens = full < all.tokens ? full : all.tokens;
-		most.seqs = full / 2 < all.seqs ? full / 2 : all.seqs; /* an example has two ids or more */
+		/* an example has two ids or more */
+		most.seqs = full / 2 < all.seqs ? full / 2 : all.seqs;
 		return most;
 	}
 	qsort(len, n, sizeof *len, longer_first);
@@ -148,28 +160,34 @@ static struct need largest(const struct batches *b, const uint32_t *order, size_
 	return most;
 }
 
-static int check(const struct dataset *d, const struct batch_options *o, size_t *nval_p, struct err *e)
+static int check(const struct dataset *d, const struct batch_options *o, size_t *nval_p,
+		 struct err *e)
 {
 	size_t n = dataset_count(d), nval = 0;
 	if (o->micro_batch_size < 1 || o->micro_batch_size > INT32_MAX)
-		return err_set(e, ERR_USAGE, "micro_batch_size is %lld; it must be at least 1", (long long)o->micro_batch_size);
+		return err_set(e, ERR_USAGE, "micro_batch_size is %lld; it must be at least 1",
+			       (long long)o->micro_batch_size);
 	if (o->accumulation < 1 || o->accumulation > INT32_MAX)
-		return err_set(e, ERR_USAGE, "gradient_accumulation_steps is %lld; it must be at least 1",
+		return err_set(e, ERR_USAGE,
+			       "gradient_accumulation_steps is %lld; it must be at least 1",
 			       (long long)o->accumulation);
 	if (o->sequence_len < 2 || o->micro_batch_size * o->sequence_len > INT32_MAX)
-		return err_set(
-			e, ERR_USAGE,
-			"a microbatch of %lld rows with %lld tokens each: at least 2 and at most 2^31 - 1 tokens are possible",
-			(long long)o->micro_batch_size, (long long)o->sequence_len);
+		return err_set(e, ERR_USAGE,
+			       "a microbatch of %lld rows with %lld tokens each: at least 2 and at "
+			       "most 2^31 - 1 tokens are possible",
+			       (long long)o->micro_batch_size, (long long)o->sequence_len);
 	if (!(o->val_set_size >= 0.0) || isinf(o->val_set_size))
-		return err_set(e, ERR_USAGE, "val_set_size is %g; it must be 0 or more", o->val_set_size);
+		return err_set(e, ERR_USAGE, "val_set_size is %g; it must be 0 or more",
+			       o->val_set_size);
 	if (n > UINT32_MAX - 1)
-		return err_set(e, ERR_UNSUPPORTED, "a dataset of %zu examples; at most %u are possible", n, UINT32_MAX - 1);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "a dataset of %zu examples; at most %u are possible", n,
+			       UINT32_MAX - 1);
 	for (size_t i = 0; i < n; i++) {
 		struct example x = dataset_get(d, i);
 		if (x.n > o->sequence_len || x.n < 2)
-			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld", i, x.n,
-				       (long long)o->sequence_len);
+			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld",
+				       i, x.n, (long long)o->sequence_len);
 	}
 	if (o->val_set_size >= 1.0) {
 		nval = o->val_set_size >= (double)n ? n : (size_t)o->val_set_size;
@@ -178,8 +196,9 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 		nval = nval ? nval : 1;
 	}
 	if (nval >= n)
-		return err_set(e, ERR_USAGE, "val_set_size %g takes %zu of %zu examples and leaves none to train", o->val_set_size,
-			       nval, n);
+		return err_set(e, ERR_USAGE,
+			       "val_set_size %g takes %zu of %zu examples and leaves none to train",
+			       o->val_set_size, nval, n);
 	*nval_p = nval;
 	return 0;
 }
@@ -188,7 +207,8 @@ static int alloc_rows(struct rows *r, size_t n, struct err *e)
 {
 	r->ex = mem_array(n, sizeof *r->ex);
 	r->start = mem_array(n + 1, sizeof *r->start);
-	return r->ex && r->start ? 0 : err_nomem(e, 2ull * n * sizeof *r->ex, "the order of the data");
+	return r->ex && r->start ? 0
+				 : err_nomem(e, 2ull * n * sizeof *r->ex, "the order of the data");
 }
 
 static int fill_order(struct batches *b, struct err *e)
@@ -212,11 +232,13 @@ static int alloc_batch(struct batches *b, struct err *e)
 {
 	uint64_t mbs = (uint64_t)b->o.micro_batch_size, acc = (uint64_t)b->o.accumulation;
 	/* A row has at least one example, so no more rows than examples are ever in use. */
-	uint64_t rows = mbs * acc < b->ntrain ? mbs * acc : b->ntrain, val_rows = mbs < b->nval ? mbs : b->nval;
+	uint64_t rows = mbs * acc < b->ntrain ? mbs * acc : b->ntrain,
+		 val_rows = mbs < b->nval ? mbs : b->nval;
 	uint64_t nmb = (rows + mbs - 1) / mbs;
 	struct need t = largest(b, b->order, b->ntrain, rows, b->row_of);
 	struct need v = largest(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
-	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens, seqs = t.seqs > v.seqs ? t.seqs : v.seqs;
+	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens,
+		 seqs = t.seqs > v.seqs ? t.seqs : v.seqs;
 	b->id = mem_array(tokens, sizeof *b->id);
 	b->pos = mem_array(tokens, sizeof *b->pos);
 	b->label = mem_array(tokens, sizeof *b->label);
@@ -227,7 +249,8 @@ static int alloc_batch(struct batches *b, struct err *e)
 	return 0;
 }
 
-int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p, struct err *e)
+int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p,
+		struct err *e)
 {
 	size_t nval = 0;
 	TRY(check(d, o, &nval, e));
@@ -252,8 +275,9 @@ void batches_free(struct batches *b)
 {
 	if (!b)
 		return;
-	void *all[] = { b->order, b->epoch_order, b->row_of, b->train.ex, b->train.start, b->val.ex, b->val.start,
-			b->id,    b->pos,         b->label,  b->start,    b->mb,          b };
+	void *all[] = { b->order,  b->epoch_order, b->row_of, b->train.ex, b->train.start,
+			b->val.ex, b->val.start,   b->id,     b->pos,      b->label,
+			b->start,  b->mb,          b };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		mem_free(all[i]);
 }
@@ -265,10 +289,15 @@ uint64_t batches_per_epoch(struct batches *b, uint64_t epoch)
 	return (b->train.n + per - 1) / per;
 }
 
-/* Rows [first, last) as a microbatch that begins at token `at` and boundary `start_at` of the buffers. */
-static struct microbatch fill(struct batches *b, const struct rows *r, size_t first, size_t last, size_t at, size_t start_at)
+/* Rows [first, last) as a microbatch that begins at token `at` and boundary `start_at` of the
+ * buffers. */
+static struct microbatch fill(struct batches *b, const struct rows *r, size_t first, size_t last,
+			      size_t at, size_t start_at)
 {
-	struct microbatch m = { .id = b->id + at, .pos = b->pos + at, .label = b->label + at, .start = b->start + start_at };
+	struct microbatch m = { .id = b->id + at,
+				.pos = b->pos + at,
+				.label = b->label + at,
+				.start = b->start + start_at };
 	int32_t *start = b->start + start_at;
 	for (size_t k = r->start[first]; k < r->start[last]; k++) {
 		struct example x = dataset_get(b->d, r->ex[k]);
@@ -286,13 +315,17 @@ static struct microbatch fill(struct batches *b, const struct rows *r, size_t fi
 	return m;
 }
 
-int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p, size_t *n_p, struct err *e)
+int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p,
+		size_t *n_p, struct err *e)
 {
 	uint64_t count = batches_per_epoch(b, epoch);
 	if (batch >= count)
-		return err_set(e, ERR_INTERNAL, "epoch %llu has %llu global batches; there is no batch %llu",
-			       (unsigned long long)epoch, (unsigned long long)count, (unsigned long long)batch);
-	size_t mbs = (size_t)b->o.micro_batch_size, row = batch * rows_per_batch(b), n = 0, at = 0, start_at = 0;
+		return err_set(e, ERR_INTERNAL,
+			       "epoch %llu has %llu global batches; there is no batch %llu",
+			       (unsigned long long)epoch, (unsigned long long)count,
+			       (unsigned long long)batch);
+	size_t mbs = (size_t)b->o.micro_batch_size, row = batch * rows_per_batch(b), n = 0, at = 0,
+	       start_at = 0;
 	size_t end = b->train.n - row < rows_per_batch(b) ? b->train.n : row + rows_per_batch(b);
 	for (; row < end; row += mbs) {
 		size_t last = end - row < mbs ? end : row + mbs;
@@ -340,7 +373,9 @@ int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err
 {
 	size_t mbs = (size_t)b->o.micro_batch_size, count = batches_val_count(b);
 	if (i >= count)
-		return err_set(e, ERR_INTERNAL, "there are %zu validation microbatches; there is no microbatch %zu", count, i);
+		return err_set(e, ERR_INTERNAL,
+			       "there are %zu validation microbatches; there is no microbatch %zu",
+			       count, i);
 	size_t row = i * mbs;
 	*mb_p = fill(b, &b->val, row, b->val.n - row < mbs ? b->val.n : row + mbs, 0, 0);
 	return 0;

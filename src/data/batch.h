@@ -1,15 +1,19 @@
-/* batch.h - the order of the data and its cutting into microbatches: seeded, resumable, independent of any plan.
+/* batch.h - the order of the data and its cutting into microbatches: seeded, resumable, independent
+ * of any plan.
  *
- * A microbatch is `micro_batch_size` rows; a row is one example or, with sample packing, several examples that together fit in sequence_len.
- * There is no padding: a microbatch is the token streams of its sequences one behind the other, with the place where each begins. Every
- * example is a sequence of its own for attention and positions.
+ * A microbatch is `micro_batch_size` rows; a row is one example or, with sample packing, several
+ * examples that together fit in sequence_len. There is no padding: a microbatch is the token
+ * streams of its sequences one behind the other, with the place where each begins. Every example is
+ * a sequence of its own for attention and positions.
  *
- * Labels are shifted: label[i] is the id that follows token i in its sequence, or -100 where that id is not trained (the last token of a
- * sequence always). A global batch is accumulation * micro_batch_size rows; the leftover rows of an epoch form a smaller last batch.
+ * Labels are shifted: label[i] is the id that follows token i in its sequence, or -100 where that
+ * id is not trained (the last token of a sequence always). A global batch is accumulation *
+ * micro_batch_size rows; the leftover rows of an epoch form a smaller last batch.
  *
- * Order: epoch k visits the training examples in a permutation drawn from (seed, k) by Fisher-Yates over rng.h; packing is first-fit in that
- * order with a bounded number of open rows. So (epoch, batch) alone fix what comes next, and resuming needs nothing else. The
- * validation split is the last examples of one permutation drawn from the seed, the same for every epoch. */
+ * Order: epoch k visits the training examples in a permutation drawn from (seed, k) by Fisher-Yates
+ * over rng.h; packing is first-fit in that order with a bounded number of open rows. So (epoch,
+ * batch) alone fix what comes next, and resuming needs nothing else. The validation split is the
+ * last examples of one permutation drawn from the seed, the same for every epoch. */
 #ifndef HS_DATA_BATCH_H
 #define HS_DATA_BATCH_H
 
@@ -37,17 +41,22 @@ struct batch_options {
 struct batches;
 
 /* `d` is borrowed and must outlive the batches. Fails when nothing is left to train. */
-int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p, struct err *e);
+int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p,
+		struct err *e);
 void batches_free(struct batches *b);
 
-uint64_t batches_per_epoch(struct batches *b, uint64_t epoch); /* global batches; depends on the epoch with packing */
-/* The microbatches of global batch `batch` of `epoch`: *n_p of them, valid until the next call of this or the next function. Once warm,
- * nothing is allocated. */
-int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p, size_t *n_p, struct err *e);
+/* global batches; depends on the epoch with packing */
+uint64_t batches_per_epoch(struct batches *b, uint64_t epoch);
+/* The microbatches of global batch `batch` of `epoch`: *n_p of them, valid until the next call of
+ * this or the next function. Once warm, nothing is allocated. */
+int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p,
+		size_t *n_p, struct err *e);
 /* What the microbatches of epoch 0 look like. */
 struct batch_shape {
 	double tokens; /* of a row, mean */
-	double sequences; /* of a row: so many alike ones cost attention as much as those that are there (sum of T^2 over that of the parts) */
+	/* of a row: so many alike ones cost attention as much as those that are there (sum of T^2
+	 * over that of the parts) */
+	double sequences;
 	double trained; /* share of the tokens that are learned from */
 	double largest; /* tokens of the largest microbatch */
 };

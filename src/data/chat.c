@@ -42,7 +42,8 @@ const struct chat_template *chat_detect(const char *jinja, const struct tokenize
 	return found;
 }
 
-size_t chat_stops(const struct chat_template *t, const struct tokenizer *tok, int32_t *id, size_t cap)
+size_t chat_stops(const struct chat_template *t, const struct tokenizer *tok, int32_t *id,
+		  size_t cap)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < ARRAY_LEN(t->stop) && t->stop[i] && n < cap; i++) {
@@ -53,7 +54,7 @@ size_t chat_stops(const struct chat_template *t, const struct tokenizer *tok, in
 	return n;
 }
 
-/* --- rendering -------------------------------------------------------------------------------------------------------- */
+/* ---- rendering ------------------------------------------------------------------------------ */
 
 static void put(struct chat_text *o, const char *p, size_t n, bool message, bool train)
 {
@@ -71,14 +72,21 @@ static void put(struct chat_text *o, const char *p, size_t n, bool message, bool
 }
 
 void chat_put(struct chat_text *o, const char *text) { put(o, text, strlen(text), false, false); }
-void chat_put_end(struct chat_text *o, const char *text, bool train) { put(o, text, strlen(text), false, train); }
-void chat_put_message(struct chat_text *o, const struct chat_message *m) { put(o, m->text, m->n, true, m->train); }
+void chat_put_end(struct chat_text *o, const char *text, bool train)
+{
+	put(o, text, strlen(text), false, train);
+}
+void chat_put_message(struct chat_text *o, const struct chat_message *m)
+{
+	put(o, m->text, m->n, true, m->train);
+}
 
 /* str.isspace() of Python. */
 static bool is_space(uint32_t c)
 {
-	return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+	return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
+	       c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
+	       c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 /* Bytes of white space at the start, or at the end, of valid UTF-8. */
@@ -129,29 +137,36 @@ void chat_text_release(struct chat_text *o)
 	o->n = o->cap = 0;
 }
 
-int chat_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n, bool open,
-		struct chat_text *out, struct err *e)
+int chat_render(const struct chat_template *t, const struct tokenizer *tok,
+		const struct chat_message *msg, size_t n, bool open, struct chat_text *out,
+		struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(t->needs) && t->needs[i]; i++)
 		if (tokenizer_id(tok, t->needs[i]) < 0)
-			return err_set(e, ERR_INPUT, "the chat template '%s' needs the token '%s', which this model does not have",
+			return err_set(e, ERR_INPUT,
+				       "the chat template '%s' needs the token '%s', which this "
+				       "model does not have",
 				       t->name, t->needs[i]);
 	if (t->needs_eos && tokenizer_eos(tok) < 0)
 		return err_set(e, ERR_INPUT,
-			       "the chat template '%s' needs an end-of-sequence token, which this model does not name", t->name);
+			       "the chat template '%s' needs an end-of-sequence token, which this "
+			       "model does not name",
+			       t->name);
 	TRY(t->render(t, tok, msg, n, open, out, e));
 	if (out->failed)
 		return err_nomem(e, out->n * sizeof *out->span, "a conversation");
 	return buf_ok(&out->text, e);
 }
 
-/* --- ids and marks ------------------------------------------------------------------------------------------------------ */
+/* ---- ids and marks -------------------------------------------------------------------------- */
 
-/* Marks the ids of one stretch of text. The lengths of the tokens tell where each stands, counted from the end, as a normaliser may put
- * something in front. A token is trained when any of it is: with SentencePiece the first word of an answer takes the template's
- * space. Unknown tokens decode to other lengths than they had; they move the beginning of what is trained by as much. */
-static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, size_t begin, size_t end, size_t *span,
-		      const int32_t *id, size_t n, uint8_t *train, struct err *e)
+/* Marks the ids of one stretch of text. The lengths of the tokens tell where each stands, counted
+ * from the end, as a normaliser may put something in front. A token is trained when any of it is:
+ * with SentencePiece the first word of an answer takes the template's space. Unknown tokens decode
+ * to other lengths than they had; they move the beginning of what is trained by as much. */
+static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, size_t begin,
+		      size_t end, size_t *span, const int32_t *id, size_t n, uint8_t *train,
+		      struct err *e)
 {
 	/* The spans that touch the stretch, cut to it; lengths after normalising. */
 	size_t from = *span;
@@ -162,10 +177,11 @@ static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, si
 	while (to < x->n && x->span[to].begin < end)
 		to++;
 	size_t k = n;
-	size_t used = 0; /* bytes that a token straddling two spans already took from the next one */
+	/* bytes that a token straddling two spans already took from the next one */
+	size_t used = 0;
 	for (size_t s = to; s-- > from;) {
-		size_t a = x->span[s].begin > begin ? x->span[s].begin : begin, b = x->span[s].end < end ? x->span[s].end : end,
-		       len;
+		size_t a = x->span[s].begin > begin ? x->span[s].begin : begin,
+		       b = x->span[s].end < end ? x->span[s].end : end, len;
 		TRY(token_normal_length(tok, x->text.p + a, b - a, &len, e));
 		size_t sum = used;
 		if (used && len)
@@ -180,19 +196,22 @@ static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, si
 	return 0;
 }
 
-static int mark(const struct tokenizer *tok, const struct chat_text *x, const struct token_pieces *p, const struct tokens *ids,
-		uint8_t *train, struct err *e)
+static int mark(const struct tokenizer *tok, const struct chat_text *x,
+		const struct token_pieces *p, const struct tokens *ids, uint8_t *train,
+		struct err *e)
 {
 	size_t span = 0;
 	for (size_t i = 0; i < p->n; i++) {
 		size_t first = p->p[i].first, last = i + 1 < p->n ? p->p[i + 1].first : ids->n;
-		TRY(mark_piece(tok, x, p->p[i].begin, p->p[i].end, &span, ids->id + first, last - first, train + first, e));
+		TRY(mark_piece(tok, x, p->p[i].begin, p->p[i].end, &span, ids->id + first,
+			       last - first, train + first, e));
 	}
 	return 0;
 }
 
-int chat_encode(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n, bool open,
-		struct tokens *ids, struct tokens *train, struct err *e)
+int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
+		const struct chat_message *msg, size_t n, bool open, struct tokens *ids,
+		struct tokens *train, struct err *e)
 {
 	struct chat_text x = { .text = BUF_INIT };
 	struct tokens own = { 0 };
@@ -209,7 +228,8 @@ int chat_encode(const struct chat_template *t, const struct tokenizer *tok, cons
 	}
 	for (size_t i = 0; i < x.n; i++)
 		if (x.span[i].message)
-			literal[nliteral++] = (struct token_range){ x.span[i].begin, x.span[i].end };
+			literal[nliteral++] =
+				(struct token_range){ x.span[i].begin, x.span[i].end };
 	TRYOUT(token_encode(tok, x.text.p, x.text.n, true, literal, nliteral, &own, &pieces, e));
 	marks = mem_zalloc(own.n + 1);
 	if (!marks) {

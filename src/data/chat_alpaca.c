@@ -1,10 +1,12 @@
-/* chat_alpaca.c - Stanford Alpaca's prompt for models without a template of their own: ### Instruction, ### Response, EOS. */
+/* chat_alpaca.c - Stanford Alpaca's prompt for models without a template of their own: ###
+ * Instruction, ### Response, EOS. */
 #include "data/chat_text.h"
 
 #include <string.h>
 
-static int alpaca_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
-			 bool open, struct chat_text *o, struct err *e)
+static int alpaca_render(const struct chat_template *t, const struct tokenizer *tok,
+			 const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
+			 struct err *e)
 {
 	(void)t;
 	(void)e;
@@ -12,7 +14,8 @@ static int alpaca_render(const struct chat_template *t, const struct tokenizer *
 	if (n && msg[0].role == CHAT_SYSTEM)
 		chat_put_message(o, &msg[0]);
 	else
-		chat_put(o, "Below is an instruction that describes a task. Write a response that appropriately completes the "
+		chat_put(o, "Below is an instruction that describes a task. Write a response that "
+			    "appropriately completes the "
 			    "request.");
 	for (size_t i = n && msg[0].role == CHAT_SYSTEM ? 1 : 0; i < n; i++) {
 		static const char *const head[] = {
@@ -34,7 +37,9 @@ static int alpaca_render(const struct chat_template *t, const struct tokenizer *
 static const struct chat_template *alpaca_detect(const char *jinja, const struct tokenizer *tok)
 {
 	(void)tok;
-	return jinja && strstr(jinja, "### Instruction:") && strstr(jinja, "### Response:") ? &chat_template_alpaca : NULL;
+	return jinja && strstr(jinja, "### Instruction:") && strstr(jinja, "### Response:")
+		       ? &chat_template_alpaca
+		       : NULL;
 }
 
 const struct chat_template chat_template_alpaca = {

@@ -1,7 +1,8 @@
 /* chat_chatml.c - ChatML: SmolLM2-Instruct, Qwen2 and Qwen2.5-Instruct, Qwen3, and many others.
  *
- * The variants differ in the system message that a conversation without one gets, in how the answers of tools are shown, and in Qwen3's
- * thoughts: of earlier answers they are left out, the last answer has them, if only an empty pair of marks. */
+ * The variants differ in the system message that a conversation without one gets, in how the
+ * answers of tools are shown, and in Qwen3's thoughts: of earlier answers they are left out, the
+ * last answer has them, if only an empty pair of marks. */
 #include "data/chat_text.h"
 
 #include <string.h>
@@ -35,9 +36,11 @@ static const char *find_last(const char *p, const char *end, const char *what)
 }
 
 /* Splits an answer at its thoughts, as the template does: <think>thought</think>rest. */
-static bool split_thought(const struct chat_message *m, struct chat_message *thought_p, struct chat_message *rest_p)
+static bool split_thought(const struct chat_message *m, struct chat_message *thought_p,
+			  struct chat_message *rest_p)
 {
-	const char *end = m->text + m->n, *first = memmem(m->text, m->n, close_think, strlen(close_think));
+	const char *end = m->text + m->n,
+		   *first = memmem(m->text, m->n, close_think, strlen(close_think));
 	if (!first) {
 		*thought_p = part(m, m->text, m->text);
 		*rest_p = *m;
@@ -45,21 +48,24 @@ static bool split_thought(const struct chat_message *m, struct chat_message *tho
 	}
 	const char *begin = find_last(m->text, first, "<think>");
 	*thought_p = strip(part(m, begin ? begin + strlen("<think>") : m->text, first), true);
-	*rest_p = strip(part(m, find_last(first, end, close_think) + strlen(close_think), end), false);
+	*rest_p = strip(part(m, find_last(first, end, close_think) + strlen(close_think), end),
+			false);
 	return true;
 }
 
 static bool is_tool_response(const struct chat_message *m)
 {
 	static const char a[] = "<tool_response>", b[] = "</tool_response>";
-	return m->n >= strlen(b) && !memcmp(m->text, a, strlen(a)) && !memcmp(m->text + m->n - strlen(b), b, strlen(b));
+	return m->n >= strlen(b) && !memcmp(m->text, a, strlen(a)) &&
+	       !memcmp(m->text + m->n - strlen(b), b, strlen(b));
 }
 
 static void put_answer(struct chat_text *o, const struct chat_message *msg, size_t n, size_t i)
 {
 	struct chat_message thought, rest;
 	bool thinks = split_thought(&msg[i], &thought, &rest);
-	size_t query = n; /* the last question; an answer behind it is the one that is being given */
+	/* the last question; an answer behind it is the one that is being given */
+	size_t query = n;
 	for (size_t k = n; k-- > 0 && query == n;)
 		if (msg[k].role == CHAT_USER && !is_tool_response(&msg[k]))
 			query = k;
@@ -72,8 +78,9 @@ static void put_answer(struct chat_text *o, const struct chat_message *msg, size
 	chat_put_message(o, &rest);
 }
 
-static int chatml_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
-			 bool open, struct chat_text *o, struct err *e)
+static int chatml_render(const struct chat_template *t, const struct tokenizer *tok,
+			 const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
+			 struct err *e)
 {
 	(void)tok;
 	(void)e;
@@ -109,14 +116,16 @@ static int chatml_render(const struct chat_template *t, const struct tokenizer *
 
 static const struct chat_template *chatml_detect(const char *jinja, const struct tokenizer *tok);
 
-#define ROW(variant_, system_)                                                                                                     \
-	{                                                                                                                          \
-		.name = "chatml", .variant = variant_, .system = system_, .needs = { "<|im_start|>", "<|im_end|>" },               \
-		.stop = { "<|im_end|>" }, .detect = chatml_detect, .render = chatml_render                                         \
+#define ROW(variant_, system_)                                                                     \
+	{                                                                                          \
+		.name = "chatml", .variant = variant_, .system = system_,                          \
+		.needs = { "<|im_start|>", "<|im_end|>" }, .stop = { "<|im_end|>" },               \
+		.detect = chatml_detect, .render = chatml_render                                   \
 	}
 
 const struct chat_template chat_template_chatml = ROW(PLAIN, NULL);
-static const struct chat_template tool_response = ROW(TOOL_RESPONSE, NULL), think = ROW(THINK, NULL);
+static const struct chat_template tool_response = ROW(TOOL_RESPONSE, NULL),
+				  think = ROW(THINK, NULL);
 
 static const struct chat_template with_system[] = {
 	ROW(PLAIN, "You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
@@ -124,8 +133,8 @@ static const struct chat_template with_system[] = {
 	ROW(PLAIN, "You are a helpful assistant."),
 };
 
-/* Whether the Jinja text writes a system message of its own: a literal goes on behind the head of the turn. Line feeds may stand there
- * as an escape or as themselves. */
+/* Whether the Jinja text writes a system message of its own: a literal goes on behind the head of
+ * the turn. Line feeds may stand there as an escape or as themselves. */
 static bool has_system(const char *jinja)
 {
 	static const char head[] = "<|im_start|>system";

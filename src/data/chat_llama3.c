@@ -1,7 +1,9 @@
-/* chat_llama3.c - Llama 3 Instruct, and Llama 3.1 and 3.2 Instruct, whose system turn begins with dates.
+/* chat_llama3.c - Llama 3 Instruct, and Llama 3.1 and 3.2 Instruct, whose system turn begins with
+ * dates.
  *
- * Llama 3.2's own template writes the day of the conversation where it can be had; here it is the fixed date that the template falls back
- * to, so that the same data gives the same ids on every day. */
+ * Llama 3.2's own template writes the day of the conversation where it can be had; here it is the
+ * fixed date that the template falls back to, so that the same data gives the same ids on every
+ * day. */
 #include "base/err.h"
 #include "base/json.h"
 #include "data/chat_text.h"
@@ -32,8 +34,9 @@ static int tool(struct chat_text *o, const struct chat_message *m, struct err *e
 	return rc;
 }
 
-static int llama3_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
-			 bool open, struct chat_text *o, struct err *e)
+static int llama3_render(const struct chat_template *t, const struct tokenizer *tok,
+			 const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
+			 struct err *e)
 {
 	size_t i = 0;
 	chat_put(o, chat_bos(tok));
@@ -64,10 +67,12 @@ static int llama3_render(const struct chat_template *t, const struct tokenizer *
 
 static const struct chat_template *llama3_detect(const char *jinja, const struct tokenizer *tok);
 
-#define ROW(variant_)                                                                                                              \
-	{                                                                                                                          \
-		.name = "llama3", .variant = variant_, .needs = { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" },      \
-		.stop = { "<|eot_id|>", "<|end_of_text|>" }, .detect = llama3_detect, .render = llama3_render                      \
+#define ROW(variant_)                                                                              \
+	{                                                                                          \
+		.name = "llama3", .variant = variant_,                                             \
+		.needs = { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" },             \
+		.stop = { "<|eot_id|>", "<|end_of_text|>" }, .detect = llama3_detect,              \
+		.render = llama3_render                                                            \
 	}
 
 const struct chat_template chat_template_llama3 = ROW(PLAIN);

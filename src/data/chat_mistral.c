@@ -1,6 +1,8 @@
-/* chat_mistral.c - Mistral Instruct v0.1 to v0.3, whose published templates differ in spaces and in the place of the system message.
+/* chat_mistral.c - Mistral Instruct v0.1 to v0.3, whose published templates differ in spaces and in
+ * the place of the system message.
  *
- * The older templates refuse a system message; here it goes before the first user message, as the newer ones of the same models do. */
+ * The older templates refuse a system message; here it goes before the first user message, as the
+ * newer ones of the same models do. */
 #include "base/err.h"
 #include "data/chat_text.h"
 
@@ -12,8 +14,9 @@ enum system_place { SYSTEM_FIRST, SYSTEM_LAST_MESSAGE, SYSTEM_LAST_USER };
 enum { AUTO, V1, V3, V3_LAST_USER, V3_TRIM, V3_TRIM_LAST_USER, OLD, OLD_SPACED };
 
 static const struct form {
-	const char *open, *close, *before, *after; /* around the user's message, around the answer */
-	bool trim;                                 /* the answer */
+	/* around the user's message, around the answer */
+	const char *open, *close, *before, *after;
+	bool trim; /* the answer */
 	enum system_place system;
 } forms[] = {
 	[V1] = { " [INST] ", " [/INST]", " ", "", false, SYSTEM_FIRST },
@@ -25,11 +28,14 @@ static const struct form {
 	[OLD_SPACED] = { "[INST] ", " [/INST]", "", " ", false, SYSTEM_FIRST },
 };
 
-static int mistral_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
-			  bool open, struct chat_text *o, struct err *e)
+static int mistral_render(const struct chat_template *t, const struct tokenizer *tok,
+			  const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
+			  struct err *e)
 {
 	(void)open; /* the end of the user's message is the head of the answer */
-	const struct form *f = &forms[t->variant != AUTO ? t->variant : tokenizer_id(tok, "[INST]") >= 0 ? V3_LAST_USER : V1];
+	const struct form *f = &forms[t->variant != AUTO                 ? t->variant
+				      : tokenizer_id(tok, "[INST]") >= 0 ? V3_LAST_USER
+									 : V1];
 	const struct chat_message *system = n && msg[0].role == CHAT_SYSTEM ? &msg[0] : NULL;
 	size_t first = system ? 1 : 0, place = n;
 	if (system && f->system == SYSTEM_LAST_MESSAGE)
@@ -53,8 +59,10 @@ static int mistral_render(const struct chat_template *t, const struct tokenizer 
 			continue;
 		}
 		if (msg[i].role != CHAT_USER)
-			return err_set(e, ERR_UNSUPPORTED, "the chat template '%s' takes no message of the role '%s' here", t->name,
-				       chat_role_name(msg[i].role));
+			return err_set(
+				e, ERR_UNSUPPORTED,
+				"the chat template '%s' takes no message of the role '%s' here",
+				t->name, chat_role_name(msg[i].role));
 		chat_put(o, f->open);
 		if (i == place) {
 			chat_put_message(o, system);
@@ -68,9 +76,10 @@ static int mistral_render(const struct chat_template *t, const struct tokenizer 
 
 static const struct chat_template *mistral_detect(const char *jinja, const struct tokenizer *tok);
 
-#define ROW(variant_)                                                                                                              \
-	{                                                                                                                          \
-		.name = "mistral", .variant = variant_, .needs_eos = true, .detect = mistral_detect, .render = mistral_render      \
+#define ROW(variant_)                                                                              \
+	{                                                                                          \
+		.name = "mistral", .variant = variant_, .needs_eos = true,                         \
+		.detect = mistral_detect, .render = mistral_render                                 \
 	}
 
 const struct chat_template chat_template_mistral = ROW(AUTO);
@@ -97,7 +106,8 @@ static bool has_literal(const char *jinja, const char *text)
 static const struct chat_template *mistral_detect(const char *jinja, const struct tokenizer *tok)
 {
 	(void)tok;
-	/* Llama 2's template has [INST] too, with its <<SYS>>; later ones of Mistral's have turns for the system. */
+	/* Llama 2's template has [INST] too, with its <<SYS>>; later ones of Mistral's have turns
+	 * for the system. */
 	if (!jinja || strstr(jinja, "<<SYS>>") || strstr(jinja, "[SYSTEM_PROMPT]"))
 		return NULL;
 	if (has_literal(jinja, " [INST] ") && has_literal(jinja, " [/INST]"))
@@ -110,5 +120,7 @@ static const struct chat_template *mistral_detect(const char *jinja, const struc
 		return NULL;
 	bool trim = strstr(jinja, "|trim + eos_token") || strstr(jinja, "| trim + eos_token");
 	bool last_user = strstr(jinja, "loop.last and system_message is defined") == NULL;
-	return &variants[trim ? last_user ? V3_TRIM_LAST_USER : V3_TRIM : last_user ? V3_LAST_USER : V3];
+	return &variants[trim        ? last_user ? V3_TRIM_LAST_USER : V3_TRIM
+			 : last_user ? V3_LAST_USER
+				     : V3];
 }

@@ -1,9 +1,10 @@
-/* chat_plain.c - the plain template for base models: <|user|> and <|assistant|> as words, answers closed by EOS. No model's own: never
- * recognised, only chosen by name. */
+/* chat_plain.c - the plain template for base models: <|user|> and <|assistant|> as words, answers
+ * closed by EOS. No model's own: never recognised, only chosen by name. */
 #include "data/chat_text.h"
 
-static int plain_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
-			bool open, struct chat_text *o, struct err *e)
+static int plain_render(const struct chat_template *t, const struct tokenizer *tok,
+			const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
+			struct err *e)
 {
 	(void)t;
 	(void)e;

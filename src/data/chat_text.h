@@ -1,7 +1,8 @@
 /* chat_text.h - what the templates (chat_<name>.c) write into, and what a template is.
  *
- * A template writes the text that the model's own Jinja template renders, and says of each part whether it is a message (where special
- * tokens are not recognised) and whether it is trained. chat.c turns that into ids. */
+ * A template writes the text that the model's own Jinja template renders, and says of each part
+ * whether it is a message (where special tokens are not recognised) and whether it is trained.
+ * chat.c turns that into ids. */
 #ifndef HS_DATA_CHAT_TEXT_H
 #define HS_DATA_CHAT_TEXT_H
 
@@ -29,26 +30,34 @@ struct chat_template {
 	const char *needs[4]; /* tokens without which the template makes no sense; NULL ends */
 	bool needs_eos;
 	const char *stop[4]; /* tokens that end a turn; NULL ends */
-	/* This template or a variant of it, when it is the one of the Jinja text (NULL: there is none) or of the tokens; else NULL. */
+	/* This template or a variant of it, when it is the one of the Jinja text (NULL: there is
+	 * none) or of the tokens; else NULL. */
 	const struct chat_template *(*detect)(const char *jinja, const struct tokenizer *tok);
-	int (*render)(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n,
-		      bool open, struct chat_text *out, struct err *e);
+	int (*render)(const struct chat_template *t, const struct tokenizer *tok,
+		      const struct chat_message *msg, size_t n, bool open, struct chat_text *out,
+		      struct err *e);
 };
 
 #define CHAT(name) extern const struct chat_template chat_template_##name;
 #include "data/chat.def"
 #undef CHAT
 
-void chat_put(struct chat_text *o, const char *text);                     /* the template's own text */
-void chat_put_end(struct chat_text *o, const char *text, bool train);     /* the same, trained with the message before it */
+/* the template's own text */
+void chat_put(struct chat_text *o, const char *text);
+/* the same, trained with the message before it */
+void chat_put_end(struct chat_text *o, const char *text, bool train);
 void chat_put_message(struct chat_text *o, const struct chat_message *m); /* a message as it is */
-void chat_put_trimmed(struct chat_text *o, const struct chat_message *m); /* without white space around it, as Jinja's `trim` */
-const char *chat_role_name(enum chat_role r);                             /* "system", "user", "assistant", "tool" */
-const char *chat_bos(const struct tokenizer *tok);                        /* text of the token; "" when there is none */
+/* without white space around it, as Jinja's `trim` */
+void chat_put_trimmed(struct chat_text *o, const struct chat_message *m);
+/* "system", "user", "assistant", "tool" */
+const char *chat_role_name(enum chat_role r);
+/* text of the token; "" when there is none */
+const char *chat_bos(const struct tokenizer *tok);
 const char *chat_eos(const struct tokenizer *tok);
 /* Renders without encoding, for tests. */
-int chat_render(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n, bool open,
-		struct chat_text *out, struct err *e);
+int chat_render(const struct chat_template *t, const struct tokenizer *tok,
+		const struct chat_message *msg, size_t n, bool open, struct chat_text *out,
+		struct err *e);
 void chat_text_release(struct chat_text *o);
 
 #endif

@@ -1,5 +1,6 @@
-/* dataset.c - see dataset.h. Goes through the files record by record, lets the kind encode each, cuts, and keeps ids and marks in two flat
- * arrays. Where records begin and end is records.c's, what they mean the kinds'. */
+/* dataset.c - see dataset.h. Goes through the files record by record, lets the kind encode each,
+ * cuts, and keeps ids and marks in two flat arrays. Where records begin and end is records.c's,
+ * what they mean the kinds'. */
 #include "data/dataset.h"
 
 #include "base/err.h"
@@ -62,13 +63,17 @@ bool record_has(const json_t *rec, const char *key)
 	return v && !json_is_null(v);
 }
 
-int record_text(const json_t *rec, const char *key, bool need, const char **text_p, size_t *n_p, struct err *e)
+int record_text(const json_t *rec, const char *key, bool need, const char **text_p, size_t *n_p,
+		struct err *e)
 {
 	const json_t *v = json_object_get(rec, key);
 	if (!v || json_is_null(v))
-		return need ? err_set(e, ERR_INPUT, "%s: is %s; a string was expected", key, json_kind_name(v)) : 0;
+		return need ? err_set(e, ERR_INPUT, "%s: is %s; a string was expected", key,
+				      json_kind_name(v))
+			    : 0;
 	if (!json_is_string(v))
-		return err_set(e, ERR_INPUT, "%s: must be a string, not %s", key, json_kind_name(v));
+		return err_set(e, ERR_INPUT, "%s: must be a string, not %s", key,
+			       json_kind_name(v));
 	*text_p = json_string_value(v);
 	*n_p = json_string_length(v);
 	return 0;
@@ -125,9 +130,11 @@ static int unknown_kind(const json_t *rec, struct err *e)
 	}
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		size_t n = strlen(known);
-		snprintf(known + n, sizeof known - n, "%s%s (%s)", n ? ", " : "", kinds[i]->name, kinds[i]->keys);
+		snprintf(known + n, sizeof known - n, "%s%s (%s)", n ? ", " : "", kinds[i]->name,
+			 kinds[i]->keys);
 	}
-	return err_set(e, ERR_INPUT, "a record of no known kind, its keys: %s; known kinds: %s", *have ? have : "none", known);
+	return err_set(e, ERR_INPUT, "a record of no known kind, its keys: %s; known kinds: %s",
+		       *have ? have : "none", known);
 }
 
 static const struct dataset_kind *recognise(const json_t *rec)
@@ -148,7 +155,8 @@ static int keep(struct dataset *d, const struct encoding *x, size_t at, size_t n
 		d->stats.untrained++;
 		return 0;
 	}
-	if (!mem_grow(&d->id, &d->id_cap, d->n + n, sizeof *d->id) || !mem_grow(&d->train, &d->train_cap, d->n + n, 1) ||
+	if (!mem_grow(&d->id, &d->id_cap, d->n + n, sizeof *d->id) ||
+	    !mem_grow(&d->train, &d->train_cap, d->n + n, 1) ||
 	    !mem_grow(&d->ex, &d->ex_cap, d->count + 1, sizeof *d->ex))
 		return err_nomem(e, (d->n + n) * 5ull, "the dataset's tokens");
 	memcpy(d->id + d->n, x->ids.id + at, n * sizeof *d->id);
@@ -169,7 +177,8 @@ static int keep_cut(struct dataset *d, const struct encoding *x, bool split, str
 		d->stats.truncated += n > most;
 		return keep(d, x, 0, n < most ? n : most, e);
 	}
-	/* A piece begins with the last id of the piece before it, so that each id but the first is predicted once. */
+	/* A piece begins with the last id of the piece before it, so that each id but the first is
+	 * predicted once. */
 	for (size_t at = 0;; at += most - 1) {
 		if (n - at <= most)
 			return keep(d, x, at, n - at, e);
@@ -184,9 +193,14 @@ static int check_utf8(const char *text, size_t n, uint64_t *line_p, struct err *
 	for (size_t i = 0; i < n;) {
 		utf8proc_int32_t c;
 		size_t left = n - i;
-		utf8proc_ssize_t k = s[i] < 0x80 ? 1 : utf8proc_iterate(s + i, left < 4 ? (utf8proc_ssize_t)left : 4, &c);
+		utf8proc_ssize_t k =
+			s[i] < 0x80 ? 1
+				    : utf8proc_iterate(s + i, left < 4 ? (utf8proc_ssize_t)left : 4,
+						       &c);
 		if (k <= 0)
-			return err_set(e, ERR_INPUT, "not UTF-8: byte 0x%02x at byte %zu of the record", s[i], i + 1);
+			return err_set(e, ERR_INPUT,
+				       "not UTF-8: byte 0x%02x at byte %zu of the record", s[i],
+				       i + 1);
 		*line_p += s[i] == '\n';
 		i += (size_t)k;
 	}
@@ -195,8 +209,8 @@ static int check_utf8(const char *text, size_t n, uint64_t *line_p, struct err *
 }
 
 /* One record to ids. *line_p: the line inside the record that a complaint is about. */
-static int encode_record(struct encoding *x, const struct dataset_kind *kind, bool plain, const struct record *r, bool *split_p,
-			 uint64_t *line_p, struct err *e)
+static int encode_record(struct encoding *x, const struct dataset_kind *kind, bool plain,
+			 const struct record *r, bool *split_p, uint64_t *line_p, struct err *e)
 {
 	TRY(check_utf8(r->text, r->n, line_p, e));
 	encoding_reset(x);
@@ -205,27 +219,31 @@ static int encode_record(struct encoding *x, const struct dataset_kind *kind, bo
 		return kind->plain(x, r->text, r->n, e);
 	}
 	json_error_t je;
-	json_t *doc = json_loadb(r->text, r->n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	json_t *doc = json_loadb(r->text, r->n,
+				 JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (!doc) {
 		*line_p = je.line > 0 ? (uint64_t)je.line : 1;
 		return err_set(e, ERR_INPUT, "not valid JSON: %s (column %d)", je.text, je.column);
 	}
 	int rc;
 	if (!json_is_object(doc))
-		rc = err_set(e, ERR_INPUT, "a record must be an object, not %s", json_kind_name(doc));
+		rc = err_set(e, ERR_INPUT, "a record must be an object, not %s",
+			     json_kind_name(doc));
 	else if (!kind && !(kind = recognise(doc)))
 		rc = unknown_kind(doc, e);
 	else
 		rc = kind->encode(x, doc, e);
 	json_decref(doc);
 	if (rc >= 0 && x->ids.n != x->train.n)
-		rc = err_set(e, ERR_INTERNAL, "dataset kind %s: %zu ids but %zu marks", kind->name, x->ids.n, x->train.n);
+		rc = err_set(e, ERR_INTERNAL, "dataset kind %s: %zu ids but %zu marks", kind->name,
+			     x->ids.n, x->train.n);
 	if (rc >= 0)
 		*split_p = kind->split;
 	return rc;
 }
 
-static int load_file(struct dataset *d, struct encoding *x, const char *path, const struct dataset_kind *kind, struct err *e)
+static int load_file(struct dataset *d, struct encoding *x, const char *path,
+		     const struct dataset_kind *kind, struct err *e)
 {
 	const struct dataset_options *o = x->o;
 	const struct dataset_kind *plain_kind = kind;
@@ -253,19 +271,24 @@ static int load_file(struct dataset *d, struct encoding *x, const char *path, co
 		if (!o->skip_bad_records || (rc != ERR_INPUT && rc != ERR_UNSUPPORTED))
 			break;
 		if (!d->stats.skipped++)
-			snprintf(d->stats.first_skipped, sizeof d->stats.first_skipped, "%.511s", e->msg);
+			snprintf(d->stats.first_skipped, sizeof d->stats.first_skipped, "%.511s",
+				 e->msg);
 		err_clear(e);
 	}
 	if (!rc && !rec.number)
-		rc = err_set(e, ERR_INPUT, "%s: holds no records; a dataset needs at least one", path);
+		rc = err_set(e, ERR_INPUT, "%s: holds no records; a dataset needs at least one",
+			     path);
 	else if (!rc && d->stats.skipped - skipped == rec.number)
-		rc = err_set(e, ERR_INPUT, "%s: not one of its %llu records can be used; the first one skipped was %s", path,
-			     (unsigned long long)rec.number, d->stats.first_skipped);
+		rc = err_set(
+			e, ERR_INPUT,
+			"%s: not one of its %llu records can be used; the first one skipped was %s",
+			path, (unsigned long long)rec.number, d->stats.first_skipped);
 	records_close(r);
 	return rc < 0 ? rc : 0;
 }
 
-static int find_kind(const struct dataset_source *src, const struct dataset_kind **kind_p, struct err *e)
+static int find_kind(const struct dataset_source *src, const struct dataset_kind **kind_p,
+		     struct err *e)
 {
 	*kind_p = NULL;
 	if (!src->type || !strcmp(src->type, "auto"))
@@ -279,7 +302,8 @@ static int find_kind(const struct dataset_source *src, const struct dataset_kind
 		size_t n = strlen(known);
 		snprintf(known + n, sizeof known - n, ", %s", kinds[i]->name);
 	}
-	return err_set(e, ERR_USAGE, "%s: unknown dataset type '%.64s'; known: %s", src->path, src->type, known);
+	return err_set(e, ERR_USAGE, "%s: unknown dataset type '%.64s'; known: %s", src->path,
+		       src->type, known);
 }
 
 static uint64_t fnv1a(uint64_t h, const void *p, size_t n)
@@ -289,7 +313,8 @@ static uint64_t fnv1a(uint64_t h, const void *p, size_t n)
 	return h;
 }
 
-/* Over each example's length, ids and marks; numbers little-endian, as everywhere this program runs. */
+/* Over each example's length, ids and marks; numbers little-endian, as everywhere this program
+ * runs. */
 static uint64_t digest_of(const struct dataset *d)
 {
 	uint64_t h = 0xcbf29ce484222325ull;
@@ -302,7 +327,8 @@ static uint64_t digest_of(const struct dataset *d)
 	return h;
 }
 
-/* Doubling leaves up to half of the arrays unused. Keeping the larger ones when this fails does no harm. */
+/* Doubling leaves up to half of the arrays unused. Keeping the larger ones when this fails does no
+ * harm. */
 static void shrink(struct dataset *d)
 {
 	void *p;
@@ -314,11 +340,12 @@ static void shrink(struct dataset *d)
 		d->ex = p;
 }
 
-int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o, struct dataset **d_p,
-		 struct err *e)
+int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o,
+		 struct dataset **d_p, struct err *e)
 {
 	if (o->sequence_len < 2 || o->sequence_len > INT32_MAX)
-		return err_set(e, ERR_USAGE, "sequence_len is %lld; it must be at least 2", (long long)o->sequence_len);
+		return err_set(e, ERR_USAGE, "sequence_len is %lld; it must be at least 2",
+			       (long long)o->sequence_len);
 	if (!nsrc)
 		return err_set(e, ERR_USAGE, "no dataset is given; set datasets: [{path: ...}]");
 	struct dataset *d = mem_zalloc(sizeof *d);
@@ -335,10 +362,11 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 	encoding_release(&x);
 	if (rc >= 0 && !d->count)
 		rc = err_set(e, ERR_INPUT,
-			     "%s: nothing is left to train: of %llu records %llu were cut at sequence_len %lld, and none keeps an "
+			     "%s: nothing is left to train: of %llu records %llu were cut at "
+			     "sequence_len %lld, and none keeps an "
 			     "answer; raise sequence_len",
-			     src[0].path, (unsigned long long)d->stats.records, (unsigned long long)d->stats.truncated,
-			     (long long)o->sequence_len);
+			     src[0].path, (unsigned long long)d->stats.records,
+			     (unsigned long long)d->stats.truncated, (long long)o->sequence_len);
 	if (rc < 0) {
 		dataset_free(d);
 		return rc;
@@ -364,7 +392,9 @@ size_t dataset_count(const struct dataset *d) { return d->count; }
 struct example dataset_get(const struct dataset *d, size_t i)
 {
 	const struct span *s = &d->ex[i];
-	return (struct example){ .id = d->id + s->at, .train = d->train + s->at, .n = s->n, .trained = s->trained };
+	return (struct example){
+		.id = d->id + s->at, .train = d->train + s->at, .n = s->n, .trained = s->trained
+	};
 }
 
 const struct dataset_stats *dataset_stats(const struct dataset *d) { return &d->stats; }

@@ -1,18 +1,22 @@
-/* dataset_alpaca.c - the kind `alpaca`: {"instruction": ..., "input": ..., "output": ...}, with `system` and `history` ([[question, answer],
- * ...]) where the record has them.
+/* dataset_alpaca.c - the kind `alpaca`: {"instruction": ..., "input": ..., "output": ...}, with
+ * `system` and `history` ([[question, answer], ...]) where the record has them.
  *
- * With the chat template `alpaca` an input gets the prompt of Stanford Alpaca (tatsu-lab/stanford_alpaca: train.py, PROMPT_DICT); with any
- * other the user says instruction, newline, input. The answers in `history` are trained like the last one. */
+ * With the chat template `alpaca` an input gets the prompt of Stanford Alpaca
+ * (tatsu-lab/stanford_alpaca: train.py, PROMPT_DICT); with any other the user says instruction,
+ * newline, input. The answers in `history` are trained like the last one. */
 #include "base/err.h"
 #include "data/turns.h"
 
 #include <string.h>
 
-static const char with_input[] =
-	"Below is an instruction that describes a task, paired with an input that provides further context. "
-	"Write a response that appropriately completes the request.";
+static const char with_input[] = "Below is an instruction that describes a task, paired with an "
+				 "input that provides further context. "
+				 "Write a response that appropriately completes the request.";
 
-static bool match(const json_t *rec) { return json_object_get(rec, "instruction") && !json_object_get(rec, "chosen"); }
+static bool match(const json_t *rec)
+{
+	return json_object_get(rec, "instruction") && !json_object_get(rec, "chosen");
+}
 
 static int add_history(struct encoding *x, const json_t *rec, struct err *e)
 {
@@ -20,11 +24,16 @@ static int add_history(struct encoding *x, const json_t *rec, struct err *e)
 	if (!record_has(rec, "history"))
 		return 0;
 	if (!json_is_array(list))
-		return err_set(e, ERR_INPUT, "history: must be a list of [question, answer] pairs, not %s", json_kind_name(list));
+		return err_set(e, ERR_INPUT,
+			       "history: must be a list of [question, answer] pairs, not %s",
+			       json_kind_name(list));
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		const json_t *pair = json_array_get(list, i), *q = json_array_get(pair, 0), *a = json_array_get(pair, 1);
+		const json_t *pair = json_array_get(list, i), *q = json_array_get(pair, 0),
+			     *a = json_array_get(pair, 1);
 		if (json_array_size(pair) != 2 || !json_is_string(q) || !json_is_string(a))
-			return err_set(e, ERR_INPUT, "history[%zu]: must be a pair of strings, [question, answer]", i);
+			return err_set(
+				e, ERR_INPUT,
+				"history[%zu]: must be a pair of strings, [question, answer]", i);
 		if (text_is_blank(json_string_value(a), json_string_length(a)))
 			return err_set(e, ERR_INPUT, "history[%zu]: the answer is empty", i);
 		TRY(turns_add(x, CHAT_USER, json_string_value(q), json_string_length(q), e));

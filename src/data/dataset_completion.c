@@ -1,7 +1,9 @@
-/* dataset_completion.c - the kind `completion`: {"prompt": ..., "completion": ...}, no chat template, EOS behind the completion.
+/* dataset_completion.c - the kind `completion`: {"prompt": ..., "completion": ...}, no chat
+ * template, EOS behind the completion.
  *
- * Prompt and completion are encoded as one text, the way they would stand in a document. Trained is what follows the ids that the
- * prompt alone would have at the front; an id that spans the border is trained. */
+ * Prompt and completion are encoded as one text, the way they would stand in a document. Trained is
+ * what follows the ids that the prompt alone would have at the front; an id that spans the border
+ * is trained. */
 #include "base/err.h"
 #include "data/dataset_kind.h"
 
@@ -9,7 +11,8 @@
 
 static bool match(const json_t *rec)
 {
-	return json_object_get(rec, "prompt") && !json_object_get(rec, "chosen") && !json_object_get(rec, "messages");
+	return json_object_get(rec, "prompt") && !json_object_get(rec, "chosen") &&
+	       !json_object_get(rec, "messages");
 }
 
 static int encode(struct encoding *x, const json_t *rec, struct err *e)

@@ -1,7 +1,9 @@
-/* dataset_kind.h - what a kind of record is: a row of dataset.def and the file dataset_<name>.c that defines `dataset_kind_<name>`.
+/* dataset_kind.h - what a kind of record is: a row of dataset.def and the file dataset_<name>.c
+ * that defines `dataset_kind_<name>`.
  *
- * A kind says by its keys whether a record is of its kind and appends the record's token ids and marks to an encoding. Its messages begin
- * with the key ("output: is missing"); file and line are put before them by dataset.c. */
+ * A kind says by its keys whether a record is of its kind and appends the record's token ids and
+ * marks to an encoding. Its messages begin with the key ("output: is missing"); file and line are
+ * put before them by dataset.c. */
 #ifndef HS_DATA_DATASET_KIND_H
 #define HS_DATA_DATASET_KIND_H
 
@@ -24,15 +26,19 @@ struct encoding {
 
 struct dataset_kind {
 	const char *name;
-	const char *keys;                 /* the keys it is known by, for messages */
-	bool split;                       /* a record longer than sequence_len becomes several examples instead of being cut */
+	const char *keys; /* the keys it is known by, for messages */
+	/* a record longer than sequence_len becomes several examples instead of being cut */
+	bool split;
 	bool (*match)(const json_t *rec); /* MUST; rec is an object */
-	int (*encode)(struct encoding *x, const json_t *rec, struct err *e);         /* MUST */
-	int (*plain)(struct encoding *x, const char *text, size_t n, struct err *e); /* MAY: the text of a file that is not JSON */
+	int (*encode)(struct encoding *x, const json_t *rec, struct err *e); /* MUST */
+	/* MAY: the text of a file that is not JSON */
+	int (*plain)(struct encoding *x, const char *text, size_t n, struct err *e);
 };
 
-/* Strings of a record. *text_p keeps what it was when an optional key is missing or null; with `need` that is an error. */
-int record_text(const json_t *rec, const char *key, bool need, const char **text_p, size_t *n_p, struct err *e);
+/* Strings of a record. *text_p keeps what it was when an optional key is missing or null; with
+ * `need` that is an error. */
+int record_text(const json_t *rec, const char *key, bool need, const char **text_p, size_t *n_p,
+		struct err *e);
 bool record_has(const json_t *rec, const char *key); /* there and not null */
 bool text_is_blank(const char *text, size_t n);
 const char *json_kind_name(const json_t *v); /* "a string", for messages */

@@ -1,5 +1,6 @@
-/* dataset_messages.c - the kind `messages`: {"messages": [{"role": ..., "content": ...}, ...]}, as OpenAI and Hugging Face write
- * conversations. Content is a string or a list of {"type": "text", "text": ...}. */
+/* dataset_messages.c - the kind `messages`: {"messages": [{"role": ..., "content": ...}, ...]}, as
+ * OpenAI and Hugging Face write conversations. Content is a string or a list of {"type": "text",
+ * "text": ...}. */
 #include "base/err.h"
 #include "data/turns.h"
 
@@ -12,4 +13,6 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	return turns_encode(x, "messages", e);
 }
 
-const struct dataset_kind dataset_kind_messages = { .name = "messages", .keys = "messages", .match = match, .encode = encode };
+const struct dataset_kind dataset_kind_messages = {
+	.name = "messages", .keys = "messages", .match = match, .encode = encode
+};

@@ -1,5 +1,6 @@
-/* dataset_text.c - the kind `text`: {"text": ...} or a whole plain text file, everything trained, BOS as the model has it and EOS at the
- * end. A text longer than sequence_len becomes several examples. */
+/* dataset_text.c - the kind `text`: {"text": ...} or a whole plain text file, everything trained,
+ * BOS as the model has it and EOS at the end. A text longer than sequence_len becomes several
+ * examples. */
 #include "base/err.h"
 #include "data/dataset_kind.h"
 
@@ -22,6 +23,9 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	return plain(x, text, n, e);
 }
 
-const struct dataset_kind dataset_kind_text = {
-	.name = "text", .keys = "text", .split = true, .match = match, .encode = encode, .plain = plain
-};
+const struct dataset_kind dataset_kind_text = { .name = "text",
+						.keys = "text",
+						.split = true,
+						.match = match,
+						.encode = encode,
+						.plain = plain };

@@ -1,5 +1,6 @@
-/* records.c - see records.h. A window over the file that grows to hold one record, and a scanner that finds where a JSON value ends by
- * counting brackets outside strings; whether the value is valid JSON is judged by whoever parses it. */
+/* records.c - see records.h. A window over the file that grows to hold one record, and a scanner
+ * that finds where a JSON value ends by counting brackets outside strings; whether the value is
+ * valid JSON is judged by whoever parses it. */
 #include "data/records.h"
 
 #include "base/err.h"
@@ -33,8 +34,8 @@ static int ensure(struct records *r, size_t need, struct err *e)
 		if (r->eof)
 			return 0;
 		if (need > RECORD_MAX)
-			return err_set(e, ERR_INPUT, "%s:%llu: a record of more than %u MiB", r->path, (unsigned long long)r->line,
-				       RECORD_MAX >> 20);
+			return err_set(e, ERR_INPUT, "%s:%llu: a record of more than %u MiB",
+				       r->path, (unsigned long long)r->line, RECORD_MAX >> 20);
 		if (r->pos && r->end == r->cap) {
 			memmove(r->p, r->p + r->pos, r->end - r->pos);
 			r->end -= r->pos;
@@ -58,7 +59,8 @@ static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c ==
 
 static void consume(struct records *r, size_t n)
 {
-	for (const char *p = r->p + r->pos, *end = p + n; (p = memchr(p, '\n', (size_t)(end - p))); p++)
+	for (const char *p = r->p + r->pos, *end = p + n; (p = memchr(p, '\n', (size_t)(end - p)));
+	     p++)
 		r->line++;
 	r->pos += n;
 }
@@ -72,13 +74,15 @@ static int skip_space(struct records *r, struct err *e)
 	return rc;
 }
 
-/* Length of the line that begins at `pos`, without its newline; 1 or, at the end of the file, 0 in *nl_p. */
+/* Length of the line that begins at `pos`, without its newline; 1 or, at the end of the file, 0 in
+ * *nl_p. */
 static int line_length(struct records *r, size_t *n_p, size_t *nl_p, struct err *e)
 {
 	size_t seen = 0;
 	for (;;) {
 		size_t have = r->end - r->pos;
-		const char *nl = have > seen ? memchr(r->p + r->pos + seen, '\n', have - seen) : NULL;
+		const char *nl =
+			have > seen ? memchr(r->p + r->pos + seen, '\n', have - seen) : NULL;
 		if (nl) {
 			*n_p = (size_t)(nl - r->p) - r->pos;
 			*nl_p = 1;
@@ -127,14 +131,17 @@ static int value_length(struct records *r, size_t *n_p, struct err *e)
 				*n_p = i + 1;
 				return 0;
 			}
-		} else if (!depth && (c == ',' || c == '}' || c == ']' || c == ':' || is_space(c))) {
+		} else if (!depth &&
+			   (c == ',' || c == '}' || c == ']' || c == ':' || is_space(c))) {
 			*n_p = i; /* a number or a word */
 			return 0;
 		}
 	}
 	if (depth || string)
-		return err_set(e, ERR_INPUT, "%s:%llu: the value that begins here never ends (is the file cut off?)", r->path,
-			       (unsigned long long)r->line);
+		return err_set(
+			e, ERR_INPUT,
+			"%s:%llu: the value that begins here never ends (is the file cut off?)",
+			r->path, (unsigned long long)r->line);
 	*n_p = r->end - r->pos;
 	return 0;
 }
@@ -142,9 +149,11 @@ static int value_length(struct records *r, size_t *n_p, struct err *e)
 static int expected(struct records *r, const char *what, struct err *e)
 {
 	if (r->eof && r->pos == r->end)
-		return err_set(e, ERR_INPUT, "%s:%llu: the file ends where %s was expected (is it cut off?)", r->path,
-			       (unsigned long long)r->line, what);
-	return err_set(e, ERR_INPUT, "%s:%llu: not valid JSON: %s was expected", r->path, (unsigned long long)r->line, what);
+		return err_set(e, ERR_INPUT,
+			       "%s:%llu: the file ends where %s was expected (is it cut off?)",
+			       r->path, (unsigned long long)r->line, what);
+	return err_set(e, ERR_INPUT, "%s:%llu: not valid JSON: %s was expected", r->path,
+		       (unsigned long long)r->line, what);
 }
 
 /* Consumes one punctuation byte after white space. */
@@ -159,7 +168,8 @@ static int need_byte(struct records *r, char c, const char *what, struct err *e)
 	return 0;
 }
 
-/* Inside an object, before a member or its end: passes over members until the value of `data`, a list, begins (1) or the object ends (0). */
+/* Inside an object, before a member or its end: passes over members until the value of `data`, a
+ * list, begins (1) or the object ends (0). */
 static int find_data(struct records *r, bool wanted, bool first, struct err *e)
 {
 	for (;; first = false) {
@@ -206,7 +216,8 @@ static int at_end(struct records *r, struct err *e)
 	return rc;
 }
 
-/* Does the object that a line begins with close on that line; and has it a list `data` of its own? */
+/* Does the object that a line begins with close on that line; and has it a list `data` of its
+ * own? */
 static void look_at_line(const char *s, size_t n, bool *closes_p, bool *data_p)
 {
 	size_t depth = 0;
@@ -238,7 +249,8 @@ static void look_at_line(const char *s, size_t n, bool *closes_p, bool *data_p)
 	}
 }
 
-/* An object at the head: JSONL when it closes on its line, or is broken in a way that pretty-printed JSON never is; else a document. */
+/* An object at the head: JSONL when it closes on its line, or is broken in a way that
+ * pretty-printed JSON never is; else a document. */
 static int recognise_object(struct records *r, struct err *e)
 {
 	size_t n, nl;
@@ -283,7 +295,10 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 	}
 	int rc = skip_space(r, e);
 	if (rc <= 0)
-		return rc < 0 ? rc : err_set(e, ERR_INPUT, "%s: is empty; a dataset needs at least one record", r->path);
+		return rc < 0 ? rc
+			      : err_set(e, ERR_INPUT,
+					"%s: is empty; a dataset needs at least one record",
+					r->path);
 	char c = r->p[r->pos];
 	if (c == '[') {
 		r->form = RECORDS_LIST;
@@ -295,8 +310,9 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 		r->form = RECORDS_PLAIN;
 		return 0;
 	}
-	return err_set(e, ERR_INPUT, "%s:%llu: neither JSON nor JSONL (plain text is read with 'type: text')", r->path,
-		       (unsigned long long)r->line);
+	return err_set(e, ERR_INPUT,
+		       "%s:%llu: neither JSON nor JSONL (plain text is read with 'type: text')",
+		       r->path, (unsigned long long)r->line);
 }
 
 int records_open(const char *path, bool plain_ok, struct records **r_p, struct err *e)
@@ -340,7 +356,9 @@ enum records_form records_form(const struct records *r) { return r->form; }
 
 static int take(struct records *r, size_t n, struct record *rec_p)
 {
-	*rec_p = (struct record){ .text = r->p + r->pos, .n = n, .number = ++r->number, .line = r->line };
+	*rec_p = (struct record){
+		.text = r->p + r->pos, .n = n, .number = ++r->number, .line = r->line
+	};
 	consume(r, n);
 	return 1;
 }
@@ -378,7 +396,8 @@ static int next_value(struct records *r, struct record *rec_p, struct err *e)
 				return rc;
 			if (!rc)
 				return err_set(e, ERR_INPUT,
-					       "%s: holds one object without a list 'data'; expected is one record a line, a list "
+					       "%s: holds one object without a list 'data'; "
+					       "expected is one record a line, a list "
 					       "of records, or "
 					       "{\"data\": [...]}",
 					       r->path);
@@ -436,11 +455,13 @@ int records_next(struct records *r, struct record *rec_p, struct err *e)
 	}
 }
 
-void records_place(const struct records *r, const struct record *rec, uint64_t line_in, char *out, size_t cap)
+void records_place(const struct records *r, const struct record *rec, uint64_t line_in, char *out,
+		   size_t cap)
 {
 	unsigned long long line = rec->line + (line_in ? line_in - 1 : 0);
 	if (r->form == RECORDS_LIST)
-		snprintf(out, cap, "%s: record %llu (line %llu)", r->path, (unsigned long long)rec->number, line);
+		snprintf(out, cap, "%s: record %llu (line %llu)", r->path,
+			 (unsigned long long)rec->number, line);
 	else
 		snprintf(out, cap, "%s:%llu", r->path, line);
 }

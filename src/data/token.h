@@ -1,10 +1,13 @@
-/* token.h - the inside of a tokenizer: what the kinds (tokenizer_<name>.c), the readers and the chat templates share.
+/* token.h - the inside of a tokenizer: what the kinds (tokenizer_<name>.c), the readers and the
+ * chat templates share.
  *
- * The way of a text: added tokens are cut out of it (token_added.c); what lies between is normalised (token_normal.c), cut into pre-tokens
- * (token_split.c) and each pre-token merged into ids (token_merge.c). The post-processor's ids stand before and behind. The order is that
- * of Hugging Face's `tokenizers` library, whose results are the ones to meet.
+ * The way of a text: added tokens are cut out of it (token_added.c); what lies between is
+ * normalised (token_normal.c), cut into pre-tokens (token_split.c) and each pre-token merged into
+ * ids (token_merge.c). The post-processor's ids stand before and behind. The order is that of
+ * Hugging Face's `tokenizers` library, whose results are the ones to meet.
  *
- * Everything here is filled while a tokenizer is made and only read afterwards; what encoding needs for itself lies in struct token_run. */
+ * Everything here is filled while a tokenizer is made and only read afterwards; what encoding needs
+ * for itself lies in struct token_run. */
 #ifndef HS_DATA_TOKEN_H
 #define HS_DATA_TOKEN_H
 
@@ -21,7 +24,7 @@
 #define TOKEN_ADDED_BYTES_MAX 512 /* longest added token */
 #define TOKEN_TEXT_MAX (1u << 30) /* longest text in one call */
 
-/* --- text to number --------------------------------------------------------------------------------------------------- */
+/* ---- text to number ------------------------------------------------------------------------- */
 
 /* Keys are borrowed. A table whose probes grow long was made to be slow and is refused. */
 struct strmap {
@@ -37,9 +40,10 @@ int strmap_init(struct strmap *m, size_t items, struct err *e);
 void strmap_release(struct strmap *m);
 int32_t strmap_get(const struct strmap *m, const char *key, size_t n); /* -1: not there */
 /* *old_p is -1, or the value already there (which stays). */
-int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32_t *old_p, struct err *e);
+int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32_t *old_p,
+	       struct err *e);
 
-/* --- vocabulary ------------------------------------------------------------------------------------------------------- */
+/* ---- vocabulary ----------------------------------------------------------------------------- */
 
 enum {
 	TOKEN_EXISTS = 1,
@@ -71,9 +75,10 @@ struct added_tree {
 	int32_t first[256]; /* children of the root */
 };
 
-/* --- merges ----------------------------------------------------------------------------------------------------------- */
+/* ---- merges --------------------------------------------------------------------------------- */
 
-/* One initial symbol or what it has been merged into: `len` bytes at `start` of the pre-token. id -1: not in the vocabulary. */
+/* One initial symbol or what it has been merged into: `len` bytes at `start` of the pre-token. id
+ * -1: not in the vocabulary. */
 struct symbol {
 	int32_t id;
 	uint32_t start, len;
@@ -86,7 +91,8 @@ struct pair_entry {
 	int32_t id;
 };
 
-/* Either pairs of ids with their rank, or (by_score) any two neighbours whose joined text is a token, the best score first. */
+/* Either pairs of ids with their rank, or (by_score) any two neighbours whose joined text is a
+ * token, the best score first. */
 struct merges {
 	struct pair_entry *pair;
 	size_t mask;
@@ -94,9 +100,16 @@ struct merges {
 	uint32_t *rank; /* by_score: of each id, the best score is 0; UINT32_MAX: never a result */
 };
 
-/* --- normaliser, pre-tokenizer, post-processor ------------------------------------------------------------------------- */
+/* ---- normaliser, pre-tokenizer, post-processor ---------------------------------------------- */
 
-enum normal_kind { NORMAL_NFC, NORMAL_NFD, NORMAL_NFKC, NORMAL_NFKD, NORMAL_PREPEND, NORMAL_REPLACE };
+enum normal_kind {
+	NORMAL_NFC,
+	NORMAL_NFD,
+	NORMAL_NFKC,
+	NORMAL_NFKD,
+	NORMAL_PREPEND,
+	NORMAL_REPLACE
+};
 
 struct normal_step {
 	enum normal_kind kind;
@@ -126,7 +139,8 @@ struct tokenizer {
 	struct arena arena; /* all strings */
 	struct token *tok;  /* by id */
 	size_t ntok;
-	struct strmap by_text; /* the model's vocabulary and the added tokens, as the file writes them */
+	/* the model's vocabulary and the added tokens, as the file writes them */
+	struct strmap by_text;
 	struct added *added;
 	size_t nadded;
 	struct added_tree raw, normal; /* added tokens matched before and after normalising */
@@ -146,7 +160,8 @@ struct tokenizer {
 	struct strmap by_bytes; /* ignore_merges: the model's vocabulary by what it decodes to */
 	/* spm */
 	bool byte_fallback;
-	bool spaces_apart;     /* no token continues with a space after other text: words can be merged one by one */
+	/* no token continues with a space after other text: words can be merged one by one */
+	bool spaces_apart;
 	bool decode_replace;   /* the mark of a space becomes a space */
 	bool decode_bytes;     /* <0xNN> becomes the byte */
 	bool decode_metaspace; /* the first token loses its marks */
@@ -160,9 +175,11 @@ struct tokenizer_kind {
 	const char *gguf_model; /* tokenizer.ggml.model */
 	/* Whether this kind reads that tokenizer.json. Asked in the order of tokenizer.def. */
 	bool (*fits)(const json_t *doc);
-	/* The model's own part, after vocabulary, normaliser, pre-tokenizer and merges have been read. */
+	/* The model's own part, after vocabulary, normaliser, pre-tokenizer and merges have been
+	 * read. */
 	int (*from_json)(struct tokenizer *t, const json_t *doc, const char *where, struct err *e);
-	/* The same from the KV pairs, after the vocabulary and the added tokens; it reads the merges too. */
+	/* The same from the KV pairs, after the vocabulary and the added tokens; it reads the
+	 * merges too. */
 	int (*from_gguf)(struct tokenizer *t, const json_t *kv, const char *where, struct err *e);
 	/* Sets what each token decodes to, once all are there. */
 	int (*finish)(struct tokenizer *t, const char *where, struct err *e);
@@ -179,36 +196,43 @@ extern const struct tokenizer_kind *const tokenizer_kinds[]; /* the rows, then N
 
 struct tokenizer *token_alloc(void); /* empty; NULL when memory is out */
 
-/* --- reading ---------------------------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 /* Makes room for ids [0, n). */
 int token_table_init(struct tokenizer *t, size_t n, const char *where, struct err *e);
-/* Copies the text. An id that is taken, or a text that is there under another id, is an error; the same pair again is none. */
-int token_put(struct tokenizer *t, int64_t id, const char *text, size_t n, uint8_t flags, const char *where, struct err *e);
-char *token_copy(struct tokenizer *t, const char *p, size_t n); /* in the arena, NUL behind; NULL when memory is out */
+/* Copies the text. An id that is taken, or a text that is there under another id, is an error; the
+ * same pair again is none. */
+int token_put(struct tokenizer *t, int64_t id, const char *text, size_t n, uint8_t flags,
+	      const char *where, struct err *e);
+/* in the arena, NUL behind; NULL when memory is out */
+char *token_copy(struct tokenizer *t, const char *p, size_t n);
 
 /* `a->id` must be in the table. Call token_added_done() after the last. */
 int token_added_put(struct tokenizer *t, const struct added *a, struct err *e);
 int token_added_done(struct tokenizer *t, struct err *e);
 
 int merges_init(struct merges *m, size_t items, struct err *e);
-int merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id, struct err *e);
+int merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id,
+	       struct err *e);
 void merges_release(struct merges *m);
 /* Reads a list of merges ("a b" or ["a", "b"]). */
 int merges_read(struct tokenizer *t, const json_t *list, const char *where, struct err *e);
 
-int token_normal_read(struct tokenizer *t, const json_t *normalizer, const char *where, struct err *e);
-int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where, struct err *e);
-int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps, bool trusted, const char *where,
+int token_normal_read(struct tokenizer *t, const json_t *normalizer, const char *where,
 		      struct err *e);
+int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where,
+		     struct err *e);
+int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps,
+		      bool trusted, const char *where, struct err *e);
 extern const char token_gpt2_pattern[];
 bool token_pattern_known(const char *pattern); /* one of the published ones */
 
-/* GPT-2's writing of bytes as characters: the character of each byte, and back (-1: not one of them). */
+/* GPT-2's writing of bytes as characters: the character of each byte, and back (-1: not one of
+ * them). */
 uint32_t token_byte_char(uint8_t byte);
 int token_char_byte(uint32_t c);
 
-/* --- UTF-8 ------------------------------------------------------------------------------------------------------------ */
+/* ---- UTF-8 ---------------------------------------------------------------------------------- */
 
 /* Length of the longest valid start of `s`. */
 size_t utf8_valid(const char *s, size_t n);
@@ -216,7 +240,7 @@ size_t utf8_valid(const char *s, size_t n);
 uint32_t utf8_char(const char *s, size_t *len_p);
 size_t utf8_put(uint32_t c, char *out); /* at most 4 bytes */
 
-/* --- encoding --------------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------- */
 
 struct heap_entry {
 	uint32_t rank;
@@ -239,7 +263,8 @@ struct token_run {
 	size_t work_at;
 };
 
-/* A part of the text where special tokens are not recognised: what somebody wrote, as opposed to a template's own text. Sorted, apart. */
+/* A part of the text where special tokens are not recognised: what somebody wrote, as opposed to a
+ * template's own text. Sorted, apart. */
 struct token_range {
 	size_t begin, end;
 };
@@ -255,21 +280,29 @@ struct token_pieces {
 };
 
 /* tokenizer_encode() without the post-processor. `pieces` may be NULL. */
-int token_encode(const struct tokenizer *t, const char *text, size_t n, bool parse_special, const struct token_range *literal,
-		 size_t nliteral, struct tokens *out, struct token_pieces *pieces, struct err *e);
-/* Length of `text` once normalised, without what the normaliser puts in front. Invalid bytes count as they are. */
-int token_normal_length(const struct tokenizer *t, const char *text, size_t n, size_t *n_p, struct err *e);
+int token_encode(const struct tokenizer *t, const char *text, size_t n, bool parse_special,
+		 const struct token_range *literal, size_t nliteral, struct tokens *out,
+		 struct token_pieces *pieces, struct err *e);
+/* Length of `text` once normalised, without what the normaliser puts in front. Invalid bytes count
+ * as they are. */
+int token_normal_length(const struct tokenizer *t, const char *text, size_t n, size_t *n_p,
+			struct err *e);
 
-/* Finds the next added token at or after *pos in [*pos, n): true with [*begin_p, *end_p) and its index, *pos moved behind it.
- * `last` is the end of the previous one: white space before that is not taken again. */
-bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, const char *text, size_t n, bool parse_special,
-		      const struct token_range *literal, size_t nliteral, size_t last, size_t *pos, size_t *begin_p, size_t *end_p,
+/* Finds the next added token at or after *pos in [*pos, n): true with [*begin_p, *end_p) and its
+ * index, *pos moved behind it. `last` is the end of the previous one: white space before that is
+ * not taken again. */
+bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, const char *text,
+		      size_t n, bool parse_special, const struct token_range *literal,
+		      size_t nliteral, size_t last, size_t *pos, size_t *begin_p, size_t *end_p,
 		      int32_t *token_p);
 /* What matching patterns in a text of n bytes needs. */
 int token_limits(struct token_run *s, size_t n);
-/* Runs the normaliser; *out_p stays valid until the next call. `front`: the stretch's beginning, where Prepend applies. */
-int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p);
-/* Cuts a normalised stretch into pre-tokens and hands each to the kind. `start`: it stands at the beginning of the whole text. */
+/* Runs the normaliser; *out_p stays valid until the next call. `front`: the stretch's beginning,
+ * where Prepend applies. */
+int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p,
+		    size_t *n_p);
+/* Cuts a normalised stretch into pre-tokens and hands each to the kind. `start`: it stands at the
+ * beginning of the whole text. */
 int token_split(struct token_run *s, size_t stage, const char *text, size_t n, bool start);
 /* Room for `n` symbols in s->sym. */
 int symbols_reserve(struct token_run *s, size_t n);

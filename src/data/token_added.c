@@ -1,4 +1,5 @@
-/* token_added.c - added tokens: found in the text before everything else, the leftmost first, of those the longest. */
+/* token_added.c - added tokens: found in the text before everything else, the leftmost first, of
+ * those the longest. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -23,7 +24,8 @@ int token_added_put(struct tokenizer *t, const struct added *a, struct err *e)
 	return 0;
 }
 
-static int tree_put(struct added_tree *tree, const char *text, size_t n, int32_t token, struct err *e)
+static int tree_put(struct added_tree *tree, const char *text, size_t n, int32_t token,
+		    struct err *e)
 {
 	int32_t *link = &tree->first[(unsigned char)text[0]];
 	size_t depth = 0;
@@ -32,11 +34,14 @@ static int tree_put(struct added_tree *tree, const char *text, size_t n, int32_t
 		while (*link >= 0 && tree->node[*link].byte != byte)
 			link = &tree->node[*link].next;
 		if (*link < 0) {
-			/* The array may move: remember the link as an offset where it lies inside. */
+			/* The array may move: remember the link as an offset where it lies
+			 * inside. */
 			bool inside = link < tree->first || link >= tree->first + 256;
 			size_t at = inside ? (size_t)((char *)link - (char *)tree->node) : 0;
-			if (tree->n >= INT32_MAX || !mem_grow(&tree->node, &tree->cap, tree->n + 1, sizeof *tree->node))
-				return err_nomem(e, tree->n * sizeof *tree->node, "the added tokens");
+			if (tree->n >= INT32_MAX ||
+			    !mem_grow(&tree->node, &tree->cap, tree->n + 1, sizeof *tree->node))
+				return err_nomem(e, tree->n * sizeof *tree->node,
+						 "the added tokens");
 			if (inside)
 				link = (int32_t *)(void *)((char *)tree->node + at);
 			*link = (int32_t)tree->n;
@@ -73,10 +78,12 @@ int token_added_done(struct tokenizer *t, struct err *e)
 	for (size_t i = 0; i < t->nadded; i++) {
 		const struct token *k = &t->tok[t->added[i].id];
 		if (k->ntext > TOKEN_ADDED_BYTES_MAX)
-			return err_set(e, ERR_INPUT, "the added token %d is %u bytes long, more than %d", (int)t->added[i].id,
-				       k->ntext, TOKEN_ADDED_BYTES_MAX);
+			return err_set(e, ERR_INPUT,
+				       "the added token %d is %u bytes long, more than %d",
+				       (int)t->added[i].id, k->ntext, TOKEN_ADDED_BYTES_MAX);
 		if (utf8_valid(k->text, k->ntext) != k->ntext)
-			return err_set(e, ERR_INPUT, "the added token %d is not UTF-8", (int)t->added[i].id);
+			return err_set(e, ERR_INPUT, "the added token %d is not UTF-8",
+				       (int)t->added[i].id);
 		if (t->added[i].normalized)
 			TRY(put_normal(t, (int32_t)i, e));
 		else
@@ -150,8 +157,9 @@ static bool is_word(uint32_t c)
 
 static bool is_space(uint32_t c)
 {
-	return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-	       c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+	return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+	       c == 0x205f || c == 0x3000;
 }
 
 static bool in_literal(const struct token_range *r, size_t n, size_t begin, size_t end)
@@ -167,15 +175,18 @@ static bool in_literal(const struct token_range *r, size_t n, size_t begin, size
 	return lo < n && r[lo].begin < end;
 }
 
-bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, const char *text, size_t n, bool parse_special,
-		      const struct token_range *literal, size_t nliteral, size_t last, size_t *pos, size_t *begin_p, size_t *end_p,
+bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, const char *text,
+		      size_t n, bool parse_special, const struct token_range *literal,
+		      size_t nliteral, size_t last, size_t *pos, size_t *begin_p, size_t *end_p,
 		      int32_t *token_p)
 {
 	if (!tree->n)
 		return false;
 	for (size_t i = *pos; i < n;) {
 		size_t len = 0;
-		int32_t k = tree->first[(unsigned char)text[i]] < 0 ? -1 : longest(tree, text + i, n - i, &len);
+		int32_t k = tree->first[(unsigned char)text[i]] < 0
+				    ? -1
+				    : longest(tree, text + i, n - i, &len);
 		if (k < 0) {
 			i++;
 			continue;
@@ -185,7 +196,8 @@ bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, 
 		i = end; /* a match that is turned down is passed over whole */
 		if (a->special && (!parse_special || in_literal(literal, nliteral, begin, end)))
 			continue;
-		if (a->single_word && (is_word(char_before(text, begin)) || (end < n && is_word(char_at(text, n, end, &width)))))
+		if (a->single_word && (is_word(char_before(text, begin)) ||
+				       (end < n && is_word(char_at(text, n, end, &width)))))
 			continue;
 		if (a->lstrip)
 			for (uint32_t c; begin > last && is_space(c = char_before(text, begin));) {

@@ -1,5 +1,6 @@
-/* token_gguf.c - tokenizers from a GGUF's KV pairs: tokenizer.ggml.tokens, .token_type, .scores, .merges, .pre, the ids of the special
- * tokens, add_bos_token, add_eos_token, add_space_prefix. Names and defaults as llama.cpp (src/llama-vocab.cpp) has them. */
+/* token_gguf.c - tokenizers from a GGUF's KV pairs: tokenizer.ggml.tokens, .token_type, .scores,
+ * .merges, .pre, the ids of the special tokens, add_bos_token, add_eos_token, add_space_prefix.
+ * Names and defaults as llama.cpp (src/llama-vocab.cpp) has them. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -14,12 +15,14 @@ enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_BYTE = 6 
 
 static int read_tokens(struct tokenizer *t, const json_t *kv, const char *where, struct err *e)
 {
-	const json_t *tokens = json_object_get(kv, KEY "tokens"), *types = json_object_get(kv, KEY "token_type"), *v;
+	const json_t *tokens = json_object_get(kv, KEY "tokens"),
+		     *types = json_object_get(kv, KEY "token_type"), *v;
 	size_t i, n = json_array_size(tokens);
 	if (!json_is_array(tokens))
 		return err_set(e, ERR_INPUT, "%s: the key '" KEY "tokens' is missing", where);
 	if (types && json_array_size(types) != n)
-		return err_set(e, ERR_INPUT, "%s: %zu tokens, but %zu types of tokens", where, n, json_array_size(types));
+		return err_set(e, ERR_INPUT, "%s: %zu tokens, but %zu types of tokens", where, n,
+			       json_array_size(types));
 	TRY(token_table_init(t, n, where, e));
 	json_array_foreach(tokens, i, v)
 	{
@@ -29,7 +32,8 @@ static int read_tokens(struct tokenizer *t, const json_t *kv, const char *where,
 		json_int_t type = json_integer_value(json_array_get(types, i));
 		uint8_t flags = type == TYPE_BYTE ? TOKEN_BYTE : 0;
 		if (json_string_length(v)) {
-			TRY(token_put(t, (int64_t)i, json_string_value(v), json_string_length(v), flags, where, e));
+			TRY(token_put(t, (int64_t)i, json_string_value(v), json_string_length(v),
+				      flags, where, e));
 		} else {
 			snprintf(empty, sizeof empty, "[EMPTY_%zu]", i);
 			TRY(token_put(t, (int64_t)i, empty, strlen(empty), flags, where, e));
@@ -42,7 +46,8 @@ static int read_tokens(struct tokenizer *t, const json_t *kv, const char *where,
 	return token_added_done(t, e);
 }
 
-static int special_id(const struct tokenizer *t, const json_t *kv, const char *key, const char *where, int32_t *id_p, struct err *e)
+static int special_id(const struct tokenizer *t, const json_t *kv, const char *key,
+		      const char *where, int32_t *id_p, struct err *e)
 {
 	int64_t id = -1;
 	TRY(json_opt_int(kv, where, key, 0, UINT32_MAX, &id, e));
@@ -52,8 +57,8 @@ static int special_id(const struct tokenizer *t, const json_t *kv, const char *k
 	return 0;
 }
 
-static int add_end(struct tokenizer *t, const json_t *kv, const char *key, int32_t id, int32_t **list, size_t *n, const char *where,
-		   struct err *e)
+static int add_end(struct tokenizer *t, const json_t *kv, const char *key, int32_t id,
+		   int32_t **list, size_t *n, const char *where, struct err *e)
 {
 	bool add = *n > 0;
 	TRY(json_opt_bool(kv, where, key, &add, e));
@@ -61,7 +66,8 @@ static int add_end(struct tokenizer *t, const json_t *kv, const char *key, int32
 	if (!add)
 		return 0;
 	if (id < 0)
-		return err_set(e, ERR_INPUT, "%s: '%s' is set, but there is no such token", where, key);
+		return err_set(e, ERR_INPUT, "%s: '%s' is set, but there is no such token", where,
+			       key);
 	*list = mem_alloc(sizeof **list);
 	if (!*list)
 		return err_nomem(e, sizeof **list, "the post-processor");
@@ -79,8 +85,10 @@ static int read_all(struct tokenizer *t, const json_t *kv, const char *where, st
 		if (!strcmp(tokenizer_kinds[i]->gguf_model, model))
 			t->kind = tokenizer_kinds[i];
 	if (!t->kind)
-		return err_set(e, ERR_UNSUPPORTED, "%s: the tokenizer model '%.64s' is not supported (gpt2 and llama are)", where,
-			       model);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: the tokenizer model '%.64s' is not supported (gpt2 and llama are)",
+			where, model);
 	TRY(read_tokens(t, kv, where, e));
 	TRY(special_id(t, kv, KEY "bos_token_id", where, &t->bos, e));
 	TRY(special_id(t, kv, KEY "eos_token_id", where, &t->eos, e));

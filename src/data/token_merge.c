@@ -1,7 +1,8 @@
 /* token_merge.c - byte-pair merging: the lowest rank first, the leftmost of equals first.
  *
- * Short pre-tokens are merged by looking for the best pair again and again, long ones with a queue in O(n log n); both give the same ids.
- * A queue entry is outdated when its two symbols no longer span what they did: symbols only grow, so position and length tell. */
+ * Short pre-tokens are merged by looking for the best pair again and again, long ones with a queue
+ * in O(n log n); both give the same ids. A queue entry is outdated when its two symbols no longer
+ * span what they did: symbols only grow, so position and length tell. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -34,7 +35,8 @@ int merges_init(struct merges *m, size_t items, struct err *e)
 	return 0;
 }
 
-int merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id, struct err *e)
+int merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id,
+	       struct err *e)
 {
 	uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 	size_t i = hash_pair(key) & m->mask;
@@ -44,7 +46,8 @@ int merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int
 		m->pair[i] = (struct pair_entry){ key, rank, id };
 		return 0;
 	}
-	return err_set(e, ERR_INPUT, "the merges are made so that looking them up is slow; they are refused");
+	return err_set(e, ERR_INPUT,
+		       "the merges are made so that looking them up is slow; they are refused");
 }
 
 void merges_release(struct merges *m)
@@ -54,12 +57,15 @@ void merges_release(struct merges *m)
 	*m = (struct merges){ 0 };
 }
 
-static int part_id(const struct tokenizer *t, const char *s, size_t n, size_t at, const char *where, int32_t *id_p, struct err *e)
+static int part_id(const struct tokenizer *t, const char *s, size_t n, size_t at, const char *where,
+		   int32_t *id_p, struct err *e)
 {
 	*id_p = strmap_get(&t->by_text, s, n);
 	if (*id_p < 0)
-		return err_set(e, ERR_INPUT, "%s: merge %zu names the token '%.*s', which is not in the vocabulary", where, at,
-			       (int)(n < 64 ? n : 64), s);
+		return err_set(
+			e, ERR_INPUT,
+			"%s: merge %zu names the token '%.*s', which is not in the vocabulary",
+			where, at, (int)(n < 64 ? n : 64), s);
 	return 0;
 }
 
@@ -69,7 +75,8 @@ int merges_read(struct tokenizer *t, const json_t *list, const char *where, stru
 	if (!json_is_array(list))
 		return err_set(e, ERR_INPUT, "%s: 'merges' must be a list", where);
 	if (n > TOKEN_MERGES_MAX)
-		return err_set(e, ERR_INPUT, "%s: %zu merges, more than %u", where, n, TOKEN_MERGES_MAX);
+		return err_set(e, ERR_INPUT, "%s: %zu merges, more than %u", where, n,
+			       TOKEN_MERGES_MAX);
 	TRY(merges_init(&t->merges, n, e));
 	struct buf both = BUF_INIT;
 	int rc = 0;
@@ -85,15 +92,18 @@ int merges_read(struct tokenizer *t, const json_t *list, const char *where, stru
 			r = l + nl + 1;
 			nr = len - nl - 1;
 			if (!nl || len < nl + 2 || memchr(r, ' ', nr)) {
-				rc = err_set(e, ERR_INPUT, "%s: merge %zu ('%.64s') is not two tokens with a space between", where,
-					     i, l);
+				rc = err_set(e, ERR_INPUT,
+					     "%s: merge %zu ('%.64s') is not two tokens with a "
+					     "space between",
+					     where, i, l);
 				goto out;
 			}
 		} else {
 			a = json_array_get(m, 0);
 			b = json_array_get(m, 1);
 			if (json_array_size(m) != 2 || !json_is_string(a) || !json_is_string(b)) {
-				rc = err_set(e, ERR_INPUT, "%s: merge %zu is not a pair of tokens", where, i);
+				rc = err_set(e, ERR_INPUT, "%s: merge %zu is not a pair of tokens",
+					     where, i);
 				goto out;
 			}
 			l = json_string_value(a);
@@ -117,8 +127,8 @@ out:
 }
 
 /* The rank of joining two neighbours, UINT32_MAX when they do not join. */
-static inline uint32_t join(const struct tokenizer *t, const char *text, const struct symbol *l, const struct symbol *r,
-			    int32_t *id_p)
+static inline uint32_t join(const struct tokenizer *t, const char *text, const struct symbol *l,
+			    const struct symbol *r, int32_t *id_p)
 {
 	const struct merges *m = &t->merges;
 	if (m->by_score) {

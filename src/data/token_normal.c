@@ -1,4 +1,5 @@
-/* token_normal.c - normalisers of tokenizer.json: NFC, NFD, NFKC, NFKD, Prepend, Replace (of a string), and sequences of these. */
+/* token_normal.c - normalisers of tokenizer.json: NFC, NFD, NFKC, NFKD, Prepend, Replace (of a
+ * string), and sequences of these. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -9,7 +10,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth, struct err *e)
+static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth,
+		    struct err *e)
 {
 	static const char *const forms[] = { "NFC", "NFD", "NFKC", "NFKD" };
 	const char *type = NULL;
@@ -18,12 +20,15 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 		const json_t *list = json_object_get(o, "normalizers"), *item;
 		size_t i;
 		if (!json_is_array(list) || depth)
-			return err_set(e, ERR_INPUT, "%s: a Sequence needs a list 'normalizers', not nested", where);
+			return err_set(e, ERR_INPUT,
+				       "%s: a Sequence needs a list 'normalizers', not nested",
+				       where);
 		json_array_foreach(list, i, item) TRY(read_one(t, item, where, depth + 1, e));
 		return 0;
 	}
 	if (t->nstep == TOKEN_STEPS_MAX)
-		return err_set(e, ERR_UNSUPPORTED, "%s: more than %d normalizers", where, TOKEN_STEPS_MAX);
+		return err_set(e, ERR_UNSUPPORTED, "%s: more than %d normalizers", where,
+			       TOKEN_STEPS_MAX);
 	struct normal_step s = { 0 };
 	const char *to = NULL;
 	bool known = false;
@@ -40,20 +45,26 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 		s.kind = NORMAL_REPLACE;
 		const json_t *pattern = json_object_get(o, "pattern");
 		if (json_object_get(pattern, "Regex"))
-			return err_set(e, ERR_UNSUPPORTED, "%s: the normalizer Replace with a Regex is not supported", where);
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: the normalizer Replace with a Regex is not supported",
+				       where);
 		TRY(json_need_str(pattern, where, "String", &from, e));
 		TRY(json_need_str(o, where, "content", &to, e));
 		s.nfrom = strlen(from);
 		if (!s.nfrom)
-			return err_set(e, ERR_INPUT, "%s: the normalizer Replace has an empty pattern", where);
+			return err_set(e, ERR_INPUT,
+				       "%s: the normalizer Replace has an empty pattern", where);
 		s.from = token_copy(t, from, s.nfrom);
 	} else if (!known) {
-		return err_set(e, ERR_UNSUPPORTED, "%s: the normalizer '%.64s' is not supported", where, type);
+		return err_set(e, ERR_UNSUPPORTED, "%s: the normalizer '%.64s' is not supported",
+			       where, type);
 	}
 	if (to) {
 		s.nto = strlen(to);
 		if (s.nto > 64)
-			return err_set(e, ERR_INPUT, "%s: the normalizer %s puts in %zu bytes, more than 64", where, type, s.nto);
+			return err_set(e, ERR_INPUT,
+				       "%s: the normalizer %s puts in %zu bytes, more than 64",
+				       where, type, s.nto);
 		s.to = token_copy(t, to, s.nto);
 	}
 	if ((to && !s.to) || (s.nfrom && !s.from))
@@ -62,7 +73,8 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 	return 0;
 }
 
-int token_normal_read(struct tokenizer *t, const json_t *normalizer, const char *where, struct err *e)
+int token_normal_read(struct tokenizer *t, const json_t *normalizer, const char *where,
+		      struct err *e)
 {
 	return !normalizer || json_is_null(normalizer) ? 0 : read_one(t, normalizer, where, 0, e);
 }
@@ -77,7 +89,8 @@ static bool unchanged(enum normal_kind kind, const char *text, size_t n)
 	return true;
 }
 
-static int unicode_form(enum normal_kind kind, const char *text, size_t n, struct buf *out, struct err *e)
+static int unicode_form(enum normal_kind kind, const char *text, size_t n, struct buf *out,
+			struct err *e)
 {
 	static const utf8proc_option_t option[] = {
 		[NORMAL_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
@@ -86,10 +99,11 @@ static int unicode_form(enum normal_kind kind, const char *text, size_t n, struc
 		[NORMAL_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
 	};
 	utf8proc_uint8_t *r = NULL;
-	utf8proc_ssize_t len = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &r, option[kind]);
+	utf8proc_ssize_t len =
+		utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &r, option[kind]);
 	if (len < 0)
-		return err_set(e, len == UTF8PROC_ERROR_NOMEM ? ERR_NOMEM : ERR_INPUT, "cannot normalise a text of %zu bytes: %s",
-			       n, utf8proc_errmsg(len));
+		return err_set(e, len == UTF8PROC_ERROR_NOMEM ? ERR_NOMEM : ERR_INPUT,
+			       "cannot normalise a text of %zu bytes: %s", n, utf8proc_errmsg(len));
 	buf_add(out, r, (size_t)len);
 	free(r); /* utf8proc's own memory */
 	return buf_ok(out, e);
@@ -100,10 +114,12 @@ enum { GROWTH = 64, GROWTH_LEAST = 4096, GROWN_MAX = 0x7fff0000 };
 
 static int too_long(struct token_run *s, size_t n)
 {
-	return err_set(s->e, ERR_INPUT, "a text of %zu bytes grows too long in the tokenizer's normalizer", n);
+	return err_set(s->e, ERR_INPUT,
+		       "a text of %zu bytes grows too long in the tokenizer's normalizer", n);
 }
 
-int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p, size_t *n_p)
+int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p,
+		    size_t *n_p)
 {
 	const struct tokenizer *t = s->t;
 	unsigned into = 0;
@@ -124,7 +140,9 @@ int token_normalize(struct token_run *s, const char *text, size_t n, bool front,
 				continue;
 			const char *end = text + n;
 			size_t count = 0;
-			for (const char *p = at; p; p = memmem(p + st->nfrom, (size_t)(end - p) - st->nfrom, st->from, st->nfrom))
+			for (const char *p = at; p;
+			     p = memmem(p + st->nfrom, (size_t)(end - p) - st->nfrom, st->from,
+					st->nfrom))
 				count++;
 			if (st->nto > st->nfrom && count > (most - n) / (st->nto - st->nfrom))
 				return too_long(s, n0);
@@ -151,7 +169,8 @@ int token_normalize(struct token_run *s, const char *text, size_t n, bool front,
 	return 0;
 }
 
-int token_normal_length(const struct tokenizer *t, const char *text, size_t n, size_t *n_p, struct err *e)
+int token_normal_length(const struct tokenizer *t, const char *text, size_t n, size_t *n_p,
+			struct err *e)
 {
 	struct token_run s = { .t = t, .e = e, .normal = { BUF_INIT, BUF_INIT } };
 	size_t total = 0;

@@ -1,8 +1,11 @@
-/* token_split.c - pre-tokenizers of tokenizer.json: Split by a pattern, ByteLevel, Digits, Metaspace, and sequences of these.
+/* token_split.c - pre-tokenizers of tokenizer.json: Split by a pattern, ByteLevel, Digits,
+ * Metaspace, and sequences of these.
  *
- * The published patterns are written for Oniguruma (Ruby syntax); translate() rewrites the few escapes that mean something else to PCRE2
- * and refuses what cannot be said. A pattern is as untrusted as the rest of the file: PCRE2's limits on steps and memory are set, and
- * where the pattern is not one of the published ones, a callout counts the work of the whole text; to exceed a limit is an error. */
+ * The published patterns are written for Oniguruma (Ruby syntax); translate() rewrites the few
+ * escapes that mean something else to PCRE2 and refuses what cannot be said. A pattern is as
+ * untrusted as the rest of the file: PCRE2's limits on steps and memory are set, and where the
+ * pattern is not one of the published ones, a callout counts the work of the whole text; to exceed
+ * a limit is an error. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -11,14 +14,17 @@
 
 #include <string.h>
 
-/* Steps of the matcher for one match (PCRE2's own default), its memory in KiB, and for a pattern that is not known the work for each byte
- * of text: the published ones need about 30. */
+/* Steps of the matcher for one match (PCRE2's own default), its memory in KiB, and for a pattern
+ * that is not known the work for each byte of text: the published ones need about 30. */
 enum { PATTERN_MAX = 16384, MATCH_STEPS = 10000000, MATCH_KIB = 65536, WORK_PER_BYTE = 2000 };
 
-const char token_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const char token_gpt2_pattern[] =
+	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 /* White_Space, and the inside of a class for \w, \d and \h, as Oniguruma has them. */
-#define SPACE "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACE                                                                                      \
+	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{"     \
+	"202f}\\x{205f}\\x{3000}"
 #define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
 #define HEX "0-9A-Fa-f"
 
@@ -41,8 +47,10 @@ static int translate(const char *p, struct buf *out, const char *where, struct e
 			if (set && in_class && !negated)
 				buf_adds(out, set);
 			else if (set && in_class && c != 'S')
-				return err_set(e, ERR_UNSUPPORTED, "%s: \\%c inside [] of a Split pattern is not supported", where,
-					       c);
+				return err_set(
+					e, ERR_UNSUPPORTED,
+					"%s: \\%c inside [] of a Split pattern is not supported",
+					where, c);
 			else if (set && !in_class)
 				buf_addf(out, negated ? "[^%s]" : "[%s]", set);
 			else
@@ -50,12 +58,17 @@ static int translate(const char *p, struct buf *out, const char *where, struct e
 			continue;
 		}
 		if (in_class && ((*p == '[' && p[1] != ':') || (*p == '&' && p[1] == '&')))
-			return err_set(e, ERR_UNSUPPORTED, "%s: a class inside a class of a Split pattern is not supported", where);
+			return err_set(
+				e, ERR_UNSUPPORTED,
+				"%s: a class inside a class of a Split pattern is not supported",
+				where);
 		buf_addc(out, *p);
 		if (in_class && *p == '[') { /* [:name:] */
 			const char *end = strstr(p, ":]");
 			if (!end)
-				return err_set(e, ERR_INPUT, "%s: the Split pattern has an unfinished class", where);
+				return err_set(e, ERR_INPUT,
+					       "%s: the Split pattern has an unfinished class",
+					       where);
 			buf_add(out, p + 1, (size_t)(end + 1 - p));
 			p = end + 1;
 		} else if (in_class && *p == ']') {
@@ -74,21 +87,25 @@ static int translate(const char *p, struct buf *out, const char *where, struct e
 static int add_stage(struct tokenizer *t, const struct stage *s, const char *where, struct err *e)
 {
 	if (t->nstage == TOKEN_STEPS_MAX)
-		return err_set(e, ERR_UNSUPPORTED, "%s: more than %d pre-tokenizers", where, TOKEN_STEPS_MAX);
+		return err_set(e, ERR_UNSUPPORTED, "%s: more than %d pre-tokenizers", where,
+			       TOKEN_STEPS_MAX);
 	t->stage[t->nstage++] = *s;
 	return 0;
 }
 
-int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps, bool trusted, const char *where,
-		      struct err *e)
+int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps,
+		      bool trusted, const char *where, struct err *e)
 {
-	struct stage s = { .kind = STAGE_REGEX, .drop_matches = drop_matches, .drop_gaps = drop_gaps };
+	struct stage s = { .kind = STAGE_REGEX,
+			   .drop_matches = drop_matches,
+			   .drop_gaps = drop_gaps };
 	struct buf b = BUF_INIT;
 	pcre2_compile_context *c = NULL;
 	int code, rc = 0;
 	PCRE2_SIZE at;
 	if (strlen(pattern) > PATTERN_MAX) {
-		rc = err_set(e, ERR_INPUT, "%s: the Split pattern is longer than %d bytes", where, PATTERN_MAX);
+		rc = err_set(e, ERR_INPUT, "%s: the Split pattern is longer than %d bytes", where,
+			     PATTERN_MAX);
 		goto out;
 	}
 	TRYOUT(translate(pattern, &b, where, e));
@@ -99,7 +116,8 @@ int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matche
 	}
 	pcre2_set_newline(c, PCRE2_NEWLINE_LF);
 	pcre2_set_parens_nest_limit(c, 50);
-	uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | (trusted ? 0 : PCRE2_AUTO_CALLOUT);
+	uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C |
+			   (trusted ? 0 : PCRE2_AUTO_CALLOUT);
 	s.code = pcre2_compile((PCRE2_SPTR)b.p, b.n, options, &code, &at, c);
 	if (!s.code && code == PCRE2_ERROR_HEAP_FAILED) {
 		rc = err_nomem(e, b.n, "a pattern");
@@ -108,11 +126,13 @@ int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matche
 	if (!s.code) {
 		PCRE2_UCHAR text[128];
 		pcre2_get_error_message(code, text, sizeof text);
-		rc = err_set(e, ERR_INPUT, "%s: the Split pattern '%.200s' is not valid at byte %zu: %s", where, b.p, (size_t)at,
-			     (char *)text);
+		rc = err_set(e, ERR_INPUT,
+			     "%s: the Split pattern '%.200s' is not valid at byte %zu: %s", where,
+			     b.p, (size_t)at, (char *)text);
 		goto out;
 	}
-	pcre2_jit_compile(s.code, PCRE2_JIT_COMPLETE); /* where there is none, the interpreter does it */
+	/* where there is none, the interpreter does it */
+	pcre2_jit_compile(s.code, PCRE2_JIT_COMPLETE);
 	rc = add_stage(t, &s, where, e);
 	if (rc < 0)
 		pcre2_code_free(s.code);
@@ -144,16 +164,22 @@ static int read_split(struct tokenizer *t, const json_t *o, const char *where, s
 	TRY(json_opt_str(pattern, where, "String", &string, e));
 	bool removed = !strcmp(behavior, "Removed");
 	if (!removed && strcmp(behavior, "Isolated"))
-		return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer Split with the behavior '%.64s' is not supported", where,
-			       behavior);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: the pre-tokenizer Split with the behavior '%.64s' is not supported",
+			where, behavior);
 	if (!regex == !string)
-		return err_set(e, ERR_INPUT, "%s: the pre-tokenizer Split needs a pattern (Regex or String)", where);
+		return err_set(e, ERR_INPUT,
+			       "%s: the pre-tokenizer Split needs a pattern (Regex or String)",
+			       where);
 	if (regex)
-		return token_split_regex(t, regex, removed && !invert, removed && invert, token_pattern_known(regex), where, e);
+		return token_split_regex(t, regex, removed && !invert, removed && invert,
+					 token_pattern_known(regex), where, e);
 	struct buf b = BUF_INIT;
 	int rc = quoted(string, &b, e);
 	if (rc == 0)
-		rc = token_split_regex(t, b.p, removed && !invert, removed && invert, true, where, e);
+		rc = token_split_regex(t, b.p, removed && !invert, removed && invert, true, where,
+				       e);
 	buf_release(&b);
 	return rc;
 }
@@ -171,7 +197,8 @@ static int read_metaspace(struct tokenizer *t, const json_t *o, const char *wher
 	if (n && n <= 4)
 		utf8_char(mark, &one);
 	if (one != n || !n)
-		return err_set(e, ERR_INPUT, "%s: the replacement of Metaspace must be one character", where);
+		return err_set(e, ERR_INPUT,
+			       "%s: the replacement of Metaspace must be one character", where);
 	memcpy(s.mark, mark, n);
 	s.nmark = (uint32_t)n;
 	if (!scheme)
@@ -183,11 +210,14 @@ static int read_metaspace(struct tokenizer *t, const json_t *o, const char *wher
 	else if (!strcmp(scheme, "never"))
 		s.scheme = METASPACE_NEVER;
 	else
-		return err_set(e, ERR_UNSUPPORTED, "%s: the prepend_scheme '%.64s' of Metaspace is not supported", where, scheme);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: the prepend_scheme '%.64s' of Metaspace is not supported",
+			       where, scheme);
 	return add_stage(t, &s, where, e);
 }
 
-static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth, struct err *e)
+static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth,
+		    struct err *e)
 {
 	const char *type = NULL;
 	TRY(json_need_str(o, where, "type", &type, e));
@@ -195,7 +225,9 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 		const json_t *list = json_object_get(o, "pretokenizers"), *item;
 		size_t i;
 		if (!json_is_array(list) || depth)
-			return err_set(e, ERR_INPUT, "%s: a Sequence needs a list 'pretokenizers', not nested", where);
+			return err_set(e, ERR_INPUT,
+				       "%s: a Sequence needs a list 'pretokenizers', not nested",
+				       where);
 		json_array_foreach(list, i, item) TRY(read_one(t, item, where, depth + 1, e));
 		return 0;
 	}
@@ -206,7 +238,8 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 	if (!strcmp(type, "Digits")) {
 		bool each = false;
 		TRY(json_opt_bool(o, where, "individual_digits", &each, e));
-		return token_split_regex(t, each ? "\\p{N}" : "\\p{N}+", false, false, true, where, e);
+		return token_split_regex(t, each ? "\\p{N}" : "\\p{N}+", false, false, true, where,
+					 e);
 	}
 	if (!strcmp(type, "ByteLevel")) {
 		bool prefix = true, regex = true;
@@ -214,14 +247,20 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 		TRY(json_opt_bool(o, where, "use_regex", &regex, e));
 		if (prefix)
 			TRY(add_stage(t, &(struct stage){ .kind = STAGE_PREFIX_SPACE }, where, e));
-		return regex ? token_split_regex(t, token_gpt2_pattern, false, false, true, where, e) : 0;
+		return regex ? token_split_regex(t, token_gpt2_pattern, false, false, true, where,
+						 e)
+			     : 0;
 	}
-	return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' is not supported", where, type);
+	return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' is not supported", where,
+		       type);
 }
 
-int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where, struct err *e)
+int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where,
+		     struct err *e)
 {
-	return !pre_tokenizer || json_is_null(pre_tokenizer) ? 0 : read_one(t, pre_tokenizer, where, 0, e);
+	return !pre_tokenizer || json_is_null(pre_tokenizer)
+		       ? 0
+		       : read_one(t, pre_tokenizer, where, 0, e);
 }
 
 /* Counts the items tried and the bytes passed over. */
@@ -249,30 +288,35 @@ int token_limits(struct token_run *s, size_t n)
 }
 
 /* 1 with [*begin_p, *end_p) for the next match at or behind `from`, 0 when there is none. */
-static int next_match(struct token_run *s, const struct stage *st, const char *text, size_t n, size_t from, uint32_t options,
-		      size_t *begin_p, size_t *end_p)
+static int next_match(struct token_run *s, const struct stage *st, const char *text, size_t n,
+		      size_t from, uint32_t options, size_t *begin_p, size_t *end_p)
 {
-	int rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | options, s->match, s->limits);
+	int rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | options,
+			     s->match, s->limits);
 	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-		rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT | options, s->match,
-				 s->limits);
+		rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from,
+				 PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT | options, s->match, s->limits);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
 	if (rc == PCRE2_ERROR_NOMEMORY)
 		return err_nomem(s->e, n, "a pattern");
 	if (rc == PCRE2_ERROR_CALLOUT)
-		return err_set(s->e, ERR_INPUT, "the tokenizer's pattern takes too long on a text of %zu bytes", n);
+		return err_set(s->e, ERR_INPUT,
+			       "the tokenizer's pattern takes too long on a text of %zu bytes", n);
 	if (rc < 0) {
 		PCRE2_UCHAR why[128];
 		pcre2_get_error_message(rc, why, sizeof why);
-		return err_set(s->e, ERR_INPUT, "the tokenizer's pattern cannot split a text of %zu bytes: %s", n, (char *)why);
+		return err_set(s->e, ERR_INPUT,
+			       "the tokenizer's pattern cannot split a text of %zu bytes: %s", n,
+			       (char *)why);
 	}
 	const PCRE2_SIZE *v = pcre2_get_ovector_pointer(s->match);
 	*begin_p = v[0];
 	*end_p = v[1];
 	/* \K and look-behind can make a match begin before where the search did. */
 	if (*begin_p < from || *end_p < *begin_p)
-		return err_set(s->e, ERR_UNSUPPORTED, "the tokenizer's pattern matches backwards, which is not supported");
+		return err_set(s->e, ERR_UNSUPPORTED,
+			       "the tokenizer's pattern matches backwards, which is not supported");
 	return 1;
 }
 
@@ -333,7 +377,8 @@ static int split_metaspace(struct token_run *s, size_t k, const char *text, size
 	while (begin < b.n) {
 		size_t end = b.n;
 		if (st->split && begin + st->nmark < b.n) {
-			const char *next = memmem(b.p + begin + st->nmark, b.n - begin - st->nmark, st->mark, st->nmark);
+			const char *next = memmem(b.p + begin + st->nmark, b.n - begin - st->nmark,
+						  st->mark, st->nmark);
 			if (!begin && memcmp(b.p, st->mark, st->nmark))
 				next = memmem(b.p, b.n, st->mark, st->nmark);
 			if (next)

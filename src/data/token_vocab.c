@@ -59,7 +59,8 @@ int32_t strmap_get(const struct strmap *m, const char *key, size_t n)
 	}
 }
 
-int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32_t *old_p, struct err *e)
+int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32_t *old_p,
+	       struct err *e)
 {
 	size_t i = hash_bytes(key, n) & m->mask;
 	for (int probes = 0; probes < PROBES_MAX; probes++, i = (i + 1) & m->mask) {
@@ -71,7 +72,9 @@ int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32
 			*s = (struct strmap_slot){ key, (uint32_t)n, value };
 		return 0;
 	}
-	return err_set(e, ERR_INPUT, "the vocabulary is made so that looking up its tokens is slow; it is refused");
+	return err_set(
+		e, ERR_INPUT,
+		"the vocabulary is made so that looking up its tokens is slow; it is refused");
 }
 
 char *token_copy(struct tokenizer *t, const char *p, size_t n)
@@ -87,7 +90,8 @@ int token_table_init(struct tokenizer *t, size_t n, const char *where, struct er
 	if (!n)
 		return err_set(e, ERR_INPUT, "%s: the vocabulary is empty", where);
 	if (n > TOKEN_IDS_MAX)
-		return err_set(e, ERR_INPUT, "%s: the vocabulary has %zu tokens, more than %u", where, n, TOKEN_IDS_MAX);
+		return err_set(e, ERR_INPUT, "%s: the vocabulary has %zu tokens, more than %u",
+			       where, n, TOKEN_IDS_MAX);
 	t->tok = mem_array(n, sizeof *t->tok);
 	if (!t->tok)
 		return err_nomem(e, n * sizeof *t->tok, "the vocabulary");
@@ -95,19 +99,22 @@ int token_table_init(struct tokenizer *t, size_t n, const char *where, struct er
 	return strmap_init(&t->by_text, n, e);
 }
 
-int token_put(struct tokenizer *t, int64_t id, const char *text, size_t n, uint8_t flags, const char *where, struct err *e)
+int token_put(struct tokenizer *t, int64_t id, const char *text, size_t n, uint8_t flags,
+	      const char *where, struct err *e)
 {
 	if (id < 0 || (uint64_t)id >= t->ntok)
-		return err_set(e, ERR_INPUT, "%s: token '%.64s' has the id %lld, outside the vocabulary", where, text,
-			       (long long)id);
+		return err_set(e, ERR_INPUT,
+			       "%s: token '%.64s' has the id %lld, outside the vocabulary", where,
+			       text, (long long)id);
 	if (n > TOKEN_BYTES_MAX)
-		return err_set(e, ERR_INPUT, "%s: token %lld is %zu bytes long, more than %u", where, (long long)id, n,
-			       TOKEN_BYTES_MAX);
+		return err_set(e, ERR_INPUT, "%s: token %lld is %zu bytes long, more than %u",
+			       where, (long long)id, n, TOKEN_BYTES_MAX);
 	struct token *k = &t->tok[id];
 	if (k->flags & TOKEN_EXISTS) {
 		if (k->ntext != n || memcmp(k->text, text, n))
-			return err_set(e, ERR_INPUT, "%s: the tokens '%.64s' and '%.64s' have the same id %lld", where, k->text,
-				       text, (long long)id);
+			return err_set(e, ERR_INPUT,
+				       "%s: the tokens '%.64s' and '%.64s' have the same id %lld",
+				       where, k->text, text, (long long)id);
 		k->flags |= flags;
 		return 0;
 	}
@@ -117,13 +124,15 @@ int token_put(struct tokenizer *t, int64_t id, const char *text, size_t n, uint8
 	int32_t old;
 	TRY(strmap_put(&t->by_text, copy, n, (int32_t)id, &old, e));
 	if (old >= 0)
-		return err_set(e, ERR_INPUT, "%s: the token '%.64s' has two ids, %d and %lld", where, text, (int)old,
-			       (long long)id);
-	*k = (struct token){ copy, copy, (uint32_t)n, (uint32_t)n, (uint8_t)(flags | TOKEN_EXISTS) };
+		return err_set(e, ERR_INPUT, "%s: the token '%.64s' has two ids, %d and %lld",
+			       where, text, (int)old, (long long)id);
+	*k = (struct token){ copy, copy, (uint32_t)n, (uint32_t)n,
+			     (uint8_t)(flags | TOKEN_EXISTS) };
 	return 0;
 }
 
-/* GPT-2 (encoder.py, bytes_to_unicode): printable bytes are themselves, the others follow from U+0100 on in order. */
+/* GPT-2 (encoder.py, bytes_to_unicode): printable bytes are themselves, the others follow from
+ * U+0100 on in order. */
 uint32_t token_byte_char(uint8_t byte)
 {
 	unsigned b = byte;
@@ -158,7 +167,8 @@ static size_t utf8_len(const unsigned char *s, size_t n)
 	for (size_t i = 1; i < len; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
-	if ((c == 0xe0 && s[1] < 0xa0) || (c == 0xed && s[1] > 0x9f) || (c == 0xf0 && s[1] < 0x90) || (c == 0xf4 && s[1] > 0x8f))
+	if ((c == 0xe0 && s[1] < 0xa0) || (c == 0xed && s[1] > 0x9f) ||
+	    (c == 0xf0 && s[1] < 0x90) || (c == 0xf4 && s[1] > 0x8f))
 		return 0;
 	return len;
 }

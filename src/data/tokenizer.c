@@ -1,4 +1,5 @@
-/* tokenizer.c - see tokenizer.h: the making and the use of a tokenizer of any kind; what differs lies in tokenizer_<name>.c. */
+/* tokenizer.c - see tokenizer.h: the making and the use of a tokenizer of any kind; what differs
+ * lies in tokenizer_<name>.c. */
 #include "data/tokenizer.h"
 
 #include "base/err.h"
@@ -78,11 +79,15 @@ size_t tokenizer_vocab_size(const struct tokenizer *t) { return t->ntok; }
 int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }
 int32_t tokenizer_pad(const struct tokenizer *t) { return t->pad; }
-int32_t tokenizer_id(const struct tokenizer *t, const char *token) { return strmap_get(&t->by_text, token, strlen(token)); }
+int32_t tokenizer_id(const struct tokenizer *t, const char *token)
+{
+	return strmap_get(&t->by_text, token, strlen(token));
+}
 
 static const struct token *token_of(const struct tokenizer *t, int32_t id)
 {
-	return id >= 0 && (size_t)id < t->ntok && t->tok[id].flags & TOKEN_EXISTS ? &t->tok[id] : NULL;
+	return id >= 0 && (size_t)id < t->ntok && t->tok[id].flags & TOKEN_EXISTS ? &t->tok[id]
+										  : NULL;
 }
 
 const char *tokenizer_token(const struct tokenizer *t, int32_t id)
@@ -97,7 +102,7 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 	return k && k->flags & TOKEN_SPECIAL;
 }
 
-/* --- encoding --------------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------- */
 
 struct walk {
 	struct token_run s;
@@ -124,9 +129,11 @@ static int encode_normal(struct walk *w, const char *text, size_t n, bool start)
 	const struct tokenizer *t = w->s.t;
 	size_t pos = 0, last = 0, begin, end;
 	int32_t k;
-	/* Places in the normalised text are not places in the text: with a template around it, nothing special is looked for here. */
+	/* Places in the normalised text are not places in the text: with a template around it,
+	 * nothing special is looked for here. */
 	bool special = w->parse_special && !w->nliteral;
-	while (token_added_next(t, &t->normal, text, n, special, NULL, 0, last, &pos, &begin, &end, &k)) {
+	while (token_added_next(t, &t->normal, text, n, special, NULL, 0, last, &pos, &begin, &end,
+				&k)) {
 		TRY(token_split(&w->s, 0, text + last, begin - last, start && !last));
 		TRY(tokens_add(w->s.out, t->added[k].id, w->s.e));
 		last = end;
@@ -164,7 +171,8 @@ static int encode_text(struct walk *w, const char *text, size_t n)
 	const struct tokenizer *t = w->s.t;
 	size_t pos = 0, last = 0, begin, end;
 	int32_t k;
-	while (token_added_next(t, &t->raw, text, n, w->parse_special, w->literal, w->nliteral, last, &pos, &begin, &end, &k)) {
+	while (token_added_next(t, &t->raw, text, n, w->parse_special, w->literal, w->nliteral,
+				last, &pos, &begin, &end, &k)) {
 		TRY(add_piece(w, last, begin));
 		TRY(encode_stretch(w, text + last, begin - last, !last));
 		TRY(add_piece(w, begin, end));
@@ -175,12 +183,15 @@ static int encode_text(struct walk *w, const char *text, size_t n)
 	return encode_stretch(w, text + last, n - last, !last);
 }
 
-int token_encode(const struct tokenizer *t, const char *text, size_t n, bool parse_special, const struct token_range *literal,
-		 size_t nliteral, struct tokens *out, struct token_pieces *pieces, struct err *e)
+int token_encode(const struct tokenizer *t, const char *text, size_t n, bool parse_special,
+		 const struct token_range *literal, size_t nliteral, struct tokens *out,
+		 struct token_pieces *pieces, struct err *e)
 {
 	if (n > TOKEN_TEXT_MAX)
-		return err_set(e, ERR_INPUT, "a text of %zu bytes is longer than %u, the most that is tokenized in one go", n,
-			       TOKEN_TEXT_MAX);
+		return err_set(e, ERR_INPUT,
+			       "a text of %zu bytes is longer than %u, the most that is tokenized "
+			       "in one go",
+			       n, TOKEN_TEXT_MAX);
 	struct walk w = { .s = { .t = t, .out = out, .e = e, .normal = { BUF_INIT, BUF_INIT } },
 			  .parse_special = parse_special,
 			  .literal = literal,
@@ -200,8 +211,8 @@ out:
 	return rc;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special,
-		     struct tokens *out, struct err *e)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
+		     bool parse_special, struct tokens *out, struct err *e)
 {
 	size_t before = out->n;
 	int rc = 0;
@@ -216,9 +227,10 @@ out:
 	return rc;
 }
 
-/* --- decoding --------------------------------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------- */
 
-/* Metaspace: marks become spaces, except in the first token, which loses them. Token texts keep their marks as spaces already. */
+/* Metaspace: marks become spaces, except in the first token, which loses them. Token texts keep
+ * their marks as spaces already. */
 static void add_without_marks(const struct tokenizer *t, const struct token *k, struct buf *out)
 {
 	const struct stage *st = &t->stage[0];
@@ -230,7 +242,8 @@ static void add_without_marks(const struct tokenizer *t, const struct token *k, 
 	}
 }
 
-int tokenizer_decode(const struct tokenizer *t, const int32_t *id, size_t n, bool skip_special, struct buf *out, struct err *e)
+int tokenizer_decode(const struct tokenizer *t, const int32_t *id, size_t n, bool skip_special,
+		     struct buf *out, struct err *e)
 {
 	size_t before = out->n;
 	bool first = true;
@@ -238,7 +251,8 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *id, size_t n, boo
 		const struct token *k = token_of(t, id[i]);
 		if (!k) {
 			out->n = before;
-			return err_set(e, ERR_INPUT, "the tokenizer has no token with the id %d", (int)id[i]);
+			return err_set(e, ERR_INPUT, "the tokenizer has no token with the id %d",
+				       (int)id[i]);
 		}
 		if (skip_special && k->flags & TOKEN_SPECIAL)
 			continue;

@@ -1,7 +1,8 @@
 /* tokenizer_bytebpe.c - byte-level BPE: GPT-2, SmolLM2, Llama 3, Qwen2, Qwen2.5, Qwen3.
  *
- * A pre-token's bytes are the first symbols. The file writes each byte as a printable character (token_byte_char); here only the lookup
- * tables know of that. From a GGUF the pre-tokenizer comes from the rows below, by its name in tokenizer.ggml.pre. */
+ * A pre-token's bytes are the first symbols. The file writes each byte as a printable character
+ * (token_byte_char); here only the lookup tables know of that. From a GGUF the pre-tokenizer comes
+ * from the rows below, by its name in tokenizer.ggml.pre. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -9,35 +10,47 @@
 
 #include <string.h>
 
-#define LLAMA3                                                                                                                     \
-	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "                                                 \
+#define LLAMA3                                                                                     \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "                 \
 	"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define QWEN2                                                                                                                      \
-	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "                                                      \
+#define QWEN2                                                                                      \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "                      \
 	"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define TEKKEN                                                                                                                     \
-	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"                               \
-	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"                               \
+#define TEKKEN                                                                                     \
+	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" \
+	"+|"                                                                                       \
+	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" \
+	"*|"                                                                                       \
 	"\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-/* Patterns: src/llama-vocab.cpp of llama.cpp, in the form of the models' own tokenizer.json where it quotes that. */
+/* Patterns: src/llama-vocab.cpp of llama.cpp, in the form of the models' own tokenizer.json where
+ * it quotes that. */
 static const struct pre {
 	const char *names; /* space-separated */
 	const char *pattern[4];
 	bool ignore_merges, add_bos, nfc;
 } pres[] = {
-	{ "smollm starcoder refact codeshell", { "\\p{N}", token_gpt2_pattern }, false, false, false },
+	{ "smollm starcoder refact codeshell",
+	  { "\\p{N}", token_gpt2_pattern },
+	  false,
+	  false,
+	  false },
 	{ "llama-bpe llama3 llama-v3", { LLAMA3 }, true, true, false },
 	{ "qwen2", { QWEN2 }, false, false, true },
 	{ "gpt-2 phi-2", { token_gpt2_pattern }, false, false, false },
 	{ "tekken", { TEKKEN }, true, true, false },
-	{ "default", { "[\\p{P}\\$\\+<=>\\^~\\|]+", token_gpt2_pattern, "\\p{N}+", "[0-9][0-9][0-9]" }, false, false, false },
+	{ "default",
+	  { "[\\p{P}\\$\\+<=>\\^~\\|]+", token_gpt2_pattern, "\\p{N}+", "[0-9][0-9][0-9]" },
+	  false,
+	  false,
+	  false },
 };
 
 bool token_pattern_known(const char *pattern)
 {
 	for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
-		for (size_t k = 0; k < sizeof pres->pattern / sizeof *pres->pattern && pres[i].pattern[k]; k++)
+		for (size_t k = 0;
+		     k < sizeof pres->pattern / sizeof *pres->pattern && pres[i].pattern[k]; k++)
 			if (!strcmp(pres[i].pattern[k], pattern))
 				return true;
 	return false;
@@ -62,7 +75,10 @@ static bool is_byte_level(const json_t *o)
 	return false;
 }
 
-static bool bytebpe_fits(const json_t *doc) { return is_byte_level(json_object_get(doc, "pre_tokenizer")); }
+static bool bytebpe_fits(const json_t *doc)
+{
+	return is_byte_level(json_object_get(doc, "pre_tokenizer"));
+}
 
 /* The bytes that a token's text stands for; a text with other characters stands for itself. */
 static int decode_text(struct tokenizer *t, struct token *k, struct err *e)
@@ -116,7 +132,8 @@ static int tables(struct tokenizer *t, struct err *e)
 	return 0;
 }
 
-static int bytebpe_from_json(struct tokenizer *t, const json_t *doc, const char *where, struct err *e)
+static int bytebpe_from_json(struct tokenizer *t, const json_t *doc, const char *where,
+			     struct err *e)
 {
 	const char *decoder = NULL;
 	const json_t *o = json_object_get(doc, "decoder"), *inner = json_object_get(o, "decoders");
@@ -124,9 +141,12 @@ static int bytebpe_from_json(struct tokenizer *t, const json_t *doc, const char 
 		o = json_array_get(inner, 0);
 	TRY(json_need_str(o, where, "type", &decoder, e));
 	if (strcmp(decoder, "ByteLevel"))
-		return err_set(e, ERR_UNSUPPORTED, "%s: byte-level BPE with the decoder '%.64s' is not supported", where, decoder);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: byte-level BPE with the decoder '%.64s' is not supported",
+			       where, decoder);
 	if (t->byte_fallback)
-		return err_set(e, ERR_UNSUPPORTED, "%s: byte-level BPE with byte_fallback is not supported", where);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: byte-level BPE with byte_fallback is not supported", where);
 	return tables(t, e);
 }
 
@@ -139,27 +159,33 @@ static bool has_word(const char *words, const char *word)
 	return false;
 }
 
-static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *where, struct err *e)
+static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *where,
+			     struct err *e)
 {
 	const char *name = NULL;
 	const struct pre *pre = NULL;
 	TRY(json_opt_str(kv, where, "tokenizer.ggml.pre", &name, e));
 	if (!name) {
-		log_warn("%s: the file does not name its pre-tokenizer (tokenizer.ggml.pre), 'default' is used", where);
+		log_warn("%s: the file does not name its pre-tokenizer (tokenizer.ggml.pre), "
+			 "'default' is used",
+			 where);
 		name = "default";
 	}
 	for (size_t i = 0; i < sizeof pres / sizeof *pres && !pre; i++)
 		if (has_word(pres[i].names, name))
 			pre = &pres[i];
 	if (!pre)
-		return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' (tokenizer.ggml.pre) is not supported", where,
-			       name);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: the pre-tokenizer '%.64s' (tokenizer.ggml.pre) is not supported",
+			where, name);
 	for (size_t i = 0; i < 4 && pre->pattern[i]; i++)
 		TRY(token_split_regex(t, pre->pattern[i], false, false, true, where, e));
 	if (pre->nfc)
 		t->step[t->nstep++] = (struct normal_step){ .kind = NORMAL_NFC };
 	t->ignore_merges = pre->ignore_merges;
-	t->unk = -1;             /* bytes outside the vocabulary are left out, as by the models' own tokenizer.json */
+	/* bytes outside the vocabulary are left out, as by the models' own tokenizer.json */
+	t->unk = -1;
 	t->nhead = pre->add_bos; /* the default of add_bos_token */
 	TRY(merges_read(t, json_object_get(kv, "tokenizer.ggml.merges"), where, e));
 	return tables(t, e);

@@ -1,9 +1,10 @@
 /* tokenizer_spm.c - SentencePiece-style BPE: Llama 2, TinyLlama, Mistral v0.1 to v0.3.
  *
- * Characters are the first symbols; spaces have become U+2581. Characters outside the vocabulary become the tokens of their bytes
- * (<0x00> to <0xFF>), else the unknown token. tokenizer.json brings merges. A GGUF brings a score for each token: any two neighbours that
- * together are a token are joined, the best score first (SentencePiece's bpe_model.cc; llama.cpp does the same), and what is not a token
- * at the end becomes bytes. */
+ * Characters are the first symbols; spaces have become U+2581. Characters outside the vocabulary
+ * become the tokens of their bytes (<0x00> to <0xFF>), else the unknown token. tokenizer.json
+ * brings merges. A GGUF brings a score for each token: any two neighbours that together are a token
+ * are joined, the best score first (SentencePiece's bpe_model.cc; llama.cpp does the same), and
+ * what is not a token at the end becomes bytes. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -19,8 +20,10 @@ enum { MARK = 3 };
 static bool spm_fits(const json_t *doc)
 {
 	const json_t *model = json_object_get(doc, "model");
-	const char *pre = json_string_value(json_object_get(json_object_get(doc, "pre_tokenizer"), "type"));
-	return json_is_true(json_object_get(model, "byte_fallback")) || (pre && !strcmp(pre, "Metaspace")) ||
+	const char *pre =
+		json_string_value(json_object_get(json_object_get(doc, "pre_tokenizer"), "type"));
+	return json_is_true(json_object_get(model, "byte_fallback")) ||
+	       (pre && !strcmp(pre, "Metaspace")) ||
 	       json_is_object(json_object_get(doc, "normalizer"));
 }
 
@@ -29,11 +32,13 @@ static int byte_value(const struct token *k)
 	static const char hex[] = "0123456789ABCDEF";
 	if (k->ntext != 6 || memcmp(k->text, "<0x", 3) || k->text[5] != '>')
 		return -1;
-	const char *a = k->text[3] ? strchr(hex, k->text[3]) : NULL, *b = k->text[4] ? strchr(hex, k->text[4]) : NULL;
+	const char *a = k->text[3] ? strchr(hex, k->text[3]) : NULL,
+		   *b = k->text[4] ? strchr(hex, k->text[4]) : NULL;
 	return a && b ? (int)((a - hex) * 16 + (b - hex)) : -1;
 }
 
-/* Whether a token goes on with a mark after something else, so that a merge could reach over the beginning of a word. */
+/* Whether a token goes on with a mark after something else, so that a merge could reach over the
+ * beginning of a word. */
 static bool crosses(const struct token *k)
 {
 	size_t i = 0;
@@ -51,23 +56,27 @@ static int tables(struct tokenizer *t)
 		t->byte_id[b] = strmap_get(&t->by_text, text, 6);
 	}
 	for (size_t i = 0; i < t->ntok; i++)
-		if (t->tok[i].flags & TOKEN_EXISTS && !(t->tok[i].flags & TOKEN_ADDED) && crosses(&t->tok[i]))
+		if (t->tok[i].flags & TOKEN_EXISTS && !(t->tok[i].flags & TOKEN_ADDED) &&
+		    crosses(&t->tok[i]))
 			t->spaces_apart = false;
 	return 0;
 }
 
-static int read_decoder(struct tokenizer *t, const json_t *o, const char *where, bool inside, struct err *e)
+static int read_decoder(struct tokenizer *t, const json_t *o, const char *where, bool inside,
+			struct err *e)
 {
 	const char *type = NULL, *a = NULL, *b = NULL;
 	const json_t *item;
 	size_t i;
 	TRY(json_need_str(o, where, "type", &type, e));
 	if (!strcmp(type, "Sequence") && !inside) {
-		json_array_foreach(json_object_get(o, "decoders"), i, item) TRY(read_decoder(t, item, where, true, e));
+		json_array_foreach(json_object_get(o, "decoders"), i, item)
+			TRY(read_decoder(t, item, where, true, e));
 		return 0;
 	}
-	if (!strcmp(type, "Metaspace") && !t->decode_replace && t->nstage == 1 && t->stage[0].kind == STAGE_METASPACE &&
-	    t->stage[0].nmark == MARK && !memcmp(t->stage[0].mark, mark, MARK)) {
+	if (!strcmp(type, "Metaspace") && !t->decode_replace && t->nstage == 1 &&
+	    t->stage[0].kind == STAGE_METASPACE && t->stage[0].nmark == MARK &&
+	    !memcmp(t->stage[0].mark, mark, MARK)) {
 		const char *scheme = NULL;
 		bool prefix = true;
 		TRY(json_opt_str(o, where, "prepend_scheme", &scheme, e));
@@ -100,20 +109,23 @@ static int read_decoder(struct tokenizer *t, const json_t *o, const char *where,
 			return 0;
 		}
 	}
-	return err_set(e, ERR_UNSUPPORTED, "%s: this use of the decoder '%.64s' is not supported", where, type);
+	return err_set(e, ERR_UNSUPPORTED, "%s: this use of the decoder '%.64s' is not supported",
+		       where, type);
 }
 
 static int spm_from_json(struct tokenizer *t, const json_t *doc, const char *where, struct err *e)
 {
 	for (size_t i = 0; i < t->nstage; i++)
 		if (t->stage[i].kind == STAGE_PREFIX_SPACE)
-			return err_set(e, ERR_UNSUPPORTED, "%s: ByteLevel in a tokenizer of SentencePiece's kind is not supported",
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: ByteLevel in a tokenizer of SentencePiece's kind is "
+				       "not supported",
 				       where);
 	TRY(read_decoder(t, json_object_get(doc, "decoder"), where, false, e));
 	return tables(t);
 }
 
-/* --- scores ----------------------------------------------------------------------------------------------------------- */
+/* ---- scores --------------------------------------------------------------------------------- */
 
 struct scored {
 	double score;
@@ -127,11 +139,13 @@ static int by_score(const void *a, const void *b)
 }
 
 /* The rank of each token by its score; tokens that text never becomes by merging have none. */
-static int read_scores(struct tokenizer *t, const json_t *scores, const char *where, bool *flat_p, struct err *e)
+static int read_scores(struct tokenizer *t, const json_t *scores, const char *where, bool *flat_p,
+		       struct err *e)
 {
 	size_t n = 0;
 	if (json_array_size(scores) != t->ntok)
-		return err_set(e, ERR_INPUT, "%s: %zu tokens, but %zu scores", where, t->ntok, json_array_size(scores));
+		return err_set(e, ERR_INPUT, "%s: %zu tokens, but %zu scores", where, t->ntok,
+			       json_array_size(scores));
 	struct scored *s = mem_array(t->ntok, sizeof *s);
 	uint32_t *rank = mem_array(t->ntok, sizeof *rank);
 	int rc = 0;
@@ -143,7 +157,8 @@ static int read_scores(struct tokenizer *t, const json_t *scores, const char *wh
 		const json_t *v = json_array_get(scores, i);
 		rank[i] = UINT32_MAX;
 		if (!json_is_number(v)) {
-			rc = err_set(e, ERR_INPUT, "%s: the score of token %zu is not a number", where, i);
+			rc = err_set(e, ERR_INPUT, "%s: the score of token %zu is not a number",
+				     where, i);
 			goto out;
 		}
 		if (!(t->tok[i].flags & (TOKEN_ADDED | TOKEN_BYTE)) && byte_value(&t->tok[i]) < 0)
@@ -168,15 +183,21 @@ out:
 
 static int spm_from_gguf(struct tokenizer *t, const json_t *kv, const char *where, struct err *e)
 {
-	const json_t *scores = json_object_get(kv, "tokenizer.ggml.scores"), *merges = json_object_get(kv, "tokenizer.ggml.merges");
+	const json_t *scores = json_object_get(kv, "tokenizer.ggml.scores"),
+		     *merges = json_object_get(kv, "tokenizer.ggml.merges");
 	bool prefix = true, trim = false, flat = true;
 	TRY(json_opt_bool(kv, where, "tokenizer.ggml.add_space_prefix", &prefix, e));
 	TRY(json_opt_bool(kv, where, "tokenizer.ggml.remove_extra_whitespaces", &trim, e));
 	if (trim)
-		return err_set(e, ERR_UNSUPPORTED, "%s: a tokenizer with remove_extra_whitespaces is not supported", where);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: a tokenizer with remove_extra_whitespaces is not supported",
+			       where);
 	if (prefix)
-		t->step[t->nstep++] = (struct normal_step){ .kind = NORMAL_PREPEND, .to = mark, .nto = MARK };
-	t->step[t->nstep++] = (struct normal_step){ .kind = NORMAL_REPLACE, .from = " ", .nfrom = 1, .to = mark, .nto = MARK };
+		t->step[t->nstep++] =
+			(struct normal_step){ .kind = NORMAL_PREPEND, .to = mark, .nto = MARK };
+	t->step[t->nstep++] = (struct normal_step){
+		.kind = NORMAL_REPLACE, .from = " ", .nfrom = 1, .to = mark, .nto = MARK
+	};
 	if (scores)
 		TRY(read_scores(t, scores, where, &flat, e));
 	/* Some writers left the scores all the same: then only the merges tell. */
@@ -184,7 +205,8 @@ static int spm_from_gguf(struct tokenizer *t, const json_t *kv, const char *wher
 		merges_release(&t->merges);
 		TRY(merges_read(t, merges, where, e));
 	} else if (flat) {
-		return err_set(e, ERR_INPUT, "%s: the tokenizer has neither scores nor merges", where);
+		return err_set(e, ERR_INPUT, "%s: the tokenizer has neither scores nor merges",
+			       where);
 	}
 	t->byte_fallback = t->fuse_unk = true;
 	t->decode_replace = t->decode_bytes = true;
@@ -210,7 +232,8 @@ static int spm_finish(struct tokenizer *t, const char *where, struct err *e)
 			char *p = arena_alloc(&t->arena, k->ntext + 1u);
 			size_t n = 0;
 			for (size_t j = 0; p && j < k->ntext;) {
-				bool at_mark = j + MARK <= k->ntext && !memcmp(k->text + j, mark, MARK);
+				bool at_mark =
+					j + MARK <= k->ntext && !memcmp(k->text + j, mark, MARK);
 				p[n++] = at_mark ? ' ' : k->text[j];
 				j += at_mark ? MARK : 1;
 			}
@@ -223,7 +246,7 @@ static int spm_finish(struct tokenizer *t, const char *where, struct err *e)
 	return 0;
 }
 
-/* --- encoding --------------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------- */
 
 /* The bytes of one character as tokens, when there is one for each. */
 static bool has_bytes(const struct tokenizer *t, const char *text, size_t n)
@@ -255,7 +278,8 @@ static int word_by_score(struct token_run *s, const char *text, size_t n)
 	TRY(symbols_reserve(s, n));
 	for (size_t i = 0, len; i < n; i += len) {
 		utf8_char(text + i, &len);
-		s->sym[k++] = (struct symbol){ char_id(t, text + i, len), (uint32_t)i, (uint32_t)len, 0, 0 };
+		s->sym[k++] = (struct symbol){ char_id(t, text + i, len), (uint32_t)i,
+					       (uint32_t)len, 0, 0 };
 	}
 	TRY(merge_symbols(s, text, k, &k));
 	bool unknown = false;
@@ -276,8 +300,8 @@ static int word_by_score(struct token_run *s, const char *text, size_t n)
 	return 0;
 }
 
-/* With merges, the order of `tokenizers` (models/bpe/model.rs): bytes and unknowns are symbols like others before merging; an unknown
- * waits until something known follows, so that it may grow. */
+/* With merges, the order of `tokenizers` (models/bpe/model.rs): bytes and unknowns are symbols like
+ * others before merging; an unknown waits until something known follows, so that it may grow. */
 static int word_by_merges(struct token_run *s, const char *text, size_t n)
 {
 	const struct tokenizer *t = s->t;
@@ -289,7 +313,9 @@ static int word_by_merges(struct token_run *s, const char *text, size_t n)
 		int32_t id = char_id(t, text + i, len);
 		if (id < 0 && has_bytes(t, text + i, len)) {
 			for (size_t j = 0; j < len; j++)
-				s->sym[k++] = (struct symbol){ t->byte_id[(unsigned char)text[i + j]], (uint32_t)(i + j), 1, 0, 0 };
+				s->sym[k++] =
+					(struct symbol){ t->byte_id[(unsigned char)text[i + j]],
+							 (uint32_t)(i + j), 1, 0, 0 };
 			continue;
 		}
 		if (id < 0 && t->unk < 0)
@@ -317,7 +343,8 @@ static int one_word(struct token_run *s, const char *text, size_t n)
 	return t->merges.by_score ? word_by_score(s, text, n) : word_by_merges(s, text, n);
 }
 
-/* Where no merge can reach over the beginning of a word, words are merged one by one: the same ids, faster. */
+/* Where no merge can reach over the beginning of a word, words are merged one by one: the same ids,
+ * faster. */
 static int spm_word(struct token_run *s, const char *text, size_t n)
 {
 	if (!s->t->spaces_apart || s->t->ignore_merges)

@@ -10,10 +10,12 @@ static const struct {
 	const char *name;
 	enum chat_role role;
 } roles[] = {
-	{ "system", CHAT_SYSTEM },    { "developer", CHAT_SYSTEM },        { "user", CHAT_USER },
-	{ "human", CHAT_USER },       { "assistant", CHAT_ASSISTANT },     { "gpt", CHAT_ASSISTANT },
-	{ "model", CHAT_ASSISTANT },  { "function_call", CHAT_ASSISTANT }, { "tool", CHAT_TOOL },
-	{ "observation", CHAT_TOOL }, { "function", CHAT_TOOL },           { "ipython", CHAT_TOOL },
+	{ "system", CHAT_SYSTEM },       { "developer", CHAT_SYSTEM },
+	{ "user", CHAT_USER },           { "human", CHAT_USER },
+	{ "assistant", CHAT_ASSISTANT }, { "gpt", CHAT_ASSISTANT },
+	{ "model", CHAT_ASSISTANT },     { "function_call", CHAT_ASSISTANT },
+	{ "tool", CHAT_TOOL },           { "observation", CHAT_TOOL },
+	{ "function", CHAT_TOOL },       { "ipython", CHAT_TOOL },
 };
 
 static int add(struct encoding *x, struct chat_message m, struct err *e)
@@ -27,7 +29,8 @@ static int add(struct encoding *x, struct chat_message m, struct err *e)
 int turns_add(struct encoding *x, enum chat_role role, const char *text, size_t n, struct err *e)
 {
 	bool train = role == CHAT_ASSISTANT || x->o->train_on_inputs;
-	return add(x, (struct chat_message){ .role = role, .text = text, .n = n, .train = train }, e);
+	return add(x, (struct chat_message){ .role = role, .text = text, .n = n, .train = train },
+		   e);
 }
 
 static int find_role(const json_t *turn, const char *key, enum chat_role *role_p, struct err *e)
@@ -41,12 +44,14 @@ static int find_role(const json_t *turn, const char *key, enum chat_role *role_p
 			return 0;
 		}
 	return err_set(e, ERR_INPUT,
-		       "%s: unknown role '%.64s'; known: system, user, assistant, tool and their aliases (docs/datasets.md)", key,
-		       name);
+		       "%s: unknown role '%.64s'; known: system, user, assistant, tool and their "
+		       "aliases (docs/datasets.md)",
+		       key, name);
 }
 
 /* A list of {"type": "text", "text": ...} as one text. */
-static int join_parts(struct encoding *x, const json_t *list, const char *key, const char **text_p, size_t *n_p, struct err *e)
+static int join_parts(struct encoding *x, const json_t *list, const char *key, const char **text_p,
+		      size_t *n_p, struct err *e)
 {
 	size_t total = 0, at = 0;
 	char *joined = NULL;
@@ -57,8 +62,10 @@ static int join_parts(struct encoding *x, const json_t *list, const char *key, c
 			const json_t *text = json_object_get(part, "text");
 			if (!type || strcmp(type, "text") || !json_is_string(text))
 				return err_set(e, ERR_INPUT,
-					       "%s[%zu]: only parts {\"type\": \"text\", \"text\": ...} are read%s%.32s%s", key, i,
-					       type ? ", this one is of type '" : "", type ? type : "", type ? "'" : "");
+					       "%s[%zu]: only parts {\"type\": \"text\", \"text\": "
+					       "...} are read%s%.32s%s",
+					       key, i, type ? ", this one is of type '" : "",
+					       type ? type : "", type ? "'" : "");
 			size_t n = json_string_length(text);
 			if (!pass) {
 				total += n;
@@ -78,12 +85,15 @@ static int join_parts(struct encoding *x, const json_t *list, const char *key, c
 /* A turn's own say on training: 1 yes, 0 no, -1 silent. */
 static int own_mark(const json_t *turn, int *mark_p, struct err *e)
 {
-	const json_t *train = json_object_get(turn, "train"), *weight = json_object_get(turn, "weight");
+	const json_t *train = json_object_get(turn, "train"),
+		     *weight = json_object_get(turn, "weight");
 	if (record_has(turn, "train_detail"))
-		return err_set(e, ERR_UNSUPPORTED, "train_detail: is not supported; use 'train' for whole turns");
+		return err_set(e, ERR_UNSUPPORTED,
+			       "train_detail: is not supported; use 'train' for whole turns");
 	if (train && !json_is_null(train)) {
 		if (!json_is_boolean(train))
-			return err_set(e, ERR_INPUT, "train: must be true or false, not %s", json_kind_name(train));
+			return err_set(e, ERR_INPUT, "train: must be true or false, not %s",
+				       json_kind_name(train));
 		*mark_p = json_is_true(train);
 	} else if (weight && !json_is_null(weight)) {
 		double w = json_number_value(weight);
@@ -99,15 +109,21 @@ static int own_mark(const json_t *turn, int *mark_p, struct err *e)
 static int add_turn(struct encoding *x, const json_t *turn, struct err *e)
 {
 	if (!json_is_object(turn))
-		return err_set(e, ERR_INPUT, "must be an object with a role and a text, not %s", json_kind_name(turn));
-	const char *role_key = json_object_get(turn, "role") || !json_object_get(turn, "from") ? "role" : "from";
-	const char *text_key = json_object_get(turn, "content") || !json_object_get(turn, "value") ? "content" : "value";
+		return err_set(e, ERR_INPUT, "must be an object with a role and a text, not %s",
+			       json_kind_name(turn));
+	const char *role_key =
+		json_object_get(turn, "role") || !json_object_get(turn, "from") ? "role" : "from";
+	const char *text_key = json_object_get(turn, "content") || !json_object_get(turn, "value")
+				       ? "content"
+				       : "value";
 	struct chat_message m = { .text = "" };
 	int mark = -1;
 	TRY(find_role(turn, role_key, &m.role, e));
 	const json_t *calls = json_object_get(turn, "tool_calls");
 	if (json_array_size(calls))
-		return err_set(e, ERR_UNSUPPORTED, "tool_calls: are not rendered by the chat templates; write the call into '%s'",
+		return err_set(e, ERR_UNSUPPORTED,
+			       "tool_calls: are not rendered by the chat templates; write the call "
+			       "into '%s'",
 			       text_key);
 	const json_t *content = json_object_get(turn, text_key);
 	if (json_is_array(content))
@@ -127,7 +143,8 @@ int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struc
 {
 	const json_t *list = json_object_get(rec, key);
 	if (!json_is_array(list))
-		return err_set(e, ERR_INPUT, "%s: must be a list of turns, not %s", key, json_kind_name(list));
+		return err_set(e, ERR_INPUT, "%s: must be a list of turns, not %s", key,
+			       json_kind_name(list));
 	size_t before = x->nmsg; /* the record's own system turn, or nothing */
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		int rc = add_turn(x, json_array_get(list, i), e);
@@ -135,7 +152,9 @@ int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struc
 			return err_prefix(e, "%s[%zu]", key, i);
 	}
 	if (before && x->nmsg > before && x->msg[before].role == CHAT_SYSTEM)
-		return err_set(e, ERR_INPUT, "system: stands beside a system turn in '%s'; keep one of them", key);
+		return err_set(e, ERR_INPUT,
+			       "system: stands beside a system turn in '%s'; keep one of them",
+			       key);
 	return 0;
 }
 
@@ -147,7 +166,8 @@ int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
 	if (!text_is_blank(text, n))
 		TRY(turns_add(x, CHAT_SYSTEM, text, n, e));
 	const json_t *tools = json_object_get(rec, "tools");
-	bool none = !tools || json_is_null(tools) || (json_is_array(tools) && !json_array_size(tools));
+	bool none =
+		!tools || json_is_null(tools) || (json_is_array(tools) && !json_array_size(tools));
 	if (json_is_string(tools)) {
 		const char *s = json_string_value(tools);
 		size_t len = json_string_length(tools);
@@ -155,7 +175,8 @@ int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
 	}
 	if (!none)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "tools: are not rendered by the chat templates; describe them in the system message");
+			       "tools: are not rendered by the chat templates; describe them in "
+			       "the system message");
 	return 0;
 }
 
@@ -166,16 +187,18 @@ int turns_encode(struct encoding *x, const char *answer, struct err *e)
 	for (size_t i = 0; i < x->nmsg; i++)
 		answered = answered || x->msg[i].role == CHAT_ASSISTANT;
 	if (!answered)
-		return err_set(e, ERR_INPUT, "%s: the record has no answer (no turn of the assistant)", answer);
+		return err_set(e, ERR_INPUT,
+			       "%s: the record has no answer (no turn of the assistant)", answer);
 	if (!o->chat)
 		return err_set(e, ERR_USAGE,
-			       "conversations need a chat template, and none was recognised from the model; set chat_template to "
+			       "conversations need a chat template, and none was recognised from "
+			       "the model; set chat_template to "
 			       "one of: %s",
 			       chat_names());
 	TRY(chat_encode(o->chat, o->tok, x->msg, x->nmsg, false, &x->ids, &x->train, e));
 	if (x->ids.n != x->train.n)
-		return err_set(e, ERR_INTERNAL, "chat template %s: %zu ids but %zu marks", chat_name(o->chat), x->ids.n,
-			       x->train.n);
+		return err_set(e, ERR_INTERNAL, "chat template %s: %zu ids but %zu marks",
+			       chat_name(o->chat), x->ids.n, x->train.n);
 	if (o->train_on_inputs && !x->marked)
 		for (size_t i = 0; i < x->train.n; i++)
 			x->train.id[i] = 1;

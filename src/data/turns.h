@@ -1,8 +1,9 @@
-/* turns.h - the turns of a conversation: collected from a record, checked, and encoded with the model's chat template. Shared by the kinds
- * alpaca, sharegpt and messages.
+/* turns.h - the turns of a conversation: collected from a record, checked, and encoded with the
+ * model's chat template. Shared by the kinds alpaca, sharegpt and messages.
  *
- * Trained by default are the assistant's turns. A turn's own `train` (true or false) or `weight` (1 or 0) wins over that. With train_on_inputs
- * every id is trained, or, where turns speak for themselves, every turn that does not say no. */
+ * Trained by default are the assistant's turns. A turn's own `train` (true or false) or `weight` (1
+ * or 0) wins over that. With train_on_inputs every id is trained, or, where turns speak for
+ * themselves, every turn that does not say no. */
 #ifndef HS_DATA_TURNS_H
 #define HS_DATA_TURNS_H
 
@@ -12,9 +13,11 @@
 int turns_add(struct encoding *x, enum chat_role role, const char *text, size_t n, struct err *e);
 /* The record's list `key` of {"role" or "from", "content" or "value"}. */
 int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struct err *e);
-/* The record's own `system`, as the first turn, where it is not blank; and an error for `tools`, which no template here renders. */
+/* The record's own `system`, as the first turn, where it is not blank; and an error for `tools`,
+ * which no template here renders. */
 int turns_begin(struct encoding *x, const json_t *rec, struct err *e);
-/* Through the chat template, with the marks. `answer` names where an answer would have been, for the message that it is missing. */
+/* Through the chat template, with the marks. `answer` names where an answer would have been, for
+ * the message that it is missing. */
 int turns_encode(struct encoding *x, const char *answer, struct err *e);
 
 #endif

@@ -1,6 +1,8 @@
-/* cl.h - the part of the OpenCL 1.2 interface that the backend uses, so that building needs no vendor's headers.
+/* cl.h - the part of the OpenCL 1.2 interface that the backend uses, so that building needs no
+ * vendor's headers.
  *
- * Types and numbers: Khronos, "The OpenCL Specification", version 1.2, and cl.h 1.2. The functions are opened at run time. */
+ * Types and numbers: Khronos, "The OpenCL Specification", version 1.2, and cl.h 1.2. The functions
+ * are opened at run time. */
 #ifndef HS_DEV_CL_H
 #define HS_DEV_CL_H
 
@@ -48,7 +50,8 @@ enum {
 	CL_DEVICE_VERSION = 0x102F,
 	CL_DEVICE_EXTENSIONS = 0x1030,
 	CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
-	CL_DEVICE_GLOBAL_FREE_MEMORY_AMD = 0x4039, /* size_t[2]: KiB free, KiB of the largest block */
+	/* size_t[2]: KiB free, KiB of the largest block */
+	CL_DEVICE_GLOBAL_FREE_MEMORY_AMD = 0x4039,
 
 	CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11D3, /* 0: it has run; negative: it failed */
 
@@ -65,45 +68,58 @@ enum {
 #define CL_MAP_READ_WRITE 3ull
 
 /* name, result, arguments */
-#define CL_FUNCTIONS(F)                                                                                                            \
-	F(clGetPlatformIDs, int32_t, (uint32_t, cl_platform *, uint32_t *))                                                        \
-	F(clGetPlatformInfo, int32_t, (cl_platform, uint32_t, size_t, void *, size_t *))                                           \
-	F(clGetDeviceIDs, int32_t, (cl_platform, uint64_t, uint32_t, cl_device *, uint32_t *))                                     \
-	F(clGetDeviceInfo, int32_t, (cl_device, uint32_t, size_t, void *, size_t *))                                               \
-	F(clCreateContext, cl_context,                                                                                             \
-	  (const intptr_t *, uint32_t, const cl_device *, void (*)(const char *, const void *, size_t, void *), void *,            \
-	   int32_t *))                                                                                                             \
-	F(clReleaseContext, int32_t, (cl_context))                                                                                 \
-	F(clCreateCommandQueue, cl_queue, (cl_context, cl_device, uint64_t, int32_t *))                                            \
-	F(clReleaseCommandQueue, int32_t, (cl_queue))                                                                              \
-	F(clCreateBuffer, cl_mem, (cl_context, uint64_t, size_t, void *, int32_t *))                                               \
-	F(clReleaseMemObject, int32_t, (cl_mem))                                                                                   \
-	F(clCreateProgramWithSource, cl_program, (cl_context, uint32_t, const char **, const size_t *, int32_t *))                 \
-	F(clCreateProgramWithBinary, cl_program,                                                                                   \
-	  (cl_context, uint32_t, const cl_device *, const size_t *, const unsigned char **, int32_t *, int32_t *))                 \
-	F(clBuildProgram, int32_t, (cl_program, uint32_t, const cl_device *, const char *, void (*)(cl_program, void *), void *))  \
-	F(clGetProgramInfo, int32_t, (cl_program, uint32_t, size_t, void *, size_t *))                                             \
-	F(clGetProgramBuildInfo, int32_t, (cl_program, cl_device, uint32_t, size_t, void *, size_t *))                             \
-	F(clReleaseProgram, int32_t, (cl_program))                                                                                 \
-	F(clCreateKernel, cl_kernel, (cl_program, const char *, int32_t *))                                                        \
-	F(clReleaseKernel, int32_t, (cl_kernel))                                                                                   \
-	F(clSetKernelArg, int32_t, (cl_kernel, uint32_t, size_t, const void *))                                                    \
-	F(clEnqueueNDRangeKernel, int32_t,                                                                                         \
-	  (cl_queue, cl_kernel, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t, const void *, void *))         \
-	F(clEnqueueReadBuffer, int32_t, (cl_queue, cl_mem, uint32_t, size_t, size_t, void *, uint32_t, const void *, void *))      \
-	F(clEnqueueWriteBuffer, int32_t,                                                                                           \
-	  (cl_queue, cl_mem, uint32_t, size_t, size_t, const void *, uint32_t, const void *, void *))                              \
-	F(clEnqueueCopyBuffer, int32_t, (cl_queue, cl_mem, cl_mem, size_t, size_t, size_t, uint32_t, const void *, void *))        \
-	F(clEnqueueFillBuffer, int32_t, (cl_queue, cl_mem, const void *, size_t, size_t, size_t, uint32_t, const void *, void *))  \
-	F(clEnqueueMapBuffer, void *,                                                                                              \
-	  (cl_queue, cl_mem, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *, int32_t *))                       \
-	F(clEnqueueUnmapMemObject, int32_t, (cl_queue, cl_mem, void *, uint32_t, const void *, void *))                            \
-	F(clEnqueueBarrierWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))                                   \
-	F(clGetEventInfo, int32_t, (cl_event, uint32_t, size_t, void *, size_t *))                                                 \
-	F(clEnqueueMarkerWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))                                    \
-	F(clWaitForEvents, int32_t, (uint32_t, const cl_event *))                                                                  \
-	F(clReleaseEvent, int32_t, (cl_event))                                                                                     \
-	F(clFlush, int32_t, (cl_queue))                                                                                            \
+#define CL_FUNCTIONS(F)                                                                            \
+	F(clGetPlatformIDs, int32_t, (uint32_t, cl_platform *, uint32_t *))                        \
+	F(clGetPlatformInfo, int32_t, (cl_platform, uint32_t, size_t, void *, size_t *))           \
+	F(clGetDeviceIDs, int32_t, (cl_platform, uint64_t, uint32_t, cl_device *, uint32_t *))     \
+	F(clGetDeviceInfo, int32_t, (cl_device, uint32_t, size_t, void *, size_t *))               \
+	F(clCreateContext, cl_context,                                                             \
+	  (const intptr_t *, uint32_t, const cl_device *,                                          \
+	   void (*)(const char *, const void *, size_t, void *), void *, int32_t *))               \
+	F(clReleaseContext, int32_t, (cl_context))                                                 \
+	F(clCreateCommandQueue, cl_queue, (cl_context, cl_device, uint64_t, int32_t *))            \
+	F(clReleaseCommandQueue, int32_t, (cl_queue))                                              \
+	F(clCreateBuffer, cl_mem, (cl_context, uint64_t, size_t, void *, int32_t *))               \
+	F(clReleaseMemObject, int32_t, (cl_mem))                                                   \
+	F(clCreateProgramWithSource, cl_program,                                                   \
+	  (cl_context, uint32_t, const char **, const size_t *, int32_t *))                        \
+	F(clCreateProgramWithBinary, cl_program,                                                   \
+	  (cl_context, uint32_t, const cl_device *, const size_t *, const unsigned char **,        \
+	   int32_t *, int32_t *))                                                                  \
+	F(clBuildProgram, int32_t,                                                                 \
+	  (cl_program, uint32_t, const cl_device *, const char *, void (*)(cl_program, void *),    \
+	   void *))                                                                                \
+	F(clGetProgramInfo, int32_t, (cl_program, uint32_t, size_t, void *, size_t *))             \
+	F(clGetProgramBuildInfo, int32_t,                                                          \
+	  (cl_program, cl_device, uint32_t, size_t, void *, size_t *))                             \
+	F(clReleaseProgram, int32_t, (cl_program))                                                 \
+	F(clCreateKernel, cl_kernel, (cl_program, const char *, int32_t *))                        \
+	F(clReleaseKernel, int32_t, (cl_kernel))                                                   \
+	F(clSetKernelArg, int32_t, (cl_kernel, uint32_t, size_t, const void *))                    \
+	F(clEnqueueNDRangeKernel, int32_t,                                                         \
+	  (cl_queue, cl_kernel, uint32_t, const size_t *, const size_t *, const size_t *,          \
+	   uint32_t, const void *, void *))                                                        \
+	F(clEnqueueReadBuffer, int32_t,                                                            \
+	  (cl_queue, cl_mem, uint32_t, size_t, size_t, void *, uint32_t, const void *, void *))    \
+	F(clEnqueueWriteBuffer, int32_t,                                                           \
+	  (cl_queue, cl_mem, uint32_t, size_t, size_t, const void *, uint32_t, const void *,       \
+	   void *))                                                                                \
+	F(clEnqueueCopyBuffer, int32_t,                                                            \
+	  (cl_queue, cl_mem, cl_mem, size_t, size_t, size_t, uint32_t, const void *, void *))      \
+	F(clEnqueueFillBuffer, int32_t,                                                            \
+	  (cl_queue, cl_mem, const void *, size_t, size_t, size_t, uint32_t, const void *,         \
+	   void *))                                                                                \
+	F(clEnqueueMapBuffer, void *,                                                              \
+	  (cl_queue, cl_mem, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *,   \
+	   int32_t *))                                                                             \
+	F(clEnqueueUnmapMemObject, int32_t,                                                        \
+	  (cl_queue, cl_mem, void *, uint32_t, const void *, void *))                              \
+	F(clEnqueueBarrierWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))   \
+	F(clGetEventInfo, int32_t, (cl_event, uint32_t, size_t, void *, size_t *))                 \
+	F(clEnqueueMarkerWithWaitList, int32_t, (cl_queue, uint32_t, const void *, cl_event *))    \
+	F(clWaitForEvents, int32_t, (uint32_t, const cl_event *))                                  \
+	F(clReleaseEvent, int32_t, (cl_event))                                                     \
+	F(clFlush, int32_t, (cl_queue))                                                            \
 	F(clFinish, int32_t, (cl_queue))
 
 struct cl_functions {

@@ -1,4 +1,5 @@
-/* dev.c - what all backends share: opening by name, checking ranges, counting memory, defaults for slots that are NULL. */
+/* dev.c - what all backends share: opening by name, checking ranges, counting memory, defaults for
+ * slots that are NULL. */
 #include "dev/dev.h"
 
 #include "base/err.h"
@@ -30,8 +31,14 @@ static const struct {
 #undef KERNEL
 };
 
-const char *dev_kernel_name(enum dev_kernel k) { return (unsigned)k < K_COUNT ? kernels[k].name : "?"; }
-const char *dev_kernel_sig(enum dev_kernel k) { return (unsigned)k < K_COUNT ? kernels[k].sig : ""; }
+const char *dev_kernel_name(enum dev_kernel k)
+{
+	return (unsigned)k < K_COUNT ? kernels[k].name : "?";
+}
+const char *dev_kernel_sig(enum dev_kernel k)
+{
+	return (unsigned)k < K_COUNT ? kernels[k].sig : "";
+}
 
 const struct backend *backend_find(const char *name)
 {
@@ -41,7 +48,8 @@ const struct backend *backend_find(const char *name)
 	return NULL;
 }
 
-static int open_at(const struct backend *be, int index, const char *spec, struct dev **d_p, struct err *e)
+static int open_at(const struct backend *be, int index, const char *spec, struct dev **d_p,
+		   struct err *e)
 {
 	struct dev *d = mem_zalloc(sizeof *d);
 	if (!d)
@@ -128,7 +136,10 @@ void dev_successive(int k, char spec[DEV_SPEC])
 	snprintf(spec, DEV_SPEC, "auto");
 }
 
-void dev_spec(const struct dev *d, char spec[DEV_SPEC]) { snprintf(spec, DEV_SPEC, "%s:%d", d->be->name, d->index); }
+void dev_spec(const struct dev *d, char spec[DEV_SPEC])
+{
+	snprintf(spec, DEV_SPEC, "%s:%d", d->be->name, d->index);
+}
 
 int dev_open(const char *spec, struct dev **d_p, struct err *e)
 {
@@ -145,18 +156,22 @@ int dev_open(const char *spec, struct dev **d_p, struct err *e)
 		char *end;
 		long v = strtol(spec + n + 1, &end, 10);
 		if (*end || end == spec + n + 1 || v < 0 || v > 4095)
-			return err_set(e, ERR_USAGE, "device '%s': a number was expected behind the colon", spec);
+			return err_set(e, ERR_USAGE,
+				       "device '%s': a number was expected behind the colon", spec);
 		index = (int)v;
 	}
 	const struct backend *be = backend_find(name);
 	if (!be)
-		return err_set(e, ERR_USAGE, "device '%s': no such backend (see 'heteroshard devices')", spec);
+		return err_set(e, ERR_USAGE,
+			       "device '%s': no such backend (see 'heteroshard devices')", spec);
 	int count = be->count(e);
 	if (count < 0)
 		return err_prefix(e, "device '%s'", spec);
 	if (index >= count)
-		return err_set(e, ERR_DEVICE, "device '%s': this machine has %d such device%s (see 'heteroshard devices')", spec,
-			       count, count == 1 ? "" : "s");
+		return err_set(e, ERR_DEVICE,
+			       "device '%s': this machine has %d such device%s (see 'heteroshard "
+			       "devices')",
+			       spec, count, count == 1 ? "" : "s");
 	return open_at(be, index, spec, d_p, e);
 }
 
@@ -168,7 +183,10 @@ void dev_close(struct dev *d)
 	mem_free(d);
 }
 
-int dev_caps(struct dev *d, struct dev_caps *caps_p, struct err *e) { return d->be->caps(d, caps_p, e); }
+int dev_caps(struct dev *d, struct dev_caps *caps_p, struct err *e)
+{
+	return d->be->caps(d, caps_p, e);
+}
 
 int dev_alloc(struct dev *d, size_t bytes, struct dev_buf **b_p, struct err *e)
 {
@@ -202,8 +220,9 @@ void dev_free(struct dev_buf *b)
 static int in_range(struct dev_ref r, size_t n, const char *what, struct err *e)
 {
 	if (!r.buf || r.off > r.buf->size || n > r.buf->size - r.off)
-		return err_set(e, ERR_INTERNAL, "%s of %zu bytes at offset %zu is outside a buffer of %zu", what, n, r.off,
-			       r.buf ? r.buf->size : 0);
+		return err_set(e, ERR_INTERNAL,
+			       "%s of %zu bytes at offset %zu is outside a buffer of %zu", what, n,
+			       r.off, r.buf ? r.buf->size : 0);
 	return 0;
 }
 
@@ -224,7 +243,10 @@ int dev_download(void *dst, struct dev_ref src, size_t n, struct err *e)
 }
 
 bool dev_beside(const struct dev *d) { return d->be->download_begin != NULL; }
-int dev_download_end(struct dev *d, struct err *e) { return dev_beside(d) ? d->be->download_end(d, e) : 0; }
+int dev_download_end(struct dev *d, struct err *e)
+{
+	return dev_beside(d) ? d->be->download_end(d, e) : 0;
+}
 int dev_busy(struct dev *d, struct err *e) { return dev_beside(d) ? d->be->busy(d, e) : 0; }
 
 int dev_download_begin(void *dst, struct dev_ref src, size_t n, struct err *e)
@@ -233,7 +255,8 @@ int dev_download_begin(void *dst, struct dev_ref src, size_t n, struct err *e)
 		return 0;
 	TRY(in_range(src, n, "download", e));
 	const struct backend *be = src.buf->dev->be;
-	return (dev_beside(src.buf->dev) ? be->download_begin : be->download)(src.buf->dev, dst, src, n, e);
+	return (dev_beside(src.buf->dev) ? be->download_begin : be->download)(src.buf->dev, dst,
+									      src, n, e);
 }
 
 int dev_copy(struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
@@ -263,19 +286,27 @@ int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	if (!g->m || !g->n)
 		return 0;
 	if (g->k) {
-		TRY(in_range(g->a, g->ta ? span(g->k, g->m, g->lda, g->ab_dtype) : span(g->m, g->k, g->lda, g->ab_dtype),
+		TRY(in_range(g->a,
+			     g->ta ? span(g->k, g->m, g->lda, g->ab_dtype)
+				   : span(g->m, g->k, g->lda, g->ab_dtype),
 			     "matrix A", e));
-		TRY(in_range(g->b, g->tb ? span(g->n, g->k, g->ldb, g->ab_dtype) : span(g->k, g->n, g->ldb, g->ab_dtype),
+		TRY(in_range(g->b,
+			     g->tb ? span(g->n, g->k, g->ldb, g->ab_dtype)
+				   : span(g->k, g->n, g->ldb, g->ab_dtype),
 			     "matrix B", e));
 	}
 	TRY(in_range(g->c, span(g->m, g->n, g->ldc, g->c_dtype), "matrix C", e));
 	return d->be->gemm(d, g, e);
 }
 
-int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e)
+int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
+	       struct err *e)
 {
 	return d->be->launch(d, k, t, args, e);
 }
 
 int dev_sync(struct dev *d, struct err *e) { return d->be->sync ? d->be->sync(d, e) : 0; }
-bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t) { return !d->be->has || d->be->has(d, k, t); }
+bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t)
+{
+	return !d->be->has || d->be->has(d, k, t);
+}

@@ -79,13 +79,20 @@ static struct dev_ref take(struct job *j, int64_t n, enum dtype t, enum fill how
 	} else {
 		fill_host(j->b->fill, how, t);
 		for (size_t at = 0; at < bytes && j->rc >= 0; at += FILL)
-			j->rc = dev_upload(DEV_REF(b, at), j->b->fill, bytes - at < FILL ? bytes - at : FILL, j->e);
+			j->rc = dev_upload(DEV_REF(b, at), j->b->fill,
+					   bytes - at < FILL ? bytes - at : FILL, j->e);
 	}
 	return DEV_REF(b, 0);
 }
 
-static void put_b(struct job *j, int64_t n, enum dtype t) { j->arg[j->narg++].b = take(j, n, t, FILL_FLOAT); }
-static void put_zero(struct job *j, int64_t n, enum dtype t) { j->arg[j->narg++].b = take(j, n, t, FILL_ZERO); }
+static void put_b(struct job *j, int64_t n, enum dtype t)
+{
+	j->arg[j->narg++].b = take(j, n, t, FILL_FLOAT);
+}
+static void put_zero(struct job *j, int64_t n, enum dtype t)
+{
+	j->arg[j->narg++].b = take(j, n, t, FILL_ZERO);
+}
 static void put_i(struct job *j, int64_t i) { j->arg[j->narg++].i = i; }
 static void put_f(struct job *j, double f) { j->arg[j->narg++].f = (float)f; }
 static void put_none(struct job *j) { j->arg[j->narg++].b = DEV_NONE; }
@@ -114,7 +121,8 @@ static int64_t put_starts(struct job *j, double *squares_p)
 	struct dev_ref r = take(j, count + 1, DT_I32, FILL_ZERO);
 	*squares_p = 0;
 	for (int64_t i = 0; i <= count && j->rc >= 0; i++) {
-		const int64_t at = i * s->t < s->n ? i * s->t : s->n, next = at + s->t < s->n ? at + s->t : s->n;
+		const int64_t at = i * s->t < s->n ? i * s->t : s->n,
+			      next = at + s->t < s->n ? at + s->t : s->n;
 		int32_t v = (int32_t)at;
 		*squares_p += (double)(next - at) * (double)(next - at + 1);
 		j->rc = dev_upload(DEV_REF(r.buf, (size_t)i * 4), &v, 4, j->e);
@@ -125,7 +133,8 @@ static int64_t put_starts(struct job *j, double *squares_p)
 
 static int once(struct job *j)
 {
-	return j->is_gemm ? dev_gemm(j->b->d, &j->gemm, j->e) : dev_launch(j->b->d, j->kernel, j->t, j->arg, j->e);
+	return j->is_gemm ? dev_gemm(j->b->d, &j->gemm, j->e)
+			  : dev_launch(j->b->d, j->kernel, j->t, j->arg, j->e);
 }
 
 static int compare(const void *a, const void *b)
@@ -189,9 +198,14 @@ static int finish(struct job *j, enum dev_bench_kind kind, const char *name, con
 	return 0;
 }
 
-static struct job gemm_job(struct bench *b, enum dtype t, bool ta, bool tb, int64_t m, int64_t n, int64_t k, struct err *e)
+static struct job gemm_job(struct bench *b, enum dtype t, bool ta, bool tb, int64_t m, int64_t n,
+			   int64_t k, struct err *e)
 {
-	struct job j = { .b = b, .e = e, .t = t, .is_gemm = true, .flops = 2.0 * (double)m * (double)n * (double)k };
+	struct job j = { .b = b,
+			 .e = e,
+			 .t = t,
+			 .is_gemm = true,
+			 .flops = 2.0 * (double)m * (double)n * (double)k };
 	j.gemm = (struct dev_gemm){ .m = m,
 				    .n = n,
 				    .k = k,
@@ -213,7 +227,11 @@ static struct job gemm_job(struct bench *b, enum dtype t, bool ta, bool tb, int6
 static int ceilings(struct bench *b, struct err *e)
 {
 	for (enum dtype t = DT_F32; t <= DT_F16; t++) {
-		struct dev_bench_row best = { .kind = BENCH_CEILING, .name = "matmul", .dtype = t, .flops = true, .share = 1 };
+		struct dev_bench_row best = { .kind = BENCH_CEILING,
+					      .name = "matmul",
+					      .dtype = t,
+					      .flops = true,
+					      .share = 1 };
 		if (!dev_has(b->d, K_axpby, t))
 			continue;
 		for (int64_t side = 512; side <= 8192; side *= 2) {
@@ -230,8 +248,8 @@ static int ceilings(struct bench *b, struct err *e)
 			if (j.flops / s * 1e-9 > best.rate) {
 				best.rate = j.flops / s * 1e-9;
 				best.seconds = s;
-				snprintf(best.shape, sizeof best.shape, "nt %lldx%lldx%lld", (long long)side, (long long)side,
-					 (long long)side);
+				snprintf(best.shape, sizeof best.shape, "nt %lldx%lldx%lld",
+					 (long long)side, (long long)side, (long long)side);
 			}
 			if (s > 0.06)
 				break;
@@ -280,7 +298,8 @@ static int products(struct bench *b, enum dtype t, struct err *e)
 {
 	const struct dev_bench_shape *s = b->s;
 	const int64_t q = s->h * s->d, kv = s->g * s->d, head = s->n < HEAD_ROWS ? s->n : HEAD_ROWS;
-	/* names as in a layer; forward is X W^T with W [out,in], the gradient of X is dY W, that of W is dY^T X */
+	/* names as in a layer; forward is X W^T with W [out,in], the gradient of X is dY W, that of
+	 * W is dY^T X */
 	const struct {
 		const char *name;
 		bool ta, tb;
@@ -304,18 +323,21 @@ static int products(struct bench *b, enum dtype t, struct err *e)
 		{ "one token head", false, true, 1, s->v, s->c },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
-		struct job j = gemm_job(b, t, list[i].ta, list[i].tb, list[i].m, list[i].n, list[i].k, e);
+		struct job j =
+			gemm_job(b, t, list[i].ta, list[i].tb, list[i].m, list[i].n, list[i].k, e);
 		if (list[i].m == 1) { /* bound by reading the weight */
 			j.flops = 0;
 			j.bytes = (double)list[i].n * (double)list[i].k * dtype_size(t);
 		}
-		TRY(finish(&j, BENCH_GEMM, list[i].name, "%c%c %lldx%lldx%lld", list[i].ta ? 't' : 'n', list[i].tb ? 't' : 'n',
-			   (long long)list[i].m, (long long)list[i].n, (long long)list[i].k));
+		TRY(finish(&j, BENCH_GEMM, list[i].name, "%c%c %lldx%lldx%lld",
+			   list[i].ta ? 't' : 'n', list[i].tb ? 't' : 'n', (long long)list[i].m,
+			   (long long)list[i].n, (long long)list[i].k));
 	}
 	return 0;
 }
 
-static struct job kernel_job(struct bench *b, enum dev_kernel k, enum dtype t, double bytes, struct err *e)
+static struct job kernel_job(struct bench *b, enum dev_kernel k, enum dtype t, double bytes,
+			     struct err *e)
 {
 	return (struct job){ .b = b, .e = e, .t = t, .kernel = k, .bytes = bytes };
 }
@@ -338,7 +360,8 @@ static int row_kernels(struct bench *b, enum dtype t, struct err *e)
 		put_index(&j, n, lookups[i] == K_scatter_rows ? 1 : 7919, rows);
 		put_i(&j, n);
 		put_i(&j, c);
-		TRY(finish(&j, BENCH_KERNEL, dev_kernel_name(lookups[i]), "%lldx%lld", LL(n), LL(c)));
+		TRY(finish(&j, BENCH_KERNEL, dev_kernel_name(lookups[i]), "%lldx%lld", LL(n),
+			   LL(c)));
 	}
 	struct job j = kernel_job(b, K_embed_bwd, t, nc * (double)(z + 8), e);
 	put_zero(&j, s->v * c, DT_F32);
@@ -436,10 +459,12 @@ static int attention(struct bench *b, enum dtype t, struct err *e)
 		put_i(&j, kv);
 		put_i(&j, 0);
 		put_f(&j, 1 / sqrt((double)s->d));
-		/* products over the lower triangle: 2 forward, 5 backward, 2 D flops for each pair that is seen */
+		/* products over the lower triangle: 2 forward, 5 backward, 2 D flops for each pair
+		 * that is seen */
 		j.flops = (back ? 5 : 2) * (double)q * squares;
-		TRY(finish(&j, BENCH_KERNEL, back ? "attn_bwd" : "attn_fwd", "%lldx%lld H %lld/%lld D %lld", LL(count), LL(s->t),
-			   LL(s->h), LL(s->g), LL(s->d)));
+		TRY(finish(&j, BENCH_KERNEL, back ? "attn_bwd" : "attn_fwd",
+			   "%lldx%lld H %lld/%lld D %lld", LL(count), LL(s->t), LL(s->h), LL(s->g),
+			   LL(s->d)));
 	}
 	return 0;
 }
@@ -448,7 +473,8 @@ static int attention(struct bench *b, enum dtype t, struct err *e)
 static int other_kernels(struct bench *b, enum dtype t, struct err *e)
 {
 	const struct dev_bench_shape *s = b->s;
-	const int64_t n = s->n * s->f, z = dtype_size(t), rows = s->n < HEAD_ROWS ? s->n : HEAD_ROWS;
+	const int64_t n = s->n * s->f, z = dtype_size(t),
+		      rows = s->n < HEAD_ROWS ? s->n : HEAD_ROWS;
 	struct job j = kernel_job(b, K_swiglu_fwd, t, 3.0 * (double)(n * z), e);
 	put_zero(&j, n, t);
 	put_b(&j, n, t);
@@ -551,13 +577,16 @@ static int optimizer_kernels(struct bench *b, struct err *e)
 	return finish(&j, BENCH_KERNEL, "sgd", "%lld", LL(n));
 }
 
-int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn row, void *ctx, struct err *e)
+int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn row, void *ctx,
+	      struct err *e)
 {
 	struct bench b = { .d = d, .s = s, .row = row, .ctx = ctx };
 	int rc = 0;
-	if (s->c < 1 || s->f < 1 || s->h < 1 || s->g < 1 || s->h % s->g || s->d < 2 || s->d % 2 || s->v < 1 || s->n < 0 ||
-	    s->t < 1 || s->r < 1)
-		return err_set(e, ERR_USAGE, "bench: sizes must be positive, heads a multiple of key heads, the head width even");
+	if (s->c < 1 || s->f < 1 || s->h < 1 || s->g < 1 || s->h % s->g || s->d < 2 || s->d % 2 ||
+	    s->v < 1 || s->n < 0 || s->t < 1 || s->r < 1)
+		return err_set(e, ERR_USAGE,
+			       "bench: sizes must be positive, heads a multiple of key heads, the "
+			       "head width even");
 	b.fill = mem_alloc(FILL);
 	if (!b.fill)
 		return err_nomem(e, FILL, "a benchmark");

@@ -1,15 +1,18 @@
-/* dev_bench.h - what a device does, as a share of what the same device was measured to be able to do, in the same run.
+/* dev_bench.h - what a device does, as a share of what the same device was measured to be able to
+ * do, in the same run.
  *
- * Ceilings first: the best matrix product per dtype over a few square shapes, and the bandwidth of a large copy (bytes read plus
- * bytes written). Then one row per product and per kernel at the sizes of a model: a kernel that computes (products, attention) against
- * the ceiling of its dtype, one that moves data against the copy. A share above 1 means that the data lay in a cache. Times are medians
- * of at least 5 runs; short work is repeated inside a run. */
+ * Ceilings first: the best matrix product per dtype over a few square shapes, and the bandwidth of
+ * a large copy (bytes read plus bytes written). Then one row per product and per kernel at the
+ * sizes of a model: a kernel that computes (products, attention) against the ceiling of its dtype,
+ * one that moves data against the copy. A share above 1 means that the data lay in a cache. Times
+ * are medians of at least 5 runs; short work is repeated inside a run. */
 #ifndef HS_DEV_DEV_BENCH_H
 #define HS_DEV_DEV_BENCH_H
 
 #include "dev/dev.h"
 
-/* Letters as in kernel.def; n tokens in sequences of t (the last may be shorter). With n 0 only the ceilings are measured. */
+/* Letters as in kernel.def; n tokens in sequences of t (the last may be shorter). With n 0 only the
+ * ceilings are measured. */
 struct dev_bench_shape {
 	int64_t c, f, h, g, d, v, n, t, r;
 };
@@ -29,7 +32,9 @@ struct dev_bench_row {
 
 typedef void (*dev_bench_row_fn)(void *ctx, const struct dev_bench_row *row);
 
-/* Calls `row` as results come. Dtypes that the device lacks are left out. Fails when memory is short or a launch fails. */
-int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn row, void *ctx, struct err *e);
+/* Calls `row` as results come. Dtypes that the device lacks are left out. Fails when memory is
+ * short or a launch fails. */
+int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn row, void *ctx,
+	      struct err *e);
 
 #endif

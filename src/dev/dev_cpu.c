@@ -1,7 +1,8 @@
-/* dev_cpu.c - the CPU of this machine as a device: memory, capabilities, and which compilation of the kernels it runs. Matrix products
- * are in dev_cpu_gemm.c, kernels in cpu/.
+/* dev_cpu.c - the CPU of this machine as a device: memory, capabilities, and which compilation of
+ * the kernels it runs. Matrix products are in dev_cpu_gemm.c, kernels in cpu/.
  *
- * Everything is finished when a call returns. Large buffers are mapped by themselves, so that freed memory goes back to the system. */
+ * Everything is finished when a call returns. Large buffers are mapped by themselves, so that freed
+ * memory goes back to the system. */
 #include "dev/cpu/cpu.h"
 #include "dev/dev_cpu_gemm.h"
 
@@ -19,8 +20,8 @@
 
 #define MAP_FROM ((size_t)1 << 20)  /* buffers of this size or more are mapped */
 #define HUGE_FROM ((size_t)4 << 20) /* of these on, with huge pages where there are any */
-#define CHECK_FROM                                                                                                                 \
-	((size_t)64 << 20) /* of these on, only when the memory is there: better an error than the out-of-memory killer */
+/* Of these on, only when the memory is there: better an error than the out-of-memory killer. */
+#define CHECK_FROM ((size_t)64 << 20)
 
 void *cpu_scratch(struct cpu *c, size_t bytes)
 {
@@ -63,14 +64,17 @@ static const struct cpu_isa *best_isa(void)
 {
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-	bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+	bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+		  __builtin_cpu_supports("bmi2");
 	bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+		  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+		  __builtin_cpu_supports("avx512cd");
 	const struct cpu_isa *best = v4 && __builtin_cpu_supports("avx512bf16") ? &cpu_isa_v4bf16
 				     : v4                                       ? &cpu_isa_v4
 				     : v3                                       ? &cpu_isa_v3
 										: &cpu_isa_base;
-	/* HS_CPU_ISA asks for a lesser one, for tests and comparisons; one that this processor cannot run is not taken */
+	/* HS_CPU_ISA asks for a lesser one, for tests and comparisons; one that this processor
+	 * cannot run is not taken */
 	const struct cpu_isa *all[] = { &cpu_isa_base, &cpu_isa_v3, &cpu_isa_v4, &cpu_isa_v4bf16 };
 	const char *want = getenv("HS_CPU_ISA");
 	for (size_t i = 0; want && i < ARRAY_LEN(all) && all[i] != best; i++)
@@ -97,7 +101,8 @@ static bool read_number(const char *path, uint64_t *v_p)
 }
 
 /* Lowers *total_p and *free_p to the limit of one control group. */
-static void limit_of(const char *dir, const char *limit, const char *usage, uint64_t *total_p, uint64_t *free_p)
+static void limit_of(const char *dir, const char *limit, const char *usage, uint64_t *total_p,
+		     uint64_t *free_p)
 {
 	char path[512];
 	uint64_t max, now = 0;
@@ -128,7 +133,8 @@ static int quota_of(const char *dir)
 	return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
 }
 
-/* Calls on this process's control groups, from its own up to the root (cgroup v2 and the memory hierarchy of v1). */
+/* Calls on this process's control groups, from its own up to the root (cgroup v2 and the memory
+ * hierarchy of v1). */
 static void limits(uint64_t *total_p, uint64_t *free_p, int *cores_p)
 {
 	FILE *f = fopen("/proc/self/cgroup", "re");
@@ -146,8 +152,8 @@ static void limits(uint64_t *total_p, uint64_t *free_p, int *cores_p)
 		for (;;) {
 			char dir[448];
 			snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory", path);
-			limit_of(dir, v2 ? "memory.max" : "memory.limit_in_bytes", v2 ? "memory.current" : "memory.usage_in_bytes",
-				 total_p, free_p);
+			limit_of(dir, v2 ? "memory.max" : "memory.limit_in_bytes",
+				 v2 ? "memory.current" : "memory.usage_in_bytes", total_p, free_p);
 			int q = v2 ? quota_of(dir) : 0;
 			if (q && q < *cores_p)
 				*cores_p = q;
@@ -184,8 +190,9 @@ static void cpu_close(struct dev *d)
 {
 	struct cpu *c = d->priv;
 	cpu_gemm_free(c->gemm);
-	/* This thread's team ends: one that idles would count, and let OpenMP think there are more threads than cores; those that compute then
-	 * sleep at every barrier instead of waiting awake. */
+	/* This thread's team ends: one that idles would count, and let OpenMP think there are more
+	 * threads than cores; those that compute then sleep at every barrier instead of waiting
+	 * awake. */
 	omp_pause_resource(omp_pause_soft, omp_get_initial_device());
 	mem_free(c->scratch);
 	mem_free(c);
@@ -222,8 +229,9 @@ static int cpu_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	return cpu_gemm_run(c, g, e);
 }
 
-/* bf16 counts when the library runs it with code made for it on a processor that has it. Its speed is not asked for: a busy machine would
- * answer differently from one run to the next, and with it the numbers of a training. */
+/* bf16 counts when the library runs it with code made for it on a processor that has it. Its speed
+ * is not asked for: a busy machine would answer differently from one run to the next, and with it
+ * the numbers of a training. */
 static int probe_bf16(struct dev *d, bool *yes_p, struct err *e)
 {
 	enum { SIDE = 384 };
@@ -299,7 +307,8 @@ static int cpu_caps(struct dev *d, struct dev_caps *caps_p, struct err *e)
 		k->unified = k->mem_seen = true;
 		k->units = c->threads;
 		processor(k->name, sizeof k->name, k->vendor, sizeof k->vendor);
-		snprintf(k->driver, sizeof k->driver, "%s, %s kernels", cpu_gemm_version(), c->isa->name);
+		snprintf(k->driver, sizeof k->driver, "%s, %s kernels", cpu_gemm_version(),
+			 c->isa->name);
 		c->probed = true;
 	}
 	int cores = c->threads;
@@ -320,8 +329,10 @@ static int cpu_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 		int cores = 1;
 		memory(&total, &avail, &cores);
 		if (total && b->size > avail)
-			return err_set(e, ERR_NOMEM, "a buffer of %zu MiB does not fit: %llu MiB of memory are free", b->size >> 20,
-				       (unsigned long long)(avail >> 20));
+			return err_set(
+				e, ERR_NOMEM,
+				"a buffer of %zu MiB does not fit: %llu MiB of memory are free",
+				b->size >> 20, (unsigned long long)(avail >> 20));
 	}
 	void *p = mmap(NULL, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
@@ -408,11 +419,13 @@ static bool cpu_has(struct dev *d, enum dev_kernel k, enum dtype t)
 	return (unsigned)k < K_COUNT && (k == K_cast || t == DT_F32 || t == DT_BF16);
 }
 
-static int cpu_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e)
+static int cpu_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
+		      struct err *e)
 {
 	struct cpu *c = d->priv;
 	if (!cpu_has(d, k, t))
-		return err_set(e, ERR_UNSUPPORTED, "cpu has no kernel %s for %s", dev_kernel_name(k), dtype_name(t));
+		return err_set(e, ERR_UNSUPPORTED, "cpu has no kernel %s for %s",
+			       dev_kernel_name(k), dtype_name(t));
 	use_threads(c);
 	return c->isa->kernel[k](c, t, args, e);
 }

@@ -1,8 +1,9 @@
 /* dev_cpu_gemm.c - see dev_cpu_gemm.h. All that differs between oneDNN 2 and 3 is in this file.
  *
- * A product of one shape is one oneDNN primitive. Primitives are kept in a table keyed by everything that shaped them; it holds
- * MAX_KEPT and gives up the least recently used, so that a training step, which repeats its shapes, creates nothing once it is warm.
- * Scratchpads are one buffer for all primitives, because only one runs at a time. */
+ * A product of one shape is one oneDNN primitive. Primitives are kept in a table keyed by
+ * everything that shaped them; it holds MAX_KEPT and gives up the least recently used, so that a
+ * training step, which repeats its shapes, creates nothing once it is warm. Scratchpads are one
+ * buffer for all primitives, because only one runs at a time. */
 #include "dev/dev_cpu_gemm.h"
 
 #include "base/err.h"
@@ -49,14 +50,14 @@ static const char *status_text(dnnl_status_t s)
 					     : "failed";
 }
 
-#define DNN(call)                                                                                                                  \
-	do {                                                                                                                       \
-		dnnl_status_t dnn_s_ = (call);                                                                                     \
-		if (dnn_s_ != dnnl_success) {                                                                                      \
-			rc = err_set(e, dnn_s_ == dnnl_out_of_memory ? ERR_NOMEM : ERR_DEVICE, "oneDNN %s: %s", what,              \
-				     status_text(dnn_s_));                                                                         \
-			goto out;                                                                                                  \
-		}                                                                                                                  \
+#define DNN(call)                                                                                  \
+	do {                                                                                       \
+		dnnl_status_t dnn_s_ = (call);                                                     \
+		if (dnn_s_ != dnnl_success) {                                                      \
+			rc = err_set(e, dnn_s_ == dnnl_out_of_memory ? ERR_NOMEM : ERR_DEVICE,     \
+				     "oneDNN %s: %s", what, status_text(dnn_s_));                  \
+			goto out;                                                                  \
+		}                                                                                  \
 	} while (0)
 
 const char *cpu_gemm_version(void)
@@ -110,13 +111,17 @@ void cpu_gemm_free(struct cpu_gemm *g)
 	mem_free(g);
 }
 
-static dnnl_data_type_t type_of(int32_t t) { return t == DT_BF16 ? dnnl_bf16 : t == DT_F16 ? dnnl_f16 : dnnl_f32; }
+static dnnl_data_type_t type_of(int32_t t)
+{
+	return t == DT_BF16 ? dnnl_bf16 : t == DT_F16 ? dnnl_f16 : dnnl_f32;
+}
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t md;
 typedef const_dnnl_memory_desc_t md_in;
 
-static dnnl_status_t md_new(md *d, int64_t rows, int64_t cols, dnnl_data_type_t t, int64_t rs, int64_t cs)
+static dnnl_status_t md_new(md *d, int64_t rows, int64_t cols, dnnl_data_type_t t, int64_t rs,
+			    int64_t cs)
 {
 	dnnl_dims_t dims = { rows, cols }, strides = { rs, cs };
 	return dnnl_memory_desc_create_with_strides(d, 2, dims, t, strides);
@@ -137,11 +142,17 @@ static dnnl_status_t append_alpha(dnnl_post_ops_t po, float a)
 {
 	return dnnl_post_ops_append_eltwise(po, dnnl_eltwise_linear, a, 0.0f);
 }
-static dnnl_status_t append_sum(dnnl_post_ops_t po) { return dnnl_post_ops_append_sum(po, 1.0f, 0, dnnl_data_type_undef); }
-static dnnl_status_t set_handle(dnnl_memory_t m, void *p) { return dnnl_memory_set_data_handle(m, p); }
+static dnnl_status_t append_sum(dnnl_post_ops_t po)
+{
+	return dnnl_post_ops_append_sum(po, 1.0f, 0, dnnl_data_type_undef);
+}
+static dnnl_status_t set_handle(dnnl_memory_t m, void *p)
+{
+	return dnnl_memory_set_data_handle(m, p);
+}
 
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t eng, const md *a, const md *b, const md *c,
-				 dnnl_primitive_attr_t at)
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t eng, const md *a,
+				 const md *b, const md *c, dnnl_primitive_attr_t at)
 {
 	return dnnl_matmul_primitive_desc_create(pd, eng, *a, *b, NULL, *c, at);
 }
@@ -149,7 +160,8 @@ static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t eng, c
 typedef dnnl_memory_desc_t md;
 typedef const dnnl_memory_desc_t *md_in;
 
-static dnnl_status_t md_new(md *d, int64_t rows, int64_t cols, dnnl_data_type_t t, int64_t rs, int64_t cs)
+static dnnl_status_t md_new(md *d, int64_t rows, int64_t cols, dnnl_data_type_t t, int64_t rs,
+			    int64_t cs)
 {
 	dnnl_dims_t dims = { rows, cols }, strides = { rs, cs };
 	return dnnl_memory_desc_init_by_strides(d, 2, dims, t, strides);
@@ -166,10 +178,13 @@ static dnnl_status_t append_alpha(dnnl_post_ops_t po, float a)
 	return dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, a, 0.0f);
 }
 static dnnl_status_t append_sum(dnnl_post_ops_t po) { return dnnl_post_ops_append_sum(po, 1.0f); }
-static dnnl_status_t set_handle(dnnl_memory_t m, void *p) { return dnnl_memory_set_data_handle(m, p); }
+static dnnl_status_t set_handle(dnnl_memory_t m, void *p)
+{
+	return dnnl_memory_set_data_handle(m, p);
+}
 
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t eng, const md *a, const md *b, const md *c,
-				 dnnl_primitive_attr_t at)
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t eng, const md *a,
+				 const md *b, const md *c, dnnl_primitive_attr_t at)
 {
 	dnnl_matmul_desc_t d;
 	dnnl_status_t s = dnnl_matmul_desc_init(&d, a, b, NULL, c);
@@ -186,7 +201,8 @@ static uint32_t hash(const struct key *k)
 	return h % BUCKETS;
 }
 
-static int pd_new(struct cpu_gemm *g, const struct key *k, dnnl_primitive_desc_t *pd_p, struct err *e)
+static int pd_new(struct cpu_gemm *g, const struct key *k, dnnl_primitive_desc_t *pd_p,
+		  struct err *e)
 {
 	int rc = 0;
 	const char *what = "matrix product";
@@ -207,8 +223,9 @@ static int pd_new(struct cpu_gemm *g, const struct key *k, dnnl_primitive_desc_t
 	DNN(matmul_desc(pd_p, g->engine, &a, &b, &c, at));
 out:
 	if (rc < 0)
-		err_prefix(e, "%s x %s of %lldx%lldx%lld", dtype_name((enum dtype)k->ab), dtype_name((enum dtype)k->c),
-			   (long long)k->m, (long long)k->n, (long long)k->k);
+		err_prefix(e, "%s x %s of %lldx%lldx%lld", dtype_name((enum dtype)k->ab),
+			   dtype_name((enum dtype)k->c), (long long)k->m, (long long)k->n,
+			   (long long)k->k);
 	if (po)
 		dnnl_post_ops_destroy(po);
 	if (at)
@@ -219,7 +236,10 @@ out:
 	return rc;
 }
 
-static md_in query_md(dnnl_primitive_desc_t pd, dnnl_query_t q) { return dnnl_primitive_desc_query_md(pd, q, 0); }
+static md_in query_md(dnnl_primitive_desc_t pd, dnnl_query_t q)
+{
+	return dnnl_primitive_desc_query_md(pd, q, 0);
+}
 
 static int entry_new(struct cpu_gemm *g, const struct key *k, struct entry **x_p, struct err *e)
 {
@@ -333,7 +353,9 @@ int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
 		return 0;
 	}
 	if (g->m <= CPU_GEMV_ROWS && !g->ta && g->tb)
-		return c->isa->gemv(c, g) ? 0 : err_nomem(e, (unsigned long long)(g->m * g->k * 4), "a matrix product");
+		return c->isa->gemv(c, g) ? 0
+					  : err_nomem(e, (unsigned long long)(g->m * g->k * 4),
+						      "a matrix product");
 	const struct key k = key_of(g);
 	struct cpu_gemm *lib = c->gemm;
 	struct entry *x;
@@ -351,9 +373,10 @@ int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
 	DNN(set_handle(x->c, at(g->c)));
 	if (x->pad)
 		DNN(set_handle(x->pad, lib->pad));
-	dnnl_exec_arg_t args[] = {
-		{ DNNL_ARG_SRC, x->a }, { DNNL_ARG_WEIGHTS, x->b }, { DNNL_ARG_DST, x->c }, { DNNL_ARG_SCRATCHPAD, x->pad }
-	};
+	dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, x->a },
+				   { DNNL_ARG_WEIGHTS, x->b },
+				   { DNNL_ARG_DST, x->c },
+				   { DNNL_ARG_SCRATCHPAD, x->pad } };
 	DNN(dnnl_primitive_execute(x->prim, lib->stream, x->pad ? 4 : 3, args));
 	DNN(dnnl_stream_wait(lib->stream));
 out:

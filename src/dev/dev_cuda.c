@@ -1,4 +1,5 @@
-/* dev_cuda.c - NVIDIA cards through the CUDA driver: its symbols, its context, what its cards multiply. All else is rt.h. */
+/* dev_cuda.c - NVIDIA cards through the CUDA driver: its symbols, its context, what its cards
+ * multiply. All else is rt.h. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -10,9 +11,9 @@
 
 enum { ATTR_UNITS = 16, ATTR_INTEGRATED = 18, ATTR_MAJOR = 75, ATTR_MINOR = 76 };
 
-#define ROW(member, name)                                                                                                          \
-	{                                                                                                                          \
-		name, offsetof(struct rt_functions, member), 0                                                                     \
+#define ROW(member, name)                                                                          \
+	{                                                                                          \
+		name, offsetof(struct rt_functions, member), 0                                     \
 	}
 static const struct dl_symbol symbols[] = {
 	ROW(init, "cuInit"),
@@ -71,7 +72,8 @@ static int describe(struct rt *c, int version)
 		code = c->f->context(&c->context, c->device);
 	c->major = version / 1000;
 	snprintf(c->arch, sizeof c->arch, "sm_%d%d", major, minor);
-	snprintf(c->driver, sizeof c->driver, "CUDA %d.%d, %.16s", version / 1000, version % 1000 / 10, c->arch);
+	snprintf(c->driver, sizeof c->driver, "CUDA %d.%d, %.16s", version / 1000,
+		 version % 1000 / 10, c->arch);
 	snprintf(c->vendor, sizeof c->vendor, "NVIDIA");
 	return code;
 }
@@ -89,7 +91,8 @@ static bool native(const char *arch, enum dtype t)
 	return t == DT_BF16 ? cc >= 80 : cc >= 70;
 }
 
-static const char *const names[] = { "libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", NULL };
+static const char *const names[] = { "libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1",
+				     NULL };
 static struct rt_lib lib;
 static const struct rt_vendor cuda = {
 	.backend = "cuda",
@@ -111,7 +114,10 @@ static const struct rt_vendor cuda = {
 };
 
 static int cuda_count(struct err *e) { return rt_count(&cuda, e); }
-static int cuda_open(struct dev *d, int index, struct err *e) { return rt_open(&cuda, d, index, e); }
+static int cuda_open(struct dev *d, int index, struct err *e)
+{
+	return rt_open(&cuda, d, index, e);
+}
 static int cuda_rank(int index)
 {
 	(void)index;

@@ -1,4 +1,5 @@
-/* dev_hip.c - AMD cards through HIP: its symbols, how a card is called, what cards multiply. All else is rt.h. */
+/* dev_hip.c - AMD cards through HIP: its symbols, how a card is called, what cards multiply. All
+ * else is rt.h. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -10,13 +11,13 @@
 
 enum { ATTR_INTEGRATED = 16, ATTR_UNITS = 63, PROPERTIES = 8192 };
 
-#define ROW(member, name)                                                                                                          \
-	{                                                                                                                          \
-		name, offsetof(struct rt_functions, member), 0                                                                     \
+#define ROW(member, name)                                                                          \
+	{                                                                                          \
+		name, offsetof(struct rt_functions, member), 0                                     \
 	}
-#define MAY(member, name)                                                                                                          \
-	{                                                                                                                          \
-		name, offsetof(struct rt_functions, member), 1                                                                     \
+#define MAY(member, name)                                                                          \
+	{                                                                                          \
+		name, offsetof(struct rt_functions, member), 1                                     \
 	}
 static const struct dl_symbol symbols[] = {
 	ROW(init, "hipInit"),
@@ -61,8 +62,8 @@ static const char *error(const struct rt_functions *f, int code)
 
 static int enter(struct rt *c) { return c->f->device_set(c->device); }
 
-/* The name of the architecture ("gfx90a:sramecc+:xnack-") lies in a structure whose layout changes with releases, behind the card's name; no
- * other field of it can look like this one. */
+/* The name of the architecture ("gfx90a:sramecc+:xnack-") lies in a structure whose layout changes
+ * with releases, behind the card's name; no other field of it can look like this one. */
 static int find_arch(struct rt *c)
 {
 	char *p = mem_zalloc(PROPERTIES), *found = NULL;
@@ -84,28 +85,36 @@ static int describe(struct rt *c, int version)
 {
 	const int code = find_arch(c);
 	c->major = version / 10000000;
-	snprintf(c->driver, sizeof c->driver, "HIP %d.%d, %.40s", version / 10000000, version / 100000 % 100, c->arch);
+	snprintf(c->driver, sizeof c->driver, "HIP %d.%d, %.40s", version / 10000000,
+		 version / 100000 % 100, c->arch);
 	snprintf(c->vendor, sizeof c->vendor, "AMD");
 	return code;
 }
 
 static void leave(struct rt *c) { (void)c; }
 
-/* Matrix instructions (CDNA, RDNA 3 on) for both; packed float16 at twice the rate of float32 on gfx906 and RDNA 1 and 2. gfx908 multiplies
- * bfloat16 at half the rate of float16, which is still several times that of float32. */
+/* Matrix instructions (CDNA, RDNA 3 on) for both; packed float16 at twice the rate of float32 on
+ * gfx906 and RDNA 1 and 2. gfx908 multiplies bfloat16 at half the rate of float16, which is still
+ * several times that of float32. */
 static bool native(const char *arch, enum dtype t)
 {
-	static const char *const both[] = { "gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12" };
+	static const char *const both[] = {
+		"gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12"
+	};
 	for (size_t i = 0; i < ARRAY_LEN(both); i++)
 		if (!strncmp(arch, both[i], strlen(both[i])))
 			return true;
 	return t == DT_F16 && (!strncmp(arch, "gfx906", 6) || !strncmp(arch, "gfx10", 5));
 }
 
-static const char *const names[] = {
-	"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so", NULL
-};
-static const char *const nodes[] = { "/dev/kfd", "/dev/dxg", NULL }; /* Linux, Linux under Windows */
+static const char *const names[] = { "libamdhip64.so.7",
+				     "libamdhip64.so.6",
+				     "libamdhip64.so.5",
+				     "libamdhip64.so",
+				     "/opt/rocm/lib/libamdhip64.so",
+				     NULL };
+/* Linux, Linux under Windows */
+static const char *const nodes[] = { "/dev/kfd", "/dev/dxg", NULL };
 static struct rt_lib lib;
 static const struct rt_vendor hip = {
 	.backend = "hip",

@@ -93,7 +93,8 @@ static int null_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	return 0;
 }
 
-static int null_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e)
+static int null_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
+		       struct err *e)
 {
 	(void)t;
 	(void)args;
@@ -120,4 +121,7 @@ const struct backend backend_null = {
 	.launch = null_launch,
 };
 
-struct dev_null_counts *dev_null_counts(struct dev *d) { return d->be == &backend_null ? d->priv : NULL; }
+struct dev_null_counts *dev_null_counts(struct dev *d)
+{
+	return d->be == &backend_null ? d->priv : NULL;
+}

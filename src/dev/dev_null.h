@@ -1,5 +1,6 @@
-/* dev_null.h - a device that computes nothing and counts what it was asked to do: the smallest backend, the example for new ones,
- * and what tests everything above a device without arithmetic. Its memory is host memory, so transfers, copies and clearing work. */
+/* dev_null.h - a device that computes nothing and counts what it was asked to do: the smallest
+ * backend, the example for new ones, and what tests everything above a device without arithmetic.
+ * Its memory is host memory, so transfers, copies and clearing work. */
 #ifndef HS_DEV_DEV_NULL_H
 #define HS_DEV_DEV_NULL_H
 

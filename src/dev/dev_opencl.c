@@ -1,8 +1,10 @@
-/* dev_opencl.c - any device with an OpenCL 1.2 driver: two queues in order, launches, waiting. Memory and transfers are in opencl_memory.c, the
- * library in opencl_lib.c, compiling in opencl_program.c, the kernels and how they are launched in gpu.c and kernel/.
+/* dev_opencl.c - any device with an OpenCL 1.2 driver: two queues in order, launches, waiting.
+ * Memory and transfers are in opencl_memory.c, the library in opencl_lib.c, compiling in
+ * opencl_program.c, the kernels and how they are launched in gpu.c and kernel/.
  *
- * A buffer is a cl_mem; kernels get it with an offset, as sub-buffers must lie on coarse borders. Launches run behind; what goes wrong
- * there may show only in a later call. All dtypes are stored by their bits and computed in float32, so no device lacks one. */
+ * A buffer is a cl_mem; kernels get it with an offset, as sub-buffers must lie on coarse borders.
+ * Launches run behind; what goes wrong there may show only in a later call. All dtypes are stored
+ * by their bits and computed in float32, so no device lacks one. */
 #include "dev/opencl.h"
 
 #include "base/clock.h"
@@ -13,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARK_EVERY 16   /* launches after which a mark is set, and a driver that waits for more is told to begin */
+/* launches after which a mark is set, and a driver that waits for more is told to begin */
+#define MARK_EVERY 16
 #define MARK_FLOPS 2e10 /* or as much work in products */
 
 static int opencl_count(struct err *e)
@@ -23,7 +26,8 @@ static int opencl_count(struct err *e)
 	return rc < 0 ? rc : l->count;
 }
 
-/* A device with memory of its own before one that shares the processor's. An OpenCL driver for the processor itself is slower than cpu. */
+/* A device with memory of its own before one that shares the processor's. An OpenCL driver for the
+ * processor itself is slower than cpu. */
 static int opencl_rank(int index)
 {
 	const struct opencl_lib *l;
@@ -35,8 +39,9 @@ static int opencl_rank(int index)
 
 static bool is_lost(int32_t code)
 {
-	return code == CL_DEVICE_NOT_AVAILABLE || code == CL_EXEC_STATUS_ERROR || code == CL_INVALID_DEVICE ||
-	       code == CL_INVALID_CONTEXT || code == CL_INVALID_COMMAND_QUEUE || code == CL_ILLEGAL_ACCESS_NV;
+	return code == CL_DEVICE_NOT_AVAILABLE || code == CL_EXEC_STATUS_ERROR ||
+	       code == CL_INVALID_DEVICE || code == CL_INVALID_CONTEXT ||
+	       code == CL_INVALID_COMMAND_QUEUE || code == CL_ILLEGAL_ACCESS_NV;
 }
 
 int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *e)
@@ -46,13 +51,15 @@ int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *
 	if (is_lost(code)) {
 		c->lost = true;
 		return err_set(e, ERR_DEVICE,
-			       "%s is lost (%s: %s): it was removed, reset, or its driver failed (see the system's log); "
+			       "%s is lost (%s: %s): it was removed, reset, or its driver failed "
+			       "(see the system's log); "
 			       "'heteroshard devices' shows what is still there",
 			       c->who, what, opencl_error(code));
 	}
-	const bool memory =
-		code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
-	return err_set(e, memory ? ERR_NOMEM : ERR_DEVICE, "%s: %s: %s", c->who, what, opencl_error(code));
+	const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE ||
+			    code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
+	return err_set(e, memory ? ERR_NOMEM : ERR_DEVICE, "%s: %s: %s", c->who, what,
+		       opencl_error(code));
 }
 
 /* ---- waiting ---- */
@@ -150,7 +157,8 @@ static int opencl_sync(struct dev *d, struct err *e)
 static int32_t look_at(struct opencl *c, cl_event v, bool *come_p)
 {
 	int32_t status = 1;
-	const int32_t rc = c->lib->f.clGetEventInfo(v, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+	const int32_t rc = c->lib->f.clGetEventInfo(v, CL_EVENT_COMMAND_EXECUTION_STATUS,
+						    sizeof status, &status, NULL);
 	*come_p = status <= 0;
 	return rc != CL_SUCCESS ? rc : status < 0 ? status : CL_SUCCESS;
 }
@@ -172,7 +180,8 @@ static int opencl_busy(struct dev *d, struct err *e)
 		if (rc == CL_SUCCESS)
 			rc = f->clFlush(c->queue);
 	}
-	while (rc == CL_SUCCESS && c->marks && (rc = look_at(c, c->mark[c->first_mark], &come)) == CL_SUCCESS && come) {
+	while (rc == CL_SUCCESS && c->marks &&
+	       (rc = look_at(c, c->mark[c->first_mark], &come)) == CL_SUCCESS && come) {
 		drop_oldest(c);
 		some = true;
 	}
@@ -230,7 +239,8 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	c->blas = opencl_blas_use();
 	d->priv = c;
 	const char *more = getenv("HS_OPENCL_OPTIONS");
-	snprintf(c->options, sizeof c->options, "-cl-std=CL1.2%s%s", more ? " " : "", more ? more : "");
+	snprintf(c->options, sizeof c->options, "-cl-std=CL1.2%s%s", more ? " " : "",
+		 more ? more : "");
 	snprintf(c->who, sizeof c->who, "opencl:%d (%s)", index, c->name);
 	dev_watch_open(&c->watch, c->who);
 	c->context = l->f.clCreateContext(NULL, 1, &c->at.device, NULL, NULL, &rc);
@@ -256,18 +266,22 @@ static bool has_extension(struct opencl *c, const char *name)
 	if (f->clGetDeviceInfo(c->at.device, CL_DEVICE_EXTENSIONS, 0, NULL, &n) != CL_SUCCESS || !n)
 		return false;
 	char *all = mem_zalloc(n + 1);
-	if (all && f->clGetDeviceInfo(c->at.device, CL_DEVICE_EXTENSIONS, n, all, NULL) == CL_SUCCESS)
+	if (all &&
+	    f->clGetDeviceInfo(c->at.device, CL_DEVICE_EXTENSIONS, n, all, NULL) == CL_SUCCESS)
 		has = strstr(all, name) != NULL;
 	mem_free(all);
 	return has;
 }
 
-/* Runs a chain of multiply-adds in one format on every compute unit: 3.75 has come out at its beginning. Seconds of the best of 3. */
+/* Runs a chain of multiply-adds in one format on every compute unit: 3.75 has come out at its
+ * beginning. Seconds of the best of 3. */
 static bool time_chain(struct opencl *c, cl_program p, const char *entry, double *seconds_p)
 {
 	const struct cl_functions *f = &c->lib->f;
 	const size_t local = GPU_LANES,
-		     global = local * 8 * (size_t)opencl_number(c->lib, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4);
+		     global = local * 8 *
+			      (size_t)opencl_number(c->lib, c->at.device,
+						    CL_DEVICE_MAX_COMPUTE_UNITS, 4);
 	const float x = 1.5f;
 	float y[2] = { 0 };
 	int64_t least = INT64_MAX;
@@ -279,9 +293,11 @@ static bool time_chain(struct opencl *c, cl_program p, const char *entry, double
 		rc = f->clSetKernelArg(k, 1, sizeof x, &x);
 	for (int i = 0; i < 4 && rc == CL_SUCCESS; i++) {
 		const int64_t begin = clock_now();
-		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL, NULL);
+		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL,
+					       NULL);
 		if (rc == CL_SUCCESS)
-			rc = f->clEnqueueReadBuffer(c->queue, c->none, CL_TRUE, 0, sizeof y, y, 0, NULL, NULL);
+			rc = f->clEnqueueReadBuffer(c->queue, c->none, CL_TRUE, 0, sizeof y, y, 0,
+						    NULL, NULL);
 		const int64_t took = clock_now() - begin;
 		if (i && took < least)
 			least = took;
@@ -292,22 +308,25 @@ static bool time_chain(struct opencl *c, cl_program p, const char *entry, double
 	return rc == CL_SUCCESS && y[0] == 3.75f;
 }
 
-/* Half precision counts where the driver names it, a kernel that computes in it gives the right number, and takes at most twice as
- * long as the same in float32: native units take as long or half of it, cards that have them for compatibility only 64 times (GP102). */
+/* Half precision counts where the driver names it, a kernel that computes in it gives the right
+ * number, and takes at most twice as long as the same in float32: native units take as long or half
+ * of it, cards that have them for compatibility only 64 times (GP102). */
 static bool probe_f16(struct opencl *c)
 {
 	static const char text[] =
 		"#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
 		"#define CHAIN(name, T) __kernel void name(__global float *y, float x) { \\\n"
 		"	T a = (T)x, b = a * a + a, c = b - b * a, p = b, q = b, r = b, s = b; \\\n"
-		"	for (int i = 0; i < 2048; i++) { p = p * a + c; q = q * a + c; r = r * a + c; s = s * a + c; } \\\n"
+		"	for (int i = 0; i < 2048; i++) { p = p * a + c; q = q * a + c; r = r * a + "
+		"c; s = s * a + c; } \\\n"
 		"	y[get_global_id(0) & 1] = (float)((p + q + r + s) * (T)0.25f); }\n"
 		"CHAIN(full, float)\n"
 		"CHAIN(part, half)\n";
 	struct err ignored = { 0 };
 	double full = 0, part = 0;
 	cl_program p;
-	if (!has_extension(c, "cl_khr_fp16") || opencl_build(c, text, strlen(text), &p, &ignored) < 0)
+	if (!has_extension(c, "cl_khr_fp16") ||
+	    opencl_build(c, text, strlen(text), &p, &ignored) < 0)
 		return false;
 	const bool ran = time_chain(c, p, "full", &full) && time_chain(c, p, "part", &part);
 	c->lib->f.clReleaseProgram(p);
@@ -318,7 +337,8 @@ bool opencl_free_memory(struct opencl *c, uint64_t *free_p)
 {
 	size_t kib[2] = { 0 };
 	if (!has_extension(c, "cl_amd_device_attribute_query") ||
-	    c->lib->f.clGetDeviceInfo(c->at.device, CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, sizeof kib, kib, NULL) != CL_SUCCESS)
+	    c->lib->f.clGetDeviceInfo(c->at.device, CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, sizeof kib,
+				      kib, NULL) != CL_SUCCESS)
 		return false;
 	*free_p = (uint64_t)kib[0] << 10;
 	return true;
@@ -332,20 +352,24 @@ static int opencl_caps(struct dev *d, struct dev_caps *k, struct err *e)
 		c->f16 = probe_f16(c);
 		c->probed = true;
 	}
-	*k = (struct dev_caps){ .mem_total = c->mem_total,
-				.mem_free = c->mem_total > d->mem_used ? c->mem_total - d->mem_used : 0,
-				.units = (int)opencl_number(c->lib, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
-				.f16 = c->f16,
-				.unified = opencl_number(c->lib, c->at.device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0 };
+	*k = (struct dev_caps){
+		.mem_total = c->mem_total,
+		.mem_free = c->mem_total > d->mem_used ? c->mem_total - d->mem_used : 0,
+		.units = (int)opencl_number(c->lib, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
+		.f16 = c->f16,
+		.unified =
+			opencl_number(c->lib, c->at.device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0
+	};
 	k->mem_seen = opencl_free_memory(c, &k->mem_free);
 	snprintf(k->name, sizeof k->name, "%s", c->name);
 	snprintf(k->vendor, sizeof k->vendor, "%s", c->vendor);
-	snprintf(k->driver, sizeof k->driver, "OpenCL, %.44s%s", c->driver, c->blas ? ", CLBlast" : "");
+	snprintf(k->driver, sizeof k->driver, "OpenCL, %.44s%s", c->driver,
+		 c->blas ? ", CLBlast" : "");
 	return 0;
 }
 
-static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig, const union dev_arg *a, double flops,
-		    struct err *e)
+static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig,
+		    const union dev_arg *a, double flops, struct err *e)
 {
 	const struct cl_functions *f = &c->lib->f;
 	const size_t local = GPU_LANES, global = (size_t)s->groups * GPU_LANES;
@@ -362,12 +386,14 @@ static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, co
 			if (rc == CL_SUCCESS)
 				rc = f->clSetKernelArg(k, at++, sizeof off, &off);
 		} else {
-			rc = f->clSetKernelArg(k, at++, sig[i] == 'f' ? sizeof a[i].f : sizeof a[i].i,
-					       sig[i] == 'f' ? (const void *)&a[i].f : (const void *)&a[i].i);
+			rc = f->clSetKernelArg(
+				k, at++, sig[i] == 'f' ? sizeof a[i].f : sizeof a[i].i,
+				sig[i] == 'f' ? (const void *)&a[i].f : (const void *)&a[i].i);
 		}
 	}
 	if (rc == CL_SUCCESS)
-		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL, NULL);
+		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL,
+					       NULL);
 	if (rc == CL_SUCCESS)
 		rc = opencl_launched(c, flops);
 	return opencl_failed(c, rc, gpu_entry_name(s->entry), e);
@@ -379,11 +405,13 @@ static bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t)
 	return (unsigned)k < K_COUNT && (k == K_cast || t == DT_F32 || t == DT_BF16 || t == DT_F16);
 }
 
-static int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *a, struct err *e)
+static int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *a,
+			 struct err *e)
 {
 	struct gpu_step s[GPU_STEPS];
 	if (!opencl_has(d, k, t))
-		return err_set(e, ERR_UNSUPPORTED, "opencl has no kernel %s for %s", dev_kernel_name(k), dtype_name(t));
+		return err_set(e, ERR_UNSUPPORTED, "opencl has no kernel %s for %s",
+			       dev_kernel_name(k), dtype_name(t));
 	int n = gpu_steps(k, a, s, e);
 	for (int i = 0; i < n; i++)
 		TRY(run_step(d->priv, &s[i], gpu_program_of(k, t), dev_kernel_sig(k), a, 0, e));
@@ -394,8 +422,8 @@ static int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 {
 	union dev_arg a[GPU_ARGS];
 	if (g->ab_dtype > DT_F16 || (g->c_dtype != g->ab_dtype && g->c_dtype != DT_F32))
-		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s", dtype_name(g->ab_dtype),
-			       dtype_name(g->c_dtype));
+		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s",
+			       dtype_name(g->ab_dtype), dtype_name(g->c_dtype));
 	const double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
 	TRY(opencl_use(d->priv, g->a.buf, e));
 	TRY(opencl_use(d->priv, g->b.buf, e));

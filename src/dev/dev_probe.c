@@ -5,7 +5,14 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-enum { SIDE_LEAST = 256, SIDE_MOST = 8192, COPY_MOST = 256 << 20, WIRE_MOST = 64 << 20, PATTERN = 1 << 20, RUNS = 3 };
+enum {
+	SIDE_LEAST = 256,
+	SIDE_MOST = 8192,
+	COPY_MOST = 256 << 20,
+	WIRE_MOST = 64 << 20,
+	PATTERN = 1 << 20,
+	RUNS = 3
+};
 static const double long_enough = 0.03; /* seconds of one run */
 
 struct probe {
@@ -18,9 +25,18 @@ struct probe {
 };
 
 static int run_gemm(struct probe *p) { return dev_gemm(p->d, &p->gemm, p->e); }
-static int run_copy(struct probe *p) { return dev_copy(DEV_REF(p->b, 0), DEV_REF(p->a, 0), p->bytes, p->e); }
-static int run_upload(struct probe *p) { return dev_upload(DEV_REF(p->a, 0), p->host, p->bytes, p->e); }
-static int run_download(struct probe *p) { return dev_download(p->host, DEV_REF(p->a, 0), p->bytes, p->e); }
+static int run_copy(struct probe *p)
+{
+	return dev_copy(DEV_REF(p->b, 0), DEV_REF(p->a, 0), p->bytes, p->e);
+}
+static int run_upload(struct probe *p)
+{
+	return dev_upload(DEV_REF(p->a, 0), p->host, p->bytes, p->e);
+}
+static int run_download(struct probe *p)
+{
+	return dev_download(p->host, DEV_REF(p->a, 0), p->bytes, p->e);
+}
 
 /* Seconds of the best of a few runs; the first one, which may compile, does not count. */
 static int best(struct probe *p, int (*run)(struct probe *), double *seconds_p)
@@ -48,7 +64,8 @@ static void drop(struct probe *p)
 	p->a = p->b = p->c = NULL;
 }
 
-/* Numbers between -1 and 1 in every format: products of zeros would draw less power, and run faster, than real ones. */
+/* Numbers between -1 and 1 in every format: products of zeros would draw less power, and run
+ * faster, than real ones. */
 static int fill(struct probe *p, struct dev_buf *b, enum dtype t)
 {
 	const size_t n = b->size < PATTERN ? b->size : PATTERN;
@@ -146,7 +163,8 @@ int dev_probe(struct dev *d, struct dev_probe *p_p, struct err *e)
 			TRYOUT(rate_of(&p, t, &r.type[t].rate));
 	r.type[DT_F32].native = r.type[DT_F32].rate > 0;
 	for (enum dtype t = DT_BF16; t <= DT_F16; t++)
-		r.type[t].native = (t == DT_BF16 ? caps.bf16 : caps.f16) && r.type[t].rate >= 0.5 * r.type[DT_F32].rate;
+		r.type[t].native = (t == DT_BF16 ? caps.bf16 : caps.f16) &&
+				   r.type[t].rate >= 0.5 * r.type[DT_F32].rate;
 	TRYOUT(rates_of_moving(&p, caps.mem_free, &r));
 	*p_p = r;
 out:

@@ -1,9 +1,12 @@
-/* dev_probe.h - what a device really does, found out by running it: seconds, not minutes, so that every start of a plan can afford it.
+/* dev_probe.h - what a device really does, found out by running it: seconds, not minutes, so that
+ * every start of a plan can afford it.
  *
- * Rates are the best of a few runs, of square products that grow until one takes long enough to be told from its launch. A number format
- * counts as native where the backend found it so (dev_caps: the hardware names it, and it ran right) and its products run at half the rate
- * of float32 at least: units that are there for compatibility only are 16 to 64 times slower, and a busy machine must not decide.
- * Kernels that the driver has not compiled yet are compiled first; that time is the driver's. */
+ * Rates are the best of a few runs, of square products that grow until one takes long enough to be
+ * told from its launch. A number format counts as native where the backend found it so (dev_caps:
+ * the hardware names it, and it ran right) and its products run at half the rate of float32 at
+ * least: units that are there for compatibility only are 16 to 64 times slower, and a busy machine
+ * must not decide. Kernels that the driver has not compiled yet are compiled first; that time is
+ * the driver's. */
 #ifndef HS_DEV_DEV_PROBE_H
 #define HS_DEV_DEV_PROBE_H
 

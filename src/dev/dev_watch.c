@@ -1,4 +1,5 @@
-/* dev_watch.c - see dev_watch.h. The thread is started by the first device of the process and stays. */
+/* dev_watch.c - see dev_watch.h. The thread is started by the first device of the process and
+ * stays. */
 #include "dev/dev_watch.h"
 
 #include "base/clock.h"
@@ -24,7 +25,8 @@ static double limit_from_environment(void)
 		return usual;
 	double v = strtod(s, &end);
 	if (*end || !(v >= 0)) {
-		log_warn("HS_DEVICE_TIMEOUT is '%s', not a number of seconds: %g is used", s, usual);
+		log_warn("HS_DEVICE_TIMEOUT is '%s', not a number of seconds: %g is used", s,
+			 usual);
 		return usual;
 	}
 	return v;
@@ -34,7 +36,8 @@ static void tell(struct dev_watch *w, double waited)
 {
 	char line[400];
 	w->told = true;
-	snprintf(line, sizeof line, "%s hangs: %s has not ended after %.1f s (HS_DEVICE_TIMEOUT)", w->name, w->what, waited);
+	snprintf(line, sizeof line, "%s hangs: %s has not ended after %.1f s (HS_DEVICE_TIMEOUT)",
+		 w->name, w->what, waited);
 	if (on_hang)
 		on_hang(line);
 	else
@@ -113,4 +116,7 @@ void dev_watch_begin(struct dev_watch *w, const char *what)
 	atomic_store_explicit(&w->since, clock_now(), memory_order_release);
 }
 
-void dev_watch_end(struct dev_watch *w) { atomic_store_explicit(&w->since, 0, memory_order_release); }
+void dev_watch_end(struct dev_watch *w)
+{
+	atomic_store_explicit(&w->since, 0, memory_order_release);
+}

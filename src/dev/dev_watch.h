@@ -1,8 +1,9 @@
 /* dev_watch.h - notices a device that does not come back from what it was given.
  *
- * A driver's waiting calls have no deadline of their own, and a thread inside one cannot be called back. So a second thread looks at
- * the clock: when a wait has lasted HS_DEVICE_TIMEOUT seconds (120; 0: for ever), it calls who asked for that, once, with a line that
- * names the device. The command line then ends the process, by which the coordinator knows that this worker is lost. */
+ * A driver's waiting calls have no deadline of their own, and a thread inside one cannot be called
+ * back. So a second thread looks at the clock: when a wait has lasted HS_DEVICE_TIMEOUT seconds
+ * (120; 0: for ever), it calls who asked for that, once, with a line that names the device. The
+ * command line then ends the process, by which the coordinator knows that this worker is lost. */
 #ifndef HS_DEV_DEV_WATCH_H
 #define HS_DEV_DEV_WATCH_H
 
@@ -18,10 +19,12 @@ struct dev_watch {
 	struct dev_watch *next;
 };
 
-/* For the process. `fn` is called in another thread, and had better end the process: the device's thread will not. NULL: the line is logged. */
+/* For the process. `fn` is called in another thread, and had better end the process: the device's
+ * thread will not. NULL: the line is logged. */
 void dev_watch_on_hang(void (*fn)(const char *line));
 
-void dev_watch_open(struct dev_watch *w, const char *name); /* `name` is borrowed until dev_watch_close() */
+/* `name` is borrowed until dev_watch_close() */
+void dev_watch_open(struct dev_watch *w, const char *name);
 void dev_watch_close(struct dev_watch *w);
 /* Around every call that waits for the device. */
 void dev_watch_begin(struct dev_watch *w, const char *what);

@@ -11,7 +11,10 @@ static const char *const entries[GPU_ENTRIES] = {
 #undef ENTRY
 };
 
-const char *gpu_entry_name(enum gpu_entry n) { return (unsigned)n < GPU_ENTRIES ? entries[n] : "?"; }
+const char *gpu_entry_name(enum gpu_entry n)
+{
+	return (unsigned)n < GPU_ENTRIES ? entries[n] : "?";
+}
 
 void gpu_text(enum dtype t, struct buf *b)
 {
@@ -42,19 +45,23 @@ static int attn_width(int64_t d) { return d <= 64 ? 0 : d <= 128 ? 1 : 2; }
 static int attn_check(int64_t h, int64_t g, int64_t d, struct err *e)
 {
 	if (d > GPU_HEAD)
-		return err_set(e, ERR_UNSUPPORTED, "attention heads %lld wide; the kernels go to %d", (long long)d, GPU_HEAD);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "attention heads %lld wide; the kernels go to %d", (long long)d,
+			       GPU_HEAD);
 	if (h < 1 || g < 1 || d < 1 || h % g)
-		return err_set(e, ERR_INTERNAL, "attention of %lld query and %lld key heads, %lld wide", (long long)h, (long long)g,
-			       (long long)d);
+		return err_set(e, ERR_INTERNAL,
+			       "attention of %lld query and %lld key heads, %lld wide",
+			       (long long)h, (long long)g, (long long)d);
 	return 0;
 }
 
-int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_STEPS], struct err *e)
+int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_STEPS],
+	      struct err *e)
 {
 	/* rows of the backward attention kernels by width, as in kernel/attn.k */
 	static const int fwd_rows[] = { 32, 32, 16 }, bwd_rows[] = { 32, 16, 8 };
 	int n = 0, w;
-#define STEP(name, count)                                                                                                          \
+#define STEP(name, count)                                                                          \
 	s[n++] = (struct gpu_step) { GPU_##name, count }
 	switch (k) {
 	case K_embed_fwd:
@@ -77,7 +84,8 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_rope:
 		if (a[5].i % 2)
-			return err_set(e, ERR_INTERNAL, "rope over an odd head width (%lld)", (long long)a[5].i);
+			return err_set(e, ERR_INTERNAL, "rope over an odd head width (%lld)",
+				       (long long)a[5].i);
 		STEP(rope, a[3].i);
 		break;
 	case K_attn_fwd:
@@ -85,7 +93,8 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 			break;
 		TRY(attn_check(a[9].i, a[10].i, a[11].i, e));
 		w = attn_width(a[11].i);
-		s[n++] = (struct gpu_step){ GPU_attn_fwd_64 + (enum gpu_entry)w, (over(a[7].i, fwd_rows[w]) + a[8].i) * a[9].i };
+		s[n++] = (struct gpu_step){ GPU_attn_fwd_64 + (enum gpu_entry)w,
+					    (over(a[7].i, fwd_rows[w]) + a[8].i) * a[9].i };
 		break;
 	case K_attn_bwd:
 		if (!a[11].i)
@@ -93,8 +102,10 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		TRY(attn_check(a[13].i, a[14].i, a[15].i, e));
 		w = attn_width(a[15].i);
 		STEP(attn_delta, over(a[11].i * a[13].i, GPU_LANES));
-		s[n++] = (struct gpu_step){ GPU_attn_dq_64 + (enum gpu_entry)w, (over(a[11].i, bwd_rows[w]) + a[12].i) * a[13].i };
-		s[n++] = (struct gpu_step){ GPU_attn_dkv_64 + (enum gpu_entry)w, (over(a[11].i, bwd_rows[w]) + a[12].i) * a[14].i };
+		s[n++] = (struct gpu_step){ GPU_attn_dq_64 + (enum gpu_entry)w,
+					    (over(a[11].i, bwd_rows[w]) + a[12].i) * a[13].i };
+		s[n++] = (struct gpu_step){ GPU_attn_dkv_64 + (enum gpu_entry)w,
+					    (over(a[11].i, bwd_rows[w]) + a[12].i) * a[14].i };
 		break;
 	case K_swiglu_fwd:
 		STEP(swiglu_fwd, over(a[3].i, GPU_LANES));
@@ -107,14 +118,16 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_cast:
 		for (int i = 3; i < 5; i++)
-			if (a[i].i != DT_F32 && a[i].i != DT_BF16 && a[i].i != DT_F16 && a[i].i != DT_F64)
-				return err_set(e, ERR_INTERNAL, "cast between dtypes %lld and %lld", (long long)a[4].i,
-					       (long long)a[3].i);
+			if (a[i].i != DT_F32 && a[i].i != DT_BF16 && a[i].i != DT_F16 &&
+			    a[i].i != DT_F64)
+				return err_set(e, ERR_INTERNAL, "cast between dtypes %lld and %lld",
+					       (long long)a[4].i, (long long)a[3].i);
 		STEP(cast, over(a[2].i, GPU_LANES));
 		break;
 	case K_dropout:
 		if (!(a[4].f >= 0 && a[4].f < 1))
-			return err_set(e, ERR_INTERNAL, "dropout of %g is outside [0, 1)", (double)a[4].f);
+			return err_set(e, ERR_INTERNAL, "dropout of %g is outside [0, 1)",
+				       (double)a[4].f);
 		STEP(dropout, over(a[2].i, 4 * GPU_LANES));
 		break;
 	case K_xent:
@@ -129,8 +142,8 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_nf4_dequant:
 		if (a[12].i < 1 || (a[4].b.buf && !a[5].b.buf))
-			return err_set(e, ERR_INTERNAL, "nf4_dequant: block %lld%s", (long long)a[12].i,
-				       a[4].b.buf ? " without absmax2" : "");
+			return err_set(e, ERR_INTERNAL, "nf4_dequant: block %lld%s",
+				       (long long)a[12].i, a[4].b.buf ? " without absmax2" : "");
 		STEP(nf4_dequant, a[8].i);
 		break;
 	case K_sqnorm:

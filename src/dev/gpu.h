@@ -1,7 +1,9 @@
-/* gpu.h - what all GPU backends share: the text of the kernels, and which entry points a launch takes with how many work-groups.
+/* gpu.h - what all GPU backends share: the text of the kernels, and which entry points a launch
+ * takes with how many work-groups.
  *
- * Pure: no device is touched here. Every entry point runs in work-groups of GPU_LANES lanes, in one dimension. For each letter of the
- * signature it takes: b a pointer and an i64 offset in bytes (-1: no buffer, the pointer is not used), i an i64, f a float, u a u64. */
+ * Pure: no device is touched here. Every entry point runs in work-groups of GPU_LANES lanes, in one
+ * dimension. For each letter of the signature it takes: b a pointer and an i64 offset in bytes (-1:
+ * no buffer, the pointer is not used), i an i64, f a float, u a u64. */
 #ifndef HS_DEV_GPU_H
 #define HS_DEV_GPU_H
 
@@ -30,16 +32,21 @@ struct gpu_step {
 
 const char *gpu_entry_name(enum gpu_entry n);
 
-/* The whole text for activations in `t` (DT_F32, DT_BF16, DT_F16), appended to `b`; the compiler's own macros tell it the language. */
+/* The whole text for activations in `t` (DT_F32, DT_BF16, DT_F16), appended to `b`; the compiler's
+ * own macros tell it the language. */
 void gpu_text(enum dtype t, struct buf *b);
 
-/* Which text a kernel is taken from: those that do not look at T from that for float32, which is there in most runs. */
+/* Which text a kernel is taken from: those that do not look at T from that for float32, which is
+ * there in most runs. */
 enum dtype gpu_program_of(enum dev_kernel k, enum dtype t);
 
-/* The steps of a launch, in order; returns how many (0: there is nothing to do), or an error for arguments no entry point serves. */
-int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[GPU_STEPS], struct err *e);
+/* The steps of a launch, in order; returns how many (0: there is nothing to do), or an error for
+ * arguments no entry point serves. */
+int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[GPU_STEPS],
+	      struct err *e);
 
-/* The portable matrix product: its arguments (by GPU_GEMM_SIG) and its step. m and n are above 0. */
+/* The portable matrix product: its arguments (by GPU_GEMM_SIG) and its step. m and n are above
+ * 0. */
 #define GPU_GEMM_SIG "bbbiiiiiiiff"
 struct gpu_step gpu_gemm(const struct dev_gemm *g, union dev_arg args[GPU_ARGS]);
 

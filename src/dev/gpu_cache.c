@@ -18,15 +18,19 @@
 #define MOST ((uint64_t)256 << 20) /* bytes of a program, at most */
 #define PATH 1100
 
-static void hash(const void *p, size_t n, unsigned char h[HASH]) { crypto_generichash(h, HASH, p, n, NULL, 0); }
+static void hash(const void *p, size_t n, unsigned char h[HASH])
+{
+	crypto_generichash(h, HASH, p, n, NULL, 0);
+}
 
 /* The path of a file, its folder made when it is not there; false: there is none. */
 static bool path_of(const char *key, const char *ext, char s[PATH])
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	int len = xdg && xdg[0] == '/'     ? snprintf(s, PATH, "%s/heteroshard/kernels/", xdg)
-		  : home && home[0] == '/' ? snprintf(s, PATH, "%s/.cache/heteroshard/kernels/", home)
-					   : -1;
+	int len = xdg && xdg[0] == '/' ? snprintf(s, PATH, "%s/heteroshard/kernels/", xdg)
+		  : home && home[0] == '/'
+			  ? snprintf(s, PATH, "%s/.cache/heteroshard/kernels/", home)
+			  : -1;
 	if (len < 0 || (size_t)len + strlen(key) + strlen(ext) + 2 > PATH)
 		return false;
 	for (char *p = strchr(s + 1, '/'); p; p = strchr(p + 1, '/')) {
@@ -40,7 +44,8 @@ static bool path_of(const char *key, const char *ext, char s[PATH])
 	return true;
 }
 
-void gpu_cache_key(const char *const *part, size_t nparts, const char *text, size_t n, char key[GPU_KEY])
+void gpu_cache_key(const char *const *part, size_t nparts, const char *text, size_t n,
+		   char key[GPU_KEY])
 {
 	crypto_generichash_state s;
 	unsigned char h[HASH];
@@ -103,7 +108,8 @@ void gpu_cache_put(const char *key, const char *ext, const void *p, size_t n)
 void gpu_cache_log(const char *key, const char *log, char *line, size_t nline)
 {
 	char path[PATH], brief[400];
-	const bool kept = log[0] && path_of(key, "log", path) && write_file(path, "", 0, log, strlen(log));
+	const bool kept =
+		log[0] && path_of(key, "log", path) && write_file(path, "", 0, log, strlen(log));
 	int lines = 0;
 	snprintf(brief, sizeof brief, "%s", log[0] ? log : "the compiler says nothing");
 	for (char *s = brief; *s; s++)
@@ -112,5 +118,6 @@ void gpu_cache_log(const char *key, const char *log, char *line, size_t nline)
 			if (!*s)
 				break;
 		}
-	snprintf(line, nline, "%s%s%s%s", brief, kept ? " (the whole log is in " : "", kept ? path : "", kept ? ")" : "");
+	snprintf(line, nline, "%s%s%s%s", brief, kept ? " (the whole log is in " : "",
+		 kept ? path : "", kept ? ")" : "");
 }

@@ -1,4 +1,5 @@
-/* opencl.h - what the files of the OpenCL backend share: the library with its list of devices, an open device, its programs. */
+/* opencl.h - what the files of the OpenCL backend share: the library with its list of devices, an
+ * open device, its programs. */
 #ifndef HS_DEV_OPENCL_H
 #define HS_DEV_OPENCL_H
 
@@ -29,8 +30,9 @@ struct opencl {
 	const struct opencl_lib *lib;
 	struct opencl_place at;
 	cl_context context;
-	/* Kernels, products and copies inside the device run on `queue` in the order of the calls; uploads and downloads on `copy`. Each buffer
-	 * knows the last work of either that named it, so that one waits for the other only where both use the same buffer. */
+	/* Kernels, products and copies inside the device run on `queue` in the order of the calls;
+	 * uploads and downloads on `copy`. Each buffer knows the last work of either that named it,
+	 * so that one waits for the other only where both use the same buffer. */
 	cl_queue queue, copy;
 	uint64_t launched, finished; /* work on `queue`: given to it, known to have run */
 	uint64_t copies, seen;       /* transfers on `copy`: given to it, waited for by `queue` */
@@ -40,8 +42,8 @@ struct opencl {
 	} built[DT_F16 + 1];                   /* by dtype of activations */
 	cl_mem none;                           /* stands for buffers that are not given */
 	uint64_t mem_total, mem_largest;
-	/* How far the device is: an event behind every few launches, the oldest first. Waiting for one after the other tells a device that
-	 * has much to do from one that hangs. */
+	/* How far the device is: an event behind every few launches, the oldest first. Waiting for
+	 * one after the other tells a device that has much to do from one that hangs. */
 	cl_event mark[OPENCL_MARKS];
 	uint64_t mark_at[OPENCL_MARKS]; /* `launched` then */
 	int marks, first_mark;
@@ -50,8 +52,8 @@ struct opencl {
 	int queued;   /* launches since the last mark */
 	double flops; /* of the products since then */
 	bool lost;
-	/* Pieces of host memory the device can reach by itself, for the way up and the way down: transfers go through them beside what the host
-	 * and `queue` do. */
+	/* Pieces of host memory the device can reach by itself, for the way up and the way down:
+	 * transfers go through them beside what the host and `queue` do. */
 	struct opencl_piece {
 		cl_mem mem;
 		char *host;
@@ -62,8 +64,9 @@ struct opencl {
 	struct opencl_down { /* the download under way */
 		const struct opencl_buf *b;
 		char *dst;
-		size_t off, n, asked, at; /* bytes: place in b, all, on the queue so far, at dst; n 0: there is none */
-		uint64_t behind;          /* `launched` that has run when it comes */
+		/* bytes: place in b, all, on the queue so far, at dst; n 0: there is none */
+		size_t off, n, asked, at;
+		uint64_t behind; /* `launched` that has run when it comes */
 	} down;
 	struct dev_watch watch;
 	char name[128], vendor[64], driver[64], options[512];
@@ -77,16 +80,22 @@ struct opencl_buf {
 	uint64_t used, copied; /* the last work of `queue` and of `copy` that names it */
 };
 
-static inline struct opencl_buf *opencl_buf_of(const struct dev_buf *b) { return (struct opencl_buf *)(uintptr_t)b->handle; }
+static inline struct opencl_buf *opencl_buf_of(const struct dev_buf *b)
+{
+	return (struct opencl_buf *)(uintptr_t)b->handle;
+}
 static inline cl_mem opencl_mem(const struct dev_buf *b) { return opencl_buf_of(b)->mem; }
 
 /* dev_opencl.c */
-int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *e); /* 0 for CL_SUCCESS */
-/* Waits for marks until what was launched up to `at` has run, but for what lies behind the last mark. */
+/* 0 for CL_SUCCESS */
+int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *e);
+/* Waits for marks until what was launched up to `at` has run, but for what lies behind the last
+ * mark. */
 int32_t opencl_wait_until(struct opencl *c, uint64_t at, const char *what);
 int32_t opencl_wait_event(struct opencl *c, cl_event v, const char *what);
-int32_t opencl_launched(struct opencl *c, double flops);     /* behind everything put on `queue` */
-bool opencl_free_memory(struct opencl *c, uint64_t *free_p); /* what others hold is told by AMD's drivers only */
+int32_t opencl_launched(struct opencl *c, double flops); /* behind everything put on `queue` */
+/* what others hold is told by AMD's drivers only */
+bool opencl_free_memory(struct opencl *c, uint64_t *free_p);
 
 /* opencl_memory.c */
 int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e);
@@ -102,17 +111,23 @@ int opencl_use(struct opencl *c, const struct dev_buf *b, struct err *e);
 void opencl_pieces_release(struct opencl *c);
 
 /* opencl_lib.c */
-int opencl_lib_open(const struct opencl_lib **lib_p, struct err *e); /* no library: 0 devices, no error */
-const char *opencl_error(int32_t code);                              /* the specification's name for it, or a number */
+/* no library: 0 devices, no error */
+int opencl_lib_open(const struct opencl_lib **lib_p, struct err *e);
+/* the specification's name for it, or a number */
+const char *opencl_error(int32_t code);
 /* A text about the device; empty where it gives none. */
 void opencl_text(const struct opencl_lib *l, cl_device d, uint32_t what, char *s, size_t n);
-uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, size_t size); /* 0 where it gives none */
-bool opencl_is_cpu(const struct opencl_lib *l, int index);                                   /* neither a GPU nor an accelerator */
+/* 0 where it gives none */
+uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, size_t size);
+/* neither a GPU nor an accelerator */
+bool opencl_is_cpu(const struct opencl_lib *l, int index);
 
 /* opencl_program.c */
-/* The kernel of one entry point for activations in `t`; compiled, or read from the cache, at the first call. */
+/* The kernel of one entry point for activations in `t`; compiled, or read from the cache, at the
+ * first call. */
 int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k_p, struct err *e);
-/* Builds any text; errors name the device, the first lines of the compiler's log and the file that holds all of it. */
+/* Builds any text; errors name the device, the first lines of the compiler's log and the file that
+ * holds all of it. */
 int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e);
 void opencl_programs_release(struct opencl *c);
 

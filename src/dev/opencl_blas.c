@@ -1,6 +1,7 @@
-/* opencl_blas.c - matrix products by CLBlast (clblast_c.h 1.x), opened at run time when it is there, for float32. Those of float16
- * stay with the portable kernel: CLBlast adds them up in half precision, which is less than dev.h promises; bfloat16 it has not got.
- * HS_CLBLAST=0 turns it off. */
+/* opencl_blas.c - matrix products by CLBlast (clblast_c.h 1.x), opened at run time when it is
+ * there, for float32. Those of float16 stay with the portable kernel: CLBlast adds them up in half
+ * precision, which is less than dev.h promises; bfloat16 it has not got. HS_CLBLAST=0 turns it
+ * off. */
 #include "dev/opencl.h"
 
 #include "base/dl.h"
@@ -15,9 +16,10 @@
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
 
 struct clblast {
-	int (*CLBlastSgemm)(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t a_at,
-			    size_t lda, cl_mem b, size_t b_at, size_t ldb, float beta, cl_mem c, size_t c_at, size_t ldc,
-			    cl_queue *queue, cl_event *event);
+	int (*CLBlastSgemm)(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
+			    cl_mem a, size_t a_at, size_t lda, cl_mem b, size_t b_at, size_t ldb,
+			    float beta, cl_mem c, size_t c_at, size_t ldc, cl_queue *queue,
+			    cl_event *event);
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -27,7 +29,8 @@ static bool there;
 static void open_library(void)
 {
 	static const char *const names[] = { "libclblast.so.1", "libclblast.so", NULL };
-	static const struct dl_symbol symbols[] = { { "CLBlastSgemm", offsetof(struct clblast, CLBlastSgemm), 0 } };
+	static const struct dl_symbol symbols[] = { { "CLBlastSgemm",
+						      offsetof(struct clblast, CLBlastSgemm), 0 } };
 	struct err e = { 0 };
 	void *handle;
 	const int rc = dl_open(names, symbols, ARRAY_LEN(symbols), &the, &handle, &e);
@@ -49,12 +52,14 @@ bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g)
 {
 	if (!c->blas || g->ab_dtype != DT_F32 || g->c_dtype != DT_F32 || !g->k)
 		return false;
-	const int rc = the.CLBlastSgemm(ROW_MAJOR, g->ta ? TRANSPOSED : PLAIN, g->tb ? TRANSPOSED : PLAIN, (size_t)g->m,
-					(size_t)g->n, (size_t)g->k, g->alpha, opencl_mem(g->a.buf), g->a.off / 4, (size_t)g->lda,
-					opencl_mem(g->b.buf), g->b.off / 4, (size_t)g->ldb, g->beta, opencl_mem(g->c.buf),
-					g->c.off / 4, (size_t)g->ldc, &c->queue, NULL);
+	const int rc = the.CLBlastSgemm(
+		ROW_MAJOR, g->ta ? TRANSPOSED : PLAIN, g->tb ? TRANSPOSED : PLAIN, (size_t)g->m,
+		(size_t)g->n, (size_t)g->k, g->alpha, opencl_mem(g->a.buf), g->a.off / 4,
+		(size_t)g->lda, opencl_mem(g->b.buf), g->b.off / 4, (size_t)g->ldb, g->beta,
+		opencl_mem(g->c.buf), g->c.off / 4, (size_t)g->ldc, &c->queue, NULL);
 	if (rc)
-		log_debug("%s: CLBlast refuses %lld x %lld x %lld with status %d: the portable kernel does it", c->who,
-			  (long long)g->m, (long long)g->n, (long long)g->k, rc);
+		log_debug("%s: CLBlast refuses %lld x %lld x %lld with status %d: the portable "
+			  "kernel does it",
+			  c->who, (long long)g->m, (long long)g->n, (long long)g->k, rc);
 	return rc == 0;
 }

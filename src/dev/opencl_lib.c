@@ -1,5 +1,6 @@
-/* opencl_lib.c - opens libOpenCL and lists the devices of all its platforms. A platform that fails is skipped with a warning: a broken
- * driver of one vendor does not hide the others. The library stays open until the process ends, as drivers keep threads of their own. */
+/* opencl_lib.c - opens libOpenCL and lists the devices of all its platforms. A platform that fails
+ * is skipped with a warning: a broken driver of one vendor does not hide the others. The library
+ * stays open until the process ends, as drivers keep threads of their own. */
 #include "dev/opencl.h"
 
 #include "base/dl.h"
@@ -65,7 +66,8 @@ void opencl_text(const struct opencl_lib *l, cl_device d, uint32_t what, char *s
 	char text[1024];
 	size_t got = 0;
 	s[0] = 0;
-	if (l->f.clGetDeviceInfo(d, what, sizeof text - 1, text, &got) != CL_SUCCESS || got > sizeof text - 1)
+	if (l->f.clGetDeviceInfo(d, what, sizeof text - 1, text, &got) != CL_SUCCESS ||
+	    got > sizeof text - 1)
 		return;
 	text[got] = 0;
 	const char *from = text + strspn(text, " ");
@@ -99,21 +101,30 @@ static void list_platform(struct opencl_lib *l, cl_platform p)
 	if (rc == CL_DEVICE_NOT_FOUND)
 		return;
 	if (rc != CL_SUCCESS) {
-		log_warn("OpenCL platform '%s' is left out: its driver answers %s when asked for devices", name, opencl_error(rc));
+		log_warn("OpenCL platform '%s' is left out: its driver answers %s when asked for "
+			 "devices",
+			 name, opencl_error(rc));
 		return;
 	}
 	for (uint32_t i = 0; i < n && i < OPENCL_MOST && l->count < OPENCL_MOST; i++) {
 		char text[128];
 		opencl_text(l, d[i], CL_DEVICE_NAME, text, sizeof text);
-		const uint64_t lanes = opencl_number(l, d[i], CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t)),
-			       local = opencl_number(l, d[i], CL_DEVICE_LOCAL_MEM_SIZE, sizeof(uint64_t));
-		if (!opencl_number(l, d[i], CL_DEVICE_AVAILABLE, 4) || !opencl_number(l, d[i], CL_DEVICE_COMPILER_AVAILABLE, 4))
-			log_warn("OpenCL device '%s' is left out: it is not available, or has no compiler", text);
+		const uint64_t lanes = opencl_number(l, d[i], CL_DEVICE_MAX_WORK_GROUP_SIZE,
+						     sizeof(size_t)),
+			       local = opencl_number(l, d[i], CL_DEVICE_LOCAL_MEM_SIZE,
+						     sizeof(uint64_t));
+		if (!opencl_number(l, d[i], CL_DEVICE_AVAILABLE, 4) ||
+		    !opencl_number(l, d[i], CL_DEVICE_COMPILER_AVAILABLE, 4))
+			log_warn("OpenCL device '%s' is left out: it is not available, or has no "
+				 "compiler",
+				 text);
 		else if (lanes < GPU_LANES || local < GPU_LOCAL_BYTES)
-			log_warn("OpenCL device '%s' is left out: the kernels need work-groups of %d and %d bytes of local memory, "
+			log_warn("OpenCL device '%s' is left out: the kernels need work-groups of "
+				 "%d and %d bytes of local memory, "
 				 "it has "
 				 "%llu and %llu",
-				 text, GPU_LANES, GPU_LOCAL_BYTES, (unsigned long long)lanes, (unsigned long long)local);
+				 text, GPU_LANES, GPU_LOCAL_BYTES, (unsigned long long)lanes,
+				 (unsigned long long)local);
 		else
 			l->place[l->count++] = (struct opencl_place){ p, d[i] };
 	}
@@ -140,7 +151,8 @@ static int open_all(struct opencl_lib *l, struct err *e)
 	if (cl == CL_PLATFORM_NOT_FOUND_KHR)
 		return 0;
 	if (cl != CL_SUCCESS)
-		return err_set(e, ERR_DEVICE, "libOpenCL answers %s when asked for its platforms", opencl_error(cl));
+		return err_set(e, ERR_DEVICE, "libOpenCL answers %s when asked for its platforms",
+			       opencl_error(cl));
 	for (uint32_t i = 0; i < n && i < ARRAY_LEN(p); i++)
 		list_platform(l, p[i]);
 	return 0;

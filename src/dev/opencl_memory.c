@@ -12,7 +12,8 @@ void opencl_pieces_release(struct opencl *c)
 {
 	const struct cl_functions *f = &c->lib->f;
 	for (int i = 0; i < 2 * OPENCL_PIECES; i++) {
-		struct opencl_piece *p = i < OPENCL_PIECES ? &c->piece[i] : &c->back[i - OPENCL_PIECES];
+		struct opencl_piece *p =
+			i < OPENCL_PIECES ? &c->piece[i] : &c->back[i - OPENCL_PIECES];
 		if (p->moved)
 			f->clReleaseEvent(p->moved);
 		if (p->host && !c->lost)
@@ -30,9 +31,11 @@ static bool piece_there(struct opencl *c, struct opencl_piece *p)
 	int32_t rc = CL_SUCCESS;
 	if (c->no_pieces || p->host)
 		return !c->no_pieces;
-	p->mem = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, OPENCL_PIECE, NULL, &rc);
+	p->mem = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
+				   OPENCL_PIECE, NULL, &rc);
 	if (rc == CL_SUCCESS)
-		p->host = f->clEnqueueMapBuffer(c->copy, p->mem, CL_TRUE, CL_MAP_READ_WRITE, 0, OPENCL_PIECE, 0, NULL, NULL, &rc);
+		p->host = f->clEnqueueMapBuffer(c->copy, p->mem, CL_TRUE, CL_MAP_READ_WRITE, 0,
+						OPENCL_PIECE, 0, NULL, NULL, &rc);
 	c->no_pieces = rc != CL_SUCCESS;
 	return !c->no_pieces;
 }
@@ -56,9 +59,11 @@ static int32_t ask(struct opencl *c)
 	const size_t before = o->asked;
 	while (o->asked < o->n && o->asked - o->at < OPENCL_PIECES * OPENCL_PIECE) {
 		struct opencl_piece *p = &c->back[o->asked / OPENCL_PIECE % OPENCL_PIECES];
-		const size_t rest = o->n - o->asked, some = rest < OPENCL_PIECE ? rest : OPENCL_PIECE;
+		const size_t rest = o->n - o->asked,
+			     some = rest < OPENCL_PIECE ? rest : OPENCL_PIECE;
 		const int32_t rc =
-			c->lib->f.clEnqueueReadBuffer(c->copy, o->b->mem, 0, o->off + o->asked, some, p->host, 0, NULL, &p->moved);
+			c->lib->f.clEnqueueReadBuffer(c->copy, o->b->mem, 0, o->off + o->asked,
+						      some, p->host, 0, NULL, &p->moved);
 		if (rc != CL_SUCCESS)
 			return rc;
 		o->asked += some;
@@ -86,10 +91,13 @@ static int32_t downloaded(struct opencl *c)
 	return rc;
 }
 
-/* Before a buffer is written: a download from it that does not fit into the pieces has to come to its end. */
+/* Before a buffer is written: a download from it that does not fit into the pieces has to come to
+ * its end. */
 static int keep_for_download(struct opencl *c, const struct opencl_buf *b, struct err *e)
 {
-	return c->down.b == b && c->down.asked < c->down.n ? opencl_failed(c, downloaded(c), "download", e) : 0;
+	return c->down.b == b && c->down.asked < c->down.n
+		       ? opencl_failed(c, downloaded(c), "download", e)
+		       : 0;
 }
 
 /* ---- buffers ---- */
@@ -103,7 +111,8 @@ int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 		return err_nomem(e, sizeof *o, "a buffer");
 	/* drivers may take memory only at the first use: what cannot fit is refused here */
 	if (b->size <= c->mem_largest && (!c->mem_total || d->mem_used + b->size <= c->mem_total))
-		o->mem = c->lib->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, b->size, NULL, &rc);
+		o->mem =
+			c->lib->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, b->size, NULL, &rc);
 	if (rc == CL_SUCCESS) {
 		b->handle = (uint64_t)(uintptr_t)o;
 		return 0;
@@ -113,13 +122,18 @@ int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 	uint64_t free = 0;
 	if (opencl_free_memory(c, &free))
 		snprintf(others, sizeof others, ", others hold %llu",
-			 (unsigned long long)(c->mem_total > free + d->mem_used ? c->mem_total - free - d->mem_used : 0) >> 20);
-	return err_set(
-		e, ERR_NOMEM,
-		"%s is out of memory: %zu MiB were asked for (%s); of its %llu MiB this program holds %llu%s, and one buffer may "
-		"have %llu",
-		c->who, b->size >> 20, opencl_error(rc), (unsigned long long)c->mem_total >> 20,
-		(unsigned long long)d->mem_used >> 20, others, (unsigned long long)c->mem_largest >> 20);
+			 (unsigned long long)(c->mem_total > free + d->mem_used
+						      ? c->mem_total - free - d->mem_used
+						      : 0) >>
+				 20);
+	return err_set(e, ERR_NOMEM,
+		       "%s is out of memory: %zu MiB were asked for (%s); of its %llu MiB this "
+		       "program holds %llu%s, and one buffer may "
+		       "have %llu",
+		       c->who, b->size >> 20, opencl_error(rc),
+		       (unsigned long long)c->mem_total >> 20,
+		       (unsigned long long)d->mem_used >> 20, others,
+		       (unsigned long long)c->mem_largest >> 20);
 }
 
 void opencl_free(struct dev *d, struct dev_buf *b)
@@ -127,7 +141,8 @@ void opencl_free(struct dev *d, struct dev_buf *b)
 	struct opencl *c = d->priv;
 	if (c->down.b == opencl_buf_of(b))
 		downloaded(c);
-	c->lib->f.clReleaseMemObject(opencl_mem(b)); /* the driver keeps it until what is queued has run */
+	/* the driver keeps it until what is queued has run */
+	c->lib->f.clReleaseMemObject(opencl_mem(b));
 	mem_free(opencl_buf_of(b));
 }
 
@@ -169,7 +184,8 @@ int opencl_use(struct opencl *c, const struct dev_buf *buf, struct err *e)
 
 /* ---- transfers ---- */
 
-static int32_t upload_some(struct opencl *c, struct opencl_buf *b, size_t off, const char *src, size_t n, size_t *some_p)
+static int32_t upload_some(struct opencl *c, struct opencl_buf *b, size_t off, const char *src,
+			   size_t n, size_t *some_p)
 {
 	const struct cl_functions *f = &c->lib->f;
 	struct opencl_piece *p = &c->piece[c->next_piece];
@@ -179,7 +195,8 @@ static int32_t upload_some(struct opencl *c, struct opencl_buf *b, size_t off, c
 		rc = opencl_wait_until(c, b->used, "an upload");
 		dev_watch_begin(&c->watch, "an upload");
 		if (rc == CL_SUCCESS)
-			rc = f->clEnqueueWriteBuffer(c->copy, b->mem, CL_TRUE, off, n, src, 0, NULL, NULL);
+			rc = f->clEnqueueWriteBuffer(c->copy, b->mem, CL_TRUE, off, n, src, 0, NULL,
+						     NULL);
 		dev_watch_end(&c->watch);
 		return rc;
 	}
@@ -189,7 +206,8 @@ static int32_t upload_some(struct opencl *c, struct opencl_buf *b, size_t off, c
 		return rc;
 	memcpy(p->host, src, *some_p);
 	c->next_piece = (c->next_piece + 1) % OPENCL_PIECES;
-	return f->clEnqueueWriteBuffer(c->copy, b->mem, 0, off, *some_p, p->host, 0, NULL, &p->moved);
+	return f->clEnqueueWriteBuffer(c->copy, b->mem, 0, off, *some_p, p->host, 0, NULL,
+				       &p->moved);
 }
 
 int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
@@ -206,7 +224,10 @@ int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, 
 	return opencl_failed(c, rc, "upload", e);
 }
 
-int opencl_download_end(struct dev *d, struct err *e) { return opencl_failed(d->priv, downloaded(d->priv), "download", e); }
+int opencl_download_end(struct dev *d, struct err *e)
+{
+	return opencl_failed(d->priv, downloaded(d->priv), "download", e);
+}
 
 int opencl_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
 {
@@ -220,14 +241,17 @@ int opencl_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n
 	for (int i = 0; i < OPENCL_PIECES && (size_t)i * OPENCL_PIECE < n && rc == CL_SUCCESS; i++)
 		pieces &= piece_there(c, &c->back[i]);
 	if (rc == CL_SUCCESS && pieces) {
-		c->down = (struct opencl_down){ .b = b, .dst = dst, .off = src.off, .n = n, .behind = behind };
+		c->down = (struct opencl_down){
+			.b = b, .dst = dst, .off = src.off, .n = n, .behind = behind
+		};
 		b->copied = ++c->copies;
 		rc = ask(c);
 	} else if (rc == CL_SUCCESS) {
 		rc = opencl_wait_until(c, behind, "a download");
 		dev_watch_begin(&c->watch, "a download");
 		if (rc == CL_SUCCESS)
-			rc = c->lib->f.clEnqueueReadBuffer(c->copy, b->mem, CL_TRUE, src.off, n, dst, 0, NULL, NULL);
+			rc = c->lib->f.clEnqueueReadBuffer(c->copy, b->mem, CL_TRUE, src.off, n,
+							   dst, 0, NULL, NULL);
 		dev_watch_end(&c->watch);
 	}
 	return opencl_failed(c, rc, "download", e);
@@ -254,9 +278,11 @@ int opencl_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n,
 	} else { /* OpenCL copies no range onto itself */
 		cl_mem tmp = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE, n, NULL, &rc);
 		if (rc == CL_SUCCESS)
-			rc = f->clEnqueueCopyBuffer(c->queue, from, tmp, src.off, 0, n, 0, NULL, NULL);
+			rc = f->clEnqueueCopyBuffer(c->queue, from, tmp, src.off, 0, n, 0, NULL,
+						    NULL);
 		if (rc == CL_SUCCESS)
-			rc = f->clEnqueueCopyBuffer(c->queue, tmp, to, 0, dst.off, n, 0, NULL, NULL);
+			rc = f->clEnqueueCopyBuffer(c->queue, tmp, to, 0, dst.off, n, 0, NULL,
+						    NULL);
 		if (tmp)
 			f->clReleaseMemObject(tmp);
 	}
@@ -271,7 +297,8 @@ int opencl_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
 	struct opencl *c = d->priv;
 	const size_t width = (dst.off | n) % 16 == 0 ? 16 : (dst.off | n) % 4 == 0 ? 4 : 1;
 	TRY(opencl_use(c, dst.buf, e));
-	int32_t rc = c->lib->f.clEnqueueFillBuffer(c->queue, opencl_mem(dst.buf), zeros, width, dst.off, n, 0, NULL, NULL);
+	int32_t rc = c->lib->f.clEnqueueFillBuffer(c->queue, opencl_mem(dst.buf), zeros, width,
+						   dst.off, n, 0, NULL, NULL);
 	if (rc == CL_SUCCESS)
 		rc = opencl_launched(c, 0);
 	return opencl_failed(c, rc, "clearing", e);

@@ -1,4 +1,5 @@
-/* opencl_program.c - compiling the kernels: one program for each dtype of activations, kept on disk (gpu_cache.h). */
+/* opencl_program.c - compiling the kernels: one program for each dtype of activations, kept on disk
+ * (gpu_cache.h). */
 #include "dev/opencl.h"
 
 #include "base/buf.h"
@@ -15,7 +16,8 @@ static void key_of(const struct opencl *c, const char *text, size_t n, char key[
 {
 	char version[128] = "", platform[256] = "";
 	opencl_text(c->lib, c->at.device, CL_DEVICE_VERSION, version, sizeof version);
-	c->lib->f.clGetPlatformInfo(c->at.platform, CL_PLATFORM_VERSION, sizeof platform - 1, platform, NULL);
+	c->lib->f.clGetPlatformInfo(c->at.platform, CL_PLATFORM_VERSION, sizeof platform - 1,
+				    platform, NULL);
 	const char *const part[] = { c->options, c->name, c->vendor, c->driver, version, platform };
 	gpu_cache_key(part, ARRAY_LEN(part), text, n, key);
 }
@@ -28,9 +30,11 @@ static cl_program cached(struct opencl *c, const char *key)
 	int32_t status = 0, rc = 0;
 	if (gpu_cache_get(key, EXT, &b)) {
 		const unsigned char *bytes = (const unsigned char *)b.p;
-		p = c->lib->f.clCreateProgramWithBinary(c->context, 1, &c->at.device, &b.n, &bytes, &status, &rc);
+		p = c->lib->f.clCreateProgramWithBinary(c->context, 1, &c->at.device, &b.n, &bytes,
+							&status, &rc);
 		if (rc != CL_SUCCESS || status != CL_SUCCESS ||
-		    c->lib->f.clBuildProgram(p, 1, &c->at.device, c->options, NULL, NULL) != CL_SUCCESS) {
+		    c->lib->f.clBuildProgram(p, 1, &c->at.device, c->options, NULL, NULL) !=
+			    CL_SUCCESS) {
 			if (p)
 				c->lib->f.clReleaseProgram(p);
 			p = NULL;
@@ -43,27 +47,33 @@ static cl_program cached(struct opencl *c, const char *key)
 static void keep(struct opencl *c, cl_program p, const char *key)
 {
 	size_t n = 0;
-	if (c->lib->f.clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof n, &n, NULL) != CL_SUCCESS || !n)
+	if (c->lib->f.clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof n, &n, NULL) !=
+		    CL_SUCCESS ||
+	    !n)
 		return;
 	unsigned char *bytes = mem_alloc(n);
 	if (!bytes)
 		return;
-	if (c->lib->f.clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL) == CL_SUCCESS)
+	if (c->lib->f.clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL) ==
+	    CL_SUCCESS)
 		gpu_cache_put(key, EXT, bytes, n);
 	mem_free(bytes);
 }
 
-static int build_failed(struct opencl *c, cl_program p, int32_t code, const char *key, struct err *e)
+static int build_failed(struct opencl *c, cl_program p, int32_t code, const char *key,
+			struct err *e)
 {
 	size_t n = 0;
 	char *log = NULL, line[1600];
-	if (c->lib->f.clGetProgramBuildInfo(p, c->at.device, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) == CL_SUCCESS && n &&
-	    n < LOG_MOST && (log = mem_zalloc(n + 1)) != NULL)
-		c->lib->f.clGetProgramBuildInfo(p, c->at.device, CL_PROGRAM_BUILD_LOG, n, log, NULL);
+	if (c->lib->f.clGetProgramBuildInfo(p, c->at.device, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) ==
+		    CL_SUCCESS &&
+	    n && n < LOG_MOST && (log = mem_zalloc(n + 1)) != NULL)
+		c->lib->f.clGetProgramBuildInfo(p, c->at.device, CL_PROGRAM_BUILD_LOG, n, log,
+						NULL);
 	gpu_cache_log(key, log ? log : "", line, sizeof line);
 	mem_free(log);
-	return err_set(e, ERR_DEVICE, "%s (driver %s) does not compile the kernels: %s: %s", c->who, c->driver, opencl_error(code),
-		       line);
+	return err_set(e, ERR_DEVICE, "%s (driver %s) does not compile the kernels: %s: %s", c->who,
+		       c->driver, opencl_error(code), line);
 }
 
 int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e)
@@ -105,8 +115,8 @@ int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k
 	if (!*k)
 		*k = c->lib->f.clCreateKernel(c->built[t].program, gpu_entry_name(n), &rc);
 	if (!*k)
-		return err_set(e, ERR_DEVICE, "%s has no kernel %s after compiling: %s", c->who, gpu_entry_name(n),
-			       opencl_error(rc));
+		return err_set(e, ERR_DEVICE, "%s has no kernel %s after compiling: %s", c->who,
+			       gpu_entry_name(n), opencl_error(rc));
 	*k_p = *k;
 	return 0;
 }

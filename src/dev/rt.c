@@ -53,7 +53,8 @@ static int lib_open(const struct rt_vendor *v, struct err *e)
 	if (code == RT_NO_DEVICE || code == RT_INVALID_DEVICE)
 		n = 0;
 	else if (code != RT_OK)
-		return err_set(e, ERR_DEVICE, "the %s driver answers %s when it is started", v->title, v->error(&f, code));
+		return err_set(e, ERR_DEVICE, "the %s driver answers %s when it is started",
+			       v->title, v->error(&f, code));
 	if (f.version(&l->version) != RT_OK)
 		l->version = 0;
 	l->f = f;
@@ -78,9 +79,10 @@ int rt_failed(struct rt *c, int code, const char *what, struct err *e)
 		return 0;
 	if (code == RT_OUT_OF_MEMORY)
 		return err_set(e, ERR_NOMEM, "%s: %s: %s", c->label, what, c->v->error(c->f, code));
-	c->lost = true; /* after a failed kernel every later call fails too: nothing of it can be trusted */
-	return err_set(e, ERR_DEVICE, "%s: %s: %s (last work: %s)", c->label, what, c->v->error(c->f, code),
-		       c->doing ? c->doing : "none");
+	/* after a failed kernel every later call fails too: nothing of it can be trusted */
+	c->lost = true;
+	return err_set(e, ERR_DEVICE, "%s: %s: %s (last work: %s)", c->label, what,
+		       c->v->error(c->f, code), c->doing ? c->doing : "none");
 }
 
 int rt_enter(struct rt *c, struct err *e)
@@ -102,7 +104,8 @@ static int in_time(struct rt *c, int64_t waited, struct err *e)
 		return 0;
 	c->lost = true;
 	return err_set(e, ERR_DEVICE,
-		       "%s does not answer: nothing has come back for %.0f s (HS_DEVICE_TIMEOUT); its last work was "
+		       "%s does not answer: nothing has come back for %.0f s (HS_DEVICE_TIMEOUT); "
+		       "its last work was "
 		       "%s; the device hangs, or is gone",
 		       c->label, clock_seconds(waited), c->doing ? c->doing : "none");
 }
@@ -132,7 +135,8 @@ static int make_queues(struct rt *c)
 	int code = f->stream(&c->compute, NON_BLOCKING);
 	if (code == RT_OK)
 		code = f->stream(&c->copy, NON_BLOCKING);
-	void **const events[] = { &c->compute_event, &c->copy_event, &c->busy_event, &c->mark[0], &c->mark[1] };
+	void **const events[] = { &c->compute_event, &c->copy_event, &c->busy_event, &c->mark[0],
+				  &c->mark[1] };
 	for (size_t i = 0; i < ARRAY_LEN(events) && code == RT_OK; i++)
 		code = f->event(events[i], NO_TIMING);
 	for (int i = 0; i < 2 * RT_SLOTS && code == RT_OK; i++) {
@@ -184,7 +188,8 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	snprintf(c->label, sizeof c->label, "%s:%d", v->backend, index);
 	int rc = rt_failed(c, describe(c, index, v->lib->version), "opening it", e);
 	/* without a compiler for it a card is of no use: so 'auto' goes on to the next one */
-	if (rc == 0 && (rc = rtc_open(v->rtc, c->arch, v->rtc == RTC_NVRTC ? c->major : 0, &c->compiler, e)) < 0)
+	if (rc == 0 && (rc = rtc_open(v->rtc, c->arch, v->rtc == RTC_NVRTC ? c->major : 0,
+				      &c->compiler, e)) < 0)
 		err_prefix(e, "%s", c->label);
 	if (rc == 0)
 		rc = rt_enter(c, e);
@@ -211,12 +216,14 @@ void rt_close(struct dev *d)
 	}
 	rt_memory_release(c);
 	if (well) {
-		void *const events[] = { c->compute_event, c->copy_event, c->busy_event, c->mark[0], c->mark[1] };
+		void *const events[] = { c->compute_event, c->copy_event, c->busy_event, c->mark[0],
+					 c->mark[1] };
 		for (size_t i = 0; i < ARRAY_LEN(events); i++)
 			if (events[i])
 				f->event_destroy(events[i]);
 		for (int i = 0; i < 2 * RT_SLOTS; i++) {
-			const struct rt_slot *s = i < RT_SLOTS ? &c->slot[i] : &c->back[i - RT_SLOTS];
+			const struct rt_slot *s =
+				i < RT_SLOTS ? &c->slot[i] : &c->back[i - RT_SLOTS];
 			if (s->event)
 				f->event_destroy(s->event);
 			if (s->host)
@@ -228,12 +235,13 @@ void rt_close(struct dev *d)
 			f->stream_destroy(c->compute);
 		c->v->leave(c);
 	}
-	log_debug("%s: %llu MiB taken from the driver at most", c->label, (unsigned long long)c->held_peak >> 20);
+	log_debug("%s: %llu MiB taken from the driver at most", c->label,
+		  (unsigned long long)c->held_peak >> 20);
 	mem_free(c);
 }
 
-/* Work has been put on the compute stream. Drivers let calls wait inside them when too much is queued, where no limit holds: so the work of
- * the mark before the last one must have run. */
+/* Work has been put on the compute stream. Drivers let calls wait inside them when too much is
+ * queued, where no limit holds: so the work of the mark before the last one must have run. */
 int rt_queued(struct rt *c, struct err *e)
 {
 	c->launched++;
@@ -248,7 +256,8 @@ int rt_queued(struct rt *c, struct err *e)
 	return rt_failed(c, c->f->event_record(mark, c->compute), "queueing", e);
 }
 
-static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const char *sig, const union dev_arg *a, struct err *e)
+static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const char *sig,
+		    const union dev_arg *a, struct err *e)
 {
 	/* a buffer takes two: its address, and the place in it */
 	union {
@@ -259,7 +268,8 @@ static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const 
 	void *params[2 * GPU_ARGS], *function;
 	int n = 0;
 	if (s->groups > INT32_MAX / GPU_LANES)
-		return err_set(e, ERR_UNSUPPORTED, "%s: %s of %lld groups is more than a launch can have", c->label,
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: %s of %lld groups is more than a launch can have", c->label,
 			       gpu_entry_name(s->entry), (long long)s->groups);
 	TRY(rt_kernel(c, s->entry, t, &function, e));
 	for (int i = 0; sig[i]; i++) {
@@ -276,7 +286,9 @@ static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const 
 	for (int i = 0; i < n; i++)
 		params[i] = &value[i];
 	c->doing = gpu_entry_name(s->entry);
-	TRY(rt_failed(c, c->f->launch(function, (unsigned)s->groups, 1, 1, GPU_LANES, 1, 1, 0, c->compute, params, NULL),
+	TRY(rt_failed(c,
+		      c->f->launch(function, (unsigned)s->groups, 1, 1, GPU_LANES, 1, 1, 0,
+				   c->compute, params, NULL),
 		      "starting a kernel", e));
 	return rt_queued(c, e);
 }
@@ -292,7 +304,8 @@ int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_ar
 	struct gpu_step s[GPU_STEPS];
 	struct rt *c = d->priv;
 	if (!rt_has(d, k, t))
-		return err_set(e, ERR_UNSUPPORTED, "%s has no kernel %s for %s", c->v->backend, dev_kernel_name(k), dtype_name(t));
+		return err_set(e, ERR_UNSUPPORTED, "%s has no kernel %s for %s", c->v->backend,
+			       dev_kernel_name(k), dtype_name(t));
 	TRY(rt_enter(c, e));
 	int n = gpu_steps(k, a, s, e);
 	for (int i = 0; i < n; i++)
@@ -324,8 +337,8 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 {
 	struct rt *c = d->priv;
 	if (g->ab_dtype > DT_F16 || (g->c_dtype != g->ab_dtype && g->c_dtype != DT_F32))
-		return err_set(e, ERR_UNSUPPORTED, "%s has no matrix product of %s into %s", c->v->backend, dtype_name(g->ab_dtype),
-			       dtype_name(g->c_dtype));
+		return err_set(e, ERR_UNSUPPORTED, "%s has no matrix product of %s into %s",
+			       c->v->backend, dtype_name(g->ab_dtype), dtype_name(g->c_dtype));
 	TRY(rt_enter(c, e));
 	find_blas(c);
 	if (c->blas && g->k) {
@@ -419,7 +432,8 @@ static bool probe(struct dev *d, enum dtype t)
 					    .ab_dtype = t,
 					    .c_dtype = DT_F32,
 					    .alpha = 1 };
-		ok = rt_use(c, b[0], &ignored) == 0 && rt_use(c, b[1], &ignored) == 0 && rt_use(c, b[2], &ignored) == 0 &&
+		ok = rt_use(c, b[0], &ignored) == 0 && rt_use(c, b[1], &ignored) == 0 &&
+		     rt_use(c, b[2], &ignored) == 0 &&
 		     c->blas->gemm(c->blas, c, &g, &ignored) == 1 && rt_queued(c, &ignored) == 0 &&
 		     dev_download(got, DEV_REF(b[2], 0), sizeof got, &ignored) == 0;
 	}

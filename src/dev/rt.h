@@ -1,9 +1,12 @@
-/* rt.h - what CUDA and HIP have in common, and that is nearly all: one logic (rt*.c), two tables of symbols (dev_cuda.c, dev_hip.c).
+/* rt.h - what CUDA and HIP have in common, and that is nearly all: one logic (rt*.c), two tables of
+ * symbols (dev_cuda.c, dev_hip.c).
  *
- * The driver is a library opened at run time; kernels come from gpu.c and are compiled by rtc.c. Two streams: kernels, products and
- * copies inside the device run on `compute` in the order of the calls; uploads and downloads run on `copy` through pinned host memory.
- * Each block of device memory knows the last work of either stream that named it, so that a stream waits for the other only where both use
- * the same block. The host never waits inside the driver but asks for events, until HS_DEVICE_TIMEOUT (seconds, 120; 0: for ever).
+ * The driver is a library opened at run time; kernels come from gpu.c and are compiled by rtc.c.
+ * Two streams: kernels, products and copies inside the device run on `compute` in the order of the
+ * calls; uploads and downloads run on `copy` through pinned host memory. Each block of device
+ * memory knows the last work of either stream that named it, so that a stream waits for the other
+ * only where both use the same block. The host never waits inside the driver but asks for events,
+ * until HS_DEVICE_TIMEOUT (seconds, 120; 0: for ever).
  *
  * Interfaces: NVIDIA, "CUDA Driver API" 11.2 to 13; AMD, "HIP Runtime API" 5.2 to 7. */
 #ifndef HS_DEV_RT_H
@@ -14,12 +17,18 @@
 #include "dev/rtc.h"
 
 /* Codes that both use. HIP's library on a machine without a card answers INVALID_DEVICE. */
-enum { RT_OK = 0, RT_OUT_OF_MEMORY = 2, RT_NO_DEVICE = 100, RT_INVALID_DEVICE = 101, RT_NOT_READY = 600 };
+enum {
+	RT_OK = 0,
+	RT_OUT_OF_MEMORY = 2,
+	RT_NO_DEVICE = 100,
+	RT_INVALID_DEVICE = 101,
+	RT_NOT_READY = 600
+};
 
 #define RT_SLOTS 4                 /* pieces of pinned memory */
 #define RT_PIECE ((size_t)4 << 20) /* bytes of each */
-#define RT_MARK 256                /* launches that may be queued behind the last one known to have run, twice */
-#define RT_TYPES (DT_F16 + 1)      /* dtypes of activations */
+#define RT_MARK 256 /* launches that may be queued behind the last one known to have run, twice */
+#define RT_TYPES (DT_F16 + 1) /* dtypes of activations */
 
 /* Handles are pointers, device addresses 64 bits, results ints, in both. */
 struct rt_functions {
@@ -50,7 +59,8 @@ struct rt_functions {
 	int (*module)(void **, const void *);
 	int (*module_unload)(void *);
 	int (*module_function)(void **, void *, const char *);
-	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+		      void *, void **, void **);
 	/* CUDA only */
 	int (*context)(void **, int);
 	int (*context_set)(void *);
@@ -68,21 +78,25 @@ struct rt_blas;
 
 /* What differs: one const table each. */
 struct rt_vendor {
-	const char *backend, *title, *env; /* "cuda", "CUDA", variable that names the driver's library */
+	/* "cuda", "CUDA", variable that names the driver's library */
+	const char *backend, *title, *env;
 	const char *const *names;
-	const char *const
-		*nodes; /* without one of these files there is no device, whatever is installed; NULL: the driver is asked */
+	/* Without one of these files there is no device, whatever is installed; NULL: the driver is
+	 * asked. */
+	const char *const *nodes;
 	const struct dl_symbol *symbols;
 	size_t nsymbols;
 	enum rtc_kind rtc;
 	int attr_units, attr_unified;
 	struct rt_lib *lib;
 	const char *(*error)(const struct rt_functions *f, int code); /* its name */
-	int (*enter)(struct rt *c);                                   /* makes the device the calling thread's */
+	/* makes the device the calling thread's */
+	int (*enter)(struct rt *c);
 	/* Fills c->arch and c->driver; for CUDA makes the context. A code of the driver. */
 	int (*describe)(struct rt *c, int version);
 	void (*leave)(struct rt *c);
-	bool (*native)(const char *arch, enum dtype t); /* whether the hardware multiplies matrices of it */
+	/* whether the hardware multiplies matrices of it */
+	bool (*native)(const char *arch, enum dtype t);
 	/* A library of matrix products; NULL: there is none here. */
 	int (*blas)(struct rt *c, struct rt_blas **b_p, struct err *e);
 };
@@ -96,7 +110,8 @@ struct rt_lib {
 struct rt_block {
 	uint64_t at; /* address on the device */
 	size_t size;
-	uint64_t used, copied; /* the last work of the compute and of the copy stream that names it */
+	/* the last work of the compute and of the copy stream that names it */
+	uint64_t used, copied;
 	struct rt_block *next; /* among those that nobody uses */
 };
 
@@ -125,8 +140,10 @@ struct rt {
 	struct rt_down { /* the download under way */
 		const struct rt_block *b;
 		char *dst;
-		uint64_t src, behind; /* behind: work of the compute stream that has run when it comes */
-		size_t n, asked, at;  /* bytes: all, on the copy stream so far, at dst; n 0: there is none */
+		/* behind: work of the compute stream that has run when it comes */
+		uint64_t src, behind;
+		/* bytes: all, on the copy stream so far, at dst; n 0: there is none */
+		size_t n, asked, at;
 	} down;
 	uint64_t busy_at;   /* `launched` when busy_event was recorded */
 	int64_t busy_since; /* clock_now() of the first time it was asked for */
@@ -152,16 +169,19 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e);
 void rt_close(struct dev *d);
 int rt_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
 int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
-int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args, struct err *e);
+int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
+	      struct err *e);
 int rt_sync(struct dev *d, struct err *e);
 int rt_busy(struct dev *d, struct err *e);
 bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t);
 /* 0, or the error for a code of the driver, with the device's name. */
 int rt_failed(struct rt *c, int code, const char *what, struct err *e);
 int rt_wait(struct rt *c, void *event, struct err *e); /* until it has happened, or the limit */
-int rt_enter(struct rt *c, struct err *e);             /* at the beginning of every call; refuses a lost device */
-int rt_queued(struct rt *c, struct err *e);            /* after each piece of work has been put on the compute stream */
-int rt_idle(struct rt *c, struct err *e);              /* until both streams are empty */
+/* at the beginning of every call; refuses a lost device */
+int rt_enter(struct rt *c, struct err *e);
+/* after each piece of work has been put on the compute stream */
+int rt_queued(struct rt *c, struct err *e);
+int rt_idle(struct rt *c, struct err *e); /* until both streams are empty */
 
 /* rt_memory.c */
 int rt_alloc(struct dev *d, struct dev_buf *b, struct err *e);
@@ -173,9 +193,13 @@ int rt_download_end(struct dev *d, struct err *e);
 int rt_downloaded(struct rt *c, struct err *e); /* the same */
 int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e);
 int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e);
-static inline struct rt_block *rt_block_of(const struct dev_buf *b) { return (struct rt_block *)(uintptr_t)b->handle; }
+static inline struct rt_block *rt_block_of(const struct dev_buf *b)
+{
+	return (struct rt_block *)(uintptr_t)b->handle;
+}
 static inline uint64_t rt_address(struct dev_ref r) { return rt_block_of(r.buf)->at + r.off; }
-/* Before work on the compute stream that names the buffer: waits, on the device, for uploads into it. NULL is allowed. */
+/* Before work on the compute stream that names the buffer: waits, on the device, for uploads into
+ * it. NULL is allowed. */
 int rt_use(struct rt *c, const struct dev_buf *b, struct err *e);
 int rt_use_block(struct rt *c, struct rt_block *b, struct err *e);
 /* Memory that belongs to no buffer. */
@@ -187,7 +211,8 @@ void rt_memory_release(struct rt *c);
 int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, struct err *e);
 void rt_programs_release(struct rt *c);
 
-/* rt_cublaslt.c, rt_rocblas.c: products by the vendor's library. A blas object is released by its own function. */
+/* rt_cublaslt.c, rt_rocblas.c: products by the vendor's library. A blas object is released by its
+ * own function. */
 struct rt_blas {
 	/* 1: done; 0: the library does not do this one; or an error */
 	int (*gemm)(struct rt_blas *b, struct rt *c, const struct dev_gemm *g, struct err *e);

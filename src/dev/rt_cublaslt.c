@@ -1,8 +1,10 @@
-/* rt_cublaslt.c - matrix products by cuBLASLt on tensor cores; sums are float32 in all dtypes (no TF32).
+/* rt_cublaslt.c - matrix products by cuBLASLt on tensor cores; sums are float32 in all dtypes (no
+ * TF32).
  *
- * The library counts columns first: a row-major C[m,n] is its C[n,m], so op(B) and op(A) change places. Which of its kernels is best is asked
- * once for each form of product (sizes, strides, dtypes, alignment) and kept; a form that it does not do is left to the portable kernel.
- * Interface and numbers: NVIDIA, "cuBLAS library", versions 11 to 13, cublasLt.h. */
+ * The library counts columns first: a row-major C[m,n] is its C[n,m], so op(B) and op(A) change
+ * places. Which of its kernels is best is asked once for each form of product (sizes, strides,
+ * dtypes, alignment) and kept; a form that it does not do is left to the portable kernel. Interface
+ * and numbers: NVIDIA, "cuBLAS library", versions 11 to 13, cublasLt.h. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -40,22 +42,23 @@ struct heuristic {
 	int reserved[4];
 };
 
-#define FUNCTIONS(F)                                                                                                               \
-	F(create, "cublasLtCreate", (void **))                                                                                     \
-	F(destroy, "cublasLtDestroy", (void *))                                                                                    \
-	F(desc, "cublasLtMatmulDescCreate", (void **, int, int))                                                                   \
-	F(desc_destroy, "cublasLtMatmulDescDestroy", (void *))                                                                     \
-	F(desc_set, "cublasLtMatmulDescSetAttribute", (void *, int, const void *, size_t))                                         \
-	F(layout, "cublasLtMatrixLayoutCreate", (void **, int, uint64_t, uint64_t, int64_t))                                       \
-	F(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *))                                                                 \
-	F(pref, "cublasLtMatmulPreferenceCreate", (void **))                                                                       \
-	F(pref_destroy, "cublasLtMatmulPreferenceDestroy", (void *))                                                               \
-	F(pref_set, "cublasLtMatmulPreferenceSetAttribute", (void *, int, const void *, size_t))                                   \
-	F(ask, "cublasLtMatmulAlgoGetHeuristic",                                                                                   \
-	  (void *, void *, void *, void *, void *, void *, void *, int, struct heuristic *, int *))                                \
-	F(matmul, "cublasLtMatmul",                                                                                                \
-	  (void *, void *, const void *, uint64_t, void *, uint64_t, void *, const void *, uint64_t, void *, uint64_t, void *,     \
-	   const struct algo *, uint64_t, size_t, void *))
+#define FUNCTIONS(F)                                                                               \
+	F(create, "cublasLtCreate", (void **))                                                     \
+	F(destroy, "cublasLtDestroy", (void *))                                                    \
+	F(desc, "cublasLtMatmulDescCreate", (void **, int, int))                                   \
+	F(desc_destroy, "cublasLtMatmulDescDestroy", (void *))                                     \
+	F(desc_set, "cublasLtMatmulDescSetAttribute", (void *, int, const void *, size_t))         \
+	F(layout, "cublasLtMatrixLayoutCreate", (void **, int, uint64_t, uint64_t, int64_t))       \
+	F(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *))                                 \
+	F(pref, "cublasLtMatmulPreferenceCreate", (void **))                                       \
+	F(pref_destroy, "cublasLtMatmulPreferenceDestroy", (void *))                               \
+	F(pref_set, "cublasLtMatmulPreferenceSetAttribute", (void *, int, const void *, size_t))   \
+	F(ask, "cublasLtMatmulAlgoGetHeuristic",                                                   \
+	  (void *, void *, void *, void *, void *, void *, void *, int, struct heuristic *,        \
+	   int *))                                                                                 \
+	F(matmul, "cublasLtMatmul",                                                                \
+	  (void *, void *, const void *, uint64_t, void *, uint64_t, void *, const void *,         \
+	   uint64_t, void *, uint64_t, void *, const struct algo *, uint64_t, size_t, void *))
 
 struct functions {
 #define MEMBER(name, symbol, args) int(*name) args;
@@ -98,11 +101,13 @@ static int open_library(int major, struct err *e)
 	const char *own = getenv("HS_CUBLASLT_LIBRARY");
 	/* one newer than the driver would not run */
 	const char *const names[] = { major >= 13 ? "libcublasLt.so.13" : "libcublasLt.so.12",
-				      major >= 12 ? "libcublasLt.so.12" : "libcublasLt.so.11", "libcublasLt.so.11",
-				      "/usr/local/cuda/lib64/libcublasLt.so", NULL };
+				      major >= 12 ? "libcublasLt.so.12" : "libcublasLt.so.11",
+				      "libcublasLt.so.11", "/usr/local/cuda/lib64/libcublasLt.so",
+				      NULL };
 	const char *const one[] = { own, NULL };
 	void *handle;
-	return dl_open(own && own[0] ? one : names + (major < 12), symbols, ARRAY_LEN(symbols), &functions, &handle, e);
+	return dl_open(own && own[0] ? one : names + (major < 12), symbols, ARRAY_LEN(symbols),
+		       &functions, &handle, e);
 }
 
 static int type_of(enum dtype t) { return t == DT_F32 ? R_32F : t == DT_BF16 ? R_16BF : R_16F; }
@@ -129,7 +134,8 @@ static void forget(struct cublaslt *b, struct entry *n)
 	memset(n, 0, sizeof *n);
 }
 
-/* Describes the product to the library, whose first operand is our B, and asks for its best kernel. */
+/* Describes the product to the library, whose first operand is our B, and asks for its best
+ * kernel. */
 static void learn(struct cublaslt *b, struct entry *n, const struct form *f)
 {
 	const struct functions *l = b->f;
@@ -138,18 +144,21 @@ static void learn(struct cublaslt *b, struct entry *n, const struct form *f)
 	struct heuristic best[4];
 	void *pref = NULL;
 	int found = 0;
-	bool ok = l->desc(&n->desc, COMPUTE_32F, R_32F) == 0 && l->desc_set(n->desc, DESC_TRANSA, &first, sizeof first) == 0 &&
+	bool ok = l->desc(&n->desc, COMPUTE_32F, R_32F) == 0 &&
+		  l->desc_set(n->desc, DESC_TRANSA, &first, sizeof first) == 0 &&
 		  l->desc_set(n->desc, DESC_TRANSB, &second, sizeof second) == 0 &&
-		  l->layout(&n->b, type_of((enum dtype)f->ab), (uint64_t)(f->tb ? f->k : f->n), (uint64_t)(f->tb ? f->n : f->k),
-			    f->ldb) == 0 &&
-		  l->layout(&n->a, type_of((enum dtype)f->ab), (uint64_t)(f->ta ? f->m : f->k), (uint64_t)(f->ta ? f->k : f->m),
-			    f->lda) == 0 &&
-		  l->layout(&n->c, type_of((enum dtype)f->c), (uint64_t)f->n, (uint64_t)f->m, f->ldc) == 0 && l->pref(&pref) == 0 &&
-		  l->pref_set(pref, PREF_WORKSPACE, &room, sizeof room) == 0;
+		  l->layout(&n->b, type_of((enum dtype)f->ab), (uint64_t)(f->tb ? f->k : f->n),
+			    (uint64_t)(f->tb ? f->n : f->k), f->ldb) == 0 &&
+		  l->layout(&n->a, type_of((enum dtype)f->ab), (uint64_t)(f->ta ? f->m : f->k),
+			    (uint64_t)(f->ta ? f->k : f->m), f->lda) == 0 &&
+		  l->layout(&n->c, type_of((enum dtype)f->c), (uint64_t)f->n, (uint64_t)f->m,
+			    f->ldc) == 0 &&
+		  l->pref(&pref) == 0 && l->pref_set(pref, PREF_WORKSPACE, &room, sizeof room) == 0;
 	const uint32_t align[4] = { f->align[1], f->align[0], f->align[2], f->align[2] };
 	for (int i = 0; i < 4 && ok; i++)
 		ok = l->pref_set(pref, PREF_ALIGNMENT_A + i, &align[i], sizeof align[i]) == 0;
-	ok = ok && l->ask(b->handle, n->desc, n->b, n->a, n->c, n->c, pref, (int)ARRAY_LEN(best), best, &found) == 0;
+	ok = ok && l->ask(b->handle, n->desc, n->b, n->a, n->c, n->c, pref, (int)ARRAY_LEN(best),
+			  best, &found) == 0;
 	for (int i = 0; i < found && ok && !n->can; i++)
 		if (best[i].state == 0 && best[i].workspace <= WORKSPACE) {
 			n->can = true;
@@ -159,8 +168,8 @@ static void learn(struct cublaslt *b, struct entry *n, const struct form *f)
 	if (pref)
 		l->pref_destroy(pref);
 	if (!n->can)
-		log_debug("cuBLASLt has no kernel for %lldx%lldx%lld; the portable one computes it", (long long)f->m,
-			  (long long)f->n, (long long)f->k);
+		log_debug("cuBLASLt has no kernel for %lldx%lldx%lld; the portable one computes it",
+			  (long long)f->m, (long long)f->n, (long long)f->k);
 }
 
 static struct entry *entry_of(struct cublaslt *b, const struct form *f)
@@ -203,11 +212,13 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 	const struct entry *n = entry_of(b, &f);
 	if (!n->can)
 		return 0;
-	const int code = b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0], n->a, &g->beta, at[2], n->c, at[2], n->c,
-				      &n->algo, b->workspace->at, n->workspace, c->compute);
+	const int code = b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0], n->a,
+				      &g->beta, at[2], n->c, at[2], n->c, &n->algo,
+				      b->workspace->at, n->workspace, c->compute);
 	if (code)
-		return err_set(e, ERR_DEVICE, "%s: cuBLASLt refuses a product of %lldx%lldx%lld: status %d", c->label,
-			       (long long)g->m, (long long)g->n, (long long)g->k, code);
+		return err_set(e, ERR_DEVICE,
+			       "%s: cuBLASLt refuses a product of %lldx%lldx%lld: status %d",
+			       c->label, (long long)g->m, (long long)g->n, (long long)g->k, code);
 	return 1;
 }
 

@@ -1,7 +1,8 @@
 /* rt_memory.c - see rt.h: memory of the device, and what moves in and out of it.
  *
- * Blocks that are freed are kept and used again for requests that fill at least 8/9 of them, in the order of the streams, without the
- * driver; when the driver has none left they are given back first. */
+ * Blocks that are freed are kept and used again for requests that fill at least 8/9 of them, in the
+ * order of the streams, without the driver; when the driver has none left they are given back
+ * first. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -22,7 +23,8 @@ static struct rt_block *reuse(struct rt *c, size_t n)
 {
 	struct rt_block **best = NULL;
 	for (struct rt_block **p = &c->spare; *p; p = &(*p)->next)
-		if ((*p)->size >= n && (*p)->size - n <= n / 8 && (!best || (*p)->size < (*best)->size))
+		if ((*p)->size >= n && (*p)->size - n <= n / 8 &&
+		    (!best || (*p)->size < (*best)->size))
 			best = p;
 	struct rt_block *b = best ? *best : NULL;
 	if (b)
@@ -47,15 +49,18 @@ static int no_room(struct rt *c, size_t n, struct err *e)
 	size_t left = 0, total = 0;
 	const unsigned long long mib = 1 << 20;
 	if (c->f->memory_info(&left, &total) != RT_OK)
-		return err_set(e, ERR_NOMEM, "%s: a buffer of %llu MiB does not fit", c->label, (n + mib - 1) / mib);
-	const uint64_t others = total > left + c->held ? total - left - c->held : 0, missing = n > left ? n - left : 0;
-	return err_set(
-		e, ERR_NOMEM,
-		"%s: a buffer of %llu MiB does not fit: of %llu MiB %llu are free, this program holds %llu, others hold %llu%s; "
-		"%llu MiB must be saved",
-		c->label, (n + mib - 1) / mib, total / mib, left / mib, (unsigned long long)c->held / mib,
-		(unsigned long long)others / mib, missing ? "" : " (what is free is in pieces)",
-		(missing ? missing + mib - 1 : n) / mib);
+		return err_set(e, ERR_NOMEM, "%s: a buffer of %llu MiB does not fit", c->label,
+			       (n + mib - 1) / mib);
+	const uint64_t others = total > left + c->held ? total - left - c->held : 0,
+		       missing = n > left ? n - left : 0;
+	return err_set(e, ERR_NOMEM,
+		       "%s: a buffer of %llu MiB does not fit: of %llu MiB %llu are free, this "
+		       "program holds %llu, others hold %llu%s; "
+		       "%llu MiB must be saved",
+		       c->label, (n + mib - 1) / mib, total / mib, left / mib,
+		       (unsigned long long)c->held / mib, (unsigned long long)others / mib,
+		       missing ? "" : " (what is free is in pieces)",
+		       (missing ? missing + mib - 1 : n) / mib);
 }
 
 int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
@@ -85,7 +90,8 @@ int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 	}
 	if (code != RT_OK) {
 		mem_free(b);
-		return code == RT_OUT_OF_MEMORY ? no_room(c, n, e) : rt_failed(c, code, "taking memory", e);
+		return code == RT_OUT_OF_MEMORY ? no_room(c, n, e)
+						: rt_failed(c, code, "taking memory", e);
 	}
 	b->at = at;
 	b->size = n;
@@ -120,8 +126,11 @@ static int ask(struct rt *c, struct err *e)
 {
 	while (c->down.asked < c->down.n && c->down.asked - c->down.at < RT_SLOTS * RT_PIECE) {
 		struct rt_slot *s = &c->back[c->down.asked / RT_PIECE % RT_SLOTS];
-		const size_t rest = c->down.n - c->down.asked, some = rest < RT_PIECE ? rest : RT_PIECE;
-		TRY(rt_failed(c, c->f->download(s->host, c->down.src + c->down.asked, some, c->copy), "download", e));
+		const size_t rest = c->down.n - c->down.asked,
+			     some = rest < RT_PIECE ? rest : RT_PIECE;
+		TRY(rt_failed(c,
+			      c->f->download(s->host, c->down.src + c->down.asked, some, c->copy),
+			      "download", e));
 		TRY(rt_failed(c, c->f->event_record(s->event, c->copy), "queueing", e));
 		c->down.asked += some;
 	}
@@ -145,7 +154,8 @@ int rt_downloaded(struct rt *c, struct err *e)
 	return 0;
 }
 
-/* Before a block is written: a download from it that does not fit into the pieces has to come to its end. */
+/* Before a block is written: a download from it that does not fit into the pieces has to come to
+ * its end. */
 static int keep_for_download(struct rt *c, const struct rt_block *b, struct err *e)
 {
 	return c->down.b == b && c->down.asked < c->down.n ? rt_downloaded(c, e) : 0;
@@ -163,7 +173,10 @@ int rt_use_block(struct rt *c, struct rt_block *b, struct err *e)
 	return 0;
 }
 
-int rt_use(struct rt *c, const struct dev_buf *buf, struct err *e) { return buf ? rt_use_block(c, rt_block_of(buf), e) : 0; }
+int rt_use(struct rt *c, const struct dev_buf *buf, struct err *e)
+{
+	return buf ? rt_use_block(c, rt_block_of(buf), e) : 0;
+}
 
 /* The copy stream waits for kernels that use the block and may still run. */
 static int after_kernels(struct rt *c, const struct rt_block *b, struct err *e)
@@ -205,7 +218,8 @@ int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, stru
 		int i;
 		TRY(take_slot(c, &i, e));
 		memcpy(c->slot[i].host, (const char *)src + at, some);
-		TRY(rt_failed(c, c->f->upload(rt_address(dst) + at, c->slot[i].host, some, c->copy), "upload", e));
+		TRY(rt_failed(c, c->f->upload(rt_address(dst) + at, c->slot[i].host, some, c->copy),
+			      "upload", e));
 		TRY(mark_slot(c, i, e));
 	}
 	b->copied = ++c->copies;
@@ -220,7 +234,9 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 	TRY(rt_downloaded(c, e));
 	const uint64_t behind = b->used > c->finished ? c->launched : c->finished;
 	TRY(after_kernels(c, b, e));
-	c->down = (struct rt_down){ .b = b, .dst = dst, .src = rt_address(src), .n = n, .behind = behind };
+	c->down = (struct rt_down){
+		.b = b, .dst = dst, .src = rt_address(src), .n = n, .behind = behind
+	};
 	b->copied = ++c->copies;
 	return ask(c, e);
 }
@@ -269,8 +285,9 @@ int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
 	TRY(rt_enter(c, e));
 	TRY(rt_use(c, dst.buf, e));
 	c->doing = "clearing";
-	const int code = (dst.off | n) % 4 == 0 ? c->f->fill32(rt_address(dst), 0, n / 4, c->compute)
-						: c->f->fill8(rt_address(dst), 0, n, c->compute);
+	const int code = (dst.off | n) % 4 == 0
+				 ? c->f->fill32(rt_address(dst), 0, n / 4, c->compute)
+				 : c->f->fill8(rt_address(dst), 0, n, c->compute);
 	TRY(rt_failed(c, code, "clearing", e));
 	return rt_queued(c, e);
 }

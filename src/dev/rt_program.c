@@ -1,4 +1,5 @@
-/* rt_program.c - see rt.h: the kernels of one dtype, from the cache on disk or from the compiler, loaded at the first launch. */
+/* rt_program.c - see rt.h: the kernels of one dtype, from the cache on disk or from the compiler,
+ * loaded at the first launch. */
 #include "dev/rt.h"
 
 #include "base/buf.h"
@@ -17,7 +18,8 @@ static int compile(struct rt *c, const char *text, const char *key, struct buf *
 		char line[1600];
 		const struct err why = *e;
 		gpu_cache_log(key, log.p, line, sizeof line);
-		err_set(e, ERR_DEVICE, "%s (driver %s): %s: %s", c->label, c->driver, why.msg, line);
+		err_set(e, ERR_DEVICE, "%s (driver %s): %s: %s", c->label, c->driver, why.msg,
+			line);
 	} else if (rc < 0) {
 		err_prefix(e, "%s", c->label);
 	}
@@ -59,7 +61,9 @@ int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, s
 			return rc;
 	}
 	if (!*entry)
-		TRY(rt_failed(c, c->f->module_function(entry, c->built[t].module, gpu_entry_name(n)), gpu_entry_name(n), e));
+		TRY(rt_failed(c,
+			      c->f->module_function(entry, c->built[t].module, gpu_entry_name(n)),
+			      gpu_entry_name(n), e));
 	*function_p = *entry;
 	return 0;
 }

@@ -1,7 +1,8 @@
-/* rt_rocblas.c - matrix products by rocBLAS, which has kernels for more cards than hipBLASLt; sums are float32 in all dtypes.
+/* rt_rocblas.c - matrix products by rocBLAS, which has kernels for more cards than hipBLASLt; sums
+ * are float32 in all dtypes.
  *
- * The library counts columns first: a row-major C[m,n] is its C[n,m], so op(B) and op(A) change places. Interface and numbers: AMD,
- * "rocBLAS", ROCm 5.2 to 7, rocblas-types.h. */
+ * The library counts columns first: a row-major C[m,n] is its C[n,m], so op(B) and op(A) change
+ * places. Interface and numbers: AMD, "rocBLAS", ROCm 5.2 to 7, rocblas-types.h. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -21,8 +22,9 @@ struct functions {
 	int (*destroy)(void *);
 	int (*set_stream)(void *, void *);
 	int (*set_atomics)(void *, int);
-	int (*gemm)(void *, int, int, int32_t, int32_t, int32_t, const void *, uint64_t, int, int32_t, uint64_t, int, int32_t,
-		    const void *, uint64_t, int, int32_t, uint64_t, int, int32_t, int, int, int32_t, uint32_t);
+	int (*gemm)(void *, int, int, int32_t, int32_t, int32_t, const void *, uint64_t, int,
+		    int32_t, uint64_t, int, int32_t, const void *, uint64_t, int, int32_t, uint64_t,
+		    int, int32_t, int, int, int32_t, uint32_t);
 };
 
 struct rocblas {
@@ -37,15 +39,17 @@ static bool opened;
 
 static int open_library(struct err *e)
 {
-#define ROW(member, name)                                                                                                          \
-	{                                                                                                                          \
-		name, offsetof(struct functions, member), 0                                                                        \
+#define ROW(member, name)                                                                          \
+	{                                                                                          \
+		name, offsetof(struct functions, member), 0                                        \
 	}
-	static const struct dl_symbol symbols[] = { ROW(create, "rocblas_create_handle"),
-						    ROW(destroy, "rocblas_destroy_handle"),
-						    ROW(set_stream, "rocblas_set_stream"),
-						    ROW(gemm, "rocblas_gemm_ex"),
-						    { "rocblas_set_atomics_mode", offsetof(struct functions, set_atomics), 1 } };
+	static const struct dl_symbol symbols[] = {
+		ROW(create, "rocblas_create_handle"),
+		ROW(destroy, "rocblas_destroy_handle"),
+		ROW(set_stream, "rocblas_set_stream"),
+		ROW(gemm, "rocblas_gemm_ex"),
+		{ "rocblas_set_atomics_mode", offsetof(struct functions, set_atomics), 1 }
+	};
 #undef ROW
 	static const char *const names[] = { "librocblas.so.5",
 					     "librocblas.so.4",
@@ -57,10 +61,12 @@ static int open_library(struct err *e)
 	const char *own = getenv("HS_ROCBLAS_LIBRARY");
 	const char *const one[] = { own, NULL };
 	void *handle;
-	return dl_open(own && own[0] ? one : names, symbols, ARRAY_LEN(symbols), &functions, &handle, e);
+	return dl_open(own && own[0] ? one : names, symbols, ARRAY_LEN(symbols), &functions,
+		       &handle, e);
 }
 
-/* rocBLAS ends the process when it finds no kernels for a card: so they are looked for before, in the folders where they are installed. */
+/* rocBLAS ends the process when it finds no kernels for a card: so they are looked for before, in
+ * the folders where they are installed. */
 static bool has_kernels(const char *arch)
 {
 	static const char *const folders[] = { "rocblas/library", "rocblas/*/library" };
@@ -77,8 +83,9 @@ static bool has_kernels(const char *arch)
 		if (own && own[0])
 			snprintf(pattern, sizeof pattern, "%s/*%.*s*", own, card, arch);
 		else
-			snprintf(pattern, sizeof pattern, "%.*s/%s/*%.*s*", (int)(slash - where.dli_fname), where.dli_fname,
-				 folders[i], card, arch);
+			snprintf(pattern, sizeof pattern, "%.*s/%s/*%.*s*",
+				 (int)(slash - where.dli_fname), where.dli_fname, folders[i], card,
+				 arch);
 		found = glob(pattern, GLOB_NOSORT, NULL, &g) == 0 && g.gl_pathc > 0;
 		globfree(&g);
 	}
@@ -95,13 +102,15 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
 		if (sizes[i] > INT32_MAX)
 			return 0;
-	const int code =
-		b->f->gemm(b->handle, g->tb ? TRANSPOSE : NONE, g->ta ? TRANSPOSE : NONE, (int32_t)g->n, (int32_t)g->m,
-			   (int32_t)g->k, &g->alpha, rt_address(g->b), ab, (int32_t)g->ldb, rt_address(g->a), ab, (int32_t)g->lda,
-			   &g->beta, rt_address(g->c), to, (int32_t)g->ldc, rt_address(g->c), to, (int32_t)g->ldc, R_32F, 0, 0, 0);
+	const int code = b->f->gemm(
+		b->handle, g->tb ? TRANSPOSE : NONE, g->ta ? TRANSPOSE : NONE, (int32_t)g->n,
+		(int32_t)g->m, (int32_t)g->k, &g->alpha, rt_address(g->b), ab, (int32_t)g->ldb,
+		rt_address(g->a), ab, (int32_t)g->lda, &g->beta, rt_address(g->c), to,
+		(int32_t)g->ldc, rt_address(g->c), to, (int32_t)g->ldc, R_32F, 0, 0, 0);
 	if (code)
-		return err_set(e, ERR_DEVICE, "%s: rocBLAS refuses a product of %lldx%lldx%lld: status %d", c->label,
-			       (long long)g->m, (long long)g->n, (long long)g->k, code);
+		return err_set(e, ERR_DEVICE,
+			       "%s: rocBLAS refuses a product of %lldx%lldx%lld: status %d",
+			       c->label, (long long)g->m, (long long)g->n, (long long)g->k, code);
 	return 1;
 }
 
@@ -125,7 +134,8 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	if (rc < 0)
 		return rc;
 	if (!has_kernels(c->arch))
-		return err_set(e, ERR_UNSUPPORTED, "rocBLAS is installed without kernels for %s", c->arch);
+		return err_set(e, ERR_UNSUPPORTED, "rocBLAS is installed without kernels for %s",
+			       c->arch);
 	struct rocblas *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "matrix products");
@@ -134,7 +144,8 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	if (!code)
 		code = b->f->set_stream(b->handle, c->compute);
 	if (!code && b->f->set_atomics)
-		code = b->f->set_atomics(b->handle, 0); /* sums in one order: the same bits each time */
+		code = b->f->set_atomics(b->handle,
+					 0); /* sums in one order: the same bits each time */
 	if (code) {
 		release(&b->base, c);
 		return err_set(e, ERR_DEVICE, "rocBLAS does not start: status %d", code);

@@ -19,7 +19,8 @@
 
 struct functions {
 	int (*version)(int *, int *);
-	int (*create)(void **, const char *, const char *, int, const char *const *, const char *const *);
+	int (*create)(void **, const char *, const char *, int, const char *const *,
+		      const char *const *);
 	int (*destroy)(void **);
 	int (*compile)(void *, int, const char *const *);
 	int (*log_size)(void *, size_t *);
@@ -43,14 +44,15 @@ struct rtc {
 	const char *library;
 };
 
-#define ROW(member, symbol)                                                                                                        \
-	{                                                                                                                          \
-		symbol, offsetof(struct functions, member), 0                                                                      \
+#define ROW(member, symbol)                                                                        \
+	{                                                                                          \
+		symbol, offsetof(struct functions, member), 0                                      \
 	}
-#define COMMON(prefix)                                                                                                             \
-	ROW(version, prefix "Version"), ROW(create, prefix "CreateProgram"), ROW(destroy, prefix "DestroyProgram"),                \
-		ROW(compile, prefix "CompileProgram"), ROW(log_size, prefix "GetProgramLogSize"),                                  \
-		ROW(log, prefix "GetProgramLog"), ROW(error, prefix "GetErrorString")
+#define COMMON(prefix)                                                                             \
+	ROW(version, prefix "Version"), ROW(create, prefix "CreateProgram"),                       \
+		ROW(destroy, prefix "DestroyProgram"), ROW(compile, prefix "CompileProgram"),      \
+		ROW(log_size, prefix "GetProgramLogSize"), ROW(log, prefix "GetProgramLog"),       \
+		ROW(error, prefix "GetErrorString")
 
 static const struct dl_symbol nvrtc_symbols[] = { COMMON("nvrtc"),
 						  ROW(code_size, "nvrtcGetCUBINSize"),
@@ -59,7 +61,8 @@ static const struct dl_symbol nvrtc_symbols[] = { COMMON("nvrtc"),
 						  ROW(ptx, "nvrtcGetPTX"),
 						  ROW(narchs, "nvrtcGetNumSupportedArchs"),
 						  ROW(archs, "nvrtcGetSupportedArchs") };
-static const struct dl_symbol hiprtc_symbols[] = { COMMON("hiprtc"), ROW(code_size, "hiprtcGetCodeSize"),
+static const struct dl_symbol hiprtc_symbols[] = { COMMON("hiprtc"),
+						   ROW(code_size, "hiprtcGetCodeSize"),
 						   ROW(code, "hiprtcGetCode") };
 
 /* newest first; before ROCm 5.3 hipRTC lay in the driver's library */
@@ -85,8 +88,10 @@ static const struct family {
 	const struct dl_symbol *symbols;
 	size_t nsymbols;
 } families[] = {
-	[RTC_NVRTC] = { "NVRTC", "HS_NVRTC_LIBRARY", nvrtc_names, nvrtc_symbols, ARRAY_LEN(nvrtc_symbols) },
-	[RTC_HIPRTC] = { "hipRTC", "HS_HIPRTC_LIBRARY", hiprtc_names, hiprtc_symbols, ARRAY_LEN(hiprtc_symbols) },
+	[RTC_NVRTC] = { "NVRTC", "HS_NVRTC_LIBRARY", nvrtc_names, nvrtc_symbols,
+			ARRAY_LEN(nvrtc_symbols) },
+	[RTC_HIPRTC] = { "hipRTC", "HS_HIPRTC_LIBRARY", hiprtc_names, hiprtc_symbols,
+			 ARRAY_LEN(hiprtc_symbols) },
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -128,13 +133,18 @@ static int library(enum rtc_kind k, const char *name, const struct rtc **r_p, st
 }
 
 /* "sm_86": 86 */
-static int number_of(const char *arch) { return strncmp(arch, "sm_", 3) ? 0 : (int)strtol(arch + 3, NULL, 10); }
+static int number_of(const char *arch)
+{
+	return strncmp(arch, "sm_", 3) ? 0 : (int)strtol(arch + 3, NULL, 10);
+}
 
-/* hipRTC before ROCm 5.3, which lies in the driver's library, ends in a crash when asked for an architecture it does not know, so the
- * library below it is asked first. Only then: it brings an LLVM, and two of them in one process (PoCL has another) do not get on. */
+/* hipRTC before ROCm 5.3, which lies in the driver's library, ends in a crash when asked for an
+ * architecture it does not know, so the library below it is asked first. Only then: it brings an
+ * LLVM, and two of them in one process (PoCL has another) do not get on. */
 static bool amd_knows(const struct rtc *r, const char *arch)
 {
-	static const char *const names[] = { "libamd_comgr.so.3", "libamd_comgr.so.2", "libamd_comgr.so" };
+	static const char *const names[] = { "libamd_comgr.so.3", "libamd_comgr.so.2",
+					     "libamd_comgr.so" };
 	const size_t card = strcspn(arch, ":");
 	const char *s;
 	size_t n = 0;
@@ -142,11 +152,13 @@ static bool amd_knows(const struct rtc *r, const char *arch)
 	if (!strstr(r->library, "libamdhip64"))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(names) && !h; i++)
-		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL); /* stays open: the compiler library cannot be loaded twice */
+		/* It stays open: the compiler library cannot be loaded twice. */
+		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
 	if (!h)
 		return true;
 	int (*count)(size_t *) = (int (*)(size_t *))(uintptr_t)dlsym(h, "amd_comgr_get_isa_count");
-	int (*name)(size_t, const char **) = (int (*)(size_t, const char **))(uintptr_t)dlsym(h, "amd_comgr_get_isa_name");
+	int (*name)(size_t, const char **) =
+		(int (*)(size_t, const char **))(uintptr_t)dlsym(h, "amd_comgr_get_isa_name");
 	if (!count || !name || count(&n) != 0)
 		return true;
 	for (size_t i = 0; i < n; i++) { /* amdgcn-amd-amdhsa--gfx90a */
@@ -162,21 +174,28 @@ static int serves(const struct rtc *r, const char *arch, int most, struct err *e
 	if (r->kind == RTC_HIPRTC)
 		return !arch || amd_knows(r, arch)
 			       ? 0
-			       : err_set(e, ERR_UNSUPPORTED, "%s does not know %s: install a newer ROCm", r->name, arch);
+			       : err_set(e, ERR_UNSUPPORTED,
+					 "%s does not know %s: install a newer ROCm", r->name,
+					 arch);
 	if (most && r->major > most)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s is newer than the driver, which takes CUDA %d: update the driver, or install "
-			       "the NVRTC of CUDA %d (HS_NVRTC_LIBRARY names one in an unusual place)",
-			       r->name, most, most);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s is newer than the driver, which takes CUDA %d: update the driver, or "
+			"install "
+			"the NVRTC of CUDA %d (HS_NVRTC_LIBRARY names one in an unusual place)",
+			r->name, most, most);
 	if (arch && (!r->narchs || number_of(arch) < r->archs[0]))
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s makes code for sm_%d and newer, this card is %s: install the NVRTC of an older "
-			       "CUDA (12 goes down to sm_50; HS_NVRTC_LIBRARY names one in an unusual place)",
+			       "%s makes code for sm_%d and newer, this card is %s: install the "
+			       "NVRTC of an older "
+			       "CUDA (12 goes down to sm_50; HS_NVRTC_LIBRARY names one in an "
+			       "unusual place)",
 			       r->name, r->narchs ? r->archs[0] : 0, arch);
 	return 0;
 }
 
-static int open_any(enum rtc_kind k, const char *arch, int most, const struct rtc **r_p, struct err *e)
+static int open_any(enum rtc_kind k, const char *arch, int most, const struct rtc **r_p,
+		    struct err *e)
 {
 	const struct family *f = &families[k];
 	const char *own = getenv(f->env);
@@ -201,8 +220,9 @@ static int open_any(enum rtc_kind k, const char *arch, int most, const struct rt
 	}
 	if (none && !(own && own[0]))
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s is not installed (%s), and the kernels are compiled on the machine that runs them", f->title,
-			       f->names[0]);
+			       "%s is not installed (%s), and the kernels are compiled on the "
+			       "machine that runs them",
+			       f->title, f->names[0]);
 	*e = worst;
 	return e->code;
 }
@@ -225,7 +245,8 @@ int rtc_archs(const struct rtc *r, int *archs, int most)
 }
 
 /* Appends what size(p) and get(p) give. */
-static int fetch(void *p, int (*size)(void *, size_t *), int (*get)(void *, char *), size_t most, struct buf *b)
+static int fetch(void *p, int (*size)(void *, size_t *), int (*get)(void *, char *), size_t most,
+		 struct buf *b)
 {
 	size_t n = 0;
 	int rc = size(p, &n);
@@ -245,7 +266,8 @@ static int fetch(void *p, int (*size)(void *, size_t *), int (*get)(void *, char
 	return rc;
 }
 
-int rtc_compile(const struct rtc *r, const char *text, const char *arch, struct buf *code, struct buf *log, struct err *e)
+int rtc_compile(const struct rtc *r, const char *text, const char *arch, struct buf *code,
+		struct buf *log, struct err *e)
 {
 	char option[96];
 	const char *const options[] = { option };
@@ -258,7 +280,8 @@ int rtc_compile(const struct rtc *r, const char *text, const char *arch, struct 
 		if (at < 0)
 			return serves(r, arch, 0, e);
 		ptx = r->archs[at] != number_of(arch);
-		snprintf(option, sizeof option, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", r->archs[at]);
+		snprintf(option, sizeof option, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm",
+			 r->archs[at]);
 	} else {
 		snprintf(option, sizeof option, "--offload-arch=%s", arch);
 	}
@@ -277,7 +300,8 @@ int rtc_compile(const struct rtc *r, const char *text, const char *arch, struct 
 	}
 	r->f.destroy(&p);
 	if (rc)
-		return err_set(e, ERR_DEVICE, "%s %s for %s: %s", r->name, what, arch, r->f.error(rc));
+		return err_set(e, ERR_DEVICE, "%s %s for %s: %s", r->name, what, arch,
+			       r->f.error(rc));
 	if (!code->n)
 		return err_set(e, ERR_DEVICE, "%s gives no code for %s", r->name, arch);
 	return buf_ok(code, e);

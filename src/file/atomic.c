@@ -1,4 +1,5 @@
-/* atomic.c - see atomic.h. Folders are walked with descriptors and never through links, so that nothing outside is ever removed. */
+/* atomic.c - see atomic.h. Folders are walked with descriptors and never through links, so that
+ * nothing outside is ever removed. */
 #include "file/atomic.h"
 
 #include "base/buf.h"
@@ -45,12 +46,14 @@ static int full_or(struct err *e, int errnum, const char *path)
 {
 	if (errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG)
 		return err_sys(e, errnum,
-			       "%s: could not be written whole (what was there before is unchanged); make room and try again",
+			       "%s: could not be written whole (what was there before is "
+			       "unchanged); make room and try again",
 			       path);
 	return err_sys(e, errnum, "%s: writing", path);
 }
 
-/* Makes a rename last. Some file systems cannot sync a folder and say EINVAL: there it is not needed. */
+/* Makes a rename last. Some file systems cannot sync a folder and say EINVAL: there it is not
+ * needed. */
 static int sync_parent(const char *path, struct err *e)
 {
 	char *dir = parent_name(path);
@@ -76,7 +79,8 @@ static void release(struct atomic_file *f)
 	*f = (struct atomic_file){ -1, NULL, NULL };
 }
 
-/* The temporary file, empty and this process's alone: of several that write the same file one goes after the other. -1 with errno. */
+/* The temporary file, empty and this process's alone: of several that write the same file one goes
+ * after the other. -1 with errno. */
 static int open_alone(const char *tmp)
 {
 	for (int tries = 0; tries < 300; tries++) {
@@ -84,9 +88,11 @@ static int open_alone(const char *tmp)
 		int fd = open(tmp, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 		if (fd < 0)
 			return -1;
-		bool locked = !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; /* some file systems have no locks */
+		/* some file systems have no locks */
+		bool locked = !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK;
 		/* whoever had the lock may have renamed what was opened here */
-		if (locked && !fstat(fd, &mine) && !lstat(tmp, &there) && mine.st_ino == there.st_ino && !ftruncate(fd, 0))
+		if (locked && !fstat(fd, &mine) && !lstat(tmp, &there) &&
+		    mine.st_ino == there.st_ino && !ftruncate(fd, 0))
 			return fd;
 		close(fd);
 		if (!locked)
@@ -138,7 +144,8 @@ int atomic_commit(struct atomic_file *f, struct err *e)
 	int rc = 0;
 	if (fsync(f->fd) < 0)
 		rc = full_or(e, errno, f->path);
-	if (!rc && rename(f->tmp, f->path) < 0) /* while it is this process's alone: closing lets the next one in */
+	/* while it is this process's alone: closing lets the next one in */
+	if (!rc && rename(f->tmp, f->path) < 0)
 		rc = err_sys(e, errno, "%s: renaming to %s", f->tmp, f->path);
 	if (rc < 0)
 		unlink(f->tmp);
@@ -187,8 +194,10 @@ int dir_make(const char *path, struct err *e)
 		char c = *p;
 		*p = 0;
 		struct stat st;
-		if (mkdir(s, 0777) < 0 && (errno != EEXIST || stat(s, &st) < 0 || !S_ISDIR(st.st_mode)))
-			rc = err_sys(e, errno == EEXIST ? ENOTDIR : errno, "%s: making the folder", s);
+		if (mkdir(s, 0777) < 0 &&
+		    (errno != EEXIST || stat(s, &st) < 0 || !S_ISDIR(st.st_mode)))
+			rc = err_sys(e, errno == EEXIST ? ENOTDIR : errno, "%s: making the folder",
+				     s);
 		*p = c;
 		if (!c)
 			break;
@@ -203,7 +212,8 @@ enum walk { WALK_REMOVE, WALK_SYNC };
 static int walk(int at, const char *name, const char *top, enum walk what, int depth, struct err *e)
 {
 	if (depth > MAX_DEPTH)
-		return err_set(e, ERR_IO, "%s: more than %d folders inside each other", top, MAX_DEPTH);
+		return err_set(e, ERR_IO, "%s: more than %d folders inside each other", top,
+			       MAX_DEPTH);
 	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(e, errno, "%s: folder %s", top, name);

@@ -1,7 +1,8 @@
 /* atomic.h - files and folders that appear whole or not at all: written beside, synced, renamed.
  *
- * A crash or a full disk at any moment leaves the old content as it was; at worst a "*.tmp" beside it, which the next write replaces. Several
- * processes may write the same file: one after the other, the last one stays. */
+ * A crash or a full disk at any moment leaves the old content as it was; at worst a "*.tmp" beside
+ * it, which the next write replaces. Several processes may write the same file: one after the
+ * other, the last one stays. */
 #ifndef HS_FILE_ATOMIC_H
 #define HS_FILE_ATOMIC_H
 
@@ -17,16 +18,23 @@ struct atomic_file {
 
 int atomic_begin(const char *path, struct atomic_file *f_p, struct err *e);
 int atomic_write(struct atomic_file *f, const void *p, size_t n, struct err *e);
-int atomic_commit(struct atomic_file *f, struct err *e); /* fsync, rename, fsync the folder; releases f in any case */
-void atomic_abort(struct atomic_file *f);                /* removes the temporary file; releases f */
+/* fsync, rename, fsync the folder; releases f in any case */
+int atomic_commit(struct atomic_file *f, struct err *e);
+/* removes the temporary file; releases f */
+void atomic_abort(struct atomic_file *f);
 
 int atomic_write_file(const char *path, const void *p, size_t n, struct err *e);
-int atomic_write_in(const char *dir, const char *name, const void *p, size_t n, struct err *e); /* DIR/NAME */
+/* DIR/NAME */
+int atomic_write_in(const char *dir, const char *name, const void *p, size_t n, struct err *e);
 
-/* A folder: make PATH.tmp (an old one is removed), fill it with files, then commit renames it to PATH (which must not exist). */
-int atomic_dir_begin(const char *path, char **tmp_p, struct err *e);     /* *tmp_p: mem_free */
-int atomic_dir_commit(const char *path, const char *tmp, struct err *e); /* syncs every file in it, renames, syncs the parent */
-int dir_make(const char *path, struct err *e);                           /* with parents; an existing folder is fine */
-int dir_remove(const char *path, struct err *e); /* with everything in it; missing is fine; never follows links */
+/* A folder: make PATH.tmp (an old one is removed), fill it with files, then commit renames it to
+ * PATH (which must not exist). */
+int atomic_dir_begin(const char *path, char **tmp_p, struct err *e); /* *tmp_p: mem_free */
+/* syncs every file in it, renames, syncs the parent */
+int atomic_dir_commit(const char *path, const char *tmp, struct err *e);
+/* with parents; an existing folder is fine */
+int dir_make(const char *path, struct err *e);
+/* with everything in it; missing is fine; never follows links */
+int dir_remove(const char *path, struct err *e);
 
 #endif

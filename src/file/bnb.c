@@ -1,5 +1,5 @@
-/* bnb.c - see bnb.h. Every size in the JSON text is held against the tensors; what cannot be true is refused here, so that whoever
- * takes the view need not check again. */
+/* bnb.c - see bnb.h. Every size in the JSON text is held against the tensors; what cannot be true
+ * is refused here, so that whoever takes the view need not check again. */
 #include "file/bnb.h"
 
 #include "base/buf.h"
@@ -9,37 +9,43 @@
 
 #include <string.h>
 
-const char *const bnb_suffix[BNB_PARTS] = { BNB_STATE "nf4", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map" };
+const char *const bnb_suffix[BNB_PARTS] = { BNB_STATE "nf4", ".absmax", ".quant_map",
+					    ".nested_absmax", ".nested_quant_map" };
 
 static int read_shape(const json_t *o, const char *where, struct model_tensor *t, struct err *e)
 {
 	const json_t *s = json_object_get(o, "shape");
 	size_t n = json_array_size(s);
 	if (!n || n > ARRAY_LEN(t->shape))
-		return err_set(e, ERR_INPUT, "%s: 'shape' must be a list of 1 to %zu numbers", where, ARRAY_LEN(t->shape));
+		return err_set(e, ERR_INPUT, "%s: 'shape' must be a list of 1 to %zu numbers",
+			       where, ARRAY_LEN(t->shape));
 	t->ndim = (int)n;
 	t->count = 1;
 	for (size_t i = 0; i < n; i++) {
 		const json_t *d = json_array_get(s, i);
 		t->shape[i] = json_integer_value(d);
-		if (!json_is_integer(d) || t->shape[i] < 1 || !mul_ok(t->count, (uint64_t)t->shape[i], &t->count) ||
-		    t->count > INT64_MAX)
-			return err_set(e, ERR_INPUT, "%s: 'shape' must be made of positive numbers", where);
+		if (!json_is_integer(d) || t->shape[i] < 1 ||
+		    !mul_ok(t->count, (uint64_t)t->shape[i], &t->count) || t->count > INT64_MAX)
+			return err_set(e, ERR_INPUT, "%s: 'shape' must be made of positive numbers",
+				       where);
 	}
 	return 0;
 }
 
-static int read_blocksize(const json_t *o, const char *where, const char *key, int *v_p, struct err *e)
+static int read_blocksize(const json_t *o, const char *where, const char *key, int *v_p,
+			  struct err *e)
 {
 	int64_t n = 0;
 	TRY(json_need_int(o, where, key, 16, 1 << 20, &n, e));
 	if (n & (n - 1))
-		return err_set(e, ERR_INPUT, "%s: '%s' is %lld, which is no power of two", where, key, (long long)n);
+		return err_set(e, ERR_INPUT, "%s: '%s' is %lld, which is no power of two", where,
+			       key, (long long)n);
 	*v_p = (int)n;
 	return 0;
 }
 
-static int read_dtype(const json_t *o, const char *where, const char *key, bool f32_only, enum dtype *t_p, struct err *e)
+static int read_dtype(const json_t *o, const char *where, const char *key, bool f32_only,
+		      enum dtype *t_p, struct err *e)
 {
 	static const enum dtype known[] = { DT_F32, DT_BF16, DT_F16 };
 	const char *s = NULL;
@@ -54,14 +60,16 @@ static int read_dtype(const json_t *o, const char *where, const char *key, bool 
 }
 
 /* The data of a part that must have `count` numbers of a dtype. */
-static int take(const char *where, const struct st_tensor *t, const char *suffix, enum dtype dtype, uint64_t count, struct arena *a,
-		const void **p_p, struct err *e)
+static int take(const char *where, const struct st_tensor *t, const char *suffix, enum dtype dtype,
+		uint64_t count, struct arena *a, const void **p_p, struct err *e)
 {
 	if (!t)
 		return err_set(e, ERR_INPUT, "%s: the tensor '%s' is missing", where, suffix);
 	if (t->dtype != dtype || t->count != count)
-		return err_set(e, ERR_INPUT, "%s: '%s' must be %llu numbers of %s, it is %llu of %s", where, suffix,
-			       (unsigned long long)count, dtype_name(dtype), (unsigned long long)t->count, dtype_name(t->dtype));
+		return err_set(e, ERR_INPUT,
+			       "%s: '%s' must be %llu numbers of %s, it is %llu of %s", where,
+			       suffix, (unsigned long long)count, dtype_name(dtype),
+			       (unsigned long long)t->count, dtype_name(t->dtype));
 	const void *p = t->data;
 	if ((uintptr_t)p % dtype_size(dtype)) {
 		void *copy = arena_alloc(a, t->bytes);
@@ -74,7 +82,8 @@ static int take(const char *where, const struct st_tensor *t, const char *suffix
 }
 
 /* The second level: absmax = code2[absmax8] * absmax2 + offset. */
-static int open_nested(const json_t *o, const char *where, const struct st_tensor *const part[BNB_PARTS], uint64_t nblk,
+static int open_nested(const json_t *o, const char *where,
+		       const struct st_tensor *const part[BNB_PARTS], uint64_t nblk,
 		       struct arena *a, struct nf4_view *v, struct err *e)
 {
 	enum dtype dtype;
@@ -95,21 +104,24 @@ static int open_nested(const json_t *o, const char *where, const struct st_tenso
 }
 
 static int open_state(const json_t *o, const char *where, const struct st_tensor *weight,
-		      const struct st_tensor *const part[BNB_PARTS], struct arena *a, struct model_tensor *t, struct nf4_view *v,
-		      struct err *e)
+		      const struct st_tensor *const part[BNB_PARTS], struct arena *a,
+		      struct model_tensor *t, struct nf4_view *v, struct err *e)
 {
 	const char *type = NULL;
 	const void *p;
 	TRY(json_need_str(o, where, "quant_type", &type, e));
 	if (strcmp(type, "nf4") != 0)
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'quant_type' is '%s', only nf4 is read", where, type);
+		return err_set(e, ERR_UNSUPPORTED, "%s: 'quant_type' is '%s', only nf4 is read",
+			       where, type);
 	TRY(read_blocksize(o, where, "blocksize", &v->blocksize, e));
 	TRY(read_dtype(o, where, "dtype", false, &t->dtype, e));
 	TRY(read_shape(o, where, t, e));
 	if (weight->bytes != t->count / 2 + t->count % 2)
-		return err_set(e, ERR_INPUT, "%s: the weight has %llu bytes, its shape needs %llu", where,
-			       (unsigned long long)weight->bytes, (unsigned long long)(t->count / 2 + t->count % 2));
-	uint64_t nblk = t->count / (uint64_t)v->blocksize + (t->count % (uint64_t)v->blocksize != 0);
+		return err_set(e, ERR_INPUT, "%s: the weight has %llu bytes, its shape needs %llu",
+			       where, (unsigned long long)weight->bytes,
+			       (unsigned long long)(t->count / 2 + t->count % 2));
+	uint64_t nblk =
+		t->count / (uint64_t)v->blocksize + (t->count % (uint64_t)v->blocksize != 0);
 	v->packed = weight->data;
 	TRY(take(where, part[BNB_MAP], bnb_suffix[BNB_MAP], DT_F32, 16, a, &p, e));
 	v->code = p;
@@ -120,8 +132,9 @@ static int open_state(const json_t *o, const char *where, const struct st_tensor
 	return 0;
 }
 
-int bnb_open(const char *path, const char *name, const struct st_tensor *weight, const struct st_tensor *const part[BNB_PARTS],
-	     struct arena *a, struct model_tensor *t, struct nf4_view *v_p, struct err *e)
+int bnb_open(const char *path, const char *name, const struct st_tensor *weight,
+	     const struct st_tensor *const part[BNB_PARTS], struct arena *a, struct model_tensor *t,
+	     struct nf4_view *v_p, struct err *e)
 {
 	struct buf where = BUF_INIT;
 	const struct st_tensor *state = part[BNB_STATE_NF4];
@@ -156,7 +169,8 @@ void bnb_expand(const struct nf4_view *v, uint64_t first, uint64_t n, float *dst
 		if (v->absmax)
 			scale = v->absmax[b];
 		else
-			scale = v->code2[v->absmax8[b]] * v->absmax2[b / (uint64_t)v->blocksize2] + v->offset;
+			scale = v->code2[v->absmax8[b]] * v->absmax2[b / (uint64_t)v->blocksize2] +
+				v->offset;
 		for (int q = 0; q < 16; q++)
 			w[q] = v->code[q] * scale;
 		if (i % 2) {

@@ -1,7 +1,9 @@
-/* format_gguf.c - a GGUF file seen as a Hugging Face model: names, shapes and the rows of Q and K as there.
+/* format_gguf.c - a GGUF file seen as a Hugging Face model: names, shapes and the rows of Q and K
+ * as there.
  *
- * Policy: every tensor must be one the family has (or rope_freqs.weight, which becomes part of the configuration); a file with others is
- * another model and is refused. Blocks are expanded row by row into the caller's memory and the file's pages let go at once. */
+ * Policy: every tensor must be one the family has (or rope_freqs.weight, which becomes part of the
+ * configuration); a file with others is another model and is refused. Blocks are expanded row by
+ * row into the caller's memory and the file's pages let go at once. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -69,21 +71,24 @@ static enum dtype plain_dtype(int type)
 }
 
 /* Width of a head when this tensor's rows have to be put back, 0 otherwise. */
-static int permuted_width(const struct model_file *f, const struct gguf_model *m, const struct model_tensor *t, int64_t *width_p,
-			  struct err *e)
+static int permuted_width(const struct model_file *f, const struct gguf_model *m,
+			  const struct model_tensor *t, int64_t *width_p, struct err *e)
 {
 	*width_p = 0;
-	if (!m->arch->permuted || (!strstr(t->name, "self_attn.q_proj.") && !strstr(t->name, "self_attn.k_proj.")))
+	if (!m->arch->permuted ||
+	    (!strstr(t->name, "self_attn.q_proj.") && !strstr(t->name, "self_attn.k_proj.")))
 		return 0;
 	int64_t width = json_integer_value(json_object_get(f->config, "head_dim"));
 	if (t->shape[0] % width)
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has %lld rows, which are no whole heads of %lld", f->path, t->name,
-			       (long long)t->shape[0], (long long)width);
+		return err_set(e, ERR_INPUT,
+			       "%s: tensor '%s' has %lld rows, which are no whole heads of %lld",
+			       f->path, t->name, (long long)t->shape[0], (long long)width);
 	*width_p = width;
 	return 0;
 }
 
-static int add_tensor(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g, struct err *e)
+static int add_tensor(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
+		      struct err *e)
 {
 	struct buf b = BUF_INIT;
 	int64_t layer = -1;
@@ -91,11 +96,14 @@ static int add_tensor(struct model_file *f, struct gguf_model *m, const struct g
 	struct entry *en = &m->entry[f->count];
 	if (!strcmp(g->name, "rope_freqs.weight"))
 		return 0;
-	if (!gguf_name_to_hf(g->name, &b, &layer) || layer >= json_integer_value(json_object_get(f->config, "num_hidden_layers"))) {
+	if (!gguf_name_to_hf(g->name, &b, &layer) ||
+	    layer >= json_integer_value(json_object_get(f->config, "num_hidden_layers"))) {
 		buf_release(&b);
-		return err_set(e, ERR_UNSUPPORTED, "%s: the tensor '%s' is none that a %s model of %lld layers has", f->path,
-			       g->name, m->arch->name,
-			       (long long)json_integer_value(json_object_get(f->config, "num_hidden_layers")));
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: the tensor '%s' is none that a %s model of %lld layers has",
+			       f->path, g->name, m->arch->name,
+			       (long long)json_integer_value(
+				       json_object_get(f->config, "num_hidden_layers")));
 	}
 	t->name = b.failed ? NULL : arena_strdup(&f->mem, b.p);
 	buf_release(&b);
@@ -123,13 +131,15 @@ static int read_vocab(struct model_file *f, struct gguf_model *m, struct err *e)
 	for (size_t i = 0; i < m->g.nkv; i++) {
 		const struct gguf_kv *kv = &m->g.kv[i];
 		json_t *v = NULL;
-		/* Some files carry the whole tokenizer.json or a compiled character map besides: nobody here needs it. */
-		if (strncmp(kv->key, "tokenizer.", 10) != 0 || !strcmp(kv->key, "tokenizer.huggingface.json") ||
+		/* Some files carry the whole tokenizer.json or a compiled character map besides:
+		 * nobody here needs it. */
+		if (strncmp(kv->key, "tokenizer.", 10) != 0 ||
+		    !strcmp(kv->key, "tokenizer.huggingface.json") ||
 		    !strcmp(kv->key, "tokenizer.ggml.precompiled_charsmap"))
 			continue;
 		if (kv->count > VOCAB_MAX)
-			return err_set(e, ERR_INPUT, "%s: '%s' has %llu values, %llu are allowed", f->path, kv->key,
-				       (unsigned long long)kv->count, VOCAB_MAX);
+			return err_set(e, ERR_INPUT, "%s: '%s' has %llu values, %llu are allowed",
+				       f->path, kv->key, (unsigned long long)kv->count, VOCAB_MAX);
 		if (!f->vocab && !(f->vocab = json_object()))
 			return err_nomem(e, 1024, "a vocabulary");
 		TRY(gguf_kv_json(&m->g, kv, &v, e));
@@ -168,15 +178,18 @@ static const struct entry *entry_of(const struct model_file *f, const struct mod
 	return &((const struct gguf_model *)f->priv)->entry[t - f->tensor];
 }
 
-static int model_read(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int model_read(struct model_file *f, const struct model_tensor *t, int64_t row0,
+		      int64_t rows, float *dst, struct err *e)
 {
 	const struct gguf_model *m = f->priv;
 	const struct entry *en = entry_of(f, t);
 	const struct gguf_tensor *g = en->g;
 	uint64_t row = t->count / (uint64_t)t->shape[0], bytes;
-	if (t->ndim == 1 && t->kind == STORE_BLOCK) /* a vector in blocks: its elements are no rows of bytes */
-		return err_set(e, ERR_UNSUPPORTED, "%s: the vector '%s' is stored as %s, only matrices may be", f->path, t->name,
-			       ggml_type_name(g->type));
+	/* a vector in blocks: its elements are no rows of bytes */
+	if (t->ndim == 1 && t->kind == STORE_BLOCK)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: the vector '%s' is stored as %s, only matrices may be", f->path,
+			       t->name, ggml_type_name(g->type));
 	bytes = t->bytes / (uint64_t)t->shape[0];
 	if (!en->head_dim) {
 		const uint8_t *p = g->data + (uint64_t)row0 * bytes;
@@ -185,18 +198,22 @@ static int model_read(struct model_file *f, const struct model_tensor *t, int64_
 		return 0;
 	}
 	for (int64_t r = row0; r < row0 + rows; r++, dst += row)
-		TRY(ggml_dequantize(g->type, g->data + (uint64_t)gguf_row_of_hf(r, en->head_dim) * bytes, dst, row, e));
+		TRY(ggml_dequantize(g->type,
+				    g->data + (uint64_t)gguf_row_of_hf(r, en->head_dim) * bytes,
+				    dst, row, e));
 	int64_t first = row0 - row0 % en->head_dim, end = row0 + rows + en->head_dim - 1;
 	end -= end % en->head_dim;
 	map_drop(&m->g.map, g->data + (uint64_t)first * bytes, (uint64_t)(end - first) * bytes);
 	return 0;
 }
 
-static int model_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e)
+static int model_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
+		     struct err *e)
 {
 	const struct entry *en = entry_of(f, t);
 	if (en->head_dim)
-		return err_set(e, ERR_UNSUPPORTED, "%s: the rows of '%s' lie in another order", f->path, t->name);
+		return err_set(e, ERR_UNSUPPORTED, "%s: the rows of '%s' lie in another order",
+			       f->path, t->name);
 	*p_p = en->g->data;
 	return 0;
 }

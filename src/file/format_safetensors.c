@@ -1,8 +1,11 @@
-/* format_safetensors.c - a Hugging Face folder: config.json, one or several safetensors files, tokenizer files beside them.
+/* format_safetensors.c - a Hugging Face folder: config.json, one or several safetensors files,
+ * tokenizer files beside them.
  *
- * model.safetensors is taken when it is there, else the files that model.safetensors.index.json names. The index decides which tensor comes from
- * which file; a name in it that leads out of the folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of
- * bitsandbytes become one tensor each (bnb.h); every other quantisation is refused by name. What config.json means is left to src/model. */
+ * model.safetensors is taken when it is there, else the files that model.safetensors.index.json
+ * names. The index decides which tensor comes from which file; a name in it that leads out of the
+ * folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of bitsandbytes
+ * become one tensor each (bnb.h); every other quantisation is refused by name. What config.json
+ * means is left to src/model. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -62,7 +65,8 @@ static bool claims(const char *path)
 	return stat(path, &st) == 0 && (S_ISDIR(st.st_mode) || ends_with(path, ".safetensors"));
 }
 
-static int join(struct model_file *f, const char *dir, const char *name, const char **path_p, struct err *e)
+static int join(struct model_file *f, const char *dir, const char *name, const char **path_p,
+		struct err *e)
 {
 	size_t n = strlen(dir), k = strlen(name);
 	char *s = arena_alloc(&f->mem, n + k + 2);
@@ -94,13 +98,14 @@ static struct found *find(const struct folder *fo, const char *name)
 {
 	struct st_tensor st = { .name = name };
 	struct found key = { .st = &st }, *k = &key,
-		     **p = bsearch(&k, fo->by_name, fo->nfound, sizeof(struct found *), by_found_name);
+		     **p = bsearch(&k, fo->by_name, fo->nfound, sizeof(struct found *),
+				   by_found_name);
 	return p ? *p : NULL;
 }
 
 /* "P" + suffix, or NULL. */
-static int find_part(const struct folder *fo, const char *base, size_t n, const char *suffix, struct buf *b, struct found **p_p,
-		     struct err *e)
+static int find_part(const struct folder *fo, const char *base, size_t n, const char *suffix,
+		     struct buf *b, struct found **p_p, struct err *e)
 {
 	buf_reset(b);
 	buf_add(b, base, n);
@@ -168,7 +173,9 @@ static int list_shards(struct model_file *f, const char *index, const json_t *ma
 		if (!file || !*file || strlen(file) != json_string_length(v))
 			return err_set(e, ERR_INPUT, "%s: '%s' names no file", index, name);
 		if (strchr(file, '/') || !strcmp(file, ".") || !strcmp(file, ".."))
-			return err_set(e, ERR_INPUT, "%s: '%s' lies in '%s', which leads out of the folder", index, name, file);
+			return err_set(e, ERR_INPUT,
+				       "%s: '%s' lies in '%s', which leads out of the folder",
+				       index, name, file);
 		fo->shard[n++].name = file;
 	}
 	qsort(fo->shard, n, sizeof *fo->shard, by_shard_name);
@@ -176,7 +183,8 @@ static int list_shards(struct model_file *f, const char *index, const json_t *ma
 		if (!i || strcmp(fo->shard[i].name, fo->shard[kept - 1].name) != 0)
 			fo->shard[kept++].name = fo->shard[i].name;
 	if (kept > FILES_MAX)
-		return err_set(e, ERR_INPUT, "%s: names %zu files, %d are allowed", index, kept, FILES_MAX);
+		return err_set(e, ERR_INPUT, "%s: names %zu files, %d are allowed", index, kept,
+			       FILES_MAX);
 	for (fo->nshard = 0; fo->nshard < kept; fo->nshard++) {
 		struct shard *s = &fo->shard[fo->nshard];
 		s->name = arena_strdup(&f->mem, s->name);
@@ -201,9 +209,14 @@ static int open_sharded(struct model_file *f, const char *index, const json_t *d
 	TRY(list_shards(f, index, map, e));
 	fo->found = arena_alloc(&f->mem, json_object_size(map) * sizeof *fo->found);
 	if (!fo->found)
-		return err_nomem(e, json_object_size(map) * sizeof *fo->found, "a table of tensors");
-	json_object_foreach((json_t *)map, name, v) if (!st_find(find_shard(fo, json_string_value(v))->st, name)) return err_set(
-		e, ERR_INPUT, "%s: the tensor '%s' is not in '%s'", index, name, json_string_value(v));
+		return err_nomem(e, json_object_size(map) * sizeof *fo->found,
+				 "a table of tensors");
+	json_object_foreach(
+		(json_t *)map, name,
+		v) if (!st_find(find_shard(fo, json_string_value(v))->st,
+				name)) return err_set(e, ERR_INPUT,
+						      "%s: the tensor '%s' is not in '%s'", index,
+						      name, json_string_value(v));
 	for (size_t s = 0; s < fo->nshard; s++) {
 		for (size_t i = 0; i < st_count(fo->shard[s].st); i++) {
 			const struct st_tensor *t = st_get(fo->shard[s].st, i);
@@ -235,10 +248,16 @@ static int open_files(struct model_file *f, const char *only, struct err *e)
 	TRY(existing(f, "adapter_model.safetensors", &path, e));
 	if (path)
 		return err_set(e, ERR_INPUT,
-			       "%s: is an adapter, not a model: give the model it was made for, and this as the adapter", fo->dir);
+			       "%s: is an adapter, not a model: give the model it was made for, "
+			       "and this as the adapter",
+			       fo->dir);
 	TRY(existing(f, "pytorch_model.bin", &path, e));
-	return err_set(e, ERR_INPUT, "%s: has neither model.safetensors nor model.safetensors.index.json%s", fo->dir,
-		       path ? "; pickled weights (pytorch_model.bin) are never read, convert them to safetensors" : "");
+	return err_set(e, ERR_INPUT,
+		       "%s: has neither model.safetensors nor model.safetensors.index.json%s",
+		       fo->dir,
+		       path ? "; pickled weights (pytorch_model.bin) are never read, convert them "
+			      "to safetensors"
+			    : "");
 }
 
 /* Refuses weights that were quantised in a way that is not read here. */
@@ -249,16 +268,19 @@ static int check_quantisation(struct model_file *f, struct err *e)
 	const char *method = json_string_value(json_object_get(q, "quant_method"));
 	if (json_is_object(q) && method && strcmp(method, "bitsandbytes") != 0)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s/config.json: 'quantization_config.quant_method' is '%s', only bitsandbytes NF4 is read", fo->dir,
-			       method);
+			       "%s/config.json: 'quantization_config.quant_method' is '%s', only "
+			       "bitsandbytes NF4 is read",
+			       fo->dir, method);
 	if (json_is_true(json_object_get(q, "load_in_8bit")))
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s/config.json: 'quantization_config.load_in_8bit' is true, only bitsandbytes NF4 is read",
+			       "%s/config.json: 'quantization_config.load_in_8bit' is true, only "
+			       "bitsandbytes NF4 is read",
 			       fo->dir);
 	return 0;
 }
 
-/* Puts the parts of each 4-bit weight together: they are marked in `found`, and the weight's entry names them. */
+/* Puts the parts of each 4-bit weight together: they are marked in `found`, and the weight's entry
+ * names them. */
 static int collect_parts(struct model_file *f, struct err *e)
 {
 	struct folder *fo = f->priv;
@@ -271,13 +293,16 @@ static int collect_parts(struct model_file *f, struct err *e)
 		size_t n = (size_t)(state - name);
 		struct found *p = NULL;
 		if (strcmp(state, bnb_suffix[BNB_STATE_NF4]) != 0) {
-			rc = err_set(e, ERR_UNSUPPORTED, "%s: '%.*s' is stored as bitsandbytes %s, only nf4 is read", fo->dir,
-				     (int)n, name, state + strlen(BNB_STATE));
+			rc = err_set(e, ERR_UNSUPPORTED,
+				     "%s: '%.*s' is stored as bitsandbytes %s, only nf4 is read",
+				     fo->dir, (int)n, name, state + strlen(BNB_STATE));
 			break;
 		}
 		TRYOUT(find_part(fo, name, n, "", &b, &p, e));
 		if (!p) {
-			rc = err_set(e, ERR_INPUT, "%s: '%s' is there, but the weight '%.*s' is not", fo->dir, name, (int)n, name);
+			rc = err_set(e, ERR_INPUT,
+				     "%s: '%s' is there, but the weight '%.*s' is not", fo->dir,
+				     name, (int)n, name);
 			break;
 		}
 		struct entry *en = &fo->entry[p - fo->found];
@@ -295,14 +320,18 @@ out:
 	return rc;
 }
 
-static int plain_tensor(const struct folder *fo, const struct st_tensor *st, struct model_tensor *t, struct err *e)
+static int plain_tensor(const struct folder *fo, const struct st_tensor *st, struct model_tensor *t,
+			struct err *e)
 {
 	if (st->ndim > (int)ARRAY_LEN(t->shape))
-		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' has %d dimensions, at most %zu are read", fo->dir, st->name,
-			       st->ndim, ARRAY_LEN(t->shape));
-	*t = (struct model_tensor){
-		.kind = STORE_PLAIN, .dtype = st->dtype, .ndim = st->ndim, .count = st->count, .bytes = st->bytes
-	};
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: tensor '%s' has %d dimensions, at most %zu are read", fo->dir,
+			       st->name, st->ndim, ARRAY_LEN(t->shape));
+	*t = (struct model_tensor){ .kind = STORE_PLAIN,
+				    .dtype = st->dtype,
+				    .ndim = st->ndim,
+				    .count = st->count,
+				    .bytes = st->bytes };
 	for (int i = 0; i < st->ndim; i++)
 		t->shape[i] = st->shape[i];
 	return 0;
@@ -331,7 +360,8 @@ static int make_tensors(struct model_file *f, struct err *e)
 		en->st = fd->st;
 		en->file = fd->shard->st;
 		if (en->part[BNB_STATE_NF4])
-			TRY(bnb_open(fo->dir, fd->st->name, fd->st, en->part, &f->mem, t, &en->nf4, e));
+			TRY(bnb_open(fo->dir, fd->st->name, fd->st, en->part, &f->mem, t, &en->nf4,
+				     e));
 		else
 			TRY(plain_tensor(fo, fd->st, t, e));
 		t->name = fd->st->name;
@@ -349,7 +379,8 @@ static int open_tokenizer(struct model_file *f, struct err *e)
 		TRY(json_parse_file(path, INDEX_MAX, &f->tokenizer_config, e));
 	TRY(existing(f, "chat_template.jinja", &path, e));
 	if (!path) {
-		f->chat_template = chat_template_text(json_object_get(f->tokenizer_config, "chat_template"));
+		f->chat_template =
+			chat_template_text(json_object_get(f->tokenizer_config, "chat_template"));
 		return 0;
 	}
 	struct buf b = BUF_INIT;
@@ -369,7 +400,9 @@ static int folder_open(struct model_file *f, struct err *e)
 	fo->dir = f->path;
 	if (stat(f->path, &st) == 0 && !S_ISDIR(st.st_mode)) {
 		only = slash ? slash + 1 : f->path;
-		fo->dir = !slash ? "." : arena_strndup(&f->mem, f->path, slash == f->path ? 1 : (size_t)(slash - f->path));
+		fo->dir = !slash ? "."
+				 : arena_strndup(&f->mem, f->path,
+						 slash == f->path ? 1 : (size_t)(slash - f->path));
 		if (!fo->dir)
 			return err_nomem(e, strlen(f->path), "a path");
 	}
@@ -377,7 +410,8 @@ static int folder_open(struct model_file *f, struct err *e)
 	if (!path) {
 		TRY(existing(f, "adapter_config.json", &path, e));
 		return err_set(e, ERR_INPUT, "%s: %s", fo->dir,
-			       path ? "is an adapter, not a model: give the model it was made for, and this as the adapter"
+			       path ? "is an adapter, not a model: give the model it was made for, "
+				      "and this as the adapter"
 				    : "has no config.json, so it is not a model's folder");
 	}
 	TRY(json_parse_file(path, CONFIG_MAX, &f->config, e));
@@ -401,10 +435,12 @@ static const struct entry *entry_of(const struct model_file *f, const struct mod
 	return &((const struct folder *)f->priv)->entry[t - f->tensor];
 }
 
-static int folder_read(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int folder_read(struct model_file *f, const struct model_tensor *t, int64_t row0,
+		       int64_t rows, float *dst, struct err *e)
 {
 	const struct entry *en = entry_of(f, t);
-	uint64_t row = t->count / model_tensor_rows(t), first = row * (uint64_t)row0, n = row * (uint64_t)rows;
+	uint64_t row = t->count / model_tensor_rows(t), first = row * (uint64_t)row0,
+		 n = row * (uint64_t)rows;
 	(void)e;
 	if (t->kind == STORE_NF4) {
 		bnb_expand(&en->nf4, first, n, dst);
@@ -417,16 +453,19 @@ static int folder_read(struct model_file *f, const struct model_tensor *t, int64
 	return 0;
 }
 
-static int folder_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e)
+static int folder_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
+		      struct err *e)
 {
 	const struct st_tensor *st = entry_of(f, t)->st;
 	if ((uintptr_t)st->data % dtype_size(st->dtype))
-		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not aligned in its file", f->path, t->name);
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not aligned in its file",
+			       f->path, t->name);
 	*p_p = st->data;
 	return 0;
 }
 
-static int folder_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p, struct err *e)
+static int folder_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
+		      struct err *e)
 {
 	(void)e;
 	*v_p = entry_of(f, t)->nf4;

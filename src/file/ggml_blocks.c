@@ -1,5 +1,6 @@
-/* ggml_blocks.c - see ggml_blocks.h. Loops have constant trip counts so that the compiler turns them into vectors; products and sums
- * are rounded one by one (the Makefile forbids contraction in this folder), because the reference does so. */
+/* ggml_blocks.c - see ggml_blocks.h. Loops have constant trip counts so that the compiler turns
+ * them into vectors; products and sums are rounded one by one (the Makefile forbids contraction in
+ * this folder), because the reference does so. */
 #include "file/ggml_blocks.h"
 
 #include "base/err.h"
@@ -16,13 +17,15 @@ static float load_f16(const uint8_t *p) { return f16_to_f32(load16(p)); }
 
 static void expand_f32(const uint8_t *src, float *dst, uint64_t n) { memcpy(dst, src, n * 4); }
 
-/* Exact and without branches: shifted into place an f16 is a float32 of an exponent 112 too small; infinities and NaN are mended. */
+/* Exact and without branches: shifted into place an f16 is a float32 of an exponent 112 too small;
+ * infinities and NaN are mended. */
 static void expand_f16(const uint8_t *src, float *dst, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++) {
 		uint16_t h;
 		memcpy(&h, src + 2 * i, 2);
-		uint32_t u = (uint32_t)(h & 0x7fffu) << 13, special = (h & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0;
+		uint32_t u = (uint32_t)(h & 0x7fffu) << 13,
+			 special = (h & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0;
 		float f;
 		memcpy(&f, &u, 4);
 		f *= 0x1p112f;
@@ -78,7 +81,8 @@ static void expand_q5_0(const uint8_t *p, float *y, uint64_t n)
 		float d = load_f16(p);
 		uint32_t qh = load32(p + 2);
 		for (int j = 0; j < 16; j++) {
-			int lo = (p[6 + j] & 15) | (int)(qh >> j & 1) << 4, hi = p[6 + j] >> 4 | (int)(qh >> (j + 16) & 1) << 4;
+			int lo = (p[6 + j] & 15) | (int)(qh >> j & 1) << 4,
+			    hi = p[6 + j] >> 4 | (int)(qh >> (j + 16) & 1) << 4;
 			y[j] = d * (float)(lo - 16);
 			y[j + 16] = d * (float)(hi - 16);
 		}
@@ -91,7 +95,8 @@ static void expand_q5_1(const uint8_t *p, float *y, uint64_t n)
 		float d = load_f16(p), m = load_f16(p + 2);
 		uint32_t qh = load32(p + 4);
 		for (int j = 0; j < 16; j++) {
-			int lo = (p[8 + j] & 15) | (int)(qh >> j & 1) << 4, hi = p[8 + j] >> 4 | (int)(qh >> (j + 16) & 1) << 4;
+			int lo = (p[8 + j] & 15) | (int)(qh >> j & 1) << 4,
+			    hi = p[8 + j] >> 4 | (int)(qh >> (j + 16) & 1) << 4;
 			y[j] = d * (float)lo + m;
 			y[j + 16] = d * (float)hi + m;
 		}
@@ -107,7 +112,8 @@ static void expand_q8_0(const uint8_t *p, float *y, uint64_t n)
 	}
 }
 
-/* Scale and minimum of sub-block j, 6 bits each, from the 12 bytes of Q4_K and Q5_K (ggml: get_scale_min_k4). */
+/* Scale and minimum of sub-block j, 6 bits each, from the 12 bytes of Q4_K and Q5_K (ggml:
+ * get_scale_min_k4). */
 static void scale_min(const uint8_t *s, int j, uint8_t *scale_p, uint8_t *min_p)
 {
 	if (j < 4) {
@@ -149,7 +155,8 @@ static void expand_q5_k(const uint8_t *p, float *y, uint64_t n)
 			float d0 = d * s0, min0 = dmin * m0, d1 = d * s1, min1 = dmin * m1;
 			for (int l = 0; l < 32; l++) {
 				y[l] = d0 * (float)((q[l] & 15) | (qh[l] >> j & 1) << 4) - min0;
-				y[l + 32] = d1 * (float)(q[l] >> 4 | (qh[l] >> (j + 1) & 1) << 4) - min1;
+				y[l + 32] = d1 * (float)(q[l] >> 4 | (qh[l] >> (j + 1) & 1) << 4) -
+					    min1;
 			}
 		}
 	}
@@ -167,7 +174,9 @@ static void expand_q6_k(const uint8_t *p, float *y, uint64_t n)
 				int low = part < 4 ? 0 : 4, high = part / 2 * 2;
 				float s = d * scale[part];
 				for (int i = 0; i < 16; i++)
-					y[part * 16 + i] = s * (float)(((l[i] >> low & 15) | (h[i] >> high & 3) << 4) - 32);
+					y[part * 16 + i] = s * (float)(((l[i] >> low & 15) |
+									(h[i] >> high & 3) << 4) -
+								       32);
 			}
 		}
 	}
@@ -216,7 +225,10 @@ static const struct {
 	[40] = { "NVFP4", 0, 0, NULL },
 };
 
-const char *ggml_type_name(int t) { return t >= 0 && t < (int)ARRAY_LEN(types) && types[t].name ? types[t].name : "unknown"; }
+const char *ggml_type_name(int t)
+{
+	return t >= 0 && t < (int)ARRAY_LEN(types) && types[t].name ? types[t].name : "unknown";
+}
 
 bool ggml_type_info(int t, int *block_p, int *bytes_p, const char **name_p)
 {
@@ -231,9 +243,11 @@ bool ggml_type_info(int t, int *block_p, int *bytes_p, const char **name_p)
 int ggml_dequantize(int t, const void *src, float *dst, uint64_t n, struct err *e)
 {
 	if (t < 0 || t >= (int)ARRAY_LEN(types) || !types[t].expand)
-		return err_set(e, ERR_UNSUPPORTED, "numbers of the ggml type %d (%s) are not read", t, ggml_type_name(t));
+		return err_set(e, ERR_UNSUPPORTED, "numbers of the ggml type %d (%s) are not read",
+			       t, ggml_type_name(t));
 	if (n % (uint64_t)types[t].block)
-		return err_set(e, ERR_INTERNAL, "%llu numbers are no whole blocks of %s", (unsigned long long)n, types[t].name);
+		return err_set(e, ERR_INTERNAL, "%llu numbers are no whole blocks of %s",
+			       (unsigned long long)n, types[t].name);
 	types[t].expand(src, dst, n / (uint64_t)types[t].block);
 	return 0;
 }
@@ -253,12 +267,17 @@ int ggml_quantize_q8_0(const float *x, void *dst, uint64_t n, struct err *e)
 		float d = most / 127, id = d != 0 ? 1 / d : 0;
 		uint16_t h = f32_to_f16(d);
 		if (bad || (h & 0x7c00u) == 0x7c00u)
-			return err_set(e, ERR_INPUT, "a value of %g or one that is no number does not fit Q8_0", (double)most);
+			return err_set(e, ERR_INPUT,
+				       "a value of %g or one that is no number does not fit Q8_0",
+				       (double)most);
 		p[0] = (uint8_t)h;
 		p[1] = (uint8_t)(h >> 8);
 		for (int j = 0; j < 32; j++) {
 			float q = roundf(x[j] * id);
-			p[2 + j] = (uint8_t)(int8_t)(q > 127 ? 127 : q < -127 ? -127 : q == q ? q : 0);
+			p[2 + j] = (uint8_t)(int8_t)(q > 127    ? 127
+						     : q < -127 ? -127
+						     : q == q   ? q
+								: 0);
 		}
 	}
 	return 0;

@@ -1,7 +1,8 @@
 /* ggml_blocks.h - the number formats of ggml: sizes, and conversion from and to float32.
  *
- * Bit for bit what the package `gguf` (quants.py) computes, which is what ggml-quants.c computes. Reading is declared in model_file.h
- * (ggml_type_info, ggml_dequantize). A block holds 32 numbers (256 for the K types) of one row. */
+ * Bit for bit what the package `gguf` (quants.py) computes, which is what ggml-quants.c computes.
+ * Reading is declared in model_file.h (ggml_type_info, ggml_dequantize). A block holds 32 numbers
+ * (256 for the K types) of one row. */
 #ifndef HS_FILE_GGML_BLOCKS_H
 #define HS_FILE_GGML_BLOCKS_H
 
@@ -28,7 +29,8 @@ enum ggml_type {
 /* The name of any type, also of those that are not read: "Q2_K"; "unknown" beyond the list. */
 const char *ggml_type_name(int ggml_type);
 
-/* n numbers (a multiple of 32) to Q8_0, n/32*34 bytes. ERR_INPUT when a number is not finite or too large for a float16 scale. */
+/* n numbers (a multiple of 32) to Q8_0, n/32*34 bytes. ERR_INPUT when a number is not finite or too
+ * large for a float16 scale. */
 int ggml_quantize_q8_0(const float *src, void *dst, uint64_t n, struct err *e);
 
 #endif

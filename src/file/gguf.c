@@ -1,4 +1,5 @@
-/* gguf.c - see gguf.h. Counts are held against the bytes that are left before anything is allocated for them. */
+/* gguf.c - see gguf.h. Counts are held against the bytes that are left before anything is allocated
+ * for them. */
 #include "file/gguf.h"
 
 #include "base/err.h"
@@ -24,7 +25,9 @@ static uint64_t left(const struct cursor *c) { return (uint64_t)(c->end - c->p);
 
 static int truncated(const struct cursor *c, const char *what, struct err *e)
 {
-	return err_set(e, ERR_INPUT, "%s: %s ends behind the end of the file: it is truncated or damaged", c->path, what);
+	return err_set(e, ERR_INPUT,
+		       "%s: %s ends behind the end of the file: it is truncated or damaged",
+		       c->path, what);
 }
 
 static uint64_t load(const uint8_t *p, unsigned n)
@@ -45,22 +48,24 @@ static int take(struct cursor *c, unsigned n, const char *what, uint64_t *v_p, s
 }
 
 /* A string with a limit: where it begins and its length. */
-static int take_text(struct cursor *c, uint64_t max, const char *what, const char **s_p, uint64_t *n_p, struct err *e)
+static int take_text(struct cursor *c, uint64_t max, const char *what, const char **s_p,
+		     uint64_t *n_p, struct err *e)
 {
 	uint64_t n = 0;
 	TRY(take(c, 8, what, &n, e));
 	if (n > left(c))
 		return truncated(c, what, e);
 	if (n > max)
-		return err_set(e, ERR_INPUT, "%s: %s has %llu bytes, %llu are allowed", c->path, what, (unsigned long long)n,
-			       (unsigned long long)max);
+		return err_set(e, ERR_INPUT, "%s: %s has %llu bytes, %llu are allowed", c->path,
+			       what, (unsigned long long)n, (unsigned long long)max);
 	*s_p = (const char *)c->p;
 	*n_p = n;
 	c->p += n;
 	return 0;
 }
 
-static int take_name(struct gguf *g, struct cursor *c, uint64_t max, const char *what, const char **s_p, struct err *e)
+static int take_name(struct gguf *g, struct cursor *c, uint64_t max, const char *what,
+		     const char **s_p, struct err *e)
 {
 	const char *s = NULL;
 	uint64_t n = 0;
@@ -105,8 +110,8 @@ static int read_kv(struct gguf *g, struct cursor *c, struct gguf_kv *kv, struct 
 		TRY(take(c, 8, kv->key, &kv->count, e));
 	}
 	if (kind >= GGUF_KINDS || kind == GGUF_ARRAY)
-		return err_set(e, ERR_INPUT, "%s: '%s' has a value of the unknown kind %llu", c->path, kv->key,
-			       (unsigned long long)kind);
+		return err_set(e, ERR_INPUT, "%s: '%s' has a value of the unknown kind %llu",
+			       c->path, kv->key, (unsigned long long)kind);
 	kv->kind = (enum gguf_kind)kind;
 	kv->value = c->p;
 	TRY(skip_values(c, kv, e));
@@ -120,18 +125,24 @@ static int tensor_size(const char *path, struct gguf_tensor *t, struct err *e)
 	const char *name;
 	t->count = 1;
 	for (int i = 0; i < t->ndim; i++)
-		if (t->ne[i] < 1 || !mul_ok(t->count, (uint64_t)t->ne[i], &t->count) || t->count > INT64_MAX)
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape that cannot be", path, t->name);
+		if (t->ne[i] < 1 || !mul_ok(t->count, (uint64_t)t->ne[i], &t->count) ||
+		    t->count > INT64_MAX)
+			return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape that cannot be",
+				       path, t->name);
 	if (!ggml_type_info(t->type, &block, &size, &name))
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: tensor '%s' is stored as %s (ggml type %d); F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
+			       "%s: tensor '%s' is stored as %s (ggml type %d); F32, F16, BF16, "
+			       "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
 			       "Q4_K, Q5_K and Q6_K are read",
 			       path, t->name, ggml_type_name(t->type), t->type);
 	if (t->ne[0] % block)
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has rows of %lld numbers, which are no whole blocks of %s", path,
-			       t->name, (long long)t->ne[0], name);
+		return err_set(
+			e, ERR_INPUT,
+			"%s: tensor '%s' has rows of %lld numbers, which are no whole blocks of %s",
+			path, t->name, (long long)t->ne[0], name);
 	if (!mul_ok(t->count / (uint64_t)block, (uint64_t)size, &t->bytes))
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape that cannot be", path, t->name);
+		return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape that cannot be", path,
+			       t->name);
 	return 0;
 }
 
@@ -142,8 +153,9 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, 
 	TRY(take_name(g, c, NAME_MAX_BYTES, "the name of a tensor", &t->name, e));
 	TRY(take(c, 4, t->name, &v, e));
 	if (v < 1 || v > ARRAY_LEN(t->ne))
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has %llu dimensions, 1 to %zu are allowed", c->path, t->name,
-			       (unsigned long long)v, ARRAY_LEN(t->ne));
+		return err_set(e, ERR_INPUT,
+			       "%s: tensor '%s' has %llu dimensions, 1 to %zu are allowed", c->path,
+			       t->name, (unsigned long long)v, ARRAY_LEN(t->ne));
 	t->ndim = (int)v;
 	for (int i = 0; i < t->ndim; i++) {
 		TRY(take(c, 8, t->name, &v, e));
@@ -172,25 +184,31 @@ static int place_tensors(struct gguf *g, uint64_t data, uint64_t align, struct e
 		struct gguf_tensor *t = &g->tensor[i];
 		uint64_t off = offset_of(t);
 		if (off % align)
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' is not aligned to %llu bytes", g->path, t->name,
-				       (unsigned long long)align);
+			return err_set(e, ERR_INPUT, "%s: tensor '%s' is not aligned to %llu bytes",
+				       g->path, t->name, (unsigned long long)align);
 		if (off < at)
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' overlaps '%s'", g->path, t->name, t[-1].name);
+			return err_set(e, ERR_INPUT, "%s: tensor '%s' overlaps '%s'", g->path,
+				       t->name, t[-1].name);
 		if (off > size || t->bytes > size - off)
 			return err_set(e, ERR_INPUT,
-				       "%s: truncated: tensor '%s' needs %llu bytes at %llu of the data, the file has %llu of them",
-				       g->path, t->name, (unsigned long long)t->bytes, (unsigned long long)off,
-				       (unsigned long long)size);
+				       "%s: truncated: tensor '%s' needs %llu bytes at %llu of the "
+				       "data, the file has %llu of them",
+				       g->path, t->name, (unsigned long long)t->bytes,
+				       (unsigned long long)off, (unsigned long long)size);
 		t->data = g->map.p + data + off;
 		at = off + t->bytes;
 	}
 	return 0;
 }
 
-static int cmp_key(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int cmp_key(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 /* Names of n items that lie `size` bytes apart, the name first in each, must differ. */
-static int check_unique(struct gguf *g, const void *items, size_t n, size_t size, size_t offset, const char *what, struct err *e)
+static int check_unique(struct gguf *g, const void *items, size_t n, size_t size, size_t offset,
+			const char *what, struct err *e)
 {
 	const char **s = mem_array(n + 1, sizeof *s);
 	int rc = 0;
@@ -201,7 +219,8 @@ static int check_unique(struct gguf *g, const void *items, size_t n, size_t size
 	qsort(s, n, sizeof *s, cmp_key);
 	for (size_t i = 1; i < n && !rc; i++)
 		if (!strcmp(s[i - 1], s[i]))
-			rc = err_set(e, ERR_INPUT, "%s: the %s '%s' is there twice", g->path, what, s[i]);
+			rc = err_set(e, ERR_INPUT, "%s: the %s '%s' is there twice", g->path, what,
+				     s[i]);
 	mem_free(s);
 	return rc;
 }
@@ -215,8 +234,10 @@ static int read_alignment(const struct gguf *g, uint64_t *align_p, struct err *e
 	if (kv)
 		a = load(kv->value, 4);
 	if (a < 8 || a > ALIGN_MAX || (a & (a - 1)))
-		return err_set(e, ERR_INPUT, "%s: 'general.alignment' is %llu, a power of two from 8 to %d was expected", g->path,
-			       (unsigned long long)a, ALIGN_MAX);
+		return err_set(
+			e, ERR_INPUT,
+			"%s: 'general.alignment' is %llu, a power of two from 8 to %d was expected",
+			g->path, (unsigned long long)a, ALIGN_MAX);
 	*align_p = a;
 	return 0;
 }
@@ -232,15 +253,21 @@ static int read_file(struct gguf *g, struct err *e)
 	if (magic != 0x46554747)
 		return err_set(e, ERR_INPUT, "%s: not a GGUF file", g->path);
 	if (version != 2 && version != 3)
-		return err_set(e, ERR_UNSUPPORTED, "%s: GGUF version %llu%s; versions 2 and 3 are read, little-endian", g->path,
-			       (unsigned long long)version, version >> 16 ? " (a big-endian file)" : "");
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: GGUF version %llu%s; versions 2 and 3 are read, little-endian",
+			       g->path, (unsigned long long)version,
+			       version >> 16 ? " (a big-endian file)" : "");
 	g->version = (uint32_t)version;
 	TRY(take(&c, 8, "the header", &ntensor, e));
 	TRY(take(&c, 8, "the header", &nkv, e));
-	/* The least a pair can take: key length, one character, type, one byte of value; a tensor: name, dimensions, type, offset. */
+	/* The least a pair can take: key length, one character, type, one byte of value; a tensor:
+	 * name, dimensions, type, offset. */
 	if (nkv > left(&c) / 14 || ntensor > left(&c) / 33)
-		return err_set(e, ERR_INPUT, "%s: %llu pairs and %llu tensors do not fit into a file of %llu bytes", g->path,
-			       (unsigned long long)nkv, (unsigned long long)ntensor, (unsigned long long)g->map.size);
+		return err_set(
+			e, ERR_INPUT,
+			"%s: %llu pairs and %llu tensors do not fit into a file of %llu bytes",
+			g->path, (unsigned long long)nkv, (unsigned long long)ntensor,
+			(unsigned long long)g->map.size);
 	g->kv = arena_alloc(&g->mem, (nkv + 1) * sizeof *g->kv);
 	g->tensor = arena_alloc(&g->mem, (ntensor + 1) * sizeof *g->tensor);
 	if (!g->kv || !g->tensor)
@@ -250,7 +277,8 @@ static int read_file(struct gguf *g, struct err *e)
 	for (; g->ntensor < ntensor; g->ntensor++)
 		TRY(read_tensor(g, &c, &g->tensor[g->ntensor], e));
 	TRY(check_unique(g, g->kv, g->nkv, sizeof *g->kv, offsetof(struct gguf_kv, key), "key", e));
-	TRY(check_unique(g, g->tensor, g->ntensor, sizeof *g->tensor, offsetof(struct gguf_tensor, name), "tensor", e));
+	TRY(check_unique(g, g->tensor, g->ntensor, sizeof *g->tensor,
+			 offsetof(struct gguf_tensor, name), "tensor", e));
 	TRY(read_alignment(g, &align, e));
 	uint64_t data = ((uint64_t)(c.p - g->map.p) + align - 1) / align * align;
 	if (data > g->map.size) {
@@ -343,8 +371,10 @@ int gguf_kv_json(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, s
 		v = scalar_json(kv->kind, &p);
 		if (!v || (list && json_array_append_new(list, v) < 0)) {
 			json_decref(list);
-			return err_set(e, ERR_INPUT, "%s: '%s': value %llu is not UTF-8 text or a number that can be kept", g->path,
-				       kv->key, (unsigned long long)i);
+			return err_set(e, ERR_INPUT,
+				       "%s: '%s': value %llu is not UTF-8 text or a number that "
+				       "can be kept",
+				       g->path, kv->key, (unsigned long long)i);
 		}
 	}
 	*v_p = kv->array ? list : v;

@@ -1,7 +1,9 @@
-/* gguf.h - a GGUF file as it is: KV pairs and tensors under their own names (ggml:docs/gguf.md, versions 2 and 3, little-endian).
+/* gguf.h - a GGUF file as it is: KV pairs and tensors under their own names (ggml:docs/gguf.md,
+ * versions 2 and 3, little-endian).
  *
- * Everything points into the mapping and was checked against its end: strings and arrays lie inside the file, shapes do not overflow, data is
- * aligned, inside the file and does not overlap. Names are unique. What they mean for a model is left to format_gguf.c. */
+ * Everything points into the mapping and was checked against its end: strings and arrays lie inside
+ * the file, shapes do not overflow, data is aligned, inside the file and does not overlap. Names
+ * are unique. What they mean for a model is left to format_gguf.c. */
 #ifndef HS_FILE_GGUF_H
 #define HS_FILE_GGUF_H
 
@@ -36,9 +38,10 @@ struct gguf_kv {
 	const char *key;
 	enum gguf_kind kind; /* of the value, or of the elements of an array */
 	bool array;
-	uint64_t count;       /* elements; 1 when not an array */
-	const uint8_t *value; /* the bytes behind type (and array header), little-endian, unaligned */
-	const uint8_t *raw;   /* the whole pair as it lies in the file, from its key on */
+	uint64_t count; /* elements; 1 when not an array */
+	/* the bytes behind type (and array header), little-endian, unaligned */
+	const uint8_t *value;
+	const uint8_t *raw; /* the whole pair as it lies in the file, from its key on */
 	uint64_t raw_bytes;
 };
 
@@ -66,7 +69,8 @@ int gguf_open(const char *path, struct gguf *g_p, struct err *e);
 void gguf_close(struct gguf *g);
 
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL: not there */
-/* The value (or array) as JSON. Text must be UTF-8, numbers finite. A float32 becomes the shortest decimal that reads back the same. */
+/* The value (or array) as JSON. Text must be UTF-8, numbers finite. A float32 becomes the shortest
+ * decimal that reads back the same. */
 int gguf_kv_json(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e);
 
 #endif

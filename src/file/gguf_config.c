@@ -25,31 +25,38 @@ static const struct gguf_kv *find(const struct maker *m, const char *name)
 }
 
 /* A number under "<arch>.name"; a missing one leaves *v_p. */
-static int number(const struct maker *m, const char *name, bool need, double lo, double hi, double *v_p, struct err *e)
+static int number(const struct maker *m, const char *name, bool need, double lo, double hi,
+		  double *v_p, struct err *e)
 {
 	const struct gguf_kv *kv = find(m, name);
 	json_t *v = NULL;
 	if (!kv)
-		return need ? err_set(e, ERR_INPUT, "%s: the key '%s.%s' is missing", m->g->path, m->arch->name, name) : 0;
+		return need ? err_set(e, ERR_INPUT, "%s: the key '%s.%s' is missing", m->g->path,
+				      m->arch->name, name)
+			    : 0;
 	if (kv->array)
-		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' differs from layer to layer, which is not supported", m->g->path,
-			       kv->key);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: '%s' differs from layer to layer, which is not supported",
+			       m->g->path, kv->key);
 	TRY(gguf_kv_json(m->g, kv, &v, e));
 	double d = json_number_value(v);
 	bool ok = json_is_number(v) && d >= lo && d <= hi;
 	json_decref(v);
 	if (!ok)
-		return err_set(e, ERR_INPUT, "%s: '%s' must be a number from %g to %g", m->g->path, kv->key, lo, hi);
+		return err_set(e, ERR_INPUT, "%s: '%s' must be a number from %g to %g", m->g->path,
+			       kv->key, lo, hi);
 	*v_p = d;
 	return 0;
 }
 
-static int integer(const struct maker *m, const char *name, bool need, int64_t lo, int64_t *v_p, struct err *e)
+static int integer(const struct maker *m, const char *name, bool need, int64_t lo, int64_t *v_p,
+		   struct err *e)
 {
 	double d = (double)*v_p;
 	TRY(number(m, name, need, (double)lo, INT_LIMIT, &d, e));
 	if (d != floor(d))
-		return err_set(e, ERR_INPUT, "%s: '%s.%s' must be a whole number", m->g->path, m->arch->name, name);
+		return err_set(e, ERR_INPUT, "%s: '%s.%s' must be a whole number", m->g->path,
+			       m->arch->name, name);
 	*v_p = (int64_t)d;
 	return 0;
 }
@@ -62,7 +69,8 @@ static const struct gguf_tensor *tensor(const struct gguf *g, const char *name)
 	return NULL;
 }
 
-/* Keys that change the mathematics of other models written under the same architecture; harmless only at these values. */
+/* Keys that change the mathematics of other models written under the same architecture; harmless
+ * only at these values. */
 static int refuse_unknown(const struct maker *m, struct err *e)
 {
 	static const struct {
@@ -83,13 +91,15 @@ static int refuse_unknown(const struct maker *m, struct err *e)
 		double v = rows[i].harmless;
 		TRY(number(m, rows[i].name, false, -1e30, 1e30, &v, e));
 		if (v != rows[i].harmless)
-			return err_set(e, ERR_UNSUPPORTED, "%s: '%s.%s' is %g, which is not supported", m->g->path, m->arch->name,
-				       rows[i].name, v);
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: '%s.%s' is %g, which is not supported", m->g->path,
+				       m->arch->name, rows[i].name, v);
 	}
 	return 0;
 }
 
-static int text(const struct maker *m, const char *key, const char *fallback, char *s, size_t room, struct err *e)
+static int text(const struct maker *m, const char *key, const char *fallback, char *s, size_t room,
+		struct err *e)
 {
 	const struct gguf_kv *kv = gguf_find(m->g, key);
 	snprintf(s, room, "%s", fallback);
@@ -104,22 +114,26 @@ static int text(const struct maker *m, const char *key, const char *fallback, ch
 	return ok ? 0 : err_set(e, ERR_INPUT, "%s: '%s' must be a text", m->g->path, key);
 }
 
-static int factors(const struct maker *m, const struct gguf_tensor *t, int64_t head_dim, struct err *e)
+static int factors(const struct maker *m, const struct gguf_tensor *t, int64_t head_dim,
+		   struct err *e)
 {
 	if (t->ndim != 1 || t->ne[0] != head_dim / 2 || t->type != GGML_F32)
-		return err_set(e, ERR_INPUT, "%s: 'rope_freqs.weight' must be %lld numbers of F32", m->g->path,
-			       (long long)(head_dim / 2));
+		return err_set(e, ERR_INPUT, "%s: 'rope_freqs.weight' must be %lld numbers of F32",
+			       m->g->path, (long long)(head_dim / 2));
 	json_t *list = json_array();
 	for (int64_t i = 0; i < t->ne[0]; i++) {
 		float f;
 		memcpy(&f, t->data + 4 * i, 4);
 		if (!(isfinite(f) && f > 0)) {
 			json_decref(list);
-			return err_set(e, ERR_INPUT, "%s: 'rope_freqs.weight' must hold positive numbers", m->g->path);
+			return err_set(e, ERR_INPUT,
+				       "%s: 'rope_freqs.weight' must hold positive numbers",
+				       m->g->path);
 		}
 		json_array_append_new(list, json_real(f));
 	}
-	json_object_set_new(m->o, "rope_scaling", json_pack("{s:s,s:o}", "rope_type", "gguf_factors", "factors", list));
+	json_object_set_new(m->o, "rope_scaling",
+			    json_pack("{s:s,s:o}", "rope_type", "gguf_factors", "factors", list));
 	return 0;
 }
 
@@ -141,18 +155,25 @@ static int rope_scaling(const struct maker *m, int64_t head_dim, struct err *e)
 	if (!strcmp(type, "none") || factor == 0 || factor == 1)
 		return 0;
 	if (t || (*type && strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0))
-		return err_set(e, ERR_UNSUPPORTED, "%s: rope scaling of the kind '%s'%s is not supported", m->g->path, type,
-			       t ? " together with 'rope_freqs.weight'" : "");
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: rope scaling of the kind '%s'%s is not supported", m->g->path,
+			       type, t ? " together with 'rope_freqs.weight'" : "");
 	if (!strcmp(type, "yarn"))
 		json_object_set_new(m->o, "rope_scaling",
-				    json_pack("{s:s,s:f,s:I}", "rope_type", "yarn", "factor", factor,
-					      "original_max_position_embeddings", (json_int_t)context));
+				    json_pack("{s:s,s:f,s:I}", "rope_type", "yarn", "factor",
+					      factor, "original_max_position_embeddings",
+					      (json_int_t)context));
 	else
-		json_object_set_new(m->o, "rope_scaling", json_pack("{s:s,s:f}", "rope_type", "linear", "factor", factor));
+		json_object_set_new(
+			m->o, "rope_scaling",
+			json_pack("{s:s,s:f}", "rope_type", "linear", "factor", factor));
 	return 0;
 }
 
-static void set_int(const struct maker *m, const char *key, int64_t v) { json_object_set_new(m->o, key, json_integer(v)); }
+static void set_int(const struct maker *m, const char *key, int64_t v)
+{
+	json_object_set_new(m->o, key, json_integer(v));
+}
 
 /* Width of a head and how much of it is rotated: all of it, or it is another model. */
 static int heads(const struct maker *m, int64_t hidden, struct err *e)
@@ -168,11 +189,13 @@ static int heads(const struct maker *m, int64_t hidden, struct err *e)
 	v = d;
 	TRY(integer(m, "attention.value_length", false, 1, &v, e));
 	if (n % kv)
-		return err_set(e, ERR_INPUT, "%s: %lld heads cannot share %lld heads of keys and values", m->g->path, (long long)n,
-			       (long long)kv);
+		return err_set(e, ERR_INPUT,
+			       "%s: %lld heads cannot share %lld heads of keys and values",
+			       m->g->path, (long long)n, (long long)kv);
 	if (d < 2 || d % 2 || v != d || rot != d)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: heads of width %lld (values %lld, rotated %lld) are not supported: all three must be the same "
+			       "%s: heads of width %lld (values %lld, rotated %lld) are not "
+			       "supported: all three must be the same "
 			       "even number",
 			       m->g->path, (long long)d, (long long)v, (long long)rot);
 	set_int(m, "num_attention_heads", n);
@@ -196,7 +219,8 @@ static int token_ids(const struct maker *m, struct err *e)
 		TRY(gguf_kv_json(m->g, kv, &v, e));
 		if (!json_is_integer(v)) {
 			json_decref(v);
-			return err_set(e, ERR_INPUT, "%s: '%s' must be a whole number", m->g->path, kv->key);
+			return err_set(e, ERR_INPUT, "%s: '%s' must be a whole number", m->g->path,
+				       kv->key);
 		}
 		json_object_set_new(m->o, key[i][1], v);
 	}
@@ -209,7 +233,9 @@ static int make(const struct maker *m, struct err *e)
 	double eps = 0, theta = 10000;
 	const struct gguf_tensor *embd = tensor(m->g, "token_embd.weight");
 	if (!embd || embd->ndim != 2)
-		return err_set(e, ERR_INPUT, "%s: the tensor 'token_embd.weight' is missing or no matrix", m->g->path);
+		return err_set(e, ERR_INPUT,
+			       "%s: the tensor 'token_embd.weight' is missing or no matrix",
+			       m->g->path);
 	TRY(refuse_unknown(m, e));
 	TRY(integer(m, "embedding_length", true, 1, &hidden, e));
 	TRY(integer(m, "feed_forward_length", true, 1, &ffn, e));
@@ -227,24 +253,29 @@ static int make(const struct maker *m, struct err *e)
 	json_object_set_new(m->o, "rope_theta", json_real(theta));
 	set_int(m, "vocab_size", embd->ne[1]);
 	set_int(m, "max_position_embeddings", context);
-	json_object_set_new(m->o, "tie_word_embeddings", json_boolean(!tensor(m->g, "output.weight")));
+	json_object_set_new(m->o, "tie_word_embeddings",
+			    json_boolean(!tensor(m->g, "output.weight")));
 	json_object_set_new(m->o, "hidden_act", json_string("silu"));
 	if (m->arch->permuted)
-		json_object_set_new(m->o, "attention_bias", json_boolean(tensor(m->g, "blk.0.attn_q.bias") != NULL));
+		json_object_set_new(m->o, "attention_bias",
+				    json_boolean(tensor(m->g, "blk.0.attn_q.bias") != NULL));
 	if (window)
 		set_int(m, "sliding_window", window);
 	return token_ids(m, e);
 }
 
-int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **config_p, struct err *e)
+int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **config_p,
+		struct err *e)
 {
 	struct maker m = { g, NULL, NULL };
 	char name[64];
 	TRY(text(&m, "general.architecture", "", name, sizeof name, e));
 	m.arch = gguf_arch_find(name);
 	if (!m.arch)
-		return err_set(e, *name ? ERR_UNSUPPORTED : ERR_INPUT,
-			       "%s: 'general.architecture' is '%s'; llama, qwen2 and qwen3 are read", g->path, name);
+		return err_set(
+			e, *name ? ERR_UNSUPPORTED : ERR_INPUT,
+			"%s: 'general.architecture' is '%s'; llama, qwen2 and qwen3 are read",
+			g->path, name);
 	m.o = json_object();
 	if (!m.o)
 		return err_nomem(e, 1024, "a configuration");

@@ -1,4 +1,5 @@
-/* gguf_kv.h - the KV pairs of a GGUF that is written: building them, and what they are for a model that comes from a Hugging Face folder.
+/* gguf_kv.h - the KV pairs of a GGUF that is written: building them, and what they are for a model
+ * that comes from a Hugging Face folder.
  *
  * Building: add pairs freely, the buffer remembers when memory ran out (buf.h). */
 #ifndef HS_FILE_GGUF_KV_H
@@ -34,10 +35,13 @@ struct gguf_shape {
 	bool has_factors;
 };
 
-/* config.json as pairs (llama.cpp: convert_hf_to_gguf.py). `p` may be NULL when only the shape is wanted. */
-int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_shape *s_p, struct err *e);
-/* tokenizer.json as tokenizer.* pairs: byte-level BPE becomes "gpt2" with the name of its pre-tokenizer, SentencePiece-style BPE becomes
- * "llama" with the negated ranks of its merges as scores. Without a tokenizer.json the model is written as having none. */
+/* config.json as pairs (llama.cpp: convert_hf_to_gguf.py). `p` may be NULL when only the shape is
+ * wanted. */
+int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_shape *s_p,
+	      struct err *e);
+/* tokenizer.json as tokenizer.* pairs: byte-level BPE becomes "gpt2" with the name of its
+ * pre-tokenizer, SentencePiece-style BPE becomes "llama" with the negated ranks of its merges as
+ * scores. Without a tokenizer.json the model is written as having none. */
 int gguf_vocab(const struct model_file *base, int64_t vocab, struct gguf_pairs *p, struct err *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* gguf_meta.c - building pairs, and config.json as pairs. Reads the old spelling (rope_theta, rope_scaling) and that of transformers 5
- * (rope_parameters). What a GGUF of these architectures cannot say is refused. */
+/* gguf_meta.c - building pairs, and config.json as pairs. Reads the old spelling (rope_theta,
+ * rope_scaling) and that of transformers 5 (rope_parameters). What a GGUF of these architectures
+ * cannot say is refused. */
 #include "base/err.h"
 #include "base/json.h"
 #include "file/gguf.h"
@@ -77,8 +78,8 @@ static void put_f32(const struct maker *m, const char *name, double v)
 		pairs_f32(m->p, key, (float)v);
 }
 
-/* The factors of Llama 3.1 (transformers modeling_rope_utils.py, _compute_llama3_parameters): long waves are stretched by `factor`, short ones
- * are not, between them it goes over smoothly. */
+/* The factors of Llama 3.1 (transformers modeling_rope_utils.py, _compute_llama3_parameters): long
+ * waves are stretched by `factor`, short ones are not, between them it goes over smoothly. */
 static int llama3_factors(const struct maker *m, const json_t *o, double theta, struct err *e)
 {
 	double factor = 0, low = 0, high = 0, context = 0;
@@ -87,13 +88,16 @@ static int llama3_factors(const struct maker *m, const json_t *o, double theta, 
 	TRY(json_need_num(o, m->where, "high_freq_factor", 1e-6, 1e6, &high, e));
 	TRY(json_need_num(o, m->where, "original_max_position_embeddings", 1, 1e9, &context, e));
 	if (!(high > low))
-		return err_set(e, ERR_INPUT, "%s: 'high_freq_factor' must be larger than 'low_freq_factor'", m->where);
+		return err_set(e, ERR_INPUT,
+			       "%s: 'high_freq_factor' must be larger than 'low_freq_factor'",
+			       m->where);
 	for (int64_t i = 0; i < m->s->head_dim / 2; i++) {
 		double wave = 2 * M_PI * pow(theta, 2.0 * (double)i / (double)m->s->head_dim);
 		double smooth = (context / wave - low) / (high - low);
-		m->s->factors[i] = (float)(wave < context / high  ? 1
-					   : wave > context / low ? factor
-								  : 1 / ((1 - smooth) / factor + smooth));
+		m->s->factors[i] =
+			(float)(wave < context / high  ? 1
+				: wave > context / low ? factor
+						       : 1 / ((1 - smooth) / factor + smooth));
 	}
 	m->s->has_factors = true;
 	return 0;
@@ -103,7 +107,8 @@ static int gguf_factors(const struct maker *m, const json_t *o, struct err *e)
 {
 	const json_t *list = json_object_get(o, "factors");
 	if (json_array_size(list) != (size_t)(m->s->head_dim / 2))
-		return err_set(e, ERR_INPUT, "%s: 'factors' must hold %lld numbers", m->where, (long long)(m->s->head_dim / 2));
+		return err_set(e, ERR_INPUT, "%s: 'factors' must hold %lld numbers", m->where,
+			       (long long)(m->s->head_dim / 2));
 	for (int64_t i = 0; i < m->s->head_dim / 2; i++)
 		m->s->factors[i] = (float)json_number_value(json_array_get(list, (size_t)i));
 	m->s->has_factors = true;
@@ -112,7 +117,8 @@ static int gguf_factors(const struct maker *m, const json_t *o, struct err *e)
 
 static int rope(const struct maker *m, struct err *e)
 {
-	const json_t *p = json_object_get(m->c, "rope_parameters"), *o = json_object_get(m->c, "rope_scaling");
+	const json_t *p = json_object_get(m->c, "rope_parameters"),
+		     *o = json_object_get(m->c, "rope_scaling");
 	const char *type = NULL, *key = json_is_object(p) ? "rope_parameters" : "rope_scaling";
 	double theta = 10000, factor = 0, context = 0;
 	TRY(json_opt_num(m->c, m->where, "rope_theta", 1, 1e12, &theta, e));
@@ -132,7 +138,9 @@ static int rope(const struct maker *m, struct err *e)
 	if (!strcmp(type, "gguf_factors"))
 		return gguf_factors(m, o, e);
 	if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
-		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' of the kind '%s' cannot be written into a GGUF", m->where, key, type);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: '%s' of the kind '%s' cannot be written into a GGUF", m->where,
+			       key, type);
 	TRY(json_need_num(o, m->where, "factor", 1, 1e6, &factor, e));
 	TRY(json_opt_num(o, m->where, "original_max_position_embeddings", 1, 1e9, &context, e));
 	char name[128];
@@ -148,14 +156,17 @@ static int rope(const struct maker *m, struct err *e)
 static int window(const struct maker *m, struct err *e)
 {
 	int64_t n = 0;
-	bool used = m->s->arch->permuted; /* Mistral: always when given; Qwen: only when asked for */
+	/* Mistral: always when given; Qwen: only when asked for */
+	bool used = m->s->arch->permuted;
 	TRY(json_opt_bool(m->c, m->where, "use_sliding_window", &used, e));
 	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
 	if (!n || !used)
 		return 0;
 	if (!m->s->arch->permuted)
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'use_sliding_window' cannot be written into a GGUF of this family",
-			       m->where);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: 'use_sliding_window' cannot be written into a GGUF of this family",
+			m->where);
 	put_u32(m, "attention.sliding_window", n);
 	return 0;
 }
@@ -174,9 +185,12 @@ static int make(const struct maker *m, struct err *e)
 	kv = heads;
 	TRY(json_opt_int(m->c, m->where, "num_key_value_heads", 1, heads, &kv, e));
 	s->head_dim = hidden / heads;
-	TRY(json_opt_int(m->c, m->where, "head_dim", 2, 2 * (int64_t)(sizeof s->factors / sizeof *s->factors), &s->head_dim, e));
-	if (s->head_dim < 2 || s->head_dim % 2 || s->head_dim / 2 > (int64_t)(sizeof s->factors / sizeof *s->factors))
-		return err_set(e, ERR_UNSUPPORTED, "%s: heads of width %lld", m->where, (long long)s->head_dim);
+	TRY(json_opt_int(m->c, m->where, "head_dim", 2,
+			 2 * (int64_t)(sizeof s->factors / sizeof *s->factors), &s->head_dim, e));
+	if (s->head_dim < 2 || s->head_dim % 2 ||
+	    s->head_dim / 2 > (int64_t)(sizeof s->factors / sizeof *s->factors))
+		return err_set(e, ERR_UNSUPPORTED, "%s: heads of width %lld", m->where,
+			       (long long)s->head_dim);
 	TRY(json_opt_num(m->c, m->where, "rms_norm_eps", 0, 1, &eps, e));
 	TRY(json_opt_bool(m->c, m->where, "tie_word_embeddings", &s->tied, e));
 	if (m->p)
@@ -196,7 +210,8 @@ static int make(const struct maker *m, struct err *e)
 	return rope(m, e);
 }
 
-int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_shape *s_p, struct err *e)
+int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_shape *s_p,
+	      struct err *e)
 {
 	struct gguf_shape s = { 0 };
 	struct maker m = { model_file_config(base), model_file_path(base), p, &s };
@@ -205,7 +220,9 @@ int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_s
 	s.arch = gguf_arch_for(type);
 	if (!s.arch)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'model_type' is '%s'; llama, mistral, qwen2 and qwen3 can be written as GGUF", m.where, type);
+			       "%s: 'model_type' is '%s'; llama, mistral, qwen2 and qwen3 can be "
+			       "written as GGUF",
+			       m.where, type);
 	TRY(make(&m, e));
 	*s_p = s;
 	return 0;

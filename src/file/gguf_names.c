@@ -8,7 +8,8 @@
 
 static const struct gguf_arch arch[] = {
 	{ "llama", "llama", true },
-	{ "llama", "mistral", true }, /* converters call Mistral llama: the mathematics is the same */
+	/* converters call Mistral llama: the mathematics is the same */
+	{ "llama", "mistral", true },
 	{ "qwen2", "qwen2", false },
 	{ "qwen3", "qwen3", false },
 };
@@ -49,7 +50,8 @@ const struct gguf_arch *gguf_arch_for(const char *model_type)
 	return NULL;
 }
 
-/* Does `name` read like the pattern, followed by ".weight" or ".bias"? *tail_p: from that dot on. */
+/* Does `name` read like the pattern, followed by ".weight" or ".bias"? *tail_p: from that dot
+ * on. */
 static bool match(const char *name, const char *pattern, int64_t *layer_p, const char **tail_p)
 {
 	int64_t layer = -1;

@@ -1,6 +1,8 @@
-/* gguf_vocab.c - tokenizer.json as the tokenizer.* pairs of a GGUF (llama.cpp: gguf-py/gguf/vocab.py, convert_hf_to_gguf.py).
+/* gguf_vocab.c - tokenizer.json as the tokenizer.* pairs of a GGUF (llama.cpp:
+ * gguf-py/gguf/vocab.py, convert_hf_to_gguf.py).
  *
- * Only what comes out the same in both worlds is written: a pre-tokenizer that has no name there is an error. */
+ * Only what comes out the same in both worlds is written: a pre-tokenizer that has no name there is
+ * an error. */
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -14,7 +16,14 @@
 
 #define TOKENIZER_MAX (256ull << 20)
 
-enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED, TOKEN_BYTE };
+enum token_type {
+	TOKEN_NORMAL = 1,
+	TOKEN_UNKNOWN,
+	TOKEN_CONTROL,
+	TOKEN_USER,
+	TOKEN_UNUSED,
+	TOKEN_BYTE
+};
 
 struct token {
 	const char *text; /* NULL: no token has this id */
@@ -31,12 +40,14 @@ struct vocab {
 	struct arena mem;
 };
 
-static int put(struct vocab *v, const char *text, size_t n, const json_t *id, int32_t type, struct err *e)
+static int put(struct vocab *v, const char *text, size_t n, const json_t *id, int32_t type,
+	       struct err *e)
 {
 	int64_t i = json_integer_value(id);
 	if (!json_is_integer(id) || i < 0 || i >= (int64_t)v->n)
-		return err_set(e, ERR_INPUT, "%s: the token '%.*s' has an id that the model has no embedding for", v->where,
-			       (int)(n < 80 ? n : 80), text);
+		return err_set(e, ERR_INPUT,
+			       "%s: the token '%.*s' has an id that the model has no embedding for",
+			       v->where, (int)(n < 80 ? n : 80), text);
 	v->token[i] = (struct token){ text, n, type, 0 };
 	return 0;
 }
@@ -44,12 +55,14 @@ static int put(struct vocab *v, const char *text, size_t n, const json_t *id, in
 /* "<0x0A>" */
 static bool is_byte(const char *s, size_t n)
 {
-	return n == 6 && !strncmp(s, "<0x", 3) && s[5] == '>' && strspn(s + 3, "0123456789ABCDEFabcdef") == 2;
+	return n == 6 && !strncmp(s, "<0x", 3) && s[5] == '>' &&
+	       strspn(s + 3, "0123456789ABCDEFabcdef") == 2;
 }
 
 static int read_tokens(struct vocab *v, bool byte_fallback, struct err *e)
 {
-	const json_t *words = json_object_get(v->model, "vocab"), *added = json_object_get(v->doc, "added_tokens"), *o;
+	const json_t *words = json_object_get(v->model, "vocab"),
+		     *added = json_object_get(v->doc, "added_tokens"), *o;
 	const char *unk = json_string_value(json_object_get(v->model, "unk_token")), *key;
 	json_t *id;
 	size_t i;
@@ -68,7 +81,8 @@ static int read_tokens(struct vocab *v, bool byte_fallback, struct err *e)
 		o = json_object_get(id, "content");
 		const char *s = json_string_value(o);
 		if (!s)
-			return err_set(e, ERR_INPUT, "%s: 'added_tokens[%zu].content' is missing", v->where, i);
+			return err_set(e, ERR_INPUT, "%s: 'added_tokens[%zu].content' is missing",
+				       v->where, i);
 		int32_t type = unk && !strcmp(unk, s)                         ? TOKEN_UNKNOWN
 			       : json_is_true(json_object_get(id, "special")) ? TOKEN_CONTROL
 									      : TOKEN_USER;
@@ -98,7 +112,8 @@ static int fill_gaps(struct vocab *v, struct err *e)
 }
 
 /* A merge is "a b" or ["a", "b"]. */
-static bool read_merge(const json_t *m, const char **a_p, size_t *na_p, const char **b_p, size_t *nb_p)
+static bool read_merge(const json_t *m, const char **a_p, size_t *na_p, const char **b_p,
+		       size_t *nb_p)
 {
 	const json_t *a = json_array_get(m, 0), *b = json_array_get(m, 1);
 	if (json_is_string(m)) {
@@ -132,7 +147,8 @@ static int write_merges(const struct vocab *v, struct gguf_pairs *p, struct err 
 	{
 		if (!read_merge(m, &a, &na, &b, &nb) || memchr(a, ' ', na) || memchr(b, ' ', nb)) {
 			buf_release(&s);
-			return err_set(e, ERR_INPUT, "%s: 'model.merges[%zu]' is no pair of tokens", v->where, i);
+			return err_set(e, ERR_INPUT, "%s: 'model.merges[%zu]' is no pair of tokens",
+				       v->where, i);
 		}
 		buf_reset(&s);
 		buf_add(&s, a, na);
@@ -145,10 +161,12 @@ static int write_merges(const struct vocab *v, struct gguf_pairs *p, struct err 
 	return rc;
 }
 
-/* The score of a token is the negated rank of the first merge that makes it; tokens that no merge makes come after all of these. */
+/* The score of a token is the negated rank of the first merge that makes it; tokens that no merge
+ * makes come after all of these. */
 static int score_merges(struct vocab *v, struct err *e)
 {
-	const json_t *merges = json_object_get(v->model, "merges"), *words = json_object_get(v->model, "vocab"), *m;
+	const json_t *merges = json_object_get(v->model, "merges"),
+		     *words = json_object_get(v->model, "vocab"), *m;
 	const char *a, *b;
 	size_t i, na, nb, n = json_array_size(merges);
 	struct buf s = BUF_INIT;
@@ -158,7 +176,8 @@ static int score_merges(struct vocab *v, struct err *e)
 	{
 		if (!read_merge(m, &a, &na, &b, &nb)) {
 			buf_release(&s);
-			return err_set(e, ERR_INPUT, "%s: 'model.merges[%zu]' is no pair of tokens", v->where, i);
+			return err_set(e, ERR_INPUT, "%s: 'model.merges[%zu]' is no pair of tokens",
+				       v->where, i);
 		}
 		buf_reset(&s);
 		buf_add(&s, a, na);
@@ -177,8 +196,8 @@ static int score_merges(struct vocab *v, struct err *e)
 
 /* ---- pre-tokenizers that have a name in llama.cpp ---- */
 
-#define LLAMA3(digits)                                                                                                             \
-	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                                       \
+#define LLAMA3(digits)                                                                             \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                       \
 	"| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static const char *type_of(const json_t *o)
@@ -190,41 +209,50 @@ static const char *type_of(const json_t *o)
 static bool is_bytelevel(const json_t *o, bool regex)
 {
 	const json_t *r = json_object_get(o, "use_regex");
-	return !strcmp(type_of(o), "ByteLevel") && !json_is_true(json_object_get(o, "add_prefix_space")) &&
+	return !strcmp(type_of(o), "ByteLevel") &&
+	       !json_is_true(json_object_get(o, "add_prefix_space")) &&
 	       (r ? json_is_true(r) : true) == regex;
 }
 
 static const char *pre_name(const json_t *pre)
 {
-	const json_t *list = json_object_get(pre, "pretokenizers"), *first = json_array_get(list, 0),
-		     *last = json_array_get(list, 1);
+	const json_t *list = json_object_get(pre, "pretokenizers"),
+		     *first = json_array_get(list, 0), *last = json_array_get(list, 1);
 	if (is_bytelevel(pre, true))
 		return "gpt-2";
 	if (strcmp(type_of(pre), "Sequence") != 0 || json_array_size(list) != 2)
 		return NULL;
-	if (!strcmp(type_of(first), "Digits") && json_is_true(json_object_get(first, "individual_digits")) &&
-	    is_bytelevel(last, true))
+	if (!strcmp(type_of(first), "Digits") &&
+	    json_is_true(json_object_get(first, "individual_digits")) && is_bytelevel(last, true))
 		return "smollm";
-	const char *pattern = json_string_value(json_object_get(json_object_get(first, "pattern"), "Regex"));
+	const char *pattern =
+		json_string_value(json_object_get(json_object_get(first, "pattern"), "Regex"));
 	const char *behavior = json_string_value(json_object_get(first, "behavior"));
-	if (strcmp(type_of(first), "Split") != 0 || !pattern || !behavior || strcmp(behavior, "Isolated") != 0 ||
-	    json_is_true(json_object_get(first, "invert")) || !is_bytelevel(last, false))
+	if (strcmp(type_of(first), "Split") != 0 || !pattern || !behavior ||
+	    strcmp(behavior, "Isolated") != 0 || json_is_true(json_object_get(first, "invert")) ||
+	    !is_bytelevel(last, false))
 		return NULL;
-	return !strcmp(pattern, LLAMA3("\\p{N}{1,3}")) ? "llama-bpe" : !strcmp(pattern, LLAMA3("\\p{N}")) ? "qwen2" : NULL;
+	return !strcmp(pattern, LLAMA3("\\p{N}{1,3}")) ? "llama-bpe"
+	       : !strcmp(pattern, LLAMA3("\\p{N}"))    ? "qwen2"
+						       : NULL;
 }
 
-/* Does SentencePiece put a space before the text? In the normalizer (Prepend) or in the pre-tokenizer (Metaspace). */
+/* Does SentencePiece put a space before the text? In the normalizer (Prepend) or in the
+ * pre-tokenizer (Metaspace). */
 static bool has_space_prefix(const json_t *doc)
 {
-	const json_t *norm = json_object_get(doc, "normalizer"), *pre = json_object_get(doc, "pre_tokenizer"), *o;
+	const json_t *norm = json_object_get(doc, "normalizer"),
+		     *pre = json_object_get(doc, "pre_tokenizer"), *o;
 	const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
 	size_t i;
 	if (!strcmp(type_of(norm), "Prepend"))
 		return true;
-	json_array_foreach(json_object_get(norm, "normalizers"), i, o) if (!strcmp(type_of(o), "Prepend")) return true;
+	json_array_foreach(json_object_get(norm, "normalizers"), i,
+			   o) if (!strcmp(type_of(o), "Prepend")) return true;
 	if (strcmp(type_of(pre), "Metaspace") != 0)
 		return false;
-	return scheme ? strcmp(scheme, "never") != 0 : !json_is_false(json_object_get(pre, "add_prefix_space"));
+	return scheme ? strcmp(scheme, "never") != 0
+		      : !json_is_false(json_object_get(pre, "add_prefix_space"));
 }
 
 /* ---- special tokens ---- */
@@ -253,14 +281,16 @@ static int64_t token_id(const struct vocab *v, const char *text)
 	return -1;
 }
 
-/* From tokenizer_config.json's "bos_token" (text, or an object with "content"), else from config.json's "bos_token_id". */
-static void write_special(const struct vocab *v, const struct model_file *base, const char *name, const char *gguf,
-			  struct gguf_pairs *p)
+/* From tokenizer_config.json's "bos_token" (text, or an object with "content"), else from
+ * config.json's "bos_token_id". */
+static void write_special(const struct vocab *v, const struct model_file *base, const char *name,
+			  const char *gguf, struct gguf_pairs *p)
 {
 	char key[64];
 	snprintf(key, sizeof key, "%s_token", name);
 	const json_t *o = json_object_get(model_file_tokenizer_config(base), key);
-	const char *text = json_is_object(o) ? json_string_value(json_object_get(o, "content")) : json_string_value(o);
+	const char *text = json_is_object(o) ? json_string_value(json_object_get(o, "content"))
+					     : json_string_value(o);
 	int64_t id = token_id(v, text);
 	if (id < 0) {
 		snprintf(key, sizeof key, "%s_token_id", name);
@@ -289,15 +319,22 @@ static void write_tokens(const struct vocab *v, bool scores, struct gguf_pairs *
 		buf_add(&p->b, &v->token[i].type, 4);
 }
 
-static int write_vocab(struct vocab *v, const struct model_file *base, struct gguf_pairs *p, struct err *e)
+static int write_vocab(struct vocab *v, const struct model_file *base, struct gguf_pairs *p,
+		       struct err *e)
 {
-	const char *type = type_of(v->model), *pre = pre_name(json_object_get(v->doc, "pre_tokenizer"));
-	bool spm = json_is_true(json_object_get(v->model, "byte_fallback")), bos = false, eos = false;
+	const char *type = type_of(v->model),
+		   *pre = pre_name(json_object_get(v->doc, "pre_tokenizer"));
+	bool spm = json_is_true(json_object_get(v->model, "byte_fallback")), bos = false,
+	     eos = false;
 	if (*type && strcmp(type, "BPE") != 0)
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'model.type' is '%s', only BPE can be written into a GGUF", v->where, type);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'model.type' is '%s', only BPE can be written into a GGUF",
+			       v->where, type);
 	if (!spm && !pre)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: this 'pre_tokenizer' has no name in GGUF (known: llama-bpe, qwen2, smollm, gpt-2)", v->where);
+			       "%s: this 'pre_tokenizer' has no name in GGUF (known: llama-bpe, "
+			       "qwen2, smollm, gpt-2)",
+			       v->where);
 	TRY(read_tokens(v, spm, e));
 	TRY(fill_gaps(v, e));
 	if (spm)
@@ -325,7 +362,8 @@ int gguf_vocab(const struct model_file *base, int64_t vocab, struct gguf_pairs *
 	struct vocab v = { .where = model_file_tokenizer_path(base), .n = (size_t)vocab };
 	json_t *doc = NULL;
 	if (!v.where) {
-		log_warn("%s: has no tokenizer.json, so the GGUF will have no tokenizer", model_file_path(base));
+		log_warn("%s: has no tokenizer.json, so the GGUF will have no tokenizer",
+			 model_file_path(base));
 		pairs_str(p, "tokenizer.ggml.model", "none");
 		return 0;
 	}
@@ -333,7 +371,8 @@ int gguf_vocab(const struct model_file *base, int64_t vocab, struct gguf_pairs *
 	v.doc = doc;
 	v.model = json_object_get(doc, "model");
 	v.token = arena_alloc(&v.mem, v.n * sizeof *v.token);
-	int rc = v.token ? write_vocab(&v, base, p, e) : err_nomem(e, v.n * sizeof *v.token, "a vocabulary");
+	int rc = v.token ? write_vocab(&v, base, p, e)
+			 : err_nomem(e, v.n * sizeof *v.token, "a vocabulary");
 	arena_release(&v.mem);
 	json_decref(doc);
 	return rc;

@@ -1,5 +1,5 @@
-/* gguf_write.c - see gguf_write.h. The table is planned first, then every tensor is fetched in pieces of about 4 MiB, brought into the order
- * and format of the file, and written. */
+/* gguf_write.c - see gguf_write.h. The table is planned first, then every tensor is fetched in
+ * pieces of about 4 MiB, brought into the order and format of the file, and written. */
 #include "file/gguf_write.h"
 
 #include "base/arena.h"
@@ -22,7 +22,8 @@ enum { FILE_TYPE_F16 = 1, FILE_TYPE_Q8_0 = 7, QUANT_VERSION = 2 };
 struct plan_tensor {
 	const char *name;             /* in the file */
 	const struct model_tensor *t; /* NULL: rope_freqs.weight */
-	int64_t layer, head_dim;      /* head_dim: rows are permuted within heads of this width, 0: they are not */
+	/* head_dim: rows are permuted within heads of this width, 0: they are not */
+	int64_t layer, head_dim;
 	int type;
 	uint64_t count, bytes;
 	size_t index;
@@ -48,7 +49,8 @@ struct writer {
 /* Pairs that speak of the old file's own numbers. */
 static bool is_stale(const char *key)
 {
-	static const char *const stale[] = { "general.file_type", "general.alignment", "general.quantization_version" };
+	static const char *const stale[] = { "general.file_type", "general.alignment",
+					     "general.quantization_version" };
 	for (size_t i = 0; i < ARRAY_LEN(stale); i++)
 		if (!strcmp(key, stale[i]))
 			return true;
@@ -79,7 +81,8 @@ static int make_pairs(struct writer *w, struct err *e)
 		pairs_str(&w->pairs, "general.type", "model");
 		TRY(gguf_vocab(w->base, w->shape.vocab, &w->pairs, e));
 	}
-	pairs_u32(&w->pairs, "general.file_type", w->out == GGUF_Q8_0 ? FILE_TYPE_Q8_0 : FILE_TYPE_F16);
+	pairs_u32(&w->pairs, "general.file_type",
+		  w->out == GGUF_Q8_0 ? FILE_TYPE_Q8_0 : FILE_TYPE_F16);
 	pairs_u32(&w->pairs, "general.quantization_version", QUANT_VERSION);
 	return buf_ok(&w->pairs.b, e);
 }
@@ -103,9 +106,11 @@ static int plan_one(struct writer *w, const struct model_tensor *t, struct err *
 	int64_t layer = -1;
 	if (is_computed(t->name) || (w->shape.tied && !strcmp(t->name, "lm_head.weight")))
 		return 0;
-	if (!gguf_name_from_hf(t->name, &b, &layer) || layer >= w->shape.layers || t->ndim < 1 || t->ndim > 2 || !t->count) {
+	if (!gguf_name_from_hf(t->name, &b, &layer) || layer >= w->shape.layers || t->ndim < 1 ||
+	    t->ndim > 2 || !t->count) {
 		buf_release(&b);
-		return err_set(e, ERR_UNSUPPORTED, "%s: the tensor '%s' has no place in a GGUF of this family",
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: the tensor '%s' has no place in a GGUF of this family",
 			       model_file_path(w->base), t->name);
 	}
 	p->name = b.failed ? NULL : arena_strdup(&w->mem, b.p);
@@ -116,11 +121,14 @@ static int plan_one(struct writer *w, const struct model_tensor *t, struct err *
 	p->type = tensor_type(w, t);
 	p->count = t->count;
 	p->layer = layer >= 0 ? layer : !strncmp(p->name, "token", 5) ? -1 : INT32_MAX;
-	if (w->shape.arch->permuted && (strstr(t->name, "self_attn.q_proj.") || strstr(t->name, "self_attn.k_proj.")))
+	if (w->shape.arch->permuted &&
+	    (strstr(t->name, "self_attn.q_proj.") || strstr(t->name, "self_attn.k_proj.")))
 		p->head_dim = w->shape.head_dim;
 	if (p->head_dim && t->shape[0] % p->head_dim)
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has %lld rows, which are no whole heads of %lld",
-			       model_file_path(w->base), t->name, (long long)t->shape[0], (long long)p->head_dim);
+		return err_set(e, ERR_INPUT,
+			       "%s: tensor '%s' has %lld rows, which are no whole heads of %lld",
+			       model_file_path(w->base), t->name, (long long)t->shape[0],
+			       (long long)p->head_dim);
 	w->n++;
 	return 0;
 }
@@ -128,7 +136,9 @@ static int plan_one(struct writer *w, const struct model_tensor *t, struct err *
 static int by_place(const void *a, const void *b)
 {
 	const struct plan_tensor *x = a, *y = b;
-	return x->layer != y->layer ? (x->layer < y->layer ? -1 : 1) : x->index < y->index ? -1 : x->index > y->index;
+	return x->layer != y->layer  ? (x->layer < y->layer ? -1 : 1)
+	       : x->index < y->index ? -1
+				     : x->index > y->index;
 }
 
 static int plan(struct writer *w, struct err *e)
@@ -140,8 +150,14 @@ static int plan(struct writer *w, struct err *e)
 	for (size_t i = 0; i < n; i++)
 		TRY(plan_one(w, model_file_tensor(w->base, i), e));
 	if (w->shape.has_factors)
-		w->t[w->n++] =
-			(struct plan_tensor){ "rope_freqs.weight", NULL, -1, 0, GGML_F32, (uint64_t)w->shape.head_dim / 2, 0, 0 };
+		w->t[w->n++] = (struct plan_tensor){ "rope_freqs.weight",
+						     NULL,
+						     -1,
+						     0,
+						     GGML_F32,
+						     (uint64_t)w->shape.head_dim / 2,
+						     0,
+						     0 };
 	for (size_t i = 0; i < w->n; i++) {
 		int block = 1, size = 4;
 		const char *name;
@@ -195,7 +211,8 @@ static int put(struct writer *w, const void *p, uint64_t n, struct err *e)
 	return atomic_write(&w->file, p, n, e);
 }
 
-static int put_f16(struct writer *w, const struct plan_tensor *p, const float *x, uint64_t n, struct err *e)
+static int put_f16(struct writer *w, const struct plan_tensor *p, const float *x, uint64_t n,
+		   struct err *e)
 {
 	buf_reset(&w->bytes);
 	buf_reserve(&w->bytes, n * 2);
@@ -204,12 +221,15 @@ static int put_f16(struct writer *w, const struct plan_tensor *p, const float *x
 	dtype_from_f32(DT_F16, x, h, n);
 	for (uint64_t i = 0; i < n; i++)
 		if ((h[i] & 0x7c00) == 0x7c00)
-			return err_set(e, ERR_INPUT, "tensor '%s': the value %g does not fit F16; write safetensors instead",
+			return err_set(e, ERR_INPUT,
+				       "tensor '%s': the value %g does not fit F16; write "
+				       "safetensors instead",
 				       p->t->name, (double)x[i]);
 	return put(w, h, n * 2, e);
 }
 
-static int put_numbers(struct writer *w, const struct plan_tensor *p, const float *x, uint64_t n, struct err *e)
+static int put_numbers(struct writer *w, const struct plan_tensor *p, const float *x, uint64_t n,
+		       struct err *e)
 {
 	if (p->type == GGML_F32)
 		return put(w, x, n * 4, e);
@@ -243,7 +263,8 @@ static int write_tensor(struct writer *w, const struct plan_tensor *p, struct er
 		if (p->head_dim) {
 			y = x + (uint64_t)n * row;
 			for (int64_t i = 0; i < n; i++)
-				memcpy(y + (uint64_t)i * row, x + (uint64_t)hf_row_of_gguf(i, p->head_dim) * row, row * 4);
+				memcpy(y + (uint64_t)i * row,
+				       x + (uint64_t)hf_row_of_gguf(i, p->head_dim) * row, row * 4);
 		}
 		TRY(put_numbers(w, p, y, (uint64_t)n * row, e));
 	}
@@ -272,7 +293,8 @@ static int write_file(struct writer *w, const char *path, struct err *e)
 	return atomic_commit(&w->file, e);
 }
 
-int gguf_write_model(const char *path, struct model_file *base, enum gguf_out type, gguf_source_fn source, void *ctx, struct err *e)
+int gguf_write_model(const char *path, struct model_file *base, enum gguf_out type,
+		     gguf_source_fn source, void *ctx, struct err *e)
 {
 	struct writer w = { .base = base,
 			    .out = type,

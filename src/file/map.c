@@ -26,7 +26,8 @@ int map_open(const char *path, struct file_map *m_p, struct err *e)
 		m.size = (uint64_t)st.st_size;
 		void *p = mmap(NULL, m.size, PROT_READ, MAP_SHARED, fd, 0);
 		if (p == MAP_FAILED)
-			rc = err_sys(e, errno, "%s: mapping %llu bytes", path, (unsigned long long)m.size);
+			rc = err_sys(e, errno, "%s: mapping %llu bytes", path,
+				     (unsigned long long)m.size);
 		m.p = p;
 	}
 	close(fd);
@@ -47,6 +48,7 @@ void map_drop(const struct file_map *m, const void *p, uint64_t n)
 {
 	if (!n || !m->p)
 		return;
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p & ~(page - 1), end = (uintptr_t)p + n;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p & ~(page - 1),
+		  end = (uintptr_t)p + n;
 	madvise((void *)from, end - from, MADV_DONTNEED);
 }

@@ -1,4 +1,5 @@
-/* model_file.c - the part all formats share: choosing the format, the table by name, checking what callers ask for. */
+/* model_file.c - the part all formats share: choosing the format, the table by name, checking what
+ * callers ask for. */
 #include "file/model_file.h"
 
 #include "base/err.h"
@@ -22,7 +23,8 @@ static const struct model_format *const formats[] = {
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp((*(const struct model_tensor *const *)a)->name, (*(const struct model_tensor *const *)b)->name);
+	return strcmp((*(const struct model_tensor *const *)a)->name,
+		      (*(const struct model_tensor *const *)b)->name);
 }
 
 static int make_index(struct model_file *f, struct err *e)
@@ -35,7 +37,8 @@ static int make_index(struct model_file *f, struct err *e)
 	qsort(f->by_name, f->count, sizeof *f->by_name, by_name);
 	for (size_t i = 1; i < f->count; i++)
 		if (!strcmp(f->by_name[i - 1]->name, f->by_name[i]->name))
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' is there twice", f->path, f->by_name[i]->name);
+			return err_set(e, ERR_INPUT, "%s: tensor '%s' is there twice", f->path,
+				       f->by_name[i]->name);
 	return 0;
 }
 
@@ -50,7 +53,8 @@ int model_file_open(const char *path, struct model_file **f_p, struct err *e)
 			format = formats[i];
 	if (!format)
 		return err_set(e, ERR_INPUT,
-			       "%s: not a model: a folder with config.json and *.safetensors, a .safetensors file beside its "
+			       "%s: not a model: a folder with config.json and *.safetensors, a "
+			       ".safetensors file beside its "
 			       "config.json, or a "
 			       ".gguf file was expected",
 			       path);
@@ -88,40 +92,57 @@ const json_t *model_file_config(const struct model_file *f) { return f->config; 
 const char *model_file_tokenizer_path(const struct model_file *f) { return f->tokenizer_path; }
 const json_t *model_file_gguf_vocab(const struct model_file *f) { return f->vocab; }
 const char *model_file_chat_template(const struct model_file *f) { return f->chat_template; }
-const json_t *model_file_tokenizer_config(const struct model_file *f) { return f->tokenizer_config; }
+const json_t *model_file_tokenizer_config(const struct model_file *f)
+{
+	return f->tokenizer_config;
+}
 size_t model_file_count(const struct model_file *f) { return f->count; }
-const struct model_tensor *model_file_tensor(const struct model_file *f, size_t i) { return i < f->count ? &f->tensor[i] : NULL; }
+const struct model_tensor *model_file_tensor(const struct model_file *f, size_t i)
+{
+	return i < f->count ? &f->tensor[i] : NULL;
+}
 
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name)
 {
 	struct model_tensor key = { .name = name };
-	const struct model_tensor *k = &key, *const *p = bsearch(&k, f->by_name, f->count, sizeof *f->by_name, by_name);
+	const struct model_tensor *k = &key, *const *p = bsearch(&k, f->by_name, f->count,
+								 sizeof *f->by_name, by_name);
 	return p ? *p : NULL;
 }
 
-int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e)
+int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0,
+			int64_t rows, float *dst, struct err *e)
 {
 	int64_t n = (int64_t)model_tensor_rows(t);
 	if (row0 < 0 || rows < 0 || row0 > n || rows > n - row0)
-		return err_set(e, ERR_INTERNAL, "%s: tensor '%s' has %lld rows, [%lld, %lld+%lld) was asked for", f->path, t->name,
-			       (long long)n, (long long)row0, (long long)row0, (long long)rows);
-	if (t->kind == STORE_PLAIN && t->dtype != DT_F32 && t->dtype != DT_F16 && t->dtype != DT_BF16 && t->dtype != DT_F64)
-		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is stored as %s, weights must be float32, float16 or bfloat16",
+		return err_set(e, ERR_INTERNAL,
+			       "%s: tensor '%s' has %lld rows, [%lld, %lld+%lld) was asked for",
+			       f->path, t->name, (long long)n, (long long)row0, (long long)row0,
+			       (long long)rows);
+	if (t->kind == STORE_PLAIN && t->dtype != DT_F32 && t->dtype != DT_F16 &&
+	    t->dtype != DT_BF16 && t->dtype != DT_F64)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: tensor '%s' is stored as %s, weights must be float32, float16 "
+			       "or bfloat16",
 			       f->path, t->name, dtype_name(t->dtype));
 	return rows && t->count ? f->format->read(f, t, row0, rows, dst, e) : 0;
 }
 
-int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e)
+int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
+		   struct err *e)
 {
 	if (t->kind != STORE_PLAIN)
-		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is stored in blocks", f->path, t->name);
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is stored in blocks", f->path,
+			       t->name);
 	return f->format->raw(f, t, p_p, e);
 }
 
-int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p, struct err *e)
+int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
+		   struct err *e)
 {
 	if (t->kind != STORE_NF4 || !f->format->nf4)
-		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not stored as NF4", f->path, t->name);
+		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not stored as NF4", f->path,
+			       t->name);
 	return f->format->nf4(f, t, v_p, e);
 }
 

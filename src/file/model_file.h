@@ -1,11 +1,14 @@
-/* model_file.h - a model on disk, whatever its format: named tensors, a configuration, a vocabulary.
+/* model_file.h - a model on disk, whatever its format: named tensors, a configuration, a
+ * vocabulary.
  *
- * Formats are rows of format.def (safetensors folder, GGUF). Tensors are presented under their Hugging Face names and shapes with
- * the row order of Hugging Face, also when they come from GGUF (names mapped, Q/K rows of `llama` files put back). Files are memory-mapped:
- * opening touches headers only, reading touches one tensor. All offsets and counts are checked against the file when it is opened.
+ * Formats are rows of format.def (safetensors folder, GGUF). Tensors are presented under their
+ * Hugging Face names and shapes with the row order of Hugging Face, also when they come from GGUF
+ * (names mapped, Q/K rows of `llama` files put back). Files are memory-mapped: opening touches
+ * headers only, reading touches one tensor. All offsets and counts are checked against the file
+ * when it is opened.
  *
- * Threads: reading different tensors from several threads is safe. Ownership: everything belongs to the model_file until it is
- * closed. */
+ * Threads: reading different tensors from several threads is safe. Ownership: everything belongs to
+ * the model_file until it is closed. */
 #ifndef HS_FILE_MODEL_FILE_H
 #define HS_FILE_MODEL_FILE_H
 
@@ -34,7 +37,8 @@ struct model_tensor {
 	uint64_t bytes;   /* in the file */
 };
 
-/* What a STORE_NF4 tensor consists of, as it lies in the file (double-quantised when absmax8 is set). */
+/* What a STORE_NF4 tensor consists of, as it lies in the file (double-quantised when absmax8 is
+ * set). */
 struct nf4_view {
 	const uint8_t *packed;  /* (count+1)/2 */
 	const float *absmax;    /* nblk, or NULL when double-quantised */
@@ -55,29 +59,39 @@ void model_file_close(struct model_file *f);
 const char *model_file_path(const struct model_file *f);
 const char *model_file_format(const struct model_file *f); /* "safetensors", "gguf" */
 
-/* The configuration in the words of Hugging Face's config.json; for GGUF it is put together from the KV pairs. */
+/* The configuration in the words of Hugging Face's config.json; for GGUF it is put together from
+ * the KV pairs. */
 const json_t *model_file_config(const struct model_file *f);
 
-/* Where the tokenizer comes from: the folder's files, or the GGUF's KV pairs in the words of tokenizer.json (see data/tokenizer.h).
- * NULL where there is none. Strings and arrays are taken over by data/tokenizer without another copy on disk. */
-const char *model_file_tokenizer_path(const struct model_file *f);     /* tokenizer.json, or NULL */
-const json_t *model_file_gguf_vocab(const struct model_file *f);       /* object: the tokenizer.* KV pairs, or NULL */
-const char *model_file_chat_template(const struct model_file *f);      /* Jinja text, or NULL */
-const json_t *model_file_tokenizer_config(const struct model_file *f); /* tokenizer_config.json, or NULL */
+/* Where the tokenizer comes from: the folder's files, or the GGUF's KV pairs in the words of
+ * tokenizer.json (see data/tokenizer.h). NULL where there is none. Strings and arrays are taken
+ * over by data/tokenizer without another copy on disk. */
+const char *model_file_tokenizer_path(const struct model_file *f); /* tokenizer.json, or NULL */
+/* object: the tokenizer.* KV pairs, or NULL */
+const json_t *model_file_gguf_vocab(const struct model_file *f);
+const char *model_file_chat_template(const struct model_file *f); /* Jinja text, or NULL */
+/* tokenizer_config.json, or NULL */
+const json_t *model_file_tokenizer_config(const struct model_file *f);
 
 size_t model_file_count(const struct model_file *f);
 const struct model_tensor *model_file_tensor(const struct model_file *f, size_t i);
-const struct model_tensor *model_file_find(const struct model_file *f, const char *name); /* NULL: not there */
+/* NULL: not there */
+const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
 
-/* Rows [row0, row0+rows) of a tensor (first dimension; a vector is one row per element) as float32, dequantised where needed, in the
- * row order of Hugging Face. NF4 gives code * absmax, not rounded to the dtype of its quantisation state. The pages that were read leave the
- * resident set at once. */
-int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e);
-/* The bytes of a STORE_PLAIN tensor as they lie in the file, when they need no reordering and are aligned to their dtype; ERR_UNSUPPORTED
- * otherwise. */
-int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e);
-int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p, struct err *e);
-/* Tells the kernel that this tensor's pages are not needed any more, so that they leave the resident set. */
+/* Rows [row0, row0+rows) of a tensor (first dimension; a vector is one row per element) as float32,
+ * dequantised where needed, in the row order of Hugging Face. NF4 gives code * absmax, not rounded
+ * to the dtype of its quantisation state. The pages that were read leave the resident set at
+ * once. */
+int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0,
+			int64_t rows, float *dst, struct err *e);
+/* The bytes of a STORE_PLAIN tensor as they lie in the file, when they need no reordering and are
+ * aligned to their dtype; ERR_UNSUPPORTED otherwise. */
+int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
+		   struct err *e);
+int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
+		   struct err *e);
+/* Tells the kernel that this tensor's pages are not needed any more, so that they leave the
+ * resident set. */
 void model_file_drop(struct model_file *f, const struct model_tensor *t);
 
 /* Bytes of one block and elements per block of a ggml type; false for types we do not read. */

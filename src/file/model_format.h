@@ -1,8 +1,9 @@
-/* model_format.h - what a model format supplies to model_file.c: one row of format.def, one file format_<name>.c with
- * `const struct model_format format_<name>`.
+/* model_format.h - what a model format supplies to model_file.c: one row of format.def, one file
+ * format_<name>.c with `const struct model_format format_<name>`.
  *
- * open() fills in the tables of a struct model_file; everything it allocates lies in f->mem or is released by close(), which is called
- * also when open() failed halfway. model_file.c has checked rows and tensor before read() is called. */
+ * open() fills in the tables of a struct model_file; everything it allocates lies in f->mem or is
+ * released by close(), which is called also when open() failed halfway. model_file.c has checked
+ * rows and tensor before read() is called. */
 #ifndef HS_FILE_MODEL_FORMAT_H
 #define HS_FILE_MODEL_FORMAT_H
 
@@ -15,11 +16,14 @@ struct model_format {
 	bool (*claims)(const char *path);
 	int (*open)(struct model_file *f, struct err *e);
 	void (*close)(struct model_file *f);
-	int (*read)(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e);
-	int (*raw)(struct model_file *f, const struct model_tensor *t, const void **p_p, struct err *e);
+	int (*read)(struct model_file *f, const struct model_tensor *t, int64_t row0, int64_t rows,
+		    float *dst, struct err *e);
+	int (*raw)(struct model_file *f, const struct model_tensor *t, const void **p_p,
+		   struct err *e);
 	void (*drop)(struct model_file *f, const struct model_tensor *t);
 	/* MAY: formats that hold NF4 */
-	int (*nf4)(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p, struct err *e);
+	int (*nf4)(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
+		   struct err *e);
 };
 
 struct model_file {
@@ -28,19 +32,24 @@ struct model_file {
 	const char *path;
 	json_t *config, *vocab, *tokenizer_config; /* owned references, NULL where there is none */
 	const char *tokenizer_path, *chat_template;
-	struct model_tensor *tensor; /* in order of the data; the names need not be unique until open() is done */
+	/* in order of the data; the names need not be unique until open() is done */
+	struct model_tensor *tensor;
 	size_t count;
 	const struct model_tensor **by_name; /* made by model_file.c */
 	void *priv;                          /* of the format */
 };
 
 /* A scalar is one row. */
-static inline uint64_t model_tensor_rows(const struct model_tensor *t) { return t->ndim ? (uint64_t)t->shape[0] : 1; }
+static inline uint64_t model_tensor_rows(const struct model_tensor *t)
+{
+	return t->ndim ? (uint64_t)t->shape[0] : 1;
+}
 
 /* n numbers of a float format to float32, from any address (dtype.h wants aligned ones). */
 void model_plain_to_f32(enum dtype t, const void *src, float *dst, uint64_t n);
 
-/* The text of a chat template: a string, or a list of {name, template} of which "default" is taken. NULL: neither. */
+/* The text of a chat template: a string, or a list of {name, template} of which "default" is taken.
+ * NULL: neither. */
 const char *chat_template_text(const json_t *v);
 
 #endif

@@ -1,5 +1,6 @@
-/* peft.c - see peft.h. Written as PEFT 0.21 writes it (config.py, utils/save_and_load.py); read back strictly: a key of adapter_config.json that is
- * not known here must say nothing (null, false, empty), because an adapter that is half understood gives wrong answers quietly. */
+/* peft.c - see peft.h. Written as PEFT 0.21 writes it (config.py, utils/save_and_load.py); read
+ * back strictly: a key of adapter_config.json that is not known here must say nothing (null, false,
+ * empty), because an adapter that is half understood gives wrong answers quietly. */
 #include "file/peft.h"
 
 #include "base/arena.h"
@@ -21,11 +22,15 @@
 #define R_MAX 65536
 #define PREFIX "base_model.model."
 
-double peft_scale(const struct peft_config *c) { return c->rslora ? c->alpha / sqrt((double)c->r) : c->alpha / c->r; }
+double peft_scale(const struct peft_config *c)
+{
+	return c->rslora ? c->alpha / sqrt((double)c->r) : c->alpha / c->r;
+}
 
 /* ---- adapter_config.json ---- */
 
-/* Keys that may hold anything: they say where the adapter comes from, or how it was initialised or trained. */
+/* Keys that may hold anything: they say where the adapter comes from, or how it was initialised or
+ * trained. */
 static const char *const free_keys[] = {
 	"alpha_pattern",
 	"arrow_config",
@@ -59,7 +64,8 @@ static const char *const free_keys[] = {
 static bool silent(const json_t *v)
 {
 	return json_is_null(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
-	       (json_is_object(v) && !json_object_size(v)) || (json_is_string(v) && !json_string_length(v));
+	       (json_is_object(v) && !json_object_size(v)) ||
+	       (json_is_string(v) && !json_string_length(v));
 }
 
 static bool is_free(const char *key)
@@ -73,19 +79,24 @@ static bool is_free(const char *key)
 static int unsupported(const char *where, const char *key, const json_t *v, struct err *e)
 {
 	char *s = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-	int rc = err_set(e, ERR_UNSUPPORTED, "%s: '%s' is %.200s, which is not supported", where, key, s ? s : "set");
+	int rc = err_set(e, ERR_UNSUPPORTED, "%s: '%s' is %.200s, which is not supported", where,
+			 key, s ? s : "set");
 	free(s);
 	return rc;
 }
 
 static int check_keys(const json_t *o, const char *where, struct err *e)
 {
-	/* Initialisations that also change the base model's weights: such an adapter does not fit the model it names. */
+	/* Initialisations that also change the base model's weights: such an adapter does not fit
+	 * the model it names. */
 	static const char *const changes_base[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
-	static const char *const must_be_silent[] = { "alpha_pattern", "rank_pattern", "arrow_config" };
+	static const char *const must_be_silent[] = { "alpha_pattern", "rank_pattern",
+						      "arrow_config" };
 	const char *key, *s = NULL;
 	json_t *v;
-	json_object_foreach((json_t *)o, key, v) if (!is_free(key) && !silent(v)) return unsupported(where, key, v, e);
+	json_object_foreach((json_t *)o, key,
+			    v) if (!is_free(key) && !silent(v)) return unsupported(where, key, v,
+										   e);
 	for (size_t i = 0; i < ARRAY_LEN(must_be_silent); i++)
 		if ((v = json_object_get(o, must_be_silent[i])) && !silent(v))
 			return unsupported(where, must_be_silent[i], v, e);
@@ -94,7 +105,8 @@ static int check_keys(const json_t *o, const char *where, struct err *e)
 		return unsupported(where, "bias", json_object_get(o, "bias"), e);
 	v = json_object_get(o, "init_lora_weights");
 	for (size_t i = 0; i < ARRAY_LEN(changes_base); i++)
-		if (json_is_string(v) && !strncmp(json_string_value(v), changes_base[i], strlen(changes_base[i])))
+		if (json_is_string(v) &&
+		    !strncmp(json_string_value(v), changes_base[i], strlen(changes_base[i])))
 			return unsupported(where, "init_lora_weights", v, e);
 	return 0;
 }
@@ -108,7 +120,8 @@ static int read_config(const char *path, struct arena *a, struct peft_config *c,
 	int rc;
 	TRYOUT(json_need_str(o, path, "peft_type", &type, e));
 	if (strcmp(type, "LORA") != 0) {
-		rc = err_set(e, ERR_UNSUPPORTED, "%s: 'peft_type' is '%s', only LORA is read", path, type);
+		rc = err_set(e, ERR_UNSUPPORTED, "%s: 'peft_type' is '%s', only LORA is read", path,
+			     type);
 		goto out;
 	}
 	TRYOUT(check_keys(o, path, e));
@@ -143,7 +156,10 @@ static int by_module(const void *x, const void *y)
 	return i != j ? (i < j ? -1 : 1) : strcmp(a->module, b->module);
 }
 
-static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
+static int by_text(const void *x, const void *y)
+{
+	return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
 
 /* Splits PREFIX module ".lora_A.weight": *n_p is the length of the module, *b_p whether it is B. */
 static bool split(const char *name, const char **module_p, size_t *n_p, bool *b_p)
@@ -158,11 +174,14 @@ static bool split(const char *name, const char **module_p, size_t *n_p, bool *b_
 	return *b_p || !strcmp(name + n - tail, ".lora_A.weight");
 }
 
-static int load(const char *path, const struct st_tensor *t, struct arena *a, const float **x_p, struct err *e)
+static int load(const char *path, const struct st_tensor *t, struct arena *a, const float **x_p,
+		struct err *e)
 {
 	if (t->dtype != DT_F32 && t->dtype != DT_F16 && t->dtype != DT_BF16 && t->dtype != DT_F64)
-		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' is stored as %s, weights must be float32, float16 or bfloat16", path,
-			       t->name, dtype_name(t->dtype));
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: '%s' is stored as %s, weights must be float32, float16 or bfloat16",
+			path, t->name, dtype_name(t->dtype));
 	float *x = arena_alloc(a, t->count * sizeof *x);
 	if (!x)
 		return err_nomem(e, t->count * sizeof *x, "an adapter");
@@ -171,8 +190,9 @@ static int load(const char *path, const struct st_tensor *t, struct arena *a, co
 	return 0;
 }
 
-static int read_pair(const char *path, const struct st_file *f, const struct st_tensor *ta, const char *module, size_t n, int r,
-		     struct arena *a, struct peft_pair *p, struct err *e)
+static int read_pair(const char *path, const struct st_file *f, const struct st_tensor *ta,
+		     const char *module, size_t n, int r, struct arena *a, struct peft_pair *p,
+		     struct err *e)
 {
 	struct buf b = BUF_INIT;
 	buf_addf(&b, PREFIX "%.*s.lora_B.weight", (int)n, module);
@@ -183,8 +203,11 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 		return rc;
 	if (!tb)
 		return err_set(e, ERR_INPUT, "%s: '%s' has no lora_B", path, ta->name);
-	if (ta->ndim != 2 || tb->ndim != 2 || ta->shape[0] != r || tb->shape[1] != r || ta->shape[1] < 1 || tb->shape[0] < 1)
-		return err_set(e, ERR_INPUT, "%s: '%s' and its lora_B must have the shapes [%d,in] and [out,%d], as 'r' is %d",
+	if (ta->ndim != 2 || tb->ndim != 2 || ta->shape[0] != r || tb->shape[1] != r ||
+	    ta->shape[1] < 1 || tb->shape[0] < 1)
+		return err_set(e, ERR_INPUT,
+			       "%s: '%s' and its lora_B must have the shapes [%d,in] and [out,%d], "
+			       "as 'r' is %d",
 			       path, ta->name, r, r, r);
 	p->module = arena_strndup(a, module, n);
 	if (!p->module)
@@ -195,7 +218,8 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 	return load(path, tb, a, &p->b, e);
 }
 
-static int read_pairs(const char *path, const struct st_file *f, struct arena *a, struct peft_adapter *ad, struct err *e)
+static int read_pairs(const char *path, const struct st_file *f, struct arena *a,
+		      struct peft_adapter *ad, struct err *e)
 {
 	size_t n = st_count(f), na = 0;
 	ad->pair = arena_alloc(a, (n + 1) * sizeof *ad->pair);
@@ -209,13 +233,17 @@ static int read_pairs(const char *path, const struct st_file *f, struct arena *a
 		bool is_b;
 		if (!split(t->name, &module, &len, &is_b))
 			return err_set(e, ERR_UNSUPPORTED,
-				       "%s: '%s' is no part of a LoRA pair ('" PREFIX "<module>.lora_A.weight')", path, t->name);
+				       "%s: '%s' is no part of a LoRA pair ('" PREFIX
+				       "<module>.lora_A.weight')",
+				       path, t->name);
 		na += !is_b;
 		if (!is_b)
-			TRY(read_pair(path, f, t, module, len, ad->cfg.r, a, &ad->pair[ad->npair++], e));
+			TRY(read_pair(path, f, t, module, len, ad->cfg.r, a, &ad->pair[ad->npair++],
+				      e));
 	}
 	if (!na || n != 2 * na)
-		return err_set(e, ERR_INPUT, "%s: %zu matrices A and %zu matrices B", path, na, n - na);
+		return err_set(e, ERR_INPUT, "%s: %zu matrices A and %zu matrices B", path, na,
+			       n - na);
 	qsort(ad->pair, ad->npair, sizeof *ad->pair, by_module);
 	for (size_t i = 0; i < ad->npair; i++) {
 		const char *dot = strrchr(ad->pair[i].module, '.');
@@ -255,7 +283,8 @@ out:
 
 /* ---- writing ---- */
 
-static int from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		       struct err *e)
 {
 	(void)ctx, (void)e;
 	memcpy(dst, (const char *)t->user + off, n);
@@ -277,9 +306,13 @@ static int write_weights(const char *path, const struct peft_adapter *ad, struct
 		}
 		snprintf(name, n, PREFIX "%s.lora_%c.weight", p->module, i % 2 ? 'B' : 'A');
 		if (i % 2)
-			spec[i] = (struct st_spec){ name, DT_F32, 2, { p->out, ad->cfg.r }, (void *)p->b };
+			spec[i] = (struct st_spec){
+				name, DT_F32, 2, { p->out, ad->cfg.r }, (void *)p->b
+			};
 		else
-			spec[i] = (struct st_spec){ name, DT_F32, 2, { ad->cfg.r, p->in }, (void *)p->a };
+			spec[i] = (struct st_spec){
+				name, DT_F32, 2, { ad->cfg.r, p->in }, (void *)p->a
+			};
 	}
 	if (!rc)
 		rc = st_write(path, spec, 2 * ad->npair, NULL, from_memory, NULL, e);
@@ -291,19 +324,23 @@ static int write_weights(const char *path, const struct peft_adapter *ad, struct
 static int write_config(const char *path, const struct peft_config *c, struct err *e)
 {
 	struct buf b = BUF_INIT;
-	buf_adds(&b, "{\n  \"alpha_pattern\": {},\n  \"auto_mapping\": null,\n  \"base_model_name_or_path\": ");
+	buf_adds(&b, "{\n  \"alpha_pattern\": {},\n  \"auto_mapping\": null,\n  "
+		     "\"base_model_name_or_path\": ");
 	if (c->base_model)
 		json_quote(&b, c->base_model, strlen(c->base_model));
 	else
 		buf_adds(&b, "null");
-	buf_adds(&b, ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n  \"inference_mode\": true,\n  "
+	buf_adds(&b, ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n  "
+		     "\"inference_mode\": true,\n  "
 		     "\"init_lora_weights\": true,\n"
-		     "  \"layers_pattern\": null,\n  \"layers_to_transform\": null,\n  \"lora_alpha\": ");
+		     "  \"layers_pattern\": null,\n  \"layers_to_transform\": null,\n  "
+		     "\"lora_alpha\": ");
 	json_number(&b, c->alpha);
 	buf_adds(&b, ",\n  \"lora_dropout\": ");
 	json_number(&b, c->dropout);
 	buf_addf(&b,
-		 ",\n  \"modules_to_save\": null,\n  \"peft_type\": \"LORA\",\n  \"r\": %d,\n  \"rank_pattern\": {},\n  "
+		 ",\n  \"modules_to_save\": null,\n  \"peft_type\": \"LORA\",\n  \"r\": %d,\n  "
+		 "\"rank_pattern\": {},\n  "
 		 "\"revision\": null,\n"
 		 "  \"target_modules\": [",
 		 c->r);
@@ -311,7 +348,9 @@ static int write_config(const char *path, const struct peft_config *c, struct er
 		buf_adds(&b, i ? ",\n    " : "\n    ");
 		json_quote(&b, c->target[i], strlen(c->target[i]));
 	}
-	buf_addf(&b, "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n  \"use_rslora\": %s\n}\n",
+	buf_addf(&b,
+		 "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n  "
+		 "\"use_rslora\": %s\n}\n",
 		 c->rslora ? "true" : "false");
 	int rc = buf_ok(&b, e);
 	if (!rc)

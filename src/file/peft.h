@@ -1,8 +1,10 @@
-/* peft.h - a LoRA adapter on disk as Hugging Face PEFT stores it: adapter_config.json + adapter_model.safetensors.
+/* peft.h - a LoRA adapter on disk as Hugging Face PEFT stores it: adapter_config.json +
+ * adapter_model.safetensors.
  *
- * Names: "base_model.model." + module + ".lora_A.weight" [r, in] and ".lora_B.weight" [out, r], with module as
- * "model.layers.0.self_attn.q_proj". Fields of adapter_config.json that change the mathematics and are not supported (DoRA, bias other than
- * "none", fan_in_fan_out, modules_to_save, layers_to_transform, rank_pattern, alpha_pattern) are errors that name the field. */
+ * Names: "base_model.model." + module + ".lora_A.weight" [r, in] and ".lora_B.weight" [out, r],
+ * with module as "model.layers.0.self_attn.q_proj". Fields of adapter_config.json that change the
+ * mathematics and are not supported (DoRA, bias other than "none", fan_in_fan_out, modules_to_save,
+ * layers_to_transform, rank_pattern, alpha_pattern) are errors that name the field. */
 #ifndef HS_FILE_PEFT_H
 #define HS_FILE_PEFT_H
 
@@ -39,7 +41,8 @@ double peft_scale(const struct peft_config *c);
 
 /* Everything is allocated in `a`. */
 int peft_read(const char *dir, struct arena *a, struct peft_adapter *ad_p, struct err *e);
-/* Writes both files into the existing folder `dir`, each atomically, the configuration last; weights in float32. */
+/* Writes both files into the existing folder `dir`, each atomically, the configuration last;
+ * weights in float32. */
 int peft_write(const char *dir, const struct peft_adapter *ad, struct err *e);
 
 #endif

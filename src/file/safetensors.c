@@ -1,7 +1,9 @@
-/* safetensors.c - reading one file and checking all of its header; writing lies in safetensors_write.c.
+/* safetensors.c - reading one file and checking all of its header; writing lies in
+ * safetensors_write.c.
  *
- * The checks are those of the reference (huggingface/safetensors, tensor.rs: Metadata::validate), and two of ours: tensors have at most 8
- * dimensions, and the header holds at most 4 million JSON values, because a tree of a hostile header would be many times its size. */
+ * The checks are those of the reference (huggingface/safetensors, tensor.rs: Metadata::validate),
+ * and two of ours: tensors have at most 8 dimensions, and the header holds at most 4 million JSON
+ * values, because a tree of a hostile header would be many times its size. */
 #include "file/safetensors.h"
 
 #include "base/arena.h"
@@ -33,7 +35,8 @@ static const struct {
 	{ "U8", DT_U8 },   { "I8", DT_I8 },     { "F64", DT_F64 }, { "I64", DT_I64 },
 };
 
-static int read_dtype(const char *where, const char *name, const char *s, enum dtype *t_p, struct err *e)
+static int read_dtype(const char *where, const char *name, const char *s, enum dtype *t_p,
+		      struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
 		if (!strcmp(dtypes[i].name, s)) {
@@ -41,7 +44,9 @@ static int read_dtype(const char *where, const char *name, const char *s, enum d
 			return 0;
 		}
 	}
-	return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' has the dtype '%s'; F32, BF16, F16, F64, I64, I32, I8 and U8 are read",
+	return err_set(e, ERR_UNSUPPORTED,
+		       "%s: tensor '%s' has the dtype '%s'; F32, BF16, F16, F64, I64, I32, I8 and "
+		       "U8 are read",
 		       where, name, s);
 }
 
@@ -51,25 +56,32 @@ static int read_shape(const char *where, const json_t *v, struct st_tensor *t, s
 	if (!json_is_array(v))
 		return err_set(e, ERR_INPUT, "%s: tensor '%s' has no shape", where, t->name);
 	if (n > ARRAY_LEN(t->shape))
-		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' has %zu dimensions, at most %zu are read", where, t->name, n,
-			       ARRAY_LEN(t->shape));
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: tensor '%s' has %zu dimensions, at most %zu are read", where,
+			       t->name, n, ARRAY_LEN(t->shape));
 	t->ndim = (int)n;
 	t->count = 1;
 	for (size_t i = 0; i < n; i++) {
 		const json_t *d = json_array_get(v, i);
 		if (!json_is_integer(d) || json_integer_value(d) < 0)
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape that is not made of whole numbers", where,
-				       t->name);
+			return err_set(
+				e, ERR_INPUT,
+				"%s: tensor '%s' has a shape that is not made of whole numbers",
+				where, t->name);
 		t->shape[i] = json_integer_value(d);
 		if (!mul_ok(t->count, (uint64_t)t->shape[i], &t->count))
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape too large for any file", where, t->name);
+			return err_set(e, ERR_INPUT,
+				       "%s: tensor '%s' has a shape too large for any file", where,
+				       t->name);
 	}
 	if (!mul_ok(t->count, dtype_size(t->dtype), &t->bytes))
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape too large for any file", where, t->name);
+		return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape too large for any file",
+			       where, t->name);
 	return 0;
 }
 
-static int read_tensor(const char *where, const char *name, const json_t *o, struct st_tensor *t, uint64_t *begin_p, struct err *e)
+static int read_tensor(const char *where, const char *name, const json_t *o, struct st_tensor *t,
+		       uint64_t *begin_p, struct err *e)
 {
 	const char *dtype;
 	t->name = name;
@@ -83,28 +95,33 @@ static int read_tensor(const char *where, const char *name, const json_t *o, str
 		return err_set(e, ERR_INPUT, "%s: tensor '%s' has no data_offsets", where, name);
 	int64_t b = json_integer_value(begin), z = json_integer_value(end);
 	if (b < 0 || z < b)
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' lies at [%lld, %lld), which is no range", where, name, (long long)b,
-			       (long long)z);
+		return err_set(e, ERR_INPUT,
+			       "%s: tensor '%s' lies at [%lld, %lld), which is no range", where,
+			       name, (long long)b, (long long)z);
 	if ((uint64_t)(z - b) != t->bytes)
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has %lld bytes, its shape needs %llu", where, name,
-			       (long long)(z - b), (unsigned long long)t->bytes);
+		return err_set(e, ERR_INPUT, "%s: tensor '%s' has %lld bytes, its shape needs %llu",
+			       where, name, (long long)(z - b), (unsigned long long)t->bytes);
 	*begin_p = (uint64_t)b;
 	return 0;
 }
 
-/* While the header is read `data` holds the offset in disguise; it becomes an address once all offsets are known to be good. */
+/* While the header is read `data` holds the offset in disguise; it becomes an address once all
+ * offsets are known to be good. */
 static uint64_t offset_of(const struct st_tensor *t) { return (uint64_t)(uintptr_t)t->data; }
 
 static int by_offset(const void *a, const void *b)
 {
 	const struct st_tensor *x = a, *y = b;
 	uint64_t p = offset_of(x), q = offset_of(y);
-	return p != q ? (p < q ? -1 : 1) : x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : strcmp(x->name, y->name);
+	return p != q                 ? (p < q ? -1 : 1)
+	       : x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1)
+				      : strcmp(x->name, y->name);
 }
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp((*(const struct st_tensor *const *)a)->name, (*(const struct st_tensor *const *)b)->name);
+	return strcmp((*(const struct st_tensor *const *)a)->name,
+		      (*(const struct st_tensor *const *)b)->name);
 }
 
 static int check_metadata(const char *where, const json_t *m, struct err *e)
@@ -112,7 +129,8 @@ static int check_metadata(const char *where, const json_t *m, struct err *e)
 	const char *key;
 	json_t *v;
 	if (m && !json_is_object(m))
-		return err_set(e, ERR_INPUT, "%s: __metadata__ must be an object of strings", where);
+		return err_set(e, ERR_INPUT, "%s: __metadata__ must be an object of strings",
+			       where);
 	json_object_foreach((json_t *)m, key, v) if (!json_is_string(v)) return err_set(
 		e, ERR_INPUT, "%s: __metadata__ '%s' must be a string", where, key);
 	return 0;
@@ -130,7 +148,8 @@ static int read_table(struct st_file *f, const char *where, uint64_t data, struc
 	f->tensor = arena_alloc(&f->mem, (room + 1) * sizeof *f->tensor);
 	f->name = arena_alloc(&f->mem, (room + 1) * sizeof *f->name);
 	if (!f->tensor || !f->name)
-		return err_nomem(e, (unsigned long long)room * sizeof *f->tensor, "a table of tensors");
+		return err_nomem(e, (unsigned long long)room * sizeof *f->tensor,
+				 "a table of tensors");
 	json_object_foreach(f->header, name, v)
 	{
 		if (!strcmp(name, "__metadata__"))
@@ -145,18 +164,23 @@ static int read_table(struct st_file *f, const char *where, uint64_t data, struc
 		struct st_tensor *t = &f->tensor[i];
 		uint64_t begin = offset_of(t);
 		if (begin != at)
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' begins at byte %llu of the data, %s", where, t->name,
-				       (unsigned long long)begin, begin < at ? "inside another tensor" : "behind a hole");
+			return err_set(e, ERR_INPUT,
+				       "%s: tensor '%s' begins at byte %llu of the data, %s", where,
+				       t->name, (unsigned long long)begin,
+				       begin < at ? "inside another tensor" : "behind a hole");
 		if (t->bytes > size - at)
 			return err_set(e, ERR_INPUT,
-				       "%s: truncated: tensor '%s' ends at byte %llu of the data, the file has %llu of them", where,
-				       t->name, (unsigned long long)(at + t->bytes), (unsigned long long)size);
+				       "%s: truncated: tensor '%s' ends at byte %llu of the data, "
+				       "the file has %llu of them",
+				       where, t->name, (unsigned long long)(at + t->bytes),
+				       (unsigned long long)size);
 		t->data = f->map.p + data + at;
 		at += t->bytes;
 		f->name[i] = t;
 	}
 	if (at != size)
-		return err_set(e, ERR_INPUT, "%s: %llu bytes behind the last tensor", where, (unsigned long long)(size - at));
+		return err_set(e, ERR_INPUT, "%s: %llu bytes behind the last tensor", where,
+			       (unsigned long long)(size - at));
 	qsort(f->name, f->n, sizeof *f->name, by_name);
 	return 0;
 }
@@ -166,16 +190,19 @@ static int read_header(struct st_file *f, const char *where, struct err *e)
 	uint64_t n = 0, values = 0;
 	bool quoted = false;
 	if (f->map.size < 8)
-		return err_set(e, ERR_INPUT, "%s: %llu bytes are too short for a safetensors file", where,
-			       (unsigned long long)f->map.size);
+		return err_set(e, ERR_INPUT, "%s: %llu bytes are too short for a safetensors file",
+			       where, (unsigned long long)f->map.size);
 	for (int i = 7; i >= 0; i--)
 		n = n << 8 | f->map.p[i];
 	if (n > HEADER_MAX)
-		return err_set(e, ERR_INPUT, "%s: not a safetensors file (its header would have %llu bytes, %llu are allowed)",
+		return err_set(e, ERR_INPUT,
+			       "%s: not a safetensors file (its header would have %llu bytes, %llu "
+			       "are allowed)",
 			       where, (unsigned long long)n, HEADER_MAX);
 	if (n > f->map.size - 8)
-		return err_set(e, ERR_INPUT, "%s: truncated: %llu bytes of header were announced, %llu are there", where,
-			       (unsigned long long)n, (unsigned long long)(f->map.size - 8));
+		return err_set(e, ERR_INPUT,
+			       "%s: truncated: %llu bytes of header were announced, %llu are there",
+			       where, (unsigned long long)n, (unsigned long long)(f->map.size - 8));
 	const char *text = (const char *)f->map.p + 8;
 	for (uint64_t i = 0; i < n; i++) {
 		if (quoted && text[i] == '\\')
@@ -186,8 +213,8 @@ static int read_header(struct st_file *f, const char *where, struct err *e)
 			values += text[i] == ',' || text[i] == '[' || text[i] == '{';
 	}
 	if (values > VALUES_MAX)
-		return err_set(e, ERR_INPUT, "%s: the header has %llu values, %llu are allowed", where, (unsigned long long)values,
-			       VALUES_MAX);
+		return err_set(e, ERR_INPUT, "%s: the header has %llu values, %llu are allowed",
+			       where, (unsigned long long)values, VALUES_MAX);
 	TRY(json_parse_text(text, n, where, &f->header, e));
 	return read_table(f, where, 8 + n, e);
 }
@@ -219,14 +246,24 @@ void st_close(struct st_file *f)
 }
 
 size_t st_count(const struct st_file *f) { return f->n; }
-const struct st_tensor *st_get(const struct st_file *f, size_t i) { return i < f->n ? &f->tensor[i] : NULL; }
-const json_t *st_metadata(const struct st_file *f) { return json_object_get(f->header, "__metadata__"); }
-void st_drop(const struct st_file *f, const struct st_tensor *t) { map_drop(&f->map, t->data, t->bytes); }
+const struct st_tensor *st_get(const struct st_file *f, size_t i)
+{
+	return i < f->n ? &f->tensor[i] : NULL;
+}
+const json_t *st_metadata(const struct st_file *f)
+{
+	return json_object_get(f->header, "__metadata__");
+}
+void st_drop(const struct st_file *f, const struct st_tensor *t)
+{
+	map_drop(&f->map, t->data, t->bytes);
+}
 void st_drop_range(const struct st_file *f, const void *p, uint64_t n) { map_drop(&f->map, p, n); }
 
 const struct st_tensor *st_find(const struct st_file *f, const char *name)
 {
 	struct st_tensor key = { .name = name };
-	const struct st_tensor *k = &key, *const *p = bsearch(&k, f->name, f->n, sizeof *f->name, by_name);
+	const struct st_tensor *k = &key, *const *p = bsearch(&k, f->name, f->n, sizeof *f->name,
+							      by_name);
 	return p ? *p : NULL;
 }

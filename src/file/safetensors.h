@@ -1,7 +1,9 @@
-/* safetensors.h - reading and writing one safetensors file (huggingface/safetensors, format of 2023).
+/* safetensors.h - reading and writing one safetensors file (huggingface/safetensors, format of
+ * 2023).
  *
- * u64 little-endian header length N (at most 100,000,000), N bytes of JSON padded with spaces to a multiple of 8, data. The tensors must
- * cover the data without holes or overlaps; the file ends where the last one ends. All of it is checked on opening. */
+ * u64 little-endian header length N (at most 100,000,000), N bytes of JSON padded with spaces to a
+ * multiple of 8, data. The tensors must cover the data without holes or overlaps; the file ends
+ * where the last one ends. All of it is checked on opening. */
 #ifndef HS_FILE_SAFETENSORS_H
 #define HS_FILE_SAFETENSORS_H
 
@@ -29,12 +31,13 @@ void st_close(struct st_file *f);
 size_t st_count(const struct st_file *f);
 const struct st_tensor *st_get(const struct st_file *f, size_t i); /* in order of the data */
 const struct st_tensor *st_find(const struct st_file *f, const char *name);
-const json_t *st_metadata(const struct st_file *f);               /* string -> string, or NULL */
-void st_drop(const struct st_file *f, const struct st_tensor *t); /* its pages leave the resident set */
+const json_t *st_metadata(const struct st_file *f); /* string -> string, or NULL */
+/* its pages leave the resident set */
+void st_drop(const struct st_file *f, const struct st_tensor *t);
 void st_drop_range(const struct st_file *f, const void *p, uint64_t n);
 
-/* Writing: add the header rows first, then the data of each tensor in the order st_write_begin() decided is streamed, so that a
- * model larger than memory can be written. */
+/* Writing: add the header rows first, then the data of each tensor in the order st_write_begin()
+ * decided is streamed, so that a model larger than memory can be written. */
 struct st_spec {
 	const char *name;
 	enum dtype dtype;
@@ -43,13 +46,15 @@ struct st_spec {
 	void *user; /* handed back to the callback */
 };
 
-/* Fills `dst` with the bytes [off, off+n) of a tensor (row-major, little-endian). Both are whole rows (of count/shape[0] elements), as many as
- * fit into 4 MiB and at least one. */
-typedef int (*st_source_fn)(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e);
+/* Fills `dst` with the bytes [off, off+n) of a tensor (row-major, little-endian). Both are whole
+ * rows (of count/shape[0] elements), as many as fit into 4 MiB and at least one. */
+typedef int (*st_source_fn)(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+			    struct err *e);
 
-/* Writes a whole file: beside it as PATH.tmp, synced, then renamed (atomic.h). `metadata` may be NULL; {"format":"pt"} is always
- * written. Tensors are ordered as the reference writer does (alignment descending, then name). */
-int st_write(const char *path, const struct st_spec *specs, size_t n, const json_t *metadata, st_source_fn source, void *ctx,
-	     struct err *e);
+/* Writes a whole file: beside it as PATH.tmp, synced, then renamed (atomic.h). `metadata` may be
+ * NULL; {"format":"pt"} is always written. Tensors are ordered as the reference writer does
+ * (alignment descending, then name). */
+int st_write(const char *path, const struct st_spec *specs, size_t n, const json_t *metadata,
+	     st_source_fn source, void *ctx, struct err *e);
 
 #endif

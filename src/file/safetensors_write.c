@@ -1,4 +1,5 @@
-/* safetensors_write.c - writing one file, tensor by tensor, in the order and spelling of the reference writer. */
+/* safetensors_write.c - writing one file, tensor by tensor, in the order and spelling of the
+ * reference writer. */
 #include "file/safetensors.h"
 
 #include "base/buf.h"
@@ -12,18 +13,21 @@
 
 #define CHUNK (4ull << 20)
 
-/* Names in the file, and the rank by which the reference sorts (the order of its enum Dtype; the higher comes first). */
+/* Names in the file, and the rank by which the reference sorts (the order of its enum Dtype; the
+ * higher comes first). */
 static const struct {
 	const char *name;
 	int rank;
 } dtypes[DT_COUNT] = {
-	[DT_U8] = { "U8", 1 },   [DT_I8] = { "I8", 2 },   [DT_F16] = { "F16", 3 }, [DT_BF16] = { "BF16", 4 },
-	[DT_I32] = { "I32", 5 }, [DT_F32] = { "F32", 6 }, [DT_F64] = { "F64", 7 }, [DT_I64] = { "I64", 8 },
+	[DT_U8] = { "U8", 1 },     [DT_I8] = { "I8", 2 },   [DT_F16] = { "F16", 3 },
+	[DT_BF16] = { "BF16", 4 }, [DT_I32] = { "I32", 5 }, [DT_F32] = { "F32", 6 },
+	[DT_F64] = { "F64", 7 },   [DT_I64] = { "I64", 8 },
 };
 
 static int by_rank(const void *a, const void *b)
 {
-	const struct st_spec *x = *(const struct st_spec *const *)a, *y = *(const struct st_spec *const *)b;
+	const struct st_spec *x = *(const struct st_spec *const *)a,
+			     *y = *(const struct st_spec *const *)b;
 	int d = dtypes[y->dtype].rank - dtypes[x->dtype].rank;
 	return d ? d : strcmp(x->name, y->name);
 }
@@ -31,11 +35,15 @@ static int by_rank(const void *a, const void *b)
 static int spec_bytes(const char *path, const struct st_spec *t, uint64_t *bytes_p, struct err *e)
 {
 	if ((unsigned)t->dtype >= DT_COUNT || t->ndim < 0 || t->ndim > (int)ARRAY_LEN(t->shape))
-		return err_set(e, ERR_INTERNAL, "%s: tensor '%s' has no dtype or shape that can be written", path, t->name);
+		return err_set(e, ERR_INTERNAL,
+			       "%s: tensor '%s' has no dtype or shape that can be written", path,
+			       t->name);
 	uint64_t n = dtype_size(t->dtype);
 	for (int i = 0; i < t->ndim; i++)
 		if (t->shape[i] < 0 || !mul_ok(n, (uint64_t)t->shape[i], &n))
-			return err_set(e, ERR_INTERNAL, "%s: tensor '%s' has no shape that can be written", path, t->name);
+			return err_set(e, ERR_INTERNAL,
+				       "%s: tensor '%s' has no shape that can be written", path,
+				       t->name);
 	*bytes_p = n;
 	return 0;
 }
@@ -57,8 +65,8 @@ static void add_metadata(struct buf *b, const json_t *metadata)
 	buf_addc(b, '}');
 }
 
-static int make_header(const char *path, const struct st_spec **order, size_t n, const json_t *metadata, struct buf *b,
-		       struct err *e)
+static int make_header(const char *path, const struct st_spec **order, size_t n,
+		       const json_t *metadata, struct buf *b, struct err *e)
 {
 	static const char zero[8];
 	uint64_t at = 0, bytes = 0;
@@ -68,7 +76,8 @@ static int make_header(const char *path, const struct st_spec **order, size_t n,
 		const struct st_spec *t = order[i];
 		TRY(spec_bytes(path, t, &bytes, e));
 		if (i && !strcmp(order[i - 1]->name, t->name))
-			return err_set(e, ERR_INTERNAL, "%s: tensor '%s' would be written twice", path, t->name);
+			return err_set(e, ERR_INTERNAL, "%s: tensor '%s' would be written twice",
+				       path, t->name);
 		buf_addc(b, ',');
 		json_quote(b, t->name, strlen(t->name));
 		buf_addf(b, ":{\"dtype\":\"%s\",\"shape\":[", dtypes[t->dtype].name);
@@ -88,8 +97,8 @@ static int make_header(const char *path, const struct st_spec **order, size_t n,
 	return 0;
 }
 
-static int write_tensor(struct atomic_file *f, const struct st_spec *t, uint64_t bytes, struct buf *b, st_source_fn source,
-			void *ctx, struct err *e)
+static int write_tensor(struct atomic_file *f, const struct st_spec *t, uint64_t bytes,
+			struct buf *b, st_source_fn source, void *ctx, struct err *e)
 {
 	uint64_t row = t->ndim && t->shape[0] ? bytes / (uint64_t)t->shape[0] : bytes,
 		 step = row && row < CHUNK ? CHUNK / row * row : row;
@@ -104,8 +113,8 @@ static int write_tensor(struct atomic_file *f, const struct st_spec *t, uint64_t
 	return 0;
 }
 
-int st_write(const char *path, const struct st_spec *specs, size_t n, const json_t *metadata, st_source_fn source, void *ctx,
-	     struct err *e)
+int st_write(const char *path, const struct st_spec *specs, size_t n, const json_t *metadata,
+	     st_source_fn source, void *ctx, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	struct atomic_file f = { -1, NULL, NULL };

@@ -8,7 +8,8 @@ int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e)
 {
 	*c = (struct kv_cache){ .stage = s, .cap = cap };
 	uint64_t bytes = (uint64_t)(s->cfg.kv_heads * s->cfg.head_dim) * dtype_size(s->opt.act) * 2;
-	if (cap < 1 || !mul_ok(bytes, (uint64_t)cap, &bytes) || !mul_ok(bytes, (uint64_t)(s->opt.last - s->opt.first), &bytes))
+	if (cap < 1 || !mul_ok(bytes, (uint64_t)cap, &bytes) ||
+	    !mul_ok(bytes, (uint64_t)(s->opt.last - s->opt.first), &bytes))
 		return err_nomem(e, bytes, "keys and values");
 	dmem_init(&c->mem, s->dev, 4 << 20);
 	if (s->end && !(c->logits = mem_array((size_t)s->cfg.vocab, sizeof *c->logits)))
@@ -66,7 +67,11 @@ int stage_logits(struct slot *sl, float *v, struct err *e)
 {
 	struct stage *s = sl->stage;
 	const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
-	struct tape t = { .dev = s->dev, .act = s->opt.act, .mem = &sl->mem, .scratch = &s->scratch, .host = &sl->host };
+	struct tape t = { .dev = s->dev,
+			  .act = s->opt.act,
+			  .mem = &sl->mem,
+			  .scratch = &s->scratch,
+			  .host = &sl->host };
 	struct tensor *h;
 	TRY(tape_tensor(&t, s->opt.act, 2, dim, sl->out, &h, e));
 	return last_logits(s, &t, h, v, e);
@@ -76,10 +81,16 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 {
 	struct stage *s = c->stage;
 	if (n < 1 || n > c->cap - c->len)
-		return err_set(e, ERR_INPUT, "the text is longer than the %lld positions that were reserved", (long long)c->cap);
+		return err_set(e, ERR_INPUT,
+			       "the text is longer than the %lld positions that were reserved",
+			       (long long)c->cap);
 	dmem_reset(&c->mem);
 	arena_reset(&c->host);
-	struct tape t = { .dev = s->dev, .act = s->opt.act, .mem = &c->mem, .scratch = &c->mem, .host = &c->host };
+	struct tape t = { .dev = s->dev,
+			  .act = s->opt.act,
+			  .mem = &c->mem,
+			  .scratch = &c->mem,
+			  .host = &c->host };
 	int32_t *pos = arena_alloc(&c->host, (size_t)n * 4);
 	if (!pos)
 		return err_nomem(e, (unsigned long long)n * 4, "positions");
@@ -96,8 +107,10 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 		struct dev_ref ids;
 		for (int64_t i = 0; i < n; i++)
 			if (id[i] < 0 || id[i] >= s->cfg.vocab)
-				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", id[i],
-					       (long long)s->cfg.vocab);
+				return err_set(
+					e, ERR_INPUT,
+					"token id %d is outside the model's vocabulary of %lld",
+					id[i], (long long)s->cfg.vocab);
 		TRY(put(c, id, n, &ids, e));
 		TRY(op_embed_apply(&t, s->embed, ids, n, &h, e));
 	} else {

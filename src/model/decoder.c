@@ -18,18 +18,21 @@ static uint64_t mask_key(const struct layer_context *c, enum linear site)
 	return rng_fold(k, site);
 }
 
-static int linear(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i, struct tensor *x,
-		  struct tensor *residual, struct tensor **y_p, struct err *e)
+static int linear(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  enum linear i, struct tensor *x, struct tensor *residual, struct tensor **y_p,
+		  struct err *e)
 {
 	struct lora lora = l->lin[i].lora;
 	if (!c->train)
 		lora.dropout = 0;
-	int rc = op_linear_apply(t, x, l->lin[i].w, l->lin[i].bias, &lora, mask_key(c, i), residual, y_p, e);
+	int rc = op_linear_apply(t, x, l->lin[i].w, l->lin[i].bias, &lora, mask_key(c, i), residual,
+				 y_p, e);
 	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;
 }
 
 /* (N, heads*D) seen as (N, heads, D); normed where the family does; rotated. */
-static int heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n, struct param *norm, struct err *e)
+static int heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
+		 struct param *norm, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	struct tensor *x = *x_p;
@@ -42,18 +45,20 @@ static int heads(struct tape *t, const struct layer_context *c, struct tensor **
 }
 
 /* The new keys (or values) go behind the ones that are kept; attention then reads all of them. */
-static int append(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x, struct tensor **y_p,
-		  struct err *e)
+static int append(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,
+		  struct tensor **y_p, struct err *e)
 {
-	size_t row = (size_t)(x->dim[1] * x->dim[2]) * dtype_size(x->dtype), all = row * (size_t)kv->cap;
+	size_t row = (size_t)(x->dim[1] * x->dim[2]) * dtype_size(x->dtype),
+	       all = row * (size_t)kv->cap;
 	struct dev_ref at = DEV_REF(kv->kv, all * (size_t)(2 * layer + which));
-	TRY(dev_copy(DEV_REF(at.buf, at.off + row * (size_t)kv->len), x->at, row * (size_t)x->dim[0], e));
+	TRY(dev_copy(DEV_REF(at.buf, at.off + row * (size_t)kv->len), x->at,
+		     row * (size_t)x->dim[0], e));
 	int64_t dim[3] = { kv->len + x->dim[0], x->dim[1], x->dim[2] };
 	return tape_tensor(t, x->dtype, 3, dim, at, y_p, e);
 }
 
-int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c, struct tensor *h, struct tensor **y_p,
-		  struct err *e)
+int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	struct tensor *a, *q, *k, *v, *o, *gate, *up, *act;
@@ -71,7 +76,8 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 		TRY(append(t, c->kv, here, 0, k, &k, e));
 		TRY(append(t, c->kv, here, 1, v, &v, e));
 	}
-	TRY(op_attention_apply(t, q, k, v, c->starts, c->kstarts, c->nseq, m->windowed[c->index] ? m->window : 0,
+	TRY(op_attention_apply(t, q, k, v, c->starts, c->kstarts, c->nseq,
+			       m->windowed[c->index] ? m->window : 0,
 			       1.0f / sqrtf((float)m->head_dim), &o, e));
 	TRY(linear(t, l, c, LIN_O, o, h, &h, e));
 	TRY(op_rmsnorm_apply(t, h, l->norm2, m->hidden, (float)m->norm_eps, &a, e));

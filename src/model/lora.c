@@ -12,18 +12,23 @@ int lora_targets(const char *const *name, size_t n, struct lora_options *o, stru
 	for (size_t i = 0; i < n; i++) {
 		bool found = false, all = !strcmp(name[i], "all-linear");
 		for (enum linear l = 0; l < LIN_COUNT; l++)
-			if (all || !strcmp(name[i], linear_name(l)) || !strcmp(name[i], linear_path(l)))
+			if (all || !strcmp(name[i], linear_name(l)) ||
+			    !strcmp(name[i], linear_path(l)))
 				o->target[l] = found = true;
 		if (!found)
 			return err_set(e, ERR_USAGE,
-				       "lora_target_modules: there is no module '%s' (q_proj, k_proj, v_proj, o_proj, gate_proj, "
+				       "lora_target_modules: there is no module '%s' (q_proj, "
+				       "k_proj, v_proj, o_proj, gate_proj, "
 				       "up_proj, down_proj, all-linear)",
 				       name[i]);
 	}
 	return 0;
 }
 
-float lora_scale(int64_t r, double alpha, bool rslora) { return (float)(alpha / (rslora ? sqrt((double)r) : (double)r)); }
+float lora_scale(int64_t r, double alpha, bool rslora)
+{
+	return (float)(alpha / (rslora ? sqrt((double)r) : (double)r));
+}
 
 void lora_init_a(uint64_t seed, const char *name, int64_t in, float *dst, int64_t n)
 {

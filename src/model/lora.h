@@ -1,8 +1,10 @@
 /* lora.h - low-rank adapters: which modules get one, how it begins, what it is called.
  *
- * Hu et al. 2021: y = W x + s B A x with A (R,in), B (out,R); s = alpha/R, or alpha/sqrt(R) with rsLoRA (Kalajdzievski 2023). A begins
- * uniform in +-1/sqrt(in) (Kaiming uniform with a = sqrt 5, as PEFT does), drawn by name from the seed, so that no split changes it; B begins
- * at zero. Parameter names: MODULE.lora_A.weight and MODULE.lora_B.weight with MODULE as "model.layers.0.self_attn.q_proj". */
+ * Hu et al. 2021: y = W x + s B A x with A (R,in), B (out,R); s = alpha/R, or alpha/sqrt(R) with
+ * rsLoRA (Kalajdzievski 2023). A begins uniform in +-1/sqrt(in) (Kaiming uniform with a = sqrt 5,
+ * as PEFT does), drawn by name from the seed, so that no split changes it; B begins at zero.
+ * Parameter names: MODULE.lora_A.weight and MODULE.lora_B.weight with MODULE as
+ * "model.layers.0.self_attn.q_proj". */
 #ifndef HS_MODEL_LORA_H
 #define HS_MODEL_LORA_H
 
@@ -18,7 +20,8 @@ struct lora_options {
 	uint64_t seed;
 };
 
-/* Sets target[] from module names ("q_proj", "self_attn.q_proj", "all-linear"); an unknown one is an error that lists the known. */
+/* Sets target[] from module names ("q_proj", "self_attn.q_proj", "all-linear"); an unknown one is
+ * an error that lists the known. */
 int lora_targets(const char *const *name, size_t n, struct lora_options *o, struct err *e);
 float lora_scale(int64_t r, double alpha, bool rslora);
 /* The first value of A: element i of the parameter called `name`. */

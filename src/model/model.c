@@ -1,4 +1,5 @@
-/* model.c - the common part of reading a configuration, and facts that follow from it. See model.h. */
+/* model.c - the common part of reading a configuration, and facts that follow from it. See
+ * model.h. */
 #include "model/model.h"
 
 #include "base/err.h"
@@ -20,9 +21,12 @@ static const struct model_family *const families[] = {
 #undef MODEL
 };
 
-static const char *const linear_names[LIN_COUNT] = { "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj" };
-static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-						     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj" };
+static const char *const linear_names[LIN_COUNT] = { "q_proj",    "k_proj",  "v_proj",   "o_proj",
+						     "gate_proj", "up_proj", "down_proj" };
+static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj", "self_attn.k_proj",
+						     "self_attn.v_proj", "self_attn.o_proj",
+						     "mlp.gate_proj",    "mlp.up_proj",
+						     "mlp.down_proj" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -40,7 +44,10 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 	memcpy(dim, dims[l], sizeof dims[l]);
 }
 
-bool linear_has_bias(const struct model_config *c, enum linear l) { return l <= LIN_V ? c->qkv_bias : l == LIN_O && c->o_bias; }
+bool linear_has_bias(const struct model_config *c, enum linear l)
+{
+	return l <= LIN_V ? c->qkv_bias : l == LIN_O && c->o_bias;
+}
 
 int64_t model_layer_parameters(const struct model_config *c)
 {
@@ -55,7 +62,8 @@ int64_t model_layer_parameters(const struct model_config *c)
 
 int64_t model_parameters(const struct model_config *c)
 {
-	return c->layers * model_layer_parameters(c) + c->hidden + c->vocab * c->hidden * (c->tied ? 1 : 2);
+	return c->layers * model_layer_parameters(c) + c->hidden +
+	       c->vocab * c->hidden * (c->tied ? 1 : 2);
 }
 
 int64_t model_matmul_parameters(const struct model_config *c)
@@ -151,15 +159,19 @@ static bool in_list(const char *const *list, const char *key)
 	return false;
 }
 
-static int check_keys(const json_t *j, const struct model_family *f, const char *where, struct err *e)
+static int check_keys(const json_t *j, const struct model_family *f, const char *where,
+		      struct err *e)
 {
 	const char *key;
 	json_t *v;
 	json_object_foreach((json_t *)j, key, v)
 	{
-		if (json_is_null(v) || in_list(used, key) || in_list(harmless, key) || in_list(f->keys, key))
+		if (json_is_null(v) || in_list(used, key) || in_list(harmless, key) ||
+		    in_list(f->keys, key))
 			continue;
-		return err_set(e, ERR_UNSUPPORTED, "%s: the field '%s' is not known for model_type '%s' and might change the model",
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: the field '%s' is not known for model_type '%s' and might "
+			       "change the model",
 			       where, key, json_string_value(json_object_get(j, "model_type")));
 	}
 	return 0;
@@ -167,8 +179,8 @@ static int check_keys(const json_t *j, const struct model_family *f, const char 
 
 /* ---- rotary frequencies ---- */
 
-/* Llama 3.1: low frequencies are divided by factor, high ones stay, between them it is blended (transformers modeling_rope_utils.py,
- * _compute_llama3_parameters). */
+/* Llama 3.1: low frequencies are divided by factor, high ones stay, between them it is blended
+ * (transformers modeling_rope_utils.py, _compute_llama3_parameters). */
 static int scale_llama3(const json_t *s, const char *where, struct model_config *c, struct err *e)
 {
 	double factor, low, high, old;
@@ -177,7 +189,9 @@ static int scale_llama3(const json_t *s, const char *where, struct model_config 
 	TRY(json_need_num(s, where, "high_freq_factor", 1e-6, 1e6, &high, e));
 	TRY(json_need_num(s, where, "original_max_position_embeddings", 1, 1e9, &old, e));
 	if (!(high > low))
-		return err_set(e, ERR_INPUT, "%s: rope_scaling: high_freq_factor must be above low_freq_factor", where);
+		return err_set(e, ERR_INPUT,
+			       "%s: rope_scaling: high_freq_factor must be above low_freq_factor",
+			       where);
 	for (int64_t i = 0; i < c->head_dim / 2; i++) {
 		double f = c->inv_freq[i], wave = 2 * M_PI / f;
 		if (wave > old / low) {
@@ -195,11 +209,13 @@ static int scale_factors(const json_t *s, const char *where, struct model_config
 {
 	const json_t *list = json_object_get(s, "factors");
 	if (!json_is_array(list) || (int64_t)json_array_size(list) != c->head_dim / 2)
-		return err_set(e, ERR_INPUT, "%s: rope_freqs must have %lld numbers", where, (long long)(c->head_dim / 2));
+		return err_set(e, ERR_INPUT, "%s: rope_freqs must have %lld numbers", where,
+			       (long long)(c->head_dim / 2));
 	for (int64_t i = 0; i < c->head_dim / 2; i++) {
 		double f = json_number_value(json_array_get(list, (size_t)i));
 		if (!(f > 0 && f < 1e9))
-			return err_set(e, ERR_INPUT, "%s: rope_freqs: number %lld is not positive", where, (long long)i);
+			return err_set(e, ERR_INPUT, "%s: rope_freqs: number %lld is not positive",
+				       where, (long long)i);
 		c->inv_freq[i] = (float)(c->inv_freq[i] / f);
 	}
 	return 0;
@@ -207,7 +223,8 @@ static int scale_factors(const json_t *s, const char *where, struct model_config
 
 static int read_rope(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	const json_t *p = json_object_get(j, "rope_parameters"), *s = json_object_get(j, "rope_scaling");
+	const json_t *p = json_object_get(j, "rope_parameters"),
+		     *s = json_object_get(j, "rope_scaling");
 	double theta = 10000, factor;
 	TRY(json_opt_num(j, where, "rope_theta", 1, 1e12, &theta, e));
 	if (json_is_object(p)) { /* transformers 5 keeps everything in one object */
@@ -225,8 +242,10 @@ static int read_rope(const json_t *j, const char *where, struct model_config *c,
 	double partial = 1;
 	TRY(json_opt_num(s, where, "partial_rotary_factor", 0, 1, &partial, e));
 	if (!(partial >= 1))
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'partial_rotary_factor' %g: rotating part of a head is not supported",
-			       where, partial);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: 'partial_rotary_factor' %g: rotating part of a head is not supported",
+			where, partial);
 	if (!strcmp(type, "default"))
 		return 0;
 	if (!strcmp(type, "llama3"))
@@ -234,7 +253,9 @@ static int read_rope(const json_t *j, const char *where, struct model_config *c,
 	if (!strcmp(type, "gguf_factors"))
 		return scale_factors(s, where, c, e);
 	if (strcmp(type, "linear"))
-		return err_set(e, ERR_UNSUPPORTED, "%s: rope scaling of type '%s' is not supported (default, linear, llama3 are)",
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: rope scaling of type '%s' is not supported (default, linear, "
+			       "llama3 are)",
 			       where, type);
 	TRY(json_need_num(s, where, "factor", 1e-3, 1e6, &factor, e));
 	for (int64_t i = 0; i < c->head_dim / 2; i++)
@@ -253,13 +274,18 @@ static int check_fixed(const json_t *j, const char *where, struct err *e)
 	TRY(json_opt_num(j, where, "partial_rotary_factor", 0, 1, &partial, e));
 	TRY(json_opt_bool(j, where, "rope_interleaved", &interleaved, e));
 	if (strcmp(act, "silu") && strcmp(act, "swish"))
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'hidden_act' is '%s'; only silu is supported", where, act);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'hidden_act' is '%s'; only silu is supported", where, act);
 	if (drop > 0)
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'attention_dropout' is %g; only 0 is supported", where, drop);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'attention_dropout' is %g; only 0 is supported", where, drop);
 	if (!(partial >= 1))
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'partial_rotary_factor' is %g; only 1 is supported", where, partial);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'partial_rotary_factor' is %g; only 1 is supported", where,
+			       partial);
 	if (interleaved)
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'rope_interleaved' is true; only false is supported", where);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'rope_interleaved' is true; only false is supported", where);
 	return 0;
 }
 
@@ -272,8 +298,10 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 		if (in_list(families[i]->model_types, type))
 			f = families[i];
 	if (!f)
-		return err_set(e, ERR_UNSUPPORTED, "%s: model_type '%s' is not supported (llama, mistral, qwen2, qwen3 are)", where,
-			       type);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: model_type '%s' is not supported (llama, mistral, qwen2, qwen3 are)",
+			where, type);
 	TRY(check_keys(j, f, where, e));
 	TRY(check_fixed(j, where, e));
 	struct model_config c = { .family = f->name, .norm_eps = 1e-6 };
@@ -288,13 +316,18 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 	TRY(json_opt_num(j, where, "rms_norm_eps", 0, 1, &c.norm_eps, e));
 	TRY(json_opt_bool(j, where, "tie_word_embeddings", &c.tied, e));
 	if (c.heads % c.kv_heads)
-		return err_set(e, ERR_INPUT, "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld", where,
-			       (long long)c.heads, (long long)c.kv_heads);
+		return err_set(e, ERR_INPUT,
+			       "%s: num_attention_heads %lld is not a multiple of "
+			       "num_key_value_heads %lld",
+			       where, (long long)c.heads, (long long)c.kv_heads);
 	c.head_dim = c.hidden / c.heads;
 	bool has_dim = json_is_integer(json_object_get(j, "head_dim"));
 	TRY(json_opt_int(j, where, "head_dim", 2, MODEL_HEAD_DIM_MOST, &c.head_dim, e));
-	if ((!has_dim && c.hidden % c.heads) || c.head_dim % 2 || c.head_dim < 2 || c.head_dim > MODEL_HEAD_DIM_MOST)
-		return err_set(e, ERR_INPUT, "%s: hidden_size %lld and num_attention_heads %lld give no even head width up to %d",
+	if ((!has_dim && c.hidden % c.heads) || c.head_dim % 2 || c.head_dim < 2 ||
+	    c.head_dim > MODEL_HEAD_DIM_MOST)
+		return err_set(e, ERR_INPUT,
+			       "%s: hidden_size %lld and num_attention_heads %lld give no even "
+			       "head width up to %d",
 			       where, (long long)c.hidden, (long long)c.heads, MODEL_HEAD_DIM_MOST);
 	TRY(read_rope(j, where, &c, e));
 	TRY(f->read(j, where, &c, e));
@@ -313,10 +346,12 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	if (len > 9 && !strcmp(name + len - 9, ".inv_freq"))
 		return 0;
 	long long parsed = -1;
-	if (sscanf(name, "model.layers.%lld.%n", &parsed, &at) != 1 || !at || parsed < 0 || parsed >= c->layers)
+	if (sscanf(name, "model.layers.%lld.%n", &parsed, &at) != 1 || !at || parsed < 0 ||
+	    parsed >= c->layers)
 		return -1;
 	const char *rest = name + at;
-	if (!strcmp(rest, "input_layernorm.weight") || !strcmp(rest, "post_attention_layernorm.weight"))
+	if (!strcmp(rest, "input_layernorm.weight") ||
+	    !strcmp(rest, "post_attention_layernorm.weight"))
 		return 1;
 	if (!strcmp(rest, "self_attn.q_norm.weight") || !strcmp(rest, "self_attn.k_norm.weight"))
 		return c->qk_norm ? 1 : -1;

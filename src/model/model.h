@@ -1,7 +1,9 @@
-/* model.h - what a decoder-only model consists of, read from its configuration (config.json's words).
+/* model.h - what a decoder-only model consists of, read from its configuration (config.json's
+ * words).
  *
- * A family (rows of model.def) says which keys it knows and what they mean; every key of the configuration must be known to be used or known
- * to be harmless: an unknown one, or a value that changes the mathematics in a way not built here, is an error that names it. */
+ * A family (rows of model.def) says which keys it knows and what they mean; every key of the
+ * configuration must be known to be used or known to be harmless: an unknown one, or a value that
+ * changes the mathematics in a way not built here, is an error that names it. */
 #ifndef HS_MODEL_MODEL_H
 #define HS_MODEL_MODEL_H
 
@@ -18,13 +20,16 @@ enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512 };
 enum linear { LIN_Q, LIN_K, LIN_V, LIN_O, LIN_GATE, LIN_UP, LIN_DOWN, LIN_COUNT };
 
 struct model_config {
-	const char *family;                                                     /* row of model.def */
-	int64_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab; /* C = hidden, F = intermediate, H, G, D, V */
-	int64_t max_positions;                                                  /* 0: not stated */
+	/* row of model.def */
+	const char *family;
+	/* C = hidden, F = intermediate, H, G, D, V */
+	int64_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab;
+	int64_t max_positions; /* 0: not stated */
 	double norm_eps;
 	bool tied; /* the head is the embedding */
 	bool qkv_bias, o_bias;
-	bool qk_norm;                            /* RMSNorm on each head of q and k before the rotation (Qwen3) */
+	/* RMSNorm on each head of q and k before the rotation (Qwen3) */
+	bool qk_norm;
 	int64_t window;                          /* sliding window in tokens; 0: none */
 	uint8_t windowed[MODEL_LAYERS_MOST];     /* this layer uses it */
 	float inv_freq[MODEL_HEAD_DIM_MOST / 2]; /* rotary frequencies after scaling, D/2 of them */
@@ -34,7 +39,8 @@ struct model_config {
 struct model_family {
 	const char *name;
 	const char *const *model_types; /* as in config.json; NULL-terminated */
-	const char *const *keys;        /* keys this family reads beside the common ones; NULL-terminated */
+	/* keys this family reads beside the common ones; NULL-terminated */
+	const char *const *keys;
 	/* Adds what the common reader cannot know. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 };
@@ -42,19 +48,20 @@ struct model_family {
 /* `where` heads the messages, usually the path of config.json. */
 int model_config_read(const json_t *j, const char *where, struct model_config *c_p, struct err *e);
 
-/* Parameters in all, without adapters; and those that take part in a matrix product per token (N of "4N FLOP per token": everything but
- * the norms, the embedding counted once, as the head). */
+/* Parameters in all, without adapters; and those that take part in a matrix product per token (N of
+ * "4N FLOP per token": everything but the norms, the embedding counted once, as the head). */
 int64_t model_parameters(const struct model_config *c);
 int64_t model_matmul_parameters(const struct model_config *c);
 int64_t model_layer_parameters(const struct model_config *c);
 
-const char *linear_name(enum linear l);                                        /* "q_proj" */
-const char *linear_path(enum linear l);                                        /* "self_attn.q_proj" */
+const char *linear_name(enum linear l); /* "q_proj" */
+/* "self_attn.q_proj" */
+const char *linear_path(enum linear l);
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]); /* [out, in] */
 bool linear_has_bias(const struct model_config *c, enum linear l);
 
-/* Whether a tensor of this name belongs to the model: 1 used, 0 known and not needed, -1 unknown (the file holds something this
- * configuration does not explain). */
+/* Whether a tensor of this name belongs to the model: 1 used, 0 known and not needed, -1 unknown
+ * (the file holds something this configuration does not explain). */
 int model_knows_tensor(const struct model_config *c, const char *name);
 
 /* For families: the windows of layers first..layers. */

@@ -9,7 +9,8 @@ static int read_llama(const json_t *j, const char *where, struct model_config *c
 	bool mlp_bias = false;
 	TRY(json_opt_bool(j, where, "mlp_bias", &mlp_bias, e));
 	if (mlp_bias)
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'mlp_bias' is true; only false is supported", where);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'mlp_bias' is true; only false is supported", where);
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	c->o_bias = c->qkv_bias;
 	return 0;
@@ -18,4 +19,6 @@ static int read_llama(const json_t *j, const char *where, struct model_config *c
 static const char *const types[] = { "llama", NULL };
 static const char *const keys[] = { "attention_bias", "mlp_bias", NULL };
 
-const struct model_family model_llama = { .name = "llama", .model_types = types, .keys = keys, .read = read_llama };
+const struct model_family model_llama = {
+	.name = "llama", .model_types = types, .keys = keys, .read = read_llama
+};

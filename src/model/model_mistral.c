@@ -1,4 +1,5 @@
-/* model_mistral.c - Mistral: Llama with a sliding window on all layers (Jiang et al. 2023, section 2). */
+/* model_mistral.c - Mistral: Llama with a sliding window on all layers (Jiang et al. 2023, section
+ * 2). */
 #include "model/model.h"
 
 #include "base/err.h"
@@ -15,4 +16,6 @@ static int read_mistral(const json_t *j, const char *where, struct model_config 
 static const char *const types[] = { "mistral", NULL };
 static const char *const keys[] = { "sliding_window", NULL };
 
-const struct model_family model_mistral = { .name = "mistral", .model_types = types, .keys = keys, .read = read_mistral };
+const struct model_family model_mistral = {
+	.name = "mistral", .model_types = types, .keys = keys, .read = read_mistral
+};

@@ -1,4 +1,5 @@
-/* model_qwen2.c - Qwen2 and Qwen2.5: biases on q, k and v; an optional window on the upper layers. */
+/* model_qwen2.c - Qwen2 and Qwen2.5: biases on q, k and v; an optional window on the upper
+ * layers. */
 #include "model/model.h"
 
 #include "base/err.h"
@@ -12,6 +13,9 @@ static int read_qwen2(const json_t *j, const char *where, struct model_config *c
 }
 
 static const char *const types[] = { "qwen2", NULL };
-static const char *const keys[] = { "use_sliding_window", "sliding_window", "max_window_layers", "layer_types", "use_mrope", NULL };
+static const char *const keys[] = { "use_sliding_window", "sliding_window", "max_window_layers",
+				    "layer_types",        "use_mrope",      NULL };
 
-const struct model_family model_qwen2 = { .name = "qwen2", .model_types = types, .keys = keys, .read = read_qwen2 };
+const struct model_family model_qwen2 = {
+	.name = "qwen2", .model_types = types, .keys = keys, .read = read_qwen2
+};

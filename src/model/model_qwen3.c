@@ -1,4 +1,5 @@
-/* model_qwen3.c - Qwen3 (dense): a norm on each head of q and k, no biases unless asked for, head width of its own. */
+/* model_qwen3.c - Qwen3 (dense): a norm on each head of q and k, no biases unless asked for, head
+ * width of its own. */
 #include "model/model.h"
 
 #include "base/err.h"
@@ -17,4 +18,6 @@ static const char *const types[] = { "qwen3", NULL };
 static const char *const keys[] = { "attention_bias",    "use_sliding_window", "sliding_window",
 				    "max_window_layers", "layer_types",        NULL };
 
-const struct model_family model_qwen3 = { .name = "qwen3", .model_types = types, .keys = keys, .read = read_qwen3 };
+const struct model_family model_qwen3 = {
+	.name = "qwen3", .model_types = types, .keys = keys, .read = read_qwen3
+};

@@ -1,4 +1,5 @@
-/* qwen_window.c - `layer_types` decides where it is given; else layers from max_window_layers on, when use_sliding_window is true. */
+/* qwen_window.c - `layer_types` decides where it is given; else layers from max_window_layers on,
+ * when use_sliding_window is true. */
 #include "model/qwen_window.h"
 
 #include "base/err.h"
@@ -15,19 +16,22 @@ int qwen_read_window(const json_t *j, const char *where, struct model_config *c,
 	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
 	TRY(json_opt_int(j, where, "max_window_layers", 0, 1 << 20, &first, e));
 	if (mrope)
-		return err_set(e, ERR_UNSUPPORTED, "%s: 'use_mrope' is true; only false is supported", where);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'use_mrope' is true; only false is supported", where);
 	model_window_layers(c, use ? window : 0, first);
 	const json_t *types = json_object_get(j, "layer_types");
 	if (!json_is_array(types))
 		return 0;
 	if ((int64_t)json_array_size(types) != c->layers)
-		return err_set(e, ERR_INPUT, "%s: 'layer_types' has %zu entries for %lld layers", where, json_array_size(types),
-			       (long long)c->layers);
+		return err_set(e, ERR_INPUT, "%s: 'layer_types' has %zu entries for %lld layers",
+			       where, json_array_size(types), (long long)c->layers);
 	for (int64_t i = 0; i < c->layers; i++) {
 		const char *t = json_string_value(json_array_get(types, (size_t)i));
 		bool slides = t && !strcmp(t, "sliding_attention");
 		if (!t || (!slides && strcmp(t, "full_attention")))
-			return err_set(e, ERR_UNSUPPORTED, "%s: 'layer_types': '%s' is not supported", where, t ? t : "?");
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: 'layer_types': '%s' is not supported", where,
+				       t ? t : "?");
 		c->windowed[i] = slides && use;
 	}
 	return 0;

@@ -1,6 +1,8 @@
-/* source.h - where a stage gets its parameters from: a file on this machine, or the coordinator over a wire.
+/* source.h - where a stage gets its parameters from: a file on this machine, or the coordinator
+ * over a wire.
  *
- * Asked by Hugging Face name, one tensor at a time, so that a stage of any layer range touches only its own. */
+ * Asked by Hugging Face name, one tensor at a time, so that a stage of any layer range touches only
+ * its own. */
 #ifndef HS_MODEL_SOURCE_H
 #define HS_MODEL_SOURCE_H
 
@@ -21,7 +23,8 @@ struct weight_source {
 	/* 1: there; 0: no tensor of this name; negative: error. */
 	int (*find)(void *ctx, const char *name, struct source_tensor *t_p, struct err *e);
 	/* Rows [row0, row0+rows) as float32 (a vector has one element a row). */
-	int (*read)(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e);
+	int (*read)(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		    struct err *e);
 	/* The parts of a tensor that is in 4 bits; valid until drop(). */
 	int (*nf4)(void *ctx, const char *name, struct nf4_parts *parts_p, struct err *e);
 	/* The tensor will not be read again. */
@@ -33,7 +36,8 @@ struct weight_source source_from_file(struct model_file *f);
 /* Numbers of the size trained ones have, the same for the same name; `c` must stay. */
 struct weight_source source_random(const struct model_config *c);
 
-/* Every tensor of the file must be explained by the configuration, and the embedding must have its shape. */
+/* Every tensor of the file must be explained by the configuration, and the embedding must have its
+ * shape. */
 int source_check_file(const struct model_file *f, const struct model_config *c, struct err *e);
 
 #endif

@@ -11,14 +11,16 @@ static int find(void *ctx, const char *name, struct source_tensor *t_p, struct e
 	if (!t)
 		return 0;
 	if (t->ndim < 1 || t->ndim > 2)
-		return err_set(e, ERR_INPUT, "%s: %s has %d dimensions; 1 or 2 were expected", model_file_path(ctx), name, t->ndim);
+		return err_set(e, ERR_INPUT, "%s: %s has %d dimensions; 1 or 2 were expected",
+			       model_file_path(ctx), name, t->ndim);
 	*t_p = (struct source_tensor){ .nf4 = t->kind == STORE_NF4,
 				       .ndim = t->ndim,
 				       .shape = { t->shape[0], t->ndim == 2 ? t->shape[1] : 1 } };
 	return 1;
 }
 
-static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		     struct err *e)
 {
 	return model_file_read_f32(ctx, model_file_find(ctx, name), row0, rows, dst, e);
 }
@@ -28,8 +30,9 @@ static int nf4(void *ctx, const char *name, struct nf4_parts *q, struct err *e)
 	struct nf4_view v;
 	TRY(model_file_nf4(ctx, model_file_find(ctx, name), &v, e));
 	if (v.absmax8 && v.blocksize2 != NF4_BLOCK2)
-		return err_set(e, ERR_UNSUPPORTED, "%s: %s: nested block size %d is not supported (%d is)", model_file_path(ctx),
-			       name, v.blocksize2, NF4_BLOCK2);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: %s: nested block size %d is not supported (%d is)",
+			       model_file_path(ctx), name, v.blocksize2, NF4_BLOCK2);
 	*q = (struct nf4_parts){ .packed = v.packed,
 				 .absmax = v.absmax,
 				 .absmax8 = v.absmax8,
@@ -50,7 +53,9 @@ static void drop(void *ctx, const char *name)
 
 struct weight_source source_from_file(struct model_file *f)
 {
-	return (struct weight_source){ .ctx = f, .find = find, .read = read_rows, .nf4 = nf4, .drop = drop };
+	return (struct weight_source){
+		.ctx = f, .find = find, .read = read_rows, .nf4 = nf4, .drop = drop
+	};
 }
 
 int source_check_file(const struct model_file *f, const struct model_config *c, struct err *e)
@@ -59,7 +64,8 @@ int source_check_file(const struct model_file *f, const struct model_config *c, 
 		const struct model_tensor *t = model_file_tensor(f, i);
 		if (model_knows_tensor(c, t->name) < 0)
 			return err_set(e, ERR_UNSUPPORTED,
-				       "%s: the tensor '%s' does not belong to a %s model with this configuration",
+				       "%s: the tensor '%s' does not belong to a %s model with "
+				       "this configuration",
 				       model_file_path(f), t->name, c->family);
 	}
 	return 0;

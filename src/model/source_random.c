@@ -1,4 +1,5 @@
-/* source_random.c - parameters drawn at random, of the sizes a model has: to measure with, without a file. */
+/* source_random.c - parameters drawn at random, of the sizes a model has: to measure with, without
+ * a file. */
 #include "model/model.h"
 #include "model/source.h"
 
@@ -24,7 +25,8 @@ static int find(void *ctx, const char *name, struct source_tensor *t, struct err
 	return 1;
 }
 
-static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		       struct err *e)
 {
 	struct source_tensor t;
 	find(ctx, name, &t, e);
@@ -50,5 +52,7 @@ static void drop(void *ctx, const char *name)
 
 struct weight_source source_random(const struct model_config *c)
 {
-	return (struct weight_source){ .ctx = (void *)c, .find = find, .read = read_random, .drop = drop };
+	return (struct weight_source){
+		.ctx = (void *)c, .find = find, .read = read_random, .drop = drop
+	};
 }

@@ -1,8 +1,9 @@
 /* stage.c - running microbatches through a stage. See stage.h for the order of the calls.
  *
- * Without recomputation a layer's tape and everything on it stay in the slot's memory until its backward. With it, only each layer's
- * input stays; backward runs the layer once more on scratch memory. Either way the same ops run on the same numbers, so both give the
- * same gradients to the bit. */
+ * Without recomputation a layer's tape and everything on it stay in the slot's memory until its
+ * backward. With it, only each layer's input stays; backward runs the layer once more on scratch
+ * memory. Either way the same ops run on the same numbers, so both give the same gradients to the
+ * bit. */
 #include "model/stage.h"
 
 #include "base/err.h"
@@ -43,8 +44,9 @@ static int put_labels(struct slot *sl, struct err *e)
 		if (label < 0)
 			continue;
 		if (label >= sl->stage->cfg.vocab)
-			return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", label,
-				       (long long)sl->stage->cfg.vocab);
+			return err_set(e, ERR_INPUT,
+				       "token id %d is outside the model's vocabulary of %lld",
+				       label, (long long)sl->stage->cfg.vocab);
 		sl->rows[k] = (int32_t)i;
 		sl->rows[n + k] = label;
 		k++;
@@ -68,8 +70,10 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 	if (s->front) {
 		for (int64_t i = 0; i < b->n; i++)
 			if (b->id[i] < 0 || b->id[i] >= s->cfg.vocab)
-				return err_set(e, ERR_INPUT, "token id %d is outside the model's vocabulary of %lld", b->id[i],
-					       (long long)s->cfg.vocab);
+				return err_set(
+					e, ERR_INPUT,
+					"token id %d is outside the model's vocabulary of %lld",
+					b->id[i], (long long)s->cfg.vocab);
 		TRY(put(sl, b->id, b->n, &sl->ids, e));
 	}
 	TRY(put(sl, b->pos, b->n, &sl->pos, e));
@@ -107,7 +111,8 @@ static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
 			      .record = record };
 }
 
-static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h, struct tensor **y_p, struct err *e)
+static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h,
+		     struct tensor **y_p, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct layer_context c = { .stage = s,
@@ -123,7 +128,10 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 	return rc < 0 ? err_prefix(e, "layer %lld", (long long)c.index) : 0;
 }
 
-static int between(const struct stage *s, bool last, struct err *e) { return s->between ? s->between(s->between_ctx, last, e) : 0; }
+static int between(const struct stage *s, bool last, struct err *e)
+{
+	return s->between ? s->between(s->between_ctx, last, e) : 0;
+}
 
 static int run_front(struct slot *sl, struct err *e)
 {
@@ -148,13 +156,15 @@ static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 	if (!sl->trained)
 		return 0;
 	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
-	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->trained, sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
+	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->trained,
+			  sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
 	sl->end_tape = t.last;
 	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
 	for (int64_t i = 0; i < sl->trained; i++)
 		sl->loss += sl->losses[i];
 	if (loss->needs_grad)
-		TRY(tape_seed(&t, loss, loss->at, e)); /* op_loss has its gradient already: only that one is wanted */
+		TRY(tape_seed(&t, loss, loss->at,
+			      e)); /* op_loss has its gradient already: only that one is wanted */
 	return 0;
 }
 
@@ -166,7 +176,8 @@ int stage_forward(struct slot *sl, struct err *e)
 	for (int64_t i = 0; i < layers; i++) {
 		sl->mark[i] = dmem_mark(&sl->mem);
 		if (i == 1 && sl->b.train) /* the other layers keep as much as the first */
-			dmem_expect(&sl->mem, (size_t)(layers - 1) * (sl->mem.bytes - sl->mark[0].bytes));
+			dmem_expect(&sl->mem,
+				    (size_t)(layers - 1) * (sl->mem.bytes - sl->mark[0].bytes));
 		if (sl->b.train && !s->opt.recompute) {
 			struct tape t = tape_for(sl, true, &sl->mem);
 			TRY(run_layer(sl, &t, i, sl->h[i], &sl->h[i + 1], e));
@@ -228,7 +239,8 @@ int stage_backward(struct slot *sl, struct err *e)
 	int64_t layers = s->opt.last - s->opt.first;
 	struct dmem_mark k = dmem_mark(&s->scratch);
 	if (s->end && !sl->trained) {
-		TRY(dev_zero(sl->grad, (size_t)(sl->b.n * s->cfg.hidden) * dtype_size(s->opt.act), e));
+		TRY(dev_zero(sl->grad, (size_t)(sl->b.n * s->cfg.hidden) * dtype_size(s->opt.act),
+			     e));
 	} else if (s->end) {
 		TRY(back(sl, sl->end_tape, sl->h[layers], e));
 		dmem_back(&s->scratch, k);

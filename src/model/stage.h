@@ -1,17 +1,21 @@
-/* stage.h - a contiguous range of layers [first, last) on one device: its parameters, and running microbatches through it both ways.
+/* stage.h - a contiguous range of layers [first, last) on one device: its parameters, and running
+ * microbatches through it both ways.
  *
- * The embedding belongs to the front of the stage that begins with layer 0, final norm, head and loss to the end of the one that
- * finishes with the last layer. A stage is built from (layer range, parameters by name) alone, so it can be built again anywhere.
+ * The embedding belongs to the front of the stage that begins with layer 0, final norm, head and
+ * loss to the end of the one that finishes with the last layer. A stage is built from (layer range,
+ * parameters by name) alone, so it can be built again anywhere.
  *
  * A microbatch in flight occupies a slot. Life of a slot:
- *   stage_begin()    takes the tokens' places (and their ids and labels where the stage needs them) to the device
+ *   stage_begin()    takes the tokens' places (and their ids and labels where the stage needs them)
+ *                    to the device
  *   ... unless the stage is the front, the caller puts the incoming activation at slot->in ...
  *   stage_forward()  leaves the outgoing activation at slot->out, or the losses
  *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad ...
  *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad
  *   stage_end()
- * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch order: gradients are summed in that order.
- * Once a slot has seen the largest microbatch, nothing is allocated. */
+ * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch order:
+ * gradients are summed in that order. Once a slot has seen the largest microbatch, nothing is
+ * allocated. */
 #ifndef HS_MODEL_STAGE_H
 #define HS_MODEL_STAGE_H
 
@@ -25,7 +29,8 @@ struct err;
 struct stage_options {
 	int64_t first, last; /* layers */
 	enum dtype act;      /* dtype of activations and of frozen plain weights */
-	bool quantize;       /* linear weights of the layers to NF4 (those that are not in 4 bits already) */
+	/* linear weights of the layers to NF4 (those that are not in 4 bits already) */
+	bool quantize;
 	bool double_quant;
 	bool train_all; /* full-parameter training */
 	struct lora_options lora;
@@ -46,14 +51,17 @@ struct stage {
 	struct model_config cfg;
 	struct stage_options opt;
 	bool front, end;
-	struct param *param; /* all, in the order front, layers, end; within a layer in the order of the computation */
+	/* all, in the order front, layers, end; within a layer in the order of the computation */
+	struct param *param;
 	size_t nparam;
 	struct param *embed, *norm, *head; /* head may be embed */
 	struct layer *layer;               /* opt.last - opt.first of them */
-	bool *needs;                       /* [i]: the gradient of the input of the i-th layer here is wanted; [n]: of the output */
+	/* [i]: the gradient of the input of the i-th layer here is wanted; [n]: of the output */
+	bool *needs;
 	struct dev_buf *inv_freq;
 	struct dmem scratch; /* temporaries, shared by all slots */
-	/* MAY: called whenever the work of a layer has been given to the device, so that the host can see to other things while it is done. */
+	/* MAY: called whenever the work of a layer has been given to the device, so that the host
+	 * can see to other things while it is done. */
 	int (*between)(void *ctx, bool last, struct err *e); /* last: of this pass */
 	void *between_ctx;
 	struct arena names;
@@ -61,11 +69,12 @@ struct stage {
 
 /* What a microbatch looks like; mirrors data/batch.h. */
 struct stage_batch {
-	uint64_t step, microbatch;               /* key the dropout masks */
-	int64_t n, nseq;                         /* tokens, sequences */
-	const int32_t *id, *pos, *label, *start; /* (n), (n), (n), (nseq+1); id only at the front, label only at the end */
-	bool train;                              /* false: no gradients, no dropout */
-	float scale;                             /* of the loss's gradient; 0: 1 */
+	uint64_t step, microbatch; /* key the dropout masks */
+	int64_t n, nseq;           /* tokens, sequences */
+	/* (n), (n), (n), (nseq+1); id only at the front, label only at the end */
+	const int32_t *id, *pos, *label, *start;
+	bool train;  /* false: no gradients, no dropout */
+	float scale; /* of the loss's gradient; 0: 1 */
 };
 
 struct slot {
@@ -86,13 +95,15 @@ struct slot {
 	double loss; /* sum over trained tokens, end stage only; valid after stage_forward */
 };
 
-int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg, const struct stage_options *o,
-		const struct weight_source *src, struct err *e);
+int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg,
+		const struct stage_options *o, const struct weight_source *src, struct err *e);
 void stage_release(struct stage *s);
 struct param *stage_param(const struct stage *s, const char *name); /* NULL: not here */
 
-/* Layers [first, last) of a stage, and its front and end where asked, as a stage of their own on the same parameters. `s` must outlive it. */
-int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, bool end, struct stage *part_p, struct err *e);
+/* Layers [first, last) of a stage, and its front and end where asked, as a stage of their own on
+ * the same parameters. `s` must outlive it. */
+int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, bool end,
+	       struct stage *part_p, struct err *e);
 void stage_part_release(struct stage *part);
 
 void slot_init(struct slot *sl, struct stage *s);
@@ -102,7 +113,8 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e);
 int stage_forward(struct slot *sl, struct err *e);
 int stage_backward(struct slot *sl, struct err *e);
 void stage_end(struct slot *sl);
-/* After stage_forward without training, at the end of the model: the logits (V) behind the last token. */
+/* After stage_forward without training, at the end of the model: the logits (V) behind the last
+ * token. */
 int stage_logits(struct slot *sl, float *v, struct err *e);
 
 /* ---- generation: the same layers, one sequence, keys and values kept ---- */
@@ -133,7 +145,7 @@ struct layer_context {
 	struct kv_cache *kv; /* NULL while training */
 };
 
-int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c, struct tensor *h, struct tensor **y_p,
-		  struct err *e);
+int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *h, struct tensor **y_p, struct err *e);
 
 #endif

@@ -49,8 +49,8 @@ static void shape_text(char *out, size_t n, int ndim, const int64_t *dim)
 }
 
 /* Adds the parameter `name` of this shape. */
-static int add(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim, bool linear, struct param **p_p,
-	       struct err *e)
+static int add(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim,
+	       bool linear, struct param **p_p, struct err *e)
 {
 	struct stage *s = b->s;
 	struct source_tensor t;
@@ -63,7 +63,9 @@ static int add(struct builder *b, int layer, const char *name, int ndim, const i
 		char is[64], must[64];
 		shape_text(is, sizeof is, t.ndim, t.shape);
 		shape_text(must, sizeof must, ndim, dim);
-		return err_set(e, ERR_INPUT, "%s has the shape %s; by the model's configuration it must be %s", name, is, must);
+		return err_set(e, ERR_INPUT,
+			       "%s has the shape %s; by the model's configuration it must be %s",
+			       name, is, must);
 	}
 	const char *kept = arena_strdup(&s->names, name);
 	if (!kept)
@@ -71,14 +73,17 @@ static int add(struct builder *b, int layer, const char *name, int ndim, const i
 	struct param *p = &s->param[s->nparam];
 	if (t.nf4) {
 		if (s->opt.train_all)
-			return err_set(e, ERR_UNSUPPORTED, "%s is in 4 bits and cannot be trained itself: use 'adapter: qlora'",
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s is in 4 bits and cannot be trained itself: use "
+				       "'adapter: qlora'",
 				       name);
 		struct nf4_parts q;
 		TRY(b->src->nf4(b->src->ctx, name, &q, e));
 		TRY(param_init_nf4(p, s->dev, kept, dim, &q, e));
 	} else if (linear && s->opt.quantize) {
 		struct rows_of r = { b, name };
-		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source, &r, e));
+		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source,
+				       &r, e));
 	} else {
 		TRY(param_init_plain(p, s->dev, kept, ndim, dim, s->opt.act, s->opt.train_all, e));
 		int rc = fill_plain(b, p, e);
@@ -106,7 +111,8 @@ static int add_lora(struct builder *b, int layer, enum linear l, struct lora *ou
 	struct param *p[2];
 	for (int i = 0; i < 2; i++) {
 		char name[128];
-		snprintf(name, sizeof name, "model.layers.%d.%s.lora_%c.weight", layer, linear_path(l), "AB"[i]);
+		snprintf(name, sizeof name, "model.layers.%d.%s.lora_%c.weight", layer,
+			 linear_path(l), "AB"[i]);
 		const char *kept = arena_strdup(&s->names, name);
 		int64_t n = shape[i][0] * shape[i][1];
 		if (!kept || !mem_grow(&b->part, &b->cap, (size_t)n, sizeof *b->part))
@@ -150,7 +156,8 @@ static int add_layer(struct builder *b, int64_t index, struct layer *l, struct e
 		}
 		if (c->qk_norm && i <= LIN_K) {
 			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
-			TRY(add(b, (int)index, name, 1, &c->head_dim, false, i == LIN_Q ? &l->qnorm : &l->knorm, e));
+			TRY(add(b, (int)index, name, 1, &c->head_dim, false,
+				i == LIN_Q ? &l->qnorm : &l->knorm, e));
 		}
 		if (s->opt.lora.r && s->opt.lora.target[i])
 			TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
@@ -174,7 +181,8 @@ static int add_all(struct builder *b, struct err *e)
 		s->head = s->embed;
 		return 0;
 	}
-	return add(b, INT_MAX, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", 2, table, false, &s->head, e);
+	return add(b, INT_MAX, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", 2, table,
+		   false, &s->head, e);
 }
 
 static void mark_needs(struct stage *s)
@@ -188,13 +196,17 @@ static void mark_needs(struct stage *s)
 	}
 }
 
-int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg, const struct stage_options *o,
-		const struct weight_source *src, struct err *e)
+int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg,
+		const struct stage_options *o, const struct weight_source *src, struct err *e)
 {
 	if (o->first < 0 || o->first >= o->last || o->last > cfg->layers)
-		return err_set(e, ERR_INTERNAL, "a stage of layers [%lld, %lld) of %lld", (long long)o->first, (long long)o->last,
-			       (long long)cfg->layers);
-	*s = (struct stage){ .dev = dev, .cfg = *cfg, .opt = *o, .front = o->first == 0, .end = o->last == cfg->layers };
+		return err_set(e, ERR_INTERNAL, "a stage of layers [%lld, %lld) of %lld",
+			       (long long)o->first, (long long)o->last, (long long)cfg->layers);
+	*s = (struct stage){ .dev = dev,
+			     .cfg = *cfg,
+			     .opt = *o,
+			     .front = o->first == 0,
+			     .end = o->last == cfg->layers };
 	struct builder b = { .s = s, .src = src };
 	size_t n = (size_t)(o->last - o->first), per_layer = 4 + LIN_COUNT * 4;
 	int rc = 0;
@@ -233,7 +245,8 @@ void stage_release(struct stage *s)
 	*s = (struct stage){ 0 };
 }
 
-int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, bool end, struct stage *part, struct err *e)
+int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, bool end,
+	       struct stage *part, struct err *e)
 {
 	*part = *s;
 	part->opt.first = first;

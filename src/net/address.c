@@ -9,7 +9,8 @@
 
 #include "base/err.h"
 
-static int split(const char *text, bool for_listen, char *host, size_t cap, unsigned *port_p, struct err *e)
+static int split(const char *text, bool for_listen, char *host, size_t cap, unsigned *port_p,
+		 struct err *e)
 {
 	const char *colon = strrchr(text, ':'), *from = text, *to = colon;
 	if (!colon || strlen(text) >= NET_ADDRESS)
@@ -20,12 +21,14 @@ static int split(const char *text, bool for_listen, char *host, size_t cap, unsi
 		if (!to || to + 1 != colon)
 			return err_set(e, ERR_USAGE, "address '%s': expected [host]:port", text);
 	} else if (memchr(text, ':', (size_t)(colon - text))) {
-		return err_set(e, ERR_USAGE, "address '%s': an IPv6 host stands in brackets, [host]:port", text);
+		return err_set(e, ERR_USAGE,
+			       "address '%s': an IPv6 host stands in brackets, [host]:port", text);
 	}
 	char *end;
 	long n = strtol(colon + 1, &end, 10);
 	if (colon[1] < '0' || colon[1] > '9' || *end || n > 65535 || (n == 0 && !for_listen))
-		return err_set(e, ERR_USAGE, "address '%s': the port is a number from %d to 65535", text, for_listen ? 0 : 1);
+		return err_set(e, ERR_USAGE, "address '%s': the port is a number from %d to 65535",
+			       text, for_listen ? 0 : 1);
 	if (from == to || (size_t)(to - from) >= cap)
 		return err_set(e, ERR_USAGE, "address '%s': no host in it", text);
 	memcpy(host, from, (size_t)(to - from));
@@ -34,7 +37,8 @@ static int split(const char *text, bool for_listen, char *host, size_t cap, unsi
 	return 0;
 }
 
-int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p, struct err *e)
+int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p,
+		    struct err *e)
 {
 	char host[NET_ADDRESS], number[INET6_ADDRSTRLEN];
 	unsigned port = 0;
@@ -47,8 +51,10 @@ int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], 
 	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *list;
 	int rc = getaddrinfo(host, NULL, &hints, &list);
 	if (rc != 0)
-		return err_set(e, ERR_NET, "address '%s': %s; name the machine by its IP address, or add it to /etc/hosts", text,
-			       gai_strerror(rc));
+		return err_set(e, ERR_NET,
+			       "address '%s': %s; name the machine by its IP address, or add it to "
+			       "/etc/hosts",
+			       text, gai_strerror(rc));
 	/* IPv4 where there is both: what people's home networks and firewalls are set up for. */
 	const struct addrinfo *best = list;
 	for (const struct addrinfo *a = list; a; a = a->ai_next)
@@ -57,12 +63,14 @@ int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], 
 			break;
 		}
 	if (best->ai_family == AF_INET) {
-		const struct in_addr *in = &((const struct sockaddr_in *)(const void *)best->ai_addr)->sin_addr;
+		const struct in_addr *in =
+			&((const struct sockaddr_in *)(const void *)best->ai_addr)->sin_addr;
 		inet_ntop(AF_INET, in, number, sizeof number);
 		*loopback_p = (ntohl(in->s_addr) >> 24) == 127;
 		snprintf(out_p, NET_ADDRESS, "%s:%u", number, port);
 	} else {
-		const struct in6_addr *in = &((const struct sockaddr_in6 *)(const void *)best->ai_addr)->sin6_addr;
+		const struct in6_addr *in =
+			&((const struct sockaddr_in6 *)(const void *)best->ai_addr)->sin6_addr;
 		inet_ntop(AF_INET6, in, number, sizeof number);
 		*loopback_p = IN6_IS_ADDR_LOOPBACK(in);
 		snprintf(out_p, NET_ADDRESS, "[%s]:%u", number, port);

@@ -6,9 +6,11 @@
 
 #include "net/net.h"
 
-/* Resolves `text` ("host:port", "[v6]:port", for a listener also "*:port") to "1.2.3.4:5" or "[v6]:5" in out_p, and says whether it is a
- * loopback address. `for_listen`: port 0 is allowed. May ask the name service, which can take seconds. */
-int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p, struct err *e);
+/* Resolves `text` ("host:port", "[v6]:port", for a listener also "*:port") to "1.2.3.4:5" or
+ * "[v6]:5" in out_p, and says whether it is a loopback address. `for_listen`: port 0 is allowed.
+ * May ask the name service, which can take seconds. */
+int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p,
+		    struct err *e);
 
 bool address_is_number(const char *host); /* "10.0.0.2", "fd00::2" */
 /* "host:port" or "[v6]:port" into its two parts, and back. A text without a port has port 0. */

@@ -1,8 +1,10 @@
-/* crc32c.c - CRC-32C: the processor's instruction where it has one, else tables that take eight bytes at a time.
+/* crc32c.c - CRC-32C: the processor's instruction where it has one, else tables that take eight
+ * bytes at a time.
  *
- * The instruction takes 3 cycles but one can begin every cycle, so long inputs run as three streams whose sums are joined with a
- * table that advances a sum over a block of zeros (the method of Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32
- * Instruction", Intel 2011). Declared in frame.h. */
+ * The instruction takes 3 cycles but one can begin every cycle, so long inputs run as three streams
+ * whose sums are joined with a table that advances a sum over a block of zeros (the method of Gopal
+ * et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011).
+ * Declared in frame.h. */
 #include "net/frame.h"
 
 #include <pthread.h>
@@ -66,8 +68,9 @@ static uint32_t run_table(uint32_t c, const unsigned char *p, size_t n)
 {
 	for (; n >= 8; n -= 8, p += 8) {
 		uint64_t v = load64(p) ^ c;
-		c = table[7][v & 255] ^ table[6][v >> 8 & 255] ^ table[5][v >> 16 & 255] ^ table[4][v >> 24 & 255] ^
-		    table[3][v >> 32 & 255] ^ table[2][v >> 40 & 255] ^ table[1][v >> 48 & 255] ^ table[0][v >> 56];
+		c = table[7][v & 255] ^ table[6][v >> 8 & 255] ^ table[5][v >> 16 & 255] ^
+		    table[4][v >> 24 & 255] ^ table[3][v >> 32 & 255] ^ table[2][v >> 40 & 255] ^
+		    table[1][v >> 48 & 255] ^ table[0][v >> 56];
 	}
 	while (n--)
 		c = c >> 8 ^ table[0][(c ^ *p++) & 255];
@@ -108,7 +111,10 @@ TARGET static uint32_t run_instruction(uint32_t c, const unsigned char *p, size_
 	return c;
 }
 #else
-static uint32_t run_instruction(uint32_t c, const unsigned char *p, size_t n) { return run_table(c, p, n); }
+static uint32_t run_instruction(uint32_t c, const unsigned char *p, size_t n)
+{
+	return run_table(c, p, n);
+}
 #endif
 
 uint32_t crc32c(uint32_t crc, const void *p, size_t n)

@@ -18,7 +18,10 @@ static const struct kind_row kinds[] = {
 #undef FRAME
 };
 
-static const struct kind_row *find_kind(unsigned kind) { return kind < ARRAY_LEN(kinds) && kinds[kind].name ? &kinds[kind] : NULL; }
+static const struct kind_row *find_kind(unsigned kind)
+{
+	return kind < ARRAY_LEN(kinds) && kinds[kind].name ? &kinds[kind] : NULL;
+}
 
 const char *frame_name(enum frame_kind kind)
 {
@@ -46,13 +49,17 @@ static int check(const struct frame *f, const struct kind_row *k, int code, stru
 	if ((unsigned)f->dtype >= DT_COUNT)
 		return err_set(e, code, "%s frame: unknown dtype %u", k->name, (unsigned)f->dtype);
 	if (f->ndim > FRAME_MAX_DIM)
-		return err_set(e, code, "%s frame: %u dimensions, at most %d", k->name, f->ndim, FRAME_MAX_DIM);
+		return err_set(e, code, "%s frame: %u dimensions, at most %d", k->name, f->ndim,
+			       FRAME_MAX_DIM);
 	if (f->size > k->max)
-		return err_set(e, code, "%s frame: payload of %llu bytes, at most %llu", k->name, (unsigned long long)f->size,
-			       (unsigned long long)k->max);
+		return err_set(e, code, "%s frame: payload of %llu bytes, at most %llu", k->name,
+			       (unsigned long long)f->size, (unsigned long long)k->max);
 	if (k->form != FRAME_FORM_TENSOR) {
 		if (f->ndim || f->dtype)
-			return err_set(e, code, "%s frame: has a shape or dtype, this kind carries no tensor", k->name);
+			return err_set(
+				e, code,
+				"%s frame: has a shape or dtype, this kind carries no tensor",
+				k->name);
 		return 0;
 	}
 	if (!f->ndim)
@@ -62,8 +69,8 @@ static int check(const struct frame *f, const struct kind_row *k, int code, stru
 		if (!mul_ok(bytes, f->dim[i], &bytes))
 			return err_set(e, code, "%s frame: the shape overflows", k->name);
 	if (bytes != f->size)
-		return err_set(e, code, "%s frame: payload of %llu bytes, its shape needs %llu", k->name,
-			       (unsigned long long)f->size, (unsigned long long)bytes);
+		return err_set(e, code, "%s frame: payload of %llu bytes, its shape needs %llu",
+			       k->name, (unsigned long long)f->size, (unsigned long long)bytes);
 	return 0;
 }
 
@@ -77,12 +84,13 @@ int frame_encode(const struct frame *given, void *out, size_t cap, size_t *n_p, 
 		f->size = dtype_size(f->dtype);
 		for (unsigned i = 0; i < f->ndim && i < FRAME_MAX_DIM; i++)
 			if (!mul_ok(f->size, f->dim[i], &f->size))
-				return err_set(e, ERR_INTERNAL, "%s frame: the shape overflows", k->name);
+				return err_set(e, ERR_INTERNAL, "%s frame: the shape overflows",
+					       k->name);
 	}
 	TRY(check(f, k, ERR_INTERNAL, e));
 	if (cap < FRAME_HEADER || cap - FRAME_HEADER < f->size)
-		return err_set(e, ERR_INTERNAL, "%s frame: %zu bytes of room, needs %llu", k->name, cap,
-			       (unsigned long long)f->size + FRAME_HEADER);
+		return err_set(e, ERR_INTERNAL, "%s frame: %zu bytes of room, needs %llu", k->name,
+			       cap, (unsigned long long)f->size + FRAME_HEADER);
 	unsigned char *p = out;
 	memset(p, 0, FRAME_HEADER);
 	put(p, FRAME_MAGIC, 4);
@@ -107,13 +115,16 @@ int frame_encode(const struct frame *given, void *out, size_t cap, size_t *n_p, 
 static int parse(const unsigned char *p, size_t n, bool sum, struct frame *f_p, struct err *e)
 {
 	if (n < FRAME_HEADER)
-		return err_set(e, ERR_PROTOCOL, "frame: %zu bytes, a header has %d", n, FRAME_HEADER);
+		return err_set(e, ERR_PROTOCOL, "frame: %zu bytes, a header has %d", n,
+			       FRAME_HEADER);
 	if (get(p, 4) != FRAME_MAGIC)
-		return err_set(e, ERR_PROTOCOL, "frame: begins with 0x%08x, not with the magic 0x%08x", (unsigned)get(p, 4),
-			       FRAME_MAGIC);
+		return err_set(e, ERR_PROTOCOL,
+			       "frame: begins with 0x%08x, not with the magic 0x%08x",
+			       (unsigned)get(p, 4), FRAME_MAGIC);
 	if (get(p + 4, 2) != FRAME_VERSION)
 		return err_set(e, ERR_PROTOCOL,
-			       "frame: the peer speaks protocol version %u, this program version %d: install the same "
+			       "frame: the peer speaks protocol version %u, this program version "
+			       "%d: install the same "
 			       "version on both machines",
 			       (unsigned)get(p + 4, 2), FRAME_VERSION);
 	const struct kind_row *k = find_kind(p[6]);
@@ -135,20 +146,32 @@ static int parse(const unsigned char *p, size_t n, bool sum, struct frame *f_p, 
 	TRY(check(&f, k, ERR_PROTOCOL, e));
 	for (unsigned i = f.ndim; i < FRAME_MAX_DIM; i++)
 		if (f.dim[i])
-			return err_set(e, ERR_PROTOCOL, "%s frame: dimension %u is set, ndim is %u", k->name, i, f.ndim);
+			return err_set(e, ERR_PROTOCOL, "%s frame: dimension %u is set, ndim is %u",
+				       k->name, i, f.ndim);
 	if (p[31] || get(p + 72, 4))
-		return err_set(e, ERR_PROTOCOL, "%s frame: bytes that must be zero are not", k->name);
+		return err_set(e, ERR_PROTOCOL, "%s frame: bytes that must be zero are not",
+			       k->name);
 	if (f.size != n - FRAME_HEADER)
-		return err_set(e, ERR_PROTOCOL, "%s frame: announces a payload of %llu bytes, has %zu", k->name,
+		return err_set(e, ERR_PROTOCOL,
+			       "%s frame: announces a payload of %llu bytes, has %zu", k->name,
 			       (unsigned long long)f.size, n - FRAME_HEADER);
 	if (sum) {
-		uint32_t is = crc32c(crc32c(0, p, 76), p + FRAME_HEADER, f.size), said = (uint32_t)get(p + 76, 4);
+		uint32_t is = crc32c(crc32c(0, p, 76), p + FRAME_HEADER, f.size),
+			 said = (uint32_t)get(p + 76, 4);
 		if (is != said)
-			return err_set(e, ERR_PROTOCOL, "%s frame: checksum 0x%08x, the frame says 0x%08x", k->name, is, said);
+			return err_set(e, ERR_PROTOCOL,
+				       "%s frame: checksum 0x%08x, the frame says 0x%08x", k->name,
+				       is, said);
 	}
 	*f_p = f;
 	return 0;
 }
 
-int frame_parse(const void *p, size_t n, struct frame *f_p, struct err *e) { return parse(p, n, true, f_p, e); }
-int frame_parse_trusted(const void *p, size_t n, struct frame *f_p, struct err *e) { return parse(p, n, false, f_p, e); }
+int frame_parse(const void *p, size_t n, struct frame *f_p, struct err *e)
+{
+	return parse(p, n, true, f_p, e);
+}
+int frame_parse_trusted(const void *p, size_t n, struct frame *f_p, struct err *e)
+{
+	return parse(p, n, false, f_p, e);
+}

@@ -1,6 +1,7 @@
 /* frame.h - the unit of everything said over a link: a fixed header of 80 bytes and a payload.
  *
- * Pure: takes and fills the caller's memory, knows no socket. All numbers little-endian. Layout (offset, bytes):
+ * Pure: takes and fills the caller's memory, knows no socket. All numbers little-endian. Layout
+ * (offset, bytes):
  *
  *      0  4  magic "HSF1"                 32 32  dim[4], u64 each, zero behind ndim
  *      4  2  protocol version             64  8  payload length
@@ -13,9 +14,10 @@
  *     30  1  ndim
  *     31  1  zero
  *
- * Parsing checks every field against hard limits (known kind and dtype, the kind's form and size in frame.def, shape x dtype
- * equal to the payload, unused fields zero, exactly the bytes announced) before anything believes it, and allocates nothing.
- * A frame that fails closes the link: ERR_PROTOCOL with a message that names the field and its value. */
+ * Parsing checks every field against hard limits (known kind and dtype, the kind's form and size in
+ * frame.def, shape x dtype equal to the payload, unused fields zero, exactly the bytes announced)
+ * before anything believes it, and allocates nothing. A frame that fails closes the link:
+ * ERR_PROTOCOL with a message that names the field and its value. */
 #ifndef HS_NET_FRAME_H
 #define HS_NET_FRAME_H
 
@@ -47,24 +49,28 @@ struct frame {
 	uint16_t chunk;
 	unsigned ndim; /* TENSOR kinds: 1 to FRAME_MAX_DIM; otherwise 0 */
 	uint64_t dim[FRAME_MAX_DIM];
-	uint64_t size;       /* bytes of payload; for a TENSOR 0 means: from the shape */
-	const void *payload; /* not owned. After frame_parse: inside the parsed bytes, not aligned to anything */
+	uint64_t size; /* bytes of payload; for a TENSOR 0 means: from the shape */
+	/* not owned. After frame_parse: inside the parsed bytes, not aligned to anything */
+	const void *payload;
 };
 
 const char *frame_name(enum frame_kind kind); /* "ACTIVATION"; "?" for an unknown one */
 
-/* Writes header and payload to `out`, which holds at least FRAME_HEADER + payload bytes; *n_p = how many were written.
- * The payload is copied unless it already stands at out + FRAME_HEADER (how an activation is sent without a copy). */
+/* Writes header and payload to `out`, which holds at least FRAME_HEADER + payload bytes; *n_p = how
+ * many were written. The payload is copied unless it already stands at out + FRAME_HEADER (how an
+ * activation is sent without a copy). */
 int frame_encode(const struct frame *f, void *out, size_t cap, size_t *n_p, struct err *e);
 
 /* A view of the frame in p[0..n). */
 int frame_parse(const void *p, size_t n, struct frame *f_p, struct err *e);
 
-/* The same without checking the CRC: for bytes that never left this process (the loop transport). */
+/* The same without checking the CRC: for bytes that never left this process (the loop
+ * transport). */
 int frame_parse_trusted(const void *p, size_t n, struct frame *f_p, struct err *e);
 
-/* CRC-32C (Castagnoli, reflected polynomial 0x82f63b78) of p[0..n) continued from `crc` (begin with 0): RFC 3720 appendix B.4.
- * With the processor's instruction where there is one; crc32c_table() is the portable form, for tests. */
+/* CRC-32C (Castagnoli, reflected polynomial 0x82f63b78) of p[0..n) continued from `crc` (begin with
+ * 0): RFC 3720 appendix B.4. With the processor's instruction where there is one; crc32c_table() is
+ * the portable form, for tests. */
 uint32_t crc32c(uint32_t crc, const void *p, size_t n);
 uint32_t crc32c_table(uint32_t crc, const void *p, size_t n);
 

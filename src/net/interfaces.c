@@ -11,18 +11,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* IFF_LOWER_UP of linux/if.h, which cannot stand beside net/if.h. IFF_RUNNING comes up to a second late. */
+/* IFF_LOWER_UP of linux/if.h, which cannot stand beside net/if.h. IFF_RUNNING comes up to a second
+ * late. */
 #define CARRIER 0x10000u
 
 static bool usable(const struct ifaddrs *i)
 {
-	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & CARRIER) || (i->ifa_flags & IFF_LOOPBACK))
+	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & CARRIER) ||
+	    (i->ifa_flags & IFF_LOOPBACK))
 		return false;
 	if (i->ifa_addr->sa_family == AF_INET)
 		return true;
 	if (i->ifa_addr->sa_family != AF_INET6)
 		return false;
-	const struct in6_addr *a = &((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr;
+	const struct in6_addr *a =
+		&((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr;
 	return !IN6_IS_ADDR_LINKLOCAL(a) && !IN6_IS_ADDR_MULTICAST(a) && !IN6_IS_ADDR_LOOPBACK(a);
 }
 
@@ -35,9 +38,11 @@ int interfaces_list(struct interface *v, int most)
 	for (const struct ifaddrs *i = all; i && n < most; i = i->ifa_next) {
 		if (!usable(i))
 			continue;
-		socklen_t len = i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+		socklen_t len = i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+								  : sizeof(struct sockaddr_in6);
 		snprintf(v[n].name, sizeof v[n].name, "%.31s", i->ifa_name);
-		n += getnameinfo(i->ifa_addr, len, v[n].address, sizeof v[n].address, NULL, 0, NI_NUMERICHOST) == 0;
+		n += getnameinfo(i->ifa_addr, len, v[n].address, sizeof v[n].address, NULL, 0,
+				 NI_NUMERICHOST) == 0;
 	}
 	freeifaddrs(all);
 	return n;

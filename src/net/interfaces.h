@@ -11,13 +11,16 @@ struct interface {
 	char address[64]; /* a number: "10.0.0.2", "fd00::2" */
 };
 
-/* Addresses of interfaces that are up and have a carrier, without loopback and without IPv6 link-local ones (those need a zone): at most `most`. */
+/* Addresses of interfaces that are up and have a carrier, without loopback and without IPv6
+ * link-local ones (those need a zone): at most `most`. */
 int interfaces_list(struct interface *v, int most);
 
-/* The same for two processes exactly when they share a kernel and its network, so that a loopback address of one is one of the other:
- * a host name cannot tell (containers, network namespaces, machines nobody named). */
+/* The same for two processes exactly when they share a kernel and its network, so that a loopback
+ * address of one is one of the other: a host name cannot tell (containers, network namespaces,
+ * machines nobody named). */
 void machine_name(char out[MACHINE_TEXT]);
-/* Whether two of them run on one kernel: they share clock, processors and memory, whatever their networks are. */
+/* Whether two of them run on one kernel: they share clock, processors and memory, whatever their
+ * networks are. */
 bool machine_same_kernel(const char *a, const char *b);
 
 #endif

@@ -1,4 +1,5 @@
-/* link.c - one link: its states, its queue of arrived messages, its window. What is the same for every transport. */
+/* link.c - one link: its states, its queue of arrived messages, its window. What is the same for
+ * every transport. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "net/net_priv.h"
 #include "net/wait.h"
 
-/* ---- life ------------------------------------------------------------------------------------------------------------ */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 struct link *net_link_new(struct net *n, const char *address, const char *peer_key)
 {
@@ -54,7 +55,8 @@ static void done_with(struct net_node *list)
 	}
 }
 
-/* Takes it off the lists of its net; what it still holds comes back to be released without the lock. */
+/* Takes it off the lists of its net; what it still holds comes back to be released without the
+ * lock. */
 static struct net_node *unlink_locked(struct link *l)
 {
 	struct net *n = l->net;
@@ -88,7 +90,7 @@ void link_close(struct link *l)
 	net_link_unref(l);
 }
 
-/* ---- what the transport reports ------------------------------------------------------------------------------------------ */
+/* ---- what the transport reports ------------------------------------------------------------- */
 
 void net_link_up(struct link *l, uint64_t peer_window, uint64_t peer_max, bool accept)
 {
@@ -154,7 +156,7 @@ void net_link_credit(struct link *l, uint64_t cost)
 	pthread_mutex_unlock(&l->net->lock);
 }
 
-/* ---- state ------------------------------------------------------------------------------------------------------------------ */
+/* ---- state ---------------------------------------------------------------------------------- */
 
 /* A dial that ran out of time is lost as soon as anybody looks. */
 static void look(struct link *l)
@@ -162,7 +164,8 @@ static void look(struct link *l)
 	if (l->state == LINK_CONNECTING && l->dial_deadline <= clock_now()) {
 		struct err why;
 		err_set(&why, ERR_NET,
-			"%s: no answer in time; is heteroshard running there, and does a firewall let the port through?",
+			"%s: no answer in time; is heteroshard running there, and does a firewall "
+			"let the port through?",
 			l->address);
 		lost_locked(l, ERR_NET, why.msg);
 	}
@@ -170,7 +173,8 @@ static void look(struct link *l)
 
 static bool room(const struct link *l, uint64_t n)
 {
-	return l->in_flight + net_cost(n) <= l->peer_window || l->in_flight <= net_slack(l->peer_window);
+	return l->in_flight + net_cost(n) <= l->peer_window ||
+	       l->in_flight <= net_slack(l->peer_window);
 }
 
 unsigned net_link_ready(struct link *l, int64_t *next_p)
@@ -223,7 +227,8 @@ void link_stats(struct link *l, struct link_stats *s_p)
 	pthread_mutex_unlock(&l->net->lock);
 }
 
-int net_dial(struct net *n, const char *address, const char *peer_key, int64_t deadline, struct link **link_p, struct err *e)
+int net_dial(struct net *n, const char *address, const char *peer_key, int64_t deadline,
+	     struct link **link_p, struct err *e)
 {
 	char key[KEY_TEXT] = "";
 	if (peer_key)
@@ -231,7 +236,9 @@ int net_dial(struct net *n, const char *address, const char *peer_key, int64_t d
 	if (n->o.key && !peer_key)
 		return err_set(e, ERR_INTERNAL, "%s: no key of the peer was given", address);
 	if (!n->o.key && peer_key)
-		return err_set(e, ERR_USAGE, "%s: the peer has a key, this machine none; make one with `heteroshard keygen`",
+		return err_set(e, ERR_USAGE,
+			       "%s: the peer has a key, this machine none; make one with "
+			       "`heteroshard keygen`",
 			       address);
 	if (strlen(address) >= NET_ADDRESS)
 		return err_set(e, ERR_USAGE, "address of %zu characters", strlen(address));
@@ -277,7 +284,8 @@ int link_wait_up(struct link *l, int64_t deadline, struct err *e)
 	return rc;
 }
 
-int net_connect(struct net *n, const char *address, const char *peer_key, int64_t deadline, struct link **link_p, struct err *e)
+int net_connect(struct net *n, const char *address, const char *peer_key, int64_t deadline,
+		struct link **link_p, struct err *e)
 {
 	struct link *l;
 	TRY(net_dial(n, address, peer_key, deadline, &l, e));
@@ -296,10 +304,10 @@ void link_fail(struct link *l, int code, const char *why)
 	l->net->t->shut(l);
 }
 
-/* ---- sending ------------------------------------------------------------------------------------------------------------ */
+/* ---- sending -------------------------------------------------------------------------------- */
 
-static int send_until(struct link *l, void *data, size_t n, net_release_fn release, void *ctx, int64_t deadline, bool full_is_error,
-		      struct err *e)
+static int send_until(struct link *l, void *data, size_t n, net_release_fn release, void *ctx,
+		      int64_t deadline, bool full_is_error, struct err *e)
 {
 	struct net *net = l->net;
 	struct net_node *node = net_node_new(net->pool);
@@ -320,8 +328,8 @@ static int send_until(struct link *l, void *data, size_t n, net_release_fn relea
 			break;
 		}
 		if (n > l->peer_max) {
-			rc = err_set(e, ERR_INPUT, "%s: message of %zu bytes, the peer takes %llu", l->address, n,
-				     (unsigned long long)l->peer_max);
+			rc = err_set(e, ERR_INPUT, "%s: message of %zu bytes, the peer takes %llu",
+				     l->address, n, (unsigned long long)l->peer_max);
 			break;
 		}
 		if (room(l, n)) {
@@ -346,16 +354,19 @@ static int send_until(struct link *l, void *data, size_t n, net_release_fn relea
 	}
 	net_node_free(node);
 	if (rc == LINK_FULL && full_is_error)
-		return err_set(e, ERR_NET, "%s: the peer did not take what was sent in time", l->address);
+		return err_set(e, ERR_NET, "%s: the peer did not take what was sent in time",
+			       l->address);
 	return rc;
 }
 
-int link_send(struct link *l, void *data, size_t n, net_release_fn release, void *ctx, struct err *e)
+int link_send(struct link *l, void *data, size_t n, net_release_fn release, void *ctx,
+	      struct err *e)
 {
 	return send_until(l, data, n, release, ctx, NET_NOW, false, e);
 }
 
-int link_send_wait(struct link *l, void *data, size_t n, net_release_fn release, void *ctx, int64_t deadline, struct err *e)
+int link_send_wait(struct link *l, void *data, size_t n, net_release_fn release, void *ctx,
+		   int64_t deadline, struct err *e)
 {
 	return send_until(l, data, n, release, ctx, deadline, true, e);
 }
@@ -380,7 +391,8 @@ int link_send_frame(struct link *l, const struct frame *f, int64_t deadline, str
 		room_for = dtype_size(f->dtype);
 		for (unsigned i = 0; i < f->ndim; i++)
 			if (!mul_ok(room_for, f->dim[i], &room_for))
-				return err_set(e, ERR_INTERNAL, "%s frame: the shape overflows", frame_name(f->kind));
+				return err_set(e, ERR_INTERNAL, "%s frame: the shape overflows",
+					       frame_name(f->kind));
 	}
 	if (!add_ok(room_for, FRAME_HEADER, &room_for) || room_for > SIZE_MAX / 2)
 		return err_set(e, ERR_INTERNAL, "%s frame: too large", frame_name(f->kind));
@@ -396,7 +408,7 @@ int link_send_frame(struct link *l, const struct frame *f, int64_t deadline, str
 	return rc;
 }
 
-/* ---- receiving ------------------------------------------------------------------------------------------------------------ */
+/* ---- receiving ------------------------------------------------------------------------------ */
 
 int link_recv(struct link *l, int64_t deadline, struct net_msg *m_p, struct err *e)
 {
@@ -430,17 +442,21 @@ int link_recv(struct link *l, int64_t deadline, struct net_msg *m_p, struct err 
 	if (rc != 1)
 		return rc;
 	n->t->taken(l, net_cost(node->size));
-	*m_p = (struct net_msg){ .data = node->data, .size = node->size, .arrived = node->arrived, .handle = node };
+	*m_p = (struct net_msg){
+		.data = node->data, .size = node->size, .arrived = node->arrived, .handle = node
+	};
 	return 1;
 }
 
-int link_recv_frame(struct link *l, int64_t deadline, struct net_msg *m_p, struct frame *f_p, struct err *e)
+int link_recv_frame(struct link *l, int64_t deadline, struct net_msg *m_p, struct frame *f_p,
+		    struct err *e)
 {
 	struct net_msg m;
 	int rc = link_recv(l, deadline, &m, e);
 	if (rc != 1)
 		return rc;
-	rc = l->net->t->trusted ? frame_parse_trusted(m.data, m.size, f_p, e) : frame_parse(m.data, m.size, f_p, e);
+	rc = l->net->t->trusted ? frame_parse_trusted(m.data, m.size, f_p, e)
+				: frame_parse(m.data, m.size, f_p, e);
 	if (rc < 0) {
 		net_msg_release(&m);
 		link_fail(l, rc, e->msg);

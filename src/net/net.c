@@ -1,4 +1,5 @@
-/* net.c - one end: opening, listening, accepting, waiting for several links. Links are in link.c. */
+/* net.c - one end: opening, listening, accepting, waiting for several links. Links are in
+ * link.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +43,8 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 		if (strcmp(net_transports[i]->name, transport) == 0)
 			t = net_transports[i];
 	if (!t)
-		return err_set(e, ERR_USAGE, "no transport is called '%s'; there are: %s", transport, net_names());
+		return err_set(e, ERR_USAGE, "no transport is called '%s'; there are: %s",
+			       transport, net_names());
 	struct net *n = mem_zalloc(sizeof *n);
 	if (!n)
 		return err_nomem(e, sizeof *n, "a link end");
@@ -111,7 +113,8 @@ void net_close(struct net *n, double linger)
 int net_world(struct net *n, struct net_ranks *r_p, struct err *e)
 {
 	if (!n->t->world)
-		return err_set(e, ERR_UNSUPPORTED, "%s does not number the processes of a job", n->t->name);
+		return err_set(e, ERR_UNSUPPORTED, "%s does not number the processes of a job",
+			       n->t->name);
 	n->t->world(n, r_p);
 	return 0;
 }
@@ -187,7 +190,9 @@ int net_poll(struct net *n, struct net_poll *items, size_t count, int64_t deadli
 		int64_t next = NET_FOREVER;
 		ready = 0;
 		for (size_t i = 0; i < count; i++) {
-			unsigned is = items[i].link ? net_link_ready(items[i].link, &next) : n->accepted ? NET_RECV : 0;
+			unsigned is = items[i].link ? net_link_ready(items[i].link, &next)
+				      : n->accepted ? NET_RECV
+						    : 0;
 			items[i].ready = is & (items[i].want | NET_LOST);
 			ready += items[i].ready != 0;
 		}

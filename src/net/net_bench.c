@@ -1,5 +1,6 @@
-/* net_bench.c - see net_bench.h. A message whose first byte is ECHO comes back, an empty one is answered with an empty one, every other is
- * taken and dropped; raw TCP does the same with a header of 8 bytes for the length. */
+/* net_bench.c - see net_bench.h. A message whose first byte is ECHO comes back, an empty one is
+ * answered with an empty one, every other is taken and dropped; raw TCP does the same with a header
+ * of 8 bytes for the length. */
 #include "net/net_bench.h"
 
 #include <errno.h>
@@ -29,7 +30,7 @@ struct way {
 	unsigned char *buf; /* raw TCP: for receiving, STEP bytes */
 };
 
-/* ---- raw TCP ----------------------------------------------------------------------------------------------------------------- */
+/* ---- raw TCP -------------------------------------------------------------------------------- */
 
 static int tcp_all(int fd, void *p, size_t n, bool out, struct err *e)
 {
@@ -47,7 +48,8 @@ static int tcp_all(int fd, void *p, size_t n, bool out, struct err *e)
 	return 0;
 }
 
-static int tcp_open(const char *host, unsigned port, bool serve, int64_t deadline, int *fd_p, struct err *e)
+static int tcp_open(const char *host, unsigned port, bool serve, int64_t deadline, int *fd_p,
+		    struct err *e)
 {
 	char service[16];
 	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *list;
@@ -66,7 +68,8 @@ static int tcp_open(const char *host, unsigned port, bool serve, int64_t deadlin
 			struct pollfd p = { .fd = fd, .events = POLLIN };
 			setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 			if (bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, 1) < 0) {
-				rc = err_set(e, ERR_NET, "bench: %s:%u: %s", host, port, strerror(errno));
+				rc = err_set(e, ERR_NET, "bench: %s:%u: %s", host, port,
+					     strerror(errno));
 				deadline = 0;
 			} else {
 				int64_t ms = (deadline - clock_now()) / 1000000;
@@ -97,7 +100,7 @@ static int tcp_open(const char *host, unsigned port, bool serve, int64_t deadlin
 	return 0;
 }
 
-/* ---- either --------------------------------------------------------------------------------------------------------------------- */
+/* ---- either --------------------------------------------------------------------------------- */
 
 static int say(struct way *w, void *p, uint64_t n, struct err *e)
 {
@@ -150,14 +153,16 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static int measure_one(struct way *w, unsigned char *data, uint64_t size, double seconds, struct net_bench_row *r, struct err *e)
+static int measure_one(struct way *w, unsigned char *data, uint64_t size, double seconds,
+		       struct net_bench_row *r, struct err *e)
 {
 	int64_t took[PINGS];
 	uint64_t back;
 	int pings = 0;
 	r->message = size;
 	data[0] = ECHO;
-	for (int64_t end = net_in(seconds / 2 + 0.05); pings < PINGS && (pings < 3 || clock_now() < end); pings++) {
+	for (int64_t end = net_in(seconds / 2 + 0.05);
+	     pings < PINGS && (pings < 3 || clock_now() < end); pings++) {
 		int64_t began = clock_now();
 		TRY(say(w, data, size, e));
 		TRY(hear(w, &back, false, e));
@@ -167,7 +172,8 @@ static int measure_one(struct way *w, unsigned char *data, uint64_t size, double
 	}
 	qsort(took, (size_t)pings, sizeof *took, by_size);
 	r->round_trip_us = (double)took[pings / 2] * 1e-3;
-	/* The data is not written to while a send may still read it: the answer to the empty message comes when all was taken. */
+	/* The data is not written to while a send may still read it: the answer to the empty
+	 * message comes when all was taken. */
 	data[0] = DROP;
 	int64_t began = clock_now(), end = net_in(seconds);
 	do {
@@ -192,8 +198,9 @@ static int serve_way(struct way *w, struct err *e)
 	return rc == ERR_NET ? 0 : rc;
 }
 
-static int with_link(const struct net_bench_place *at, const char *transport, const char *address, bool keys, bool serve,
-		     int64_t deadline, struct net **n_p, struct link **l_p, struct err *e)
+static int with_link(const struct net_bench_place *at, const char *transport, const char *address,
+		     bool keys, bool serve, int64_t deadline, struct net **n_p, struct link **l_p,
+		     struct err *e)
 {
 	struct net_options o = { .key = keys ? at->key : NULL, .insecure = !keys };
 	struct net *n;
@@ -225,8 +232,8 @@ static bool wanted(const struct net_bench_place *at, int kind)
 	return kind == 0 || (kind == 1 && at->plain) || (kind == 2 && at->key);
 }
 
-static int open_way(const struct net_bench_place *at, int kind, bool serve, int64_t deadline, struct way *w, struct net **n_p,
-		    struct err *e)
+static int open_way(const struct net_bench_place *at, int kind, bool serve, int64_t deadline,
+		    struct way *w, struct net **n_p, struct err *e)
 {
 	char address[NET_ADDRESS];
 	*w = (struct way){ .fd = -1 };
@@ -242,8 +249,10 @@ static int open_way(const struct net_bench_place *at, int kind, bool serve, int6
 	if (kind == 3)
 		snprintf(address, sizeof address, "bench-%p", (const void *)at);
 	else
-		snprintf(address, sizeof address, strchr(at->host, ':') ? "[%s]:%u" : "%s:%u", at->host, at->port + (unsigned)kind);
-	return with_link(at, kind == 3 ? "loop" : "zmq", address, kind == 2, serve, deadline, n_p, &w->link, e);
+		snprintf(address, sizeof address, strchr(at->host, ':') ? "[%s]:%u" : "%s:%u",
+			 at->host, at->port + (unsigned)kind);
+	return with_link(at, kind == 3 ? "loop" : "zmq", address, kind == 2, serve, deadline, n_p,
+			 &w->link, e);
 }
 
 static void close_way(struct way *w, struct net *n)
@@ -270,8 +279,9 @@ int net_bench_serve(const struct net_bench_place *at, int64_t deadline, struct e
 	return 0;
 }
 
-static int measure_kind(const struct net_bench_place *at, int kind, const uint64_t *sizes, size_t n, double seconds,
-			unsigned char *data, struct net_bench_row *rows, struct err *e)
+static int measure_kind(const struct net_bench_place *at, int kind, const uint64_t *sizes, size_t n,
+			double seconds, unsigned char *data, struct net_bench_row *rows,
+			struct err *e)
 {
 	struct way w;
 	struct net *net = NULL;
@@ -303,8 +313,8 @@ static void shares(struct net_bench_row *rows, size_t n, size_t count)
 		rows[i].share_of_tcp = rows[i].bytes_per_second / rows[i % n].bytes_per_second;
 }
 
-int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, size_t n, double seconds,
-		      struct net_bench_row *rows_p, size_t *count_p, struct err *e)
+int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, size_t n,
+		      double seconds, struct net_bench_row *rows_p, size_t *count_p, struct err *e)
 {
 	unsigned char *data;
 	size_t count = 0;
@@ -351,7 +361,8 @@ static void *serve_thread(void *arg)
 static int free_ports(unsigned *port_p, struct err *e)
 {
 	for (int tries = 0; tries < 50; tries++) {
-		struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+		struct sockaddr_in a = { .sin_family = AF_INET,
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 		socklen_t n = sizeof a;
 		int fd[3] = { -1, -1, -1 }, free_ones = 0;
 		for (int i = 0; i < 3; i++) {
@@ -373,8 +384,8 @@ static int free_ports(unsigned *port_p, struct err *e)
 	return err_set(e, ERR_NET, "bench: no three free ports in a row on 127.0.0.1");
 }
 
-int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds, struct net_bench_row *rows_p, size_t *count_p,
-		       struct err *e)
+int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
+		       struct net_bench_row *rows_p, size_t *count_p, struct err *e)
 {
 	struct key_pair key[2];
 	unsigned port = 0;

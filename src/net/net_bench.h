@@ -1,7 +1,8 @@
 /* net_bench.h - how fast a link is, against the raw TCP rate of the same path in the same run.
  *
- * One side serves, the other measures; net_bench_loopback() runs both in threads of this process. Rows are plain structs: printing is the
- * command line's. Three ports in a row are used: raw TCP, ZeroMQ plain, ZeroMQ with CURVE. */
+ * One side serves, the other measures; net_bench_loopback() runs both in threads of this process.
+ * Rows are plain structs: printing is the command line's. Three ports in a row are used: raw TCP,
+ * ZeroMQ plain, ZeroMQ with CURVE. */
 #ifndef HS_NET_NET_BENCH_H
 #define HS_NET_NET_BENCH_H
 
@@ -13,9 +14,10 @@ struct err;
 struct key_pair;
 
 struct net_bench_row {
-	const char *link;  /* "tcp", "zmq", "zmq+curve", "loop" */
-	uint64_t message;  /* bytes of one message */
-	uint64_t messages; /* how many went in `seconds`, one way, until the receiver said that it has them all */
+	const char *link; /* "tcp", "zmq", "zmq+curve", "loop" */
+	uint64_t message; /* bytes of one message */
+	/* how many went in `seconds`, one way, until the receiver said that it has them all */
+	uint64_t messages;
 	double seconds;
 	double bytes_per_second;
 	double share_of_tcp;  /* against the tcp row of the same message size; 0: no such row */
@@ -27,21 +29,24 @@ struct net_bench_place {
 	unsigned port;              /* the first of three */
 	const struct key_pair *key; /* this side's; NULL: no CURVE rows */
 	const char *peer;           /* the other side's public key */
-	bool plain; /* measure ZeroMQ without encryption too: for comparison, on a network where that is all right */
+	/* measure ZeroMQ without encryption too: for comparison, on a network where that is all
+	 * right */
+	bool plain;
 };
 
 enum { NET_BENCH_LINKS = 4 }; /* most rows a message size gives */
 
-/* Serves one run of net_bench_measure(); ERR_NET when nobody came until `deadline` (clock_now()). */
+/* Serves one run of net_bench_measure(); ERR_NET when nobody came until `deadline`
+ * (clock_now()). */
 int net_bench_serve(const struct net_bench_place *at, int64_t deadline, struct err *e);
 
-/* Measures each of `sizes` over each kind of link, for about `seconds` each: *count_p rows in rows_p, which has room for
- * NET_BENCH_LINKS * n; grouped by link. */
-int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, size_t n, double seconds,
-		      struct net_bench_row *rows_p, size_t *count_p, struct err *e);
+/* Measures each of `sizes` over each kind of link, for about `seconds` each: *count_p rows in
+ * rows_p, which has room for NET_BENCH_LINKS * n; grouped by link. */
+int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, size_t n,
+		      double seconds, struct net_bench_row *rows_p, size_t *count_p, struct err *e);
 
 /* Both sides on 127.0.0.1 with keys made for it, and the loop transport. */
-int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds, struct net_bench_row *rows_p, size_t *count_p,
-		       struct err *e);
+int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
+		       struct net_bench_row *rows_p, size_t *count_p, struct err *e);
 
 #endif

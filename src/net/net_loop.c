@@ -1,8 +1,9 @@
-/* net_loop.c - links inside one process, between threads: what a job on one machine uses, and the test double.
+/* net_loop.c - links inside one process, between threads: what a job on one machine uses, and the
+ * test double.
  *
- * Nothing is copied: the receiver gets the very bytes that were sent, and their release is called when it is done with them. Addresses
- * are words, known to every net of the process. Keys are compared, not proven: both ends are the same program.
- * Lock order: registry, pair, net. */
+ * Nothing is copied: the receiver gets the very bytes that were sent, and their release is called
+ * when it is done with them. Addresses are words, known to every net of the process. Keys are
+ * compared, not proven: both ends are the same program. Lock order: registry, pair, net. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +36,10 @@ static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct loop_net *listeners;
 static struct loop_pair *waiting;
 
-static struct loop_end *other_of(struct loop_end *from) { return &from->pair->end[from == &from->pair->end[0]]; }
+static struct loop_end *other_of(struct loop_end *from)
+{
+	return &from->pair->end[from == &from->pair->end[0]];
+}
 
 static void pair_unref(struct loop_pair *p)
 {
@@ -80,16 +84,19 @@ static void join(struct loop_pair *p, struct net *to)
 	if (link_state(from) != LINK_CONNECTING)
 		return;
 	if (!to->o.key != !fo->key) {
-		net_link_lost(from, ERR_NET, "%s: one side has a key, the other none", from->address);
+		net_link_lost(from, ERR_NET, "%s: one side has a key, the other none",
+			      from->address);
 		return;
 	}
 	if (to->o.key && !key_equal(to->o.key->pub, from->peer)) {
-		net_link_lost(from, ERR_NET, "%s: its key is not the expected one, %s", from->address, from->peer);
+		net_link_lost(from, ERR_NET, "%s: its key is not the expected one, %s",
+			      from->address, from->peer);
 		return;
 	}
 	if (to->o.key && !net_is_allowed(to, fo->key->pub)) {
-		net_link_lost(from, ERR_NET, "%s: refused: this machine's public key %s is not on its list", from->address,
-			      fo->key->pub);
+		net_link_lost(from, ERR_NET,
+			      "%s: refused: this machine's public key %s is not on its list",
+			      from->address, fo->key->pub);
 		return;
 	}
 	struct link *l = net_link_new(to, from->address, fo->key ? fo->key->pub : NULL);
@@ -122,7 +129,8 @@ static int loop_listen(struct net *n, const char *address, char bound_p[NET_ADDR
 	pthread_mutex_lock(&registry);
 	for (struct loop_net *q = listeners; q; q = q->next)
 		if (strcmp(q->address, address) == 0)
-			rc = err_set(e, ERR_NET, "%s: somebody in this process listens there already", address);
+			rc = err_set(e, ERR_NET,
+				     "%s: somebody in this process listens there already", address);
 	if (rc == 0) {
 		snprintf(ln->address, sizeof ln->address, "%s", address);
 		memcpy(bound_p, ln->address, NET_ADDRESS);
@@ -180,18 +188,21 @@ static void loop_send(struct link *l, struct net_node *node)
 		from->pair->cut = true;
 		net_link_lost(l, ERR_NET, "%s: the connection broke", l->address);
 		if (to->link)
-			net_link_lost(to->link, ERR_NET, "%s: the connection broke", to->link->address);
+			net_link_lost(to->link, ERR_NET, "%s: the connection broke",
+				      to->link->address);
 	}
 	if (k->delay || k->rate > 0) {
 		int64_t now = clock_now(), begin = now > from->busy_until ? now : from->busy_until;
-		from->busy_until = begin + (k->rate > 0 ? (int64_t)((double)node->size / k->rate * 1e9) : 0);
+		from->busy_until =
+			begin + (k->rate > 0 ? (int64_t)((double)node->size / k->rate * 1e9) : 0);
 		node->at = from->busy_until + k->delay;
 	}
 	if (k->loss > 0 && rng_uniform(rng_key(k->seed), number, 0, 1) < (float)k->loss)
 		vanished = true;
 	else if (to->link && !from->pair->cut)
 		taken = net_link_deliver(to->link, node);
-	else if (from == &from->pair->end[0] && from->link && !from->pair->joined && !from->pair->cut) {
+	else if (from == &from->pair->end[0] && from->link && !from->pair->joined &&
+		 !from->pair->cut) {
 		node->next = NULL;
 		*from->pair->early_end = node;
 		from->pair->early_end = &node->next;

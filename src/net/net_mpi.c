@@ -1,12 +1,16 @@
-/* net_mpi.c - links over MPI, for clusters where it is how programs are started: `mpirun -n 3 heteroshard train job.yaml`.
+/* net_mpi.c - links over MPI, for clusters where it is how programs are started: `mpirun -n 3
+ * heteroshard train job.yaml`.
  *
- * Addresses are "rank:N". MPI decides who takes part: there are no keys, identity is the rank. One end per process, since MPI can be started
- * only once; its own thread makes every MPI call. MPI has nothing to sleep on, so that thread looks again after a short while, longer the longer
- * nothing came; what this process wants sent wakes it.
+ * Addresses are "rank:N". MPI decides who takes part: there are no keys, identity is the rank. One
+ * end per process, since MPI can be started only once; its own thread makes every MPI call. MPI has
+ * nothing to sleep on, so that thread looks again after a short while, longer the longer nothing
+ * came; what this process wants sent wakes it.
  *
- * A link is a pair of ranks and a number that the dialling side chose; both stand in the tag: number << 2 | dialled by the lower rank << 1 |
- * control. Control messages are 24 bytes: type, a, b as u64 in this machine's order (one MPI job has one); HELLO, CREDIT and BYE mean what they mean in
- * zmq_hub.h, ALIVE goes out every quarter of peer_timeout. MPI keeps messages of one pair in order. */
+ * A link is a pair of ranks and a number that the dialling side chose; both stand in the tag:
+ * number << 2 | dialled by the lower rank << 1 | control. Control messages are 24 bytes: type, a, b
+ * as u64 in this machine's order (one MPI job has one); HELLO, CREDIT and BYE mean what they mean
+ * in zmq_hub.h, ALIVE goes out every quarter of peer_timeout. MPI keeps messages of one pair in
+ * order. */
 #include "net/net_priv.h"
 
 #ifdef HAVE_MPI
@@ -27,7 +31,13 @@ struct ctl {
 	uint64_t type, a, b;
 };
 
-enum mstate { M_DIALING, M_WAITING /* heard a hello, nobody listens yet */, M_UP, M_LEAVING, M_GONE };
+enum mstate {
+	M_DIALING,
+	M_WAITING /* heard a hello, nobody listens yet */,
+	M_UP,
+	M_LEAVING,
+	M_GONE
+};
 
 struct mlink {
 	struct mlink *next;
@@ -77,7 +87,7 @@ struct hub {
 static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
 static bool used;
 
-/* ---- the thread ------------------------------------------------------------------------------------------------------------- */
+/* ---- the thread ----------------------------------------------------------------------------- */
 
 static struct transfer *transfer_new(struct hub *h)
 {
@@ -112,7 +122,8 @@ static void send_ctl(struct mlink *ml, uint64_t type, uint64_t a, uint64_t b)
 		return;
 	}
 	t->ctl = (struct ctl){ type, a, b };
-	if (MPI_Isend(&t->ctl, sizeof t->ctl, MPI_BYTE, ml->rank, ml->tag | 1, h->comm, &t->request) != MPI_SUCCESS) {
+	if (MPI_Isend(&t->ctl, sizeof t->ctl, MPI_BYTE, ml->rank, ml->tag | 1, h->comm,
+		      &t->request) != MPI_SUCCESS) {
 		transfer_free(h, t);
 		lost(ml, ERR_NET, "MPI cannot send");
 		return;
@@ -125,7 +136,8 @@ static void send_node(struct mlink *ml, struct net_node *node)
 {
 	struct hub *h = ml->hub;
 	struct transfer *t = ml->state == M_UP ? transfer_new(h) : NULL;
-	if (!t || MPI_Isend(node->data, (int)node->size, MPI_BYTE, ml->rank, ml->tag, h->comm, &t->request) != MPI_SUCCESS) {
+	if (!t || MPI_Isend(node->data, (int)node->size, MPI_BYTE, ml->rank, ml->tag, h->comm,
+			    &t->request) != MPI_SUCCESS) {
 		if (ml->state == M_UP)
 			lost(ml, t ? ERR_NET : ERR_NOMEM, t ? "MPI cannot send" : "out of memory");
 		if (t)
@@ -194,9 +206,11 @@ static struct mlink *stranger(struct hub *h, int rank, int tag)
 
 static void on_ctl(struct hub *h, struct mlink *ml, int rank, int tag, const struct ctl *c)
 {
-	/* Only a hello of the side that dialled begins a link; the answer to one that was given up does not. */
+	/* Only a hello of the side that dialled begins a link; the answer to one that was given up
+	 * does not. */
 	bool dialled = (tag >> 1 & 1) == (rank < h->rank);
-	if (!ml && c->type == CTL_HELLO && dialled && !h->quitting && (ml = stranger(h, rank, tag)) != NULL) {
+	if (!ml && c->type == CTL_HELLO && dialled && !h->quitting &&
+	    (ml = stranger(h, rank, tag)) != NULL) {
 		ml->window = c->a;
 		ml->most = c->b;
 		if (h->may_accept)
@@ -209,7 +223,8 @@ static void on_ctl(struct hub *h, struct mlink *ml, int rank, int tag, const str
 		net_link_credit(ml->link, c->a);
 	} else if (c->type == CTL_BYE) {
 		if (ml->state != M_LEAVING) {
-			net_link_lost(ml->link, ERR_NET, "%s: closed by the peer", ml->link->address);
+			net_link_lost(ml->link, ERR_NET, "%s: closed by the peer",
+				      ml->link->address);
 			send_ctl(ml, CTL_BYE, 0, 0);
 		}
 		ml->orphan = ml->state == M_WAITING;
@@ -235,7 +250,9 @@ static void begin_receives(struct hub *h)
 		MPI_Message message;
 		MPI_Status status;
 		int n;
-		if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, h->comm, &there, &message, &status) != MPI_SUCCESS || !there)
+		if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, h->comm, &there, &message, &status) !=
+			    MPI_SUCCESS ||
+		    !there)
 			return;
 		h->heard_something = true;
 		MPI_Get_count(&status, MPI_BYTE, &n);
@@ -247,7 +264,8 @@ static void begin_receives(struct hub *h)
 			/* It has to be taken all the same, or nothing else is. */
 			if (ml)
 				lost(ml, data ? ERR_PROTOCOL : ERR_NOMEM,
-				     data ? "message over the limit" : "out of memory while receiving");
+				     data ? "message over the limit"
+					  : "out of memory while receiving");
 			void *bin = data ? data : mem_alloc((size_t)n + 1);
 			if (bin)
 				MPI_Mrecv(bin, n, MPI_BYTE, &message, &status);
@@ -297,7 +315,8 @@ static void finish_receives(struct hub *h)
 		struct ctl c;
 		if (t->is_ctl && t->node->size == sizeof c) {
 			memcpy(&c, t->node->data, sizeof c);
-			on_ctl(h, ml && ml->state != M_GONE ? ml : NULL, (int)t->ctl.a, (int)t->ctl.b, &c);
+			on_ctl(h, ml && ml->state != M_GONE ? ml : NULL, (int)t->ctl.a,
+			       (int)t->ctl.b, &c);
 		}
 		if (t->is_ctl || !ml || ml->state != M_UP || !net_link_deliver(ml->link, t->node))
 			net_node_done(t->node);
@@ -374,12 +393,14 @@ static void look_after(struct hub *h, struct mlink *ml, int64_t now)
 		send_ctl(ml, CTL_CREDIT, ml->tell, 0);
 	if (ml->state == M_DIALING && now >= ml->dial_deadline)
 		ml->shut_now = true; /* the core tells the user */
-	if (ml->shut_now && (ml->state == M_UP || ml->state == M_WAITING || ml->state == M_DIALING)) {
+	if (ml->shut_now &&
+	    (ml->state == M_UP || ml->state == M_WAITING || ml->state == M_DIALING)) {
 		bool was_up = ml->state == M_UP;
 		ml->state = was_up ? M_LEAVING : M_GONE;
 		send_ctl(ml, CTL_BYE, 0, 0);
 	}
-	if ((ml->state == M_UP || ml->state == M_LEAVING) && (double)(now - ml->heard) > limit * 1e9)
+	if ((ml->state == M_UP || ml->state == M_LEAVING) &&
+	    (double)(now - ml->heard) > limit * 1e9)
 		lost(ml, ERR_NET, "said nothing for too long");
 	if (ml->state != M_GONE && now >= ml->next_alive) {
 		ml->next_alive = now + (int64_t)(limit * 0.25e9);
@@ -412,7 +433,8 @@ static int lower_neighbours(struct hub *h)
 {
 	MPI_Comm here;
 	int local = 0, lowest = h->rank;
-	if (MPI_Comm_split_type(h->comm, MPI_COMM_TYPE_SHARED, h->rank, MPI_INFO_NULL, &here) != MPI_SUCCESS)
+	if (MPI_Comm_split_type(h->comm, MPI_COMM_TYPE_SHARED, h->rank, MPI_INFO_NULL, &here) !=
+	    MPI_SUCCESS)
 		return 0;
 	MPI_Comm_rank(here, &local);
 	MPI_Bcast(&lowest, 1, MPI_INT, 0, here);
@@ -424,8 +446,9 @@ static bool begin(struct hub *h)
 {
 	int level, running = 0;
 	MPI_Initialized(&running);
-	bool ok =
-		!running && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) == MPI_SUCCESS && level >= MPI_THREAD_FUNNELED;
+	bool ok = !running &&
+		  MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) == MPI_SUCCESS &&
+		  level >= MPI_THREAD_FUNNELED;
 	ok = ok && MPI_Comm_dup(MPI_COMM_WORLD, &h->comm) == MPI_SUCCESS;
 	if (ok) {
 		MPI_Comm_set_errhandler(h->comm, MPI_ERRORS_RETURN);
@@ -489,19 +512,21 @@ static void *hub_main(void *arg)
 	for (struct mlink *ml = h->links; ml; ml = ml->next)
 		ml->state = M_GONE;
 	sweep(h);
-	/* Finishing waits for every rank; after a loss that would be for ever, and leaving without it makes mpirun end the others. */
+	/* Finishing waits for every rank; after a loss that would be for ever, and leaving without
+	 * it makes mpirun end the others. */
 	if (clean)
 		MPI_Finalize();
 	return NULL;
 }
 
-/* ---- what users call --------------------------------------------------------------------------------------------------------- */
+/* ---- what users call ------------------------------------------------------------------------ */
 
 static int mpi_open(struct net *n, struct err *e)
 {
 	if (n->o.key)
 		return err_set(e, ERR_USAGE,
-			       "mpi: has no keys: MPI decides who takes part; use zmq between machines that need them");
+			       "mpi: has no keys: MPI decides who takes part; use zmq between "
+			       "machines that need them");
 	pthread_mutex_lock(&once);
 	bool first = !used;
 	used = true;
@@ -536,7 +561,9 @@ static int mpi_open(struct net *n, struct err *e)
 		pthread_mutex_unlock(&h->lock);
 		if (h->begun < 0) {
 			pthread_join(h->thread, NULL);
-			rc = err_set(e, ERR_NET, "mpi: MPI does not start; run the program with mpirun or srun");
+			rc = err_set(
+				e, ERR_NET,
+				"mpi: MPI does not start; run the program with mpirun or srun");
 		}
 	}
 	if (rc < 0) {
@@ -564,7 +591,8 @@ static void mpi_close(struct net *n, double linger)
 		next = t->next;
 		mem_free(t);
 	}
-	/* What MPI still reads or writes stays: the process is about to end without finishing MPI. */
+	/* What MPI still reads or writes stays: the process is about to end without finishing
+	 * MPI. */
 	if (under_way)
 		return;
 	pthread_cond_destroy(&h->started);
@@ -594,8 +622,10 @@ static int mpi_dial(struct link *l, const char *address, const char *peer_key, s
 	char *end;
 	long rank = strncmp(address, "rank:", 5) == 0 ? strtol(address + 5, &end, 10) : -1;
 	if (rank < 0 || *end || end == address + 5 || rank >= h->size || rank == h->rank)
-		return err_set(e, ERR_USAGE, "mpi: address '%s': expected rank:N, another of the %d ranks (this is %d)", address,
-			       h->size, h->rank);
+		return err_set(
+			e, ERR_USAGE,
+			"mpi: address '%s': expected rank:N, another of the %d ranks (this is %d)",
+			address, h->size, h->rank);
 	int rc = 0;
 	struct mlink *ml = mlink_new(h, l, (int)rank, 0);
 	if (!ml)

@@ -1,10 +1,12 @@
-/* net_priv.h - what transports and the core of net (net.c, link.c, pool.c) share. Nobody else includes this.
+/* net_priv.h - what transports and the core of net (net.c, link.c, pool.c) share. Nobody else
+ * includes this.
  *
- * The core keeps the state that users see: queues of arrived messages, states, counters, all under the net's one lock with one
- * condition for every wait. A transport moves bytes and tells the core what happened through the net_link_* calls below.
+ * The core keeps the state that users see: queues of arrived messages, states, counters, all under
+ * the net's one lock with one condition for every wait. A transport moves bytes and tells the core
+ * what happened through the net_link_* calls below.
  *
- * Locks: never two nets' locks at once, and no transport lock is taken while a net's lock is held. Release functions are called
- * with no lock held. */
+ * Locks: never two nets' locks at once, and no transport lock is taken while a net's lock is held.
+ * Release functions are called with no lock held. */
 #ifndef HS_NET_NET_PRIV_H
 #define HS_NET_NET_PRIV_H
 
@@ -13,9 +15,11 @@
 #include "base/err.h"
 #include "net/net.h"
 
-#define NET_COST 64 /* what a message counts against the window beside its bytes, so that empty ones are bounded too */
+/* what a message counts against the window beside its bytes, so that empty ones are bounded
+ * too */
+#define NET_COST 64
 
-/* ---- pool: nodes and buffers that are used again ---------------------------------------------------------------------- */
+/* ---- pool: nodes and buffers that are used again -------------------------------------------- */
 
 struct net_pool;
 
@@ -39,7 +43,7 @@ void net_node_free(struct net_node *node); /* the node only: the bytes were pass
 void net_node_done(struct net_node *node); /* releases the bytes, then the node */
 void *net_pool_buffer(struct net_pool *p, size_t bytes);
 
-/* ---- the core's objects --------------------------------------------------------------------------------------------------- */
+/* ---- the core's objects --------------------------------------------------------------------- */
 
 struct net {
 	const struct net_transport *t;
@@ -79,15 +83,19 @@ struct link {
 struct net_transport {
 	const char *name;
 	bool trusted; /* bytes never leave the process: checksums of frames need no checking */
-	/* MUST. `open` fills net->priv. `close` returns when no thread of the transport touches the net any more; all links are
-	 * closed by then as far as the user is concerned. */
+	/* MUST. `open` fills net->priv. `close` returns when no thread of the transport touches the
+	 * net any more; all links are closed by then as far as the user is concerned. */
 	int (*open)(struct net *n, struct err *e);
 	void (*close)(struct net *n, double linger);
 	int (*listen)(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e);
 	int (*dial)(struct link *l, const char *address, const char *peer_key, struct err *e);
-	void (*send)(struct link *l, struct net_node *node); /* takes the node; on a lost link it is just done with */
-	void (*taken)(struct link *l, uint64_t cost);        /* the user took a message out of the queue */
-	void (*shut)(struct link *l); /* closed by the user, or failed; may come twice. Tells the peer, gives its reference back */
+	/* takes the node; on a lost link it is just done with */
+	void (*send)(struct link *l, struct net_node *node);
+	/* the user took a message out of the queue */
+	void (*taken)(struct link *l, uint64_t cost);
+	/* closed by the user, or failed; may come twice. Tells the peer, gives its reference
+	 * back */
+	void (*shut)(struct link *l);
 	/* MAY. The link's memory goes: free what hangs on l->priv. */
 	void (*freed)(struct link *l);
 	/* MAY. The launcher's numbering of processes. */
@@ -96,19 +104,27 @@ struct net_transport {
 
 extern const struct net_transport *const net_transports[];
 
-/* What a message of n bytes counts, and the part of a window below which the other side need not hear what was taken. */
+/* What a message of n bytes counts, and the part of a window below which the other side need not
+ * hear what was taken. */
 static inline uint64_t net_cost(uint64_t n) { return n + NET_COST; }
-static inline uint64_t net_slack(uint64_t window) { return window / 16 < 65536 ? window / 16 : 65536; }
+static inline uint64_t net_slack(uint64_t window)
+{
+	return window / 16 < 65536 ? window / 16 : 65536;
+}
 
-/* A link in state CONNECTING with two references, the user's and the transport's; NULL when memory is out. */
+/* A link in state CONNECTING with two references, the user's and the transport's; NULL when memory
+ * is out. */
 struct link *net_link_new(struct net *n, const char *address, const char *peer_key);
 void net_link_ref(struct link *l);
 void net_link_unref(struct link *l);
 /* Up, with what the peer announced. `accept`: it came from outside, net_accept gives it out. */
 void net_link_up(struct link *l, uint64_t peer_window, uint64_t peer_max, bool accept);
-void net_link_lost(struct link *l, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-bool net_link_deliver(struct link *l, struct net_node *node); /* false: not wanted any more, the node stays the caller's */
-void net_link_credit(struct link *l, uint64_t cost);          /* the peer took messages of this cost */
+void net_link_lost(struct link *l, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* false: not wanted any more, the node stays the caller's */
+bool net_link_deliver(struct link *l, struct net_node *node);
+/* the peer took messages of this cost */
+void net_link_credit(struct link *l, uint64_t cost);
 bool net_is_allowed(struct net *n, const char *public_key);
 
 #endif

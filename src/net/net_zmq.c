@@ -1,7 +1,8 @@
-/* net_zmq.c - links over TCP with ZeroMQ and CURVE: what users' calls come to. The thread that does it is in zmq_hub.c.
+/* net_zmq.c - links over TCP with ZeroMQ and CURVE: what users' calls come to. The thread that does
+ * it is in zmq_hub.c.
  *
- * Off loopback links are always encrypted and both sides prove their keys, unless the options say `insecure`. Without a key only loopback
- * addresses are bound or dialled. */
+ * Off loopback links are always encrypted and both sides prove their keys, unless the options say
+ * `insecure`. Without a key only loopback addresses are bound or dialled. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@ static int zerr(struct err *e, const char *what, const char *on)
 
 static int set_int(void *s, int option, int v) { return zmq_setsockopt(s, option, &v, sizeof v); }
 
-int hub_socket(struct hub *h, int type, const char *endpoint, const char *server_key, void **sock_p, struct err *e)
+int hub_socket(struct hub *h, int type, const char *endpoint, const char *server_key, void **sock_p,
+	       struct err *e)
 {
 	const struct net_options *o = &h->net->o;
 	void *s = zmq_socket(h->ctx, type);
@@ -31,18 +33,25 @@ int hub_socket(struct hub *h, int type, const char *endpoint, const char *server
 	/* Windows bound what is under way, so libzmq's own counters of messages stay out of it. */
 	int ping = (int)(o->peer_timeout * 250);
 	ping = ping < 20 ? 20 : ping > 5000 ? 5000 : ping;
-	/* Listening on every address means both families; where the kernel has no IPv6, libzmq falls back. */
-	int v6 = strstr(endpoint, "//[") != NULL || strstr(endpoint, ";[") != NULL || strstr(endpoint, "//*") != NULL;
-	int64_t most = (int64_t)(o->max_message > INT64_MAX / 2 ? INT64_MAX / 2 : o->max_message) + 1024;
-	int bad = set_int(s, ZMQ_SNDHWM, 0) | set_int(s, ZMQ_RCVHWM, 0) | set_int(s, ZMQ_LINGER, 0) | set_int(s, ZMQ_IPV6, v6) |
+	/* Listening on every address means both families; where the kernel has no IPv6, libzmq
+	 * falls back. */
+	int v6 = strstr(endpoint, "//[") != NULL || strstr(endpoint, ";[") != NULL ||
+		 strstr(endpoint, "//*") != NULL;
+	int64_t most =
+		(int64_t)(o->max_message > INT64_MAX / 2 ? INT64_MAX / 2 : o->max_message) + 1024;
+	int bad = set_int(s, ZMQ_SNDHWM, 0) | set_int(s, ZMQ_RCVHWM, 0) |
+		  set_int(s, ZMQ_LINGER, 0) | set_int(s, ZMQ_IPV6, v6) |
 		  set_int(s, ZMQ_HEARTBEAT_IVL, ping) | set_int(s, ZMQ_HEARTBEAT_TIMEOUT, 0) |
-		  set_int(s, ZMQ_HANDSHAKE_IVL, 10000) | zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &most, sizeof most);
+		  set_int(s, ZMQ_HANDSHAKE_IVL, 10000) |
+		  zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &most, sizeof most);
 	if (type == ZMQ_ROUTER)
 		bad |= set_int(s, ZMQ_ROUTER_MANDATORY, 1) | set_int(s, ZMQ_BACKLOG, 256);
-	else /* a lost connection is a lost link: no reconnecting in this program's lifetime, dialling again is the hub's */
-		bad |= set_int(s, ZMQ_RECONNECT_IVL, 0x3fffffff) | set_int(s, ZMQ_CONNECT_TIMEOUT, 3000);
+	else /* a lost connection is a lost link: ZeroMQ must not reconnect, the hub dials again */
+		bad |= set_int(s, ZMQ_RECONNECT_IVL, 0x3fffffff) |
+		       set_int(s, ZMQ_CONNECT_TIMEOUT, 3000);
 	if (o->key && type == ZMQ_ROUTER)
-		bad |= set_int(s, ZMQ_CURVE_SERVER, 1) | zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, o->key->sec, KEY_TEXT) |
+		bad |= set_int(s, ZMQ_CURVE_SERVER, 1) |
+		       zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, o->key->sec, KEY_TEXT) |
 		       zmq_setsockopt(s, ZMQ_ZAP_DOMAIN, "heteroshard", 11);
 	else if (o->key)
 		bad |= zmq_setsockopt(s, ZMQ_CURVE_SERVERKEY, server_key, KEY_TEXT) |
@@ -64,7 +73,8 @@ void *hub_monitor(struct hub *h, void *sock)
 	void *m = NULL;
 	if (zmq_socket_monitor(sock, name, ZMQ_EVENT_ALL) == 0)
 		m = zmq_socket(h->ctx, ZMQ_PAIR);
-	if (m && (set_int(m, ZMQ_LINGER, 0) || set_int(m, ZMQ_RCVHWM, 0) || zmq_connect(m, name) != 0)) {
+	if (m &&
+	    (set_int(m, ZMQ_LINGER, 0) || set_int(m, ZMQ_RCVHWM, 0) || zmq_connect(m, name) != 0)) {
 		zmq_close(m);
 		m = NULL;
 	}
@@ -101,7 +111,8 @@ static int zmq_row_open(struct net *n, struct err *e)
 	zmq_ctx_set(h->ctx, ZMQ_MAX_SOCKETS, 8192);
 	if (n->o.key) {
 		h->zap = zmq_socket(h->ctx, ZMQ_REP);
-		if (!h->zap || zmq_bind(h->zap, "inproc://zeromq.zap.01") != 0 || set_int(h->zap, ZMQ_LINGER, 0) != 0) {
+		if (!h->zap || zmq_bind(h->zap, "inproc://zeromq.zap.01") != 0 ||
+		    set_int(h->zap, ZMQ_LINGER, 0) != 0) {
 			rc = zerr(e, "cannot begin authentication", "zmq");
 			goto fail;
 		}
@@ -139,7 +150,8 @@ static void zmq_row_close(struct net *n, double linger)
 	hub_wake(h);
 	pthread_mutex_unlock(&h->lock);
 	pthread_join(h->thread, NULL);
-	/* Returns when the sockets' linger is over and no thread of libzmq is left: every release has been called then. */
+	/* Returns when the sockets' linger is over and no thread of libzmq is left: every release
+	 * has been called then. */
 	while (zmq_ctx_term(h->ctx) != 0 && errno == EINTR)
 		;
 	close(h->wake_fd);
@@ -153,14 +165,15 @@ static int may_use(struct net *n, const char *address, bool loopback, struct err
 {
 	if (loopback || n->o.key || n->o.insecure)
 		return 0;
-	return err_set(
-		e, ERR_USAGE,
-		"%s: not a loopback address, and this machine has no key: links would be neither encrypted nor authenticated; "
-		"make keys with `heteroshard keygen`, or say --insecure",
-		address);
+	return err_set(e, ERR_USAGE,
+		       "%s: not a loopback address, and this machine has no key: links would be "
+		       "neither encrypted nor authenticated; "
+		       "make keys with `heteroshard keygen`, or say --insecure",
+		       address);
 }
 
-static int zmq_row_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e)
+static int zmq_row_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS],
+			  struct err *e)
 {
 	struct hub *h = n->priv;
 	char number[NET_ADDRESS], endpoint[NET_ADDRESS + 8];
@@ -174,7 +187,9 @@ static int zmq_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	if (!m || zmq_bind(s, endpoint) != 0) {
 		int errnum = errno, rc;
 		if (errnum == EADDRINUSE)
-			rc = err_set(e, ERR_NET, "%s: the port is in use; is heteroshard running already?", address);
+			rc = err_set(e, ERR_NET,
+				     "%s: the port is in use; is heteroshard running already?",
+				     address);
 		else if (errnum == EADDRNOTAVAIL || errnum == ENODEV)
 			rc = err_set(e, ERR_NET, "%s: not an address of this machine", address);
 		else
@@ -195,7 +210,8 @@ static int zmq_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	return 0;
 }
 
-/* "source;host:port" as the endpoint that libzmq wants: "tcp://source:0;host:port", every name a number. */
+/* "source;host:port" as the endpoint that libzmq wants: "tcp://source:0;host:port", every name a
+ * number. */
 static int endpoint_to(struct net *n, const char *address, char *out, size_t cap, struct err *e)
 {
 	const char *semicolon = strchr(address, ';'), *to = semicolon ? semicolon + 1 : address;
@@ -205,7 +221,8 @@ static int endpoint_to(struct net *n, const char *address, char *out, size_t cap
 	TRY(may_use(n, to, loopback, e));
 	if (semicolon) {
 		int len = (int)(semicolon - address);
-		snprintf(from, sizeof from, memchr(address, ':', (size_t)len) ? "[%.*s]:0" : "%.*s:0", len, address);
+		snprintf(from, sizeof from,
+			 memchr(address, ':', (size_t)len) ? "[%.*s]:0" : "%.*s:0", len, address);
 		TRY(address_resolve(from, true, source, &own, e));
 	}
 	snprintf(out, cap, "tcp://%s%s%s", source, semicolon ? ";" : "", number);

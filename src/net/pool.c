@@ -1,7 +1,8 @@
 /* pool.c - nodes and buffers that are used again, so that a warm link allocates nothing.
  *
- * A pool outlives its net as long as something of it is under way: a receiver may hold bytes of a sender that has left. Buffers come in
- * classes of four sizes per power of two (at most a quarter is wasted). */
+ * A pool outlives its net as long as something of it is under way: a receiver may hold bytes of a
+ * sender that has left. Buffers come in classes of four sizes per power of two (at most a quarter
+ * is wasted). */
 #include <string.h>
 
 #include "base/mem.h"

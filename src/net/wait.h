@@ -4,7 +4,8 @@
 
 #include "net/net_priv.h"
 
-/* Sleeps until something changes, `next` (when something is known to change) or `deadline`; false once the deadline has passed. */
+/* Sleeps until something changes, `next` (when something is known to change) or `deadline`; false
+ * once the deadline has passed. */
 bool net_wait(struct net *n, int64_t deadline, int64_t next);
 
 /* NET_ bits that hold now; lowers *next_p to the moment at which they change by themselves. */

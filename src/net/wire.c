@@ -5,7 +5,10 @@
 
 #include "base/err.h"
 
-struct wire_writer wire_write(void *p, size_t cap) { return (struct wire_writer){ .p = p, .cap = p ? cap : SIZE_MAX }; }
+struct wire_writer wire_write(void *p, size_t cap)
+{
+	return (struct wire_writer){ .p = p, .cap = p ? cap : SIZE_MAX };
+}
 
 /* Room for n more bytes: where they go, or NULL when only counting or when there is none. */
 static unsigned char *room(struct wire_writer *w, size_t n)
@@ -68,12 +71,16 @@ void *wire_put_space(struct wire_writer *w, size_t n)
 int wire_write_end(const struct wire_writer *w, size_t *n_p, struct err *e)
 {
 	if (w->failed)
-		return err_set(e, ERR_INTERNAL, "payload: the fields need more than the %zu bytes of room", w->cap);
+		return err_set(e, ERR_INTERNAL,
+			       "payload: the fields need more than the %zu bytes of room", w->cap);
 	*n_p = w->n;
 	return 0;
 }
 
-struct wire_reader wire_read(const void *p, size_t n) { return (struct wire_reader){ .p = p, .n = n }; }
+struct wire_reader wire_read(const void *p, size_t n)
+{
+	return (struct wire_reader){ .p = p, .n = n };
+}
 
 static const unsigned char *take(struct wire_reader *r, uint64_t n)
 {
@@ -160,8 +167,10 @@ const void *wire_get_bytes(struct wire_reader *r, size_t *n_p)
 int wire_read_end(const struct wire_reader *r, const char *what, struct err *e)
 {
 	if (r->failed)
-		return err_set(e, ERR_PROTOCOL, "%s: the payload %s (byte %zu of %zu)", what, r->failed, r->at, r->n);
+		return err_set(e, ERR_PROTOCOL, "%s: the payload %s (byte %zu of %zu)", what,
+			       r->failed, r->at, r->n);
 	if (r->at != r->n)
-		return err_set(e, ERR_PROTOCOL, "%s: the payload has %zu bytes too many", what, r->n - r->at);
+		return err_set(e, ERR_PROTOCOL, "%s: the payload has %zu bytes too many", what,
+			       r->n - r->at);
 	return 0;
 }

@@ -1,8 +1,10 @@
-/* wire.h - small structured payloads: fields one behind the other, read in the order they were written.
+/* wire.h - small structured payloads: fields one behind the other, read in the order they were
+ * written.
  *
- * Integers and floats are little-endian and fixed size; str and bytes are a u32 (str) or u64 (bytes) length and the bytes.
- * Neither end allocates. A writer or reader that went wrong stays wrong: call freely, check once at the end (wire_write_end,
- * wire_read_end), as with struct buf. A reader that failed returns zeros, "" and NULL with length 0.
+ * Integers and floats are little-endian and fixed size; str and bytes are a u32 (str) or u64
+ * (bytes) length and the bytes. Neither end allocates. A writer or reader that went wrong stays
+ * wrong: call freely, check once at the end (wire_write_end, wire_read_end), as with struct buf. A
+ * reader that failed returns zeros, "" and NULL with length 0.
  *
  *     struct wire_writer w = wire_write(mem, sizeof(mem));
  *     wire_put_str(&w, name);
@@ -30,10 +32,12 @@ struct wire_writer wire_write(void *p, size_t cap);
 void wire_put_u8(struct wire_writer *w, uint8_t v);
 void wire_put_u32(struct wire_writer *w, uint32_t v);
 void wire_put_u64(struct wire_writer *w, uint64_t v);
-void wire_put_f64(struct wire_writer *w, double v);      /* its 64 bits: NaN and infinities travel */
+/* its 64 bits: NaN and infinities travel */
+void wire_put_f64(struct wire_writer *w, double v);
 void wire_put_str(struct wire_writer *w, const char *s); /* NULL is written as "" */
 void wire_put_bytes(struct wire_writer *w, const void *p, size_t n);
-/* The length of a bytes field whose bytes the caller fills in: where they go (NULL when there is no room, or when counting). */
+/* The length of a bytes field whose bytes the caller fills in: where they go (NULL when there is no
+ * room, or when counting). */
 void *wire_put_space(struct wire_writer *w, size_t n);
 int wire_write_end(const struct wire_writer *w, size_t *n_p, struct err *e); /* 0 or ERR_INTERNAL */
 
@@ -48,15 +52,18 @@ uint8_t wire_get_u8(struct wire_reader *r);
 uint32_t wire_get_u32(struct wire_reader *r);
 uint64_t wire_get_u64(struct wire_reader *r);
 double wire_get_f64(struct wire_reader *r);
-/* A u32 that says how many items of at least `item_bytes` encoded bytes follow: fails when that many cannot, or are over `limit`. */
+/* A u32 that says how many items of at least `item_bytes` encoded bytes follow: fails when that
+ * many cannot, or are over `limit`. */
 uint32_t wire_get_count(struct wire_reader *r, size_t item_bytes, uint32_t limit);
-/* Copies at most cap - 1 bytes and a NUL; a string with a NUL inside, or one that does not fit, fails. Control characters become spaces: what
- * a peer says may reach a terminal. */
+/* Copies at most cap - 1 bytes and a NUL; a string with a NUL inside, or one that does not fit,
+ * fails. Control characters become spaces: what a peer says may reach a terminal. */
 void wire_get_str(struct wire_reader *r, char *out, size_t cap);
 /* The same without a copy: points into the payload, NOT terminated, length in *n_p. */
 const char *wire_get_text(struct wire_reader *r, size_t *n_p);
-const void *wire_get_bytes(struct wire_reader *r, size_t *n_p); /* points into the payload, not aligned */
-/* 0 when every field was there and nothing is left over; otherwise ERR_PROTOCOL; `what` heads the message ("PLAN from worker 2"). */
+/* points into the payload, not aligned */
+const void *wire_get_bytes(struct wire_reader *r, size_t *n_p);
+/* 0 when every field was there and nothing is left over; otherwise ERR_PROTOCOL; `what` heads the
+ * message ("PLAN from worker 2"). */
 int wire_read_end(const struct wire_reader *r, const char *what, struct err *e);
 
 #endif

@@ -1,7 +1,9 @@
-/* zmq_auth.c - who comes in: answers libzmq's authentication requests (ZAP, ZeroMQ RFC 27) from the net's list of keys.
+/* zmq_auth.c - who comes in: answers libzmq's authentication requests (ZAP, ZeroMQ RFC 27) from the
+ * net's list of keys.
  *
- * A peer has proven by then that it holds the secret of the key it shows. Its public key in Z85 becomes the "User-Id" of every message
- * of the connection, which is where a link takes the peer's identity from. Anything malformed is refused. */
+ * A peer has proven by then that it holds the secret of the key it shows. Its public key in Z85
+ * becomes the "User-Id" of every message of the connection, which is where a link takes the peer's
+ * identity from. Anything malformed is refused. */
 #include <string.h>
 #include <zmq.h>
 
@@ -11,7 +13,10 @@
 #define PARTS 7    /* version, request id, domain, address, routing id, mechanism, public key */
 #define REPORTS 20 /* so that somebody who knocks all day does not fill the log */
 
-static void part(void *s, const void *p, size_t n, bool more) { zmq_send(s, p, n, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)); }
+static void part(void *s, const void *p, size_t n, bool more)
+{
+	zmq_send(s, p, n, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0));
+}
 
 void zmq_auth_answer(struct hub *h)
 {
@@ -27,7 +32,8 @@ void zmq_auth_answer(struct hub *h)
 		}
 		more = zmq_msg_more(&m);
 		if (count < PARTS) {
-			size[count] = zmq_msg_size(&m) < sizeof got[0] ? zmq_msg_size(&m) : sizeof got[0];
+			size[count] =
+				zmq_msg_size(&m) < sizeof got[0] ? zmq_msg_size(&m) : sizeof got[0];
 			memcpy(got[count], zmq_msg_data(&m), size[count]);
 		}
 		count++;
@@ -35,11 +41,12 @@ void zmq_auth_answer(struct hub *h)
 	}
 	char key[KEY_TEXT] = "";
 	bool ok = count == PARTS && size[0] == 3 && memcmp(got[0], "1.0", 3) == 0 && size[5] == 5 &&
-		  memcmp(got[5], "CURVE", 5) == 0 && size[6] == 32 && zmq_z85_encode(key, got[6], 32) &&
-		  net_is_allowed(h->net, key);
+		  memcmp(got[5], "CURVE", 5) == 0 && size[6] == 32 &&
+		  zmq_z85_encode(key, got[6], 32) && net_is_allowed(h->net, key);
 	if (!ok && h->refused++ < REPORTS)
-		log_warn("refused a connection from %.*s: its public key %s is not on this machine's list", (int)size[3],
-			 (const char *)got[3], *key ? key : "(none)");
+		log_warn("refused a connection from %.*s: its public key %s is not on this "
+			 "machine's list",
+			 (int)size[3], (const char *)got[3], *key ? key : "(none)");
 	part(h->zap, "1.0", 3, true);
 	part(h->zap, got[1], size[1], true);
 	part(h->zap, ok ? "200" : "400", 3, true);

@@ -13,7 +13,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* libzmq passes a message from our thread to its own, in code that the thread sanitizer does not see: tell it. */
+/* libzmq passes a message from our thread to its own, in code that the thread sanitizer does not
+ * see: tell it. */
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 #define HANDED_OVER(p) __tsan_release(p)
@@ -27,7 +28,7 @@
 #define RETRY (200 * MS)
 #define BATCH 64 /* messages of one socket before the others have their turn */
 
-/* ---- small things ---------------------------------------------------------------------------------------------------- */
+/* ---- small things --------------------------------------------------------------------------- */
 
 static void put(unsigned char *p, uint64_t v, int bytes)
 {
@@ -50,12 +51,14 @@ static uint64_t cookie_of(int fd)
 	return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_COOKIE, &c, &n) == 0 ? c : 0;
 }
 
-/* Milliseconds since the last data from the peer; 0 when the kernel cannot say or the connection is gone. */
+/* Milliseconds since the last data from the peer; 0 when the kernel cannot say or the connection is
+ * gone. */
 static uint64_t silent_ms(const struct zlink *zl)
 {
 	struct tcp_info t;
 	socklen_t n = sizeof t;
-	if (!zl->cookie || cookie_of(zl->fd) != zl->cookie || getsockopt(zl->fd, IPPROTO_TCP, TCP_INFO, &t, &n) != 0)
+	if (!zl->cookie || cookie_of(zl->fd) != zl->cookie ||
+	    getsockopt(zl->fd, IPPROTO_TCP, TCP_INFO, &t, &n) != 0)
 		return 0;
 	return t.tcpi_last_data_recv;
 }
@@ -78,11 +81,15 @@ static bool send_ctl(struct zlink *zl, unsigned type, uint64_t a, uint64_t b)
 	put(c + 4, type, 4);
 	put(c + 8, a, 8);
 	put(c + 16, b, 8);
-	return send_head(zl) && zmq_send(sock_of(zl), c, sizeof c, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+	return send_head(zl) &&
+	       zmq_send(sock_of(zl), c, sizeof c, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
 	       zmq_send(sock_of(zl), "", 0, ZMQ_DONTWAIT) >= 0;
 }
 
-static bool send_hello(struct zlink *zl) { return send_ctl(zl, CTL_HELLO, zl->hub->net->o.window, zl->hub->net->o.max_message); }
+static bool send_hello(struct zlink *zl)
+{
+	return send_ctl(zl, CTL_HELLO, zl->hub->net->o.window, zl->hub->net->o.max_message);
+}
 
 static void hub_message_sent(void *data, void *node)
 {
@@ -91,7 +98,8 @@ static void hub_message_sent(void *data, void *node)
 	net_node_done(node);
 }
 
-/* Takes the node. A message that cannot be sent is done with: the connection is gone then, and its monitor says so. */
+/* Takes the node. A message that cannot be sent is done with: the connection is gone then, and its
+ * monitor says so. */
 static void send_node(struct zlink *zl, struct net_node *node)
 {
 	zmq_msg_t m;
@@ -106,8 +114,10 @@ static void send_node(struct zlink *zl, struct net_node *node)
 		zmq_msg_init(&m);
 		net_node_done(node);
 	} else if (zmq_msg_init_data(&m, data, size, hub_message_sent, node) != 0) {
-		/* The head is out and something must follow it: nothing that the peer will read as a message of ours. */
-		net_link_lost(zl->link, ERR_NOMEM, "%s: out of memory while sending", zl->link->address);
+		/* The head is out and something must follow it: nothing that the peer will read as
+		 * a message of ours. */
+		net_link_lost(zl->link, ERR_NOMEM, "%s: out of memory while sending",
+			      zl->link->address);
 		net_node_done(node);
 		zmq_msg_init(&m);
 		zmq_msg_send(&m, sock_of(zl), ZMQ_SNDMORE | ZMQ_DONTWAIT);
@@ -147,7 +157,8 @@ static void gone(struct zlink *zl, int linger_ms)
 	zl->pending_end = &zl->pending;
 }
 
-/* Cuts the connection of an accepted link: libzmq has no call for it. The cookie makes sure that it is this very socket. */
+/* Cuts the connection of an accepted link: libzmq has no call for it. The cookie makes sure that it
+ * is this very socket. */
 static void cut(struct zlink *zl)
 {
 	if (accepted(zl) && zl->cookie && cookie_of(zl->fd) == zl->cookie)
@@ -161,7 +172,7 @@ static void broken(struct zlink *zl, int code, const char *what)
 	cut(zl);
 }
 
-/* ---- what arrives -------------------------------------------------------------------------------------------------------- */
+/* ---- what arrives --------------------------------------------------------------------------- */
 
 static void flush_pending(struct zlink *zl)
 {
@@ -190,13 +201,15 @@ static void on_ctl(struct zlink *zl, const void *data, size_t n)
 	unsigned type;
 	uint64_t a, b;
 	if (!parse_ctl(data, n, &type, &a, &b)) {
-		broken(zl, ERR_PROTOCOL, "the peer does not follow the protocol of links (unknown control message)");
+		broken(zl, ERR_PROTOCOL,
+		       "the peer does not follow the protocol of links (unknown control message)");
 	} else if (type == CTL_HELLO && zl->state == Z_DIALING) {
 		zl->state = Z_UP;
 		net_link_up(zl->link, a, b, false);
 		flush_pending(zl);
 	} else if (type == CTL_HELLO) {
-		broken(zl, ERR_PROTOCOL, "the peer does not follow the protocol of links (second hello)");
+		broken(zl, ERR_PROTOCOL,
+		       "the peer does not follow the protocol of links (second hello)");
 	} else if (type == CTL_CREDIT) {
 		net_link_credit(zl->link, a);
 	} else if (zl->state == Z_LEAVING) {
@@ -230,13 +243,15 @@ static void on_stranger(struct hub *h, const void *id, size_t id_n, zmq_msg_t *m
 {
 	unsigned type;
 	uint64_t window, most;
-	if (!parse_ctl(zmq_msg_data(m), zmq_msg_size(m), &type, &window, &most) || type != CTL_HELLO || id_n > sizeof h->links->id)
+	if (!parse_ctl(zmq_msg_data(m), zmq_msg_size(m), &type, &window, &most) ||
+	    type != CTL_HELLO || id_n > sizeof h->links->id)
 		return;
 	const char *key = h->net->o.key ? zmq_msg_gets(m, "User-Id") : "";
 	const char *from = zmq_msg_gets(m, "Peer-Address");
 	if (!key || (h->net->o.key && strlen(key) != 40))
 		return;
-	if (from && !strncmp(from, "::ffff:", 7)) /* IPv4 that came in on a socket of both families */
+	/* IPv4 that came in on a socket of both families */
+	if (from && !strncmp(from, "::ffff:", 7))
 		from += 7;
 	struct zlink *zl = mem_zalloc(sizeof *zl);
 	if (!zl)
@@ -257,7 +272,8 @@ static void on_stranger(struct hub *h, const void *id, size_t id_n, zmq_msg_t *m
 	zl->next = h->links;
 	h->links = zl;
 	if (h->quitting || !send_hello(zl)) {
-		/* Nobody will take it: it was never given out, so the user's reference goes with ours. */
+		/* Nobody will take it: it was never given out, so the user's reference goes with
+		 * ours. */
 		zl->shut = true;
 		gone(zl, 0);
 		link_close(zl->link);
@@ -329,7 +345,7 @@ static bool receive(struct hub *h, struct zlink *dialled)
 	return got || !dialled;
 }
 
-/* ---- connections ------------------------------------------------------------------------------------------------------------ */
+/* ---- connections ---------------------------------------------------------------------------- */
 
 static void dial(struct zlink *zl)
 {
@@ -375,9 +391,12 @@ static void on_dialled_events(struct zlink *zl, int64_t now)
 			zl->cookie = cookie_of(zl->fd);
 		}
 		refused |= event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-		other_kind |= event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
-		broke |= event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL || event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
-		down |= event == ZMQ_EVENT_DISCONNECTED || event == ZMQ_EVENT_CLOSED || event == ZMQ_EVENT_CONNECT_RETRIED;
+		other_kind |= event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
+			      value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
+		broke |= event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL ||
+			 event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
+		down |= event == ZMQ_EVENT_DISCONNECTED || event == ZMQ_EVENT_CLOSED ||
+			event == ZMQ_EVENT_CONNECT_RETRIED;
 	}
 	const char *at = zl->link->address;
 	if (zl->state != Z_DIALING) {
@@ -387,17 +406,21 @@ static void on_dialled_events(struct zlink *zl, int64_t now)
 	}
 	zl->failures = broke ? zl->failures + 1 : zl->failures;
 	if (refused)
-		net_link_lost(zl->link, ERR_NET, "%s: refused: this machine's public key %s is not on its list", at,
+		net_link_lost(zl->link, ERR_NET,
+			      "%s: refused: this machine's public key %s is not on its list", at,
 			      zl->has_key ? zl->hub->net->o.key->pub : "(none)");
 	else if (other_kind)
 		net_link_lost(zl->link, ERR_NET, "%s: one side has a key, the other none", at);
 	else if (zl->failures >= 3 && zl->has_key)
 		net_link_lost(zl->link, ERR_NET,
-			      "%s: it broke off the handshake: its key is not the expected one, %s, or it is no heteroshard", at,
-			      zl->link->peer);
+			      "%s: it broke off the handshake: its key is not the expected one, "
+			      "%s, or it is no heteroshard",
+			      at, zl->link->peer);
 	else if (zl->failures >= 3)
 		net_link_lost(zl->link, ERR_NET,
-			      "%s: it broke off the handshake: one side has a key, the other none, or it is no heteroshard", at);
+			      "%s: it broke off the handshake: one side has a key, the other none, "
+			      "or it is no heteroshard",
+			      at);
 	if (refused || other_kind || zl->failures >= 3) {
 		gone(zl, 0);
 	} else if (broke || down) {
@@ -418,9 +441,10 @@ static void on_router_events(struct hub *h, int64_t now)
 	}
 }
 
-/* A connection is reported broken a moment before libzmq hands over the last of what came through it, and what is reported is the number of
- * an fd, which may belong to a newer connection by now. So: find out whether it is really gone, then take what is there, then lose it.
- * The router refuses a routing id that is gone; a dialled socket cannot tell, but its events are about nobody else. */
+/* A connection is reported broken a moment before libzmq hands over the last of what came through
+ * it, and what is reported is the number of an fd, which may belong to a newer connection by now.
+ * So: find out whether it is really gone, then take what is there, then lose it. The router refuses
+ * a routing id that is gone; a dialled socket cannot tell, but its events are about nobody else. */
 static void check_suspect(struct zlink *zl, int64_t now)
 {
 	struct hub *h = zl->hub;
@@ -428,7 +452,8 @@ static void check_suspect(struct zlink *zl, int64_t now)
 	if (accepted(zl))
 		is_gone = !send_ctl(zl, CTL_CREDIT, 0, 0);
 	else
-		is_gone = !zl->cookie || cookie_of(zl->fd) != zl->cookie || now - zl->suspect > 20 * MS;
+		is_gone = !zl->cookie || cookie_of(zl->fd) != zl->cookie ||
+			  now - zl->suspect > 20 * MS;
 	if (is_gone) {
 		while (zl->state != Z_GONE && receive(h, accepted(zl) ? NULL : zl))
 			;
@@ -445,11 +470,12 @@ static void check_silence(struct zlink *zl)
 	uint64_t ms = silent_ms(zl);
 	if (!((double)ms > limit * 1e3))
 		return;
-	net_link_lost(zl->link, ERR_NET, "%s: said nothing for %.1f s", zl->link->address, (double)ms * 1e-3);
+	net_link_lost(zl->link, ERR_NET, "%s: said nothing for %.1f s", zl->link->address,
+		      (double)ms * 1e-3);
 	cut(zl);
 }
 
-/* ---- the loop --------------------------------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 /* What users asked for since the last time. */
 static void take_orders(struct hub *h)
@@ -527,7 +553,10 @@ static int64_t timers(struct hub *h, int64_t now)
 	bool tick = now >= h->next_check;
 	if (tick) {
 		double every = h->net->o.peer_timeout / 8;
-		h->next_check = now + (int64_t)((every < 0.01 ? 0.01 : every > 1 ? 1 : every) * 1e9);
+		h->next_check = now + (int64_t)((every < 0.01 ? 0.01
+						 : every > 1  ? 1
+							      : every) *
+						1e9);
 	}
 	for (struct zlink *zl = h->links; zl; zl = zl->next) {
 		if (zl->state == Z_DIALING && now >= zl->dial_deadline)
@@ -580,7 +609,11 @@ static int64_t poll_sockets(struct hub *h, int64_t next)
 	bool sleep = h->asleep;
 	pthread_mutex_unlock(&h->lock);
 	int64_t ns = next == NET_FOREVER ? -1 : next - clock_now();
-	long ms = !sleep ? 0 : next == NET_FOREVER ? -1 : ns <= 0 ? 0 : ns > 3600000 * MS ? 3600000 : (long)((ns + MS - 1) / MS);
+	long ms = !sleep                ? 0
+		  : next == NET_FOREVER ? -1
+		  : ns <= 0             ? 0
+		  : ns > 3600000 * MS   ? 3600000
+					: (long)((ns + MS - 1) / MS);
 	zmq_poll(it, (int)n, ms);
 	pthread_mutex_lock(&h->lock);
 	h->asleep = false;
@@ -615,7 +648,8 @@ void *hub_main(void *hub)
 			;
 		on_router_events(h, now);
 	}
-	/* What was said last, BYEs among it, is still to be written; past the deadline it no longer matters. */
+	/* What was said last, BYEs among it, is still to be written; past the deadline it no longer
+	 * matters. */
 	int linger = h->links ? 0 : 1000;
 	while (h->links) {
 		for (struct zlink *zl = h->links; zl; zl = zl->next)

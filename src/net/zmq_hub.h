@@ -1,18 +1,24 @@
-/* zmq_hub.h - the thread behind the zmq transport; shared by net_zmq.c (what users call), zmq_hub.c (the thread), zmq_auth.c.
+/* zmq_hub.h - the thread behind the zmq transport; shared by net_zmq.c (what users call), zmq_hub.c
+ * (the thread), zmq_auth.c.
  *
- * ZeroMQ sockets belong to one thread, so one thread per net owns them all: it sends what users queued, hands arrived messages to
- * the core, answers authentication, and watches connections. Encryption and TCP happen in libzmq's own threads.
+ * ZeroMQ sockets belong to one thread, so one thread per net owns them all: it sends what users
+ * queued, hands arrived messages to the core, answers authentication, and watches connections.
+ * Encryption and TCP happen in libzmq's own threads.
  *
- * The side that dials has one DEALER socket per link, the side that listens one ROUTER for all of them: one open port is enough, and a
- * connection is a link by the routing id that the ROUTER gave it. (A PAIR or a socket per link would need a port for each.)
+ * The side that dials has one DEALER socket per link, the side that listens one ROUTER for all of
+ * them: one open port is enough, and a connection is a link by the routing id that the ROUTER gave
+ * it. (A PAIR or a socket per link would need a port for each.)
  *
- * What travels: a message of the user is one part. Two parts are the transport's own: `struct` ctl below, then an empty part.
+ * What travels: a message of the user is one part. Two parts are the transport's own: `struct` ctl
+ * below, then an empty part.
  *   HELLO  first thing from either side: window and largest message
  *   CREDIT bytes that the receiver took: the window opens again
- *   BYE    last thing from either side; who gets one answers with one. The TCP connection is closed by the dialling side after both,
+ *   BYE    last thing from either side; who gets one answers with one. The TCP connection is closed
+ *          by the dialling side after both,
  *          so nothing that was sent before is lost to a reset
- * libzmq's pings keep the connection talking while both programs compute; silence is then judged by the kernel's own figure of when the
- * last data came (TCP_INFO), because libzmq's time-out does not run while its output is blocked, and counts whole messages. */
+ * libzmq's pings keep the connection talking while both programs compute; silence is then judged by
+ * the kernel's own figure of when the last data came (TCP_INFO), because libzmq's time-out does not
+ * run while its output is blocked, and counts whole messages. */
 #ifndef HS_NET_ZMQ_HUB_H
 #define HS_NET_ZMQ_HUB_H
 
@@ -38,14 +44,18 @@ struct zlink {
 	bool has_key;
 	unsigned char id[256]; /* accepted: routing id */
 	size_t id_n;
-	int fd;                                   /* of the TCP connection, owned by libzmq; -1 unknown */
-	uint64_t cookie;                          /* the kernel's name for that very socket: a number of an fd can be used again */
-	int64_t dial_deadline, retry_at, suspect; /* suspect: since when the connection may be broken; 0 not */
-	bool shut_now;                            /* what the thread has seen of `shut` */
-	uint64_t tell;                            /* and of `untold` */
-	int failures;                             /* handshakes in a row that the peer broke off */
-	uint64_t arrived, told;                   /* cost that came in; of it told to the peer as taken */
-	struct net_node *pending, **pending_end;  /* sent while dialling */
+	/* of the TCP connection, owned by libzmq; -1 unknown */
+	int fd;
+	/* the kernel's name for that very socket: a number of an fd can be used again */
+	uint64_t cookie;
+	/* suspect: since when the connection may be broken; 0 not */
+	int64_t dial_deadline, retry_at, suspect;
+	bool shut_now; /* what the thread has seen of `shut` */
+	uint64_t tell; /* and of `untold` */
+	int failures;  /* handshakes in a row that the peer broke off */
+	/* cost that came in; of it told to the peer as taken */
+	uint64_t arrived, told;
+	struct net_node *pending, **pending_end; /* sent while dialling */
 };
 
 struct hub {
@@ -80,7 +90,8 @@ void hub_wake(struct hub *h); /* under the hub's lock */
 void *hub_main(void *hub);
 
 /* A ROUTER (server_key NULL) or DEALER with the options all of them share. */
-int hub_socket(struct hub *h, int type, const char *endpoint, const char *server_key, void **sock_p, struct err *e);
+int hub_socket(struct hub *h, int type, const char *endpoint, const char *server_key, void **sock_p,
+	       struct err *e);
 void *hub_monitor(struct hub *h, void *sock); /* a socket that gives its events, or NULL */
 
 /* zmq_auth.c: answers one request of libzmq's ZAP (RFC 27): only listed keys come in. */

@@ -24,7 +24,8 @@ const struct optimizer *optimizer_find(const char *name)
 	return NULL;
 }
 
-int optim_init(const struct optimizer *o, struct param *p, const struct optim_config *c, struct err *e)
+int optim_init(const struct optimizer *o, struct param *p, const struct optim_config *c,
+	       struct err *e)
 {
 	(void)c;
 	size_t bytes = (size_t)param_count(p) * 4;
@@ -36,10 +37,13 @@ int optim_init(const struct optimizer *o, struct param *p, const struct optim_co
 	return 0;
 }
 
-int optim_zero_grad(struct param *p, struct err *e) { return dev_zero(DEV_REF(p->grad, 0), (size_t)param_count(p) * 4, e); }
+int optim_zero_grad(struct param *p, struct err *e)
+{
+	return dev_zero(DEV_REF(p->grad, 0), (size_t)param_count(p) * 4, e);
+}
 
-int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c, const struct optim_step *s,
-		 struct err *e)
+int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c,
+		 const struct optim_step *s, struct err *e)
 {
 	int rc = o->update(p, c, s, e);
 	if (rc < 0)
@@ -48,7 +52,8 @@ int optim_update(const struct optimizer *o, struct param *p, const struct optim_
 	return optim_zero_grad(p, e);
 }
 
-int grad_sqnorm(const struct param *p, struct dmem *scratch, struct norm_buffer *b, double *sum_p, struct err *e)
+int grad_sqnorm(const struct param *p, struct dmem *scratch, struct norm_buffer *b, double *sum_p,
+		struct err *e)
 {
 	int64_t n = param_count(p), blocks = (n + 4095) / 4096;
 	if (!mem_grow(&b->sum, &b->cap, (size_t)blocks, sizeof *b->sum))

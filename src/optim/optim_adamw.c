@@ -1,11 +1,13 @@
-/* optim_adamw.c - AdamW (Loshchilov & Hutter 2019, algorithm 2), bias corrections computed in double. */
+/* optim_adamw.c - AdamW (Loshchilov & Hutter 2019, algorithm 2), bias corrections computed in
+ * double. */
 #include "optim/optim.h"
 
 #include "base/err.h"
 
 #include <math.h>
 
-static int update(struct param *p, const struct optim_config *c, const struct optim_step *s, struct err *e)
+static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
+		  struct err *e)
 {
 	double bc1 = 1 - pow(c->beta1, (double)s->step), bc2 = 1 - pow(c->beta2, (double)s->step);
 	const union dev_arg a[] = { { .b = DEV_REF(p->value, 0) },
@@ -26,4 +28,6 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 
 static const char *const names[] = { "exp_avg", "exp_avg_sq" };
 
-const struct optimizer optim_adamw = { .name = "adamw", .states = 2, .state_names = names, .update = update };
+const struct optimizer optim_adamw = {
+	.name = "adamw", .states = 2, .state_names = names, .update = update
+};

@@ -3,7 +3,8 @@
 
 #include "base/err.h"
 
-static int update(struct param *p, const struct optim_config *c, const struct optim_step *s, struct err *e)
+static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
+		  struct err *e)
 {
 	const union dev_arg a[] = { { .b = DEV_REF(p->value, 0) },
 				    { .b = DEV_REF(p->state[0], 0) },
@@ -18,4 +19,6 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 
 static const char *const names[] = { "momentum_buffer" };
 
-const struct optimizer optim_sgd = { .name = "sgd", .states = 1, .state_names = names, .update = update };
+const struct optimizer optim_sgd = {
+	.name = "sgd", .states = 1, .state_names = names, .update = update
+};

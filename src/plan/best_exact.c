@@ -1,13 +1,16 @@
-/* best_exact.c - branch and bound over every pipeline: stages are added one after the other, from the front. A branch is left as
- * soon as nothing that begins like this can be faster than the best plan so far.
+/* best_exact.c - branch and bound over every pipeline: stages are added one after the other, from
+ * the front. A branch is left as soon as nothing that begins like this can be faster than the best
+ * plan so far.
  *
- * The bound, for stages already placed (w = one microbatch through a stage, forward and backward): a stage cannot begin before a
- * microbatch has passed those before it, nor end later than its last gradient needs to pass them again; in between lies all its work:
+ * The bound, for stages already placed (w = one microbatch through a stage, forward and backward):
+ * a stage cannot begin before a microbatch has passed those before it, nor end later than its last
+ * gradient needs to pass them again; in between lies all its work:
  *   T >= sum of w and link times before it + M w
  * and the layers that are left make at least one later stage take
  *   M left / (sum of the speeds of the devices that are left).
- * With chunks only the first chunk of each stage lies before, so the sum of w is divided by the largest number of chunks.
- * Of devices that are alike (same host, same measurements) the first unused one stands for all. */
+ * With chunks only the first chunk of each stage lies before, so the sum of w is divided by the
+ * largest number of chunks. Of devices that are alike (same host, same measurements) the first
+ * unused one stands for all. */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +34,8 @@ static double work(const struct branch *b, int d, int n, bool front, bool end)
 {
 	const struct cost_row *r = b->r;
 
-	return n * (r->f[d] + r->b[d]) + (front ? r->ef[d] + r->eb[d] : 0) + (end ? r->hf[d] + r->hb[d] : 0);
+	return n * (r->f[d] + r->b[d]) + (front ? r->ef[d] + r->eb[d] : 0) +
+	       (end ? r->hf[d] + r->hb[d] : 0);
 }
 
 static int leaf(struct branch *b, int stages, struct err *e)
@@ -48,9 +52,13 @@ static int leaf(struct branch *b, int stages, struct err *e)
 	return 0;
 }
 
-static bool hopeless(const struct branch *b, double bound) { return bound + b->s->p->step_ms / 1e3 >= b->s->best.step_s; }
+static bool hopeless(const struct branch *b, double bound)
+{
+	return bound + b->s->p->step_ms / 1e3 >= b->s->best.step_s;
+}
 
-/* `through`: work of the stages so far for one microbatch; `links`: theirs and the one to this stage. */
+/* `through`: work of the stages so far for one microbatch; `links`: theirs and the one to this
+ * stage. */
 static int grow(struct branch *b, int stage, int left, double through, double links, struct err *e)
 {
 	const struct profile *p = b->s->p;
@@ -71,13 +79,15 @@ static int grow(struct branch *b, int stage, int left, double through, double li
 			double back = b->r->boundary_bytes / (profile_bandwidth(p, d, a) * 1e9);
 			if (hopeless(b, through / b->chunks + links + b->M * fmax(there, back)))
 				continue;
-			add = there + back + (profile_latency_ms(p, a, d) + profile_latency_ms(p, d, a)) / 1e3;
+			add = there + back +
+			      (profile_latency_ms(p, a, d) + profile_latency_ms(p, d, a)) / 1e3;
 		}
 		b->used[d] = true;
 		b->k.device[stage] = d;
 		b->speed -= mine;
 		for (int n = 1; n <= left; n++) {
-			double w = work(b, d, n, stage == 0, n == left), before = through / b->chunks + links + add;
+			double w = work(b, d, n, stage == 0, n == left),
+			       before = through / b->chunks + links + add;
 			if (b->nodes-- <= 0)
 				break;
 			if (hopeless(b, before + b->M * w)) {
@@ -92,7 +102,9 @@ static int grow(struct branch *b, int stage, int left, double through, double li
 				TRY(leaf(b, stage + 1, e));
 				break;
 			}
-			if (b->speed > 0 && !hopeless(b, (through + w) / b->chunks + links + add + b->M * (left - n) / b->speed) &&
+			if (b->speed > 0 &&
+			    !hopeless(b, (through + w) / b->chunks + links + add +
+						 b->M * (left - n) / b->speed) &&
 			    stage + 1 < p->devices)
 				TRY(grow(b, stage + 1, left - n, through + w, links + add, e));
 		}
@@ -108,15 +120,18 @@ static bool same(const struct search *s, int a, int b)
 {
 	const struct profile_device *x = &s->p->device[a], *y = &s->p->device[b];
 
-	if (x->host != y->host || s->c.limit[a] != s->c.limit[b] || x->optimizer_ms != y->optimizer_ms ||
-	    x->embedding_optimizer_ms != y->embedding_optimizer_ms || x->head_optimizer_ms != y->head_optimizer_ms ||
-	    x->fixed_gib != y->fixed_gib || a == s->o->must_use || b == s->o->must_use)
+	if (x->host != y->host || s->c.limit[a] != s->c.limit[b] ||
+	    x->optimizer_ms != y->optimizer_ms ||
+	    x->embedding_optimizer_ms != y->embedding_optimizer_ms ||
+	    x->head_optimizer_ms != y->head_optimizer_ms || x->fixed_gib != y->fixed_gib ||
+	    a == s->o->must_use || b == s->o->must_use)
 		return false;
 	for (size_t i = 0; i < s->c.rows; i++) {
 		const struct cost_row *r = &s->c.row[i];
-		if (r->f[a] != r->f[b] || r->b[a] != r->b[b] || r->ef[a] != r->ef[b] || r->eb[a] != r->eb[b] ||
-		    r->hf[a] != r->hf[b] || r->hb[a] != r->hb[b] || r->up[a] != r->up[b] || r->down[a] != r->down[b] ||
-		    r->kept[a] != r->kept[b] || r->work[a] != r->work[b] || r->head_work[a] != r->head_work[b])
+		if (r->f[a] != r->f[b] || r->b[a] != r->b[b] || r->ef[a] != r->ef[b] ||
+		    r->eb[a] != r->eb[b] || r->hf[a] != r->hf[b] || r->hb[a] != r->hb[b] ||
+		    r->up[a] != r->up[b] || r->down[a] != r->down[b] || r->kept[a] != r->kept[b] ||
+		    r->work[a] != r->work[b] || r->head_work[a] != r->head_work[b])
 			return false;
 	}
 	return true;

@@ -1,14 +1,16 @@
-/* best_local.c - good pipelines for any number of devices, without a guarantee: starting points by filling, then improvement step by
- * step, each judged by the simulator.
+/* best_local.c - good pipelines for any number of devices, without a guarantee: starting points by
+ * filling, then improvement step by step, each judged by the simulator.
  *
- * Filling. With a limit W on the work of a stage (per microbatch), device d can take (W - embedding or head) / (f + b) layers, and
- * as many as its memory holds. The smallest W for which the devices together can take all layers is the fastest rhythm
- * there is; a somewhat larger W lets slow devices go free and shortens the way of a microbatch through the pipeline, which counts
- * when there are few microbatches. So for some W above the smallest one, the fastest devices are filled first, and what gets no layer
- * is left out.
+ * Filling. With a limit W on the work of a stage (per microbatch), device d can take (W - embedding
+ * or head) / (f + b) layers, and as many as its memory holds. The smallest W for which the devices
+ * together can take all layers is the fastest rhythm there is; a somewhat larger W lets slow
+ * devices go free and shortens the way of a microbatch through the pipeline, which counts when
+ * there are few microbatches. So for some W above the smallest one, the fastest devices are filled
+ * first, and what gets no layer is left out.
  *
- * Improving. Move a layer from one stage to another, swap two stages, leave a stage out, take another device in or in its place,
- * another schedule or microbatch size: the first change that is faster is kept, until none is or the effort is spent. */
+ * Improving. Move a layer from one stage to another, swap two stages, leave a stage out, take
+ * another device in or in its place, another schedule or microbatch size: the first change that is
+ * faster is kept, until none is or the effort is spent. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,26 +42,34 @@ struct room {
 	int most, most_again; /* layers that fit */
 };
 
-static int layers_in(double gib, double each) { return gib <= 0 ? 0 : each <= 0 || gib / each > 1e6 ? 1000000 : (int)(gib / each); }
+static int layers_in(double gib, double each)
+{
+	return gib <= 0 ? 0 : each <= 0 || gib / each > 1e6 ? 1000000 : (int)(gib / each);
+}
 
-static void measure_room(const struct search *s, const struct cost_row *r, const struct search_kind *kind, const int *order, int n,
-			 int i, struct room *out)
+static void measure_room(const struct search *s, const struct cost_row *r,
+			 const struct search_kind *kind, const int *order, int n, int i,
+			 struct room *out)
 {
 	const struct profile *p = s->p;
 	int d = order[i], M = p->global_batch / r->m;
 	bool front = i == 0, end = i == n - 1, alone = n == 1;
-	double in_flight = sched_in_flight(kind->sched, n, alone ? 1 : kind->chunks, M, i), edge = r->boundary_gib;
-	double fixed = p->device[d].fixed_gib + (front ? p->embedding_gib + p->embedding_state_gib : 0) +
+	double in_flight = sched_in_flight(kind->sched, n, alone ? 1 : kind->chunks, M, i),
+	       edge = r->boundary_gib;
+	double fixed = p->device[d].fixed_gib +
+		       (front ? p->embedding_gib + p->embedding_state_gib : 0) +
 		       (end ? p->head_gib + p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
-	double left = s->c.limit[d] - fixed, each = p->layer_gib + p->layer_state_gib, head = end ? r->head_work[d] : 0;
+	double left = s->c.limit[d] - fixed, each = p->layer_gib + p->layer_state_gib,
+	       head = end ? r->head_work[d] : 0;
 	int chunks = alone ? 1 : kind->chunks;
 
 	out->time = r->f[d] + r->b[d];
 	out->again = out->time + r->f[d];
 	out->extra = (front ? r->ef[d] + r->eb[d] : 0) + (end ? r->hf[d] + r->hb[d] : 0);
-	out->most =
-		layers_in(left - fmax(r->work[d] - r->kept[d], head) - in_flight * edge, each + in_flight * r->kept[d] / chunks);
-	out->most_again = layers_in(left - fmax(r->work[d], head), each + in_flight * edge / chunks);
+	out->most = layers_in(left - fmax(r->work[d] - r->kept[d], head) - in_flight * edge,
+			      each + in_flight * r->kept[d] / chunks);
+	out->most_again =
+		layers_in(left - fmax(r->work[d], head), each + in_flight * edge / chunks);
 	if (s->o->recompute == PLAN_RECOMPUTE_NEVER)
 		out->most_again = 0;
 	if (s->o->recompute == PLAN_RECOMPUTE_ALWAYS)
@@ -87,18 +97,21 @@ static long take_all(const struct room *m, int n, double W)
 	return sum;
 }
 
-/* Layers for the first `n` devices of `order` with limit loose * smallest W, into `k`; false when it cannot be, or W alone is `most` or
- * more. */
-static bool fill(struct local *l, const int *order, int n, const struct search_kind *kind, const struct cost_row *r, double loose,
-		 double most, struct room *room, struct candidate *k)
+/* Layers for the first `n` devices of `order` with limit loose * smallest W, into `k`; false when
+ * it cannot be, or W alone is `most` or more. */
+static bool fill(struct local *l, const int *order, int n, const struct search_kind *kind,
+		 const struct cost_row *r, double loose, double most, struct room *room,
+		 struct candidate *k)
 {
 	struct search *s = l->s;
 	int L = s->p->layers, *now = l->trial;
 	double lo = 0, hi = 0, W;
 
 	memcpy(now, order, (size_t)n * sizeof(int));
-	l->s->c.instructions += 20 * n; /* about what filling costs, in instructions of the simulator */
-	/* leaving a device out changes who is first, last and how many are in flight: again, until all have layers */
+	/* about what filling costs, in instructions of the simulator */
+	l->s->c.instructions += 20 * n;
+	/* leaving a device out changes who is first, last and how many are in flight: again, until
+	 * all have layers */
 	for (;;) {
 		int left = L, kept = 0;
 
@@ -121,7 +134,8 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 		while (left > 0) {
 			int pick = -1, take;
 			for (int i = 0; i < n; i++)
-				if (k->layers[i] == 0 && (pick < 0 || room[i].time < room[pick].time) &&
+				if (k->layers[i] == 0 &&
+				    (pick < 0 || room[i].time < room[pick].time) &&
 				    can_take(&room[i], fmin(W, 1e300)) > 0)
 					pick = i;
 			if (pick < 0)
@@ -149,15 +163,16 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 
 static bool spent(const struct local *l) { return l->s->c.instructions >= l->effort; }
 
-/* Remembers a starting point: the best of each kind, size and number of stages, the STARTS best ones of those. */
+/* Remembers a starting point: the best of each kind, size and number of stages, the STARTS best
+ * ones of those. */
 static void remember(struct local *l, const struct candidate *k)
 {
 	struct candidate *to = &l->start[0];
 
 	for (int i = 0; i < STARTS; i++) {
 		struct candidate *x = &l->start[i];
-		if (x->step_s < INFINITY && x->sched == k->sched && x->chunks == k->chunks && x->m == k->m &&
-		    x->stages == k->stages) {
+		if (x->step_s < INFINITY && x->sched == k->sched && x->chunks == k->chunks &&
+		    x->m == k->m && x->stages == k->stages) {
 			to = x;
 			break;
 		}
@@ -168,8 +183,8 @@ static void remember(struct local *l, const struct candidate *k)
 		candidate_copy(to, k);
 }
 
-/* Tries one order with every microbatch size. Large clusters take the first schedule and few values of slack here: others come when
- * the best points are improved. */
+/* Tries one order with every microbatch size. Large clusters take the first schedule and few values
+ * of slack here: others come when the best points are improved. */
 static int try_order(struct local *l, const int *order, int n, struct room *room, struct err *e)
 {
 	struct search *s = l->s;
@@ -179,12 +194,13 @@ static int try_order(struct local *l, const int *order, int n, struct room *room
 		for (int i = 0; i < (few ? 1 : s->kinds); i++) {
 			const struct cost_row *r = cost_row(&s->c, s->size[z]);
 			for (size_t x = 0; x < ARRAY_LEN(slack); x += few ? 2 : 1) {
-				/* a starting point may be somewhat slower than the best plan: improving may bring it below */
+				/* a starting point may be somewhat slower than the best plan:
+				 * improving may bring it below */
 				double t, cutoff = s->best.step_s * NEAR;
 				if (spent(l))
 					return 0;
-				if (!fill(l, order, n, &s->kind[i], r, slack[x], cutoff * s->size[z] / s->p->global_batch, room,
-					  &l->k))
+				if (!fill(l, order, n, &s->kind[i], r, slack[x],
+					  cutoff * s->size[z] / s->p->global_batch, room, &l->k))
 					continue;
 				TRY(search_eval(s, &l->k, cutoff, &t, e));
 				if (t >= cutoff)
@@ -210,8 +226,8 @@ static void sort_devices(int *v, int n, const double *key) /* descending, stable
 	}
 }
 
-/* Devices host by host: from `first` on always the host best connected to the last one. Returns how many devices the first `most` hosts
- * have. */
+/* Devices host by host: from `first` on always the host best connected to the last one. Returns how
+ * many devices the first `most` hosts have. */
 static int chain_hosts(struct local *l, int first, int most, const double *key)
 {
 	const struct profile *p = l->s->p;
@@ -341,11 +357,11 @@ static void rank(const struct local *l, int *by)
 	}
 }
 
-#define STEP(call)                                                                                                                 \
-	do {                                                                                                                       \
-		int step_rc_ = (call);                                                                                             \
-		if (step_rc_ != 0 || spent(l))                                                                                     \
-			return step_rc_;                                                                                           \
+#define STEP(call)                                                                                 \
+	do {                                                                                       \
+		int step_rc_ = (call);                                                             \
+		if (step_rc_ != 0 || spent(l))                                                     \
+			return step_rc_;                                                           \
 	} while (0)
 
 /* Each returns 1 after an improvement, 0 when there is none, or an error. */
@@ -452,7 +468,8 @@ static int take_in(struct local *l, struct room *room, struct err *e)
 		if (used)
 			continue;
 		tried++;
-		for (int i = 0; i <= l->now.stages; i += l->now.stages > 16 ? l->now.stages / 8 : 1) {
+		for (int i = 0; i <= l->now.stages;
+		     i += l->now.stages > 16 ? l->now.stages / 8 : 1) {
 			candidate_copy(&l->k, &l->now);
 			if (i < l->now.stages) {
 				l->k.device[i] = d;

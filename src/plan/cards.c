@@ -54,7 +54,8 @@ static int number(const char *key, const char *text, double hi, double *v_p, str
 	double v = strtod(text, &end);
 
 	if (end == text || *end || !(v > 0 && v <= hi))
-		return err_set(e, ERR_USAGE, "--add: %s=%s must be a number above 0 and at most %g", key, text, hi);
+		return err_set(e, ERR_USAGE, "--add: %s=%s must be a number above 0 and at most %g",
+			       key, text, hi);
 	*v_p = v;
 	return 0;
 }
@@ -70,7 +71,9 @@ static int read_wish(const char *text, struct wish *w, struct err *e)
 		char *value = strchr(item, '=');
 		char *word = NULL;
 		if (!value || !value[1])
-			return err_set(e, ERR_USAGE, "--add: '%s' is not key=value (kind, host, bandwidth, latency, memory, id)",
+			return err_set(e, ERR_USAGE,
+				       "--add: '%s' is not key=value (kind, host, bandwidth, "
+				       "latency, memory, id)",
 				       item);
 		*value++ = 0;
 		if (!strcmp(item, "kind"))
@@ -90,7 +93,10 @@ static int read_wish(const char *text, struct wish *w, struct err *e)
 		else if (!strcmp(item, "memory"))
 			TRY(number(item, value, 1e6, &w->memory, e));
 		else
-			return err_set(e, ERR_USAGE, "--add: unknown key '%s' (kind, host, bandwidth, latency, memory, id)", item);
+			return err_set(e, ERR_USAGE,
+				       "--add: unknown key '%s' (kind, host, bandwidth, latency, "
+				       "memory, id)",
+				       item);
 	}
 	if (!w->kind[0] || !w->host[0])
 		return err_set(e, ERR_USAGE, "--add: kind=... and host=... are needed");
@@ -109,7 +115,8 @@ static int find_host(const struct profile *p, const char *name)
 static int add_host(struct profile *p, const struct wish *w, int *host_p, struct err *e)
 {
 	struct profile_host *h = arena_alloc(&p->mem, ((size_t)p->hosts + 1) * sizeof *h);
-	struct profile_link *l = arena_alloc(&p->mem, ((size_t)p->links + (size_t)p->hosts + 1) * sizeof *l);
+	struct profile_link *l =
+		arena_alloc(&p->mem, ((size_t)p->links + (size_t)p->hosts + 1) * sizeof *l);
 	double latency = isnan(w->latency) ? DEFAULT_LATENCY_MS : w->latency;
 
 	if (!h || !l)
@@ -133,18 +140,22 @@ static int add_host(struct profile *p, const struct wish *w, int *host_p, struct
 }
 
 /* `to` gets the times of `from` times `factor`, and its memory curves as they are. */
-static int like(struct profile *p, struct profile_device *to, const struct profile_device *from, double factor, struct err *e)
+static int like(struct profile *p, struct profile_device *to, const struct profile_device *from,
+		double factor, struct err *e)
 {
 	*to = *from;
 	to->used_gib = 0;
 	to->reserve_gib = -1;
 	TRY(profile_scale_curve(p, &to->forward_ms, &from->forward_ms, factor, e));
 	TRY(profile_scale_curve(p, &to->backward_ms, &from->backward_ms, factor, e));
-	TRY(profile_scale_curve(p, &to->embedding_forward_ms, &from->embedding_forward_ms, factor, e));
-	TRY(profile_scale_curve(p, &to->embedding_backward_ms, &from->embedding_backward_ms, factor, e));
+	TRY(profile_scale_curve(p, &to->embedding_forward_ms, &from->embedding_forward_ms, factor,
+				e));
+	TRY(profile_scale_curve(p, &to->embedding_backward_ms, &from->embedding_backward_ms, factor,
+				e));
 	TRY(profile_scale_curve(p, &to->head_forward_ms, &from->head_forward_ms, factor, e));
 	TRY(profile_scale_curve(p, &to->head_backward_ms, &from->head_backward_ms, factor, e));
-	to->forward_ms.given = to->backward_ms.given = to->head_forward_ms.given = to->head_backward_ms.given = true;
+	to->forward_ms.given = to->backward_ms.given = to->head_forward_ms.given =
+		to->head_backward_ms.given = true;
 	to->embedding_forward_ms.given = from->embedding_forward_ms.given;
 	to->embedding_backward_ms.given = from->embedding_backward_ms.given;
 	to->optimizer_ms *= factor;
@@ -155,11 +166,13 @@ static int like(struct profile *p, struct profile_device *to, const struct profi
 
 static void from_rate(const struct profile *p, struct profile_device *to, double tflops)
 {
-	double T = p->sequence_len, flop = 2 * p->parameters_per_layer * T + 2 * T * T * p->hidden, ms = flop / (tflops * 1e9);
+	double T = p->sequence_len, flop = 2 * p->parameters_per_layer * T + 2 * T * T * p->hidden,
+	       ms = flop / (tflops * 1e9);
 	bool full = p->layer_state_gib * 1073741824.0 >= 4 * p->parameters_per_layer;
 
 	to->forward_ms = (struct curve){ .line = true, .given = true, .slope = ms };
-	to->backward_ms = (struct curve){ .line = true, .given = true, .slope = full ? 2 * ms : ms };
+	to->backward_ms =
+		(struct curve){ .line = true, .given = true, .slope = full ? 2 * ms : ms };
 	to->kept_gib = p->device[0].kept_gib;
 	to->activation_gib = p->device[0].activation_gib;
 	to->head_gib = p->device[0].head_gib;
@@ -173,15 +186,19 @@ static int unknown_card(const char *kind, struct err *e)
 
 	names[0] = 0;
 	for (size_t i = 0; i < ARRAY_LEN(cards); i++) {
-		int n = snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", cards[i].name);
+		int n = snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+				 cards[i].name);
 		if (n < 0 || (size_t)n >= sizeof names - at)
 			break;
 		at += (size_t)n;
 	}
-	return err_set(e, ERR_USAGE, "--add: no card '%s' in the library or the profile; known are %s", kind, names);
+	return err_set(e, ERR_USAGE,
+		       "--add: no card '%s' in the library or the profile; known are %s", kind,
+		       names);
 }
 
-static int make_device(struct profile *p, const struct wish *w, struct profile_device *d, struct err *e)
+static int make_device(struct profile *p, const struct wish *w, struct profile_device *d,
+		       struct err *e)
 {
 	const struct card *card = card_find(w->kind);
 	double mine = card ? rate(card, p->dtype) : 0;
@@ -194,7 +211,8 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 	if (!card)
 		return unknown_card(w->kind, e);
 	if (!(mine > 0))
-		return err_set(e, ERR_USAGE, "--add: the library has no figure for '%s' in %s", card->name, p->dtype);
+		return err_set(e, ERR_USAGE, "--add: the library has no figure for '%s' in %s",
+			       card->name, p->dtype);
 	for (int i = 0; i < p->devices; i++) {
 		const struct card *other = card_find(p->device[i].kind);
 		double theirs = other ? rate(other, p->dtype) : 0;
@@ -225,12 +243,15 @@ int profile_add_card(struct profile *p, const char *text, struct err *e)
 	TRY(make_device(p, &w, &d, e));
 	host = find_host(p, w.host);
 	if (host >= 0 && !isnan(w.bandwidth))
-		return err_set(e, ERR_USAGE, "--add: the host '%s' is in the profile with its links; leave bandwidth= out", w.host);
+		return err_set(e, ERR_USAGE,
+			       "--add: the host '%s' is in the profile with its links; leave "
+			       "bandwidth= out",
+			       w.host);
 	if (host < 0 && isnan(w.bandwidth))
-		return err_set(
-			e, ERR_USAGE,
-			"--add: '%s' is a new host: say how fast its link is, bandwidth=... in GB/s (gigabit Ethernet: 0.117)",
-			w.host);
+		return err_set(e, ERR_USAGE,
+			       "--add: '%s' is a new host: say how fast its link is, bandwidth=... "
+			       "in GB/s (gigabit Ethernet: 0.117)",
+			       w.host);
 	if (!w.id[0])
 		for (int n = 0; n <= p->devices; n++) {
 			snprintf(w.id, sizeof w.id, "%.48s-new%d", d.kind, n);

@@ -10,7 +10,10 @@
 #define GIB 1073741824.0
 #define COLLECTIVE_FACTOR 1.15
 
-static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for the cost model"); }
+static int nomem(struct err *e)
+{
+	return err_set(e, ERR_NOMEM, "out of memory for the cost model");
+}
 
 int cost_init(struct cost *c, const struct profile *p, const struct plan_options *o, struct err *e)
 {
@@ -62,8 +65,9 @@ const struct cost_row *cost_row(struct cost *c, int m)
 	if (!v)
 		return NULL;
 	r = &c->row[c->rows++];
-	*r = (struct cost_row){ m,         v,         v + n,     v + 2 * n, v + 3 * n,  v + 4 * n, v + 5 * n,
-				v + 6 * n, v + 7 * n, v + 8 * n, v + 9 * n, v + 10 * n, 0,         0 };
+	*r = (struct cost_row){ m,         v,          v + n,     v + 2 * n, v + 3 * n,
+				v + 4 * n, v + 5 * n,  v + 6 * n, v + 7 * n, v + 8 * n,
+				v + 9 * n, v + 10 * n, 0,         0 };
 	r->boundary_bytes = (double)m * p->sequence_len * p->hidden * p->wire_bytes;
 	r->boundary_gib = (double)m * p->sequence_len * p->hidden * profile_dtype_bytes(p) / GIB;
 	for (size_t i = 0; i < n; i++) {
@@ -84,7 +88,8 @@ const struct cost_row *cost_row(struct cost *c, int m)
 }
 
 /* One device's time for one microbatch through one chunk. */
-static double device_forward(const struct cost_row *r, const struct pipe *q, int device, int v, int n)
+static double device_forward(const struct cost_row *r, const struct pipe *q, int device, int v,
+			     int n)
 {
 	double s = n * r->f[device];
 
@@ -95,7 +100,8 @@ static double device_forward(const struct cost_row *r, const struct pipe *q, int
 	return s;
 }
 
-static double device_backward(const struct cost_row *r, const struct pipe *q, int device, int v, int n, bool recompute)
+static double device_backward(const struct cost_row *r, const struct pipe *q, int device, int v,
+			      int n, bool recompute)
 {
 	double s = n * (recompute ? r->b[device] + r->f[device] : r->b[device]);
 
@@ -108,7 +114,8 @@ static double device_backward(const struct cost_row *r, const struct pipe *q, in
 
 /* ---- groups ---- */
 
-/* A row for another microbatch size than the candidate's (Cephalo lets every device have its own). */
+/* A row for another microbatch size than the candidate's (Cephalo lets every device have its
+ * own). */
 static const struct cost_row *row_of(const struct cost *c, const struct cost_row *r, int m)
 {
 	for (size_t i = 0; i < c->rows; i++)
@@ -153,9 +160,10 @@ static double reduce_scatter(const struct cost *c, const struct plan_stage *g)
 	return ring(c, g, c->p->layer_state_gib * GIB / 3);
 }
 
-/* Seconds per microbatch of the candidate; and in *own_p the time one microbatch takes on the slowest device. */
-static double group_time(const struct cost *c, const struct cost_row *r, const struct pipe *q, int stage, int chunk, bool forward,
-			 double *own_p)
+/* Seconds per microbatch of the candidate; and in *own_p the time one microbatch takes on the
+ * slowest device. */
+static double group_time(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+			 int stage, int chunk, bool forward, double *own_p)
 {
 	const struct plan_stage *g = q->stage[stage].group;
 	int v = chunk * q->stages + stage, n = q->first[v + 1] - q->first[v];
@@ -183,7 +191,8 @@ static double group_time(const struct cost *c, const struct cost_row *r, const s
 
 /* ---- stages ---- */
 
-double cost_forward(const struct cost *c, const struct cost_row *r, const struct pipe *q, int stage, int chunk)
+double cost_forward(const struct cost *c, const struct cost_row *r, const struct pipe *q, int stage,
+		    int chunk)
 {
 	int v = chunk * q->stages + stage;
 
@@ -192,13 +201,15 @@ double cost_forward(const struct cost *c, const struct cost_row *r, const struct
 	return device_forward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v]);
 }
 
-double cost_backward(const struct cost *c, const struct cost_row *r, const struct pipe *q, int stage, int chunk)
+double cost_backward(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		     int stage, int chunk)
 {
 	int v = chunk * q->stages + stage;
 
 	if (q->stage[stage].group)
 		return group_time(c, r, q, stage, chunk, false, NULL);
-	return device_backward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v], q->stage[stage].recompute);
+	return device_backward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v],
+			       q->stage[stage].recompute);
 }
 
 static int stage_layers(const struct pipe *q, int stage, int *largest_p)
@@ -214,7 +225,8 @@ static int stage_layers(const struct pipe *q, int stage, int *largest_p)
 	return all;
 }
 
-static double stage_step(const struct cost *c, const struct pipe *q, int stage, int device, double share)
+static double stage_step(const struct cost *c, const struct pipe *q, int stage, int device,
+			 double share)
 {
 	int largest, n = stage_layers(q, stage, &largest);
 	double s = n * c->opt[device];
@@ -226,15 +238,18 @@ static double stage_step(const struct cost *c, const struct pipe *q, int stage, 
 	return s * share;
 }
 
-double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q, int stage, int i, bool recompute)
+double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		      int stage, int i, bool recompute)
 {
 	const struct profile *p = c->p;
 	const struct plan_stage *g = q->stage[stage].group;
 	const struct plan_member *m = g ? &g->member[i] : NULL;
 	const struct cost_row *mr = m ? row_of(c, r, m->microbatch) : r;
-	int largest, n = stage_layers(q, stage, &largest), device = m ? m->device : q->stage[stage].device;
+	int largest, n = stage_layers(q, stage, &largest),
+		     device = m ? m->device : q->stage[stage].device;
 	int in_flight = sched_in_flight(q->sched, q->stages, q->chunks, q->microbatches, stage);
-	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device], kept, edge = mr->boundary_gib;
+	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
+	       kept, edge = mr->boundary_gib;
 
 	if (!recompute) /* what it keeps is counted with the microbatches in flight */
 		work = fmax(work - mr->kept[device], 0);
@@ -252,17 +267,20 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		work = fmax(work, mr->head_work[device]);
 	}
 	if (g && g->sharded)
-		return p->device[device].fixed_gib + 2 * p->layer_gib + m->state_share * (weights + state) +
+		return p->device[device].fixed_gib + 2 * p->layer_gib +
+		       m->state_share * (weights + state) +
 		       (m->microbatches > 0 ? work + 3 * edge : 0);
 	if (g) {
 		state *= m->state_share;
 		in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
 	}
 	kept = recompute ? largest * edge : largest * mr->kept[device] + edge;
-	return p->device[device].fixed_gib + weights + state + in_flight * kept + work + (q->stages > 1 ? 2 * edge : 0);
+	return p->device[device].fixed_gib + weights + state + in_flight * kept + work +
+	       (q->stages > 1 ? 2 * edge : 0);
 }
 
-static bool stage_fits(const struct cost *c, const struct cost_row *r, const struct pipe *q, int stage, bool recompute)
+static bool stage_fits(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		       int stage, bool recompute)
 {
 	const struct plan_stage *g = q->stage[stage].group;
 
@@ -285,7 +303,8 @@ bool cost_fit(const struct cost *c, const struct cost_row *r, struct pipe *q)
 			q->stage[k].recompute = false;
 			continue;
 		}
-		q->stage[k].recompute = c->o->recompute != PLAN_RECOMPUTE_NEVER || (g && g->sharded);
+		q->stage[k].recompute =
+			c->o->recompute != PLAN_RECOMPUTE_NEVER || (g && g->sharded);
 		if (!q->stage[k].recompute || !stage_fits(c, r, q, k, true))
 			all = false;
 	}
@@ -300,22 +319,28 @@ static int stage_device(const struct pipe *q, int k, int i)
 	return g ? g->member[i].device : q->stage[k].device;
 }
 
-static int stage_members(const struct pipe *q, int k) { return q->stage[k].group ? q->stage[k].group->members : 1; }
+static int stage_members(const struct pipe *q, int k)
+{
+	return q->stage[k].group ? q->stage[k].group->members : 1;
+}
 
 /* The route from stage a to stage b: for groups the slowest pair, without network cards. */
-static struct play_route route_between(const struct cost *c, const struct cost_row *r, const struct pipe *q, int a, int b,
-				       bool forward)
+static struct play_route route_between(const struct cost *c, const struct cost_row *r,
+				       const struct pipe *q, int a, int b, bool forward)
 {
 	struct play_route out = { 0, INFINITY, -1, -1 };
 
 	for (int i = 0; i < stage_members(q, a); i++)
 		for (int k = 0; k < stage_members(q, b); k++) {
 			int from = stage_device(q, a, i), to = stage_device(q, b, k);
-			out.bytes_per_s = fmin(out.bytes_per_s, profile_bandwidth(c->p, from, to) * 1e9);
-			out.latency_s = fmax(out.latency_s, profile_latency_ms(c->p, from, to) / 1e3);
+			out.bytes_per_s =
+				fmin(out.bytes_per_s, profile_bandwidth(c->p, from, to) * 1e9);
+			out.latency_s =
+				fmax(out.latency_s, profile_latency_ms(c->p, from, to) / 1e3);
 		}
 	if (!q->stage[a].group && !q->stage[b].group) {
-		int from = c->p->device[q->stage[a].device].host, to = c->p->device[q->stage[b].device].host;
+		int from = c->p->device[q->stage[a].device].host,
+		    to = c->p->device[q->stage[b].device].host;
 		if (from != to) {
 			out.wire_out = 2 * from;
 			out.wire_in = 2 * to + 1;
@@ -334,8 +359,9 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	double before = 0, best = 0;
 	int M = q->microbatches;
 
-	/* Before stage k can begin, a microbatch must have passed chunk 0 of the stages before it; after its last backward, a gradient
-	 * must pass them again. In between it does all its own work. */
+	/* Before stage k can begin, a microbatch must have passed chunk 0 of the stages before it;
+	 * after its last backward, a gradient must pass them again. In between it does all its own
+	 * work. */
 	for (int k = 0; k < q->stages; k++) {
 		double work = 0, through = 0;
 		for (int ch = 0; ch < q->chunks; ch++) {
@@ -354,7 +380,10 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 			double there = r->boundary_bytes / (profile_bandwidth(c->p, a, b) * 1e9);
 			double back = r->boundary_bytes / (profile_bandwidth(c->p, b, a) * 1e9);
 			best = fmax(best, before + M * fmax(there, back));
-			before += there + back + (profile_latency_ms(c->p, a, b) + profile_latency_ms(c->p, b, a)) / 1e3;
+			before +=
+				there + back +
+				(profile_latency_ms(c->p, a, b) + profile_latency_ms(c->p, b, a)) /
+					1e3;
 		}
 	}
 	return best + c->p->step_ms / 1e3;
@@ -369,11 +398,12 @@ static void unplug(struct play_route *route, int stages)
 	}
 }
 
-int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, double cutoff, bool spans, struct play_result *out,
-	      double *step_s_p, struct err *e)
+int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, double cutoff,
+	      bool spans, struct play_result *out, double *step_s_p, struct err *e)
 {
 	int S = q->stages, pieces = S * q->chunks;
-	double *f = c->scratch, *b = f + pieces, *step = b + pieces, *send = step + S, *recv = send + S, *reduce = recv + S;
+	double *f = c->scratch, *b = f + pieces, *step = b + pieces, *send = step + S,
+	       *recv = send + S, *reduce = recv + S;
 	struct play in = { .stages = S, .chunks = q->chunks, .microbatches = q->microbatches };
 	struct play_result res;
 	bool wired = false;
@@ -389,7 +419,8 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 		}
 		step[k] = reduce[k] = 0;
 		for (int i = 0; i < stage_members(q, k); i++)
-			step[k] = fmax(step[k], stage_step(c, q, k, stage_device(q, k, i), g ? g->member[i].state_share : 1));
+			step[k] = fmax(step[k], stage_step(c, q, k, stage_device(q, k, i),
+							   g ? g->member[i].state_share : 1));
 		if (g && !g->sharded) {
 			int largest, n = stage_layers(q, k, &largest);
 			reduce[k] = 2 * ring(c, g, n * c->p->layer_state_gib * GIB / 3);
@@ -419,7 +450,8 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	c->plays++;
 	c->instructions += (wired ? 18ll : 6ll) * pieces * q->microbatches;
 	if (wired && cutoff < INFINITY) {
-		/* Without the shared network cards nothing is later: a bound that costs a tenth of the whole. */
+		/* Without the shared network cards nothing is later: a bound that costs a tenth of
+		 * the whole. */
 		unplug(c->route, S);
 		TRY(sched_play(c->player, q->sched, &in, false, &res, e));
 		unplug(c->route, S);

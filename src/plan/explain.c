@@ -1,4 +1,5 @@
-/* explain.c - see explain.h. Judgement of what matters is here; tables of a plan are the command line's. */
+/* explain.c - see explain.h. Judgement of what matters is here; tables of a plan are the command
+ * line's. */
 #include "plan/explain.h"
 
 #include <math.h>
@@ -41,8 +42,8 @@ static int quick(const struct profile *p, const struct plan_options *o, double *
 	return 0;
 }
 
-int plan_whatifs(const struct profile *p, const struct plan_options *o, const struct plan *plan, struct plan_whatif *out,
-		 struct err *e)
+int plan_whatifs(const struct profile *p, const struct plan_options *o, const struct plan *plan,
+		 struct plan_whatif *out, struct err *e)
 {
 	struct plan_options mine = lighter(o, p->devices);
 
@@ -50,7 +51,9 @@ int plan_whatifs(const struct profile *p, const struct plan_options *o, const st
 	for (int i = 0; i < p->devices; i++) {
 		int rc = 1;
 
-		out[i] = (struct plan_whatif){ .device = i, .used = plan_uses(plan, i), .ms = INFINITY };
+		out[i] = (struct plan_whatif){ .device = i,
+					       .used = plan_uses(plan, i),
+					       .ms = INFINITY };
 		mine.must_use = -1;
 		if (!out[i].used) {
 			mine.must_use = i;
@@ -62,7 +65,8 @@ int plan_whatifs(const struct profile *p, const struct plan_options *o, const st
 			if (!less.device)
 				return err_set(e, ERR_NOMEM, "out of memory for an explanation");
 			memcpy(less.device, p->device, (size_t)i * sizeof *less.device);
-			memcpy(less.device + i, p->device + i + 1, (size_t)(p->devices - i - 1) * sizeof *less.device);
+			memcpy(less.device + i, p->device + i + 1,
+			       (size_t)(p->devices - i - 1) * sizeof *less.device);
 			less.devices--;
 			rc = quick(&less, &mine, &out[i].ms, e);
 			mem_free(less.device);
@@ -107,24 +111,31 @@ static struct shares average(const struct plan *plan)
 static void reason(const struct plan *best, const struct plan *other, char *why, size_t cap)
 {
 	struct shares a = average(best), b = average(other);
-	double busy = b.busy - a.busy, wait = b.wait - a.wait + b.copy - a.copy, bubble = b.bubble - a.bubble;
+	double busy = b.busy - a.busy, wait = b.wait - a.wait + b.copy - a.copy,
+	       bubble = b.bubble - a.bubble;
 
 	if (b.recompute > a.recompute && busy >= wait && busy >= bubble)
-		snprintf(why, cap, "%d stages instead of %d must compute their layers twice to fit into memory", b.recompute,
-			 a.recompute);
+		snprintf(why, cap,
+			 "%d stages instead of %d must compute their layers twice to fit into "
+			 "memory",
+			 b.recompute, a.recompute);
 	else if (busy >= wait && busy >= bubble)
-		snprintf(why, cap, "its devices compute %.*f ms a step on average instead of %.*f", digits(b.busy), b.busy,
-			 digits(a.busy), a.busy);
+		snprintf(why, cap, "its devices compute %.*f ms a step on average instead of %.*f",
+			 digits(b.busy), b.busy, digits(a.busy), a.busy);
 	else if (wait >= bubble)
-		snprintf(why, cap, "its devices wait for messages %.*f ms a step on average instead of %.*f",
-			 digits(b.wait + b.copy), b.wait + b.copy, digits(a.wait + a.copy), a.wait + a.copy);
+		snprintf(why, cap,
+			 "its devices wait for messages %.*f ms a step on average instead of %.*f",
+			 digits(b.wait + b.copy), b.wait + b.copy, digits(a.wait + a.copy),
+			 a.wait + a.copy);
 	else
-		snprintf(why, cap, "its devices stand idle between microbatches %.*f ms a step on average instead of %.*f",
+		snprintf(why, cap,
+			 "its devices stand idle between microbatches %.*f ms a step on average "
+			 "instead of %.*f",
 			 digits(b.bubble), b.bubble, digits(a.bubble), a.bubble);
 }
 
-static int rival(const struct profile *p, const struct planner *row, const struct plan_options *o, const struct plan *best,
-		 const char *what, struct plan_rival *out, struct err *e)
+static int rival(const struct profile *p, const struct planner *row, const struct plan_options *o,
+		 const struct plan *best, const char *what, struct plan_rival *out, struct err *e)
 {
 	struct plan other;
 	int rc = planner_run(row, p, o, &other, e);
@@ -135,7 +146,8 @@ static int rival(const struct profile *p, const struct planner *row, const struc
 		err_clear(e);
 		return 0;
 	}
-	if (other.fits && (o->groups || other.executable) && (!out->any || other.simulated_ms < out->ms)) {
+	if (other.fits && (o->groups || other.executable) &&
+	    (!out->any || other.simulated_ms < out->ms)) {
 		out->any = true;
 		out->ms = other.simulated_ms;
 		snprintf(out->what, sizeof out->what, "%s", what);
@@ -145,8 +157,8 @@ static int rival(const struct profile *p, const struct planner *row, const struc
 	return 0;
 }
 
-int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan, struct plan_rival *out,
-		     struct err *e)
+int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan,
+		     struct plan_rival *out, struct err *e)
 {
 	struct plan_options mine = lighter(o, 8);
 	char what[160];
@@ -161,7 +173,8 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 	}
 	mine.sched = o->sched;
 	for (int m = 1; m <= p->global_batch && o->microbatch == 0; m++) {
-		if (p->global_batch % m || m == plan->microbatch || m > 4 * plan->microbatch || 4 * m < plan->microbatch)
+		if (p->global_batch % m || m == plan->microbatch || m > 4 * plan->microbatch ||
+		    4 * m < plan->microbatch)
 			continue;
 		mine.microbatch = m;
 		snprintf(what, sizeof what, "microbatches of %d", m);
@@ -169,9 +182,11 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 	}
 	mine.microbatch = o->microbatch;
 	if (plan->stages > 1) {
-		TRY(rival(p, &planner_proportional, &mine, plan, "layers in proportion to speed on all devices, in the order given",
-			  out, e));
-		TRY(rival(p, &planner_even, &mine, plan, "the same number of layers on every device", out, e));
+		TRY(rival(p, &planner_proportional, &mine, plan,
+			  "layers in proportion to speed on all devices, in the order given", out,
+			  e));
+		TRY(rival(p, &planner_even, &mine, plan,
+			  "the same number of layers on every device", out, e));
 	}
 	return 0;
 }
@@ -189,27 +204,33 @@ static void limiting(const struct profile *p, const struct plan *plan, struct bu
 			const struct plan_member *m = &plan->stage[k].member[i];
 			if (!most || m->busy > most->busy)
 				most = m;
-			if (!full || m->memory_gib / m->limit_gib > full->memory_gib / full->limit_gib)
+			if (!full ||
+			    m->memory_gib / m->limit_gib > full->memory_gib / full->limit_gib)
 				full = m;
 			if (!waits || m->wait > waits->wait)
 				waits = m;
 		}
 	if (most)
-		buf_addf(b, "%s limits the job: it computes %.0f %% of the step%s.\n", name(p, most->device), 100 * most->busy,
-			 waits && waits->wait > 0.15 ? ", but links cost more than they should" : "");
+		buf_addf(b, "%s limits the job: it computes %.0f %% of the step%s.\n",
+			 name(p, most->device), 100 * most->busy,
+			 waits && waits->wait > 0.15 ? ", but links cost more than they should"
+						     : "");
 	if (waits && waits->wait > 0.05)
-		buf_addf(b, "%s waits for its link %.0f %% of the step.\n", name(p, waits->device), 100 * waits->wait);
+		buf_addf(b, "%s waits for its link %.0f %% of the step.\n", name(p, waits->device),
+			 100 * waits->wait);
 	if (full && full->memory_gib > 0.8 * full->limit_gib)
-		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n", name(p, full->device), full->memory_gib,
-			 full->limit_gib);
+		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n", name(p, full->device),
+			 full->memory_gib, full->limit_gib);
 	for (int k = 0; k < plan->stages; k++)
 		if (plan->stage[k].recompute && plan->stage[k].members == 1)
-			buf_addf(b, "%s computes its layers twice (recomputation), because it would not fit otherwise.\n",
+			buf_addf(b,
+				 "%s computes its layers twice (recomputation), because it would "
+				 "not fit otherwise.\n",
 				 name(p, plan->stage[k].member[0].device));
 }
 
-void plan_explain(const struct profile *p, const struct plan *plan, const struct plan_whatif *whatif,
-		  const struct plan_rival *second, struct buf *b)
+void plan_explain(const struct profile *p, const struct plan *plan,
+		  const struct plan_whatif *whatif, const struct plan_rival *second, struct buf *b)
 {
 	double ms = plan->simulated_ms;
 
@@ -219,24 +240,27 @@ void plan_explain(const struct profile *p, const struct plan *plan, const struct
 		if (slower < 0.05)
 			buf_addf(b, "As fast: %s.\n", second->what);
 		else
-			buf_addf(b, "Second best: %s, %.1f %% slower (%.*f ms): %s.\n", second->what, slower, digits(second->ms),
-				 second->ms, second->why);
+			buf_addf(b, "Second best: %s, %.1f %% slower (%.*f ms): %s.\n",
+				 second->what, slower, digits(second->ms), second->ms, second->why);
 	}
 	for (int i = 0; whatif && i < p->devices; i++) {
 		const struct plan_whatif *w = &whatif[i];
 		double change = 100 * (w->ms / ms - 1);
 		if (w->used && !w->possible)
-			buf_addf(b, "Without %s there is no plan%s.\n", name(p, i), p->devices > 1 ? " that fits into memory" : "");
+			buf_addf(b, "Without %s there is no plan%s.\n", name(p, i),
+				 p->devices > 1 ? " that fits into memory" : "");
 		else if (w->used)
-			buf_addf(b, "Without %s: %.*f ms, %.1f %% %s.\n", name(p, i), digits(w->ms), w->ms, fabs(change),
-				 change < 0 ? "faster" : "slower");
+			buf_addf(b, "Without %s: %.*f ms, %.1f %% %s.\n", name(p, i), digits(w->ms),
+				 w->ms, fabs(change), change < 0 ? "faster" : "slower");
 		else if (!w->possible)
 			buf_addf(b, "%s is left out: no plan that uses it fits.\n", name(p, i));
 		else if (change < 0.05)
 			buf_addf(b, "%s is left out: it would change nothing.\n", name(p, i));
 		else
-			buf_addf(b, "%s is left out: with it %.*f ms, the job without it is %.1f %% faster.\n", name(p, i),
-				 digits(w->ms), w->ms, 100 * (1 - ms / w->ms));
+			buf_addf(b,
+				 "%s is left out: with it %.*f ms, the job without it is %.1f %% "
+				 "faster.\n",
+				 name(p, i), digits(w->ms), w->ms, 100 * (1 - ms / w->ms));
 	}
 	if (!plan->executable)
 		buf_addf(b, "This plan cannot be executed today: %s.\n", plan->why_not);

@@ -1,11 +1,12 @@
-/* explain.h - a plan in plain words and numbers: what limits it, what came second and why it lost, and for each device what the job would do
- * without it (or, for one left out, with it). */
+/* explain.h - a plan in plain words and numbers: what limits it, what came second and why it lost,
+ * and for each device what the job would do without it (or, for one left out, with it). */
 #ifndef HS_PLAN_EXPLAIN_H
 #define HS_PLAN_EXPLAIN_H
 
 #include "plan/plan.h"
 
-/* The best plan without a device that is used, or the best one found that uses a device left out. */
+/* The best plan without a device that is used, or the best one found that uses a device left
+ * out. */
 struct plan_whatif {
 	int device;
 	bool used, possible; /* possible: such a plan exists and fits */
@@ -19,15 +20,18 @@ struct plan_rival {
 	char why[200];  /* why it lost */
 };
 
-/* One entry per device of the profile, by the default planner with the options of `plan`. `out` has room for all devices. */
-int plan_whatifs(const struct profile *p, const struct plan_options *o, const struct plan *plan, struct plan_whatif *out,
-		 struct err *e);
-/* The fastest plan that differs in schedule, microbatch size, devices or layers: each of those changed alone. */
-int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan, struct plan_rival *out,
-		     struct err *e);
+/* One entry per device of the profile, by the default planner with the options of `plan`. `out` has
+ * room for all devices. */
+int plan_whatifs(const struct profile *p, const struct plan_options *o, const struct plan *plan,
+		 struct plan_whatif *out, struct err *e);
+/* The fastest plan that differs in schedule, microbatch size, devices or layers: each of those
+ * changed alone. */
+int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan,
+		     struct plan_rival *out, struct err *e);
 
 /* Sentences, one a line. `whatif` (one entry per device) and `rival` may be NULL. */
-void plan_explain(const struct profile *p, const struct plan *plan, const struct plan_whatif *whatif,
-		  const struct plan_rival *rival, struct buf *out);
+void plan_explain(const struct profile *p, const struct plan *plan,
+		  const struct plan_whatif *whatif, const struct plan_rival *rival,
+		  struct buf *out);
 
 #endif

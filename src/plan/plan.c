@@ -1,4 +1,5 @@
-/* plan.c - the registry of planners; checking and simulating a plan. Formulas are in cost.c, JSON in plan_json.c. */
+/* plan.c - the registry of planners; checking and simulating a plan. Formulas are in cost.c, JSON
+ * in plan_json.c. */
 #include "plan/plan.h"
 
 #include <math.h>
@@ -54,7 +55,8 @@ int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e)
 	plan->stages = stages;
 	plan->chunks = chunks;
 	plan->stage = arena_alloc(&plan->mem, (size_t)stages * sizeof *plan->stage);
-	plan->first = arena_alloc(&plan->mem, ((size_t)stages * (size_t)chunks + 1) * sizeof *plan->first);
+	plan->first = arena_alloc(&plan->mem,
+				  ((size_t)stages * (size_t)chunks + 1) * sizeof *plan->first);
 	if (!plan->stage || !plan->first)
 		return nomem(e);
 	for (int k = 0; k < stages; k++)
@@ -82,7 +84,8 @@ bool plan_uses(const struct plan *plan, int device)
 	return false;
 }
 
-static int check_stage(const struct profile *p, const struct plan *plan, int k, int *seen, struct err *e)
+static int check_stage(const struct profile *p, const struct plan *plan, int k, int *seen,
+		       struct err *e)
 {
 	const struct plan_stage *s = &plan->stage[k];
 	long samples = 0, microbatches = 0;
@@ -90,24 +93,35 @@ static int check_stage(const struct profile *p, const struct plan *plan, int k, 
 	for (int i = 0; i < s->members; i++) {
 		const struct plan_member *m = &s->member[i];
 		if (m->device < 0 || m->device >= p->devices)
-			return err_set(e, ERR_INPUT, "plan: stage %d names a device that is not in the profile", k);
+			return err_set(e, ERR_INPUT,
+				       "plan: stage %d names a device that is not in the profile",
+				       k);
 		if (seen[m->device]++)
-			return err_set(e, ERR_INPUT, "plan: device '%s' is used twice", p->device[m->device].id);
-		if (m->microbatch < 1 || m->microbatches < 0 || !(m->state_share >= 0 && m->state_share <= 1))
-			return err_set(e, ERR_INPUT, "plan: device '%s': microbatch %d, %d microbatches, state share %g",
-				       p->device[m->device].id, m->microbatch, m->microbatches, m->state_share);
+			return err_set(e, ERR_INPUT, "plan: device '%s' is used twice",
+				       p->device[m->device].id);
+		if (m->microbatch < 1 || m->microbatches < 0 ||
+		    !(m->state_share >= 0 && m->state_share <= 1))
+			return err_set(
+				e, ERR_INPUT,
+				"plan: device '%s': microbatch %d, %d microbatches, state share %g",
+				p->device[m->device].id, m->microbatch, m->microbatches,
+				m->state_share);
 		if (plan->stages > 1 && m->microbatch != plan->microbatch)
-			return err_set(e, ERR_INPUT, "plan: device '%s' has microbatch %d, the pipeline %d",
+			return err_set(e, ERR_INPUT,
+				       "plan: device '%s' has microbatch %d, the pipeline %d",
 				       p->device[m->device].id, m->microbatch, plan->microbatch);
 		samples += (long)m->microbatch * m->microbatches;
 		microbatches += m->microbatches;
 	}
 	if (samples != p->global_batch)
-		return err_set(e, ERR_INPUT, "plan: stage %d computes %ld sequences a step, the global batch is %d", k, samples,
-			       p->global_batch);
+		return err_set(
+			e, ERR_INPUT,
+			"plan: stage %d computes %ld sequences a step, the global batch is %d", k,
+			samples, p->global_batch);
 	if (plan->stages > 1 && microbatches != plan->microbatches)
-		return err_set(e, ERR_INPUT, "plan: stage %d runs %ld microbatches, the pipeline %d", k, microbatches,
-			       plan->microbatches);
+		return err_set(e, ERR_INPUT,
+			       "plan: stage %d runs %ld microbatches, the pipeline %d", k,
+			       microbatches, plan->microbatches);
 	return 0;
 }
 
@@ -119,14 +133,15 @@ int plan_check(const struct profile *p, const struct plan *plan, struct err *e)
 	if (plan->stages < 1 || plan->chunks < 1 || !plan->sched)
 		return err_set(e, ERR_INPUT, "plan: no stages, no chunks or no schedule");
 	if (plan->chunks > 1 && !plan->sched->chunked)
-		return err_set(e, ERR_INPUT, "plan: %d chunks, but the schedule '%s' takes one", plan->chunks, plan->sched->name);
+		return err_set(e, ERR_INPUT, "plan: %d chunks, but the schedule '%s' takes one",
+			       plan->chunks, plan->sched->name);
 	if (plan->first[0] != 0 || plan->first[pieces] != p->layers)
-		return err_set(e, ERR_INPUT, "plan: layers %d to %d, the model has 0 to %d", plan->first[0], plan->first[pieces],
-			       p->layers);
+		return err_set(e, ERR_INPUT, "plan: layers %d to %d, the model has 0 to %d",
+			       plan->first[0], plan->first[pieces], p->layers);
 	for (int v = 0; v < pieces; v++)
 		if (plan->first[v + 1] <= plan->first[v])
-			return err_set(e, ERR_INPUT, "plan: piece %d has the layers %d to %d: none", v, plan->first[v],
-				       plan->first[v + 1]);
+			return err_set(e, ERR_INPUT, "plan: piece %d has the layers %d to %d: none",
+				       v, plan->first[v], plan->first[v + 1]);
 	seen = mem_array((size_t)p->devices, sizeof *seen);
 	if (!seen)
 		return nomem(e);
@@ -150,11 +165,12 @@ static void judge(struct plan *plan)
 		plan->executable = false;
 		if (plan->stage[k].members > 1)
 			snprintf(plan->why_not, sizeof plan->why_not,
-				 "stage %d is a group of %d devices; groups are planned but not yet run", k,
-				 plan->stage[k].members);
+				 "stage %d is a group of %d devices; groups are planned but not "
+				 "yet run",
+				 k, plan->stage[k].members);
 		else
-			snprintf(plan->why_not, sizeof plan->why_not, "stage %d is sharded; sharding is planned but not yet run",
-				 k);
+			snprintf(plan->why_not, sizeof plan->why_not,
+				 "stage %d is sharded; sharding is planned but not yet run", k);
 	}
 	if (plan->executable && !plan->fits) {
 		plan->executable = false;
@@ -174,7 +190,8 @@ static int leave_out(const struct profile *p, struct plan *plan, struct err *e)
 	return 0;
 }
 
-static void fill_memory(const struct cost *c, const struct cost_row *r, const struct pipe *q, struct plan *plan)
+static void fill_memory(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+			struct plan *plan)
 {
 	plan->fits = true;
 	plan->over_gib = 0;
@@ -216,7 +233,8 @@ static void fill_shares(struct cost *c, const struct play_result *res, struct pl
 		for (int i = 0; i < s->members; i++) {
 			struct plan_member *m = &s->member[i];
 			double part = 1;
-			/* In a group the busiest device is as busy as the stage, the others in proportion to their work. */
+			/* In a group the busiest device is as busy as the stage, the others in
+			 * proportion to their work. */
 			if (s->members > 1 && most > 0)
 				part = member_work(c, m) / most;
 			m->busy = w->busy_s / step * part;
@@ -230,9 +248,11 @@ static void fill_shares(struct cost *c, const struct play_result *res, struct pl
 }
 
 /* Spans are told to `fn` where it is not NULL. */
-static int simulate(struct cost *c, const struct profile *p, struct plan *plan, plan_span_fn fn, void *ctx, struct err *e)
+static int simulate(struct cost *c, const struct profile *p, struct plan *plan, plan_span_fn fn,
+		    void *ctx, struct err *e)
 {
-	struct pipe q = { plan->sched, plan->stages, plan->chunks, plan->microbatch, plan->microbatches, NULL, plan->first };
+	struct pipe q = { plan->sched,        plan->stages, plan->chunks, plan->microbatch,
+			  plan->microbatches, NULL,         plan->first };
 	struct play_result res;
 	const struct cost_row *r;
 	double step;
@@ -247,13 +267,15 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 				return nomem(e);
 			s->member[i].samples = s->member[i].microbatch * s->member[i].microbatches;
 		}
-		q.stage[k] = (struct pipe_stage){ s->member[0].device, s->recompute, alone(s) ? NULL : s };
+		q.stage[k] = (struct pipe_stage){ s->member[0].device, s->recompute,
+						  alone(s) ? NULL : s };
 	}
 	if (!cost_row(c, plan->microbatch))
 		return nomem(e);
 	r = cost_row(c, plan->microbatch);
 	if (plan->stages == 1 && q.stage[0].group)
-		q.microbatches = 1; /* data parallelism: the group's whole step at once, devices with sizes of their own */
+		/* Data parallelism: the group's whole step at once, each with its size. */
+		q.microbatches = 1;
 	fill_memory(c, r, &q, plan);
 	TRY(cost_play(c, r, &q, INFINITY, fn != NULL, &res, &step, e));
 	for (size_t i = 0; fn && i < res.spans; i++)
@@ -265,8 +287,8 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 	return leave_out(p, plan, e);
 }
 
-int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan, plan_span_fn fn, void *ctx,
-		  struct err *e)
+int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan,
+		  plan_span_fn fn, void *ctx, struct err *e)
 {
 	struct cost c;
 	int rc;
@@ -277,7 +299,8 @@ int plan_timeline(const struct profile *p, const struct plan_options *o, struct 
 	return rc;
 }
 
-int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan, struct err *e)
+int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan,
+		  struct err *e)
 {
 	return plan_timeline(p, o, plan, NULL, NULL, e);
 }
@@ -292,24 +315,35 @@ int plan_over_error(const struct profile *p, const struct plan *plan, struct err
 			if (plan->stage[k].member[i].device == plan->over_device)
 				limit = plan->stage[k].member[i].limit_gib;
 	return err_set(e, ERR_USAGE,
-		       "no plan fits into memory: the nearest one needs %.2f GiB more than the %.2f GiB that device '%s' may use "
+		       "no plan fits into memory: the nearest one needs %.2f GiB more than the "
+		       "%.2f GiB that device '%s' may use "
 		       "(of %.2f GiB, after "
-		       "what others hold and the reserve); it would fit with %s, a shorter sequence_len, a smaller "
+		       "what others hold and the reserve); it would fit with %s, a shorter "
+		       "sequence_len, a smaller "
 		       "micro_batch_size, or another device "
 		       "with %.1f GiB or more",
 		       plan->over_gib, limit, d->id, d->memory_gib,
-		       state > weights ? "LoRA instead of full training" : "4-bit weights (load_in_4bit)", plan->over_gib + 1);
+		       state > weights ? "LoRA instead of full training"
+				       : "4-bit weights (load_in_4bit)",
+		       plan->over_gib + 1);
 }
 
-int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
+		struct plan *out, struct err *e)
 {
 	int64_t began = clock_now();
 	int rc;
 
-	*out = (struct plan){ .mem = ARENA_INIT, .planner = pl->name, .predicted_ms = NAN, .objective_ms = NAN, .over_device = -1 };
-	if (o->microbatch < 0 || o->microbatch > p->global_batch || (o->microbatch > 0 && p->global_batch % o->microbatch))
-		return err_set(e, ERR_USAGE, "a microbatch of %d does not divide the global batch of %d", o->microbatch,
-			       p->global_batch);
+	*out = (struct plan){ .mem = ARENA_INIT,
+			      .planner = pl->name,
+			      .predicted_ms = NAN,
+			      .objective_ms = NAN,
+			      .over_device = -1 };
+	if (o->microbatch < 0 || o->microbatch > p->global_batch ||
+	    (o->microbatch > 0 && p->global_batch % o->microbatch))
+		return err_set(e, ERR_USAGE,
+			       "a microbatch of %d does not divide the global batch of %d",
+			       o->microbatch, p->global_batch);
 	TRYOUT(pl->plan(p, o, out, e));
 	out->search_ms = clock_seconds(clock_now() - began) * 1e3;
 	rc = plan_check(p, out, e);

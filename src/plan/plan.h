@@ -1,8 +1,10 @@
-/* plan.h - a plan: which layers on which device, in what schedule, and what to expect of it; and the planners that make one.
+/* plan.h - a plan: which layers on which device, in what schedule, and what to expect of it; and
+ * the planners that make one.
  *
- * Words. A plan has `stages` stages; a stage is held by one device, or by a group of devices that share its microbatches. With an
- * interleaved schedule each stage holds `chunks` pieces: piece c of stage k is virtual stage v = c * stages + k with the layers
- * [first[v], first[v + 1]). Stage 0 has the embedding, the last stage norm, head and loss.
+ * Words. A plan has `stages` stages; a stage is held by one device, or by a group of devices that
+ * share its microbatches. With an interleaved schedule each stage holds `chunks` pieces: piece c of
+ * stage k is virtual stage v = c * stages + k with the layers [first[v], first[v + 1]). Stage 0 has
+ * the embedding, the last stage norm, head and loss.
  *
  * plan.json (version 1), a file people can edit and give back (planner `manual`):
  *
@@ -13,16 +15,20 @@
  *     "objective_ms",        what a published planner minimised, where that is something else
  *     "tokens_per_second", "fits", "executable", "why_not",
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
- *                 "devices": [{"id", "host", "microbatch", "microbatches", "samples", "state_share", "memory_gib",
+ *                 "devices": [{"id", "host", "microbatch", "microbatches", "samples",
+ *                   "state_share", "memory_gib",
  *                              "memory_limit_gib", "busy", "copy", "wait", "bubble"}, ...]}, ...],
  *     "left_out": [ids], "search_ms" }
  *
- * `stages` lists the virtual stages in the order of the layers: with chunks = c, entry i belongs to the same devices as entry i %
- * (entries / c). busy, copy, wait and bubble are shares of the step time (sched/play.h says what counts where). state_share is the
- * part of the stage's training state the device stores. Read back, only planner, schedule, chunks, microbatch, layers, recompute,
- * sharded, ids, and microbatch, microbatches and state_share of groups count; the rest is simulated anew.
+ * `stages` lists the virtual stages in the order of the layers: with chunks = c, entry i belongs to
+ * the same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step
+ * time (sched/play.h says what counts where). state_share is the part of the stage's training state
+ * the device stores. Read back, only planner, schedule, chunks, microbatch, layers, recompute,
+ * sharded, ids, and microbatch, microbatches and state_share of groups count; the rest is simulated
+ * anew.
  *
- * Executable today: stages of one device each, nothing sharded. Groups are modelled, not yet run. */
+ * Executable today: stages of one device each, nothing sharded. Groups are modelled, not yet
+ * run. */
 #ifndef HS_PLAN_PLAN_H
 #define HS_PLAN_PLAN_H
 
@@ -42,20 +48,23 @@ struct plan;
 enum plan_recompute { PLAN_RECOMPUTE_AUTO, PLAN_RECOMPUTE_NEVER, PLAN_RECOMPUTE_ALWAYS };
 
 struct plan_options {
-	int microbatch;                /* 0: the planner chooses */
-	const struct sched *sched;     /* NULL: the planner chooses */
-	int max_chunks;                /* for interleaving; at least 1 */
-	double reserve_gib;            /* per device; < 0: the profile's */
-	enum plan_recompute recompute; /* auto: a stage recomputes where it would not fit otherwise */
-	bool groups;                   /* `best` may choose groups, which cannot be executed today */
-	int must_use;                  /* a device `best` has to use, or -1 */
-	int64_t effort;                /* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
-	const struct plan *manual;     /* for the row `manual` */
+	int microbatch;            /* 0: the planner chooses */
+	const struct sched *sched; /* NULL: the planner chooses */
+	int max_chunks;            /* for interleaving; at least 1 */
+	double reserve_gib;        /* per device; < 0: the profile's */
+	/* auto: a stage recomputes where it would not fit otherwise */
+	enum plan_recompute recompute;
+	/* `best` may choose groups, which cannot be executed today */
+	bool groups;
+	int must_use; /* a device `best` has to use, or -1 */
+	/* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
+	int64_t effort;
+	const struct plan *manual; /* for the row `manual` */
 };
 
-#define PLAN_OPTIONS_DEFAULT                                                                                                       \
-	{                                                                                                                          \
-		.max_chunks = 3, .reserve_gib = -1, .must_use = -1                                                                 \
+#define PLAN_OPTIONS_DEFAULT                                                                       \
+	{                                                                                          \
+		.max_chunks = 3, .reserve_gib = -1, .must_use = -1                                 \
 	}
 
 struct plan_member {
@@ -70,7 +79,8 @@ struct plan_stage {
 	struct plan_member *member;
 	int members;
 	bool recompute; /* layers run forward once more in backward; only their inputs are kept */
-	bool sharded;   /* weights and state are spread over the group, gathered layer by layer (FSDP) */
+	/* weights and state are spread over the group, gathered layer by layer (FSDP) */
+	bool sharded;
 };
 
 struct plan {
@@ -83,7 +93,8 @@ struct plan {
 	int *first; /* [stages * chunks + 1] */
 	int *left_out;
 	int left_outs;
-	double predicted_ms, simulated_ms, objective_ms; /* objective: NaN when it is the step time */
+	/* objective: NaN when it is the step time */
+	double predicted_ms, simulated_ms, objective_ms;
 	double tokens_per_s;
 	bool fits;       /* every device within its limit */
 	int over_device; /* the one furthest above it, and by how much */
@@ -95,12 +106,14 @@ struct plan {
 	double search_ms;
 };
 
-/* A planner: pure, from (profile, options) to a plan. `out` comes in empty with its arena; the planner fills sched, chunks,
- * microbatch, stages (members with device, microbatch, microbatches, state_share), first, and optionally predicted_ms,
- * objective_ms, proven, examined. planner_run() does the rest. */
+/* A planner: pure, from (profile, options) to a plan. `out` comes in empty with its arena; the
+ * planner fills sched, chunks, microbatch, stages (members with device, microbatch, microbatches,
+ * state_share), first, and optionally predicted_ms, objective_ms, proven, examined. planner_run()
+ * does the rest. */
 struct planner {
 	const char *name, *help;
-	int (*plan)(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e);
+	int (*plan)(const struct profile *p, const struct plan_options *o, struct plan *out,
+		    struct err *e);
 };
 
 #define PLANNER(id) extern const struct planner planner_##id;
@@ -111,20 +124,24 @@ const struct planner *planner_at(size_t i);
 const struct planner *planner_find(const char *name);
 const struct planner *planner_default(void);
 
-/* Runs a planner, checks the plan and simulates it. A plan that does not fit is returned all the same with `fits` false when the
- * planner makes one (manual, even, ...); `best` and `exhaustive` return ERR_USAGE with a message that says by how much and what would make
- * it fit. */
-int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e);
+/* Runs a planner, checks the plan and simulates it. A plan that does not fit is returned all the
+ * same with `fits` false when the planner makes one (manual, even, ...); `best` and `exhaustive`
+ * return ERR_USAGE with a message that says by how much and what would make it fit. */
+int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
+		struct plan *out, struct err *e);
 void plan_release(struct plan *plan);
 
-/* Layers covered once and in order, devices that exist and are used once, microbatches that add up to the global batch. */
+/* Layers covered once and in order, devices that exist and are used once, microbatches that add up
+ * to the global batch. */
 int plan_check(const struct profile *p, const struct plan *plan, struct err *e);
 /* Fills what follows from the choice: times, shares, memory, fits, executable, left_out. */
-int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan, struct err *e);
-/* The same, telling `fn` every span of the simulated step (sched/play.h), in no particular order. */
-typedef void (*plan_span_fn)(void *ctx, const struct play_span *s);
-int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan, plan_span_fn fn, void *ctx,
+int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan,
 		  struct err *e);
+/* The same, telling `fn` every span of the simulated step (sched/play.h), in no particular
+ * order. */
+typedef void (*plan_span_fn)(void *ctx, const struct play_span *s);
+int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan,
+		  plan_span_fn fn, void *ctx, struct err *e);
 /* ERR_USAGE: which device is too small, by how much, and what would make it fit. */
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e);
 
@@ -137,8 +154,9 @@ bool plan_uses(const struct plan *plan, int device);
 
 void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *out);
 /* ERR_INPUT for a plan of another number of layers, an unknown device, ... `out` is simulated. */
-int plan_read_text(const struct profile *p, const struct plan_options *o, const char *text, size_t n, const char *where,
+int plan_read_text(const struct profile *p, const struct plan_options *o, const char *text,
+		   size_t n, const char *where, struct plan *out, struct err *e);
+int plan_read_file(const struct profile *p, const struct plan_options *o, const char *path,
 		   struct plan *out, struct err *e);
-int plan_read_file(const struct profile *p, const struct plan_options *o, const char *path, struct plan *out, struct err *e);
 
 #endif

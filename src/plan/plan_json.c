@@ -30,7 +30,8 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 	put_str(b, "id", p->device[m->device].id);
 	buf_adds(b, ", ");
 	put_str(b, "host", p->host[p->device[m->device].host].name);
-	buf_addf(b, ", \"microbatch\": %d, \"microbatches\": %d, \"samples\": %d, ", m->microbatch, m->microbatches, m->samples);
+	buf_addf(b, ", \"microbatch\": %d, \"microbatches\": %d, \"samples\": %d, ", m->microbatch,
+		 m->microbatches, m->samples);
 	put_num(b, "state_share", m->state_share);
 	buf_adds(b, ",\n     ");
 	put_num(b, "memory_gib", m->memory_gib);
@@ -53,10 +54,12 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 	put_str(b, "planner", plan->planner);
 	buf_adds(b, ",\n ");
 	put_str(b, "model", p->model);
-	buf_addf(b, ",\n \"layers\": %d,\n \"sequence_len\": %d,\n \"global_batch\": %d,\n ", p->layers, p->sequence_len,
-		 p->global_batch);
+	buf_addf(b, ",\n \"layers\": %d,\n \"sequence_len\": %d,\n \"global_batch\": %d,\n ",
+		 p->layers, p->sequence_len, p->global_batch);
 	put_str(b, "dtype", p->dtype);
-	buf_addf(b, ",\n \"schedule\": \"%s\",\n \"chunks\": %d,\n \"microbatch\": %d,\n \"microbatches\": %d,\n ",
+	buf_addf(b,
+		 ",\n \"schedule\": \"%s\",\n \"chunks\": %d,\n \"microbatch\": %d,\n "
+		 "\"microbatches\": %d,\n ",
 		 plan->sched->name, plan->chunks, plan->microbatch, plan->microbatches);
 	put_num(b, "predicted_ms", plan->predicted_ms);
 	buf_adds(b, ",\n ");
@@ -77,8 +80,11 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 	buf_adds(b, " \"stages\": [\n");
 	for (int v = 0; v < plan->stages * plan->chunks; v++) {
 		const struct plan_stage *s = &plan->stage[v % plan->stages];
-		buf_addf(b, "%s  {\"layers\": [%d, %d], \"recompute\": %s, \"sharded\": %s, \"devices\": [\n", v ? ",\n" : "",
-			 plan->first[v], plan->first[v + 1], s->recompute ? "true" : "false", s->sharded ? "true" : "false");
+		buf_addf(b,
+			 "%s  {\"layers\": [%d, %d], \"recompute\": %s, \"sharded\": %s, "
+			 "\"devices\": [\n",
+			 v ? ",\n" : "", plan->first[v], plan->first[v + 1],
+			 s->recompute ? "true" : "false", s->sharded ? "true" : "false");
 		for (int i = 0; i < s->members; i++) {
 			if (i)
 				buf_adds(b, ",\n");
@@ -99,8 +105,8 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 
 /* ---- reading ---- */
 
-static int read_member(const struct profile *p, const json_t *o, const char *at, const struct plan *plan, bool alone,
-		       struct plan_member *m, struct err *e)
+static int read_member(const struct profile *p, const json_t *o, const char *at,
+		       const struct plan *plan, bool alone, struct plan_member *m, struct err *e)
 {
 	const char *id = NULL;
 	int64_t size = plan->microbatch, count = plan->microbatches;
@@ -119,7 +125,8 @@ static int read_member(const struct profile *p, const json_t *o, const char *at,
 	return 0;
 }
 
-static int read_stage(const struct profile *p, const json_t *list, int v, const char *where, struct plan *plan, struct err *e)
+static int read_stage(const struct profile *p, const json_t *list, int v, const char *where,
+		      struct plan *plan, struct err *e)
 {
 	const json_t *o = json_array_get(list, (size_t)v), *layers = json_object_get(o, "layers"),
 		     *devices = json_object_get(o, "devices");
@@ -128,57 +135,67 @@ static int read_stage(const struct profile *p, const json_t *list, int v, const 
 	char at[200];
 
 	snprintf(at, sizeof at, "%.160s: stage %d", where, v + 1);
-	if (!json_is_array(layers) || json_array_size(layers) != 2 || !json_is_integer(json_array_get(layers, 0)) ||
+	if (!json_is_array(layers) || json_array_size(layers) != 2 ||
+	    !json_is_integer(json_array_get(layers, 0)) ||
 	    !json_is_integer(json_array_get(layers, 1)))
 		return err_set(e, ERR_INPUT, "%s: 'layers' must be [first, last)", at);
 	from = json_integer_value(json_array_get(layers, 0));
 	to = json_integer_value(json_array_get(layers, 1));
 	if (to <= from || from < 0 || to > p->layers)
-		return err_set(e, ERR_INPUT, "%s: layers [%lld, %lld) of a model with %d", at, (long long)from, (long long)to,
-			       p->layers);
+		return err_set(e, ERR_INPUT, "%s: layers [%lld, %lld) of a model with %d", at,
+			       (long long)from, (long long)to, p->layers);
 	if (from != plan->first[v])
-		return err_set(
-			e, ERR_INPUT,
-			"%s: begins at layer %lld, the stage before it ends at %d: layers must be covered once, without gaps", at,
-			(long long)from, plan->first[v]);
+		return err_set(e, ERR_INPUT,
+			       "%s: begins at layer %lld, the stage before it ends at %d: layers "
+			       "must be covered once, without gaps",
+			       at, (long long)from, plan->first[v]);
 	plan->first[v + 1] = (int)to;
 	if (v >= plan->stages) {
 		for (size_t i = 0; i < (size_t)s->members; i++) {
-			const char *id = json_string_value(json_object_get(json_array_get(devices, i), "id"));
-			if (json_array_size(devices) != (size_t)s->members || !id || profile_find(p, id) != s->member[i].device)
-				return err_set(e, ERR_INPUT, "%s: with %d chunks it must name the devices of stage %d", at,
-					       plan->chunks, v % plan->stages + 1);
+			const char *id = json_string_value(
+				json_object_get(json_array_get(devices, i), "id"));
+			if (json_array_size(devices) != (size_t)s->members || !id ||
+			    profile_find(p, id) != s->member[i].device)
+				return err_set(
+					e, ERR_INPUT,
+					"%s: with %d chunks it must name the devices of stage %d",
+					at, plan->chunks, v % plan->stages + 1);
 		}
 		return 0;
 	}
 	TRY(json_opt_bool(o, at, "recompute", &s->recompute, e));
 	TRY(json_opt_bool(o, at, "sharded", &s->sharded, e));
-	if (!json_is_array(devices) || json_array_size(devices) < 1 || json_array_size(devices) > (size_t)p->devices)
-		return err_set(e, ERR_INPUT, "%s: 'devices' must list 1 to %d devices", at, p->devices);
+	if (!json_is_array(devices) || json_array_size(devices) < 1 ||
+	    json_array_size(devices) > (size_t)p->devices)
+		return err_set(e, ERR_INPUT, "%s: 'devices' must list 1 to %d devices", at,
+			       p->devices);
 	TRY(plan_stage_members(plan, v, (int)json_array_size(devices), e));
 	for (int i = 0; i < s->members; i++)
-		TRY(read_member(p, json_array_get(devices, (size_t)i), at, plan, s->members == 1 && !s->sharded, &s->member[i], e));
+		TRY(read_member(p, json_array_get(devices, (size_t)i), at, plan,
+				s->members == 1 && !s->sharded, &s->member[i], e));
 	return 0;
 }
 
-static int read_plan(const struct profile *p, const struct plan_options *o, const json_t *doc, const char *where, struct plan *plan,
-		     struct err *e)
+static int read_plan(const struct profile *p, const struct plan_options *o, const json_t *doc,
+		     const char *where, struct plan *plan, struct err *e)
 {
 	const json_t *stages = json_object_get(doc, "stages");
 	const char *sched = "1f1b", *name = "manual";
-	int64_t version = PLAN_VERSION, chunks = 1, microbatch = o->microbatch > 0 ? o->microbatch : 1, layers = p->layers;
+	int64_t version = PLAN_VERSION, chunks = 1,
+		microbatch = o->microbatch > 0 ? o->microbatch : 1, layers = p->layers;
 	size_t n = json_array_size(stages);
 
 	if (!json_is_object(doc))
 		return err_set(e, ERR_INPUT, "%s: a plan is a JSON object", where);
 	TRY(json_opt_int(doc, where, "version", 0, INT64_MAX, &version, e));
 	if (version != PLAN_VERSION)
-		return err_set(e, ERR_INPUT, "%s: plan version %lld, this program reads version %d", where, (long long)version,
-			       PLAN_VERSION);
+		return err_set(e, ERR_INPUT, "%s: plan version %lld, this program reads version %d",
+			       where, (long long)version, PLAN_VERSION);
 	TRY(json_opt_int(doc, where, "layers", 1, INT32_MAX, &layers, e));
 	if (layers != p->layers)
-		return err_set(e, ERR_INPUT, "%s: a plan for a model of %lld layers; this one has %d", where, (long long)layers,
-			       p->layers);
+		return err_set(e, ERR_INPUT,
+			       "%s: a plan for a model of %lld layers; this one has %d", where,
+			       (long long)layers, p->layers);
 	TRY(json_opt_str(doc, where, "planner", &name, e));
 	TRY(json_opt_str(doc, where, "schedule", &sched, e));
 	TRY(json_opt_int(doc, where, "chunks", 1, SCHED_MAX_CHUNKS, &chunks, e));
@@ -191,17 +208,21 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 		return err_set(e, ERR_INPUT, "%s: unknown schedule '%s'", where, sched);
 	plan->microbatch = (int)microbatch;
 	if (p->global_batch % plan->microbatch)
-		return err_set(e, ERR_INPUT, "%s: a microbatch of %d does not divide the global batch of %d", where,
-			       plan->microbatch, p->global_batch);
+		return err_set(e, ERR_INPUT,
+			       "%s: a microbatch of %d does not divide the global batch of %d",
+			       where, plan->microbatch, p->global_batch);
 	plan->microbatches = p->global_batch / plan->microbatch;
 	if (!json_is_array(stages) || n < 1 || n > (size_t)p->layers || n % (size_t)chunks)
-		return err_set(e, ERR_INPUT, "%s: 'stages' must list at most %d stages, a multiple of the %lld chunks", where,
-			       p->layers, (long long)chunks);
+		return err_set(
+			e, ERR_INPUT,
+			"%s: 'stages' must list at most %d stages, a multiple of the %lld chunks",
+			where, p->layers, (long long)chunks);
 	TRY(plan_alloc(plan, (int)n / (int)chunks, (int)chunks, e));
 	for (int v = 0; v < (int)n; v++)
 		TRY(read_stage(p, stages, v, where, plan, e));
 	if (plan->first[n] != p->layers)
-		return err_set(e, ERR_INPUT, "%s: layers %d to %d are in no stage", where, plan->first[n], p->layers);
+		return err_set(e, ERR_INPUT, "%s: layers %d to %d are in no stage", where,
+			       plan->first[n], p->layers);
 	if (plan_check(p, plan, e) < 0)
 		return err_prefix(e, "%s", where);
 	TRY(plan_simulate(p, o, plan, e));
@@ -209,8 +230,8 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 	return 0;
 }
 
-int plan_read_text(const struct profile *p, const struct plan_options *o, const char *text, size_t n, const char *where,
-		   struct plan *out, struct err *e)
+int plan_read_text(const struct profile *p, const struct plan_options *o, const char *text,
+		   size_t n, const char *where, struct plan *out, struct err *e)
 {
 	json_t *doc = NULL;
 	int rc;
@@ -224,7 +245,8 @@ int plan_read_text(const struct profile *p, const struct plan_options *o, const 
 	return rc;
 }
 
-int plan_read_file(const struct profile *p, const struct plan_options *o, const char *path, struct plan *out, struct err *e)
+int plan_read_file(const struct profile *p, const struct plan_options *o, const char *path,
+		   struct plan *out, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	int rc;

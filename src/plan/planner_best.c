@@ -1,20 +1,26 @@
-/* planner_best.c - ours, the default: the fastest plan found under the simulator, within every memory limit.
+/* planner_best.c - ours, the default: the fastest plan found under the simulator, within every
+ * memory limit.
  *
- * 1. The plans of the simple planners (even, proportional) as first answers, so it is never slower than they are.
+ * 1. The plans of the simple planners (even, proportional) as first answers, so it is never slower
+ *    than they are.
  * 2. Heuristics (best_local.c) for any size of cluster.
- * 3. Branch and bound (best_exact.c) with what was found as the bound; where it ends within its budget the plan is proven to be the
- *    fastest pipeline (`proven`).
- * 4. With the option `groups`: the published planners, and some plain groups; taken when the simulator finds them faster.
- *    They cannot be executed today, which is why the option is off by default.
+ * 3. Branch and bound (best_exact.c) with what was found as the bound; where it ends within its
+ *    budget the plan is proven to be the fastest pipeline (`proven`).
+ * 4. With the option `groups`: the published planners, and some plain groups; taken when the
+ *    simulator finds them faster. They cannot be executed today, which is why the option is off by
+ *    default.
  *
- * Effort is counted in simulated instructions and search nodes, never in seconds: the same input gives the same plan anywhere. */
+ * Effort is counted in simulated instructions and search nodes, never in seconds: the same input
+ * gives the same plan anywhere. */
 #include <math.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "plan/search.h"
 
-#define EFFORT 20000000 /* simulated instructions of the heuristics; branch and bound gets a part of it that depends on the size */
+/* simulated instructions of the heuristics; branch and bound gets a part of it that depends
+ * on the size */
+#define EFFORT 20000000
 enum { GROUPS_MOST = 64 };
 
 /* A plan of single devices as a candidate. */
@@ -35,7 +41,8 @@ static int offer_plan(struct search *s, const struct plan *plan, struct candidat
 	return search_offer(s, k, e);
 }
 
-static int offer_row(struct search *s, const struct planner *row, struct candidate *k, struct err *e)
+static int offer_row(struct search *s, const struct planner *row, struct candidate *k,
+		     struct err *e)
 {
 	struct plan plan = { .mem = ARENA_INIT };
 	int rc = row->plan(s->p, s->o, &plan, e);
@@ -52,9 +59,10 @@ static int offer_row(struct search *s, const struct planner *row, struct candida
 
 /* ---- groups ---- */
 
-/* One group of all devices, or one of each host's, microbatches by speed; weights on every device, or sharded. */
-static int group_plan(const struct profile *p, const struct plan_options *o, int m, bool by_host, bool sharded, struct plan *out,
-		      struct err *e)
+/* One group of all devices, or one of each host's, microbatches by speed; weights on every device,
+ * or sharded. */
+static int group_plan(const struct profile *p, const struct plan_options *o, int m, bool by_host,
+		      bool sharded, struct plan *out, struct err *e)
 {
 	int M = p->global_batch / m, stages = 0, at = 0, of[PROFILE_MAX_DEVICES];
 	double speed[PROFILE_MAX_DEVICES] = { 0 }, all = 0;
@@ -66,8 +74,8 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 		for (int i = 0; i < p->devices; i++)
 			if (p->device[i].host == h) {
 				any = true;
-				speed[stages] +=
-					1 / (curve_at(&p->device[i].forward_ms, m) + curve_at(&p->device[i].backward_ms, m));
+				speed[stages] += 1 / (curve_at(&p->device[i].forward_ms, m) +
+						      curve_at(&p->device[i].backward_ms, m));
 			}
 		stages += any && by_host;
 	}
@@ -82,7 +90,8 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 	out->microbatch = m;
 	out->microbatches = M;
 	for (int k = 0; k < stages; k++) {
-		int n = 0, i = 0, left = M, layers = (int)(p->layers * speed[k] / all + 0.5), rest = stages - 1 - k;
+		int n = 0, i = 0, left = M, layers = (int)(p->layers * speed[k] / all + 0.5),
+		    rest = stages - 1 - k;
 		for (int d = 0; d < p->devices; d++)
 			n += !by_host || of[p->device[d].host] == k;
 		TRY(plan_stage_members(out, k, n, e));
@@ -93,9 +102,10 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 				continue;
 			x->device = d;
 			x->microbatch = m;
-			x->microbatches =
-				(int)(M / (curve_at(&p->device[d].forward_ms, m) + curve_at(&p->device[d].backward_ms, m)) /
-				      speed[k]);
+			x->microbatches = (int)(M /
+						(curve_at(&p->device[d].forward_ms, m) +
+						 curve_at(&p->device[d].backward_ms, m)) /
+						speed[k]);
 			left -= x->microbatches;
 			i++;
 		}
@@ -105,8 +115,9 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 			double least = INFINITY;
 			for (i = 0; i < n; i++) {
 				struct plan_member *x = &out->stage[k].member[i];
-				double t = (x->microbatches + 1) * (curve_at(&p->device[x->device].forward_ms, m) +
-								    curve_at(&p->device[x->device].backward_ms, m));
+				double t = (x->microbatches + 1) *
+					   (curve_at(&p->device[x->device].forward_ms, m) +
+					    curve_at(&p->device[x->device].backward_ms, m));
 				if (t < least) {
 					least = t;
 					pick = i;
@@ -126,8 +137,8 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 }
 
 /* Keeps the faster of two plans in `out`. */
-static int take_faster(const struct profile *p, const struct plan_options *o, struct plan *other, struct plan *out, bool *found,
-		       struct err *e)
+static int take_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
+		       struct plan *out, bool *found, struct err *e)
 {
 	int rc = plan_check(p, other, e);
 
@@ -148,7 +159,8 @@ static int take_faster(const struct profile *p, const struct plan_options *o, st
 	return 0;
 }
 
-static int consider_groups(const struct profile *p, const struct plan_options *o, struct plan *out, bool *found, struct err *e)
+static int consider_groups(const struct profile *p, const struct plan_options *o, struct plan *out,
+			   bool *found, struct err *e)
 {
 	const struct planner *published[] = { &planner_cephalo, &planner_zorse };
 	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), rc = 0;
@@ -156,7 +168,8 @@ static int consider_groups(const struct profile *p, const struct plan_options *o
 	for (int i = 0; i < 2 + 4 * sizes && rc == 0; i++) {
 		struct plan other = { .mem = ARENA_INIT, .over_device = -1 };
 		int at = i - 2;
-		rc = i < 2 ? published[i]->plan(p, o, &other, e) : group_plan(p, o, size[at / 4], at & 1, at & 2, &other, e);
+		rc = i < 2 ? published[i]->plan(p, o, &other, e)
+			   : group_plan(p, o, size[at / 4], at & 1, at & 2, &other, e);
 		if (rc == 0)
 			rc = take_faster(p, o, &other, out, found, e);
 		else if (rc != ERR_NOMEM && rc != ERR_INTERNAL)
@@ -168,7 +181,8 @@ static int consider_groups(const struct profile *p, const struct plan_options *o
 	return rc;
 }
 
-static int plan_best(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+static int plan_best(const struct profile *p, const struct plan_options *o, struct plan *out,
+		     struct err *e)
 {
 	struct search s;
 	struct candidate k;
@@ -181,7 +195,11 @@ static int plan_best(const struct profile *p, const struct plan_options *o, stru
 	TRYOUT(offer_row(&s, &planner_even, &k, e));
 	TRYOUT(offer_row(&s, &planner_proportional, &k, e));
 	TRYOUT(search_heuristic(&s, effort, e));
-	TRYOUT(search_exact(&s, p->devices <= 6 ? effort / 2 : p->devices <= 10 ? effort / 20 : effort / 200, &complete, e));
+	TRYOUT(search_exact(&s,
+			    p->devices <= 6    ? effort / 2
+			    : p->devices <= 10 ? effort / 20
+					       : effort / 200,
+			    &complete, e));
 	found = !isinf(s.best.step_s);
 	if (found) {
 		TRYOUT(search_plan(&s, &s.best, out, e));

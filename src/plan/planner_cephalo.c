@@ -1,16 +1,20 @@
-/* planner_cephalo.c - Cephalo (Guo et al., "Cephalo: Harnessing Heterogeneous GPU Clusters for Training Transformer Models"; planner
- * of the authors' repository benson-guo/cephalo, MIT, method dp_ga with min_params): fully sharded data parallelism over all
- * devices. How many sequences and microbatches a device computes and which share of the training state it stores are decided
+/* planner_cephalo.c - Cephalo (Guo et al., "Cephalo: Harnessing Heterogeneous GPU Clusters for
+ * Training Transformer Models"; planner of the authors' repository benson-guo/cephalo, MIT, method
+ * dp_ga with min_params): fully sharded data parallelism over all devices. How many sequences and
+ * microbatches a device computes and which share of the training state it stores are decided
  * independently.
  *
- * Time of device i with l microbatches of m, one layer: F = l f(m), B = (l - 1) 10 ms + l b(m), T = max(AG, F) + max(AG + RS, F + B);
- * AG and RS grow by a quarter where m is larger than fits beside an even share of the state. Search: dp[i][j][k], the smallest
- * largest T of the first i devices with j sequences and microbatch sizes that sum to k; then the best k whose memory fits in sum.
+ * Time of device i with l microbatches of m, one layer: F = l f(m), B = (l - 1) 10 ms + l b(m), T =
+ * max(AG, F) + max(AG + RS, F + B); AG and RS grow by a quarter where m is larger than fits beside
+ * an even share of the state. Search: dp[i][j][k], the smallest largest T of the first i devices
+ * with j sequences and microbatch sizes that sum to k; then the best k whose memory fits in sum.
  *
- * Mended: when the state is shared out, the authors' code mistakes the number of microbatches for their size and so sees less memory
- * in use than there is; its shares are kept (they are its published answer) as long as they fit into the devices with the true
- * size, else they are made again with it. A first solution over the memory limit is not kept as the answer; large batches are searched in units of several
- * sequences (what the authors' extrapolate_bs_factor does by hand) so that the search ends. */
+ * Mended: when the state is shared out, the authors' code mistakes the number of microbatches for
+ * their size and so sees less memory in use than there is; its shares are kept (they are its
+ * published answer) as long as they fit into the devices with the true size, else they are made
+ * again with it. A first solution over the memory limit is not kept as the answer; large batches
+ * are searched in units of several sequences (what the authors' extrapolate_bs_factor does by hand)
+ * so that the search ends. */
 #include <math.h>
 
 #include "base/err.h"
@@ -49,7 +53,8 @@ static double layer_ms(const struct state *s, int device, int m, int l)
 	const struct profile_device *d = &s->p->device[device];
 	double stretch = m > s->most_even[device] ? UNEVEN : 1;
 	double ag = s->p->all_gather_ms * stretch, rs = s->p->reduce_scatter_ms * stretch;
-	double f = l * curve_at(&d->forward_ms, m), b = (l - 1) * OVERHEAD_MS + l * curve_at(&d->backward_ms, m);
+	double f = l * curve_at(&d->forward_ms, m),
+	       b = (l - 1) * OVERHEAD_MS + l * curve_at(&d->backward_ms, m);
 
 	return fmax(ag, f) + fmax(ag + rs, f + b);
 }
@@ -74,7 +79,8 @@ static void search_device(struct state *s, int i, const double *time)
 			int most = s->most[dev] / s->unit < k ? s->most[dev] / s->unit : k;
 			for (int m = 1; m <= most; m++)
 				for (int l = 1; l * m <= j; l++) {
-					double t = fmax(s->best[at(s, i - 1, j - l * m, k - m)], time[m * (B + 1) + l]);
+					double t = fmax(s->best[at(s, i - 1, j - l * m, k - m)],
+							time[m * (B + 1) + l]);
 					if (t < s->best[here]) {
 						s->best[here] = t;
 						s->samples[here] = l * m;
@@ -110,17 +116,22 @@ static double needed(const struct state *s, const int *size)
 	return sum;
 }
 
-/* Shares of the state: even; devices short of memory give away; the others are filled in the order of free space. In parameters.
- * `published` takes the number of microbatches for their size, as the authors' code does. */
+/* Shares of the state: even; devices short of memory give away; the others are filled in the order
+ * of free space. In parameters. `published` takes the number of microbatches for their size, as the
+ * authors' code does. */
 static void share_state(const struct state *s, struct plan_member *m, bool published)
 {
-	double even = s->p->parameters / s->n, per = STATE_BYTES / GIB, move = 0, before = 0, total = 0;
+	double even = s->p->parameters / s->n, per = STATE_BYTES / GIB, move = 0, before = 0,
+	       total = 0;
 	int *order = s->most, open = 0; /* the search is over: its array serves for the order */
 	double *space = s->best;
 
 	for (int i = 0; i < s->n; i++) {
 		double budget = s->p->device[i].memory_gib * (published ? USABLE : 1);
-		double extra = floor((budget - memory(s, i, published ? m[i].microbatches : m[i].microbatch) - even * per) / per);
+		double extra = floor(
+			(budget - memory(s, i, published ? m[i].microbatches : m[i].microbatch) -
+			 even * per) /
+			per);
 		m[i].state_share = extra > 0 ? even : even + extra;
 		if (extra <= 0) {
 			move -= extra;
@@ -145,22 +156,26 @@ static void share_state(const struct state *s, struct plan_member *m, bool publi
 	for (int i = 0; i < s->n; i++)
 		total += m[i].state_share;
 	for (int i = 0; i < s->n; i++)
-		m[i].state_share = total > 0 ? fmin(1, fmax(0, m[i].state_share / total)) : 1.0 / s->n;
+		m[i].state_share =
+			total > 0 ? fmin(1, fmax(0, m[i].state_share / total)) : 1.0 / s->n;
 }
 
 static bool shares_fit(const struct state *s, const struct plan_member *m)
 {
 	for (int i = 0; i < s->n; i++)
-		if (memory(s, i, m[i].microbatch) + m[i].state_share * s->p->parameters * STATE_BYTES / GIB >
+		if (memory(s, i, m[i].microbatch) +
+			    m[i].state_share * s->p->parameters * STATE_BYTES / GIB >
 		    s->p->device[i].memory_gib)
 			return false;
 	return true;
 }
 
-static int solve(struct state *s, double *time, int *samples, int *size, struct plan *out, struct err *e)
+static int solve(struct state *s, double *time, int *samples, int *size, struct plan *out,
+		 struct err *e)
 {
 	const struct profile *p = s->p;
-	double cap = 0, found = INFINITY, even = p->parameters * STATE_BYTES / GIB / s->n, least = INFINITY;
+	double cap = 0, found = INFINITY, even = p->parameters * STATE_BYTES / GIB / s->n,
+	       least = INFINITY;
 	int keep = 0, w = s->batch + 1;
 
 	for (int i = 0; i < s->n; i++) {
@@ -189,11 +204,15 @@ static int solve(struct state *s, double *time, int *samples, int *size, struct 
 		}
 	}
 	if (!keep && isinf(least))
-		return err_set(e, ERR_USAGE, "cephalo: some device cannot hold even one sequence beside %.0f GiB of buffers",
+		return err_set(e, ERR_USAGE,
+			       "cephalo: some device cannot hold even one sequence beside %.0f GiB "
+			       "of buffers",
 			       COMM_GIB);
 	if (!keep)
-		return err_set(e, ERR_USAGE, "cephalo: needs %.2f GiB over all devices, %.0f %% of their memory is %.2f GiB", least,
-			       100 * USABLE, cap);
+		return err_set(e, ERR_USAGE,
+			       "cephalo: needs %.2f GiB over all devices, %.0f %% of their memory "
+			       "is %.2f GiB",
+			       least, 100 * USABLE, cap);
 	trace(s, keep, samples, size);
 	out->objective_ms = found;
 	out->predicted_ms = found * p->layers;
@@ -209,7 +228,8 @@ static int solve(struct state *s, double *time, int *samples, int *size, struct 
 	return 0;
 }
 
-static int plan_cephalo(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+static int plan_cephalo(const struct profile *p, const struct plan_options *o, struct plan *out,
+			struct err *e)
 {
 	struct state s = { .p = p, .n = p->devices, .batch = p->global_batch, .unit = 1 };
 	double *time = NULL;
@@ -218,7 +238,9 @@ static int plan_cephalo(const struct profile *p, const struct plan_options *o, s
 
 	(void)o;
 	if (p->global_batch < p->devices)
-		return err_set(e, ERR_USAGE, "cephalo: every device computes at least one sequence: %d devices, global batch %d",
+		return err_set(e, ERR_USAGE,
+			       "cephalo: every device computes at least one sequence: %d devices, "
+			       "global batch %d",
 			       p->devices, p->global_batch);
 	while (s.n * pow(s.batch, 3) * log(s.batch + 1) / 4 > MOST_WORK) {
 		do
@@ -227,8 +249,10 @@ static int plan_cephalo(const struct profile *p, const struct plan_options *o, s
 		s.batch = p->global_batch / s.unit;
 	}
 	if (s.batch < s.n)
-		return err_set(e, ERR_USAGE, "cephalo: %d devices and a global batch of %d are too many for its search", p->devices,
-			       p->global_batch);
+		return err_set(
+			e, ERR_USAGE,
+			"cephalo: %d devices and a global batch of %d are too many for its search",
+			p->devices, p->global_batch);
 	w = (size_t)s.batch + 1;
 	cells = (size_t)(s.n + 1) * w * w;
 	s.best = mem_array(cells, sizeof(double));

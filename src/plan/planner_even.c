@@ -1,11 +1,13 @@
-/* planner_even.c - every device the same number of layers, in the order of the profile: the simplest planner, and what people do by
- * hand. Microbatch size and recomputation are chosen so that it fits and is fastest; layers are not moved to make it fit. */
+/* planner_even.c - every device the same number of layers, in the order of the profile: the
+ * simplest planner, and what people do by hand. Microbatch size and recomputation are chosen so
+ * that it fits and is fastest; layers are not moved to make it fit. */
 #include <math.h>
 
 #include "base/err.h"
 #include "plan/search.h"
 
-static int plan_even(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+static int plan_even(const struct profile *p, const struct plan_options *o, struct plan *out,
+		     struct err *e)
 {
 	struct search s;
 	struct candidate k;

@@ -1,8 +1,9 @@
-/* planner_exhaustive.c - every pipeline of single devices: every subset in every order, every split of the layers, every schedule,
- * number of chunks and microbatch size. The proof that `best` is the best on small cases; written as plainly as possible,
- * and refused where it would not end.
+/* planner_exhaustive.c - every pipeline of single devices: every subset in every order, every split
+ * of the layers, every schedule, number of chunks and microbatch size. The proof that `best` is the
+ * best on small cases; written as plainly as possible, and refused where it would not end.
  *
- * The one shortcut: a split in which some stage's work alone takes as long as the best plan so far is not played. */
+ * The one shortcut: a split in which some stage's work alone takes as long as the best plan so far
+ * is not played. */
 #include <math.h>
 
 #include "base/err.h"
@@ -34,7 +35,9 @@ static int splits(struct walk *w, int stage, int left, struct err *e)
 		bool hopeless = false;
 
 		for (int x = 0; x < w->k.stages && !hopeless; x++)
-			hopeless = M * w->k.layers[x] * (r->f[w->k.device[x]] + r->b[w->k.device[x]]) >= s->best.step_s;
+			hopeless = M * w->k.layers[x] *
+					   (r->f[w->k.device[x]] + r->b[w->k.device[x]]) >=
+				   s->best.step_s;
 		if (hopeless)
 			continue;
 		w->k.m = s->size[i];
@@ -80,14 +83,17 @@ static double how_many(int devices, int layers)
 	return all;
 }
 
-static int plan_exhaustive(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+static int plan_exhaustive(const struct profile *p, const struct plan_options *o, struct plan *out,
+			   struct err *e)
 {
 	struct walk w;
 	double many = how_many(p->devices, p->layers);
 	int rc;
 
 	if (many > MOST_SPLITS)
-		return err_set(e, ERR_USAGE, "exhaustive: %d devices and %d layers make %.2g splits, more than %.0g; use 'best'",
+		return err_set(e, ERR_USAGE,
+			       "exhaustive: %d devices and %d layers make %.2g splits, more than "
+			       "%.0g; use 'best'",
 			       p->devices, p->layers, many, MOST_SPLITS);
 	TRY(search_init(&w.s, p, o, e));
 	TRYOUT(candidate_init(&w.s, &w.k, e));
@@ -95,7 +101,8 @@ static int plan_exhaustive(const struct profile *p, const struct plan_options *o
 	if (!w.used)
 		TRYOUT(err_set(e, ERR_NOMEM, "out of memory for exhaustive search"));
 	TRYOUT(orders(&w, 0, e));
-	rc = isinf(w.s.best.step_s) ? search_nothing_fits(&w.s, e) : search_plan(&w.s, &w.s.best, out, e);
+	rc = isinf(w.s.best.step_s) ? search_nothing_fits(&w.s, e)
+				    : search_plan(&w.s, &w.s.best, out, e);
 	out->proven = rc == 0;
 out:
 	search_release(&w.s);

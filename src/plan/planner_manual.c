@@ -1,16 +1,20 @@
-/* planner_manual.c - the user's own plan (shard_plan of the configuration, or an edited plan.json), taken as it is. */
+/* planner_manual.c - the user's own plan (shard_plan of the configuration, or an edited plan.json),
+ * taken as it is. */
 #include <string.h>
 
 #include "base/err.h"
 #include "plan/plan.h"
 
-static int plan_manual(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+static int plan_manual(const struct profile *p, const struct plan_options *o, struct plan *out,
+		       struct err *e)
 {
 	const struct plan *in = o->manual;
 
 	(void)p;
 	if (!in)
-		return err_set(e, ERR_USAGE, "planner 'manual' needs a plan: a 'shard_plan' in the configuration, or --plan FILE");
+		return err_set(e, ERR_USAGE,
+			       "planner 'manual' needs a plan: a 'shard_plan' in the "
+			       "configuration, or --plan FILE");
 	TRY(plan_alloc(out, in->stages, in->chunks, e));
 	out->sched = in->sched;
 	out->microbatch = in->microbatch;
@@ -20,7 +24,8 @@ static int plan_manual(const struct profile *p, const struct plan_options *o, st
 		TRY(plan_stage_members(out, k, in->stage[k].members, e));
 		out->stage[k].recompute = in->stage[k].recompute;
 		out->stage[k].sharded = in->stage[k].sharded;
-		memcpy(out->stage[k].member, in->stage[k].member, (size_t)in->stage[k].members * sizeof *out->stage[k].member);
+		memcpy(out->stage[k].member, in->stage[k].member,
+		       (size_t)in->stage[k].members * sizeof *out->stage[k].member);
 	}
 	return 0;
 }

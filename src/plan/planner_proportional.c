@@ -1,5 +1,6 @@
-/* planner_proportional.c - layers in proportion to measured speed, 1 / (f + b), in the order of the profile: largest remainders, at
- * least one layer each. With more devices than layers the slowest ones are left out. */
+/* planner_proportional.c - layers in proportion to measured speed, 1 / (f + b), in the order of the
+ * profile: largest remainders, at least one layer each. With more devices than layers the slowest
+ * ones are left out. */
 #include <math.h>
 
 #include "base/err.h"
@@ -13,7 +14,8 @@ static void choose(const struct cost_row *r, int devices, int n, int *out)
 	for (int i = 0; i < devices; i++) {
 		int faster = 0;
 		for (int k = 0; k < devices; k++)
-			faster += r->f[k] + r->b[k] < r->f[i] + r->b[i] || (r->f[k] + r->b[k] == r->f[i] + r->b[i] && k < i);
+			faster += r->f[k] + r->b[k] < r->f[i] + r->b[i] ||
+				  (r->f[k] + r->b[k] == r->f[i] + r->b[i] && k < i);
 		if (faster < n)
 			out[at++] = i;
 	}
@@ -46,7 +48,8 @@ static void deal(const struct cost_row *r, struct candidate *k, int layers)
 	}
 }
 
-static int plan_proportional(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+static int plan_proportional(const struct profile *p, const struct plan_options *o,
+			     struct plan *out, struct err *e)
 {
 	struct search s;
 	struct candidate k;

@@ -1,13 +1,15 @@
-/* planner_zorse.c - Zorse (Guo et al., "Zorse: Optimizing LLM Training Efficiency on Heterogeneous GPU Clusters"; planner of the authors'
- * repository benson-guo/zorse, MIT, partition min_k_cut_split with the communication model): groups of well-connected
- * devices, each a stage, sharded data parallelism inside, layers proportional to speed between.
+/* planner_zorse.c - Zorse (Guo et al., "Zorse: Optimizing LLM Training Efficiency on Heterogeneous
+ * GPU Clusters"; planner of the authors' repository benson-guo/zorse, MIT, partition
+ * min_k_cut_split with the communication model): groups of well-connected devices, each a stage,
+ * sharded data parallelism inside, layers proportional to speed between.
  *
- * Mended: collectives were computed in seconds and compared with milliseconds; microbatch 1 was never tried; sizes that do not
- * divide the batch dropped the rest; a device without microbatches still set the pace of its group (here sizes that leave a device of a
- * group without work are taken only when there is no other, and it then does not count); a group without layers shifted the speeds of those
- * behind it; a message's time was scaled from one measurement at 10 MB, here it is latency + bytes /
- * bandwidth. Kept as published: embedding, head and optimizer are not modelled; what the answer costs with them is
- * the plan's simulated_ms. */
+ * Mended: collectives were computed in seconds and compared with milliseconds; microbatch 1 was
+ * never tried; sizes that do not divide the batch dropped the rest; a device without microbatches
+ * still set the pace of its group (here sizes that leave a device of a group without work are taken
+ * only when there is no other, and it then does not count); a group without layers shifted the
+ * speeds of those behind it; a message's time was scaled from one measurement at 10 MB, here it is
+ * latency + bytes / bandwidth. Kept as published: embedding, head and optimizer are not modelled;
+ * what the answer costs with them is the plan's simulated_ms. */
 #include <math.h>
 #include <string.h>
 
@@ -52,13 +54,15 @@ static double edge(const struct profile *p, int a, int b)
 	return w > 1 ? floor(w) : 1;
 }
 
-/* Stoer and Wagner, "A Simple Min-Cut Algorithm" (1997), on the `n` devices in `dev`; in_s[i] marks one side. Returns the weight. */
-static double lightest_cut(const struct profile *p, const int *dev, int n, bool *in_s, double *w, int *label, double *key,
-			   bool *used)
+/* Stoer and Wagner, "A Simple Min-Cut Algorithm" (1997), on the `n` devices in `dev`; in_s[i] marks
+ * one side. Returns the weight. */
+static double lightest_cut(const struct profile *p, const int *dev, int n, bool *in_s, double *w,
+			   int *label, double *key, bool *used)
 {
 	double best = INFINITY;
 
-	/* label[i] is the vertex that i has been merged into; merged vertices have label != themselves */
+	/* label[i] is the vertex that i has been merged into; merged vertices have label !=
+	 * themselves */
 	for (int i = 0; i < n; i++) {
 		label[i] = i;
 		for (int k = 0; k < n; k++)
@@ -94,8 +98,10 @@ static double lightest_cut(const struct profile *p, const int *dev, int n, bool 
 			}
 		}
 		for (int i = 0; i < n; i++) {
-			w[(size_t)before * (size_t)n + (size_t)i] += w[(size_t)last * (size_t)n + (size_t)i];
-			w[(size_t)i * (size_t)n + (size_t)before] = w[(size_t)before * (size_t)n + (size_t)i];
+			w[(size_t)before * (size_t)n + (size_t)i] +=
+				w[(size_t)last * (size_t)n + (size_t)i];
+			w[(size_t)i * (size_t)n + (size_t)before] =
+				w[(size_t)before * (size_t)n + (size_t)i];
 		}
 		w[(size_t)before * (size_t)n + (size_t)before] = 0;
 		label[last] = before;
@@ -120,7 +126,9 @@ static double ring_ms(const struct profile *p, const struct group *g, double byt
 		slowest = fmin(slowest, profile_bandwidth(p, a, b));
 		latency = fmax(latency, profile_latency_ms(p, a, b));
 	}
-	return g->n < 2 ? 0 : RING_FACTOR * bytes / g->n * (g->n - 1) / (slowest * 1e9) * 1e3 + (g->n - 1) * latency;
+	return g->n < 2 ? 0
+			: RING_FACTOR * bytes / g->n * (g->n - 1) / (slowest * 1e9) * 1e3 +
+				  (g->n - 1) * latency;
 }
 
 /* Average over pairs of hosts, as published. */
@@ -133,9 +141,11 @@ static double between(const struct profile *p, const struct group *a, const stru
 		for (int k = 0; k < b->n; k++) {
 			bool first = true;
 			for (int x = 0; x < i && first; x++)
-				first = p->device[a->device[x]].host != p->device[a->device[i]].host;
+				first = p->device[a->device[x]].host !=
+					p->device[a->device[i]].host;
 			for (int x = 0; x < k && first; x++)
-				first = p->device[b->device[x]].host != p->device[b->device[k]].host;
+				first = p->device[b->device[x]].host !=
+					p->device[b->device[k]].host;
 			if (!first)
 				continue;
 			sum += profile_bandwidth(p, a->device[i], b->device[k]);
@@ -165,7 +175,8 @@ static void order_groups(const struct profile *p, struct group *g, int n)
 static double send_ms(const struct zorse *z, const struct group *a, const struct group *b)
 {
 	const struct profile *p = z->p;
-	double bytes = (double)z->m * p->sequence_len * p->hidden * profile_dtype_bytes(p), slowest = INFINITY, latency = 0;
+	double bytes = (double)z->m * p->sequence_len * p->hidden * profile_dtype_bytes(p),
+	       slowest = INFINITY, latency = 0;
 
 	for (int i = 0; i < a->n; i++)
 		for (int k = 0; k < b->n; k++) {
@@ -175,10 +186,17 @@ static double send_ms(const struct zorse *z, const struct group *a, const struct
 	return bytes / (slowest * 1e9) * 1e3 + latency;
 }
 
-static double f_ms(const struct zorse *z, int d) { return curve_at(&z->p->device[d].forward_ms, z->m); }
-static double fb_ms(const struct zorse *z, int d) { return f_ms(z, d) + curve_at(&z->p->device[d].backward_ms, z->m); }
+static double f_ms(const struct zorse *z, int d)
+{
+	return curve_at(&z->p->device[d].forward_ms, z->m);
+}
+static double fb_ms(const struct zorse *z, int d)
+{
+	return f_ms(z, d) + curve_at(&z->p->device[d].backward_ms, z->m);
+}
 
-/* Microbatches inside a group proportional to 1 / (f + b): floor, the rest one each to the fastest. */
+/* Microbatches inside a group proportional to 1 / (f + b): floor, the rest one each to the
+ * fastest. */
 static void deal_microbatches(const struct zorse *z, struct group *g)
 {
 	double sum = 0;
@@ -235,13 +253,15 @@ static void deal_layers(struct zorse *z)
 		left -= z->g[i].layers;
 	}
 	while (left > 0) {
-		/* one each in the order of speed; `chunk[0]` marks who already has one of this round */
+		/* one each in the order of speed; `chunk[0]` marks who already has one of this
+		 * round */
 		for (int i = 0; i < z->groups; i++)
 			z->g[i].chunk[0] = 0;
 		for (int round = 0; round < z->groups && left > 0; round++, left--) {
 			int pick = -1;
 			for (int i = 0; i < z->groups; i++)
-				if (!z->g[i].chunk[0] && (pick < 0 || z->g[i].ratio > z->g[pick].ratio))
+				if (!z->g[i].chunk[0] &&
+				    (pick < 0 || z->g[i].ratio > z->g[pick].ratio))
 					pick = i;
 			z->g[pick].chunk[0] = 1;
 			z->g[pick].layers++;
@@ -249,7 +269,8 @@ static void deal_layers(struct zorse *z)
 	}
 }
 
-/* Each group's layers in `degree` pieces; what does not divide goes to the groups whose time grows least. False: some piece is empty. */
+/* Each group's layers in `degree` pieces; what does not divide goes to the groups whose time grows
+ * least. False: some piece is empty. */
 static bool deal_chunks(struct zorse *z)
 {
 	int extra = 0;
@@ -300,8 +321,8 @@ static bool memory_ok(const struct zorse *z)
 		}
 		for (int k = 0; k < g->n; k++)
 			least = fmin(least, p->device[g->device[k]].memory_gib);
-		bytes = whole * ppl * WORKING_BYTES + (all - whole) * ppl * WORKING_BYTES / g->n + all * ppl * STATE_BYTES / g->n +
-			edge_bytes;
+		bytes = whole * ppl * WORKING_BYTES + (all - whole) * ppl * WORKING_BYTES / g->n +
+			all * ppl * STATE_BYTES / g->n + edge_bytes;
 		if (!(bytes / GIB + RESERVE_GIB <= least))
 			return false;
 	}
@@ -329,7 +350,8 @@ static double group_core(const struct zorse *z, const struct group *g)
 			int count = g->microbatches[i];
 			if (count == 0)
 				continue;
-			f = fmax(f, fmax(f_ms(z, g->device[i]) * n, p2p) * (c == 0 ? count - 1 : count));
+			f = fmax(f, fmax(f_ms(z, g->device[i]) * n, p2p) *
+					    (c == 0 ? count - 1 : count));
 			b = fmax(b, fmax(fb_ms(z, g->device[i]) * n, p2p) * count);
 		}
 		sum += fmax(f, g->ag * n) + fmax(b, (g->ag + g->rs) * n);
@@ -465,7 +487,8 @@ static int make_groups(struct zorse *z, const struct part *part, int n, struct e
 	return try_groups(z, e);
 }
 
-/* Splits the part with the lightest cut in two; the parts stay in the order of their first device. */
+/* Splits the part with the lightest cut in two; the parts stay in the order of their first
+ * device. */
 static int split(struct zorse *z, struct part *part, int *n, struct err *e)
 {
 	int devices = z->p->devices, pick = -1;
@@ -482,7 +505,8 @@ static int split(struct zorse *z, struct part *part, int *n, struct err *e)
 			bool *used = mem_array(k, sizeof *used);
 			x->in_s = arena_alloc(&z->mem, k * sizeof(bool));
 			if (w && key && label && used && x->in_s)
-				x->cut = lightest_cut(z->p, x->device, x->n, x->in_s, w, label, key, used);
+				x->cut = lightest_cut(z->p, x->device, x->n, x->in_s, w, label, key,
+						      used);
 			mem_free(w);
 			mem_free(key);
 			mem_free(label);
@@ -546,7 +570,8 @@ static int fill(const struct zorse *z, struct plan *out, struct err *e)
 	return 0;
 }
 
-static int plan_zorse(const struct profile *p, const struct plan_options *o, struct plan *out, struct err *e)
+static int plan_zorse(const struct profile *p, const struct plan_options *o, struct plan *out,
+		      struct err *e)
 {
 	struct zorse z = { .p = p, .best_ms = INFINITY, .mem = ARENA_INIT };
 	size_t n = (size_t)p->devices;
@@ -559,7 +584,8 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 	history = arena_alloc(&z.mem, (n + 1) * sizeof *history);
 	sizes = arena_alloc(&z.mem, (n + 1) * sizeof *sizes);
 	if (part)
-		part[0] = (struct part){ arena_alloc(&z.mem, n * sizeof(int)), p->devices, NAN, NULL };
+		part[0] = (struct part){ arena_alloc(&z.mem, n * sizeof(int)), p->devices, NAN,
+					 NULL };
 	if (!part || !history || !sizes || !part[0].device) {
 		rc = err_set(e, ERR_NOMEM, "out of memory for zorse's search");
 		goto out;
@@ -571,7 +597,8 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 			seen = p->device[k].host == p->device[i].host;
 		hosts += !seen;
 	}
-	/* Splitting is hierarchical: the partition into k is on the way to the one into k + 1. Tried from many groups to one. */
+	/* Splitting is hierarchical: the partition into k is on the way to the one into k + 1.
+	 * Tried from many groups to one. */
 	for (int k = 1; k <= hosts; k++) {
 		history[k] = arena_alloc(&z.mem, (size_t)parts * sizeof **history);
 		if (!history[k]) {
@@ -591,7 +618,8 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 		}
 	if (!z.best) {
 		rc = err_set(e, ERR_USAGE,
-			     "zorse: no partition into groups fits into memory (2 + 12 bytes a parameter, %.0f GiB reserve)",
+			     "zorse: no partition into groups fits into memory (2 + 12 bytes a "
+			     "parameter, %.0f GiB reserve)",
 			     RESERVE_GIB);
 		goto out;
 	}

@@ -1,4 +1,5 @@
-/* profile.c - defaults, checks and look-ups of a profile. Reading and writing JSON is profile_json.c. */
+/* profile.c - defaults, checks and look-ups of a profile. Reading and writing JSON is
+ * profile_json.c. */
 #include "plan/profile.h"
 
 #include <math.h>
@@ -71,7 +72,9 @@ double profile_latency_ms(const struct profile *p, int from, int to)
 double profile_limit_gib(const struct profile *p, int device, double reserve_gib)
 {
 	const struct profile_device *d = &p->device[device];
-	double reserve = reserve_gib >= 0 ? reserve_gib : d->reserve_gib >= 0 ? d->reserve_gib : 0.05 * d->memory_gib;
+	double reserve = reserve_gib >= 0      ? reserve_gib
+			 : d->reserve_gib >= 0 ? d->reserve_gib
+					       : 0.05 * d->memory_gib;
 	double left = d->memory_gib - d->used_gib - reserve;
 
 	return left > 0 ? left : 0;
@@ -83,7 +86,8 @@ static void default_to(double *v, double def)
 		*v = def;
 }
 
-int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from, double factor, struct err *e)
+int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from,
+			double factor, struct err *e)
 {
 	double *table = NULL;
 
@@ -94,20 +98,28 @@ int profile_scale_curve(struct profile *p, struct curve *to, const struct curve 
 		for (int i = 0; i < from->n; i++)
 			table[i] = from->table[i] * factor;
 	}
-	*to = (struct curve){ table, from->n, from->line, false, from->slope * factor, from->intercept * factor, from->residual };
+	*to = (struct curve){ table,
+			      from->n,
+			      from->line,
+			      false,
+			      from->slope * factor,
+			      from->intercept * factor,
+			      from->residual };
 	return 0;
 }
 
-static int fill_device(struct profile *p, struct profile_device *d, const char *where, struct err *e)
+static int fill_device(struct profile *p, struct profile_device *d, const char *where,
+		       struct err *e)
 {
-	double head = p->parameters_per_layer > 0 ? p->head_parameters / p->parameters_per_layer : 0;
+	double head =
+		p->parameters_per_layer > 0 ? p->head_parameters / p->parameters_per_layer : 0;
 	double kept = 34.0 * p->sequence_len * p->hidden / GIB;
 
 	if (!(curve_at(&d->forward_ms, 1) > 0) || !(curve_at(&d->backward_ms, 1) > 0))
-		return err_set(
-			e, ERR_INPUT,
-			"%s: device '%s': the time of one layer is not above zero; measure it again with 'heteroshard profile'",
-			where, d->id);
+		return err_set(e, ERR_INPUT,
+			       "%s: device '%s': the time of one layer is not above zero; measure "
+			       "it again with 'heteroshard profile'",
+			       where, d->id);
 	if (!d->head_forward_ms.given)
 		TRY(profile_scale_curve(p, &d->head_forward_ms, &d->forward_ms, head, e));
 	if (!d->head_backward_ms.given)
@@ -118,8 +130,9 @@ static int fill_device(struct profile *p, struct profile_device *d, const char *
 		d->activation_gib = d->kept_gib;
 	if (d->used_gib + d->fixed_gib > d->memory_gib)
 		return err_set(e, ERR_INPUT,
-			       "%s: device '%s': %.3g GiB in use by others and %.3g GiB fixed are more than its %.3g GiB", where,
-			       d->id, d->used_gib, d->fixed_gib, d->memory_gib);
+			       "%s: device '%s': %.3g GiB in use by others and %.3g GiB fixed are "
+			       "more than its %.3g GiB",
+			       where, d->id, d->used_gib, d->fixed_gib, d->memory_gib);
 	return 0;
 }
 
@@ -160,14 +173,17 @@ static int fill_links(struct profile *p, const char *where, struct err *e)
 			if (p->bandwidth[at] > 0)
 				continue;
 			if (a == b) {
-				set_link(p, a, b, PROFILE_LOCAL_GBYTES_PER_S, PROFILE_LOCAL_LATENCY_MS);
+				set_link(p, a, b, PROFILE_LOCAL_GBYTES_PER_S,
+					 PROFILE_LOCAL_LATENCY_MS);
 			} else if (any) {
 				set_link(p, a, b, any->bandwidth, any->latency_ms);
 			} else {
 				return err_set(e, ERR_INPUT,
-					       "%s: no link between the hosts '%s' and '%s'; measure it with 'heteroshard "
+					       "%s: no link between the hosts '%s' and '%s'; "
+					       "measure it with 'heteroshard "
 					       "profile', or give "
-					       "{\"hosts\": [\"*\", \"*\"], ...} for all that are not named",
+					       "{\"hosts\": [\"*\", \"*\"], ...} for all that are "
+					       "not named",
 					       where, p->host[a].name, p->host[b].name);
 			}
 		}
@@ -178,8 +194,10 @@ static int fill_links(struct profile *p, const char *where, struct err *e)
 		for (int b = 0; b < p->hosts; b++) {
 			if (a == b)
 				continue;
-			p->host[a].card = fmax(p->host[a].card, p->bandwidth[(size_t)a * n + (size_t)b]);
-			p->host[a].card = fmax(p->host[a].card, p->bandwidth[(size_t)b * n + (size_t)a]);
+			p->host[a].card =
+				fmax(p->host[a].card, p->bandwidth[(size_t)a * n + (size_t)b]);
+			p->host[a].card =
+				fmax(p->host[a].card, p->bandwidth[(size_t)b * n + (size_t)a]);
 		}
 	}
 	return 0;
@@ -187,13 +205,15 @@ static int fill_links(struct profile *p, const char *where, struct err *e)
 
 int profile_finish(struct profile *p, const char *where, struct err *e)
 {
-	double rest = p->parameters - p->layers * p->parameters_per_layer, bytes = profile_dtype_bytes(p);
+	double rest = p->parameters - p->layers * p->parameters_per_layer,
+	       bytes = profile_dtype_bytes(p);
 
 	if (p->devices < 1)
 		return err_set(e, ERR_INPUT, "%s: no devices", where);
 	if (rest < -0.5)
-		return err_set(e, ERR_INPUT, "%s: %d layers of %.0f parameters are more than the model's %.0f", where, p->layers,
-			       p->parameters_per_layer, p->parameters);
+		return err_set(e, ERR_INPUT,
+			       "%s: %d layers of %.0f parameters are more than the model's %.0f",
+			       where, p->layers, p->parameters_per_layer, p->parameters);
 	if (rest < 0)
 		rest = 0;
 	default_to(&p->embedding_parameters, rest / 2);
@@ -208,7 +228,8 @@ int profile_finish(struct profile *p, const char *where, struct err *e)
 	for (int i = 0; i < p->devices; i++) {
 		for (int k = 0; k < i; k++)
 			if (!strcmp(p->device[i].id, p->device[k].id))
-				return err_set(e, ERR_INPUT, "%s: two devices are called '%s'", where, p->device[i].id);
+				return err_set(e, ERR_INPUT, "%s: two devices are called '%s'",
+					       where, p->device[i].id);
 		TRY(fill_device(p, &p->device[i], where, e));
 	}
 	return fill_links(p, where, e);

@@ -1,47 +1,66 @@
-/* profile.h - what was measured: per device times and memory, per link latency and bandwidth. Everything a planner may know.
+/* profile.h - what was measured: per device times and memory, per link latency and bandwidth.
+ * Everything a planner may know.
  *
- * The file (profile.json, version 1). Times in milliseconds, memory in GiB (2^30 bytes), bandwidth in GB/s (1e9 bytes), all per
- * layer and per microbatch of m sequences of `sequence_len` tokens:
+ * The file (profile.json, version 1). Times in milliseconds, memory in GiB (2^30 bytes), bandwidth
+ * in GB/s (1e9 bytes), all per layer and per microbatch of m sequences of `sequence_len` tokens:
  *
- *   { "version": 1, "source": "...", "program",                         version of the program that measured
- *     "training",                                                        what is trained: "full", "lora r 16 on q_proj, ..."
+ *   { "version": 1, "source": "...", "program", version of the program that measured
+ *     "training", what is trained: "full", "lora r 16 on q_proj, ..."
  *     "model": {"name", "digest", "tied", "layers", "hidden", "parameters", "parameters_per_layer",
- *               "embedding_parameters", "head_parameters",              default: half each of what is not in the layers
- *               "layer_gib", "embedding_gib", "head_gib",               weights; default: parameters in `dtype`
- *               "layer_state_gib", "embedding_state_gib", "head_state_gib"}   what is trained: gradient, moments, master copy;
- *                                                                       default: 12 bytes per parameter
- *     "sequence_len", "dtype", "global_batch", "wire_bytes",            wire_bytes: per number sent; default 2
+ *               "embedding_parameters", "head_parameters", default: half each of what is not in the
+ *                 layers
+ *               "layer_gib", "embedding_gib", "head_gib", weights; default: parameters in `dtype`
+ *               "layer_state_gib", "embedding_state_gib", "head_state_gib"} what is trained:
+ *                 gradient, moments, master copy;
+ *                                                                       default: 12 bytes per
+ *                                                                         parameter
+ *     "sequence_len", "dtype", "global_batch", "wire_bytes", wire_bytes: per number sent; default 2
  *     "devices": [{"id", "kind", "host", "memory_gib",
- *                  "forward_ms": CURVE, "backward_ms": CURVE,           one layer; backward without recomputing the forward
+ *                  "forward_ms": CURVE, "backward_ms": CURVE, one layer; backward without
+ *                    recomputing the forward
  *                  "embedding_forward_ms", "embedding_backward_ms",     CURVES; default 0
- *                  "head_forward_ms", "head_backward_ms",               CURVES, norm + head + loss; default: a layer's, by parameters
- *                  "optimizer_ms", "embedding_optimizer_ms", "head_optimizer_ms",   a layer's step; default 0
- *                  "upload_ms", "download_ms",                          CURVES, one boundary message of m; default 0
- *                  "activation_gib": CURVE,   the most one layer needs while it runs; default: as kept_gib
- *                  "kept_gib": CURVE,         what a layer keeps from forward to backward; default 34 T C m bytes
- *                  "head_gib": CURVE,         the most norm + head + loss need while they run; default 0
- *                  "measured": {"driver", "units", "threads", "residual", "samples": [{"m", "runs", "spread", "drift",
- *                               "forward_ms", ...}]},                  what the curves come from; no planner needs it
- *                  "fixed_gib", "used_gib", "reserve_gib"}, ...],       context and kernels; held by others; default reserve
+ *                  "head_forward_ms", "head_backward_ms", CURVES, norm + head + loss; default: a
+ *                    layer's, by parameters
+ *                  "optimizer_ms", "embedding_optimizer_ms", "head_optimizer_ms", a layer's step;
+ *                    default 0
+ *                  "upload_ms", "download_ms", CURVES, one boundary message of m; default 0
+ *                  "activation_gib": CURVE, the most one layer needs while it runs; default: as
+ *                    kept_gib
+ *                  "kept_gib": CURVE, what a layer keeps from forward to backward; default 34 T C m
+ *                    bytes
+ *                  "head_gib": CURVE, the most norm + head + loss need while they run; default 0
+ *                  "measured": {"driver", "units", "threads", "residual", "samples": [{"m", "runs",
+ *                    "spread", "drift",
+ *                               "forward_ms", ...}]}, what the curves come from; no planner needs
+ *                                 it
+ *                  "fixed_gib", "used_gib", "reserve_gib"}, ...], context and kernels; held by
+ *                    others; default reserve
  *                                                                       5 % of the memory
  *     "links": [{"hosts": [a, b], "bandwidth_gbytes_per_s", "latency_ms",
  *                "reverse_bandwidth_gbytes_per_s", "reverse_latency_ms",
- *                "ways": [{"addresses": [a's, b's], "used", "unreachable", "latency_ms", "samples": [{"bytes", "gbytes_per_s",
- *                          "spread", "reverse_gbytes_per_s", "reverse_spread"}]}]}, ...],   every pair of addresses that was tried
- *     "hosts": [{"name", "card_gbytes_per_s"}, ...],                    network card shared by all flows of a host, each direction
- *     "collective": {"all_gather_ms", "reduce_scatter_ms"},             one layer over all devices; default: from the links
- *     "step_ms" }                                                       fixed time of a step (global norm round); default 0
+ *                "ways": [{"addresses": [a's, b's], "used", "unreachable", "latency_ms", "samples":
+ *                  [{"bytes", "gbytes_per_s",
+ *                          "spread", "reverse_gbytes_per_s", "reverse_spread"}]}]}, ...], every
+ *                            pair of addresses that was tried
+ *     "hosts": [{"name", "card_gbytes_per_s"}, ...], network card shared by all flows of a host,
+ *       each direction
+ *     "collective": {"all_gather_ms", "reduce_scatter_ms"}, one layer over all devices; default:
+ *       from the links
+ *     "step_ms" } fixed time of a step (global norm round); default 0
  *
- *   CURVE = {"table": [m = 1, 2, ...], "linear": [slope, intercept], "residual"}: the table inside its range, the line beyond it (which
- *   misses what was measured by at most the share `residual`). Without a line, the one through the table's last up to five points; without a table, the line everywhere.
+ *   CURVE = {"table": [m = 1, 2, ...], "linear": [slope, intercept], "residual"}: the table inside
+ *     its range, the line beyond it (which
+ *   misses what was measured by at most the share `residual`). Without a line, the one through the
+ *     table's last up to five points; without a table, the line everywhere.
  *
- * Unknown keys are left alone (a planner ignores what it does not know). A link holds for both directions unless reverse_* says
- * otherwise; of several for the same two hosts (one per pair of addresses) the one with the highest bandwidth counts. "*" as both
- * hosts stands for all pairs not named. Two different hosts without any link are an error; two devices of one host without one get
+ * Unknown keys are left alone (a planner ignores what it does not know). A link holds for both
+ * directions unless reverse_* says otherwise; of several for the same two hosts (one per pair of
+ * addresses) the one with the highest bandwidth counts. "*" as both hosts stands for all pairs not
+ * named. Two different hosts without any link are an error; two devices of one host without one get
  * PROFILE_LOCAL_*. The default of card_gbytes_per_s is the fastest link of the host.
  *
- * 34 T C m bytes: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), equation 1 without
- * its attention-matrix term, which is never stored here. */
+ * 34 T C m bytes: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+ * Models" (2022), equation 1 without its attention-matrix term, which is never stored here. */
 #ifndef HS_PLAN_PROFILE_H
 #define HS_PLAN_PROFILE_H
 
@@ -57,7 +76,12 @@ struct buf;
 #define PROFILE_LOCAL_GBYTES_PER_S 4.0
 #define PROFILE_LOCAL_LATENCY_MS 0.05
 
-enum { PROFILE_MAX_DEVICES = 1024, PROFILE_MAX_LAYERS = 10000, PROFILE_MAX_BATCH = 65536, PROFILE_MAX_TABLE = 4096 };
+enum {
+	PROFILE_MAX_DEVICES = 1024,
+	PROFILE_MAX_LAYERS = 10000,
+	PROFILE_MAX_BATCH = 65536,
+	PROFILE_MAX_TABLE = 4096
+};
 
 struct curve {
 	const double *table; /* table[m - 1] */
@@ -71,18 +95,21 @@ double curve_at(const struct curve *c, int m);
 
 /* The times of one microbatch size; seconds[] in the order of profile_times. */
 enum { PROFILE_TIMES = 8, PROFILE_SAMPLES = 16 };
-extern const char *const profile_times[PROFILE_TIMES]; /* "forward_ms", ...: as in the device's curves */
+/* "forward_ms", ...: as in the device's curves */
+extern const char *const profile_times[PROFILE_TIMES];
 
 struct profile_sample {
 	int m, runs;
 	double ms[PROFILE_TIMES];
-	double spread, drift; /* (p90 - p10) / median; last third of the runs over the first, less 1 */
+	/* (p90 - p10) / median; last third of the runs over the first, less 1 */
+	double spread, drift;
 };
 
 struct profile_measured {
 	const char *driver; /* NULL: nothing of this is known */
 	int units, threads; /* of the device; of the process */
-	double residual;    /* a whole small model over what its parts add up to, less 1; 0: not looked at */
+	/* a whole small model over what its parts add up to, less 1; 0: not looked at */
+	double residual;
 	int samples;
 	struct profile_sample sample[PROFILE_SAMPLES];
 };
@@ -91,7 +118,8 @@ struct profile_device {
 	const char *id, *kind;
 	int host; /* index into profile.host */
 	double memory_gib, fixed_gib, used_gib, reserve_gib;
-	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms, head_forward_ms, head_backward_ms;
+	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
+		head_forward_ms, head_backward_ms;
 	struct curve upload_ms, download_ms, activation_gib, kept_gib, head_gib;
 	double optimizer_ms, embedding_optimizer_ms, head_optimizer_ms;
 	struct profile_measured measured;
@@ -100,8 +128,9 @@ struct profile_device {
 /* What was measured between one address of either host. */
 enum { PROFILE_WAY_SAMPLES = 3 };
 struct profile_way_sample {
-	double bytes, rate, spread, reverse_rate,
-		reverse_spread; /* of a message; GB/s, 0: not measured; between quartiles, as a share */
+	double bytes;                  /* of a message */
+	double rate, reverse_rate;     /* GB/s; 0: not measured */
+	double spread, reverse_spread; /* between quartiles, as a share */
 };
 struct profile_way {
 	const char *from, *to;   /* "": the kernel chose, or no number */
@@ -115,7 +144,8 @@ struct profile_way {
 struct profile_link {
 	int from, to; /* hosts; both -1: all pairs not named */
 	double bandwidth, latency_ms, reverse_bandwidth, reverse_latency_ms;
-	const struct profile_way *way; /* [ways] in the profile's arena: what the figures come from; no planner needs it */
+	/* [ways] in the profile's arena: what the figures come from; no planner needs it */
+	const struct profile_way *way;
 	int ways;
 };
 
@@ -129,10 +159,12 @@ struct profile {
 	struct arena mem;
 	const char *source, *model, *dtype;
 	const char *program, *training, *digest; /* NULL: not stated */
-	bool tied;                               /* the head is the embedding: a stage that has both holds it once */
+	/* the head is the embedding: a stage that has both holds it once */
+	bool tied;
 	int layers, hidden, sequence_len, global_batch;
 	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
-	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib, head_state_gib;
+	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib,
+		head_state_gib;
 	double wire_bytes, step_ms;
 	bool collective;
 	double all_gather_ms, reduce_scatter_ms;
@@ -147,7 +179,8 @@ struct profile {
 };
 
 int profile_read_file(struct profile *p, const char *path, struct err *e);
-int profile_read_text(struct profile *p, const char *text, size_t n, const char *where, struct err *e);
+int profile_read_text(struct profile *p, const char *text, size_t n, const char *where,
+		      struct err *e);
 void profile_write(const struct profile *p, struct buf *out);
 void profile_release(struct profile *p);
 
@@ -155,13 +188,15 @@ void profile_release(struct profile *p);
 int profile_find(const struct profile *p, const char *id);
 /* Takes a device out; ERR_USAGE when there is none of that name, or it is the last one. */
 int profile_remove(struct profile *p, const char *id, struct err *e);
-/* For programs that fill a profile by hand (tests, the profiler, what-if): defaults and checks as after reading, link matrix. */
+/* For programs that fill a profile by hand (tests, the profiler, what-if): defaults and checks as
+ * after reading, link matrix. */
 int profile_finish(struct profile *p, const char *where, struct err *e);
 
 double profile_bandwidth(const struct profile *p, int from_device, int to_device); /* GB/s */
 double profile_latency_ms(const struct profile *p, int from_device, int to_device);
 /* `from` times `factor`; its table goes into the profile's arena. */
-int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from, double factor, struct err *e);
+int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from,
+			double factor, struct err *e);
 /* Bytes of a number in `dtype`. */
 double profile_dtype_bytes(const struct profile *p);
 /* Memory a plan may use on a device. `reserve_gib` < 0: the profile's own. */

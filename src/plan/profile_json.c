@@ -17,8 +17,8 @@
 
 static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a profile"); }
 
-static int text(struct profile *p, const json_t *o, const char *where, const char *key, const char *def, const char **v_p,
-		struct err *e)
+static int text(struct profile *p, const json_t *o, const char *where, const char *key,
+		const char *def, const char **v_p, struct err *e)
 {
 	const char *s = def;
 
@@ -29,7 +29,8 @@ static int text(struct profile *p, const json_t *o, const char *where, const cha
 	return *v_p ? 0 : nomem(e);
 }
 
-static int optional_text(struct profile *p, const json_t *o, const char *where, const char *key, const char **v_p, struct err *e)
+static int optional_text(struct profile *p, const json_t *o, const char *where, const char *key,
+			 const char **v_p, struct err *e)
 {
 	const json_t *v = json_object_get(o, key);
 
@@ -37,23 +38,25 @@ static int optional_text(struct profile *p, const json_t *o, const char *where, 
 	return v && !json_is_null(v) ? text(p, o, where, key, NULL, v_p, e) : 0;
 }
 
-static int list_number(const json_t *v, const char *where, const char *key, const char *what, size_t i, double lo, double hi,
-		       double *v_p, struct err *e)
+static int list_number(const json_t *v, const char *where, const char *key, const char *what,
+		       size_t i, double lo, double hi, double *v_p, struct err *e)
 {
 	double x;
 
 	if (!json_is_number(v))
-		return err_set(e, ERR_INPUT, "%s: '%s': number %zu of '%s' is not a number", where, key, i + 1, what);
+		return err_set(e, ERR_INPUT, "%s: '%s': number %zu of '%s' is not a number", where,
+			       key, i + 1, what);
 	x = json_number_value(v);
 	if (!(x >= lo && x <= hi))
-		return err_set(e, ERR_INPUT, "%s: '%s': number %zu of '%s' is %g, allowed is %g to %g", where, key, i + 1, what, x,
-			       lo, hi);
+		return err_set(e, ERR_INPUT,
+			       "%s: '%s': number %zu of '%s' is %g, allowed is %g to %g", where,
+			       key, i + 1, what, x, lo, hi);
 	*v_p = x;
 	return 0;
 }
 
-static int curve(struct profile *p, const json_t *dev, const char *where, const char *key, bool need, double hi, struct curve *c,
-		 struct err *e)
+static int curve(struct profile *p, const json_t *dev, const char *where, const char *key,
+		 bool need, double hi, struct curve *c, struct err *e)
 {
 	const json_t *o = json_object_get(dev, key), *table, *line;
 	double *v = NULL;
@@ -66,27 +69,34 @@ static int curve(struct profile *p, const json_t *dev, const char *where, const 
 		return 0;
 	}
 	if (!json_is_object(o))
-		return err_set(e, ERR_INPUT, "%s: '%s' must be {\"table\": [..], \"linear\": [slope, intercept]}", where, key);
+		return err_set(e, ERR_INPUT,
+			       "%s: '%s' must be {\"table\": [..], \"linear\": [slope, intercept]}",
+			       where, key);
 	table = json_object_get(o, "table");
 	line = json_object_get(o, "linear");
 	if (table && !json_is_null(table)) {
 		size_t n = json_array_size(table);
 		if (!json_is_array(table) || n > PROFILE_MAX_TABLE)
-			return err_set(e, ERR_INPUT, "%s: '%s': 'table' must be a list of at most %d numbers", where, key,
-				       PROFILE_MAX_TABLE);
+			return err_set(e, ERR_INPUT,
+				       "%s: '%s': 'table' must be a list of at most %d numbers",
+				       where, key, PROFILE_MAX_TABLE);
 		v = n > 0 ? arena_alloc(&p->mem, n * sizeof *v) : NULL;
 		if (n > 0 && !v)
 			return nomem(e);
 		for (size_t i = 0; i < n; i++)
-			TRY(list_number(json_array_get(table, i), where, key, "table", i, 0, hi, &v[i], e));
+			TRY(list_number(json_array_get(table, i), where, key, "table", i, 0, hi,
+					&v[i], e));
 		c->table = v;
 		c->n = (int)n;
 	}
 	if (line && !json_is_null(line)) {
 		if (!json_is_array(line) || json_array_size(line) != 2)
-			return err_set(e, ERR_INPUT, "%s: '%s': 'linear' must be [slope, intercept]", where, key);
-		TRY(list_number(json_array_get(line, 0), where, key, "linear", 0, 0, hi, &c->slope, e));
-		TRY(list_number(json_array_get(line, 1), where, key, "linear", 1, -hi, hi, &c->intercept, e));
+			return err_set(e, ERR_INPUT,
+				       "%s: '%s': 'linear' must be [slope, intercept]", where, key);
+		TRY(list_number(json_array_get(line, 0), where, key, "linear", 0, 0, hi, &c->slope,
+				e));
+		TRY(list_number(json_array_get(line, 1), where, key, "linear", 1, -hi, hi,
+				&c->intercept, e));
 		c->line = true;
 		snprintf(at, sizeof at, "%.300s: '%.30s'", where, key);
 		TRY(json_opt_num(o, at, "residual", 0, hi, &c->residual, e));
@@ -97,10 +107,14 @@ static int curve(struct profile *p, const json_t *dev, const char *where, const 
 	return 0;
 }
 
-const char *const profile_times[PROFILE_TIMES] = {
-	"forward_ms",       "backward_ms", "embedding_forward_ms", "embedding_backward_ms", "head_forward_ms",
-	"head_backward_ms", "upload_ms",   "download_ms"
-};
+const char *const profile_times[PROFILE_TIMES] = { "forward_ms",
+						   "backward_ms",
+						   "embedding_forward_ms",
+						   "embedding_backward_ms",
+						   "head_forward_ms",
+						   "head_backward_ms",
+						   "upload_ms",
+						   "download_ms" };
 
 static int sample(const json_t *o, const char *where, struct profile_sample *s, struct err *e)
 {
@@ -116,7 +130,8 @@ static int sample(const json_t *o, const char *where, struct profile_sample *s, 
 	return 0;
 }
 
-static int measured(struct profile *p, const json_t *dev, const char *where, struct profile_measured *m, struct err *e)
+static int measured(struct profile *p, const json_t *dev, const char *where,
+		    struct profile_measured *m, struct err *e)
 {
 	const json_t *o = json_object_get(dev, "measured"), *list;
 	int64_t units = 0, threads = 0;
@@ -156,7 +171,8 @@ static int host_index(struct profile *p, size_t *cap, const char *name, int *i_p
 	return 0;
 }
 
-static int device(struct profile *p, size_t *hosts, const json_t *o, const char *where, struct profile_device *d, struct err *e)
+static int device(struct profile *p, size_t *hosts, const json_t *o, const char *where,
+		  struct profile_device *d, struct err *e)
 {
 	const char *host = NULL, *id = NULL;
 	char at[300];
@@ -185,18 +201,20 @@ static int device(struct profile *p, size_t *hosts, const json_t *o, const char 
 	TRY(curve(p, o, at, "kept_gib", false, MAX_GIB, &d->kept_gib, e));
 	TRY(curve(p, o, at, "head_gib", false, MAX_GIB, &d->head_gib, e));
 	TRY(json_opt_num(o, at, "optimizer_ms", 0, MAX_MS, &d->optimizer_ms, e));
-	TRY(json_opt_num(o, at, "embedding_optimizer_ms", 0, MAX_MS, &d->embedding_optimizer_ms, e));
+	TRY(json_opt_num(o, at, "embedding_optimizer_ms", 0, MAX_MS, &d->embedding_optimizer_ms,
+			 e));
 	TRY(json_opt_num(o, at, "head_optimizer_ms", 0, MAX_MS, &d->head_optimizer_ms, e));
 	return measured(p, o, at, &d->measured, e);
 }
 
-static int link(struct profile *p, size_t *hosts, const json_t *o, const char *where, struct profile_link *l, struct err *e)
+static int link(struct profile *p, size_t *hosts, const json_t *o, const char *where,
+		struct profile_link *l, struct err *e)
 {
 	const json_t *pair = json_object_get(o, "hosts");
 	const char *a, *b;
 
-	if (!json_is_array(pair) || json_array_size(pair) != 2 || !json_is_string(json_array_get(pair, 0)) ||
-	    !json_is_string(json_array_get(pair, 1)))
+	if (!json_is_array(pair) || json_array_size(pair) != 2 ||
+	    !json_is_string(json_array_get(pair, 0)) || !json_is_string(json_array_get(pair, 1)))
 		return err_set(e, ERR_INPUT, "%s: 'hosts' must be two names", where);
 	a = json_string_value(json_array_get(pair, 0));
 	b = json_string_value(json_array_get(pair, 1));
@@ -205,7 +223,8 @@ static int link(struct profile *p, size_t *hosts, const json_t *o, const char *w
 	TRY(json_opt_num(o, where, "latency_ms", 0, MAX_MS, &l->latency_ms, e));
 	l->reverse_bandwidth = l->bandwidth;
 	l->reverse_latency_ms = l->latency_ms;
-	TRY(json_opt_num(o, where, "reverse_bandwidth_gbytes_per_s", 1e-9, MAX_GBYTES, &l->reverse_bandwidth, e));
+	TRY(json_opt_num(o, where, "reverse_bandwidth_gbytes_per_s", 1e-9, MAX_GBYTES,
+			 &l->reverse_bandwidth, e));
 	TRY(json_opt_num(o, where, "reverse_latency_ms", 0, MAX_MS, &l->reverse_latency_ms, e));
 	TRY(profile_ways_read(p, o, where, l, e));
 	if (!strcmp(a, "*") || !strcmp(b, "*")) {
@@ -218,8 +237,8 @@ static int link(struct profile *p, size_t *hosts, const json_t *o, const char *w
 	return host_index(p, hosts, b, &l->to, e);
 }
 
-static int list_of(const json_t *doc, const char *where, const char *key, bool need, size_t most, const json_t **v_p, size_t *n_p,
-		   struct err *e)
+static int list_of(const json_t *doc, const char *where, const char *key, bool need, size_t most,
+		   const json_t **v_p, size_t *n_p, struct err *e)
 {
 	const json_t *v = json_object_get(doc, key);
 
@@ -231,7 +250,8 @@ static int list_of(const json_t *doc, const char *where, const char *key, bool n
 		return err_set(e, ERR_INPUT, "%s: '%s' must be a list", where, key);
 	*n_p = json_array_size(v);
 	if (*n_p > most)
-		return err_set(e, ERR_INPUT, "%s: '%s' has %zu entries, allowed are %zu", where, key, *n_p, most);
+		return err_set(e, ERR_INPUT, "%s: '%s' has %zu entries, allowed are %zu", where,
+			       key, *n_p, most);
 	*v_p = v;
 	return 0;
 }
@@ -276,7 +296,8 @@ static int job(struct profile *p, const json_t *doc, const char *where, struct e
 	TRY(json_need_int(doc, where, "version", 0, INT64_MAX, &version, e));
 	if (version != PROFILE_VERSION)
 		return err_set(e, ERR_INPUT,
-			       "%s: profile version %lld, this program reads version %d; measure again with 'heteroshard profile'",
+			       "%s: profile version %lld, this program reads version %d; measure "
+			       "again with 'heteroshard profile'",
 			       where, (long long)version, PROFILE_VERSION);
 	TRY(text(p, doc, where, "source", "unknown", &p->source, e));
 	TRY(optional_text(p, doc, where, "program", &p->program, e));
@@ -285,7 +306,8 @@ static int job(struct profile *p, const json_t *doc, const char *where, struct e
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
 		ok = ok || !strcmp(p->dtype, known[i]);
 	if (!ok)
-		return err_set(e, ERR_INPUT, "%s: dtype '%s' is none of float32, float16, bfloat16", where, p->dtype);
+		return err_set(e, ERR_INPUT, "%s: dtype '%s' is none of float32, float16, bfloat16",
+			       where, p->dtype);
 	TRY(json_need_int(doc, where, "sequence_len", 1, 1 << 24, &v, e));
 	p->sequence_len = (int)v;
 	TRY(json_need_int(doc, where, "global_batch", 1, PROFILE_MAX_BATCH, &v, e));
@@ -335,7 +357,8 @@ static int read_doc(struct profile *p, const json_t *doc, const char *where, str
 		int h;
 		snprintf(at, sizeof at, "%.160s: host %zu", where, i + 1);
 		TRY(json_need_str(json_array_get(hosts, i), at, "name", &name, e));
-		TRY(json_opt_num(json_array_get(hosts, i), at, "card_gbytes_per_s", 1e-9, MAX_GBYTES, &card, e));
+		TRY(json_opt_num(json_array_get(hosts, i), at, "card_gbytes_per_s", 1e-9,
+				 MAX_GBYTES, &card, e));
 		TRY(host_index(p, &cap, name, &h, e));
 		if (!isnan(card)) {
 			p->host[h].card = card;
@@ -352,7 +375,8 @@ int profile_read_text(struct profile *p, const char *s, size_t n, const char *wh
 
 	TRY(json_parse_text(s, n, where, &doc, e));
 	*p = (struct profile){ .mem = ARENA_INIT };
-	p->embedding_parameters = p->head_parameters = p->layer_gib = p->embedding_gib = p->head_gib = NAN;
+	p->embedding_parameters = p->head_parameters = p->layer_gib = p->embedding_gib =
+		p->head_gib = NAN;
 	p->layer_state_gib = p->embedding_state_gib = p->head_state_gib = p->wire_bytes = NAN;
 	rc = read_doc(p, doc, where, e);
 	json_decref(doc);
@@ -509,7 +533,8 @@ void profile_write(const struct profile *p, struct buf *b)
 	buf_adds(b, "\n ],\n \"links\": [");
 	for (int i = 0; i < p->links; i++) {
 		const struct profile_link *l = &p->link[i];
-		const char *from = l->from < 0 ? "*" : p->host[l->from].name, *to = l->from < 0 ? "*" : p->host[l->to].name;
+		const char *from = l->from < 0 ? "*" : p->host[l->from].name,
+			   *to = l->from < 0 ? "*" : p->host[l->to].name;
 		buf_adds(b, i ? ",\n  {\"hosts\": [" : "\n  {\"hosts\": [");
 		json_quote(b, from, strlen(from));
 		buf_adds(b, ", ");

@@ -22,7 +22,8 @@ static int sample(const json_t *o, const char *where, struct profile_way_sample 
 	return json_need_num(o, where, "reverse_spread", 0, 1e9, &s->reverse_spread, e);
 }
 
-static int keep(struct profile *p, const json_t *v, const char *where, const char **s_p, struct err *e)
+static int keep(struct profile *p, const json_t *v, const char *where, const char **s_p,
+		struct err *e)
 {
 	if (!json_is_string(v))
 		return err_set(e, ERR_INPUT, "%s: 'addresses' must be two texts", where);
@@ -30,7 +31,8 @@ static int keep(struct profile *p, const json_t *v, const char *where, const cha
 	return *s_p ? 0 : err_nomem(e, json_string_length(v), "a profile");
 }
 
-static int way(struct profile *p, const json_t *o, const char *where, struct profile_way *w, struct err *e)
+static int way(struct profile *p, const json_t *o, const char *where, struct profile_way *w,
+	       struct err *e)
 {
 	const json_t *pair = json_object_get(o, "addresses"), *list = json_object_get(o, "samples");
 	const char *why = NULL;
@@ -44,13 +46,15 @@ static int way(struct profile *p, const json_t *o, const char *where, struct pro
 		return keep(p, json_object_get(o, "unreachable"), where, &w->unreachable, e);
 	TRY(json_need_num(o, where, "latency_ms", 0, MAX_MS, &w->latency_ms, e));
 	if (!json_is_array(list) || json_array_size(list) > PROFILE_WAY_SAMPLES)
-		return err_set(e, ERR_INPUT, "%s: 'samples' must be a list of at most %d", where, PROFILE_WAY_SAMPLES);
+		return err_set(e, ERR_INPUT, "%s: 'samples' must be a list of at most %d", where,
+			       PROFILE_WAY_SAMPLES);
 	for (size_t i = 0; i < json_array_size(list); i++)
 		TRY(sample(json_array_get(list, i), where, &w->sample[w->samples++], e));
 	return 0;
 }
 
-int profile_ways_read(struct profile *p, const json_t *link, const char *where, struct profile_link *l, struct err *e)
+int profile_ways_read(struct profile *p, const json_t *link, const char *where,
+		      struct profile_link *l, struct err *e)
 {
 	const json_t *list = json_object_get(link, "ways");
 	size_t n = json_array_size(list);
@@ -59,7 +63,8 @@ int profile_ways_read(struct profile *p, const json_t *link, const char *where, 
 	if (!list || json_is_null(list))
 		return 0;
 	if (!json_is_array(list) || n > WAYS_MOST)
-		return err_set(e, ERR_INPUT, "%s: 'ways' must be a list of at most %d", where, WAYS_MOST);
+		return err_set(e, ERR_INPUT, "%s: 'ways' must be a list of at most %d", where,
+			       WAYS_MOST);
 	struct profile_way *v = arena_alloc(&p->mem, (n + 1) * sizeof *v);
 	if (!v)
 		return err_nomem(e, n * sizeof *v, "a profile");

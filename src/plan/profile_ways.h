@@ -1,4 +1,5 @@
-/* profile_ways.h - what lies behind a link of a profile: every pair of addresses that was tried. For profile_json.c. */
+/* profile_ways.h - what lies behind a link of a profile: every pair of addresses that was tried.
+ * For profile_json.c. */
 #ifndef HS_PLAN_PROFILE_WAYS_H
 #define HS_PLAN_PROFILE_WAYS_H
 
@@ -9,7 +10,8 @@
 struct buf;
 
 /* The member "ways" of a link; none is fine. */
-int profile_ways_read(struct profile *p, const json_t *link, const char *where, struct profile_link *l, struct err *e);
+int profile_ways_read(struct profile *p, const json_t *link, const char *where,
+		      struct profile_link *l, struct err *e);
 void profile_ways_write(const struct profile_link *l, struct buf *b);
 
 #endif

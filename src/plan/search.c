@@ -7,7 +7,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a plan's search"); }
+static int nomem(struct err *e)
+{
+	return err_set(e, ERR_NOMEM, "out of memory for a plan's search");
+}
 
 int candidate_init(struct search *s, struct candidate *k, struct err *e)
 {
@@ -36,7 +39,8 @@ static void add_kind(struct search *s, const struct sched *sched, int chunks)
 		s->kind[s->kinds++] = (struct search_kind){ sched, chunks };
 }
 
-int search_init(struct search *s, const struct profile *p, const struct plan_options *o, struct err *e)
+int search_init(struct search *s, const struct profile *p, const struct plan_options *o,
+		struct err *e)
 {
 	int rc = 0;
 
@@ -50,7 +54,8 @@ int search_init(struct search *s, const struct profile *p, const struct plan_opt
 		const struct sched *row = sched_at(i);
 		if (row == sched_default() || (o->sched && o->sched != row))
 			continue;
-		for (int chunks = row->chunked ? 2 : 1; chunks <= (row->chunked ? o->max_chunks : 1); chunks++)
+		for (int chunks = row->chunked ? 2 : 1;
+		     chunks <= (row->chunked ? o->max_chunks : 1); chunks++)
 			add_kind(s, row, chunks);
 	}
 	s->stage = arena_alloc(&s->c.mem, (size_t)p->devices * sizeof *s->stage);
@@ -86,7 +91,8 @@ static bool possible(const struct search *s, const struct candidate *k)
 
 static struct pipe pipe_of(struct search *s, const struct candidate *k)
 {
-	struct pipe q = { k->sched, k->stages, k->chunks, k->m, s->p->global_batch / k->m, s->stage, s->first };
+	struct pipe q = { k->sched, k->stages, k->chunks, k->m, s->p->global_batch / k->m,
+			  s->stage, s->first };
 
 	cost_cut(k->stages, k->chunks, k->layers, s->first);
 	for (int i = 0; i < k->stages; i++)
@@ -94,7 +100,8 @@ static struct pipe pipe_of(struct search *s, const struct candidate *k)
 	return q;
 }
 
-int search_eval(struct search *s, const struct candidate *k, double cutoff, double *step_s_p, struct err *e)
+int search_eval(struct search *s, const struct candidate *k, double cutoff, double *step_s_p,
+		struct err *e)
 {
 	const struct cost_row *r;
 	struct pipe q;
@@ -129,7 +136,8 @@ int search_plan(struct search *s, const struct candidate *found, struct plan *ou
 	const struct candidate *k = &one;
 	struct pipe q;
 
-	/* On one stage every order takes the same time, and the last bit of a sum must not decide what is kept in memory. */
+	/* On one stage every order takes the same time, and the last bit of a sum must not decide
+	 * what is kept in memory. */
 	if (one.stages == 1 && one.chunks == 1)
 		one.sched = s->kind[0].sched;
 	q = pipe_of(s, k);
@@ -202,9 +210,11 @@ int search_nothing_fits(struct search *s, struct err *e)
 		rc = plan_over_error(s->p, &plan, e);
 	else if (rc == 0)
 		rc = err_set(e, ERR_USAGE,
-			     s->o->must_use >= 0 ? "no plan that uses the required device fits into memory"
-						 : "no plan with these options fits into memory; give the planner more freedom "
-						   "(schedule, micro_batch_size)");
+			     s->o->must_use >= 0
+				     ? "no plan that uses the required device fits into memory"
+				     : "no plan with these options fits into memory; give the "
+				       "planner more freedom "
+				       "(schedule, micro_batch_size)");
 	plan_release(&plan);
 	return rc;
 }

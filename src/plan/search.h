@@ -1,7 +1,9 @@
-/* search.h - what the planners that search pipelines share: a candidate, its evaluation, and the best one so far.
+/* search.h - what the planners that search pipelines share: a candidate, its evaluation, and the
+ * best one so far.
  *
- * A candidate is a pipeline of single devices: their order, how many layers each has, schedule, chunks and microbatch size. What
- * else a plan holds follows from that (recomputation: cost.h; layers of the chunks: cost_cut). */
+ * A candidate is a pipeline of single devices: their order, how many layers each has, schedule,
+ * chunks and microbatch size. What else a plan holds follows from that (recomputation: cost.h;
+ * layers of the chunks: cost_cut). */
 #ifndef HS_PLAN_SEARCH_H
 #define HS_PLAN_SEARCH_H
 
@@ -35,25 +37,30 @@ struct search {
 	int64_t examined;
 };
 
-int search_init(struct search *s, const struct profile *p, const struct plan_options *o, struct err *e);
+int search_init(struct search *s, const struct profile *p, const struct plan_options *o,
+		struct err *e);
 void search_release(struct search *s);
-int candidate_init(struct search *s, struct candidate *k, struct err *e); /* in the search's arena */
+/* in the search's arena */
+int candidate_init(struct search *s, struct candidate *k, struct err *e);
 void candidate_copy(struct candidate *to, const struct candidate *from);
 
-/* Step time in seconds, INFINITY when it does not fit, is not possible (more chunks than layers, a required device missing) or is known to
- * be `cutoff` or more. */
-int search_eval(struct search *s, const struct candidate *k, double cutoff, double *step_s_p, struct err *e);
+/* Step time in seconds, INFINITY when it does not fit, is not possible (more chunks than layers, a
+ * required device missing) or is known to be `cutoff` or more. */
+int search_eval(struct search *s, const struct candidate *k, double cutoff, double *step_s_p,
+		struct err *e);
 /* The same against the best so far, which it replaces when it is faster. */
 int search_offer(struct search *s, struct candidate *k, struct err *e);
 /* Writes a candidate as a plan. */
 int search_plan(struct search *s, const struct candidate *k, struct plan *out, struct err *e);
-/* When nothing fits: the pipeline over all devices that is least above its limits, as an error for people. */
+/* When nothing fits: the pipeline over all devices that is least above its limits, as an error for
+ * people. */
 int search_nothing_fits(struct search *s, struct err *e);
 
-/* Heuristics (best_local.c): good pipelines for any number of devices, offered to `s`. `effort` is the number of instructions to
- * simulate at most. */
+/* Heuristics (best_local.c): good pipelines for any number of devices, offered to `s`. `effort` is
+ * the number of instructions to simulate at most. */
 int search_heuristic(struct search *s, int64_t effort, struct err *e);
-/* Branch and bound (best_exact.c): true in *complete_p when every pipeline was covered within `nodes` nodes. */
+/* Branch and bound (best_exact.c): true in *complete_p when every pipeline was covered within
+ * `nodes` nodes. */
 int search_exact(struct search *s, int64_t nodes, bool *complete_p, struct err *e);
 
 #endif

@@ -37,10 +37,12 @@ enum canvas_role canvas_series(size_t i) { return CANVAS_FIRST_SERIES + i % CANV
 static void source(cairo_t *c, enum canvas_role role, double opacity)
 {
 	uint32_t v = colours[role].light;
-	cairo_set_source_rgba(c, (v >> 16) / 255.0, (v >> 8 & 255) / 255.0, (v & 255) / 255.0, opacity);
+	cairo_set_source_rgba(c, (v >> 16) / 255.0, (v >> 8 & 255) / 255.0, (v & 255) / 255.0,
+			      opacity);
 }
 
-void canvas_rect(struct canvas *v, double x, double y, double w, double h, double r, enum canvas_role role, double opacity)
+void canvas_rect(struct canvas *v, double x, double y, double w, double h, double r,
+		 enum canvas_role role, double opacity)
 {
 	cairo_t *c = v->cairo;
 	x += v->x;
@@ -49,10 +51,10 @@ void canvas_rect(struct canvas *v, double x, double y, double w, double h, doubl
 		return;
 	r = fmin(r, fmin(w, h) / 2);
 	if (v->svg)
-		buf_addf(
-			v->svg,
-			"<rect class=\"k%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%.1f\" opacity=\"%.2f\"/>\n",
-			role, x, y, w, h, r, opacity);
+		buf_addf(v->svg,
+			 "<rect class=\"k%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+			 "rx=\"%.1f\" opacity=\"%.2f\"/>\n",
+			 role, x, y, w, h, r, opacity);
 	if (!c)
 		return;
 	cairo_new_sub_path(c);
@@ -65,11 +67,13 @@ void canvas_rect(struct canvas *v, double x, double y, double w, double h, doubl
 	cairo_fill(c);
 }
 
-void canvas_line(struct canvas *v, const double *x, const double *y, size_t n, double width, enum canvas_role role)
+void canvas_line(struct canvas *v, const double *x, const double *y, size_t n, double width,
+		 enum canvas_role role)
 {
 	cairo_t *c = v->cairo;
 	if (v->svg) {
-		buf_addf(v->svg, "<polyline class=\"l%d\" stroke-width=\"%.1f\" points=\"", role, width);
+		buf_addf(v->svg, "<polyline class=\"l%d\" stroke-width=\"%.1f\" points=\"", role,
+			 width);
 		for (size_t i = 0; i < n; i++)
 			buf_addf(v->svg, "%s%.1f,%.1f", i ? " " : "", v->x + x[i], v->y + y[i]);
 		buf_adds(v->svg, "\"/>\n");
@@ -90,7 +94,8 @@ void canvas_dot(struct canvas *v, double x, double y, double radius, enum canvas
 {
 	cairo_t *c = v->cairo;
 	if (v->svg)
-		buf_addf(v->svg, "<circle class=\"k%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>\n", role, v->x + x, v->y + y, radius);
+		buf_addf(v->svg, "<circle class=\"k%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>\n",
+			 role, v->x + x, v->y + y, radius);
 	if (!c)
 		return;
 	cairo_new_path(c);
@@ -103,8 +108,9 @@ void canvas_write(struct canvas *v, const char *s, double x, double y, struct ca
 {
 	cairo_t *c = v->cairo;
 	if (v->svg) {
-		buf_addf(v->svg, "<text class=\"k%d\" x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\"%s%s>", t.role, v->x + x, v->y + y,
-			 t.size, t.bold ? " font-weight=\"700\"" : "",
+		buf_addf(v->svg,
+			 "<text class=\"k%d\" x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\"%s%s>",
+			 t.role, v->x + x, v->y + y, t.size, t.bold ? " font-weight=\"700\"" : "",
 			 t.align > 0.75   ? " text-anchor=\"end\""
 			 : t.align > 0.25 ? " text-anchor=\"middle\""
 					  : "");
@@ -116,7 +122,8 @@ void canvas_write(struct canvas *v, const char *s, double x, double y, struct ca
 	char text[512];
 	cairo_text_extents_t ext;
 	text_clean(text, sizeof text, s, 0);
-	cairo_select_font_face(c, font, CAIRO_FONT_SLANT_NORMAL, t.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+	cairo_select_font_face(c, font, CAIRO_FONT_SLANT_NORMAL,
+			       t.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
 	cairo_set_font_size(c, t.size);
 	cairo_text_extents(c, text, &ext);
 	cairo_move_to(c, v->x + x - t.align * ext.x_advance, v->y + y);
@@ -133,5 +140,6 @@ void canvas_style(struct buf *b)
 		buf_adds(b, dark ? " } }\n" : " }\n");
 	}
 	for (int i = 0; i < CANVAS_ROLES; i++)
-		buf_addf(b, ".k%d { fill: var(--k%d) } .l%d { fill: none; stroke: var(--k%d) }\n", i, i, i, i);
+		buf_addf(b, ".k%d { fill: var(--k%d) } .l%d { fill: none; stroke: var(--k%d) }\n",
+			 i, i, i, i);
 }

@@ -1,7 +1,9 @@
-/* canvas.h - one drawing, two results: pixels through cairo, or SVG whose colours come from the page's style sheet (light and dark).
+/* canvas.h - one drawing, two results: pixels through cairo, or SVG whose colours come from the
+ * page's style sheet (light and dark).
  *
- * Shapes name a role, not a colour. Coordinates are in units of the drawing, y down, shifted by (x, y) of the canvas. Without both `cairo` and
- * `svg` nothing is drawn: that is how a part's height is found out. */
+ * Shapes name a role, not a colour. Coordinates are in units of the drawing, y down, shifted by (x,
+ * y) of the canvas. Without both `cairo` and `svg` nothing is drawn: that is how a part's height is
+ * found out. */
 #ifndef HS_REPORT_CANVAS_H
 #define HS_REPORT_CANVAS_H
 
@@ -35,10 +37,13 @@ struct canvas_text {
 };
 
 enum canvas_role canvas_series(size_t i); /* repeats after CANVAS_SERIES */
-void canvas_rect(struct canvas *c, double x, double y, double w, double h, double radius, enum canvas_role role, double opacity);
-void canvas_line(struct canvas *c, const double *x, const double *y, size_t n, double width, enum canvas_role role);
+void canvas_rect(struct canvas *c, double x, double y, double w, double h, double radius,
+		 enum canvas_role role, double opacity);
+void canvas_line(struct canvas *c, const double *x, const double *y, size_t n, double width,
+		 enum canvas_role role);
 void canvas_dot(struct canvas *c, double x, double y, double radius, enum canvas_role role);
-/* `y` is the baseline. Any bytes: what is no UTF-8 or no printable character is shown as '?'; markup is shown as it stands. */
+/* `y` is the baseline. Any bytes: what is no UTF-8 or no printable character is shown as '?';
+ * markup is shown as it stands. */
 void canvas_write(struct canvas *c, const char *s, double x, double y, struct canvas_text t);
 
 /* ".k0{fill:...}" for both colour schemes, to stand in the page's <style>. */

@@ -1,5 +1,5 @@
-/* dashboard.c - see dashboard.h. Four cards (speed, time by microbatch size, memory, links), each drawn once on a canvas: side by side they are
- * the picture, between tables they are the page. */
+/* dashboard.c - see dashboard.h. Four cards (speed, time by microbatch size, memory, links), each
+ * drawn once on a canvas: side by side they are the picture, between tables they are the page. */
 #include "report/dashboard.h"
 #include "report/canvas.h"
 #include "report/dashboard_priv.h"
@@ -13,14 +13,24 @@
 #include <cairo/cairo.h>
 #include <stdio.h>
 
-enum { PAGE = 1600, MARGIN = 40, GAP = 32, HEAD = 132, CARD_W = (PAGE - 2 * MARGIN - GAP) / 2, PAD = 28 };
+enum {
+	PAGE = 1600,
+	MARGIN = 40,
+	GAP = 32,
+	HEAD = 132,
+	CARD_W = (PAGE - 2 * MARGIN - GAP) / 2,
+	PAD = 28
+};
 
 static const struct {
 	const char *title, *note;
 	double (*draw)(struct canvas *c, const struct profile *p, double width);
 } cards[] = {
-	{ "Speed", "tokens per second, forward and backward of all layers, at the best microbatch size", dashboard_speed },
-	{ "A layer", "milliseconds forward and backward, by sequences in a microbatch", dashboard_times },
+	{ "Speed",
+	  "tokens per second, forward and backward of all layers, at the best microbatch size",
+	  dashboard_speed },
+	{ "A layer", "milliseconds forward and backward, by sequences in a microbatch",
+	  dashboard_times },
 	{ "Memory", "GiB, and how many layers there is room for", dashboard_memory },
 	{ "Links", "from the row to the column: bandwidth, latency", dashboard_links },
 };
@@ -49,8 +59,10 @@ static double card_height(size_t i, const struct profile *p)
 
 static void facts(const struct profile *p, char *s, size_t cap)
 {
-	snprintf(s, cap, "%d layers, width %d, sequences of %d tokens, %s; %d device%s on %d host%s", p->layers, p->hidden,
-		 p->sequence_len, p->dtype, p->devices, p->devices == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s");
+	snprintf(s, cap,
+		 "%d layers, width %d, sequences of %d tokens, %s; %d device%s on %d host%s",
+		 p->layers, p->hidden, p->sequence_len, p->dtype, p->devices,
+		 p->devices == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s");
 }
 
 /* ---- the picture ---- */
@@ -67,9 +79,11 @@ static void draw_page(struct canvas *page, const struct profile *p, double h1, d
 	char line[512];
 	canvas_rect(page, 0, 0, PAGE, HEAD + h1 + GAP + h2 + MARGIN, 0, CANVAS_PAGE, 1);
 	text_clean(line, sizeof line, p->model, 60);
-	canvas_write(page, line, MARGIN, 66, (struct canvas_text){ .size = 34, .bold = true, .role = CANVAS_INK });
+	canvas_write(page, line, MARGIN, 66,
+		     (struct canvas_text){ .size = 34, .bold = true, .role = CANVAS_INK });
 	facts(p, line, sizeof line);
-	canvas_write(page, line, MARGIN, 102, (struct canvas_text){ .size = 18, .role = CANVAS_MUTED });
+	canvas_write(page, line, MARGIN, 102,
+		     (struct canvas_text){ .size = 18, .role = CANVAS_MUTED });
 	for (size_t i = 0; i < CARDS; i++) {
 		double h = i < 2 ? h1 : h2;
 		struct canvas c = { .cairo = page->cairo,
@@ -85,9 +99,11 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 static int write_png(const struct profile *p, const char *path, struct err *e)
 {
-	double h1 = larger(card_height(0, p), card_height(1, p)), h2 = larger(card_height(2, p), card_height(3, p));
+	double h1 = larger(card_height(0, p), card_height(1, p)),
+	       h2 = larger(card_height(2, p), card_height(3, p));
 	struct buf png = BUF_INIT;
-	cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, PAGE, (int)(HEAD + h1 + GAP + h2 + MARGIN));
+	cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, PAGE,
+							(int)(HEAD + h1 + GAP + h2 + MARGIN));
 	cairo_t *c = cairo_create(s);
 	draw_page(&(struct canvas){ .cairo = c }, p, h1, h2);
 	cairo_status_t st = cairo_status(c);
@@ -97,7 +113,8 @@ static int write_png(const struct profile *p, const char *path, struct err *e)
 	cairo_surface_destroy(s);
 	int rc = st == CAIRO_STATUS_SUCCESS     ? atomic_write_file(path, png.p, png.n, e)
 		 : st == CAIRO_STATUS_NO_MEMORY ? err_nomem(e, png.n, "the picture of the profile")
-						: err_set(e, ERR_INTERNAL, "%s: cairo: %s", path, cairo_status_to_string(st));
+						: err_set(e, ERR_INTERNAL, "%s: cairo: %s", path,
+							  cairo_status_to_string(st));
 	buf_release(&png);
 	return rc;
 }
@@ -105,17 +122,23 @@ static int write_png(const struct profile *p, const char *path, struct err *e)
 /* ---- the page ---- */
 
 static const char style[] =
-	"body { margin: 0; padding: 32px 24px 48px; background: var(--k0); color: var(--k2); font: 15px/1.5 system-ui, \"DejaVu "
+	"body { margin: 0; padding: 32px 24px 48px; background: var(--k0); color: var(--k2); font: "
+	"15px/1.5 system-ui, \"DejaVu "
 	"Sans\", sans-serif }\n"
 	"main { max-width: 1500px; margin: auto }\n"
 	"h1 { font-size: 28px; margin: 0 } h2 { font-size: 18px; margin: 32px 0 10px }\n"
 	"p { margin: 2px 0 20px; color: var(--k3) }\n"
-	".cards { display: grid; gap: 20px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)) }\n"
-	".card { background: var(--k1); border: 1px solid var(--k4); border-radius: 12px; overflow: hidden }\n"
-	".card svg { display: block; width: 100%; height: auto; font-family: system-ui, \"DejaVu Sans\", sans-serif }\n"
-	".wide { overflow-x: auto; background: var(--k1); border: 1px solid var(--k4); border-radius: 12px }\n"
+	".cards { display: grid; gap: 20px; grid-template-columns: repeat(auto-fit, "
+	"minmax(min(100%, 520px), 1fr)) }\n"
+	".card { background: var(--k1); border: 1px solid var(--k4); border-radius: 12px; "
+	"overflow: hidden }\n"
+	".card svg { display: block; width: 100%; height: auto; font-family: system-ui, \"DejaVu "
+	"Sans\", sans-serif }\n"
+	".wide { overflow-x: auto; background: var(--k1); border: 1px solid var(--k4); "
+	"border-radius: 12px }\n"
 	"table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }\n"
-	"th, td { padding: 7px 14px; text-align: right; white-space: nowrap; border-top: 1px solid var(--k4) }\n"
+	"th, td { padding: 7px 14px; text-align: right; white-space: nowrap; border-top: 1px solid "
+	"var(--k4) }\n"
 	"thead th { border-top: 0; color: var(--k3); font-weight: 600; font-size: 13px }\n"
 	"th.t, td.t { text-align: left }\n";
 
@@ -129,11 +152,11 @@ static void cell(struct buf *b, const char *s)
 static void device_table(const struct profile *p, struct buf *b)
 {
 	int size[DASHBOARD_SIZES], n = dashboard_sizes(p, size);
-	buf_adds(
-		b,
-		"<h2>Devices</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"t\">device</th><th class=\"t\">kind</th><th "
-		"class=\"t\">host</th><th>memory GiB</th><th>others</th><th>fixed</th><th>reserve</th><th>a microbatch, a "
-		"layer</th>");
+	buf_adds(b, "<h2>Devices</h2>\n<div class=\"wide\"><table>\n<thead><tr><th "
+		    "class=\"t\">device</th><th class=\"t\">kind</th><th "
+		    "class=\"t\">host</th><th>memory "
+		    "GiB</th><th>others</th><th>fixed</th><th>reserve</th><th>a microbatch, a "
+		    "layer</th>");
 	for (int i = 0; i < n; i++)
 		buf_addf(b, "<th>ms at %d</th>", size[i]);
 	buf_adds(b, "</tr></thead>\n<tbody>\n");
@@ -143,8 +166,9 @@ static void device_table(const struct profile *p, struct buf *b)
 		cell(b, v->id);
 		cell(b, v->kind);
 		cell(b, p->host[v->host].name);
-		buf_addf(b, "<td>%.2f</td><td>%.2f</td><td>%.2f</td><td>%.2f</td><td>%.4f</td>", v->memory_gib, v->used_gib,
-			 v->fixed_gib, dashboard_reserve(v), curve_at(&v->kept_gib, 1));
+		buf_addf(b, "<td>%.2f</td><td>%.2f</td><td>%.2f</td><td>%.2f</td><td>%.4f</td>",
+			 v->memory_gib, v->used_gib, v->fixed_gib, dashboard_reserve(v),
+			 curve_at(&v->kept_gib, 1));
 		for (int i = 0; i < n; i++)
 			buf_addf(b, "<td>%.3g</td>", dashboard_layer_ms(v, size[i]));
 		buf_adds(b, "</tr>\n");
@@ -156,7 +180,8 @@ static void link_table(const struct profile *p, struct buf *b)
 {
 	if (p->hosts < 2)
 		return;
-	buf_adds(b, "<h2>Links</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"t\">from</th><th "
+	buf_adds(b, "<h2>Links</h2>\n<div class=\"wide\"><table>\n<thead><tr><th "
+		    "class=\"t\">from</th><th "
 		    "class=\"t\">to</th><th>MB/s</th><th>latency ms</th></tr></thead>\n<tbody>\n");
 	for (int i = 0; i < p->hosts && i < DASHBOARD_HOSTS; i++)
 		for (int k = 0; k < p->hosts && k < DASHBOARD_HOSTS; k++) {
@@ -165,7 +190,8 @@ static void link_table(const struct profile *p, struct buf *b)
 			buf_adds(b, "<tr>");
 			cell(b, p->host[i].name);
 			cell(b, p->host[k].name);
-			buf_addf(b, "<td>%.1f</td><td>%.3f</td></tr>\n", p->bandwidth[i * p->hosts + k] * 1e3,
+			buf_addf(b, "<td>%.1f</td><td>%.3f</td></tr>\n",
+				 p->bandwidth[i * p->hosts + k] * 1e3,
 				 p->latency_ms[i * p->hosts + k]);
 		}
 	buf_adds(b, "</tbody></table></div>\n");
@@ -174,9 +200,10 @@ static void link_table(const struct profile *p, struct buf *b)
 void dashboard_html(const struct profile *p, struct buf *b)
 {
 	char line[512];
-	buf_adds(b,
-		 "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-		 "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>");
+	buf_adds(b, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
+		    "name=\"viewport\" "
+		    "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
+		    "content=\"light dark\">\n<title>");
 	text_markup(b, p->model, 60);
 	buf_adds(b, ": devices and links</title>\n<style>\n");
 	canvas_style(b);
@@ -193,8 +220,10 @@ void dashboard_html(const struct profile *p, struct buf *b)
 	buf_adds(b, "</p>\n<div class=\"cards\">\n");
 	for (size_t i = 0; i < CARDS; i++) {
 		struct canvas c = { .svg = b };
-		buf_addf(b, "<div class=\"card\"><svg viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"%s: %s\">\n", CARD_W,
-			 card_height(i, p), cards[i].title, cards[i].note);
+		buf_addf(b,
+			 "<div class=\"card\"><svg viewBox=\"0 0 %d %.0f\" role=\"img\" "
+			 "aria-label=\"%s: %s\">\n",
+			 CARD_W, card_height(i, p), cards[i].title, cards[i].note);
 		card(&c, i, p);
 		buf_adds(b, "</svg></div>\n");
 	}

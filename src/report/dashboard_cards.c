@@ -1,4 +1,5 @@
-/* dashboard_cards.c - the four drawings of the dashboard, see dashboard_priv.h. Devices of one kind have one colour. */
+/* dashboard_cards.c - the four drawings of the dashboard, see dashboard_priv.h. Devices of one kind
+ * have one colour. */
 #include "report/dashboard_priv.h"
 #include "report/plot_axis.h"
 #include "report/text.h"
@@ -24,7 +25,10 @@ double dashboard_layer_ms(const struct profile_device *d, int m)
 	return curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m);
 }
 
-double dashboard_reserve(const struct profile_device *d) { return d->reserve_gib >= 0 ? d->reserve_gib : 0.05 * d->memory_gib; }
+double dashboard_reserve(const struct profile_device *d)
+{
+	return d->reserve_gib >= 0 ? d->reserve_gib : 0.05 * d->memory_gib;
+}
 
 int dashboard_sizes(const struct profile *p, int size[DASHBOARD_SIZES])
 {
@@ -35,7 +39,8 @@ int dashboard_sizes(const struct profile *p, int size[DASHBOARD_SIZES])
 	}
 	if (!most)
 		most = p->global_batch > 0 && p->global_batch < 8 ? p->global_batch : 8;
-	for (int m = 1; m <= most && n < DASHBOARD_SIZES; m = most <= DASHBOARD_SIZES ? m + 1 : 2 * m)
+	for (int m = 1; m <= most && n < DASHBOARD_SIZES;
+	     m = most <= DASHBOARD_SIZES ? m + 1 : 2 * m)
 		size[n++] = m;
 	return n;
 }
@@ -65,7 +70,8 @@ static double more(struct canvas *c, int all, int shown, const char *what, doubl
 	return y + 26;
 }
 
-static void write_clean(struct canvas *c, const char *s, size_t most, double x, double y, struct canvas_text t)
+static void write_clean(struct canvas *c, const char *s, size_t most, double x, double y,
+			struct canvas_text t)
 {
 	char text[256];
 	text_clean(text, sizeof text, s, most);
@@ -121,7 +127,8 @@ double dashboard_speed(struct canvas *c, const struct profile *p, double width)
 		snprintf(s, sizeof s, "%.0f %%", sum > 0 ? 100 * v / sum : 0);
 		canvas_write(c, s, width, y + 14, aligned(small_style, 1));
 		canvas_rect(c, 0, y + 22, width, 10, 5, CANVAS_GRID, 1);
-		canvas_rect(c, 0, y + 22, top > 0 ? fmax(10, width * v / top) : 0, 10, 5, kind_colour(p, i), 1);
+		canvas_rect(c, 0, y + 22, top > 0 ? fmax(10, width * v / top) : 0, 10, 5,
+			    kind_colour(p, i), 1);
 	}
 	return more(c, p->devices, DASHBOARD_DEVICES, "devices", y);
 }
@@ -139,7 +146,8 @@ static double at(const struct axis *a, double v, double height)
 	return height - (x - a->lo) / (a->hi - a->lo) * height;
 }
 
-static void time_grid(struct canvas *c, const struct axis *a, double left, double right, double height)
+static void time_grid(struct canvas *c, const struct axis *a, double left, double right,
+		      double height)
 {
 	static const double mantissa[] = { 1, 2, 5 };
 	struct plot_ticks t = plot_ticks(a->lo, a->hi, 5, 0);
@@ -147,7 +155,8 @@ static void time_grid(struct canvas *c, const struct axis *a, double left, doubl
 	for (int i = 0; i < (a->log ? 72 : t.count); i++) {
 		double v = a->log ? mantissa[i % 3] * pow(10, i / 3 - 9) : t.first + i * t.step;
 		char s[32];
-		if (a->log && (log10(v) < a->lo - 1e-9 || log10(v) > a->hi + 1e-9 || (!fine && i % 3)))
+		if (a->log &&
+		    (log10(v) < a->lo - 1e-9 || log10(v) > a->hi + 1e-9 || (!fine && i % 3)))
 			continue;
 		double y = at(a, v, height);
 		canvas_line(c, (double[]){ left, right }, (double[]){ y, y }, 2, 1, CANVAS_GRID);
@@ -165,7 +174,8 @@ struct end {
 };
 
 /* Names at the ends of the lines, kept apart; with many devices only as many as find room. */
-static void time_names(struct canvas *c, const struct profile *p, struct end *end, int n, double x, double height)
+static void time_names(struct canvas *c, const struct profile *p, struct end *end, int n, double x,
+		       double height)
 {
 	for (int i = 1; i < n; i++)
 		for (int k = i; k > 0 && end[k].y < end[k - 1].y; k--) {
@@ -182,13 +192,15 @@ static void time_names(struct canvas *c, const struct profile *p, struct end *en
 		end[i].y = fmin(end[i].y, end[i + 1].y - least);
 	for (int i = 0; i < n; i++)
 		write_clean(c, p->device[end[i].device].id, 15, x, end[i].y + 5,
-			    (struct canvas_text){ .size = fmin(14, least * 0.8), .role = kind_colour(p, end[i].device) });
+			    (struct canvas_text){ .size = fmin(14, least * 0.8),
+						  .role = kind_colour(p, end[i].device) });
 }
 
 double dashboard_times(struct canvas *c, const struct profile *p, double width)
 {
-	int size[DASHBOARD_SIZES], n = dashboard_sizes(p, size),
-				   shown = p->devices < DASHBOARD_DEVICES ? p->devices : DASHBOARD_DEVICES;
+	int size[DASHBOARD_SIZES],
+		n = dashboard_sizes(p, size),
+		shown = p->devices < DASHBOARD_DEVICES ? p->devices : DASHBOARD_DEVICES;
 	double left = 58, right = width - 128, height = 290, lo = INFINITY, hi = 0;
 	struct end end[DASHBOARD_DEVICES];
 	for (int i = 0; i < shown; i++)
@@ -210,7 +222,9 @@ double dashboard_times(struct canvas *c, const struct profile *p, double width)
 		double x[DASHBOARD_SIZES], y[DASHBOARD_SIZES];
 		for (int k = 0; k < n; k++) {
 			x[k] = left + 24 + k * step;
-			y[k] = at(&a, fmax(dashboard_layer_ms(&p->device[i], size[k]), a.log ? lo : 0), height);
+			y[k] = at(&a,
+				  fmax(dashboard_layer_ms(&p->device[i], size[k]), a.log ? lo : 0),
+				  height);
 		}
 		if (n > 1)
 			canvas_line(c, x, y, (size_t)n, 2.5, kind_colour(p, i));
@@ -219,7 +233,8 @@ double dashboard_times(struct canvas *c, const struct profile *p, double width)
 		end[i] = (struct end){ i, y[n - 1] };
 	}
 	time_names(c, p, end, shown, right + 8, height);
-	canvas_write(c, "sequences in a microbatch", (left + right) / 2, height + 50, aligned(small_style, 0.5));
+	canvas_write(c, "sequences in a microbatch", (left + right) / 2, height + 50,
+		     aligned(small_style, 0.5));
 	return height + 56;
 }
 
@@ -253,54 +268,67 @@ double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 		canvas_write(c, part[k].name, x + 21, 8, small_style);
 		x += 96;
 	}
-	snprintf(s, sizeof s, "a layer: %.3g + %.2g GiB of training state", p->layer_gib, p->layer_state_gib);
+	snprintf(s, sizeof s, "a layer: %.3g + %.2g GiB of training state", p->layer_gib,
+		 p->layer_state_gib);
 	canvas_write(c, s, width, 8, aligned(small_style, 1));
 	for (int i = 0; i < p->devices; i++)
 		top = fmax(top, p->device[i].memory_gib);
 	for (int i = 0; i < p->devices && i < DASHBOARD_DEVICES; i++, y += 46) {
 		const struct profile_device *d = &p->device[i];
 		int n = room(p, i);
-		double each = p->layer_gib + p->layer_state_gib + curve_at(&d->kept_gib, 1), scale = top > 0 ? width / top : 0;
+		double each = p->layer_gib + p->layer_state_gib + curve_at(&d->kept_gib, 1),
+		       scale = top > 0 ? width / top : 0;
 		const double gib[] = { d->used_gib, d->fixed_gib, n * each };
 		device_head(c, p, i, y + 14);
-		snprintf(s, sizeof s, n == p->layers ? "%.3g GiB: all %d layers" : "%.3g GiB: %d of %d layers", d->memory_gib, n,
-			 p->layers);
+		snprintf(s, sizeof s,
+			 n == p->layers ? "%.3g GiB: all %d layers" : "%.3g GiB: %d of %d layers",
+			 d->memory_gib, n, p->layers);
 		canvas_write(c, s, width, y + 14, aligned(value_style, 1));
 		canvas_rect(c, 0, y + 22, d->memory_gib * scale, 12, 3, CANVAS_GRID, 1);
 		double from = 0;
 		for (int k = 0; k < 3; k++) {
 			double w = fmin(gib[k], d->memory_gib - from) * scale;
-			canvas_rect(c, from * scale, y + 22, w, 12, 3, k == 2 ? kind_colour(p, i) : part[k].role, part[k].opacity);
+			canvas_rect(c, from * scale, y + 22, w, 12, 3,
+				    k == 2 ? kind_colour(p, i) : part[k].role, part[k].opacity);
 			from += gib[k];
 		}
 		double reserve = fmin(dashboard_reserve(d), d->memory_gib);
-		canvas_rect(c, (d->memory_gib - reserve) * scale, y + 22, reserve * scale, 12, 3, part[3].role, part[3].opacity);
+		canvas_rect(c, (d->memory_gib - reserve) * scale, y + 22, reserve * scale, 12, 3,
+			    part[3].role, part[3].opacity);
 	}
 	return more(c, p->devices, DASHBOARD_DEVICES, "devices", y);
 }
 
 /* ---- links ---- */
 
-static void link_cell(struct canvas *c, const struct profile *p, int from, int to, double lo, double hi, double x, double y,
-		      double w, double h)
+static void link_cell(struct canvas *c, const struct profile *p, int from, int to, double lo,
+		      double hi, double x, double y, double w, double h)
 {
 	double v = p->bandwidth[from * p->hosts + to], ms = p->latency_ms[from * p->hosts + to];
 	double share = hi > lo ? (log(v) - log(lo)) / (log(hi) - log(lo)) : 1;
 	char s[32];
-	canvas_rect(c, x, y, w - 4, h - 4, 6, CANVAS_FIRST_SERIES, 0.10 + 0.38 * fmin(fmax(share, 0), 1));
-	snprintf(s, sizeof s, v >= 1 ? "%.1f GB/s" : v >= 0.01 ? "%.0f MB/s" : "%.1f MB/s", v >= 1 ? v : v * 1e3);
+	canvas_rect(c, x, y, w - 4, h - 4, 6, CANVAS_FIRST_SERIES,
+		    0.10 + 0.38 * fmin(fmax(share, 0), 1));
+	snprintf(s, sizeof s,
+		 v >= 1      ? "%.1f GB/s"
+		 : v >= 0.01 ? "%.0f MB/s"
+			     : "%.1f MB/s",
+		 v >= 1 ? v : v * 1e3);
 	double size = fmin(15, w / 6.2);
 	canvas_write(c, s, x + w / 2 - 2, y + h / 2 - 3,
-		     (struct canvas_text){ .size = size, .align = 0.5, .bold = true, .role = CANVAS_INK });
+		     (struct canvas_text){
+			     .size = size, .align = 0.5, .bold = true, .role = CANVAS_INK });
 	snprintf(s, sizeof s, ms < 0.1 ? "%.0f µs" : "%.2g ms", ms < 0.1 ? ms * 1e3 : ms);
-	canvas_write(c, s, x + w / 2 - 2, y + h / 2 + size,
-		     (struct canvas_text){ .size = size * 0.88, .align = 0.5, .role = CANVAS_MUTED });
+	canvas_write(
+		c, s, x + w / 2 - 2, y + h / 2 + size,
+		(struct canvas_text){ .size = size * 0.88, .align = 0.5, .role = CANVAS_MUTED });
 }
 
 double dashboard_links(struct canvas *c, const struct profile *p, double width)
 {
 	int n = p->hosts < DASHBOARD_HOSTS ? p->hosts : DASHBOARD_HOSTS;
-	double left = 130, w = fmin(170, (width - left) / n), h = fmin(58, fmax(44, w * 0.62)), lo = INFINITY, hi = 0;
+	double left = 130, w = fmin(170, (width - left) / n), h = fmin(58, fmax(44, w * 0.62)),
+	       lo = INFINITY, hi = 0;
 	for (int i = 0; i < n * n; i++) {
 		double v = p->bandwidth[i / n * p->hosts + i % n];
 		lo = v > 0 ? fmin(lo, v) : lo;
@@ -308,9 +336,13 @@ double dashboard_links(struct canvas *c, const struct profile *p, double width)
 	}
 	size_t most = (size_t)fmax(4, w / 9.5);
 	for (int i = 0; i < n; i++) {
-		write_clean(c, p->host[i].name, most, left + i * w + w / 2 - 2, 10, aligned(small_style, 0.5));
+		write_clean(c, p->host[i].name, most, left + i * w + w / 2 - 2, 10,
+			    aligned(small_style, 0.5));
 		write_clean(c, p->host[i].name, 12, left - 14, 24 + i * h + h / 2 + 3,
-			    aligned((struct canvas_text){ .size = 14, .bold = true, .role = CANVAS_INK }, 1));
+			    aligned((struct canvas_text){ .size = 14,
+							  .bold = true,
+							  .role = CANVAS_INK },
+				    1));
 		for (int k = 0; k < n; k++)
 			link_cell(c, p, i, k, lo, hi, left + k * w, 24 + i * h, w, h);
 	}

@@ -18,9 +18,11 @@ static const struct {
 	bool right;
 	int keep; /* 0: always; the highest goes first */
 } columns[COLUMNS] = {
-	[STAGE] = { "stage", 5, true, 0 },     [WORKER] = { "worker", 14, false, 1 }, [HOST] = { "host", 14, false, 6 },
-	[DEVICE] = { "device", 26, false, 5 }, [LAYERS] = { "layers", 16, false, 3 }, [BUSY] = { "busy", 40, false, 0 },
-	[WAIT] = { "waiting", 8, true, 2 },    [MEMORY] = { "memory", 20, true, 4 },  [LINK] = { "to next", 12, true, 3 },
+	[STAGE] = { "stage", 5, true, 0 },     [WORKER] = { "worker", 14, false, 1 },
+	[HOST] = { "host", 14, false, 6 },     [DEVICE] = { "device", 26, false, 5 },
+	[LAYERS] = { "layers", 16, false, 3 }, [BUSY] = { "busy", 40, false, 0 },
+	[WAIT] = { "waiting", 8, true, 2 },    [MEMORY] = { "memory", 20, true, 4 },
+	[LINK] = { "to next", 12, true, 3 },
 };
 
 struct row {
@@ -41,7 +43,8 @@ static void memory_text(const struct live_stage *v, char *s, size_t cap)
 	if (!v->memory)
 		snprintf(s, cap, "-");
 	else if (v->memory_total)
-		snprintf(s, cap, used < 9.995 ? "%.2f / %.1f GiB" : "%.1f / %.1f GiB", used, (double)v->memory_total * gib);
+		snprintf(s, cap, used < 9.995 ? "%.2f / %.1f GiB" : "%.1f / %.1f GiB", used,
+			 (double)v->memory_total * gib);
 	else
 		snprintf(s, cap, "%.2f GiB", used);
 }
@@ -63,7 +66,10 @@ static void busy_text(double share, bool utf8, char *s, size_t cap)
 	int full = isfinite(share) ? (int)(fmin(fmax(share, 0), 1) * BAR + 0.5) : 0;
 	size_t n = 0;
 	for (int i = 0; i < BAR; i++)
-		n += (size_t)snprintf(s + n, cap - n, "%s", i < full ? (utf8 ? "█" : "#") : utf8 ? "░" : ".");
+		n += (size_t)snprintf(s + n, cap - n, "%s",
+				      i < full ? (utf8 ? "█" : "#")
+				      : utf8   ? "░"
+					       : ".");
 	percent(share, number, sizeof number);
 	snprintf(s + n, cap - n, " %s", number);
 }
@@ -93,7 +99,8 @@ static int choose(const struct live_stage *v, int n, int room, int shown[STAGES_
 			int k = 0;
 			while (k < count && shown[k] != i)
 				k++;
-			if (k == count && (best < 0 || (n > room && known(v[i].busy) > known(v[best].busy))))
+			if (k == count &&
+			    (best < 0 || (n > room && known(v[i].busy) > known(v[best].busy))))
 				best = count ? i : 0;
 		}
 		int at = count++;
@@ -113,7 +120,8 @@ static void measure(const struct row *r, int n, int room, int width[COLUMNS])
 		for (int i = 0; i < n; i++) {
 			int w = text_width(r[i].cell[c]);
 			width[c] = w > width[c] ? w : width[c];
-			empty &= !r[i].cell[c][0] || !strcmp(r[i].cell[c], "-") || !strcmp(r[i].cell[c], "    -");
+			empty &= !r[i].cell[c][0] || !strcmp(r[i].cell[c], "-") ||
+				 !strcmp(r[i].cell[c], "    -");
 		}
 		width[c] = empty ? 0 : width[c];
 	}
@@ -121,7 +129,8 @@ static void measure(const struct row *r, int n, int room, int width[COLUMNS])
 		int all = 0, worst = -1;
 		for (int c = 0; c < COLUMNS; c++) {
 			all += width[c] ? width[c] + 2 : 0;
-			if (width[c] && columns[c].keep && (worst < 0 || columns[c].keep > columns[worst].keep))
+			if (width[c] && columns[c].keep &&
+			    (worst < 0 || columns[c].keep > columns[worst].keep))
 				worst = c;
 		}
 		if (all <= room || worst < 0)
@@ -142,8 +151,8 @@ static const char *paint(const struct live_stage *v, enum column c)
 }
 
 /* One line, cut at `room` columns where even the least does not fit. */
-static void write_row(struct buf *out, const char *const cell[COLUMNS], const int width[COLUMNS], const struct live_stage *v,
-		      int room, bool colour)
+static void write_row(struct buf *out, const char *const cell[COLUMNS], const int width[COLUMNS],
+		      const struct live_stage *v, int room, bool colour)
 {
 	for (int c = 0, at = 0, pad = 0; c < COLUMNS; c++) {
 		const char *ink = !colour ? NULL : v ? paint(v, (enum column)c) : "\033[2m";
@@ -197,7 +206,7 @@ void live_line(const struct live_stage *v, int n, struct buf *out)
 		snprintf(busy, sizeof busy, "%.0f", 100 * known(v[i].busy));
 		snprintf(wait, sizeof wait, "%.0f", 100 * known(v[i].wait));
 		rate_text(v[i].rate, rate, sizeof rate);
-		buf_addf(out, "%s%d %s busy %s %% waiting %s %%%s%s", i ? "; " : "", i, name, busy, wait,
-			 rate[0] ? ", to next " : "", rate);
+		buf_addf(out, "%s%d %s busy %s %% waiting %s %%%s%s", i ? "; " : "", i, name, busy,
+			 wait, rate[0] ? ", to next " : "", rate);
 	}
 }

@@ -1,4 +1,5 @@
-/* live.h - the stages of a pipeline as a table on the terminal: who, where, how busy, how full, how fast the link. Pure: a struct in, text out. */
+/* live.h - the stages of a pipeline as a table on the terminal: who, where, how busy, how full, how
+ * fast the link. Pure: a struct in, text out. */
 #ifndef HS_REPORT_LIVE_H
 #define HS_REPORT_LIVE_H
 
@@ -13,7 +14,8 @@ struct live_stage {
 	const char *layers;                 /* "0-14", "0-7, 16-23" */
 	double busy, wait;                  /* shares of the step, 0 to 1; NaN: not known */
 	uint64_t memory, memory_total;      /* bytes; 0: not known */
-	double rate;                        /* bytes per second to the next stage; NaN: not known, or none */
+	/* bytes per second to the next stage; NaN: not known, or none */
+	double rate;
 };
 
 struct live_look {
@@ -22,10 +24,11 @@ struct live_look {
 	bool colour, utf8;
 };
 
-/* Lines, each ended by a newline. Where columns do not suffice the less important ones are left out; where rows do not, the stages that are least
- * busy, and a line says how many. */
+/* Lines, each ended by a newline. Where columns do not suffice the less important ones are left
+ * out; where rows do not, the stages that are least busy, and a line says how many. */
 void live_table(const struct live_stage *v, int n, const struct live_look *look, struct buf *out);
-/* One plain line: "stages  0 local busy 71 % waiting 24 %; 1 b ...", for where there is no terminal. */
+/* One plain line: "stages 0 local busy 71 % waiting 24 %; 1 b ...", for where there is no
+ * terminal. */
 void live_line(const struct live_stage *v, int n, struct buf *out);
 
 #endif

@@ -37,7 +37,8 @@ static bool push(struct series *s, size_t n, double v)
 
 static int add_step(struct metrics *m, double step, double loss, double lr, struct err *e)
 {
-	if (!push(&m->step, m->nstep, step) || !push(&m->loss, m->nstep, loss) || !push(&m->lr, m->nstep, lr))
+	if (!push(&m->step, m->nstep, step) || !push(&m->loss, m->nstep, loss) ||
+	    !push(&m->lr, m->nstep, lr))
 		return err_nomem(e, m->nstep * sizeof(double), "the loss curve");
 	m->nstep++;
 	return 0;
@@ -58,7 +59,8 @@ static double number(const json_t *o, const char *key)
 }
 
 /* One line of an earlier run: true when it stays. */
-static int take_line(struct metrics *m, const char *line, size_t n, int64_t last, bool *stays_p, struct err *e)
+static int take_line(struct metrics *m, const char *line, size_t n, int64_t last, bool *stays_p,
+		     struct err *e)
 {
 	json_t *o = json_loadb(line, n, 0, NULL);
 	const json_t *step = json_object_get(o, "step");
@@ -67,7 +69,8 @@ static int take_line(struct metrics *m, const char *line, size_t n, int64_t last
 	if (*stays_p && json_object_get(o, "val_loss"))
 		rc = add_val(m, json_number_value(step), number(o, "val_loss"), e);
 	else if (*stays_p)
-		rc = add_step(m, json_number_value(step), number(o, "loss"), number(o, "learning_rate"), e);
+		rc = add_step(m, json_number_value(step), number(o, "loss"),
+			      number(o, "learning_rate"), e);
 	json_decref(o);
 	return rc;
 }
@@ -80,7 +83,8 @@ static int cut_back(struct metrics *m, int64_t last, struct err *e)
 	if (access(m->path, F_OK) != 0)
 		return 0;
 	TRY(buf_read_file(&old, m->path, 0, e));
-	for (const char *p = old.p, *end = old.p + old.n, *nl; p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
+	for (const char *p = old.p, *end = old.p + old.n, *nl;
+	     p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
 		bool stays;
 		TRYOUT(take_line(m, p, (size_t)(nl - p), last, &stays, e));
 		if (stays)
@@ -112,7 +116,9 @@ int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, str
 	}
 	if (resume_step >= 0)
 		TRYOUT(cut_back(m, resume_step, e));
-	m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume_step < 0 ? O_TRUNC : 0), 0644);
+	m->fd = open(m->path,
+		     O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume_step < 0 ? O_TRUNC : 0),
+		     0644);
 	if (m->fd < 0) {
 		rc = err_sys(e, errno, "cannot write %s", m->path);
 		goto out;
@@ -191,5 +197,6 @@ int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e
 
 struct metrics_curve metrics_curve(const struct metrics *m)
 {
-	return (struct metrics_curve){ m->step.v, m->loss.v, m->lr.v, m->nstep, m->val_step.v, m->val_loss.v, m->nval };
+	return (struct metrics_curve){ m->step.v,     m->loss.v,     m->lr.v, m->nstep,
+				       m->val_step.v, m->val_loss.v, m->nval };
 }

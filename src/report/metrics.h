@@ -1,7 +1,8 @@
 /* metrics.h - the numbers of a run: metrics.jsonl (one line a step) and TensorBoard event files.
  *
- * metrics.jsonl is appended to with one write a line, so that a killed run leaves whole lines; resuming cuts off what came after the
- * checkpoint. NaN and infinities become null (JSON has none). Not thread-safe. */
+ * metrics.jsonl is appended to with one write a line, so that a killed run leaves whole lines;
+ * resuming cuts off what came after the checkpoint. NaN and infinities become null (JSON has none).
+ * Not thread-safe. */
 #ifndef HS_REPORT_METRICS_H
 #define HS_REPORT_METRICS_H
 
@@ -12,7 +13,8 @@
 struct err;
 struct metrics;
 
-/* A number that does not apply is NaN; it is left out of the line then (the loss of a skipped step is null). */
+/* A number that does not apply is NaN; it is left out of the line then (the loss of a skipped step
+ * is null). */
 struct metrics_step {
 	int64_t step; /* from 1 */
 	double epoch;
@@ -33,12 +35,14 @@ struct metrics_curve {
 	size_t nval;
 };
 
-/* `dir`/metrics.jsonl. `resume_step` < 0: a new file; else lines of later steps are cut off and earlier ones are read back into the curve. */
+/* `dir`/metrics.jsonl. `resume_step` < 0: a new file; else lines of later steps are cut off and
+ * earlier ones are read back into the curve. */
 int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, struct err *e);
 void metrics_close(struct metrics *m); /* NULL is allowed */
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e);
 /* A line {"step", "val_loss", "val_perplexity"}; step 0: before training. */
 int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e);
-struct metrics_curve metrics_curve(const struct metrics *m); /* valid until the next metrics_ call */
+/* valid until the next metrics_ call */
+struct metrics_curve metrics_curve(const struct metrics *m);
 
 #endif

@@ -15,11 +15,12 @@ static void add(void *ctx, const struct play_span *s)
 	enum trace_stream stream = k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD   ? TRACE_SEND
 				   : k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD ? TRACE_WAIT
 										 : TRACE_COMPUTE;
-	trace_span(ctx, (uint32_t)s->stage, stream, instr_name(k), llround(s->begin_s * 1e9), llround(s->end_s * 1e9), 1,
-		   s->instr.microbatch);
+	trace_span(ctx, (uint32_t)s->stage, stream, instr_name(k), llround(s->begin_s * 1e9),
+		   llround(s->end_s * 1e9), 1, s->instr.microbatch);
 }
 
-int plan_trace_write(const struct profile *p, const struct plan_options *o, struct plan *plan, const char *path, struct err *e)
+int plan_trace_write(const struct profile *p, const struct plan_options *o, struct plan *plan,
+		     const char *path, struct err *e)
 {
 	struct trace *t;
 	TRY(trace_new(SPANS_MOST, &t, e));
@@ -27,10 +28,11 @@ int plan_trace_write(const struct profile *p, const struct plan_options *o, stru
 		char name[96];
 		const struct plan_stage *s = &plan->stage[k];
 		if (s->members > 1)
-			snprintf(name, sizeof name, "stage %d: %.24s and %d more, simulated", k, p->device[s->member[0].device].id,
-				 s->members - 1);
+			snprintf(name, sizeof name, "stage %d: %.24s and %d more, simulated", k,
+				 p->device[s->member[0].device].id, s->members - 1);
 		else
-			snprintf(name, sizeof name, "stage %d: %.24s, simulated", k, p->device[s->member[0].device].id);
+			snprintf(name, sizeof name, "stage %d: %.24s, simulated", k,
+				 p->device[s->member[0].device].id);
 		trace_name_worker(t, (uint32_t)k, name);
 	}
 	int rc = plan_timeline(p, o, plan, add, t, e);

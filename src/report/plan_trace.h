@@ -1,10 +1,12 @@
-/* plan_trace.h - the timeline of a plan as the simulator sees it, in the format of a run's trace.json (trace.h): the same streams, so that the
- * two can be laid side by side. A send is the time on the wire, a wait the time in which a stage was blocked. */
+/* plan_trace.h - the timeline of a plan as the simulator sees it, in the format of a run's
+ * trace.json (trace.h): the same streams, so that the two can be laid side by side. A send is the
+ * time on the wire, a wait the time in which a stage was blocked. */
 #ifndef HS_REPORT_PLAN_TRACE_H
 #define HS_REPORT_PLAN_TRACE_H
 
 #include "plan/plan.h"
 
-int plan_trace_write(const struct profile *p, const struct plan_options *o, struct plan *plan, const char *path, struct err *e);
+int plan_trace_write(const struct profile *p, const struct plan_options *o, struct plan *plan,
+		     const char *path, struct err *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* plot.c - see plot.h. Two panels over one axis of steps: the losses, and below them the learning rate. Each curve carries its last value
- * at its end. With many steps the single losses become a pale line below a smoothed one. */
+/* plot.c - see plot.h. Two panels over one axis of steps: the losses, and below them the learning
+ * rate. Each curve carries its last value at its end. With many steps the single losses become a
+ * pale line below a smoothed one. */
 #include "report/plot.h"
 #include "report/plot_axis.h"
 
@@ -19,8 +20,9 @@ struct colour {
 	double r, g, b;
 };
 
-static const struct colour ink = { 0.10, 0.12, 0.16 }, grey = { 0.42, 0.45, 0.50 }, pale = { 0.90, 0.91, 0.93 },
-			   blue = { 0.15, 0.39, 0.92 }, orange = { 0.92, 0.35, 0.05 }, green = { 0.06, 0.60, 0.46 };
+static const struct colour ink = { 0.10, 0.12, 0.16 }, grey = { 0.42, 0.45, 0.50 },
+			   pale = { 0.90, 0.91, 0.93 }, blue = { 0.15, 0.39, 0.92 },
+			   orange = { 0.92, 0.35, 0.05 }, green = { 0.06, 0.60, 0.46 };
 
 static const char font[] = "DejaVu Sans";
 
@@ -29,17 +31,28 @@ struct panel {
 	double x_lo, x_hi, y_lo, y_hi; /* what it shows */
 };
 
-static double px(const struct panel *p, double v) { return p->x + (v - p->x_lo) / (p->x_hi - p->x_lo) * p->w; }
+static double px(const struct panel *p, double v)
+{
+	return p->x + (v - p->x_lo) / (p->x_hi - p->x_lo) * p->w;
+}
 
-static double py(const struct panel *p, double v) { return p->y + p->h - (v - p->y_lo) / (p->y_hi - p->y_lo) * p->h; }
+static double py(const struct panel *p, double v)
+{
+	return p->y + p->h - (v - p->y_lo) / (p->y_hi - p->y_lo) * p->h;
+}
 
-static void set(cairo_t *c, struct colour k, double alpha) { cairo_set_source_rgba(c, k.r, k.g, k.b, alpha); }
+static void set(cairo_t *c, struct colour k, double alpha)
+{
+	cairo_set_source_rgba(c, k.r, k.g, k.b, alpha);
+}
 
 /* `align`: 0 left, 0.5 centre, 1 right of (x, baseline y). */
-static double text(cairo_t *c, const char *s, double x, double y, double align, double size, bool bold)
+static double text(cairo_t *c, const char *s, double x, double y, double align, double size,
+		   bool bold)
 {
 	cairo_text_extents_t ext;
-	cairo_select_font_face(c, font, CAIRO_FONT_SLANT_NORMAL, bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+	cairo_select_font_face(c, font, CAIRO_FONT_SLANT_NORMAL,
+			       bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
 	cairo_set_font_size(c, size);
 	cairo_text_extents(c, s, &ext);
 	cairo_move_to(c, x - align * ext.x_advance, y);
@@ -58,7 +71,8 @@ static void line(cairo_t *c, double x0, double y0, double x1, double y1)
 static void frame(cairo_t *c, const struct panel *p, const char *label, int y_ticks, bool x_numbers)
 {
 	char s[32];
-	struct plot_ticks ty = plot_ticks(p->y_lo, p->y_hi, y_ticks, 0), tx = plot_ticks(p->x_lo, p->x_hi, 12, 1);
+	struct plot_ticks ty = plot_ticks(p->y_lo, p->y_hi, y_ticks, 0),
+			  tx = plot_ticks(p->x_lo, p->x_hi, 12, 1);
 	cairo_set_line_width(c, 1);
 	for (int i = 0; i < ty.count; i++) {
 		double v = ty.first + i * ty.step, y = floor(py(p, v)) + 0.5;
@@ -110,7 +124,8 @@ static void curve(cairo_t *c, const struct panel *p, const double *x, const doub
 	cairo_stroke(c);
 }
 
-static void dots(cairo_t *c, const struct panel *p, const double *x, const double *y, size_t n, double radius, struct colour k)
+static void dots(cairo_t *c, const struct panel *p, const double *x, const double *y, size_t n,
+		 double radius, struct colour k)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (!isfinite(y[i]))
@@ -124,8 +139,8 @@ static void dots(cairo_t *c, const struct panel *p, const double *x, const doubl
 	}
 }
 
-/* The mean of two exponential averages without the bias of their beginnings, one from each end, so that the curve does not lag behind the
- * losses. What is not finite is passed over. */
+/* The mean of two exponential averages without the bias of their beginnings, one from each end, so
+ * that the curve does not lag behind the losses. What is not finite is passed over. */
 static void smooth(const double *y, size_t n, double *out)
 {
 	double keep = exp(-1.0 / fmax(2, (double)n / 60));
@@ -138,7 +153,10 @@ static void smooth(const double *y, size_t n, double *out)
 				weight = keep * weight + (1 - keep);
 			}
 			double v = weight > 0 ? sum / weight : NAN;
-			out[i] = !back ? v : isnan(out[i]) ? v : isnan(v) ? out[i] : (out[i] + v) / 2;
+			out[i] = !back           ? v
+				 : isnan(out[i]) ? v
+				 : isnan(v)      ? out[i]
+						 : (out[i] + v) / 2;
 		}
 	}
 }
@@ -197,10 +215,12 @@ static double legend(cairo_t *c, double x, double y, struct colour k, bool marke
 	return x + 46 + text(c, s, x + 46, y, 0, 21, false) + 34;
 }
 
-static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_curve *m, const double *smoothed)
+static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_curve *m,
+			const double *smoothed)
 {
 	struct end_label l[2];
-	size_t nl = 0, last = last_finite(m->loss, m->nstep), val = last_finite(m->val_loss, m->nval);
+	size_t nl = 0, last = last_finite(m->loss, m->nstep),
+	       val = last_finite(m->val_loss, m->nval);
 	frame(c, p, "loss", 8, false);
 	cairo_save(c);
 	cairo_rectangle(c, p->x - 8, p->y - 8, p->w + 16, p->h + 8);
@@ -266,7 +286,8 @@ static void head(cairo_t *c, const struct plot_loss *p, const struct panel *top,
 	if (p->subtitle)
 		text(c, p->subtitle, top->x, 98, 0, 21, false);
 	double y = p->subtitle ? 140 : 116,
-	       x = legend(c, top->x, y, blue, false, smoothed ? "training loss (smoothed)" : "training loss");
+	       x = legend(c, top->x, y, blue, false,
+			  smoothed ? "training loss (smoothed)" : "training loss");
 	if (p->curve.nval)
 		x = legend(c, x, y, orange, true, "validation loss");
 	legend(c, x, y, green, false, "learning rate");
@@ -334,7 +355,8 @@ int plot_loss(const char *path, const struct plot_loss *p, struct err *e)
 	mem_free(smoothed);
 	int rc = st == CAIRO_STATUS_SUCCESS     ? atomic_write_file(path, png.p, png.n, e)
 		 : st == CAIRO_STATUS_NO_MEMORY ? err_nomem(e, png.n, "the loss plot")
-						: err_set(e, ERR_INTERNAL, "%s: cairo: %s", path, cairo_status_to_string(st));
+						: err_set(e, ERR_INTERNAL, "%s: cairo: %s", path,
+							  cairo_status_to_string(st));
 	buf_release(&png);
 	return rc;
 }

@@ -1,4 +1,5 @@
-/* plot.h - loss.png: training loss, validation loss and learning rate over the steps, drawn with cairo. */
+/* plot.h - loss.png: training loss, validation loss and learning rate over the steps, drawn with
+ * cairo. */
 #ifndef HS_REPORT_PLOT_H
 #define HS_REPORT_PLOT_H
 
@@ -12,7 +13,8 @@ struct plot_loss {
 	struct metrics_curve curve;
 };
 
-/* 1600 x 900, written atomically. Points that are not finite leave a gap. ERR_INPUT when there is nothing to draw. */
+/* 1600 x 900, written atomically. Points that are not finite leave a gap. ERR_INPUT when there is
+ * nothing to draw. */
 int plot_loss(const char *path, const struct plot_loss *p, struct err *e);
 
 #endif

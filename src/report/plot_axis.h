@@ -4,13 +4,15 @@
 
 #include <stddef.h>
 
-/* Ticks at first, first + step, ... (count of them), all inside [lo, hi]; digits behind the decimal point. */
+/* Ticks at first, first + step, ... (count of them), all inside [lo, hi]; digits behind the decimal
+ * point. */
 struct plot_ticks {
 	double first, step;
 	int count, digits;
 };
 
-/* At most `most` ticks at multiples of 1, 2 or 5 times a power of ten; `least_step` 1 for whole numbers, else 0. */
+/* At most `most` ticks at multiples of 1, 2 or 5 times a power of ten; `least_step` 1 for whole
+ * numbers, else 0. */
 struct plot_ticks plot_ticks(double lo, double hi, int most, double least_step);
 /* "0.25", "2e-4", "1,200" */
 void plot_tick_text(double v, const struct plot_ticks *t, char *s, size_t cap);

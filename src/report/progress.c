@@ -1,5 +1,5 @@
-/* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor stands behind the bar; every other line first clears
- * them, and draws them anew below itself. */
+/* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor stands
+ * behind the bar; every other line first clears them, and draws them anew below itself. */
 #include "report/progress.h"
 
 #include "base/buf.h"
@@ -30,7 +30,8 @@ struct progress {
 	bool late;            /* something changed since */
 };
 
-int progress_new(progress_write_fn write, void *ctx, struct progress_look look, struct progress **p_p, struct err *e)
+int progress_new(progress_write_fn write, void *ctx, struct progress_look look,
+		 struct progress **p_p, struct err *e)
 {
 	struct progress *p = mem_zalloc(sizeof *p);
 	if (!p)
@@ -78,7 +79,8 @@ static void rate(struct buf *t, double v)
 
 /* ---- what is redrawn ---- */
 
-/* Lines that the text takes on a terminal of this width, which may have become narrower since the text was written. */
+/* Lines that the text takes on a terminal of this width, which may have become narrower since the
+ * text was written. */
 static int lines_on_screen(const char *text, int columns)
 {
 	char line[2048];
@@ -108,7 +110,8 @@ static void clear(struct progress *p)
 static void blocks(struct buf *t, double share, int width, bool utf8)
 {
 	static const char *const part[] = { "", "▏", "▎", "▍", "▌", "▋", "▊", "▉" };
-	int eighths = (int)(fmin(fmax(share, 0), 1) * width * 8 + 0.5), full = eighths / 8, rest = utf8 ? eighths % 8 : 0;
+	int eighths = (int)(fmin(fmax(share, 0), 1) * width * 8 + 0.5), full = eighths / 8,
+	    rest = utf8 ? eighths % 8 : 0;
 	for (int i = 0; i < full; i++)
 		buf_adds(t, utf8 ? "█" : "#");
 	buf_addf(t, "%s%*s", part[rest], width - full - (rest != 0), "");
@@ -128,7 +131,8 @@ static void facts(const struct progress *p, int room, struct buf *t)
 	if (isfinite(s->loss))
 		snprintf(piece[1], sizeof piece[1], "  loss %.4f", s->loss);
 	if (isfinite(s->tokens_per_second))
-		snprintf(piece[2], sizeof piece[2], "  %.*f tokens/s", s->tokens_per_second < 99.5 ? 1 : 0, s->tokens_per_second);
+		snprintf(piece[2], sizeof piece[2], "  %.*f tokens/s",
+			 s->tokens_per_second < 99.5 ? 1 : 0, s->tokens_per_second);
 	for (int i = 0; i < 3 && (int)strlen(piece[i]) <= room; i++) {
 		buf_adds(t, piece[i]);
 		room -= (int)strlen(piece[i]);
@@ -138,7 +142,8 @@ static void facts(const struct progress *p, int room, struct buf *t)
 static void bar(const struct progress *p, struct buf *t)
 {
 	enum { MOST = 30, LEAST = 8, PERCENT = 6 };
-	int room = p->look.columns - 1, left = text_width(p->what), width = room - left - 1 - PERCENT - 16;
+	int room = p->look.columns - 1, left = text_width(p->what),
+	    width = room - left - 1 - PERCENT - 16;
 	width = width > MOST ? MOST : width;
 	if (width < LEAST) {
 		buf_addf(t, "%.*s", room, p->what);
@@ -146,7 +151,8 @@ static void bar(const struct progress *p, struct buf *t)
 	}
 	buf_addf(t, "%s %s", p->what, p->look.colour ? "\033[36m" : "");
 	blocks(t, p->share, width, p->look.utf8);
-	buf_addf(t, "%s %3.0f%%", p->look.colour ? "\033[0m" : "", 100 * fmin(fmax(p->share, 0), 1));
+	buf_addf(t, "%s %3.0f%%", p->look.colour ? "\033[0m" : "",
+		 100 * fmin(fmax(p->share, 0), 1));
 	facts(p, room - left - 1 - width - PERCENT, t);
 }
 
@@ -194,14 +200,18 @@ static void step_line(const struct progress *p, const struct progress_step *s, s
 	for (int64_t n = s->steps; n >= 10; n /= 10)
 		digits++;
 	if (s->steps)
-		buf_addf(t, "%sstep%s %*lld/%lld", dim, off, digits, (long long)s->step, (long long)s->steps);
+		buf_addf(t, "%sstep%s %*lld/%lld", dim, off, digits, (long long)s->step,
+			 (long long)s->steps);
 	else
 		buf_addf(t, "%sstep%s %lld", dim, off, (long long)s->step);
 	if (s->skipped && isfinite(s->loss) && s->loss_scale > 1)
-		buf_addf(t, "  %sskipped: the gradient leaves float16's range at loss scale %g, which is halved%s",
+		buf_addf(t,
+			 "  %sskipped: the gradient leaves float16's range at loss scale %g, which "
+			 "is halved%s",
 			 p->look.colour ? "\033[33m" : "", s->loss_scale, off);
 	else if (s->skipped)
-		buf_addf(t, "  %sskipped: loss or gradient is not finite%s", p->look.colour ? "\033[33m" : "", off);
+		buf_addf(t, "  %sskipped: loss or gradient is not finite%s",
+			 p->look.colour ? "\033[33m" : "", off);
 	else
 		buf_addf(t, "  %sloss%s %s%7.4f%s", dim, off, bold, s->loss, off);
 	buf_addf(t, "  %slr%s %.2e", dim, off, s->learning_rate);

@@ -1,8 +1,9 @@
-/* progress.h - what a person sees while a job runs: a line for each step and, on a terminal, a bar below them that is redrawn, with a table
- * above it if there is one.
+/* progress.h - what a person sees while a job runs: a line for each step and, on a terminal, a bar
+ * below them that is redrawn, with a table above it if there is one.
  *
- * The text goes to a function of the caller's (libraries do not print). Without a terminal there are plain lines only, which read well in a
- * file. Thread-safe: log lines may come from other threads through progress_line(). What is redrawn goes out in one write. */
+ * The text goes to a function of the caller's (libraries do not print). Without a terminal there
+ * are plain lines only, which read well in a file. Thread-safe: log lines may come from other
+ * threads through progress_line(). What is redrawn goes out in one write. */
 #ifndef HS_REPORT_PROGRESS_H
 #define HS_REPORT_PROGRESS_H
 
@@ -32,7 +33,8 @@ struct progress_step {
 	bool skipped;      /* the loss or the norm was not finite: no update */
 };
 
-int progress_new(progress_write_fn write, void *ctx, struct progress_look look, struct progress **p_p, struct err *e);
+int progress_new(progress_write_fn write, void *ctx, struct progress_look look,
+		 struct progress **p_p, struct err *e);
 void progress_free(struct progress *p); /* removes bar and table; NULL is allowed */
 /* `line`: this step gets a line of its own (logging_steps); the bar moves in any case. */
 void progress_step(struct progress *p, const struct progress_step *s, bool line);
@@ -40,9 +42,11 @@ void progress_step(struct progress *p, const struct progress_step *s, bool line)
 void progress_line(struct progress *p, const char *text);
 /* Something that has parts of its own ("evaluating", 3 of 12): shown in the bar only. */
 void progress_part(struct progress *p, const char *what, int64_t done, int64_t all);
-/* Lines above the bar, each ended by a newline and no wider than the terminal; shown from the next redrawing on. */
+/* Lines above the bar, each ended by a newline and no wider than the terminal; shown from the next
+ * redrawing on. */
 void progress_table(struct progress *p, const char *lines);
-/* Redraws what waited for its time, and all of it when the terminal now has another width. To be called now and then. */
+/* Redraws what waited for its time, and all of it when the terminal now has another width. To be
+ * called now and then. */
 void progress_refresh(struct progress *p, int columns_now);
 
 /* "1:05", "2:03:04", "3 days 4 h" */

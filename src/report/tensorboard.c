@@ -1,4 +1,5 @@
-/* tensorboard.c - see tensorboard.h. Every record is one write, so a killed run leaves whole records. */
+/* tensorboard.c - see tensorboard.h. Every record is one write, so a killed run leaves whole
+ * records. */
 #include "report/tensorboard.h"
 
 #include "base/clock.h"
@@ -74,7 +75,9 @@ static int write_record(struct tensorboard *t, const unsigned char *data, size_t
 	memcpy(r + 12, data, n);
 	put_le(r + 12 + n, masked(data, n), 4);
 	ssize_t w = write(t->fd, r, n + 16);
-	return w == (ssize_t)(n + 16) ? 0 : err_sys(e, w < 0 ? errno : ENOSPC, "cannot write %s", t->path);
+	return w == (ssize_t)(n + 16)
+		       ? 0
+		       : err_sys(e, w < 0 ? errno : ENOSPC, "cannot write %s", t->path);
 }
 
 static size_t put_time(unsigned char *p)
@@ -91,8 +94,9 @@ int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e)
 	if (!t)
 		return err_nomem(e, sizeof *t, "the TensorBoard file");
 	gethostname(host, sizeof host - 1);
-	int n = snprintf(t->path, sizeof t->path, "%s/events.out.tfevents.%lld.%s.%ld.heteroshard", dir,
-			 (long long)(clock_wall() / 1000000000), host[0] ? host : "host", (long)getpid());
+	int n = snprintf(t->path, sizeof t->path, "%s/events.out.tfevents.%lld.%s.%ld.heteroshard",
+			 dir, (long long)(clock_wall() / 1000000000), host[0] ? host : "host",
+			 (long)getpid());
 	int rc;
 	if (n < 0 || (size_t)n >= sizeof t->path) {
 		rc = err_set(e, ERR_IO, "%s: the path is too long", dir);
@@ -119,7 +123,8 @@ fail:
 	return rc;
 }
 
-int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double v, struct err *e)
+int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double v,
+		       struct err *e)
 {
 	unsigned char value[RECORD_MOST], summary[RECORD_MOST], data[RECORD_MOST];
 	size_t n = strnlen(tag, TAG_MOST), at = put_bytes(value, 1, tag, n);

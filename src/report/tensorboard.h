@@ -1,9 +1,10 @@
 /* tensorboard.h - scalars as TensorBoard reads them: an event file of framed protobuf records.
  *
- * Record: u64 LE length, u32 LE masked CRC-32C of the length, data, u32 LE masked CRC-32C of the data; masked = ((crc >> 15) | (crc << 17)) +
- * 0xa282ead8 (tensorflow/core/lib/io/record_writer.h). Data: tensorflow.Event {double wall_time = 1; int64 step = 2; string file_version = 3;
- * Summary summary = 5}, Summary {repeated Value value = 1}, Value {string tag = 1; float simple_value = 2}. A file begins with file_version
- * "brain.Event:2". */
+ * Record: u64 LE length, u32 LE masked CRC-32C of the length, data, u32 LE masked CRC-32C of the
+ * data; masked = ((crc >> 15) | (crc << 17)) + 0xa282ead8 (tensorflow/core/lib/io/record_writer.h).
+ * Data: tensorflow.Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary
+ * summary = 5}, Summary {repeated Value value = 1}, Value {string tag = 1; float simple_value = 2}.
+ * A file begins with file_version "brain.Event:2". */
 #ifndef HS_REPORT_TENSORBOARD_H
 #define HS_REPORT_TENSORBOARD_H
 
@@ -15,7 +16,10 @@ struct tensorboard;
 
 /* A new event file in `dir` (made when missing); a resumed run simply gets a second file there. */
 int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e);
-void tensorboard_close(struct tensorboard *t);                                                             /* NULL is allowed */
-int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double value, struct err *e); /* "train/loss" */
+/* NULL is allowed */
+void tensorboard_close(struct tensorboard *t);
+/* "train/loss" */
+int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double value,
+		       struct err *e);
 
 #endif

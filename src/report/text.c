@@ -23,12 +23,14 @@ static size_t character(const char *s)
 		v = v << 6 | (p[i] & 0x3fu);
 	}
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	bool control = v < 0xa0 || (v >= 0x200b && v <= 0x200f) || (v >= 0x2028 && v <= 0x202e) || (v >= 0x2060 && v <= 0x206f) ||
-		       v == 0xfeff || (v & 0xfffe) == 0xfffe;
-	return n && v >= least[n] && v <= 0x10ffff && !(v >= 0xd800 && v < 0xe000) && !control ? n : 0;
+	bool control = v < 0xa0 || (v >= 0x200b && v <= 0x200f) || (v >= 0x2028 && v <= 0x202e) ||
+		       (v >= 0x2060 && v <= 0x206f) || v == 0xfeff || (v & 0xfffe) == 0xfffe;
+	return n && v >= least[n] && v <= 0x10ffff && !(v >= 0xd800 && v < 0xe000) && !control ? n
+											       : 0;
 }
 
-static void clean(const char *s, size_t most, void (*put)(void *ctx, const char *p, size_t n), void *ctx)
+static void clean(const char *s, size_t most, void (*put)(void *ctx, const char *p, size_t n),
+		  void *ctx)
 {
 	size_t all = 0;
 	for (const char *p = s; *p; all++) {
@@ -69,7 +71,10 @@ static void put_markup(void *ctx, const char *p, size_t n)
 	}
 }
 
-void text_markup(struct buf *out, const char *s, size_t most) { clean(s ? s : "", most, put_markup, out); }
+void text_markup(struct buf *out, const char *s, size_t most)
+{
+	clean(s ? s : "", most, put_markup, out);
+}
 
 struct place {
 	char *p;

@@ -1,4 +1,5 @@
-/* topology.c - see topology.h: the texts. Machines are clusters, devices are tables inside them, links are arrows between devices. */
+/* topology.c - see topology.h: the texts. Machines are clusters, devices are tables inside them,
+ * links are arrows between devices. */
 #include "report/topology.h"
 #include "report/topology_render.h"
 
@@ -11,12 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pale fills with a darker line of the same hue, one for each kind of device in the order in which they come; they repeat after eight. */
+/* Pale fills with a darker line of the same hue, one for each kind of device in the order in which
+ * they come; they repeat after eight. */
 static const struct {
 	const char *fill, *line;
 } palette[] = {
-	{ "#dbeafe", "#2563eb" }, { "#dcfce7", "#16a34a" }, { "#ffedd5", "#ea580c" }, { "#f3e8ff", "#9333ea" },
-	{ "#cffafe", "#0891b2" }, { "#fee2e2", "#dc2626" }, { "#fef9c3", "#a16207" }, { "#fce7f3", "#db2777" },
+	{ "#dbeafe", "#2563eb" }, { "#dcfce7", "#16a34a" }, { "#ffedd5", "#ea580c" },
+	{ "#f3e8ff", "#9333ea" }, { "#cffafe", "#0891b2" }, { "#fee2e2", "#dc2626" },
+	{ "#fef9c3", "#a16207" }, { "#fce7f3", "#db2777" },
 };
 
 /* "cuda" of "cuda:1" */
@@ -24,7 +27,8 @@ static size_t kind_length(const char *backend) { return backend ? strcspn(backen
 
 static bool same_kind(const char *a, const char *b)
 {
-	return kind_length(a) == kind_length(b) && (!kind_length(a) || !strncmp(a, b, kind_length(a)));
+	return kind_length(a) == kind_length(b) &&
+	       (!kind_length(a) || !strncmp(a, b, kind_length(a)));
 }
 
 /* The first device of each kind says its colour. */
@@ -76,7 +80,8 @@ static void layers_text(const struct topology_device *d, char *s, size_t cap)
 	else if (d->last - d->first == 1)
 		snprintf(s, cap, "%slayer %lld%s", front, (long long)d->first, end);
 	else if (d->last > d->first)
-		snprintf(s, cap, "%slayers %lld to %lld%s", front, (long long)d->first, (long long)d->last - 1, end);
+		snprintf(s, cap, "%slayers %lld to %lld%s", front, (long long)d->first,
+			 (long long)d->last - 1, end);
 	else
 		snprintf(s, cap, "%s%s", d->front ? "embedding" : "no layers", end);
 }
@@ -84,10 +89,12 @@ static void layers_text(const struct topology_device *d, char *s, size_t cap)
 /* "0.71 of 15.6 GiB" */
 static void memory_text(const struct topology_device *d, char *s, size_t cap)
 {
-	double gib = 1.0 / (1 << 30), need = (double)d->mem_need * gib, total = (double)d->mem_total * gib;
+	double gib = 1.0 / (1 << 30), need = (double)d->mem_need * gib,
+	       total = (double)d->mem_total * gib;
 	s[0] = 0;
 	if (d->mem_need && d->mem_total)
-		snprintf(s, cap, need < 0.995 ? "%.2f of %.1f GiB" : "%.1f of %.1f GiB", need, total);
+		snprintf(s, cap, need < 0.995 ? "%.2f of %.1f GiB" : "%.1f of %.1f GiB", need,
+			 total);
 	else if (d->mem_total)
 		snprintf(s, cap, "%.1f GiB", total);
 	else if (d->mem_need)
@@ -100,7 +107,8 @@ static void facts_text(const struct topology_device *d, char *s, size_t cap)
 	memory_text(d, memory, sizeof memory);
 	int n = snprintf(s, cap, "%s", memory);
 	if (isfinite(d->share) && d->share < 0.9995 && d->stage >= 0)
-		n += snprintf(s + n, cap - (size_t)n, "%s%.0f %% of the microbatches", n ? ", " : "", 100 * d->share);
+		n += snprintf(s + n, cap - (size_t)n, "%s%.0f %% of the microbatches",
+			      n ? ", " : "", 100 * d->share);
 	if (isfinite(d->busy) && d->stage >= 0)
 		snprintf(s + n, cap - (size_t)n, "%sbusy %.0f %%", n ? ", " : "", 100 * d->busy);
 }
@@ -118,18 +126,22 @@ static void link_text(const struct topology_link *l, char *s, size_t cap)
 	}
 	if (isfinite(l->latency)) {
 		double us = l->latency * 1e6;
-		snprintf(s + n, cap - (size_t)n, us < 100 ? "%s%.0f µs" : "%s%.1f ms", n ? ", " : "", us < 100 ? us : us / 1000);
+		snprintf(s + n, cap - (size_t)n, us < 100 ? "%s%.0f µs" : "%s%.1f ms",
+			 n ? ", " : "", us < 100 ? us : us / 1000);
 	}
 }
 
-/* A share as a bar of blocks (cells of a table would be stretched to its width) with a text behind it. */
+/* A share as a bar of blocks (cells of a table would be stretched to its width) with a text behind
+ * it. */
 static void dot_bar(struct buf *b, double share, const char *colour, const char *text)
 {
 	enum { BLOCKS = 16 };
 	int full = (int)(fmin(fmax(share, 0), 1) * BLOCKS + 0.5);
-	buf_addf(b, "<tr><td align=\"left\"><font point-size=\"7\" color=\"%s\">", full ? colour : "#ffffff");
+	buf_addf(b, "<tr><td align=\"left\"><font point-size=\"7\" color=\"%s\">",
+		 full ? colour : "#ffffff");
 	for (int i = 0; i < BLOCKS; i++)
-		buf_adds(b, i && i == full ? "</font><font point-size=\"7\" color=\"#ffffff\">█" : "█");
+		buf_adds(b, i && i == full ? "</font><font point-size=\"7\" color=\"#ffffff\">█"
+					   : "█");
 	buf_adds(b, "</font><font point-size=\"11\" color=\"#374151\">&nbsp;&nbsp;");
 	html(b, text);
 	buf_adds(b, "</font></td></tr>");
@@ -153,7 +165,8 @@ static void dot_facts(const struct topology_device *d, const char *colour, struc
 	}
 	if (used && isfinite(d->share) && d->share < 0.9995)
 		buf_addf(b,
-			 "<tr><td align=\"left\"><font point-size=\"11\" color=\"#374151\">%.0f %% of the "
+			 "<tr><td align=\"left\"><font point-size=\"11\" color=\"#374151\">%.0f %% "
+			 "of the "
 			 "microbatches</font></td></tr>",
 			 100 * d->share);
 }
@@ -166,18 +179,22 @@ static void dot_device(const struct topology *t, size_t i, struct buf *b)
 	char layers[160];
 	layers_text(d, layers, sizeof layers);
 	buf_addf(b,
-		 "    d%zu [label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"3\">"
+		 "    d%zu [label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" "
+		 "cellpadding=\"3\">"
 		 "<tr><td align=\"left\"><font point-size=\"15\" color=\"#111827\"><b>",
 		 i);
 	html(b, d->name && d->name[0] ? d->name : d->backend);
-	buf_adds(b, "</b></font></td></tr><tr><td align=\"left\"><font point-size=\"11\" color=\"#6b7280\">");
+	buf_adds(b, "</b></font></td></tr><tr><td align=\"left\"><font point-size=\"11\" "
+		    "color=\"#6b7280\">");
 	if (d->id && d->id[0])
 		html(b, d->id);
 	if (d->backend) {
 		buf_adds(b, d->id && d->id[0] ? " · " : "");
 		html(b, d->backend);
 	}
-	buf_addf(b, "</font></td></tr><tr><td align=\"left\"><font point-size=\"13\" color=\"%s\"><b>", line);
+	buf_addf(b,
+		 "</font></td></tr><tr><td align=\"left\"><font point-size=\"13\" color=\"%s\"><b>",
+		 line);
 	if (d->stage >= 0)
 		buf_addf(b, "stage %d: ", d->stage);
 	html(b, layers);
@@ -211,13 +228,17 @@ static void dot_legend(const struct topology *t, struct buf *b)
 static void dot_head(const struct topology *t, struct buf *b)
 {
 	buf_adds(b, "digraph heteroshard {\n"
-		    "  graph [rankdir=LR, fontname=\"DejaVu Sans\", bgcolor=\"white\", pad=0.45, nodesep=0.35, ranksep=1.0, "
+		    "  graph [rankdir=LR, fontname=\"DejaVu Sans\", bgcolor=\"white\", pad=0.45, "
+		    "nodesep=0.35, ranksep=1.0, "
 		    "compound=true, labelloc=t, "
 		    "labeljust=l];\n"
-		    "  node [shape=box, style=\"filled,rounded\", fontname=\"DejaVu Sans\", penwidth=1.6, margin=\"0.12,0.07\"];\n"
-		    "  edge [fontname=\"DejaVu Sans\", fontsize=11, fontcolor=\"#374151\", color=\"#4b5563\", penwidth=1.6, "
+		    "  node [shape=box, style=\"filled,rounded\", fontname=\"DejaVu Sans\", "
+		    "penwidth=1.6, margin=\"0.12,0.07\"];\n"
+		    "  edge [fontname=\"DejaVu Sans\", fontsize=11, fontcolor=\"#374151\", "
+		    "color=\"#4b5563\", penwidth=1.6, "
 		    "arrowsize=0.8];\n"
-		    "  label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"2\"><tr><td "
+		    "  label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" "
+		    "cellpadding=\"2\"><tr><td "
 		    "align=\"left\"><font point-size=\"22\" "
 		    "color=\"#111827\"><b>");
 	html(b, t->title);
@@ -235,9 +256,11 @@ static void dot_machine(const struct topology *t, size_t m, struct buf *b)
 {
 	size_t devices = 0;
 	buf_addf(b,
-		 "  subgraph cluster_%zu {\n    style=\"rounded,filled\"; fillcolor=\"#f9fafb\"; color=\"#d1d5db\"; "
+		 "  subgraph cluster_%zu {\n    style=\"rounded,filled\"; fillcolor=\"#f9fafb\"; "
+		 "color=\"#d1d5db\"; "
 		 "penwidth=1.2; margin=16;\n    "
-		 "label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"5\"><tr><td><font "
+		 "label=<<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" "
+		 "cellpadding=\"5\"><tr><td><font "
 		 "point-size=\"14\" color=\"#111827\"><b>",
 		 m);
 	html(b, t->machine[m].name);
@@ -246,7 +269,8 @@ static void dot_machine(const struct topology *t, size_t m, struct buf *b)
 		buf_adds(b, "  ");
 		html(b, t->machine[m].address);
 	}
-	buf_adds(b, t->machine[m].coordinator ? "  coordinator</font></td></tr></table>>;\n" : " </font></td></tr></table>>;\n");
+	buf_adds(b, t->machine[m].coordinator ? "  coordinator</font></td></tr></table>>;\n"
+					      : " </font></td></tr></table>>;\n");
 	for (size_t i = 0; i < t->ndevice; i++)
 		if (t->device[i].machine == m) {
 			dot_device(t, i, b);
@@ -254,7 +278,8 @@ static void dot_machine(const struct topology *t, size_t m, struct buf *b)
 		}
 	if (!devices && t->machine[m].coordinator) /* a machine without a node would not be drawn */
 		buf_addf(b,
-			 "    m%zu [shape=plaintext, style=\"\", fontsize=11, fontcolor=\"#6b7280\", label=\"no device of its "
+			 "    m%zu [shape=plaintext, style=\"\", fontsize=11, "
+			 "fontcolor=\"#6b7280\", label=\"no device of its "
 			 "own\"];\n",
 			 m);
 	buf_adds(b, "  }\n");
@@ -264,17 +289,22 @@ static void dot_link(const struct topology_link *l, bool turned, const char *how
 {
 	char s[64];
 	link_text(l, s, sizeof s);
-	buf_addf(b, "  d%zu -> d%zu [dir=both, %s=<", turned ? l->to : l->from, turned ? l->from : l->to, how);
+	buf_addf(b, "  d%zu -> d%zu [dir=both, %s=<", turned ? l->to : l->from,
+		 turned ? l->from : l->to, how);
 	html(b, s);
 	if (l->transport || l->encrypted) {
 		buf_addf(b, "%s<font point-size=\"10\" color=\"#6b7280\">", s[0] ? "<br/>" : "");
 		html(b, l->transport);
-		buf_addf(b, "%s</font>", !l->encrypted ? "" : l->transport ? ", encrypted" : "encrypted");
+		buf_addf(b, "%s</font>",
+			 !l->encrypted  ? ""
+			 : l->transport ? ", encrypted"
+					: "encrypted");
 	}
 	buf_adds(b, s[0] || l->transport || l->encrypted ? ">];\n" : " >];\n");
 }
 
-/* Devices in the order of the stages, those that are left out behind them; where a new row begins. */
+/* Devices in the order of the stages, those that are left out behind them; where a new row
+ * begins. */
 struct rows {
 	size_t *order, *row; /* [ndevice]; row: by device */
 	size_t n;
@@ -292,8 +322,10 @@ static void set_rows(const struct topology *t, struct rows *r)
 				r->order[at++] = i;
 	r->n = at > 0;
 	for (size_t k = 0; k < at; k++) {
-		const struct topology_device *d = &t->device[r->order[k]], *before = k ? &t->device[r->order[k - 1]] : d;
-		bool left_out = d->stage < 0 && before->stage >= 0, full = count >= (size_t)most && d->machine != before->machine;
+		const struct topology_device *d = &t->device[r->order[k]],
+					     *before = k ? &t->device[r->order[k - 1]] : d;
+		bool left_out = d->stage < 0 && before->stage >= 0,
+		     full = count >= (size_t)most && d->machine != before->machine;
 		if (k && (left_out || full || count >= 2 * (size_t)most)) {
 			r->n++;
 			count = 0;
@@ -311,8 +343,9 @@ static bool first_on_machine(const struct topology *t, const struct rows *r, siz
 	return true;
 }
 
-/* Rows below each other, the second one from right to left, so that the pipeline winds through the picture. Every row begins anew at the left
- * because the links between rows hold nothing in its place; what is written first comes to stand lowest. */
+/* Rows below each other, the second one from right to left, so that the pipeline winds through the
+ * picture. Every row begins anew at the left because the links between rows hold nothing in its
+ * place; what is written first comes to stand lowest. */
 static void dot_rows(const struct topology *t, const struct rows *r, struct buf *b)
 {
 	for (size_t k = t->ndevice; k-- > 0;)
@@ -321,22 +354,25 @@ static void dot_rows(const struct topology *t, const struct rows *r, struct buf 
 	for (size_t k = 1; k < t->ndevice; k++) {
 		size_t x = r->order[k - 1], y = r->order[k];
 		if (r->row[x] == r->row[y])
-			buf_addf(b, "  d%zu -> d%zu [style=invis, weight=20];\n", r->row[x] % 2 ? y : x, r->row[x] % 2 ? x : y);
+			buf_addf(b, "  d%zu -> d%zu [style=invis, weight=20];\n",
+				 r->row[x] % 2 ? y : x, r->row[x] % 2 ? x : y);
 	}
 	for (size_t i = 0; i < t->nlink; i++) {
 		size_t from = r->row[t->link[i].from], to = r->row[t->link[i].to];
-		dot_link(&t->link[i], from == to && from % 2, from == to ? "label" : "constraint=false, label", b);
+		dot_link(&t->link[i], from == to && from % 2,
+			 from == to ? "label" : "constraint=false, label", b);
 	}
 }
 
-/* Whether the devices of each machine (those that are used, or all) follow each other. Where they do not, Graphviz 2.43 corrupts its memory over labels that take part in the layout:
- * there they are written beside the finished edges. */
+/* Whether the devices of each machine (those that are used, or all) follow each other. Where they
+ * do not, Graphviz 2.43 corrupts its memory over labels that take part in the layout: there they
+ * are written beside the finished edges. */
 static bool in_turn(const struct topology *t, const struct rows *r, bool left_out_too)
 {
 	for (size_t k = 1; k < t->ndevice; k++) {
 		const struct topology_device *d = &t->device[r->order[k]];
-		if ((d->stage >= 0 || left_out_too) && d->machine != t->device[r->order[k - 1]].machine &&
-		    !first_on_machine(t, r, k))
+		if ((d->stage >= 0 || left_out_too) &&
+		    d->machine != t->device[r->order[k - 1]].machine && !first_on_machine(t, r, k))
 			return false;
 	}
 	return true;
@@ -361,7 +397,8 @@ static void dot_one_row(const struct topology *t, const char *label, bool chain,
 void topology_dot(const struct topology *t, struct buf *b)
 {
 	enum { ONE_ROW = 8 };
-	struct rows r = { mem_array(t->ndevice, sizeof *r.order), mem_array(t->ndevice, sizeof *r.row), 0 };
+	struct rows r = { mem_array(t->ndevice, sizeof *r.order),
+			  mem_array(t->ndevice, sizeof *r.row), 0 };
 	if (!r.order || !r.row) {
 		b->failed = true;
 		goto out;
@@ -435,7 +472,8 @@ void topology_mermaid(const struct topology *t, struct buf *b)
 		char s[64];
 		link_text(&t->link[i], s, sizeof s);
 		if (s[0])
-			buf_addf(b, "  d%zu <-->|\"%s\"| d%zu\n", t->link[i].from, s, t->link[i].to);
+			buf_addf(b, "  d%zu <-->|\"%s\"| d%zu\n", t->link[i].from, s,
+				 t->link[i].to);
 		else
 			buf_addf(b, "  d%zu <--> d%zu\n", t->link[i].from, t->link[i].to);
 	}
@@ -443,9 +481,11 @@ void topology_mermaid(const struct topology *t, struct buf *b)
 		const struct topology_device *d = &t->device[i];
 		size_t k = colour_of(t, i);
 		if (d->stage < 0)
-			buf_addf(b, "  style d%zu fill:#f3f4f6,stroke:#9ca3af,stroke-dasharray:4\n", i);
+			buf_addf(b, "  style d%zu fill:#f3f4f6,stroke:#9ca3af,stroke-dasharray:4\n",
+				 i);
 		else
-			buf_addf(b, "  style d%zu fill:%s,stroke:%s\n", i, palette[k].fill, palette[k].line);
+			buf_addf(b, "  style d%zu fill:%s,stroke:%s\n", i, palette[k].fill,
+				 palette[k].line);
 	}
 }
 

@@ -1,7 +1,9 @@
-/* topology.h - the picture of a job: machines, devices with their layers, links. For one machine as for many.
+/* topology.h - the picture of a job: machines, devices with their layers, links. For one machine as
+ * for many.
  *
- * Whoever knows the plan fills the struct (all texts borrowed); from it come Graphviz text (.dot), Mermaid text (.mmd) and, through the
- * Graphviz library, .png and .svg. The texts are pure functions of the struct. */
+ * Whoever knows the plan fills the struct (all texts borrowed); from it come Graphviz text (.dot),
+ * Mermaid text (.mmd) and, through the Graphviz library, .png and .svg. The texts are pure
+ * functions of the struct. */
 #ifndef HS_REPORT_TOPOLOGY_H
 #define HS_REPORT_TOPOLOGY_H
 
@@ -28,8 +30,11 @@ struct topology_device {
 	bool front, end;              /* holds the embedding; holds norm, head and loss */
 	double share;                 /* of its group's microbatches, 0 to 1; NaN: not shown */
 	uint64_t mem_need, mem_total; /* bytes; 0: not known */
-	double busy;                  /* predicted or measured share of the step it computes; NaN: not known */
-	const char *layers; /* instead of first and last where there are several ranges: "0-7, 16-23"; NULL: as they say */
+	/* predicted or measured share of the step it computes; NaN: not known */
+	double busy;
+	/* instead of first and last where there are several ranges: "0-7, 16-23"; NULL: as they
+	 * say */
+	const char *layers;
 };
 
 struct topology_link {
@@ -41,8 +46,9 @@ struct topology_link {
 };
 
 struct topology {
-	const char *title;    /* "SmolLM2-135M-Instruct on 3 devices" */
-	const char *subtitle; /* "30 layers, 1f1b, 8 microbatches of 1: 812 ms a step"; NULL: none */
+	const char *title; /* "SmolLM2-135M-Instruct on 3 devices" */
+	/* "30 layers, 1f1b, 8 microbatches of 1: 812 ms a step"; NULL: none */
+	const char *subtitle;
 	const struct topology_machine *machine;
 	size_t nmachine;
 	const struct topology_device *device;
@@ -53,8 +59,9 @@ struct topology {
 
 void topology_dot(const struct topology *t, struct buf *out);
 void topology_mermaid(const struct topology *t, struct buf *out);
-/* Writes dir/architecture.dot, .mmd, .svg and .png, each atomically; and .pdf when `extra` is "pdf" (`extra` may be NULL). When Graphviz has no
- * renderer here, the texts are written and ERR_UNSUPPORTED says what is missing: a caller may go on with a warning. */
+/* Writes dir/architecture.dot, .mmd, .svg and .png, each atomically; and .pdf when `extra` is "pdf"
+ * (`extra` may be NULL). When Graphviz has no renderer here, the texts are written and
+ * ERR_UNSUPPORTED says what is missing: a caller may go on with a warning. */
 int topology_write(const struct topology *t, const char *dir, const char *extra, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* topology_render.c - see topology_render.h. PNGs are drawn at twice the usual resolution, for screens that show it. */
+/* topology_render.c - see topology_render.h. PNGs are drawn at twice the usual resolution, for
+ * screens that show it. */
 #include "report/topology_render.h"
 
 #include "base/buf.h"
@@ -18,14 +19,19 @@ static int render(GVC_t *gvc, const char *dot, const char *format, struct buf *o
 	char *data = NULL;
 	unsigned n = 0;
 	if (!g)
-		return err_set(e, ERR_INTERNAL, "Graphviz does not accept the text of the topology");
+		return err_set(e, ERR_INTERNAL,
+			       "Graphviz does not accept the text of the topology");
 	if (!strcmp(format, "png"))
 		agattr(g, AGRAPH, (char *)"dpi", "144");
 	int rc = 0;
 	if (gvLayout(gvc, g, "dot") != 0)
-		rc = err_set(e, ERR_UNSUPPORTED, "Graphviz cannot lay out the topology; is the package 'graphviz' installed?");
+		rc = err_set(e, ERR_UNSUPPORTED,
+			     "Graphviz cannot lay out the topology; is the package 'graphviz' "
+			     "installed?");
 	else if (gvRenderData(gvc, g, driver, &data, &n) != 0 || !data || !n)
-		rc = err_set(e, ERR_UNSUPPORTED, "Graphviz cannot draw %s here; is the package 'graphviz' installed?", format);
+		rc = err_set(e, ERR_UNSUPPORTED,
+			     "Graphviz cannot draw %s here; is the package 'graphviz' installed?",
+			     format);
 	else
 		buf_add(out, data, n);
 	if (data)
@@ -37,15 +43,17 @@ static int render(GVC_t *gvc, const char *dot, const char *format, struct buf *o
 
 int topology_render(const char *dot, const char *format, struct buf *out, struct err *e)
 {
-	/* One context for the life of the process: Graphviz's pango plugin keeps a pointer to the last font's name, which belongs to the
-	 * context, so a second context would make it read freed memory. */
+	/* One context for the life of the process: Graphviz's pango plugin keeps a pointer to the
+	 * last font's name, which belongs to the context, so a second context would make it read
+	 * freed memory. */
 	static GVC_t *gvc;
 	pthread_mutex_lock(&lock);
 	if (!gvc)
 		gvc = gvContext();
 	agseterr(AGMAX); /* libraries do not print */
 	int rc = gvc ? render(gvc, dot, format, out, e)
-		     : err_set(e, ERR_UNSUPPORTED, "Graphviz does not start; is the package 'graphviz' installed?");
+		     : err_set(e, ERR_UNSUPPORTED,
+			       "Graphviz does not start; is the package 'graphviz' installed?");
 	pthread_mutex_unlock(&lock);
 	return rc;
 }

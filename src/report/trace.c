@@ -96,8 +96,8 @@ void trace_add(struct trace *t, const struct trace_event *ev)
 	pthread_mutex_unlock(&t->lock);
 }
 
-void trace_span(struct trace *t, uint32_t worker, uint32_t stream, const char *name, int64_t begin, int64_t end, int32_t step,
-		int32_t microbatch)
+void trace_span(struct trace *t, uint32_t worker, uint32_t stream, const char *name, int64_t begin,
+		int64_t end, int32_t step, int32_t microbatch)
 {
 	struct trace_event ev = { begin, end, worker, stream, step, microbatch, "" };
 	copy_text(ev.name, sizeof ev.name, name);
@@ -127,24 +127,33 @@ uint64_t trace_dropped(struct trace *t)
 static int by_begin(const void *a, const void *b)
 {
 	const struct trace_event *x = a, *y = b;
-	return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin) : (x->end < y->end) - (x->end > y->end);
+	return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
+				    : (x->end < y->end) - (x->end > y->end);
 }
 
-static void micros(struct buf *b, int64_t ns) { buf_addf(b, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000)); }
-
-static void write_name(struct buf *b, const char *what, uint32_t worker, uint32_t stream, const char *text, uint32_t order)
+static void micros(struct buf *b, int64_t ns)
 {
-	buf_addf(b, "{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", what, worker, stream);
+	buf_addf(b, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000));
+}
+
+static void write_name(struct buf *b, const char *what, uint32_t worker, uint32_t stream,
+		       const char *text, uint32_t order)
+{
+	buf_addf(b, "{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":",
+		 what, worker, stream);
 	json_quote(b, text, strlen(text));
-	buf_addf(b, "}},\n{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}},\n", what,
-		 worker, stream, order);
+	buf_addf(b,
+		 "}},\n{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{"
+		 "\"sort_index\":%u}},\n",
+		 what, worker, stream, order);
 }
 
 static void write_names(const struct trace *t, struct buf *b)
 {
-	static const char *const streams[TRACE_STREAMS] = {
-		[TRACE_COMPUTE] = "compute", [TRACE_SEND] = "send", [TRACE_RECEIVE] = "receive", [TRACE_WAIT] = "wait"
-	};
+	static const char *const streams[TRACE_STREAMS] = { [TRACE_COMPUTE] = "compute",
+							    [TRACE_SEND] = "send",
+							    [TRACE_RECEIVE] = "receive",
+							    [TRACE_WAIT] = "wait" };
 	for (size_t i = 0; i < t->nnames; i++) {
 		const struct name *n = &t->name[i];
 		write_name(b, "process", n->worker, 0, n->text, n->worker);
@@ -195,7 +204,8 @@ int trace_write(struct trace *t, const char *path, struct err *e)
 		buf_addc(&b, '\n');
 	}
 	buf_addf(&b,
-		 "],\"otherData\":{\"program\":\"heteroshard\",\"older spans left out\":%llu,\"clocks apart at most, ns\":%lld}}\n",
+		 "],\"otherData\":{\"program\":\"heteroshard\",\"older spans left "
+		 "out\":%llu,\"clocks apart at most, ns\":%lld}}\n",
 		 dropped, error);
 	TRYOUT(buf_ok(&b, e));
 	rc = atomic_write_file(path, b.p, b.n, e);

@@ -1,8 +1,11 @@
-/* play.c - the player. One set of rules for what an instruction does (exec), two ways of bringing the workers forward:
+/* play.c - the player. One set of rules for what an instruction does (exec), two ways of bringing
+ * the workers forward:
  *
- * - No wire is shared by two routes: a message's arrival follows from its sender alone, so each worker runs until it needs something
- *   that is not there (play_flow). Linear in the number of instructions; what a planner's search uses.
- * - Otherwise transmissions slow each other down: events in order of time from a heap (play_events). */
+ * - No wire is shared by two routes: a message's arrival follows from its sender alone, so each
+ *   worker runs until it needs something that is not there (play_flow). Linear in the number of
+ *   instructions; what a planner's search uses.
+ * - Otherwise transmissions slow each other down: events in order of time from a heap
+ *   (play_events). */
 #include "sched/play.h"
 
 #include <math.h>
@@ -56,8 +59,8 @@ struct player {
 	struct event *heap;
 	int *ready;
 	struct play_span *span;
-	size_t worker_cap, report_cap, f_cap, b_cap, sent_cap, arrive_cap, taken_cap, queue_cap, route_cap, active_cap, first_cap,
-		wroute_cap, heap_cap, ready_cap, span_cap;
+	size_t worker_cap, report_cap, f_cap, b_cap, sent_cap, arrive_cap, taken_cap, queue_cap,
+		route_cap, active_cap, first_cap, wroute_cap, heap_cap, ready_cap, span_cap;
 	size_t heap_n, ready_n, spans;
 
 	/* the play under way */
@@ -104,16 +107,20 @@ static long message_of(const struct player *pl, int stage, const struct instr *i
 	bool send = in->kind == INSTR_SEND_ACT || in->kind == INSTR_SEND_GRAD;
 	int to = stage, chunk = in->chunk, peer, other;
 
-	if (in->microbatch < 0 || in->microbatch >= p->microbatches || in->chunk < 0 || in->chunk >= p->chunks)
+	if (in->microbatch < 0 || in->microbatch >= p->microbatches || in->chunk < 0 ||
+	    in->chunk >= p->chunks)
 		return NOTHING;
 	/* A RECV looks for its sender by walking the other way. */
-	if (!sched_target(p->stages, p->chunks, stage, in->chunk, send == act, &peer, &other) || peer != in->peer)
+	if (!sched_target(p->stages, p->chunks, stage, in->chunk, send == act, &peer, &other) ||
+	    peer != in->peer)
 		return NOTHING;
 	if (send) {
 		to = peer;
 		chunk = other;
 	}
-	return ((long)!act * p->stages * p->chunks + (long)chunk * p->stages + to) * p->microbatches + in->microbatch;
+	return ((long)!act * p->stages * p->chunks + (long)chunk * p->stages + to) *
+		       p->microbatches +
+	       in->microbatch;
 }
 
 static bool message_is_grad(const struct player *pl, long id)
@@ -121,7 +128,10 @@ static bool message_is_grad(const struct player *pl, long id)
 	return id >= (long)pl->in->stages * pl->in->chunks * pl->in->microbatches;
 }
 
-static int message_to(const struct player *pl, long id) { return (int)(id / pl->in->microbatches % pl->in->stages); }
+static int message_to(const struct player *pl, long id)
+{
+	return (int)(id / pl->in->microbatches % pl->in->stages);
+}
 
 static int route_of(const struct player *pl, int from, bool act)
 {
@@ -157,18 +167,25 @@ static void add_send_span(struct player *pl, long id, double begin, double end)
 {
 	const struct play *p = pl->in;
 	bool act = !message_is_grad(pl, id);
-	int to = message_to(pl, id), chunk = (int)(id / p->microbatches / p->stages % p->chunks), from, from_chunk;
+	int to = message_to(pl, id), chunk = (int)(id / p->microbatches / p->stages % p->chunks),
+	    from, from_chunk;
 
-	if (!pl->want_spans || !sched_target(p->stages, p->chunks, to, chunk, !act, &from, &from_chunk))
+	if (!pl->want_spans ||
+	    !sched_target(p->stages, p->chunks, to, chunk, !act, &from, &from_chunk))
 		return;
-	add_span(pl, from, &(struct instr){ act ? INSTR_SEND_ACT : INSTR_SEND_GRAD, (int)(id % p->microbatches), from_chunk, to },
+	add_span(pl, from,
+		 &(struct instr){ act ? INSTR_SEND_ACT : INSTR_SEND_GRAD,
+				  (int)(id % p->microbatches), from_chunk, to },
 		 begin, end);
 }
 
-static int bad(const struct player *pl, int stage, const struct instr *in, const char *why, struct err *e)
+static int bad(const struct player *pl, int stage, const struct instr *in, const char *why,
+	       struct err *e)
 {
-	return err_set(e, ERR_INTERNAL, "schedule: stage %d, instruction %zu (%s, microbatch %d, chunk %d): %s", stage,
-		       pl->worker[stage].pc, instr_name(in->kind), in->microbatch, in->chunk, why);
+	return err_set(e, ERR_INTERNAL,
+		       "schedule: stage %d, instruction %zu (%s, microbatch %d, chunk %d): %s",
+		       stage, pl->worker[stage].pc, instr_name(in->kind), in->microbatch, in->chunk,
+		       why);
 }
 
 /* The rules of completeness for a computation; counts it. */
@@ -187,11 +204,13 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 	if (!forward && pl->next_f[at] <= in->microbatch)
 		return bad(pl, stage, in, "before its forward", e);
 	if (sched_target(p->stages, p->chunks, stage, in->chunk, !forward, &from, &chunk)) {
-		long id = message_of(
-			pl, stage, &(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD, in->microbatch, in->chunk, from });
+		long id = message_of(pl, stage,
+				     &(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD,
+						      in->microbatch, in->chunk, from });
 		if (id == NOTHING || !pl->taken[id])
 			return bad(pl, stage, in, "its input was not received", e);
-	} else if (p->stages == 1 && at + step >= 0 && at + step < p->chunks && done[at + step] <= in->microbatch) {
+	} else if (p->stages == 1 && at + step >= 0 && at + step < p->chunks &&
+		   done[at + step] <= in->microbatch) {
 		return bad(pl, stage, in, "before the neighbouring chunk", e);
 	}
 	done[at]++;
@@ -204,7 +223,8 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 static double each(const double *v, int i) { return v ? v[i] : 0; }
 
 /* How long the instruction keeps its worker, once it can begin; checks it. */
-static int duration(struct player *pl, int stage, const struct instr *in, double *s_p, struct err *e)
+static int duration(struct player *pl, int stage, const struct instr *in, double *s_p,
+		    struct err *e)
 {
 	const struct play *p = pl->in;
 	struct play_worker *r = &pl->report[stage];
@@ -221,7 +241,9 @@ static int duration(struct player *pl, int stage, const struct instr *in, double
 	case INSTR_SEND_GRAD:
 		if (message_of(pl, stage, in) == NOTHING)
 			return bad(pl, stage, in, "no such message", e);
-		if ((in->kind == INSTR_SEND_ACT ? pl->next_f : pl->next_b)[in->chunk * p->stages + stage] <= in->microbatch)
+		if ((in->kind == INSTR_SEND_ACT
+			     ? pl->next_f
+			     : pl->next_b)[in->chunk * p->stages + stage] <= in->microbatch)
 			return bad(pl, stage, in, "sent before it was computed", e);
 		*s_p = each(p->send_s, stage);
 		r->copy_s += *s_p;
@@ -252,7 +274,8 @@ static int duration(struct player *pl, int stage, const struct instr *in, double
 }
 
 /* A RECV: true when its message is there at some known time; then the worker has waited for it. */
-static int receive(struct player *pl, int stage, const struct instr *in, bool *there_p, struct err *e)
+static int receive(struct player *pl, int stage, const struct instr *in, bool *there_p,
+		   struct err *e)
 {
 	struct worker *w = &pl->worker[stage];
 	long id = message_of(pl, stage, in);
@@ -312,9 +335,11 @@ static struct event pop_event(struct player *pl)
 		if (c >= n)
 			break;
 		if (c + 1 < n && (pl->heap[c + 1].at < pl->heap[c].at ||
-				  (pl->heap[c + 1].at == pl->heap[c].at && pl->heap[c + 1].who < pl->heap[c].who)))
+				  (pl->heap[c + 1].at == pl->heap[c].at &&
+				   pl->heap[c + 1].who < pl->heap[c].who)))
 			c++;
-		if (last.at < pl->heap[c].at || (last.at == pl->heap[c].at && last.who <= pl->heap[c].who))
+		if (last.at < pl->heap[c].at ||
+		    (last.at == pl->heap[c].at && last.who <= pl->heap[c].who))
 			break;
 		pl->heap[i] = pl->heap[c];
 		i = c;
@@ -329,7 +354,8 @@ static double bytes_of(const struct player *pl, long id)
 	return message_is_grad(pl, id) ? pl->in->grad_bytes : pl->in->act_bytes;
 }
 
-/* A message is known to arrive: in flow mode its receiver may go on now, in event mode when it is there. */
+/* A message is known to arrive: in flow mode its receiver may go on now, in event mode when it is
+ * there. */
 static void deliver(struct player *pl, long id, double at)
 {
 	int to = message_to(pl, id);
@@ -351,7 +377,8 @@ static double fair_rate(const struct player *pl, const struct play_route *r)
 		int w = k ? r->wire_in : r->wire_out;
 		if (w < 0)
 			continue;
-		double part = pl->in->wire[w].bytes_per_s / (pl->wire_active[w] > 1 ? pl->wire_active[w] : 1);
+		double part = pl->in->wire[w].bytes_per_s /
+			      (pl->wire_active[w] > 1 ? pl->wire_active[w] : 1);
 		if (part < rate)
 			rate = part;
 	}
@@ -494,7 +521,8 @@ static int effect(struct player *pl, int stage, const struct instr *in, struct e
 	return 0;
 }
 
-/* Brings one worker forward as far as it can go: in flow mode until it is blocked, in event mode until its time passes. */
+/* Brings one worker forward as far as it can go: in flow mode until it is blocked, in event mode
+ * until its time passes. */
 static int run(struct player *pl, int stage, struct err *e)
 {
 	struct worker *w = &pl->worker[stage];
@@ -533,8 +561,8 @@ static int run(struct player *pl, int stage, struct err *e)
 			w->at_step = false;
 		}
 		TRY(duration(pl, stage, in, &s, e));
-		if (in->kind != INSTR_RECV_ACT && in->kind != INSTR_RECV_GRAD && in->kind != INSTR_SEND_ACT &&
-		    in->kind != INSTR_SEND_GRAD)
+		if (in->kind != INSTR_RECV_ACT && in->kind != INSTR_RECV_GRAD &&
+		    in->kind != INSTR_SEND_ACT && in->kind != INSTR_SEND_GRAD)
 			add_span(pl, stage, in, w->now, w->now + s);
 		w->delivered = true;
 		if (pl->events && s > 0) {
@@ -571,16 +599,19 @@ static int play_events(struct player *pl, struct err *e)
 			return err_set(e, ERR_NOMEM, "out of memory for the player");
 		if (ev.who >= pl->in->stages) {
 			int route = ev.who - pl->in->stages;
-			if (pl->route[route].version == ev.version && pl->route[route].head != NOTHING)
+			if (pl->route[route].version == ev.version &&
+			    pl->route[route].head != NOTHING)
 				end_transmission(pl, route, ev.at);
 			continue;
 		}
 		w = &pl->worker[ev.who];
 		if (w->pc == pl->now_list[ev.who].n)
 			continue;
-		if (ev.at < w->now) /* a message came while it computes: it will look when it needs it */
+		/* a message came while it computes: it will look when it needs it */
+		if (ev.at < w->now)
 			continue;
-		/* A worker in the middle of an instruction is woken by the end of it only, which is at exactly `now`. */
+		/* A worker in the middle of an instruction is woken by the end of it only, which is
+		 * at exactly `now`. */
 		if (w->delivered && ev.at > w->now)
 			continue;
 		w->now = ev.at;
@@ -593,7 +624,8 @@ static int play_events(struct player *pl, struct err *e)
 
 static int reserve(struct player *pl, const struct play *p, struct err *e)
 {
-	size_t stages = (size_t)p->stages, pieces = stages * (size_t)p->chunks, msgs = 2 * pieces * (size_t)p->microbatches;
+	size_t stages = (size_t)p->stages, pieces = stages * (size_t)p->chunks,
+	       msgs = 2 * pieces * (size_t)p->microbatches;
 
 	if (!mem_grow(&pl->worker, &pl->worker_cap, stages, sizeof *pl->worker) ||
 	    !mem_grow(&pl->report, &pl->report_cap, stages, sizeof *pl->report) ||
@@ -635,10 +667,15 @@ static int lay_wires(struct player *pl, const struct play *p, struct err *e)
 		const struct play_route *r = &p->route[i];
 		bool used = p->chunks > 1 || p->stages == 2 || i < 2 * (p->stages - 1);
 
-		if (!(r->bytes_per_s > 0) || !(r->latency_s >= 0) || r->wire_out >= (int)p->wires || r->wire_in >= (int)p->wires)
-			return err_set(e, ERR_INTERNAL, "player: route %d has no bandwidth, a negative latency or an unknown wire",
+		if (!(r->bytes_per_s > 0) || !(r->latency_s >= 0) || r->wire_out >= (int)p->wires ||
+		    r->wire_in >= (int)p->wires)
+			return err_set(e, ERR_INTERNAL,
+				       "player: route %d has no bandwidth, a negative latency or "
+				       "an unknown wire",
 				       i);
-		pl->route[i] = (struct route){ .rate = fair_rate(pl, r), .head = NOTHING, .tail = NOTHING };
+		pl->route[i] = (struct route){ .rate = fair_rate(pl, r),
+					       .head = NOTHING,
+					       .tail = NOTHING };
 		if (!used)
 			continue;
 		if (r->wire_out >= 0)
@@ -659,9 +696,11 @@ static int lay_wires(struct player *pl, const struct play *p, struct err *e)
 		if (!(p->chunks > 1 || p->stages == 2 || i < 2 * (p->stages - 1)))
 			continue;
 		if (r->wire_out >= 0)
-			pl->wire_route[pl->wire_first[r->wire_out] + pl->wire_active[r->wire_out]++] = i;
+			pl->wire_route[pl->wire_first[r->wire_out] +
+				       pl->wire_active[r->wire_out]++] = i;
 		if (r->wire_in >= 0 && r->wire_in != r->wire_out)
-			pl->wire_route[pl->wire_first[r->wire_in] + pl->wire_active[r->wire_in]++] = i;
+			pl->wire_route[pl->wire_first[r->wire_in] + pl->wire_active[r->wire_in]++] =
+				i;
 	}
 	memset(pl->wire_active, 0, (p->wires + 1) * sizeof *pl->wire_active);
 	return 0;
@@ -679,25 +718,28 @@ static int complete(struct player *pl, struct err *e)
 		if (w->pc < l->n)
 			return bad(pl, s, &l->item[w->pc], "waits for ever", e);
 		if (l->n == 0 || l->item[l->n - 1].kind != INSTR_STEP)
-			return err_set(e, ERR_INTERNAL, "schedule: stage %d does not end with STEP", s);
+			return err_set(e, ERR_INTERNAL, "schedule: stage %d does not end with STEP",
+				       s);
 	}
 	if (pl->sent_n != pl->taken_n)
-		return err_set(e, ERR_INTERNAL, "schedule: %ld messages sent, %ld received", pl->sent_n, pl->taken_n);
+		return err_set(e, ERR_INTERNAL, "schedule: %ld messages sent, %ld received",
+			       pl->sent_n, pl->taken_n);
 	if (p->stages > 1 && pl->taken_n != 2l * (p->stages * p->chunks - 1) * p->microbatches)
-		return err_set(e, ERR_INTERNAL, "schedule: %ld messages, should be %ld", pl->taken_n,
-			       2l * (p->stages * p->chunks - 1) * p->microbatches);
+		return err_set(e, ERR_INTERNAL, "schedule: %ld messages, should be %ld",
+			       pl->taken_n, 2l * (p->stages * p->chunks - 1) * p->microbatches);
 	return 0;
 }
 
-int sched_play_lists(struct player *pl, const struct instr_list *list, const struct play *in, bool spans, struct play_result *out,
-		     struct err *e)
+int sched_play_lists(struct player *pl, const struct instr_list *list, const struct play *in,
+		     bool spans, struct play_result *out, struct err *e)
 {
 	double step = 0;
 
-	if (in->stages < 1 || in->stages > SCHED_MAX_STAGES || in->chunks < 1 || in->chunks > SCHED_MAX_CHUNKS ||
-	    in->microbatches < 1 || in->microbatches > SCHED_MAX_MICROBATCHES / in->chunks)
-		return err_set(e, ERR_INTERNAL, "player: %d stages, %d chunks, %d microbatches", in->stages, in->chunks,
-			       in->microbatches);
+	if (in->stages < 1 || in->stages > SCHED_MAX_STAGES || in->chunks < 1 ||
+	    in->chunks > SCHED_MAX_CHUNKS || in->microbatches < 1 ||
+	    in->microbatches > SCHED_MAX_MICROBATCHES / in->chunks)
+		return err_set(e, ERR_INTERNAL, "player: %d stages, %d chunks, %d microbatches",
+			       in->stages, in->chunks, in->microbatches);
 	TRY(reserve(pl, in, e));
 	pl->in = in;
 	pl->now_list = list;
@@ -726,9 +768,11 @@ int sched_play_lists(struct player *pl, const struct instr_list *list, const str
 	return 0;
 }
 
-int sched_play(struct player *pl, const struct sched *s, const struct play *in, bool spans, struct play_result *out, struct err *e)
+int sched_play(struct player *pl, const struct sched *s, const struct play *in, bool spans,
+	       struct play_result *out, struct err *e)
 {
-	if (pl->sched != s || pl->stages != in->stages || pl->chunks != in->chunks || pl->microbatches != in->microbatches) {
+	if (pl->sched != s || pl->stages != in->stages || pl->chunks != in->chunks ||
+	    pl->microbatches != in->microbatches) {
 		size_t had = pl->list_cap;
 
 		pl->sched = NULL;
@@ -739,7 +783,8 @@ int sched_play(struct player *pl, const struct sched *s, const struct play *in, 
 		for (size_t i = had; i < pl->list_cap; i++)
 			pl->list[i] = (struct instr_list)INSTR_LIST_INIT;
 		for (int i = 0; i < in->stages; i++)
-			TRY(sched_build(s, in->stages, in->chunks, in->microbatches, i, &pl->list[i], e));
+			TRY(sched_build(s, in->stages, in->chunks, in->microbatches, i,
+					&pl->list[i], e));
 		pl->sched = s;
 		pl->stages = in->stages;
 		pl->chunks = in->chunks;

@@ -1,23 +1,28 @@
-/* play.h - the player: simulates all workers of a pipeline executing their instruction lists, with given times.
+/* play.h - the player: simulates all workers of a pipeline executing their instruction lists, with
+ * given times.
  *
  * What is simulated (units: seconds, bytes):
- * - A worker executes its list in order, one instruction at a time. FORWARD and BACKWARD last forward_s and backward_s of (stage,
- *   chunk). A SEND occupies it for send_s of the stage (copy from the device, handing over), a RECV for recv_s once the message is
- *   there.
- * - Messages: the SEND puts the message into a queue without limit. A route (all messages from one stage to a neighbour, both kinds)
- *   transmits in order, one at a time; the last byte arrives `latency_s` after it was put on the wire, and meanwhile the next
- *   message may be transmitted. Directions are separate routes.
- * - Routes may share wires (the network card of a host that holds several stages, a common uplink): a transmission passes
- *   through up to two wires, the sender's and the receiver's, and at any moment gets the smallest of: the route's own bandwidth, and
- *   the bandwidth of each of its wires divided by the transmissions now on that wire.
- * - STEP begins on every worker when all have ended REDUCE and `barrier_s` (global norm to the coordinator and back) has passed.
+ * - A worker executes its list in order, one instruction at a time. FORWARD and BACKWARD last
+ *   forward_s and backward_s of (stage, chunk). A SEND occupies it for send_s of the stage (copy
+ *   from the device, handing over), a RECV for recv_s once the message is there.
+ * - Messages: the SEND puts the message into a queue without limit. A route (all messages from one
+ *   stage to a neighbour, both kinds) transmits in order, one at a time; the last byte arrives
+ *   `latency_s` after it was put on the wire, and meanwhile the next message may be transmitted.
+ *   Directions are separate routes.
+ * - Routes may share wires (the network card of a host that holds several stages, a common uplink):
+ *   a transmission passes through up to two wires, the sender's and the receiver's, and at any
+ *   moment gets the smallest of: the route's own bandwidth, and the bandwidth of each of its wires
+ *   divided by the transmissions now on that wire.
+ * - STEP begins on every worker when all have ended REDUCE and `barrier_s` (global norm to the
+ *   coordinator and back) has passed.
  *
- * Each worker's time is divided without rest: busy (FORWARD, BACKWARD, REDUCE, STEP), copy (send_s, recv_s), wait (blocked
- * while the message it needs is on its way: the link is too slow), bubble (everything else: the message was not yet
- * sent, other stages not yet at STEP, list ended).
+ * Each worker's time is divided without rest: busy (FORWARD, BACKWARD, REDUCE, STEP), copy (send_s,
+ * recv_s), wait (blocked while the message it needs is on its way: the link is too slow), bubble
+ * (everything else: the message was not yet sent, other stages not yet at STEP, list ended).
  *
- * Lists that are not complete (a computation missing, double or out of order, a message nobody takes) and lists that wait for
- * each other for ever are refused with ERR_INTERNAL, naming stage and instruction. */
+ * Lists that are not complete (a computation missing, double or out of order, a message nobody
+ * takes) and lists that wait for each other for ever are refused with ERR_INTERNAL, naming stage
+ * and instruction. */
 #ifndef HS_SCHED_PLAY_H
 #define HS_SCHED_PLAY_H
 
@@ -33,7 +38,8 @@ struct play_route {
 	int wire_out, wire_in; /* index into `wire`, or -1 */
 };
 
-/* What to simulate. Arrays indexed [stage * chunks + chunk] or [stage]; NULL where a comment allows it: all zero. */
+/* What to simulate. Arrays indexed [stage * chunks + chunk] or [stage]; NULL where a comment allows
+ * it: all zero. */
 struct play {
 	int stages, chunks, microbatches;
 	const double *forward_s, *backward_s; /* [stages * chunks] */
@@ -41,8 +47,9 @@ struct play {
 	const double *send_s, *recv_s;        /* [stages] or NULL: per message */
 	double barrier_s;
 	double act_bytes, grad_bytes; /* of one message */
-	/* route[2 * s] leads from stage s to s + 1 (from the last to stage 0), route[2 * s + 1] the other way, from stage s + 1 to s.
-	 * With two stages, route[0] and route[1] carry what goes round from chunk to chunk too. NULL: messages take no time. */
+	/* route[2 * s] leads from stage s to s + 1 (from the last to stage 0), route[2 * s + 1] the
+	 * other way, from stage s + 1 to s. With two stages, route[0] and route[1] carry what goes
+	 * round from chunk to chunk too. NULL: messages take no time. */
 	const struct play_route *route; /* [2 * stages] */
 	const struct play_wire *wire;
 	size_t wires;
@@ -51,10 +58,12 @@ struct play {
 struct play_worker {
 	double busy_s, copy_s, wait_s, bubble_s; /* their sum is the step time */
 	double end_s;                            /* end of its list */
-	int in_flight;                           /* peak number of activations kept (FORWARD begun, BACKWARD not ended) */
+	/* peak number of activations kept (FORWARD begun, BACKWARD not ended) */
+	int in_flight;
 };
 
-/* For the trace. SEND spans are the transmission on the wire, RECV spans the time the worker was blocked (if any). */
+/* For the trace. SEND spans are the transmission on the wire, RECV spans the time the worker was
+ * blocked (if any). */
 struct play_span {
 	int stage;
 	struct instr instr;
@@ -68,16 +77,19 @@ struct play_result {
 	size_t spans;
 };
 
-/* Scratch memory that can be used again for any number of plays: a planner's search then allocates nothing once warm. */
+/* Scratch memory that can be used again for any number of plays: a planner's search then allocates
+ * nothing once warm. */
 struct player;
 struct player *player_new(void); /* NULL when memory is out */
 void player_free(struct player *pl);
 
-/* Plays the lists a schedule builds. The result's arrays belong to `pl` and live until its next use. */
-int sched_play(struct player *pl, const struct sched *s, const struct play *in, bool spans, struct play_result *out, struct err *e);
+/* Plays the lists a schedule builds. The result's arrays belong to `pl` and live until its next
+ * use. */
+int sched_play(struct player *pl, const struct sched *s, const struct play *in, bool spans,
+	       struct play_result *out, struct err *e);
 
 /* The same with lists from elsewhere: list[stages]. */
-int sched_play_lists(struct player *pl, const struct instr_list *list, const struct play *in, bool spans, struct play_result *out,
-		     struct err *e);
+int sched_play_lists(struct player *pl, const struct instr_list *list, const struct play *in,
+		     bool spans, struct play_result *out, struct err *e);
 
 #endif

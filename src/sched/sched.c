@@ -1,5 +1,5 @@
-/* sched.c - the registry of schedules, and what all of them have in common: messages between stages and the end of the step. The
- * orders of computing are in sched_<name>.c. */
+/* sched.c - the registry of schedules, and what all of them have in common: messages between stages
+ * and the end of the step. The orders of computing are in sched_<name>.c. */
 #include "sched/sched.h"
 
 #include <ctype.h>
@@ -28,12 +28,14 @@ const struct sched *sched_default(void) { return &sched_1f1b; }
 
 const char *instr_name(enum instr_kind k)
 {
-	static const char *const name[INSTR_COUNT] = { "forward",   "backward",  "send_act", "recv_act",
-						       "send_grad", "recv_grad", "reduce",   "step" };
+	static const char *const name[INSTR_COUNT] = { "forward",  "backward",  "send_act",
+						       "recv_act", "send_grad", "recv_grad",
+						       "reduce",   "step" };
 	return (unsigned)k < INSTR_COUNT ? name[k] : "?";
 }
 
-bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p, int *chunk_p)
+bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p,
+		  int *chunk_p)
 {
 	int s = stage, c = chunk;
 
@@ -61,30 +63,38 @@ void instr_list_release(struct instr_list *l)
 	*l = (struct instr_list)INSTR_LIST_INIT;
 }
 
-static int check(const struct sched *s, int stages, int chunks, int microbatches, int stage, struct err *e)
+static int check(const struct sched *s, int stages, int chunks, int microbatches, int stage,
+		 struct err *e)
 {
 	if (stages < 1 || stages > SCHED_MAX_STAGES)
-		return err_set(e, ERR_USAGE, "schedule %s: %d stages, must be 1 to %d", s->name, stages, SCHED_MAX_STAGES);
+		return err_set(e, ERR_USAGE, "schedule %s: %d stages, must be 1 to %d", s->name,
+			       stages, SCHED_MAX_STAGES);
 	if (chunks < 1 || chunks > SCHED_MAX_CHUNKS)
-		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, must be 1 to %d", s->name, chunks, SCHED_MAX_CHUNKS);
+		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, must be 1 to %d", s->name,
+			       chunks, SCHED_MAX_CHUNKS);
 	if (chunks > 1 && !s->chunked)
-		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, but only `interleaved` takes more than one", s->name, chunks);
+		return err_set(e, ERR_USAGE,
+			       "schedule %s: %d chunks, but only `interleaved` takes more than one",
+			       s->name, chunks);
 	if (microbatches < 1 || microbatches > SCHED_MAX_MICROBATCHES / chunks)
-		return err_set(e, ERR_USAGE, "schedule %s: %d microbatches, must be 1 to %d", s->name, microbatches,
-			       SCHED_MAX_MICROBATCHES / chunks);
+		return err_set(e, ERR_USAGE, "schedule %s: %d microbatches, must be 1 to %d",
+			       s->name, microbatches, SCHED_MAX_MICROBATCHES / chunks);
 	if (stage < 0 || stage >= stages)
-		return err_set(e, ERR_INTERNAL, "schedule %s: stage %d of %d", s->name, stage, stages);
+		return err_set(e, ERR_INTERNAL, "schedule %s: stage %d of %d", s->name, stage,
+			       stages);
 	return 0;
 }
 
-int sched_build(const struct sched *s, int stages, int chunks, int microbatches, int stage, struct instr_list *out, struct err *e)
+int sched_build(const struct sched *s, int stages, int chunks, int microbatches, int stage,
+		struct instr_list *out, struct err *e)
 {
 	size_t work, most, from, peer_n = 0;
 
 	out->n = 0;
 	TRY(check(s, stages, chunks, microbatches, stage, e));
-	/* Each computation has at most one message before and one after it. The order is written into the tail of the same array and
-	 * read from there: entry i of it stands at or behind 3 * i, so it is read before it is overwritten. */
+	/* Each computation has at most one message before and one after it. The order is written
+	 * into the tail of the same array and read from there: entry i of it stands at or behind 3
+	 * * i, so it is read before it is overwritten. */
 	work = 2 * (size_t)chunks * (size_t)microbatches;
 	most = 3 * work + 2;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
@@ -99,11 +109,13 @@ int sched_build(const struct sched *s, int stages, int chunks, int microbatches,
 		in.peer = -1;
 		if (sched_target(stages, chunks, stage, in.chunk, !forward, &peer, &chunk))
 			out->item[peer_n++] =
-				(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD, in.microbatch, in.chunk, peer };
+				(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD,
+						in.microbatch, in.chunk, peer };
 		out->item[peer_n++] = in;
 		if (sched_target(stages, chunks, stage, in.chunk, forward, &peer, &chunk))
 			out->item[peer_n++] =
-				(struct instr){ forward ? INSTR_SEND_ACT : INSTR_SEND_GRAD, in.microbatch, in.chunk, peer };
+				(struct instr){ forward ? INSTR_SEND_ACT : INSTR_SEND_GRAD,
+						in.microbatch, in.chunk, peer };
 	}
 	out->item[peer_n++] = (struct instr){ INSTR_REDUCE, -1, -1, -1 };
 	out->item[peer_n++] = (struct instr){ INSTR_STEP, -1, -1, -1 };

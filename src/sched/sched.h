@@ -1,28 +1,40 @@
-/* sched.h - schedules: for every worker of a pipeline the list of instructions of one optimizer step.
+/* sched.h - schedules: for every worker of a pipeline the list of instructions of one optimizer
+ * step.
  *
- * Pure functions of (stages, chunks, microbatches, stage): no clock, no link, no global. The run loop executes the list, the
- * player (play.h) simulates the very same list; the schedule is described nowhere else.
+ * Pure functions of (stages, chunks, microbatches, stage): no clock, no link, no global. The run
+ * loop executes the list, the player (play.h) simulates the very same list; the schedule is
+ * described nowhere else.
  *
- * Stages and chunks. A worker holds one stage, cut into `chunks` pieces (1 for every schedule but `interleaved`). The pieces
- * form a longer pipeline of stages * chunks virtual stages: piece `chunk` of stage `stage` is number chunk * stages + stage. The
- * front of the model belongs to number 0, its end to the last one. With one stage and one chunk nothing is sent. (One stage
- * and several chunks: the pieces follow each other in one process, and nothing is sent either.)
+ * Stages and chunks. A worker holds one stage, cut into `chunks` pieces (1 for every schedule but
+ * `interleaved`). The pieces form a longer pipeline of stages * chunks virtual stages: piece
+ * `chunk` of stage `stage` is number chunk * stages + stage. The front of the model belongs to
+ * number 0, its end to the last one. With one stage and one chunk nothing is sent. (One stage and
+ * several chunks: the pieces follow each other in one process, and nothing is sent either.)
  *
  * What the executor does with an instruction, in list order:
- *   FORWARD, BACKWARD   compute. `chunk` is the worker's piece. The activations kept by FORWARD are given back by BACKWARD.
- *   SEND_ACT, SEND_GRAD hand the result over to the link; never waits for the other side (sends go on behind the computing).
- *   RECV_ACT, RECV_GRAD the point at which the message is needed: wait until it is there. The executor may take messages in as
- *                       early as it likes (looking ahead in its own list says which ones will come). `microbatch` and `chunk`
- *                       are those of the receiver's piece for a RECV and of the sender's piece for a SEND; a frame carries the
- *                       receiver's (sched_target). A link keeps order, but a receiver must keep what came early by
- *                       (kind, microbatch, chunk): with interleaving, gradients and activations share a direction.
- *   REDUCE              gradients of all chunks are complete: sum them in the group, give this stage's part of the global norm.
+ *   FORWARD, BACKWARD   compute. `chunk` is the worker's piece. The activations kept by FORWARD are
+ *                       given back by BACKWARD.
+ *   SEND_ACT, SEND_GRAD hand the result over to the link; never waits for the other side (sends go
+ *     on behind the computing).
+ *   RECV_ACT, RECV_GRAD the point at which the message is needed: wait until it is there. The
+ *     executor may take messages in as
+ *                       early as it likes (looking ahead in its own list says which ones will
+ *                         come). `microbatch` and `chunk`
+ *                       are those of the receiver's piece for a RECV and of the sender's piece for
+ *                         a SEND; a frame carries the
+ *                       receiver's (sched_target). A link keeps order, but a receiver must keep
+ *                         what came early by
+ *                       (kind, microbatch, chunk): with interleaving, gradients and activations
+ *                         share a direction.
+ *   REDUCE              gradients of all chunks are complete: sum them in the group, give this
+ *                       stage's part of the global norm.
  *   STEP                waits for the global norm of all stages, then updates the parameters.
  * REDUCE and STEP close every list, once each; their microbatch, chunk and peer are -1.
  *
- * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in the order of the microbatches,
- * 0, 1, .. m-1 (gpipe too, which elsewhere often runs them in reverse). A parameter lives in one chunk, so its gradient is
- * always the sum ((g0 + g1) + g2) + .. in this order, whatever the schedule and the split: the sum is the same bit for bit. */
+ * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in
+ * the order of the microbatches, 0, 1, .. m-1 (gpipe too, which elsewhere often runs them in
+ * reverse). A parameter lives in one chunk, so its gradient is always the sum ((g0 + g1) + g2) + ..
+ * in this order, whatever the schedule and the split: the sum is the same bit for bit. */
 #ifndef HS_SCHED_SCHED_H
 #define HS_SCHED_SCHED_H
 
@@ -31,7 +43,8 @@
 
 struct err;
 
-#define INSTR_KINDS(X) X(FORWARD) X(BACKWARD) X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(REDUCE) X(STEP)
+#define INSTR_KINDS(X)                                                                             \
+	X(FORWARD) X(BACKWARD) X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(REDUCE) X(STEP)
 
 enum instr_kind {
 #define X(name) INSTR_##name,
@@ -52,22 +65,25 @@ struct instr_list {
 	size_t n, cap;
 };
 
-#define INSTR_LIST_INIT                                                                                                            \
-	{                                                                                                                          \
-		NULL, 0, 0                                                                                                         \
+#define INSTR_LIST_INIT                                                                            \
+	{                                                                                          \
+		NULL, 0, 0                                                                         \
 	}
 
 /* The third is the limit of chunks * microbatches. */
 enum { SCHED_MAX_STAGES = 4096, SCHED_MAX_CHUNKS = 256, SCHED_MAX_MICROBATCHES = 1 << 20 };
 
-/* A schedule is the order of the forwards and backwards; sched_build() adds the messages and the end of the step. */
+/* A schedule is the order of the forwards and backwards; sched_build() adds the messages and the
+ * end of the step. */
 struct sched {
 	const char *name;
 	const char *help;
 	bool chunked; /* takes more than one chunk */
-	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind, microbatch, chunk). */
+	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind,
+	 * microbatch, chunk). */
 	void (*order)(int stages, int chunks, int microbatches, int stage, struct instr *out);
-	/* MUST: the largest number of activations (of one chunk and one microbatch) that the order keeps at once. */
+	/* MUST: the largest number of activations (of one chunk and one microbatch) that the order
+	 * keeps at once. */
 	int (*in_flight)(int stages, int chunks, int microbatches, int stage);
 };
 
@@ -75,24 +91,29 @@ struct sched {
 #include "sched/sched.def"
 #undef SCHED
 
-/* The rows: i-th one (NULL past the end), by name (NULL when there is none), and the default (1f1b). */
+/* The rows: i-th one (NULL past the end), by name (NULL when there is none), and the default
+ * (1f1b). */
 const struct sched *sched_at(size_t i);
 const struct sched *sched_find(const char *name);
 const struct sched *sched_default(void);
 
-/* The complete list of one stage. `out` is emptied first and keeps its memory, so building again allocates nothing; release it with
- * instr_list_release(). On failure (arguments out of range, memory) `out` is empty. */
-int sched_build(const struct sched *s, int stages, int chunks, int microbatches, int stage, struct instr_list *out, struct err *e);
+/* The complete list of one stage. `out` is emptied first and keeps its memory, so building again
+ * allocates nothing; release it with instr_list_release(). On failure (arguments out of range,
+ * memory) `out` is empty. */
+int sched_build(const struct sched *s, int stages, int chunks, int microbatches, int stage,
+		struct instr_list *out, struct err *e);
 void instr_list_release(struct instr_list *l);
 
-/* The largest number of microbatch activations in flight on a stage: between the begin of a FORWARD and the end of its BACKWARD. One
- * counts for the layers of one chunk. What a link has taken in ahead of its FORWARD is not counted: at most as many again as the
- * sending stage may be ahead. */
+/* The largest number of microbatch activations in flight on a stage: between the begin of a FORWARD
+ * and the end of its BACKWARD. One counts for the layers of one chunk. What a link has taken in
+ * ahead of its FORWARD is not counted: at most as many again as the sending stage may be ahead. */
 int sched_in_flight(const struct sched *s, int stages, int chunks, int microbatches, int stage);
 
-/* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing is sent there (end of the
- * model, or the same worker holds the next piece). `forward`: activations; else gradients. */
-bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p, int *chunk_p);
+/* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing
+ * is sent there (end of the model, or the same worker holds the next piece). `forward`:
+ * activations; else gradients. */
+bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p,
+		  int *chunk_p);
 
 const char *instr_name(enum instr_kind k); /* "forward", "send_act", ... */
 

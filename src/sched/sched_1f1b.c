@@ -1,6 +1,7 @@
-/* sched_1f1b.c - one forward, one backward (PipeDream-flush: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training",
- * ICML 2021): stage s runs stages - 1 - s forwards ahead, then alternates, then drains. The same time as gpipe with equal stages,
- * and at most stages - s microbatches in flight instead of all of them. */
+/* sched_1f1b.c - one forward, one backward (PipeDream-flush: Narayanan et al., "Memory-Efficient
+ * Pipeline-Parallel DNN Training", ICML 2021): stage s runs stages - 1 - s forwards ahead, then
+ * alternates, then drains. The same time as gpipe with equal stages, and at most stages - s
+ * microbatches in flight instead of all of them. */
 #include "sched/sched.h"
 
 static void order(int stages, int chunks, int microbatches, int stage, struct instr *out)

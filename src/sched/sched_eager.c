@@ -1,6 +1,8 @@
-/* sched_eager.c - 1f1b with twice the forwards ahead (eager-1F1B: Zhuang et al., "On Optimizing the Communication of Model Parallelism",
- * MLSys 2023): stage s runs 2 (stages - 1 - s) ahead. In 1f1b a stage's next input waits for a gradient to travel back and an activation to
- * travel forth; here it is already there, so both travel while the stages compute, for up to as many more activations kept. */
+/* sched_eager.c - 1f1b with twice the forwards ahead (eager-1F1B: Zhuang et al., "On Optimizing the
+ * Communication of Model Parallelism", MLSys 2023): stage s runs 2 (stages - 1 - s) ahead. In 1f1b
+ * a stage's next input waits for a gradient to travel back and an activation to travel forth; here
+ * it is already there, so both travel while the stages compute, for up to as many more activations
+ * kept. */
 #include "sched/sched.h"
 
 static int ahead_of(int stages, int microbatches, int stage)
@@ -32,7 +34,8 @@ static int in_flight(int stages, int chunks, int microbatches, int stage)
 
 const struct sched sched_eager = {
 	.name = "eager",
-	.help = "1f1b with twice as many forwards ahead, so that messages travel while the stages compute",
+	.help = "1f1b with twice as many forwards ahead, so that messages travel while the stages "
+		"compute",
 	.order = order,
 	.in_flight = in_flight,
 };

@@ -1,13 +1,15 @@
-/* sched_interleaved.c - several chunks per worker (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters
- * Using Megatron-LM", SC 2021, section 2.2.2): the bubble shrinks by the number of chunks, at the price of as many times the
- * messages.
+/* sched_interleaved.c - several chunks per worker (Narayanan et al., "Efficient Large-Scale
+ * Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2.2): the bubble
+ * shrinks by the number of chunks, at the price of as many times the messages.
  *
- * Microbatches go round in groups: a group's forwards of chunk 0, then of chunk 1, ...; its backwards from the last chunk to the
- * first. Stage s runs `ahead` = 2 (stages - 1 - s) + (chunks - 1) * (size of a group) forwards ahead, then alternates. Megatron-LM
- * takes groups of `stages` and refuses other counts; a rest smaller than `stages` would indeed leave two stages waiting for each
- * other. Here the microbatches are dealt to m / stages groups as evenly as possible (each then has at least `stages`), and `ahead`
- * is that of the largest group. With fewer microbatches than stages there is one group and all forwards come first: what is then
- * in flight is still less than what stage 0 holds with full groups. One chunk is 1f1b. */
+ * Microbatches go round in groups: a group's forwards of chunk 0, then of chunk 1, ...; its
+ * backwards from the last chunk to the first. Stage s runs `ahead` = 2 (stages - 1 - s) + (chunks -
+ * 1) * (size of a group) forwards ahead, then alternates. Megatron-LM takes groups of `stages` and
+ * refuses other counts; a rest smaller than `stages` would indeed leave two stages waiting for each
+ * other. Here the microbatches are dealt to m / stages groups as evenly as possible (each then has
+ * at least `stages`), and `ahead` is that of the largest group. With fewer microbatches than stages
+ * there is one group and all forwards come first: what is then in flight is still less than what
+ * stage 0 holds with full groups. One chunk is 1f1b. */
 #include "sched/sched.h"
 
 /* Sizes of the groups: the first `m % groups` ones have one more. */
@@ -32,7 +34,8 @@ static int ahead_of(int stages, int chunks, int m, int stage)
 	return (int)(n < all ? n : all);
 }
 
-/* Walks through (group, chunk, microbatch of the group); backwards take the chunks from the last to the first. */
+/* Walks through (group, chunk, microbatch of the group); backwards take the chunks from the last to
+ * the first. */
 struct walk {
 	struct groups g;
 	int chunks, group, chunk, i, first;
@@ -58,7 +61,8 @@ static struct instr walk_next(struct walk *w, enum instr_kind kind)
 static void order(int stages, int chunks, int microbatches, int stage, struct instr *out)
 {
 	struct walk f = { groups_of(stages, microbatches), chunks, 0, 0, 0, 0 }, b = f;
-	int all = chunks * microbatches, ahead = ahead_of(stages, chunks, microbatches, stage), done = 0;
+	int all = chunks * microbatches, ahead = ahead_of(stages, chunks, microbatches, stage),
+	    done = 0;
 
 	if (chunks == 1) {
 		sched_1f1b.order(stages, chunks, microbatches, stage, out);

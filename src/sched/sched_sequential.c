@@ -1,5 +1,5 @@
-/* sched_sequential.c - one microbatch at a time through all stages, forward and back: least memory, and the baseline of every
- * comparison. All stages but one wait at any time. */
+/* sched_sequential.c - one microbatch at a time through all stages, forward and back: least memory,
+ * and the baseline of every comparison. All stages but one wait at any time. */
 #include "sched/sched.h"
 
 static void order(int stages, int chunks, int microbatches, int stage, struct instr *out)

@@ -22,7 +22,8 @@ void dmem_release(struct dmem *m)
 static int add_block(struct dmem *m, size_t bytes, struct err *e)
 {
 	if (!mem_grow(&m->block, &m->cap, m->nblock + 1, sizeof *m->block))
-		return err_nomem(e, (m->nblock + 1) * sizeof *m->block, "the list of memory blocks");
+		return err_nomem(e, (m->nblock + 1) * sizeof *m->block,
+				 "the list of memory blocks");
 	TRY(dev_alloc(m->dev, bytes, &m->block[m->nblock], e));
 	m->nblock++;
 	return 0;
@@ -57,10 +58,14 @@ void dmem_expect(struct dmem *m, size_t bytes)
 		m->pieces = add_block(m, bytes - room, &ignored) < 0;
 }
 
-struct dmem_mark dmem_mark(const struct dmem *m) { return (struct dmem_mark){ m->now, m->used, m->bytes }; }
+struct dmem_mark dmem_mark(const struct dmem *m)
+{
+	return (struct dmem_mark){ m->now, m->used, m->bytes };
+}
 
-/* An empty stack that had to grow becomes one block of what it needed: no gaps at the ends of blocks, and none that are too small for the
- * next microbatch. When the device gives none of that size, it stays in pieces. */
+/* An empty stack that had to grow becomes one block of what it needed: no gaps at the ends of
+ * blocks, and none that are too small for the next microbatch. When the device gives none of that
+ * size, it stays in pieces. */
 static void join(struct dmem *m)
 {
 	struct err ignored = { 0 };

@@ -1,4 +1,5 @@
-/* op_attention.c - causal attention over sequences that lie one behind the other; see attn_fwd and attn_bwd in kernel.def. */
+/* op_attention.c - causal attention over sequences that lie one behind the other; see attn_fwd and
+ * attn_bwd in kernel.def. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -9,7 +10,9 @@ enum { STARTS, KSTARTS }; /* r[] */
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
 	const struct tensor *q = a->x[0];
-	*y = (struct tensor){ .dtype = t->act, .ndim = 2, .dim = { q->dim[0], q->dim[1] * q->dim[2] } };
+	*y = (struct tensor){ .dtype = t->act,
+			      .ndim = 2,
+			      .dim = { q->dim[0], q->dim[1] * q->dim[2] } };
 }
 
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
@@ -79,7 +82,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	return rc;
 }
 
-/* The mean sequence stands for all: exact when they are equally long. Half of each square is masked. */
+/* The mean sequence stands for all: exact when they are equally long. Half of each square is
+ * masked. */
 static double flops(const struct tape_node *n)
 {
 	double rows = (double)n->y->dim[0], mean = rows / (double)n->a.i[NSEQ];
@@ -88,17 +92,25 @@ static double flops(const struct tape_node *n)
 
 static double bytes(const struct tape_node *n)
 {
-	return 2.0 * (double)tensor_bytes(n->y) + (double)tensor_bytes(n->a.x[1]) + (double)tensor_bytes(n->a.x[2]);
+	return 2.0 * (double)tensor_bytes(n->y) + (double)tensor_bytes(n->a.x[1]) +
+	       (double)tensor_bytes(n->a.x[2]);
 }
 
-const struct op op_attention = {
-	.name = "attention", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
-};
+const struct op op_attention = { .name = "attention",
+				 .shape = shape,
+				 .forward = forward,
+				 .backward = backward,
+				 .flops = flops,
+				 .bytes = bytes };
 
-int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v, struct dev_ref starts,
-		       struct dev_ref kstarts, int64_t nseq, int64_t window, float scale, struct tensor **y_p, struct err *e)
+int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v,
+		       struct dev_ref starts, struct dev_ref kstarts, int64_t nseq, int64_t window,
+		       float scale, struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_attention,
-			  &(struct op_args){ .x = { q, k, v }, .r = { starts, kstarts }, .i = { nseq, window }, .f = { scale } },
+			  &(struct op_args){ .x = { q, k, v },
+					     .r = { starts, kstarts },
+					     .i = { nseq, window },
+					     .f = { scale } },
 			  y_p, e);
 }

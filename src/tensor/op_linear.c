@@ -1,8 +1,9 @@
 /* op_linear.c - y = x W^T, with bias, residual and a low-rank adapter in the same op.
  *
- * The weight may be frozen (plain or NF4) or trained. The adapter (Hu et al. 2021, LoRA) is applied as u = drop(x) A^T, y += s u B^T: the product
- * BA is never formed. Backward, with dy given: du = s dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A).
- * The residual is written first and the product added to it in the accumulator. */
+ * The weight may be frozen (plain or NF4) or trained. The adapter (Hu et al. 2021, LoRA) is applied
+ * as u = drop(x) A^T, y += s u B^T: the product BA is never formed. Backward, with dy given: du = s
+ * dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A). The residual is written first
+ * and the product added to it in the accumulator. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -13,12 +14,18 @@ enum { SCALE, DROPOUT };          /* f[] */
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
-	*y = (struct tensor){ .dtype = t->act, .ndim = 2, .dim = { tensor_rows(a->x[0]), a->p[W]->dim[0] } };
+	*y = (struct tensor){ .dtype = t->act,
+			      .ndim = 2,
+			      .dim = { tensor_rows(a->x[0]), a->p[W]->dim[0] } };
 }
 
-static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, struct dev_ref x, int64_t n, int acc, struct err *e)
+static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, struct dev_ref x,
+		   int64_t n, int acc, struct err *e)
 {
-	const union dev_arg arg[] = { { .b = y }, { .b = x }, { .i = n }, { .i = acc }, { .f = a->f[DROPOUT] }, { .u = a->u } };
+	const union dev_arg arg[] = {
+		{ .b = y },   { .b = x }, { .i = n }, { .i = acc }, { .f = a->f[DROPOUT] },
+		{ .u = a->u }
+	};
 	return dev_launch(t->dev, K_dropout, t->act, arg, e);
 }
 
@@ -42,9 +49,12 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	int64_t rows = y->dim[0], out = y->dim[1];
 	if (residual)
 		TRY(dev_copy(y->at, residual->at, tensor_bytes(y), e));
-	TRY(weight_matmul(&w->w, t->scratch, t->act, false, y->at, x->at, rows, residual ? 1 : 0, e));
+	TRY(weight_matmul(&w->w, t->scratch, t->act, false, y->at, x->at, rows, residual ? 1 : 0,
+			  e));
 	if (bias) {
-		const union dev_arg arg[] = { { .b = y->at }, { .b = bias->w.data }, { .i = rows }, { .i = out } };
+		const union dev_arg arg[] = {
+			{ .b = y->at }, { .b = bias->w.data }, { .i = rows }, { .i = out }
+		};
 		TRY(dev_launch(t->dev, K_addbias, t->act, arg, e));
 	}
 	if (!a->p[LORA_A])
@@ -54,7 +64,8 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	struct dmem_mark k = dmem_mark(t->scratch);
 	struct dev_ref xd;
 	TRY(dropped(t, n, &xd, e));
-	TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, false, n->saved[0]->at, xd, rows, 0, e));
+	TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, false, n->saved[0]->at, xd, rows, 0,
+			  e));
 	dmem_back(t->scratch, k);
 	return dev_gemm(t->dev,
 			&(struct dev_gemm){ .m = rows,
@@ -75,8 +86,8 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 }
 
 /* grad(m,n) f32 += alpha * left(N,m)^T right(N,n) */
-static int add_outer(struct tape *t, struct param *p, struct dev_ref left, struct dev_ref right, int64_t rows, int64_t m, int64_t n,
-		     float alpha, struct err *e)
+static int add_outer(struct tape *t, struct param *p, struct dev_ref left, struct dev_ref right,
+		     int64_t rows, int64_t m, int64_t n, float alpha, struct err *e)
 {
 	return dev_gemm(t->dev,
 			&(struct dev_gemm){ .m = m,
@@ -101,7 +112,8 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx,
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0];
 	struct dev_ref dy = n->y->grad->at, du, xd, part;
-	int64_t rows = n->y->dim[0], out = a->p[W]->dim[0], in = a->p[W]->dim[1], r = a->p[LORA_A]->dim[0];
+	int64_t rows = n->y->dim[0], out = a->p[W]->dim[0], in = a->p[W]->dim[1],
+		r = a->p[LORA_A]->dim[0];
 	struct dmem_mark k = dmem_mark(t->scratch);
 	TRY(dmem_take(t->scratch, (size_t)(rows * r) * dtype_size(t->act), &du, e));
 	TRY(dev_gemm(t->dev,
@@ -126,10 +138,12 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx,
 	}
 	if (dx && a->f[DROPOUT] > 0) {
 		TRY(dmem_take(t->scratch, tensor_bytes(x), &part, e));
-		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, part, du, rows, 0, e));
+		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, part, du, rows, 0,
+				  e));
 		TRY(dropout(t, a, dx->at, part, tensor_count(x), 1, e));
 	} else if (dx) {
-		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, dx->at, du, rows, 1, e));
+		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, dx->at, du, rows, 1,
+				  e));
 	}
 	dmem_back(t->scratch, k);
 	return 0;
@@ -140,16 +154,21 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0], *dy = n->y->grad, *dx = NULL;
 	struct param *w = a->p[W], *bias = a->p[BIAS];
-	int64_t rows = n->y->dim[0], out = w->dim[0]; /* y may have been given heads since: (N,H,D) */
+	/* y may have been given heads since: (N,H,D) */
+	int64_t rows = n->y->dim[0], out = w->dim[0];
 	if (x->needs_grad) {
 		int acc;
 		TRY(tape_grad(t, x, &dx, &acc, e));
-		TRY(weight_matmul(&w->w, t->scratch, t->act, true, dx->at, dy->at, rows, (float)acc, e));
+		TRY(weight_matmul(&w->w, t->scratch, t->act, true, dx->at, dy->at, rows, (float)acc,
+				  e));
 	}
 	if (w->trainable)
 		TRY(add_outer(t, w, dy->at, x->at, rows, out, w->dim[1], 1, e));
 	if (bias && bias->trainable) {
-		const union dev_arg arg[] = { { .b = DEV_REF(bias->grad, 0) }, { .b = dy->at }, { .i = rows }, { .i = out } };
+		const union dev_arg arg[] = { { .b = DEV_REF(bias->grad, 0) },
+					      { .b = dy->at },
+					      { .i = rows },
+					      { .i = out } };
 		TRY(dev_launch(t->dev, K_colsum, t->act, arg, e));
 	}
 	if (a->p[LORA_A])
@@ -169,17 +188,22 @@ static double flops(const struct tape_node *n)
 static double bytes(const struct tape_node *n)
 {
 	const struct weight *w = &n->a.p[W]->w;
-	double weight = w->kind == WEIGHT_NF4 ? (double)w->rows * (double)w->cols * 0.5
-					      : (double)w->rows * (double)w->cols * dtype_size(w->dtype);
+	double weight = w->kind == WEIGHT_NF4
+				? (double)w->rows * (double)w->cols * 0.5
+				: (double)w->rows * (double)w->cols * dtype_size(w->dtype);
 	return weight + (double)tensor_bytes(n->a.x[0]) + (double)tensor_bytes(n->y);
 }
 
-const struct op op_linear = {
-	.name = "linear", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
-};
+const struct op op_linear = { .name = "linear",
+			      .shape = shape,
+			      .forward = forward,
+			      .backward = backward,
+			      .flops = flops,
+			      .bytes = bytes };
 
-int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias, const struct lora *lora, uint64_t key,
-		    struct tensor *residual, struct tensor **y_p, struct err *e)
+int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias,
+		    const struct lora *lora, uint64_t key, struct tensor *residual,
+		    struct tensor **y_p, struct err *e)
 {
 	struct op_args a = { .x = { x, residual }, .p = { w, bias }, .u = key };
 	if (lora && lora->a) {

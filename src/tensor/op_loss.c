@@ -1,8 +1,10 @@
-/* op_loss.c - head and cross-entropy in one: the logits of a few rows at a time, never of all tokens.
+/* op_loss.c - head and cross-entropy in one: the logits of a few rows at a time, never of all
+ * tokens.
  *
- * Only rows that are trained are computed. On a recording tape the gradient of the sum of losses is computed while the logits are at
- * hand: with them gone, backward would have to compute them again. It is multiplied by `scale` (1, or a loss scale); what the sum is
- * divided by (the trained tokens of the global batch) is applied by the optimizer, the same for every microbatch. */
+ * Only rows that are trained are computed. On a recording tape the gradient of the sum of losses is
+ * computed while the logits are at hand: with them gone, backward would have to compute them again.
+ * It is multiplied by `scale` (1, or a loss scale); what the sum is divided by (the trained tokens
+ * of the global batch) is applied by the optimizer, the same for every microbatch. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -17,8 +19,8 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 }
 
 /* Rows first..first+some of the gathered inputs; dxg is DEV_NONE when nobody learns. */
-static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct dev_ref dxg, struct dev_ref logits, int64_t first,
-		 int64_t some, struct err *e)
+static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct dev_ref dxg,
+		 struct dev_ref logits, int64_t first, int64_t some, struct err *e)
 {
 	struct param *head = n->a.p[0];
 	int64_t v = head->dim[0], c = head->dim[1];
@@ -105,19 +107,24 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 		step = rows;
 	struct dmem_mark k = dmem_mark(t->scratch);
 	struct dev_ref xg, dxg = DEV_NONE, logits;
-	/* the logits first: they are most of it and mostly of one size, so a larger microbatch adds a small block, not theirs again */
+	/* the logits first: they are most of it and mostly of one size, so a larger microbatch adds
+	 * a small block, not theirs again */
 	TRY(dmem_take(t->scratch, (size_t)(step * v) * 4, &logits, e));
 	TRY(dmem_take(t->scratch, (size_t)rows * row_bytes, &xg, e));
 	if (dx)
 		TRY(dmem_take(t->scratch, (size_t)rows * row_bytes, &dxg, e));
-	const union dev_arg in[] = { { .b = xg }, { .b = x->at }, { .b = n->a.r[ROWS] }, { .i = rows }, { .i = c } };
+	const union dev_arg in[] = {
+		{ .b = xg }, { .b = x->at }, { .b = n->a.r[ROWS] }, { .i = rows }, { .i = c }
+	};
 	TRY(dev_launch(t->dev, K_gather_rows, t->act, in, e));
 	for (int64_t i = 0; i < rows; i += step)
 		TRY(block(t, n, xg, dxg, logits, i, rows - i < step ? rows - i : step, e));
 	if (dx) {
-		const union dev_arg out[] = {
-			{ .b = n->saved[0]->at }, { .b = dxg }, { .b = n->a.r[ROWS] }, { .i = rows }, { .i = c }
-		};
+		const union dev_arg out[] = { { .b = n->saved[0]->at },
+					      { .b = dxg },
+					      { .b = n->a.r[ROWS] },
+					      { .i = rows },
+					      { .i = c } };
 		TRY(dev_launch(t->dev, K_scatter_rows, t->act, out, e));
 	}
 	dmem_back(t->scratch, k);
@@ -129,20 +136,31 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	return n->saved[0] ? tape_pass(t, n->a.x[0], n->saved[0], e) : 0;
 }
 
-static double flops(const struct tape_node *n) { return 2.0 * (double)n->a.i[0] * (double)param_count(n->a.p[0]); }
+static double flops(const struct tape_node *n)
+{
+	return 2.0 * (double)n->a.i[0] * (double)param_count(n->a.p[0]);
+}
 static double bytes(const struct tape_node *n)
 {
-	return (double)param_count(n->a.p[0]) * dtype_size(n->a.p[0]->w.dtype) + (double)n->a.i[0] * (double)n->a.p[0]->dim[1] * 2;
+	return (double)param_count(n->a.p[0]) * dtype_size(n->a.p[0]->w.dtype) +
+	       (double)n->a.i[0] * (double)n->a.p[0]->dim[1] * 2;
 }
 
-const struct op op_loss = {
-	.name = "loss", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
-};
+const struct op op_loss = { .name = "loss",
+			    .shape = shape,
+			    .forward = forward,
+			    .backward = backward,
+			    .flops = flops,
+			    .bytes = bytes };
 
-int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows, struct dev_ref labels, int64_t n,
-		  float scale, struct tensor **y_p, struct err *e)
+int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
+		  struct dev_ref labels, int64_t n, float scale, struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_loss,
-			  &(struct op_args){ .x = { x }, .p = { head }, .r = { rows, labels }, .i = { n }, .f = { scale } }, y_p,
-			  e);
+			  &(struct op_args){ .x = { x },
+					     .p = { head },
+					     .r = { rows, labels },
+					     .i = { n },
+					     .f = { scale } },
+			  y_p, e);
 }

@@ -1,4 +1,5 @@
-/* op_rmsnorm.c - root mean square norm over the last dimension (Zhang & Sennrich 2019). Saves 1/rms of each row. */
+/* op_rmsnorm.c - root mean square norm over the last dimension (Zhang & Sennrich 2019). Saves 1/rms
+ * of each row. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -16,8 +17,10 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct tensor *x = n->a.x[0];
 	int64_t width = n->a.i[0], rows = tensor_count(x) / width;
 	TRY(tape_new(t, t->mem, DT_F32, 1, &rows, &n->saved[0], e));
-	const union dev_arg a[] = { { .b = n->y->at }, { .b = n->saved[0]->at }, { .b = x->at },    { .b = n->a.p[0]->w.data },
-				    { .i = rows },     { .i = width },           { .f = n->a.f[0] } };
+	const union dev_arg a[] = { { .b = n->y->at }, { .b = n->saved[0]->at },
+				    { .b = x->at },    { .b = n->a.p[0]->w.data },
+				    { .i = rows },     { .i = width },
+				    { .f = n->a.f[0] } };
 	return dev_launch(t->dev, K_rmsnorm_fwd, x->dtype, a, e);
 }
 
@@ -52,12 +55,17 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 static double flops(const struct tape_node *n) { return 4.0 * (double)tensor_count(n->y); }
 static double bytes(const struct tape_node *n) { return 2.0 * (double)tensor_bytes(n->y); }
 
-const struct op op_rmsnorm = {
-	.name = "rmsnorm", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
-};
+const struct op op_rmsnorm = { .name = "rmsnorm",
+			       .shape = shape,
+			       .forward = forward,
+			       .backward = backward,
+			       .flops = flops,
+			       .bytes = bytes };
 
-int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps, struct tensor **y_p,
-		     struct err *e)
+int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps,
+		     struct tensor **y_p, struct err *e)
 {
-	return tape_apply(t, &op_rmsnorm, &(struct op_args){ .x = { x }, .p = { w }, .i = { width }, .f = { eps } }, y_p, e);
+	return tape_apply(t, &op_rmsnorm,
+			  &(struct op_args){ .x = { x }, .p = { w }, .i = { width }, .f = { eps } },
+			  y_p, e);
 }

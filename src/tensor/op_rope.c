@@ -1,4 +1,5 @@
-/* op_rope.c - rotary position embedding in place; backward turns the gradient the other way round, also in place. */
+/* op_rope.c - rotary position embedding in place; backward turns the gradient the other way round,
+ * also in place. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -7,7 +8,9 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 {
 	(void)t;
 	const struct tensor *x = a->x[0];
-	*y = (struct tensor){ .dtype = x->dtype, .ndim = 3, .dim = { x->dim[0], x->dim[1], x->dim[2] } };
+	*y = (struct tensor){ .dtype = x->dtype,
+			      .ndim = 3,
+			      .dim = { x->dim[0], x->dim[1], x->dim[2] } };
 }
 
 static int turn(struct tape *t, const struct tape_node *n, struct dev_ref x, int dir, struct err *e)
@@ -25,7 +28,10 @@ static int turn(struct tape *t, const struct tape_node *n, struct dev_ref x, int
 	return dev_launch(t->dev, K_rope, y->dtype, a, e);
 }
 
-static int forward(struct tape *t, struct tape_node *n, struct err *e) { return turn(t, n, n->y->at, 1, e); }
+static int forward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	return turn(t, n, n->y->at, 1, e);
+}
 
 static int backward(struct tape *t, struct tape_node *n, struct err *e)
 {
@@ -36,12 +42,18 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 static double flops(const struct tape_node *n) { return 3.0 * (double)tensor_count(n->y); }
 static double bytes(const struct tape_node *n) { return 2.0 * (double)tensor_bytes(n->y); }
 
-const struct op op_rope = {
-	.name = "rope", .in_place = true, .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
-};
+const struct op op_rope = { .name = "rope",
+			    .in_place = true,
+			    .shape = shape,
+			    .forward = forward,
+			    .backward = backward,
+			    .flops = flops,
+			    .bytes = bytes };
 
-int op_rope_apply(struct tape *t, struct tensor *x, struct dev_ref pos, struct dev_ref inv_freq, float scale, struct tensor **y_p,
-		  struct err *e)
+int op_rope_apply(struct tape *t, struct tensor *x, struct dev_ref pos, struct dev_ref inv_freq,
+		  float scale, struct tensor **y_p, struct err *e)
 {
-	return tape_apply(t, &op_rope, &(struct op_args){ .x = { x }, .r = { pos, inv_freq }, .f = { scale } }, y_p, e);
+	return tape_apply(t, &op_rope,
+			  &(struct op_args){ .x = { x }, .r = { pos, inv_freq }, .f = { scale } },
+			  y_p, e);
 }

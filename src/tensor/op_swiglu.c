@@ -1,4 +1,5 @@
-/* op_swiglu.c - y = silu(gate) * up (Shazeer 2020). The gradients are written over gate and up, which nobody needs afterwards. */
+/* op_swiglu.c - y = silu(gate) * up (Shazeer 2020). The gradients are written over gate and up,
+ * which nobody needs afterwards. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -6,22 +7,27 @@
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
 	(void)t;
-	*y = (struct tensor){ .dtype = a->x[0]->dtype, .ndim = 2, .dim = { a->x[0]->dim[0], a->x[0]->dim[1] } };
+	*y = (struct tensor){ .dtype = a->x[0]->dtype,
+			      .ndim = 2,
+			      .dim = { a->x[0]->dim[0], a->x[0]->dim[1] } };
 }
 
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
-	const union dev_arg a[] = {
-		{ .b = n->y->at }, { .b = n->a.x[0]->at }, { .b = n->a.x[1]->at }, { .i = tensor_count(n->y) }
-	};
+	const union dev_arg a[] = { { .b = n->y->at },
+				    { .b = n->a.x[0]->at },
+				    { .b = n->a.x[1]->at },
+				    { .i = tensor_count(n->y) } };
 	return dev_launch(t->dev, K_swiglu_fwd, n->y->dtype, a, e);
 }
 
 static int backward(struct tape *t, struct tape_node *n, struct err *e)
 {
 	struct tensor *gate = n->a.x[0], *up = n->a.x[1];
-	const union dev_arg a[] = { { .b = gate->at }, { .b = up->at }, { .b = n->y->grad->at },
-				    { .b = gate->at }, { .b = up->at }, { .i = tensor_count(n->y) } };
+	const union dev_arg a[] = {
+		{ .b = gate->at }, { .b = up->at }, { .b = n->y->grad->at },
+		{ .b = gate->at }, { .b = up->at }, { .i = tensor_count(n->y) }
+	};
 	TRY(dev_launch(t->dev, K_swiglu_bwd, n->y->dtype, a, e));
 	struct tensor *in[2] = { gate, up };
 	for (int i = 0; i < 2; i++) {
@@ -35,11 +41,15 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 static double flops(const struct tape_node *n) { return 5.0 * (double)tensor_count(n->y); }
 static double bytes(const struct tape_node *n) { return 3.0 * (double)tensor_bytes(n->y); }
 
-const struct op op_swiglu = {
-	.name = "swiglu", .shape = shape, .forward = forward, .backward = backward, .flops = flops, .bytes = bytes
-};
+const struct op op_swiglu = { .name = "swiglu",
+			      .shape = shape,
+			      .forward = forward,
+			      .backward = backward,
+			      .flops = flops,
+			      .bytes = bytes };
 
-int op_swiglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p, struct err *e)
+int op_swiglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
+		    struct err *e)
 {
 	return tape_apply(t, &op_swiglu, &(struct op_args){ .x = { gate, up } }, y_p, e);
 }

@@ -6,13 +6,16 @@
 
 #include <string.h>
 
-/* Bytes of expanded NF4 weights at a time: a panel that stays in the last-level cache, yet gives the matrix product enough columns. */
+/* Bytes of expanded NF4 weights at a time: a panel that stays in the last-level cache, yet gives
+ * the matrix product enough columns. */
 enum { PANEL_BYTES = 8 << 20, STAGING = 1 << 16 };
 
-int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim, enum dtype t, bool trainable,
-		     struct err *e)
+int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim,
+		     enum dtype t, bool trainable, struct err *e)
 {
-	*p = (struct param){ .name = name, .ndim = ndim, .trainable = trainable, .decay = ndim == 2 };
+	*p = (struct param){
+		.name = name, .ndim = ndim, .trainable = trainable, .decay = ndim == 2
+	};
 	p->dim[0] = dim[0];
 	p->dim[1] = ndim == 2 ? dim[1] : 1;
 	size_t n = (size_t)param_count(p);
@@ -57,7 +60,8 @@ int param_upload_f32(struct param *p, int64_t first, int64_t count, const float 
 	if (p->value == p->store[0])
 		return 0;
 	uint16_t part[STAGING / 2];
-	size_t size = dtype_size(p->w.dtype), most = p->w.dtype == DT_F32 ? (size_t)count : ARRAY_LEN(part);
+	size_t size = dtype_size(p->w.dtype),
+	       most = p->w.dtype == DT_F32 ? (size_t)count : ARRAY_LEN(part);
 	for (int64_t i = 0; i < count; i += (int64_t)most) {
 		size_t n = (size_t)(count - i) < most ? (size_t)(count - i) : most;
 		const void *bytes = src + i;
@@ -65,12 +69,14 @@ int param_upload_f32(struct param *p, int64_t first, int64_t count, const float 
 			dtype_from_f32(p->w.dtype, src + i, part, n);
 			bytes = part;
 		}
-		TRY(dev_upload(DEV_REF(p->store[0], (size_t)(first + i) * size), bytes, n * size, e));
+		TRY(dev_upload(DEV_REF(p->store[0], (size_t)(first + i) * size), bytes, n * size,
+			       e));
 	}
 	return 0;
 }
 
-int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst, struct err *e)
+int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst,
+		       struct err *e)
 {
 	if (!p->value)
 		return err_set(e, ERR_INTERNAL, "%s is frozen: it has no float32 copy", p->name);
@@ -81,25 +87,29 @@ int param_refresh(struct param *p, struct err *e)
 {
 	if (!p->value || p->value == p->store[0])
 		return 0;
-	const union dev_arg a[] = {
-		{ .b = p->w.data }, { .b = DEV_REF(p->value, 0) }, { .i = param_count(p) }, { .i = p->w.dtype }, { .i = DT_F32 }
-	};
+	const union dev_arg a[] = { { .b = p->w.data },
+				    { .b = DEV_REF(p->value, 0) },
+				    { .i = param_count(p) },
+				    { .i = p->w.dtype },
+				    { .i = DT_F32 } };
 	return dev_launch(p->value->dev, K_cast, DT_F32, a, e);
 }
 
-static int expand(const struct weight *w, struct dev *d, enum dtype t, struct dev_ref dst, int64_t row, int64_t nr, int64_t col,
-		  int64_t nc, struct err *e)
+static int expand(const struct weight *w, struct dev *d, enum dtype t, struct dev_ref dst,
+		  int64_t row, int64_t nr, int64_t col, int64_t nc, struct err *e)
 {
-	const union dev_arg a[] = { { .b = dst },        { .b = w->data }, { .b = w->absmax }, { .b = w->code },  { .b = w->code2 },
-				    { .b = w->absmax2 }, { .i = w->cols }, { .i = row },       { .i = nr },       { .i = col },
-				    { .i = nc },         { .i = nc },      { .i = w->block },  { .f = w->offset } };
+	const union dev_arg a[] = { { .b = dst },      { .b = w->data },  { .b = w->absmax },
+				    { .b = w->code },  { .b = w->code2 }, { .b = w->absmax2 },
+				    { .i = w->cols },  { .i = row },      { .i = nr },
+				    { .i = col },      { .i = nc },       { .i = nc },
+				    { .i = w->block }, { .f = w->offset } };
 	return dev_launch(d, K_nf4_dequant, t, a, e);
 }
 
-/* Forward takes panels of rows (outputs), backward panels of columns (inputs): either way a panel yields finished numbers, so that
- * nothing is summed in the activation dtype. */
-static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back, struct dev_ref y, struct dev_ref x,
-		      int64_t n, float beta, struct err *e)
+/* Forward takes panels of rows (outputs), backward panels of columns (inputs): either way a panel
+ * yields finished numbers, so that nothing is summed in the activation dtype. */
+static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
+		      struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct err *e)
 {
 	struct dev *d = scratch->dev;
 	int64_t across = back ? w->rows : w->cols, along = back ? w->cols : w->rows;
@@ -113,7 +123,8 @@ static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t
 	int rc = 0;
 	for (int64_t at = 0; at < along && !rc; at += step) {
 		int64_t some = along - at < step ? along - at : step;
-		rc = back ? expand(w, d, t, panel, 0, w->rows, at, some, e) : expand(w, d, t, panel, at, some, 0, w->cols, e);
+		rc = back ? expand(w, d, t, panel, 0, w->rows, at, some, e)
+			  : expand(w, d, t, panel, at, some, 0, w->cols, e);
 		if (rc < 0)
 			break;
 		struct dev_ref part = y;
@@ -139,8 +150,8 @@ static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t
 	return rc;
 }
 
-int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back, struct dev_ref y, struct dev_ref x,
-		  int64_t n, float beta, struct err *e)
+int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
+		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct err *e)
 {
 	if (w->kind == WEIGHT_NF4)
 		return nf4_matmul(w, scratch, t, back, y, x, n, beta, e);

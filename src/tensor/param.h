@@ -1,8 +1,9 @@
 /* param.h - parameters: named numbers of the model, frozen or trained, plain or in 4 bits.
  *
- * A parameter is addressed by its Hugging Face name and never by stage or worker. What kernels read is its `w`: matrices [out, in] in
- * the activation dtype or in NF4, vectors in float32. A trained parameter also has a float32 master copy and a float32 gradient; when the
- * activation dtype is not float32, param_refresh() casts the master into `w` after every optimizer step. */
+ * A parameter is addressed by its Hugging Face name and never by stage or worker. What kernels read
+ * is its `w`: matrices [out, in] in the activation dtype or in NF4, vectors in float32. A trained
+ * parameter also has a float32 master copy and a float32 gradient; when the activation dtype is not
+ * float32, param_refresh() casts the master into `w` after every optimizer step. */
 #ifndef HS_TENSOR_PARAM_H
 #define HS_TENSOR_PARAM_H
 
@@ -15,7 +16,8 @@ struct weight {
 	enum dtype dtype;    /* plain: of `data` */
 	int64_t rows, cols;  /* [out, in]; a vector is [1, n] */
 	struct dev_ref data; /* plain numbers, or packed nibbles */
-	/* NF4 (tensor/quant.h): block scales, plain (f32) or double-quantised (u8 with code2, absmax2, offset) */
+	/* NF4 (tensor/quant.h): block scales, plain (f32) or double-quantised (u8 with code2,
+	 * absmax2, offset) */
 	struct dev_ref absmax, code, code2, absmax2;
 	float offset;
 	int block;
@@ -30,25 +32,32 @@ struct param {
 	bool decay; /* weight decay applies: matrices yes, vectors no */
 	struct weight w;
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
-	struct dev_buf *value;    /* float32 master; NULL when frozen. May be store[0] when w is float32 */
+	/* float32 master; NULL when frozen. May be store[0] when w is float32 */
+	struct dev_buf *value;
 	struct dev_buf *grad;     /* float32; NULL when frozen */
 	struct dev_buf *state[2]; /* optimizer state, float32; owned here, used by optim */
 };
 
-static inline int64_t param_count(const struct param *p) { return p->ndim == 2 ? p->dim[0] * p->dim[1] : p->dim[0]; }
+static inline int64_t param_count(const struct param *p)
+{
+	return p->ndim == 2 ? p->dim[0] * p->dim[1] : p->dim[0];
+}
 
-/* Fills in a parameter from float32 numbers on the host (row-major). `t` is the activation dtype. The name is borrowed. */
-int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim, enum dtype t, bool trainable,
-		     struct err *e);
+/* Fills in a parameter from float32 numbers on the host (row-major). `t` is the activation dtype.
+ * The name is borrowed. */
+int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim,
+		     enum dtype t, bool trainable, struct err *e);
 int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src,
 		     struct err *e); /* elements of the flat array */
-int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst, struct err *e); /* of the master copy */
+/* of the master copy */
+int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst,
+		       struct err *e);
 int param_refresh(struct param *p, struct err *e);
 void param_release(struct param *p);
 
-/* y(N,out) = x(N,in) W^T, or dx(N,in) = dy(N,out) W with `back`; beta 1 adds. NF4 weights are expanded panel by panel into memory
- * taken from `scratch`. All activations in dtype t. */
-int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back, struct dev_ref y, struct dev_ref x,
-		  int64_t n, float beta, struct err *e);
+/* y(N,out) = x(N,in) W^T, or dx(N,in) = dy(N,out) W with `back`; beta 1 adds. NF4 weights are
+ * expanded panel by panel into memory taken from `scratch`. All activations in dtype t. */
+int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
+		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct err *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* quant.c - see quant.h. The arithmetic follows bitsandbytes' CPU code step by step (float32, reciprocal of absmax for whole blocks,
- * division for a short last one), because its files must come out identical. */
+/* quant.c - see quant.h. The arithmetic follows bitsandbytes' CPU code step by step (float32,
+ * reciprocal of absmax for whole blocks, division for a short last one), because its files must
+ * come out identical. */
 #include "tensor/quant.h"
 
 #include "base/err.h"
@@ -40,9 +41,11 @@ static void make_code2(void)
 	int n = 0;
 	for (int i = 0; i < 7; i++) {
 		int items = (1 << i) + 1;
-		float step = (1.0f - 0.1f) / (float)(items - 1), bound[65], scale = (float)pow(10, i - 6);
+		float step = (1.0f - 0.1f) / (float)(items - 1), bound[65],
+		      scale = (float)pow(10, i - 6);
 		for (int k = 0; k < items; k++)
-			bound[k] = k < items / 2 ? fmaf(step, (float)k, 0.1f) : fmaf(-step, (float)(items - 1 - k), 1.0f);
+			bound[k] = k < items / 2 ? fmaf(step, (float)k, 0.1f)
+						 : fmaf(-step, (float)(items - 1 - k), 1.0f);
 		for (int k = 0; k + 1 < items; k++) {
 			float mean = (bound[k] + bound[k + 1]) / 2.0f;
 			code2[n++] = scale * mean;
@@ -108,7 +111,8 @@ void nf4_quantize(const float *src, uint64_t n, uint8_t *packed, float *absmax)
 	}
 }
 
-void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, float *absmax2, float *offset_p)
+void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, float *absmax2,
+			 float *offset_p)
 {
 	const float *code = nf4_code2();
 	double sum = 0;
@@ -116,16 +120,21 @@ void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, floa
 		sum += absmax[i];
 	float offset = n ? (float)(sum / (double)n) : 0;
 	for (uint64_t b = 0; b * NF4_BLOCK2 < n; b++) {
-		uint64_t first = b * NF4_BLOCK2, end = first + NF4_BLOCK2 < n ? first + NF4_BLOCK2 : n;
+		uint64_t first = b * NF4_BLOCK2,
+			 end = first + NF4_BLOCK2 < n ? first + NF4_BLOCK2 : n;
 		float most = 0;
 		for (uint64_t i = first; i < end; i++)
 			most = fmaxf(most, fabsf(absmax[i] - offset));
 		absmax2[b] = most;
 		for (uint64_t i = first; i < end; i++) {
-			/* bitsandbytes looks its values up on a grid of 65,536 points; a block of zeros falls on the first of them. */
+			/* bitsandbytes looks its values up on a grid of 65,536 points; a block of
+			 * zeros falls on the first of them. */
 			float x = most > 0 ? (absmax[i] - offset) / most : -1;
-			x = (float)(uint32_t)((x + 1.0f) * 0.5f * 65535.0f + 0.5f) * 2.0f / 65535.0f - 1.0f;
-			int lo = 0, hi = 255; /* code[lo] <= x < code[hi], the first standing for everything below it */
+			x = (float)(uint32_t)((x + 1.0f) * 0.5f * 65535.0f + 0.5f) * 2.0f /
+				    65535.0f -
+			    1.0f;
+			/* code[lo] <= x < code[hi], the first standing for everything below it */
+			int lo = 0, hi = 255;
 			while (hi - lo > 1) {
 				int m = (lo + hi) / 2;
 				*(code[m] <= x ? &lo : &hi) = m;
@@ -136,7 +145,8 @@ void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, floa
 	*offset_p = offset;
 }
 
-static int put(struct param *p, struct dev *d, int slot, const void *bytes, size_t n, struct dev_ref *r_p, struct err *e)
+static int put(struct param *p, struct dev *d, int slot, const void *bytes, size_t n,
+	       struct dev_ref *r_p, struct err *e)
 {
 	TRY(dev_alloc(d, n, &p->store[slot], e));
 	*r_p = DEV_REF(p->store[slot], 0);
@@ -146,13 +156,17 @@ static int put(struct param *p, struct dev *d, int slot, const void *bytes, size
 static void begin_nf4(struct param *p, const char *name, const int64_t dim[2], int block)
 {
 	*p = (struct param){ .name = name, .ndim = 2, .dim = { dim[0], dim[1] } };
-	p->w = (struct weight){ .kind = WEIGHT_NF4, .dtype = DT_U8, .rows = dim[0], .cols = dim[1], .block = block };
+	p->w = (struct weight){
+		.kind = WEIGHT_NF4, .dtype = DT_U8, .rows = dim[0], .cols = dim[1], .block = block
+	};
 }
 
-int param_init_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], const struct nf4_parts *q, struct err *e)
+int param_init_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2],
+		   const struct nf4_parts *q, struct err *e)
 {
 	begin_nf4(p, name, dim, q->block);
-	uint64_t n = (uint64_t)param_count(p), blocks = (n + (uint64_t)q->block - 1) / (uint64_t)q->block;
+	uint64_t n = (uint64_t)param_count(p),
+		 blocks = (n + (uint64_t)q->block - 1) / (uint64_t)q->block;
 	int rc;
 	TRYOUT(put(p, d, 0, q->packed, (n + 1) / 2, &p->w.data, e));
 	TRYOUT(put(p, d, 1, q->code, 16 * 4, &p->w.code, e));
@@ -163,16 +177,18 @@ int param_init_nf4(struct param *p, struct dev *d, const char *name, const int64
 	p->w.offset = q->offset;
 	TRYOUT(put(p, d, 2, q->absmax8, blocks, &p->w.absmax, e));
 	TRYOUT(put(p, d, 3, q->code2, 256 * 4, &p->w.code2, e));
-	TRYOUT(put(p, d, 4, q->absmax2, (blocks + NF4_BLOCK2 - 1) / NF4_BLOCK2 * 4, &p->w.absmax2, e));
+	TRYOUT(put(p, d, 4, q->absmax2, (blocks + NF4_BLOCK2 - 1) / NF4_BLOCK2 * 4, &p->w.absmax2,
+		   e));
 	return 0;
 out:
 	param_release(p);
 	return err_prefix(e, "%s", name);
 }
 
-/* Rows are quantised in pieces that begin at a block's start, so only the scales of the whole weight are held besides. */
-int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2], bool double_quant,
-		       param_rows_fn rows, void *ctx, struct err *e)
+/* Rows are quantised in pieces that begin at a block's start, so only the scales of the whole
+ * weight are held besides. */
+int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2],
+		       bool double_quant, param_rows_fn rows, void *ctx, struct err *e)
 {
 	begin_nf4(p, name, dim, NF4_BLOCK);
 	uint64_t n = (uint64_t)param_count(p), blocks = (n + NF4_BLOCK - 1) / NF4_BLOCK;
@@ -184,18 +200,20 @@ int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const i
 		step = unit;
 	if (step > dim[0])
 		step = dim[0];
-	float *part = mem_array((size_t)(step * dim[1]), sizeof *part), *absmax = mem_array(blocks, sizeof *absmax),
-	      *absmax2 = NULL;
+	float *part = mem_array((size_t)(step * dim[1]), sizeof *part),
+	      *absmax = mem_array(blocks, sizeof *absmax), *absmax2 = NULL;
 	uint8_t *packed = mem_alloc((size_t)(step * dim[1] + 1) / 2), *absmax8 = NULL;
 	int rc = 0;
 	if (!part || !absmax || !packed) {
-		rc = err_nomem(e, (unsigned long long)step * (unsigned long long)dim[1] * 4, "quantising a weight");
+		rc = err_nomem(e, (unsigned long long)step * (unsigned long long)dim[1] * 4,
+			       "quantising a weight");
 		goto out;
 	}
 	TRYOUT(put(p, d, 0, NULL, (n + 1) / 2, &p->w.data, e));
 	for (int64_t r = 0; r < dim[0]; r += step) {
 		int64_t some = dim[0] - r < step ? dim[0] - r : step;
-		uint64_t first = (uint64_t)r * (uint64_t)dim[1], count = (uint64_t)some * (uint64_t)dim[1];
+		uint64_t first = (uint64_t)r * (uint64_t)dim[1],
+			 count = (uint64_t)some * (uint64_t)dim[1];
 		TRYOUT(rows(ctx, r, some, part, e));
 		nf4_quantize(part, count, packed, absmax + first / NF4_BLOCK);
 		struct dev_ref at = p->w.data;
@@ -234,7 +252,8 @@ out:
 int nf4_expand_host(const struct param *p, int64_t row0, int64_t rows, float *dst, struct err *e)
 {
 	const struct weight *w = &p->w;
-	uint64_t first = (uint64_t)(row0 * w->cols), n = (uint64_t)(rows * w->cols), block = (uint64_t)w->block;
+	uint64_t first = (uint64_t)(row0 * w->cols), n = (uint64_t)(rows * w->cols),
+		 block = (uint64_t)w->block;
 	uint64_t byte0 = first / 2, bytes = (first + n + 1) / 2 - byte0, blk0 = first / block,
 		 nblk = (first + n - 1) / block - blk0 + 1;
 	uint64_t two0 = blk0 / NF4_BLOCK2, ntwo = (blk0 + nblk - 1) / NF4_BLOCK2 - two0 + 1;
@@ -248,13 +267,17 @@ int nf4_expand_host(const struct param *p, int64_t row0, int64_t rows, float *ds
 	TRYOUT(dev_download(packed, DEV_REF(w->data.buf, w->data.off + byte0), bytes, e));
 	TRYOUT(dev_download(code, w->code, sizeof code, e));
 	if (w->code2.buf) {
-		TRYOUT(dev_download(absmax8, DEV_REF(w->absmax.buf, w->absmax.off + blk0), nblk, e));
-		TRYOUT(dev_download(absmax2, DEV_REF(w->absmax2.buf, w->absmax2.off + two0 * 4), ntwo * 4, e));
+		TRYOUT(dev_download(absmax8, DEV_REF(w->absmax.buf, w->absmax.off + blk0), nblk,
+				    e));
+		TRYOUT(dev_download(absmax2, DEV_REF(w->absmax2.buf, w->absmax2.off + two0 * 4),
+				    ntwo * 4, e));
 		TRYOUT(dev_download(map, w->code2, sizeof map, e));
 		for (uint64_t b = 0; b < nblk; b++)
-			absmax[b] = map[absmax8[b]] * absmax2[(blk0 + b) / NF4_BLOCK2 - two0] + w->offset;
+			absmax[b] = map[absmax8[b]] * absmax2[(blk0 + b) / NF4_BLOCK2 - two0] +
+				    w->offset;
 	} else {
-		TRYOUT(dev_download(absmax, DEV_REF(w->absmax.buf, w->absmax.off + blk0 * 4), nblk * 4, e));
+		TRYOUT(dev_download(absmax, DEV_REF(w->absmax.buf, w->absmax.off + blk0 * 4),
+				    nblk * 4, e));
 	}
 	for (uint64_t i = first; i < first + n; i++) {
 		unsigned byte = packed[i / 2 - byte0], q = i & 1 ? byte & 15u : byte >> 4;

@@ -12,8 +12,8 @@ const struct op *const ops[] = {
 	NULL
 };
 
-int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, struct dev_ref at, struct tensor **y_p,
-		struct err *e)
+int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, struct dev_ref at,
+		struct tensor **y_p, struct err *e)
 {
 	struct tensor *y = arena_alloc(t->host, sizeof *y);
 	if (!y)
@@ -26,7 +26,8 @@ int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, 
 	return 0;
 }
 
-int tape_new(struct tape *t, struct dmem *m, enum dtype dtype, int ndim, const int64_t *dim, struct tensor **y_p, struct err *e)
+int tape_new(struct tape *t, struct dmem *m, enum dtype dtype, int ndim, const int64_t *dim,
+	     struct tensor **y_p, struct err *e)
 {
 	struct tensor *y = NULL;
 	TRY(tape_tensor(t, dtype, ndim, dim, DEV_NONE, &y, e));
@@ -35,7 +36,8 @@ int tape_new(struct tape *t, struct dmem *m, enum dtype dtype, int ndim, const i
 	return 0;
 }
 
-int tape_apply(struct tape *t, const struct op *op, const struct op_args *a, struct tensor **y_p, struct err *e)
+int tape_apply(struct tape *t, const struct op *op, const struct op_args *a, struct tensor **y_p,
+	       struct err *e)
 {
 	struct tape_node *n = arena_alloc(t->host, sizeof *n);
 	struct tensor *y = arena_alloc(t->host, sizeof *y);
@@ -102,9 +104,11 @@ int tape_pass(struct tape *t, struct tensor *x, struct tensor *dy, struct err *e
 		x->grad_written = true;
 		return 0;
 	}
-	const union dev_arg a[] = {
-		{ .b = x->grad->at }, { .b = dy->at }, { .i = tensor_count(dy) }, { .f = 1 }, { .f = x->grad_written }
-	};
+	const union dev_arg a[] = { { .b = x->grad->at },
+				    { .b = dy->at },
+				    { .i = tensor_count(dy) },
+				    { .f = 1 },
+				    { .f = x->grad_written } };
 	x->grad_written = true;
 	return dev_launch(t->dev, K_axpby, dy->dtype, a, e);
 }

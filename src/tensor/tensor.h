@@ -1,10 +1,12 @@
 /* tensor.h - tensors in device memory, and the memory they live in.
  *
- * Shapes are written in letters fixed once: N tokens of a microbatch (its sequences one behind the other, no padding), C width, H query heads,
- * G key/value heads, D head width, V vocabulary, F feed-forward width, R LoRA rank. Row-major, contiguous. A gradient is `dx`.
+ * Shapes are written in letters fixed once: N tokens of a microbatch (its sequences one behind the
+ * other, no padding), C width, H query heads, G key/value heads, D head width, V vocabulary, F
+ * feed-forward width, R LoRA rank. Row-major, contiguous. A gradient is `dx`.
  *
- * Memory: a `struct dmem` is a stack of device memory. Tensors are taken from its top and given back all at once down to a mark; once
- * it has grown to what a step needs, nothing is allocated any more. A tensor's struct lives in a host arena and does not own its bytes. */
+ * Memory: a `struct dmem` is a stack of device memory. Tensors are taken from its top and given
+ * back all at once down to a mark; once it has grown to what a step needs, nothing is allocated any
+ * more. A tensor's struct lives in a host arena and does not own its bytes. */
 #ifndef HS_TENSOR_TENSOR_H
 #define HS_TENSOR_TENSOR_H
 
@@ -35,12 +37,19 @@ static inline int64_t tensor_count(const struct tensor *t)
 	return n;
 }
 
-static inline size_t tensor_bytes(const struct tensor *t) { return (size_t)tensor_count(t) * dtype_size(t->dtype); }
+static inline size_t tensor_bytes(const struct tensor *t)
+{
+	return (size_t)tensor_count(t) * dtype_size(t->dtype);
+}
 static inline int64_t tensor_rows(const struct tensor *t) { return t->ndim ? t->dim[0] : 1; }
 /* Elements of one row: the product of all dimensions but the first. */
-static inline int64_t tensor_cols(const struct tensor *t) { return t->dim[0] ? tensor_count(t) / t->dim[0] : 0; }
+static inline int64_t tensor_cols(const struct tensor *t)
+{
+	return t->dim[0] ? tensor_count(t) / t->dim[0] : 0;
+}
 
-/* A stack of device memory: blocks that are kept, and how far they are filled. Empty again, it becomes one block of what it needed at most. */
+/* A stack of device memory: blocks that are kept, and how far they are filled. Empty again, it
+ * becomes one block of what it needed at most. */
 struct dmem {
 	struct dev *dev;
 	struct dev_buf **block;
@@ -56,9 +65,12 @@ struct dmem_mark {
 };
 
 void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes);
-void dmem_release(struct dmem *m);                                               /* frees everything */
-int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e); /* 64-byte aligned, not cleared */
-/* So many bytes more will be taken: what has no room yet gets one block, instead of many with gaps at their ends. */
+/* frees everything */
+void dmem_release(struct dmem *m);
+/* 64-byte aligned, not cleared */
+int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e);
+/* So many bytes more will be taken: what has no room yet gets one block, instead of many with gaps
+ * at their ends. */
 void dmem_expect(struct dmem *m, size_t bytes);
 struct dmem_mark dmem_mark(const struct dmem *m);
 void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */

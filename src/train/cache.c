@@ -24,7 +24,8 @@ int cache_folder(const char *given, const char *part, char *out, size_t cap, str
 		: home && *home ? snprintf(out, cap, "%s/.cache/heteroshard/%s", home, part)
 				: -1;
 	if (n < 0)
-		return err_set(e, ERR_USAGE, "there is no HOME to keep %s in: give 'cache_dir'", part);
+		return err_set(e, ERR_USAGE, "there is no HOME to keep %s in: give 'cache_dir'",
+			       part);
 	if ((size_t)n >= cap)
 		return err_set(e, ERR_USAGE, "cache_dir: the path is too long");
 	return 0;
@@ -48,7 +49,8 @@ int cache_hold(const char *dir)
 {
 	char path[PATH_MAX];
 	struct err ignored = { 0 };
-	if (dir_make(dir, &ignored) < 0 || snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path)
+	if (dir_make(dir, &ignored) < 0 ||
+	    snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path)
 		return -1;
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd >= 0 && flock(fd, LOCK_SH) < 0) {
@@ -61,7 +63,8 @@ int cache_hold(const char *dir)
 void cache_used(const char *path)
 {
 	const struct timespec t[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_OMIT } };
-	utimensat(AT_FDCWD, path, t, 0); /* where it may not be, the file only looks older than it is */
+	/* where it may not be, the file only looks older than it is */
+	utimensat(AT_FDCWD, path, t, 0);
 }
 
 static void look(struct shelf *s, const char *dir, int depth)
@@ -70,7 +73,8 @@ static void look(struct shelf *s, const char *dir, int depth)
 	for (struct dirent *f; d && (f = readdir(d));) {
 		char path[PATH_MAX];
 		struct stat st;
-		if (f->d_name[0] == '.' || snprintf(path, sizeof path, "%s/%s", dir, f->d_name) >= (int)sizeof path ||
+		if (f->d_name[0] == '.' ||
+		    snprintf(path, sizeof path, "%s/%s", dir, f->d_name) >= (int)sizeof path ||
 		    lstat(path, &st) < 0)
 			continue;
 		if (S_ISDIR(st.st_mode) && depth)
@@ -91,7 +95,8 @@ static void look(struct shelf *s, const char *dir, int depth)
 
 static int by_use(const void *a, const void *b)
 {
-	const struct timespec *x = &((const struct kept *)a)->used, *y = &((const struct kept *)b)->used;
+	const struct timespec *x = &((const struct kept *)a)->used,
+			      *y = &((const struct kept *)b)->used;
 	if (x->tv_sec != y->tv_sec)
 		return x->tv_sec < y->tv_sec ? -1 : 1;
 	return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
@@ -104,7 +109,8 @@ void cache_release(const char *dir, int held, uint64_t limit)
 	uint64_t bytes = 0;
 	if (held < 0)
 		return;
-	if (limit && flock(held, LOCK_EX | LOCK_NB) == 0) { /* else somebody works with it, and looks when he is done */
+	/* else somebody works with it, and looks when he is done */
+	if (limit && flock(held, LOCK_EX | LOCK_NB) == 0) {
 		look(&s, dir, 1);
 		if (s.n)
 			qsort(s.v, s.n, sizeof *s.v, by_use);
@@ -114,7 +120,8 @@ void cache_release(const char *dir, int held, uint64_t limit)
 				gone++;
 			}
 		if (gone)
-			log_info("%s: %zu files (%.1f MB) that were not used for the longest time are removed (cache_limit_gib)",
+			log_info("%s: %zu files (%.1f MB) that were not used for the longest time "
+				 "are removed (cache_limit_gib)",
 				 dir, gone, (double)bytes / 1e6);
 	}
 	for (size_t i = 0; i < s.n; i++)

@@ -27,7 +27,8 @@ static int join(char out[PATH_MOST], const char *dir, const char *name, struct e
 
 /* ---- writing ---- */
 
-static int from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		       struct err *e)
 {
 	(void)ctx;
 	(void)e;
@@ -57,7 +58,8 @@ static int write_values(struct job *j, const char *dir, struct err *e)
 	if (config)
 		json_object_del(config, "quantization_config");
 	char *text = config ? json_dumps(config, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
-	rc = text ? atomic_write_file(path, text, strlen(text), e) : err_nomem(e, 4096, "config.json");
+	rc = text ? atomic_write_file(path, text, strlen(text), e)
+		  : err_nomem(e, 4096, "config.json");
 	free(text);
 	json_decref(config);
 	return rc;
@@ -102,15 +104,20 @@ static int write_state(struct job *j, const struct train_state *s, const char *d
 	TRY(join(path, dir, "trainer_state.json", e));
 	struct buf b = BUF_INIT;
 	buf_addf(&b,
-		 "{\n \"version\": 1,\n \"step\": %llu,\n \"updates\": %llu,\n \"epoch\": %llu,\n \"batch\": %llu,\n \"tokens\": "
+		 "{\n \"version\": 1,\n \"step\": %llu,\n \"updates\": %llu,\n \"epoch\": %llu,\n "
+		 "\"batch\": %llu,\n \"tokens\": "
 		 "%llu,\n \"skipped\": %llu,\n",
-		 (unsigned long long)s->step, (unsigned long long)s->updates, (unsigned long long)s->epoch,
-		 (unsigned long long)s->batch, (unsigned long long)s->tokens, (unsigned long long)s->skipped);
+		 (unsigned long long)s->step, (unsigned long long)s->updates,
+		 (unsigned long long)s->epoch, (unsigned long long)s->batch,
+		 (unsigned long long)s->tokens, (unsigned long long)s->skipped);
 	if (s->scale.scale > 0)
-		buf_addf(&b, " \"loss_scale\": %.17g,\n \"loss_scale_good_steps\": %llu,\n", s->scale.scale,
-			 (unsigned long long)s->scale.good);
-	buf_addf(&b, " \"total_steps\": %llu,\n \"dataset_digest\": \"%016llx\",\n \"compute_dtype\": \"%s\",\n \"config\": ",
-		 (unsigned long long)j->total_steps, (unsigned long long)j->digest, dtype_name(j->opt.act));
+		buf_addf(&b, " \"loss_scale\": %.17g,\n \"loss_scale_good_steps\": %llu,\n",
+			 s->scale.scale, (unsigned long long)s->scale.good);
+	buf_addf(&b,
+		 " \"total_steps\": %llu,\n \"dataset_digest\": \"%016llx\",\n \"compute_dtype\": "
+		 "\"%s\",\n \"config\": ",
+		 (unsigned long long)j->total_steps, (unsigned long long)j->digest,
+		 dtype_name(j->opt.act));
 	config_to_json(j->cfg, &b);
 	buf_adds(&b, "\n}\n");
 	int rc = buf_ok(&b, e);
@@ -133,7 +140,8 @@ int checkpoint_export(struct job *j, const char *dir, struct err *e)
 	return rc;
 }
 
-int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a, const char **path_p, struct err *e)
+int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a,
+		     const char **path_p, struct err *e)
 {
 	char path[PATH_MOST], name[64];
 	TRY(join(path, j->cfg->output_dir, "checkpoints", e));
@@ -158,7 +166,8 @@ int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a
 	}
 	mem_free(tmp);
 	if (rc < 0)
-		return err_prefix(e, "saving step %llu (the checkpoints before it are whole)", (unsigned long long)s->step);
+		return err_prefix(e, "saving step %llu (the checkpoints before it are whole)",
+				  (unsigned long long)s->step);
 	const char *kept = arena_strdup(a, path);
 	if (!kept)
 		return err_nomem(e, strlen(path), "a path");
@@ -242,16 +251,19 @@ int checkpoint_latest(const char *output_dir, struct arena *a, const char **path
 }
 
 /* Everything a run writes into its folder. */
-static const char *const run_files[] = {
-	"adapter_config.json", "adapter_model.safetensors", "metrics.jsonl",    "loss.png",         "plan.json",
-	"trace.json",          "architecture.png",          "architecture.svg", "architecture.dot", "architecture.mmd",
-	"architecture.pdf",    "model.safetensors",         "config.json",      "tensorboard",      "checkpoints",
-	"samples.jsonl"
-};
+static const char *const run_files[] = { "adapter_config.json", "adapter_model.safetensors",
+					 "metrics.jsonl",       "loss.png",
+					 "plan.json",           "trace.json",
+					 "architecture.png",    "architecture.svg",
+					 "architecture.dot",    "architecture.mmd",
+					 "architecture.pdf",    "model.safetensors",
+					 "config.json",         "tensorboard",
+					 "checkpoints",         "samples.jsonl" };
 
 bool run_exists(const char *output_dir)
 {
-	static const char *const signs[] = { "metrics.jsonl", "checkpoints", "adapter_model.safetensors", "model.safetensors" };
+	static const char *const signs[] = { "metrics.jsonl", "checkpoints",
+					     "adapter_model.safetensors", "model.safetensors" };
 	for (size_t i = 0; i < ARRAY_LEN(signs); i++) {
 		char path[PATH_MOST];
 		struct err ignored;
@@ -275,15 +287,19 @@ int run_remove(const char *output_dir, struct err *e)
 
 /* ---- reading ---- */
 
-static int read_tensor(const struct st_file *f, const char *path, const char *name, const struct trained_param *p, float *dst,
-		       struct err *e)
+static int read_tensor(const struct st_file *f, const char *path, const char *name,
+		       const struct trained_param *p, float *dst, struct err *e)
 {
 	const struct st_tensor *t = st_find(f, name);
 	if (!t)
-		return err_set(e, ERR_INPUT, "%s: the tensor '%s' is missing: the checkpoint is of another job", path, name);
+		return err_set(e, ERR_INPUT,
+			       "%s: the tensor '%s' is missing: the checkpoint is of another job",
+			       path, name);
 	if (t->dtype != DT_F32 || t->count != p->count)
-		return err_set(e, ERR_INPUT, "%s: '%s' has %llu numbers of %s; %llu of float32 were expected", path, name,
-			       (unsigned long long)t->count, dtype_name(t->dtype), (unsigned long long)p->count);
+		return err_set(e, ERR_INPUT,
+			       "%s: '%s' has %llu numbers of %s; %llu of float32 were expected",
+			       path, name, (unsigned long long)t->count, dtype_name(t->dtype),
+			       (unsigned long long)p->count);
 	memcpy(dst, t->data, t->bytes);
 	return 0;
 }
@@ -293,12 +309,14 @@ static int read_tensors(struct job *j, const char *dir, struct err *e)
 	char path[PATH_MOST];
 	struct st_file *f;
 	TRY(job_alloc_state(j, e));
-	TRY(join(path, dir, j->opt.train_all ? "model.safetensors" : "adapter_model.safetensors", e));
+	TRY(join(path, dir, j->opt.train_all ? "model.safetensors" : "adapter_model.safetensors",
+		 e));
 	TRY(st_open(path, &f, e));
 	int rc = 0;
 	for (size_t i = 0; i < j->nparam && rc >= 0; i++) {
 		char name[320];
-		snprintf(name, sizeof name, "%s%s", j->opt.train_all ? "" : "base_model.model.", j->param[i].name);
+		snprintf(name, sizeof name, "%s%s", j->opt.train_all ? "" : "base_model.model.",
+			 j->param[i].name);
 		rc = read_tensor(f, path, name, &j->param[i], j->param[i].value, e);
 	}
 	st_close(f);
@@ -309,7 +327,8 @@ static int read_tensors(struct job *j, const char *dir, struct err *e)
 	for (size_t i = 0; i < j->nparam && rc >= 0; i++)
 		for (int k = 0; k < j->optimizer->states && rc >= 0; k++) {
 			char name[320];
-			snprintf(name, sizeof name, "%s.%s", j->param[i].name, j->optimizer->state_names[k]);
+			snprintf(name, sizeof name, "%s.%s", j->param[i].name,
+				 j->optimizer->state_names[k]);
 			rc = read_tensor(f, path, name, &j->param[i], j->param[i].state[k], e);
 		}
 	st_close(f);
@@ -349,12 +368,14 @@ static int same_job(struct job *j, const json_t *doc, const char *path, struct e
 		return rc;
 	const json_t *then = json_object_get(doc, "config");
 	for (size_t i = 0; i < ARRAY_LEN(fixed_keys) && rc >= 0; i++) {
-		json_t *x = json_object_get(then, fixed_keys[i]), *y = json_object_get(now, fixed_keys[i]);
+		json_t *x = json_object_get(then, fixed_keys[i]),
+		       *y = json_object_get(now, fixed_keys[i]);
 		if ((!x && !y) || json_equal(x, y))
 			continue;
-		char *xs = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT), *ys = json_dumps(y, JSON_ENCODE_ANY | JSON_COMPACT);
-		rc = err_set(e, ERR_USAGE, "%s: '%s' was %s in the run to be resumed and is %s now", path, fixed_keys[i],
-			     xs ? xs : "not set", ys ? ys : "not set");
+		char *xs = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT),
+		     *ys = json_dumps(y, JSON_ENCODE_ANY | JSON_COMPACT);
+		rc = err_set(e, ERR_USAGE, "%s: '%s' was %s in the run to be resumed and is %s now",
+			     path, fixed_keys[i], xs ? xs : "not set", ys ? ys : "not set");
 		free(xs);
 		free(ys);
 	}
@@ -369,7 +390,8 @@ static int read_scale(const json_t *doc, const char *path, struct loss_scale *s,
 		return 0;
 	const double v = json_number_value(json_object_get(doc, "loss_scale"));
 	if (!(v >= 1 && v <= LOSS_SCALE_MOST))
-		return err_set(e, ERR_INPUT, "%s: 'loss_scale' is not between 1 and %g", path, LOSS_SCALE_MOST);
+		return err_set(e, ERR_INPUT, "%s: 'loss_scale' is not between 1 and %g", path,
+			       LOSS_SCALE_MOST);
 	int64_t good = 0;
 	TRY(json_need_int(doc, path, "loss_scale_good_steps", 0, INT64_MAX, &good, e));
 	*s = (struct loss_scale){ v, (uint64_t)good };
@@ -386,9 +408,12 @@ int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, str
 	static const struct {
 		const char *key;
 		size_t offset;
-	} field[] = { { "step", offsetof(struct train_state, step) },     { "updates", offsetof(struct train_state, updates) },
-		      { "epoch", offsetof(struct train_state, epoch) },   { "batch", offsetof(struct train_state, batch) },
-		      { "tokens", offsetof(struct train_state, tokens) }, { "skipped", offsetof(struct train_state, skipped) } };
+	} field[] = { { "step", offsetof(struct train_state, step) },
+		      { "updates", offsetof(struct train_state, updates) },
+		      { "epoch", offsetof(struct train_state, epoch) },
+		      { "batch", offsetof(struct train_state, batch) },
+		      { "tokens", offsetof(struct train_state, tokens) },
+		      { "skipped", offsetof(struct train_state, skipped) } };
 	int rc = 0;
 	for (size_t i = 0; i < ARRAY_LEN(field) && rc >= 0; i++) {
 		int64_t v = 0;
@@ -405,7 +430,9 @@ int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, str
 		rc = same_job(j, doc, path, e);
 	if (rc >= 0 && strcmp(was, digest))
 		rc = err_set(e, ERR_USAGE,
-			     "%s: the training data is not what it was when this run was saved (or the tokenizer changed)", path);
+			     "%s: the training data is not what it was when this run was saved (or "
+			     "the tokenizer changed)",
+			     path);
 	json_decref(doc);
 	if (rc < 0)
 		return rc;

@@ -2,10 +2,11 @@
  *
  *   adapter_config.json, adapter_model.safetensors   the adapter as PEFT stores it, or
  *   model.safetensors, config.json                   all parameters, after full-parameter training
- *   optimizer.safetensors                            NAME.exp_avg, NAME.exp_avg_sq or NAME.momentum_buffer, float32
+ *   optimizer.safetensors NAME.exp_avg, NAME.exp_avg_sq or NAME.momentum_buffer, float32
  *   trainer_state.json                               step, data cursor, counters, the configuration
  *
- * Keyed by parameter name, so any plan can load it. The folder is written beside, synced, renamed: it is whole or not there. */
+ * Keyed by parameter name, so any plan can load it. The folder is written beside, synced, renamed:
+ * it is whole or not there. */
 #ifndef HS_TRAIN_CHECKPOINT_H
 #define HS_TRAIN_CHECKPOINT_H
 
@@ -22,13 +23,15 @@ struct train_state {
 };
 
 /* Writes the job's gathered values and states. *path_p: the folder, in `a`. */
-int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a, const char **path_p, struct err *e);
+int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a,
+		     const char **path_p, struct err *e);
 /* Removes the oldest so that `keep` remain; 0 keeps all. */
 int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e);
 /* The newest complete checkpoint of a run's folder, in `a`; NULL when there is none. */
 int checkpoint_latest(const char *output_dir, struct arena *a, const char **path_p, struct err *e);
-/* Reads one into the job's values and states and checks that it belongs to this job: what would change the result (data, seed, batch
- * sizes, adapter) must be as it was, and the message names what is not. */
+/* Reads one into the job's values and states and checks that it belongs to this job: what would
+ * change the result (data, seed, batch sizes, adapter) must be as it was, and the message names
+ * what is not. */
 int checkpoint_read(struct job *j, const char *path, struct train_state *s_p, struct err *e);
 
 /* The result of the run: the adapter, or the model, into output_dir itself. */

@@ -21,5 +21,6 @@ void clock_pair_add(struct clock_pair *c, int64_t sent, int64_t heard, int64_t s
 {
 	int64_t way = (back - sent) - (said - heard), error = (way > 0 ? way : 0) / 2;
 	if (!c->same && error <= clock_pair_error(c, back))
-		*c = (struct clock_pair){ (sent - heard) / 2 + (back - said) / 2, error, back, true, false };
+		*c = (struct clock_pair){ (sent - heard) / 2 + (back - said) / 2, error, back, true,
+					  false };
 }

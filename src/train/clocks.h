@@ -1,8 +1,9 @@
 /* clocks.h - what another process's clock says in terms of ours, from questions and answers.
  *
- * As in NTP (RFC 5905, section 8): a question leaves at `sent` (our clock) and arrives at `heard` (theirs), the answer leaves at `said` (theirs)
- * and arrives at `back` (ours); the offset is ((sent - heard) + (back - said)) / 2, wrong by at most half of the time spent under way. Clocks run
- * at slightly unlike rates, so an old answer grows uncertain and gives way to a newer one. Pure. */
+ * As in NTP (RFC 5905, section 8): a question leaves at `sent` (our clock) and arrives at `heard`
+ * (theirs), the answer leaves at `said` (theirs) and arrives at `back` (ours); the offset is ((sent
+ * - heard) + (back - said)) / 2, wrong by at most half of the time spent under way. Clocks run at
+ * slightly unlike rates, so an old answer grows uncertain and gives way to a newer one. Pure. */
 #ifndef HS_TRAIN_CLOCKS_H
 #define HS_TRAIN_CLOCKS_H
 

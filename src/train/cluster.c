@@ -18,7 +18,8 @@ static bool given(const char *s) { return s && s[0]; }
 static void address(const char *ip, const char *hostname, int64_t port, char out[NET_ADDRESS])
 {
 	const char *host = given(ip) ? ip : hostname;
-	snprintf(out, NET_ADDRESS, strchr(host, ':') ? "[%.250s]:%lld" : "%.250s:%lld", host, (long long)port);
+	snprintf(out, NET_ADDRESS, strchr(host, ':') ? "[%.250s]:%lld" : "%.250s:%lld", host,
+		 (long long)port);
 }
 
 int cluster_net(const struct config *c, const char *listed, struct net **n_p, struct err *e)
@@ -36,7 +37,8 @@ int cluster_net(const struct config *c, const char *listed, struct net **n_p, st
 		if (listed && !key_equal(k.pub, listed)) {
 			int rc = err_set(
 				e, ERR_USAGE,
-				"%s: this machine's public key is '%s', but %s lists '%s' for it: put the right key into the "
+				"%s: this machine's public key is '%s', but %s lists '%s' for it: "
+				"put the right key into the "
 				"configuration on all machines, or name the right file (key_file)",
 				path, k.pub, c->path, listed);
 			key_pair_wipe(&k);
@@ -64,8 +66,9 @@ int cluster_net(const struct config *c, const char *listed, struct net **n_p, st
 
 /* ---- a worker ---- */
 
-/* Where worker `i` of the configuration (ROLE_LOCAL: the coordinator's own device) listens: at all addresses of the machine where keys keep strangers
- * out, so that the fastest way to it can be found; only at its own on loopback, without keys, when the configuration says so, or when another
+/* Where worker `i` of the configuration (ROLE_LOCAL: the coordinator's own device) listens: at all
+ * addresses of the machine where keys keep strangers out, so that the fastest way to it can be
+ * found; only at its own on loopback, without keys, when the configuration says so, or when another
  * worker of this machine has the same port at another address. */
 static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS])
 {
@@ -80,7 +83,8 @@ static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS]
 	if (all && given(ip) && address_resolve(out, true, number, &loopback, &ignored) < 0)
 		all = false;
 	for (size_t k = 0; all && k < c->nworkers; k++)
-		all = (int)k == i || c->workers[k].port != port || !cluster_is_here(c->workers[k].ip, c->workers[k].hostname);
+		all = (int)k == i || c->workers[k].port != port ||
+		      !cluster_is_here(c->workers[k].ip, c->workers[k].hostname);
 	if (all && w && o->port == port && strcmp(o->device, "none"))
 		all = !cluster_is_here(o->ip, o->hostname);
 	if (all && !loopback)
@@ -89,16 +93,20 @@ static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS]
 
 static const char *local_device(const struct config *c)
 {
-	return c->coordinator.device && strcmp(c->coordinator.device, "auto") ? c->coordinator.device : c->device;
+	return c->coordinator.device && strcmp(c->coordinator.device, "auto")
+		       ? c->coordinator.device
+		       : c->device;
 }
 
-int cluster_work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop, struct err *e)
+int cluster_work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop,
+		 struct err *e)
 {
 	const struct config_coordinator *o = &c->coordinator;
 	struct net *n = NULL;
 	int rc = ERR_INTERNAL;
 	for (int i = 0; i < r->ncandidate; i++) {
-		const struct config_worker *w = r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
+		const struct config_worker *w =
+			r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
 		const char *device = w ? w->device : local_device(c);
 		struct serve s = { .id = w ? w->id : "local",
 				   .device = strcmp(device, "auto") ? device : c->device,
@@ -141,7 +149,8 @@ static void describe(const struct config *c, const char *id, struct seat_spec *s
 		if (!strcmp(c->workers[i].id, id))
 			w = &c->workers[i];
 	const char *ip = w ? w->ip : o->ip, *host = w ? w->hostname : o->hostname;
-	*s = (struct seat_spec){ .kind = !w || cluster_is_here(ip, host) ? SEAT_PROCESS : SEAT_REMOTE,
+	*s = (struct seat_spec){ .kind = !w || cluster_is_here(ip, host) ? SEAT_PROCESS
+									 : SEAT_REMOTE,
 				 .id = id,
 				 .host = given(host) ? host : ip,
 				 .device = w ? w->device : local_device(c),
@@ -149,12 +158,15 @@ static void describe(const struct config *c, const char *id, struct seat_spec *s
 	address(ip, host, w ? w->port : o->port, s->address);
 }
 
-int cluster_seats(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p, struct err *e)
+int cluster_seats(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p,
+		  struct err *e)
 {
 	bool local = strcmp(c->coordinator.device, "none") != 0;
 	size_t most = c->nshards ? c->nshards : c->nworkers + local, n = 0;
 	if (!most)
-		return err_set(e, ERR_USAGE, "%s: nobody computes: 'workers' is empty and the coordinator's device is none",
+		return err_set(e, ERR_USAGE,
+			       "%s: nobody computes: 'workers' is empty and the coordinator's "
+			       "device is none",
 			       c->path);
 	struct seat_spec *v = arena_alloc(a, most * sizeof *v);
 	if (!v)
@@ -162,7 +174,9 @@ int cluster_seats(const struct config *c, struct arena *a, struct seat_spec **v_
 	for (size_t i = 0; i < c->nshards; i++) {
 		if (!strcmp(c->shard_plan[i].id, "local") && !local)
 			return err_set(e, ERR_USAGE,
-				       "%s: 'shard_plan' gives layers to 'local', but the coordinator's device is none", c->path);
+				       "%s: 'shard_plan' gives layers to 'local', but the "
+				       "coordinator's device is none",
+				       c->path);
 		describe(c, c->shard_plan[i].id, &v[n++]);
 	}
 	if (!c->nshards && local)

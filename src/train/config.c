@@ -1,5 +1,5 @@
-/* config.c - see config.h: reading a configuration and freeing it. What must hold between keys is in config_check.c, the cluster part in
- * config_cluster.c. */
+/* config.c - see config.h: reading a configuration and freeing it. What must hold between keys is
+ * in config_check.c, the cluster part in config_cluster.c. */
 #include "train/config.h"
 #include "train/config_parts.h"
 
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <strings.h>
 
-static int one_dataset(struct config *c, const struct yaml_node *n, const char *where, struct config_dataset *d_p, struct err *e)
+static int one_dataset(struct config *c, const struct yaml_node *n, const char *where,
+		       struct config_dataset *d_p, struct err *e)
 {
 	struct config_dataset d = { NULL, "auto" };
 	if (n->kind == YAML_SCALAR) {
@@ -22,55 +23,68 @@ static int one_dataset(struct config *c, const struct yaml_node *n, const char *
 			static const char *const keys[] = { "path", "type", NULL };
 			if (strcmp(v->key, "path") && strcmp(v->key, "type")) {
 				const char *near = opt_nearest_word(keys, v->key);
-				return err_set(e, ERR_USAGE, "%s:%d: unknown key '%.60s' of a dataset%s%s%s", where, v->line,
-					       v->key, near ? ", did you mean '" : " (path and type are known)", near ? near : "",
-					       near ? "'?" : "");
+				return err_set(e, ERR_USAGE,
+					       "%s:%d: unknown key '%.60s' of a dataset%s%s%s",
+					       where, v->line, v->key,
+					       near ? ", did you mean '"
+						    : " (path and type are known)",
+					       near ? near : "", near ? "'?" : "");
 			}
 			if (v->kind != YAML_SCALAR)
-				return err_set(e, ERR_USAGE, "%s:%d: '%s' of a dataset must be one word", where, v->line, v->key);
+				return err_set(e, ERR_USAGE,
+					       "%s:%d: '%s' of a dataset must be one word", where,
+					       v->line, v->key);
 			if (yaml_is_null(v))
 				continue;
 			*(v->key[0] == 'p' ? &d.path : &d.type) = v->text;
 		}
 	}
 	if (!d.path || !d.path[0])
-		return err_set(e, ERR_USAGE, "%s:%d: a dataset needs a path: '- path: FILE'", where, n->line);
+		return err_set(e, ERR_USAGE, "%s:%d: a dataset needs a path: '- path: FILE'", where,
+			       n->line);
 	d_p->path = arena_strdup(&c->arena, d.path);
 	d_p->type = arena_strdup(&c->arena, d.type);
 	return d_p->path && d_p->type ? 0 : err_nomem(e, sizeof d, "a dataset's name");
 }
 
-static int read_datasets(struct config *c, const struct yaml_node *n, const char *where, struct err *e)
+static int read_datasets(struct config *c, const struct yaml_node *n, const char *where,
+			 struct err *e)
 {
 	size_t count = n->kind == YAML_LIST ? n->count : 1;
 	c->datasets = arena_alloc(&c->arena, (count ? count : 1) * sizeof *c->datasets);
 	if (!c->datasets)
 		return err_nomem(e, count * sizeof *c->datasets, "the list of datasets");
 	for (size_t i = 0; i < count; i++)
-		TRY(one_dataset(c, n->kind == YAML_LIST ? n->child[i] : n, where, &c->datasets[i], e));
+		TRY(one_dataset(c, n->kind == YAML_LIST ? n->child[i] : n, where, &c->datasets[i],
+				e));
 	c->ndatasets = count;
 	return 0;
 }
 
-static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen, struct err *e);
+static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen,
+		   struct err *e);
 
 /* hetero_config.json keeps three of our keys in a mapping of its own. */
-static int read_training(struct config *c, const struct yaml_node *n, const char *where, struct err *e)
+static int read_training(struct config *c, const struct yaml_node *n, const char *where,
+			 struct err *e)
 {
 	if (n->kind != YAML_MAP)
 		return err_set(e, ERR_USAGE, "%s:%d: 'training' must be a mapping", where, n->line);
 	for (size_t i = 0; i < n->count; i++) {
 		const char *k = n->child[i]->key;
-		if (strcmp(k, "visualize") && strcmp(k, "visualization_format") && strcmp(k, "log_level"))
+		if (strcmp(k, "visualize") && strcmp(k, "visualization_format") &&
+		    strcmp(k, "log_level"))
 			return err_set(e, ERR_USAGE,
-				       "%s:%d: 'training' holds only visualize, visualization_format and log_level; write '%.60s' "
+				       "%s:%d: 'training' holds only visualize, "
+				       "visualization_format and log_level; write '%.60s' "
 				       "at the top level",
 				       where, n->child[i]->line, k);
 	}
 	return set_map(c, n, where, NULL, e);
 }
 
-static int custom(void *obj, const struct opt *row, const struct yaml_node *node, const char *file, struct arena *a, struct err *e)
+static int custom(void *obj, const struct opt *row, const struct yaml_node *node, const char *file,
+		  struct arena *a, struct err *e)
 {
 	struct config *c = obj;
 	(void)a;
@@ -83,14 +97,16 @@ static int custom(void *obj, const struct opt *row, const struct yaml_node *node
 	return config_cluster_read(c, row->key, node, file, e);
 }
 
-static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen, struct err *e)
+static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen,
+		   struct err *e)
 {
 	size_t n;
 	const struct opt *rows = config_rows(&n);
 	return opt_set_yaml(rows, n, c, map, where, custom, seen, &c->arena, e);
 }
 
-/* Lists and mappings on the command line are YAML; everything else is taken as it stands, so that no value needs quoting twice. */
+/* Lists and mappings on the command line are YAML; everything else is taken as it stands, so that
+ * no value needs quoting twice. */
 static int set_override(struct config *c, const char *word, bool *seen, struct err *e)
 {
 	size_t n;
@@ -121,8 +137,8 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 	return rc;
 }
 
-static int load(enum config_need need, const struct yaml_node *root, const char *where, int noverride, char **override,
-		struct config **c_p, struct err *e)
+static int load(enum config_need need, const struct yaml_node *root, const char *where,
+		int noverride, char **override, struct config **c_p, struct err *e)
 {
 	size_t n;
 	const struct opt *rows = config_rows(&n);
@@ -156,8 +172,8 @@ out:
 	return rc;
 }
 
-int config_parse(enum config_need need, const char *text, size_t n, const char *where, int noverride, char **override,
-		 struct config **c_p, struct err *e)
+int config_parse(enum config_need need, const char *text, size_t n, const char *where,
+		 int noverride, char **override, struct config **c_p, struct err *e)
 {
 	struct yaml *y;
 	TRY(yaml_parse_text(text, n, where, &y, e));
@@ -166,7 +182,8 @@ int config_parse(enum config_need need, const char *text, size_t n, const char *
 	return rc;
 }
 
-int config_load_as(enum config_need need, const char *path, int noverride, char **override, struct config **c_p, struct err *e)
+int config_load_as(enum config_need need, const char *path, int noverride, char **override,
+		   struct config **c_p, struct err *e)
 {
 	if (!path)
 		return load(need, NULL, "", noverride, override, c_p, e);
@@ -177,7 +194,8 @@ int config_load_as(enum config_need need, const char *path, int noverride, char 
 	return rc;
 }
 
-int config_load(const char *path, int noverride, char **override, struct config **c_p, struct err *e)
+int config_load(const char *path, int noverride, char **override, struct config **c_p,
+		struct err *e)
 {
 	return config_load_as(CONFIG_TRAIN, path, noverride, override, c_p, e);
 }

@@ -1,9 +1,12 @@
-/* config.h - the configuration of a job: one YAML (or JSON) file, then `key=value` from the command line.
+/* config.h - the configuration of a job: one YAML (or JSON) file, then `key=value` from the command
+ * line.
  *
- * Training keys carry the names that axolotl users know, the cluster part those of HeteroShard's hetero_config.json. The keys are rows
- * (config_rows()): from them come parsing, range checks, `heteroshard help config` and docs/configuration.md. Cross-checks between keys are made
- * here, so a loaded configuration is consistent in itself; what depends on the model, the data or the machines (layer counts, sequence limits,
- * names of modules, addresses) is checked by those who know them. Paths are relative to the working directory.
+ * Training keys carry the names that axolotl users know, the cluster part those of HeteroShard's
+ * hetero_config.json. The keys are rows (config_rows()): from them come parsing, range checks,
+ * `heteroshard help config` and docs/configuration.md. Cross-checks between keys are made here, so
+ * a loaded configuration is consistent in itself; what depends on the model, the data or the
+ * machines (layer counts, sequence limits, names of modules, addresses) is checked by those who
+ * know them. Paths are relative to the working directory.
  *
  * A configuration is immutable once loaded; it owns everything it points to. */
 #ifndef HS_TRAIN_CONFIG_H
@@ -29,7 +32,8 @@ enum compute_dtype {
 enum wire_dtype { WIRE_BFLOAT16, WIRE_FLOAT32, WIRE_FLOAT16 };
 enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
 enum lr_scheduler { LR_COSINE, LR_LINEAR, LR_CONSTANT };
-enum config_listen { LISTEN_ALL, LISTEN_IP }; /* with keys: at every address of the machine, or at its `ip` only */
+/* with keys: at every address of the machine, or at its `ip` only */
+enum config_listen { LISTEN_ALL, LISTEN_IP };
 enum config_log { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARNING, CONFIG_LOG_ERROR };
 
 struct config_dataset {
@@ -37,7 +41,8 @@ struct config_dataset {
 	const char *type; /* row of data/dataset.def, or "auto" */
 };
 
-/* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend" or "backend:index". */
+/* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend" or
+ * "backend:index". */
 struct config_coordinator {
 	bool given;           /* false: no cluster part, the job runs on this machine alone */
 	const char *hostname; /* NULL: not given; the same for ip and public_key */
@@ -59,7 +64,8 @@ struct config_worker {
 	int listen; /* enum config_listen */
 };
 
-/* Layers [start, end) on worker `id`, in the order of the pipeline; exactly one entry, the last, has is_last. */
+/* Layers [start, end) on worker `id`, in the order of the pipeline; exactly one entry, the last,
+ * has is_last. */
 struct config_shard {
 	const char *id;
 	int64_t start, end;
@@ -81,8 +87,9 @@ struct config {
 	int adapter; /* enum adapter */
 	int64_t lora_r;
 	double lora_alpha, lora_dropout;
-	struct opt_list lora_target_modules; /* never empty with an adapter, unless lora_target_linear */
-	bool lora_target_linear;             /* all linear layers but the head */
+	/* never empty with an adapter, unless lora_target_linear */
+	struct opt_list lora_target_modules;
+	bool lora_target_linear; /* all linear layers but the head */
 	bool use_rslora;
 
 	/* data */
@@ -110,16 +117,18 @@ struct config {
 	/* the run's folder */
 	const char *output_dir;
 	bool overwrite_output_dir;
-	const char *resume_from_checkpoint; /* a folder; "latest": the newest in output_dir; NULL: do not resume */
-	int64_t save_steps;                 /* 0: only at the end */
-	int64_t save_total_limit;           /* 0: keep all */
-	int64_t eval_steps;                 /* 0: only before and after training */
+	/* a folder; "latest": the newest in output_dir; NULL: do not resume */
+	const char *resume_from_checkpoint;
+	int64_t save_steps;       /* 0: only at the end */
+	int64_t save_total_limit; /* 0: keep all */
+	int64_t eval_steps;       /* 0: only before and after training */
 	int64_t logging_steps;
 	struct opt_list sample_prompts;          /* answered by the trained model */
 	int64_t sample_max_tokens, sample_steps; /* sample_steps 0: only after training */
 	bool tensorboard, trace, visualize;
-	const char *visualization_format; /* "png", "svg", "pdf" or "mmd", beside the four that are always written */
-	int log_level;                    /* enum config_log */
+	/* "png", "svg", "pdf" or "mmd", beside the four that are always written */
+	const char *visualization_format;
+	int log_level; /* enum config_log */
 
 	/* device and plan */
 	const char *device;  /* "auto", "backend" or "backend:index" */
@@ -131,7 +140,8 @@ struct config {
 	int64_t interleave;    /* chunks per worker of the schedule "interleaved" */
 
 	/* cluster */
-	const char *transport;             /* "auto": zmq, mpi under mpirun or srun; else a row of net/net.def */
+	/* "auto": zmq, mpi under mpirun or srun; else a row of net/net.def */
+	const char *transport;
 	int wire_dtype;                    /* enum wire_dtype */
 	double peer_timeout, join_timeout; /* seconds */
 	bool insecure;
@@ -151,21 +161,26 @@ enum config_need {
 	CONFIG_PART,  /* whatever is there must be consistent */
 };
 
-/* Reads `path` (NULL: no file, only defaults and overrides) and then the overrides, each "key=value" (the value may be YAML:
- * "datasets=[{path: a.jsonl, type: alpaca}]"; a plain file name works for datasets too). ERR_USAGE with one line on anything wrong. config_load
- * is config_load_as with CONFIG_TRAIN. */
-int config_load(const char *path, int noverride, char **override, struct config **c_p, struct err *e);
-int config_load_as(enum config_need need, const char *path, int noverride, char **override, struct config **c_p, struct err *e);
+/* Reads `path` (NULL: no file, only defaults and overrides) and then the overrides, each
+ * "key=value" (the value may be YAML: "datasets=[{path: a.jsonl, type: alpaca}]"; a plain file name
+ * works for datasets too). ERR_USAGE with one line on anything wrong. config_load is config_load_as
+ * with CONFIG_TRAIN. */
+int config_load(const char *path, int noverride, char **override, struct config **c_p,
+		struct err *e);
+int config_load_as(enum config_need need, const char *path, int noverride, char **override,
+		   struct config **c_p, struct err *e);
 /* The same from text; `where` heads the messages. */
-int config_parse(enum config_need need, const char *text, size_t n, const char *where, int noverride, char **override,
-		 struct config **c_p, struct err *e);
+int config_parse(enum config_need need, const char *text, size_t n, const char *where,
+		 int noverride, char **override, struct config **c_p, struct err *e);
 void config_free(struct config *c); /* NULL is allowed */
 
-/* The whole configuration as a JSON object that config_load() reads back to the same values. Check the buffer with buf_ok(). */
+/* The whole configuration as a JSON object that config_load() reads back to the same values. Check
+ * the buffer with buf_ok(). */
 void config_to_json(const struct config *c, struct buf *out);
 
 const struct opt *config_rows(size_t *n_p);
-/* The reference of all keys: as text for `heteroshard help config`, as Markdown for docs/configuration.md. */
+/* The reference of all keys: as text for `heteroshard help config`, as Markdown for
+ * docs/configuration.md. */
 void config_reference(bool markdown, struct buf *out);
 
 const char *config_adapter_name(int adapter);

@@ -65,7 +65,8 @@ static void one(struct buf *o, const struct config *c, const struct opt *r)
 	}
 }
 
-/* Left out: what was not given, and what would not pass the checks again beside the rest (settings of a part that is not used). */
+/* Left out: what was not given, and what would not pass the checks again beside the rest (settings
+ * of a part that is not used). */
 static bool wanted(const struct config *c, const struct opt *r)
 {
 	if (r->kind == OPT_CUSTOM)
@@ -76,7 +77,8 @@ static bool wanted(const struct config *c, const struct opt *r)
 		return false;
 	if (!strcmp(r->key, "interleave"))
 		return !strcmp(c->schedule, "interleaved") || !strcmp(c->schedule, "auto");
-	return c->adapter != ADAPTER_NONE || (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora"));
+	return c->adapter != ADAPTER_NONE ||
+	       (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora"));
 }
 
 static void datasets(struct buf *o, const struct config *c)
@@ -112,7 +114,8 @@ static void cluster(struct buf *o, const struct config *c)
 		opt_field(o, "id", w->id, &first);
 		opt_field(o, "hostname", w->hostname, &first);
 		opt_field(o, "ip", w->ip, &first);
-		buf_addf(o, ", \"port\": %lld, \"num_gpus\": %lld", (long long)w->port, (long long)w->num_gpus);
+		buf_addf(o, ", \"port\": %lld, \"num_gpus\": %lld", (long long)w->port,
+			 (long long)w->num_gpus);
 		opt_field(o, "device", w->device, &first);
 		opt_field(o, "public_key", w->public_key, &first);
 		opt_field(o, "listen", w->listen == LISTEN_IP ? "ip" : NULL, &first);
@@ -123,8 +126,8 @@ static void cluster(struct buf *o, const struct config *c)
 		const struct config_shard *s = &c->shard_plan[i];
 		buf_adds(o, i ? ",\n    {\"id\": " : "\n    {\"id\": ");
 		str(o, s->id);
-		buf_addf(o, ", \"start\": %lld, \"end\": %lld%s}", (long long)s->start, (long long)s->end,
-			 s->is_last ? ", \"is_last\": true" : "");
+		buf_addf(o, ", \"start\": %lld, \"end\": %lld%s}", (long long)s->start,
+			 (long long)s->end, s->is_last ? ", \"is_last\": true" : "");
 	}
 	buf_addc(o, ']');
 }

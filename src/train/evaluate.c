@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-static int one(struct slot *sl, const struct microbatch *mb, uint64_t index, struct eval_result *r, double *sum, struct err *e)
+static int one(struct slot *sl, const struct microbatch *mb, uint64_t index, struct eval_result *r,
+	       double *sum, struct err *e)
 {
 	const struct stage_batch b = { .microbatch = index,
 				       .n = mb->n,
@@ -25,7 +26,8 @@ static int one(struct slot *sl, const struct microbatch *mb, uint64_t index, str
 	return 0;
 }
 
-int evaluate_batches(struct runtime *r, struct batches *b, eval_part_fn part, void *ctx, struct eval_result *res_p, struct err *e)
+int evaluate_batches(struct runtime *r, struct batches *b, eval_part_fn part, void *ctx,
+		     struct eval_result *res_p, struct err *e)
 {
 	struct eval_result res = { 0 };
 	struct slot sl;

@@ -7,7 +7,8 @@
 
 static const double keep = 0.8; /* of the passes before, at each pass */
 
-int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flow *in, int64_t in_clock, uint64_t *bytes_p)
+int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flow *in,
+		     int64_t in_clock, uint64_t *bytes_p)
 {
 	uint32_t n = out->times < in->times ? out->times : in->times;
 	int64_t sum = 0, before = INT64_MIN;
@@ -23,12 +24,13 @@ int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flo
 	return sum;
 }
 
-static void rate_to_next(const struct stepped_message *m, const int64_t *clock, int n, int i, struct flow_rate *r,
-			 struct train_stage *s)
+static void rate_to_next(const struct stepped_message *m, const int64_t *clock, int n, int i,
+			 struct flow_rate *r, struct train_stage *s)
 {
 	uint64_t bytes;
 	int next = (i + 1) % n;
-	int64_t ns = flow_carried(&m[i].flow[FLOW_TO_NEXT], clock[i], &m[next].flow[FLOW_FROM_PREV], clock[next], &bytes);
+	int64_t ns = flow_carried(&m[i].flow[FLOW_TO_NEXT], clock[i], &m[next].flow[FLOW_FROM_PREV],
+				  clock[next], &bytes);
 	r->bytes = keep * r->bytes + (double)bytes;
 	r->seconds = keep * r->seconds + clock_seconds(ns);
 	if (ns > 0 && (double)bytes / clock_seconds(ns) > r->best)
@@ -39,16 +41,18 @@ static void rate_to_next(const struct stepped_message *m, const int64_t *clock, 
 	}
 }
 
-void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory, struct flow_rate *rate,
-		   struct train_stage *stage)
+void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory,
+		   struct flow_rate *rate, struct train_stage *stage)
 {
 	for (int i = 0; i < n; i++) {
 		stage[i] = (struct train_stage){ .busy = clock_seconds(m[i].busy),
 						 .copy = clock_seconds(m[i].copy),
 						 .wait = clock_seconds(m[i].wait),
 						 .mem_peak = m[i].mem_peak,
-						 .sent = m[i].flow[FLOW_TO_NEXT].bytes + m[i].flow[FLOW_TO_PREV].bytes,
-						 .received = m[i].flow[FLOW_FROM_NEXT].bytes + m[i].flow[FLOW_FROM_PREV].bytes,
+						 .sent = m[i].flow[FLOW_TO_NEXT].bytes +
+							 m[i].flow[FLOW_TO_PREV].bytes,
+						 .received = m[i].flow[FLOW_FROM_NEXT].bytes +
+							     m[i].flow[FLOW_FROM_PREV].bytes,
 						 .rate = NAN,
 						 .best_rate = NAN };
 		if (!memory)

@@ -1,10 +1,12 @@
-/* flows.h - what the stages did in a pass, from what all workers said at its end; and how fast the links between them carried. Pure. */
+/* flows.h - what the stages did in a pass, from what all workers said at its end; and how fast the
+ * links between them carried. Pure. */
 #ifndef HS_TRAIN_FLOWS_H
 #define HS_TRAIN_FLOWS_H
 
 #include "train/protocol.h"
 
-/* A link in one direction over the whole run: sums in which older passes count less, and the rate of the best pass. */
+/* A link in one direction over the whole run: sums in which older passes count less, and the rate
+ * of the best pass. */
 struct flow_rate {
 	double bytes, seconds, best;
 };
@@ -13,18 +15,21 @@ struct train_stage {
 	double busy, copy, wait; /* seconds of the pass: computing, moving messages, blocked */
 	uint64_t mem_peak;       /* bytes on the device, of the run */
 	uint64_t sent, received; /* bytes of the pass, to and from both neighbours */
-	/* Bytes per second to the next stage while something was under way, lately and at best: with what computing beside it costs. NaN:
-	 * nothing was, or only in memory. */
+	/* Bytes per second to the next stage while something was under way, lately and at best:
+	 * with what computing beside it costs. NaN: nothing was, or only in memory. */
 	double rate, best_rate;
 };
 
-/* Nanoseconds in which messages were under way, one after the other as a link carries them: from being handed over at one end (its clock +
- * `out_clock` is ours) to having arrived at the other. *bytes_p: of those messages. */
-int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flow *in, int64_t in_clock, uint64_t *bytes_p);
+/* Nanoseconds in which messages were under way, one after the other as a link carries them: from
+ * being handed over at one end (its clock + `out_clock` is ours) to having arrived at the other.
+ * *bytes_p: of those messages. */
+int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flow *in,
+		     int64_t in_clock, uint64_t *bytes_p);
 
-/* stage[n] of a pass in which worker i said m[i]; clock[i] added to its clock is ours. rate[n]: kept from pass to pass, zero at first. `memory`:
- * all are threads of one process, between which nothing is carried. */
-void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory, struct flow_rate *rate,
-		   struct train_stage *stage);
+/* stage[n] of a pass in which worker i said m[i]; clock[i] added to its clock is ours. rate[n]:
+ * kept from pass to pass, zero at first. `memory`: all are threads of one process, between which
+ * nothing is carried. */
+void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory,
+		   struct flow_rate *rate, struct train_stage *stage);
 
 #endif

@@ -19,7 +19,8 @@ int gather_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p
 	return rc;
 }
 
-static int choose_dtype(struct job *job, const struct seat_spec *seat, const struct session *s, struct err *e)
+static int choose_dtype(struct job *job, const struct seat_spec *seat, const struct session *s,
+			struct err *e)
 {
 	const struct welcome *caps = session_caps(s);
 	int wanted = job->cfg->compute_dtype;
@@ -36,17 +37,20 @@ static int choose_dtype(struct job *job, const struct seat_spec *seat, const str
 						      : DT_F32;
 	for (int i = 0; i < session_workers(s); i++)
 		if (!(caps[i].formats & 1u << act))
-			return err_set(e, ERR_UNSUPPORTED, "compute_dtype %s is not available on worker '%s' (%s)", dtype_name(act),
-				       seat[i].id, caps[i].device);
+			return err_set(e, ERR_UNSUPPORTED,
+				       "compute_dtype %s is not available on worker '%s' (%s)",
+				       dtype_name(act), seat[i].id, caps[i].device);
 	job->opt.act = act;
 	return 0;
 }
 
-int gather_cluster(struct job *job, const struct gather_options *g, struct arena *a, struct seat_spec **seat_p,
-		   struct session **s_p, struct err *e)
+int gather_cluster(struct job *job, const struct gather_options *g, struct arena *a,
+		   struct seat_spec **seat_p, struct session **s_p, struct err *e)
 {
 	const struct config *c = job->cfg;
-	struct session_options o = { .program = g->program, .join_timeout = c->join_timeout, .stop = g->stop };
+	struct session_options o = { .program = g->program,
+				     .join_timeout = c->join_timeout,
+				     .stop = g->stop };
 	struct seat_spec *seat;
 	struct session *s;
 	if (g->ranks)
@@ -54,8 +58,11 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 	else
 		TRY(cluster_seats(c, a, &seat, &o.n, e));
 	if (c->nshards && c->shard_plan[c->nshards - 1].end != job->model.layers)
-		return err_set(e, ERR_USAGE, "%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers", c->path,
-			       (long long)c->shard_plan[c->nshards - 1].end, c->base_model, (long long)job->model.layers);
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers",
+			c->path, (long long)c->shard_plan[c->nshards - 1].end, c->base_model,
+			(long long)job->model.layers);
 	o.seat = seat;
 	if (g->ranks)
 		o.net = g->ranks->net;
@@ -77,8 +84,8 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 	return 0;
 }
 
-int gather_threads(struct job *job, const char *const *device, int n, struct arena *a, struct seat_spec **seat_p,
-		   struct session **s_p, struct err *e)
+int gather_threads(struct job *job, const char *const *device, int n, struct arena *a,
+		   struct seat_spec **seat_p, struct session **s_p, struct err *e)
 {
 	static atomic_uint serial;
 	unsigned number = atomic_fetch_add(&serial, 1);

@@ -22,7 +22,8 @@ static int by_logit(const void *a, const void *b, void *ctx)
 	return x - y;
 }
 
-int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_t at, int32_t *order)
+int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_t at,
+		     int32_t *order)
 {
 	int32_t best = 0;
 	for (int64_t i = 1; i < v; i++)
@@ -30,7 +31,8 @@ int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_
 			best = (int32_t)i;
 	if (!(s->temperature > 0))
 		return best;
-	/* probabilities relative to the likeliest; what is beyond exp(-20) of it is left out, so that only few are sorted */
+	/* probabilities relative to the likeliest; what is beyond exp(-20) of it is left out, so
+	 * that only few are sorted */
 	float top = logits[best], inv = (float)(1 / s->temperature);
 	int64_t n = 0;
 	for (int64_t i = 0; i < v; i++)
@@ -67,7 +69,8 @@ static size_t complete(const char *s, size_t n)
 	return want > back + 1 ? n - 1 - back : n;
 }
 
-size_t generate_stops(const struct tokenizer *tok, const struct chat_template *chat, int32_t id[STOPS_MOST])
+size_t generate_stops(const struct tokenizer *tok, const struct chat_template *chat,
+		      int32_t id[STOPS_MOST])
 {
 	id[0] = tokenizer_eos(tok);
 	return 1 + (chat ? chat_stops(chat, tok, id + 1, STOPS_MOST - 1) : 0);
@@ -82,8 +85,8 @@ static bool is_stop(int32_t id, const int32_t *stop, size_t nstop)
 }
 
 /* The whole answer is decoded again each time: a token's text can depend on the ones before it. */
-static int show(struct runtime *r, const struct tokens *out, struct buf *text, size_t *shown, bool last, generate_text_fn fn,
-		void *ctx, struct err *e)
+static int show(struct runtime *r, const struct tokens *out, struct buf *text, size_t *shown,
+		bool last, generate_text_fn fn, void *ctx, struct err *e)
 {
 	buf_reset(text);
 	TRY(tokenizer_decode(r->tok, out->id, out->n, true, text, e));
@@ -96,8 +99,9 @@ static int show(struct runtime *r, const struct tokens *out, struct buf *text, s
 	return stop ? 1 : 0;
 }
 
-int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new, const struct sampling *s, generate_text_fn text,
-	     void *ctx, struct generate_stats *st_p, struct err *e)
+int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new,
+	     const struct sampling *s, generate_text_fn text, void *ctx,
+	     struct generate_stats *st_p, struct err *e)
 {
 	struct generate_stats st = { .prompt = (int64_t)n };
 	struct kv_cache kv = { 0 };
@@ -120,14 +124,16 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 	if (r->cfg.max_positions && most > r->cfg.max_positions)
 		most = r->cfg.max_positions;
 	if ((int64_t)n >= most && max_new > 0) {
-		rc = err_set(e, ERR_INPUT, "the prompt has %zu tokens; the model has %lld positions", n,
+		rc = err_set(e, ERR_INPUT,
+			     "the prompt has %zu tokens; the model has %lld positions", n,
 			     (long long)r->cfg.max_positions);
 		goto out;
 	}
 	TRYOUT(kv_init(&kv, &r->stage, most, e));
 	int64_t began = clock_now();
 	for (size_t i = 0; i < n; i += PREFILL)
-		TRYOUT(kv_step(&kv, prompt + i, DEV_NONE, (int64_t)(n - i < PREFILL ? n - i : PREFILL), e));
+		TRYOUT(kv_step(&kv, prompt + i, DEV_NONE,
+			       (int64_t)(n - i < PREFILL ? n - i : PREFILL), e));
 	int64_t ready = clock_now();
 	st.prompt_seconds = clock_seconds(ready - began);
 	while (st.generated < most - (int64_t)n) {

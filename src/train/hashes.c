@@ -1,4 +1,5 @@
-/* hashes.c - see hashes.h. The table is a row of entries of 72 bytes: key, hash, and 8 bytes of a hash over both. */
+/* hashes.c - see hashes.h. The table is a row of entries of 72 bytes: key, hash, and 8 bytes of a
+ * hash over both. */
 #include "train/hashes.h"
 
 #include "base/buf.h"
@@ -16,7 +17,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { CHECK = 8, ENTRY = 2 * BLOB_HASH + CHECK, ENTRIES_MOST = 1 << 16, FILES_MOST = 4096, SETTLED = 3 /* seconds */ };
+enum {
+	CHECK = 8,
+	ENTRY = 2 * BLOB_HASH + CHECK,
+	ENTRIES_MOST = 1 << 16,
+	FILES_MOST = 4096,
+	SETTLED = 3 /* seconds */
+};
 
 struct hashes {
 	char path[PATH_MAX];
@@ -39,7 +46,8 @@ struct hashes *hashes_open(const char *cache_dir)
 	struct err ignored = { 0 };
 	struct buf b = BUF_INIT;
 	char dir[PATH_MAX - 16];
-	if (!t || cache_folder(cache_dir, "hashes", dir, sizeof dir, &ignored) < 0 || dir_make(dir, &ignored) < 0) {
+	if (!t || cache_folder(cache_dir, "hashes", dir, sizeof dir, &ignored) < 0 ||
+	    dir_make(dir, &ignored) < 0) {
 		mem_free(t);
 		return NULL;
 	}
@@ -66,10 +74,12 @@ static bool add_file(crypto_generichash_state *s, const char *path)
 {
 	struct stat st;
 	char text[PATH_MAX + 128], whole[PATH_MAX];
-	if (stat(path, &st) < 0 || !realpath(path, whole) || time(NULL) - st.st_mtim.tv_sec < SETTLED)
+	if (stat(path, &st) < 0 || !realpath(path, whole) ||
+	    time(NULL) - st.st_mtim.tv_sec < SETTLED)
 		return false;
-	int n = snprintf(text, sizeof text, "%s\n%lld %lld %lld.%09ld\n", whole, (long long)st.st_ino, (long long)st.st_size,
-			 (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+	int n = snprintf(text, sizeof text, "%s\n%lld %lld %lld.%09ld\n", whole,
+			 (long long)st.st_ino, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
+			 st.st_mtim.tv_nsec);
 	crypto_generichash_update(s, (const unsigned char *)text, (unsigned long long)n);
 	return true;
 }
@@ -77,7 +87,8 @@ static bool add_file(crypto_generichash_state *s, const char *path)
 static int model_files(const struct dirent *f)
 {
 	size_t n = strlen(f->d_name);
-	return (n > 12 && !strcmp(f->d_name + n - 12, ".safetensors")) || (n > 5 && !strcmp(f->d_name + n - 5, ".json"));
+	return (n > 12 && !strcmp(f->d_name + n - 12, ".safetensors")) ||
+	       (n > 5 && !strcmp(f->d_name + n - 5, ".json"));
 }
 
 struct hash_key hashes_source(const char *path)
@@ -96,7 +107,9 @@ struct hash_key hashes_source(const char *path)
 		k.known = n > 0 && n <= FILES_MOST;
 		for (int i = 0; i < n; i++) {
 			char one[PATH_MAX];
-			k.known = k.known && snprintf(one, sizeof one, "%s/%s", path, f[i]->d_name) < (int)sizeof one &&
+			k.known = k.known &&
+				  snprintf(one, sizeof one, "%s/%s", path, f[i]->d_name) <
+					  (int)sizeof one &&
 				  add_file(&s, one);
 			free(f[i]);
 		}
@@ -111,8 +124,10 @@ struct hash_key hashes_tensor(const struct hash_key *source, const struct blob_h
 	struct hash_key k = { .known = source->known };
 	char text[512];
 	crypto_generichash_state s;
-	int n = snprintf(text, sizeof text, "%d %s %d %d %d %u %d %lld %lld %llu", BLOB_VERSION, h->name, h->nf4, h->doubled,
-			 h->dtype, h->block, h->ndim, (long long)h->shape[0], (long long)h->shape[1], (unsigned long long)h->bytes);
+	int n = snprintf(text, sizeof text, "%d %s %d %d %d %u %d %lld %lld %llu", BLOB_VERSION,
+			 h->name, h->nf4, h->doubled, h->dtype, h->block, h->ndim,
+			 (long long)h->shape[0], (long long)h->shape[1],
+			 (unsigned long long)h->bytes);
 	crypto_generichash_init(&s, NULL, 0, sizeof k.id);
 	crypto_generichash_update(&s, source->id, sizeof source->id);
 	crypto_generichash_update(&s, (const unsigned char *)text, (unsigned long long)n);
@@ -134,7 +149,8 @@ bool hashes_find(const struct hashes *t, const struct hash_key *k, unsigned char
 
 void hashes_add(struct hashes *t, const struct hash_key *k, const unsigned char hash[BLOB_HASH])
 {
-	if (!t || !k->known || t->n - t->sorted >= ENTRIES_MOST / 2 || !mem_grow(&t->v, &t->cap, (t->n + 1) * ENTRY, sizeof *t->v))
+	if (!t || !k->known || t->n - t->sorted >= ENTRIES_MOST / 2 ||
+	    !mem_grow(&t->v, &t->cap, (t->n + 1) * ENTRY, sizeof *t->v))
 		return;
 	unsigned char *e = t->v + t->n++ * ENTRY;
 	memcpy(e, k->id, BLOB_HASH);

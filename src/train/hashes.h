@@ -1,7 +1,9 @@
-/* hashes.h - content hashes that were computed before, so that gigabytes are not hashed again at every start.
+/* hashes.h - content hashes that were computed before, so that gigabytes are not hashed again at
+ * every start.
  *
- * A hash is known by what it is of (a file by path, size, modification time and inode, or all model files of a folder) and by the form in which the tensor
- * travels. A file that was changed within the last seconds is not remembered: it could change once more without looking different. The
+ * A hash is known by what it is of (a file by path, size, modification time and inode, or all model
+ * files of a folder) and by the form in which the tensor travels. A file that was changed within
+ * the last seconds is not remembered: it could change once more without looking different. The
  * table is CACHE_DIR/hashes; whatever in it is broken is ignored. */
 #ifndef HS_TRAIN_HASHES_H
 #define HS_TRAIN_HASHES_H

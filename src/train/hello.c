@@ -9,11 +9,13 @@
 
 enum { ROOM = 4096 };
 
-static int send_fields(struct link *l, enum frame_kind kind, const struct wire_writer *w, int64_t deadline, struct err *e)
+static int send_fields(struct link *l, enum frame_kind kind, const struct wire_writer *w,
+		       int64_t deadline, struct err *e)
 {
 	size_t n;
 	TRY(wire_write_end(w, &n, e));
-	return link_send_frame(l, &(struct frame){ .kind = kind, .size = n, .payload = w->p }, deadline, e);
+	return link_send_frame(l, &(struct frame){ .kind = kind, .size = n, .payload = w->p },
+			       deadline, e);
 }
 
 int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct err *e)
@@ -40,7 +42,8 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	h->protocol = wire_get_u32(&r);
 	if (!r.failed && h->protocol != HELLO_PROTOCOL)
 		return err_set(e, ERR_PROTOCOL,
-			       "who dialled speaks protocol %u, who listens protocol %d: install the same version on all machines",
+			       "who dialled speaks protocol %u, who listens protocol %d: install "
+			       "the same version on all machines",
 			       h->protocol, HELLO_PROTOCOL);
 	h->role = wire_get_u8(&r);
 	h->stage = wire_get_u32(&r);
@@ -50,7 +53,9 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	wire_get_str(&r, h->host, sizeof h->host);
 	TRY(wire_read_end(&r, "HELLO", e));
 	if (h->role > HELLO_PROBE)
-		return err_set(e, ERR_PROTOCOL, "HELLO: role %d is neither coordinator nor stage nor probe", h->role);
+		return err_set(e, ERR_PROTOCOL,
+			       "HELLO: role %d is neither coordinator nor stage nor probe",
+			       h->role);
 	return 0;
 }
 
@@ -109,7 +114,8 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "WELCOME: port %u", c->port);
 	for (uint32_t i = 0; i < c->naddress; i++)
 		if (!address_is_number(c->address[i].address))
-			return err_set(e, ERR_PROTOCOL, "WELCOME: '%s' is not an address", c->address[i].address);
+			return err_set(e, ERR_PROTOCOL, "WELCOME: '%s' is not an address",
+				       c->address[i].address);
 	return 0;
 }
 

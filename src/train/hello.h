@@ -1,7 +1,8 @@
-/* hello.h - the first frames on a link between two processes: who dials says HELLO, who listens answers WELCOME or REFUSE.
+/* hello.h - the first frames on a link between two processes: who dials says HELLO, who listens
+ * answers WELCOME or REFUSE.
  *
- * A connection is told apart by its proven key and by what its HELLO says (the coordinator, or the stage before), never by the order in which
- * it came. */
+ * A connection is told apart by its proven key and by what its HELLO says (the coordinator, or the
+ * stage before), never by the order in which it came. */
 #ifndef HS_TRAIN_HELLO_H
 #define HS_TRAIN_HELLO_H
 
@@ -12,8 +13,13 @@
 
 struct err;
 
-enum { HELLO_PROTOCOL = 4 }; /* of the frames' fields; a change that an older program cannot read is a new number */
-enum hello_role { HELLO_COORDINATOR, HELLO_STAGE, HELLO_PROBE /* measures the link, while the coordinator wants that */ };
+/* of the frames' fields; a change that an older program cannot read is a new number */
+enum { HELLO_PROTOCOL = 4 };
+enum hello_role {
+	HELLO_COORDINATOR,
+	HELLO_STAGE,
+	HELLO_PROBE /* measures the link, while the coordinator wants that */
+};
 
 struct hello {
 	uint32_t protocol;
@@ -32,7 +38,8 @@ struct welcome {
 	uint8_t bf16, f16;             /* native matrix products */
 	uint8_t formats;               /* bit of each enum dtype that it can compute in at all */
 	uint64_t wall;                 /* seconds since 1970, as this machine believes */
-	/* Where others may dial it, for choosing the fastest way (session_links.h). Nothing listed: only where the coordinator did. */
+	/* Where others may dial it, for choosing the fastest way (session_links.h). Nothing listed:
+	 * only where the coordinator did. */
 	char machine[MACHINE_TEXT]; /* workers that say the same share a machine */
 	uint32_t port;
 	uint32_t naddress;

@@ -11,7 +11,8 @@
 
 /* ---- what is trained ---- */
 
-static int add_param(struct job *j, size_t *cap, const char *name, int ndim, const int64_t *dim, struct err *e)
+static int add_param(struct job *j, size_t *cap, const char *name, int ndim, const int64_t *dim,
+		     struct err *e)
 {
 	if (!mem_grow(&j->param, cap, j->nparam + 1, sizeof *j->param))
 		return err_nomem(e, (j->nparam + 1) * sizeof *j->param, "the list of parameters");
@@ -37,10 +38,14 @@ static int list_adapter(struct job *j, struct err *e)
 			int64_t dim[2];
 			char name[256];
 			linear_dims(&j->model, l, dim);
-			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_A.weight", (long long)i, linear_path(l));
-			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ j->opt.lora.r, dim[1] }, e));
-			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_B.weight", (long long)i, linear_path(l));
-			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ dim[0], j->opt.lora.r }, e));
+			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_A.weight",
+				 (long long)i, linear_path(l));
+			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ j->opt.lora.r, dim[1] },
+				      e));
+			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_B.weight",
+				 (long long)i, linear_path(l));
+			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ dim[0], j->opt.lora.r },
+				      e));
 		}
 	return 0;
 }
@@ -96,7 +101,8 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 		l->scale = lora_scale(c->lora_r, c->lora_alpha, c->use_rslora);
 		l->dropout = (float)c->lora_dropout;
 		l->seed = (uint64_t)c->seed;
-		TRY(lora_targets((const char *const *)c->lora_target_modules.item, c->lora_target_modules.n, l, e));
+		TRY(lora_targets((const char *const *)c->lora_target_modules.item,
+				 c->lora_target_modules.n, l, e));
 		if (c->lora_target_linear)
 			TRY(lora_targets(all, 1, l, e));
 	}
@@ -114,7 +120,8 @@ static int load_data(struct job *j, struct err *e)
 	const struct config *c = j->cfg;
 	if (j->model.max_positions && c->sequence_len > j->model.max_positions)
 		return err_set(e, ERR_USAGE,
-			       "sequence_len %lld is longer than the model's limit of %lld positions (max_position_embeddings)",
+			       "sequence_len %lld is longer than the model's limit of %lld "
+			       "positions (max_position_embeddings)",
 			       (long long)c->sequence_len, (long long)j->model.max_positions);
 	struct dataset_source *src = mem_array(c->ndatasets, sizeof *src);
 	if (!src)
@@ -153,11 +160,15 @@ static int count_steps(struct job *j, struct err *e)
 		}
 	}
 	if (!j->total_steps)
-		return err_set(e, ERR_USAGE, "num_epochs %g and max_steps %lld leave no step to train", c->num_epochs,
-			       (long long)c->max_steps);
-	j->warmup_steps = c->warmup_steps > 0 ? (uint64_t)c->warmup_steps : (uint64_t)(c->warmup_ratio * (double)j->total_steps);
+		return err_set(e, ERR_USAGE,
+			       "num_epochs %g and max_steps %lld leave no step to train",
+			       c->num_epochs, (long long)c->max_steps);
+	j->warmup_steps = c->warmup_steps > 0
+				  ? (uint64_t)c->warmup_steps
+				  : (uint64_t)(c->warmup_ratio * (double)j->total_steps);
 	if (j->warmup_steps > j->total_steps) {
-		log_warn("warmup_steps %llu is more than all %llu steps: the learning rate never reaches its full value",
+		log_warn("warmup_steps %llu is more than all %llu steps: the learning rate never "
+			 "reaches its full value",
 			 (unsigned long long)j->warmup_steps, (unsigned long long)j->total_steps);
 	}
 	return 0;
@@ -216,7 +227,9 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 	ad->pair = arena_alloc(a, (j->nparam / 2 + 1) * sizeof *ad->pair);
 	if (!ad->cfg.target || !ad->pair)
 		return err_nomem(e, j->nparam * sizeof *ad->pair, "the adapter");
-	static const enum linear sorted[] = { LIN_DOWN, LIN_GATE, LIN_K, LIN_O, LIN_Q, LIN_UP, LIN_V };
+	static const enum linear sorted[] = {
+		LIN_DOWN, LIN_GATE, LIN_K, LIN_O, LIN_Q, LIN_UP, LIN_V
+	};
 	for (size_t i = 0; i < LIN_COUNT; i++)
 		if (j->opt.lora.target[sorted[i]])
 			ad->cfg.target[ad->cfg.ntarget++] = linear_name(sorted[i]);
@@ -226,8 +239,11 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 		if (!module)
 			return err_nomem(e, sizeof pa->name, "a name");
 		module[strlen(module) - strlen(".lora_A.weight")] = 0;
-		ad->pair[ad->npair++] =
-			(struct peft_pair){ .module = module, .in = pa->dim[1], .out = pb->dim[0], .a = pa->value, .b = pb->value };
+		ad->pair[ad->npair++] = (struct peft_pair){ .module = module,
+							    .in = pa->dim[1],
+							    .out = pb->dim[0],
+							    .a = pa->value,
+							    .b = pb->value };
 	}
 	return 0;
 }

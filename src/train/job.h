@@ -1,4 +1,5 @@
-/* job.h - everything the coordinator knows before it starts: model, data, how long, what is trained.
+/* job.h - everything the coordinator knows before it starts: model, data, how long, what is
+ * trained.
  *
  * Made from the configuration alone; starts nothing, writes nothing. */
 #ifndef HS_TRAIN_JOB_H
@@ -13,8 +14,9 @@ struct err;
 /* Where the layers go. One device: one stage with everything. */
 struct placement {
 	int stages, chunks;
-	int64_t first[PIECES_MOST + 1]; /* piece v = chunk * stages + stage holds [first[v], first[v+1]) */
-	const char **device;            /* [stages] "cpu"; borrowed */
+	/* piece v = chunk * stages + stage holds [first[v], first[v+1]) */
+	int64_t first[PIECES_MOST + 1];
+	const char **device; /* [stages] "cpu"; borrowed */
 	const char *schedule;
 	const bool *recompute; /* [stages] besides what the job asks for; NULL: nowhere. Borrowed */
 };
@@ -51,7 +53,8 @@ struct job {
 int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err *e);
 void job_close(struct job *j);
 struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */
-int job_alloc_state(struct job *j, struct err *e);                /* value and state[] of every parameter */
+/* value and state[] of every parameter */
+int job_alloc_state(struct job *j, struct err *e);
 
 /* The one-stage placement. */
 void placement_single(const struct model_config *c, const char **device, struct placement *p_p);

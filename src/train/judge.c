@@ -32,10 +32,12 @@ void judge_release(struct judge *j)
 double judge_predict(const struct judge *j, uint64_t tokens)
 {
 	const struct profile *p = &j->planning->profile;
-	return j->planning->plan.simulated_ms / 1e3 * (double)tokens / ((double)p->global_batch * p->sequence_len);
+	return j->planning->plan.simulated_ms / 1e3 * (double)tokens /
+	       ((double)p->global_batch * p->sequence_len);
 }
 
-int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct train_stage *stage, struct err *e)
+int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct train_stage *stage,
+	       struct err *e)
 {
 	if (!j->warm) {
 		j->warm = true;
@@ -77,7 +79,10 @@ bool judge_end(struct judge *j)
 	return true;
 }
 
-static double percent_off(double predicted, double measured) { return measured > 0 ? 100 * (predicted / measured - 1) : 0; }
+static double percent_off(double predicted, double measured)
+{
+	return measured > 0 ? 100 * (predicted / measured - 1) : 0;
+}
 
 /* The stage whose computing or waiting is furthest from what was predicted. */
 static void what_differed(const struct judge *j, struct buf *out)
@@ -92,8 +97,10 @@ static void what_differed(const struct judge *j, struct buf *out)
 		if (off <= most)
 			continue;
 		most = off;
-		snprintf(text, sizeof text, "stage %d ('%s') computed %.0f ms of each step where %.0f ms were predicted", k,
-			 p->profile.device[x->device].id, m[k].busy * 1e3, busy * 1e3);
+		snprintf(text, sizeof text,
+			 "stage %d ('%s') computed %.0f ms of each step where %.0f ms were "
+			 "predicted",
+			 k, p->profile.device[x->device].id, m[k].busy * 1e3, busy * 1e3);
 	}
 	if (most > 0)
 		buf_addf(out, "what differed most: %s\n", text);
@@ -104,12 +111,16 @@ void judge_text(const struct judge *j, struct buf *out)
 	const struct planning *p = j->planning;
 	const struct judge_stage *m = j->stage;
 	double off = percent_off(j->predicted, j->measured);
-	buf_addf(out, "predicted %.1f ms a step, measured %.1f ms: %+.1f %%\n", j->predicted * 1e3, j->measured * 1e3, off);
+	buf_addf(out, "predicted %.1f ms a step, measured %.1f ms: %+.1f %%\n", j->predicted * 1e3,
+		 j->measured * 1e3, off);
 	for (int k = 0; k < p->plan.stages; k++) {
 		const struct plan_member *x = &p->plan.stage[k].member[0];
 		double gib = (double)m[k].memory / GIB;
-		buf_addf(out, "memory of stage %d ('%s'): predicted %.3f GiB, measured %.3f GiB: %+.1f %%\n", k,
-			 p->profile.device[x->device].id, x->memory_gib, gib, percent_off(x->memory_gib, gib));
+		buf_addf(out,
+			 "memory of stage %d ('%s'): predicted %.3f GiB, measured %.3f GiB: %+.1f "
+			 "%%\n",
+			 k, p->profile.device[x->device].id, x->memory_gib, gib,
+			 percent_off(x->memory_gib, gib));
 	}
 	if (fabs(off) > 10)
 		what_differed(j, out);

@@ -1,7 +1,8 @@
 /* link_probe.c - see link_probe.h.
  *
- * On a probing link the measuring side asks (PROBE: what, size, count) and the other does it: PING is answered by an empty PROBED, TAKE by one
- * when `count` ACTIVATION frames of `size` bytes have come, GIVE by `count` GRADIENT frames. */
+ * On a probing link the measuring side asks (PROBE: what, size, count) and the other does it: PING
+ * is answered by an empty PROBED, TAKE by one when `count` ACTIVATION frames of `size` bytes have
+ * come, GIVE by `count` GRADIENT frames. */
 #include "train/link_probe.h"
 
 #include "base/buf.h"
@@ -105,7 +106,9 @@ static bool get_rates(struct wire_reader *r, struct probe_rate *v)
 		v[i].rounds = wire_get_u32(r);
 		v[i].rate = wire_get_f64(r);
 		v[i].spread = wire_get_f64(r);
-		good &= v[i].rounds ? v[i].rate > 0 && v[i].rate < 1e15 && v[i].spread >= 0 && v[i].spread < 1e9 : v[i].rate == 0;
+		good &= v[i].rounds ? v[i].rate > 0 && v[i].rate < 1e15 && v[i].spread >= 0 &&
+					      v[i].spread < 1e9
+				    : v[i].rate == 0;
 	}
 	return good;
 }
@@ -119,11 +122,15 @@ int probe_ways_read(const struct frame *f, uint32_t n, struct probe_way *v, stru
 		v[i] = (struct probe_way){ .reached = wire_get_u8(&r) != 0 };
 		wire_get_str(&r, v[i].why, sizeof v[i].why);
 		v[i].latency = wire_get_f64(&r);
-		good &= get_rates(&r, v[i].out) & get_rates(&r, v[i].in) & (v[i].latency >= 0 && v[i].latency < 1e4);
-		good &= !v[i].reached || (v[i].latency > 0 && v[i].out[0].rounds && v[i].in[0].rounds);
+		good &= get_rates(&r, v[i].out) & get_rates(&r, v[i].in) &
+			(v[i].latency >= 0 && v[i].latency < 1e4);
+		good &= !v[i].reached ||
+			(v[i].latency > 0 && v[i].out[0].rounds && v[i].in[0].rounds);
 	}
 	if (!good && !r.failed)
-		return err_set(e, ERR_PROTOCOL, "PROBED: %u ways where %u were asked for, or absurd figures", count, n);
+		return err_set(e, ERR_PROTOCOL,
+			       "PROBED: %u ways where %u were asked for, or absurd figures", count,
+			       n);
 	return wire_read_end(&r, "PROBED", e);
 }
 
@@ -150,9 +157,12 @@ static int parcel_new(enum frame_kind kind, uint64_t size, struct parcel **p_p, 
 		return err_nomem(e, size, "measuring a link");
 	p->refs = 1;
 	memset(p->bytes, 0, FRAME_HEADER + size);
-	const struct frame f = {
-		.kind = kind, .dtype = DT_BF16, .ndim = 1, .dim = { size / 2 }, .size = size, .payload = p->bytes + FRAME_HEADER
-	};
+	const struct frame f = { .kind = kind,
+				 .dtype = DT_BF16,
+				 .ndim = 1,
+				 .dim = { size / 2 },
+				 .size = size,
+				 .payload = p->bytes + FRAME_HEADER };
 	int rc = frame_encode(&f, p->bytes, FRAME_HEADER + size, &p->n, e);
 	if (rc < 0)
 		mem_free(p);
@@ -161,7 +171,8 @@ static int parcel_new(enum frame_kind kind, uint64_t size, struct parcel **p_p, 
 	return rc;
 }
 
-static int send_many(struct link *l, enum frame_kind kind, uint64_t size, uint32_t count, struct err *e)
+static int send_many(struct link *l, enum frame_kind kind, uint64_t size, uint32_t count,
+		     struct err *e)
 {
 	struct parcel *p = NULL;
 	int rc = 0;
@@ -187,7 +198,8 @@ static int ask(struct link *l, unsigned what, uint64_t size, uint32_t count, str
 	wire_put_u64(&w, size);
 	wire_put_u32(&w, count);
 	TRY(wire_write_end(&w, &n, e));
-	return link_send_frame(l, &(struct frame){ .kind = FRAME_PROBE, .size = n, .payload = out }, net_in(answer_in), e);
+	return link_send_frame(l, &(struct frame){ .kind = FRAME_PROBE, .size = n, .payload = out },
+			       net_in(answer_in), e);
 }
 
 static int hear(struct link *l, enum frame_kind kind, uint64_t size, struct err *e)
@@ -199,9 +211,9 @@ static int hear(struct link *l, enum frame_kind kind, uint64_t size, struct err 
 		return err_set(e, ERR_NET, "%s: nothing came for %g s", link_address(l), answer_in);
 	if (rc < 0)
 		return rc;
-	rc = f.kind == kind && f.size == size
-		     ? 0
-		     : err_set(e, ERR_PROTOCOL, "%s where %s was due", frame_name(f.kind), frame_name(kind));
+	rc = f.kind == kind && f.size == size ? 0
+					      : err_set(e, ERR_PROTOCOL, "%s where %s was due",
+							frame_name(f.kind), frame_name(kind));
 	net_msg_release(&m);
 	return rc;
 }
@@ -223,7 +235,8 @@ static int ping(struct link *l, double seconds, double *latency_p, struct err *e
 }
 
 /* Seconds that `count` messages take, one way, all in a row, until the last one is there. */
-static int one_round(struct link *l, bool out, uint64_t size, uint32_t count, double *took_p, struct err *e)
+static int one_round(struct link *l, bool out, uint64_t size, uint32_t count, double *took_p,
+		     struct err *e)
 {
 	int64_t began = clock_now();
 	TRY(ask(l, out ? TAKE : GIVE, size, count, e));
@@ -245,10 +258,11 @@ struct asker {
 
 static bool stopped(const struct asker *a) { return a->stop && a->stop(a->ctx); }
 
-/* One size in one direction. The number of messages of a round doubles until a round takes a while, so that neither a slow link nor a bucket
- * that lets the first bytes through at once can make it long. */
-static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t size, double latency, struct probe_rate *r,
-		   struct err *e)
+/* One size in one direction. The number of messages of a round doubles until a round takes a while,
+ * so that neither a slow link nor a bucket that lets the first bytes through at once can make it
+ * long. */
+static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t size, double latency,
+		   struct probe_rate *r, struct err *e)
 {
 	double rate[ROUNDS], took, target = a->seconds / 12;
 	uint32_t count = 1, most = (uint32_t)(((uint64_t)32 << 20) / size), n = 0;
@@ -274,7 +288,8 @@ static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t siz
 	return 0;
 }
 
-static int measure_way(struct link *l, const struct asker *a, const struct hello *h, struct probe_way *v, struct err *e)
+static int measure_way(struct link *l, const struct asker *a, const struct hello *h,
+		       struct probe_way *v, struct err *e)
 {
 	struct net_msg m;
 	struct frame f;
@@ -282,7 +297,8 @@ static int measure_way(struct link *l, const struct asker *a, const struct hello
 	TRY(hello_send(l, h, net_in(answer_in), e));
 	int rc = link_recv_frame(l, net_in(answer_in), &m, &f, e);
 	if (rc == 0)
-		return err_set(e, ERR_NET, "%s: no WELCOME within %g s", link_address(l), answer_in);
+		return err_set(e, ERR_NET, "%s: no WELCOME within %g s", link_address(l),
+			       answer_in);
 	if (rc < 0)
 		return rc;
 	rc = welcome_read(&f, &w, e);
@@ -302,8 +318,8 @@ static int measure_way(struct link *l, const struct asker *a, const struct hello
 	return 0;
 }
 
-int probe_measure(struct net *n, const struct probe_order *o, const struct hello *hello, bool (*stop)(void *ctx), void *ctx,
-		  struct probe_way *v, struct err *e)
+int probe_measure(struct net *n, const struct probe_order *o, const struct hello *hello,
+		  bool (*stop)(void *ctx), void *ctx, struct probe_way *v, struct err *e)
 {
 	enum { AT_ONCE = 12 }; /* the other side keeps a short list of connections */
 	const struct asker a = { o->seconds, stop, ctx };
@@ -323,7 +339,8 @@ int probe_measure(struct net *n, const struct probe_order *o, const struct hello
 			struct probe_way *w = &v[from + i];
 			if (!l[i])
 				continue;
-			int got = link_wait_up(l[i], NET_FOREVER, &why); /* its dial has a deadline */
+			/* its dial has a deadline */
+			int got = link_wait_up(l[i], NET_FOREVER, &why);
 			if (got >= 0 && rc >= 0)
 				got = measure_way(l[i], &a, hello, w, &why);
 			if (got < 0) {
@@ -346,7 +363,8 @@ int probe_answer(struct link *l, const struct frame *f, uint32_t *left_p, struct
 	if (f->kind == FRAME_ACTIVATION && *left_p)
 		return --*left_p ? 0 : link_send_frame(l, &done, net_in(answer_in), e);
 	if (f->kind != FRAME_PROBE || *left_p)
-		return err_set(e, ERR_PROTOCOL, "%s on a link that is measured", frame_name(f->kind));
+		return err_set(e, ERR_PROTOCOL, "%s on a link that is measured",
+			       frame_name(f->kind));
 	struct wire_reader r = wire_read(f->payload, f->size);
 	unsigned what = wire_get_u8(&r);
 	uint64_t size = wire_get_u64(&r);
@@ -354,8 +372,10 @@ int probe_answer(struct link *l, const struct frame *f, uint32_t *left_p, struct
 	TRY(wire_read_end(&r, "PROBE", e));
 	if (what == PING)
 		return link_send_frame(l, &done, net_in(answer_in), e);
-	if (what > GIVE || !size || size % 2 || size > probe_size[PROBE_SIZES - 1] || !count || count > COUNT_MOST)
-		return err_set(e, ERR_PROTOCOL, "PROBE: %u of %u messages of %llu bytes", what, count, (unsigned long long)size);
+	if (what > GIVE || !size || size % 2 || size > probe_size[PROBE_SIZES - 1] || !count ||
+	    count > COUNT_MOST)
+		return err_set(e, ERR_PROTOCOL, "PROBE: %u of %u messages of %llu bytes", what,
+			       count, (unsigned long long)size);
 	if (what == GIVE)
 		return send_many(l, FRAME_GRADIENT, size, count, e);
 	*left_p = count;

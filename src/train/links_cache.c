@@ -28,7 +28,8 @@ static void add_side(struct buf *b, const struct session *s, int i)
 	buf_addc(b, '\n');
 }
 
-static int path_of(const struct session *s, const struct link_row *r, char dir[PATH], char path[PATH], struct err *e)
+static int path_of(const struct session *s, const struct link_row *r, char dir[PATH],
+		   char path[PATH], struct err *e)
 {
 	unsigned char hash[BLOB_HASH];
 	char hex[2 * BLOB_HASH + 1];
@@ -71,7 +72,8 @@ void links_cache_write(const struct session *s, const struct link_table *t, size
 	struct err e = { 0 };
 	if (path_of(s, &t->row[first], dir, path, &e) < 0)
 		return;
-	buf_addf(&b, "{\"version\": %d, \"measured\": %lld, \"ways\": [", VERSION, (long long)clock_wall());
+	buf_addf(&b, "{\"version\": %d, \"measured\": %lld, \"ways\": [", VERSION,
+		 (long long)clock_wall());
 	for (size_t i = first; i < t->n; i++) {
 		const struct link_row *r = &t->row[i];
 		buf_adds(&b, i > first ? ",\n {" : "\n {");
@@ -88,12 +90,14 @@ void links_cache_write(const struct session *s, const struct link_table *t, size
 		buf_addc(&b, '}');
 	}
 	buf_adds(&b, "\n]}\n");
-	if (buf_ok(&b, &e) < 0 || dir_make(dir, &e) < 0 || atomic_write_file(path, b.p, b.n, &e) < 0)
+	if (buf_ok(&b, &e) < 0 || dir_make(dir, &e) < 0 ||
+	    atomic_write_file(path, b.p, b.n, &e) < 0)
 		log_warn("what was measured of links is not kept: %s", e.msg);
 	buf_release(&b);
 }
 
-static int get_rates(const json_t *o, const char *path, const char *key, struct probe_rate *v, struct err *e)
+static int get_rates(const json_t *o, const char *path, const char *key, struct probe_rate *v,
+		     struct err *e)
 {
 	const json_t *list = json_object_get(o, key);
 	if (!json_is_array(list) || !json_array_size(list) || json_array_size(list) > PROBE_SIZES)
@@ -102,8 +106,10 @@ static int get_rates(const json_t *o, const char *path, const char *key, struct 
 		int64_t bytes = 0, rounds = 0;
 		TRY(json_need_int(json_array_get(list, i), path, "bytes", 1, INT64_MAX, &bytes, e));
 		TRY(json_need_int(json_array_get(list, i), path, "rounds", 1, 1 << 20, &rounds, e));
-		TRY(json_need_num(json_array_get(list, i), path, "bytes_per_s", 1e-3, 1e15, &v[i].rate, e));
-		TRY(json_need_num(json_array_get(list, i), path, "spread", 0, 1e9, &v[i].spread, e));
+		TRY(json_need_num(json_array_get(list, i), path, "bytes_per_s", 1e-3, 1e15,
+				  &v[i].rate, e));
+		TRY(json_need_num(json_array_get(list, i), path, "spread", 0, 1e9, &v[i].spread,
+				  e));
 		if ((uint64_t)bytes != probe_size[i])
 			return err_set(e, ERR_INPUT, "%s: figures for other sizes", path);
 		v[i].rounds = (uint32_t)rounds;
@@ -131,13 +137,15 @@ static int get_way(const json_t *o, const char *path, struct link_row *r, struct
 	return 0;
 }
 
-static int get_file(const json_t *doc, const char *path, struct link_table *t, size_t first, struct err *e)
+static int get_file(const json_t *doc, const char *path, struct link_table *t, size_t first,
+		    struct err *e)
 {
 	int64_t version = 0, measured = 0, now = clock_wall();
 	const json_t *list = json_object_get(doc, "ways");
 	TRY(json_need_int(doc, path, "version", VERSION, VERSION, &version, e));
 	TRY(json_need_int(doc, path, "measured", 0, INT64_MAX, &measured, e));
-	if (measured > now || now - measured > day || !json_is_array(list) || json_array_size(list) != t->n - first)
+	if (measured > now || now - measured > day || !json_is_array(list) ||
+	    json_array_size(list) != t->n - first)
 		return err_set(e, ERR_INPUT, "%s: too old, or about other addresses", path);
 	for (size_t i = first; i < t->n; i++)
 		TRY(get_way(json_array_get(list, i - first), path, &t->row[i], e));
@@ -149,7 +157,8 @@ bool links_cache_read(const struct session *s, struct link_table *t, size_t firs
 	char dir[PATH], path[PATH];
 	struct err e = { 0 };
 	json_t *doc;
-	if (path_of(s, &t->row[first], dir, path, &e) < 0 || json_parse_file(path, 1 << 20, &doc, &e) < 0)
+	if (path_of(s, &t->row[first], dir, path, &e) < 0 ||
+	    json_parse_file(path, 1 << 20, &doc, &e) < 0)
 		return false;
 	int rc = get_file(doc, path, t, first, &e);
 	json_decref(doc);

@@ -1,7 +1,8 @@
-/* links_cache.h - measured ways between two workers, kept on the coordinator for a day: networks change.
+/* links_cache.h - measured ways between two workers, kept on the coordinator for a day: networks
+ * change.
  *
- * One file for each pair, named by a hash of both sides' keys (or names, without keys), addresses and port. A file that is old, broken or about
- * other addresses is as good as none. */
+ * One file for each pair, named by a hash of both sides' keys (or names, without keys), addresses
+ * and port. A file that is old, broken or about other addresses is as good as none. */
 #ifndef HS_TRAIN_LINKS_CACHE_H
 #define HS_TRAIN_LINKS_CACHE_H
 

@@ -1,7 +1,9 @@
-/* memory_advice.h - when a device's memory does not suffice for training: what to lower, and by how much.
+/* memory_advice.h - when a device's memory does not suffice for training: what to lower, and by how
+ * much.
  *
- * The need of a pass is estimated from the shapes (what stage.h keeps of each layer, what backward needs beside it, the block of logits);
- * it is meant for advice, not for planning: rather too high than too low, by up to a third. */
+ * The need of a pass is estimated from the shapes (what stage.h keeps of each layer, what backward
+ * needs beside it, the block of logits); it is meant for advice, not for planning: rather too high
+ * than too low, by up to a third. */
 #ifndef HS_TRAIN_MEMORY_ADVICE_H
 #define HS_TRAIN_MEMORY_ADVICE_H
 
@@ -12,13 +14,17 @@ struct memory_ask {
 	const struct stage_options *opt; /* of any piece of the worker */
 	int64_t layers;                  /* of all its pieces */
 	bool end;                        /* it has the head */
-	int64_t tokens;                  /* of the largest microbatch; 0: parameters did not fit already */
-	int in_flight;                   /* microbatches whose activations are kept at once */
-	uint64_t parameters;             /* bytes of parameters, gradients and optimizer states; not known when tokens is 0 */
-	uint64_t there;                  /* bytes this program may have: what it holds and what is free */
+	/* of the largest microbatch; 0: parameters did not fit already */
+	int64_t tokens;
+	int in_flight; /* microbatches whose activations are kept at once */
+	/* bytes of parameters, gradients and optimizer states; not known when tokens is 0 */
+	uint64_t parameters;
+	/* bytes this program may have: what it holds and what is free */
+	uint64_t there;
 };
 
-/* Bytes of a pass beside the parameters, with microbatches of `tokens`, with or without gradient checkpointing. */
+/* Bytes of a pass beside the parameters, with microbatches of `tokens`, with or without gradient
+ * checkpointing. */
 uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompute);
 /* Puts the advice behind the message of `e`. */
 void memory_advice(const struct memory_ask *a, struct err *e);

@@ -1,4 +1,5 @@
-/* merge.c - see merge.h. Weights pass through row by row: a model larger than memory can be merged. */
+/* merge.c - see merge.h. Weights pass through row by row: a model larger than memory can be
+ * merged. */
 #include "train/merge.h"
 
 #include "base/err.h"
@@ -33,7 +34,8 @@ static const struct peft_pair *pair_of(const struct merger *m, const char *name)
 	if (n < 8 || strcmp(name + n - 7, ".weight"))
 		return NULL;
 	for (size_t i = 0; i < m->ad.npair; i++)
-		if (strlen(m->ad.pair[i].module) == n - 7 && !strncmp(m->ad.pair[i].module, name, n - 7))
+		if (strlen(m->ad.pair[i].module) == n - 7 &&
+		    !strncmp(m->ad.pair[i].module, name, n - 7))
 			return &m->ad.pair[i];
 	return NULL;
 }
@@ -60,7 +62,8 @@ static int file_rows(void *ctx, int64_t row0, int64_t rows, float *dst, struct e
 }
 
 /* Rows of the base weight, through NF4 and back where that is what the adapter saw. */
-static int base_rows(struct merger *m, const struct model_tensor *t, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int base_rows(struct merger *m, const struct model_tensor *t, int64_t row0, int64_t rows,
+		     float *dst, struct err *e)
 {
 	if (!m->o->dequantized || t->kind == STORE_NF4 || !is_layer_linear(t->name))
 		return model_file_read_f32(m->file, t, row0, rows, dst, e);
@@ -68,13 +71,15 @@ static int base_rows(struct merger *m, const struct model_tensor *t, int64_t row
 		struct rows_ctx ctx = { m, t };
 		param_release(&m->quant);
 		m->held[0] = 0;
-		TRY(param_quantize_nf4(&m->quant, m->dev, t->name, t->shape, m->o->double_quant, file_rows, &ctx, e));
+		TRY(param_quantize_nf4(&m->quant, m->dev, t->name, t->shape, m->o->double_quant,
+				       file_rows, &ctx, e));
 		snprintf(m->held, sizeof m->held, "%s", t->name);
 	}
 	return nf4_expand_host(&m->quant, row0, rows, dst, e);
 }
 
-static void add_product(const struct peft_pair *p, int64_t r, float scale, int64_t row0, int64_t rows, float *dst)
+static void add_product(const struct peft_pair *p, int64_t r, float scale, int64_t row0,
+			int64_t rows, float *dst)
 {
 #pragma omp parallel for schedule(static)
 	for (int64_t i = 0; i < rows; i++) {
@@ -88,7 +93,8 @@ static void add_product(const struct peft_pair *p, int64_t r, float scale, int64
 	}
 }
 
-static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		       struct err *e)
 {
 	struct merger *m = ctx;
 	const struct model_tensor *t = model_file_find(m->file, name);
@@ -106,12 +112,16 @@ static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	return 0;
 }
 
-/* Bytes [off, off+n) of an output tensor: whole rows are merged, the asked-for part is handed out. */
-static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst, struct err *e)
+/* Bytes [off, off+n) of an output tensor: whole rows are merged, the asked-for part is handed
+ * out. */
+static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst,
+			    struct err *e)
 {
 	struct merger *m = ctx;
-	uint64_t size = dtype_size(s->dtype), cols = s->ndim == 2 ? (uint64_t)s->shape[1] : 1, row_bytes = cols * size;
-	uint64_t row0 = off / row_bytes, row1 = (off + n + row_bytes - 1) / row_bytes, count = (row1 - row0) * cols;
+	uint64_t size = dtype_size(s->dtype), cols = s->ndim == 2 ? (uint64_t)s->shape[1] : 1,
+		 row_bytes = cols * size;
+	uint64_t row0 = off / row_bytes, row1 = (off + n + row_bytes - 1) / row_bytes,
+		 count = (row1 - row0) * cols;
 	if (!mem_grow(&m->part, &m->part_cap, count * 2, sizeof *m->part))
 		return err_nomem(e, count * 8, s->name);
 	TRY(merged_rows(m, s->name, (int64_t)row0, (int64_t)(row1 - row0), m->part, e));
@@ -153,7 +163,9 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 					      "vocab.json",
 					      "merges.txt",
 					      "added_tokens.json" };
-	static const char *const dtype_words[] = { [DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16" };
+	static const char *const dtype_words[] = {
+		[DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"
+	};
 	size_t n = 0;
 	struct st_spec *spec = mem_array(model_file_count(m->file), sizeof *spec);
 	if (!spec)
@@ -162,7 +174,8 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 		const struct model_tensor *t = model_file_tensor(m->file, i);
 		if (model_knows_tensor(&m->cfg, t->name) != 1)
 			continue;
-		spec[n] = (struct st_spec){ .name = t->name, .dtype = m->o->dtype, .ndim = t->ndim };
+		spec[n] =
+			(struct st_spec){ .name = t->name, .dtype = m->o->dtype, .ndim = t->ndim };
 		memcpy(spec[n++].shape, t->shape, sizeof t->shape);
 	}
 	m->all = n;
@@ -180,20 +193,23 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 	json_object_set_new(config, "torch_dtype", json_string(dtype_words[m->o->dtype]));
 	char *text = json_dumps(config, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
 	snprintf(path, sizeof path, "%s/config.json", dir);
-	rc = text ? atomic_write_file(path, text, strlen(text), e) : err_nomem(e, 4096, "config.json");
+	rc = text ? atomic_write_file(path, text, strlen(text), e)
+		  : err_nomem(e, 4096, "config.json");
 	free(text);
 	json_decref(config);
 	return rc;
 }
 
-/* A GGUF's rotary factors have no name in config.json that transformers would compute in the same way. */
+/* A GGUF's rotary factors have no name in config.json that transformers would compute in the same
+ * way. */
 static int check_folder(const struct merger *m, struct err *e)
 {
 	const json_t *rope = json_object_get(model_file_config(m->file), "rope_scaling");
 	const char *type = json_string_value(json_object_get(rope, "rope_type"));
 	if (type && !strcmp(type, "gguf_factors"))
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: its rope factors cannot be written into a folder's config.json: merge into a .gguf file",
+			       "%s: its rope factors cannot be written into a folder's "
+			       "config.json: merge into a .gguf file",
 			       m->o->model);
 	return 0;
 }
@@ -212,8 +228,10 @@ static int open_parts(struct merger *m, struct err *e)
 		snprintf(name, sizeof name, "%s.weight", p->module);
 		const struct model_tensor *t = model_file_find(m->file, name);
 		if (!t || t->ndim != 2 || t->shape[0] != p->out || t->shape[1] != p->in)
-			return err_set(e, ERR_INPUT, "%s: the adapter's %s [%lld, %lld] does not fit %s", o->adapter, p->module,
-				       (long long)p->out, (long long)p->in, o->model);
+			return err_set(e, ERR_INPUT,
+				       "%s: the adapter's %s [%lld, %lld] does not fit %s",
+				       o->adapter, p->module, (long long)p->out, (long long)p->in,
+				       o->model);
 	}
 	return 0;
 }
@@ -225,7 +243,8 @@ int merge(const struct merge_options *o, struct err *e)
 	int rc = open_parts(&m, e);
 	if (rc >= 0 && n > 5 && !strcmp(o->out + n - 5, ".gguf")) {
 		m.all = model_file_count(m.file);
-		rc = gguf_write_model(o->out, m.file, o->q8_0 ? GGUF_Q8_0 : GGUF_F16, merged_rows, &m, e);
+		rc = gguf_write_model(o->out, m.file, o->q8_0 ? GGUF_Q8_0 : GGUF_F16, merged_rows,
+				      &m, e);
 	} else if (rc >= 0 && (rc = check_folder(&m, e)) >= 0) {
 		char *tmp;
 		rc = atomic_dir_begin(o->out, &tmp, e);

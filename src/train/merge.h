@@ -1,6 +1,8 @@
-/* merge.h - an adapter folded into its model: W + s B A, written as a Hugging Face folder or a GGUF file.
+/* merge.h - an adapter folded into its model: W + s B A, written as a Hugging Face folder or a GGUF
+ * file.
  *
- * `dequantized`: on the weights the adapter was trained on, that is after NF4; otherwise on the weights as they lie in the model's file. */
+ * `dequantized`: on the weights the adapter was trained on, that is after NF4; otherwise on the
+ * weights as they lie in the model's file. */
 #ifndef HS_TRAIN_MERGE_H
 #define HS_TRAIN_MERGE_H
 
@@ -12,7 +14,8 @@
 struct err;
 
 struct merge_options {
-	const char *model, *adapter, *out; /* out ending in .gguf is a GGUF file, otherwise a folder that must not exist */
+	/* out ending in .gguf is a GGUF file, otherwise a folder that must not exist */
+	const char *model, *adapter, *out;
 	bool dequantized, double_quant;
 	enum dtype dtype; /* of the matrices in safetensors */
 	bool q8_0;        /* GGUF: Q8_0 instead of F16 */

@@ -1,4 +1,5 @@
-/* placement.c - where the layers are, as the plan.json of a run's folder (the format is plan/plan.h's; this one predicts nothing). */
+/* placement.c - where the layers are, as the plan.json of a run's folder (the format is
+ * plan/plan.h's; this one predicts nothing). */
 #include "train/job.h"
 
 #include "base/buf.h"
@@ -22,16 +23,23 @@ int placement_write(const struct job *j, const struct placement *p, const char *
 	buf_adds(&b, "{\n \"version\": 1,\n \"planner\": \"manual\",\n \"model\": ");
 	json_quote(&b, c->base_model, strlen(c->base_model));
 	buf_addf(&b,
-		 ",\n \"layers\": %lld,\n \"sequence_len\": %lld,\n \"global_batch\": %lld,\n \"dtype\": \"%s\",\n \"schedule\": "
+		 ",\n \"layers\": %lld,\n \"sequence_len\": %lld,\n \"global_batch\": %lld,\n "
+		 "\"dtype\": \"%s\",\n \"schedule\": "
 		 "\"%s\",\n"
-		 " \"chunks\": %d,\n \"microbatch\": %lld,\n \"microbatches\": %lld,\n \"stages\": [",
+		 " \"chunks\": %d,\n \"microbatch\": %lld,\n \"microbatches\": %lld,\n \"stages\": "
+		 "[",
 		 (long long)j->model.layers, (long long)c->sequence_len,
-		 (long long)(c->micro_batch_size * c->gradient_accumulation_steps), dtype_name(j->opt.act), p->schedule, p->chunks,
-		 (long long)c->micro_batch_size, (long long)c->gradient_accumulation_steps);
+		 (long long)(c->micro_batch_size * c->gradient_accumulation_steps),
+		 dtype_name(j->opt.act), p->schedule, p->chunks, (long long)c->micro_batch_size,
+		 (long long)c->gradient_accumulation_steps);
 	for (int v = 0; v < p->stages * p->chunks; v++) {
-		buf_addf(&b, "%s\n  {\"layers\": [%lld, %lld], \"recompute\": %s, \"devices\": [{\"id\": ", v ? "," : "",
-			 (long long)p->first[v], (long long)p->first[v + 1],
-			 j->opt.recompute || (p->recompute && p->recompute[v % p->stages]) ? "true" : "false");
+		buf_addf(&b,
+			 "%s\n  {\"layers\": [%lld, %lld], \"recompute\": %s, \"devices\": "
+			 "[{\"id\": ",
+			 v ? "," : "", (long long)p->first[v], (long long)p->first[v + 1],
+			 j->opt.recompute || (p->recompute && p->recompute[v % p->stages])
+				 ? "true"
+				 : "false");
 		json_quote(&b, p->device[v % p->stages], strlen(p->device[v % p->stages]));
 		buf_adds(&b, "}]}");
 	}

@@ -38,7 +38,9 @@ int planning_planner(struct planning *p, const char *name, struct err *e)
 	p->planner = planner_find(name);
 	if (!p->planner)
 		return err_set(e, ERR_USAGE,
-			       "planner: '%.40s' is none of best, even, proportional, manual, cephalo, zorse, exhaustive", name);
+			       "planner: '%.40s' is none of best, even, proportional, manual, "
+			       "cephalo, zorse, exhaustive",
+			       name);
 	return 0;
 }
 
@@ -51,10 +53,12 @@ int planning_options(struct planning *p, const struct config *c, struct err *e)
 	p->options.microbatch = (int)c->micro_batch_size;
 	p->options.reserve_gib = c->memory_reserve;
 	p->options.max_chunks = (int)c->interleave;
-	p->options.recompute = c->gradient_checkpointing ? PLAN_RECOMPUTE_ALWAYS : PLAN_RECOMPUTE_AUTO;
+	p->options.recompute =
+		c->gradient_checkpointing ? PLAN_RECOMPUTE_ALWAYS : PLAN_RECOMPUTE_AUTO;
 	if (strcmp(c->schedule, "auto") && !(p->options.sched = sched_find(c->schedule)))
 		return err_set(e, ERR_USAGE,
-			       "schedule: there is no schedule '%.40s' (auto, 1f1b, eager, gpipe, interleaved, sequential)",
+			       "schedule: there is no schedule '%.40s' (auto, 1f1b, eager, gpipe, "
+			       "interleaved, sequential)",
 			       c->schedule);
 	return planning_planner(p, c->planner, e);
 }
@@ -65,26 +69,32 @@ int planning_given(struct planning *p, const struct config *c, const char *file,
 		file = c->plan;
 	if (!file && !(c && c->nshards))
 		return 0;
-	TRY(file ? plan_read_file(&p->profile, &p->options, file, &p->manual, e) : plan_of_shards(p, c, e));
+	TRY(file ? plan_read_file(&p->profile, &p->options, file, &p->manual, e)
+		 : plan_of_shards(p, c, e));
 	p->options.manual = &p->manual;
 	return planning_planner(p, "manual", e);
 }
 
-int planning_assume(struct planning *p, const struct job *j, const struct seat_spec *seat, int n, struct err *e)
+int planning_assume(struct planning *p, const struct job *j, const struct seat_spec *seat, int n,
+		    struct err *e)
 {
 	struct buf b = BUF_INIT;
 	buf_addf(&b,
-		 "{\"version\": 1, \"model\": {\"name\": \"assumed\", \"layers\": %lld, \"hidden\": %lld, \"parameters\": 1e9, "
-		 "\"parameters_per_layer\": 1}, \"sequence_len\": %lld, \"dtype\": \"float32\", \"global_batch\": %lld, "
+		 "{\"version\": 1, \"model\": {\"name\": \"assumed\", \"layers\": %lld, "
+		 "\"hidden\": %lld, \"parameters\": 1e9, "
+		 "\"parameters_per_layer\": 1}, \"sequence_len\": %lld, \"dtype\": \"float32\", "
+		 "\"global_batch\": %lld, "
 		 "\"devices\": [",
-		 (long long)j->model.layers, (long long)j->model.hidden, (long long)j->cfg->sequence_len,
+		 (long long)j->model.layers, (long long)j->model.hidden,
+		 (long long)j->cfg->sequence_len,
 		 (long long)(j->cfg->micro_batch_size * j->cfg->gradient_accumulation_steps));
 	for (int i = 0; i < n; i++) {
 		buf_adds(&b, i ? ", {\"id\": " : "{\"id\": ");
 		json_quote(&b, seat[i].id, strlen(seat[i].id));
-		buf_adds(&b,
-			 ", \"kind\": \"assumed\", \"host\": \"one\", \"memory_gib\": 100000, \"kept_gib\": {\"linear\": [0, 0]}, "
-			 "\"forward_ms\": {\"linear\": [1, 0]}, \"backward_ms\": {\"linear\": [2, 0]}}");
+		buf_adds(&b, ", \"kind\": \"assumed\", \"host\": \"one\", \"memory_gib\": 100000, "
+			     "\"kept_gib\": {\"linear\": [0, 0]}, "
+			     "\"forward_ms\": {\"linear\": [1, 0]}, \"backward_ms\": {\"linear\": "
+			     "[2, 0]}}");
 	}
 	buf_adds(&b, "], \"links\": []}");
 	int rc = buf_ok(&b, e);
@@ -101,7 +111,8 @@ int planning_run(struct planning *p, bool execute, struct err *e)
 		return 0;
 	if (!p->plan.fits)
 		return plan_over_error(&p->profile, &p->plan, e);
-	return err_set(e, ERR_USAGE, "the plan of planner '%s' cannot be executed: %s", p->planner->name, p->plan.why_not);
+	return err_set(e, ERR_USAGE, "the plan of planner '%s' cannot be executed: %s",
+		       p->planner->name, p->plan.why_not);
 }
 
 void planning_release(struct planning *p)
@@ -113,7 +124,8 @@ void planning_release(struct planning *p)
 }
 
 /* What a stage's device is called: by its backend alone where there is only this process. */
-static const char *device_text(const struct seat_spec *seat, const struct welcome *caps, struct arena *a)
+static const char *device_text(const struct seat_spec *seat, const struct welcome *caps,
+			       struct arena *a)
 {
 	if (seat->kind == SEAT_THREAD)
 		return seat->device;
@@ -122,25 +134,30 @@ static const char *device_text(const struct seat_spec *seat, const struct welcom
 	return arena_strdup(a, text);
 }
 
-static int worker_of(const struct planning *p, int device, const struct seat_spec *seat, int n, struct err *e)
+static int worker_of(const struct planning *p, int device, const struct seat_spec *seat, int n,
+		     struct err *e)
 {
 	for (int i = 0; i < n; i++)
 		if (!strcmp(seat[i].id, p->profile.device[device].id))
 			return i;
-	return err_set(e, ERR_USAGE, "the plan gives layers to device '%s', which is none of this job's workers",
+	return err_set(e, ERR_USAGE,
+		       "the plan gives layers to device '%s', which is none of this job's workers",
 		       p->profile.device[device].id);
 }
 
-int planning_place(const struct planning *p, const struct seat_spec *seat, const struct welcome *caps, int n, struct arena *a,
-		   struct placement *place, int *worker, struct err *e)
+int planning_place(const struct planning *p, const struct seat_spec *seat,
+		   const struct welcome *caps, int n, struct arena *a, struct placement *place,
+		   int *worker, struct err *e)
 {
 	const struct plan *plan = &p->plan;
 	int pieces = plan->stages * plan->chunks;
 	if (pieces > PIECES_MOST)
-		return err_set(e, ERR_USAGE, "%d stages with %d pieces each: at most %d in all", plan->stages, plan->chunks,
-			       PIECES_MOST);
+		return err_set(e, ERR_USAGE, "%d stages with %d pieces each: at most %d in all",
+			       plan->stages, plan->chunks, PIECES_MOST);
 	bool *recompute = arena_alloc(a, (size_t)plan->stages * sizeof *recompute);
-	*place = (struct placement){ .stages = plan->stages, .chunks = plan->chunks, .schedule = plan->sched->name };
+	*place = (struct placement){ .stages = plan->stages,
+				     .chunks = plan->chunks,
+				     .schedule = plan->sched->name };
 	place->device = arena_alloc(a, (size_t)plan->stages * sizeof *place->device);
 	place->recompute = recompute;
 	if (!recompute || !place->device)

@@ -18,16 +18,19 @@
 
 enum { RUNS_LEAST = 5, RUNS_MOST = 64, OPTIM_RUNS = 5 };
 
-/* The stages that are measured. MANY comes last so that a layer's weights are not still in a cache when it runs alone. */
+/* The stages that are measured. MANY comes last so that a layer's weights are not still in a cache
+ * when it runs alone. */
 enum { WITH_FRONT, ONE, WITH_END, MANY, KINDS };
 
 enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
 
-static const double enough = 4;    /* seconds of runs of a size the job needs, where there is time; of others a quarter */
-static const double cached = 96e6; /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
+/* seconds of runs of a size the job needs, where there is time; of others a quarter */
+static const double enough = 4;
+/* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
+static const double cached = 96e6;
 static const double drift_allowed = 0.1; /* beyond it a size is measured once more */
-static const double sum_allowed =
-	0.1; /* a whole model may take so much more or less than its parts; else all is measured once more */
+/* A whole model may take so much more or less than its parts; else all is measured once more. */
+static const double sum_allowed = 0.1;
 static const double memory_share = 0.9; /* of what is free */
 
 struct probe_tokens {
@@ -105,14 +108,17 @@ static int make_tokens(struct probe *p, int m, struct err *e)
 	t->label = t->pos + t->n;
 	t->start = t->label + t->n;
 	for (int64_t s = 0; s <= t->nseq; s++)
-		t->start[s] = (int32_t)(s / q->sequences * q->tokens + s % q->sequences * q->tokens / q->sequences);
+		t->start[s] = (int32_t)(s / q->sequences * q->tokens +
+					s % q->sequences * q->tokens / q->sequences);
 	double due = 0;
 	for (int64_t s = 0; s < t->nseq; s++)
 		for (int32_t i = t->start[s]; i < t->start[s + 1]; i++) {
 			t->id[i] = (int32_t)(rng_mix64((uint64_t)i) % (uint64_t)q->cfg.vocab);
 			t->pos[i] = i - t->start[s];
 			due += q->trained;
-			t->label[i] = due >= 1 ? (int32_t)(rng_mix64((uint64_t)i + 7) % (uint64_t)q->cfg.vocab) : -100;
+			t->label[i] = due >= 1 ? (int32_t)(rng_mix64((uint64_t)i + 7) %
+							   (uint64_t)q->cfg.vocab)
+					       : -100;
 			due -= due >= 1;
 		}
 	t->label[t->n - 1] = 0; /* a loss there is, however few are trained */
@@ -128,7 +134,8 @@ static void drop_part(struct probe *p, int kind)
 	p->built[kind] = false;
 }
 
-static int make_part(struct probe *p, int kind, int64_t first, int64_t last, bool front, bool end, struct err *e)
+static int make_part(struct probe *p, int kind, int64_t first, int64_t last, bool front, bool end,
+		     struct err *e)
 {
 	TRY(stage_part(&p->whole, first, last, front, end, &p->part[kind], e));
 	slot_init(&p->slot[kind], &p->part[kind]);
@@ -184,11 +191,16 @@ static int pass(struct probe *p, int kind, double t[3], struct err *e)
 
 /* ---- messages ---- */
 
-/* What stands between a stage and the wire: a cast, the copy from or to the device, the checksum. The same steps as worker.c. */
-static int cast(struct probe *p, struct dev_ref to, enum dtype to_type, struct dev_ref from, enum dtype from_type, size_t count,
-		struct err *e)
+/* What stands between a stage and the wire: a cast, the copy from or to the device, the checksum.
+ * The same steps as worker.c. */
+static int cast(struct probe *p, struct dev_ref to, enum dtype to_type, struct dev_ref from,
+		enum dtype from_type, size_t count, struct err *e)
 {
-	const union dev_arg a[] = { { .b = to }, { .b = from }, { .i = (int64_t)count }, { .i = to_type }, { .i = from_type } };
+	const union dev_arg a[] = { { .b = to },
+				    { .b = from },
+				    { .i = (int64_t)count },
+				    { .i = to_type },
+				    { .i = from_type } };
 	return dev_launch(p->dev, K_cast, DT_F32, a, e);
 }
 
@@ -222,7 +234,9 @@ static int carry(struct probe *p, double *down_p, double *up_p, struct err *e)
 static int make_message(struct probe *p, struct err *e)
 {
 	size_t count = (size_t)(p->t.n * p->q->cfg.hidden);
-	size_t bytes = FRAME_HEADER + count * (p->q->wire == DT_F32 ? 4 : dtype_size(p->q->opt.act) > 2 ? 4 : 2);
+	size_t bytes = FRAME_HEADER + count * (p->q->wire == DT_F32            ? 4
+					       : dtype_size(p->q->opt.act) > 2 ? 4
+									       : 2);
 	float *v = mem_array(count, sizeof *v);
 	mem_free(p->message);
 	p->message = mem_aligned(64, bytes);
@@ -259,9 +273,13 @@ static int run_all(struct probe *p, struct runs *v, int i, struct err *e)
 
 static double left(const struct probe *p) { return clock_seconds(p->end - clock_now()); }
 
-static double total(const struct runs *v, int kind, int i) { return v->forward[kind][i] + v->backward[kind][i]; }
+static double total(const struct runs *v, int kind, int i)
+{
+	return v->forward[kind][i] + v->backward[kind][i];
+}
 
-/* As many runs as the time allows, after one that warms up. A device on which a single layer takes seconds is measured with that alone. */
+/* As many runs as the time allows, after one that warms up. A device on which a single layer takes
+ * seconds is measured with that alone. */
 static int run_size(struct probe *p, struct runs *v, struct err *e)
 {
 	double t[3];
@@ -299,12 +317,14 @@ static double difference(const struct runs *v, double (*const a)[RUNS_MOST], int
 	return median(d, v->n);
 }
 
-/* A layer, from what k layers take more than one. Noise may not move it far from a k-th of what k take. */
+/* A layer, from what k layers take more than one. Noise may not move it far from a k-th of what k
+ * take. */
 static double layer_time(const struct probe *p, const struct runs *v, double (*const a)[RUNS_MOST])
 {
 	if (!p->built[MANY])
 		return median(a[ONE], v->n);
-	double each = median(a[MANY], v->n) / (double)p->layers, d = difference(v, a, MANY, ONE) / (double)(p->layers - 1);
+	double each = median(a[MANY], v->n) / (double)p->layers,
+	       d = difference(v, a, MANY, ONE) / (double)(p->layers - 1);
 	return d < 0.85 * each ? 0.85 * each : d > 1.1 * each ? 1.1 * each : d;
 }
 
@@ -320,14 +340,17 @@ static void evaluate(const struct probe *p, struct runs *v, struct probe_point *
 	int many = p->built[MANY] ? MANY : ONE;
 	double f = layer_time(p, v, v->forward), b = layer_time(p, v, v->backward), t[RUNS_MOST];
 	double pass_f = pass_time(v, v->forward, f), pass_b = pass_time(v, v->backward, b);
-	double rest = (median(v->begin[ONE], v->n) + pass_f + pass_b) / 2; /* a middle stage receives twice */
+	/* a middle stage receives twice */
+	double rest = (median(v->begin[ONE], v->n) + pass_f + pass_b) / 2;
 	double *s = o->seconds;
 	s[PROBE_FORWARD] = f;
 	s[PROBE_BACKWARD] = b;
-	s[PROBE_FRONT_FORWARD] = median(v->begin[WITH_FRONT], v->n) + above(difference(v, v->forward, WITH_FRONT, ONE), 0) + pass_f;
-	s[PROBE_FRONT_BACKWARD] = above(difference(v, v->backward, WITH_FRONT, ONE) + pass_b - rest, 0);
-	s[PROBE_END_FORWARD] =
-		median(v->begin[WITH_END], v->n) + above(difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
+	s[PROBE_FRONT_FORWARD] = median(v->begin[WITH_FRONT], v->n) +
+				 above(difference(v, v->forward, WITH_FRONT, ONE), 0) + pass_f;
+	s[PROBE_FRONT_BACKWARD] =
+		above(difference(v, v->backward, WITH_FRONT, ONE) + pass_b - rest, 0);
+	s[PROBE_END_FORWARD] = median(v->begin[WITH_END], v->n) +
+			       above(difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
 	s[PROBE_END_BACKWARD] = above(difference(v, v->backward, WITH_END, ONE) + pass_b, 0);
 	s[PROBE_UPLOAD] = median(v->up, v->n) + rest;
 	s[PROBE_DOWNLOAD] = median(v->down, v->n);
@@ -354,7 +377,8 @@ static void count_memory(const struct probe *p, struct probe_point *o)
 	work = scratch_peak(p, WITH_FRONT) > work ? scratch_peak(p, WITH_FRONT) : work;
 	o->kept = (uint64_t)(factor * (double)kept);
 	o->work = (uint64_t)(factor * (double)(kept + work));
-	o->head = (uint64_t)(factor * (double)(p->slot[WITH_END].mem.peak - one + scratch_peak(p, WITH_END)));
+	o->head = (uint64_t)(factor * (double)(p->slot[WITH_END].mem.peak - one +
+					       scratch_peak(p, WITH_END)));
 }
 
 static int measure(struct probe *p, struct probe_point *o, struct err *e)
@@ -398,7 +422,8 @@ static bool has_room(struct probe *p, double bytes)
 {
 	struct dev_caps caps;
 	struct err ignored = { 0 };
-	return dev_caps(p->dev, &caps, &ignored) < 0 || !caps.mem_total || bytes < memory_share * (double)caps.mem_free;
+	return dev_caps(p->dev, &caps, &ignored) < 0 || !caps.mem_total ||
+	       bytes < memory_share * (double)caps.mem_free;
 }
 
 static int all_sizes(struct probe *p, struct err *e)
@@ -411,7 +436,8 @@ static int all_sizes(struct probe *p, struct err *e)
 	for (int i = 0; i < q->sizes; i++) {
 		double factor = m ? (double)q->size[i] / m : 1;
 		int64_t begin = clock_now();
-		if (m && (took * factor > (i < q->needed ? q->budget : left(p)) || !has_room(p, (double)grown * factor)))
+		if (m && (took * factor > (i < q->needed ? q->budget : left(p)) ||
+			  !has_room(p, (double)grown * factor)))
 			continue;
 		struct err why = { 0 };
 		p->room = left(p) / (i < q->needed ? q->needed - i : 2);
@@ -432,7 +458,10 @@ static int all_sizes(struct probe *p, struct err *e)
 
 /* ---- what does not depend on the size ---- */
 
-static int part_of(const struct param *p) { return p->layer < 0 ? PROBE_FRONT : p->layer == INT_MAX ? PROBE_END : PROBE_LAYER; }
+static int part_of(const struct param *p)
+{
+	return p->layer < 0 ? PROBE_FRONT : p->layer == INT_MAX ? PROBE_END : PROBE_LAYER;
+}
 
 static size_t bytes_of(const struct dev_buf *b) { return b ? b->size : 0; }
 
@@ -457,7 +486,8 @@ static void count_bytes(struct probe *p)
 }
 
 /* A step of the parameters of one part. */
-static int step_part(struct probe *p, const struct optimizer *o, int part, struct norm_buffer *norms, double *t_p, struct err *e)
+static int step_part(struct probe *p, const struct optimizer *o, int part,
+		     struct norm_buffer *norms, double *t_p, struct err *e)
 {
 	const struct optim_step os = { .step = 1, .lr = 1e-6f, .scale = 1e-3f };
 	int64_t begin = clock_now();
@@ -494,7 +524,8 @@ static int time_optimizer(struct probe *p, const struct optimizer *o, struct err
 	return rc;
 }
 
-/* A small model, all in one stage: how well do its parts add up? Left out where it would take long. */
+/* A small model, all in one stage: how well do its parts add up? Left out where it would take
+ * long. */
 static int check_whole(struct probe *p, struct err *e)
 {
 	enum { RUNS = 3 };
@@ -520,11 +551,14 @@ static int check_whole(struct probe *p, struct err *e)
 
 /* ---- all of it ---- */
 
-/* As many layers as no cache holds, if the model has so many: in training the weights come from memory in every pass. */
+/* As many layers as no cache holds, if the model has so many: in training the weights come from
+ * memory in every pass. */
 static int64_t layers_wanted(const struct probe_request *q)
 {
-	double layer = (double)model_layer_parameters(&q->cfg) * (q->opt.quantize ? 0.5 : (double)dtype_size(q->opt.act));
-	int64_t n = (int64_t)(cached / layer) + 1, most = q->cfg.layers < LAYERS_MOST ? q->cfg.layers : LAYERS_MOST;
+	double layer = (double)model_layer_parameters(&q->cfg) *
+		       (q->opt.quantize ? 0.5 : (double)dtype_size(q->opt.act));
+	int64_t n = (int64_t)(cached / layer) + 1,
+		most = q->cfg.layers < LAYERS_MOST ? q->cfg.layers : LAYERS_MOST;
 	n = n > most ? most : n;
 	return n > LAYERS_LEAST ? n : LAYERS_LEAST;
 }
@@ -550,7 +584,10 @@ static int build(struct probe *p, const struct optimizer *o, struct err *e)
 	return rc;
 }
 
-static int by_m(const void *a, const void *b) { return ((const struct probe_point *)a)->m - ((const struct probe_point *)b)->m; }
+static int by_m(const void *a, const void *b)
+{
+	return ((const struct probe_point *)a)->m - ((const struct probe_point *)b)->m;
+}
 
 static int run(struct probe *p, struct err *e)
 {
@@ -586,7 +623,8 @@ static int run(struct probe *p, struct err *e)
 	return time_optimizer(p, o, e);
 }
 
-int probe_run(const char *device, const struct probe_request *q, struct probe_result *r_p, struct err *e)
+int probe_run(const char *device, const struct probe_request *q, struct probe_result *r_p,
+	      struct err *e)
 {
 	struct probe *p = mem_zalloc(sizeof *p);
 	if (!p)

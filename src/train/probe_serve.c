@@ -1,8 +1,10 @@
 /* probe_serve.c - a worker measures its device, or remembers what it measured.
  *
- * A measurement counts again when all of this is the same: the request (model, dtype, adapter, optimizer, lengths, sizes, how many workers of
- * the machine measure together), the program file, the device and its driver, the threads, the processors and the quota this process may use. The
- * file holds the payload of PROFILED behind a hash of it; a damaged one is measured anew. Memory in use by others is always asked anew. */
+ * A measurement counts again when all of this is the same: the request (model, dtype, adapter,
+ * optimizer, lengths, sizes, how many workers of the machine measure together), the program file,
+ * the device and its driver, the threads, the processors and the quota this process may use. The
+ * file holds the payload of PROFILED behind a hash of it; a damaged one is measured anew. Memory in
+ * use by others is always asked anew. */
 #include "train/probe.h"
 
 #include "base/buf.h"
@@ -51,8 +53,8 @@ static void add_processors(crypto_generichash_state *h)
 	add(h, quota);
 }
 
-static void make_key(const char *device, const struct dev_caps *caps, const unsigned char *request, size_t n,
-		     char key[2 * HASH + 1])
+static void make_key(const char *device, const struct dev_caps *caps, const unsigned char *request,
+		     size_t n, char key[2 * HASH + 1])
 {
 	crypto_generichash_state h;
 	unsigned char sum[HASH];
@@ -81,8 +83,10 @@ static bool recall(const char *path, struct probe_result *r)
 	unsigned char sum[HASH];
 	bool found = false;
 	if (buf_read_file(&b, path, CACHED_MOST, &ignored) >= 0 && b.n > HASH) {
-		crypto_generichash(sum, HASH, (const unsigned char *)b.p + HASH, b.n - HASH, NULL, 0);
-		found = !memcmp(sum, b.p, HASH) && probe_result_read(b.p + HASH, b.n - HASH, r, &ignored) >= 0;
+		crypto_generichash(sum, HASH, (const unsigned char *)b.p + HASH, b.n - HASH, NULL,
+				   0);
+		found = !memcmp(sum, b.p, HASH) &&
+			probe_result_read(b.p + HASH, b.n - HASH, r, &ignored) >= 0;
 		if (!found)
 			log_warn("%s is damaged: measuring again", path);
 	}
@@ -115,8 +119,8 @@ static int capabilities(const char *device, struct dev_caps *caps, struct err *e
 	return rc;
 }
 
-int probe_serve(const char *device, const char *cache_dir, const void *p, size_t n, void *out, size_t cap, size_t *n_p,
-		struct err *e)
+int probe_serve(const char *device, const char *cache_dir, const void *p, size_t n, void *out,
+		size_t cap, size_t *n_p, struct err *e)
 {
 	struct probe_request q;
 	struct probe_result r;

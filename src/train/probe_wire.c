@@ -12,7 +12,8 @@ static const double absurd = 1e7; /* seconds */
 
 /* ---- PROFILE ---- */
 
-static void put_request(struct wire_writer *w, const struct probe_request *q, const char *config_json)
+static void put_request(struct wire_writer *w, const struct probe_request *q,
+			const char *config_json)
 {
 	wire_put_u8(w, q->refresh);
 	wire_put_str(w, config_json);
@@ -30,7 +31,8 @@ static void put_request(struct wire_writer *w, const struct probe_request *q, co
 		wire_put_u32(w, (uint32_t)q->size[i]);
 }
 
-int probe_request_write(const struct probe_request *q, const char *config_json, struct buf *out, struct err *e)
+int probe_request_write(const struct probe_request *q, const char *config_json, struct buf *out,
+			struct err *e)
 {
 	struct wire_writer count = wire_write(NULL, 0);
 	put_request(&count, q, config_json);
@@ -48,16 +50,18 @@ static int check_request(const struct probe_request *q, struct err *e)
 	if (!q->optimizer[0])
 		return err_set(e, ERR_PROTOCOL, "PROFILE: no optimizer is named");
 	if (q->tokens < 1 || q->tokens > 1 << 24 || q->sequences < 1 || q->sequences > q->tokens)
-		return err_set(e, ERR_PROTOCOL, "PROFILE: rows of %lld tokens in %lld sequences", (long long)q->tokens,
-			       (long long)q->sequences);
+		return err_set(e, ERR_PROTOCOL, "PROFILE: rows of %lld tokens in %lld sequences",
+			       (long long)q->tokens, (long long)q->sequences);
 	if (!(q->trained > 0 && q->trained <= 1) || !(q->largest > 0 && q->largest <= 1e6) ||
 	    !(q->budget >= 0 && q->budget <= 3600))
-		return err_set(e, ERR_PROTOCOL, "PROFILE: a share of %g trained, %g times the mean microbatch, %g s", q->trained,
-			       q->largest, q->budget);
+		return err_set(e, ERR_PROTOCOL,
+			       "PROFILE: a share of %g trained, %g times the mean microbatch, %g s",
+			       q->trained, q->largest, q->budget);
 	for (int i = 0; i < q->sizes; i++)
 		if (q->size[i] < 1 || q->size[i] > 1 << 20 || q->size[i] * q->tokens > 1 << 26)
-			return err_set(e, ERR_PROTOCOL, "PROFILE: microbatches of %d rows of %lld tokens", q->size[i],
-				       (long long)q->tokens);
+			return err_set(e, ERR_PROTOCOL,
+				       "PROFILE: microbatches of %d rows of %lld tokens",
+				       q->size[i], (long long)q->tokens);
 	return 0;
 }
 
@@ -125,7 +129,8 @@ static void put_result(struct wire_writer *w, const struct probe_result *r)
 	}
 }
 
-int probe_result_write(const struct probe_result *r, void *out, size_t cap, size_t *n_p, struct err *e)
+int probe_result_write(const struct probe_result *r, void *out, size_t cap, size_t *n_p,
+		       struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
 	put_result(&w, r);
@@ -139,15 +144,22 @@ static bool size_ok(uint64_t n) { return n < 1ull << 52; }
 static int check_point(const struct probe_result *r, int i, struct err *e)
 {
 	const struct probe_point *p = &r->point[i];
-	if (p->m < 1 || p->m > 1 << 20 || (i && p->m <= p[-1].m) || p->runs < 1 || p->runs > 1 << 20)
-		return err_set(e, ERR_PROTOCOL, "PROFILED: %d runs of microbatch size %d as number %d", p->runs, p->m, i + 1);
+	if (p->m < 1 || p->m > 1 << 20 || (i && p->m <= p[-1].m) || p->runs < 1 ||
+	    p->runs > 1 << 20)
+		return err_set(e, ERR_PROTOCOL,
+			       "PROFILED: %d runs of microbatch size %d as number %d", p->runs,
+			       p->m, i + 1);
 	for (int k = 0; k < PROBE_TIMES; k++)
 		if (!plausible(p->seconds[k], 0) || (k <= PROBE_BACKWARD && !(p->seconds[k] > 0)))
-			return err_set(e, ERR_PROTOCOL, "PROFILED: time %d of microbatch size %d is %g s", k, p->m, p->seconds[k]);
+			return err_set(e, ERR_PROTOCOL,
+				       "PROFILED: time %d of microbatch size %d is %g s", k, p->m,
+				       p->seconds[k]);
 	if (!plausible(p->spread, 0) || !plausible(p->drift, -1))
-		return err_set(e, ERR_PROTOCOL, "PROFILED: spread %g, drift %g", p->spread, p->drift);
+		return err_set(e, ERR_PROTOCOL, "PROFILED: spread %g, drift %g", p->spread,
+			       p->drift);
 	if (!p->kept || !size_ok(p->kept) || !size_ok(p->work) || !size_ok(p->head))
-		return err_set(e, ERR_PROTOCOL, "PROFILED: a layer of microbatch size %d keeps %llu bytes", p->m,
+		return err_set(e, ERR_PROTOCOL,
+			       "PROFILED: a layer of microbatch size %d keeps %llu bytes", p->m,
 			       (unsigned long long)p->kept);
 	return 0;
 }
@@ -155,14 +167,20 @@ static int check_point(const struct probe_result *r, int i, struct err *e)
 static int check_result(const struct probe_result *r, struct err *e)
 {
 	if (r->units < 0 || r->units > 1 << 20 || r->threads < 0 || r->threads > 1 << 20)
-		return err_set(e, ERR_PROTOCOL, "PROFILED: %d units, %d threads", r->units, r->threads);
+		return err_set(e, ERR_PROTOCOL, "PROFILED: %d units, %d threads", r->units,
+			       r->threads);
 	if (!r->memory || !size_ok(r->memory) || r->used > r->memory || r->fixed > r->memory)
-		return err_set(e, ERR_PROTOCOL, "PROFILED: %llu bytes of memory, %llu in use, %llu fixed",
-			       (unsigned long long)r->memory, (unsigned long long)r->used, (unsigned long long)r->fixed);
+		return err_set(e, ERR_PROTOCOL,
+			       "PROFILED: %llu bytes of memory, %llu in use, %llu fixed",
+			       (unsigned long long)r->memory, (unsigned long long)r->used,
+			       (unsigned long long)r->fixed);
 	for (int i = 0; i < PROBE_PARTS; i++)
-		if (!plausible(r->optimizer[i], 0) || !r->weights[i] || !size_ok(r->weights[i]) || !size_ok(r->state[i]))
-			return err_set(e, ERR_PROTOCOL, "PROFILED: part %d has %llu bytes of weights, its step takes %g s", i,
-				       (unsigned long long)r->weights[i], r->optimizer[i]);
+		if (!plausible(r->optimizer[i], 0) || !r->weights[i] || !size_ok(r->weights[i]) ||
+		    !size_ok(r->state[i]))
+			return err_set(
+				e, ERR_PROTOCOL,
+				"PROFILED: part %d has %llu bytes of weights, its step takes %g s",
+				i, (unsigned long long)r->weights[i], r->optimizer[i]);
 	if (!plausible(r->residual, -1))
 		return err_set(e, ERR_PROTOCOL, "PROFILED: residual %g", r->residual);
 	if (!r->points)

@@ -1,5 +1,5 @@
-/* profiler.c - see profiler.h. The workers measure all at once: those that share a machine then take from each other what they will take
- * from each other in training. */
+/* profiler.c - see profiler.h. The workers measure all at once: those that share a machine then
+ * take from each other what they will take from each other in training. */
 #include "train/profiler.h"
 
 #include "base/buf.h"
@@ -22,9 +22,11 @@
 
 enum { PINGS = 9, TABLE_MOST = 64 };
 
-static const double budget = 20;      /* seconds a device */
-static const double length_off = 0.1; /* by so much rows may be longer or shorter than those of a profile */
-static const double no_link = 1e3;    /* bytes per second between machines that do not reach each other: no plan will want it */
+static const double budget = 20; /* seconds a device */
+/* by so much rows may be longer or shorter than those of a profile */
+static const double length_off = 0.1;
+/* bytes per second between machines that do not reach each other: no plan will want it */
+static const double no_link = 1e3;
 
 /* ---- what is asked ---- */
 
@@ -40,7 +42,8 @@ static void add_size(struct probe_request *q, int64_t m, int64_t tokens)
 /* One row, then the size of the job, then its neighbours by doubling. */
 static void choose_sizes(struct probe_request *q, const struct config *c)
 {
-	int64_t all = c->micro_batch_size * c->gradient_accumulation_steps, most = 2 * c->micro_batch_size;
+	int64_t all = c->micro_batch_size * c->gradient_accumulation_steps,
+		most = 2 * c->micro_batch_size;
 	most = most < 4 ? 4 : most;
 	add_size(q, 1, q->tokens);
 	add_size(q, c->micro_batch_size, q->tokens);
@@ -49,9 +52,12 @@ static void choose_sizes(struct probe_request *q, const struct config *c)
 		add_size(q, m, q->tokens);
 }
 
-static void make_request(struct session *s, const struct profiler_options *o, struct probe_request *q)
+static void make_request(struct session *s, const struct profiler_options *o,
+			 struct probe_request *q)
 {
-	static const enum dtype wire[] = { [WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16 };
+	static const enum dtype wire[] = {
+		[WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16
+	};
 	const struct job *j = s->job;
 	struct batch_shape shape = batches_shape(j->batches);
 	double mean = shape.tokens * (double)j->cfg->micro_batch_size;
@@ -97,8 +103,8 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 	return 0;
 }
 
-static int ask_all(struct session *s, const struct profiler_options *o, const struct probe_request *q, struct probe_result *r,
-		   struct err *e)
+static int ask_all(struct session *s, const struct profiler_options *o,
+		   const struct probe_request *q, struct probe_result *r, struct err *e)
 {
 	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
 	if (!config)
@@ -127,7 +133,8 @@ static int ask_all(struct session *s, const struct profiler_options *o, const st
 
 /* ---- curves ---- */
 
-/* The line that misses n points least in relation to their values, and by how much it misses the worst. Never falls. */
+/* The line that misses n points least in relation to their values, and by how much it misses the
+ * worst. Never falls. */
 static void fit(struct curve *c, const int *m, const double *y, int n)
 {
 	double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
@@ -145,12 +152,15 @@ static void fit(struct curve *c, const int *m, const double *y, int n)
 	c->intercept = n > 1 ? (wy - c->slope * wx) / w : 0;
 	for (int i = 0; i < n; i++)
 		if (y[i] > 0)
-			c->residual = fmax(c->residual, fabs((c->slope * m[i] + c->intercept) / y[i] - 1));
+			c->residual = fmax(c->residual,
+					   fabs((c->slope * m[i] + c->intercept) / y[i] - 1));
 	c->line = c->given = true;
 }
 
-/* A table from 1 to the largest size measured, straight between the points; below the first in proportion. */
-static int make_curve(struct profile *p, struct curve *c, const int *m, const double *y, int n, struct err *e)
+/* A table from 1 to the largest size measured, straight between the points; below the first in
+ * proportion. */
+static int make_curve(struct profile *p, struct curve *c, const int *m, const double *y, int n,
+		      struct err *e)
 {
 	int most = m[n - 1] < TABLE_MOST ? m[n - 1] : TABLE_MOST, k = 0;
 	double *t = arena_alloc(&p->mem, (size_t)most * sizeof *t);
@@ -159,15 +169,17 @@ static int make_curve(struct profile *p, struct curve *c, const int *m, const do
 	for (int x = 1; x <= most; x++) {
 		while (m[k] < x)
 			k++;
-		t[x - 1] =
-			m[k] == x || k == 0 ? y[k] * x / m[k] : y[k - 1] + (y[k] - y[k - 1]) * (x - m[k - 1]) / (m[k] - m[k - 1]);
+		t[x - 1] = m[k] == x || k == 0 ? y[k] * x / m[k]
+					       : y[k - 1] + (y[k] - y[k - 1]) * (x - m[k - 1]) /
+								    (m[k] - m[k - 1]);
 	}
 	*c = (struct curve){ .table = t, .n = most };
 	fit(c, m, y, n);
 	return 0;
 }
 
-static int fill_curves(struct profile *p, struct profile_device *d, const struct probe_result *r, struct err *e)
+static int fill_curves(struct profile *p, struct profile_device *d, const struct probe_result *r,
+		       struct err *e)
 {
 	struct curve *time[PROBE_TIMES] = { [PROBE_FORWARD] = &d->forward_ms,
 					    [PROBE_BACKWARD] = &d->backward_ms,
@@ -196,15 +208,22 @@ static int fill_curves(struct profile *p, struct profile_device *d, const struct
 	return make_curve(p, &d->head_gib, m, y[2], r->points, e);
 }
 
-static void fill_measured(struct profile_measured *m, const struct probe_result *r, const char *driver)
+static void fill_measured(struct profile_measured *m, const struct probe_result *r,
+			  const char *driver)
 {
-	_Static_assert((int)PROFILE_TIMES == (int)PROBE_TIMES && (int)PROFILE_SAMPLES == (int)PROBE_POINTS, "the same times");
-	*m = (struct profile_measured){
-		.driver = driver, .units = r->units, .threads = r->threads, .residual = r->residual, .samples = r->points
-	};
+	_Static_assert((int)PROFILE_TIMES == (int)PROBE_TIMES &&
+			       (int)PROFILE_SAMPLES == (int)PROBE_POINTS,
+		       "the same times");
+	*m = (struct profile_measured){ .driver = driver,
+					.units = r->units,
+					.threads = r->threads,
+					.residual = r->residual,
+					.samples = r->points };
 	for (int i = 0; i < r->points; i++) {
 		const struct probe_point *o = &r->point[i];
-		m->sample[i] = (struct profile_sample){ .m = o->m, .runs = o->runs, .spread = o->spread, .drift = o->drift };
+		m->sample[i] = (struct profile_sample){
+			.m = o->m, .runs = o->runs, .spread = o->spread, .drift = o->drift
+		};
 		for (int k = 0; k < PROBE_TIMES; k++)
 			m->sample[i].ms[k] = 1e3 * o->seconds[k];
 	}
@@ -232,11 +251,13 @@ static int sharing(const struct session *s, const struct probe_result *r, int wo
 {
 	int n = 0;
 	for (int i = 0; i < s->n; i++)
-		n += r[i].unified && machine_same_kernel(s->caps[i].machine, s->caps[worker].machine);
+		n += r[i].unified &&
+		     machine_same_kernel(s->caps[i].machine, s->caps[worker].machine);
 	return r[worker].unified ? n : 1;
 }
 
-static int fill_device(struct session *s, struct profile *p, const struct probe_result *r, int i, struct err *e)
+static int fill_device(struct session *s, struct profile *p, const struct probe_result *r, int i,
+		       struct err *e)
 {
 	const struct seat_spec *seat = s->seat[i].seat.spec;
 	struct profile_device *d = &p->device[i];
@@ -268,10 +289,12 @@ static void training_text(const struct job *j, char *out, size_t cap)
 		if (o->lora.target[l])
 			n += (size_t)snprintf(out + n, cap - n, " %s", linear_name(l));
 	if (n < cap)
-		snprintf(out + n, cap - n, "%s, %s", o->quantize ? ", 4-bit" : "", j->optimizer->name);
+		snprintf(out + n, cap - n, "%s, %s", o->quantize ? ", 4-bit" : "",
+			 j->optimizer->name);
 }
 
-static void fill_model(const struct session *s, const struct probe_request *q, const struct probe_result *r, struct profile *p)
+static void fill_model(const struct session *s, const struct probe_request *q,
+		       const struct probe_result *r, struct profile *p)
 {
 	const struct job *j = s->job;
 	const struct model_config *c = &j->model;
@@ -312,9 +335,10 @@ static struct profile_link *find_link(struct profile *p, int from, int to)
 	return NULL;
 }
 
-/* Every way that was tried between the machines of two workers, as row `best` has them from and to. */
-static int keep_ways(const struct link_table *t, const struct link_row *best, struct profile *p, struct profile_link *l,
-		     struct err *e)
+/* Every way that was tried between the machines of two workers, as row `best` has them from and
+ * to. */
+static int keep_ways(const struct link_table *t, const struct link_row *best, struct profile *p,
+		     struct profile_link *l, struct err *e)
 {
 	struct profile_way *v = arena_alloc(&p->mem, t->n * sizeof *v);
 	if (!v)
@@ -327,12 +351,15 @@ static int keep_ways(const struct link_table *t, const struct link_row *best, st
 		*w = (struct profile_way){ .from = keep(p, r->from_address),
 					   .to = keep(p, r->to_address),
 					   .used = r->best,
-					   .unreachable = r->way.reached ? NULL : keep(p, r->way.why),
+					   .unreachable =
+						   r->way.reached ? NULL : keep(p, r->way.why),
 					   .latency_ms = 1e3 * r->way.latency };
-		for (int k = 0; k < PROBE_SIZES && (r->way.out[k].rounds || r->way.in[k].rounds); k++)
-			w->sample[w->samples++] =
-				(struct profile_way_sample){ (double)probe_size[k], r->way.out[k].rate / 1e9, r->way.out[k].spread,
-							     r->way.in[k].rate / 1e9, r->way.in[k].spread };
+		for (int k = 0; k < PROBE_SIZES && (r->way.out[k].rounds || r->way.in[k].rounds);
+		     k++)
+			w->sample[w->samples++] = (struct profile_way_sample){
+				(double)probe_size[k], r->way.out[k].rate / 1e9,
+				r->way.out[k].spread, r->way.in[k].rate / 1e9, r->way.in[k].spread
+			};
 	}
 	l->way = v;
 	return 0;
@@ -346,20 +373,29 @@ static int assume_links(struct profile *p, struct err *e)
 	p->link = arena_alloc(&p->mem, sizeof *p->link);
 	if (!p->link)
 		return err_nomem(e, sizeof *p->link, "a link");
-	*p->link = (struct profile_link){
-		.from = -1, .to = -1, .bandwidth = 0.117, .latency_ms = 0.2, .reverse_bandwidth = 0.117, .reverse_latency_ms = 0.2
-	};
+	*p->link = (struct profile_link){ .from = -1,
+					  .to = -1,
+					  .bandwidth = 0.117,
+					  .latency_ms = 0.2,
+					  .reverse_bandwidth = 0.117,
+					  .reverse_latency_ms = 0.2 };
 	p->links = 1;
-	p->source = keep(p, "measured by heteroshard " HS_VERSION ", links assumed to be of 1 Gbit/s");
+	p->source =
+		keep(p, "measured by heteroshard " HS_VERSION ", links assumed to be of 1 Gbit/s");
 	return 0;
 }
 
-/* The best way between each two machines, as links between hosts: a rate for messages of the size the job sends. */
-static int fill_links(struct session *s, const struct profiler_options *o, const struct probe_request *q, struct profile *p,
-		      struct err *e)
+/* The best way between each two machines, as links between hosts: a rate for messages of the size
+ * the job sends. */
+static int fill_links(struct session *s, const struct profiler_options *o,
+		      const struct probe_request *q, struct profile *p, struct err *e)
 {
-	const uint64_t message = (uint64_t)(s->job->cfg->micro_batch_size * q->tokens * q->cfg.hidden) * dtype_size(q->wire);
-	const struct links_options l = { .refresh = o->refresh, .message = message, .part = o->part, .ctx = o->ctx };
+	const uint64_t message =
+		(uint64_t)(s->job->cfg->micro_batch_size * q->tokens * q->cfg.hidden) *
+		dtype_size(q->wire);
+	const struct links_options l = {
+		.refresh = o->refresh, .message = message, .part = o->part, .ctx = o->ctx
+	};
 	const struct link_table *t;
 	TRY(session_measure_links(s, &l, &t, e));
 	p->link = arena_alloc(&p->mem, (size_t)(s->n * s->n) * sizeof *p->link);
@@ -369,24 +405,28 @@ static int fill_links(struct session *s, const struct profiler_options *o, const
 		for (int b = a + 1; b < s->n; b++) {
 			bool turned = false;
 			const struct link_row *r = link_best(t, a, b, &turned);
-			int from = p->device[turned ? b : a].host, to = p->device[turned ? a : b].host;
+			int from = p->device[turned ? b : a].host,
+			    to = p->device[turned ? a : b].host;
 			if ((!r && from == to) || find_link(p, from, to) || find_link(p, to, from))
 				continue;
-			p->link[p->links++] =
-				(struct profile_link){ .from = from,
-						       .to = to,
-						       .bandwidth = fmax(r ? link_rate(r, false, message) : 0, no_link) / 1e9,
-						       .latency_ms = r ? 1e3 * r->way.latency : 0,
-						       .reverse_bandwidth =
-							       fmax(r ? link_rate(r, true, message) : 0, no_link) / 1e9,
-						       .reverse_latency_ms = r ? 1e3 * r->way.latency : 0 };
+			p->link[p->links++] = (struct profile_link){
+				.from = from,
+				.to = to,
+				.bandwidth =
+					fmax(r ? link_rate(r, false, message) : 0, no_link) / 1e9,
+				.latency_ms = r ? 1e3 * r->way.latency : 0,
+				.reverse_bandwidth =
+					fmax(r ? link_rate(r, true, message) : 0, no_link) / 1e9,
+				.reverse_latency_ms = r ? 1e3 * r->way.latency : 0
+			};
 			if (r)
 				TRY(keep_ways(t, r, p, &p->link[p->links - 1], e));
 		}
 	return 0;
 }
 
-static int fill(struct session *s, const struct probe_request *q, const struct probe_result *r, struct profile *p, struct err *e)
+static int fill(struct session *s, const struct probe_request *q, const struct probe_result *r,
+		struct profile *p, struct err *e)
 {
 	fill_model(s, q, r, p);
 	p->device = arena_alloc(&p->mem, (size_t)s->n * sizeof *p->device);
@@ -399,7 +439,8 @@ static int fill(struct session *s, const struct probe_request *q, const struct p
 	return 0;
 }
 
-int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p, struct err *e)
+int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p,
+		 struct err *e)
 {
 	struct probe_request q;
 	struct profile p = { .mem = ARENA_INIT };
@@ -423,8 +464,8 @@ out:
 	return rc;
 }
 
-int profiler_config(const struct config *c, const struct gather_options *g, const struct profiler_options *o, struct profile *p_p,
-		    struct err *e)
+int profiler_config(const struct config *c, const struct gather_options *g,
+		    const struct profiler_options *o, struct profile *p_p, struct err *e)
 {
 	struct job job = { 0 };
 	struct arena a = ARENA_INIT;
@@ -438,7 +479,8 @@ int profiler_config(const struct config *c, const struct gather_options *g, cons
 	if (!cluster)
 		TRY(gather_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
-	TRYOUT(cluster ? gather_cluster(&job, g, &a, &seat, &s, e) : gather_threads(&job, &device, 1, &a, &seat, &s, e));
+	TRYOUT(cluster ? gather_cluster(&job, g, &a, &seat, &s, e)
+		       : gather_threads(&job, &device, 1, &a, &seat, &s, e));
 	TRYOUT(profiler_run(s, o, p_p, e));
 out:
 	session_close(s, rc < 0 ? e : NULL);
@@ -449,10 +491,13 @@ out:
 
 /* ---- is it this job's? ---- */
 
-static int differ(const char *path, const char *what, const char *theirs, const char *ours, struct err *e)
+static int differ(const char *path, const char *what, const char *theirs, const char *ours,
+		  struct err *e)
 {
-	return err_set(e, ERR_USAGE, "%s: the profile is of %s %s, the job has %s: measure it with 'heteroshard profile'", path,
-		       what, theirs, ours);
+	return err_set(e, ERR_USAGE,
+		       "%s: the profile is of %s %s, the job has %s: measure it with 'heteroshard "
+		       "profile'",
+		       path, what, theirs, ours);
 }
 
 int profile_check_job(const struct profile *p, const char *path, const struct job *j, struct err *e)
@@ -461,7 +506,8 @@ int profile_check_job(const struct profile *p, const char *path, const struct jo
 	training_text(j, training, sizeof training);
 	weights_model_digest(j->file, digest);
 	snprintf(theirs, sizeof theirs, "%d layers of width %d", p->layers, p->hidden);
-	snprintf(ours, sizeof ours, "%lld layers of width %lld", (long long)j->model.layers, (long long)j->model.hidden);
+	snprintf(ours, sizeof ours, "%lld layers of width %lld", (long long)j->model.layers,
+		 (long long)j->model.hidden);
 	if (p->layers != j->model.layers || p->hidden != j->model.hidden)
 		return differ(path, "a model with", theirs, ours, e);
 	if (p->digest && strcmp(p->digest, digest))

@@ -12,7 +12,8 @@
 
 /* ---- what is computed: in PLAN and in PROFILE ---- */
 
-void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer, const struct optim_config *c)
+void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,
+	      const struct optim_config *c)
 {
 	wire_put_u8(w, (uint8_t)o->act);
 	wire_put_u8(w, o->quantize);
@@ -34,7 +35,8 @@ void work_put(struct wire_writer *w, const struct stage_options *o, const char *
 	wire_put_f64(w, c->weight_decay);
 }
 
-void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WORK_OPTIMIZER], struct optim_config *c)
+void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WORK_OPTIMIZER],
+	      struct optim_config *c)
 {
 	o->act = wire_get_u8(r);
 	o->quantize = wire_get_u8(r);
@@ -56,14 +58,16 @@ void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WOR
 	c->weight_decay = wire_get_f64(r);
 }
 
-int work_check(const char *what, enum dtype wire, const struct stage_options *o, const char *optimizer, struct err *e)
+int work_check(const char *what, enum dtype wire, const struct stage_options *o,
+	       const char *optimizer, struct err *e)
 {
 	if (wire > DT_F16 || o->act > DT_F16)
-		return err_set(e, ERR_PROTOCOL, "%s: dtype %d on the wire, %d for activations: not a float format", what, wire,
-			       o->act);
+		return err_set(e, ERR_PROTOCOL,
+			       "%s: dtype %d on the wire, %d for activations: not a float format",
+			       what, wire, o->act);
 	if (o->lora.r < 0 || o->lora.r > 65536 || !(o->lora.dropout >= 0 && o->lora.dropout < 1))
-		return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld, dropout %g", what, (long long)o->lora.r,
-			       (double)o->lora.dropout);
+		return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld, dropout %g", what,
+			       (long long)o->lora.r, (double)o->lora.dropout);
 	if (optimizer[0] && !optimizer_find(optimizer))
 		return err_set(e, ERR_PROTOCOL, "%s: there is no optimizer '%s'", what, optimizer);
 	return 0;
@@ -110,8 +114,10 @@ static int check_plan(const struct worker_plan *p, struct err *e)
 {
 	int pieces = p->stages * p->chunks;
 	if (p->first[0] != 0 || p->first[pieces] != p->cfg.layers)
-		return err_set(e, ERR_PROTOCOL, "PLAN: the stages hold layers [%lld, %lld) of a model with %lld",
-			       (long long)p->first[0], (long long)p->first[pieces], (long long)p->cfg.layers);
+		return err_set(e, ERR_PROTOCOL,
+			       "PLAN: the stages hold layers [%lld, %lld) of a model with %lld",
+			       (long long)p->first[0], (long long)p->first[pieces],
+			       (long long)p->cfg.layers);
 	for (int i = 0; i < pieces; i++)
 		if (p->first[i] >= p->first[i + 1])
 			return err_set(e, ERR_PROTOCOL, "PLAN: stage %d would hold no layer", i);
@@ -123,9 +129,10 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 	memset(p, 0, sizeof *p);
 	struct wire_reader r = wire_read(payload, n);
 	uint32_t stages = wire_get_u32(&r), chunks = wire_get_u32(&r), stage = wire_get_u32(&r);
-	if (r.failed || !stages || !chunks || stages > PIECES_MOST || chunks > PIECES_MOST || stages * chunks > PIECES_MOST ||
-	    stage >= stages)
-		return err_set(e, ERR_PROTOCOL, "PLAN: stage %u of %u with %u chunks", stage, stages, chunks);
+	if (r.failed || !stages || !chunks || stages > PIECES_MOST || chunks > PIECES_MOST ||
+	    stages * chunks > PIECES_MOST || stage >= stages)
+		return err_set(e, ERR_PROTOCOL, "PLAN: stage %u of %u with %u chunks", stage,
+			       stages, chunks);
 	p->stages = (int)stages;
 	p->chunks = (int)chunks;
 	p->stage = (int)stage;
@@ -156,8 +163,8 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 
 /* ---- BATCH ---- */
 
-static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches,
-		      float scale, bool ids, bool labels)
+static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum pass pass,
+		      uint64_t step, uint32_t microbatches, float scale, bool ids, bool labels)
 {
 	wire_put_u8(w, (uint8_t)pass);
 	wire_put_u64(w, step);
@@ -177,15 +184,17 @@ size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
 	return w.n;
 }
 
-int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches, float scale, bool ids,
-		bool labels, void *out, size_t cap, size_t *n_p, struct err *e)
+int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches,
+		float scale, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
+		struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
 	put_batch(&w, mb, pass, step, microbatches, scale, ids, labels);
 	return wire_write_end(&w, n_p, e);
 }
 
-int batch_read(const void *payload, size_t size, bool ids, bool labels, struct batch_store *b, struct err *e)
+int batch_read(const void *payload, size_t size, bool ids, bool labels, struct batch_store *b,
+	       struct err *e)
 {
 	struct wire_reader r = wire_read(payload, size);
 	struct batch_head h;
@@ -196,7 +205,8 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	h.n = wire_get_u32(&r);
 	h.nseq = wire_get_u32(&r);
 	size_t nstart, nid, nlabel;
-	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid), *label = wire_get_bytes(&r, &nlabel);
+	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid),
+		   *label = wire_get_bytes(&r, &nlabel);
 	TRY(wire_read_end(&r, "BATCH", e));
 	size_t n = h.n;
 	if (h.pass > PASS_SAMPLE)
@@ -204,11 +214,13 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	if (!(scale > 0 && scale <= LOSS_SCALE_MOST))
 		return err_set(e, ERR_PROTOCOL, "BATCH: a loss scale of %g", scale);
 	h.scale = (float)scale;
-	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq || h.nseq > h.n ||
-	    nstart != ((size_t)h.nseq + 1) * 4 || nid != (ids ? n * 4 : 0) || nlabel != (labels ? n * 4 : 0))
+	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq ||
+	    h.nseq > h.n || nstart != ((size_t)h.nseq + 1) * 4 || nid != (ids ? n * 4 : 0) ||
+	    nlabel != (labels ? n * 4 : 0))
 		return err_set(e, ERR_PROTOCOL,
-			       "BATCH: %u tokens in %u sequences with %zu, %zu and %zu bytes of places, ids and labels", h.n,
-			       h.nseq, nstart, nid, nlabel);
+			       "BATCH: %u tokens in %u sequences with %zu, %zu and %zu bytes of "
+			       "places, ids and labels",
+			       h.n, h.nseq, nstart, nid, nlabel);
 	if (!mem_grow(&b->mem, &b->cap, 3 * n + h.nseq + 1, sizeof *b->mem))
 		return err_nomem(e, n * 16, "a microbatch");
 	b->head = h;
@@ -225,7 +237,8 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 		return err_set(e, ERR_PROTOCOL, "BATCH: the sequences do not cover the tokens");
 	for (uint32_t s = 0; s < h.nseq; s++) {
 		if (b->start[s + 1] <= b->start[s] || b->start[s + 1] > (int32_t)h.n)
-			return err_set(e, ERR_PROTOCOL, "BATCH: sequence %u is from %d to %d", s, b->start[s], b->start[s + 1]);
+			return err_set(e, ERR_PROTOCOL, "BATCH: sequence %u is from %d to %d", s,
+				       b->start[s], b->start[s + 1]);
 		for (int32_t i = b->start[s]; i < b->start[s + 1]; i++)
 			b->pos[i] = i - b->start[s];
 	}
@@ -268,7 +281,8 @@ int token_read(const void *p, size_t n, int32_t *id_p, struct err *e)
 	return 0;
 }
 
-int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e)
+int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p,
+	       struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
 	wire_put_u32(&w, (uint32_t)count);
@@ -279,7 +293,8 @@ int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, 
 	return wire_write_end(&w, n_p, e);
 }
 
-int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p, struct err *e)
+int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p,
+	      struct err *e)
 {
 	struct wire_reader r = wire_read(p, n);
 	size_t count = wire_get_count(&r, 12, (uint32_t)most);
@@ -315,7 +330,8 @@ int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e)
 /* ---- STEPPED, CLOCK ---- */
 
 enum { SPAN_BYTES = 30 };
-static const int64_t time_most = INT64_MAX / 4; /* so that sums and differences of times do not overflow */
+/* so that sums and differences of times do not overflow */
+static const int64_t time_most = INT64_MAX / 4;
 
 static void put_stepped(struct wire_writer *w, const struct stepped_message *m)
 {
@@ -341,8 +357,8 @@ size_t stepped_size(const struct stepped_message *m, size_t spans)
 	return w.n + 4 + spans * SPAN_BYTES;
 }
 
-int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p,
-		  struct err *e)
+int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out,
+		  size_t cap, size_t *n_p, struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
 	put_stepped(&w, m);
@@ -375,7 +391,8 @@ static void get_flow(struct wire_reader *r, struct flow *f, bool *odd)
 		f->at[i] = get_time(r, odd);
 }
 
-int stepped_read(const void *p, size_t n, struct stepped_message *m, struct span *v, size_t most, size_t *count_p, struct err *e)
+int stepped_read(const void *p, size_t n, struct stepped_message *m, struct span *v, size_t most,
+		 size_t *count_p, struct err *e)
 {
 	struct wire_reader r = wire_read(p, n);
 	bool odd = false;
@@ -443,7 +460,8 @@ void abort_read(const void *p, size_t n, struct err *why)
 	wire_get_str(&r, text, sizeof text);
 	uint32_t code = wire_get_u32(&r);
 	bool known = !r.failed && code >= 1 && code <= (uint32_t)-ERR_INTERNAL;
-	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s", r.failed || !text[0] ? "it stopped and gave no reason" : text);
+	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s",
+		r.failed || !text[0] ? "it stopped and gave no reason" : text);
 }
 
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e)
@@ -466,7 +484,8 @@ int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e
 	m_p->data = wire_get_bytes(&r, &bytes);
 	TRY(wire_read_end(&r, "STATE", e));
 	if (bytes % 4)
-		return err_set(e, ERR_PROTOCOL, "STATE: %zu bytes of %s are no float32 numbers", bytes, m_p->name);
+		return err_set(e, ERR_PROTOCOL, "STATE: %zu bytes of %s are no float32 numbers",
+			       bytes, m_p->name);
 	m_p->count = bytes / 4;
 	return 0;
 }

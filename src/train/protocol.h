@@ -1,13 +1,18 @@
-/* protocol.h - what coordinator and workers say to each other: each frame's payload as a struct, to and from wire fields.
+/* protocol.h - what coordinator and workers say to each other: each frame's payload as a struct, to
+ * and from wire fields.
  *
  * A job as one worker sees it:
  *   coordinator: PLAN, [STATE ...], then again and again one pass:
- *     BATCH for each microbatch  ->  (neighbours: ACTIVATION, GRADIENT)  ->  LOSS per microbatch from the end of the model
- *     training passes end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from everyone
+ *     BATCH for each microbatch -> (neighbours: ACTIVATION, GRADIENT) -> LOSS per microbatch from
+ *       the end of the model
+ *     training passes end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from
+ *       everyone
  *     sampling passes have one microbatch of one sequence, answered by TOKEN instead of LOSS
  *   CLOCK, between passes, is answered by CLOCK;
- *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either side, by the end of both.
- * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists the fields. */
+ *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either
+ *     side, by the end of both.
+ * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists the
+ * fields. */
 #ifndef HS_TRAIN_PROTOCOL_H
 #define HS_TRAIN_PROTOCOL_H
 
@@ -25,8 +30,9 @@ enum { PIECES_MOST = 4096, WORK_OPTIMIZER = 32 };
 
 /* PLAN: everything a worker must know but the data. */
 struct worker_plan {
-	int stages, chunks, stage;      /* this worker's place */
-	int64_t first[PIECES_MOST + 1]; /* piece v (v = chunk * stages + stage) holds layers [first[v], first[v+1]) */
+	int stages, chunks, stage; /* this worker's place */
+	/* piece v (v = chunk * stages + stage) holds layers [first[v], first[v+1]) */
+	int64_t first[PIECES_MOST + 1];
 	char schedule[32];
 	enum dtype wire;
 	struct model_config cfg;
@@ -36,21 +42,27 @@ struct worker_plan {
 	bool trace;   /* spans travel with STEPPED */
 	bool offered; /* WEIGHTS_OFFER follows: parameters come over the link */
 	/* Neighbours in the pipeline: keys are "" on links without them; names are for messages. */
-	char next_best[NET_ADDRESS];    /* the fastest way as measured, tried first; "": not known */
+	/* the fastest way as measured, tried first; "": not known */
+	char next_best[NET_ADDRESS];
 	char next_address[NET_ADDRESS]; /* of the configuration */
 	char next_id[128], next_key[KEY_TEXT], prev_key[KEY_TEXT];
 	char next_name[256], prev_name[256], model[65]; /* model: its digest */
 };
 
-int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e);
+int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out,
+	       struct err *e);
 int plan_read(const void *payload, size_t n, struct worker_plan *p_p, struct err *e);
 
 /* The part of PLAN that says what a layer is; PROFILE has it too. */
-void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer, const struct optim_config *c);
-void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WORK_OPTIMIZER], struct optim_config *c);
-int work_check(const char *what, enum dtype wire, const struct stage_options *o, const char *optimizer, struct err *e);
+void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,
+	      const struct optim_config *c);
+void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[WORK_OPTIMIZER],
+	      struct optim_config *c);
+int work_check(const char *what, enum dtype wire, const struct stage_options *o,
+	       const char *optimizer, struct err *e);
 
-/* What a pass is for: sampling wants the token that the end of the model would say after the last one. */
+/* What a pass is for: sampling wants the token that the end of the model would say after the last
+ * one. */
 enum pass { PASS_EVAL, PASS_TRAIN, PASS_SAMPLE };
 
 /* BATCH. ids only for who holds the front, labels only for who holds the end. */
@@ -63,16 +75,19 @@ struct batch_head {
 };
 /* Bytes of the payload, and writing it into `out`. */
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
-int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches, float scale, bool ids,
-		bool labels, void *out, size_t cap, size_t *n_p, struct err *e);
-/* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in from start. */
+int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches,
+		float scale, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
+		struct err *e);
+/* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in
+ * from start. */
 struct batch_store {
 	struct batch_head head;
 	int32_t *id, *pos, *label, *start;
 	int32_t *mem;
 	size_t cap;
 };
-int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batch_store *b, struct err *e);
+int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batch_store *b,
+	       struct err *e);
 
 /* LOSS: of one microbatch. */
 struct loss_message {
@@ -80,7 +95,8 @@ struct loss_message {
 	uint64_t trained;
 };
 
-/* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX the end. */
+/* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX the
+ * end. */
 struct norm_entry {
 	int layer;
 	double sqnorm;
@@ -92,8 +108,8 @@ struct step_message {
 	double lr;
 };
 
-/* What a pass sent to a neighbour or got from it. The k-th time of one end and the k-th of the other are of one message: a link keeps the
- * order. */
+/* What a pass sent to a neighbour or got from it. The k-th time of one end and the k-th of the
+ * other are of one message: a link keeps the order. */
 enum flow_kind { FLOW_TO_NEXT, FLOW_TO_PREV, FLOW_FROM_PREV, FLOW_FROM_NEXT, FLOWS };
 enum { FLOW_TIMES = 256 };
 struct flow {
@@ -102,11 +118,13 @@ struct flow {
 	int64_t at[FLOW_TIMES]; /* the worker's clock: handed over, or arrived */
 };
 
-/* Nanoseconds of this pass: computing; moving messages between device and link; blocked because something was not there yet. */
+/* Nanoseconds of this pass: computing; moving messages between device and link; blocked because
+ * something was not there yet. */
 struct stepped_message {
 	int64_t busy, copy, wait;
-	uint64_t mem_peak;   /* bytes on the device */
-	int64_t heard, said; /* the worker's clock: STEP arrived (0: there was none), this was written */
+	uint64_t mem_peak; /* bytes on the device */
+	/* the worker's clock: STEP arrived (0: there was none), this was written */
+	int64_t heard, said;
 	struct flow flow[FLOWS];
 };
 
@@ -117,28 +135,34 @@ struct span {
 	uint8_t kind, chunk; /* enum instr_kind */
 };
 
-/* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element `first` on. */
+/* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element `first`
+ * on. */
 struct state_message {
 	char name[256], what[32]; /* "value", "exp_avg", ... */
 	uint64_t first, count;
 	const void *data; /* in the payload, not aligned */
 };
 
-/* ABORT: why, and the kind of trouble (enum err_code), so that a lost neighbour can be told from a cause. */
+/* ABORT: why, and the kind of trouble (enum err_code), so that a lost neighbour can be told from a
+ * cause. */
 int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p);
 void abort_read(const void *p, size_t n, struct err *why_p);
 
 int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e);
-int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p, struct err *e);
-int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p, struct err *e);
+int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p,
+	       struct err *e);
+int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p,
+	      struct err *e);
 int step_write(const struct step_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e);
 size_t stepped_size(const struct stepped_message *m, size_t spans);
-int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out, size_t cap, size_t *n_p,
-		  struct err *e);
-int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most, size_t *count_p, struct err *e);
-/* CLOCK, the answer: the worker's clock when the question arrived and when the answer was written. */
+int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out,
+		  size_t cap, size_t *n_p, struct err *e);
+int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most,
+		 size_t *count_p, struct err *e);
+/* CLOCK, the answer: the worker's clock when the question arrived and when the answer was
+ * written. */
 struct clock_message {
 	int64_t heard, said;
 };
@@ -147,7 +171,8 @@ int token_write(int32_t id, void *out, size_t cap, size_t *n_p, struct err *e);
 int token_read(const void *p, size_t n, int32_t *id_p, struct err *e);
 int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int clock_read(const void *p, size_t n, struct clock_message *m_p, struct err *e);
-int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e); /* m->data: float32 numbers */
+/* m->data: float32 numbers */
+int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e);
 
 #endif

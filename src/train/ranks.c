@@ -18,7 +18,8 @@ static int number(const char *name)
 	return text ? (int)strtol(text, NULL, 10) : 0;
 }
 
-/* How many processes were started together. Only MPI itself knows for sure, and asking it is starting it. */
+/* How many processes were started together. Only MPI itself knows for sure, and asking it is
+ * starting it. */
 static int launched(void)
 {
 	int n = number("OMPI_COMM_WORLD_SIZE"); /* Open MPI */
@@ -36,7 +37,8 @@ bool cluster_launched(const struct config *c)
 	if (strcmp(c->transport, "auto") || launched() < 2)
 		return false;
 	if (!built_in())
-		log_warn("several processes of this program were started together, but it was built without MPI");
+		log_warn("several processes of this program were started together, but it was "
+			 "built without MPI");
 	return built_in();
 }
 
@@ -51,19 +53,22 @@ int cluster_ranks(const struct config *c, struct ranks *r, struct err *e)
 	const struct net_options o = { .peer_timeout = c->peer_timeout };
 	if (c->nshards)
 		return err_set(e, ERR_USAGE,
-			       "%s: 'shard_plan' names workers of the configuration; processes that mpirun or srun started are "
+			       "%s: 'shard_plan' names workers of the configuration; processes "
+			       "that mpirun or srun started are "
 			       "others: leave it out, or set 'transport: zmq'",
 			       c->path);
 	TRY(net_open("mpi", &o, &r->net, e));
 	int rc = net_world(r->net, &r->at, e);
 	if (rc >= 0 && r->at.size < 2)
 		rc = err_set(e, ERR_USAGE,
-			     "transport mpi: this is the only process; start at least two: mpirun -n 3 heteroshard train ... (one "
+			     "transport mpi: this is the only process; start at least two: mpirun "
+			     "-n 3 heteroshard train ... (one "
 			     "coordinates, the others compute)");
 	if (rc < 0)
 		net_close(r->net, 0);
 	else if (!r->at.rank && c->coordinator.given)
-		log_info("started as %d processes by mpirun or srun: 'coordinator' and 'workers' of %s are not used (transport: "
+		log_info("started as %d processes by mpirun or srun: 'coordinator' and 'workers' "
+			 "of %s are not used (transport: "
 			 "zmq would use them)",
 			 r->at.size, c->path);
 	return rc;
@@ -71,7 +76,8 @@ int cluster_ranks(const struct config *c, struct ranks *r, struct err *e)
 
 static void name(int rank, char out[32]) { snprintf(out, 32, "rank%d", rank); }
 
-int cluster_rank_work(const struct config *c, const struct ranks *r, const volatile sig_atomic_t *stop, struct err *e)
+int cluster_rank_work(const struct config *c, const struct ranks *r,
+		      const volatile sig_atomic_t *stop, struct err *e)
 {
 	char id[32], device[DEV_SPEC], bound[NET_ADDRESS];
 	name(r->at.rank, id);
@@ -92,8 +98,8 @@ int cluster_rank_work(const struct config *c, const struct ranks *r, const volat
 	return rc < 0 ? err_prefix(e, "worker '%s'", id) : rc;
 }
 
-int cluster_rank_seats(const struct config *c, const struct ranks *r, struct arena *a, struct seat_spec **v_p, int *n_p,
-		       struct err *e)
+int cluster_rank_seats(const struct config *c, const struct ranks *r, struct arena *a,
+		       struct seat_spec **v_p, int *n_p, struct err *e)
 {
 	int n = r->at.size - 1;
 	struct seat_spec *v = arena_alloc(a, (size_t)n * sizeof *v);
@@ -102,7 +108,9 @@ int cluster_rank_seats(const struct config *c, const struct ranks *r, struct are
 		return err_nomem(e, (size_t)n * sizeof *v, "workers");
 	for (int i = 0; i < n; i++) {
 		name(i + 1, id[i]);
-		v[i] = (struct seat_spec){ .kind = SEAT_REMOTE, .id = id[i], .host = "mpi", .device = c->device };
+		v[i] = (struct seat_spec){
+			.kind = SEAT_REMOTE, .id = id[i], .host = "mpi", .device = c->device
+		};
 		snprintf(v[i].address, sizeof v[i].address, "rank:%d", i + 1);
 	}
 	*v_p = v;

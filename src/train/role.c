@@ -1,4 +1,5 @@
-/* role.c - which of the configuration's machines this one is: by address first, by host name where no address fits. */
+/* role.c - which of the configuration's machines this one is: by address first, by host name where
+ * no address fits. */
 #include "train/cluster.h"
 
 #include "base/buf.h"
@@ -30,9 +31,11 @@ static void look(struct self *s)
 		return;
 	for (struct ifaddrs *i = all; i && s->n < ADDRESSES; i = i->ifa_next) {
 		int f = i->ifa_addr ? i->ifa_addr->sa_family : 0;
-		socklen_t len = f == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+		socklen_t len =
+			f == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 		if ((f == AF_INET || f == AF_INET6) &&
-		    getnameinfo(i->ifa_addr, len, s->address[s->n], NI_MAXHOST, NULL, 0, NI_NUMERICHOST) == 0)
+		    getnameinfo(i->ifa_addr, len, s->address[s->n], NI_MAXHOST, NULL, 0,
+				NI_NUMERICHOST) == 0)
 			s->n++;
 	}
 	freeifaddrs(all);
@@ -67,7 +70,8 @@ static bool own_address(const struct self *s, const char *text)
 static bool own_name(const struct self *s, const char *name)
 {
 	size_t n = strcspn(s->host, ".");
-	return given(name) && (!strcasecmp(name, s->host) || (strlen(name) == n && !strncasecmp(name, s->host, n)));
+	return given(name) && (!strcasecmp(name, s->host) ||
+			       (strlen(name) == n && !strncasecmp(name, s->host, n)));
 }
 
 /* by_name false: the address decides, and the host name where there is none. */
@@ -104,8 +108,8 @@ static int by_id(const struct config *c, const char *id, struct role *r, struct 
 		}
 		buf_addf(&b, "%s'%.60s'", i ? ", " : "", c->workers[i].id);
 	}
-	int rc = err_set(e, ERR_USAGE, "--worker %.60s: %s has no worker of this id (%.300s)", id, c->path,
-			 b.n ? b.p : "it has none");
+	int rc = err_set(e, ERR_USAGE, "--worker %.60s: %s has no worker of this id (%.300s)", id,
+			 c->path, b.n ? b.p : "it has none");
 	buf_release(&b);
 	return rc;
 }
@@ -114,23 +118,26 @@ static int nobody(const struct config *c, const struct self *s, struct err *e)
 {
 	struct buf mine = BUF_INIT, listed = BUF_INIT;
 	for (int i = 0; i < s->n; i++)
-		if (strncmp(s->address[i], "127.", 4) && strcmp(s->address[i], "::1") && !strchr(s->address[i], '%'))
+		if (strncmp(s->address[i], "127.", 4) && strcmp(s->address[i], "::1") &&
+		    !strchr(s->address[i], '%'))
 			buf_addf(&mine, "%s%s", mine.n ? ", " : "", s->address[i]);
-	buf_addf(&listed, "coordinator %s", given(c->coordinator.ip) ? c->coordinator.ip : c->coordinator.hostname);
+	buf_addf(&listed, "coordinator %s",
+		 given(c->coordinator.ip) ? c->coordinator.ip : c->coordinator.hostname);
 	for (size_t i = 0; i < c->nworkers; i++)
 		buf_addf(&listed, ", worker '%.40s' %s", c->workers[i].id,
 			 given(c->workers[i].ip) ? c->workers[i].ip : c->workers[i].hostname);
-	int rc = err_set(
-		e, ERR_USAGE,
-		"%s: none of this machine's addresses (%.200s; host name %.60s) is in it (%.400s): correct it, or force the role "
-		"with --role coordinator or --worker ID",
-		c->path, mine.n ? mine.p : "none but loopback", s->host, listed.p);
+	int rc = err_set(e, ERR_USAGE,
+			 "%s: none of this machine's addresses (%.200s; host name %.60s) is in it "
+			 "(%.400s): correct it, or force the role "
+			 "with --role coordinator or --worker ID",
+			 c->path, mine.n ? mine.p : "none but loopback", s->host, listed.p);
 	buf_release(&mine);
 	buf_release(&listed);
 	return rc;
 }
 
-int cluster_role(const struct config *c, const char *forced, const char *worker, struct role *r, struct err *e)
+int cluster_role(const struct config *c, const char *forced, const char *worker, struct role *r,
+		 struct err *e)
 {
 	struct self s;
 	*r = (struct role){ 0 };
@@ -138,13 +145,18 @@ int cluster_role(const struct config *c, const char *forced, const char *worker,
 		return err_set(e, ERR_USAGE, "--role %.40s: 'coordinator' or 'worker'", forced);
 	if (!c->coordinator.given) {
 		if (forced || worker)
-			return err_set(e, ERR_USAGE, "%s has no 'coordinator': it describes a job of one machine, without roles",
+			return err_set(e, ERR_USAGE,
+				       "%s has no 'coordinator': it describes a job of one "
+				       "machine, without roles",
 				       c->path);
 		return 0;
 	}
 	if (forced && !strcmp(forced, "coordinator")) {
 		if (worker)
-			return err_set(e, ERR_USAGE, "--role coordinator and --worker %.60s contradict each other", worker);
+			return err_set(
+				e, ERR_USAGE,
+				"--role coordinator and --worker %.60s contradict each other",
+				worker);
 		r->kind = ROLE_COORDINATOR;
 		return 0;
 	}

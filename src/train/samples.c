@@ -28,8 +28,8 @@ static bool is_stop(const struct job *j, int32_t id)
 	return false;
 }
 
-static int add_line(const struct samples *s, const char *prompt, const struct buf *text, int64_t tokens, bool stopped,
-		    struct err *e)
+static int add_line(const struct samples *s, const char *prompt, const struct buf *text,
+		    int64_t tokens, bool stopped, struct err *e)
 {
 	char path[4096];
 	snprintf(path, sizeof path, "%s/samples.jsonl", s->job->cfg->output_dir);
@@ -38,7 +38,8 @@ static int add_line(const struct samples *s, const char *prompt, const struct bu
 	json_quote(&b, prompt, strlen(prompt));
 	buf_adds(&b, ",\"text\":");
 	json_quote(&b, text->p, text->n);
-	buf_addf(&b, ",\"tokens\":%lld,\"stopped\":%s}\n", (long long)tokens, stopped ? "true" : "false");
+	buf_addf(&b, ",\"tokens\":%lld,\"stopped\":%s}\n", (long long)tokens,
+		 stopped ? "true" : "false");
 	int rc = buf_ok(&b, e);
 	FILE *f = rc >= 0 ? fopen(path, "a") : NULL;
 	if (rc >= 0 && (!f || fwrite(b.p, 1, b.n, f) != b.n))
@@ -49,7 +50,8 @@ static int add_line(const struct samples *s, const char *prompt, const struct bu
 	return rc;
 }
 
-static int answer(const struct samples *s, const char *prompt, struct tokens *ids, struct buf *text, struct err *e)
+static int answer(const struct samples *s, const char *prompt, struct tokens *ids, struct buf *text,
+		  struct err *e)
 {
 	const struct job *j = s->job;
 	ids->n = 0;
@@ -59,8 +61,9 @@ static int answer(const struct samples *s, const char *prompt, struct tokens *id
 	if (j->model.max_positions && most > (size_t)j->model.max_positions)
 		most = (size_t)j->model.max_positions;
 	if (!begin || begin >= most) { /* no reason to fail after a long training */
-		log_warn("sample_prompts: '%.60s' has %zu tokens, the model %lld positions: it is left out", prompt, begin,
-			 (long long)j->model.max_positions);
+		log_warn("sample_prompts: '%.60s' has %zu tokens, the model %lld positions: it is "
+			 "left out",
+			 prompt, begin, (long long)j->model.max_positions);
 		return 0;
 	}
 	while (ids->n < most && !stopped && !(s->stop && *s->stop)) {

@@ -24,9 +24,11 @@ enum { STACK = 8 << 20, ARGS_MOST = 256 };
 static void *run_thread(void *ctx)
 {
 	struct seat *w = ctx;
-	const struct serve o = {
-		.net = w->net, .id = w->spec->id, .device = w->spec->device, .cache_dir = w->spec->cache_dir, .source = w->source
-	};
+	const struct serve o = { .net = w->net,
+				 .id = w->spec->id,
+				 .device = w->spec->device,
+				 .cache_dir = w->spec->cache_dir,
+				 .source = w->source };
 	worker_serve(&o, &w->err);
 	net_close(w->net, 5);
 	w->net = NULL;
@@ -77,7 +79,8 @@ static bool taken(const char *address)
 		host++;
 		host[strcspn(host, "]")] = 0;
 	}
-	struct addrinfo *a, hint = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM };
+	struct addrinfo *a, hint = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+				     .ai_socktype = SOCK_STREAM };
 	if (getaddrinfo(host, port, &hint, &a))
 		return false;
 	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
@@ -95,16 +98,20 @@ static int start_process(struct seat *w, char *const *program, struct err *e)
 	char *args[ARGS_MOST + 3];
 	size_t n = 0;
 	if (taken(w->spec->address)) {
-		log_info("worker '%s': something already listens at %s; it is used", w->spec->id, w->spec->address);
+		log_info("worker '%s': something already listens at %s; it is used", w->spec->id,
+			 w->spec->address);
 		return 0;
 	}
 	for (; program && program[n]; n++) {
 		if (n >= ARGS_MOST)
-			return err_set(e, ERR_USAGE, "too many key=value arguments to start a worker with; put them into the file");
+			return err_set(e, ERR_USAGE,
+				       "too many key=value arguments to start a worker with; put "
+				       "them into the file");
 		args[n] = program[n];
 	}
 	if (!n)
-		return err_set(e, ERR_INTERNAL, "worker '%s': no program to start it with", w->spec->id);
+		return err_set(e, ERR_INTERNAL, "worker '%s': no program to start it with",
+			       w->spec->id);
 	args[n++] = (char *)"--worker";
 	args[n++] = (char *)w->spec->id;
 	args[n] = NULL;
@@ -112,7 +119,8 @@ static int start_process(struct seat *w, char *const *program, struct err *e)
 	if (pid < 0)
 		return err_sys(e, errno, "starting worker '%s'", w->spec->id);
 	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* no worker outlives its coordinator, however that ends */
+		/* no worker outlives its coordinator, however that ends */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			raise(SIGKILL);
 		setpgid(0, 0); /* Ctrl-C is for the coordinator, which tells the workers */
@@ -168,7 +176,10 @@ static const struct {
 	[SEAT_REMOTE] = { start_remote, stop_remote },
 };
 
-int seat_start(struct seat *w, char *const *program, struct err *e) { return kinds[w->spec->kind].start(w, program, e); }
+int seat_start(struct seat *w, char *const *program, struct err *e)
+{
+	return kinds[w->spec->kind].start(w, program, e);
+}
 
 bool seat_ended(struct seat *w, char *how, size_t cap)
 {

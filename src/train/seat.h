@@ -1,4 +1,5 @@
-/* seat.h - how a worker comes to be: a thread of this process, a process started here, or one that somebody starts on another machine.
+/* seat.h - how a worker comes to be: a thread of this process, a process started here, or one that
+ * somebody starts on another machine.
  *
  * Starting and ending only; once it runs, a worker is a link like any other (session.h). */
 #ifndef HS_TRAIN_SEAT_H
@@ -33,8 +34,9 @@ struct seat {
 	int status; /* of a process that ended, as waitpid gives it */
 };
 
-/* `program`: argv of a worker process, ended by NULL; "--worker ID" is added. A process whose port is taken is not started: who listens there
- * is dialled, and shows by its key whether it is the right one. */
+/* `program`: argv of a worker process, ended by NULL; "--worker ID" is added. A process whose port
+ * is taken is not started: who listens there is dialled, and shows by its key whether it is the
+ * right one. */
 int seat_start(struct seat *w, char *const *program, struct err *e);
 /* Whether a process has ended by itself, and how ("killed by signal 9"). */
 bool seat_ended(struct seat *w, char *how, size_t cap);

@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 enum { GUESTS = 16 };
-static const double second_thought = 10; /* seconds for the way that was the fastest, before the configured one is tried */
+/* seconds for the way that was the fastest, before the configured one is tried */
+static const double second_thought = 10;
 
 /* A connection: its HELLO has come (known) or not yet. */
 struct guest {
@@ -41,7 +42,10 @@ struct serving {
 	bool called_off;       /* the coordinator gave up before it said hello */
 };
 
-static double patience(const struct serving *s) { return s->o->join_timeout > 0 ? s->o->join_timeout : 60; }
+static double patience(const struct serving *s)
+{
+	return s->o->join_timeout > 0 ? s->o->join_timeout : 60;
+}
 
 static bool stopped(const struct serving *s) { return s->o->stop && *s->o->stop; }
 
@@ -57,7 +61,10 @@ static void dismiss(struct guest *g, const char *why)
 	*g = (struct guest){ 0 };
 }
 
-static bool has_key(const struct link *l, const char *key) { return !key || !key[0] || key_equal(link_peer_key(l), key); }
+static bool has_key(const struct link *l, const char *key)
+{
+	return !key || !key[0] || key_equal(link_peer_key(l), key);
+}
 
 static void let_in(struct serving *s)
 {
@@ -81,13 +88,16 @@ static void let_in(struct serving *s)
 			continue;
 		int rc = link_recv_frame(g->link, NET_NOW, &msg, &f, &e);
 		if (rc < 0) {
-			if (e.code == ERR_PROTOCOL) /* not merely gone: another program, or another version of this one */
-				log_warn("a connection from %s is cut off: %s", link_address(g->link), e.msg);
+			/* not merely gone: another program, or another version of this one */
+			if (e.code == ERR_PROTOCOL)
+				log_warn("a connection from %s is cut off: %s",
+					 link_address(g->link), e.msg);
 			dismiss(g, NULL);
 		}
 		if (rc <= 0)
 			continue;
-		s->called_off |= f.kind == FRAME_ABORT && !s->env.coordinator && has_key(g->link, s->o->coordinator_key);
+		s->called_off |= f.kind == FRAME_ABORT && !s->env.coordinator &&
+				 has_key(g->link, s->o->coordinator_key);
 		rc = hello_read(&f, &g->h, &e);
 		net_msg_release(&msg);
 		g->known = rc >= 0;
@@ -97,7 +107,8 @@ static void let_in(struct serving *s)
 }
 
 /* The one who may come as this role; others of that role are told why not. */
-static struct link *choose(struct serving *s, enum hello_role role, const char *key, const struct worker_plan *p, struct hello *h_p)
+static struct link *choose(struct serving *s, enum hello_role role, const char *key,
+			   const struct worker_plan *p, struct hello *h_p)
 {
 	for (int k = 0; k < GUESTS; k++) {
 		struct guest *g = &s->guest[k];
@@ -105,27 +116,37 @@ static struct link *choose(struct serving *s, enum hello_role role, const char *
 		if (!g->link || !g->known || g->h.role != role)
 			continue;
 		if (!has_key(g->link, key))
-			snprintf(why, sizeof why, "the key of who dialled, %s, is not that of the %s (%s)", link_peer_key(g->link),
+			snprintf(why, sizeof why,
+				 "the key of who dialled, %s, is not that of the %s (%s)",
+				 link_peer_key(g->link),
 				 role == HELLO_COORDINATOR ? "coordinator"
 				 : role == HELLO_STAGE     ? "stage before"
 							   : "worker that measures",
 				 key);
 		else if (role == HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
 			snprintf(why, sizeof why,
-				 "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids differ between "
+				 "worker '%s' is wanted, this is worker '%s' on %s: the ports or "
+				 "ids differ between "
 				 "the configurations",
 				 g->h.to, s->o->id, s->host);
 		else if (role != HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
-			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
+			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to,
+				 s->o->id);
 		else if (p && (int)g->h.stage != (p->stage + p->stages - 1) % p->stages)
-			snprintf(why, sizeof why, "who dialled is stage %u, worker '%s' is stage %d and has stage %d before it",
-				 g->h.stage, s->o->id, p->stage, (p->stage + p->stages - 1) % p->stages);
+			snprintf(why, sizeof why,
+				 "who dialled is stage %u, worker '%s' is stage %d and has stage "
+				 "%d before it",
+				 g->h.stage, s->o->id, p->stage,
+				 (p->stage + p->stages - 1) % p->stages);
 		else if (p && strcmp(g->h.model, p->model))
-			snprintf(why, sizeof why, "stage %u has model %.16s, worker '%s' model %.16s", g->h.stage, g->h.model,
-				 s->o->id, p->model);
+			snprintf(why, sizeof why,
+				 "stage %u has model %.16s, worker '%s' model %.16s", g->h.stage,
+				 g->h.model, s->o->id, p->model);
 		else if (role != HELLO_COORDINATOR && g->h.job != s->env.job)
-			snprintf(why, sizeof why, "who dialled is in job %016llx, worker '%s' in job %016llx",
-				 (unsigned long long)g->h.job, s->o->id, (unsigned long long)s->env.job);
+			snprintf(why, sizeof why,
+				 "who dialled is in job %016llx, worker '%s' in job %016llx",
+				 (unsigned long long)g->h.job, s->o->id,
+				 (unsigned long long)s->env.job);
 		if (why[0]) {
 			dismiss(g, why);
 			continue;
@@ -200,12 +221,15 @@ static int meet_coordinator(struct serving *s, struct err *e)
 		if (s->env.coordinator)
 			break;
 		if (s->called_off)
-			return err_set(e, ERR_CANCELLED, "the coordinator gave up before the job began");
+			return err_set(e, ERR_CANCELLED,
+				       "the coordinator gave up before the job began");
 		if (stopped(s))
-			return err_set(e, ERR_CANCELLED, "interrupted while waiting for the coordinator");
+			return err_set(e, ERR_CANCELLED,
+				       "interrupted while waiting for the coordinator");
 		if (clock_now() > deadline)
 			return err_set(e, ERR_NET,
-				       "the coordinator did not connect within %g s (join_timeout): is it running, and does its "
+				       "the coordinator did not connect within %g s "
+				       "(join_timeout): is it running, and does its "
 				       "configuration have this machine's address and key?",
 				       patience(s));
 		wait_a_moment(s, NULL);
@@ -222,7 +246,8 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	struct err gone = { 0 };
 	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
 	if (rc >= 0)
-		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator), w.backend, w.device, w.memory);
+		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator), w.backend,
+				  w.device, w.memory);
 	return rc == ERR_NET ? 0 : rc; /* it has left: what it said last is heard next */
 }
 
@@ -240,10 +265,12 @@ static int heard(struct serving *s, struct link *l, const char *name, struct err
 		if (rc > 0)
 			break;
 		if (link_state(s->env.coordinator) == LINK_LOST)
-			return err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+			return err_set(e, ERR_NET,
+				       "the coordinator (%s) left while the stages connected",
 				       link_address(s->env.coordinator));
 		if (clock_now() > deadline)
-			return err_set(e, ERR_NET, "%s did not answer within %g s", name, patience(s));
+			return err_set(e, ERR_NET, "%s did not answer within %g s", name,
+				       patience(s));
 	}
 	int rc = welcome_read(&f, &w, e);
 	net_msg_release(&msg);
@@ -251,7 +278,8 @@ static int heard(struct serving *s, struct link *l, const char *name, struct err
 }
 
 /* The link to the stage behind, up. */
-static int reach(struct serving *s, const struct worker_plan *p, const char *address, double seconds, struct err *e)
+static int reach(struct serving *s, const struct worker_plan *p, const char *address,
+		 double seconds, struct err *e)
 {
 	const char *key = p->next_key[0] ? p->next_key : NULL;
 	struct link *l;
@@ -260,7 +288,8 @@ static int reach(struct serving *s, const struct worker_plan *p, const char *add
 	for (int64_t deadline = net_in(seconds); rc >= 0 && link_state(l) == LINK_CONNECTING;) {
 		net_poll(s->o->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.3));
 		if (link_state(s->env.coordinator) == LINK_LOST)
-			rc = err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+			rc = err_set(e, ERR_NET,
+				     "the coordinator (%s) left while the stages connected",
 				     link_address(s->env.coordinator));
 		else if (clock_now() > deadline)
 			rc = err_set(e, ERR_NET, "no answer in time");
@@ -274,21 +303,27 @@ static int reach(struct serving *s, const struct worker_plan *p, const char *add
 	return rc;
 }
 
-static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev_p, struct link **next_p, struct err *e)
+static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev_p,
+		      struct link **next_p, struct err *e)
 {
 	struct serving *s = ctx;
-	bool ring = p->chunks > 1, behind = ring || p->stage + 1 < p->stages, before = ring || p->stage > 0;
+	bool ring = p->chunks > 1, behind = ring || p->stage + 1 < p->stages,
+	     before = ring || p->stage > 0;
 	if (behind) {
-		struct hello h = {
-			.protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .stage = (uint32_t)p->stage, .job = s->env.job
-		};
+		struct hello h = { .protocol = HELLO_PROTOCOL,
+				   .role = HELLO_STAGE,
+				   .stage = (uint32_t)p->stage,
+				   .job = s->env.job };
 		memcpy(h.model, p->model, sizeof h.model);
 		memcpy(h.to, p->next_id, sizeof h.to);
 		memcpy(h.host, s->host, sizeof h.host);
-		int rc = p->next_best[0] ? reach(s, p, p->next_best, fmin(patience(s), second_thought), e) : ERR_NET;
+		int rc = p->next_best[0]
+				 ? reach(s, p, p->next_best, fmin(patience(s), second_thought), e)
+				 : ERR_NET;
 		if (rc < 0 && p->next_best[0] && link_state(s->env.coordinator) != LINK_LOST)
-			log_warn("%s does not answer where it was fastest when links were measured (%s); %s is tried", p->next_name,
-				 e->msg, p->next_address);
+			log_warn("%s does not answer where it was fastest when links were measured "
+				 "(%s); %s is tried",
+				 p->next_name, e->msg, p->next_address);
 		if (rc < 0)
 			rc = reach(s, p, p->next_address, patience(s), e);
 		if (rc >= 0)
@@ -307,10 +342,13 @@ static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev
 			break;
 		}
 		if (link_state(s->env.coordinator) == LINK_LOST)
-			return err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+			return err_set(e, ERR_NET,
+				       "the coordinator (%s) left while the stages connected",
 				       link_address(s->env.coordinator));
 		if (clock_now() > deadline)
-			return err_set(e, ERR_NET, "stage %d: %s did not connect within %g s: a firewall between the two machines?",
+			return err_set(e, ERR_NET,
+				       "stage %d: %s did not connect within %g s: a firewall "
+				       "between the two machines?",
 				       p->stage, p->prev_name, patience(s));
 		wait_a_moment(s, s->env.coordinator);
 	}
@@ -327,8 +365,10 @@ static void visitors(void *ctx)
 	struct serving *s = ctx;
 	char why[600];
 	let_in(s);
-	snprintf(why, sizeof why, "worker '%s' on %s already works on job %016llx for the coordinator at %s", s->o->id, s->host,
-		 (unsigned long long)s->env.job, link_address(s->env.coordinator));
+	snprintf(why, sizeof why,
+		 "worker '%s' on %s already works on job %016llx for the coordinator at %s",
+		 s->o->id, s->host, (unsigned long long)s->env.job,
+		 link_address(s->env.coordinator));
 	for (int k = 0; k < GUESTS; k++)
 		if (s->guest[k].link && s->guest[k].known)
 			dismiss(&s->guest[k], why);
@@ -338,7 +378,10 @@ static void visitors(void *ctx)
 
 static int acknowledge(const struct serving *s, const struct buf *b, struct err *e)
 {
-	struct frame f = { .kind = FRAME_PROBED, .job = s->env.job, .size = b ? b->n : 0, .payload = b ? b->p : NULL };
+	struct frame f = { .kind = FRAME_PROBED,
+			   .job = s->env.job,
+			   .size = b ? b->n : 0,
+			   .payload = b ? b->p : NULL };
 	return link_send_frame(s->env.coordinator, &f, net_in(patience(s)), e);
 }
 
@@ -346,7 +389,8 @@ static int acknowledge(const struct serving *s, const struct buf *b, struct err 
 static bool called_back(void *ctx)
 {
 	const struct serving *s = ctx;
-	return net_poll(s->o->net, &(struct net_poll){ s->env.coordinator, NET_RECV, 0 }, 1, NET_NOW) > 0;
+	return net_poll(s->o->net, &(struct net_poll){ s->env.coordinator, NET_RECV, 0 }, 1,
+			NET_NOW) > 0;
 }
 
 static int measure_links(struct serving *s, const struct probe_order *o, struct err *e)
@@ -356,7 +400,8 @@ static int measure_links(struct serving *s, const struct probe_order *o, struct 
 	memcpy(h.host, s->host, sizeof h.host);
 	struct probe_way *v = mem_array(o->n + 1, sizeof *v);
 	struct buf b = BUF_INIT;
-	int rc = v ? probe_measure(s->o->net, o, &h, called_back, s, v, e) : err_nomem(e, o->n * sizeof *v, "measuring links");
+	int rc = v ? probe_measure(s->o->net, o, &h, called_back, s, v, e)
+		   : err_nomem(e, o->n * sizeof *v, "measuring links");
 	if (rc >= 0)
 		rc = probe_ways_write(v, o->n, &b, e);
 	if (rc >= 0)
@@ -400,14 +445,16 @@ static int answer_probes(struct serving *s, const struct probe_order *o, struct 
 			struct err ignored = { 0 };
 			left = 0;
 			snprintf(w.id, sizeof w.id, "%s", s->o->id);
-			welcome_send(l, &w, net_in(patience(s)), &ignored); /* a link that is lost shows itself below */
+			/* a link that is lost shows itself below */
+			welcome_send(l, &w, net_in(patience(s)), &ignored);
 		}
 		if (l && !answer(l, &left)) {
 			link_close(l);
 			l = NULL;
 			continue;
 		}
-		struct net_poll p[GUESTS + 3] = { { s->env.coordinator, NET_RECV, 0 }, { NULL, NET_RECV, 0 } };
+		struct net_poll p[GUESTS + 3] = { { s->env.coordinator, NET_RECV, 0 },
+						  { NULL, NET_RECV, 0 } };
 		size_t n = 2;
 		if (l)
 			p[n++] = (struct net_poll){ l, NET_RECV, 0 };
@@ -439,11 +486,14 @@ static int probe(void *ctx, const struct frame *f, struct err *e)
 
 /* ---- parameters ---- */
 
-static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src_p, struct err *e)
+static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src_p,
+		   struct err *e)
 {
 	struct serving *s = ctx;
 	if (!p->offered)
-		return err_set(e, ERR_PROTOCOL, "PLAN: no parameters are offered, and worker '%s' has none", s->o->id);
+		return err_set(e, ERR_PROTOCOL,
+			       "PLAN: no parameters are offered, and worker '%s' has none",
+			       s->o->id);
 	const struct weights_in_options o = { .coordinator = s->env.coordinator,
 					      .plan = p,
 					      .model = s->o->model,
@@ -462,7 +512,10 @@ static void ready(void *ctx, const struct worker_plan *p)
 			 s->weights ? weights_in_fetched(s->weights) : 0);
 }
 
-static void stepped(void *ctx, const struct worker_step *step) { worker_log_step(&((struct serving *)ctx)->log, step); }
+static void stepped(void *ctx, const struct worker_step *step)
+{
+	worker_log_step(&((struct serving *)ctx)->log, step);
+}
 
 int worker_serve(const struct serve *o, struct err *e)
 {

@@ -1,4 +1,5 @@
-/* session.c - see session.h. The coordinator dials every worker and says HELLO; then each worker dials the stage behind it. */
+/* session.c - see session.h. The coordinator dials every worker and says HELLO; then each worker
+ * dials the stage behind it. */
 #include "train/session_priv.h"
 
 #include "base/clock.h"
@@ -19,7 +20,8 @@
 enum { CLOCK_QUESTIONS = 8 };
 static const double tell_every = 10;    /* seconds between lines about who is missing */
 static const double clocks_apart = 120; /* seconds that deserve a warning */
-static const double blame_wait = 3;     /* seconds in which the cause of a lost neighbour may show itself */
+/* seconds in which the cause of a lost neighbour may show itself */
+static const double blame_wait = 3;
 
 /* ---- what went wrong, and where ---- */
 
@@ -38,7 +40,8 @@ static void look_at_all(struct session *s)
 		struct frame f;
 		struct err why = { 0 };
 		int rc = 0;
-		while (w->link && !w->aborted && !w->lost && (rc = link_recv_frame(w->link, NET_NOW, &msg, &f, &why)) > 0) {
+		while (w->link && !w->aborted && !w->lost &&
+		       (rc = link_recv_frame(w->link, NET_NOW, &msg, &f, &why)) > 0) {
 			if (f.kind == FRAME_ABORT)
 				note_abort(w, &f);
 			net_msg_release(&msg);
@@ -50,7 +53,8 @@ static void look_at_all(struct session *s)
 	}
 }
 
-/* The most telling: a reason of one's own, then a worker that vanished, then one that lost its neighbour. */
+/* The most telling: a reason of one's own, then a worker that vanished, then one that lost its
+ * neighbour. */
 static struct worker_seat *culprit(struct session *s, bool *sure_p)
 {
 	struct worker_seat *vanished = NULL, *other = NULL;
@@ -84,13 +88,15 @@ static int blame(struct session *s, struct err *e)
 		return err_set(e, ERR_NET, "a worker was lost");
 	char how[64] = "";
 	if (w->lost) {
-		for (int64_t end = net_in(0.5); w->seat.pid > 0 && !how[0] && clock_now() < end; usleep(10000))
+		for (int64_t end = net_in(0.5); w->seat.pid > 0 && !how[0] && clock_now() < end;
+		     usleep(10000))
 			seat_ended(&w->seat, how, sizeof how);
 	}
 	if (!s->step)
-		return err_set(e, w->why.code, "%s: %.800s%s%s", w->name, w->why.msg, how[0] ? ": " : "", how);
-	return err_set(e, w->why.code, "%s in step %llu: %.800s%s%s", w->name, (unsigned long long)s->step, w->why.msg,
-		       how[0] ? ": " : "", how);
+		return err_set(e, w->why.code, "%s: %.800s%s%s", w->name, w->why.msg,
+			       how[0] ? ": " : "", how);
+	return err_set(e, w->why.code, "%s in step %llu: %.800s%s%s", w->name,
+		       (unsigned long long)s->step, w->why.msg, how[0] ? ": " : "", how);
 }
 
 /* ---- joining ---- */
@@ -102,7 +108,8 @@ static void name_seat(struct session *s, int i)
 	if (p->kind == SEAT_THREAD)
 		snprintf(w->name, sizeof w->name, "worker %d (%.200s)", i, p->device);
 	else
-		snprintf(w->name, sizeof w->name, "worker '%.120s' (%.120s, %.250s, stage %d)", p->id, p->host, p->address, i);
+		snprintf(w->name, sizeof w->name, "worker '%.120s' (%.120s, %.250s, stage %d)",
+			 p->id, p->host, p->address, i);
 }
 
 static void who_is_missing(struct session *s, struct buf *out)
@@ -134,7 +141,8 @@ static void compare_clocks(const struct worker_seat *w, uint64_t theirs)
 	for (int i = 0; i < 2; i++)
 		if (gmtime_r(&at[i], &tm))
 			strftime(text[i], sizeof text[i], "%Y-%m-%d %H:%M:%S", &tm);
-	log_warn("the clock of %s says %s UTC, this machine's says %s: %.0f s apart. Training does not mind, but times in logs "
+	log_warn("the clock of %s says %s UTC, this machine's says %s: %.0f s apart. Training does "
+		 "not mind, but times in logs "
 		 "will differ",
 		 w->name, text[1], text[0], fabs(apart));
 }
@@ -188,20 +196,23 @@ static int wait_for_all(struct session *s, struct err *e)
 		for (int i = 0; i < s->n && rc >= 0; i++) {
 			rc = bring_in(s, i, e);
 			if (!s->seat[i].welcome)
-				p[n++] = (struct net_poll){ s->seat[i].link, s->seat[i].greeted ? NET_RECV : NET_UP, 0 };
+				p[n++] = (struct net_poll){ s->seat[i].link,
+							    s->seat[i].greeted ? NET_RECV : NET_UP,
+							    0 };
 		}
 		if (rc < 0 || !n)
 			break;
 		struct buf missing = BUF_INIT;
 		who_is_missing(s, &missing);
 		if (s->o->stop && *s->o->stop)
-			rc = err_set(e, ERR_CANCELLED, "interrupted while waiting for %.800s", missing.p);
+			rc = err_set(e, ERR_CANCELLED, "interrupted while waiting for %.800s",
+				     missing.p);
 		else if (clock_now() > deadline)
-			rc = err_set(
-				e, ERR_NET,
-				"did not join within %g s (join_timeout): %.700s. Is 'heteroshard train' running there with this "
-				"configuration, and does a firewall let the port through?",
-				s->o->join_timeout, missing.p);
+			rc = err_set(e, ERR_NET,
+				     "did not join within %g s (join_timeout): %.700s. Is "
+				     "'heteroshard train' running there with this "
+				     "configuration, and does a firewall let the port through?",
+				     s->o->join_timeout, missing.p);
 		else if (clock_now() > tell) {
 			log_info("waiting for %s", missing.p);
 			tell = net_in(tell_every);
@@ -214,7 +225,8 @@ static int wait_for_all(struct session *s, struct err *e)
 	return rc < 0 ? rc : 0;
 }
 
-int session_join(struct job *job, const struct session_options *o, struct session **s_p, struct err *e)
+int session_join(struct job *job, const struct session_options *o, struct session **s_p,
+		 struct err *e)
 {
 	struct session *s = mem_zalloc(sizeof *s);
 	if (!s) {
@@ -222,7 +234,9 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 			net_close(o->net, 0);
 		return err_nomem(e, sizeof *s, "a session");
 	}
-	*s = (struct session){ .job = job, .o = o, .n = o->n, .net = o->net, .source = source_from_file(job->file) };
+	*s = (struct session){
+		.job = job, .o = o, .n = o->n, .net = o->net, .source = source_from_file(job->file)
+	};
 	buf_init(&s->out);
 	randombytes_buf(&s->id, sizeof s->id);
 	weights_model_digest(job->file, s->model);
@@ -241,7 +255,8 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 		w->seat = (struct seat){ .spec = &o->seat[i], .source = &s->source };
 		name_seat(s, i);
 		TRYOUT(seat_start(&w->seat, o->program, e));
-		TRYOUT(net_dial(s->net, o->seat[i].address, o->seat[i].key, net_in(o->join_timeout + 5), &w->link, e));
+		TRYOUT(net_dial(s->net, o->seat[i].address, o->seat[i].key,
+				net_in(o->join_timeout + 5), &w->link, e));
 	}
 	TRYOUT(wait_for_all(s, e));
 	s->o = NULL;
@@ -300,7 +315,8 @@ int session_arrange(struct session *s, const int *worker, int n, struct err *e)
 
 /* ---- beginning ---- */
 
-static void neighbour(const struct session *s, int i, char *address, char *id, char *key, char *name)
+static void neighbour(const struct session *s, int i, char *address, char *id, char *key,
+		      char *name)
 {
 	const struct seat_spec *p = s->seat[i].seat.spec;
 	if (address)
@@ -330,7 +346,9 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->stage = i;
 	memcpy(p->first, pl->first, sizeof p->first);
 	snprintf(p->schedule, sizeof p->schedule, "%s", pl->schedule);
-	static const enum dtype wire[] = { [WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16 };
+	static const enum dtype wire[] = {
+		[WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16
+	};
 	p->wire = wire[s->job->cfg->wire_dtype];
 	p->cfg = s->job->model;
 	p->opt = s->job->opt;
@@ -375,8 +393,8 @@ static int prepare(struct session *s, int i, struct err *e)
 	} else if (f.kind == FRAME_WEIGHTS_NEED && w->weights) {
 		rc = weights_out_serve(w->weights, w->link, s->id, &f, &sent, e);
 		if (rc >= 0)
-			log_info("%s: %.3f of %.3f MB of its layers sent", w->name, (double)sent / 1e6,
-				 (double)weights_out_bytes(w->weights) / 1e6);
+			log_info("%s: %.3f of %.3f MB of its layers sent", w->name,
+				 (double)sent / 1e6, (double)weights_out_bytes(w->weights) / 1e6);
 		if (rc == ERR_NET) {
 			w->lost = true;
 			w->why = *e;
@@ -388,7 +406,8 @@ static int prepare(struct session *s, int i, struct err *e)
 	} else if (f.kind == FRAME_FINISH) {
 		s->leaving = w->name;
 	} else {
-		rc = err_set(e, ERR_PROTOCOL, "%s sent %s before READY", w->name, frame_name(f.kind));
+		rc = err_set(e, ERR_PROTOCOL, "%s sent %s before READY", w->name,
+			     frame_name(f.kind));
 	}
 	net_msg_release(&msg);
 	return rc < 0 ? rc : 1;
@@ -402,7 +421,8 @@ static int wait_until_ready(struct session *s, struct err *e)
 		bool quiet = true;
 		left = 0;
 		for (int i = 0; i < s->n && rc >= 0; i++) {
-			p[i] = (struct net_poll){ s->seat[i].link, s->seat[i].ready ? 0 : NET_RECV, 0 };
+			p[i] = (struct net_poll){ s->seat[i].link, s->seat[i].ready ? 0 : NET_RECV,
+						  0 };
 			if (s->seat[i].ready && link_state(s->seat[i].link) != LINK_LOST)
 				continue;
 			rc = prepare(s, i, e);
@@ -416,7 +436,8 @@ static int wait_until_ready(struct session *s, struct err *e)
 	return rc < 0 ? rc : 0;
 }
 
-/* Whether a worker of that name (machine_name: what was booted, a blank, its network) runs on this kernel, whose clock is one. */
+/* Whether a worker of that name (machine_name: what was booted, a blank, its network) runs on this
+ * kernel, whose clock is one. */
 static bool same_kernel(const char *machine)
 {
 	char here[MACHINE_TEXT];
@@ -480,11 +501,15 @@ void session_close(struct session *s, const struct err *why)
 		abort_write(why, text, sizeof text, &n);
 	for (int i = 0; i < s->n; i++) {
 		struct worker_seat *w = &s->seat[i];
-		struct frame f = { .kind = why ? FRAME_ABORT : FRAME_FINISH, .job = s->id, .size = n, .payload = text };
+		struct frame f = { .kind = why ? FRAME_ABORT : FRAME_FINISH,
+				   .job = s->id,
+				   .size = n,
+				   .payload = text };
 		if (w->link && link_state(w->link) == LINK_UP)
 			link_send_frame(w->link, &f, net_in(2), &ignored);
 		else if (w->link && link_state(w->link) == LINK_CONNECTING) {
-			link_close(w->link); /* a thread that waits for its coordinator sees that none comes */
+			/* a thread that waits for its coordinator sees that none comes */
+			link_close(w->link);
 			w->link = NULL;
 		}
 	}
@@ -514,7 +539,10 @@ const char *session_leaving(const struct session *s) { return s->leaving; }
 
 int64_t session_clock(const struct session *s, int worker) { return s->seat[worker].clock.offset; }
 
-int64_t session_clock_error(const struct session *s, int worker) { return clock_pair_error(&s->seat[worker].clock, clock_now()); }
+int64_t session_clock_error(const struct session *s, int worker)
+{
+	return clock_pair_error(&s->seat[worker].clock, clock_now());
+}
 
 void session_stepped(struct session *s, int worker, int64_t heard, int64_t said, int64_t back)
 {
@@ -525,23 +553,30 @@ void session_stepped(struct session *s, int worker, int64_t heard, int64_t said,
 
 /* ---- talking ---- */
 
-int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step, uint32_t microbatch, const void *payload,
-		 size_t n, struct err *e)
+int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step,
+		 uint32_t microbatch, const void *payload, size_t n, struct err *e)
 {
-	struct frame f = { .kind = kind, .job = s->id, .step = step, .microbatch = microbatch, .size = n, .payload = payload };
+	struct frame f = { .kind = kind,
+			   .job = s->id,
+			   .step = step,
+			   .microbatch = microbatch,
+			   .size = n,
+			   .payload = payload };
 	s->seat[worker].asked = clock_now();
 	return link_send_frame(s->seat[worker].link, &f, NET_FOREVER, e) < 0 ? blame(s, e) : 0;
 }
 
-int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, const void *payload, size_t n, struct err *e)
+int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, const void *payload,
+		     size_t n, struct err *e)
 {
 	for (int i = 0; i < s->n; i++)
 		TRY(session_send(s, i, kind, step, 0, payload, n, e));
 	return 0;
 }
 
-int session_send_batch(struct session *s, const struct microbatch *mb, enum pass kind, uint64_t pass, uint64_t step, uint32_t m,
-		       uint32_t microbatches, float scale, struct err *e)
+int session_send_batch(struct session *s, const struct microbatch *mb, enum pass kind,
+		       uint64_t pass, uint64_t step, uint32_t m, uint32_t microbatches, float scale,
+		       struct err *e)
 {
 	if (kind == PASS_TRAIN)
 		s->step = step;
@@ -551,13 +586,15 @@ int session_send_batch(struct session *s, const struct microbatch *mb, enum pass
 		buf_reset(&s->out);
 		buf_reserve(&s->out, cap);
 		TRY(buf_ok(&s->out, e));
-		TRY(batch_write(mb, kind, step, microbatches, scale, ids, labels, s->out.p, cap, &n, e));
+		TRY(batch_write(mb, kind, step, microbatches, scale, ids, labels, s->out.p, cap, &n,
+				e));
 		TRY(session_send(s, i, FRAME_BATCH, pass, m, s->out.p, n, e));
 	}
 	return 0;
 }
 
-int session_next(struct session *s, int worker, struct net_msg *msg_p, struct frame *f_p, struct err *e)
+int session_next(struct session *s, int worker, struct net_msg *msg_p, struct frame *f_p,
+		 struct err *e)
 {
 	struct worker_seat *w = &s->seat[worker];
 	for (;;) {
@@ -590,8 +627,8 @@ int session_next(struct session *s, int worker, struct net_msg *msg_p, struct fr
 	}
 }
 
-int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step, struct net_msg *msg_p, struct frame *f_p,
-		 struct err *e)
+int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step,
+		 struct net_msg *msg_p, struct frame *f_p, struct err *e)
 {
 	struct net_msg msg;
 	struct frame f;
@@ -601,8 +638,9 @@ int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t s
 		*f_p = f;
 		return 0;
 	}
-	int rc = err_set(e, ERR_PROTOCOL, "%s sent %s of step %llu where %s of step %llu was due", s->seat[worker].name,
-			 frame_name(f.kind), (unsigned long long)f.step, frame_name(kind), (unsigned long long)step);
+	int rc = err_set(e, ERR_PROTOCOL, "%s sent %s of step %llu where %s of step %llu was due",
+			 s->seat[worker].name, frame_name(f.kind), (unsigned long long)f.step,
+			 frame_name(kind), (unsigned long long)step);
 	net_msg_release(&msg);
 	return rc;
 }

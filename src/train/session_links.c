@@ -20,7 +20,8 @@ double link_rate(const struct link_row *r, bool back, uint64_t message)
 	const struct probe_rate *v = back ? r->way.in : r->way.out;
 	double best = INFINITY, rate = 0;
 	for (int i = 0; i < PROBE_SIZES && v[i].rounds; i++) {
-		double d = fabs(log2((double)(message ? message : 1)) - log2((double)probe_size[i]));
+		double d =
+			fabs(log2((double)(message ? message : 1)) - log2((double)probe_size[i]));
 		if (d < best) {
 			best = d;
 			rate = v[i].rate;
@@ -34,14 +35,16 @@ static double cost(const struct link_row *r, uint64_t message)
 {
 	if (!r->way.reached)
 		return INFINITY;
-	return 2 * r->way.latency + (double)message / link_rate(r, false, message) + (double)message / link_rate(r, true, message);
+	return 2 * r->way.latency + (double)message / link_rate(r, false, message) +
+	       (double)message / link_rate(r, true, message);
 }
 
 static const struct link_row *best_of(const struct link_table *t, int a, int b, bool *turned_p)
 {
 	for (size_t i = 0; i < t->n; i++) {
 		const struct link_row *r = &t->row[i];
-		bool straight = r->from_machine == a && r->to_machine == b, turned = r->from_machine == b && r->to_machine == a;
+		bool straight = r->from_machine == a && r->to_machine == b,
+		     turned = r->from_machine == b && r->to_machine == a;
 		if (r->best && (straight || turned)) {
 			*turned_p = !straight;
 			return r;
@@ -102,7 +105,8 @@ static int add_row(struct link_table *t, const struct link_row *r, struct err *e
 	return 0;
 }
 
-/* The number that the configuration's address of a worker stands for; "" where it has none (mpi, loop) or the name is not known here. */
+/* The number that the configuration's address of a worker stands for; "" where it has none (mpi,
+ * loop) or the name is not known here. */
 static void configured(const struct session *s, int i, char host[NET_ADDRESS])
 {
 	char number[NET_ADDRESS];
@@ -110,7 +114,8 @@ static void configured(const struct session *s, int i, char host[NET_ADDRESS])
 	unsigned port;
 	struct err ignored = { 0 };
 	host[0] = 0;
-	if (s->caps[i].port && address_resolve(s->seat[i].seat.spec->address, false, number, &loopback, &ignored) >= 0)
+	if (s->caps[i].port &&
+	    address_resolve(s->seat[i].seat.spec->address, false, number, &loopback, &ignored) >= 0)
 		address_parts(number, host, &port);
 }
 
@@ -122,7 +127,8 @@ static const struct interface *find(const struct welcome *w, const char *address
 	return NULL;
 }
 
-/* How likely two addresses share a wire: equal characters at the front, nothing between families. */
+/* How likely two addresses share a wire: equal characters at the front, nothing between
+ * families. */
 static int likeness(const char *a, const char *b)
 {
 	int n = 0;
@@ -165,10 +171,14 @@ static int ways(struct session *s, struct link_table *t, int a, int b, struct er
 	bool same = t->machine[a] == t->machine[b];
 	for (uint32_t k = 0; !same && k < wb->naddress; k++) {
 		const struct interface *to = &wb->address[k];
-		if (find(wa, to->address)) /* the same private network on both, a container bridge: dialling it stays at home */
+		/* the same private network on both, a container bridge: dialling it stays at
+		 * home */
+		if (find(wa, to->address))
 			continue;
 		for (uint32_t i = 0; i < wa->naddress; i++) {
-			struct link_row r = { .from = a, .to = b, .configured = !strcmp(to->address, host) };
+			struct link_row r = { .from = a,
+					      .to = b,
+					      .configured = !strcmp(to->address, host) };
 			if (likeness(wa->address[i].address, to->address) < 0)
 				continue;
 			memcpy(r.from_address, wa->address[i].address, sizeof r.from_address);
@@ -183,7 +193,8 @@ static int ways(struct session *s, struct link_table *t, int a, int b, struct er
 		listed |= t->row[i].configured;
 	if (listed)
 		return 0;
-	/* An address that the machine does not know of (a router's, a tunnel's), or one without numbers (mpi, loop). */
+	/* An address that the machine does not know of (a router's, a tunnel's), or one without
+	 * numbers (mpi, loop). */
 	struct link_row r = { .from = a, .to = b, .configured = true };
 	snprintf(r.to_address, sizeof r.to_address, "%.63s", host);
 	return add_way(t, first, &r, e);
@@ -225,7 +236,8 @@ static void other_side(const struct session *s, int i, struct probe_order *o)
 }
 
 /* Rows [first, n) of the table, all between the same two workers. */
-static int measure(struct session *s, struct link_table *t, size_t first, double seconds, struct err *e)
+static int measure(struct session *s, struct link_table *t, size_t first, double seconds,
+		   struct err *e)
 {
 	int a = t->row[first].from, b = t->row[first].to;
 	uint32_t n = (uint32_t)(t->n - first);
@@ -263,7 +275,10 @@ out:
 
 /* ---- the best one ---- */
 
-static const char *shown(const struct link_row *r) { return r->to_address[0] ? r->to_address : "the configured address"; }
+static const char *shown(const struct link_row *r)
+{
+	return r->to_address[0] ? r->to_address : "the configured address";
+}
 
 /* Returns whether any was reached. */
 static bool choose(const struct session *s, struct link_table *t, size_t first, uint64_t message)
@@ -272,7 +287,8 @@ static bool choose(const struct session *s, struct link_table *t, size_t first, 
 	for (size_t i = first; i < t->n; i++) {
 		struct link_row *r = &t->row[i];
 		r->best = false;
-		if (r->way.reached && r->configured && (!usual_one || cost(r, message) < cost(usual_one, message)))
+		if (r->way.reached && r->configured &&
+		    (!usual_one || cost(r, message) < cost(usual_one, message)))
 			usual_one = r;
 		if (r->way.reached && (!best || cost(r, message) < cost(best, message)))
 			best = r;
@@ -288,15 +304,18 @@ static bool choose(const struct session *s, struct link_table *t, size_t first, 
 	const char *id = s->seat[best->to].seat.spec->id;
 	double mb = link_rate(best, false, message) * 1e-6;
 	if (usual_one)
-		log_info("worker '%s': %s gives %.3g MB/s, %s gives %.3g MB/s: using %s", id, shown(usual_one),
-			 link_rate(usual_one, false, message) * 1e-6, shown(best), mb, shown(best));
+		log_info("worker '%s': %s gives %.3g MB/s, %s gives %.3g MB/s: using %s", id,
+			 shown(usual_one), link_rate(usual_one, false, message) * 1e-6, shown(best),
+			 mb, shown(best));
 	else
-		log_info("worker '%s': its configured address cannot be reached from worker '%s', %s gives %.3g MB/s: using %s", id,
-			 s->seat[best->from].seat.spec->id, shown(best), mb, shown(best));
+		log_info("worker '%s': its configured address cannot be reached from worker '%s', "
+			 "%s gives %.3g MB/s: using %s",
+			 id, s->seat[best->from].seat.spec->id, shown(best), mb, shown(best));
 	return true;
 }
 
-static int one_pair(struct session *s, struct link_table *t, int a, int b, const struct links_options *o, struct err *e)
+static int one_pair(struct session *s, struct link_table *t, int a, int b,
+		    const struct links_options *o, struct err *e)
 {
 	size_t first = t->n;
 	for (int turn = 0; turn < 2; turn++) {
@@ -309,12 +328,14 @@ static int one_pair(struct session *s, struct link_table *t, int a, int b, const
 		}
 		double seconds = o->seconds > 0 ? o->seconds : 1, n = (double)(t->n - first);
 		/* Machines with many addresses get less time for each. */
-		TRY(measure(s, t, first, n > 4 ? fmax(seconds * 4 / n, 0.2 * seconds) : seconds, e));
+		TRY(measure(s, t, first, n > 4 ? fmax(seconds * 4 / n, 0.2 * seconds) : seconds,
+			    e));
 		links_cache_write(s, t, first);
 		if (choose(s, t, first, usual(o)))
 			return 0;
 	}
-	log_warn("%s and %s cannot reach each other: %s", s->seat[a].name, s->seat[b].name, t->row[first].way.why);
+	log_warn("%s and %s cannot reach each other: %s", s->seat[a].name, s->seat[b].name,
+		 t->row[first].way.why);
 	return 0;
 }
 
@@ -327,7 +348,8 @@ static int spokesman(const struct session *s, const struct link_table *t, int m,
 	return -1;
 }
 
-int session_measure_links(struct session *s, const struct links_options *o, const struct link_table **t_p, struct err *e)
+int session_measure_links(struct session *s, const struct links_options *o,
+			  const struct link_table **t_p, struct err *e)
 {
 	struct link_table *t = NULL;
 	TRY(table_new(s, &t, e));
@@ -339,7 +361,8 @@ int session_measure_links(struct session *s, const struct links_options *o, cons
 			if (o->part)
 				o->part(o->ctx, "measuring links", done++, all);
 			if (o->stop && *o->stop)
-				rc = err_set(e, ERR_CANCELLED, "interrupted while links were measured");
+				rc = err_set(e, ERR_CANCELLED,
+					     "interrupted while links were measured");
 			else if (b >= 0)
 				rc = one_pair(s, t, a, b, o, e);
 		}
@@ -370,7 +393,8 @@ void session_recall_links(struct session *s)
 			bool known = false;
 			for (int turn = 0; turn < 2 && !known; turn++) {
 				t->n = first;
-				known = ways(s, t, turn ? b : a, turn ? a : b, &ignored) >= 0 && links_cache_read(s, t, first) &&
+				known = ways(s, t, turn ? b : a, turn ? a : b, &ignored) >= 0 &&
+					links_cache_read(s, t, first) &&
 					choose(s, t, first, 1 << 20);
 			}
 			if (!known)
@@ -391,11 +415,13 @@ bool session_best_address(const struct session *s, int from, int to, char addres
 {
 	int a = machine_of(s, from), b = machine_of(s, to);
 	bool turned = false;
-	const struct link_row *r = a >= 0 && b >= 0 && a != b ? best_of(s->links, a, b, &turned) : NULL;
+	const struct link_row *r =
+		a >= 0 && b >= 0 && a != b ? best_of(s->links, a, b, &turned) : NULL;
 	char host[NET_ADDRESS];
 	if (!r || !r->from_address[0])
 		return false;
-	const char *own = turned ? r->to_address : r->from_address, *there = turned ? r->from_address : r->to_address;
+	const char *own = turned ? r->to_address : r->from_address,
+		   *there = turned ? r->from_address : r->to_address;
 	/* Another worker of the machine may listen at fewer addresses. */
 	if (!find(&s->caps[from], own) || !find(&s->caps[to], there))
 		return false;

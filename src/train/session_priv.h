@@ -38,6 +38,7 @@ struct session {
 };
 
 /* The next message of a worker that is news to the caller (not ABORT, not a wish to leave). */
-int session_next(struct session *s, int worker, struct net_msg *msg_p, struct frame *f_p, struct err *e);
+int session_next(struct session *s, int worker, struct net_msg *msg_p, struct frame *f_p,
+		 struct err *e);
 
 #endif

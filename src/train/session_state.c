@@ -1,4 +1,5 @@
-/* session_state.c - parameters and optimizer states between the coordinator and whoever holds them, piece by piece and by name. */
+/* session_state.c - parameters and optimizer states between the coordinator and whoever holds them,
+ * piece by piece and by name. */
 #include "train/session_priv.h"
 
 #include "base/err.h"
@@ -31,7 +32,9 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	float *dst = p ? state_of(s->job, p, m.what, &index) : NULL;
 	uint64_t end;
 	if (!dst || !add_ok(m.first, m.count, &end) || end > p->count)
-		return err_set(e, ERR_PROTOCOL, "worker %d: STATE: '%s' of '%s' is not part of this job", worker, m.what, m.name);
+		return err_set(e, ERR_PROTOCOL,
+			       "worker %d: STATE: '%s' of '%s' is not part of this job", worker,
+			       m.what, m.name);
 	memcpy(dst + m.first, m.data, m.count * 4);
 	p->got[index] += m.count;
 	return 0;
@@ -55,7 +58,8 @@ int session_gather(struct session *s, uint64_t step, struct err *e)
 			else if (f.kind == FRAME_SAVED)
 				more = false;
 			else
-				rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s while saving", i, frame_name(f.kind));
+				rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s while saving", i,
+					     frame_name(f.kind));
 			net_msg_release(&msg);
 			if (rc < 0)
 				return rc;
@@ -63,8 +67,10 @@ int session_gather(struct session *s, uint64_t step, struct err *e)
 	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= j->optimizer->states; k++)
 			if (j->param[i].got[k] != j->param[i].count)
-				return err_set(e, ERR_PROTOCOL, "no worker sent all of '%s': %llu of %llu numbers",
-					       j->param[i].name, (unsigned long long)j->param[i].got[k],
+				return err_set(e, ERR_PROTOCOL,
+					       "no worker sent all of '%s': %llu of %llu numbers",
+					       j->param[i].name,
+					       (unsigned long long)j->param[i].got[k],
 					       (unsigned long long)j->param[i].count);
 	return 0;
 }
@@ -82,12 +88,13 @@ static int holder(const struct session *s, const char *name)
 	return s->n - 1;
 }
 
-static int scatter_one(struct session *s, const struct trained_param *p, const char *what, const float *v, uint64_t step,
-		       struct err *e)
+static int scatter_one(struct session *s, const struct trained_param *p, const char *what,
+		       const float *v, uint64_t step, struct err *e)
 {
 	for (uint64_t at = 0; at < p->count; at += STATE_PIECE) {
 		struct state_message m = { .first = at,
-					   .count = p->count - at < STATE_PIECE ? p->count - at : STATE_PIECE,
+					   .count = p->count - at < STATE_PIECE ? p->count - at
+										: STATE_PIECE,
 					   .data = v + at };
 		size_t n, cap = m.count * 4 + 512;
 		snprintf(m.name, sizeof m.name, "%s", p->name);
@@ -107,7 +114,8 @@ int session_scatter(struct session *s, uint64_t step, struct err *e)
 	for (size_t i = 0; i < j->nparam; i++) {
 		TRY(scatter_one(s, &j->param[i], "value", j->param[i].value, step, e));
 		for (int k = 0; k < j->optimizer->states; k++)
-			TRY(scatter_one(s, &j->param[i], j->optimizer->state_names[k], j->param[i].state[k], step, e));
+			TRY(scatter_one(s, &j->param[i], j->optimizer->state_names[k],
+					j->param[i].state[k], step, e));
 	}
 	return 0;
 }

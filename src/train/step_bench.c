@@ -61,7 +61,8 @@ int step_bench_shape(const char *name, int64_t layers, struct model_config *c_p,
 		*c_p = c;
 		return 0;
 	}
-	return err_set(e, ERR_USAGE, "there is no model shape '%s' (smollm2-135m, llama3.2-1b, llama3-8b)", name);
+	return err_set(e, ERR_USAGE,
+		       "there is no model shape '%s' (smollm2-135m, llama3.2-1b, llama3-8b)", name);
 }
 
 /* ---- timing ---- */
@@ -70,7 +71,8 @@ struct bench_tokens {
 	int32_t *id, *pos, *label, *start;
 };
 
-static int make_tokens(struct bench_tokens *t, const struct model_config *c, const struct step_bench_options *o, struct err *e)
+static int make_tokens(struct bench_tokens *t, const struct model_config *c,
+		       const struct step_bench_options *o, struct err *e)
 {
 	int64_t n = o->rows * o->length;
 	t->id = mem_array((size_t)(3 * n + o->rows + 1), sizeof *t->id);
@@ -82,7 +84,9 @@ static int make_tokens(struct bench_tokens *t, const struct model_config *c, con
 	for (int64_t i = 0; i < n; i++) {
 		t->id[i] = (int32_t)(rng_mix64((uint64_t)i) % (uint64_t)c->vocab);
 		t->pos[i] = (int32_t)(i % o->length);
-		t->label[i] = o->all_trained || i & 1 ? (int32_t)(rng_mix64((uint64_t)i + 7) % (uint64_t)c->vocab) : -100;
+		t->label[i] = o->all_trained || i & 1
+				      ? (int32_t)(rng_mix64((uint64_t)i + 7) % (uint64_t)c->vocab)
+				      : -100;
 	}
 	for (int64_t i = 0; i <= o->rows; i++)
 		t->start[i] = (int32_t)(i * o->length);
@@ -104,8 +108,8 @@ static int update(struct stage *s, uint64_t step, struct err *e)
 	return dev_sync(s->dev, e);
 }
 
-static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t, const struct step_bench_options *o,
-	       struct step_bench_result *r, struct err *e)
+static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t,
+	       const struct step_bench_options *o, struct step_bench_result *r, struct err *e)
 {
 	double fwd[REPEAT_MOST], bwd[REPEAT_MOST], upd[REPEAT_MOST];
 	int n = o->repeat < 1 ? 1 : o->repeat > REPEAT_MOST ? REPEAT_MOST : o->repeat;
@@ -144,16 +148,19 @@ static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t, c
 	return 0;
 }
 
-int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o, struct step_bench_result *r_p,
-	       struct err *e)
+int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o,
+	       struct step_bench_result *r_p, struct err *e)
 {
 	const struct weight_source src = source_random(c);
-	struct stage_options so = {
-		.last = c->layers, .act = o->act, .quantize = o->nf4, .double_quant = o->double_quant, .recompute = o->recompute
-	};
+	struct stage_options so = { .last = c->layers,
+				    .act = o->act,
+				    .quantize = o->nf4,
+				    .double_quant = o->double_quant,
+				    .recompute = o->recompute };
 	if (o->lora_r > 0) {
 		so.lora = (struct lora_options){ .r = o->lora_r, .scale = 2 };
-		so.lora.target[LIN_Q] = so.lora.target[LIN_K] = so.lora.target[LIN_V] = so.lora.target[LIN_O] = true;
+		so.lora.target[LIN_Q] = so.lora.target[LIN_K] = so.lora.target[LIN_V] =
+			so.lora.target[LIN_O] = true;
 	}
 	struct stage s;
 	struct slot sl;
@@ -170,7 +177,8 @@ int step_bench(struct dev *d, const struct model_config *c, const struct step_be
 		r.tokens_per_second = tokens / seconds;
 		r.flops = 4 * (double)model_matmul_parameters(c) * tokens / seconds;
 		/* causal: 2 products forward, 5 backward, half of each square */
-		r.attention_flops = 7 * tokens * (double)(o->length * c->heads * c->head_dim * c->layers);
+		r.attention_flops =
+			7 * tokens * (double)(o->length * c->heads * c->head_dim * c->layers);
 		r.mem_peak = d->mem_peak;
 		*r_p = r;
 	}

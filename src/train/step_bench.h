@@ -1,7 +1,8 @@
 /* step_bench.h - how fast a whole training step is, on a model of random weights: no file, no data.
  *
- * Counted as LoRA training needs it: 4N FLOP per token (2N forward, 2N for the gradient of the input), N being the parameters that take part
- * in matrix products (model_matmul_parameters); attention and adapters come on top and are not counted. */
+ * Counted as LoRA training needs it: 4N FLOP per token (2N forward, 2N for the gradient of the
+ * input), N being the parameters that take part in matrix products (model_matmul_parameters);
+ * attention and adapters come on top and are not counted. */
 #ifndef HS_TRAIN_STEP_BENCH_H
 #define HS_TRAIN_STEP_BENCH_H
 
@@ -14,8 +15,8 @@ struct step_bench_shape {
 	struct model_config cfg;
 };
 
-/* The model shapes known by name ("smollm2-135m", "llama3.2-1b", "llama3-8b"); with `layers` > 0, that many of its layers. ERR_USAGE for
- * other names. */
+/* The model shapes known by name ("smollm2-135m", "llama3.2-1b", "llama3-8b"); with `layers` > 0,
+ * that many of its layers. ERR_USAGE for other names. */
 int step_bench_shape(const char *name, int64_t layers, struct model_config *c_p, struct err *e);
 
 struct step_bench_options {
@@ -33,10 +34,11 @@ struct step_bench_result {
 	double attention_flops;           /* extra, not counted in flops */
 	uint64_t mem_peak;                /* bytes on the device */
 	double loss;
-	uint64_t warm_allocs; /* host and device allocations of the last microbatch: 0 when all is well */
+	/* host and device allocations of the last microbatch: 0 when all is well */
+	uint64_t warm_allocs;
 };
 
-int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o, struct step_bench_result *r_p,
-	       struct err *e);
+int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o,
+	       struct step_bench_result *r_p, struct err *e);
 
 #endif

@@ -16,7 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVAL_PASS = 16, NORMS_MOST = MODEL_LAYERS_MOST + 2, SPANS_MOST = 4096 /* of a worker and pass */ };
+enum {
+	EVAL_PASS = 16,
+	NORMS_MOST = MODEL_LAYERS_MOST + 2,
+	SPANS_MOST = 4096 /* of a worker and pass */
+};
 
 struct trainer {
 	const struct config *cfg;
@@ -60,13 +64,17 @@ static bool stopping(struct trainer *t)
 	return who || (t->o->stop && *t->o->stop);
 }
 
-static bool is_cluster(const struct trainer *t) { return !t->o->place && (t->o->ranks || gather_is_cluster(t->cfg)); }
+static bool is_cluster(const struct trainer *t)
+{
+	return !t->o->place && (t->o->ranks || gather_is_cluster(t->cfg));
+}
 
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
 
 /* ---- a pass ---- */
 
-static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t *trained_p, struct err *e)
+static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t *trained_p,
+			  struct err *e)
 {
 	if (!mem_grow(&t->loss, &t->loss_cap, n, sizeof *t->loss))
 		return err_nomem(e, n * sizeof *t->loss, "losses");
@@ -75,10 +83,12 @@ static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t
 		struct net_msg msg;
 		struct frame f;
 		struct loss_message m;
-		TRY(session_recv(t->ses, session_workers(t->ses) - 1, FRAME_LOSS, t->pass, &msg, &f, e));
+		TRY(session_recv(t->ses, session_workers(t->ses) - 1, FRAME_LOSS, t->pass, &msg, &f,
+				 e));
 		int rc = loss_read(f.payload, f.size, &m, e);
 		if (rc >= 0 && f.microbatch >= n)
-			rc = err_set(e, ERR_PROTOCOL, "LOSS of microbatch %u of %u", f.microbatch, n);
+			rc = err_set(e, ERR_PROTOCOL, "LOSS of microbatch %u of %u", f.microbatch,
+				     n);
 		if (rc >= 0)
 			t->loss[f.microbatch] = m.sum;
 		net_msg_release(&msg);
@@ -87,14 +97,16 @@ static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t
 		trained += m.trained;
 	}
 	double sum = 0;
-	for (uint32_t i = 0; i < n; i++) /* in the order of the microbatches, whatever the schedule was */
+	/* in the order of the microbatches, whatever the schedule was */
+	for (uint32_t i = 0; i < n; i++)
 		sum += t->loss[i];
 	*sum_p = sum;
 	*trained_p = trained;
 	return 0;
 }
 
-/* The squared norm of the whole gradient, layer after layer, so that its bits do not depend on the split. */
+/* The squared norm of the whole gradient, layer after layer, so that its bits do not depend on the
+ * split. */
 static int collect_norms(struct trainer *t, double *sqnorm_p, struct err *e)
 {
 	static const size_t most = NORMS_MOST;
@@ -111,7 +123,9 @@ static int collect_norms(struct trainer *t, double *sqnorm_p, struct err *e)
 		if (rc < 0)
 			return rc;
 		for (size_t i = 0; i < n; i++) {
-			int64_t at = v[i].layer < 0 ? 0 : v[i].layer >= layers ? layers + 1 : v[i].layer + 1;
+			int64_t at = v[i].layer < 0         ? 0
+				     : v[i].layer >= layers ? layers + 1
+							    : v[i].layer + 1;
 			t->norm[at] += v[i].sqnorm;
 		}
 	}
@@ -142,7 +156,8 @@ static int take_stepped(struct trainer *t, int w, struct stepped_message *m, str
 		t->span[i].end += t->clock[w];
 	}
 	if (n && t->sink->spans)
-		t->sink->spans(t->sink->ctx, w, t->st.step + 1, t->span, n, session_clock_error(t->ses, w));
+		t->sink->spans(t->sink->ctx, w, t->st.step + 1, t->span, n,
+			       session_clock_error(t->ses, w));
 	return 0;
 }
 
@@ -201,19 +216,23 @@ static int next_token(void *ctx, const int32_t *id, size_t n, int32_t *next_p, s
 		return err_nomem(e, n * 4, "a sample");
 	for (size_t i = 0; i < n; i++)
 		label[i] = -1;
-	const struct microbatch mb = { .n = (uint32_t)n, .nseq = 1, .id = id, .label = label, .start = start };
+	const struct microbatch mb = {
+		.n = (uint32_t)n, .nseq = 1, .id = id, .label = label, .start = start
+	};
 	struct net_msg msg;
 	struct frame f;
 	int rc = session_send_batch(t->ses, &mb, PASS_SAMPLE, ++t->pass, 0, 0, 1, 1, e);
 	mem_free(label);
 	if (rc >= 0)
-		rc = session_recv(t->ses, session_workers(t->ses) - 1, FRAME_TOKEN, t->pass, &msg, &f, e);
+		rc = session_recv(t->ses, session_workers(t->ses) - 1, FRAME_TOKEN, t->pass, &msg,
+				  &f, e);
 	if (rc < 0)
 		return rc;
 	rc = token_read(f.payload, f.size, next_p, e);
 	net_msg_release(&msg);
 	if (rc >= 0 && *next_p >= t->job->model.vocab)
-		rc = err_set(e, ERR_PROTOCOL, "TOKEN: %d of a vocabulary of %lld", *next_p, (long long)t->job->model.vocab);
+		rc = err_set(e, ERR_PROTOCOL, "TOKEN: %d of a vocabulary of %lld", *next_p,
+			     (long long)t->job->model.vocab);
 	return rc < 0 ? rc : collect_stepped(t, e);
 }
 
@@ -237,18 +256,21 @@ static void locate_nonfinite(struct trainer *t, uint32_t microbatches)
 	unsigned long long step = t->st.step + 1;
 	for (uint32_t i = 0; i < microbatches; i++)
 		if (!isfinite(t->loss[i])) {
-			snprintf(t->nonfinite, sizeof t->nonfinite, "the loss of microbatch %u in step %llu, at stage %d", i, step,
+			snprintf(t->nonfinite, sizeof t->nonfinite,
+				 "the loss of microbatch %u in step %llu, at stage %d", i, step,
 				 session_workers(t->ses) - 1);
 			return;
 		}
 	const struct placement *p = t->place;
-	for (int64_t i = t->job->model.layers + 1; i >= 0; i--) /* backward runs from the end: the last bad layer is the first */
+	/* backward runs from the end: the last bad layer is the first */
+	for (int64_t i = t->job->model.layers + 1; i >= 0; i--)
 		if (!isfinite(t->norm[i])) {
 			int stage = i == 0 ? 0 : p->stages - 1;
 			for (int v = 0; v < p->stages * p->chunks; v++)
 				if (i - 1 >= p->first[v] && i - 1 < p->first[v + 1])
 					stage = v % p->stages;
-			snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient of layer %lld in step %llu, at stage %d",
+			snprintf(t->nonfinite, sizeof t->nonfinite,
+				 "the gradient of layer %lld in step %llu, at stage %d",
 				 (long long)i - 1, step, stage);
 			return;
 		}
@@ -299,7 +321,8 @@ static int one_step(struct trainer *t, struct err *e)
 	s.loss_scale = t->st.scale.scale;
 	t->pass++;
 	for (size_t i = 0; i < n; i++) {
-		TRY(session_send_batch(t->ses, &mb[i], PASS_TRAIN, t->pass, s.step, (uint32_t)i, (uint32_t)n, (float)scale, e));
+		TRY(session_send_batch(t->ses, &mb[i], PASS_TRAIN, t->pass, s.step, (uint32_t)i,
+				       (uint32_t)n, (float)scale, e));
 		s.tokens += mb[i].n;
 	}
 	double sum, sqnorm;
@@ -309,13 +332,16 @@ static int one_step(struct trainer *t, struct err *e)
 	s.loss = sum / count;
 	s.grad_norm = sqrt(sqnorm) / count / scale;
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
-	static const char *const curve[] = { [LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_CONSTANT] = "constant" };
-	s.learning_rate =
-		lr_at(curve[c->lr_scheduler], c->learning_rate, s.step, s.total, t->job->warmup_steps, c->cosine_min_lr_ratio);
+	static const char *const curve[] = {
+		[LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_CONSTANT] = "constant"
+	};
+	s.learning_rate = lr_at(curve[c->lr_scheduler], c->learning_rate, s.step, s.total,
+				t->job->warmup_steps, c->cosine_min_lr_ratio);
 	/* as torch.nn.utils.clip_grad_norm_ */
 	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
 	struct step_message m = { .apply = !s.skipped,
-				  .s = { .step = t->st.updates + 1, .scale = (float)((clip < 1 ? clip : 1) / count / scale) },
+				  .s = { .step = t->st.updates + 1,
+					 .scale = (float)((clip < 1 ? clip : 1) / count / scale) },
 				  .lr = s.learning_rate };
 	unsigned char out[64];
 	size_t size;
@@ -323,7 +349,8 @@ static int one_step(struct trainer *t, struct err *e)
 	TRY(session_send_all(t->ses, FRAME_STEP, t->pass, out, size, e));
 	TRY(collect_stepped(t, e));
 	/* a gradient that has left float16's range says nothing about data or learning rate */
-	const bool overflow = t->st.scale.scale > 0 && loss_scale_update(&t->st.scale, !s.skipped) && isfinite(s.loss);
+	const bool overflow = t->st.scale.scale > 0 &&
+			      loss_scale_update(&t->st.scale, !s.skipped) && isfinite(s.loss);
 	if (s.skipped && !overflow && !t->nonfinite_run++)
 		locate_nonfinite(t, (uint32_t)n);
 	if (!s.skipped)
@@ -332,7 +359,8 @@ static int one_step(struct trainer *t, struct err *e)
 	t->st.skipped += s.skipped;
 	t->st.tokens += s.tokens;
 	advance(t);
-	s.epoch = (double)t->st.epoch + (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
+	s.epoch = (double)t->st.epoch +
+		  (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
 	s.seconds = clock_seconds(clock_now() - begin);
 	s.predicted = t->planned ? judge_predict(&t->judge, s.tokens) : NAN;
 	if (t->planned)
@@ -349,7 +377,8 @@ static int one_step(struct trainer *t, struct err *e)
 		TRY(t->sink->step(t->sink->ctx, &s, e));
 	if (t->nonfinite_run && (int64_t)t->nonfinite_run >= c->max_nonfinite_steps)
 		return err_set(e, ERR_INPUT,
-			       "%llu steps in a row were not finite, beginning with %s: lower learning_rate, or look at the data "
+			       "%llu steps in a row were not finite, beginning with %s: lower "
+			       "learning_rate, or look at the data "
 			       "there (max_nonfinite_steps)",
 			       (unsigned long long)t->nonfinite_run, t->nonfinite);
 	return 0;
@@ -374,12 +403,16 @@ static int prepare_folder(struct trainer *t, const char **resume_p, struct err *
 	if (from && !strcmp(from, "latest")) {
 		TRY(checkpoint_latest(c->output_dir, &t->arena, &from, e));
 		if (!from)
-			return err_set(e, ERR_USAGE, "resume_from_checkpoint: %s has no checkpoint to resume from", c->output_dir);
+			return err_set(
+				e, ERR_USAGE,
+				"resume_from_checkpoint: %s has no checkpoint to resume from",
+				c->output_dir);
 	}
 	if (!from && run_exists(c->output_dir)) {
 		if (!c->overwrite_output_dir)
 			return err_set(e, ERR_USAGE,
-				       "output_dir %s already holds a run: resume it (resume_from_checkpoint=latest), replace it "
+				       "output_dir %s already holds a run: resume it "
+				       "(resume_from_checkpoint=latest), replace it "
 				       "(overwrite_output_dir=true) "
 				       "or choose another folder",
 				       c->output_dir);
@@ -413,7 +446,8 @@ static int loop(struct trainer *t, struct err *e)
 	if (saved != t->st.step)
 		TRY(save(t, e));
 	else
-		TRY(session_gather(t->ses, ++t->pass, e)); /* the final weights are exported below */
+		TRY(session_gather(t->ses, ++t->pass,
+				   e)); /* the final weights are exported below */
 	TRY(checkpoint_export(t->job, c->output_dir, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
 		TRY(evaluate(t, &t->r.val_after, e));
@@ -424,16 +458,21 @@ static int loop(struct trainer *t, struct err *e)
 
 static int join(struct trainer *t, struct err *e)
 {
-	const struct gather_options o = { .program = t->o->program, .stop = t->o->stop, .ranks = t->o->ranks };
+	const struct gather_options o = { .program = t->o->program,
+					  .stop = t->o->stop,
+					  .ranks = t->o->ranks };
 	if (!is_cluster(t))
-		return gather_threads(t->job, t->place->device, t->place->stages, &t->arena, &t->seat, &t->ses, e);
+		return gather_threads(t->job, t->place->device, t->place->stages, &t->arena,
+				      &t->seat, &t->ses, e);
 	return gather_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
 }
 
 static int get_profile(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
-	const struct profiler_options o = { .links = session_workers(t->ses) > 1, .part = t->sink->part, .ctx = t->sink->ctx };
+	const struct profiler_options o = { .links = session_workers(t->ses) > 1,
+					    .part = t->sink->part,
+					    .ctx = t->sink->ctx };
 	if (!strcmp(c->profile, "auto"))
 		return profiler_run(t->ses, &o, &t->planning.profile, e);
 	if (!strcmp(c->profile, "none"))
@@ -455,7 +494,8 @@ static int arrange(struct trainer *t, const int *worker, struct err *e)
 	return is_cluster(t) ? session_arrange(t->ses, worker, n, e) : 0;
 }
 
-/* Which layers where: unless the caller said so, as the configuration or a planner does, with what the devices were measured to do. */
+/* Which layers where: unless the caller said so, as the configuration or a planner does, with what
+ * the devices were measured to do. */
 static int choose(struct trainer *t, struct err *e)
 {
 	int n = session_workers(t->ses);
@@ -471,7 +511,8 @@ static int choose(struct trainer *t, struct err *e)
 		TRY(planning_planner(&t->planning, "even", e));
 	TRY(planning_given(&t->planning, t->cfg, NULL, e));
 	TRY(planning_run(&t->planning, true, e));
-	TRY(planning_place(&t->planning, t->seat, session_caps(t->ses), n, &t->arena, t->place, worker, e));
+	TRY(planning_place(&t->planning, t->seat, session_caps(t->ses), n, &t->arena, t->place,
+			   worker, e));
 	if (measured)
 		TRY(judge_init(&t->judge, &t->planning, e));
 	t->planned = measured;
@@ -485,7 +526,9 @@ static int make_room(struct trainer *t, struct err *e)
 	t->clock = arena_alloc(&t->arena, n * sizeof *t->clock);
 	t->rates = arena_alloc(&t->arena, n * sizeof *t->rates);
 	t->stages = arena_alloc(&t->arena, n * sizeof *t->stages);
-	return t->stepped && t->clock && t->rates && t->stages ? 0 : err_nomem(e, n * sizeof *t->stepped, "workers");
+	return t->stepped && t->clock && t->rates && t->stages
+		       ? 0
+		       : err_nomem(e, n * sizeof *t->stepped, "workers");
 }
 
 static int run(struct trainer *t, const char *resume, struct err *e)
@@ -522,8 +565,8 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	return 0;
 }
 
-int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p,
-	      struct err *e)
+int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink,
+	      struct train_result *r_p, struct err *e)
 {
 	struct job job = { 0 };
 	struct trainer *t = mem_zalloc(sizeof *t);

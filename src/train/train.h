@@ -1,7 +1,7 @@
 /* train.h - the coordinator: a whole training run from a configuration.
  *
- * It decides everything (order of the data, learning rate, whether a step is applied, when to save) and computes nothing. What happens is told
- * to a sink; nothing is printed here. */
+ * It decides everything (order of the data, learning rate, whether a step is applied, when to save)
+ * and computes nothing. What happens is told to a sink; nothing is printed here. */
 #ifndef HS_TRAIN_TRAIN_H
 #define HS_TRAIN_TRAIN_H
 
@@ -20,11 +20,13 @@ struct err;
 struct train_info {
 	const struct job *job;
 	const struct placement *place;
-	uint64_t first_step;             /* 0, or the step that is resumed from */
-	const char *resumed_from;        /* NULL: a new run */
-	const struct seat_spec *seat;    /* [stages]: of a cluster; NULL when the job runs in this process */
-	const struct welcome *caps;      /* [stages] */
-	const struct planning *planning; /* the plan and what it predicts; NULL: the caller of train_run placed the layers */
+	uint64_t first_step;      /* 0, or the step that is resumed from */
+	const char *resumed_from; /* NULL: a new run */
+	/* [stages]: of a cluster; NULL when the job runs in this process */
+	const struct seat_spec *seat;
+	const struct welcome *caps; /* [stages] */
+	/* the plan and what it predicts; NULL: the caller of train_run placed the layers */
+	const struct planning *planning;
 };
 
 struct train_step {
@@ -56,28 +58,37 @@ struct train_result {
 /* All slots MAY be NULL. */
 struct train_sink {
 	void *ctx;
-	int (*begin)(void *ctx, const struct train_info *i, struct err *e); /* output_dir exists; nothing has been trained */
+	/* output_dir exists; nothing has been trained */
+	int (*begin)(void *ctx, const struct train_info *i, struct err *e);
 	int (*step)(void *ctx, const struct train_step *s, struct err *e);
 	int (*eval)(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e);
-	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* progress inside something long */
-	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text, struct err *e); /* a sample prompt's answer */
+	/* progress inside something long */
+	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all);
+	/* a sample prompt's answer */
+	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text,
+		      struct err *e);
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
-	/* At the end: the prediction against what was measured. Not called where nothing was predicted or there was but one step. */
+	/* At the end: the prediction against what was measured. Not called where nothing was
+	 * predicted or there was but one step. */
 	void (*judge)(void *ctx, const struct judge *j);
-	/* What a worker did in a pass, on our clock; `error`: by how many nanoseconds that can be wrong. */
-	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n, int64_t error);
+	/* What a worker did in a pass, on our clock; `error`: by how many nanoseconds that can be
+	 * wrong. */
+	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n,
+		      int64_t error);
 };
 
 struct train_options {
-	const volatile sig_atomic_t *stop; /* set from a signal: finish the step, save, leave. NULL: never */
-	const struct placement *place;     /* NULL: one stage on the configured device */
-	enum dtype act;                    /* with `place`: dtype of activations */
-	bool trace;                        /* spans to the sink */
-	char *const *program;      /* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
+	/* set from a signal: finish the step, save, leave. NULL: never */
+	const volatile sig_atomic_t *stop;
+	const struct placement *place; /* NULL: one stage on the configured device */
+	enum dtype act;                /* with `place`: dtype of activations */
+	bool trace;                    /* spans to the sink */
+	/* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
+	char *const *program;
 	const struct ranks *ranks; /* NULL: not started by mpirun or srun (cluster.h) */
 };
 
-int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink, struct train_result *r_p,
-	      struct err *e);
+int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink,
+	      struct train_result *r_p, struct err *e);
 
 #endif

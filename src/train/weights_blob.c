@@ -10,28 +10,38 @@
 
 enum { FLOATS_BEFORE = 4 + 16 }; /* offset, padding, code */
 
-static uint64_t numbers(const struct blob_head *h) { return (uint64_t)h->shape[0] * (uint64_t)h->shape[1]; }
+static uint64_t numbers(const struct blob_head *h)
+{
+	return (uint64_t)h->shape[0] * (uint64_t)h->shape[1];
+}
 
 static uint64_t blocks(const struct blob_head *h) { return (numbers(h) + h->block - 1) / h->block; }
 
-static uint64_t blocks2(const struct blob_head *h) { return (blocks(h) + NF4_BLOCK2 - 1) / NF4_BLOCK2; }
+static uint64_t blocks2(const struct blob_head *h)
+{
+	return (blocks(h) + NF4_BLOCK2 - 1) / NF4_BLOCK2;
+}
 
 int blob_size(const struct blob_head *h, uint64_t *n_p, struct err *e)
 {
 	uint64_t count, bytes;
-	if (h->ndim < 1 || h->ndim > 2 || h->shape[0] < 1 || h->shape[1] < 1 || (h->ndim == 1 && h->shape[1] != 1) ||
-	    !mul_ok((uint64_t)h->shape[0], (uint64_t)h->shape[1], &count) || !mul_ok(count, 8, &bytes) || bytes > (uint64_t)1 << 46)
-		return err_set(e, ERR_PROTOCOL, "%s: a shape of [%lld, %lld]", h->name, (long long)h->shape[0],
-			       (long long)h->shape[1]);
+	if (h->ndim < 1 || h->ndim > 2 || h->shape[0] < 1 || h->shape[1] < 1 ||
+	    (h->ndim == 1 && h->shape[1] != 1) ||
+	    !mul_ok((uint64_t)h->shape[0], (uint64_t)h->shape[1], &count) ||
+	    !mul_ok(count, 8, &bytes) || bytes > (uint64_t)1 << 46)
+		return err_set(e, ERR_PROTOCOL, "%s: a shape of [%lld, %lld]", h->name,
+			       (long long)h->shape[0], (long long)h->shape[1]);
 	if (!h->nf4) {
 		if (h->dtype > DT_F16)
-			return err_set(e, ERR_PROTOCOL, "%s: dtype %d is not a float format", h->name, h->dtype);
+			return err_set(e, ERR_PROTOCOL, "%s: dtype %d is not a float format",
+				       h->name, h->dtype);
 		*n_p = count * dtype_size(h->dtype);
 		return 0;
 	}
 	if (h->block < 2 || h->block > 65536)
 		return err_set(e, ERR_PROTOCOL, "%s: blocks of %u numbers", h->name, h->block);
-	*n_p = FLOATS_BEFORE * 4 + (h->doubled ? (256 + blocks2(h)) * 4 + blocks(h) : blocks(h) * 4) + (count + 1) / 2;
+	*n_p = FLOATS_BEFORE * 4 +
+	       (h->doubled ? (256 + blocks2(h)) * 4 + blocks(h) : blocks(h) * 4) + (count + 1) / 2;
 	return 0;
 }
 
@@ -40,20 +50,22 @@ static bool linear_of_layer(const char *name)
 {
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		char end[64];
-		size_t n = (size_t)snprintf(end, sizeof end, ".%s.weight", linear_path(l)), all = strlen(name);
+		size_t n = (size_t)snprintf(end, sizeof end, ".%s.weight", linear_path(l)),
+		       all = strlen(name);
 		if (all > n && !strcmp(name + all - n, end))
 			return true;
 	}
 	return false;
 }
 
-int blob_describe(struct model_file *f, const struct model_tensor *t, const struct stage_options *o, struct blob_head *h,
-		  struct err *e)
+int blob_describe(struct model_file *f, const struct model_tensor *t, const struct stage_options *o,
+		  struct blob_head *h, struct err *e)
 {
 	if (t->ndim < 1 || t->ndim > 2 || strlen(t->name) >= sizeof h->name)
-		return err_set(e, ERR_INPUT, "%s: %s has %d dimensions; 1 or 2 were expected", model_file_path(f), t->name,
-			       t->ndim);
-	*h = (struct blob_head){ .ndim = t->ndim, .shape = { t->shape[0], t->ndim == 2 ? t->shape[1] : 1 } };
+		return err_set(e, ERR_INPUT, "%s: %s has %d dimensions; 1 or 2 were expected",
+			       model_file_path(f), t->name, t->ndim);
+	*h = (struct blob_head){ .ndim = t->ndim,
+				 .shape = { t->shape[0], t->ndim == 2 ? t->shape[1] : 1 } };
 	memcpy(h->name, t->name, strlen(t->name) + 1);
 	const void *raw;
 	struct err ignored = { 0 };
@@ -64,9 +76,11 @@ int blob_describe(struct model_file *f, const struct model_tensor *t, const stru
 		h->doubled = v.absmax8 != NULL;
 		h->block = (uint32_t)v.blocksize;
 		if (h->doubled && v.blocksize2 != NF4_BLOCK2)
-			return err_set(e, ERR_UNSUPPORTED, "%s: %s: nested block size %d is not supported (%d is)",
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: %s: nested block size %d is not supported (%d is)",
 				       model_file_path(f), t->name, v.blocksize2, NF4_BLOCK2);
-	} else if (t->kind == STORE_PLAIN && t->dtype <= DT_F16 && model_file_raw(f, t, &raw, &ignored) >= 0) {
+	} else if (t->kind == STORE_PLAIN && t->dtype <= DT_F16 &&
+		   model_file_raw(f, t, &raw, &ignored) >= 0) {
 		h->dtype = t->dtype;
 	} else if (o->quantize && linear_of_layer(t->name)) {
 		h->nf4 = true;
@@ -78,7 +92,8 @@ int blob_describe(struct model_file *f, const struct model_tensor *t, const stru
 	return blob_size(h, &h->bytes, e);
 }
 
-static int rows_f32(struct model_file *f, const struct model_tensor *t, const struct blob_head *h, float **v_p, struct err *e)
+static int rows_f32(struct model_file *f, const struct model_tensor *t, const struct blob_head *h,
+		    float **v_p, struct err *e)
 {
 	float *v = mem_array((size_t)numbers(h), 4);
 	if (!v)
@@ -113,7 +128,8 @@ static struct places places(const struct blob_head *h, unsigned char *p)
 	return a;
 }
 
-static int make_nf4(struct model_file *f, const struct model_tensor *t, const struct blob_head *h, unsigned char *p, struct err *e)
+static int make_nf4(struct model_file *f, const struct model_tensor *t, const struct blob_head *h,
+		    unsigned char *p, struct err *e)
 {
 	struct places a = places(h, p);
 	if (t->kind == STORE_NF4) {
@@ -152,11 +168,13 @@ int blob_make(struct model_file *f, const struct blob_head *h, struct blob *b, s
 {
 	const struct model_tensor *t = model_file_find(f, h->name);
 	if (!t)
-		return err_set(e, ERR_INPUT, "%s: there is no tensor '%s'", model_file_path(f), h->name);
+		return err_set(e, ERR_INPUT, "%s: there is no tensor '%s'", model_file_path(f),
+			       h->name);
 	*b = (struct blob){ .n = h->bytes };
 	const void *raw;
 	struct err ignored = { 0 };
-	if (!h->nf4 && t->kind == STORE_PLAIN && t->dtype == h->dtype && model_file_raw(f, t, &raw, &ignored) >= 0) {
+	if (!h->nf4 && t->kind == STORE_PLAIN && t->dtype == h->dtype &&
+	    model_file_raw(f, t, &raw, &ignored) >= 0) {
 		if ((uintptr_t)raw % 4 == 0) {
 			b->p = raw;
 			return 0;
@@ -192,7 +210,10 @@ void blob_release(struct blob *b)
 	*b = (struct blob){ 0 };
 }
 
-void blob_hash(const void *p, size_t n, unsigned char out[BLOB_HASH]) { crypto_generichash(out, BLOB_HASH, p, n, NULL, 0); }
+void blob_hash(const void *p, size_t n, unsigned char out[BLOB_HASH])
+{
+	crypto_generichash(out, BLOB_HASH, p, n, NULL, 0);
+}
 
 void blob_head_put(struct wire_writer *w, const struct blob_head *h)
 {
@@ -223,21 +244,24 @@ int blob_head_get(struct wire_reader *r, struct blob_head *h, struct err *e)
 	size_t n = 0;
 	const void *hash = wire_get_bytes(r, &n);
 	if (r->failed || storage > 3 || n != BLOB_HASH)
-		return err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: a broken entry%s%s", r->failed ? ": " : "",
-			       r->failed ? r->failed : "");
+		return err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: a broken entry%s%s",
+			       r->failed ? ": " : "", r->failed ? r->failed : "");
 	memcpy(h->hash, hash, BLOB_HASH);
 	uint64_t must;
 	TRY(blob_size(h, &must, e));
 	if (must != h->bytes)
-		return err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: %s has %llu bytes; its shape needs %llu", h->name,
+		return err_set(e, ERR_PROTOCOL,
+			       "WEIGHTS_OFFER: %s has %llu bytes; its shape needs %llu", h->name,
 			       (unsigned long long)h->bytes, (unsigned long long)must);
 	return 0;
 }
 
-void blob_rows(const struct blob_head *h, const unsigned char *p, int64_t row0, int64_t rows, float *dst)
+void blob_rows(const struct blob_head *h, const unsigned char *p, int64_t row0, int64_t rows,
+	       float *dst)
 {
 	uint64_t cols = (uint64_t)h->shape[1];
-	dtype_to_f32(h->dtype, p + (uint64_t)row0 * cols * dtype_size(h->dtype), dst, (uint64_t)rows * cols);
+	dtype_to_f32(h->dtype, p + (uint64_t)row0 * cols * dtype_size(h->dtype), dst,
+		     (uint64_t)rows * cols);
 }
 
 void blob_nf4(const struct blob_head *h, const unsigned char *p, struct nf4_parts *q)

@@ -1,4 +1,5 @@
-/* weights_in.c - the worker's side of weights_wire.h: an own model file where its bytes are the same, else the cache, else the link. */
+/* weights_in.c - the worker's side of weights_wire.h: an own model file where its bytes are the
+ * same, else the cache, else the link. */
 #include "train/weights_wire.h"
 
 #include "base/buf.h"
@@ -84,8 +85,9 @@ static bool in_own_file(struct weights_in *w, const struct blob_head *h)
 	struct blob_head mine;
 	struct blob b;
 	struct err ignored = { 0 };
-	if (!t || blob_describe(w->own, t, &w->o->plan->opt, &mine, &ignored) < 0 || mine.bytes != h->bytes || mine.nf4 != h->nf4 ||
-	    mine.doubled != h->doubled || mine.dtype != h->dtype || mine.block != h->block || mine.shape[0] != h->shape[0])
+	if (!t || blob_describe(w->own, t, &w->o->plan->opt, &mine, &ignored) < 0 ||
+	    mine.bytes != h->bytes || mine.nf4 != h->nf4 || mine.doubled != h->doubled ||
+	    mine.dtype != h->dtype || mine.block != h->block || mine.shape[0] != h->shape[0])
 		return false;
 	const struct hash_key key = hashes_tensor(&w->own_key, &mine);
 	if (!hashes_find(w->known, &key, mine.hash)) {
@@ -101,7 +103,8 @@ static bool in_own_file(struct weights_in *w, const struct blob_head *h)
 
 /* ---- over the link ---- */
 
-static int next_frame(struct weights_in *w, enum frame_kind kind, struct net_msg *msg_p, struct frame *f_p, struct err *e)
+static int next_frame(struct weights_in *w, enum frame_kind kind, struct net_msg *msg_p,
+		      struct frame *f_p, struct err *e)
 {
 	int rc = link_recv_frame(w->o->coordinator, NET_FOREVER, msg_p, f_p, e);
 	if (rc < 0)
@@ -117,7 +120,8 @@ static int next_frame(struct weights_in *w, enum frame_kind kind, struct net_msg
 	} else if (f_p->kind == FRAME_FINISH) {
 		rc = err_set(e, ERR_CANCELLED, "the coordinator ended the job before it began");
 	} else {
-		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator where %s was due", frame_name(f_p->kind), frame_name(kind));
+		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator where %s was due",
+			     frame_name(f_p->kind), frame_name(kind));
 	}
 	net_msg_release(msg_p);
 	return rc;
@@ -161,13 +165,17 @@ static int send_need(struct weights_in *w, uint32_t *missing_p, struct err *e)
 	int rc = wire_write_end(&out, &n, e);
 	if (rc >= 0)
 		rc = link_send_frame(w->o->coordinator,
-				     &(struct frame){ .kind = FRAME_WEIGHTS_NEED, .job = w->o->job, .size = n, .payload = mem },
+				     &(struct frame){ .kind = FRAME_WEIGHTS_NEED,
+						      .job = w->o->job,
+						      .size = n,
+						      .payload = mem },
 				     NET_FOREVER, e);
 	mem_free(mem);
 	return rc;
 }
 
-/* One tensor, piece after piece, into the cache. Two workers may fetch the same one at a time, so each writes to a name of its own. */
+/* One tensor, piece after piece, into the cache. Two workers may fetch the same one at a time, so
+ * each writes to a name of its own. */
 static int fetch(struct weights_in *w, size_t i, struct err *e)
 {
 	struct entry *t = &w->entry[i];
@@ -197,8 +205,11 @@ static int fetch(struct weights_in *w, size_t i, struct err *e)
 		const void *p = wire_get_bytes(&r, &n);
 		rc = wire_read_end(&r, "WEIGHTS", e);
 		if (rc >= 0 && (index != i || first != at || !n || n > t->h.bytes - at))
-			rc = err_set(e, ERR_PROTOCOL, "WEIGHTS: tensor %u from byte %llu, %zu bytes; %zu from byte %llu was due",
-				     index, (unsigned long long)first, n, i, (unsigned long long)at);
+			rc = err_set(e, ERR_PROTOCOL,
+				     "WEIGHTS: tensor %u from byte %llu, %zu bytes; %zu from byte "
+				     "%llu was due",
+				     index, (unsigned long long)first, n, i,
+				     (unsigned long long)at);
 		if (rc >= 0)
 			rc = atomic_write(&out, p, n, e);
 		if (rc >= 0)
@@ -208,7 +219,10 @@ static int fetch(struct weights_in *w, size_t i, struct err *e)
 	}
 	crypto_generichash_final(&s, hash, BLOB_HASH);
 	if (rc >= 0 && memcmp(hash, t->h.hash, BLOB_HASH))
-		rc = err_set(e, ERR_PROTOCOL, "WEIGHTS: what came for %s does not match the hash it was offered with", t->h.name);
+		rc = err_set(
+			e, ERR_PROTOCOL,
+			"WEIGHTS: what came for %s does not match the hash it was offered with",
+			t->h.name);
 	if (rc < 0) {
 		atomic_abort(&out);
 		return rc;
@@ -234,12 +248,15 @@ int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p,
 	w->limit = o->cache_limit;
 	TRYOUT(cache_folder(o->cache_dir, "weights", w->dir, sizeof w->dir, e));
 	w->held = cache_hold(w->dir);
-	if (o->model && access(o->model, R_OK) == 0 && model_file_open(o->model, &w->own, &ignored) >= 0)
+	if (o->model && access(o->model, R_OK) == 0 &&
+	    model_file_open(o->model, &w->own, &ignored) >= 0)
 		w->own_key = hashes_source(o->model);
 	w->known = hashes_open(o->cache_dir);
 	TRYOUT(take_offer(w, e));
 	for (size_t i = 0; i < w->n; i++)
-		w->entry[i].place = in_own_file(w, &w->entry[i].h) ? OWN_FILE : in_cache(w, &w->entry[i].h) ? CACHED : MISSING;
+		w->entry[i].place = in_own_file(w, &w->entry[i].h) ? OWN_FILE
+				    : in_cache(w, &w->entry[i].h)  ? CACHED
+								   : MISSING;
 	TRYOUT(send_need(w, &missing, e));
 	for (size_t i = 0; i < w->n; i++)
 		if (w->entry[i].place == MISSING)
@@ -289,7 +306,8 @@ static struct entry *entry_of(struct weights_in *w, const char *name)
 	return NULL;
 }
 
-static int bytes_of(struct weights_in *w, const char *name, struct entry **t_p, const unsigned char **p_p, struct err *e)
+static int bytes_of(struct weights_in *w, const char *name, struct entry **t_p,
+		    const unsigned char **p_p, struct err *e)
 {
 	struct entry *t = *t_p = entry_of(w, name);
 	if (t->place == OWN_FILE) {
@@ -303,7 +321,8 @@ static int bytes_of(struct weights_in *w, const char *name, struct entry **t_p, 
 		cache_path(w, &t->h, path, sizeof path);
 		TRY(map_open(path, &t->map, e));
 		if (t->map.size != t->h.bytes)
-			return err_set(e, ERR_INPUT, "%s: it has changed since it was verified", path);
+			return err_set(e, ERR_INPUT, "%s: it has changed since it was verified",
+				       path);
 	}
 	*p_p = t->map.p;
 	return 0;
@@ -315,17 +334,21 @@ static int find(void *ctx, const char *name, struct source_tensor *t_p, struct e
 	const struct entry *t = entry_of(ctx, name);
 	if (!t)
 		return 0;
-	*t_p = (struct source_tensor){ .nf4 = t->h.nf4, .ndim = t->h.ndim, .shape = { t->h.shape[0], t->h.shape[1] } };
+	*t_p = (struct source_tensor){ .nf4 = t->h.nf4,
+				       .ndim = t->h.ndim,
+				       .shape = { t->h.shape[0], t->h.shape[1] } };
 	return 1;
 }
 
-static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		     struct err *e)
 {
 	struct entry *t;
 	const unsigned char *p;
 	TRY(bytes_of(ctx, name, &t, &p, e));
 	if (t->h.nf4 || row0 < 0 || rows < 0 || rows > t->h.shape[0] - row0)
-		return err_set(e, ERR_INTERNAL, "%s: rows %lld and %lld more", name, (long long)row0, (long long)rows);
+		return err_set(e, ERR_INTERNAL, "%s: rows %lld and %lld more", name,
+			       (long long)row0, (long long)rows);
 	blob_rows(&t->h, p, row0, rows, dst);
 	return 0;
 }
@@ -356,5 +379,7 @@ static void drop(void *ctx, const char *name)
 
 struct weight_source weights_in_source(struct weights_in *w)
 {
-	return (struct weight_source){ .ctx = w, .find = find, .read = read_rows, .nf4 = nf4, .drop = drop };
+	return (struct weight_source){
+		.ctx = w, .find = find, .read = read_rows, .nf4 = nf4, .drop = drop
+	};
 }

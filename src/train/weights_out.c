@@ -1,5 +1,5 @@
-/* weights_out.c - the coordinator's side of weights_wire.h. Tensors are made anew from the file for hashing and for sending, so that none is
- * held in memory longer than it takes. */
+/* weights_out.c - the coordinator's side of weights_wire.h. Tensors are made anew from the file for
+ * hashing and for sending, so that none is held in memory longer than it takes. */
 #include "train/weights_wire.h"
 
 #include "base/buf.h"
@@ -39,8 +39,8 @@ static bool wanted(const struct worker_plan *p, const char *name)
 	return end;
 }
 
-int weights_out_open(struct model_file *f, const struct worker_plan *plan, const char *cache_dir, struct weights_out **w_p,
-		     struct err *e)
+int weights_out_open(struct model_file *f, const struct worker_plan *plan, const char *cache_dir,
+		     struct weights_out **w_p, struct err *e)
 {
 	struct weights_out *w = mem_zalloc(sizeof *w);
 	if (!w)
@@ -109,13 +109,18 @@ int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struc
 	size_t n;
 	int rc = wire_write_end(&out, &n, e);
 	if (rc >= 0)
-		rc = link_send_frame(l, &(struct frame){ .kind = FRAME_WEIGHTS_OFFER, .job = job, .size = n, .payload = mem },
+		rc = link_send_frame(l,
+				     &(struct frame){ .kind = FRAME_WEIGHTS_OFFER,
+						      .job = job,
+						      .size = n,
+						      .payload = mem },
 				     NET_FOREVER, e);
 	mem_free(mem);
 	return rc;
 }
 
-static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64_t job, unsigned char *room, struct err *e)
+static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64_t job,
+		       unsigned char *room, struct err *e)
 {
 	const struct blob_head *h = &w->head[i];
 	struct blob b;
@@ -129,7 +134,11 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 		wire_put_bytes(&out, b.p + at, b.n - at < BLOB_PIECE ? b.n - at : BLOB_PIECE);
 		rc = wire_write_end(&out, &n, e);
 		if (rc >= 0)
-			rc = link_send_frame(l, &(struct frame){ .kind = FRAME_WEIGHTS, .job = job, .size = n, .payload = room },
+			rc = link_send_frame(l,
+					     &(struct frame){ .kind = FRAME_WEIGHTS,
+							      .job = job,
+							      .size = n,
+							      .payload = room },
 					     NET_FOREVER, e);
 	}
 	blob_release(&b);
@@ -139,8 +148,8 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 	return rc;
 }
 
-int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const struct frame *need, uint64_t *bytes_p,
-		      struct err *e)
+int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const struct frame *need,
+		      uint64_t *bytes_p, struct err *e)
 {
 	struct wire_reader r = wire_read(need->payload, need->size);
 	uint32_t n = wire_get_count(&r, 4, (uint32_t)w->n);
@@ -157,7 +166,8 @@ int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const
 	TRYOUT(wire_read_end(&r, "WEIGHTS_NEED", e));
 	for (uint32_t i = 0; i < n; i++) {
 		if (index[i] >= w->n) {
-			rc = err_set(e, ERR_PROTOCOL, "WEIGHTS_NEED: tensor %u of %zu", index[i], w->n);
+			rc = err_set(e, ERR_PROTOCOL, "WEIGHTS_NEED: tensor %u of %zu", index[i],
+				     w->n);
 			goto out;
 		}
 		TRYOUT(send_tensor(w, index[i], l, job, room, e));
@@ -181,8 +191,9 @@ void weights_model_digest(const struct model_file *f, char out[65])
 	for (size_t i = 0; i < model_file_count(f); i++) {
 		const struct model_tensor *t = model_file_tensor(f, i);
 		char line[512];
-		int n = snprintf(line, sizeof line, "%.300s %d %d %d %lld %lld %llu\n", t->name, t->kind, t->dtype, t->ggml_type,
-				 (long long)t->shape[0], (long long)t->shape[1], (unsigned long long)t->bytes);
+		int n = snprintf(line, sizeof line, "%.300s %d %d %d %lld %lld %llu\n", t->name,
+				 t->kind, t->dtype, t->ggml_type, (long long)t->shape[0],
+				 (long long)t->shape[1], (unsigned long long)t->bytes);
 		crypto_generichash_update(&s, (const unsigned char *)line, (unsigned long long)n);
 	}
 	crypto_generichash_final(&s, hash, sizeof hash);

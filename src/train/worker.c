@@ -1,5 +1,6 @@
-/* worker.c - see worker.h. A pass is one walk over the schedule's instruction list; messages that come before they are needed wait in
- * small inboxes, so nothing depends on who is fast. Once warm, a pass allocates nothing here. */
+/* worker.c - see worker.h. A pass is one walk over the schedule's instruction list; messages that
+ * come before they are needed wait in small inboxes, so nothing depends on who is fast. Once warm,
+ * a pass allocates nothing here. */
 #include "train/worker_priv.h"
 
 #include "base/clock.h"
@@ -12,11 +13,20 @@
 #include <limits.h>
 #include <string.h>
 
-int64_t worker_patience(const struct worker *w) { return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER; }
-
-static int say(struct worker *w, enum frame_kind kind, uint32_t microbatch, const void *payload, size_t n, struct err *e)
+int64_t worker_patience(const struct worker *w)
 {
-	struct frame f = { .kind = kind, .job = w->job, .step = w->step, .microbatch = microbatch, .size = n, .payload = payload };
+	return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER;
+}
+
+static int say(struct worker *w, enum frame_kind kind, uint32_t microbatch, const void *payload,
+	       size_t n, struct err *e)
+{
+	struct frame f = { .kind = kind,
+			   .job = w->job,
+			   .step = w->step,
+			   .microbatch = microbatch,
+			   .size = n,
+			   .payload = payload };
 	return link_send_frame(w->env->coordinator, &f, worker_patience(w), e);
 }
 
@@ -30,16 +40,17 @@ static int check_job(const struct worker *w, const struct frame *f, struct err *
 {
 	if (f->job == w->env->job || f->kind == FRAME_ABORT || f->kind == FRAME_FINISH)
 		return 0;
-	return err_set(e, ERR_PROTOCOL, "%s of job %016llx from the coordinator; this is job %016llx", frame_name(f->kind),
-		       (unsigned long long)f->job, (unsigned long long)w->env->job);
+	return err_set(
+		e, ERR_PROTOCOL, "%s of job %016llx from the coordinator; this is job %016llx",
+		frame_name(f->kind), (unsigned long long)f->job, (unsigned long long)w->env->job);
 }
 
 static int take_batch(struct worker *w, const struct frame *f, struct err *e)
 {
 	size_t m = f->microbatch;
 	if (m >= 1u << 20 || f->step != w->step)
-		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu of step %llu in step %llu", m, (unsigned long long)f->step,
-			       (unsigned long long)w->step);
+		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu of step %llu in step %llu",
+			       m, (unsigned long long)f->step, (unsigned long long)w->step);
 	size_t old = w->batch_cap;
 	if (!mem_grow(&w->batch, &w->batch_cap, m + 1, sizeof *w->batch))
 		return err_nomem(e, (m + 1) * sizeof *w->batch, "microbatches");
@@ -97,12 +108,16 @@ int worker_listen(struct worker *w, int64_t deadline, struct err *e)
 	else if (f.kind == FRAME_ABORT)
 		rc = aborted(&f, e);
 	else
-		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator in the middle of a step", frame_name(f.kind));
+		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator in the middle of a step",
+			     frame_name(f.kind));
 	net_msg_release(&msg);
 	return rc < 0 ? rc : 0;
 }
 
-bool worker_has_batch(const struct worker *w, int m) { return (size_t)m < w->have_cap && w->have[m]; }
+bool worker_has_batch(const struct worker *w, int m)
+{
+	return (size_t)m < w->have_cap && w->have[m];
+}
 
 static int need_batch(struct worker *w, int m, struct err *e)
 {
@@ -112,7 +127,9 @@ static int need_batch(struct worker *w, int m, struct err *e)
 		if (first && !worker_has_batch(w, m))
 			TRY(worker_send_end(w, e));
 		if (!worker_has_batch(w, m) && clock_now() > deadline)
-			return err_set(e, ERR_NET, "the coordinator sent no microbatch %d within %g s", m, w->env->timeout);
+			return err_set(e, ERR_NET,
+				       "the coordinator sent no microbatch %d within %g s", m,
+				       w->env->timeout);
 		times_waited(&w->times, clock_now());
 	}
 	return 0;
@@ -127,7 +144,8 @@ static int slot_for(struct worker *w, int chunk, int mb, struct slot **sl_p, str
 			*sl_p = &w->slot[i];
 			return 0;
 		}
-	/* a free one that served this piece, else any: there are as many as microbatches in flight, whatever the pieces */
+	/* a free one that served this piece, else any: there are as many as microbatches in flight,
+	 * whatever the pieces */
 	size_t k = w->nslot;
 	for (size_t i = 0; i < w->nslot; i++)
 		if (w->slot_mb[i] < 0 && (k == w->nslot || w->slot[i].stage == &w->piece[chunk]))
@@ -212,8 +230,10 @@ static int send_norms(struct worker *w, struct err *e)
 			double sum;
 			TRY(grad_sqnorm(p, &s->scratch, &w->norms, &sum, e));
 			if (!w->nentry || w->entry[w->nentry - 1].layer != p->layer) {
-				if (!mem_grow(&w->entry, &w->entry_cap, w->nentry + 1, sizeof *w->entry))
-					return err_nomem(e, (w->nentry + 1) * sizeof *w->entry, "gradient norms");
+				if (!mem_grow(&w->entry, &w->entry_cap, w->nentry + 1,
+					      sizeof *w->entry))
+					return err_nomem(e, (w->nentry + 1) * sizeof *w->entry,
+							 "gradient norms");
 				w->entry[w->nentry++] = (struct norm_entry){ p->layer, 0 };
 			}
 			w->entry[w->nentry - 1].sqnorm += sum;
@@ -231,7 +251,8 @@ static int apply_step(struct worker *w, struct err *e)
 	while (!w->have_step) {
 		TRY(worker_listen(w, deadline, e));
 		if (!w->have_step && clock_now() > deadline)
-			return err_set(e, ERR_NET, "the coordinator sent no STEP within %g s", w->env->timeout);
+			return err_set(e, ERR_NET, "the coordinator sent no STEP within %g s",
+				       w->env->timeout);
 	}
 	times_waited(&w->times, w->step_msg.arrived);
 	w->times.m.heard = w->step_msg.arrived;
@@ -244,7 +265,8 @@ static int apply_step(struct worker *w, struct err *e)
 		for (size_t k = 0; k < w->piece[c].nparam; k++) {
 			struct param *p = &w->piece[c].param[k];
 			if (p->trainable)
-				TRY(m.apply ? optim_update(w->optim, p, &w->plan.optim, &m.s, e) : optim_zero_grad(p, e));
+				TRY(m.apply ? optim_update(w->optim, p, &w->plan.optim, &m.s, e)
+					    : optim_zero_grad(p, e));
 		}
 	return 0;
 }
@@ -263,7 +285,8 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 	case INSTR_FORWARD:
 		TRY(open_slot(w, i, &sl, e));
 		TRY(stage_forward(sl, e));
-		if (!sl->stage->end) /* what follows sends it, and would have to wait: that is computing, not sending */
+		/* what follows sends it, and would have to wait: that is computing, not sending */
+		if (!sl->stage->end)
 			TRY(worker_computed(w, e));
 		if (sl->stage->end)
 			TRY(send_loss(w, i, sl, e));
@@ -280,14 +303,16 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		return 0;
 	case INSTR_SEND_ACT:
 		TRY(open_slot(w, i, &sl, e));
-		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, true, &stage, &chunk);
+		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, true, &stage,
+			     &chunk);
 		TRY(worker_send_begin(w, w->next, FRAME_ACTIVATION, i, sl, sl->out, chunk, e));
 		if (!w->train)
 			slot_free(w, sl);
 		return 0;
 	case INSTR_SEND_GRAD:
 		TRY(open_slot(w, i, &sl, e));
-		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, false, &stage, &chunk);
+		sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, i->chunk, false, &stage,
+			     &chunk);
 		TRY(worker_send_begin(w, w->prev, FRAME_GRADIENT, i, sl, sl->grad, chunk, e));
 		slot_free(w, sl);
 		return 0;
@@ -312,7 +337,8 @@ static int hand_over(struct worker *w, const struct instr *i, bool forward, stru
 	TRY(open_slot(w, i, &from, e));
 	TRY(open_slot(w, &there, &to, e));
 	TRY(open_slot(w, i, &from, e)); /* the pool may have moved */
-	size_t bytes = (size_t)(from->b.n * from->stage->cfg.hidden) * dtype_size(from->stage->opt.act);
+	size_t bytes =
+		(size_t)(from->b.n * from->stage->cfg.hidden) * dtype_size(from->stage->opt.act);
 	TRY(dev_copy(forward ? to->in : to->grad, forward ? from->out : from->grad, bytes, e));
 	if (!forward || !w->train)
 		slot_free(w, from);
@@ -331,9 +357,11 @@ static int build_forward_list(struct worker *w, int microbatches, struct err *e)
 				return err_nomem(e, (l->n + 3) * sizeof *l->item, "instructions");
 			if (v > 0 && w->plan.stages > 1)
 				l->item[l->n++] = (struct instr){ INSTR_RECV_ACT, m, c,
-								  (w->plan.stage + w->plan.stages - 1) % w->plan.stages };
+								  (w->plan.stage + w->plan.stages -
+								   1) % w->plan.stages };
 			l->item[l->n++] = (struct instr){ INSTR_FORWARD, m, c, -1 };
-			if (sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, c, true, &stage, &chunk))
+			if (sched_target(w->plan.stages, w->plan.chunks, w->plan.stage, c, true,
+					 &stage, &chunk))
 				l->item[l->n++] = (struct instr){ INSTR_SEND_ACT, m, c, stage };
 		}
 	return 0;
@@ -345,8 +373,9 @@ static int run_list(struct worker *w, struct err *e)
 		const struct instr *i = &w->list.item[k];
 		w->at = k;
 		times_begin(&w->times);
-		const bool beside =
-			worker_is_ahead(w, i) || (dev_beside(w->dev) && (i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD));
+		const bool beside = worker_is_ahead(w, i) ||
+				    (dev_beside(w->dev) &&
+				     (i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD));
 		int rc = ask_to_leave(w, e);
 		if (rc >= 0)
 			rc = execute(w, i, e);
@@ -357,8 +386,10 @@ static int run_list(struct worker *w, struct err *e)
 		if (rc < 0)
 			return e->code == ERR_CANCELLED
 				       ? rc
-				       : err_prefix(e, "stage %d, %s %llu, %s of microbatch %d", w->plan.stage,
-						    w->train ? "step" : "evaluation after step", (unsigned long long)w->trained,
+				       : err_prefix(e, "stage %d, %s %llu, %s of microbatch %d",
+						    w->plan.stage,
+						    w->train ? "step" : "evaluation after step",
+						    (unsigned long long)w->trained,
 						    instr_name(i->kind), i->microbatch);
 		times_end(&w->times, i, !beside);
 	}
@@ -369,7 +400,8 @@ static int stepped(struct worker *w, struct err *e)
 {
 	struct worker_times *t = &w->times;
 	unsigned char *out = w->small;
-	size_t n, none = stepped_size(&t->m, 0), room = (SMALL - none) / (stepped_size(&t->m, 1) - none);
+	size_t n, none = stepped_size(&t->m, 0),
+		  room = (SMALL - none) / (stepped_size(&t->m, 1) - none);
 	if (t->nspan > room) /* many microbatches and a trace: the first spans must do */
 		t->nspan = room;
 	t->m.mem_peak = w->dev->mem_peak;
@@ -395,7 +427,8 @@ static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 	times_pass(&w->times);
 	struct worker_step done = { .step = h->step, .begin = clock_now(), .times = &w->times.m };
 	if (w->train)
-		TRY(sched_build(s, w->plan.stages, w->plan.chunks, (int)microbatches, w->plan.stage, &w->list, e));
+		TRY(sched_build(s, w->plan.stages, w->plan.chunks, (int)microbatches, w->plan.stage,
+				&w->list, e));
 	else
 		TRY(build_forward_list(w, (int)microbatches, e));
 	TRY(run_list(w, e));
@@ -423,17 +456,20 @@ static int save_state(struct worker *w, const struct frame *f, struct err *e)
 static int begin(struct worker *w, const struct frame *f, struct err *e)
 {
 	if (f->kind != FRAME_PLAN)
-		return err_set(e, ERR_PROTOCOL, "%s from the coordinator before PLAN", frame_name(f->kind));
+		return err_set(e, ERR_PROTOCOL, "%s from the coordinator before PLAN",
+			       frame_name(f->kind));
 	w->job = f->job;
 	TRY(plan_read(f->payload, f->size, &w->plan, e));
 	const struct sched *s = sched_find(w->plan.schedule);
 	if (!s)
-		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'", w->plan.schedule);
+		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'",
+			       w->plan.schedule);
 	if (w->plan.optimizer[0])
 		w->optim = optimizer_find(w->plan.optimizer);
 	TRY(runtime_device(w->env->device, &w->dev, e));
 	w->piece = mem_array((size_t)w->plan.chunks, sizeof *w->piece);
-	if (!w->piece || (w->plan.trace && !(w->times.span = mem_array(TIMES_SPANS, sizeof *w->times.span))))
+	if (!w->piece ||
+	    (w->plan.trace && !(w->times.span = mem_array(TIMES_SPANS, sizeof *w->times.span))))
 		return err_nomem(e, (size_t)w->plan.chunks * sizeof *w->piece, "stages");
 	struct weight_source src = { 0 };
 	if (w->env->source)
@@ -467,7 +503,8 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 }
 
 /* What this clock says, for the coordinator to put all times on one axis. */
-static int tell_clock(struct worker *w, const struct net_msg *msg, const struct frame *f, struct err *e)
+static int tell_clock(struct worker *w, const struct net_msg *msg, const struct frame *f,
+		      struct err *e)
 {
 	struct clock_message m = { .heard = msg->arrived, .said = clock_now() };
 	size_t n;
@@ -476,13 +513,15 @@ static int tell_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return say(w, FRAME_CLOCK, 0, w->small, n, e);
 }
 
-/* An empty request is answered at once: so the coordinator learns how long a message and its answer take. */
+/* An empty request is answered at once: so the coordinator learns how long a message and its answer
+ * take. */
 static int profile(struct worker *w, const struct frame *f, struct err *e)
 {
 	size_t n = 0;
 	w->job = f->job;
 	if (f->size)
-		TRY(probe_serve(w->env->device, w->env->cache_dir, f->payload, f->size, w->small, SMALL, &n, e));
+		TRY(probe_serve(w->env->device, w->env->cache_dir, f->payload, f->size, w->small,
+				SMALL, &n, e));
 	return say(w, FRAME_PROFILED, 0, w->small, n, e);
 }
 
@@ -492,12 +531,15 @@ static int serve_job(struct worker *w, struct err *e)
 	while (!w->finished) {
 		struct net_msg msg;
 		struct frame f;
-		int rc = link_recv_frame(w->env->coordinator, w->env->stop ? net_in(0.3) : NET_FOREVER, &msg, &f, e);
+		int rc = link_recv_frame(w->env->coordinator,
+					 w->env->stop ? net_in(0.3) : NET_FOREVER, &msg, &f, e);
 		if (rc < 0 && !planned)
-			return err_prefix(e, "before the job began: coordinator (%s)", link_address(w->env->coordinator));
+			return err_prefix(e, "before the job began: coordinator (%s)",
+					  link_address(w->env->coordinator));
 		if (rc < 0)
-			return err_prefix(e, "stage %d, after step %llu: coordinator (%s)", w->plan.stage,
-					  (unsigned long long)w->trained, link_address(w->env->coordinator));
+			return err_prefix(e, "stage %d, after step %llu: coordinator (%s)",
+					  w->plan.stage, (unsigned long long)w->trained,
+					  link_address(w->env->coordinator));
 		if (planned && w->env->visitors)
 			w->env->visitors(w->env->ctx);
 		if (rc == 0) {
@@ -526,7 +568,8 @@ static int serve_job(struct worker *w, struct err *e)
 		else if (f.kind == FRAME_CLOCK)
 			rc = tell_clock(w, &msg, &f, e);
 		else
-			rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator between steps", frame_name(f.kind));
+			rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator between steps",
+				     frame_name(f.kind));
 		planned |= f.kind == FRAME_PLAN;
 		net_msg_release(&msg);
 		if (rc < 0)
@@ -585,13 +628,14 @@ static void advise(struct worker *w, struct err *e)
 				.parameters = w->parameters,
 				.there = w->dev->mem_used + caps.mem_free };
 	for (int c = 0; c < w->plan.chunks; c++)
-		a.layers +=
-			w->plan.first[c * w->plan.stages + w->plan.stage + 1] - w->plan.first[c * w->plan.stages + w->plan.stage];
+		a.layers += w->plan.first[c * w->plan.stages + w->plan.stage + 1] -
+			    w->plan.first[c * w->plan.stages + w->plan.stage];
 	for (size_t m = 0; m < w->have_cap; m++)
 		if (w->have[m] && w->batch[m].head.n > a.tokens) {
 			a.tokens = w->batch[m].head.n;
-			a.in_flight = sched_in_flight(sched_find(w->plan.schedule), w->plan.stages, w->plan.chunks,
-						      (int)w->batch[m].head.microbatches, w->plan.stage);
+			a.in_flight = sched_in_flight(
+				sched_find(w->plan.schedule), w->plan.stages, w->plan.chunks,
+				(int)w->batch[m].head.microbatches, w->plan.stage);
 		}
 	memory_advice(&a, e);
 }
@@ -609,7 +653,8 @@ int worker_run(const struct worker_env *env, struct err *e)
 	if (rc < 0 && e->code != ERR_CANCELLED && w->small) {
 		struct err ignored = { 0 };
 		size_t n;
-		if (abort_write(e, w->small, SMALL, &n) >= 0 && say(w, FRAME_ABORT, 0, w->small, n, &ignored) >= 0)
+		if (abort_write(e, w->small, SMALL, &n) >= 0 &&
+		    say(w, FRAME_ABORT, 0, w->small, n, &ignored) >= 0)
 			rc = e->code = ERR_CANCELLED; /* it is the coordinator's to say */
 	}
 	worker_release(w);

@@ -1,4 +1,5 @@
-/* worker_log.h - what a worker tells the people at its own machine: who it works for, what it holds, how it goes, how it ended. Through log.h. */
+/* worker_log.h - what a worker tells the people at its own machine: who it works for, what it
+ * holds, how it goes, how it ended. Through log.h. */
 #ifndef HS_TRAIN_WORKER_LOG_H
 #define HS_TRAIN_WORKER_LOG_H
 
@@ -20,10 +21,11 @@ struct worker_log {
 	uint64_t sent, received; /* bytes, to and from neighbours */
 };
 
-void worker_log_joined(struct worker_log *l, const char *host, const char *address, const char *backend, const char *device,
-		       uint64_t memory);
+void worker_log_joined(struct worker_log *l, const char *host, const char *address,
+		       const char *backend, const char *device, uint64_t memory);
 /* READY: the stage is there. `fetched` of `bytes` of its parameters came over the link. */
-void worker_log_ready(struct worker_log *l, const struct worker_plan *p, uint64_t bytes, uint64_t fetched);
+void worker_log_ready(struct worker_log *l, const struct worker_plan *p, uint64_t bytes,
+		      uint64_t fetched);
 void worker_log_step(struct worker_log *l, const struct worker_step *s);
 void worker_log_finished(const struct worker_log *l);
 

@@ -1,5 +1,5 @@
-/* worker_priv.h - what the files of a worker share: its state; taking orders (worker.c), tensors between device, wire and neighbours
- * (worker_wire.c). */
+/* worker_priv.h - what the files of a worker share: its state; taking orders (worker.c), tensors
+ * between device, wire and neighbours (worker_wire.c). */
 #ifndef HS_TRAIN_WORKER_PRIV_H
 #define HS_TRAIN_WORKER_PRIV_H
 
@@ -76,20 +76,25 @@ struct worker {
 
 /* worker.c */
 int64_t worker_patience(const struct worker *w); /* a deadline: as long as anything is waited for */
-/* Takes one message of the coordinator while a pass runs. 1: it was a STEP; 0: another, or none until the deadline. */
+/* Takes one message of the coordinator while a pass runs. 1: it was a STEP; 0: another, or none
+ * until the deadline. */
 int worker_listen(struct worker *w, int64_t deadline, struct err *e);
 bool worker_has_batch(const struct worker *w, int m);
 
 /* worker_wire.c */
-bool worker_is_ahead(const struct worker *w, const struct instr *i); /* the tensor that `i` needs is on the device already */
-/* Moves (N,C) from the device to the wire, through the wire's dtype. Where transfers run beside kernels the second half, worker_send_end(), comes
- * when the device has something else to do; anything that waits for others calls it before. */
-int worker_send_begin(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl,
-		      struct dev_ref from, int target_chunk, struct err *e);
+/* the tensor that `i` needs is on the device already */
+bool worker_is_ahead(const struct worker *w, const struct instr *i);
+/* Moves (N,C) from the device to the wire, through the wire's dtype. Where transfers run beside
+ * kernels the second half, worker_send_end(), comes when the device has something else to do;
+ * anything that waits for others calls it before. */
+int worker_send_begin(struct worker *w, struct link *to, enum frame_kind kind,
+		      const struct instr *i, struct slot *sl, struct dev_ref from, int target_chunk,
+		      struct err *e);
 int worker_send_end(struct worker *w, struct err *e); /* nothing under way: nothing is done */
-int worker_receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl,
-		   struct dev_ref to, struct err *e);
-/* Until the device has done what it was given; meanwhile the next tensor that is due is brought to it, if it comes. */
+int worker_receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i,
+		   struct slot *sl, struct dev_ref to, struct err *e);
+/* Until the device has done what it was given; meanwhile the next tensor that is due is brought to
+ * it, if it comes. */
 int worker_computed(struct worker *w, struct err *e);
 int worker_between_layers(void *ctx, bool last, struct err *e); /* for stage.h */
 

@@ -19,7 +19,8 @@ static struct param *find_param(struct worker_state *s, const char *name)
 	return NULL;
 }
 
-static struct dev_buf *state_buffer(const struct worker_state *s, const struct param *p, const char *what)
+static struct dev_buf *state_buffer(const struct worker_state *s, const struct param *p,
+				    const char *what)
 {
 	if (!strcmp(what, "value"))
 		return p->value;
@@ -37,18 +38,24 @@ int worker_state_load(struct worker_state *s, const struct frame *f, struct err 
 	struct dev_buf *b = p && p->trainable ? state_buffer(s, p, m.what) : NULL;
 	uint64_t end;
 	if (!b || !add_ok(m.first, m.count, &end) || end > (uint64_t)param_count(p))
-		return err_set(e, ERR_PROTOCOL, "STATE: '%s' of '%s', numbers %llu and %llu more, have no place in this stage",
-			       m.what, m.name, (unsigned long long)m.first, (unsigned long long)m.count);
+		return err_set(e, ERR_PROTOCOL,
+			       "STATE: '%s' of '%s', numbers %llu and %llu more, have no place in "
+			       "this stage",
+			       m.what, m.name, (unsigned long long)m.first,
+			       (unsigned long long)m.count);
 	TRY(dev_upload(DEV_REF(b, m.first * 4), m.data, m.count * 4, e));
 	return b == p->value && end == (uint64_t)param_count(p) ? param_refresh(p, e) : 0;
 }
 
-static int send_state(struct worker_state *s, uint64_t job, uint64_t step, const struct param *p, const char *what, struct err *e)
+static int send_state(struct worker_state *s, uint64_t job, uint64_t step, const struct param *p,
+		      const char *what, struct err *e)
 {
 	struct dev_buf *b = state_buffer(s, p, what);
 	uint64_t all = (uint64_t)param_count(p);
 	for (uint64_t at = 0; at < all; at += STATE_PIECE) {
-		struct state_message m = { .first = at, .count = all - at < STATE_PIECE ? all - at : STATE_PIECE };
+		struct state_message m = { .first = at,
+					   .count = all - at < STATE_PIECE ? all - at
+									   : STATE_PIECE };
 		size_t n;
 		memcpy(m.what, what, strlen(what) + 1);
 		if (strlen(p->name) >= sizeof m.name)
@@ -64,11 +71,16 @@ static int send_state(struct worker_state *s, uint64_t job, uint64_t step, const
 		if (!out)
 			return err_nomem(e, cap, p->name);
 		int rc = state_write(&m, out + FRAME_HEADER, cap, &n, e);
-		struct frame f = { .kind = FRAME_STATE, .job = job, .step = step, .size = n, .payload = out + FRAME_HEADER };
+		struct frame f = { .kind = FRAME_STATE,
+				   .job = job,
+				   .step = step,
+				   .size = n,
+				   .payload = out + FRAME_HEADER };
 		if (rc >= 0)
 			rc = frame_encode(&f, out, FRAME_HEADER + cap, &n, e);
 		if (rc >= 0)
-			rc = link_send_wait(s->coordinator, out, n, net_buffer_release, s->net, deadline, e);
+			rc = link_send_wait(s->coordinator, out, n, net_buffer_release, s->net,
+					    deadline, e);
 		if (rc != 0)
 			net_buffer_release(s->net, out);
 		if (rc < 0)

@@ -1,4 +1,5 @@
-/* worker_state.h - a worker's parameters and optimizer states to the coordinator and back, piece by piece and by name (STATE). */
+/* worker_state.h - a worker's parameters and optimizer states to the coordinator and back, piece by
+ * piece and by name (STATE). */
 #ifndef HS_TRAIN_WORKER_STATE_H
 #define HS_TRAIN_WORKER_STATE_H
 

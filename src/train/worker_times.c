@@ -19,19 +19,27 @@ void times_waited(struct worker_times *t, int64_t when)
 		t->ready = when;
 }
 
-static void add_span(struct worker_times *t, const struct instr *i, int64_t begin, int64_t ready, int64_t end)
+static void add_span(struct worker_times *t, const struct instr *i, int64_t begin, int64_t ready,
+		     int64_t end)
 {
 	if (t->span && t->nspan < TIMES_SPANS)
-		t->span[t->nspan++] =
-			(struct span){ begin, ready, end, (uint32_t)i->microbatch, (uint8_t)i->kind, (uint8_t)i->chunk };
+		t->span[t->nspan++] = (struct span){ begin,
+						     ready,
+						     end,
+						     (uint32_t)i->microbatch,
+						     (uint8_t)i->kind,
+						     (uint8_t)i->chunk };
 }
 
-void times_beside(struct worker_times *t, const struct instr *i, int64_t begin, int64_t end) { add_span(t, i, begin, begin, end); }
+void times_beside(struct worker_times *t, const struct instr *i, int64_t begin, int64_t end)
+{
+	add_span(t, i, begin, begin, end);
+}
 
 void times_end(struct worker_times *t, const struct instr *i, bool shown)
 {
-	bool moves =
-		i->kind == INSTR_RECV_ACT || i->kind == INSTR_RECV_GRAD || i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD;
+	bool moves = i->kind == INSTR_RECV_ACT || i->kind == INSTR_RECV_GRAD ||
+		     i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD;
 	int64_t end = clock_now(), ready = t->ready < end ? t->ready : end;
 	t->m.wait += ready - t->begin;
 	*(moves ? &t->m.copy : &t->m.busy) += end - ready;

@@ -1,4 +1,5 @@
-/* worker_times.h - where a worker's time goes in a pass, instruction by instruction, and what its neighbours sent and got. */
+/* worker_times.h - where a worker's time goes in a pass, instruction by instruction, and what its
+ * neighbours sent and got. */
 #ifndef HS_TRAIN_WORKER_TIMES_H
 #define HS_TRAIN_WORKER_TIMES_H
 

@@ -1,4 +1,5 @@
-/* worker_wire.c - see worker_priv.h: messages of the neighbours, and tensors between device and wire. */
+/* worker_wire.c - see worker_priv.h: messages of the neighbours, and tensors between device and
+ * wire. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "train/worker_priv.h"
@@ -12,7 +13,8 @@ static const double busy_look = 5e-4; /* seconds between two looks at a device t
 bool worker_is_ahead(const struct worker *w, const struct instr *i)
 {
 	const struct instr *a = &w->ahead.i;
-	return w->ahead.used && a->kind == i->kind && a->microbatch == i->microbatch && a->chunk == i->chunk;
+	return w->ahead.used && a->kind == i->kind && a->microbatch == i->microbatch &&
+	       a->chunk == i->chunk;
 }
 
 static const char *neighbour(const struct worker *w, const struct link *l)
@@ -21,30 +23,37 @@ static const char *neighbour(const struct worker *w, const struct link *l)
 	return name[0] ? name : l == w->next ? "the stage behind" : "the stage before";
 }
 
-static bool fits(const struct frame *f, const struct worker *w, enum frame_kind kind, const struct instr *i)
+static bool fits(const struct frame *f, const struct worker *w, enum frame_kind kind,
+		 const struct instr *i)
 {
-	return f->kind == kind && f->step == w->step && f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
+	return f->kind == kind && f->step == w->step && f->microbatch == (uint32_t)i->microbatch &&
+	       f->chunk == (uint16_t)i->chunk;
 }
 
-/* For later. A neighbour has nothing else to say than what its side of the pipeline makes; in a ring both sides are one machine's. */
-static int keep_early(struct worker *w, const struct link *from, const struct net_msg *msg, const struct frame *f, struct err *e)
+/* For later. A neighbour has nothing else to say than what its side of the pipeline makes; in a
+ * ring both sides are one machine's. */
+static int keep_early(struct worker *w, const struct link *from, const struct net_msg *msg,
+		      const struct frame *f, struct err *e)
 {
 	enum frame_kind due = from == w->next ? FRAME_GRADIENT : FRAME_ACTIVATION;
 	if (f->kind != due || f->job != w->env->job)
-		return err_set(e, ERR_PROTOCOL, "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
-			       neighbour(w, from), frame_name(f->kind), (unsigned long long)f->job, frame_name(due),
-			       (unsigned long long)w->env->job);
+		return err_set(e, ERR_PROTOCOL,
+			       "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
+			       neighbour(w, from), frame_name(f->kind), (unsigned long long)f->job,
+			       frame_name(due), (unsigned long long)w->env->job);
 	for (int k = 0; k < INBOX; k++)
 		if (!w->early[k].used) {
 			w->early[k] = (struct early){ *msg, *f, true };
 			return 0;
 		}
-	return err_set(e, ERR_PROTOCOL, "more than %d messages of a neighbour ahead of the schedule", INBOX);
+	return err_set(e, ERR_PROTOCOL,
+		       "more than %d messages of a neighbour ahead of the schedule", INBOX);
 }
 
 /* The message that instruction `i` needs. 1: it is there; 0: not yet. */
-static int take_message(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
-			struct frame *f_p, struct err *e)
+static int take_message(struct worker *w, struct link *from, enum frame_kind kind,
+			const struct instr *i, struct net_msg *msg_p, struct frame *f_p,
+			struct err *e)
 {
 	for (int k = 0; k < INBOX; k++)
 		if (w->early[k].used && fits(&w->early[k].f, w, kind, i)) {
@@ -59,7 +68,8 @@ static int take_message(struct worker *w, struct link *from, enum frame_kind kin
 		int rc = link_recv_frame(from, NET_NOW, &msg, &f, e);
 		if (rc <= 0)
 			return rc < 0 ? err_prefix(e, "%s", neighbour(w, from)) : 0;
-		times_flow(&w->times, from == w->next ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size, msg.arrived);
+		times_flow(&w->times, from == w->next ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size,
+			   msg.arrived);
 		if (fits(&f, w, kind, i)) {
 			*msg_p = msg;
 			*f_p = f;
@@ -74,8 +84,8 @@ static int take_message(struct worker *w, struct link *from, enum frame_kind kin
 }
 
 /* Waits for it; looks at the coordinator meanwhile, so that an ABORT is heard. */
-static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct net_msg *msg_p,
-		   struct frame *f_p, struct err *e)
+static int receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i,
+		   struct net_msg *msg_p, struct frame *f_p, struct err *e)
 {
 	int64_t deadline = worker_patience(w);
 	for (;;) {
@@ -85,10 +95,15 @@ static int receive(struct worker *w, struct link *from, enum frame_kind kind, co
 		if (rc)
 			return rc < 0 ? rc : 0;
 		TRY(worker_send_end(w, e)); /* who is waited for may wait for it */
-		struct net_poll p[2] = { { from, NET_RECV, 0 }, { w->env->coordinator, NET_RECV, 0 } };
-		if (!net_poll(w->env->net, p, w->have_step ? 1 : 2, deadline) && clock_now() > deadline)
-			return err_set(e, ERR_NET, "stage %d sent no %s of microbatch %d in step %llu within %g s", i->peer,
-				       frame_name(kind), i->microbatch, (unsigned long long)w->step, w->env->timeout);
+		struct net_poll p[2] = { { from, NET_RECV, 0 },
+					 { w->env->coordinator, NET_RECV, 0 } };
+		if (!net_poll(w->env->net, p, w->have_step ? 1 : 2, deadline) &&
+		    clock_now() > deadline)
+			return err_set(
+				e, ERR_NET,
+				"stage %d sent no %s of microbatch %d in step %llu within %g s",
+				i->peer, frame_name(kind), i->microbatch,
+				(unsigned long long)w->step, w->env->timeout);
 		if (p[1].ready)
 			TRY(worker_listen(w, NET_NOW, e));
 	}
@@ -105,19 +120,25 @@ static int room(struct worker *w, struct dev_buf **b, size_t bytes, struct err *
 	return dev_alloc(w->dev, bytes, b, e);
 }
 
-static int cast(struct worker *w, struct dev_ref to, enum dtype to_type, struct dev_ref from, enum dtype from_type, uint64_t count,
-		struct err *e)
+static int cast(struct worker *w, struct dev_ref to, enum dtype to_type, struct dev_ref from,
+		enum dtype from_type, uint64_t count, struct err *e)
 {
-	const union dev_arg a[] = { { .b = to }, { .b = from }, { .i = (int64_t)count }, { .i = to_type }, { .i = from_type } };
+	const union dev_arg a[] = { { .b = to },
+				    { .b = from },
+				    { .i = (int64_t)count },
+				    { .i = to_type },
+				    { .i = from_type } };
 	return dev_launch(w->dev, K_cast, DT_F32, a, e);
 }
 
-int worker_send_begin(struct worker *w, struct link *to, enum frame_kind kind, const struct instr *i, struct slot *sl,
-		      struct dev_ref from, int target_chunk, struct err *e)
+int worker_send_begin(struct worker *w, struct link *to, enum frame_kind kind,
+		      const struct instr *i, struct slot *sl, struct dev_ref from, int target_chunk,
+		      struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct outgoing *o = &w->out;
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(w->plan.wire);
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
+		 bytes = count * dtype_size(w->plan.wire);
 	TRY(worker_send_end(w, e));
 	*o = (struct outgoing){ .to = to, .bytes = bytes, .i = *i, .begin = clock_now() };
 	if (w->plan.wire != s->opt.act) {
@@ -165,38 +186,44 @@ int worker_send_end(struct worker *w, struct err *e)
 	return rc < 0 ? err_prefix(e, "%s", neighbour(w, o->to)) : 0;
 }
 
-/* A stage has given a layer to the device. A few of them keep it busy while the host sends what came before; the driver would not take all of
- * a long pass without waiting. */
+/* A stage has given a layer to the device. A few of them keep it busy while the host sends what
+ * came before; the driver would not take all of a long pass without waiting. */
 int worker_between_layers(void *ctx, bool last, struct err *e)
 {
 	struct worker *w = ctx;
-	return w->out.used && (++w->out.layers >= LAYERS_BEFORE_SENDING || last) ? worker_send_end(w, e) : 0;
+	return w->out.used && (++w->out.layers >= LAYERS_BEFORE_SENDING || last)
+		       ? worker_send_end(w, e)
+		       : 0;
 }
 
 /* 1: the tensor that instruction `i` needs, of `n` tokens. */
-static int check_tensor(const struct worker *w, const struct instr *i, enum frame_kind kind, const struct frame *f, int64_t n,
-			struct err *e)
+static int check_tensor(const struct worker *w, const struct instr *i, enum frame_kind kind,
+			const struct frame *f, int64_t n, struct err *e)
 {
-	if (f->dtype == w->plan.wire && f->ndim == 2 && f->dim[0] == (uint64_t)n && f->dim[1] == (uint64_t)w->plan.cfg.hidden)
+	if (f->dtype == w->plan.wire && f->ndim == 2 && f->dim[0] == (uint64_t)n &&
+	    f->dim[1] == (uint64_t)w->plan.cfg.hidden)
 		return 0;
-	return err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due", i->peer, frame_name(kind),
-		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1], dtype_name(f->dtype), (long long)n,
+	return err_set(e, ERR_PROTOCOL, "stage %d sent %s (%llu, %llu) %s; (%lld, %lld) %s was due",
+		       i->peer, frame_name(kind), (unsigned long long)f->dim[0],
+		       (unsigned long long)f->dim[1], dtype_name(f->dtype), (long long)n,
 		       (long long)w->plan.cfg.hidden, dtype_name(w->plan.wire));
 }
 
-int worker_receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i, struct slot *sl,
-		   struct dev_ref to, struct err *e)
+int worker_receive(struct worker *w, struct link *from, enum frame_kind kind, const struct instr *i,
+		   struct slot *sl, struct dev_ref to, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden), bytes = count * dtype_size(s->opt.act);
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
+		 bytes = count * dtype_size(s->opt.act);
 	if (worker_is_ahead(w, i)) {
 		const struct dev_ref there = DEV_REF(w->ahead.buf[w->ahead.turn], 0);
 		w->ahead.used = false;
 		w->ahead.turn = !w->ahead.turn;
-		return w->plan.wire == s->opt.act ? dev_copy(to, there, bytes, e)
-						  : cast(w, to, s->opt.act, there, w->plan.wire, count, e);
+		return w->plan.wire == s->opt.act
+			       ? dev_copy(to, there, bytes, e)
+			       : cast(w, to, s->opt.act, there, w->plan.wire, count, e);
 	}
 	TRY(receive(w, from, kind, i, &msg, &f, e));
 	int rc = check_tensor(w, i, kind, &f, sl->b.n, e);
@@ -218,7 +245,8 @@ int worker_receive(struct worker *w, struct link *from, enum frame_kind kind, co
 	return rc;
 }
 
-/* While the device computes: brings the next tensor that is due to it, if it is there or comes soon. */
+/* While the device computes: brings the next tensor that is due to it, if it is there or comes
+ * soon. */
 static int look_ahead(struct worker *w, struct err *e)
 {
 	struct ahead *a = &w->ahead;
@@ -226,7 +254,8 @@ static int look_ahead(struct worker *w, struct err *e)
 	size_t k = w->at + 1;
 	struct net_msg msg;
 	struct frame f;
-	while (k < w->list.n && w->list.item[k].kind != INSTR_RECV_ACT && w->list.item[k].kind != INSTR_RECV_GRAD)
+	while (k < w->list.n && w->list.item[k].kind != INSTR_RECV_ACT &&
+	       w->list.item[k].kind != INSTR_RECV_GRAD)
 		k++;
 	const struct instr *i = k < w->list.n && !a->used ? &w->list.item[k] : NULL;
 	if (i && !worker_has_batch(w, i->microbatch))

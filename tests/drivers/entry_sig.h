@@ -1,5 +1,6 @@
-/* entry_sig.h - the parameters of an entry point, read from the kernels' own text: p pointer, i 64-bit integer, f float. So what the host
- * packs is held against what the kernel takes, and not against the host's own table. */
+/* entry_sig.h - the parameters of an entry point, read from the kernels' own text: p pointer, i
+ * 64-bit integer, f float. So what the host packs is held against what the kernel takes, and not
+ * against the host's own table. */
 #ifndef HS_TESTS_DRIVERS_ENTRY_SIG_H
 #define HS_TESTS_DRIVERS_ENTRY_SIG_H
 

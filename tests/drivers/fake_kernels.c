@@ -1,5 +1,6 @@
-/* fake_kernels.c - the CUDA and HIP side of the kernels as plain C, for the stand-in of a card in fake_rt.c. HS_T is the dtype.
- * A work-group is 128 fibers on one thread that change over at barriers only, so what __shared__ holds can be static. */
+/* fake_kernels.c - the CUDA and HIP side of the kernels as plain C, for the stand-in of a card in
+ * fake_rt.c. HS_T is the dtype. A work-group is 128 fibers on one thread that change over at
+ * barriers only, so what __shared__ holds can be static. */
 #include <math.h>
 
 struct lane {
@@ -31,7 +32,10 @@ static inline float __uint_as_float(unsigned u)
 	return f;
 }
 
-static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+	return (unsigned)(((unsigned long long)a * b) >> 32);
+}
 
 /* clang-format off: the order of gpu_text() */
 #include "dev/kernel/prelude.k"

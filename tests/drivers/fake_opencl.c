@@ -1,10 +1,13 @@
-/* fake_opencl.c - libOpenCL with faults, for tests: stands in front of the real one, which serves every function that is not here.
- * HS_OPENCL_LIBRARY names it, FAKE_CL says what goes wrong: words separated by blanks.
+/* fake_opencl.c - libOpenCL with faults, for tests: stands in front of the real one, which serves
+ * every function that is not here. HS_OPENCL_LIBRARY names it, FAKE_CL says what goes wrong: words
+ * separated by blanks.
  *
- *   platforms   the library has no answer when asked for platforms      none      every platform is without a device
- *   devices     platforms have no answer when asked for devices         closed    no device can be opened
- *   gpu         every device says that it is a GPU                      memory=N  every device has N MiB
- *   lost=N      the Nth launch and all behind it find the device gone   refuse=N  from the Nth on no buffer is given
+ *   platforms   the library has no answer when asked for platforms none every platform is without a
+ *               device
+ *   devices     platforms have no answer when asked for devices closed no device can be opened
+ *   gpu         every device says that it is a GPU memory=N every device has N MiB
+ *   lost=N      the Nth launch and all behind it find the device gone refuse=N from the Nth on no
+ *               buffer is given
  *
  * Built without FAKE it is a library that lacks all functions. */
 #ifdef FAKE
@@ -50,13 +53,15 @@ int32_t clGetDeviceInfo(cl_device d, uint32_t what, size_t size, void *to, size_
 	const long mib = fault("memory");
 	if (rc == CL_SUCCESS && to && what == CL_DEVICE_TYPE && fault("gpu") >= 0)
 		*(uint64_t *)to = CL_DEVICE_TYPE_GPU;
-	if (rc == CL_SUCCESS && to && (what == CL_DEVICE_GLOBAL_MEM_SIZE || what == CL_DEVICE_MAX_MEM_ALLOC_SIZE) && mib >= 0)
+	if (rc == CL_SUCCESS && to &&
+	    (what == CL_DEVICE_GLOBAL_MEM_SIZE || what == CL_DEVICE_MAX_MEM_ALLOC_SIZE) && mib >= 0)
 		*(uint64_t *)to = (uint64_t)mib << 20;
 	return rc;
 }
 
 cl_context clCreateContext(const intptr_t *props, uint32_t n, const cl_device *d,
-			   void (*f)(const char *, const void *, size_t, void *), void *arg, int32_t *rc)
+			   void (*f)(const char *, const void *, size_t, void *), void *arg,
+			   int32_t *rc)
 {
 	if (fault("closed") < 0)
 		return REAL(clCreateContext)(props, n, d, f, arg, rc);
@@ -68,20 +73,26 @@ static long launches, buffers;
 
 static bool gone(void) { return fault("lost") >= 0 && launches >= fault("lost"); }
 
-int32_t clEnqueueNDRangeKernel(cl_queue q, cl_kernel k, uint32_t dim, const size_t *off, const size_t *global, const size_t *local,
-			       uint32_t n, const void *wait, void *event)
+int32_t clEnqueueNDRangeKernel(cl_queue q, cl_kernel k, uint32_t dim, const size_t *off,
+			       const size_t *global, const size_t *local, uint32_t n,
+			       const void *wait, void *event)
 {
 	launches++;
-	return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clEnqueueNDRangeKernel)(q, k, dim, off, global, local, n, wait, event);
+	return gone() ? CL_INVALID_COMMAND_QUEUE
+		      : REAL(clEnqueueNDRangeKernel)(q, k, dim, off, global, local, n, wait, event);
 }
 
-int32_t clEnqueueReadBuffer(cl_queue q, cl_mem b, uint32_t block, size_t off, size_t n, void *to, uint32_t nwait, const void *wait,
-			    void *event)
+int32_t clEnqueueReadBuffer(cl_queue q, cl_mem b, uint32_t block, size_t off, size_t n, void *to,
+			    uint32_t nwait, const void *wait, void *event)
 {
-	return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clEnqueueReadBuffer)(q, b, block, off, n, to, nwait, wait, event);
+	return gone() ? CL_INVALID_COMMAND_QUEUE
+		      : REAL(clEnqueueReadBuffer)(q, b, block, off, n, to, nwait, wait, event);
 }
 
-int32_t clWaitForEvents(uint32_t n, const cl_event *v) { return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clWaitForEvents)(n, v); }
+int32_t clWaitForEvents(uint32_t n, const cl_event *v)
+{
+	return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clWaitForEvents)(n, v);
+}
 
 int32_t clFinish(cl_queue q) { return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clFinish)(q); }
 

@@ -1,13 +1,16 @@
-/* fake_rt.c - a stand-in for a card with its driver, compiler and product library, by CUDA's names and by HIP's: HS_CUDA_LIBRARY,
- * HS_NVRTC_LIBRARY, HS_CUBLASLT_LIBRARY, HS_HIP_LIBRARY, HS_HIPRTC_LIBRARY, HS_ROCBLAS_LIBRARY may all name it.
+/* fake_rt.c - a stand-in for a card with its driver, compiler and product library, by CUDA's names
+ * and by HIP's: HS_CUDA_LIBRARY, HS_NVRTC_LIBRARY, HS_CUBLASLT_LIBRARY, HS_HIP_LIBRARY,
+ * HS_HIPRTC_LIBRARY, HS_ROCBLAS_LIBRARY may all name it.
  *
- * It shows what the host does, not what a card does. Work is put off as long as the interface allows: a stream runs only when somebody asks
- * for an event behind it, so a wait that is missing gives wrong numbers here every time. Kernels are the real text compiled as C
- * (fake_kernels.c), a work-group being 128 fibers; a barrier that not all lanes reach ends the process.
+ * It shows what the host does, not what a card does. Work is put off as long as the interface
+ * allows: a stream runs only when somebody asks for an event behind it, so a wait that is missing
+ * gives wrong numbers here every time. Kernels are the real text compiled as C (fake_kernels.c), a
+ * work-group being 128 fibers; a barrier that not all lanes reach ends the process.
  *
  * FAKE_RT says what goes wrong, in words separated by blanks:
  *   devices=N  memory=MIB  others=MIB  arch=86  driver=13000  rtc=13
- *   init=CODE  hang=N (the Nth launch never ends)  lost=N (nor does it, and the driver says so)  compile  noalgo  noblas
+ *   init=CODE  hang=N (the Nth launch never ends) lost=N (nor does it, and the driver says so)
+ *              compile noalgo noblas
  * Built with -DMISSING it lacks what starts a kernel. */
 #include "base/dtype.h"
 #include "entry_sig.h"
@@ -86,7 +89,8 @@ static long launches;
 /* ---- a work-group ---- */
 static struct {
 	ucontext_t fiber[LANES];
-	jmp_buf back, at[LANES]; /* fibers change by jumps: contexts would ask the kernel each time */
+	/* fibers change by jumps: contexts would ask the kernel each time */
+	jmp_buf back, at[LANES];
 	bool begun[LANES];
 	int state[LANES]; /* 0: to begin, 1: at a barrier, 2: at its end */
 	int now;
@@ -104,21 +108,25 @@ static void barrier(void)
 		_longjmp(group.back, 1);
 }
 
-/* On x86-64 and AArch64 integers and floats are handed over apart from each other, each in its own order, so one call fits all kernels. */
+/* On x86-64 and AArch64 integers and floats are handed over apart from each other, each in its own
+ * order, so one call fits all kernels. */
 static void fiber(void)
 {
 	for (;;) {
 		const uint64_t *i = group.op->ints;
 		const float *f = group.op->floats;
-		typedef void (*kernel)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+		typedef void (*kernel)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
 				       float, float, float, float, float, float, float, float);
-		((kernel)group.op->fn)(i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[9], i[10], i[11], i[12], i[13],
-				       i[14], i[15], i[16], i[17], i[18], i[19], i[20], i[21], i[22], i[23], i[24], i[25], i[26],
-				       i[27], i[28], i[29], i[30], i[31], i[32], i[33], i[34], i[35], f[0], f[1], f[2], f[3], f[4],
-				       f[5], f[6], f[7]);
+		((kernel)group.op->fn)(
+			i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[9], i[10], i[11],
+			i[12], i[13], i[14], i[15], i[16], i[17], i[18], i[19], i[20], i[21], i[22],
+			i[23], i[24], i[25], i[26], i[27], i[28], i[29], i[30], i[31], i[32], i[33],
+			i[34], i[35], f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]);
 		group.state[group.now] = 2;
 		if (!_setjmp(group.at[group.now]))
 			_longjmp(group.back, 1);
@@ -146,16 +154,21 @@ static void run_group(unsigned block)
 	for (int waiting = LANES; waiting;) {
 		waiting = 0;
 		for (int k = 0; k < LANES; k++) {
-			const int i = block & 1 ? LANES - 1 - k : k; /* no order of lanes may be relied on */
+			/* no order of lanes may be relied on */
+			const int i = block & 1 ? LANES - 1 - k : k;
 			if (group.state[i] == 2) {
-				fprintf(stderr, "fake_rt: a barrier that lane %d does not reach\n", i);
+				fprintf(stderr, "fake_rt: a barrier that lane %d does not reach\n",
+					i);
 				abort();
 			}
 			run_lane(i);
 			waiting += group.state[i] == 1;
 		}
 		if (waiting && waiting != LANES) {
-			fprintf(stderr, "fake_rt: %d of %d lanes wait at a barrier, the others have ended\n", waiting, LANES);
+			fprintf(stderr,
+				"fake_rt: %d of %d lanes wait at a barrier, the others have "
+				"ended\n",
+				waiting, LANES);
 			abort();
 		}
 	}
@@ -192,14 +205,16 @@ static float *unfold(const char *p, int type, bool t, int64_t rows, int64_t cols
 	float *x = malloc((size_t)(rows * cols) * sizeof *x);
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t j = 0; j < cols; j++)
-			dtype_to_f32(dtype_of(type), p + (t ? j + i * ld : i + j * ld) * z, &x[i * cols + j], 1);
+			dtype_to_f32(dtype_of(type), p + (t ? j + i * ld : i + j * ld) * z,
+				     &x[i * cols + j], 1);
 	return x;
 }
 
 static void run_product(const struct product *p)
 {
 	const enum dtype t = dtype_of(p->c);
-	float *a = unfold(p->a, p->ab, p->ta, p->m, p->k, p->lda), *b = unfold(p->b, p->ab, !p->tb, p->n, p->k, p->ldb);
+	float *a = unfold(p->a, p->ab, p->ta, p->m, p->k, p->lda),
+	      *b = unfold(p->b, p->ab, !p->tb, p->n, p->k, p->ldb);
 	for (int64_t j = 0; j < p->n; j++)
 		for (int64_t i = 0; i < p->m; i++) {
 			char *to = p->to + (i + j * p->ldc) * dtype_size(t);
@@ -218,7 +233,10 @@ static void run_product(const struct product *p)
 static int trouble(const struct op *o)
 {
 	const long hang = fault("hang", 0), lost = fault("lost", 0);
-	return o->kind != LAUNCH ? OK : hang && o->number >= hang ? NOT_READY : lost && o->number >= lost ? ILLEGAL : OK;
+	return o->kind != LAUNCH           ? OK
+	       : hang && o->number >= hang ? NOT_READY
+	       : lost && o->number >= lost ? ILLEGAL
+					   : OK;
 }
 
 static int run_until(struct stream *s, uint64_t at)
@@ -337,9 +355,11 @@ static int x_pinned_free(void *p)
 	return OK;
 }
 
-static int x_move(char *to, const char *from, size_t n, struct stream *s, bool to_device, bool from_device)
+static int x_move(char *to, const char *from, size_t n, struct stream *s, bool to_device,
+		  bool from_device)
 {
-	if ((to_device && !inside((uint64_t)(uintptr_t)to, n)) || (from_device && !inside((uint64_t)(uintptr_t)from, n)))
+	if ((to_device && !inside((uint64_t)(uintptr_t)to, n)) ||
+	    (from_device && !inside((uint64_t)(uintptr_t)from, n)))
 		return INVALID;
 	struct op *o = put(s, COPY);
 	o->to = to;
@@ -490,7 +510,8 @@ static int x_module(void **m, const void *image)
 	Dl_info me;
 	if (strncmp(image, "#define HS_T ", 13) || !dladdr((void *)(uintptr_t)x_module, &me))
 		return 200;
-	snprintf(path, sizeof path, "%.*s/fake_kernels_%c.so", (int)(strrchr(me.dli_fname, '/') - me.dli_fname), me.dli_fname,
+	snprintf(path, sizeof path, "%.*s/fake_kernels_%c.so",
+		 (int)(strrchr(me.dli_fname, '/') - me.dli_fname), me.dli_fname,
 		 ((const char *)image)[13]);
 	struct module *n = calloc(1, sizeof *n);
 	n->text = strdup(image);
@@ -515,11 +536,12 @@ static int x_module_function(void **f, void *m, const char *name)
 	n->module = m;
 	*(void **)&n->fn = dlsym(n->module->library, name);
 	*f = n;
-	return n->fn && entry_signature(n->module->text, name, n->sig, sizeof n->sig) ? OK : NOT_FOUND;
+	return n->fn && entry_signature(n->module->text, name, n->sig, sizeof n->sig) ? OK
+										      : NOT_FOUND;
 }
 
-static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s,
-		    void **params, void **extra)
+static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+		    unsigned bz, unsigned shared, void *s, void **params, void **extra)
 {
 	const struct function *n = f;
 	if (!gx || gy != 1 || gz != 1 || bx != LANES || by != 1 || bz != 1 || shared || extra)
@@ -543,7 +565,8 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 }
 
 /* ---- the compiler ---- */
-static int c_create(void **p, const char *text, const char *name, int n, const char *const *h, const char *const *i)
+static int c_create(void **p, const char *text, const char *name, int n, const char *const *h,
+		    const char *const *i)
 {
 	(void)name, (void)n, (void)h, (void)i;
 	*p = strdup(text);
@@ -556,7 +579,8 @@ static int c_destroy(void **p)
 	return OK;
 }
 
-static const char compiler_log[] = "heteroshard.cu(7): error: the first line\nthe second\nthe third\nthe fourth\n";
+static const char compiler_log[] =
+	"heteroshard.cu(7): error: the first line\nthe second\nthe third\nthe fourth\n";
 
 static int c_compile(void *p, int n, const char *const *options)
 {
@@ -598,13 +622,13 @@ static int c_version(int *major, int *minor)
 }
 
 /* ---- by CUDA's names and by HIP's ---- */
-#define BOTH(cuda, hip, params, call)                                                                                              \
-	EXPORT int cuda params;                                                                                                    \
-	EXPORT int cuda params { return call; }                                                                                    \
-	EXPORT int hip params;                                                                                                     \
+#define BOTH(cuda, hip, params, call)                                                              \
+	EXPORT int cuda params;                                                                    \
+	EXPORT int cuda params { return call; }                                                    \
+	EXPORT int hip params;                                                                     \
 	EXPORT int hip params { return call; }
-#define ONE(name, params, call)                                                                                                    \
-	EXPORT int name params;                                                                                                    \
+#define ONE(name, params, call)                                                                    \
+	EXPORT int name params;                                                                    \
 	EXPORT int name params { return call; }
 
 BOTH(cuInit, hipInit, (unsigned f), x_init(f))
@@ -618,11 +642,16 @@ BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t * p, size_t n), x_memory(p, n))
 BOTH(cuMemFree_v2, hipFree, (uint64_t p), x_memory_free(p))
 BOTH(cuMemHostAlloc, hipHostMalloc, (void **p, size_t n, unsigned f), x_pinned(p, n, f))
 BOTH(cuMemFreeHost, hipHostFree, (void *p), x_pinned_free(p))
-BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (uint64_t t, const void *f, size_t n, void *s), x_upload(t, f, n, s))
-BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void *t, uint64_t f, size_t n, void *s), x_download(t, f, n, s))
-BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (uint64_t t, uint64_t f, size_t n, void *s), x_copy(t, f, n, s))
-BOTH(cuMemsetD8Async, hipMemsetD8Async, (uint64_t t, unsigned char v, size_t n, void *s), x_fill(t, v, n, s, FILL8))
-BOTH(cuMemsetD32Async, hipMemsetD32Async, (uint64_t t, unsigned v, size_t n, void *s), x_fill(t, v, n, s, FILL32))
+BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (uint64_t t, const void *f, size_t n, void *s),
+     x_upload(t, f, n, s))
+BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void *t, uint64_t f, size_t n, void *s),
+     x_download(t, f, n, s))
+BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (uint64_t t, uint64_t f, size_t n, void *s),
+     x_copy(t, f, n, s))
+BOTH(cuMemsetD8Async, hipMemsetD8Async, (uint64_t t, unsigned char v, size_t n, void *s),
+     x_fill(t, v, n, s, FILL8))
+BOTH(cuMemsetD32Async, hipMemsetD32Async, (uint64_t t, unsigned v, size_t n, void *s),
+     x_fill(t, v, n, s, FILL32))
 BOTH(cuStreamCreate, hipStreamCreateWithFlags, (void **s, unsigned f), x_stream(s, f))
 BOTH(cuStreamDestroy_v2, hipStreamDestroy, (void *s), x_stream_destroy(s))
 BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void *s, void *e, unsigned f), x_stream_wait(s, e, f))
@@ -632,20 +661,24 @@ BOTH(cuEventRecord, hipEventRecord, (void *e, void *s), x_event_record(e, s))
 BOTH(cuEventQuery, hipEventQuery, (void *e), x_event_query(e))
 BOTH(cuModuleLoadData, hipModuleLoadData, (void **m, const void *p), x_module(m, p))
 BOTH(cuModuleUnload, hipModuleUnload, (void *m), x_module_unload(m))
-BOTH(cuModuleGetFunction, hipModuleGetFunction, (void **f, void *m, const char *s), x_module_function(f, m, s))
+BOTH(cuModuleGetFunction, hipModuleGetFunction, (void **f, void *m, const char *s),
+     x_module_function(f, m, s))
 #ifdef MISSING
 void *fake_launch(void);
 void *fake_launch(void) { return (void *)(uintptr_t)x_launch; }
 #else
 BOTH(cuLaunchKernel, hipModuleLaunchKernel,
-     (void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned g, unsigned h, unsigned n, void *s, void **p, void **x),
+     (void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned g, unsigned h, unsigned n,
+      void *s, void **p, void **x),
      x_launch(f, a, b, c, d, g, h, n, s, p, x))
 #endif
 BOTH(nvrtcVersion, hiprtcVersion, (int *a, int *b), c_version(a, b))
 BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
-     (void **p, const char *t, const char *s, int n, const char *const *h, const char *const *i), c_create(p, t, s, n, h, i))
+     (void **p, const char *t, const char *s, int n, const char *const *h, const char *const *i),
+     c_create(p, t, s, n, h, i))
 BOTH(nvrtcDestroyProgram, hiprtcDestroyProgram, (void **p), c_destroy(p))
-BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void *p, int n, const char *const *o), c_compile(p, n, o))
+BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void *p, int n, const char *const *o),
+     c_compile(p, n, o))
 BOTH(nvrtcGetProgramLogSize, hiprtcGetProgramLogSize, (void *p, size_t *n), c_log_size(p, n))
 BOTH(nvrtcGetProgramLog, hiprtcGetProgramLog, (void *p, char *s), c_log(p, s))
 BOTH(nvrtcGetCUBINSize, hiprtcGetCodeSize, (void *p, size_t *n), c_size(p, n))
@@ -654,9 +687,15 @@ ONE(nvrtcGetPTXSize, (void *p, size_t *n), c_size(p, n))
 ONE(nvrtcGetPTX, (void *p, char *s), c_code(p, s))
 
 EXPORT const char *nvrtcGetErrorString(int code);
-EXPORT const char *nvrtcGetErrorString(int code) { return code == 6 ? "NVRTC_ERROR_COMPILATION" : "an error"; }
+EXPORT const char *nvrtcGetErrorString(int code)
+{
+	return code == 6 ? "NVRTC_ERROR_COMPILATION" : "an error";
+}
 EXPORT const char *hiprtcGetErrorString(int code);
-EXPORT const char *hiprtcGetErrorString(int code) { return code == 6 ? "HIPRTC_ERROR_COMPILATION" : "an error"; }
+EXPORT const char *hiprtcGetErrorString(int code)
+{
+	return code == 6 ? "HIPRTC_ERROR_COMPILATION" : "an error";
+}
 
 static const int archs[] = { 75, 80, 86, 90 };
 ONE(nvrtcGetNumSupportedArchs, (int *n), (*n = 4, OK))
@@ -705,8 +744,8 @@ static int l_layout(void **l, int type, uint64_t rows, uint64_t cols, int64_t ld
 	return ld >= (int64_t)rows ? OK : 7;
 }
 
-static int l_ask(const struct desc *d, const struct layout *a, const struct layout *b, const struct layout *c, char *results,
-		 int *found)
+static int l_ask(const struct desc *d, const struct layout *a, const struct layout *b,
+		 const struct layout *c, char *results, int *found)
 {
 	const int64_t m = d->op[3] ? a->cols : a->rows, k = d->op[3] ? a->rows : a->cols;
 	const int64_t k2 = d->op[4] ? b->cols : b->rows, n = d->op[4] ? b->rows : b->cols;
@@ -720,8 +759,9 @@ static int l_ask(const struct desc *d, const struct layout *a, const struct layo
 	return OK;
 }
 
-static int l_matmul(const struct desc *d, const float *alpha, const char *a, const struct layout *la, const char *b,
-		    const struct layout *lb, const float *beta, char *c, const struct layout *lc, void *s)
+static int l_matmul(const struct desc *d, const float *alpha, const char *a,
+		    const struct layout *la, const char *b, const struct layout *lb,
+		    const float *beta, char *c, const struct layout *lc, void *s)
 {
 	const struct product p = { .ta = d->op[3],
 				   .tb = d->op[4],
@@ -747,27 +787,31 @@ ONE(cublasLtMatmulDescCreate, (void **d, int compute, int scale),
     (*d = calloc(1, sizeof(struct desc)), compute == 68 && scale == 0 ? OK : INVALID))
 ONE(cublasLtMatmulDescDestroy, (void *d), (free(d), OK))
 ONE(cublasLtMatmulDescSetAttribute, (void *d, int what, const void *v, size_t n),
-    (memcpy(&((struct desc *)d)->op[what & 7], v, n), n == 4 && (what == 3 || what == 4) ? OK : INVALID))
-ONE(cublasLtMatrixLayoutCreate, (void **l, int t, uint64_t r, uint64_t c, int64_t ld), l_layout(l, t, r, c, ld))
+    (memcpy(&((struct desc *)d)->op[what & 7], v, n),
+     n == 4 && (what == 3 || what == 4) ? OK : INVALID))
+ONE(cublasLtMatrixLayoutCreate, (void **l, int t, uint64_t r, uint64_t c, int64_t ld),
+    l_layout(l, t, r, c, ld))
 ONE(cublasLtMatrixLayoutDestroy, (void *l), (free(l), OK))
 ONE(cublasLtMatmulPreferenceCreate, (void **p), (*p = &handle, OK))
 ONE(cublasLtMatmulPreferenceDestroy, (void *p), (p ? OK : INVALID))
 ONE(cublasLtMatmulPreferenceSetAttribute, (void *p, int what, const void *v, size_t n),
     (p && v && (what == 1 ? n == 8 : what >= 5 && what <= 8 && n == 4) ? OK : INVALID))
 ONE(cublasLtMatmulAlgoGetHeuristic,
-    (void *h, void *d, void *a, void *b, void *c, void *o, void *p, int n, void *results, int *found),
+    (void *h, void *d, void *a, void *b, void *c, void *o, void *p, int n, void *results,
+     int *found),
     (h && p && n > 0 && c == o ? l_ask(d, a, b, c, results, found) : INVALID))
 ONE(cublasLtMatmul,
-    (void *h, void *d, const void *alpha, const void *a, void *la, const void *b, void *lb, const void *beta, const void *c,
-     void *lc, void *to, void *lo, const void *algo, void *work, size_t nwork, void *s),
+    (void *h, void *d, const void *alpha, const void *a, void *la, const void *b, void *lb,
+     const void *beta, const void *c, void *lc, void *to, void *lo, const void *algo, void *work,
+     size_t nwork, void *s),
     (h && algo && c == to && lc == lo && inside((uint64_t)(uintptr_t)work, nwork)
 	     ? l_matmul(d, alpha, a, la, b, lb, beta, to, lc, s)
 	     : INVALID))
 
 static void *rocblas_stream;
 static int roc_type(int t) { return t == 151 ? 0 : t == 168 ? 14 : 2; }
-static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const char *a, int ab, int lda, const char *b, int ldb,
-		  const float *beta, char *c, int ct, int ldc)
+static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const char *a, int ab,
+		  int lda, const char *b, int ldb, const float *beta, char *c, int ct, int ldc)
 {
 	const struct product p = { .ta = ta == 112,
 				   .tb = tb == 112,
@@ -791,9 +835,10 @@ ONE(rocblas_destroy_handle, (void *h), (h ? OK : INVALID))
 ONE(rocblas_set_atomics_mode, (void *h, int mode), (h && !mode ? OK : INVALID))
 ONE(rocblas_set_stream, (void *h, void *s), (rocblas_stream = s, h ? OK : INVALID))
 ONE(rocblas_gemm_ex,
-    (void *h, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int at, int lda, const void *b, int bt,
-     int ldb, const void *beta, const void *c, int ct, int ldc, void *d, int dt, int ldd, int compute, int algo, int solution,
-     unsigned flags),
-    (h && at == bt && c == d && ct == dt && ldc == ldd && compute == 151 && !algo && !solution && !flags
+    (void *h, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int at,
+     int lda, const void *b, int bt, int ldb, const void *beta, const void *c, int ct, int ldc,
+     void *d, int dt, int ldd, int compute, int algo, int solution, unsigned flags),
+    (h && at == bt && c == d && ct == dt && ldc == ldd && compute == 151 && !algo && !solution &&
+		     !flags
 	     ? r_gemm(ta, tb, m, n, k, alpha, a, at, lda, b, ldb, beta, d, ct, ldc)
 	     : INVALID))

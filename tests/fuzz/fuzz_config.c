@@ -1,4 +1,5 @@
-/* A configuration from anywhere: it is read or refused with one line, and what was read survives the way through JSON. */
+/* A configuration from anywhere: it is read or refused with one line, and what was read survives
+ * the way through JSON. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "train/config.h"

@@ -1,5 +1,6 @@
-/* A data file from anywhere, through every kind: it is read or refused with one line; what was read keeps its promises, and skipping bad
- * records reads at least as much as refusing them. The first byte chooses kind and options. */
+/* A data file from anywhere, through every kind: it is read or refused with one line; what was read
+ * keeps its promises, and skipping bad records reads at least as much as refusing them. The first
+ * byte chooses kind and options. */
 #include "base/err.h"
 #include "data/batch.h"
 #include "support/fake_tokenizer.h"
@@ -31,9 +32,10 @@ static void check_examples(const struct dataset *d, int64_t sequence_len)
 
 static void check_batches(const struct dataset *d, int64_t sequence_len, bool packing)
 {
-	struct batch_options o = {
-		.sequence_len = sequence_len, .micro_batch_size = 2, .accumulation = 2, .sample_packing = packing
-	};
+	struct batch_options o = { .sequence_len = sequence_len,
+				   .micro_batch_size = 2,
+				   .accumulation = 2,
+				   .sample_packing = packing };
 	struct batches *b;
 	struct err e = { 0 };
 	if (batches_new(d, &o, &b, &e) < 0)
@@ -54,7 +56,8 @@ static void check_batches(const struct dataset *d, int64_t sequence_len, bool pa
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	static const char *const kind[] = { "auto", "messages", "sharegpt", "alpaca", "completion", "text" };
+	static const char *const kind[] = { "auto",   "messages",   "sharegpt",
+					    "alpaca", "completion", "text" };
 	static const struct tokenizer tok = { 0 };
 	static const struct chat_template chat[] = { { "fake" }, { "alpaca" } };
 	if (!n)
@@ -66,9 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (fd < 0 || write(fd, data + 1, n - 1) != (ssize_t)(n - 1))
 		abort();
 
-	struct dataset_options o = {
-		.tok = &tok, .chat = &chat[choice & 1], .sequence_len = choice & 2 ? 16 : 4096, .train_on_inputs = choice & 4
-	};
+	struct dataset_options o = { .tok = &tok,
+				     .chat = &chat[choice & 1],
+				     .sequence_len = choice & 2 ? 16 : 4096,
+				     .train_on_inputs = choice & 4 };
 	struct dataset_source src = { path, kind[(choice >> 3) % 6] };
 	struct dataset *d;
 	struct err e = { 0 };

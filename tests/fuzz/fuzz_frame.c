@@ -1,4 +1,5 @@
-/* fuzz_frame.c - whatever a peer sends as a frame is refused with a message or is what its header says. */
+/* fuzz_frame.c - whatever a peer sends as a frame is refused with a message or is what its header
+ * says. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,9 @@ static void read_back(const uint8_t *data, size_t size)
 	uint8_t *again = malloc(size);
 	if (!again)
 		return;
-	if (f.size != size - FRAME_HEADER || frame_encode(&f, again, size, &n, &e) < 0 || n != size ||
-	    memcmp(again, data, 76) != 0 || memcmp(again + FRAME_HEADER, data + FRAME_HEADER, f.size) != 0)
+	if (f.size != size - FRAME_HEADER || frame_encode(&f, again, size, &n, &e) < 0 ||
+	    n != size || memcmp(again, data, 76) != 0 ||
+	    memcmp(again + FRAME_HEADER, data + FRAME_HEADER, f.size) != 0)
 		abort();
 	if (frame_parse(again, n, &f, &e) < 0)
 		abort();

@@ -1,4 +1,5 @@
-/* fuzz_gguf.c - any bytes as a GGUF: opened or refused, every pair becomes JSON, every tensor of a model can be read. */
+/* fuzz_gguf.c - any bytes as a GGUF: opened or refused, every pair becomes JSON, every tensor of a
+ * model can be read. */
 #include "base/err.h"
 #include "file/gguf.h"
 #include "file/model_file.h"

@@ -1,7 +1,8 @@
 /* fuzz_model_folder.c - any bytes as the files of a model's folder or of an adapter's.
  *
- * The input: one byte of choices, then config.json and the index (or tokenizer_config.json, tokenizer.json), each behind its length in two bytes, then the
- * safetensors file. A model that opens is read whole and written as a GGUF. */
+ * The input: one byte of choices, then config.json and the index (or tokenizer_config.json,
+ * tokenizer.json), each behind its length in two bytes, then the safetensors file. A model that
+ * opens is read whole and written as a GGUF. */
 #include "base/arena.h"
 #include "base/err.h"
 #include "file/atomic.h"
@@ -94,9 +95,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	put(adapter ? "adapter_config.json" : "config.json", data, n);
 	data += n, size -= n;
 	n = part(&data, &size);
-	put(index ? "model.safetensors.index.json" : choice & 4 ? "tokenizer.json" : "tokenizer_config.json", data, n);
+	put(index        ? "model.safetensors.index.json"
+	    : choice & 4 ? "tokenizer.json"
+			 : "tokenizer_config.json",
+	    data, n);
 	data += n, size -= n;
-	put(adapter ? "adapter_model.safetensors" : index ? "x.safetensors" : "model.safetensors", data, size);
+	put(adapter ? "adapter_model.safetensors"
+	    : index ? "x.safetensors"
+		    : "model.safetensors",
+	    data, size);
 	if (adapter) {
 		struct arena a = ARENA_INIT;
 		struct peft_adapter ad;
@@ -109,9 +116,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			model_file_close(f);
 		}
 	}
-	static const char *const all[] = { "adapter_config.json",   "config.json",      "model.safetensors.index.json",
-					   "tokenizer_config.json", "tokenizer.json",   "adapter_model.safetensors",
-					   "x.safetensors",         "model.safetensors" };
+	static const char *const all[] = {
+		"adapter_config.json",   "config.json",      "model.safetensors.index.json",
+		"tokenizer_config.json", "tokenizer.json",   "adapter_model.safetensors",
+		"x.safetensors",         "model.safetensors"
+	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		gone(all[i]);
 	return 0;

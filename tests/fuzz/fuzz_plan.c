@@ -1,4 +1,5 @@
-/* A plan.json from anywhere, for a small profile: it is read and whole, or refused with one line. */
+/* A plan.json from anywhere, for a small profile: it is read and whole, or refused with one
+ * line. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "plan/plan.h"
@@ -11,11 +12,15 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char cluster[] =
-	"{\"version\":1,\"model\":{\"layers\":6,\"hidden\":64,\"parameters_per_layer\":1e6},\"sequence_len\":128,\"global_batch\":"
+	"{\"version\":1,\"model\":{\"layers\":6,\"hidden\":64,\"parameters_per_layer\":1e6},"
+	"\"sequence_len\":128,\"global_batch\":"
 	"8,\"devices\":["
-	"{\"id\":\"a\",\"host\":\"x\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[2,0]},\"backward_ms\":{\"linear\":[4,0]}},"
-	"{\"id\":\"b\",\"host\":\"y\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[1,0]},\"backward_ms\":{\"linear\":[2,0]}},"
-	"{\"id\":\"c\",\"host\":\"y\",\"memory_gib\":1,\"forward_ms\":{\"linear\":[1,0]},\"backward_ms\":{\"linear\":[2,0]}}],"
+	"{\"id\":\"a\",\"host\":\"x\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[2,0]},"
+	"\"backward_ms\":{\"linear\":[4,0]}},"
+	"{\"id\":\"b\",\"host\":\"y\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[1,0]},"
+	"\"backward_ms\":{\"linear\":[2,0]}},"
+	"{\"id\":\"c\",\"host\":\"y\",\"memory_gib\":1,\"forward_ms\":{\"linear\":[1,0]},"
+	"\"backward_ms\":{\"linear\":[2,0]}}],"
 	"\"links\":[{\"hosts\":[\"x\",\"y\"],\"bandwidth_gbytes_per_s\":0.1}]}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

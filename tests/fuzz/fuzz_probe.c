@@ -1,4 +1,5 @@
-/* fuzz_probe.c - PROFILE and PROFILED: the first byte says which. What is accepted can be written again, and reads as the same. */
+/* fuzz_probe.c - PROFILE and PROFILED: the first byte says which. What is accepted can be written
+ * again, and reads as the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +19,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!size)
 		return 0;
 	if (data[0] & 1) {
-		if (probe_request_read(data + 1, size - 1, &q, &e) >= 0 && (q.sizes < 1 || q.sizes > PROBE_POINTS || q.tokens < 1))
+		if (probe_request_read(data + 1, size - 1, &q, &e) >= 0 &&
+		    (q.sizes < 1 || q.sizes > PROBE_POINTS || q.tokens < 1))
 			abort();
 		return 0;
 	}
 	if (probe_result_read(data + 1, size - 1, &r, &e) < 0)
 		return 0;
-	if (probe_result_write(&r, out, sizeof out, &n, &e) < 0 || probe_result_read(out, n, &again, &e) < 0 ||
-	    memcmp(&r, &again, sizeof r))
+	if (probe_result_write(&r, out, sizeof out, &n, &e) < 0 ||
+	    probe_result_read(out, n, &again, &e) < 0 || memcmp(&r, &again, sizeof r))
 		abort();
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* A profile from anywhere: it is read or refused with one line; what was read survives the way through JSON, and small ones go through every
- * planner, whose plans are whole. */
+/* A profile from anywhere: it is read or refused with one line; what was read survives the way
+ * through JSON, and small ones go through every planner, whose plans are whole. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "plan/plan.h"

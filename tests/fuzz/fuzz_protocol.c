@@ -1,5 +1,6 @@
-/* fuzz_protocol.c - the fields of every frame between coordinator and workers: the first byte says of which kind the rest is. A reader either
- * fails with one line or gives what its users rely on. */
+/* fuzz_protocol.c - the fields of every frame between coordinator and workers: the first byte says
+ * of which kind the rest is. A reader either fails with one line or gives what its users rely
+ * on. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/frame.h"
@@ -12,10 +13,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-#define MUST(x)                                                                                                                    \
-	do {                                                                                                                       \
-		if (!(x))                                                                                                          \
-			abort();                                                                                                   \
+#define MUST(x)                                                                                    \
+	do {                                                                                       \
+		if (!(x))                                                                          \
+			abort();                                                                   \
 	} while (0)
 
 static struct batch_store store;
@@ -26,7 +27,8 @@ static int read_batch(const uint8_t *p, size_t n, bool ids, bool labels, struct 
 	if (rc < 0)
 		return rc;
 	const struct batch_head *h = &store.head;
-	MUST(h->n && h->nseq && h->nseq <= h->n && h->microbatches && store.start[0] == 0 && store.start[h->nseq] == (int32_t)h->n);
+	MUST(h->n && h->nseq && h->nseq <= h->n && h->microbatches && store.start[0] == 0 &&
+	     store.start[h->nseq] == (int32_t)h->n);
 	for (uint32_t s = 0; s < h->nseq; s++)
 		MUST(store.start[s] < store.start[s + 1] && store.pos[store.start[s]] == 0);
 	return 0;
@@ -37,8 +39,8 @@ static int read_plan(const uint8_t *p, size_t n, struct err *e)
 	static struct worker_plan plan;
 	TRY(plan_read(p, n, &plan, e));
 	int pieces = plan.stages * plan.chunks;
-	MUST(plan.stage >= 0 && plan.stage < plan.stages && pieces <= PIECES_MOST && plan.first[0] == 0 &&
-	     plan.first[pieces] == plan.cfg.layers);
+	MUST(plan.stage >= 0 && plan.stage < plan.stages && pieces <= PIECES_MOST &&
+	     plan.first[0] == 0 && plan.first[pieces] == plan.cfg.layers);
 	for (int i = 0; i < pieces; i++)
 		MUST(plan.first[i] < plan.first[i + 1]);
 	return 0;
@@ -52,7 +54,8 @@ static int read_offer(const uint8_t *p, size_t n, struct err *e)
 	uint64_t bytes;
 	for (uint32_t i = 0; i < count; i++) {
 		TRY(blob_head_get(&r, &h, e));
-		MUST(blob_size(&h, &bytes, e) >= 0 && bytes == h.bytes && h.shape[0] > 0 && h.shape[1] > 0);
+		MUST(blob_size(&h, &bytes, e) >= 0 && bytes == h.bytes && h.shape[0] > 0 &&
+		     h.shape[1] > 0);
 	}
 	return wire_read_end(&r, "WEIGHTS_OFFER", e);
 }
@@ -80,7 +83,8 @@ static int read_state(const uint8_t *p, size_t n, struct err *e)
 {
 	struct state_message m;
 	TRY(state_read(p, n, &m, e));
-	MUST(m.count * 4 <= n && (const uint8_t *)m.data + m.count * 4 <= p + n && memchr(m.name, 0, sizeof m.name));
+	MUST(m.count * 4 <= n && (const uint8_t *)m.data + m.count * 4 <= p + n &&
+	     memchr(m.name, 0, sizeof m.name));
 	return 0;
 }
 

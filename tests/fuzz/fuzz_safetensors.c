@@ -1,4 +1,5 @@
-/* fuzz_safetensors.c - any bytes as a safetensors file: opened or refused, every tensor that is shown can be read to its last byte. */
+/* fuzz_safetensors.c - any bytes as a safetensors file: opened or refused, every tensor that is
+ * shown can be read to its last byte. */
 #include "base/err.h"
 #include "file/safetensors.h"
 #include "support/memfile.h"

@@ -1,7 +1,9 @@
-/* fuzz_session.c - a coordinator whose two workers say anything: joining, parameters, one step, the state.
+/* fuzz_session.c - a coordinator whose two workers say anything: joining, parameters, one step, the
+ * state.
  *
- * The input: a byte of choices (who forgets WELCOME or READY), then messages, each a byte that says what and from whom, and its own bytes. They
- * are sent as soon as the worker has heard HELLO; then both hang up, so that the coordinator ends whatever it waits for. */
+ * The input: a byte of choices (who forgets WELCOME or READY), then messages, each a byte that says
+ * what and from whom, and its own bytes. They are sent as soon as the worker has heard HELLO; then
+ * both hang up, so that the coordinator ends whatever it waits for. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -25,7 +27,8 @@ static struct job job;
 
 /* ---- the job ---- */
 
-static int weights(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int weights(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst,
+		   struct err *e)
 {
 	(void)ctx;
 	(void)s;
@@ -45,9 +48,11 @@ static void write_model(void)
 	static const char *const norms[] = { "input_layernorm", "post_attention_layernorm" };
 	for (int l = 0; l < SMALL_LAYERS; l++) {
 		for (int i = 0; i < LIN_COUNT; i++)
-			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l, linear_path((enum linear)i));
+			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l,
+				 linear_path((enum linear)i));
 		for (int i = 0; i < 2; i++)
-			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l, norms[i]);
+			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l,
+				 norms[i]);
 	}
 	snprintf(name[n++], sizeof name[0], "model.embed_tokens.weight");
 	snprintf(name[n++], sizeof name[0], "model.norm.weight");
@@ -102,10 +107,13 @@ struct crowd {
 	struct feed in;
 };
 
-static void say(const struct worker *w, enum frame_kind kind, uint64_t step, uint32_t m, const void *p, size_t n)
+static void say(const struct worker *w, enum frame_kind kind, uint64_t step, uint32_t m,
+		const void *p, size_t n)
 {
 	struct err e = { 0 };
-	struct frame f = { .kind = kind, .job = w->job, .step = step, .microbatch = m, .size = n, .payload = p };
+	struct frame f = {
+		.kind = kind, .job = w->job, .step = step, .microbatch = m, .size = n, .payload = p
+	};
 	if (w->link)
 		link_send_frame(w->link, &f, NET_NOW, &e);
 }
@@ -113,7 +121,9 @@ static void say(const struct worker *w, enum frame_kind kind, uint64_t step, uin
 static void welcome(const struct worker *w, unsigned port)
 {
 	struct err e = { 0 };
-	struct welcome c = { .id = "a", .host = "b", .backend = "cpu", .device = "d", .port = port };
+	struct welcome c = {
+		.id = "a", .host = "b", .backend = "cpu", .device = "d", .port = port
+	};
 	if (w->link)
 		welcome_send(w->link, &c, NET_NOW, &e);
 }
@@ -126,7 +136,8 @@ static void ready(const struct worker *w)
 	struct err e = { 0 };
 	say(w, FRAME_READY, 0, 0, NULL, 0);
 	for (int64_t turn = 0; turn < 8; turn++) {
-		if (clock_write(&(struct clock_message){ turn, turn + 1 }, out, sizeof out, &n, &e) < 0)
+		if (clock_write(&(struct clock_message){ turn, turn + 1 }, out, sizeof out, &n,
+				&e) < 0)
 			abort();
 		say(w, FRAME_CLOCK, (uint64_t)turn, 0, out, n);
 	}
@@ -287,8 +298,11 @@ static int hear(struct session *s, int w, enum frame_kind kind, uint64_t step, s
 
 static int train(struct session *s, const struct placement *place, struct err *e)
 {
-	static const int32_t id[] = { 1, 2, 3, 4 }, pos[] = { 0, 1, 2, 3 }, label[] = { 2, 3, 4, -100 }, start[] = { 0, 4 };
-	const struct microbatch mb = { .n = 4, .nseq = 1, .id = id, .pos = pos, .label = label, .start = start };
+	static const int32_t id[] = { 1, 2, 3, 4 }, pos[] = { 0, 1, 2, 3 },
+			     label[] = { 2, 3, 4, -100 }, start[] = { 0, 4 };
+	const struct microbatch mb = {
+		.n = 4, .nseq = 1, .id = id, .pos = pos, .label = label, .start = start
+	};
 	unsigned char out[64];
 	size_t n;
 	TRY(session_begin(s, place, true, e));
@@ -298,7 +312,9 @@ static int train(struct session *s, const struct placement *place, struct err *e
 		TRY(hear(s, SEATS - 1, FRAME_LOSS, 1, e));
 	for (int w = 0; w < SEATS; w++)
 		TRY(hear(s, w, FRAME_NORM, 1, e));
-	TRY(step_write(&(struct step_message){ .apply = true, .s = { .step = 1, .scale = 1 }, .lr = 0.1 }, out, sizeof out, &n, e));
+	TRY(step_write(
+		&(struct step_message){ .apply = true, .s = { .step = 1, .scale = 1 }, .lr = 0.1 },
+		out, sizeof out, &n, e));
 	TRY(session_send_all(s, FRAME_STEP, 1, out, n, e));
 	for (int w = 0; w < SEATS; w++)
 		TRY(hear(s, w, FRAME_STEPPED, 1, e));
@@ -312,12 +328,22 @@ static void coordinate(void)
 	struct session *s = NULL;
 	static const char *device[] = { "cpu", "cpu" };
 	static struct placement place;
-	struct seat_spec seat[SEATS] = { { .kind = SEAT_REMOTE, .id = "a", .host = "ha", .device = "cpu", .address = "worker-0" },
-					 { .kind = SEAT_REMOTE, .id = "b", .host = "hb", .device = "cpu", .address = "worker-1" } };
+	struct seat_spec seat[SEATS] = { { .kind = SEAT_REMOTE,
+					   .id = "a",
+					   .host = "ha",
+					   .device = "cpu",
+					   .address = "worker-0" },
+					 { .kind = SEAT_REMOTE,
+					   .id = "b",
+					   .host = "hb",
+					   .device = "cpu",
+					   .address = "worker-1" } };
 	const struct session_options o = { .seat = seat, .n = SEATS, .join_timeout = 2 };
-	place = (struct placement){
-		.stages = SEATS, .chunks = 1, .first = { 0, 1, SMALL_LAYERS }, .device = device, .schedule = "1f1b"
-	};
+	place = (struct placement){ .stages = SEATS,
+				    .chunks = 1,
+				    .first = { 0, 1, SMALL_LAYERS },
+				    .device = device,
+				    .schedule = "1f1b" };
 	int rc = session_join(&job, &o, &s, &e);
 	if (rc >= 0) {
 		rc = train(s, &place, &e);
@@ -337,7 +363,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc;
 	(void)argv;
-	snprintf(folder, sizeof folder, "%s/hs-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	snprintf(folder, sizeof folder, "%s/hs-fuzz-XXXXXX",
+		 access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 	if (!mkdtemp(folder))
 		abort();
 	atexit(leave);
@@ -353,7 +380,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < SEATS; i++) {
 		char at[32];
 		snprintf(at, sizeof at, "worker-%d", i);
-		if (net_open("loop", &(struct net_options){ 0 }, &c.w[i].net, &e) < 0 || net_listen(c.w[i].net, at, NULL, &e) < 0)
+		if (net_open("loop", &(struct net_options){ 0 }, &c.w[i].net, &e) < 0 ||
+		    net_listen(c.w[i].net, at, NULL, &e) < 0)
 			abort();
 	}
 	if (pthread_create(&thread, NULL, crowd, &c))

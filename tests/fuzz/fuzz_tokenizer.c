@@ -1,5 +1,6 @@
-/* A tokenizer from anywhere and a text: it is read or refused with one line; what it encodes are ids of its own, which decode, alone and in
- * a conversation. The input is a tokenizer.json or a GGUF's KV pairs as JSON, then the byte 0xff, then the text. */
+/* A tokenizer from anywhere and a text: it is read or refused with one line; what it encodes are
+ * ids of its own, which decode, alone and in a conversation. The input is a tokenizer.json or a
+ * GGUF's KV pairs as JSON, then the byte 0xff, then the text. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -36,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	const uint8_t *mark = memchr(data, 0xff, n);
 	const char *text = mark ? (const char *)mark + 1 : "some text <s> 12";
-	size_t njson = mark ? (size_t)(mark - data) : n, ntext = mark ? n - njson - 1 : strlen(text);
+	size_t njson = mark ? (size_t)(mark - data) : n,
+	       ntext = mark ? n - njson - 1 : strlen(text);
 	struct err e = { 0 };
 	json_t *doc = NULL;
 	struct tokenizer *t = NULL;
@@ -47,7 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	}
 	rc = json_object_get(doc, "tokenizer.ggml.model")
 		     ? tokenizer_from_gguf(doc, "fuzz.gguf", &t, &e)
-		     : tokenizer_from_json(doc, json_object_get(doc, "config"), "fuzz.json", &t, &e);
+		     : tokenizer_from_json(doc, json_object_get(doc, "config"), "fuzz.json", &t,
+					   &e);
 	json_decref(doc);
 	if (rc < 0) {
 		check_error(rc, &e);
@@ -65,7 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (!chat)
 		chat = chat_find(tokenizer_eos(t) >= 0 ? "plain" : "llama3");
 	const struct chat_message m[2] = { { CHAT_USER, text, ntext / 2, false },
-					   { CHAT_ASSISTANT, text + ntext / 2, ntext - ntext / 2, true } };
+					   { CHAT_ASSISTANT, text + ntext / 2, ntext - ntext / 2,
+					     true } };
 	struct tokens ids = { 0 }, train = { 0 };
 	rc = chat_encode(chat, t, m, 2, true, &ids, &train, &e);
 	if (rc < 0)

@@ -1,5 +1,6 @@
-/* fuzz_wire.c - structured payloads: the input is a list of what to read (until a zero byte), then the payload. A reader never reads
- * outside the payload, and after a failure gives only zeros and nothing. */
+/* fuzz_wire.c - structured payloads: the input is a list of what to read (until a zero byte), then
+ * the payload. A reader never reads outside the payload, and after a failure gives only zeros and
+ * nothing. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,11 @@
-/* fuzz_worker.c - a worker that a coordinator and two neighbours tell anything, in any order, over links in memory.
+/* fuzz_worker.c - a worker that a coordinator and two neighbours tell anything, in any order, over
+ * links in memory.
  *
- * The input: a byte for the plan (whose turn in the pipeline, schedule, what is trained, whether the parameters come over the link), then
- * messages, each a byte that says what and over which link, and its own bytes: well-formed ones with values from the input, fields of any kind
- * with any bytes, and bytes that are no frame. All is said before the worker looks; the last word is FINISH, so that it ends whatever it did. */
+ * The input: a byte for the plan (whose turn in the pipeline, schedule, what is trained, whether
+ * the parameters come over the link), then messages, each a byte that says what and over which
+ * link, and its own bytes: well-formed ones with values from the input, fields of any kind with any
+ * bytes, and bytes that are no frame. All is said before the worker looks; the last word is FINISH,
+ * so that it ends whatever it did. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -40,7 +43,8 @@ static int find(void *ctx, const char *name, struct source_tensor *t, struct err
 	return t->ndim > 0;
 }
 
-static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst, struct err *e)
+static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		     struct err *e)
 {
 	int64_t shape[2];
 	(void)ctx;
@@ -63,13 +67,16 @@ static const struct weight_source source = { .find = find, .read = read_rows, .d
 static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src, struct err *e)
 {
 	struct ends *x = ctx;
-	const struct weights_in_options o = { .coordinator = x->there[COORDINATOR], .plan = p, .cache_dir = cache, .job = JOB };
+	const struct weights_in_options o = {
+		.coordinator = x->there[COORDINATOR], .plan = p, .cache_dir = cache, .job = JOB
+	};
 	TRY(weights_in_open(&o, &x->weights, e));
 	*src = weights_in_source(x->weights);
 	return 0;
 }
 
-static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev, struct link **next, struct err *e)
+static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev,
+		      struct link **next, struct err *e)
 {
 	struct ends *x = ctx;
 	(void)e;
@@ -87,9 +94,15 @@ static void say(struct link *l, const struct frame *f)
 	link_send_frame(l, f, NET_NOW, &e);
 }
 
-static void fields(struct link *l, enum frame_kind kind, uint64_t step, uint32_t m, const void *p, size_t n)
+static void fields(struct link *l, enum frame_kind kind, uint64_t step, uint32_t m, const void *p,
+		   size_t n)
 {
-	say(l, &(struct frame){ .kind = kind, .job = JOB, .step = step, .microbatch = m, .size = n, .payload = p });
+	say(l, &(struct frame){ .kind = kind,
+				.job = JOB,
+				.step = step,
+				.microbatch = m,
+				.size = n,
+				.payload = p });
 }
 
 static void plan(struct link *l, struct feed *in, unsigned how)
@@ -116,7 +129,9 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	p.trace = more & 64;
 	p.offered = how & 64;
 	if (!p.opt.train_all) {
-		p.opt.lora = (struct lora_options){ .r = 2, .scale = 1, .dropout = more & 128 ? 0.5f : 0 };
+		p.opt.lora = (struct lora_options){ .r = 2,
+						    .scale = 1,
+						    .dropout = more & 128 ? 0.5f : 0 };
 		for (int i = 0; i < LIN_COUNT; i++)
 			p.opt.lora.target[i] = true;
 	}
@@ -141,12 +156,17 @@ static void batch(struct link *l, struct feed *in, uint64_t step)
 		label[i] = v == 254 ? SMALL_VOCAB : v & 64 ? -100 : (int32_t)(v / 3 % SMALL_VOCAB);
 		pos[i] = (int32_t)i;
 	}
-	struct microbatch mb = { .n = n, .nseq = n > 2 && how & 1 ? 2 : 1, .id = id, .pos = pos, .label = label, .start = start };
+	struct microbatch mb = { .n = n,
+				 .nseq = n > 2 && how & 1 ? 2 : 1,
+				 .id = id,
+				 .pos = pos,
+				 .label = label,
+				 .start = start };
 	start[mb.nseq] = (int32_t)n;
 	if (mb.nseq == 2)
 		start[1] = 1 + (int32_t)(how / 2 % (n - 1));
-	if (batch_write(&mb, how & 64 ? PASS_SAMPLE : some & 1, step, 1 + some / 2 % 4, how & 128 ? 8 : 1, some & 16, some & 32,
-			out, sizeof out, &size, &e) < 0)
+	if (batch_write(&mb, how & 64 ? PASS_SAMPLE : some & 1, step, 1 + some / 2 % 4,
+			how & 128 ? 8 : 1, some & 16, some & 32, out, sizeof out, &size, &e) < 0)
 		abort();
 	fields(l, FRAME_BATCH, step, some >> 6, out, size);
 }
@@ -196,7 +216,9 @@ static void state(struct link *l, struct feed *in, uint64_t step)
 static void offer(struct link *l, struct feed *in)
 {
 	unsigned char out[4096], bytes[512] = { 0 };
-	struct blob_head h = { .dtype = DT_F32, .ndim = 1, .shape = { SMALL_HIDDEN, 1 }, .bytes = SMALL_HIDDEN * 4 };
+	struct blob_head h = {
+		.dtype = DT_F32, .ndim = 1, .shape = { SMALL_HIDDEN, 1 }, .bytes = SMALL_HIDDEN * 4
+	};
 	struct wire_writer w = wire_write(out, sizeof out);
 	struct err e = { 0 };
 	size_t n;
@@ -213,7 +235,8 @@ static void offer(struct link *l, struct feed *in)
 		w = wire_write(out, sizeof out);
 		wire_put_u32(&w, how & 4 ? how : 0);
 		wire_put_u64(&w, at);
-		wire_put_bytes(&w, bytes + at, how & 8 || h.bytes - at > piece ? piece : h.bytes - at);
+		wire_put_bytes(&w, bytes + at,
+			       how & 8 || h.bytes - at > piece ? piece : h.bytes - at);
 		if (wire_write_end(&w, &n, &e) < 0)
 			abort();
 		fields(l, FRAME_WEIGHTS, 0, 0, out, n);
@@ -230,9 +253,12 @@ static void anything(struct link *l, struct feed *in, uint64_t step)
 		return; /* seconds of measuring are what it orders */
 	if (kind == FRAME_BATCH && n > 24 && (p[22] || p[23] || p[24]))
 		return; /* that many tokens are an order the worker may fill its memory for */
-	say(l,
-	    &(struct frame){
-		    .kind = kind, .job = how & 1 ? how : JOB, .step = step, .microbatch = how / 2 % 8, .size = n, .payload = p });
+	say(l, &(struct frame){ .kind = kind,
+				.job = how & 1 ? how : JOB,
+				.step = step,
+				.microbatch = how / 2 % 8,
+				.size = n,
+				.payload = p });
 }
 
 static void speak(struct ends *x, struct feed *in)
@@ -254,7 +280,9 @@ static void speak(struct ends *x, struct feed *in)
 			break;
 		case 2: {
 			unsigned char out[64];
-			struct step_message m = { .apply = how & 16, .s = { .step = step, .scale = 0.5f }, .lr = 0.01 };
+			struct step_message m = { .apply = how & 16,
+						  .s = { .step = step, .scale = 0.5f },
+						  .lr = 0.01 };
 			if (step_write(&m, out, sizeof out, &n, &e) < 0)
 				abort();
 			fields(x->here[COORDINATOR], FRAME_STEP, step, 0, out, n);
@@ -316,7 +344,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argv;
 	log_set_sink(quiet, NULL, LOG_ERROR);
 	small_model(&cfg);
-	snprintf(cache, sizeof cache, "%s/hs-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	snprintf(cache, sizeof cache, "%s/hs-fuzz-XXXXXX",
+		 access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 	if (!mkdtemp(cache))
 		abort();
 	atexit(leave);
@@ -333,7 +362,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 2)
 		return 0;
 	if (net_open("loop", &(struct net_options){ 0 }, &here, &e) < 0 ||
-	    net_open("loop", &(struct net_options){ 0 }, &there, &e) < 0 || net_listen(there, "worker", NULL, &e) < 0)
+	    net_open("loop", &(struct net_options){ 0 }, &there, &e) < 0 ||
+	    net_listen(there, "worker", NULL, &e) < 0)
 		abort();
 	for (int i = 0; i < LINKS; i++)
 		if (net_connect(here, "worker", NULL, net_in(10), &x.here[i], &e) < 0 ||

@@ -1,4 +1,5 @@
-/* small.h - the smallest model that has everything (3 layers, 2 heads over 1, vocabulary 32), for fuzz targets of the job's state machines. */
+/* small.h - the smallest model that has everything (3 layers, 2 heads over 1, vocabulary 32), for
+ * fuzz targets of the job's state machines. */
 #ifndef HS_TESTS_FUZZ_SMALL_H
 #define HS_TESTS_FUZZ_SMALL_H
 
@@ -13,15 +14,18 @@
 enum { SMALL_LAYERS = 3, SMALL_VOCAB = 32, SMALL_HIDDEN = 8 };
 
 static const char small_config[] =
-	"{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":3,\"num_attention_heads\":2,"
-	"\"num_key_value_heads\":1,\"head_dim\":4,\"vocab_size\":32,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+	"{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_"
+	"layers\":3,\"num_attention_heads\":2,"
+	"\"num_key_value_heads\":1,\"head_dim\":4,\"vocab_size\":32,\"rms_norm_eps\":1e-5,\"rope_"
+	"theta\":10000.0,"
 	"\"max_position_embeddings\":64,\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}";
 
 static inline void small_model(struct model_config *c)
 {
 	struct err e = { 0 };
 	json_t *j;
-	if (json_parse_text(small_config, strlen(small_config), "small", &j, &e) < 0 || model_config_read(j, "small", c, &e) < 0)
+	if (json_parse_text(small_config, strlen(small_config), "small", &j, &e) < 0 ||
+	    model_config_read(j, "small", c, &e) < 0)
 		abort();
 	json_decref(j);
 }

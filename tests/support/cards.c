@@ -10,12 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether this machine's own driver has a card. It is asked here, not by the backend, which opens a library once for a process. */
+/* Whether this machine's own driver has a card. It is asked here, not by the backend, which opens a
+ * library once for a process. */
 static bool has_card(const char *const *names, const char *init, const char *count)
 {
 	void *h = NULL;
 	int n = 0;
-	if (!strncmp(init, "hip", 3) && access("/dev/kfd", F_OK) < 0 && access("/dev/dxg", F_OK) < 0)
+	if (!strncmp(init, "hip", 3) && access("/dev/kfd", F_OK) < 0 &&
+	    access("/dev/dxg", F_OK) < 0)
 		return false;
 	for (; *names && !h; names++)
 		h = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
@@ -29,16 +31,20 @@ static bool has_card(const char *const *names, const char *init, const char *cou
 bool fake_cards(const char *library, bool always)
 {
 	static const char *const cuda[] = { "libcuda.so.1", NULL };
-	static const char *const hip[] = { "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", NULL };
-	static const char *const envs[2][3] = { { "HS_CUDA_LIBRARY", "HS_NVRTC_LIBRARY", "HS_CUBLASLT_LIBRARY" },
-						{ "HS_HIP_LIBRARY", "HS_HIPRTC_LIBRARY", "HS_ROCBLAS_LIBRARY" } };
+	static const char *const hip[] = { "libamdhip64.so.7", "libamdhip64.so.6",
+					   "libamdhip64.so.5", NULL };
+	static const char *const envs[2][3] = {
+		{ "HS_CUDA_LIBRARY", "HS_NVRTC_LIBRARY", "HS_CUBLASLT_LIBRARY" },
+		{ "HS_HIP_LIBRARY", "HS_HIPRTC_LIBRARY", "HS_ROCBLAS_LIBRARY" }
+	};
 #ifdef __SANITIZE_THREAD__
 	printf("no stand-in for cards: its fibers are threads to the sanitizer\n");
 	return false;
 #endif
 	char path[4096];
 	const char *bin = getenv("HS_BIN");
-	ssize_t n = bin ? snprintf(path, sizeof path, "%s", bin) : readlink("/proc/self/exe", path, sizeof path - 1);
+	ssize_t n = bin ? snprintf(path, sizeof path, "%s", bin)
+			: readlink("/proc/self/exe", path, sizeof path - 1);
 	if (n <= 0 || n >= 4000)
 		return false;
 	path[n] = 0;
@@ -51,7 +57,8 @@ bool fake_cards(const char *library, bool always)
 		return false;
 	}
 	for (int i = 0; i < 2; i++)
-		if (always || !(i ? has_card(hip, "hipInit", "hipGetDeviceCount") : has_card(cuda, "cuInit", "cuDeviceGetCount")))
+		if (always || !(i ? has_card(hip, "hipInit", "hipGetDeviceCount")
+				  : has_card(cuda, "cuInit", "cuDeviceGetCount")))
 			for (int k = 0; k < 3; k++)
 				setenv(envs[i][k], path, 1);
 	return true;

@@ -1,12 +1,13 @@
-/* cards.h - a stand-in for CUDA and HIP cards where there are none: tests/drivers/fake_rt.c, which runs the real kernel text on the processor. */
+/* cards.h - a stand-in for CUDA and HIP cards where there are none: tests/drivers/fake_rt.c, which
+ * runs the real kernel text on the processor. */
 #ifndef HS_TESTS_SUPPORT_CARDS_H
 #define HS_TESTS_SUPPORT_CARDS_H
 
 #include <stdbool.h>
 
-/* Puts it in place of the driver of each backend that has no device here (or, with `always`, of both); before anything asks for a device.
- * `library` is "fake_rt.so", or "lacking_rt.so", which lacks a function. false, with a line that says why: it is not built, or
- * would not work here. */
+/* Puts it in place of the driver of each backend that has no device here (or, with `always`, of
+ * both); before anything asks for a device. `library` is "fake_rt.so", or "lacking_rt.so", which
+ * lacks a function. false, with a line that says why: it is not built, or would not work here. */
 bool fake_cards(const char *library, bool always);
 
 #endif

@@ -1,6 +1,7 @@
-/* fake_tokenizer.h - a tokenizer and a chat template simple enough to read: ids are the bytes of the text, FAKE_BOS and FAKE_EOS stand
- * around it, a turn is FAKE_TURN + role, the text, FAKE_END. Definitions, not declarations: a test program that includes this is
- * linked with these instead of the library's. */
+/* fake_tokenizer.h - a tokenizer and a chat template simple enough to read: ids are the bytes of
+ * the text, FAKE_BOS and FAKE_EOS stand around it, a turn is FAKE_TURN + role, the text, FAKE_END.
+ * Definitions, not declarations: a test program that includes this is linked with these instead of
+ * the library's. */
 #ifndef HS_TESTS_FAKE_TOKENIZER_H
 #define HS_TESTS_FAKE_TOKENIZER_H
 
@@ -33,8 +34,8 @@ int tokens_add(struct tokens *t, int32_t id, struct err *e)
 	return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special,
-		     struct tokens *out, struct err *e)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
+		     bool parse_special, struct tokens *out, struct err *e)
 {
 	(void)parse_special;
 	if (add_special && !t->no_bos)
@@ -48,8 +49,9 @@ int32_t tokenizer_eos(const struct tokenizer *t) { return t->no_eos ? -1 : FAKE_
 const char *chat_name(const struct chat_template *t) { return t->name; }
 const char *chat_names(void) { return "fake alpaca"; }
 
-int chat_encode(const struct chat_template *t, const struct tokenizer *tok, const struct chat_message *msg, size_t n, bool open,
-		struct tokens *ids, struct tokens *train, struct err *e)
+int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
+		const struct chat_message *msg, size_t n, bool open, struct tokens *ids,
+		struct tokens *train, struct err *e)
 {
 	(void)t;
 	(void)open;

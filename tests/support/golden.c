@@ -44,7 +44,8 @@ const void *golden_get(struct golden *g, const char *name, enum dtype dtype, uin
 	if (!t)
 		fail_msg("%s has no tensor %s", g->path, name);
 	if (t->dtype != dtype)
-		fail_msg("%s: %s is %s, not %s", g->path, name, dtype_name(t->dtype), dtype_name(dtype));
+		fail_msg("%s: %s is %s, not %s", g->path, name, dtype_name(t->dtype),
+			 dtype_name(dtype));
 	void *p = arena_alloc(&g->mem, t->bytes);
 	assert_non_null(p);
 	memcpy(p, t->data, t->bytes);
@@ -53,9 +54,18 @@ const void *golden_get(struct golden *g, const char *name, enum dtype dtype, uin
 	return p;
 }
 
-const float *golden_f32(struct golden *g, const char *name, uint64_t *n_p) { return golden_get(g, name, DT_F32, n_p); }
-const double *golden_f64(struct golden *g, const char *name, uint64_t *n_p) { return golden_get(g, name, DT_F64, n_p); }
-const int32_t *golden_i32(struct golden *g, const char *name, uint64_t *n_p) { return golden_get(g, name, DT_I32, n_p); }
+const float *golden_f32(struct golden *g, const char *name, uint64_t *n_p)
+{
+	return golden_get(g, name, DT_F32, n_p);
+}
+const double *golden_f64(struct golden *g, const char *name, uint64_t *n_p)
+{
+	return golden_get(g, name, DT_F64, n_p);
+}
+const int32_t *golden_i32(struct golden *g, const char *name, uint64_t *n_p)
+{
+	return golden_get(g, name, DT_I32, n_p);
+}
 
 const char *golden_name(struct golden *g, const char *fmt, ...)
 {
@@ -76,7 +86,8 @@ struct stage_batch golden_batch(struct golden *g, const char *prefix, int64_t *t
 	struct stage_batch b = { .id = golden_i32(g, golden_name(g, "%sid", prefix), &n),
 				 .pos = golden_i32(g, golden_name(g, "%spos", prefix), &npos),
 				 .label = golden_i32(g, golden_name(g, "%slabel", prefix), &nlabel),
-				 .start = golden_i32(g, golden_name(g, "%sstart", prefix), &nstart) };
+				 .start = golden_i32(g, golden_name(g, "%sstart", prefix),
+						     &nstart) };
 	assert_true(npos == n && nlabel == n && nstart >= 2 && (uint64_t)b.start[nstart - 1] == n);
 	b.n = (int64_t)n;
 	b.nseq = (int64_t)nstart - 1;

@@ -1,6 +1,8 @@
-/* golden.h - files of expectations made by other programs (tests/golden), and models brought to a device to be compared with them.
+/* golden.h - files of expectations made by other programs (tests/golden), and models brought to a
+ * device to be compared with them.
  *
- * Everything here fails the running cmocka test by itself when something is missing. Tests run in the root of the repository. */
+ * Everything here fails the running cmocka test by itself when something is missing. Tests run in
+ * the root of the repository. */
 #ifndef HS_TESTS_SUPPORT_GOLDEN_H
 #define HS_TESTS_SUPPORT_GOLDEN_H
 
@@ -31,8 +33,10 @@ const double *golden_f64(struct golden *g, const char *name, uint64_t *n_p);
 const int32_t *golden_i32(struct golden *g, const char *name, uint64_t *n_p);
 const void *golden_get(struct golden *g, const char *name, enum dtype dtype, uint64_t *n_p);
 /* A text put together for a name; lives as long as the file is open. */
-const char *golden_name(struct golden *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The microbatch whose tensors are PREFIXid, PREFIXpos, PREFIXlabel, PREFIXstart; *trained_p: labels that count. */
+const char *golden_name(struct golden *g, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* The microbatch whose tensors are PREFIXid, PREFIXpos, PREFIXlabel, PREFIXstart; *trained_p:
+ * labels that count. */
 struct stage_batch golden_batch(struct golden *g, const char *prefix, int64_t *trained_p);
 
 /* Largest |got - want|; NaN when there is one. And the same as a share of the largest |want|. */
@@ -48,7 +52,8 @@ struct golden_model {
 	struct slot slot;
 };
 
-void golden_model_open(struct golden_model *m, const char *path, const struct stage_options *o); /* layers are filled in */
+/* layers are filled in */
+void golden_model_open(struct golden_model *m, const char *path, const struct stage_options *o);
 void golden_model_close(struct golden_model *m);
 /* Sets a trained parameter. */
 void golden_set(struct golden_model *m, const char *name, const float *v, uint64_t n);

@@ -1,5 +1,6 @@
-/* hip_stub.h - what the kernels of src/dev/kernel use of HIP, for a bare clang: enough to make code for an architecture that the installed
- * hipRTC does not know yet. The mathematical functions stay undefined: nothing is linked. Used by test_dev_compile.c only. */
+/* hip_stub.h - what the kernels of src/dev/kernel use of HIP, for a bare clang: enough to make code
+ * for an architecture that the installed hipRTC does not know yet. The mathematical functions stay
+ * undefined: nothing is linked. Used by test_dev_compile.c only. */
 #ifndef HS_TESTS_SUPPORT_HIP_STUB_H
 #define HS_TESTS_SUPPORT_HIP_STUB_H
 #define __global__ __attribute__((global))
@@ -29,5 +30,8 @@ __device__ inline void __syncthreads()
 }
 __device__ inline unsigned __float_as_uint(float f) { return __builtin_bit_cast(unsigned, f); }
 __device__ inline float __uint_as_float(unsigned u) { return __builtin_bit_cast(float, u); }
-__device__ inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+__device__ inline unsigned __umulhi(unsigned a, unsigned b)
+{
+	return (unsigned)(((unsigned long long)a * b) >> 32);
+}
 #endif

@@ -1,4 +1,5 @@
-/* memfile.h - bytes as a file without a disk, for fuzz targets: one anonymous file that is filled anew each time. */
+/* memfile.h - bytes as a file without a disk, for fuzz targets: one anonymous file that is filled
+ * anew each time. */
 #ifndef HS_TESTS_SUPPORT_MEMFILE_H
 #define HS_TESTS_SUPPORT_MEMFILE_H
 
@@ -17,7 +18,8 @@ static inline const char *memfile(const uint8_t *data, size_t size)
 		fd = memfd_create("fuzz", 0);
 		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
 	}
-	if (fd < 0 || ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)size) < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
+	if (fd < 0 || ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)size) < 0 ||
+	    pwrite(fd, data, size, 0) != (ssize_t)size)
 		abort();
 	return path;
 }

@@ -20,7 +20,8 @@ void ref_embed_bwd(double *dtable, const double *dy, const int32_t *ids, int64_t
 			dtable[ids[i] * c + j] += dy[i * c + j];
 }
 
-void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, int64_t n, int64_t c, double eps)
+void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, int64_t n,
+		     int64_t c, double eps)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double s = 0;
@@ -32,8 +33,8 @@ void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, 
 	}
 }
 
-void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, const double *w, const double *rstd, int64_t n,
-		     int64_t c)
+void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, const double *w,
+		     const double *rstd, int64_t n, int64_t c)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double dot = 0;
@@ -48,15 +49,17 @@ void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, 
 	}
 }
 
-void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d, int64_t ldx, int64_t dir,
-	      double scale)
+void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d,
+	      int64_t ldx, int64_t dir, double scale)
 {
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t head = 0; head < h; head++)
 			for (int64_t j = 0; j < d / 2; j++) {
 				float angle = (float)pos[i] * (float)freq[j];
-				double c = cos((double)angle) * scale, s = sin((double)angle) * scale * (double)dir;
-				double *a = x + i * ldx + head * d + j, *b = a + d / 2, x0 = *a, x1 = *b;
+				double c = cos((double)angle) * scale,
+				       s = sin((double)angle) * scale * (double)dir;
+				double *a = x + i * ldx + head * d + j, *b = a + d / 2, x0 = *a,
+				       x1 = *b;
 				*a = x0 * c - x1 * s;
 				*b = x1 * c + x0 * s;
 			}
@@ -71,15 +74,16 @@ static double dot(const double *a, const double *b, int64_t n)
 }
 
 /* First and last+1 key that query i of lq sees of lk. */
-static void seen(const struct ref_attn *a, int64_t i, int64_t lq, int64_t lk, int64_t *beg_p, int64_t *end_p)
+static void seen(const struct ref_attn *a, int64_t i, int64_t lq, int64_t lk, int64_t *beg_p,
+		 int64_t *end_p)
 {
 	*end_p = i + lk - lq + 1;
 	*beg_p = a->window > 0 && *end_p > a->window ? *end_p - a->window : 0;
 }
 
 /* The probabilities of one row, in p[beg..end); returns its log-sum-exp. */
-static double probabilities(double *p, const double *q, const double *k, int64_t ldk, int64_t beg, int64_t end, int64_t d,
-			    double scale)
+static double probabilities(double *p, const double *q, const double *k, int64_t ldk, int64_t beg,
+			    int64_t end, int64_t d, double scale)
 {
 	double max = -INFINITY, sum = 0;
 	for (int64_t j = beg; j < end; j++) {
@@ -93,17 +97,21 @@ static double probabilities(double *p, const double *q, const double *k, int64_t
 	return max + log(sum);
 }
 
-void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, const double *v, const struct ref_attn *a)
+void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, const double *v,
+		  const struct ref_attn *a)
 {
 	double *p = calloc((size_t)a->nk + 1, sizeof *p);
 	for (int64_t s = 0; s < a->s; s++)
 		for (int64_t h = 0; h < a->h; h++) {
-			const int64_t g = h / (a->h / a->g), lq = a->qs[s + 1] - a->qs[s], lk = a->ks[s + 1] - a->ks[s];
-			const double *ks = k + a->ks[s] * a->ldk + g * a->d, *vs = v + a->ks[s] * a->ldv + g * a->d;
+			const int64_t g = h / (a->h / a->g), lq = a->qs[s + 1] - a->qs[s],
+				      lk = a->ks[s + 1] - a->ks[s];
+			const double *ks = k + a->ks[s] * a->ldk + g * a->d,
+				     *vs = v + a->ks[s] * a->ldv + g * a->d;
 			for (int64_t i = 0; i < lq; i++) {
 				int64_t beg, end, row = a->qs[s] + i;
 				seen(a, i, lq, lk, &beg, &end);
-				double l = probabilities(p, q + row * a->ldq + h * a->d, ks, a->ldk, beg, end, a->d, a->scale);
+				double l = probabilities(p, q + row * a->ldq + h * a->d, ks, a->ldk,
+							 beg, end, a->d, a->scale);
 				if (lse)
 					lse[h * a->nq + row] = l;
 				for (int64_t x = 0; x < a->d; x++) {
@@ -117,10 +125,11 @@ void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, cons
 	free(p);
 }
 
-void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const double *q, const double *k, const double *v,
-		  const double *o, const struct ref_attn *a)
+void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const double *q,
+		  const double *k, const double *v, const double *o, const struct ref_attn *a)
 {
-	double *p = calloc((size_t)a->nk + 1, sizeof *p), *dp = calloc((size_t)a->nk + 1, sizeof *dp);
+	double *p = calloc((size_t)a->nk + 1, sizeof *p),
+	       *dp = calloc((size_t)a->nk + 1, sizeof *dp);
 	const int64_t n = a->nq, d = a->d;
 	for (int64_t i = 0; i < n; i++) {
 		for (int64_t x = 0; x < a->h * d; x++)
@@ -130,12 +139,15 @@ void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const 
 	}
 	for (int64_t s = 0; s < a->s; s++)
 		for (int64_t h = 0; h < a->h; h++) {
-			const int64_t g = h / (a->h / a->g), len = a->qs[s + 1] - a->qs[s], base = a->qs[s];
-			const double *ks = k + base * a->ldk + g * d, *vs = v + base * a->ldv + g * d;
+			const int64_t g = h / (a->h / a->g), len = a->qs[s + 1] - a->qs[s],
+				      base = a->qs[s];
+			const double *ks = k + base * a->ldk + g * d,
+				     *vs = v + base * a->ldv + g * d;
 			double *dks = dk + base * a->ldk + g * d, *dvs = dv + base * a->ldv + g * d;
 			for (int64_t i = 0; i < len; i++) {
 				int64_t beg, end, row = base + i;
-				const double *qi = q + row * a->ldq + h * d, *doi = dout + row * a->ldo + h * d;
+				const double *qi = q + row * a->ldq + h * d,
+					     *doi = dout + row * a->ldo + h * d;
 				seen(a, i, len, len, &beg, &end);
 				probabilities(p, qi, ks, a->ldk, beg, end, d, a->scale);
 				double mean = 0;
@@ -148,7 +160,8 @@ void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const 
 				for (int64_t j = beg; j < end; j++) {
 					double ds = p[j] * (dp[j] - mean) * a->scale;
 					for (int64_t x = 0; x < d; x++) {
-						dq[row * a->ldq + h * d + x] += ds * ks[j * a->ldk + x];
+						dq[row * a->ldq + h * d + x] +=
+							ds * ks[j * a->ldk + x];
 						dks[j * a->ldk + x] += ds * qi[x];
 						dvs[j * a->ldv + x] += p[j] * doi[x];
 					}
@@ -165,7 +178,8 @@ void ref_swiglu_fwd(double *y, const double *gate, const double *up, int64_t n)
 		y[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
 }
 
-void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate, const double *up, int64_t n)
+void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate,
+		    const double *up, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double s = 1 / (1 + exp(-gate[i]));
@@ -181,8 +195,8 @@ void ref_dropout(double *y, const double *x, int64_t n, float p, uint64_t key)
 			y[i] += x[i] / (1 - (double)p);
 }
 
-void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n, int64_t v, int64_t ldl,
-	      int64_t ldd, double scale)
+void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
+	      int64_t v, int64_t ldl, int64_t ldd, double scale)
 {
 	for (int64_t i = 0; i < n; i++) {
 		const double *l = logits + i * ldl;
@@ -194,7 +208,9 @@ void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t
 		double lse = max + log(sum);
 		loss[i] = labels[i] == -100 ? 0 : lse - l[labels[i]];
 		for (int64_t j = 0; dlogits && j < v; j++)
-			dlogits[i * ldd + j] = labels[i] == -100 ? 0 : scale * (exp(l[j] - lse) - (j == labels[i]));
+			dlogits[i * ldd + j] =
+				labels[i] == -100 ? 0
+						  : scale * (exp(l[j] - lse) - (j == labels[i]));
 	}
 }
 
@@ -205,8 +221,9 @@ void ref_colsum(double *db, const double *dy, int64_t n, int64_t c)
 			db[j] += dy[i * c + j];
 }
 
-void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const double *code, int64_t in, int64_t row0, int64_t nr,
-	     int64_t col0, int64_t nc, int64_t ldd, int64_t block)
+void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const double *code,
+	     int64_t in, int64_t row0, int64_t nr, int64_t col0, int64_t nc, int64_t ldd,
+	     int64_t block)
 {
 	for (int64_t r = 0; r < nr; r++)
 		for (int64_t c = 0; c < nc; c++) {
@@ -216,8 +233,8 @@ void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const dou
 		}
 }
 
-void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, double lr, double b1, double b2, double eps, double wd,
-	       double bc1, double bc2, double gscale)
+void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, double lr, double b1,
+	       double b2, double eps, double wd, double bc1, double bc2, double gscale)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double gi = g[i] * gscale;
@@ -227,7 +244,8 @@ void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, doub
 	}
 }
 
-void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, double mu, double wd, double gscale)
+void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, double mu, double wd,
+	     double gscale)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double gi = g[i] * gscale + wd * p[i];
@@ -237,14 +255,15 @@ void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, doub
 	}
 }
 
-void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n, int64_t k, bool ta, bool tb, int64_t lda,
-	      int64_t ldb, int64_t ldc, double alpha, double beta)
+void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n, int64_t k, bool ta,
+	      bool tb, int64_t lda, int64_t ldb, int64_t ldc, double alpha, double beta)
 {
 	for (int64_t i = 0; i < m; i++)
 		for (int64_t j = 0; j < n; j++) {
 			double s = 0;
 			for (int64_t x = 0; x < k; x++)
-				s += (ta ? a[x * lda + i] : a[i * lda + x]) * (tb ? b[j * ldb + x] : b[x * ldb + j]);
+				s += (ta ? a[x * lda + i] : a[i * lda + x]) *
+				     (tb ? b[j * ldb + x] : b[x * ldb + j]);
 			c[i * ldc + j] = alpha * s + (beta != 0 ? beta * c[i * ldc + j] : 0);
 		}
 }

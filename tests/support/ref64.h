@@ -1,6 +1,8 @@
-/* ref64.h - every kernel of kernel.def once more in float64, written as plainly as can be: what all backends are compared with.
+/* ref64.h - every kernel of kernel.def once more in float64, written as plainly as can be: what all
+ * backends are compared with.
  *
- * Arguments stand in the order of kernel.def; arrays hold the values (already rounded to their dtype), strides count elements. */
+ * Arguments stand in the order of kernel.def; arrays hold the values (already rounded to their
+ * dtype), strides count elements. */
 #ifndef HS_TESTS_SUPPORT_REF64_H
 #define HS_TESTS_SUPPORT_REF64_H
 
@@ -15,32 +17,37 @@ struct ref_attn {
 
 void ref_embed_fwd(double *y, const double *table, const int32_t *ids, int64_t n, int64_t c);
 void ref_embed_bwd(double *dtable, const double *dy, const int32_t *ids, int64_t n, int64_t c);
-void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, int64_t n, int64_t c, double eps);
+void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, int64_t n,
+		     int64_t c, double eps);
 /* adds to dx and, unless NULL, dw */
-void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, const double *w, const double *rstd, int64_t n,
-		     int64_t c);
+void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, const double *w,
+		     const double *rstd, int64_t n, int64_t c);
 /* The angle is the float32 product of position and frequency, as Hugging Face forms it. */
-void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d, int64_t ldx, int64_t dir,
-	      double scale);
-void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, const double *v, const struct ref_attn *a);
+void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d,
+	      int64_t ldx, int64_t dir, double scale);
+void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, const double *v,
+		  const struct ref_attn *a);
 /* o: the output as backward gets it, rounded to its dtype; NULL: not rounded */
-void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const double *q, const double *k, const double *v,
-		  const double *o, const struct ref_attn *a);
+void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const double *q,
+		  const double *k, const double *v, const double *o, const struct ref_attn *a);
 void ref_swiglu_fwd(double *y, const double *gate, const double *up, int64_t n);
-void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate, const double *up, int64_t n);
+void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate,
+		    const double *up, int64_t n);
 /* adds to y */
 void ref_dropout(double *y, const double *x, int64_t n, float p, uint64_t key);
 /* dlogits may be NULL */
-void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n, int64_t v, int64_t ldl,
-	      int64_t ldd, double scale);
+void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
+	      int64_t v, int64_t ldl, int64_t ldd, double scale);
 void ref_colsum(double *db, const double *dy, int64_t n, int64_t c);
-void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const double *code, int64_t in, int64_t row0, int64_t nr,
-	     int64_t col0, int64_t nc, int64_t ldd, int64_t block);
-void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, double lr, double b1, double b2, double eps, double wd,
-	       double bc1, double bc2, double gscale);
+void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const double *code,
+	     int64_t in, int64_t row0, int64_t nr, int64_t col0, int64_t nc, int64_t ldd,
+	     int64_t block);
+void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, double lr, double b1,
+	       double b2, double eps, double wd, double bc1, double bc2, double gscale);
 /* mom may be NULL */
-void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, double mu, double wd, double gscale);
-void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n, int64_t k, bool ta, bool tb, int64_t lda,
-	      int64_t ldb, int64_t ldc, double alpha, double beta);
+void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, double mu, double wd,
+	     double gscale);
+void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n, int64_t k, bool ta,
+	      bool tb, int64_t lda, int64_t ldb, int64_t ldc, double alpha, double beta);
 
 #endif

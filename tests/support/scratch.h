@@ -1,12 +1,14 @@
 /* scratch.h - a folder of its own for a test program, and paths in it and in the repository.
  *
- * The folder is made on first use and removed when the program ends. Returned paths live until then. Failures end the test. */
+ * The folder is made on first use and removed when the program ends. Returned paths live until
+ * then. Failures end the test. */
 #ifndef HS_TESTS_SUPPORT_SCRATCH_H
 #define HS_TESTS_SUPPORT_SCRATCH_H
 
 #include <stddef.h>
 
-const char *scratch(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a path in the folder */
+/* a path in the folder */
+const char *scratch(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *repository(const char *fmt, ...)
 	__attribute__((format(printf, 1, 2))); /* a path in the source tree: "tests/golden/..." */
 

@@ -30,7 +30,8 @@ void site_program(const char *argv0)
 	if (given)
 		snprintf(program, sizeof program, "%s", given);
 	else
-		snprintf(program, sizeof program, "%.*s/../heteroshard", slash ? (int)(slash - argv0) : 1, slash ? argv0 : ".");
+		snprintf(program, sizeof program, "%.*s/../heteroshard",
+			 slash ? (int)(slash - argv0) : 1, slash ? argv0 : ".");
 }
 
 /* ---- files ---- */
@@ -48,22 +49,29 @@ void site_configuration(const struct site *s, const char *name, int workers, con
 {
 	struct buf b = BUF_INIT;
 	buf_addf(&b,
-		 "base_model: %s/model\nadapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nlora_dropout: 0.1\n"
-		 "compute_dtype: float32\ndatasets: [{path: %s/data.jsonl, type: completion}]\nsequence_len: "
+		 "base_model: %s/model\nadapter: lora\nlora_r: 4\nlora_alpha: "
+		 "8\nlora_target_linear: true\nlora_dropout: 0.1\n"
+		 "compute_dtype: float32\ndatasets: [{path: %s/data.jsonl, type: "
+		 "completion}]\nsequence_len: "
 		 "128\nmicro_batch_size: 2\n"
-		 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: "
+		 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: "
+		 "6\nwarmup_steps: 2\nsave_steps: "
 		 "3\nval_set_size: 4\n"
-		 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\ncache_dir: %s/cache\n"
+		 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: "
+		 "float32\noutput_dir: %s/%s\ncache_dir: %s/cache\n"
 		 "peer_timeout: 10\njoin_timeout: 60\nprofile: none\n%s",
 		 s->t.dir, s->t.dir, s->t.dir, name, s->t.dir, extra);
 	if (workers)
 		buf_addf(&b,
-			 "key_file: %s/key\ncoordinator: {hostname: c, ip: 127.0.0.1, port: %d, device: none, public_key: '%s'}\n"
+			 "key_file: %s/key\ncoordinator: {hostname: c, ip: 127.0.0.1, port: %d, "
+			 "device: none, public_key: '%s'}\n"
 			 "workers:\n",
 			 s->t.dir, s->port, s->key.pub);
 	for (int i = 0; i < workers; i++)
-		buf_addf(&b, "- {id: %c, hostname: box%c, ip: 127.0.0.%d, port: %d, device: cpu, public_key: '%s'}\n", 'a' + i,
-			 'a' + i, i + 2, s->port + 1 + i, s->key.pub);
+		buf_addf(&b,
+			 "- {id: %c, hostname: box%c, ip: 127.0.0.%d, port: %d, device: cpu, "
+			 "public_key: '%s'}\n",
+			 'a' + i, 'a' + i, i + 2, s->port + 1 + i, s->key.pub);
 	char file[128];
 	snprintf(file, sizeof file, "%s.yaml", name);
 	site_put(s, file, b.p, 0644);
@@ -147,7 +155,8 @@ void show_log(const struct process *p)
 int finished_or_hangs(const struct process *p, double seconds)
 {
 	int status;
-	for (int64_t end = clock_now() + (int64_t)(seconds * 1e9); clock_now() < end; usleep(5000)) {
+	for (int64_t end = clock_now() + (int64_t)(seconds * 1e9); clock_now() < end;
+	     usleep(5000)) {
 		pid_t got = waitpid(p->pid, &status, WNOHANG);
 		if (got == p->pid)
 			return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
@@ -185,7 +194,8 @@ bool says(const struct process *p, const char *what)
 
 void until(const struct process *p, const char *what)
 {
-	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000; clock_now() < end; usleep(5000))
+	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000; clock_now() < end;
+	     usleep(5000))
 		if (says(p, what))
 			return;
 	show_log(p);
@@ -217,7 +227,8 @@ static void losses(const struct site *s, const char *run, struct buf *out)
 	char path[512];
 	snprintf(path, sizeof path, "%s/%s/metrics.jsonl", s->t.dir, run);
 	char *t = site_text(path);
-	static const char *const keys[] = { "\"step\":", "\"loss\":", "\"val_loss\":", "\"grad_norm\":" };
+	static const char *const keys[] = { "\"step\":", "\"loss\":", "\"val_loss\":",
+					    "\"grad_norm\":" };
 	for (char *line = strtok(t, "\n"); line; line = strtok(NULL, "\n")) {
 		for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
 			const char *at = strstr(line, keys[k]);
@@ -254,8 +265,8 @@ void same_result(const struct site *s, const char *a, const char *b, bool curve)
 
 void no_torn_checkpoint(const struct site *s, const char *run)
 {
-	static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors",
-					     "trainer_state.json" };
+	static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors",
+					     "optimizer.safetensors", "trainer_state.json" };
 	char dir[512], path[1024];
 	snprintf(dir, sizeof dir, "%s/%s/checkpoints", s->t.dir, run);
 	DIR *d = opendir(dir);

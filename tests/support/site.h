@@ -1,6 +1,8 @@
-/* site.h - a folder with a tiny model, a key and configurations for jobs over several processes on loopback, and those processes.
+/* site.h - a folder with a tiny model, a key and configurations for jobs over several processes on
+ * loopback, and those processes.
  *
- * The program is $HETEROSHARD, or the one beside the test. Every process started here is known by its pid; none is found by name. */
+ * The program is $HETEROSHARD, or the one beside the test. Every process started here is known by
+ * its pid; none is found by name. */
 #ifndef HS_TESTS_SUPPORT_SITE_H
 #define HS_TESTS_SUPPORT_SITE_H
 
@@ -28,7 +30,8 @@ void site_program(const char *argv0); /* once, from main */
 void site_make(struct site *s);
 /* DIR/NAME */
 void site_put(const struct site *s, const char *name, const char *text, mode_t mode);
-/* NAME.yaml: workers 'a', 'b', ... at 127.0.0.2, .3, ..., all with the site's key; none: the same job in one process. */
+/* NAME.yaml: workers 'a', 'b', ... at 127.0.0.2, .3, ..., all with the site's key; none: the same
+ * job in one process. */
 void site_configuration(const struct site *s, const char *name, int workers, const char *extra);
 char *site_text(const char *path); /* of a file, "" without one; mem_free */
 
@@ -37,10 +40,13 @@ struct process site_start(const struct site *s, ...);
 /* Processes started from now on live in this network namespace; NULL: in the own one. */
 void site_namespace(const char *name);
 void show_log(const struct process *p);
-int finished_or_hangs(const struct process *p, double seconds); /* -1: it took longer, and was killed */
-int finished(const struct process *p, double seconds); /* exit status, or 1000 + signal; fails the test when it takes longer */
+/* -1: it took longer, and was killed */
+int finished_or_hangs(const struct process *p, double seconds);
+/* exit status, or 1000 + signal; fails the test when it takes longer */
+int finished(const struct process *p, double seconds);
 void must_succeed(const struct process *p);
-void must_fail(const struct process *p, int status, const char *what); /* with a line that says `what` */
+/* with a line that says `what` */
+void must_fail(const struct process *p, int status, const char *what);
 bool says(const struct process *p, const char *what);
 void until(const struct process *p, const char *what); /* waits until its log says so */
 

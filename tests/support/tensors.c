@@ -14,7 +14,10 @@
 #include <math.h>
 #include <stdio.h>
 
-void tensors_init(struct tensors *ts, struct dev *d, uint64_t seed) { *ts = (struct tensors){ .dev = d, .seed = seed }; }
+void tensors_init(struct tensors *ts, struct dev *d, uint64_t seed)
+{
+	*ts = (struct tensors){ .dev = d, .seed = seed };
+}
 
 void tensors_release(struct tensors *ts)
 {
@@ -86,7 +89,10 @@ struct tensor64 *tensor_const(struct tensors *ts, enum dtype t, int64_t n, doubl
 	return x;
 }
 
-struct tensor64 *tensor_nan(struct tensors *ts, enum dtype t, int64_t n) { return tensor_const(ts, t, n, (double)NAN); }
+struct tensor64 *tensor_nan(struct tensors *ts, enum dtype t, int64_t n)
+{
+	return tensor_const(ts, t, n, (double)NAN);
+}
 
 struct tensor64 *tensor_copy(struct tensors *ts, const struct tensor64 *x)
 {
@@ -151,7 +157,8 @@ double *tensor_fetch(struct tensors *ts, const struct tensor64 *x)
 	return v;
 }
 
-void tensor_check(struct tensors *ts, const struct tensor64 *x, const double *want, double rel, double abs, const char *what, ...)
+void tensor_check(struct tensors *ts, const struct tensor64 *x, const double *want, double rel,
+		  double abs, const char *what, ...)
 {
 	char name[96];
 	va_list ap;
@@ -171,7 +178,8 @@ void tensor_check(struct tensors *ts, const struct tensor64 *x, const double *wa
 	for (int64_t i = 0; i < x->n; i++) {
 		if (isnan(want[i]) && isnan(got[i]))
 			continue;
-		double tol = rel * fabs(want[i]) + abs * max, diff = got[i] == want[i] ? 0 : fabs(got[i] - want[i]);
+		double tol = rel * fabs(want[i]) + abs * max,
+		       diff = got[i] == want[i] ? 0 : fabs(got[i] - want[i]);
 		double share = diff == 0 ? 0 : diff / tol;
 		if (!(diff <= tol)) {
 			bad++;
@@ -185,8 +193,9 @@ void tensor_check(struct tensors *ts, const struct tensor64 *x, const double *wa
 	}
 	if (bad) {
 		ts->failed++;
-		print_error("FAIL %s %s: %lld of %lld wrong; [%lld] is %.9g, want %.9g\n", name, dtype_name(x->t), (long long)bad,
-			    (long long)x->n, (long long)first, got[first], want[first]);
+		print_error("FAIL %s %s: %lld of %lld wrong; [%lld] is %.9g, want %.9g\n", name,
+			    dtype_name(x->t), (long long)bad, (long long)x->n, (long long)first,
+			    got[first], want[first]);
 	}
 	mem_free(got);
 }

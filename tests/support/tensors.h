@@ -1,7 +1,9 @@
-/* tensors.h - arrays for device tests: values in float64 on the host beside a device buffer of some dtype.
+/* tensors.h - arrays for device tests: values in float64 on the host beside a device buffer of some
+ * dtype.
  *
- * Random values are rounded to the dtype first, so that host and device hold the same numbers. Poisoned arrays are full of NaN: what a
- * kernel fails to write shows. Everything made here goes with tensors_release(). */
+ * Random values are rounded to the dtype first, so that host and device hold the same numbers.
+ * Poisoned arrays are full of NaN: what a kernel fails to write shows. Everything made here goes
+ * with tensors_release(). */
 #ifndef HS_TESTS_SUPPORT_TENSORS_H
 #define HS_TESTS_SUPPORT_TENSORS_H
 
@@ -35,15 +37,18 @@ void tensors_release(struct tensors *ts); /* frees the arrays, keeps seed and ve
 struct tensor64 *tensor_normal(struct tensors *ts, enum dtype t, int64_t n, double scale);
 struct tensor64 *tensor_nan(struct tensors *ts, enum dtype t, int64_t n);
 struct tensor64 *tensor_const(struct tensors *ts, enum dtype t, int64_t n, double c);
-struct tensor64 *tensor_copy(struct tensors *ts, const struct tensor64 *x); /* own buffer, same values */
+/* own buffer, same values */
+struct tensor64 *tensor_copy(struct tensors *ts, const struct tensor64 *x);
 struct tensor64 *tensor_i32(struct tensors *ts, const int32_t *v, int64_t n);
-struct tensor64 *tensor_below(struct tensors *ts, int64_t n, int32_t limit); /* random i32 in [0, limit) */
-struct tensor64 *tensor_bytes(struct tensors *ts, int64_t n);                /* random u8 */
+/* random i32 in [0, limit) */
+struct tensor64 *tensor_below(struct tensors *ts, int64_t n, int32_t limit);
+struct tensor64 *tensor_bytes(struct tensors *ts, int64_t n); /* random u8 */
 
-/* Whether the device's values are those of `want` (x->n numbers): |got - want| <= rel*|want| + abs*max(|want|, floor). NaN is
- * wanted where `want` is NaN. Prints and counts a failure; remembers the largest error. */
-void tensor_check(struct tensors *ts, const struct tensor64 *x, const double *want, double rel, double abs, const char *what, ...)
-	__attribute__((format(printf, 6, 7)));
+/* Whether the device's values are those of `want` (x->n numbers): |got - want| <= rel*|want| +
+ * abs*max(|want|, floor). NaN is wanted where `want` is NaN. Prints and counts a failure; remembers
+ * the largest error. */
+void tensor_check(struct tensors *ts, const struct tensor64 *x, const double *want, double rel,
+		  double abs, const char *what, ...) __attribute__((format(printf, 6, 7)));
 /* The device's values as float64 (mem_free by the caller). */
 double *tensor_fetch(struct tensors *ts, const struct tensor64 *x);
 

@@ -52,18 +52,24 @@ static void byte_token(struct buf *b, int byte)
 static void write_tokenizer(const struct tiny *t)
 {
 	struct buf b = BUF_INIT;
-	buf_adds(&b, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
-		     "{\"id\":256,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
-		     "\"special\":true},"
-		     "{\"id\":257,\"content\":\"</"
-		     "s>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}],"
-		     "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":"
-		     "true,\"use_regex\":true},"
-		     "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
-		     "\"use_regex\":true},"
-		     "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_"
-		     "word_suffix\":null,"
-		     "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{");
+	buf_adds(&b,
+		 "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
+		 "{\"id\":256,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":false,"
+		 "\"rstrip\":false,\"normalized\":false,"
+		 "\"special\":true},"
+		 "{\"id\":257,\"content\":\"</"
+		 "s>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":"
+		 "false,\"special\":true}],"
+		 "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_"
+		 "space\":false,\"trim_offsets\":"
+		 "true,\"use_regex\":true},"
+		 "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+		 "true,\"trim_offsets\":true,"
+		 "\"use_regex\":true},"
+		 "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_"
+		 "subword_prefix\":null,\"end_of_"
+		 "word_suffix\":null,"
+		 "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{");
 	for (int i = 0; i < 256; i++) {
 		buf_adds(&b, i ? ",\"" : "\"");
 		byte_token(&b, i);
@@ -77,7 +83,8 @@ static void write_tokenizer(const struct tiny *t)
 	buf_release(&b);
 }
 
-static int random_weights(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst, struct err *e)
+static int random_weights(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst,
+			  struct err *e)
 {
 	(void)ctx;
 	(void)e;
@@ -111,12 +118,15 @@ static void write_weights(const struct tiny *t)
 	char path[512];
 	for (int l = 0; l < t->layers; l++)
 		for (size_t i = 0; i < ARRAY_LEN(part); i++, n++) {
-			snprintf(name[n], sizeof name[n], "model.layers.%d.%s.weight", l, part[i].name);
+			snprintf(name[n], sizeof name[n], "model.layers.%d.%s.weight", l,
+				 part[i].name);
 			spec[n] = (struct st_spec){ .name = name[n],
 						    .ndim = part[i].cols ? 2 : 1,
 						    .shape = { part[i].rows, part[i].cols } };
 		}
-	spec[n++] = (struct st_spec){ .name = "model.embed_tokens.weight", .ndim = 2, .shape = { V, C } };
+	spec[n++] = (struct st_spec){ .name = "model.embed_tokens.weight",
+				      .ndim = 2,
+				      .shape = { V, C } };
 	spec[n++] = (struct st_spec){ .name = "lm_head.weight", .ndim = 2, .shape = { V, C } };
 	spec[n++] = (struct st_spec){ .name = "model.norm.weight", .ndim = 1, .shape = { C } };
 	snprintf(path, sizeof path, "%s/model/model.safetensors", t->dir);
@@ -128,7 +138,10 @@ static void write_data(const struct tiny *t, int records)
 {
 	struct buf b = BUF_INIT;
 	for (int i = 0; i < records; i++) {
-		buf_addf(&b, "{\"prompt\": \"Question %d: how many bits has %d?\", \"completion\": \" It has", i, i * 37);
+		buf_addf(&b,
+			 "{\"prompt\": \"Question %d: how many bits has %d?\", \"completion\": \" "
+			 "It has",
+			 i, i * 37);
 		for (int k = 0; k < 1 + i * 7 % 11; k++)
 			buf_addf(&b, " %d", (i * 31 + k * 17) % 100);
 		buf_adds(&b, ".\"}\n");
@@ -143,17 +156,21 @@ void tiny_make(struct tiny *t, int layers, int records)
 	struct err e = { 0 };
 	char path[512];
 	*t = (struct tiny){ .layers = layers };
-	snprintf(t->dir, sizeof t->dir, "%s/hs-tiny-XXXXXX", tmp && strlen(tmp) < 200 ? tmp : "/tmp");
+	snprintf(t->dir, sizeof t->dir, "%s/hs-tiny-XXXXXX",
+		 tmp && strlen(tmp) < 200 ? tmp : "/tmp");
 	assert_non_null(mkdtemp(t->dir));
 	snprintf(path, sizeof path, "%s/model", t->dir);
 	if (dir_make(path, &e) < 0)
 		fail_msg("%s", e.msg);
 	struct buf b = BUF_INIT;
 	buf_addf(&b,
-		 "{\"model_type\":\"llama\",\"hidden_size\":%d,\"intermediate_size\":%d,\"num_hidden_layers\":%d,\"num_attention_"
+		 "{\"model_type\":\"llama\",\"hidden_size\":%d,\"intermediate_size\":%d,\"num_"
+		 "hidden_layers\":%d,\"num_attention_"
 		 "heads\":%d,"
-		 "\"num_key_value_heads\":%d,\"head_dim\":%d,\"vocab_size\":%d,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
-		 "\"max_position_embeddings\":512,\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}",
+		 "\"num_key_value_heads\":%d,\"head_dim\":%d,\"vocab_size\":%d,\"rms_norm_eps\":1e-"
+		 "5,\"rope_theta\":10000.0,"
+		 "\"max_position_embeddings\":512,\"tie_word_embeddings\":false,\"hidden_act\":"
+		 "\"silu\"}",
 		 C, F, layers, HEADS, KV, D, V);
 	put(t, "model/config.json", &b);
 	buf_release(&b);
@@ -178,10 +195,13 @@ struct config *tiny_config(const struct tiny *t, const char *run, const char *co
 			adapter = "";
 	int n = snprintf(text, sizeof text,
 			 "base_model: %s/model\n%scompute_dtype: float32\n"
-			 "datasets: [{path: %s/data.jsonl, type: completion}]\nsequence_len: 128\nmicro_batch_size: 2\n"
-			 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: 6\nwarmup_steps: 2\nsave_steps: "
+			 "datasets: [{path: %s/data.jsonl, type: completion}]\nsequence_len: "
+			 "128\nmicro_batch_size: 2\n"
+			 "gradient_accumulation_steps: 3\nlearning_rate: 0.005\nmax_steps: "
+			 "6\nwarmup_steps: 2\nsave_steps: "
 			 "3\nval_set_size: 4\n"
-			 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: float32\noutput_dir: %s/%s\n"
+			 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: "
+			 "float32\noutput_dir: %s/%s\n"
 			 "cache_dir: %s/cache\n",
 			 t->dir, adapter, t->dir, t->dir, run, t->dir);
 	char *over[32];

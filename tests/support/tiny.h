@@ -1,7 +1,9 @@
-/* tiny.h - a small model folder, data and a configuration made on the spot, for tests of whole runs.
+/* tiny.h - a small model folder, data and a configuration made on the spot, for tests of whole
+ * runs.
  *
- * The model is of the Llama family with random weights and a byte-level tokenizer (one token a byte, plus <s>, </s>); data are short
- * prompt/completion records of unequal length. Everything lies in a folder of its own under $TMPDIR (or /tmp). */
+ * The model is of the Llama family with random weights and a byte-level tokenizer (one token a
+ * byte, plus <s>, </s>); data are short prompt/completion records of unequal length. Everything
+ * lies in a folder of its own under $TMPDIR (or /tmp). */
 #ifndef HS_TESTS_SUPPORT_TINY_H
 #define HS_TESTS_SUPPORT_TINY_H
 
@@ -14,7 +16,8 @@ struct tiny {
 
 void tiny_make(struct tiny *t, int layers, int records); /* fails the test on an error */
 void tiny_remove(struct tiny *t);
-/* A configuration for it; `more` are further "key=value" overrides, ended by NULL. output_dir is DIR/`run`. */
+/* A configuration for it; `more` are further "key=value" overrides, ended by NULL. output_dir is
+ * DIR/`run`. */
 struct config *tiny_config(const struct tiny *t, const char *run, const char *const *more);
 /* Whole file, or fails the test; mem_free. */
 char *tiny_read(const struct tiny *t, const char *name, size_t *n_p);

@@ -1,4 +1,5 @@
-/* attn.c - see attn.h: tables of blocks, and packing keys and values once for all heads and queries that read them. */
+/* attn.c - see attn.h: tables of blocks, and packing keys and values once for all heads and queries
+ * that read them. */
 #include "dev/cpu/attn.h"
 
 #include "base/err.h"
@@ -12,7 +13,8 @@ static void pack_chunk(void *ctx, int64_t i, int thread)
 	const struct attn_block b = t->kb[i / t->g];
 	const int64_t g = i % t->g, j = (int64_t)b.b * LANES, len = t->ks[b.s + 1] - t->ks[b.s],
 		      n = len - j < LANES ? len - j : LANES;
-	const int64_t esize = t->bf ? 2 : 4, psize = t->dp ? 2 : 4, at = (g * t->kofs[t->s] + t->kofs[b.s] + j) * t->w * psize;
+	const int64_t esize = t->bf ? 2 : 4, psize = t->dp ? 2 : 4,
+		      at = (g * t->kofs[t->s] + t->kofs[b.s] + j) * t->w * psize;
 	const char *k = (const char *)t->k + ((t->ks[b.s] + j) * t->ldk + g * t->d) * esize;
 	const char *v = (const char *)t->v + ((t->ks[b.s] + j) * t->ldv + g * t->d) * esize;
 	if (t->krows)
@@ -25,13 +27,17 @@ static void pack_chunk(void *ctx, int64_t i, int thread)
 		CPU_SYM(cpu_pack_pairs)(t->vpairs + at, v, t->ldv, n, LANES, t->d, t->bf, t->dp);
 }
 
-static int64_t blocks_of(const int32_t *start, int64_t s) { return (start[s + 1] - start[s] + LANES - 1) / LANES; }
+static int64_t blocks_of(const int32_t *start, int64_t s)
+{
+	return (start[s + 1] - start[s] + LANES - 1) / LANES;
+}
 
 int CPU_SYM(cpu_attn_prepare)(struct cpu *c, struct attn *t, bool back, struct err *e)
 {
 	if (t->d < 1 || t->g < 1 || t->h % t->g || !(t->scale > 0))
-		return err_set(e, ERR_INTERNAL, "attention over %lld heads of %lld, %lld key heads, scale %g", (long long)t->h,
-			       (long long)t->d, (long long)t->g, (double)t->scale);
+		return err_set(e, ERR_INTERNAL,
+			       "attention over %lld heads of %lld, %lld key heads, scale %g",
+			       (long long)t->h, (long long)t->d, (long long)t->g, (double)t->scale);
 	t->s2 = t->scale * 1.44269504f;
 	t->w = dpad(t->d);
 	t->dp = HAVE_DP && t->bf;
@@ -39,12 +45,15 @@ int CPU_SYM(cpu_attn_prepare)(struct cpu *c, struct attn *t, bool back, struct e
 		t->nqb += blocks_of(t->qs, s);
 		t->nkb += blocks_of(t->ks, s);
 	}
-	const size_t tables = aligned((size_t)(t->nqb + t->nkb) * sizeof *t->qb) + aligned((size_t)(t->s + 1) * sizeof *t->kofs);
-	const size_t rows = (size_t)(t->g * t->nkb * LANES * t->w), pack = aligned(rows * (t->dp ? 2 : 4));
+	const size_t tables = aligned((size_t)(t->nqb + t->nkb) * sizeof *t->qb) +
+			      aligned((size_t)(t->s + 1) * sizeof *t->kofs);
+	const size_t rows = (size_t)(t->g * t->nkb * LANES * t->w),
+		     pack = aligned(rows * (t->dp ? 2 : 4));
 	const size_t parts = aligned(2 * rows * sizeof(float)) * (size_t)(back ? t->parts : 0);
 	/* a float32 row serves as a pair of its own */
 	const int packs = back ? (t->dp ? 3 : 2) : 2;
-	const size_t total = tables + (size_t)packs * pack + parts + t->thread_bytes * (size_t)c->threads;
+	const size_t total =
+		tables + (size_t)packs * pack + parts + t->thread_bytes * (size_t)c->threads;
 	char *p = cpu_scratch(c, total);
 	if (!p)
 		return err_nomem(e, total, "attention");

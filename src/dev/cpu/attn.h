@@ -1,13 +1,16 @@
-/* attn.h - what the two passes of attention share: arguments, packed keys and values, and which part of a tile is seen.
+/* attn.h - what the two passes of attention share: arguments, packed keys and values, and which
+ * part of a tile is seen.
  *
- * Scores are held transposed: a tile has a key per row and a query per lane, so that maximum, sum and mask work lane by lane, keys are
- * read as they lie, and no sum runs across lanes. Queries and keys are cut into blocks of LANES within their sequence. */
+ * Scores are held transposed: a tile has a key per row and a query per lane, so that maximum, sum
+ * and mask work lane by lane, keys are read as they lie, and no sum runs across lanes. Queries and
+ * keys are cut into blocks of LANES within their sequence. */
 #ifndef HS_DEV_CPU_ATTN_H
 #define HS_DEV_CPU_ATTN_H
 
 #include "dev/cpu/tile.h"
 
-#define CHUNK 16 /* rows and lanes of the smallest piece that is left out when nothing of it is seen */
+#define CHUNK                                                                                      \
+	16 /* rows and lanes of the smallest piece that is left out when nothing of it is seen */
 #define CHUNKS (LANES / CHUNK)
 
 struct attn_block {
@@ -28,9 +31,11 @@ struct attn {
 	int64_t w; /* dpad(d) */
 	struct attn_block *qb, *kb;
 	int64_t nqb, nkb;
-	int64_t *kofs;                         /* first row of each sequence in the packed keys; S+1 numbers, multiples of LANES */
-	char *krows, *vrows, *kpairs, *vpairs; /* packed (G, kofs[S], w); those the pass does not need are NULL */
-	char *rest;                            /* `rest_bytes` for the pass itself */
+	/* first row of each sequence in the packed keys; S+1 numbers, multiples of LANES */
+	int64_t *kofs;
+	/* packed (G, kofs[S], w); those the pass does not need are NULL */
+	char *krows, *vrows, *kpairs, *vpairs;
+	char *rest; /* `rest_bytes` for the pass itself */
 	char *thread;
 	size_t thread_bytes;
 	int64_t parts; /* backward: accumulators of dk and dv */
@@ -44,14 +49,21 @@ struct attn_tile {
 	int64_t i0, nq, j0, off; /* off = lk - lq */
 	int64_t lanes;           /* nq rounded up to CHUNK */
 	int chunks;              /* rows of keys / CHUNK that somebody sees */
-	int from[CHUNKS];        /* first lane / CHUNK that sees something of the chunk of keys; never falls */
-	bool flat;               /* from[] is 0 everywhere */
-	bool masked;             /* some lane does not see some key below `chunks` */
+	/* first lane / CHUNK that sees something of the chunk of keys; never falls */
+	int from[CHUNKS];
+	bool flat;   /* from[] is 0 everywhere */
+	bool masked; /* some lane does not see some key below `chunks` */
 };
 
-INLINE struct attn_tile attn_tile(const struct attn *t, int64_t i0, int64_t nq, int64_t j0, int64_t off)
+INLINE struct attn_tile attn_tile(const struct attn *t, int64_t i0, int64_t nq, int64_t j0,
+				  int64_t off)
 {
-	struct attn_tile x = { .i0 = i0, .nq = nq, .j0 = j0, .off = off, .lanes = (nq + CHUNK - 1) / CHUNK * CHUNK, .flat = true };
+	struct attn_tile x = { .i0 = i0,
+			       .nq = nq,
+			       .j0 = j0,
+			       .off = off,
+			       .lanes = (nq + CHUNK - 1) / CHUNK * CHUNK,
+			       .flat = true };
 	int64_t keys = i0 + nq + off - j0;
 	x.chunks = keys >= LANES ? CHUNKS : keys <= 0 ? 0 : (int)((keys + CHUNK - 1) / CHUNK);
 	for (int c = 0; c < x.chunks; c++) {
@@ -59,7 +71,8 @@ INLINE struct attn_tile attn_tile(const struct attn *t, int64_t i0, int64_t nq, 
 		x.from[c] = first > 0 ? (int)(first / CHUNK) : 0;
 		x.flat = x.flat && !x.from[c];
 	}
-	x.masked = j0 + x.chunks * CHUNK - 1 > i0 + off || (t->window > 0 && j0 <= i0 + nq - 1 + off - t->window);
+	x.masked = j0 + x.chunks * CHUNK - 1 > i0 + off ||
+		   (t->window > 0 && j0 <= i0 + nq - 1 + off - t->window);
 	return x;
 }
 
@@ -73,7 +86,8 @@ INLINE int64_t attn_rows(const struct attn_tile *x, int64_t lane)
 }
 
 /* Blocks of keys that queries [i0, i0+nq) see: [*first_p, end). */
-INLINE int64_t attn_key_blocks(const struct attn *t, int64_t i0, int64_t nq, int64_t off, int64_t *first_p)
+INLINE int64_t attn_key_blocks(const struct attn *t, int64_t i0, int64_t nq, int64_t off,
+			       int64_t *first_p)
 {
 	int64_t low = t->window > 0 ? i0 + off - t->window + 1 : 0, high = i0 + nq - 1 + off;
 	*first_p = low > 0 ? low / LANES : 0;
@@ -97,8 +111,10 @@ INLINE vi attn_lanes(const struct attn_tile *x, int64_t lane)
 	return q;
 }
 
-/* s[keys][LANES] = a's rows (one per key, w wide) times the turned block b, where anything is seen */
-INLINE void attn_scores(const struct attn *t, const struct attn_tile *x, float *s, const char *a, const char *b)
+/* s[keys][LANES] = a's rows (one per key, w wide) times the turned block b, where anything is
+ * seen */
+INLINE void attn_scores(const struct attn *t, const struct attn_tile *x, float *s, const char *a,
+			const char *b)
 {
 	const int64_t size = t->dp ? 2 : 4;
 	struct mm m = { .c = s,
@@ -126,8 +142,10 @@ INLINE void attn_scores(const struct attn *t, const struct attn_tile *x, float *
 	}
 }
 
-/* c[w][LANES] (times alpha, unless NULL) += columns of the keys' pairs a times p, which holds a pair of keys per row */
-INLINE void attn_gather(const struct attn *t, const struct attn_tile *x, float *c, const char *a, const char *p, const float *alpha)
+/* c[w][LANES] (times alpha, unless NULL) += columns of the keys' pairs a times p, which holds a
+ * pair of keys per row */
+INLINE void attn_gather(const struct attn *t, const struct attn_tile *x, float *c, const char *a,
+			const char *p, const float *alpha)
 {
 	const int64_t step = t->dp ? 2 : 1;
 	struct mm m = { .c = c,

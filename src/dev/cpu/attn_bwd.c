@@ -1,8 +1,9 @@
 /* attn_bwd.c - attention, backward (Dao 2023, FlashAttention-2, algorithm 2).
  *
- * One task is a sequence, a key head and every parts-th block of its queries, for all query heads that share the key head. It goes
- * over the keys with dq of its block at hand and adds to dk and dv of its part; parts are summed at the end, in order. `parts` follows
- * from the shapes, so that neither races nor the number of threads show in the result. */
+ * One task is a sequence, a key head and every parts-th block of its queries, for all query heads
+ * that share the key head. It goes over the keys with dq of its block at hand and adds to dk and dv
+ * of its part; parts are summed at the end, in order. `parts` follows from the shapes, so that
+ * neither races nor the number of threads show in the result. */
 #include "dev/cpu/attn.h"
 
 #include "base/err.h"
@@ -13,14 +14,19 @@
 struct work {
 	char *qt, *dot;         /* queries and dout, turned */
 	char *qpairs, *dopairs; /* and as pairs of rows */
-	float *s, *dp;          /* (LANES, LANES) scores and dprobabilities; later, in float32, what p, ds and dspairs are */
-	char *p, *ds;           /* rows of probabilities and dscores */
-	char *dspairs;          /* dscores as pairs of keys */
-	float *dq;              /* (w, LANES) */
+	/* (LANES, LANES) scores and dprobabilities; later, in float32, what p, ds and dspairs
+	 * are */
+	float *s, *dp;
+	char *p, *ds;  /* rows of probabilities and dscores */
+	char *dspairs; /* dscores as pairs of keys */
+	float *dq;     /* (w, LANES) */
 	float *lse2, *delta, *mul;
 };
 
-static size_t work_bytes(int64_t w) { return (size_t)(5 * w * LANES + 5 * LANES * LANES + 3 * LANES) * sizeof(float); }
+static size_t work_bytes(int64_t w)
+{
+	return (size_t)(5 * w * LANES + 5 * LANES * LANES + 3 * LANES) * sizeof(float);
+}
 
 static struct work work_of(const struct attn *t, int thread)
 {
@@ -45,12 +51,13 @@ static struct work work_of(const struct attn *t, int thread)
 }
 
 /* Scores and dprobabilities of VW lanes to probabilities and dscores. */
-INLINE void dsoftmax(const struct attn *t, const struct attn_tile *x, const struct work *k, int64_t lane, const bool masked,
-		     const bool dp)
+INLINE void dsoftmax(const struct attn *t, const struct attn_tile *x, const struct work *k,
+		     int64_t lane, const bool masked, const bool dp)
 {
 	const int64_t rows = attn_rows(x, lane);
 	const vi query = attn_lanes(x, lane);
-	const vf s2 = v_set(t->s2), lse = ld(k->lse2, lane, false), delta = ld(k->delta, lane, false);
+	const vf s2 = v_set(t->s2), lse = ld(k->lse2, lane, false),
+		 delta = ld(k->delta, lane, false);
 	for (int64_t j = 0; j < rows; j += 2) {
 		const int64_t a = j * LANES + lane, b = a + LANES;
 		vf t0 = ld(k->s, a, false) * s2 - lse, t1 = ld(k->s, b, false) * s2 - lse;
@@ -70,7 +77,8 @@ INLINE void dsoftmax(const struct attn *t, const struct attn_tile *x, const stru
 }
 
 /* c[keys][w] += rows of p (a key each, queries along it) times pairs of queries b */
-INLINE void spread(const struct attn *t, const struct attn_tile *x, float *c, const char *p, const char *b)
+INLINE void spread(const struct attn *t, const struct attn_tile *x, float *c, const char *p,
+		   const char *b)
 {
 	const int64_t size = t->dp ? 2 : 4, step = t->dp ? 2 : 1;
 	struct mm m = { .c = c,
@@ -106,12 +114,13 @@ INLINE float dot(const void *a, const void *b, int64_t i, int64_t n, const bool 
 	return v_sum(s);
 }
 
-INLINE void queries(const struct attn *t, const struct work *k, int64_t s, int64_t h, int64_t i0, float *dk, float *dv,
-		    const bool dp)
+INLINE void queries(const struct attn *t, const struct work *k, int64_t s, int64_t h, int64_t i0,
+		    float *dk, float *dv, const bool dp)
 {
-	const int64_t len = t->qs[s + 1] - t->qs[s], nq = len - i0 < LANES ? len - i0 : LANES, row = t->qs[s] + i0,
-		      size = t->bf ? 2 : 4;
-	const int64_t g = h / (t->h / t->g), keys = (g * t->kofs[t->s] + t->kofs[s]) * t->w * (dp ? 2 : 4);
+	const int64_t len = t->qs[s + 1] - t->qs[s], nq = len - i0 < LANES ? len - i0 : LANES,
+		      row = t->qs[s] + i0, size = t->bf ? 2 : 4;
+	const int64_t g = h / (t->h / t->g),
+		      keys = (g * t->kofs[t->s] + t->kofs[s]) * t->w * (dp ? 2 : 4);
 	const char *q = (const char *)t->q + (row * t->ldq + h * t->d) * size,
 		   *dout = (const char *)t->dout + (row * t->ldo + h * t->d) * size;
 	const int64_t up = (nq + CHUNK - 1) / CHUNK * CHUNK;
@@ -124,7 +133,9 @@ INLINE void queries(const struct attn *t, const struct work *k, int64_t s, int64
 		const int64_t at = (row + l) * t->ldo + h * t->d;
 		k->mul[l] = t->scale;
 		k->lse2[l] = l < nq ? t->lse[h * t->nq + row + l] * 1.44269504f : 0;
-		k->delta[l] = l >= nq ? 0 : t->bf ? dot(t->dout, t->o, at, t->d, true) : dot(t->dout, t->o, at, t->d, false);
+		k->delta[l] = l >= nq ? 0
+			      : t->bf ? dot(t->dout, t->o, at, t->d, true)
+				      : dot(t->dout, t->o, at, t->d, false);
 	}
 	int64_t first, end = attn_key_blocks(t, i0, nq, 0, &first);
 	for (int64_t j = first; j < end; j++) {
@@ -141,19 +152,22 @@ INLINE void queries(const struct attn *t, const struct work *k, int64_t s, int64
 		spread(t, &x, dk + j * LANES * t->w, k->ds, k->qpairs);
 		attn_gather(t, &x, k->dq, t->kpairs + at, k->dspairs, NULL);
 	}
-	CPU_SYM(cpu_unturn)((char *)t->dq + (row * t->ldq + h * t->d) * size, t->ldq, k->dq, k->mul, nq, t->d, t->bf);
+	CPU_SYM(cpu_unturn)
+	((char *)t->dq + (row * t->ldq + h * t->d) * size, t->ldq, k->dq, k->mul, nq, t->d, t->bf);
 }
 
 /* dk's (which 0) or dv's accumulator of a part, a key head and a sequence */
 static float *part_of(const struct attn *t, int64_t part, int64_t g, int64_t s, int which)
 {
-	return (float *)t->rest + (((part * t->g + g) * 2 + which) * t->kofs[t->s] + t->kofs[s]) * t->w;
+	return (float *)t->rest +
+	       (((part * t->g + g) * 2 + which) * t->kofs[t->s] + t->kofs[s]) * t->w;
 }
 
 static void task_chunk(void *ctx, int64_t i, int thread)
 {
 	const struct attn *t = ctx;
-	const int64_t part = i % t->parts, g = i / t->parts % t->g, s = i / t->parts / t->g, per = t->h / t->g;
+	const int64_t part = i % t->parts, g = i / t->parts % t->g, s = i / t->parts / t->g,
+		      per = t->h / t->g;
 	const struct work k = work_of(t, thread);
 	float *dk = part_of(t, part, g, s, 0), *dv = part_of(t, part, g, s, 1);
 	const size_t bytes = (size_t)((t->kofs[s + 1] - t->kofs[s]) * t->w) * sizeof(float);
@@ -167,8 +181,8 @@ static void task_chunk(void *ctx, int64_t i, int thread)
 				queries(t, &k, s, h, i0, dk, dv, false);
 }
 
-INLINE void sum_parts(const struct attn *t, void *dst, int64_t at, const struct attn_block b, int64_t g, int64_t j, int which,
-		      const bool bf)
+INLINE void sum_parts(const struct attn *t, void *dst, int64_t at, const struct attn_block b,
+		      int64_t g, int64_t j, int which, const bool bf)
 {
 	const vf mul = v_set(which ? 1.0f : t->scale);
 	for (int64_t x = 0; x < t->d; x += VW) {
@@ -186,7 +200,8 @@ static void sum_chunk(void *ctx, int64_t i, int thread)
 	const struct attn_block b = t->kb[i / t->g];
 	const int64_t g = i % t->g, len = t->ks[b.s + 1] - t->ks[b.s], j0 = (int64_t)b.b * LANES;
 	for (int64_t j = j0; j < len && j < j0 + LANES; j++) {
-		const int64_t row = t->ks[b.s] + j, k = row * t->ldk + g * t->d, v = row * t->ldv + g * t->d;
+		const int64_t row = t->ks[b.s] + j, k = row * t->ldk + g * t->d,
+			      v = row * t->ldv + g * t->d;
 		if (t->bf) {
 			sum_parts(t, t->dk, k, b, g, j, 0, true);
 			sum_parts(t, t->dv, v, b, g, j, 1, true);

@@ -1,5 +1,6 @@
-/* attn_fwd.c - attention, forward (Dao 2023, FlashAttention-2, algorithm 1): a block of queries of one head goes over the blocks of
- * keys it sees, with a running maximum and sum per lane. A few queries (generation) are taken one by one instead. */
+/* attn_fwd.c - attention, forward (Dao 2023, FlashAttention-2, algorithm 1): a block of queries of
+ * one head goes over the blocks of keys it sees, with a running maximum and sum per lane. A few
+ * queries (generation) are taken one by one instead. */
 #include "dev/cpu/attn.h"
 
 #include "base/err.h"
@@ -17,7 +18,10 @@ struct work {
 	float *max, *sum, *alpha;
 };
 
-static size_t work_bytes(int64_t w) { return (size_t)(2 * w * LANES + 2 * LANES * LANES + 3 * LANES) * sizeof(float); }
+static size_t work_bytes(int64_t w)
+{
+	return (size_t)(2 * w * LANES + 2 * LANES * LANES + 3 * LANES) * sizeof(float);
+}
 
 static struct work work_of(const struct attn *t, int thread)
 {
@@ -32,9 +36,10 @@ static struct work work_of(const struct attn *t, int thread)
 	return k;
 }
 
-/* Scores of VW lanes to probabilities; keeps maximum, sum and the factor for what was summed before. */
-INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struct work *k, int64_t lane, const bool masked,
-		    const bool dp)
+/* Scores of VW lanes to probabilities; keeps maximum, sum and the factor for what was summed
+ * before. */
+INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struct work *k,
+		    int64_t lane, const bool masked, const bool dp)
 {
 	const int64_t rows = attn_rows(x, lane);
 	const vi query = attn_lanes(x, lane);
@@ -54,7 +59,8 @@ INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struc
 	}
 	const vf max = v_max(v_max(top0, top1) * s2, old), alpha = v_exp2(old - max, false);
 	for (int64_t j = 0; j < rows; j += 2) {
-		vf a = v_exp2(ld(s, j * LANES, false) * s2 - max, dp), b = v_exp2(ld(s, (j + 1) * LANES, false) * s2 - max, dp);
+		vf a = v_exp2(ld(s, j * LANES, false) * s2 - max, dp),
+		   b = v_exp2(ld(s, (j + 1) * LANES, false) * s2 - max, dp);
 		if (masked) {
 			a = v_keep(attn_sees(t, query, x->j0 + j), a);
 			b = v_keep(attn_sees(t, query, x->j0 + j + 1), b);
@@ -76,12 +82,14 @@ INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struc
 INLINE void block(const struct attn *t, int64_t i, int thread, const bool dp)
 {
 	const struct attn_block b = t->qb[t->nqb - 1 - i / t->h];
-	const int64_t h = i % t->h, g = h / (t->h / t->g), i0 = (int64_t)b.b * LANES, size = t->bf ? 2 : 4;
+	const int64_t h = i % t->h, g = h / (t->h / t->g), i0 = (int64_t)b.b * LANES,
+		      size = t->bf ? 2 : 4;
 	const int64_t lq = t->qs[b.s + 1] - t->qs[b.s], off = t->ks[b.s + 1] - t->ks[b.s] - lq,
 		      nq = lq - i0 < LANES ? lq - i0 : LANES, row = t->qs[b.s] + i0;
 	const int64_t keys = (g * t->kofs[t->s] + t->kofs[b.s]) * t->w * (dp ? 2 : 4);
 	const struct work k = work_of(t, thread);
-	CPU_SYM(cpu_pack_turned)(k.qt, (const char *)t->q + (row * t->ldq + h * t->d) * size, t->ldq, nq, t->d, t->bf, dp);
+	CPU_SYM(cpu_pack_turned)
+	(k.qt, (const char *)t->q + (row * t->ldq + h * t->d) * size, t->ldq, nq, t->d, t->bf, dp);
 	memset(k.o, 0, (size_t)(t->w * LANES) * sizeof *k.o);
 	for (int64_t l = 0; l < LANES; l++) {
 		k.max[l] = NOTHING;
@@ -102,9 +110,12 @@ INLINE void block(const struct attn *t, int64_t i, int thread, const bool dp)
 	for (int64_t l = 0; l < nq; l++) {
 		k.alpha[l] = k.sum[l] == 0 ? 0 : 1.0f / k.sum[l];
 		if (t->lse)
-			t->lse[h * t->nq + row + l] = k.sum[l] == 0 ? -INFINITY : (k.max[l] + log2f(k.sum[l])) * 0.693147181f;
+			t->lse[h * t->nq + row + l] =
+				k.sum[l] == 0 ? -INFINITY
+					      : (k.max[l] + log2f(k.sum[l])) * 0.693147181f;
 	}
-	CPU_SYM(cpu_unturn)((char *)t->o + (row * t->ldo + h * t->d) * size, t->ldo, k.o, k.alpha, nq, t->d, t->bf);
+	CPU_SYM(cpu_unturn)
+	((char *)t->o + (row * t->ldo + h * t->d) * size, t->ldo, k.o, k.alpha, nq, t->d, t->bf);
 }
 
 static void block_chunk(void *ctx, int64_t i, int thread)
@@ -117,14 +128,15 @@ static void block_chunk(void *ctx, int64_t i, int thread)
 }
 
 /* One query: scores of all keys into `p`, then their softmax times the values, read in place. */
-INLINE void single(const struct attn *t, int64_t s, int64_t h, int64_t i, float *p, float *acc, const bool bf)
+INLINE void single(const struct attn *t, int64_t s, int64_t h, int64_t i, float *p, float *acc,
+		   const bool bf)
 {
-	const int64_t g = h / (t->h / t->g), d = t->d, off = t->ks[s + 1] - t->ks[s] - (t->qs[s + 1] - t->qs[s]),
-		      row = t->qs[s] + i;
-	const int64_t end = i + off + 1 > 0 ? i + off + 1 : 0, beg = t->window > 0 && end > t->window ? end - t->window : 0,
-		      n = end - beg;
-	const int64_t key = (t->ks[s] + beg) * t->ldk + g * d, value = (t->ks[s] + beg) * t->ldv + g * d,
-		      query = row * t->ldq + h * d;
+	const int64_t g = h / (t->h / t->g), d = t->d,
+		      off = t->ks[s + 1] - t->ks[s] - (t->qs[s + 1] - t->qs[s]), row = t->qs[s] + i;
+	const int64_t end = i + off + 1 > 0 ? i + off + 1 : 0,
+		      beg = t->window > 0 && end > t->window ? end - t->window : 0, n = end - beg;
+	const int64_t key = (t->ks[s] + beg) * t->ldk + g * d,
+		      value = (t->ks[s] + beg) * t->ldv + g * d, query = row * t->ldq + h * d;
 	float *q = acc + t->w;
 	vf top = v_set(NOTHING), sum = { 0 };
 	for (int64_t x = 0; x < t->w; x += VW)
@@ -150,7 +162,9 @@ INLINE void single(const struct attn *t, int64_t s, int64_t h, int64_t i, float 
 	for (int64_t j = 0; j < n; j++) {
 		const vf e = v_set(p[j]);
 		for (int64_t x = 0; x < d; x += VW)
-			st(acc, x, ld(acc, x, false) + e * ldm(t->v, value + j * t->ldv + x, d - x, bf), false);
+			st(acc, x,
+			   ld(acc, x, false) + e * ldm(t->v, value + j * t->ldv + x, d - x, bf),
+			   false);
 	}
 	const vf r = v_set(n ? 1.0f / total : 0);
 	for (int64_t x = 0; x < d; x += VW)

@@ -1,5 +1,6 @@
-/* elem.c - elementwise kernels of the CPU: axpby, cast, dropout, swiglu, sums of squares, optimizers. All run at memory speed; each
- * chunk of CHUNK elements stays in the first-level cache. */
+/* elem.c - elementwise kernels of the CPU: axpby, cast, dropout, swiglu, sums of squares,
+ * optimizers. All run at memory speed; each chunk of CHUNK elements stays in the first-level
+ * cache. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
 
@@ -27,16 +28,16 @@ struct elem {
 #define BORDERS(e, i) const int64_t i0 = (i)*CHUNK, i1 = i0 + CHUNK < (e)->n ? i0 + CHUNK : (e)->n;
 
 /* Calls body(e, i0, i1, bf) with bf a constant. */
-#define BY_DTYPE(body)                                                                                                             \
-	static void body##_chunk(void *ctx, int64_t i, int thread)                                                                 \
-	{                                                                                                                          \
-		(void)thread;                                                                                                      \
-		const struct elem *x = ctx;                                                                                        \
-		BORDERS(x, i)                                                                                                      \
-		if (x->bf)                                                                                                         \
-			body(x, i0, i1, true);                                                                                     \
-		else                                                                                                               \
-			body(x, i0, i1, false);                                                                                    \
+#define BY_DTYPE(body)                                                                             \
+	static void body##_chunk(void *ctx, int64_t i, int thread)                                 \
+	{                                                                                          \
+		(void)thread;                                                                      \
+		const struct elem *x = ctx;                                                        \
+		BORDERS(x, i)                                                                      \
+		if (x->bf)                                                                         \
+			body(x, i0, i1, true);                                                     \
+		else                                                                               \
+			body(x, i0, i1, false);                                                    \
 	}
 
 INLINE void axpby(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
@@ -47,14 +48,20 @@ INLINE void axpby(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
 			stm(x->out, i, a * ldm(x->in[0], i, i1 - i, bf), i1 - i, bf);
 	else
 		for (int64_t i = i0; i < i1; i += VW)
-			stm(x->out, i, a * ldm(x->in[0], i, i1 - i, bf) + b * ldm(x->out, i, i1 - i, bf), i1 - i, bf);
+			stm(x->out, i,
+			    a * ldm(x->in[0], i, i1 - i, bf) + b * ldm(x->out, i, i1 - i, bf),
+			    i1 - i, bf);
 }
 BY_DTYPE(axpby)
 
 int CPU_SYM(cpu_axpby)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct elem x = { .out = cpu_ptr(a[0]), .in = { cpu_ptr(a[1]) }, .n = a[2].i, .f = { a[3].f, a[4].f }, .bf = t == DT_BF16 };
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .in = { cpu_ptr(a[1]) },
+			  .n = a[2].i,
+			  .f = { a[3].f, a[4].f },
+			  .bf = t == DT_BF16 };
 	cpu_par(c, chunks(x.n), axpby_chunk, &x);
 	return 0;
 }
@@ -73,7 +80,10 @@ BY_DTYPE(swiglu_fwd)
 int CPU_SYM(cpu_swiglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct elem x = { .out = cpu_ptr(a[0]), .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) }, .n = a[3].i, .bf = t == DT_BF16 };
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) },
+			  .n = a[3].i,
+			  .bf = t == DT_BF16 };
 	cpu_par(c, chunks(x.n), swiglu_fwd_chunk, &x);
 	return 0;
 }
@@ -83,7 +93,8 @@ INLINE void swiglu_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool 
 	const vf one = v_set(1.0f);
 	for (int64_t i = i0; i < i1; i += VW) {
 		int64_t m = i1 - i;
-		vf dy = ldm(x->in[0], i, m, bf), g = ldm(x->in[1], i, m, bf), u = ldm(x->in[2], i, m, bf);
+		vf dy = ldm(x->in[0], i, m, bf), g = ldm(x->in[1], i, m, bf),
+		   u = ldm(x->in[2], i, m, bf);
 		vf s = one / (one + v_exp(-g));
 		stm(x->out, i, dy * u * s * (one + g * (one - s)), m, bf);
 		stm(x->out2, i, dy * g * s, m, bf);
@@ -111,7 +122,8 @@ static void cast_chunk(void *ctx, int64_t i, int thread)
 	BORDERS(x, i)
 	const unsigned ss = dtype_size(x->src), ds = dtype_size(x->dst);
 	if (x->src == x->dst) {
-		memcpy((char *)x->out + i0 * ds, (const char *)x->in[0] + i0 * ss, (size_t)(i1 - i0) * ss);
+		memcpy((char *)x->out + i0 * ds, (const char *)x->in[0] + i0 * ss,
+		       (size_t)(i1 - i0) * ss);
 	} else if (x->src == DT_BF16 && x->dst == DT_F32) {
 		for (int64_t j = i0; j < i1; j += VW)
 			stm(x->out, j, ldm(x->in[0], j, i1 - j, true), i1 - j, false);
@@ -128,16 +140,22 @@ static void cast_chunk(void *ctx, int64_t i, int thread)
 	}
 }
 
-static bool is_float(int64_t t) { return t == DT_F32 || t == DT_BF16 || t == DT_F16 || t == DT_F64; }
+static bool is_float(int64_t t)
+{
+	return t == DT_F32 || t == DT_BF16 || t == DT_F16 || t == DT_F64;
+}
 
 int CPU_SYM(cpu_cast)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)t;
 	if (!is_float(a[3].i) || !is_float(a[4].i))
-		return err_set(e, ERR_INTERNAL, "cast between dtypes %lld and %lld", (long long)a[4].i, (long long)a[3].i);
-	struct elem x = {
-		.out = cpu_ptr(a[0]), .in = { cpu_ptr(a[1]) }, .n = a[2].i, .dst = (enum dtype)a[3].i, .src = (enum dtype)a[4].i
-	};
+		return err_set(e, ERR_INTERNAL, "cast between dtypes %lld and %lld",
+			       (long long)a[4].i, (long long)a[3].i);
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .in = { cpu_ptr(a[1]) },
+			  .n = a[2].i,
+			  .dst = (enum dtype)a[3].i,
+			  .src = (enum dtype)a[4].i };
 	cpu_par(c, chunks(x.n), cast_chunk, &x);
 	return 0;
 }
@@ -169,9 +187,9 @@ INLINE void mul_wide(vu a, uint32_t m, vu *high_p, vu *low_p)
 	*low_p = (vu)((even & 0xffffffffu) | odd << 32);
 }
 
-/* rng_philox() for VW counters from ctr on: out[0..4*VW) are their words in order. Counters are dealt to lanes so that interleaving the
- * four words within 128 bits puts everything in its place. Counters stay below 2^32 in their low half within a call (`ctr` is a
- * multiple of VW). */
+/* rng_philox() for VW counters from ctr on: out[0..4*VW) are their words in order. Counters are
+ * dealt to lanes so that interleaving the four words within 128 bits puts everything in its place.
+ * Counters stay below 2^32 in their low half within a call (`ctr` is a multiple of VW). */
 INLINE void philox_block(struct rng_key key, uint64_t ctr, vu out[4])
 {
 	vu c0, c1 = (uint32_t)(ctr >> 32) - (vu){ 0 }, c2 = { 0 }, c3 = { 0 };
@@ -195,8 +213,8 @@ INLINE void philox_block(struct rng_key key, uint64_t ctr, vu out[4])
 #define UNPACK(part, a, b) (vu) _mm256_unpack##part((__m256i)(a), (__m256i)(b))
 #endif
 #if defined(UNPACK)
-	const vu t0 = UNPACK(lo_epi32, c0, c1), t1 = UNPACK(hi_epi32, c0, c1), t2 = UNPACK(lo_epi32, c2, c3),
-		 t3 = UNPACK(hi_epi32, c2, c3);
+	const vu t0 = UNPACK(lo_epi32, c0, c1), t1 = UNPACK(hi_epi32, c0, c1),
+		 t2 = UNPACK(lo_epi32, c2, c3), t3 = UNPACK(hi_epi32, c2, c3);
 	out[0] = UNPACK(lo_epi64, t0, t2);
 	out[1] = UNPACK(hi_epi64, t0, t2);
 	out[2] = UNPACK(lo_epi64, t1, t3);
@@ -283,8 +301,9 @@ static void adamw_chunk(void *ctx, int64_t i, int thread)
 	(void)thread;
 	const struct update *u = ctx;
 	BORDERS(u, i)
-	const vf b1 = v_set(u->b1), b2 = v_set(u->b2), a1 = v_set(1.0f - u->b1), a2 = v_set(1.0f - u->b2), gs = v_set(u->gscale),
-		 eps = v_set(u->eps), lr = v_set(u->lr), decay = v_set(u->lr * u->wd), r1 = v_set(1.0f / u->bc1),
+	const vf b1 = v_set(u->b1), b2 = v_set(u->b2), a1 = v_set(1.0f - u->b1),
+		 a2 = v_set(1.0f - u->b2), gs = v_set(u->gscale), eps = v_set(u->eps),
+		 lr = v_set(u->lr), decay = v_set(u->lr * u->wd), r1 = v_set(1.0f / u->bc1),
 		 r2 = v_set(1.0f / u->bc2);
 	for (int64_t j = i0; j < i1; j += VW) {
 		int64_t w = i1 - j;

@@ -1,4 +1,5 @@
-/* mat.c - helpers of the matrix product: a few rows times a big weight (generation), and transposing into scratch. */
+/* mat.c - helpers of the matrix product: a few rows times a big weight (generation), and
+ * transposing into scratch. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
 
@@ -93,7 +94,8 @@ bool CPU_SYM(cpu_gemv)(struct cpu *c, const struct dev_gemm *g)
 	const char *a = (const char *)g->a.buf->host + g->a.off;
 	for (int64_t q = 0; q < g->m; q++)
 		for (int64_t i = 0; i < g->k; i += VW)
-			st(x, q * v.kp + i, ldm(a + (size_t)(q * g->lda) * (bf ? 2 : 4), i, g->k - i, bf), false);
+			st(x, q * v.kp + i,
+			   ldm(a + (size_t)(q * g->lda) * (bf ? 2 : 4), i, g->k - i, bf), false);
 	v.x = x;
 	v.per = 65536 / (g->k + 1) / ROWS * ROWS + ROWS;
 	cpu_par(c, (g->n + v.per - 1) / v.per, gemv_chunk, &v);
@@ -108,34 +110,35 @@ struct transpose {
 	int64_t rows, cols, lds, ldd;
 };
 
-#define TRANSPOSE_CHUNK(name, type)                                                                                                \
-	static void name(void *ctx, int64_t i, int thread)                                                                         \
-	{                                                                                                                          \
-		(void)thread;                                                                                                      \
-		const struct transpose *t = ctx;                                                                                   \
-		const int64_t r0 = i * TILE, r1 = r0 + TILE < t->rows ? r0 + TILE : t->rows;                                       \
-		const type *src = (const type *)t->src;                                                                            \
-		type *dst = (type *)t->dst;                                                                                        \
-		for (int64_t c0 = 0; c0 < t->cols; c0 += TILE) {                                                                   \
-			if (r1 - r0 == TILE && c0 + TILE <= t->cols) {                                                             \
-				type tile[TILE][TILE];                                                                             \
-				for (int r = 0; r < TILE; r++)                                                                     \
-					memcpy(tile[r], src + (r0 + r) * t->lds + c0, sizeof tile[r]);                             \
-				for (int k = 0; k < TILE; k++)                                                                     \
-					for (int r = 0; r < TILE; r++)                                                             \
-						dst[(c0 + k) * t->ldd + r0 + r] = tile[r][k];                                      \
-				continue;                                                                                          \
-			}                                                                                                          \
-			for (int64_t k = c0; k < t->cols && k < c0 + TILE; k++)                                                    \
-				for (int64_t r = r0; r < r1; r++)                                                                  \
-					dst[k * t->ldd + r] = src[r * t->lds + k];                                                 \
-		}                                                                                                                  \
+#define TRANSPOSE_CHUNK(name, type)                                                                \
+	static void name(void *ctx, int64_t i, int thread)                                         \
+	{                                                                                          \
+		(void)thread;                                                                      \
+		const struct transpose *t = ctx;                                                   \
+		const int64_t r0 = i * TILE, r1 = r0 + TILE < t->rows ? r0 + TILE : t->rows;       \
+		const type *src = (const type *)t->src;                                            \
+		type *dst = (type *)t->dst;                                                        \
+		for (int64_t c0 = 0; c0 < t->cols; c0 += TILE) {                                   \
+			if (r1 - r0 == TILE && c0 + TILE <= t->cols) {                             \
+				type tile[TILE][TILE];                                             \
+				for (int r = 0; r < TILE; r++)                                     \
+					memcpy(tile[r], src + (r0 + r) * t->lds + c0,              \
+					       sizeof tile[r]);                                    \
+				for (int k = 0; k < TILE; k++)                                     \
+					for (int r = 0; r < TILE; r++)                             \
+						dst[(c0 + k) * t->ldd + r0 + r] = tile[r][k];      \
+				continue;                                                          \
+			}                                                                          \
+			for (int64_t k = c0; k < t->cols && k < c0 + TILE; k++)                    \
+				for (int64_t r = r0; r < r1; r++)                                  \
+					dst[k * t->ldd + r] = src[r * t->lds + k];                 \
+		}                                                                                  \
 	}
 TRANSPOSE_CHUNK(transpose2, uint16_t)
 TRANSPOSE_CHUNK(transpose4, uint32_t)
 
-void CPU_SYM(cpu_transpose)(struct cpu *c, void *dst, const void *src, int64_t rows, int64_t cols, int64_t lds, int64_t ldd,
-			    int size)
+void CPU_SYM(cpu_transpose)(struct cpu *c, void *dst, const void *src, int64_t rows, int64_t cols,
+			    int64_t lds, int64_t ldd, int size)
 {
 	struct transpose t = { dst, src, rows, cols, lds, ldd };
 	cpu_par(c, (rows + TILE - 1) / TILE, size == 2 ? transpose2 : transpose4, &t);

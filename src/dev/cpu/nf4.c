@@ -1,7 +1,8 @@
-/* nf4.c - expanding NF4 weights: a table of 16 scaled values per block, looked up by shuffles where there are any.
+/* nf4.c - expanding NF4 weights: a table of 16 scaled values per block, looked up by shuffles where
+ * there are any.
  *
- * Layout (bitsandbytes): the weight is one flat run of nibbles, element 2i in the high half of byte i; element e belongs to block
- * e / block, so blocks may cross rows. */
+ * Layout (bitsandbytes): the weight is one flat run of nibbles, element 2i in the high half of byte
+ * i; element e belongs to block e / block, so blocks may cross rows. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
 
@@ -20,7 +21,8 @@ struct nf4 {
 INLINE int nibble(const uint8_t *p, int64_t e) { return e & 1 ? p[e >> 1] & 15 : p[e >> 1] >> 4; }
 
 /* dst[0..n) = tab[element e0 + i] */
-INLINE void expand(const uint8_t *p, int64_t e0, int64_t n, const float tab[16], void *dst, const bool bf)
+INLINE void expand(const uint8_t *p, int64_t e0, int64_t n, const float tab[16], void *dst,
+		   const bool bf)
 {
 	int64_t i = 0;
 	if (e0 & 1 && n)
@@ -30,18 +32,23 @@ INLINE void expand(const uint8_t *p, int64_t e0, int64_t n, const float tab[16],
 #if defined(__AVX512BW__)
 	const __m512 t = _mm512_loadu_ps(tab);
 	if (bf) {
-		/* 32 elements from 16 bytes; the lookup takes five bits of index, so the table lies there twice */
+		/* 32 elements from 16 bytes; the lookup takes five bits of index, so the table lies
+		 * there twice */
 		const vh h = v_to_bf16((vf)t);
 		const __m512i tt = _mm512_broadcast_i64x4((__m256i)h);
 		for (; i + 32 <= n; i += 32) {
-			__m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p + ((i - base) >> 1))));
-			__m512i ix = _mm512_or_si512(_mm512_srli_epi32(b, 4), _mm512_slli_epi32(b, 16));
+			__m512i b = _mm512_cvtepu8_epi32(
+				_mm_loadu_si128((const __m128i *)(p + ((i - base) >> 1))));
+			__m512i ix =
+				_mm512_or_si512(_mm512_srli_epi32(b, 4), _mm512_slli_epi32(b, 16));
 			_mm512_storeu_si512((uint16_t *)dst + i, _mm512_permutexvar_epi16(ix, tt));
 		}
 	} else {
 		for (; i + 16 <= n; i += 16) {
-			__m512i b = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(p + ((i - base) >> 1))));
-			__m512i ix = _mm512_or_si512(_mm512_srli_epi64(b, 4), _mm512_slli_epi64(b, 32));
+			__m512i b = _mm512_cvtepu8_epi64(
+				_mm_loadl_epi64((const __m128i *)(p + ((i - base) >> 1))));
+			__m512i ix =
+				_mm512_or_si512(_mm512_srli_epi64(b, 4), _mm512_slli_epi64(b, 32));
 			_mm512_storeu_ps((float *)dst + i, _mm512_permutexvar_ps(ix, t));
 		}
 	}
@@ -52,7 +59,8 @@ INLINE void expand(const uint8_t *p, int64_t e0, int64_t n, const float tab[16],
 		memcpy(&four, p + ((i - base) >> 1), 4);
 		__m256i b = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
 		__m256i ix = _mm256_or_si256(_mm256_srli_epi64(b, 4), _mm256_slli_epi64(b, 32));
-		__m256 v = _mm256_blendv_ps(_mm256_permutevar8x32_ps(lo, ix), _mm256_permutevar8x32_ps(hi, ix),
+		__m256 v = _mm256_blendv_ps(_mm256_permutevar8x32_ps(lo, ix),
+					    _mm256_permutevar8x32_ps(hi, ix),
 					    _mm256_castsi256_ps(_mm256_slli_epi32(ix, 28)));
 		st(dst, i, (vf)v, bf);
 	}
@@ -88,7 +96,8 @@ INLINE float absmax_of(const struct nf4 *x, int64_t b)
 INLINE void rows(const struct nf4 *x, int64_t r0, int64_t r1, const bool bf)
 {
 	for (int64_t r = r0; r < r1; r++) {
-		int64_t e = (x->row0 + r) * x->in + x->col0, left = x->nc, b = e / x->block, room = (b + 1) * x->block - e;
+		int64_t e = (x->row0 + r) * x->in + x->col0, left = x->nc, b = e / x->block,
+			room = (b + 1) * x->block - e;
 		char *d = x->dst + (size_t)(r * x->ldd) * (bf ? 2 : 4);
 		while (left) {
 			int64_t n = left < room ? left : room;
@@ -137,7 +146,8 @@ int CPU_SYM(cpu_nf4_dequant)(struct cpu *c, enum dtype t, const union dev_arg *a
 			 .offset = a[13].f,
 			 .bf = t == DT_BF16 };
 	if (x.block < 1 || (x.code2 && !x.absmax2))
-		return err_set(e, ERR_INTERNAL, "nf4_dequant: block %lld%s", (long long)x.block, x.code2 ? " without absmax2" : "");
+		return err_set(e, ERR_INTERNAL, "nf4_dequant: block %lld%s", (long long)x.block,
+			       x.code2 ? " without absmax2" : "");
 	if (!x.nc)
 		return 0;
 	x.per = x.nc > 16384 ? 1 : 16384 / x.nc;

@@ -1,7 +1,8 @@
 /* rows.c - kernels over rows of (N,C): lookups, RMSNorm, column sums, bias, rotary embedding.
  *
- * A sum over rows (dw, db, dtable) is parallel over blocks of columns: a block is summed by one thread from the first row to the
- * last, BLOCK rows at a time so that long sums keep their accuracy. */
+ * A sum over rows (dw, db, dtable) is parallel over blocks of columns: a block is summed by one
+ * thread from the first row to the last, BLOCK rows at a time so that long sums keep their
+ * accuracy. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
 
@@ -28,17 +29,18 @@ static int64_t rows_per(int64_t c) { return c > 16384 ? 1 : 16384 / (c ? c : 1);
 static int64_t rows_chunks(const struct rows *r) { return (r->n + r->per - 1) / r->per; }
 static int64_t col_blocks(int64_t c) { return (c + COLS - 1) / COLS; }
 
-#define ROWS_OF(r, i) const int64_t r0 = (i) * (r)->per, r1 = r0 + (r)->per < (r)->n ? r0 + (r)->per : (r)->n;
+#define ROWS_OF(r, i)                                                                              \
+	const int64_t r0 = (i) * (r)->per, r1 = r0 + (r)->per < (r)->n ? r0 + (r)->per : (r)->n;
 
-#define BY_DTYPE(body)                                                                                                             \
-	static void body##_chunk(void *ctx, int64_t i, int thread)                                                                 \
-	{                                                                                                                          \
-		(void)thread;                                                                                                      \
-		const struct rows *r = ctx;                                                                                        \
-		if (r->bf)                                                                                                         \
-			body(r, i, true);                                                                                          \
-		else                                                                                                               \
-			body(r, i, false);                                                                                         \
+#define BY_DTYPE(body)                                                                             \
+	static void body##_chunk(void *ctx, int64_t i, int thread)                                 \
+	{                                                                                          \
+		(void)thread;                                                                      \
+		const struct rows *r = ctx;                                                        \
+		if (r->bf)                                                                         \
+			body(r, i, true);                                                          \
+		else                                                                               \
+			body(r, i, false);                                                         \
 	}
 
 static void take_chunk(void *ctx, int64_t i, int thread)
@@ -49,7 +51,8 @@ static void take_chunk(void *ctx, int64_t i, int thread)
 	const size_t size = (size_t)r->c * (r->bf ? 2 : 4);
 	for (int64_t n = r0; n < r1; n++) {
 		size_t there = (size_t)r->idx[n] * size, here = (size_t)n * size;
-		memcpy((char *)r->y + (r->scatter ? there : here), (const char *)r->x + (r->scatter ? here : there), size);
+		memcpy((char *)r->y + (r->scatter ? there : here),
+		       (const char *)r->x + (r->scatter ? here : there), size);
 	}
 }
 
@@ -91,7 +94,8 @@ INLINE void embed_bwd(const struct rows *r, int64_t i, const bool bf)
 	for (int64_t n = 0; n < r->n; n++) {
 		float *d = r->f + (int64_t)r->idx[n] * r->c;
 		for (int64_t j = c0; j < c1; j += VW)
-			stm(d, j, ldm(d, j, c1 - j, false) + ldm(r->dy, n * r->c + j, c1 - j, bf), c1 - j, false);
+			stm(d, j, ldm(d, j, c1 - j, false) + ldm(r->dy, n * r->c + j, c1 - j, bf),
+			    c1 - j, false);
 	}
 }
 BY_DTYPE(embed_bwd)
@@ -99,9 +103,12 @@ BY_DTYPE(embed_bwd)
 int CPU_SYM(cpu_embed_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct rows r = {
-		.f = cpu_ptr(a[0]), .dy = cpu_ptr(a[1]), .idx = cpu_ptr(a[2]), .n = a[3].i, .c = a[4].i, .bf = t == DT_BF16
-	};
+	struct rows r = { .f = cpu_ptr(a[0]),
+			  .dy = cpu_ptr(a[1]),
+			  .idx = cpu_ptr(a[2]),
+			  .n = a[3].i,
+			  .c = a[4].i,
+			  .bf = t == DT_BF16 };
 	cpu_par(c, col_blocks(r.c), embed_bwd_chunk, &r);
 	return 0;
 }
@@ -126,8 +133,10 @@ INLINE void rmsnorm_fwd(const struct rows *r, int64_t i, const bool bf)
 		r->f[n] = rstd;
 		vf k = v_set(rstd);
 		for (j = 0; j < c; j += VW)
-			stm(r->y, n * c + j, v_round(ldm(r->x, n * c + j, c - j, bf) * k, bf) * ldm(r->w, j, c - j, false), c - j,
-			    bf);
+			stm(r->y, n * c + j,
+			    v_round(ldm(r->x, n * c + j, c - j, bf) * k, bf) *
+				    ldm(r->w, j, c - j, false),
+			    c - j, bf);
 	}
 }
 BY_DTYPE(rmsnorm_fwd)
@@ -156,7 +165,8 @@ INLINE void rmsnorm_dx(const struct rows *r, int64_t i, const bool bf)
 	for (int64_t n = r0; n < r1; n++) {
 		vf s = { 0 };
 		for (int64_t j = 0; j < c; j += VW)
-			s += ldm(r->dy, n * c + j, c - j, bf) * ldm(r->w, j, c - j, false) * ldm(r->x, n * c + j, c - j, bf);
+			s += ldm(r->dy, n * c + j, c - j, bf) * ldm(r->w, j, c - j, false) *
+			     ldm(r->x, n * c + j, c - j, bf);
 		float rstd = r->rstd[n];
 		vf k = v_set(rstd), m = v_set(v_sum(s) / (float)c * rstd * rstd * rstd);
 		for (int64_t j = 0; j < c; j += VW) {
@@ -221,7 +231,11 @@ int CPU_SYM(cpu_rmsnorm_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a
 int CPU_SYM(cpu_colsum)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct rows r = { .f = cpu_ptr(a[0]), .dy = cpu_ptr(a[1]), .n = a[2].i, .c = a[3].i, .bf = t == DT_BF16 };
+	struct rows r = { .f = cpu_ptr(a[0]),
+			  .dy = cpu_ptr(a[1]),
+			  .n = a[2].i,
+			  .c = a[3].i,
+			  .bf = t == DT_BF16 };
 	cpu_par(c, col_blocks(r.c), col_sums_chunk, &r);
 	return 0;
 }
@@ -231,17 +245,21 @@ INLINE void addbias(const struct rows *r, int64_t i, const bool bf)
 	ROWS_OF(r, i)
 	for (int64_t n = r0; n < r1; n++)
 		for (int64_t j = 0; j < r->c; j += VW)
-			stm(r->y, n * r->c + j, ldm(r->y, n * r->c + j, r->c - j, bf) + ldm(r->w, j, r->c - j, false), r->c - j,
-			    bf);
+			stm(r->y, n * r->c + j,
+			    ldm(r->y, n * r->c + j, r->c - j, bf) + ldm(r->w, j, r->c - j, false),
+			    r->c - j, bf);
 }
 BY_DTYPE(addbias)
 
 int CPU_SYM(cpu_addbias)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct rows r = {
-		.y = cpu_ptr(a[0]), .w = cpu_ptr(a[1]), .n = a[2].i, .c = a[3].i, .per = rows_per(a[3].i), .bf = t == DT_BF16
-	};
+	struct rows r = { .y = cpu_ptr(a[0]),
+			  .w = cpu_ptr(a[1]),
+			  .n = a[2].i,
+			  .c = a[3].i,
+			  .per = rows_per(a[3].i),
+			  .bf = t == DT_BF16 };
 	cpu_par(c, rows_chunks(&r), addbias_chunk, &r);
 	return 0;
 }
@@ -257,8 +275,10 @@ struct rope {
 	int64_t half;
 };
 
-/* sin and cos of n angles: reduced to [-pi/4, pi/4] in double precision, then Taylor polynomials (remainder below 2^-26). */
-INLINE void sincos_n(const float *restrict a, float *restrict co, float *restrict si, int64_t n, float scale, float dir)
+/* sin and cos of n angles: reduced to [-pi/4, pi/4] in double precision, then Taylor polynomials
+ * (remainder below 2^-26). */
+INLINE void sincos_n(const float *restrict a, float *restrict co, float *restrict si, int64_t n,
+		     float scale, float dir)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double x = a[i], t = x * 0.6366197723675814 + 0x1.8p52, q = t - 0x1.8p52;
@@ -267,9 +287,15 @@ INLINE void sincos_n(const float *restrict a, float *restrict co, float *restric
 		memcpy(&bits, &t, 8);
 		int32_t k = (int32_t)bits;
 		float y = (float)(r - q * 6.123233995736766e-17), z = y * y;
-		float s = y + y * z * (-0.166666667f + z * (8.33333333e-3f + z * (-1.98412698e-4f + z * 2.75573192e-6f)));
-		float c = 1.0f +
-			  z * (-0.5f + z * (4.16666667e-2f + z * (-1.38888889e-3f + z * (2.48015873e-5f - z * 2.75573192e-7f))));
+		float s =
+			y +
+			y * z *
+				(-0.166666667f +
+				 z * (8.33333333e-3f + z * (-1.98412698e-4f + z * 2.75573192e-6f)));
+		float c =
+			1.0f + z * (-0.5f + z * (4.16666667e-2f +
+						 z * (-1.38888889e-3f +
+						      z * (2.48015873e-5f - z * 2.75573192e-7f))));
 		float s1 = k & 1 ? c : s, c1 = k & 1 ? s : c;
 		si[i] = (k & 2 ? -s1 : s1) * scale * dir;
 		co[i] = ((k + 1) & 2 ? -c1 : c1) * scale;
@@ -289,7 +315,8 @@ INLINE void rope_rows(const struct rope *r, int64_t i, int thread, const bool bf
 			const int64_t at = n * r->ld + h * r->d;
 			for (int64_t j = 0; j < half; j += VW) {
 				int64_t m = half - j;
-				vf a = ldm(r->x, at + j, m, bf), b = ldm(r->x, at + half + j, m, bf), c = ld(co, j, false),
+				vf a = ldm(r->x, at + j, m, bf),
+				   b = ldm(r->x, at + half + j, m, bf), c = ld(co, j, false),
 				   s = ld(si, j, false);
 				stm(r->x, at + j, a * c - b * s, m, bf);
 				stm(r->x, at + half + j, b * c + a * s, m, bf);
@@ -320,7 +347,8 @@ int CPU_SYM(cpu_rope)(struct cpu *c, enum dtype t, const union dev_arg *a, struc
 			  .scale = a[8].f,
 			  .bf = t == DT_BF16 };
 	if (r.d % 2)
-		return err_set(e, ERR_INTERNAL, "rope over an odd head width (%lld)", (long long)r.d);
+		return err_set(e, ERR_INTERNAL, "rope over an odd head width (%lld)",
+			       (long long)r.d);
 	r.half = (r.d / 2 + VW - 1) / VW * VW;
 	r.per = rows_per(r.h * r.d);
 	size_t bytes = (size_t)c->threads * 3 * (size_t)r.half * sizeof(float);

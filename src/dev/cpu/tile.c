@@ -1,8 +1,8 @@
 /* tile.c - see tile.h. */
 #include "dev/cpu/tile.h"
 
-/* Vectors of a panel. Rows times vectors of a block are the sums that stay in registers: 16 of 32, or 8 of 16; narrow panels take
- * more rows. */
+/* Vectors of a panel. Rows times vectors of a block are the sums that stay in registers: 16 of 32,
+ * or 8 of 16; narrow panels take more rows. */
 #if VW == 16
 #define WIDEST 4
 #define SUMS 16
@@ -28,7 +28,8 @@ INLINE vf multiply_add(vf c, const char *a, vf b, const bool dp)
 }
 
 /* ROWS_OF(nv) rows of C, nv vectors wide, from lane `lane` on */
-INLINE void block(const struct mm *m, int64_t row, int64_t lane, const int nv, const enum mm_mode mode, const bool dp)
+INLINE void block(const struct mm *m, int64_t row, int64_t lane, const int nv,
+		  const enum mm_mode mode, const bool dp)
 {
 	const int nr = ROWS_OF(nv);
 	vf s[SUMS][WIDEST];
@@ -103,18 +104,23 @@ void CPU_SYM(cpu_mm)(const struct mm *m, enum mm_mode mode, bool dp)
 }
 
 #if VW == 16
-/* Element i of a row whose first n elements are there, as an element of a packed tile: 16 of them. */
+/* Element i of a row whose first n elements are there, as an element of a packed tile: 16 of
+ * them. */
 INLINE __m512i four_bytes(const void *row, int64_t i, int64_t n, const bool bf, const bool dp)
 {
 	if (dp) {
 		int64_t left = n - 2 * i;
-		__mmask32 k = left >= 32 ? ~(__mmask32)0 : left > 0 ? ((__mmask32)1 << left) - 1 : 0;
+		__mmask32 k = left >= 32 ? ~(__mmask32)0
+			      : left > 0 ? ((__mmask32)1 << left) - 1
+					 : 0;
 		return _mm512_maskz_loadu_epi16(k, (const uint16_t *)row + 2 * i);
 	}
 	int64_t left = n - i;
 	__mmask16 k = left >= 16 ? (__mmask16)0xffff : left > 0 ? (__mmask16)((1 << left) - 1) : 0;
 	if (bf)
-		return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(k, (const uint16_t *)row + i)), 16);
+		return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+						 k, (const uint16_t *)row + i)),
+					 16);
 	return _mm512_maskz_loadu_epi32(k, (const uint32_t *)row + i);
 }
 
@@ -146,7 +152,8 @@ INLINE void transpose16(__m512i r[16])
 }
 #endif
 
-INLINE void rows_of(void *dst, const void *src, int64_t lds, int64_t n, int64_t rows, int64_t d, const bool bf, const bool dp)
+INLINE void rows_of(void *dst, const void *src, int64_t lds, int64_t n, int64_t rows, int64_t d,
+		    const bool bf, const bool dp)
 {
 	const int64_t w = dpad(d);
 	for (int64_t r = 0; r < n; r++) {
@@ -161,10 +168,12 @@ INLINE void rows_of(void *dst, const void *src, int64_t lds, int64_t n, int64_t 
 			memset(t + d * (dp ? 2 : 4), 0, (size_t)(w - d) * (dp ? 2 : 4));
 	}
 	if (rows > n)
-		memset((char *)dst + n * w * (dp ? 2 : 4), 0, (size_t)((rows - n) * w) * (dp ? 2 : 4));
+		memset((char *)dst + n * w * (dp ? 2 : 4), 0,
+		       (size_t)((rows - n) * w) * (dp ? 2 : 4));
 }
 
-void CPU_SYM(cpu_pack_rows)(void *dst, const void *src, int64_t lds, int64_t n, int64_t rows, int64_t d, bool bf, bool dp)
+void CPU_SYM(cpu_pack_rows)(void *dst, const void *src, int64_t lds, int64_t n, int64_t rows,
+			    int64_t d, bool bf, bool dp)
 {
 	if (dp)
 		rows_of(dst, src, lds, n, rows, d, true, true);
@@ -174,7 +183,8 @@ void CPU_SYM(cpu_pack_rows)(void *dst, const void *src, int64_t lds, int64_t n, 
 		rows_of(dst, src, lds, n, rows, d, false, false);
 }
 
-void CPU_SYM(cpu_pack_pairs)(void *dst, const void *src, int64_t lds, int64_t n, int64_t rows, int64_t d, bool bf, bool dp)
+void CPU_SYM(cpu_pack_pairs)(void *dst, const void *src, int64_t lds, int64_t n, int64_t rows,
+			     int64_t d, bool bf, bool dp)
 {
 	if (!dp) {
 		CPU_SYM(cpu_pack_rows)(dst, src, lds, n, rows, d, bf, dp);
@@ -187,17 +197,20 @@ void CPU_SYM(cpu_pack_pairs)(void *dst, const void *src, int64_t lds, int64_t n,
 		uint32_t *t = (uint32_t *)dst + r / 2 * w;
 		for (int64_t i = 0; i < w; i += 16) {
 			int64_t left = d - i;
-			__mmask16 k = left >= 16 ? (__mmask16)0xffff : (__mmask16)((1 << left) - 1), k0 = r < n ? k : 0,
-				  k1 = r + 1 < n ? k : 0;
-			__m512i lo = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(k0, s + r * lds + i));
-			__m512i hi = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(k1, s + (r + 1) * lds + i));
+			__mmask16 k = left >= 16 ? (__mmask16)0xffff : (__mmask16)((1 << left) - 1),
+				  k0 = r < n ? k : 0, k1 = r + 1 < n ? k : 0;
+			__m512i lo = _mm512_cvtepu16_epi32(
+				_mm256_maskz_loadu_epi16(k0, s + r * lds + i));
+			__m512i hi = _mm512_cvtepu16_epi32(
+				_mm256_maskz_loadu_epi16(k1, s + (r + 1) * lds + i));
 			_mm512_storeu_si512(t + i, _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
 		}
 	}
 #endif
 }
 
-INLINE void turned(void *dst, const void *src, int64_t lds, int64_t n, int64_t d, const bool bf, const bool dp)
+INLINE void turned(void *dst, const void *src, int64_t lds, int64_t n, int64_t d, const bool bf,
+		   const bool dp)
 {
 	const int64_t np = dpad(d) / (dp ? 2 : 1);
 	uint32_t *t = dst;
@@ -206,7 +219,9 @@ INLINE void turned(void *dst, const void *src, int64_t lds, int64_t n, int64_t d
 		for (int64_t p = 0; p < np; p += 16) {
 			__m512i r[16];
 			for (int k = 0; k < 16; k++)
-				r[k] = q + k < n ? four_bytes((const char *)src + (q + k) * lds * (bf ? 2 : 4), p, d, bf, dp)
+				r[k] = q + k < n ? four_bytes((const char *)src +
+								      (q + k) * lds * (bf ? 2 : 4),
+							      p, d, bf, dp)
 						 : _mm512_setzero_si512();
 			transpose16(r);
 			for (int k = 0; k < 16 && p + k < np; k++)
@@ -221,7 +236,8 @@ INLINE void turned(void *dst, const void *src, int64_t lds, int64_t n, int64_t d
 #endif
 }
 
-void CPU_SYM(cpu_pack_turned)(void *dst, const void *src, int64_t lds, int64_t n, int64_t d, bool bf, bool dp)
+void CPU_SYM(cpu_pack_turned)(void *dst, const void *src, int64_t lds, int64_t n, int64_t d,
+			      bool bf, bool dp)
 {
 	if (HAVE_DP && dp)
 		turned(dst, src, lds, n, d, true, true);
@@ -231,14 +247,16 @@ void CPU_SYM(cpu_pack_turned)(void *dst, const void *src, int64_t lds, int64_t n
 		turned(dst, src, lds, n, d, false, false);
 }
 
-INLINE void unturned(void *dst, int64_t ldd, const float *c, const float *mul, int64_t n, int64_t d, const bool bf)
+INLINE void unturned(void *dst, int64_t ldd, const float *c, const float *mul, int64_t n, int64_t d,
+		     const bool bf)
 {
 #if VW == 16
 	for (int64_t q = 0; q < n; q += 16)
 		for (int64_t x = 0; x < d; x += 16) {
 			__m512i r[16];
 			for (int k = 0; k < 16; k++)
-				r[k] = (__m512i)(ld(c, (x + k) * LANES + q, false) * ld(mul, q, false));
+				r[k] = (__m512i)(ld(c, (x + k) * LANES + q, false) *
+						 ld(mul, q, false));
 			transpose16(r);
 			for (int k = 0; k < 16 && q + k < n; k++)
 				stm(dst, (q + k) * ldd + x, (vf)r[k], d - x, bf);
@@ -250,7 +268,8 @@ INLINE void unturned(void *dst, int64_t ldd, const float *c, const float *mul, i
 #endif
 }
 
-void CPU_SYM(cpu_unturn)(void *dst, int64_t ldd, const float *c, const float *mul, int64_t n, int64_t d, bool bf)
+void CPU_SYM(cpu_unturn)(void *dst, int64_t ldd, const float *c, const float *mul, int64_t n,
+			 int64_t d, bool bf)
 {
 	if (bf)
 		unturned(dst, ldd, c, mul, n, d, true);

@@ -1,5 +1,5 @@
-/* vec.h - short vectors of float32 as wide as the instruction set this is compiled for (VW lanes), loads and stores that convert
- * from and to bfloat16, and exp.
+/* vec.h - short vectors of float32 as wide as the instruction set this is compiled for (VW lanes),
+ * loads and stores that convert from and to bfloat16, and exp.
  *
  * The `bf` flags are constants at every call, so that each kernel is compiled once per dtype. */
 #ifndef HS_DEV_CPU_VEC_H
@@ -112,8 +112,8 @@ INLINE vh v_to_bf16(vf f)
 #endif
 }
 
-/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. Ties round away from zero; for values that arithmetic made
- * (a NaN with all bits set would wrap). */
+/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. Ties round away from
+ * zero; for values that arithmetic made (a NaN with all bits set would wrap). */
 INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
 {
 	vu pairs = (((vu)a + 0x8000u) >> 16) | (((vu)b + 0x8000u) & 0xffff0000u);
@@ -121,7 +121,10 @@ INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
 }
 
 /* Element i of an array of float32 or bfloat16. */
-INLINE float ld1(const void *p, int64_t i, bool bf) { return bf ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i]; }
+INLINE float ld1(const void *p, int64_t i, bool bf)
+{
+	return bf ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
 
 INLINE void st1(void *p, int64_t i, float f, bool bf)
 {
@@ -176,7 +179,8 @@ INLINE void stm(void *p, int64_t i, vf f, int64_t m, bool bf)
 /* The value a float32 has after a round trip through T. */
 INLINE vf v_round(vf f, bool bf) { return bf ? v_from_bf16(v_to_bf16(f)) : f; }
 
-/* 2^r for |r| <= 1/2: minimax polynomials, relative error 2e-9, or 3e-6 (`rough`) for results that are rounded to bfloat16. */
+/* 2^r for |r| <= 1/2: minimax polynomials, relative error 2e-9, or 3e-6 (`rough`) for results that
+ * are rounded to bfloat16. */
 INLINE vf v_exp2_part(vf r, const bool rough)
 {
 	vf p;
@@ -194,8 +198,8 @@ INLINE vf v_exp2_part(vf r, const bool rough)
 	return p * r + v_set(1.0f);
 }
 
-/* 2^t for t below 128; below -126 it stays 2^-126, NaN stays NaN. The whole part of t is added to the exponent: it is what the low
- * bits of t + 1.5 * 2^23 hold. */
+/* 2^t for t below 128; below -126 it stays 2^-126, NaN stays NaN. The whole part of t is added to
+ * the exponent: it is what the low bits of t + 1.5 * 2^23 hold. */
 INLINE vf v_exp2(vf t, const bool rough)
 {
 	const vf magic = v_set(0x1.8p23f);
@@ -204,11 +208,12 @@ INLINE vf v_exp2(vf t, const bool rough)
 	return (vf)((vu)v_exp2_part(t - (shifted - magic), rough) + ((vu)shifted << 23));
 }
 
-/* e^x to about 1 ulp for x in [-87.3, 88.3], beyond that what it is at the border; NaN stays NaN. log2(e) in two parts keeps the
- * rest of a large x exact. */
+/* e^x to about 1 ulp for x in [-87.3, 88.3], beyond that what it is at the border; NaN stays NaN.
+ * log2(e) in two parts keeps the rest of a large x exact. */
 INLINE vf v_exp(vf x)
 {
-	const vf magic = v_set(0x1.8p23f), l2e = v_set(1.44269502f), l2e_low = v_set(1.92596299e-8f);
+	const vf magic = v_set(0x1.8p23f), l2e = v_set(1.44269502f),
+		 l2e_low = v_set(1.92596299e-8f);
 	x = v_min(v_set(88.3f), v_max(v_set(-87.3f), x));
 	const vf shifted = x * l2e + magic, n = shifted - magic;
 	const vf r = x * l2e_low + (x * l2e - n);

@@ -1,4 +1,5 @@
-/* xent.c - cross-entropy over rows of logits: one pass for maximum and sum, one that writes the gradient. */
+/* xent.c - cross-entropy over rows of logits: one pass for maximum and sum, one that writes the
+ * gradient. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
 
@@ -6,7 +7,9 @@
 
 #include <math.h>
 
-#define PIECE 2048 /* numbers whose maximum is found before they are summed: they stay in the first-level cache */
+/* numbers whose maximum is found before they are summed: they stay in the first-level
+ * cache */
+#define PIECE 2048
 
 struct xent {
 	float *loss;
@@ -55,7 +58,8 @@ static float log_sum_exp(const float *x, int64_t n)
 	return (float)((double)max + log(sum));
 }
 
-/* In place a row of T lies at the front of the logits it comes from; numbers are read before the place they lie in is written. */
+/* In place a row of T lies at the front of the logits it comes from; numbers are read before the
+ * place they lie in is written. */
 INLINE void gradient(const struct xent *x, const float *l, void *d, float lse, const bool bf)
 {
 	const vf k = v_set(lse), s = v_set(x->scale);
