@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # HeteroShard. `make` installs what is missing, builds; `make test`, `make demo`, `make lint`, `make bench`, `make fuzz`.
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
 #   T=NAME                            only tests, or fuzz targets, whose name contains NAME

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # boxes.sh - for the scripts beside it: two network namespaces joined by one cable of a given rate, and a tiny data set. Sourced.
 #   boxes_up TAG RATE     namespaces TAG-1 (10.92.0.1) and TAG-2 (10.92.0.2), interface `cable` in both, tbf RATE in either direction
 #   boxes_down TAG

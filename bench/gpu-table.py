@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The table of bench/gpu: whole steps of both programs beside each other, then what stays below its aim.
   bench/gpu-table.py ROWS.jsonl DEVICE"""
 import json

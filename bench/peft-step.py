@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A LoRA step by transformers and peft, timed as `heteroshard bench` times its own: random weights, r 16 on q, k, v, o, sdpa attention, bfloat16,
 every token trained, AdamW on the adapters, gradient checkpointing only with --recompute. One JSON row; `fits` is false when memory was short.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """pipeline.py RUNS MICROBATCHES WHERE... - the table of bench/pipeline from what its runs left: metrics.jsonl and trace.json.
 
 Measured: tokens of a step over its seconds, median of all steps but the first; its share of the bound likewise. Bound: the shortest time in which two stages can do that step when

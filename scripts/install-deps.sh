@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Debian/Ubuntu packages the build needs (or those named as arguments), when they are missing. Does nothing, and needs no
 # rights, when they are there.
 set -euo pipefail

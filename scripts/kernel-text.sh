@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The kernels of src/dev/kernel as C strings, one array a file: kernel_NAME for NAME.k.
 #   scripts/kernel-text.sh FILE.k ... >dev/kernel_text.h
 set -eu

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Kills or stops each role of a job (coordinator, first, middle, last worker) at random moments, and counts what must not be left behind: hangs,
 # torn checkpoints, processes without a parent, errors that do not say who it was. The small form of it is part of `make test`.
 #   scripts/kill-test.sh [KILLS-OF-EACH-ROLE]     50 unless said otherwise: about ten minutes

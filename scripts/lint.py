@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The rules of STYLE that people forget, checked with file and line: folder ranks, registries, banned functions, file length, headers.
 
 Folder ranks (docs/design.md, section 4): a folder includes only from folders of lower rank, or from itself. Registries: a .def file whose head
@@ -6,6 +7,7 @@ says "one file PREFIX_<name>.c" has a file for each row and a row for each file 
 anything was found."""
 import os
 import re
+import subprocess
 import sys
 
 RANK = {"base": 0, "dev": 1, "data": 1, "file": 1, "net": 1, "tensor": 2, "model": 3, "optim": 3, "sched": 3, "plan": 4, "train": 5, "report": 5, "cli": 6}
@@ -16,6 +18,8 @@ BANNED = {
 HEAP = {name: "use mem.h, the one door to malloc" for name in "malloc calloc realloc reallocarray strdup strndup aligned_alloc posix_memalign asprintf vasprintf".split()}
 PRINT = {name: "libraries never print and never exit (only src/cli does)" for name in "printf puts putchar perror exit _exit abort".split()}
 LONGEST = 800
+WIDEST = 100
+LICENSE = "SPDX-License-Identifier: Apache-2.0"
 found = 0
 
 
@@ -73,8 +77,8 @@ def check_shape(path, text):
     n = text.count("\n")
     if n > LONGEST:
         complain(path, n, f"{n} lines; more than {LONGEST} is two subjects")
-    if not text.startswith("/*"):
-        complain(path, 1, "a file opens with a comment that says what it holds")
+    if not text.split("\n", 1)[1].startswith("/*"):
+        complain(path, 2, "a file opens with a comment that says what it holds")
     if not text.endswith("\n"):
         complain(path, n + 1, "no newline at the end")
     for line, m in lines_of(text, r"(?m)[ \t]+$"):
@@ -86,6 +90,24 @@ def check_shape(path, text):
         guard = "HS_" + re.sub(r"[/.]", "_", path[4:]).upper()
         if f"#ifndef {guard}\n#define {guard}\n" not in text and "#pragma" not in text:
             complain(path, 1, f"include guard {guard} is missing")
+
+
+def check_license(path):
+    """Files that hold code say their licence in the first two lines."""
+    name = os.path.basename(path)
+    if not path.endswith((".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")) and name != "Makefile":
+        return
+    if path.startswith(("tests/golden/", "tests/fuzz/seeds/")):
+        return
+    with open(path, encoding="utf-8") as f:
+        if LICENSE not in f.readline() + f.readline():
+            complain(path, 1, f"the line '{LICENSE}' is missing")
+
+
+def check_width(path, text):
+    for line, s in enumerate(text.split("\n"), 1):
+        if len(s.expandtabs(8)) > WIDEST:
+            complain(path, line, f"{len(s.expandtabs(8))} columns; at most {WIDEST}")
 
 
 def check_registry(path, text):
@@ -119,7 +141,10 @@ def main():
             else:
                 check_shape(path, text)
                 check_functions(path, text)
+                check_width(path, text)
             check_ranks(path, text)
+    for path in subprocess.run(["git", "ls-files"], capture_output=True, text=True).stdout.split():
+        check_license(path)
     return 1 if found else 0
 
 

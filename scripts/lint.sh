@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # All rules that can be checked without running tests: layout, folder ranks, registries, banned functions, help and its page.
 #   scripts/lint.sh BINARY
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """make-model.py - writes a Hugging Face folder with random weights in the shape of a known model. Needs nothing but Python.
 
     scripts/make-model.py --shape llama3-8b --out DIR [--dtype bf16] [--layers N] [--vocab N] [--shard-size 5000] [--seed 1]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs every test program of a build folder, one after the other, each with a timeout; one line each, the output of failing ones, one sum
 # at the end. Exit status 0 only when something ran and nothing failed.
 #   scripts/run-tests.sh BUILD [PATTERN]     PATTERN: only programs whose name contains it

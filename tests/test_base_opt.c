@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options as rows: values from text, flags, the nearest word, help. YAML: shapes, lines, limits. */
 #include "base/buf.h"
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program as people call it: exit status, one line on standard error for what went wrong,
  * results on standard output. HS_BIN names the program (scripts/run-tests.sh sets it). */
 #include "base/buf.h"

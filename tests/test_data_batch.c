@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batches as properties: every example once an epoch, the same from anywhere, leftovers, packing,
  * labels, the validation split, and no allocation when warm. The datasets are generated; every
  * example is told by its second id and its length. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_chat.c - chat templates against the text that the models' own Jinja templates give
  * (scripts/golden/chat.py), the ids of that text, what is trained, and that a message cannot forge
  * a turn.

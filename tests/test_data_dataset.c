@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Datasets: every kind with its marks, every form of file, every kind of bad record (file, place,
  * key, reason), cutting, skipping, and what happens when memory runs out. With a tokenizer of
  * bytes, so that examples can be read as text. */

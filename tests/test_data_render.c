@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a record to what the model sees: dataset kinds, chat templates and tokenizers together,
  * shown as text with the trained parts in [ ]; and the examples of this repository, which have to
  * load with every template. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_tokenizer.c - token ids and decoded text against Hugging Face's tokenizers and
  * sentencepiece (scripts/golden/tokenizer.py): every published configuration on about 1,100 lines
  * in many scripts, from tokenizer.json and from GGUF KV pairs. */

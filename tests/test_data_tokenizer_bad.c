@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_tokenizer_bad.c - tokenizers that are broken or hostile, bytes that are not UTF-8,
  * memory that runs out, many threads. */
 #include "base/buf.h"

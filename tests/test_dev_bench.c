@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_bench.c - the benchmark runs through at tiny sizes, leaves no buffer behind, and its
  * rows make sense. */
 #include <setjmp.h>

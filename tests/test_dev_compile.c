@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_compile.c - the kernels of the GPU backends through the compilers of NVIDIA and AMD,
  * which need no card: the text for each dtype of activations and each architecture must compile,
  * and every entry point must be in the code that comes out. A compiler that is not installed is

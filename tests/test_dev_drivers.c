@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_drivers.c - drivers that are missing, broken or fail: the other devices stay usable, and
  * messages name the device.
  *

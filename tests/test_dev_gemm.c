@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_gemm.c - matrix products of every backend that computes against float64: transposes,
  * dtypes, strides, odd and empty shapes, beta 0 over NaN, and that a warm product allocates nothing
  * and always gives the same bits. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_kernels.c - every kernel of every backend that computes, in every dtype it has, against
  * float64. Shapes hold primes and ones; outputs are full of NaN before a launch. Verdicts: ok,
  * FAIL, unsupported (the backend has no such kernel for the dtype), skipped (this machine has no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_memory.c - buffers, transfers, capabilities and errors of every backend; the null
  * device's counters. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_ref64.c - the float64 references themselves: each backward pass against finite
  * differences of its forward pass. */
 #include <setjmp.h>

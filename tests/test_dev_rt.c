@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_rt.c - what the host does for CUDA and HIP cards, with a stand-in for driver, compiler
  * and product library (tests/drivers/fake_rt.c): memory, transfers and their order beside kernels,
  * arguments of launches, the cache of compiled kernels, and all that can go wrong. It says nothing

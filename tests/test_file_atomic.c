@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_atomic.c - files and folders appear whole or not at all: also on a full disk, over an
  * old file, beside a leftover. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_gguf.c - GGUF: every block format against the reference, whole models against the
  * folders they were made from, and files that lie. */
 #include "base/buf.h"

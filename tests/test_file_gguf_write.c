@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_gguf_write.c - models written as GGUF and read back: weights, configuration and
  * vocabulary, from folders and from GGUF files. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_memory.c - every allocation of src/file fails once: an error that says so, nothing
  * leaked, nothing half written. */
 #include "base/arena.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_model.c - model folders: single and sharded, NF4, odd alignment, what belongs to them,
  * and folders that are refused. */
 #include "base/buf.h"

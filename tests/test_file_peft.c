@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_peft.c - adapters: what PEFT wrote is read, what we write is read back the same, what
  * is not understood is refused. */
 #include "base/arena.h"

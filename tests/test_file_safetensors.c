@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_safetensors.c - reading what the reference wrote, writing it byte for byte, refusing
  * what is damaged or hostile. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_golden_models.c - every family against PyTorch: logits, loss and gradients of the tiny
  * models of tests/golden/models.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_golden_nf4.c - 4-bit weights against what bitsandbytes makes of them (tests/golden/nf4, made
  * by scripts/golden/nf4.py).
  *

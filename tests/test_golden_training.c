@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_golden_training.c - ten steps of training against PyTorch: loss, gradient norm, learning
  * rate of every step, and what comes out.
  *

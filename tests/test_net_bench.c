@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_bench.c - the bench of links runs, and its rows are complete. Figures are printed, not
  * judged. */
 #include <setjmp.h>

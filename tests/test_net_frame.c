@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_frame.c - frames: round trip, every field corrupted, truncation at each byte; CRC-32C;
  * structured payloads. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_keys.c - key files: modes, never overwritten, what is refused. */
 #include <fcntl.h>
 #include <setjmp.h>

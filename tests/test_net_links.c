@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_links.c - the contract of net.h, over every transport, with and without keys. One
  * listener A, one dialler B. */
 #include <pthread.h>

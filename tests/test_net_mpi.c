@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_mpi.c - the contract of net.h over MPI: starts itself as three ranks under mpirun.
  * Skipped where MPI is not built in or mpirun is not installed. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_peers.c - what only separate processes and foreign programs can show of the zmq
  * transport: a peer that is killed, one that is stopped, one that speaks no ZeroMQ, addresses that
  * are not loopback; and the knobs of the loop transport. */

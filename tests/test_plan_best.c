@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_best.c - properties of the planners on random clusters: `best` equals `exhaustive`
  * where that can be computed, is never slower than any other row, and never above a memory
  * limit. */

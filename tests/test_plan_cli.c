@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `heteroshard plan` as people call it: works from a profile alone, prints what a plan holds, says
  * in one line what is wrong. HS_BIN names the program (scripts/run-tests.sh sets it). */
 #include <setjmp.h>

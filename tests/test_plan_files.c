@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_files.c - profile.json and plan.json: read, written, read back; every kind of bad input
  * ends in one line that names it. And the what-if library. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_published.c - the planners after Cephalo and Zorse give exactly the answers their
  * authors' code gives. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The picture and the page of a profile: what they say, that text from the file stays text, and
  * that odd profiles are drawn too. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run leaves behind for people: metrics.jsonl, TensorBoard events, trace.json, loss.png,
  * architecture.*; and the progress lines. */
 #include "base/buf.h"

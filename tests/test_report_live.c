@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of the stages as text, and what stands on a small terminal while lines, table and bar
  * come and go. */
 #include "base/buf.h"

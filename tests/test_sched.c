@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_sched.c - every schedule for every small combination: complete, free of deadlock, within its
  * stated number of activations, backwards in the order of the microbatches; and the player against
  * times known in closed form. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_ops.c - every row of op.def: the gradients against finite differences, along random
  * directions, for inputs and parameters.
  *

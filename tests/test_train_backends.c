@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_backends.c - a whole training job on every backend that is there, and a pipeline of a
  * CPU stage and one of that backend, against the CPU's losses. Where there is no CUDA or HIP card,
  * a stand-in runs their host code and the kernels' text (support/cards.h). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_cache.c - hashes that are remembered, and forgotten when their file changes; a cache
  * that is kept within its limit. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_cluster.c - one job over several processes with keys on loopback: the bits of one
  * process, the cache and what goes wrong. The program is $HETEROSHARD, or the one beside this
  * test. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The configuration: defaults, the file, overrides, every kind of bad input (one line, wrong use),
  * and the way back through JSON. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_kill.c - what is left when a process of a job is killed or stopped at a random moment,
  * or a cable is pulled: the others leave with one line, no process stays behind, and the last
  * checkpoint resumes, also with another split and on fewer machines.

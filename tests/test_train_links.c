@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_links.c - ways between workers are measured through the session and the fastest is
  * chosen: over memory, over ZeroMQ with keys, and (as root) between two network namespaces with a
  * slow and a fast cable. */

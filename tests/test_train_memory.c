@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_memory.c - the advice for a device whose memory does not suffice: the estimate behind
  * it against what a step really takes (counted on the null device, which computes nothing), and
  * that following the advice fits. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_mpi.c - `mpirun heteroshard train`: the bits of one process, and an end without a hang
  * when a rank is killed or everybody interrupted. Skipped where MPI is not built in or mpirun is
  * not installed. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_profile.c - the profiler of devices: what it counts is what a stage takes, what it
  * sends is checked, the command end to end. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_refuse.c - who is not let into a job, and how that is said: processes of the program
  * on one side, and on the other whatever the library lets this test say that the program would not:
  * another version, another job, orders from the wrong machine. */

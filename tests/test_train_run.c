@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_run.c - whole runs: the same bits whatever the split and the schedule, with and
  * without recomputation, stopped and resumed. */
 #include "base/err.h"

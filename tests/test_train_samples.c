@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_samples.c - what the pipeline answers to sample prompts is what `generate` says with
  * the adapter that was trained, whatever the split. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_scale.c - dynamic loss scaling: its rule, and training in float16 on an OpenCL device:
  * the CPU's losses, an overflow, a continuation. Without such a device the last ones are
  * skipped. */

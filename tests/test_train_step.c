@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_step.c - a warm training step allocates nothing, on the host or on the device,
  * whatever the weights and with recomputation. */
 #include "base/err.h"

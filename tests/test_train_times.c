@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whose time went where: STEPPED on the wire, clocks of other machines, what links carried, how a
  * worker divides its time. */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a job of several processes shows and leaves: its lines, those of its workers,
  * architecture.dot, trace.json on one time axis. */
 #include "base/err.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The example on one machine: each box is a network namespace with its own address, key and cache, on a 1 Gbit/s link (tbf). Needs root.
 #   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]
 # Every box runs the same command; only box1 is given the model. What it made is removed at the end.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """tests/golden/tokenizer/chat.json: what the models' own Jinja templates make of some conversations.
 
     chat.py FOLDER

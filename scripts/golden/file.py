@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """file.py - golden files of src/file: blocks of every ggml type that is read, a file as the reference writes it; seeds for its fuzz targets.
 
 Writes tests/golden/file/ and tests/fuzz/seeds/{safetensors,gguf,model_folder}/. Run it with a Python that has gguf, numpy and safetensors; the tests themselves need no Python.

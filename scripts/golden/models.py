@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """models.py - tiny models of every family with what PyTorch computes from them: logits, gradients, training curves.
 
 Writes tests/golden/models/. Run it with a Python that has torch, transformers, peft, bitsandbytes, gguf, tokenizers and safetensors; the

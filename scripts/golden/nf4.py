@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """nf4.py - weights quantised to 4 bits by bitsandbytes on the CPU. Writes tests/golden/nf4/nf4.safetensors.
 
 Each case is one weight, named <case>; block 64, second level 256. Tensors:

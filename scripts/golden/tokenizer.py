@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden files for tests/test_data_tokenizer.c and tests/test_data_chat.c, in tests/golden/tokenizer/.
 
 Small tokenizers trained here, one for each published configuration (normaliser, pre-tokenizer, post-processor, decoder), and what Hugging

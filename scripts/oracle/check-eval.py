@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check-eval.py MODEL DATA: the loss of `heteroshard eval` against transformers, for a folder or a .gguf file.
 
     scripts/oracle/check-eval.py models/SmolLM2-135M-Instruct.Q4_1.gguf examples/homelab.jsonl"""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check-merge.py MODEL ADAPTER MERGED: what `heteroshard merge` wrote loads in transformers and computes what base + adapter computes.
 
     scripts/oracle/check-merge.py MODEL.gguf ADAPTER MERGED [--rounding float16] [--four-bit --double-quant]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check-peft.py MODEL ADAPTER DATA: PEFT loads the adapter as it is and gives the loss that `heteroshard eval --adapter` gives.
 
     scripts/oracle/check-peft.py models/SmolLM2-135M-Instruct.Q4_1.gguf demo-run examples/homelab.jsonl [--four-bit]"""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check-train.py: whole runs of `heteroshard train` against torch and peft, on a tiny model: loss, norm and rate of every step.
 
     scripts/oracle/check-train.py [--binary build/heteroshard] [--model tests/golden/models/smollm2] [--steps 10]

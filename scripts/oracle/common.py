@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """common.py - what the checks by hand share: models by transformers, examples as conversations, the program itself.
 
 These scripts compare heteroshard with the packages people use (transformers, peft, bitsandbytes) on files too large for the repository.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arena.c - see arena.h. A chain of blocks; a block that is too small for a request is skipped
  * until the next reset. */
 #include "base/arena.h"

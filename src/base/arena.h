@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arena.h - host memory that is released all at once.
  *
  * Pieces are 16-byte aligned and cleared. arena_reset() keeps the memory, so a loop that needs the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* buf.h - a growing byte buffer (text or binary), always followed by a NUL that is not counted.
  *
  * `struct buf b = BUF_INIT` is empty and owns nothing. Adding to a buffer whose memory ran out does

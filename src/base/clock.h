@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h - time: a steady clock for durations, a wall clock for stamps. Units: nanoseconds. */
 #ifndef HS_BASE_CLOCK_H
 #define HS_BASE_CLOCK_H

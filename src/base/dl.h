@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dl.h - opening a vendor's library at run time and filling a table of its functions. */
 #ifndef HS_BASE_DL_H
 #define HS_BASE_DL_H

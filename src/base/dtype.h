@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dtype.h - number formats of tensors, in memory, in files and on the wire.
  *
  * Rank 0 because files, devices, links and tensors all name them. Values are stable: they travel in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* err.c - see err.h. Messages are cut, never overflowed; a message never contains a newline. */
 #include "base/err.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* err.h - how every part of the program reports failure.
  *
  * A function that can fail returns int and takes `struct err *e` last: 0, or a negative ERR_ code

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.h - reading and writing JSON with jansson, so that every complaint names file, line and key.
  *
  * Reading: json_parse_file() for whole documents; the json_get_* functions fetch a member of an

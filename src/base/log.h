@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.h - messages for people, from parts that must not print themselves.
  *
  * Libraries call log_info() and friends; the command line installs a sink. Without a sink nothing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mem.h - host memory: the one door to malloc, so that tests can count allocations and make each
  * one fail once.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opt.c - see opt.h: values into fields, from text, from YAML and from argv. The texts made from
  * rows are in opt_text.c. */
 #include "base/opt.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opt.h - options as rows: parsing, checking, --help and the reference in docs/ all come from one
  * table.
  *

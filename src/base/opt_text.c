@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opt_text.c - what is made from option rows besides values: --help, the Markdown reference, and
  * the nearest known word. */
 #include "base/opt.h"

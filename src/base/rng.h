@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rng.h - counter-based random numbers: the value at a place is a pure function of its key and
  * counter.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stat.c - see stat.h. */
 #include "base/stat.h"
 

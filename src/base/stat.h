@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stat.h - what measurements are summed up by. */
 #ifndef HS_BASE_STAT_H
 #define HS_BASE_STAT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* version.h - of the program. */
 #ifndef HS_BASE_VERSION_H
 #define HS_BASE_VERSION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* yaml.c - see yaml.h. libyaml's event parser feeds a tree in one arena.
  *
  * Limits: 1 MiB of text, 32 levels, 100,000 nodes. They are far above what a configuration needs

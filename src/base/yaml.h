@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* yaml.h - a YAML (or JSON, being YAML) document as a tree that remembers line numbers.
  *
  * Only what configuration needs: mappings with string keys, sequences, scalars; no anchors, tags or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_links.c - see bench_links.h. */
 #include "cli/bench_links.h"
 

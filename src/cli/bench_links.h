@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_links.h - the rows of `heteroshard bench` about links: on this machine, or between two. */
 #ifndef HS_CLI_BENCH_LINKS_H
 #define HS_CLI_BENCH_LINKS_H

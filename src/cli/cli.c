@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cli.c - see cli.h: options with --help, error lines, sizes, facts. Tables are in cli_table.c. */
 #include "cli/cli.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cli.h - what the subcommands share: the table of commands, options with --help, messages, tables
  * of facts.
  *

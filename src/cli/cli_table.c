@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cli_table.c - tables for people: aligned columns, the heading underlined by its colour or by
  * nothing at all. */
 #include "cli/cli.h"

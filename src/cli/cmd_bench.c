@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_bench.c - `heteroshard bench`: products, kernels and whole steps as shares of ceilings
  * measured in the same run. */
 #include "cli/bench_links.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_devices.c - `heteroshard devices`: what this machine offers, with probed capabilities. A
  * backend that fails is a line of its own and never hides the others. */
 #include "cli/cli.h"

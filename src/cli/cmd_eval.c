@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_eval.c - `heteroshard eval MODEL --data FILE`: token-mean loss and perplexity. */
 #include "cli/cli.h"
 #include "cli/model_rows.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_generate.c - `heteroshard generate MODEL --prompt TEXT`: text from a model, streamed. */
 #include "cli/cli.h"
 #include "cli/model_rows.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_info.c - `heteroshard info PATH`: what a model, adapter, checkpoint, run, safetensors file or
  * plan contains.
  *

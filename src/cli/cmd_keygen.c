@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_keygen.c - `heteroshard keygen`: a key pair, by which other machines know this one. */
 #include "cli/cli.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_merge.c - `heteroshard merge MODEL ADAPTER OUT`: full weights from a model and an adapter. */
 #include "cli/cli.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_plan.c - `heteroshard plan`: which layers where, how fast, and what each device is worth.
  * Works from a profile alone: neither a model nor a device has to be there. Planning and wording of
  * the explanation are in src/plan; here are options, tables and files. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_profile.c - `heteroshard profile CONFIG`: how fast every device and every link of a job is.
  * What is measured and how is in src/train (profiler.h, probe.h, session_links.h); here are
  * options, tables and files. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_tokenize.c - `heteroshard tokenize MODEL`: text on standard input to ids on standard output,
  * and back. */
 #include "cli/cli.h"

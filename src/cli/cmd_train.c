@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_train.c - `heteroshard train CONFIG [key=value ...]`: the run, its lines, its folder. */
 #include "cli/cli.h"
 #include "cli/run.h"

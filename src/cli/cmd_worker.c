@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_worker.c - `heteroshard worker CONFIG`: one worker of a job over several machines; also what
  * `train` is on such a machine. */
 #include "cli/cli.h"

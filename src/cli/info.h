@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* info.h - descriptions for `heteroshard info`: each function makes one JSON object of facts (the
  * caller releases it). Members ending in "bytes" and "parameters" are numbers that people get with
  * units; a list of objects becomes a table. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* info_model.c - models and single safetensors files, described from their headers: no weight is
  * read. */
 #include "cli/info.h"

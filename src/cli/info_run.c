@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* info_run.c - what training leaves behind: adapters, checkpoints, runs, plans. */
 #include "cli/info.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - the program's entry: finds the subcommand, installs where messages go, gives the exit
  * status. */
 #include "cli/cli.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_rows.h - the options of every command that opens a whole model on one device; they fill a
  * struct runtime_options directly. */
 #ifndef HS_CLI_MODEL_ROWS_H

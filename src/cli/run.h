@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.h - what the commands that run a job share: Ctrl-C, and being a worker. */
 #ifndef HS_CLI_RUN_H
 #define HS_CLI_RUN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train_stages.h - the stages of a running job as people are shown them: a table while it runs,
  * lines without a terminal, architecture.* with what was measured. Everything is copied from the
  * run's own structs, which need not live longer. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train_view.c - see train_view.h. */
 #include "cli/train_view.h"
 

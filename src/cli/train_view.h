@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train_view.h - what one sees of a run: its lines and bar on the terminal, and the files it leaves
  * in its folder (metrics, loss curve, picture of the machines, trace, TensorBoard). */
 #ifndef HS_CLI_TRAIN_VIEW_H

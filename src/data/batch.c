@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* batch.c - see batch.h. An epoch's rows are planned when the epoch is first asked for and kept
  * until another one is; everything that an epoch or a batch needs is allocated in batches_new, at
  * its largest. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* batch.h - the order of the data and its cutting into microbatches: seeded, resumable, independent
  * of any plan.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat.c - see chat.h: choosing a template, and from its text to ids and marks. */
 #include "data/chat.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat.h - chat templates by name: messages to text, with the parts the model has to learn marked.
  *
  * Templates are rows of chat.def: chatml, llama3, mistral, zephyr, alpaca, plain (<|user|> /

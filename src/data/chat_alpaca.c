@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_alpaca.c - Stanford Alpaca's prompt for models without a template of their own: ###
  * Instruction, ### Response, EOS. */
 #include "data/chat_text.h"

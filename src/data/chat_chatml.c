@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_chatml.c - ChatML: SmolLM2-Instruct, Qwen2 and Qwen2.5-Instruct, Qwen3, and many others.
  *
  * The variants differ in the system message that a conversation without one gets, in how the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_llama3.c - Llama 3 Instruct, and Llama 3.1 and 3.2 Instruct, whose system turn begins with
  * dates.
  *

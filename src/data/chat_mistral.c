@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_mistral.c - Mistral Instruct v0.1 to v0.3, whose published templates differ in spaces and in
  * the place of the system message.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_plain.c - the plain template for base models: <|user|> and <|assistant|> as words, answers
  * closed by EOS. No model's own: never recognised, only chosen by name. */
 #include "data/chat_text.h"

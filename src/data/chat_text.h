@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_text.h - what the templates (chat_<name>.c) write into, and what a template is.
  *
  * A template writes the text that the model's own Jinja template renders, and says of each part

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_zephyr.c - Zephyr and TinyLlama-Chat: <|user|> and <|assistant|> on lines of their own, each
  * turn closed by EOS. */
 #include "data/chat_text.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset.c - see dataset.h. Goes through the files record by record, lets the kind encode each,
  * cuts, and keeps ids and marks in two flat arrays. Where records begin and end is records.c's,
  * what they mean the kinds'. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset.h - training records from files, tokenized: the token ids of each example and which of
  * them are trained.
  *

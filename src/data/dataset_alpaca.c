@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_alpaca.c - the kind `alpaca`: {"instruction": ..., "input": ..., "output": ...}, with
  * `system` and `history` ([[question, answer], ...]) where the record has them.
  *

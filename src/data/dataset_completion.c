@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_completion.c - the kind `completion`: {"prompt": ..., "completion": ...}, no chat
  * template, EOS behind the completion.
  *

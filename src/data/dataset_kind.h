@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_kind.h - what a kind of record is: a row of dataset.def and the file dataset_<name>.c
  * that defines `dataset_kind_<name>`.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_messages.c - the kind `messages`: {"messages": [{"role": ..., "content": ...}, ...]}, as
  * OpenAI and Hugging Face write conversations. Content is a string or a list of {"type": "text",
  * "text": ...}. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_sharegpt.c - the kind `sharegpt`: {"conversations": [{"from": "human", "value": ...},
  * {"from": "gpt", "value": ...}], "system": ...}. Roles function_call and observation are the
  * assistant's call of a tool and what the tool answered. */

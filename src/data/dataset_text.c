@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_text.c - the kind `text`: {"text": ...} or a whole plain text file, everything trained,
  * BOS as the model has it and EOS at the end. A text longer than sequence_len becomes several
  * examples. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* records.c - see records.h. A window over the file that grows to hold one record, and a scanner
  * that finds where a JSON value ends by counting brackets outside strings; whether the value is
  * valid JSON is judged by whoever parses it. */

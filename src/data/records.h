@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* records.h - the records of a data file, one after the other, as text with its place: JSONL, a
  * JSON list, an object that holds the list under `data`, or a plain text file as one record. The
  * form is recognised by content (plain text by the ending .txt too).

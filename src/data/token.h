@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token.h - the inside of a tokenizer: what the kinds (tokenizer_<name>.c), the readers and the
  * chat templates share.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_added.c - added tokens: found in the text before everything else, the leftmost first, of
  * those the longest. */
 #include "data/token.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_gguf.c - tokenizers from a GGUF's KV pairs: tokenizer.ggml.tokens, .token_type, .scores,
  * .merges, .pre, the ids of the special tokens, add_bos_token, add_eos_token, add_space_prefix.
  * Names and defaults as llama.cpp (src/llama-vocab.cpp) has them. */

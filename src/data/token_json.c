@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_json.c - tokenizer.json (Hugging Face `tokenizers`) and what of tokenizer_config.json
  * belongs to it.
  *

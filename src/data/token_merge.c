@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_merge.c - byte-pair merging: the lowest rank first, the leftmost of equals first.
  *
  * Short pre-tokens are merged by looking for the best pair again and again, long ones with a queue

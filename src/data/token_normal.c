@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_normal.c - normalisers of tokenizer.json: NFC, NFD, NFKC, NFKD, Prepend, Replace (of a
  * string), and sequences of these. */
 #include "data/token.h"

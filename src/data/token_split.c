@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_split.c - pre-tokenizers of tokenizer.json: Split by a pattern, ByteLevel, Digits,
  * Metaspace, and sequences of these.
  *

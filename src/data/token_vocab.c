@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_vocab.c - the vocabulary: ids to text, text to ids, and the bytes that text stands for. */
 #include "data/token.h"
 

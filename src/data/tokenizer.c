@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c - see tokenizer.h: the making and the use of a tokenizer of any kind; what differs
  * lies in tokenizer_<name>.c. */
 #include "data/tokenizer.h"

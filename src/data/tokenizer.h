@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h - text to token ids and back, exactly as the model's own tokenizer does it.
  *
  * Made from Hugging Face's tokenizer.json or from a GGUF's tokenizer.* KV pairs. Kinds are rows of

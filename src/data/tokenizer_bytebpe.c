@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_bytebpe.c - byte-level BPE: GPT-2, SmolLM2, Llama 3, Qwen2, Qwen2.5, Qwen3.
  *
  * A pre-token's bytes are the first symbols. The file writes each byte as a printable character

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_spm.c - SentencePiece-style BPE: Llama 2, TinyLlama, Mistral v0.1 to v0.3.
  *
  * Characters are the first symbols; spaces have become U+2581. Characters outside the vocabulary

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* turns.c - see turns.h. */
 #include "data/turns.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* turns.h - the turns of a conversation: collected from a record, checked, and encoded with the
  * model's chat template. Shared by the kinds alpaca, sharegpt and messages.
  *

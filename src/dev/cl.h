@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cl.h - the part of the OpenCL 1.2 interface that the backend uses, so that building needs no
  * vendor's headers.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev.c - what all backends share: opening by name, checking ranges, counting memory, defaults for
  * slots that are NULL. */
 #include "dev/dev.h"

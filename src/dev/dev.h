@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev.h - the device interface: one piece of compute with its own memory.
  *
  * A backend is a const table of functions (struct backend) plus a private context behind `struct

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_bench.c - see dev_bench.h. */
 #include "dev/dev_bench.h"
 

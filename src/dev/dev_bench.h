@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_bench.h - what a device does, as a share of what the same device was measured to be able to
  * do, in the same run.
  *

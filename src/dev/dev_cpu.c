@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_cpu.c - the CPU of this machine as a device: memory, capabilities, and which compilation of
  * the kernels it runs. Matrix products are in dev_cpu_gemm.c, kernels in cpu/.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_cpu_gemm.c - see dev_cpu_gemm.h. All that differs between oneDNN 2 and 3 is in this file.
  *
  * A product of one shape is one oneDNN primitive. Primitives are kept in a table keyed by

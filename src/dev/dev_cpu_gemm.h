@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_cpu_gemm.h - matrix products of the CPU backend by oneDNN. */
 #ifndef HS_DEV_DEV_CPU_GEMM_H
 #define HS_DEV_DEV_CPU_GEMM_H

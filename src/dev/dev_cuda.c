@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_cuda.c - NVIDIA cards through the CUDA driver: its symbols, its context, what its cards
  * multiply. All else is rt.h. */
 #include "dev/rt.h"

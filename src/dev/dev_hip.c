@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_hip.c - AMD cards through HIP: its symbols, how a card is called, what cards multiply. All
  * else is rt.h. */
 #include "dev/rt.h"

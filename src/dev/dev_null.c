@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_null.c - see dev_null.h. */
 #include "dev/dev_null.h"
 

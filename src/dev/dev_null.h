@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_null.h - a device that computes nothing and counts what it was asked to do: the smallest
  * backend, the example for new ones, and what tests everything above a device without arithmetic.
  * Its memory is host memory, so transfers, copies and clearing work. */

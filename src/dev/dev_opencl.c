@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_opencl.c - any device with an OpenCL 1.2 driver: two queues in order, launches, waiting.
  * Memory and transfers are in opencl_memory.c, the library in opencl_lib.c, compiling in
  * opencl_program.c, the kernels and how they are launched in gpu.c and kernel/.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_probe.c - see dev_probe.h. */
 #include "dev/dev_probe.h"
 

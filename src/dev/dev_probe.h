@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_probe.h - what a device really does, found out by running it: seconds, not minutes, so that
  * every start of a plan can afford it.
  *

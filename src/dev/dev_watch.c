@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_watch.c - see dev_watch.h. The thread is started by the first device of the process and
  * stays. */
 #include "dev/dev_watch.h"

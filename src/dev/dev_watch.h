@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dev_watch.h - notices a device that does not come back from what it was given.
  *
  * A driver's waiting calls have no deadline of their own, and a thread inside one cannot be called

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu.c - see gpu.h. The text comes from kernel/ through the Makefile. */
 #include "dev/gpu.h"
 

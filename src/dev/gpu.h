@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu.h - what all GPU backends share: the text of the kernels, and which entry points a launch
  * takes with how many work-groups.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_cache.c - see gpu_cache.h. */
 #include "dev/gpu_cache.h"
 

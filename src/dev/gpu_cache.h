@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_cache.h - compiled kernels kept on disk, for all backends that compile text: files
  * $XDG_CACHE_HOME/heteroshard/kernels/KEY.EXT (else ~/.cache/...). KEY is a hash of all that
  * decides what the code is; a file opens with a hash of the rest, so a damaged one is seen, and is

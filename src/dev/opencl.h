@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opencl.h - what the files of the OpenCL backend share: the library with its list of devices, an
  * open device, its programs. */
 #ifndef HS_DEV_OPENCL_H

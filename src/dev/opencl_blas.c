@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opencl_blas.c - matrix products by CLBlast (clblast_c.h 1.x), opened at run time when it is
  * there, for float32. Those of float16 stay with the portable kernel: CLBlast adds them up in half
  * precision, which is less than dev.h promises; bfloat16 it has not got. HS_CLBLAST=0 turns it

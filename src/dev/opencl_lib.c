@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opencl_lib.c - opens libOpenCL and lists the devices of all its platforms. A platform that fails
  * is skipped with a warning: a broken driver of one vendor does not hide the others. The library
  * stays open until the process ends, as drivers keep threads of their own. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opencl_memory.c - see opencl.h: buffers, and what moves in and out of them beside the kernels. */
 #include "base/err.h"
 #include "base/mem.h"

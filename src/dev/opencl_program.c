@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opencl_program.c - compiling the kernels: one program for each dtype of activations, kept on disk
  * (gpu_cache.h). */
 #include "dev/opencl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rt.c - see rt.h: opening a driver and a device, launches, products, waiting. */
 #include "dev/rt.h"
 

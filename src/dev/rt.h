@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rt.h - what CUDA and HIP have in common, and that is nearly all: one logic (rt*.c), two tables of
  * symbols (dev_cuda.c, dev_hip.c).
  *

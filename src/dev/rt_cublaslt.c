@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rt_cublaslt.c - matrix products by cuBLASLt on tensor cores; sums are float32 in all dtypes (no
  * TF32).
  *

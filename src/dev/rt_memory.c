@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rt_memory.c - see rt.h: memory of the device, and what moves in and out of it.
  *
  * Blocks that are freed are kept and used again for requests that fill at least 8/9 of them, in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rt_program.c - see rt.h: the kernels of one dtype, from the cache on disk or from the compiler,
  * loaded at the first launch. */
 #include "dev/rt.h"

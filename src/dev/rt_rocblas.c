@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rt_rocblas.c - matrix products by rocBLAS, which has kernels for more cards than hipBLASLt; sums
  * are float32 in all dtypes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rtc.h - compilers of GPU code that are libraries: NVRTC (CUDA C) and hipRTC (HIP). No device and
  * no driver is needed to compile.
  *

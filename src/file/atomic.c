@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atomic.c - see atomic.h. Folders are walked with descriptors and never through links, so that
  * nothing outside is ever removed. */
 #include "file/atomic.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atomic.h - files and folders that appear whole or not at all: written beside, synced, renamed.
  *
  * A crash or a full disk at any moment leaves the old content as it was; at worst a "*.tmp" beside

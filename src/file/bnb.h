@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bnb.h - a 4-bit weight as bitsandbytes puts it into a safetensors file: several tensors whose
  * names begin with the weight's.
  *

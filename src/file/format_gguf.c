@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* format_gguf.c - a GGUF file seen as a Hugging Face model: names, shapes and the rows of Q and K
  * as there.
  *

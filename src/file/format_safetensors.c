@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* format_safetensors.c - a Hugging Face folder: config.json, one or several safetensors files,
  * tokenizer files beside them.
  *

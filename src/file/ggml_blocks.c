@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ggml_blocks.c - see ggml_blocks.h. Loops have constant trip counts so that the compiler turns
  * them into vectors; products and sums are rounded one by one (the Makefile forbids contraction in
  * this folder), because the reference does so. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ggml_blocks.h - the number formats of ggml: sizes, and conversion from and to float32.
  *
  * Bit for bit what the package `gguf` (quants.py) computes, which is what ggml-quants.c computes.

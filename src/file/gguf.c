@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.c - see gguf.h. Counts are held against the bytes that are left before anything is allocated
  * for them. */
 #include "file/gguf.h"

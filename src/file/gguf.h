@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.h - a GGUF file as it is: KV pairs and tensors under their own names (ggml:docs/gguf.md,
  * versions 2 and 3, little-endian).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_config.c - see gguf_config.h. Defaults are those of llama.cpp where a key may be missing. */
 #include "file/gguf_config.h"
 

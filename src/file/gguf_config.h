@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_config.h - a GGUF's hyperparameters in the words of Hugging Face's config.json.
  *
  * Keys: model_type, architectures, hidden_size, intermediate_size, num_hidden_layers,

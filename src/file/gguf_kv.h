@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_kv.h - the KV pairs of a GGUF that is written: building them, and what they are for a model
  * that comes from a Hugging Face folder.
  *

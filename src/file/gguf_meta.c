@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_meta.c - building pairs, and config.json as pairs. Reads the old spelling (rope_theta,
  * rope_scaling) and that of transformers 5 (rope_parameters). What a GGUF of these architectures
  * cannot say is refused. */

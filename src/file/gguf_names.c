@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_names.c - see gguf_names.h. One table, read in both directions. */
 #include "file/gguf_names.h"
 

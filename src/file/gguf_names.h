@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_names.h - what GGUF and Hugging Face call the same things: architectures, tensors, rows of Q
  * and K.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_vocab.c - tokenizer.json as the tokenizer.* pairs of a GGUF (llama.cpp:
  * gguf-py/gguf/vocab.py, convert_hf_to_gguf.py).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_write.c - see gguf_write.h. The table is planned first, then every tensor is fetched in
  * pieces of about 4 MiB, brought into the order and format of the file, and written. */
 #include "file/gguf_write.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_write.h - writing GGUF v3: KV pairs, tensor table, aligned data, streamed so that a model
  * larger than memory can be written. */
 #ifndef HS_FILE_GGUF_WRITE_H

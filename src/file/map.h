@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* map.h - a file mapped read-only, and the pages of it that are resident.
  *
  * Policy: the mapping is shared and never written, so giving pages back loses nothing: whoever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_file.c - the part all formats share: choosing the format, the table by name, checking what
  * callers ask for. */
 #include "file/model_file.h"

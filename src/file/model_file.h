@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_file.h - a model on disk, whatever its format: named tensors, a configuration, a
  * vocabulary.
  *

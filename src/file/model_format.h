@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_format.h - what a model format supplies to model_file.c: one row of format.def, one file
  * format_<name>.c with `const struct model_format format_<name>`.
  *

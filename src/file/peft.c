@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peft.c - see peft.h. Written as PEFT 0.21 writes it (config.py, utils/save_and_load.py); read
  * back strictly: a key of adapter_config.json that is not known here must say nothing (null, false,
  * empty), because an adapter that is half understood gives wrong answers quietly. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peft.h - a LoRA adapter on disk as Hugging Face PEFT stores it: adapter_config.json +
  * adapter_model.safetensors.
  *

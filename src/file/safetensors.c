@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.c - reading one file and checking all of its header; writing lies in
  * safetensors_write.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.h - reading and writing one safetensors file (huggingface/safetensors, format of
  * 2023).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_write.c - writing one file, tensor by tensor, in the order and spelling of the
  * reference writer. */
 #include "file/safetensors.h"

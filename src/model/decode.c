@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c - generation: the layers of a stage over one sequence, keys and values kept. */
 #include "model/stage.h"
 

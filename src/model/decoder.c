@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decoder.c - one decoder layer, the same for every family:
  *
  *   a = norm1(h);  q, k, v = a Wq, a Wk, a Wv [+ bias] [q, k normed per head];  rotate q, k

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lora.c - see lora.h. */
 #include "model/lora.h"
 

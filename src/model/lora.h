@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lora.h - low-rank adapters: which modules get one, how it begins, what it is called.
  *
  * Hu et al. 2021: y = W x + s B A x with A (R,in), B (out,R); s = alpha/R, or alpha/sqrt(R) with

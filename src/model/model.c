@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.c - the common part of reading a configuration, and facts that follow from it. See
  * model.h. */
 #include "model/model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h - what a decoder-only model consists of, read from its configuration (config.json's
  * words).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_llama.c - Llama 2, 3, 3.1, 3.2, SmolLM2, TinyLlama: the plain decoder. */
 #include "model/model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_qwen2.c - Qwen2 and Qwen2.5: biases on q, k and v; an optional window on the upper
  * layers. */
 #include "model/model.h"

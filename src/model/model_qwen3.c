@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_qwen3.c - Qwen3 (dense): a norm on each head of q and k, no biases unless asked for, head
  * width of its own. */
 #include "model/model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qwen_window.c - `layer_types` decides where it is given; else layers from max_window_layers on,
  * when use_sliding_window is true. */
 #include "model/qwen_window.h"

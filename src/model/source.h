@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* source.h - where a stage gets its parameters from: a file on this machine, or the coordinator
  * over a wire.
  *

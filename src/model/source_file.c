@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* source_file.c - the weight source that reads an open model file. */
 #include "model/source.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* source_random.c - parameters drawn at random, of the sizes a model has: to measure with, without
  * a file. */
 #include "model/model.h"

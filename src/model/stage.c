@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stage.c - running microbatches through a stage. See stage.h for the order of the calls.
  *
  * Without recomputation a layer's tape and everything on it stay in the slot's memory until its

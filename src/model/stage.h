@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stage.h - a contiguous range of layers [first, last) on one device: its parameters, and running
  * microbatches through it both ways.
  *

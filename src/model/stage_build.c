@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stage_build.c - making a stage: its parameters from a source, its adapters, its tables. */
 #include "model/stage.h"
 

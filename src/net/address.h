@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* address.h - "host:port" as people write it, resolved to numbers. */
 #ifndef HS_NET_ADDRESS_H
 #define HS_NET_ADDRESS_H

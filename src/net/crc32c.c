@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* crc32c.c - CRC-32C: the processor's instruction where it has one, else tables that take eight
  * bytes at a time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* frame.h - the unit of everything said over a link: a fixed header of 80 bytes and a payload.
  *
  * Pure: takes and fills the caller's memory, knows no socket. All numbers little-endian. Layout

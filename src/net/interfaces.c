@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interfaces.c - see interfaces.h. */
 #include "net/interfaces.h"
 

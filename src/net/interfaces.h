@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interfaces.h - under which addresses this machine can be reached, and which machine it is. */
 #ifndef HS_NET_INTERFACES_H
 #define HS_NET_INTERFACES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* keys.h - who a machine is: a CURVE key pair (Curve25519), as text in Z85 (ZeroMQ RFC 32), 40
  * characters each.
  *

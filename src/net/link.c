@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* link.c - one link: its states, its queue of arrived messages, its window. What is the same for
  * every transport. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net.c - one end: opening, listening, accepting, waiting for several links. Links are in
  * link.c. */
 #include <stdio.h>

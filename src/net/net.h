@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net.h - links: one-to-one, ordered, reliable, authenticated connections that carry messages
  * (bytes with a length).
  *

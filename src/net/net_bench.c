@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net_bench.c - see net_bench.h. A message whose first byte is ECHO comes back, an empty one is
  * answered with an empty one, every other is taken and dropped; raw TCP does the same with a header
  * of 8 bytes for the length. */

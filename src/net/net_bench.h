@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net_bench.h - how fast a link is, against the raw TCP rate of the same path in the same run.
  *
  * One side serves, the other measures; net_bench_loopback() runs both in threads of this process.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net_loop.c - links inside one process, between threads: what a job on one machine uses, and the
  * test double.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net_mpi.c - links over MPI, for clusters where it is how programs are started: `mpirun -n 3
  * heteroshard train job.yaml`.
  *

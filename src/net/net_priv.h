@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net_priv.h - what transports and the core of net (net.c, link.c, pool.c) share. Nobody else
  * includes this.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net_zmq.c - links over TCP with ZeroMQ and CURVE: what users' calls come to. The thread that does
  * it is in zmq_hub.c.
  *

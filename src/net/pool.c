@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c - nodes and buffers that are used again, so that a warm link allocates nothing.
  *
  * A pool outlives its net as long as something of it is under way: a receiver may hold bytes of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire.c - see wire.h. */
 #include "net/wire.h"
 

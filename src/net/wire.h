@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire.h - small structured payloads: fields one behind the other, read in the order they were
  * written.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zmq_auth.c - who comes in: answers libzmq's authentication requests (ZAP, ZeroMQ RFC 27) from the
  * net's list of keys.
  *

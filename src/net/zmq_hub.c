@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zmq_hub.c - the thread that owns a net's ZeroMQ sockets. See zmq_hub.h for the protocol. */
 #include "net/zmq_hub.h"
 

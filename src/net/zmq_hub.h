@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zmq_hub.h - the thread behind the zmq transport; shared by net_zmq.c (what users call), zmq_hub.c
  * (the thread), zmq_auth.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lr.c - learning-rate curves as pure functions; the formulas are in optim.h. */
 #include "optim/optim.h"
 

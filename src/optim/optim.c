@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim.c - what all optimizers share; see optim.h. */
 #include "optim/optim.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim.h - optimizers, the gradient norm and the learning-rate curve.
  *
  * All state and all arithmetic are float32 on the device that holds the parameter. What every

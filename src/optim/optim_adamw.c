@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim_adamw.c - AdamW (Loshchilov & Hutter 2019, algorithm 2), bias corrections computed in
  * double. */
 #include "optim/optim.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim_sgd.c - stochastic gradient descent with momentum and L2 decay, as torch.optim.SGD. */
 #include "optim/optim.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* best_exact.c - branch and bound over every pipeline: stages are added one after the other, from
  * the front. A branch is left as soon as nothing that begins like this can be faster than the best
  * plan so far.

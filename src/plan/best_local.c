@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* best_local.c - good pipelines for any number of devices, without a guarantee: starting points by
  * filling, then improvement step by step, each judged by the simulator.
  *

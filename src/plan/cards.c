@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cards.c - see cards.h. */
 #include "plan/cards.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cards.h - what if there were another card: devices that are not here, from a library of measured
  * cards (cards.def).
  *

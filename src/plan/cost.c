@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cost.c - see cost.h for the formulas. */
 #include "plan/cost.h"
 

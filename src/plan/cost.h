@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cost.h - what a plan costs: time of a stage, memory of a stage, and the step time by playing the
  * schedule's own lists.
  *

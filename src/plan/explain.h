@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* explain.h - a plan in plain words and numbers: what limits it, what came second and why it lost,
  * and for each device what the job would do without it (or, for one left out, with it). */
 #ifndef HS_PLAN_EXPLAIN_H

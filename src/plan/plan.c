@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c - the registry of planners; checking and simulating a plan. Formulas are in cost.c, JSON
  * in plan_json.c. */
 #include "plan/plan.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h - a plan: which layers on which device, in what schedule, and what to expect of it; and
  * the planners that make one.
  *

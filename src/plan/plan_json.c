@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_json.c - plan.json: written, and read back with every check. */
 #include "plan/plan.h"
 

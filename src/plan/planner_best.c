@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_best.c - ours, the default: the fastest plan found under the simulator, within every
  * memory limit.
  *

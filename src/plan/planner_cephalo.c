@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_cephalo.c - Cephalo (Guo et al., "Cephalo: Harnessing Heterogeneous GPU Clusters for
  * Training Transformer Models"; planner of the authors' repository benson-guo/cephalo, MIT, method
  * dp_ga with min_params): fully sharded data parallelism over all devices. How many sequences and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_even.c - every device the same number of layers, in the order of the profile: the
  * simplest planner, and what people do by hand. Microbatch size and recomputation are chosen so
  * that it fits and is fastest; layers are not moved to make it fit. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_exhaustive.c - every pipeline of single devices: every subset in every order, every split
  * of the layers, every schedule, number of chunks and microbatch size. The proof that `best` is the
  * best on small cases; written as plainly as possible, and refused where it would not end.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_manual.c - the user's own plan (shard_plan of the configuration, or an edited plan.json),
  * taken as it is. */
 #include <string.h>

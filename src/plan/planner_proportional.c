@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_proportional.c - layers in proportion to measured speed, 1 / (f + b), in the order of the
  * profile: largest remainders, at least one layer each. With more devices than layers the slowest
  * ones are left out. */

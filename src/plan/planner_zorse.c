@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_zorse.c - Zorse (Guo et al., "Zorse: Optimizing LLM Training Efficiency on Heterogeneous
  * GPU Clusters"; planner of the authors' repository benson-guo/zorse, MIT, partition
  * min_k_cut_split with the communication model): groups of well-connected devices, each a stage,

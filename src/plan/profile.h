@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile.h - what was measured: per device times and memory, per link latency and bandwidth.
  * Everything a planner may know.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile_json.c - profile.json, read with every check and written. */
 #include "plan/profile.h"
 

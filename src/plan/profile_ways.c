@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile_ways.c - see profile_ways.h. */
 #include "plan/profile_ways.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile_ways.h - what lies behind a link of a profile: every pair of addresses that was tried.
  * For profile_json.c. */
 #ifndef HS_PLAN_PROFILE_WAYS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* search.c - see search.h. */
 #include "plan/search.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* search.h - what the planners that search pipelines share: a candidate, its evaluation, and the
  * best one so far.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* canvas.c - see canvas.h. */
 #include "report/canvas.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* canvas.h - one drawing, two results: pixels through cairo, or SVG whose colours come from the
  * page's style sheet (light and dark).
  *

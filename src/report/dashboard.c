@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dashboard.c - see dashboard.h. Four cards (speed, time by microbatch size, memory, links), each
  * drawn once on a canvas: side by side they are the picture, between tables they are the page. */
 #include "report/dashboard.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dashboard.h - a profile at a glance: how fast every device is, how its memory divides, how fast
  * the links are.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dashboard_cards.c - the four drawings of the dashboard, see dashboard_priv.h. Devices of one kind
  * have one colour. */
 #include "report/dashboard_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dashboard_priv.h - what dashboard.c and its cards share. */
 #ifndef HS_REPORT_DASHBOARD_PRIV_H
 #define HS_REPORT_DASHBOARD_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* live.c - see live.h. The table is made as cells first; then the columns that fit are written. */
 #include "report/live.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* live.h - the stages of a pipeline as a table on the terminal: who, where, how busy, how full, how
  * fast the link. Pure: a struct in, text out. */
 #ifndef HS_REPORT_LIVE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.h - the numbers of a run: metrics.jsonl (one line a step) and TensorBoard event files.
  *
  * metrics.jsonl is appended to with one write a line, so that a killed run leaves whole lines;

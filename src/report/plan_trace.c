@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_trace.c - see plan_trace.h. */
 #include "report/plan_trace.h"
 

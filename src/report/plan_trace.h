@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_trace.h - the timeline of a plan as the simulator sees it, in the format of a run's
  * trace.json (trace.h): the same streams, so that the two can be laid side by side. A send is the
  * time on the wire, a wait the time in which a stage was blocked. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plot.c - see plot.h. Two panels over one axis of steps: the losses, and below them the learning
  * rate. Each curve carries its last value at its end. With many steps the single losses become a
  * pale line below a smoothed one. */

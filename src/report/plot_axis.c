@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plot_axis.c - see plot_axis.h. */
 #include "report/plot_axis.h"
 

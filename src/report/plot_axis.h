@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plot_axis.h - the pure part of a plot: which ticks an axis gets, and how they are written. */
 #ifndef HS_REPORT_PLOT_AXIS_H
 #define HS_REPORT_PLOT_AXIS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor stands
  * behind the bar; every other line first clears them, and draws them anew below itself. */
 #include "report/progress.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.h - what a person sees while a job runs: a line for each step and, on a terminal, a bar
  * below them that is redrawn, with a table above it if there is one.
  *

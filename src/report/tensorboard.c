@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensorboard.c - see tensorboard.h. Every record is one write, so a killed run leaves whole
  * records. */
 #include "report/tensorboard.h"

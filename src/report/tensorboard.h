@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensorboard.h - scalars as TensorBoard reads them: an event file of framed protobuf records.
  *
  * Record: u64 LE length, u32 LE masked CRC-32C of the length, data, u32 LE masked CRC-32C of the

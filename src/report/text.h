@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.h - texts from files and from other machines, made fit to be shown: in a page, in a picture,
  * on a terminal.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topology.c - see topology.h: the texts. Machines are clusters, devices are tables inside them,
  * links are arrows between devices. */
 #include "report/topology.h"

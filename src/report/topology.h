@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topology.h - the picture of a job: machines, devices with their layers, links. For one machine as
  * for many.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topology_render.h - Graphviz text to a picture, in its own file because the Graphviz headers
  * bring names that clash with others. */
 #ifndef HS_REPORT_TOPOLOGY_RENDER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h - who did what when: spans of time in a ring allocated once, written as a Chrome trace
  * (Perfetto, chrome://tracing).
  *

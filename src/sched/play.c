@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* play.c - the player. One set of rules for what an instruction does (exec), two ways of bringing
  * the workers forward:
  *

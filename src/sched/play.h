@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* play.h - the player: simulates all workers of a pipeline executing their instruction lists, with
  * given times.
  *

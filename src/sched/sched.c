@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sched.c - the registry of schedules, and what all of them have in common: messages between stages
  * and the end of the step. The orders of computing are in sched_<name>.c. */
 #include "sched/sched.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sched.h - schedules: for every worker of a pipeline the list of instructions of one optimizer
  * step.
  *

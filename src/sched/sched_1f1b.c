@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sched_1f1b.c - one forward, one backward (PipeDream-flush: Narayanan et al., "Memory-Efficient
  * Pipeline-Parallel DNN Training", ICML 2021): stage s runs stages - 1 - s forwards ahead, then
  * alternates, then drains. The same time as gpipe with equal stages, and at most stages - s

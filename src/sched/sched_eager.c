@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sched_eager.c - 1f1b with twice the forwards ahead (eager-1F1B: Zhuang et al., "On Optimizing the
  * Communication of Model Parallelism", MLSys 2023): stage s runs 2 (stages - 1 - s) ahead. In 1f1b
  * a stage's next input waits for a gradient to travel back and an activation to travel forth; here

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sched_interleaved.c - several chunks per worker (Narayanan et al., "Efficient Large-Scale
  * Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2.2): the bubble
  * shrinks by the number of chunks, at the price of as many times the messages.

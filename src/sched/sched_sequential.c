@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sched_sequential.c - one microbatch at a time through all stages, forward and back: least memory,
  * and the baseline of every comparison. All stages but one wait at any time. */
 #include "sched/sched.h"

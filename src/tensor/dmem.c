@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dmem.c - the stack of device memory of tensor.h. */
 #include "tensor/tensor.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op_attention.c - causal attention over sequences that lie one behind the other; see attn_fwd and
  * attn_bwd in kernel.def. */
 #include "tensor/tape.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op_embed.c - token embedding: rows of a table. */
 #include "tensor/tape.h"
 

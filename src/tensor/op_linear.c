@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op_linear.c - y = x W^T, with bias, residual and a low-rank adapter in the same op.
  *
  * The weight may be frozen (plain or NF4) or trained. The adapter (Hu et al. 2021, LoRA) is applied

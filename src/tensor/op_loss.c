@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op_loss.c - head and cross-entropy in one: the logits of a few rows at a time, never of all
  * tokens.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op_rmsnorm.c - root mean square norm over the last dimension (Zhang & Sennrich 2019). Saves 1/rms
  * of each row. */
 #include "tensor/tape.h"

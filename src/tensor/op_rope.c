@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op_rope.c - rotary position embedding in place; backward turns the gradient the other way round,
  * also in place. */
 #include "tensor/tape.h"

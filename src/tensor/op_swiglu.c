@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op_swiglu.c - y = silu(gate) * up (Shazeer 2020). The gradients are written over gate and up,
  * which nobody needs afterwards. */
 #include "tensor/tape.h"

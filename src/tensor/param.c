@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* param.c - see param.h. */
 #include "tensor/param.h"
 

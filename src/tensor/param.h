@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* param.h - parameters: named numbers of the model, frozen or trained, plain or in 4 bits.
  *
  * A parameter is addressed by its Hugging Face name and never by stage or worker. What kernels read

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quant.c - see quant.h. The arithmetic follows bitsandbytes' CPU code step by step (float32,
  * reciprocal of absmax for whole blocks, division for a short last one), because its files must
  * come out identical. */

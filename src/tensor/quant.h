@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quant.h - 4-bit NormalFloat, bit for bit as bitsandbytes stores it.
  *
  * QLoRA (Dettmers et al. 2023, section 3, appendix E). A weight is flattened row-major and cut into

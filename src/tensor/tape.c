@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tape.c - see tape.h. */
 #include "tensor/tape.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tape.h - ops, and the tape that runs them backwards.
  *
  * An op (struct op, rows of op.def) says what shape comes out, how to compute it and how to carry a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.h - tensors in device memory, and the memory they live in.
  *
  * Shapes are written in letters fixed once: N tokens of a microbatch (its sequences one behind the

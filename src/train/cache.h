@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache.h - where this program keeps what it need not fetch or measure twice. */
 #ifndef HS_TRAIN_CACHE_H
 #define HS_TRAIN_CACHE_H

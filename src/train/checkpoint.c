@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.c - see checkpoint.h. */
 #include "train/checkpoint.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h - a step kept on disk: OUTPUT/checkpoints/step-000020/.
  *
  *   adapter_config.json, adapter_model.safetensors   the adapter as PEFT stores it, or

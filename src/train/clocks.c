@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clocks.c - see clocks.h. */
 #include "train/clocks.h"
 

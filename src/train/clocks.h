@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clocks.h - what another process's clock says in terms of ours, from questions and answers.
  *
  * As in NTP (RFC 5905, section 8): a question leaves at `sent` (our clock) and arrives at `heard`

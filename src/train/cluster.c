@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cluster.c - see cluster.h; which machine this is stands in role.c. */
 #include "train/cluster.h"
 

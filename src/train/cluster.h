@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cluster.h - from a configuration to who does what: which machine this is, where the others are,
  * which layers go where.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.c - see config.h: reading a configuration and freeing it. What must hold between keys is
  * in config_check.c, the cluster part in config_cluster.c. */
 #include "train/config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.h - the configuration of a job: one YAML (or JSON) file, then `key=value` from the command
  * line.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_check.c - what must hold between the keys of a configuration, one clear line each. */
 #include "train/config_parts.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_cluster.c - the cluster part of a configuration, in the words of HeteroShard's
  * hetero_config.json.
  *

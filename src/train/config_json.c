@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_json.c - a configuration back to text: JSON for checkpoints and for workers. */
 #include "train/config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_parts.h - what the files of the configuration share among themselves; everyone else uses
  * config.h. */
 #ifndef HS_TRAIN_CONFIG_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_rows.c - every key of a configuration file: its kind, default, range and the line of help
  * it gets.
  *

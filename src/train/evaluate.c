@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* evaluate.c - see evaluate.h. */
 #include "train/evaluate.h"
 

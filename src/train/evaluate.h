@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* evaluate.h - the token-mean loss of a model on data. */
 #ifndef HS_TRAIN_EVALUATE_H
 #define HS_TRAIN_EVALUATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flows.c - see flows.h. */
 #include "train/flows.h"
 

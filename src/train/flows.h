@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flows.h - what the stages did in a pass, from what all workers said at its end; and how fast the
  * links between them carried. Pure. */
 #ifndef HS_TRAIN_FLOWS_H

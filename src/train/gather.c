@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c - see gather.h. */
 #include "train/gather.h"
 

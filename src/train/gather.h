@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gather.h - the workers of a job, brought together: over the network as the configuration says, or
  * threads of this process.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generate.h - text from a model, token by token. */
 #ifndef HS_TRAIN_GENERATE_H
 #define HS_TRAIN_GENERATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hashes.c - see hashes.h. The table is a row of entries of 72 bytes: key, hash, and 8 bytes of a
  * hash over both. */
 #include "train/hashes.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hashes.h - content hashes that were computed before, so that gigabytes are not hashed again at
  * every start.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hello.c - see hello.h. */
 #include "train/hello.h"
 

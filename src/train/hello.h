@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hello.h - the first frames on a link between two processes: who dials says HELLO, who listens
  * answers WELCOME or REFUSE.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.h - everything the coordinator knows before it starts: model, data, how long, what is
  * trained.
  *

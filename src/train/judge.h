@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* judge.h - how good a prediction was: what the plan said of each step against what was measured.
  *
  * A step's prediction is the plan's time for the mean step, times the tokens it really had. The

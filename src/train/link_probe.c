@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* link_probe.c - see link_probe.h.
  *
  * On a probing link the measuring side asks (PROBE: what, size, count) and the other does it: PING

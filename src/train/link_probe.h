@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* link_probe.h - how fast the way between two workers is, measured over the links that training
  * uses: same transport, keys, frames, checksums.
  *

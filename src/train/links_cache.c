@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* links_cache.c - see links_cache.h. */
 #include "train/links_cache.h"
 

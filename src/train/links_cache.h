@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* links_cache.h - measured ways between two workers, kept on the coordinator for a day: networks
  * change.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loss_scale.c - see loss_scale.h. */
 #include "train/loss_scale.h"
 

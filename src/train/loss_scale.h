@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loss_scale.h - dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", ICLR 2018),
  * for activations in float16.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory_advice.c - see memory_advice.h. */
 #include "train/memory_advice.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory_advice.h - when a device's memory does not suffice for training: what to lower, and by how
  * much.
  *

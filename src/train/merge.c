@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* merge.c - see merge.h. Weights pass through row by row: a model larger than memory can be
  * merged. */
 #include "train/merge.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* merge.h - an adapter folded into its model: W + s B A, written as a Hugging Face folder or a GGUF
  * file.
  *

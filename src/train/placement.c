@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* placement.c - where the layers are, as the plan.json of a run's folder (the format is
  * plan/plan.h's; this one predicts nothing). */
 #include "train/job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planning.c - see planning.h. */
 #include "train/planning.h"
 

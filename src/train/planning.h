@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planning.h - which layers where for this job: the configuration's own split (plan, shard_plan) or
  * a planner's, judged with a profile.
  *

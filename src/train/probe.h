@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* probe.h - how long one device takes for each part of a job's model, and how much memory: measured
  * on random weights, no file needed.
  *

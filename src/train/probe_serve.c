@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* probe_serve.c - a worker measures its device, or remembers what it measured.
  *
  * A measurement counts again when all of this is the same: the request (model, dtype, adapter,

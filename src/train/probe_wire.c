@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* probe_wire.c - what is to be measured and what was, as the payloads of PROFILE and PROFILED. */
 #include "train/probe.h"
 

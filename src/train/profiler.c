@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profiler.c - see profiler.h. The workers measure all at once: those that share a machine then
  * take from each other what they will take from each other in training. */
 #include "train/profiler.h"

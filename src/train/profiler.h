@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profiler.h - what a planner needs to know, measured by the workers of a session before any of
  * them has a plan.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* protocol.c - see protocol.h. */
 #include "train/protocol.h"
 

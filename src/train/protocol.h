@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* protocol.h - what coordinator and workers say to each other: each frame's payload as a struct, to
  * and from wire fields.
  *

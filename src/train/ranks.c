@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.c - a job whose processes mpirun or srun started: see cluster.h. */
 #include "train/cluster.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* role.c - which of the configuration's machines this one is: by address first, by host name where
  * no address fits. */
 #include "train/cluster.h"

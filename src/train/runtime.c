@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* runtime.c - see runtime.h. */
 #include "train/runtime.h"
 

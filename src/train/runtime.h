@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* runtime.h - a whole model on one device, ready to compute: what generate, eval, merge and bench
  * stand on.
  *

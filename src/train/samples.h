@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* samples.h - what the model under training answers to the configuration's sample_prompts.
  *
  * Greedy, so the same as `heteroshard generate --temperature 0` says with the adapter of that step.

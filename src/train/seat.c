@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* seat.c - see seat.h. One row for each kind of seat. */
 #include "train/seat.h"
 

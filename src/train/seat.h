@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* seat.h - how a worker comes to be: a thread of this process, a process started here, or one that
  * somebody starts on another machine.
  *

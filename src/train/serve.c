@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve.c - see serve.h. Connections that say HELLO wait in a short list until it is their turn. */
 #include "train/serve.h"
 

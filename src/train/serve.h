@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve.h - a worker from its listening socket on: waits for the coordinator, lets in the stage
  * before, dials the one behind, and runs the job.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session.c - see session.h. The coordinator dials every worker and says HELLO; then each worker
  * dials the stage behind it. */
 #include "train/session_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session.h - the coordinator's side of its workers: starting them, sending to them, hearing from
  * them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session_links.c - see session_links.h; what is kept on disk is in links_cache.c. */
 #include "train/session_links.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session_links.h - which way between two machines is the fastest, measured between JOIN and PLAN.
  *
  * For each pair of machines one worker of the first is told to measure (PROBE), one of the second

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session_priv.h - what session.c and session_state.c share. */
 #ifndef HS_TRAIN_SESSION_PRIV_H
 #define HS_TRAIN_SESSION_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session_state.c - parameters and optimizer states between the coordinator and whoever holds them,
  * piece by piece and by name. */
 #include "train/session_priv.h"

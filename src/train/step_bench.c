@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_bench.c - see step_bench.h. */
 #include "train/step_bench.h"
 

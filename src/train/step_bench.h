@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_bench.h - how fast a whole training step is, on a model of random weights: no file, no data.
  *
  * Counted as LoRA training needs it: 4N FLOP per token (2N forward, 2N for the gradient of the

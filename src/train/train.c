@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train.c - see train.h. The semantics are those of docs/design.md, section 6. */
 #include "train/train.h"
 

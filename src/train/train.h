@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train.h - the coordinator: a whole training run from a configuration.
  *
  * It decides everything (order of the data, learning rate, whether a step is applied, when to save)

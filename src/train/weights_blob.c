@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_blob.c - see weights_blob.h. */
 #include "train/weights_blob.h"
 

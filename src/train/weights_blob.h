@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_blob.h - one tensor as the bytes that travel and lie in the cache; shared by the two
  * sides of weights_wire.h.
  *

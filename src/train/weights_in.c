@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_in.c - the worker's side of weights_wire.h: an own model file where its bytes are the
  * same, else the cache, else the link. */
 #include "train/weights_wire.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_out.c - the coordinator's side of weights_wire.h. Tensors are made anew from the file for
  * hashing and for sending, so that none is held in memory longer than it takes. */
 #include "train/weights_wire.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_wire.h - parameters from the coordinator to a worker that has no model: offered by
  * content hash, sent once, kept in a cache.
  *

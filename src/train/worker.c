@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker.c - see worker.h. A pass is one walk over the schedule's instruction list; messages that
  * come before they are needed wait in small inboxes, so nothing depends on who is fast. Once warm,
  * a pass allocates nothing here. */

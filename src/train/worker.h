@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker.h - the process (or thread) that drives exactly one device: builds its stage and executes
  * the schedule's list.
  *

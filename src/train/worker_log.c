@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_log.c - see worker_log.h. How a job failed is not said here: that is the error, which goes
  * up to whoever shows it. */
 #include "train/worker_log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_log.h - what a worker tells the people at its own machine: who it works for, what it
  * holds, how it goes, how it ended. Through log.h. */
 #ifndef HS_TRAIN_WORKER_LOG_H

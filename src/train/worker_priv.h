@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_priv.h - what the files of a worker share: its state; taking orders (worker.c), tensors
  * between device, wire and neighbours (worker_wire.c). */
 #ifndef HS_TRAIN_WORKER_PRIV_H

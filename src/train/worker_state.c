@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_state.c - see worker_state.h. */
 #include "train/worker_state.h"
 

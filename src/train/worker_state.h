@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_state.h - a worker's parameters and optimizer states to the coordinator and back, piece by
  * piece and by name (STATE). */
 #ifndef HS_TRAIN_WORKER_STATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_times.c - see worker_times.h. */
 #include "train/worker_times.h"
 

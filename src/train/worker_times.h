@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_times.h - where a worker's time goes in a pass, instruction by instruction, and what its
  * neighbours sent and got. */
 #ifndef HS_TRAIN_WORKER_TIMES_H

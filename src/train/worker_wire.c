@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_wire.c - see worker_priv.h: messages of the neighbours, and tensors between device and
  * wire. */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* entry_sig.h - the parameters of an entry point, read from the kernels' own text: p pointer, i
  * 64-bit integer, f float. So what the host packs is held against what the kernel takes, and not
  * against the host's own table. */

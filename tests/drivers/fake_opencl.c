@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake_opencl.c - libOpenCL with faults, for tests: stands in front of the real one, which serves
  * every function that is not here. HS_OPENCL_LIBRARY names it, FAKE_CL says what goes wrong: words
  * separated by blanks.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake_rt.c - a stand-in for a card with its driver, compiler and product library, by CUDA's names
  * and by HIP's: HS_CUDA_LIBRARY, HS_NVRTC_LIBRARY, HS_CUBLASLT_LIBRARY, HS_HIP_LIBRARY,
  * HS_HIPRTC_LIBRARY, HS_ROCBLAS_LIBRARY may all name it.

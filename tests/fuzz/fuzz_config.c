@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A configuration from anywhere: it is read or refused with one line, and what was read survives
  * the way through JSON. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A data file from anywhere, through every kind: it is read or refused with one line; what was read
  * keeps its promises, and skipping bad records reads at least as much as refusing them. The first
  * byte chooses kind and options. */

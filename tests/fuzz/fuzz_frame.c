@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_frame.c - whatever a peer sends as a frame is refused with a message or is what its header
  * says. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_gguf.c - any bytes as a GGUF: opened or refused, every pair becomes JSON, every tensor of a
  * model can be read. */
 #include "base/err.h"

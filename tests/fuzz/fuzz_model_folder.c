@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_model_folder.c - any bytes as the files of a model's folder or of an adapter's.
  *
  * The input: one byte of choices, then config.json and the index (or tokenizer_config.json,

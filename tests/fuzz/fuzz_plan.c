@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan.json from anywhere, for a small profile: it is read and whole, or refused with one
  * line. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_probe.c - PROFILE and PROFILED: the first byte says which. What is accepted can be written
  * again, and reads as the same. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A profile from anywhere: it is read or refused with one line; what was read survives the way
  * through JSON, and small ones go through every planner, whose plans are whole. */
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_protocol.c - the fields of every frame between coordinator and workers: the first byte says
  * of which kind the rest is. A reader either fails with one line or gives what its users rely
  * on. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_safetensors.c - any bytes as a safetensors file: opened or refused, every tensor that is
  * shown can be read to its last byte. */
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_session.c - a coordinator whose two workers say anything: joining, parameters, one step, the
  * state.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A tokenizer from anywhere and a text: it is read or refused with one line; what it encodes are
  * ids of its own, which decode, alone and in a conversation. The input is a tokenizer.json or a
  * GGUF's KV pairs as JSON, then the byte 0xff, then the text. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_wire.c - structured payloads: the input is a list of what to read (until a zero byte), then
  * the payload. A reader never reads outside the payload, and after a failure gives only zeros and
  * nothing. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_worker.c - a worker that a coordinator and two neighbours tell anything, in any order, over
  * links in memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* small.h - the smallest model that has everything (3 layers, 2 heads over 1, vocabulary 32), for
  * fuzz targets of the job's state machines. */
 #ifndef HS_TESTS_FUZZ_SMALL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cards.h - a stand-in for CUDA and HIP cards where there are none: tests/drivers/fake_rt.c, which
  * runs the real kernel text on the processor. */
 #ifndef HS_TESTS_SUPPORT_CARDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clusters.c - see clusters.h. */
 #include "support/clusters.h"
 

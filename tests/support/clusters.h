@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clusters.h - random profiles for tests of planners: unlike devices on a few hosts, slow and fast
  * links, tight memory at times. */
 #ifndef HS_TESTS_CLUSTERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake_tokenizer.h - a tokenizer and a chat template simple enough to read: ids are the bytes of
  * the text, FAKE_BOS and FAKE_EOS stand around it, a turn is FAKE_TURN + role, the text, FAKE_END.
  * Definitions, not declarations: a test program that includes this is linked with these instead of

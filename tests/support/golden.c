@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* golden.c - see golden.h. */
 #include "support/golden.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* golden.h - files of expectations made by other programs (tests/golden), and models brought to a
  * device to be compared with them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hip_stub.h - what the kernels of src/dev/kernel use of HIP, for a bare clang: enough to make code
  * for an architecture that the installed hipRTC does not know yet. The mathematical functions stay
  * undefined: nothing is linked. Used by test_dev_compile.c only. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memfile.h - bytes as a file without a disk, for fuzz targets: one anonymous file that is filled
  * anew each time. */
 #ifndef HS_TESTS_SUPPORT_MEMFILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ref64.c - see ref64.h. */
 #include "support/ref64.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ref64.h - every kernel of kernel.def once more in float64, written as plainly as can be: what all
  * backends are compared with.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scratch.h - a folder of its own for a test program, and paths in it and in the repository.
  *
  * The folder is made on first use and removed when the program ends. Returned paths live until

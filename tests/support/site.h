@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* site.h - a folder with a tiny model, a key and configurations for jobs over several processes on
  * loopback, and those processes.
  *

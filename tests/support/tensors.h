@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.h - arrays for device tests: values in float64 on the host beside a device buffer of some
  * dtype.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny.c - see tiny.h. */
 #include "support/tiny.h"
 

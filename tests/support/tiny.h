@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny.h - a small model folder, data and a configuration made on the spot, for tests of whole
  * runs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn.c - see attn.h: tables of blocks, and packing keys and values once for all heads and queries
  * that read them. */
 #include "dev/cpu/attn.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn.h - what the two passes of attention share: arguments, packed keys and values, and which
  * part of a tile is seen.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn_bwd.c - attention, backward (Dao 2023, FlashAttention-2, algorithm 2).
  *
  * One task is a sequence, a key head and every parts-th block of its queries, for all query heads

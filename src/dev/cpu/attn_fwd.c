@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn_fwd.c - attention, forward (Dao 2023, FlashAttention-2, algorithm 1): a block of queries of
  * one head goes over the blocks of keys it sees, with a running maximum and sum per lane. A few
  * queries (generation) are taken one by one instead. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h - what the CPU backend (dev_cpu.c) and its kernels (this folder) share.
  *
  * The .c files of this folder are compiled once per instruction set: CPU_ISA is the suffix of every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* elem.c - elementwise kernels of the CPU: axpby, cast, dropout, swiglu, sums of squares,
  * optimizers. All run at memory speed; each chunk of CHUNK elements stays in the first-level
  * cache. */

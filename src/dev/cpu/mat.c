@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mat.c - helpers of the matrix product: a few rows times a big weight (generation), and
  * transposing into scratch. */
 #include "dev/cpu/cpu.h"

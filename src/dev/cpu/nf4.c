@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nf4.c - expanding NF4 weights: a table of 16 scaled values per block, looked up by shuffles where
  * there are any.
  *

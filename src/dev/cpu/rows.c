@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c - kernels over rows of (N,C): lookups, RMSNorm, column sums, bias, rotary embedding.
  *
  * A sum over rows (dw, db, dtable) is parallel over blocks of columns: a block is summed by one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* table.c - the kernels of one instruction set. */
 #include "dev/cpu/cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tile.c - see tile.h. */
 #include "dev/cpu/tile.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tile.h - small matrix products on packed tiles: the engine of attention.
  *
  * A product is C[rows][lanes] (=, +=) sum over p of A(r,p) * B[p][lane]. An element of A or B is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vec.h - short vectors of float32 as wide as the instruction set this is compiled for (VW lanes),
  * loads and stores that convert from and to bfloat16, and exp.
  *

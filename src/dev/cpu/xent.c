@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* xent.c - cross-entropy over rows of logits: one pass for maximum and sum, one that writes the
  * gradient. */
 #include "dev/cpu/cpu.h"
