@@ -67,6 +67,9 @@ static const struct frame sample = {
 	.dtype = DT_BF16,
 	.job = 0x1122334455667788ull,
 	.step = 20000000000ull,
+	.epoch = FRAME_EPOCH(3, 9),
+	.from = FRAME_COORDINATOR,
+	.to = FRAME_MEMBER(4),
 	.microbatch = 7,
 	.chunk = 3,
 	.ndim = 3,
@@ -98,6 +101,8 @@ static void round_trip(void **state)
 	assert_int_equal(g.kind, FRAME_ACTIVATION);
 	assert_int_equal(g.dtype, DT_BF16);
 	assert_true(g.job == sample.job && g.step == sample.step);
+	assert_true(g.epoch == 0x300000009ull && g.epoch < FRAME_EPOCH(4, 0));
+	assert_true(g.from == FRAME_COORDINATOR && g.to == 5);
 	assert_int_equal(g.microbatch, 7);
 	assert_int_equal(g.chunk, 3);
 	assert_int_equal(g.ndim, 3);
@@ -113,9 +118,9 @@ static void round_trip(void **state)
 	assert_memory_equal(place, out, n);
 	/* The first bytes are fixed for good: another version must be able to tell that it is
 	 * another version. */
-	assert_memory_equal(out, "HSF1\1\0\12\1\x88\x77\x66\x55\x44\x33\x22\x11", 16);
+	assert_memory_equal(out, "HSF1\2\0\12\1\x88\x77\x66\x55\x44\x33\x22\x11", 16);
 	/* Frames without a payload, and with an empty tensor. */
-	struct frame h = { .kind = FRAME_HEARTBEAT };
+	struct frame h = { .kind = FRAME_FINISH };
 	assert_int_equal(frame_encode(&h, out, FRAME_HEADER, &n, &e), 0);
 	assert_int_equal(frame_parse(out, n, &g, &e), 0);
 	h = (struct frame){ .kind = FRAME_GRADIENT, .ndim = 2, .dim = { 0, 64 } };
@@ -133,7 +138,6 @@ static void refuses_to_encode(void **state)
 	const struct frame bad[] = {
 		{ .kind = 0 },
 		{ .kind = 200 },
-		{ .kind = FRAME_HEARTBEAT, .size = 1, .payload = "x" },
 		{ .kind = FRAME_HELLO, .size = 65537, .payload = "x" },
 		{ .kind = FRAME_HELLO, .ndim = 1, .dim = { 1 } },
 		{ .kind = FRAME_ACTIVATION },
@@ -205,18 +209,19 @@ static void lies_with_a_right_checksum(void **state)
 		unsigned char v;
 		const char *says;
 	} lie[] = {
-		{ 0, 'X', "magic" },       { 4, 2, "version" },    { 6, 0, "kind" },
-		{ 6, 99, "kind" },         { 6, 1, "shape" },      { 7, 99, "dtype" },
-		{ 7, 0, "shape needs" },   { 30, 0, "no shape" },  { 30, 5, "dimensions" },
-		{ 30, 2, "shape" },        { 31, 1, "zero" },      { 32, 3, "shape needs" },
-		{ 39, 0xff, "overflows" }, { 56, 1, "dimension" }, { 64, 61, "shape needs" },
-		{ 71, 0x80, "at most" },   { 72, 1, "zero" },
+		{ 0, 'X', "magic" },       { 4, 3, "version" },       { 6, 0, "kind" },
+		{ 6, 21, "kind" },         { 6, 99, "kind" },         { 6, 1, "shape" },
+		{ 7, 99, "dtype" },        { 7, 0, "shape needs" },   { 30, 0, "no shape" },
+		{ 30, 5, "dimensions" },   { 30, 2, "shape" },        { 31, 1, "zero" },
+		{ 48, 3, "shape needs" },  { 55, 0xff, "overflows" }, { 72, 1, "dimension" },
+		{ 80, 61, "shape needs" }, { 87, 0x80, "at most" },   { 88, 1, "zero" },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(lie); i++) {
 		memcpy(out, good, n);
 		out[lie[i].at] = lie[i].v;
-		uint32_t crc = crc32c(crc32c(0, out, 76), out + 80, n - 80);
-		memcpy(out + 76, &crc, 4);
+		uint32_t crc = crc32c(crc32c(0, out, FRAME_HEADER - 4), out + FRAME_HEADER,
+				      n - FRAME_HEADER);
+		memcpy(out + FRAME_HEADER - 4, &crc, 4);
 		assert_int_equal(frame_parse(out, n, &g, &e), ERR_PROTOCOL);
 		if (!strstr(e.msg, lie[i].says))
 			fail_msg("byte %zu = %u: '%s' does not say '%s'", lie[i].at, lie[i].v,

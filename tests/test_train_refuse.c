@@ -369,6 +369,8 @@ static void answer_clocks(struct link *coordinator, uint64_t job)
 		unsigned char out[64];
 		size_t n;
 		assert_int_equal(link_recv_frame(coordinator, SOON, &m, &f, &err), 1);
+		/* this peer is the first stage */
+		assert_true(f.from == FRAME_COORDINATOR && f.to == FRAME_MEMBER(0));
 		const struct clock_message c = { m.arrived, clock_now() };
 		struct frame back = {
 			.kind = FRAME_CLOCK, .job = job, .step = f.step, .payload = out

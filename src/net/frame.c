@@ -103,12 +103,15 @@ int frame_encode(const struct frame *given, void *out, size_t cap, size_t *n_p, 
 	put(p + 24, f->microbatch, 4);
 	put(p + 28, f->chunk, 2);
 	put(p + 30, f->ndim, 1);
+	put(p + 32, f->epoch, 8);
+	put(p + 40, f->from, 4);
+	put(p + 44, f->to, 4);
 	for (unsigned i = 0; i < f->ndim; i++)
-		put(p + 32 + 8 * i, f->dim[i], 8);
-	put(p + 64, f->size, 8);
+		put(p + 48 + 8 * i, f->dim[i], 8);
+	put(p + 80, f->size, 8);
 	if (f->size && f->payload != p + FRAME_HEADER)
 		memcpy(p + FRAME_HEADER, f->payload, f->size);
-	put(p + 76, crc32c(crc32c(0, p, 76), p + FRAME_HEADER, f->size), 4);
+	put(p + 92, crc32c(crc32c(0, p, 92), p + FRAME_HEADER, f->size), 4);
 	*n_p = FRAME_HEADER + f->size;
 	return 0;
 }
@@ -139,17 +142,20 @@ static int parse(const unsigned char *p, size_t n, bool sum, struct frame *f_p, 
 		.microbatch = (uint32_t)get(p + 24, 4),
 		.chunk = (uint16_t)get(p + 28, 2),
 		.ndim = p[30],
-		.size = get(p + 64, 8),
+		.epoch = get(p + 32, 8),
+		.from = (uint32_t)get(p + 40, 4),
+		.to = (uint32_t)get(p + 44, 4),
+		.size = get(p + 80, 8),
 		.payload = p + FRAME_HEADER,
 	};
 	for (unsigned i = 0; i < FRAME_MAX_DIM; i++)
-		f.dim[i] = get(p + 32 + 8 * i, 8);
+		f.dim[i] = get(p + 48 + 8 * i, 8);
 	TRY(check(&f, k, ERR_PROTOCOL, e));
 	for (unsigned i = f.ndim; i < FRAME_MAX_DIM; i++)
 		if (f.dim[i])
 			return err_set(e, ERR_PROTOCOL, "%s frame: dimension %u is set, ndim is %u",
 				       k->name, i, f.ndim);
-	if (p[31] || get(p + 72, 4))
+	if (p[31] || get(p + 88, 4))
 		return err_set(e, ERR_PROTOCOL, "%s frame: bytes that must be zero are not",
 			       k->name);
 	if (f.size != n - FRAME_HEADER)
@@ -157,8 +163,8 @@ static int parse(const unsigned char *p, size_t n, bool sum, struct frame *f_p, 
 			       "%s frame: announces a payload of %llu bytes, has %zu", k->name,
 			       (unsigned long long)f.size, n - FRAME_HEADER);
 	if (sum) {
-		uint32_t is = crc32c(crc32c(0, p, 76), p + FRAME_HEADER, f.size),
-			 said = (uint32_t)get(p + 76, 4);
+		uint32_t is = crc32c(crc32c(0, p, 92), p + FRAME_HEADER, f.size),
+			 said = (uint32_t)get(p + 92, 4);
 		if (is != said)
 			return err_set(e, ERR_PROTOCOL,
 				       "%s frame: checksum 0x%08x, the frame says 0x%08x", k->name,

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frame.h - the unit of everything said over a link: a fixed header of 80 bytes and a payload.
+/* frame.h - the unit of everything said over a link: a fixed header of 96 bytes and a payload.
  *
  * Pure: takes and fills the caller's memory, knows no socket. All numbers little-endian. Layout
  * (offset, bytes):
  *
- *      0  4  magic "HSF1"                 32 32  dim[4], u64 each, zero behind ndim
- *      4  2  protocol version             64  8  payload length
- *      6  1  kind (frame.def)             72  4  zero
- *      7  1  dtype (base/dtype.h)         76  4  CRC-32C over bytes 0..75 and the payload
- *      8  8  job id                       80  .  payload
- *     16  8  step
- *     24  4  microbatch
- *     28  2  chunk (which of a worker's stages, interleaved schedule)
+ *      0  4  magic "HSF1"                 32  8  epoch
+ *      4  2  protocol version             40  4  from, a member number
+ *      6  1  kind (frame.def)             44  4  to, a member number
+ *      7  1  dtype (base/dtype.h)         48 32  dim[4], u64 each, zero behind ndim
+ *      8  8  job id                       80  8  payload length
+ *     16  8  step                         88  4  zero
+ *     24  4  microbatch                   92  4  CRC-32C over bytes 0..91 and the payload
+ *     28  2  chunk (which of a worker's   96  .  payload
+ *            stages, interleaved schedule)
  *     30  1  ndim
  *     31  1  zero
+ *
+ * Who says it to whom, and when: `epoch` counts the changes of the job's members (a term of the
+ * coordinator, then a number within it, compared as one number); members are numbered from 1, the
+ * coordinator has a number of its own, and 0 is who has none yet. Until the members of a job can
+ * change, the epoch is 0 and worker i of the plan is member i + 1. Whether a number fits the link
+ * is for the reader of the frame to check: this file only carries it.
  *
  * Parsing checks every field against hard limits (known kind and dtype, the kind's form and size in
  * frame.def, shape x dtype equal to the payload, unused fields zero, exactly the bytes announced)
@@ -30,9 +37,15 @@
 struct err;
 
 #define FRAME_MAGIC 0x31465348u /* "HSF1" */
-#define FRAME_VERSION 1
-#define FRAME_HEADER 80 /* bytes */
+#define FRAME_VERSION 2
+#define FRAME_HEADER 96 /* bytes */
 #define FRAME_MAX_DIM 4
+
+#define FRAME_EPOCH(term, n) ((uint64_t)(term) << 32 | (uint32_t)(n))
+/* member numbers in `from` and `to` */
+#define FRAME_NOBODY 0u
+#define FRAME_COORDINATOR UINT32_MAX
+#define FRAME_MEMBER(worker) ((uint32_t)(worker) + 1)
 
 enum frame_kind {
 #define FRAME(name, number, form, max) FRAME_##name = number,
@@ -40,12 +53,13 @@ enum frame_kind {
 #undef FRAME
 };
 
-enum frame_form { FRAME_FORM_EMPTY, FRAME_FORM_FIELDS, FRAME_FORM_TENSOR };
+enum frame_form { FRAME_FORM_FIELDS, FRAME_FORM_TENSOR };
 
 struct frame {
 	enum frame_kind kind;
 	enum dtype dtype; /* TENSOR kinds; otherwise 0 */
-	uint64_t job, step;
+	uint64_t job, step, epoch;
+	uint32_t from, to;
 	uint32_t microbatch;
 	uint16_t chunk;
 	unsigned ndim; /* TENSOR kinds: 1 to FRAME_MAX_DIM; otherwise 0 */

@@ -274,7 +274,7 @@ const struct welcome *session_caps(const struct session *s) { return s->caps; }
 static void send_home(struct session *s, struct worker_seat *w)
 {
 	struct err ignored = { 0 };
-	struct frame f = { .kind = FRAME_FINISH, .job = s->id };
+	struct frame f = { .kind = FRAME_FINISH, .job = s->id, .from = FRAME_COORDINATOR };
 	link_send_frame(w->link, &f, net_in(2), &ignored);
 	link_close(w->link);
 	seat_stop(&w->seat, 10);
@@ -504,6 +504,8 @@ void session_close(struct session *s, const struct err *why)
 		struct worker_seat *w = &s->seat[i];
 		struct frame f = { .kind = why ? FRAME_ABORT : FRAME_FINISH,
 				   .job = s->id,
+				   .from = FRAME_COORDINATOR,
+				   .to = FRAME_MEMBER(i),
 				   .size = n,
 				   .payload = text };
 		if (w->link && link_state(w->link) == LINK_UP)
@@ -560,6 +562,8 @@ int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t s
 	struct frame f = { .kind = kind,
 			   .job = s->id,
 			   .step = step,
+			   .from = FRAME_COORDINATOR,
+			   .to = FRAME_MEMBER(worker),
 			   .microbatch = microbatch,
 			   .size = n,
 			   .payload = payload };

@@ -20,6 +20,7 @@ struct weights_out {
 	struct blob_head *head;
 	size_t n, cap;
 	uint64_t bytes;
+	uint32_t member; /* whose they are, as frames number it */
 };
 
 static bool wanted(const struct worker_plan *p, const char *name)
@@ -47,6 +48,7 @@ int weights_out_open(struct model_file *f, const struct worker_plan *plan, const
 	if (!w)
 		return err_nomem(e, sizeof *w, "parameters to offer");
 	w->file = f;
+	w->member = FRAME_MEMBER(plan->stage);
 	int rc = 0;
 	struct hashes *known = hashes_open(cache_dir);
 	const struct hash_key source = hashes_source(model_file_path(f));
@@ -113,6 +115,8 @@ int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struc
 		rc = link_send_frame(l,
 				     &(struct frame){ .kind = FRAME_WEIGHTS_OFFER,
 						      .job = job,
+						      .from = FRAME_COORDINATOR,
+						      .to = w->member,
 						      .size = n,
 						      .payload = mem },
 				     NET_FOREVER, e);
@@ -138,6 +142,8 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 			rc = link_send_frame(l,
 					     &(struct frame){ .kind = FRAME_WEIGHTS,
 							      .job = job,
+							      .from = FRAME_COORDINATOR,
+							      .to = w->member,
 							      .size = n,
 							      .payload = room },
 					     NET_FOREVER, e);

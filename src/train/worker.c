@@ -19,12 +19,19 @@ int64_t worker_patience(const struct worker *w)
 	return w->env->timeout > 0 ? net_in(w->env->timeout) : NET_FOREVER;
 }
 
+uint32_t worker_member(const struct worker *w)
+{
+	return w->plan.stages ? FRAME_MEMBER(w->plan.stage) : FRAME_NOBODY;
+}
+
 static int say(struct worker *w, enum frame_kind kind, uint32_t microbatch, const void *payload,
 	       size_t n, struct err *e)
 {
 	struct frame f = { .kind = kind,
 			   .job = w->job,
 			   .step = w->step,
+			   .from = worker_member(w),
+			   .to = FRAME_COORDINATOR,
 			   .microbatch = microbatch,
 			   .size = n,
 			   .payload = payload };
@@ -494,6 +501,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 					  .optim = w->optim,
 					  .net = w->env->net,
 					  .coordinator = w->env->coordinator,
+					  .member = worker_member(w),
 					  .timeout = w->env->timeout };
 	w->parameters = w->dev->mem_used;
 	if (w->plan.stages > 1)

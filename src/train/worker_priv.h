@@ -77,6 +77,7 @@ struct worker {
 
 /* worker.c */
 int64_t worker_patience(const struct worker *w); /* a deadline: as long as anything is waited for */
+uint32_t worker_member(const struct worker *w);  /* its number in frames */
 /* Takes one message of the coordinator while a pass runs. 1: it was a STEP; 0: another, or none
  * until the deadline. */
 int worker_listen(struct worker *w, int64_t deadline, struct err *e);

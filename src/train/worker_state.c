@@ -75,6 +75,8 @@ static int send_state(struct worker_state *s, uint64_t job, uint64_t step, const
 		struct frame f = { .kind = FRAME_STATE,
 				   .job = job,
 				   .step = step,
+				   .from = s->member,
+				   .to = FRAME_COORDINATOR,
 				   .size = n,
 				   .payload = out + FRAME_HEADER };
 		if (rc >= 0)

@@ -17,8 +17,9 @@ struct worker_state {
 	const struct optimizer *optim; /* NULL: nothing is trained */
 	struct net *net;
 	struct link *coordinator;
-	double timeout; /* seconds to send one piece; 0: for ever */
-	float *number;  /* on their way to or from the device; mem_free */
+	uint32_t member; /* this worker, as frames number it */
+	double timeout;  /* seconds to send one piece; 0: for ever */
+	float *number;   /* on their way to or from the device; mem_free */
 	size_t cap;
 };
 

@@ -26,7 +26,7 @@ static void read_back(const uint8_t *data, size_t size)
 	if (!again)
 		return;
 	if (f.size != size - FRAME_HEADER || frame_encode(&f, again, size, &n, &e) < 0 ||
-	    n != size || memcmp(again, data, 76) != 0 ||
+	    n != size || memcmp(again, data, 92) != 0 ||
 	    memcmp(again + FRAME_HEADER, data + FRAME_HEADER, f.size) != 0)
 		abort();
 	if (frame_parse(again, n, &f, &e) < 0)
