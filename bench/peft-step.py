@@ -15,7 +15,7 @@ import peft
 import torch
 import transformers
 
-# layers, hidden, intermediate, heads, key heads, head width, vocabulary, tied: as in src/train/step_bench.c
+# layers, hidden, intermediate, heads, key heads, head width, vocabulary, tied: as in src/runtime/step_bench.c
 SHAPES = {
     "smollm2-135m": (30, 576, 1536, 9, 3, 64, 49152, True),
     "llama3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True),

@@ -10,7 +10,26 @@ import re
 import subprocess
 import sys
 
-RANK = {"base": 0, "dev": 1, "data": 1, "file": 1, "net": 1, "tensor": 2, "model": 3, "optim": 3, "sched": 3, "plan": 4, "train": 5, "report": 5, "cli": 6}
+RANK = {
+    "base": 0,
+    "dev": 1,
+    "data": 1,
+    "file": 1,
+    "net": 1,
+    "tensor": 2,
+    "model": 3,
+    "optim": 3,
+    "sched": 3,
+    "plan": 4,
+    "runtime": 4,
+    "job": 5,
+    "report": 5,
+    "proto": 6,
+    "worker": 7,
+    "coord": 8,
+    "train": 9,
+    "cli": 10,
+}
 BANNED = {
     name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"
     for name in "strcpy strcat sprintf vsprintf gets atoi atol atoll atof alloca strtok system popen tmpnam mktemp".split()

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "support/site.h"
-#include "train/cache.h"
-#include "train/hashes.h"
+#include "job/cache.h"
+#include "proto/hashes.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

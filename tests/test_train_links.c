@@ -20,10 +20,10 @@
 #include "net/frame.h"
 #include "net/wire.h"
 #include "support/tiny.h"
-#include "train/gather.h"
-#include "train/job.h"
-#include "train/serve.h"
-#include "train/session_links.h"
+#include "coord/join.h"
+#include "job/job.h"
+#include "worker/serve.h"
+#include "coord/session_links.h"
 
 #include <pthread.h>
 

@@ -5,8 +5,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "dev/dev.h"
-#include "train/memory_advice.h"
-#include "train/step_bench.h"
+#include "worker/memory_advice.h"
+#include "runtime/step_bench.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

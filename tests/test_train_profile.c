@@ -7,9 +7,10 @@
 #include "base/rng.h"
 #include "plan/profile.h"
 #include "support/site.h"
-#include "train/probe.h"
-#include "train/profiler.h"
-#include "train/step_bench.h"
+#include "proto/measure_wire.h"
+#include "worker/measure_serve.h"
+#include "coord/profiler.h"
+#include "runtime/step_bench.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -45,20 +46,20 @@ static struct model_config small(void)
 	return c;
 }
 
-static struct probe_request request(bool full)
+static struct measure_request request(bool full)
 {
-	struct probe_request q = { .cfg = small(),
-				   .optimizer = "adamw",
-				   .optim = { .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8 },
-				   .wire = DT_BF16,
-				   .tokens = 24,
-				   .sequences = 3,
-				   .trained = 0.5,
-				   .largest = 1,
-				   .budget = 600,
-				   .needed = 3,
-				   .sizes = 3,
-				   .size = { 1, 4, 2 } };
+	struct measure_request q = { .cfg = small(),
+				     .optimizer = "adamw",
+				     .optim = { .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8 },
+				     .wire = DT_BF16,
+				     .tokens = 24,
+				     .sequences = 3,
+				     .trained = 0.5,
+				     .largest = 1,
+				     .budget = 600,
+				     .needed = 3,
+				     .sizes = 3,
+				     .size = { 1, 4, 2 } };
 	q.opt.train_all = full;
 	if (!full) {
 		q.opt.lora = (struct lora_options){ .r = 4, .scale = 2 };
@@ -93,10 +94,10 @@ static void near(const char *what, double predicted, double real)
 
 /* A stage of other layers than the probe had: parameters, memory of a microbatch in flight, memory
  * while running. */
-static void one_stage(const struct probe_request *q, const struct probe_result *r, int64_t first,
-		      int64_t last, int m)
+static void one_stage(const struct measure_request *q, const struct measure_result *r,
+		      int64_t first, int64_t last, int m)
 {
-	const struct probe_point *o = NULL;
+	const struct measure_point *o = NULL;
 	const struct weight_source src = source_random(&q->cfg);
 	struct stage_options so = q->opt;
 	struct err e = { 0 };
@@ -124,11 +125,12 @@ static void one_stage(const struct probe_request *q, const struct probe_result *
 	for (size_t i = 0; i < s.nparam; i++)
 		if (s.param[i].trainable)
 			check(optim_init(optimizer_find("adamw"), &s.param[i], &q->optim, &e), &e);
-	double weights = (double)layers * (double)(r->weights[PROBE_LAYER] + r->state[PROBE_LAYER]);
+	double weights =
+		(double)layers * (double)(r->weights[MEASURE_LAYER] + r->state[MEASURE_LAYER]);
 	if (s.front)
-		weights += (double)(r->weights[PROBE_FRONT] + r->state[PROBE_FRONT]);
+		weights += (double)(r->weights[MEASURE_FRONT] + r->state[MEASURE_FRONT]);
 	if (s.end)
-		weights += (double)(r->weights[PROBE_END] + r->state[PROBE_END]);
+		weights += (double)(r->weights[MEASURE_END] + r->state[MEASURE_END]);
 	near("parameters", weights, (double)held(&s));
 	slot_init(&sl, &s);
 	const struct stage_batch b = { .step = 1,
@@ -161,26 +163,28 @@ static void what_is_counted_is_what_a_stage_takes(void **state)
 {
 	(void)state;
 	for (int full = 0; full < 2; full++) {
-		struct probe_request q = request(full);
-		struct probe_result r;
+		struct measure_request q = request(full);
+		struct measure_result r;
 		struct err e = { 0 };
-		check(probe_run("cpu", &q, &r, &e), &e);
+		check(measure_run("cpu", &q, &r, &e), &e);
 		assert_int_equal(r.points, 3);
 		assert_true(r.memory > r.used && r.threads > 0 && r.unified && r.name[0]);
 		for (int i = 0; i < r.points; i++) {
-			const struct probe_point *p = &r.point[i];
+			const struct measure_point *p = &r.point[i];
 			assert_int_equal(p->m, 1 << i);
 			assert_true(p->runs >= 1 && p->spread >= 0 && isfinite(p->drift));
-			for (int k = 0; k < PROBE_TIMES; k++)
+			for (int k = 0; k < MEASURE_TIMES; k++)
 				assert_true(isfinite(p->seconds[k]) && p->seconds[k] >= 0);
-			assert_true(p->seconds[PROBE_FORWARD] > 0 &&
-				    p->seconds[PROBE_BACKWARD] > 0);
-			assert_true(p->seconds[PROBE_UPLOAD] > 0 && p->seconds[PROBE_DOWNLOAD] > 0);
+			assert_true(p->seconds[MEASURE_FORWARD] > 0 &&
+				    p->seconds[MEASURE_BACKWARD] > 0);
+			assert_true(p->seconds[MEASURE_UPLOAD] > 0 &&
+				    p->seconds[MEASURE_DOWNLOAD] > 0);
 			assert_true(p->kept > 0 && p->work > p->kept && p->head > 0);
 		}
-		assert_true(r.optimizer[PROBE_LAYER] > 0);
-		assert_true(full ? r.optimizer[PROBE_FRONT] > 0 : r.optimizer[PROBE_FRONT] == 0);
-		assert_true(full ? r.state[PROBE_FRONT] > 0 : r.state[PROBE_FRONT] == 0);
+		assert_true(r.optimizer[MEASURE_LAYER] > 0);
+		assert_true(full ? r.optimizer[MEASURE_FRONT] > 0
+				 : r.optimizer[MEASURE_FRONT] == 0);
+		assert_true(full ? r.state[MEASURE_FRONT] > 0 : r.state[MEASURE_FRONT] == 0);
 		one_stage(&q, &r, 1, 7, 1);
 		one_stage(&q, &r, 0, 5, 2);
 		one_stage(&q, &r, 2, 8, 4);
@@ -190,11 +194,11 @@ static void what_is_counted_is_what_a_stage_takes(void **state)
 static void what_does_not_fit_is_said(void **state)
 {
 	(void)state;
-	struct probe_request q = request(false);
-	struct probe_result r;
+	struct measure_request q = request(false);
+	struct measure_result r;
 	struct err e = { 0 };
 	q.cfg.vocab = 1ll << 38; /* 32 TiB of embedding */
-	assert_int_equal(probe_run("cpu", &q, &r, &e), ERR_NOMEM);
+	assert_int_equal(measure_run("cpu", &q, &r, &e), ERR_NOMEM);
 	assert_non_null(strstr(e.msg, "fit"));
 }
 
@@ -207,29 +211,29 @@ static const char config_json[] =
 	"\"vocab_size\": 300, "
 	"\"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\"}";
 
-static struct probe_result result(void)
+static struct measure_result result(void)
 {
-	struct probe_result r = { .name = "a device",
-				  .driver = "1.0",
-				  .units = 2,
-				  .threads = 2,
-				  .unified = true,
-				  .memory = 1 << 30,
-				  .used = 1 << 20,
-				  .optimizer = { 1e-3, 0, 1e-4 },
-				  .weights = { 100, 200, 300 },
-				  .state = { 10, 0, 0 },
-				  .residual = -0.02,
-				  .points = 2 };
+	struct measure_result r = { .name = "a device",
+				    .driver = "1.0",
+				    .units = 2,
+				    .threads = 2,
+				    .unified = true,
+				    .memory = 1 << 30,
+				    .used = 1 << 20,
+				    .optimizer = { 1e-3, 0, 1e-4 },
+				    .weights = { 100, 200, 300 },
+				    .state = { 10, 0, 0 },
+				    .residual = -0.02,
+				    .points = 2 };
 	for (int i = 0; i < 2; i++) {
-		r.point[i] = (struct probe_point){ .m = 1 + i,
-						   .runs = 5,
-						   .spread = 0.1,
-						   .drift = -0.1,
-						   .kept = 1000,
-						   .work = 2000,
-						   .head = 500 };
-		for (int k = 0; k < PROBE_TIMES; k++)
+		r.point[i] = (struct measure_point){ .m = 1 + i,
+						     .runs = 5,
+						     .spread = 0.1,
+						     .drift = -0.1,
+						     .kept = 1000,
+						     .work = 2000,
+						     .head = 500 };
+		for (int k = 0; k < MEASURE_TIMES; k++)
 			r.point[i].seconds[k] = 1e-3 * (k + 1) * (i + 1);
 	}
 	return r;
@@ -242,10 +246,10 @@ static void requests_and_results_travel(void **state)
 	struct buf b = BUF_INIT;
 	unsigned char out[8192];
 	size_t size;
-	struct probe_request q = request(false), back;
-	struct probe_result r = result(), r2;
-	check(probe_request_write(&q, config_json, &b, &e), &e);
-	check(probe_request_read(b.p, b.n, &back, &e), &e);
+	struct measure_request q = request(false), back;
+	struct measure_result r = result(), r2;
+	check(measure_request_write(&q, config_json, &b, &e), &e);
+	check(measure_request_read(b.p, b.n, &back, &e), &e);
 	assert_int_equal(back.cfg.layers, 8);
 	assert_int_equal(back.sizes, 3);
 	assert_memory_equal(back.size, q.size, sizeof q.size);
@@ -253,40 +257,40 @@ static void requests_and_results_travel(void **state)
 	assert_true(back.trained == q.trained && back.largest == q.largest &&
 		    back.opt.lora.r == 4 && back.opt.lora.target[LIN_V]);
 	for (size_t n = 0; n < b.n; n++) /* cut anywhere */
-		assert_int_equal(probe_request_read(b.p, n, &back, &e) < 0, 1);
-	check(probe_result_write(&r, out, sizeof out, &size, &e), &e);
-	check(probe_result_read(out, size, &r2, &e), &e);
+		assert_int_equal(measure_request_read(b.p, n, &back, &e) < 0, 1);
+	check(measure_result_write(&r, out, sizeof out, &size, &e), &e);
+	check(measure_result_read(out, size, &r2, &e), &e);
 	assert_memory_equal(&r, &r2, sizeof r);
 	for (size_t n = 0; n < size; n++)
-		assert_int_equal(probe_result_read(out, n, &r2, &e), ERR_PROTOCOL);
+		assert_int_equal(measure_result_read(out, n, &r2, &e), ERR_PROTOCOL);
 	buf_release(&b);
 }
 
-static void must_refuse(const struct probe_result *r, const char *what)
+static void must_refuse(const struct measure_result *r, const char *what)
 {
 	struct err e = { 0 };
 	unsigned char b[8192];
 	size_t n;
-	struct probe_result out;
-	check(probe_result_write(r, b, sizeof b, &n, &e), &e);
-	if (probe_result_read(b, n, &out, &e) != ERR_PROTOCOL)
+	struct measure_result out;
+	check(measure_result_write(r, b, sizeof b, &n, &e), &e);
+	if (measure_result_read(b, n, &out, &e) != ERR_PROTOCOL)
 		fail_msg("%s was accepted", what);
 }
 
 static void absurd_results_are_refused(void **state)
 {
 	(void)state;
-	struct probe_result r = result();
-	r.point[0].seconds[PROBE_FORWARD] = NAN;
+	struct measure_result r = result();
+	r.point[0].seconds[MEASURE_FORWARD] = NAN;
 	must_refuse(&r, "a time that is no number");
 	r = result();
-	r.point[1].seconds[PROBE_UPLOAD] = -1;
+	r.point[1].seconds[MEASURE_UPLOAD] = -1;
 	must_refuse(&r, "a negative time");
 	r = result();
-	r.point[1].seconds[PROBE_BACKWARD] = 0;
+	r.point[1].seconds[MEASURE_BACKWARD] = 0;
 	must_refuse(&r, "a layer that takes no time");
 	r = result();
-	r.point[0].seconds[PROBE_END_FORWARD] = INFINITY;
+	r.point[0].seconds[MEASURE_END_FORWARD] = INFINITY;
 	must_refuse(&r, "an endless time");
 	r = result();
 	r.point[1].m = 1;
@@ -311,32 +315,32 @@ static void absurd_results_are_refused(void **state)
 	unsigned char b[8192];
 	size_t n;
 	r = result();
-	check(probe_result_write(&r, b, sizeof b, &n, &e), &e);
+	check(measure_result_write(&r, b, sizeof b, &n, &e), &e);
 	for (uint64_t i = 0; i < 20000; i++) {
-		struct probe_result out;
+		struct measure_result out;
 		size_t at = rng_mix64(i) % n;
 		unsigned char old = b[at];
 		b[at] = (unsigned char)rng_mix64(i ^ 0x55);
-		if (probe_result_read(b, n, &out, &e) >= 0)
-			assert_true(out.points <= PROBE_POINTS && out.point[0].seconds[0] > 0);
+		if (measure_result_read(b, n, &out, &e) >= 0)
+			assert_true(out.points <= MEASURE_POINTS && out.point[0].seconds[0] > 0);
 		b[at] = old;
 	}
 }
 
 /* ---- the cache ---- */
 
-static struct probe_result serve(const struct site *s, const struct probe_request *q)
+static struct measure_result serve(const struct site *s, const struct measure_request *q)
 {
 	static unsigned char out[64 << 10];
 	char dir[400];
 	struct err e = { 0 };
 	struct buf b = BUF_INIT;
-	struct probe_result r;
+	struct measure_result r;
 	size_t n;
 	snprintf(dir, sizeof dir, "%s/cache", s->t.dir);
-	check(probe_request_write(q, config_json, &b, &e), &e);
-	check(probe_serve("cpu", dir, b.p, b.n, out, sizeof out, &n, &e), &e);
-	check(probe_result_read(out, n, &r, &e), &e);
+	check(measure_request_write(q, config_json, &b, &e), &e);
+	check(measure_serve("cpu", dir, b.p, b.n, out, sizeof out, &n, &e), &e);
+	check(measure_result_read(out, n, &r, &e), &e);
 	buf_release(&b);
 	return r;
 }
@@ -368,7 +372,7 @@ static int cached(const struct site *s, bool damage)
 	return n;
 }
 
-static bool same_points(const struct probe_result *a, const struct probe_result *b)
+static bool same_points(const struct measure_result *a, const struct measure_result *b)
 {
 	return a->points == b->points && !memcmp(a->point, b->point, sizeof a->point);
 }
@@ -378,9 +382,9 @@ static void what_was_measured_is_remembered(void **state)
 	(void)state;
 	struct site s;
 	site_make(&s);
-	struct probe_request q = request(false);
+	struct measure_request q = request(false);
 	q.sizes = 1;
-	struct probe_result first = serve(&s, &q), again = serve(&s, &q);
+	struct measure_result first = serve(&s, &q), again = serve(&s, &q);
 	assert_int_equal(cached(&s, false), 1);
 	assert_true(same_points(&first, &again));
 	cached(&s, true);

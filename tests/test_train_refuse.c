@@ -9,8 +9,8 @@
 #include "net/frame.h"
 #include "net/net.h"
 #include "support/site.h"
-#include "train/hello.h"
-#include "train/protocol.h"
+#include "proto/hello.h"
+#include "proto/protocol.h"
 
 #include <arpa/inet.h>
 #include <setjmp.h>

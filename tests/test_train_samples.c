@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "support/site.h"
-#include "train/generate.h"
+#include "runtime/generate.h"
 #include "train/train.h"
 
 #include <setjmp.h>

@@ -9,8 +9,8 @@
 #include "dev/dev.h"
 #include "file/atomic.h"
 #include "support/tiny.h"
-#include "train/loss_scale.h"
-#include "train/protocol.h"
+#include "job/loss_scale.h"
+#include "proto/protocol.h"
 #include "train/train.h"
 
 #include <setjmp.h>

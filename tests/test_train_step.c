@@ -3,7 +3,7 @@
  * whatever the weights and with recomputation. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "train/step_bench.h"
+#include "runtime/step_bench.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

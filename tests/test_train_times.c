@@ -5,9 +5,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "train/clocks.h"
+#include "coord/clocks.h"
 #include "train/flows.h"
-#include "train/worker_times.h"
+#include "worker/worker_times.h"
 
 #include <math.h>
 #include <setjmp.h>

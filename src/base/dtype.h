@@ -22,6 +22,10 @@ enum dtype {
 	DT_COUNT
 };
 
+/* What a user asks to compute in. Auto: bfloat16 where it is native, else float16 where that is,
+ * else float32. */
+enum compute_dtype { COMPUTE_AUTO, COMPUTE_FLOAT32, COMPUTE_BFLOAT16, COMPUTE_FLOAT16 };
+
 static inline unsigned dtype_size(enum dtype t)
 {
 	static const unsigned char size[DT_COUNT] = { 4, 2, 2, 4, 1, 1, 8, 8 };

@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "dev/dev_bench.h"
-#include "train/runtime.h"
-#include "train/step_bench.h"
+#include "runtime/runtime.h"
+#include "runtime/step_bench.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "data/batch.h"
 #include "report/progress.h"
-#include "train/evaluate.h"
+#include "runtime/evaluate.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "train/generate.h"
+#include "runtime/generate.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "train/config.h"
+#include "job/config.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "report/progress.h"
-#include "train/merge.h"
+#include "runtime/merge.h"
 
 #include <string.h>
 

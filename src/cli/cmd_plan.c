@@ -16,7 +16,7 @@
 #include "report/plan_trace.h"
 #include "report/topology.h"
 #include "train/planning.h"
-#include "train/profiler.h"
+#include "coord/profiler.h"
 
 #include <limits.h>
 #include <math.h>

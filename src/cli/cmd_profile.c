@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_profile.c - `heteroshard profile CONFIG`: how fast every device and every link of a job is.
- * What is measured and how is in src/train (profiler.h, probe.h, session_links.h); here are
- * options, tables and files. */
+ * What is measured and how is in coord/profiler.h, runtime/measure.h and coord/session_links.h;
+ * here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"
 
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "report/dashboard.h"
-#include "train/profiler.h"
+#include "coord/profiler.h"
 
 #include <limits.h>
 #include <math.h>

@@ -64,7 +64,7 @@ int cmd_worker(int argc, char **argv)
 	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
 	if (rc >= 0) {
 		c->insecure |= o.insecure;
-		rc = cluster_role(c, "worker", o.worker, &r, &e);
+		rc = role_find(c, "worker", o.worker, &r, &e);
 	}
 	if (rc >= 0)
 		rc = cli_work(c, &r, &e);

@@ -5,7 +5,7 @@
 #define HS_CLI_MODEL_ROWS_H
 
 #include "base/opt.h"
-#include "train/runtime.h"
+#include "runtime/runtime.h"
 
 /* `at`: the offset of the struct runtime_options in the command's arguments. */
 #define MODEL_ROW_CHAT(at)                                                                         \

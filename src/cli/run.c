@@ -35,7 +35,7 @@ const volatile sig_atomic_t *cli_stop(void)
 
 int cli_work(const struct config *c, const struct role *r, struct err *e)
 {
-	return cluster_work(c, r, cli_stop(), e);
+	return work(c, r, cli_stop(), e);
 }
 
 /* argv that starts this program as a worker of the same configuration; NULL when memory is out. */
@@ -65,9 +65,8 @@ static int one_of_ranks(const struct config *c, const struct cli_role *r, cli_le
 		return err_set(e, ERR_USAGE,
 			       "--role and --worker: under mpirun or srun rank 0 coordinates and "
 			       "the others are workers");
-	TRY(cluster_ranks(c, &ranks, e));
-	return ranks.at.rank ? cluster_rank_work(c, &ranks, cli_stop(), e)
-			     : lead(ctx, c, NULL, &ranks, e);
+	TRY(ranks_begin(c, &ranks, e));
+	return ranks.at.rank ? work_rank(c, &ranks, cli_stop(), e) : lead(ctx, c, NULL, &ranks, e);
 }
 
 int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn lead, void *ctx)
@@ -77,10 +76,10 @@ int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn l
 	struct role role = { 0 };
 	struct config *c = NULL;
 	int rc = config_load(pos[0], npos - 1, pos + 1, &c, &e);
-	bool launched = rc >= 0 && cluster_launched(c);
+	bool launched = rc >= 0 && ranks_launched(c);
 	if (rc >= 0 && !launched) {
 		c->insecure |= r->insecure;
-		rc = cluster_role(c, r->role, r->worker, &role, &e);
+		rc = role_find(c, r->role, r->worker, &role, &e);
 	}
 	if (launched)
 		rc = one_of_ranks(c, r, lead, ctx, &e);
@@ -90,7 +89,7 @@ int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn l
 			     : lead(ctx, c, worker_program(npos, pos, r->insecure, &a), NULL, &e);
 	config_free(c);
 	arena_release(&a);
-	if (rc < 0 && cluster_rank_echoes(&e))
+	if (rc < 0 && ranks_echo(&e))
 		return e.code == ERR_USAGE ? 2 : 1;
 	return rc < 0 ? cli_fail(&e) : rc;
 }

@@ -4,7 +4,9 @@
 #define HS_CLI_RUN_H
 
 #include "base/opt.h"
-#include "train/cluster.h"
+#include "job/ranks.h"
+#include "job/role.h"
+#include "worker/work.h"
 
 #include <signal.h>
 #include <stddef.h>

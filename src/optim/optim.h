@@ -9,6 +9,8 @@
 
 #include "tensor/param.h"
 
+enum { OPTIM_NAME = 32 }; /* bytes of an optimizer's name with its NUL */
+
 struct err;
 
 struct optim_config {

@@ -4,7 +4,7 @@
 #ifndef HS_TRAIN_FLOWS_H
 #define HS_TRAIN_FLOWS_H
 
-#include "train/protocol.h"
+#include "proto/protocol.h"
 
 /* A link in one direction over the whole run: sums in which older passes count less, and the rate
  * of the best pass. */

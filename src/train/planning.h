@@ -9,10 +9,11 @@
 #define HS_TRAIN_PLANNING_H
 
 #include "plan/plan.h"
-#include "train/config.h"
-#include "train/hello.h"
-#include "train/job.h"
-#include "train/seat.h"
+#include "job/config.h"
+#include "proto/hello.h"
+#include "job/job.h"
+#include "job/placement.h"
+#include "coord/seat.h"
 
 struct err;
 

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "train/generate.h"
+#include "runtime/generate.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #ifndef HS_TRAIN_SAMPLES_H
 #define HS_TRAIN_SAMPLES_H
 
-#include "train/job.h"
+#include "job/job.h"
 
 #include <signal.h>
 

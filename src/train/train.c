@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
-#include "train/gather.h"
-#include "train/profiler.h"
+#include "coord/join.h"
+#include "coord/profiler.h"
 #include "train/samples.h"
 
 #include <limits.h>

@@ -6,13 +6,13 @@
 #ifndef HS_TRAIN_TRAIN_H
 #define HS_TRAIN_TRAIN_H
 
-#include "train/checkpoint.h"
+#include "job/checkpoint.h"
 #include "train/flows.h"
-#include "train/hello.h"
-#include "train/job.h"
+#include "proto/hello.h"
+#include "job/job.h"
 #include "train/judge.h"
 #include "train/planning.h"
-#include "train/seat.h"
+#include "coord/seat.h"
 
 #include <signal.h>
 
@@ -86,7 +86,7 @@ struct train_options {
 	bool trace;                    /* spans to the sink */
 	/* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 	char *const *program;
-	const struct ranks *ranks; /* NULL: not started by mpirun or srun (cluster.h) */
+	const struct ranks *ranks; /* NULL: not started by mpirun or srun (ranks.h) */
 };
 
 int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink,

@@ -6,10 +6,10 @@
 #include "base/mem.h"
 #include "net/frame.h"
 #include "small.h"
-#include "train/hello.h"
-#include "train/link_probe.h"
-#include "train/probe.h"
-#include "train/weights_blob.h"
+#include "proto/hello.h"
+#include "worker/link_probe.h"
+#include "runtime/measure.h"
+#include "proto/weights_blob.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -169,13 +169,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	}
 	case 17: {
-		static struct probe_request q;
-		rc = probe_request_read(p, n, &q, &e);
+		static struct measure_request q;
+		rc = measure_request_read(p, n, &q, &e);
 		break;
 	}
 	case 18: {
-		static struct probe_result r;
-		rc = probe_result_read(p, n, &r, &e);
+		static struct measure_result r;
+		rc = measure_result_read(p, n, &r, &e);
 		break;
 	}
 	default:

@@ -15,7 +15,7 @@
 #include "file/safetensors.h"
 #include "net/net.h"
 #include "small.h"
-#include "train/session.h"
+#include "coord/session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);

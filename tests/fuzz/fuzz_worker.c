@@ -16,9 +16,9 @@
 #include "file/atomic.h"
 #include "net/net.h"
 #include "small.h"
-#include "train/weights_blob.h"
-#include "train/weights_wire.h"
-#include "train/worker.h"
+#include "proto/weights_blob.h"
+#include "coord/weights_out.h"
+#include "worker/worker.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);

@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "train/protocol.h"
+#include "proto/protocol.h"
 
 enum { SMALL_LAYERS = 3, SMALL_VOCAB = 32, SMALL_HIDDEN = 8 };
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gather.c - see gather.h. */
+#include "coord/join.h"
+
+#include "base/err.h"
+#include "coord/seats.h"
+#include "job/network.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+bool gather_is_cluster(const struct config *c) { return c->coordinator.given; }
+
+int gather_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e)
+{
+	struct dev *d;
+	TRY(runtime_device(c->device, &d, e));
+	int rc = runtime_dtype(d, c->compute_dtype, act_p, e);
+	dev_spec(d, spec);
+	dev_close(d);
+	return rc;
+}
+
+static int choose_dtype(struct job *job, const struct seat_spec *seat, const struct session *s,
+			struct err *e)
+{
+	const struct welcome *caps = session_caps(s);
+	int wanted = job->cfg->compute_dtype;
+	bool bf16 = true, f16 = true; /* native everywhere */
+	for (int i = 0; i < session_workers(s); i++) {
+		bf16 = bf16 && caps[i].bf16;
+		f16 = f16 && caps[i].f16;
+	}
+	enum dtype act = wanted == COMPUTE_FLOAT32    ? DT_F32
+			 : wanted == COMPUTE_FLOAT16  ? DT_F16
+			 : wanted == COMPUTE_BFLOAT16 ? DT_BF16
+			 : bf16                       ? DT_BF16
+			 : f16                        ? DT_F16
+						      : DT_F32;
+	for (int i = 0; i < session_workers(s); i++)
+		if (!(caps[i].formats & 1u << act))
+			return err_set(e, ERR_UNSUPPORTED,
+				       "compute_dtype %s is not available on worker '%s' (%s)",
+				       dtype_name(act), seat[i].id, caps[i].device);
+	job->opt.act = act;
+	return 0;
+}
+
+int gather_cluster(struct job *job, const struct gather_options *g, struct arena *a,
+		   struct seat_spec **seat_p, struct session **s_p, struct err *e)
+{
+	const struct config *c = job->cfg;
+	struct session_options o = { .program = g->program,
+				     .join_timeout = c->join_timeout,
+				     .stop = g->stop };
+	struct seat_spec *seat;
+	struct session *s;
+	if (g->ranks)
+		TRY(seats_of_ranks(c, g->ranks, a, &seat, &o.n, e));
+	else
+		TRY(seats_of_config(c, a, &seat, &o.n, e));
+	if (c->nshards && c->shard_plan[c->nshards - 1].end != job->model.layers)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'shard_plan' ends at layer %lld, but the model %s has %lld layers",
+			c->path, (long long)c->shard_plan[c->nshards - 1].end, c->base_model,
+			(long long)job->model.layers);
+	o.seat = seat;
+	if (g->ranks)
+		o.net = g->ranks->net;
+	else
+		TRY(network_open(c, c->coordinator.public_key, &o.net, e));
+	TRY(session_join(job, &o, &s, e));
+	/* Where a rank runs is known only now. */
+	for (int i = 0; g->ranks && i < o.n; i++) {
+		const char *host = arena_strdup(a, session_caps(s)[i].host);
+		seat[i].host = host ? host : seat[i].host;
+	}
+	int rc = choose_dtype(job, seat, s, e);
+	if (rc < 0) {
+		session_close(s, e);
+		return rc;
+	}
+	*seat_p = seat;
+	*s_p = s;
+	return 0;
+}
+
+int gather_threads(struct job *job, const char *const *device, int n, struct arena *a,
+		   struct seat_spec **seat_p, struct session **s_p, struct err *e)
+{
+	static atomic_uint serial;
+	unsigned number = atomic_fetch_add(&serial, 1);
+	struct session_options o = { .n = n, .join_timeout = 60 };
+	struct seat_spec *seat = arena_alloc(a, (size_t)n * sizeof *seat);
+	if (!seat)
+		return err_nomem(e, (size_t)n * sizeof *seat, "workers");
+	for (int i = 0; i < n; i++) {
+		struct seat_spec *s = &seat[i];
+		char id[32];
+		snprintf(id, sizeof id, "local%d", i);
+		*s = (struct seat_spec){ .kind = SEAT_THREAD,
+					 .id = i ? arena_strdup(a, id) : "local",
+					 .host = "this machine",
+					 .device = device[i],
+					 .cache_dir = job->cfg->cache_dir };
+		if (!s->id)
+			return err_nomem(e, sizeof id, "workers");
+		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);
+	}
+	o.seat = *seat_p = seat;
+	return session_join(job, &o, s_p, e);
+}

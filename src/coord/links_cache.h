@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* links_cache.h - measured ways between two workers, kept on the coordinator for a day: networks
+ * change.
+ *
+ * One file for each pair, named by a hash of both sides' keys (or names, without keys), addresses
+ * and port. A file that is old, broken or about other addresses is as good as none. */
+#ifndef HS_COORD_LINKS_CACHE_H
+#define HS_COORD_LINKS_CACHE_H
+
+#include "coord/session_links.h"
+
+/* Rows [first, n) are filled in; false: not known. */
+bool links_cache_read(const struct session *s, struct link_table *t, size_t first);
+void links_cache_write(const struct session *s, const struct link_table *t, size_t first);
+
+#endif

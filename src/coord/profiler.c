@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profiler.c - see profiler.h. The workers measure all at once: those that share a machine then
+ * take from each other what they will take from each other in training. */
+#include "coord/profiler.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/stat.h"
+#include "base/version.h"
+#include "proto/measure_wire.h"
+#include "coord/session_links.h"
+#include "coord/session_priv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIB 1073741824.0
+
+enum { PINGS = 9, TABLE_MOST = 64 };
+
+static const double budget = 20; /* seconds a device */
+/* by so much rows may be longer or shorter than those of a profile */
+static const double length_off = 0.1;
+/* bytes per second between machines that do not reach each other: no plan will want it */
+static const double no_link = 1e3;
+
+/* ---- what is asked ---- */
+
+static void add_size(struct measure_request *q, int64_t m, int64_t tokens)
+{
+	for (int i = 0; i < q->sizes; i++)
+		if (q->size[i] == m)
+			return;
+	if (q->sizes < MEASURE_POINTS && m <= PROFILE_MAX_BATCH && m * tokens <= 1 << 26)
+		q->size[q->sizes++] = (int)m;
+}
+
+/* One row, then the size of the job, then its neighbours by doubling. */
+static void choose_sizes(struct measure_request *q, const struct config *c)
+{
+	int64_t all = c->micro_batch_size * c->gradient_accumulation_steps,
+		most = 2 * c->micro_batch_size;
+	most = most < 4 ? 4 : most;
+	add_size(q, 1, q->tokens);
+	add_size(q, c->micro_batch_size, q->tokens);
+	q->needed = q->sizes;
+	for (int64_t m = 2; m <= most && m <= all; m *= 2)
+		add_size(q, m, q->tokens);
+}
+
+static void make_request(struct session *s, const struct profiler_options *o,
+			 struct measure_request *q)
+{
+	static const enum dtype wire[] = {
+		[WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16
+	};
+	const struct job *j = s->job;
+	struct batch_shape shape = batches_shape(j->batches);
+	double mean = shape.tokens * (double)j->cfg->micro_batch_size;
+	*q = (struct measure_request){ .cfg = j->model,
+				       .opt = j->opt,
+				       .optim = j->optim,
+				       .wire = wire[j->cfg->wire_dtype],
+				       .tokens = (int64_t)(shape.tokens + 0.5),
+				       .sequences = (int64_t)(shape.sequences + 0.5),
+				       .trained = shape.trained > 0 ? shape.trained : 1e-6,
+				       .largest = shape.largest > mean ? shape.largest / mean : 1,
+				       .budget = budget,
+				       .refresh = o->refresh };
+	q->sequences = q->sequences < 1 ? 1 : q->sequences > q->tokens ? q->tokens : q->sequences;
+	snprintf(q->optimizer, sizeof q->optimizer, "%s", j->optimizer->name);
+	choose_sizes(q, j->cfg);
+}
+
+/* ---- asking ---- */
+
+static int answer(struct session *s, int worker, struct measure_result *r, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	TRY(session_recv(s, worker, FRAME_PROFILED, 0, &msg, &f, e));
+	int rc = r ? measure_result_read(f.payload, f.size, r, e) : 0;
+	net_msg_release(&msg);
+	return rc < 0 ? err_prefix(e, "%s", s->seat[worker].name) : 0;
+}
+
+/* What it costs to hear from everybody and tell everybody: the global norm of a step. */
+static int round_trip(struct session *s, double *ms_p, struct err *e)
+{
+	double ms[PINGS];
+	for (int i = 0; i < PINGS; i++) {
+		int64_t begin = clock_now();
+		TRY(session_send_all(s, FRAME_PROFILE, 0, NULL, 0, e));
+		for (int w = 0; w < s->n; w++)
+			TRY(answer(s, w, NULL, e));
+		ms[i] = 1e3 * clock_seconds(clock_now() - begin);
+	}
+	*ms_p = stat_median(ms, PINGS);
+	return 0;
+}
+
+static int ask_all(struct session *s, const struct profiler_options *o,
+		   const struct measure_request *q, struct measure_result *r, struct err *e)
+{
+	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
+	if (!config)
+		return err_nomem(e, 0, "the model's configuration");
+	int rc = 0;
+	for (int w = 0; w < s->n && rc >= 0; w++) {
+		struct measure_request mine = *q;
+		for (int i = 0; i < s->n; i++)
+			mine.sharing += machine_same_kernel(s->caps[i].machine, s->caps[w].machine);
+		rc = measure_request_write(&mine, config, &s->out, e);
+		if (rc >= 0)
+			rc = session_send(s, w, FRAME_PROFILE, 0, 0, s->out.p, s->out.n, e);
+	}
+	free(config);
+	if (rc < 0)
+		return rc;
+	for (int w = 0; w < s->n; w++) {
+		if (o->part)
+			o->part(o->ctx, "measuring the devices", (uint64_t)w, (uint64_t)s->n);
+		TRY(answer(s, w, &r[w], e));
+	}
+	if (o->part)
+		o->part(o->ctx, "measuring the devices", (uint64_t)s->n, (uint64_t)s->n);
+	return 0;
+}
+
+/* ---- curves ---- */
+
+/* The line that misses n points least in relation to their values, and by how much it misses the
+ * worst. Never falls. */
+static void fit(struct curve *c, const int *m, const double *y, int n)
+{
+	double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
+	for (int i = 0; i < n; i++) {
+		double k = 1 / ((double)m[i] * m[i]);
+		w += k;
+		wx += k * m[i];
+		wy += k * y[i];
+		wxx += k * m[i] * m[i];
+		wxy += k * m[i] * y[i];
+	}
+	double det = w * wxx - wx * wx;
+	c->slope = n > 1 && det > 0 ? (w * wxy - wx * wy) / det : y[0] / m[0];
+	c->slope = c->slope > 0 ? c->slope : 0;
+	c->intercept = n > 1 ? (wy - c->slope * wx) / w : 0;
+	for (int i = 0; i < n; i++)
+		if (y[i] > 0)
+			c->residual = fmax(c->residual,
+					   fabs((c->slope * m[i] + c->intercept) / y[i] - 1));
+	c->line = c->given = true;
+}
+
+/* A table from 1 to the largest size measured, straight between the points; below the first in
+ * proportion. */
+static int make_curve(struct profile *p, struct curve *c, const int *m, const double *y, int n,
+		      struct err *e)
+{
+	int most = m[n - 1] < TABLE_MOST ? m[n - 1] : TABLE_MOST, k = 0;
+	double *t = arena_alloc(&p->mem, (size_t)most * sizeof *t);
+	if (!t)
+		return err_nomem(e, (size_t)most * sizeof *t, "a profile");
+	for (int x = 1; x <= most; x++) {
+		while (m[k] < x)
+			k++;
+		t[x - 1] = m[k] == x || k == 0 ? y[k] * x / m[k]
+					       : y[k - 1] + (y[k] - y[k - 1]) * (x - m[k - 1]) /
+								    (m[k] - m[k - 1]);
+	}
+	*c = (struct curve){ .table = t, .n = most };
+	fit(c, m, y, n);
+	return 0;
+}
+
+static int fill_curves(struct profile *p, struct profile_device *d, const struct measure_result *r,
+		       struct err *e)
+{
+	struct curve *time[MEASURE_TIMES] = { [MEASURE_FORWARD] = &d->forward_ms,
+					      [MEASURE_BACKWARD] = &d->backward_ms,
+					      [MEASURE_FRONT_FORWARD] = &d->embedding_forward_ms,
+					      [MEASURE_FRONT_BACKWARD] = &d->embedding_backward_ms,
+					      [MEASURE_END_FORWARD] = &d->head_forward_ms,
+					      [MEASURE_END_BACKWARD] = &d->head_backward_ms,
+					      [MEASURE_UPLOAD] = &d->upload_ms,
+					      [MEASURE_DOWNLOAD] = &d->download_ms };
+	int m[MEASURE_POINTS];
+	double y[3][MEASURE_POINTS];
+	for (int i = 0; i < r->points; i++)
+		m[i] = r->point[i].m;
+	for (int k = 0; k < MEASURE_TIMES; k++) {
+		for (int i = 0; i < r->points; i++)
+			y[0][i] = 1e3 * r->point[i].seconds[k];
+		TRY(make_curve(p, time[k], m, y[0], r->points, e));
+	}
+	for (int i = 0; i < r->points; i++) {
+		y[0][i] = (double)r->point[i].kept / GIB;
+		y[1][i] = (double)r->point[i].work / GIB;
+		y[2][i] = (double)r->point[i].head / GIB;
+	}
+	TRY(make_curve(p, &d->kept_gib, m, y[0], r->points, e));
+	TRY(make_curve(p, &d->activation_gib, m, y[1], r->points, e));
+	return make_curve(p, &d->head_gib, m, y[2], r->points, e);
+}
+
+static void fill_measured(struct profile_measured *m, const struct measure_result *r,
+			  const char *driver)
+{
+	_Static_assert((int)PROFILE_TIMES == (int)MEASURE_TIMES &&
+			       (int)PROFILE_SAMPLES == (int)MEASURE_POINTS,
+		       "the same times");
+	*m = (struct profile_measured){ .driver = driver,
+					.units = r->units,
+					.threads = r->threads,
+					.residual = r->residual,
+					.samples = r->points };
+	for (int i = 0; i < r->points; i++) {
+		const struct measure_point *o = &r->point[i];
+		m->sample[i] = (struct profile_sample){
+			.m = o->m, .runs = o->runs, .spread = o->spread, .drift = o->drift
+		};
+		for (int k = 0; k < MEASURE_TIMES; k++)
+			m->sample[i].ms[k] = 1e3 * o->seconds[k];
+	}
+}
+
+/* ---- the profile ---- */
+
+static const char *keep(struct profile *p, const char *s)
+{
+	const char *k = arena_strdup(&p->mem, s);
+	return k ? k : "";
+}
+
+static int host_of(struct profile *p, const char *name)
+{
+	for (int h = 0; h < p->hosts; h++)
+		if (!strcmp(p->host[h].name, name))
+			return h;
+	p->host[p->hosts] = (struct profile_host){ .name = keep(p, name) };
+	return p->hosts++;
+}
+
+/* Devices whose memory is that of their machine have it in common: each may plan with its part. */
+static int sharing(const struct session *s, const struct measure_result *r, int worker)
+{
+	int n = 0;
+	for (int i = 0; i < s->n; i++)
+		n += r[i].unified &&
+		     machine_same_kernel(s->caps[i].machine, s->caps[worker].machine);
+	return r[worker].unified ? n : 1;
+}
+
+static int fill_device(struct session *s, struct profile *p, const struct measure_result *r, int i,
+		       struct err *e)
+{
+	const struct seat_spec *seat = s->seat[i].seat.spec;
+	struct profile_device *d = &p->device[i];
+	double part = sharing(s, r, i) * GIB;
+	*d = (struct profile_device){ .id = keep(p, seat->id),
+				      .kind = keep(p, r[i].name[0] ? r[i].name : seat->device),
+				      .host = host_of(p, seat->host),
+				      .memory_gib = (double)r[i].memory / part,
+				      .used_gib = (double)r[i].used / part,
+				      .fixed_gib = (double)r[i].fixed / GIB,
+				      .reserve_gib = -1,
+				      .optimizer_ms = 1e3 * r[i].optimizer[MEASURE_LAYER],
+				      .embedding_optimizer_ms = 1e3 * r[i].optimizer[MEASURE_FRONT],
+				      .head_optimizer_ms = 1e3 * r[i].optimizer[MEASURE_END] };
+	fill_measured(&d->measured, &r[i], keep(p, r[i].driver[0] ? r[i].driver : "unknown"));
+	return fill_curves(p, d, &r[i], e);
+}
+
+static void training_text(const struct job *j, char *out, size_t cap)
+{
+	const struct stage_options *o = &j->opt;
+	size_t n = 0;
+	if (o->train_all) {
+		snprintf(out, cap, "full, %s", j->optimizer->name);
+		return;
+	}
+	n += (size_t)snprintf(out, cap, "lora r %lld on", (long long)o->lora.r);
+	for (int l = 0; l < LIN_COUNT && n < cap; l++)
+		if (o->lora.target[l])
+			n += (size_t)snprintf(out + n, cap - n, " %s", linear_name(l));
+	if (n < cap)
+		snprintf(out + n, cap - n, "%s, %s", o->quantize ? ", 4-bit" : "",
+			 j->optimizer->name);
+}
+
+static void fill_model(const struct session *s, const struct measure_request *q,
+		       const struct measure_result *r, struct profile *p)
+{
+	const struct job *j = s->job;
+	const struct model_config *c = &j->model;
+	double table = (double)c->vocab * (double)c->hidden;
+	char training[256];
+	training_text(j, training, sizeof training);
+	p->source = keep(p, "measured by heteroshard " HS_VERSION);
+	p->program = keep(p, HS_VERSION);
+	p->training = keep(p, training);
+	p->model = keep(p, j->cfg->base_model);
+	p->digest = keep(p, s->model);
+	p->tied = c->tied;
+	p->dtype = keep(p, dtype_name(j->opt.act));
+	p->layers = (int)c->layers;
+	p->hidden = (int)c->hidden;
+	p->sequence_len = (int)q->tokens;
+	p->global_batch = (int)(j->cfg->micro_batch_size * j->cfg->gradient_accumulation_steps);
+	p->parameters = (double)model_parameters(c);
+	p->parameters_per_layer = (double)model_layer_parameters(c);
+	p->embedding_parameters = table;
+	p->head_parameters = (double)c->hidden + (c->tied ? 0 : table);
+	p->wire_bytes = dtype_size(q->wire);
+	p->layer_gib = (double)r->weights[MEASURE_LAYER] / GIB;
+	p->embedding_gib = (double)r->weights[MEASURE_FRONT] / GIB;
+	p->head_gib = (double)r->weights[MEASURE_END] / GIB;
+	p->layer_state_gib = (double)r->state[MEASURE_LAYER] / GIB;
+	p->embedding_state_gib = (double)r->state[MEASURE_FRONT] / GIB;
+	p->head_state_gib = (double)r->state[MEASURE_END] / GIB;
+}
+
+/* ---- links ---- */
+
+static struct profile_link *find_link(struct profile *p, int from, int to)
+{
+	for (int i = 0; i < p->links; i++)
+		if (p->link[i].from == from && p->link[i].to == to)
+			return &p->link[i];
+	return NULL;
+}
+
+/* Every way that was tried between the machines of two workers, as row `best` has them from and
+ * to. */
+static int keep_ways(const struct link_table *t, const struct link_row *best, struct profile *p,
+		     struct profile_link *l, struct err *e)
+{
+	struct profile_way *v = arena_alloc(&p->mem, t->n * sizeof *v);
+	if (!v)
+		return err_nomem(e, t->n * sizeof *v, "links");
+	for (size_t i = 0; i < t->n; i++) {
+		const struct link_row *r = &t->row[i];
+		if (r->from != best->from || r->to != best->to)
+			continue;
+		struct profile_way *w = &v[l->ways++];
+		*w = (struct profile_way){ .from = keep(p, r->from_address),
+					   .to = keep(p, r->to_address),
+					   .used = r->best,
+					   .unreachable =
+						   r->way.reached ? NULL : keep(p, r->way.why),
+					   .latency_ms = 1e3 * r->way.latency };
+		for (int k = 0; k < PROBE_SIZES && (r->way.out[k].rounds || r->way.in[k].rounds);
+		     k++)
+			w->sample[w->samples++] = (struct profile_way_sample){
+				(double)probe_size[k], r->way.out[k].rate / 1e9,
+				r->way.out[k].spread, r->way.in[k].rate / 1e9, r->way.in[k].spread
+			};
+	}
+	l->way = v;
+	return 0;
+}
+
+/* Not measured: Ethernet of 1 Gbit/s between all hosts. */
+static int assume_links(struct profile *p, struct err *e)
+{
+	if (p->hosts < 2)
+		return 0;
+	p->link = arena_alloc(&p->mem, sizeof *p->link);
+	if (!p->link)
+		return err_nomem(e, sizeof *p->link, "a link");
+	*p->link = (struct profile_link){ .from = -1,
+					  .to = -1,
+					  .bandwidth = 0.117,
+					  .latency_ms = 0.2,
+					  .reverse_bandwidth = 0.117,
+					  .reverse_latency_ms = 0.2 };
+	p->links = 1;
+	p->source =
+		keep(p, "measured by heteroshard " HS_VERSION ", links assumed to be of 1 Gbit/s");
+	return 0;
+}
+
+/* The best way between each two machines, as links between hosts: a rate for messages of the size
+ * the job sends. */
+static int fill_links(struct session *s, const struct profiler_options *o,
+		      const struct measure_request *q, struct profile *p, struct err *e)
+{
+	const uint64_t message =
+		(uint64_t)(s->job->cfg->micro_batch_size * q->tokens * q->cfg.hidden) *
+		dtype_size(q->wire);
+	const struct links_options l = {
+		.refresh = o->refresh, .message = message, .part = o->part, .ctx = o->ctx
+	};
+	const struct link_table *t;
+	TRY(session_measure_links(s, &l, &t, e));
+	p->link = arena_alloc(&p->mem, (size_t)(s->n * s->n) * sizeof *p->link);
+	if (!p->link)
+		return err_nomem(e, (size_t)(s->n * s->n) * sizeof *p->link, "links");
+	for (int a = 0; a < s->n; a++)
+		for (int b = a + 1; b < s->n; b++) {
+			bool turned = false;
+			const struct link_row *r = link_best(t, a, b, &turned);
+			int from = p->device[turned ? b : a].host,
+			    to = p->device[turned ? a : b].host;
+			if ((!r && from == to) || find_link(p, from, to) || find_link(p, to, from))
+				continue;
+			p->link[p->links++] = (struct profile_link){
+				.from = from,
+				.to = to,
+				.bandwidth =
+					fmax(r ? link_rate(r, false, message) : 0, no_link) / 1e9,
+				.latency_ms = r ? 1e3 * r->way.latency : 0,
+				.reverse_bandwidth =
+					fmax(r ? link_rate(r, true, message) : 0, no_link) / 1e9,
+				.reverse_latency_ms = r ? 1e3 * r->way.latency : 0
+			};
+			if (r)
+				TRY(keep_ways(t, r, p, &p->link[p->links - 1], e));
+		}
+	return 0;
+}
+
+static int fill(struct session *s, const struct measure_request *q, const struct measure_result *r,
+		struct profile *p, struct err *e)
+{
+	fill_model(s, q, r, p);
+	p->device = arena_alloc(&p->mem, (size_t)s->n * sizeof *p->device);
+	p->host = arena_alloc(&p->mem, (size_t)s->n * sizeof *p->host);
+	if (!p->device || !p->host)
+		return err_nomem(e, (size_t)s->n * sizeof *p->device, "a profile");
+	for (int i = 0; i < s->n; i++)
+		TRY(fill_device(s, p, r, i, e));
+	p->devices = s->n;
+	return 0;
+}
+
+int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p,
+		 struct err *e)
+{
+	struct measure_request q;
+	struct profile p = { .mem = ARENA_INIT };
+	struct measure_result *r = mem_array((size_t)s->n, sizeof *r);
+	int rc = r ? 0 : err_nomem(e, (size_t)s->n * sizeof *r, "measurements");
+	make_request(s, o, &q);
+	TRYOUT(rc);
+	TRYOUT(round_trip(s, &p.step_ms, e));
+	TRYOUT(ask_all(s, o, &q, r, e));
+	TRYOUT(fill(s, &q, r, &p, e));
+	if (o->links && s->seat[0].seat.spec->kind != SEAT_THREAD)
+		TRYOUT(fill_links(s, o, &q, &p, e));
+	else
+		TRYOUT(assume_links(&p, e));
+	TRYOUT(profile_finish(&p, "the profile just measured", e));
+	*p_p = p;
+out:
+	mem_free(r);
+	if (rc < 0)
+		profile_release(&p);
+	return rc;
+}
+
+int profiler_config(const struct config *c, const struct gather_options *g,
+		    const struct profiler_options *o, struct profile *p_p, struct err *e)
+{
+	struct job job = { 0 };
+	struct arena a = ARENA_INIT;
+	struct session *s = NULL;
+	struct seat_spec *seat;
+	bool cluster = g->ranks || gather_is_cluster(c);
+	char spec[DEV_SPEC] = "";
+	const char *device = spec;
+	enum dtype act = DT_F32;
+	int rc = 0;
+	if (!cluster)
+		TRY(gather_device(c, spec, &act, e));
+	TRYOUT(job_open(c, act, &job, e));
+	TRYOUT(cluster ? gather_cluster(&job, g, &a, &seat, &s, e)
+		       : gather_threads(&job, &device, 1, &a, &seat, &s, e));
+	TRYOUT(profiler_run(s, o, p_p, e));
+out:
+	session_close(s, rc < 0 ? e : NULL);
+	job_close(&job);
+	arena_release(&a);
+	return rc;
+}
+
+/* ---- is it this job's? ---- */
+
+static int differ(const char *path, const char *what, const char *theirs, const char *ours,
+		  struct err *e)
+{
+	return err_set(e, ERR_USAGE,
+		       "%s: the profile is of %s %s, the job has %s: measure it with 'heteroshard "
+		       "profile'",
+		       path, what, theirs, ours);
+}
+
+int profile_check_job(const struct profile *p, const char *path, const struct job *j, struct err *e)
+{
+	char training[256], digest[65], theirs[64], ours[64];
+	training_text(j, training, sizeof training);
+	weights_model_digest(j->file, digest);
+	snprintf(theirs, sizeof theirs, "%d layers of width %d", p->layers, p->hidden);
+	snprintf(ours, sizeof ours, "%lld layers of width %lld", (long long)j->model.layers,
+		 (long long)j->model.hidden);
+	if (p->layers != j->model.layers || p->hidden != j->model.hidden)
+		return differ(path, "a model with", theirs, ours, e);
+	if (p->digest && strcmp(p->digest, digest))
+		return differ(path, "the model", p->model, j->cfg->base_model, e);
+	if (strcmp(p->dtype, dtype_name(j->opt.act)))
+		return differ(path, "dtype", p->dtype, dtype_name(j->opt.act), e);
+	if (p->training && strcmp(p->training, training))
+		return differ(path, "training", p->training, training, e);
+	double tokens = batches_shape(j->batches).tokens;
+	if (p->training && fabs(p->sequence_len / tokens - 1) > length_off) {
+		snprintf(theirs, sizeof theirs, "%d tokens", p->sequence_len);
+		snprintf(ours, sizeof ours, "%.0f", tokens);
+		return differ(path, "rows of", theirs, ours, e);
+	}
+	if (p->program && strcmp(p->program, HS_VERSION))
+		return differ(path, "program version", p->program, HS_VERSION, e);
+	return 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profiler.h - what a planner needs to know, measured by the workers of a session before any of
+ * them has a plan.
+ *
+ * The coordinator asks every worker at once (PROFILE) how long its device takes for a layer, the
+ * front and the end of the model at several microbatch sizes (measure.h), at the job's dtype,
+ * adapter and length; then every pair of machines for the links between them (PROBE), one pair
+ * after the other. Out comes a struct profile whose device i is worker i of the session. */
+#ifndef HS_COORD_PROFILER_H
+#define HS_COORD_PROFILER_H
+
+#include "plan/profile.h"
+#include "coord/join.h"
+
+struct err;
+
+struct profiler_options {
+	/* measure again what the cache has */
+	bool refresh;
+	/* false: devices only */
+	bool links;
+	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* MAY be NULL */
+	void *ctx;
+};
+
+/* `act` of the job's options is decided. The profile is finished (profile_finish); release it. */
+int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p,
+		 struct err *e);
+/* From a configuration alone: opens the job, brings its workers together, measures, sends them
+ * home. */
+int profiler_config(const struct config *c, const struct gather_options *g,
+		    const struct profiler_options *o, struct profile *p_p, struct err *e);
+/* Whether a profile is of this job: model, layers, what is trained, dtype (`act` of the job's
+ * options is decided), length, version of the program. What a profile does not state is not asked
+ * for. ERR_USAGE in one line that says both sides. */
+int profile_check_job(const struct profile *p, const char *path, const struct job *j,
+		      struct err *e);
+
+#endif

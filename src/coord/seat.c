@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seat.c - see seat.h. One row for each kind of seat. */
+#include "coord/seat.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/address.h"
+#include "worker/serve.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STACK = 8 << 20, ARGS_MOST = 256 };
+
+/* ---- a thread ---- */
+
+static void *run_thread(void *ctx)
+{
+	struct seat *w = ctx;
+	const struct serve o = { .net = w->net,
+				 .id = w->spec->id,
+				 .device = w->spec->device,
+				 .cache_dir = w->spec->cache_dir,
+				 .source = w->source };
+	worker_serve(&o, &w->err);
+	net_close(w->net, 5);
+	w->net = NULL;
+	return NULL;
+}
+
+static int start_thread(struct seat *w, char *const *program, struct err *e)
+{
+	(void)program;
+	TRY(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &w->net, e));
+	TRY(net_listen(w->net, w->spec->address, NULL, e));
+	pthread_attr_t attr;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	int rc = pthread_create(&w->thread, &attr, run_thread, w);
+	pthread_attr_destroy(&attr);
+	if (rc)
+		return err_sys(e, rc, "starting a worker's thread");
+	w->running = true;
+	return 0;
+}
+
+static void stop_thread(struct seat *w, double patience)
+{
+	(void)patience;
+	if (w->running)
+		pthread_join(w->thread, NULL);
+	if (w->net)
+		net_close(w->net, 0);
+	w->net = NULL;
+	w->running = false;
+}
+
+/* ---- a process ---- */
+
+static bool taken(const char *address)
+{
+	char text[NET_ADDRESS];
+	bool loopback, busy = false;
+	struct err ignored = { 0 };
+	if (address_resolve(address, true, text, &loopback, &ignored) < 0)
+		return false;
+	char *host = text, *port = strrchr(text, ':');
+	if (!port)
+		return false;
+	*port++ = 0;
+	if (*host == '[') {
+		host++;
+		host[strcspn(host, "]")] = 0;
+	}
+	struct addrinfo *a, hint = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+				     .ai_socktype = SOCK_STREAM };
+	if (getaddrinfo(host, port, &hint, &a))
+		return false;
+	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+	if (fd >= 0) {
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+		busy = bind(fd, a->ai_addr, a->ai_addrlen) < 0 && errno == EADDRINUSE;
+		close(fd);
+	}
+	freeaddrinfo(a);
+	return busy;
+}
+
+static int start_process(struct seat *w, char *const *program, struct err *e)
+{
+	char *args[ARGS_MOST + 3];
+	size_t n = 0;
+	if (taken(w->spec->address)) {
+		log_info("worker '%s': something already listens at %s; it is used", w->spec->id,
+			 w->spec->address);
+		return 0;
+	}
+	for (; program && program[n]; n++) {
+		if (n >= ARGS_MOST)
+			return err_set(e, ERR_USAGE,
+				       "too many key=value arguments to start a worker with; put "
+				       "them into the file");
+		args[n] = program[n];
+	}
+	if (!n)
+		return err_set(e, ERR_INTERNAL, "worker '%s': no program to start it with",
+			       w->spec->id);
+	args[n++] = (char *)"--worker";
+	args[n++] = (char *)w->spec->id;
+	args[n] = NULL;
+	pid_t parent = getpid(), pid = fork();
+	if (pid < 0)
+		return err_sys(e, errno, "starting worker '%s'", w->spec->id);
+	if (pid == 0) {
+		/* no worker outlives its coordinator, however that ends */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			raise(SIGKILL);
+		setpgid(0, 0); /* Ctrl-C is for the coordinator, which tells the workers */
+		execv("/proc/self/exe", args);
+		raise(SIGKILL);
+	}
+	w->pid = pid;
+	w->running = true;
+	return 0;
+}
+
+static void reap(struct seat *w, int flags)
+{
+	if (w->running && w->pid > 0 && waitpid(w->pid, &w->status, flags) == w->pid)
+		w->running = false;
+}
+
+static void stop_process(struct seat *w, double patience)
+{
+	for (int64_t end = net_in(patience); w->running && clock_now() < end;) {
+		reap(w, WNOHANG);
+		if (w->running)
+			usleep(10000);
+	}
+	if (w->running) {
+		kill(w->pid, SIGKILL);
+		reap(w, 0);
+	}
+}
+
+/* ---- on another machine ---- */
+
+static int start_remote(struct seat *w, char *const *program, struct err *e)
+{
+	(void)w;
+	(void)program;
+	(void)e;
+	return 0;
+}
+
+static void stop_remote(struct seat *w, double patience)
+{
+	(void)w;
+	(void)patience;
+}
+
+static const struct {
+	int (*start)(struct seat *w, char *const *program, struct err *e);
+	void (*stop)(struct seat *w, double patience);
+} kinds[] = {
+	[SEAT_THREAD] = { start_thread, stop_thread },
+	[SEAT_PROCESS] = { start_process, stop_process },
+	[SEAT_REMOTE] = { start_remote, stop_remote },
+};
+
+int seat_start(struct seat *w, char *const *program, struct err *e)
+{
+	return kinds[w->spec->kind].start(w, program, e);
+}
+
+bool seat_ended(struct seat *w, char *how, size_t cap)
+{
+	if (w->pid <= 0)
+		return false;
+	reap(w, WNOHANG);
+	if (w->running)
+		return false;
+	if (WIFSIGNALED(w->status))
+		snprintf(how, cap, "killed by signal %d", WTERMSIG(w->status));
+	else
+		snprintf(how, cap, "ended with status %d", WEXITSTATUS(w->status));
+	return true;
+}
+
+void seat_stop(struct seat *w, double patience)
+{
+	if (w->spec)
+		kinds[w->spec->kind].stop(w, patience);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seat.h - how a worker comes to be: a thread of this process, a process started here, or one that
+ * somebody starts on another machine.
+ *
+ * Starting and ending only; once it runs, a worker is a link like any other (session.h). */
+#ifndef HS_COORD_SEAT_H
+#define HS_COORD_SEAT_H
+
+#include "base/err.h"
+#include "model/source.h"
+#include "net/net.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+enum seat_kind { SEAT_THREAD, SEAT_PROCESS, SEAT_REMOTE };
+
+struct seat_spec {
+	enum seat_kind kind;
+	const char *id, *host; /* of the worker; host as the configuration names it */
+	const char *device;
+	const char *key;       /* public; NULL: a link without keys */
+	const char *cache_dir; /* SEAT_THREAD; NULL: the default */
+	char address[NET_ADDRESS];
+};
+
+struct seat {
+	const struct seat_spec *spec;
+	const struct weight_source *source; /* SEAT_THREAD: what it reads from; borrowed */
+	pthread_t thread;
+	struct net *net; /* the thread's end */
+	struct err err;
+	bool running;
+	pid_t pid;
+	int status; /* of a process that ended, as waitpid gives it */
+};
+
+/* `program`: argv of a worker process, ended by NULL; "--worker ID" is added. A process whose port
+ * is taken is not started: who listens there is dialled, and shows by its key whether it is the
+ * right one. */
+int seat_start(struct seat *w, char *const *program, struct err *e);
+/* Whether a process has ended by itself, and how ("killed by signal 9"). */
+bool seat_ended(struct seat *w, char *how, size_t cap);
+/* Waits for a thread to end; for a process for `patience` seconds, then kills it. */
+void seat_stop(struct seat *w, double patience);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seats.c - see seats.h. */
+#include "coord/seats.h"
+
+#include "base/err.h"
+#include "job/network.h"
+#include "job/role.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool given(const char *s) { return s && s[0]; }
+
+static void describe(const struct config *c, const char *id, struct seat_spec *s)
+{
+	const struct config_coordinator *o = &c->coordinator;
+	const struct config_worker *w = NULL;
+	for (size_t i = 0; i < c->nworkers; i++)
+		if (!strcmp(c->workers[i].id, id))
+			w = &c->workers[i];
+	const char *ip = w ? w->ip : o->ip, *host = w ? w->hostname : o->hostname;
+	*s = (struct seat_spec){ .kind = !w || role_is_here(ip, host) ? SEAT_PROCESS : SEAT_REMOTE,
+				 .id = id,
+				 .host = given(host) ? host : ip,
+				 .device = w ? w->device : network_local_device(c),
+				 .key = w ? w->public_key : o->public_key };
+	network_address(ip, host, w ? w->port : o->port, s->address);
+}
+
+int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p,
+		    struct err *e)
+{
+	bool local = strcmp(c->coordinator.device, "none") != 0;
+	size_t most = c->nshards ? c->nshards : c->nworkers + local, n = 0;
+	if (!most)
+		return err_set(e, ERR_USAGE,
+			       "%s: nobody computes: 'workers' is empty and the coordinator's "
+			       "device is none",
+			       c->path);
+	struct seat_spec *v = arena_alloc(a, most * sizeof *v);
+	if (!v)
+		return err_nomem(e, most * sizeof *v, "workers");
+	for (size_t i = 0; i < c->nshards; i++) {
+		if (!strcmp(c->shard_plan[i].id, "local") && !local)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'shard_plan' gives layers to 'local', but the "
+				       "coordinator's device is none",
+				       c->path);
+		describe(c, c->shard_plan[i].id, &v[n++]);
+	}
+	if (!c->nshards && local)
+		describe(c, "local", &v[n++]);
+	for (size_t i = 0; !c->nshards && i < c->nworkers; i++)
+		describe(c, c->workers[i].id, &v[n++]);
+	*v_p = v;
+	*n_p = (int)n;
+	return 0;
+}
+
+int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *a,
+		   struct seat_spec **v_p, int *n_p, struct err *e)
+{
+	int n = r->at.size - 1;
+	struct seat_spec *v = arena_alloc(a, (size_t)n * sizeof *v);
+	char(*id)[RANK_ID] = arena_alloc(a, (size_t)n * sizeof *id);
+	if (!v || !id)
+		return err_nomem(e, (size_t)n * sizeof *v, "workers");
+	for (int i = 0; i < n; i++) {
+		rank_id(i + 1, id[i]);
+		v[i] = (struct seat_spec){
+			.kind = SEAT_REMOTE, .id = id[i], .host = "mpi", .device = c->device
+		};
+		snprintf(v[i].address, sizeof v[i].address, "rank:%d", i + 1);
+	}
+	*v_p = v;
+	*n_p = n;
+	return 0;
+}

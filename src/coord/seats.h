@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seats.h - the workers that take part in a job, from the configuration or from MPI's ranks. */
+#ifndef HS_COORD_SEATS_H
+#define HS_COORD_SEATS_H
+
+#include "base/arena.h"
+#include "coord/seat.h"
+#include "job/ranks.h"
+
+struct err;
+
+/* Those of the configuration, in the order of the pipeline; allocated in `a`. */
+int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p,
+		    struct err *e);
+/* For rank 0: the other ranks, in their order; allocated in `a`. */
+int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *a,
+		   struct seat_spec **v_p, int *n_p, struct err *e);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session_state.c - parameters and optimizer states between the coordinator and whoever holds them,
+ * piece by piece and by name. */
+#include "coord/session_priv.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STATE_PIECE = 4 << 20 /* numbers */ };
+
+static float *state_of(struct job *j, struct trained_param *p, const char *what, int *index_p)
+{
+	*index_p = 0;
+	if (!strcmp(what, "value"))
+		return p->value;
+	for (int k = 0; k < j->optimizer->states; k++)
+		if (!strcmp(what, j->optimizer->state_names[k])) {
+			*index_p = k + 1;
+			return p->state[k];
+		}
+	return NULL;
+}
+
+static int take_state(struct session *s, int worker, const struct frame *f, struct err *e)
+{
+	struct state_message m;
+	TRY(state_read(f->payload, f->size, &m, e));
+	struct trained_param *p = job_param(s->job, m.name);
+	int index;
+	float *dst = p ? state_of(s->job, p, m.what, &index) : NULL;
+	uint64_t end;
+	if (!dst || !add_ok(m.first, m.count, &end) || end > p->count)
+		return err_set(e, ERR_PROTOCOL,
+			       "worker %d: STATE: '%s' of '%s' is not part of this job", worker,
+			       m.what, m.name);
+	memcpy(dst + m.first, m.data, m.count * 4);
+	p->got[index] += m.count;
+	return 0;
+}
+
+int session_gather(struct session *s, uint64_t step, struct err *e)
+{
+	struct job *j = s->job;
+	TRY(job_alloc_state(j, e));
+	for (size_t i = 0; i < j->nparam; i++)
+		memset(j->param[i].got, 0, sizeof j->param[i].got);
+	TRY(session_send_all(s, FRAME_SAVE, step, NULL, 0, e));
+	for (int i = 0; i < s->n; i++)
+		for (bool more = true; more;) {
+			struct net_msg msg;
+			struct frame f;
+			TRY(session_next(s, i, &msg, &f, e));
+			int rc = 0;
+			if (f.kind == FRAME_STATE)
+				rc = take_state(s, i, &f, e);
+			else if (f.kind == FRAME_SAVED)
+				more = false;
+			else
+				rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s while saving", i,
+					     frame_name(f.kind));
+			net_msg_release(&msg);
+			if (rc < 0)
+				return rc;
+		}
+	for (size_t i = 0; i < j->nparam; i++)
+		for (int k = 0; k <= j->optimizer->states; k++)
+			if (j->param[i].got[k] != j->param[i].count)
+				return err_set(e, ERR_PROTOCOL,
+					       "no worker sent all of '%s': %llu of %llu numbers",
+					       j->param[i].name,
+					       (unsigned long long)j->param[i].got[k],
+					       (unsigned long long)j->param[i].count);
+	return 0;
+}
+
+/* Which worker holds a parameter, by its layer. */
+static int holder(const struct session *s, const char *name)
+{
+	const struct placement *p = s->place;
+	long long layer = -1;
+	if (sscanf(name, "model.layers.%lld.", &layer) != 1)
+		return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->n - 1;
+	for (int v = 0; v < p->stages * p->chunks; v++)
+		if (layer >= p->first[v] && layer < p->first[v + 1])
+			return v % p->stages;
+	return s->n - 1;
+}
+
+static int scatter_one(struct session *s, const struct trained_param *p, const char *what,
+		       const float *v, uint64_t step, struct err *e)
+{
+	for (uint64_t at = 0; at < p->count; at += STATE_PIECE) {
+		struct state_message m = { .first = at,
+					   .count = p->count - at < STATE_PIECE ? p->count - at
+										: STATE_PIECE,
+					   .data = v + at };
+		size_t n, cap = m.count * 4 + 512;
+		snprintf(m.name, sizeof m.name, "%s", p->name);
+		snprintf(m.what, sizeof m.what, "%s", what);
+		buf_reset(&s->out);
+		buf_reserve(&s->out, cap);
+		TRY(buf_ok(&s->out, e));
+		TRY(state_write(&m, s->out.p, cap, &n, e));
+		TRY(session_send(s, holder(s, p->name), FRAME_STATE, step, 0, s->out.p, n, e));
+	}
+	return 0;
+}
+
+int session_scatter(struct session *s, uint64_t step, struct err *e)
+{
+	struct job *j = s->job;
+	for (size_t i = 0; i < j->nparam; i++) {
+		TRY(scatter_one(s, &j->param[i], "value", j->param[i].value, step, e));
+		for (int k = 0; k < j->optimizer->states; k++)
+			TRY(scatter_one(s, &j->param[i], j->optimizer->state_names[k],
+					j->param[i].state[k], step, e));
+	}
+	return 0;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cache.h - where this program keeps what it need not fetch or measure twice. */
+#ifndef HS_JOB_CACHE_H
+#define HS_JOB_CACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+/* The folder of one kind of thing ("weights", "links"), not made yet: GIVEN/part, or with NULL
+ * $XDG_CACHE_HOME/heteroshard/part, or ~/.cache/heteroshard/part. */
+int cache_folder(const char *given, const char *part, char *out, size_t cap, struct err *e);
+
+/* While it is held (a descriptor; -1: it could not be), nobody prunes the folder. */
+int cache_hold(const char *dir);
+/* Lets go; whoever is the last to do so removes files below `dir` (DIR/xx/name), the longest unused
+ * first, until at most `limit` bytes are left. 0: no limit. */
+void cache_release(const char *dir, int held, uint64_t limit);
+/* This file was of use now. */
+void cache_used(const char *path);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c - see config.h: reading a configuration and freeing it. What must hold between keys is
+ * in config_check.c, the cluster part in config_cluster.c. */
+#include "job/config.h"
+#include "job/config_parts.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/yaml.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static int one_dataset(struct config *c, const struct yaml_node *n, const char *where,
+		       struct config_dataset *d_p, struct err *e)
+{
+	struct config_dataset d = { NULL, "auto" };
+	if (n->kind == YAML_SCALAR) {
+		d.path = n->text;
+	} else if (n->kind == YAML_MAP) {
+		for (size_t i = 0; i < n->count; i++) {
+			const struct yaml_node *v = n->child[i];
+			static const char *const keys[] = { "path", "type", NULL };
+			if (strcmp(v->key, "path") && strcmp(v->key, "type")) {
+				const char *near = opt_nearest_word(keys, v->key);
+				return err_set(e, ERR_USAGE,
+					       "%s:%d: unknown key '%.60s' of a dataset%s%s%s",
+					       where, v->line, v->key,
+					       near ? ", did you mean '"
+						    : " (path and type are known)",
+					       near ? near : "", near ? "'?" : "");
+			}
+			if (v->kind != YAML_SCALAR)
+				return err_set(e, ERR_USAGE,
+					       "%s:%d: '%s' of a dataset must be one word", where,
+					       v->line, v->key);
+			if (yaml_is_null(v))
+				continue;
+			*(v->key[0] == 'p' ? &d.path : &d.type) = v->text;
+		}
+	}
+	if (!d.path || !d.path[0])
+		return err_set(e, ERR_USAGE, "%s:%d: a dataset needs a path: '- path: FILE'", where,
+			       n->line);
+	d_p->path = arena_strdup(&c->arena, d.path);
+	d_p->type = arena_strdup(&c->arena, d.type);
+	return d_p->path && d_p->type ? 0 : err_nomem(e, sizeof d, "a dataset's name");
+}
+
+static int read_datasets(struct config *c, const struct yaml_node *n, const char *where,
+			 struct err *e)
+{
+	size_t count = n->kind == YAML_LIST ? n->count : 1;
+	c->datasets = arena_alloc(&c->arena, (count ? count : 1) * sizeof *c->datasets);
+	if (!c->datasets)
+		return err_nomem(e, count * sizeof *c->datasets, "the list of datasets");
+	for (size_t i = 0; i < count; i++)
+		TRY(one_dataset(c, n->kind == YAML_LIST ? n->child[i] : n, where, &c->datasets[i],
+				e));
+	c->ndatasets = count;
+	return 0;
+}
+
+static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen,
+		   struct err *e);
+
+/* hetero_config.json keeps three of our keys in a mapping of its own. */
+static int read_training(struct config *c, const struct yaml_node *n, const char *where,
+			 struct err *e)
+{
+	if (n->kind != YAML_MAP)
+		return err_set(e, ERR_USAGE, "%s:%d: 'training' must be a mapping", where, n->line);
+	for (size_t i = 0; i < n->count; i++) {
+		const char *k = n->child[i]->key;
+		if (strcmp(k, "visualize") && strcmp(k, "visualization_format") &&
+		    strcmp(k, "log_level"))
+			return err_set(e, ERR_USAGE,
+				       "%s:%d: 'training' holds only visualize, "
+				       "visualization_format and log_level; write '%.60s' "
+				       "at the top level",
+				       where, n->child[i]->line, k);
+	}
+	return set_map(c, n, where, NULL, e);
+}
+
+static int custom(void *obj, const struct opt *row, const struct yaml_node *node, const char *file,
+		  struct arena *a, struct err *e)
+{
+	struct config *c = obj;
+	(void)a;
+	if (!strcmp(row->key, "datasets"))
+		return read_datasets(c, node, file, e);
+	if (!strcmp(row->key, "training"))
+		return read_training(c, node, file, e);
+	if (!strcmp(row->key, "version"))
+		return 0;
+	return config_cluster_read(c, row->key, node, file, e);
+}
+
+static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen,
+		   struct err *e)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	return opt_set_yaml(rows, n, c, map, where, custom, seen, &c->arena, e);
+}
+
+/* Lists and mappings on the command line are YAML; everything else is taken as it stands, so that
+ * no value needs quoting twice. */
+static int set_override(struct config *c, const char *word, bool *seen, struct err *e)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	const char *eq = strchr(word, '='), *where = "command line";
+	char key[64];
+	if (!eq || eq == word || (size_t)(eq - word) >= sizeof key)
+		return err_set(e, ERR_USAGE, "'%.100s' is not of the form key=value", word);
+	memcpy(key, word, (size_t)(eq - word));
+	key[eq - word] = 0;
+	const struct opt *r = opt_find(rows, n, key);
+	const char *v = eq + 1;
+	if (!r || (r->kind != OPT_CUSTOM && v[0] != '[' && v[0] != '{')) {
+		TRY(opt_set(rows, n, c, key, v, where, &c->arena, e));
+		seen[r - rows] = true;
+		return 0;
+	}
+	struct yaml *y;
+	if (!v[0] || !strcmp(v, "null")) /* what the file says of it does not count */
+		v = "[]";
+	TRY(yaml_parse_text(v, strlen(v), where, &y, e));
+	const struct yaml_node *root = yaml_root(y);
+	struct yaml_node value = *root, *child = &value;
+	value.key = r->key;
+	struct yaml_node map = { .kind = YAML_MAP, .line = 1, .count = 1, .child = &child };
+	int rc = set_map(c, &map, where, seen, e);
+	yaml_doc_free(y);
+	return rc;
+}
+
+static int load(enum config_need need, const struct yaml_node *root, const char *where,
+		int noverride, char **override, struct config **c_p, struct err *e)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	struct config *c = mem_zalloc(sizeof *c);
+	bool *seen = mem_array(n, sizeof *seen);
+	int rc;
+	if (!c || !seen) {
+		mem_free(c);
+		mem_free(seen);
+		return err_nomem(e, sizeof *c, "the configuration");
+	}
+	TRYOUT(opt_defaults(rows, n, c, &c->arena, e));
+	c->coordinator.port = 9998;
+	c->coordinator.device = "auto";
+	c->path = arena_strdup(&c->arena, root ? where : "");
+	if (!c->path) {
+		rc = err_nomem(e, strlen(where), "the configuration");
+		goto out;
+	}
+	if (root)
+		TRYOUT(set_map(c, root, where, seen, e));
+	for (int i = 0; i < noverride; i++)
+		TRYOUT(set_override(c, override[i], seen, e));
+	TRYOUT(config_check(c, need, root ? where : "command line", seen, e));
+out:
+	mem_free(seen);
+	if (rc < 0)
+		config_free(c);
+	else
+		*c_p = c;
+	return rc;
+}
+
+int config_parse(enum config_need need, const char *text, size_t n, const char *where,
+		 int noverride, char **override, struct config **c_p, struct err *e)
+{
+	struct yaml *y;
+	TRY(yaml_parse_text(text, n, where, &y, e));
+	int rc = load(need, yaml_root(y), where, noverride, override, c_p, e);
+	yaml_doc_free(y);
+	return rc;
+}
+
+int config_load_as(enum config_need need, const char *path, int noverride, char **override,
+		   struct config **c_p, struct err *e)
+{
+	if (!path)
+		return load(need, NULL, "", noverride, override, c_p, e);
+	struct yaml *y;
+	TRY(yaml_parse_file(path, &y, e));
+	int rc = load(need, yaml_root(y), path, noverride, override, c_p, e);
+	yaml_doc_free(y);
+	return rc;
+}
+
+int config_load(const char *path, int noverride, char **override, struct config **c_p,
+		struct err *e)
+{
+	return config_load_as(CONFIG_TRAIN, path, noverride, override, c_p, e);
+}
+
+void config_free(struct config *c)
+{
+	if (!c)
+		return;
+	arena_release(&c->arena);
+	mem_free(c);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.h - the configuration of a job: one YAML (or JSON) file, then `key=value` from the command
+ * line.
+ *
+ * Training keys carry the names that axolotl users know, the cluster part those of HeteroShard's
+ * hetero_config.json. The keys are rows (config_rows()): from them come parsing, range checks,
+ * `heteroshard help config` and docs/configuration.md. Cross-checks between keys are made here, so
+ * a loaded configuration is consistent in itself; what depends on the model, the data or the
+ * machines (layer counts, sequence limits, names of modules, addresses) is checked by those who
+ * know them. Paths are relative to the working directory.
+ *
+ * A configuration is immutable once loaded; it owns everything it points to. */
+#ifndef HS_JOB_CONFIG_H
+#define HS_JOB_CONFIG_H
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/opt.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct buf;
+
+enum adapter { ADAPTER_NONE, ADAPTER_LORA, ADAPTER_QLORA }; /* none: full-parameter training */
+enum wire_dtype { WIRE_BFLOAT16, WIRE_FLOAT32, WIRE_FLOAT16 };
+enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
+enum lr_scheduler { LR_COSINE, LR_LINEAR, LR_CONSTANT };
+/* with keys: at every address of the machine, or at its `ip` only */
+enum config_listen { LISTEN_ALL, LISTEN_IP };
+enum config_log { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARNING, CONFIG_LOG_ERROR };
+
+struct config_dataset {
+	const char *path;
+	const char *type; /* row of data/dataset.def, or "auto" */
+};
+
+/* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend" or
+ * "backend:index". */
+struct config_coordinator {
+	bool given;           /* false: no cluster part, the job runs on this machine alone */
+	const char *hostname; /* NULL: not given; the same for ip and public_key */
+	const char *ip;
+	int64_t port;           /* 9998 */
+	const char *device;     /* "auto" */
+	const char *public_key; /* 40 characters of Z85 */
+	int listen;             /* enum config_listen */
+};
+
+struct config_worker {
+	const char *id; /* a number or a name; "local" is the coordinator's own device */
+	const char *hostname;
+	const char *ip;
+	int64_t port;       /* 9999 */
+	const char *device; /* "auto" */
+	int64_t num_gpus;   /* 1 */
+	const char *public_key;
+	int listen; /* enum config_listen */
+};
+
+/* Layers [start, end) on worker `id`, in the order of the pipeline; exactly one entry, the last,
+ * has is_last. */
+struct config_shard {
+	const char *id;
+	int64_t start, end;
+	bool is_last;
+};
+
+struct config {
+	struct arena arena; /* everything this struct points to */
+	const char *path;   /* the file it came from; "" when there was none */
+
+	/* model */
+	const char *base_model;
+	bool load_in_4bit, bnb_4bit_use_double_quant; /* qlora implies load_in_4bit */
+	int compute_dtype;                            /* enum compute_dtype */
+	bool gradient_checkpointing;
+	const char *chat_template; /* NULL: recognised from the model */
+
+	/* adapter */
+	int adapter; /* enum adapter */
+	int64_t lora_r;
+	double lora_alpha, lora_dropout;
+	/* never empty with an adapter, unless lora_target_linear */
+	struct opt_list lora_target_modules;
+	bool lora_target_linear; /* all linear layers but the head */
+	bool use_rslora;
+
+	/* data */
+	struct config_dataset *datasets;
+	size_t ndatasets;
+	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
+	int64_t sequence_len;
+	bool sample_packing, train_on_inputs, skip_bad_records;
+
+	/* training */
+	int64_t micro_batch_size, gradient_accumulation_steps;
+	double num_epochs;
+	int64_t max_steps; /* 0: as many as num_epochs gives */
+	double learning_rate;
+	int lr_scheduler; /* enum lr_scheduler */
+	int64_t warmup_steps;
+	double warmup_ratio; /* of all steps; used when warmup_steps is 0 */
+	double cosine_min_lr_ratio;
+	int optimizer; /* enum optimizer_kind */
+	double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum;
+	double max_grad_norm; /* 0: no clipping */
+	int64_t max_nonfinite_steps;
+	int64_t seed, data_seed; /* data_seed: the seed where it is not given */
+
+	/* the run's folder */
+	const char *output_dir;
+	bool overwrite_output_dir;
+	/* a folder; "latest": the newest in output_dir; NULL: do not resume */
+	const char *resume_from_checkpoint;
+	int64_t save_steps;       /* 0: only at the end */
+	int64_t save_total_limit; /* 0: keep all */
+	int64_t eval_steps;       /* 0: only before and after training */
+	int64_t logging_steps;
+	struct opt_list sample_prompts;          /* answered by the trained model */
+	int64_t sample_max_tokens, sample_steps; /* sample_steps 0: only after training */
+	bool tensorboard, trace, visualize;
+	/* "png", "svg", "pdf" or "mmd", beside the four that are always written */
+	const char *visualization_format;
+	int log_level; /* enum config_log */
+
+	/* device and plan */
+	const char *device;  /* "auto", "backend" or "backend:index" */
+	const char *plan;    /* plan.json to use; NULL: plan */
+	const char *profile; /* a file, "auto" or "none" */
+	const char *planner;
+	double memory_reserve; /* GiB kept free on every device */
+	const char *schedule;  /* row of sched/sched.def */
+	int64_t interleave;    /* chunks per worker of the schedule "interleaved" */
+
+	/* cluster */
+	/* "auto": zmq, mpi under mpirun or srun; else a row of net/net.def */
+	const char *transport;
+	int wire_dtype;                    /* enum wire_dtype */
+	double peer_timeout, join_timeout; /* seconds */
+	bool insecure;
+	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
+	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */
+	double cache_limit_gib; /* 0: no limit */
+	struct config_coordinator coordinator;
+	struct config_worker *workers;
+	size_t nworkers;
+	struct config_shard *shard_plan;
+	size_t nshards;
+};
+
+enum config_need {
+	CONFIG_TRAIN, /* base_model, datasets and output_dir must be there */
+	CONFIG_MODEL, /* base_model must be there (plan, profile) */
+	CONFIG_PART,  /* whatever is there must be consistent */
+};
+
+/* Reads `path` (NULL: no file, only defaults and overrides) and then the overrides, each
+ * "key=value" (the value may be YAML: "datasets=[{path: a.jsonl, type: alpaca}]"; a plain file name
+ * works for datasets too). ERR_USAGE with one line on anything wrong. config_load is config_load_as
+ * with CONFIG_TRAIN. */
+int config_load(const char *path, int noverride, char **override, struct config **c_p,
+		struct err *e);
+int config_load_as(enum config_need need, const char *path, int noverride, char **override,
+		   struct config **c_p, struct err *e);
+/* The same from text; `where` heads the messages. */
+int config_parse(enum config_need need, const char *text, size_t n, const char *where,
+		 int noverride, char **override, struct config **c_p, struct err *e);
+void config_free(struct config *c); /* NULL is allowed */
+
+/* The whole configuration as a JSON object that config_load() reads back to the same values. Check
+ * the buffer with buf_ok(). */
+void config_to_json(const struct config *c, struct buf *out);
+
+const struct opt *config_rows(size_t *n_p);
+/* The reference of all keys: as text for `heteroshard help config`, as Markdown for
+ * docs/configuration.md. */
+void config_reference(bool markdown, struct buf *out);
+
+const char *config_adapter_name(int adapter);
+const char *config_compute_name(int compute_dtype);
+const char *config_wire_name(int wire_dtype);
+
+#endif

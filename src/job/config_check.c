@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_check.c - what must hold between the keys of a configuration, one clear line each. */
+#include "job/config_parts.h"
+
+#include "base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static bool given(const bool *seen, const char *key)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n), *r = opt_find(rows, n, key);
+	return r && seen[r - rows];
+}
+
+static bool empty(const char *s) { return !s || !s[0]; }
+
+static void settle(struct config *c, const bool *seen)
+{
+	if (c->optimizer > OPTIMIZER_SGD)
+		c->optimizer = OPTIMIZER_ADAMW;
+	if (c->adapter == ADAPTER_QLORA && !given(seen, "load_in_4bit"))
+		c->load_in_4bit = true;
+	if (!given(seen, "data_seed"))
+		c->data_seed = c->seed;
+	if (c->lora_target_modules.n == 1 &&
+	    !strcasecmp(c->lora_target_modules.item[0], "all-linear")) {
+		c->lora_target_linear = true;
+		c->lora_target_modules.n = 0;
+	} else if (c->lora_target_linear && !given(seen, "lora_target_modules")) {
+		c->lora_target_modules.n = 0;
+	}
+	if (c->resume_from_checkpoint) {
+		if (!strcasecmp(c->resume_from_checkpoint, "true") ||
+		    !strcasecmp(c->resume_from_checkpoint, "latest"))
+			c->resume_from_checkpoint = "latest";
+		else if (!strcasecmp(c->resume_from_checkpoint, "false") ||
+			 !c->resume_from_checkpoint[0])
+			c->resume_from_checkpoint = NULL;
+	}
+	/* An empty text on the command line takes an optional setting back. */
+	const char **optional[] = { &c->chat_template, &c->plan, &c->profile, &c->key_file,
+				    &c->cache_dir };
+	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
+		if (*optional[i] && !**optional[i])
+			*optional[i] = NULL;
+}
+
+static int check_needed(const struct config *c, enum config_need need, const char *where,
+			struct err *e)
+{
+	if (need == CONFIG_PART)
+		return 0;
+	if (empty(c->base_model))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'base_model' is missing: the folder or .gguf file of the model "
+			       "to start from",
+			       where);
+	if (need == CONFIG_MODEL)
+		return 0;
+	if (!c->ndatasets)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'datasets' is missing: the files to learn from, as '- path: FILE'",
+			where);
+	if (empty(c->output_dir))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'output_dir' is missing: the folder for the adapter, metrics "
+			       "and checkpoints",
+			       where);
+	for (size_t i = 0; i < c->sample_prompts.n; i++)
+		if (empty(c->sample_prompts.item[i]))
+			return err_set(e, ERR_USAGE, "%s: prompt %zu of 'sample_prompts' is empty",
+				       where, i + 1);
+	return 0;
+}
+
+static int check_adapter(const struct config *c, const char *where, const bool *seen, struct err *e)
+{
+	static const char *const keys[] = { "lora_r",
+					    "lora_alpha",
+					    "lora_dropout",
+					    "lora_target_modules",
+					    "lora_target_linear",
+					    "use_rslora" };
+	if (c->adapter == ADAPTER_NONE) {
+		for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+			if (given(seen, keys[i]))
+				return err_set(e, ERR_USAGE,
+					       "%s: '%s' is given but no adapter: add 'adapter: "
+					       "lora' or 'adapter: qlora', or "
+					       "leave it out",
+					       where, keys[i]);
+		if (c->load_in_4bit)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'load_in_4bit' needs 'adapter: qlora': weights of 4 "
+				       "bits cannot be trained themselves",
+				       where);
+		return 0;
+	}
+	if (c->adapter == ADAPTER_QLORA && !c->load_in_4bit)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'adapter: qlora' with 'load_in_4bit: false' contradict each "
+			       "other; use 'adapter: lora'",
+			       where);
+	if (c->lora_target_linear && c->lora_target_modules.n)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: give either 'lora_target_linear' or 'lora_target_modules', not both",
+			where);
+	if (!c->lora_target_linear && !c->lora_target_modules.n)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'lora_target_modules' is empty: name linear layers such as "
+			       "q_proj, or all-linear",
+			       where);
+	for (size_t i = 0; i < c->lora_target_modules.n; i++)
+		for (size_t k = 0; k < i; k++)
+			if (!strcmp(c->lora_target_modules.item[i], c->lora_target_modules.item[k]))
+				return err_set(e, ERR_USAGE,
+					       "%s: 'lora_target_modules' names '%.60s' twice",
+					       where, c->lora_target_modules.item[i]);
+	return 0;
+}
+
+static int check_training(const struct config *c, const char *where, const bool *seen,
+			  struct err *e)
+{
+	if (c->warmup_steps && c->warmup_ratio > 0)
+		return err_set(e, ERR_USAGE,
+			       "%s: give either 'warmup_steps' or 'warmup_ratio', not both", where);
+	if (c->max_steps && c->warmup_steps > c->max_steps)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'warmup_steps' (%lld) is more than 'max_steps' (%lld)", where,
+			       (long long)c->warmup_steps, (long long)c->max_steps);
+	if (c->cosine_min_lr_ratio > 0 && c->lr_scheduler != LR_COSINE)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'cosine_min_lr_ratio' needs 'lr_scheduler: cosine'", where);
+	if (c->momentum > 0 && c->optimizer != OPTIMIZER_SGD)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'momentum' belongs to 'optimizer: sgd'; adamw has adam_beta1",
+			       where);
+	if (c->eval_steps && c->val_set_size <= 0)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'eval_steps' needs a validation split: set 'val_set_size'",
+			       where);
+	if (c->val_set_size >= 1 && c->val_set_size != (double)(int64_t)c->val_set_size)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'val_set_size' is %g: a share below 1 or a whole number of examples",
+			where, c->val_set_size);
+	if (c->interleave > 1 && given(seen, "interleave") && strcmp(c->schedule, "interleaved") &&
+	    strcmp(c->schedule, "auto"))
+		return err_set(e, ERR_USAGE, "%s: 'interleave' needs 'schedule: interleaved'",
+			       where);
+	if (c->resume_from_checkpoint && c->overwrite_output_dir)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'resume_from_checkpoint' and 'overwrite_output_dir' contradict "
+			       "each other",
+			       where);
+	return 0;
+}
+
+/* Settings whose empty text would only fail somewhere deep. */
+static int check_words(const struct config *c, const char *where, struct err *e)
+{
+	static const char *const formats[] = { "png", "svg", "pdf", "mmd", "dot", NULL };
+	const struct {
+		const char *key, *value;
+	} word[] = {
+		{ "device", c->device },       { "planner", c->planner },
+		{ "profile", c->profile },     { "schedule", c->schedule },
+		{ "transport", c->transport }, { "visualization_format", c->visualization_format }
+	};
+	for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
+		if (empty(word[i].value))
+			return err_set(e, ERR_USAGE, "%s: '%s' is empty", where, word[i].key);
+	for (size_t i = 0; formats[i]; i++)
+		if (!strcasecmp(c->visualization_format, formats[i]))
+			return 0;
+	return err_set(
+		e, ERR_USAGE,
+		"%s: 'visualization_format' is '%.60s', allowed are: png, svg, pdf, mmd, dot",
+		where, c->visualization_format);
+}
+
+int config_check(struct config *c, enum config_need need, const char *where, const bool *seen,
+		 struct err *e)
+{
+	settle(c, seen);
+	TRY(check_needed(c, need, where, e));
+	TRY(check_adapter(c, where, seen, e));
+	TRY(check_training(c, where, seen, e));
+	TRY(check_words(c, where, e));
+	return config_cluster_check(c, where, e);
+}

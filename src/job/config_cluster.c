@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_cluster.c - the cluster part of a configuration, in the words of HeteroShard's
+ * hetero_config.json.
+ *
+ * Three small tables of rows, one for each kind of entry. Whether an address belongs to this
+ * machine and whether the layers fit the model is found out by those who know machine and model. */
+#include "job/config_parts.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/yaml.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_ENTRIES = 4096, KEY_CHARS = 40 };
+
+#define FIELD(type, k) .key = #k, .offset = offsetof(struct type, k)
+
+static const struct opt coordinator_rows[] = {
+	{ FIELD(config_coordinator, hostname), .kind = OPT_STR },
+	{ FIELD(config_coordinator, ip), .kind = OPT_STR },
+	{ FIELD(config_coordinator, port), .kind = OPT_INT, .lo = 1, .hi = 65535 },
+	{ FIELD(config_coordinator, device), .kind = OPT_STR },
+	{ FIELD(config_coordinator, public_key), .kind = OPT_STR },
+	{ FIELD(config_coordinator, listen), .kind = OPT_ENUM, .choices = "all|ip" },
+};
+
+static const struct opt worker_rows[] = {
+	{ FIELD(config_worker, id), .kind = OPT_STR },
+	{ FIELD(config_worker, hostname), .kind = OPT_STR },
+	{ FIELD(config_worker, ip), .kind = OPT_STR },
+	{ FIELD(config_worker, port), .kind = OPT_INT, .def = "9999", .lo = 1, .hi = 65535 },
+	{ FIELD(config_worker, device), .kind = OPT_STR, .def = "auto" },
+	{ FIELD(config_worker, num_gpus), .kind = OPT_INT, .def = "1", .lo = 0, .hi = 1024 },
+	{ FIELD(config_worker, public_key), .kind = OPT_STR },
+	{ FIELD(config_worker, listen), .kind = OPT_ENUM, .def = "all", .choices = "all|ip" },
+};
+
+static const struct opt shard_rows[] = {
+	{ FIELD(config_shard, id), .kind = OPT_STR },
+	{ FIELD(config_shard, start), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
+	{ FIELD(config_shard, end), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
+	{ FIELD(config_shard, is_last), .kind = OPT_BOOL },
+};
+
+/* A list of mappings, each read through `rows` into one of `size` bytes. */
+static int read_list(struct config *c, const char *key, const struct yaml_node *n, const char *file,
+		     const struct opt *rows, size_t nrows, size_t size, void **item_p, size_t *n_p,
+		     struct err *e)
+{
+	if (n->kind != YAML_LIST)
+		return err_set(e, ERR_USAGE, "%s:%d: '%s' must be a list", file, n->line, key);
+	if (n->count > MAX_ENTRIES)
+		return err_set(e, ERR_USAGE, "%s:%d: '%s' has %zu entries, %d are allowed", file,
+			       n->line, key, n->count, MAX_ENTRIES);
+	char *item = arena_alloc(&c->arena, (n->count ? n->count : 1) * size);
+	if (!item)
+		return err_nomem(e, n->count * size, key);
+	for (size_t i = 0; i < n->count; i++) {
+		if (n->child[i]->kind != YAML_MAP)
+			return err_set(e, ERR_USAGE, "%s:%d: an entry of '%s' must be a mapping",
+				       file, n->child[i]->line, key);
+		TRY(opt_defaults(rows, nrows, item + i * size, &c->arena, e));
+		TRY(opt_set_yaml(rows, nrows, item + i * size, n->child[i], file, NULL, NULL,
+				 &c->arena, e));
+	}
+	*item_p = item;
+	*n_p = n->count;
+	return 0;
+}
+
+int config_cluster_read(struct config *c, const char *key, const struct yaml_node *n,
+			const char *file, struct err *e)
+{
+	void *item = NULL;
+	if (!strcmp(key, "workers")) {
+		TRY(read_list(c, key, n, file, worker_rows, ARRAY_LEN(worker_rows),
+			      sizeof *c->workers, &item, &c->nworkers, e));
+		c->workers = item;
+		return 0;
+	}
+	if (!strcmp(key, "shard_plan")) {
+		TRY(read_list(c, key, n, file, shard_rows, ARRAY_LEN(shard_rows),
+			      sizeof *c->shard_plan, &item, &c->nshards, e));
+		c->shard_plan = item;
+		return 0;
+	}
+	if (n->kind != YAML_MAP)
+		return err_set(e, ERR_USAGE, "%s:%d: '%s' must be a mapping", file, n->line, key);
+	c->coordinator.given = true;
+	return opt_set_yaml(coordinator_rows, ARRAY_LEN(coordinator_rows), &c->coordinator, n, file,
+			    NULL, NULL, &c->arena, e);
+}
+
+static bool empty(const char *s) { return !s || !s[0]; }
+
+/* 40 characters of Z85 (ZeroMQ RFC 32). */
+static int check_key(const char *key, const char *where, const char *who, struct err *e)
+{
+	static const char z85[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-"
+				  ":+=^!/*?&<>()[]{}@%$#";
+	if (strlen(key) == KEY_CHARS && strspn(key, z85) == KEY_CHARS)
+		return 0;
+	return err_set(e, ERR_USAGE,
+		       "%s: 'public_key' of %s is not a key: 40 characters, as 'heteroshard "
+		       "keygen' prints them",
+		       where, who);
+}
+
+static const char *address(const struct config_worker *w)
+{
+	return !empty(w->ip) ? w->ip : w->hostname;
+}
+
+static int check_worker(const struct config *c, size_t i, const char *where, struct err *e)
+{
+	const struct config_worker *w = &c->workers[i];
+	char who[96];
+	if (empty(w->id))
+		return err_set(e, ERR_USAGE, "%s: entry %zu of 'workers' has no 'id'", where,
+			       i + 1);
+	snprintf(who, sizeof who, "worker '%.60s'", w->id);
+	if (!strcmp(w->id, "local"))
+		return err_set(e, ERR_USAGE,
+			       "%s: a worker cannot have the id 'local': it means the "
+			       "coordinator's own device",
+			       where);
+	if (empty(w->device))
+		return err_set(e, ERR_USAGE, "%s: 'device' of %s is empty", where, who);
+	if (empty(address(w)))
+		return err_set(e, ERR_USAGE, "%s: %s has neither 'ip' nor 'hostname'", where, who);
+	if (w->num_gpus > 1)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'num_gpus' of %s is %lld, but a worker is one device: write "
+			       "one worker for each card, with its own "
+			       "port and device: cuda:0, cuda:1, ...",
+			       where, who, (long long)w->num_gpus);
+	for (size_t k = 0; k < i; k++) {
+		const struct config_worker *o = &c->workers[k];
+		if (!strcmp(o->id, w->id))
+			return err_set(e, ERR_USAGE, "%s: two workers have the id '%.60s'", where,
+				       w->id);
+		if (o->port == w->port && !strcasecmp(address(o), address(w)))
+			return err_set(e, ERR_USAGE,
+				       "%s: workers '%.60s' and '%.60s' have the same address "
+				       "%.100s:%lld; give each its own port",
+				       where, o->id, w->id, address(w), (long long)w->port);
+	}
+	if (w->public_key)
+		TRY(check_key(w->public_key, where, who, e));
+	if (!w->public_key != !c->coordinator.public_key)
+		return err_set(e, ERR_USAGE,
+			       "%s: %s has %s public_key but the coordinator has %s: give all "
+			       "machines one, or none",
+			       where, who, w->public_key ? "a" : "no",
+			       w->public_key ? "none" : "one");
+	return 0;
+}
+
+static int check_shards(const struct config *c, const char *where, struct err *e)
+{
+	int64_t next = 0;
+	for (size_t i = 0; i < c->nshards; i++) {
+		const struct config_shard *s = &c->shard_plan[i];
+		if (empty(s->id))
+			return err_set(e, ERR_USAGE, "%s: entry %zu of 'shard_plan' has no 'id'",
+				       where, i + 1);
+		bool known = !strcmp(s->id, "local");
+		for (size_t k = 0; k < c->nworkers && !known; k++)
+			known = !strcmp(s->id, c->workers[k].id);
+		if (!known)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'shard_plan' names '%.60s', which is no worker's id "
+				       "(and not 'local')",
+				       where, s->id);
+		for (size_t k = 0; k < i; k++)
+			if (!strcmp(s->id, c->shard_plan[k].id))
+				return err_set(e, ERR_USAGE, "%s: 'shard_plan' names '%.60s' twice",
+					       where, s->id);
+		if (s->start < 0 || s->end < 0)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'shard_plan' of '%.60s' needs 'start' and 'end'", where,
+				       s->id);
+		if (s->end <= s->start)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'shard_plan' of '%.60s' is empty: start %lld, end %lld "
+				       "(end is not included)",
+				       where, s->id, (long long)s->start, (long long)s->end);
+		if (s->start != next)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'shard_plan' of '%.60s' starts at layer %lld, but "
+				       "layer %lld comes next: %s",
+				       where, s->id, (long long)s->start, (long long)next,
+				       s->start > next ? "a gap" : "an overlap");
+		bool last = i + 1 == c->nshards;
+		if (s->is_last != last)
+			return err_set(e, ERR_USAGE,
+				       last ? "%s: 'shard_plan' of '%.60s' comes last and needs "
+					      "'is_last: true'"
+					    : "%s: 'shard_plan' of '%.60s' has 'is_last: true' but "
+					      "is not the last",
+				       where, s->id);
+		next = s->end;
+	}
+	return 0;
+}
+
+int config_cluster_check(const struct config *c, const char *where, struct err *e)
+{
+	const struct config_coordinator *o = &c->coordinator;
+	if (c->nworkers && !o->given)
+		return err_set(e, ERR_USAGE, "%s: 'workers' are given but no 'coordinator'", where);
+	if (o->given && empty(o->ip) && empty(o->hostname))
+		return err_set(e, ERR_USAGE, "%s: 'coordinator' has neither 'ip' nor 'hostname'",
+			       where);
+	if (empty(o->device))
+		return err_set(e, ERR_USAGE, "%s: 'device' of the coordinator is empty", where);
+	if (o->public_key)
+		TRY(check_key(o->public_key, where, "the coordinator", e));
+	for (size_t i = 0; i < c->nworkers; i++)
+		TRY(check_worker(c, i, where, e));
+	if (c->nshards && c->plan)
+		return err_set(e, ERR_USAGE, "%s: give either 'plan' or 'shard_plan', not both",
+			       where);
+	return check_shards(c, where, e);
+}

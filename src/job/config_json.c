@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_json.c - a configuration back to text: JSON for checkpoints and for workers. */
+#include "job/config.h"
+
+#include "base/buf.h"
+#include "base/json.h"
+
+#include <string.h>
+
+static void str(struct buf *o, const char *s) { json_quote(o, s, strlen(s)); }
+
+static void choice(struct buf *o, const char *choices, int index)
+{
+	for (; index > 0; index--)
+		choices += strcspn(choices, "|") + 1;
+	json_quote(o, choices, strcspn(choices, "|"));
+}
+
+static void field(struct buf *o, const char *key, bool *first)
+{
+	buf_adds(o, *first ? "" : ", ");
+	str(o, key);
+	buf_adds(o, ": ");
+	*first = false;
+}
+
+static void opt_field(struct buf *o, const char *key, const char *value, bool *first)
+{
+	if (!value)
+		return;
+	field(o, key, first);
+	str(o, value);
+}
+
+static void one(struct buf *o, const struct config *c, const struct opt *r)
+{
+	const void *f = (const char *)c + r->offset;
+	switch (r->kind) {
+	case OPT_BOOL:
+		buf_adds(o, *(const bool *)f ? "true" : "false");
+		return;
+	case OPT_INT:
+		buf_addf(o, "%lld", (long long)*(const int64_t *)f);
+		return;
+	case OPT_FLOAT:
+		json_number(o, *(const double *)f);
+		return;
+	case OPT_STR:
+		str(o, *(const char *const *)f);
+		return;
+	case OPT_ENUM:
+		choice(o, r->choices, *(const int *)f);
+		return;
+	case OPT_LIST: {
+		const struct opt_list *l = f;
+		buf_addc(o, '[');
+		for (size_t i = 0; i < l->n; i++) {
+			buf_adds(o, i ? ", " : "");
+			str(o, l->item[i]);
+		}
+		buf_addc(o, ']');
+		return;
+	}
+	case OPT_CUSTOM:
+		return;
+	}
+}
+
+/* Left out: what was not given, and what would not pass the checks again beside the rest (settings
+ * of a part that is not used). */
+static bool wanted(const struct config *c, const struct opt *r)
+{
+	if (r->kind == OPT_CUSTOM)
+		return false;
+	if (r->kind == OPT_STR)
+		return *(const char *const *)((const char *)c + r->offset) != NULL;
+	if (r->kind == OPT_LIST && c->lora_target_linear)
+		return false;
+	if (!strcmp(r->key, "interleave"))
+		return !strcmp(c->schedule, "interleaved") || !strcmp(c->schedule, "auto");
+	return c->adapter != ADAPTER_NONE ||
+	       (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora"));
+}
+
+static void datasets(struct buf *o, const struct config *c)
+{
+	buf_adds(o, ",\n  \"datasets\": [");
+	for (size_t i = 0; i < c->ndatasets; i++) {
+		bool first = true;
+		buf_adds(o, i ? ",\n    {" : "\n    {");
+		opt_field(o, "path", c->datasets[i].path, &first);
+		opt_field(o, "type", c->datasets[i].type, &first);
+		buf_addc(o, '}');
+	}
+	buf_addc(o, ']');
+}
+
+static void cluster(struct buf *o, const struct config *c)
+{
+	bool first = true;
+	const struct config_coordinator *k = &c->coordinator;
+	buf_adds(o, ",\n  \"coordinator\": {");
+	opt_field(o, "hostname", k->hostname, &first);
+	opt_field(o, "ip", k->ip, &first);
+	field(o, "port", &first);
+	buf_addf(o, "%lld", (long long)k->port);
+	opt_field(o, "device", k->device, &first);
+	opt_field(o, "public_key", k->public_key, &first);
+	opt_field(o, "listen", k->listen == LISTEN_IP ? "ip" : NULL, &first);
+	buf_adds(o, "},\n  \"workers\": [");
+	for (size_t i = 0; i < c->nworkers; i++) {
+		const struct config_worker *w = &c->workers[i];
+		buf_adds(o, i ? ",\n    {" : "\n    {");
+		first = true;
+		opt_field(o, "id", w->id, &first);
+		opt_field(o, "hostname", w->hostname, &first);
+		opt_field(o, "ip", w->ip, &first);
+		buf_addf(o, ", \"port\": %lld, \"num_gpus\": %lld", (long long)w->port,
+			 (long long)w->num_gpus);
+		opt_field(o, "device", w->device, &first);
+		opt_field(o, "public_key", w->public_key, &first);
+		opt_field(o, "listen", w->listen == LISTEN_IP ? "ip" : NULL, &first);
+		buf_addc(o, '}');
+	}
+	buf_adds(o, "],\n  \"shard_plan\": [");
+	for (size_t i = 0; i < c->nshards; i++) {
+		const struct config_shard *s = &c->shard_plan[i];
+		buf_adds(o, i ? ",\n    {\"id\": " : "\n    {\"id\": ");
+		str(o, s->id);
+		buf_addf(o, ", \"start\": %lld, \"end\": %lld%s}", (long long)s->start,
+			 (long long)s->end, s->is_last ? ", \"is_last\": true" : "");
+	}
+	buf_addc(o, ']');
+}
+
+void config_to_json(const struct config *c, struct buf *out)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	bool first = true;
+	buf_addc(out, '{');
+	for (size_t i = 0; i < n; i++) {
+		if (!wanted(c, &rows[i]))
+			continue;
+		buf_adds(out, first ? "\n  " : ",\n  ");
+		first = false;
+		str(out, rows[i].key);
+		buf_adds(out, ": ");
+		one(out, c, &rows[i]);
+	}
+	if (c->ndatasets)
+		datasets(out, c);
+	if (c->coordinator.given)
+		cluster(out, c);
+	buf_adds(out, "\n}\n");
+}
+
+static const char *const adapter_names[] = { "none", "lora", "qlora" };
+static const char *const compute_names[] = { "auto", "float32", "bfloat16", "float16" };
+static const char *const wire_names[] = { "bfloat16", "float32", "float16" };
+
+const char *config_adapter_name(int a) { return (unsigned)a < 3 ? adapter_names[a] : "?"; }
+const char *config_compute_name(int t) { return (unsigned)t < 4 ? compute_names[t] : "?"; }
+const char *config_wire_name(int t) { return (unsigned)t < 3 ? wire_names[t] : "?"; }

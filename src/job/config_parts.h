@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_parts.h - what the files of the configuration share among themselves; everyone else uses
+ * config.h. */
+#ifndef HS_JOB_CONFIG_PARTS_H
+#define HS_JOB_CONFIG_PARTS_H
+
+#include "job/config.h"
+
+struct yaml_node;
+
+/* Reads the value of the key `coordinator`, `workers` or `shard_plan`. */
+int config_cluster_read(struct config *c, const char *key, const struct yaml_node *n,
+			const char *file, struct err *e);
+/* Checks the cluster part: identities, addresses, coverage of the layers. */
+int config_cluster_check(const struct config *c, const char *where, struct err *e);
+/* Settles what follows from other keys, then checks what must hold between keys. `seen`: one flag a
+ * row, set where a key was given. */
+int config_check(struct config *c, enum config_need need, const char *where, const bool *seen,
+		 struct err *e);
+
+#endif

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_rows.c - every key of a configuration file: its kind, default, range and the line of help
+ * it gets.
+ *
+ * A key is a field of struct config of the same name. The first row of a section carries its
+ * heading. */
+#include "job/config.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#define FIELD(k) .key = #k, .offset = offsetof(struct config, k)
+#define BOOL(k, d, h)                                                                              \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_BOOL, .def = d, .help = h                                    \
+	}
+#define INT(k, d, l, u, h)                                                                         \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_INT, .def = d, .lo = l, .hi = u, .help = h                   \
+	}
+#define NUM(k, d, l, u, h)                                                                         \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_FLOAT, .def = d, .lo = l, .hi = u, .help = h                 \
+	}
+#define POS(k, d, h)                                                                               \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_FLOAT, .def = d, .lo = 0, .lo_open = true, .hi = OPT_MAX,    \
+			  .help = h                                                                \
+	}
+#define STR(k, d, w, h)                                                                            \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_STR, .def = d, .arg = w, .help = h                           \
+	}
+#define ENUM(k, c, d, h)                                                                           \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_ENUM, .choices = c, .def = d, .help = h                      \
+	}
+#define LIST(k, d, w, h)                                                                           \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_LIST, .def = d, .arg = w, .help = h                          \
+	}
+#define CUSTOM(k, w, h)                                                                            \
+	{                                                                                          \
+		.key = #k, .kind = OPT_CUSTOM, .arg = w, .help = h                                 \
+	}
+/* The first key of a section: the heading goes before the row. */
+#define SECTION(title, k, kd, d, w, h)                                                             \
+	{                                                                                          \
+		FIELD(k), .kind = kd, .def = d, .arg = w, .help = h, .section = title              \
+	}
+
+/* clang-format off: a table reads best with one row a line */
+static const struct opt rows[] = {
+	SECTION("Model", base_model, OPT_STR, NULL, "PATH",
+		"model to start from: a Hugging Face folder (config.json, safetensors) or a .gguf "
+		"file"),
+	BOOL(load_in_4bit, "false",
+	     "keep the frozen weights in NF4, 4 bits each; needs an adapter"),
+	BOOL(bnb_4bit_use_double_quant, "true",
+	     "quantise the NF4 block scales too: 4.13 instead of 4.5 bits a weight"),
+	ENUM(compute_dtype, "auto|float32|bfloat16|float16", "auto",
+	     "what matrix products compute in; auto: bfloat16 where all devices have it natively, "
+	     "else float16 (with dynamic loss "
+	     "scaling) where they have that, else float32"),
+	BOOL(gradient_checkpointing, "false",
+	     "recompute each layer in backward: less memory, about a third more time"),
+	STR(chat_template, NULL, "NAME",
+	    "chat template: chatml, llama3, mistral, zephyr, alpaca, plain; not given: recognised "
+	    "from the model"),
+
+	{ FIELD(adapter), .kind = OPT_ENUM, .choices = "none|lora|qlora", .def = "none",
+	  .section = "Adapter",
+	  .help = "what is trained: lora and qlora (lora on 4-bit weights) train an adapter, none "
+		  "trains all parameters" },
+	INT(lora_r, "8", 1, 4096, "rank of the adapter"),
+	POS(lora_alpha, "16",
+	    "scale of the adapter: its output is multiplied by lora_alpha / lora_r"),
+	{ FIELD(lora_dropout), .kind = OPT_FLOAT, .def = "0", .lo = 0, .hi = 0.95,
+	  .help = "share of the adapter's inputs dropped in training" },
+	LIST(lora_target_modules, "q_proj,v_proj", "A,B,...",
+	     "linear layers that get an adapter, by name: q_proj, k_proj, v_proj, o_proj, "
+	     "gate_proj, up_proj, down_proj; or "
+	     "all-linear"),
+	BOOL(lora_target_linear, "false",
+	     "all linear layers but the head get an adapter (instead of lora_target_modules)"),
+	BOOL(use_rslora, "false", "rank-stabilised scale: lora_alpha / sqrt(lora_r)"),
+
+	{ .key = "datasets",
+	  .kind = OPT_CUSTOM,
+	  .arg = "[{path, type}]",
+	  .section = "Data",
+	  .help = "files to learn from, JSON or JSONL; type: alpaca, sharegpt, messages, "
+		  "completion, text or auto (recognised, the "
+		  "default)" },
+	NUM(val_set_size, "0", 0, 1e9,
+	    "held back for validation: below 1 a share of the examples, from 1 on their number"),
+	INT(sequence_len, "2048", 2, 1048576,
+	    "tokens of a row; longer examples are cut at the end"),
+	BOOL(sample_packing, "false",
+	     "put several short examples into one row; attention and positions keep them apart"),
+	BOOL(train_on_inputs, "false", "learn the prompts too, not only the answers"),
+	BOOL(skip_bad_records, "false",
+	     "leave out records that cannot be used, and count them, instead of stopping"),
+
+	{ FIELD(micro_batch_size), .kind = OPT_INT, .def = "1", .lo = 1, .hi = 65536,
+	  .section = "Training", .help = "rows computed at once" },
+	INT(gradient_accumulation_steps, "1", 1, 65536, "microbatches of one optimizer step"),
+	{ FIELD(num_epochs), .kind = OPT_FLOAT, .def = "1", .lo = 0, .lo_open = true, .hi = 1e6,
+	  .help = "passes over the data; may be a fraction" },
+	INT(max_steps, "0", 0, 1e9,
+	    "stop after this many optimizer steps; 0: what num_epochs gives"),
+	{ FIELD(learning_rate), .kind = OPT_FLOAT, .def = "0.0002", .lo = 0, .lo_open = true,
+	  .hi = 10, .help = "the highest learning rate, reached after the warm-up" },
+	ENUM(lr_scheduler, "cosine|linear|constant", "cosine",
+	     "how the learning rate falls after the warm-up"),
+	INT(warmup_steps, "0", 0, 1e9, "steps in which the learning rate rises to its full value"),
+	NUM(warmup_ratio, "0", 0, 1, "the same as a share of all steps; only one of the two"),
+	NUM(cosine_min_lr_ratio, "0", 0, 1, "where the cosine ends, as a share of learning_rate"),
+	ENUM(optimizer, "adamw|sgd|adamw_torch|adamw_torch_fused", "adamw",
+	     "adamw_torch and adamw_torch_fused are other names of adamw"),
+	{ FIELD(adam_beta1), .kind = OPT_FLOAT, .def = "0.9", .lo = 0, .hi = 0.999999,
+	  .help = "decay of the first moment" },
+	{ FIELD(adam_beta2), .kind = OPT_FLOAT, .def = "0.999", .lo = 0, .hi = 0.9999999,
+	  .help = "decay of the second moment" },
+	{ FIELD(adam_epsilon), .kind = OPT_FLOAT, .def = "1e-08", .lo = 0, .lo_open = true, .hi = 1,
+	  .help = "added to the root of the second moment" },
+	NUM(weight_decay, "0", 0, 10, "decoupled weight decay"),
+	NUM(momentum, "0", 0, 0.999999, "momentum of sgd"),
+	NUM(max_grad_norm, "1", 0, OPT_MAX,
+	    "gradients are scaled down to this norm over all parameters; 0: never"),
+	INT(max_nonfinite_steps, "5", 1, 1e6,
+	    "stop after this many steps in a row whose loss or gradient is not a finite number "
+	    "(each is skipped)"),
+	INT(seed, "42", 0, OPT_MAX,
+	    "fixes initial adapter weights, dropout and the order of the data"),
+	INT(data_seed, NULL, 0, OPT_MAX,
+	    "order of the data and validation split only; not given: seed"),
+
+	SECTION("Output", output_dir, OPT_STR, NULL, "DIR",
+		"the run's folder: adapter, metrics, pictures, checkpoints"),
+	BOOL(overwrite_output_dir, "false", "replace what an earlier run left in output_dir"),
+	STR(resume_from_checkpoint, NULL, "DIR",
+	    "go on from this checkpoint; latest or true: the newest in output_dir"),
+	INT(save_steps, "500", 0, 1e9, "steps between checkpoints; 0: only at the end"),
+	INT(save_total_limit, "0", 0, 1e6, "checkpoints kept, the newest; 0: all"),
+	INT(eval_steps, "0", 0, 1e9,
+	    "steps between evaluations on the validation split; 0: before and after training"),
+	INT(logging_steps, "1", 1, 1e9,
+	    "steps between lines on the screen; metrics.jsonl has every step"),
+	LIST(sample_prompts, NULL, "[TEXT, ...]",
+	     "prompts that the trained model answers, through all stages, after training: shown, "
+	     "and kept in "
+	     "output_dir/samples.jsonl"),
+	INT(sample_max_tokens, "64", 1, 1048576, "longest answer to a sample prompt, in tokens"),
+	INT(sample_steps, "0", 0, 1e9,
+	    "steps between answers to the sample prompts; 0: only after training"),
+	BOOL(tensorboard, "true", "write TensorBoard files into output_dir/tensorboard"),
+	BOOL(trace, "true",
+	     "write trace.json, the last steps on a time axis, for Perfetto or chrome://tracing"),
+	BOOL(visualize, "true", "draw loss.png and architecture.png"),
+	{ FIELD(visualization_format), .kind = OPT_STR, .def = "png", .arg = "png|svg|pdf|mmd",
+	  .help = "format of the architecture picture; png, svg, dot and mmd are always written, "
+		  "this one too" },
+	ENUM(log_level, "debug|info|warning|error", "info", "what is shown on the screen"),
+
+	SECTION("Device and plan", device, OPT_STR, "auto", "DEVICE",
+		"backend or backend:index, as 'heteroshard devices' lists them; auto: the best one "
+		"here"),
+	STR(plan, NULL, "FILE", "plan.json to follow; not given: one is made"),
+	STR(profile, "auto", "FILE",
+	    "profile.json to plan with; auto: devices and links are measured; none: no measuring, "
+	    "no prediction, and the layers "
+	    "are dealt "
+	    "out evenly unless plan or shard_plan say otherwise"),
+	STR(planner, "best", "NAME",
+	    "who makes the plan: best, even, proportional, manual, cephalo, zorse, exhaustive"),
+	NUM(memory_reserve, "0.5", 0, 1e6, "GiB that stay free on every device"),
+	STR(schedule, "auto", "NAME",
+	    "order of forward and backward passes: 1f1b, eager, gpipe, interleaved, sequential; "
+	    "auto: as the planner finds "
+	    "fastest"),
+	INT(interleave, "2", 1, 64,
+	    "most pieces of the model a worker holds with schedule interleaved"),
+
+	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
+		"links between workers: zmq, mpi; auto: mpi under mpirun or srun, else zmq"),
+	ENUM(wire_dtype, "bfloat16|float32|float16", "bfloat16",
+	     "what activations and gradients travel in"),
+	{ FIELD(peer_timeout), .kind = OPT_FLOAT, .def = "20", .lo = 0, .lo_open = true,
+	  .hi = 86400, .help = "seconds of silence after which a peer counts as lost" },
+	{ FIELD(join_timeout), .kind = OPT_FLOAT, .def = "300", .lo = 0, .lo_open = true,
+	  .hi = 864000, .help = "seconds to wait for workers to join" },
+	BOOL(insecure, "false",
+	     "allow links without keys and encryption on other addresses than loopback: anyone who "
+	     "reaches the port can join"),
+	STR(key_file, NULL, "FILE",
+	    "this machine's private key; not given: where 'heteroshard keygen' puts it"),
+	STR(cache_dir, NULL, "DIR",
+	    "where a worker keeps the layers it was sent; not given: ~/.cache/heteroshard"),
+	NUM(cache_limit_gib, "100", 0, 1e6,
+	    "GiB of layers that may stay there; after a job the ones unused for the longest time "
+	    "go, unless another job runs; 0: "
+	    "no limit"),
+	CUSTOM(coordinator, "{hostname, ip, ...}",
+	       "the machine that owns the job: hostname, ip, port (9998), device (auto), "
+	       "public_key, "
+	       "listen (all)"),
+	CUSTOM(workers, "[{id, ip, ...}]",
+	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (1 or 0: a "
+	       "worker is one device), public_key, "
+	       "listen (all: every address of the machine, where there are keys; ip: only its ip)"),
+	CUSTOM(shard_plan, "[{id, start, end, is_last}]",
+	       "layers [start, end) of each worker in order; id of a worker, or local for the "
+	       "coordinator's device"),
+	CUSTOM(training, "{visualize, ...}",
+	       "as in hetero_config.json: visualize, visualization_format, log_level"),
+	CUSTOM(version, "TEXT", "as in hetero_config.json; not used"),
+};
+/* clang-format on */
+
+const struct opt *config_rows(size_t *n_p)
+{
+	*n_p = ARRAY_LEN(rows);
+	return rows;
+}
+
+void config_reference(bool markdown, struct buf *out)
+{
+	if (!markdown) {
+		buf_adds(out, "A configuration is one YAML or JSON file of these keys. On the "
+			      "command line, key=value behind the file\n"
+			      "changes one of them: heteroshard train job.yaml learning_rate=1e-4 "
+			      "max_steps=100\n\n");
+		opt_help(rows, ARRAY_LEN(rows), false, out);
+		return;
+	}
+	buf_adds(out, "# Configuration\n\n"
+		      "One YAML or JSON file. `key=value` behind the file on the command line "
+		      "changes single keys:\n"
+		      "`heteroshard train job.yaml learning_rate=1e-4 max_steps=100`. Unknown keys "
+		      "are errors. Paths are relative "
+		      "to the\n"
+		      "working directory. `heteroshard help config` prints the same reference; "
+		      "this page is made by\n"
+		      "`heteroshard help config --markdown`, and `make lint` checks that it is up "
+		      "to date.\n\n"
+		      "`base_model`, `datasets` and `output_dir` have to be given; everything else "
+		      "has a default.\n\n"
+		      "```yaml\n"
+		      "base_model: models/SmolLM2-135M-Instruct\n"
+		      "adapter: qlora\n"
+		      "lora_r: 16\n"
+		      "lora_alpha: 32\n"
+		      "lora_target_modules: [q_proj, k_proj, v_proj, o_proj]\n"
+		      "datasets:\n"
+		      "  - path: data/train.jsonl\n"
+		      "    type: alpaca\n"
+		      "val_set_size: 0.05\n"
+		      "gradient_accumulation_steps: 4\n"
+		      "max_steps: 100\n"
+		      "learning_rate: 2e-4\n"
+		      "warmup_steps: 10\n"
+		      "cosine_min_lr_ratio: 0.1\n"
+		      "output_dir: runs/first\n"
+		      "```\n\n"
+		      "Several machines: see the section Cluster. A `hetero_config.json` works as "
+		      "it is; give the training keys "
+		      "behind it\n"
+		      "(`heteroshard train hetero_config.json base_model=... datasets=... "
+		      "output_dir=...`).\n\n");
+	opt_markdown(rows, ARRAY_LEN(rows), out);
+}

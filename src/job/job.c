@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job.c - see job.h. */
+#include "job/job.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what is trained ---- */
+
+static int add_param(struct job *j, size_t *cap, const char *name, int ndim, const int64_t *dim,
+		     struct err *e)
+{
+	if (!mem_grow(&j->param, cap, j->nparam + 1, sizeof *j->param))
+		return err_nomem(e, (j->nparam + 1) * sizeof *j->param, "the list of parameters");
+	struct trained_param *p = &j->param[j->nparam];
+	memset(p, 0, sizeof *p);
+	snprintf(p->name, sizeof p->name, "%s", name);
+	p->ndim = ndim;
+	p->dim[0] = dim[0];
+	p->dim[1] = ndim == 2 ? dim[1] : 1;
+	p->count = (uint64_t)(p->dim[0] * p->dim[1]);
+	j->trained_numbers += p->count;
+	j->nparam++;
+	return 0;
+}
+
+static int list_adapter(struct job *j, struct err *e)
+{
+	size_t cap = 0;
+	for (int64_t i = 0; i < j->model.layers; i++)
+		for (enum linear l = 0; l < LIN_COUNT; l++) {
+			if (!j->opt.lora.target[l])
+				continue;
+			int64_t dim[2];
+			char name[256];
+			linear_dims(&j->model, l, dim);
+			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_A.weight",
+				 (long long)i, linear_path(l));
+			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ j->opt.lora.r, dim[1] },
+				      e));
+			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_B.weight",
+				 (long long)i, linear_path(l));
+			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ dim[0], j->opt.lora.r },
+				      e));
+		}
+	return 0;
+}
+
+static int list_all(struct job *j, struct err *e)
+{
+	size_t cap = 0;
+	for (size_t i = 0; i < model_file_count(j->file); i++) {
+		const struct model_tensor *t = model_file_tensor(j->file, i);
+		if (model_knows_tensor(&j->model, t->name) == 1)
+			TRY(add_param(j, &cap, t->name, t->ndim, t->shape, e));
+	}
+	return 0;
+}
+
+struct trained_param *job_param(struct job *j, const char *name)
+{
+	for (size_t i = 0; i < j->nparam; i++)
+		if (!strcmp(j->param[i].name, name))
+			return &j->param[i];
+	return NULL;
+}
+
+int job_alloc_state(struct job *j, struct err *e)
+{
+	for (size_t i = 0; i < j->nparam; i++) {
+		struct trained_param *p = &j->param[i];
+		if (!p->value && !(p->value = mem_array(p->count, 4)))
+			return err_nomem(e, p->count * 4, p->name);
+		for (int k = 0; k < j->optimizer->states; k++)
+			if (!p->state[k] && !(p->state[k] = mem_array(p->count, 4)))
+				return err_nomem(e, p->count * 4, p->name);
+	}
+	return 0;
+}
+
+/* ---- opening ---- */
+
+static int read_options(struct job *j, enum dtype act, struct err *e)
+{
+	const struct config *c = j->cfg;
+	j->opt = (struct stage_options){ .act = act,
+					 .quantize = c->load_in_4bit,
+					 .double_quant = c->bnb_4bit_use_double_quant,
+					 .recompute = c->gradient_checkpointing,
+					 .seed = (uint64_t)c->seed };
+	if (c->adapter == ADAPTER_NONE) {
+		j->opt.train_all = true;
+	} else {
+		const char *all[] = { "all-linear" };
+		struct lora_options *l = &j->opt.lora;
+		l->r = c->lora_r;
+		l->scale = lora_scale(c->lora_r, c->lora_alpha, c->use_rslora);
+		l->dropout = (float)c->lora_dropout;
+		l->seed = (uint64_t)c->seed;
+		TRY(lora_targets((const char *const *)c->lora_target_modules.item,
+				 c->lora_target_modules.n, l, e));
+		if (c->lora_target_linear)
+			TRY(lora_targets(all, 1, l, e));
+	}
+	j->optimizer = optimizer_find(c->optimizer == OPTIMIZER_SGD ? "sgd" : "adamw");
+	j->optim = (struct optim_config){ .beta1 = c->adam_beta1,
+					  .beta2 = c->adam_beta2,
+					  .epsilon = c->adam_epsilon,
+					  .momentum = c->momentum,
+					  .weight_decay = c->weight_decay };
+	return 0;
+}
+
+static int load_data(struct job *j, struct err *e)
+{
+	const struct config *c = j->cfg;
+	if (j->model.max_positions && c->sequence_len > j->model.max_positions)
+		return err_set(e, ERR_USAGE,
+			       "sequence_len %lld is longer than the model's limit of %lld "
+			       "positions (max_position_embeddings)",
+			       (long long)c->sequence_len, (long long)j->model.max_positions);
+	struct dataset_source *src = mem_array(c->ndatasets, sizeof *src);
+	if (!src)
+		return err_nomem(e, c->ndatasets * sizeof *src, "the list of datasets");
+	for (size_t i = 0; i < c->ndatasets; i++)
+		src[i] = (struct dataset_source){ c->datasets[i].path, c->datasets[i].type };
+	const struct dataset_options o = { .tok = j->tok,
+					   .chat = j->chat,
+					   .sequence_len = c->sequence_len,
+					   .train_on_inputs = c->train_on_inputs,
+					   .skip_bad_records = c->skip_bad_records };
+	int rc = dataset_load(src, c->ndatasets, &o, &j->data, e);
+	mem_free(src);
+	if (rc < 0)
+		return rc;
+	j->digest = dataset_digest(j->data);
+	const struct batch_options b = { .seed = (uint64_t)c->data_seed,
+					 .sequence_len = c->sequence_len,
+					 .micro_batch_size = c->micro_batch_size,
+					 .accumulation = c->gradient_accumulation_steps,
+					 .sample_packing = c->sample_packing,
+					 .val_set_size = c->val_set_size };
+	return batches_new(j->data, &b, &j->batches, e);
+}
+
+static int count_steps(struct job *j, struct err *e)
+{
+	const struct config *c = j->cfg;
+	if (c->max_steps > 0) {
+		j->total_steps = (uint64_t)c->max_steps;
+	} else {
+		double left = c->num_epochs;
+		for (uint64_t epoch = 0; left > 0; epoch++, left -= 1) {
+			uint64_t n = batches_per_epoch(j->batches, epoch);
+			j->total_steps += left >= 1 ? n : (uint64_t)ceil(left * (double)n);
+		}
+	}
+	if (!j->total_steps)
+		return err_set(e, ERR_USAGE,
+			       "num_epochs %g and max_steps %lld leave no step to train",
+			       c->num_epochs, (long long)c->max_steps);
+	j->warmup_steps = c->warmup_steps > 0
+				  ? (uint64_t)c->warmup_steps
+				  : (uint64_t)(c->warmup_ratio * (double)j->total_steps);
+	if (j->warmup_steps > j->total_steps) {
+		log_warn("warmup_steps %llu is more than all %llu steps: the learning rate never "
+			 "reaches its full value",
+			 (unsigned long long)j->warmup_steps, (unsigned long long)j->total_steps);
+	}
+	return 0;
+}
+
+static int open_parts(struct job *j, enum dtype act, struct err *e)
+{
+	const struct config *c = j->cfg;
+	TRY(model_file_open(c->base_model, &j->file, e));
+	TRY(model_config_read(model_file_config(j->file), c->base_model, &j->model, e));
+	TRY(source_check_file(j->file, &j->model, e));
+	TRY(runtime_tokenizer(j->file, &j->model, &j->tok, e));
+	TRY(runtime_chat(j->file, j->tok, c->chat_template, &j->chat, e));
+	TRY(read_options(j, act, e));
+	TRY(c->adapter == ADAPTER_NONE ? list_all(j, e) : list_adapter(j, e));
+	TRY(load_data(j, e));
+	return count_steps(j, e);
+}
+
+int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err *e)
+{
+	struct job j = { .cfg = c };
+	int rc = open_parts(&j, act, e);
+	if (rc < 0) {
+		job_close(&j);
+		return rc;
+	}
+	*j_p = j;
+	return 0;
+}
+
+void job_close(struct job *j)
+{
+	for (size_t i = 0; i < j->nparam; i++) {
+		mem_free(j->param[i].value);
+		mem_free(j->param[i].state[0]);
+		mem_free(j->param[i].state[1]);
+	}
+	mem_free(j->param);
+	batches_free(j->batches);
+	dataset_free(j->data);
+	tokenizer_free(j->tok);
+	model_file_close(j->file);
+	*j = (struct job){ 0 };
+}
+
+int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct err *e)
+{
+	const struct config *c = j->cfg;
+	*ad = (struct peft_adapter){ .cfg = { .r = (int)c->lora_r,
+					      .alpha = c->lora_alpha,
+					      .dropout = c->lora_dropout,
+					      .rslora = c->use_rslora,
+					      .base_model = c->base_model } };
+	ad->cfg.target = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.target);
+	ad->pair = arena_alloc(a, (j->nparam / 2 + 1) * sizeof *ad->pair);
+	if (!ad->cfg.target || !ad->pair)
+		return err_nomem(e, j->nparam * sizeof *ad->pair, "the adapter");
+	static const enum linear sorted[] = {
+		LIN_DOWN, LIN_GATE, LIN_K, LIN_O, LIN_Q, LIN_UP, LIN_V
+	};
+	for (size_t i = 0; i < LIN_COUNT; i++)
+		if (j->opt.lora.target[sorted[i]])
+			ad->cfg.target[ad->cfg.ntarget++] = linear_name(sorted[i]);
+	for (size_t i = 0; i + 1 < j->nparam; i += 2) {
+		const struct trained_param *pa = &j->param[i], *pb = &j->param[i + 1];
+		char *module = arena_strdup(a, pa->name);
+		if (!module)
+			return err_nomem(e, sizeof pa->name, "a name");
+		module[strlen(module) - strlen(".lora_A.weight")] = 0;
+		ad->pair[ad->npair++] = (struct peft_pair){ .module = module,
+							    .in = pa->dim[1],
+							    .out = pb->dim[0],
+							    .a = pa->value,
+							    .b = pb->value };
+	}
+	return 0;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job.h - everything the coordinator knows before it starts: model, data, how long, what is
+ * trained.
+ *
+ * Made from the configuration alone; starts nothing, writes nothing. */
+#ifndef HS_JOB_JOB_H
+#define HS_JOB_JOB_H
+
+#include "data/batch.h"
+#include "job/config.h"
+#include "optim/optim.h"
+#include "runtime/runtime.h"
+
+struct err;
+
+/* A parameter that is trained, as the coordinator keeps it for checkpoints. */
+struct trained_param {
+	char name[256];
+	int ndim;
+	int64_t dim[2];
+	uint64_t count;
+	float *value, *state[2]; /* allocated when first needed */
+	uint64_t got[3];         /* numbers received of value and states in a gathering under way */
+};
+
+struct job {
+	const struct config *cfg; /* borrowed */
+	struct model_file *file;
+	struct model_config model;
+	struct tokenizer *tok;
+	const struct chat_template *chat;
+	struct dataset *data;
+	struct batches *batches;
+	struct stage_options opt; /* first and last are the placement's business */
+	struct optim_config optim;
+	const struct optimizer *optimizer;
+	struct trained_param *param;
+	size_t nparam;
+	uint64_t trained_numbers; /* parameters that are trained */
+	uint64_t total_steps, warmup_steps;
+	uint64_t digest; /* of the data */
+};
+
+/* `act` is the dtype of activations, decided by the devices. */
+int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err *e);
+void job_close(struct job *j);
+struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */
+/* value and state[] of every parameter */
+int job_alloc_state(struct job *j, struct err *e);
+
+/* The adapter's weights as PEFT wants them; points into the job's values. Allocated in `a`. */
+int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad_p, struct err *e);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* network.h - this process's end of the network, as the configuration says: transport, keys, who
+ * may connect, and where everybody is. */
+#ifndef HS_JOB_NETWORK_H
+#define HS_JOB_NETWORK_H
+
+#include "job/config.h"
+#include "net/net.h"
+
+struct err;
+
+/* This process's end of the network, with its key and everybody's public key. `listed`: the public
+ * key that the configuration gives this machine (NULL: none): its own must be that one. */
+int network_open(const struct config *c, const char *listed, struct net **n_p, struct err *e);
+
+/* "host:port" from the `ip` or, without one, the `hostname` of an entry. */
+void network_address(const char *ip, const char *hostname, int64_t port, char out[NET_ADDRESS]);
+/* The device of the worker 'local': coordinator.device, or where that is auto, `device`. */
+const char *network_local_device(const struct config *c);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placement.c - where the layers are, as the plan.json of a run's folder (the format is
+ * plan/plan.h's; this one predicts nothing). */
+#include "job/placement.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "file/atomic.h"
+#include "job/job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void placement_single(const struct model_config *c, const char **device, struct placement *p)
+{
+	*p = (struct placement){ .stages = 1, .chunks = 1, .device = device, .schedule = "1f1b" };
+	p->first[1] = c->layers;
+}
+
+int placement_write(const struct job *j, const struct placement *p, const char *dir, struct err *e)
+{
+	const struct config *c = j->cfg;
+	struct buf b = BUF_INIT;
+	buf_adds(&b, "{\n \"version\": 1,\n \"planner\": \"manual\",\n \"model\": ");
+	json_quote(&b, c->base_model, strlen(c->base_model));
+	buf_addf(&b,
+		 ",\n \"layers\": %lld,\n \"sequence_len\": %lld,\n \"global_batch\": %lld,\n "
+		 "\"dtype\": \"%s\",\n \"schedule\": "
+		 "\"%s\",\n"
+		 " \"chunks\": %d,\n \"microbatch\": %lld,\n \"microbatches\": %lld,\n \"stages\": "
+		 "[",
+		 (long long)j->model.layers, (long long)c->sequence_len,
+		 (long long)(c->micro_batch_size * c->gradient_accumulation_steps),
+		 dtype_name(j->opt.act), p->schedule, p->chunks, (long long)c->micro_batch_size,
+		 (long long)c->gradient_accumulation_steps);
+	for (int v = 0; v < p->stages * p->chunks; v++) {
+		buf_addf(&b,
+			 "%s\n  {\"layers\": [%lld, %lld], \"recompute\": %s, \"devices\": "
+			 "[{\"id\": ",
+			 v ? "," : "", (long long)p->first[v], (long long)p->first[v + 1],
+			 j->opt.recompute || (p->recompute && p->recompute[v % p->stages])
+				 ? "true"
+				 : "false");
+		json_quote(&b, p->device[v % p->stages], strlen(p->device[v % p->stages]));
+		buf_adds(&b, "}]}");
+	}
+	buf_adds(&b, "\n ]\n}\n");
+	int rc = buf_ok(&b, e);
+	if (rc >= 0)
+		rc = atomic_write_in(dir, "plan.json", b.p, b.n, e);
+	buf_release(&b);
+	return rc;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placement.h - which layers on which stage, as a run executes it: the plan without its
+ * predictions. */
+#ifndef HS_JOB_PLACEMENT_H
+#define HS_JOB_PLACEMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+struct job;
+struct model_config;
+
+enum { PIECES_MOST = 4096 };
+
+/* Where the layers go. One device: one stage with everything. */
+struct placement {
+	int stages, chunks;
+	/* piece v = chunk * stages + stage holds [first[v], first[v+1]) */
+	int64_t first[PIECES_MOST + 1];
+	const char **device; /* [stages] "cpu"; borrowed */
+	const char *schedule;
+	const bool *recompute; /* [stages] besides what the job asks for; NULL: nowhere. Borrowed */
+};
+
+/* The one-stage placement. */
+void placement_single(const struct model_config *c, const char **device, struct placement *p_p);
+/* DIR/plan.json: what `heteroshard plan --plan` and a later run can take. */
+int placement_write(const struct job *j, const struct placement *p, const char *dir, struct err *e);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.c - a job whose processes mpirun or srun started: see ranks.h. */
+#include "job/ranks.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool built_in(void) { return strstr(net_names(), "mpi") != NULL; }
+
+static int number(const char *name)
+{
+	const char *text = getenv(name);
+	return text ? (int)strtol(text, NULL, 10) : 0;
+}
+
+/* How many processes were started together. Only MPI itself knows for sure, and asking it is
+ * starting it. */
+static int launched(void)
+{
+	int n = number("OMPI_COMM_WORLD_SIZE"); /* Open MPI */
+	if (n < 1)
+		n = number("PMI_SIZE");                           /* MPICH, srun --mpi=pmi2 */
+	if (n < 1 && (getenv("PMIX_RANK") || getenv("PMI_RANK"))) /* srun --mpi=pmix */
+		n = number("SLURM_STEP_NUM_TASKS");
+	return n;
+}
+
+bool ranks_launched(const struct config *c)
+{
+	if (!strcmp(c->transport, "mpi"))
+		return true;
+	if (strcmp(c->transport, "auto") || launched() < 2)
+		return false;
+	if (!built_in())
+		log_warn("several processes of this program were started together, but it was "
+			 "built without MPI");
+	return built_in();
+}
+
+bool ranks_echo(const struct err *e)
+{
+	return launched() > 1 && (e->code == ERR_CANCELLED || e->code == ERR_USAGE) &&
+	       number("OMPI_COMM_WORLD_RANK") + number("PMI_RANK") + number("PMIX_RANK") > 0;
+}
+
+int ranks_begin(const struct config *c, struct ranks *r, struct err *e)
+{
+	const struct net_options o = { .peer_timeout = c->peer_timeout };
+	if (c->nshards)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'shard_plan' names workers of the configuration; processes "
+			       "that mpirun or srun started are "
+			       "others: leave it out, or set 'transport: zmq'",
+			       c->path);
+	TRY(net_open("mpi", &o, &r->net, e));
+	int rc = net_world(r->net, &r->at, e);
+	if (rc >= 0 && r->at.size < 2)
+		rc = err_set(e, ERR_USAGE,
+			     "transport mpi: this is the only process; start at least two: mpirun "
+			     "-n 3 heteroshard train ... (one "
+			     "coordinates, the others compute)");
+	if (rc < 0)
+		net_close(r->net, 0);
+	else if (!r->at.rank && c->coordinator.given)
+		log_info("started as %d processes by mpirun or srun: 'coordinator' and 'workers' "
+			 "of %s are not used (transport: "
+			 "zmq would use them)",
+			 r->at.size, c->path);
+	return rc;
+}
+
+void rank_id(int rank, char out[RANK_ID]) { snprintf(out, RANK_ID, "rank%d", rank); }

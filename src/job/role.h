@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* role.h - which of the configuration's machines this process is on, and so what it does.
+ *
+ * The same configuration lies on every machine; each finds its role from its own addresses and
+ * host name. */
+#ifndef HS_JOB_ROLE_H
+#define HS_JOB_ROLE_H
+
+#include "job/config.h"
+
+struct err;
+
+enum role_kind { ROLE_SINGLE /* no cluster part */, ROLE_COORDINATOR, ROLE_WORKER };
+
+enum { ROLE_CANDIDATES = 64, ROLE_LOCAL = -1 };
+
+struct role {
+	enum role_kind kind;
+	/* ROLE_WORKER: entries of config.workers this process may be (the first whose port is
+	 * free), or ROLE_LOCAL, the coordinator's own device. */
+	int candidate[ROLE_CANDIDATES];
+	int ncandidate;
+};
+
+/* `forced`: "coordinator", "worker" or NULL; `worker`: an id ("local" too) or NULL. ERR_USAGE when
+ * this machine is none of them. */
+int role_find(const struct config *c, const char *forced, const char *worker, struct role *r_p,
+		 struct err *e);
+
+/* Whether an entry is this machine, by its address, or by its name where it has none. */
+bool role_is_here(const char *ip, const char *hostname);
+
+#endif

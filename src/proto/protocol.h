@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* protocol.h - what coordinator and workers say to each other: each frame's payload as a struct, to
+ * and from wire fields.
+ *
+ * A job as one worker sees it:
+ *   coordinator: PLAN, [STATE ...], then again and again one pass:
+ *     BATCH for each microbatch -> (neighbours: ACTIVATION, GRADIENT) -> LOSS per microbatch from
+ *       the end of the model
+ *     training passes end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from
+ *       everyone
+ *     sampling passes have one microbatch of one sequence, answered by TOKEN instead of LOSS
+ *   CLOCK, between passes, is answered by CLOCK;
+ *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either
+ *     side, by the end of both.
+ * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists the
+ * fields. */
+#ifndef HS_PROTO_PROTOCOL_H
+#define HS_PROTO_PROTOCOL_H
+
+#include "data/batch.h"
+#include "job/placement.h"
+#include "model/stage.h"
+#include "net/frame.h"
+#include "net/net.h"
+#include "net/wire.h"
+#include "optim/optim.h"
+
+struct err;
+struct buf;
+
+/* PLAN: everything a worker must know but the data. */
+struct worker_plan {
+	int stages, chunks, stage; /* this worker's place */
+	/* piece v (v = chunk * stages + stage) holds layers [first[v], first[v+1]) */
+	int64_t first[PIECES_MOST + 1];
+	char schedule[32];
+	enum dtype wire;
+	struct model_config cfg;
+	struct stage_options opt;   /* first, last are set per piece */
+	char optimizer[OPTIM_NAME]; /* "" without training */
+	struct optim_config optim;
+	bool trace;   /* spans travel with STEPPED */
+	bool offered; /* WEIGHTS_OFFER follows: parameters come over the link */
+	/* Neighbours in the pipeline: keys are "" on links without them; names are for messages. */
+	/* the fastest way as measured, tried first; "": not known */
+	char next_best[NET_ADDRESS];
+	char next_address[NET_ADDRESS]; /* of the configuration */
+	char next_id[128], next_key[KEY_TEXT], prev_key[KEY_TEXT];
+	char next_name[256], prev_name[256], model[65]; /* model: its digest */
+};
+
+int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out,
+	       struct err *e);
+int plan_read(const void *payload, size_t n, struct worker_plan *p_p, struct err *e);
+
+/* The part of PLAN that says what a layer is; PROFILE has it too. */
+void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,
+	      const struct optim_config *c);
+void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPTIM_NAME],
+	      struct optim_config *c);
+int work_check(const char *what, enum dtype wire, const struct stage_options *o,
+	       const char *optimizer, struct err *e);
+
+/* What a pass is for: sampling wants the token that the end of the model would say after the last
+ * one. */
+enum pass { PASS_EVAL, PASS_TRAIN, PASS_SAMPLE };
+
+/* BATCH. ids only for who holds the front, labels only for who holds the end. */
+struct batch_head {
+	enum pass pass;
+	uint32_t microbatches; /* in this pass */
+	uint32_t n, nseq;
+	uint64_t step; /* of training, from 1: keys the dropout masks */
+	float scale;   /* of the loss's gradient (loss_scale.h) */
+};
+/* Bytes of the payload, and writing it into `out`. */
+size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
+int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches,
+		float scale, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
+		struct err *e);
+/* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in
+ * from start. */
+struct batch_store {
+	struct batch_head head;
+	int32_t *id, *pos, *label, *start;
+	int32_t *mem;
+	size_t cap;
+};
+int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batch_store *b,
+	       struct err *e);
+
+/* LOSS: of one microbatch. */
+struct loss_message {
+	double sum;
+	uint64_t trained;
+};
+
+/* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX the
+ * end. */
+struct norm_entry {
+	int layer;
+	double sqnorm;
+};
+
+struct step_message {
+	bool apply; /* false: forget the gradients, the loss or the norm was not finite */
+	struct optim_step s;
+	double lr;
+};
+
+/* What a pass sent to a neighbour or got from it. The k-th time of one end and the k-th of the
+ * other are of one message: a link keeps the order. */
+enum flow_kind { FLOW_TO_NEXT, FLOW_TO_PREV, FLOW_FROM_PREV, FLOW_FROM_NEXT, FLOWS };
+enum { FLOW_TIMES = 256 };
+struct flow {
+	uint64_t bytes, messages;
+	uint32_t times;         /* of the first messages, at most FLOW_TIMES */
+	int64_t at[FLOW_TIMES]; /* the worker's clock: handed over, or arrived */
+};
+
+/* Nanoseconds of this pass: computing; moving messages between device and link; blocked because
+ * something was not there yet. */
+struct stepped_message {
+	int64_t busy, copy, wait;
+	uint64_t mem_peak; /* bytes on the device */
+	/* the worker's clock: STEP arrived (0: there was none), this was written */
+	int64_t heard, said;
+	struct flow flow[FLOWS];
+};
+
+/* One span of the worker's time, for the trace: until `ready` it waited. */
+struct span {
+	int64_t begin, ready, end; /* the worker's clock_now() */
+	uint32_t microbatch;
+	uint8_t kind, chunk; /* enum instr_kind */
+};
+
+/* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element `first`
+ * on. */
+struct state_message {
+	char name[256], what[32]; /* "value", "exp_avg", ... */
+	uint64_t first, count;
+	const void *data; /* in the payload, not aligned */
+};
+
+/* ABORT: why, and the kind of trouble (enum err_code), so that a lost neighbour can be told from a
+ * cause. */
+int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p);
+void abort_read(const void *p, size_t n, struct err *why_p);
+
+int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e);
+int norm_write(const struct norm_entry *v, size_t count, void *out, size_t cap, size_t *n_p,
+	       struct err *e);
+int norm_read(const void *p, size_t n, struct norm_entry *v, size_t most, size_t *count_p,
+	      struct err *e);
+int step_write(const struct step_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e);
+size_t stepped_size(const struct stepped_message *m, size_t spans);
+int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out,
+		  size_t cap, size_t *n_p, struct err *e);
+int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most,
+		 size_t *count_p, struct err *e);
+/* CLOCK, the answer: the worker's clock when the question arrived and when the answer was
+ * written. */
+struct clock_message {
+	int64_t heard, said;
+};
+/* TOKEN, of one microbatch of a sampling pass. */
+int token_write(int32_t id, void *out, size_t cap, size_t *n_p, struct err *e);
+int token_read(const void *p, size_t n, int32_t *id_p, struct err *e);
+int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int clock_read(const void *p, size_t n, struct clock_message *m_p, struct err *e);
+/* m->data: float32 numbers */
+int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e);
+
+#endif

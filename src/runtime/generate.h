@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate.h - text from a model, token by token. */
+#ifndef HS_RUNTIME_GENERATE_H
+#define HS_RUNTIME_GENERATE_H
+
+#include "runtime/runtime.h"
+
+struct sampling {
+	double temperature; /* 0: always the likeliest token */
+	/* keep the likeliest tokens that together have this probability; 1: all */
+	double top_p;
+	int64_t top_k; /* keep this many; 0: all */
+	uint64_t seed;
+};
+
+/* The token drawn from logits (v of them, overwritten) at position `at`: a pure function of its
+ * arguments. `order` is scratch for v numbers. Holtzman et al. 2020 (top-p), Fan et al. 2018
+ * (top-k). */
+int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_t at,
+		     int32_t *order);
+
+struct generate_stats {
+	int64_t prompt, generated; /* tokens */
+	double prompt_seconds, seconds;
+	bool stopped; /* the model ended its turn */
+};
+
+/* Called with the text that is certain so far (complete UTF-8); return non-zero to stop. */
+typedef int (*generate_text_fn)(void *ctx, const char *text, size_t n);
+
+/* Ids after which an answer is over: the model's end of text, and the template's ends of turn
+ * (`chat` MAY be NULL). Returns how many. */
+enum { STOPS_MOST = 17 };
+size_t generate_stops(const struct tokenizer *tok, const struct chat_template *chat,
+		      int32_t id_p[STOPS_MOST]);
+
+/* Continues `prompt`. Stops at an end-of-turn token, after max_new tokens, or when the model's
+ * positions are used up. */
+int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new,
+	     const struct sampling *s, generate_text_fn text, void *ctx,
+	     struct generate_stats *st_p, struct err *e);
+
+#endif

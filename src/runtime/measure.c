@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure.c - see measure.h. */
+#include "runtime/measure.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/stat.h"
+#include "net/frame.h"
+#include "runtime/runtime.h"
+
+#include <limits.h>
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS_LEAST = 5, RUNS_MOST = 64, OPTIM_RUNS = 5 };
+
+/* The stages that are measured. MANY comes last so that a layer's weights are not still in a cache
+ * when it runs alone. */
+enum { WITH_FRONT, ONE, WITH_END, MANY, KINDS };
+
+enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
+
+/* seconds of runs of a size the job needs, where there is time; of others a quarter */
+static const double enough = 4;
+/* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
+static const double cached = 96e6;
+static const double drift_allowed = 0.1; /* beyond it a size is measured once more */
+/* A whole model may take so much more or less than its parts; else all is measured once more. */
+static const double sum_allowed = 0.1;
+static const double memory_share = 0.9; /* of what is free */
+
+struct measure_tokens {
+	int32_t *id, *pos, *label, *start;
+	int64_t n, nseq;
+};
+
+struct probe {
+	const struct measure_request *q;
+	struct measure_result *r;
+	struct dev *dev;
+	struct stage whole; /* front, `layers` layers, end */
+	int64_t layers;
+	struct stage part[KINDS];
+	struct slot slot[KINDS];
+	bool built[KINDS];
+	struct measure_tokens t;
+	struct dmem aside;            /* `noise` and a message under way */
+	struct dev_ref noise, packed; /* (N,C): what comes in; the same in the wire's dtype */
+	unsigned char *message;
+	uint64_t microbatch;
+	int64_t end;   /* clock_now() when the budget is used up */
+	double room;   /* seconds for the runs of this size */
+	double wanted; /* seconds after which it has enough */
+};
+
+/* Seconds of the runs of one size. */
+struct runs {
+	int n;
+	double begin[KINDS][RUNS_MOST], forward[KINDS][RUNS_MOST], backward[KINDS][RUNS_MOST];
+	double up[RUNS_MOST], down[RUNS_MOST];
+};
+
+/* ---- numbers ---- */
+
+/* The value below which a share `q` of v lies. */
+static double quantile(const double *v, int n, double q)
+{
+	double s[RUNS_MOST];
+	memcpy(s, v, (size_t)n * sizeof *s);
+	stat_sort(s, (size_t)n);
+	return s[(int)(q * (n - 1) + 0.5)];
+}
+
+static double median(const double *v, int n)
+{
+	double s[RUNS_MOST];
+	memcpy(s, v, (size_t)n * sizeof *s);
+	return stat_median(s, (size_t)n);
+}
+
+static double mean(const double *v, int n)
+{
+	double sum = 0;
+	for (int i = 0; i < n; i++)
+		sum += v[i];
+	return sum / n;
+}
+
+static double above(double x, double least) { return x > least ? x : least; }
+
+/* ---- what is run ---- */
+
+static int make_tokens(struct probe *p, int m, struct err *e)
+{
+	const struct measure_request *q = p->q;
+	struct measure_tokens *t = &p->t;
+	t->n = m * q->tokens;
+	t->nseq = m * q->sequences;
+	mem_free(t->id);
+	t->id = mem_array((size_t)(3 * t->n + t->nseq + 1), sizeof *t->id);
+	if (!t->id)
+		return err_nomem(e, (unsigned long long)t->n * 12, "tokens");
+	t->pos = t->id + t->n;
+	t->label = t->pos + t->n;
+	t->start = t->label + t->n;
+	for (int64_t s = 0; s <= t->nseq; s++)
+		t->start[s] = (int32_t)(s / q->sequences * q->tokens +
+					s % q->sequences * q->tokens / q->sequences);
+	double due = 0;
+	for (int64_t s = 0; s < t->nseq; s++)
+		for (int32_t i = t->start[s]; i < t->start[s + 1]; i++) {
+			t->id[i] = (int32_t)(rng_mix64((uint64_t)i) % (uint64_t)q->cfg.vocab);
+			t->pos[i] = i - t->start[s];
+			due += q->trained;
+			t->label[i] = due >= 1 ? (int32_t)(rng_mix64((uint64_t)i + 7) %
+							   (uint64_t)q->cfg.vocab)
+					       : -100;
+			due -= due >= 1;
+		}
+	t->label[t->n - 1] = 0; /* a loss there is, however few are trained */
+	return 0;
+}
+
+static void drop_part(struct probe *p, int kind)
+{
+	if (!p->built[kind])
+		return;
+	slot_release(&p->slot[kind]);
+	stage_part_release(&p->part[kind]);
+	p->built[kind] = false;
+}
+
+static int make_part(struct probe *p, int kind, int64_t first, int64_t last, bool front, bool end,
+		     struct err *e)
+{
+	TRY(stage_part(&p->whole, first, last, front, end, &p->part[kind], e));
+	slot_init(&p->slot[kind], &p->part[kind]);
+	p->built[kind] = true;
+	return 0;
+}
+
+static int make_parts(struct probe *p, struct err *e)
+{
+	int64_t n = p->layers;
+	TRY(make_part(p, WITH_FRONT, 0, 1, true, false, e));
+	TRY(make_part(p, ONE, n / 2, n / 2 + 1, false, false, e));
+	TRY(make_part(p, WITH_END, n - 1, n, false, true, e));
+	return n > 1 ? make_part(p, MANY, 0, n, false, false, e) : 0;
+}
+
+/* A forward and backward pass; seconds of stage_begin, forward, backward. */
+static int pass(struct probe *p, int kind, double t[3], struct err *e)
+{
+	struct slot *sl = &p->slot[kind];
+	const struct stage_batch b = { .step = 1,
+				       .microbatch = p->microbatch++,
+				       .n = p->t.n,
+				       .nseq = p->t.nseq,
+				       .id = p->t.id,
+				       .pos = p->t.pos,
+				       .label = p->t.label,
+				       .start = p->t.start,
+				       .train = true };
+	size_t bytes = (size_t)(b.n * p->q->cfg.hidden) * dtype_size(p->q->opt.act);
+	int64_t t0 = clock_now();
+	TRY(stage_begin(sl, &b, e));
+	TRY(dev_sync(p->dev, e));
+	int64_t t1 = clock_now();
+	if (!sl->stage->front)
+		TRY(dev_copy(sl->in, p->noise, bytes, e));
+	if (!sl->stage->end)
+		TRY(dev_copy(sl->grad, p->noise, bytes, e));
+	TRY(dev_sync(p->dev, e));
+	int64_t t2 = clock_now();
+	TRY(stage_forward(sl, e));
+	TRY(dev_sync(p->dev, e));
+	int64_t t3 = clock_now();
+	TRY(stage_backward(sl, e));
+	TRY(dev_sync(p->dev, e));
+	int64_t t4 = clock_now();
+	stage_end(sl);
+	t[0] = clock_seconds(t1 - t0);
+	t[1] = clock_seconds(t3 - t2);
+	t[2] = clock_seconds(t4 - t3);
+	return 0;
+}
+
+/* ---- messages ---- */
+
+/* What stands between a stage and the wire: a cast, the copy from or to the device, the checksum.
+ * The same steps as worker.c. */
+static int cast(struct probe *p, struct dev_ref to, enum dtype to_type, struct dev_ref from,
+		enum dtype from_type, size_t count, struct err *e)
+{
+	const union dev_arg a[] = { { .b = to },
+				    { .b = from },
+				    { .i = (int64_t)count },
+				    { .i = to_type },
+				    { .i = from_type } };
+	return dev_launch(p->dev, K_cast, DT_F32, a, e);
+}
+
+static int carry(struct probe *p, double *down_p, double *up_p, struct err *e)
+{
+	enum dtype wire = p->q->wire, act = p->q->opt.act;
+	size_t count = (size_t)(p->t.n * p->q->cfg.hidden), bytes = count * dtype_size(wire), n;
+	struct dev_ref at = wire == act ? p->noise : p->packed;
+	struct frame f = { .kind = FRAME_ACTIVATION,
+			   .dtype = wire,
+			   .ndim = 2,
+			   .dim = { (uint64_t)p->t.n, (uint64_t)p->q->cfg.hidden },
+			   .payload = p->message + FRAME_HEADER };
+	int64_t t0 = clock_now();
+	if (wire != act)
+		TRY(cast(p, p->packed, wire, p->noise, act, count, e));
+	TRY(dev_download(p->message + FRAME_HEADER, at, bytes, e));
+	TRY(frame_encode(&f, p->message, FRAME_HEADER + bytes, &n, e));
+	int64_t t1 = clock_now();
+	TRY(frame_parse(p->message, n, &f, e));
+	TRY(dev_upload(at, f.payload, bytes, e));
+	if (wire != act)
+		TRY(cast(p, p->noise, act, p->packed, wire, count, e));
+	TRY(dev_sync(p->dev, e));
+	*down_p = clock_seconds(t1 - t0);
+	*up_p = clock_seconds(clock_now() - t1);
+	return 0;
+}
+
+/* Numbers as activations are: around one, either sign. */
+static int make_message(struct probe *p, struct err *e)
+{
+	size_t count = (size_t)(p->t.n * p->q->cfg.hidden);
+	size_t bytes = FRAME_HEADER + count * (p->q->wire == DT_F32            ? 4
+					       : dtype_size(p->q->opt.act) > 2 ? 4
+									       : 2);
+	float *v = mem_array(count, sizeof *v);
+	mem_free(p->message);
+	p->message = mem_aligned(64, bytes);
+	int rc = v && p->message ? 0 : err_nomem(e, count * 4 + bytes, "a message");
+	dmem_release(&p->aside);
+	if (rc >= 0) {
+		for (size_t i = 0; i < count; i++)
+			v[i] = (float)(int32_t)rng_mix64(i) * 0x1p-31f;
+		dtype_from_f32(p->q->opt.act, v, p->message, count);
+		rc = dmem_take(&p->aside, count * dtype_size(p->q->opt.act), &p->noise, e);
+	}
+	if (rc >= 0)
+		rc = dev_upload(p->noise, p->message, count * dtype_size(p->q->opt.act), e);
+	if (rc >= 0)
+		rc = dmem_take(&p->aside, count * dtype_size(p->q->wire), &p->packed, e);
+	mem_free(v);
+	return rc;
+}
+
+/* ---- one size ---- */
+
+static int run_all(struct probe *p, struct runs *v, int i, struct err *e)
+{
+	for (int k = 0; k < KINDS; k++) {
+		double t[3] = { 0 };
+		if (p->built[k])
+			TRY(pass(p, k, t, e));
+		v->begin[k][i] = t[0];
+		v->forward[k][i] = t[1];
+		v->backward[k][i] = t[2];
+	}
+	return carry(p, &v->down[i], &v->up[i], e);
+}
+
+static double left(const struct probe *p) { return clock_seconds(p->end - clock_now()); }
+
+static double total(const struct runs *v, int kind, int i)
+{
+	return v->forward[kind][i] + v->backward[kind][i];
+}
+
+/* As many runs as the time allows, after one that warms up. A device on which a single layer takes
+ * seconds is measured with that alone. */
+static int run_size(struct probe *p, struct runs *v, struct err *e)
+{
+	double t[3];
+	int64_t begin = clock_now();
+	TRY(pass(p, ONE, t, e));
+	if (clock_seconds(clock_now() - begin) * (double)(p->layers + 4) > left(p)) {
+		drop_part(p, MANY);
+		v->n = 1;
+		return run_all(p, v, 0, e);
+	}
+	begin = clock_now();
+	TRY(run_all(p, v, 0, e));
+	double each = clock_seconds(clock_now() - begin);
+	int runs = (int)(p->wanted / each), most = (int)((p->room - each) / each);
+	runs = runs < RUNS_LEAST ? RUNS_LEAST : runs > RUNS_MOST ? RUNS_MOST : runs;
+	runs = runs > most ? most : runs;
+	v->n = runs > 0 ? runs : 1;
+	for (int i = 0; i < runs; i++)
+		TRY(run_all(p, v, i, e));
+	return 0;
+}
+
+static double drift_of(const double *v, int n)
+{
+	int third = n / 3;
+	return third ? mean(v + n - third, third) / mean(v, third) - 1 : 0;
+}
+
+/* The median of what two stages differ by, run by run, so that a slow drift falls out. */
+static double difference(const struct runs *v, double (*const a)[RUNS_MOST], int more, int less)
+{
+	double d[RUNS_MOST];
+	for (int i = 0; i < v->n; i++)
+		d[i] = a[more][i] - a[less][i];
+	return median(d, v->n);
+}
+
+/* A layer, from what k layers take more than one. Noise may not move it far from a k-th of what k
+ * take. */
+static double layer_time(const struct probe *p, const struct runs *v, double (*const a)[RUNS_MOST])
+{
+	if (!p->built[MANY])
+		return median(a[ONE], v->n);
+	double each = median(a[MANY], v->n) / (double)p->layers,
+	       d = difference(v, a, MANY, ONE) / (double)(p->layers - 1);
+	return d < 0.85 * each ? 0.85 * each : d > 1.1 * each ? 1.1 * each : d;
+}
+
+/* What a pass costs beside its layers; not more than a tenth of one. */
+static double pass_time(const struct runs *v, double (*const a)[RUNS_MOST], double layer)
+{
+	double rest = median(a[ONE], v->n) - layer;
+	return rest < 0 ? 0 : rest > 0.1 * layer ? 0.1 * layer : rest;
+}
+
+static void evaluate(const struct probe *p, struct runs *v, struct measure_point *o)
+{
+	int many = p->built[MANY] ? MANY : ONE;
+	double f = layer_time(p, v, v->forward), b = layer_time(p, v, v->backward), t[RUNS_MOST];
+	double pass_f = pass_time(v, v->forward, f), pass_b = pass_time(v, v->backward, b);
+	/* a middle stage receives twice */
+	double rest = (median(v->begin[ONE], v->n) + pass_f + pass_b) / 2;
+	double *s = o->seconds;
+	s[MEASURE_FORWARD] = f;
+	s[MEASURE_BACKWARD] = b;
+	s[MEASURE_FRONT_FORWARD] = median(v->begin[WITH_FRONT], v->n) +
+				   above(difference(v, v->forward, WITH_FRONT, ONE), 0) + pass_f;
+	s[MEASURE_FRONT_BACKWARD] =
+		above(difference(v, v->backward, WITH_FRONT, ONE) + pass_b - rest, 0);
+	s[MEASURE_END_FORWARD] = median(v->begin[WITH_END], v->n) +
+				 above(difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
+	s[MEASURE_END_BACKWARD] = above(difference(v, v->backward, WITH_END, ONE) + pass_b, 0);
+	s[MEASURE_UPLOAD] = median(v->up, v->n) + rest;
+	s[MEASURE_DOWNLOAD] = median(v->down, v->n);
+	for (int i = 0; i < v->n; i++)
+		t[i] = total(v, many, i);
+	o->runs = v->n;
+	o->spread = (quantile(t, v->n, 0.9) - quantile(t, v->n, 0.1)) / median(t, v->n);
+	o->drift = drift_of(t, v->n);
+}
+
+static size_t scratch_peak(const struct probe *p, int kind) { return p->part[kind].scratch.peak; }
+
+static void count_memory(const struct probe *p, struct measure_point *o)
+{
+	double factor = above(p->q->largest, 1);
+	size_t one = p->slot[ONE].mem.peak, kept, work = scratch_peak(p, ONE);
+	if (p->built[MANY]) {
+		kept = (p->slot[MANY].mem.peak - one) / (size_t)(p->layers - 1);
+		work = scratch_peak(p, MANY) > work ? scratch_peak(p, MANY) : work;
+	} else { /* less what a pass has before its first layer */
+		size_t edges = 2 * (size_t)(p->t.n * p->q->cfg.hidden) * dtype_size(p->q->opt.act);
+		kept = one > edges ? one - edges : one;
+	}
+	work = scratch_peak(p, WITH_FRONT) > work ? scratch_peak(p, WITH_FRONT) : work;
+	o->kept = (uint64_t)(factor * (double)kept);
+	o->work = (uint64_t)(factor * (double)(kept + work));
+	o->head = (uint64_t)(factor * (double)(p->slot[WITH_END].mem.peak - one +
+					       scratch_peak(p, WITH_END)));
+}
+
+static int measure(struct probe *p, struct measure_point *o, struct err *e)
+{
+	struct runs *v = mem_zalloc(sizeof *v);
+	if (!v)
+		return err_nomem(e, sizeof *v, "measurements");
+	int rc = run_size(p, v, e);
+	if (rc >= 0) {
+		evaluate(p, v, o);
+		count_memory(p, o);
+	}
+	if (rc >= 0 && fabs(o->drift) > drift_allowed && left(p) > 0) {
+		rc = run_size(p, v, e);
+		if (rc >= 0)
+			evaluate(p, v, o);
+	}
+	mem_free(v);
+	return rc;
+}
+
+/* *grown_p: bytes that this size took on the device. */
+static int one_size(struct probe *p, int m, struct measure_point *o, uint64_t *grown_p,
+		    struct err *e)
+{
+	uint64_t before = p->dev->mem_used;
+	*o = (struct measure_point){ .m = m };
+	int rc = make_tokens(p, m, e);
+	if (rc >= 0)
+		rc = make_message(p, e);
+	if (rc >= 0)
+		rc = make_parts(p, e);
+	if (rc >= 0)
+		rc = measure(p, o, e);
+	*grown_p = p->dev->mem_used - before;
+	for (int k = 0; k < KINDS; k++)
+		drop_part(p, k);
+	return rc;
+}
+
+static bool has_room(struct probe *p, double bytes)
+{
+	struct dev_caps caps;
+	struct err ignored = { 0 };
+	return dev_caps(p->dev, &caps, &ignored) < 0 || !caps.mem_total ||
+	       bytes < memory_share * (double)caps.mem_free;
+}
+
+static int all_sizes(struct probe *p, struct err *e)
+{
+	const struct measure_request *q = p->q;
+	struct measure_result *r = p->r;
+	uint64_t grown = 0;
+	double took = 0; /* a size before, and how long */
+	int m = 0;
+	for (int i = 0; i < q->sizes; i++) {
+		double factor = m ? (double)q->size[i] / m : 1;
+		int64_t begin = clock_now();
+		if (m && (took * factor > (i < q->needed ? q->budget : left(p)) ||
+			  !has_room(p, (double)grown * factor)))
+			continue;
+		struct err why = { 0 };
+		p->room = left(p) / (i < q->needed ? q->needed - i : 2);
+		p->wanted = i < q->needed ? enough : enough / 4;
+		int rc = one_size(p, q->size[i], &r->point[r->points], &grown, &why);
+		if (rc == ERR_NOMEM && r->points > 0)
+			break;
+		if (rc < 0) {
+			*e = why;
+			return rc;
+		}
+		took = clock_seconds(clock_now() - begin);
+		m = q->size[i];
+		r->points++;
+	}
+	return 0;
+}
+
+/* ---- what does not depend on the size ---- */
+
+static int part_of(const struct param *p)
+{
+	return p->layer < 0 ? MEASURE_FRONT : p->layer == INT_MAX ? MEASURE_END : MEASURE_LAYER;
+}
+
+static size_t bytes_of(const struct dev_buf *b) { return b ? b->size : 0; }
+
+static void count_bytes(struct probe *p)
+{
+	struct measure_result *r = p->r;
+	for (size_t i = 0; i < p->whole.nparam; i++) {
+		const struct param *w = &p->whole.param[i];
+		int at = part_of(w);
+		for (size_t k = 0; k < ARRAY_LEN(w->store); k++)
+			r->weights[at] += bytes_of(w->store[k]);
+		r->state[at] += bytes_of(w->grad) + bytes_of(w->state[0]) + bytes_of(w->state[1]);
+		if (w->value != w->store[0])
+			r->state[at] += bytes_of(w->value);
+	}
+	r->weights[MEASURE_LAYER] /= (uint64_t)p->layers;
+	r->state[MEASURE_LAYER] /= (uint64_t)p->layers;
+	if (p->whole.head == p->whole.embed) { /* a worker that has only the end needs a copy */
+		r->weights[MEASURE_END] += r->weights[MEASURE_FRONT];
+		r->state[MEASURE_END] += r->state[MEASURE_FRONT];
+	}
+}
+
+/* A step of the parameters of one part. */
+static int step_part(struct probe *p, const struct optimizer *o, int part,
+		     struct norm_buffer *norms, double *t_p, struct err *e)
+{
+	const struct optim_step os = { .step = 1, .lr = 1e-6f, .scale = 1e-3f };
+	int64_t begin = clock_now();
+	for (size_t i = 0; i < p->whole.nparam; i++) {
+		struct param *w = &p->whole.param[i];
+		double sum;
+		if (!w->trainable || part_of(w) != part)
+			continue;
+		TRY(grad_sqnorm(w, &p->whole.scratch, norms, &sum, e));
+		TRY(optim_update(o, w, &p->q->optim, &os, e));
+	}
+	TRY(dev_sync(p->dev, e));
+	*t_p = clock_seconds(clock_now() - begin);
+	return 0;
+}
+
+static int time_optimizer(struct probe *p, const struct optimizer *o, struct err *e)
+{
+	struct norm_buffer norms = { 0 };
+	int rc = 0;
+	for (int part = 0; part < MEASURE_PARTS && rc >= 0; part++) {
+		bool any = false;
+		for (size_t i = 0; i < p->whole.nparam; i++)
+			any |= p->whole.param[i].trainable && part_of(&p->whole.param[i]) == part;
+		if (!any)
+			continue;
+		double t[OPTIM_RUNS + 1];
+		for (int i = 0; i <= OPTIM_RUNS && rc >= 0; i++)
+			rc = step_part(p, o, part, &norms, &t[i], e);
+		p->r->optimizer[part] = rc < 0 ? 0 : median(t + 1, OPTIM_RUNS);
+	}
+	p->r->optimizer[MEASURE_LAYER] /= (double)p->layers;
+	mem_free(norms.sum);
+	return rc;
+}
+
+/* A small model, all in one stage: how well do its parts add up? Left out where it would take
+ * long. */
+static int check_whole(struct probe *p, struct err *e)
+{
+	enum { RUNS = 3 };
+	const struct measure_point *o = &p->r->point[0];
+	int64_t n = p->layers > 1 ? p->layers - 1 : 1;
+	double expect = 0, got[RUNS];
+	for (int i = MEASURE_FORWARD; i <= MEASURE_END_BACKWARD; i++)
+		expect += o->seconds[i] * (double)(i <= MEASURE_BACKWARD ? n : 1);
+	if (expect * (RUNS + 1) > p->q->budget)
+		return 0;
+	TRY(make_tokens(p, o->m, e));
+	TRY(make_message(p, e));
+	TRY(make_part(p, ONE, 0, n, true, true, e));
+	for (int i = -1; i < RUNS; i++) {
+		double t[3];
+		TRY(pass(p, ONE, t, e));
+		if (i >= 0)
+			got[i] = t[0] + t[1] + t[2];
+	}
+	p->r->residual = median(got, RUNS) / expect - 1;
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+/* As many layers as no cache holds, if the model has so many: in training the weights come from
+ * memory in every pass. */
+static int64_t layers_wanted(const struct measure_request *q)
+{
+	double layer = (double)model_layer_parameters(&q->cfg) *
+		       (q->opt.quantize ? 0.5 : (double)dtype_size(q->opt.act));
+	int64_t n = (int64_t)(cached / layer) + 1,
+		most = q->cfg.layers < LAYERS_MOST ? q->cfg.layers : LAYERS_MOST;
+	n = n > most ? most : n;
+	return n > LAYERS_LEAST ? n : LAYERS_LEAST;
+}
+
+static int build(struct probe *p, const struct optimizer *o, struct err *e)
+{
+	struct model_config c = p->q->cfg;
+	struct stage_options so = p->q->opt;
+	const struct weight_source src = source_random(&p->q->cfg);
+	int rc;
+	so.first = 0;
+	so.recompute = false;
+	for (p->layers = layers_wanted(p->q);; p->layers--) {
+		c.layers = so.last = p->layers;
+		err_clear(e);
+		rc = stage_build(&p->whole, p->dev, &c, &so, &src, e);
+		if (rc != ERR_NOMEM || p->layers == 1)
+			break;
+	}
+	for (size_t i = 0; rc >= 0 && i < p->whole.nparam; i++)
+		if (p->whole.param[i].trainable)
+			rc = optim_init(o, &p->whole.param[i], &p->q->optim, e);
+	return rc;
+}
+
+static int by_m(const void *a, const void *b)
+{
+	return ((const struct measure_point *)a)->m - ((const struct measure_point *)b)->m;
+}
+
+static int run(struct probe *p, struct err *e)
+{
+	struct measure_result *r = p->r;
+	struct dev_caps caps;
+	const struct optimizer *o = optimizer_find(p->q->optimizer);
+	if (!o)
+		return err_set(e, ERR_PROTOCOL, "there is no optimizer '%s'", p->q->optimizer);
+	TRY(dev_caps(p->dev, &caps, e));
+	memcpy(r->name, caps.name, sizeof r->name);
+	snprintf(r->driver, sizeof r->driver, "%s", caps.driver);
+	r->units = caps.units;
+	r->threads = omp_get_max_threads();
+	r->unified = caps.unified;
+	r->memory = caps.mem_total;
+	r->used = caps.mem_total - caps.mem_free;
+	uint64_t free_before = caps.mem_free;
+	TRY(build(p, o, e));
+	for (int times = 0; times < 2 && (!times || fabs(r->residual) > sum_allowed); times++) {
+		r->points = 0;
+		r->residual = 0;
+		p->end = clock_now() + (int64_t)(p->q->budget * 1e9);
+		TRY(all_sizes(p, e));
+		TRY(check_whole(p, e));
+		drop_part(p, ONE);
+	}
+	TRY(dev_caps(p->dev, &caps, e));
+	if (!caps.unified && free_before > caps.mem_free + p->dev->mem_used)
+		r->fixed = free_before - caps.mem_free - p->dev->mem_used;
+	r->fixed += bytes_of(p->whole.inv_freq);
+	qsort(r->point, (size_t)r->points, sizeof *r->point, by_m);
+	count_bytes(p);
+	return time_optimizer(p, o, e);
+}
+
+int measure_run(const char *device, const struct measure_request *q, struct measure_result *r_p,
+		struct err *e)
+{
+	struct probe *p = mem_zalloc(sizeof *p);
+	if (!p)
+		return err_nomem(e, sizeof *p, "measurements");
+	*r_p = (struct measure_result){ 0 };
+	p->q = q;
+	p->r = r_p;
+	int rc = runtime_device(device, &p->dev, e);
+	if (rc >= 0) {
+		dmem_init(&p->aside, p->dev, 0);
+		rc = run(p, e);
+		for (int k = 0; k < KINDS; k++)
+			drop_part(p, k);
+		dmem_release(&p->aside);
+		stage_release(&p->whole);
+	}
+	dev_close(p->dev);
+	mem_free(p->t.id);
+	mem_free(p->message);
+	mem_free(p);
+	return rc;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure.h - how long one device takes for each part of a job's model, and how much memory:
+ * measured on random weights, no file needed.
+ *
+ * A middle stage of several layers, one of a single layer, and single layers with the front and
+ * with the end of the model run the same code as training. What they differ by is a layer, the
+ * front, the end. Layers of a model count as alike. Times are medians of warm runs.
+ *
+ *   layer      (time of k layers - time of 1) / (k - 1)
+ *   front      time of front + 1 layer, less a layer
+ *   end        time of 1 layer + norm + head + loss, less a layer
+ *   upload     checking and unpacking a message, cast from the wire's dtype, upload; and half of
+ *              what a pass costs however many layers it
+ *              has (every stage but the ends receives twice)
+ *   download   cast, download, checksum
+ *
+ * Memory is counted, not measured: the bytes of the parameters' buffers and of the stacks that a
+ * microbatch lives in. */
+#ifndef HS_RUNTIME_MEASURE_H
+#define HS_RUNTIME_MEASURE_H
+
+#include "base/dtype.h"
+#include "model/stage.h"
+#include "optim/optim.h"
+
+struct err;
+struct buf;
+
+enum { MEASURE_POINTS = 16, MEASURE_NAME = 128 };
+
+struct measure_request {
+	struct model_config cfg;
+	struct stage_options opt; /* first, last and recompute do not count */
+	char optimizer[OPTIM_NAME];
+	struct optim_config optim;
+	enum dtype wire;
+	int64_t tokens, sequences; /* of a row of a microbatch */
+	double trained;            /* share of the tokens that are learned from */
+	/* tokens of the largest microbatch over those of a mean one: memory is counted for it */
+	double largest;
+	/* so many of the sizes are measured even when time is short */
+	int needed;
+	int sizes, size[MEASURE_POINTS]; /* rows of a microbatch, most wanted first */
+	double budget;                   /* seconds after which no further size is begun */
+	bool refresh;                    /* measure even what was measured before */
+	int sharing;                     /* workers of the machine that measure at the same time */
+};
+
+enum measure_time {
+	MEASURE_FORWARD,
+	MEASURE_BACKWARD, /* without recomputation */
+	MEASURE_FRONT_FORWARD,
+	MEASURE_FRONT_BACKWARD,
+	MEASURE_END_FORWARD,
+	MEASURE_END_BACKWARD,
+	MEASURE_UPLOAD,
+	MEASURE_DOWNLOAD,
+	MEASURE_TIMES
+};
+
+enum measure_part { MEASURE_LAYER, MEASURE_FRONT, MEASURE_END, MEASURE_PARTS };
+
+/* One microbatch size. */
+struct measure_point {
+	int m, runs;
+	double seconds[MEASURE_TIMES];
+	double spread; /* (p90 - p10) / median of the runs of k layers */
+	double drift;  /* last third of them over the first third, less 1 */
+	uint64_t kept; /* bytes that a layer keeps from forward to backward */
+	uint64_t work; /* most that a layer needs while it runs, with what it keeps */
+	uint64_t head; /* most that the end needs beside its layers */
+};
+
+struct measure_result {
+	char name[MEASURE_NAME], driver[MEASURE_NAME];
+	int units, threads;              /* of the device; of this process */
+	bool unified;                    /* its memory is the host's */
+	uint64_t memory, used, fixed;    /* bytes: all, held by others, context and kernels */
+	double optimizer[MEASURE_PARTS]; /* seconds: gradient norm and step */
+	uint64_t weights[MEASURE_PARTS], state[MEASURE_PARTS];
+	/* time of a whole small model over what the points say, less 1; 0: not looked at */
+	double residual;
+	int points;
+	struct measure_point point[MEASURE_POINTS]; /* by m */
+};
+
+/* ERR_NOMEM when not even the first size fits. */
+int measure_run(const char *device, const struct measure_request *q, struct measure_result *r_p,
+		struct err *e);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* merge.h - an adapter folded into its model: W + s B A, written as a Hugging Face folder or a GGUF
+ * file.
+ *
+ * `dequantized`: on the weights the adapter was trained on, that is after NF4; otherwise on the
+ * weights as they lie in the model's file. */
+#ifndef HS_RUNTIME_MERGE_H
+#define HS_RUNTIME_MERGE_H
+
+#include "base/dtype.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+
+struct merge_options {
+	/* out ending in .gguf is a GGUF file, otherwise a folder that must not exist */
+	const char *model, *adapter, *out;
+	bool dequantized, double_quant;
+	enum dtype dtype; /* of the matrices in safetensors */
+	bool q8_0;        /* GGUF: Q8_0 instead of F16 */
+	void (*part)(void *ctx, uint64_t done, uint64_t all);
+	void *ctx;
+};
+
+int merge(const struct merge_options *o, struct err *e);
+
+#endif

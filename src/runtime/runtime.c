@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime.c - see runtime.h. */
+#include "runtime/runtime.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int runtime_device(const char *spec, struct dev **d_p, struct err *e)
+{
+	return dev_open(spec ? spec : "auto", d_p, e);
+}
+
+int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err *e)
+{
+	struct dev_caps caps;
+	TRY(dev_caps(d, &caps, e));
+	enum dtype t = compute_dtype == COMPUTE_FLOAT32                ? DT_F32
+		       : compute_dtype == COMPUTE_BFLOAT16             ? DT_BF16
+		       : compute_dtype == COMPUTE_FLOAT16              ? DT_F16
+		       : caps.bf16                                     ? DT_BF16
+		       : caps.f16 && dev_has(d, K_rmsnorm_fwd, DT_F16) ? DT_F16
+								       : DT_F32;
+	if (!dev_has(d, K_rmsnorm_fwd, t))
+		return err_set(e, ERR_UNSUPPORTED, "compute_dtype %s is not available on %s (%s)",
+			       dtype_name(t), d->be->name, caps.name);
+	*t_p = t;
+	return 0;
+}
+
+int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct tokenizer **t_p,
+		      struct err *e)
+{
+	struct tokenizer *t = NULL;
+	const char *path = model_file_tokenizer_path(f);
+	if (path)
+		TRY(tokenizer_from_file(path, model_file_tokenizer_config(f), &t, e));
+	else if (model_file_gguf_vocab(f))
+		TRY(tokenizer_from_gguf(model_file_gguf_vocab(f), model_file_path(f), &t, e));
+	else
+		return err_set(e, ERR_INPUT,
+			       "%s: the model has no tokenizer (tokenizer.json, or the tokenizer "
+			       "of a GGUF)",
+			       model_file_path(f));
+	if ((int64_t)tokenizer_vocab_size(t) > c->vocab) {
+		int rc = err_set(e, ERR_INPUT,
+				 "%s: the tokenizer has %zu tokens, the embedding only %lld: they "
+				 "do not belong together",
+				 model_file_path(f), tokenizer_vocab_size(t), (long long)c->vocab);
+		tokenizer_free(t);
+		return rc;
+	}
+	*t_p = t;
+	return 0;
+}
+
+int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name,
+		 const struct chat_template **t_p, struct err *e)
+{
+	if (!name) {
+		*t_p = chat_detect(model_file_chat_template(f), tok);
+		return 0;
+	}
+	const struct chat_template *t = chat_find(name);
+	if (!t)
+		return err_set(e, ERR_USAGE, "chat_template: there is no template '%s' (%s)", name,
+			       chat_names());
+	*t_p = t;
+	return 0;
+}
+
+int runtime_lora(const struct peft_config *c, struct lora_options *o_p, struct err *e)
+{
+	struct lora_options o = { .r = c->r,
+				  .scale = (float)peft_scale(c),
+				  .dropout = (float)c->dropout };
+	TRY(lora_targets(c->target, c->ntarget, &o, e));
+	*o_p = o;
+	return 0;
+}
+
+static int load_half(struct stage *s, const char *module, char half, const float *v, int64_t rows,
+		     int64_t cols, const char *dir, struct err *e)
+{
+	char name[256];
+	snprintf(name, sizeof name, "%s.lora_%c.weight", module, half);
+	struct param *p = stage_param(s, name);
+	if (!p)
+		return err_set(
+			e, ERR_INPUT,
+			"%s: the adapter has weights for '%s', which this model does not have", dir,
+			module);
+	if (p->dim[0] != rows || p->dim[1] != cols)
+		return err_set(e, ERR_INPUT,
+			       "%s: %s is [%lld, %lld]; this model needs [%lld, %lld]", dir, name,
+			       (long long)rows, (long long)cols, (long long)p->dim[0],
+			       (long long)p->dim[1]);
+	TRY(param_upload_f32(p, 0, rows * cols, v, e));
+	return param_refresh(p, e);
+}
+
+int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const char *dir,
+			 struct err *e)
+{
+	size_t wanted = 0;
+	for (size_t i = 0; i < s->nparam; i++)
+		wanted += strstr(s->param[i].name, ".lora_A.") != NULL;
+	if (ad->npair != wanted)
+		return err_set(e, ERR_INPUT,
+			       "%s: the adapter has weights for %zu modules; this model and its "
+			       "target_modules need %zu",
+			       dir, ad->npair, wanted);
+	for (size_t i = 0; i < ad->npair; i++) {
+		const struct peft_pair *p = &ad->pair[i];
+		TRY(load_half(s, p->module, 'A', p->a, ad->cfg.r, p->in, dir, e));
+		TRY(load_half(s, p->module, 'B', p->b, p->out, ad->cfg.r, dir, e));
+	}
+	return 0;
+}
+
+int runtime_open(const struct runtime_options *o, struct runtime *r_p, struct err *e)
+{
+	struct runtime r = { 0 };
+	struct stage_options so = { 0 };
+	int rc;
+	TRYOUT(model_file_open(o->model, &r.file, e));
+	TRYOUT(model_config_read(model_file_config(r.file), o->model, &r.cfg, e));
+	TRYOUT(source_check_file(r.file, &r.cfg, e));
+	if (o->need_tokenizer) {
+		TRYOUT(runtime_tokenizer(r.file, &r.cfg, &r.tok, e));
+		TRYOUT(runtime_chat(r.file, r.tok, o->chat_template, &r.chat, e));
+	}
+	TRYOUT(runtime_device(o->device, &r.dev, e));
+	TRYOUT(runtime_dtype(r.dev, o->compute_dtype, &so.act, e));
+	so.last = r.cfg.layers;
+	so.quantize = o->load_in_4bit;
+	so.double_quant = o->double_quant;
+	if (o->adapter) {
+		TRYOUT(peft_read(o->adapter, &r.arena, &r.adapter, e));
+		TRYOUT(runtime_lora(&r.adapter.cfg, &so.lora, e));
+		r.has_adapter = true;
+	}
+	struct weight_source src = source_from_file(r.file);
+	TRYOUT(stage_build(&r.stage, r.dev, &r.cfg, &so, &src, e));
+	if (o->adapter)
+		TRYOUT(runtime_load_adapter(&r.stage, &r.adapter, o->adapter, e));
+	*r_p = r;
+	return 0;
+out:
+	runtime_close(&r);
+	return rc;
+}
+
+void runtime_close(struct runtime *r)
+{
+	stage_release(&r->stage);
+	dev_close(r->dev);
+	tokenizer_free(r->tok);
+	model_file_close(r->file);
+	arena_release(&r->arena);
+	*r = (struct runtime){ 0 };
+}

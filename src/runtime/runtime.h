@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime.h - a whole model on one device, ready to compute: what generate, eval, merge and bench
+ * stand on.
+ *
+ * Also the pieces of that which the trainer uses one by one: choosing the device, the dtype, the
+ * tokenizer and the chat template. */
+#ifndef HS_RUNTIME_RUNTIME_H
+#define HS_RUNTIME_RUNTIME_H
+
+#include "data/chat.h"
+#include "data/tokenizer.h"
+#include "file/model_file.h"
+#include "file/peft.h"
+#include "model/stage.h"
+
+struct err;
+
+/* Opens "backend[:index]", or the best there is for "auto" or NULL. */
+int runtime_device(const char *spec, struct dev **d_p, struct err *e);
+/* enum compute_dtype to a dtype this device has; auto is bfloat16 where it is native, else float16
+ * where that is, else float32. */
+int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err *e);
+/* The model's own tokenizer; it must not be larger than the embedding. */
+int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct tokenizer **t_p,
+		      struct err *e);
+/* By name, or recognised from the model when name is NULL; NULL in *t_p when it cannot be told. */
+int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name,
+		 const struct chat_template **t_p, struct err *e);
+/* The lora_options of a stage for an adapter on disk. */
+int runtime_lora(const struct peft_config *c, struct lora_options *o_p, struct err *e);
+/* Puts an adapter's weights into the stages' parameters; every pair must find its place, every
+ * module of the stage its pair. */
+int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const char *dir,
+			 struct err *e);
+
+struct runtime_options {
+	const char *model;   /* folder or .gguf */
+	const char *adapter; /* PEFT folder, or NULL */
+	const char *device;  /* NULL: auto */
+	int compute_dtype;   /* enum compute_dtype */
+	bool load_in_4bit, double_quant;
+	const char *chat_template; /* NULL: recognised */
+	bool need_tokenizer;
+};
+
+struct runtime {
+	struct model_file *file;
+	struct model_config cfg;
+	struct tokenizer *tok;
+	const struct chat_template *chat; /* NULL: not recognised */
+	struct dev *dev;
+	struct stage stage;
+	struct arena arena;
+	struct peft_adapter adapter;
+	bool has_adapter;
+};
+
+int runtime_open(const struct runtime_options *o, struct runtime *r_p, struct err *e);
+void runtime_close(struct runtime *r);
+
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link_probe.c - see link_probe.h.
+ *
+ * On a probing link the measuring side asks (PROBE: what, size, count) and the other does it: PING
+ * is answered by an empty PROBED, TAKE by one when `count` ACTIVATION frames of `size` bytes have
+ * come, GIVE by `count` GRADIENT frames. */
+#include "worker/link_probe.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/stat.h"
+#include "net/wire.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const uint64_t probe_size[PROBE_SIZES] = { 64 << 10, 1 << 20, 8 << 20 };
+
+enum { PING, TAKE, GIVE };
+enum { PINGS = 31, ROUNDS = 15, COUNT_MOST = 1024 };
+static const double reach = 1.5;    /* seconds in which an address must answer */
+static const double answer_in = 10; /* seconds in which one round must end */
+
+/* ---- what travels ---- */
+
+static void put_order(struct wire_writer *w, const struct probe_order *o)
+{
+	wire_put_u8(w, o->mode);
+	wire_put_str(w, o->id);
+	wire_put_str(w, o->key);
+	wire_put_f64(w, o->seconds);
+	wire_put_u32(w, o->n);
+	for (uint32_t i = 0; i < o->n; i++)
+		wire_put_str(w, o->address[i]);
+}
+
+int probe_order_write(const struct probe_order *o, struct buf *out, struct err *e)
+{
+	struct wire_writer count = wire_write(NULL, 0);
+	put_order(&count, o);
+	buf_reset(out);
+	buf_reserve(out, count.n);
+	TRY(buf_ok(out, e));
+	struct wire_writer w = wire_write(out->p, count.n);
+	put_order(&w, o);
+	return wire_write_end(&w, &out->n, e);
+}
+
+int probe_order_read(const struct frame *f, struct probe_order *o, struct err *e)
+{
+	struct wire_reader r = wire_read(f->payload, f->size);
+	memset(o, 0, sizeof *o);
+	o->mode = wire_get_u8(&r);
+	wire_get_str(&r, o->id, sizeof o->id);
+	wire_get_str(&r, o->key, sizeof o->key);
+	o->seconds = wire_get_f64(&r);
+	o->n = wire_get_count(&r, 4, PROBE_WAYS_MOST);
+	for (uint32_t i = 0; i < o->n; i++)
+		wire_get_str(&r, o->address[i], sizeof o->address[i]);
+	TRY(wire_read_end(&r, "PROBE", e));
+	if (o->mode > PROBE_STOP || !(o->seconds >= 0.001 && o->seconds <= 60))
+		return err_set(e, ERR_PROTOCOL, "PROBE: order %u for %g s", o->mode, o->seconds);
+	return 0;
+}
+
+static void put_rates(struct wire_writer *w, const struct probe_rate *v)
+{
+	for (int i = 0; i < PROBE_SIZES; i++) {
+		wire_put_u32(w, v[i].rounds);
+		wire_put_f64(w, v[i].rate);
+		wire_put_f64(w, v[i].spread);
+	}
+}
+
+static void put_ways(struct wire_writer *w, const struct probe_way *v, uint32_t n)
+{
+	wire_put_u32(w, n);
+	for (uint32_t i = 0; i < n; i++) {
+		wire_put_u8(w, v[i].reached);
+		wire_put_str(w, v[i].why);
+		wire_put_f64(w, v[i].latency);
+		put_rates(w, v[i].out);
+		put_rates(w, v[i].in);
+	}
+}
+
+int probe_ways_write(const struct probe_way *v, uint32_t n, struct buf *out, struct err *e)
+{
+	struct wire_writer count = wire_write(NULL, 0);
+	put_ways(&count, v, n);
+	buf_reset(out);
+	buf_reserve(out, count.n);
+	TRY(buf_ok(out, e));
+	struct wire_writer w = wire_write(out->p, count.n);
+	put_ways(&w, v, n);
+	return wire_write_end(&w, &out->n, e);
+}
+
+static bool get_rates(struct wire_reader *r, struct probe_rate *v)
+{
+	bool good = true;
+	for (int i = 0; i < PROBE_SIZES; i++) {
+		v[i].rounds = wire_get_u32(r);
+		v[i].rate = wire_get_f64(r);
+		v[i].spread = wire_get_f64(r);
+		good &= v[i].rounds ? v[i].rate > 0 && v[i].rate < 1e15 && v[i].spread >= 0 &&
+					      v[i].spread < 1e9
+				    : v[i].rate == 0;
+	}
+	return good;
+}
+
+int probe_ways_read(const struct frame *f, uint32_t n, struct probe_way *v, struct err *e)
+{
+	struct wire_reader r = wire_read(f->payload, f->size);
+	uint32_t count = wire_get_count(&r, 1, PROBE_WAYS_MOST);
+	bool good = count == n;
+	for (uint32_t i = 0; good && i < n; i++) {
+		v[i] = (struct probe_way){ .reached = wire_get_u8(&r) != 0 };
+		wire_get_str(&r, v[i].why, sizeof v[i].why);
+		v[i].latency = wire_get_f64(&r);
+		good &= get_rates(&r, v[i].out) & get_rates(&r, v[i].in) &
+			(v[i].latency >= 0 && v[i].latency < 1e4);
+		good &= !v[i].reached ||
+			(v[i].latency > 0 && v[i].out[0].rounds && v[i].in[0].rounds);
+	}
+	if (!good && !r.failed)
+		return err_set(e, ERR_PROTOCOL,
+			       "PROBED: %u ways where %u were asked for, or absurd figures", count,
+			       n);
+	return wire_read_end(&r, "PROBED", e);
+}
+
+/* ---- many messages from the same bytes ---- */
+
+struct parcel {
+	int refs;
+	size_t n;
+	_Alignas(64) unsigned char bytes[];
+};
+
+static void parcel_done(void *ctx, void *data)
+{
+	struct parcel *p = ctx;
+	(void)data;
+	if (!__atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL))
+		mem_free(p);
+}
+
+static int parcel_new(enum frame_kind kind, uint64_t size, struct parcel **p_p, struct err *e)
+{
+	struct parcel *p = mem_aligned(64, sizeof *p + FRAME_HEADER + size);
+	if (!p)
+		return err_nomem(e, size, "measuring a link");
+	p->refs = 1;
+	memset(p->bytes, 0, FRAME_HEADER + size);
+	const struct frame f = { .kind = kind,
+				 .dtype = DT_BF16,
+				 .ndim = 1,
+				 .dim = { size / 2 },
+				 .size = size,
+				 .payload = p->bytes + FRAME_HEADER };
+	int rc = frame_encode(&f, p->bytes, FRAME_HEADER + size, &p->n, e);
+	if (rc < 0)
+		mem_free(p);
+	else
+		*p_p = p;
+	return rc;
+}
+
+static int send_many(struct link *l, enum frame_kind kind, uint64_t size, uint32_t count,
+		     struct err *e)
+{
+	struct parcel *p = NULL;
+	int rc = 0;
+	TRY(parcel_new(kind, size, &p, e));
+	for (uint32_t i = 0; i < count && rc >= 0; i++) {
+		__atomic_add_fetch(&p->refs, 1, __ATOMIC_RELAXED);
+		rc = link_send_wait(l, p->bytes, p->n, parcel_done, p, net_in(answer_in), e);
+		if (rc < 0)
+			parcel_done(p, NULL);
+	}
+	parcel_done(p, NULL);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- who measures ---- */
+
+static int ask(struct link *l, unsigned what, uint64_t size, uint32_t count, struct err *e)
+{
+	unsigned char out[16];
+	struct wire_writer w = wire_write(out, sizeof out);
+	size_t n;
+	wire_put_u8(&w, (uint8_t)what);
+	wire_put_u64(&w, size);
+	wire_put_u32(&w, count);
+	TRY(wire_write_end(&w, &n, e));
+	return link_send_frame(l, &(struct frame){ .kind = FRAME_PROBE, .size = n, .payload = out },
+			       net_in(answer_in), e);
+}
+
+static int hear(struct link *l, enum frame_kind kind, uint64_t size, struct err *e)
+{
+	struct net_msg m;
+	struct frame f;
+	int rc = link_recv_frame(l, net_in(answer_in), &m, &f, e);
+	if (rc == 0)
+		return err_set(e, ERR_NET, "%s: nothing came for %g s", link_address(l), answer_in);
+	if (rc < 0)
+		return rc;
+	rc = f.kind == kind && f.size == size ? 0
+					      : err_set(e, ERR_PROTOCOL, "%s where %s was due",
+							frame_name(f.kind), frame_name(kind));
+	net_msg_release(&m);
+	return rc;
+}
+
+static int ping(struct link *l, double seconds, double *latency_p, struct err *e)
+{
+	double took[PINGS];
+	int n = -1; /* the first is not counted */
+	for (int64_t end = net_in(seconds / 3); n < PINGS && (n < 3 || clock_now() < end); n++) {
+		int64_t began = clock_now();
+		TRY(ask(l, PING, 0, 0, e));
+		TRY(hear(l, FRAME_PROBED, 0, e));
+		if (n >= 0)
+			took[n] = clock_seconds(clock_now() - began);
+	}
+	stat_sort(took, (size_t)n);
+	*latency_p = took[n / 2] / 2;
+	return 0;
+}
+
+/* Seconds that `count` messages take, one way, all in a row, until the last one is there. */
+static int one_round(struct link *l, bool out, uint64_t size, uint32_t count, double *took_p,
+		     struct err *e)
+{
+	int64_t began = clock_now();
+	TRY(ask(l, out ? TAKE : GIVE, size, count, e));
+	if (out)
+		TRY(send_many(l, FRAME_ACTIVATION, size, count, e));
+	for (uint32_t i = 0; !out && i < count; i++)
+		TRY(hear(l, FRAME_GRADIENT, size, e));
+	if (out)
+		TRY(hear(l, FRAME_PROBED, 0, e));
+	*took_p = clock_seconds(clock_now() - began);
+	return 0;
+}
+
+struct asker {
+	double seconds;
+	bool (*stop)(void *ctx);
+	void *ctx;
+};
+
+static bool stopped(const struct asker *a) { return a->stop && a->stop(a->ctx); }
+
+/* One size in one direction. The number of messages of a round doubles until a round takes a while,
+ * so that neither a slow link nor a bucket that lets the first bytes through at once can make it
+ * long. */
+static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t size, double latency,
+		   struct probe_rate *r, struct err *e)
+{
+	double rate[ROUNDS], took, target = a->seconds / 12;
+	uint32_t count = 1, most = (uint32_t)(((uint64_t)32 << 20) / size), n = 0;
+	bool growing = true;
+	for (int64_t begin = clock_now(); n < ROUNDS && !stopped(a);) {
+		double so_far = clock_seconds(clock_now() - begin);
+		if ((n >= 3 && so_far > a->seconds / 3) || (n >= 1 && so_far > 2 * a->seconds))
+			break;
+		TRY(one_round(l, out, size, count, &took, e));
+		if (growing && took < target / 2 && count < most) {
+			count *= 2;
+			continue;
+		}
+		growing = false;
+		/* The request, or its answer, is on the way beside the data. */
+		double net = took - 2 * latency;
+		rate[n++] = (double)size * count / (net > took / 2 ? net : took / 2);
+	}
+	if (!n)
+		return err_set(e, ERR_CANCELLED, "stopped while a link was measured");
+	stat_sort(rate, n);
+	*r = (struct probe_rate){ n, rate[n / 2], (rate[n * 3 / 4] - rate[n / 4]) / rate[n / 2] };
+	return 0;
+}
+
+static int measure_way(struct link *l, const struct asker *a, const struct hello *h,
+		       struct probe_way *v, struct err *e)
+{
+	struct net_msg m;
+	struct frame f;
+	struct welcome w;
+	TRY(hello_send(l, h, net_in(answer_in), e));
+	int rc = link_recv_frame(l, net_in(answer_in), &m, &f, e);
+	if (rc == 0)
+		return err_set(e, ERR_NET, "%s: no WELCOME within %g s", link_address(l),
+			       answer_in);
+	if (rc < 0)
+		return rc;
+	rc = welcome_read(&f, &w, e);
+	net_msg_release(&m);
+	if (rc < 0)
+		return rc;
+	TRY(ping(l, a->seconds, &v->latency, e));
+	for (int out = 1; out >= 0; out--) {
+		struct probe_rate *r = out ? v->out : v->in;
+		for (int i = 0; i < PROBE_SIZES; i++) {
+			if (i && (double)probe_size[i] / r[i - 1].rate > 0.6 * a->seconds)
+				break;
+			TRY(rate_of(l, a, out, probe_size[i], v->latency, &r[i], e));
+		}
+	}
+	v->reached = true;
+	return 0;
+}
+
+int probe_measure(struct net *n, const struct probe_order *o, const struct hello *hello,
+		  bool (*stop)(void *ctx), void *ctx, struct probe_way *v, struct err *e)
+{
+	enum { AT_ONCE = 12 }; /* the other side keeps a short list of connections */
+	const struct asker a = { o->seconds, stop, ctx };
+	const char *key = o->key[0] ? o->key : NULL;
+	struct err why = { 0 };
+	int rc = 0;
+	for (uint32_t from = 0; from < o->n && rc >= 0; from += AT_ONCE) {
+		uint32_t count = o->n - from < AT_ONCE ? o->n - from : AT_ONCE;
+		struct link *l[AT_ONCE] = { NULL };
+		int64_t deadline = net_in(reach);
+		for (uint32_t i = 0; i < count; i++) {
+			v[from + i] = (struct probe_way){ .reached = false };
+			if (net_dial(n, o->address[from + i], key, deadline, &l[i], &why) < 0)
+				snprintf(v[from + i].why, sizeof v->why, "%.199s", why.msg);
+		}
+		for (uint32_t i = 0; i < count; i++) {
+			struct probe_way *w = &v[from + i];
+			if (!l[i])
+				continue;
+			/* its dial has a deadline */
+			int got = link_wait_up(l[i], NET_FOREVER, &why);
+			if (got >= 0 && rc >= 0)
+				got = measure_way(l[i], &a, hello, w, &why);
+			if (got < 0) {
+				*w = (struct probe_way){ .reached = false };
+				snprintf(w->why, sizeof w->why, "%.199s", why.msg);
+			}
+			link_close(l[i]);
+			if (stopped(&a))
+				rc = err_set(e, ERR_CANCELLED, "stopped while links were measured");
+		}
+	}
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- who answers ---- */
+
+int probe_answer(struct link *l, const struct frame *f, uint32_t *left_p, struct err *e)
+{
+	const struct frame done = { .kind = FRAME_PROBED };
+	if (f->kind == FRAME_ACTIVATION && *left_p)
+		return --*left_p ? 0 : link_send_frame(l, &done, net_in(answer_in), e);
+	if (f->kind != FRAME_PROBE || *left_p)
+		return err_set(e, ERR_PROTOCOL, "%s on a link that is measured",
+			       frame_name(f->kind));
+	struct wire_reader r = wire_read(f->payload, f->size);
+	unsigned what = wire_get_u8(&r);
+	uint64_t size = wire_get_u64(&r);
+	uint32_t count = wire_get_u32(&r);
+	TRY(wire_read_end(&r, "PROBE", e));
+	if (what == PING)
+		return link_send_frame(l, &done, net_in(answer_in), e);
+	if (what > GIVE || !size || size % 2 || size > probe_size[PROBE_SIZES - 1] || !count ||
+	    count > COUNT_MOST)
+		return err_set(e, ERR_PROTOCOL, "PROBE: %u of %u messages of %llu bytes", what,
+			       count, (unsigned long long)size);
+	if (what == GIVE)
+		return send_many(l, FRAME_GRADIENT, size, count, e);
+	*left_p = count;
+	return 0;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure_serve.c - a worker measures its device, or remembers what it measured.
+ *
+ * A measurement counts again when all of this is the same: the request (model, dtype, adapter,
+ * optimizer, lengths, sizes, how many workers of the machine measure together), the program file,
+ * the device and its driver, the threads, the processors and the quota this process may use. The
+ * file holds the payload of PROFILED behind a hash of it; a damaged one is measured anew. Memory in
+ * use by others is always asked anew. */
+#include "proto/measure_wire.h"
+#include "worker/measure_serve.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "file/atomic.h"
+#include "job/cache.h"
+#include "runtime/runtime.h"
+
+#include <limits.h>
+#include <omp.h>
+#include <sched.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { HASH = 32, CACHED_MOST = 64 << 10 };
+
+static void add(crypto_generichash_state *h, const char *s)
+{
+	crypto_generichash_update(h, (const unsigned char *)s, strlen(s) + 1);
+}
+
+static void add_number(crypto_generichash_state *h, long long v)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%lld", v);
+	add(h, text);
+}
+
+/* The processors and the share of their time that this process may have. */
+static void add_processors(crypto_generichash_state *h)
+{
+	cpu_set_t set;
+	char quota[128] = "";
+	add_number(h, sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0);
+	add_number(h, omp_get_max_threads());
+	FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+	if (f) {
+		if (!fgets(quota, sizeof quota, f))
+			quota[0] = 0;
+		fclose(f);
+	}
+	add(h, quota);
+}
+
+static void make_key(const char *device, const struct dev_caps *caps, const unsigned char *request,
+		     size_t n, char key[2 * HASH + 1])
+{
+	crypto_generichash_state h;
+	unsigned char sum[HASH];
+	struct stat st = { 0 };
+	crypto_generichash_init(&h, NULL, 0, HASH);
+	add(&h, HS_VERSION);
+	if (stat("/proc/self/exe", &st) == 0) {
+		add_number(&h, (long long)st.st_size);
+		add_number(&h, (long long)st.st_mtim.tv_sec);
+		add_number(&h, (long long)st.st_mtim.tv_nsec);
+	}
+	add(&h, device ? device : "auto");
+	add(&h, caps->name);
+	add(&h, caps->driver);
+	add_number(&h, caps->units);
+	add_processors(&h);
+	crypto_generichash_update(&h, request + 1, n - 1); /* behind `refresh` */
+	crypto_generichash_final(&h, sum, HASH);
+	sodium_bin2hex(key, 2 * HASH + 1, sum, HASH);
+}
+
+static bool recall(const char *path, struct measure_result *r)
+{
+	struct buf b = BUF_INIT;
+	struct err ignored = { 0 };
+	unsigned char sum[HASH];
+	bool found = false;
+	if (buf_read_file(&b, path, CACHED_MOST, &ignored) >= 0 && b.n > HASH) {
+		crypto_generichash(sum, HASH, (const unsigned char *)b.p + HASH, b.n - HASH, NULL,
+				   0);
+		found = !memcmp(sum, b.p, HASH) &&
+			measure_result_read(b.p + HASH, b.n - HASH, r, &ignored) >= 0;
+		if (!found)
+			log_warn("%s is damaged: measuring again", path);
+	}
+	buf_release(&b);
+	return found;
+}
+
+static void remember(const char *dir, const char *path, const struct measure_result *r)
+{
+	unsigned char b[CACHED_MOST];
+	struct err e = { 0 };
+	size_t n;
+	int rc = measure_result_write(r, b + HASH, sizeof b - HASH, &n, &e);
+	if (rc >= 0) {
+		crypto_generichash(b, HASH, b + HASH, n, NULL, 0);
+		rc = dir_make(dir, &e);
+	}
+	if (rc >= 0)
+		rc = atomic_write_file(path, b, HASH + n, &e);
+	if (rc < 0)
+		log_warn("what was measured is not kept: %s", e.msg);
+}
+
+static int capabilities(const char *device, struct dev_caps *caps, struct err *e)
+{
+	struct dev *d;
+	TRY(runtime_device(device, &d, e));
+	int rc = dev_caps(d, caps, e);
+	dev_close(d);
+	return rc;
+}
+
+int measure_serve(const char *device, const char *cache_dir, const void *p, size_t n, void *out,
+		  size_t cap, size_t *n_p, struct err *e)
+{
+	struct measure_request q;
+	struct measure_result r;
+	struct dev_caps caps;
+	struct err why = { 0 };
+	char dir[PATH_MAX - 80], path[PATH_MAX] = "", key[2 * HASH + 1];
+	TRY(measure_request_read(p, n, &q, e));
+	TRY(capabilities(device, &caps, e));
+	make_key(device, &caps, p, n, key);
+	if (cache_folder(cache_dir, "profile", dir, sizeof dir, &why) >= 0)
+		snprintf(path, sizeof path, "%s/%s", dir, key);
+	else
+		log_warn("what is measured is not kept: %s", why.msg);
+	if (path[0] && !q.refresh && recall(path, &r)) {
+		r.memory = caps.mem_total;
+		r.used = caps.mem_total - caps.mem_free;
+	} else {
+		int rc = measure_run(device, &q, &r, e);
+		if (rc < 0)
+			return err_prefix(e, "measuring the device '%s'", device);
+		if (path[0])
+			remember(dir, path, &r);
+	}
+	return measure_result_write(&r, out, cap, n_p, e);
+}

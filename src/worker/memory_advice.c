@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_advice.c - see memory_advice.h. */
+#include "worker/memory_advice.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdio.h>
+
+enum {
+	BLOCK = 4 << 20 /* by which stacks of device memory grow */,
+	LOGITS = 24 << 20,
+	LOGIT_ROWS = 128
+};
+
+#define MIB(x) ((unsigned long long)((x) + (1 << 20) - 1) >> 20)
+
+/* What a layer's tape keeps: both norms and sums, q, k, v, attention's output, gate, up and their
+ * product, low-rank parts. */
+static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
+{
+	const struct model_config *c = a->cfg;
+	const uint64_t one = n * dtype_size(a->opt->act), d = (uint64_t)c->head_dim;
+	uint64_t sum = one * (4 * (uint64_t)c->hidden + 2 * (uint64_t)(c->heads + c->kv_heads) * d +
+			      3 * (uint64_t)c->intermediate) +
+		       4 * n * (2 + (uint64_t)c->heads);
+	for (int i = 0; i < LIN_COUNT; i++)
+		sum += a->opt->lora.target[i] ? one * (uint64_t)a->opt->lora.r : 0;
+	return sum;
+}
+
+uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompute)
+{
+	const uint64_t n = (uint64_t)tokens,
+		       row = n * (uint64_t)a->cfg->hidden * dtype_size(a->opt->act),
+		       layer = layer_bytes(a, n);
+	const uint64_t kept = (uint64_t)a->layers * (recompute ? row : layer) + 2 * row;
+	const uint64_t block = (uint64_t)LOGIT_ROWS * (uint64_t)a->cfg->vocab * 4,
+		       logits = block > LOGITS ? block : LOGITS;
+	/* the gradients of backward, and with recomputation what one layer keeps, as they lie on
+	 * the stack for scratch */
+	return 2 * BLOCK + kept * (uint64_t)a->in_flight + layer * (recompute ? 16 : 8) / 10 +
+	       (a->end ? logits + 3 * row : 0);
+}
+
+/* Bytes that 4 bits a weight would free in the layers of this worker. */
+static uint64_t freed_by_nf4(const struct memory_ask *a)
+{
+	uint64_t weights = 0;
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		int64_t dim[2];
+		linear_dims(a->cfg, l, dim);
+		weights += (uint64_t)(dim[0] * dim[1]);
+	}
+	return weights * (uint64_t)a->layers * (dtype_size(a->opt->act) * 100 - 53) / 100;
+}
+
+static void shorter(const struct memory_ask *a, struct buf *b)
+{
+	int64_t fits = a->tokens;
+	while (fits > 0 && a->parameters + memory_of_pass(a, fits, a->opt->recompute) > a->there)
+		fits -= (fits + 31) / 32;
+	if (fits == a->tokens) /* the estimate is too low */
+		fits = a->tokens / 2;
+	if (fits > 0)
+		buf_addf(b,
+			 "; at most about %lld of %lld tokens a microbatch fit: divide "
+			 "micro_batch_size (and multiply "
+			 "gradient_accumulation_steps) or sequence_len by %lld",
+			 (long long)fits, (long long)a->tokens,
+			 (long long)((a->tokens + fits - 1) / fits));
+}
+
+void memory_advice(const struct memory_ask *a, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	const struct err was = *e;
+	if (a->tokens) {
+		const uint64_t less = memory_of_pass(a, a->tokens, true);
+		buf_addf(&b,
+			 "; a pass needs about %llu MiB beside %llu of parameters, there are %llu",
+			 MIB(memory_of_pass(a, a->tokens, a->opt->recompute)), MIB(a->parameters),
+			 MIB(a->there));
+		shorter(a, &b);
+		if (!a->opt->recompute)
+			buf_addf(&b, "; gradient_checkpointing: true needs about %llu MiB%s",
+				 MIB(less),
+				 a->parameters + less > a->there ? ", which is not enough alone"
+								 : "");
+	}
+	if (!a->opt->quantize && !a->opt->train_all)
+		buf_addf(&b, "; load_in_4bit: true frees about %llu MiB", MIB(freed_by_nf4(a)));
+	buf_adds(&b, "; fewer layers on this device (shard_plan) need less");
+	if (!b.failed)
+		err_set(e, was.code, "%.600s%s", was.msg, b.p);
+	buf_release(&b);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_advice.h - when a device's memory does not suffice for training: what to lower, and by how
+ * much.
+ *
+ * The need of a pass is estimated from the shapes (what stage.h keeps of each layer, what backward
+ * needs beside it, the block of logits); it is meant for advice, not for planning: rather too high
+ * than too low, by up to a third. */
+#ifndef HS_WORKER_MEMORY_ADVICE_H
+#define HS_WORKER_MEMORY_ADVICE_H
+
+#include "model/stage.h"
+
+struct memory_ask {
+	const struct model_config *cfg;
+	const struct stage_options *opt; /* of any piece of the worker */
+	int64_t layers;                  /* of all its pieces */
+	bool end;                        /* it has the head */
+	/* of the largest microbatch; 0: parameters did not fit already */
+	int64_t tokens;
+	int in_flight; /* microbatches whose activations are kept at once */
+	/* bytes of parameters, gradients and optimizer states; not known when tokens is 0 */
+	uint64_t parameters;
+	/* bytes this program may have: what it holds and what is free */
+	uint64_t there;
+};
+
+/* Bytes of a pass beside the parameters, with microbatches of `tokens`, with or without gradient
+ * checkpointing. */
+uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompute);
+/* Puts the advice behind the message of `e`. */
+void memory_advice(const struct memory_ask *a, struct err *e);
+
+#endif

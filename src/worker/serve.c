@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.c - see serve.h. Connections that say HELLO wait in a short list until it is their turn. */
+#include "worker/serve.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/address.h"
+#include "proto/hello.h"
+#include "worker/link_probe.h"
+#include "runtime/runtime.h"
+#include "worker/weights_in.h"
+#include "worker/worker.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { GUESTS = 16 };
+/* seconds for the way that was the fastest, before the configured one is tried */
+static const double second_thought = 10;
+
+/* A connection: its HELLO has come (known) or not yet. */
+struct guest {
+	struct link *link;
+	struct hello h;
+	bool known;
+};
+
+struct serving {
+	const struct serve *o;
+	struct worker_env env;
+	struct guest guest[GUESTS];
+	struct link *prev, *next;
+	struct weights_in *weights;
+	struct worker_log log;
+	char host[128];
+	char device[DEV_SPEC]; /* what 'auto' has turned out to be */
+	bool called_off;       /* the coordinator gave up before it said hello */
+};
+
+static double patience(const struct serving *s)
+{
+	return s->o->join_timeout > 0 ? s->o->join_timeout : 60;
+}
+
+static bool stopped(const struct serving *s) { return s->o->stop && *s->o->stop; }
+
+/* ---- who is at the door ---- */
+
+static void dismiss(struct guest *g, const char *why)
+{
+	if (why) {
+		log_warn("a connection from %s is refused: %s", link_address(g->link), why);
+		hello_refuse(g->link, why);
+	}
+	link_close(g->link);
+	*g = (struct guest){ 0 };
+}
+
+static bool has_key(const struct link *l, const char *key)
+{
+	return !key || !key[0] || key_equal(link_peer_key(l), key);
+}
+
+static void let_in(struct serving *s)
+{
+	struct link *l;
+	struct err ignored = { 0 };
+	while (net_accept(s->o->net, NET_NOW, &l, &ignored) > 0) {
+		int k = 0;
+		while (k < GUESTS && s->guest[k].link)
+			k++;
+		if (k < GUESTS)
+			s->guest[k] = (struct guest){ .link = l };
+		else
+			link_close(l);
+	}
+	for (int k = 0; k < GUESTS; k++) {
+		struct guest *g = &s->guest[k];
+		struct net_msg msg;
+		struct frame f;
+		struct err e = { 0 };
+		if (!g->link || g->known)
+			continue;
+		int rc = link_recv_frame(g->link, NET_NOW, &msg, &f, &e);
+		if (rc < 0) {
+			/* not merely gone: another program, or another version of this one */
+			if (e.code == ERR_PROTOCOL)
+				log_warn("a connection from %s is cut off: %s",
+					 link_address(g->link), e.msg);
+			dismiss(g, NULL);
+		}
+		if (rc <= 0)
+			continue;
+		s->called_off |= f.kind == FRAME_ABORT && !s->env.coordinator &&
+				 has_key(g->link, s->o->coordinator_key);
+		rc = hello_read(&f, &g->h, &e);
+		net_msg_release(&msg);
+		g->known = rc >= 0;
+		if (rc < 0)
+			dismiss(g, e.msg);
+	}
+}
+
+/* The one who may come as this role; others of that role are told why not. */
+static struct link *choose(struct serving *s, enum hello_role role, const char *key,
+			   const struct worker_plan *p, struct hello *h_p)
+{
+	for (int k = 0; k < GUESTS; k++) {
+		struct guest *g = &s->guest[k];
+		char why[600] = "";
+		if (!g->link || !g->known || g->h.role != role)
+			continue;
+		if (!has_key(g->link, key))
+			snprintf(why, sizeof why,
+				 "the key of who dialled, %s, is not that of the %s (%s)",
+				 link_peer_key(g->link),
+				 role == HELLO_COORDINATOR ? "coordinator"
+				 : role == HELLO_STAGE     ? "stage before"
+							   : "worker that measures",
+				 key);
+		else if (role == HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
+			snprintf(why, sizeof why,
+				 "worker '%s' is wanted, this is worker '%s' on %s: the ports or "
+				 "ids differ between "
+				 "the configurations",
+				 g->h.to, s->o->id, s->host);
+		else if (role != HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
+			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to,
+				 s->o->id);
+		else if (p && (int)g->h.stage != (p->stage + p->stages - 1) % p->stages)
+			snprintf(why, sizeof why,
+				 "who dialled is stage %u, worker '%s' is stage %d and has stage "
+				 "%d before it",
+				 g->h.stage, s->o->id, p->stage,
+				 (p->stage + p->stages - 1) % p->stages);
+		else if (p && strcmp(g->h.model, p->model))
+			snprintf(why, sizeof why,
+				 "stage %u has model %.16s, worker '%s' model %.16s", g->h.stage,
+				 g->h.model, s->o->id, p->model);
+		else if (role != HELLO_COORDINATOR && g->h.job != s->env.job)
+			snprintf(why, sizeof why,
+				 "who dialled is in job %016llx, worker '%s' in job %016llx",
+				 (unsigned long long)g->h.job, s->o->id,
+				 (unsigned long long)s->env.job);
+		if (why[0]) {
+			dismiss(g, why);
+			continue;
+		}
+		struct link *l = g->link;
+		*h_p = g->h;
+		*g = (struct guest){ 0 };
+		return l;
+	}
+	return NULL;
+}
+
+static void wait_a_moment(struct serving *s, struct link *also)
+{
+	struct net_poll p[GUESTS + 2] = { { NULL, NET_RECV, 0 } };
+	size_t n = 1;
+	if (also)
+		p[n++] = (struct net_poll){ also, NET_RECV | NET_LOST, 0 };
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link && !s->guest[k].known)
+			p[n++] = (struct net_poll){ s->guest[k].link, NET_RECV, 0 };
+	net_poll(s->o->net, p, n, net_in(0.3));
+}
+
+/* ---- what this worker can do ---- */
+
+static int describe(struct serving *s, struct welcome *w, struct err *e)
+{
+	struct dev *d;
+	struct dev_caps caps;
+	TRY(runtime_device(s->o->device, &d, e));
+	int rc = dev_caps(d, &caps, e);
+	dev_spec(d, s->device);
+	s->env.device = s->device;
+	*w = (struct welcome){ 0 };
+	if (rc >= 0) {
+		snprintf(w->id, sizeof w->id, "%s", s->o->id);
+		snprintf(w->host, sizeof w->host, "%s", s->host);
+		snprintf(w->backend, sizeof w->backend, "%s", d->be->name);
+		snprintf(w->device, sizeof w->device, "%s", caps.name);
+		w->memory = caps.mem_total;
+		w->bf16 = caps.bf16;
+		w->f16 = caps.f16;
+		for (enum dtype t = DT_F32; t <= DT_F16; t++)
+			w->formats |= (uint8_t)(dev_has(d, K_rmsnorm_fwd, t) << t);
+	}
+	dev_close(d);
+	return rc;
+}
+
+/* Every address of the machine when all are listened at, else the one that is. */
+static void say_where(const struct serving *s, struct welcome *w)
+{
+	char host[NET_ADDRESS];
+	machine_name(w->machine);
+	address_parts(s->o->listens ? s->o->listens : "", host, &w->port);
+	if (!strcmp(host, "*") || !strcmp(host, "::") || !strcmp(host, "0.0.0.0")) {
+		w->naddress = (uint32_t)interfaces_list(w->address, INTERFACES_MOST);
+	} else if (address_is_number(host)) {
+		w->naddress = 1;
+		snprintf(w->address[0].address, sizeof w->address[0].address, "%.63s", host);
+	}
+}
+
+static int meet_coordinator(struct serving *s, struct err *e)
+{
+	int64_t deadline = net_in(patience(s));
+	struct hello h;
+	for (;;) {
+		let_in(s);
+		s->env.coordinator = choose(s, HELLO_COORDINATOR, s->o->coordinator_key, NULL, &h);
+		if (s->env.coordinator)
+			break;
+		if (s->called_off)
+			return err_set(e, ERR_CANCELLED,
+				       "the coordinator gave up before the job began");
+		if (stopped(s))
+			return err_set(e, ERR_CANCELLED,
+				       "interrupted while waiting for the coordinator");
+		if (clock_now() > deadline)
+			return err_set(e, ERR_NET,
+				       "the coordinator did not connect within %g s "
+				       "(join_timeout): is it running, and does its "
+				       "configuration have this machine's address and key?",
+				       patience(s));
+		wait_a_moment(s, NULL);
+	}
+	struct welcome w;
+	int rc = describe(s, &w, e);
+	if (rc < 0) {
+		hello_refuse(s->env.coordinator, e->msg);
+		return rc;
+	}
+	s->env.job = h.job;
+	say_where(s, &w);
+	w.wall = (uint64_t)time(NULL);
+	struct err gone = { 0 };
+	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
+	if (rc >= 0)
+		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator), w.backend,
+				  w.device, w.memory);
+	return rc == ERR_NET ? 0 : rc; /* it has left: what it said last is heard next */
+}
+
+/* ---- the neighbours ---- */
+
+static int heard(struct serving *s, struct link *l, const char *name, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	struct welcome w;
+	for (int64_t deadline = net_in(patience(s));;) {
+		int rc = link_recv_frame(l, net_in(0.3), &msg, &f, e);
+		if (rc < 0)
+			return err_prefix(e, "%s", name);
+		if (rc > 0)
+			break;
+		if (link_state(s->env.coordinator) == LINK_LOST)
+			return err_set(e, ERR_NET,
+				       "the coordinator (%s) left while the stages connected",
+				       link_address(s->env.coordinator));
+		if (clock_now() > deadline)
+			return err_set(e, ERR_NET, "%s did not answer within %g s", name,
+				       patience(s));
+	}
+	int rc = welcome_read(&f, &w, e);
+	net_msg_release(&msg);
+	return rc < 0 ? err_prefix(e, "%s", name) : 0;
+}
+
+/* The link to the stage behind, up. */
+static int reach(struct serving *s, const struct worker_plan *p, const char *address,
+		 double seconds, struct err *e)
+{
+	const char *key = p->next_key[0] ? p->next_key : NULL;
+	struct link *l;
+	TRY(net_dial(s->o->net, address, key, net_in(seconds), &l, e));
+	int rc = 0;
+	for (int64_t deadline = net_in(seconds); rc >= 0 && link_state(l) == LINK_CONNECTING;) {
+		net_poll(s->o->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.3));
+		if (link_state(s->env.coordinator) == LINK_LOST)
+			rc = err_set(e, ERR_NET,
+				     "the coordinator (%s) left while the stages connected",
+				     link_address(s->env.coordinator));
+		else if (clock_now() > deadline)
+			rc = err_set(e, ERR_NET, "no answer in time");
+	}
+	if (rc >= 0)
+		rc = link_wait_up(l, NET_NOW, e);
+	if (rc < 0)
+		link_close(l);
+	else
+		s->next = l;
+	return rc;
+}
+
+static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev_p,
+		      struct link **next_p, struct err *e)
+{
+	struct serving *s = ctx;
+	bool ring = p->chunks > 1, behind = ring || p->stage + 1 < p->stages,
+	     before = ring || p->stage > 0;
+	if (behind) {
+		struct hello h = { .protocol = HELLO_PROTOCOL,
+				   .role = HELLO_STAGE,
+				   .stage = (uint32_t)p->stage,
+				   .job = s->env.job };
+		memcpy(h.model, p->model, sizeof h.model);
+		memcpy(h.to, p->next_id, sizeof h.to);
+		memcpy(h.host, s->host, sizeof h.host);
+		int rc = p->next_best[0]
+				 ? reach(s, p, p->next_best, fmin(patience(s), second_thought), e)
+				 : ERR_NET;
+		if (rc < 0 && p->next_best[0] && link_state(s->env.coordinator) != LINK_LOST)
+			log_warn("%s does not answer where it was fastest when links were measured "
+				 "(%s); %s is tried",
+				 p->next_name, e->msg, p->next_address);
+		if (rc < 0)
+			rc = reach(s, p, p->next_address, patience(s), e);
+		if (rc >= 0)
+			rc = hello_send(s->next, &h, net_in(patience(s)), e);
+		if (rc < 0)
+			return err_prefix(e, "stage %d cannot reach %s", p->stage, p->next_name);
+	}
+	for (int64_t deadline = net_in(patience(s)); before && !s->prev;) {
+		struct hello h;
+		struct welcome w = { 0 };
+		let_in(s);
+		s->prev = choose(s, HELLO_STAGE, p->prev_key, p, &h);
+		if (s->prev) {
+			snprintf(w.id, sizeof w.id, "%s", s->o->id);
+			TRY(welcome_send(s->prev, &w, net_in(patience(s)), e));
+			break;
+		}
+		if (link_state(s->env.coordinator) == LINK_LOST)
+			return err_set(e, ERR_NET,
+				       "the coordinator (%s) left while the stages connected",
+				       link_address(s->env.coordinator));
+		if (clock_now() > deadline)
+			return err_set(e, ERR_NET,
+				       "stage %d: %s did not connect within %g s: a firewall "
+				       "between the two machines?",
+				       p->stage, p->prev_name, patience(s));
+		wait_a_moment(s, s->env.coordinator);
+	}
+	if (behind)
+		TRY(heard(s, s->next, p->next_name, e));
+	*prev_p = s->prev;
+	*next_p = s->next;
+	return 0;
+}
+
+/* While a job runs: whoever comes now is told so. */
+static void visitors(void *ctx)
+{
+	struct serving *s = ctx;
+	char why[600];
+	let_in(s);
+	snprintf(why, sizeof why,
+		 "worker '%s' on %s already works on job %016llx for the coordinator at %s",
+		 s->o->id, s->host, (unsigned long long)s->env.job,
+		 link_address(s->env.coordinator));
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link && s->guest[k].known)
+			dismiss(&s->guest[k], why);
+}
+
+/* ---- measuring links ---- */
+
+static int acknowledge(const struct serving *s, const struct buf *b, struct err *e)
+{
+	struct frame f = { .kind = FRAME_PROBED,
+			   .job = s->env.job,
+			   .size = b ? b->n : 0,
+			   .payload = b ? b->p : NULL };
+	return link_send_frame(s->env.coordinator, &f, net_in(patience(s)), e);
+}
+
+/* Whatever the coordinator says meanwhile, it no longer wants the figures. */
+static bool called_back(void *ctx)
+{
+	const struct serving *s = ctx;
+	return net_poll(s->o->net, &(struct net_poll){ s->env.coordinator, NET_RECV, 0 }, 1,
+			NET_NOW) > 0;
+}
+
+static int measure_links(struct serving *s, const struct probe_order *o, struct err *e)
+{
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_PROBE, .job = s->env.job };
+	memcpy(h.to, o->id, sizeof h.to);
+	memcpy(h.host, s->host, sizeof h.host);
+	struct probe_way *v = mem_array(o->n + 1, sizeof *v);
+	struct buf b = BUF_INIT;
+	int rc = v ? probe_measure(s->o->net, o, &h, called_back, s, v, e)
+		   : err_nomem(e, o->n * sizeof *v, "measuring links");
+	if (rc >= 0)
+		rc = probe_ways_write(v, o->n, &b, e);
+	if (rc >= 0)
+		rc = acknowledge(s, &b, e);
+	else if (rc == ERR_CANCELLED)
+		rc = 0; /* the coordinator's next word says why */
+	buf_release(&b);
+	mem_free(v);
+	return rc;
+}
+
+/* What came over a probing link; false: that link is over. */
+static bool answer(struct link *l, uint32_t *left)
+{
+	struct net_msg msg;
+	struct frame f;
+	struct err why = { 0 };
+	int rc;
+	while ((rc = link_recv_frame(l, NET_NOW, &msg, &f, &why)) > 0) {
+		rc = probe_answer(l, &f, left, &why);
+		net_msg_release(&msg);
+		if (rc < 0)
+			break;
+	}
+	if (rc == ERR_PROTOCOL)
+		log_warn("%s: %s", link_address(l), why.msg);
+	return rc >= 0;
+}
+
+/* Until the coordinator says stop. */
+static int answer_probes(struct serving *s, const struct probe_order *o, struct err *e)
+{
+	struct link *l = NULL;
+	uint32_t left = 0;
+	int rc = acknowledge(s, NULL, e);
+	while (rc >= 0 && !called_back(s)) {
+		let_in(s);
+		struct hello h;
+		if (!l && (l = choose(s, HELLO_PROBE, o->key, NULL, &h))) {
+			struct welcome w = { 0 };
+			struct err ignored = { 0 };
+			left = 0;
+			snprintf(w.id, sizeof w.id, "%s", s->o->id);
+			/* a link that is lost shows itself below */
+			welcome_send(l, &w, net_in(patience(s)), &ignored);
+		}
+		if (l && !answer(l, &left)) {
+			link_close(l);
+			l = NULL;
+			continue;
+		}
+		struct net_poll p[GUESTS + 3] = { { s->env.coordinator, NET_RECV, 0 },
+						  { NULL, NET_RECV, 0 } };
+		size_t n = 2;
+		if (l)
+			p[n++] = (struct net_poll){ l, NET_RECV, 0 };
+		for (int k = 0; k < GUESTS; k++)
+			if (s->guest[k].link && !s->guest[k].known)
+				p[n++] = (struct net_poll){ s->guest[k].link, NET_RECV, 0 };
+		net_poll(s->o->net, p, n, net_in(0.3));
+	}
+	if (l)
+		link_close(l);
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link && s->guest[k].known && s->guest[k].h.role == HELLO_PROBE)
+			dismiss(&s->guest[k], NULL);
+	return rc;
+}
+
+static int probe(void *ctx, const struct frame *f, struct err *e)
+{
+	struct serving *s = ctx;
+	struct probe_order *o = mem_zalloc(sizeof *o);
+	int rc = o ? probe_order_read(f, o, e) : err_nomem(e, sizeof *o, "measuring links");
+	if (rc >= 0)
+		rc = o->mode == PROBE_MEASURE  ? measure_links(s, o, e)
+		     : o->mode == PROBE_ANSWER ? answer_probes(s, o, e)
+					       : acknowledge(s, NULL, e);
+	mem_free(o);
+	return rc;
+}
+
+/* ---- parameters ---- */
+
+static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src_p,
+		   struct err *e)
+{
+	struct serving *s = ctx;
+	if (!p->offered)
+		return err_set(e, ERR_PROTOCOL,
+			       "PLAN: no parameters are offered, and worker '%s' has none",
+			       s->o->id);
+	const struct weights_in_options o = { .coordinator = s->env.coordinator,
+					      .plan = p,
+					      .model = s->o->model,
+					      .cache_dir = s->o->cache_dir,
+					      .cache_limit = (uint64_t)(s->o->cache_limit * 0x1p30),
+					      .job = s->env.job };
+	TRY(weights_in_open(&o, &s->weights, e));
+	*src_p = weights_in_source(s->weights);
+	return 0;
+}
+
+static void ready(void *ctx, const struct worker_plan *p)
+{
+	struct serving *s = ctx;
+	worker_log_ready(&s->log, p, s->weights ? weights_in_bytes(s->weights) : 0,
+			 s->weights ? weights_in_fetched(s->weights) : 0);
+}
+
+static void stepped(void *ctx, const struct worker_step *step)
+{
+	worker_log_step(&((struct serving *)ctx)->log, step);
+}
+
+int worker_serve(const struct serve *o, struct err *e)
+{
+	struct serving *s = mem_zalloc(sizeof *s);
+	if (!s)
+		return err_nomem(e, sizeof *s, "a worker");
+	s->o = o;
+	gethostname(s->host, sizeof s->host - 1);
+	s->env = (struct worker_env){ .net = o->net,
+				      .device = o->device,
+				      .cache_dir = o->cache_dir,
+				      .neighbours = neighbours,
+				      .visitors = visitors,
+				      .ctx = s,
+				      .source = o->source,
+				      .weights = weights,
+				      .probe = probe,
+				      .ready = ready,
+				      .stepped = stepped,
+				      .stop = o->stop };
+	s->log = (struct worker_log){ .id = o->log_every ? o->id : NULL, .every = o->log_every };
+	int rc = meet_coordinator(s, e);
+	if (rc >= 0)
+		rc = worker_run(&s->env, e);
+	if (rc >= 0)
+		worker_log_finished(&s->log);
+	weights_in_close(s->weights);
+	for (int k = 0; k < GUESTS; k++)
+		if (s->guest[k].link)
+			link_close(s->guest[k].link);
+	if (s->prev)
+		link_close(s->prev);
+	if (s->next)
+		link_close(s->next);
+	if (s->env.coordinator)
+		link_close(s->env.coordinator);
+	mem_free(s);
+	return rc;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.h - a worker from its listening socket on: waits for the coordinator, lets in the stage
+ * before, dials the one behind, and runs the job.
+ *
+ * The same whether the worker is a thread of the coordinator's process, a process it started, or
+ * one on another machine. */
+#ifndef HS_WORKER_SERVE_H
+#define HS_WORKER_SERVE_H
+
+#include "model/source.h"
+#include "net/net.h"
+
+#include <signal.h>
+
+struct err;
+
+struct serve {
+	struct net *net; /* listening */
+	/* where, as net_listen gave it. NULL: a transport without addresses */
+	const char *listens;
+	const char *id, *device; /* "cpu", "cuda:0", "auto" */
+	/* orders are taken from this one only; NULL: a link without keys */
+	const char *coordinator_key;
+	/* steps from one line about the worker's part to the next; 0: it says nothing */
+	int64_t log_every;
+	/* seconds to wait for the coordinator and the neighbours; 0: 60 */
+	double join_timeout;
+	const struct weight_source *source; /* NULL: what the coordinator offers, over the link */
+	/* a path that may hold the same model here: read where the hashes agree. MAY be NULL */
+	const char *model;
+	const char *cache_dir; /* NULL: the default */
+	double cache_limit;    /* GiB of layers kept there; 0: no limit */
+	/* set from a signal: ask the coordinator to save and finish. MAY be NULL */
+	const volatile sig_atomic_t *stop;
+};
+
+/* One job from the coordinator's HELLO to its FINISH. */
+int worker_serve(const struct serve *o, struct err *e);
+
+#endif

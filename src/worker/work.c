@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* work.c - see work.h. */
+#include "worker/work.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "dev/dev.h"
+#include "job/network.h"
+#include "net/address.h"
+#include "worker/serve.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Where worker `i` of the configuration (ROLE_LOCAL: the coordinator's own device) listens: at all
+ * addresses of the machine where keys keep strangers out, so that the fastest way to it can be
+ * found; only at its own on loopback, without keys, when the configuration says so, or when another
+ * worker of this machine has the same port at another address. */
+static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS])
+{
+	const struct config_coordinator *o = &c->coordinator;
+	const struct config_worker *w = i == ROLE_LOCAL ? NULL : &c->workers[i];
+	const char *ip = w ? w->ip : o->ip;
+	int64_t port = w ? w->port : o->port;
+	bool all = o->public_key && (w ? w->listen : o->listen) == LISTEN_ALL, loopback = false;
+	char number[NET_ADDRESS];
+	struct err ignored = { 0 };
+	network_address(ip, w ? w->hostname : o->hostname, port, out);
+	if (all && ip && ip[0] && address_resolve(out, true, number, &loopback, &ignored) < 0)
+		all = false;
+	for (size_t k = 0; all && k < c->nworkers; k++)
+		all = (int)k == i || c->workers[k].port != port ||
+		      !role_is_here(c->workers[k].ip, c->workers[k].hostname);
+	if (all && w && o->port == port && strcmp(o->device, "none"))
+		all = !role_is_here(o->ip, o->hostname);
+	if (all && !loopback)
+		snprintf(out, NET_ADDRESS, "*:%lld", (long long)port);
+}
+
+int work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop,
+		 struct err *e)
+{
+	const struct config_coordinator *o = &c->coordinator;
+	struct net *n = NULL;
+	int rc = ERR_INTERNAL;
+	for (int i = 0; i < r->ncandidate; i++) {
+		const struct config_worker *w =
+			r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
+		const char *device = w ? w->device : network_local_device(c);
+		struct serve s = { .id = w ? w->id : "local",
+				   .device = strcmp(device, "auto") ? device : c->device,
+				   .coordinator_key = o->public_key,
+				   .log_every = c->logging_steps > 0 ? c->logging_steps : 1,
+				   .join_timeout = c->join_timeout,
+				   .model = c->base_model,
+				   .cache_dir = c->cache_dir,
+				   .cache_limit = c->cache_limit_gib,
+				   .stop = stop };
+		char at[NET_ADDRESS], bound[NET_ADDRESS];
+		err_clear(e);
+		TRY(network_open(c, w ? w->public_key : o->public_key, &n, e));
+		where_to_listen(c, r->candidate[i], at);
+		rc = net_listen(n, at, bound, e);
+		if (rc < 0) {
+			err_prefix(e, "worker '%s' cannot listen", s.id);
+			net_close(n, 0);
+			continue;
+		}
+		log_info("worker '%s' listens at %s and waits for the coordinator", s.id, at);
+		s.net = n;
+		s.listens = bound;
+		rc = worker_serve(&s, e);
+		net_close(n, 2);
+		if (rc < 0)
+			err_prefix(e, "worker '%s'", s.id);
+		return rc;
+	}
+	return rc;
+}
+
+int work_rank(const struct config *c, const struct ranks *r,
+		      const volatile sig_atomic_t *stop, struct err *e)
+{
+	char id[32], device[DEV_SPEC], bound[NET_ADDRESS];
+	rank_id(r->at.rank, id);
+	if (!strcmp(c->device, "auto"))
+		dev_successive(r->at.local, device);
+	const struct serve s = { .net = r->net,
+				 .id = id,
+				 .device = strcmp(c->device, "auto") ? c->device : device,
+				 .join_timeout = c->join_timeout,
+				 .model = c->base_model,
+				 .cache_dir = c->cache_dir,
+				 .cache_limit = c->cache_limit_gib,
+				 .stop = stop };
+	int rc = net_listen(r->net, "rank:*", bound, e);
+	if (rc >= 0)
+		rc = worker_serve(&s, e);
+	net_close(r->net, 2);
+	return rc < 0 ? err_prefix(e, "worker '%s'", id) : rc;
+}

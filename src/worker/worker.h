@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* worker.h - the process (or thread) that drives exactly one device: builds its stage and executes
+ * the schedule's list.
+ *
+ * It takes orders from one coordinator over one link, and exchanges activations and gradients with
+ * the stages before and behind it over two more. It decides nothing: what to compute comes from the
+ * schedule, what to apply from STEP. */
+#ifndef HS_WORKER_WORKER_H
+#define HS_WORKER_WORKER_H
+
+#include "model/source.h"
+#include "net/net.h"
+#include "proto/protocol.h"
+#include "worker/worker_log.h"
+
+#include <signal.h>
+
+struct err;
+
+struct worker_env {
+	struct net *net;
+	struct link *coordinator; /* borrowed, up */
+	uint64_t job;             /* as the coordinator numbered it */
+	const char *device;       /* "cpu", "cuda:0" */
+	const char *cache_dir;    /* NULL: the default */
+	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to
+	 * *next_p. Either may stay NULL at the ends of the pipeline (chunked schedules make it a
+	 * ring). Called once, after PLAN. */
+	int (*neighbours)(void *ctx, const struct worker_plan *p, struct link **prev_p,
+			  struct link **next_p, struct err *e);
+	/* Called between passes: somebody may be at the door. MAY be NULL. */
+	void (*visitors)(void *ctx);
+	void *ctx;
+	const struct weight_source *source; /* where parameters come from; NULL: weights() says */
+	/* Called once, after PLAN, when `source` is NULL. The source is valid until the end of the
+	 * stages' building. */
+	int (*weights)(void *ctx, const struct worker_plan *p, struct weight_source *src_p,
+		       struct err *e);
+	/* PROBE, before PLAN: measures the link to another worker, or answers one that measures
+	 * (link_probe.h). */
+	int (*probe)(void *ctx, const struct frame *f, struct err *e);
+	/* READY was said, a training step is over. MAY be NULL. */
+	void (*ready)(void *ctx, const struct worker_plan *p);
+	void (*stepped)(void *ctx, const struct worker_step *s);
+	/* set from a signal: the coordinator is asked to save and finish. MAY be NULL */
+	const volatile sig_atomic_t *stop;
+	/* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
+	double timeout;
+};
+
+/* Serves one job from PLAN to FINISH. On failure the coordinator has been told why (ABORT), where
+ * the link still carries it: ERR_CANCELLED then. */
+int worker_run(const struct worker_env *env, struct err *e);
+
+#endif

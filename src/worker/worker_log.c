@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* worker_log.c - see worker_log.h. How a job failed is not said here: that is the error, which goes
+ * up to whoever shows it. */
+#include "worker/worker_log.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+
+void worker_log_joined(struct worker_log *l, const char *host, const char *address,
+		       const char *backend, const char *device, uint64_t memory)
+{
+	if (l->id)
+		log_info("worker '%s' has joined %s (%s): %s, %s, %.1f GiB", l->id, host, address,
+			 backend, device, (double)memory / (1 << 30));
+}
+
+/* "layers 0 to 7, 16 to 23" */
+static void layers_text(const struct worker_plan *p, char *s, size_t cap)
+{
+	size_t at = 0;
+	for (int c = 0; c < p->chunks && at + 64 < cap; c++) {
+		int v = c * p->stages + p->stage;
+		long long first = p->first[v], last = p->first[v + 1] - 1;
+		at += (size_t)snprintf(s + at, cap - at, last > first ? "%s%lld to %lld" : "%s%lld",
+				       c              ? ", "
+				       : last > first ? "layers "
+						      : "layer ",
+				       first, last);
+	}
+}
+
+void worker_log_ready(struct worker_log *l, const struct worker_plan *p, uint64_t bytes,
+		      uint64_t fetched)
+{
+	char layers[512];
+	if (!l->id)
+		return;
+	layers_text(p, layers, sizeof layers);
+	log_info("worker '%s' is stage %d of %d, %s: %s%s%s; %.1f MB, %.1f of them over the link",
+		 l->id, p->stage, p->stages, p->schedule, p->stage == 0 ? "embedding, " : "",
+		 layers, p->stage == p->stages - 1 ? ", head" : "", (double)bytes / 1e6,
+		 (double)fetched / 1e6);
+}
+
+void worker_log_step(struct worker_log *l, const struct worker_step *s)
+{
+	if (!l->id)
+		return;
+	if (!l->began)
+		l->began = s->begin;
+	l->step = s->step;
+	l->tokens += s->tokens;
+	l->all_tokens += s->tokens;
+	l->sent += s->times->flow[FLOW_TO_NEXT].bytes + s->times->flow[FLOW_TO_PREV].bytes;
+	l->received += s->times->flow[FLOW_FROM_NEXT].bytes + s->times->flow[FLOW_FROM_PREV].bytes;
+	l->lasted += s->end - s->begin;
+	l->busy += s->times->busy;
+	l->wait += s->times->wait;
+	if (s->step % (uint64_t)(l->every > 0 ? l->every : 1))
+		return;
+	double lasted = (double)(l->lasted > 0 ? l->lasted : 1);
+	log_info("step %llu: %llu tokens, busy %.0f %%, waiting %.0f %%, device memory at most "
+		 "%.2f GiB",
+		 (unsigned long long)s->step, (unsigned long long)l->tokens,
+		 100 * (double)l->busy / lasted, 100 * (double)l->wait / lasted,
+		 (double)s->times->mem_peak / (1 << 30));
+	l->tokens = 0;
+	l->lasted = l->busy = l->wait = 0;
+}
+
+void worker_log_finished(const struct worker_log *l)
+{
+	if (!l->id)
+		return;
+	if (l->began)
+		log_info("worker '%s' has finished: %llu tokens up to step %llu in %.0f s, %llu "
+			 "bytes sent to and %llu received "
+			 "from its "
+			 "neighbours",
+			 l->id, (unsigned long long)l->all_tokens, (unsigned long long)l->step,
+			 clock_seconds(clock_now() - l->began), (unsigned long long)l->sent,
+			 (unsigned long long)l->received);
+	else
+		log_info("worker '%s' has finished: nothing was trained", l->id);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* worker_log.h - what a worker tells the people at its own machine: who it works for, what it
+ * holds, how it goes, how it ended. Through log.h. */
+#ifndef HS_WORKER_WORKER_LOG_H
+#define HS_WORKER_WORKER_LOG_H
+
+#include "proto/protocol.h"
+
+/* A training step as its worker saw it. */
+struct worker_step {
+	uint64_t step, tokens;
+	int64_t begin, end; /* clock_now() */
+	const struct stepped_message *times;
+};
+
+struct worker_log {
+	const char *id;             /* NULL: says nothing */
+	int64_t every;              /* steps from one line to the next; at least 1 */
+	int64_t began;              /* of the training */
+	int64_t lasted, busy, wait; /* nanoseconds since the last line */
+	uint64_t step, tokens, all_tokens;
+	uint64_t sent, received; /* bytes, to and from neighbours */
+};
+
+void worker_log_joined(struct worker_log *l, const char *host, const char *address,
+		       const char *backend, const char *device, uint64_t memory);
+/* READY: the stage is there. `fetched` of `bytes` of its parameters came over the link. */
+void worker_log_ready(struct worker_log *l, const struct worker_plan *p, uint64_t bytes,
+		      uint64_t fetched);
+void worker_log_step(struct worker_log *l, const struct worker_step *s);
+void worker_log_finished(const struct worker_log *l);
+
+#endif
