@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# HeteroShard. `make` installs what is missing, builds; `make test`, `make demo`, `make lint`, `make bench`, `make fuzz`.
+# HeteroShard. `make` installs what is missing and builds. Also: `make test`, `make lint`,
+# `make demo`, `make bench`, `make fuzz`.
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
 #   T=NAME                            only tests, or fuzz targets, whose name contains NAME
 #   FUZZ_SECONDS=60                   for each fuzz target
@@ -15,14 +16,17 @@ BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
 PKGS    := dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc libzmq libsodium
 DEPS_OK := $(BUILD)/.deps
 # Optional: MPI, as pkg-config finds it (Open MPI or MPICH). MPI=0 leaves it out.
-MPI_PKG := $(if $(filter 0,$(MPI)),,$(firstword $(foreach p,mpi-c ompi-c mpich,$(shell pkg-config --exists $p && echo $p))))
+MPI_PKG := $(if $(filter 0,$(MPI)),,$(firstword \
+	$(foreach p,mpi-c ompi-c mpich,$(shell pkg-config --exists $p && echo $p))))
 
 OPT     := $(if $(DEBUG),-O0,-O2) -g
-CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror=implicit-function-declaration \
-           -fopenmp -fno-math-errno -fno-common -fstack-protector-strong -D_GNU_SOURCE $(EXTRA_CFLAGS)
+CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+           -Wpointer-arith -Wvla -Werror=implicit-function-declaration -fopenmp -fno-math-errno \
+           -fno-common -fstack-protector-strong -D_GNU_SOURCE $(EXTRA_CFLAGS)
 CPPFLAGS := -Isrc -Iinclude -I$(BUILD)/gen
 LDFLAGS := -fopenmp -Wl,--as-needed
-LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lzmq -lsodium -lm -ldl -lpthread
+LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lzmq -lsodium \
+           -lm -ldl -lpthread
 ifneq ($(MPI_PKG),)
 CPPFLAGS += -DHAVE_MPI $(shell pkg-config --cflags $(MPI_PKG))
 LDLIBS  += $(shell pkg-config --libs $(MPI_PKG))
@@ -48,7 +52,8 @@ $(DEPS_OK): scripts/install-deps.sh
 	@scripts/install-deps.sh
 	@touch $@
 
-# Blocks of files are expanded bit for bit as the reference does it, so no product is fused with a sum; -O3 turns the loops into vectors.
+# Blocks of files are expanded bit for bit as the reference does it, so no product is fused with a
+# sum; -O3 turns the loops into vectors.
 $(BUILD)/file/%.o: CFLAGS += -ffp-contract=off $(if $(DEBUG)$(SAN),,-O3)
 
 $(BUILD)/%.o: src/%.c | $(DEPS_OK)
@@ -56,22 +61,26 @@ $(BUILD)/%.o: src/%.c | $(DEPS_OK)
 	@echo "  CC $<"
 	@$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
 
-# The CPU kernels (src/dev/cpu) are compiled once per instruction set; the backend picks one at run time.
+# The CPU kernels (src/dev/cpu) are compiled once per instruction set; the backend picks one at
+# run time.
 CPU_ISAS         := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4 v4bf16)
 CPU_ARCH_v3      := -march=x86-64-v3
 CPU_ARCH_v4      := -march=x86-64-v4 -mprefer-vector-width=512
 CPU_ARCH_v4bf16  := $(CPU_ARCH_v4) -mavx512bf16
-CPU_OBJ          := $(foreach isa,$(CPU_ISAS),$(patsubst src/%.c,$(BUILD)/%.$(isa).o,$(wildcard src/dev/cpu/*.c)))
+CPU_SRC          := $(wildcard src/dev/cpu/*.c)
+CPU_OBJ          := $(foreach isa,$(CPU_ISAS),$(patsubst src/%.c,$(BUILD)/%.$(isa).o,$(CPU_SRC)))
 define CPU_RULE
 $(BUILD)/dev/cpu/%.$(1).o: src/dev/cpu/%.c | $(DEPS_OK)
 	@mkdir -p $$(@D)
 	@echo "  CC $$< ($(1))"
-	@$$(CC) $$(CFLAGS) $(if $(DEBUG),,-O3) $$(CPU_ARCH_$(1)) -DCPU_ISA=$(1) $$(CPPFLAGS) -MMD -MP -c $$< -o $$@
+	@$$(CC) $$(CFLAGS) $(if $(DEBUG),,-O3) $$(CPU_ARCH_$(1)) -DCPU_ISA=$(1) $$(CPPFLAGS) \
+		-MMD -MP -c $$< -o $$@
 endef
 $(foreach isa,$(CPU_ISAS),$(eval $(call CPU_RULE,$(isa))))
 OBJ += $(CPU_OBJ)
 
-# The GPU kernels are written once and lie in the program as text; the machine that runs them compiles them.
+# The GPU kernels are written once and lie in the program as text; the machine that runs them
+# compiles them.
 KERNEL_TEXT := $(wildcard src/dev/kernel/*.k)
 $(BUILD)/gen/dev/kernel_text.h: scripts/kernel-text.sh $(KERNEL_TEXT)
 	@mkdir -p $(@D)
@@ -95,26 +104,31 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(LIB)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
-# Stand-ins for drivers, so that what drivers do wrong can be tried. The fake one needs a real libOpenCL behind it.
-DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so fake_rt.so lacking_rt.so \
-	fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so)
+# Stand-ins for drivers, so that the mistakes of drivers can be tried. fake_opencl.so calls a
+# real libOpenCL.
+DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so \
+	fake_rt.so lacking_rt.so fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so)
 $(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h
 	@mkdir -p $(@D)
-	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter lacking%,$*),-DMISSING) -fvisibility=hidden -fPIC -shared $< \
-		src/base/dtype.c -o $@ -lm -ldl
+	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) \
+		$(if $(filter lacking%,$*),-DMISSING) -fvisibility=hidden -fPIC -shared \
+		$< src/base/dtype.c -o $@ -lm -ldl
 $(BUILD)/tests/drivers/fake_kernels_%.so: tests/drivers/fake_kernels.c $(KERNEL_TEXT)
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu11 -O2 -w $(CPPFLAGS) -DHS_T=$* -fPIC -shared $< -o $@ -lm
 $(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
 	@mkdir -p $(@D)
-	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) -fPIC -shared $< -o $@ \
-		$(if $(filter fake%,$*),-Wl$(comma)--no-as-needed -l:libOpenCL.so.1 2>/dev/null || echo "  (no libOpenCL: $@ is left out)")
+	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) \
+		-fPIC -shared $< -o $@ \
+		$(if $(filter fake%,$*),-Wl$(comma)--no-as-needed -l:libOpenCL.so.1 2>/dev/null || \
+			echo "  (no libOpenCL: $@ is not built)")
 
-# PoCL, OpenCL on the processor, stands for the cards that are not here. A libOpenCL that is there already stays. Without it the tests that
-# need it are skipped, and say so.
+# PoCL, OpenCL on the processor, is the OpenCL device of the tests. A libOpenCL that is installed
+# already is kept. Without PoCL the tests that need it are skipped, and say so.
 .PHONY: opencl
 opencl:
-	@scripts/install-deps.sh pocl-opencl-icd $(shell ldconfig -p | grep -q libOpenCL.so.1 || echo ocl-icd-libopencl1) || \
+	@scripts/install-deps.sh pocl-opencl-icd \
+		$(shell ldconfig -p | grep -q libOpenCL.so.1 || echo ocl-icd-libopencl1) || \
 		echo "PoCL cannot be installed: there may be no OpenCL device here"
 $(DRIVERS): | opencl
 
@@ -126,7 +140,8 @@ lint: $(BIN)
 
 # The layout that lint asks for (clang-format 14).
 format:
-	@clang-format -i $$(git ls-files 'src/*.[ch]' 'tests/*.[ch]' 'include/*.h' | grep -v '^src/dev/kernel/')
+	@clang-format -i $$(git ls-files 'src/*.[ch]' 'tests/*.[ch]' 'include/*.h' | \
+		grep -v '^src/dev/kernel/')
 
 fuzz:
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60) $(T)
@@ -142,7 +157,7 @@ demo: $(BIN)
 bench: $(BIN)
 	@$(BIN) bench
 
-# What can be made again from this program: docs/configuration.md.
+# Writes docs/configuration.md from the rows of the program.
 docs: $(BIN)
 	@$(BIN) help config --markdown >docs/configuration.md
 

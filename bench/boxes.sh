@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# boxes.sh - for the scripts beside it: two network namespaces joined by one cable of a given rate, and a tiny data set. Sourced.
-#   boxes_up TAG RATE     namespaces TAG-1 (10.92.0.1) and TAG-2 (10.92.0.2), interface `cable` in both, tbf RATE in either direction
+# boxes.sh - sourced by the scripts beside it: two network namespaces joined by one cable of a given
+# rate, and a tiny data set.
+#   boxes_up TAG RATE     namespaces TAG-1 (10.92.0.1) and TAG-2 (10.92.0.2), interface `cable` in
+#                         both, tbf RATE in either direction
 #   boxes_down TAG
 #   in_box TAG N COMMAND...
 boxes_up() {
@@ -31,15 +33,20 @@ in_box() {
 }
 
 # Bytes that left box N of TAG.
-box_sent() { ip -n "$1-$2" -s -j link show cable | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["stats64"]["tx"]["bytes"])'; }
+box_sent() {
+	ip -n "$1-$2" -s -j link show cable |
+		python3 -c 'import json, sys
+print(json.load(sys.stdin)[0]["stats64"]["tx"]["bytes"])'
+}
 
-# FILE: texts that fill sequences of 512 tokens of a byte-level tokenizer, every one of the same length.
+# FILE: texts of equal length that fill sequences of 512 tokens of a byte-level tokenizer.
 long_texts() {
 	python3 - "$1" <<'PY'
 import json, random, sys
 r = random.Random(1)
 with open(sys.argv[1], "w") as f:
     for _ in range(64):
-        f.write(json.dumps({"text": "".join(r.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(510))}) + "\n")
+        text = "".join(r.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(510))
+        f.write(json.dumps({"text": text}) + "\n")
 PY
 }

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of bench/gpu: whole steps of both programs beside each other, then what stays below its aim.
-  bench/gpu-table.py ROWS.jsonl DEVICE"""
+"""The table of bench/gpu: whole steps of both programs, then the rows that stay below their aim.
+
+    bench/gpu-table.py ROWS.jsonl DEVICE
+"""
+
 import json
 import sys
 
@@ -12,7 +15,12 @@ def table(heading, rows):
     cells = [heading, *[[str(c) for c in r] for r in rows]]
     width = [max(len(r[i]) for r in cells) for i in range(len(heading))]
     line = lambda r: "| " + " | ".join(c.ljust(w) for c, w in zip(r, width)) + " |"
-    print(line(cells[0]), "|" + "|".join("-" * (w + 2) for w in width) + "|", *map(line, cells[1:]), sep="\n")
+    print(
+        line(cells[0]),
+        "|" + "|".join("-" * (w + 2) for w in width) + "|",
+        *map(line, cells[1:]),
+        sep="\n",
+    )
 
 
 def rate(r):
@@ -20,35 +28,83 @@ def rate(r):
 
 
 def steps(rows):
-    peft = {(r["shape"], r["length"], r["recompute"], r["weights"]): r for r in rows if r["row"] == "peft"}
+    peft = {
+        (r["shape"], r["length"], r["recompute"], r["weights"]): r
+        for r in rows
+        if r["row"] == "peft"
+    }
     out = []
     for r in rows:
         if r["row"] != "step":
             continue
         # the other program computes in bfloat16 whatever this one does
-        other = peft.get((r["shape"], r["length"], r["recompute"], r["weights"] if r["weights"] == "NF4" else "bfloat16"))
-        mine = [r["shape"], r["length"], r["weights"] + (", checkpointing" if r["recompute"] else "")]
-        mine += [f"{rate(r):.0f}", f"{100 * r['share_with_attention']:.0f} %", f"{r['memory'] / 2**30:.2f}"] if r["fits"] else ["does not fit", "", ""]
+        other = peft.get(
+            (
+                r["shape"],
+                r["length"],
+                r["recompute"],
+                r["weights"] if r["weights"] == "NF4" else "bfloat16",
+            )
+        )
+        mine = [
+            r["shape"],
+            r["length"],
+            r["weights"] + (", checkpointing" if r["recompute"] else ""),
+        ]
+        mine += (
+            [
+                f"{rate(r):.0f}",
+                f"{100 * r['share_with_attention']:.0f} %",
+                f"{r['memory'] / 2**30:.2f}",
+            ]
+            if r["fits"]
+            else ["does not fit", "", ""]
+        )
         if not other:
             mine += ["", "", ""]
         elif not other["fits"]:
             mine += ["does not fit", "", ""]
         else:
-            mine += [f"{rate(other):.0f}", f"{other['memory'] / 2**30:.2f}" if other["memory"] else "", f"{rate(r) / rate(other):.2f} x" if r["fits"] else ""]
+            mine += [
+                f"{rate(other):.0f}",
+                f"{other['memory'] / 2**30:.2f}" if other["memory"] else "",
+                f"{rate(r) / rate(other):.2f} x" if r["fits"] else "",
+            ]
         out.append(mine)
-    table(["shape", "tokens", "weights", "tokens/s", "of matrix rate", "peak GiB", "peft tokens/s", "peft peak GiB", "ratio"], out)
+    table(
+        [
+            "shape",
+            "tokens",
+            "weights",
+            "tokens/s",
+            "of matrix rate",
+            "peak GiB",
+            "peft tokens/s",
+            "peft peak GiB",
+            "ratio",
+        ],
+        out,
+    )
 
 
 def kind(r):
-    return "attention" if r["row"].startswith("attn") else "product" if "gflop_per_s" in r else "moves"
+    return (
+        "attention" if r["row"].startswith("attn") else "product" if "gflop_per_s" in r else "moves"
+    )
 
 
 def ops(rows):
     seen = [r for r in rows if "share" in r and r["row"] not in ("step", "matmul", "copy")]
     below = [r for r in seen if r["share"] < AIMS[kind(r)]]
-    print(f"\n{len(seen) - len(below)} of {len(seen)} products and kernels reach their aim (products {AIMS['product']:.0%} of the matrix rate, "
-          f"attention {AIMS['attention']:.0%}, what moves data {AIMS['moves']:.0%} of the copy bandwidth). Below it:\n")
-    table(["of", "row", "shape", "dtype", "share"], [[r["of"], r["row"], r["shape"], r["dtype"], f"{r['share']:.0%}"] for r in below])
+    print(
+        f"\n{len(seen) - len(below)} of {len(seen)} products and kernels reach their aim (products"
+        f" {AIMS['product']:.0%} of the matrix rate, attention {AIMS['attention']:.0%}, what moves"
+        f" data {AIMS['moves']:.0%} of the copy bandwidth). Below it:\n"
+    )
+    table(
+        ["of", "row", "shape", "dtype", "share"],
+        [[r["of"], r["row"], r["shape"], r["dtype"], f"{r['share']:.0%}"] for r in below],
+    )
 
 
 def main():
@@ -56,9 +112,14 @@ def main():
     print(f"\n## {sys.argv[2]}\n")
     for r in rows:
         if r["row"] in ("matmul", "copy") and "step" not in r["of"]:
-            print(f"- {r['of']}: {r['row']} {r['dtype'] if r['row'] == 'matmul' else ''} {r.get('gflop_per_s', r.get('gbyte_per_s')):.0f} "
-                  f"{'GFLOP/s' if 'gflop_per_s' in r else 'GB/s'}")
-    print(*sorted({"- beside it: " + r["versions"] for r in rows if r["row"] == "peft"}), "", sep="\n")
+            print(
+                f"- {r['of']}: {r['row']} {r['dtype'] if r['row'] == 'matmul' else ''}"
+                f" {r.get('gflop_per_s', r.get('gbyte_per_s')):.0f}"
+                f" {'GFLOP/s' if 'gflop_per_s' in r else 'GB/s'}"
+            )
+    print(
+        *sorted({"- beside it: " + r["versions"] for r in rows if r["row"] == "peft"}), "", sep="\n"
+    )
     steps(rows)
     ops(rows)
 

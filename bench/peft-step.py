@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A LoRA step by transformers and peft, timed as `heteroshard bench` times its own: random weights, r 16 on q, k, v, o, sdpa attention, bfloat16,
-every token trained, AdamW on the adapters, gradient checkpointing only with --recompute. One JSON row; `fits` is false when memory was short.
+"""A LoRA step by transformers and peft, timed as `heteroshard bench` times its own: random weights,
+r 16 on q, k, v, o, sdpa attention, bfloat16, every token trained, AdamW on the adapters, gradient
+checkpointing only with --recompute. One JSON row; `fits` is false when memory was short.
 
-NF4 as bitsandbytes has it (double quantisation), in all linear layers but the head. Peak memory is what torch's allocator held at most in
-the timed steps, on CUDA and ROCm cards; on a processor it is not measured."""
+NF4 as bitsandbytes has it (double quantisation), in all linear layers but the head. Peak memory is
+what torch's allocator held at most in the timed steps, on CUDA and ROCm cards; on a processor it is
+not measured."""
+
 import argparse
 import json
 import statistics
@@ -15,7 +18,8 @@ import peft
 import torch
 import transformers
 
-# layers, hidden, intermediate, heads, key heads, head width, vocabulary, tied: as in src/runtime/step_bench.c
+# layers, hidden, intermediate, heads, key heads, head width, vocabulary, tied: as in
+# src/runtime/step_bench.c
 SHAPES = {
     "smollm2-135m": (30, 576, 1536, 9, 3, 64, 49152, True),
     "llama3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True),
@@ -26,8 +30,18 @@ SHAPES = {
 def model_of(name, layers, device):
     n, c, f, h, g, d, v, tied = SHAPES[name]
     cfg = transformers.LlamaConfig(
-        num_hidden_layers=min(n, layers) if layers else n, hidden_size=c, intermediate_size=f, num_attention_heads=h, num_key_value_heads=g,
-        head_dim=d, vocab_size=v, tie_word_embeddings=tied, max_position_embeddings=4096, attn_implementation="sdpa", use_cache=False)
+        num_hidden_layers=min(n, layers) if layers else n,
+        hidden_size=c,
+        intermediate_size=f,
+        num_attention_heads=h,
+        num_key_value_heads=g,
+        head_dim=d,
+        vocab_size=v,
+        tie_word_embeddings=tied,
+        max_position_embeddings=4096,
+        attn_implementation="sdpa",
+        use_cache=False,
+    )
     torch.set_default_dtype(torch.bfloat16)
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(cfg)
@@ -42,8 +56,20 @@ def to_nf4(model, device):
         for name, old in list(layer.named_modules()):
             if not isinstance(old, torch.nn.Linear):
                 continue
-            new = bnb.nn.Linear4bit(old.in_features, old.out_features, bias=False, compute_dtype=torch.bfloat16, compress_statistics=True, quant_type="nf4")
-            new.weight = bnb.nn.Params4bit(old.weight.data.cpu(), requires_grad=False, compress_statistics=True, quant_type="nf4")
+            new = bnb.nn.Linear4bit(
+                old.in_features,
+                old.out_features,
+                bias=False,
+                compute_dtype=torch.bfloat16,
+                compress_statistics=True,
+                quant_type="nf4",
+            )
+            new.weight = bnb.nn.Params4bit(
+                old.weight.data.cpu(),
+                requires_grad=False,
+                compress_statistics=True,
+                quant_type="nf4",
+            )
             parent, last = name.rsplit(".", 1)
             setattr(layer.get_submodule(parent), last, new.to(device))
     model.is_loaded_in_4bit = True  # peft looks for it
@@ -54,7 +80,16 @@ def measure(a, device):
     model = model_of(a.shape, a.layers, device)
     if a.weights == "nf4":
         to_nf4(model, device)
-    model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], task_type="CAUSAL_LM"))
+    model = peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            r=16,
+            lora_alpha=32,
+            lora_dropout=0.0,
+            target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
+            task_type="CAUSAL_LM",
+        ),
+    )
     if a.recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
@@ -80,7 +115,13 @@ def measure(a, device):
         opt.zero_grad()
         parts.append((t1 - t0, t2 - t1, now() - t2))
     forward, backward, update = (statistics.median(p[i] for p in parts[2:]) for i in range(3))
-    return {"fits": True, "forward": forward, "backward": backward, "update": update, "memory": torch.cuda.max_memory_reserved() if card else 0}
+    return {
+        "fits": True,
+        "forward": forward,
+        "backward": backward,
+        "update": update,
+        "memory": torch.cuda.max_memory_reserved() if card else 0,
+    }
 
 
 def main():
@@ -96,8 +137,18 @@ def main():
     a = p.parse_args()
     # ROCm's torch calls its cards cuda too
     device = torch.device("cpu" if a.device.startswith("cpu") else a.device.replace("hip", "cuda"))
-    row = {"row": "peft", "shape": a.shape, "length": a.length, "rows": a.rows, "recompute": a.recompute, "weights": "NF4" if a.weights == "nf4" else "bfloat16",
-           "versions": f"torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}"}
+    row = {
+        "row": "peft",
+        "shape": a.shape,
+        "length": a.length,
+        "rows": a.rows,
+        "recompute": a.recompute,
+        "weights": "NF4" if a.weights == "nf4" else "bfloat16",
+        "versions": (
+            f"torch {torch.__version__}, transformers {transformers.__version__}, peft"
+            f" {peft.__version__}"
+        ),
+    }
     try:
         row.update(measure(a, device))
     except torch.OutOfMemoryError:

@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""pipeline.py RUNS MICROBATCHES WHERE... - the table of bench/pipeline from what its runs left: metrics.jsonl and trace.json.
+"""pipeline.py RUNS MICROBATCHES WHERE... - the table of bench/pipeline from what its runs left:
+metrics.jsonl and trace.json.
 
-Measured: tokens of a step over its seconds, median of all steps but the first; its share of the bound likewise. Bound: the shortest time in which two stages can do that step when
-messages take no time and the optimizer none, from the times f and b that a microbatch took in the same steps, m of them:
+Measured: tokens of a step over its seconds, and its share of the bound; each is the median of all
+steps but the first. Bound: the shortest time in which two stages can do that step when messages and
+the optimizer take no time, from the times f and b that the forward and backward of a microbatch
+took in the same steps; m is the number of microbatches:
 
-    1f1b, eager, gpipe   max(f0 + m (f1 + b1) + b0, m (f0 + b0) + f1 + b1)      equal stages: (m + 1) (f + b), the bubble being 1 / (m + 1)
-    interleaved          the same with f0 + b0 and f1 + b1 beside m divided by the two pieces that each worker holds
+    1f1b, eager, gpipe   max(f0 + m (f1 + b1) + b0, m (f0 + b0) + f1 + b1); with equal stages this
+                         is (m + 1) (f + b), and the bubble is 1 / (m + 1)
+    interleaved          the same, where each f0 + b0 and f1 + b1 that stands beside m is divided by
+                         the two chunks that each worker holds
     sequential           m (f0 + b0 + f1 + b1)
 
 Below each row: where the steps' time went on either stage."""
+
 import json
 import os
 import statistics
@@ -60,16 +66,28 @@ def main():
     runs, m, wheres = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     for where in wheres:
         print(f"\n{where}: 2 stages, {m} microbatches of 512 tokens")
-        print(f"  {'schedule':12s} {'tokens/s':>9s} {'bound':>9s} {'of bound':>9s} {'sequential':>11s}")
+        print(
+            f"  {'schedule':12s} {'tokens/s':>9s} {'bound':>9s} {'of bound':>9s}"
+            f" {'sequential':>11s}"
+        )
         base = None
         for schedule in ("sequential", "gpipe", "1f1b", "eager", "interleaved"):
-            got, best, share, parts, total = row(os.path.join(runs, f"{where}-{schedule}"), schedule, m)
+            got, best, share, parts, total = row(
+                os.path.join(runs, f"{where}-{schedule}"), schedule, m
+            )
             base = base or got
-            print(f"  {schedule:12s} {got:9.1f} {best:9.1f} {100 * share:7.1f} % {got / base:10.2f}x")
+            print(
+                f"  {schedule:12s} {got:9.1f} {best:9.1f} {100 * share:7.1f} % {got / base:10.2f}x"
+            )
             for stage in sorted(parts):
                 known = sum(parts[stage].values())
-                text = ", ".join(f"{k} {100 * v / total:.1f} %" for k, v in sorted(parts[stage].items(), key=lambda x: -x[1]))
-                print(f"      stage {stage}: {text}, nothing of it {100 * (1 - known / total):.1f} %")
+                text = ", ".join(
+                    f"{k} {100 * v / total:.1f} %"
+                    for k, v in sorted(parts[stage].items(), key=lambda x: -x[1])
+                )
+                print(
+                    f"      stage {stage}: {text}, nothing of it {100 * (1 - known / total):.1f} %"
+                )
 
 
 main()

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds every tests/fuzz/fuzz_*.c with clang's libFuzzer and the sanitizers, and runs each for a while on its seeds.
+# Builds every tests/fuzz/fuzz_*.c with clang's libFuzzer and the sanitizers, and runs each for
+# SECONDS on its seeds.
 #   scripts/fuzz.sh SECONDS [PATTERN]
-# A crash leaves its input in build-fuzz/crash/ and makes the exit status 1. Without a usable clang it says so and does nothing.
+# A crash leaves its input in build-fuzz/crash/ and makes the exit status 1. Without a usable clang
+# the script says so and does nothing.
 set -u
 seconds=${1:-60} pattern=${2:-}
 cd "$(dirname "$0")/.." || exit 1
@@ -13,8 +15,15 @@ usable() {
 	command -v clang >/dev/null || return 1
 	local d
 	d=$(mktemp -d)
-	echo 'int LLVMFuzzerTestOneInput(const unsigned char *p, unsigned long n); int LLVMFuzzerTestOneInput(const unsigned char *p, unsigned long n) { (void)p; return n > 1u << 30; }' >"$d/t.c"
-	echo '#include <omp.h>' >>"$d/t.c"
+	cat >"$d/t.c" <<'C'
+#include <omp.h>
+int LLVMFuzzerTestOneInput(const unsigned char *p, unsigned long n);
+int LLVMFuzzerTestOneInput(const unsigned char *p, unsigned long n)
+{
+	(void)p;
+	return n > 1u << 30;
+}
+C
 	clang -fopenmp -fsanitize=fuzzer,$san "$d/t.c" -o "$d/t" 2>/dev/null
 	local rc=$?
 	rm -rf "$d"
@@ -29,19 +38,28 @@ install_clang() {
 	$sudo apt-get -q update >/dev/null 2>&1
 	$sudo apt-get install -y -q --no-install-recommends clang libomp-dev >/dev/null 2>&1
 	version=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
-	[ -n "$version" ] && $sudo apt-get install -y -q --no-install-recommends "libclang-rt-$version-dev" "libomp-$version-dev" >/dev/null 2>&1
+	[ -n "$version" ] && $sudo apt-get install -y -q --no-install-recommends \
+		"libclang-rt-$version-dev" "libomp-$version-dev" >/dev/null 2>&1
 }
 
 if ! usable; then
 	install_clang
-	usable || { echo "fuzz: skipped: clang with libFuzzer and libomp cannot be installed here"; exit 0; }
+	usable || {
+		echo "fuzz: skipped: clang with libFuzzer and libomp cannot be installed here"
+		exit 0
+	}
 fi
 
 scripts/install-deps.sh || exit 1
-flags="-O1 -fsanitize=fuzzer-no-link,$san -fno-sanitize-recover=undefined -fno-omit-frame-pointer -Wno-unknown-warning-option"
-make -s -j2 CC=clang BUILD=$build EXTRA_CFLAGS="$flags" $build/libheteroshard.a >/dev/null || { echo "fuzz: the library does not build with clang"; exit 1; }
+flags="-O1 -fsanitize=fuzzer-no-link,$san -fno-sanitize-recover=undefined"
+flags="$flags -fno-omit-frame-pointer -Wno-unknown-warning-option"
+make -s -j2 CC=clang BUILD=$build EXTRA_CFLAGS="$flags" $build/libheteroshard.a >/dev/null || {
+	echo "fuzz: the library does not build with clang"
+	exit 1
+}
 mkdir -p $build/fuzz $build/crash
-export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1} UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
+export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1}
+export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
 status=0 ran=0
 for source in tests/fuzz/fuzz_*.c; do
 	[ -f "$source" ] || continue
@@ -49,7 +67,8 @@ for source in tests/fuzz/fuzz_*.c; do
 	subject=${name#fuzz_}
 	case $name in *"$pattern"*) ;; *) continue ;; esac
 	# shellcheck disable=SC2046
-	if ! clang -std=gnu11 -g $flags -fsanitize=fuzzer -fopenmp -D_GNU_SOURCE -Isrc -Iinclude -Itests -I$build/gen "$source" $build/libheteroshard.a \
+	if ! clang -std=gnu11 -g $flags -fsanitize=fuzzer -fopenmp -D_GNU_SOURCE \
+		-Isrc -Iinclude -Itests -I$build/gen "$source" $build/libheteroshard.a \
 		$(make -s -f Makefile BUILD=$build print-libs) -o "$build/fuzz/$name"; then
 		echo "FAIL  $name does not build"
 		status=1
@@ -61,14 +80,16 @@ for source in tests/fuzz/fuzz_*.c; do
 	[ -d "tests/fuzz/seeds/$subject" ] && seeds=tests/fuzz/seeds/$subject
 	log=$build/fuzz/$name.log
 	# shellcheck disable=SC2086
-	if "$build/fuzz/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2500 -max_len=65536 -print_final_stats=1 ${CI:+-seed=1} \
+	if "$build/fuzz/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2500 \
+		-max_len=65536 -print_final_stats=1 ${CI:+-seed=1} \
 		-artifact_prefix="$build/crash/$subject-" "$corpus" $seeds >"$log" 2>&1; then
 		runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
 		cover=$(grep -aoE 'cov: [0-9]+' "$log" | tail -1)
 		printf 'ok    %-24s %9s inputs in %s s, %s\n' "$name" "$runs" "$seconds" "$cover"
 	else
 		printf 'FAIL  %s (input in %s/crash/, log in %s)\n' "$name" "$build" "$log"
-		grep -aE 'ERROR|SUMMARY|runtime error|#[0-9]+ .* in ' "$log" | head -25 | sed 's/^/    | /'
+		grep -aE 'ERROR|SUMMARY|runtime error|#[0-9]+ .* in ' "$log" | head -25 |
+			sed 's/^/    | /'
 		status=1
 	fi
 	ran=$((ran + 1))

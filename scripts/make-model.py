@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""make-model.py - writes a Hugging Face folder with random weights in the shape of a known model. Needs nothing but Python.
+"""make-model.py - writes a Hugging Face folder with random weights in the shape of a known model.
+Needs nothing but Python.
 
-    scripts/make-model.py --shape llama3-8b --out DIR [--dtype bf16] [--layers N] [--vocab N] [--shard-size 5000] [--seed 1]
+    scripts/make-model.py --shape llama3-8b --out DIR [--dtype bf16] [--layers N] [--vocab N]
+        [--shard-size 5000] [--seed 1]
 
-For measuring speed and memory, and for tests of loading: config.json, generation_config.json, safetensors (sharded as on the hub) and a
-byte-level tokenizer of 256 bytes and the special tokens. Weights are normal with deviation 0.02, norms are 1. They are cut at
-random places from one block of a MiB, so that writing 16 GB takes as long as the disk does and next to no memory."""
+For measuring speed and memory, and for tests of loading: config.json, generation_config.json,
+safetensors (sharded as on the hub) and a byte-level tokenizer of 256 bytes and the special tokens.
+Weights are normal with deviation 0.02, norms are 1. They are cut at random places from one block of
+a MiB, so that writing 16 GB takes as long as the disk does and next to no memory."""
+
 import argparse
 import json
 import os
@@ -14,26 +18,70 @@ import random
 import struct
 import sys
 
-LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-LLAMA3_SPECIAL = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LLAMA3_SPECIAL = [
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+]
 CHATML_SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-LLAMA3_TEMPLATE = ("{{- bos_token }}{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + "
-                   "message['content'] | trim + '<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}{{- "
-                   "'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}")
-CHATML_TEMPLATE = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
-                   "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+LLAMA3_TEMPLATE = (
+    "{{- bos_token }}{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] +"
+    " '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}{%- endfor %}{%- if"
+    " add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%-"
+    " endif %}"
+)
+CHATML_TEMPLATE = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] +"
+    " '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n'"
+    " }}{% endif %}"
+)
 
 
-def llama(vocab, hidden, inter, layers, heads, kv, tied, theta, positions, scaling=None, special="llama3"):
-    return dict(special=special, config=dict(
-        architectures=["LlamaForCausalLM"], model_type="llama", attention_bias=False, attention_dropout=0.0, hidden_act="silu",
-        hidden_size=hidden, initializer_range=0.02, intermediate_size=inter, max_position_embeddings=positions, mlp_bias=False,
-        num_attention_heads=heads, num_hidden_layers=layers, num_key_value_heads=kv, head_dim=hidden // heads, pretraining_tp=1,
-        rms_norm_eps=1e-5, rope_scaling=scaling, rope_theta=theta, tie_word_embeddings=tied, use_cache=True, vocab_size=vocab))
+def llama(
+    vocab, hidden, inter, layers, heads, kv, tied, theta, positions, scaling=None, special="llama3"
+):
+    return dict(
+        special=special,
+        config=dict(
+            architectures=["LlamaForCausalLM"],
+            model_type="llama",
+            attention_bias=False,
+            attention_dropout=0.0,
+            hidden_act="silu",
+            hidden_size=hidden,
+            initializer_range=0.02,
+            intermediate_size=inter,
+            max_position_embeddings=positions,
+            mlp_bias=False,
+            num_attention_heads=heads,
+            num_hidden_layers=layers,
+            num_key_value_heads=kv,
+            head_dim=hidden // heads,
+            pretraining_tp=1,
+            rms_norm_eps=1e-5,
+            rope_scaling=scaling,
+            rope_theta=theta,
+            tie_word_embeddings=tied,
+            use_cache=True,
+            vocab_size=vocab,
+        ),
+    )
 
 
 def rope3(factor):
-    return dict(rope_type="llama3", factor=factor, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+    return dict(
+        rope_type="llama3",
+        factor=factor,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=8192,
+    )
 
 
 SHAPES = {
@@ -44,7 +92,11 @@ SHAPES = {
     "tiny": llama(320, 64, 160, 2, 4, 2, True, 10000.0, 512, special="chatml"),
     "small": llama(320, 192, 512, 4, 6, 2, True, 10000.0, 2048, special="chatml"),
 }
-DTYPES = {"bf16": ("BF16", 2, "bfloat16"), "f16": ("F16", 2, "float16"), "f32": ("F32", 4, "float32")}
+DTYPES = {
+    "bf16": ("BF16", 2, "bfloat16"),
+    "f16": ("F16", 2, "float16"),
+    "f32": ("F32", 4, "float32"),
+}
 BLOCK = 1 << 20
 
 
@@ -84,7 +136,9 @@ class Weights:
     def __init__(self, dtype, seed):
         self.rng = random.Random(seed)
         self.size = DTYPES[dtype][1]
-        self.block = memoryview(encode([self.rng.gauss(0.0, 0.02) for _ in range(BLOCK // self.size)], dtype))
+        self.block = memoryview(
+            encode([self.rng.gauss(0.0, 0.02) for _ in range(BLOCK // self.size)], dtype)
+        )
         self.one = encode([1.0], dtype)
 
     def write(self, f, shape):
@@ -98,7 +152,7 @@ class Weights:
         while left:
             n = min(left, self.rng.randrange(BLOCK // 4, BLOCK // 2) // self.size * self.size)
             at = self.rng.randrange(0, (BLOCK - n) // self.size + 1) * self.size
-            f.write(self.block[at:at + n])
+            f.write(self.block[at : at + n])
             left -= n
 
 
@@ -122,7 +176,11 @@ def write_weights(out, c, dtype, shard_bytes, seed):
         filled += n
     weights, index = Weights(dtype, seed), {}
     for i, shard in enumerate(shards):
-        file = "model.safetensors" if len(shards) == 1 else f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
+        file = (
+            "model.safetensors"
+            if len(shards) == 1
+            else f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
+        )
         header, at = {"__metadata__": {"format": "pt"}}, 0
         for name, shape, n in shard:
             header[name] = {"dtype": name_of, "shape": shape, "data_offsets": [at, at + n]}
@@ -139,7 +197,10 @@ def write_weights(out, c, dtype, shard_bytes, seed):
         print(f"{path}: {at / 1e6:.1f} MB")
     total = sum(n for shard in shards for _, _, n in shard)
     if len(shards) > 1:
-        write_json(os.path.join(out, "model.safetensors.index.json"), {"metadata": {"total_size": total}, "weight_map": index})
+        write_json(
+            os.path.join(out, "model.safetensors.index.json"),
+            {"metadata": {"total_size": total}, "weight_map": index},
+        )
     return total // size
 
 
@@ -154,30 +215,85 @@ def byte_alphabet():
 def write_tokenizer(out, kind):
     """Bytes are 0..255, special tokens follow. Returns the ids of beginning and end."""
     special = LLAMA3_SPECIAL if kind == "llama3" else CHATML_SPECIAL
-    bos, eos = ("<|begin_of_text|>", "<|eot_id|>") if kind == "llama3" else ("<|im_start|>", "<|im_end|>")
-    level = lambda use: {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use}
+    bos, eos = (
+        ("<|begin_of_text|>", "<|eot_id|>") if kind == "llama3" else ("<|im_start|>", "<|im_end|>")
+    )
+    level = lambda use: {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use,
+    }
     ids = {s: 256 + i for i, s in enumerate(special)}
     if kind == "llama3":
-        first, last = {"type": "Split", "pattern": {"Regex": LLAMA3_PATTERN}, "behavior": "Isolated", "invert": False}, level(False)
-        post = {"type": "TemplateProcessing",
-                "single": [{"SpecialToken": {"id": bos, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-                "pair": [{"SpecialToken": {"id": bos, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
-                         {"SpecialToken": {"id": bos, "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}],
-                "special_tokens": {bos: {"id": bos, "ids": [ids[bos]], "tokens": [bos]}}}
+        first, last = {
+            "type": "Split",
+            "pattern": {"Regex": LLAMA3_PATTERN},
+            "behavior": "Isolated",
+            "invert": False,
+        }, level(False)
+        post = {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": bos, "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+            ],
+            "pair": [
+                {"SpecialToken": {"id": bos, "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": bos, "type_id": 1}},
+                {"Sequence": {"id": "B", "type_id": 1}},
+            ],
+            "special_tokens": {bos: {"id": bos, "ids": [ids[bos]], "tokens": [bos]}},
+        }
     else:
         first, last, post = {"type": "Digits", "individual_digits": True}, level(True), None
-    write_json(os.path.join(out, "tokenizer.json"), {
-        "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [{"id": i, "content": s, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-                          "special": True} for s, i in ids.items()],
-        "normalizer": None, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [first, last]}, "post_processor": post,
-        "decoder": level(True),
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": {s: i for i, s in enumerate(byte_alphabet() + special)}, "merges": []}})
-    write_json(os.path.join(out, "tokenizer_config.json"), {
-        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": eos, "clean_up_tokenization_spaces": False,
-        "chat_template": LLAMA3_TEMPLATE if kind == "llama3" else CHATML_TEMPLATE})
+    write_json(
+        os.path.join(out, "tokenizer.json"),
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [
+                {
+                    "id": i,
+                    "content": s,
+                    "single_word": False,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "normalized": False,
+                    "special": True,
+                }
+                for s, i in ids.items()
+            ],
+            "normalizer": None,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [first, last]},
+            "post_processor": post,
+            "decoder": level(True),
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": None,
+                "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
+                "fuse_unk": False,
+                "byte_fallback": False,
+                "ignore_merges": False,
+                "vocab": {s: i for i, s in enumerate(byte_alphabet() + special)},
+                "merges": [],
+            },
+        },
+    )
+    write_json(
+        os.path.join(out, "tokenizer_config.json"),
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": bos,
+            "eos_token": eos,
+            "clean_up_tokenization_spaces": False,
+            "chat_template": LLAMA3_TEMPLATE if kind == "llama3" else CHATML_TEMPLATE,
+        },
+    )
     return ids[bos], ids[eos]
 
 
@@ -188,7 +304,9 @@ def main():
     a.add_argument("--dtype", default="bf16", choices=DTYPES)
     a.add_argument("--layers", type=int, metavar="N", help="another number of layers")
     a.add_argument("--vocab", type=int, metavar="N", help="another number of tokens, at least 512")
-    a.add_argument("--shard-size", type=float, default=5000, metavar="MB", help="largest file (default 5000)")
+    a.add_argument(
+        "--shard-size", type=float, default=5000, metavar="MB", help="largest file (default 5000)"
+    )
     a.add_argument("--seed", type=int, default=1)
     o = a.parse_args()
     if o.layers is not None and o.layers < 1:
@@ -205,7 +323,10 @@ def main():
         os.makedirs(o.out, exist_ok=True)
         c["bos_token_id"], c["eos_token_id"] = write_tokenizer(o.out, SHAPES[o.shape]["special"])
         write_json(os.path.join(o.out, "config.json"), c)
-        write_json(os.path.join(o.out, "generation_config.json"), {k: c[k] for k in ("bos_token_id", "eos_token_id")})
+        write_json(
+            os.path.join(o.out, "generation_config.json"),
+            {k: c[k] for k in ("bos_token_id", "eos_token_id")},
+        )
         count = write_weights(o.out, c, o.dtype, int(o.shard_size * 1e6), o.seed)
     except OSError as e:
         sys.exit(f"error: {e.filename}: {e.strerror}")

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every test program of a build folder, one after the other, each with a timeout; one line each, the output of failing ones, one sum
-# at the end. Exit status 0 only when something ran and nothing failed.
+# Runs every test program of a build folder, one after the other, each with a timeout. Prints one
+# line for each, the output of those that fail, and the sums. Exit status 0 only when something ran
+# and nothing failed.
 #   scripts/run-tests.sh BUILD [PATTERN]     PATTERN: only programs whose name contains it
 #   TEST_TIMEOUT=300                         seconds a program may take
-#   HS_SEED=1                                of random inputs; a program started by hand draws a new one each time and prints it
+#   HS_SEED=1                                the seed of random inputs; a program started by hand
+#                                            draws a new one each time and prints it
 set -u
 build=${1:?usage: scripts/run-tests.sh BUILD [PATTERN]}
 pattern=${2:-}
@@ -15,13 +17,17 @@ tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 export HS_SEED=${HS_SEED:-1}
 export HS_BIN=$build/heteroshard HS_SOURCE=$PWD CMOCKA_MESSAGE_OUTPUT=TAP
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
-# Threads of OpenMP that spin while they wait hold up everybody on a busy machine.
+# OpenMP threads that spin while they wait slow down every other process on a busy machine.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/support/tsan.supp:ignore_noninstrumented_modules=1:allocator_may_return_null=1}
-# OpenMP's runtime is not instrumented, so its barriers look like races: one thread there leaves the program's own threads to be checked.
-# OpenCL drivers are not instrumented either, and very slow under it.
+tsan=suppressions=$PWD/tests/support/tsan.supp
+tsan=$tsan:ignore_noninstrumented_modules=1:allocator_may_return_null=1
+export TSAN_OPTIONS=${TSAN_OPTIONS:-$tsan}
+# OpenMP's runtime is not instrumented, so its barriers look like races: with one OpenMP thread only
+# the program's own threads are checked. OpenCL drivers are not instrumented either, and very slow
+# under the sanitizer.
 case ${build##*/} in
 build-*thread*) export OMP_NUM_THREADS=1 OCL_ICD_VENDORS=/nonexistent; limit=$((limit * 4)) ;;
 build-*address*) export OCL_ICD_VENDORS=/nonexistent; limit=$((limit * 2)) ;;
@@ -36,14 +42,17 @@ for t in "$build"/tests/test_*; do
 	name=${t##*/}
 	case $name in *.*) continue ;; *"$pattern"*) ;; *) continue ;; esac
 	begin=$(date +%s.%N)
-	{ timeout -k 10 "$limit" "$t" >"$tmp/out" 2>&1 </dev/null; } 2>/dev/null # the shell would announce a crash a second time
+	# the braces keep the shell from announcing a crash a second time
+	{ timeout -k 10 "$limit" "$t" >"$tmp/out" 2>&1 </dev/null; } 2>/dev/null
 	rc=$?
 	seconds=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { printf "%.2f", b - a }')
-	skip_ok=$(count 'ok [0-9]+ # SKIP') skip_not=$(count 'not ok [0-9]+ # SKIP') # cmocka before 1.1.6 writes the second
+	skip_ok=$(count 'ok [0-9]+ # SKIP')
+	skip_not=$(count 'not ok [0-9]+ # SKIP') # written by cmocka before 1.1.6
 	skip=$((skip_ok + skip_not))
 	ok=$(($(count 'ok [0-9]+') - skip_ok))
 	bad=$(($(count 'not ok [0-9]+') - skip_not))
-	planned=$(awk '/^1\.\.[0-9]+/ { sub(/^1\.\./, ""); n += $1 } END { print n + 0 }' "$tmp/out")
+	planned=$(awk '/^1\.\.[0-9]+/ { sub(/^1\.\./, ""); n += $1 }
+		END { print n + 0 }' "$tmp/out")
 	lost=$((planned - ok - bad - skip))
 	[ "$lost" -gt 0 ] && bad=$((bad + lost)) # planned, but the program ended before
 	why=""
@@ -63,7 +72,8 @@ for t in "$build"/tests/test_*; do
 	note=""
 	[ "$bad" -gt 0 ] && note=", $bad failed"
 	[ "$skip" -gt 0 ] && note="$note, $skip skipped"
-	printf '%s  %8s s  %-32s %3d passed%s%s\n' "$verdict" "$seconds" "$name" "$ok" "$note" "$why"
+	printf '%s  %8s s  %-32s %3d passed%s%s\n' \
+		"$verdict" "$seconds" "$name" "$ok" "$note" "$why"
 	if [ "$bad" -gt 0 ]; then
 		tail -n 60 "$tmp/out" | sed 's/^/    | /'
 	elif [ "$skip" -gt 0 ]; then

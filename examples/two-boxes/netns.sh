@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The example on one machine: each box is a network namespace with its own address, key and cache, on a 1 Gbit/s link (tbf). Needs root.
+# The example on one machine: each box is a network namespace with its own address, key and cache,
+# on a 1 Gbit/s link (tbf). Needs root.
 #   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]
-# Every box runs the same command; only box1 is given the model. What it made is removed at the end.
+# Every box runs the same command; only box1 is given the model. The namespaces and the files of the
+# boxes are removed at the end.
 set -eu
 boxes=2 rate=1gbit command=train
 while getopts n:r:c: o; do
@@ -14,7 +16,8 @@ while getopts n:r:c: o; do
 	esac
 done
 shift $((OPTIND - 1))
-model=$(realpath "${1:?usage: examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]}")
+usage="usage: $0 [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]"
+model=$(realpath "${1:?$usage}")
 shift
 cd "$(dirname "$0")/../.."
 bin=$PWD/${HETEROSHARD:-build/heteroshard}
@@ -48,34 +51,50 @@ for i in $(seq "$boxes"); do
 done
 
 put_key() { # FILE WORD TEXT: keys hold characters that sed takes for its own
-	awk -v word="$2" -v file="$3" 'BEGIN { getline text < file } { at = index($0, word); if (at) $0 = substr($0, 1, at - 1) text substr($0, at + length(word)); print }' "$1" >"$1.new"
+	awk -v word="$2" -v file="$3" '
+		BEGIN { getline text < file }
+		{ at = index($0, word) }
+		at { $0 = substr($0, 1, at - 1) text substr($0, at + length(word)) }
+		{ print }' "$1" >"$1.new"
 	mv "$1.new" "$1"
 }
 cp examples/two-boxes/cluster.yaml "$work/cluster.yaml"
 if [ "$boxes" = 3 ]; then
 	# box3 takes the last layers
-	awk '/^workers:/ { print; print "  - {id: box3, hostname: box3, ip: 10.77.0.3, port: 9999, device: auto, public_key: '"'KEY-OF-BOX3'"'}"; next }
-	     /id: local, start/ { print "  - {id: local, start: 0, end: 10}"; next }
-	     /id: box2, start/ { print "  - {id: box2, start: 10, end: 20}"; print "  - {id: box3, start: 20, end: 30, is_last: true}"; next }
-	     { print }' "$work/cluster.yaml" >"$work/three" && mv "$work/three" "$work/cluster.yaml"
+	worker="{id: box3, hostname: box3, ip: 10.77.0.3, port: 9999, device: auto, "
+	worker="${worker}public_key: 'KEY-OF-BOX3'}"
+	awk -v worker="$worker" '
+		/^workers:/ { print; print "  - " worker; next }
+		/id: local, start/ { print "  - {id: local, start: 0, end: 10}"; next }
+		/id: box2, start/ {
+			print "  - {id: box2, start: 10, end: 20}"
+			print "  - {id: box3, start: 20, end: 30, is_last: true}"
+			next
+		}
+		{ print }' "$work/cluster.yaml" >"$work/three"
+	mv "$work/three" "$work/cluster.yaml"
 fi
 for i in $(seq "$boxes"); do
 	put_key "$work/cluster.yaml" "KEY-OF-BOX$i" "$work/box$i/public"
 done
 
 for i in $(seq 2 "$boxes"); do
-	ip netns exec "$tag-$i" "$bin" "$command" "$work/cluster.yaml" base_model=/nowhere key_file="$work/box$i/key" \
-		cache_dir="$work/box$i/cache" "$@" > >(sed "s/^/box$i: /" >&2) 2>&1 & # the pid is the worker's: it is ended with us
-	pids+=($!)
+	ip netns exec "$tag-$i" "$bin" "$command" "$work/cluster.yaml" base_model=/nowhere \
+		key_file="$work/box$i/key" cache_dir="$work/box$i/cache" "$@" \
+		> >(sed "s/^/box$i: /" >&2) 2>&1 &
+	pids+=($!) # the worker's, not that of sed: cleanup ends it
 done
 status=0
-ip netns exec "$tag-1" "$bin" "$command" "$work/cluster.yaml" base_model="$model" key_file="$work/box1/key" cache_dir="$work/box1/cache" "$@" || status=$?
+ip netns exec "$tag-1" "$bin" "$command" "$work/cluster.yaml" base_model="$model" \
+	key_file="$work/box1/key" cache_dir="$work/box1/cache" "$@" || status=$?
 for p in "${pids[@]}"; do
 	wait "$p" || true
 done
 pids=()
 echo "bytes that left each box:"
 for i in $(seq "$boxes"); do
-	echo "  box$i  $(ip -n "$tag-$i" -s -j link show eth0 | grep -o '"tx":{"bytes":[0-9]*' | grep -o '[0-9]*$')"
+	sent=$(ip -n "$tag-$i" -s -j link show eth0 |
+		grep -o '"tx":{"bytes":[0-9]*' | grep -o '[0-9]*$')
+	echo "  box$i  $sent"
 done
 exit $status

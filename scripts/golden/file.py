@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""file.py - golden files of src/file: blocks of every ggml type that is read, a file as the reference writes it; seeds for its fuzz targets.
+"""file.py - golden files of src/file: blocks of every ggml type that is read, a file as the
+reference writes it; seeds for its fuzz targets.
 
-Writes tests/golden/file/ and tests/fuzz/seeds/{safetensors,gguf,model_folder}/. Run it with a Python that has gguf, numpy and safetensors; the tests themselves need no Python.
+Writes tests/golden/file/ and tests/fuzz/seeds/{safetensors,gguf,model_folder}/. Run it with a
+Python that has gguf, numpy and safetensors; the tests themselves need no Python.
 
-  blocks.safetensors     <type>.packed U8 [blocks, bytes], random; <type>.f32 [blocks, numbers]: what gguf.dequantize makes of it
-                         q8_0.source F32 [rows, 64], q8_0.quantized U8: what gguf.quantize makes of it
-  reference.safetensors  tensors of every dtype in the order and spelling of safetensors.numpy.save_file"""
+  blocks.safetensors     <type>.packed U8 [blocks, bytes], random
+                         <type>.f32 [blocks, numbers]: what gguf.dequantize makes of it
+                         q8_0.source F32 [rows, 64]
+                         q8_0.quantized U8: what gguf.quantize makes of it
+  reference.safetensors  tensors of every dtype in the order and spelling of
+                         safetensors.numpy.save_file
+"""
+
 import json
 import os
 import struct
@@ -21,8 +28,18 @@ from safetensors.numpy import save, save_file
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests")
 OUT = os.path.join(TESTS, "golden", "file")
 # Type, and where in a block its float16 scales stand.
-TYPES = [(T.F16, [0]), (T.BF16, []), (T.Q4_0, [0]), (T.Q4_1, [0, 2]), (T.Q5_0, [0]), (T.Q5_1, [0, 2]), (T.Q8_0, [0]), (T.Q4_K, [0, 2]),
-         (T.Q5_K, [0, 2]), (T.Q6_K, [208])]
+TYPES = [
+    (T.F16, [0]),
+    (T.BF16, []),
+    (T.Q4_0, [0]),
+    (T.Q4_1, [0, 2]),
+    (T.Q5_0, [0]),
+    (T.Q5_1, [0, 2]),
+    (T.Q8_0, [0]),
+    (T.Q4_K, [0, 2]),
+    (T.Q5_K, [0, 2]),
+    (T.Q6_K, [208]),
+]
 BLOCKS = 9
 
 
@@ -31,16 +48,20 @@ def blocks(rng):
     for t, scales in TYPES:
         numbers, size = gguf.GGML_QUANT_SIZES[t]
         if numbers == 1:
-            raw = np.arange(0, 65536, 37, dtype=np.uint16)  # every 37th bit pattern, infinities and NaN among them
+            raw = np.arange(
+                0, 65536, 37, dtype=np.uint16
+            )  # every 37th bit pattern, infinities and NaN among them
             packed = raw.view(np.uint8).reshape(-1, 2)
         else:
             packed = rng.integers(0, 256, (BLOCKS, size), dtype=np.uint8)
             for at in scales:  # finite, of both signs, one zero, one subnormal
                 s = rng.normal(0, 1, BLOCKS).astype(np.float16)
                 s[0], s[1] = 0, np.float16(3e-7)
-                packed[:, at:at + 2] = s.view(np.uint8).reshape(-1, 2)
+                packed[:, at : at + 2] = s.view(np.uint8).reshape(-1, 2)
         out[f"{t.name.lower()}.packed"] = packed
-        out[f"{t.name.lower()}.f32"] = np.ascontiguousarray(gguf.dequantize(packed.reshape(-1) if numbers == 1 else packed, t)).astype(np.float32)
+        out[f"{t.name.lower()}.f32"] = np.ascontiguousarray(
+            gguf.dequantize(packed.reshape(-1) if numbers == 1 else packed, t)
+        ).astype(np.float32)
     x = rng.normal(0, 1, (12, 64)).astype(np.float32)
     x[0] = 0
     x[1] *= 1e-6
@@ -56,14 +77,19 @@ def blocks(rng):
 
 def reference(rng):
     return {
-        "b.u8": np.arange(7, dtype=np.uint8), "a.i8": np.arange(-3, 2, dtype=np.int8), "z.f16": rng.normal(0, 1, (3, 5)).astype(np.float16),
-        "m.i32": np.arange(6, dtype=np.int32).reshape(2, 3), "k.f32": rng.normal(0, 1, (2, 1, 3)).astype(np.float32),
-        "c.f64": np.array(0.1), "x.i64": np.array([1 << 40, -1]), "a.f32": np.zeros((0, 4), np.float32),
-        "quote\"\\ \u00e9": np.ones(1, np.float32),
+        "b.u8": np.arange(7, dtype=np.uint8),
+        "a.i8": np.arange(-3, 2, dtype=np.int8),
+        "z.f16": rng.normal(0, 1, (3, 5)).astype(np.float16),
+        "m.i32": np.arange(6, dtype=np.int32).reshape(2, 3),
+        "k.f32": rng.normal(0, 1, (2, 1, 3)).astype(np.float32),
+        "c.f64": np.array(0.1),
+        "x.i64": np.array([1 << 40, -1]),
+        "a.f32": np.zeros((0, 4), np.float32),
+        'quote"\\ \u00e9': np.ones(1, np.float32),
     }
 
 
-# ---- seeds: small files that are right, for the fuzz targets to damage ------------------------------------------------------------
+# ---- seeds: small files that are right, for the fuzz targets to damage --------------------------
 
 
 def seed(subject, name):
@@ -98,8 +124,17 @@ def gguf_seed(rng, path, arch, kind):
     g.add_array("x.f", [1.0, 2.0])
     g.add_bool("x.b", True)
     g.add_uint64("x.u", 7)
-    shapes = {"token_embd": (4, 32), "output_norm": (32,), "rope_freqs": (4,), "blk.0.attn_q": (32, 32), "blk.0.attn_k": (16, 32),
-              "blk.0.attn_v": (16, 32), "blk.0.attn_output": (32, 32), "blk.0.ffn_down": (32, 32), "blk.0.attn_norm": (32,)}
+    shapes = {
+        "token_embd": (4, 32),
+        "output_norm": (32,),
+        "rope_freqs": (4,),
+        "blk.0.attn_q": (32, 32),
+        "blk.0.attn_k": (16, 32),
+        "blk.0.attn_v": (16, 32),
+        "blk.0.attn_output": (32, 32),
+        "blk.0.ffn_down": (32, 32),
+        "blk.0.attn_norm": (32,),
+    }
     for name, shape in shapes.items():
         x = rng.normal(0, 1, shape).astype(np.float32)
         if name == "rope_freqs":
@@ -114,54 +149,146 @@ def gguf_seed(rng, path, arch, kind):
     g.close()
 
 
-CONFIG = dict(model_type="llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-              max_position_embeddings=8, vocab_size=6, rope_theta=1e4, rms_norm_eps=1e-5, tie_word_embeddings=True,
-              rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                                original_max_position_embeddings=32))
-TOKENIZER = dict(added_tokens=[dict(id=0, content="<s>", special=True)],
-                 pre_tokenizer=dict(type="Sequence", pretokenizers=[dict(type="Digits", individual_digits=True),
-                                                                    dict(type="ByteLevel", add_prefix_space=False, use_regex=True)]),
-                 post_processor=dict(type="TemplateProcessing", single=[dict(SpecialToken=dict(id="<s>")), dict(Sequence=dict(id="A"))]),
-                 model=dict(type="BPE", byte_fallback=False, vocab=dict(a=1, b=2, ab=3), merges=["a b", ["a", "b"]]))
+CONFIG = dict(
+    model_type="llama",
+    hidden_size=16,
+    intermediate_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    max_position_embeddings=8,
+    vocab_size=6,
+    rope_theta=1e4,
+    rms_norm_eps=1e-5,
+    tie_word_embeddings=True,
+    rope_scaling=dict(
+        rope_type="llama3",
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=32,
+    ),
+)
+TOKENIZER = dict(
+    added_tokens=[dict(id=0, content="<s>", special=True)],
+    pre_tokenizer=dict(
+        type="Sequence",
+        pretokenizers=[
+            dict(type="Digits", individual_digits=True),
+            dict(type="ByteLevel", add_prefix_space=False, use_regex=True),
+        ],
+    ),
+    post_processor=dict(
+        type="TemplateProcessing",
+        single=[dict(SpecialToken=dict(id="<s>")), dict(Sequence=dict(id="A"))],
+    ),
+    model=dict(
+        type="BPE", byte_fallback=False, vocab=dict(a=1, b=2, ab=3), merges=["a b", ["a", "b"]]
+    ),
+)
 
 
 def folder_seed(name, choice, config, beside, tensors):
     """The parts of one input as tests/fuzz/fuzz_model_folder.c takes it apart."""
     a, b = json.dumps(config).encode(), json.dumps(beside).encode() if beside else b""
-    write(seed("model_folder", name), bytes([choice]) + struct.pack("<H", len(a)) + a + struct.pack("<H", len(b)) + b + save(tensors))
+    write(
+        seed("model_folder", name),
+        bytes([choice])
+        + struct.pack("<H", len(a))
+        + a
+        + struct.pack("<H", len(b))
+        + b
+        + save(tensors),
+    )
 
 
 def folder_seeds(rng):
     f = lambda *shape: rng.normal(0, 1, shape).astype(np.float32)
     k = "model.layers.0.self_attn.k_proj.weight"
-    plain = {"model.embed_tokens.weight": f(6, 16), "model.norm.weight": f(16), k: f(8, 16),
-             "model.layers.0.self_attn.q_proj.weight": f(16, 16).astype(np.float16)}
+    plain = {
+        "model.embed_tokens.weight": f(6, 16),
+        "model.norm.weight": f(16),
+        k: f(8, 16),
+        "model.layers.0.self_attn.q_proj.weight": f(16, 16).astype(np.float16),
+    }
     folder_seed("single", 0, CONFIG, {"chat_template": "x", "bos_token": "<s>"}, plain)
-    folder_seed("sharded", 2, dict(CONFIG, rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1e5)),
-                {"weight_map": {name: "x.safetensors" for name in plain}}, plain)
+    folder_seed(
+        "sharded",
+        2,
+        dict(CONFIG, rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1e5)),
+        {"weight_map": {name: "x.safetensors" for name in plain}},
+        plain,
+    )
     folder_seed("bytebpe", 4, CONFIG, TOKENIZER, plain)
-    spm = dict(TOKENIZER, normalizer=dict(type="Prepend", prepend="_"),
-               model=dict(TOKENIZER["model"], byte_fallback=True, unk_token="a", vocab={"a": 1, "b": 2, "ab": 3, "<0x0A>": 4}))
+    spm = dict(
+        TOKENIZER,
+        normalizer=dict(type="Prepend", prepend="_"),
+        model=dict(
+            TOKENIZER["model"],
+            byte_fallback=True,
+            unk_token="a",
+            vocab={"a": 1, "b": 2, "ab": 3, "<0x0A>": 4},
+        ),
+    )
     folder_seed("spm", 4, CONFIG, spm, plain)
     for nested in (False, True):
         state = dict(quant_type="nf4", blocksize=64, dtype="bfloat16", shape=[8, 16])
-        parts = {k: rng.integers(0, 256, (64, 1), dtype=np.uint8), k + ".absmax": f(2), k + ".quant_map": f(16)}
+        parts = {
+            k: rng.integers(0, 256, (64, 1), dtype=np.uint8),
+            k + ".absmax": f(2),
+            k + ".quant_map": f(16),
+        }
         if nested:
             state.update(nested_blocksize=256, nested_dtype="float32", nested_offset=0.1)
-            parts.update({k + ".absmax": np.array([7, 200], np.uint8), k + ".nested_absmax": f(1), k + ".nested_quant_map": f(256)})
-        parts[k + ".quant_state.bitsandbytes__nf4"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
-        folder_seed("nf4_dq" if nested else "nf4", 0, dict(CONFIG, quantization_config=dict(quant_method="bitsandbytes", load_in_4bit=True)),
-                    None, {**plain, **parts})
+            parts.update(
+                {
+                    k + ".absmax": np.array([7, 200], np.uint8),
+                    k + ".nested_absmax": f(1),
+                    k + ".nested_quant_map": f(256),
+                }
+            )
+        parts[k + ".quant_state.bitsandbytes__nf4"] = np.frombuffer(
+            json.dumps(state).encode(), np.uint8
+        )
+        folder_seed(
+            "nf4_dq" if nested else "nf4",
+            0,
+            dict(CONFIG, quantization_config=dict(quant_method="bitsandbytes", load_in_4bit=True)),
+            None,
+            {**plain, **parts},
+        )
     module = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
-    folder_seed("adapter", 1, dict(peft_type="LORA", r=2, lora_alpha=4, lora_dropout=0.1, target_modules=["q_proj"], bias="none",
-                                   use_rslora=True, rank_pattern={}), None, {module + "A.weight": f(2, 16), module + "B.weight": f(16, 2)})
+    folder_seed(
+        "adapter",
+        1,
+        dict(
+            peft_type="LORA",
+            r=2,
+            lora_alpha=4,
+            lora_dropout=0.1,
+            target_modules=["q_proj"],
+            bias="none",
+            use_rslora=True,
+            rank_pattern={},
+        ),
+        None,
+        {module + "A.weight": f(2, 16), module + "B.weight": f(16, 2)},
+    )
 
 
 def seeds(rng):
-    small = {"b": np.arange(3, dtype=np.uint8), "a": np.ones((2, 2), np.float32), "s": np.array(1.0)}
+    small = {
+        "b": np.arange(3, dtype=np.uint8),
+        "a": np.ones((2, 2), np.float32),
+        "s": np.array(1.0),
+    }
     write(seed("safetensors", "small"), save(small, {"format": "pt", "k": "v"}))
     write(seed("safetensors", "reference"), save(reference(rng), {"format": "pt"}))
-    for name, arch, kind in (("llama_q4_1", "llama", T.Q4_1), ("qwen2_q8_0", "qwen2", T.Q8_0), ("llama_f16", "llama", T.F16)):
+    for name, arch, kind in (
+        ("llama_q4_1", "llama", T.Q4_1),
+        ("qwen2_q8_0", "qwen2", T.Q8_0),
+        ("llama_f16", "llama", T.F16),
+    ):
         gguf_seed(rng, seed("gguf", name), arch, kind)
     folder_seeds(rng)
 
@@ -176,7 +303,10 @@ def main():
     seeds(np.random.default_rng(12))
     with open(os.path.join(OUT, "versions.txt"), "w", encoding="utf-8") as f:
         f.write("made by scripts/golden/file.py with\n")
-        f.write("".join(f"{p} {version(p)}\n" for p in ("gguf", "numpy", "safetensors")) + f"python {sys.version.split()[0]}\n")
+        f.write(
+            "".join(f"{p} {version(p)}\n" for p in ("gguf", "numpy", "safetensors"))
+            + f"python {sys.version.split()[0]}\n"
+        )
 
 
 if __name__ == "__main__":

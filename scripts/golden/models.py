@@ -1,37 +1,49 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""models.py - tiny models of every family with what PyTorch computes from them: logits, gradients, training curves.
+"""models.py - tiny models of every family with what PyTorch computes from them: logits, gradients,
+training curves.
 
-Writes tests/golden/models/. Run it with a Python that has torch, transformers, peft, bitsandbytes, gguf, tokenizers and safetensors; the
-tests themselves need no Python. The versions that made the files in the repository stand in tests/golden/models/versions.txt.
+Writes tests/golden/models/. Run it with a Python that has torch, transformers, peft, bitsandbytes,
+gguf, tokenizers and safetensors; the tests themselves need no Python. The versions that made the
+files in the repository stand in tests/golden/models/versions.txt.
 
   <family>/                   a Hugging Face folder: config.json and weights, random but fixed
   <family>/expect.safetensors input, logits, loss and gradients (names below)
   <family>.gguf               the same model as convert_hf_to_gguf.py of llama.cpp would write it
-  train-<case>/               a training run: case.json, init/ (PEFT adapter, for LoRA), expect.safetensors
+  train-<case>/               a training run: case.json, init/ (PEFT adapter, for LoRA),
+                              expect.safetensors
 
-expect.safetensors of a model. The input is one microbatch in the words of src/data/batch.h: two sequences, one behind the other.
+expect.safetensors of a model. The input is one microbatch, named as in src/data/batch.h: two
+sequences, one after the other.
   id, pos, label (N) I32; start (S+1) I32       labels are shifted, -100 is not trained
-  logits (N, V), loss (1)                        float32, eager attention; loss is the mean over the trained tokens
-  grad.<parameter>, gradnorm.<parameter>         d loss / d parameter, nothing frozen: the first 16 rows, and the norm of all of it
+  logits (N, V), loss (1)                        float32, eager attention; loss is the mean over the
+                                                 trained tokens
+  grad.<parameter>, gradnorm.<parameter>         d loss / d parameter, nothing frozen: the first 16
+                                                 rows, and the norm of all of it
   lora_r, lora_alpha (1)                         scale = alpha / R
   lora.<module>.A (R, in), lora.<module>.B       adapters of all linear layers
-  <set>.loss, <set>.grad.<module>.A, .B          with adapters on the modules of the set: `qkvo` (attention) or `all` (all linear)
+  <set>.loss, <set>.grad.<module>.A, .B          with adapters on the modules of the set: `qkvo`
+                                                 (attention) or `all` (all linear)
 
-Of the NF4 models too the expectation is that of float32 weights: not rounded to the dtype which the quantisation state names.
+NF4 models too are expected to compute with float32 weights, not with weights rounded to the dtype
+that the quantisation state names.
 
 expect.safetensors of a training run.
   s<step>.m<microbatch>.{id,pos,label,start}     steps and microbatches from 0
-  loss, grad_norm, lr (steps) F64                loss = sum of token losses / trained tokens of the global batch; norm before clipping
-  final.<module>.A, .B; final.<parameter>        after the last step: the adapter; the first 16 rows of a parameter
+  loss, grad_norm, lr (steps) F64                loss = sum of token losses / trained tokens of the
+                                                 global batch; norm before clipping
+  final.<module>.A, .B; final.<parameter>        after the last step: the adapter; the first 16 rows
+                                                 of a parameter
 
 Learning rate, steps s = 1..N, w warm-up steps, r the smallest share of the base rate:
-  s <= w            base * s / w                                          the first step already trains
+  s <= w            base * s / w                             the first step already trains
   cosine, s > w     base * (r + (1 - r) * (1 + cos(pi * (s - w) / (N - w))) / 2)
-  linear, s > w     base * (N - s + 1) / (N - w + 1)                      never zero on a step that is taken
+  linear, s > w     base * (N - s + 1) / (N - w + 1)         never zero on a step that is taken
 Clipping as torch.nn.utils.clip_grad_norm_: factor min(1, max_norm / (norm + 1e-6)).
 
-All weights are exact in bfloat16, float16 and float32, so the dtype of a file does not change the expectation."""
+All weights are exact in bfloat16, float16 and float32, so the dtype of a file does not change the
+expectation."""
+
 import json
 import math
 import os
@@ -52,7 +64,9 @@ import safetensors
 import tokenizers
 from safetensors.torch import save_file
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "models")
+ROOT = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "models"
+)
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj"]
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -60,65 +74,225 @@ LORA_R, LORA_ALPHA = 3, 4.0
 LENGTHS = (13, 37)
 ROWS = 16  # of a matrix that are kept, where the whole would make the files large
 
-# One row a model: how its config.json reads, what its weights are stored as, and what is expected of it.
-# `shard`: bytes per file; `grads`: also store gradients; `new_style`: config.json in the words of transformers 5.
+# One row a model: how its config.json reads, what its weights are stored as, and what is expected
+# of it. `shard`: bytes per file; `grads`: also store gradients; `new_style`: config.json in the
+# words of transformers 5.
 FAMILIES = {
     "llama2": dict(
-        arch="llama", store="BF16",
-        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-                    num_key_value_heads=4, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None,
-                    tie_word_embeddings=False, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+        arch="llama",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=64,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            rope_scaling=None,
+            tie_word_embeddings=False,
+            attention_bias=False,
+            mlp_bias=False,
+            pretraining_tp=1,
+        ),
+    ),
     "llama3": dict(
-        arch="llama", store="BF16",
-        config=dict(vocab_size=137, hidden_size=64, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-                    num_key_value_heads=2, max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=500000.0, rope_scaling=None,
-                    tie_word_embeddings=False, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+        arch="llama",
+        store="BF16",
+        config=dict(
+            vocab_size=137,
+            hidden_size=64,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=8192,
+            rms_norm_eps=1e-5,
+            rope_theta=500000.0,
+            rope_scaling=None,
+            tie_word_embeddings=False,
+            attention_bias=False,
+            mlp_bias=False,
+            pretraining_tp=1,
+        ),
+    ),
     "llama31": dict(
-        arch="llama", store="BF16", tokenizer="llama-bpe",
-        config=dict(vocab_size=271, hidden_size=64, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2,
-                    num_key_value_heads=1, head_dim=32, max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=500000.0,
-                    rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                                      original_max_position_embeddings=32),
-                    tie_word_embeddings=False, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+        arch="llama",
+        store="BF16",
+        tokenizer="llama-bpe",
+        config=dict(
+            vocab_size=271,
+            hidden_size=64,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            max_position_embeddings=256,
+            rms_norm_eps=1e-5,
+            rope_theta=500000.0,
+            rope_scaling=dict(
+                rope_type="llama3",
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=32,
+            ),
+            tie_word_embeddings=False,
+            attention_bias=False,
+            mlp_bias=False,
+            pretraining_tp=1,
+        ),
+    ),
     "llama-linear": dict(
-        arch="llama", store="BF16", grads=False,
-        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-                    num_key_value_heads=1, max_position_embeddings=128, rms_norm_eps=1e-6, rope_theta=10000.0,
-                    rope_scaling=dict(type="linear", factor=4.0), tie_word_embeddings=False, attention_bias=False, mlp_bias=False)),
+        arch="llama",
+        store="BF16",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            max_position_embeddings=128,
+            rms_norm_eps=1e-6,
+            rope_theta=10000.0,
+            rope_scaling=dict(type="linear", factor=4.0),
+            tie_word_embeddings=False,
+            attention_bias=False,
+            mlp_bias=False,
+        ),
+    ),
     "smollm2": dict(
-        arch="llama", store="F32", shard=80_000, tokenizer="smollm",
-        config=dict(vocab_size=269, hidden_size=48, intermediate_size=40, num_hidden_layers=3, num_attention_heads=6,
-                    num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=100000.0, rope_scaling=None,
-                    rope_interleaved=False, tie_word_embeddings=True, attention_bias=False, mlp_bias=False, pretraining_tp=1)),
+        arch="llama",
+        store="F32",
+        shard=80_000,
+        tokenizer="smollm",
+        config=dict(
+            vocab_size=269,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=3,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            rms_norm_eps=1e-5,
+            rope_theta=100000.0,
+            rope_scaling=None,
+            rope_interleaved=False,
+            tie_word_embeddings=True,
+            attention_bias=False,
+            mlp_bias=False,
+            pretraining_tp=1,
+        ),
+    ),
     "tinyllama": dict(
-        arch="llama", store="F16",
-        config=dict(vocab_size=127, hidden_size=64, intermediate_size=40, num_hidden_layers=2, num_attention_heads=8,
-                    num_key_value_heads=1, max_position_embeddings=2048, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None,
-                    tie_word_embeddings=False, attention_bias=False, pretraining_tp=1)),
+        arch="llama",
+        store="F16",
+        config=dict(
+            vocab_size=127,
+            hidden_size=64,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=8,
+            num_key_value_heads=1,
+            max_position_embeddings=2048,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            rope_scaling=None,
+            tie_word_embeddings=False,
+            attention_bias=False,
+            pretraining_tp=1,
+        ),
+    ),
     "mistral": dict(
-        arch="mistral", store="BF16",
-        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-                    num_key_value_heads=2, head_dim=12, max_position_embeddings=128, rms_norm_eps=1e-5, rope_theta=10000.0,
-                    sliding_window=11, tie_word_embeddings=False)),
+        arch="mistral",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            max_position_embeddings=128,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            sliding_window=11,
+            tie_word_embeddings=False,
+        ),
+    ),
     "mistral-full": dict(
-        arch="mistral", store="F16", grads=False,
-        config=dict(vocab_size=131, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-                    num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, rope_theta=1000000.0,
-                    sliding_window=None, tie_word_embeddings=False)),
+        arch="mistral",
+        store="F16",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            rms_norm_eps=1e-5,
+            rope_theta=1000000.0,
+            sliding_window=None,
+            tie_word_embeddings=False,
+        ),
+    ),
     "qwen2": dict(
-        arch="qwen2", store="F32",
-        config=dict(vocab_size=149, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-                    num_key_value_heads=2, max_position_embeddings=128, max_window_layers=2, rms_norm_eps=1e-6,
-                    rope_theta=1000000.0, sliding_window=32768, use_sliding_window=False, tie_word_embeddings=True)),
+        arch="qwen2",
+        store="F32",
+        config=dict(
+            vocab_size=149,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            max_window_layers=2,
+            rms_norm_eps=1e-6,
+            rope_theta=1000000.0,
+            sliding_window=32768,
+            use_sliding_window=False,
+            tie_word_embeddings=True,
+        ),
+    ),
     "qwen3": dict(
-        arch="qwen3", store="BF16", new_style=True,
-        config=dict(vocab_size=139, hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-                    num_key_value_heads=2, head_dim=20, max_position_embeddings=128, max_window_layers=2, rms_norm_eps=1e-6,
-                    rope_theta=1000000.0, rope_scaling=None, sliding_window=None, use_sliding_window=False, attention_bias=False,
-                    tie_word_embeddings=True)),
+        arch="qwen3",
+        store="BF16",
+        new_style=True,
+        config=dict(
+            vocab_size=139,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=20,
+            max_position_embeddings=128,
+            max_window_layers=2,
+            rms_norm_eps=1e-6,
+            rope_theta=1000000.0,
+            rope_scaling=None,
+            sliding_window=None,
+            use_sliding_window=False,
+            attention_bias=False,
+            tie_word_embeddings=True,
+        ),
+    ),
 }
-CLASS = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
-         "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}
+CLASS = {
+    "llama": transformers.LlamaForCausalLM,
+    "mistral": transformers.MistralForCausalLM,
+    "qwen2": transformers.Qwen2ForCausalLM,
+    "qwen3": transformers.Qwen3ForCausalLM,
+}
 
 
 def path(*parts):
@@ -140,10 +314,12 @@ def exact16(t):
     return t
 
 
-# ---- models ---------------------------------------------------------------------------------------------------------------------
+# ---- models -------------------------------------------------------------------------------------
+
 
 def fill(model, seed):
-    """Random weights: scores and logits of order 1 to 5, norms and biases away from one and zero."""
+    """Random weights: scores and logits of order 1 to 5, norms and biases away from one and
+    zero."""
     g = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
     for name, p in sorted(model.named_parameters()):
@@ -166,8 +342,16 @@ def build(name):
     row = FAMILIES[name]
     c = dict(row["config"])
     c["architectures"] = [CLASS[row["arch"]].__name__]
-    c.update(model_type=row["arch"], hidden_act="silu", attention_dropout=0.0, initializer_range=0.02, use_cache=True,
-             bos_token_id=1, eos_token_id=2, torch_dtype={"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[row["store"]])
+    c.update(
+        model_type=row["arch"],
+        hidden_act="silu",
+        attention_dropout=0.0,
+        initializer_range=0.02,
+        use_cache=True,
+        bos_token_id=1,
+        eos_token_id=2,
+        torch_dtype={"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[row["store"]],
+    )
     folder = path(name, "")
     write_json(os.path.join(folder, "config.json"), c)
     config = transformers.AutoConfig.from_pretrained(folder)
@@ -179,10 +363,14 @@ def build(name):
 
 
 def save_model(name, model, config):
-    """The folder as it would come from the hub. Tensors are written by hand so that the shards fall where a reader can go wrong."""
+    """The folder as it would come from the hub. Tensors are written by hand so that the shards fall
+    where a reader can go wrong."""
     row, folder = FAMILIES[name], path(name, "")
-    state = {k: v.detach().to(DTYPE[row["store"]]).contiguous() for k, v in model.state_dict().items()
-             if not (k == "lm_head.weight" and config["tie_word_embeddings"])}
+    state = {
+        k: v.detach().to(DTYPE[row["store"]]).contiguous()
+        for k, v in model.state_dict().items()
+        if not (k == "lm_head.weight" and config["tie_word_embeddings"])
+    }
     if "shard" in row:
         shards, size = [{}], 0
         for k, v in state.items():
@@ -191,7 +379,10 @@ def save_model(name, model, config):
                 size = 0
             shards[-1][k] = v
             size += v.nbytes
-        index = {"metadata": {"total_size": sum(v.nbytes for v in state.values())}, "weight_map": {}}
+        index = {
+            "metadata": {"total_size": sum(v.nbytes for v in state.values())},
+            "weight_map": {},
+        }
         for i, s in enumerate(shards):
             file = f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
             save_file(s, os.path.join(folder, file), metadata={"format": "pt"})
@@ -204,16 +395,22 @@ def save_model(name, model, config):
         saved = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))
         saved.update(architectures=config["architectures"], dtype=config["torch_dtype"])
         write_json(os.path.join(folder, "config.json"), saved)
-    write_json(os.path.join(folder, "generation_config.json"), {"bos_token_id": 1, "eos_token_id": 2})
+    write_json(
+        os.path.join(folder, "generation_config.json"), {"bos_token_id": 1, "eos_token_id": 2}
+    )
 
 
 def make_batch(lengths, vocab, seed, pattern=False):
-    """One microbatch. The first third of each sequence and a few places after it are not trained."""
+    """One microbatch. The first third of each sequence and a few places after it are not
+    trained."""
     g = torch.Generator().manual_seed(seed)
     ids, pos, label, start = [], [], [], [0]
     for n in lengths:
         if pattern:  # something that can be learnt: an arithmetic progression
-            first, step = torch.randint(0, vocab, (1,), generator=g).item(), torch.randint(1, 4, (1,), generator=g).item()
+            first, step = (
+                torch.randint(0, vocab, (1,), generator=g).item(),
+                torch.randint(1, 4, (1,), generator=g).item(),
+            )
             seq = (first + step * torch.arange(n)) % vocab
         else:
             seq = torch.randint(0, vocab, (n,), generator=g)
@@ -226,7 +423,9 @@ def make_batch(lengths, vocab, seed, pattern=False):
         label.append(lab)
         start.append(start[-1] + n)
     i32 = lambda ts: torch.cat(ts).to(torch.int32)
-    return dict(id=i32(ids), pos=i32(pos), label=i32(label), start=torch.tensor(start, dtype=torch.int32))
+    return dict(
+        id=i32(ids), pos=i32(pos), label=i32(label), start=torch.tensor(start, dtype=torch.int32)
+    )
 
 
 def run(model, b):
@@ -235,16 +434,26 @@ def run(model, b):
     for a, z in zip(b["start"][:-1].tolist(), b["start"][1:].tolist()):
         logits.append(model(input_ids=b["id"][a:z].long()[None], use_cache=False).logits[0])
     logits = torch.cat(logits)
-    total = torch.nn.functional.cross_entropy(logits, b["label"].long(), ignore_index=-100, reduction="sum")
+    total = torch.nn.functional.cross_entropy(
+        logits, b["label"].long(), ignore_index=-100, reduction="sum"
+    )
     return logits, total, int((b["label"] != -100).sum())
 
 
 def run_packed(model, b):
-    """The same by one call with an explicit block-diagonal mask: proof that packed sequences do not see each other."""
+    """The same by one call with an explicit block-diagonal mask: proof that packed sequences do not
+    see each other."""
     seq = torch.bucketize(torch.arange(len(b["id"])), b["start"][1:], right=True)
-    allowed = (seq[:, None] == seq[None, :]) & (torch.arange(len(seq))[:, None] >= torch.arange(len(seq))[None, :])
+    allowed = (seq[:, None] == seq[None, :]) & (
+        torch.arange(len(seq))[:, None] >= torch.arange(len(seq))[None, :]
+    )
     mask = torch.where(allowed, 0.0, torch.finfo(torch.float32).min)[None, None]
-    return model(input_ids=b["id"].long()[None], position_ids=b["pos"].long()[None], attention_mask=mask, use_cache=False).logits[0]
+    return model(
+        input_ids=b["id"].long()[None],
+        position_ids=b["pos"].long()[None],
+        attention_mask=mask,
+        use_cache=False,
+    ).logits[0]
 
 
 def lora_weights(model, seed):
@@ -254,12 +463,17 @@ def lora_weights(model, seed):
     for name, m in model.named_modules():
         if name.split(".")[-1] in ALL_LINEAR:
             n_out, n_in = m.out_features, m.in_features
-            out[name] = (torch.randn(LORA_R, n_in, generator=g) / math.sqrt(n_in), 0.3 * torch.randn(n_out, LORA_R, generator=g))
+            out[name] = (
+                torch.randn(LORA_R, n_in, generator=g) / math.sqrt(n_in),
+                0.3 * torch.randn(n_out, LORA_R, generator=g),
+            )
     return out
 
 
 def lora_model(model, targets, weights, r=LORA_R, alpha=LORA_ALPHA):
-    cfg = peft.LoraConfig(r=r, lora_alpha=alpha, lora_dropout=0.0, target_modules=list(targets), task_type="CAUSAL_LM")
+    cfg = peft.LoraConfig(
+        r=r, lora_alpha=alpha, lora_dropout=0.0, target_modules=list(targets), task_type="CAUSAL_LM"
+    )
     m = peft.get_peft_model(model, cfg).eval()
     for module, a, b in lora_parts(m):
         a.data.copy_(weights[module][0])
@@ -271,7 +485,11 @@ def lora_parts(m):
     """(module, A, B) of each adapter, in order."""
     for name, mod in m.named_modules():
         if isinstance(mod, peft.tuners.lora.LoraLayer):
-            yield name.removeprefix("base_model.model."), mod.lora_A["default"].weight, mod.lora_B["default"].weight
+            yield (
+                name.removeprefix("base_model.model."),
+                mod.lora_A["default"].weight,
+                mod.lora_B["default"].weight,
+            )
 
 
 def expectation(name, model, with_grads=True, with_lora=True):
@@ -283,25 +501,48 @@ def expectation(name, model, with_grads=True, with_lora=True):
         assert far < 2e-5, (name, far)
     if with_grads:
         last = model.config.num_hidden_layers - 1
-        keep = {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", f"model.layers.{last}.mlp.down_proj.weight",
-                f"model.layers.{last}.post_attention_layernorm.weight"}
-        keep |= {f"model.layers.0.{k}" for k in ("input_layernorm.weight", "self_attn.q_proj.weight", "self_attn.q_proj.bias",
-                                                 "self_attn.k_proj.bias", "self_attn.v_proj.bias", "self_attn.q_norm.weight",
-                                                 "self_attn.k_norm.weight", "self_attn.k_proj.weight")}
+        keep = {
+            "model.embed_tokens.weight",
+            "model.norm.weight",
+            "lm_head.weight",
+            f"model.layers.{last}.mlp.down_proj.weight",
+            f"model.layers.{last}.post_attention_layernorm.weight",
+        }
+        keep |= {
+            f"model.layers.0.{k}"
+            for k in (
+                "input_layernorm.weight",
+                "self_attn.q_proj.weight",
+                "self_attn.q_proj.bias",
+                "self_attn.k_proj.bias",
+                "self_attn.v_proj.bias",
+                "self_attn.q_norm.weight",
+                "self_attn.k_norm.weight",
+                "self_attn.k_proj.weight",
+            )
+        }
         (total / n).backward()
         for k, p in model.named_parameters():
             if k in keep:
-                out["grad." + k], out["gradnorm." + k] = p.grad[:ROWS].clone(), p.grad.norm().reshape(1)
+                out["grad." + k], out["gradnorm." + k] = p.grad[
+                    :ROWS
+                ].clone(), p.grad.norm().reshape(1)
         model.zero_grad()
     if with_lora:
         out.update(lora_expectation(model, b))
-    print(f"{name}: |logits| max {logits.abs().max():.2f} std {logits.std():.2f}, loss {out['loss'].item():.4f}")
+    print(
+        f"{name}: |logits| max {logits.abs().max():.2f} std {logits.std():.2f}, loss"
+        f" {out['loss'].item():.4f}"
+    )
     save_file({k: v.contiguous() for k, v in out.items()}, path(name, "expect.safetensors"))
 
 
 def lora_expectation(model, b):
     weights = lora_weights(model, seed=11)
-    out = {"lora_r": torch.tensor([LORA_R], dtype=torch.float32), "lora_alpha": torch.tensor([LORA_ALPHA])}
+    out = {
+        "lora_r": torch.tensor([LORA_R], dtype=torch.float32),
+        "lora_alpha": torch.tensor([LORA_ALPHA]),
+    }
     for module, (a, bb) in weights.items():
         out[f"lora.{module}.A"], out[f"lora.{module}.B"] = a, bb
     for label, targets in (("qkvo", ATTENTION), ("all", ALL_LINEAR)):
@@ -310,7 +551,10 @@ def lora_expectation(model, b):
         (total / n).backward()
         out[label + ".loss"] = (total / n).detach().reshape(1)
         for module, a, bb in lora_parts(m):
-            out[f"{label}.grad.{module}.A"], out[f"{label}.grad.{module}.B"] = a.grad.clone(), bb.grad.clone()
+            out[f"{label}.grad.{module}.A"], out[f"{label}.grad.{module}.B"] = (
+                a.grad.clone(),
+                bb.grad.clone(),
+            )
         m.zero_grad()
         m.unload()
     for p in model.parameters():
@@ -318,22 +562,32 @@ def lora_expectation(model, b):
     return out
 
 
-# ---- bitsandbytes NF4 -----------------------------------------------------------------------------------------------------------
+# ---- bitsandbytes NF4 ---------------------------------------------------------------------------
+
 
 def nf4_folder(name, source, double, compute):
-    """`source` quantised by transformers + bitsandbytes on the CPU and saved by save_pretrained()."""
+    """`source` quantised by transformers + bitsandbytes on the CPU and saved by
+    save_pretrained()."""
     import bitsandbytes.functional as F
     from bitsandbytes.backends.default.ops import _dequantize_4bit_compute as portable
+
     folder = path(name, "")
-    q = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double,
-                                        bnb_4bit_compute_dtype=compute)
-    m = transformers.AutoModelForCausalLM.from_pretrained(path(source, ""), quantization_config=q, dtype=compute, device_map="cpu")
+    q = transformers.BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=double,
+        bnb_4bit_compute_dtype=compute,
+    )
+    m = transformers.AutoModelForCausalLM.from_pretrained(
+        path(source, ""), quantization_config=q, dtype=compute, device_map="cpu"
+    )
     m.save_pretrained(folder)
     for f in ("README.md", "chat_template.jinja"):
         if os.path.exists(os.path.join(folder, f)):
             os.remove(os.path.join(folder, f))
 
-    # The expectation is computed by a plain model in float32 whose weights come from the very tensors that were saved.
+    # The expectation is computed by a plain model in float32 whose weights come from the very
+    # tensors that were saved.
     saved = {}
     for f in sorted(os.listdir(folder)):
         if f.endswith(".safetensors") and not f.startswith("expect"):
@@ -344,9 +598,16 @@ def nf4_folder(name, source, double, compute):
         if k + ".quant_state.bitsandbytes__nf4" in saved:
             parts = {s.removeprefix(k + "."): t for s, t in saved.items() if s.startswith(k + ".")}
             qs = F.QuantState.from_dict(qs_dict=parts, device=torch.device("cpu"))
-            assert qs.quant_type == "nf4" and qs.nested == double and qs.dtype == compute, (k, qs.quant_type, qs.nested, qs.dtype)
+            assert qs.quant_type == "nf4" and qs.nested == double and qs.dtype == compute, (
+                k,
+                qs.quant_type,
+                qs.nested,
+                qs.dtype,
+            )
             # not F.dequantize_4bit(): see nf4.py on its AVX-512 kernel
-            absmax = F.dequantize_blockwise(qs.absmax, qs.state2) + qs.offset if double else qs.absmax
+            absmax = (
+                F.dequantize_blockwise(qs.absmax, qs.state2) + qs.offset if double else qs.absmax
+            )
             v.copy_(portable(saved[k].reshape(-1), absmax, qs.code, 64, v.shape, torch.float32))
         elif k in saved:
             v.copy_(saved[k].float())
@@ -356,46 +617,97 @@ def nf4_folder(name, source, double, compute):
     return plain
 
 
-# ---- GGUF and tokenizers --------------------------------------------------------------------------------------------------------
+# ---- GGUF and tokenizers ------------------------------------------------------------------------
 
-TEXT = ("The coordinator owns the job and the worker drives one device. A stage is a contiguous range of layers; the last stage "
-        "computes the loss. Which card is the slow one? Measure first, then plan. " * 4)
-SPECIAL = {"smollm": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-           "llama-bpe": ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]}
-TEMPLATE = {
-    "smollm": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
-              "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
-    "llama-bpe": "{{- bos_token }}{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + "
-                 "message['content'] | trim + '<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}{{- "
-                 "'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}",
+TEXT = (
+    "The coordinator owns the job and the worker drives one device. A stage is a contiguous range"
+    " of layers; the last stage computes the loss. Which card is the slow one? Measure first, then"
+    " plan. "
+    * 4
+)
+SPECIAL = {
+    "smollm": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+    "llama-bpe": [
+        "<|begin_of_text|>",
+        "<|end_of_text|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|eot_id|>",
+    ],
 }
-LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEMPLATE = {
+    "smollm": (
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' +"
+        " message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{"
+        " '<|im_start|>assistant\n' }}{% endif %}"
+    ),
+    "llama-bpe": (
+        "{{- bos_token }}{%- for message in messages %}{{- '<|start_header_id|>' + message['role']"
+        " + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}{%- endfor %}{%-"
+        " if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%-"
+        " endif %}"
+    ),
+}
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def make_tokenizer(name, kind, vocab):
-    """A byte-level BPE with a few merges and the special tokens of its family; ids fill the whole vocabulary of the model."""
+    """A byte-level BPE with a few merges and the special tokens of its family; ids fill the whole
+    vocabulary of the model."""
     from tokenizers import Tokenizer, Regex, models, trainers, pre_tokenizers, decoders, processors
+
     t = Tokenizer(models.BPE())
     if kind == "smollm":
-        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+        t.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            ]
+        )
     else:
-        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), "isolated"),
-                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        t.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(LLAMA3_PATTERN), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
     t.decoder = decoders.ByteLevel()
-    t.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=vocab, special_tokens=SPECIAL[kind], show_progress=False,
-                                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    t.train_from_iterator(
+        [TEXT],
+        trainers.BpeTrainer(
+            vocab_size=vocab,
+            special_tokens=SPECIAL[kind],
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     if kind == "llama-bpe":
         bos = SPECIAL[kind][0]
-        t.post_processor = processors.TemplateProcessing(single=f"{bos} $A", pair=f"{bos} $A {bos} $B",
-                                                         special_tokens=[(bos, t.token_to_id(bos))])
+        t.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A",
+            pair=f"{bos} $A {bos} $B",
+            special_tokens=[(bos, t.token_to_id(bos))],
+        )
     assert t.get_vocab_size() == vocab, t.get_vocab_size()
     folder = path(name, "")
     t.save(os.path.join(folder, "tokenizer.json"))
-    bos, eos = ("<|im_start|>", "<|im_end|>") if kind == "smollm" else ("<|begin_of_text|>", "<|eot_id|>")
-    write_json(os.path.join(folder, "tokenizer_config.json"),
-               {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": eos, "add_prefix_space": False,
-                "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE[kind]})
+    bos, eos = (
+        ("<|im_start|>", "<|im_end|>") if kind == "smollm" else ("<|begin_of_text|>", "<|eot_id|>")
+    )
+    write_json(
+        os.path.join(folder, "tokenizer_config.json"),
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": bos,
+            "eos_token": eos,
+            "add_prefix_space": False,
+            "clean_up_tokenization_spaces": False,
+            "chat_template": TEMPLATE[kind],
+        },
+    )
     for f in ("config.json", "generation_config.json"):
         p = os.path.join(folder, f)
         c = json.load(open(p, encoding="utf-8"))
@@ -405,8 +717,11 @@ def make_tokenizer(name, kind, vocab):
 
 
 def permute(w, heads):
-    """Rows of Q and K from Hugging Face's order (two halves) to that of `llama` files (pairs): convert_hf_to_gguf.py, permute()."""
-    return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+    """Rows of Q and K from Hugging Face's order (two halves) to that of `llama` files (pairs):
+    convert_hf_to_gguf.py, permute()."""
+    return (
+        w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+    )
 
 
 def write_gguf(file, name, model, config, kind, f16):
@@ -436,7 +751,9 @@ def write_gguf(file, name, model, config, kind, f16):
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre(kind)
     w.add_token_list([s for s, _ in tokens])
-    w.add_token_types([gguf.TokenType.CONTROL if s in special else gguf.TokenType.NORMAL for s, _ in tokens])
+    w.add_token_types(
+        [gguf.TokenType.CONTROL if s in special else gguf.TokenType.NORMAL for s, _ in tokens]
+    )
     w.add_token_merges([" ".join(m) if isinstance(m, list) else m for m in t["model"]["merges"]])
     c = json.load(open(path(name, "config.json"), encoding="utf-8"))
     w.add_bos_token_id(c["bos_token_id"])
@@ -458,8 +775,10 @@ def write_gguf(file, name, model, config, kind, f16):
             elif wavelen > low:
                 factors.append(scaling["factor"])
             else:
-                smooth = (scaling["original_max_position_embeddings"] / wavelen - scaling["low_freq_factor"]) / (
-                    scaling["high_freq_factor"] - scaling["low_freq_factor"])
+                smooth = (
+                    scaling["original_max_position_embeddings"] / wavelen
+                    - scaling["low_freq_factor"]
+                ) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
                 factors.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
         print(f"  {file}: rope factors {np.round(factors, 3).tolist()}")
         w.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
@@ -472,24 +791,54 @@ def write_gguf(file, name, model, config, kind, f16):
         elif k.endswith("k_proj.weight"):
             a = permute(a, config["num_key_value_heads"])
         half = f16 and a.ndim > 1
-        w.add_tensor(names.get_name(k, try_suffixes=(".weight",)), np.ascontiguousarray(a, np.float16 if half else np.float32))
+        w.add_tensor(
+            names.get_name(k, try_suffixes=(".weight",)),
+            np.ascontiguousarray(a, np.float16 if half else np.float32),
+        )
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
 
 
-# ---- training -------------------------------------------------------------------------------------------------------------------
+# ---- training -----------------------------------------------------------------------------------
 
 STEPS, WARMUP, MIN_RATIO = 10, 2, 0.1
-# `rows`: lengths of the sequences of each microbatch of a step; both microbatches train unequal numbers of tokens.
+# `rows`: lengths of the sequences of each microbatch of a step; both microbatches train unequal
+# numbers of tokens.
 CASES = {
-    "lora": dict(model="smollm2", targets=ATTENTION, optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)]),
-    "lora-packed": dict(model="llama31", targets=ALL_LINEAR, optimizer="adamw", lr=1e-3, schedule="linear", rows=[(19, 23), (7, 5, 1, 13)]),
-    "qlora": dict(model="smollm2-nf4-dq", targets=ALL_LINEAR, optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)],
-                  zero_b=True, clip=3.5),
-    "full-adamw": dict(model="smollm2", optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)]),
-    "full-sgd": dict(model="llama2", optimizer="sgd", lr=2e-2, schedule="constant", rows=[(17,), (31,)]),
+    "lora": dict(
+        model="smollm2",
+        targets=ATTENTION,
+        optimizer="adamw",
+        lr=1e-3,
+        schedule="cosine",
+        rows=[(29,), (11,)],
+    ),
+    "lora-packed": dict(
+        model="llama31",
+        targets=ALL_LINEAR,
+        optimizer="adamw",
+        lr=1e-3,
+        schedule="linear",
+        rows=[(19, 23), (7, 5, 1, 13)],
+    ),
+    "qlora": dict(
+        model="smollm2-nf4-dq",
+        targets=ALL_LINEAR,
+        optimizer="adamw",
+        lr=1e-3,
+        schedule="cosine",
+        rows=[(29,), (11,)],
+        zero_b=True,
+        clip=3.5,
+    ),
+    "full-adamw": dict(
+        model="smollm2", optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)]
+    ),
+    "full-sgd": dict(
+        model="llama2", optimizer="sgd", lr=2e-2, schedule="constant", rows=[(17,), (31,)]
+    ),
 }
 
 
@@ -497,7 +846,10 @@ def learning_rate(schedule, base, s):
     if s <= WARMUP:
         return base * s / WARMUP
     if schedule == "cosine":
-        return base * (MIN_RATIO + (1 - MIN_RATIO) * 0.5 * (1 + math.cos(math.pi * (s - WARMUP) / (STEPS - WARMUP))))
+        return base * (
+            MIN_RATIO
+            + (1 - MIN_RATIO) * 0.5 * (1 + math.cos(math.pi * (s - WARMUP) / (STEPS - WARMUP)))
+        )
     if schedule == "linear":
         return base * (STEPS - s + 1) / (STEPS - WARMUP + 1)
     return base
@@ -505,10 +857,22 @@ def learning_rate(schedule, base, s):
 
 def train(name, model):
     case = CASES[name]
-    hyper = dict(model=case["model"], steps=STEPS, warmup_steps=WARMUP, lr_scheduler=case["schedule"], cosine_min_lr_ratio=MIN_RATIO,
-                 learning_rate=case["lr"], optimizer=case["optimizer"], weight_decay=0.01 if case["optimizer"] == "adamw" else 0.0,
-                 adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8, momentum=0.9, max_grad_norm=case.get("clip", 1.0),
-                 gradient_accumulation_steps=len(case["rows"]))
+    hyper = dict(
+        model=case["model"],
+        steps=STEPS,
+        warmup_steps=WARMUP,
+        lr_scheduler=case["schedule"],
+        cosine_min_lr_ratio=MIN_RATIO,
+        learning_rate=case["lr"],
+        optimizer=case["optimizer"],
+        weight_decay=0.01 if case["optimizer"] == "adamw" else 0.0,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        adam_epsilon=1e-8,
+        momentum=0.9,
+        max_grad_norm=case.get("clip", 1.0),
+        gradient_accumulation_steps=len(case["rows"]),
+    )
     folder = path("train-" + name, "")
     out = {}
     m = model
@@ -521,19 +885,26 @@ def train(name, model):
         m.peft_config["default"].base_model_name_or_path = "../" + case["model"]
         m.save_pretrained(os.path.join(folder, "init"))
         os.remove(os.path.join(folder, "init", "README.md"))
-        saved = json.load(open(os.path.join(folder, "init", "adapter_config.json"), encoding="utf-8"))
+        saved = json.load(
+            open(os.path.join(folder, "init", "adapter_config.json"), encoding="utf-8")
+        )
         saved["target_modules"].sort()
         write_json(os.path.join(folder, "init", "adapter_config.json"), saved)
     params = [p for p in m.parameters() if p.requires_grad]
-    groups = [dict(params=[p for p in params if p.ndim >= 2], weight_decay=hyper["weight_decay"]),
-              dict(params=[p for p in params if p.ndim < 2], weight_decay=0.0)]
+    groups = [
+        dict(params=[p for p in params if p.ndim >= 2], weight_decay=hyper["weight_decay"]),
+        dict(params=[p for p in params if p.ndim < 2], weight_decay=0.0),
+    ]
     if case["optimizer"] == "adamw":
         opt = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-8)
     else:
         opt = torch.optim.SGD(groups, lr=0.0, momentum=0.9)
     losses, norms, rates = [], [], []
     for s in range(STEPS):
-        batch = [make_batch(rows, model.config.vocab_size, seed=100 * (s % 3) + i, pattern=True) for i, rows in enumerate(case["rows"])]
+        batch = [
+            make_batch(rows, model.config.vocab_size, seed=100 * (s % 3) + i, pattern=True)
+            for i, rows in enumerate(case["rows"])
+        ]
         for i, b in enumerate(batch):
             out.update({f"s{s}.m{i}.{k}": v for k, v in b.items()})
         trained = sum(int((b["label"] != -100).sum()) for b in batch)
@@ -557,12 +928,22 @@ def train(name, model):
         for module, a, b in lora_parts(m):
             out[f"final.{module}.A"], out[f"final.{module}.B"] = a.detach(), b.detach()
     else:
-        for k in ("model.embed_tokens.weight", "model.norm.weight", "model.layers.0.self_attn.q_proj.weight",
-                  "model.layers.1.mlp.down_proj.weight", "model.layers.1.input_layernorm.weight"):
+        for k in (
+            "model.embed_tokens.weight",
+            "model.norm.weight",
+            "model.layers.0.self_attn.q_proj.weight",
+            "model.layers.1.mlp.down_proj.weight",
+            "model.layers.1.input_layernorm.weight",
+        ):
             out["final." + k] = m.get_parameter(k).detach()[:ROWS]
     write_json(os.path.join(folder, "case.json"), hyper)
-    save_file({k: v.contiguous() for k, v in out.items()}, os.path.join(folder, "expect.safetensors"))
-    print(f"train-{name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, norms {min(norms):.3f}..{max(norms):.3f}")
+    save_file(
+        {k: v.contiguous() for k, v in out.items()}, os.path.join(folder, "expect.safetensors")
+    )
+    print(
+        f"train-{name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, norms"
+        f" {min(norms):.3f}..{max(norms):.3f}"
+    )
 
 
 def main():
@@ -583,7 +964,12 @@ def main():
     nf4_folder("llama2-nf4", "llama2", False, torch.float32)
     for name, case in CASES.items():
         train(name, dq if case["model"] == "smollm2-nf4-dq" else build(case["model"])[0])
-    for name, row in FAMILIES.items():  # build() for training wrote a fresh config.json; put the finished one back
+    for (
+        name,
+        row,
+    ) in (
+        FAMILIES.items()
+    ):  # build() for training wrote a fresh config.json; put the finished one back
         model, config = build(name)
         save_model(name, model, config)
         if "tokenizer" in row:
@@ -593,6 +979,7 @@ def main():
         for mod in (torch, transformers, peft, bitsandbytes, tokenizers, safetensors, np):
             f.write(f"{mod.__name__} {mod.__version__}\n")
         from importlib.metadata import version
+
         f.write(f"gguf {version('gguf')}\npython {sys.version.split()[0]}\n")
 
 

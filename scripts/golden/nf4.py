@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""nf4.py - weights quantised to 4 bits by bitsandbytes on the CPU. Writes tests/golden/nf4/nf4.safetensors.
+"""nf4.py - weights quantised to 4 bits by bitsandbytes on the CPU. Writes
+tests/golden/nf4/nf4.safetensors.
 
 Each case is one weight, named <case>; block 64, second level 256. Tensors:
   <case>.weight (out, in) F32          what was quantised
@@ -13,8 +14,10 @@ Each case is one weight, named <case>; block 64, second level 256. Tensors:
   <case>.dq.f32, <case>.dq.bf16        dequantised from these
 `code` is the NF4 table, `nested_quant_map` the 256 values of the second level.
 
-Dequantised by the portable code of bitsandbytes (backends/default/ops.py): its AVX-512 kernel (0.50.2) restarts the blocks at each row, which
-is wrong when rows are not a multiple of 64 long. Where they are, both are checked to agree."""
+Dequantised by the portable code of bitsandbytes (backends/default/ops.py): its AVX-512 kernel
+(0.50.2) restarts the blocks at each row, which is wrong when rows are not a multiple of 64 long.
+Where they are, both are checked to agree."""
+
 import os
 import sys
 from importlib.metadata import version
@@ -30,8 +33,14 @@ OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "test
 
 
 def dequantize(packed, state, shape, dtype):
-    absmax = F.dequantize_blockwise(state.absmax, state.state2) + state.offset if state.nested else state.absmax
-    out = portable(packed.reshape(-1), absmax, F.get_4bit_type("nf4", device="cpu"), 64, shape, dtype)
+    absmax = (
+        F.dequantize_blockwise(state.absmax, state.state2) + state.offset
+        if state.nested
+        else state.absmax
+    )
+    out = portable(
+        packed.reshape(-1), absmax, F.get_4bit_type("nf4", device="cpu"), 64, shape, dtype
+    )
     if shape[1] % 64 == 0:
         state.dtype = dtype
         assert torch.equal(out, F.dequantize_4bit(packed, state))
@@ -44,11 +53,11 @@ def cases():
     yield "one", torch.tensor([[0.37]])
     yield "negative-one", torch.tensor([[-2.5]])
     yield "row", 0.02 * rand(1, 64)
-    yield "odd", rand(7, 13)                       # 91 elements: a short last block, an odd count
-    yield "crossing", 0.05 * rand(11, 48)          # blocks cross rows
+    yield "odd", rand(7, 13)  # 91 elements: a short last block, an odd count
+    yield "crossing", 0.05 * rand(11, 48)  # blocks cross rows
     yield "prime", rand(17, 67)
     yield "whole", 0.02 * rand(24, 128)
-    yield "many", 0.02 * rand(131, 127)            # 260 blocks: the second level has a short last block
+    yield "many", 0.02 * rand(131, 127)  # 260 blocks: the second level has a short last block
     z = rand(4, 64)
     z[1] = 0
     z[3, 5:] = 0
@@ -66,8 +75,16 @@ def cases():
     # Every value where two codes meet, one float above and below: rounding decides alone.
     code = F.get_4bit_type("nf4", device="cpu")
     mid = (code[1:] + code[:-1]) / 2
-    t = torch.cat([mid, torch.nextafter(mid, torch.tensor(2.0)), torch.nextafter(mid, torch.tensor(-2.0)), code[:15], code[15:],
-                   torch.tensor([0.0, 1.0, -1.0])])
+    t = torch.cat(
+        [
+            mid,
+            torch.nextafter(mid, torch.tensor(2.0)),
+            torch.nextafter(mid, torch.tensor(-2.0)),
+            code[:15],
+            code[15:],
+            torch.tensor([0.0, 1.0, -1.0]),
+        ]
+    )
     yield "ties", t.reshape(1, -1)
     yield "bf16", rand(9, 71).to(torch.bfloat16).float()
 
@@ -79,10 +96,17 @@ def main():
         q, s = F.quantize_4bit(w, blocksize=64, quant_type="nf4", compress_statistics=False)
         q2, d = F.quantize_4bit(w, blocksize=64, quant_type="nf4", compress_statistics=True)
         assert torch.equal(q, q2) and s.blocksize == 64 and d.state2.blocksize == 256
-        out.update({f"{name}.weight": w, f"{name}.packed": q.reshape(-1), f"{name}.absmax": s.absmax,
-                    f"{name}.dq.absmax": d.absmax, f"{name}.dq.nested_absmax": d.state2.absmax,
-                    f"{name}.dq.offset": d.offset.reshape(1),
-                    f"{name}.dq.scale": F.dequantize_blockwise(d.absmax, d.state2) + d.offset})
+        out.update(
+            {
+                f"{name}.weight": w,
+                f"{name}.packed": q.reshape(-1),
+                f"{name}.absmax": s.absmax,
+                f"{name}.dq.absmax": d.absmax,
+                f"{name}.dq.nested_absmax": d.state2.absmax,
+                f"{name}.dq.offset": d.offset.reshape(1),
+                f"{name}.dq.scale": F.dequantize_blockwise(d.absmax, d.state2) + d.offset,
+            }
+        )
         out.setdefault("nested_quant_map", d.state2.code.float())
         assert torch.equal(out["nested_quant_map"], d.state2.code.float())
         for label, state in (("", s), ("dq.", d)):
@@ -92,7 +116,10 @@ def main():
     save_file({k: v.contiguous() for k, v in out.items()}, os.path.join(OUT, "nf4.safetensors"))
     with open(os.path.join(OUT, "versions.txt"), "w", encoding="utf-8") as f:
         f.write("made by scripts/golden/nf4.py with\n")
-        f.write("".join(f"{p} {version(p)}\n" for p in ("torch", "bitsandbytes", "safetensors")) + f"python {sys.version.split()[0]}\n")
+        f.write(
+            "".join(f"{p} {version(p)}\n" for p in ("torch", "bitsandbytes", "safetensors"))
+            + f"python {sys.version.split()[0]}\n"
+        )
 
 
 if __name__ == "__main__":

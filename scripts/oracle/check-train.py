@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check-train.py: whole runs of `heteroshard train` against torch and peft, on a tiny model: loss, norm and rate of every step.
+"""check-train.py: whole runs of `heteroshard train` against torch and peft, on a tiny model: loss,
+norm and rate of every step.
 
-    scripts/oracle/check-train.py [--binary build/heteroshard] [--model tests/golden/models/smollm2] [--steps 10]
+    scripts/oracle/check-train.py [--binary build/heteroshard] [--model tests/golden/models/smollm2]
+        [--steps 10]
 
-One global batch holds all examples, so that the order of the data does not matter. The first adapter is drawn here by the same formula
-(src/model/lora.h, src/base/rng.h). Cases: LoRA, LoRA with packing, QLoRA, all parameters, SGD with momentum."""
+One global batch holds all examples, so that the order of the data does not matter. The first
+adapter is drawn here by the same formula (src/model/lora.h, src/base/rng.h). Cases: LoRA, LoRA with
+packing, QLoRA, all parameters, SGD with momentum."""
+
 import argparse
 import json
 import math
@@ -18,17 +22,44 @@ import torch
 
 import common
 
-EXAMPLES = [("What is a stage?", "A range of layers."), ("Name a schedule.", "1f1b."), ("What is lost when a cable is pulled?", "Nothing."),
-            ("Who owns the job?", "The coordinator."), ("Say yes.", "Yes, of course, whenever you like."), ("2 + 2?", "4"),
-            ("What travels over a link?", "Activations and gradients."), ("What does a worker drive?", "Exactly one device.")]
-BASE = dict(sequence_len=256, micro_batch_size=2, gradient_accumulation_steps=4, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01,
-            max_grad_norm=1.0, adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8, optimizer="adamw", compute_dtype="float32", seed=42,
-            overwrite_output_dir=True)
+EXAMPLES = [
+    ("What is a stage?", "A range of layers."),
+    ("Name a schedule.", "1f1b."),
+    ("What is lost when a cable is pulled?", "Nothing."),
+    ("Who owns the job?", "The coordinator."),
+    ("Say yes.", "Yes, of course, whenever you like."),
+    ("2 + 2?", "4"),
+    ("What travels over a link?", "Activations and gradients."),
+    ("What does a worker drive?", "Exactly one device."),
+]
+BASE = dict(
+    sequence_len=256,
+    micro_batch_size=2,
+    gradient_accumulation_steps=4,
+    learning_rate=1e-3,
+    warmup_steps=2,
+    weight_decay=0.01,
+    max_grad_norm=1.0,
+    adam_beta1=0.9,
+    adam_beta2=0.999,
+    adam_epsilon=1e-8,
+    optimizer="adamw",
+    compute_dtype="float32",
+    seed=42,
+    overwrite_output_dir=True,
+)
 COSINE = dict(lr_scheduler="cosine", cosine_min_lr_ratio=0.1)
 LORA = dict(adapter="lora", lora_r=4, lora_alpha=8, lora_target_modules=list(common.LINEAR))
 CASES = {
     "lora": dict(LORA, **COSINE),
-    "lora packed": dict(LORA, **COSINE, sample_packing=True, sequence_len=256, micro_batch_size=8, gradient_accumulation_steps=1),
+    "lora packed": dict(
+        LORA,
+        **COSINE,
+        sample_packing=True,
+        sequence_len=256,
+        micro_batch_size=8,
+        gradient_accumulation_steps=1,
+    ),
     "lora recomputed": dict(LORA, gradient_checkpointing=True, lr_scheduler="linear"),
     "qlora": dict(LORA, **COSINE, adapter="qlora", bnb_4bit_use_double_quant=False),
     "all parameters": dict(lr_scheduler="constant"),
@@ -82,21 +113,40 @@ def reference(c, model_path, steps, data):
     trained = sum(t >= 0 for _, labels in batch for t in labels[1:])
     if "adapter" in c:
         import peft
-        model = peft.get_peft_model(model, peft.LoraConfig(r=c["lora_r"], lora_alpha=c["lora_alpha"], task_type="CAUSAL_LM",
-                                                           target_modules=c["lora_target_modules"])).eval()
+
+        model = peft.get_peft_model(
+            model,
+            peft.LoraConfig(
+                r=c["lora_r"],
+                lora_alpha=c["lora_alpha"],
+                task_type="CAUSAL_LM",
+                target_modules=c["lora_target_modules"],
+            ),
+        ).eval()
         for name, p in model.named_parameters():
             if ".lora_A." in name:
                 plain = name.removeprefix("base_model.model.").replace(".default.", ".")
                 p.data.copy_(first_a(c["seed"], plain, p.shape))
     params = [p for p in model.parameters() if p.requires_grad]
-    groups = [dict(params=[p for p in params if p.ndim == 2], weight_decay=c["weight_decay"]),
-              dict(params=[p for p in params if p.ndim < 2], weight_decay=0.0)]
-    opt = torch.optim.SGD(groups, lr=0.0, momentum=c["momentum"]) if c["optimizer"] == "sgd" else torch.optim.AdamW(groups, lr=0.0)
+    groups = [
+        dict(params=[p for p in params if p.ndim == 2], weight_decay=c["weight_decay"]),
+        dict(params=[p for p in params if p.ndim < 2], weight_decay=0.0),
+    ]
+    opt = (
+        torch.optim.SGD(groups, lr=0.0, momentum=c["momentum"])
+        if c["optimizer"] == "sgd"
+        else torch.optim.AdamW(groups, lr=0.0)
+    )
     for s in range(1, steps + 1):
         loss = 0.0
         for ids, labels in batch:
             logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
-            part = torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(labels[1:]), reduction="sum") / trained
+            part = (
+                torch.nn.functional.cross_entropy(
+                    logits[:-1], torch.tensor(labels[1:]), reduction="sum"
+                )
+                / trained
+            )
             part.backward()
             loss += part.item()
         norm = torch.nn.utils.clip_grad_norm_(params, c["max_grad_norm"]).item()
@@ -120,8 +170,14 @@ def main():
         with open(data, "w", encoding="utf-8") as f:
             f.writelines(json.dumps({"instruction": q, "output": t}) + "\n" for q, t in EXAMPLES)
         for name, case in CASES.items():
-            c = dict(BASE, **case, base_model=o.model, max_steps=o.steps, output_dir=os.path.join(tmp, "run"),
-                     datasets=[{"path": data, "type": "alpaca"}])
+            c = dict(
+                BASE,
+                **case,
+                base_model=o.model,
+                max_steps=o.steps,
+                output_dir=os.path.join(tmp, "run"),
+                datasets=[{"path": data, "type": "alpaca"}],
+            )
             config = os.path.join(tmp, "job.yaml")
             with open(config, "w", encoding="utf-8") as f:
                 json.dump(c, f)
@@ -140,8 +196,11 @@ def main():
                 first, last = first or loss, loss
             ok = worst[0] <= o.most and worst[1] <= 1e-3 and worst[2] <= 1e-5
             good &= ok
-            print(f"{name:16} loss {first:.4f} -> {last:.4f}; largest relative difference: loss {worst[0]:.1e}, norm {worst[1]:.1e}, "
-                  f"rate {worst[2]:.1e} {'ok' if ok else 'FAIL'}")
+            print(
+                f"{name:16} loss {first:.4f} -> {last:.4f}; largest relative difference: loss"
+                f" {worst[0]:.1e}, norm {worst[1]:.1e}, rate {worst[2]:.1e}"
+                f" {'ok' if ok else 'FAIL'}"
+            )
     sys.exit(not good)
 
 

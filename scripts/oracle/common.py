@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""common.py - what the checks by hand share: models by transformers, examples as conversations, the program itself.
+"""common.py - what the checks by hand share: models by transformers, examples as conversations, the
+program itself.
 
-These scripts compare heteroshard with the packages people use (transformers, peft, bitsandbytes) on files too large for the repository.
-They need a Python with those packages; no test does. Everything is computed in float32 with eager attention on the CPU."""
+These scripts compare heteroshard with the packages people use (transformers, peft, bitsandbytes) on
+files too large for the repository. They need a Python with those packages; no test does. Everything
+is computed in float32 with eager attention on the CPU."""
+
 import json
 import os
 import subprocess
@@ -26,19 +29,34 @@ def where(path):
 
 
 def load_model(path, adapter=None, four_bit=False, double_quant=False):
-    """In float32. With four_bit the linear weights of the layers go through bitsandbytes' NF4 and back."""
+    """In float32. With four_bit the linear weights of the layers go through bitsandbytes' NF4 and
+    back."""
     folder, extra = where(path)
-    m = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **extra).eval()
+    m = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", **extra
+    ).eval()
     if four_bit:
         import bitsandbytes.functional as F
-        from bitsandbytes.backends.default.ops import _dequantize_4bit_compute as portable  # why: scripts/golden/nf4.py
+        from bitsandbytes.backends.default.ops import (
+            _dequantize_4bit_compute as portable,
+        )  # why: scripts/golden/nf4.py
+
         for name, p in m.named_parameters():
             if name.endswith(".weight") and name.split(".")[-2] in LINEAR:
-                q, state = F.quantize_4bit(p.data, blocksize=64, quant_type="nf4", compress_statistics=double_quant)
-                absmax = F.dequantize_blockwise(state.absmax, state.state2) + state.offset if double_quant else state.absmax
-                p.data.copy_(portable(q.reshape(-1), absmax, state.code, 64, p.shape, torch.float32))
+                q, state = F.quantize_4bit(
+                    p.data, blocksize=64, quant_type="nf4", compress_statistics=double_quant
+                )
+                absmax = (
+                    F.dequantize_blockwise(state.absmax, state.state2) + state.offset
+                    if double_quant
+                    else state.absmax
+                )
+                p.data.copy_(
+                    portable(q.reshape(-1), absmax, state.code, 64, p.shape, torch.float32)
+                )
     if adapter:
         import peft
+
         m = peft.PeftModel.from_pretrained(m, adapter).eval()
     return m
 
@@ -47,22 +65,39 @@ def load_tokenizer(path):
     folder, extra = where(path)
     tok = transformers.AutoTokenizer.from_pretrained(folder, **extra)
     if extra:
-        # transformers does not read which pre-tokenizer a GGUF names; SmolLM2's splits off every digit before anything else.
+        # transformers does not read which pre-tokenizer a GGUF names; SmolLM2's splits off every
+        # digit before anything else.
         import gguf
         from tokenizers import pre_tokenizers
+
         pre = gguf.GGUFReader(path).get_field("tokenizer.ggml.pre")
         if pre and pre.contents() == "smollm":
             tok.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-                [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+                [
+                    pre_tokenizers.Digits(individual_digits=True),
+                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+                ]
+            )
     return tok
 
 
 def conversations(path):
-    """The records of a JSON or JSONL file as lists of (role, text): alpaca, messages, sharegpt, completion."""
+    """The records of a JSON or JSONL file as lists of (role, text): alpaca, messages, sharegpt,
+    completion."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
-    records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
-    role = {"human": "user", "gpt": "assistant", "system": "system", "user": "user", "assistant": "assistant"}
+    records = (
+        json.loads(text)
+        if text.lstrip().startswith("[")
+        else [json.loads(line) for line in text.splitlines() if line.strip()]
+    )
+    role = {
+        "human": "user",
+        "gpt": "assistant",
+        "system": "system",
+        "user": "user",
+        "assistant": "assistant",
+    }
     for r in records:
         if "messages" in r:
             yield [(m["role"], m["content"]) for m in r["messages"]]
@@ -75,9 +110,9 @@ def conversations(path):
 
 
 def encode(tok, conversation, default_system):
-    """chatml: (ids, labels) with the answers and the token that ends them trained; labels are not shifted. Between two special
-    tokens the text is encoded as one piece, as apply_chat_template has it, but never becomes a special token itself; a token is trained
-    where its last character is."""
+    """chatml: (ids, labels) with the answers and the token that ends them trained; labels are not
+    shifted. Between two special tokens the text is encoded as one piece, as apply_chat_template has
+    it, but never becomes a special token itself; a token is trained where its last character is."""
     ids, labels = [], []
 
     def special(text, train):
@@ -86,9 +121,14 @@ def encode(tok, conversation, default_system):
         labels.append(new if train else -100)
 
     def plain(text, trained_from):
-        new = tok(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
+        new = tok(
+            text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
+        )
         ids.extend(new["input_ids"])
-        labels.extend(i if end > trained_from else -100 for i, (_, end) in zip(new["input_ids"], new["offset_mapping"]))
+        labels.extend(
+            i if end > trained_from else -100
+            for i, (_, end) in zip(new["input_ids"], new["offset_mapping"])
+        )
 
     if default_system and conversation[0][0] != "system":
         conversation = [("system", default_system)] + conversation
@@ -113,7 +153,9 @@ def mean_loss(model, tok, data, limit=0, sequence_len=2048, default_system=SMOLL
         ids, labels = ids[:sequence_len], labels[:sequence_len]
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
         target = torch.tensor(labels[1:])
-        total += torch.nn.functional.cross_entropy(logits[:-1], target, ignore_index=-100, reduction="sum").item()
+        total += torch.nn.functional.cross_entropy(
+            logits[:-1], target, ignore_index=-100, reduction="sum"
+        ).item()
         count += int((target != -100).sum())
         seen += 1
         if limit and seen == limit:
@@ -132,5 +174,8 @@ def heteroshard(binary, *args):
 def report(what, ours, theirs, most):
     error = abs(ours - theirs) / abs(theirs)
     ok = error <= most
-    print(f"{what}: heteroshard {ours:.6f}, reference {theirs:.6f}, relative difference {error:.2e} {'ok' if ok else 'FAIL'}")
+    print(
+        f"{what}: heteroshard {ours:.6f}, reference {theirs:.6f}, relative difference {error:.2e}"
+        f" {'ok' if ok else 'FAIL'}"
+    )
     return ok
