@@ -118,11 +118,11 @@ struct normal_step {
 	size_t nfrom, nto;
 };
 
-enum stage_kind { STAGE_REGEX, STAGE_PREFIX_SPACE, STAGE_METASPACE };
+enum split_kind { SPLIT_REGEX, SPLIT_PREFIX_SPACE, SPLIT_METASPACE };
 enum metaspace_scheme { METASPACE_ALWAYS, METASPACE_FIRST, METASPACE_NEVER };
 
-struct stage {
-	enum stage_kind kind;
+struct split_step {
+	enum split_kind kind;
 	pcre2_code *code;             /* REGEX */
 	bool drop_matches, drop_gaps; /* REGEX: behaviour Removed, plain or inverted */
 	char mark[8];                 /* METASPACE */
@@ -147,8 +147,8 @@ struct tokenizer {
 	struct added_tree raw, normal; /* added tokens matched before and after normalising */
 	struct normal_step step[TOKEN_STEPS_MAX];
 	size_t nstep;
-	struct stage stage[TOKEN_STEPS_MAX];
-	size_t nstage;
+	struct split_step split_step[TOKEN_STEPS_MAX];
+	size_t nsplit;
 	pcre2_general_context *pcre;
 	struct merges merges;
 	int32_t *head, *tail; /* of the post-processor */
@@ -304,7 +304,7 @@ int token_normalize(struct token_run *s, const char *text, size_t n, bool front,
 		    size_t *n_p);
 /* Cuts a normalised stretch into pre-tokens and hands each to the kind. `start`: it stands at the
  * beginning of the whole text. */
-int token_split(struct token_run *s, size_t stage, const char *text, size_t n, bool start);
+int token_split(struct token_run *s, size_t step, const char *text, size_t n, bool start);
 /* Room for `n` symbols in s->sym. */
 int symbols_reserve(struct token_run *s, size_t n);
 /* Merges s->sym[0..n) as far as the merges go; the rest are s->sym[0..*n_p) in order. */

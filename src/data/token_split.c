@@ -85,21 +85,22 @@ static int translate(const char *p, struct buf *out, const char *where, struct e
 	return buf_ok(out, e);
 }
 
-static int add_stage(struct tokenizer *t, const struct stage *s, const char *where, struct err *e)
+static int add_split_step(struct tokenizer *t, const struct split_step *s, const char *where,
+			  struct err *e)
 {
-	if (t->nstage == TOKEN_STEPS_MAX)
+	if (t->nsplit == TOKEN_STEPS_MAX)
 		return err_set(e, ERR_UNSUPPORTED, "%s: more than %d pre-tokenizers", where,
 			       TOKEN_STEPS_MAX);
-	t->stage[t->nstage++] = *s;
+	t->split_step[t->nsplit++] = *s;
 	return 0;
 }
 
 int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps,
 		      bool trusted, const char *where, struct err *e)
 {
-	struct stage s = { .kind = STAGE_REGEX,
-			   .drop_matches = drop_matches,
-			   .drop_gaps = drop_gaps };
+	struct split_step s = { .kind = SPLIT_REGEX,
+				.drop_matches = drop_matches,
+				.drop_gaps = drop_gaps };
 	struct buf b = BUF_INIT;
 	pcre2_compile_context *c = NULL;
 	int code, rc = 0;
@@ -134,7 +135,7 @@ int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matche
 	}
 	/* where there is none, the interpreter does it */
 	pcre2_jit_compile(s.code, PCRE2_JIT_COMPLETE);
-	rc = add_stage(t, &s, where, e);
+	rc = add_split_step(t, &s, where, e);
 	if (rc < 0)
 		pcre2_code_free(s.code);
 out:
@@ -189,7 +190,7 @@ static int read_metaspace(struct tokenizer *t, const json_t *o, const char *wher
 {
 	const char *mark = NULL, *scheme = NULL;
 	bool prefix = true;
-	struct stage s = { .kind = STAGE_METASPACE, .split = true };
+	struct split_step s = { .kind = SPLIT_METASPACE, .split = true };
 	TRY(json_need_str(o, where, "replacement", &mark, e));
 	TRY(json_opt_str(o, where, "prepend_scheme", &scheme, e));
 	TRY(json_opt_bool(o, where, "add_prefix_space", &prefix, e));
@@ -214,7 +215,7 @@ static int read_metaspace(struct tokenizer *t, const json_t *o, const char *wher
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: the prepend_scheme '%.64s' of Metaspace is not supported",
 			       where, scheme);
-	return add_stage(t, &s, where, e);
+	return add_split_step(t, &s, where, e);
 }
 
 static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth,
@@ -247,7 +248,8 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 		TRY(json_opt_bool(o, where, "add_prefix_space", &prefix, e));
 		TRY(json_opt_bool(o, where, "use_regex", &regex, e));
 		if (prefix)
-			TRY(add_stage(t, &(struct stage){ .kind = STAGE_PREFIX_SPACE }, where, e));
+			TRY(add_split_step(t, &(struct split_step){ .kind = SPLIT_PREFIX_SPACE },
+					   where, e));
 		return regex ? token_split_regex(t, token_gpt2_pattern, false, false, true, where,
 						 e)
 			     : 0;
@@ -289,7 +291,7 @@ int token_limits(struct token_run *s, size_t n)
 }
 
 /* 1 with [*begin_p, *end_p) for the next match at or behind `from`, 0 when there is none. */
-static int next_match(struct token_run *s, const struct stage *st, const char *text, size_t n,
+static int next_match(struct token_run *s, const struct split_step *st, const char *text, size_t n,
 		      size_t from, uint32_t options, size_t *begin_p, size_t *end_p)
 {
 	int rc = pcre2_match(st->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | options,
@@ -323,7 +325,7 @@ static int next_match(struct token_run *s, const struct stage *st, const char *t
 
 static int split_regex(struct token_run *s, size_t k, const char *text, size_t n, bool start)
 {
-	const struct stage *st = &s->t->stage[k];
+	const struct split_step *st = &s->t->split_step[k];
 	size_t done = 0, from = 0; /* pre-tokens are handed on up to `done` */
 	uint32_t options = 0;
 	while (from <= n) {
@@ -357,7 +359,7 @@ static int split_regex(struct token_run *s, size_t k, const char *text, size_t n
 
 static int split_metaspace(struct token_run *s, size_t k, const char *text, size_t n, bool start)
 {
-	const struct stage *st = &s->t->stage[k];
+	const struct split_step *st = &s->t->split_step[k];
 	struct buf b = BUF_INIT;
 	int rc = 0;
 	bool marked = text[0] == ' ' || (n >= st->nmark && !memcmp(text, st->mark, st->nmark));
@@ -398,14 +400,14 @@ int token_split(struct token_run *s, size_t k, const char *text, size_t n, bool 
 	const struct tokenizer *t = s->t;
 	if (!n)
 		return 0;
-	if (k == t->nstage)
+	if (k == t->nsplit)
 		return t->kind->word(s, text, n);
-	switch (t->stage[k].kind) {
-	case STAGE_REGEX:
+	switch (t->split_step[k].kind) {
+	case SPLIT_REGEX:
 		return split_regex(s, k, text, n, start);
-	case STAGE_METASPACE:
+	case SPLIT_METASPACE:
 		return split_metaspace(s, k, text, n, start);
-	case STAGE_PREFIX_SPACE:
+	case SPLIT_PREFIX_SPACE:
 		break;
 	}
 	if (text[0] == ' ')

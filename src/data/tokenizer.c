@@ -60,8 +60,8 @@ void tokenizer_free(struct tokenizer *t)
 {
 	if (!t)
 		return;
-	for (size_t i = 0; i < t->nstage; i++)
-		pcre2_code_free(t->stage[i].code);
+	for (size_t i = 0; i < t->nsplit; i++)
+		pcre2_code_free(t->split_step[i].code);
 	pcre2_general_context_free(t->pcre);
 	merges_release(&t->merges);
 	strmap_release(&t->by_text);
@@ -199,7 +199,7 @@ int token_encode(const struct tokenizer *t, const char *text, size_t n, bool par
 			  .nliteral = nliteral,
 			  .pieces = pieces };
 	int rc = 0;
-	if (t->nstage)
+	if (t->nsplit)
 		TRYOUT(token_limits(&w.s, n));
 	rc = encode_text(&w, text, n);
 out:
@@ -234,7 +234,7 @@ out:
  * their marks as spaces already. */
 static void add_without_marks(const struct tokenizer *t, const struct token *k, struct buf *out)
 {
-	const struct stage *st = &t->stage[0];
+	const struct split_step *st = &t->split_step[0];
 	for (const char *p = k->text, *end = p + k->ntext; p < end;) {
 		const char *mark = memmem(p, (size_t)(end - p), st->mark, st->nmark);
 		size_t n = mark ? (size_t)(mark - p) : (size_t)(end - p);

@@ -75,9 +75,9 @@ static int read_decoder(struct tokenizer *t, const json_t *o, const char *where,
 			TRY(read_decoder(t, item, where, true, e));
 		return 0;
 	}
-	if (!strcmp(type, "Metaspace") && !t->decode_replace && t->nstage == 1 &&
-	    t->stage[0].kind == STAGE_METASPACE && t->stage[0].nmark == MARK &&
-	    !memcmp(t->stage[0].mark, mark, MARK)) {
+	if (!strcmp(type, "Metaspace") && !t->decode_replace && t->nsplit == 1 &&
+	    t->split_step[0].kind == SPLIT_METASPACE && t->split_step[0].nmark == MARK &&
+	    !memcmp(t->split_step[0].mark, mark, MARK)) {
 		const char *scheme = NULL;
 		bool prefix = true;
 		TRY(json_opt_str(o, where, "prepend_scheme", &scheme, e));
@@ -116,8 +116,8 @@ static int read_decoder(struct tokenizer *t, const json_t *o, const char *where,
 
 static int spm_from_json(struct tokenizer *t, const json_t *doc, const char *where, struct err *e)
 {
-	for (size_t i = 0; i < t->nstage; i++)
-		if (t->stage[i].kind == STAGE_PREFIX_SPACE)
+	for (size_t i = 0; i < t->nsplit; i++)
+		if (t->split_step[i].kind == SPLIT_PREFIX_SPACE)
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: ByteLevel in a tokenizer of SentencePiece's kind is "
 				       "not supported",

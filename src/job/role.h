@@ -25,7 +25,7 @@ struct role {
 /* `forced`: "coordinator", "worker" or NULL; `worker`: an id ("local" too) or NULL. ERR_USAGE when
  * this machine is none of them. */
 int role_find(const struct config *c, const char *forced, const char *worker, struct role *r_p,
-		 struct err *e);
+	      struct err *e);
 
 /* Whether an entry is this machine, by its address, or by its name where it has none. */
 bool role_is_here(const char *ip, const char *hostname);

@@ -11,6 +11,6 @@ struct err;
  * taken from the cache (`cache_dir` NULL: the default; measure_serve.c says what must be the
  * same). */
 int measure_serve(const char *device, const char *cache_dir, const void *p, size_t n, void *out,
-		size_t cap, size_t *n_p, struct err *e);
+		  size_t cap, size_t *n_p, struct err *e);
 
 #endif

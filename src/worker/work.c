@@ -38,7 +38,7 @@ static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS]
 }
 
 int work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop,
-		 struct err *e)
+	 struct err *e)
 {
 	const struct config_coordinator *o = &c->coordinator;
 	struct net *n = NULL;
@@ -78,8 +78,8 @@ int work(const struct config *c, const struct role *r, const volatile sig_atomic
 	return rc;
 }
 
-int work_rank(const struct config *c, const struct ranks *r,
-		      const volatile sig_atomic_t *stop, struct err *e)
+int work_rank(const struct config *c, const struct ranks *r, const volatile sig_atomic_t *stop,
+	      struct err *e)
 {
 	char id[32], device[DEV_SPEC], bound[NET_ADDRESS];
 	rank_id(r->at.rank, id);
