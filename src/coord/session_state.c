@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session_state.c - parameters and optimizer states between the coordinator and whoever holds them,
- * piece by piece and by name. */
+ * in parts and by name. */
 #include "coord/session_priv.h"
 
 #include "base/err.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STATE_PIECE = 4 << 20 /* numbers */ };
+enum { STATE_PART = 4 << 20 /* numbers */ };
 
 static float *state_of(struct job *j, struct trained_param *p, const char *what, int *index_p)
 {
@@ -92,10 +92,10 @@ static int holder(const struct session *s, const char *name)
 static int scatter_one(struct session *s, const struct trained_param *p, const char *what,
 		       const float *v, uint64_t step, struct err *e)
 {
-	for (uint64_t at = 0; at < p->count; at += STATE_PIECE) {
+	for (uint64_t at = 0; at < p->count; at += STATE_PART) {
 		struct state_message m = { .first = at,
-					   .count = p->count - at < STATE_PIECE ? p->count - at
-										: STATE_PIECE,
+					   .count = p->count - at < STATE_PART ? p->count - at
+									       : STATE_PART,
 					   .data = v + at };
 		size_t n, cap = m.count * 4 + 512;
 		snprintf(m.name, sizeof m.name, "%s", p->name);

@@ -26,11 +26,11 @@ struct weights_out {
 static bool wanted(const struct worker_plan *p, const char *name)
 {
 	long long layer;
-	int pieces = p->stages * p->chunks;
+	int all = p->stages * p->chunks;
 	if (model_knows_tensor(&p->cfg, name) != 1)
 		return false;
 	if (sscanf(name, "model.layers.%lld.", &layer) == 1) {
-		for (int v = p->stage; v < pieces; v += p->stages)
+		for (int v = p->stage; v < all; v += p->stages)
 			if (layer >= p->first[v] && layer < p->first[v + 1])
 				return true;
 		return false;
@@ -131,12 +131,12 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 	struct blob b;
 	TRY(blob_make(w->file, h, &b, e));
 	int rc = 0;
-	for (uint64_t at = 0; at < b.n && rc >= 0; at += BLOB_PIECE) {
-		struct wire_writer out = wire_write(room, BLOB_PIECE + 64);
+	for (uint64_t at = 0; at < b.n && rc >= 0; at += BLOB_PART) {
+		struct wire_writer out = wire_write(room, BLOB_PART + 64);
 		size_t n;
 		wire_put_u32(&out, i);
 		wire_put_u64(&out, at);
-		wire_put_bytes(&out, b.p + at, b.n - at < BLOB_PIECE ? b.n - at : BLOB_PIECE);
+		wire_put_bytes(&out, b.p + at, b.n - at < BLOB_PART ? b.n - at : BLOB_PART);
 		rc = wire_write_end(&out, &n, e);
 		if (rc >= 0)
 			rc = link_send_frame(l,
@@ -161,11 +161,11 @@ int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const
 	struct wire_reader r = wire_read(need->payload, need->size);
 	uint32_t n = wire_get_count(&r, 4, (uint32_t)w->n);
 	uint32_t *index = mem_array(n ? n : 1, sizeof *index);
-	unsigned char *room = mem_alloc(BLOB_PIECE + 64);
+	unsigned char *room = mem_alloc(BLOB_PART + 64);
 	int rc = 0;
 	*bytes_p = 0;
 	if (!index || !room) {
-		rc = err_nomem(e, BLOB_PIECE, "parameters to send");
+		rc = err_nomem(e, BLOB_PART, "parameters to send");
 		goto out;
 	}
 	for (uint32_t i = 0; i < n; i++)

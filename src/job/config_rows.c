@@ -180,7 +180,7 @@ static const struct opt rows[] = {
 	    "auto: as the planner finds "
 	    "fastest"),
 	INT(interleave, "2", 1, 64,
-	    "most pieces of the model a worker holds with schedule interleaved"),
+	    "most chunks of the model that a worker holds with schedule interleaved"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
 		"links between workers: zmq, mpi; auto: mpi under mpirun or srun, else zmq"),

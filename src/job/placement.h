@@ -11,13 +11,13 @@ struct err;
 struct job;
 struct model_config;
 
-enum { PIECES_MOST = 4096 };
+enum { CHUNKS_MOST = 4096 };
 
 /* Where the layers go. One device: one stage with everything. */
 struct placement {
 	int stages, chunks;
-	/* piece v = chunk * stages + stage holds [first[v], first[v+1]) */
-	int64_t first[PIECES_MOST + 1];
+	/* chunk c of stage s holds [first[v], first[v+1]), v = c * stages + s */
+	int64_t first[CHUNKS_MOST + 1];
 	const char **device; /* [stages] "cpu"; borrowed */
 	const char *schedule;
 	const bool *recompute; /* [stages] besides what the job asks for; NULL: nowhere. Borrowed */

@@ -25,7 +25,7 @@ int cost_init(struct cost *c, const struct profile *p, const struct plan_options
 	c->limit = arena_alloc(&c->mem, n * sizeof(double));
 	c->opt = arena_alloc(&c->mem, n * sizeof(double));
 	c->wire = arena_alloc(&c->mem, 2 * (size_t)p->hosts * sizeof *c->wire);
-	/* forward, backward for every virtual stage; step, reduce, send, recv for every stage */
+	/* forward, backward for every chunk; step, reduce, send, recv for every stage */
 	c->scratch = arena_alloc(&c->mem, (2 * (size_t)p->layers + 4 * n + 8) * sizeof(double));
 	c->route = arena_alloc(&c->mem, 2 * (n + 1) * sizeof *c->route);
 	if (!c->player || !c->limit || !c->opt || !c->wire || !c->scratch || !c->route) {
@@ -402,9 +402,9 @@ static void unplug(struct play_route *route, int stages)
 int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, double cutoff,
 	      bool spans, struct play_result *out, double *step_s_p, struct err *e)
 {
-	int S = q->stages, pieces = S * q->chunks;
-	double *f = c->scratch, *b = f + pieces, *step = b + pieces, *send = step + S,
-	       *recv = send + S, *reduce = recv + S;
+	int S = q->stages, all = S * q->chunks;
+	double *f = c->scratch, *b = f + all, *step = b + all, *send = step + S, *recv = send + S,
+	       *reduce = recv + S;
 	struct play in = { .stages = S, .chunks = q->chunks, .microbatches = q->microbatches };
 	struct play_result res;
 	bool wired = false;
@@ -449,7 +449,7 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	in.wire = c->wire;
 	in.wires = 2 * (size_t)c->p->hosts;
 	c->plays++;
-	c->instructions += (wired ? 18ll : 6ll) * pieces * q->microbatches;
+	c->instructions += (wired ? 18ll : 6ll) * all * q->microbatches;
 	if (wired && cutoff < INFINITY) {
 		/* Without the shared network cards nothing is later: a bound that costs a tenth of
 		 * the whole. */

@@ -5,7 +5,7 @@
  * Letters: f, b one layer's forward and backward at microbatch size m on a device; e, h embedding
  * and head; n layers of a chunk; M microbatches a step; r = 1 where the stage recomputes.
  *
- *   FORWARD   n f (+ e_f on virtual stage 0, + h_f on the last)
+ *   FORWARD   n f (+ e_f on chunk 0 of the model, + h_f on the last)
  *   BACKWARD  n (b + r f) (+ e_b, + h_b)
  *   STEP      sum of the optimizer times of its layers, embedding, head
  *   message   m T C wire_bytes, both ways; SEND keeps the worker for download(m), RECV for
@@ -104,7 +104,7 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, double cutoff,
 	      bool spans, struct play_result *out, double *step_s_p, struct err *e);
 
-/* Cuts `layers[k]` layers of each stage into `chunks` pieces, as even as possible, the first ones
+/* Cuts `layers[k]` layers of each stage into `chunks` chunks, as even as possible, the first ones
  * larger; fills first[]. */
 void cost_cut(int stages, int chunks, const int *layers, int *first);
 /* Microbatch sizes a plan may use: the divisors of the global batch, or the one of the options;

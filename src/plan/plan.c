@@ -128,7 +128,7 @@ static int check_stage(const struct profile *p, const struct plan *plan, int k, 
 
 int plan_check(const struct profile *p, const struct plan *plan, struct err *e)
 {
-	int pieces = plan->stages * plan->chunks, rc = 0;
+	int all = plan->stages * plan->chunks, rc = 0;
 	int *seen;
 
 	if (plan->stages < 1 || plan->chunks < 1 || !plan->sched)
@@ -136,12 +136,12 @@ int plan_check(const struct profile *p, const struct plan *plan, struct err *e)
 	if (plan->chunks > 1 && !plan->sched->chunked)
 		return err_set(e, ERR_INPUT, "plan: %d chunks, but the schedule '%s' takes one",
 			       plan->chunks, plan->sched->name);
-	if (plan->first[0] != 0 || plan->first[pieces] != p->layers)
+	if (plan->first[0] != 0 || plan->first[all] != p->layers)
 		return err_set(e, ERR_INPUT, "plan: layers %d to %d, the model has 0 to %d",
-			       plan->first[0], plan->first[pieces], p->layers);
-	for (int v = 0; v < pieces; v++)
+			       plan->first[0], plan->first[all], p->layers);
+	for (int v = 0; v < all; v++)
 		if (plan->first[v + 1] <= plan->first[v])
-			return err_set(e, ERR_INPUT, "plan: piece %d has the layers %d to %d: none",
+			return err_set(e, ERR_INPUT, "plan: chunk %d has the layers %d to %d: none",
 				       v, plan->first[v], plan->first[v + 1]);
 	seen = mem_array((size_t)p->devices, sizeof *seen);
 	if (!seen)

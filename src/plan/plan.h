@@ -2,9 +2,9 @@
 /* plan.h - a plan: which layers on which device, in what schedule, and what to expect of it; and
  * the planners that make one.
  *
- * Words. A plan has `stages` stages; a stage is held by one device, or by a group of devices that
- * share its microbatches. With an interleaved schedule each stage holds `chunks` pieces: piece c of
- * stage k is virtual stage v = c * stages + k with the layers [first[v], first[v + 1]). Stage 0 has
+ * A plan has `stages` stages; a stage is held by one device, or by a group of devices that share
+ * its microbatches. Each stage has `chunks` chunks (1 unless the schedule is interleaved): chunk c
+ * of stage k has the number v = c * stages + k and the layers [first[v], first[v + 1]). Stage 0 has
  * the embedding, the last stage norm, head and loss.
  *
  * plan.json (version 1), a file people can edit and give back (planner `manual`):
@@ -17,12 +17,12 @@
  *     "tokens_per_second", "fits", "executable", "why_not",
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
  *                 "devices": [{"id", "host", "microbatch", "microbatches", "samples",
- *                   "state_share", "memory_gib",
- *                              "memory_limit_gib", "busy", "copy", "wait", "bubble"}, ...]}, ...],
+ *                              "state_share", "memory_gib", "memory_limit_gib",
+ *                              "busy", "copy", "wait", "bubble"}, ...]}, ...],
  *     "left_out": [ids], "search_ms" }
  *
- * `stages` lists the virtual stages in the order of the layers: with chunks = c, entry i belongs to
- * the same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step
+ * `stages` lists the chunks in the order of the layers: with chunks = c, entry i belongs to the
+ * same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step
  * time (sched/play.h says what counts where). state_share is the part of the stage's training state
  * the device stores. Read back, only planner, schedule, chunks, microbatch, layers, recompute,
  * sharded, ids, and microbatch, microbatches and state_share of groups count; the rest is simulated

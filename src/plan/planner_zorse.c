@@ -270,8 +270,8 @@ static void deal_layers(struct zorse *z)
 	}
 }
 
-/* Each group's layers in `degree` pieces; what does not divide goes to the groups whose time grows
- * least. False: some piece is empty. */
+/* Each group's layers in `degree` chunks; the remainder goes to the groups whose time grows least.
+ * False: some chunk is empty. */
 static bool deal_chunks(struct zorse *z)
 {
 	int extra = 0;

@@ -113,13 +113,13 @@ int plan_write(const struct worker_plan *p, const char *config_json, struct buf 
 
 static int check_plan(const struct worker_plan *p, struct err *e)
 {
-	int pieces = p->stages * p->chunks;
-	if (p->first[0] != 0 || p->first[pieces] != p->cfg.layers)
+	int all = p->stages * p->chunks;
+	if (p->first[0] != 0 || p->first[all] != p->cfg.layers)
 		return err_set(e, ERR_PROTOCOL,
 			       "PLAN: the stages hold layers [%lld, %lld) of a model with %lld",
-			       (long long)p->first[0], (long long)p->first[pieces],
+			       (long long)p->first[0], (long long)p->first[all],
 			       (long long)p->cfg.layers);
-	for (int i = 0; i < pieces; i++)
+	for (int i = 0; i < all; i++)
 		if (p->first[i] >= p->first[i + 1])
 			return err_set(e, ERR_PROTOCOL, "PLAN: stage %d would hold no layer", i);
 	return work_check("PLAN", p->wire, &p->opt, p->optimizer, e);
@@ -130,8 +130,8 @@ int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *
 	memset(p, 0, sizeof *p);
 	struct wire_reader r = wire_read(payload, n);
 	uint32_t stages = wire_get_u32(&r), chunks = wire_get_u32(&r), stage = wire_get_u32(&r);
-	if (r.failed || !stages || !chunks || stages > PIECES_MOST || chunks > PIECES_MOST ||
-	    stages * chunks > PIECES_MOST || stage >= stages)
+	if (r.failed || !stages || !chunks || stages > CHUNKS_MOST || chunks > CHUNKS_MOST ||
+	    stages * chunks > CHUNKS_MOST || stage >= stages)
 		return err_set(e, ERR_PROTOCOL, "PLAN: stage %u of %u with %u chunks", stage,
 			       stages, chunks);
 	p->stages = (int)stages;

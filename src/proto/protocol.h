@@ -31,12 +31,12 @@ struct buf;
 /* PLAN: everything a worker must know but the data. */
 struct worker_plan {
 	int stages, chunks, stage; /* this worker's place */
-	/* piece v (v = chunk * stages + stage) holds layers [first[v], first[v+1]) */
-	int64_t first[PIECES_MOST + 1];
+	/* chunk c of stage s holds the layers [first[v], first[v+1]), v = c * stages + s */
+	int64_t first[CHUNKS_MOST + 1];
 	char schedule[32];
 	enum dtype wire;
 	struct model_config cfg;
-	struct stage_options opt;   /* first, last are set per piece */
+	struct stage_options opt;   /* first, last are set per chunk */
 	char optimizer[OPTIM_NAME]; /* "" without training */
 	struct optim_config optim;
 	bool trace;   /* spans travel with STEPPED */

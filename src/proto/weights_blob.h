@@ -17,7 +17,7 @@ struct err;
 
 /* BLOB_VERSION: raise it when blob_make gives other bytes than before for the same tensor and head,
  * or remembered hashes (hashes.h) will be wrong. */
-enum { BLOB_VERSION = 1, BLOB_HASH = 32, BLOB_PIECE = 4 << 20, BLOB_TENSORS_MOST = 1 << 16 };
+enum { BLOB_VERSION = 1, BLOB_HASH = 32, BLOB_PART = 4 << 20, BLOB_TENSORS_MOST = 1 << 16 };
 
 struct blob_head {
 	char name[256];

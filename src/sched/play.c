@@ -625,13 +625,13 @@ static int play_events(struct player *pl, struct err *e)
 
 static int reserve(struct player *pl, const struct play *p, struct err *e)
 {
-	size_t stages = (size_t)p->stages, pieces = stages * (size_t)p->chunks,
-	       msgs = 2 * pieces * (size_t)p->microbatches;
+	size_t stages = (size_t)p->stages, all = stages * (size_t)p->chunks,
+	       msgs = 2 * all * (size_t)p->microbatches;
 
 	if (!mem_grow(&pl->worker, &pl->worker_cap, stages, sizeof *pl->worker) ||
 	    !mem_grow(&pl->report, &pl->report_cap, stages, sizeof *pl->report) ||
-	    !mem_grow(&pl->next_f, &pl->f_cap, pieces, sizeof *pl->next_f) ||
-	    !mem_grow(&pl->next_b, &pl->b_cap, pieces, sizeof *pl->next_b) ||
+	    !mem_grow(&pl->next_f, &pl->f_cap, all, sizeof *pl->next_f) ||
+	    !mem_grow(&pl->next_b, &pl->b_cap, all, sizeof *pl->next_b) ||
 	    !mem_grow(&pl->sent, &pl->sent_cap, msgs, sizeof *pl->sent) ||
 	    !mem_grow(&pl->arrive, &pl->arrive_cap, msgs, sizeof *pl->arrive) ||
 	    !mem_grow(&pl->taken, &pl->taken_cap, msgs, sizeof *pl->taken) ||
@@ -644,8 +644,8 @@ static int reserve(struct player *pl, const struct play *p, struct err *e)
 		return err_nomem(e, msgs * sizeof(double), "the player");
 	memset(pl->worker, 0, stages * sizeof *pl->worker);
 	memset(pl->report, 0, stages * sizeof *pl->report);
-	memset(pl->next_f, 0, pieces * sizeof *pl->next_f);
-	memset(pl->next_b, 0, pieces * sizeof *pl->next_b);
+	memset(pl->next_f, 0, all * sizeof *pl->next_f);
+	memset(pl->next_b, 0, all * sizeof *pl->next_b);
 	memset(pl->sent, 0xff, msgs * sizeof *pl->sent); /* NaN */
 	memset(pl->arrive, 0xff, msgs * sizeof *pl->arrive);
 	memset(pl->taken, 0, msgs * sizeof *pl->taken);

@@ -6,30 +6,26 @@
  * loop executes the list, the player (play.h) simulates the very same list; the schedule is
  * described nowhere else.
  *
- * Stages and chunks. A worker holds one stage, cut into `chunks` pieces (1 for every schedule but
- * `interleaved`). The pieces form a longer pipeline of stages * chunks virtual stages: piece
- * `chunk` of stage `stage` is number chunk * stages + stage. The front of the model belongs to
- * number 0, its end to the last one. With one stage and one chunk nothing is sent. (One stage and
- * several chunks: the pieces follow each other in one process, and nothing is sent either.)
+ * Stages and chunks. A worker holds one stage. `interleaved` cuts it into several chunks that do
+ * not follow each other in the model (Narayanan et al. 2021, section 2.2: "model chunks"); in every
+ * other schedule a stage is one chunk. The model passes the chunks in the order of their numbers:
+ * chunk c of stage s has the number c * stages + s. The front of the model belongs to number 0, its
+ * end to the last. Nothing is sent with one stage: its chunks follow each other in one process.
  *
  * What the executor does with an instruction, in list order:
- *   FORWARD, BACKWARD   compute. `chunk` is the worker's piece. The activations kept by FORWARD are
- *                       given back by BACKWARD.
- *   SEND_ACT, SEND_GRAD hand the result over to the link; never waits for the other side (sends go
- *     on behind the computing).
- *   RECV_ACT, RECV_GRAD the point at which the message is needed: wait until it is there. The
- *     executor may take messages in as
- *                       early as it likes (looking ahead in its own list says which ones will
- *                         come). `microbatch` and `chunk`
- *                       are those of the receiver's piece for a RECV and of the sender's piece for
- *                         a SEND; a frame carries the
- *                       receiver's (sched_target). A link keeps order, but a receiver must keep
- *                         what came early by
- *                       (kind, microbatch, chunk): with interleaving, gradients and activations
- *                         share a direction.
- *   REDUCE              gradients of all chunks are complete: sum them in the group, give this
- *                       stage's part of the global norm.
- *   STEP                waits for the global norm of all stages, then updates the parameters.
+ *   FORWARD, BACKWARD    compute one chunk for one microbatch. BACKWARD gives back the activations
+ *                        that FORWARD kept.
+ *   SEND_ACT, SEND_GRAD  hand the result to the link, without waiting for the receiver: it is sent
+ *                        while the next instructions run.
+ *   RECV_ACT, RECV_GRAD  wait until the message has arrived. It may arrive earlier, and before
+ *                        others that the list receives first: with interleaving, gradients and
+ *                        activations share a direction. So the executor keeps what arrived under
+ *                        (kind, microbatch, chunk).
+ *   REDUCE               the gradients of all chunks are complete: sum them over the group, report
+ *                        this stage's part of the global norm.
+ *   STEP                 wait for the global norm of all stages, then update the parameters.
+ * The chunk of a SEND is the sender's, that of a RECV the receiver's; a frame carries the
+ * receiver's (sched_target).
  * REDUCE and STEP close every list, once each; their microbatch, chunk and peer are -1.
  *
  * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in
@@ -111,7 +107,7 @@ void instr_list_release(struct instr_list *l);
 int sched_in_flight(const struct sched *s, int stages, int chunks, int microbatches, int stage);
 
 /* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing
- * is sent there (end of the model, or the same worker holds the next piece). `forward`:
+ * is sent there (end of the model, or the same worker holds the next chunk). `forward`:
  * activations; else gradients. */
 bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p,
 		  int *chunk_p);

@@ -151,10 +151,10 @@ int planning_place(const struct planning *p, const struct seat_spec *seat,
 		   int *worker, struct err *e)
 {
 	const struct plan *plan = &p->plan;
-	int pieces = plan->stages * plan->chunks;
-	if (pieces > PIECES_MOST)
-		return err_set(e, ERR_USAGE, "%d stages with %d pieces each: at most %d in all",
-			       plan->stages, plan->chunks, PIECES_MOST);
+	int all = plan->stages * plan->chunks;
+	if (all > CHUNKS_MOST)
+		return err_set(e, ERR_USAGE, "%d stages with %d chunks each: at most %d in all",
+			       plan->stages, plan->chunks, CHUNKS_MOST);
 	bool *recompute = arena_alloc(a, (size_t)plan->stages * sizeof *recompute);
 	*place = (struct placement){ .stages = plan->stages,
 				     .chunks = plan->chunks,
@@ -163,7 +163,7 @@ int planning_place(const struct planning *p, const struct seat_spec *seat,
 	place->recompute = recompute;
 	if (!recompute || !place->device)
 		return err_nomem(e, (size_t)plan->stages * sizeof *place->device, "devices");
-	for (int v = 0; v <= pieces; v++)
+	for (int v = 0; v <= all; v++)
 		place->first[v] = plan->first[v];
 	for (int k = 0; k < plan->stages; k++) {
 		int i = worker_of(p, plan->stage[k].member[0].device, seat, n, e);

@@ -12,8 +12,8 @@
 
 struct memory_ask {
 	const struct model_config *cfg;
-	const struct stage_options *opt; /* of any piece of the worker */
-	int64_t layers;                  /* of all its pieces */
+	const struct stage_options *opt; /* of any chunk of the worker */
+	int64_t layers;                  /* of all its chunks */
 	bool end;                        /* it has the head */
 	/* of the largest microbatch; 0: parameters did not fit already */
 	int64_t tokens;

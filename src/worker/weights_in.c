@@ -177,7 +177,7 @@ static int send_need(struct weights_in *w, uint32_t *missing_p, struct err *e)
 	return rc;
 }
 
-/* One tensor, piece after piece, into the cache. Two workers may fetch the same one at a time, so
+/* One tensor, part after part, into the cache. Two workers may fetch the same one at a time, so
  * each writes to a name of its own. */
 static int fetch(struct weights_in *w, size_t i, struct err *e)
 {

@@ -152,14 +152,14 @@ static int slot_for(struct worker *w, int chunk, int mb, struct slot **sl_p, str
 			*sl_p = &w->slot[i];
 			return 0;
 		}
-	/* a free one that served this piece, else any: there are as many as microbatches in flight,
-	 * whatever the pieces */
+	/* a free one that served this chunk, else any: there are as many as microbatches in flight,
+	 * whatever the chunks */
 	size_t k = w->nslot;
 	for (size_t i = 0; i < w->nslot; i++)
-		if (w->slot_mb[i] < 0 && (k == w->nslot || w->slot[i].stage == &w->piece[chunk]))
+		if (w->slot_mb[i] < 0 && (k == w->nslot || w->slot[i].stage == &w->chunk[chunk]))
 			k = i;
 	if (k < w->nslot) {
-		w->slot[k].stage = &w->piece[chunk];
+		w->slot[k].stage = &w->chunk[chunk];
 		w->slot_chunk[k] = chunk;
 		w->slot_mb[k] = mb;
 		*sl_p = &w->slot[k];
@@ -169,7 +169,7 @@ static int slot_for(struct worker *w, int chunk, int mb, struct slot **sl_p, str
 	    !mem_grow(&w->slot_chunk, &w->chunk_cap, w->nslot + 1, sizeof(int)) ||
 	    !mem_grow(&w->slot_mb, &w->mb_cap, w->nslot + 1, sizeof(int)))
 		return err_nomem(e, (w->nslot + 1) * sizeof *w->slot, "microbatches in flight");
-	slot_init(&w->slot[w->nslot], &w->piece[chunk]);
+	slot_init(&w->slot[w->nslot], &w->chunk[chunk]);
 	w->slot_chunk[w->nslot] = chunk;
 	w->slot_mb[w->nslot] = mb;
 	*sl_p = &w->slot[w->nslot++];
@@ -230,7 +230,7 @@ static int send_norms(struct worker *w, struct err *e)
 {
 	w->nentry = 0;
 	for (int c = 0; c < w->plan.chunks; c++) {
-		struct stage *s = &w->piece[c];
+		struct stage *s = &w->chunk[c];
 		for (size_t k = 0; k < s->nparam; k++) {
 			struct param *p = &s->param[k];
 			if (!p->trainable)
@@ -270,8 +270,8 @@ static int apply_step(struct worker *w, struct err *e)
 	if (rc < 0)
 		return rc;
 	for (int c = 0; c < w->plan.chunks; c++)
-		for (size_t k = 0; k < w->piece[c].nparam; k++) {
-			struct param *p = &w->piece[c].param[k];
+		for (size_t k = 0; k < w->chunk[c].nparam; k++) {
+			struct param *p = &w->chunk[c].param[k];
 			if (p->trainable)
 				TRY(m.apply ? optim_update(w->optim, p, &w->plan.optim, &m.s, e)
 					    : optim_zero_grad(p, e));
@@ -334,7 +334,7 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 	}
 }
 
-/* With several pieces of one stage on one worker, a result goes straight from slot to slot. */
+/* When two chunks that follow each other are on one worker, the result goes from slot to slot. */
 static int hand_over(struct worker *w, const struct instr *i, bool forward, struct err *e)
 {
 	struct slot *from, *to;
@@ -353,7 +353,7 @@ static int hand_over(struct worker *w, const struct instr *i, bool forward, stru
 	return 0;
 }
 
-/* Evaluation: only the forward half, microbatch after microbatch through the pieces. */
+/* Evaluation: only the forward half, microbatch after microbatch through the chunks. */
 static int build_forward_list(struct worker *w, int microbatches, struct err *e)
 {
 	struct instr_list *l = &w->list;
@@ -475,10 +475,10 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	if (w->plan.optimizer[0])
 		w->optim = optimizer_find(w->plan.optimizer);
 	TRY(runtime_device(w->env->device, &w->dev, e));
-	w->piece = mem_array((size_t)w->plan.chunks, sizeof *w->piece);
-	if (!w->piece ||
+	w->chunk = mem_array((size_t)w->plan.chunks, sizeof *w->chunk);
+	if (!w->chunk ||
 	    (w->plan.trace && !(w->times.span = mem_array(TIMES_SPANS, sizeof *w->times.span))))
-		return err_nomem(e, (size_t)w->plan.chunks * sizeof *w->piece, "stages");
+		return err_nomem(e, (size_t)w->plan.chunks * sizeof *w->chunk, "stages");
 	struct weight_source src = { 0 };
 	if (w->env->source)
 		src = *w->env->source;
@@ -489,14 +489,14 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 		int v = c * w->plan.stages + w->plan.stage;
 		o.first = w->plan.first[v];
 		o.last = w->plan.first[v + 1];
-		TRY(stage_build(&w->piece[c], w->dev, &w->plan.cfg, &o, &src, e));
-		w->piece[c].between = worker_between_layers;
-		w->piece[c].between_ctx = w;
-		for (size_t k = 0; w->optim && k < w->piece[c].nparam; k++)
-			if (w->piece[c].param[k].trainable)
-				TRY(optim_init(w->optim, &w->piece[c].param[k], &w->plan.optim, e));
+		TRY(stage_build(&w->chunk[c], w->dev, &w->plan.cfg, &o, &src, e));
+		w->chunk[c].between = worker_between_layers;
+		w->chunk[c].between_ctx = w;
+		for (size_t k = 0; w->optim && k < w->chunk[c].nparam; k++)
+			if (w->chunk[c].param[k].trainable)
+				TRY(optim_init(w->optim, &w->chunk[c].param[k], &w->plan.optim, e));
 	}
-	w->state = (struct worker_state){ .piece = w->piece,
+	w->state = (struct worker_state){ .chunk = w->chunk,
 					  .chunks = w->plan.chunks,
 					  .optim = w->optim,
 					  .net = w->env->net,
@@ -604,15 +604,15 @@ static void worker_release(struct worker *w)
 	dev_free(w->ahead.buf[1]);
 	for (size_t i = 0; i < w->nslot; i++)
 		slot_release(&w->slot[i]);
-	for (int c = 0; w->piece && c < w->plan.chunks; c++)
-		stage_release(&w->piece[c]);
+	for (int c = 0; w->chunk && c < w->plan.chunks; c++)
+		stage_release(&w->chunk[c]);
 	for (size_t i = 0; i < w->batch_cap; i++)
 		mem_free(w->batch[i].mem);
 	instr_list_release(&w->list);
 	mem_free(w->slot);
 	mem_free(w->slot_chunk);
 	mem_free(w->slot_mb);
-	mem_free(w->piece);
+	mem_free(w->chunk);
 	mem_free(w->batch);
 	mem_free(w->have);
 	mem_free(w->norms.sum);

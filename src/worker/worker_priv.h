@@ -44,7 +44,7 @@ struct worker {
 	struct dev *dev;
 	struct worker_plan plan;
 	struct link *prev, *next;
-	struct stage *piece;       /* [chunks] */
+	struct stage *chunk;       /* [chunks] */
 	struct slot *slot;         /* pool */
 	int *slot_chunk, *slot_mb; /* whose; -1: free */
 	size_t nslot, slot_cap, chunk_cap, mb_cap;

@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-enum { STATE_PIECE = 4 << 20 /* numbers */ };
+enum { STATE_PART = 4 << 20 /* numbers */ };
 
 static struct param *find_param(struct worker_state *s, const char *name)
 {
 	for (int c = 0; c < s->chunks; c++) {
-		struct param *p = stage_param(&s->piece[c], name);
+		struct param *p = stage_param(&s->chunk[c], name);
 		if (p)
 			return p;
 	}
@@ -53,10 +53,9 @@ static int send_state(struct worker_state *s, uint64_t job, uint64_t step, const
 {
 	struct dev_buf *b = state_buffer(s, p, what);
 	uint64_t all = (uint64_t)param_count(p);
-	for (uint64_t at = 0; at < all; at += STATE_PIECE) {
+	for (uint64_t at = 0; at < all; at += STATE_PART) {
 		struct state_message m = { .first = at,
-					   .count = all - at < STATE_PIECE ? all - at
-									   : STATE_PIECE };
+					   .count = all - at < STATE_PART ? all - at : STATE_PART };
 		size_t n;
 		memcpy(m.what, what, strlen(what) + 1);
 		if (strlen(p->name) >= sizeof m.name)
@@ -95,8 +94,8 @@ static int send_state(struct worker_state *s, uint64_t job, uint64_t step, const
 int worker_state_send(struct worker_state *s, uint64_t job, uint64_t step, struct err *e)
 {
 	for (int c = 0; c < s->chunks; c++)
-		for (size_t k = 0; k < s->piece[c].nparam; k++) {
-			const struct param *p = &s->piece[c].param[k];
+		for (size_t k = 0; k < s->chunk[c].nparam; k++) {
+			const struct param *p = &s->chunk[c].param[k];
 			if (!p->trainable)
 				continue;
 			TRY(send_state(s, job, step, p, "value", e));

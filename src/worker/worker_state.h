@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker_state.h - a worker's parameters and optimizer states to the coordinator and back, piece by
- * piece and by name (STATE). */
+/* worker_state.h - a worker's parameters and optimizer states to the coordinator and back, in
+ * parts and by name (STATE). */
 #ifndef HS_WORKER_WORKER_STATE_H
 #define HS_WORKER_WORKER_STATE_H
 
@@ -12,13 +12,13 @@
 struct err;
 
 struct worker_state {
-	struct stage *piece; /* [chunks], borrowed */
+	struct stage *chunk; /* [chunks], borrowed */
 	int chunks;
 	const struct optimizer *optim; /* NULL: nothing is trained */
 	struct net *net;
 	struct link *coordinator;
 	uint32_t member; /* this worker, as frames number it */
-	double timeout;  /* seconds to send one piece; 0: for ever */
+	double timeout;  /* seconds to send one part; 0: for ever */
 	float *number;   /* on their way to or from the device; mem_free */
 	size_t cap;
 };

@@ -39,10 +39,10 @@ static int read_plan(const uint8_t *p, size_t n, struct err *e)
 {
 	static struct worker_plan plan;
 	TRY(plan_read(p, n, &plan, e));
-	int pieces = plan.stages * plan.chunks;
-	MUST(plan.stage >= 0 && plan.stage < plan.stages && pieces <= PIECES_MOST &&
-	     plan.first[0] == 0 && plan.first[pieces] == plan.cfg.layers);
-	for (int i = 0; i < pieces; i++)
+	int chunks = plan.stages * plan.chunks;
+	MUST(plan.stage >= 0 && plan.stage < plan.stages && chunks <= CHUNKS_MOST &&
+	     plan.first[0] == 0 && plan.first[chunks] == plan.cfg.layers);
+	for (int i = 0; i < chunks; i++)
 		MUST(plan.first[i] < plan.first[i + 1]);
 	return 0;
 }
