@@ -196,7 +196,7 @@ static int get_profile(const struct args *a, struct question *j, char *const *pr
 		file = j->config->profile;
 	if (file)
 		return profile_read_file(&j->p.profile, file, e);
-	const struct gather_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
+	const struct join_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
 	const struct profiler_options o = { .refresh = a->refresh, .links = true };
 	return profiler_config(j->config, &g, &o, &j->p.profile, e);
 }

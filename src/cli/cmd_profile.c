@@ -203,7 +203,7 @@ static int lead(void *ctx, const struct config *c, char *const *program, const s
 		struct err *e)
 {
 	const struct args *a = ctx;
-	const struct gather_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
+	const struct join_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
 	const struct profiler_options o = { .refresh = a->refresh,
 					    .links = a->links,
 					    .part = part };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.c - see gather.h. */
+/* join.c - see join.h. */
 #include "coord/join.h"
 
 #include "base/err.h"
@@ -9,9 +9,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-bool gather_is_cluster(const struct config *c) { return c->coordinator.given; }
+bool join_is_cluster(const struct config *c) { return c->coordinator.given; }
 
-int gather_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e)
+int join_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e)
 {
 	struct dev *d;
 	TRY(runtime_device(c->device, &d, e));
@@ -46,8 +46,8 @@ static int choose_dtype(struct job *job, const struct seat_spec *seat, const str
 	return 0;
 }
 
-int gather_cluster(struct job *job, const struct gather_options *g, struct arena *a,
-		   struct seat_spec **seat_p, struct session **s_p, struct err *e)
+int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
+		 struct seat_spec **seat_p, struct session **s_p, struct err *e)
 {
 	const struct config *c = job->cfg;
 	struct session_options o = { .program = g->program,
@@ -86,8 +86,8 @@ int gather_cluster(struct job *job, const struct gather_options *g, struct arena
 	return 0;
 }
 
-int gather_threads(struct job *job, const char *const *device, int n, struct arena *a,
-		   struct seat_spec **seat_p, struct session **s_p, struct err *e)
+int join_threads(struct job *job, const char *const *device, int n, struct arena *a,
+		 struct seat_spec **seat_p, struct session **s_p, struct err *e)
 {
 	static atomic_uint serial;
 	unsigned number = atomic_fetch_add(&serial, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.h - the workers of a job, brought together: over the network as the configuration says, or
+/* join.h - the workers of a job, brought together: over the network as the configuration says, or
  * threads of this process.
  *
  * What training and profiling both begin with. */
@@ -10,7 +10,7 @@
 
 struct err;
 
-struct gather_options {
+struct join_options {
 	char *const *program;              /* argv that starts a worker process, ended by NULL */
 	const volatile sig_atomic_t *stop; /* MAY be NULL */
 	/* Started by mpirun: these are the workers (ranks.h); its net becomes the session's.
@@ -19,16 +19,16 @@ struct gather_options {
 };
 
 /* Whether the configuration names other workers than this process's own device. */
-bool gather_is_cluster(const struct config *c);
+bool join_is_cluster(const struct config *c);
 /* Which device the configured one is ("auto" chooses), and the dtype of activations there: it is
  * opened for a moment. */
-int gather_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e);
+int join_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e);
 /* The workers of the configuration; decides the job's dtype: bfloat16 where every device has it
  * natively, else float16 where every device does, else float32. The seats are allocated in `a`. */
-int gather_cluster(struct job *job, const struct gather_options *o, struct arena *a,
-		   struct seat_spec **seat_p, struct session **s_p, struct err *e);
+int join_cluster(struct job *job, const struct join_options *o, struct arena *a,
+		 struct seat_spec **seat_p, struct session **s_p, struct err *e);
 /* A thread for each device. */
-int gather_threads(struct job *job, const char *const *device, int n, struct arena *a,
-		   struct seat_spec **seat_p, struct session **s_p, struct err *e);
+int join_threads(struct job *job, const char *const *device, int n, struct arena *a,
+		 struct seat_spec **seat_p, struct session **s_p, struct err *e);
 
 #endif

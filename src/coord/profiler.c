@@ -465,23 +465,23 @@ out:
 	return rc;
 }
 
-int profiler_config(const struct config *c, const struct gather_options *g,
+int profiler_config(const struct config *c, const struct join_options *g,
 		    const struct profiler_options *o, struct profile *p_p, struct err *e)
 {
 	struct job job = { 0 };
 	struct arena a = ARENA_INIT;
 	struct session *s = NULL;
 	struct seat_spec *seat;
-	bool cluster = g->ranks || gather_is_cluster(c);
+	bool cluster = g->ranks || join_is_cluster(c);
 	char spec[DEV_SPEC] = "";
 	const char *device = spec;
 	enum dtype act = DT_F32;
 	int rc = 0;
 	if (!cluster)
-		TRY(gather_device(c, spec, &act, e));
+		TRY(join_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
-	TRYOUT(cluster ? gather_cluster(&job, g, &a, &seat, &s, e)
-		       : gather_threads(&job, &device, 1, &a, &seat, &s, e));
+	TRYOUT(cluster ? join_cluster(&job, g, &a, &seat, &s, e)
+		       : join_threads(&job, &device, 1, &a, &seat, &s, e));
 	TRYOUT(profiler_run(s, o, p_p, e));
 out:
 	session_close(s, rc < 0 ? e : NULL);

@@ -28,7 +28,7 @@ int profiler_run(struct session *s, const struct profiler_options *o, struct pro
 		 struct err *e);
 /* From a configuration alone: opens the job, brings its workers together, measures, sends them
  * home. */
-int profiler_config(const struct config *c, const struct gather_options *g,
+int profiler_config(const struct config *c, const struct join_options *g,
 		    const struct profiler_options *o, struct profile *p_p, struct err *e);
 /* Whether a profile is of this job: model, layers, what is trained, dtype (`act` of the job's
  * options is decided), length, version of the program. What a profile does not state is not asked

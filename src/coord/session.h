@@ -71,7 +71,7 @@ int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t s
 		 struct net_msg *msg_p, struct frame *f_p, struct err *e);
 
 /* The job's values and optimizer states from the workers, and back to them (session_state.c). */
-int session_gather(struct session *s, uint64_t step, struct err *e);
-int session_scatter(struct session *s, uint64_t step, struct err *e);
+int session_pull_state(struct session *s, uint64_t step, struct err *e);
+int session_push_state(struct session *s, uint64_t step, struct err *e);
 
 #endif

@@ -41,7 +41,7 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	return 0;
 }
 
-int session_gather(struct session *s, uint64_t step, struct err *e)
+int session_pull_state(struct session *s, uint64_t step, struct err *e)
 {
 	struct job *j = s->job;
 	TRY(job_alloc_state(j, e));
@@ -109,7 +109,7 @@ static int scatter_one(struct session *s, const struct trained_param *p, const c
 	return 0;
 }
 
-int session_scatter(struct session *s, uint64_t step, struct err *e)
+int session_push_state(struct session *s, uint64_t step, struct err *e)
 {
 	struct job *j = s->job;
 	for (size_t i = 0; i < j->nparam; i++) {

@@ -67,7 +67,7 @@ static bool stopping(struct trainer *t)
 
 static bool is_cluster(const struct trainer *t)
 {
-	return !t->o->place && (t->o->ranks || gather_is_cluster(t->cfg));
+	return !t->o->place && (t->o->ranks || join_is_cluster(t->cfg));
 }
 
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
@@ -388,7 +388,7 @@ static int one_step(struct trainer *t, struct err *e)
 static int save(struct trainer *t, struct err *e)
 {
 	const char *path;
-	TRY(session_gather(t->ses, ++t->pass, e));
+	TRY(session_pull_state(t->ses, ++t->pass, e));
 	TRY(checkpoint_write(t->job, &t->st, &t->arena, &path, e));
 	TRY(checkpoint_prune(t->cfg->output_dir, t->cfg->save_total_limit, e));
 	return t->sink->saved ? t->sink->saved(t->sink->ctx, t->st.step, path, e) : 0;
@@ -447,8 +447,8 @@ static int loop(struct trainer *t, struct err *e)
 	if (saved != t->st.step)
 		TRY(save(t, e));
 	else
-		TRY(session_gather(t->ses, ++t->pass,
-				   e)); /* the final weights are exported below */
+		TRY(session_pull_state(t->ses, ++t->pass,
+				       e)); /* the final weights are exported below */
 	TRY(checkpoint_export(t->job, c->output_dir, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
 		TRY(evaluate(t, &t->r.val_after, e));
@@ -459,13 +459,13 @@ static int loop(struct trainer *t, struct err *e)
 
 static int join(struct trainer *t, struct err *e)
 {
-	const struct gather_options o = { .program = t->o->program,
-					  .stop = t->o->stop,
-					  .ranks = t->o->ranks };
+	const struct join_options o = { .program = t->o->program,
+					.stop = t->o->stop,
+					.ranks = t->o->ranks };
 	if (!is_cluster(t))
-		return gather_threads(t->job, t->place->device, t->place->stages, &t->arena,
-				      &t->seat, &t->ses, e);
-	return gather_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
+		return join_threads(t->job, t->place->device, t->place->stages, &t->arena, &t->seat,
+				    &t->ses, e);
+	return join_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
 }
 
 static int get_profile(struct trainer *t, struct err *e)
@@ -555,7 +555,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 			 (unsigned long long)t->job->total_steps);
 	TRY(session_begin(t->ses, t->place, t->o->trace, e));
 	if (resume)
-		TRY(session_scatter(t->ses, 0, e));
+		TRY(session_push_state(t->ses, 0, e));
 	if (has_val(t) && !resume)
 		TRY(evaluate(t, &t->r.val_before, e));
 	t->began = clock_now();
@@ -582,7 +582,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	}
 	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = place };
 	if (!o->place && !is_cluster(t))
-		TRYOUT(gather_device(c, spec, &act, e));
+		TRYOUT(join_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
 	if (o->place)
 		*place = *o->place;

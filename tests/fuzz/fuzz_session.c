@@ -319,8 +319,8 @@ static int train(struct session *s, const struct placement *place, struct err *e
 	TRY(session_send_all(s, FRAME_STEP, 1, out, n, e));
 	for (int w = 0; w < SEATS; w++)
 		TRY(hear(s, w, FRAME_STEPPED, 1, e));
-	TRY(session_gather(s, 2, e));
-	return session_scatter(s, 3, e);
+	TRY(session_pull_state(s, 2, e));
+	return session_push_state(s, 3, e);
 }
 
 static void coordinate(void)
