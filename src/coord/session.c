@@ -333,7 +333,7 @@ static void neighbour(const struct session *s, int i, char *address, char *id, c
 
 static int send_plan(struct session *s, int i, bool trace, struct err *e)
 {
-	struct worker_plan *p = mem_zalloc(sizeof *p);
+	struct plan_message *p = mem_zalloc(sizeof *p);
 	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
 	int rc = 0;
 	if (!p || !config) {
@@ -364,7 +364,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	neighbour(s, (i + s->n - 1) % s->n, NULL, NULL, p->prev_key, p->prev_name);
 	if (p->offered)
 		TRYOUT(weights_out_open(s->job->file, p, s->job->cfg->cache_dir, &w->weights, e));
-	TRYOUT(plan_write(p, config, &s->out, e));
+	TRYOUT(plan_message_write(p, config, &s->out, e));
 	TRYOUT(session_send(s, i, FRAME_PLAN, 0, 0, s->out.p, s->out.n, e));
 	if (p->offered)
 		TRYOUT(weights_out_offer(w->weights, w->link, s->id, e));

@@ -23,7 +23,7 @@ struct weights_out {
 	uint32_t member; /* whose they are, as frames number it */
 };
 
-static bool wanted(const struct worker_plan *p, const char *name)
+static bool wanted(const struct plan_message *p, const char *name)
 {
 	long long layer;
 	int all = p->stages * p->chunks;
@@ -41,7 +41,7 @@ static bool wanted(const struct worker_plan *p, const char *name)
 	return end;
 }
 
-int weights_out_open(struct model_file *f, const struct worker_plan *plan, const char *cache_dir,
+int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,
 		     struct weights_out **w_p, struct err *e)
 {
 	struct weights_out *w = mem_zalloc(sizeof *w);

@@ -26,7 +26,7 @@ struct err;
 struct weights_out;
 
 /* What worker `plan->stage` needs of the model, hashed. */
-int weights_out_open(struct model_file *f, const struct worker_plan *plan, const char *cache_dir,
+int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,
 		     struct weights_out **w_p, struct err *e);
 int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struct err *e);
 /* Answers a NEED; *bytes_p: what was sent. */

@@ -76,7 +76,7 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 
 /* ---- PLAN ---- */
 
-static void put_plan(struct wire_writer *w, const struct worker_plan *p, const char *config_json)
+static void put_plan(struct wire_writer *w, const struct plan_message *p, const char *config_json)
 {
 	wire_put_u32(w, (uint32_t)p->stages);
 	wire_put_u32(w, (uint32_t)p->chunks);
@@ -99,7 +99,8 @@ static void put_plan(struct wire_writer *w, const struct worker_plan *p, const c
 	wire_put_str(w, p->model);
 }
 
-int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out, struct err *e)
+int plan_message_write(const struct plan_message *p, const char *config_json, struct buf *out,
+		       struct err *e)
 {
 	struct wire_writer count = wire_write(NULL, 0);
 	put_plan(&count, p, config_json);
@@ -111,7 +112,7 @@ int plan_write(const struct worker_plan *p, const char *config_json, struct buf 
 	return wire_write_end(&w, &out->n, e);
 }
 
-static int check_plan(const struct worker_plan *p, struct err *e)
+static int check_plan(const struct plan_message *p, struct err *e)
 {
 	int all = p->stages * p->chunks;
 	if (p->first[0] != 0 || p->first[all] != p->cfg.layers)
@@ -125,7 +126,7 @@ static int check_plan(const struct worker_plan *p, struct err *e)
 	return work_check("PLAN", p->wire, &p->opt, p->optimizer, e);
 }
 
-int plan_read(const void *payload, size_t n, struct worker_plan *p, struct err *e)
+int plan_message_read(const void *payload, size_t n, struct plan_message *p, struct err *e)
 {
 	memset(p, 0, sizeof *p);
 	struct wire_reader r = wire_read(payload, n);

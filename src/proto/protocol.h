@@ -29,7 +29,7 @@ struct err;
 struct buf;
 
 /* PLAN: everything a worker must know but the data. */
-struct worker_plan {
+struct plan_message {
 	int stages, chunks, stage; /* this worker's place */
 	/* chunk c of stage s holds the layers [first[v], first[v+1]), v = c * stages + s */
 	int64_t first[CHUNKS_MOST + 1];
@@ -49,9 +49,9 @@ struct worker_plan {
 	char next_name[256], prev_name[256], model[65]; /* model: its digest */
 };
 
-int plan_write(const struct worker_plan *p, const char *config_json, struct buf *out,
-	       struct err *e);
-int plan_read(const void *payload, size_t n, struct worker_plan *p_p, struct err *e);
+int plan_message_write(const struct plan_message *p, const char *config_json, struct buf *out,
+		       struct err *e);
+int plan_message_read(const void *payload, size_t n, struct plan_message *p_p, struct err *e);
 
 /* The part of PLAN that says what a layer is; PROFILE has it too. */
 void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,

@@ -109,7 +109,7 @@ static void let_in(struct serving *s)
 
 /* The one who may come as this role; others of that role are told why not. */
 static struct link *choose(struct serving *s, enum hello_role role, const char *key,
-			   const struct worker_plan *p, struct hello *h_p)
+			   const struct plan_message *p, struct hello *h_p)
 {
 	for (int k = 0; k < GUESTS; k++) {
 		struct guest *g = &s->guest[k];
@@ -279,7 +279,7 @@ static int heard(struct serving *s, struct link *l, const char *name, struct err
 }
 
 /* The link to the stage behind, up. */
-static int reach(struct serving *s, const struct worker_plan *p, const char *address,
+static int reach(struct serving *s, const struct plan_message *p, const char *address,
 		 double seconds, struct err *e)
 {
 	const char *key = p->next_key[0] ? p->next_key : NULL;
@@ -304,7 +304,7 @@ static int reach(struct serving *s, const struct worker_plan *p, const char *add
 	return rc;
 }
 
-static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev_p,
+static int neighbours(void *ctx, const struct plan_message *p, struct link **prev_p,
 		      struct link **next_p, struct err *e)
 {
 	struct serving *s = ctx;
@@ -487,7 +487,7 @@ static int probe(void *ctx, const struct frame *f, struct err *e)
 
 /* ---- parameters ---- */
 
-static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src_p,
+static int weights(void *ctx, const struct plan_message *p, struct weight_source *src_p,
 		   struct err *e)
 {
 	struct serving *s = ctx;
@@ -506,7 +506,7 @@ static int weights(void *ctx, const struct worker_plan *p, struct weight_source 
 	return 0;
 }
 
-static void ready(void *ctx, const struct worker_plan *p)
+static void ready(void *ctx, const struct plan_message *p)
 {
 	struct serving *s = ctx;
 	worker_log_ready(&s->log, p, s->weights ? weights_in_bytes(s->weights) : 0,

@@ -14,7 +14,7 @@ struct weights_in;
 
 struct weights_in_options {
 	struct link *coordinator;
-	const struct worker_plan *plan;
+	const struct plan_message *plan;
 	const char *model;     /* a path that may hold the same model; NULL: none */
 	const char *cache_dir; /* NULL: $XDG_CACHE_HOME/heteroshard, else ~/.cache/heteroshard */
 	uint64_t cache_limit;  /* bytes that may stay in the cache afterwards; 0: any number */

@@ -467,7 +467,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "%s from the coordinator before PLAN",
 			       frame_name(f->kind));
 	w->job = f->job;
-	TRY(plan_read(f->payload, f->size, &w->plan, e));
+	TRY(plan_message_read(f->payload, f->size, &w->plan, e));
 	const struct sched *s = sched_find(w->plan.schedule);
 	if (!s)
 		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'",

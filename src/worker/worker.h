@@ -26,7 +26,7 @@ struct worker_env {
 	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to
 	 * *next_p. Either may stay NULL at the ends of the pipeline (chunked schedules make it a
 	 * ring). Called once, after PLAN. */
-	int (*neighbours)(void *ctx, const struct worker_plan *p, struct link **prev_p,
+	int (*neighbours)(void *ctx, const struct plan_message *p, struct link **prev_p,
 			  struct link **next_p, struct err *e);
 	/* Called between passes: somebody may be at the door. MAY be NULL. */
 	void (*visitors)(void *ctx);
@@ -34,13 +34,13 @@ struct worker_env {
 	const struct weight_source *source; /* where parameters come from; NULL: weights() says */
 	/* Called once, after PLAN, when `source` is NULL. The source is valid until the end of the
 	 * stages' building. */
-	int (*weights)(void *ctx, const struct worker_plan *p, struct weight_source *src_p,
+	int (*weights)(void *ctx, const struct plan_message *p, struct weight_source *src_p,
 		       struct err *e);
 	/* PROBE, before PLAN: measures the link to another worker, or answers one that measures
 	 * (link_probe.h). */
 	int (*probe)(void *ctx, const struct frame *f, struct err *e);
 	/* READY was said, a training step is over. MAY be NULL. */
-	void (*ready)(void *ctx, const struct worker_plan *p);
+	void (*ready)(void *ctx, const struct plan_message *p);
 	void (*stepped)(void *ctx, const struct worker_step *s);
 	/* set from a signal: the coordinator is asked to save and finish. MAY be NULL */
 	const volatile sig_atomic_t *stop;

@@ -17,7 +17,7 @@ void worker_log_joined(struct worker_log *l, const char *host, const char *addre
 }
 
 /* "layers 0 to 7, 16 to 23" */
-static void layers_text(const struct worker_plan *p, char *s, size_t cap)
+static void layers_text(const struct plan_message *p, char *s, size_t cap)
 {
 	size_t at = 0;
 	for (int c = 0; c < p->chunks && at + 64 < cap; c++) {
@@ -31,7 +31,7 @@ static void layers_text(const struct worker_plan *p, char *s, size_t cap)
 	}
 }
 
-void worker_log_ready(struct worker_log *l, const struct worker_plan *p, uint64_t bytes,
+void worker_log_ready(struct worker_log *l, const struct plan_message *p, uint64_t bytes,
 		      uint64_t fetched)
 {
 	char layers[512];

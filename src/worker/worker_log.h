@@ -25,7 +25,7 @@ struct worker_log {
 void worker_log_joined(struct worker_log *l, const char *host, const char *address,
 		       const char *backend, const char *device, uint64_t memory);
 /* READY: the stage is there. `fetched` of `bytes` of its parameters came over the link. */
-void worker_log_ready(struct worker_log *l, const struct worker_plan *p, uint64_t bytes,
+void worker_log_ready(struct worker_log *l, const struct plan_message *p, uint64_t bytes,
 		      uint64_t fetched);
 void worker_log_step(struct worker_log *l, const struct worker_step *s);
 void worker_log_finished(const struct worker_log *l);

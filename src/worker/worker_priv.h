@@ -42,7 +42,7 @@ struct ahead {
 struct worker {
 	const struct worker_env *env;
 	struct dev *dev;
-	struct worker_plan plan;
+	struct plan_message plan;
 	struct link *prev, *next;
 	struct stage *chunk;       /* [chunks] */
 	struct slot *slot;         /* pool */

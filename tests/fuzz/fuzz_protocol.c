@@ -37,8 +37,8 @@ static int read_batch(const uint8_t *p, size_t n, bool ids, bool labels, struct 
 
 static int read_plan(const uint8_t *p, size_t n, struct err *e)
 {
-	static struct worker_plan plan;
-	TRY(plan_read(p, n, &plan, e));
+	static struct plan_message plan;
+	TRY(plan_message_read(p, n, &plan, e));
 	int chunks = plan.stages * plan.chunks;
 	MUST(plan.stage >= 0 && plan.stage < plan.stages && chunks <= CHUNKS_MOST &&
 	     plan.first[0] == 0 && plan.first[chunks] == plan.cfg.layers);

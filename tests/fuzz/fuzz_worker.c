@@ -65,7 +65,8 @@ static void drop(void *ctx, const char *name)
 
 static const struct weight_source source = { .find = find, .read = read_rows, .drop = drop };
 
-static int weights(void *ctx, const struct worker_plan *p, struct weight_source *src, struct err *e)
+static int weights(void *ctx, const struct plan_message *p, struct weight_source *src,
+		   struct err *e)
 {
 	struct ends *x = ctx;
 	const struct weights_in_options o = {
@@ -76,7 +77,7 @@ static int weights(void *ctx, const struct worker_plan *p, struct weight_source 
 	return 0;
 }
 
-static int neighbours(void *ctx, const struct worker_plan *p, struct link **prev,
+static int neighbours(void *ctx, const struct plan_message *p, struct link **prev,
 		      struct link **next, struct err *e)
 {
 	struct ends *x = ctx;
@@ -108,12 +109,12 @@ static void fields(struct link *l, enum frame_kind kind, uint64_t step, uint32_t
 
 static void plan(struct link *l, struct feed *in, unsigned how)
 {
-	static struct worker_plan p;
+	static struct plan_message p;
 	struct buf out = BUF_INIT;
 	struct err e = { 0 };
 	static const char *const schedule[] = { "1f1b", "gpipe", "sequential", "interleaved" };
 	unsigned more = feed_byte(in);
-	p = (struct worker_plan){ .stages = 1 + (int)(how % 3), .chunks = 1, .cfg = cfg };
+	p = (struct plan_message){ .stages = 1 + (int)(how % 3), .chunks = 1, .cfg = cfg };
 	p.stage = (int)(how / 4 % 4) % p.stages;
 	snprintf(p.schedule, sizeof p.schedule, "%s", schedule[how / 16 % 4]);
 	if (p.stages == 1 && how / 16 % 4 == 3)
@@ -138,7 +139,7 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	}
 	snprintf(p.optimizer, sizeof p.optimizer, "%s", how & 128 ? "sgd" : "adamw");
 	p.optim = (struct optim_config){ .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8 };
-	if (plan_write(&p, small_config, &out, &e) < 0)
+	if (plan_message_write(&p, small_config, &out, &e) < 0)
 		abort();
 	fields(l, FRAME_PLAN, 0, 0, out.p, out.n);
 	buf_release(&out);
