@@ -15,7 +15,7 @@
 #include "report/dashboard.h"
 #include "report/plan_trace.h"
 #include "report/topology.h"
-#include "train/planning.h"
+#include "train/job_plan.h"
 #include "coord/profiler.h"
 
 #include <limits.h>
@@ -160,7 +160,7 @@ static int add_devices(struct profile *p, const char *text, struct err *e)
 }
 
 struct question {
-	struct planning p;
+	struct job_plan p;
 	const struct config *config; /* NULL: none */
 };
 
@@ -168,7 +168,7 @@ struct question {
 static int job_options(const struct args *a, struct question *j, struct err *e)
 {
 	struct plan_options *o = &j->p.options;
-	TRY(planning_options(&j->p, j->config, e));
+	TRY(job_plan_options(&j->p, j->config, e));
 	if (a->microbatch >= 0)
 		o->microbatch = (int)a->microbatch;
 	if (a->reserve >= 0)
@@ -210,8 +210,8 @@ static int prepare(const struct args *a, char *const *program, const struct rank
 		TRY(profile_remove(&j->p.profile, a->without.item[i], e));
 	if (a->add)
 		TRY(add_devices(&j->p.profile, a->add, e));
-	TRY(planning_given(&j->p, j->config, a->plan, e));
-	return a->planner ? planning_planner(&j->p, a->planner, e) : 0;
+	TRY(job_plan_given(&j->p, j->config, a->plan, e));
+	return a->planner ? job_plan_planner(&j->p, a->planner, e) : 0;
 }
 
 /* ---- one plan ---- */
@@ -528,7 +528,7 @@ static int answer(const struct args *a, struct question *j, char *const *program
 	int rc = prepare(a, program, ranks, j, e);
 	if (rc >= 0)
 		rc = a->compare ? compare(a, j, e) : one(a, j, e);
-	planning_release(&j->p);
+	job_plan_release(&j->p);
 	return rc;
 }
 

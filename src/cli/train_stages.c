@@ -76,9 +76,9 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 }
 
 /* What is expected, for the picture before the first step. */
-static void expect(struct train_stages *t, const struct planning *planning)
+static void expect(struct train_stages *t, const struct job_plan *job_plan)
 {
-	const struct plan *plan = &planning->plan;
+	const struct plan *plan = &job_plan->plan;
 	for (int k = 0; k < t->n && k < plan->stages; k++) {
 		const struct plan_member *m = &plan->stage[k].member[0];
 		struct shown *s = &t->stage[k];
@@ -86,8 +86,8 @@ static void expect(struct train_stages *t, const struct planning *planning)
 		s->plan_busy = m->busy;
 		if (k + 1 < plan->stages && !t->here) {
 			int next = plan->stage[k + 1].member[0].device;
-			s->plan_rate = profile_bandwidth(&planning->profile, m->device, next) * 1e9;
-			s->latency = profile_latency_ms(&planning->profile, m->device, next) / 1e3;
+			s->plan_rate = profile_bandwidth(&job_plan->profile, m->device, next) * 1e9;
+			s->latency = profile_latency_ms(&job_plan->profile, m->device, next) / 1e3;
 		}
 	}
 	t->plan_s = plan->simulated_ms / 1e3;
@@ -116,8 +116,8 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 		rc = err_nomem(e, (size_t)t->n * sizeof *t->stage, "what is shown");
 	for (int k = 0; k < t->n && rc >= 0; k++)
 		rc = fill(t, i, k, e);
-	if (rc >= 0 && i->planning)
-		expect(t, i->planning);
+	if (rc >= 0 && i->job_plan)
+		expect(t, i->job_plan);
 	if (rc < 0)
 		train_stages_free(t);
 	else

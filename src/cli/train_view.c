@@ -139,7 +139,7 @@ static void introduce(struct train_view *v, const struct train_info *i)
 		train_view_say(v, "resume  %s", i->resumed_from);
 }
 
-static void introduce_plan(struct train_view *v, const struct planning *p)
+static void introduce_plan(struct train_view *v, const struct job_plan *p)
 {
 	const struct plan *plan = &p->plan;
 	struct buf out = BUF_INIT;
@@ -168,9 +168,9 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		 : c->adapter == ADAPTER_QLORA ? "QLoRA"
 					       : "LoRA");
 	introduce(v, i);
-	if (i->planning)
-		introduce_plan(v, i->planning);
-	TRY(i->planning ? planning_write(i->planning, c->output_dir, e)
+	if (i->job_plan)
+		introduce_plan(v, i->job_plan);
+	TRY(i->job_plan ? job_plan_write(i->job_plan, c->output_dir, e)
 			: placement_write(i->job, i->place, c->output_dir, e));
 	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics,
 			 e));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h - which layers on which stage, as a run executes it: the plan without its
- * predictions. */
+/* placement.h - the part of a plan that is executed: which layers, schedule and recomputation on
+ * which stage. A plan (plan/plan.h) has the predictions too. */
 #ifndef HS_JOB_PLACEMENT_H
 #define HS_JOB_PLACEMENT_H
 
@@ -13,7 +13,6 @@ struct model_config;
 
 enum { CHUNKS_MOST = 4096 };
 
-/* Where the layers go. One device: one stage with everything. */
 struct placement {
 	int stages, chunks;
 	/* chunk c of stage s holds [first[v], first[v+1]), v = c * stages + s */

@@ -16,9 +16,9 @@
 
 #define GIB 1073741824.0
 
-int judge_init(struct judge *j, const struct planning *p, struct err *e)
+int judge_init(struct judge *j, const struct job_plan *p, struct err *e)
 {
-	*j = (struct judge){ .planning = p, .predicted = NAN, .measured = NAN };
+	*j = (struct judge){ .job_plan = p, .predicted = NAN, .measured = NAN };
 	j->stage = mem_array((size_t)p->plan.stages, sizeof *j->stage);
 	return j->stage ? 0 : err_nomem(e, (size_t)p->plan.stages * sizeof *j->stage, "stages");
 }
@@ -32,8 +32,8 @@ void judge_release(struct judge *j)
 
 double judge_predict(const struct judge *j, uint64_t tokens)
 {
-	const struct profile *p = &j->planning->profile;
-	return j->planning->plan.simulated_ms / 1e3 * (double)tokens /
+	const struct profile *p = &j->job_plan->profile;
+	return j->job_plan->plan.simulated_ms / 1e3 * (double)tokens /
 	       ((double)p->global_batch * p->sequence_len);
 }
 
@@ -48,7 +48,7 @@ int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct tr
 		return err_nomem(e, 2 * (j->steps + 1) * sizeof *j->seconds, "step times");
 	j->seconds[2 * j->steps] = judge_predict(j, tokens);
 	j->seconds[2 * j->steps++ + 1] = seconds;
-	for (int k = 0; k < j->planning->plan.stages; k++) {
+	for (int k = 0; k < j->job_plan->plan.stages; k++) {
 		j->stage[k].busy += stage[k].busy;
 		j->stage[k].wait += stage[k].wait;
 		j->stage[k].memory = stage[k].mem_peak;
@@ -73,7 +73,7 @@ bool judge_end(struct judge *j)
 	j->predicted = median(j, 0, scratch);
 	j->measured = median(j, 1, scratch);
 	mem_free(scratch);
-	for (int k = 0; k < j->planning->plan.stages; k++) {
+	for (int k = 0; k < j->job_plan->plan.stages; k++) {
 		j->stage[k].busy /= (double)j->steps;
 		j->stage[k].wait /= (double)j->steps;
 	}
@@ -88,7 +88,7 @@ static double percent_off(double predicted, double measured)
 /* The stage whose computing or waiting is furthest from what was predicted. */
 static void what_differed(const struct judge *j, struct buf *out)
 {
-	const struct planning *p = j->planning;
+	const struct job_plan *p = j->job_plan;
 	const struct judge_stage *m = j->stage;
 	double most = 0;
 	char text[300] = "";
@@ -109,7 +109,7 @@ static void what_differed(const struct judge *j, struct buf *out)
 
 void judge_text(const struct judge *j, struct buf *out)
 {
-	const struct planning *p = j->planning;
+	const struct job_plan *p = j->job_plan;
 	const struct judge_stage *m = j->stage;
 	double off = percent_off(j->predicted, j->measured);
 	buf_addf(out, "predicted %.1f ms a step, measured %.1f ms: %+.1f %%\n", j->predicted * 1e3,
@@ -135,7 +135,7 @@ static void put(struct buf *b, const char *key, double v)
 
 int judge_write(const struct judge *j, const char *dir, struct err *e)
 {
-	const struct planning *p = j->planning;
+	const struct job_plan *p = j->job_plan;
 	const struct judge_stage *m = j->stage;
 	struct buf b = BUF_INIT;
 	buf_addc(&b, '{');

@@ -7,7 +7,7 @@
 #define HS_TRAIN_JUDGE_H
 
 #include "train/flows.h"
-#include "train/planning.h"
+#include "train/job_plan.h"
 
 struct err;
 struct buf;
@@ -18,7 +18,7 @@ struct judge_stage {
 };
 
 struct judge {
-	const struct planning *planning; /* borrowed */
+	const struct job_plan *job_plan; /* borrowed */
 	double *seconds;                 /* predicted and measured in turn */
 	size_t steps, cap;
 	bool warm;                  /* the first step is over */
@@ -27,7 +27,7 @@ struct judge {
 };
 
 /* Zero-initialised otherwise. */
-int judge_init(struct judge *j, const struct planning *p, struct err *e);
+int judge_init(struct judge *j, const struct job_plan *p, struct err *e);
 void judge_release(struct judge *j);
 /* What is predicted of a step with that many tokens, seconds. */
 double judge_predict(const struct judge *j, uint64_t tokens);

@@ -30,7 +30,7 @@ struct trainer {
 	struct job *job;
 	struct session *ses;
 	struct placement *place;
-	struct planning planning;
+	struct job_plan job_plan;
 	bool planned;
 	struct judge judge;     /* when planned */
 	struct seat_spec *seat; /* [stages] */
@@ -475,11 +475,11 @@ static int get_profile(struct trainer *t, struct err *e)
 					    .part = t->sink->part,
 					    .ctx = t->sink->ctx };
 	if (!strcmp(c->profile, "auto"))
-		return profiler_run(t->ses, &o, &t->planning.profile, e);
+		return profiler_run(t->ses, &o, &t->job_plan.profile, e);
 	if (!strcmp(c->profile, "none"))
-		return planning_assume(&t->planning, t->job, t->seat, session_workers(t->ses), e);
-	TRY(profile_read_file(&t->planning.profile, c->profile, e));
-	return profile_check_job(&t->planning.profile, c->profile, t->job, e);
+		return job_plan_assume(&t->job_plan, t->job, t->seat, session_workers(t->ses), e);
+	TRY(profile_read_file(&t->job_plan.profile, c->profile, e));
+	return profile_check_job(&t->job_plan.profile, c->profile, t->job, e);
 }
 
 /* The seats in the order of the stages, as the session has them now. */
@@ -507,15 +507,15 @@ static int choose(struct trainer *t, struct err *e)
 		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
 	TRY(get_profile(t, e));
 	bool measured = strcmp(t->cfg->profile, "none") != 0;
-	TRY(planning_options(&t->planning, t->cfg, e));
+	TRY(job_plan_options(&t->job_plan, t->cfg, e));
 	if (!measured)
-		TRY(planning_planner(&t->planning, "even", e));
-	TRY(planning_given(&t->planning, t->cfg, NULL, e));
-	TRY(planning_run(&t->planning, true, e));
-	TRY(planning_place(&t->planning, t->seat, session_caps(t->ses), n, &t->arena, t->place,
+		TRY(job_plan_planner(&t->job_plan, "even", e));
+	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
+	TRY(job_plan_make(&t->job_plan, true, e));
+	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
 			   worker, e));
 	if (measured)
-		TRY(judge_init(&t->judge, &t->planning, e));
+		TRY(judge_init(&t->judge, &t->job_plan, e));
 	t->planned = measured;
 	return arrange(t, worker, e);
 }
@@ -547,7 +547,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 					resume,
 					is_cluster(t) ? t->seat : NULL,
 					session_caps(t->ses),
-					t->planned ? &t->planning : NULL };
+					t->planned ? &t->job_plan : NULL };
 		TRY(t->sink->begin(t->sink->ctx, &i, e));
 	}
 	if (t->st.step >= t->job->total_steps)
@@ -607,7 +607,7 @@ out:
 		mem_free(t->span);
 		arena_release(&t->arena);
 		judge_release(&t->judge);
-		planning_release(&t->planning);
+		job_plan_release(&t->job_plan);
 	}
 	job_close(&job);
 	mem_free(place);

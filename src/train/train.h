@@ -11,7 +11,7 @@
 #include "proto/hello.h"
 #include "job/job.h"
 #include "train/judge.h"
-#include "train/planning.h"
+#include "train/job_plan.h"
 #include "coord/seat.h"
 
 #include <signal.h>
@@ -27,7 +27,7 @@ struct train_info {
 	const struct seat_spec *seat;
 	const struct welcome *caps; /* [stages] */
 	/* the plan and what it predicts; NULL: the caller of train_run placed the layers */
-	const struct planning *planning;
+	const struct job_plan *job_plan;
 };
 
 struct train_step {

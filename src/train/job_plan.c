@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planning.c - see planning.h. */
-#include "train/planning.h"
+/* job_plan.c - see job_plan.h. */
+#include "train/job_plan.h"
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -15,7 +15,7 @@
 #define GIB 1073741824.0
 
 /* shard_plan of the configuration as a plan for the row `manual`. */
-static int plan_of_shards(struct planning *p, const struct config *c, struct err *e)
+static int plan_of_shards(struct job_plan *p, const struct config *c, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	buf_addf(&b, "{\"planner\": \"manual\", \"schedule\": \"%s\", \"stages\": [",
@@ -34,7 +34,7 @@ static int plan_of_shards(struct planning *p, const struct config *c, struct err
 	return rc;
 }
 
-int planning_planner(struct planning *p, const char *name, struct err *e)
+int job_plan_planner(struct job_plan *p, const char *name, struct err *e)
 {
 	p->planner = planner_find(name);
 	if (!p->planner)
@@ -45,7 +45,7 @@ int planning_planner(struct planning *p, const char *name, struct err *e)
 	return 0;
 }
 
-int planning_options(struct planning *p, const struct config *c, struct err *e)
+int job_plan_options(struct job_plan *p, const struct config *c, struct err *e)
 {
 	p->options = (struct plan_options)PLAN_OPTIONS_DEFAULT;
 	p->planner = planner_default();
@@ -61,10 +61,10 @@ int planning_options(struct planning *p, const struct config *c, struct err *e)
 			       "schedule: there is no schedule '%.40s' (auto, 1f1b, eager, gpipe, "
 			       "interleaved, sequential)",
 			       c->schedule);
-	return planning_planner(p, c->planner, e);
+	return job_plan_planner(p, c->planner, e);
 }
 
-int planning_given(struct planning *p, const struct config *c, const char *file, struct err *e)
+int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e)
 {
 	if (!file && c)
 		file = c->plan;
@@ -73,10 +73,10 @@ int planning_given(struct planning *p, const struct config *c, const char *file,
 	TRY(file ? plan_read_file(&p->profile, &p->options, file, &p->manual, e)
 		 : plan_of_shards(p, c, e));
 	p->options.manual = &p->manual;
-	return planning_planner(p, "manual", e);
+	return job_plan_planner(p, "manual", e);
 }
 
-int planning_assume(struct planning *p, const struct job *j, const struct seat_spec *seat, int n,
+int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_spec *seat, int n,
 		    struct err *e)
 {
 	struct buf b = BUF_INIT;
@@ -105,7 +105,7 @@ int planning_assume(struct planning *p, const struct job *j, const struct seat_s
 	return rc;
 }
 
-int planning_run(struct planning *p, bool execute, struct err *e)
+int job_plan_make(struct job_plan *p, bool execute, struct err *e)
 {
 	TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
 	if (!execute || p->plan.executable)
@@ -116,12 +116,12 @@ int planning_run(struct planning *p, bool execute, struct err *e)
 		       p->planner->name, p->plan.why_not);
 }
 
-void planning_release(struct planning *p)
+void job_plan_release(struct job_plan *p)
 {
 	plan_release(&p->plan);
 	plan_release(&p->manual);
 	profile_release(&p->profile);
-	*p = (struct planning){ 0 };
+	*p = (struct job_plan){ 0 };
 }
 
 /* What a stage's device is called: by its backend alone where there is only this process. */
@@ -135,7 +135,7 @@ static const char *device_text(const struct seat_spec *seat, const struct welcom
 	return arena_strdup(a, text);
 }
 
-static int worker_of(const struct planning *p, int device, const struct seat_spec *seat, int n,
+static int worker_of(const struct job_plan *p, int device, const struct seat_spec *seat, int n,
 		     struct err *e)
 {
 	for (int i = 0; i < n; i++)
@@ -146,7 +146,7 @@ static int worker_of(const struct planning *p, int device, const struct seat_spe
 		       p->profile.device[device].id);
 }
 
-int planning_place(const struct planning *p, const struct seat_spec *seat,
+int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 		   const struct welcome *caps, int n, struct arena *a, struct placement *place,
 		   int *worker, struct err *e)
 {
@@ -187,7 +187,7 @@ static int write_file(const char *dir, const char *name, struct buf *b, struct e
 	return rc;
 }
 
-int planning_write(const struct planning *p, const char *dir, struct err *e)
+int job_plan_write(const struct job_plan *p, const char *dir, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	plan_to_json(&p->profile, &p->plan, &b);
