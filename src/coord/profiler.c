@@ -158,8 +158,8 @@ static void fit(struct curve *c, const int *m, const double *y, int n)
 	c->line = c->given = true;
 }
 
-/* A table from 1 to the largest size measured, straight between the points; below the first in
- * proportion. */
+/* A table from 1 to the largest size measured, straight between the points; below the first
+ * in proportion. */
 static int make_curve(struct profile *p, struct curve *c, const int *m, const double *y, int n,
 		      struct err *e)
 {
@@ -336,8 +336,8 @@ static struct profile_link *find_link(struct profile *p, int from, int to)
 	return NULL;
 }
 
-/* Every way that was tried between the machines of two workers, as row `best` has them from and
- * to. */
+/* Every way that was tried between the machines of two workers, as row `best` has them from
+ * and to. */
 static int keep_ways(const struct link_table *t, const struct link_row *best, struct profile *p,
 		     struct profile_link *l, struct err *e)
 {

@@ -26,8 +26,8 @@ struct profiler_options {
 /* `act` of the job's options is decided. The profile is finished (profile_finish); release it. */
 int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p,
 		 struct err *e);
-/* From a configuration alone: opens the job, brings its workers together, measures, sends them
- * home. */
+/* From a configuration alone: opens the job, brings its workers together, measures, sends
+ * them home. */
 int profiler_config(const struct config *c, const struct join_options *g,
 		    const struct profiler_options *o, struct profile *p_p, struct err *e);
 /* Whether a profile is of this job: model, layers, what is trained, dtype (`act` of the job's

@@ -54,8 +54,8 @@ static void look_at_all(struct session *s)
 	}
 }
 
-/* The most telling: a reason of one's own, then a worker that vanished, then one that lost its
- * neighbour. */
+/* The most telling: a reason of one's own, then a worker that vanished, then one that lost
+ * its neighbour. */
 static struct worker_seat *culprit(struct session *s, bool *sure_p)
 {
 	struct worker_seat *vanished = NULL, *other = NULL;
@@ -579,11 +579,11 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
 	return 0;
 }
 
-int session_send_batch(struct session *s, const struct microbatch *mb, enum pass kind,
-		       uint64_t pass, uint64_t step, uint32_t m, uint32_t microbatches, float scale,
-		       struct err *e)
+int session_send_batch(struct session *s, const struct microbatch *mb, enum round kind,
+		       uint64_t round, uint64_t step, uint32_t m, uint32_t microbatches,
+		       float scale, struct err *e)
 {
-	if (kind == PASS_TRAIN)
+	if (kind == ROUND_TRAIN)
 		s->step = step;
 	for (int i = 0; i < s->n; i++) {
 		bool ids = i == 0, labels = i == s->n - 1;
@@ -593,7 +593,7 @@ int session_send_batch(struct session *s, const struct microbatch *mb, enum pass
 		TRY(buf_ok(&s->out, e));
 		TRY(batch_write(mb, kind, step, microbatches, scale, ids, labels, s->out.p, cap, &n,
 				e));
-		TRY(session_send(s, i, FRAME_BATCH, pass, m, s->out.p, n, e));
+		TRY(session_send(s, i, FRAME_BATCH, round, m, s->out.p, n, e));
 	}
 	return 0;
 }

@@ -61,11 +61,11 @@ int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t s
 		 uint32_t microbatch, const void *payload, size_t n, struct err *e);
 int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, const void *payload,
 		     size_t n, struct err *e);
-/* A microbatch to every worker, each getting what its stage needs. `pass` is the step number of the
- * frames, `step` that of the training, `scale` that of the loss. */
-int session_send_batch(struct session *s, const struct microbatch *mb, enum pass kind,
-		       uint64_t pass, uint64_t step, uint32_t m, uint32_t microbatches, float scale,
-		       struct err *e);
+/* A microbatch to every worker, each getting what its stage needs. `round` is the step number of
+ * the frames, `step` that of the training, `scale` that of the loss. */
+int session_send_batch(struct session *s, const struct microbatch *mb, enum round kind,
+		       uint64_t round, uint64_t step, uint32_t m, uint32_t microbatches,
+		       float scale, struct err *e);
 /* The next message of a worker; it must be of this kind and step. Release `msg` afterwards. */
 int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step,
 		 struct net_msg *msg_p, struct frame *f_p, struct err *e);

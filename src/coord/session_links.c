@@ -128,8 +128,8 @@ static const struct interface *find(const struct welcome *w, const char *address
 	return NULL;
 }
 
-/* How likely two addresses share a wire: equal characters at the front, nothing between
- * families. */
+/* How likely two addresses share a wire: equal characters at the front, nothing
+ * between families. */
 static int likeness(const char *a, const char *b)
 {
 	int n = 0;
@@ -172,8 +172,8 @@ static int ways(struct session *s, struct link_table *t, int a, int b, struct er
 	bool same = t->machine[a] == t->machine[b];
 	for (uint32_t k = 0; !same && k < wb->naddress; k++) {
 		const struct interface *to = &wb->address[k];
-		/* the same private network on both, a container bridge: dialling it stays at
-		 * home */
+		/* the same private network on both, a container bridge: dialling it stays
+		 * at home */
 		if (find(wa, to->address))
 			continue;
 		for (uint32_t i = 0; i < wa->naddress; i++) {

@@ -2,10 +2,10 @@
 /* session_links.h - which way between two machines is the fastest, measured between JOIN and PLAN.
  *
  * For each pair of machines one worker of the first is told to measure (PROBE), one of the second
- * to answer, over every pair of their addresses, one pair of machines at a time; where nothing gets
- * through, the other way round. Workers of one machine are measured once, at their configured
- * address. The best way is what PLAN then names. Results are kept for a day, by keys and
- * addresses. */
+ * to answer, over every pair of their addresses, one pair of machines at a time; where nothing
+ * gets through, the other way round. Workers of one machine are measured once, at their
+ * configured address. The best way is what PLAN then names. Results are kept for a day, by keys
+ * and addresses. */
 #ifndef HS_COORD_SESSION_LINKS_H
 #define HS_COORD_SESSION_LINKS_H
 
@@ -55,9 +55,9 @@ double link_rate(const struct link_row *r, bool back, uint64_t message);
  * *turned_p: its `from` is b's machine. */
 const struct link_row *link_best(const struct link_table *t, int a, int b, bool *turned_p);
 
-/* For session.c: what the cache knows, unless something was measured. Then where `from` should dial
- * `to`, workers as they are now; false, and nothing written, without better knowledge than the
- * configuration's. */
+/* For session.c: what the cache knows, unless something was measured. Then where `from` should
+ * dial `to`, workers as they are now; false, and nothing written, without better knowledge than
+ * the configuration's. */
 void session_recall_links(struct session *s);
 bool session_best_address(const struct session *s, int from, int to, char address[NET_ADDRESS]);
 void link_table_free(struct link_table *t);

@@ -165,10 +165,10 @@ int plan_message_read(const void *payload, size_t n, struct plan_message *p, str
 
 /* ---- BATCH ---- */
 
-static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum pass pass,
+static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum round round,
 		      uint64_t step, uint32_t microbatches, float scale, bool ids, bool labels)
 {
-	wire_put_u8(w, (uint8_t)pass);
+	wire_put_u8(w, (uint8_t)round);
 	wire_put_u64(w, step);
 	wire_put_u32(w, microbatches);
 	wire_put_f64(w, (double)scale);
@@ -182,16 +182,16 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum p
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
 {
 	struct wire_writer w = wire_write(NULL, 0);
-	put_batch(&w, mb, PASS_TRAIN, 1, 1, 1, ids, labels);
+	put_batch(&w, mb, ROUND_TRAIN, 1, 1, 1, ids, labels);
 	return w.n;
 }
 
-int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches,
+int batch_write(const struct microbatch *mb, enum round round, uint64_t step, uint32_t microbatches,
 		float scale, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
 		struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
-	put_batch(&w, mb, pass, step, microbatches, scale, ids, labels);
+	put_batch(&w, mb, round, step, microbatches, scale, ids, labels);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -200,7 +200,7 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 {
 	struct wire_reader r = wire_read(payload, size);
 	struct batch_head h;
-	h.pass = wire_get_u8(&r);
+	h.round = wire_get_u8(&r);
 	h.step = wire_get_u64(&r);
 	h.microbatches = wire_get_u32(&r);
 	double scale = wire_get_f64(&r);
@@ -211,8 +211,8 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 		   *label = wire_get_bytes(&r, &nlabel);
 	TRY(wire_read_end(&r, "BATCH", e));
 	size_t n = h.n;
-	if (h.pass > PASS_SAMPLE)
-		return err_set(e, ERR_PROTOCOL, "BATCH: a pass of kind %d", h.pass);
+	if (h.round > ROUND_SAMPLE)
+		return err_set(e, ERR_PROTOCOL, "BATCH: a round of kind %d", h.round);
 	if (!(scale > 0 && scale <= LOSS_SCALE_MOST))
 		return err_set(e, ERR_PROTOCOL, "BATCH: a loss scale of %g", scale);
 	h.scale = (float)scale;

@@ -3,17 +3,17 @@
  * and from wire fields.
  *
  * A job as one worker sees it:
- *   coordinator: PLAN, [STATE ...], then again and again one pass:
+ *   coordinator: PLAN, [STATE ...], then again and again one round:
  *     BATCH for each microbatch -> (neighbours: ACTIVATION, GRADIENT) -> LOSS per microbatch from
  *       the end of the model
- *     training passes end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from
+ *     training rounds end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from
  *       everyone
- *     sampling passes have one microbatch of one sequence, answered by TOKEN instead of LOSS
- *   CLOCK, between passes, is answered by CLOCK;
+ *     sampling rounds have one microbatch of one sequence, answered by TOKEN instead of LOSS
+ *   CLOCK, between rounds, is answered by CLOCK;
  *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either
  *     side, by the end of both.
- * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists the
- * fields. */
+ * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists
+ * the fields. */
 #ifndef HS_PROTO_PROTOCOL_H
 #define HS_PROTO_PROTOCOL_H
 
@@ -61,21 +61,21 @@ void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPT
 int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 	       const char *optimizer, struct err *e);
 
-/* What a pass is for: sampling wants the token that the end of the model would say after the last
- * one. */
-enum pass { PASS_EVAL, PASS_TRAIN, PASS_SAMPLE };
+/* A round: one run of a batch through all stages, to evaluate, to train, or to sample the token
+ * that follows the last one. */
+enum round { ROUND_EVAL, ROUND_TRAIN, ROUND_SAMPLE };
 
 /* BATCH. ids only for who holds the front, labels only for who holds the end. */
 struct batch_head {
-	enum pass pass;
-	uint32_t microbatches; /* in this pass */
+	enum round round;
+	uint32_t microbatches; /* in this round */
 	uint32_t n, nseq;
 	uint64_t step; /* of training, from 1: keys the dropout masks */
 	float scale;   /* of the loss's gradient (loss_scale.h) */
 };
 /* Bytes of the payload, and writing it into `out`. */
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
-int batch_write(const struct microbatch *mb, enum pass pass, uint64_t step, uint32_t microbatches,
+int batch_write(const struct microbatch *mb, enum round round, uint64_t step, uint32_t microbatches,
 		float scale, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
 		struct err *e);
 /* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in
@@ -95,8 +95,8 @@ struct loss_message {
 	uint64_t trained;
 };
 
-/* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX the
- * end. */
+/* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX
+ * the end. */
 struct norm_entry {
 	int layer;
 	double sqnorm;
@@ -108,7 +108,7 @@ struct step_message {
 	double lr;
 };
 
-/* What a pass sent to a neighbour or got from it. The k-th time of one end and the k-th of the
+/* What a round sent to a neighbour or got from it. The k-th time of one end and the k-th of the
  * other are of one message: a link keeps the order. */
 enum flow_kind { FLOW_TO_NEXT, FLOW_TO_PREV, FLOW_FROM_PREV, FLOW_FROM_NEXT, FLOWS };
 enum { FLOW_TIMES = 256 };
@@ -118,7 +118,7 @@ struct flow {
 	int64_t at[FLOW_TIMES]; /* the worker's clock: handed over, or arrived */
 };
 
-/* Nanoseconds of this pass: computing; moving messages between device and link; blocked because
+/* Nanoseconds of this round: computing; moving messages between device and link; blocked because
  * something was not there yet. */
 struct stepped_message {
 	int64_t busy, copy, wait;
@@ -135,16 +135,16 @@ struct span {
 	uint8_t kind, chunk; /* enum instr_kind */
 };
 
-/* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element `first`
- * on. */
+/* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element
+ * `first` on. */
 struct state_message {
 	char name[256], what[32]; /* "value", "exp_avg", ... */
 	uint64_t first, count;
 	const void *data; /* in the payload, not aligned */
 };
 
-/* ABORT: why, and the kind of trouble (enum err_code), so that a lost neighbour can be told from a
- * cause. */
+/* ABORT: why, and the kind of trouble (enum err_code), so that a lost neighbour can be told from
+ * a cause. */
 int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p);
 void abort_read(const void *p, size_t n, struct err *why_p);
 
@@ -161,12 +161,12 @@ int stepped_write(const struct stepped_message *m, const struct span *v, size_t 
 		  size_t cap, size_t *n_p, struct err *e);
 int stepped_read(const void *p, size_t n, struct stepped_message *m_p, struct span *v, size_t most,
 		 size_t *count_p, struct err *e);
-/* CLOCK, the answer: the worker's clock when the question arrived and when the answer was
- * written. */
+/* CLOCK, the answer: the worker's clock when the question arrived and when the answer
+ * was written. */
 struct clock_message {
 	int64_t heard, said;
 };
-/* TOKEN, of one microbatch of a sampling pass. */
+/* TOKEN, of one microbatch of a sampling round. */
 int token_write(int32_t id, void *out, size_t cap, size_t *n_p, struct err *e);
 int token_read(const void *p, size_t n, int32_t *id_p, struct err *e);
 int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e);

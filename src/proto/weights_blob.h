@@ -44,8 +44,8 @@ int blob_make(struct model_file *f, const struct blob_head *h, struct blob *b_p,
 void blob_release(struct blob *b);
 void blob_hash(const void *p, size_t n, unsigned char out[BLOB_HASH]);
 
-/* Bytes that a tensor of this head must have; ERR_PROTOCOL for shapes and storage that cannot
- * be. */
+/* Bytes that a tensor of this head must have; ERR_PROTOCOL for shapes and storage that
+ * cannot be. */
 int blob_size(const struct blob_head *h, uint64_t *n_p, struct err *e);
 void blob_head_put(struct wire_writer *w, const struct blob_head *h);
 int blob_head_get(struct wire_reader *r, struct blob_head *h_p, struct err *e);

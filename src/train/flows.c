@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static const double keep = 0.8; /* of the passes before, at each pass */
+static const double keep = 0.8; /* of the rounds before, at each round */
 
 int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flow *in,
 		     int64_t in_clock, uint64_t *bytes_p)

@@ -40,9 +40,9 @@ bool judge_end(struct judge *j);
 /* In sentences, one a line: step time, each stage's memory; when the step time is off by more than
  * 10 %, what differed most. */
 void judge_text(const struct judge *j, struct buf *out);
-/* DIR/prediction.json: {"predicted_seconds", "measured_seconds", "error_percent", "stages": [{"id",
- * "predicted_gib", "measured_gib", "predicted_busy_seconds", "measured_busy_seconds",
- * "measured_wait_seconds"}]}. */
+/* DIR/prediction.json: {"predicted_seconds", "measured_seconds", "error_percent", "stages":
+ * [{"id", "predicted_gib", "measured_gib", "predicted_busy_seconds",
+ * "measured_busy_seconds", "measured_wait_seconds"}]}. */
 int judge_write(const struct judge *j, const char *dir, struct err *e);
 
 #endif

@@ -2,7 +2,7 @@
 /* samples.h - what the model under training answers to the configuration's sample_prompts.
  *
  * Greedy, so the same as `heteroshard generate --temperature 0` says with the adapter of that step.
- * Nothing is kept between tokens: every next one is a pass over the whole sequence, through
+ * Nothing is kept between tokens: every next one is a round over the whole sequence, through
  * whatever the caller trains with. Prompts are asked as `generate` asks them: in the model's chat
  * template, or, where it has none, as they stand. */
 #ifndef HS_TRAIN_SAMPLES_H
@@ -26,8 +26,8 @@ struct samples {
 	const volatile sig_atomic_t *stop; /* leave the rest out; MAY be NULL */
 };
 
-/* Answers every prompt; adds a line {step, prompt, text, tokens, stopped} for each to
- * output_dir/samples.jsonl. */
+/* Answers every prompt; adds a line {step, prompt, text, tokens, stopped} for each
+ * to output_dir/samples.jsonl. */
 int samples_make(const struct samples *s, struct err *e);
 
 #endif

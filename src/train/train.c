@@ -20,7 +20,7 @@
 enum {
 	EVAL_PASS = 16,
 	NORMS_MOST = MODEL_LAYERS_MOST + 2,
-	SPANS_MOST = 4096 /* of a worker and pass */
+	SPANS_MOST = 4096 /* of a worker and round */
 };
 
 struct trainer {
@@ -35,15 +35,15 @@ struct trainer {
 	struct judge judge;     /* when planned */
 	struct seat_spec *seat; /* [stages] */
 	struct train_state st;
-	uint64_t pass; /* counts passes: the step number on the wire */
-	double *loss;  /* of each microbatch of the pass */
+	uint64_t round; /* counts rounds: the step number on the wire */
+	double *loss;   /* of each microbatch of the round */
 	size_t loss_cap;
 	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */
 	struct span *span;
 	uint64_t nonfinite_run;          /* skipped steps in a row */
 	char nonfinite[256];             /* where the run of them began */
-	int64_t busy, wait;              /* summed over workers, of the pass */
-	struct stepped_message *stepped; /* [workers] of the pass */
+	int64_t busy, wait;              /* summed over workers, of the round */
+	struct stepped_message *stepped; /* [workers] of the round */
 	int64_t *clock;                  /* [workers] */
 	struct flow_rate *rates;         /* [workers] */
 	struct train_stage *stages;      /* [workers] */
@@ -72,7 +72,7 @@ static bool is_cluster(const struct trainer *t)
 
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
 
-/* ---- a pass ---- */
+/* ---- a round ---- */
 
 static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t *trained_p,
 			  struct err *e)
@@ -84,8 +84,8 @@ static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t
 		struct net_msg msg;
 		struct frame f;
 		struct loss_message m;
-		TRY(session_recv(t->ses, session_workers(t->ses) - 1, FRAME_LOSS, t->pass, &msg, &f,
-				 e));
+		TRY(session_recv(t->ses, session_workers(t->ses) - 1, FRAME_LOSS, t->round, &msg,
+				 &f, e));
 		int rc = loss_read(f.payload, f.size, &m, e);
 		if (rc >= 0 && f.microbatch >= n)
 			rc = err_set(e, ERR_PROTOCOL, "LOSS of microbatch %u of %u", f.microbatch,
@@ -106,8 +106,8 @@ static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t
 	return 0;
 }
 
-/* The squared norm of the whole gradient, layer after layer, so that its bits do not depend on the
- * split. */
+/* The squared norm of the whole gradient, layer after layer, so that its bits do not depend on
+ * the split. */
 static int collect_norms(struct trainer *t, double *sqnorm_p, struct err *e)
 {
 	static const size_t most = NORMS_MOST;
@@ -118,7 +118,7 @@ static int collect_norms(struct trainer *t, double *sqnorm_p, struct err *e)
 		struct net_msg msg;
 		struct frame f;
 		size_t n = 0;
-		TRY(session_recv(t->ses, w, FRAME_NORM, t->pass, &msg, &f, e));
+		TRY(session_recv(t->ses, w, FRAME_NORM, t->round, &msg, &f, e));
 		int rc = norm_read(f.payload, f.size, v, most, &n, e);
 		net_msg_release(&msg);
 		if (rc < 0)
@@ -143,7 +143,7 @@ static int take_stepped(struct trainer *t, int w, struct stepped_message *m, str
 	struct net_msg msg;
 	struct frame f;
 	size_t n = 0;
-	TRY(session_recv(t->ses, w, FRAME_STEPPED, t->pass, &msg, &f, e));
+	TRY(session_recv(t->ses, w, FRAME_STEPPED, t->round, &msg, &f, e));
 	int rc = stepped_read(f.payload, f.size, m, t->span, t->span ? SPANS_MOST : 0, &n, e);
 	int64_t back = msg.arrived;
 	net_msg_release(&msg);
@@ -187,11 +187,11 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 	uint64_t trained = 0;
 	for (size_t i = 0; i < all; i += EVAL_PASS) {
 		uint32_t n = (uint32_t)(all - i < EVAL_PASS ? all - i : EVAL_PASS);
-		t->pass++;
+		t->round++;
 		for (uint32_t m = 0; m < n; m++) {
 			struct microbatch mb;
 			TRY(batches_val(t->job->batches, i + m, &mb, e));
-			TRY(session_send_batch(t->ses, &mb, PASS_EVAL, t->pass, 0, m, n, 1, e));
+			TRY(session_send_batch(t->ses, &mb, ROUND_EVAL, t->round, 0, m, n, 1, e));
 		}
 		double part;
 		uint64_t some;
@@ -222,10 +222,10 @@ static int next_token(void *ctx, const int32_t *id, size_t n, int32_t *next_p, s
 	};
 	struct net_msg msg;
 	struct frame f;
-	int rc = session_send_batch(t->ses, &mb, PASS_SAMPLE, ++t->pass, 0, 0, 1, 1, e);
+	int rc = session_send_batch(t->ses, &mb, ROUND_SAMPLE, ++t->round, 0, 0, 1, 1, e);
 	mem_free(label);
 	if (rc >= 0)
-		rc = session_recv(t->ses, session_workers(t->ses) - 1, FRAME_TOKEN, t->pass, &msg,
+		rc = session_recv(t->ses, session_workers(t->ses) - 1, FRAME_TOKEN, t->round, &msg,
 				  &f, e);
 	if (rc < 0)
 		return rc;
@@ -320,9 +320,9 @@ static int one_step(struct trainer *t, struct err *e)
 	begin_scale(t, mb, n);
 	const double scale = t->st.scale.scale > 0 ? t->st.scale.scale : 1;
 	s.loss_scale = t->st.scale.scale;
-	t->pass++;
+	t->round++;
 	for (size_t i = 0; i < n; i++) {
-		TRY(session_send_batch(t->ses, &mb[i], PASS_TRAIN, t->pass, s.step, (uint32_t)i,
+		TRY(session_send_batch(t->ses, &mb[i], ROUND_TRAIN, t->round, s.step, (uint32_t)i,
 				       (uint32_t)n, (float)scale, e));
 		s.tokens += mb[i].n;
 	}
@@ -347,7 +347,7 @@ static int one_step(struct trainer *t, struct err *e)
 	unsigned char out[64];
 	size_t size;
 	TRY(step_write(&m, out, sizeof out, &size, e));
-	TRY(session_send_all(t->ses, FRAME_STEP, t->pass, out, size, e));
+	TRY(session_send_all(t->ses, FRAME_STEP, t->round, out, size, e));
 	TRY(collect_stepped(t, e));
 	/* a gradient that has left float16's range says nothing about data or learning rate */
 	const bool overflow = t->st.scale.scale > 0 &&
@@ -388,7 +388,7 @@ static int one_step(struct trainer *t, struct err *e)
 static int save(struct trainer *t, struct err *e)
 {
 	const char *path;
-	TRY(session_pull_state(t->ses, ++t->pass, e));
+	TRY(session_pull_state(t->ses, ++t->round, e));
 	TRY(checkpoint_write(t->job, &t->st, &t->arena, &path, e));
 	TRY(checkpoint_prune(t->cfg->output_dir, t->cfg->save_total_limit, e));
 	return t->sink->saved ? t->sink->saved(t->sink->ctx, t->st.step, path, e) : 0;
@@ -447,7 +447,7 @@ static int loop(struct trainer *t, struct err *e)
 	if (saved != t->st.step)
 		TRY(save(t, e));
 	else
-		TRY(session_pull_state(t->ses, ++t->pass,
+		TRY(session_pull_state(t->ses, ++t->round,
 				       e)); /* the final weights are exported below */
 	TRY(checkpoint_export(t->job, c->output_dir, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)

@@ -72,8 +72,8 @@ struct train_sink {
 	/* At the end: the prediction against what was measured. Not called where nothing was
 	 * predicted or there was but one step. */
 	void (*judge)(void *ctx, const struct judge *j);
-	/* What a worker did in a pass, on our clock; `error`: by how many nanoseconds that can be
-	 * wrong. */
+	/* What a worker did in a round, on our clock; `error`: by how many nanoseconds that can
+	 * be wrong. */
 	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n,
 		      int64_t error);
 };

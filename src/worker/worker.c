@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker.c - see worker.h. A pass is one walk over the schedule's instruction list; messages that
+/* worker.c - see worker.h. A round is one walk over the schedule's instruction list; messages that
  * come before they are needed wait in small inboxes, so nothing depends on who is fast. Once warm,
- * a pass allocates nothing here. */
+ * a round allocates nothing here. */
 #include "worker/worker_priv.h"
 
 #include "base/clock.h"
@@ -70,7 +70,7 @@ static int take_batch(struct worker *w, const struct frame *f, struct err *e)
 	if (w->have_cap > old)
 		memset(w->have + old, 0, (w->have_cap - old) * sizeof *w->have);
 	if (w->have[m])
-		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu twice in one pass", m);
+		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu twice in one round", m);
 	TRY(batch_read(f->payload, f->size, holds_front(w), holds_end(w), &w->batch[m], e));
 	w->have[m] = true;
 	return 0;
@@ -92,7 +92,7 @@ static int ask_to_leave(struct worker *w, struct err *e)
 	return say(w, FRAME_FINISH, 0, NULL, 0, e);
 }
 
-/* Takes one message of the coordinator while a pass runs. 1: it was a STEP. */
+/* Takes one message of the coordinator while a round runs. 1: it was a STEP. */
 int worker_listen(struct worker *w, int64_t deadline, struct err *e)
 {
 	struct net_msg msg;
@@ -143,7 +143,7 @@ static int need_batch(struct worker *w, int m, struct err *e)
 	return 0;
 }
 
-/* ---- a pass ---- */
+/* ---- a round ---- */
 
 static int slot_for(struct worker *w, int chunk, int mb, struct slot **sl_p, struct err *e)
 {
@@ -218,7 +218,7 @@ static int send_token(struct worker *w, const struct instr *i, struct slot *sl, 
 
 static int send_loss(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
-	if (w->batch[i->microbatch].head.pass == PASS_SAMPLE)
+	if (w->batch[i->microbatch].head.round == ROUND_SAMPLE)
 		return send_token(w, i, sl, e);
 	struct loss_message m = { sl->loss, (uint64_t)sl->trained };
 	size_t n;
@@ -418,7 +418,7 @@ static int stepped(struct worker *w, struct err *e)
 	return say(w, FRAME_STEPPED, 0, out, n, e);
 }
 
-/* A pass begins with its first BATCH, which says how many there are. */
+/* A round begins with its first BATCH, which says how many there are. */
 static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 {
 	w->job = f->job;
@@ -427,12 +427,12 @@ static int run_pass(struct worker *w, const struct frame *f, struct err *e)
 	const struct batch_head *h = &w->batch[f->microbatch].head;
 	const struct sched *s = sched_find(w->plan.schedule);
 	uint32_t microbatches = h->microbatches;
-	w->train = h->pass == PASS_TRAIN;
+	w->train = h->round == ROUND_TRAIN;
 	if (w->train)
 		w->trained = h->step;
 	if (w->train && !w->optim)
 		return err_set(e, ERR_PROTOCOL, "BATCH: training was not planned");
-	times_pass(&w->times);
+	times_round(&w->times);
 	struct worker_step done = { .step = h->step, .begin = clock_now(), .times = &w->times.m };
 	if (w->train)
 		TRY(sched_build(s, w->plan.stages, w->plan.chunks, (int)microbatches, w->plan.stage,
@@ -522,8 +522,8 @@ static int tell_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return say(w, FRAME_CLOCK, 0, w->small, n, e);
 }
 
-/* An empty request is answered at once: so the coordinator learns how long a message and its answer
- * take. */
+/* An empty request is answered at once: so the coordinator learns how long a message and its
+ * answer take. */
 static int profile(struct worker *w, const struct frame *f, struct err *e)
 {
 	size_t n = 0;

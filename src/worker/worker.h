@@ -28,7 +28,7 @@ struct worker_env {
 	 * ring). Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct plan_message *p, struct link **prev_p,
 			  struct link **next_p, struct err *e);
-	/* Called between passes: somebody may be at the door. MAY be NULL. */
+	/* Called between rounds: somebody may be at the door. MAY be NULL. */
 	void (*visitors)(void *ctx);
 	void *ctx;
 	const struct weight_source *source; /* where parameters come from; NULL: weights() says */
@@ -36,8 +36,8 @@ struct worker_env {
 	 * stages' building. */
 	int (*weights)(void *ctx, const struct plan_message *p, struct weight_source *src_p,
 		       struct err *e);
-	/* PROBE, before PLAN: measures the link to another worker, or answers one that measures
-	 * (link_probe.h). */
+	/* PROBE, before PLAN: measures the link to another worker, or answers one that
+	 * measures (link_probe.h). */
 	int (*probe)(void *ctx, const struct frame *f, struct err *e);
 	/* READY was said, a training step is over. MAY be NULL. */
 	void (*ready)(void *ctx, const struct plan_message *p);

@@ -48,7 +48,7 @@ struct worker {
 	struct slot *slot;         /* pool */
 	int *slot_chunk, *slot_mb; /* whose; -1: free */
 	size_t nslot, slot_cap, chunk_cap, mb_cap;
-	struct batch_store *batch; /* [microbatch] of the pass */
+	struct batch_store *batch; /* [microbatch] of the round */
 	bool *have;                /* [microbatch] */
 	size_t nbatch, batch_cap, have_cap;
 	struct early early[INBOX];
@@ -64,21 +64,21 @@ struct worker {
 	struct norm_buffer norms;
 	struct norm_entry *entry;
 	size_t nentry, entry_cap;
-	uint64_t job, step;            /* step: of the frames, counts passes */
+	uint64_t job, step;            /* step: of the frames, counts rounds */
 	uint64_t trained;              /* the last step of training, for messages */
 	uint64_t parameters;           /* bytes on the device once all of the stage is there */
 	bool train, finished, leaving; /* leaving: has asked the coordinator to finish */
 	struct worker_times times;
 	unsigned char *small; /* a frame's payload under way */
 	struct worker_state state;
-	float *logits; /* (V), of a sampling pass */
+	float *logits; /* (V), of a sampling round */
 	size_t logits_cap;
 };
 
 /* worker.c */
 int64_t worker_patience(const struct worker *w); /* a deadline: as long as anything is waited for */
 uint32_t worker_member(const struct worker *w);  /* its number in frames */
-/* Takes one message of the coordinator while a pass runs. 1: it was a STEP; 0: another, or none
+/* Takes one message of the coordinator while a round runs. 1: it was a STEP; 0: another, or none
  * until the deadline. */
 int worker_listen(struct worker *w, int64_t deadline, struct err *e);
 bool worker_has_batch(const struct worker *w, int m);

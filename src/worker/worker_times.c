@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-void times_pass(struct worker_times *t)
+void times_round(struct worker_times *t)
 {
 	memset(&t->m, 0, sizeof t->m);
 	t->nspan = 0;

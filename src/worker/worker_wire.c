@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker_wire.c - see worker_priv.h: messages of the neighbours, and tensors between device and
- * wire. */
+/* worker_wire.c - see worker_priv.h: messages of the neighbours, and tensors between device
+ * and wire. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "worker/worker_priv.h"
@@ -190,7 +190,7 @@ int worker_send_end(struct worker *w, struct err *e)
 }
 
 /* A stage has given a layer to the device. A few of them keep it busy while the host sends what
- * came before; the driver would not take all of a long pass without waiting. */
+ * came before; the driver would not take all of a long round without waiting. */
 int worker_between_layers(void *ctx, bool last, struct err *e)
 {
 	struct worker *w = ctx;
@@ -248,8 +248,8 @@ int worker_receive(struct worker *w, struct link *from, enum frame_kind kind, co
 	return rc;
 }
 
-/* While the device computes: brings the next tensor that is due to it, if it is there or comes
- * soon. */
+/* While the device computes: brings the next tensor that is due to it, if it is there or
+ * comes soon. */
 static int look_ahead(struct worker *w, struct err *e)
 {
 	struct ahead *a = &w->ahead;

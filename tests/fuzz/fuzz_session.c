@@ -308,7 +308,7 @@ static int train(struct session *s, const struct placement *place, struct err *e
 	size_t n;
 	TRY(session_begin(s, place, true, e));
 	for (uint32_t m = 0; m < MICROBATCHES; m++)
-		TRY(session_send_batch(s, &mb, PASS_TRAIN, 1, 1, m, MICROBATCHES, 1, e));
+		TRY(session_send_batch(s, &mb, ROUND_TRAIN, 1, 1, m, MICROBATCHES, 1, e));
 	for (int m = 0; m < MICROBATCHES; m++)
 		TRY(hear(s, SEATS - 1, FRAME_LOSS, 1, e));
 	for (int w = 0; w < SEATS; w++)
