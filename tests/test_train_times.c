@@ -223,7 +223,7 @@ static void a_workers_time(void **state)
 	(void)state;
 	struct worker_times t = { .span = calloc(TIMES_SPANS, sizeof *t.span) };
 	const enum instr_kind kind[] = { INSTR_RECV_ACT, INSTR_FORWARD, INSTR_SEND_ACT };
-	times_pass(&t);
+	times_round(&t);
 	int64_t begin = clock_now();
 	for (int i = 0; i < 3; i++) {
 		times_begin(&t);
@@ -252,7 +252,7 @@ static void a_workers_time(void **state)
 	assert_int_equal(t.m.flow[FLOW_TO_NEXT].times, FLOW_TIMES);
 	assert_int_equal(t.m.flow[FLOW_TO_NEXT].messages, FLOW_TIMES + 5);
 	assert_int_equal(t.m.flow[FLOW_TO_NEXT].bytes, 10 * (FLOW_TIMES + 5));
-	times_pass(&t);
+	times_round(&t);
 	assert_true(t.m.busy == 0 && t.m.flow[FLOW_TO_NEXT].times == 0 && t.nspan == 0 && t.span);
 	free(t.span);
 }
