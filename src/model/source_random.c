@@ -18,11 +18,15 @@ static int find(void *ctx, const char *name, struct source_tensor *t, struct err
 		*t = (struct source_tensor){ .ndim = 2, .shape = { c->vocab, c->hidden } };
 		return 1;
 	}
-	for (enum linear l = 0; l < LIN_COUNT; l++)
-		if (strstr(name, linear_path(l))) {
+	if (strstr(name, ".q_norm.") || strstr(name, ".k_norm."))
+		t->shape[0] = c->head_dim;
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		if (!strstr(name, linear_path(l)))
+			continue;
+		linear_dims(c, l, t->shape);
+		if (!strstr(name, ".bias"))
 			t->ndim = 2;
-			linear_dims(c, l, t->shape);
-		}
+	}
 	return 1;
 }
 
@@ -32,8 +36,9 @@ static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	struct source_tensor t;
 	find(ctx, name, &t, e);
 	if (t.ndim == 1) {
+		float v = strstr(name, ".bias") ? 0 : 1;
 		for (int64_t i = 0; i < rows; i++)
-			dst[i] = 1;
+			dst[i] = v;
 		return 0;
 	}
 	float bound = 1.7f / sqrtf((float)t.shape[1]);
