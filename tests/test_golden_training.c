@@ -32,7 +32,7 @@ struct job {
 	struct arena mem;
 	struct optim_config oc;
 	const struct optimizer *opt;
-	const char *curve;
+	const struct lr_curve *curve;
 	double rate, least, clip;
 	int64_t steps, warmup, accumulation;
 	bool lora;
@@ -82,7 +82,8 @@ static void job_open(struct job *j, const char *name, bool recompute)
 	j->steps = (int64_t)number(j, "steps");
 	j->warmup = (int64_t)number(j, "warmup_steps");
 	j->accumulation = (int64_t)number(j, "gradient_accumulation_steps");
-	j->curve = text(j, "lr_scheduler");
+	j->curve = lr_curve_find(text(j, "lr_scheduler"));
+	assert_non_null(j->curve);
 	j->rate = number(j, "learning_rate");
 	j->least = number(j, "cosine_min_lr_ratio");
 	j->clip = number(j, "max_grad_norm");

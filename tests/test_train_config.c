@@ -68,7 +68,7 @@ static void file_and_overrides(void **state)
 	assert_int_equal(c->data_seed, 7);
 	assert_true(c->load_in_4bit);
 	assert_string_equal(c->resume_from_checkpoint, "latest");
-	assert_int_equal(c->optimizer, OPTIMIZER_ADAMW);
+	assert_string_equal(c->optimizer, "adamw");
 	config_free(c);
 	char *list[] = { "datasets=[{path: x, type: text}, y]", "lora_target_modules=all-linear" };
 	c = must(LORA, 2, list);
@@ -187,12 +187,18 @@ static const struct {
 	{ LEAST "warmup_steps: 30\nmax_steps: 20\n",
 	  "'warmup_steps' (30) is more than 'max_steps' (20)" },
 	{ LEAST "lr_scheduler: linear\ncosine_min_lr_ratio: 0.1\n",
-	  "needs 'lr_scheduler: cosine'" },
+	  "'cosine_min_lr_ratio' belongs to 'lr_scheduler: cosine'; with 'lr_scheduler: linear' "
+	  "leave it out" },
 	{ LEAST "momentum: 0.9\n", "'momentum' belongs to 'optimizer: sgd'" },
+	{ LEAST "optimizer: sgd\nadam_beta1: 0.8\n", "'adam_beta1' belongs to 'optimizer: adamw'" },
+	{ LEAST "optimizer: lion\n", "t.yaml:4: 'optimizer' is 'lion', allowed are: adamw, sgd" },
+	{ LEAST "planner: quick\n", "'planner' is 'quick', allowed are: even, proportional," },
+	{ LEAST "schedule: ''\n", "'schedule' is '', allowed are: auto, sequential, gpipe" },
 	{ LEAST "eval_steps: 5\n", "'eval_steps' needs a validation split" },
 	{ LEAST "val_set_size: 1.5\n", "'val_set_size' is 1.5" },
 	{ LEAST "sample_packing: maybe\n", "'sample_packing' must be true or false, not 'maybe'" },
-	{ LEAST "schedule: gpipe\ninterleave: 3\n", "needs 'schedule: interleaved'" },
+	{ LEAST "schedule: gpipe\ninterleave: 3\n",
+	  "'interleave' needs a schedule that interleaves; 'gpipe' does not" },
 	{ LEAST "resume_from_checkpoint: latest\noverwrite_output_dir: true\n", "contradict" },
 	{ LEAST "visualization_format: gif\n", "'visualization_format' is 'gif'" },
 	{ LEAST "device: ''\n", "'device' is empty" },

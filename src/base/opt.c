@@ -126,6 +126,29 @@ static int set_enum(const struct opt *r, int *v_p, const char *value, const char
 		       words);
 }
 
+static bool is_alias(const struct opt_names *names, size_t i, const char *value)
+{
+	const char *const *other = names->aliases ? names->aliases(i) : NULL;
+	for (; other && *other; other++)
+		if (!strcasecmp(*other, value))
+			return true;
+	return false;
+}
+
+static int set_name(const struct opt *r, const char **v_p, const char *value, const char *where,
+		    struct err *e)
+{
+	const char *name, *help;
+	for (size_t i = 0; (name = r->names->at(i, &help)); i++)
+		if (!strcasecmp(name, value) || is_alias(r->names, i, value)) {
+			*v_p = name;
+			return 0;
+		}
+	char words[512];
+	return err_set(e, ERR_USAGE, "%s: '%s' is '%.60s', allowed are: %s", where, r->key, value,
+		       opt_names_text(r->names, ", ", words, sizeof words));
+}
+
 static int set_str(const char **v_p, const char *value, struct arena *a, struct err *e)
 {
 	char *s = arena_strdup(a, value);
@@ -175,6 +198,8 @@ static int set_row(const struct opt *r, void *obj, const char *value, const char
 		return set_str(f, value, a, e);
 	case OPT_ENUM:
 		return set_enum(r, f, value, where, e);
+	case OPT_NAME:
+		return set_name(r, f, value, where, e);
 	case OPT_LIST:
 		return set_list(f, value, a, e);
 	case OPT_CUSTOM:

@@ -24,6 +24,7 @@ enum opt_kind {
 	OPT_FLOAT, /* double; NaN and infinities are refused */
 	OPT_STR,   /* const char * (in the arena); NULL: not given */
 	OPT_ENUM,  /* int: index into the '|'-separated words of `choices` */
+	OPT_NAME,  /* const char *: the name of a row of a registry, one of `names` */
 	/* struct opt_list: list of strings; one string counts as a list of one, commas separate on
 	 * the command line */
 	OPT_LIST,
@@ -38,12 +39,25 @@ struct opt_list {
 	size_t n;
 };
 
+/* The rows of a registry as values of an option: a new row is at once allowed, listed in --help and
+ * named in errors. */
+struct opt_names {
+	/* MUST: the i-th name, NULL past the end; *help_p: one line about it */
+	const char *(*at)(size_t i, const char **help_p);
+	/* MAY: other names of the i-th one, and the keys that only some rows read; NULL-terminated
+	 * lists, or NULL */
+	const char *const *(*aliases)(size_t i);
+	const char *const *(*keys)(size_t i);
+};
+
 struct opt {
 	const char *key; /* as in the configuration file */
 	enum opt_kind kind;
 	size_t offset;       /* of the field */
 	const char *def;     /* default as text; NULL: none (zero, false, NULL) */
-	const char *choices; /* OPT_ENUM: "adamw|sgd" */
+	const char *choices; /* OPT_ENUM: "auto|float32" */
+	/* OPT_NAME; OPT_STR: named in help, not demanded */
+	const struct opt_names *names;
 	/* OPT_INT, OPT_FLOAT: allowed range, both ends included; lo == hi: any; hi of OPT_MAX: no
 	 * upper end */
 	double lo, hi;
@@ -72,6 +86,8 @@ const struct opt *opt_find(const struct opt *rows, size_t n, const char *key);
 const char *opt_nearest(const struct opt *rows, size_t n, const char *key);
 /* The same for any words: a NULL-terminated list. */
 const char *opt_nearest_word(const char *const *words, const char *word);
+/* The names with `between` between them, cut at cap. */
+const char *opt_names_text(const struct opt_names *n, const char *between, char *s, size_t cap);
 /* --help text: one entry a row, wrapped at 100 columns; keys as they stand in a file, or as
  * flags. */
 void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out);

@@ -74,11 +74,38 @@ const char *opt_nearest_word(const char *const *words, const char *word)
 	return b.word ? b.word : b.within;
 }
 
-static const char *kind_word(const struct opt *r)
+const char *opt_names_text(const struct opt_names *n, const char *between, char *s, size_t cap)
+{
+	const char *name, *help;
+	size_t at = 0;
+	s[0] = 0;
+	for (size_t i = 0; (name = n->at(i, &help)) && at < cap; i++)
+		at += (size_t)snprintf(s + at, cap - at, "%s%s", i ? between : "", name);
+	return s;
+}
+
+/* The names as help shows them: with their other names. */
+static void names_in_full(const struct opt_names *n, char *s, size_t cap)
+{
+	const char *name, *help;
+	size_t at = 0;
+	s[0] = 0;
+	for (size_t i = 0; (name = n->at(i, &help)) && at < cap; i++) {
+		const char *const *other = n->aliases ? n->aliases(i) : NULL;
+		at += (size_t)snprintf(s + at, cap - at, "%s%s", i ? ", " : "", name);
+		for (; other && *other && at < cap; other++)
+			at += (size_t)snprintf(s + at, cap - at, " (or %s)", *other);
+	}
+}
+
+/* `s` is used where the word has to be made. */
+static const char *kind_word(const struct opt *r, char *s, size_t cap)
 {
 	if (r->arg)
 		return r->arg;
 	switch (r->kind) {
+	case OPT_NAME:
+		return opt_names_text(r->names, "|", s, cap);
 	case OPT_BOOL:
 		return "true|false";
 	case OPT_INT:
@@ -140,7 +167,7 @@ static void head_text(const struct opt *r, bool flag, char *s, size_t cap)
 		snprintf(s, cap, "  %s", r->key);
 		return;
 	}
-	char key[64];
+	char key[64], word[256];
 	size_t i = 0;
 	for (; r->key[i] && i + 1 < sizeof key; i++)
 		key[i] = r->key[i] == '_' ? '-' : r->key[i];
@@ -148,7 +175,7 @@ static void head_text(const struct opt *r, bool flag, char *s, size_t cap)
 	if (r->kind == OPT_BOOL)
 		snprintf(s, cap, "  --%s%s", r->def && !strcmp(r->def, "true") ? "[no-]" : "", key);
 	else
-		snprintf(s, cap, "  --%s %s", key, kind_word(r));
+		snprintf(s, cap, "  --%s %s", key, kind_word(r, word, sizeof word));
 }
 
 void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out)
@@ -157,12 +184,16 @@ void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out)
 		const struct opt *r = &rows[i];
 		if (r->section)
 			buf_addf(out, "%s%s:\n", i ? "\n" : "", r->section);
-		char head[128], text[640], range[80];
+		char head[384], text[1024], range[80], words[512];
 		head_text(r, as_flags, head, sizeof head);
 		range_text(r, range, sizeof range);
 		int t = snprintf(text, sizeof text, "%s", r->help);
 		if (r->kind == OPT_ENUM && (!as_flags || r->arg))
 			t += snprintf(text + t, sizeof text - (size_t)t, ": %s", r->choices);
+		if (r->names && (!as_flags || r->arg)) {
+			names_in_full(r->names, words, sizeof words);
+			t += snprintf(text + t, sizeof text - (size_t)t, ": %s", words);
+		}
 		bool def = default_worth_saying(r);
 		if (def || range[0])
 			snprintf(text + t, sizeof text - (size_t)t, " (%s%s%s%s)", range,
@@ -197,18 +228,22 @@ void opt_markdown(const struct opt *rows, size_t n, struct buf *out)
 				 "%s## %s\n\n| key | value | default | meaning "
 				 "|\n|---|---|---|---|\n",
 				 i ? "\n" : "", r->section ? r->section : "Options");
-		char range[80];
+		char range[80], word[512];
 		range_text(r, range, sizeof range);
 		buf_addf(out, "| `%s` | ", r->key);
 		if (range[0])
 			buf_adds(out, range);
 		else
-			cell(out, kind_word(r));
+			cell(out, kind_word(r, word, sizeof word));
 		buf_adds(out, " | ");
 		if (r->def && *r->def)
 			buf_addf(out, "`%s`", r->def);
 		buf_adds(out, " | ");
 		cell(out, r->help);
+		if (r->names) {
+			names_in_full(r->names, word, sizeof word);
+			buf_addf(out, ": %s", word);
+		}
 		buf_adds(out, " |\n");
 	}
 }

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "job/names.h"
 #include "plan/cards.h"
 #include "plan/explain.h"
 #include "plan/plan.h"
@@ -40,20 +41,22 @@ static const struct opt rows[] = {
 	  .arg = "FILE",
 	  .help = "profile.json to plan from" },
 	{ .key = "planner",
-	  .kind = OPT_STR,
+	  .kind = OPT_NAME,
 	  .offset = offsetof(struct args, planner),
+	  .names = &names_planner,
 	  .arg = "NAME",
-	  .help = "best (default), even, proportional, manual, cephalo, zorse or exhaustive" },
+	  .help = "instead of what CONFIG says, else best" },
 	{ .key = "plan",
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, plan),
 	  .arg = "FILE",
 	  .help = "plan.json to judge (planner manual)" },
 	{ .key = "schedule",
-	  .kind = OPT_STR,
+	  .kind = OPT_NAME,
 	  .offset = offsetof(struct args, schedule),
+	  .names = &names_schedule,
 	  .arg = "NAME",
-	  .help = "only this schedule: 1f1b, eager, gpipe, interleaved or sequential" },
+	  .help = "only this schedule" },
 	{ .key = "microbatch",
 	  .kind = OPT_INT,
 	  .offset = offsetof(struct args, microbatch),
@@ -165,22 +168,18 @@ struct question {
 };
 
 /* What the command line says goes before what the configuration says. */
-static int job_options(const struct args *a, struct question *j, struct err *e)
+static void job_options(const struct args *a, struct question *j)
 {
 	struct plan_options *o = &j->p.options;
-	TRY(job_plan_options(&j->p, j->config, e));
+	job_plan_options(&j->p, j->config);
 	if (a->microbatch >= 0)
 		o->microbatch = (int)a->microbatch;
 	if (a->reserve >= 0)
 		o->reserve_gib = a->reserve;
 	o->groups = a->groups;
 	o->effort = a->effort;
-	if (a->schedule && !(o->sched = sched_find(a->schedule)))
-		return err_set(
-			e, ERR_USAGE,
-			"--schedule: '%s' is none of 1f1b, eager, gpipe, interleaved, sequential",
-			a->schedule);
-	return 0;
+	if (a->schedule)
+		o->sched = sched_find(a->schedule);
 }
 
 /* The profile: a file, or measured for the configuration. */
@@ -205,13 +204,15 @@ static int prepare(const struct args *a, char *const *program, const struct rank
 		   struct question *j, struct err *e)
 {
 	TRY(get_profile(a, j, program, ranks, e));
-	TRY(job_options(a, j, e));
+	job_options(a, j);
 	for (size_t i = 0; i < a->without.n; i++)
 		TRY(profile_remove(&j->p.profile, a->without.item[i], e));
 	if (a->add)
 		TRY(add_devices(&j->p.profile, a->add, e));
 	TRY(job_plan_given(&j->p, j->config, a->plan, e));
-	return a->planner ? job_plan_planner(&j->p, a->planner, e) : 0;
+	if (a->planner)
+		j->p.planner = planner_find(a->planner);
+	return 0;
 }
 
 /* ---- one plan ---- */
@@ -450,7 +451,7 @@ static void compare_json(const struct question *j)
 		struct plan plan;
 		struct err e = { 0 };
 		struct buf b = BUF_INIT;
-		if (planner_at(i) == planner_find("manual") && !j->p.options.manual)
+		if (planner_at(i)->needs_plan && !j->p.options.manual)
 			continue;
 		if (planner_run(planner_at(i), &j->p.profile, &j->p.options, &plan, &e) < 0) {
 			buf_addf(&b, "{\"planner\": \"%s\", \"error\": ", planner_at(i)->name);
@@ -487,7 +488,7 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		char text[7][64];
 		const char *cells[] = { row->name, text[0], text[1], text[2], text[3],
 					text[4],   "-",     "-",     "-",     text[6] };
-		if (row == planner_find("manual") && !j->p.options.manual)
+		if (row->needs_plan && !j->p.options.manual)
 			continue;
 		for (size_t x = 0; x < ARRAY_LEN(text); x++)
 			snprintf(text[x], sizeof text[x], "-");

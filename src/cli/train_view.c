@@ -131,10 +131,7 @@ static void introduce(struct train_view *v, const struct train_info *i)
 		       "steps   %llu of %lld x %lld sequences, %s learning rate %g, %llu warm-up",
 		       (unsigned long long)j->total_steps,
 		       (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size,
-		       c->lr_scheduler == LR_COSINE   ? "cosine"
-		       : c->lr_scheduler == LR_LINEAR ? "linear"
-						      : "constant",
-		       c->learning_rate, (unsigned long long)j->warmup_steps);
+		       c->lr_scheduler, c->learning_rate, (unsigned long long)j->warmup_steps);
 	if (i->resumed_from)
 		train_view_say(v, "resume  %s", i->resumed_from);
 }

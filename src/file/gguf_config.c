@@ -269,14 +269,13 @@ int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **
 		struct err *e)
 {
 	struct maker m = { g, NULL, NULL };
-	char name[64];
+	char name[64], known[256];
 	TRY(text(&m, "general.architecture", "", name, sizeof name, e));
 	m.arch = gguf_arch_find(name);
 	if (!m.arch)
-		return err_set(
-			e, *name ? ERR_UNSUPPORTED : ERR_INPUT,
-			"%s: 'general.architecture' is '%s'; llama, qwen2 and qwen3 are read",
-			g->path, name);
+		return err_set(e, *name ? ERR_UNSUPPORTED : ERR_INPUT,
+			       "%s: 'general.architecture' is '%s'; these are read: %s", g->path,
+			       name, gguf_arch_names(known, sizeof known));
 	m.o = json_object();
 	if (!m.o)
 		return err_nomem(e, 1024, "a configuration");

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct gguf_arch arch[] = {
@@ -41,6 +42,17 @@ const struct gguf_arch *gguf_arch_find(const char *name)
 		if (!strcmp(arch[i].name, name))
 			return &arch[i];
 	return NULL;
+}
+
+const char *gguf_arch_names(char *s, size_t cap)
+{
+	size_t at = 0;
+	s[0] = 0;
+	for (size_t i = 0; i < ARRAY_LEN(arch) && at < cap; i++)
+		if (gguf_arch_find(arch[i].name) == &arch[i])
+			at += (size_t)snprintf(s + at, cap - at, "%s%s", at ? ", " : "",
+					       arch[i].name);
+	return s;
 }
 
 const struct gguf_arch *gguf_arch_for(const char *model_type)

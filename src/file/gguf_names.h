@@ -8,6 +8,7 @@
 #define HS_FILE_GGUF_NAMES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct buf;
@@ -20,6 +21,7 @@ struct gguf_arch {
 
 const struct gguf_arch *gguf_arch_find(const char *name); /* NULL: not supported */
 const struct gguf_arch *gguf_arch_for(const char *model_type);
+const char *gguf_arch_names(char *s, size_t cap); /* "llama, qwen2, ..." in s */
 
 /* Translates a tensor's name; false when it is not one of these families'. *layer_p: its layer, or
  * -1. */

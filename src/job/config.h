@@ -26,8 +26,6 @@ struct buf;
 
 enum adapter { ADAPTER_NONE, ADAPTER_LORA, ADAPTER_QLORA }; /* none: full-parameter training */
 enum wire_dtype { WIRE_BFLOAT16, WIRE_FLOAT32, WIRE_FLOAT16 };
-enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
-enum lr_scheduler { LR_COSINE, LR_LINEAR, LR_CONSTANT };
 /* with keys: at every address of the machine, or at its `ip` only */
 enum config_listen { LISTEN_ALL, LISTEN_IP };
 enum config_log { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARNING, CONFIG_LOG_ERROR };
@@ -100,11 +98,11 @@ struct config {
 	double num_epochs;
 	int64_t max_steps; /* 0: as many as num_epochs gives */
 	double learning_rate;
-	int lr_scheduler; /* enum lr_scheduler */
+	const char *lr_scheduler; /* row of optim/lr.def */
 	int64_t warmup_steps;
 	double warmup_ratio; /* of all steps; used when warmup_steps is 0 */
 	double cosine_min_lr_ratio;
-	int optimizer; /* enum optimizer_kind */
+	const char *optimizer; /* row of optim/optim.def */
 	double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum;
 	double max_grad_norm; /* 0: no clipping */
 	int64_t max_nonfinite_steps;
@@ -127,13 +125,13 @@ struct config {
 	int log_level; /* enum config_log */
 
 	/* device and plan */
-	const char *device;  /* "auto", "backend" or "backend:index" */
-	const char *plan;    /* plan.json to use; NULL: plan */
-	const char *profile; /* a file, "auto" or "none" */
-	const char *planner;
+	const char *device;    /* "auto", "backend" or "backend:index" */
+	const char *plan;      /* plan.json to use; NULL: plan */
+	const char *profile;   /* a file, "auto" or "none" */
+	const char *planner;   /* row of plan/planner.def */
 	double memory_reserve; /* GiB kept free on every device */
-	const char *schedule;  /* row of sched/sched.def */
-	int64_t interleave;    /* chunks per worker of the schedule "interleaved" */
+	const char *schedule;  /* row of sched/sched.def, or "auto" */
+	int64_t interleave;    /* chunks per worker of a chunked schedule */
 
 	/* cluster */
 	/* "auto": zmq, mpi under mpirun or srun; else a row of net/net.def */

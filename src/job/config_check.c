@@ -3,8 +3,10 @@
 #include "job/config_parts.h"
 
 #include "base/err.h"
+#include "sched/sched.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -19,8 +21,6 @@ static bool empty(const char *s) { return !s || !s[0]; }
 
 static void settle(struct config *c, const bool *seen)
 {
-	if (c->optimizer > OPTIMIZER_SGD)
-		c->optimizer = OPTIMIZER_ADAMW;
 	if (c->adapter == ADAPTER_QLORA && !given(seen, "load_in_4bit"))
 		c->load_in_4bit = true;
 	if (!given(seen, "data_seed"))
@@ -124,6 +124,59 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 	return 0;
 }
 
+bool config_interleaves(const struct config *c)
+{
+	const struct sched *s = sched_find(c->schedule); /* NULL: auto */
+	return !s || s->chunked;
+}
+
+static bool in_list(const char *const *list, const char *word)
+{
+	for (; list && *list; list++)
+		if (!strcmp(*list, word))
+			return true;
+	return false;
+}
+
+/* The chosen row of a registry does not read `key`, which row `other` does. */
+static int check_row_key(const struct config *c, const struct opt *r, const char *key,
+			 const char *other, const char *where, struct err *e)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n), *k = opt_find(rows, n, key);
+	const char *chosen = *(const char *const *)((const char *)c + r->offset);
+	if (!k || k->kind != OPT_FLOAT)
+		return err_set(e, ERR_INTERNAL, "%s '%s' reads the unknown key '%s'", r->key, other,
+			       key);
+	if (*(const double *)((const char *)c + k->offset) == strtod(k->def, NULL))
+		return 0;
+	return err_set(e, ERR_USAGE, "%s: '%s' belongs to '%s: %s'; with '%s: %s' leave it out",
+		       where, key, r->key, other, r->key, chosen);
+}
+
+/* Keys that only some rows of a registry read, given beside a row that does not. */
+static int check_row_keys(const struct config *c, const char *where, struct err *e)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	for (const struct opt *r = rows; r < rows + n; r++) {
+		if (r->kind != OPT_NAME || !r->names->keys)
+			continue;
+		const char *chosen = *(const char *const *)((const char *)c + r->offset), *help;
+		const char *const *own = NULL, *name;
+		for (size_t i = 0; (name = r->names->at(i, &help)); i++)
+			if (!strcmp(name, chosen))
+				own = r->names->keys(i);
+		for (size_t i = 0; (name = r->names->at(i, &help)); i++) {
+			const char *const *k = r->names->keys(i);
+			for (; k && *k; k++)
+				if (!in_list(own, *k))
+					TRY(check_row_key(c, r, *k, name, where, e));
+		}
+	}
+	return 0;
+}
+
 static int check_training(const struct config *c, const char *where, const bool *seen,
 			  struct err *e)
 {
@@ -134,13 +187,7 @@ static int check_training(const struct config *c, const char *where, const bool 
 		return err_set(e, ERR_USAGE,
 			       "%s: 'warmup_steps' (%lld) is more than 'max_steps' (%lld)", where,
 			       (long long)c->warmup_steps, (long long)c->max_steps);
-	if (c->cosine_min_lr_ratio > 0 && c->lr_scheduler != LR_COSINE)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'cosine_min_lr_ratio' needs 'lr_scheduler: cosine'", where);
-	if (c->momentum > 0 && c->optimizer != OPTIMIZER_SGD)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'momentum' belongs to 'optimizer: sgd'; adamw has adam_beta1",
-			       where);
+	TRY(check_row_keys(c, where, e));
 	if (c->eval_steps && c->val_set_size <= 0)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'eval_steps' needs a validation split: set 'val_set_size'",
@@ -150,10 +197,10 @@ static int check_training(const struct config *c, const char *where, const bool 
 			e, ERR_USAGE,
 			"%s: 'val_set_size' is %g: a share below 1 or a whole number of examples",
 			where, c->val_set_size);
-	if (c->interleave > 1 && given(seen, "interleave") && strcmp(c->schedule, "interleaved") &&
-	    strcmp(c->schedule, "auto"))
-		return err_set(e, ERR_USAGE, "%s: 'interleave' needs 'schedule: interleaved'",
-			       where);
+	if (c->interleave > 1 && given(seen, "interleave") && !config_interleaves(c))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'interleave' needs a schedule that interleaves; '%s' does not",
+			       where, c->schedule);
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'resume_from_checkpoint' and 'overwrite_output_dir' contradict "
@@ -168,11 +215,10 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 	static const char *const formats[] = { "png", "svg", "pdf", "mmd", "dot", NULL };
 	const struct {
 		const char *key, *value;
-	} word[] = {
-		{ "device", c->device },       { "planner", c->planner },
-		{ "profile", c->profile },     { "schedule", c->schedule },
-		{ "transport", c->transport }, { "visualization_format", c->visualization_format }
-	};
+	} word[] = { { "device", c->device },
+		     { "profile", c->profile },
+		     { "transport", c->transport },
+		     { "visualization_format", c->visualization_format } };
 	for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
 		if (empty(word[i].value))
 			return err_set(e, ERR_USAGE, "%s: '%s' is empty", where, word[i].key);

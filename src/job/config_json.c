@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_json.c - a configuration back to text: JSON for checkpoints and for workers. */
 #include "job/config.h"
+#include "job/config_parts.h"
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -46,6 +47,7 @@ static void one(struct buf *o, const struct config *c, const struct opt *r)
 		json_number(o, *(const double *)f);
 		return;
 	case OPT_STR:
+	case OPT_NAME:
 		str(o, *(const char *const *)f);
 		return;
 	case OPT_ENUM:
@@ -72,12 +74,12 @@ static bool wanted(const struct config *c, const struct opt *r)
 {
 	if (r->kind == OPT_CUSTOM)
 		return false;
-	if (r->kind == OPT_STR)
+	if (r->kind == OPT_STR || r->kind == OPT_NAME)
 		return *(const char *const *)((const char *)c + r->offset) != NULL;
 	if (r->kind == OPT_LIST && c->lora_target_linear)
 		return false;
 	if (!strcmp(r->key, "interleave"))
-		return !strcmp(c->schedule, "interleaved") || !strcmp(c->schedule, "auto");
+		return config_interleaves(c);
 	return c->adapter != ADAPTER_NONE ||
 	       (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora"));
 }

@@ -13,6 +13,8 @@ int config_cluster_read(struct config *c, const char *key, const struct yaml_nod
 			const char *file, struct err *e);
 /* Checks the cluster part: identities, addresses, coverage of the layers. */
 int config_cluster_check(const struct config *c, const char *where, struct err *e);
+/* Whether a worker may hold several pieces of the model under the schedule. */
+bool config_interleaves(const struct config *c);
 /* Settles what follows from other keys, then checks what must hold between keys. `seen`: one flag a
  * row, set where a key was given. */
 int config_check(struct config *c, enum config_need need, const char *where, const bool *seen,

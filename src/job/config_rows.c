@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "job/names.h"
 
 #define FIELD(k) .key = #k, .offset = offsetof(struct config, k)
 #define BOOL(k, d, h)                                                                              \
@@ -35,6 +36,10 @@
 	{                                                                                          \
 		FIELD(k), .kind = OPT_ENUM, .choices = c, .def = d, .help = h                      \
 	}
+#define NAME(k, n, d, h)                                                                           \
+	{                                                                                          \
+		FIELD(k), .kind = OPT_NAME, .names = n, .def = d, .help = h                        \
+	}
 #define LIST(k, d, w, h)                                                                           \
 	{                                                                                          \
 		FIELD(k), .kind = OPT_LIST, .def = d, .arg = w, .help = h                          \
@@ -51,9 +56,11 @@
 
 /* clang-format off: a table reads best with one row a line */
 static const struct opt rows[] = {
-	SECTION("Model", base_model, OPT_STR, NULL, "PATH",
-		"model to start from: a Hugging Face folder (config.json, safetensors) or a .gguf "
-		"file"),
+	{ FIELD(base_model), .kind = OPT_STR, .arg = "PATH", .names = &names_family,
+	  .section = "Model",
+	  .help = "model to start from: a Hugging Face folder (config.json, safetensors) or a "
+		  ".gguf "
+		  "file, of one of these families" },
 	BOOL(load_in_4bit, "false",
 	     "keep the frozen weights in NF4, 4 bits each; needs an adapter"),
 	BOOL(bnb_4bit_use_double_quant, "true",
@@ -111,13 +118,11 @@ static const struct opt rows[] = {
 	    "stop after this many optimizer steps; 0: what num_epochs gives"),
 	{ FIELD(learning_rate), .kind = OPT_FLOAT, .def = "0.0002", .lo = 0, .lo_open = true,
 	  .hi = 10, .help = "the highest learning rate, reached after the warm-up" },
-	ENUM(lr_scheduler, "cosine|linear|constant", "cosine",
-	     "how the learning rate falls after the warm-up"),
+	NAME(lr_scheduler, &names_curve, "cosine", "how the learning rate falls after the warm-up"),
 	INT(warmup_steps, "0", 0, 1e9, "steps in which the learning rate rises to its full value"),
 	NUM(warmup_ratio, "0", 0, 1, "the same as a share of all steps; only one of the two"),
 	NUM(cosine_min_lr_ratio, "0", 0, 1, "where the cosine ends, as a share of learning_rate"),
-	ENUM(optimizer, "adamw|sgd|adamw_torch|adamw_torch_fused", "adamw",
-	     "adamw_torch and adamw_torch_fused are other names of adamw"),
+	NAME(optimizer, &names_optimizer, "adamw", "how parameters follow from gradients"),
 	{ FIELD(adam_beta1), .kind = OPT_FLOAT, .def = "0.9", .lo = 0, .hi = 0.999999,
 	  .help = "decay of the first moment" },
 	{ FIELD(adam_beta2), .kind = OPT_FLOAT, .def = "0.999", .lo = 0, .hi = 0.9999999,
@@ -172,15 +177,11 @@ static const struct opt rows[] = {
 	    "no prediction, and the layers "
 	    "are dealt "
 	    "out evenly unless plan or shard_plan say otherwise"),
-	STR(planner, "best", "NAME",
-	    "who makes the plan: best, even, proportional, manual, cephalo, zorse, exhaustive"),
+	NAME(planner, &names_planner, "best", "who makes the plan"),
 	NUM(memory_reserve, "0.5", 0, 1e6, "GiB that stay free on every device"),
-	STR(schedule, "auto", "NAME",
-	    "order of forward and backward passes: 1f1b, eager, gpipe, interleaved, sequential; "
-	    "auto: as the planner finds "
-	    "fastest"),
+	NAME(schedule, &names_schedule, "auto", "order of forward and backward passes"),
 	INT(interleave, "2", 1, 64,
-	    "most chunks of the model that a worker holds with schedule interleaved"),
+	    "most chunks of the model that a worker holds, with a schedule that interleaves them"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
 		"links between workers: zmq, mpi; auto: mpi under mpirun or srun, else zmq"),

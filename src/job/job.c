@@ -107,7 +107,8 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 		if (c->lora_target_linear)
 			TRY(lora_targets(all, 1, l, e));
 	}
-	j->optimizer = optimizer_find(c->optimizer == OPTIMIZER_SGD ? "sgd" : "adamw");
+	j->optimizer = optimizer_find(c->optimizer);
+	j->curve = lr_curve_find(c->lr_scheduler);
 	j->optim = (struct optim_config){ .beta1 = c->adam_beta1,
 					  .beta2 = c->adam_beta2,
 					  .epsilon = c->adam_epsilon,
@@ -205,8 +206,8 @@ void job_close(struct job *j)
 {
 	for (size_t i = 0; i < j->nparam; i++) {
 		mem_free(j->param[i].value);
-		mem_free(j->param[i].state[0]);
-		mem_free(j->param[i].state[1]);
+		for (int k = 0; k < PARAM_STATES; k++)
+			mem_free(j->param[i].state[k]);
 	}
 	mem_free(j->param);
 	batches_free(j->batches);

@@ -19,8 +19,9 @@ struct trained_param {
 	int ndim;
 	int64_t dim[2];
 	uint64_t count;
-	float *value, *state[2]; /* allocated when first needed */
-	uint64_t got[3];         /* numbers received of value and states in a gathering under way */
+	float *value, *state[PARAM_STATES]; /* allocated when first needed */
+	/* numbers received of value and states in a gathering under way */
+	uint64_t got[1 + PARAM_STATES];
 };
 
 struct job {
@@ -34,6 +35,7 @@ struct job {
 	struct stage_options opt; /* first and last are the placement's business */
 	struct optim_config optim;
 	const struct optimizer *optimizer;
+	const struct lr_curve *curve;
 	struct trained_param *param;
 	size_t nparam;
 	uint64_t trained_numbers; /* parameters that are trained */

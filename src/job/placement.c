@@ -8,13 +8,16 @@
 #include "base/json.h"
 #include "file/atomic.h"
 #include "job/job.h"
+#include "sched/sched.h"
 
 #include <stdio.h>
 #include <string.h>
 
 void placement_single(const struct model_config *c, const char **device, struct placement *p)
 {
-	*p = (struct placement){ .stages = 1, .chunks = 1, .device = device, .schedule = "1f1b" };
+	*p = (struct placement){
+		.stages = 1, .chunks = 1, .device = device, .schedule = sched_default()->name
+	};
 	p->first[1] = c->layers;
 }
 

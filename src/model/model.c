@@ -22,6 +22,11 @@ static const struct model_family *const families[] = {
 #undef MODEL
 };
 
+const struct model_family *model_family_at(size_t i)
+{
+	return i < ARRAY_LEN(families) ? families[i] : NULL;
+}
+
 static const char *const linear_names[LIN_COUNT] = { "q_proj",    "k_proj",  "v_proj",   "o_proj",
 						     "gate_proj", "up_proj", "down_proj" };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj", "self_attn.k_proj",
@@ -290,6 +295,18 @@ static int check_fixed(const json_t *j, const char *where, struct err *e)
 	return 0;
 }
 
+static int unsupported(const char *where, const char *type, struct err *e)
+{
+	char known[512] = "";
+	size_t at = 0;
+	for (size_t i = 0; i < ARRAY_LEN(families); i++)
+		for (const char *const *t = families[i]->model_types; *t && at < sizeof known; t++)
+			at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
+					       at ? ", " : "", *t);
+	return err_set(e, ERR_UNSUPPORTED, "%s: model_type '%.60s' is not supported; these are: %s",
+		       where, type, known);
+}
+
 int model_config_read(const json_t *j, const char *where, struct model_config *c_p, struct err *e)
 {
 	const char *type;
@@ -299,10 +316,7 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 		if (in_list(families[i]->model_types, type))
 			f = families[i];
 	if (!f)
-		return err_set(
-			e, ERR_UNSUPPORTED,
-			"%s: model_type '%s' is not supported (llama, mistral, qwen2, qwen3 are)",
-			where, type);
+		return unsupported(where, type, e);
 	TRY(check_keys(j, f, where, e));
 	TRY(check_fixed(j, where, e));
 	struct model_config c = { .family = f->name, .norm_eps = 1e-6 };

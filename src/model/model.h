@@ -38,13 +38,15 @@ struct model_config {
 };
 
 struct model_family {
-	const char *name;
+	const char *name, *help;        /* help: the models it reads */
 	const char *const *model_types; /* as in config.json; NULL-terminated */
 	/* keys this family reads beside the common ones; NULL-terminated */
 	const char *const *keys;
 	/* Adds what the common reader cannot know. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 };
+
+const struct model_family *model_family_at(size_t i); /* NULL past the end */
 
 /* `where` heads the messages, usually the path of config.json. */
 int model_config_read(const json_t *j, const char *where, struct model_config *c_p, struct err *e);

@@ -20,6 +20,8 @@ static int read_llama(const json_t *j, const char *where, struct model_config *c
 static const char *const types[] = { "llama", NULL };
 static const char *const keys[] = { "attention_bias", "mlp_bias", NULL };
 
-const struct model_family model_llama = {
-	.name = "llama", .model_types = types, .keys = keys, .read = read_llama
-};
+const struct model_family model_llama = { .name = "llama",
+					  .help = "Llama 2 to 3.2, SmolLM2, TinyLlama",
+					  .model_types = types,
+					  .keys = keys,
+					  .read = read_llama };

@@ -17,6 +17,8 @@ static int read_mistral(const json_t *j, const char *where, struct model_config 
 static const char *const types[] = { "mistral", NULL };
 static const char *const keys[] = { "sliding_window", NULL };
 
-const struct model_family model_mistral = {
-	.name = "mistral", .model_types = types, .keys = keys, .read = read_mistral
-};
+const struct model_family model_mistral = { .name = "mistral",
+					    .help = "Mistral",
+					    .model_types = types,
+					    .keys = keys,
+					    .read = read_mistral };

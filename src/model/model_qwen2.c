@@ -17,6 +17,8 @@ static const char *const types[] = { "qwen2", NULL };
 static const char *const keys[] = { "use_sliding_window", "sliding_window", "max_window_layers",
 				    "layer_types",        "use_mrope",      NULL };
 
-const struct model_family model_qwen2 = {
-	.name = "qwen2", .model_types = types, .keys = keys, .read = read_qwen2
-};
+const struct model_family model_qwen2 = { .name = "qwen2",
+					  .help = "Qwen2 and Qwen2.5",
+					  .model_types = types,
+					  .keys = keys,
+					  .read = read_qwen2 };

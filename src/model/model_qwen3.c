@@ -19,6 +19,8 @@ static const char *const types[] = { "qwen3", NULL };
 static const char *const keys[] = { "attention_bias",    "use_sliding_window", "sliding_window",
 				    "max_window_layers", "layer_types",        NULL };
 
-const struct model_family model_qwen3 = {
-	.name = "qwen3", .model_types = types, .keys = keys, .read = read_qwen3
-};
+const struct model_family model_qwen3 = { .name = "qwen3",
+					  .help = "Qwen3 (dense)",
+					  .model_types = types,
+					  .keys = keys,
+					  .read = read_qwen3 };

@@ -17,6 +17,11 @@ static const struct optimizer *const optimizers[] = {
 #undef OPTIM
 };
 
+const struct optimizer *optimizer_at(size_t i)
+{
+	return i < ARRAY_LEN(optimizers) ? optimizers[i] : NULL;
+}
+
 const struct optimizer *optimizer_find(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(optimizers); i++)

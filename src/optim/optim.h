@@ -27,15 +27,21 @@ struct optim_step {
 };
 
 struct optimizer {
-	const char *name;
-	/* float32 numbers kept per parameter: param->state[0..states) */
+	const char *name, *help;
+	/* MAY: other names that configurations use, and configuration keys that not every optimizer
+	 * reads; NULL-terminated */
+	const char *const *aliases, *const *keys;
+	/* float32 numbers kept per parameter: param->state[0..states), at most
+	 * PARAM_STATES */
 	int states;
 	const char *const *state_names; /* in checkpoints: "exp_avg", "exp_avg_sq" */
 	int (*update)(struct param *p, const struct optim_config *c, const struct optim_step *s,
 		      struct err *e);
 };
 
-const struct optimizer *optimizer_find(const char *name); /* NULL: no such row */
+/* The rows: i-th one (NULL past the end), by name (NULL: no such row). */
+const struct optimizer *optimizer_at(size_t i);
+const struct optimizer *optimizer_find(const char *name);
 
 /* Allocates and clears the state of a trained parameter. */
 int optim_init(const struct optimizer *o, struct param *p, const struct optim_config *c,
@@ -56,14 +62,21 @@ struct norm_buffer {
 int grad_sqnorm(const struct param *p, struct dmem *scratch, struct norm_buffer *b, double *sum_p,
 		struct err *e);
 
+/* A learning-rate curve: what follows the warm-up. One file lr_<name>.c with its formula. */
+struct lr_curve {
+	const char *name, *help;
+	const char *const *keys; /* as of struct optimizer */
+	/* The share of the base rate in step s = 1..steps behind the warm-up; `least` is min_ratio
+	 * of lr_at(). */
+	double (*share)(double s, double steps, double least);
+};
+
+const struct lr_curve *lr_curve_at(size_t i);
+const struct lr_curve *lr_curve_find(const char *name);
+
 /* The learning rate of step s = 1..total: base*s/warmup while s <= warmup (so the first step
- * already moves), then
- *   cosine:   base*(r + (1-r)*(1+cos(pi*(s-warmup)/(total-warmup)))/2), r = min_ratio (Loshchilov &
- *             Hutter 2017, SGDR, eq. 5)
- *   linear:   base*(total-s+1)/(total-warmup+1): never zero on a step that is taken
- *   constant: base
- * -1 when there is no such curve. */
-double lr_at(const char *curve, double base, uint64_t s, uint64_t total, uint64_t warmup,
+ * already moves), then base times the share of the curve. */
+double lr_at(const struct lr_curve *curve, double base, uint64_t s, uint64_t total, uint64_t warmup,
 	     double min_ratio);
 
 #endif

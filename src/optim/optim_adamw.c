@@ -29,6 +29,15 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 
 static const char *const names[] = { "exp_avg", "exp_avg_sq" };
 
+static const char *const aliases[] = { "adamw_torch", "adamw_torch_fused", NULL };
+static const char *const keys[] = { "adam_beta1", "adam_beta2", "adam_epsilon", NULL };
+
 const struct optimizer optim_adamw = {
-	.name = "adamw", .states = 2, .state_names = names, .update = update
+	.name = "adamw",
+	.help = "AdamW; two numbers kept for each parameter",
+	.aliases = aliases,
+	.keys = keys,
+	.states = 2,
+	.state_names = names,
+	.update = update,
 };

@@ -20,6 +20,13 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 
 static const char *const names[] = { "momentum_buffer" };
 
+static const char *const keys[] = { "momentum", NULL };
+
 const struct optimizer optim_sgd = {
-	.name = "sgd", .states = 1, .state_names = names, .update = update
+	.name = "sgd",
+	.help = "stochastic gradient descent with momentum; one number kept for each parameter",
+	.keys = keys,
+	.states = 1,
+	.state_names = names,
+	.update = update,
 };

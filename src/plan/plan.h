@@ -113,6 +113,7 @@ struct plan {
  * does the rest. */
 struct planner {
 	const char *name, *help;
+	bool needs_plan; /* it takes plan_options.manual and makes none of its own */
 	int (*plan)(const struct profile *p, const struct plan_options *o, struct plan *out,
 		    struct err *e);
 };

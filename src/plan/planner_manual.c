@@ -34,5 +34,6 @@ static int plan_manual(const struct profile *p, const struct plan_options *o, st
 const struct planner planner_manual = {
 	.name = "manual",
 	.help = "the plan you give",
+	.needs_plan = true,
 	.plan = plan_manual,
 };

@@ -74,9 +74,8 @@ static int check(const struct sched *s, int stages, int chunks, int microbatches
 		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, must be 1 to %d", s->name,
 			       chunks, SCHED_MAX_CHUNKS);
 	if (chunks > 1 && !s->chunked)
-		return err_set(e, ERR_USAGE,
-			       "schedule %s: %d chunks, but only `interleaved` takes more than one",
-			       s->name, chunks);
+		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, but it takes one", s->name,
+			       chunks);
 	if (microbatches < 1 || microbatches > SCHED_MAX_MICROBATCHES / chunks)
 		return err_set(e, ERR_USAGE, "schedule %s: %d microbatches, must be 1 to %d",
 			       s->name, microbatches, SCHED_MAX_MICROBATCHES / chunks);

@@ -47,8 +47,8 @@ void param_release(struct param *p)
 	for (size_t i = 0; i < ARRAY_LEN(p->store); i++)
 		dev_free(p->store[i]);
 	dev_free(p->grad);
-	dev_free(p->state[0]);
-	dev_free(p->state[1]);
+	for (int i = 0; i < PARAM_STATES; i++)
+		dev_free(p->state[i]);
 	memset(p->store, 0, sizeof p->store);
 	memset(p->state, 0, sizeof p->state);
 	p->value = p->grad = NULL;

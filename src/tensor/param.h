@@ -24,6 +24,8 @@ struct weight {
 	int block;
 };
 
+enum { PARAM_STATES = 2 }; /* most states an optimizer keeps of a parameter */
+
 struct param {
 	const char *name;
 	int ndim;
@@ -35,8 +37,9 @@ struct param {
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
 	/* float32 master; NULL when frozen. May be store[0] when w is float32 */
 	struct dev_buf *value;
-	struct dev_buf *grad;     /* float32; NULL when frozen */
-	struct dev_buf *state[2]; /* optimizer state, float32; owned here, used by optim */
+	struct dev_buf *grad; /* float32; NULL when frozen */
+	struct dev_buf
+		*state[PARAM_STATES]; /* optimizer state, float32; owned here, used by optim */
 };
 
 static inline int64_t param_count(const struct param *p)

@@ -34,34 +34,19 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 	return rc;
 }
 
-int job_plan_planner(struct job_plan *p, const char *name, struct err *e)
-{
-	p->planner = planner_find(name);
-	if (!p->planner)
-		return err_set(e, ERR_USAGE,
-			       "planner: '%.40s' is none of best, even, proportional, manual, "
-			       "cephalo, zorse, exhaustive",
-			       name);
-	return 0;
-}
-
-int job_plan_options(struct job_plan *p, const struct config *c, struct err *e)
+void job_plan_options(struct job_plan *p, const struct config *c)
 {
 	p->options = (struct plan_options)PLAN_OPTIONS_DEFAULT;
 	p->planner = planner_default();
 	if (!c)
-		return 0;
+		return;
 	p->options.microbatch = (int)c->micro_batch_size;
 	p->options.reserve_gib = c->memory_reserve;
 	p->options.max_chunks = (int)c->interleave;
 	p->options.recompute =
 		c->gradient_checkpointing ? PLAN_RECOMPUTE_ALWAYS : PLAN_RECOMPUTE_AUTO;
-	if (strcmp(c->schedule, "auto") && !(p->options.sched = sched_find(c->schedule)))
-		return err_set(e, ERR_USAGE,
-			       "schedule: there is no schedule '%.40s' (auto, 1f1b, eager, gpipe, "
-			       "interleaved, sequential)",
-			       c->schedule);
-	return job_plan_planner(p, c->planner, e);
+	p->options.sched = sched_find(c->schedule); /* auto: the planner chooses */
+	p->planner = planner_find(c->planner);
 }
 
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e)
@@ -73,7 +58,8 @@ int job_plan_given(struct job_plan *p, const struct config *c, const char *file,
 	TRY(file ? plan_read_file(&p->profile, &p->options, file, &p->manual, e)
 		 : plan_of_shards(p, c, e));
 	p->options.manual = &p->manual;
-	return job_plan_planner(p, "manual", e);
+	p->planner = &planner_manual;
+	return 0;
 }
 
 int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_spec *seat, int n,

@@ -26,13 +26,11 @@ struct job_plan {
 };
 
 /* What the configuration (NULL: nothing) asks of a planner; the caller may change p->options and
- * p->planner afterwards. ERR_USAGE names the key. */
-int job_plan_options(struct job_plan *p, const struct config *c, struct err *e);
+ * p->planner afterwards. */
+void job_plan_options(struct job_plan *p, const struct config *c);
 /* The user's own plan, if there is one: `file` (MAY be NULL), else the configuration's `plan` or
  * `shard_plan`; then the planner is `manual`. The profile is there already (p->profile). */
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e);
-/* By name; ERR_USAGE with the names there are. */
-int job_plan_planner(struct job_plan *p, const char *name, struct err *e);
 /* Without measurements (profile: none): a profile in which all workers are equal and everything
  * fits, good for splits that need none. */
 int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_spec *seat, int n,

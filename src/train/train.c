@@ -333,10 +333,7 @@ static int one_step(struct trainer *t, struct err *e)
 	s.loss = sum / count;
 	s.grad_norm = sqrt(sqnorm) / count / scale;
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
-	static const char *const curve[] = {
-		[LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_CONSTANT] = "constant"
-	};
-	s.learning_rate = lr_at(curve[c->lr_scheduler], c->learning_rate, s.step, s.total,
+	s.learning_rate = lr_at(t->job->curve, c->learning_rate, s.step, s.total,
 				t->job->warmup_steps, c->cosine_min_lr_ratio);
 	/* as torch.nn.utils.clip_grad_norm_ */
 	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
@@ -507,9 +504,9 @@ static int choose(struct trainer *t, struct err *e)
 		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
 	TRY(get_profile(t, e));
 	bool measured = strcmp(t->cfg->profile, "none") != 0;
-	TRY(job_plan_options(&t->job_plan, t->cfg, e));
+	job_plan_options(&t->job_plan, t->cfg);
 	if (!measured)
-		TRY(job_plan_planner(&t->job_plan, "even", e));
+		t->job_plan.planner = &planner_even;
 	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
 	TRY(job_plan_make(&t->job_plan, true, e));
 	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* names.c - see names.h. */
+#include "job/names.h"
+
+#include "model/model.h"
+#include "optim/optim.h"
+#include "plan/plan.h"
+#include "sched/sched.h"
+
+static const char *planner(size_t i, const char **help_p)
+{
+	const struct planner *p = planner_at(i);
+	return p ? *help_p = p->help, p->name : NULL;
+}
+
+static const char *schedule(size_t i, const char **help_p)
+{
+	if (!i) {
+		*help_p = "the one that the planner finds fastest";
+		return "auto";
+	}
+	const struct sched *s = sched_at(i - 1);
+	return s ? *help_p = s->help, s->name : NULL;
+}
+
+static const char *optimizer(size_t i, const char **help_p)
+{
+	const struct optimizer *o = optimizer_at(i);
+	return o ? *help_p = o->help, o->name : NULL;
+}
+
+static const char *const *optimizer_aliases(size_t i) { return optimizer_at(i)->aliases; }
+static const char *const *optimizer_keys(size_t i) { return optimizer_at(i)->keys; }
+
+static const char *curve(size_t i, const char **help_p)
+{
+	const struct lr_curve *c = lr_curve_at(i);
+	return c ? *help_p = c->help, c->name : NULL;
+}
+
+static const char *const *curve_keys(size_t i) { return lr_curve_at(i)->keys; }
+
+static const char *family(size_t i, const char **help_p)
+{
+	const struct model_family *f = model_family_at(i);
+	return f ? *help_p = f->help, f->name : NULL;
+}
+
+const struct opt_names names_planner = { .at = planner };
+const struct opt_names names_schedule = { .at = schedule };
+const struct opt_names names_optimizer = { .at = optimizer,
+					   .aliases = optimizer_aliases,
+					   .keys = optimizer_keys };
+const struct opt_names names_curve = { .at = curve, .keys = curve_keys };
+const struct opt_names names_family = { .at = family };

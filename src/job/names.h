@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* names.h - the registries whose rows a configuration or an option names. */
+#ifndef HS_JOB_NAMES_H
+#define HS_JOB_NAMES_H
+
+#include "base/opt.h"
+
+/* planner.def; sched.def and "auto"; optim.def; lr.def; model.def */
+extern const struct opt_names names_planner, names_schedule, names_optimizer, names_curve,
+	names_family;
+
+#endif

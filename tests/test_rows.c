@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rows.c - what every row of model.def, optim.def and lr.def must do, whichever rows there are:
+ * a family reads a plain configuration and trains; an optimizer brings the loss down; a curve stays
+ * between nothing and the full rate. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "dev/dev.h"
+#include "model/model.h"
+#include "model/source.h"
+#include "model/stage.h"
+#include "optim/optim.h"
+
+enum { TOKENS = 12, STEPS = 6 };
+
+struct trial {
+	struct dev *dev;
+	struct model_config cfg;
+	struct stage stage;
+	struct slot slot;
+};
+
+static void must(int rc, const struct err *e)
+{
+	if (rc < 0)
+		fail_msg("%s", e->msg);
+}
+
+static void trial_open(struct trial *t, const char *model_type)
+{
+	struct err e = { 0 };
+	json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "model_type", model_type,
+			      "hidden_size", 16, "intermediate_size", 24, "num_hidden_layers", 2,
+			      "num_attention_heads", 4, "num_key_value_heads", 2, "vocab_size", 32,
+			      "tie_word_embeddings", 1);
+	*t = (struct trial){ 0 };
+	must(model_config_read(j, "config.json", &t->cfg, &e), &e);
+	json_decref(j);
+	must(dev_open("cpu", &t->dev, &e), &e);
+	const struct stage_options o = { .act = DT_F32, .train_all = true, .last = t->cfg.layers };
+	struct weight_source src = source_random(&t->cfg);
+	must(stage_build(&t->stage, t->dev, &t->cfg, &o, &src, &e), &e);
+	slot_init(&t->slot, &t->stage);
+}
+
+static void trial_close(struct trial *t)
+{
+	slot_release(&t->slot);
+	stage_release(&t->stage);
+	dev_close(t->dev);
+}
+
+/* Forward and backward over the same tokens every time; the mean loss. */
+static double pass(struct trial *t)
+{
+	struct err e = { 0 };
+	int32_t id[TOKENS], pos[TOKENS], label[TOKENS];
+	const int32_t start[] = { 0, TOKENS };
+	for (int32_t i = 0; i < TOKENS; i++) {
+		id[i] = 7 * i % 31;
+		pos[i] = i;
+		label[i] = 7 * (i + 1) % 31;
+	}
+	const struct stage_batch b = { .step = 1,
+				       .n = TOKENS,
+				       .nseq = 1,
+				       .id = id,
+				       .pos = pos,
+				       .label = label,
+				       .start = start,
+				       .train = true };
+	must(stage_begin(&t->slot, &b, &e), &e);
+	must(stage_forward(&t->slot, &e), &e);
+	must(stage_backward(&t->slot, &e), &e);
+	double loss = t->slot.loss / TOKENS;
+	stage_end(&t->slot);
+	return loss;
+}
+
+static void families(void **state)
+{
+	(void)state;
+	const struct model_family *f;
+	for (size_t i = 0; (f = model_family_at(i)); i++) {
+		assert_non_null(f->help);
+		for (const char *const *type = f->model_types; *type; type++) {
+			struct trial t;
+			trial_open(&t, *type);
+			assert_string_equal(t.cfg.family, f->name);
+			double loss = pass(&t);
+			/* random weights know nothing: about log(32) */
+			if (!(loss > 1 && loss < 12))
+				fail_msg("%s (%s): loss %g", f->name, *type, loss);
+			print_message("%s (%s): loss %.3f\n", f->name, *type, loss);
+			trial_close(&t);
+		}
+	}
+}
+
+/* The loss after a few steps, as a share of the first. */
+static double descend(const struct optimizer *o, float rate)
+{
+	struct err e = { 0 };
+	struct trial t;
+	const struct optim_config c = {
+		.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .momentum = 0.5
+	};
+	trial_open(&t, model_family_at(0)->model_types[0]);
+	double first = 0;
+	for (uint64_t s = 1; s <= STEPS; s++) {
+		double loss = pass(&t);
+		first = s == 1 ? loss : first;
+		const struct optim_step os = { .step = s, .lr = rate, .scale = 1.0f / TOKENS };
+		for (size_t i = 0; i < t.stage.nparam; i++) {
+			if (s == 1)
+				must(optim_init(o, &t.stage.param[i], &c, &e), &e);
+			must(optim_update(o, &t.stage.param[i], &c, &os, &e), &e);
+		}
+	}
+	double share = pass(&t) / first;
+	trial_close(&t);
+	return share;
+}
+
+static void optimizers(void **state)
+{
+	(void)state;
+	static const float rates[] = { 1e-4f, 1e-3f, 1e-2f, 1e-1f };
+	const struct optimizer *o;
+	for (size_t i = 0; (o = optimizer_at(i)); i++) {
+		double least = INFINITY;
+		assert_non_null(o->help);
+		assert_ptr_equal(optimizer_find(o->name), o);
+		assert_in_range(o->states, 0, PARAM_STATES);
+		assert_true(strlen(o->name) < OPTIM_NAME);
+		for (int k = 0; k < o->states; k++)
+			assert_non_null(o->state_names[k]);
+		for (size_t k = 0; k < ARRAY_LEN(rates); k++)
+			least = fmin(least, descend(o, rates[k]));
+		if (!(least < 0.95))
+			fail_msg("%s: the loss after %d steps is %g of the first", o->name, STEPS,
+				 least);
+		print_message("%s: loss after %d steps %.2f of the first\n", o->name, STEPS, least);
+	}
+}
+
+static void curves(void **state)
+{
+	(void)state;
+	const struct lr_curve *c;
+	for (size_t i = 0; (c = lr_curve_at(i)); i++) {
+		assert_non_null(c->help);
+		assert_ptr_equal(lr_curve_find(c->name), c);
+		for (uint64_t total = 1; total <= 20; total++)
+			for (uint64_t warmup = 0; warmup <= total; warmup++)
+				for (uint64_t s = 1; s <= total; s++) {
+					double v = lr_at(c, 2, s, total, warmup, 0.25);
+					if (!(v >= 0 && v <= 2 * (1 + 1e-12)))
+						fail_msg("%s: %g in step %d of %d", c->name, v,
+							 (int)s, (int)total);
+				}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(families),
+		cmocka_unit_test(optimizers),
+		cmocka_unit_test(curves),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
