@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# HeteroShard. `make` installs what is missing and builds. Also: `make test`, `make lint`,
-# `make demo`, `make bench`, `make fuzz`.
+# HeteroShard. `make` builds; `make deps` installs the packages it needs, `make install` the
+# program. `make test`, `make demo` and `make demo-mixed` install what they need, build and run.
+# Also: `make lint`, `make bench`, `make fuzz`.
+#   PREFIX=/usr/local                 where `make install` puts bin/heteroshard (DESTDIR before it)
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
 #   T=NAME                            only tests, or fuzz targets, whose name contains NAME
 #   FUZZ_SECONDS=60                   for each fuzz target
@@ -11,9 +13,9 @@ SHELL := /bin/bash
 .SUFFIXES:
 
 CC      ?= cc
+PREFIX  ?= /usr/local
 comma   := ,
 BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
-PKGS    := dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc libzmq libsodium
 DEPS_OK := $(BUILD)/.deps
 # Optional: MPI, as pkg-config finds it (Open MPI or MPICH). MPI=0 leaves it out.
 MPI_PKG := $(if $(filter 0,$(MPI)),,$(firstword \
@@ -42,21 +44,34 @@ LIB     := $(BUILD)/libheteroshard.a
 BIN     := $(BUILD)/heteroshard
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
-.PHONY: all deps test demo demo-mixed lint format bench fuzz docs clean
+.PHONY: all deps install uninstall test run-tests demo demo-mixed lint format bench fuzz docs clean
 all: $(BIN)
 	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))"
 
-deps: $(DEPS_OK)
+# Packages are installed by the goals that say so in their help, never by `make` alone.
+INSTALLING := $(filter deps test demo demo-mixed,$(MAKECMDGOALS))
+deps:
+	@scripts/install-deps.sh
 $(DEPS_OK): scripts/install-deps.sh
 	@mkdir -p $(@D)
-	@scripts/install-deps.sh
+	@scripts/install-deps.sh $(if $(INSTALLING),,--check)
 	@touch $@
+
+# Everything is compiled anew when the flags change: by another CFLAGS, or because a library was
+# installed since (MPI).
+FLAGS := $(filter-out ccache,$(CC)) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LDLIBS)
+FLAGS_OK := $(BUILD)/.flags
+.PHONY: flags
+$(FLAGS_OK): export FLAGS_NOW = $(FLAGS)
+$(FLAGS_OK): flags
+	@mkdir -p $(@D)
+	@printf '%s\n' "$$FLAGS_NOW" | cmp -s - $@ || printf '%s\n' "$$FLAGS_NOW" >$@
 
 # Blocks of files are expanded bit for bit as the reference does it, so no product is fused with a
 # sum; -O3 turns the loops into vectors.
 $(BUILD)/file/%.o: CFLAGS += -ffp-contract=off $(if $(DEBUG)$(SAN),,-O3)
 
-$(BUILD)/%.o: src/%.c | $(DEPS_OK)
+$(BUILD)/%.o: src/%.c $(FLAGS_OK) | $(DEPS_OK)
 	@mkdir -p $(@D)
 	@echo "  CC $<"
 	@$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
@@ -70,7 +85,7 @@ CPU_ARCH_v4bf16  := $(CPU_ARCH_v4) -mavx512bf16
 CPU_SRC          := $(wildcard src/dev/cpu/*.c)
 CPU_OBJ          := $(foreach isa,$(CPU_ISAS),$(patsubst src/%.c,$(BUILD)/%.$(isa).o,$(CPU_SRC)))
 define CPU_RULE
-$(BUILD)/dev/cpu/%.$(1).o: src/dev/cpu/%.c | $(DEPS_OK)
+$(BUILD)/dev/cpu/%.$(1).o: src/dev/cpu/%.c $(FLAGS_OK) | $(DEPS_OK)
 	@mkdir -p $$(@D)
 	@echo "  CC $$< ($(1))"
 	@$$(CC) $$(CFLAGS) $(if $(DEBUG),,-O3) $$(CPU_ARCH_$(1)) -DCPU_ISA=$(1) $$(CPPFLAGS) \
@@ -97,7 +112,7 @@ $(BIN): $(BUILD)/cli/main.o $(LIB)
 
 # A test is one program; helpers shared by tests lie in tests/support/.
 SUPPORT := $(patsubst tests/support/%.c,$(BUILD)/tests/support/%.o,$(wildcard tests/support/*.c))
-$(BUILD)/tests/%.o: tests/%.c | $(DEPS_OK)
+$(BUILD)/tests/%.o: tests/%.c $(FLAGS_OK) | $(DEPS_OK)
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS) $(CPPFLAGS) -Itests -MMD -MP -c $< -o $@
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(LIB)
@@ -126,14 +141,30 @@ $(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
 # PoCL, OpenCL on the processor, is the OpenCL device of the tests. A libOpenCL that is installed
 # already is kept. Without PoCL the tests that need it are skipped, and say so.
 .PHONY: opencl
-opencl:
+opencl: | $(DEPS_OK)
 	@scripts/install-deps.sh pocl-opencl-icd \
 		$(shell ldconfig -p | grep -q libOpenCL.so.1 || echo ocl-icd-libopencl1) || \
 		echo "PoCL cannot be installed: there may be no OpenCL device here"
 $(DRIVERS): | opencl
 
-test: $(BIN) $(TESTS) $(DRIVERS)
+# MPI for the tests of the mpi transport. `make` is run again because it is found at the start.
+.PHONY: mpi
+mpi: | $(DEPS_OK)
+ifneq ($(MPI),0)
+	@need="$(if $(MPI_PKG),,libopenmpi-dev) $$(command -v mpirun >/dev/null || echo openmpi-bin)"; \
+	[ "$$need" = " " ] || scripts/install-deps.sh $$need || \
+		echo "MPI cannot be installed: its tests are skipped"
+endif
+test: deps mpi
+	@$(MAKE) --no-print-directory run-tests
+run-tests: $(BIN) $(TESTS) $(DRIVERS)
 	@scripts/run-tests.sh $(BUILD) $(T)
+
+install: $(BIN)
+	@install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/heteroshard
+	@echo "installed $(DESTDIR)$(PREFIX)/bin/heteroshard"
+uninstall:
+	@rm -f $(DESTDIR)$(PREFIX)/bin/heteroshard
 
 lint: $(BIN)
 	@scripts/lint.sh $(BIN)

@@ -55,7 +55,7 @@ for c in $(sed -nE 's/^COMMAND\(([a-z_]+),.*/\1/p' src/cli/command.def); do
 		}
 		END { exit bad }' || status=1
 done
-for s in scripts/*.sh bench/*.sh bench/net bench/pipeline .ci/run; do
+for s in scripts/*.sh tests/*.sh bench/*.sh bench/net bench/pipeline .ci/run; do
 	[ -f "$s" ] && { bash -n "$s" || status=1; }
 done
 [ $status -eq 0 ] && echo "lint: nothing found"

@@ -178,9 +178,13 @@ static void test_plan_round_trip(void **state)
 		for (size_t i = 0; planner_at(i); i++) {
 			struct plan a, b;
 			struct buf text = BUF_INIT;
-			if (planner_at(i) == &planner_exhaustive ||
-			    planner_run(planner_at(i), &p, &o, &a, &e) < 0)
+			if (planner_at(i) == &planner_exhaustive)
 				continue;
+			if (planner_run(planner_at(i), &p, &o, &a, &e) < 0) {
+				if (e.code != ERR_USAGE) /* it has no plan, and says so */
+					fail_msg("%s: %s", planner_at(i)->name, e.msg);
+				continue;
+			}
 			plan_to_json(&p, &a, &text);
 			if (plan_read_text(&p, &o, text.p, text.n, "plan.json", &b, &e) < 0)
 				fail_msg("%s: %s\n%s", a.planner, e.msg, text.p);
