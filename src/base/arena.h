@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arena.h - host memory that is released all at once.
  *
- * Pieces are 16-byte aligned and cleared. arena_reset() keeps the memory, so a loop that needs the
- * same amount every time allocates nothing once it is warm. */
+ * Allocations are 16-byte aligned and cleared. arena_reset() keeps the memory, so a loop that needs
+ * the same amount every time allocates nothing once it is warm. */
 #ifndef HS_BASE_ARENA_H
 #define HS_BASE_ARENA_H
 

@@ -2,7 +2,7 @@
 /* buf.h - a growing byte buffer (text or binary), always followed by a NUL that is not counted.
  *
  * `struct buf b = BUF_INIT` is empty and owns nothing. Adding to a buffer whose memory ran out does
- * nothing and sets `failed`: build freely, check once at the end with buf_ok(). */
+ * nothing and sets `failed`: the caller checks once, at the end, with buf_ok(). */
 #ifndef HS_BASE_BUF_H
 #define HS_BASE_BUF_H
 

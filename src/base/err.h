@@ -2,10 +2,10 @@
 /* err.h - how every part of the program reports failure.
  *
  * A function that can fail returns int and takes `struct err *e` last: 0, or a negative ERR_ code
- * with the message already written. Whoever decides what went wrong writes the message (what
+ * with the message already written. The function that detects the failure writes the message (what
  * failed, on which file, key, line, worker or device, and what to do about it: one line, no
- * newline, no full stop); everyone above passes it on. Outputs are set only on success, and a
- * failed init leaves nothing to release. `e` is never NULL. */
+ * newline, no full stop); its callers pass it on. Outputs are set only on success, and a failed
+ * init leaves nothing to release. `e` is never NULL. */
 #ifndef HS_BASE_ERR_H
 #define HS_BASE_ERR_H
 
@@ -13,8 +13,8 @@
 
 enum err_code {
 	ERR_USAGE = -1,       /* the user's command line or configuration (exit status 2) */
-	ERR_INPUT = -2,       /* a file, record or message that is not what it must be */
-	ERR_UNSUPPORTED = -3, /* well-formed, but not something this program does */
+	ERR_INPUT = -2,       /* a file, record or message that breaks its format */
+	ERR_UNSUPPORTED = -3, /* well-formed, but not supported */
 	/* the operating system refused a file operation (full disk, permission) */
 	ERR_IO = -4,
 	ERR_NOMEM = -5,     /* host or device memory */
@@ -22,7 +22,7 @@ enum err_code {
 	ERR_NET = -7,       /* a link: lost peer, refused, deadline */
 	ERR_PROTOCOL = -8,  /* a peer that does not follow the protocol */
 	ERR_CANCELLED = -9, /* the user or a peer asked to stop */
-	ERR_INTERNAL = -10, /* a broken invariant of ours */
+	ERR_INTERNAL = -10, /* a broken invariant of this program */
 };
 
 struct err {
@@ -42,8 +42,8 @@ int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf
 int err_nomem(struct err *e, unsigned long long bytes, const char *what);
 void err_clear(struct err *e);
 
-/* Runs a call and leaves the function with its code when it fails. Only where nothing has to be
- * released. */
+/* Runs a call and leaves the function with its code when it fails. Only where nothing has to
+ * be released. */
 #define TRY(call)                                                                                  \
 	do {                                                                                       \
 		int try_rc_ = (call);                                                              \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h - reading and writing JSON with jansson, so that every complaint names file, line and key.
+/* json.h - reading and writing JSON with jansson, so that every error names file, line and key.
  *
  * Reading: json_parse_file() for whole documents; the json_get_* functions fetch a member of an
- * object. `where` is what stands at the head of an error message, usually the path of the file. A
+ * object. `where` is the beginning of an error message, usually the path of the file. A
  * missing member is an error for json_need_*, and leaves the output as it was for json_opt_*.
  * Members with a wrong type or outside [lo, hi] are errors for both; JSON null counts as missing.
  * NaN and infinities do not exist in JSON. Strings stay owned by the document. */

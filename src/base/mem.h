@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mem.h - host memory: the one door to malloc, so that tests can count allocations and make each
+/* mem.h - host memory. Nothing else calls malloc, so that tests can count allocations and make each
  * one fail once.
  *
  * All return NULL when memory is out (or the test hook says so); callers turn that into
- * err_nomem(). mem_free(NULL) is allowed. Sizes are overflow-checked where two numbers are
- * multiplied. */
+ * err_nomem(). mem_free(NULL) is allowed. Sizes are overflow-checked where two numbers
+ * are multiplied. */
 #ifndef HS_BASE_MEM_H
 #define HS_BASE_MEM_H
 

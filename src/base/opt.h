@@ -88,8 +88,8 @@ const char *opt_nearest(const struct opt *rows, size_t n, const char *key);
 const char *opt_nearest_word(const char *const *words, const char *word);
 /* The names with `between` between them, cut at cap. */
 const char *opt_names_text(const struct opt_names *n, const char *between, char *s, size_t cap);
-/* --help text: one entry a row, wrapped at 100 columns; keys as they stand in a file, or as
- * flags. */
+/* --help text: one entry a row, wrapped at 100 columns; keys as they stand in a file, or
+ * as flags. */
 void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out);
 /* The reference as a Markdown table per section, for docs/. */
 void opt_markdown(const struct opt *rows, size_t n, struct buf *out);

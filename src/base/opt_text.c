@@ -12,8 +12,8 @@ enum { WORD_MOST = 63, HELP_COLUMN = 36, WIDTH = 100 };
 
 static char fold(char c) { return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-/* Damerau-Levenshtein (optimal string alignment): insertions, deletions, substitutions, swaps of
- * neighbours. */
+/* Damerau-Levenshtein (optimal string alignment): insertions, deletions, substitutions, swaps
+ * of neighbours. */
 static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 {
 	unsigned row[3][WORD_MOST + 2];
@@ -98,7 +98,7 @@ static void names_in_full(const struct opt_names *n, char *s, size_t cap)
 	}
 }
 
-/* `s` is used where the word has to be made. */
+/* The word for the value in --help; `s` is its memory where it has to be composed. */
 static const char *kind_word(const struct opt *r, char *s, size_t cap)
 {
 	if (r->arg)
@@ -121,8 +121,8 @@ static const char *kind_word(const struct opt *r, char *s, size_t cap)
 	}
 }
 
-/* "1 to 64", "at least 1", "" when any value goes. An upper end of a million and more is there for
- * safety and would tell a reader nothing. */
+/* "1 to 64", "at least 1", "" when any value is allowed. An upper end of a million or more is only
+ * a safety limit and is not shown. */
 static void range_text(const struct opt *r, char *s, size_t cap)
 {
 	s[0] = 0;
@@ -140,7 +140,7 @@ static bool default_worth_saying(const struct opt *r)
 	return r->def && *r->def && !(r->kind == OPT_BOOL && !strcmp(r->def, "false"));
 }
 
-/* Words of `text` from the help column on; `at` is where the line stands now. */
+/* Prints the words of `text` from the help column on; `at` is the current column. */
 static void wrap(struct buf *out, const char *text, size_t at)
 {
 	bool first = true;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rng.h - counter-based random numbers: the value at a place is a pure function of its key and
- * counter.
+/* rng.h - counter-based random numbers: the value at a place is a pure function of its key
+ * and counter.
  *
  * Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Dropout
  * masks, initial weights and the order of the data are all drawn from here, so they do not depend
- * on who computes them, or when, or how often. */
+ * on the worker that computes them, the order, or the number of times. */
 #ifndef HS_BASE_RNG_H
 #define HS_BASE_RNG_H
 
@@ -80,7 +80,7 @@ static inline float rng_normal(struct rng_key key, uint64_t i)
 	return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
-/* Uniform in [0, n), n > 0, without bias worth naming (64-bit multiply-shift). */
+/* Uniform in [0, n), n > 0, with negligible bias (64-bit multiply-shift). */
 static inline uint64_t rng_below(struct rng_key key, uint64_t i, uint64_t n)
 {
 	uint32_t w[4];

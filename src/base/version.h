@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* version.h - of the program. */
+/* version.h - the version of the program. */
 #ifndef HS_BASE_VERSION_H
 #define HS_BASE_VERSION_H
 

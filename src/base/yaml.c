@@ -110,8 +110,8 @@ static int duplicate(struct reader *r, struct yaml_node *const *child, size_t n,
 	return 0;
 }
 
-/* A mapping is looked through for each of its keys; real ones are small, this bound keeps a hostile
- * one from taking long. */
+/* A mapping is searched linearly for each of its keys. Real ones are small; this limit bounds the
+ * time that a hostile one takes. */
 enum { MAX_KEYS = 500 };
 
 static int read_children(struct reader *r, int depth, struct yaml_node *n)

@@ -2,8 +2,8 @@
 /* yaml.h - a YAML (or JSON, being YAML) document as a tree that remembers line numbers.
  *
  * Only what configuration needs: mappings with string keys, sequences, scalars; no anchors, tags or
- * several documents. Depth, node count and file size are limited. A key that stands twice in one
- * mapping is an error. The tree owns everything. */
+ * several documents. Depth, node count and file size are limited. A duplicate key in a mapping is
+ * an error. The tree owns everything. */
 #ifndef HS_BASE_YAML_H
 #define HS_BASE_YAML_H
 
@@ -31,7 +31,7 @@ int yaml_parse_text(const char *text, size_t n, const char *where, struct yaml *
 		    struct err *e);
 void yaml_doc_free(struct yaml *y); /* not yaml_free: libyaml exports a function of that name */
 const struct yaml_node *yaml_root(const struct yaml *y);
-/* NULL when not there */
+/* NULL when there is none */
 const struct yaml_node *yaml_find(const struct yaml_node *map, const char *key);
 /* null, ~, or nothing, unquoted */
 bool yaml_is_null(const struct yaml_node *n);

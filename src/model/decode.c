@@ -30,18 +30,19 @@ void kv_release(struct kv_cache *c)
 	*c = (struct kv_cache){ 0 };
 }
 
-static int put(struct kv_cache *c, const int32_t *v, int64_t n, struct dev_ref *r_p, struct err *e)
+static int upload_ints(struct kv_cache *c, const int32_t *v, int64_t n, struct dev_ref *r_p,
+		       struct err *e)
 {
 	TRY(dmem_take(&c->mem, (size_t)n * 4, r_p, e));
 	return dev_upload(*r_p, v, (size_t)n * 4, e);
 }
 
-/* Behind the last row of h. */
+/* v (V): the logits after the last row of h (N,C). */
 static int last_logits(struct stage *s, struct tape *t, struct tensor *h, float *v, struct err *e)
 {
 	const int64_t dim[2] = { 1, s->cfg.hidden };
 	struct dev_ref at = h->at, logits;
-	struct tensor *last, *x;
+	struct tensor *last, *x; /* (1,C) */
 	at.off += (size_t)((h->dim[0] - 1) * s->cfg.hidden) * dtype_size(s->opt.act);
 	TRY(tape_tensor(t, s->opt.act, 2, dim, at, &last, e));
 	TRY(op_rmsnorm_apply(t, last, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
@@ -99,9 +100,9 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 		pos[i] = (int32_t)(c->len + i);
 	const int32_t starts[2] = { 0, (int32_t)n }, kstarts[2] = { 0, (int32_t)(c->len + n) };
 	struct layer_context x = { .stage = s, .nseq = 1, .kv = c };
-	TRY(put(c, pos, n, &x.pos, e));
-	TRY(put(c, starts, 2, &x.starts, e));
-	TRY(put(c, kstarts, 2, &x.kstarts, e));
+	TRY(upload_ints(c, pos, n, &x.pos, e));
+	TRY(upload_ints(c, starts, 2, &x.starts, e));
+	TRY(upload_ints(c, kstarts, 2, &x.kstarts, e));
 	const int64_t dim[2] = { n, s->cfg.hidden };
 	struct tensor *h;
 	if (s->front) {
@@ -112,12 +113,12 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 					e, ERR_INPUT,
 					"token id %d is outside the model's vocabulary of %lld",
 					id[i], (long long)s->cfg.vocab);
-		TRY(put(c, id, n, &ids, e));
+		TRY(upload_ints(c, id, n, &ids, e));
 		TRY(op_embed_apply(&t, s->embed, ids, n, &h, e));
 	} else {
 		TRY(tape_tensor(&t, s->opt.act, 2, dim, in, &h, e));
 	}
-	struct tensor *keep;
+	struct tensor *keep; /* (N,C): the input of each layer after the first, and the result */
 	TRY(tape_new(&t, &c->mem, s->opt.act, 2, dim, &keep, e));
 	for (int64_t i = 0; i < s->opt.last - s->opt.first; i++) {
 		struct dmem_mark k = dmem_mark(&c->mem);

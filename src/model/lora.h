@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora.h - low-rank adapters: which modules get one, how it begins, what it is called.
+/* lora.h - low-rank adapters: which modules get one, its first values, its parameter names.
  *
- * Hu et al. 2021: y = W x + s B A x with A (R,in), B (out,R); s = alpha/R, or alpha/sqrt(R) with
- * rsLoRA (Kalajdzievski 2023). A begins uniform in +-1/sqrt(in) (Kaiming uniform with a = sqrt 5,
- * as PEFT does), drawn by name from the seed, so that no split changes it; B begins at zero.
- * Parameter names: MODULE.lora_A.weight and MODULE.lora_B.weight with MODULE as
- * "model.layers.0.self_attn.q_proj". */
+ * Hu et al. 2021: y = W x + s B A x with A (R,in), B (out,R); s = alpha/R, or alpha/sqrt(R)
+ * with rsLoRA (Kalajdzievski 2023). A begins uniform in +-1/sqrt(in) (Kaiming uniform with a
+ * = sqrt 5, as PEFT does), drawn by name from the seed, so that no split changes it; B
+ * begins at zero. Parameter names: MODULE.lora_A.weight and MODULE.lora_B.weight with MODULE
+ * as "model.layers.0.self_attn.q_proj". */
 #ifndef HS_MODEL_LORA_H
 #define HS_MODEL_LORA_H
 

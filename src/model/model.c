@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.c - the common part of reading a configuration, and facts that follow from it. See
- * model.h. */
+/* model.c - the common part of reading a configuration, and facts that follow from it.
+ * See model.h. */
 #include "model/model.h"
 
 #include "base/err.h"
@@ -185,7 +185,7 @@ static int check_keys(const json_t *j, const struct model_family *f, const char 
 
 /* ---- rotary frequencies ---- */
 
-/* Llama 3.1: low frequencies are divided by factor, high ones stay, between them it is blended
+/* Llama 3.1: low frequencies are divided by factor, high ones stay, those between are blended
  * (transformers modeling_rope_utils.py, _compute_llama3_parameters). */
 static int scale_llama3(const json_t *s, const char *where, struct model_config *c, struct err *e)
 {

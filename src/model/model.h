@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h - what a decoder-only model consists of, read from its configuration (config.json's
- * words).
+/* model.h - what a decoder-only model consists of, read from its configuration (the keys
+ * of config.json).
  *
- * A family (rows of model.def) says which keys it knows and what they mean; every key of the
- * configuration must be known to be used or known to be harmless: an unknown one, or a value that
- * changes the mathematics in a way not built here, is an error that names it. */
+ * A family (rows of model.def) lists the keys it reads. Every key of the configuration must be one
+ * that is read or one that is known not to change the result: an unknown key, or a value that asks
+ * for mathematics that is not supported, is an error that names it. */
 #ifndef HS_MODEL_MODEL_H
 #define HS_MODEL_MODEL_H
 
@@ -42,7 +42,7 @@ struct model_family {
 	const char *const *model_types; /* as in config.json; NULL-terminated */
 	/* keys this family reads beside the common ones; NULL-terminated */
 	const char *const *keys;
-	/* Adds what the common reader cannot know. */
+	/* Reads the keys of this family. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 };
 
@@ -64,7 +64,7 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]); /
 bool linear_has_bias(const struct model_config *c, enum linear l);
 
 /* Whether a tensor of this name belongs to the model: 1 used, 0 known and not needed, -1 unknown
- * (the file holds something this configuration does not explain). */
+ * (not explained by this configuration). */
 int model_knows_tensor(const struct model_config *c, const char *name);
 
 /* For families: the windows of layers first..layers. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_mistral.c - Mistral: Llama with a sliding window on all layers (Jiang et al. 2023, section
- * 2). */
+/* model_mistral.c - Mistral: Llama with a sliding window on all layers (Jiang et al. 2023,
+ * section 2). */
 #include "model/model.h"
 
 #include "base/err.h"

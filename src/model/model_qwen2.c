@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_qwen2.c - Qwen2 and Qwen2.5: biases on q, k and v; an optional window on the upper
- * layers. */
+/* model_qwen2.c - Qwen2 and Qwen2.5: biases on q, k and v; an optional window on the
+ * upper layers. */
 #include "model/model.h"
 
 #include "base/err.h"

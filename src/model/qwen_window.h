@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen_window.h - how the Qwen families say which layers use the sliding window. */
+/* qwen_window.h - which layers of the Qwen families use the sliding window. */
 #ifndef HS_MODEL_QWEN_WINDOW_H
 #define HS_MODEL_QWEN_WINDOW_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* source.h - where a stage gets its parameters from: a file on this machine, or the coordinator
- * over a wire.
+ * over a link.
  *
- * Asked by Hugging Face name, one tensor at a time, so that a stage of any layer range touches only
- * its own. */
+ * Tensors are requested by Hugging Face name, one at a time, so that a stage of any layer range
+ * reads only its own. */
 #ifndef HS_MODEL_SOURCE_H
 #define HS_MODEL_SOURCE_H
 
@@ -21,7 +21,7 @@ struct source_tensor {
 
 struct weight_source {
 	void *ctx;
-	/* 1: there; 0: no tensor of this name; negative: error. */
+	/* 1: found; 0: no tensor of this name; negative: error. */
 	int (*find)(void *ctx, const char *name, struct source_tensor *t_p, struct err *e);
 	/* Rows [row0, row0+rows) as float32 (a vector has one element a row). */
 	int (*read)(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
@@ -34,11 +34,11 @@ struct weight_source {
 
 /* The source that reads an open model file. */
 struct weight_source source_from_file(struct model_file *f);
-/* Numbers of the size trained ones have, the same for the same name; `c` must stay. */
+/* Random numbers as large as trained weights, the same for the same name; `c` is borrowed. */
 struct weight_source source_random(const struct model_config *c);
 
-/* Every tensor of the file must be explained by the configuration, and the embedding must have its
- * shape. */
+/* Every tensor of the file must be explained by the configuration, and the embedding must have
+ * its shape. */
 int source_check_file(const struct model_file *f, const struct model_config *c, struct err *e);
 
 #endif

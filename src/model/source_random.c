@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source_random.c - parameters drawn at random, of the sizes a model has: to measure with, without
- * a file. */
+/* source_random.c - random parameters in the shapes of a model, for measuring without a
+ * model file. */
 #include "model/model.h"
 #include "model/source.h"
 

@@ -2,9 +2,9 @@
 /* stage.c - running microbatches through a stage. See stage.h for the order of the calls.
  *
  * Without recomputation a layer's tape and everything on it stay in the slot's memory until its
- * backward. With it, only each layer's input stays; backward runs the layer once more on scratch
- * memory. Either way the same ops run on the same numbers, so both give the same gradients to the
- * bit. */
+ * backward. With it, only each layer's input stays, and backward runs the layer once more on
+ * scratch memory. Both run the same ops on the same numbers, so both give the same gradients bit
+ * for bit. */
 #include "model/stage.h"
 
 #include "base/err.h"
@@ -27,14 +27,15 @@ void slot_release(struct slot *sl)
 	*sl = (struct slot){ 0 };
 }
 
-static int put(struct slot *sl, const int32_t *v, int64_t n, struct dev_ref *r_p, struct err *e)
+static int upload_ints(struct slot *sl, const int32_t *v, int64_t n, struct dev_ref *r_p,
+		       struct err *e)
 {
 	TRY(dmem_take(&sl->mem, (size_t)n * 4, r_p, e));
 	return dev_upload(*r_p, v, (size_t)n * 4, e);
 }
 
-/* The rows that are trained, and their labels. */
-static int put_labels(struct slot *sl, struct err *e)
+/* Uploads the rows that are trained, and their labels. */
+static int upload_labels(struct slot *sl, struct err *e)
 {
 	int64_t n = sl->b.n, k = 0;
 	if (!mem_grow(&sl->rows, &sl->rows_cap, 2 * (size_t)n, sizeof *sl->rows) ||
@@ -53,8 +54,8 @@ static int put_labels(struct slot *sl, struct err *e)
 		k++;
 	}
 	sl->trained = k;
-	TRY(put(sl, sl->rows, k, &sl->trows, e));
-	return put(sl, sl->rows + n, k, &sl->tlabels, e);
+	TRY(upload_ints(sl, sl->rows, k, &sl->trows, e));
+	return upload_ints(sl, sl->rows + n, k, &sl->tlabels, e);
 }
 
 int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
@@ -75,12 +76,12 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 					e, ERR_INPUT,
 					"token id %d is outside the model's vocabulary of %lld",
 					b->id[i], (long long)s->cfg.vocab);
-		TRY(put(sl, b->id, b->n, &sl->ids, e));
+		TRY(upload_ints(sl, b->id, b->n, &sl->ids, e));
 	}
-	TRY(put(sl, b->pos, b->n, &sl->pos, e));
-	TRY(put(sl, b->start, b->nseq + 1, &sl->starts, e));
+	TRY(upload_ints(sl, b->pos, b->n, &sl->pos, e));
+	TRY(upload_ints(sl, b->start, b->nseq + 1, &sl->starts, e));
 	if (s->end)
-		TRY(put_labels(sl, e));
+		TRY(upload_labels(sl, e));
 	size_t bytes = (size_t)(b->n * s->cfg.hidden) * dtype_size(s->opt.act);
 	if (!s->front)
 		TRY(dmem_take(&sl->mem, bytes, &sl->in, e));
@@ -112,6 +113,7 @@ static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
 			      .record = record };
 }
 
+/* y (N,C) = layer i of the stage on h (N,C). */
 static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h,
 		     struct tensor **y_p, struct err *e)
 {
@@ -129,11 +131,12 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 	return rc < 0 ? err_prefix(e, "layer %lld", (long long)c.index) : 0;
 }
 
-static int between(const struct stage *s, bool last, struct err *e)
+static int layer_queued(const struct stage *s, bool last, struct err *e)
 {
 	return s->between ? s->between(s->between_ctx, last, e) : 0;
 }
 
+/* Leaves the input of the first layer, (N,C), at h[0]. */
 static int run_front(struct slot *sl, struct err *e)
 {
 	struct stage *s = sl->stage;
@@ -148,6 +151,7 @@ static int run_front(struct slot *sl, struct err *e)
 	return 0;
 }
 
+/* Losses and their sum from h (N,C), the output of the last layer. */
 static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 {
 	struct stage *s = sl->stage;
@@ -164,8 +168,8 @@ static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 	for (int64_t i = 0; i < sl->trained; i++)
 		sl->loss += sl->losses[i];
 	if (loss->needs_grad)
-		TRY(tape_seed(&t, loss, loss->at,
-			      e)); /* op_loss has its gradient already: only that one is wanted */
+		/* any seed will do: op_loss computed its gradient in its forward */
+		TRY(tape_seed(&t, loss, loss->at, e));
 	return 0;
 }
 
@@ -183,7 +187,7 @@ int stage_forward(struct slot *sl, struct err *e)
 			struct tape t = tape_for(sl, true, &sl->mem);
 			TRY(run_layer(sl, &t, i, sl->h[i], &sl->h[i + 1], e));
 			sl->tape[i] = t.last;
-			TRY(between(s, i + 1 == layers, e));
+			TRY(layer_queued(s, i + 1 == layers, e));
 			continue;
 		}
 		/* only the output stays; without training not even the input */
@@ -199,14 +203,14 @@ int stage_forward(struct slot *sl, struct err *e)
 		TRY(dev_copy(sl->h[i + 1]->at, y->at, tensor_bytes(y), e));
 		dmem_back(&s->scratch, k);
 		sl->h[i + 1]->needs_grad = sl->b.train && s->needs[i + 1];
-		TRY(between(s, i + 1 == layers, e));
+		TRY(layer_queued(s, i + 1 == layers, e));
 	}
 	sl->out = sl->h[layers]->at;
 	return s->end ? run_end(sl, sl->h[layers], e) : 0;
 }
 
-/* Runs a recorded tape backwards and leaves the gradient of x at slot->grad. */
-static int back(struct slot *sl, struct tape_node *last, struct tensor *x, struct err *e)
+/* Runs a recorded tape backwards and leaves the gradient of x (N,C) at slot->grad. */
+static int run_back(struct slot *sl, struct tape_node *last, struct tensor *x, struct err *e)
 {
 	struct tape t = tape_for(sl, true, &sl->stage->scratch);
 	t.last = last;
@@ -216,7 +220,8 @@ static int back(struct slot *sl, struct tape_node *last, struct tensor *x, struc
 	return 0;
 }
 
-static int back_layer(struct slot *sl, int64_t i, struct err *e)
+/* Backward of layer i: from the gradient of its output at slot->grad to that of its input. */
+static int run_layer_back(struct slot *sl, int64_t i, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct tensor *x = sl->h[i], *y = sl->h[i + 1];
@@ -231,7 +236,7 @@ static int back_layer(struct slot *sl, int64_t i, struct err *e)
 	if (!y->needs_grad)
 		return 0; /* nothing trained in this layer or below */
 	TRY(tape_seed(&t, y, sl->grad, e));
-	return back(sl, last, x, e);
+	return run_back(sl, last, x, e);
 }
 
 int stage_backward(struct slot *sl, struct err *e)
@@ -243,19 +248,19 @@ int stage_backward(struct slot *sl, struct err *e)
 		TRY(dev_zero(sl->grad, (size_t)(sl->b.n * s->cfg.hidden) * dtype_size(s->opt.act),
 			     e));
 	} else if (s->end) {
-		TRY(back(sl, sl->end_tape, sl->h[layers], e));
+		TRY(run_back(sl, sl->end_tape, sl->h[layers], e));
 		dmem_back(&s->scratch, k);
 	}
 	for (int64_t i = layers - 1; i >= 0 && s->needs[i + 1]; i--) {
-		TRY(back_layer(sl, i, e));
+		TRY(run_layer_back(sl, i, e));
 		dmem_back(&s->scratch, k);
 		dmem_back(&sl->mem, sl->mark[i]);
-		TRY(between(s, i == 0, e));
+		TRY(layer_queued(s, i == 0, e));
 	}
 	if (s->front && sl->front_tape) {
 		struct tape t = tape_for(sl, true, &s->scratch);
 		TRY(tape_seed(&t, sl->h[0], sl->grad, e));
-		TRY(back(sl, sl->front_tape, NULL, e));
+		TRY(run_back(sl, sl->front_tape, NULL, e));
 		dmem_back(&s->scratch, k);
 	}
 	return 0;

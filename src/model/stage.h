@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stage.h - a contiguous range of layers [first, last) on one device: its parameters, and running
- * microbatches through it both ways.
+ * microbatches through it forwards and backwards.
  *
- * The embedding belongs to the front of the stage that begins with layer 0, final norm, head and
- * loss to the end of the one that finishes with the last layer. A stage is built from (layer range,
- * parameters by name) alone, so it can be built again anywhere.
+ * The stage with layer 0 has the front (the embedding), the stage with the last layer the end
+ * (final norm, head and loss). A stage is built only from (layer range, parameters by name), so it
+ * can be built again on any worker. With an interleaved schedule a worker has one struct stage for
+ * each of its chunks.
  *
  * A microbatch in flight occupies a slot. Life of a slot:
- *   stage_begin()    takes the tokens' places (and their ids and labels where the stage needs them)
- *                    to the device
+ *   stage_begin()    uploads the tokens' positions, and their ids and labels where the stage
+ *                    needs them
  *   ... unless the stage is the front, the caller puts the incoming activation at slot->in ...
  *   stage_forward()  leaves the outgoing activation at slot->out, or the losses
  *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad ...
  *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad
  *   stage_end()
- * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch order:
- * gradients are summed in that order. Once a slot has seen the largest microbatch, nothing is
- * allocated. */
+ * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch
+ * order: gradients are summed in that order. Once a slot has seen the largest microbatch,
+ * nothing is allocated. */
 #ifndef HS_MODEL_STAGE_H
 #define HS_MODEL_STAGE_H
 
@@ -57,12 +58,12 @@ struct stage {
 	size_t nparam;
 	struct param *embed, *norm, *head; /* head may be embed */
 	struct layer *layer;               /* opt.last - opt.first of them */
-	/* [i]: the gradient of the input of the i-th layer here is wanted; [n]: of the output */
+	/* [i]: the gradient of the input of the i-th layer here is needed; [n]: of the output */
 	bool *needs;
 	struct dev_buf *inv_freq;
 	struct dmem scratch; /* temporaries, shared by all slots */
-	/* MAY: called whenever the work of a layer has been given to the device, so that the host
-	 * can see to other things while it is done. */
+	/* MAY: called whenever the work of a layer has been queued on the device, so that the host
+	 * can do other work meanwhile. */
 	int (*between)(void *ctx, bool last, struct err *e); /* last: of this pass */
 	void *between_ctx;
 	struct arena names;
@@ -114,8 +115,8 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e);
 int stage_forward(struct slot *sl, struct err *e);
 int stage_backward(struct slot *sl, struct err *e);
 void stage_end(struct slot *sl);
-/* After stage_forward without training, at the end of the model: the logits (V) behind the last
- * token. */
+/* After stage_forward without training, at the end of the model: the logits (V) behind the
+ * last token. */
 int stage_logits(struct slot *sl, float *v, struct err *e);
 
 /* ---- generation: the same layers, one sequence, keys and values kept ---- */

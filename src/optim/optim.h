@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim.h - optimizers, the gradient norm and the learning-rate curve.
  *
- * All state and all arithmetic are float32 on the device that holds the parameter. What every
- * worker must apply alike (learning rate, gradient scale, step number) comes in from outside: an
+ * All state and all arithmetic are float32 on the device that holds the parameter. The values that
+ * every worker must apply alike (learning rate, gradient scale, step number) are arguments: an
  * optimizer decides nothing. */
 #ifndef HS_OPTIM_OPTIM_H
 #define HS_OPTIM_OPTIM_H
@@ -31,8 +31,7 @@ struct optimizer {
 	/* MAY: other names that configurations use, and configuration keys that not every optimizer
 	 * reads; NULL-terminated */
 	const char *const *aliases, *const *keys;
-	/* float32 numbers kept per parameter: param->state[0..states), at most
-	 * PARAM_STATES */
+	/* float32 numbers kept per parameter: param->state[0..states), at most PARAM_STATES */
 	int states;
 	const char *const *state_names; /* in checkpoints: "exp_avg", "exp_avg_sq" */
 	int (*update)(struct param *p, const struct optim_config *c, const struct optim_step *s,

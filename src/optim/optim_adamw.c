@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim_adamw.c - AdamW (Loshchilov & Hutter 2019, algorithm 2), bias corrections computed in
- * double. */
+/* optim_adamw.c - AdamW (Loshchilov & Hutter 2019, algorithm 2), bias corrections computed
+ * in double. */
 #include "optim/optim.h"
 
 #include "base/err.h"

@@ -58,8 +58,8 @@ static bool hopeless(const struct branch *b, double bound)
 	return bound + b->s->p->step_ms / 1e3 >= b->s->best.step_s;
 }
 
-/* `through`: work of the stages so far for one microbatch; `links`: theirs and the one to this
- * stage. */
+/* `through`: work of the stages so far for one microbatch; `links`: theirs and the one to
+ * this stage. */
 static int grow(struct branch *b, int stage, int left, double through, double links, struct err *e)
 {
 	const struct profile *p = b->s->p;

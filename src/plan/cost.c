@@ -115,8 +115,8 @@ static double device_backward(const struct cost_row *r, const struct pipe *q, in
 
 /* ---- groups ---- */
 
-/* A row for another microbatch size than the candidate's (Cephalo lets every device have its
- * own). */
+/* A row for another microbatch size than the candidate's (Cephalo lets every device have
+ * its own). */
 static const struct cost_row *row_of(const struct cost *c, const struct cost_row *r, int m)
 {
 	for (size_t i = 0; i < c->rows; i++)
@@ -360,9 +360,9 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	double before = 0, best = 0;
 	int M = q->microbatches;
 
-	/* Before stage k can begin, a microbatch must have passed chunk 0 of the stages before it;
-	 * after its last backward, a gradient must pass them again. In between it does all its own
-	 * work. */
+	/* Before stage k can begin, a microbatch must have passed chunk 0 of the stages before
+	 * it; after its last backward, a gradient must pass them again. In between it does all
+	 * its own work. */
 	for (int k = 0; k < q->stages; k++) {
 		double work = 0, through = 0;
 		for (int ch = 0; ch < q->chunks; ch++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.c - see explain.h. Judgement of what matters is here; tables of a plan are the command
- * line's. */
+/* explain.c - see explain.h. Judgement of what matters is here; tables of a plan are the
+ * command line's. */
 #include "plan/explain.h"
 
 #include <math.h>

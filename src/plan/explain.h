@@ -6,8 +6,8 @@
 
 #include "plan/plan.h"
 
-/* The best plan without a device that is used, or the best one found that uses a device left
- * out. */
+/* The best plan without a device that is used, or the best one found that uses a device
+ * left out. */
 struct plan_whatif {
 	int device;
 	bool used, possible; /* possible: such a plan exists and fits */

@@ -22,14 +22,13 @@
  *     "left_out": [ids], "search_ms" }
  *
  * `stages` lists the chunks in the order of the layers: with chunks = c, entry i belongs to the
- * same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step
- * time (sched/play.h says what counts where). state_share is the part of the stage's training state
- * the device stores. Read back, only planner, schedule, chunks, microbatch, layers, recompute,
- * sharded, ids, and microbatch, microbatches and state_share of groups count; the rest is simulated
- * anew.
+ * same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step time
+ * (sched/play.h says what counts where). state_share is the part of the stage's training state the
+ * device stores. Read back, only planner, schedule, chunks, microbatch, layers, recompute, sharded,
+ * ids, and microbatch, microbatches and state_share of groups count; the rest is simulated anew.
  *
- * Executable today: stages of one device each, nothing sharded. Groups are modelled, not yet
- * run. */
+ * Executable today: stages of one device each, nothing sharded. Groups are modelled, not
+ * yet run. */
 #ifndef HS_PLAN_PLAN_H
 #define HS_PLAN_PLAN_H
 
@@ -139,8 +138,8 @@ int plan_check(const struct profile *p, const struct plan *plan, struct err *e);
 /* Fills what follows from the choice: times, shares, memory, fits, executable, left_out. */
 int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan,
 		  struct err *e);
-/* The same, telling `fn` every span of the simulated step (sched/play.h), in no particular
- * order. */
+/* The same, telling `fn` every span of the simulated step (sched/play.h), in no
+ * particular order. */
 typedef void (*plan_span_fn)(void *ctx, const struct play_span *s);
 int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan,
 		  plan_span_fn fn, void *ctx, struct err *e);

@@ -62,8 +62,8 @@ static double lightest_cut(const struct profile *p, const int *dev, int n, bool 
 {
 	double best = INFINITY;
 
-	/* label[i] is the vertex that i has been merged into; merged vertices have label !=
-	 * themselves */
+	/* label[i] is the vertex that i has been merged into; merged vertices have label
+	 * != themselves */
 	for (int i = 0; i < n; i++) {
 		label[i] = i;
 		for (int k = 0; k < n; k++)
@@ -196,8 +196,8 @@ static double fb_ms(const struct zorse *z, int d)
 	return f_ms(z, d) + curve_at(&z->p->device[d].backward_ms, z->m);
 }
 
-/* Microbatches inside a group proportional to 1 / (f + b): floor, the rest one each to the
- * fastest. */
+/* Microbatches inside a group proportional to 1 / (f + b): floor, the rest one each to
+ * the fastest. */
 static void deal_microbatches(const struct zorse *z, struct group *g)
 {
 	double sum = 0;
@@ -254,8 +254,8 @@ static void deal_layers(struct zorse *z)
 		left -= z->g[i].layers;
 	}
 	while (left > 0) {
-		/* one each in the order of speed; `chunk[0]` marks who already has one of this
-		 * round */
+		/* one each in the order of speed; `chunk[0]` marks who already has one of
+		 * this round */
 		for (int i = 0; i < z->groups; i++)
 			z->g[i].chunk[0] = 0;
 		for (int round = 0; round < z->groups && left > 0; round++, left--) {
@@ -488,8 +488,8 @@ static int make_groups(struct zorse *z, const struct part *part, int n, struct e
 	return try_groups(z, e);
 }
 
-/* Splits the part with the lightest cut in two; the parts stay in the order of their first
- * device. */
+/* Splits the part with the lightest cut in two; the parts stay in the order of their
+ * first device. */
 static int split(struct zorse *z, struct part *part, int *n, struct err *e)
 {
 	int devices = z->p->devices, pick = -1;

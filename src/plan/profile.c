@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c - defaults, checks and look-ups of a profile. Reading and writing JSON is
- * profile_json.c. */
+/* profile.c - defaults, checks and look-ups of a profile. Reading and writing JSON
+ * is profile_json.c. */
 #include "plan/profile.h"
 
 #include <math.h>

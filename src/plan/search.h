@@ -53,8 +53,8 @@ int search_eval(struct search *s, const struct candidate *k, double cutoff, doub
 int search_offer(struct search *s, struct candidate *k, struct err *e);
 /* Writes a candidate as a plan. */
 int search_plan(struct search *s, const struct candidate *k, struct plan *out, struct err *e);
-/* When nothing fits: the pipeline over all devices that is least above its limits, as an error for
- * people. */
+/* When nothing fits: the pipeline over all devices that is least above its limits, as an error
+ * for people. */
 int search_nothing_fits(struct search *s, struct err *e);
 
 /* Heuristics (best_local.c): good pipelines for any number of devices, offered to `s`. `effort` is

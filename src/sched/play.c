@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* play.c - the player. One set of rules for what an instruction does (exec), two ways of bringing
- * the workers forward:
+/* play.c - the player. One set of rules for the effect of an instruction, and two ways of advancing
+ * the workers:
  *
- * - No wire is shared by two routes: a message's arrival follows from its sender alone, so each
- *   worker runs until it needs something that is not there (play_flow). Linear in the number of
- *   instructions; what a planner's search uses.
+ * - No wire is shared by two routes: the arrival of a message depends only on its sender, so each
+ *   worker runs until it needs a message whose arrival is not known yet (play_flow). Linear in
+ *   the number of instructions; a planner's search uses this.
  * - Otherwise transmissions slow each other down: events in order of time from a heap
  *   (play_events). */
 #include "sched/play.h"
@@ -19,8 +19,8 @@ enum { NOTHING = -1 };
 
 struct worker {
 	size_t pc;
-	double now;     /* free from then on */
-	double since;   /* blocked from then on (when `on` is set) */
+	double now;     /* free from this time on */
+	double since;   /* blocked since this time (when `on` is set) */
 	long on;        /* message it is blocked on, or NOTHING */
 	bool at_step;   /* blocked at STEP */
 	bool delivered; /* event mode: the instruction's time has passed, only its effect is left */
@@ -29,8 +29,8 @@ struct worker {
 };
 
 struct route {
-	double free_s;      /* flow mode: the wire is free from then on */
-	double rate;        /* flow mode: constant; event mode: of the transmission under way */
+	double free_s;      /* flow mode: the wire is free from this time on */
+	double rate;        /* flow mode: constant; event mode: of the current transmission */
 	long head, tail;    /* event mode: queue of messages; head is being transmitted */
 	double left, stamp; /* event mode: bytes left at time `stamp` */
 	unsigned version;
@@ -64,7 +64,7 @@ struct player {
 		route_cap, active_cap, first_cap, wroute_cap, heap_cap, ready_cap, span_cap;
 	size_t heap_n, ready_n, spans;
 
-	/* the play under way */
+	/* the current play */
 	const struct play *in;
 	const struct instr_list *now_list;
 	bool want_spans, events, nomem;
@@ -111,7 +111,7 @@ static long message_of(const struct player *pl, int stage, const struct instr *i
 	if (in->microbatch < 0 || in->microbatch >= p->microbatches || in->chunk < 0 ||
 	    in->chunk >= p->chunks)
 		return NOTHING;
-	/* A RECV looks for its sender by walking the other way. */
+	/* The sender of a RECV is the target in the opposite direction. */
 	if (!sched_target(p->stages, p->chunks, stage, in->chunk, send == act, &peer, &other) ||
 	    peer != in->peer)
 		return NOTHING;
@@ -223,7 +223,7 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 
 static double each(const double *v, int i) { return v ? v[i] : 0; }
 
-/* How long the instruction keeps its worker, once it can begin; checks it. */
+/* How long the instruction occupies its worker, once it can begin; checks it. */
 static int duration(struct player *pl, int stage, const struct instr *in, double *s_p,
 		    struct err *e)
 {
@@ -274,7 +274,7 @@ static int duration(struct player *pl, int stage, const struct instr *in, double
 	}
 }
 
-/* A RECV: true when its message is there at some known time; then the worker has waited for it. */
+/* A RECV: true when the arrival of its message is known; then the worker has waited for it. */
 static int receive(struct player *pl, int stage, const struct instr *in, bool *there_p,
 		   struct err *e)
 {
@@ -355,8 +355,8 @@ static double bytes_of(const struct player *pl, long id)
 	return message_is_grad(pl, id) ? pl->in->grad_bytes : pl->in->act_bytes;
 }
 
-/* A message is known to arrive: in flow mode its receiver may go on now, in event mode when it is
- * there. */
+/* The arrival of a message is known: in flow mode its receiver may continue now, in event mode at
+ * that time. */
 static void deliver(struct player *pl, long id, double at)
 {
 	int to = message_to(pl, id);
@@ -401,8 +401,8 @@ static void set_rate(struct player *pl, int route, double now)
 	push_event(pl, now + r->left / r->rate, pl->in->stages + route, r->version);
 }
 
-/* A transmission begins (+1) or has ended (-1): all that share its wires get another part. */
-static void share(struct player *pl, int route, int change, double now)
+/* A transmission begins (+1) or has ended (-1): all that share its wires get another rate. */
+static void change_rates(struct player *pl, int route, int change, double now)
 {
 	const struct play_route *pr = &pl->in->route[route];
 	bool seen = false;
@@ -436,7 +436,7 @@ static void begin_transmission(struct player *pl, int route, double now)
 	r->left = bytes_of(pl, r->head);
 	r->stamp = now;
 	r->rate = 0;
-	share(pl, route, 1, now);
+	change_rates(pl, route, 1, now);
 }
 
 static void end_transmission(struct player *pl, int route, double now)
@@ -452,7 +452,7 @@ static void end_transmission(struct player *pl, int route, double now)
 	{
 		long next = r->head;
 		r->head = NOTHING;
-		share(pl, route, -1, now);
+		change_rates(pl, route, -1, now);
 		r->head = next;
 	}
 	if (r->head != NOTHING) {
@@ -497,7 +497,7 @@ static int put(struct player *pl, int stage, const struct instr *in, struct err 
 	return 0;
 }
 
-/* What happens when the instruction's time is over. */
+/* The effect of an instruction, when its time has passed. */
 static int effect(struct player *pl, int stage, const struct instr *in, struct err *e)
 {
 	struct worker *w = &pl->worker[stage];
@@ -522,8 +522,8 @@ static int effect(struct player *pl, int stage, const struct instr *in, struct e
 	return 0;
 }
 
-/* Brings one worker forward as far as it can go: in flow mode until it is blocked, in event mode
- * until its time passes. */
+/* Advances one worker as far as possible: in flow mode until it is blocked, in event mode until its
+ * instruction takes time. */
 static int run(struct player *pl, int stage, struct err *e)
 {
 	struct worker *w = &pl->worker[stage];
@@ -608,11 +608,12 @@ static int play_events(struct player *pl, struct err *e)
 		w = &pl->worker[ev.who];
 		if (w->pc == pl->now_list[ev.who].n)
 			continue;
-		/* a message came while it computes: it will look when it needs it */
+		/* a message arrived while the worker computes: it checks when it needs
+		 * the message */
 		if (ev.at < w->now)
 			continue;
-		/* A worker in the middle of an instruction is woken by the end of it only, which is
-		 * at exactly `now`. */
+		/* Only the end of its instruction, at exactly `now`, wakes a worker that is
+		 * inside one. */
 		if (w->delivered && ev.at > w->now)
 			continue;
 		w->now = ev.at;
@@ -658,7 +659,7 @@ static int reserve(struct player *pl, const struct play *p, struct err *e)
 	return 0;
 }
 
-/* Which routes pass through which wire; event mode when a wire has several. */
+/* Assigns routes to wires; event mode when several routes share a wire. */
 static int lay_wires(struct player *pl, const struct play *p, struct err *e)
 {
 	int routes = p->stages == 1 || !p->route ? 0 : p->stages == 2 ? 2 : 2 * p->stages;
@@ -707,7 +708,8 @@ static int lay_wires(struct player *pl, const struct play *p, struct err *e)
 	return 0;
 }
 
-/* After nothing moves any more: did every list end, and was everything computed and taken? */
+/* When nothing can advance any more: checks that every list has ended, and that everything was
+ * computed and received. */
 static int complete(struct player *pl, struct err *e)
 {
 	const struct play *p = pl->in;
@@ -717,7 +719,7 @@ static int complete(struct player *pl, struct err *e)
 		const struct instr_list *l = &pl->now_list[s];
 
 		if (w->pc < l->n)
-			return bad(pl, s, &l->item[w->pc], "waits for ever", e);
+			return bad(pl, s, &l->item[w->pc], "its input never arrives", e);
 		if (l->n == 0 || l->item[l->n - 1].kind != INSTR_STEP)
 			return err_set(e, ERR_INTERNAL, "schedule: stage %d does not end with STEP",
 				       s);

@@ -49,8 +49,8 @@ struct play {
 	double barrier_s;
 	double act_bytes, grad_bytes; /* of one message */
 	/* route[2 * s] leads from stage s to s + 1 (from the last to stage 0), route[2 * s + 1] the
-	 * other way, from stage s + 1 to s. With two stages, route[0] and route[1] carry what goes
-	 * round from chunk to chunk too. NULL: messages take no time. */
+	 * other way, from stage s + 1 to s. With two stages, route[0] and route[1] also carry the
+	 * messages from chunk to chunk. NULL: messages take no time. */
 	const struct play_route *route; /* [2 * stages] */
 	const struct play_wire *wire;
 	size_t wires;
@@ -78,14 +78,13 @@ struct play_result {
 	size_t spans;
 };
 
-/* Scratch memory that can be used again for any number of plays: a planner's search then allocates
- * nothing once warm. */
+/* Scratch memory for any number of plays: a planner's search allocates nothing once it is warm. */
 struct player;
 struct player *player_new(void); /* NULL when memory is out */
 void player_free(struct player *pl);
 
-/* Plays the lists a schedule builds. The result's arrays belong to `pl` and live until its next
- * use. */
+/* Plays the lists a schedule builds. The result's arrays belong to `pl` and live until its
+ * next use. */
 int sched_play(struct player *pl, const struct sched *s, const struct play *in, bool spans,
 	       struct play_result *out, struct err *e);
 

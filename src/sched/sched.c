@@ -93,8 +93,8 @@ int sched_build(const struct sched *s, int stages, int chunks, int microbatches,
 	out->n = 0;
 	TRY(check(s, stages, chunks, microbatches, stage, e));
 	/* Each computation has at most one message before and one after it. The order is written
-	 * into the tail of the same array and read from there: entry i of it stands at or behind 3
-	 * * i, so it is read before it is overwritten. */
+	 * into the tail of the same array and read from there: its entry i is at index 3 * i or
+	 * later, so it is read before it is overwritten. */
 	work = 2 * (size_t)chunks * (size_t)microbatches;
 	most = 3 * work + 2;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched.h - schedules: for every worker of a pipeline the list of instructions of one optimizer
- * step.
+/* sched.h - schedules: for every worker of a pipeline the list of instructions of one
+ * optimizer step.
  *
- * Pure functions of (stages, chunks, microbatches, stage): no clock, no link, no global. The run
- * loop executes the list, the player (play.h) simulates the very same list; the schedule is
- * described nowhere else.
+ * Pure functions of (stages, chunks, microbatches, stage): no clock, no link, no global. The
+ * worker executes the list, the player (play.h) simulates the same list; the schedule is described
+ * nowhere else.
  *
  * Stages and chunks. A worker holds one stage. `interleaved` cuts it into several chunks that do
  * not follow each other in the model (Narayanan et al. 2021, section 2.2: "model chunks"); in every
@@ -25,8 +25,8 @@
  *                        this stage's part of the global norm.
  *   STEP                 wait for the global norm of all stages, then update the parameters.
  * The chunk of a SEND is the sender's, that of a RECV the receiver's; a frame carries the
- * receiver's (sched_target).
- * REDUCE and STEP close every list, once each; their microbatch, chunk and peer are -1.
+ * receiver's (sched_target). REDUCE and STEP close every list, once each; their microbatch, chunk
+ * and peer are -1.
  *
  * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in
  * the order of the microbatches, 0, 1, .. m-1 (gpipe too, which elsewhere often runs them in
@@ -88,8 +88,8 @@ struct sched {
 #include "sched/sched.def"
 #undef SCHED
 
-/* The rows: i-th one (NULL past the end), by name (NULL when there is none), and the default
- * (1f1b). */
+/* The rows: i-th one (NULL past the end), by name (NULL when there is none), and the
+ * default (1f1b). */
 const struct sched *sched_at(size_t i);
 const struct sched *sched_find(const char *name);
 const struct sched *sched_default(void);
@@ -102,8 +102,8 @@ int sched_build(const struct sched *s, int stages, int chunks, int microbatches,
 void instr_list_release(struct instr_list *l);
 
 /* The largest number of microbatch activations in flight on a stage: between the begin of a FORWARD
- * and the end of its BACKWARD. One counts for the layers of one chunk. What a link has taken in
- * ahead of its FORWARD is not counted: at most as many again as the sending stage may be ahead. */
+ * and the end of its BACKWARD. Each is of one chunk. Messages that have arrived before their
+ * FORWARD are not counted; there are at most as many of them as the sending stage may be ahead. */
 int sched_in_flight(const struct sched *s, int stages, int chunks, int microbatches, int stage);
 
 /* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sched_eager.c - 1f1b with twice the forwards ahead (eager-1F1B: Zhuang et al., "On Optimizing the
  * Communication of Model Parallelism", MLSys 2023): stage s runs 2 (stages - 1 - s) ahead. In 1f1b
- * a stage's next input waits for a gradient to travel back and an activation to travel forth; here
- * it is already there, so both travel while the stages compute, for up to as many more activations
- * kept. */
+ * a stage's next input waits until a gradient has been sent back and an activation forward. Here
+ * the input has already arrived, and both messages are in flight while the stages compute; up to
+ * twice as many activations are kept. */
 #include "sched/sched.h"
 
 static int ahead_of(int stages, int microbatches, int stage)

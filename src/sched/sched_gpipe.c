@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched_gpipe.c - all forwards, then all backwards (Huang et al., "GPipe", NeurIPS 2019, figure
- * 2c), the backwards in the order of the microbatches (sched.h). Keeps the activations of every
- * microbatch. */
+/* sched_gpipe.c - all forwards, then all backwards (Huang et al., "GPipe", NeurIPS 2019,
+ * figure 2c), the backwards in the order of the microbatches (sched.h). Keeps the activations
+ * of every microbatch. */
 #include "sched/sched.h"
 
 static void order(int stages, int chunks, int microbatches, int stage, struct instr *out)

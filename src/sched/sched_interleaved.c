@@ -5,12 +5,12 @@
  *
  * Microbatches go round in groups: a group's forwards of chunk 0, then of chunk 1, ...; its
  * backwards from the last chunk to the first. Stage s runs `ahead` = 2 (stages - 1 - s) + (chunks -
- * 1) * (size of a group) forwards ahead, then alternates. Megatron-LM takes groups of `stages` and
- * refuses other counts; a rest smaller than `stages` would indeed leave two stages waiting for each
- * other. Here the microbatches are dealt to m / stages groups as evenly as possible (each then has
- * at least `stages`), and `ahead` is that of the largest group. With fewer microbatches than stages
- * there is one group and all forwards come first: what is then in flight is still less than what
- * stage 0 holds with full groups. One chunk is 1f1b. */
+ * 1) * (size of a group) forwards ahead, then alternates. Megatron-LM uses groups of `stages`
+ * microbatches and refuses other counts, because a remainder smaller than `stages` would leave two
+ * stages waiting for each other. Here the microbatches are divided into m / stages groups as evenly
+ * as possible (each then has at least `stages`), and `ahead` is that of the largest group. With
+ * fewer microbatches than stages there is one group and all forwards come first: what is then in
+ * flight is still less than what stage 0 holds with full groups. One chunk is 1f1b. */
 #include "sched/sched.h"
 
 /* Sizes of the groups: the first `m % groups` ones have one more. */

@@ -55,8 +55,8 @@ void dmem_expect(struct dmem *m, size_t bytes)
 	size_t room = 0;
 	for (size_t i = m->now; i < m->nblock; i++)
 		room += m->block[i]->size - (i == m->now ? m->used : 0);
-	if (room < bytes && !m->pieces)
-		m->pieces = add_block(m, bytes - room, &ignored) < 0;
+	if (room < bytes && !m->divided)
+		m->divided = add_block(m, bytes - room, &ignored) < 0;
 }
 
 struct dmem_mark dmem_mark(const struct dmem *m)
@@ -64,16 +64,16 @@ struct dmem_mark dmem_mark(const struct dmem *m)
 	return (struct dmem_mark){ m->now, m->used, m->bytes };
 }
 
-/* An empty stack that had to grow becomes one block of what it needed: no gaps at the ends of
- * blocks, and none that are too small for the next microbatch. When the device gives none of that
- * size, it stays in pieces. */
+/* An empty stack that had to grow becomes one block of the peak size: no gaps at the ends of
+ * blocks, and no block too small for the next microbatch. When the device has no block of that
+ * size, the stack stays divided. */
 static void join(struct dmem *m)
 {
 	struct err ignored = { 0 };
 	for (size_t i = 0; i < m->nblock; i++)
 		dev_free(m->block[i]);
 	m->nblock = 0;
-	m->pieces = add_block(m, m->peak, &ignored) < 0;
+	m->divided = add_block(m, m->peak, &ignored) < 0;
 }
 
 void dmem_back(struct dmem *m, struct dmem_mark k)
@@ -83,7 +83,7 @@ void dmem_back(struct dmem *m, struct dmem_mark k)
 	m->bytes = k.bytes;
 	if (!m->bytes)
 		m->now = m->used = 0;
-	if (!m->bytes && m->nblock > 1 && !m->pieces)
+	if (!m->bytes && m->nblock > 1 && !m->divided)
 		join(m);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_attention.c - causal attention over sequences that lie one behind the other; see attn_fwd and
+/* op_attention.c - causal attention over sequences that lie one after the other; see attn_fwd and
  * attn_bwd in kernel.def. */
 #include "tensor/tape.h"
 
@@ -13,11 +13,12 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 	const struct tensor *q = a->x[0];
 	*y = (struct tensor){ .dtype = t->act,
 			      .ndim = 2,
-			      .dim = { q->dim[0], q->dim[1] * q->dim[2] } };
+			      .dim = { q->dim[0], q->dim[1] * q->dim[2] } }; /* (N,H*D) */
 }
 
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
+	/* q (N,H,D), k and v (Nk,G,D), y (N,H*D) */
 	const struct tensor *q = n->a.x[0], *k = n->a.x[1], *v = n->a.x[2];
 	int64_t rows = q->dim[0], h = q->dim[1], d = q->dim[2], g = k->dim[1], lse[2] = { h, rows };
 	if (t->record)
@@ -45,6 +46,7 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 
 static int backward(struct tape *t, struct tape_node *n, struct err *e)
 {
+	/* q (N,H,D), k and v (N,G,D), y (N,H*D) */
 	struct tensor *q = n->a.x[0], *k = n->a.x[1], *v = n->a.x[2], *dx[3], *in[3] = { q, k, v };
 	int64_t rows = q->dim[0], h = q->dim[1], d = q->dim[2], g = k->dim[1];
 	for (int i = 0; i < 3; i++) {
@@ -54,7 +56,7 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 			return err_set(e, ERR_INTERNAL, "attention: an input that is used twice");
 	}
 	struct dmem_mark m = dmem_mark(t->scratch);
-	struct dev_ref delta;
+	struct dev_ref delta; /* (H,N) f32 */
 	TRY(dmem_take(t->scratch, (size_t)(h * rows) * 4, &delta, e));
 	const union dev_arg a[] = { { .b = dx[0]->at },
 				    { .b = dx[1]->at },
@@ -83,8 +85,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	return rc;
 }
 
-/* The mean sequence stands for all: exact when they are equally long. Half of each square is
- * masked. */
+/* Computed from the mean length: exact when all sequences are equally long. Half of each square
+ * is masked. */
 static double flops(const struct tape_node *n)
 {
 	double rows = (double)n->y->dim[0], mean = rows / (double)n->a.i[NSEQ];

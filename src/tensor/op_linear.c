@@ -20,6 +20,7 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 			      .dim = { tensor_rows(a->x[0]), a->p[W]->dim[0] } };
 }
 
+/* y = drop(x), n numbers; with acc 1, y += drop(x). */
 static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, struct dev_ref x,
 		   int64_t n, int acc, struct err *e)
 {
@@ -30,7 +31,7 @@ static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, st
 	return dev_launch(t->dev, K_dropout, t->act, arg, e);
 }
 
-/* drop(x) in `scratch`, or x itself without dropout; the mask is the same whenever it is drawn. */
+/* drop(x) (N,in) in `scratch`, or x itself without dropout; the mask depends only on the key. */
 static int dropped(struct tape *t, const struct tape_node *n, struct dev_ref *xd_p, struct err *e)
 {
 	const struct tensor *x = n->a.x[0];
@@ -50,6 +51,7 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	int64_t rows = y->dim[0], out = y->dim[1];
 	if (residual)
 		TRY(dev_copy(y->at, residual->at, tensor_bytes(y), e));
+	/* x (N,in), y and residual (N,out) */
 	TRY(weight_matmul(&w->w, t->scratch, t->act, false, y->at, x->at, rows, residual ? 1 : 0,
 			  e));
 	if (bias) {
@@ -60,7 +62,7 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	}
 	if (!a->p[LORA_A])
 		return 0;
-	int64_t dim[2] = { rows, a->p[LORA_A]->dim[0] };
+	int64_t dim[2] = { rows, a->p[LORA_A]->dim[0] }; /* u (N,R) */
 	TRY(tape_new(t, t->mem, t->act, 2, dim, &n->saved[0], e));
 	struct dmem_mark k = dmem_mark(t->scratch);
 	struct dev_ref xd;
@@ -112,6 +114,7 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx,
 {
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0];
+	/* dy (N,out), du (N,R), xd and part (N,in) */
 	struct dev_ref dy = n->y->grad->at, du, xd, part;
 	int64_t rows = n->y->dim[0], out = a->p[W]->dim[0], in = a->p[W]->dim[1],
 		r = a->p[LORA_A]->dim[0];
@@ -155,7 +158,7 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0], *dy = n->y->grad, *dx = NULL;
 	struct param *w = a->p[W], *bias = a->p[BIAS];
-	/* y may have been given heads since: (N,H,D) */
+	/* out is not taken from y: a (N,H*D) result may have been viewed as (N,H,D) since */
 	int64_t rows = n->y->dim[0], out = w->dim[0];
 	if (x->needs_grad) {
 		int acc;
@@ -175,7 +178,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	if (a->p[LORA_A])
 		TRY(backward_lora(t, n, dx, e));
 	if (a->x[RESIDUAL] && a->x[RESIDUAL]->needs_grad)
-		TRY(tape_pass(t, a->x[RESIDUAL], dy, e)); /* last: takes dy's memory over */
+		TRY(tape_pass(t, a->x[RESIDUAL], dy,
+			      e)); /* last: dy's memory becomes the residual's gradient */
 	return 0;
 }
 

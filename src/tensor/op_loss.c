@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_loss.c - head and cross-entropy in one: the logits of a few rows at a time, never of all
- * tokens.
+/* op_loss.c - head and cross-entropy in one: the logits of a few rows at a time, never of
+ * all tokens.
  *
  * Only rows that are trained are computed. On a recording tape the gradient of the sum of losses is
- * computed while the logits are at hand: with them gone, backward would have to compute them again.
- * It is multiplied by `scale` (1, or a loss scale); what the sum is divided by (the trained tokens
- * of the global batch) is applied by the optimizer, the same for every microbatch. */
+ * computed while the logits are in memory: otherwise backward would have to compute them again. It
+ * is multiplied by `scale` (1, or a loss scale). The division by the trained tokens of the global
+ * batch is left to the optimizer, because it is the same for every microbatch. */
 #include "tensor/tape.h"
 
 #include "base/err.h"
@@ -19,9 +19,10 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 	*y = (struct tensor){ .dtype = DT_F32, .ndim = 1, .dim = { a->i[0] } };
 }
 
-/* Rows first..first+some of the gathered inputs; dxg is DEV_NONE when nobody learns. */
-static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct dev_ref dxg,
-		 struct dev_ref logits, int64_t first, int64_t some, struct err *e)
+/* Rows first..first+some of the gathered inputs xg (n,C), their gradients dxg (n,C) (DEV_NONE when
+ * x needs none); logits (some,V) f32 is scratch. */
+static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg, struct dev_ref dxg,
+			 struct dev_ref logits, int64_t first, int64_t some, struct err *e)
 {
 	struct param *head = n->a.p[0];
 	int64_t v = head->dim[0], c = head->dim[1];
@@ -46,7 +47,7 @@ static int block(struct tape *t, struct tape_node *n, struct dev_ref xg, struct 
 					 .c_dtype = DT_F32,
 					 .alpha = 1 },
 		     e));
-	int64_t ldd = v * 4 / (int64_t)size; /* dlogits lie in the logits' own rows */
+	int64_t ldd = v * 4 / (int64_t)size; /* dlogits overwrite the logits' rows */
 	const union dev_arg a[] = { { .b = loss },     { .b = learn ? logits : DEV_NONE },
 				    { .b = logits },   { .b = labels },
 				    { .i = some },     { .i = v },
@@ -108,8 +109,8 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 		step = rows;
 	struct dmem_mark k = dmem_mark(t->scratch);
 	struct dev_ref xg, dxg = DEV_NONE, logits;
-	/* the logits first: they are most of it and mostly of one size, so a larger microbatch adds
-	 * a small block, not theirs again */
+	/* The logits come first: they are the largest part and mostly of one size, so a larger
+	 * microbatch adds only a small block. */
 	TRY(dmem_take(t->scratch, (size_t)(step * v) * 4, &logits, e));
 	TRY(dmem_take(t->scratch, (size_t)rows * row_bytes, &xg, e));
 	if (dx)
@@ -119,7 +120,7 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	};
 	TRY(dev_launch(t->dev, K_gather_rows, t->act, in, e));
 	for (int64_t i = 0; i < rows; i += step)
-		TRY(block(t, n, xg, dxg, logits, i, rows - i < step ? rows - i : step, e));
+		TRY(block_of_rows(t, n, xg, dxg, logits, i, rows - i < step ? rows - i : step, e));
 	if (dx) {
 		const union dev_arg out[] = { { .b = n->saved[0]->at },
 					      { .b = dxg },

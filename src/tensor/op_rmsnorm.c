@@ -34,7 +34,7 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	struct dmem_mark k = dmem_mark(t->scratch);
 	if (x->needs_grad) {
 		TRY(tape_grad(t, x, &dx, &acc, e));
-	} else { /* only dw is wanted: dx goes nowhere */
+	} else { /* only dw is needed: dx is scratch */
 		TRY(tape_new(t, t->scratch, x->dtype, x->ndim, x->dim, &dx, e));
 		acc = 0;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_swiglu.c - y = silu(gate) * up (Shazeer 2020). The gradients are written over gate and up,
- * which nobody needs afterwards. */
+ * which are not needed afterwards. */
 #include "tensor/tape.h"
 
 #include "base/err.h"

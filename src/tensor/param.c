@@ -107,8 +107,8 @@ static int expand(const struct weight *w, struct dev *d, enum dtype t, struct de
 	return dev_launch(d, K_nf4_dequant, t, a, e);
 }
 
-/* Forward takes panels of rows (outputs), backward panels of columns (inputs): either way a panel
- * yields finished numbers, so that nothing is summed in the activation dtype. */
+/* Forward takes panels of rows (outputs), backward panels of columns (inputs): in both a panel
+ * yields complete sums, so that nothing is added up in the activation dtype. */
 static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
 		      struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct err *e)
 {

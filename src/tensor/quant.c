@@ -134,7 +134,7 @@ void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, floa
 			x = (float)(uint32_t)((x + 1.0f) * 0.5f * 65535.0f + 0.5f) * 2.0f /
 				    65535.0f -
 			    1.0f;
-			/* code[lo] <= x < code[hi], the first standing for everything below it */
+			/* code[lo] <= x < code[hi], the first also for every value below it */
 			int lo = 0, hi = 255;
 			while (hi - lo > 1) {
 				int m = (lo + hi) / 2;
@@ -186,14 +186,14 @@ out:
 	return err_prefix(e, "%s", name);
 }
 
-/* Rows are quantised in pieces that begin at a block's start, so only the scales of the whole
- * weight are held besides. */
+/* Rows are quantised in parts that begin at the start of a block, so that besides one part only the
+ * scales of the whole weight are in memory. */
 int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2],
 		       bool double_quant, param_rows_fn rows, void *ctx, struct err *e)
 {
 	begin_nf4(p, name, dim, NF4_BLOCK);
 	uint64_t n = (uint64_t)param_count(p), blocks = (n + NF4_BLOCK - 1) / NF4_BLOCK;
-	int64_t unit = 1; /* rows after which a block begins again */
+	int64_t unit = 1; /* rows after which a row begins with a block again */
 	while (unit < NF4_BLOCK && unit * dim[1] % NF4_BLOCK)
 		unit *= 2;
 	int64_t step = (1 << 20) / dim[1] / unit * unit;

@@ -39,8 +39,8 @@ struct nf4_parts {
 int param_init_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2],
 		   const struct nf4_parts *q, struct err *e);
 
-/* A frozen parameter from float32 rows that `rows` supplies piece by piece (row0, count,
- * destination). */
+/* A frozen parameter [out,in] from float32 rows that `rows` supplies in parts (row0,
+ * count, destination). */
 typedef int (*param_rows_fn)(void *ctx, int64_t row0, int64_t rows, float *dst, struct err *e);
 int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const int64_t dim[2],
 		       bool double_quant, param_rows_fn rows, void *ctx, struct err *e);

@@ -71,7 +71,7 @@ int tape_backward(struct tape *t, struct err *e)
 {
 	for (struct tape_node *n = t->last; n; n = n->prev) {
 		if (!n->y->grad)
-			continue; /* nothing that is trained depends on it */
+			continue; /* no trained parameter depends on it */
 		int rc = n->op->backward(t, n, e);
 		if (rc < 0)
 			return err_prefix(e, "op %s backward", n->op->name);

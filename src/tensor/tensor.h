@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.h - tensors in device memory, and the memory they live in.
  *
- * Shapes are written in letters fixed once: N tokens of a microbatch (its sequences one behind the
- * other, no padding), C width, H query heads, G key/value heads, D head width, V vocabulary, F
- * feed-forward width, R LoRA rank. Row-major, contiguous. A gradient is `dx`.
+ * Shapes are written in these letters: N tokens of a microbatch (its sequences one after the
+ * other, no padding, so there is no (B,T)), S sequences, C width, H query heads, G key/value
+ * heads, D head width, V vocabulary, F feed-forward width, R LoRA rank. Row-major, contiguous. A
+ * gradient is `dx`.
  *
  * Memory: a `struct dmem` is a stack of device memory. Tensors are taken from its top and given
- * back all at once down to a mark; once it has grown to what a step needs, nothing is allocated any
- * more. A tensor's struct lives in a host arena and does not own its bytes. */
+ * back all at once down to a mark. Once it has grown to the size that a step needs, nothing is
+ * allocated any more. A tensor's struct lives in a host arena and does not own its bytes. */
 #ifndef HS_TENSOR_TENSOR_H
 #define HS_TENSOR_TENSOR_H
 
@@ -25,7 +26,7 @@ struct tensor {
 	int ndim;
 	int64_t dim[4];
 	struct dev_ref at;
-	bool needs_grad;     /* somebody below wants dx */
+	bool needs_grad;     /* an op below needs dx */
 	bool grad_written;   /* grad holds a value: the next contribution is added */
 	struct tensor *grad; /* NULL until the first contribution */
 };
@@ -49,8 +50,8 @@ static inline int64_t tensor_cols(const struct tensor *t)
 	return t->dim[0] ? tensor_count(t) / t->dim[0] : 0;
 }
 
-/* A stack of device memory: blocks that are kept, and how far they are filled. Empty again, it
- * becomes one block of what it needed at most. */
+/* A stack of device memory: blocks that are kept, and how far they are filled. When it is empty
+ * again, it becomes one block of the peak size. */
 struct dmem {
 	struct dev *dev;
 	struct dev_buf **block;
@@ -58,7 +59,7 @@ struct dmem {
 	size_t now, used;   /* block being filled, bytes used in it */
 	size_t block_bytes; /* least size of a new block */
 	size_t bytes, peak; /* in use; most at once */
-	bool pieces;        /* one block of that size cannot be had */
+	bool divided;       /* the device has no single block of the peak size */
 };
 
 struct dmem_mark {
@@ -70,8 +71,8 @@ void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes);
 void dmem_release(struct dmem *m);
 /* 64-byte aligned, not cleared */
 int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e);
-/* So many bytes more will be taken: what has no room yet gets one block, instead of many with gaps
- * at their ends. */
+/* `bytes` more will be taken: the part that has no room yet gets one block, instead of several with
+ * gaps at their ends. */
 void dmem_expect(struct dmem *m, size_t bytes);
 struct dmem_mark dmem_mark(const struct dmem *m);
 void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */
