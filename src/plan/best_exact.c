@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* best_exact.c - branch and bound over every pipeline: stages are added one after the other, from
- * the front. A branch is left as soon as nothing that begins like this can be faster than the best
- * plan so far.
+ * the front. A branch is abandoned as soon as its bound is not below the best plan so far.
  *
  * The bound, for stages already placed (w = one microbatch through a stage, forward and backward):
- * a stage cannot begin before a microbatch has passed those before it, nor end later than its last
- * gradient needs to pass them again; in between lies all its work:
+ * a stage cannot begin before a microbatch has passed the stages before it, and its last gradient
+ * must pass them again; between the two it does all its own work:
  *   T >= sum of w and link times before it + M w
- * and the layers that are left make at least one later stage take
- *   M left / (sum of the speeds of the devices that are left).
- * With chunks only the first chunk of each stage lies before, so the sum of w is divided by the
- * largest number of chunks. Of devices that are alike (same host, same measurements) the first
- * unused one stands for all. */
+ * and the remaining layers make at least one later stage take
+ *   M left / (sum of the speeds of the unused devices).
+ * With chunks only the first chunk of each earlier stage comes before, so the sum of w is divided
+ * by the largest number of chunks. Of identical devices (same host, same measurements) only the
+ * first unused one is tried. */
 #include <math.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "plan/search.h"
 
-enum { PLAY = 200 }; /* what a play costs, in nodes */
+enum { PLAY = 200 }; /* effort of one simulation, in nodes */
 
 struct branch {
 	struct search *s;
 	const struct cost_row *r;
 	struct candidate k;
-	int *alike; /* [devices] the first device this one is like */
+	int *alike; /* [devices] the first device that is identical to this one */
 	bool *used;
 	int M, chunks;
 	int64_t nodes;

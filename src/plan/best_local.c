@@ -4,14 +4,14 @@
  *
  * Filling. With a limit W on the work of a stage (per microbatch), device d can take (W - embedding
  * or head) / (f + b) layers, and as many as its memory holds. The smallest W for which the devices
- * together can take all layers is the fastest rhythm there is; a somewhat larger W lets slow
- * devices go free and shortens the way of a microbatch through the pipeline, which counts when
- * there are few microbatches. So for some W above the smallest one, the fastest devices are filled
- * first, and what gets no layer is left out.
+ * together can take all layers gives the shortest period of the pipeline. With a somewhat larger W
+ * slow devices are not needed, and a microbatch passes fewer stages, which matters when there are
+ * few microbatches. So for several W above the smallest one, the fastest devices are filled first;
+ * devices without a layer are left out.
  *
- * Improving. Move a layer from one stage to another, swap two stages, leave a stage out, take
- * another device in or in its place, another schedule or microbatch size: the first change that is
- * faster is kept, until none is or the effort is spent. */
+ * Improving. Move a layer from one stage to another, swap two stages, remove a stage, add or
+ * replace a device, change the schedule or the microbatch size. The first change that is faster is
+ * kept, until there is none or the effort is spent. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@
 static const double slack[] = { 1, 1.02, 1.06, 1.15, 1.3, 1.6, 2, 3, 1e9 };
 
 enum { STARTS = 16, KEPT = 6 }; /* starting points that are remembered, and improved */
-#define NEAR 1.25               /* a starting point may be so much slower than the best plan */
+#define NEAR 1.25 /* a starting point may be slower than the best plan by this factor */
 
 struct local {
 	struct search *s;
@@ -99,7 +99,7 @@ static long take_all(const struct room *m, int n, double W)
 }
 
 /* Layers for the first `n` devices of `order` with limit loose * smallest W, into `k`; false when
- * it cannot be, or W alone is `most` or more. */
+ * that is impossible, or when W alone is `most` or more. */
 static bool fill(struct local *l, const int *order, int n, const struct search_kind *kind,
 		 const struct cost_row *r, double loose, double most, struct room *room,
 		 struct candidate *k)
@@ -109,10 +109,10 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 	double lo = 0, hi = 0, W;
 
 	memcpy(now, order, (size_t)n * sizeof(int));
-	/* about what filling costs, in instructions of the simulator */
+	/* the effort of filling, roughly, in instructions of the simulator */
 	l->s->c.instructions += 20 * n;
-	/* leaving a device out changes who is first, last and how many are in flight: again, until
-	 * all have layers */
+	/* leaving a device out changes which device is first and last, and how many microbatches
+	 * are in flight: repeated until all have layers */
 	for (;;) {
 		int left = L, kept = 0;
 
@@ -131,7 +131,7 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 		W = loose > 1e6 ? INFINITY : hi * loose;
 		for (int i = 0; i < n; i++)
 			k->layers[i] = 0;
-		/* fastest first; n is small enough for the plain way */
+		/* fastest first; n is small enough for a linear search */
 		while (left > 0) {
 			int pick = -1, take;
 			for (int i = 0; i < n; i++)
@@ -164,8 +164,8 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 
 static bool spent(const struct local *l) { return l->s->c.instructions >= l->effort; }
 
-/* Remembers a starting point: the best of each kind, size and number of stages, the STARTS best
- * ones of those. */
+/* Keeps a starting point: of each kind, size and number of stages the best one, and of these the
+ * STARTS best. */
 static void remember(struct local *l, const struct candidate *k)
 {
 	struct candidate *to = &l->start[0];
@@ -184,8 +184,8 @@ static void remember(struct local *l, const struct candidate *k)
 		candidate_copy(to, k);
 }
 
-/* Tries one order with every microbatch size. Large clusters take the first schedule and few values
- * of slack here: others come when the best points are improved. */
+/* Tries one order with every microbatch size. For large clusters only the first schedule and few
+ * values of slack are tried here: others follow when the best points are improved. */
 static int try_order(struct local *l, const int *order, int n, struct room *room, struct err *e)
 {
 	struct search *s = l->s;
@@ -227,8 +227,8 @@ static void sort_devices(int *v, int n, const double *key) /* descending, stable
 	}
 }
 
-/* Devices host by host: from `first` on always the host best connected to the last one. Returns how
- * many devices the first `most` hosts have. */
+/* Devices host by host: beginning with `first`, then always the host that is best connected to the
+ * previous one. Returns how many devices the first `most` hosts have. */
 static int chain_hosts(struct local *l, int first, int most, const double *key)
 {
 	const struct profile *p = l->s->p;
@@ -289,7 +289,7 @@ static int starting_points(struct local *l, struct room *room, double *memory, s
 	/* every device alone */
 	for (int i = 0; i < D && D <= 128; i++)
 		TRY(try_order(l, &i, 1, room, e));
-	/* orders nobody would think of, which matter where memory is tight */
+	/* random orders: they help where memory is scarce */
 	for (int x = 0; x < (D <= 24 ? 32 : 4) && D > 2; x++) {
 		struct rng_key key = rng_key(rng_fold(0x706c616e, (uint64_t)x));
 		for (int i = 0; i < D; i++)
@@ -307,7 +307,7 @@ static int starting_points(struct local *l, struct room *room, double *memory, s
 /* ---- improving ---- */
 
 /* The changed candidate l->k against l->now; 1 when it is faster and has become l->now. */
-static int better(struct local *l, struct err *e)
+static int keep_if_faster(struct local *l, struct err *e)
 {
 	double t;
 
@@ -347,7 +347,7 @@ static double stage_work(const struct local *l, const struct candidate *k, int i
 }
 
 /* The stages with most work first: where a change helps most. */
-static void rank(const struct local *l, int *by)
+static void sort_stages(const struct local *l, int *by)
 {
 	for (int i = 0; i < l->now.stages; i++) {
 		int k = i;
@@ -379,7 +379,7 @@ static int move_layers(struct local *l, const int *by, struct err *e)
 				candidate_copy(&l->k, &l->now);
 				l->k.layers[i] -= many;
 				l->k.layers[x] += many;
-				STEP(better(l, e));
+				STEP(keep_if_faster(l, e));
 			}
 	return 0;
 }
@@ -405,7 +405,7 @@ static int swap_stages(struct local *l, const int *by, struct err *e)
 				} else if (l->k.layers[i] == l->k.layers[x]) {
 					continue;
 				}
-				STEP(better(l, e));
+				STEP(keep_if_faster(l, e));
 			}
 	return 0;
 }
@@ -423,7 +423,7 @@ static int move_stages(struct local *l, const int *by, struct err *e)
 			candidate_copy(&l->k, &l->now);
 			without(&l->k, i);
 			with(&l->k, x, d, layers);
-			STEP(better(l, e));
+			STEP(keep_if_faster(l, e));
 		}
 	return 0;
 }
@@ -439,7 +439,7 @@ static int refill(struct local *l, struct room *room, struct err *e)
 	for (size_t x = 0; x < ARRAY_LEN(slack); x++) {
 		if (!fill(l, l->order, n, &kind, r, slack[x], INFINITY, room, &l->k))
 			continue;
-		STEP(better(l, e));
+		STEP(keep_if_faster(l, e));
 	}
 	return 0;
 }
@@ -474,7 +474,7 @@ static int take_in(struct local *l, struct room *room, struct err *e)
 			candidate_copy(&l->k, &l->now);
 			if (i < l->now.stages) {
 				l->k.device[i] = d;
-				STEP(better(l, e));
+				STEP(keep_if_faster(l, e));
 			}
 			if (l->now.stages == s->p->layers)
 				continue;
@@ -496,7 +496,7 @@ static int change_kind(struct local *l, struct err *e)
 			l->k.m = s->size[z];
 			l->k.sched = s->kind[i].sched;
 			l->k.chunks = s->kind[i].chunks;
-			STEP(better(l, e));
+			STEP(keep_if_faster(l, e));
 		}
 	return 0;
 }
@@ -506,7 +506,7 @@ static int improve(struct local *l, struct room *room, int *by, struct err *e)
 	int rc = 1;
 
 	while (rc > 0 && !spent(l)) {
-		rank(l, by);
+		sort_stages(l, by);
 		rc = move_layers(l, by, e);
 		if (rc == 0)
 			rc = swap_stages(l, by, e);

@@ -140,9 +140,9 @@ static int add_host(struct profile *p, const struct wish *w, int *host_p, struct
 	return 0;
 }
 
-/* `to` gets the times of `from` times `factor`, and its memory curves as they are. */
-static int like(struct profile *p, struct profile_device *to, const struct profile_device *from,
-		double factor, struct err *e)
+/* `to` gets the times of `from` times `factor`, and the memory curves of `from` unchanged. */
+static int copy_scaled(struct profile *p, struct profile_device *to,
+		       const struct profile_device *from, double factor, struct err *e)
 {
 	*to = *from;
 	to->used_gib = 0;
@@ -206,7 +206,7 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 
 	for (int i = 0; i < p->devices; i++)
 		if (!strcasecmp(p->device[i].kind, w->kind)) {
-			TRY(like(p, d, &p->device[i], 1, e));
+			TRY(copy_scaled(p, d, &p->device[i], 1, e));
 			goto named;
 		}
 	if (!card)
@@ -218,7 +218,7 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 		const struct card *other = card_find(p->device[i].kind);
 		double theirs = other ? rate(other, p->dtype) : 0;
 		if (theirs > 0) {
-			TRY(like(p, d, &p->device[i], theirs / mine, e));
+			TRY(copy_scaled(p, d, &p->device[i], theirs / mine, e));
 			d->memory_gib = card->memory_gib;
 			goto named;
 		}

@@ -153,7 +153,7 @@ static double all_gather(const struct cost *c, const struct plan_stage *g)
 	return ring(c, g, c->p->layer_gib * GIB);
 }
 
-/* fp32 gradients of what is trained: 4 of the 12 bytes of state. */
+/* fp32 gradients of the trained parameters: 4 of the 12 bytes of state. */
 static double reduce_scatter(const struct cost *c, const struct plan_stage *g)
 {
 	if (c->p->collective && g->members == c->p->devices)
@@ -360,9 +360,9 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	double before = 0, best = 0;
 	int M = q->microbatches;
 
-	/* Before stage k can begin, a microbatch must have passed chunk 0 of the stages before
-	 * it; after its last backward, a gradient must pass them again. In between it does all
-	 * its own work. */
+	/* Before stage k can begin, a microbatch must have passed chunk 0 of the stages before it;
+	 * after its last backward, a gradient must pass them again. Between the two it does all its
+	 * own work. */
 	for (int k = 0; k < q->stages; k++) {
 		double work = 0, through = 0;
 		for (int ch = 0; ch < q->chunks; ch++) {
@@ -390,8 +390,8 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	return best + c->p->step_ms / 1e3;
 }
 
-/* Takes the routes off their wires; done twice, puts them back. */
-static void unplug(struct play_route *route, int stages)
+/* Removes the routes from their wires; the second call puts them back. */
+static void toggle_wires(struct play_route *route, int stages)
 {
 	for (int k = 0; k < (stages == 2 ? 2 : 2 * stages); k++) {
 		route[k].wire_out = -2 - route[k].wire_out;
@@ -451,11 +451,11 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	c->plays++;
 	c->instructions += (wired ? 18ll : 6ll) * all * q->microbatches;
 	if (wired && cutoff < INFINITY) {
-		/* Without the shared network cards nothing is later: a bound that costs a tenth of
-		 * the whole. */
-		unplug(c->route, S);
+		/* Without the shared network cards no message is later: a lower bound for a tenth
+		 * of the effort. */
+		toggle_wires(c->route, S);
 		TRY(sched_play(c->player, q->sched, &in, false, &res, e));
-		unplug(c->route, S);
+		toggle_wires(c->route, S);
 		if (res.step_s >= cutoff)
 			return 0;
 	}

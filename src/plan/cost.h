@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost.h - what a plan costs: time of a stage, memory of a stage, and the step time by playing the
- * schedule's own lists.
+/* cost.h - the cost model: time and memory of a stage, and the step time by playing the lists of
+ * the schedule.
  *
  * Letters: f, b one layer's forward and backward at microbatch size m on a device; e, h embedding
  * and head; n layers of a chunk; M microbatches a step; r = 1 where the stage recomputes.
@@ -11,28 +11,26 @@
  *   message   m T C wire_bytes, both ways; SEND keeps the worker for download(m), RECV for
  *             upload(m)
  *   route     bandwidth and latency of the two hosts; between hosts it passes through the sender's
- *             and the receiver's network card,
- *             which all routes of that host share, each direction for itself
+ *             and the receiver's network card, which all routes of that host share, each direction
+ *             separately
  *   memory    fixed + layers (layer_gib + layer_state_gib) (+ embedding, + head; one table where
  *             they are tied and in one stage)
  *             + in_flight (n kept(m) + boundary) without recomputation; n = layers of the largest
  *               chunk
- *             + in_flight n boundary                  with it: the input of every layer is kept
+ *             + in_flight n boundary with recomputation: the input of every layer is kept
  *             + max(activation(m), head_gib(m) on the last stage) + 2 boundary (messages); without
- *               recomputation activation(m) less
- *             kept(m), which the microbatches in flight have
+ *               recomputation activation(m) less kept(m), which the microbatches in flight have
  *             where in_flight is what the schedule states (sched_in_flight), boundary = m T C bytes
- *               of the dtype
+ *             of the dtype
  *
- * Recomputation only ever adds time, and memory is counted for each stage alone; so `auto`
- * recomputes exactly on the stages that do not fit otherwise, and nothing is lost by deciding it
- * so.
+ * Recomputation only adds time, and memory is counted for each stage alone; so `auto` recomputes
+ * exactly on the stages that do not fit otherwise, and no other choice is faster.
  *
- * Groups. Device i runs n_i of the M microbatches. The group passes on a microbatch every t = max_i
- * n_i (f_i + b_i) / M, but one microbatch still takes its device's own time, so the slowest
- * device's surplus over t is added to the latency of what leaves the group. Sharded (FSDP): each
- * layer is gathered once per pass, gradients are scattered once: the pass of a layer takes at least
- * AG, the backward at least AG + RS; activations wait in host memory (layer outer, microbatch
+ * Groups. Device i runs n_i of the M microbatches. The group finishes a microbatch every t = max_i
+ * n_i (f_i + b_i) / M, but one microbatch still takes its own device's time, so the time by which
+ * the slowest device exceeds t is added to the latency of what leaves the group. Sharded (FSDP):
+ * each layer is gathered once per pass, gradients are scattered once: the pass of a layer takes at
+ * least AG, the backward at least AG + RS; activations wait in host memory (layer outer, microbatch
  * inner), and a device needs 2 gathered layers + state_share (weights + state) + activation(m) + 3
  * boundary. Not sharded: every device has the weights, gradients of what is trained are summed by a
  * ring at REDUCE. AG and RS are the profile's `collective` where the group is all of its devices,
@@ -82,7 +80,7 @@ struct cost {
 
 int cost_init(struct cost *c, const struct profile *p, const struct plan_options *o, struct err *e);
 void cost_release(struct cost *c);
-/* The row for a microbatch size; made on first use. Invalidates earlier row pointers. NULL when
+/* The row for a microbatch size; computed on first use. Invalidates earlier row pointers. NULL when
  * memory is out. */
 const struct cost_row *cost_row(struct cost *c, int m);
 
@@ -96,8 +94,8 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		      int stage, int i, bool recompute);
 /* Decides recomputation. False when some stage does not fit either way. */
 bool cost_fit(const struct cost *c, const struct cost_row *r, struct pipe *q);
-/* A time no execution of this candidate can beat: work of each stage plus what must pass before and
- * after it, and the links. */
+/* A lower bound of the step time of this candidate: the work of each stage plus what must pass
+ * before and after it, and the links. */
 double cost_bound(const struct cost *c, const struct cost_row *r, const struct pipe *q);
 /* The step time in seconds; INFINITY as soon as it is known to be `cutoff` or more. `out` (may be
  * NULL) is complete only below the cutoff; `spans` asks for the timeline. */

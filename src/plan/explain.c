@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.c - see explain.h. Judgement of what matters is here; tables of a plan are the
- * command line's. */
+/* explain.c - see explain.h. It decides which facts are worth a sentence; the command line prints
+ * the tables of a plan. */
 #include "plan/explain.h"
 
 #include <math.h>
@@ -27,7 +27,8 @@ static struct plan_options lighter(const struct plan_options *o, int runs)
 static int digits(double ms) { return ms >= 1000 ? 0 : ms >= 100 ? 1 : ms >= 10 ? 2 : 3; }
 
 /* 0 with *ms_p, or 1 when there is no such plan. */
-static int quick(const struct profile *p, const struct plan_options *o, double *ms_p, struct err *e)
+static int best_ms(const struct profile *p, const struct plan_options *o, double *ms_p,
+		   struct err *e)
 {
 	struct plan plan;
 	int rc = planner_run(planner_default(), p, o, &plan, e);
@@ -58,7 +59,7 @@ int plan_whatifs(const struct profile *p, const struct plan_options *o, const st
 		mine.must_use = -1;
 		if (!out[i].used) {
 			mine.must_use = i;
-			rc = quick(p, &mine, &out[i].ms, e);
+			rc = best_ms(p, &mine, &out[i].ms, e);
 		} else if (p->devices > 1) {
 			/* the same profile with one device fewer; nothing else is copied */
 			struct profile less = *p;
@@ -69,7 +70,7 @@ int plan_whatifs(const struct profile *p, const struct plan_options *o, const st
 			memcpy(less.device + i, p->device + i + 1,
 			       (size_t)(p->devices - i - 1) * sizeof *less.device);
 			less.devices--;
-			rc = quick(&less, &mine, &out[i].ms, e);
+			rc = best_ms(&less, &mine, &out[i].ms, e);
 			mem_free(less.device);
 		}
 		if (rc < 0)
@@ -109,7 +110,7 @@ static struct shares average(const struct plan *plan)
 }
 
 /* Which part of the step grew most from `best` to `other`, per device on average. */
-static void reason(const struct plan *best, const struct plan *other, char *why, size_t cap)
+static void explain_slower(const struct plan *best, const struct plan *other, char *why, size_t cap)
 {
 	struct shares a = average(best), b = average(other);
 	double busy = b.busy - a.busy, wait = b.wait - a.wait + b.copy - a.copy,
@@ -130,7 +131,7 @@ static void reason(const struct plan *best, const struct plan *other, char *why,
 			 a.wait + a.copy);
 	else
 		snprintf(why, cap,
-			 "its devices stand idle between microbatches %.*f ms a step on average "
+			 "its devices are idle between microbatches %.*f ms a step on average "
 			 "instead of %.*f",
 			 digits(b.bubble), b.bubble, digits(a.bubble), a.bubble);
 }
@@ -152,7 +153,7 @@ static int rival(const struct profile *p, const struct planner *row, const struc
 		out->any = true;
 		out->ms = other.simulated_ms;
 		snprintf(out->what, sizeof out->what, "%s", what);
-		reason(best, &other, out->why, sizeof out->why);
+		explain_slower(best, &other, out->why, sizeof out->why);
 	}
 	plan_release(&other);
 	return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.h - a plan in plain words and numbers: what limits it, what came second and why it lost,
- * and for each device what the job would do without it (or, for one left out, with it). */
+/* explain.h - a plan explained in sentences: what limits it, which plan is second best and why it
+ * is slower, and for each device what the job would do without it (or with it, for a device that is
+ * left out). */
 #ifndef HS_PLAN_EXPLAIN_H
 #define HS_PLAN_EXPLAIN_H
 
@@ -18,15 +19,15 @@ struct plan_rival {
 	bool any;
 	double ms;
 	char what[160]; /* "the same devices, schedule gpipe" */
-	char why[200];  /* why it lost */
+	char why[200];  /* why it is slower */
 };
 
 /* One entry per device of the profile, by the default planner with the options of `plan`. `out` has
  * room for all devices. */
 int plan_whatifs(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		 struct plan_whatif *out, struct err *e);
-/* The fastest plan that differs in schedule, microbatch size, devices or layers: each of those
- * changed alone. */
+/* The fastest plan that differs in schedule, microbatch size, devices or layers: one of these
+ * changed at a time. */
 int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		     struct plan_rival *out, struct err *e);
 

@@ -234,8 +234,8 @@ static void fill_shares(struct cost *c, const struct play_result *res, struct pl
 		for (int i = 0; i < s->members; i++) {
 			struct plan_member *m = &s->member[i];
 			double part = 1;
-			/* In a group the busiest device is as busy as the stage, the others in
-			 * proportion to their work. */
+			/* In a group the device with most work is as busy as the stage, the others
+			 * in proportion to their work. */
 			if (s->members > 1 && most > 0)
 				part = member_work(c, m) / most;
 			m->busy = w->busy_s / step * part;
@@ -248,7 +248,7 @@ static void fill_shares(struct cost *c, const struct play_result *res, struct pl
 	}
 }
 
-/* Spans are told to `fn` where it is not NULL. */
+/* Calls `fn` (MAY be NULL) with every span. */
 static int simulate(struct cost *c, const struct profile *p, struct plan *plan, plan_span_fn fn,
 		    void *ctx, struct err *e)
 {
@@ -319,7 +319,7 @@ int plan_over_error(const struct profile *p, const struct plan *plan, struct err
 		       "no plan fits into memory: the nearest one needs %.2f GiB more than the "
 		       "%.2f GiB that device '%s' may use "
 		       "(of %.2f GiB, after "
-		       "what others hold and the reserve); it would fit with %s, a shorter "
+		       "what other programs use and the reserve); it would fit with %s, a shorter "
 		       "sequence_len, a smaller "
 		       "micro_batch_size, or another device "
 		       "with %.1f GiB or more",

@@ -24,8 +24,9 @@
  * `stages` lists the chunks in the order of the layers: with chunks = c, entry i belongs to the
  * same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step time
  * (sched/play.h says what counts where). state_share is the part of the stage's training state the
- * device stores. Read back, only planner, schedule, chunks, microbatch, layers, recompute, sharded,
- * ids, and microbatch, microbatches and state_share of groups count; the rest is simulated anew.
+ * device stores. When it is read, only planner, schedule, chunks, microbatch, layers, recompute,
+ * sharded, ids, and microbatch, microbatches and state_share of groups are used; the rest is
+ * simulated anew.
  *
  * Executable today: stages of one device each, nothing sharded. Groups are modelled, not
  * yet run. */
@@ -125,9 +126,9 @@ const struct planner *planner_at(size_t i);
 const struct planner *planner_find(const char *name);
 const struct planner *planner_default(void);
 
-/* Runs a planner, checks the plan and simulates it. A plan that does not fit is returned all the
- * same with `fits` false when the planner makes one (manual, even, ...); `best` and `exhaustive`
- * return ERR_USAGE with a message that says by how much and what would make it fit. */
+/* Runs a planner, checks the plan and simulates it. Some planners (manual, even, ...) return a plan
+ * that does not fit, with `fits` false; `best` and `exhaustive` return ERR_USAGE with a message
+ * that says by how much and what would make it fit. */
 int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
 		struct plan *out, struct err *e);
 void plan_release(struct plan *plan);
@@ -138,7 +139,7 @@ int plan_check(const struct profile *p, const struct plan *plan, struct err *e);
 /* Fills what follows from the choice: times, shares, memory, fits, executable, left_out. */
 int plan_simulate(const struct profile *p, const struct plan_options *o, struct plan *plan,
 		  struct err *e);
-/* The same, telling `fn` every span of the simulated step (sched/play.h), in no
+/* The same, calling `fn` with every span of the simulated step (sched/play.h), in no
  * particular order. */
 typedef void (*plan_span_fn)(void *ctx, const struct play_span *s);
 int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan,

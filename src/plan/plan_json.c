@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_json.c - plan.json: written, and read back with every check. */
+/* plan_json.c - writing plan.json, and reading it with all checks. */
 #include "plan/plan.h"
 
 #include <math.h>
@@ -147,7 +147,7 @@ static int read_stage(const struct profile *p, const json_t *list, int v, const 
 			       (long long)from, (long long)to, p->layers);
 	if (from != plan->first[v])
 		return err_set(e, ERR_INPUT,
-			       "%s: begins at layer %lld, the stage before it ends at %d: layers "
+			       "%s: begins at layer %lld, the previous stage ends at %d: layers "
 			       "must be covered once, without gaps",
 			       at, (long long)from, plan->first[v]);
 	plan->first[v + 1] = (int)to;

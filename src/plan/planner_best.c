@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planner_best.c - ours, the default: the fastest plan found under the simulator, within every
+/* planner_best.c - the default: the fastest plan that was found under the simulator, within every
  * memory limit.
  *
  * 1. The plans of the simple planners (even, proportional) as first answers, so it is never slower
@@ -7,12 +7,12 @@
  * 2. Heuristics (best_local.c) for any size of cluster.
  * 3. Branch and bound (best_exact.c) with what was found as the bound; where it ends within its
  *    budget the plan is proven to be the fastest pipeline (`proven`).
- * 4. With the option `groups`: the published planners, and some plain groups; taken when the
+ * 4. With the option `groups`: the published planners, and some simple groups; used when the
  *    simulator finds them faster. They cannot be executed today, which is why the option is off by
  *    default.
  *
  * Effort is counted in simulated instructions and search nodes, never in seconds: the same input
- * gives the same plan anywhere. */
+ * gives the same plan on any machine. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static int offer_row(struct search *s, const struct planner *row, struct candida
 	if (rc == 0)
 		rc = offer_plan(s, &plan, k, e);
 	else if (rc != ERR_NOMEM && rc != ERR_INTERNAL)
-		rc = 0; /* it has no answer here */
+		rc = 0; /* it finds no plan for this profile */
 	plan_release(&plan);
 	if (rc == 0)
 		err_clear(e);
@@ -110,7 +110,7 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 			left -= x->microbatches;
 			i++;
 		}
-		/* the rest where it ends first */
+		/* the remainder goes to the device that ends first */
 		for (; left > 0; left--) {
 			int pick = 0;
 			double least = INFINITY;
@@ -174,7 +174,7 @@ static int consider_groups(const struct profile *p, const struct plan_options *o
 		if (rc == 0)
 			rc = take_faster(p, o, &other, out, found, e);
 		else if (rc != ERR_NOMEM && rc != ERR_INTERNAL)
-			rc = 0; /* it has no answer here */
+			rc = 0; /* it finds no plan for this profile */
 		plan_release(&other);
 		if (rc == 0)
 			err_clear(e);

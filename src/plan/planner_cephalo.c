@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* planner_cephalo.c - Cephalo (Guo et al., "Cephalo: Harnessing Heterogeneous GPU Clusters for
  * Training Transformer Models"; planner of the authors' repository benson-guo/cephalo, MIT, method
- * dp_ga with min_params): fully sharded data parallelism over all devices. How many sequences and
- * microbatches a device computes and which share of the training state it stores are decided
- * independently.
+ * dp_ga with min_params): fully sharded data parallelism over all devices. The number of sequences
+ * and microbatches that a device computes and the share of the training state that it stores are
+ * chosen independently.
  *
  * Time of device i with l microbatches of m, one layer: F = l f(m), B = (l - 1) 10 ms + l b(m), T =
  * max(AG, F) + max(AG + RS, F + B); AG and RS grow by a quarter where m is larger than fits beside
  * an even share of the state. Search: dp[i][j][k], the smallest largest T of the first i devices
  * with j sequences and microbatch sizes that sum to k; then the best k whose memory fits in sum.
  *
- * Mended: when the state is shared out, the authors' code mistakes the number of microbatches for
- * their size and so sees less memory in use than there is; its shares are kept (they are its
+ * Corrected: when the state is shared out, the authors' code mistakes the number of microbatches
+ * for their size and so sees less memory in use than there is; its shares are kept (they are its
  * published answer) as long as they fit into the devices with the true size, else they are made
  * again with it. A first solution over the memory limit is not kept as the answer; large batches
  * are searched in units of several sequences (what the authors' extrapolate_bs_factor does by hand)
@@ -91,7 +91,7 @@ static void search_device(struct state *s, int i, const double *time)
 		}
 }
 
-/* Follows the choices back from k; false when there is no solution with that sum. */
+/* Reads the choices back from k; false when there is no solution with that sum. */
 static bool trace(const struct state *s, int k, int *samples, int *size)
 {
 	int j = s->batch;
@@ -117,14 +117,15 @@ static double needed(const struct state *s, const int *size)
 	return sum;
 }
 
-/* Shares of the state: even; devices short of memory give away; the others are filled in the order
- * of free space. In parameters. `published` takes the number of microbatches for their size, as the
- * authors' code does. */
+/* Shares of the state, in parameters: equal at first; devices without enough memory give part of
+ * theirs to the others, in the order of free space. `published` uses the number of microbatches in
+ * place of their size, as the authors' code does. */
 static void share_state(const struct state *s, struct plan_member *m, bool published)
 {
 	double even = s->p->parameters / s->n, per = STATE_BYTES / GIB, move = 0, before = 0,
 	       total = 0;
-	int *order = s->most, open = 0; /* the search is over: its array serves for the order */
+	int *order = s->most,
+	    open = 0; /* the search is over: its array is used again for the order */
 	double *space = s->best;
 
 	for (int i = 0; i < s->n; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planner_even.c - every device the same number of layers, in the order of the profile: the
- * simplest planner, and what people do by hand. Microbatch size and recomputation are chosen so
- * that it fits and is fastest; layers are not moved to make it fit. */
+/* planner_even.c - the same number of layers on every device, in the order of the profile: the
+ * simplest planner, and the usual plan by hand. Microbatch size and recomputation are chosen so
+ * that the plan fits and is fastest; layers are not moved to make it fit. */
 #include <math.h>
 
 #include "base/err.h"

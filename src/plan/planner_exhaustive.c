@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planner_exhaustive.c - every pipeline of single devices: every subset in every order, every split
- * of the layers, every schedule, number of chunks and microbatch size. The proof that `best` is the
- * best on small cases; written as plainly as possible, and refused where it would not end.
+/* planner_exhaustive.c - every pipeline of single devices: every subset in every order, every
+ * split of the layers, every schedule, number of chunks and microbatch size. It proves on small
+ * cases that `best` finds the fastest pipeline, so it is written as simply as possible; larger
+ * cases are refused.
  *
- * The one shortcut: a split in which some stage's work alone takes as long as the best plan so far
- * is not played. */
+ * Its only shortcut: a split in which the work of one stage takes as long as the best plan so far
+ * is not simulated. */
 #include <math.h>
 
 #include "base/err.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* planner_manual.c - the user's own plan (shard_plan of the configuration, or an edited plan.json),
- * taken as it is. */
+ * used unchanged. */
 #include <string.h>
 
 #include "base/err.h"

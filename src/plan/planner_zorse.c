@@ -4,7 +4,7 @@
  * min_k_cut_split with the communication model): groups of well-connected devices, each a stage,
  * sharded data parallelism inside, layers proportional to speed between.
  *
- * Mended: collectives were computed in seconds and compared with milliseconds; microbatch 1 was
+ * Corrected: collectives were computed in seconds and compared with milliseconds; microbatch 1 was
  * never tried; sizes that do not divide the batch dropped the rest; a device without microbatches
  * still set the pace of its group (here sizes that leave a device of a group without work are taken
  * only when there is no other, and it then does not count); a group without layers shifted the
@@ -47,7 +47,7 @@ struct zorse {
 	struct arena mem;
 };
 
-/* ---- partition: the lightest cut, again and again ---- */
+/* ---- partition: repeated lightest cuts ---- */
 
 static double edge(const struct profile *p, int a, int b)
 {
@@ -196,9 +196,9 @@ static double fb_ms(const struct zorse *z, int d)
 	return f_ms(z, d) + curve_at(&z->p->device[d].backward_ms, z->m);
 }
 
-/* Microbatches inside a group proportional to 1 / (f + b): floor, the rest one each to
+/* Microbatches inside a group proportional to 1 / (f + b): rounded down, the remainder one each to
  * the fastest. */
-static void deal_microbatches(const struct zorse *z, struct group *g)
+static void divide_microbatches(const struct zorse *z, struct group *g)
 {
 	double sum = 0;
 	int left = z->M;
@@ -209,7 +209,7 @@ static void deal_microbatches(const struct zorse *z, struct group *g)
 		g->microbatches[i] = (int)(z->M * (1 / fb_ms(z, g->device[i]) / sum));
 		left -= g->microbatches[i];
 	}
-	/* the rest is smaller than the group: one each, fastest first */
+	/* the remainder is smaller than the group: one each, fastest first */
 	for (double below = INFINITY; left > 0;) {
 		double fastest = -1;
 		for (int i = 0; i < g->n; i++) {
@@ -245,7 +245,7 @@ static void deal_layers(struct zorse *z)
 	int left = z->p->layers;
 
 	for (int i = 0; i < z->groups; i++) {
-		deal_microbatches(z, &z->g[i]);
+		divide_microbatches(z, &z->g[i]);
 		sum += 1 / layer_time(z, &z->g[i]);
 	}
 	for (int i = 0; i < z->groups; i++) {
@@ -254,8 +254,8 @@ static void deal_layers(struct zorse *z)
 		left -= z->g[i].layers;
 	}
 	while (left > 0) {
-		/* one each in the order of speed; `chunk[0]` marks who already has one of
-		 * this round */
+		/* one each in the order of speed; `chunk[0]` marks the groups that already have one
+		 * of this turn */
 		for (int i = 0; i < z->groups; i++)
 			z->g[i].chunk[0] = 0;
 		for (int round = 0; round < z->groups && left > 0; round++, left--) {
@@ -272,7 +272,7 @@ static void deal_layers(struct zorse *z)
 
 /* Each group's layers in `degree` chunks; the remainder goes to the groups whose time grows least.
  * False: some chunk is empty. */
-static bool deal_chunks(struct zorse *z)
+static bool divide_chunks(struct zorse *z)
 {
 	int extra = 0;
 
@@ -442,7 +442,7 @@ static int try_groups(struct zorse *z, struct err *e)
 			break;
 		for (int i = 0; i < groups; i++) {
 			all[i].next = all[i].prev = 0;
-			if (all[i].layers > 0) /* the others take no part */
+			if (all[i].layers > 0) /* the others are not used */
 				some[active++] = all[i];
 		}
 		z->g = some;
@@ -450,12 +450,12 @@ static int try_groups(struct zorse *z, struct err *e)
 		for (int i = 0; i + 1 < active; i++)
 			some[i].next = some[i + 1].prev = send_ms(z, &some[i], &some[i + 1]);
 		z->degree = 1;
-		if (!deal_chunks(z) || !memory_ok(z))
+		if (!divide_chunks(z) || !memory_ok(z))
 			break;
 		most = active == 1 ? 1 : (p->layers / 2 < active ? p->layers / 2 : active) + 2;
 		for (z->degree = 1; z->degree <= most; z->degree++) {
 			double ms;
-			if (!deal_chunks(z) || !memory_ok(z))
+			if (!divide_chunks(z) || !memory_ok(z))
 				continue;
 			ms = latency_ms(z);
 			if (ms < z->best_ms)
@@ -598,8 +598,8 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 			seen = p->device[k].host == p->device[i].host;
 		hosts += !seen;
 	}
-	/* Splitting is hierarchical: the partition into k is on the way to the one into k + 1.
-	 * Tried from many groups to one. */
+	/* Splitting is hierarchical: the partition into k + 1 groups splits a group of the one into
+	 * k. They are tried from many groups to one. */
 	for (int k = 1; k <= hosts; k++) {
 		history[k] = arena_alloc(&z.mem, (size_t)parts * sizeof **history);
 		if (!history[k]) {

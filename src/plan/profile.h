@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* profile.h - what was measured: per device times and memory, per link latency and bandwidth.
- * Everything a planner may know.
+ * A planner knows nothing else.
  *
  * The file (profile.json, version 1). Times in milliseconds, memory in GiB (2^30 bytes), bandwidth
  * in GB/s (1e9 bytes), all per layer and per microbatch of m sequences of `sequence_len` tokens:
@@ -107,9 +107,9 @@ struct profile_sample {
 };
 
 struct profile_measured {
-	const char *driver; /* NULL: nothing of this is known */
+	const char *driver; /* NULL: none of this is known */
 	int units, threads; /* of the device; of the process */
-	/* a whole small model over what its parts add up to, less 1; 0: not looked at */
+	/* time of a small model over the sum of its parts, less 1; 0: not checked */
 	double residual;
 	int samples;
 	struct profile_sample sample[PROFILE_SAMPLES];
@@ -135,7 +135,7 @@ struct profile_way_sample {
 };
 struct profile_way {
 	const char *from, *to;   /* "": the kernel chose, or no number */
-	bool used;               /* a run takes this one */
+	bool used;               /* a run uses this one */
 	const char *unreachable; /* why; NULL: reached */
 	double latency_ms;
 	int samples;
@@ -145,7 +145,8 @@ struct profile_way {
 struct profile_link {
 	int from, to; /* hosts; both -1: all pairs not named */
 	double bandwidth, latency_ms, reverse_bandwidth, reverse_latency_ms;
-	/* [ways] in the profile's arena: what the figures come from; no planner needs it */
+	/* [ways] in the profile's arena: the measurements behind the figures; no planner
+	 * needs them */
 	const struct profile_way *way;
 	int ways;
 };
@@ -187,7 +188,7 @@ void profile_release(struct profile *p);
 
 /* The index of a device, or -1. */
 int profile_find(const struct profile *p, const char *id);
-/* Takes a device out; ERR_USAGE when there is none of that name, or it is the last one. */
+/* Removes a device; ERR_USAGE when there is none of that name, or it is the last one. */
 int profile_remove(struct profile *p, const char *id, struct err *e);
 /* For programs that fill a profile by hand (tests, the profiler, what-if): defaults and checks as
  * after reading, link matrix. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile_json.c - profile.json, read with every check and written. */
+/* profile_json.c - reading (with all checks) and writing profile.json. */
 #include "plan/profile.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "plan/profile_ways.h"
 
-#define MAX_MS 1e9 /* eleven days for one layer: absurd */
+#define MAX_MS 1e9 /* eleven days for one layer: more is an error in the file */
 #define MAX_GIB 1e6
 #define MAX_GBYTES 1e6
 

@@ -10,7 +10,7 @@
 #include "base/json.h"
 
 #define MAX_MS 1e9
-#define MAX_GBYTES 1e9 /* memory handed over in one process looks like that */
+#define MAX_GBYTES 1e9 /* such rates are measured when memory is handed over within a process */
 
 enum { WAYS_MOST = 256 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile_ways.h - what lies behind a link of a profile: every pair of addresses that was tried.
- * For profile_json.c. */
+/* profile_ways.h - the measurements behind a link of a profile: every pair of addresses that was
+ * tried. Used by profile_json.c. */
 #ifndef HS_PLAN_PROFILE_WAYS_H
 #define HS_PLAN_PROFILE_WAYS_H
 

@@ -63,7 +63,7 @@ int search_init(struct search *s, const struct profile *p, const struct plan_opt
 	s->first = arena_alloc(&s->c.mem, ((size_t)p->layers + 1) * sizeof *s->first);
 	if (!s->stage || !s->first)
 		TRYOUT(nomem(e));
-	/* rows are made up front, so that pointers to them stay good */
+	/* all rows are made now, so that pointers to them stay valid */
 	for (int i = 0; i < s->sizes; i++)
 		if (!cost_row(&s->c, s->size[i]))
 			TRYOUT(nomem(e));
@@ -113,7 +113,7 @@ int search_eval(struct search *s, const struct candidate *k, double cutoff, doub
 		return 0;
 	q = pipe_of(s, k);
 	r = cost_row(&s->c, k->m);
-	/* the bound without recomputation first: it is cheaper than looking at memory */
+	/* the bound without recomputation first: it is cheaper than counting memory */
 	if (cost_bound(&s->c, r, &q) >= cutoff || !cost_fit(&s->c, r, &q))
 		return 0;
 	return cost_play(&s->c, r, &q, cutoff, false, NULL, step_s_p, e);
@@ -186,7 +186,7 @@ int search_nothing_fits(struct search *s, struct err *e)
 		k.device[i] = i;
 		k.layers[i] = 1;
 	}
-	/* each further layer goes where most is left */
+	/* each further layer goes to the device with most memory left */
 	for (int left = s->p->layers - n; left > 0; left--) {
 		int pick = 0;
 		double least = INFINITY;

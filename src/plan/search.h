@@ -3,8 +3,8 @@
  * best one so far.
  *
  * A candidate is a pipeline of single devices: their order, how many layers each has, schedule,
- * chunks and microbatch size. What else a plan holds follows from that (recomputation: cost.h;
- * layers of the chunks: cost_cut). */
+ * chunks and microbatch size. The rest of a plan follows from that (recomputation: cost.h; layers
+ * of the chunks: cost_cut). */
 #ifndef HS_PLAN_SEARCH_H
 #define HS_PLAN_SEARCH_H
 
@@ -53,8 +53,8 @@ int search_eval(struct search *s, const struct candidate *k, double cutoff, doub
 int search_offer(struct search *s, struct candidate *k, struct err *e);
 /* Writes a candidate as a plan. */
 int search_plan(struct search *s, const struct candidate *k, struct plan *out, struct err *e);
-/* When nothing fits: the pipeline over all devices that is least above its limits, as an error
- * for people. */
+/* When nothing fits: the pipeline over all devices that exceeds its limits least, as an
+ * error message. */
 int search_nothing_fits(struct search *s, struct err *e);
 
 /* Heuristics (best_local.c): good pipelines for any number of devices, offered to `s`. `effort` is
