@@ -143,8 +143,9 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 	}
 	*loss_p = loss / (double)trained;
 	*norm_p = sqrt(golden_sqnorm(&j->m)) / (double)trained;
-	*rate_p = lr_at(j->curve, j->rate, (uint64_t)s + 1, (uint64_t)j->steps, (uint64_t)j->warmup,
-			j->least);
+	/* the golden files were made with rule 1 */
+	*rate_p = lr_at(j->curve, 1, j->rate, (uint64_t)s + 1, (uint64_t)j->steps,
+			(uint64_t)j->warmup, j->least);
 	double factor = j->clip > 0 ? fmin(1, j->clip / (*norm_p + 1e-6)) : 1;
 	struct optim_step os = { .step = (uint64_t)s + 1,
 				 .lr = (float)*rate_p,

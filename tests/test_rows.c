@@ -162,7 +162,7 @@ static void curves(void **state)
 		for (uint64_t total = 1; total <= 20; total++)
 			for (uint64_t warmup = 0; warmup <= total; warmup++)
 				for (uint64_t s = 1; s <= total; s++) {
-					double v = lr_at(c, 2, s, total, warmup, 0.25);
+					double v = lr_at(c, 2, 2, s, total, warmup, 0.25);
 					if (!(v >= 0 && v <= 2 * (1 + 1e-12)))
 						fail_msg("%s: %g in step %d of %d", c->name, v,
 							 (int)s, (int)total);

@@ -7,12 +7,30 @@
 #include "base/mem.h"
 #include "cli/train_view.h"
 
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
 int cmd_train(int argc, char **argv);
 
-static const struct opt rows[] = { CLI_ROLE_ROWS(0) };
+struct args {
+	struct cli_role role;
+	bool allow_changes;
+	char again[2048]; /* the command that goes on with the run */
+};
+
+static const struct opt rows[] = {
+	{ .key = "allow_changes",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, allow_changes),
+	  .help = "resume although the base model, the data or a setting is not as it was; each "
+		  "change is said" },
+	CLI_ROLE_ROWS(offsetof(struct args, role)),
+};
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard train [--role ROLE] [--worker ID] CONFIG [key=value ...]",
+	.synopsis = "heteroshard train [--role ROLE] [--worker ID] [--allow-changes] CONFIG "
+		    "[key=value ...]",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.about = "Trains as CONFIG says (YAML or JSON; 'heteroshard help config' lists the keys). "
@@ -30,13 +48,15 @@ static const struct cli_usage usage = {
 static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks,
 		struct err *e)
 {
-	(void)ctx;
+	const struct args *a = ctx;
 	struct train_view *v;
 	struct train_result r;
-	const struct train_options o = {
-		.stop = cli_stop(), .trace = c->trace, .program = program, .ranks = ranks
-	};
-	TRY(train_view_new(c, &v, e));
+	const struct train_options o = { .stop = cli_stop(),
+					 .trace = c->trace,
+					 .allow_changes = a->allow_changes,
+					 .program = program,
+					 .ranks = ranks };
+	TRY(train_view_new(c, a->again, &v, e));
 	const struct train_sink sink = train_view_sink(v);
 	int rc = train_run(c, &o, &sink, &r, e);
 	if (rc < 0)
@@ -47,13 +67,42 @@ static int lead(void *ctx, const struct config *c, char *const *program, const s
 	return rc < 0 ? rc : r.interrupted ? 1 : 0;
 }
 
+static void add_word(char *out, size_t cap, const char *word)
+{
+	size_t n = strlen(out);
+	bool plain = !strpbrk(word, " \t\n'\"\\$`!*?[]{}()<>|&;#~");
+	/* a quote inside quotes ends them, stands alone, and begins them again */
+	n += (size_t)snprintf(out + n, cap - n, plain ? " " : " '");
+	for (const char *p = word; *p && n + 8 < cap; p++)
+		n += (size_t)snprintf(out + n, cap - n, *p == '\'' && !plain ? "'\\''" : "%c", *p);
+	if (!plain)
+		snprintf(out + n, cap - n, "'");
+}
+
+static void make_again(struct args *a, int npos, char **pos)
+{
+	bool overwrites = false;
+	snprintf(a->again, sizeof a->again, "heteroshard train");
+	for (int i = 0; i < npos; i++) {
+		if (!strncmp(pos[i], "overwrite_output_dir=", 21))
+			overwrites = true;
+		else if (strncmp(pos[i], "resume_from_checkpoint=", 23))
+			add_word(a->again, sizeof a->again, pos[i]);
+	}
+	if (overwrites)
+		add_word(a->again, sizeof a->again, "overwrite_output_dir=false");
+	add_word(a->again, sizeof a->again, "resume_from_checkpoint=latest");
+}
+
 int cmd_train(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
-	struct cli_role r = { 0 };
+	struct args o = { 0 };
 	int npos, status;
-	if (cli_args(&usage, argc, argv, &r, 1, -1, &npos, &a, &status))
-		status = cli_everywhere(&r, npos, argv + 1, lead, NULL);
+	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
+		make_again(&o, npos, argv + 1);
+		status = cli_everywhere(&o.role, npos, argv + 1, lead, &o);
+	}
 	arena_release(&a);
 	return status;
 }

@@ -10,9 +10,12 @@
 
 static volatile sig_atomic_t stop, mute;
 
-/* The second signal does not wait for the step. */
+/* The second signal does not wait for the step. A terminal that is closed may send SIGHUP twice, so
+ * that one only asks. */
 static void on_signal(int sig)
 {
+	if (sig == SIGHUP && stop)
+		return;
 	static const char text[] = "\n" CLI_STOPPING "\n";
 	ssize_t n = mute && !stop ? 0 : write(STDERR_FILENO, text, stop ? 1 : sizeof text - 1);
 	(void)n;
@@ -30,6 +33,9 @@ const volatile sig_atomic_t *cli_stop(void)
 	struct sigaction sa = { .sa_handler = on_signal };
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
+	struct sigaction was;
+	if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN) /* nohup */
+		sigaction(SIGHUP, &sa, NULL);
 	return &stop;
 }
 

@@ -11,7 +11,8 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* From now on SIGINT and SIGTERM set the flag that is returned; the second one ends the program. */
+/* From now on SIGINT, SIGTERM and SIGHUP (a terminal that was closed; not under nohup) set the flag
+ * that is returned; a second SIGINT or SIGTERM ends the program. */
 const volatile sig_atomic_t *cli_stop(void);
 /* Whether the first signal says CLI_STOPPING by itself: false where a display is drawn that it
  * would tear, which then says it. */

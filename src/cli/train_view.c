@@ -31,11 +31,14 @@ enum {
 	TRACE_EVENTS = 1 << 16,
 	PLOT_EVERY = 20,
 	TELL_EVERY = 30 /* seconds */,
+	SAVE_AGAIN = 5,
 	REFRESH = 5 /* times a second */
 };
 
 struct train_view {
 	const struct config *c;
+	const char *again; /* the command that goes on with the run */
+	bool told_blocked;
 	struct progress *progress;
 	struct metrics *metrics;
 	struct tensorboard *board;
@@ -308,6 +311,44 @@ static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
 	return 0;
 }
 
+/* On a terminal somebody can name another place; elsewhere it is tried again now and then, so that
+ * making room is enough. */
+static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
+{
+	struct train_view *v = ctx;
+	bool asks = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+	if (asks || !v->told_blocked)
+		train_view_say(v,
+			       "the run is over but cannot be saved: %s; it waits and tries again "
+			       "every %d s (twice Ctrl-C: leave without it)",
+			       why, SAVE_AGAIN);
+	v->told_blocked = true;
+	if (!asks) {
+		sleep(SAVE_AGAIN);
+		return 0;
+	}
+	train_view_say(v, "another folder to save to (empty: try the same again):");
+	if (!fgets(other, (int)cap, stdin)) {
+		other[0] = 0;
+		clearerr(stdin);
+		sleep(SAVE_AGAIN);
+	}
+	other[strcspn(other, "\r\n")] = 0;
+	return 0;
+}
+
+/* What is lost, and what is not. */
+static void on_lost(void *ctx, const char *newest)
+{
+	struct train_view *v = ctx;
+	if (newest)
+		train_view_say(v, "the newest checkpoint is %s; to go on from it: %s", newest,
+			       v->again);
+	else
+		train_view_say(v, "there is no checkpoint yet to go on from: the run begins again "
+				  "from the start");
+}
+
 static void on_judge(void *ctx, const struct judge *j)
 {
 	struct train_view *v = ctx;
@@ -361,10 +402,9 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 		train_view_say(v, "%llu steps were skipped because loss or gradient was not finite",
 			       (unsigned long long)r->skipped);
 	if (r->interrupted)
-		train_view_say(v,
-			       "interrupted after step %llu of %llu; go on with "
-			       "resume_from_checkpoint=latest",
-			       (unsigned long long)r->step, (unsigned long long)r->total);
+		train_view_say(
+			v, "interrupted after step %llu of %llu, saved; to go on from there: %s",
+			(unsigned long long)r->step, (unsigned long long)r->total, v->again);
 	else
 		train_view_say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s",
 			       time, (unsigned long long)r->step, (unsigned long long)r->tokens,
@@ -407,12 +447,14 @@ static void stop_refreshing(struct train_view *v)
 	cli_stop_says(true);
 }
 
-int train_view_new(const struct config *c, struct train_view **v_p, struct err *e)
+int train_view_new(const struct config *c, const char *again, struct train_view **v_p,
+		   struct err *e)
 {
 	struct train_view *v = mem_zalloc(sizeof *v);
 	if (!v)
 		return err_nomem(e, sizeof *v, "what is shown");
 	v->c = c;
+	v->again = again;
 	v->look = cli_look();
 	v->stop = cli_stop();
 	v->look.interval = 1000000000 / REFRESH;
@@ -442,6 +484,8 @@ struct train_sink train_view_sink(struct train_view *v)
 				    .part = on_part,
 				    .sample = on_sample,
 				    .saved = on_saved,
+				    .blocked = on_blocked,
+				    .lost = on_lost,
 				    .judge = on_judge,
 				    .spans = on_spans };
 }

@@ -8,8 +8,10 @@
 
 struct train_view;
 
-/* From here on log lines pass above the bar. `c` is borrowed. */
-int train_view_new(const struct config *c, struct train_view **v_p, struct err *e);
+/* From here on log lines pass above the bar. `c` and `again`, the command that goes on with the
+ * run, are borrowed. */
+int train_view_new(const struct config *c, const char *again, struct train_view **v_p,
+		   struct err *e);
 void train_view_free(struct train_view *v); /* NULL is allowed */
 
 struct train_sink train_view_sink(struct train_view *v);

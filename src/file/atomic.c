@@ -293,3 +293,20 @@ int atomic_dir_commit(const char *path, const char *tmp, struct err *e)
 		return err_sys(e, errno, "%s: renaming to %s", tmp, path);
 	return sync_parent(path, e);
 }
+
+int atomic_dir_replace(const char *path, const char *tmp, struct err *e)
+{
+	struct stat st;
+	if (lstat(path, &st) < 0)
+		return atomic_dir_commit(path, tmp, e);
+	TRY(walk(AT_FDCWD, tmp, tmp, WALK_SYNC, 0, e));
+	if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) < 0) {
+		/* a file system that cannot do it in one step */
+		TRY(dir_remove(path, e));
+		if (rename(tmp, path) < 0)
+			return err_sys(e, errno, "%s: renaming to %s", tmp, path);
+	} else {
+		TRY(dir_remove(tmp, e));
+	}
+	return sync_parent(path, e);
+}

@@ -33,6 +33,8 @@ int atomic_write_in(const char *dir, const char *name, const void *p, size_t n, 
 int atomic_dir_begin(const char *path, char **tmp_p, struct err *e); /* *tmp_p: mem_free */
 /* syncs every file in it, renames, syncs the parent */
 int atomic_dir_commit(const char *path, const char *tmp, struct err *e);
+/* the same; what is at PATH is removed once the new folder is in its place */
+int atomic_dir_replace(const char *path, const char *tmp, struct err *e);
 /* with parents; an existing folder is fine */
 int dir_make(const char *path, struct err *e);
 /* with everything in it; missing is fine; never follows links */

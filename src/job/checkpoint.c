@@ -8,14 +8,13 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "file/safetensors.h"
+#include "job/base_hash.h"
+#include "job/checkpoint_check.h"
+#include "job/checkpoint_list.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { PATH_MOST = 4096 };
 
@@ -99,30 +98,39 @@ out:
 	return rc;
 }
 
-static int write_state(struct job *j, const struct train_state *s, const char *dir, struct err *e)
+static int write_state(struct job *j, const struct train_state *s, uint64_t serial, const char *dir,
+		       struct err *e)
 {
 	char path[PATH_MOST];
 	TRY(join(path, dir, "trainer_state.json", e));
 	struct buf b = BUF_INIT;
 	buf_addf(&b,
-		 "{\n \"version\": 1,\n \"step\": %llu,\n \"updates\": %llu,\n \"epoch\": %llu,\n "
-		 "\"batch\": %llu,\n \"tokens\": "
-		 "%llu,\n \"skipped\": %llu,\n",
-		 (unsigned long long)s->step, (unsigned long long)s->updates,
+		 "{\n \"version\": %d,\n \"step\": %llu,\n \"updates\": %llu,\n \"epoch\": %llu,\n "
+		 "\"batch\": %llu,\n \"tokens\": %llu,\n \"skipped\": %llu,\n",
+		 CHECKPOINT_VERSION, (unsigned long long)s->step, (unsigned long long)s->updates,
 		 (unsigned long long)s->epoch, (unsigned long long)s->batch,
 		 (unsigned long long)s->tokens, (unsigned long long)s->skipped);
 	if (s->scale.scale > 0)
 		buf_addf(&b, " \"loss_scale\": %.17g,\n \"loss_scale_good_steps\": %llu,\n",
 			 s->scale.scale, (unsigned long long)s->scale.good);
 	buf_addf(&b,
+		 " \"serial\": %llu,\n \"timed\": %s,\n"
+		 " \"rules\": {\"dropout\": %d, \"reduce\": %d, \"lr\": %d},\n"
 		 " \"total_steps\": %llu,\n \"dataset_digest\": \"%016llx\",\n \"compute_dtype\": "
-		 "\"%s\",\n \"config\": ",
-		 (unsigned long long)j->total_steps, (unsigned long long)j->digest,
-		 dtype_name(j->opt.act));
+		 "\"%s\",\n \"base_hash\": \"%s\",\n \"files\": ",
+		 (unsigned long long)serial, s->timed ? "true" : "false", s->rules.dropout,
+		 s->rules.reduce, s->rules.lr, (unsigned long long)j->total_steps,
+		 (unsigned long long)j->digest, dtype_name(j->opt.act), j->base_hash);
+	int rc = checkpoint_hashes(dir, &b, e);
+	buf_adds(&b, ",\n \"config\": ");
 	config_to_json(j->cfg, &b);
-	buf_adds(&b, "\n}\n");
-	int rc = buf_ok(&b, e);
-	if (!rc)
+	if (rc >= 0)
+		rc = buf_ok(&b, e);
+	if (rc >= 0) {
+		checkpoint_seal(&b);
+		rc = buf_ok(&b, e);
+	}
+	if (rc >= 0)
 		rc = atomic_write_file(path, b.p, b.n, e);
 	buf_release(&b);
 	return rc;
@@ -141,31 +149,32 @@ int checkpoint_export(struct job *j, const char *dir, struct err *e)
 	return rc;
 }
 
-int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a,
+int checkpoint_write(struct job *j, const struct train_state *s, const char *dir, struct arena *a,
 		     const char **path_p, struct err *e)
 {
-	char path[PATH_MOST], name[64];
-	TRY(join(path, j->cfg->output_dir, "checkpoints", e));
+	char path[PATH_MOST];
+	uint64_t serial = 0;
+	TRY(join(path, dir, "checkpoints", e));
 	TRY(dir_make(path, e));
-	snprintf(name, sizeof name, "checkpoints/step-%06llu", (unsigned long long)s->step);
-	TRY(join(path, j->cfg->output_dir, name, e));
-	struct stat st;
-	if (!stat(path, &st)) /* the same step again, after going back to an earlier one */
-		TRY(dir_remove(path, e));
+	TRY(checkpoint_path(dir, s->step, path, sizeof path, e));
+	TRY(checkpoint_serial(dir, &serial, e));
+	TRY(job_hash_base(j, e));
 	char *tmp;
 	TRY(atomic_dir_begin(path, &tmp, e));
 	int rc = checkpoint_export(j, tmp, e);
 	if (rc >= 0)
 		rc = write_optimizer(j, tmp, e);
 	if (rc >= 0)
-		rc = write_state(j, s, tmp, e);
-	if (rc >= 0)
-		rc = atomic_dir_commit(path, tmp, e);
+		rc = write_state(j, s, serial, tmp, e);
+	if (rc >= 0) /* the same step may be there, after going back to an earlier one */
+		rc = atomic_dir_replace(path, tmp, e);
 	if (rc < 0) {
 		struct err ignored;
 		dir_remove(tmp, &ignored);
 	}
 	mem_free(tmp);
+	if (rc >= 0)
+		rc = checkpoint_written(dir, s->step, serial, e);
 	if (rc < 0)
 		return err_prefix(e, "saving step %llu (the checkpoints before it are whole)",
 				  (unsigned long long)s->step);
@@ -176,114 +185,18 @@ int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a
 	return 0;
 }
 
-/* ---- finding and removing ---- */
-
-/* Step numbers of the complete checkpoints, ascending. */
-static int list_steps(const char *output_dir, uint64_t **step_p, size_t *n_p, struct err *e)
+uint64_t checkpoint_bytes(const struct job *j)
 {
-	char path[PATH_MOST];
-	TRY(join(path, output_dir, "checkpoints", e));
-	uint64_t *step = NULL;
-	size_t n = 0, cap = 0;
-	DIR *d = opendir(path);
-	if (!d && errno != ENOENT)
-		return err_sys(e, errno, "%s", path);
-	for (struct dirent *i; d && (i = readdir(d));) {
-		char *end;
-		if (strncmp(i->d_name, "step-", 5) || i->d_name[5] < '0' || i->d_name[5] > '9')
-			continue;
-		uint64_t v = strtoull(i->d_name + 5, &end, 10);
-		if (*end)
-			continue; /* step-000020.tmp: never finished */
-		if (!mem_grow(&step, &cap, n + 1, sizeof *step)) {
-			closedir(d);
-			mem_free(step);
-			return err_nomem(e, (n + 1) * sizeof *step, "the list of checkpoints");
-		}
-		size_t at = n++;
-		for (; at && step[at - 1] > v; at--)
-			step[at] = step[at - 1];
-		step[at] = v;
-	}
-	if (d)
-		closedir(d);
-	*step_p = step;
-	*n_p = n;
-	return 0;
+	/* values and states in float32, the tensors' names and shapes, the other files */
+	uint64_t tensors = (1 + (uint64_t)j->optimizer->states) * j->nparam;
+	return j->trained_numbers * 4 * (1 + (uint64_t)j->optimizer->states) + tensors * 256 +
+	       (64 << 10);
 }
 
-static int step_path(const char *output_dir, uint64_t step, char path[PATH_MOST], struct err *e)
+uint64_t checkpoint_result_bytes(const struct job *j)
 {
-	char name[64];
-	snprintf(name, sizeof name, "checkpoints/step-%06llu", (unsigned long long)step);
-	return join(path, output_dir, name, e);
-}
-
-int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e)
-{
-	uint64_t *step;
-	size_t n;
-	TRY(list_steps(output_dir, &step, &n, e));
-	int rc = 0;
-	for (size_t i = 0; keep > 0 && rc >= 0 && i + (size_t)keep < n; i++) {
-		char path[PATH_MOST];
-		rc = step_path(output_dir, step[i], path, e);
-		if (rc >= 0)
-			rc = dir_remove(path, e);
-	}
-	mem_free(step);
-	return rc;
-}
-
-int checkpoint_latest(const char *output_dir, struct arena *a, const char **path_p, struct err *e)
-{
-	uint64_t *step;
-	size_t n;
-	TRY(list_steps(output_dir, &step, &n, e));
-	char path[PATH_MOST];
-	int rc = n ? step_path(output_dir, step[n - 1], path, e) : 0;
-	mem_free(step);
-	if (rc < 0)
-		return rc;
-	*path_p = NULL;
-	if (n && !(*path_p = arena_strdup(a, path)))
-		return err_nomem(e, strlen(path), "a path");
-	return 0;
-}
-
-/* Everything a run writes into its folder. */
-static const char *const run_files[] = { "adapter_config.json", "adapter_model.safetensors",
-					 "metrics.jsonl",       "loss.png",
-					 "plan.json",           "trace.json",
-					 "architecture.png",    "architecture.svg",
-					 "architecture.dot",    "architecture.mmd",
-					 "architecture.pdf",    "model.safetensors",
-					 "config.json",         "tensorboard",
-					 "checkpoints",         "samples.jsonl" };
-
-bool run_exists(const char *output_dir)
-{
-	static const char *const signs[] = { "metrics.jsonl", "checkpoints",
-					     "adapter_model.safetensors", "model.safetensors" };
-	for (size_t i = 0; i < ARRAY_LEN(signs); i++) {
-		char path[PATH_MOST];
-		struct err ignored;
-		struct stat st;
-		if (join(path, output_dir, signs[i], &ignored) >= 0 && !stat(path, &st))
-			return true;
-	}
-	return false;
-}
-
-int run_remove(const char *output_dir, struct err *e)
-{
-	for (size_t i = 0; i < ARRAY_LEN(run_files); i++) {
-		char path[PATH_MOST];
-		TRY(join(path, output_dir, run_files[i], e));
-		if (unlink(path) < 0 && errno != ENOENT)
-			TRY(dir_remove(path, e));
-	}
-	return 0;
+	return j->trained_numbers * 4 + j->nparam * 256 + (16 << 20) * (uint64_t)j->opt.train_all +
+	       (64 << 10);
 }
 
 /* ---- reading ---- */
@@ -336,54 +249,6 @@ static int read_tensors(struct job *j, const char *dir, struct err *e)
 	return rc;
 }
 
-/* Keys that must not change between a run and its continuation. */
-static const char *const fixed_keys[] = { "adapter",
-					  "load_in_4bit",
-					  "bnb_4bit_use_double_quant",
-					  "lora_r",
-					  "lora_alpha",
-					  "lora_dropout",
-					  "lora_target_modules",
-					  "lora_target_linear",
-					  "use_rslora",
-					  "sequence_len",
-					  "sample_packing",
-					  "train_on_inputs",
-					  "val_set_size",
-					  "micro_batch_size",
-					  "gradient_accumulation_steps",
-					  "optimizer",
-					  "seed",
-					  "data_seed" };
-
-static int same_job(struct job *j, const json_t *doc, const char *path, struct err *e)
-{
-	struct buf b = BUF_INIT;
-	config_to_json(j->cfg, &b);
-	json_t *now;
-	int rc = buf_ok(&b, e);
-	if (rc >= 0)
-		rc = json_parse_text(b.p, b.n, "the configuration", &now, e);
-	buf_release(&b);
-	if (rc < 0)
-		return rc;
-	const json_t *then = json_object_get(doc, "config");
-	for (size_t i = 0; i < ARRAY_LEN(fixed_keys) && rc >= 0; i++) {
-		json_t *x = json_object_get(then, fixed_keys[i]),
-		       *y = json_object_get(now, fixed_keys[i]);
-		if ((!x && !y) || json_equal(x, y))
-			continue;
-		char *xs = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT),
-		     *ys = json_dumps(y, JSON_ENCODE_ANY | JSON_COMPACT);
-		rc = err_set(e, ERR_USAGE, "%s: '%s' was %s in the run to be resumed and is %s now",
-			     path, fixed_keys[i], xs ? xs : "not set", ys ? ys : "not set");
-		free(xs);
-		free(ys);
-	}
-	json_decref(now);
-	return rc;
-}
-
 /* Of runs in float16; the others have none, and begin anew when they are continued in float16. */
 static int read_scale(const json_t *doc, const char *path, struct loss_scale *s, struct err *e)
 {
@@ -399,13 +264,27 @@ static int read_scale(const json_t *doc, const char *path, struct loss_scale *s,
 	return 0;
 }
 
-int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, struct err *e)
+static int read_rules(const json_t *doc, const char *path, struct rules *r, struct err *e)
 {
-	char path[PATH_MOST], digest[32];
-	TRY(join(path, dir, "trainer_state.json", e));
-	json_t *doc;
-	TRY(json_parse_file(path, 1 << 20, &doc, e));
-	struct train_state s = { 0 };
+	const json_t *o = json_object_get(doc, "rules");
+	const struct {
+		const char *key;
+		int *v;
+		int most;
+	} rule[] = { { "dropout", &r->dropout, RULES_NOW.dropout },
+		     { "reduce", &r->reduce, RULES_NOW.reduce },
+		     { "lr", &r->lr, RULES_NOW.lr } };
+	for (size_t i = 0; i < ARRAY_LEN(rule); i++) {
+		int64_t v = 1; /* of version 1, which says none */
+		if (o)
+			TRY(json_opt_int(o, path, rule[i].key, 1, rule[i].most, &v, e));
+		*rule[i].v = (int)v;
+	}
+	return 0;
+}
+
+static int read_counters(const json_t *doc, const char *path, struct train_state *s, struct err *e)
+{
 	static const struct {
 		const char *key;
 		size_t offset;
@@ -415,25 +294,33 @@ int checkpoint_read(struct job *j, const char *dir, struct train_state *s_p, str
 		      { "batch", offsetof(struct train_state, batch) },
 		      { "tokens", offsetof(struct train_state, tokens) },
 		      { "skipped", offsetof(struct train_state, skipped) } };
-	int rc = 0;
-	for (size_t i = 0; i < ARRAY_LEN(field) && rc >= 0; i++) {
+	int64_t version = 0;
+	TRY(json_need_int(doc, path, "version", 1, INT64_MAX, &version, e));
+	if (version > CHECKPOINT_VERSION)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: version %lld; this program reads up to %d: use a newer one",
+			       path, (long long)version, CHECKPOINT_VERSION);
+	for (size_t i = 0; i < ARRAY_LEN(field); i++) {
 		int64_t v = 0;
-		rc = json_need_int(doc, path, field[i].key, 0, INT64_MAX, &v, e);
-		memcpy((char *)&s + field[i].offset, &v, sizeof v);
+		TRY(json_need_int(doc, path, field[i].key, 0, INT64_MAX, &v, e));
+		memcpy((char *)s + field[i].offset, &v, sizeof v);
 	}
+	TRY(read_rules(doc, path, &s->rules, e));
+	return read_scale(doc, path, &s->scale, e);
+}
+
+int checkpoint_read(struct job *j, const char *dir, bool allow_changes, struct train_state *s_p,
+		    struct err *e)
+{
+	char path[PATH_MOST];
+	TRY(join(path, dir, "trainer_state.json", e));
+	TRY(job_hash_base(j, e));
+	json_t *doc;
+	struct train_state s = { 0 };
+	TRY(checkpoint_verify(dir, &doc, e));
+	int rc = read_counters(doc, path, &s, e);
 	if (rc >= 0)
-		rc = read_scale(doc, path, &s.scale, e);
-	const char *was = "";
-	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)j->digest);
-	if (rc >= 0)
-		rc = json_need_str(doc, path, "dataset_digest", &was, e);
-	if (rc >= 0)
-		rc = same_job(j, doc, path, e);
-	if (rc >= 0 && strcmp(was, digest))
-		rc = err_set(e, ERR_USAGE,
-			     "%s: the training data is not what it was when this run was saved (or "
-			     "the tokenizer changed)",
-			     path);
+		rc = checkpoint_same_job(j, doc, path, allow_changes, e);
 	json_decref(doc);
 	if (rc < 0)
 		return rc;

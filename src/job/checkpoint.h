@@ -4,15 +4,29 @@
  *   adapter_config.json, adapter_model.safetensors   the adapter as PEFT stores it, or
  *   model.safetensors, config.json                   all parameters, after full-parameter training
  *   optimizer.safetensors NAME.exp_avg, NAME.exp_avg_sq or NAME.momentum_buffer, float32
- *   trainer_state.json                               step, data cursor, counters, the configuration
+ *   trainer_state.json    step, data cursor, counters, rules, the configuration; a hash of the base
+ *                         model, of every other file, and of itself
  *
  * Keyed by parameter name, so any plan can load it. The folder is written beside, synced, renamed:
- * it is whole or not there. */
+ * it is whole or not there. The values are written before the optimizer's state: on a full disk
+ * they are the first to be there. */
 #ifndef HS_JOB_CHECKPOINT_H
 #define HS_JOB_CHECKPOINT_H
 
 #include "job/job.h"
 #include "job/loss_scale.h"
+
+enum { CHECKPOINT_VERSION = 2 };
+
+/* Which of its rules a run follows, by number; a run keeps those it began with.
+ *   dropout  1: keyed by (seed, step, microbatch, layer, site)
+ *   reduce   1: gradients are summed microbatch after microbatch
+ *   lr       1: the curve's first step follows the warm-up's last, its last step has its end
+ *            2: as lr_at() says in optim.h */
+struct rules {
+	int dropout, reduce, lr;
+};
+#define RULES_NOW ((struct rules){ .dropout = 1, .reduce = 1, .lr = 2 })
 
 struct train_state {
 	uint64_t step;         /* steps done, skipped ones included */
@@ -21,26 +35,24 @@ struct train_state {
 	uint64_t tokens;       /* ids that went through the model */
 	uint64_t skipped;      /* steps that were not finite */
 	struct loss_scale scale;
+	struct rules rules;
+	bool timed; /* saved because of the time: the next checkpoint replaces it */
 };
 
-/* Writes the job's gathered values and states. *path_p: the folder, in `a`. */
-int checkpoint_write(struct job *j, const struct train_state *s, struct arena *a,
+/* Writes the job's gathered values and states into DIR/checkpoints. *path_p: the folder, in `a`. */
+int checkpoint_write(struct job *j, const struct train_state *s, const char *dir, struct arena *a,
 		     const char **path_p, struct err *e);
-/* Removes the oldest so that `keep` remain; 0 keeps all. */
-int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e);
-/* The newest complete checkpoint of a run's folder, in `a`; NULL when there is none. */
-int checkpoint_latest(const char *output_dir, struct arena *a, const char **path_p, struct err *e);
-/* Reads one into the job's values and states and checks that it belongs to this job: what would
- * change the result (data, seed, batch sizes, adapter) must be as it was, and the message names
- * what is not. */
-int checkpoint_read(struct job *j, const char *path, struct train_state *s_p, struct err *e);
+/* Bytes that a checkpoint takes on disk, and the result of the run. */
+uint64_t checkpoint_bytes(const struct job *j);
+uint64_t checkpoint_result_bytes(const struct job *j);
+/* Reads one into the job's values and states and checks that it is whole and belongs to this job:
+ * what would change the result (data, seed, batch sizes, adapter, base model) must be as it was,
+ * and the message names everything that is not. `allow_changes`: only what makes the state useless
+ * must be as it was. */
+int checkpoint_read(struct job *j, const char *path, bool allow_changes, struct train_state *s_p,
+		    struct err *e);
 
-/* The result of the run: the adapter, or the model, into output_dir itself. */
+/* The result of the run: the adapter, or the model, into `dir`. */
 int checkpoint_export(struct job *j, const char *dir, struct err *e);
-
-/* Whether a folder already holds a run of ours. */
-bool run_exists(const char *output_dir);
-/* Removes what a run of ours has written there, and nothing else. */
-int run_remove(const char *output_dir, struct err *e);
 
 #endif

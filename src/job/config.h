@@ -114,6 +114,7 @@ struct config {
 	/* a folder; "latest": the newest in output_dir; NULL: do not resume */
 	const char *resume_from_checkpoint;
 	int64_t save_steps;       /* 0: only at the end */
+	const char *save_minutes; /* "auto" or a number; "0": never */
 	int64_t save_total_limit; /* 0: keep all */
 	int64_t eval_steps;       /* 0: only before and after training */
 	int64_t logging_steps;

@@ -192,6 +192,14 @@ static int check_training(const struct config *c, const char *where, const bool 
 		return err_set(e, ERR_USAGE,
 			       "%s: 'eval_steps' needs a validation split: set 'val_set_size'",
 			       where);
+	char *end;
+	double minutes = strtod(c->save_minutes, &end);
+	if (strcmp(c->save_minutes, "auto") &&
+	    (end == c->save_minutes || *end || !(minutes >= 0 && minutes <= 1e6)))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'save_minutes' is '%.60s': a number of minutes, 0 for never, "
+			       "or auto",
+			       where, c->save_minutes);
 	if (c->val_set_size >= 1 && c->val_set_size != (double)(int64_t)c->val_set_size)
 		return err_set(
 			e, ERR_USAGE,
@@ -218,6 +226,7 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 	} word[] = { { "device", c->device },
 		     { "profile", c->profile },
 		     { "transport", c->transport },
+		     { "save_minutes", c->save_minutes },
 		     { "visualization_format", c->visualization_format } };
 	for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
 		if (empty(word[i].value))

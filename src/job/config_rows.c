@@ -147,6 +147,10 @@ static const struct opt rows[] = {
 	STR(resume_from_checkpoint, NULL, "DIR",
 	    "go on from this checkpoint; latest or true: the newest in output_dir"),
 	INT(save_steps, "500", 0, 1e9, "steps between checkpoints; 0: only at the end"),
+	STR(save_minutes, "auto", "auto|N",
+	    "a checkpoint after so many minutes without one, in the place of the one that was made "
+	    "for that before; auto: 10, and "
+	    "more where saving would cost above 2 % of the time; 0: never"),
 	INT(save_total_limit, "0", 0, 1e6, "checkpoints kept, the newest; 0: all"),
 	INT(eval_steps, "0", 0, 1e9,
 	    "steps between evaluations on the validation split; 0: before and after training"),

@@ -217,6 +217,12 @@ void job_close(struct job *j)
 	*j = (struct job){ 0 };
 }
 
+int job_hash_base(struct job *j, struct err *e)
+{
+	return j->base_hash[0] ? 0
+			       : base_hash(j->cfg->base_model, j->cfg->cache_dir, j->base_hash, e);
+}
+
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct err *e)
 {
 	const struct config *c = j->cfg;

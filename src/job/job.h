@@ -7,6 +7,7 @@
 #define HS_JOB_JOB_H
 
 #include "data/batch.h"
+#include "job/base_hash.h"
 #include "job/config.h"
 #include "optim/optim.h"
 #include "runtime/runtime.h"
@@ -40,7 +41,8 @@ struct job {
 	size_t nparam;
 	uint64_t trained_numbers; /* parameters that are trained */
 	uint64_t total_steps, warmup_steps;
-	uint64_t digest; /* of the data */
+	uint64_t digest;           /* of the data */
+	char base_hash[BASE_HASH]; /* of the base model; "" before job_hash_base() */
 };
 
 /* `act` is the dtype of activations, decided by the devices. */
@@ -49,6 +51,9 @@ void job_close(struct job *j);
 struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */
 /* value and state[] of every parameter */
 int job_alloc_state(struct job *j, struct err *e);
+
+/* Sets base_hash, once: a pass over the weights unless it is known (base_hash.h). */
+int job_hash_base(struct job *j, struct err *e);
 
 /* The adapter's weights as PEFT wants them; points into the job's values. Allocated in `a`. */
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad_p, struct err *e);

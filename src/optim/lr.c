@@ -27,11 +27,13 @@ const struct lr_curve *lr_curve_find(const char *name)
 	return NULL;
 }
 
-double lr_at(const struct lr_curve *curve, double base, uint64_t s, uint64_t total, uint64_t warmup,
-	     double min_ratio)
+double lr_at(const struct lr_curve *curve, int rule, double base, uint64_t s, uint64_t total,
+	     uint64_t warmup, double min_ratio)
 {
 	if (s <= warmup)
 		return base * (double)s / (double)warmup;
 	double steps = total > warmup ? (double)(total - warmup) : 1, at = (double)(s - warmup);
-	return base * curve->share(at < steps ? at : steps, steps, min_ratio);
+	at = at < steps ? at : steps;
+	return base * curve->share(rule == 1 ? at / (steps + curve->rule1_more) : (at - 1) / steps,
+				   min_ratio);
 }

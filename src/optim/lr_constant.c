@@ -2,9 +2,9 @@
 /* lr_constant.c - the full rate in every step. */
 #include "optim/optim.h"
 
-static double share(double s, double steps, double least)
+static double share(double p, double least)
 {
-	(void)s, (void)steps, (void)least;
+	(void)p, (void)least;
 	return 1;
 }
 

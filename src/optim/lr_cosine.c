@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lr_cosine.c - r + (1 - r) * (1 + cos(pi s / steps)) / 2, r being cosine_min_lr_ratio (Loshchilov
+/* lr_cosine.c - r + (1 - r) * (1 + cos(pi p)) / 2, r being cosine_min_lr_ratio (Loshchilov
  * & Hutter 2017, SGDR, eq. 5). */
 #include "optim/optim.h"
 
 #include <math.h>
 
-static double share(double s, double steps, double least)
+static double share(double p, double least)
 {
-	return least + (1 - least) * 0.5 * (1 + cos(M_PI * s / steps));
+	return least + (1 - least) * 0.5 * (1 + cos(M_PI * p));
 }
 
 static const char *const keys[] = { "cosine_min_lr_ratio", NULL };

@@ -65,17 +65,20 @@ int grad_sqnorm(const struct param *p, struct dmem *scratch, struct norm_buffer 
 struct lr_curve {
 	const char *name, *help;
 	const char *const *keys; /* as of struct optimizer */
-	/* The share of the base rate in step s = 1..steps behind the warm-up; `least` is min_ratio
-	 * of lr_at(). */
-	double (*share)(double s, double steps, double least);
+	/* The share of the base rate at the place p = 0..1 behind the warm-up; `least` is
+	 * min_ratio of lr_at(). */
+	double (*share)(double p, double least);
+	int rule1_more; /* rule 1 of lr_at(): steps that it added to those there are */
 };
 
 const struct lr_curve *lr_curve_at(size_t i);
 const struct lr_curve *lr_curve_find(const char *name);
 
 /* The learning rate of step s = 1..total: base*s/warmup while s <= warmup (so the first step
- * already moves), then base times the share of the curve. */
-double lr_at(const struct lr_curve *curve, double base, uint64_t s, uint64_t total, uint64_t warmup,
-	     double min_ratio);
+ * already moves), then base times the share of the curve at p = (s-1-warmup)/(total-warmup): the
+ * first step after the warm-up has the full rate, the last one is above the curve's end. That is
+ * `rule` 2. Runs that began with rule 1 keep it: p = (s-warmup)/(total-warmup+rule1_more). */
+double lr_at(const struct lr_curve *curve, int rule, double base, uint64_t s, uint64_t total,
+	     uint64_t warmup, double min_ratio);
 
 #endif

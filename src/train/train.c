@@ -6,10 +6,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "file/atomic.h"
 #include "coord/join.h"
 #include "coord/profiler.h"
 #include "train/samples.h"
+#include "train/save.h"
 
 #include <limits.h>
 #include <math.h>
@@ -35,6 +35,7 @@ struct trainer {
 	struct judge judge;     /* when planned */
 	struct seat_spec *seat; /* [stages] */
 	struct train_state st;
+	struct saver saver;
 	uint64_t round; /* counts rounds: the step number on the wire */
 	double *loss;   /* of each microbatch of the round */
 	size_t loss_cap;
@@ -333,7 +334,7 @@ static int one_step(struct trainer *t, struct err *e)
 	s.loss = sum / count;
 	s.grad_norm = sqrt(sqnorm) / count / scale;
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
-	s.learning_rate = lr_at(t->job->curve, c->learning_rate, s.step, s.total,
+	s.learning_rate = lr_at(t->job->curve, t->st.rules.lr, c->learning_rate, s.step, s.total,
 				t->job->warmup_steps, c->cosine_min_lr_ratio);
 	/* as torch.nn.utils.clip_grad_norm_ */
 	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
@@ -382,44 +383,14 @@ static int one_step(struct trainer *t, struct err *e)
 	return 0;
 }
 
-static int save(struct trainer *t, struct err *e)
+static int save(struct trainer *t, enum save_kind kind, struct err *e)
 {
-	const char *path;
+	int64_t began = clock_now();
 	TRY(session_pull_state(t->ses, ++t->round, e));
-	TRY(checkpoint_write(t->job, &t->st, &t->arena, &path, e));
-	TRY(checkpoint_prune(t->cfg->output_dir, t->cfg->save_total_limit, e));
-	return t->sink->saved ? t->sink->saved(t->sink->ctx, t->st.step, path, e) : 0;
+	return saver_save(&t->saver, &t->st, kind, began, e);
 }
 
 /* ---- the run ---- */
-
-static int prepare_folder(struct trainer *t, const char **resume_p, struct err *e)
-{
-	const struct config *c = t->cfg;
-	const char *from = c->resume_from_checkpoint;
-	*resume_p = NULL;
-	if (from && !strcmp(from, "latest")) {
-		TRY(checkpoint_latest(c->output_dir, &t->arena, &from, e));
-		if (!from)
-			return err_set(
-				e, ERR_USAGE,
-				"resume_from_checkpoint: %s has no checkpoint to resume from",
-				c->output_dir);
-	}
-	if (!from && run_exists(c->output_dir)) {
-		if (!c->overwrite_output_dir)
-			return err_set(e, ERR_USAGE,
-				       "output_dir %s already holds a run: resume it "
-				       "(resume_from_checkpoint=latest), replace it "
-				       "(overwrite_output_dir=true) "
-				       "or choose another folder",
-				       c->output_dir);
-		TRY(run_remove(c->output_dir, e));
-	}
-	TRY(dir_make(c->output_dir, e));
-	*resume_p = from;
-	return 0;
-}
 
 static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
 
@@ -435,18 +406,14 @@ static int loop(struct trainer *t, struct err *e)
 		}
 		if (due(c->sample_steps, t->st.step) && t->st.step < t->job->total_steps)
 			TRY(sample(t, e));
-		if (due(c->save_steps, t->st.step)) {
-			TRY(save(t, e));
+		if (due(c->save_steps, t->st.step) || saver_due(&t->saver)) {
+			TRY(save(t, due(c->save_steps, t->st.step) ? SAVE_STEP : SAVE_TIMED, e));
 			saved = t->st.step;
 		}
 	}
 	t->r.interrupted = t->st.step < t->job->total_steps;
-	if (saved != t->st.step)
-		TRY(save(t, e));
-	else
-		TRY(session_pull_state(t->ses, ++t->round,
-				       e)); /* the final weights are exported below */
-	TRY(checkpoint_export(t->job, c->output_dir, e));
+	TRY(session_pull_state(t->ses, ++t->round, e));
+	TRY(saver_finish(&t->saver, &t->st, saved != t->st.step, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
 		TRY(evaluate(t, &t->r.val_after, e));
 	return t->r.interrupted ? 0 : sample(t, e);
@@ -531,12 +498,16 @@ static int make_room(struct trainer *t, struct err *e)
 
 static int run(struct trainer *t, const char *resume, struct err *e)
 {
+	t->st.rules = RULES_NOW;
 	if (resume)
-		TRY(checkpoint_read(t->job, resume, &t->st, e));
+		TRY(checkpoint_read(t->job, resume, t->o->allow_changes, &t->st, e));
+	TRY(saver_init(&t->saver, t->job, t->sink, &t->arena, &t->st, resume, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));
 	TRY(choose(t, e));
 	TRY(make_room(t, e));
+	TRY(job_hash_base(t->job, e));
+	TRY(run_folder_begin(&t->saver.folder, e));
 	if (t->sink->begin) {
 		struct train_info i = { t->job,
 					t->place,
@@ -589,7 +560,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 		rc = err_nomem(e, SPANS_MOST * sizeof *t->span, "the trace");
 		goto out;
 	}
-	TRYOUT(prepare_folder(t, &resume, e));
+	TRYOUT(run_folder_open(c, &t->arena, &t->saver.folder, &resume, e));
 	TRYOUT(run(t, resume, e));
 	t->r.step = t->st.step;
 	t->r.total = job.total_steps;
@@ -600,6 +571,9 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 out:
 	if (t) {
 		session_close(t->ses, rc < 0 ? e : NULL);
+		if (rc < 0 && t->saver.folder.began && sink->lost)
+			sink->lost(sink->ctx, t->saver.newest);
+		run_folder_close(&t->saver.folder, rc < 0);
 		mem_free(t->loss);
 		mem_free(t->span);
 		arena_release(&t->arena);

@@ -69,6 +69,12 @@ struct train_sink {
 	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text,
 		      struct err *e);
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
+	/* The run cannot be saved at its end: 0 tries again (after a while, or in other[cap] when
+	 * that is set to a folder), negative gives up. */
+	int (*blocked)(void *ctx, const char *why, char *other, size_t cap);
+	/* The run failed after it began; `newest`: the checkpoint to go on from, NULL: there is
+	 * none. */
+	void (*lost)(void *ctx, const char *newest);
 	/* At the end: the prediction against what was measured. Not called where nothing was
 	 * predicted or there was but one step. */
 	void (*judge)(void *ctx, const struct judge *j);
@@ -84,6 +90,7 @@ struct train_options {
 	const struct placement *place; /* NULL: one stage on the configured device */
 	enum dtype act;                /* with `place`: dtype of activations */
 	bool trace;                    /* spans to the sink */
+	bool allow_changes;            /* resume although what may change has changed */
 	/* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 	char *const *program;
 	const struct ranks *ranks; /* NULL: not started by mpirun or srun (ranks.h) */

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint_check.c - see checkpoint_check.h. */
+#include "job/checkpoint_check.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "file/hash.h"
+#include "job/checkpoint_list.h"
+#include "job/job.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_MOST = 4096, STATE_MOST = 1 << 20 };
+
+#define DUMP (JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10)) /* for people */
+
+/* ---- whole ---- */
+
+static int is_file(const struct dirent *f)
+{
+	return f->d_name[0] != '.' && strcmp(f->d_name, "trainer_state.json");
+}
+
+int checkpoint_hashes(const char *dir, struct buf *out, struct err *e)
+{
+	struct dirent **f = NULL;
+	int n = scandir(dir, &f, is_file, alphasort), rc = n < 0 ? err_sys(e, errno, "%s", dir) : 0;
+	buf_adds(out, "{");
+	for (int i = 0; i < n; i++) {
+		char path[PATH_MOST], hex[HASH_HEX];
+		uint64_t bytes = 0;
+		if (rc >= 0 && snprintf(path, sizeof path, "%s/%s", dir, f[i]->d_name) >= PATH_MOST)
+			rc = err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+		if (rc >= 0)
+			rc = hash_file(path, hex, &bytes, e);
+		if (rc >= 0) {
+			buf_adds(out, i ? ",\n  " : "\n  ");
+			json_quote(out, f[i]->d_name, strlen(f[i]->d_name));
+			buf_addf(out, ": {\"bytes\": %llu, \"hash\": \"%s\"}",
+				 (unsigned long long)bytes, hex);
+		}
+		free(f[i]);
+	}
+	free(f);
+	buf_adds(out, "}");
+	return rc;
+}
+
+static const char seal[] = ",\n \"hash\": \"";
+
+void checkpoint_seal(struct buf *text)
+{
+	char hex[HASH_HEX];
+	hash_bytes(text->p, text->n, hex);
+	buf_addf(text, "%s%s\"\n}\n", seal, hex);
+}
+
+static bool is_sealed(const struct buf *text)
+{
+	const size_t tail = sizeof seal - 1 + HASH_HEX - 1 + strlen("\"\n}\n");
+	char hex[HASH_HEX];
+	if (text->n < tail)
+		return false;
+	const char *at = text->p + text->n - tail;
+	hash_bytes(text->p, text->n - tail, hex);
+	return !memcmp(at, seal, sizeof seal - 1) &&
+	       !memcmp(at + sizeof seal - 1, hex, HASH_HEX - 1);
+}
+
+/* One checkpoint, without advice. */
+static int verify(const char *dir, json_t **doc_p, struct err *e)
+{
+	char path[PATH_MOST];
+	struct buf text = BUF_INIT;
+	json_t *doc = NULL;
+	int64_t version = 0;
+	if (snprintf(path, sizeof path, "%s/trainer_state.json", dir) >= PATH_MOST)
+		return err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+	int rc = buf_read_file(&text, path, STATE_MOST, e);
+	if (rc >= 0)
+		rc = json_parse_text(text.p, text.n, path, &doc, e);
+	if (rc >= 0)
+		rc = json_need_int(doc, path, "version", 1, INT64_MAX, &version, e);
+	if (rc >= 0 && version >= 2 && !is_sealed(&text))
+		rc = err_set(e, ERR_INPUT,
+			     "checkpoint %s: trainer_state.json: its text is not what its hash is "
+			     "of",
+			     dir);
+	buf_release(&text);
+	const char *name;
+	json_t *file;
+	if (rc >= 0 && version >= 2)
+		json_object_foreach(json_object_get(doc, "files"), name, file)
+		{
+			char hex[HASH_HEX];
+			const char *was = json_string_value(json_object_get(file, "hash"));
+			if (strchr(name, '/') || !was ||
+			    snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_MOST)
+				rc = err_set(e, ERR_INPUT, "checkpoint %s: 'files' is not valid",
+					     dir);
+			else
+				rc = hash_file(path, hex, NULL, e);
+			if (rc >= 0 && strcmp(hex, was))
+				rc = err_set(e, ERR_INPUT,
+					     "checkpoint %s: %s: hash differs from "
+					     "trainer_state.json",
+					     dir, name);
+			if (rc < 0)
+				break;
+		}
+	if (rc < 0)
+		json_decref(doc);
+	else
+		*doc_p = doc;
+	return rc;
+}
+
+/* Of the folder that `dir` lies in, the newest checkpoint that is whole. */
+static bool find_whole(const char *dir, char out[PATH_MOST])
+{
+	char top[PATH_MOST];
+	struct checkpoint_entry *v = NULL;
+	size_t n = 0;
+	struct err ignored = { 0 };
+	if (snprintf(top, sizeof top, "%s/../..", dir) >= PATH_MOST ||
+	    checkpoint_list(top, &v, &n, &ignored) < 0)
+		return false;
+	bool found = false;
+	for (size_t i = n; i-- > 0 && !found;) {
+		json_t *doc;
+		if (checkpoint_path(top, v[i].step, out, PATH_MOST, &ignored) < 0 ||
+		    verify(out, &doc, &ignored) < 0)
+			continue;
+		json_decref(doc);
+		snprintf(out, PATH_MOST, "step-%06llu", (unsigned long long)v[i].step);
+		found = true;
+	}
+	mem_free(v);
+	return found;
+}
+
+int checkpoint_verify(const char *dir, json_t **doc_p, struct err *e)
+{
+	char whole[PATH_MOST];
+	int rc = verify(dir, doc_p, e);
+	if (rc >= 0)
+		return 0;
+	struct err why = *e;
+	if (find_whole(dir, whole))
+		return err_set(e, why.code, "%.800s; use another checkpoint (%.32s is whole)",
+			       why.msg, whole);
+	*e = why;
+	return rc;
+}
+
+/* ---- of the same job ---- */
+
+/* Without these as they were the state is of no use. */
+static const char *const fixed_keys[] = { "adapter", "lora_r", "lora_target_modules",
+					  "lora_target_linear", "optimizer" };
+/* These change what comes out. */
+static const char *const result_keys[] = {
+	"load_in_4bit",  "bnb_4bit_use_double_quant",
+	"lora_alpha",    "lora_dropout",
+	"use_rslora",    "sequence_len",
+	"val_set_size",  "sample_packing",
+	"seed",          "train_on_inputs",
+	"data_seed",     "micro_batch_size",
+	"adam_beta1",    "gradient_accumulation_steps",
+	"adam_beta2",    "learning_rate",
+	"adam_epsilon",  "lr_scheduler",
+	"weight_decay",  "warmup_steps",
+	"momentum",      "warmup_ratio",
+	"max_grad_norm", "cosine_min_lr_ratio",
+};
+/* These only say how far the run goes. */
+static const char *const length_keys[] = { "max_steps", "num_epochs" };
+
+static void add_difference(struct buf *out, const char *key, const char *was, const char *is)
+{
+	buf_addf(out, "%s'%s' was %.120s and is %.120s now", out->n ? ", " : "", key,
+		 was ? was : "not set", is ? is : "not set");
+}
+
+static void compare(const json_t *then, const json_t *now, const char *const *key, size_t n,
+		    struct buf *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		json_t *x = json_object_get(then, key[i]), *y = json_object_get(now, key[i]);
+		if ((!x && !y) || json_equal(x, y))
+			continue;
+		char *xs = json_dumps(x, DUMP), *ys = json_dumps(y, DUMP);
+		add_difference(out, key[i], xs, ys);
+		free(xs);
+		free(ys);
+	}
+}
+
+/* What is no key of the configuration. */
+static void compare_rest(const struct job *j, const json_t *doc, struct buf *out)
+{
+	char digest[32];
+	const char *base = json_string_value(json_object_get(doc, "base_hash")),
+		   *data = json_string_value(json_object_get(doc, "dataset_digest")),
+		   *dtype = json_string_value(json_object_get(doc, "compute_dtype")),
+		   *was = json_string_value(
+			   json_object_get(json_object_get(doc, "config"), "base_model"));
+	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)j->digest);
+	if (base && strcmp(base, j->base_hash))
+		buf_addf(out, "%sthe base model is another one (%.200s then, %.200s now)",
+			 out->n ? ", " : "", was ? was : "?", j->cfg->base_model);
+	if (!data || strcmp(data, digest))
+		buf_addf(out,
+			 "%sthe training data is not what it was when this run was saved (or the "
+			 "tokenizer changed)",
+			 out->n ? ", " : "");
+	if (dtype && strcmp(dtype, dtype_name(j->opt.act)))
+		add_difference(out, "compute_dtype", dtype, dtype_name(j->opt.act));
+}
+
+int checkpoint_same_job(struct job *j, const json_t *doc, const char *path, bool allow_changes,
+			struct err *e)
+{
+	struct buf b = BUF_INIT, fixed = BUF_INIT, differ = BUF_INIT, length = BUF_INIT;
+	config_to_json(j->cfg, &b);
+	json_t *now = NULL;
+	int rc = buf_ok(&b, e);
+	if (rc >= 0)
+		rc = json_parse_text(b.p, b.n, "the configuration", &now, e);
+	if (rc < 0)
+		goto out;
+	const json_t *then = json_object_get(doc, "config");
+	compare(then, now, fixed_keys, ARRAY_LEN(fixed_keys), &fixed);
+	compare(then, now, result_keys, ARRAY_LEN(result_keys), &differ);
+	compare(then, now, length_keys, ARRAY_LEN(length_keys), &length);
+	compare_rest(j, doc, &differ);
+	if (fixed.n)
+		rc = err_set(e, ERR_USAGE, "%s: %s: a run is not resumed with that", path, fixed.p);
+	else if (differ.n && !allow_changes)
+		rc = err_set(e, ERR_USAGE,
+			     "%s: %s: set it as it was, or resume with --allow-changes", path,
+			     differ.p);
+	if (rc >= 0 && differ.n)
+		log_warn("resumed with changes: %s", differ.p);
+	if (rc >= 0 && length.n)
+		log_info("the run has another length: %s; the learning-rate curve follows it",
+			 length.p);
+out:
+	json_decref(now);
+	buf_release(&b);
+	buf_release(&fixed);
+	buf_release(&differ);
+	buf_release(&length);
+	return rc;
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_folder.c - see run_folder.h. */
+#include "job/run_folder.h"
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/version.h"
+#include "file/atomic.h"
+#include "job/checkpoint_list.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_MOST = 4096, DEPTH_MOST = 4, STALE = 512 };
+
+/* ---- which files are a run's ---- */
+
+#define WEIGHTS "model.safetensors", "config.json"
+#define ADAPTER "adapter_config.json", "adapter_model.safetensors"
+
+/* Everything that a run writes; `*` does not match a '/'. */
+static const char *const run_files[] = {
+	"run.json",
+	"run.lock",
+	"metrics.jsonl",
+	"samples.jsonl",
+	"loss.png",
+	"plan.json",
+	"profile.json",
+	"profile.png",
+	"profile.html",
+	"prediction.json",
+	"trace.json",
+	"architecture.*",
+	ADAPTER,
+	WEIGHTS,
+	"tokenizer.json",
+	"tokenizer_config.json",
+	"special_tokens_map.json",
+	"chat_template.jinja",
+	"generation_config.json",
+	"tokenizer.model",
+	"vocab.json",
+	"merges.txt",
+	"added_tokens.json",
+	"tensorboard",
+	"tensorboard/events.out.tfevents.*",
+	"checkpoints",
+	"checkpoints/latest.json",
+	"checkpoints/step-*",
+	"checkpoints/step-*/*_config.json",
+	"checkpoints/step-*/*.safetensors",
+	"checkpoints/step-*/config.json",
+	"checkpoints/step-*/trainer_state.json",
+};
+
+/* Results: where one of these lies in a folder without a run, it is somebody else's. */
+static const char *const results[] = { "metrics.jsonl", "samples.jsonl", "checkpoints", ADAPTER,
+				       WEIGHTS,         "tensorboard",   "run.json" };
+
+/* What says something about an earlier run and is not written by every one. */
+static const char *const leftovers[] = { "prediction.json", "trace.json", "loss.png" };
+
+bool run_folder_writes(const char *name)
+{
+	char whole[PATH_MOST];
+	size_t n = strlen(name);
+	if (n >= sizeof whole)
+		return false;
+	memcpy(whole, name, n + 1);
+	if (n > 4 && !strcmp(whole + n - 4, ".tmp")) /* not finished when the run was killed */
+		whole[n - 4] = 0;
+	for (size_t i = 0; i < ARRAY_LEN(run_files); i++)
+		if (!fnmatch(run_files[i], whole, FNM_PATHNAME))
+			return true;
+	return strstr(name, ".tmp/") && !strncmp(name, "checkpoints/step-", 17);
+}
+
+/* The first entry of the folder that no run writes, in stray[PATH_MOST]; "": there is none. */
+static int find_stray(const char *top, const char *below, int depth, char stray[PATH_MOST],
+		      struct err *e)
+{
+	char path[PATH_MOST];
+	if (snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below) >= PATH_MOST)
+		return err_set(e, ERR_INPUT, "%s: the path is too long", top);
+	DIR *d = opendir(path);
+	if (!d)
+		return err_sys(e, errno, "%s", path);
+	int rc = 0;
+	for (struct dirent *i; !*stray && rc >= 0 && (i = readdir(d));) {
+		char name[PATH_MOST];
+		struct stat st;
+		if (!strcmp(i->d_name, ".") || !strcmp(i->d_name, ".."))
+			continue;
+		snprintf(name, sizeof name, "%.2000s%s%s", below, *below ? "/" : "", i->d_name);
+		bool found = !fstatat(dirfd(d), i->d_name, &st, AT_SYMLINK_NOFOLLOW);
+		if (!run_folder_writes(name) || (found && S_ISLNK(st.st_mode)))
+			memcpy(stray, name, sizeof name);
+		else if (found && S_ISDIR(st.st_mode) && depth < DEPTH_MOST)
+			rc = find_stray(top, name, depth + 1, stray, e);
+	}
+	closedir(d);
+	return rc;
+}
+
+static bool has(const char *dir, const char *name)
+{
+	char path[PATH_MOST];
+	struct stat st;
+	return snprintf(path, sizeof path, "%s/%s", dir, name) < PATH_MOST && !lstat(path, &st);
+}
+
+/* The folder has the mark of a run, or what runs left before there were marks. */
+static bool is_run(const char *dir)
+{
+	struct checkpoint_entry *v = NULL;
+	size_t n = 0;
+	struct err ignored;
+	if (has(dir, "run.json") || (has(dir, "metrics.jsonl") && has(dir, "plan.json")))
+		return true;
+	bool found = checkpoint_list(dir, &v, &n, &ignored) >= 0 && n > 0;
+	mem_free(v);
+	return found;
+}
+
+/* Something that would be missed: a checkpoint, or what training gave. */
+static bool has_result(const char *dir)
+{
+	struct checkpoint_entry *v = NULL;
+	size_t n = 0;
+	struct err ignored;
+	bool found = checkpoint_list(dir, &v, &n, &ignored) >= 0 && n > 0;
+	mem_free(v);
+	return found || has(dir, "adapter_model.safetensors") || has(dir, "model.safetensors");
+}
+
+/* ---- what may be written where ---- */
+
+static bool lies_in(const char *path, const char *dir)
+{
+	char whole[PATH_MAX];
+	size_t n = strlen(dir);
+	return path && path[0] && realpath(path, whole) && !strncmp(whole, dir, n) &&
+	       (!whole[n] || whole[n] == '/' || n == 1);
+}
+
+/* A file of the user's that lies in the folder; NULL: there is none. *what_p: the key that names
+ * it. */
+static const char *find_input(const struct config *c, const char *dir, const char **what_p)
+{
+	const struct {
+		const char *what, *path;
+	} one[] = { { "base_model", c->base_model },
+		    { "the configuration", c->path },
+		    { "key_file", c->key_file },
+		    { "cache_dir", c->cache_dir } };
+	for (size_t i = 0; i < ARRAY_LEN(one); i++)
+		if (lies_in(one[i].path, dir)) {
+			*what_p = one[i].what;
+			return one[i].path;
+		}
+	for (size_t i = 0; i < c->ndatasets; i++)
+		if (lies_in(c->datasets[i].path, dir)) {
+			*what_p = "datasets";
+			return c->datasets[i].path;
+		}
+	return NULL;
+}
+
+static int refuse_old_run(const char *dir, struct err *e)
+{
+	return err_set(e, ERR_USAGE,
+		       "output_dir %s already holds a run: resume it "
+		       "(resume_from_checkpoint=latest), replace it (overwrite_output_dir=true) or "
+		       "choose another folder",
+		       dir);
+}
+
+/* An old run is there and is to be replaced. */
+static int check_replace(const struct config *c, const char *dir, struct err *e)
+{
+	char stray[PATH_MOST] = "";
+	const char *what, *input = find_input(c, dir, &what);
+	if (input)
+		return err_set(e, ERR_USAGE,
+			       "output_dir %s holds %s (%s), so it is not replaced: choose another "
+			       "folder",
+			       dir, what, input);
+	TRY(find_stray(dir, "", 0, stray, e));
+	if (stray[0])
+		return err_set(e, ERR_USAGE,
+			       "output_dir %s holds '%s', which no run writes, so it is not "
+			       "replaced: move that file away or choose another folder",
+			       dir, stray);
+	return 0;
+}
+
+/* No run is there: nothing of somebody else's may be in the way. */
+static int check_empty(const struct config *c, const char *dir, struct err *e)
+{
+	const char *what, *input = find_input(c, dir, &what);
+	for (size_t i = 0; i < ARRAY_LEN(results); i++)
+		if (has(dir, results[i]))
+			return input ? err_set(e, ERR_USAGE,
+					       "output_dir %s holds %s (%s): choose another folder",
+					       dir, what, input)
+				     : err_set(e, ERR_USAGE,
+					       "output_dir %s holds '%s', which is not of a run of "
+					       "this program: choose another folder",
+					       dir, results[i]);
+	return 0;
+}
+
+static int find_resume(const struct config *c, struct arena *a, const char **from_p, struct err *e)
+{
+	const char *from = c->resume_from_checkpoint;
+	struct stat st;
+	if (from && !strcmp(from, "latest")) {
+		TRY(checkpoint_latest(c->output_dir, a, &from, e));
+		if (!from)
+			return err_set(
+				e, ERR_USAGE,
+				"resume_from_checkpoint: %s has no checkpoint to resume from",
+				c->output_dir);
+	} else if (from && (stat(from, &st) < 0 || !S_ISDIR(st.st_mode))) {
+		return err_set(e, ERR_USAGE,
+			       "resume_from_checkpoint: %s is not there: name a folder such as "
+			       "%s/checkpoints/step-000020, or latest",
+			       from, c->output_dir);
+	}
+	*from_p = from;
+	return 0;
+}
+
+static void sibling(const struct run_folder *f, const char *ending, char out[PATH_MOST])
+{
+	snprintf(out, PATH_MOST, "%s%s", f->path, ending);
+}
+
+/* What a run that was killed while it replaced another one has left beside the folder. */
+static int look_aside(struct run_folder *f, struct err *e)
+{
+	char old[PATH_MOST], fresh[PATH_MOST], stray[PATH_MOST] = "";
+	struct stat st;
+	sibling(f, ".old", old);
+	sibling(f, ".new", fresh);
+	if (!lstat(fresh, &st) && is_run(fresh) && lstat(old, &st) < 0 && rename(fresh, old) < 0)
+		return err_sys(e, errno, "%s: renaming to %s", fresh, old);
+	if (lstat(old, &st) < 0)
+		return 0;
+	if (f->replaces) {
+		TRY(find_stray(old, "", 0, stray, e));
+		if (stray[0] || !is_run(old))
+			return err_set(e, ERR_USAGE,
+				       "%s is in the way and no run of this program: output_dir is "
+				       "moved there before it is replaced; move it away",
+				       old);
+	}
+	log_info("%s holds an earlier run, moved aside by one that was killed", old);
+	return 0;
+}
+
+static int take_lock(const char *dir, struct file_lock *l, struct err *e)
+{
+	char path[PATH_MOST], stale[STALE];
+	if (snprintf(path, sizeof path, "%s/run.lock", dir) >= PATH_MOST)
+		return err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+	int rc = file_lock_take(path, l, stale, sizeof stale, e);
+	if (rc < 0)
+		return rc == ERR_USAGE ? err_prefix(e, "output_dir holds a run that is not over")
+				       : rc;
+	if (stale[0])
+		log_info("%s: the run of %s ended without an end", dir, stale);
+	return 0;
+}
+
+int run_folder_open(const struct config *c, struct arena *a, struct run_folder *f_p,
+		    const char **resume_p, struct err *e)
+{
+	struct run_folder f = { .cfg = c, .lock = FILE_LOCK_INIT };
+	char whole[PATH_MAX];
+	const char *from = NULL;
+	struct stat st;
+	TRY(find_resume(c, a, &from, e));
+	f.made = stat(c->output_dir, &st) < 0;
+	if (!f.made && !S_ISDIR(st.st_mode))
+		return err_set(e, ERR_USAGE, "output_dir %s is a file: choose another folder",
+			       c->output_dir);
+	TRY(dir_make(c->output_dir, e));
+	if (!realpath(c->output_dir, whole) || strlen(whole) >= sizeof f.path) {
+		int rc = err_sys(e, errno ? errno : ENAMETOOLONG, "%s", c->output_dir);
+		if (f.made)
+			rmdir(c->output_dir);
+		return rc;
+	}
+	snprintf(f.path, sizeof f.path, "%.2047s", whole);
+	int rc = take_lock(f.path, &f.lock, e);
+	f.resumes = from && lies_in(from, f.path);
+	if (f.resumes && realpath(from, whole))
+		snprintf(f.from, sizeof f.from, "%.63s", strrchr(whole, '/') + 1);
+	if (rc >= 0 && !f.resumes && is_run(f.path)) {
+		f.replaces = c->overwrite_output_dir;
+		rc = f.replaces ? check_replace(c, f.path, e) : refuse_old_run(c->output_dir, e);
+	} else if (rc >= 0 && !f.resumes) {
+		rc = check_empty(c, f.path, e);
+	}
+	if (rc >= 0)
+		rc = look_aside(&f, e);
+	if (rc < 0) {
+		file_lock_release(&f.lock);
+		if (f.made)
+			rmdir(c->output_dir);
+		return rc;
+	}
+	*f_p = f;
+	*resume_p = from;
+	return 0;
+}
+
+/* ---- one run in the place of another ---- */
+
+/* The new folder, locked, takes the place of the old one in one step where the file system can do
+ * that: nobody else finds the place empty. */
+static int move_aside(struct run_folder *f, struct err *e)
+{
+	char old[PATH_MOST], fresh[PATH_MOST], path[PATH_MOST];
+	struct file_lock lock = FILE_LOCK_INIT;
+	struct stat st;
+	sibling(f, ".old", old);
+	sibling(f, ".new", fresh);
+	if (!lstat(old, &st)) {
+		if (!has_result(f->path)) { /* a run that was killed early: the older one counts */
+			f->is_aside = true;
+			return 0;
+		}
+		TRY(dir_remove(old, e));
+	}
+	TRY(dir_remove(fresh, e));
+	TRY(dir_make(fresh, e));
+	int rc = take_lock(fresh, &lock, e);
+	if (rc < 0) {
+		rmdir(fresh);
+		return rc;
+	}
+	bool swapped = !renameat2(AT_FDCWD, fresh, AT_FDCWD, f->path, RENAME_EXCHANGE);
+	if (swapped ? rename(fresh, old) < 0
+		    : rename(f->path, old) < 0 || rename(fresh, f->path) < 0) {
+		rc = err_sys(e, errno, "output_dir %s cannot be moved to %s: choose another folder",
+			     f->path, old);
+		if (swapped)
+			renameat2(AT_FDCWD, fresh, AT_FDCWD, f->path, RENAME_EXCHANGE);
+		else
+			rename(old, f->path);
+		file_lock_release(&lock);
+		dir_remove(fresh, &(struct err){ 0 });
+		return rc;
+	}
+	/* both locks are held; the folders have changed places, so have the files */
+	snprintf(path, sizeof path, "%.4080s/run.lock", old);
+	unlink(path);
+	close(f->lock.fd);
+	mem_free(lock.path);
+	f->lock.fd = lock.fd; /* its path is the same as before */
+	f->is_aside = true;
+	return 0;
+}
+
+/* Every file of a run in the folder, but not the lock. */
+static int remove_files(const char *dir, struct err *e)
+{
+	DIR *d = opendir(dir);
+	if (!d)
+		return err_sys(e, errno, "%s", dir);
+	int rc = 0;
+	for (struct dirent *i; rc >= 0 && (i = readdir(d));) {
+		char path[PATH_MOST];
+		struct stat st;
+		if (!strcmp(i->d_name, ".") || !strcmp(i->d_name, "..") ||
+		    !strcmp(i->d_name, "run.lock") || !run_folder_writes(i->d_name))
+			continue;
+		snprintf(path, sizeof path, "%.2047s/%s", dir, i->d_name);
+		if (!lstat(path, &st) && S_ISDIR(st.st_mode))
+			rc = dir_remove(path, e);
+		else if (unlink(path) < 0 && errno != ENOENT)
+			rc = err_sys(e, errno, "%s: removing", path);
+	}
+	closedir(d);
+	return rc;
+}
+
+static int write_mark(const struct run_folder *f, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	char host[256] = "";
+	gethostname(host, sizeof host - 1);
+	buf_addf(&b, "{\"program\": \"heteroshard\", \"version\": \"%s\", \"host\": ", HS_VERSION);
+	json_quote(&b, host, strlen(host));
+	buf_addf(&b, ", \"pid\": %ld, \"started\": %lld}\n", (long)getpid(),
+		 (long long)(clock_wall() / 1000000000));
+	int rc = buf_ok(&b, e);
+	if (rc >= 0)
+		rc = atomic_write_in(f->path, "run.json", b.p, b.n, e);
+	buf_release(&b);
+	return rc;
+}
+
+int run_folder_begin(struct run_folder *f, struct err *e)
+{
+	if (f->replaces)
+		TRY(move_aside(f, e));
+	f->began = true;
+	if (f->replaces)
+		TRY(remove_files(f->path, e));
+	for (size_t i = 0; i < ARRAY_LEN(leftovers); i++) {
+		char path[PATH_MOST];
+		snprintf(path, sizeof path, "%.2047s/%s", f->path, leftovers[i]);
+		if (unlink(path) < 0 && errno != ENOENT)
+			return err_sys(e, errno, "%s: removing", path);
+	}
+	if (f->resumes) {
+		size_t left;
+		TRY(checkpoint_resumed(f->path, f->from, &left, e));
+		if (left)
+			log_info("the run goes back to %s: %zu later checkpoint%s stay%s beside it "
+				 "until replaced or pruned, and latest does not mean %s",
+				 f->from, left, left > 1 ? "s" : "", left > 1 ? "" : "s",
+				 left > 1 ? "them" : "it");
+	}
+	return write_mark(f, e);
+}
+
+int run_folder_keep(struct run_folder *f, struct err *e)
+{
+	char old[PATH_MOST];
+	if (!f->is_aside)
+		return 0;
+	f->is_aside = false;
+	sibling(f, ".old", old);
+	return dir_remove(old, e);
+}
+
+/* This run's folder goes, the old one comes back. */
+static void put_back(struct run_folder *f)
+{
+	char old[PATH_MOST];
+	struct err e = { 0 };
+	sibling(f, ".old", old);
+	bool swapped = !renameat2(AT_FDCWD, old, AT_FDCWD, f->path, RENAME_EXCHANGE);
+	if (swapped ? dir_remove(old, &e) < 0
+		    : dir_remove(f->path, &e) < 0 || rename(old, f->path) < 0)
+		log_warn("the earlier run is not all back in its place (%s, %s): %s", f->path, old,
+			 e.msg);
+	else
+		log_info("%s is again the run that was there before", f->cfg->output_dir);
+	close(f->lock.fd); /* its file went with the folder */
+	mem_free(f->lock.path);
+	f->lock = (struct file_lock)FILE_LOCK_INIT;
+}
+
+void run_folder_close(struct run_folder *f, bool failed)
+{
+	struct err e = { 0 };
+	if (!f->cfg)
+		return;
+	if (f->is_aside && failed && !has_result(f->path))
+		put_back(f);
+	else if (f->is_aside && run_folder_keep(f, &e) < 0)
+		log_warn("%s", e.msg);
+	file_lock_release(&f->lock);
+	if (f->made && !f->began)
+		rmdir(f->cfg->output_dir);
+	f->cfg = NULL;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save.h - when and where a run is saved, and what happens when it cannot be.
+ *
+ * Saving in the middle of a run that fails is a warning: training goes on and it is tried again.
+ * The last save of a run is not given up while the process lives: it is tried again, in another
+ * place when the caller names one. The result is written before the last checkpoint. */
+#ifndef HS_TRAIN_SAVE_H
+#define HS_TRAIN_SAVE_H
+
+#include "job/checkpoint.h"
+#include "job/run_folder.h"
+
+struct err;
+struct train_sink;
+
+enum save_kind { SAVE_STEP, SAVE_TIMED };
+
+struct saver {
+	struct job *job;
+	const struct train_sink *sink;
+	struct arena *arena;
+	struct run_folder folder;
+	char dir[2048];     /* where it is saved: output_dir, or what was chosen instead */
+	const char *newest; /* checkpoint; NULL: there is none yet */
+	int64_t last;       /* clock of the last one, or of the beginning */
+	double seconds;     /* that it took */
+	bool failed;        /* the last one: tried again soon */
+};
+
+/* `st`: where the run begins. `resume`: the checkpoint that it goes on from, or NULL. ERR_IO when
+ * not even one checkpoint fits on the disk. */
+int saver_init(struct saver *s, struct job *j, const struct train_sink *sink, struct arena *a,
+	       const struct train_state *st, const char *resume, struct err *e);
+/* Whether a checkpoint is due by the clock (save_minutes). */
+bool saver_due(const struct saver *s);
+/* The job's values and states are as after st->step; gathering them began at clock `began`. */
+int saver_save(struct saver *s, const struct train_state *st, enum save_kind kind, int64_t began,
+	       struct err *e);
+/* The end of the run: its result, and a checkpoint unless the step has one. */
+int saver_finish(struct saver *s, const struct train_state *st, bool checkpoint, struct err *e);
+
+#endif
