@@ -138,14 +138,18 @@ $(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
 		$(if $(filter fake%,$*),-Wl$(comma)--no-as-needed -l:libOpenCL.so.1 2>/dev/null || \
 			echo "  (no libOpenCL: $@ is not built)")
 
-# PoCL, OpenCL on the processor, is the OpenCL device of the tests. A libOpenCL that is installed
-# already is kept. Without PoCL the tests that need it are skipped, and say so.
-.PHONY: opencl
+# PoCL, OpenCL on the processor, is the OpenCL device of the tests; kernels and products are tested
+# on the OpenCL driver of Mesa too, which has other limits. A libOpenCL that is installed already is
+# kept. Without a driver the tests that need it are skipped, and say so.
+LOADER := $(shell ldconfig -p | grep -q libOpenCL.so.1 || echo ocl-icd-libopencl1)
+.PHONY: opencl mesa
 opencl: | $(DEPS_OK)
-	@scripts/install-deps.sh pocl-opencl-icd \
-		$(shell ldconfig -p | grep -q libOpenCL.so.1 || echo ocl-icd-libopencl1) || \
+	@scripts/install-deps.sh pocl-opencl-icd $(LOADER) || \
 		echo "PoCL cannot be installed: there may be no OpenCL device here"
-$(DRIVERS): | opencl
+mesa: opencl
+	@scripts/install-deps.sh mesa-opencl-icd || \
+		echo "the OpenCL driver of Mesa cannot be installed: tests do not run on it"
+$(DRIVERS): | opencl mesa
 
 # MPI for the tests of the mpi transport. `make` is run again because it is found at the start.
 .PHONY: mpi

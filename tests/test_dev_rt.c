@@ -301,7 +301,7 @@ static void arguments_fit_the_text(void **state)
 			const char *sig =
 				k < K_COUNT ? dev_kernel_sig((enum dev_kernel)k) : GPU_GEMM_SIG;
 			union dev_arg a[GPU_ARGS] = { 0 };
-			struct gpu_step s[GPU_STEPS] = { { GPU_gemm, 1 } };
+			struct gpu_step s[GPU_STEPS] = { { GPU_gemm, 1, 0 } };
 			char packed[64] = "", taken[64];
 			int n = 1;
 			for (int i = 0; sig[i]; i++) {

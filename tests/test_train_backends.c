@@ -151,6 +151,15 @@ static void every_backend_trains_like_the_cpu(void **state)
 		if (strcmp(names[i], "hip")) /* the same code as for cuda */
 			in_the_middle(&t, names[i], spec, &cpu);
 	}
+	/* the drivers behind the first one of OpenCL: PoCL and Mesa's, in tests */
+	struct err e = { 0 };
+	for (int i = 1; i < backend_find("opencl")->count(&e); i++) {
+		char spec[32];
+		struct record one = { 0 };
+		snprintf(spec, sizeof spec, "opencl:%d", i);
+		run(&t, spec, spec, NULL, &one);
+		close_to(&cpu, &one, spec);
+	}
 	tiny_remove(&t);
 }
 

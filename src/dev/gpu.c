@@ -56,66 +56,116 @@ static int attn_check(int64_t h, int64_t g, int64_t d, struct err *e)
 	return 0;
 }
 
+/* Passes of a loop of n: the end is looked at once more. */
+static int64_t loop(int64_t n) { return (n > 0 ? n : 0) + 1; }
+/* Passes of a loop over n things that the lanes share out. */
+static int64_t lanes(int64_t n) { return loop(over(n, GPU_LANES)); }
+/* Of group_sum() and group_max(). */
+#define GROUPED loop(7)
+
+/* The loops of kernel/attn.k for n queries or keys at most in a sequence: `rows` by `cols` a block,
+ * heads `d` wide. */
+struct attn_sizes {
+	int64_t fwd_rows, fwd_cols, bwd_rows, bwd_cols, wide;
+};
+static const struct attn_sizes attn_sizes[] = { { 32, 32, 32, 16, 64 },
+						{ 32, 16, 16, 8, 128 },
+						{ 16, 8, 8, 4, 256 } };
+
+static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int64_t n, int64_t s,
+			   int64_t h, int64_t d)
+{
+	const bool fwd = base == GPU_attn_fwd_64, dkv = base == GPU_attn_dkv_64;
+	const int64_t rows = fwd ? z->fwd_rows : z->bwd_rows,
+		      cols = fwd ? z->fwd_cols : z->bwd_cols, nc = z->wide / 16,
+		      per = loop(rows / 8), tile = lanes(cols * z->wide),
+		      scores =
+			      lanes(rows * cols) + over(rows * cols, GPU_LANES) * loop(over(d, 16)),
+		      top = fwd ? 2 * loop(cols) : 0,
+		      add = per + rows / 8 * ((fwd ? loop(nc) : 0) + loop(cols)),
+		      block = 2 * tile + scores + top + add,
+		      ends = loop(s) + 2 * lanes(rows * z->wide) + 2 * (per + rows / 8 * loop(nc));
+	return ends + (dkv ? loop(h) + h * (1 + over(n, cols) * (block + 1))
+			   : loop(0) + over(n, cols) * (block + 1));
+}
+
+/* The most keys that a sequence can have: where it has as many as queries, n of these; else as many
+ * as the buffer holds. */
+static int64_t attn_keys(const union dev_arg *a)
+{
+	const struct dev_ref k = a[3].b, qs = a[5].b, ks = a[6].b;
+	const bool same = qs.buf == ks.buf && qs.off == ks.off;
+	return same || !k.buf ? a[7].i
+			      : (int64_t)((k.buf->size - k.off) / 2) / (a[14].i > 0 ? a[14].i : 1);
+}
+
+/* `n` begins with N, S, H, G, D of kernel.def; `keys` a sequence has at most; a group works for one
+ * of `heads`, through `each` of the others. */
+static struct gpu_step attn_step(enum gpu_entry base, const union dev_arg *n, int64_t keys,
+				 int64_t heads, int64_t each)
+{
+	const int w = attn_width(n[4].i);
+	const struct attn_sizes *z = &attn_sizes[w];
+	const int64_t rows = base == GPU_attn_fwd_64 ? z->fwd_rows : z->bwd_rows;
+	return (struct gpu_step){ (enum gpu_entry)((int)base + w),
+				  (over(n[0].i, rows) + n[1].i) * heads,
+				  attn_passes(base, z, keys, n[1].i, each, n[4].i) };
+}
+
 int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_STEPS],
 	      struct err *e)
 {
-	/* rows of the backward attention kernels by width, as in kernel/attn.k */
-	static const int fwd_rows[] = { 32, 32, 16 }, bwd_rows[] = { 32, 16, 8 };
-	int n = 0, w;
-#define STEP(name, count)                                                                          \
-	s[n++] = (struct gpu_step) { GPU_##name, count }
+	int n = 0;
+#define STEP(name, count, loops)                                                                   \
+	s[n++] = (struct gpu_step) { GPU_##name, count, loops }
 	switch (k) {
 	case K_embed_fwd:
 	case K_gather_rows:
-		STEP(embed_fwd, a[3].i);
+		STEP(embed_fwd, a[3].i, lanes(a[4].i));
 		break;
 	case K_embed_bwd:
-		STEP(embed_bwd, a[3].i);
+		STEP(embed_bwd, a[3].i, lanes(a[3].i) + loop(a[3].i) + a[3].i * lanes(a[4].i));
 		break;
 	case K_scatter_rows:
-		STEP(scatter_rows, a[3].i);
+		STEP(scatter_rows, a[3].i, lanes(a[4].i));
 		break;
 	case K_rmsnorm_fwd:
-		STEP(rmsnorm_fwd, a[4].i);
+		STEP(rmsnorm_fwd, a[4].i, 2 * lanes(a[5].i) + GROUPED);
 		break;
 	case K_rmsnorm_bwd:
 		if (a[1].b.buf && a[6].i)
-			STEP(rmsnorm_dw, over(a[7].i, 32));
-		STEP(rmsnorm_dx, a[6].i);
+			STEP(rmsnorm_dw, over(a[7].i, 32), loop(over(a[6].i, 4)) + loop(3));
+		STEP(rmsnorm_dx, a[6].i, 2 * lanes(a[7].i) + GROUPED);
 		break;
 	case K_rope:
 		if (a[5].i % 2)
 			return err_set(e, ERR_INTERNAL, "rope over an odd head width (%lld)",
 				       (long long)a[5].i);
-		STEP(rope, a[3].i);
+		STEP(rope, a[3].i,
+		     lanes(a[5].i / 2) + over(a[5].i / 2, GPU_LANES) * lanes(a[4].i * GPU_LANES));
 		break;
 	case K_attn_fwd:
 		if (!a[7].i)
 			break;
 		TRY(attn_check(a[9].i, a[10].i, a[11].i, e));
-		w = attn_width(a[11].i);
-		s[n++] = (struct gpu_step){ GPU_attn_fwd_64 + (enum gpu_entry)w,
-					    (over(a[7].i, fwd_rows[w]) + a[8].i) * a[9].i };
+		s[n++] = attn_step(GPU_attn_fwd_64, a + 7, attn_keys(a), a[9].i, 1);
 		break;
 	case K_attn_bwd:
 		if (!a[11].i)
 			break;
 		TRY(attn_check(a[13].i, a[14].i, a[15].i, e));
-		w = attn_width(a[15].i);
-		STEP(attn_delta, over(a[11].i * a[13].i, GPU_LANES));
-		s[n++] = (struct gpu_step){ GPU_attn_dq_64 + (enum gpu_entry)w,
-					    (over(a[11].i, bwd_rows[w]) + a[12].i) * a[13].i };
-		s[n++] = (struct gpu_step){ GPU_attn_dkv_64 + (enum gpu_entry)w,
-					    (over(a[11].i, bwd_rows[w]) + a[12].i) * a[14].i };
+		STEP(attn_delta, over(a[11].i * a[13].i, GPU_LANES), loop(a[15].i));
+		s[n++] = attn_step(GPU_attn_dq_64, a + 11, a[11].i, a[13].i, 1);
+		s[n++] = attn_step(GPU_attn_dkv_64, a + 11, a[11].i, a[14].i, a[13].i / a[14].i);
 		break;
 	case K_swiglu_fwd:
-		STEP(swiglu_fwd, over(a[3].i, GPU_LANES));
+		STEP(swiglu_fwd, over(a[3].i, GPU_LANES), 0);
 		break;
 	case K_swiglu_bwd:
-		STEP(swiglu_bwd, over(a[5].i, GPU_LANES));
+		STEP(swiglu_bwd, over(a[5].i, GPU_LANES), 0);
 		break;
 	case K_axpby:
-		STEP(axpby, over(a[2].i, GPU_LANES));
+		STEP(axpby, over(a[2].i, GPU_LANES), 0);
 		break;
 	case K_cast:
 		for (int i = 3; i < 5; i++)
@@ -123,38 +173,38 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 			    a[i].i != DT_F64)
 				return err_set(e, ERR_INTERNAL, "cast between dtypes %lld and %lld",
 					       (long long)a[4].i, (long long)a[3].i);
-		STEP(cast, over(a[2].i, GPU_LANES));
+		STEP(cast, over(a[2].i, GPU_LANES), loop(23));
 		break;
 	case K_dropout:
 		if (!(a[4].f >= 0 && a[4].f < 1))
 			return err_set(e, ERR_INTERNAL, "dropout of %g is outside [0, 1)",
 				       (double)a[4].f);
-		STEP(dropout, over(a[2].i, 4 * GPU_LANES));
+		STEP(dropout, over(a[2].i, 4 * GPU_LANES), loop(10) + loop(4));
 		break;
 	case K_xent:
-		STEP(xent, a[4].i);
+		STEP(xent, a[4].i, 2 * lanes(a[5].i) + 2 * GROUPED);
 		break;
 	case K_colsum:
 		if (a[2].i)
-			STEP(colsum, over(a[3].i, 32));
+			STEP(colsum, over(a[3].i, 32), loop(over(a[2].i, 4)) + loop(3));
 		break;
 	case K_addbias:
-		STEP(addbias, a[2].i);
+		STEP(addbias, a[2].i, lanes(a[3].i));
 		break;
 	case K_nf4_dequant:
 		if (a[12].i < 1 || (a[4].b.buf && !a[5].b.buf))
 			return err_set(e, ERR_INTERNAL, "nf4_dequant: block %lld%s",
 				       (long long)a[12].i, a[4].b.buf ? " without absmax2" : "");
-		STEP(nf4_dequant, a[8].i);
+		STEP(nf4_dequant, a[8].i, lanes(a[10].i));
 		break;
 	case K_sqnorm:
-		STEP(sqnorm, over(a[2].i, 4096));
+		STEP(sqnorm, over(a[2].i, 4096), lanes(4096) + GROUPED);
 		break;
 	case K_adamw:
-		STEP(adamw, over(a[4].i, GPU_LANES));
+		STEP(adamw, over(a[4].i, GPU_LANES), 0);
 		break;
 	case K_sgd:
-		STEP(sgd, over(a[3].i, GPU_LANES));
+		STEP(sgd, over(a[3].i, GPU_LANES), 0);
 		break;
 	case K_COUNT:
 		return err_set(e, ERR_INTERNAL, "kernel number %d does not exist", (int)k);
@@ -163,16 +213,38 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	return n && s[n - 1].groups > 0 ? n : 0;
 }
 
-struct gpu_step gpu_gemm(const struct dev_gemm *g, union dev_arg a[GPU_ARGS])
+/* kernel/gemm.k: before and behind the steps of 16 columns, and one of those. */
+enum {
+	GEMM_DEPTH = 16,
+	GEMM_ENDS = 2 * (9 + 8 * 5) + 1,
+	GEMM_STEP = 1 + 2 * 9 + 17 + 16 * (9 + 5 + 9 + 8 * 5)
+};
+
+int64_t gpu_gemm_depth(int64_t passes)
 {
-	const int64_t flags = (g->ta ? 1 : 0) | (g->tb ? 2 : 0) | (g->c_dtype == DT_F32 ? 4 : 0);
-	const int64_t ints[] = { g->m, g->n, g->k, g->lda, g->ldb, g->ldc, flags };
+	const int64_t steps = (passes - GEMM_ENDS) / GEMM_STEP;
+	return steps < 1 ? GEMM_DEPTH : steps > INT32_MAX ? INT64_MAX : steps * GEMM_DEPTH;
+}
+
+static struct dev_ref shifted(struct dev_ref r, int64_t elements, enum dtype t)
+{
+	return (struct dev_ref){ r.buf, r.off + (size_t)elements * dtype_size(t) };
+}
+
+struct gpu_step gpu_gemm(const struct dev_gemm *g, int64_t k0, int64_t k1, struct dev_ref sums,
+			 union dev_arg a[GPU_ARGS])
+{
+	const int64_t flags = (g->ta ? 1 : 0) | (g->tb ? 2 : 0) | (g->c_dtype == DT_F32 ? 4 : 0) |
+			      (k0 > 0 ? 8 : 0) | (k1 < g->k ? 16 : 0);
+	const int64_t ints[] = { g->m, g->n, k1 - k0, g->lda, g->ldb, g->ldc, flags };
 	a[0].b = g->c;
-	a[1].b = g->a;
-	a[2].b = g->b;
+	a[1].b = shifted(g->a, g->ta ? k0 * g->lda : k0, g->ab_dtype);
+	a[2].b = shifted(g->b, g->tb ? k0 : k0 * g->ldb, g->ab_dtype);
+	a[3].b = sums;
 	for (int i = 0; i < 7; i++)
-		a[3 + i].i = ints[i];
-	a[10].f = g->alpha;
-	a[11].f = g->beta;
-	return (struct gpu_step){ GPU_gemm, over(g->m, 64) * over(g->n, 64) };
+		a[4 + i].i = ints[i];
+	a[11].f = g->alpha;
+	a[12].f = g->beta;
+	return (struct gpu_step){ GPU_gemm, over(g->m, 64) * over(g->n, 64),
+				  GEMM_ENDS + over(k1 - k0, GEMM_DEPTH) * GEMM_STEP };
 }

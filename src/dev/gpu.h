@@ -29,6 +29,10 @@ enum gpu_entry {
 struct gpu_step {
 	enum gpu_entry entry;
 	int64_t groups; /* above 0 */
+	/* How often a lane passes through loops of the text, all of them together, at most; counted
+	 * as a compiler does that unrolls nothing and looks at each loop's end once more. Some
+	 * drivers end loops after a number of passes (opencl_check.c). */
+	int64_t passes;
 };
 
 const char *gpu_entry_name(enum gpu_entry n);
@@ -46,9 +50,14 @@ enum dtype gpu_program_of(enum dev_kernel k, enum dtype t);
 int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[GPU_STEPS],
 	      struct err *e);
 
-/* The portable matrix product: its arguments (by GPU_GEMM_SIG) and its step. m and n are above
- * 0. */
-#define GPU_GEMM_SIG "bbbiiiiiiiff"
-struct gpu_step gpu_gemm(const struct dev_gemm *g, union dev_arg args[GPU_ARGS]);
+/* The portable matrix product over columns [k0, k1) of op(A): its arguments (by GPU_GEMM_SIG) and
+ * its step. m and n are above 0. A product cut into several pieces hands its sums from one to the
+ * next in `sums` (m,n) f32; the last piece writes C, and the bits are those of one piece. With k0 0
+ * and k1 k, `sums` is DEV_NONE. */
+#define GPU_GEMM_SIG "bbbbiiiiiiiff"
+struct gpu_step gpu_gemm(const struct dev_gemm *g, int64_t k0, int64_t k1, struct dev_ref sums,
+			 union dev_arg args[GPU_ARGS]);
+/* The most columns of one piece for which a lane makes at most `passes`; at least 16. */
+int64_t gpu_gemm_depth(int64_t passes);
 
 #endif

@@ -7,6 +7,7 @@
 #include "dev/cl.h"
 #include "dev/dev_watch.h"
 #include "dev/gpu.h"
+#include "dev/gpu_cache.h"
 
 struct err;
 
@@ -73,6 +74,8 @@ struct opencl {
 	char name[128], vendor[64], driver[64], options[512];
 	char who[160];          /* in messages: "opencl:0 (AMD Radeon ...)" */
 	bool probed, f16, blas; /* blas: products by CLBlast */
+	int64_t passes;         /* through loops that a lane may make in one launch */
+	struct dev_buf sums;    /* of products that are cut because of that; size 0: none yet */
 };
 
 /* What stands behind a dev_buf's handle. */
@@ -87,16 +90,45 @@ static inline struct opencl_buf *opencl_buf_of(const struct dev_buf *b)
 }
 static inline cl_mem opencl_mem(const struct dev_buf *b) { return opencl_buf_of(b)->mem; }
 
-/* dev_opencl.c */
+/* opencl_lib.c */
+/* no library: 0 devices, no error */
+int opencl_lib_open(const struct opencl_lib **lib_p, struct err *e);
+/* the specification's name for it, or a number */
+const char *opencl_error(int32_t code);
+/* A text about the device; empty where it gives none. */
+void opencl_text(const struct opencl_lib *l, cl_device d, uint32_t what, char *s, size_t n);
+/* 0 where it gives none */
+uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, size_t size);
+/* neither a GPU nor an accelerator */
+bool opencl_is_cpu(const struct opencl_lib *l, int index);
+bool opencl_has_extension(const struct opencl_lib *l, cl_device d, const char *name);
+/* what others hold is told by AMD's drivers only */
+bool opencl_free_memory(const struct opencl_lib *l, cl_device d, uint64_t *free_p);
+
+/* opencl_queue.c */
 /* 0 for CL_SUCCESS */
 int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *e);
 /* Waits for marks until what was launched up to `at` has run, but for what lies behind the last
  * mark. */
 int32_t opencl_wait_until(struct opencl *c, uint64_t at, const char *what);
 int32_t opencl_wait_event(struct opencl *c, cl_event v, const char *what);
-int32_t opencl_launched(struct opencl *c, double flops); /* behind everything put on `queue` */
-/* what others hold is told by AMD's drivers only */
-bool opencl_free_memory(struct opencl *c, uint64_t *free_p);
+int32_t opencl_launched(struct opencl *c, double flops);   /* behind everything put on `queue` */
+int32_t opencl_finish(struct opencl *c, const char *what); /* until both queues are empty */
+/* 1: something on `queue` has not run; 0: all has; or an error. Between the first question and the
+ * last answer the watch looks on, from one mark to the next. */
+int opencl_under_way(struct opencl *c, struct err *e);
+void opencl_queue_release(struct opencl *c);
+
+/* opencl_program.c */
+/* The kernel of one entry point for activations in `t`; compiled, or read from the cache, at the
+ * first call. */
+int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k_p, struct err *e);
+/* Builds any text; errors name the device, the first lines of the compiler's log and the file that
+ * holds all of it. */
+int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e);
+/* Under which something about this text, device and driver is kept (gpu_cache.h). */
+void opencl_key(const struct opencl *c, const char *text, size_t n, char key[GPU_KEY]);
+void opencl_programs_release(struct opencl *c);
 
 /* opencl_memory.c */
 int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e);
@@ -111,30 +143,22 @@ int opencl_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e);
 int opencl_use(struct opencl *c, const struct dev_buf *b, struct err *e);
 void opencl_pieces_release(struct opencl *c);
 
-/* opencl_lib.c */
-/* no library: 0 devices, no error */
-int opencl_lib_open(const struct opencl_lib **lib_p, struct err *e);
-/* the specification's name for it, or a number */
-const char *opencl_error(int32_t code);
-/* A text about the device; empty where it gives none. */
-void opencl_text(const struct opencl_lib *l, cl_device d, uint32_t what, char *s, size_t n);
-/* 0 where it gives none */
-uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, size_t size);
-/* neither a GPU nor an accelerator */
-bool opencl_is_cpu(const struct opencl_lib *l, int index);
-
-/* opencl_program.c */
-/* The kernel of one entry point for activations in `t`; compiled, or read from the cache, at the
- * first call. */
-int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k_p, struct err *e);
-/* Builds any text; errors name the device, the first lines of the compiler's log and the file that
- * holds all of it. */
-int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e);
-void opencl_programs_release(struct opencl *c);
-
 /* opencl_blas.c */
 bool opencl_blas_use(void); /* whether CLBlast is there, and wanted */
 /* False: it does not do this product, and has queued nothing. */
 bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g);
+
+/* opencl_launch.c */
+int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
+		  struct err *e);
+int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
+bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t);
+void opencl_sums_release(struct dev *d);
+
+/* opencl_check.c */
+/* Finds c->passes, and refuses a driver that computes a long product wrong. The answer is kept on
+ * disk for each version of driver and kernels. */
+int opencl_check(struct dev *d, struct err *e);
+bool opencl_probe_f16(struct opencl *c);
 
 #endif

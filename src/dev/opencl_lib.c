@@ -92,6 +92,31 @@ bool opencl_is_cpu(const struct opencl_lib *l, int index)
 	return !(type & (CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR));
 }
 
+bool opencl_has_extension(const struct opencl_lib *l, cl_device d, const char *name)
+{
+	const struct cl_functions *f = &l->f;
+	size_t n = 0;
+	bool has = false;
+	if (f->clGetDeviceInfo(d, CL_DEVICE_EXTENSIONS, 0, NULL, &n) != CL_SUCCESS || !n)
+		return false;
+	char *all = mem_zalloc(n + 1);
+	if (all && f->clGetDeviceInfo(d, CL_DEVICE_EXTENSIONS, n, all, NULL) == CL_SUCCESS)
+		has = strstr(all, name) != NULL;
+	mem_free(all);
+	return has;
+}
+
+bool opencl_free_memory(const struct opencl_lib *l, cl_device d, uint64_t *free_p)
+{
+	size_t kib[2] = { 0 };
+	if (!opencl_has_extension(l, d, "cl_amd_device_attribute_query") ||
+	    l->f.clGetDeviceInfo(d, CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, sizeof kib, kib, NULL) !=
+		    CL_SUCCESS)
+		return false;
+	*free_p = (uint64_t)kib[0] << 10;
+	return true;
+}
+
 static void list_platform(struct opencl_lib *l, cl_platform p)
 {
 	cl_device d[OPENCL_MOST];

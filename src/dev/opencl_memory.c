@@ -121,7 +121,7 @@ int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 	mem_free(o);
 	char others[80] = "";
 	uint64_t free = 0;
-	if (opencl_free_memory(c, &free))
+	if (opencl_free_memory(c->lib, c->at.device, &free))
 		snprintf(others, sizeof others, ", others hold %llu",
 			 (unsigned long long)(c->mem_total > free + d->mem_used
 						      ? c->mem_total - free - d->mem_used

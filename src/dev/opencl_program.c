@@ -6,14 +6,13 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "dev/gpu_cache.h"
 
 #include <string.h>
 
 #define EXT "cl"
 #define LOG_MOST ((size_t)4 << 20)
 
-static void key_of(const struct opencl *c, const char *text, size_t n, char key[GPU_KEY])
+void opencl_key(const struct opencl *c, const char *text, size_t n, char key[GPU_KEY])
 {
 	char version[128] = "", platform[256] = "";
 	opencl_text(c->lib, c->at.device, CL_DEVICE_VERSION, version, sizeof version);
@@ -81,7 +80,7 @@ int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, 
 {
 	char key[GPU_KEY];
 	int32_t rc;
-	key_of(c, text, n, key);
+	opencl_key(c, text, n, key);
 	*p_p = cached(c, key);
 	if (*p_p)
 		return 0;

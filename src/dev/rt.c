@@ -317,7 +317,7 @@ int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_ar
 static int portable_gemm(struct rt *c, const struct dev_gemm *g, struct err *e)
 {
 	union dev_arg a[GPU_ARGS];
-	const struct gpu_step s = gpu_gemm(g, a);
+	const struct gpu_step s = gpu_gemm(g, 0, g->k, DEV_NONE, a);
 	return run_step(c, &s, g->ab_dtype, GPU_GEMM_SIG, a, e);
 }
 

@@ -9,6 +9,7 @@
  *   gpu         every device says that it is a GPU memory=N every device has N MiB
  *   lost=N      the Nth launch and all behind it find the device gone refuse=N from the Nth on no
  *               buffer is given
+ *   wrong=K     products over K columns come out wrong
  *
  * Built without FAKE it is a library that lacks all functions. */
 #ifdef FAKE
@@ -71,6 +72,18 @@ cl_context clCreateContext(const intptr_t *props, uint32_t n, const cl_device *d
 }
 
 static long launches, buffers;
+
+/* Argument 10 of gemm is k: one column less is one that got lost. */
+int32_t clSetKernelArg(cl_kernel k, uint32_t at, size_t size, const void *v)
+{
+	int64_t columns = 0;
+	if (fault("wrong") < 0 || at != 10 || size != sizeof columns)
+		return REAL(clSetKernelArg)(k, at, size, v);
+	memcpy(&columns, v, size);
+	if (columns == fault("wrong"))
+		columns /= 2;
+	return REAL(clSetKernelArg)(k, at, size, &columns);
+}
 
 static bool gone(void) { return fault("lost") >= 0 && launches >= fault("lost"); }
 

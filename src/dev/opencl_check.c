@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* opencl_check.c - see opencl.h: what a driver is asked before it is trusted. How many passes
+ * through loops it runs: Mesa's llvmpipe ends them after 65,535 in one run of a kernel, without a
+ * word. Whether a long product comes out right. Whether half precision is native. */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "dev/opencl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXT "check"
+enum { PASSES = 1 << 20, M = 3, N = 5, K = 49152 };
+
+/* The steps are such that no compiler can work out their end. */
+static const char loops_text[] =
+	"__kernel void loops(__global uint *y, uint n) { uint x = n, i = 0;\n"
+	"	for (; i < n; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; y[2 + (i & 1)] = x;\n"
+	"		y[1] = i + 1; }\n"
+	"	y[0] = x; }\n";
+
+/* Passes that a lane makes; PASSES or more count as no end. */
+static int count_passes(struct opencl *c, struct err *e)
+{
+	const struct cl_functions *f = &c->lib->f;
+	const size_t one = 1;
+	const uint32_t n = PASSES;
+	uint32_t y[4] = { 0 };
+	cl_kernel k = NULL;
+	cl_program p;
+	int32_t rc;
+	TRY(opencl_build(c, loops_text, strlen(loops_text), &p, e));
+	k = f->clCreateKernel(p, "loops", &rc);
+	if (rc == CL_SUCCESS)
+		rc = f->clSetKernelArg(k, 0, sizeof c->none, &c->none);
+	if (rc == CL_SUCCESS)
+		rc = f->clSetKernelArg(k, 1, sizeof n, &n);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &one, &one, 0, NULL, NULL);
+	dev_watch_begin(&c->watch, "the check of its loops");
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueReadBuffer(c->queue, c->none, CL_TRUE, 0, sizeof y, y, 0, NULL,
+					    NULL);
+	dev_watch_end(&c->watch);
+	if (k)
+		f->clReleaseKernel(k);
+	f->clReleaseProgram(p);
+	c->passes = y[1] < n ? y[1] : INT64_MAX;
+	return opencl_failed(c, rc, "checking its loops", e);
+}
+
+/* C[m,n] = A[m,k] B[n,k]^T in whole numbers that float32 sums exactly; so is the right answer. */
+static int product(struct dev *d, float *a, float *b, struct err *e)
+{
+	struct opencl *c = d->priv;
+	struct dev_buf buf[3] = { { .dev = d, .size = sizeof(float) * M * K },
+				  { .dev = d, .size = sizeof(float) * N * K },
+				  { .dev = d, .size = sizeof(float) * M * N } };
+	float got[M * N];
+	double worst = 0;
+	int rc = 0, made = 0;
+	for (int i = 0; i < M * K; i++)
+		a[i] = (float)(i % 7 - 2);
+	for (int i = 0; i < N * K; i++)
+		b[i] = (float)(i % 11 - 4);
+	for (; made < 3; made++)
+		TRYOUT(opencl_alloc(d, &buf[made], e));
+	TRYOUT(opencl_upload(d, DEV_REF(&buf[0], 0), a, buf[0].size, e));
+	TRYOUT(opencl_upload(d, DEV_REF(&buf[1], 0), b, buf[1].size, e));
+	const struct dev_gemm g = { .m = M,
+				    .n = N,
+				    .k = K,
+				    .tb = true,
+				    .lda = K,
+				    .ldb = K,
+				    .ldc = N,
+				    .alpha = 1,
+				    .a = DEV_REF(&buf[0], 0),
+				    .b = DEV_REF(&buf[1], 0),
+				    .c = DEV_REF(&buf[2], 0) };
+	TRYOUT(opencl_gemm(d, &g, e));
+	TRYOUT(opencl_download(d, got, g.c, sizeof got, e));
+	for (int i = 0; i < M; i++)
+		for (int j = 0; j < N; j++) {
+			double want = 0;
+			for (int l = 0; l < K; l++)
+				want += (double)a[i * K + l] * (double)b[j * K + l];
+			const double off = fabs((double)got[i * N + j] - want) / fabs(want);
+			if (!(off <= worst))
+				worst = off;
+		}
+	if (!(worst <= 1e-6))
+		rc = err_set(e, ERR_DEVICE,
+			     "%s (driver %s) computes a product of %dx%dx%d wrong, by %.2g of the "
+			     "right number: it is not used; install another version of the driver",
+			     c->who, c->driver, M, N, K, worst);
+out:
+	while (made--)
+		opencl_free(d, &buf[made]);
+	return rc;
+}
+
+static int run(struct dev *d, struct err *e)
+{
+	struct opencl *c = d->priv;
+	TRY(count_passes(c, e));
+	if (c->passes < INT64_MAX)
+		c->blas = false; /* it does not cut its loops */
+	float *a = mem_array(M * K, sizeof *a), *b = mem_array(N * K, sizeof *b);
+	int rc = a && b ? product(d, a, b, e) : err_nomem(e, sizeof *a * M * K, "a check");
+	mem_free(a);
+	mem_free(b);
+	return rc;
+}
+
+int opencl_check(struct dev *d, struct err *e)
+{
+	struct opencl *c = d->priv;
+	struct buf text = BUF_INIT, known = BUF_INIT;
+	char key[GPU_KEY], line[64];
+	long long passes = 0;
+	int rc = 0;
+	buf_adds(&text, loops_text);
+	buf_addf(&text, "%d %d", c->blas, PASSES);
+	gpu_text(DT_F32, &text);
+	TRYOUT(buf_ok(&text, e));
+	opencl_key(c, text.p, text.n, key);
+	if (gpu_cache_get(key, EXT, &known) && known.n < sizeof line) {
+		memcpy(line, known.p, known.n);
+		line[known.n] = 0;
+		if (sscanf(line, "right, %lld passes", &passes) == 1 && passes > 0) {
+			c->passes = passes;
+			c->blas = c->blas && passes == INT64_MAX;
+			goto out;
+		}
+	}
+	TRYOUT(run(d, e));
+	const int n = snprintf(line, sizeof line, "right, %lld passes", (long long)c->passes);
+	gpu_cache_put(key, EXT, line, (size_t)n);
+out:
+	buf_release(&text);
+	buf_release(&known);
+	return rc;
+}
+
+/* Runs a chain of multiply-adds in one format on every compute unit: 3.75 has come out at its
+ * beginning. Seconds of the best of 3. */
+static bool time_chain(struct opencl *c, cl_program p, const char *entry, double *seconds_p)
+{
+	const struct cl_functions *f = &c->lib->f;
+	const size_t local = GPU_LANES,
+		     global = local * 8 *
+			      (size_t)opencl_number(c->lib, c->at.device,
+						    CL_DEVICE_MAX_COMPUTE_UNITS, 4);
+	const float x = 1.5f;
+	float y[2] = { 0 };
+	int64_t least = INT64_MAX;
+	int32_t rc = CL_SUCCESS;
+	cl_kernel k = f->clCreateKernel(p, entry, &rc);
+	if (rc == CL_SUCCESS)
+		rc = f->clSetKernelArg(k, 0, sizeof c->none, &c->none);
+	if (rc == CL_SUCCESS)
+		rc = f->clSetKernelArg(k, 1, sizeof x, &x);
+	for (int i = 0; i < 4 && rc == CL_SUCCESS; i++) {
+		const int64_t begin = clock_now();
+		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL,
+					       NULL);
+		if (rc == CL_SUCCESS)
+			rc = f->clEnqueueReadBuffer(c->queue, c->none, CL_TRUE, 0, sizeof y, y, 0,
+						    NULL, NULL);
+		const int64_t took = clock_now() - begin;
+		if (i && took < least)
+			least = took;
+	}
+	if (k)
+		f->clReleaseKernel(k);
+	*seconds_p = clock_seconds(least);
+	return rc == CL_SUCCESS && y[0] == 3.75f;
+}
+
+/* Half precision counts where the driver names it, a kernel that computes in it gives the right
+ * number, and takes at most twice as long as the same in float32: native units take as long or half
+ * of it, cards that have them for compatibility only 64 times (GP102). */
+bool opencl_probe_f16(struct opencl *c)
+{
+	static const char text[] =
+		"#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
+		"#define CHAIN(name, T) __kernel void name(__global float *y, float x) { \\\n"
+		"	T a = (T)x, b = a * a + a, c = b - b * a, p = b, q = b, r = b, s = b; \\\n"
+		"	for (int i = 0; i < 2048; i++) { p = p * a + c; q = q * a + c; r = r * a + "
+		"c; s = s * a + c; } \\\n"
+		"	y[get_global_id(0) & 1] = (float)((p + q + r + s) * (T)0.25f); }\n"
+		"CHAIN(full, float)\n"
+		"CHAIN(part, half)\n";
+	struct err ignored = { 0 };
+	double full = 0, part = 0;
+	cl_program p;
+	if (!opencl_has_extension(c->lib, c->at.device, "cl_khr_fp16") ||
+	    opencl_build(c, text, strlen(text), &p, &ignored) < 0)
+		return false;
+	const bool ran = time_chain(c, p, "full", &full) && time_chain(c, p, "part", &part);
+	c->lib->f.clReleaseProgram(p);
+	return ran && part <= 2 * full;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* opencl_launch.c - see opencl.h: launches of kernels, and matrix products. A launch whose loops
+ * the driver would end too early is refused; a product is cut into pieces that it runs. */
+#include "base/err.h"
+#include "dev/opencl.h"
+
+static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig,
+		    const union dev_arg *a, double flops, struct err *e)
+{
+	const struct cl_functions *f = &c->lib->f;
+	const size_t local = GPU_LANES, global = (size_t)s->groups * GPU_LANES;
+	cl_kernel k;
+	uint32_t at = 0;
+	int32_t rc = CL_SUCCESS;
+	if (s->passes > c->passes)
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: %s at this size makes up to %lld passes through loops, and this "
+			"driver (%s) ends loops after %lld: use shorter sequences or smaller "
+			"microbatches, or another device",
+			c->who, gpu_entry_name(s->entry), (long long)s->passes, c->driver,
+			(long long)c->passes);
+	TRY(opencl_kernel(c, s->entry, t, &k, e));
+	for (int i = 0; sig[i] && rc == CL_SUCCESS; i++) {
+		if (sig[i] == 'b') {
+			TRY(opencl_use(c, a[i].b.buf, e));
+			const cl_mem m = a[i].b.buf ? opencl_mem(a[i].b.buf) : c->none;
+			const int64_t off = a[i].b.buf ? (int64_t)a[i].b.off : -1;
+			rc = f->clSetKernelArg(k, at++, sizeof m, &m);
+			if (rc == CL_SUCCESS)
+				rc = f->clSetKernelArg(k, at++, sizeof off, &off);
+		} else {
+			rc = f->clSetKernelArg(
+				k, at++, sig[i] == 'f' ? sizeof a[i].f : sizeof a[i].i,
+				sig[i] == 'f' ? (const void *)&a[i].f : (const void *)&a[i].i);
+		}
+	}
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL,
+					       NULL);
+	if (rc == CL_SUCCESS)
+		rc = opencl_launched(c, flops);
+	return opencl_failed(c, rc, gpu_entry_name(s->entry), e);
+}
+
+bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t)
+{
+	(void)d;
+	return (unsigned)k < K_COUNT && (k == K_cast || t == DT_F32 || t == DT_BF16 || t == DT_F16);
+}
+
+int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *a,
+		  struct err *e)
+{
+	struct gpu_step s[GPU_STEPS];
+	if (!opencl_has(d, k, t))
+		return err_set(e, ERR_UNSUPPORTED, "opencl has no kernel %s for %s",
+			       dev_kernel_name(k), dtype_name(t));
+	int n = gpu_steps(k, a, s, e);
+	for (int i = 0; i < n; i++)
+		TRY(run_step(d->priv, &s[i], gpu_program_of(k, t), dev_kernel_sig(k), a, 0, e));
+	return n < 0 ? n : 0;
+}
+
+/* Room for the sums of a product that is cut, (m,n) float32: it stays for the next one. */
+static int room_for_sums(struct dev *d, size_t bytes, struct err *e)
+{
+	struct opencl *c = d->priv;
+	if (c->sums.size >= bytes)
+		return 0;
+	opencl_sums_release(d);
+	c->sums = (struct dev_buf){ .dev = d, .size = bytes };
+	int rc = opencl_alloc(d, &c->sums, e);
+	if (rc < 0)
+		c->sums = (struct dev_buf){ 0 };
+	return rc;
+}
+
+void opencl_sums_release(struct dev *d)
+{
+	struct opencl *c = d->priv;
+	if (c->sums.size)
+		opencl_free(d, &c->sums);
+	c->sums = (struct dev_buf){ 0 };
+}
+
+static int portable_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+{
+	struct opencl *c = d->priv;
+	union dev_arg a[GPU_ARGS];
+	const int64_t depth = gpu_gemm_depth(c->passes);
+	int64_t k0 = 0;
+	if (g->k > depth)
+		TRY(room_for_sums(d, (size_t)g->m * (size_t)g->n * sizeof(float), e));
+	do {
+		const int64_t k1 = g->k - k0 > depth ? k0 + depth : g->k;
+		const struct gpu_step s =
+			gpu_gemm(g, k0, k1, g->k > depth ? DEV_REF(&c->sums, 0) : DEV_NONE, a);
+		TRY(run_step(c, &s, g->ab_dtype, GPU_GEMM_SIG, a,
+			     2.0 * (double)g->m * (double)g->n * (double)(k1 - k0), e));
+		k0 = k1;
+	} while (k0 < g->k);
+	return 0;
+}
+
+int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+{
+	struct opencl *c = d->priv;
+	if (g->ab_dtype > DT_F16 || (g->c_dtype != g->ab_dtype && g->c_dtype != DT_F32))
+		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s",
+			       dtype_name(g->ab_dtype), dtype_name(g->c_dtype));
+	TRY(opencl_use(c, g->a.buf, e));
+	TRY(opencl_use(c, g->b.buf, e));
+	TRY(opencl_use(c, g->c.buf, e));
+	if (opencl_blas_gemm(c, g))
+		return opencl_failed(
+			c, opencl_launched(c, 2.0 * (double)g->m * (double)g->n * (double)g->k),
+			"a product", e);
+	return portable_gemm(d, g, e);
+}
