@@ -285,7 +285,7 @@ static void complaints(void **state)
 		  "f:2: the file ends where a ',' or a ']' after a record was expected (is it cut "
 		  "off?)" },
 		{ "[{\"text\":\"ok\"},\n{\"text\":\"o", "auto",
-		  "f:2: the value that begins here never ends (is the file cut off?)" },
+		  "f:2: the value that begins here does not end (is the file cut off?)" },
 		{ "[{\"text\":\"ok\"}] x", "auto",
 		  "f:1: not valid JSON: the end of the file was expected" },
 		{ "{\"data\":[{\"text\":\"ok\"}]", "auto",
@@ -363,7 +363,7 @@ static void complaints(void **state)
 		  "auto", "f:1: messages[0]: tool_calls: are not rendered by the chat templates" },
 		{ "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}],\"system\":\"b\"}",
 		  "auto",
-		  "f:1: system: stands beside a system turn in 'messages'; keep one of them" },
+		  "f:1: system: the record has a system turn in 'messages' too; keep one of them" },
 		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}],\"tools\":[{\"name\":"
 		  "\"f\"}]}",
 		  "auto", "f:1: tools: are not rendered by the chat templates" },
@@ -469,7 +469,7 @@ static void cutting(void **state)
 			      &o, &d, &e),
 			 ERR_INPUT);
 	assert_non_null(strstr(
-		e.msg, "nothing is left to train: of 1 records 1 were cut at sequence_len 10"));
+		e.msg, "no tokens are left to train: of 1 records 1 were cut at sequence_len 10"));
 	buf_release(&got);
 }
 

@@ -301,7 +301,7 @@ static void test_refused(void **state)
 	head(&b, 3, 0, 2);
 	pair(&b, "k", GGUF_U32, 0);
 	pair(&b, "k", GGUF_U32, 1);
-	check(&b, ERR_INPUT, "twice");
+	check(&b, ERR_INPUT, "duplicate");
 	head(&b, 3, 0, 1);
 	pair(&b, "general.alignment", GGUF_U32, 0);
 	check(&b, ERR_INPUT, "alignment");
@@ -315,7 +315,7 @@ static void test_refused(void **state)
 		int code;
 		const char *word;
 	} t[] = {
-		{ 31, 2, GGML_Q4_0, 0, ERR_INPUT, "whole blocks" },
+		{ 31, 2, GGML_Q4_0, 0, ERR_INPUT, "not a multiple of a block" },
 		{ 32, 2, 10, 0, ERR_UNSUPPORTED, "Q2_K" },
 		{ 32, 2, 0xffffffff, 0, ERR_UNSUPPORTED, "unknown" },
 		{ 0, 2, GGML_F32, 0, ERR_INPUT, "shape" },
@@ -341,7 +341,7 @@ static void test_refused(void **state)
 	info(&b, "t", 32, 2, GGML_Q4_0, 0);
 	info(&b, "t", 32, 2, GGML_Q4_0, 64);
 	data(&b, 128);
-	check(&b, ERR_INPUT, "twice");
+	check(&b, ERR_INPUT, "duplicate");
 	head(&b, 3, 1, 0);
 	str(&b, "t");
 	u32(&b, 5);
@@ -411,13 +411,13 @@ static void test_models_refused(void **state)
 	model(&b, "llama", "llama.expert_count", GGUF_U32, 8, NULL);
 	refuse_model(&b, ERR_UNSUPPORTED, "expert_count");
 	model(&b, "llama", "llama.attention.head_count_kv", GGUF_U32, 3, NULL);
-	refuse_model(&b, ERR_INPUT, "share");
+	refuse_model(&b, ERR_INPUT, "not a multiple of 3");
 	model(&b, "llama", "llama.rope.dimension_count", GGUF_U32, 2, NULL);
 	refuse_model(&b, ERR_UNSUPPORTED, "rotated");
 	model(&b, "llama", "llama.attention.key_length", GGUF_U32, 3, NULL);
 	refuse_model(&b, ERR_UNSUPPORTED, "width 3");
 	model(&b, "llama", "llama.attention.key_length", GGUF_U32, 6, "blk.0.attn_q.weight");
-	refuse_model(&b, ERR_INPUT, "whole heads");
+	refuse_model(&b, ERR_INPUT, "head width");
 	model(&b, "llama", "llama.rope.freq_base", GGUF_F32, 0x7fc00000, NULL);
 	refuse_model(&b, ERR_INPUT, "freq_base");
 	model(&b, "llama", NULL, 0, 0, "blk.1.attn_q.weight");

@@ -317,11 +317,11 @@ static void test_refused(void **state)
 	index_of("ok", "{\"a\":\"x.safetensors\"}");
 	model_file_close(open_model(scratch("ok")));
 	index_of("i1", "{\"a\":\"../x.safetensors\"}");
-	refuse(scratch("i1"), ERR_INPUT, "out of the folder");
+	refuse(scratch("i1"), ERR_INPUT, "outside the folder");
 	index_of("i2", "{\"a\":\"/etc/passwd\"}");
-	refuse(scratch("i2"), ERR_INPUT, "out of the folder");
+	refuse(scratch("i2"), ERR_INPUT, "outside the folder");
 	index_of("i3", "{\"a\":\"..\"}");
-	refuse(scratch("i3"), ERR_INPUT, "out of the folder");
+	refuse(scratch("i3"), ERR_INPUT, "outside the folder");
 	index_of("i4", "{\"a\":\"y.safetensors\"}");
 	refuse(scratch("i4"), ERR_IO, "y.safetensors");
 	index_of("i5", "{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\"}");

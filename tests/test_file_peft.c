@@ -155,7 +155,7 @@ static void test_refused(void **state)
 				       { P "q.lora_A.weight", DT_I32, 2, { 8, 5 }, NULL },
 				       { P "q.lora_B.weight", DT_I32, 2, { 7, 8 }, NULL } };
 	adapter(odd, 1, rows[0].config);
-	refuse(ERR_UNSUPPORTED, "no part of a LoRA pair");
+	refuse(ERR_UNSUPPORTED, "not part of a LoRA pair");
 	adapter(odd + 1, 1, rows[0].config);
 	refuse(ERR_UNSUPPORTED, "magnitude");
 	adapter(odd + 2, 2, rows[0].config);

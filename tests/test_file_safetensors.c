@@ -92,11 +92,11 @@ static void test_refused(void **state)
 	refuse("{\"a\":", -1, 0, ERR_INPUT, "JSON");
 	refuse("[]", -1, 0, ERR_INPUT, "object");
 	refuse(T("F32", "[2]", "[0,8]"), -1, 7, ERR_INPUT, "truncated");
-	refuse(T("F32", "[2]", "[0,8]"), -1, 9, ERR_INPUT, "behind the last tensor");
+	refuse(T("F32", "[2]", "[0,8]"), -1, 9, ERR_INPUT, "after the last tensor");
 	refuse(T("F32", "[2]", "[0,7]"), -1, 7, ERR_INPUT, "needs 8");
-	refuse(T("F32", "[2]", "[8,0]"), -1, 8, ERR_INPUT, "no range");
-	refuse(T("F32", "[2]", "[-8,0]"), -1, 8, ERR_INPUT, "no range");
-	refuse(T("F32", "[2]", "[4,12]"), -1, 12, ERR_INPUT, "hole");
+	refuse(T("F32", "[2]", "[8,0]"), -1, 8, ERR_INPUT, "not a range");
+	refuse(T("F32", "[2]", "[-8,0]"), -1, 8, ERR_INPUT, "not a range");
+	refuse(T("F32", "[2]", "[4,12]"), -1, 12, ERR_INPUT, "gap");
 	refuse(T("F32", "[2]", "[9223372036854775800,9223372036854775807]"), -1, 8, ERR_INPUT,
 	       "needs 8");
 	refuse(T("F32", "[2]", "[0,99999999999999999999]"), -1, 8, ERR_INPUT, "JSON");

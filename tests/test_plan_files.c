@@ -72,7 +72,8 @@ static void test_bad_profiles(void **state)
 	refused("[4.5, 9]", "[4.5, -9]", "number 2");
 	refused("[4.5, 9]", "[]", "neither");
 	refused("\"memory_gib\": 8", "\"memory_gib\": 0", "memory_gib");
-	refused("\"memory_gib\": 8", "\"memory_gib\": 8, \"used_gib\": 9", "in use by other programs");
+	refused("\"memory_gib\": 8", "\"memory_gib\": 8, \"used_gib\": 9",
+		"in use by other programs");
 	refused("\"bandwidth_gbytes_per_s\": 0.117", "\"bandwidth_gbytes_per_s\": -1", "bandwidth");
 	refused("\"links\": [{\"hosts\": [\"x\", \"y\"]", "\"links\": [{\"hosts\": [\"x\", \"x\"]",
 		"no link between the hosts 'x' and 'y'");

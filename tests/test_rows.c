@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rows.c - what every row of model.def, optim.def and lr.def must do, whichever rows there are:
- * a family reads a plain configuration and trains; an optimizer brings the loss down; a curve stays
- * between nothing and the full rate. */
+/* test_rows.c - what every row of model.def, optim.def and lr.def must do, whichever rows there
+ * are: a family reads a plain configuration and trains; an optimizer brings the loss down; a curve
+ * stays between nothing and the full rate. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch.c - see batch.h. An epoch's rows are planned when the epoch is first asked for and kept
- * until another one is; everything that an epoch or a batch needs is allocated in batches_new, at
- * its largest. */
+/* batch.c - see batch.h. The rows of an epoch are computed when the epoch is first requested, and
+ * kept until another one is; batches_new allocates all memory at the largest size that any epoch or
+ * batch needs. */
 #include "data/batch.h"
 
 #include "base/err.h"
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows that packing keeps open: more fill better and cost more time a sequence. */
+/* Rows that packing keeps open: more of them fill rows better and take more time a sequence. */
 #define OPEN_ROWS 64
 
-/* What a key is drawn for, so that the split and the epochs are independent of each other. */
+/* The purposes of keys: different ones make the split and the epochs independent of each other. */
 #define DRAW_SPLIT 0x73706c6974ull
 #define DRAW_EPOCH 0x65706f6368ull
 
@@ -34,7 +34,7 @@ struct batches {
 	size_t ntrain, nval;
 	struct rows train, val;
 	bool planned;
-	uint64_t epoch;                    /* that `train` holds, if planned */
+	uint64_t epoch;                    /* the epoch of which `train` holds the rows, if any */
 	int32_t *id, *pos, *label, *start; /* of all microbatches of a global batch */
 	struct microbatch *mb;
 };
@@ -50,8 +50,8 @@ static void shuffle(uint32_t *v, size_t n, uint64_t key)
 	}
 }
 
-/* First-fit with at most OPEN_ROWS open rows; the fullest makes room for a new one. Rows are
- * numbered as they are opened. */
+/* First-fit with at most OPEN_ROWS open rows; when a new row is needed, the fullest one is closed.
+ * Rows are numbered as they are opened. */
 static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n, uint32_t *row_of)
 {
 	struct {
@@ -93,8 +93,8 @@ static void plan_rows(const struct batches *b, const uint32_t *order, size_t n, 
 			r->start[i] = (uint32_t)i;
 		return;
 	}
-	/* Counting sort by row: start[row + 1] first counts, then is where the next example of the
-	 * row goes, and ends as the row's end. */
+	/* Counting sort by row: start[row + 1] is first a count, then the place of the next example
+	 * of the row, and at last the row's end. */
 	r->n = first_fit(b, order, n, row_of);
 	memset(r->start, 0, (n + 1) * sizeof *r->start);
 	for (size_t i = 0; i < n; i++)
@@ -125,7 +125,7 @@ static size_t rows_per_batch(const struct batches *b)
 	return (size_t)b->o.micro_batch_size * (size_t)b->o.accumulation;
 }
 
-/* What `rows` rows can hold at most: examples and tokens. */
+/* The most that `rows` rows can hold: examples and tokens. */
 struct need {
 	uint64_t seqs, tokens;
 };
@@ -137,7 +137,7 @@ static int longer_first(const void *a, const void *b)
 }
 
 /* Without packing the sum of the longest examples; with it no more than `rows` full rows, and never
- * more than there is. `len` is scratch. */
+ * more than the dataset. `len` is scratch. */
 static struct need largest(const struct batches *b, const uint32_t *order, size_t n, uint64_t rows,
 			   uint32_t *len)
 {
@@ -290,8 +290,8 @@ uint64_t batches_per_epoch(struct batches *b, uint64_t epoch)
 	return (b->train.n + per - 1) / per;
 }
 
-/* Rows [first, last) as a microbatch that begins at token `at` and boundary `start_at` of the
- * buffers. */
+/* Rows [first, last) as a microbatch that begins at token `at` and boundary `start_at` of
+ * the buffers. */
 static struct microbatch fill(struct batches *b, const struct rows *r, size_t first, size_t last,
 			      size_t at, size_t start_at)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch.h - the order of the data and its cutting into microbatches: seeded, resumable, independent
- * of any plan.
+/* batch.h - the order of the data and its division into microbatches: seeded, resumable,
+ * independent of any plan.
  *
  * A microbatch is `micro_batch_size` rows; a row is one example or, with sample packing, several
  * examples that together fit in sequence_len. There is no padding: a microbatch is the token
- * streams of its sequences one behind the other, with the place where each begins. Every example is
+ * streams of its sequences one after the other, with the place where each begins. Every example is
  * a sequence of its own for attention and positions.
  *
  * Labels are shifted: label[i] is the id that follows token i in its sequence, or -100 where that
@@ -55,10 +55,10 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 /* What the microbatches of epoch 0 look like. */
 struct batch_shape {
 	double tokens; /* of a row, mean */
-	/* of a row: so many alike ones cost attention as much as those that are there (sum of T^2
-	 * over that of the parts) */
+	/* of a row: the number of equally long sequences for which attention costs as much as for
+	 * the real ones (T^2 of the row over the sum of T^2 of its sequences) */
 	double sequences;
-	double trained; /* share of the tokens that are learned from */
+	double trained; /* share of the tokens that are trained */
 	double largest; /* tokens of the largest microbatch */
 };
 struct batch_shape batches_shape(struct batches *b);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.c - see chat.h: choosing a template, and from its text to ids and marks. */
+/* chat.c - see chat.h: choosing a template, and encoding its text with training marks. */
 #include "data/chat.h"
 
 #include "base/err.h"
@@ -161,13 +161,14 @@ int chat_render(const struct chat_template *t, const struct tokenizer *tok,
 
 /* ---- ids and marks -------------------------------------------------------------------------- */
 
-/* Marks the ids of one stretch of text. The lengths of the tokens tell where each stands, counted
- * from the end, as a normaliser may put something in front. A token is trained when any of it is:
- * with SentencePiece the first word of an answer takes the template's space. Unknown tokens decode
- * to other lengths than they had; they move the beginning of what is trained by as much. */
-static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, size_t begin,
-		      size_t end, size_t *span, const int32_t *id, size_t n, uint8_t *train,
-		      struct err *e)
+/* Marks the ids of one stretch of text. The place of each token follows from the lengths of the
+ * tokens, counted from the end, because a normaliser may insert text at the front. A token is
+ * trained when any part of it is: with SentencePiece the first word of an answer includes the
+ * template's space. Unknown tokens decode to other lengths than they had; the first trained token
+ * is then wrong by that difference. */
+static int mark_stretch(const struct tokenizer *tok, const struct chat_text *x, size_t begin,
+			size_t end, size_t *span, const int32_t *id, size_t n, uint8_t *train,
+			struct err *e)
 {
 	/* The spans that touch the stretch, cut to it; lengths after normalising. */
 	size_t from = *span;
@@ -178,7 +179,7 @@ static int mark_piece(const struct tokenizer *tok, const struct chat_text *x, si
 	while (to < x->n && x->span[to].begin < end)
 		to++;
 	size_t k = n;
-	/* bytes that a token straddling two spans already took from the next one */
+	/* bytes of the next span that belong to a token which spans both */
 	size_t used = 0;
 	for (size_t s = to; s-- > from;) {
 		size_t a = x->span[s].begin > begin ? x->span[s].begin : begin,
@@ -204,8 +205,8 @@ static int mark(const struct tokenizer *tok, const struct chat_text *x,
 	size_t span = 0;
 	for (size_t i = 0; i < p->n; i++) {
 		size_t first = p->p[i].first, last = i + 1 < p->n ? p->p[i + 1].first : ids->n;
-		TRY(mark_piece(tok, x, p->p[i].begin, p->p[i].end, &span, ids->id + first,
-			       last - first, train + first, e));
+		TRY(mark_stretch(tok, x, p->p[i].begin, p->p[i].end, &span, ids->id + first,
+				 last - first, train + first, e));
 	}
 	return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.h - chat templates by name: messages to text, with the parts the model has to learn marked.
+/* chat.h - chat templates by name: messages to text, in which the trained parts are marked.
  *
  * Templates are rows of chat.def: chatml, llama3, mistral, zephyr, alpaca, plain (<|user|> /
  * <|assistant|>). chat_detect() recognises one from the model's Jinja template and its special
- * tokens; we do not run Jinja. */
+ * tokens; Jinja is not executed. */
 #ifndef HS_DATA_CHAT_H
 #define HS_DATA_CHAT_H
 
@@ -28,16 +28,16 @@ struct chat_template;
 
 const struct chat_template *chat_find(const char *name); /* NULL: no such template */
 const char *chat_name(const struct chat_template *t);
-/* NULL when nothing fits. `jinja` may be NULL. */
+/* NULL when no template matches. `jinja` may be NULL. */
 const struct chat_template *chat_detect(const char *jinja, const struct tokenizer *tok);
 /* Space-separated names, for messages and help. */
 const char *chat_names(void);
 
 /* Appends the conversation's ids to `ids` and, for each, whether it is trained to `train` (0/1;
- * same length; `train` may be NULL). Template text may become special tokens; message text never
- * does. With `open`, the head of an assistant turn is added at the end, for generation. Adds the
- * default system message only where the model's own template does (SmolLM2 and Qwen2.5 chatml
- * do). */
+ * same length; `train` may be NULL). Template text may become special tokens; message text
+ * never does. With `open`, the head of an assistant turn is added at the end, for generation.
+ * Adds the default system message only where the model's own template does (SmolLM2 and Qwen2.5
+ * chatml do). */
 int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
 		const struct chat_message *msg, size_t n, bool open, struct tokens *ids,
 		struct tokens *train, struct err *e);

@@ -2,8 +2,8 @@
 /* chat_chatml.c - ChatML: SmolLM2-Instruct, Qwen2 and Qwen2.5-Instruct, Qwen3, and many others.
  *
  * The variants differ in the system message that a conversation without one gets, in how the
- * answers of tools are shown, and in Qwen3's thoughts: of earlier answers they are left out, the
- * last answer has them, if only an empty pair of marks. */
+ * answers of tools are shown, and in Qwen3's thoughts: earlier answers are written without them,
+ * the last answer with them, or with an empty pair of marks. */
 #include "data/chat_text.h"
 
 #include <string.h>
@@ -65,7 +65,7 @@ static void put_answer(struct chat_text *o, const struct chat_message *msg, size
 {
 	struct chat_message thought, rest;
 	bool thinks = split_thought(&msg[i], &thought, &rest);
-	/* the last question; an answer behind it is the one that is being given */
+	/* the last question; the answer after it is the current one */
 	size_t query = n;
 	for (size_t k = n; k-- > 0 && query == n;)
 		if (msg[k].role == CHAT_USER && !is_tool_response(&msg[k]))
@@ -134,8 +134,8 @@ static const struct chat_template with_system[] = {
 	ROW(PLAIN, "You are a helpful assistant."),
 };
 
-/* Whether the Jinja text writes a system message of its own: a literal goes on behind the head of
- * the turn. Line feeds may stand there as an escape or as themselves. */
+/* Whether the Jinja text writes a system message of its own: then a literal continues after the
+ * head of the turn. Line feeds may be escaped or literal. */
 static bool has_system(const char *jinja)
 {
 	static const char head[] = "<|im_start|>system";

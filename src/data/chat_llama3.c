@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_llama3.c - Llama 3 Instruct, and Llama 3.1 and 3.2 Instruct, whose system turn begins with
- * dates.
+/* chat_llama3.c - Llama 3 Instruct, and Llama 3.1 and 3.2 Instruct, whose system turn begins
+ * with dates.
  *
- * Llama 3.2's own template writes the day of the conversation where it can be had; here it is the
- * fixed date that the template falls back to, so that the same data gives the same ids on every
- * day. */
+ * Llama 3.2's own template writes the current date; here it is the template's fixed default, so
+ * that the same data gives the same ids on every day. */
 #include "base/err.h"
 #include "base/json.h"
 #include "data/chat_text.h"
@@ -20,7 +19,7 @@ static void turn(struct chat_text *o, const char *role)
 	chat_put(o, "<|end_header_id|>\n\n");
 }
 
-/* What a tool said is shown as a JSON string. */
+/* The answer of a tool is written as a JSON string. */
 static int tool(struct chat_text *o, const struct chat_message *m, struct err *e)
 {
 	struct buf json = BUF_INIT;

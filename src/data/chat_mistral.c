@@ -2,8 +2,8 @@
 /* chat_mistral.c - Mistral Instruct v0.1 to v0.3, whose published templates differ in spaces and in
  * the place of the system message.
  *
- * The older templates refuse a system message; here it goes before the first user message, as the
- * newer ones of the same models do. */
+ * The older templates refuse a system message; here it is put before the first user message, as the
+ * newer templates of the same models do. */
 #include "base/err.h"
 #include "data/chat_text.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chat_plain.c - the plain template for base models: <|user|> and <|assistant|> as words, answers
- * closed by EOS. No model's own: never recognised, only chosen by name. */
+ * closed by EOS. It belongs to no model, so it is never recognised, only chosen by name. */
 #include "data/chat_text.h"
 
 static int plain_render(const struct chat_template *t, const struct tokenizer *tok,

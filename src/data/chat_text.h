@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_text.h - what the templates (chat_<name>.c) write into, and what a template is.
+/* chat_text.h - the text that templates (chat_<name>.c) write, and the struct of a template.
  *
- * A template writes the text that the model's own Jinja template renders, and says of each part
- * whether it is a message (where special tokens are not recognised) and whether it is trained.
- * chat.c turns that into ids. */
+ * A template writes the text that the model's own Jinja template renders, and states for each part
+ * whether it is a message (in which special tokens are not recognised) and whether it is trained.
+ * chat.c encodes that. */
 #ifndef HS_DATA_CHAT_TEXT_H
 #define HS_DATA_CHAT_TEXT_H
 
@@ -27,8 +27,8 @@ struct chat_text {
 struct chat_template {
 	const char *name;
 	int variant;          /* the template's own */
-	const char *system;   /* system message of conversations that bring none; NULL: none */
-	const char *needs[4]; /* tokens without which the template makes no sense; NULL ends */
+	const char *system;   /* system message of conversations without one; NULL: none */
+	const char *needs[4]; /* tokens that the template cannot do without; NULL ends */
 	bool needs_eos;
 	const char *stop[4]; /* tokens that end a turn; NULL ends */
 	/* This template or a variant of it, when it is the one of the Jinja text (NULL: there is

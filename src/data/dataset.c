@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dataset.c - see dataset.h. Goes through the files record by record, lets the kind encode each,
- * cuts, and keeps ids and marks in two flat arrays. Where records begin and end is records.c's,
- * what they mean the kinds'. */
+/* dataset.c - see dataset.h. Reads the files record by record, lets the kind encode each, cuts it,
+ * and keeps ids and marks in two flat arrays. records.c finds where records begin and end; the
+ * kinds interpret them. */
 #include "data/dataset.h"
 
 #include "base/err.h"
@@ -147,7 +147,8 @@ static const struct dataset_kind *recognise(const json_t *rec)
 }
 
 /* Keeps ids [at, at + n) of the encoding as an example. */
-static int keep(struct dataset *d, const struct encoding *x, size_t at, size_t n, struct err *e)
+static int add_example(struct dataset *d, const struct encoding *x, size_t at, size_t n,
+		       struct err *e)
 {
 	uint32_t trained = 0;
 	for (size_t i = 1; i < n; i++)
@@ -176,14 +177,14 @@ static int keep_cut(struct dataset *d, const struct encoding *x, bool split, str
 	size_t most = (size_t)x->o->sequence_len, n = x->ids.n;
 	if (!split) {
 		d->stats.truncated += n > most;
-		return keep(d, x, 0, n < most ? n : most, e);
+		return add_example(d, x, 0, n < most ? n : most, e);
 	}
-	/* A piece begins with the last id of the piece before it, so that each id but the first is
+	/* A part begins with the last id of the previous part, so that each id but the first is
 	 * predicted once. */
 	for (size_t at = 0;; at += most - 1) {
 		if (n - at <= most)
-			return keep(d, x, at, n - at, e);
-		TRY(keep(d, x, at, most, e));
+			return add_example(d, x, at, n - at, e);
+		TRY(add_example(d, x, at, most, e));
 	}
 }
 
@@ -209,7 +210,7 @@ static int check_utf8(const char *text, size_t n, uint64_t *line_p, struct err *
 	return 0;
 }
 
-/* One record to ids. *line_p: the line inside the record that a complaint is about. */
+/* Encodes one record. *line_p: the line inside the record that an error is about. */
 static int encode_record(struct encoding *x, const struct dataset_kind *kind, bool plain,
 			 const struct record *r, bool *split_p, uint64_t *line_p, struct err *e)
 {
@@ -314,8 +315,8 @@ static uint64_t fnv1a(uint64_t h, const void *p, size_t n)
 	return h;
 }
 
-/* Over each example's length, ids and marks; numbers little-endian, as everywhere this program
- * runs. */
+/* Over each example's length, ids and marks; numbers little-endian, as everywhere this
+ * program runs. */
 static uint64_t digest_of(const struct dataset *d)
 {
 	uint64_t h = 0xcbf29ce484222325ull;
@@ -328,9 +329,9 @@ static uint64_t digest_of(const struct dataset *d)
 	return h;
 }
 
-/* Doubling leaves up to half of the arrays unused. Keeping the larger ones when this fails does no
- * harm. */
-static void shrink(struct dataset *d)
+/* Releases the unused part of the arrays, up to half of them. When this fails, the larger ones
+ * are kept. */
+static void release_unused(struct dataset *d)
 {
 	void *p;
 	if ((p = mem_realloc(d->id, d->n * sizeof *d->id)))
@@ -363,7 +364,7 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 	encoding_release(&x);
 	if (rc >= 0 && !d->count)
 		rc = err_set(e, ERR_INPUT,
-			     "%s: nothing is left to train: of %llu records %llu were cut at "
+			     "%s: no tokens are left to train: of %llu records %llu were cut at "
 			     "sequence_len %lld, and none keeps an "
 			     "answer; raise sequence_len",
 			     src[0].path, (unsigned long long)d->stats.records,
@@ -372,7 +373,7 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 		dataset_free(d);
 		return rc;
 	}
-	shrink(d);
+	release_unused(d);
 	d->digest = digest_of(d);
 	*d_p = d;
 	return 0;

@@ -5,7 +5,7 @@
  * Kinds are rows of dataset.def: alpaca, sharegpt, messages, completion (prompt/completion), text;
  * `auto` recognises a record by its keys. Files: JSON (an array of objects, or {"data": [...]}) and
  * JSONL, by content; read once, front to end, with one record in memory at a time. A plain text
- * file (kind text, or the ending .txt) is one record. Every complaint names file, line and key. */
+ * file (kind text, or the ending .txt) is one record. Every error names file, line and key. */
 #ifndef HS_DATA_DATASET_H
 #define HS_DATA_DATASET_H
 
@@ -41,7 +41,7 @@ struct example {
 };
 
 struct dataset_stats {
-	/* untrained: nothing left to train after cutting; left out */
+	/* untrained: no trained token after cutting; not used */
 	uint64_t records, skipped, truncated, untrained;
 	uint64_t tokens, trained;
 	char first_skipped[512]; /* why the first record was skipped */
@@ -55,8 +55,8 @@ void dataset_free(struct dataset *d);
 size_t dataset_count(const struct dataset *d);
 struct example dataset_get(const struct dataset *d, size_t i);
 const struct dataset_stats *dataset_stats(const struct dataset *d);
-/* A digest of all ids and marks (FNV-1a 64), kept in checkpoints: a resumed run must see the same
- * data. */
+/* A digest of all ids and marks (FNV-1a 64), kept in checkpoints: a resumed run must see the
+ * same data. */
 uint64_t dataset_digest(const struct dataset *d);
 
 #endif

@@ -3,8 +3,8 @@
  * `system` and `history` ([[question, answer], ...]) where the record has them.
  *
  * With the chat template `alpaca` an input gets the prompt of Stanford Alpaca
- * (tatsu-lab/stanford_alpaca: train.py, PROMPT_DICT); with any other the user says instruction,
- * newline, input. The answers in `history` are trained like the last one. */
+ * (tatsu-lab/stanford_alpaca: train.py, PROMPT_DICT); with any other template the user's turn is
+ * instruction, newline, input. The answers in `history` are trained like the last one. */
 #include "base/err.h"
 #include "data/turns.h"
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_completion.c - the kind `completion`: {"prompt": ..., "completion": ...}, no chat
- * template, EOS behind the completion.
+ * template, EOS after the completion.
  *
- * Prompt and completion are encoded as one text, the way they would stand in a document. Trained is
- * what follows the ids that the prompt alone would have at the front; an id that spans the border
- * is trained. */
+ * Prompt and completion are encoded as one text, as they would be in a document. The ids after
+ * those that the prompt alone would have are trained; an id that spans the border is trained. */
 #include "base/err.h"
 #include "data/dataset_kind.h"
 
@@ -31,7 +30,7 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	memcpy(joined, prompt, np);
 	memcpy(joined + np, completion, nc);
 
-	/* The ids of the prompt alone stand in `train` for as long as the border is looked for. */
+	/* `train` holds the ids of the prompt alone until the border is found. */
 	TRY(tokenizer_encode(tok, joined, np, true, false, &x->train, e));
 	TRY(tokenizer_encode(tok, joined, np + nc, true, false, &x->ids, e));
 	size_t same = 0, most = x->train.n < x->ids.n ? x->train.n : x->ids.n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dataset_kind.h - what a kind of record is: a row of dataset.def and the file dataset_<name>.c
+/* dataset_kind.h - a kind of record: a row of dataset.def and the file dataset_<name>.c
  * that defines `dataset_kind_<name>`.
  *
- * A kind says by its keys whether a record is of its kind and appends the record's token ids and
+ * A kind recognises its records by their keys and appends the record's token ids and
  * marks to an encoding. Its messages begin with the key ("output: is missing"); file and line are
  * put before them by dataset.c. */
 #ifndef HS_DATA_DATASET_KIND_H
@@ -15,19 +15,20 @@
 
 #include <jansson.h>
 
-/* One record on its way to ids. `ids` and `train` have the same length when the kind is done. */
+/* One record while it is encoded. `ids` and `train` have the same length when the kind
+ * has returned. */
 struct encoding {
 	const struct dataset_options *o;
 	struct tokens ids, train; /* train: 0 or 1 for each id */
 	struct arena scratch;     /* emptied before each record */
 	struct chat_message *msg; /* the turns so far, see turns.h */
 	size_t nmsg, msg_cap;
-	bool marked; /* a turn says for itself whether it is trained */
+	bool marked; /* a turn has its own mark whether it is trained */
 };
 
 struct dataset_kind {
 	const char *name;
-	const char *keys; /* the keys it is known by, for messages */
+	const char *keys; /* the keys by which it is recognised, for messages */
 	/* a record longer than sequence_len becomes several examples instead of being cut */
 	bool split;
 	bool (*match)(const json_t *rec); /* MUST; rec is an object */

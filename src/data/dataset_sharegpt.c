@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_sharegpt.c - the kind `sharegpt`: {"conversations": [{"from": "human", "value": ...},
  * {"from": "gpt", "value": ...}], "system": ...}. Roles function_call and observation are the
- * assistant's call of a tool and what the tool answered. */
+ * assistant's call of a tool and the tool's answer. */
 #include "base/err.h"
 #include "data/turns.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dataset_text.c - the kind `text`: {"text": ...} or a whole plain text file, everything trained,
- * BOS as the model has it and EOS at the end. A text longer than sequence_len becomes several
- * examples. */
+/* dataset_text.c - the kind `text`: {"text": ...} or a whole plain text file, everything is
+ * trained, BOS is added as the model does, EOS at the end. A text longer than sequence_len becomes
+ * several examples. */
 #include "base/err.h"
 #include "data/dataset_kind.h"
 

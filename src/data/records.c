@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* records.c - see records.h. A window over the file that grows to hold one record, and a scanner
- * that finds where a JSON value ends by counting brackets outside strings; whether the value is
- * valid JSON is judged by whoever parses it. */
+ * that finds where a JSON value ends by counting brackets outside strings; the caller that parses
+ * the value checks whether it is valid JSON. */
 #include "data/records.h"
 
 #include "base/err.h"
@@ -66,7 +66,7 @@ static void consume(struct records *r, size_t n)
 	r->pos += n;
 }
 
-/* Passes over white space: 1 when a byte follows, 0 at the end. */
+/* Skips white space: 1 when a byte follows, 0 at the end. */
 static int skip_space(struct records *r, struct err *e)
 {
 	int rc;
@@ -75,8 +75,8 @@ static int skip_space(struct records *r, struct err *e)
 	return rc;
 }
 
-/* Length of the line that begins at `pos`, without its newline; 1 or, at the end of the file, 0 in
- * *nl_p. */
+/* Length of the line that begins at `pos`, without its newline; 1 or, at the end of the file, 0
+ * in *nl_p. */
 static int line_length(struct records *r, size_t *n_p, size_t *nl_p, struct err *e)
 {
 	size_t seen = 0;
@@ -141,7 +141,7 @@ static int value_length(struct records *r, size_t *n_p, struct err *e)
 	if (depth || string)
 		return err_set(
 			e, ERR_INPUT,
-			"%s:%llu: the value that begins here never ends (is the file cut off?)",
+			"%s:%llu: the value that begins here does not end (is the file cut off?)",
 			r->path, (unsigned long long)r->line);
 	*n_p = r->end - r->pos;
 	return 0;
@@ -169,8 +169,8 @@ static int need_byte(struct records *r, char c, const char *what, struct err *e)
 	return 0;
 }
 
-/* Inside an object, before a member or its end: passes over members until the value of `data`, a
- * list, begins (1) or the object ends (0). */
+/* Inside an object, before a member or its end: skips members until the value of `data`, a list,
+ * begins (1) or the object ends (0). */
 static int find_data(struct records *r, bool wanted, bool first, struct err *e)
 {
 	for (;; first = false) {
@@ -217,8 +217,8 @@ static int at_end(struct records *r, struct err *e)
 	return rc;
 }
 
-/* Does the object that a line begins with close on that line; and has it a list `data` of its
- * own? */
+/* Whether the object at the beginning of a line ends on that line, and whether it has a list
+ * `data` itself. */
 static void look_at_line(const char *s, size_t n, bool *closes_p, bool *data_p)
 {
 	size_t depth = 0;
@@ -250,8 +250,8 @@ static void look_at_line(const char *s, size_t n, bool *closes_p, bool *data_p)
 	}
 }
 
-/* An object at the head: JSONL when it closes on its line, or is broken in a way that
- * pretty-printed JSON never is; else a document. */
+/* The file begins with an object: JSONL when the object ends on its line, or is damaged in a way
+ * that pretty-printed JSON never is; else a document. */
 static int recognise_object(struct records *r, struct err *e)
 {
 	size_t n, nl;

@@ -3,9 +3,8 @@
  * JSON list, an object that holds the list under `data`, or a plain text file as one record. The
  * form is recognised by content (plain text by the ending .txt too).
  *
- * The file is read once, from front to end; in memory is never more than a window around one
- * record. What the records mean is left to dataset.c and the kinds. Limits: a record has at most
- * RECORD_MAX bytes. */
+ * The file is read once, from beginning to end; at most a window around one record is in memory.
+ * dataset.c and the kinds interpret the records. Limits: a record has at most RECORD_MAX bytes. */
 #ifndef HS_DATA_RECORDS_H
 #define HS_DATA_RECORDS_H
 
@@ -18,7 +17,7 @@ struct err;
 #define RECORD_MAX (256u << 20)
 
 enum records_form {
-	RECORDS_LINES, /* JSONL: a record a line, empty lines are passed over */
+	RECORDS_LINES, /* JSONL: a record a line, empty lines are ignored */
 	RECORDS_LIST,  /* a JSON list, or an object with the list under `data` */
 	RECORDS_PLAIN, /* plain text: the whole file */
 };
@@ -36,8 +35,8 @@ struct records;
 int records_open(const char *path, bool plain_ok, struct records **r_p, struct err *e);
 void records_close(struct records *r);
 enum records_form records_form(const struct records *r);
-/* 1 and the next record, 0 at the end, or an error of the file itself (unreadable, cut off, no
- * list). */
+/* 1 and the next record, 0 at the end, or an error of the file itself (unreadable, cut off,
+ * no list). */
 int records_next(struct records *r, struct record *rec_p, struct err *e);
 /* "FILE:LINE" or "FILE: record N (line L)", into `out` of `cap` bytes. `line_in` (from 1) is a line
  * inside the record. */

@@ -2,13 +2,13 @@
 /* token.h - the inside of a tokenizer: what the kinds (tokenizer_<name>.c), the readers and the
  * chat templates share.
  *
- * The way of a text: added tokens are cut out of it (token_added.c); what lies between is
- * normalised (token_normal.c), cut into pre-tokens (token_split.c) and each pre-token merged into
- * ids (token_merge.c). The post-processor's ids stand before and behind. The order is that of
- * Hugging Face's `tokenizers` library, whose results are the ones to meet.
+ * A text is encoded in this order: added tokens are cut out of it (token_added.c); the text between
+ * them is normalised (token_normal.c), cut into pre-tokens (token_split.c), and each pre-token is
+ * merged into ids (token_merge.c). The post-processor adds ids at the beginning and the end. The
+ * order is that of Hugging Face's `tokenizers` library, whose results are the reference.
  *
- * Everything here is filled while a tokenizer is made and only read afterwards; what encoding needs
- * for itself lies in struct token_run. */
+ * Everything here is filled while a tokenizer is made and only read afterwards; encoding has its
+ * own data in struct token_run. */
 #ifndef HS_DATA_TOKEN_H
 #define HS_DATA_TOKEN_H
 
@@ -27,7 +27,8 @@
 
 /* ---- text to number ------------------------------------------------------------------------- */
 
-/* Keys are borrowed. A table whose probes grow long was made to be slow and is refused. */
+/* Keys are borrowed. A table with very long probes is refused, because only hostile keys
+ * make one. */
 struct strmap {
 	struct strmap_slot {
 		const char *key;
@@ -39,8 +40,8 @@ struct strmap {
 
 int strmap_init(struct strmap *m, size_t items, struct err *e);
 void strmap_release(struct strmap *m);
-int32_t strmap_get(const struct strmap *m, const char *key, size_t n); /* -1: not there */
-/* *old_p is -1, or the value already there (which stays). */
+int32_t strmap_get(const struct strmap *m, const char *key, size_t n); /* -1: no such key */
+/* *old_p is -1, or the value that the key already has (and keeps). */
 int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32_t *old_p,
 	       struct err *e);
 
@@ -161,7 +162,7 @@ struct tokenizer {
 	struct strmap by_bytes; /* ignore_merges: the model's vocabulary by what it decodes to */
 	/* spm */
 	bool byte_fallback;
-	/* no token continues with a space after other text: words can be merged one by one */
+	/* no token has a space after other text: words can be merged one by one */
 	bool spaces_apart;
 	bool decode_replace;   /* the mark of a space becomes a space */
 	bool decode_bytes;     /* <0xNN> becomes the byte */
@@ -176,13 +177,13 @@ struct tokenizer_kind {
 	const char *gguf_model; /* tokenizer.ggml.model */
 	/* Whether this kind reads that tokenizer.json. Asked in the order of tokenizer.def. */
 	bool (*fits)(const json_t *doc);
-	/* The model's own part, after vocabulary, normaliser, pre-tokenizer and merges have been
-	 * read. */
+	/* The model's own part, after vocabulary, normaliser, pre-tokenizer and merges have
+	 * been read. */
 	int (*from_json)(struct tokenizer *t, const json_t *doc, const char *where, struct err *e);
 	/* The same from the KV pairs, after the vocabulary and the added tokens; it reads the
 	 * merges too. */
 	int (*from_gguf)(struct tokenizer *t, const json_t *kv, const char *where, struct err *e);
-	/* Sets what each token decodes to, once all are there. */
+	/* Sets what each token decodes to, when all have been read. */
 	int (*finish)(struct tokenizer *t, const char *where, struct err *e);
 	/* A pre-token (valid UTF-8) to ids. */
 	int (*word)(struct token_run *s, const char *text, size_t n);
@@ -201,8 +202,8 @@ struct tokenizer *token_alloc(void); /* empty; NULL when memory is out */
 
 /* Makes room for ids [0, n). */
 int token_table_init(struct tokenizer *t, size_t n, const char *where, struct err *e);
-/* Copies the text. An id that is taken, or a text that is there under another id, is an error; the
- * same pair again is none. */
+/* Copies the text. An id that is taken, or a text that already has another id, is an error; the
+ * same pair again is not. */
 int token_put(struct tokenizer *t, int64_t id, const char *text, size_t n, uint8_t flags,
 	      const char *where, struct err *e);
 /* in the arena, NUL behind; NULL when memory is out */
@@ -228,8 +229,8 @@ int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matche
 extern const char token_gpt2_pattern[];
 bool token_pattern_known(const char *pattern); /* one of the published ones */
 
-/* GPT-2's writing of bytes as characters: the character of each byte, and back (-1: not one of
- * them). */
+/* GPT-2's mapping of bytes to characters: the character of each byte, and back (-1: not one
+ * of them). */
 uint32_t token_byte_char(uint8_t byte);
 int token_char_byte(uint32_t c);
 
@@ -260,12 +261,12 @@ struct token_run {
 	size_t capsym;
 	struct heap_entry *heap;
 	size_t nheap, capheap;
-	uint64_t work, work_most; /* of patterns that are not known */
+	uint64_t work, work_most; /* of patterns that are not published ones */
 	size_t work_at;
 };
 
-/* A part of the text where special tokens are not recognised: what somebody wrote, as opposed to a
- * template's own text. Sorted, apart. */
+/* A part of the text in which special tokens are not recognised: a message, as opposed to the
+ * template's text. Sorted, without overlaps. */
 struct token_range {
 	size_t begin, end;
 };
@@ -284,30 +285,30 @@ struct token_pieces {
 int token_encode(const struct tokenizer *t, const char *text, size_t n, bool parse_special,
 		 const struct token_range *literal, size_t nliteral, struct tokens *out,
 		 struct token_pieces *pieces, struct err *e);
-/* Length of `text` once normalised, without what the normaliser puts in front. Invalid bytes count
- * as they are. */
+/* Length of `text` after normalising, without the text that the normaliser inserts at the front.
+ * Invalid bytes count unchanged. */
 int token_normal_length(const struct tokenizer *t, const char *text, size_t n, size_t *n_p,
 			struct err *e);
 
 /* Finds the next added token at or after *pos in [*pos, n): true with [*begin_p, *end_p) and its
- * index, *pos moved behind it. `last` is the end of the previous one: white space before that is
- * not taken again. */
+ * index, *pos moved behind it. `last` is the end of the previous one: white space before it is not
+ * used again. */
 bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, const char *text,
 		      size_t n, bool parse_special, const struct token_range *literal,
 		      size_t nliteral, size_t last, size_t *pos, size_t *begin_p, size_t *end_p,
 		      int32_t *token_p);
-/* What matching patterns in a text of n bytes needs. */
+/* Sets the limits for matching patterns in a text of n bytes. */
 int token_limits(struct token_run *s, size_t n);
-/* Runs the normaliser; *out_p stays valid until the next call. `front`: the stretch's beginning,
+/* Runs the normaliser; *out_p stays valid until the next call. `front`: the text begins a stretch,
  * where Prepend applies. */
 int token_normalize(struct token_run *s, const char *text, size_t n, bool front, const char **out_p,
 		    size_t *n_p);
-/* Cuts a normalised stretch into pre-tokens and hands each to the kind. `start`: it stands at the
+/* Cuts a normalised stretch into pre-tokens and hands each to the kind. `start`: it is at the
  * beginning of the whole text. */
 int token_split(struct token_run *s, size_t step, const char *text, size_t n, bool start);
 /* Room for `n` symbols in s->sym. */
 int symbols_reserve(struct token_run *s, size_t n);
-/* Merges s->sym[0..n) as far as the merges go; the rest are s->sym[0..*n_p) in order. */
+/* Merges s->sym[0..n) until no merge applies; the result is s->sym[0..*n_p) in order. */
 int merge_symbols(struct token_run *s, const char *text, size_t n, size_t *n_p);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token_added.c - added tokens: found in the text before everything else, the leftmost first, of
- * those the longest. */
+/* token_added.c - added tokens: found in the text before everything else: the leftmost match, and
+ * of several there the longest. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -35,8 +35,8 @@ static int tree_put(struct added_tree *tree, const char *text, size_t n, int32_t
 		while (*link >= 0 && tree->node[*link].byte != byte)
 			link = &tree->node[*link].next;
 		if (*link < 0) {
-			/* The array may move: remember the link as an offset where it lies
-			 * inside. */
+			/* The array may move: remember the link as an offset where it
+			 * lies inside. */
 			bool inside = link < tree->first || link >= tree->first + 256;
 			size_t at = inside ? (size_t)((char *)link - (char *)tree->node) : 0;
 			if (tree->n >= INT32_MAX ||
@@ -194,7 +194,7 @@ bool token_added_next(const struct tokenizer *t, const struct added_tree *tree, 
 		}
 		const struct added *a = &t->added[k];
 		size_t begin = i, end = i + len, width;
-		i = end; /* a match that is turned down is passed over whole */
+		i = end; /* a match that is refused is skipped as a whole */
 		if (a->special && (!parse_special || in_literal(literal, nliteral, begin, end)))
 			continue;
 		if (a->single_word && (is_word(char_before(text, begin)) ||

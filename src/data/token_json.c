@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token_json.c - tokenizer.json (Hugging Face `tokenizers`) and what of tokenizer_config.json
- * belongs to it.
+/* token_json.c - tokenizer.json (Hugging Face `tokenizers`) and the keys of tokenizer_config.json
+ * that belong to it.
  *
  * Read: added_tokens, normalizer, pre_tokenizer, post_processor (TemplateProcessing for one text,
  * ByteLevel), the model BPE, and from the configuration bos_token, eos_token, pad_token, unk_token,
  * and for Llama's tokenizer classes add_bos_token / add_eos_token. `truncation` and `padding` are
- * left alone: lengths are the caller's business. The decoder belongs to the kinds. */
+ * ignored: the caller decides about lengths. The kinds read the decoder. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -165,8 +165,8 @@ static void config_token(const struct tokenizer *t, const json_t *config, const 
 		*id_p = strmap_get(&t->by_text, json_string_value(v), json_string_length(v));
 }
 
-/* Llama's tokenizer class makes its post-processor from these two keys and not from
- * tokenizer.json. */
+/* Llama's tokenizer class makes its post-processor from these two keys and not
+ * from tokenizer.json. */
 static int config_template(struct tokenizer *t, const json_t *config, const char *where,
 			   struct err *e)
 {

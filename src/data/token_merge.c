@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* token_merge.c - byte-pair merging: the lowest rank first, the leftmost of equals first.
  *
- * Short pre-tokens are merged by looking for the best pair again and again, long ones with a queue
- * in O(n log n); both give the same ids. A queue entry is outdated when its two symbols no longer
- * span what they did: symbols only grow, so position and length tell. */
+ * Short pre-tokens are merged by repeated search for the best pair, long ones with a queue in O(n
+ * log n); both give the same ids. A queue entry is outdated when one of its symbols has grown
+ * since; its position and length show that. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -47,8 +47,9 @@ int merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int
 		m->pair[i] = (struct pair_entry){ key, rank, id };
 		return 0;
 	}
-	return err_set(e, ERR_INPUT,
-		       "the merges are made so that looking them up is slow; they are refused");
+	return err_set(
+		e, ERR_INPUT,
+		"the merges have hash collisions that make them slow to look up; they are refused");
 }
 
 void merges_release(struct merges *m)

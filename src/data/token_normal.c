@@ -64,7 +64,7 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 		s.nto = strlen(to);
 		if (s.nto > 64)
 			return err_set(e, ERR_INPUT,
-				       "%s: the normalizer %s puts in %zu bytes, more than 64",
+				       "%s: the normalizer %s inserts %zu bytes, more than 64",
 				       where, type, s.nto);
 		s.to = token_copy(t, to, s.nto);
 	}
@@ -110,7 +110,7 @@ static int unicode_form(enum normal_kind kind, const char *text, size_t n, struc
 	return buf_ok(out, e);
 }
 
-/* A text may grow to GROWTH times its length; NFKD, the worst of the honest ones, needs 11. */
+/* A text may grow to GROWTH times its length; of the standard forms NFKD grows most, 11 times. */
 enum { GROWTH = 64, GROWTH_LEAST = 4096, GROWN_MAX = 0x7fff0000 };
 
 static int too_long(struct token_run *s, size_t n)
@@ -176,7 +176,7 @@ int token_normal_length(const struct tokenizer *t, const char *text, size_t n, s
 	struct token_run s = { .t = t, .e = e, .normal = { BUF_INIT, BUF_INIT } };
 	size_t total = 0;
 	int rc = 0;
-	/* A replacement counts as what it decodes to: as long as what it replaced. */
+	/* A replacement counts with the length of what it replaced. */
 	bool forms = false;
 	for (size_t i = 0; i < t->nstep; i++)
 		forms |= t->step[i].kind <= NORMAL_NFKD;

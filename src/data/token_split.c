@@ -3,10 +3,10 @@
  * Metaspace, and sequences of these.
  *
  * The published patterns are written for Oniguruma (Ruby syntax); translate() rewrites the few
- * escapes that mean something else to PCRE2 and refuses what cannot be said. A pattern is as
- * untrusted as the rest of the file: PCRE2's limits on steps and memory are set, and where the
- * pattern is not one of the published ones, a callout counts the work of the whole text; to exceed
- * a limit is an error. */
+ * escapes that have another meaning in PCRE2 and refuses those that cannot be expressed. A pattern
+ * is as untrusted as the rest of the file: PCRE2's limits on steps and memory are set, and where
+ * the pattern is not one of the published ones, a callout counts the work of the whole text; to
+ * exceed a limit is an error. */
 #include "data/token.h"
 
 #include "base/err.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Steps of the matcher for one match (PCRE2's own default), its memory in KiB, and for a pattern
- * that is not known the work for each byte of text: the published ones need about 30. */
+ * that is not a published one the work for each byte of text: the published ones need about 30. */
 enum { PATTERN_MAX = 16384, MATCH_STEPS = 10000000, MATCH_KIB = 65536, WORK_PER_BYTE = 2000 };
 
 const char token_gpt2_pattern[] =
@@ -133,7 +133,7 @@ int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matche
 			     b.p, (size_t)at, (char *)text);
 		goto out;
 	}
-	/* where there is none, the interpreter does it */
+	/* without a JIT compiler, PCRE2 interprets the pattern */
 	pcre2_jit_compile(s.code, PCRE2_JIT_COMPLETE);
 	rc = add_split_step(t, &s, where, e);
 	if (rc < 0)
@@ -266,7 +266,7 @@ int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const cha
 		       : read_one(t, pre_tokenizer, where, 0, e);
 }
 
-/* Counts the items tried and the bytes passed over. */
+/* Counts the items that were tried and the bytes that were skipped. */
 static int count_work(pcre2_callout_block *b, void *ctx)
 {
 	struct token_run *s = ctx;
@@ -290,7 +290,7 @@ int token_limits(struct token_run *s, size_t n)
 	return 0;
 }
 
-/* 1 with [*begin_p, *end_p) for the next match at or behind `from`, 0 when there is none. */
+/* 1 with [*begin_p, *end_p) for the next match at or after `from`, 0 when there is none. */
 static int next_match(struct token_run *s, const struct split_step *st, const char *text, size_t n,
 		      size_t from, uint32_t options, size_t *begin_p, size_t *end_p)
 {
@@ -326,7 +326,7 @@ static int next_match(struct token_run *s, const struct split_step *st, const ch
 static int split_regex(struct token_run *s, size_t k, const char *text, size_t n, bool start)
 {
 	const struct split_step *st = &s->t->split_step[k];
-	size_t done = 0, from = 0; /* pre-tokens are handed on up to `done` */
+	size_t done = 0, from = 0; /* the text before `done` has been divided */
 	uint32_t options = 0;
 	while (from <= n) {
 		size_t begin = 0, end = 0;
@@ -336,7 +336,7 @@ static int split_regex(struct token_run *s, size_t k, const char *text, size_t n
 		if (!found) {
 			if (!options)
 				break;
-			/* An empty match stood here and nothing longer does: one character on. */
+			/* An empty match here, and no longer one: continue one character later. */
 			if (from == n)
 				break;
 			size_t len;

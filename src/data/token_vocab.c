@@ -75,7 +75,7 @@ int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32
 	}
 	return err_set(
 		e, ERR_INPUT,
-		"the vocabulary is made so that looking up its tokens is slow; it is refused");
+		"the vocabulary has hash collisions that make it slow to look up; it is refused");
 }
 
 char *token_copy(struct tokenizer *t, const char *p, size_t n)

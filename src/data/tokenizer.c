@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c - see tokenizer.h: the making and the use of a tokenizer of any kind; what differs
- * lies in tokenizer_<name>.c. */
+/* tokenizer.c - see tokenizer.h: making and using a tokenizer of any kind; the differences are
+ * in tokenizer_<name>.c. */
 #include "data/tokenizer.h"
 
 #include "base/err.h"
@@ -124,14 +124,14 @@ static int add_piece(struct walk *w, size_t begin, size_t end)
 	return 0;
 }
 
-/* Normalised text, cut at the added tokens that are looked for only there. */
+/* Normalised text, cut at the added tokens that are searched only there. */
 static int encode_normal(struct walk *w, const char *text, size_t n, bool start)
 {
 	const struct tokenizer *t = w->s.t;
 	size_t pos = 0, last = 0, begin, end;
 	int32_t k;
-	/* Places in the normalised text are not places in the text: with a template around it,
-	 * nothing special is looked for here. */
+	/* Places in the normalised text are not places in the text: in a message of a template,
+	 * special tokens are not searched here. */
 	bool special = w->parse_special && !w->nliteral;
 	while (token_added_next(t, &t->normal, text, n, special, NULL, 0, last, &pos, &begin, &end,
 				&k)) {
@@ -142,7 +142,7 @@ static int encode_normal(struct walk *w, const char *text, size_t n, bool start)
 	return token_split(&w->s, 0, text + last, n - last, start && !last);
 }
 
-/* Text between added tokens. */
+/* Encodes the text between two added tokens. */
 static int encode_stretch(struct walk *w, const char *text, size_t n, bool start)
 {
 	bool front = true;

@@ -33,10 +33,10 @@ int tokenizer_from_json(const json_t *doc, const json_t *tokenizer_config, const
 int tokenizer_from_gguf(const json_t *kv, const char *where, struct tokenizer **t_p, struct err *e);
 void tokenizer_free(struct tokenizer *t);
 
-/* Appends the ids of `text`. `add_special`: what the model's post-processor adds (BOS, EOS).
- * Special tokens written out in the text ("<|im_start|>") become their ids only with
- * `parse_special`; the data's own text is encoded without. Invalid UTF-8 is encoded byte for byte
- * where the model can, else as its unknown token. */
+/* Appends the ids of `text`. `add_special`: what the model's post-processor adds (BOS, EOS). The
+ * text of a special token ("<|im_start|>") becomes its id only with `parse_special`; the text of
+ * records is encoded without. Invalid UTF-8 is encoded byte by byte where the model has tokens for
+ * that, else as its unknown token. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
 		     bool parse_special, struct tokens *out, struct err *e);
 /* Appends the text of the ids; special tokens are left out with `skip_special`. May end inside a

@@ -2,8 +2,8 @@
 /* tokenizer_bytebpe.c - byte-level BPE: GPT-2, SmolLM2, Llama 3, Qwen2, Qwen2.5, Qwen3.
  *
  * A pre-token's bytes are the first symbols. The file writes each byte as a printable character
- * (token_byte_char); here only the lookup tables know of that. From a GGUF the pre-tokenizer comes
- * from the rows below, by its name in tokenizer.ggml.pre. */
+ * (token_byte_char); here only the lookup tables depend on that. For a GGUF the pre-tokenizer is
+ * one of the rows below, by its name in tokenizer.ggml.pre. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -111,7 +111,7 @@ static int bytebpe_finish(struct tokenizer *t, const char *where, struct err *e)
 }
 
 /* The tables for encoding, from the model's own vocabulary. */
-static int tables(struct tokenizer *t, struct err *e)
+static int fill_tables(struct tokenizer *t, struct err *e)
 {
 	for (int b = 0; b < 256; b++) {
 		char text[4];
@@ -148,7 +148,7 @@ static int bytebpe_from_json(struct tokenizer *t, const json_t *doc, const char 
 	if (t->byte_fallback)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: byte-level BPE with byte_fallback is not supported", where);
-	return tables(t, e);
+	return fill_tables(t, e);
 }
 
 static bool has_word(const char *words, const char *word)
@@ -185,11 +185,11 @@ static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *
 	if (pre->nfc)
 		t->step[t->nstep++] = (struct normal_step){ .kind = NORMAL_NFC };
 	t->ignore_merges = pre->ignore_merges;
-	/* bytes outside the vocabulary are left out, as by the models' own tokenizer.json */
+	/* bytes outside the vocabulary are dropped, as by the models' own tokenizer.json */
 	t->unk = -1;
 	t->nhead = pre->add_bos; /* the default of add_bos_token */
 	TRY(merges_read(t, json_object_get(kv, "tokenizer.ggml.merges"), where, e));
-	return tables(t, e);
+	return fill_tables(t, e);
 }
 
 static int emit(struct token_run *s, size_t n)

@@ -5,7 +5,7 @@
  * become the tokens of their bytes (<0x00> to <0xFF>), else the unknown token. tokenizer.json
  * brings merges. A GGUF brings a score for each token: any two neighbours that together are a token
  * are joined, the best score first (SentencePiece's bpe_model.cc; llama.cpp does the same), and
- * what is not a token at the end becomes bytes. */
+ * text that is not a token at the end becomes bytes. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -38,8 +38,8 @@ static int byte_value(const struct token *k)
 	return a && b ? (int)((a - hex) * 16 + (b - hex)) : -1;
 }
 
-/* Whether a token goes on with a mark after something else, so that a merge could reach over the
- * beginning of a word. */
+/* Whether a token has a mark after other text, so that a merge could cross the beginning of
+ * a word. */
 static bool crosses(const struct token *k)
 {
 	size_t i = 0;
@@ -139,7 +139,7 @@ static int by_score(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-/* The rank of each token by its score; tokens that text never becomes by merging have none. */
+/* The rank of each token by its score; tokens that no merge produces have none. */
 static int read_scores(struct tokenizer *t, const json_t *scores, const char *where, bool *flat_p,
 		       struct err *e)
 {
@@ -201,7 +201,7 @@ static int spm_from_gguf(struct tokenizer *t, const json_t *kv, const char *wher
 	};
 	if (scores)
 		TRY(read_scores(t, scores, where, &flat, e));
-	/* Some writers left the scores all the same: then only the merges tell. */
+	/* Some writers gave all tokens the same score: then only the merges give the order. */
 	if (flat && merges) {
 		merges_release(&t->merges);
 		TRY(merges_read(t, merges, where, e));
@@ -302,7 +302,8 @@ static int word_by_score(struct token_run *s, const char *text, size_t n)
 }
 
 /* With merges, the order of `tokenizers` (models/bpe/model.rs): bytes and unknowns are symbols like
- * others before merging; an unknown waits until something known follows, so that it may grow. */
+ * others before merging; an unknown symbol is added only when a known one follows, because it may
+ * grow until then. */
 static int word_by_merges(struct token_run *s, const char *text, size_t n)
 {
 	const struct tokenizer *t = s->t;
@@ -344,8 +345,8 @@ static int one_word(struct token_run *s, const char *text, size_t n)
 	return t->merges.by_score ? word_by_score(s, text, n) : word_by_merges(s, text, n);
 }
 
-/* Where no merge can reach over the beginning of a word, words are merged one by one: the same ids,
- * faster. */
+/* Where no merge can cross the beginning of a word, words are merged one by one: the same
+ * ids, faster. */
 static int spm_word(struct token_run *s, const char *text, size_t n)
 {
 	if (!s->t->spaces_apart || s->t->ignore_merges)

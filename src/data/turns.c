@@ -83,7 +83,7 @@ static int join_parts(struct encoding *x, const json_t *list, const char *key, c
 	return 0;
 }
 
-/* A turn's own say on training: 1 yes, 0 no, -1 silent. */
+/* A turn's own mark: 1 trained, 0 not, -1 none. */
 static int own_mark(const json_t *turn, int *mark_p, struct err *e)
 {
 	const json_t *train = json_object_get(turn, "train"),
@@ -154,7 +154,7 @@ int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struc
 	}
 	if (before && x->nmsg > before && x->msg[before].role == CHAT_SYSTEM)
 		return err_set(e, ERR_INPUT,
-			       "system: stands beside a system turn in '%s'; keep one of them",
+			       "system: the record has a system turn in '%s' too; keep one of them",
 			       key);
 	return 0;
 }

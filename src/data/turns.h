@@ -2,9 +2,9 @@
 /* turns.h - the turns of a conversation: collected from a record, checked, and encoded with the
  * model's chat template. Shared by the kinds alpaca, sharegpt and messages.
  *
- * Trained by default are the assistant's turns. A turn's own `train` (true or false) or `weight` (1
- * or 0) wins over that. With train_on_inputs every id is trained, or, where turns speak for
- * themselves, every turn that does not say no. */
+ * By default the assistant's turns are trained. A turn's own `train` (true or false) or `weight` (1
+ * or 0) overrides that. With train_on_inputs every id is trained, or, where turns have marks of
+ * their own, every turn that is not excluded. */
 #ifndef HS_DATA_TURNS_H
 #define HS_DATA_TURNS_H
 
@@ -17,8 +17,8 @@ int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struc
 /* The record's own `system`, as the first turn, where it is not blank; and an error for `tools`,
  * which no template here renders. */
 int turns_begin(struct encoding *x, const json_t *rec, struct err *e);
-/* Through the chat template, with the marks. `answer` names where an answer would have been, for
- * the message that it is missing. */
+/* Through the chat template, with the marks. `answer`: the key of the answer, for the message that
+ * it is missing. */
 int turns_encode(struct encoding *x, const char *answer, struct err *e);
 
 #endif

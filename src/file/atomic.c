@@ -30,7 +30,7 @@ static char *tmp_name(const char *path)
 	return buf_detach(&b);
 }
 
-/* The folder a path lies in. */
+/* The folder of a path. */
 static char *parent_name(const char *path)
 {
 	size_t n = strlen(path);
@@ -53,8 +53,8 @@ static int full_or(struct err *e, int errnum, const char *path)
 	return err_sys(e, errnum, "%s: writing", path);
 }
 
-/* Makes a rename last. Some file systems cannot sync a folder and say EINVAL: there it is not
- * needed. */
+/* Makes a rename durable. Some file systems cannot sync a folder and return EINVAL; they do not
+ * need it. */
 static int sync_parent(const char *path, struct err *e)
 {
 	char *dir = parent_name(path);
@@ -80,9 +80,9 @@ static void release(struct atomic_file *f)
 	*f = (struct atomic_file){ -1, NULL, NULL };
 }
 
-/* The temporary file, empty and this process's alone: of several that write the same file one goes
+/* Opens the temporary file, empty and locked, so that several processes write the same file one
  * after the other. -1 with errno. */
-static int open_alone(const char *tmp)
+static int open_locked(const char *tmp)
 {
 	for (int tries = 0; tries < 300; tries++) {
 		struct stat mine, there;
@@ -91,7 +91,7 @@ static int open_alone(const char *tmp)
 			return -1;
 		/* some file systems have no locks */
 		bool locked = !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK;
-		/* whoever had the lock may have renamed what was opened here */
+		/* the previous holder of the lock may have renamed the file that was opened here */
 		if (locked && !fstat(fd, &mine) && !lstat(tmp, &there) &&
 		    mine.st_ino == there.st_ino && !ftruncate(fd, 0))
 			return fd;
@@ -115,7 +115,7 @@ int atomic_begin(const char *path, struct atomic_file *f_p, struct err *e)
 		release(&f);
 		return err_set(e, ERR_IO, "%s: is a folder, a file was to be written there", path);
 	}
-	f.fd = open_alone(f.tmp);
+	f.fd = open_locked(f.tmp);
 	if (f.fd < 0) {
 		int errnum = errno;
 		release(&f);
@@ -145,7 +145,7 @@ int atomic_commit(struct atomic_file *f, struct err *e)
 	int rc = 0;
 	if (fsync(f->fd) < 0)
 		rc = full_or(e, errno, f->path);
-	/* while it is this process's alone: closing lets the next one in */
+	/* while the lock is held: closing releases it */
 	if (!rc && rename(f->tmp, f->path) < 0)
 		rc = err_sys(e, errno, "%s: renaming to %s", f->tmp, f->path);
 	if (rc < 0)
@@ -207,7 +207,7 @@ int dir_make(const char *path, struct err *e)
 	return rc;
 }
 
-/* What happens to each entry of a folder that is walked. */
+/* What is done with each entry of a folder. */
 enum walk { WALK_REMOVE, WALK_SYNC };
 
 static int walk(int at, const char *name, const char *top, enum walk what, int depth, struct err *e)
@@ -287,7 +287,7 @@ int atomic_dir_commit(const char *path, const char *tmp, struct err *e)
 {
 	struct stat st;
 	if (lstat(path, &st) == 0)
-		return err_set(e, ERR_IO, "%s: is there already, %s stays beside it", path, tmp);
+		return err_set(e, ERR_IO, "%s: exists already, %s stays beside it", path, tmp);
 	TRY(walk(AT_FDCWD, tmp, tmp, WALK_SYNC, 0, e));
 	if (rename(tmp, path) < 0)
 		return err_sys(e, errno, "%s: renaming to %s", tmp, path);

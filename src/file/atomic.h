@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* atomic.h - files and folders that appear whole or not at all: written beside, synced, renamed.
+/* atomic.h - files and folders that are complete or absent: written beside their place,
+ * synced, renamed.
  *
- * A crash or a full disk at any moment leaves the old content as it was; at worst a "*.tmp" beside
- * it, which the next write replaces. Several processes may write the same file: one after the
- * other, the last one stays. */
+ * A crash or a full disk leaves the old content unchanged, and at worst a "*.tmp" beside it, which
+ * the next write replaces. When several processes write the same file, they do so one after the
+ * other, and the last one stays. */
 #ifndef HS_FILE_ATOMIC_H
 #define HS_FILE_ATOMIC_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bnb.c - see bnb.h. Every size in the JSON text is held against the tensors; what cannot be true
- * is refused here, so that whoever takes the view need not check again. */
+/* bnb.c - see bnb.h. Every size in the JSON text is compared with the tensors; a contradiction is
+ * refused here, so that users of the view need not check again. */
 #include "file/bnb.h"
 
 #include "base/buf.h"

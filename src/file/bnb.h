@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bnb.h - a 4-bit weight as bitsandbytes puts it into a safetensors file: several tensors whose
+/* bnb.h - a 4-bit weight as bitsandbytes writes it into a safetensors file: several tensors whose
  * names begin with the weight's.
  *
  * bitsandbytes functional.py QuantState.as_dict(packed=True), nn/modules.py
- * Linear4bit._save_to_state_dict. For a weight P of `count` numbers in `nblk` blocks of
- * `blocksize`:
+ * Linear4bit._save_to_state_dict. For a weight P of `count` numbers in `nblk` blocks
+ * of `blocksize`:
  *   P                                    (count+1)/2 bytes, mostly U8; element 2k in the high
  *                                        nibble of byte k
  *   P.absmax                             F32 [nblk], or U8 [nblk] when double-quantised
@@ -22,12 +22,12 @@
 
 #define BNB_STATE ".quant_state.bitsandbytes__"
 
-/* What stands behind P in the names of the parts. */
+/* The suffixes after P in the names of the parts. */
 enum bnb_part { BNB_STATE_NF4, BNB_ABSMAX, BNB_MAP, BNB_ABSMAX2, BNB_MAP2, BNB_PARTS };
 extern const char *const bnb_suffix[BNB_PARTS];
 
 /* Checks the parts against each other and fills t (all but its name) and the view. part[i] is NULL
- * where there is none. Parts that lie unaligned in the file are copied into `a`. */
+ * where there is none. Parts that are unaligned in the file are copied into `a`. */
 int bnb_open(const char *path, const char *name, const struct st_tensor *weight,
 	     const struct st_tensor *const part[BNB_PARTS], struct arena *a, struct model_tensor *t,
 	     struct nf4_view *v_p, struct err *e);

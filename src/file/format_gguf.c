@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format_gguf.c - a GGUF file seen as a Hugging Face model: names, shapes and the rows of Q and K
- * as there.
+/* format_gguf.c - a GGUF file seen as a Hugging Face model: with the names, the shapes and the row
+ * order of Q and K that a Hugging Face model has.
  *
- * Policy: every tensor must be one the family has (or rope_freqs.weight, which becomes part of the
- * configuration); a file with others is another model and is refused. Blocks are expanded row by
- * row into the caller's memory and the file's pages let go at once. */
+ * Policy: every tensor must be one of the family (or rope_freqs.weight, which becomes part of the
+ * configuration); a file with other tensors is another model and is refused. Blocks are expanded
+ * row by row into the caller's memory, and the file's pages are released at once. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -71,7 +71,7 @@ static enum dtype plain_dtype(int type)
 	}
 }
 
-/* Width of a head when this tensor's rows have to be put back, 0 otherwise. */
+/* The width of a head when this tensor's rows have to be reordered, else 0. */
 static int permuted_width(const struct model_file *f, const struct gguf_model *m,
 			  const struct model_tensor *t, int64_t *width_p, struct err *e)
 {
@@ -82,7 +82,8 @@ static int permuted_width(const struct model_file *f, const struct gguf_model *m
 	int64_t width = json_integer_value(json_object_get(f->config, "head_dim"));
 	if (t->shape[0] % width)
 		return err_set(e, ERR_INPUT,
-			       "%s: tensor '%s' has %lld rows, which are no whole heads of %lld",
+			       "%s: tensor '%s' has %lld rows, which is not a multiple of the head "
+			       "width %lld",
 			       f->path, t->name, (long long)t->shape[0], (long long)width);
 	*width_p = width;
 	return 0;
@@ -101,7 +102,7 @@ static int add_tensor(struct model_file *f, struct gguf_model *m, const struct g
 	    layer >= json_integer_value(json_object_get(f->config, "num_hidden_layers"))) {
 		buf_release(&b);
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: the tensor '%s' is none that a %s model of %lld layers has",
+			       "%s: the tensor '%s' does not belong to a %s model of %lld layers",
 			       f->path, g->name, m->arch->name,
 			       (long long)json_integer_value(
 				       json_object_get(f->config, "num_hidden_layers")));
@@ -132,8 +133,8 @@ static int read_vocab(struct model_file *f, struct gguf_model *m, struct err *e)
 	for (size_t i = 0; i < m->g.nkv; i++) {
 		const struct gguf_kv *kv = &m->g.kv[i];
 		json_t *v = NULL;
-		/* Some files carry the whole tokenizer.json or a compiled character map besides:
-		 * nobody here needs it. */
+		/* Some files also have the whole tokenizer.json or a compiled character map, which
+		 * are not used. */
 		if (strncmp(kv->key, "tokenizer.", 10) != 0 ||
 		    !strcmp(kv->key, "tokenizer.huggingface.json") ||
 		    !strcmp(kv->key, "tokenizer.ggml.precompiled_charsmap"))
@@ -186,7 +187,7 @@ static int model_read(struct model_file *f, const struct model_tensor *t, int64_
 	const struct entry *en = entry_of(f, t);
 	const struct gguf_tensor *g = en->g;
 	uint64_t row = t->count / (uint64_t)t->shape[0], bytes;
-	/* a vector in blocks: its elements are no rows of bytes */
+	/* a vector in blocks cannot be divided into rows of bytes */
 	if (t->ndim == 1 && t->kind == STORE_BLOCK)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: the vector '%s' is stored as %s, only matrices may be", f->path,
@@ -213,7 +214,7 @@ static int model_raw(struct model_file *f, const struct model_tensor *t, const v
 {
 	const struct entry *en = entry_of(f, t);
 	if (en->head_dim)
-		return err_set(e, ERR_UNSUPPORTED, "%s: the rows of '%s' lie in another order",
+		return err_set(e, ERR_UNSUPPORTED, "%s: the rows of '%s' are in another order",
 			       f->path, t->name);
 	*p_p = en->g->data;
 	return 0;

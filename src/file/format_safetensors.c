@@ -2,11 +2,11 @@
 /* format_safetensors.c - a Hugging Face folder: config.json, one or several safetensors files,
  * tokenizer files beside them.
  *
- * model.safetensors is taken when it is there, else the files that model.safetensors.index.json
+ * model.safetensors is used when it exists, else the files that model.safetensors.index.json
  * names. The index decides which tensor comes from which file; a name in it that leads out of the
  * folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of bitsandbytes
- * become one tensor each (bnb.h); every other quantisation is refused by name. What config.json
- * means is left to src/model. */
+ * become one tensor each (bnb.h); every other quantisation is refused by name. src/model
+ * interprets config.json. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -80,7 +80,7 @@ static int join(struct model_file *f, const char *dir, const char *name, const c
 	return 0;
 }
 
-/* A path in the folder when there is a file, else NULL. */
+/* The path of a file in the folder, or NULL when it does not exist. */
 static int existing(struct model_file *f, const char *name, const char **path_p, struct err *e)
 {
 	struct folder *fo = f->priv;
@@ -175,8 +175,8 @@ static int list_shards(struct model_file *f, const char *index, const json_t *ma
 			return err_set(e, ERR_INPUT, "%s: '%s' names no file", index, name);
 		if (strchr(file, '/') || !strcmp(file, ".") || !strcmp(file, ".."))
 			return err_set(e, ERR_INPUT,
-				       "%s: '%s' lies in '%s', which leads out of the folder",
-				       index, name, file);
+				       "%s: '%s' is in '%s', which is outside the folder", index,
+				       name, file);
 		fo->shard[n++].name = file;
 	}
 	qsort(fo->shard, n, sizeof *fo->shard, by_shard_name);
@@ -261,7 +261,7 @@ static int open_files(struct model_file *f, const char *only, struct err *e)
 			    : "");
 }
 
-/* Refuses weights that were quantised in a way that is not read here. */
+/* Refuses weights with a quantisation that is not supported. */
 static int check_quantisation(struct model_file *f, struct err *e)
 {
 	struct folder *fo = f->priv;
@@ -301,9 +301,8 @@ static int collect_parts(struct model_file *f, struct err *e)
 		}
 		TRYOUT(find_part(fo, name, n, "", &b, &p, e));
 		if (!p) {
-			rc = err_set(e, ERR_INPUT,
-				     "%s: '%s' is there, but the weight '%.*s' is not", fo->dir,
-				     name, (int)n, name);
+			rc = err_set(e, ERR_INPUT, "%s: has '%s', but not the weight '%.*s'",
+				     fo->dir, name, (int)n, name);
 			break;
 		}
 		struct entry *en = &fo->entry[p - fo->found];

@@ -19,7 +19,7 @@ static float load_f16(const uint8_t *p) { return f16_to_f32(load16(p)); }
 static void expand_f32(const uint8_t *src, float *dst, uint64_t n) { memcpy(dst, src, n * 4); }
 
 /* Exact and without branches: shifted into place an f16 is a float32 of an exponent 112 too small;
- * infinities and NaN are mended. */
+ * infinities and NaN are corrected afterwards. */
 static void expand_f16(const uint8_t *src, float *dst, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++) {
@@ -113,8 +113,8 @@ static void expand_q8_0(const uint8_t *p, float *y, uint64_t n)
 	}
 }
 
-/* Scale and minimum of sub-block j, 6 bits each, from the 12 bytes of Q4_K and Q5_K (ggml:
- * get_scale_min_k4). */
+/* Scale and minimum of sub-block j, 6 bits each, from the 12 bytes of Q4_K and Q5_K
+ * (ggml: get_scale_min_k4). */
 static void scale_min(const uint8_t *s, int j, uint8_t *scale_p, uint8_t *min_p)
 {
 	if (j < 4) {
@@ -183,7 +183,8 @@ static void expand_q6_k(const uint8_t *p, float *y, uint64_t n)
 	}
 }
 
-/* All types by number; those without `expand` are named but not read, or (integers) not weights. */
+/* All types by number; those without `expand` have a name but are not supported, or (integers) are
+ * not weights. */
 static const struct {
 	const char *name;
 	int block, bytes;
@@ -247,7 +248,7 @@ int ggml_dequantize(int t, const void *src, float *dst, uint64_t n, struct err *
 		return err_set(e, ERR_UNSUPPORTED, "numbers of the ggml type %d (%s) are not read",
 			       t, ggml_type_name(t));
 	if (n % (uint64_t)types[t].block)
-		return err_set(e, ERR_INTERNAL, "%llu numbers are no whole blocks of %s",
+		return err_set(e, ERR_INTERNAL, "%llu numbers are not a multiple of a block of %s",
 			       (unsigned long long)n, types[t].name);
 	types[t].expand(src, dst, n / (uint64_t)types[t].block);
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf.c - see gguf.h. Counts are held against the bytes that are left before anything is allocated
+/* gguf.c - see gguf.h. Counts are compared with the bytes that are left before memory is allocated
  * for them. */
 #include "file/gguf.h"
 
@@ -27,7 +27,7 @@ static uint64_t left(const struct cursor *c) { return (uint64_t)(c->end - c->p);
 static int truncated(const struct cursor *c, const char *what, struct err *e)
 {
 	return err_set(e, ERR_INPUT,
-		       "%s: %s ends behind the end of the file: it is truncated or damaged",
+		       "%s: %s goes beyond the end of the file: it is truncated or damaged",
 		       c->path, what);
 }
 
@@ -80,7 +80,7 @@ static int take_name(struct gguf *g, struct cursor *c, uint64_t max, const char 
 	return 0;
 }
 
-/* Steps over `count` values of a kind. */
+/* Skips `count` values of a kind. */
 static int skip_values(struct cursor *c, const struct gguf_kv *kv, struct err *e)
 {
 	uint64_t bytes, n;
@@ -128,7 +128,7 @@ static int tensor_size(const char *path, struct gguf_tensor *t, struct err *e)
 	for (int i = 0; i < t->ndim; i++)
 		if (t->ne[i] < 1 || !mul_ok(t->count, (uint64_t)t->ne[i], &t->count) ||
 		    t->count > INT64_MAX)
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape that cannot be",
+			return err_set(e, ERR_INPUT, "%s: tensor '%s' has an impossible shape",
 				       path, t->name);
 	if (!ggml_type_info(t->type, &block, &size, &name))
 		return err_set(e, ERR_UNSUPPORTED,
@@ -139,10 +139,10 @@ static int tensor_size(const char *path, struct gguf_tensor *t, struct err *e)
 	if (t->ne[0] % block)
 		return err_set(
 			e, ERR_INPUT,
-			"%s: tensor '%s' has rows of %lld numbers, which are no whole blocks of %s",
+			"%s: tensor '%s' has rows of %lld numbers, not a multiple of a block of %s",
 			path, t->name, (long long)t->ne[0], name);
 	if (!mul_ok(t->count / (uint64_t)block, (uint64_t)size, &t->bytes))
-		return err_set(e, ERR_INPUT, "%s: tensor '%s' has a shape that cannot be", path,
+		return err_set(e, ERR_INPUT, "%s: tensor '%s' has an impossible shape", path,
 			       t->name);
 	return 0;
 }
@@ -220,8 +220,7 @@ static int check_unique(struct gguf *g, const void *items, size_t n, size_t size
 	qsort(s, n, sizeof *s, cmp_key);
 	for (size_t i = 1; i < n && !rc; i++)
 		if (!strcmp(s[i - 1], s[i]))
-			rc = err_set(e, ERR_INPUT, "%s: the %s '%s' is there twice", g->path, what,
-				     s[i]);
+			rc = err_set(e, ERR_INPUT, "%s: duplicate %s '%s'", g->path, what, s[i]);
 	mem_free(s);
 	return rc;
 }
@@ -261,8 +260,8 @@ static int read_file(struct gguf *g, struct err *e)
 	g->version = (uint32_t)version;
 	TRY(take(&c, 8, "the header", &ntensor, e));
 	TRY(take(&c, 8, "the header", &nkv, e));
-	/* The least a pair can take: key length, one character, type, one byte of value; a tensor:
-	 * name, dimensions, type, offset. */
+	/* The smallest size of a pair: key length, one character, type, one byte of value; of a
+	 * tensor: name, dimensions, type, offset. */
 	if (nkv > left(&c) / 14 || ntensor > left(&c) / 33)
 		return err_set(
 			e, ERR_INPUT,
@@ -319,7 +318,8 @@ const struct gguf_kv *gguf_find(const struct gguf *g, const char *key)
 	return NULL;
 }
 
-/* 1e-05 rather than 9.99999974e-06: the same float32, and the number people wrote. */
+/* 1e-05 rather than 9.99999974e-06: the same float32, and the number that was written in
+ * the configuration. */
 static double shortest(float f)
 {
 	char s[32];
@@ -331,7 +331,8 @@ static double shortest(float f)
 	return (double)f;
 }
 
-/* NULL when the value cannot be had: not UTF-8, not finite, beyond int64, or memory is out. */
+/* NULL when JSON cannot hold the value: not UTF-8, not finite, beyond int64; or when memory
+ * is out. */
 static json_t *scalar_json(enum gguf_kind kind, const uint8_t **p_p)
 {
 	const uint8_t *p = *p_p;

@@ -4,7 +4,7 @@
  *
  * Everything points into the mapping and was checked against its end: strings and arrays lie inside
  * the file, shapes do not overflow, data is aligned, inside the file and does not overlap. Names
- * are unique. What they mean for a model is left to format_gguf.c. */
+ * are unique. format_gguf.c interprets them. */
 #ifndef HS_FILE_GGUF_H
 #define HS_FILE_GGUF_H
 
@@ -69,7 +69,7 @@ struct gguf {
 int gguf_open(const char *path, struct gguf *g_p, struct err *e);
 void gguf_close(struct gguf *g);
 
-const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL: not there */
+const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL: no such key */
 /* The value (or array) as JSON. Text must be UTF-8, numbers finite. A float32 becomes the shortest
  * decimal that reads back the same. */
 int gguf_kv_json(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e);

@@ -176,8 +176,8 @@ static void set_int(const struct maker *m, const char *key, int64_t v)
 	json_object_set_new(m->o, key, json_integer(v));
 }
 
-/* Width of a head and how much of it is rotated: all of it, or it is another model. */
-static int heads(const struct maker *m, int64_t hidden, struct err *e)
+/* Reads the width of a head; a head that is rotated only in part is refused. */
+static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 {
 	int64_t n = 0, kv = 0, d = 0, v = 0, rot = 0;
 	TRY(integer(m, "attention.head_count", true, 1, &n, e));
@@ -191,7 +191,7 @@ static int heads(const struct maker *m, int64_t hidden, struct err *e)
 	TRY(integer(m, "attention.value_length", false, 1, &v, e));
 	if (n % kv)
 		return err_set(e, ERR_INPUT,
-			       "%s: %lld heads cannot share %lld heads of keys and values",
+			       "%s: %lld heads are not a multiple of %lld key/value heads",
 			       m->g->path, (long long)n, (long long)kv);
 	if (d < 2 || d % 2 || v != d || rot != d)
 		return err_set(e, ERR_UNSUPPORTED,
@@ -235,7 +235,7 @@ static int make(const struct maker *m, struct err *e)
 	const struct gguf_tensor *embd = tensor(m->g, "token_embd.weight");
 	if (!embd || embd->ndim != 2)
 		return err_set(e, ERR_INPUT,
-			       "%s: the tensor 'token_embd.weight' is missing or no matrix",
+			       "%s: the tensor 'token_embd.weight' is missing or not a matrix",
 			       m->g->path);
 	TRY(refuse_unknown(m, e));
 	TRY(integer(m, "embedding_length", true, 1, &hidden, e));
@@ -249,7 +249,7 @@ static int make(const struct maker *m, struct err *e)
 	set_int(m, "hidden_size", hidden);
 	set_int(m, "intermediate_size", ffn);
 	set_int(m, "num_hidden_layers", layers);
-	TRY(heads(m, hidden, e));
+	TRY(read_heads(m, hidden, e));
 	json_object_set_new(m->o, "rms_norm_eps", json_real(eps));
 	json_object_set_new(m->o, "rope_theta", json_real(theta));
 	set_int(m, "vocab_size", embd->ne[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_config.h - a GGUF's hyperparameters in the words of Hugging Face's config.json.
+/* gguf_config.h - a GGUF's hyperparameters as the keys of Hugging Face's config.json.
  *
  * Keys: model_type, architectures, hidden_size, intermediate_size, num_hidden_layers,
  * num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope_theta, rope_scaling,
@@ -15,7 +15,7 @@
 #include "file/gguf_names.h"
 
 /* *config_p: a new reference. ERR_UNSUPPORTED names a key that would change the mathematics in a
- * way that is not read. */
+ * way that is not supported. */
 int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **config_p,
 		struct err *e);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_kv.h - the KV pairs of a GGUF that is written: building them, and what they are for a model
- * that comes from a Hugging Face folder.
+/* gguf_kv.h - the KV pairs of a GGUF that is written: building them, and making them for a model
+ * from a Hugging Face folder.
  *
- * Building: add pairs freely, the buffer remembers when memory ran out (buf.h). */
+ * Pairs can be added without checks: the buffer records when memory ran out (buf.h). */
 #ifndef HS_FILE_GGUF_KV_H
 #define HS_FILE_GGUF_KV_H
 
@@ -27,7 +27,7 @@ void pairs_bool(struct gguf_pairs *p, const char *key, bool v);
 void pairs_array(struct gguf_pairs *p, const char *key, uint32_t kind, uint64_t count);
 void pairs_text(struct gguf_pairs *p, const char *s, size_t n); /* one string, as in an array */
 
-/* What the hyperparameters of config.json need besides pairs. */
+/* The hyperparameters of config.json that the tensors depend on. */
 struct gguf_shape {
 	const struct gguf_arch *arch;
 	int64_t head_dim, layers, vocab;
@@ -36,13 +36,13 @@ struct gguf_shape {
 	bool has_factors;
 };
 
-/* config.json as pairs (llama.cpp: convert_hf_to_gguf.py). `p` may be NULL when only the shape is
- * wanted. */
+/* config.json as pairs (llama.cpp: convert_hf_to_gguf.py). `p` may be NULL when only the shape
+ * is wanted. */
 int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_shape *s_p,
 	      struct err *e);
 /* tokenizer.json as tokenizer.* pairs: byte-level BPE becomes "gpt2" with the name of its
  * pre-tokenizer, SentencePiece-style BPE becomes "llama" with the negated ranks of its merges as
- * scores. Without a tokenizer.json the model is written as having none. */
+ * scores. Without a tokenizer.json the model is written without a tokenizer. */
 int gguf_vocab(const struct model_file *base, int64_t vocab, struct gguf_pairs *p, struct err *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_meta.c - building pairs, and config.json as pairs. Reads the old spelling (rope_theta,
- * rope_scaling) and that of transformers 5 (rope_parameters). What a GGUF of these architectures
- * cannot say is refused. */
+ * rope_scaling) and that of transformers 5 (rope_parameters). A value that a GGUF of these
+ * architectures cannot express is refused. */
 #include "base/err.h"
 #include "base/json.h"
 #include "file/gguf.h"
@@ -80,7 +80,7 @@ static void put_f32(const struct maker *m, const char *name, double v)
 }
 
 /* The factors of Llama 3.1 (transformers modeling_rope_utils.py, _compute_llama3_parameters): long
- * waves are stretched by `factor`, short ones are not, between them it goes over smoothly. */
+ * wavelengths are stretched by `factor`, short ones are not, those between are blended. */
 static int llama3_factors(const struct maker *m, const json_t *o, double theta, struct err *e)
 {
 	double factor = 0, low = 0, high = 0, context = 0;

@@ -63,8 +63,8 @@ const struct gguf_arch *gguf_arch_for(const char *model_type)
 	return NULL;
 }
 
-/* Does `name` read like the pattern, followed by ".weight" or ".bias"? *tail_p: from that dot
- * on. */
+/* Whether `name` matches the pattern, followed by ".weight" or ".bias". *tail_p: from that
+ * dot on. */
 static bool match(const char *name, const char *pattern, int64_t *layer_p, const char **tail_p)
 {
 	int64_t layer = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_names.h - what GGUF and Hugging Face call the same things: architectures, tensors, rows of Q
- * and K.
+/* gguf_names.h - the names of GGUF and of Hugging Face for the same architectures and tensors, and
+ * the row order of Q and K.
  *
  * Sources: llama.cpp gguf-py/gguf/tensor_mapping.py; convert_hf_to_gguf.py,
  * LlamaModel.permute(). */
@@ -23,14 +23,14 @@ const struct gguf_arch *gguf_arch_find(const char *name); /* NULL: not supported
 const struct gguf_arch *gguf_arch_for(const char *model_type);
 const char *gguf_arch_names(char *s, size_t cap); /* "llama, qwen2, ..." in s */
 
-/* Translates a tensor's name; false when it is not one of these families'. *layer_p: its layer, or
- * -1. */
+/* Translates a tensor's name; false when it belongs to none of these families. *layer_p: its layer,
+ * or -1. */
 bool gguf_name_to_hf(const char *gguf_name, struct buf *out, int64_t *layer_p);
 bool gguf_name_from_hf(const char *hf_name, struct buf *out, int64_t *layer_p);
 
-/* In a permuted file each head's rows lie interleaved: the file's row head*D + 2j + half is row
- * head*D + half*D/2 + j of Hugging Face. The row of the file that holds a row of Hugging Face, and
- * the other way; `head_dim` D is even. */
+/* In a permuted file the rows of each head are interleaved: the file's row head*D + 2j + half is
+ * row head*D + half*D/2 + j of Hugging Face. The row of the file that holds a row of Hugging Face,
+ * and the other way; `head_dim` D is even. */
 static inline int64_t gguf_row_of_hf(int64_t row, int64_t head_dim)
 {
 	int64_t in = row % head_dim, half = head_dim / 2;

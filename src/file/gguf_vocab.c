@@ -2,8 +2,8 @@
 /* gguf_vocab.c - tokenizer.json as the tokenizer.* pairs of a GGUF (llama.cpp:
  * gguf-py/gguf/vocab.py, convert_hf_to_gguf.py).
  *
- * Only what comes out the same in both worlds is written: a pre-tokenizer that has no name there is
- * an error. */
+ * A tokenizer is written only when llama.cpp will give the same ids: a pre-tokenizer without a name
+ * in GGUF is an error. */
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -148,8 +148,9 @@ static int write_merges(const struct vocab *v, struct gguf_pairs *p, struct err 
 	{
 		if (!read_merge(m, &a, &na, &b, &nb) || memchr(a, ' ', na) || memchr(b, ' ', nb)) {
 			buf_release(&s);
-			return err_set(e, ERR_INPUT, "%s: 'model.merges[%zu]' is no pair of tokens",
-				       v->where, i);
+			return err_set(e, ERR_INPUT,
+				       "%s: 'model.merges[%zu]' is not a pair of tokens", v->where,
+				       i);
 		}
 		buf_reset(&s);
 		buf_add(&s, a, na);
@@ -177,8 +178,9 @@ static int score_merges(struct vocab *v, struct err *e)
 	{
 		if (!read_merge(m, &a, &na, &b, &nb)) {
 			buf_release(&s);
-			return err_set(e, ERR_INPUT, "%s: 'model.merges[%zu]' is no pair of tokens",
-				       v->where, i);
+			return err_set(e, ERR_INPUT,
+				       "%s: 'model.merges[%zu]' is not a pair of tokens", v->where,
+				       i);
 		}
 		buf_reset(&s);
 		buf_add(&s, a, na);
@@ -238,7 +240,7 @@ static const char *pre_name(const json_t *pre)
 						       : NULL;
 }
 
-/* Does SentencePiece put a space before the text? In the normalizer (Prepend) or in the
+/* Whether a space is put before the text, by the normalizer (Prepend) or the
  * pre-tokenizer (Metaspace). */
 static bool has_space_prefix(const json_t *doc)
 {
@@ -258,7 +260,7 @@ static bool has_space_prefix(const json_t *doc)
 
 /* ---- special tokens ---- */
 
-/* What the post-processor puts before and behind a single text. */
+/* Which of BOS and EOS the post-processor adds around a single text. */
 static void added_around(const json_t *post, bool *bos_p, bool *eos_p)
 {
 	const json_t *o;

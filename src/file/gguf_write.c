@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_write.c - see gguf_write.h. The table is planned first, then every tensor is fetched in
- * pieces of about 4 MiB, brought into the order and format of the file, and written. */
+/* gguf_write.c - see gguf_write.h. The table is laid out first; then every tensor is read in parts
+ * of about 4 MiB, converted to the order and format of the file, and written. */
 #include "file/gguf_write.h"
 
 #include "base/arena.h"
@@ -47,7 +47,7 @@ struct writer {
 
 /* ---- pairs ---- */
 
-/* Pairs that speak of the old file's own numbers. */
+/* Pairs that describe the number formats of the old file. */
 static bool is_stale(const char *key)
 {
 	static const char *const stale[] = { "general.file_type", "general.alignment",
@@ -90,7 +90,7 @@ static int make_pairs(struct writer *w, struct err *e)
 
 /* ---- the table ---- */
 
-/* Old checkpoints also store what can be computed. */
+/* Old checkpoints also store tensors that are computed here. */
 static bool is_computed(const char *name) { return strstr(name, ".rotary_emb.inv_freq") != NULL; }
 
 static int tensor_type(const struct writer *w, const struct model_tensor *t)
@@ -127,7 +127,8 @@ static int plan_one(struct writer *w, const struct model_tensor *t, struct err *
 		p->head_dim = w->shape.head_dim;
 	if (p->head_dim && t->shape[0] % p->head_dim)
 		return err_set(e, ERR_INPUT,
-			       "%s: tensor '%s' has %lld rows, which are no whole heads of %lld",
+			       "%s: tensor '%s' has %lld rows, which is not a multiple of the head "
+			       "width %lld",
 			       model_file_path(w->base), t->name, (long long)t->shape[0],
 			       (long long)p->head_dim);
 	w->n++;
@@ -245,7 +246,7 @@ static int put_numbers(struct writer *w, const struct plan_tensor *p, const floa
 	return put(w, w->bytes.p, n / 32 * 34, e);
 }
 
-/* Fetches whole heads and hands their rows out in the order of the file. */
+/* Reads whole heads and writes their rows in the order of the file. */
 static int write_tensor(struct writer *w, const struct plan_tensor *p, struct err *e)
 {
 	static const char zero[ALIGN];

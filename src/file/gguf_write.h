@@ -17,9 +17,8 @@ typedef int (*gguf_source_fn)(void *ctx, const char *name, int64_t row0, int64_t
 			      struct err *e);
 
 /* Writes `path` from the configuration and vocabulary of `base` with the weights of `source`
- * (vectors stay F32; matrices in `type`; Q and K rows permuted for arch llama). When `base` is
- * itself a GGUF its KV pairs are carried over; otherwise they are made from config.json and
- * tokenizer.json. */
+ * (vectors stay F32; matrices in `type`; Q and K rows permuted for arch llama). When `base` is a
+ * GGUF its KV pairs are copied; otherwise they are made from config.json and tokenizer.json. */
 int gguf_write_model(const char *path, struct model_file *base, enum gguf_out type,
 		     gguf_source_fn source, void *ctx, struct err *e);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* map.h - a file mapped read-only, and the pages of it that are resident.
  *
- * Policy: the mapping is shared and never written, so giving pages back loses nothing: whoever
- * reads them again gets them from the page cache or the disk. A file that another program cuts
- * short while it is mapped ends the process with SIGBUS, as with every program that maps files. */
+ * Policy: the mapping is shared and never written, so releasing pages loses nothing: they are read
+ * again from the page cache or the disk. When another program truncates a mapped file, reading it
+ * ends the process with SIGBUS, as in every program that maps files. */
 #ifndef HS_FILE_MAP_H
 #define HS_FILE_MAP_H
 

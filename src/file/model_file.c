@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_file.c - the part all formats share: choosing the format, the table by name, checking what
- * callers ask for. */
+/* model_file.c - the part that all formats share: choosing the format, the table by name, checking
+ * the arguments of callers. */
 #include "file/model_file.h"
 
 #include "base/err.h"
@@ -38,7 +38,7 @@ static int make_index(struct model_file *f, struct err *e)
 	qsort(f->by_name, f->count, sizeof *f->by_name, by_name);
 	for (size_t i = 1; i < f->count; i++)
 		if (!strcmp(f->by_name[i - 1]->name, f->by_name[i]->name))
-			return err_set(e, ERR_INPUT, "%s: tensor '%s' is there twice", f->path,
+			return err_set(e, ERR_INPUT, "%s: duplicate tensor '%s'", f->path,
 				       f->by_name[i]->name);
 	return 0;
 }

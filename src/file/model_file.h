@@ -38,8 +38,8 @@ struct model_tensor {
 	uint64_t bytes;   /* in the file */
 };
 
-/* What a STORE_NF4 tensor consists of, as it lies in the file (double-quantised when absmax8 is
- * set). */
+/* The parts of a STORE_NF4 tensor, as they are in the file (double-quantised when absmax8
+ * is set). */
 struct nf4_view {
 	const uint8_t *packed;  /* (count+1)/2 */
 	const float *absmax;    /* nblk, or NULL when double-quantised */
@@ -60,13 +60,12 @@ void model_file_close(struct model_file *f);
 const char *model_file_path(const struct model_file *f);
 const char *model_file_format(const struct model_file *f); /* "safetensors", "gguf" */
 
-/* The configuration in the words of Hugging Face's config.json; for GGUF it is put together from
- * the KV pairs. */
+/* The configuration with the keys of Hugging Face's config.json; for GGUF it is made from the
+ * KV pairs. */
 const json_t *model_file_config(const struct model_file *f);
 
-/* Where the tokenizer comes from: the folder's files, or the GGUF's KV pairs in the words of
- * tokenizer.json (see data/tokenizer.h). NULL where there is none. Strings and arrays are taken
- * over by data/tokenizer without another copy on disk. */
+/* Where the tokenizer comes from: the folder's files, or the GGUF's KV pairs (see
+ * data/tokenizer.h). NULL where there is none. */
 const char *model_file_tokenizer_path(const struct model_file *f); /* tokenizer.json, or NULL */
 /* object: the tokenizer.* KV pairs, or NULL */
 const json_t *model_file_gguf_vocab(const struct model_file *f);
@@ -76,13 +75,13 @@ const json_t *model_file_tokenizer_config(const struct model_file *f);
 
 size_t model_file_count(const struct model_file *f);
 const struct model_tensor *model_file_tensor(const struct model_file *f, size_t i);
-/* NULL: not there */
+/* NULL: no such tensor */
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
 
-/* Rows [row0, row0+rows) of a tensor (first dimension; a vector is one row per element) as float32,
- * dequantised where needed, in the row order of Hugging Face. NF4 gives code * absmax, not rounded
- * to the dtype of its quantisation state. The pages that were read leave the resident set at
- * once. */
+/* Rows [row0, row0+rows) of a tensor (first dimension; a vector is one row per element) as
+ * float32, dequantised where needed, in the row order of Hugging Face. NF4 gives code * absmax,
+ * not rounded to the dtype of its quantisation state. The pages that were read leave the resident
+ * set at once. */
 int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0,
 			int64_t rows, float *dst, struct err *e);
 /* The bytes of a STORE_PLAIN tensor as they lie in the file, when they need no reordering and are
@@ -95,7 +94,8 @@ int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf
  * resident set. */
 void model_file_drop(struct model_file *f, const struct model_tensor *t);
 
-/* Bytes of one block and elements per block of a ggml type; false for types we do not read. */
+/* Bytes of one block and elements per block of a ggml type; false for types that are
+ * not supported. */
 bool ggml_type_info(int ggml_type, int *block_p, int *bytes_p, const char **name_p);
 /* n elements (a multiple of the block) of a ggml type to float32. */
 int ggml_dequantize(int ggml_type, const void *src, float *dst, uint64_t n, struct err *e);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_format.h - what a model format supplies to model_file.c: one row of format.def, one file
- * format_<name>.c with `const struct model_format format_<name>`.
+/* model_format.h - the functions of a model format, called by model_file.c: one row of format.def,
+ * one file format_<name>.c with `const struct model_format format_<name>`.
  *
- * open() fills in the tables of a struct model_file; everything it allocates lies in f->mem or is
- * released by close(), which is called also when open() failed halfway. model_file.c has checked
- * rows and tensor before read() is called. */
+ * open() fills in the tables of a struct model_file; everything it allocates is in f->mem or is
+ * released by close(), which is also called when open() fails. model_file.c has checked rows and
+ * tensor before read() is called. */
 #ifndef HS_FILE_MODEL_FORMAT_H
 #define HS_FILE_MODEL_FORMAT_H
 
@@ -13,7 +13,7 @@
 
 struct model_format {
 	const char *name;
-	/* MUST: is this path of the format? Looks at names and the first bytes only. */
+	/* MUST: whether this path has the format, judged by names and the first bytes only */
 	bool (*claims)(const char *path);
 	int (*open)(struct model_file *f, struct err *e);
 	void (*close)(struct model_file *f);

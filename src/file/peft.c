@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peft.c - see peft.h. Written as PEFT 0.21 writes it (config.py, utils/save_and_load.py); read
- * back strictly: a key of adapter_config.json that is not known here must say nothing (null, false,
- * empty), because an adapter that is half understood gives wrong answers quietly. */
+ * strictly: an unknown key of adapter_config.json must have an empty value (null, false, empty),
+ * because an adapter that is read only in part gives wrong answers without an error. */
 #include "file/peft.h"
 
 #include "base/arena.h"
@@ -30,8 +30,8 @@ double peft_scale(const struct peft_config *c)
 
 /* ---- adapter_config.json ---- */
 
-/* Keys that may hold anything: they say where the adapter comes from, or how it was initialised or
- * trained. */
+/* Keys with any value: they describe the origin of the adapter, or how it was initialised
+ * or trained. */
 static const char *const free_keys[] = {
 	"alpha_pattern",
 	"arrow_config",
@@ -61,8 +61,8 @@ static const char *const free_keys[] = {
 	"ensure_weight_tying",
 };
 
-/* Does the value say nothing? */
-static bool silent(const json_t *v)
+/* Whether the value is null, false or empty. */
+static bool is_empty(const json_t *v)
 {
 	return json_is_null(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
 	       (json_is_object(v) && !json_object_size(v)) ||
@@ -88,18 +88,18 @@ static int unsupported(const char *where, const char *key, const json_t *v, stru
 
 static int check_keys(const json_t *o, const char *where, struct err *e)
 {
-	/* Initialisations that also change the base model's weights: such an adapter does not fit
-	 * the model it names. */
+	/* Initialisations that also change the base model's weights: such an adapter belongs to
+	 * other weights than those of the model it names. */
 	static const char *const changes_base[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
 	static const char *const must_be_silent[] = { "alpha_pattern", "rank_pattern",
 						      "arrow_config" };
 	const char *key, *s = NULL;
 	json_t *v;
 	json_object_foreach((json_t *)o, key,
-			    v) if (!is_free(key) && !silent(v)) return unsupported(where, key, v,
-										   e);
+			    v) if (!is_free(key) && !is_empty(v)) return unsupported(where, key, v,
+										     e);
 	for (size_t i = 0; i < ARRAY_LEN(must_be_silent); i++)
-		if ((v = json_object_get(o, must_be_silent[i])) && !silent(v))
+		if ((v = json_object_get(o, must_be_silent[i])) && !is_empty(v))
 			return unsupported(where, must_be_silent[i], v, e);
 	TRY(json_opt_str(o, where, "bias", &s, e));
 	if (s && strcmp(s, "none") != 0)
@@ -143,7 +143,7 @@ out:
 
 /* ---- adapter_model.safetensors ---- */
 
-/* The number behind "layers.", or a large one: what lies in no layer comes last. */
+/* The number behind "layers.", or a large one: modules outside the layers come last. */
 static long layer_of(const char *module)
 {
 	const char *s = strstr(module, "layers.");
@@ -234,7 +234,7 @@ static int read_pairs(const char *path, const struct st_file *f, struct arena *a
 		bool is_b;
 		if (!split(t->name, &module, &len, &is_b))
 			return err_set(e, ERR_UNSUPPORTED,
-				       "%s: '%s' is no part of a LoRA pair ('" PREFIX
+				       "%s: '%s' is not part of a LoRA pair ('" PREFIX
 				       "<module>.lora_A.weight')",
 				       path, t->name);
 		na += !is_b;

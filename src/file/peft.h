@@ -33,7 +33,7 @@ struct peft_pair {
 
 struct peft_adapter {
 	struct peft_config cfg;
-	struct peft_pair *pair; /* in order of the layers, then of the names */
+	struct peft_pair *pair; /* in the order of the layers, then of the names */
 	size_t npair;
 };
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.c - reading one file and checking all of its header; writing lies in
- * safetensors_write.c.
+/* safetensors.c - reading one file and checking all of its header; safetensors_write.c writes.
  *
  * The checks are those of the reference (huggingface/safetensors, tensor.rs: Metadata::validate),
- * and two of ours: tensors have at most 8 dimensions, and the header holds at most 4 million JSON
- * values, because a tree of a hostile header would be many times its size. */
+ * and two more: tensors have at most 8 dimensions, and the header holds at most 4 million JSON
+ * values, because the parsed tree of a hostile header would be many times its size. */
 #include "file/safetensors.h"
 
 #include "base/arena.h"
@@ -97,7 +96,7 @@ static int read_tensor(const char *where, const char *name, const json_t *o, str
 	int64_t b = json_integer_value(begin), z = json_integer_value(end);
 	if (b < 0 || z < b)
 		return err_set(e, ERR_INPUT,
-			       "%s: tensor '%s' lies at [%lld, %lld), which is no range", where,
+			       "%s: tensor '%s' is at [%lld, %lld), which is not a range", where,
 			       name, (long long)b, (long long)z);
 	if ((uint64_t)(z - b) != t->bytes)
 		return err_set(e, ERR_INPUT, "%s: tensor '%s' has %lld bytes, its shape needs %llu",
@@ -106,8 +105,8 @@ static int read_tensor(const char *where, const char *name, const json_t *o, str
 	return 0;
 }
 
-/* While the header is read `data` holds the offset in disguise; it becomes an address once all
- * offsets are known to be good. */
+/* While the header is read `data` holds the offset; it becomes an address when all offsets have
+ * been checked. */
 static uint64_t offset_of(const struct st_tensor *t) { return (uint64_t)(uintptr_t)t->data; }
 
 static int by_offset(const void *a, const void *b)
@@ -168,7 +167,7 @@ static int read_table(struct st_file *f, const char *where, uint64_t data, struc
 			return err_set(e, ERR_INPUT,
 				       "%s: tensor '%s' begins at byte %llu of the data, %s", where,
 				       t->name, (unsigned long long)begin,
-				       begin < at ? "inside another tensor" : "behind a hole");
+				       begin < at ? "inside another tensor" : "after a gap");
 		if (t->bytes > size - at)
 			return err_set(e, ERR_INPUT,
 				       "%s: truncated: tensor '%s' ends at byte %llu of the data, "
@@ -180,7 +179,7 @@ static int read_table(struct st_file *f, const char *where, uint64_t data, struc
 		f->name[i] = t;
 	}
 	if (at != size)
-		return err_set(e, ERR_INPUT, "%s: %llu bytes behind the last tensor", where,
+		return err_set(e, ERR_INPUT, "%s: %llu bytes after the last tensor", where,
 			       (unsigned long long)(size - at));
 	qsort(f->name, f->n, sizeof *f->name, by_name);
 	return 0;
@@ -202,7 +201,8 @@ static int read_header(struct st_file *f, const char *where, struct err *e)
 			       where, (unsigned long long)n, HEADER_MAX);
 	if (n > f->map.size - 8)
 		return err_set(e, ERR_INPUT,
-			       "%s: truncated: %llu bytes of header were announced, %llu are there",
+			       "%s: truncated: the header should have %llu bytes, the file has "
+			       "%llu of them",
 			       where, (unsigned long long)n, (unsigned long long)(f->map.size - 8));
 	const char *text = (const char *)f->map.p + 8;
 	for (uint64_t i = 0; i < n; i++) {

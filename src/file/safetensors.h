@@ -37,14 +37,14 @@ const json_t *st_metadata(const struct st_file *f); /* string -> string, or NULL
 void st_drop(const struct st_file *f, const struct st_tensor *t);
 void st_drop_range(const struct st_file *f, const void *p, uint64_t n);
 
-/* Writing: add the header rows first, then the data of each tensor in the order st_write_begin()
- * decided is streamed, so that a model larger than memory can be written. */
+/* Writing: the header comes first, then the data of each tensor is streamed in the order of the
+ * header, so that a model larger than memory can be written. */
 struct st_spec {
 	const char *name;
 	enum dtype dtype;
 	int ndim;
 	int64_t shape[8];
-	void *user; /* handed back to the callback */
+	void *user; /* passed to the callback */
 };
 
 /* Fills `dst` with the bytes [off, off+n) of a tensor (row-major, little-endian). Both are whole
