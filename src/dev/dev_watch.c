@@ -17,9 +17,9 @@ static pid_t started_in; /* a child of fork() has no thread of ours */
 static double limit;     /* seconds */
 static void (*on_hang)(const char *line);
 
-static double limit_from_environment(void)
+double dev_time_limit(void)
 {
-	const double usual = 120;
+	const double usual = 120, most = 1e9;
 	const char *s = getenv("HS_DEVICE_TIMEOUT");
 	char *end;
 	if (!s || !*s)
@@ -30,7 +30,7 @@ static double limit_from_environment(void)
 			 usual);
 		return usual;
 	}
-	return v;
+	return v < most ? v : most;
 }
 
 static void tell(struct dev_watch *w, double waited)
@@ -66,7 +66,7 @@ static void start(void)
 {
 	pthread_t t;
 	pthread_attr_t attr;
-	limit = limit_from_environment();
+	limit = dev_time_limit();
 	if (limit <= 0)
 		return;
 	pthread_attr_init(&attr);

@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* HS_DEVICE_TIMEOUT: seconds, "0.5" too; 0: for ever. What is no number is said, and 120 is used. */
+double dev_time_limit(void);
+
 /* One for each device that is open. */
 struct dev_watch {
 	const char *name, *what; /* the device; what it is asked for */

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "dev/dev_watch.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -18,7 +19,6 @@
 #define SPIN_NS 50000   /* a wait this short is spun away */
 #define NO_TIMING 2u    /* flag of an event */
 #define NON_BLOCKING 1u /* flag of a stream */
-#define TIMEOUT_SECONDS 120
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t ids;
@@ -105,7 +105,7 @@ static int in_time(struct rt *c, int64_t waited, struct err *e)
 		return 0;
 	c->lost = true;
 	return err_set(e, ERR_DEVICE,
-		       "%s does not answer: nothing has come back for %.0f s (HS_DEVICE_TIMEOUT); "
+		       "%s does not answer: nothing has come back for %.1f s (HS_DEVICE_TIMEOUT); "
 		       "its last work was "
 		       "%s; the device hangs, or is gone",
 		       c->label, clock_seconds(waited), c->doing ? c->doing : "none");
@@ -175,7 +175,6 @@ static int describe(struct rt *c, int index, int version)
 
 int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 {
-	const char *limit = getenv("HS_DEVICE_TIMEOUT");
 	struct rt *c = mem_zalloc(sizeof *c);
 	if (!c)
 		return err_nomem(e, sizeof *c, "a device");
@@ -184,7 +183,7 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	pthread_mutex_unlock(&lock);
 	c->v = v;
 	c->f = &v->lib->f;
-	c->limit = (limit && limit[0] ? strtoll(limit, NULL, 10) : TIMEOUT_SECONDS) * 1000000000;
+	c->limit = (int64_t)(dev_time_limit() * 1e9);
 	d->priv = c;
 	snprintf(c->label, sizeof c->label, "%s:%d", v->backend, index);
 	int rc = rt_failed(c, describe(c, index, v->lib->version), "opening it", e);
