@@ -3,6 +3,7 @@
  * chosen: over memory, over ZeroMQ with keys, and (as root) between two network namespaces with a
  * slow and a fast cable. */
 #include <setjmp.h>
+#include <dirent.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,9 +17,11 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "net/frame.h"
 #include "net/wire.h"
+#include "support/scratch.h"
 #include "support/tiny.h"
 #include "coord/join.h"
 #include "job/job.h"
@@ -139,6 +142,30 @@ static void over_memory(void **state)
 	place_remove(&p);
 }
 
+static const char *path_in(const char *dir, const char *name)
+{
+	static char path[600];
+	snprintf(path, sizeof path, "%.300s/%.200s", dir, name);
+	return path;
+}
+
+/* The one kept pair, as if its way had been found closed so many minutes ago. */
+static void close_way(const struct place *p, const struct link_row *r, int64_t ago)
+{
+	char dir[300];
+	snprintf(dir, sizeof dir, "%s/cache/links", p->t.dir);
+	DIR *d = opendir(dir);
+	assert_non_null(d);
+	for (struct dirent *f; (f = readdir(d));)
+		if (f->d_name[0] != '.')
+			scratch_text(path_in(dir, f->d_name),
+				     "{\"version\": 1, \"measured\": %lld, \"ways\": [{\"from\": "
+				     "\"%s\", \"to\": \"%s\", \"unreachable\": \"closed\"}]}",
+				     (long long)(clock_wall() - ago * 60 * 1000000000),
+				     r->from_address, r->to_address);
+	closedir(d);
+}
+
 static void over_zmq_with_keys(void **state)
 {
 	(void)state;
@@ -173,6 +200,15 @@ static void over_zmq_with_keys(void **state)
 	double latency = t->row[0].way.latency;
 	MUST(session_measure_links(s, &o, &t, &err)); /* from the cache: the very same figures */
 	assert_true(t->row[0].way.latency == latency);
+	/* a closed way is believed for minutes, not for a day */
+	const struct link_row row = t->row[0];
+	close_way(&p, &row, 2);
+	MUST(session_measure_links(s, &o, &t, &err));
+	assert_int_equal(t->row[0].from, row.to); /* it was dialled from the other side */
+	close_way(&p, &row, 10);
+	MUST(session_measure_links(s, &o, &t, &err));
+	assert_true(t->row[0].way.reached && t->row[0].from == row.from);
+	latency = t->row[0].way.latency;
 	o.refresh = true;
 	MUST(session_measure_links(s, &o, &t, &err));
 	assert_true(t->row[0].way.latency != latency);

@@ -17,7 +17,8 @@
 #include <string.h>
 
 enum { VERSION = 1, PATH = 4096 };
-static const int64_t day = (int64_t)86400 * 1000000000;
+static const int64_t day = (int64_t)86400 * 1000000000,
+		     minutes = (int64_t)LINKS_UNREACHABLE_MINUTES * 60 * 1000000000;
 
 static void add_side(struct buf *b, const struct session *s, int i)
 {
@@ -148,8 +149,16 @@ static int get_file(const json_t *doc, const char *path, struct link_table *t, s
 	if (measured > now || now - measured > day || !json_is_array(list) ||
 	    json_array_size(list) != t->n - first)
 		return err_set(e, ERR_INPUT, "%s: too old, or about other addresses", path);
-	for (size_t i = first; i < t->n; i++)
+	bool reached = false, missed = false;
+	for (size_t i = first; i < t->n; i++) {
+		const struct link_row *r = &t->row[i];
 		TRY(get_way(json_array_get(list, i - first), path, &t->row[i], e));
+		reached |= r->way.reached;
+		missed |= !r->way.reached && r->configured;
+	}
+	/* somebody may be opening a firewall at this moment */
+	if ((!reached || missed) && now - measured > minutes)
+		return err_set(e, ERR_INPUT, "%s: unreachable, some minutes ago", path);
 	return 0;
 }
 

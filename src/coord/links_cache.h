@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* links_cache.h - measured ways between two workers, kept on the coordinator for a day: networks
- * change.
+ * change. That none was reached, or not the configured one, is kept for minutes only.
  *
  * One file for each pair, named by a hash of both sides' keys (or names, without keys), addresses
  * and port. A file that is old, broken or about other addresses is as good as none. */
@@ -8,6 +8,8 @@
 #define HS_COORD_LINKS_CACHE_H
 
 #include "coord/session_links.h"
+
+enum { LINKS_UNREACHABLE_MINUTES = 5 };
 
 /* Rows [first, n) are filled in; false: not known. */
 bool links_cache_read(const struct session *s, struct link_table *t, size_t first);

@@ -335,8 +335,11 @@ static int one_pair(struct session *s, struct link_table *t, int a, int b,
 		if (choose(s, t, first, usual(o)))
 			return 0;
 	}
-	log_warn("%s and %s cannot reach each other: %s", s->seat[a].name, s->seat[b].name,
-		 t->row[first].way.why);
+	log_warn("%s and %s cannot reach each other (%s): the plan makes no neighbours of them; "
+		 "when the way is open, 'heteroshard profile --refresh CONFIG' sees it at once, "
+		 "any other command after %d minutes",
+		 s->seat[a].name, s->seat[b].name, t->row[first].way.why,
+		 LINKS_UNREACHABLE_MINUTES);
 	return 0;
 }
 
