@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* HS_DEVICE_TIMEOUT: seconds, "0.5" too; 0: for ever. What is no number is said, and 120 is used. */
+/* HS_DEVICE_TIMEOUT: seconds, "0.5" too; 0: for ever. 120, with a warning, for what is no number. */
 double dev_time_limit(void);
 
 /* One for each device that is open. */
