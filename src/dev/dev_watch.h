@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* HS_DEVICE_TIMEOUT: seconds, "0.5" too; 0: for ever. 120, with a warning, for what is no number. */
+/* HS_DEVICE_TIMEOUT: seconds, "0.5" too; 0: for ever. 120 where it is not given, or, with a
+ * warning, where it is no number. */
 double dev_time_limit(void);
 
 /* One for each device that is open. */
