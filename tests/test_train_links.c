@@ -26,7 +26,8 @@
 #include "coord/join.h"
 #include "job/job.h"
 #include "worker/serve.h"
-#include "coord/session_links.h"
+#include "coord/links_measure.h"
+#include "worker/link_probe.h"
 
 #include <pthread.h>
 
@@ -132,7 +133,7 @@ static void over_memory(void **state)
 	place_make(&p);
 	MUST(join_threads(&p.job, device, 3, &a, &seat, &s, &err));
 	const struct links_options o = { .seconds = 0.05 };
-	MUST(session_measure_links(s, &o, &t, &err));
+	MUST(links_measure(s, &o, &t, &err));
 	assert_int_equal(t->machines, 1);
 	assert_int_equal(t->n, 1);
 	good_row(&t->row[0]);
@@ -194,11 +195,11 @@ static void over_zmq_with_keys(void **state)
 	assert_string_equal(caps[0].address[0].address, "127.0.0.2");
 	assert_true(caps[1].port != 0 && caps[1].naddress == 1);
 	struct links_options o = { .seconds = 0.05 };
-	MUST(session_measure_links(s, &o, &t, &err));
+	MUST(links_measure(s, &o, &t, &err));
 	assert_int_equal(t->n, 1);
 	good_row(&t->row[0]);
 	double latency = t->row[0].way.latency;
-	MUST(session_measure_links(s, &o, &t, &err)); /* from the cache: the very same figures */
+	MUST(links_measure(s, &o, &t, &err)); /* from the cache: the very same figures */
 	assert_true(t->row[0].way.latency == latency);
 	/* a closed way is believed for minutes, not for a day */
 	const struct link_row row = t->row[0];
@@ -210,7 +211,7 @@ static void over_zmq_with_keys(void **state)
 	assert_true(t->row[0].way.reached && t->row[0].from == row.from);
 	latency = t->row[0].way.latency;
 	o.refresh = true;
-	MUST(session_measure_links(s, &o, &t, &err));
+	MUST(links_measure(s, &o, &t, &err));
 	assert_true(t->row[0].way.latency != latency);
 	session_close(s, NULL);
 	for (int i = 0; i < 2; i++) {
@@ -343,7 +344,7 @@ static int be_coordinator(char **argv)
 	};
 	join(&p, &w.key, seat, 2, &s);
 	const struct links_options o = { .seconds = 0.4 };
-	MUST(session_measure_links(s, &o, &t, &err));
+	MUST(links_measure(s, &o, &t, &err));
 	for (size_t i = 0; i < t->n; i++)
 		printf("  %s (%s) -> %s (%s): %s, %.1f us, %.2f MB/s there, %.2f MB/s back%s%s\n",
 		       t->row[i].from_address, t->row[i].from_interface, t->row[i].to_address,
@@ -357,9 +358,9 @@ static int be_coordinator(char **argv)
 	const struct link_row *r = link_best(t, 1, 0, &turned);
 	assert_true(r && turned && !r->configured);
 	assert_string_equal(r->to_address, "10.91.2.2");
-	assert_true(session_best_address(s, 0, 1, address));
+	assert_true(links_address(session_ends(s), t, 0, 1, address));
 	assert_string_equal(strchr(address, ';') + 1, "10.91.2.2:41510");
-	assert_true(session_best_address(s, 1, 0, address));
+	assert_true(links_address(session_ends(s), t, 1, 0, address));
 	assert_true(!strncmp(address, "10.91.2.2;", 10));
 	session_close(s, NULL);
 	pthread_join(w.thread, NULL);

@@ -415,7 +415,7 @@ static void the_wrong_neighbour(void **state)
 
 	struct hello h = { .protocol = HELLO_PROTOCOL,
 			   .role = HELLO_STAGE,
-			   .stage = 0,
+			   .member = 0,
 			   .job = job,
 			   .to = "b",
 			   .host = "boxa" };
@@ -431,9 +431,9 @@ static void the_wrong_neighbour(void **state)
 	snprintf(theirs, sizeof theirs, "%.16s", c.model);
 	refused(n, &s, B, &h, WORDS(mine, theirs));
 	h.model[0] = c.model[0];
-	h.stage = 1;
+	h.member = 1;
 	refused(n, &s, B, &h, WORDS("stage 1", "stage 0"));
-	h.stage = 0;
+	h.member = 0;
 	memcpy(h.to, "z", 2);
 	refused(n, &s, B, &h, WORDS("'z'", "'b'"));
 	memcpy(h.to, "b", 2);

@@ -47,18 +47,27 @@ static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struc
 	return 0;
 }
 
-static struct train_result run(const struct tiny *t, const char *name, const struct placement *p,
-			       struct record *r, const char *const *more)
+/* `member`: who gets which stage; NULL: member i stage i. */
+static struct train_result run_as(const struct tiny *t, const char *name, const struct placement *p,
+				  const int *member, struct record *r, const char *const *more)
 {
 	struct config *c = tiny_config(t, name, more);
 	struct err e = { 0 };
 	struct train_result res = { 0 };
 	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
-	const struct train_options o = { .stop = &r->stop, .place = p, .act = DT_F32 };
+	const struct train_options o = {
+		.stop = &r->stop, .place = p, .member = member, .act = DT_F32
+	};
 	if (train_run(c, &o, &sink, &res, &e) < 0)
 		fail_msg("%s: %s", name, e.msg);
 	config_free(c);
 	return res;
+}
+
+static struct train_result run(const struct tiny *t, const char *name, const struct placement *p,
+			       struct record *r, const char *const *more)
+{
+	return run_as(t, name, p, NULL, r, more);
 }
 
 static void same_file(const struct tiny *t, const char *a, const char *b)
@@ -126,6 +135,31 @@ static void every_split_and_schedule_gives_the_same_bits(void **state)
 		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
 		same_file(&t, "one/adapter_model.safetensors", file);
 		printf("%-16s losses, norms and adapter identical\n", name);
+		mem_free(p);
+	}
+	tiny_remove(&t);
+}
+
+/* Four members whose numbers are not in the order of the stages. */
+static void members_in_any_order_give_the_same_bits(void **state)
+{
+	(void)state;
+	static const int order[][4] = { { 2, 0, 3, 1 }, { 3, 2, 1, 0 } };
+	static const char *const more[] = { "max_steps=3", "lora_dropout=0.2", NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make(&t, 8, 40);
+	run(&t, "one", NULL, &one, more);
+	assert_int_equal(one.n, 3);
+	for (size_t i = 0; i < 2; i++) {
+		struct placement *p = even(4, i ? 2 : 1, 8, i ? "interleaved" : "1f1b");
+		struct record r = { 0 };
+		char name[32], file[128];
+		snprintf(name, sizeof name, "order-%zu", i);
+		run_as(&t, name, p, order[i], &r, more);
+		same_record(&one, &r, name);
+		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
+		same_file(&t, "one/adapter_model.safetensors", file);
 		mem_free(p);
 	}
 	tiny_remove(&t);
@@ -268,6 +302,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_split_and_schedule_gives_the_same_bits),
+		cmocka_unit_test(members_in_any_order_give_the_same_bits),
 		cmocka_unit_test(bfloat16_on_the_wire_stays_close),
 		cmocka_unit_test(recomputation_changes_no_bit),
 		cmocka_unit_test(stopped_and_resumed_equals_uninterrupted),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_profile.c - `heteroshard profile CONFIG`: how fast every device and every link of a job is.
- * What is measured and how is in coord/profiler.h, runtime/measure.h and coord/session_links.h;
+ * What is measured and how is in coord/profiler.h, runtime/measure.h and coord/links_measure.h;
  * here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"

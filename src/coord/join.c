@@ -27,7 +27,7 @@ static int choose_dtype(struct job *job, const struct seat_spec *seat, const str
 	const struct welcome *caps = session_caps(s);
 	int wanted = job->cfg->compute_dtype;
 	bool bf16 = true, f16 = true; /* native everywhere */
-	for (int i = 0; i < session_workers(s); i++) {
+	for (int i = 0; i < session_members(s); i++) {
 		bf16 = bf16 && caps[i].bf16;
 		f16 = f16 && caps[i].f16;
 	}
@@ -37,7 +37,7 @@ static int choose_dtype(struct job *job, const struct seat_spec *seat, const str
 			 : bf16                       ? DT_BF16
 			 : f16                        ? DT_F16
 						      : DT_F32;
-	for (int i = 0; i < session_workers(s); i++)
+	for (int i = 0; i < session_members(s); i++)
 		if (!(caps[i].formats & 1u << act))
 			return err_set(e, ERR_UNSUPPORTED,
 				       "compute_dtype %s is not available on worker '%s' (%s)",

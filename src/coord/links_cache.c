@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "file/atomic.h"
 #include "job/cache.h"
-#include "coord/session_priv.h"
 #include "proto/weights_blob.h"
 
 #include <sodium.h>
@@ -20,9 +19,9 @@ enum { VERSION = 1, PATH = 4096 };
 static const int64_t day = (int64_t)86400 * 1000000000,
 		     minutes = (int64_t)LINKS_UNREACHABLE_MINUTES * 60 * 1000000000;
 
-static void add_side(struct buf *b, const struct session *s, int i)
+static void add_side(struct buf *b, const struct link_ends *s, int i)
 {
-	const struct seat_spec *p = s->seat[i].seat.spec;
+	const struct seat_spec *p = &s->spec[i];
 	const struct welcome *w = &s->caps[i];
 	buf_addf(b, "%s|%s|%s|%u", p->key ? p->key : w->host, p->id, p->address, w->port);
 	for (uint32_t k = 0; k < w->naddress; k++)
@@ -30,13 +29,13 @@ static void add_side(struct buf *b, const struct session *s, int i)
 	buf_addc(b, '\n');
 }
 
-static int path_of(const struct session *s, const struct link_row *r, char dir[PATH],
+static int path_of(const struct link_ends *s, const struct link_row *r, char dir[PATH],
 		   char path[PATH], struct err *e)
 {
 	unsigned char hash[BLOB_HASH];
 	char hex[2 * BLOB_HASH + 1];
 	struct buf b = BUF_INIT;
-	TRY(cache_folder(s->job->cfg->cache_dir, "links", dir, PATH - sizeof hex - 8, e));
+	TRY(cache_folder(s->cache_dir, "links", dir, PATH - sizeof hex - 8, e));
 	add_side(&b, s, r->from);
 	add_side(&b, s, r->to);
 	int rc = buf_ok(&b, e);
@@ -67,7 +66,7 @@ static void put_text(struct buf *b, const char *key, const char *text)
 	json_quote(b, text, strlen(text));
 }
 
-void links_cache_write(const struct session *s, const struct link_table *t, size_t first)
+void links_cache_write(const struct link_ends *s, const struct link_table *t, size_t first)
 {
 	char dir[PATH], path[PATH];
 	struct buf b = BUF_INIT;
@@ -162,7 +161,7 @@ static int get_file(const json_t *doc, const char *path, struct link_table *t, s
 	return 0;
 }
 
-bool links_cache_read(const struct session *s, struct link_table *t, size_t first)
+bool links_cache_read(const struct link_ends *s, struct link_table *t, size_t first)
 {
 	char dir[PATH], path[PATH];
 	struct err e = { 0 };
@@ -173,4 +172,28 @@ bool links_cache_read(const struct session *s, struct link_table *t, size_t firs
 	int rc = get_file(doc, path, t, first, &e);
 	json_decref(doc);
 	return rc >= 0;
+}
+
+struct link_table *links_recall(const struct link_ends *s)
+{
+	struct link_table *t;
+	struct err ignored = { 0 };
+	if (links_new(s, &t, &ignored) < 0)
+		return NULL;
+	for (int x = 0; x < t->machines; x++)
+		for (int y = x + 1; y < t->machines; y++) {
+			int a = links_speaker(s, t, x, -1), b = links_speaker(s, t, y, -1);
+			size_t first = t->n;
+			bool known = false;
+			for (int turn = 0; turn < 2 && !known; turn++) {
+				t->n = first;
+				known = links_ways(s, t, turn ? b : a, turn ? a : b, &ignored) >=
+						0 &&
+					links_cache_read(s, t, first) &&
+					links_choose(s, t, first, 1 << 20);
+			}
+			if (!known)
+				t->n = first;
+		}
+	return t;
 }

@@ -7,12 +7,15 @@
 #ifndef HS_COORD_LINKS_CACHE_H
 #define HS_COORD_LINKS_CACHE_H
 
-#include "coord/session_links.h"
+#include "coord/links.h"
 
 enum { LINKS_UNREACHABLE_MINUTES = 5 };
 
 /* Rows [first, n) are filled in; false: not known. */
-bool links_cache_read(const struct session *s, struct link_table *t, size_t first);
-void links_cache_write(const struct session *s, const struct link_table *t, size_t first);
+bool links_cache_read(const struct link_ends *s, struct link_table *t, size_t first);
+void links_cache_write(const struct link_ends *s, const struct link_table *t, size_t first);
+
+/* A table of what is remembered of all machines' links; NULL: no memory. links_free(). */
+struct link_table *links_recall(const struct link_ends *s);
 
 #endif

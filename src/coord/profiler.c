@@ -10,9 +10,10 @@
 #include "base/mem.h"
 #include "base/stat.h"
 #include "base/version.h"
+#include "coord/links_measure.h"
+#include "coord/session.h"
+#include "coord/weights_out.h"
 #include "proto/measure_wire.h"
-#include "coord/session_links.h"
-#include "coord/session_priv.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -59,7 +60,7 @@ static void make_request(struct session *s, const struct profiler_options *o,
 	static const enum dtype wire[] = {
 		[WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16
 	};
-	const struct job *j = s->job;
+	const struct job *j = session_job(s);
 	struct batch_shape shape = batches_shape(j->batches);
 	double mean = shape.tokens * (double)j->cfg->micro_batch_size;
 	*q = (struct measure_request){ .cfg = j->model,
@@ -86,7 +87,7 @@ static int answer(struct session *s, int worker, struct measure_result *r, struc
 	TRY(session_recv(s, worker, FRAME_PROFILED, 0, &msg, &f, e));
 	int rc = r ? measure_result_read(f.payload, f.size, r, e) : 0;
 	net_msg_release(&msg);
-	return rc < 0 ? err_prefix(e, "%s", s->seat[worker].name) : 0;
+	return rc < 0 ? err_prefix(e, "%s", session_name(s, worker)) : 0;
 }
 
 /* What it costs to hear from everybody and tell everybody: the global norm of a step. */
@@ -96,7 +97,7 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 	for (int i = 0; i < PINGS; i++) {
 		int64_t begin = clock_now();
 		TRY(session_send_all(s, FRAME_PROFILE, 0, NULL, 0, e));
-		for (int w = 0; w < s->n; w++)
+		for (int w = 0; w < session_members(s); w++)
 			TRY(answer(s, w, NULL, e));
 		ms[i] = 1e3 * clock_seconds(clock_now() - begin);
 	}
@@ -107,28 +108,33 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 static int ask_all(struct session *s, const struct profiler_options *o,
 		   const struct measure_request *q, struct measure_result *r, struct err *e)
 {
-	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
+	char *config = json_dumps(model_file_config(session_job(s)->file), JSON_COMPACT);
 	if (!config)
 		return err_nomem(e, 0, "the model's configuration");
+	struct buf out = BUF_INIT;
 	int rc = 0;
-	for (int w = 0; w < s->n && rc >= 0; w++) {
+	for (int w = 0; w < session_members(s) && rc >= 0; w++) {
 		struct measure_request mine = *q;
-		for (int i = 0; i < s->n; i++)
-			mine.sharing += machine_same_kernel(s->caps[i].machine, s->caps[w].machine);
-		rc = measure_request_write(&mine, config, &s->out, e);
+		for (int i = 0; i < session_members(s); i++)
+			mine.sharing += machine_same_kernel(session_caps(s)[i].machine,
+							    session_caps(s)[w].machine);
+		rc = measure_request_write(&mine, config, &out, e);
 		if (rc >= 0)
-			rc = session_send(s, w, FRAME_PROFILE, 0, 0, s->out.p, s->out.n, e);
+			rc = session_send(s, w, FRAME_PROFILE, 0, 0, out.p, out.n, e);
 	}
+	buf_release(&out);
 	free(config);
 	if (rc < 0)
 		return rc;
-	for (int w = 0; w < s->n; w++) {
+	for (int w = 0; w < session_members(s); w++) {
 		if (o->part)
-			o->part(o->ctx, "measuring the devices", (uint64_t)w, (uint64_t)s->n);
+			o->part(o->ctx, "measuring the devices", (uint64_t)w,
+				(uint64_t)session_members(s));
 		TRY(answer(s, w, &r[w], e));
 	}
 	if (o->part)
-		o->part(o->ctx, "measuring the devices", (uint64_t)s->n, (uint64_t)s->n);
+		o->part(o->ctx, "measuring the devices", (uint64_t)session_members(s),
+			(uint64_t)session_members(s));
 	return 0;
 }
 
@@ -251,16 +257,16 @@ static int host_of(struct profile *p, const char *name)
 static int sharing(const struct session *s, const struct measure_result *r, int worker)
 {
 	int n = 0;
-	for (int i = 0; i < s->n; i++)
-		n += r[i].unified &&
-		     machine_same_kernel(s->caps[i].machine, s->caps[worker].machine);
+	for (int i = 0; i < session_members(s); i++)
+		n += r[i].unified && machine_same_kernel(session_caps(s)[i].machine,
+							 session_caps(s)[worker].machine);
 	return r[worker].unified ? n : 1;
 }
 
 static int fill_device(struct session *s, struct profile *p, const struct measure_result *r, int i,
 		       struct err *e)
 {
-	const struct seat_spec *seat = s->seat[i].seat.spec;
+	const struct seat_spec *seat = session_spec(s, i);
 	struct profile_device *d = &p->device[i];
 	double part = sharing(s, r, i) * GIB;
 	*d = (struct profile_device){ .id = keep(p, seat->id),
@@ -297,7 +303,7 @@ static void training_text(const struct job *j, char *out, size_t cap)
 static void fill_model(const struct session *s, const struct measure_request *q,
 		       const struct measure_result *r, struct profile *p)
 {
-	const struct job *j = s->job;
+	const struct job *j = session_job(s);
 	const struct model_config *c = &j->model;
 	double table = (double)c->vocab * (double)c->hidden;
 	char training[256];
@@ -306,7 +312,7 @@ static void fill_model(const struct session *s, const struct measure_request *q,
 	p->program = keep(p, HS_VERSION);
 	p->training = keep(p, training);
 	p->model = keep(p, j->cfg->base_model);
-	p->digest = keep(p, s->model);
+	p->digest = keep(p, session_model(s));
 	p->tied = c->tied;
 	p->dtype = keep(p, dtype_name(j->opt.act));
 	p->layers = (int)c->layers;
@@ -392,18 +398,21 @@ static int fill_links(struct session *s, const struct profiler_options *o,
 		      const struct measure_request *q, struct profile *p, struct err *e)
 {
 	const uint64_t message =
-		(uint64_t)(s->job->cfg->micro_batch_size * q->tokens * q->cfg.hidden) *
+		(uint64_t)(session_job(s)->cfg->micro_batch_size * q->tokens * q->cfg.hidden) *
 		dtype_size(q->wire);
 	const struct links_options l = {
 		.refresh = o->refresh, .message = message, .part = o->part, .ctx = o->ctx
 	};
 	const struct link_table *t;
-	TRY(session_measure_links(s, &l, &t, e));
-	p->link = arena_alloc(&p->mem, (size_t)(s->n * s->n) * sizeof *p->link);
+	TRY(links_measure(s, &l, &t, e));
+	p->link = arena_alloc(&p->mem,
+			      (size_t)(session_members(s) * session_members(s)) * sizeof *p->link);
 	if (!p->link)
-		return err_nomem(e, (size_t)(s->n * s->n) * sizeof *p->link, "links");
-	for (int a = 0; a < s->n; a++)
-		for (int b = a + 1; b < s->n; b++) {
+		return err_nomem(
+			e, (size_t)(session_members(s) * session_members(s)) * sizeof *p->link,
+			"links");
+	for (int a = 0; a < session_members(s); a++)
+		for (int b = a + 1; b < session_members(s); b++) {
 			bool turned = false;
 			const struct link_row *r = link_best(t, a, b, &turned);
 			int from = p->device[turned ? b : a].host,
@@ -430,13 +439,13 @@ static int fill(struct session *s, const struct measure_request *q, const struct
 		struct profile *p, struct err *e)
 {
 	fill_model(s, q, r, p);
-	p->device = arena_alloc(&p->mem, (size_t)s->n * sizeof *p->device);
-	p->host = arena_alloc(&p->mem, (size_t)s->n * sizeof *p->host);
+	p->device = arena_alloc(&p->mem, (size_t)session_members(s) * sizeof *p->device);
+	p->host = arena_alloc(&p->mem, (size_t)session_members(s) * sizeof *p->host);
 	if (!p->device || !p->host)
-		return err_nomem(e, (size_t)s->n * sizeof *p->device, "a profile");
-	for (int i = 0; i < s->n; i++)
+		return err_nomem(e, (size_t)session_members(s) * sizeof *p->device, "a profile");
+	for (int i = 0; i < session_members(s); i++)
 		TRY(fill_device(s, p, r, i, e));
-	p->devices = s->n;
+	p->devices = session_members(s);
 	return 0;
 }
 
@@ -445,14 +454,14 @@ int profiler_run(struct session *s, const struct profiler_options *o, struct pro
 {
 	struct measure_request q;
 	struct profile p = { .mem = ARENA_INIT };
-	struct measure_result *r = mem_array((size_t)s->n, sizeof *r);
-	int rc = r ? 0 : err_nomem(e, (size_t)s->n * sizeof *r, "measurements");
+	struct measure_result *r = mem_array((size_t)session_members(s), sizeof *r);
+	int rc = r ? 0 : err_nomem(e, (size_t)session_members(s) * sizeof *r, "measurements");
 	make_request(s, o, &q);
 	TRYOUT(rc);
 	TRYOUT(round_trip(s, &p.step_ms, e));
 	TRYOUT(ask_all(s, o, &q, r, e));
 	TRYOUT(fill(s, &q, r, &p, e));
-	if (o->links && s->seat[0].seat.spec->kind != SEAT_THREAD)
+	if (o->links && session_spec(s, 0)->kind != SEAT_THREAD)
 		TRYOUT(fill_links(s, o, &q, &p, e));
 	else
 		TRYOUT(assume_links(&p, e));

@@ -196,6 +196,16 @@ bool seat_ended(struct seat *w, char *how, size_t cap)
 	return true;
 }
 
+bool seat_replaced(struct seat *w)
+{
+	if (w->running || !taken(w->spec->address))
+		return false;
+	log_info("worker '%s' was started by somebody else at the same moment; that one is used",
+		 w->spec->id);
+	w->pid = 0;
+	return true;
+}
+
 void seat_stop(struct seat *w, double patience)
 {
 	if (w->spec)

@@ -41,6 +41,9 @@ struct seat {
 int seat_start(struct seat *w, char *const *program, struct err *e);
 /* Whether a process has ended by itself, and how ("killed by signal 9"). */
 bool seat_ended(struct seat *w, char *how, size_t cap);
+/* After seat_ended(): whether another process listens at the worker's address now (somebody started
+ * it by hand at the same moment); then the seat is that one's. */
+bool seat_replaced(struct seat *w);
 /* Waits for a thread to end; for a process for `patience` seconds, then kills it. */
 void seat_stop(struct seat *w, double patience);
 

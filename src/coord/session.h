@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.h - the coordinator's side of its workers: starting them, sending to them, hearing from
- * them.
+/* session.h - the coordinator's side of its workers: starting them, sending to them, and what comes
+ * from them.
  *
- * Every worker is a seat that is reached by one link; how it came to be (thread, process, other
- * machine) is seat.h's business. When something fails, the error names the worker, its host, stage
- * and step, and the cause: a worker that only lost its neighbour is not blamed. */
+ * Every worker is a member of the session's crew, by the number in which it was listed, and is
+ * reached by one link; how it came to be (thread, process, other machine) is seat.h's business.
+ * When something fails, the error names the worker, its host, stage and step, and the cause: a
+ * worker that only lost its neighbour is not blamed. Every wait ends: with an answer, with the loss
+ * of a worker, when the caller is told to stop (session_until), or when nobody has advanced for as
+ * long as patience.h allows. One thread uses it. */
 #ifndef HS_COORD_SESSION_H
 #define HS_COORD_SESSION_H
 
+#include "coord/links.h"
+#include "coord/patience.h"
+#include "coord/seat.h"
+#include "job/crew.h"
+#include "job/job.h"
+#include "job/placement.h"
 #include "net/frame.h"
 #include "net/net.h"
 #include "proto/hello.h"
 #include "proto/protocol.h"
-#include "job/job.h"
-#include "job/placement.h"
-#include "coord/seat.h"
 
 #include <signal.h>
 
@@ -22,7 +28,7 @@ struct err;
 struct session;
 
 struct session_options {
-	const struct seat_spec *seat; /* in the order of the pipeline; borrowed */
+	const struct seat_spec *seat; /* by member number; borrowed until session_close() */
 	int n;
 	struct net *net;                   /* becomes the session's; NULL: the loop transport */
 	char *const *program;              /* argv that starts a worker process, ended by NULL */
@@ -34,11 +40,9 @@ struct session_options {
  * meanwhile and at the end. */
 int session_join(struct job *job, const struct session_options *o, struct session **s_p,
 		 struct err *e);
-const struct welcome *session_caps(const struct session *s); /* [workers] */
-/* Stage i is the work of worker[i], for n stages; workers that are not named are told that they are
- * not needed. Before session_begin(), and not with workers that are threads of this process (their
- * seats must not move). */
-int session_arrange(struct session *s, const int *worker, int n, struct err *e);
+/* Member member[k] gets stage k, for all stages; members that are not named are told that they are
+ * not needed, and go. Before session_begin(). */
+int session_assign(struct session *s, int stages, int chunks, const int *member, struct err *e);
 /* Sends each worker its PLAN and, unless it reads the file itself, its layers; waits until all are
  * READY. `place` is borrowed until session_close(). */
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e);
@@ -46,19 +50,43 @@ int session_begin(struct session *s, const struct placement *place, bool trace, 
  * NULL is allowed. */
 void session_close(struct session *s, const struct err *why);
 
-int session_workers(const struct session *s);
+/* ---- who ---- */
+
+int session_members(const struct session *s); /* all that joined, also those that went */
+const struct crew *session_crew(const struct session *s);
+const struct job *session_job(const struct session *s);
+const struct welcome *session_caps(const struct session *s); /* [members] */
+const struct seat_spec *session_spec(const struct session *s, int member);
+const char *session_name(const struct session *s, int member); /* for messages */
+const char *session_model(const struct session *s);            /* the model's digest */
+/* What is known of the links; a table that is set becomes the session's. */
+const struct link_ends *session_ends(const struct session *s);
+void session_set_links(struct session *s, struct link_table *t);
 /* A worker has asked to leave (Ctrl-C there): its name, or NULL. */
 const char *session_leaving(const struct session *s);
+
+/* ---- clocks ---- */
+
 /* What must be added to a worker's clock to get this process's. */
-int64_t session_clock(const struct session *s, int worker);
+int64_t session_clock(const struct session *s, int member);
 /* how wrong that can be, nanoseconds */
-int64_t session_clock_error(const struct session *s, int worker);
-/* STEPPED is the answer to STEP: when the worker heard the one and said the other (its clock), and
+int64_t session_clock_error(const struct session *s, int member);
+/* STEPPED is the answer to STEP: when the worker got the one and sent the other (its clock), and
  * when that came `back` (ours). */
-void session_stepped(struct session *s, int worker, int64_t heard, int64_t said, int64_t back);
+void session_stepped(struct session *s, int member, int64_t heard, int64_t said, int64_t back);
+
+/* ---- talking ---- */
+
+/* Until further notice every wait ends with ERR_CANCELLED once *stop is set: "interrupted while
+ * ...", `doing` (borrowed). NULL: waits go on, the caller looks at it between steps. */
+void session_until(struct session *s, const volatile sig_atomic_t *stop, const char *doing);
+/* How long nothing may advance from here on. */
+void session_set_patience(struct session *s, const struct patience *p);
+
 /* Sends one frame to a worker; the payload is copied. */
-int session_send(struct session *s, int worker, enum frame_kind kind, uint64_t step,
+int session_send(struct session *s, int member, enum frame_kind kind, uint64_t step,
 		 uint32_t microbatch, const void *payload, size_t n, struct err *e);
+/* To every member that holds a stage; before there are stages, to every member. */
 int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, const void *payload,
 		     size_t n, struct err *e);
 /* A microbatch to every worker, each getting what its stage needs. `round` is the step number of
@@ -66,8 +94,28 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
 int session_send_batch(struct session *s, const struct microbatch *mb, enum round kind,
 		       uint64_t round, uint64_t step, uint32_t m, uint32_t microbatches,
 		       float scale, struct err *e);
-/* The next message of a worker; it must be of this kind and step. Release `msg` afterwards. */
-int session_recv(struct session *s, int worker, enum frame_kind kind, uint64_t step,
+
+enum session_event_kind {
+	SESSION_NOTHING, /* until the deadline */
+	SESSION_MESSAGE, /* msg, f: release msg */
+	SESSION_LOST,    /* its link is lost, or it gave up (ABORT): why */
+	SESSION_LEAVING, /* it has asked to leave */
+};
+
+struct session_event {
+	enum session_event_kind kind;
+	int member;
+	struct net_msg msg;
+	struct frame f;
+	struct err why;
+};
+
+/* The next event of any member, in turn. Each loss and each wish to leave is one event. */
+void session_next(struct session *s, int64_t deadline, struct session_event *ev);
+/* The next message of any member; losses and silence become the error of the job. */
+int session_hear(struct session *s, struct session_event *ev, struct err *e);
+/* The next message of one member; it must be of this kind and step. Release `msg` afterwards. */
+int session_recv(struct session *s, int member, enum frame_kind kind, uint64_t step,
 		 struct net_msg *msg_p, struct frame *f_p, struct err *e);
 
 /* The job's values and optimizer states from the workers, and back to them (session_state.c). */

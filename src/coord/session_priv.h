@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session_priv.h - what session.c and session_state.c share. */
+/* session_priv.h - the state of a session, for session*.c only. */
 #ifndef HS_COORD_SESSION_PRIV_H
 #define HS_COORD_SESSION_PRIV_H
 
@@ -9,37 +9,59 @@
 #include "coord/session.h"
 #include "coord/weights_out.h"
 
-struct worker_seat {
+enum seat_state {
+	SEAT_DIALLED,   /* its link is coming up */
+	SEAT_GREETED,   /* HELLO was sent */
+	SEAT_JOINED,    /* it has answered */
+	SEAT_READY,     /* it has its layers */
+	SEAT_DISMISSED, /* it is not needed, and went */
+	SEAT_ABORTED,   /* it gave up and said why */
+	SEAT_LOST,      /* its link is lost */
+};
+
+struct session_seat {
+	enum seat_state state;
 	struct seat seat;
 	struct link *link; /* the coordinator's end */
 	char name[600];    /* "worker 'b' (boxb, 10.0.0.2:9999, stage 1)" */
+	struct err why;    /* of aborted or lost */
+	bool told;         /* the loss was an event already */
+	bool leaving;      /* it has asked to leave */
 	struct clock_pair clock;
-	int64_t asked; /* when STEP was sent to it */
-	bool greeted, welcome;
-	bool aborted, lost;
-	struct err why; /* of aborted or lost */
+	int64_t asked;            /* when STEP was sent to it */
+	struct progress progress; /* what it said last */
+	int64_t advanced;         /* when it last said something new */
 	struct weights_out *weights;
-	bool ready;
 };
 
 struct session {
 	struct job *job;
 	const struct session_options *o; /* during session_join */
-	const struct placement *place;
+	const struct placement *place;   /* from session_begin on */
 	struct net *net;
-	struct worker_seat *seat;
-	struct welcome *caps;
-	int n;
-	uint64_t id, step; /* step: of the training, for messages */
+	struct crew crew;
+	struct session_seat *seat; /* [n], by member number */
+	struct seat_spec *spec;    /* [n] borrowed */
+	struct welcome *caps;      /* [n] */
+	int n, turn;               /* turn: whose link is looked at first by session_next() */
+	uint64_t id, step;         /* step: of the training, for messages */
 	const char *leaving;
 	char model[65];
 	struct weight_source source;
 	struct buf out;
+	struct link_ends ends;
 	struct link_table *links; /* measured, or remembered; NULL: nothing is known */
+	struct patience patience;
+	const volatile sig_atomic_t *stop;
+	const char *doing;
 };
 
-/* The next message of a worker that is news to the caller (not ABORT, not a wish to leave). */
-int session_next(struct session *s, int worker, struct net_msg *msg_p, struct frame *f_p,
-		 struct err *e);
+/* Whether messages can still come from a member. */
+bool session_is_live(const struct session *s, int member);
+/* The error of the job after a member has failed. `cause` (MAY be NULL): what this process noticed,
+ * used where no worker is to blame. */
+int session_blame(struct session *s, const struct err *cause, struct err *e);
+void session_mark_lost(struct session *s, int member, const struct err *why);
+void session_name_seat(struct session *s, int member);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session_state.c - parameters and optimizer states between the coordinator and whoever holds them,
- * in parts and by name. */
+ * part by part and by name. */
 #include "coord/session_priv.h"
 
 #include "base/err.h"
@@ -33,9 +33,8 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	float *dst = p ? state_of(s->job, p, m.what, &index) : NULL;
 	uint64_t end;
 	if (!dst || !add_ok(m.first, m.count, &end) || end > p->count)
-		return err_set(e, ERR_PROTOCOL,
-			       "worker %d: STATE: '%s' of '%s' is not part of this job", worker,
-			       m.what, m.name);
+		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
+			       session_name(s, worker), m.what, m.name);
 	memcpy(dst + m.first, m.data, m.count * 4);
 	p->got[index] += m.count;
 	return 0;
@@ -48,23 +47,24 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 	for (size_t i = 0; i < j->nparam; i++)
 		memset(j->param[i].got, 0, sizeof j->param[i].got);
 	TRY(session_send_all(s, FRAME_SAVE, step, NULL, 0, e));
+	int left = 0;
 	for (int i = 0; i < s->n; i++)
-		for (bool more = true; more;) {
-			struct net_msg msg;
-			struct frame f;
-			TRY(session_next(s, i, &msg, &f, e));
-			int rc = 0;
-			if (f.kind == FRAME_STATE)
-				rc = take_state(s, i, &f, e);
-			else if (f.kind == FRAME_SAVED)
-				more = false;
-			else
-				rc = err_set(e, ERR_PROTOCOL, "worker %d sent %s while saving", i,
-					     frame_name(f.kind));
-			net_msg_release(&msg);
-			if (rc < 0)
-				return rc;
-		}
+		left += crew_stage_of(&s->crew, i) >= 0;
+	while (left) {
+		struct session_event ev;
+		int rc = 0;
+		TRY(session_hear(s, &ev, e));
+		if (ev.f.kind == FRAME_STATE)
+			rc = take_state(s, ev.member, &ev.f, e);
+		else if (ev.f.kind == FRAME_SAVED)
+			left--;
+		else
+			rc = err_set(e, ERR_PROTOCOL, "%s sent %s while saving",
+				     session_name(s, ev.member), frame_name(ev.f.kind));
+		net_msg_release(&ev.msg);
+		if (rc < 0)
+			return rc;
+	}
 	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= j->optimizer->states; k++)
 			if (j->param[i].got[k] != j->param[i].count)
@@ -76,21 +76,27 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 	return 0;
 }
 
-/* Which worker holds a parameter, by its layer. */
-static int holder(const struct session *s, const char *name)
+/* Which stage holds a parameter, by its layer. */
+static int stage_of_param(const struct session *s, const char *name)
 {
 	const struct placement *p = s->place;
-	long long layer = -1;
-	if (sscanf(name, "model.layers.%lld.", &layer) != 1)
-		return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->n - 1;
-	for (int v = 0; v < p->stages * p->chunks; v++)
-		if (layer >= p->first[v] && layer < p->first[v + 1])
-			return v % p->stages;
-	return s->n - 1;
+	long long layer;
+	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
+		return chunk_stage_of_layer(p->stages, p->chunks, p->first, layer);
+	return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->crew.stages - 1;
 }
 
-static int scatter_one(struct session *s, const struct trained_param *p, const char *what,
-		       const float *v, uint64_t step, struct err *e)
+static int send_to_holders(struct session *s, const char *name, uint64_t step, size_t n,
+			   struct err *e)
+{
+	int stage = stage_of_param(s, name);
+	for (int k = 0, m; (m = crew_at(&s->crew, stage, k)) >= 0; k++)
+		TRY(session_send(s, m, FRAME_STATE, step, 0, s->out.p, n, e));
+	return 0;
+}
+
+static int send_one(struct session *s, const struct trained_param *p, const char *what,
+		    const float *v, uint64_t step, struct err *e)
 {
 	for (uint64_t at = 0; at < p->count; at += STATE_PART) {
 		struct state_message m = { .first = at,
@@ -104,7 +110,7 @@ static int scatter_one(struct session *s, const struct trained_param *p, const c
 		buf_reserve(&s->out, cap);
 		TRY(buf_ok(&s->out, e));
 		TRY(state_write(&m, s->out.p, cap, &n, e));
-		TRY(session_send(s, holder(s, p->name), FRAME_STATE, step, 0, s->out.p, n, e));
+		TRY(send_to_holders(s, p->name, step, n, e));
 	}
 	return 0;
 }
@@ -113,10 +119,10 @@ int session_push_state(struct session *s, uint64_t step, struct err *e)
 {
 	struct job *j = s->job;
 	for (size_t i = 0; i < j->nparam; i++) {
-		TRY(scatter_one(s, &j->param[i], "value", j->param[i].value, step, e));
+		TRY(send_one(s, &j->param[i], "value", j->param[i].value, step, e));
 		for (int k = 0; k < j->optimizer->states; k++)
-			TRY(scatter_one(s, &j->param[i], j->optimizer->state_names[k],
-					j->param[i].state[k], step, e));
+			TRY(send_one(s, &j->param[i], j->optimizer->state_names[k],
+				     j->param[i].state[k], step, e));
 	}
 	return 0;
 }

@@ -26,19 +26,14 @@ struct weights_out {
 static bool wanted(const struct plan_message *p, const char *name)
 {
 	long long layer;
-	int all = p->stages * p->chunks;
 	if (model_knows_tensor(&p->cfg, name) != 1)
 		return false;
-	if (sscanf(name, "model.layers.%lld.", &layer) == 1) {
-		for (int v = p->stage; v < all; v += p->stages)
-			if (layer >= p->first[v] && layer < p->first[v + 1])
-				return true;
-		return false;
-	}
-	bool front = p->stage == 0, end = p->stage == p->stages - 1;
+	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
+		return chunk_stage_of_layer(p->crew.stages, p->crew.chunks, p->first, layer) ==
+		       plan_stage(p);
 	if (!strncmp(name, "model.embed_tokens.", 19))
-		return front || (end && p->cfg.tied);
-	return end;
+		return plan_is_front(p) || (plan_is_end(p) && p->cfg.tied);
+	return plan_is_end(p);
 }
 
 int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,
@@ -48,7 +43,7 @@ int weights_out_open(struct model_file *f, const struct plan_message *plan, cons
 	if (!w)
 		return err_nomem(e, sizeof *w, "parameters to offer");
 	w->file = f;
-	w->member = FRAME_MEMBER(plan->stage);
+	w->member = FRAME_MEMBER(plan->self);
 	int rc = 0;
 	struct hashes *known = hashes_open(cache_dir);
 	const struct hash_key source = hashes_source(model_file_path(f));

@@ -139,6 +139,7 @@ struct config {
 	const char *transport;
 	int wire_dtype;                    /* enum wire_dtype */
 	double peer_timeout, join_timeout; /* seconds */
+	double stall_timeout;              /* seconds; 0: from the times of steps */
 	bool insecure;
 	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
 	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */

@@ -193,6 +193,10 @@ static const struct opt rows[] = {
 	     "what activations and gradients travel in"),
 	{ FIELD(peer_timeout), .kind = OPT_FLOAT, .def = "20", .lo = 0, .lo_open = true,
 	  .hi = 86400, .help = "seconds of silence after which a peer counts as lost" },
+	NUM(stall_timeout, "0", 0, 864000,
+	    "seconds after which a worker that is connected but does not advance counts as lost; "
+	    "0: "
+	    "10 times the longest of the last steps, at least 30 s (600 s in the first step)"),
 	{ FIELD(join_timeout), .kind = OPT_FLOAT, .def = "300", .lo = 0, .lo_open = true,
 	  .hi = 864000, .help = "seconds to wait for workers to join" },
 	BOOL(insecure, "false",

@@ -13,6 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
+int chunk_number(int stages, int stage, int chunk) { return chunk * stages + stage; }
+
+int chunk_stage_of_layer(int stages, int chunks, const int64_t *first, int64_t layer)
+{
+	for (int v = 0; v < stages * chunks; v++)
+		if (layer >= first[v] && layer < first[v + 1])
+			return v % stages;
+	return -1;
+}
+
 void placement_single(const struct model_config *c, const char **device, struct placement *p)
 {
 	*p = (struct placement){

@@ -22,6 +22,11 @@ struct placement {
 	const bool *recompute; /* [stages] besides what the job asks for; NULL: nowhere. Borrowed */
 };
 
+/* The number of chunk `chunk` of a stage in the whole pipeline (sched/sched.h); and which stage
+ * holds a layer, -1 none. `first` as in struct placement. */
+int chunk_number(int stages, int stage, int chunk);
+int chunk_stage_of_layer(int stages, int chunks, const int64_t *first, int64_t layer);
+
 /* The one-stage placement. */
 void placement_single(const struct model_config *c, const char **device, struct placement *p_p);
 /* DIR/plan.json: what `heteroshard plan --plan` and a later run can take. */

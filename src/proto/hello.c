@@ -25,7 +25,7 @@ int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct e
 	struct wire_writer w = wire_write(out, sizeof out);
 	wire_put_u32(&w, h->protocol);
 	wire_put_u8(&w, h->role);
-	wire_put_u32(&w, h->stage);
+	wire_put_u32(&w, h->member);
 	wire_put_u64(&w, h->job);
 	wire_put_str(&w, h->model);
 	wire_put_str(&w, h->to);
@@ -47,7 +47,7 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 			       "the same version on all machines",
 			       h->protocol, HELLO_PROTOCOL);
 	h->role = wire_get_u8(&r);
-	h->stage = wire_get_u32(&r);
+	h->member = wire_get_u32(&r);
 	h->job = wire_get_u64(&r);
 	wire_get_str(&r, h->model, sizeof h->model);
 	wire_get_str(&r, h->to, sizeof h->to);

@@ -2,8 +2,8 @@
 /* hello.h - the first frames on a link between two processes: who dials says HELLO, who listens
  * answers WELCOME or REFUSE.
  *
- * A connection is told apart by its proven key and by what its HELLO says (the coordinator, or the
- * stage before), never by the order in which it came. */
+ * A connection is told apart by its proven key and by what its HELLO says (the coordinator, or a
+ * worker of the stage before), never by the order in which it came. */
 #ifndef HS_PROTO_HELLO_H
 #define HS_PROTO_HELLO_H
 
@@ -15,7 +15,7 @@
 struct err;
 
 /* of the frames' fields; a change that an older program cannot read is a new number */
-enum { HELLO_PROTOCOL = 4 };
+enum { HELLO_PROTOCOL = 5 };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,
@@ -25,11 +25,11 @@ enum hello_role {
 struct hello {
 	uint32_t protocol;
 	uint8_t role;
-	uint32_t stage; /* HELLO_STAGE: of who dials */
-	uint64_t job;   /* HELLO_STAGE, HELLO_PROBE: must be the job of the listener */
-	char model[65]; /* digest of configuration and tensor list, hexadecimal */
-	char to[128];   /* the worker that is meant, by id */
-	char host[128]; /* of who dials, for messages */
+	uint32_t member; /* HELLO_STAGE: the number of the member that dials */
+	uint64_t job;    /* HELLO_STAGE, HELLO_PROBE: must be the job of the listener */
+	char model[65];  /* digest of configuration and tensor list, hexadecimal */
+	char to[128];    /* the worker that is meant, by id */
+	char host[128];  /* of who dials, for messages */
 };
 
 struct welcome {

@@ -76,12 +76,28 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 
 /* ---- PLAN ---- */
 
+static void put_member(struct wire_writer *w, const struct member *m)
+{
+	wire_put_str(w, m->id);
+	wire_put_str(w, m->name);
+	wire_put_str(w, m->address);
+	wire_put_str(w, m->best);
+	wire_put_str(w, m->key);
+	wire_put_u32(w, (uint32_t)(m->stage + 1));
+	wire_put_u32(w, (uint32_t)(m->place + 1));
+	wire_put_u8(w, m->gone);
+}
+
 static void put_plan(struct wire_writer *w, const struct plan_message *p, const char *config_json)
 {
-	wire_put_u32(w, (uint32_t)p->stages);
-	wire_put_u32(w, (uint32_t)p->chunks);
-	wire_put_u32(w, (uint32_t)p->stage);
-	for (int i = 0; i <= p->stages * p->chunks; i++)
+	const struct crew *c = &p->crew;
+	wire_put_u32(w, (uint32_t)c->stages);
+	wire_put_u32(w, (uint32_t)c->chunks);
+	wire_put_u32(w, (uint32_t)c->n);
+	for (int i = 0; i < c->n; i++)
+		put_member(w, &c->member[i]);
+	wire_put_u32(w, (uint32_t)p->self);
+	for (int i = 0; i <= c->stages * c->chunks; i++)
 		wire_put_u32(w, (uint32_t)p->first[i]);
 	wire_put_str(w, p->schedule);
 	wire_put_u8(w, (uint8_t)p->wire);
@@ -89,13 +105,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	work_put(w, &p->opt, p->optimizer, &p->optim);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
-	wire_put_str(w, p->next_best);
-	wire_put_str(w, p->next_address);
-	wire_put_str(w, p->next_id);
-	wire_put_str(w, p->next_key);
-	wire_put_str(w, p->prev_key);
-	wire_put_str(w, p->next_name);
-	wire_put_str(w, p->prev_name);
+	wire_put_f64(w, p->progress);
 	wire_put_str(w, p->model);
 }
 
@@ -112,9 +122,41 @@ int plan_message_write(const struct plan_message *p, const char *config_json, st
 	return wire_write_end(&w, &out->n, e);
 }
 
+int plan_stage(const struct plan_message *p) { return crew_stage_of(&p->crew, p->self); }
+bool plan_is_front(const struct plan_message *p) { return crew_is_front(&p->crew, p->self); }
+bool plan_is_end(const struct plan_message *p) { return crew_is_end(&p->crew, p->self); }
+
+void plan_message_release(struct plan_message *p) { crew_release(&p->crew); }
+
+/* Each stage has a group whose places are 0, 1, ..., each once. */
+static int check_crew(const struct crew *c, struct err *e)
+{
+	int held = 0, placed = 0;
+	for (int i = 0; i < c->n; i++)
+		held += c->member[i].stage >= 0;
+	for (int s = 0; s < c->stages; s++) {
+		int n = crew_group_size(c, s);
+		if (!n)
+			return err_set(e, ERR_PROTOCOL, "PLAN: stage %d has no member", s);
+		for (int k = 0; k < n; k++)
+			placed += crew_at(c, s, k) >= 0;
+	}
+	if (placed != held)
+		return err_set(e, ERR_PROTOCOL,
+			       "PLAN: members whose places in their groups are "
+			       "not 0, 1, ...");
+	return 0;
+}
+
 static int check_plan(const struct plan_message *p, struct err *e)
 {
-	int all = p->stages * p->chunks;
+	int all = p->crew.stages * p->crew.chunks;
+	TRY(check_crew(&p->crew, e));
+	if (!(p->progress == 0 || (p->progress >= 0.01 && p->progress <= 1e6)))
+		return err_set(e, ERR_PROTOCOL, "PLAN: PROGRESS every %g s", p->progress);
+	if (plan_stage(p) < 0)
+		return err_set(e, ERR_PROTOCOL, "PLAN: for member %d, which holds no stage",
+			       p->self);
 	if (p->first[0] != 0 || p->first[all] != p->cfg.layers)
 		return err_set(e, ERR_PROTOCOL,
 			       "PLAN: the stages hold layers [%lld, %lld) of a model with %lld",
@@ -126,41 +168,68 @@ static int check_plan(const struct plan_message *p, struct err *e)
 	return work_check("PLAN", p->wire, &p->opt, p->optimizer, e);
 }
 
-int plan_message_read(const void *payload, size_t n, struct plan_message *p, struct err *e)
+static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 {
-	memset(p, 0, sizeof *p);
-	struct wire_reader r = wire_read(payload, n);
-	uint32_t stages = wire_get_u32(&r), chunks = wire_get_u32(&r), stage = wire_get_u32(&r);
-	if (r.failed || !stages || !chunks || stages > CHUNKS_MOST || chunks > CHUNKS_MOST ||
-	    stages * chunks > CHUNKS_MOST || stage >= stages)
-		return err_set(e, ERR_PROTOCOL, "PLAN: stage %u of %u with %u chunks", stage,
-			       stages, chunks);
-	p->stages = (int)stages;
-	p->chunks = (int)chunks;
-	p->stage = (int)stage;
+	struct member m = { 0 };
+	wire_get_str(r, m.id, sizeof m.id);
+	wire_get_str(r, m.name, sizeof m.name);
+	wire_get_str(r, m.address, sizeof m.address);
+	wire_get_str(r, m.best, sizeof m.best);
+	wire_get_str(r, m.key, sizeof m.key);
+	uint32_t stage = wire_get_u32(r), place = wire_get_u32(r), gone = wire_get_u8(r);
+	if (stage > (uint32_t)c->stages || place > CREW_MOST || gone > 1 || !stage != !place ||
+	    (gone && stage))
+		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has place %u of stage %u", c->n,
+			       place, stage);
+	TRY(crew_add(c, &m, e));
+	c->member[c->n - 1].stage = (int)stage - 1;
+	c->member[c->n - 1].place = (int)place - 1;
+	c->member[c->n - 1].gone = gone;
+	return 0;
+}
+
+static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e)
+{
+	uint32_t stages = wire_get_u32(r), chunks = wire_get_u32(r);
+	if (r->failed || !stages || !chunks || stages > CHUNKS_MOST || chunks > CHUNKS_MOST ||
+	    stages * chunks > CHUNKS_MOST)
+		return err_set(e, ERR_PROTOCOL, "PLAN: %u stages with %u chunks", stages, chunks);
+	p->crew.stages = (int)stages;
+	p->crew.chunks = (int)chunks;
+	uint32_t members = wire_get_count(r, 29, CREW_MOST);
+	for (uint32_t i = 0; i < members && !r->failed; i++)
+		TRY(get_member(r, &p->crew, e));
+	uint32_t self = wire_get_u32(r);
+	if (!r->failed && self >= members)
+		return err_set(e, ERR_PROTOCOL, "PLAN: for member %u of %u", self, members);
+	p->self = (int)self;
 	for (uint32_t i = 0; i <= stages * chunks; i++)
-		p->first[i] = wire_get_u32(&r);
-	wire_get_str(&r, p->schedule, sizeof p->schedule);
-	p->wire = wire_get_u8(&r);
+		p->first[i] = wire_get_u32(r);
+	wire_get_str(r, p->schedule, sizeof p->schedule);
+	p->wire = wire_get_u8(r);
 	size_t len = 0;
-	const char *text = wire_get_text(&r, &len);
-	work_get(&r, &p->opt, p->optimizer, &p->optim);
-	p->trace = wire_get_u8(&r);
-	p->offered = wire_get_u8(&r);
-	wire_get_str(&r, p->next_best, sizeof p->next_best);
-	wire_get_str(&r, p->next_address, sizeof p->next_address);
-	wire_get_str(&r, p->next_id, sizeof p->next_id);
-	wire_get_str(&r, p->next_key, sizeof p->next_key);
-	wire_get_str(&r, p->prev_key, sizeof p->prev_key);
-	wire_get_str(&r, p->next_name, sizeof p->next_name);
-	wire_get_str(&r, p->prev_name, sizeof p->prev_name);
-	wire_get_str(&r, p->model, sizeof p->model);
-	TRY(wire_read_end(&r, "PLAN", e));
+	const char *text = wire_get_text(r, &len);
+	work_get(r, &p->opt, p->optimizer, &p->optim);
+	p->trace = wire_get_u8(r);
+	p->offered = wire_get_u8(r);
+	p->progress = wire_get_f64(r);
+	wire_get_str(r, p->model, sizeof p->model);
+	TRY(wire_read_end(r, "PLAN", e));
 	json_t *doc;
 	TRY(json_parse_text(text, len, "PLAN: the model's configuration", &doc, e));
 	int rc = model_config_read(doc, "PLAN: the model's configuration", &p->cfg, e);
 	json_decref(doc);
 	return rc < 0 ? rc : check_plan(p, e);
+}
+
+int plan_message_read(const void *payload, size_t n, struct plan_message *p, struct err *e)
+{
+	struct wire_reader r = wire_read(payload, n);
+	memset(p, 0, sizeof *p);
+	int rc = get_plan(&r, p, e);
+	if (rc < 0)
+		plan_message_release(p);
+	return rc;
 }
 
 /* ---- BATCH ---- */
@@ -464,6 +533,29 @@ void abort_read(const void *p, size_t n, struct err *why)
 	bool known = !r.failed && code >= 1 && code <= (uint32_t)-ERR_INTERNAL;
 	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s",
 		r.failed || !text[0] ? "it stopped and gave no reason" : text);
+}
+
+int progress_write(const struct progress *m, void *out, size_t cap, size_t *n_p, struct err *e)
+{
+	struct wire_writer w = wire_write(out, cap);
+	wire_put_u32(&w, m->state);
+	wire_put_u32(&w, m->instruction);
+	wire_put_u64(&w, m->step);
+	wire_put_u64(&w, m->bytes);
+	return wire_write_end(&w, n_p, e);
+}
+
+int progress_read(const void *p, size_t n, struct progress *m, struct err *e)
+{
+	struct wire_reader r = wire_read(p, n);
+	*m = (struct progress){ .state = wire_get_u32(&r) };
+	m->instruction = wire_get_u32(&r);
+	m->step = wire_get_u64(&r);
+	m->bytes = wire_get_u64(&r);
+	TRY(wire_read_end(&r, "PROGRESS", e));
+	return m->state <= PROGRESS_WAITING
+		       ? 0
+		       : err_set(e, ERR_PROTOCOL, "PROGRESS: state %u", m->state);
 }
 
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e)

@@ -18,6 +18,7 @@
 #define HS_PROTO_PROTOCOL_H
 
 #include "data/batch.h"
+#include "job/crew.h"
 #include "job/placement.h"
 #include "model/stage.h"
 #include "net/frame.h"
@@ -30,8 +31,9 @@ struct buf;
 
 /* PLAN: everything a worker must know but the data. */
 struct plan_message {
-	int stages, chunks, stage; /* this worker's place */
-	/* chunk c of stage s holds the layers [first[v], first[v+1]), v = c * stages + s */
+	struct crew crew; /* all members of the job, with its stages and chunks */
+	int self;         /* the number of the member that gets this PLAN */
+	/* piece v (chunk_number) holds layers [first[v], first[v+1]) */
 	int64_t first[CHUNKS_MOST + 1];
 	char schedule[32];
 	enum dtype wire;
@@ -39,19 +41,21 @@ struct plan_message {
 	struct stage_options opt;   /* first, last are set per chunk */
 	char optimizer[OPTIM_NAME]; /* "" without training */
 	struct optim_config optim;
-	bool trace;   /* spans travel with STEPPED */
-	bool offered; /* WEIGHTS_OFFER follows: parameters come over the link */
-	/* Neighbours in the pipeline: keys are "" on links without them; names are for messages. */
-	/* the fastest way as measured, tried first; "": not known */
-	char next_best[NET_ADDRESS];
-	char next_address[NET_ADDRESS]; /* of the configuration */
-	char next_id[128], next_key[KEY_TEXT], prev_key[KEY_TEXT];
-	char next_name[256], prev_name[256], model[65]; /* model: its digest */
+	bool trace;      /* spans travel with STEPPED */
+	bool offered;    /* WEIGHTS_OFFER follows: parameters come over the link */
+	double progress; /* seconds from one PROGRESS to the next; 0: none */
+	char model[65];  /* its digest */
 };
 
 int plan_message_write(const struct plan_message *p, const char *config_json, struct buf *out,
 		       struct err *e);
+/* On success plan_message_release() gives the crew back. */
 int plan_message_read(const void *payload, size_t n, struct plan_message *p_p, struct err *e);
+void plan_message_release(struct plan_message *p);
+/* The stage of the member that got the plan. */
+int plan_stage(const struct plan_message *p);
+bool plan_is_front(const struct plan_message *p);
+bool plan_is_end(const struct plan_message *p);
 
 /* The part of PLAN that says what a layer is; PROFILE has it too. */
 void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,
@@ -134,6 +138,21 @@ struct span {
 	uint32_t microbatch;
 	uint8_t kind, chunk; /* enum instr_kind */
 };
+
+/* PROGRESS: what a worker is at, while it has a plan. */
+enum progress_state {
+	PROGRESS_IDLE,    /* waits for the coordinator */
+	PROGRESS_WORKING, /* has all it needs */
+	PROGRESS_WAITING, /* waits for another worker */
+};
+struct progress {
+	uint32_t state;       /* enum progress_state */
+	uint32_t instruction; /* of the round, from 0 */
+	uint64_t step;        /* of the frames */
+	uint64_t bytes;       /* sent and received since PLAN */
+};
+int progress_write(const struct progress *m, void *out, size_t cap, size_t *n_p, struct err *e);
+int progress_read(const void *p, size_t n, struct progress *m_p, struct err *e);
 
 /* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element
  * `first` on. */

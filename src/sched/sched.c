@@ -127,3 +127,30 @@ int sched_in_flight(const struct sched *s, int stages, int chunks, int microbatc
 {
 	return s->in_flight(stages, chunks, microbatches, stage);
 }
+
+int sched_build_forward(int stages, int chunks, int microbatches, int stage, struct instr_list *out,
+			struct err *e)
+{
+	out->n = 0;
+	if (stages < 1 || stages > SCHED_MAX_STAGES || chunks < 1 || chunks > SCHED_MAX_CHUNKS ||
+	    stage < 0 || stage >= stages || microbatches < 1 ||
+	    microbatches > SCHED_MAX_MICROBATCHES / chunks)
+		return err_set(e, ERR_USAGE,
+			       "evaluation: stage %d of %d with %d chunks, %d microbatches", stage,
+			       stages, chunks, microbatches);
+	if (!mem_grow(&out->item, &out->cap, (size_t)microbatches * (size_t)chunks * 3,
+		      sizeof *out->item))
+		return err_nomem(e, (size_t)microbatches * (size_t)chunks * 3 * sizeof *out->item,
+				 "instructions");
+	for (int m = 0; m < microbatches; m++)
+		for (int c = 0; c < chunks; c++) {
+			int to, chunk, before = (stage + stages - 1) % stages;
+			if (stages > 1 && (stage > 0 || c > 0))
+				out->item[out->n++] =
+					(struct instr){ INSTR_RECV_ACT, m, c, before };
+			out->item[out->n++] = (struct instr){ INSTR_FORWARD, m, c, -1 };
+			if (sched_target(stages, chunks, stage, c, true, &to, &chunk))
+				out->item[out->n++] = (struct instr){ INSTR_SEND_ACT, m, c, to };
+		}
+	return 0;
+}

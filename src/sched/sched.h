@@ -99,6 +99,10 @@ const struct sched *sched_default(void);
  * memory) `out` is empty. */
 int sched_build(const struct sched *s, int stages, int chunks, int microbatches, int stage,
 		struct instr_list *out, struct err *e);
+/* The list of an evaluation: the forward half only, microbatch after microbatch through the
+ * chunks, whatever the schedule of training is. No REDUCE and no STEP. */
+int sched_build_forward(int stages, int chunks, int microbatches, int stage, struct instr_list *out,
+			struct err *e);
 void instr_list_release(struct instr_list *l);
 
 /* The largest number of microbatch activations in flight on a stage: between the begin of a FORWARD

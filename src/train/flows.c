@@ -25,11 +25,10 @@ int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flo
 	return sum;
 }
 
-static void rate_to_next(const struct stepped_message *m, const int64_t *clock, int n, int i,
+static void rate_to_next(const struct stepped_message *m, const int64_t *clock, int next, int i,
 			 struct flow_rate *r, struct train_stage *s)
 {
 	uint64_t bytes;
-	int next = (i + 1) % n;
 	int64_t ns = flow_carried(&m[i].flow[FLOW_TO_NEXT], clock[i], &m[next].flow[FLOW_FROM_PREV],
 				  clock[next], &bytes);
 	r->bytes = keep * r->bytes + (double)bytes;
@@ -42,8 +41,8 @@ static void rate_to_next(const struct stepped_message *m, const int64_t *clock, 
 	}
 }
 
-void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory,
-		   struct flow_rate *rate, struct train_stage *stage)
+void flows_of_pass(const struct stepped_message *m, const int64_t *clock, const int *next, int n,
+		   bool memory, struct flow_rate *rate, struct train_stage *stage)
 {
 	for (int i = 0; i < n; i++) {
 		stage[i] = (struct train_stage){ .busy = clock_seconds(m[i].busy),
@@ -56,7 +55,7 @@ void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n,
 							     m[i].flow[FLOW_FROM_PREV].bytes,
 						 .rate = NAN,
 						 .best_rate = NAN };
-		if (!memory)
-			rate_to_next(m, clock, n, i, &rate[i], &stage[i]);
+		if (!memory && next[i] >= 0)
+			rate_to_next(m, clock, next[i], i, &rate[i], &stage[i]);
 	}
 }

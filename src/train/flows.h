@@ -27,10 +27,10 @@ struct train_stage {
 int64_t flow_carried(const struct flow *out, int64_t out_clock, const struct flow *in,
 		     int64_t in_clock, uint64_t *bytes_p);
 
-/* stage[n] of a round in which worker i said m[i]; clock[i] added to its clock is ours. rate[n]:
- * kept from round to round, zero at first. `memory`: all are threads of one process, between which
- * nothing is carried. */
-void flows_of_pass(const struct stepped_message *m, const int64_t *clock, int n, bool memory,
-		   struct flow_rate *rate, struct train_stage *stage);
+/* stage[n] of a pass in which worker i sent m[i]; clock[i] added to its clock is ours; next[i] is
+ * who gets its activations (-1: nobody). rate[n]: kept from pass to pass, zero at first. `memory`:
+ * all are threads of one process, between which nothing is carried. */
+void flows_of_pass(const struct stepped_message *m, const int64_t *clock, const int *next, int n,
+		   bool memory, struct flow_rate *rate, struct train_stage *stage);
 
 #endif

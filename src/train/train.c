@@ -8,20 +8,16 @@
 #include "base/mem.h"
 #include "coord/join.h"
 #include "coord/profiler.h"
+#include "train/round.h"
 #include "train/samples.h"
 #include "train/save.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	EVAL_PASS = 16,
-	NORMS_MOST = MODEL_LAYERS_MOST + 2,
-	SPANS_MOST = 4096 /* of a worker and round */
-};
+enum { EVAL_ROUND = 16, RECENT = 5 /* steps whose longest says how long a step may take */ };
 
 struct trainer {
 	const struct config *cfg;
@@ -33,23 +29,14 @@ struct trainer {
 	struct job_plan job_plan;
 	bool planned;
 	struct judge judge;     /* when planned */
-	struct seat_spec *seat; /* [stages] */
+	struct seat_spec *seat; /* [members] */
 	struct train_state st;
 	struct saver saver;
-	uint64_t round; /* counts rounds: the step number on the wire */
-	double *loss;   /* of each microbatch of the round */
-	size_t loss_cap;
-	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */
-	struct span *span;
-	uint64_t nonfinite_run;          /* skipped steps in a row */
-	char nonfinite[256];             /* where the run of them began */
-	int64_t busy, wait;              /* summed over workers, of the round */
-	struct stepped_message *stepped; /* [workers] of the round */
-	int64_t *clock;                  /* [workers] */
-	struct flow_rate *rates;         /* [workers] */
-	struct train_stage *stages;      /* [workers] */
-	uint64_t mem_peak;
-	double rate; /* seconds per token, smoothed, for the ETA */
+	struct rounds rounds;
+	uint64_t nonfinite_run; /* skipped steps in a row */
+	char nonfinite[256];    /* where the run of them began */
+	double recent[RECENT];  /* seconds of the last steps, in turn */
+	double rate;            /* seconds per token, smoothed, for the ETA */
 	int64_t began;
 	bool told_leaving;
 	struct arena arena;
@@ -75,108 +62,30 @@ static bool has_val(const struct trainer *t) { return batches_val_count(t->job->
 
 /* ---- a round ---- */
 
-static int collect_losses(struct trainer *t, uint32_t n, double *sum_p, uint64_t *trained_p,
-			  struct err *e)
+static void give_spans(void *ctx, int row, const struct span *v, size_t n, int64_t error)
 {
-	if (!mem_grow(&t->loss, &t->loss_cap, n, sizeof *t->loss))
-		return err_nomem(e, n * sizeof *t->loss, "losses");
-	uint64_t trained = 0;
-	for (uint32_t i = 0; i < n; i++) {
-		struct net_msg msg;
-		struct frame f;
-		struct loss_message m;
-		TRY(session_recv(t->ses, session_workers(t->ses) - 1, FRAME_LOSS, t->round, &msg,
-				 &f, e));
-		int rc = loss_read(f.payload, f.size, &m, e);
-		if (rc >= 0 && f.microbatch >= n)
-			rc = err_set(e, ERR_PROTOCOL, "LOSS of microbatch %u of %u", f.microbatch,
-				     n);
-		if (rc >= 0)
-			t->loss[f.microbatch] = m.sum;
-		net_msg_release(&msg);
-		if (rc < 0)
-			return rc;
-		trained += m.trained;
-	}
-	double sum = 0;
-	/* in the order of the microbatches, whatever the schedule was */
-	for (uint32_t i = 0; i < n; i++)
-		sum += t->loss[i];
-	*sum_p = sum;
-	*trained_p = trained;
-	return 0;
+	struct trainer *t = ctx;
+	t->sink->spans(t->sink->ctx, row, t->st.step + 1, v, n, error);
 }
 
-/* The squared norm of the whole gradient, layer after layer, so that its bits do not depend on
- * the split. */
-static int collect_norms(struct trainer *t, double *sqnorm_p, struct err *e)
+static int begin_rounds(struct trainer *t, struct err *e)
 {
-	static const size_t most = NORMS_MOST;
-	struct norm_entry v[NORMS_MOST];
-	int64_t layers = t->job->model.layers;
-	memset(t->norm, 0, sizeof t->norm);
-	for (int w = 0; w < session_workers(t->ses); w++) {
-		struct net_msg msg;
-		struct frame f;
-		size_t n = 0;
-		TRY(session_recv(t->ses, w, FRAME_NORM, t->round, &msg, &f, e));
-		int rc = norm_read(f.payload, f.size, v, most, &n, e);
-		net_msg_release(&msg);
-		if (rc < 0)
-			return rc;
-		for (size_t i = 0; i < n; i++) {
-			int64_t at = v[i].layer < 0         ? 0
-				     : v[i].layer >= layers ? layers + 1
-							    : v[i].layer + 1;
-			t->norm[at] += v[i].sqnorm;
-		}
-	}
-	double sum = 0;
-	for (int64_t i = 0; i < layers + 2; i++)
-		sum += t->norm[i];
-	*sqnorm_p = sum;
-	return 0;
+	const struct round_options o = { .in_memory = !is_cluster(t),
+					 .trace = t->o->trace,
+					 .spans = t->sink->spans ? give_spans : NULL,
+					 .ctx = t };
+	return rounds_init(&t->rounds, t->ses, &o, &t->arena, e);
 }
 
-/* One worker's report; its spans come to our time axis. */
-static int take_stepped(struct trainer *t, int w, struct stepped_message *m, struct err *e)
+/* After a step of so many seconds: how long the next may take before a worker counts as stuck. */
+static void set_patience(struct trainer *t, double seconds)
 {
-	struct net_msg msg;
-	struct frame f;
-	size_t n = 0;
-	TRY(session_recv(t->ses, w, FRAME_STEPPED, t->round, &msg, &f, e));
-	int rc = stepped_read(f.payload, f.size, m, t->span, t->span ? SPANS_MOST : 0, &n, e);
-	int64_t back = msg.arrived;
-	net_msg_release(&msg);
-	if (rc < 0)
-		return rc;
-	session_stepped(t->ses, w, m->heard, m->said, back);
-	t->clock[w] = session_clock(t->ses, w);
-	for (size_t i = 0; i < n; i++) {
-		t->span[i].begin += t->clock[w];
-		t->span[i].ready += t->clock[w];
-		t->span[i].end += t->clock[w];
-	}
-	if (n && t->sink->spans)
-		t->sink->spans(t->sink->ctx, w, t->st.step + 1, t->span, n,
-			       session_clock_error(t->ses, w));
-	return 0;
-}
-
-static int collect_stepped(struct trainer *t, struct err *e)
-{
-	int n = session_workers(t->ses);
-	t->busy = t->wait = 0;
-	for (int w = 0; w < n; w++) {
-		struct stepped_message *m = &t->stepped[w];
-		TRY(take_stepped(t, w, m, e));
-		t->busy += m->busy;
-		t->wait += m->wait;
-		if (m->mem_peak > t->mem_peak)
-			t->mem_peak = m->mem_peak;
-	}
-	flows_of_pass(t->stepped, t->clock, n, !is_cluster(t), t->rates, t->stages);
-	return 0;
+	double longest = 0;
+	t->recent[t->st.step % RECENT] = seconds;
+	for (int i = 0; i < RECENT; i++)
+		longest = fmax(longest, t->recent[i]);
+	const struct patience p = patience_of(t->cfg->stall_timeout, longest, false);
+	session_set_patience(t->ses, &p);
 }
 
 /* ---- evaluation ---- */
@@ -186,18 +95,18 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 	size_t all = batches_val_count(t->job->batches);
 	double sum = 0;
 	uint64_t trained = 0;
-	for (size_t i = 0; i < all; i += EVAL_PASS) {
-		uint32_t n = (uint32_t)(all - i < EVAL_PASS ? all - i : EVAL_PASS);
-		t->round++;
+	for (size_t i = 0; i < all; i += EVAL_ROUND) {
+		uint32_t n = (uint32_t)(all - i < EVAL_ROUND ? all - i : EVAL_ROUND);
+		double part;
+		uint64_t some;
+		round_begin(&t->rounds, ROUND_EVAL, n, 0, 1);
 		for (uint32_t m = 0; m < n; m++) {
 			struct microbatch mb;
 			TRY(batches_val(t->job->batches, i + m, &mb, e));
-			TRY(session_send_batch(t->ses, &mb, ROUND_EVAL, t->round, 0, m, n, 1, e));
+			TRY(round_send(&t->rounds, m, &mb, e));
 		}
-		double part;
-		uint64_t some;
-		TRY(collect_losses(t, n, &part, &some, e));
-		TRY(collect_stepped(t, e));
+		TRY(round_losses(&t->rounds, &part, &some, e));
+		TRY(round_end(&t->rounds, e));
 		sum += part;
 		trained += some;
 		if (t->sink->part)
@@ -221,21 +130,12 @@ static int next_token(void *ctx, const int32_t *id, size_t n, int32_t *next_p, s
 	const struct microbatch mb = {
 		.n = (uint32_t)n, .nseq = 1, .id = id, .label = label, .start = start
 	};
-	struct net_msg msg;
-	struct frame f;
-	int rc = session_send_batch(t->ses, &mb, ROUND_SAMPLE, ++t->round, 0, 0, 1, 1, e);
+	round_begin(&t->rounds, ROUND_SAMPLE, 1, 0, 1);
+	int rc = round_send(&t->rounds, 0, &mb, e);
 	mem_free(label);
 	if (rc >= 0)
-		rc = session_recv(t->ses, session_workers(t->ses) - 1, FRAME_TOKEN, t->round, &msg,
-				  &f, e);
-	if (rc < 0)
-		return rc;
-	rc = token_read(f.payload, f.size, next_p, e);
-	net_msg_release(&msg);
-	if (rc >= 0 && *next_p >= t->job->model.vocab)
-		rc = err_set(e, ERR_PROTOCOL, "TOKEN: %d of a vocabulary of %lld", *next_p,
-			     (long long)t->job->model.vocab);
-	return rc < 0 ? rc : collect_stepped(t, e);
+		rc = round_token(&t->rounds, next_p, e);
+	return rc < 0 ? rc : round_end(&t->rounds, e);
 }
 
 static int sample(struct trainer *t, struct err *e)
@@ -253,24 +153,24 @@ static int sample(struct trainer *t, struct err *e)
 /* ---- a step ---- */
 
 /* Says where the first number that is not finite came from. */
-static void locate_nonfinite(struct trainer *t, uint32_t microbatches)
+static void locate_nonfinite(struct trainer *t)
 {
+	const struct rounds *p = &t->rounds;
+	const struct placement *pl = t->place;
 	unsigned long long step = t->st.step + 1;
-	for (uint32_t i = 0; i < microbatches; i++)
-		if (!isfinite(t->loss[i])) {
+	for (uint32_t i = 0; i < p->microbatches; i++)
+		if (!isfinite(p->loss[i])) {
 			snprintf(t->nonfinite, sizeof t->nonfinite,
 				 "the loss of microbatch %u in step %llu, at stage %d", i, step,
-				 session_workers(t->ses) - 1);
+				 pl->stages - 1);
 			return;
 		}
-	const struct placement *p = t->place;
 	/* backward runs from the end: the last bad layer is the first */
-	for (int64_t i = t->job->model.layers + 1; i >= 0; i--)
-		if (!isfinite(t->norm[i])) {
-			int stage = i == 0 ? 0 : p->stages - 1;
-			for (int v = 0; v < p->stages * p->chunks; v++)
-				if (i - 1 >= p->first[v] && i - 1 < p->first[v + 1])
-					stage = v % p->stages;
+	for (int64_t i = p->layers + 1; i >= 0; i--)
+		if (!isfinite(p->norm[i])) {
+			int stage = chunk_stage_of_layer(pl->stages, pl->chunks, pl->first, i - 1);
+			if (stage < 0)
+				stage = i == 0 ? 0 : pl->stages - 1;
 			snprintf(t->nonfinite, sizeof t->nonfinite,
 				 "the gradient of layer %lld in step %llu, at stage %d",
 				 (long long)i - 1, step, stage);
@@ -321,15 +221,14 @@ static int one_step(struct trainer *t, struct err *e)
 	begin_scale(t, mb, n);
 	const double scale = t->st.scale.scale > 0 ? t->st.scale.scale : 1;
 	s.loss_scale = t->st.scale.scale;
-	t->round++;
+	double sum, sqnorm;
+	round_begin(&t->rounds, ROUND_TRAIN, (uint32_t)n, s.step, (float)scale);
 	for (size_t i = 0; i < n; i++) {
-		TRY(session_send_batch(t->ses, &mb[i], ROUND_TRAIN, t->round, s.step, (uint32_t)i,
-				       (uint32_t)n, (float)scale, e));
+		TRY(round_send(&t->rounds, (uint32_t)i, &mb[i], e));
 		s.tokens += mb[i].n;
 	}
-	double sum, sqnorm;
-	TRY(collect_losses(t, (uint32_t)n, &sum, &s.trained, e));
-	TRY(collect_norms(t, &sqnorm, e));
+	TRY(round_losses(&t->rounds, &sum, &s.trained, e));
+	TRY(round_norms(&t->rounds, &sqnorm, e));
 	double count = s.trained ? (double)s.trained : 1;
 	s.loss = sum / count;
 	s.grad_norm = sqrt(sqnorm) / count / scale;
@@ -342,16 +241,13 @@ static int one_step(struct trainer *t, struct err *e)
 				  .s = { .step = t->st.updates + 1,
 					 .scale = (float)((clip < 1 ? clip : 1) / count / scale) },
 				  .lr = s.learning_rate };
-	unsigned char out[64];
-	size_t size;
-	TRY(step_write(&m, out, sizeof out, &size, e));
-	TRY(session_send_all(t->ses, FRAME_STEP, t->round, out, size, e));
-	TRY(collect_stepped(t, e));
+	TRY(round_step(&t->rounds, &m, e));
+	TRY(round_end(&t->rounds, e));
 	/* a gradient that has left float16's range says nothing about data or learning rate */
 	const bool overflow = t->st.scale.scale > 0 &&
 			      loss_scale_update(&t->st.scale, !s.skipped) && isfinite(s.loss);
 	if (s.skipped && !overflow && !t->nonfinite_run++)
-		locate_nonfinite(t, (uint32_t)n);
+		locate_nonfinite(t);
 	if (!s.skipped)
 		t->nonfinite_run = 0;
 	t->st.updates += m.apply;
@@ -361,13 +257,14 @@ static int one_step(struct trainer *t, struct err *e)
 	s.epoch = (double)t->st.epoch +
 		  (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
 	s.seconds = clock_seconds(clock_now() - begin);
+	set_patience(t, s.seconds);
 	s.predicted = t->planned ? judge_predict(&t->judge, s.tokens) : NAN;
 	if (t->planned)
-		TRY(judge_step(&t->judge, s.tokens, s.seconds, t->stages, e));
-	s.mem_peak = t->mem_peak;
-	s.stage = t->stages;
-	s.stages = session_workers(t->ses);
-	s.busy = (double)t->busy / (double)(t->busy + t->wait + 1);
+		TRY(judge_step(&t->judge, s.tokens, s.seconds, t->rounds.stages, e));
+	s.mem_peak = t->rounds.mem_peak;
+	s.stage = t->rounds.stages;
+	s.stages = t->rounds.n;
+	s.busy = (double)t->rounds.busy / (double)(t->rounds.busy + t->rounds.wait + 1);
 	estimate(t, &s);
 	if (s.step == 1)
 		t->r.first_loss = s.loss;
@@ -386,7 +283,7 @@ static int one_step(struct trainer *t, struct err *e)
 static int save(struct trainer *t, enum save_kind kind, struct err *e)
 {
 	int64_t began = clock_now();
-	TRY(session_pull_state(t->ses, ++t->round, e));
+	TRY(session_pull_state(t->ses, ++t->rounds.number, e));
 	return saver_save(&t->saver, &t->st, kind, began, e);
 }
 
@@ -412,7 +309,7 @@ static int loop(struct trainer *t, struct err *e)
 		}
 	}
 	t->r.interrupted = t->st.step < t->job->total_steps;
-	TRY(session_pull_state(t->ses, ++t->round, e));
+	TRY(session_pull_state(t->ses, ++t->rounds.number, e));
 	TRY(saver_finish(&t->saver, &t->st, saved != t->st.step, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
 		TRY(evaluate(t, &t->r.val_after, e));
@@ -435,40 +332,29 @@ static int join(struct trainer *t, struct err *e)
 static int get_profile(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
-	const struct profiler_options o = { .links = session_workers(t->ses) > 1,
+	const struct profiler_options o = { .links = session_members(t->ses) > 1,
 					    .part = t->sink->part,
 					    .ctx = t->sink->ctx };
 	if (!strcmp(c->profile, "auto"))
 		return profiler_run(t->ses, &o, &t->job_plan.profile, e);
 	if (!strcmp(c->profile, "none"))
-		return job_plan_assume(&t->job_plan, t->job, t->seat, session_workers(t->ses), e);
+		return job_plan_assume(&t->job_plan, t->job, t->seat, session_members(t->ses), e);
 	TRY(profile_read_file(&t->job_plan.profile, c->profile, e));
 	return profile_check_job(&t->job_plan.profile, c->profile, t->job, e);
-}
-
-/* The seats in the order of the stages, as the session has them now. */
-static int arrange(struct trainer *t, const int *worker, struct err *e)
-{
-	int n = t->place->stages;
-	struct seat_spec *seat = arena_alloc(&t->arena, (size_t)n * sizeof *seat);
-	if (!seat)
-		return err_nomem(e, (size_t)n * sizeof *seat, "workers");
-	for (int i = 0; i < n; i++)
-		seat[i] = t->seat[worker[i]];
-	t->seat = seat;
-	return is_cluster(t) ? session_arrange(t->ses, worker, n, e) : 0;
 }
 
 /* Which layers where: unless the caller said so, as the configuration or a planner does, with what
  * the devices were measured to do. */
 static int choose(struct trainer *t, struct err *e)
 {
-	int n = session_workers(t->ses);
-	if (t->o->place)
-		return 0;
+	int n = session_members(t->ses);
 	int *worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
 	if (!worker)
 		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
+	for (int i = 0; t->o->place && i < n; i++)
+		worker[i] = t->o->member ? t->o->member[i] : i;
+	if (t->o->place)
+		return session_assign(t->ses, t->place->stages, t->place->chunks, worker, e);
 	TRY(get_profile(t, e));
 	bool measured = strcmp(t->cfg->profile, "none") != 0;
 	job_plan_options(&t->job_plan, t->cfg);
@@ -481,51 +367,62 @@ static int choose(struct trainer *t, struct err *e)
 	if (measured)
 		TRY(judge_init(&t->judge, &t->job_plan, e));
 	t->planned = measured;
-	return arrange(t, worker, e);
+	return session_assign(t->ses, t->place->stages, t->place->chunks, worker, e);
 }
 
-static int make_room(struct trainer *t, struct err *e)
+/* What the view is told before the first step: seats and capabilities by stage. */
+static int tell_begin(struct trainer *t, const char *resume, struct err *e)
 {
-	size_t n = (size_t)session_workers(t->ses);
-	t->stepped = arena_alloc(&t->arena, n * sizeof *t->stepped);
-	t->clock = arena_alloc(&t->arena, n * sizeof *t->clock);
-	t->rates = arena_alloc(&t->arena, n * sizeof *t->rates);
-	t->stages = arena_alloc(&t->arena, n * sizeof *t->stages);
-	return t->stepped && t->clock && t->rates && t->stages
-		       ? 0
-		       : err_nomem(e, n * sizeof *t->stepped, "workers");
+	int n = t->rounds.n;
+	struct seat_spec *seat = arena_alloc(&t->arena, (size_t)n * sizeof *seat);
+	struct welcome *caps = arena_alloc(&t->arena, (size_t)n * sizeof *caps);
+	if (!t->sink->begin)
+		return 0;
+	if (!seat || !caps)
+		return err_nomem(e, (size_t)n * sizeof *caps, "workers");
+	for (int k = 0; k < n; k++) {
+		seat[k] = *session_spec(t->ses, t->rounds.member[k]);
+		caps[k] = session_caps(t->ses)[t->rounds.member[k]];
+	}
+	const struct train_info i = { t->job,
+				      t->place,
+				      t->st.step,
+				      resume,
+				      is_cluster(t) ? seat : NULL,
+				      caps,
+				      t->planned ? &t->job_plan : NULL };
+	return t->sink->begin(t->sink->ctx, &i, e);
 }
 
 static int run(struct trainer *t, const char *resume, struct err *e)
 {
+	const struct config *c = t->cfg;
 	t->st.rules = RULES_NOW;
 	if (resume)
 		TRY(checkpoint_read(t->job, resume, t->o->allow_changes, &t->st, e));
 	TRY(saver_init(&t->saver, t->job, t->sink, &t->arena, &t->st, resume, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));
+	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(choose(t, e));
-	TRY(make_room(t, e));
+	TRY(begin_rounds(t, e));
 	TRY(job_hash_base(t->job, e));
 	TRY(run_folder_begin(&t->saver.folder, e));
-	if (t->sink->begin) {
-		struct train_info i = { t->job,
-					t->place,
-					t->st.step,
-					resume,
-					is_cluster(t) ? t->seat : NULL,
-					session_caps(t->ses),
-					t->planned ? &t->job_plan : NULL };
-		TRY(t->sink->begin(t->sink->ctx, &i, e));
-	}
+	TRY(tell_begin(t, resume, e));
 	if (t->st.step >= t->job->total_steps)
 		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step,
 			 (unsigned long long)t->job->total_steps);
+	const struct patience first =
+		patience_of(c->stall_timeout, t->planned ? judge_predict(&t->judge, 0) : 0, true);
+	session_set_patience(t->ses, &first);
+	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
 	TRY(session_begin(t->ses, t->place, t->o->trace, e));
 	if (resume)
 		TRY(session_push_state(t->ses, 0, e));
+	session_until(t->ses, t->o->stop, "the model was evaluated, before the first step");
 	if (has_val(t) && !resume)
 		TRY(evaluate(t, &t->r.val_before, e));
+	session_until(t->ses, NULL, NULL);
 	t->began = clock_now();
 	TRY(loop(t, e));
 	if (t->planned && judge_end(&t->judge) && t->sink->judge)
@@ -556,17 +453,13 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 		*place = *o->place;
 	else
 		placement_single(&job.model, &device, place);
-	if (o->trace && !(t->span = mem_array(SPANS_MOST, sizeof *t->span))) {
-		rc = err_nomem(e, SPANS_MOST * sizeof *t->span, "the trace");
-		goto out;
-	}
 	TRYOUT(run_folder_open(c, &t->arena, &t->saver.folder, &resume, e));
 	TRYOUT(run(t, resume, e));
 	t->r.step = t->st.step;
 	t->r.total = job.total_steps;
 	t->r.tokens = t->st.tokens;
 	t->r.skipped = t->st.skipped;
-	t->r.mem_peak = t->mem_peak;
+	t->r.mem_peak = t->rounds.mem_peak;
 	*r_p = t->r;
 out:
 	if (t) {
@@ -574,8 +467,7 @@ out:
 		if (rc < 0 && t->saver.folder.began && sink->lost)
 			sink->lost(sink->ctx, t->saver.newest);
 		run_folder_close(&t->saver.folder, rc < 0);
-		mem_free(t->loss);
-		mem_free(t->span);
+		rounds_release(&t->rounds);
 		arena_release(&t->arena);
 		judge_release(&t->judge);
 		job_plan_release(&t->job_plan);

@@ -89,8 +89,10 @@ struct train_options {
 	const volatile sig_atomic_t *stop;
 	const struct placement *place; /* NULL: one stage on the configured device */
 	enum dtype act;                /* with `place`: dtype of activations */
-	bool trace;                    /* spans to the sink */
-	bool allow_changes;            /* resume although what may change has changed */
+	/* with `place`: [stages] the member that gets each stage; NULL: member i stage i */
+	const int *member;
+	bool trace;         /* spans to the sink */
+	bool allow_changes; /* resume although what may change has changed */
 	/* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 	char *const *program;
 	const struct ranks *ranks; /* NULL: not started by mpirun or srun (ranks.h) */

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 enum { GUESTS = 16 };
-/* seconds for the way that was the fastest, before the configured one is tried */
-static const double second_thought = 10;
+/* seconds for the address that was the fastest, before the configured one is tried */
+static const double best_address_wait = 10;
 
 /* A connection: its HELLO has come (known) or not yet. */
 struct guest {
@@ -35,7 +35,7 @@ struct serving {
 	const struct serve *o;
 	struct worker_env env;
 	struct guest guest[GUESTS];
-	struct link *prev, *next;
+	struct peers before, behind;
 	struct weights_in *weights;
 	struct worker_log log;
 	char host[128];
@@ -107,47 +107,19 @@ static void let_in(struct serving *s)
 	}
 }
 
-/* The one who may come as this role; others of that role are told why not. */
-static struct link *choose(struct serving *s, enum hello_role role, const char *key,
-			   const struct plan_message *p, struct hello *h_p)
+/* The first guest of a role whose HELLO is in order, taken from the list; those that are not are
+ * refused. `check` writes why not, and leaves `why` empty for one that may come in. */
+static struct link *choose(struct serving *s, enum hello_role role,
+			   void (*check)(const struct serving *s, const struct guest *g,
+					 const void *ctx, char *why, size_t cap),
+			   const void *ctx, struct hello *h_p)
 {
 	for (int k = 0; k < GUESTS; k++) {
 		struct guest *g = &s->guest[k];
 		char why[600] = "";
 		if (!g->link || !g->known || g->h.role != role)
 			continue;
-		if (!has_key(g->link, key))
-			snprintf(why, sizeof why,
-				 "the key of who dialled, %s, is not that of the %s (%s)",
-				 link_peer_key(g->link),
-				 role == HELLO_COORDINATOR ? "coordinator"
-				 : role == HELLO_STAGE     ? "stage before"
-							   : "worker that measures",
-				 key);
-		else if (role == HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
-			snprintf(why, sizeof why,
-				 "worker '%s' is wanted, this is worker '%s' on %s: the ports or "
-				 "ids differ between "
-				 "the configurations",
-				 g->h.to, s->o->id, s->host);
-		else if (role != HELLO_COORDINATOR && strcmp(g->h.to, s->o->id))
-			snprintf(why, sizeof why, "worker '%s' is wanted, this is '%s'", g->h.to,
-				 s->o->id);
-		else if (p && (int)g->h.stage != (p->stage + p->stages - 1) % p->stages)
-			snprintf(why, sizeof why,
-				 "who dialled is stage %u, worker '%s' is stage %d and has stage "
-				 "%d before it",
-				 g->h.stage, s->o->id, p->stage,
-				 (p->stage + p->stages - 1) % p->stages);
-		else if (p && strcmp(g->h.model, p->model))
-			snprintf(why, sizeof why,
-				 "stage %u has model %.16s, worker '%s' model %.16s", g->h.stage,
-				 g->h.model, s->o->id, p->model);
-		else if (role != HELLO_COORDINATOR && g->h.job != s->env.job)
-			snprintf(why, sizeof why,
-				 "who dialled is in job %016llx, worker '%s' in job %016llx",
-				 (unsigned long long)g->h.job, s->o->id,
-				 (unsigned long long)s->env.job);
+		check(s, g, ctx, why, sizeof why);
 		if (why[0]) {
 			dismiss(g, why);
 			continue;
@@ -158,6 +130,68 @@ static struct link *choose(struct serving *s, enum hello_role role, const char *
 		return l;
 	}
 	return NULL;
+}
+
+static void wrong_key(const struct guest *g, const char *who, const char *key, char *why,
+		      size_t cap)
+{
+	snprintf(why, cap, "the key of who dialled, %s, is not that of the %s (%s)",
+		 link_peer_key(g->link), who, key);
+}
+
+static void wrong_job(const struct serving *s, const struct guest *g, char *why, size_t cap)
+{
+	snprintf(why, cap, "who dialled is in job %016llx, worker '%s' in job %016llx",
+		 (unsigned long long)g->h.job, s->o->id, (unsigned long long)s->env.job);
+}
+
+static void check_coordinator(const struct serving *s, const struct guest *g, const void *ctx,
+			      char *why, size_t cap)
+{
+	(void)ctx;
+	if (!has_key(g->link, s->o->coordinator_key))
+		wrong_key(g, "coordinator", s->o->coordinator_key, why, cap);
+	else if (strcmp(g->h.to, s->o->id))
+		snprintf(why, cap,
+			 "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids "
+			 "differ between the configurations",
+			 g->h.to, s->o->id, s->host);
+}
+
+/* ctx: the plan. A member of the stage before, by its number and key. */
+static void check_stage_before(const struct serving *s, const struct guest *g, const void *ctx,
+			       char *why, size_t cap)
+{
+	const struct plan_message *p = ctx;
+	const struct crew *c = &p->crew;
+	int number = g->h.member < (uint32_t)c->n ? (int)g->h.member : -1;
+	int stage = crew_stage_of(c, number), before = crew_stage_before(c, plan_stage(p));
+	if (strcmp(g->h.to, s->o->id))
+		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
+	else if (stage < 0 || stage != before)
+		snprintf(why, cap,
+			 "who dialled is member %u, stage %d; worker '%s' is stage %d and has "
+			 "stage %d before it",
+			 g->h.member, stage, s->o->id, plan_stage(p), before);
+	else if (!has_key(g->link, c->member[number].key))
+		wrong_key(g, c->member[number].name, c->member[number].key, why, cap);
+	else if (strcmp(g->h.model, p->model))
+		snprintf(why, cap, "%s has model %.16s, worker '%s' model %.16s",
+			 c->member[number].name, g->h.model, s->o->id, p->model);
+	else if (g->h.job != s->env.job)
+		wrong_job(s, g, why, cap);
+}
+
+/* ctx: the key of the worker that measures. */
+static void check_probe(const struct serving *s, const struct guest *g, const void *ctx, char *why,
+			size_t cap)
+{
+	if (!has_key(g->link, ctx))
+		wrong_key(g, "worker that measures", ctx, why, cap);
+	else if (strcmp(g->h.to, s->o->id))
+		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
+	else if (g->h.job != s->env.job)
+		wrong_job(s, g, why, cap);
 }
 
 static void wait_a_moment(struct serving *s, struct link *also)
@@ -218,7 +252,7 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	struct hello h;
 	for (;;) {
 		let_in(s);
-		s->env.coordinator = choose(s, HELLO_COORDINATOR, s->o->coordinator_key, NULL, &h);
+		s->env.coordinator = choose(s, HELLO_COORDINATOR, check_coordinator, NULL, &h);
 		if (s->env.coordinator)
 			break;
 		if (s->called_off)
@@ -254,21 +288,27 @@ static int meet_coordinator(struct serving *s, struct err *e)
 
 /* ---- the neighbours ---- */
 
-static int heard(struct serving *s, struct link *l, const char *name, struct err *e)
+/* The coordinator's link is looked at too: when it is lost nobody will need the neighbours. */
+static int coordinator_left(const struct serving *s, struct err *e)
+{
+	if (link_state(s->env.coordinator) != LINK_LOST)
+		return 0;
+	return err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+		       link_address(s->env.coordinator));
+}
+
+static int wait_welcome(struct serving *s, const struct peer *p, const char *name, struct err *e)
 {
 	struct net_msg msg;
 	struct frame f;
 	struct welcome w;
 	for (int64_t deadline = net_in(patience(s));;) {
-		int rc = link_recv_frame(l, net_in(0.3), &msg, &f, e);
+		int rc = link_recv_frame(p->link, net_in(0.3), &msg, &f, e);
 		if (rc < 0)
 			return err_prefix(e, "%s", name);
 		if (rc > 0)
 			break;
-		if (link_state(s->env.coordinator) == LINK_LOST)
-			return err_set(e, ERR_NET,
-				       "the coordinator (%s) left while the stages connected",
-				       link_address(s->env.coordinator));
+		TRY(coordinator_left(s, e));
 		if (clock_now() > deadline)
 			return err_set(e, ERR_NET, "%s did not answer within %g s", name,
 				       patience(s));
@@ -278,21 +318,17 @@ static int heard(struct serving *s, struct link *l, const char *name, struct err
 	return rc < 0 ? err_prefix(e, "%s", name) : 0;
 }
 
-/* The link to the stage behind, up. */
-static int reach(struct serving *s, const struct plan_message *p, const char *address,
-		 double seconds, struct err *e)
+/* A link to a member of the stage behind, up. */
+static int dial(struct serving *s, const struct member *m, const char *address, double seconds,
+		struct link **l_p, struct err *e)
 {
-	const char *key = p->next_key[0] ? p->next_key : NULL;
 	struct link *l;
-	TRY(net_dial(s->o->net, address, key, net_in(seconds), &l, e));
+	TRY(net_dial(s->o->net, address, m->key[0] ? m->key : NULL, net_in(seconds), &l, e));
 	int rc = 0;
 	for (int64_t deadline = net_in(seconds); rc >= 0 && link_state(l) == LINK_CONNECTING;) {
 		net_poll(s->o->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.3));
-		if (link_state(s->env.coordinator) == LINK_LOST)
-			rc = err_set(e, ERR_NET,
-				     "the coordinator (%s) left while the stages connected",
-				     link_address(s->env.coordinator));
-		else if (clock_now() > deadline)
+		rc = coordinator_left(s, e);
+		if (rc >= 0 && clock_now() > deadline)
 			rc = err_set(e, ERR_NET, "no answer in time");
 	}
 	if (rc >= 0)
@@ -300,63 +336,115 @@ static int reach(struct serving *s, const struct plan_message *p, const char *ad
 	if (rc < 0)
 		link_close(l);
 	else
-		s->next = l;
+		*l_p = l;
 	return rc;
 }
 
-static int neighbours(void *ctx, const struct plan_message *p, struct link **prev_p,
-		      struct link **next_p, struct err *e)
+static int reach(struct serving *s, const struct plan_message *p, struct peer *to, struct err *e)
 {
-	struct serving *s = ctx;
-	bool ring = p->chunks > 1, behind = ring || p->stage + 1 < p->stages,
-	     before = ring || p->stage > 0;
-	if (behind) {
-		struct hello h = { .protocol = HELLO_PROTOCOL,
-				   .role = HELLO_STAGE,
-				   .stage = (uint32_t)p->stage,
-				   .job = s->env.job };
-		memcpy(h.model, p->model, sizeof h.model);
-		memcpy(h.to, p->next_id, sizeof h.to);
-		memcpy(h.host, s->host, sizeof h.host);
-		int rc = p->next_best[0]
-				 ? reach(s, p, p->next_best, fmin(patience(s), second_thought), e)
-				 : ERR_NET;
-		if (rc < 0 && p->next_best[0] && link_state(s->env.coordinator) != LINK_LOST)
-			log_warn("%s does not answer where it was fastest when links were measured "
-				 "(%s); %s is tried",
-				 p->next_name, e->msg, p->next_address);
-		if (rc < 0)
-			rc = reach(s, p, p->next_address, patience(s), e);
-		if (rc >= 0)
-			rc = hello_send(s->next, &h, net_in(patience(s)), e);
-		if (rc < 0)
-			return err_prefix(e, "stage %d cannot reach %s", p->stage, p->next_name);
-	}
-	for (int64_t deadline = net_in(patience(s)); before && !s->prev;) {
+	const struct member *m = &p->crew.member[to->member];
+	struct hello h = { .protocol = HELLO_PROTOCOL,
+			   .role = HELLO_STAGE,
+			   .member = (uint32_t)p->self,
+			   .job = s->env.job };
+	memcpy(h.model, p->model, sizeof h.model);
+	memcpy(h.to, m->id, sizeof h.to);
+	memcpy(h.host, s->host, sizeof h.host);
+	int rc = ERR_NET;
+	if (m->best[0])
+		rc = dial(s, m, m->best, fmin(patience(s), best_address_wait), &to->link, e);
+	if (rc < 0 && m->best[0] && link_state(s->env.coordinator) != LINK_LOST)
+		log_warn("%s does not answer where it was fastest when links were measured (%s); "
+			 "%s is tried",
+			 m->name, e->msg, m->address);
+	if (rc < 0)
+		rc = dial(s, m, m->address, patience(s), &to->link, e);
+	if (rc >= 0)
+		rc = hello_send(to->link, &h, net_in(patience(s)), e);
+	return rc < 0 ? err_prefix(e, "stage %d cannot reach %s", plan_stage(p), m->name) : 0;
+}
+
+static struct peer *missing_peer(struct peers *v)
+{
+	for (int i = 0; i < v->n; i++)
+		if (!v->peer[i].link)
+			return &v->peer[i];
+	return NULL;
+}
+
+/* Waits until every member of the stage before has dialled. */
+static int let_peers_in(struct serving *s, const struct plan_message *p, struct err *e)
+{
+	struct peer *due;
+	for (int64_t deadline = net_in(patience(s)); (due = missing_peer(&s->before));) {
 		struct hello h;
 		struct welcome w = { 0 };
 		let_in(s);
-		s->prev = choose(s, HELLO_STAGE, p->prev_key, p, &h);
-		if (s->prev) {
-			snprintf(w.id, sizeof w.id, "%s", s->o->id);
-			TRY(welcome_send(s->prev, &w, net_in(patience(s)), e));
-			break;
+		struct link *l = choose(s, HELLO_STAGE, check_stage_before, p, &h);
+		for (int i = 0; l && i < s->before.n; i++)
+			if (s->before.peer[i].member == (int)h.member && !s->before.peer[i].link) {
+				s->before.peer[i].link = l;
+				snprintf(w.id, sizeof w.id, "%s", s->o->id);
+				TRY(welcome_send(l, &w, net_in(patience(s)), e));
+				l = NULL;
+			}
+		if (l) { /* it has a link already */
+			hello_refuse(l, "this member is connected already");
+			link_close(l);
+			continue;
 		}
-		if (link_state(s->env.coordinator) == LINK_LOST)
-			return err_set(e, ERR_NET,
-				       "the coordinator (%s) left while the stages connected",
-				       link_address(s->env.coordinator));
+		if (!missing_peer(&s->before))
+			break;
+		TRY(coordinator_left(s, e));
 		if (clock_now() > deadline)
 			return err_set(e, ERR_NET,
 				       "stage %d: %s did not connect within %g s: a firewall "
 				       "between the two machines?",
-				       p->stage, p->prev_name, patience(s));
+				       plan_stage(p), p->crew.member[due->member].name,
+				       patience(s));
 		wait_a_moment(s, s->env.coordinator);
 	}
-	if (behind)
-		TRY(heard(s, s->next, p->next_name, e));
-	*prev_p = s->prev;
-	*next_p = s->next;
+	return 0;
+}
+
+static int peers_make(struct peers *v, const struct crew *c, int stage, struct err *e)
+{
+	int n = crew_group_size(c, stage);
+	if (!n)
+		return 0;
+	v->peer = mem_array((size_t)n, sizeof *v->peer);
+	if (!v->peer)
+		return err_nomem(e, (size_t)n * sizeof *v->peer, "neighbours");
+	for (v->n = 0; v->n < n; v->n++)
+		v->peer[v->n] = (struct peer){ crew_at(c, stage, v->n), NULL };
+	return 0;
+}
+
+static void peers_release(struct peers *v)
+{
+	for (int i = 0; i < v->n; i++)
+		if (v->peer[i].link)
+			link_close(v->peer[i].link);
+	mem_free(v->peer);
+	*v = (struct peers){ 0 };
+}
+
+/* Every worker dials the stage behind and lets in the one before. */
+static int neighbours(void *ctx, const struct plan_message *p, struct peers *before_p,
+		      struct peers *behind_p, struct err *e)
+{
+	struct serving *s = ctx;
+	const struct crew *c = &p->crew;
+	TRY(peers_make(&s->before, c, crew_stage_before(c, plan_stage(p)), e));
+	TRY(peers_make(&s->behind, c, crew_stage_behind(c, plan_stage(p)), e));
+	for (int i = 0; i < s->behind.n; i++)
+		TRY(reach(s, p, &s->behind.peer[i], e));
+	TRY(let_peers_in(s, p, e));
+	for (int i = 0; i < s->behind.n; i++)
+		TRY(wait_welcome(s, &s->behind.peer[i], c->member[s->behind.peer[i].member].name,
+				 e));
+	*before_p = s->before;
+	*behind_p = s->behind;
 	return 0;
 }
 
@@ -441,7 +529,7 @@ static int answer_probes(struct serving *s, const struct probe_order *o, struct 
 	while (rc >= 0 && !called_back(s)) {
 		let_in(s);
 		struct hello h;
-		if (!l && (l = choose(s, HELLO_PROBE, o->key, NULL, &h))) {
+		if (!l && (l = choose(s, HELLO_PROBE, check_probe, o->key, &h))) {
 			struct welcome w = { 0 };
 			struct err ignored = { 0 };
 			left = 0;
@@ -547,10 +635,8 @@ int worker_serve(const struct serve *o, struct err *e)
 	for (int k = 0; k < GUESTS; k++)
 		if (s->guest[k].link)
 			link_close(s->guest[k].link);
-	if (s->prev)
-		link_close(s->prev);
-	if (s->next)
-		link_close(s->next);
+	peers_release(&s->before);
+	peers_release(&s->behind);
 	if (s->env.coordinator)
 		link_close(s->env.coordinator);
 	mem_free(s);

@@ -168,7 +168,7 @@ static int send_need(struct weights_in *w, uint32_t *missing_p, struct err *e)
 		rc = link_send_frame(w->o->coordinator,
 				     &(struct frame){ .kind = FRAME_WEIGHTS_NEED,
 						      .job = w->o->job,
-						      .from = FRAME_MEMBER(w->o->plan->stage),
+						      .from = FRAME_MEMBER(w->o->plan->self),
 						      .to = FRAME_COORDINATOR,
 						      .size = n,
 						      .payload = mem },

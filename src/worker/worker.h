@@ -3,14 +3,15 @@
  * the schedule's list.
  *
  * It takes orders from one coordinator over one link, and exchanges activations and gradients with
- * the stages before and behind it over two more. It decides nothing: what to compute comes from the
- * schedule, what to apply from STEP. */
+ * the workers of the stages before and behind it over others. It decides nothing: what to compute
+ * comes from the schedule, what to apply from STEP. */
 #ifndef HS_WORKER_WORKER_H
 #define HS_WORKER_WORKER_H
 
 #include "model/source.h"
 #include "net/net.h"
 #include "proto/protocol.h"
+#include "worker/exchange.h"
 #include "worker/worker_log.h"
 
 #include <signal.h>
@@ -23,12 +24,11 @@ struct worker_env {
 	uint64_t job;             /* as the coordinator numbered it */
 	const char *device;       /* "cpu", "cuda:0" */
 	const char *cache_dir;    /* NULL: the default */
-	/* The links to the neighbours of the stage in this plan: acts come from *prev_p and go to
-	 * *next_p. Either may stay NULL at the ends of the pipeline (chunked schedules make it a
-	 * ring). Called once, after PLAN. */
-	int (*neighbours)(void *ctx, const struct plan_message *p, struct link **prev_p,
-			  struct link **next_p, struct err *e);
-	/* Called between rounds: somebody may be at the door. MAY be NULL. */
+	/* The links to the members of the stages before and behind, as the crew of the plan has
+	 * them; both are borrowed. Called once, after PLAN. */
+	int (*neighbours)(void *ctx, const struct plan_message *p, struct peers *before_p,
+			  struct peers *behind_p, struct err *e);
+	/* Called between rounds: somebody may have connected. MAY be NULL. */
 	void (*visitors)(void *ctx);
 	void *ctx;
 	const struct weight_source *source; /* where parameters come from; NULL: weights() says */

@@ -20,8 +20,8 @@ void worker_log_joined(struct worker_log *l, const char *host, const char *addre
 static void layers_text(const struct plan_message *p, char *s, size_t cap)
 {
 	size_t at = 0;
-	for (int c = 0; c < p->chunks && at + 64 < cap; c++) {
-		int v = c * p->stages + p->stage;
+	for (int c = 0; c < p->crew.chunks && at + 64 < cap; c++) {
+		int v = chunk_number(p->crew.stages, plan_stage(p), c);
 		long long first = p->first[v], last = p->first[v + 1] - 1;
 		at += (size_t)snprintf(s + at, cap - at, last > first ? "%s%lld to %lld" : "%s%lld",
 				       c              ? ", "
@@ -39,9 +39,9 @@ void worker_log_ready(struct worker_log *l, const struct plan_message *p, uint64
 		return;
 	layers_text(p, layers, sizeof layers);
 	log_info("worker '%s' is stage %d of %d, %s: %s%s%s; %.1f MB, %.1f of them over the link",
-		 l->id, p->stage, p->stages, p->schedule, p->stage == 0 ? "embedding, " : "",
-		 layers, p->stage == p->stages - 1 ? ", head" : "", (double)bytes / 1e6,
-		 (double)fetched / 1e6);
+		 l->id, plan_stage(p), p->crew.stages, p->schedule,
+		 plan_is_front(p) ? "embedding, " : "", layers, plan_is_end(p) ? ", head" : "",
+		 (double)bytes / 1e6, (double)fetched / 1e6);
 }
 
 void worker_log_step(struct worker_log *l, const struct worker_step *s)

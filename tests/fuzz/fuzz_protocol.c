@@ -8,7 +8,7 @@
 #include "small.h"
 #include "proto/hello.h"
 #include "worker/link_probe.h"
-#include "runtime/measure.h"
+#include "proto/measure_wire.h"
 #include "proto/weights_blob.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -39,11 +39,17 @@ static int read_plan(const uint8_t *p, size_t n, struct err *e)
 {
 	static struct plan_message plan;
 	TRY(plan_message_read(p, n, &plan, e));
-	int chunks = plan.stages * plan.chunks;
-	MUST(plan.stage >= 0 && plan.stage < plan.stages && chunks <= CHUNKS_MOST &&
+	int stages = plan.crew.stages, chunks = stages * plan.crew.chunks, held = 0;
+	MUST(plan_stage(&plan) >= 0 && plan_stage(&plan) < stages && chunks <= CHUNKS_MOST &&
 	     plan.first[0] == 0 && plan.first[chunks] == plan.cfg.layers);
 	for (int i = 0; i < chunks; i++)
 		MUST(plan.first[i] < plan.first[i + 1]);
+	for (int i = 0; i < stages; i++) {
+		MUST(crew_group_size(&plan.crew, i) > 0 && crew_at(&plan.crew, i, 0) >= 0);
+		held += crew_group_size(&plan.crew, i);
+	}
+	MUST(held <= plan.crew.n);
+	plan_message_release(&plan);
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "net/net.h"
 #include "small.h"
 #include "coord/session.h"
+#include "train/round.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -280,45 +281,29 @@ static void *crowd(void *ctx)
 
 /* ---- the coordinator ---- */
 
-static int hear(struct session *s, int w, enum frame_kind kind, uint64_t step, struct err *e)
-{
-	struct net_msg msg;
-	struct frame f;
-	struct loss_message loss;
-	struct stepped_message m;
-	struct norm_entry v[SMALL_LAYERS + 2];
-	struct span span[4];
-	size_t n = 0;
-	TRY(session_recv(s, w, kind, step, &msg, &f, e));
-	int rc = kind == FRAME_LOSS   ? loss_read(f.payload, f.size, &loss, e)
-		 : kind == FRAME_NORM ? norm_read(f.payload, f.size, v, SMALL_LAYERS + 2, &n, e)
-				      : stepped_read(f.payload, f.size, &m, span, 4, &n, e);
-	net_msg_release(&msg);
-	return rc;
-}
-
-static int train(struct session *s, const struct placement *place, struct err *e)
+static int train(struct session *s, struct rounds *r, struct arena *a,
+		 const struct placement *place, struct err *e)
 {
 	static const int32_t id[] = { 1, 2, 3, 4 }, pos[] = { 0, 1, 2, 3 },
 			     label[] = { 2, 3, 4, -100 }, start[] = { 0, 4 };
 	const struct microbatch mb = {
 		.n = 4, .nseq = 1, .id = id, .pos = pos, .label = label, .start = start
 	};
-	unsigned char out[64];
-	size_t n;
+	const struct step_message step = { .apply = true,
+					   .s = { .step = 1, .scale = 1 },
+					   .lr = 0.1 };
+	double sum, sqnorm;
+	uint64_t trained;
+	TRY(session_assign(s, SEATS, 1, (const int[]){ 0, 1 }, e));
+	TRY(rounds_init(r, s, &(struct round_options){ .trace = true }, a, e));
 	TRY(session_begin(s, place, true, e));
+	round_begin(r, ROUND_TRAIN, MICROBATCHES, 1, 1);
 	for (uint32_t m = 0; m < MICROBATCHES; m++)
-		TRY(session_send_batch(s, &mb, ROUND_TRAIN, 1, 1, m, MICROBATCHES, 1, e));
-	for (int m = 0; m < MICROBATCHES; m++)
-		TRY(hear(s, SEATS - 1, FRAME_LOSS, 1, e));
-	for (int w = 0; w < SEATS; w++)
-		TRY(hear(s, w, FRAME_NORM, 1, e));
-	TRY(step_write(
-		&(struct step_message){ .apply = true, .s = { .step = 1, .scale = 1 }, .lr = 0.1 },
-		out, sizeof out, &n, e));
-	TRY(session_send_all(s, FRAME_STEP, 1, out, n, e));
-	for (int w = 0; w < SEATS; w++)
-		TRY(hear(s, w, FRAME_STEPPED, 1, e));
+		TRY(round_send(r, m, &mb, e));
+	TRY(round_losses(r, &sum, &trained, e));
+	TRY(round_norms(r, &sqnorm, e));
+	TRY(round_step(r, &step, e));
+	TRY(round_end(r, e));
 	TRY(session_pull_state(s, 2, e));
 	return session_push_state(s, 3, e);
 }
@@ -347,7 +332,11 @@ static void coordinate(void)
 				    .schedule = "1f1b" };
 	int rc = session_join(&job, &o, &s, &e);
 	if (rc >= 0) {
-		rc = train(s, &place, &e);
+		struct rounds r = { 0 };
+		struct arena a = ARENA_INIT;
+		rc = train(s, &r, &a, &place, &e);
+		rounds_release(&r);
+		arena_release(&a);
 		session_close(s, rc < 0 ? &e : NULL);
 	}
 	if (rc < 0 && (e.code != rc || !e.msg[0] || strchr(e.msg, '\n')))

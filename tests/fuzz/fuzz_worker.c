@@ -17,7 +17,7 @@
 #include "net/net.h"
 #include "small.h"
 #include "proto/weights_blob.h"
-#include "coord/weights_out.h"
+#include "worker/weights_in.h"
 #include "worker/worker.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -31,6 +31,7 @@ static char cache[64];
 struct ends {
 	struct link *here[LINKS], *there[LINKS]; /* there: the worker's */
 	struct weights_in *weights;
+	struct peer peer[2];
 };
 
 /* ---- parameters ---- */
@@ -77,14 +78,20 @@ static int weights(void *ctx, const struct plan_message *p, struct weight_source
 	return 0;
 }
 
-static int neighbours(void *ctx, const struct plan_message *p, struct link **prev,
-		      struct link **next, struct err *e)
+/* Stage k is member k. */
+static int neighbours(void *ctx, const struct plan_message *p, struct peers *before,
+		      struct peers *behind, struct err *e)
 {
 	struct ends *x = ctx;
 	(void)e;
-	bool ring = p->chunks > 1;
-	*prev = ring || p->stage > 0 ? x->there[PREV] : NULL;
-	*next = ring || p->stage + 1 < p->stages ? x->there[NEXT] : NULL;
+	int stage = plan_stage(p), b = crew_stage_before(&p->crew, stage),
+	    n = crew_stage_behind(&p->crew, stage);
+	x->peer[0] = (struct peer){ b, x->there[PREV] };
+	x->peer[1] = (struct peer){ n, x->there[NEXT] };
+	if (b >= 0)
+		*before = (struct peers){ &x->peer[0], 1 };
+	if (n >= 0)
+		*behind = (struct peers){ &x->peer[1], 1 };
 	return 0;
 }
 
@@ -107,6 +114,8 @@ static void fields(struct link *l, enum frame_kind kind, uint64_t step, uint32_t
 				.payload = p });
 }
 
+static int self, stages; /* of the PLAN that was sent */
+
 static void plan(struct link *l, struct feed *in, unsigned how)
 {
 	static struct plan_message p;
@@ -114,14 +123,20 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	struct err e = { 0 };
 	static const char *const schedule[] = { "1f1b", "gpipe", "sequential", "interleaved" };
 	unsigned more = feed_byte(in);
-	p = (struct plan_message){ .stages = 1 + (int)(how % 3), .chunks = 1, .cfg = cfg };
-	p.stage = (int)(how / 4 % 4) % p.stages;
+	p = (struct plan_message){ .cfg = cfg };
+	p.crew.stages = 1 + (int)(how % 3);
+	p.crew.chunks = 1;
+	p.self = (int)(how / 4 % 4) % p.crew.stages;
+	for (int k = 0; k < p.crew.stages; k++)
+		if (crew_add(&p.crew, &(struct member){ .id = "a" }, &e) < 0 ||
+		    crew_move(&p.crew, k, k, &e) < 0)
+			abort();
 	snprintf(p.schedule, sizeof p.schedule, "%s", schedule[how / 16 % 4]);
-	if (p.stages == 1 && how / 16 % 4 == 3)
-		p.chunks = 3;
-	int pieces = p.stages * p.chunks;
-	for (int v = 0; v <= pieces; v++)
-		p.first[v] = v == pieces ? SMALL_LAYERS : v;
+	if (p.crew.stages == 1 && how / 16 % 4 == 3)
+		p.crew.chunks = 3;
+	int chunks = p.crew.stages * p.crew.chunks;
+	for (int v = 0; v <= chunks; v++)
+		p.first[v] = v == chunks ? SMALL_LAYERS : v;
 	p.wire = more % 3;
 	p.opt.act = DT_F32;
 	p.opt.quantize = more & 4;
@@ -142,6 +157,9 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	if (plan_message_write(&p, small_config, &out, &e) < 0)
 		abort();
 	fields(l, FRAME_PLAN, 0, 0, out.p, out.n);
+	self = p.self;
+	stages = p.crew.stages;
+	plan_message_release(&p);
 	buf_release(&out);
 }
 
@@ -182,6 +200,12 @@ static void tensor(struct link *l, struct feed *in, enum frame_kind kind, uint64
 				.dtype = how / 4 % 3,
 				.job = JOB,
 				.step = step,
+				/* now and then in the name of somebody else */
+				.from = FRAME_MEMBER((how & 64 ? self
+						      : kind == FRAME_ACTIVATION
+							      ? (self + stages - 1) % stages
+							      : (self + 1) % stages)),
+				.to = FRAME_MEMBER(self),
 				.microbatch = how & 3,
 				.chunk = how / 16 % 4,
 				.ndim = 2,

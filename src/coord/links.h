@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* links.h - which ways there are between the machines of a job, how fast each was measured to be,
+ * and which is the best. Measuring is links_measure.h's, remembering links_cache.h's. Pure, but for
+ * looking up host names and lines in the log. */
+#ifndef HS_COORD_LINKS_H
+#define HS_COORD_LINKS_H
+
+#include "coord/seat.h"
+#include "proto/hello.h"
+#include "proto/link_probe_wire.h"
+
+struct err;
+
+/* The workers that links are between, by number; all borrowed. */
+struct link_ends {
+	const struct seat_spec *spec;
+	const struct welcome *caps;
+	int n;
+	const char *cache_dir; /* NULL: the default */
+};
+
+struct link_row {
+	/* workers of the session when it was measured, each speaking for its machine; `from`
+	 * dialled and measured */
+	int from, to;
+	int from_machine, to_machine;
+	char from_address[64], from_interface[32]; /* "": the kernel chose */
+	char to_address[64], to_interface[32];
+	bool configured, best; /* configured: to_address is the one of the configuration */
+	struct probe_way way;
+};
+
+struct link_table {
+	const int *machine; /* [workers, when it was measured]: number of the machine, from 0 */
+	int machines;
+	/* [machines], as WELCOME has it: workers may be put into another order afterwards */
+	char (*name)[MACHINE_TEXT];
+	struct link_row *row; /* rows of one pair of machines stand together */
+	size_t n, cap;
+};
+
+/* Bytes per second for messages of that size, there or (back) back: the nearest size that was
+ * measured. 0 where nothing was. */
+double link_rate(const struct link_row *r, bool back, uint64_t message);
+/* The best row between the machines of two workers, NULL when there is none that was reached.
+ * *turned_p: its `from` is b's machine. */
+const struct link_row *link_best(const struct link_table *t, int a, int b, bool *turned_p);
+
+/* A table without rows. */
+int links_new(const struct link_ends *s, struct link_table **t_p, struct err *e);
+void links_free(struct link_table *t); /* NULL is allowed */
+/* Adds a row for every way from worker a to worker b, the likeliest first. */
+int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, struct err *e);
+/* Marks the best of rows [first, n), all of one pair; false: none of them was reached. */
+bool links_choose(const struct link_ends *s, struct link_table *t, size_t first, uint64_t message);
+/* The first worker of machine `m` that is not `not_this`; -1: none. */
+int links_speaker(const struct link_ends *s, const struct link_table *t, int m, int not_this);
+/* What net_dial() wants for a row. */
+void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS]);
+/* Where `from` should dial `to`; false, and nothing written, without better knowledge than the
+ * configuration's (t NULL: there is none). */
+bool links_address(const struct link_ends *s, const struct link_table *t, int from, int to,
+		   char address[NET_ADDRESS]);
+
+#endif

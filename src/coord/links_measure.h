@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* links_measure.h - which way between two machines is the fastest, measured between joining and
+ * PLAN.
+ *
+ * For each pair of machines one worker of the first is told to measure (PROBE), one of the second
+ * to answer, over every pair of their addresses, one pair of machines at a time; where nothing gets
+ * through, the other way round. Workers of one machine are measured once, at their configured
+ * address. The best way is what PLAN then names. Results are kept (links_cache.h). */
+#ifndef HS_COORD_LINKS_MEASURE_H
+#define HS_COORD_LINKS_MEASURE_H
+
+#include "coord/links.h"
+#include "coord/session.h"
+
+struct links_options {
+	bool refresh; /* measure again what the cache has */
+	/* bytes of a message that is typical for the job: by it the best way is chosen; 0: 1 MiB */
+	uint64_t message;
+	double seconds;                    /* for one direction of one address; 0: 1 */
+	const volatile sig_atomic_t *stop; /* MAY be NULL */
+	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all); /* MAY be NULL */
+	void *ctx;
+};
+
+/* After session_join, before session_begin. The table belongs to the session. Machines that cannot
+ * reach each other are a row that says so and a warning, not an error: a plan may need no link
+ * between them. */
+int links_measure(struct session *s, const struct links_options *o, const struct link_table **t_p,
+		  struct err *e);
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session_begin.c - see session.h: plans and layers to the workers, until all are ready, and whose
+ * clock says what. */
+#include "coord/session_priv.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coord/links_cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLOCK_QUESTIONS = 8 };
+
+static int send_plan(struct session *s, int i, bool trace, struct err *e)
+{
+	const struct placement *pl = s->place;
+	struct session_seat *w = &s->seat[i];
+	struct plan_message *p = mem_zalloc(sizeof *p);
+	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
+	int rc = 0, behind = crew_stage_behind(&s->crew, crew_stage_of(&s->crew, i));
+	if (!p || !config) {
+		rc = err_nomem(e, sizeof *p, "the plan");
+		goto out;
+	}
+	TRYOUT(crew_copy(&s->crew, &p->crew, e));
+	for (int k = 0, m; (m = crew_at(&s->crew, behind, k)) >= 0; k++)
+		links_address(&s->ends, s->links, i, m, p->crew.member[m].best);
+	p->self = i;
+	memcpy(p->first, pl->first, sizeof p->first);
+	snprintf(p->schedule, sizeof p->schedule, "%s", pl->schedule);
+	static const enum dtype wire[] = {
+		[WIRE_BFLOAT16] = DT_BF16, [WIRE_FLOAT32] = DT_F32, [WIRE_FLOAT16] = DT_F16
+	};
+	p->wire = wire[s->job->cfg->wire_dtype];
+	p->cfg = s->job->model;
+	p->opt = s->job->opt;
+	p->opt.recompute |= pl->recompute && pl->recompute[crew_stage_of(&s->crew, i)];
+	snprintf(p->optimizer, sizeof p->optimizer, "%s", s->job->optimizer->name);
+	p->optim = s->job->optim;
+	p->trace = trace;
+	p->offered = w->seat.spec->kind != SEAT_THREAD;
+	p->progress = patience_progress(s->job->cfg->stall_timeout);
+	memcpy(p->model, s->model, sizeof p->model);
+	if (p->offered)
+		TRYOUT(weights_out_open(s->job->file, p, s->job->cfg->cache_dir, &w->weights, e));
+	TRYOUT(plan_message_write(p, config, &s->out, e));
+	TRYOUT(session_send(s, i, FRAME_PLAN, 0, 0, s->out.p, s->out.n, e));
+	if (p->offered)
+		TRYOUT(weights_out_offer(w->weights, w->link, s->id, e));
+out:
+	if (p)
+		plan_message_release(p);
+	mem_free(p);
+	free(config);
+	return rc;
+}
+
+/* One message of a worker that is not ready yet. */
+static int prepare(struct session *s, const struct session_event *ev, struct err *e)
+{
+	struct session_seat *w = &s->seat[ev->member];
+	const struct frame *f = &ev->f;
+	struct err why = { 0 };
+	uint64_t sent = 0;
+	if (f->kind == FRAME_READY && w->state == SEAT_JOINED) {
+		w->state = SEAT_READY;
+		return 0;
+	}
+	if (f->kind != FRAME_WEIGHTS_NEED || !w->weights)
+		return err_set(e, ERR_PROTOCOL, "%s sent %s before READY", w->name,
+			       frame_name(f->kind));
+	int rc = weights_out_serve(w->weights, w->link, s->id, f, &sent, &why);
+	w->advanced = clock_now();
+	if (rc >= 0) {
+		double all = (double)weights_out_bytes(w->weights) / 1e6;
+		if (sent)
+			log_info("%s: %.3f of %.3f MB of its layers sent", w->name,
+				 (double)sent / 1e6, all);
+		else
+			log_info("%s has its layers already (%.3f MB)", w->name, all);
+		return 0;
+	}
+	if (link_state(w->link) == LINK_LOST) {
+		session_mark_lost(s, ev->member, &why);
+		return session_blame(s, &why, e);
+	}
+	*e = why;
+	return err_prefix(e, "%s", w->name);
+}
+
+static bool all_ready(const struct session *s)
+{
+	for (int i = 0; i < s->n; i++)
+		if (crew_stage_of(&s->crew, i) >= 0 && s->seat[i].state != SEAT_READY)
+			return false;
+	return true;
+}
+
+static int wait_until_ready(struct session *s, struct err *e)
+{
+	while (!all_ready(s)) {
+		struct session_event ev;
+		TRY(session_hear(s, &ev, e));
+		int rc = prepare(s, &ev, e);
+		net_msg_release(&ev.msg);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* Whether a worker of that name (machine_name: what was booted, a blank, its network) runs on this
+ * kernel, whose clock is one. */
+static bool same_kernel(const char *machine)
+{
+	char here[MACHINE_TEXT];
+	machine_name(here);
+	return machine_same_kernel(here, machine);
+}
+
+/* The quickest of a few answers. */
+static int ask_clock(struct session *s, int i, struct err *e)
+{
+	struct session_seat *w = &s->seat[i];
+	if (w->seat.spec->kind == SEAT_THREAD) {
+		clock_pair_same(&w->clock);
+		return 0;
+	}
+	for (uint64_t turn = 0; turn < CLOCK_QUESTIONS; turn++) {
+		struct net_msg msg;
+		struct frame f;
+		struct clock_message m = { 0, 0 };
+		int64_t sent = clock_now();
+		TRY(session_send(s, i, FRAME_CLOCK, turn, 0, NULL, 0, e));
+		TRY(session_recv(s, i, FRAME_CLOCK, turn, &msg, &f, e));
+		int rc = clock_read(f.payload, f.size, &m, e);
+		if (rc >= 0)
+			clock_pair_add(&w->clock, sent, m.heard, m.said, msg.arrived);
+		net_msg_release(&msg);
+		if (rc < 0)
+			return err_prefix(e, "%s", w->name);
+	}
+	if (same_kernel(s->caps[i].machine))
+		clock_pair_same(&w->clock);
+	return 0;
+}
+
+int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
+{
+	s->place = place;
+	if (!s->links)
+		s->links = links_recall(&s->ends);
+	for (int i = 0; i < s->n; i++)
+		if (crew_stage_of(&s->crew, i) >= 0)
+			TRY(send_plan(s, i, trace, e));
+	TRY(wait_until_ready(s, e));
+	for (int i = 0; i < s->n; i++) {
+		weights_out_close(s->seat[i].weights);
+		s->seat[i].weights = NULL;
+	}
+	for (int i = 0; i < s->n; i++)
+		if (crew_stage_of(&s->crew, i) >= 0)
+			TRY(ask_clock(s, i, e));
+	return 0;
+}

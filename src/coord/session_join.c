@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session_join.c - see session.h: starting the workers, dialling them, HELLO, and which of them the
+ * plan needs. */
+#include "coord/session_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double tell_every = 10;    /* seconds between lines about who is missing */
+static const double clocks_apart = 120; /* seconds that deserve a warning */
+
+void session_name_seat(struct session *s, int i)
+{
+	int stage = crew_stage_of(&s->crew, i);
+	char part[32] = "";
+	struct session_seat *w = &s->seat[i];
+	const struct seat_spec *p = w->seat.spec;
+	if (stage >= 0)
+		snprintf(part, sizeof part, ", stage %d", stage);
+	if (p->kind == SEAT_THREAD)
+		snprintf(w->name, sizeof w->name, "worker %d (%.200s%s)", i, p->device, part);
+	else
+		snprintf(w->name, sizeof w->name, "worker '%.120s' (%.120s, %.250s%s)", p->id,
+			 p->host, p->address, part);
+}
+
+static void list_missing(struct session *s, struct buf *out)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->seat[i].state < SEAT_JOINED)
+			buf_addf(out, "%s%s", out->n ? "; " : "", s->seat[i].name);
+}
+
+static int greet(struct session *s, struct session_seat *w, struct err *e)
+{
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .job = s->id };
+	gethostname(h.host, sizeof h.host - 1);
+	snprintf(h.to, sizeof h.to, "%s", w->seat.spec->id);
+	memcpy(h.model, s->model, sizeof h.model);
+	w->state = SEAT_GREETED;
+	return hello_send(w->link, &h, net_in(10), e);
+}
+
+/* Training needs no time of day, but whoever compares the machines' logs does. */
+static void compare_clocks(const struct session_seat *w, uint64_t theirs)
+{
+	time_t at[2] = { time(NULL), (time_t)theirs };
+	double apart = difftime(at[1], at[0]);
+	char text[2][32] = { "?", "?" };
+	struct tm tm;
+	if (fabs(apart) <= clocks_apart)
+		return;
+	for (int i = 0; i < 2; i++)
+		if (gmtime_r(&at[i], &tm))
+			strftime(text[i], sizeof text[i], "%Y-%m-%d %H:%M:%S", &tm);
+	log_warn("the clock of %s says %s UTC, this machine's says %s: %.0f s apart. Training does "
+		 "not mind, but times in logs "
+		 "will differ",
+		 w->name, text[1], text[0], fabs(apart));
+}
+
+static int take_welcome(struct session *s, int i, struct err *e)
+{
+	struct session_seat *w = &s->seat[i];
+	struct net_msg msg;
+	struct frame f;
+	int rc = link_recv_frame(w->link, NET_NOW, &msg, &f, e);
+	if (rc <= 0)
+		return rc;
+	rc = welcome_read(&f, &s->caps[i], e);
+	net_msg_release(&msg);
+	if (rc < 0)
+		return rc;
+	w->state = SEAT_JOINED;
+	if (w->seat.spec->kind != SEAT_THREAD)
+		compare_clocks(w, s->caps[i].wall);
+	return 1;
+}
+
+/* A process that was started here has ended before it joined. When its port was taken meanwhile,
+ * by a worker that somebody started by hand, that one is used. */
+static int check_ended(struct session_seat *w, struct err *e)
+{
+	char how[64];
+	if (!seat_ended(&w->seat, how, sizeof how) || seat_replaced(&w->seat))
+		return 0;
+	return err_set(e, ERR_NET, "%s %s before it joined", w->name, how);
+}
+
+/* Brings one worker as far as it comes without waiting; its error is the session's. */
+static int bring_in(struct session *s, int i, struct err *e)
+{
+	struct session_seat *w = &s->seat[i];
+	int rc = 0;
+	if (w->state >= SEAT_JOINED)
+		return 0;
+	if (link_state(w->link) == LINK_UP && w->state == SEAT_DIALLED)
+		rc = greet(s, w, e);
+	if (rc >= 0 && w->state == SEAT_GREETED)
+		rc = take_welcome(s, i, e);
+	else if (rc >= 0 && link_state(w->link) == LINK_LOST)
+		rc = link_wait_up(w->link, NET_NOW, e);
+	if (rc < 0 || w->state >= SEAT_JOINED)
+		return rc < 0 ? err_prefix(e, "%s", w->name) : 0;
+	return check_ended(w, e);
+}
+
+static int wait_for_all(struct session *s, struct err *e)
+{
+	int64_t deadline = net_in(s->o->join_timeout), tell = net_in(tell_every);
+	struct net_poll *p = mem_array((size_t)s->n, sizeof *p);
+	int rc = p ? 0 : err_nomem(e, (size_t)s->n * sizeof *p, "workers");
+	while (rc >= 0) {
+		size_t n = 0;
+		for (int i = 0; i < s->n && rc >= 0; i++) {
+			rc = bring_in(s, i, e);
+			const struct session_seat *w = &s->seat[i];
+			if (w->state < SEAT_JOINED)
+				p[n++] = (struct net_poll){
+					w->link, w->state == SEAT_GREETED ? NET_RECV : NET_UP, 0
+				};
+		}
+		if (rc < 0 || !n)
+			break;
+		struct buf missing = BUF_INIT;
+		list_missing(s, &missing);
+		if (s->o->stop && *s->o->stop)
+			rc = err_set(e, ERR_CANCELLED, "interrupted while waiting for %.800s",
+				     missing.p);
+		else if (clock_now() > deadline)
+			rc = err_set(e, ERR_NET,
+				     "did not join within %g s (join_timeout): %.700s. Is "
+				     "'heteroshard train' running there with this "
+				     "configuration, and does a firewall let the port through?",
+				     s->o->join_timeout, missing.p);
+		else if (clock_now() > tell) {
+			log_info("waiting for %s", missing.p);
+			tell = net_in(tell_every);
+		}
+		buf_release(&missing);
+		if (rc >= 0)
+			net_poll(s->net, p, n, net_in(0.2));
+	}
+	mem_free(p);
+	return rc < 0 ? rc : 0;
+}
+
+static int add_member(struct session *s, int i, struct err *e)
+{
+	const struct seat_spec *p = &s->o->seat[i];
+	struct session_seat *w = &s->seat[i];
+	struct member m = { 0 };
+	snprintf(m.id, sizeof m.id, "%s", p->id);
+	snprintf(m.address, sizeof m.address, "%s", p->address);
+	snprintf(m.key, sizeof m.key, "%s", p->key ? p->key : "");
+	if (p->kind == SEAT_THREAD)
+		snprintf(m.name, sizeof m.name, "worker %d", i);
+	else
+		snprintf(m.name, sizeof m.name, "worker '%.60s' (%.100s)", p->id, p->host);
+	TRY(crew_add(&s->crew, &m, e));
+	w->seat = (struct seat){ .spec = p, .source = &s->source };
+	session_name_seat(s, i);
+	TRY(seat_start(&w->seat, s->o->program, e));
+	return net_dial(s->net, p->address, p->key, net_in(s->o->join_timeout + 5), &w->link, e);
+}
+
+int session_join(struct job *job, const struct session_options *o, struct session **s_p,
+		 struct err *e)
+{
+	struct session *s = mem_zalloc(sizeof *s);
+	if (!s) {
+		if (o->net)
+			net_close(o->net, 0);
+		return err_nomem(e, sizeof *s, "a session");
+	}
+	*s = (struct session){ .job = job,
+			       .o = o,
+			       .n = o->n,
+			       .net = o->net,
+			       .source = source_from_file(job->file),
+			       .patience = patience_of(0, 0, true) };
+	buf_init(&s->out);
+	randombytes_buf(&s->id, sizeof s->id);
+	weights_model_digest(job->file, s->model);
+	int rc = 0;
+	s->seat = mem_array((size_t)s->n, sizeof *s->seat);
+	s->caps = mem_array((size_t)s->n, sizeof *s->caps);
+	if (!s->seat || !s->caps) {
+		rc = err_nomem(e, (size_t)s->n * sizeof *s->seat, "workers");
+		s->n = 0;
+		goto out;
+	}
+	s->ends = (struct link_ends){
+		.spec = o->seat, .caps = s->caps, .n = s->n, .cache_dir = job->cfg->cache_dir
+	};
+	if (!s->net)
+		TRYOUT(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &s->net, e));
+	for (int i = 0; i < s->n; i++)
+		TRYOUT(add_member(s, i, e));
+	TRYOUT(wait_for_all(s, e));
+	s->o = NULL;
+	*s_p = s;
+	return 0;
+out:
+	session_close(s, e);
+	return rc;
+}
+
+/* A worker that the plan does not use ends its part, with success. */
+static void dismiss(struct session *s, int i)
+{
+	struct session_seat *w = &s->seat[i];
+	struct err ignored = { 0 };
+	struct frame f = {
+		.kind = FRAME_FINISH, .job = s->id, .from = FRAME_COORDINATOR, .to = FRAME_MEMBER(i)
+	};
+	link_send_frame(w->link, &f, net_in(2), &ignored);
+	link_close(w->link);
+	w->link = NULL;
+	w->state = SEAT_DISMISSED;
+	seat_stop(&w->seat, 10);
+	if (s->leaving == w->name)
+		s->leaving = NULL;
+	crew_lose(&s->crew, i);
+}
+
+int session_assign(struct session *s, int stages, int chunks, const int *member, struct err *e)
+{
+	crew_shape(&s->crew, stages, chunks);
+	for (int k = 0; k < stages; k++)
+		TRY(crew_move(&s->crew, member[k], k, e));
+	for (int i = 0; i < s->n; i++)
+		if (crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i))
+			dismiss(s, i);
+	for (int i = 0; i < s->n; i++)
+		session_name_seat(s, i);
+	return crew_check(&s->crew, e);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crew.c - see crew.h. */
+#include "job/crew.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+void crew_release(struct crew *c)
+{
+	mem_free(c->member);
+	*c = (struct crew){ 0 };
+}
+
+int crew_copy(const struct crew *from, struct crew *c_p, struct err *e)
+{
+	struct crew c = *from;
+	c.member = NULL;
+	c.cap = 0;
+	if (!mem_grow(&c.member, &c.cap, (size_t)(from->n ? from->n : 1), sizeof *c.member))
+		return err_nomem(e, (size_t)from->n * sizeof *c.member, "the members of a job");
+	if (from->n)
+		memcpy(c.member, from->member, (size_t)from->n * sizeof *c.member);
+	*c_p = c;
+	return 0;
+}
+
+int crew_add(struct crew *c, const struct member *m, struct err *e)
+{
+	if (c->n >= CREW_MOST)
+		return err_set(e, ERR_USAGE, "more than %d workers in one job", CREW_MOST);
+	if (!mem_grow(&c->member, &c->cap, (size_t)c->n + 1, sizeof *c->member))
+		return err_nomem(e, ((size_t)c->n + 1) * sizeof *c->member, "the members of a job");
+	c->member[c->n] = *m;
+	c->member[c->n].stage = c->member[c->n].place = -1;
+	c->member[c->n].gone = false;
+	c->changes++;
+	return c->n++;
+}
+
+static void leave_group(struct crew *c, int number)
+{
+	struct member *m = &c->member[number];
+	for (int i = 0; i < c->n && m->stage >= 0; i++)
+		if (c->member[i].stage == m->stage && c->member[i].place > m->place)
+			c->member[i].place--;
+	m->stage = m->place = -1;
+}
+
+void crew_lose(struct crew *c, int number)
+{
+	leave_group(c, number);
+	c->member[number].gone = true;
+	c->changes++;
+}
+
+int crew_move(struct crew *c, int number, int stage, struct err *e)
+{
+	if (number < 0 || number >= c->n || c->member[number].gone || stage < -1 ||
+	    stage >= c->stages)
+		return err_set(e, ERR_INTERNAL, "member %d cannot get stage %d of %d", number,
+			       stage, c->stages);
+	leave_group(c, number);
+	c->member[number].place = stage < 0 ? -1 : crew_group_size(c, stage);
+	c->member[number].stage = stage;
+	c->changes++;
+	return 0;
+}
+
+void crew_shape(struct crew *c, int stages, int chunks)
+{
+	c->stages = stages;
+	c->chunks = chunks;
+	for (int i = 0; i < c->n; i++)
+		c->member[i].stage = c->member[i].place = -1;
+	c->changes++;
+}
+
+int crew_check(const struct crew *c, struct err *e)
+{
+	for (int s = 0; s < c->stages; s++)
+		if (!crew_group_size(c, s))
+			return err_set(e, ERR_USAGE, "no worker holds stage %d of %d", s,
+				       c->stages);
+	return 0;
+}
+
+int crew_stage_of(const struct crew *c, int number)
+{
+	return number >= 0 && number < c->n ? c->member[number].stage : -1;
+}
+
+int crew_at(const struct crew *c, int stage, int place)
+{
+	for (int i = 0; i < c->n && stage >= 0; i++)
+		if (c->member[i].stage == stage && c->member[i].place == place)
+			return i;
+	return -1;
+}
+
+int crew_group_size(const struct crew *c, int stage)
+{
+	int n = 0;
+	for (int i = 0; i < c->n && stage >= 0; i++)
+		n += c->member[i].stage == stage;
+	return n;
+}
+
+int crew_order(const struct crew *c, int *number_p)
+{
+	int n = 0;
+	for (int s = 0; s < c->stages; s++)
+		for (int k = 0, m; (m = crew_at(c, s, k)) >= 0; k++)
+			number_p[n++] = m;
+	return n;
+}
+
+bool crew_is_front(const struct crew *c, int number) { return crew_stage_of(c, number) == 0; }
+
+bool crew_is_end(const struct crew *c, int number)
+{
+	int s = crew_stage_of(c, number);
+	return s >= 0 && s == c->stages - 1;
+}
+
+static bool is_ring(const struct crew *c) { return c->chunks > 1 && c->stages > 1; }
+
+int crew_stage_behind(const struct crew *c, int stage)
+{
+	if (stage + 1 < c->stages)
+		return stage + 1;
+	return is_ring(c) ? 0 : -1;
+}
+
+int crew_stage_before(const struct crew *c, int stage)
+{
+	if (stage > 0)
+		return stage - 1;
+	return is_ring(c) ? c->stages - 1 : -1;
+}

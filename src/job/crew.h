@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crew.h - the members of a job: which worker each of them is, which stage it holds, its place in
+ * the group of that stage, and so who its neighbours are.
+ *
+ * The only code that knows who holds what. Coordinator and workers have the same crew: the
+ * coordinator's travels in PLAN. A member's number is its own for the whole job, in frames too; it
+ * says nothing about its stage. Members are added, lost and moved between steps only. Schedules
+ * (sched/sched.h) know nothing of members: they get stages, chunks and the number of a stage.
+ *
+ * Pure: no clock, no link. Not safe for several threads. */
+#ifndef HS_JOB_CREW_H
+#define HS_JOB_CREW_H
+
+#include "net/net.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+enum { CREW_MOST = 4096, MEMBER_ID = 128, MEMBER_NAME = 256 };
+
+struct member {
+	char id[MEMBER_ID];        /* of the worker: "local", "box2" */
+	char name[MEMBER_NAME];    /* for messages: "worker 'box2' (10.0.0.2)" */
+	char address[NET_ADDRESS]; /* where the configuration says that it listens */
+	char best[NET_ADDRESS];    /* in PLAN: its fastest address, tried first; "": not known */
+	char key[KEY_TEXT];        /* its public key; "": its links have none */
+	int stage;                 /* -1: it holds nothing */
+	int place;                 /* in the group of its stage, from 0; -1: in none */
+	bool gone;                 /* lost, or not needed: it never holds anything again */
+};
+
+struct crew {
+	int stages, chunks;    /* of the plan; 0 before there is one */
+	struct member *member; /* [n], by number */
+	int n;
+	size_t cap;
+	uint32_t changes; /* how often somebody was added, lost or moved */
+};
+
+/* A crew of zeros is empty. */
+void crew_release(struct crew *c);
+int crew_copy(const struct crew *from, struct crew *c_p, struct err *e);
+
+/* A new member that holds nothing yet; returns its number. */
+int crew_add(struct crew *c, const struct member *m, struct err *e);
+/* It is gone; those behind it in its group move up by one place. */
+void crew_lose(struct crew *c, int number);
+/* To the last place in the group of another stage, or to -1: to none. ERR_INTERNAL for a member
+ * that is gone and for a stage that does not exist. */
+int crew_move(struct crew *c, int number, int stage, struct err *e);
+/* The shape of a new plan: nobody holds anything until crew_move(). */
+void crew_shape(struct crew *c, int stages, int chunks);
+/* Whether every stage has a member; ERR_USAGE names the first that has none. */
+int crew_check(const struct crew *c, struct err *e);
+
+int crew_stage_of(const struct crew *c, int number); /* -1: none */
+/* The member at a place of a stage's group; -1: there is none. */
+int crew_at(const struct crew *c, int stage, int place);
+int crew_group_size(const struct crew *c, int stage);
+/* Those that hold something, by stage and then by place; number_p has room for c->n. Returns how
+ * many there are. */
+int crew_order(const struct crew *c, int *number_p);
+
+/* Whether a member holds the front of the model (the embedding), or its end (the loss). */
+bool crew_is_front(const struct crew *c, int number);
+bool crew_is_end(const struct crew *c, int number);
+/* The stages that a stage sends activations to and gets them from; -1: none. Stages with several
+ * chunks form a ring; one stage alone has no neighbours. */
+int crew_stage_behind(const struct crew *c, int stage);
+int crew_stage_before(const struct crew *c, int stage);
+
+#endif

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange.c - see exchange.h: messages of the neighbours, and tensors between device and wire. */
+#include "worker/exchange.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { LAYERS_BEFORE_SENDING = 4, POLL_MOST = 130 };
+
+static const double busy_look = 5e-4; /* seconds between two looks at a device that computes */
+
+/* ---- who ---- */
+
+static bool is_receive(const struct instr *i)
+{
+	return i->kind == INSTR_RECV_ACT || i->kind == INSTR_RECV_GRAD;
+}
+
+static enum frame_kind frame_of(const struct instr *i)
+{
+	return i->kind == INSTR_RECV_ACT || i->kind == INSTR_SEND_ACT ? FRAME_ACTIVATION
+								      : FRAME_GRADIENT;
+}
+
+/* Activations come from the stage before and go to the one behind; gradients the other way. */
+static const struct peer *peer_of(const struct exchange *x, const struct instr *i)
+{
+	bool behind = i->kind == INSTR_SEND_ACT || i->kind == INSTR_RECV_GRAD;
+	return behind ? x->behind.peer : x->before.peer;
+}
+
+static bool is_behind(const struct exchange *x, const struct peer *p)
+{
+	return x->behind.n && p >= x->behind.peer && p < x->behind.peer + x->behind.n;
+}
+
+static const char *name_of(const struct exchange *x, const struct peer *p)
+{
+	return x->plan->crew.member[p->member].name;
+}
+
+/* ---- messages of the neighbours ---- */
+
+static bool fits(const struct frame *f, const struct exchange *x, const struct instr *i)
+{
+	return f->kind == frame_of(i) && f->step == x->orders->step &&
+	       f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
+}
+
+/* A neighbour sends only what its side of the pipeline makes, in its own name and to this worker.
+ * In a ring both sides can be one worker, over two links. */
+static int check_sender(const struct exchange *x, const struct peer *from, const struct frame *f,
+			struct err *e)
+{
+	enum frame_kind due = is_behind(x, from) ? FRAME_GRADIENT : FRAME_ACTIVATION;
+	if (f->kind != due || f->job != x->orders->job)
+		return err_set(e, ERR_PROTOCOL,
+			       "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
+			       name_of(x, from), frame_name(f->kind), (unsigned long long)f->job,
+			       frame_name(due), (unsigned long long)x->orders->job);
+	if (f->from != FRAME_MEMBER(from->member) || f->to != x->orders->member)
+		return err_set(e, ERR_PROTOCOL,
+			       "%s (member %u) sent %s in the name of member %u, to member %u; "
+			       "this is member %u",
+			       name_of(x, from), FRAME_MEMBER(from->member), frame_name(f->kind),
+			       f->from, f->to, x->orders->member);
+	return 0;
+}
+
+static int keep_early(struct exchange *x, const struct net_msg *msg, const struct frame *f,
+		      const struct peer *from, struct err *e)
+{
+	for (size_t k = 0; k < x->early_n; k++)
+		if (!x->early[k].used) {
+			x->early[k] = (struct early){ *msg, *f, true };
+			return 0;
+		}
+	return err_set(e, ERR_PROTOCOL, "%s sent more messages than a step has (%zu)",
+		       name_of(x, from), x->early_n);
+}
+
+/* Everything that one neighbour has sent goes to the inbox. */
+static int take_in(struct exchange *x, const struct peer *from, struct err *e)
+{
+	for (;;) {
+		struct net_msg msg;
+		struct frame f;
+		int rc = link_recv_frame(from->link, NET_NOW, &msg, &f, e);
+		if (rc <= 0)
+			return rc < 0 ? err_prefix(e, "%s", name_of(x, from)) : 0;
+		times_flow(x->times, is_behind(x, from) ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size,
+			   msg.arrived);
+		beat_bytes(x->orders->beat, msg.size);
+		rc = check_sender(x, from, &f, e);
+		if (rc >= 0)
+			rc = keep_early(x, &msg, &f, from, e);
+		if (rc < 0) {
+			net_msg_release(&msg);
+			return rc;
+		}
+	}
+}
+
+static bool find_early(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
+		       struct frame *f_p)
+{
+	for (size_t k = 0; k < x->early_n; k++)
+		if (x->early[k].used && fits(&x->early[k].f, x, i)) {
+			*msg_p = x->early[k].msg;
+			*f_p = x->early[k].f;
+			x->early[k].used = false;
+			return true;
+		}
+	return false;
+}
+
+/* The message that instruction `i` needs. 1: it is there; 0: not yet. */
+static int take_message(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
+			struct frame *f_p, struct err *e)
+{
+	if (find_early(x, i, msg_p, f_p))
+		return 1;
+	TRY(take_in(x, peer_of(x, i), e));
+	return find_early(x, i, msg_p, f_p);
+}
+
+/* Waits for it; listens to the coordinator meanwhile, so that an ABORT is noticed. */
+static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
+		    struct frame *f_p, struct err *e)
+{
+	int64_t deadline = orders_patience(x->orders);
+	for (;;) {
+		int rc = take_message(x, i, msg_p, f_p, e);
+		if (rc > 0) {
+			times_waited(x->times, msg_p->arrived);
+			beat_state(x->orders->beat, PROGRESS_WORKING);
+		}
+		if (rc)
+			return rc < 0 ? rc : 0;
+		TRY(exchange_flush(x, e)); /* the neighbour may be waiting for it */
+		beat_state(x->orders->beat, PROGRESS_WAITING);
+		struct net_poll p[2] = { { peer_of(x, i)->link, NET_RECV, 0 },
+					 { x->orders->link, NET_RECV, 0 } };
+		if (!net_poll(x->net, p, x->orders->have_step ? 1 : 2, deadline) &&
+		    clock_now() > deadline)
+			return err_set(e, ERR_NET,
+				       "%s sent no %s of microbatch %d in step %llu within %g s",
+				       name_of(x, peer_of(x, i)), frame_name(frame_of(i)),
+				       i->microbatch, (unsigned long long)x->orders->step,
+				       x->orders->timeout);
+		if (p[1].ready)
+			TRY(orders_listen(x->orders, NET_NOW, e));
+	}
+}
+
+/* Takes in whatever comes, from everybody, until there is room to send. */
+static int wait_for_room(struct exchange *x, const struct peer *to, int64_t deadline, struct err *e)
+{
+	struct net_poll p[POLL_MOST];
+	const struct peers *sides[2] = { &x->before, &x->behind };
+	size_t n = 0;
+	p[n++] = (struct net_poll){ to->link, NET_SEND, 0 };
+	if (!x->orders->have_step)
+		p[n++] = (struct net_poll){ x->orders->link, NET_RECV, 0 };
+	for (int s = 0; s < 2; s++)
+		for (int k = 0; k < sides[s]->n && n < POLL_MOST; k++)
+			p[n++] = (struct net_poll){ sides[s]->peer[k].link, NET_RECV, 0 };
+	if (!net_poll(x->net, p, n, deadline) && clock_now() > deadline)
+		return err_set(e, ERR_NET, "%s took nothing for %g s", name_of(x, to),
+			       x->orders->timeout);
+	for (int s = 0; s < 2; s++)
+		for (int k = 0; k < sides[s]->n; k++)
+			TRY(take_in(x, &sides[s]->peer[k], e));
+	int rc = x->orders->have_step ? 0 : orders_listen(x->orders, NET_NOW, e);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- tensors between device and wire ---- */
+
+static int room(struct exchange *x, struct dev_buf **b, size_t bytes, struct err *e)
+{
+	if (*b && (*b)->size >= bytes)
+		return 0;
+	dev_free(*b);
+	*b = NULL;
+	return dev_alloc(x->dev, bytes, b, e);
+}
+
+static int cast(struct exchange *x, struct dev_ref to, enum dtype to_type, struct dev_ref from,
+		enum dtype from_type, uint64_t count, struct err *e)
+{
+	const union dev_arg a[] = { { .b = to },
+				    { .b = from },
+				    { .i = (int64_t)count },
+				    { .i = to_type },
+				    { .i = from_type } };
+	return dev_launch(x->dev, K_cast, DT_F32, a, e);
+}
+
+int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref from,
+		  struct err *e)
+{
+	const struct crew *c = &x->plan->crew;
+	struct stage *s = sl->stage;
+	struct outgoing *o = &x->out;
+	const struct peer *to = peer_of(x, i);
+	int stage, chunk = 0;
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
+		 bytes = count * dtype_size(x->plan->wire);
+	sched_target(c->stages, c->chunks, plan_stage(x->plan), i->chunk, i->kind == INSTR_SEND_ACT,
+		     &stage, &chunk);
+	TRY(exchange_flush(x, e));
+	*o = (struct outgoing){ .to = to,
+				.flow = i->kind == INSTR_SEND_ACT ? FLOW_TO_NEXT : FLOW_TO_PREV,
+				.bytes = bytes,
+				.i = *i,
+				.begin = clock_now() };
+	if (x->plan->wire != s->opt.act) {
+		TRY(room(x, &x->cast, bytes, e));
+		TRY(cast(x, DEV_REF(x->cast, 0), x->plan->wire, from, s->opt.act, count, e));
+		from = DEV_REF(x->cast, 0);
+	}
+	o->p = net_buffer(x->net, FRAME_HEADER + bytes);
+	if (!o->p)
+		return err_nomem(e, bytes, "an activation on its way");
+	o->used = true;
+	o->f = (struct frame){ .kind = frame_of(i),
+			       .dtype = x->plan->wire,
+			       .job = x->orders->job,
+			       .step = x->orders->step,
+			       .from = x->orders->member,
+			       .to = FRAME_MEMBER(to->member),
+			       .microbatch = (uint32_t)i->microbatch,
+			       .chunk = (uint16_t)chunk,
+			       .ndim = 2,
+			       .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden },
+			       .payload = o->p + FRAME_HEADER };
+	TRY(dev_download_begin(o->p + FRAME_HEADER, from, bytes, e));
+	return dev_beside(x->dev) ? 0 : exchange_flush(x, e);
+}
+
+int exchange_flush(struct exchange *x, struct err *e)
+{
+	struct outgoing *o = &x->out;
+	size_t n = 0;
+	if (!o->used)
+		return 0;
+	int rc = dev_download_end(x->dev, e);
+	if (rc >= 0)
+		rc = frame_encode(&o->f, o->p, FRAME_HEADER + o->bytes, &n, e);
+	o->used = false;
+	if (rc < 0) {
+		net_buffer_release(x->net, o->p);
+		return rc;
+	}
+	times_flow(x->times, o->flow, n, clock_now());
+	beat_bytes(x->orders->beat, n);
+	int64_t deadline = orders_patience(x->orders);
+	while ((rc = link_send(o->to->link, o->p, n, net_buffer_release, x->net, e)) == LINK_FULL) {
+		beat_state(x->orders->beat, PROGRESS_WAITING);
+		int waited = wait_for_room(x, o->to, deadline, e);
+		beat_state(x->orders->beat, PROGRESS_WORKING);
+		if (waited < 0) {
+			net_buffer_release(x->net, o->p);
+			return waited;
+		}
+	}
+	if (rc != 0)
+		net_buffer_release(x->net, o->p);
+	if (dev_beside(x->dev))
+		times_beside(x->times, &o->i, o->begin, clock_now());
+	return rc < 0 ? err_prefix(e, "%s", name_of(x, o->to)) : 0;
+}
+
+/* A stage has given a layer to the device. A few of them keep it busy while the host sends what
+ * came before; the driver would not take all of a long round without waiting. */
+int exchange_between_layers(void *ctx, bool last, struct err *e)
+{
+	struct exchange *x = ctx;
+	return x->out.used && (++x->out.layers >= LAYERS_BEFORE_SENDING || last)
+		       ? exchange_flush(x, e)
+		       : 0;
+}
+
+static int check_tensor(const struct exchange *x, const struct instr *i, const struct frame *f,
+			int64_t n, struct err *e)
+{
+	if (f->dtype == x->plan->wire && f->ndim == 2 && f->dim[0] == (uint64_t)n &&
+	    f->dim[1] == (uint64_t)x->plan->cfg.hidden)
+		return 0;
+	return err_set(e, ERR_PROTOCOL, "%s sent %s (%llu, %llu) %s; (%lld, %lld) %s was due",
+		       name_of(x, peer_of(x, i)), frame_name(frame_of(i)),
+		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1],
+		       dtype_name(f->dtype), (long long)n, (long long)x->plan->cfg.hidden,
+		       dtype_name(x->plan->wire));
+}
+
+bool exchange_is_ahead(const struct exchange *x, const struct instr *i)
+{
+	const struct instr *a = &x->ahead.i;
+	return x->ahead.used && a->kind == i->kind && a->microbatch == i->microbatch &&
+	       a->chunk == i->chunk;
+}
+
+int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref to,
+		     struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct net_msg msg = { 0 };
+	struct frame f = { 0 };
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
+		 bytes = count * dtype_size(s->opt.act);
+	if (exchange_is_ahead(x, i)) {
+		const struct dev_ref there = DEV_REF(x->ahead.buf[x->ahead.turn], 0);
+		x->ahead.used = false;
+		x->ahead.turn = !x->ahead.turn;
+		return x->plan->wire == s->opt.act
+			       ? dev_copy(to, there, bytes, e)
+			       : cast(x, to, s->opt.act, there, x->plan->wire, count, e);
+	}
+	TRY(wait_for(x, i, &msg, &f, e));
+	int rc = check_tensor(x, i, &f, sl->b.n, e);
+	if (rc >= 0 && f.dtype == s->opt.act) {
+		rc = dev_upload(to, f.payload, f.size, e);
+	} else if (rc >= 0) {
+		struct dmem_mark k = dmem_mark(&s->scratch);
+		struct dev_ref raw = DEV_NONE;
+		rc = dmem_take(&s->scratch, f.size, &raw, e);
+		if (rc >= 0)
+			rc = dev_upload(raw, f.payload, f.size, e);
+		if (rc >= 0)
+			rc = cast(x, to, s->opt.act, raw, x->plan->wire, count, e);
+		if (rc >= 0 && !dev_beside(x->dev))
+			rc = dev_sync(x->dev, e);
+		dmem_back(&s->scratch, k);
+	}
+	net_msg_release(&msg);
+	return rc;
+}
+
+/* While the device computes: brings the next tensor that is due to it, if it is there or comes
+ * soon. */
+static int look_ahead(struct exchange *x, struct err *e)
+{
+	struct ahead *a = &x->ahead;
+	const int64_t soon = net_in(busy_look), begin = clock_now();
+	size_t k = x->at + 1;
+	struct net_msg msg;
+	struct frame f;
+	while (k < x->list->n && !is_receive(&x->list->item[k]))
+		k++;
+	const struct instr *i = k < x->list->n && !a->used ? &x->list->item[k] : NULL;
+	if (i && !orders_has_batch(x->orders, i->microbatch))
+		TRY(orders_listen(x->orders, NET_NOW, e));
+	if (!i || !orders_has_batch(x->orders, i->microbatch)) {
+		net_poll(x->net, NULL, 0, soon);
+		return 0;
+	}
+	int rc = take_message(x, i, &msg, &f, e);
+	if (rc == 0) {
+		net_poll(x->net, &(struct net_poll){ peer_of(x, i)->link, NET_RECV, 0 }, 1, soon);
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	rc = check_tensor(x, i, &f, x->orders->batch[i->microbatch].head.n, e);
+	if (rc >= 0)
+		rc = room(x, &a->buf[a->turn], f.size, e);
+	if (rc >= 0)
+		rc = dev_upload(DEV_REF(a->buf[a->turn], 0), f.payload, f.size, e);
+	net_msg_release(&msg);
+	if (rc < 0)
+		return rc;
+	a->used = true;
+	a->i = *i;
+	times_beside(x->times, i, begin, clock_now());
+	return 0;
+}
+
+int exchange_computed(struct exchange *x, struct err *e)
+{
+	int rc;
+	while ((rc = dev_busy(x->dev, e)) > 0)
+		TRY(look_ahead(x, e));
+	return rc < 0 ? rc : dev_sync(x->dev, e);
+}
+
+/* ---- a round ---- */
+
+int exchange_round(struct exchange *x, const struct instr_list *list, struct err *e)
+{
+	size_t due = 0, old = x->early_n;
+	for (size_t k = 0; k < list->n; k++)
+		due += is_receive(&list->item[k]);
+	x->list = list;
+	x->at = 0;
+	if (due <= old)
+		return 0;
+	if (!mem_grow(&x->early, &x->early_cap, due, sizeof *x->early))
+		return err_nomem(e, due * sizeof *x->early, "messages that come early");
+	memset(x->early + old, 0, (due - old) * sizeof *x->early);
+	x->early_n = due;
+	return 0;
+}
+
+void exchange_release(struct exchange *x)
+{
+	for (size_t k = 0; k < x->early_n; k++)
+		if (x->early[k].used)
+			net_msg_release(&x->early[k].msg);
+	if (x->out.used) { /* the device may still be writing there */
+		struct err ignored = { 0 };
+		dev_download_end(x->dev, &ignored);
+		net_buffer_release(x->net, x->out.p);
+	}
+	dev_free(x->cast);
+	dev_free(x->ahead.buf[0]);
+	dev_free(x->ahead.buf[1]);
+	mem_free(x->early);
+}

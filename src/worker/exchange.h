@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange.h - activations and gradients between a worker's device and the workers of the stages
+ * before and behind it.
+ *
+ * A message that comes before its instruction waits in an inbox, so nothing depends on who is
+ * fast. Where the device moves data beside its kernels, the result of one instruction goes out, and
+ * the next tensor that is due comes in, while the next instruction computes. A worker whose send
+ * finds the link full goes on taking messages in: so however large messages are and however small
+ * the links' windows, workers in a ring cannot wait for each other. One thread uses it; once warm
+ * it allocates nothing. */
+#ifndef HS_WORKER_EXCHANGE_H
+#define HS_WORKER_EXCHANGE_H
+
+#include "model/stage.h"
+#include "sched/sched.h"
+#include "worker/orders.h"
+#include "worker/worker_times.h"
+
+struct err;
+
+/* The links to the group of one stage. */
+struct peer {
+	int member; /* its number in the crew */
+	struct link *link;
+};
+
+struct peers {
+	struct peer *peer; /* [n] */
+	int n;
+};
+
+/* A message of a neighbour that is not needed yet. */
+struct early {
+	struct net_msg msg;
+	struct frame f;
+	bool used;
+};
+
+/* A tensor on its way from the device to the wire while the next instruction computes. */
+struct outgoing {
+	bool used;
+	const struct peer *to;
+	enum flow_kind flow;
+	struct frame f;
+	unsigned char *p; /* net_buffer: FRAME_HEADER + bytes */
+	uint64_t bytes;
+	struct instr i;
+	int64_t begin;
+	int layers; /* given to the device since */
+};
+
+/* A tensor that came while the device computed and waits on it for its instruction. */
+struct ahead {
+	bool used;
+	struct instr i;
+	struct dev_buf *buf[2]; /* by turns: what the last one went to may still be read */
+	int turn;
+};
+
+struct exchange {
+	/* The caller's; borrowed. */
+	struct orders *orders;
+	struct net *net;
+	struct dev *dev;
+	const struct plan_message *plan;
+	struct worker_times *times;
+	struct peers before, behind; /* the stages that activations come from and go to */
+	/* Of the round under way, set by exchange_round() and exchange_at(). */
+	const struct instr_list *list;
+	size_t at;
+	/* Private. */
+	struct early *early; /* [early_n] */
+	size_t early_n, early_cap;
+	struct outgoing out;
+	struct ahead ahead;
+	struct dev_buf *cast; /* a tensor in the wire's dtype, before it goes */
+};
+
+/* Before a round: makes room for every message that it can bring. */
+int exchange_round(struct exchange *x, const struct instr_list *list, struct err *e);
+/* SEND_ACT, SEND_GRAD: moves `from` (N,C) from the device to the wire, through the wire's dtype.
+ * Where transfers run beside kernels the second half, exchange_flush(), comes when the device has
+ * something else to do; whoever waits for another worker calls it before. */
+int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref from,
+		  struct err *e);
+int exchange_flush(struct exchange *x, struct err *e); /* nothing under way: nothing is done */
+/* RECV_ACT, RECV_GRAD: waits for the tensor (N,C) and brings it to `to`. */
+int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref to,
+		     struct err *e);
+/* Whether the tensor that `i` needs is on the device already. */
+bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
+/* Until the device has done what it was given; meanwhile the next tensor that is due is brought to
+ * it, if it comes. */
+int exchange_computed(struct exchange *x, struct err *e);
+/* For stage.h; ctx is the exchange. */
+int exchange_between_layers(void *ctx, bool last, struct err *e);
+void exchange_release(struct exchange *x);
+
+#endif

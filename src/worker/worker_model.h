@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* worker_model.h - the part of the model that a worker holds, with its optimizer state: building
+ * it, its gradient norm, the optimizer step, and its parameters to the coordinator and back, part
+ * by part and by name (STATE). */
+#ifndef HS_WORKER_WORKER_MODEL_H
+#define HS_WORKER_WORKER_MODEL_H
+
+#include "model/stage.h"
+#include "optim/optim.h"
+#include "worker/orders.h"
+
+struct err;
+
+struct worker_model {
+	struct stage *chunk; /* [chunks] */
+	int chunks;
+	const struct optimizer *optim; /* NULL: nothing is trained */
+	const struct optim_config *config;
+	struct norm_buffer norms;
+	struct norm_entry *entry; /* [nentry] of the last step */
+	size_t nentry, entry_cap;
+	float *number; /* on their way to or from the device */
+	size_t cap;
+};
+
+/* The chunks that `plan` gives its worker, with parameters from `src`. On failure
+ * worker_model_release() gives back what is there. */
+int worker_model_build(struct worker_model *m, struct dev *dev, const struct plan_message *plan,
+		       const struct weight_source *src, struct err *e);
+/* Called by the chunks between layers (stage.h). */
+void worker_model_between(struct worker_model *m,
+			  int (*between)(void *ctx, bool last, struct err *e), void *ctx);
+/* Squared gradient norms of the layers held here, into entry[0..nentry). */
+int worker_model_norms(struct worker_model *m, struct err *e);
+/* STEP: updates the trained parameters, or only forgets their gradients. */
+int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e);
+
+int worker_model_load(struct worker_model *m, const struct frame *f, struct err *e);
+/* Everything that is trained, as STATE frames. */
+int worker_model_send(struct worker_model *m, const struct orders *o, struct net *net,
+		      struct err *e);
+void worker_model_release(struct worker_model *m);
+
+#endif
