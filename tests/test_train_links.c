@@ -204,10 +204,10 @@ static void over_zmq_with_keys(void **state)
 	/* a closed way is believed for minutes, not for a day */
 	const struct link_row row = t->row[0];
 	close_way(&p, &row, 2);
-	MUST(session_measure_links(s, &o, &t, &err));
+	MUST(links_measure(s, &o, &t, &err));
 	assert_int_equal(t->row[0].from, row.to); /* it was dialled from the other side */
 	close_way(&p, &row, 10);
-	MUST(session_measure_links(s, &o, &t, &err));
+	MUST(links_measure(s, &o, &t, &err));
 	assert_true(t->row[0].way.reached && t->row[0].from == row.from);
 	latency = t->row[0].way.latency;
 	o.refresh = true;
