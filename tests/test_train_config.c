@@ -126,6 +126,45 @@ static void hetero_config(void **state)
 	}
 }
 
+static void several_cards(void **state)
+{
+	(void)state;
+	struct config *c =
+		must(LEAST
+		     "coordinator: {ip: 10.0.0.1}\nworkers: [{id: 1, ip: 10.0.0.2, port: 9990, "
+		     "device: cuda, num_gpus: 3}, {id: b, ip: 10.0.0.3, num_gpus: 2}, "
+		     "{id: c, ip: 10.0.0.4, device: hip:2, num_gpus: 2}]\n"
+		     "shard_plan: [{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 12}, "
+		     "{id: b.1, start: 12, end: 13}, {id: c, start: 13, end: 16, is_last: true}]\n",
+		     0, NULL);
+	static const struct {
+		const char *id, *device;
+		int port;
+	} w[] = { { "1.0", "cuda:0", 9990 }, { "1.1", "cuda:1", 9991 },  { "1.2", "cuda:2", 9992 },
+		  { "b.0", "auto:0", 9999 }, { "b.1", "auto:1", 10000 }, { "c.0", "hip:2", 9999 },
+		  { "c.1", "hip:3", 10000 } };
+	static const struct {
+		const char *id;
+		int start, end;
+	} s[] = { { "local", 0, 4 }, { "1.0", 4, 7 },   { "1.1", 7, 10 }, { "1.2", 10, 12 },
+		  { "b.1", 12, 13 }, { "c.0", 13, 15 }, { "c.1", 15, 16 } };
+	assert_int_equal(c->nworkers, ARRAY_LEN(w));
+	assert_int_equal(c->nshards, ARRAY_LEN(s));
+	for (size_t i = 0; i < ARRAY_LEN(w); i++) {
+		assert_string_equal(c->workers[i].id, w[i].id);
+		assert_string_equal(c->workers[i].device, w[i].device);
+		assert_int_equal(c->workers[i].port, w[i].port);
+		assert_int_equal(c->workers[i].num_gpus, 1);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
+		assert_string_equal(c->shard_plan[i].id, s[i].id);
+		assert_int_equal(c->shard_plan[i].start, s[i].start);
+		assert_int_equal(c->shard_plan[i].end, s[i].end);
+		assert_int_equal(c->shard_plan[i].is_last, i + 1 == ARRAY_LEN(s));
+	}
+	config_free(c);
+}
+
 #define CLUSTER(workers, shards)                                                                   \
 	LEAST "coordinator: {ip: 10.0.0.1}\nworkers: [" workers "]\nshard_plan: [" shards "]\n"
 #define W1 "{id: 1, ip: 10.0.0.2}"
@@ -224,8 +263,20 @@ static const struct {
 	{ CLUSTER("{ip: b}", ""), "entry 1 of 'workers' has no 'id'" },
 	{ CLUSTER("{id: local, ip: b}", ""), "cannot have the id 'local'" },
 	{ CLUSTER("{id: 1}", ""), "worker '1' has neither 'ip' nor 'hostname'" },
-	{ CLUSTER("{id: 1, ip: c, num_gpus: 2}", ""),
-	  "'num_gpus' of worker '1' is 2, but a worker is one device" },
+	{ CLUSTER("{id: 1, ip: c, num_gpus: 2, port: 65535}", ""), "no port above 65535" },
+	{ CLUSTER("{id: 1, ip: c, num_gpus: 3}", "{id: local, start: 0, end: 2}, "
+						 "{id: 1, start: 2, end: 4, is_last: true}"),
+	  "'shard_plan' gives 2 layers to '1', which has 3 cards" },
+	{ CLUSTER("{id: 1, ip: c, num_gpus: 2}", "{id: 1, is_last: true}"),
+	  "'shard_plan' of '1.0' needs 'start' and 'end'" },
+	{ CLUSTER("{id: 1, ip: c, num_gpus: 2}, {id: '1.1', ip: d}", ""),
+	  "two workers have the id '1.1'" },
+	{ CLUSTER("{id: 1, ip: c, device: mps}", ""),
+	  "t.yaml: 'device' of worker '1' is 'mps', allowed are: auto, cpu, opencl, cuda, hip; "
+	  "Apple's Metal is not supported; on a Mac write opencl or cpu; 'heteroshard devices'" },
+	{ LEAST "coordinator: {ip: a, device: rocm}\n",
+	  "'device' of the coordinator is 'rocm', allowed are" },
+	{ LEAST "device: quantum\n", "t.yaml: 'device' is 'quantum', allowed are: auto, cpu" },
 	{ CLUSTER(W1 ", {id: 1, ip: c}", ""), "two workers have the id '1'" },
 	{ CLUSTER(W1 ", {id: 2, ip: 10.0.0.2}", ""), "have the same address 10.0.0.2:9999" },
 	{ CLUSTER("3", ""), "an entry of 'workers' must be a mapping" },
@@ -370,10 +421,15 @@ static void every_row_has_a_help_line(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(defaults),        cmocka_unit_test(file_and_overrides),
-		cmocka_unit_test(hetero_config),   cmocka_unit_test(bad_files),
-		cmocka_unit_test(bad_overrides),   cmocka_unit_test(json_round_trip),
-		cmocka_unit_test(memory_runs_out), cmocka_unit_test(every_row_has_a_help_line),
+		cmocka_unit_test(defaults),
+		cmocka_unit_test(file_and_overrides),
+		cmocka_unit_test(hetero_config),
+		cmocka_unit_test(several_cards),
+		cmocka_unit_test(bad_files),
+		cmocka_unit_test(bad_overrides),
+		cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(memory_runs_out),
+		cmocka_unit_test(every_row_has_a_help_line),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

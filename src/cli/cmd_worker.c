@@ -3,6 +3,7 @@
  * `train` is on such a machine. */
 #include "cli/cli.h"
 #include "cli/run.h"
+#include "job/network.h"
 
 #include "base/mem.h"
 
@@ -61,11 +62,13 @@ int cmd_worker(int argc, char **argv)
 		arena_release(&a);
 		return status;
 	}
-	int rc = config_load(argv[1], npos - 1, argv + 2, &c, &e);
+	int rc = config_load_as(CONFIG_PART, argv[1], npos - 1, argv + 2, &c, &e);
 	if (rc >= 0) {
 		c->insecure |= o.insecure;
 		rc = role_find(c, "worker", o.worker, &r, &e);
 	}
+	if (rc >= 0)
+		rc = network_check(c, &e);
 	if (rc >= 0)
 		rc = cli_work(c, &r, &e);
 	config_free(c);

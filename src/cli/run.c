@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "job/network.h"
 
 #include <unistd.h>
 
@@ -81,12 +82,17 @@ int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn l
 	struct err e = { 0 };
 	struct role role = { 0 };
 	struct config *c = NULL;
-	int rc = config_load(pos[0], npos - 1, pos + 1, &c, &e);
+	int rc = config_load_as(CONFIG_PART, pos[0], npos - 1, pos + 1, &c, &e);
 	bool launched = rc >= 0 && ranks_launched(c);
 	if (rc >= 0 && !launched) {
 		c->insecure |= r->insecure;
 		rc = role_find(c, r->role, r->worker, &role, &e);
 	}
+	/* a worker gets what it trains from the coordinator */
+	if (rc >= 0 && role.kind != ROLE_WORKER)
+		rc = config_complete(c, CONFIG_TRAIN, &e);
+	if (rc >= 0 && !launched)
+		rc = network_check(c, &e);
 	if (launched)
 		rc = one_of_ranks(c, r, lead, ctx, &e);
 	else if (rc >= 0)

@@ -53,7 +53,7 @@ struct config_worker {
 	const char *ip;
 	int64_t port;       /* 9999 */
 	const char *device; /* "auto" */
-	int64_t num_gpus;   /* 1 */
+	int64_t num_gpus;   /* 1 (or 0) once loaded: an entry with more has become several */
 	const char *public_key;
 	int listen; /* enum config_listen */
 };
@@ -168,6 +168,8 @@ int config_load_as(enum config_need need, const char *path, int noverride, char 
 /* The same from text; `where` heads the messages. */
 int config_parse(enum config_need need, const char *text, size_t n, const char *where,
 		 int noverride, char **override, struct config **c_p, struct err *e);
+/* Whether a configuration that was loaded as CONFIG_PART has what `need` asks for. */
+int config_complete(const struct config *c, enum config_need need, struct err *e);
 void config_free(struct config *c); /* NULL is allowed */
 
 /* The whole configuration as a JSON object that config_load() reads back to the same values. Check

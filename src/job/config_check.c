@@ -231,6 +231,7 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 	for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
 		if (empty(word[i].value))
 			return err_set(e, ERR_USAGE, "%s: '%s' is empty", where, word[i].key);
+	TRY(config_device_check(c->device, where, "'device'", e));
 	for (size_t i = 0; formats[i]; i++)
 		if (!strcasecmp(c->visualization_format, formats[i]))
 			return 0;
@@ -240,10 +241,16 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 		where, c->visualization_format);
 }
 
+int config_complete(const struct config *c, enum config_need need, struct err *e)
+{
+	return check_needed(c, need, c->path[0] ? c->path : "command line", e);
+}
+
 int config_check(struct config *c, enum config_need need, const char *where, const bool *seen,
 		 struct err *e)
 {
 	settle(c, seen);
+	TRY(config_cluster_expand(c, where, e));
 	TRY(check_needed(c, need, where, e));
 	TRY(check_adapter(c, where, seen, e));
 	TRY(check_training(c, where, seen, e));

@@ -9,8 +9,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/yaml.h"
+#include "dev/dev.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -96,6 +98,165 @@ int config_cluster_read(struct config *c, const char *key, const struct yaml_nod
 
 static bool empty(const char *s) { return !s || !s[0]; }
 
+/* ---- several cards of one machine ---- */
+
+/* Card k of the machine, where the entry says `device`: "cuda" and "cuda:0" count up from there. */
+static const char *card(struct config *c, const char *device, int64_t k)
+{
+	size_t n = strcspn(device, ":");
+	if (!strncmp(device, "cpu", n)) /* all processes use the same */
+		return device;
+	long first = device[n] ? strtol(device + n + 1, NULL, 10) : 0;
+	char text[128];
+	snprintf(text, sizeof text, "%.*s:%lld", (int)(n < 80 ? n : 80), device,
+		 first + (long long)k);
+	return arena_strdup(&c->arena, text);
+}
+
+static const char *numbered(struct config *c, const char *id, int64_t k)
+{
+	char text[300];
+	snprintf(text, sizeof text, "%.250s.%lld", id, (long long)k);
+	return arena_strdup(&c->arena, text);
+}
+
+/* Entry i of `workers` as workers ID.0, ID.1, ... */
+static int expand_worker(struct config *c, const struct config_worker *w, struct config_worker *to,
+			 const char *where, struct err *e)
+{
+	if (w->port + w->num_gpus - 1 > 65535)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: worker '%.60s' has %lld cards from port %lld on, but there is no "
+			"port above 65535",
+			where, w->id, (long long)w->num_gpus, (long long)w->port);
+	for (int64_t k = 0; k < w->num_gpus; k++) {
+		to[k] = *w;
+		to[k].num_gpus = 1;
+		to[k].port = w->port + k;
+		to[k].id = numbered(c, w->id, k);
+		to[k].device = card(c, w->device, k);
+		if (!to[k].id || !to[k].device)
+			return err_nomem(e, sizeof *to, "the list of workers");
+	}
+	return 0;
+}
+
+/* Layers of a worker with n cards, dealt out evenly to all of them in a row. */
+static int expand_shard(struct config *c, const struct config_shard *s, int64_t n,
+			struct config_shard *to, const char *where, struct err *e)
+{
+	int64_t layers = s->end - s->start, at = s->start;
+	if (s->start >= 0 && layers > 0 && layers < n)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'shard_plan' gives %lld layers to '%.60s', which has %lld cards: "
+			"at least one for each",
+			where, (long long)layers, s->id, (long long)n);
+	for (int64_t k = 0; k < n; k++) {
+		to[k] = (struct config_shard){ .id = numbered(c, s->id, k),
+					       .start = at,
+					       .end = k + 1 == n
+							      ? s->end
+							      : at + layers / n + (k < layers % n),
+					       .is_last = s->is_last && k + 1 == n };
+		if (!to[k].id)
+			return err_nomem(e, sizeof *to, "the shard plan");
+		at = to[k].end;
+	}
+	return 0;
+}
+
+/* How many cards the worker `id` has by its entry; 1 where there is no such entry. */
+static int64_t cards_of(const struct config *c, const char *id)
+{
+	for (size_t i = 0; i < c->nworkers; i++)
+		if (!empty(id) && !empty(c->workers[i].id) && !strcmp(c->workers[i].id, id))
+			return c->workers[i].num_gpus > 1 ? c->workers[i].num_gpus : 1;
+	return 1;
+}
+
+int config_cluster_expand(struct config *c, const char *where, struct err *e)
+{
+	size_t nw = 0, ns = 0;
+	for (size_t i = 0; i < c->nworkers; i++) {
+		const struct config_worker *w = &c->workers[i];
+		nw += w->num_gpus > 1 && !empty(w->id) && !empty(w->device) ? (size_t)w->num_gpus
+									    : 1;
+	}
+	for (size_t i = 0; i < c->nshards; i++)
+		ns += (size_t)cards_of(c, c->shard_plan[i].id);
+	if (nw == c->nworkers)
+		return 0;
+	if (nw > MAX_ENTRIES || ns > MAX_ENTRIES)
+		return err_set(e, ERR_USAGE, "%s: %zu workers, %d are allowed", where,
+			       nw > ns ? nw : ns, MAX_ENTRIES);
+	struct config_worker *w = arena_alloc(&c->arena, nw * sizeof *w);
+	struct config_shard *s = arena_alloc(&c->arena, (ns + 1) * sizeof *s);
+	if (!w || !s)
+		return err_nomem(e, nw * sizeof *w, "the list of workers");
+	nw = ns = 0;
+	for (size_t i = 0; i < c->nshards; i++) {
+		const struct config_shard *from = &c->shard_plan[i];
+		int64_t n = cards_of(c, from->id);
+		if (n > 1)
+			TRY(expand_shard(c, from, n, s + ns, where, e));
+		else
+			s[ns] = *from;
+		ns += (size_t)n;
+	}
+	for (size_t i = 0; i < c->nworkers; i++) {
+		const struct config_worker *from = &c->workers[i];
+		bool several = from->num_gpus > 1 && !empty(from->id) && !empty(from->device);
+		if (several)
+			TRY(expand_worker(c, from, w + nw, where, e));
+		else
+			w[nw] = *from;
+		nw += several ? (size_t)from->num_gpus : 1;
+	}
+	c->workers = w;
+	c->nworkers = nw;
+	c->shard_plan = s;
+	c->nshards = ns;
+	return 0;
+}
+
+/* ---- devices ---- */
+
+/* What other programs call them. */
+static const struct {
+	const char *word, *say;
+} foreign[] = {
+	{ "mps", "Apple's Metal is not supported; on a Mac write opencl or cpu" },
+	{ "metal", "Apple's Metal is not supported; on a Mac write opencl or cpu" },
+	{ "rocm", "AMD cards are written hip, or opencl" },
+	{ "amd", "AMD cards are written hip, or opencl" },
+	{ "nvidia", "NVIDIA cards are written cuda" },
+	{ "xpu", "Intel cards are written opencl" },
+	{ "gpu", "write auto, or the backend of the card" },
+};
+
+int config_device_check(const char *device, const char *where, const char *what, struct err *e)
+{
+	char name[40], names[128] = "auto";
+	size_t n = strcspn(device, ":"), at = strlen(names);
+	const char *say = NULL;
+	snprintf(name, sizeof name, "%.*s", (int)(n < 39 ? n : 39), device);
+	if (!strcmp(name, "auto") || backend_find(name))
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(foreign); i++)
+		if (!strcasecmp(foreign[i].word, name))
+			say = foreign[i].say;
+	for (size_t i = 0; backends[i] && at < sizeof names; i++)
+		if (backends[i]->rank)
+			at += (size_t)snprintf(names + at, sizeof names - at, ", %s",
+					       backends[i]->name);
+	return err_set(e, ERR_USAGE,
+		       "%s: %s is '%.60s', allowed are: %s%s%s; 'heteroshard devices' on that "
+		       "machine lists what it has",
+		       where, what, device, names, say ? "; " : "", say ? say : "");
+}
+
 /* 40 characters of Z85 (ZeroMQ RFC 32). */
 static int check_key(const char *key, const char *where, const char *who, struct err *e)
 {
@@ -131,12 +292,9 @@ static int check_worker(const struct config *c, size_t i, const char *where, str
 		return err_set(e, ERR_USAGE, "%s: 'device' of %s is empty", where, who);
 	if (empty(address(w)))
 		return err_set(e, ERR_USAGE, "%s: %s has neither 'ip' nor 'hostname'", where, who);
-	if (w->num_gpus > 1)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'num_gpus' of %s is %lld, but a worker is one device: write "
-			       "one worker for each card, with its own "
-			       "port and device: cuda:0, cuda:1, ...",
-			       where, who, (long long)w->num_gpus);
+	char of[80];
+	snprintf(of, sizeof of, "'device' of %.60s", who);
+	TRY(config_device_check(w->device, where, of, e));
 	for (size_t k = 0; k < i; k++) {
 		const struct config_worker *o = &c->workers[k];
 		if (!strcmp(o->id, w->id))
@@ -217,6 +375,8 @@ int config_cluster_check(const struct config *c, const char *where, struct err *
 			       where);
 	if (empty(o->device))
 		return err_set(e, ERR_USAGE, "%s: 'device' of the coordinator is empty", where);
+	if (o->given && strcmp(o->device, "none"))
+		TRY(config_device_check(o->device, where, "'device' of the coordinator", e));
 	if (o->public_key)
 		TRY(check_key(o->public_key, where, "the coordinator", e));
 	for (size_t i = 0; i < c->nworkers; i++)

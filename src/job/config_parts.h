@@ -11,6 +11,11 @@ struct yaml_node;
 /* Reads the value of the key `coordinator`, `workers` or `shard_plan`. */
 int config_cluster_read(struct config *c, const char *key, const struct yaml_node *n,
 			const char *file, struct err *e);
+/* Workers with num_gpus: N become N workers ID.0 to ID.(N-1), their entries of shard_plan N
+ * entries. */
+int config_cluster_expand(struct config *c, const char *where, struct err *e);
+/* Whether "backend" or "backend:index" names a backend; `what`: "'device' of worker 'a'". */
+int config_device_check(const char *device, const char *where, const char *what, struct err *e);
 /* Checks the cluster part: identities, addresses, coverage of the layers. */
 int config_cluster_check(const struct config *c, const char *where, struct err *e);
 /* Whether a worker may hold several pieces of the model under the schedule. */

@@ -215,12 +215,13 @@ static const struct opt rows[] = {
 	       "public_key, "
 	       "listen (all)"),
 	CUSTOM(workers, "[{id, ip, ...}]",
-	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (1 or 0: a "
-	       "worker is one device), public_key, "
+	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (N above 1: "
+	       "workers ID.0 to ID.(N-1), with N ports and devices counted up), public_key, "
 	       "listen (all: every address of the machine, where there are keys; ip: only its ip)"),
 	CUSTOM(shard_plan, "[{id, start, end, is_last}]",
-	       "layers [start, end) of each worker in order; id of a worker, or local for the "
-	       "coordinator's device"),
+	       "layers [start, end) of each worker in order; id of a worker (with num_gpus: all "
+	       "its "
+	       "cards in a row), or local for the coordinator's device"),
 	CUSTOM(training, "{visualize, ...}",
 	       "as in hetero_config.json: visualize, visualization_format, log_level"),
 	CUSTOM(version, "TEXT", "as in hetero_config.json; not used"),

@@ -3,16 +3,65 @@
 #include "job/network.h"
 
 #include "base/err.h"
+#include "net/address.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void network_address(const char *ip, const char *hostname, int64_t port, char out[NET_ADDRESS])
 {
 	const char *host = ip && ip[0] ? ip : hostname;
 	snprintf(out, NET_ADDRESS, strchr(host, ':') ? "[%.250s]:%lld" : "%.250s:%lld", host,
 		 (long long)port);
+}
+
+static bool is_loopback(const char *ip, const char *hostname)
+{
+	char text[NET_ADDRESS], number[NET_ADDRESS];
+	bool loopback = false;
+	struct err unknown = { 0 }; /* a name that nobody knows is told when it is dialled */
+	network_address(ip, hostname, 1, text);
+	return address_resolve(text, false, number, &loopback, &unknown) < 0 || loopback;
+}
+
+int network_check(const struct config *c, struct err *e)
+{
+	const struct config_coordinator *o = &c->coordinator;
+	if (!o->given || o->public_key || c->insecure)
+		return 0;
+	const char *ip = o->ip, *name = o->hostname, *far = NULL;
+	if (!is_loopback(ip, name) && c->nworkers)
+		far = ip && ip[0] ? ip : name;
+	for (size_t i = 0; i < c->nworkers && !far; i++) {
+		ip = c->workers[i].ip, name = c->workers[i].hostname;
+		if (!is_loopback(ip, name))
+			far = ip && ip[0] ? ip : name;
+	}
+	if (!far)
+		return 0;
+	char path[PATH_MAX];
+	bool here = c->key_file ||
+		    (key_default_path(path, sizeof path, false, e) >= 0 && access(path, F_OK) == 0);
+	err_clear(e);
+	return err_set(e, ERR_USAGE,
+		       "%s: %.100s is reached over a network, but no entry has a 'public_key': run "
+		       "'heteroshard keygen' on each machine (here%s) and write the line that it "
+		       "prints into the machine's entry, as public_key: '...'; or allow links "
+		       "without encryption with --insecure",
+		       c->path, far, here ? " 'heteroshard keygen --show': it has a key" : " too");
+}
+
+/* The file of this machine's key is not there. */
+static int no_key(const struct config *c, const char *path, struct err *e)
+{
+	return err_set(e, ERR_USAGE,
+		       "%s: this machine has no key%s: 'heteroshard keygen%s%s' makes one; then "
+		       "write the line that it prints into the entries of this machine in %s",
+		       path, c->key_file ? " there (key_file)" : "", c->key_file ? " " : "",
+		       c->key_file ? path : "", c->path);
 }
 
 int network_open(const struct config *c, const char *listed, struct net **n_p, struct err *e)
@@ -26,6 +75,8 @@ int network_open(const struct config *c, const char *listed, struct net **n_p, s
 			snprintf(path, sizeof path, "%s", c->key_file);
 		else
 			TRY(key_default_path(path, sizeof path, false, e));
+		if (access(path, F_OK) < 0 && errno == ENOENT)
+			return no_key(c, path, e);
 		TRY(key_pair_load(path, &k, e));
 		if (listed && !key_equal(k.pub, listed)) {
 			int rc = err_set(

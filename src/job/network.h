@@ -9,6 +9,9 @@
 
 struct err;
 
+/* Without keys every address must be one of loopback, unless the user allows more (insecure).
+ * ERR_USAGE says which commands make keys. */
+int network_check(const struct config *c, struct err *e);
 /* This process's end of the network, with its key and everybody's public key. `listed`: the public
  * key that the configuration gives this machine (NULL: none): its own must be that one. */
 int network_open(const struct config *c, const char *listed, struct net **n_p, struct err *e);

@@ -167,7 +167,7 @@ static int may_use(struct net *n, const char *address, bool loopback, struct err
 	if (loopback || n->o.key || n->o.insecure)
 		return 0;
 	return err_set(e, ERR_USAGE,
-		       "%s: not a loopback address, and this machine has no key: links would be "
+		       "%s: not a loopback address, and no keys are in use: links would be "
 		       "neither encrypted nor authenticated; "
 		       "make keys with `heteroshard keygen`, or say --insecure",
 		       address);

@@ -47,6 +47,12 @@ int work(const struct config *c, const struct role *r, const volatile sig_atomic
 		const struct config_worker *w =
 			r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
 		const char *device = w ? w->device : network_local_device(c);
+		char one_of[DEV_SPEC];
+		int nth;
+		if (sscanf(device, "auto:%d", &nth) == 1) { /* of several in one entry */
+			dev_successive(nth, one_of);
+			device = one_of;
+		}
 		struct serve s = { .id = w ? w->id : "local",
 				   .device = strcmp(device, "auto") ? device : c->device,
 				   .coordinator_key = o->public_key,

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What a newcomer types: each mistake gets one line that says what to do, and the commands of the
+# documents do what they say. Prints TAP.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+hs=${HS_BIN:-$PWD/build/heteroshard}
+golden=$PWD/tests/golden/models
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CONFIG_HOME=$tmp/config XDG_CACHE_HOME=$tmp/cache OMP_NUM_THREADS=1
+n=0 failed=0
+check() { # check NAME: the status of the command before is the verdict
+	local rc=$?
+	n=$((n + 1))
+	if [ $rc -eq 0 ]; then
+		echo "ok $n $1"
+	else
+		echo "not ok $n $1"
+		sed 's/^/# /' "$tmp/out" "$tmp/err"
+		failed=1
+	fi
+}
+# refuses NAME TEXT COMMAND ...: exit status 1 or 2, and one line, an error that holds TEXT
+refuses() {
+	local name=$1 text=$2 rc
+	shift 2
+	(cd "$tmp" && "$hs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null)
+	rc=$?
+	[ $rc -eq 1 ] || [ $rc -eq 2 ] &&
+		[ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -q '^error: ' "$tmp/err" &&
+		grep -qF -- "$text" "$tmp/err"
+	check "$name"
+}
+# works NAME TEXT COMMAND ...: exit status 0, and TEXT in what it printed
+works() {
+	local name=$1 text=$2
+	shift 2
+	(cd "$tmp" && "$hs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null) &&
+		cat "$tmp/out" "$tmp/err" | grep -qF -- "$text"
+	check "$name"
+}
+for i in 1 2 3 4 5 6; do
+	echo "{\"text\": \"one two three four five six seven eight $i\"}"
+done >"$tmp/data.jsonl"
+cat >"$tmp/job.yaml" <<END
+base_model: $golden/smollm2
+datasets: [{path: data.jsonl, type: text}]
+output_dir: run
+sequence_len: 32
+max_steps: 2
+device: cpu
+compute_dtype: float32
+profile: none
+visualize: false
+overwrite_output_dir: true
+END
+
+# ---- a hetero_config.json ----
+lan() { # lan MORE-OF-THE-WORKER
+	cat >"$tmp/hetero_config.json" <<END
+{"version": "0.1.0", "coordinator": {"hostname": "c", "ip": "203.0.113.1"},
+ "workers": [{"id": 1, "hostname": "w", "ip": "203.0.113.2", "port": 9999$1}],
+ "shard_plan": [{"id": "local", "start": 0, "end": 1}, {"id": 1, "start": 1, "end": 3,
+                "is_last": true}]}
+END
+}
+lan ', "device": "mps"'
+refuses "device mps" "on a Mac write opencl or cpu" worker --worker 1 hetero_config.json
+lan ', "device": "cuda"'
+refuses "addresses of a network without keys" "run 'heteroshard keygen' on each machine (here too)" \
+	worker --worker 1 hetero_config.json
+refuses "the coordinator says the same" "run 'heteroshard keygen' on each machine" \
+	train --role coordinator hetero_config.json base_model=m datasets=d output_dir=o
+works "keygen makes a key" "public_key:" keygen
+refuses "a key that is there is named" "here 'heteroshard keygen --show': it has a key" \
+	worker --worker 1 hetero_config.json
+rm -r "$tmp/config"
+key=$("$hs" keygen "$tmp/other" 2>/dev/null)
+cat >"$tmp/keys.json" <<END
+{"coordinator": {"ip": "203.0.113.1", "public_key": "$key"},
+ "workers": [{"id": 1, "ip": "203.0.113.2", "device": "cpu", "public_key": "$key"}]}
+END
+refuses "a machine without a key" "this machine has no key: 'heteroshard keygen' makes one" \
+	worker --worker 1 keys.json
+refuses "a key_file that is not there" "'heteroshard keygen nowhere' makes one" \
+	worker --worker 1 keys.json key_file=nowhere
+port=$((20000 + $$ % 20000))
+cat >"$tmp/cards.json" <<END
+{"coordinator": {"ip": "127.0.0.1", "device": "none", "port": $((port + 5))},
+ "workers": [{"id": "g", "ip": "127.0.0.1", "port": $port, "device": "cpu", "num_gpus": 2}],
+ "shard_plan": [{"id": "g", "start": 0, "end": 3, "is_last": true}]}
+END
+works "num_gpus: 2 is two workers in a row" "" train cards.json base_model="$golden/smollm2" \
+	"datasets=[{path: data.jsonl, type: text}]" output_dir=cards sequence_len=32 max_steps=1 \
+	profile=none visualize=false compute_dtype=float32 adapter=lora
+tr -d ' \n' <"$tmp/cards/plan.json" >"$tmp/out"
+grep -qE '"layers":\[0,2\].*\(g\.0\).*"layers":\[2,3\].*\(g\.1\)' "$tmp/out"
+check "with the layers dealt out evenly"
+
+echo "1..$n"
+exit $failed
