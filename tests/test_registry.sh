@@ -75,9 +75,9 @@ const struct optimizer optim_trial = { .name = "trial", .help = "a trial", .alia
 END
 file optim/lr_trial.c <<'END'
 #include "optim/optim.h"
-static double share(double s, double steps, double least)
+static double share(double at, double least)
 {
-	(void)s, (void)steps, (void)least;
+	(void)at, (void)least;
 #ifdef BROKEN
 	return 2;
 #endif
@@ -112,7 +112,8 @@ read -r -a flags <"$build/.flags"
 compile() { # compile FILE.c OBJECT [FLAG ...]
 	local from=$1 to=$2
 	shift 2
-	"${flags[0]}" -I"$tmp/src" "${flags[@]:1}" -w -O0 "$@" -c "$tmp/src/$from" -o "$tmp/$to.o"
+	"${flags[0]}" -I"$tmp/src" "${flags[@]:1}" -w -Werror=incompatible-pointer-types \
+		-O0 "$@" -c "$tmp/src/$from" -o "$tmp/$to.o"
 }
 status=0
 {
