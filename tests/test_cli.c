@@ -143,7 +143,7 @@ static void wrong_use(void **state)
 	refused(CALL(NULL, "help", "tran"), 2, "did you mean 'train'?");
 	refused(CALL(NULL, "devices", "--jsn"), 2, "did you mean '--json'?");
 	refused(CALL(NULL, "devices", "extra"), 2, "one argument too many");
-	refused(CALL(NULL, "info"), 2, "something is missing");
+	refused(CALL(NULL, "info"), 2, "an argument is missing");
 	refused(CALL(NULL, "info", "a", "b"), 2, "'b' is one argument too many");
 	refused(CALL(NULL, "tokenize", "--decode=perhaps", MODEL), 2,
 		"'decode' must be true or false");
@@ -184,7 +184,7 @@ static void configuration_reference(void **state)
 static void bad_configurations(void **state)
 {
 	(void)state;
-	refused(CALL(NULL, "train"), 2, "something is missing");
+	refused(CALL(NULL, "train"), 2, "an argument is missing");
 	refused(CALL(NULL, "train", "/nowhere/job.yaml"), 1, "/nowhere/job.yaml");
 	char path[128];
 	snprintf(path, sizeof path, "%s/job.yaml", dir);
@@ -251,7 +251,7 @@ static void info(void **state)
 	refused(CALL(NULL, "info", "/nowhere"), 1, "/nowhere: there is no such file or folder");
 	refused(CALL(NULL, "info", "/dev/null"), 1, "/dev/null");
 	refused(CALL(NULL, "info", "tests"), 1, "nothing known in this folder");
-	refused(CALL(NULL, "info", MODEL "/config.json"), 1, "neither a plan nor a profile");
+	refused(CALL(NULL, "info", MODEL "/config.json"), 1, "is not a plan, a profile");
 }
 
 static void devices(void **state)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_train_folder.c - output_dir is safe: which checkpoint is the newest, what may be replaced and
- * when the old run goes, two runs in one folder, full disks, damaged checkpoints, changed jobs. */
+/* test_train_folder.c - output_dir is safe: which checkpoint is the newest, what may be
+ * replaced and when the old run goes, two runs in one folder, full disks, damaged checkpoints,
+ * changed jobs. */
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -330,7 +331,8 @@ static void an_old_run_stays_until_the_new_one_runs(void **state)
 	assert_false(there(at(&t, "run.old")));
 	put(at(&t, "expected"), "old");
 	same(at(&t, "run/adapter_model.safetensors"), at(&t, "expected"));
-	/* a new run that was killed early leaves the old one beside; it counts, not the early one */
+	/* a new run that was killed early leaves the old one beside; it counts, not the
+	 * early one */
 	assert_true(rename(at(&t, "run"), at(&t, "run.old")) == 0);
 	assert_true(dir_make(at(&t, "run"), &e) >= 0);
 	put(at(&t, "run/run.json"), "{}");

@@ -13,7 +13,8 @@
 #include <string.h>
 
 static const uint64_t sizes[] = { 64 << 10, 1 << 20 };
-static const double seconds = 0.5, patience = 60; /* for each row; for the other machine to come */
+static const double seconds = 0.5,
+		    patience = 60; /* for each row; for the other machine to connect */
 enum { SIZES = ARRAY_LEN(sizes) };
 
 static int show(const char *heading, const struct net_bench_row *row, size_t n, bool json,
@@ -70,10 +71,9 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 			       "--serve and --to: one machine serves, the other measures");
 	address_parts(o->serve ? o->serve : o->to, host, &at.port);
 	if (!host[0] || !at.port || at.port > 65533)
-		return err_set(
-			e, ERR_USAGE,
-			"%s: HOST:PORT was expected; the port and the two behind it are used",
-			o->serve ? o->serve : o->to);
+		return err_set(e, ERR_USAGE,
+			       "%s: HOST:PORT was expected; this port and the next two are used",
+			       o->serve ? o->serve : o->to);
 	if (o->peer) {
 		if (o->key_file)
 			snprintf(path, sizeof path, "%s", o->key_file);

@@ -38,7 +38,7 @@ bool cli_utf8(void)
 	static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *v = getenv(names[i]);
-		if (v && *v) /* the first that is set decides */
+		if (v && *v) /* the first one that is set is used */
 			return strcasestr(v, "utf-8") || strcasestr(v, "utf8");
 	}
 	return false;
@@ -80,7 +80,7 @@ int cli_usage_error(const char *fmt, ...)
 	return cli_fail(&e);
 }
 
-/* Lines as they are written, those longer than 100 columns folded between words. */
+/* Adds lines; those longer than 100 columns are folded between words. */
 static void add_folded(struct buf *b, const char *text)
 {
 	size_t at = 0;
@@ -133,7 +133,7 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 		return false;
 	}
 	if (npos < least)
-		*status_p = cli_usage_error("%s: something is missing; usage: %s", argv[0],
+		*status_p = cli_usage_error("%s: an argument is missing; usage: %s", argv[0],
 					    u->synopsis);
 	else if (most >= 0 && npos > most)
 		*status_p = cli_usage_error("%s: '%.60s' is one argument too many; usage: %s",
@@ -200,9 +200,10 @@ int cli_read_stdin(struct buf *b, uint64_t limit, struct err *e)
 		if (!n)
 			return buf_ok(b, e);
 		if (b->n + (uint64_t)n > limit)
-			return err_set(e, ERR_INPUT,
-				       "standard input: more than %llu MiB; cut it into pieces",
-				       (unsigned long long)(limit >> 20));
+			return err_set(
+				e, ERR_INPUT,
+				"standard input: more than %llu MiB; divide it into several parts",
+				(unsigned long long)(limit >> 20));
 		buf_add(b, piece, (size_t)n);
 	}
 }

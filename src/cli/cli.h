@@ -38,9 +38,9 @@ struct cli_usage {
 	const char *example; /* lines; NULL: none */
 };
 
-/* Parses argv[1..] into `obj` (defaults first); positionals end up in argv[1..*npos_p]. True: go
- * on. False: leave with *status_p (--help was printed, or an error). `a` belongs to the caller, who
- * releases it in both cases. */
+/* Parses argv[1..] into `obj` (defaults first); positionals end up in argv[1..*npos_p]. True:
+ * continue. False: end with *status_p (--help was printed, or an error). `a` belongs to the caller,
+ * who releases it in both cases. */
 bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most,
 	      int *npos_p, struct arena *a, int *status_p);
 
@@ -49,14 +49,14 @@ int cli_fail(const struct err *e);
 /* prints, returns 2 */
 int cli_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* True where colours are wanted: a terminal, NO_COLOR not set, TERM not dumb. */
+/* True where colours are used: a terminal, NO_COLOR not set, TERM not dumb. */
 bool cli_colour(FILE *f);
 int cli_columns(FILE *f); /* width of the terminal; 0: not a terminal */
 int cli_rows(FILE *f);
 bool cli_utf8(void);                 /* the locale has it */
 struct progress_look cli_look(void); /* of standard error */
 
-/* While a progress display is set, log lines appear above its bar. NULL takes it back. */
+/* While a progress display is set, log lines appear above its bar. NULL: no display. */
 void cli_set_progress(struct progress *p);
 /* The write function for progress_new(): to stderr. */
 void cli_write_stderr(void *ctx, const char *text, size_t n);
@@ -65,7 +65,7 @@ void cli_write_stderr(void *ctx, const char *text, size_t n);
 const char *cli_bytes(uint64_t bytes, char *s, size_t cap);
 const char *cli_count(uint64_t n, char *s, size_t cap);
 
-/* A table for people: a heading row, then cells; columns as wide as their widest cell. A column
+/* A printed table: a heading row, then cells; columns as wide as their widest cell. A column
  * whose cells all look like numbers is right-aligned. Cells are copied. */
 struct cli_table;
 /* NULL when memory is out */

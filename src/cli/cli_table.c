@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli_table.c - tables for people: aligned columns, the heading underlined by its colour or by
- * nothing at all. */
+/* cli_table.c - printed tables: aligned columns, the heading in colour where colours are used. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -19,8 +18,8 @@ struct cli_table {
 	bool failed;
 };
 
-/* Columns on a screen: code points, near enough for the texts shown here. */
-static size_t width(const char *s)
+/* Columns on a screen, counted as code points: exact enough for the texts shown here. */
+static size_t text_columns(const char *s)
 {
 	size_t n = 0;
 	for (; *s; s++)
@@ -71,7 +70,7 @@ static void print_rows(const struct cli_table *t, FILE *f)
 	for (size_t c = 0; c < t->columns; c++) {
 		right[c] = numeric(t, c);
 		for (size_t r = 0; r < t->rows; r++) {
-			size_t n = width(t->cell[r * t->columns + c]);
+			size_t n = text_columns(t->cell[r * t->columns + c]);
 			w[c] = n > w[c] ? n : w[c];
 		}
 	}
@@ -79,7 +78,7 @@ static void print_rows(const struct cli_table *t, FILE *f)
 		fputs(colour && !r ? "\033[1m" : "", f);
 		for (size_t c = 0; c < t->columns; c++) {
 			const char *s = t->cell[r * t->columns + c];
-			int pad = (int)(w[c] - width(s));
+			int pad = (int)(w[c] - text_columns(s));
 			if (right[c])
 				fprintf(f, "%*s%s", pad, "", s);
 			else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_devices.c - `heteroshard devices`: what this machine offers, with probed capabilities. A
- * backend that fails is a line of its own and never hides the others. */
+/* cmd_devices.c - `heteroshard devices`: the devices of this machine, with probed capabilities. A
+ * backend that fails has a line of its own and never hides the others. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -121,7 +121,7 @@ static void list_probe(struct listing *l, const char *id, const struct dev_caps 
 }
 
 /* Most messages begin with the device already. */
-static void complain(struct listing *l, const char *id, const struct err *e)
+static void warn_about(struct listing *l, const char *id, const struct err *e)
 {
 	const bool named = !strncmp(e->msg, id, strlen(id));
 	buf_addf(&l->trouble, "%s%s%s\n", named ? "" : id, named ? "" : ": ", e->msg);
@@ -136,7 +136,7 @@ static void list_device(struct listing *l, const char *id, struct dev *d,
 	if (l->probe && dev_probe(d, &p, &e) >= 0)
 		list_probe(l, id, caps, &p);
 	else if (l->probe)
-		complain(l, id, &e);
+		warn_about(l, id, &e);
 	buf_adds(&l->json, "}");
 }
 
@@ -156,7 +156,7 @@ static void list_backend(struct listing *l, const struct backend *be)
 			continue;
 		}
 		if (dev_caps(d, &caps, &e) < 0)
-			complain(l, id, &e);
+			warn_about(l, id, &e);
 		else
 			list_device(l, id, d, &caps);
 		dev_close(d);

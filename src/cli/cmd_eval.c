@@ -59,7 +59,7 @@ static const struct opt rows[] = {
 	{ .key = "skip_bad_records",
 	  .kind = OPT_BOOL,
 	  .offset = AT(skip_bad_records),
-	  .help = "leave bad records out instead of failing" },
+	  .help = "skip bad records instead of failing" },
 	MODEL_ROW_CHAT(AT(model)),
 	MODEL_ROWS(AT(model)),
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "the result as JSON" },

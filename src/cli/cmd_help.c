@@ -36,7 +36,7 @@ static void overview(void)
 	for (size_t i = 0; commands[i].name; i++)
 		printf("  %-12s%s\n", commands[i].name, commands[i].help);
 	printf("\n"
-	       "  -v, --verbose  show more of what goes on     -q, --quiet  only warnings and "
+	       "  -v, --verbose  show more messages            -q, --quiet  only warnings and "
 	       "errors\n"
 	       "  --version      print the version             --help       this text; COMMAND "
 	       "--help for one command\n\n"

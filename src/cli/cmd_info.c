@@ -3,7 +3,7 @@
  * plan contains.
  *
  * Every kind is first described as a JSON object; --json prints it, otherwise its members become
- * lines and its lists tables. So both always say the same. */
+ * lines and its lists tables. So both always have the same content. */
 #include "cli/cli.h"
 #include "cli/info.h"
 
@@ -32,7 +32,7 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard info [--json] [--tensors] PATH",
-	.about = "Tells what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a "
+	.about = "Shows what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a "
 		 "run's folder, a .safetensors "
 		 "file, "
 		 "a plan.json or a profile.json.",
@@ -80,8 +80,8 @@ static int describe(const char *path, bool tensors, json_t **o_p, struct err *e)
 		       path);
 }
 
-/* Members that are sizes end in "bytes" and counts of parameters are called so: people get
- * units. */
+/* Members that end in "bytes" are sizes, those called "parameters" are counts: the text output
+ * gives them units. */
 static void value_text(const char *key, const json_t *v, char *s, size_t cap)
 {
 	size_t n = strlen(key);
@@ -112,7 +112,7 @@ static void label(const char *key, char *s, size_t cap)
 	s[n] = 0;
 }
 
-/* A list of numbers or words on one line, cut when it gets long. */
+/* A list of numbers or words on one line, cut when it is long. */
 static void list_text(const json_t *v, char *s, size_t cap)
 {
 	size_t at = 0, i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_keygen.c - `heteroshard keygen`: a key pair, by which other machines know this one. */
+/* cmd_keygen.c - `heteroshard keygen`: a key pair, by which other machines recognise this one. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -29,11 +29,12 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard keygen [--show] [--json] [FILE]",
-	.about = "Makes the key pair by which other machines know this one, and prints the public "
+	.about = "Makes the key pair by which other machines recognise this one, and prints the "
+		 "public "
 		 "key: it goes into\n"
 		 "the configuration as 'public_key' of this machine. The private key stays in FILE "
 		 "(readable for you\n"
-		 "only, never overwritten), the public one lies beside it in FILE.pub. Without "
+		 "only, never overwritten), the public one is beside it in FILE.pub. Without "
 		 "FILE:\n"
 		 "~/.config/heteroshard/key, where the other commands look for it.",
 	.rows = rows,

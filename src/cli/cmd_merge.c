@@ -26,7 +26,8 @@ static const struct opt rows[] = {
 	  .def = "original",
 	  .choices = "original|dequantized",
 	  .arg = "WHICH",
-	  .help = "add to the weights as they are in MODEL, or to those QLoRA trained on (through "
+	  .help = "add to the weights as they are in MODEL, or to those that QLoRA trained on "
+		  "(through "
 		  "NF4 and back)" },
 	{ .key = "type",
 	  .kind = OPT_ENUM,

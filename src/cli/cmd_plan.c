@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_plan.c - `heteroshard plan`: which layers where, how fast, and what each device is worth.
- * Works from a profile alone: neither a model nor a device has to be there. Planning and wording of
- * the explanation are in src/plan; here are options, tables and files. */
+/* cmd_plan.c - `heteroshard plan`: chooses the layers of each device, predicts the speed, and shows
+ * what each device is worth. It needs only a profile; neither a model nor a device has to be
+ * present. src/plan plans and words the explanation; here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"
 
@@ -136,7 +136,7 @@ static const struct cli_usage usage = {
 		 "and plan.json and "
 		 "architecture.png go into its output_dir; with workers on other machines it is "
 		 "run there too. With --profile "
-		 "alone neither model nor devices have to be there.",
+		 "alone neither model nor devices have to be present.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard plan examples/smollm2.yaml\n"
@@ -167,7 +167,7 @@ struct question {
 	const struct config *config; /* NULL: none */
 };
 
-/* What the command line says goes before what the configuration says. */
+/* Options of the command line override those of the configuration. */
 static void job_options(const struct args *a, struct question *j)
 {
 	struct plan_options *o = &j->p.options;
@@ -298,8 +298,8 @@ static int print_explanation(const struct question *j, const struct plan *plan, 
 
 	if (!w)
 		return err_set(e, ERR_NOMEM, "out of memory for an explanation");
-	/* what the job would do without a device is a question about the best plan; beyond some
-	 * devices the answer takes too long */
+	/* only the best plan is compared with plans without a device; with many devices that takes
+	 * too long */
 	if (ours && j->p.profile.devices <= 32)
 		rc = plan_whatifs(&j->p.profile, &j->p.options, plan, w, e);
 	if (rc == 0 && ours)
@@ -540,7 +540,7 @@ static int lead(void *ctx, const struct config *c, char *const *program, const s
 	return answer(ctx, &j, program, ranks, e);
 }
 
-/* From a profile alone, or with what a configuration asks of a planner; nobody is measured. */
+/* From a profile alone, or with the planner options of a configuration; nothing is measured. */
 static int from_profile(const struct args *a, int npos, char **pos)
 {
 	struct config *c = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_profile.c - `heteroshard profile CONFIG`: how fast every device and every link of a job is.
- * What is measured and how is in coord/profiler.h, runtime/measure.h and coord/links_measure.h;
- * here are options, tables and files. */
+/* cmd_profile.c - `heteroshard profile CONFIG`: measures the speed of every device and every link
+ * of a job. The measurements are described in coord/profiler.h, runtime/measure.h and
+ * coord/links_measure.h; here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"
 
@@ -74,7 +74,7 @@ static const struct profile_sample *sample_at(const struct profile_device *d, in
 }
 
 /* Tokens per second if this device trained the whole model alone. */
-static double alone(const struct profile *p, const struct profile_device *d, int m)
+static double tokens_per_s_alone(const struct profile *p, const struct profile_device *d, int m)
 {
 	double ms = p->layers * (curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m));
 	ms += curve_at(&d->embedding_forward_ms, m) + curve_at(&d->embedding_backward_ms, m);
@@ -106,7 +106,7 @@ static void print_devices(const struct profile *p, int m)
 		snprintf(text[4], sizeof text[4], "%.3f ms", curve_at(&d->backward_ms, m));
 		snprintf(text[5], sizeof text[5], "%.3f ms",
 			 curve_at(&d->head_forward_ms, m) + curve_at(&d->head_backward_ms, m));
-		snprintf(text[6], sizeof text[6], "%.0f", alone(p, d, m));
+		snprintf(text[6], sizeof text[6], "%.0f", tokens_per_s_alone(p, d, m));
 		snprintf(text[7], sizeof text[7], "%.1f %%", s ? 100 * s->spread : 0);
 		cli_table_add(t, cells);
 	}
@@ -133,7 +133,7 @@ static void print_links(const struct profile *p)
 		cli_table_add(t, cells);
 		for (int k = 0; k < l->ways && l->ways > 1; k++) {
 			const struct profile_way *w = &l->way[k];
-			/* with the largest messages that were not too slow to measure */
+			/* with the largest messages that were fast enough to be measured */
 			double there = 0, back = 0;
 			for (int m = 0; m < w->samples; m++) {
 				there = w->sample[m].rate > 0 ? w->sample[m].rate : there;
@@ -176,8 +176,8 @@ static void print_profile(const struct profile *p, int m)
 			       "do\n",
 			       d->id, 100 * s->spread);
 		if (fabs(d->measured.residual) > 0.1)
-			printf("%s: a whole small model took %.2f times what its parts add up to\n",
-			       d->id, 1 + d->measured.residual);
+			printf("%s: a small model took %.2f times the sum of its parts\n", d->id,
+			       1 + d->measured.residual);
 	}
 }
 

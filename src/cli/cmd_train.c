@@ -16,14 +16,14 @@ int cmd_train(int argc, char **argv);
 struct args {
 	struct cli_role role;
 	bool allow_changes;
-	char again[2048]; /* the command that goes on with the run */
+	char again[2048]; /* the command that continues the run */
 };
 
 static const struct opt rows[] = {
 	{ .key = "allow_changes",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, allow_changes),
-	  .help = "resume although the base model, the data or a setting is not as it was; each "
+	  .help = "resume although the base model, the data or a setting has changed; each "
 		  "change is said" },
 	CLI_ROLE_ROWS(offsetof(struct args, role)),
 };
@@ -38,7 +38,7 @@ static const struct cli_usage usage = {
 		 "file.\n"
 		 "With 'coordinator' and 'workers' in CONFIG it is run on every machine, which "
 		 "finds its role by its addresses.\n"
-		 "Ctrl-C finishes the step, saves and leaves; resume_from_checkpoint=latest goes "
+		 "Ctrl-C finishes the step, saves and ends; resume_from_checkpoint=latest goes "
 		 "on from there.",
 	.example = "  heteroshard train examples/smollm2.yaml\n"
 		   "  heteroshard train examples/smollm2.yaml max_steps=100 output_dir=run2\n"
@@ -71,7 +71,7 @@ static void add_word(char *out, size_t cap, const char *word)
 {
 	size_t n = strlen(out);
 	bool plain = !strpbrk(word, " \t\n'\"\\$`!*?[]{}()<>|&;#~");
-	/* a quote inside quotes ends them, stands alone, and begins them again */
+	/* a quote inside quotes: ends the quotes, is escaped, and begins them again */
 	n += (size_t)snprintf(out + n, cap - n, plain ? " " : " '");
 	for (const char *p = word; *p && n + 8 < cap; p++)
 		n += (size_t)snprintf(out + n, cap - n, *p == '\'' && !plain ? "'\\''" : "%c", *p);

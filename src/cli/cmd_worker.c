@@ -42,8 +42,8 @@ static const struct cli_usage usage = {
 		   "  heteroshard worker --worker b cluster.yaml",
 };
 
-/* A worker that the coordinator started dies with it: that is how it is told from one that a person
- * started. */
+/* A worker that the coordinator started has a signal set for the coordinator's death; that
+ * distinguishes it from one that a person started. */
 static bool started_by_coordinator(void)
 {
 	int sig = 0;

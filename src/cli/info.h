@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* info.h - descriptions for `heteroshard info`: each function makes one JSON object of facts (the
- * caller releases it). Members ending in "bytes" and "parameters" are numbers that people get with
- * units; a list of objects becomes a table. */
+ * caller releases it). Members ending in "bytes" and "parameters" are numbers that the text output
+ * gives units; a list of objects becomes a table. */
 #ifndef HS_CLI_INFO_H
 #define HS_CLI_INFO_H
 

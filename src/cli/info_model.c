@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info_model.c - models and single safetensors files, described from their headers: no weight is
- * read. */
+/* info_model.c - models and single safetensors files, described from their headers; weights are
+ * not read. */
 #include "cli/info.h"
 
 #include "base/err.h"

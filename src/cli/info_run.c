@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info_run.c - what training leaves behind: adapters, checkpoints, runs, plans. */
+/* info_run.c - the files of a run: adapters, checkpoints, folders of runs, plans. */
 #include "cli/info.h"
 
 #include "base/arena.h"
@@ -107,7 +107,7 @@ int info_checkpoint(const char *dir, json_t **o_p, struct err *e)
 	return 0;
 }
 
-/* First, last and best losses of metrics.jsonl; lines that cannot be read are passed over. */
+/* First, last and best losses of metrics.jsonl; lines that cannot be read are skipped. */
 static void add_metrics(json_t *o, const char *path)
 {
 	struct err e;
@@ -272,8 +272,8 @@ int info_json(const char *path, json_t **o_p, struct err *e)
 	else if (json_object_get(doc, "step") && json_object_get(doc, "config"))
 		*o_p = state_facts(path, doc);
 	else
-		rc = err_set(e, ERR_INPUT,
-			     "%s: neither a plan nor a profile nor a trainer_state.json", path);
+		rc = err_set(e, ERR_INPUT, "%s: is not a plan, a profile or a trainer_state.json",
+			     path);
 	json_decref(doc);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - the program's entry: finds the subcommand, installs where messages go, gives the exit
- * status. */
+/* main.c - the program's entry: finds the subcommand, installs the sink of messages, returns the
+ * exit status. */
 #include "cli/cli.h"
 
 #include "base/log.h"
@@ -46,7 +46,7 @@ static struct progress *shown;
 
 void cli_set_progress(struct progress *p) { shown = p; }
 
-/* True when nobody reads any more (head has seen enough): no news, and no reason for a message. */
+/* True when the reader of the pipe has ended (as head does): this is no error. */
 static bool reader_gone(void)
 {
 	struct pollfd p = { .fd = STDOUT_FILENO };
@@ -78,17 +78,17 @@ static int unknown(const char *name)
 }
 
 /* GNU OpenMP's threads spin for seconds while they wait, which on a machine that is not idle (or
- * has a worker per card) costs every one of them their time. Spinning for some microseconds is as
- * fast on a calm machine. Its only knob is the environment at the start of the process. */
+ * has a worker per card) slows all of them down. Spinning for some microseconds is as fast on an
+ * idle machine. It can only be set in the environment at the start of the process. */
 static void limit_spinning(char **argv)
 {
 	if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") ||
 	    setenv("GOMP_SPINCOUNT", "20000", 1) < 0)
 		return;
-	execv("/proc/self/exe", argv); /* where that fails, everything works all the same */
+	execv("/proc/self/exe", argv); /* when that fails, the program works all the same */
 }
 
-/* What waits for the device waits for ever: nothing but the end of the process helps. */
+/* A call that waits for the device will never return: only the end of the process helps. */
 static void end_hung(const char *line)
 {
 	log_error("%s; this process ends", line);

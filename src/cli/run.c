@@ -11,8 +11,8 @@
 
 static volatile sig_atomic_t stop, mute;
 
-/* The second signal does not wait for the step. A terminal that is closed may send SIGHUP twice, so
- * that one only asks. */
+/* The second signal ends the program without waiting for the step. A terminal that is closed may
+ * send SIGHUP twice, so SIGHUP only requests the stop. */
 static void on_signal(int sig)
 {
 	if (sig == SIGHUP && stop)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - what the commands that run a job share: Ctrl-C, and being a worker. */
+/* run.h - code shared by the commands that run a job: Ctrl-C, and working as a worker. */
 #ifndef HS_CLI_RUN_H
 #define HS_CLI_RUN_H
 
@@ -14,15 +14,15 @@
 /* From now on SIGINT, SIGTERM and SIGHUP (a terminal that was closed; not under nohup) set the flag
  * that is returned; a second SIGINT or SIGTERM ends the program. */
 const volatile sig_atomic_t *cli_stop(void);
-/* Whether the first signal says CLI_STOPPING by itself: false where a display is drawn that it
- * would tear, which then says it. */
+/* Whether the signal handler prints CLI_STOPPING: false where a display is drawn, which then
+ * shows it. */
 void cli_stop_says(bool yes);
-#define CLI_STOPPING "stopping: the step is finished and saved first (once more to leave at once)"
+#define CLI_STOPPING "stopping: the step is finished and saved first (Ctrl-C again: end at once)"
 
 /* Works for the coordinator of the configuration; the exit status, or an error. */
 int cli_work(const struct config *c, const struct role *r, struct err *e);
 
-/* What this process is, where its addresses do not say so. */
+/* The role of this process, where it does not follow from its addresses. */
 struct cli_role {
 	const char *role, *worker;
 	bool insecure;
@@ -34,7 +34,7 @@ struct cli_role {
 	  .kind = OPT_STR,                                                                         \
 	  .offset = (at) + offsetof(struct cli_role, role),                                        \
 	  .arg = "coordinator|worker",                                                             \
-	  .help = "what this machine is, where its addresses do not say so" },                     \
+	  .help = "the role of this machine, where it does not follow from its addresses" },       \
 		{ .key = "worker",                                                                 \
 		  .kind = OPT_STR,                                                                 \
 		  .offset = (at) + offsetof(struct cli_role, worker),                              \
@@ -47,13 +47,13 @@ struct cli_role {
 			"port can join"                                                            \
 	}
 
-/* The coordinator's part of a command, or all of it where there is but this machine. `program`:
+/* The coordinator's part of a command, or all of it where this is the only machine. `program`:
  * argv that starts a worker process of the same configuration. `ranks`: NULL unless mpirun or srun
  * started this. Returns the exit status, or an error. */
 typedef int (*cli_lead_fn)(void *ctx, const struct config *c, char *const *program,
 			   const struct ranks *ranks, struct err *e);
-/* A command that is run on every machine of a job, with CONFIG and key=value in pos[npos]: leads,
- * or works for whoever does. The exit status. */
+/* A command that is run on every machine of a job, with CONFIG and key=value in pos[npos]:
+ * coordinates, or works for the coordinator. Returns the exit status. */
 int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn lead, void *ctx);
 
 #endif

@@ -56,7 +56,7 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 	struct shown *s = &t->stage[k];
 	const char *given = seat ? seat->device : p->device[k];
 	char address[NET_ADDRESS];
-	/* without its port, which says nothing about the machine */
+	/* without its port, which does not belong to the machine */
 	snprintf(address, sizeof address, "%s", seat ? seat->address : "");
 	char *port = strrchr(address, ':');
 	if (port)
@@ -75,8 +75,8 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 	return 0;
 }
 
-/* What is expected, for the picture before the first step. */
-static void expect(struct train_stages *t, const struct job_plan *job_plan)
+/* The predicted figures, for the picture before the first step. */
+static void set_predicted(struct train_stages *t, const struct job_plan *job_plan)
 {
 	const struct plan *plan = &job_plan->plan;
 	for (int k = 0; k < t->n && k < plan->stages; k++) {
@@ -117,7 +117,7 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 	for (int k = 0; k < t->n && rc >= 0; k++)
 		rc = fill(t, i, k, e);
 	if (rc >= 0 && i->job_plan)
-		expect(t, i->job_plan);
+		set_predicted(t, i->job_plan);
 	if (rc < 0)
 		train_stages_free(t);
 	else
@@ -147,7 +147,7 @@ void train_stages_name(const struct train_stages *t, int stage, char *s, size_t 
 
 void train_stages_step(struct train_stages *t, const struct train_step *s)
 {
-	if (t->steps++ == 1) /* the first step warms up: it counts only while there is no other */
+	if (t->steps++ == 1) /* the first step warms up: it is used only while there is no other */
 		t->summed = 0;
 	bool first = !t->summed++;
 	t->last_s = s->seconds;
@@ -184,7 +184,7 @@ static void shares(const struct train_stages *t, bool mean, struct live_stage *o
 void train_stages_table(const struct train_stages *t, const struct live_look *look, struct buf *out)
 {
 	struct live_stage *v = mem_array((size_t)t->n, sizeof *v);
-	if (v) { /* without memory for it there is just no table */
+	if (v) { /* without memory for it there is no table */
 		shares(t, false, v);
 		live_table(v, t->n, look, out);
 	}

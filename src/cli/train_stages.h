@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_stages.h - the stages of a running job as people are shown them: a table while it runs,
- * lines without a terminal, architecture.* with what was measured. Everything is copied from the
- * run's own structs, which need not live longer. */
+/* train_stages.h - the display of the stages of a running job: a table while it runs, lines without
+ * a terminal, architecture.* with the measured figures. Everything is copied from the structs of
+ * the run, which may be released earlier. */
 #ifndef HS_CLI_TRAIN_STAGES_H
 #define HS_CLI_TRAIN_STAGES_H
 
@@ -23,7 +23,8 @@ void train_stages_step(struct train_stages *t, const struct train_step *s);
 void train_stages_table(const struct train_stages *t, const struct live_look *look,
 			struct buf *out);
 void train_stages_line(const struct train_stages *t, struct buf *out);
-/* DIR/architecture.*: what is planned before the first step, what was measured after it. */
+/* DIR/architecture.*: with the planned figures before the first step, with the measured ones
+ * after it. */
 int train_stages_draw(const struct train_stages *t, const char *title, struct err *e);
 
 #endif

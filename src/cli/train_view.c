@@ -54,7 +54,7 @@ struct train_view {
 	atomic_bool enough;
 	pthread_mutex_t lock; /* over stages, text, columns */
 	struct buf text;
-	int columns;  /* for which the table was made; 0: there is none */
+	int columns;  /* the width for which the table was made; 0: no table */
 	int64_t told; /* when the last line about the stages was */
 };
 
@@ -191,7 +191,7 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	return 0;
 }
 
-/* By whoever has seen that it must be made anew; under the lock. */
+/* The caller holds the lock. */
 static void make_table(struct train_view *v, int columns)
 {
 	struct live_look look = { .columns = columns,
@@ -204,7 +204,7 @@ static void make_table(struct train_view *v, int columns)
 	progress_table(v->progress, v->text.p);
 }
 
-/* A table on a terminal; without one a line now and then, and at the end. */
+/* A table on a terminal; without one a line every TELL_EVERY seconds, and at the end. */
 static void show_stages(struct train_view *v, const struct train_step *s)
 {
 	bool last = s->step == s->total;
@@ -311,15 +311,15 @@ static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
 	return 0;
 }
 
-/* On a terminal somebody can name another place; elsewhere it is tried again now and then, so that
- * making room is enough. */
+/* On a terminal the user can name another folder; elsewhere saving is tried again at intervals, so
+ * that it is enough to free disk space. */
 static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
 {
 	struct train_view *v = ctx;
 	bool asks = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 	if (asks || !v->told_blocked)
 		train_view_say(v,
-			       "the run is over but cannot be saved: %s; it waits and tries again "
+			       "the run is over but cannot be saved: %s; saving is tried again "
 			       "every %d s (twice Ctrl-C: leave without it)",
 			       why, SAVE_AGAIN);
 	v->told_blocked = true;
@@ -337,7 +337,7 @@ static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
 	return 0;
 }
 
-/* What is lost, and what is not. */
+/* Says from which checkpoint the run can continue. */
 static void on_lost(void *ctx, const char *newest)
 {
 	struct train_view *v = ctx;
@@ -365,12 +365,14 @@ static void on_judge(void *ctx, const struct judge *j)
 		log_warn("%s", e.msg);
 }
 
-/* What it waited for, and what it then did, on streams of their own. */
+/* The times in which it waited and computed, on separate streams. */
 static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s, size_t n,
 		     int64_t error)
 {
 	struct train_view *v = ctx;
-	trace_clock_error(v->trace, 2 * error); /* two workers, each as wrong against this clock */
+	trace_clock_error(
+		v->trace,
+		2 * error); /* between two workers, each with this error against our clock */
 	for (size_t i = 0; i < n; i++) {
 		enum instr_kind k = s[i].kind < INSTR_COUNT ? s[i].kind : INSTR_STEP;
 		enum trace_stream stream = k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD ? TRACE_SEND
@@ -416,7 +418,7 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 		       v->c->output_dir);
 }
 
-/* ---- a thread that redraws what is due, and sees Ctrl-C before the step is over ---- */
+/* ---- a thread that redraws the display, and shows Ctrl-C before the step is over ---- */
 
 static void *refresh(void *ctx)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_view.h - what one sees of a run: its lines and bar on the terminal, and the files it leaves
- * in its folder (metrics, loss curve, picture of the machines, trace, TensorBoard). */
+/* train_view.h - the display of a run: its lines and bar on the terminal, and the files in its
+ * folder (metrics, loss curve, picture of the machines, trace, TensorBoard). */
 #ifndef HS_CLI_TRAIN_VIEW_H
 #define HS_CLI_TRAIN_VIEW_H
 
@@ -8,7 +8,7 @@
 
 struct train_view;
 
-/* From here on log lines pass above the bar. `c` and `again`, the command that goes on with the
+/* From here on log lines are printed above the bar. `c` and `again`, the command that continues the
  * run, are borrowed. */
 int train_view_new(const struct config *c, const char *again, struct train_view **v_p,
 		   struct err *e);

@@ -3,8 +3,8 @@
  * page's style sheet (light and dark).
  *
  * Shapes name a role, not a colour. Coordinates are in units of the drawing, y down, shifted by (x,
- * y) of the canvas. Without both `cairo` and `svg` nothing is drawn: that is how a part's height is
- * found out. */
+ * y) of the canvas. Without both `cairo` and `svg` nothing is drawn; this is used to compute the
+ * height of a part. */
 #ifndef HS_REPORT_CANVAS_H
 #define HS_REPORT_CANVAS_H
 
@@ -43,11 +43,11 @@ void canvas_rect(struct canvas *c, double x, double y, double w, double h, doubl
 void canvas_line(struct canvas *c, const double *x, const double *y, size_t n, double width,
 		 enum canvas_role role);
 void canvas_dot(struct canvas *c, double x, double y, double radius, enum canvas_role role);
-/* `y` is the baseline. Any bytes: what is no UTF-8 or no printable character is shown as '?';
- * markup is shown as it stands. */
+/* `y` is the baseline. `s` may hold any bytes: invalid UTF-8 and unprintable characters are shown
+ * as '?', markup is shown literally. */
 void canvas_write(struct canvas *c, const char *s, double x, double y, struct canvas_text t);
 
-/* ".k0{fill:...}" for both colour schemes, to stand in the page's <style>. */
+/* ".k0{fill:...}" for both colour schemes, for the page's <style>. */
 void canvas_style(struct buf *out);
 
 #endif

@@ -41,8 +41,8 @@ enum { CARDS = sizeof cards / sizeof *cards };
 static const struct canvas_text title_style = { .size = 21, .bold = true, .role = CANVAS_INK },
 				note_style = { .size = 14.5, .role = CANVAS_MUTED };
 
-/* Title, note, drawing; the height it takes with its frame. */
-static double card(struct canvas *c, size_t i, const struct profile *p)
+/* Draws title, note and card; returns the height with its frame. */
+static double draw_card(struct canvas *c, size_t i, const struct profile *p)
 {
 	canvas_write(c, cards[i].title, PAD, PAD + 16, title_style);
 	canvas_write(c, cards[i].note, PAD, PAD + 41, note_style);
@@ -55,7 +55,7 @@ static double card(struct canvas *c, size_t i, const struct profile *p)
 static double card_height(size_t i, const struct profile *p)
 {
 	struct canvas nowhere = { .cairo = NULL };
-	return card(&nowhere, i, p);
+	return draw_card(&nowhere, i, p);
 }
 
 static void facts(const struct profile *p, char *s, size_t cap)
@@ -92,7 +92,7 @@ static void draw_page(struct canvas *page, const struct profile *p, double h1, d
 				    .y = HEAD + (i < 2 ? 0 : h1 + GAP) };
 		canvas_rect(&c, -1, -1, CARD_W + 2, h + 2, 15, CANVAS_GRID, 1);
 		canvas_rect(&c, 0, 0, CARD_W, h, 14, CANVAS_CARD, 1);
-		card(&c, i, p);
+		draw_card(&c, i, p);
 	}
 }
 
@@ -225,7 +225,7 @@ void dashboard_html(const struct profile *p, struct buf *b)
 			 "<div class=\"card\"><svg viewBox=\"0 0 %d %.0f\" role=\"img\" "
 			 "aria-label=\"%s: %s\">\n",
 			 CARD_W, card_height(i, p), cards[i].title, cards[i].note);
-		card(&c, i, p);
+		draw_card(&c, i, p);
 		buf_adds(b, "</svg></div>\n");
 	}
 	buf_adds(b, "</div>\n");

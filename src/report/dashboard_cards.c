@@ -101,7 +101,7 @@ static double best_rate(const struct profile *p, const struct profile_device *d)
 	return best;
 }
 
-/* The name of a device above its bar; what it is stands behind. */
+/* The name of a device above its bar, followed by its kind. */
 static void device_head(struct canvas *c, const struct profile *p, int i, double y)
 {
 	char what[200];
@@ -174,7 +174,8 @@ struct end {
 	double y;
 };
 
-/* Names at the ends of the lines, kept apart; with many devices only as many as find room. */
+/* Names at the ends of the lines, kept apart; with many devices only as many as there is
+ * space for. */
 static void time_names(struct canvas *c, const struct profile *p, struct end *end, int n, double x,
 		       double height)
 {
@@ -241,8 +242,8 @@ double dashboard_times(struct canvas *c, const struct profile *p, double width)
 
 /* ---- memory ---- */
 
-/* Layers that fit beside what is there, one microbatch of one sequence in flight. */
-static int room(const struct profile *p, int i)
+/* The number of layers that fit, with one microbatch of one sequence in flight. */
+static int layers_that_fit(const struct profile *p, int i)
 {
 	const struct profile_device *d = &p->device[i];
 	double left = profile_limit_gib(p, i, -1) - d->fixed_gib - curve_at(&d->activation_gib, 1);
@@ -276,7 +277,7 @@ double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 		top = fmax(top, p->device[i].memory_gib);
 	for (int i = 0; i < p->devices && i < DASHBOARD_DEVICES; i++, y += 46) {
 		const struct profile_device *d = &p->device[i];
-		int n = room(p, i);
+		int n = layers_that_fit(p, i);
 		double each = p->layer_gib + p->layer_state_gib + curve_at(&d->kept_gib, 1),
 		       scale = top > 0 ? width / top : 0;
 		const double gib[] = { d->used_gib, d->fixed_gib, n * each };

@@ -91,7 +91,7 @@ static void fill(const struct live_stage *v, int stage, bool utf8, struct row *r
 static double known(double share) { return isfinite(share) ? share : 0; }
 
 /* Which stages are shown: all, or the first one and the busiest, in their order. */
-static int choose(const struct live_stage *v, int n, int room, int shown[STAGES_MOST])
+static int choose_stages(const struct live_stage *v, int n, int room, int shown[STAGES_MOST])
 {
 	int count = 0;
 	while (count < n && count < room) {
@@ -112,7 +112,7 @@ static int choose(const struct live_stage *v, int n, int room, int shown[STAGES_
 	return count;
 }
 
-/* The columns' widths; 0: not shown. A column in which nothing stands is not shown either. */
+/* The columns' widths; 0: not shown. An empty column is not shown either. */
 static void measure(const struct row *r, int n, int room, int width[COLUMNS])
 {
 	for (int c = 0; c < COLUMNS; c++) {
@@ -151,7 +151,7 @@ static const char *paint(const struct live_stage *v, enum column c)
 	return c == HOST || c == DEVICE ? "\033[2m" : NULL;
 }
 
-/* One line, cut at `room` columns where even the least does not fit. */
+/* One line, cut at `room` columns where even the shortest form does not fit. */
 static void write_row(struct buf *out, const char *const cell[COLUMNS], const int width[COLUMNS],
 		      const struct live_stage *v, int room, bool colour)
 {
@@ -183,7 +183,7 @@ void live_table(const struct live_stage *v, int n, const struct live_look *look,
 	if (n > most)
 		most--; /* for the last line */
 	most = most < 1 ? 1 : most;
-	int count = choose(v, n, most, shown);
+	int count = choose_stages(v, n, most, shown);
 	for (int i = 0; i < count; i++)
 		fill(&v[shown[i]], shown[i], look->utf8, &r[i]);
 	measure(r, count, room + 2, width);

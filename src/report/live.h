@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* live.h - the stages of a pipeline as a table on the terminal: who, where, how busy, how full, how
- * fast the link. Pure: a struct in, text out. */
+/* live.h - the stages of a pipeline as a table on the terminal: worker, host, use of time, use of
+ * memory, rate of the link. Pure: a struct in, text out. */
 #ifndef HS_REPORT_LIVE_H
 #define HS_REPORT_LIVE_H
 
@@ -25,11 +25,11 @@ struct live_look {
 	bool colour, utf8;
 };
 
-/* Lines, each ended by a newline. Where columns do not suffice the less important ones are left
- * out; where rows do not, the stages that are least busy, and a line says how many. */
+/* Lines, each ended by a newline. When the terminal is too narrow, the less important columns are
+ * left out; when it is too short, the stages that are least busy, and a line gives their number. */
 void live_table(const struct live_stage *v, int n, const struct live_look *look, struct buf *out);
-/* One plain line: "stages 0 local busy 71 % waiting 24 %; 1 b ...", for where there is no
- * terminal. */
+/* One plain line: "stages 0 local busy 71 % waiting 24 %; 1 b ...", for output without
+ * a terminal. */
 void live_line(const struct live_stage *v, int n, struct buf *out);
 
 #endif

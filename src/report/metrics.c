@@ -76,7 +76,8 @@ static int take_line(struct metrics *m, const char *line, size_t n, int64_t last
 	return rc;
 }
 
-/* Lines up to step `last` stay; a torn last line and everything behind the checkpoint goes. */
+/* Keeps the lines up to step `last`; removes a half-written last line and all lines after
+ * the checkpoint. */
 static int cut_back(struct metrics *m, int64_t last, struct err *e)
 {
 	struct buf old = BUF_INIT, kept = BUF_INIT;

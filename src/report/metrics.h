@@ -2,7 +2,7 @@
 /* metrics.h - the numbers of a run: metrics.jsonl (one line a step) and TensorBoard event files.
  *
  * metrics.jsonl is appended to with one write a line, so that a killed run leaves whole lines;
- * resuming cuts off what came after the checkpoint. NaN and infinities become null (JSON has none).
+ * resuming removes the lines after the checkpoint. NaN and infinities become null (JSON has none).
  * Not thread-safe. */
 #ifndef HS_REPORT_METRICS_H
 #define HS_REPORT_METRICS_H
@@ -14,13 +14,13 @@
 struct err;
 struct metrics;
 
-/* A number that does not apply is NaN; it is left out of the line then (the loss of a skipped step
+/* A number that does not apply is NaN, and is then not in the line (the loss of a skipped step
  * is null). */
 struct metrics_step {
 	int64_t step; /* from 1 */
 	double epoch;
 	double loss, learning_rate, grad_norm;
-	int64_t tokens; /* trained by this step: all ids that went through the model */
+	int64_t tokens; /* all ids that went through the model in this step */
 	double tokens_per_second, seconds;
 	double predicted_seconds; /* by the plan; NaN: there was no prediction */
 	double memory_peak;       /* bytes on the device; NaN: not known */

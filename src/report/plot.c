@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plot.c - see plot.h. Two panels over one axis of steps: the losses, and below them the learning
- * rate. Each curve carries its last value at its end. With many steps the single losses become a
- * pale line below a smoothed one. */
+ * rate. Each curve has its last value at its end. With many steps the single losses become a pale
+ * line below a smoothed one. */
 #include "report/plot.h"
 #include "report/plot_axis.h"
 
@@ -48,8 +48,8 @@ static void set(cairo_t *c, struct colour k, double alpha)
 }
 
 /* `align`: 0 left, 0.5 centre, 1 right of (x, baseline y). */
-static double text(cairo_t *c, const char *s, double x, double y, double align, double size,
-		   bool bold)
+static double draw_text(cairo_t *c, const char *s, double x, double y, double align, double size,
+			bool bold)
 {
 	cairo_text_extents_t ext;
 	cairo_select_font_face(c, font, CAIRO_FONT_SLANT_NORMAL,
@@ -69,7 +69,8 @@ static void line(cairo_t *c, double x0, double y0, double x1, double y1)
 }
 
 /* Grid, numbers at the left, and at the bottom where wanted. */
-static void frame(cairo_t *c, const struct panel *p, const char *label, int y_ticks, bool x_numbers)
+static void draw_frame(cairo_t *c, const struct panel *p, const char *label, int y_ticks,
+		       bool x_numbers)
 {
 	char s[32];
 	struct plot_ticks ty = plot_ticks(p->y_lo, p->y_hi, y_ticks, 0),
@@ -81,7 +82,7 @@ static void frame(cairo_t *c, const struct panel *p, const char *label, int y_ti
 		line(c, p->x, y, p->x + p->w, y);
 		plot_tick_text(v, &ty, s, sizeof s);
 		set(c, grey, 1);
-		text(c, s, p->x - 14, y + 7, 1, 20, false);
+		draw_text(c, s, p->x - 14, y + 7, 1, 20, false);
 	}
 	for (int i = 0; i < tx.count; i++) {
 		double v = tx.first + i * tx.step, x = floor(px(p, v)) + 0.5;
@@ -91,7 +92,7 @@ static void frame(cairo_t *c, const struct panel *p, const char *label, int y_ti
 			continue;
 		plot_tick_text(v, &tx, s, sizeof s);
 		set(c, grey, 1);
-		text(c, s, x, p->y + p->h + 30, 0.5, 20, false);
+		draw_text(c, s, x, p->y + p->h + 30, 0.5, 20, false);
 	}
 	set(c, ink, 0.55);
 	cairo_set_line_width(c, 1.5);
@@ -100,12 +101,13 @@ static void frame(cairo_t *c, const struct panel *p, const char *label, int y_ti
 	cairo_save(c);
 	cairo_translate(c, 44, p->y + p->h / 2);
 	cairo_rotate(c, -M_PI / 2);
-	text(c, label, 0, 0, 0.5, 21, false);
+	draw_text(c, label, 0, 0, 0.5, 21, false);
 	cairo_restore(c);
 }
 
 /* A curve with gaps where a value is not finite; a lone point becomes a dot. */
-static void curve(cairo_t *c, const struct panel *p, const double *x, const double *y, size_t n)
+static void draw_curve(cairo_t *c, const struct panel *p, const double *x, const double *y,
+		       size_t n)
 {
 	double thick = cairo_get_line_width(c);
 	for (size_t i = 0; i < n; i++) {
@@ -141,7 +143,7 @@ static void dots(cairo_t *c, const struct panel *p, const double *x, const doubl
 }
 
 /* The mean of two exponential averages without the bias of their beginnings, one from each end, so
- * that the curve does not lag behind the losses. What is not finite is passed over. */
+ * that the curve does not lag behind the losses. Values that are not finite are skipped. */
 static void smooth(const double *y, size_t n, double *out)
 {
 	double keep = exp(-1.0 / fmax(2, (double)n / 60));
@@ -179,7 +181,7 @@ static size_t last_finite(const double *v, size_t n)
 	return n;
 }
 
-/* The last values stand right of the panel, kept apart when they lie close together. */
+/* The last values are written right of the panel, kept apart when they are close together. */
 struct end_label {
 	double y;
 	struct colour k;
@@ -195,7 +197,7 @@ static void end_labels(cairo_t *c, const struct panel *p, struct end_label *l, s
 	}
 	for (size_t i = 0; i < n; i++) {
 		set(c, l[i].k, 1);
-		text(c, l[i].s, p->x + p->w + 16, l[i].y + 8, 0, 22, true);
+		draw_text(c, l[i].s, p->x + p->w + 16, l[i].y + 8, 0, 22, true);
 	}
 }
 
@@ -213,7 +215,7 @@ static double legend(cairo_t *c, double x, double y, struct colour k, bool marke
 		cairo_stroke(c);
 	}
 	set(c, ink, 1);
-	return x + 46 + text(c, s, x + 46, y, 0, 21, false) + 34;
+	return x + 46 + draw_text(c, s, x + 46, y, 0, 21, false) + 34;
 }
 
 static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_curve *m,
@@ -222,7 +224,7 @@ static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_
 	struct end_label l[2];
 	size_t nl = 0, last = last_finite(m->loss, m->nstep),
 	       val = last_finite(m->val_loss, m->nval);
-	frame(c, p, "loss", 8, false);
+	draw_frame(c, p, "loss", 8, false);
 	cairo_save(c);
 	cairo_rectangle(c, p->x - 8, p->y - 8, p->w + 16, p->h + 8);
 	cairo_clip(c);
@@ -230,15 +232,15 @@ static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_
 	cairo_set_line_cap(c, CAIRO_LINE_CAP_ROUND);
 	set(c, blue, smoothed ? 0.28 : 1);
 	cairo_set_line_width(c, smoothed ? 1.5 : 3.5);
-	curve(c, p, m->step, m->loss, m->nstep);
+	draw_curve(c, p, m->step, m->loss, m->nstep);
 	if (smoothed) {
 		set(c, blue, 1);
 		cairo_set_line_width(c, 3.5);
-		curve(c, p, m->step, smoothed, m->nstep);
+		draw_curve(c, p, m->step, smoothed, m->nstep);
 	}
 	set(c, orange, 1);
 	cairo_set_line_width(c, 3);
-	curve(c, p, m->val_step, m->val_loss, m->nval);
+	draw_curve(c, p, m->val_step, m->val_loss, m->nval);
 	dots(c, p, m->val_step, m->val_loss, m->nval, m->nval > 60 ? 3 : 6, orange);
 	cairo_restore(c);
 	if (last) {
@@ -255,7 +257,7 @@ static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_
 
 static void draw_rate(cairo_t *c, const struct panel *p, const struct metrics_curve *m)
 {
-	frame(c, p, "learning rate", 3, true);
+	draw_frame(c, p, "learning rate", 3, true);
 	cairo_save(c);
 	cairo_rectangle(c, p->x - 8, p->y - 8, p->w + 16, p->h + 8);
 	cairo_clip(c);
@@ -273,19 +275,19 @@ static void draw_rate(cairo_t *c, const struct panel *p, const struct metrics_cu
 	cairo_set_line_width(c, 3);
 	cairo_set_line_join(c, CAIRO_LINE_JOIN_ROUND);
 	cairo_set_line_cap(c, CAIRO_LINE_CAP_ROUND);
-	curve(c, p, m->step, m->learning_rate, m->nstep);
+	draw_curve(c, p, m->step, m->learning_rate, m->nstep);
 	cairo_restore(c);
 	set(c, ink, 1);
-	text(c, "step", p->x + p->w / 2, p->y + p->h + 66, 0.5, 21, false);
+	draw_text(c, "step", p->x + p->w / 2, p->y + p->h + 66, 0.5, 21, false);
 }
 
 static void head(cairo_t *c, const struct plot_loss *p, const struct panel *top, bool smoothed)
 {
 	set(c, ink, 1);
-	text(c, p->title, top->x, 62, 0, 34, true);
+	draw_text(c, p->title, top->x, 62, 0, 34, true);
 	set(c, grey, 1);
 	if (p->subtitle)
-		text(c, p->subtitle, top->x, 98, 0, 21, false);
+		draw_text(c, p->subtitle, top->x, 98, 0, 21, false);
 	double y = p->subtitle ? 140 : 116,
 	       x = legend(c, top->x, y, blue, false,
 			  smoothed ? "training loss (smoothed)" : "training loss");

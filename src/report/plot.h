@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plot.h - loss.png: training loss, validation loss and learning rate over the steps, drawn with
- * cairo. */
+/* plot.h - loss.png: training loss, validation loss and learning rate over the steps, drawn
+ * with cairo. */
 #ifndef HS_REPORT_PLOT_H
 #define HS_REPORT_PLOT_H
 

@@ -49,7 +49,7 @@ void plot_tick_text(double v, const struct plot_ticks *t, char *s, size_t cap)
 	if (fabs(v) < t->step * 1e-6)
 		snprintf(s, cap, "0");
 	else if (t->digits > 3) {
-		/* 1.5e-4 rather than 0.00015; no zeros that say nothing: 2e-4 */
+		/* 1.5e-4 rather than 0.00015; no trailing zeros: 2e-4 */
 		int power = (int)floor(log10(fabs(v)) + 1e-9);
 		double m = v / pow(10, power);
 		snprintf(s, cap, fabs(m - round(m)) < 1e-6 ? "%.0fe%d" : "%.1fe%d", m, power);

@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* Ticks at first, first + step, ... (count of them), all inside [lo, hi]; digits behind the decimal
- * point. */
+/* Ticks at first, first + step, ... (count of them), all inside [lo, hi]; digits behind the
+ * decimal point. */
 struct plot_ticks {
 	double first, step;
 	int count, digits;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor stands
- * behind the bar; every other line first clears them, and draws them anew below itself. */
+/* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor is
+ * behind the bar; any other line first clears them, and draws them again below itself. */
 #include "report/progress.h"
 
 #include "base/buf.h"
@@ -25,10 +25,10 @@ struct progress {
 	double share;
 	bool bar;             /* there is one */
 	struct buf table;     /* above it */
-	struct buf on_screen; /* table and bar as they stand there; empty: nothing does */
-	struct buf out;       /* on its way */
-	int64_t drawn;        /* when */
-	bool late;            /* something changed since */
+	struct buf on_screen; /* table and bar as they are on the screen; empty: none */
+	struct buf out;       /* text to be written */
+	int64_t drawn;        /* time of the last drawing */
+	bool late;            /* something has changed since */
 };
 
 int progress_new(progress_write_fn write, void *ctx, struct progress_look look,
@@ -78,7 +78,7 @@ static void rate(struct buf *t, double v)
 		buf_addf(t, "%5.0fk", v / 1000);
 }
 
-/* ---- what is redrawn ---- */
+/* ---- table and bar ---- */
 
 /* Lines that the text takes on a terminal of this width, which may have become narrower since the
  * text was written. */
@@ -118,8 +118,8 @@ static void blocks(struct buf *t, double share, int width, bool utf8)
 	buf_addf(t, "%s%*s", part[rest], width - full - (rest != 0), "");
 }
 
-/* What stands right of the bar, as much as there is room for. */
-static void facts(const struct progress *p, int room, struct buf *t)
+/* The figures right of the bar, as many as fit. */
+static void put_figures(const struct progress *p, int room, struct buf *t)
 {
 	const struct progress_step *s = &p->last;
 	char piece[3][48] = { "", "", "" }, d[32];
@@ -154,7 +154,7 @@ static void bar(const struct progress *p, struct buf *t)
 	blocks(t, p->share, width, p->look.utf8);
 	buf_addf(t, "%s %3.0f%%", p->look.colour ? "\033[0m" : "",
 		 100 * fmin(fmax(p->share, 0), 1));
-	facts(p, room - left - 1 - width - PERCENT, t);
+	put_figures(p, room - left - 1 - width - PERCENT, t);
 }
 
 static void draw(struct progress *p)
@@ -176,8 +176,8 @@ static void flush(struct progress *p)
 	buf_reset(&p->out);
 }
 
-/* Now, or when it is time again. */
-static void change(struct progress *p)
+/* Redraws now, or when the interval has passed. */
+static void redraw_soon(struct progress *p)
 {
 	p->late = true;
 	if (clock_now() - p->drawn >= p->look.interval)
@@ -191,7 +191,7 @@ static void set_bar(struct progress *p, const char *what, double share)
 	p->bar = true;
 }
 
-/* ---- what is told ---- */
+/* ---- lines ---- */
 
 static void step_line(const struct progress *p, const struct progress_step *s, struct buf *t)
 {
@@ -248,7 +248,7 @@ void progress_step(struct progress *p, const struct progress_step *s, bool line)
 		if (line || !p->bar)
 			draw(p);
 		else
-			change(p);
+			redraw_soon(p);
 	}
 	flush(p);
 	pthread_mutex_unlock(&p->lock);
@@ -269,7 +269,7 @@ void progress_part(struct progress *p, const char *what, int64_t done, int64_t a
 	pthread_mutex_lock(&p->lock);
 	if (p->look.columns && all > 0) {
 		set_bar(p, what, (double)done / (double)all);
-		change(p);
+		redraw_soon(p);
 		flush(p);
 	}
 	pthread_mutex_unlock(&p->lock);

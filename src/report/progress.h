@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.h - what a person sees while a job runs: a line for each step and, on a terminal, a bar
- * below them that is redrawn, with a table above it if there is one.
+/* progress.h - the display of a running job: a line for each step and, on a terminal, below them a
+ * bar that is redrawn, with an optional table above it.
  *
- * The text goes to a function of the caller's (libraries do not print). Without a terminal there
- * are plain lines only, which read well in a file. Thread-safe: log lines may come from other
- * threads through progress_line(). What is redrawn goes out in one write. */
+ * The text goes to a function of the caller (libraries do not print). Without a terminal there are
+ * plain lines only, fit for a file. Thread-safe: log lines may come from other threads through
+ * progress_line(). A redrawing is one write. */
 #ifndef HS_REPORT_PROGRESS_H
 #define HS_REPORT_PROGRESS_H
 
@@ -20,7 +20,7 @@ typedef void (*progress_write_fn)(void *ctx, const char *text, size_t n);
 struct progress_look {
 	int columns; /* width of the terminal; 0: not a terminal, plain lines */
 	bool colour, utf8;
-	int64_t interval; /* nanoseconds from one redrawing to the next, at least */
+	int64_t interval; /* least nanoseconds from one redrawing to the next */
 };
 
 struct progress_step {
@@ -41,13 +41,13 @@ void progress_free(struct progress *p); /* removes bar and table; NULL is allowe
 void progress_step(struct progress *p, const struct progress_step *s, bool line);
 /* One line of other text, above table and bar. */
 void progress_line(struct progress *p, const char *text);
-/* Something that has parts of its own ("evaluating", 3 of 12): shown in the bar only. */
+/* An activity with parts ("evaluating", 3 of 12): shown in the bar only. */
 void progress_part(struct progress *p, const char *what, int64_t done, int64_t all);
 /* Lines above the bar, each ended by a newline and no wider than the terminal; shown from the next
  * redrawing on. */
 void progress_table(struct progress *p, const char *lines);
-/* Redraws what waited for its time, and all of it when the terminal now has another width. To be
- * called now and then. */
+/* Redraws changes whose interval has passed, and everything when the width of the terminal has
+ * changed. To be called several times a second. */
 void progress_refresh(struct progress *p, int columns_now);
 
 /* "1:05", "2:03:04", "3 days 4 h" */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensorboard.c - see tensorboard.h. Every record is one write, so a killed run leaves whole
- * records. */
+/* tensorboard.c - see tensorboard.h. Every record is one write, so a killed run leaves only
+ * complete records. */
 #include "report/tensorboard.h"
 
 #include "base/clock.h"

@@ -15,7 +15,7 @@
 struct err;
 struct tensorboard;
 
-/* A new event file in `dir` (made when missing); a resumed run simply gets a second file there. */
+/* A new event file in `dir` (created when missing); a resumed run gets a second file there. */
 int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e);
 /* NULL is allowed */
 void tensorboard_close(struct tensorboard *t);

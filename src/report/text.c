@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Bytes of the character at `s`, or 0 where it is none that can be shown. */
+/* Bytes of the character at `s`, or 0 when it cannot be shown. */
 static size_t character(const char *s)
 {
 	const unsigned char *p = (const unsigned char *)s;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.h - texts from files and from other machines, made fit to be shown: in a page, in a picture,
+/* text.h - texts from files and from other machines, made safe to show in a page, in a picture or
  * on a terminal.
  *
- * What is no UTF-8 or no printable character (controls, escape sequences, marks that turn the
- * direction of writing) becomes '?'. */
+ * Invalid UTF-8 and unprintable characters (controls, escape sequences, marks that change the
+ * direction of writing) become '?'. */
 #ifndef HS_REPORT_TEXT_H
 #define HS_REPORT_TEXT_H
 
@@ -11,10 +11,10 @@
 
 struct buf;
 
-/* At most `most` characters, the last one then an ellipsis; 0: all. `out` has `cap` bytes. NULL is
- * as "". */
+/* At most `most` characters, the last one an ellipsis where the text is cut; 0: all. `out` has
+ * `cap` bytes. NULL counts as "". */
 void text_clean(char *out, size_t cap, const char *s, size_t most);
-/* The same as HTML and SVG want it: markup characters escaped. */
+/* The same for HTML and SVG: markup characters are escaped. */
 void text_markup(struct buf *out, const char *s, size_t most);
 /* Columns on a terminal; colour sequences take none. */
 int text_width(const char *s);

@@ -32,7 +32,7 @@ static bool same_kind(const char *a, const char *b)
 	       (!kind_length(a) || !strncmp(a, b, kind_length(a)));
 }
 
-/* The first device of each kind says its colour. */
+/* Whether this device is the first of its kind: it chooses the colour. */
 static bool first_of_kind(const struct topology *t, size_t i)
 {
 	size_t k = 0;
@@ -132,8 +132,8 @@ static void link_text(const struct topology_link *l, char *s, size_t cap)
 	}
 }
 
-/* A share as a bar of blocks (cells of a table would be stretched to its width) with a text behind
- * it. */
+/* A share as a bar of blocks, followed by a text (cells of a table would be stretched to
+ * its width). */
 static void dot_bar(struct buf *b, double share, const char *colour, const char *text)
 {
 	enum { BLOCKS = 16 };
@@ -205,7 +205,7 @@ static void dot_device(const struct topology *t, size_t i, struct buf *b)
 		 d->stage < 0 ? ", style=\"filled,rounded,dashed\"" : "");
 }
 
-/* Which colour is which kind, where there are several. */
+/* The colours of the kinds of devices, where there are several. */
 static void dot_legend(const struct topology *t, struct buf *b)
 {
 	size_t kinds = 0;
@@ -304,8 +304,7 @@ static void dot_link(const struct topology_link *l, bool turned, const char *how
 	buf_adds(b, s[0] || l->transport || l->encrypted ? ">];\n" : " >];\n");
 }
 
-/* Devices in the order of the stages, those that are left out behind them; where a new row
- * begins. */
+/* Devices in the order of the stages, followed by those that are left out; and the row of each. */
 struct rows {
 	size_t *order, *row; /* [ndevice]; row: by device */
 	size_t n;
@@ -366,7 +365,7 @@ static void dot_rows(const struct topology *t, const struct rows *r, struct buf 
 }
 
 /* Whether the devices of each machine (those that are used, or all) follow each other. Where they
- * do not, Graphviz 2.43 corrupts its memory over labels that take part in the layout: there they
+ * do not, Graphviz 2.43 corrupts its memory when labels take part in the layout: there the labels
  * are written beside the finished edges. */
 static bool in_turn(const struct topology *t, const struct rows *r, bool left_out_too)
 {
@@ -379,7 +378,7 @@ static bool in_turn(const struct topology *t, const struct rows *r, bool left_ou
 	return true;
 }
 
-/* Machines that are all left out stand in a row of their own. */
+/* Machines of which all devices are left out are in a row of their own. */
 static void dot_one_row(const struct topology *t, const char *label, bool chain, struct buf *b)
 {
 	size_t before = t->ndevice;
@@ -418,7 +417,7 @@ out:
 	mem_free(r.row);
 }
 
-/* Mermaid takes #quot; and friends for what would end a quoted label. */
+/* Mermaid needs #quot; and similar names for characters that would end a quoted label. */
 static void mermaid(struct buf *b, const char *s)
 {
 	for (; s && *s; s++) {

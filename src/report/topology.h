@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology.h - the picture of a job: machines, devices with their layers, links. For one machine as
- * for many.
+/* topology.h - the picture of a job on one machine or several: machines, devices with their
+ * layers, links.
  *
- * Whoever knows the plan fills the struct (all texts borrowed); from it come Graphviz text (.dot),
- * Mermaid text (.mmd) and, through the Graphviz library, .png and .svg. The texts are pure
- * functions of the struct. */
+ * The caller, who knows the plan, fills the struct (all texts are borrowed). From it are made
+ * Graphviz text (.dot), Mermaid text (.mmd) and, by the Graphviz library, .png and .svg. The texts
+ * are pure functions of the struct. */
 #ifndef HS_REPORT_TOPOLOGY_H
 #define HS_REPORT_TOPOLOGY_H
 
@@ -33,8 +33,7 @@ struct topology_device {
 	uint64_t mem_need, mem_total; /* bytes; 0: not known */
 	/* predicted or measured share of the step it computes; NaN: not known */
 	double busy;
-	/* instead of first and last where there are several ranges: "0-7, 16-23"; NULL: as they
-	 * say */
+	/* several ranges ("0-7, 16-23"), in place of first and last; NULL: first and last hold */
 	const char *layers;
 };
 
@@ -61,8 +60,8 @@ struct topology {
 void topology_dot(const struct topology *t, struct buf *out);
 void topology_mermaid(const struct topology *t, struct buf *out);
 /* Writes dir/architecture.dot, .mmd, .svg and .png, each atomically; and .pdf when `extra` is "pdf"
- * (`extra` may be NULL). When Graphviz has no renderer here, the texts are written and
- * ERR_UNSUPPORTED says what is missing: a caller may go on with a warning. */
+ * (`extra` may be NULL). When Graphviz has no renderer on this machine, the texts are written and
+ * ERR_UNSUPPORTED says what is missing; the caller may continue with a warning. */
 int topology_write(const struct topology *t, const char *dir, const char *extra, struct err *e);
 
 #endif

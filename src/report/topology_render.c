@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* topology_render.c - see topology_render.h. PNGs are drawn at twice the usual resolution, for
- * screens that show it. */
+ * high-resolution screens. */
 #include "report/topology_render.h"
 
 #include "base/buf.h"
