@@ -38,6 +38,10 @@ fi
 
 scripts/lint.py || status=1
 
+# What other systems than Linux get must compile here too.
+${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DHS_OS_OTHER -Isrc -Wall -Wextra -Werror -fsyntax-only \
+	src/base/os_other.c || status=1
+
 if ! "$bin" help config --markdown | diff -q - docs/configuration.md >/dev/null; then
 	echo "docs/configuration.md: not what '$bin help config --markdown' prints (make docs)"
 	status=1

@@ -10,14 +10,13 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 #include <omp.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define MAP_FROM ((size_t)1 << 20)  /* buffers of this size or more are mapped */
 #define HUGE_FROM ((size_t)4 << 20) /* of these on, with huge pages where there are any */
@@ -87,106 +86,6 @@ static const struct cpu_isa *best_isa(void)
 #endif
 }
 
-/* Reads the first number of a small file; false when there is none ("max"). */
-static bool read_number(const char *path, uint64_t *v_p)
-{
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return false;
-	unsigned long long v;
-	bool ok = fscanf(f, "%llu", &v) == 1;
-	fclose(f);
-	if (ok)
-		*v_p = v;
-	return ok;
-}
-
-/* Lowers *total_p and *free_p to the limit of one control group. */
-static void limit_of(const char *dir, const char *limit, const char *usage, uint64_t *total_p,
-		     uint64_t *free_p)
-{
-	char path[512];
-	uint64_t max, now = 0;
-	snprintf(path, sizeof path, "%s/%s", dir, limit);
-	if (!read_number(path, &max))
-		return;
-	snprintf(path, sizeof path, "%s/%s", dir, usage);
-	read_number(path, &now);
-	if (max < *total_p)
-		*total_p = max;
-	uint64_t left = max > now ? max - now : 0;
-	if (left < *free_p)
-		*free_p = left;
-}
-
-/* Cores that the group's quota pays for, 0 for no limit. */
-static int quota_of(const char *dir)
-{
-	char path[512];
-	long long quota = -1, period = 0;
-	snprintf(path, sizeof path, "%s/cpu.max", dir);
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return 0;
-	if (fscanf(f, "%lld %lld", &quota, &period) != 2)
-		quota = -1;
-	fclose(f);
-	return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
-/* Calls on this process's control groups, from its own up to the root (cgroup v2 and the memory
- * hierarchy of v1). */
-static void limits(uint64_t *total_p, uint64_t *free_p, int *cores_p)
-{
-	FILE *f = fopen("/proc/self/cgroup", "re");
-	char line[384];
-	while (f && fgets(line, sizeof line, f)) {
-		line[strcspn(line, "\n")] = 0;
-		char *ctl = strchr(line, ':'), *path = ctl ? strchr(ctl + 1, ':') : NULL;
-		if (!path)
-			continue;
-		*path++ = 0;
-		ctl++;
-		const bool v2 = !*ctl;
-		if (!v2 && strcmp(ctl, "memory") != 0)
-			continue;
-		for (;;) {
-			char dir[448];
-			snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory", path);
-			limit_of(dir, v2 ? "memory.max" : "memory.limit_in_bytes",
-				 v2 ? "memory.current" : "memory.usage_in_bytes", total_p, free_p);
-			int q = v2 ? quota_of(dir) : 0;
-			if (q && q < *cores_p)
-				*cores_p = q;
-			char *slash = strrchr(path, '/');
-			if (!slash)
-				break;
-			*slash = 0;
-		}
-	}
-	if (f)
-		fclose(f);
-}
-
-static void memory(uint64_t *total_p, uint64_t *free_p, int *cores_p)
-{
-	uint64_t total = 0, avail = 0;
-	FILE *f = fopen("/proc/meminfo", "re");
-	char line[128];
-	while (f && fgets(line, sizeof line, f)) {
-		unsigned long long kb;
-		if (sscanf(line, "MemTotal: %llu", &kb) == 1)
-			total = (uint64_t)kb << 10;
-		else if (sscanf(line, "MemAvailable: %llu", &kb) == 1)
-			avail = (uint64_t)kb << 10;
-	}
-	if (f)
-		fclose(f);
-	limits(&total, &avail, cores_p);
-	*total_p = total;
-	*free_p = avail;
-}
-
 static void cpu_close(struct dev *d)
 {
 	struct cpu *c = d->priv;
@@ -205,10 +104,8 @@ static int cpu_open(struct dev *d, int index, struct err *e)
 	struct cpu *c = mem_zalloc(sizeof *c);
 	if (!c)
 		return err_nomem(e, sizeof *c, "a device");
-	uint64_t total, avail;
 	c->isa = best_isa();
-	c->threads = omp_get_max_threads();
-	memory(&total, &avail, &c->threads);
+	c->threads = os_cores("", omp_get_max_threads());
 	d->priv = c;
 	int rc = cpu_gemm_new(&c->gemm, e);
 	if (rc < 0)
@@ -272,31 +169,6 @@ out:
 	return rc;
 }
 
-static void processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
-{
-	snprintf(name, n_name, "CPU");
-	FILE *f = fopen("/proc/cpuinfo", "re");
-	char line[256];
-	while (f && fgets(line, sizeof line, f)) {
-		char *v = strchr(line, ':');
-		if (line[0] == '\n')
-			break; /* the first processor is enough */
-		if (!v)
-			continue;
-		v += v[1] == ' ' ? 2 : 1;
-		v[strcspn(v, "\n")] = 0;
-		if (!strncmp(line, "model name", 10))
-			snprintf(name, n_name, "%s", v);
-		else if (!strncmp(line, "vendor_id", 9))
-			snprintf(vendor, n_vendor, "%s",
-				 !strcmp(v, "AuthenticAMD")   ? "AMD"
-				 : !strcmp(v, "GenuineIntel") ? "Intel"
-							      : v);
-	}
-	if (f)
-		fclose(f);
-}
-
 static int cpu_caps(struct dev *d, struct dev_caps *caps_p, struct err *e)
 {
 	struct cpu *c = d->priv;
@@ -307,13 +179,13 @@ static int cpu_caps(struct dev *d, struct dev_caps *caps_p, struct err *e)
 		k->bf16 = bf16;
 		k->unified = k->mem_seen = true;
 		k->units = c->threads;
-		processor(k->name, sizeof k->name, k->vendor, sizeof k->vendor);
+		snprintf(k->name, sizeof k->name, "CPU");
+		os_processor(k->name, sizeof k->name, k->vendor, sizeof k->vendor);
 		snprintf(k->driver, sizeof k->driver, "%s, %s kernels", cpu_gemm_version(),
 			 c->isa->name);
 		c->probed = true;
 	}
-	int cores = c->threads;
-	memory(&k->mem_total, &k->mem_free, &cores);
+	os_memory("", &k->mem_total, &k->mem_free);
 	*caps_p = *k;
 	return 0;
 }
@@ -327,8 +199,7 @@ static int cpu_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 	}
 	if (b->size >= CHECK_FROM) {
 		uint64_t total, avail;
-		int cores = 1;
-		memory(&total, &avail, &cores);
+		os_memory("", &total, &avail);
 		if (total && b->size > avail)
 			return err_set(
 				e, ERR_NOMEM,
@@ -339,7 +210,7 @@ static int cpu_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 	if (p == MAP_FAILED)
 		return err_nomem(e, b->size, "a buffer");
 	if (b->size >= HUGE_FROM)
-		madvise(p, b->size, MADV_HUGEPAGE);
+		os_huge_pages(p, b->size);
 	b->host = p;
 	b->handle = 1;
 	return 0;

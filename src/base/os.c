@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* os.c - see os.h: processes that end with their parent, by POSIX alone. */
+#include "base/os.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VARIABLE "HS_PARENT_PIPE" /* the number of the descriptor */
+
+extern char **environ;
+
+/* The environment with VARIABLE, made before fork(): behind it nothing may be allocated. */
+static char **environment_with(char *setting)
+{
+	size_t n = 0, kept = 0;
+	while (environ[n])
+		n++;
+	char **env = mem_array(n + 2, sizeof *env);
+	for (size_t i = 0; env && i < n; i++)
+		if (strncmp(environ[i], VARIABLE "=", sizeof VARIABLE) != 0)
+			env[kept++] = environ[i];
+	if (env) {
+		env[kept++] = setting;
+		env[kept] = NULL;
+	}
+	return env;
+}
+
+int os_spawn_tied(const char *path, char *const *args, pid_t *pid_p, int *tie_p, struct err *e)
+{
+	int ends[2];
+	char setting[sizeof VARIABLE + 16];
+	if (pipe(ends) < 0)
+		return err_sys(e, errno, "starting '%s'", path);
+	fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+	fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+	snprintf(setting, sizeof setting, VARIABLE "=%d", ends[0]);
+	char **env = environment_with(setting);
+	if (!env) {
+		close(ends[0]);
+		close(ends[1]);
+		return err_nomem(e, sizeof *env, "an environment");
+	}
+	const pid_t pid = fork();
+	if (pid == 0) {
+		setpgid(0, 0);
+		fcntl(ends[0], F_SETFD, 0);
+		execve(path, args, env);
+		raise(SIGKILL);
+	}
+	const int code = errno;
+	mem_free(env);
+	close(ends[0]);
+	if (pid < 0) {
+		close(ends[1]);
+		return err_sys(e, code, "starting '%s'", path);
+	}
+	*pid_p = pid;
+	*tie_p = ends[1];
+	return 0;
+}
+
+static int watched = -1;
+
+static void *watch(void *ctx)
+{
+	char c;
+	ssize_t n;
+	(void)ctx;
+	while ((n = read(watched, &c, 1)) > 0 || (n < 0 && errno == EINTR))
+		;
+	kill(getpid(), SIGKILL);
+	return NULL;
+}
+
+static void begin(void)
+{
+	const char *s = getenv(VARIABLE);
+	char *end;
+	pthread_t t;
+	pthread_attr_t attr;
+	sigset_t all, before;
+	if (!s || !*s)
+		return;
+	const long fd = strtol(s, &end, 10);
+	if (*end || fd < 0 || fd > 1 << 20 || fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
+		return;
+	watched = (int)fd;
+	unsetenv(VARIABLE); /* it is not for this process's own children */
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 64 << 10);
+	sigfillset(&all); /* signals are for the other threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (pthread_create(&t, &attr, watch, NULL))
+		kill(getpid(), SIGKILL); /* better no worker than one that stays behind */
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+}
+
+bool os_die_with_parent(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, begin);
+	return watched >= 0;
+}

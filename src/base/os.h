@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* os.h - what only the operating system knows: memory and processors that this process may have,
+ * its own program, its parent's end, names of the running kernel and network. Linux's answers are
+ * in os_linux.c, those of other systems (mostly "unknown") in os_other.c, and what POSIX has
+ * everywhere in os.c. Nothing else in src/ reads /proc or /sys. */
+#ifndef HS_BASE_OS_H
+#define HS_BASE_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct err;
+
+/* `root` is put in front of every path that these two read: "" for the system itself, a folder with
+ * proc/ and sys/ in tests. */
+
+/* Bytes that this process may have in all, and those it can still take without swapping: of the
+ * machine and of each control group it is in (cgroup v1 and v2). Pages of files count as free, as
+ * the kernel drops them when memory is asked for. 0 and 0 where the system does not say. */
+void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p);
+/* `cores`, or the fewer that the quotas of the control groups pay for. */
+int os_cores(const char *root, int cores);
+
+/* Processors that this process may run on; 0: unknown. */
+int os_affinity(void);
+/* Name and maker of the processor; they stay as they are where it is unknown. */
+void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor);
+/* Asks for large pages for a mapping; and says that its pages are not needed for now. Neither can
+ * fail in a way that matters. */
+void os_huge_pages(void *p, size_t n);
+void os_drop_pages(void *p, size_t n);
+
+/* The path of the program that runs, also when this library was loaded by another program; NULL:
+ * unknown. It stays valid. */
+const char *os_self_exe(void);
+/* Of the running kernel: another one after each start of the machine. false: unknown. */
+bool os_boot_id(char *out, size_t n);
+/* Of the network that this process sees; equal texts on one kernel are one network. */
+bool os_net_namespace(char *out, size_t n);
+
+/* Starts a program that ends when this process does, however that ends, SIGKILL included.
+ *
+ * Linux's PR_SET_PDEATHSIG does not do: it fires when the THREAD that forked ends, so a program that
+ * starts workers from a thread of its own would lose them with that thread. Here parent and child
+ * share a pipe of which only the parent has the end to write: the kernel closes it with the last of
+ * the parent's threads. The child watches the other end from os_die_with_parent() on.
+ *
+ * The child is in a process group of its own (Ctrl-C is the parent's). `args` ends with NULL. The
+ * parent keeps *tie_p open as long as the child shall live and closes it after waitpid(). */
+int os_spawn_tied(const char *path, char *const *args, pid_t *pid_p, int *tie_p, struct err *e);
+/* At the beginning of main(), behind the last exec of itself: when os_spawn_tied() started this
+ * process, a thread waits from now on for the parent's end and ends the process with SIGKILL.
+ * Returns whether it was started so. Calling it again changes nothing. */
+bool os_die_with_parent(void);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* os_other.c - see os.h: systems other than Linux, where nothing beyond POSIX is asked. */
+#include "base/os.h"
+
+#if !defined(__linux__) || defined(HS_OS_OTHER)
+#include <unistd.h>
+
+void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p)
+{
+	(void)root;
+	*total_p = *free_p = 0;
+#ifdef _SC_PHYS_PAGES
+	const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+	if (pages > 0 && size > 0)
+		*total_p = *free_p = (uint64_t)pages * (uint64_t)size;
+#endif
+}
+
+int os_cores(const char *root, int cores)
+{
+	(void)root;
+	return cores;
+}
+
+int os_affinity(void) { return 0; }
+
+void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
+{
+	(void)name;
+	(void)n_name;
+	(void)vendor;
+	(void)n_vendor;
+}
+
+void os_huge_pages(void *p, size_t n)
+{
+	(void)p;
+	(void)n;
+}
+
+void os_drop_pages(void *p, size_t n)
+{
+	(void)p;
+	(void)n;
+}
+
+const char *os_self_exe(void) { return NULL; }
+
+bool os_boot_id(char *out, size_t n)
+{
+	(void)out;
+	(void)n;
+	return false;
+}
+
+bool os_net_namespace(char *out, size_t n)
+{
+	(void)out;
+	(void)n;
+	return false;
+}
+#endif
