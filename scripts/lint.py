@@ -37,6 +37,7 @@ BANNED = {
 HEAP = {name: "use mem.h, the one door to malloc" for name in "malloc calloc realloc reallocarray strdup strndup aligned_alloc posix_memalign asprintf vasprintf".split()}
 PRINT = {name: "libraries never print and never exit (only src/cli does)" for name in "printf puts putchar perror exit _exit abort".split()}
 LONGEST = 800
+NO_CIRCLES = {"dev"}
 WIDEST = 100
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 found = 0
@@ -146,7 +147,43 @@ def check_registry(path, text):
             complain(f"{folder}/{f}", 1, f"no row '{stem}' in {path}")
 
 
+def check_circles(includes):
+    """Files that include each other in a circle; a .c file and its header are one. An error in the
+    folders of NO_CIRCLES, elsewhere a note."""
+    order, low, on, stack, count = {}, {}, set(), [], [0]
+
+    def visit(n):
+        order[n] = low[n] = count[0]
+        count[0] += 1
+        stack.append(n)
+        on.add(n)
+        for m in sorted(includes[n]):
+            if m not in order:
+                visit(m)
+                low[n] = min(low[n], low[m])
+            elif m in on:
+                low[n] = min(low[n], order[m])
+        if low[n] == order[n]:
+            circle = []
+            while not circle or circle[-1] != n:
+                circle.append(stack.pop())
+                on.discard(circle[-1])
+            if len(circle) > 1:
+                text = "include each other in a circle: " + ", ".join(sorted(circle))
+                if circle[0].split("/")[0] in NO_CIRCLES:
+                    complain("src/" + sorted(circle)[0] + ".c", 1, text)
+                else:
+                    print("note: " + text)
+
+    for n in list(includes):
+        includes[n] = {m for m in includes[n] if m in includes and m != n}
+    for n in sorted(includes):
+        if n not in order:
+            visit(n)
+
+
 def main():
+    includes = {}
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     for base, folders, files in os.walk("src"):
         folders.sort()
@@ -161,7 +198,11 @@ def main():
                 check_shape(path, text)
                 check_functions(path, text)
                 check_width(path, text)
+                includes.setdefault(path[4:-2], set()).update(
+                    m.group(1)[:-2] for _, m in lines_of(text, r'(?m)^[ \t]*#[ \t]*include[ \t]+"([^"]+)"')
+                )
             check_ranks(path, text)
+    check_circles(includes)
     for path in subprocess.run(["git", "ls-files"], capture_output=True, text=True).stdout.split():
         check_license(path)
     return 1 if found else 0

@@ -42,10 +42,10 @@ bool os_net_namespace(char *out, size_t n);
 
 /* Starts a program that ends when this process does, however that ends, SIGKILL included.
  *
- * Linux's PR_SET_PDEATHSIG does not do: it fires when the THREAD that forked ends, so a program that
- * starts workers from a thread of its own would lose them with that thread. Here parent and child
- * share a pipe of which only the parent has the end to write: the kernel closes it with the last of
- * the parent's threads. The child watches the other end from os_die_with_parent() on.
+ * PR_SET_PDEATHSIG of Linux is not enough: it fires when the THREAD that forked ends, so a program
+ * that starts workers from a thread of its own would lose them with that thread. Here parent and
+ * child share a pipe of which only the parent has the end to write: the kernel closes it with the
+ * last of the parent's threads. The child watches the other end from os_die_with_parent() on.
  *
  * The child is in a process group of its own (Ctrl-C is the parent's). `args` ends with NULL. The
  * parent keeps *tie_p open as long as the child shall live and closes it after waitpid(). */

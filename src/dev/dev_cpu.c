@@ -23,31 +23,6 @@
 /* Of these on, only when the memory is there: better an error than the out-of-memory killer. */
 #define CHECK_FROM ((size_t)64 << 20)
 
-void *cpu_scratch(struct cpu *c, size_t bytes)
-{
-	if (bytes > c->scratch_size) {
-		void *p = mem_aligned(64, bytes);
-		if (!p)
-			return NULL;
-		mem_free(c->scratch);
-		c->scratch = p;
-		c->scratch_size = bytes;
-	}
-	return c->scratch;
-}
-
-void cpu_par(struct cpu *c, int64_t n, cpu_chunk_fn fn, void *ctx)
-{
-	if (n <= 1 || c->threads <= 1) {
-		for (int64_t i = 0; i < n; i++)
-			fn(ctx, i, 0);
-		return;
-	}
-#pragma omp parallel for schedule(dynamic) num_threads(c->threads)
-	for (int64_t i = 0; i < n; i++)
-		fn(ctx, i, omp_get_thread_num());
-}
-
 static int cpu_count(struct err *e)
 {
 	(void)e;

@@ -164,17 +164,7 @@ struct rt {
 	const char *doing; /* the last work given to it */
 };
 
-/* rt.c */
-int rt_count(const struct rt_vendor *v, struct err *e);
-int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e);
-void rt_close(struct dev *d);
-int rt_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
-int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
-int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
-	      struct err *e);
-int rt_sync(struct dev *d, struct err *e);
-int rt_busy(struct dev *d, struct err *e);
-bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t);
+/* rt_queue.c */
 /* 0, or the error for a code of the driver, with the device's name. */
 int rt_failed(struct rt *c, int code, const char *what, struct err *e);
 int rt_wait(struct rt *c, void *event, struct err *e); /* until it has happened, or the limit */
@@ -182,7 +172,8 @@ int rt_wait(struct rt *c, void *event, struct err *e); /* until it has happened,
 int rt_enter(struct rt *c, struct err *e);
 /* after each piece of work has been put on the compute stream */
 int rt_queued(struct rt *c, struct err *e);
-int rt_idle(struct rt *c, struct err *e); /* until both streams are empty */
+/* 1: something on the compute stream has not run; 0: all has; or an error */
+int rt_under_way(struct rt *c, struct err *e);
 
 /* rt_memory.c */
 int rt_alloc(struct dev *d, struct dev_buf *b, struct err *e);
@@ -203,6 +194,7 @@ static inline uint64_t rt_address(struct dev_ref r) { return rt_block_of(r.buf)-
  * it. NULL is allowed. */
 int rt_use(struct rt *c, const struct dev_buf *b, struct err *e);
 int rt_use_block(struct rt *c, struct rt_block *b, struct err *e);
+int rt_idle(struct rt *c, struct err *e); /* until both streams are empty */
 /* Memory that belongs to no buffer. */
 int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e);
 void rt_give(struct rt *c, struct rt_block *b);
@@ -211,6 +203,15 @@ void rt_memory_release(struct rt *c);
 /* rt_program.c */
 int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, struct err *e);
 void rt_programs_release(struct rt *c);
+
+/* rt_launch.c */
+int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
+int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
+	      struct err *e);
+bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t);
+/* whether a small product in this dtype comes out right, by the vendor's library on hardware that
+ * multiplies it */
+bool rt_probe(struct dev *d, enum dtype t);
 
 /* rt_cublaslt.c, rt_rocblas.c: products by the vendor's library. A blas object is released by its
  * own function. */
@@ -221,5 +222,13 @@ struct rt_blas {
 };
 int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e);
 int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e);
+
+/* rt.c */
+int rt_count(const struct rt_vendor *v, struct err *e);
+int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e);
+void rt_close(struct dev *d);
+int rt_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);
+int rt_sync(struct dev *d, struct err *e);
+int rt_busy(struct dev *d, struct err *e);
 
 #endif

@@ -64,6 +64,23 @@ static int no_room(struct rt *c, size_t n, struct err *e)
 		       (missing ? missing + mib - 1 : n) / mib);
 }
 
+int rt_idle(struct rt *c, struct err *e)
+{
+	TRY(rt_downloaded(c, e));
+	for (int i = 0; i < RT_SLOTS; i++)
+		if (c->slot[i].busy) {
+			TRY(rt_wait(c, c->slot[i].event, e));
+			c->slot[i].busy = false;
+		}
+	c->seen = c->copies;
+	if (c->finished == c->launched)
+		return 0;
+	TRY(rt_failed(c, c->f->event_record(c->compute_event, c->compute), "queueing", e));
+	TRY(rt_wait(c, c->compute_event, e));
+	c->finished = c->launched;
+	return 0;
+}
+
 int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 {
 	uint64_t at = 0;

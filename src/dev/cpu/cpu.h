@@ -23,7 +23,7 @@ struct cpu {
 };
 
 /* Runs fn(ctx, i, thread) for i in [0, n). `thread` is in [0, c->threads). Chunks go to threads as
- * they become free. */
+ * they become free. (cpu_work.c) */
 typedef void (*cpu_chunk_fn)(void *ctx, int64_t i, int thread);
 void cpu_par(struct cpu *c, int64_t n, cpu_chunk_fn fn, void *ctx);
 
