@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dev.c - what all backends share: names of kernels, checking ranges, counting memory, defaults for
- * slots that are NULL. The list of backends is in dev_open.c. */
+ * slots that are NULL. The list of backends is in backends.c. */
 #include "dev/dev.h"
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dev_open.c - the list of backends, and opening a device by name or the best there is. */
+/* backends.c - the list of backends, and opening a device by name or the best there is. */
 #include "dev/dev.h"
 
 #include "base/err.h"
