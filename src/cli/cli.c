@@ -166,6 +166,20 @@ const char *cli_count(uint64_t n, char *s, size_t cap)
 	return s;
 }
 
+const char *cli_digits(uint64_t n, char *s, size_t cap)
+{
+	char plain[24];
+	int len = snprintf(plain, sizeof plain, "%llu", (unsigned long long)n);
+	size_t at = 0;
+	for (int i = 0; i < len && at + 2 < cap; i++) {
+		if (i && (len - i) % 3 == 0)
+			s[at++] = ',';
+		s[at++] = plain[i];
+	}
+	s[at] = 0;
+	return s;
+}
+
 void cli_fact(const char *name, const char *fmt, ...)
 {
 	bool c = cli_colour(stdout);

@@ -64,6 +64,7 @@ void cli_write_stderr(void *ctx, const char *text, size_t n);
 /* "1.5 GiB", "134.5 M" */
 const char *cli_bytes(uint64_t bytes, char *s, size_t cap);
 const char *cli_count(uint64_t n, char *s, size_t cap);
+const char *cli_digits(uint64_t n, char *s, size_t cap); /* "13,631,488" */
 
 /* A printed table: a heading row, then cells; columns as wide as their widest cell. A column
  * whose cells all look like numbers is right-aligned. Cells are copied. */

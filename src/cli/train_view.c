@@ -96,22 +96,34 @@ void train_view_say(struct train_view *v, const char *fmt, ...)
 	progress_line(v->progress, line);
 }
 
+/* "13,631,488 of 8,043,892,736, 0.17 %": what is trained of all, an adapter counted with the rest. */
+static void trained_text(const struct job *j, char *s, size_t cap)
+{
+	char part[32], all[32];
+	uint64_t n = (uint64_t)model_parameters(&j->model);
+	n += j->opt.train_all ? 0 : j->trained_numbers;
+	double percent = 100 * (double)j->trained_numbers / (double)n;
+	snprintf(s, cap, percent < 0.1 ? "%s of %s, %.2g %%" : "%s of %s, %.2f %%",
+		 cli_digits(j->trained_numbers, part, sizeof part), cli_digits(n, all, sizeof all),
+		 percent);
+}
+
 static void introduce(struct train_view *v, const struct train_info *i)
 {
 	const struct job *j = i->job;
 	const struct config *c = v->c;
 	const struct dataset_stats *d = dataset_stats(j->data);
-	char all[32], trained[32];
+	char all[32], trained[120];
 	cli_count((uint64_t)model_parameters(&j->model), all, sizeof all);
-	cli_count(j->trained_numbers, trained, sizeof trained);
+	trained_text(j, trained, sizeof trained);
 	train_view_say(v, "model   %s: %s, %lld layers, %s parameters", last_part(c->base_model),
 		       j->model.family, (long long)j->model.layers, all);
 	if (j->opt.train_all)
-		train_view_say(v, "train   all parameters (%s), %s, %s", trained,
-			       j->optimizer->name, dtype_name(j->opt.act));
+		train_view_say(v, "train   all parameters: %s; %s, %s", trained, j->optimizer->name,
+			       dtype_name(j->opt.act));
 	else
 		train_view_say(v,
-			       "train   LoRA r %lld, alpha %g%s: %s parameters; base weights in "
+			       "train   LoRA r %lld, alpha %g%s: %s; base weights in "
 			       "%s, computing in %s",
 			       (long long)c->lora_r, c->lora_alpha,
 			       c->use_rslora ? " (rsLoRA)" : "", trained,
