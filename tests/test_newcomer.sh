@@ -98,5 +98,20 @@ tr -d ' \n' <"$tmp/cards/plan.json" >"$tmp/out"
 grep -qE '"layers":\[0,2\].*\(g\.0\).*"layers":\[2,3\].*\(g\.1\)' "$tmp/out"
 check "with the layers dealt out evenly"
 
+# ---- a picture of what is written down ----
+lan ', "device": "cuda"'
+works "plan draws a shard_plan without any worker" "" plan --role coordinator \
+	hetero_config.json profile=none --out picture
+grep -q 'layers 1-2\|1 to 2\|1-2' "$tmp/picture/architecture.mmd" && [ -s "$tmp/picture/architecture.png" ]
+check "with the layers of each"
+refuses "a shard_plan of another model" "ends with layer 2, but" plan --role coordinator \
+	hetero_config.json profile=none --out picture base_model="$golden/smollm2" \
+	"shard_plan=[{id: local, start: 0, end: 2, is_last: true}]"
+
+# ---- a run ----
+works "the header says exactly what is trained" \
+	"3,840 of 52,800, 7.27 %" train job.yaml adapter=lora lora_r=8
+works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train job.yaml
+
 echo "1..$n"
 exit $failed

@@ -3,6 +3,7 @@
  * what each device is worth. It needs only a profile; neither a model nor a device has to be
  * present. src/plan plans and words the explanation; here are options, tables and files. */
 #include "cli/cli.h"
+#include "cli/plan_draw.h"
 #include "cli/run.h"
 
 #include "base/buf.h"
@@ -10,6 +11,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "job/names.h"
+#include "job/network.h"
 #include "plan/cards.h"
 #include "plan/explain.h"
 #include "plan/plan.h"
@@ -135,12 +137,14 @@ static const struct cli_usage usage = {
 		 "With CONFIG its devices and links are measured first (or taken from the cache), "
 		 "and plan.json and "
 		 "architecture.png go into its output_dir; with workers on other machines it is "
-		 "run there too. With --profile "
+		 "run there too. A shard_plan of CONFIG is drawn before anything is measured, with "
+		 "profile=none also instead. With --profile "
 		 "alone neither model nor devices have to be present.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard plan examples/smollm2.yaml\n"
 		   "  heteroshard plan --profile profile.json\n"
+		   "  heteroshard plan hetero_config.json profile=none --out picture\n"
 		   "  heteroshard plan --profile profile.json --compare\n"
 		   "  heteroshard plan --profile profile.json --add "
 		   "kind=t4,host=newbox,bandwidth=0.117 --without old1",
@@ -533,10 +537,39 @@ static int answer(const struct args *a, struct question *j, char *const *program
 	return rc;
 }
 
+/* The picture of a shard_plan that is written down does not wait for anybody. */
+static int draw_shards(const struct args *a, const struct config *c, struct err *e)
+{
+	const char *dir = a->out ? a->out : c->output_dir;
+	if (!dir)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: where should the picture of 'shard_plan' go? Give 'output_dir', "
+			"or --out DIR",
+			c->path);
+	int rc = plan_draw_shards(c, dir, e);
+	if (rc == ERR_UNSUPPORTED) {
+		fprintf(stderr, "note: %s\n", e->msg);
+		err_clear(e);
+		return 0;
+	}
+	if (rc >= 0)
+		fprintf(stderr, "%s/architecture.png shows the shard_plan\n", dir);
+	return rc;
+}
+
 static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks,
 		struct err *e)
 {
 	struct question j = { .config = c };
+	const struct args *a = ctx;
+	if (c->nshards && !a->plan) {
+		TRY(draw_shards(a, c, e));
+		if (!strcmp(c->profile, "none"))
+			return 0; /* nothing is to be measured, so nothing is predicted */
+	}
+	TRY(config_complete(c, CONFIG_TRAIN, e));
+	TRY(ranks ? 0 : network_check(c, e));
 	return answer(ctx, &j, program, ranks, e);
 }
 
@@ -561,7 +594,7 @@ int cmd_plan(int argc, char **argv)
 
 	if (cli_args(&usage, argc, argv, &a, 0, -1, &npos, &arena, &status)) {
 		if (npos && !a.profile)
-			status = cli_everywhere(&a.role, npos, argv + 1, lead, &a);
+			status = cli_everywhere(&a.role, CONFIG_PART, npos, argv + 1, lead, &a);
 		else
 			status = from_profile(&a, npos, argv + 1);
 	}

@@ -229,7 +229,7 @@ int cmd_profile(int argc, char **argv)
 	struct args o = { 0 };
 	int npos, status;
 	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status))
-		status = cli_everywhere(&o.role, npos, argv + 1, lead, &o);
+		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, lead, &o);
 	arena_release(&a);
 	return status;
 }

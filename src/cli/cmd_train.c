@@ -101,7 +101,7 @@ int cmd_train(int argc, char **argv)
 	int npos, status;
 	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
 		make_again(&o, npos, argv + 1);
-		status = cli_everywhere(&o.role, npos, argv + 1, lead, &o);
+		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, lead, &o);
 	}
 	arena_release(&a);
 	return status;

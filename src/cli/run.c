@@ -76,7 +76,8 @@ static int one_of_ranks(const struct config *c, const struct cli_role *r, cli_le
 	return ranks.at.rank ? work_rank(c, &ranks, cli_stop(), e) : lead(ctx, c, NULL, &ranks, e);
 }
 
-int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn lead, void *ctx)
+int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, char **pos,
+		   cli_lead_fn lead, void *ctx)
 {
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
@@ -90,10 +91,10 @@ int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn l
 	}
 	/* a worker gets what it trains from the coordinator */
 	if (rc >= 0 && role.kind != ROLE_WORKER)
-		rc = config_complete(c, CONFIG_TRAIN, &e);
-	if (rc >= 0 && !launched)
+		rc = config_complete(c, need, &e);
+	if (rc >= 0 && !launched && (role.kind == ROLE_WORKER || need != CONFIG_PART))
 		rc = network_check(c, &e);
-	if (launched)
+	if (rc >= 0 && launched)
 		rc = one_of_ranks(c, r, lead, ctx, &e);
 	else if (rc >= 0)
 		rc = role.kind == ROLE_WORKER

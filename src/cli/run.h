@@ -53,7 +53,9 @@ struct cli_role {
 typedef int (*cli_lead_fn)(void *ctx, const struct config *c, char *const *program,
 			   const struct ranks *ranks, struct err *e);
 /* A command that is run on every machine of a job, with CONFIG and key=value in pos[npos]:
- * coordinates, or works for the coordinator. Returns the exit status. */
-int cli_everywhere(const struct cli_role *r, int npos, char **pos, cli_lead_fn lead, void *ctx);
+ * coordinates, or works for the coordinator. The coordinator's configuration must have what `need`
+ * says; with CONFIG_PART `lead` checks it and the network itself. Returns the exit status. */
+int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, char **pos,
+		   cli_lead_fn lead, void *ctx);
 
 #endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_draw.c - see plan_draw.h. */
+#include "cli/plan_draw.h"
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "file/atomic.h"
+#include "file/model_file.h"
+#include "job/config.h"
+#include "job/network.h"
+#include "model/model.h"
+#include "report/topology.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool given(const char *s) { return s && s[0]; }
+
+/* What a machine is known by: its address, else its name. */
+static const char *known_by(const char *ip, const char *hostname)
+{
+	return given(ip) ? ip : given(hostname) ? hostname : "this machine";
+}
+
+/* The machine of an entry, added when it is new. */
+static size_t machine(struct topology *t, struct topology_machine *m, const char *ip,
+		      const char *hostname)
+{
+	const char *key = known_by(ip, hostname);
+	for (size_t i = 0; i < t->nmachine; i++)
+		if (!strcmp(m[i].address ? m[i].address : m[i].name, key) ||
+		    (given(hostname) && !strcmp(m[i].name, hostname)))
+			return i;
+	m[t->nmachine] =
+		(struct topology_machine){ .name = given(hostname) ? hostname : key,
+					   .address = given(ip) && given(hostname) ? ip : NULL };
+	return t->nmachine++;
+}
+
+static struct topology_device device(const char *id, size_t at, const char *backend)
+{
+	return (struct topology_device){
+		.id = id, .machine = at, .backend = backend, .stage = -1, .share = NAN, .busy = NAN
+	};
+}
+
+static int check_layers(const struct config *c, int64_t *layers_p, struct err *e)
+{
+	struct model_file *f;
+	struct model_config m;
+	*layers_p = c->shard_plan[c->nshards - 1].end;
+	if (!given(c->base_model))
+		return 0;
+	TRY(model_file_open(c->base_model, &f, e));
+	int rc = model_config_read(model_file_config(f), c->base_model, &m, e);
+	model_file_close(f);
+	if (rc >= 0 && m.layers != *layers_p)
+		rc = err_set(e, ERR_USAGE,
+			     "%s: 'shard_plan' ends with layer %lld, but %s has %lld layers",
+			     c->path, (long long)*layers_p, c->base_model, (long long)m.layers);
+	return rc;
+}
+
+int plan_draw_shards(const struct config *c, const char *dir, struct err *e)
+{
+	struct arena a = ARENA_INIT;
+	size_t n = c->nworkers + 1;
+	struct topology_machine *m = arena_alloc(&a, n * sizeof *m);
+	struct topology_device *d = arena_alloc(&a, n * sizeof *d);
+	struct topology_link *l = arena_alloc(&a, n * sizeof *l);
+	struct topology t = { .machine = m, .device = d, .link = l };
+	const struct config_coordinator *o = &c->coordinator;
+	char title[300], subtitle[200];
+	int64_t layers;
+	size_t before = 0;
+	int rc = 0;
+	if (!m || !d || !l) {
+		rc = err_nomem(e, n * sizeof *d, "a picture");
+		goto out;
+	}
+	TRYOUT(check_layers(c, &layers, e));
+	m[machine(&t, m, o->ip, o->hostname)].coordinator = true;
+	if (strcmp(o->device, "none"))
+		d[t.ndevice++] = device("local", 0, network_local_device(c));
+	for (size_t i = 0; i < c->nworkers; i++) {
+		const struct config_worker *w = &c->workers[i];
+		d[t.ndevice++] = device(w->id, machine(&t, m, w->ip, w->hostname), w->device);
+	}
+	for (size_t k = 0; k < c->nshards; k++) {
+		const struct config_shard *s = &c->shard_plan[k];
+		for (size_t i = 0; i < t.ndevice; i++) {
+			if (strcmp(d[i].id, s->id))
+				continue;
+			d[i].stage = (int)k;
+			d[i].first = s->start;
+			d[i].last = s->end;
+			d[i].front = k == 0;
+			d[i].end = k + 1 == c->nshards;
+			if (k)
+				l[t.nlink++] = (struct topology_link){ .from = before,
+								       .to = i,
+								       .bandwidth = NAN,
+								       .latency = NAN,
+								       .encrypted = o->public_key !=
+										    NULL };
+			before = i;
+		}
+	}
+	const char *slash = given(c->base_model) ? strrchr(c->base_model, '/') : NULL;
+	snprintf(title, sizeof title, "%.200s on %zu devices",
+		 slash && slash[1]      ? slash + 1
+		 : given(c->base_model) ? c->base_model
+					: "model",
+		 c->nshards);
+	snprintf(subtitle, sizeof subtitle, "%lld layers by shard_plan; nothing was measured",
+		 (long long)layers);
+	t.title = title;
+	t.subtitle = subtitle;
+	TRYOUT(dir_make(dir, e));
+	rc = topology_write(&t, dir, NULL, e);
+out:
+	arena_release(&a);
+	return rc;
+}
