@@ -96,7 +96,8 @@ void train_view_say(struct train_view *v, const char *fmt, ...)
 	progress_line(v->progress, line);
 }
 
-/* "13,631,488 of 8,043,892,736, 0.17 %": what is trained of all, an adapter counted with the rest. */
+/* "13,631,488 of 8,043,892,736, 0.17 %": what is trained of all parameters, the adapter's
+ * included. */
 static void trained_text(const struct job *j, char *s, size_t cap)
 {
 	char part[32], all[32];
