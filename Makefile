@@ -155,7 +155,8 @@ $(DRIVERS): | opencl mesa
 .PHONY: mpi
 mpi: | $(DEPS_OK)
 ifneq ($(MPI),0)
-	@need="$(if $(MPI_PKG),,libopenmpi-dev) $$(command -v mpirun >/dev/null || echo openmpi-bin)"; \
+	@need="$(if $(MPI_PKG),,libopenmpi-dev)"; \
+	need="$$need $$(command -v mpirun >/dev/null || echo openmpi-bin)"; \
 	[ "$$need" = " " ] || scripts/install-deps.sh $$need || \
 		echo "MPI cannot be installed: its tests are skipped"
 endif

@@ -18,8 +18,8 @@ graphviz libcairo2-dev libcmocka-dev python3}"
 if ! command -v dpkg-query >/dev/null; then
 	missing=""
 	if [ -z "$*" ]; then
-		for p in dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc libzmq \
-			libsodium cmocka; do
+		for p in dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc \
+			libzmq libsodium cmocka; do
 			pkg-config --exists "$p" || missing="$missing $p"
 		done
 	fi

@@ -33,7 +33,8 @@ case ${build##*/} in
 build-*thread*) export OMP_NUM_THREADS=1 OCL_ICD_VENDORS=/nonexistent; limit=$((limit * 4)) ;;
 build-*address*) export OCL_ICD_VENDORS=/nonexistent; limit=$((limit * 2)) ;;
 esac
-# Kernels and products are tested on Mesa's OpenCL driver for the processor too (it takes 0.3 s to load); RUSTICL_ENABLE=llvmpipe: all tests.
+# Kernels and products are tested on Mesa's OpenCL driver for the processor too (it takes 0.3 s to
+# load); with RUSTICL_ENABLE=llvmpipe all tests are.
 mesa=${RUSTICL_ENABLE:-}
 mesa_tests=" test_dev_gemm test_dev_kernels "
 passed=0 failed=0 skipped=0 failing=""
@@ -46,7 +47,10 @@ for t in "$build"/tests/test_* tests/test_*.sh; do
 	name=${t##*/}
 	[ "$t" = "tests/$name" ] && name=${name%.sh}
 	case $name in *.*) continue ;; *"$pattern"*) ;; *) continue ;; esac
-	case $mesa_tests in *" $name "*) export RUSTICL_ENABLE=llvmpipe ;; *) export RUSTICL_ENABLE=$mesa ;; esac
+	case $mesa_tests in
+	*" $name "*) export RUSTICL_ENABLE=llvmpipe ;;
+	*) export RUSTICL_ENABLE=$mesa ;;
+	esac
 	begin=$(date +%s.%N)
 	# the braces keep the shell from announcing a crash a second time
 	{ timeout -k 10 "$limit" "$t" >"$tmp/out" 2>&1 </dev/null; } 2>/dev/null

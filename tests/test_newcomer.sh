@@ -68,8 +68,8 @@ END
 lan ', "device": "mps"'
 refuses "device mps" "on a Mac write opencl or cpu" worker --worker 1 hetero_config.json
 lan ', "device": "cuda"'
-refuses "addresses of a network without keys" "run 'heteroshard keygen' on each machine (here too)" \
-	worker --worker 1 hetero_config.json
+refuses "addresses of a network without keys" \
+	"run 'heteroshard keygen' on each machine (here too)" worker --worker 1 hetero_config.json
 refuses "the coordinator says the same" "run 'heteroshard keygen' on each machine" \
 	train --role coordinator hetero_config.json base_model=m datasets=d output_dir=o
 works "keygen makes a key" "public_key:" keygen
@@ -102,7 +102,8 @@ check "with the layers dealt out evenly"
 lan ', "device": "cuda"'
 works "plan draws a shard_plan without any worker" "" plan --role coordinator \
 	hetero_config.json profile=none --out picture
-grep -q 'layers 1-2\|1 to 2\|1-2' "$tmp/picture/architecture.mmd" && [ -s "$tmp/picture/architecture.png" ]
+grep -q 'layers 1-2\|1 to 2\|1-2' "$tmp/picture/architecture.mmd" &&
+	[ -s "$tmp/picture/architecture.png" ]
 check "with the layers of each"
 refuses "a shard_plan of another model" "ends with layer 2, but" plan --role coordinator \
 	hetero_config.json profile=none --out picture base_model="$golden/smollm2" \

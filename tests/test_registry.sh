@@ -131,7 +131,8 @@ link() { # link OUT OBJECT ...: the objects stand in front of the library's
 	local to=$1
 	shift
 	# shellcheck disable=SC2086
-	"${flags[0]}" "$@" $registry "$build/libheteroshard.a" "${flags[@]:1}" -lcmocka -o "$tmp/$to"
+	"${flags[0]}" "$@" $registry "$build/libheteroshard.a" "${flags[@]:1}" -lcmocka \
+		-o "$tmp/$to"
 }
 support=$(ls "$build"/tests/support/*.o)
 {
@@ -156,10 +157,12 @@ check "five files and five rows are all that is needed to build"
 
 hs=$tmp/heteroshard
 for key in planner schedule optimizer lr_scheduler base_model; do
-	"$hs" help config --markdown >"$tmp/out" 2>&1 && grep "^| \`$key\`" "$tmp/out" | grep -q trial
+	"$hs" help config --markdown >"$tmp/out" 2>&1 &&
+		grep "^| \`$key\`" "$tmp/out" | grep -q trial
 	check "help config lists the new row under $key"
 done
-"$hs" plan --help >"$tmp/out" 2>&1 && [ "$(tr -s '\n ' ' ' <"$tmp/out" | grep -o ', trial' | wc -l)" = 2 ]
+"$hs" plan --help >"$tmp/out" 2>&1 &&
+	[ "$(tr -s '\n ' ' ' <"$tmp/out" | grep -o ', trial' | wc -l)" = 2 ]
 check "plan --help lists planner and schedule"
 
 mkdir "$tmp/model"
@@ -183,7 +186,8 @@ cache_dir: $tmp/cache
 END
 XDG_CACHE_HOME=$tmp/cache "$hs" train "$tmp/job.yaml" >"$tmp/out" 2>&1
 check "a run uses them"
-grep -q '"planner": "trial"' "$tmp/run/plan.json" && grep -q '"schedule": "trial"' "$tmp/run/plan.json"
+grep -q '"planner": "trial"' "$tmp/run/plan.json" &&
+	grep -q '"schedule": "trial"' "$tmp/run/plan.json"
 check "its plan is the new planner's, in the new schedule"
 grep -q '"learning_rate": *0.0005' "$tmp/run/metrics.jsonl"
 check "its learning rate is that of the new curve"

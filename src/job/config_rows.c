@@ -2,8 +2,8 @@
 /* config_rows.c - every key of a configuration file: its kind, default, range and the line of help
  * it gets.
  *
- * A key is a field of struct config of the same name. The first row of a section carries its
- * heading. */
+ * A key is a field of struct config of the same name. The first row of a section carries
+ * its heading. */
 #include "job/config.h"
 
 #include "base/buf.h"
@@ -66,7 +66,8 @@ static const struct opt rows[] = {
 	BOOL(bnb_4bit_use_double_quant, "true",
 	     "quantise the NF4 block scales too: 4.13 instead of 4.5 bits a weight"),
 	ENUM(compute_dtype, "auto|float32|bfloat16|float16", "auto",
-	     "what matrix products compute in; auto: bfloat16 where all devices have it natively, "
+	     "dtype in which matrix products compute; auto: bfloat16 where all devices have it "
+	     "natively, "
 	     "else float16 (with dynamic loss "
 	     "scaling) where they have that, else float32"),
 	BOOL(gradient_checkpointing, "false",
@@ -96,18 +97,17 @@ static const struct opt rows[] = {
 	  .kind = OPT_CUSTOM,
 	  .arg = "[{path, type}]",
 	  .section = "Data",
-	  .help = "files to learn from, JSON or JSONL; type: alpaca, sharegpt, messages, "
+	  .help = "training data, JSON or JSONL; type: alpaca, sharegpt, messages, "
 		  "completion, text or auto (recognised, the "
 		  "default)" },
 	NUM(val_set_size, "0", 0, 1e9,
-	    "held back for validation: below 1 a share of the examples, from 1 on their number"),
+	    "validation split: below 1 a share of the examples, from 1 on their number"),
 	INT(sequence_len, "2048", 2, 1048576,
 	    "tokens of a row; longer examples are cut at the end"),
 	BOOL(sample_packing, "false",
 	     "put several short examples into one row; attention and positions keep them apart"),
 	BOOL(train_on_inputs, "false", "learn the prompts too, not only the answers"),
-	BOOL(skip_bad_records, "false",
-	     "leave out records that cannot be used, and count them, instead of stopping"),
+	BOOL(skip_bad_records, "false", "skip bad records, and count them, instead of stopping"),
 
 	{ FIELD(micro_batch_size), .kind = OPT_INT, .def = "1", .lo = 1, .hi = 65536,
 	  .section = "Training", .help = "rows computed at once" },
@@ -143,9 +143,9 @@ static const struct opt rows[] = {
 
 	SECTION("Output", output_dir, OPT_STR, NULL, "DIR",
 		"the run's folder: adapter, metrics, pictures, checkpoints"),
-	BOOL(overwrite_output_dir, "false", "replace what an earlier run left in output_dir"),
+	BOOL(overwrite_output_dir, "false", "replace the earlier run in output_dir"),
 	STR(resume_from_checkpoint, NULL, "DIR",
-	    "go on from this checkpoint; latest or true: the newest in output_dir"),
+	    "continue from this checkpoint; latest or true: the newest in output_dir"),
 	INT(save_steps, "500", 0, 1e9, "steps between checkpoints; 0: only at the end"),
 	STR(save_minutes, "auto", "auto|N",
 	    "a checkpoint after so many minutes without one, in the place of the one that was made "
@@ -168,19 +168,19 @@ static const struct opt rows[] = {
 	     "write trace.json, the last steps on a time axis, for Perfetto or chrome://tracing"),
 	BOOL(visualize, "true", "draw loss.png and architecture.png"),
 	{ FIELD(visualization_format), .kind = OPT_STR, .def = "png", .arg = "png|svg|pdf|mmd",
-	  .help = "format of the architecture picture; png, svg, dot and mmd are always written, "
-		  "this one too" },
-	ENUM(log_level, "debug|info|warning|error", "info", "what is shown on the screen"),
+	  .help = "additional format of the architecture picture; png, svg, dot and mmd are always "
+		  "written" },
+	ENUM(log_level, "debug|info|warning|error", "info",
+	     "least severity of the messages that are shown"),
 
 	SECTION("Device and plan", device, OPT_STR, "auto", "DEVICE",
 		"backend or backend:index, as 'heteroshard devices' lists them; auto: the best one "
 		"here"),
-	STR(plan, NULL, "FILE", "plan.json to follow; not given: one is made"),
+	STR(plan, NULL, "FILE", "plan.json to execute; not given: one is made"),
 	STR(profile, "auto", "FILE",
-	    "profile.json to plan with; auto: devices and links are measured; none: no measuring, "
-	    "no prediction, and the layers "
-	    "are dealt "
-	    "out evenly unless plan or shard_plan say otherwise"),
+	    "profile.json to plan with; auto: devices and links are measured; none: nothing is "
+	    "measured or predicted, and the layers are divided evenly unless plan or shard_plan is "
+	    "given"),
 	NAME(planner, &names_planner, "best", "who makes the plan"),
 	NUM(memory_reserve, "0.5", 0, 1e6, "GiB that stay free on every device"),
 	NAME(schedule, &names_schedule, "auto", "order of forward and backward passes"),
@@ -190,7 +190,7 @@ static const struct opt rows[] = {
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
 		"links between workers: zmq, mpi; auto: mpi under mpirun or srun, else zmq"),
 	ENUM(wire_dtype, "bfloat16|float32|float16", "bfloat16",
-	     "what activations and gradients travel in"),
+	     "dtype of activations and gradients on the links"),
 	{ FIELD(peer_timeout), .kind = OPT_FLOAT, .def = "20", .lo = 0, .lo_open = true,
 	  .hi = 86400, .help = "seconds of silence after which a peer counts as lost" },
 	NUM(stall_timeout, "0", 0, 864000,
@@ -205,11 +205,10 @@ static const struct opt rows[] = {
 	STR(key_file, NULL, "FILE",
 	    "this machine's private key; not given: where 'heteroshard keygen' puts it"),
 	STR(cache_dir, NULL, "DIR",
-	    "where a worker keeps the layers it was sent; not given: ~/.cache/heteroshard"),
+	    "where a worker keeps the layers that it received; not given: ~/.cache/heteroshard"),
 	NUM(cache_limit_gib, "100", 0, 1e6,
-	    "GiB of layers that may stay there; after a job the ones unused for the longest time "
-	    "go, unless another job runs; 0: "
-	    "no limit"),
+	    "largest size of that cache; after a job the files unused for the longest time are "
+	    "removed, unless another job runs; 0: no limit"),
 	CUSTOM(coordinator, "{hostname, ip, ...}",
 	       "the machine that owns the job: hostname, ip, port (9998), device (auto), "
 	       "public_key, "
@@ -244,18 +243,24 @@ void config_reference(bool markdown, struct buf *out)
 		opt_help(rows, ARRAY_LEN(rows), false, out);
 		return;
 	}
-	buf_adds(out, "# Configuration\n\n"
-		      "One YAML or JSON file. `key=value` behind the file on the command line "
-		      "changes single keys:\n"
-		      "`heteroshard train job.yaml learning_rate=1e-4 max_steps=100`. Unknown keys "
-		      "are errors. Paths are relative "
-		      "to the\n"
-		      "working directory. `heteroshard help config` prints the same reference; "
-		      "this page is made by\n"
-		      "`heteroshard help config --markdown`, and `make lint` checks that it is up "
-		      "to date.\n\n"
-		      "`base_model`, `datasets` and `output_dir` have to be given; everything else "
-		      "has a default.\n\n"
+	/* clang-format off: the lines as they are printed */
+	buf_adds(out, "# Configuration\n"
+		      "\n"
+		      "After this page you know every key of a configuration file, its default and "
+		      "its range.\n"
+		      "\n"
+		      "A configuration is one YAML or JSON file. `key=value` after the file on the "
+		      "command line changes\n"
+		      "single keys: `heteroshard train job.yaml learning_rate=1e-4 max_steps=100`. "
+		      "Unknown keys are errors.\n"
+		      "Paths are relative to the working directory. `heteroshard help config` "
+		      "prints the same reference,\n"
+		      "and `heteroshard help config --markdown` prints this page; `make lint` "
+		      "checks that it is up to date.\n"
+		      "\n"
+		      "`base_model`, `datasets` and `output_dir` are required; every other key has "
+		      "a default.\n"
+		      "\n"
 		      "```yaml\n"
 		      "base_model: models/SmolLM2-135M-Instruct\n"
 		      "adapter: qlora\n"
@@ -272,11 +277,14 @@ void config_reference(bool markdown, struct buf *out)
 		      "warmup_steps: 10\n"
 		      "cosine_min_lr_ratio: 0.1\n"
 		      "output_dir: runs/first\n"
-		      "```\n\n"
-		      "Several machines: see the section Cluster. A `hetero_config.json` works as "
-		      "it is; give the training keys "
-		      "behind it\n"
-		      "(`heteroshard train hetero_config.json base_model=... datasets=... "
-		      "output_dir=...`).\n\n");
+		      "```\n"
+		      "\n"
+		      "For several machines see the section Cluster. A `hetero_config.json` works "
+		      "as it is; the training\n"
+		      "keys are given after it (`heteroshard train hetero_config.json "
+		      "base_model=... datasets=...\n"
+		      "output_dir=...`).\n"
+		      "\n");
+	/* clang-format on */
 	opt_markdown(rows, ARRAY_LEN(rows), out);
 }
