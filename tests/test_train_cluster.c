@@ -297,6 +297,34 @@ static void interrupted_anywhere_is_saved(void **state)
 	}
 }
 
+/* While the devices are measured: nothing was trained, so nothing is exported. */
+static void interrupted_before_the_first_step(void **state)
+{
+	(void)state;
+	struct site s;
+	char path[600];
+	site_make(&s);
+	site_configuration(&s, "two", 2, "");
+	struct process w[2];
+	for (int i = 0; i < 2; i++) {
+		w[i] = site_start(&s, "worker", "--worker", i ? "b" : "a", "two.yaml", NULL);
+		until(&w[i], "listens");
+	}
+	struct process p = site_start(&s, "train", "two.yaml", "profile=auto", NULL);
+	for (int i = 0; i < 2; i++)
+		until(&w[i], "has joined");
+	usleep(500000); /* measuring takes seconds */
+	int64_t began = clock_now();
+	kill(p.pid, SIGINT);
+	must_fail(&p, 1, "before the first step");
+	printf("  ended after %.1f s\n", clock_seconds(clock_now() - began));
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(finished(&w[i], PATIENCE), 1);
+	snprintf(path, sizeof path, "%.300s/two/adapter_model.safetensors", s.t.dir);
+	assert_true(access(path, F_OK) < 0);
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -307,6 +335,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_worker_without_the_model),
 		cmocka_unit_test(what_goes_wrong_is_one_line),
 		cmocka_unit_test(interrupted_anywhere_is_saved),
+		cmocka_unit_test(interrupted_before_the_first_step),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

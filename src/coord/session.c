@@ -220,12 +220,12 @@ static int check_patience(struct session *s, int64_t began, struct err *e)
 	struct err why = { 0 };
 	if (p->state == PROGRESS_WORKING)
 		err_set(&why, ERR_NET,
-			"is connected but has not advanced for %.0f s (stall_timeout), at "
+			"is connected but has not advanced for %.3g s (stall_timeout), at "
 			"instruction %u of its schedule",
 			limit, p->instruction);
 	else
 		err_set(&why, ERR_NET,
-			"is connected but has said nothing new for %.0f s (stall_timeout)", limit);
+			"is connected but has said nothing new for %.3g s (stall_timeout)", limit);
 	session_mark_lost(s, i, &why);
 	return session_blame(s, NULL, e);
 }

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_coord_session.c - the coordinator's side of its workers: workers that say nothing, do not
+ * advance, say a thing twice or cannot be sent to; Ctrl-C before the first step; real workers in a
+ * ring whose links have room for almost nothing. Workers are threads of this process, over the loop
+ * transport: some are real, some are played. */
+#include <setjmp.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "coord/session.h"
+#include "job/job.h"
+#include "support/tiny.h"
+#include "train/round.h"
+#include "worker/beat.h"
+#include "worker/serve.h"
+
+static struct err err;
+#define MUST(what)                                                                                 \
+	do {                                                                                       \
+		if ((what) < 0)                                                                    \
+			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
+	} while (0)
+
+enum { MOST = 4, MICROBATCHES = 8 };
+
+struct place {
+	struct tiny t;
+	struct config *c;
+	struct job job;
+};
+
+static void place_make(struct place *p, int layers, const char *accumulation)
+{
+	static char cache[300];
+	tiny_make(&p->t, layers, 24);
+	snprintf(cache, sizeof cache, "cache_dir=%s/cache", p->t.dir);
+	const char *const more[] = { cache, "compute_dtype=float32", "wire_dtype=float32",
+				     accumulation, NULL };
+	p->c = tiny_config(&p->t, "run", more);
+	MUST(job_open(p->c, DT_F32, &p->job, &err));
+}
+
+static void place_remove(struct place *p)
+{
+	job_close(&p->job);
+	config_free(p->c);
+	tiny_remove(&p->t);
+}
+
+static void seats_make(struct seat_spec *seat, int n, const char *name)
+{
+	static const char *const id[MOST] = { "a", "b", "c", "d" };
+	for (int i = 0; i < n; i++) {
+		seat[i] = (struct seat_spec){
+			.kind = SEAT_REMOTE, .id = id[i], .host = "here", .device = "cpu"
+		};
+		snprintf(seat[i].address, sizeof seat[i].address, "session-%s-%d", name, i);
+	}
+}
+
+static void place_layers(struct placement *p, int stages, int chunks, int layers,
+			 const char *schedule)
+{
+	static const char *device[MOST] = { "cpu", "cpu", "cpu", "cpu" };
+	*p = (struct placement){
+		.stages = stages, .chunks = chunks, .device = device, .schedule = schedule
+	};
+	for (int v = 0; v <= stages * chunks; v++)
+		p->first[v] = (int64_t)v * layers / (stages * chunks);
+}
+
+/* ---- workers that are played ---- */
+
+/* What a played worker does after READY, until told to end. */
+enum act { SILENT, STUCK, ADVANCES, TWICE, LEAVES, NOT_READY, GIVES_UP };
+
+struct player {
+	struct net *net;
+	struct link *link;
+	pthread_t thread;
+	enum act act;
+	uint64_t job;
+	uint32_t member;
+	atomic_bool end;
+};
+
+static void say(struct player *w, enum frame_kind kind, uint64_t step, uint32_t m, const void *p,
+		size_t n)
+{
+	struct err e = { 0 };
+	struct frame f = { .kind = kind,
+			   .job = w->job,
+			   .step = step,
+			   .from = w->member,
+			   .to = FRAME_COORDINATOR,
+			   .microbatch = m,
+			   .size = n,
+			   .payload = p };
+	link_send_frame(w->link, &f, net_in(5), &e);
+}
+
+static void say_progress(struct player *w, enum progress_state state, uint32_t at)
+{
+	unsigned char out[64];
+	size_t n;
+	struct err e = { 0 };
+	const struct progress p = { .state = state, .instruction = at, .step = 1 };
+	progress_write(&p, out, sizeof out, &n, &e);
+	say(w, FRAME_PROGRESS, 1, 0, out, n);
+}
+
+static void say_loss(struct player *w, uint32_t m)
+{
+	unsigned char out[64];
+	size_t n;
+	struct err e = { 0 };
+	loss_write(&(struct loss_message){ 2, 1 }, out, sizeof out, &n, &e);
+	say(w, FRAME_LOSS, 1, m, out, n);
+}
+
+static void act(struct player *w)
+{
+	unsigned char out[200];
+	size_t n;
+	struct err why = { .code = ERR_INPUT, .msg = "the card fell off the bus" };
+	for (uint32_t k = 0; !atomic_load(&w->end); k++) {
+		switch (w->act) {
+		case STUCK:
+			say_progress(w, PROGRESS_WORKING, 3);
+			break;
+		case ADVANCES:
+			say_progress(w, PROGRESS_WORKING, k);
+			if (k == 40)
+				for (uint32_t m = 0; m < 3; m++)
+					say_loss(w, m);
+			break;
+		case TWICE:
+			if (k < 2)
+				say_loss(w, 0);
+			break;
+		case LEAVES:
+			if (k == 5)
+				say(w, FRAME_FINISH, 0, 0, NULL, 0);
+			break;
+		case GIVES_UP:
+			if (k == 5 && abort_write(&why, out, sizeof out, &n) >= 0)
+				say(w, FRAME_ABORT, 0, 0, out, n);
+			break;
+		default:
+			say_progress(w, PROGRESS_WAITING, 2);
+		}
+		usleep(30000);
+	}
+}
+
+static void *play(void *ctx)
+{
+	struct player *w = ctx;
+	struct net_msg m;
+	struct frame f;
+	struct hello h;
+	struct err e = { 0 };
+	unsigned char out[64];
+	size_t n;
+	if (net_accept(w->net, net_in(20), &w->link, &e) != 1 ||
+	    link_recv_frame(w->link, net_in(20), &m, &f, &e) != 1 || hello_read(&f, &h, &e) < 0)
+		return NULL;
+	net_msg_release(&m);
+	w->job = h.job;
+	struct welcome c = { .backend = "cpu", .device = "played", .formats = 1 };
+	memcpy(c.id, h.to, sizeof c.id);
+	welcome_send(w->link, &c, net_in(5), &e);
+	while (w->act != NOT_READY && link_recv_frame(w->link, net_in(20), &m, &f, &e) == 1) {
+		uint64_t step = f.step;
+		enum frame_kind kind = f.kind;
+		net_msg_release(&m);
+		if (kind == FRAME_WEIGHTS_OFFER)
+			say(w, FRAME_READY, 0, 0, NULL, 0);
+		if (kind == FRAME_CLOCK &&
+		    clock_write(&(struct clock_message){ clock_now(), clock_now() }, out,
+				sizeof out, &n, &e) >= 0)
+			say(w, FRAME_CLOCK, step, 0, out, n);
+		if (kind == FRAME_CLOCK && step == 7)
+			break; /* the last question: now it is ready for steps */
+		if (kind == FRAME_FINISH || kind == FRAME_ABORT)
+			return NULL;
+	}
+	act(w);
+	return NULL;
+}
+
+struct stage_play {
+	struct place p;
+	struct player w[2];
+	struct seat_spec seat[2];
+	struct placement place;
+	struct session *s;
+	struct rounds r;
+	struct arena a;
+};
+
+/* Two played workers that have joined; `begin`: they are ready too. */
+static void stage_set(struct stage_play *x, enum act first, enum act second, bool begin)
+{
+	static int serial;
+	char name[32];
+	memset(x, 0, sizeof *x);
+	snprintf(name, sizeof name, "%d", serial++);
+	place_make(&x->p, 2, "gradient_accumulation_steps=3");
+	seats_make(x->seat, 2, name);
+	for (int i = 0; i < 2; i++) {
+		struct player *w = &x->w[i];
+		w->act = i ? second : first;
+		w->member = FRAME_MEMBER(i);
+		MUST(net_open("loop", &(struct net_options){ 0 }, &w->net, &err));
+		MUST(net_listen(w->net, x->seat[i].address, NULL, &err));
+		assert_int_equal(pthread_create(&w->thread, NULL, play, w), 0);
+	}
+	const struct session_options o = { .seat = x->seat, .n = 2, .join_timeout = 20 };
+	MUST(session_join(&x->p.job, &o, &x->s, &err));
+	place_layers(&x->place, 2, 1, 2, "1f1b");
+	MUST(session_assign(x->s, 2, 1, (const int[]){ 0, 1 }, &err));
+	MUST(rounds_init(&x->r, x->s, &(struct round_options){ 0 }, &x->a, &err));
+	if (begin)
+		MUST(session_begin(x->s, &x->place, false, &err));
+}
+
+static void stage_clear(struct stage_play *x)
+{
+	for (int i = 0; i < 2; i++)
+		atomic_store(&x->w[i].end, true);
+	session_close(x->s, NULL);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(x->w[i].thread, NULL);
+		if (x->w[i].link)
+			link_close(x->w[i].link);
+		net_close(x->w[i].net, 0);
+	}
+	rounds_release(&x->r);
+	arena_release(&x->a);
+	place_remove(&x->p);
+}
+
+static int start_step(struct stage_play *x)
+{
+	const struct microbatch *mb;
+	size_t n;
+	MUST(batches_get(x->p.job.batches, 0, 0, &mb, &n, &err));
+	assert_int_equal(n, 3);
+	round_begin(&x->r, ROUND_TRAIN, (uint32_t)n, 1, 1);
+	for (uint32_t m = 0; m < n; m++)
+		TRY(round_send(&x->r, m, &mb[m], &err));
+	return 0;
+}
+
+static void says(const char *word)
+{
+	if (!strstr(err.msg, word))
+		fail_msg("'%s' says nothing of '%s'", err.msg, word);
+	assert_null(strchr(err.msg, '\n'));
+}
+
+static const struct patience half_a_second = { .stall = 0.5, .silent = 0.5 };
+
+/* Who has its inputs and does not advance is lost, not who waits for it. */
+static void a_stuck_worker_is_lost(void **state)
+{
+	(void)state;
+	struct stage_play x;
+	double sum;
+	uint64_t trained;
+	for (int who = 0; who < 2; who++) {
+		stage_set(&x, who ? SILENT : STUCK, who ? STUCK : SILENT, true);
+		session_set_patience(x.s, &half_a_second);
+		MUST(start_step(&x));
+		assert_int_equal(round_losses(&x.r, &sum, &trained, &err), ERR_NET);
+		printf("  %s\n", err.msg);
+		says(who ? "worker 'b'" : "worker 'a'");
+		says("step 1");
+		says("stall_timeout");
+		says("instruction 3");
+		stage_clear(&x);
+	}
+	stage_set(&x, SILENT, SILENT, true); /* everybody waits: no end either */
+	session_set_patience(x.s, &half_a_second);
+	MUST(start_step(&x));
+	assert_int_equal(round_losses(&x.r, &sum, &trained, &err), ERR_NET);
+	says("nothing new");
+	stage_clear(&x);
+}
+
+static void who_advances_is_waited_for(void **state)
+{
+	(void)state;
+	struct stage_play x;
+	double sum;
+	uint64_t trained;
+	stage_set(&x, SILENT, ADVANCES, true);
+	session_set_patience(x.s, &half_a_second);
+	MUST(start_step(&x));
+	MUST(round_losses(&x.r, &sum, &trained, &err)); /* after more than a second */
+	assert_true(sum == 6 && trained == 3);
+	stage_clear(&x);
+}
+
+static void a_loss_counts_once(void **state)
+{
+	(void)state;
+	struct stage_play x;
+	double sum;
+	uint64_t trained;
+	stage_set(&x, SILENT, TWICE, true);
+	MUST(start_step(&x));
+	assert_int_equal(round_losses(&x.r, &sum, &trained, &err), ERR_PROTOCOL);
+	says("twice");
+	says("worker 'b'");
+	stage_clear(&x);
+}
+
+static void layers_that_never_arrive(void **state)
+{
+	(void)state;
+	static volatile sig_atomic_t stop;
+	struct stage_play x;
+	stage_set(&x, SILENT, NOT_READY, false);
+	session_set_patience(x.s, &half_a_second);
+	assert_int_equal(session_begin(x.s, &x.place, false, &err), ERR_NET);
+	says("stall_timeout");
+	stage_clear(&x);
+	/* Ctrl-C while the layers travel */
+	stage_set(&x, SILENT, NOT_READY, false);
+	stop = 1;
+	session_until(x.s, &stop, "the layers travelled");
+	assert_int_equal(session_begin(x.s, &x.place, false, &err), ERR_CANCELLED);
+	says("interrupted while the layers travelled");
+	stage_clear(&x);
+}
+
+/* A frame that this process cannot send is its own fault, and no worker's. */
+static void what_cannot_be_sent_says_why(void **state)
+{
+	(void)state;
+	static unsigned char much[65 << 10];
+	struct stage_play x;
+	stage_set(&x, SILENT, SILENT, true);
+	int64_t began = clock_now();
+	assert_true(session_send(x.s, 0, FRAME_STEP, 1, 0, much, sizeof much, &err) < 0);
+	assert_true(clock_seconds(clock_now() - began) < 2.5); /* no looking for a culprit */
+	assert_null(strstr(err.msg, "lost"));
+	says("STEP");
+	says("worker 'a'");
+	stage_clear(&x);
+}
+
+static struct session_event next(struct stage_play *x, enum session_event_kind kind)
+{
+	struct session_event ev;
+	session_next(x->s, net_in(10), &ev);
+	if (ev.kind != kind)
+		fail_msg("event %d came, %d was due", ev.kind, kind);
+	return ev;
+}
+
+static void losses_and_wishes_are_events(void **state)
+{
+	(void)state;
+	struct stage_play x;
+	stage_set(&x, LEAVES, GIVES_UP, true);
+	bool left = false, lost = false;
+	for (int i = 0; i < 2; i++) {
+		struct session_event ev;
+		session_next(x.s, net_in(10), &ev);
+		left |= ev.kind == SESSION_LEAVING && ev.member == 0;
+		lost |= ev.kind == SESSION_LOST && ev.member == 1 &&
+			strstr(ev.why.msg, "fell off the bus");
+	}
+	assert_true(left && lost);
+	assert_non_null(strstr(session_leaving(x.s), "'a'"));
+	struct session_event ev;
+	session_next(x.s, net_in(0.2), &ev); /* each of them once */
+	assert_int_equal(ev.kind, SESSION_NOTHING);
+	stage_clear(&x);
+	stage_set(&x, SILENT, TWICE, true);
+	ev = next(&x, SESSION_MESSAGE);
+	assert_int_equal(ev.member, 1);
+	assert_int_equal(ev.f.kind, FRAME_LOSS);
+	net_msg_release(&ev.msg);
+	stage_clear(&x);
+}
+
+/* ---- what a worker says of itself ---- */
+
+static void a_worker_says_what_it_is_at(void **state)
+{
+	(void)state;
+	struct net *here, *there;
+	struct link *l, *m;
+	MUST(net_open("loop", &(struct net_options){ 0 }, &here, &err));
+	MUST(net_open("loop", &(struct net_options){ 0 }, &there, &err));
+	MUST(net_listen(there, "session-beat", NULL, &err));
+	MUST(net_connect(here, "session-beat", NULL, net_in(5), &l, &err));
+	assert_int_equal(net_accept(there, net_in(5), &m, &err), 1);
+	struct beat b = { .link = l, .job = 7, .member = FRAME_MEMBER(2), .every = 0.01 };
+	MUST(beat_start(&b, &err));
+	beat_round(&b, 5);
+	beat_instruction(&b, 9);
+	beat_bytes(&b, 100);
+	beat_state(&b, PROGRESS_WAITING);
+	struct progress p = { 0 };
+	for (int i = 0; i < 200 && !(p.state == PROGRESS_WAITING && p.bytes == 100); i++) {
+		struct net_msg msg;
+		struct frame f;
+		assert_int_equal(link_recv_frame(m, net_in(5), &msg, &f, &err), 1);
+		assert_int_equal(f.kind, FRAME_PROGRESS);
+		assert_int_equal(f.from, FRAME_MEMBER(2));
+		MUST(progress_read(f.payload, f.size, &p, &err));
+		net_msg_release(&msg);
+	}
+	assert_true(p.step == 5 && p.instruction == 9 && p.bytes == 100);
+	beat_stop(&b);
+	link_close(l);
+	link_close(m);
+	net_close(here, 0);
+	net_close(there, 0);
+}
+
+/* ---- a ring of real workers ---- */
+
+struct real {
+	struct net *net;
+	pthread_t thread;
+	char id[8];
+	int rc;
+	struct err e;
+};
+
+static void *work(void *ctx)
+{
+	struct real *w = ctx;
+	const struct serve o = { .net = w->net, .id = w->id, .device = "cpu", .join_timeout = 30 };
+	w->rc = worker_serve(&o, &w->e);
+	net_close(w->net, 2);
+	return NULL;
+}
+
+/* Losses of one step over n workers whose links hold `window` bytes. */
+static void losses_of(struct place *p, const char *name, int n, int chunks, const char *schedule,
+		      uint64_t window, double loss[MICROBATCHES])
+{
+	struct real w[MOST] = { 0 };
+	struct seat_spec seat[MOST];
+	static struct placement place;
+	static struct rounds r;
+	struct arena a = ARENA_INIT;
+	struct session *s;
+	const struct microbatch *mb;
+	int order[MOST];
+	double sum, sqnorm;
+	uint64_t trained;
+	size_t m;
+	seats_make(seat, n, name);
+	for (int i = 0; i < n; i++) {
+		snprintf(w[i].id, sizeof w[i].id, "%s", seat[i].id);
+		MUST(net_open("loop", &(struct net_options){ .window = window }, &w[i].net, &err));
+		MUST(net_listen(w[i].net, seat[i].address, NULL, &err));
+		assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+		order[i] = i;
+	}
+	const struct session_options o = { .seat = seat, .n = n, .join_timeout = 30 };
+	MUST(session_join(&p->job, &o, &s, &err));
+	MUST(session_assign(s, n, chunks, order, &err));
+	MUST(rounds_init(&r, s, &(struct round_options){ 0 }, &a, &err));
+	place_layers(&place, n, chunks, 8, schedule);
+	MUST(session_begin(s, &place, false, &err));
+	const struct patience patience = { .stall = 20, .silent = 60 };
+	session_set_patience(s, &patience);
+	MUST(batches_get(p->job.batches, 0, 0, &mb, &m, &err));
+	round_begin(&r, ROUND_TRAIN, (uint32_t)m, 1, 1);
+	for (uint32_t i = 0; i < m; i++)
+		MUST(round_send(&r, i, &mb[i], &err));
+	MUST(round_losses(&r, &sum, &trained, &err));
+	MUST(round_norms(&r, &sqnorm, &err));
+	assert_int_equal(m, MICROBATCHES);
+	memcpy(loss, r.loss, MICROBATCHES * sizeof *loss);
+	const struct step_message step = { .apply = true,
+					   .s = { .step = 1, .lr = 0.01f, .scale = 1 },
+					   .lr = 0.01 };
+	MUST(round_step(&r, &step, &err));
+	MUST(round_end(&r, &err));
+	session_close(s, NULL);
+	for (int i = 0; i < n; i++) {
+		pthread_join(w[i].thread, NULL);
+		if (w[i].rc < 0)
+			fail_msg("%s", w[i].e.msg);
+	}
+	rounds_release(&r);
+	arena_release(&a);
+}
+
+/* Every message is larger than the window, and all workers send to each other in a circle: each
+ * takes in what comes while it waits for room. */
+static void large_messages_and_small_windows(void **state)
+{
+	(void)state;
+	static const struct {
+		int stages, chunks;
+		const char *schedule;
+	} ring[] = {
+		{ 2, 1, "eager" },       { 4, 1, "eager" }, { 2, 2, "interleaved" },
+		{ 4, 2, "interleaved" }, { 3, 1, "gpipe" }, { 3, 1, "1f1b" }
+	};
+	struct place p;
+	double wide[MICROBATCHES], narrow[MICROBATCHES];
+	place_make(&p, 8, "gradient_accumulation_steps=8");
+	losses_of(&p, "wide", 2, 1, "1f1b", 0, wide);
+	for (size_t i = 0; i < ARRAY_LEN(ring); i++) {
+		char name[32];
+		snprintf(name, sizeof name, "narrow%zu", i);
+		losses_of(&p, name, ring[i].stages, ring[i].chunks, ring[i].schedule, 64, narrow);
+		assert_memory_equal(wide, narrow, sizeof wide);
+	}
+	place_remove(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_stuck_worker_is_lost),
+		cmocka_unit_test(who_advances_is_waited_for),
+		cmocka_unit_test(a_loss_counts_once),
+		cmocka_unit_test(layers_that_never_arrive),
+		cmocka_unit_test(what_cannot_be_sent_says_why),
+		cmocka_unit_test(losses_and_wishes_are_events),
+		cmocka_unit_test(a_worker_says_what_it_is_at),
+		cmocka_unit_test(large_messages_and_small_windows),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
