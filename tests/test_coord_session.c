@@ -518,10 +518,8 @@ static void large_messages_and_small_windows(void **state)
 	static const struct {
 		int stages, chunks;
 		const char *schedule;
-	} ring[] = {
-		{ 2, 1, "eager" },       { 4, 1, "eager" }, { 2, 2, "interleaved" },
-		{ 4, 2, "interleaved" }, { 3, 1, "gpipe" }, { 3, 1, "1f1b" }
-	};
+	} ring[] = { { 2, 1, "eager" },       { 4, 1, "eager" }, { 2, 2, "interleaved" },
+		     { 4, 2, "interleaved" }, { 3, 1, "gpipe" }, { 3, 1, "1f1b" } };
 	struct place p;
 	double wide[MICROBATCHES], narrow[MICROBATCHES];
 	place_make(&p, 8, "gradient_accumulation_steps=8");

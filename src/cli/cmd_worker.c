@@ -6,9 +6,9 @@
 #include "job/network.h"
 
 #include "base/mem.h"
+#include "base/os.h"
 
 #include <signal.h>
-#include <sys/prctl.h>
 
 int cmd_worker(int argc, char **argv);
 
@@ -42,14 +42,6 @@ static const struct cli_usage usage = {
 		   "  heteroshard worker --worker b cluster.yaml",
 };
 
-/* A worker that the coordinator started has a signal set for the coordinator's death; that
- * distinguishes it from one that a person started. */
-static bool started_by_coordinator(void)
-{
-	int sig = 0;
-	return prctl(PR_GET_PDEATHSIG, &sig) == 0 && sig == SIGKILL;
-}
-
 int cmd_worker(int argc, char **argv)
 {
 	struct arena a = ARENA_INIT;
@@ -73,7 +65,7 @@ int cmd_worker(int argc, char **argv)
 		rc = cli_work(c, &r, &e);
 	config_free(c);
 	arena_release(&a);
-	if (e.code == ERR_CANCELLED && started_by_coordinator())
+	if (e.code == ERR_CANCELLED && os_die_with_parent())
 		return 1; /* the coordinator says why, on the same terminal */
 	return rc < 0 ? cli_fail(&e) : rc;
 }

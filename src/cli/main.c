@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 
 #include "base/log.h"
+#include "base/os.h"
 #include "dev/dev_watch.h"
 #include "base/mem.h"
 #include "report/progress.h"
@@ -85,7 +86,8 @@ static void limit_spinning(char **argv)
 	if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") ||
 	    setenv("GOMP_SPINCOUNT", "20000", 1) < 0)
 		return;
-	execv("/proc/self/exe", argv); /* when that fails, the program works all the same */
+	if (os_self_exe())
+		execv(os_self_exe(), argv); /* when that fails, the program works all the same */
 }
 
 /* A call that waits for the device will never return: only the end of the process helps. */
@@ -98,6 +100,7 @@ static void end_hung(const char *line)
 int main(int argc, char **argv)
 {
 	limit_spinning(argv);
+	os_die_with_parent();
 	enum log_level least = LOG_INFO;
 	signal(SIGPIPE, SIG_IGN);
 	int i = 1;

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/os.h"
 #include "cli/cli.h"
 #include "job/network.h"
 
@@ -52,7 +53,7 @@ static char **worker_program(int npos, char **pos, bool insecure, struct arena *
 	size_t n = 0;
 	if (!p)
 		return NULL;
-	p[n++] = (char *)"heteroshard";
+	p[n++] = (char *)(os_self_exe() ? os_self_exe() : "heteroshard");
 	p[n++] = (char *)"-q";
 	p[n++] = (char *)"worker";
 	if (insecure)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "net/address.h"
 #include "worker/serve.h"
 
@@ -13,7 +14,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -116,27 +116,20 @@ static int start_process(struct seat *w, char *const *program, struct err *e)
 	args[n++] = (char *)"--worker";
 	args[n++] = (char *)w->spec->id;
 	args[n] = NULL;
-	pid_t parent = getpid(), pid = fork();
-	if (pid < 0)
-		return err_sys(e, errno, "starting worker '%s'", w->spec->id);
-	if (pid == 0) {
-		/* no worker outlives its coordinator, however that ends */
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent)
-			raise(SIGKILL);
-		setpgid(0, 0); /* Ctrl-C is for the coordinator, which tells the workers */
-		execv("/proc/self/exe", args);
-		raise(SIGKILL);
-	}
-	w->pid = pid;
+	/* No worker outlives its coordinator, however that ends; Ctrl-C is for the coordinator,
+	 * which tells the workers. */
+	if (os_spawn_tied(args[0], args, &w->pid, &w->tie, e) < 0)
+		return err_prefix(e, "worker '%s'", w->spec->id);
 	w->running = true;
 	return 0;
 }
 
 static void reap(struct seat *w, int flags)
 {
-	if (w->running && w->pid > 0 && waitpid(w->pid, &w->status, flags) == w->pid)
+	if (w->running && w->pid > 0 && waitpid(w->pid, &w->status, flags) == w->pid) {
 		w->running = false;
+		close(w->tie);
+	}
 }
 
 static void stop_process(struct seat *w, double patience)

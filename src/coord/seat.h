@@ -32,10 +32,12 @@ struct seat {
 	struct err err;
 	bool running;
 	pid_t pid;
+	int tie;    /* of a process started here: it ends when this is closed (os.h) */
 	int status; /* of a process that ended, as waitpid gives it */
 };
 
-/* `program`: argv of a worker process, ended by NULL; "--worker ID" is added. A process whose port
+/* `program`: argv of a worker process, ended by NULL, its first word the path of the program;
+ * "--worker ID" is added. A process whose port
  * is taken is not started: who listens there is dialled, and shows by its key whether it is the
  * right one. */
 int seat_start(struct seat *w, char *const *program, struct err *e);

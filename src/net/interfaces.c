@@ -2,6 +2,8 @@
 /* interfaces.c - see interfaces.h. */
 #include "net/interfaces.h"
 
+#include "base/os.h"
+
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -52,16 +54,9 @@ int interfaces_list(struct interface *v, int most)
 void machine_name(char out[MACHINE_TEXT])
 {
 	char boot[40] = "", space[32] = "";
-	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-	if (f) {
-		if (fgets(boot, sizeof boot, f))
-			boot[strcspn(boot, "\n")] = 0;
-		fclose(f);
-	}
-	if (!boot[0])
+	if (!os_boot_id(boot, sizeof boot))
 		gethostname(boot, sizeof boot - 1);
-	ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);
-	space[n > 0 ? n : 0] = 0;
+	os_net_namespace(space, sizeof space);
 	snprintf(out, MACHINE_TEXT, "%s %s", boot, space);
 }
 

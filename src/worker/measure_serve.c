@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/version.h"
 #include "file/atomic.h"
 #include "job/cache.h"
@@ -19,7 +20,6 @@
 
 #include <limits.h>
 #include <omp.h>
-#include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,17 +42,10 @@ static void add_number(crypto_generichash_state *h, long long v)
 /* The processors and the share of their time that this process may have. */
 static void add_processors(crypto_generichash_state *h)
 {
-	cpu_set_t set;
-	char quota[128] = "";
-	add_number(h, sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0);
+	int cores = os_affinity();
+	add_number(h, cores);
 	add_number(h, omp_get_max_threads());
-	FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-	if (f) {
-		if (!fgets(quota, sizeof quota, f))
-			quota[0] = 0;
-		fclose(f);
-	}
-	add(h, quota);
+	add_number(h, os_cores("", cores));
 }
 
 static void make_key(const char *device, const struct dev_caps *caps, const unsigned char *request,
@@ -63,7 +56,7 @@ static void make_key(const char *device, const struct dev_caps *caps, const unsi
 	struct stat st = { 0 };
 	crypto_generichash_init(&h, NULL, 0, HASH);
 	add(&h, HS_VERSION);
-	if (stat("/proc/self/exe", &st) == 0) {
+	if (os_self_exe() && stat(os_self_exe(), &st) == 0) {
 		add_number(&h, (long long)st.st_size);
 		add_number(&h, (long long)st.st_mtim.tv_sec);
 		add_number(&h, (long long)st.st_mtim.tv_nsec);
