@@ -17,8 +17,8 @@ static const double seconds = 0.5,
 		    patience = 60; /* for each row; for the other machine to connect */
 enum { SIZES = ARRAY_LEN(sizes) };
 
-static int show(const char *heading, const struct net_bench_row *row, size_t n, bool json,
-		struct err *e)
+static int print_links(const char *heading, const struct net_bench_row *row, size_t n, bool json,
+		       struct err *e)
 {
 	static const char *const columns[] = { "link", "message", "rate", "of TCP", "round trip" };
 	struct cli_table *t = json ? NULL : cli_table_new(columns, ARRAY_LEN(columns));
@@ -56,9 +56,10 @@ int bench_links_here(bool json, struct err *e)
 	struct net_bench_row row[NET_BENCH_LINKS * SIZES];
 	size_t n = 0;
 	TRY(net_bench_loopback(sizes, SIZES, seconds, row, &n, e));
-	return show("Links on loopback (zmq+curve: what several machines use; loop: threads of one "
-		    "process)",
-		    row, n, json, e);
+	return print_links(
+		"Links on loopback (zmq+curve: what several machines use; loop: threads of one "
+		"process)",
+		row, n, json, e);
 }
 
 int bench_links_between(const struct bench_links *o, bool json, struct err *e)
@@ -91,5 +92,5 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 	if (rc < 0 || o->serve)
 		return rc;
 	snprintf(heading, sizeof heading, "Links to %s", o->to);
-	return show(heading, row, n, json, e);
+	return print_links(heading, row, n, json, e);
 }

@@ -74,7 +74,7 @@ static const struct cli_usage usage = {
 	.example = "  heteroshard eval model.gguf --data held-out.jsonl --adapter run",
 };
 
-static int show(void *ctx, uint64_t done, uint64_t all, const struct eval_result *r)
+static int show_result(void *ctx, uint64_t done, uint64_t all, const struct eval_result *r)
 {
 	(void)r;
 	progress_part(ctx, "evaluating", (int64_t)done, (int64_t)all);
@@ -128,7 +128,7 @@ static int run(const struct args *o, struct err *e)
 	TRYOUT(dataset_load(&src, 1, &dopt, &d, e));
 	TRYOUT(batches_new(d, &bopt, &b, e));
 	TRYOUT(progress_new(cli_write_stderr, NULL, cli_look(), &p, e));
-	TRYOUT(evaluate_batches(&r, b, show, p, &res, e));
+	TRYOUT(evaluate_batches(&r, b, show_result, p, &res, e));
 	progress_free(p);
 	p = NULL;
 	print(o, &res);

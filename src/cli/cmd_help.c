@@ -28,7 +28,7 @@ static const struct cli_usage usage = {
 	.nrows = ARRAY_LEN(rows),
 };
 
-static void overview(void)
+static void print_overview(void)
 {
 	printf("heteroshard %s: fine-tune large language models across unlike devices\n\n"
 	       "usage: heteroshard [-v | -q] COMMAND ...\n\n",
@@ -53,7 +53,7 @@ int cmd_help(int argc, char **argv)
 	if (!go)
 		return status;
 	if (npos == 0) {
-		overview();
+		print_overview();
 		return 0;
 	}
 	if (!strcmp(argv[1], "config")) {

@@ -101,7 +101,7 @@ static void value_text(const char *key, const json_t *v, char *s, size_t cap)
 		snprintf(s, cap, "-");
 }
 
-static void label(const char *key, char *s, size_t cap)
+static void label_text(const char *key, char *s, size_t cap)
 {
 	size_t n = strlen(key);
 	if (n > 6 && !strcmp(key + n - 6, "_bytes"))
@@ -142,7 +142,7 @@ static void print_table(const json_t *list)
 			keys[n++] = key;
 	}
 	for (size_t c = 0; c < n; c++) {
-		label(keys[c], text[c], sizeof text[c]);
+		label_text(keys[c], text[c], sizeof text[c]);
 		cells[c] = text[c];
 	}
 	struct cli_table *t = cli_table_new(cells, n);
@@ -168,7 +168,7 @@ static void print(const json_t *o)
 	json_object_foreach((json_t *)o, key, v)
 	{
 		char name[64], text[512];
-		label(key, name, sizeof name);
+		label_text(key, name, sizeof name);
 		if (json_is_object(v) || (json_is_array(v) && json_is_object(json_array_get(v, 0))))
 			continue;
 		if (json_is_array(v))

@@ -52,7 +52,7 @@ static const struct cli_usage usage = {
 		   "  heteroshard merge model-folder run merged-folder",
 };
 
-static void part(void *ctx, uint64_t done, uint64_t all)
+static void show_part(void *ctx, uint64_t done, uint64_t all)
 {
 	progress_part(ctx, "merging", (int64_t)done, (int64_t)all);
 }
@@ -83,7 +83,7 @@ static int run(const struct args *o, bool typed, char **pos, struct err *e)
 					 .double_quant = o->double_quant,
 					 .dtype = typed ? dtype[o->type] : DT_BF16,
 					 .q8_0 = typed && o->type == TYPE_Q8_0,
-					 .part = part,
+					 .part = show_part,
 					 .ctx = p };
 	int rc = merge(&m, e);
 	progress_free(p);

@@ -420,7 +420,7 @@ static int write_files(const struct question *j, struct plan *plan, const char *
 	return rc;
 }
 
-static int one(const struct args *a, const struct question *j, struct err *e)
+static int run_plan(const struct args *a, const struct question *j, struct err *e)
 {
 	struct plan plan;
 	int rc;
@@ -527,12 +527,12 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 	return 0;
 }
 
-static int answer(const struct args *a, struct question *j, char *const *program,
-		  const struct ranks *ranks, struct err *e)
+static int answer_question(const struct args *a, struct question *j, char *const *program,
+			   const struct ranks *ranks, struct err *e)
 {
 	int rc = prepare(a, program, ranks, j, e);
 	if (rc >= 0)
-		rc = a->compare ? compare(a, j, e) : one(a, j, e);
+		rc = a->compare ? compare(a, j, e) : run_plan(a, j, e);
 	job_plan_release(&j->p);
 	return rc;
 }
@@ -558,8 +558,8 @@ static int draw_shards(const struct args *a, const struct config *c, struct err 
 	return rc;
 }
 
-static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks,
-		struct err *e)
+static int run_as_coordinator(void *ctx, const struct config *c, char *const *program,
+			      const struct ranks *ranks, struct err *e)
 {
 	struct question j = { .config = c };
 	const struct args *a = ctx;
@@ -570,7 +570,7 @@ static int lead(void *ctx, const struct config *c, char *const *program, const s
 	}
 	TRY(config_complete(c, CONFIG_TRAIN, e));
 	TRY(ranks ? 0 : network_check(c, e));
-	return answer(ctx, &j, program, ranks, e);
+	return answer_question(ctx, &j, program, ranks, e);
 }
 
 /* From a profile alone, or with the planner options of a configuration; nothing is measured. */
@@ -581,7 +581,7 @@ static int from_profile(const struct args *a, int npos, char **pos)
 	int rc = npos ? config_load_as(CONFIG_MODEL, pos[0], npos - 1, pos + 1, &c, &e) : 0;
 	struct question j = { .config = c };
 	if (rc >= 0)
-		rc = answer(a, &j, NULL, NULL, &e);
+		rc = answer_question(a, &j, NULL, NULL, &e);
 	config_free(c);
 	return rc < 0 ? cli_fail(&e) : rc;
 }
@@ -594,7 +594,8 @@ int cmd_plan(int argc, char **argv)
 
 	if (cli_args(&usage, argc, argv, &a, 0, -1, &npos, &arena, &status)) {
 		if (npos && !a.profile)
-			status = cli_everywhere(&a.role, CONFIG_PART, npos, argv + 1, lead, &a);
+			status = cli_everywhere(&a.role, CONFIG_PART, npos, argv + 1,
+						run_as_coordinator, &a);
 		else
 			status = from_profile(&a, npos, argv + 1);
 	}

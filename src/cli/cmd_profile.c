@@ -191,7 +191,7 @@ static int write_files(const struct profile *p, const char *dir, const struct bu
 	return dashboard_write(p, dir, e);
 }
 
-static void part(void *ctx, const char *what, uint64_t done, uint64_t all)
+static void show_part(void *ctx, const char *what, uint64_t done, uint64_t all)
 {
 	(void)ctx;
 	if (cli_columns(stderr) && done < all)
@@ -199,14 +199,14 @@ static void part(void *ctx, const char *what, uint64_t done, uint64_t all)
 			(unsigned long long)all);
 }
 
-static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks,
-		struct err *e)
+static int run_as_coordinator(void *ctx, const struct config *c, char *const *program,
+			      const struct ranks *ranks, struct err *e)
 {
 	const struct args *a = ctx;
 	const struct join_options g = { .program = program, .stop = cli_stop(), .ranks = ranks };
 	const struct profiler_options o = { .refresh = a->refresh,
 					    .links = a->links,
-					    .part = part };
+					    .part = show_part };
 	struct profile p;
 	struct buf text = BUF_INIT;
 	TRY(profiler_config(c, &g, &o, &p, e));
@@ -229,7 +229,8 @@ int cmd_profile(int argc, char **argv)
 	struct args o = { 0 };
 	int npos, status;
 	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status))
-		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, lead, &o);
+		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, run_as_coordinator,
+					&o);
 	arena_release(&a);
 	return status;
 }

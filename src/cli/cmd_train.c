@@ -45,8 +45,8 @@ static const struct cli_usage usage = {
 		   "  heteroshard train examples/smollm2.yaml resume_from_checkpoint=latest",
 };
 
-static int lead(void *ctx, const struct config *c, char *const *program, const struct ranks *ranks,
-		struct err *e)
+static int run_as_coordinator(void *ctx, const struct config *c, char *const *program,
+			      const struct ranks *ranks, struct err *e)
 {
 	const struct args *a = ctx;
 	struct train_view *v;
@@ -101,7 +101,8 @@ int cmd_train(int argc, char **argv)
 	int npos, status;
 	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
 		make_again(&o, npos, argv + 1);
-		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, lead, &o);
+		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, run_as_coordinator,
+					&o);
 	}
 	arena_release(&a);
 	return status;

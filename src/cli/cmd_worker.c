@@ -26,7 +26,8 @@ static const struct opt rows[] = {
 	{ .key = "insecure",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, insecure),
-	  .help = "links without keys and encryption, on any address: whoever reaches the port can "
+	  .help = "links without keys and encryption, on any address: anyone who reaches the port "
+		  "can "
 		  "join" },
 };
 

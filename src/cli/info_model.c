@@ -53,7 +53,7 @@ static json_t *kinds_json(const struct kinds *k)
 	return list;
 }
 
-static const char *storage(const struct model_tensor *t)
+static const char *storage_name(const struct model_tensor *t)
 {
 	const char *name = NULL;
 	int block, bytes;
@@ -142,10 +142,10 @@ int info_model(const char *path, bool tensors, json_t **o_p, struct err *e)
 		json_object_set_new(o, "not_supported", json_string(why.msg));
 	for (size_t i = 0; i < model_file_count(f); i++) {
 		const struct model_tensor *t = model_file_tensor(f, i);
-		kinds_add(&k, storage(t), t->count, t->bytes);
+		kinds_add(&k, storage_name(t), t->count, t->bytes);
 		if (tensors)
-			json_array_append_new(
-				list, tensor_row(t->name, storage(t), t->shape, t->ndim, t->bytes));
+			json_array_append_new(list, tensor_row(t->name, storage_name(t), t->shape,
+							       t->ndim, t->bytes));
 	}
 	add_tokenizer(o, f);
 	json_object_set_new(o, "size_bytes", json_integer((json_int_t)k.bytes));

@@ -22,7 +22,7 @@ static int join(char *out, const char *dir, const char *name, struct err *e)
 	return n > 0 && n < PATH_MOST ? 0 : err_set(e, ERR_INPUT, "%s: the path is too long", dir);
 }
 
-static void copy(json_t *to, const char *as, const json_t *from, const char *key)
+static void copy_member(json_t *to, const char *as, const json_t *from, const char *key)
 {
 	json_t *v = json_object_get(from, key);
 	if (v && !json_is_null(v))
@@ -82,17 +82,18 @@ static json_t *state_facts(const char *path, const json_t *doc)
 	json_t *o = json_object();
 	json_object_set_new(o, "kind", json_string("checkpoint"));
 	json_object_set_new(o, "path", json_string(path));
-	copy(o, "step", doc, "step");
-	copy(o, "of_steps", doc, "total_steps");
-	copy(o, "epoch", doc, "epoch");
-	copy(o, "next_batch", doc, "batch");
-	copy(o, "tokens", doc, "tokens");
-	copy(o, "skipped_steps", doc, "skipped");
-	copy(o, "compute_dtype", doc, "compute_dtype");
+	copy_member(o, "step", doc, "step");
+	copy_member(o, "of_steps", doc, "total_steps");
+	copy_member(o, "epoch", doc, "epoch");
+	copy_member(o, "next_batch", doc, "batch");
+	copy_member(o, "tokens", doc, "tokens");
+	copy_member(o, "skipped_steps", doc, "skipped");
+	copy_member(o, "compute_dtype", doc, "compute_dtype");
 	for (size_t i = 0; i < ARRAY_LEN(config); i++)
-		copy(o,
-		     strcmp(config[i], "gradient_accumulation_steps") ? config[i] : "accumulation",
-		     json_object_get(doc, "config"), config[i]);
+		copy_member(o,
+			    strcmp(config[i], "gradient_accumulation_steps") ? config[i]
+									     : "accumulation",
+			    json_object_get(doc, "config"), config[i]);
 	return o;
 }
 
@@ -127,12 +128,12 @@ static void add_metrics(json_t *o, const char *path)
 			*to = line;
 		}
 	}
-	copy(o, "steps", last, "step");
-	copy(o, "first_loss", first, "loss");
-	copy(o, "last_loss", last, "loss");
-	copy(o, "first_validation_loss", val_first, "val_loss");
-	copy(o, "last_validation_loss", val_last, "val_loss");
-	copy(o, "tokens_per_second", last, "tokens_per_second");
+	copy_member(o, "steps", last, "step");
+	copy_member(o, "first_loss", first, "loss");
+	copy_member(o, "last_loss", last, "loss");
+	copy_member(o, "first_validation_loss", val_first, "val_loss");
+	copy_member(o, "last_validation_loss", val_last, "val_loss");
+	copy_member(o, "tokens_per_second", last, "tokens_per_second");
 	json_decref(first);
 	json_decref(last);
 	json_decref(val_first);
@@ -182,7 +183,7 @@ int info_run(const char *dir, json_t **o_p, struct err *e)
 		static const char *const keys[] = { "base_model", "r", "lora_alpha",
 						    "target_modules", "parameters" };
 		for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-			copy(o, keys[i], adapter, keys[i]);
+			copy_member(o, keys[i], adapter, keys[i]);
 		json_decref(adapter);
 	}
 	add_metrics(o, path);
@@ -209,7 +210,7 @@ static json_t *plan_facts(const char *path, const json_t *doc)
 	json_object_set_new(o, "kind", json_string("plan"));
 	json_object_set_new(o, "path", json_string(path));
 	for (i = 0; i < ARRAY_LEN(keys); i++)
-		copy(o, keys[i], doc, keys[i]);
+		copy_member(o, keys[i], doc, keys[i]);
 	json_array_foreach(json_object_get(doc, "stages"), i, stage)
 	{
 		json_array_foreach(json_object_get(stage, "devices"), k, device)
@@ -221,11 +222,11 @@ static json_t *plan_facts(const char *path, const json_t *doc)
 				 (long long)json_integer_value(json_array_get(layers, 1)) - 1);
 			json_object_set_new(row, "stage", json_integer((json_int_t)i));
 			json_object_set_new(row, "layers", json_string(text));
-			copy(row, "device", device, "id");
-			copy(row, "host", device, "host");
-			copy(row, "microbatches", device, "microbatches");
-			copy(row, "memory_gib", device, "memory_gib");
-			copy(row, "busy", device, "busy");
+			copy_member(row, "device", device, "id");
+			copy_member(row, "host", device, "host");
+			copy_member(row, "microbatches", device, "microbatches");
+			copy_member(row, "memory_gib", device, "memory_gib");
+			copy_member(row, "busy", device, "busy");
 			json_array_append_new(list, row);
 		}
 	}
@@ -239,21 +240,21 @@ static json_t *profile_facts(const char *path, const json_t *doc)
 	size_t i;
 	json_object_set_new(o, "kind", json_string("profile"));
 	json_object_set_new(o, "path", json_string(path));
-	copy(o, "model", json_object_get(doc, "model"), "name");
-	copy(o, "layers", json_object_get(doc, "model"), "layers");
-	copy(o, "sequence_len", doc, "sequence_len");
-	copy(o, "dtype", doc, "dtype");
-	copy(o, "global_batch", doc, "global_batch");
+	copy_member(o, "model", json_object_get(doc, "model"), "name");
+	copy_member(o, "layers", json_object_get(doc, "model"), "layers");
+	copy_member(o, "sequence_len", doc, "sequence_len");
+	copy_member(o, "dtype", doc, "dtype");
+	copy_member(o, "global_batch", doc, "global_batch");
 	json_object_set_new(
 		o, "links",
 		json_integer((json_int_t)json_array_size(json_object_get(doc, "links"))));
 	json_array_foreach(json_object_get(doc, "devices"), i, device)
 	{
 		json_t *row = json_object();
-		copy(row, "device", device, "id");
-		copy(row, "name", device, "kind");
-		copy(row, "host", device, "host");
-		copy(row, "memory_gib", device, "memory_gib");
+		copy_member(row, "device", device, "id");
+		copy_member(row, "name", device, "kind");
+		copy_member(row, "host", device, "host");
+		copy_member(row, "memory_gib", device, "memory_gib");
 		json_array_append_new(list, row);
 	}
 	json_object_set_new(o, "devices", list);

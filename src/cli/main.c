@@ -65,7 +65,7 @@ static int finish(int status)
 	return status ? status : 1;
 }
 
-static int unknown(const char *name)
+static int refuse_command(const char *name)
 {
 	const char *names[64];
 	size_t n = 0;
@@ -133,5 +133,5 @@ int main(int argc, char **argv)
 	for (size_t k = 0; commands[k].name; k++)
 		if (!strcmp(commands[k].name, argv[i]))
 			return finish(commands[k].run(argc - i, argv + i));
-	return unknown(argv[i]);
+	return refuse_command(argv[i]);
 }

@@ -15,30 +15,31 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool given(const char *s) { return s && s[0]; }
+static bool is_given(const char *s) { return s && s[0]; }
 
 /* What a machine is known by: its address, else its name. */
 static const char *known_by(const char *ip, const char *hostname)
 {
-	return given(ip) ? ip : given(hostname) ? hostname : "this machine";
+	return is_given(ip) ? ip : is_given(hostname) ? hostname : "this machine";
 }
 
 /* The machine of an entry, added when it is new. */
-static size_t machine(struct topology *t, struct topology_machine *m, const char *ip,
-		      const char *hostname)
+static size_t find_machine(struct topology *t, struct topology_machine *m, const char *ip,
+			   const char *hostname)
 {
 	const char *key = known_by(ip, hostname);
 	for (size_t i = 0; i < t->nmachine; i++)
 		if (!strcmp(m[i].address ? m[i].address : m[i].name, key) ||
-		    (given(hostname) && !strcmp(m[i].name, hostname)))
+		    (is_given(hostname) && !strcmp(m[i].name, hostname)))
 			return i;
 	m[t->nmachine] =
-		(struct topology_machine){ .name = given(hostname) ? hostname : key,
-					   .address = given(ip) && given(hostname) ? ip : NULL };
+		(struct topology_machine){ .name = is_given(hostname) ? hostname : key,
+					   .address =
+						   is_given(ip) && is_given(hostname) ? ip : NULL };
 	return t->nmachine++;
 }
 
-static struct topology_device device(const char *id, size_t at, const char *backend)
+static struct topology_device make_device(const char *id, size_t at, const char *backend)
 {
 	return (struct topology_device){
 		.id = id, .machine = at, .backend = backend, .stage = -1, .share = NAN, .busy = NAN
@@ -50,7 +51,7 @@ static int check_layers(const struct config *c, int64_t *layers_p, struct err *e
 	struct model_file *f;
 	struct model_config m;
 	*layers_p = c->shard_plan[c->nshards - 1].end;
-	if (!given(c->base_model))
+	if (!is_given(c->base_model))
 		return 0;
 	TRY(model_file_open(c->base_model, &f, e));
 	int rc = model_config_read(model_file_config(f), c->base_model, &m, e);
@@ -80,12 +81,13 @@ int plan_draw_shards(const struct config *c, const char *dir, struct err *e)
 		goto out;
 	}
 	TRYOUT(check_layers(c, &layers, e));
-	m[machine(&t, m, o->ip, o->hostname)].coordinator = true;
+	m[find_machine(&t, m, o->ip, o->hostname)].coordinator = true;
 	if (strcmp(o->device, "none"))
-		d[t.ndevice++] = device("local", 0, network_local_device(c));
+		d[t.ndevice++] = make_device("local", 0, network_local_device(c));
 	for (size_t i = 0; i < c->nworkers; i++) {
 		const struct config_worker *w = &c->workers[i];
-		d[t.ndevice++] = device(w->id, machine(&t, m, w->ip, w->hostname), w->device);
+		d[t.ndevice++] =
+			make_device(w->id, find_machine(&t, m, w->ip, w->hostname), w->device);
 	}
 	for (size_t k = 0; k < c->nshards; k++) {
 		const struct config_shard *s = &c->shard_plan[k];
@@ -107,11 +109,11 @@ int plan_draw_shards(const struct config *c, const char *dir, struct err *e)
 			before = i;
 		}
 	}
-	const char *slash = given(c->base_model) ? strrchr(c->base_model, '/') : NULL;
+	const char *slash = is_given(c->base_model) ? strrchr(c->base_model, '/') : NULL;
 	snprintf(title, sizeof title, "%.200s on %zu devices",
-		 slash && slash[1]      ? slash + 1
-		 : given(c->base_model) ? c->base_model
-					: "model",
+		 slash && slash[1]         ? slash + 1
+		 : is_given(c->base_model) ? c->base_model
+					   : "model",
 		 c->nshards);
 	snprintf(subtitle, sizeof subtitle, "%lld layers by shard_plan; nothing was measured",
 		 (long long)layers);

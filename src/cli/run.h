@@ -43,7 +43,8 @@ struct cli_role {
 	{                                                                                          \
 		.key = "insecure", .kind = OPT_BOOL,                                               \
 		.offset = (at) + offsetof(struct cli_role, insecure),                              \
-		.help = "links without keys and encryption, on any address: whoever reaches the "  \
+		.help = "links without keys and encryption, on any address: anyone who reaches "   \
+			"the "                                                                     \
 			"port can join"                                                            \
 	}
 

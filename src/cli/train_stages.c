@@ -163,7 +163,7 @@ void train_stages_step(struct train_stages *t, const struct train_step *s)
 	}
 }
 
-static void shares(const struct train_stages *t, bool mean, struct live_stage *out)
+static void fill_shares(const struct train_stages *t, bool mean, struct live_stage *out)
 {
 	for (int k = 0; k < t->n; k++) {
 		const struct shown *v = &t->stage[k];
@@ -185,7 +185,7 @@ void train_stages_table(const struct train_stages *t, const struct live_look *lo
 {
 	struct live_stage *v = mem_array((size_t)t->n, sizeof *v);
 	if (v) { /* without memory for it there is no table */
-		shares(t, false, v);
+		fill_shares(t, false, v);
 		live_table(v, t->n, look, out);
 	}
 	mem_free(v);
@@ -195,7 +195,7 @@ void train_stages_line(const struct train_stages *t, struct buf *out)
 {
 	struct live_stage *v = mem_array((size_t)t->n, sizeof *v);
 	if (v) {
-		shares(t, true, v);
+		fill_shares(t, true, v);
 		live_line(v, t->n, out);
 	}
 	mem_free(v);

@@ -37,7 +37,7 @@ enum {
 
 struct train_view {
 	const struct config *c;
-	const char *again; /* the command that goes on with the run */
+	const char *again; /* the command that continues the run */
 	bool told_blocked;
 	struct progress *progress;
 	struct metrics *metrics;
@@ -55,7 +55,7 @@ struct train_view {
 	pthread_mutex_t lock; /* over stages, text, columns */
 	struct buf text;
 	int columns;  /* the width for which the table was made; 0: no table */
-	int64_t told; /* when the last line about the stages was */
+	int64_t told; /* time of the last line about the stages */
 };
 
 static const char *last_part(const char *path)
@@ -96,8 +96,8 @@ void train_view_say(struct train_view *v, const char *fmt, ...)
 	progress_line(v->progress, line);
 }
 
-/* "13,631,488 of 8,043,892,736, 0.17 %": what is trained of all parameters, the adapter's
- * included. */
+/* "13,631,488 of 8,043,892,736, 0.17 %": what is trained of all parameters, the
+ * adapter's included. */
 static void trained_text(const struct job *j, char *s, size_t cap)
 {
 	char part[32], all[32];
@@ -433,7 +433,7 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 
 /* ---- a thread that redraws the display, and shows Ctrl-C before the step is over ---- */
 
-static void *refresh(void *ctx)
+static void *run_refresh(void *ctx)
 {
 	struct train_view *v = ctx;
 	bool told = false;
@@ -479,7 +479,8 @@ int train_view_new(const struct config *c, const char *again, struct train_view 
 	if (rc >= 0 && c->trace)
 		rc = trace_new(TRACE_EVENTS, &v->trace, e);
 	cli_set_progress(v->progress);
-	if (rc >= 0 && v->look.columns && pthread_create(&v->refresher, NULL, refresh, v) == 0) {
+	if (rc >= 0 && v->look.columns &&
+	    pthread_create(&v->refresher, NULL, run_refresh, v) == 0) {
 		v->refreshing = true;
 		cli_stop_says(false);
 	}

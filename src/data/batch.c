@@ -138,8 +138,8 @@ static int longer_first(const void *a, const void *b)
 
 /* Without packing the sum of the longest examples; with it no more than `rows` full rows, and never
  * more than the dataset. `len` is scratch. */
-static struct need largest(const struct batches *b, const uint32_t *order, size_t n, uint64_t rows,
-			   uint32_t *len)
+static struct need largest_need(const struct batches *b, const uint32_t *order, size_t n,
+				uint64_t rows, uint32_t *len)
 {
 	struct need all = { .seqs = n }, most = { 0 };
 	for (size_t i = 0; i < n; i++) {
@@ -236,8 +236,8 @@ static int alloc_batch(struct batches *b, struct err *e)
 	uint64_t rows = mbs * acc < b->ntrain ? mbs * acc : b->ntrain,
 		 val_rows = mbs < b->nval ? mbs : b->nval;
 	uint64_t nmb = (rows + mbs - 1) / mbs;
-	struct need t = largest(b, b->order, b->ntrain, rows, b->row_of);
-	struct need v = largest(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
+	struct need t = largest_need(b, b->order, b->ntrain, rows, b->row_of);
+	struct need v = largest_need(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
 	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens,
 		 seqs = t.seqs > v.seqs ? t.seqs : v.seqs;
 	b->id = mem_array(tokens, sizeof *b->id);

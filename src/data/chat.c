@@ -57,7 +57,7 @@ size_t chat_stops(const struct chat_template *t, const struct tokenizer *tok, in
 
 /* ---- rendering ------------------------------------------------------------------------------ */
 
-static void put(struct chat_text *o, const char *p, size_t n, bool message, bool train)
+static void put_text(struct chat_text *o, const char *p, size_t n, bool message, bool train)
 {
 	if (!n)
 		return;
@@ -72,14 +72,17 @@ static void put(struct chat_text *o, const char *p, size_t n, bool message, bool
 		o->failed = true;
 }
 
-void chat_put(struct chat_text *o, const char *text) { put(o, text, strlen(text), false, false); }
+void chat_put(struct chat_text *o, const char *text)
+{
+	put_text(o, text, strlen(text), false, false);
+}
 void chat_put_end(struct chat_text *o, const char *text, bool train)
 {
-	put(o, text, strlen(text), false, train);
+	put_text(o, text, strlen(text), false, train);
 }
 void chat_put_message(struct chat_text *o, const struct chat_message *m)
 {
-	put(o, m->text, m->n, true, m->train);
+	put_text(o, m->text, m->n, true, m->train);
 }
 
 /* str.isspace() of Python. */
@@ -112,7 +115,7 @@ void chat_put_trimmed(struct chat_text *o, const struct chat_message *m)
 		p += k;
 	while ((k = space_at(p, n, true)) > 0)
 		n -= k;
-	put(o, p, n, true, m->train);
+	put_text(o, p, n, true, m->train);
 }
 
 const char *chat_role_name(enum chat_role r)
@@ -198,9 +201,9 @@ static int mark_stretch(const struct tokenizer *tok, const struct chat_text *x, 
 	return 0;
 }
 
-static int mark(const struct tokenizer *tok, const struct chat_text *x,
-		const struct token_pieces *p, const struct tokens *ids, uint8_t *train,
-		struct err *e)
+static int mark_ids(const struct tokenizer *tok, const struct chat_text *x,
+		    const struct token_pieces *p, const struct tokens *ids, uint8_t *train,
+		    struct err *e)
 {
 	size_t span = 0;
 	for (size_t i = 0; i < p->n; i++) {
@@ -238,7 +241,7 @@ int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
 		rc = err_nomem(e, own.n, "a conversation");
 		goto out;
 	}
-	TRYOUT(mark(tok, &x, &pieces, &own, marks, e));
+	TRYOUT(mark_ids(tok, &x, &pieces, &own, marks, e));
 	for (size_t i = 0; x.head && i < tok->nhead; i++) {
 		TRYOUT(tokens_add(ids, tok->head[i], e));
 		if (train)

@@ -12,7 +12,8 @@ enum { PLAIN, TOOL_RESPONSE, THINK };
 
 static const char close_think[] = "</think>";
 
-static struct chat_message part(const struct chat_message *m, const char *p, const char *end)
+static struct chat_message part_of_message(const struct chat_message *m, const char *p,
+					   const char *end)
 {
 	return (struct chat_message){ m->role, p, (size_t)(end - p), m->train };
 }
@@ -43,14 +44,16 @@ static bool split_thought(const struct chat_message *m, struct chat_message *tho
 	const char *end = m->text + m->n,
 		   *first = memmem(m->text, m->n, close_think, strlen(close_think));
 	if (!first) {
-		*thought_p = part(m, m->text, m->text);
+		*thought_p = part_of_message(m, m->text, m->text);
 		*rest_p = *m;
 		return false;
 	}
 	const char *begin = find_last(m->text, first, "<think>");
-	*thought_p = strip(part(m, begin ? begin + strlen("<think>") : m->text, first), true);
-	*rest_p = strip(part(m, find_last(first, end, close_think) + strlen(close_think), end),
-			false);
+	*thought_p =
+		strip(part_of_message(m, begin ? begin + strlen("<think>") : m->text, first), true);
+	*rest_p = strip(
+		part_of_message(m, find_last(first, end, close_think) + strlen(close_think), end),
+		false);
 	return true;
 }
 

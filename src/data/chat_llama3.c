@@ -12,7 +12,7 @@
 
 enum { PLAIN, DATES };
 
-static void turn(struct chat_text *o, const char *role)
+static void put_turn_head(struct chat_text *o, const char *role)
 {
 	chat_put(o, "<|start_header_id|>");
 	chat_put(o, role);
@@ -20,13 +20,13 @@ static void turn(struct chat_text *o, const char *role)
 }
 
 /* The answer of a tool is written as a JSON string. */
-static int tool(struct chat_text *o, const struct chat_message *m, struct err *e)
+static int put_tool_answer(struct chat_text *o, const struct chat_message *m, struct err *e)
 {
 	struct buf json = BUF_INIT;
 	json_quote(&json, m->text, m->n);
 	int rc = buf_ok(&json, e);
 	if (rc == 0) {
-		turn(o, "ipython");
+		put_turn_head(o, "ipython");
 		chat_put_message(o, &(struct chat_message){ m->role, json.p, json.n, m->train });
 		chat_put_end(o, "<|eot_id|>", m->train);
 	}
@@ -41,7 +41,7 @@ static int llama3_render(const struct chat_template *t, const struct tokenizer *
 	size_t i = 0;
 	chat_put(o, chat_bos(tok));
 	if (t->variant == DATES) {
-		turn(o, "system");
+		put_turn_head(o, "system");
 		chat_put(o, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
 		bool train = false;
 		if (n && msg[0].role == CHAT_SYSTEM) {
@@ -53,15 +53,15 @@ static int llama3_render(const struct chat_template *t, const struct tokenizer *
 	}
 	for (; i < n; i++) {
 		if (t->variant == DATES && msg[i].role == CHAT_TOOL) {
-			TRY(tool(o, &msg[i], e));
+			TRY(put_tool_answer(o, &msg[i], e));
 			continue;
 		}
-		turn(o, chat_role_name(msg[i].role));
+		put_turn_head(o, chat_role_name(msg[i].role));
 		chat_put_trimmed(o, &msg[i]);
 		chat_put_end(o, "<|eot_id|>", msg[i].train);
 	}
 	if (open)
-		turn(o, "assistant");
+		put_turn_head(o, "assistant");
 	return 0;
 }
 

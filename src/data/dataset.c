@@ -119,7 +119,7 @@ static void encoding_release(struct encoding *x)
 	mem_free(x->msg);
 }
 
-static int unknown_kind(const json_t *rec, struct err *e)
+static int refuse_kind(const json_t *rec, struct err *e)
 {
 	char have[160] = "", known[200] = "";
 	const char *key;
@@ -232,7 +232,7 @@ static int encode_record(struct encoding *x, const struct dataset_kind *kind, bo
 		rc = err_set(e, ERR_INPUT, "a record must be an object, not %s",
 			     json_kind_name(doc));
 	else if (!kind && !(kind = recognise(doc)))
-		rc = unknown_kind(doc, e);
+		rc = refuse_kind(doc, e);
 	else
 		rc = kind->encode(x, doc, e);
 	json_decref(doc);

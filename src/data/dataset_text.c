@@ -7,7 +7,7 @@
 
 static bool match(const json_t *rec) { return json_object_get(rec, "text"); }
 
-static int plain(struct encoding *x, const char *text, size_t n, struct err *e)
+static int encode_plain(struct encoding *x, const char *text, size_t n, struct err *e)
 {
 	if (text_is_blank(text, n))
 		return err_set(e, ERR_INPUT, "text: is empty");
@@ -21,7 +21,7 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	const char *text = "";
 	size_t n = 0;
 	TRY(record_text(rec, "text", true, &text, &n, e));
-	return plain(x, text, n, e);
+	return encode_plain(x, text, n, e);
 }
 
 const struct dataset_kind dataset_kind_text = { .name = "text",
@@ -29,4 +29,4 @@ const struct dataset_kind dataset_kind_text = { .name = "text",
 						.split = true,
 						.match = match,
 						.encode = encode,
-						.plain = plain };
+						.plain = encode_plain };

@@ -147,7 +147,7 @@ static int value_length(struct records *r, size_t *n_p, struct err *e)
 	return 0;
 }
 
-static int expected(struct records *r, const char *what, struct err *e)
+static int refuse_byte(struct records *r, const char *what, struct err *e)
 {
 	if (r->eof && r->pos == r->end)
 		return err_set(e, ERR_INPUT,
@@ -164,7 +164,7 @@ static int need_byte(struct records *r, char c, const char *what, struct err *e)
 	if (rc < 0)
 		return rc;
 	if (!rc || r->p[r->pos] != c)
-		return expected(r, what, e);
+		return refuse_byte(r, what, e);
 	consume(r, 1);
 	return 0;
 }
@@ -178,7 +178,7 @@ static int find_data(struct records *r, bool wanted, bool first, struct err *e)
 		if (rc < 0)
 			return rc;
 		if (!rc)
-			return expected(r, "a '}'", e);
+			return refuse_byte(r, "a '}'", e);
 		if (r->p[r->pos] == '}') {
 			consume(r, 1);
 			return 0;
@@ -189,7 +189,7 @@ static int find_data(struct records *r, bool wanted, bool first, struct err *e)
 		}
 		size_t n;
 		if (r->pos == r->end || r->p[r->pos] != '"')
-			return expected(r, "a key", e);
+			return refuse_byte(r, "a key", e);
 		TRY(value_length(r, &n, e));
 		bool data = n == 6 && !memcmp(r->p + r->pos, "\"data\"", 6);
 		consume(r, n);
@@ -198,21 +198,21 @@ static int find_data(struct records *r, bool wanted, bool first, struct err *e)
 		if (rc < 0)
 			return rc;
 		if (!rc)
-			return expected(r, "a value", e);
+			return refuse_byte(r, "a value", e);
 		if (wanted && data && r->p[r->pos] == '[')
 			return 1;
 		TRY(value_length(r, &n, e));
 		if (!n)
-			return expected(r, "a value", e);
+			return refuse_byte(r, "a value", e);
 		consume(r, n);
 	}
 }
 
-static int at_end(struct records *r, struct err *e)
+static int expect_end(struct records *r, struct err *e)
 {
 	int rc = skip_space(r, e);
 	if (rc > 0)
-		return expected(r, "the end of the file", e);
+		return refuse_byte(r, "the end of the file", e);
 	r->done = true;
 	return rc;
 }
@@ -355,7 +355,7 @@ void records_close(struct records *r)
 
 enum records_form records_form(const struct records *r) { return r->form; }
 
-static int take(struct records *r, size_t n, struct record *rec_p)
+static int take_record(struct records *r, size_t n, struct record *rec_p)
 {
 	*rec_p = (struct record){
 		.text = r->p + r->pos, .n = n, .number = ++r->number, .line = r->line
@@ -374,7 +374,7 @@ static int next_line(struct records *r, struct record *rec_p, struct err *e)
 		while (blank < n && is_space(s[blank]))
 			blank++;
 		if (blank < n) {
-			take(r, n, rec_p);
+			take_record(r, n, rec_p);
 			consume(r, nl);
 			return 1;
 		}
@@ -416,21 +416,21 @@ static int next_value(struct records *r, struct record *rec_p, struct err *e)
 			return rc;
 	}
 	if (!rc)
-		return expected(r, "a record", e);
+		return refuse_byte(r, "a record", e);
 	if (closing) {
 		consume(r, 1);
 		if (r->in_object)
 			TRY(find_data(r, false, false, e));
-		return at_end(r, e);
+		return expect_end(r, e);
 	}
 	size_t n;
 	TRY(value_length(r, &n, e));
 	if (!n)
-		return expected(r, "a record", e);
-	return take(r, n, rec_p);
+		return refuse_byte(r, "a record", e);
+	return take_record(r, n, rec_p);
 }
 
-static int whole(struct records *r, struct record *rec_p, struct err *e)
+static int read_whole(struct records *r, struct record *rec_p, struct err *e)
 {
 	int rc;
 	do
@@ -439,7 +439,7 @@ static int whole(struct records *r, struct record *rec_p, struct err *e)
 	if (rc < 0)
 		return rc;
 	r->done = true;
-	return r->pos < r->end ? take(r, r->end - r->pos, rec_p) : 0;
+	return r->pos < r->end ? take_record(r, r->end - r->pos, rec_p) : 0;
 }
 
 int records_next(struct records *r, struct record *rec_p, struct err *e)
@@ -452,7 +452,7 @@ int records_next(struct records *r, struct record *rec_p, struct err *e)
 	case RECORDS_LIST:
 		return next_value(r, rec_p, e);
 	default:
-		return whole(r, rec_p, e);
+		return read_whole(r, rec_p, e);
 	}
 }
 

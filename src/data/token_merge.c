@@ -186,7 +186,7 @@ static size_t merge_short(const struct tokenizer *t, const char *text, struct sy
 	return n;
 }
 
-static inline bool before(const struct heap_entry *a, const struct heap_entry *b)
+static inline bool comes_before(const struct heap_entry *a, const struct heap_entry *b)
 {
 	return a->rank != b->rank ? a->rank < b->rank : a->pos < b->pos;
 }
@@ -198,9 +198,9 @@ static void sift_down(struct heap_entry *h, size_t n, size_t i)
 		size_t c = 2 * i + 1;
 		if (c >= n)
 			break;
-		if (c + 1 < n && before(&h[c + 1], &h[c]))
+		if (c + 1 < n && comes_before(&h[c + 1], &h[c]))
 			c++;
-		if (!before(&h[c], &x))
+		if (!comes_before(&h[c], &x))
 			break;
 		h[i] = h[c];
 		i = c;
@@ -211,7 +211,7 @@ static void sift_down(struct heap_entry *h, size_t n, size_t i)
 static void sift_up(struct heap_entry *h, size_t i)
 {
 	struct heap_entry x = h[i];
-	while (i && before(&x, &h[(i - 1) / 2])) {
+	while (i && comes_before(&x, &h[(i - 1) / 2])) {
 		h[i] = h[(i - 1) / 2];
 		i = (i - 1) / 2;
 	}

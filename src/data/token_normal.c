@@ -11,8 +11,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth,
-		    struct err *e)
+static int read_normalizer(struct tokenizer *t, const json_t *o, const char *where, int depth,
+			   struct err *e)
 {
 	static const char *const forms[] = { "NFC", "NFD", "NFKC", "NFKD" };
 	const char *type = NULL;
@@ -24,7 +24,8 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 			return err_set(e, ERR_INPUT,
 				       "%s: a Sequence needs a list 'normalizers', not nested",
 				       where);
-		json_array_foreach(list, i, item) TRY(read_one(t, item, where, depth + 1, e));
+		json_array_foreach(list, i, item)
+			TRY(read_normalizer(t, item, where, depth + 1, e));
 		return 0;
 	}
 	if (t->nstep == TOKEN_STEPS_MAX)
@@ -77,7 +78,9 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 int token_normal_read(struct tokenizer *t, const json_t *normalizer, const char *where,
 		      struct err *e)
 {
-	return !normalizer || json_is_null(normalizer) ? 0 : read_one(t, normalizer, where, 0, e);
+	return !normalizer || json_is_null(normalizer)
+		       ? 0
+		       : read_normalizer(t, normalizer, where, 0, e);
 }
 
 /* Below U+0300 everything is NFC, and ASCII is every form. */
@@ -113,7 +116,7 @@ static int unicode_form(enum normal_kind kind, const char *text, size_t n, struc
 /* A text may grow to GROWTH times its length; of the standard forms NFKD grows most, 11 times. */
 enum { GROWTH = 64, GROWTH_LEAST = 4096, GROWN_MAX = 0x7fff0000 };
 
-static int too_long(struct token_run *s, size_t n)
+static int refuse_growth(struct token_run *s, size_t n)
 {
 	return err_set(s->e, ERR_INPUT,
 		       "a text of %zu bytes grows too long in the tokenizer's normalizer", n);
@@ -146,7 +149,7 @@ int token_normalize(struct token_run *s, const char *text, size_t n, bool front,
 					st->nfrom))
 				count++;
 			if (st->nto > st->nfrom && count > (most - n) / (st->nto - st->nfrom))
-				return too_long(s, n0);
+				return refuse_growth(s, n0);
 			for (; at; at = memmem(text, (size_t)(end - text), st->from, st->nfrom)) {
 				buf_add(b, text, (size_t)(at - text));
 				buf_add(b, st->to, st->nto);
@@ -160,7 +163,7 @@ int token_normalize(struct token_run *s, const char *text, size_t n, bool front,
 		}
 		TRY(buf_ok(b, s->e));
 		if (b->n > most)
-			return too_long(s, n0);
+			return refuse_growth(s, n0);
 		text = b->p;
 		n = b->n;
 		into ^= 1;

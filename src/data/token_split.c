@@ -218,8 +218,8 @@ static int read_metaspace(struct tokenizer *t, const json_t *o, const char *wher
 	return add_split_step(t, &s, where, e);
 }
 
-static int read_one(struct tokenizer *t, const json_t *o, const char *where, int depth,
-		    struct err *e)
+static int read_pretokenizer(struct tokenizer *t, const json_t *o, const char *where, int depth,
+			     struct err *e)
 {
 	const char *type = NULL;
 	TRY(json_need_str(o, where, "type", &type, e));
@@ -230,7 +230,8 @@ static int read_one(struct tokenizer *t, const json_t *o, const char *where, int
 			return err_set(e, ERR_INPUT,
 				       "%s: a Sequence needs a list 'pretokenizers', not nested",
 				       where);
-		json_array_foreach(list, i, item) TRY(read_one(t, item, where, depth + 1, e));
+		json_array_foreach(list, i, item)
+			TRY(read_pretokenizer(t, item, where, depth + 1, e));
 		return 0;
 	}
 	if (!strcmp(type, "Split"))
@@ -263,7 +264,7 @@ int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const cha
 {
 	return !pre_tokenizer || json_is_null(pre_tokenizer)
 		       ? 0
-		       : read_one(t, pre_tokenizer, where, 0, e);
+		       : read_pretokenizer(t, pre_tokenizer, where, 0, e);
 }
 
 /* Counts the items that were tried and the bytes that were skipped. */

@@ -192,7 +192,7 @@ static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *
 	return fill_tables(t, e);
 }
 
-static int emit(struct token_run *s, size_t n)
+static int emit_symbols(struct token_run *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		TRY(tokens_add(s->out, s->sym[i].id, s->e));
@@ -222,7 +222,7 @@ static int bytebpe_word(struct token_run *s, const char *text, size_t n)
 		unknown = !known;
 	}
 	TRY(merge_symbols(s, text, k, &k));
-	return emit(s, k);
+	return emit_symbols(s, k);
 }
 
 const struct tokenizer_kind tokenizer_kind_bytebpe = {

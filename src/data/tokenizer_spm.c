@@ -48,7 +48,7 @@ static bool crosses(const struct token *k)
 	return memmem(k->text + i, k->ntext - i, mark, MARK) != NULL;
 }
 
-static int tables(struct tokenizer *t)
+static int fill_tables(struct tokenizer *t)
 {
 	t->spaces_apart = strmap_get(&t->by_text, mark, MARK) >= 0;
 	for (int b = 0; b < 256; b++) {
@@ -123,7 +123,7 @@ static int spm_from_json(struct tokenizer *t, const json_t *doc, const char *whe
 				       "not supported",
 				       where);
 	TRY(read_decoder(t, json_object_get(doc, "decoder"), where, false, e));
-	return tables(t);
+	return fill_tables(t);
 }
 
 /* ---- scores --------------------------------------------------------------------------------- */
@@ -213,7 +213,7 @@ static int spm_from_gguf(struct tokenizer *t, const json_t *kv, const char *wher
 	t->decode_replace = t->decode_bytes = true;
 	t->decode_strip = prefix;
 	t->nhead = 1; /* the default of add_bos_token */
-	return tables(t);
+	return fill_tables(t);
 }
 
 static int spm_finish(struct tokenizer *t, const char *where, struct err *e)

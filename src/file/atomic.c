@@ -43,7 +43,7 @@ static char *parent_name(const char *path)
 	return n ? mem_strndup(path, n) : mem_strdup(".");
 }
 
-static int full_or(struct err *e, int errnum, const char *path)
+static int io_error(struct err *e, int errnum, const char *path)
 {
 	if (errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG)
 		return err_sys(e, errnum,
@@ -119,7 +119,7 @@ int atomic_begin(const char *path, struct atomic_file *f_p, struct err *e)
 	if (f.fd < 0) {
 		int errnum = errno;
 		release(&f);
-		return full_or(e, errnum, path);
+		return io_error(e, errnum, path);
 	}
 	*f_p = f;
 	return 0;
@@ -133,7 +133,7 @@ int atomic_write(struct atomic_file *f, const void *p, size_t n, struct err *e)
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
-			return full_or(e, k ? errno : ENOSPC, f->path);
+			return io_error(e, k ? errno : ENOSPC, f->path);
 		s += k;
 		n -= (size_t)k;
 	}
@@ -144,7 +144,7 @@ int atomic_commit(struct atomic_file *f, struct err *e)
 {
 	int rc = 0;
 	if (fsync(f->fd) < 0)
-		rc = full_or(e, errno, f->path);
+		rc = io_error(e, errno, f->path);
 	/* while the lock is held: closing releases it */
 	if (!rc && rename(f->tmp, f->path) < 0)
 		rc = err_sys(e, errno, "%s: renaming to %s", f->tmp, f->path);
@@ -210,7 +210,8 @@ int dir_make(const char *path, struct err *e)
 /* What is done with each entry of a folder. */
 enum walk { WALK_REMOVE, WALK_SYNC };
 
-static int walk(int at, const char *name, const char *top, enum walk what, int depth, struct err *e)
+static int walk_folder(int at, const char *name, const char *top, enum walk what, int depth,
+		       struct err *e)
 {
 	if (depth > MAX_DEPTH)
 		return err_set(e, ERR_IO, "%s: more than %d folders inside each other", top,
@@ -234,7 +235,7 @@ static int walk(int at, const char *name, const char *top, enum walk what, int d
 		if (fstatat(fd, s, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 			rc = err_sys(e, errno, "%s: %s", top, s);
 		} else if (S_ISDIR(st.st_mode)) {
-			rc = walk(fd, s, top, what, depth + 1, e);
+			rc = walk_folder(fd, s, top, what, depth + 1, e);
 			if (!rc && what == WALK_REMOVE && unlinkat(fd, s, AT_REMOVEDIR) < 0)
 				rc = err_sys(e, errno, "%s: removing %s", top, s);
 		} else if (what == WALK_REMOVE) {
@@ -243,7 +244,7 @@ static int walk(int at, const char *name, const char *top, enum walk what, int d
 		} else if (S_ISREG(st.st_mode)) {
 			int file = openat(fd, s, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 			if (file < 0 || fsync(file) < 0)
-				rc = full_or(e, errno, top);
+				rc = io_error(e, errno, top);
 			if (file >= 0)
 				close(file);
 		}
@@ -251,7 +252,7 @@ static int walk(int at, const char *name, const char *top, enum walk what, int d
 	if (rc == 0 && errno)
 		rc = err_sys(e, errno, "%s: reading the folder", top);
 	if (rc == 0 && what == WALK_SYNC && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP)
-		rc = full_or(e, errno, top);
+		rc = io_error(e, errno, top);
 	closedir(d);
 	return rc;
 }
@@ -263,7 +264,7 @@ int dir_remove(const char *path, struct err *e)
 		return errno == ENOENT ? 0 : err_sys(e, errno, "%s", path);
 	if (!S_ISDIR(st.st_mode))
 		return err_set(e, ERR_IO, "%s: is not a folder, so it is not removed", path);
-	TRY(walk(AT_FDCWD, path, path, WALK_REMOVE, 0, e));
+	TRY(walk_folder(AT_FDCWD, path, path, WALK_REMOVE, 0, e));
 	return rmdir(path) < 0 ? err_sys(e, errno, "%s: removing", path) : 0;
 }
 
@@ -274,7 +275,7 @@ int atomic_dir_begin(const char *path, char **tmp_p, struct err *e)
 		return err_nomem(e, strlen(path), "a path");
 	int rc = dir_remove(tmp, e);
 	if (!rc && mkdir(tmp, 0777) < 0)
-		rc = full_or(e, errno, tmp);
+		rc = io_error(e, errno, tmp);
 	if (rc < 0) {
 		mem_free(tmp);
 		return rc;
@@ -288,7 +289,7 @@ int atomic_dir_commit(const char *path, const char *tmp, struct err *e)
 	struct stat st;
 	if (lstat(path, &st) == 0)
 		return err_set(e, ERR_IO, "%s: exists already, %s stays beside it", path, tmp);
-	TRY(walk(AT_FDCWD, tmp, tmp, WALK_SYNC, 0, e));
+	TRY(walk_folder(AT_FDCWD, tmp, tmp, WALK_SYNC, 0, e));
 	if (rename(tmp, path) < 0)
 		return err_sys(e, errno, "%s: renaming to %s", tmp, path);
 	return sync_parent(path, e);
@@ -299,7 +300,7 @@ int atomic_dir_replace(const char *path, const char *tmp, struct err *e)
 	struct stat st;
 	if (lstat(path, &st) < 0)
 		return atomic_dir_commit(path, tmp, e);
-	TRY(walk(AT_FDCWD, tmp, tmp, WALK_SYNC, 0, e));
+	TRY(walk_folder(AT_FDCWD, tmp, tmp, WALK_SYNC, 0, e));
 	if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) < 0) {
 		/* a file system that cannot do it in one step */
 		TRY(dir_remove(path, e));

@@ -61,8 +61,9 @@ static int read_dtype(const json_t *o, const char *where, const char *key, bool 
 }
 
 /* The data of a part that must have `count` numbers of a dtype. */
-static int take(const char *where, const struct st_tensor *t, const char *suffix, enum dtype dtype,
-		uint64_t count, struct arena *a, const void **p_p, struct err *e)
+static int take_part(const char *where, const struct st_tensor *t, const char *suffix,
+		     enum dtype dtype, uint64_t count, struct arena *a, const void **p_p,
+		     struct err *e)
 {
 	if (!t)
 		return err_set(e, ERR_INPUT, "%s: the tensor '%s' is missing", where, suffix);
@@ -94,12 +95,12 @@ static int open_nested(const json_t *o, const char *where,
 	TRY(read_dtype(o, where, "nested_dtype", true, &dtype, e));
 	TRY(json_need_num(o, where, "nested_offset", -3e38, 3e38, &offset, e));
 	v->offset = (float)offset;
-	TRY(take(where, part[BNB_ABSMAX], bnb_suffix[BNB_ABSMAX], DT_U8, nblk, a, &p, e));
+	TRY(take_part(where, part[BNB_ABSMAX], bnb_suffix[BNB_ABSMAX], DT_U8, nblk, a, &p, e));
 	v->absmax8 = p;
-	TRY(take(where, part[BNB_MAP2], bnb_suffix[BNB_MAP2], DT_F32, 256, a, &p, e));
+	TRY(take_part(where, part[BNB_MAP2], bnb_suffix[BNB_MAP2], DT_F32, 256, a, &p, e));
 	v->code2 = p;
 	uint64_t n = nblk / (uint64_t)v->blocksize2 + (nblk % (uint64_t)v->blocksize2 != 0);
-	TRY(take(where, part[BNB_ABSMAX2], bnb_suffix[BNB_ABSMAX2], DT_F32, n, a, &p, e));
+	TRY(take_part(where, part[BNB_ABSMAX2], bnb_suffix[BNB_ABSMAX2], DT_F32, n, a, &p, e));
 	v->absmax2 = p;
 	return 0;
 }
@@ -124,11 +125,11 @@ static int open_state(const json_t *o, const char *where, const struct st_tensor
 	uint64_t nblk =
 		t->count / (uint64_t)v->blocksize + (t->count % (uint64_t)v->blocksize != 0);
 	v->packed = weight->data;
-	TRY(take(where, part[BNB_MAP], bnb_suffix[BNB_MAP], DT_F32, 16, a, &p, e));
+	TRY(take_part(where, part[BNB_MAP], bnb_suffix[BNB_MAP], DT_F32, 16, a, &p, e));
 	v->code = p;
 	if (part[BNB_ABSMAX2] || part[BNB_MAP2])
 		return open_nested(o, where, part, nblk, a, v, e);
-	TRY(take(where, part[BNB_ABSMAX], bnb_suffix[BNB_ABSMAX], DT_F32, nblk, a, &p, e));
+	TRY(take_part(where, part[BNB_ABSMAX], bnb_suffix[BNB_ABSMAX], DT_F32, nblk, a, &p, e));
 	v->absmax = p;
 	return 0;
 }

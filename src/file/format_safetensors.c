@@ -81,7 +81,7 @@ static int join(struct model_file *f, const char *dir, const char *name, const c
 }
 
 /* The path of a file in the folder, or NULL when it does not exist. */
-static int existing(struct model_file *f, const char *name, const char **path_p, struct err *e)
+static int existing_path(struct model_file *f, const char *name, const char **path_p, struct err *e)
 {
 	struct folder *fo = f->priv;
 	const char *path = NULL;
@@ -235,10 +235,10 @@ static int open_files(struct model_file *f, const char *only, struct err *e)
 	const char *path = NULL;
 	if (only)
 		return open_single(f, only, e);
-	TRY(existing(f, "model.safetensors", &path, e));
+	TRY(existing_path(f, "model.safetensors", &path, e));
 	if (path)
 		return open_single(f, "model.safetensors", e);
-	TRY(existing(f, "model.safetensors.index.json", &path, e));
+	TRY(existing_path(f, "model.safetensors.index.json", &path, e));
 	if (path) {
 		json_t *doc = NULL;
 		TRY(json_parse_file(path, INDEX_MAX, &doc, e));
@@ -246,13 +246,13 @@ static int open_files(struct model_file *f, const char *only, struct err *e)
 		json_decref(doc);
 		return rc;
 	}
-	TRY(existing(f, "adapter_model.safetensors", &path, e));
+	TRY(existing_path(f, "adapter_model.safetensors", &path, e));
 	if (path)
 		return err_set(e, ERR_INPUT,
 			       "%s: is an adapter, not a model: give the model it was made for, "
 			       "and this as the adapter",
 			       fo->dir);
-	TRY(existing(f, "pytorch_model.bin", &path, e));
+	TRY(existing_path(f, "pytorch_model.bin", &path, e));
 	return err_set(e, ERR_INPUT,
 		       "%s: has neither model.safetensors nor model.safetensors.index.json%s",
 		       fo->dir,
@@ -373,11 +373,11 @@ static int make_tensors(struct model_file *f, struct err *e)
 static int open_tokenizer(struct model_file *f, struct err *e)
 {
 	const char *path = NULL;
-	TRY(existing(f, "tokenizer.json", &f->tokenizer_path, e));
-	TRY(existing(f, "tokenizer_config.json", &path, e));
+	TRY(existing_path(f, "tokenizer.json", &f->tokenizer_path, e));
+	TRY(existing_path(f, "tokenizer_config.json", &path, e));
 	if (path)
 		TRY(json_parse_file(path, INDEX_MAX, &f->tokenizer_config, e));
-	TRY(existing(f, "chat_template.jinja", &path, e));
+	TRY(existing_path(f, "chat_template.jinja", &path, e));
 	if (!path) {
 		f->chat_template =
 			chat_template_text(json_object_get(f->tokenizer_config, "chat_template"));
@@ -406,9 +406,9 @@ static int folder_open(struct model_file *f, struct err *e)
 		if (!fo->dir)
 			return err_nomem(e, strlen(f->path), "a path");
 	}
-	TRY(existing(f, "config.json", &path, e));
+	TRY(existing_path(f, "config.json", &path, e));
 	if (!path) {
-		TRY(existing(f, "adapter_config.json", &path, e));
+		TRY(existing_path(f, "adapter_config.json", &path, e));
 		return err_set(e, ERR_INPUT, "%s: %s", fo->dir,
 			       path ? "is an adapter, not a model: give the model it was made for, "
 				      "and this as the adapter"

@@ -22,7 +22,7 @@ struct cursor {
 	const char *path;
 };
 
-static uint64_t left(const struct cursor *c) { return (uint64_t)(c->end - c->p); }
+static uint64_t bytes_left(const struct cursor *c) { return (uint64_t)(c->end - c->p); }
 
 static int truncated(const struct cursor *c, const char *what, struct err *e)
 {
@@ -39,9 +39,9 @@ static uint64_t load(const uint8_t *p, unsigned n)
 	return v;
 }
 
-static int take(struct cursor *c, unsigned n, const char *what, uint64_t *v_p, struct err *e)
+static int take_number(struct cursor *c, unsigned n, const char *what, uint64_t *v_p, struct err *e)
 {
-	if (left(c) < n)
+	if (bytes_left(c) < n)
 		return truncated(c, what, e);
 	*v_p = load(c->p, n);
 	c->p += n;
@@ -53,8 +53,8 @@ static int take_text(struct cursor *c, uint64_t max, const char *what, const cha
 		     uint64_t *n_p, struct err *e)
 {
 	uint64_t n = 0;
-	TRY(take(c, 8, what, &n, e));
-	if (n > left(c))
+	TRY(take_number(c, 8, what, &n, e));
+	if (n > bytes_left(c))
 		return truncated(c, what, e);
 	if (n > max)
 		return err_set(e, ERR_INPUT, "%s: %s has %llu bytes, %llu are allowed", c->path,
@@ -86,12 +86,12 @@ static int skip_values(struct cursor *c, const struct gguf_kv *kv, struct err *e
 	uint64_t bytes, n;
 	const char *s;
 	if (kv->kind != GGUF_STR) {
-		if (!mul_ok(kv->count, kind_size[kv->kind], &bytes) || bytes > left(c))
+		if (!mul_ok(kv->count, kind_size[kv->kind], &bytes) || bytes > bytes_left(c))
 			return truncated(c, kv->key, e);
 		c->p += bytes;
 		return 0;
 	}
-	if (kv->count > left(c) / 8)
+	if (kv->count > bytes_left(c) / 8)
 		return truncated(c, kv->key, e);
 	for (uint64_t i = 0; i < kv->count; i++)
 		TRY(take_text(c, UINT64_MAX, kv->key, &s, &n, e));
@@ -104,11 +104,11 @@ static int read_kv(struct gguf *g, struct cursor *c, struct gguf_kv *kv, struct 
 	kv->raw = c->p;
 	kv->count = 1;
 	TRY(take_name(g, c, KEY_MAX_BYTES, "the key of a pair", &kv->key, e));
-	TRY(take(c, 4, kv->key, &kind, e));
+	TRY(take_number(c, 4, kv->key, &kind, e));
 	if (kind == GGUF_ARRAY) {
 		kv->array = true;
-		TRY(take(c, 4, kv->key, &kind, e));
-		TRY(take(c, 8, kv->key, &kv->count, e));
+		TRY(take_number(c, 4, kv->key, &kind, e));
+		TRY(take_number(c, 8, kv->key, &kv->count, e));
 	}
 	if (kind >= GGUF_KINDS || kind == GGUF_ARRAY)
 		return err_set(e, ERR_INPUT, "%s: '%s' has a value of the unknown kind %llu",
@@ -152,19 +152,19 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, 
 {
 	uint64_t v = 0;
 	TRY(take_name(g, c, NAME_MAX_BYTES, "the name of a tensor", &t->name, e));
-	TRY(take(c, 4, t->name, &v, e));
+	TRY(take_number(c, 4, t->name, &v, e));
 	if (v < 1 || v > ARRAY_LEN(t->ne))
 		return err_set(e, ERR_INPUT,
 			       "%s: tensor '%s' has %llu dimensions, 1 to %zu are allowed", c->path,
 			       t->name, (unsigned long long)v, ARRAY_LEN(t->ne));
 	t->ndim = (int)v;
 	for (int i = 0; i < t->ndim; i++) {
-		TRY(take(c, 8, t->name, &v, e));
+		TRY(take_number(c, 8, t->name, &v, e));
 		t->ne[i] = v > INT64_MAX ? 0 : (int64_t)v;
 	}
-	TRY(take(c, 4, t->name, &v, e));
+	TRY(take_number(c, 4, t->name, &v, e));
 	t->type = v > INT32_MAX ? -1 : (int)v;
-	TRY(take(c, 8, t->name, &v, e));
+	TRY(take_number(c, 8, t->name, &v, e));
 	t->data = (const uint8_t *)(uintptr_t)v;
 	return tensor_size(c->path, t, e);
 }
@@ -248,8 +248,8 @@ static int read_file(struct gguf *g, struct err *e)
 		return err_set(e, ERR_INPUT, "%s: is empty, not a GGUF file", g->path);
 	struct cursor c = { g->map.p, g->map.p + g->map.size, g->path };
 	uint64_t magic = 0, version = 0, ntensor = 0, nkv = 0, align = 0;
-	TRY(take(&c, 4, "the header", &magic, e));
-	TRY(take(&c, 4, "the header", &version, e));
+	TRY(take_number(&c, 4, "the header", &magic, e));
+	TRY(take_number(&c, 4, "the header", &version, e));
 	if (magic != 0x46554747)
 		return err_set(e, ERR_INPUT, "%s: not a GGUF file", g->path);
 	if (version != 2 && version != 3)
@@ -258,11 +258,11 @@ static int read_file(struct gguf *g, struct err *e)
 			       g->path, (unsigned long long)version,
 			       version >> 16 ? " (a big-endian file)" : "");
 	g->version = (uint32_t)version;
-	TRY(take(&c, 8, "the header", &ntensor, e));
-	TRY(take(&c, 8, "the header", &nkv, e));
+	TRY(take_number(&c, 8, "the header", &ntensor, e));
+	TRY(take_number(&c, 8, "the header", &nkv, e));
 	/* The smallest size of a pair: key length, one character, type, one byte of value; of a
 	 * tensor: name, dimensions, type, offset. */
-	if (nkv > left(&c) / 14 || ntensor > left(&c) / 33)
+	if (nkv > bytes_left(&c) / 14 || ntensor > bytes_left(&c) / 33)
 		return err_set(
 			e, ERR_INPUT,
 			"%s: %llu pairs and %llu tensors do not fit into a file of %llu bytes",

@@ -2,7 +2,7 @@
 /* gguf.h - a GGUF file as it is: KV pairs and tensors under their own names (ggml:docs/gguf.md,
  * versions 2 and 3, little-endian).
  *
- * Everything points into the mapping and was checked against its end: strings and arrays lie inside
+ * Everything points into the mapping and was checked against its end: strings and arrays are inside
  * the file, shapes do not overflow, data is aligned, inside the file and does not overlap. Names
  * are unique. format_gguf.c interprets them. */
 #ifndef HS_FILE_GGUF_H
@@ -42,7 +42,7 @@ struct gguf_kv {
 	uint64_t count; /* elements; 1 when not an array */
 	/* the bytes behind type (and array header), little-endian, unaligned */
 	const uint8_t *value;
-	const uint8_t *raw; /* the whole pair as it lies in the file, from its key on */
+	const uint8_t *raw; /* the whole pair as it is in the file, from its key on */
 	uint64_t raw_bytes;
 };
 

@@ -26,8 +26,8 @@ static const struct gguf_kv *find(const struct maker *m, const char *name)
 }
 
 /* A number under "<arch>.name"; a missing one leaves *v_p. */
-static int number(const struct maker *m, const char *name, bool need, double lo, double hi,
-		  double *v_p, struct err *e)
+static int read_number(const struct maker *m, const char *name, bool need, double lo, double hi,
+		       double *v_p, struct err *e)
 {
 	const struct gguf_kv *kv = find(m, name);
 	json_t *v = NULL;
@@ -50,11 +50,11 @@ static int number(const struct maker *m, const char *name, bool need, double lo,
 	return 0;
 }
 
-static int integer(const struct maker *m, const char *name, bool need, int64_t lo, int64_t *v_p,
-		   struct err *e)
+static int read_integer(const struct maker *m, const char *name, bool need, int64_t lo,
+			int64_t *v_p, struct err *e)
 {
 	double d = (double)*v_p;
-	TRY(number(m, name, need, (double)lo, INT_LIMIT, &d, e));
+	TRY(read_number(m, name, need, (double)lo, INT_LIMIT, &d, e));
 	if (d != floor(d))
 		return err_set(e, ERR_INPUT, "%s: '%s.%s' must be a whole number", m->g->path,
 			       m->arch->name, name);
@@ -62,7 +62,7 @@ static int integer(const struct maker *m, const char *name, bool need, int64_t l
 	return 0;
 }
 
-static const struct gguf_tensor *tensor(const struct gguf *g, const char *name)
+static const struct gguf_tensor *find_tensor(const struct gguf *g, const char *name)
 {
 	for (size_t i = 0; i < g->ntensor; i++)
 		if (!strcmp(g->tensor[i].name, name))
@@ -90,7 +90,7 @@ static int refuse_unknown(const struct maker *m, struct err *e)
 	};
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		double v = rows[i].harmless;
-		TRY(number(m, rows[i].name, false, -1e30, 1e30, &v, e));
+		TRY(read_number(m, rows[i].name, false, -1e30, 1e30, &v, e));
 		if (v != rows[i].harmless)
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: '%s.%s' is %g, which is not supported", m->g->path,
@@ -99,8 +99,8 @@ static int refuse_unknown(const struct maker *m, struct err *e)
 	return 0;
 }
 
-static int text(const struct maker *m, const char *key, const char *fallback, char *s, size_t room,
-		struct err *e)
+static int read_text(const struct maker *m, const char *key, const char *fallback, char *s,
+		     size_t room, struct err *e)
 {
 	const struct gguf_kv *kv = gguf_find(m->g, key);
 	snprintf(s, room, "%s", fallback);
@@ -115,8 +115,8 @@ static int text(const struct maker *m, const char *key, const char *fallback, ch
 	return ok ? 0 : err_set(e, ERR_INPUT, "%s: '%s' must be a text", m->g->path, key);
 }
 
-static int factors(const struct maker *m, const struct gguf_tensor *t, int64_t head_dim,
-		   struct err *e)
+static int read_factors(const struct maker *m, const struct gguf_tensor *t, int64_t head_dim,
+			struct err *e)
 {
 	if (t->ndim != 1 || t->ne[0] != head_dim / 2 || t->type != GGML_F32)
 		return err_set(e, ERR_INPUT, "%s: 'rope_freqs.weight' must be %lld numbers of F32",
@@ -143,16 +143,17 @@ static int rope_scaling(const struct maker *m, int64_t head_dim, struct err *e)
 	char key[128], type[64];
 	double factor = 0, context = 0;
 	snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch->name);
-	TRY(text(m, key, "", type, sizeof type, e));
-	TRY(number(m, "rope.scaling.factor", false, 0, 1e6, &factor, e));
+	TRY(read_text(m, key, "", type, sizeof type, e));
+	TRY(read_number(m, "rope.scaling.factor", false, 0, 1e6, &factor, e));
 	if (!*type && !factor) { /* the older spelling */
-		TRY(number(m, "rope.scale_linear", false, 0, 1e6, &factor, e));
+		TRY(read_number(m, "rope.scale_linear", false, 0, 1e6, &factor, e));
 	}
-	TRY(number(m, "rope.scaling.original_context_length", false, 0, INT_LIMIT, &context, e));
-	const struct gguf_tensor *t = tensor(m->g, "rope_freqs.weight");
+	TRY(read_number(m, "rope.scaling.original_context_length", false, 0, INT_LIMIT, &context,
+			e));
+	const struct gguf_tensor *t = find_tensor(m->g, "rope_freqs.weight");
 	json_object_set_new(m->o, "rope_scaling", json_null());
 	if (t)
-		TRY(factors(m, t, head_dim, e));
+		TRY(read_factors(m, t, head_dim, e));
 	if (!strcmp(type, "none") || factor == 0 || factor == 1)
 		return 0;
 	if (t || (*type && strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0))
@@ -180,15 +181,15 @@ static void set_int(const struct maker *m, const char *key, int64_t v)
 static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 {
 	int64_t n = 0, kv = 0, d = 0, v = 0, rot = 0;
-	TRY(integer(m, "attention.head_count", true, 1, &n, e));
+	TRY(read_integer(m, "attention.head_count", true, 1, &n, e));
 	kv = n;
-	TRY(integer(m, "attention.head_count_kv", false, 1, &kv, e));
-	TRY(integer(m, "rope.dimension_count", false, 1, &rot, e));
+	TRY(read_integer(m, "attention.head_count_kv", false, 1, &kv, e));
+	TRY(read_integer(m, "rope.dimension_count", false, 1, &rot, e));
 	d = hidden / n;
-	TRY(integer(m, "attention.key_length", false, 1, &d, e));
+	TRY(read_integer(m, "attention.key_length", false, 1, &d, e));
 	rot = rot ? rot : d;
 	v = d;
-	TRY(integer(m, "attention.value_length", false, 1, &v, e));
+	TRY(read_integer(m, "attention.value_length", false, 1, &v, e));
 	if (n % kv)
 		return err_set(e, ERR_INPUT,
 			       "%s: %lld heads are not a multiple of %lld key/value heads",
@@ -232,19 +233,19 @@ static int make(const struct maker *m, struct err *e)
 {
 	int64_t hidden = 0, ffn = 0, layers = 0, context = 0, window = 0;
 	double eps = 0, theta = 10000;
-	const struct gguf_tensor *embd = tensor(m->g, "token_embd.weight");
+	const struct gguf_tensor *embd = find_tensor(m->g, "token_embd.weight");
 	if (!embd || embd->ndim != 2)
 		return err_set(e, ERR_INPUT,
 			       "%s: the tensor 'token_embd.weight' is missing or not a matrix",
 			       m->g->path);
 	TRY(refuse_unknown(m, e));
-	TRY(integer(m, "embedding_length", true, 1, &hidden, e));
-	TRY(integer(m, "feed_forward_length", true, 1, &ffn, e));
-	TRY(integer(m, "block_count", true, 1, &layers, e));
-	TRY(integer(m, "context_length", true, 1, &context, e));
-	TRY(integer(m, "attention.sliding_window", false, 0, &window, e));
-	TRY(number(m, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps, e));
-	TRY(number(m, "rope.freq_base", false, 1, 1e12, &theta, e));
+	TRY(read_integer(m, "embedding_length", true, 1, &hidden, e));
+	TRY(read_integer(m, "feed_forward_length", true, 1, &ffn, e));
+	TRY(read_integer(m, "block_count", true, 1, &layers, e));
+	TRY(read_integer(m, "context_length", true, 1, &context, e));
+	TRY(read_integer(m, "attention.sliding_window", false, 0, &window, e));
+	TRY(read_number(m, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps, e));
+	TRY(read_number(m, "rope.freq_base", false, 1, 1e12, &theta, e));
 	json_object_set_new(m->o, "model_type", json_string(m->arch->model_type));
 	set_int(m, "hidden_size", hidden);
 	set_int(m, "intermediate_size", ffn);
@@ -255,11 +256,11 @@ static int make(const struct maker *m, struct err *e)
 	set_int(m, "vocab_size", embd->ne[1]);
 	set_int(m, "max_position_embeddings", context);
 	json_object_set_new(m->o, "tie_word_embeddings",
-			    json_boolean(!tensor(m->g, "output.weight")));
+			    json_boolean(!find_tensor(m->g, "output.weight")));
 	json_object_set_new(m->o, "hidden_act", json_string("silu"));
 	if (m->arch->permuted)
 		json_object_set_new(m->o, "attention_bias",
-				    json_boolean(tensor(m->g, "blk.0.attn_q.bias") != NULL));
+				    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
 	if (window)
 		set_int(m, "sliding_window", window);
 	return token_ids(m, e);
@@ -270,7 +271,7 @@ int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **
 {
 	struct maker m = { g, NULL, NULL };
 	char name[64], known[256];
-	TRY(text(&m, "general.architecture", "", name, sizeof name, e));
+	TRY(read_text(&m, "general.architecture", "", name, sizeof name, e));
 	m.arch = gguf_arch_find(name);
 	if (!m.arch)
 		return err_set(e, *name ? ERR_UNSUPPORTED : ERR_INPUT,

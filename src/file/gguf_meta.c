@@ -116,7 +116,7 @@ static int gguf_factors(const struct maker *m, const json_t *o, struct err *e)
 	return 0;
 }
 
-static int rope(const struct maker *m, struct err *e)
+static int put_rope(const struct maker *m, struct err *e)
 {
 	const json_t *p = json_object_get(m->c, "rope_parameters"),
 		     *o = json_object_get(m->c, "rope_scaling");
@@ -154,7 +154,7 @@ static int rope(const struct maker *m, struct err *e)
 	return 0;
 }
 
-static int window(const struct maker *m, struct err *e)
+static int put_window(const struct maker *m, struct err *e)
 {
 	int64_t n = 0;
 	/* Mistral: always when given; Qwen: only when asked for */
@@ -207,8 +207,8 @@ static int make(const struct maker *m, struct err *e)
 	put_u32(m, "rope.dimension_count", s->head_dim);
 	put_u32(m, "attention.key_length", s->head_dim);
 	put_u32(m, "attention.value_length", s->head_dim);
-	TRY(window(m, e));
-	return rope(m, e);
+	TRY(put_window(m, e));
+	return put_rope(m, e);
 }
 
 int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_shape *s_p,

@@ -87,7 +87,7 @@ static bool match(const char *name, const char *pattern, int64_t *layer_p, const
 	return true;
 }
 
-static void expand(const char *pattern, int64_t layer, const char *tail, struct buf *out)
+static void expand_pattern(const char *pattern, int64_t layer, const char *tail, struct buf *out)
 {
 	for (; *pattern; pattern++) {
 		if (*pattern == '%')
@@ -103,7 +103,7 @@ bool gguf_name_to_hf(const char *name, struct buf *out, int64_t *layer_p)
 	const char *tail;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		if (match(name, names[i].gguf, layer_p, &tail)) {
-			expand(names[i].hf, *layer_p, tail, out);
+			expand_pattern(names[i].hf, *layer_p, tail, out);
 			return true;
 		}
 	}
@@ -115,7 +115,7 @@ bool gguf_name_from_hf(const char *name, struct buf *out, int64_t *layer_p)
 	const char *tail;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		if (match(name, names[i].hf, layer_p, &tail)) {
-			expand(names[i].gguf, *layer_p, tail, out);
+			expand_pattern(names[i].gguf, *layer_p, tail, out);
 			return true;
 		}
 	}

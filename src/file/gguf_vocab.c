@@ -41,8 +41,8 @@ struct vocab {
 	struct arena mem;
 };
 
-static int put(struct vocab *v, const char *text, size_t n, const json_t *id, int32_t type,
-	       struct err *e)
+static int put_token(struct vocab *v, const char *text, size_t n, const json_t *id, int32_t type,
+		     struct err *e)
 {
 	int64_t i = json_integer_value(id);
 	if (!json_is_integer(id) || i < 0 || i >= (int64_t)v->n)
@@ -75,7 +75,7 @@ static int read_tokens(struct vocab *v, bool byte_fallback, struct err *e)
 		int32_t type = byte_fallback && is_byte(key, n) ? TOKEN_BYTE
 			       : unk && !strcmp(unk, key)       ? TOKEN_UNKNOWN
 								: TOKEN_NORMAL;
-		TRY(put(v, key, n, id, type, e));
+		TRY(put_token(v, key, n, id, type, e));
 	}
 	json_array_foreach((json_t *)added, i, id)
 	{
@@ -87,7 +87,7 @@ static int read_tokens(struct vocab *v, bool byte_fallback, struct err *e)
 		int32_t type = unk && !strcmp(unk, s)                         ? TOKEN_UNKNOWN
 			       : json_is_true(json_object_get(id, "special")) ? TOKEN_CONTROL
 									      : TOKEN_USER;
-		TRY(put(v, s, json_string_length(o), json_object_get(id, "id"), type, e));
+		TRY(put_token(v, s, json_string_length(o), json_object_get(id, "id"), type, e));
 	}
 	return 0;
 }

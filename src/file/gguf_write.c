@@ -58,7 +58,7 @@ static bool is_stale(const char *key)
 	return !strncmp(key, "split.", 6) || !strncmp(key, "quantize.", 9);
 }
 
-static int carry_pairs(struct writer *w, struct err *e)
+static int copy_pairs(struct writer *w, struct err *e)
 {
 	struct gguf g;
 	TRY(gguf_open(model_file_path(w->base), &g, e));
@@ -77,7 +77,7 @@ static int make_pairs(struct writer *w, struct err *e)
 	bool carried = !strcmp(model_file_format(w->base), "gguf");
 	TRY(gguf_meta(w->base, carried ? NULL : &w->pairs, &w->shape, e));
 	if (carried) {
-		TRY(carry_pairs(w, e));
+		TRY(copy_pairs(w, e));
 	} else {
 		pairs_str(&w->pairs, "general.type", "model");
 		TRY(gguf_vocab(w->base, w->shape.vocab, &w->pairs, e));
@@ -100,7 +100,7 @@ static int tensor_type(const struct writer *w, const struct model_tensor *t)
 	return w->out == GGUF_Q8_0 && t->shape[t->ndim - 1] % 32 == 0 ? GGML_Q8_0 : GGML_F16;
 }
 
-static int plan_one(struct writer *w, const struct model_tensor *t, struct err *e)
+static int plan_tensor(struct writer *w, const struct model_tensor *t, struct err *e)
 {
 	struct plan_tensor *p = &w->t[w->n];
 	struct buf b = BUF_INIT;
@@ -143,14 +143,14 @@ static int by_place(const void *a, const void *b)
 				     : x->index > y->index;
 }
 
-static int plan(struct writer *w, struct err *e)
+static int plan_tensors(struct writer *w, struct err *e)
 {
 	size_t n = model_file_count(w->base);
 	w->t = arena_alloc(&w->mem, (n + 1) * sizeof *w->t);
 	if (!w->t)
 		return err_nomem(e, (n + 1) * sizeof *w->t, "a table of tensors");
 	for (size_t i = 0; i < n; i++)
-		TRY(plan_one(w, model_file_tensor(w->base, i), e));
+		TRY(plan_tensor(w, model_file_tensor(w->base, i), e));
 	if (w->shape.has_factors)
 		w->t[w->n++] = (struct plan_tensor){ "rope_freqs.weight",
 						     NULL,
@@ -207,7 +207,7 @@ static int write_head(struct writer *w, struct err *e)
 
 /* ---- data ---- */
 
-static int put(struct writer *w, const void *p, uint64_t n, struct err *e)
+static int write_bytes(struct writer *w, const void *p, uint64_t n, struct err *e)
 {
 	w->at += n;
 	return atomic_write(&w->file, p, n, e);
@@ -227,14 +227,14 @@ static int put_f16(struct writer *w, const struct plan_tensor *p, const float *x
 				       "tensor '%s': the value %g does not fit F16; write "
 				       "safetensors instead",
 				       p->t->name, (double)x[i]);
-	return put(w, h, n * 2, e);
+	return write_bytes(w, h, n * 2, e);
 }
 
 static int put_numbers(struct writer *w, const struct plan_tensor *p, const float *x, uint64_t n,
 		       struct err *e)
 {
 	if (p->type == GGML_F32)
-		return put(w, x, n * 4, e);
+		return write_bytes(w, x, n * 4, e);
 	if (p->type == GGML_F16)
 		return put_f16(w, p, x, n, e);
 	buf_reset(&w->bytes);
@@ -243,7 +243,7 @@ static int put_numbers(struct writer *w, const struct plan_tensor *p, const floa
 	int rc = ggml_quantize_q8_0(x, w->bytes.p, n, e);
 	if (rc < 0)
 		return err_prefix(e, "tensor '%s'", p->t->name);
-	return put(w, w->bytes.p, n / 32 * 34, e);
+	return write_bytes(w, w->bytes.p, n / 32 * 34, e);
 }
 
 /* Reads whole heads and writes their rows in the order of the file. */
@@ -270,20 +270,20 @@ static int write_tensor(struct writer *w, const struct plan_tensor *p, struct er
 		}
 		TRY(put_numbers(w, p, y, (uint64_t)n * row, e));
 	}
-	return w->at % ALIGN ? put(w, zero, ALIGN - w->at % ALIGN, e) : 0;
+	return w->at % ALIGN ? write_bytes(w, zero, ALIGN - w->at % ALIGN, e) : 0;
 }
 
 static int write_factors(struct writer *w, const struct plan_tensor *p, struct err *e)
 {
 	static const char zero[ALIGN];
-	TRY(put(w, w->shape.factors, p->bytes, e));
-	return w->at % ALIGN ? put(w, zero, ALIGN - w->at % ALIGN, e) : 0;
+	TRY(write_bytes(w, w->shape.factors, p->bytes, e));
+	return w->at % ALIGN ? write_bytes(w, zero, ALIGN - w->at % ALIGN, e) : 0;
 }
 
 static int write_file(struct writer *w, const char *path, struct err *e)
 {
 	TRY(make_pairs(w, e));
-	TRY(plan(w, e));
+	TRY(plan_tensors(w, e));
 	TRY(atomic_begin(path, &w->file, e));
 	int rc = write_head(w, e);
 	for (size_t i = 0; i < w->n && !rc; i++)

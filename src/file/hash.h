@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.h - what tells whether a file is still the one that was written: BLAKE2b, 256 bits, as hex.
+/* hash.h - hashes by which a changed file is noticed: BLAKE2b, 256 bits, as hex.
  *
- * A file's hash is the hash of the hashes of its pieces of 4 MiB, so that several threads can work
- * on a large one. An empty file has no piece. */
+ * A file's hash is the hash of the hashes of its parts of 4 MiB, so that several threads can work
+ * on a large one. An empty file has no part. */
 #ifndef HS_FILE_HASH_H
 #define HS_FILE_HASH_H
 

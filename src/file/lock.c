@@ -34,7 +34,7 @@ static bool is_shared(int fd)
 }
 
 /* "process 12 on box, started 2026-01-31 10:00 UTC"; the host alone in host[HOST]. */
-static void describe(int fd, char *out, size_t cap, char host[HOST])
+static void describe_holder(int fd, char *out, size_t cap, char host[HOST])
 {
 	char text[TEXT];
 	ssize_t n = pread(fd, text, sizeof text - 1, 0);
@@ -84,13 +84,13 @@ static int open_locked(const char *path, int *other_p)
 		int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
 		if (fd < 0)
 			return -1;
-		/* some file systems have no locks: there the file is only a note */
+		/* some file systems have no locks: there the file is only information */
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
 			*other_p = fd;
 			errno = EWOULDBLOCK;
 			return -1;
 		}
-		/* whoever had it may have removed what was opened here */
+		/* the previous holder may have removed the file that was opened here */
 		if (!fstat(fd, &mine) && !lstat(path, &there) && mine.st_ino == there.st_ino)
 			return fd;
 		close(fd);
@@ -106,7 +106,7 @@ int file_lock_take(const char *path, struct file_lock *l_p, char *stale, size_t 
 	stale[0] = 0;
 	gethostname(here, sizeof here - 1);
 	if (fd < 0 && other >= 0) {
-		describe(other, who, sizeof who, host);
+		describe_holder(other, who, sizeof who, host);
 		close(other);
 		return err_set(e, ERR_USAGE, "%s: in use by %s", path, who);
 	}
@@ -114,7 +114,7 @@ int file_lock_take(const char *path, struct file_lock *l_p, char *stale, size_t 
 		return err_sys(e, errno, "%s: locking", path);
 	struct stat st;
 	if (!fstat(fd, &st) && st.st_size > 0) {
-		describe(fd, who, sizeof who, host);
+		describe_holder(fd, who, sizeof who, host);
 		if (is_shared(fd) && strcmp(host, here)) {
 			close(fd);
 			return err_set(e, ERR_USAGE,

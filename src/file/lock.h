@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.h - a file that says which process works in a folder, and keeps others out meanwhile.
+/* lock.h - a lock file: it names the process that works in a folder, and excludes others meanwhile.
  *
  * The kernel's lock (flock) decides; the text {"host", "pid", "started"} is for messages. When a
- * process dies the kernel lets go, and the file that stays is stale: whoever takes it next is told.
- * On file systems shared by several machines the kernel's lock may not reach the other ones; there
- * a file of another host is an error that says how to go on. */
+ * process dies the kernel releases the lock, and the remaining file is stale: the next process that
+ * takes the lock is given its text. On file systems that several machines share, the kernel's lock
+ * may not hold on the others; there the file of another host is an error that says what to do. */
 #ifndef HS_FILE_LOCK_H
 #define HS_FILE_LOCK_H
 
@@ -22,8 +22,8 @@ struct file_lock {
 		-1, NULL                                                                           \
 	}
 
-/* ERR_USAGE, naming the process, when another one has it. stale[cap]: who left it behind, "" when
- * nobody did. */
+/* ERR_USAGE, naming the process, when another one has it. stale[cap]: the process that left a stale
+ * file, "" when there was none. */
 int file_lock_take(const char *path, struct file_lock *l_p, char *stale, size_t cap, struct err *e);
 /* Removes the file. */
 void file_lock_release(struct file_lock *l);

@@ -84,7 +84,7 @@ const struct model_tensor *model_file_find(const struct model_file *f, const cha
  * set at once. */
 int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0,
 			int64_t rows, float *dst, struct err *e);
-/* The bytes of a STORE_PLAIN tensor as they lie in the file, when they need no reordering and are
+/* The bytes of a STORE_PLAIN tensor as they are in the file, when they need no reordering and are
  * aligned to their dtype; ERR_UNSUPPORTED otherwise. */
 int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
 		   struct err *e);

@@ -284,8 +284,8 @@ out:
 
 /* ---- writing ---- */
 
-static int from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
-		       struct err *e)
+static int read_from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+			    struct err *e)
 {
 	(void)ctx, (void)e;
 	memcpy(dst, (const char *)t->user + off, n);
@@ -316,7 +316,7 @@ static int write_weights(const char *path, const struct peft_adapter *ad, struct
 			};
 	}
 	if (!rc)
-		rc = st_write(path, spec, 2 * ad->npair, NULL, from_memory, NULL, e);
+		rc = st_write(path, spec, 2 * ad->npair, NULL, read_from_memory, NULL, e);
 	mem_free(spec);
 	arena_release(&mem);
 	return rc;

@@ -295,7 +295,7 @@ static int check_fixed(const json_t *j, const char *where, struct err *e)
 	return 0;
 }
 
-static int unsupported(const char *where, const char *type, struct err *e)
+static int refuse_family(const char *where, const char *type, struct err *e)
 {
 	char known[512] = "";
 	size_t at = 0;
@@ -316,7 +316,7 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 		if (in_list(families[i]->model_types, type))
 			f = families[i];
 	if (!f)
-		return unsupported(where, type, e);
+		return refuse_family(where, type, e);
 	TRY(check_keys(j, f, where, e));
 	TRY(check_fixed(j, where, e));
 	struct model_config c = { .family = f->name, .norm_eps = 1e-6 };

@@ -6,7 +6,7 @@
 #include "file/model_file.h"
 #include "model/model.h"
 
-static int find(void *ctx, const char *name, struct source_tensor *t_p, struct err *e)
+static int find_tensor(void *ctx, const char *name, struct source_tensor *t_p, struct err *e)
 {
 	const struct model_tensor *t = model_file_find(ctx, name);
 	if (!t)
@@ -26,7 +26,7 @@ static int read_rows(void *ctx, const char *name, int64_t row0, int64_t rows, fl
 	return model_file_read_f32(ctx, model_file_find(ctx, name), row0, rows, dst, e);
 }
 
-static int nf4(void *ctx, const char *name, struct nf4_parts *q, struct err *e)
+static int get_nf4(void *ctx, const char *name, struct nf4_parts *q, struct err *e)
 {
 	struct nf4_view v;
 	TRY(model_file_nf4(ctx, model_file_find(ctx, name), &v, e));
@@ -45,7 +45,7 @@ static int nf4(void *ctx, const char *name, struct nf4_parts *q, struct err *e)
 	return 0;
 }
 
-static void drop(void *ctx, const char *name)
+static void drop_tensor(void *ctx, const char *name)
 {
 	const struct model_tensor *t = model_file_find(ctx, name);
 	if (t)
@@ -54,9 +54,11 @@ static void drop(void *ctx, const char *name)
 
 struct weight_source source_from_file(struct model_file *f)
 {
-	return (struct weight_source){
-		.ctx = f, .find = find, .read = read_rows, .nf4 = nf4, .drop = drop
-	};
+	return (struct weight_source){ .ctx = f,
+				       .find = find_tensor,
+				       .read = read_rows,
+				       .nf4 = get_nf4,
+				       .drop = drop_tensor };
 }
 
 int source_check_file(const struct model_file *f, const struct model_config *c, struct err *e)

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-static int find(void *ctx, const char *name, struct source_tensor *t, struct err *e)
+static int find_tensor(void *ctx, const char *name, struct source_tensor *t, struct err *e)
 {
 	(void)e;
 	const struct model_config *c = ctx;
@@ -34,7 +34,7 @@ static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, 
 		       struct err *e)
 {
 	struct source_tensor t;
-	find(ctx, name, &t, e);
+	find_tensor(ctx, name, &t, e);
 	if (t.ndim == 1) {
 		float v = strstr(name, ".bias") ? 0 : 1;
 		for (int64_t i = 0; i < rows; i++)
@@ -50,7 +50,7 @@ static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	return 0;
 }
 
-static void drop(void *ctx, const char *name)
+static void drop_tensor(void *ctx, const char *name)
 {
 	(void)ctx;
 	(void)name;
@@ -59,6 +59,6 @@ static void drop(void *ctx, const char *name)
 struct weight_source source_random(const struct model_config *c)
 {
 	return (struct weight_source){
-		.ctx = (void *)c, .find = find, .read = read_random, .drop = drop
+		.ctx = (void *)c, .find = find_tensor, .read = read_random, .drop = drop_tensor
 	};
 }

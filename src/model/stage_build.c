@@ -50,8 +50,8 @@ static void shape_text(char *out, size_t n, int ndim, const int64_t *dim)
 }
 
 /* Adds the parameter `name` of this shape. */
-static int add(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim,
-	       bool linear, struct param **p_p, struct err *e)
+static int add_param(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim,
+		     bool linear, struct param **p_p, struct err *e)
 {
 	struct stage *s = b->s;
 	struct source_tensor t;
@@ -141,24 +141,24 @@ static int add_layer(struct builder *b, int64_t index, struct layer *l, struct e
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
 	snprintf(rest, room, "input_layernorm.weight");
-	TRY(add(b, (int)index, name, 1, &c->hidden, false, &l->norm1, e));
+	TRY(add_param(b, (int)index, name, 1, &c->hidden, false, &l->norm1, e));
 	for (enum linear i = 0; i < LIN_COUNT; i++) {
 		int64_t dim[2];
 		linear_dims(c, i, dim);
 		if (i == LIN_GATE) {
 			snprintf(rest, room, "post_attention_layernorm.weight");
-			TRY(add(b, (int)index, name, 1, &c->hidden, false, &l->norm2, e));
+			TRY(add_param(b, (int)index, name, 1, &c->hidden, false, &l->norm2, e));
 		}
 		snprintf(rest, room, "%s.weight", linear_path(i));
-		TRY(add(b, (int)index, name, 2, dim, true, &l->lin[i].w, e));
+		TRY(add_param(b, (int)index, name, 2, dim, true, &l->lin[i].w, e));
 		if (linear_has_bias(c, i)) {
 			snprintf(rest, room, "%s.bias", linear_path(i));
-			TRY(add(b, (int)index, name, 1, dim, false, &l->lin[i].bias, e));
+			TRY(add_param(b, (int)index, name, 1, dim, false, &l->lin[i].bias, e));
 		}
 		if (c->qk_norm && i <= LIN_K) {
 			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
-			TRY(add(b, (int)index, name, 1, &c->head_dim, false,
-				i == LIN_Q ? &l->qnorm : &l->knorm, e));
+			TRY(add_param(b, (int)index, name, 1, &c->head_dim, false,
+				      i == LIN_Q ? &l->qnorm : &l->knorm, e));
 		}
 		if (s->opt.lora.r && s->opt.lora.target[i])
 			TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
@@ -172,18 +172,18 @@ static int add_all(struct builder *b, struct err *e)
 	const struct model_config *c = &s->cfg;
 	const int64_t table[2] = { c->vocab, c->hidden };
 	if (s->front)
-		TRY(add(b, -1, "model.embed_tokens.weight", 2, table, false, &s->embed, e));
+		TRY(add_param(b, -1, "model.embed_tokens.weight", 2, table, false, &s->embed, e));
 	for (int64_t i = s->opt.first; i < s->opt.last; i++)
 		TRY(add_layer(b, i, &s->layer[i - s->opt.first], e));
 	if (!s->end)
 		return 0;
-	TRY(add(b, INT_MAX, "model.norm.weight", 1, &c->hidden, false, &s->norm, e));
+	TRY(add_param(b, INT_MAX, "model.norm.weight", 1, &c->hidden, false, &s->norm, e));
 	if (c->tied && s->front) {
 		s->head = s->embed;
 		return 0;
 	}
-	return add(b, INT_MAX, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", 2, table,
-		   false, &s->head, e);
+	return add_param(b, INT_MAX, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", 2,
+			 table, false, &s->head, e);
 }
 
 static void mark_needs(struct stage *s)

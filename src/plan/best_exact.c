@@ -30,7 +30,7 @@ struct branch {
 	double speed; /* of the unused devices: sum of 1 / (f + b) */
 };
 
-static double work(const struct branch *b, int d, int n, bool front, bool end)
+static double stage_work(const struct branch *b, int d, int n, bool front, bool end)
 {
 	const struct cost_row *r = b->r;
 
@@ -38,7 +38,7 @@ static double work(const struct branch *b, int d, int n, bool front, bool end)
 	       (end ? r->hf[d] + r->hb[d] : 0);
 }
 
-static int leaf(struct branch *b, int stages, struct err *e)
+static int evaluate_leaf(struct branch *b, int stages, struct err *e)
 {
 	int64_t plays = b->s->c.plays;
 
@@ -52,14 +52,15 @@ static int leaf(struct branch *b, int stages, struct err *e)
 	return 0;
 }
 
-static bool hopeless(const struct branch *b, double bound)
+static bool cannot_improve(const struct branch *b, double bound)
 {
 	return bound + b->s->p->step_ms / 1e3 >= b->s->best.step_s;
 }
 
 /* `through`: work of the stages so far for one microbatch; `links`: theirs and the one to
  * this stage. */
-static int grow(struct branch *b, int stage, int left, double through, double links, struct err *e)
+static int add_stage(struct branch *b, int stage, int left, double through, double links,
+		     struct err *e)
 {
 	const struct profile *p = b->s->p;
 
@@ -77,7 +78,8 @@ static int grow(struct branch *b, int stage, int left, double through, double li
 			int a = b->k.device[stage - 1];
 			double there = b->r->boundary_bytes / (profile_bandwidth(p, a, d) * 1e9);
 			double back = b->r->boundary_bytes / (profile_bandwidth(p, d, a) * 1e9);
-			if (hopeless(b, through / b->chunks + links + b->M * fmax(there, back)))
+			if (cannot_improve(b,
+					   through / b->chunks + links + b->M * fmax(there, back)))
 				continue;
 			add = there + back +
 			      (profile_latency_ms(p, a, d) + profile_latency_ms(p, d, a)) / 1e3;
@@ -86,11 +88,11 @@ static int grow(struct branch *b, int stage, int left, double through, double li
 		b->k.device[stage] = d;
 		b->speed -= mine;
 		for (int n = 1; n <= left; n++) {
-			double w = work(b, d, n, stage == 0, n == left),
+			double w = stage_work(b, d, n, stage == 0, n == left),
 			       before = through / b->chunks + links + add;
 			if (b->nodes-- <= 0)
 				break;
-			if (hopeless(b, before + b->M * w)) {
+			if (cannot_improve(b, before + b->M * w)) {
 				if (n < left)
 					n = left - 1; /* more layers only take longer */
 				else
@@ -99,14 +101,14 @@ static int grow(struct branch *b, int stage, int left, double through, double li
 			}
 			b->k.layers[stage] = n;
 			if (n == left) {
-				TRY(leaf(b, stage + 1, e));
+				TRY(evaluate_leaf(b, stage + 1, e));
 				break;
 			}
 			if (b->speed > 0 &&
-			    !hopeless(b, (through + w) / b->chunks + links + add +
-						 b->M * (left - n) / b->speed) &&
+			    !cannot_improve(b, (through + w) / b->chunks + links + add +
+						       b->M * (left - n) / b->speed) &&
 			    stage + 1 < p->devices)
-				TRY(grow(b, stage + 1, left - n, through + w, links + add, e));
+				TRY(add_stage(b, stage + 1, left - n, through + w, links + add, e));
 		}
 		b->speed += mine;
 		b->used[d] = false;
@@ -116,7 +118,7 @@ static int grow(struct branch *b, int stage, int left, double through, double li
 	return 0;
 }
 
-static bool same(const struct search *s, int a, int b)
+static bool are_identical(const struct search *s, int a, int b)
 {
 	const struct profile_device *x = &s->p->device[a], *y = &s->p->device[b];
 
@@ -150,7 +152,7 @@ int search_exact(struct search *s, int64_t nodes, bool *complete_p, struct err *
 	for (int i = 0; i < s->p->devices; i++) {
 		b.alike[i] = i;
 		for (int k = 0; k < i && b.alike[i] == i; k++)
-			if (same(s, k, i))
+			if (are_identical(s, k, i))
 				b.alike[i] = b.alike[k];
 	}
 	for (int i = 0; i < s->kinds; i++)
@@ -162,7 +164,7 @@ int search_exact(struct search *s, int64_t nodes, bool *complete_p, struct err *
 		b.speed = 0;
 		for (int d = 0; d < s->p->devices; d++)
 			b.speed += 1 / (b.r->f[d] + b.r->b[d]);
-		TRY(grow(&b, 0, s->p->layers, 0, 0, e));
+		TRY(add_stage(&b, 0, s->p->layers, 0, 0, e));
 	}
 	*complete_p = b.nodes > 0;
 	return 0;

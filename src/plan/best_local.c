@@ -162,7 +162,7 @@ static bool fill(struct local *l, const int *order, int n, const struct search_k
 	return true;
 }
 
-static bool spent(const struct local *l) { return l->s->c.instructions >= l->effort; }
+static bool effort_spent(const struct local *l) { return l->s->c.instructions >= l->effort; }
 
 /* Keeps a starting point: of each kind, size and number of stages the best one, and of these the
  * STARTS best. */
@@ -198,7 +198,7 @@ static int try_order(struct local *l, const int *order, int n, struct room *room
 				/* a starting point may be somewhat slower than the best plan:
 				 * improving may bring it below */
 				double t, cutoff = s->best.step_s * NEAR;
-				if (spent(l))
+				if (effort_spent(l))
 					return 0;
 				if (!fill(l, order, n, &s->kind[i], r, slack[x],
 					  cutoff * s->size[z] / s->p->global_batch, room, &l->k))
@@ -280,7 +280,7 @@ static int starting_points(struct local *l, struct room *room, double *memory, s
 	}
 	TRY(try_order(l, l->order, D, room, e));
 	/* every host alone, and chains of 2, 4, 8, .. hosts from there */
-	for (int h = 0; h < H && !spent(l); h += H > 32 ? H / 16 : 1)
+	for (int h = 0; h < H && !effort_spent(l); h += H > 32 ? H / 16 : 1)
 		for (int most = 1; most < 2 * H; most *= 2) {
 			int n = chain_hosts(l, h, most, memory);
 			if (n > 0)
@@ -321,14 +321,14 @@ static int keep_if_faster(struct local *l, struct err *e)
 	return 1;
 }
 
-static void without(struct candidate *k, int i)
+static void remove_stage(struct candidate *k, int i)
 {
 	memmove(&k->device[i], &k->device[i + 1], (size_t)(k->stages - i - 1) * sizeof(int));
 	memmove(&k->layers[i], &k->layers[i + 1], (size_t)(k->stages - i - 1) * sizeof(int));
 	k->stages--;
 }
 
-static void with(struct candidate *k, int i, int device, int layers)
+static void insert_stage(struct candidate *k, int i, int device, int layers)
 {
 	memmove(&k->device[i + 1], &k->device[i], (size_t)(k->stages - i) * sizeof(int));
 	memmove(&k->layers[i + 1], &k->layers[i], (size_t)(k->stages - i) * sizeof(int));
@@ -361,7 +361,7 @@ static void sort_stages(const struct local *l, int *by)
 #define STEP(call)                                                                                 \
 	do {                                                                                       \
 		int step_rc_ = (call);                                                             \
-		if (step_rc_ != 0 || spent(l))                                                     \
+		if (step_rc_ != 0 || effort_spent(l))                                              \
 			return step_rc_;                                                           \
 	} while (0)
 
@@ -421,8 +421,8 @@ static int move_stages(struct local *l, const int *by, struct err *e)
 			if (x == i)
 				continue;
 			candidate_copy(&l->k, &l->now);
-			without(&l->k, i);
-			with(&l->k, x, d, layers);
+			remove_stage(&l->k, i);
+			insert_stage(&l->k, x, d, layers);
 			STEP(keep_if_faster(l, e));
 		}
 	return 0;
@@ -450,7 +450,7 @@ static int leave_out(struct local *l, const int *by, struct room *room, struct e
 
 	for (int a = 0; a < most && n > 1; a++) {
 		candidate_copy(&l->k, &l->now);
-		without(&l->k, n <= 16 ? a : by[n - 1 - a]);
+		remove_stage(&l->k, n <= 16 ? a : by[n - 1 - a]);
 		STEP(refill(l, room, e));
 	}
 	return 0;
@@ -479,7 +479,7 @@ static int take_in(struct local *l, struct room *room, struct err *e)
 			if (l->now.stages == s->p->layers)
 				continue;
 			candidate_copy(&l->k, &l->now);
-			with(&l->k, i, d, 1);
+			insert_stage(&l->k, i, d, 1);
 			STEP(refill(l, room, e));
 		}
 	}
@@ -505,7 +505,7 @@ static int improve(struct local *l, struct room *room, int *by, struct err *e)
 {
 	int rc = 1;
 
-	while (rc > 0 && !spent(l)) {
+	while (rc > 0 && !effort_spent(l)) {
 		sort_stages(l, by);
 		rc = move_layers(l, by, e);
 		if (rc == 0)
@@ -547,7 +547,7 @@ int search_heuristic(struct search *s, int64_t effort, struct err *e)
 	TRY(starting_points(&l, room, memory, e));
 	l.effort = s->c.instructions + effort / 2;
 	/* the best plan so far (another planner's, perhaps), then the best starting points */
-	for (int round = 0; round <= KEPT && !spent(&l); round++) {
+	for (int round = 0; round <= KEPT && !effort_spent(&l); round++) {
 		struct candidate *pick = NULL;
 		if (round == 0) {
 			pick = isinf(s->best.step_s) ? NULL : &s->best;

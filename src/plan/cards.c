@@ -37,7 +37,7 @@ const struct card *card_find(const char *kind)
 	return found;
 }
 
-static double rate(const struct card *c, const char *dtype)
+static double card_rate(const struct card *c, const char *dtype)
 {
 	if (!strcmp(dtype, "float32") || (!strcmp(dtype, "bfloat16") && !c->bf16))
 		return c->fp32;
@@ -49,7 +49,7 @@ struct wish {
 	double bandwidth, latency, memory; /* NaN: not given */
 };
 
-static int number(const char *key, const char *text, double hi, double *v_p, struct err *e)
+static int read_number(const char *key, const char *text, double hi, double *v_p, struct err *e)
 {
 	char *end;
 	double v = strtod(text, &end);
@@ -88,11 +88,11 @@ static int read_wish(const char *text, struct wish *w, struct err *e)
 		if (word)
 			continue;
 		if (!strcmp(item, "bandwidth"))
-			TRY(number(item, value, 1e6, &w->bandwidth, e));
+			TRY(read_number(item, value, 1e6, &w->bandwidth, e));
 		else if (!strcmp(item, "latency"))
-			TRY(number(item, value, 1e6, &w->latency, e));
+			TRY(read_number(item, value, 1e6, &w->latency, e));
 		else if (!strcmp(item, "memory"))
-			TRY(number(item, value, 1e6, &w->memory, e));
+			TRY(read_number(item, value, 1e6, &w->memory, e));
 		else
 			return err_set(e, ERR_USAGE,
 				       "--add: unknown key '%s' (kind, host, bandwidth, latency, "
@@ -202,7 +202,7 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 		       struct err *e)
 {
 	const struct card *card = card_find(w->kind);
-	double mine = card ? rate(card, p->dtype) : 0;
+	double mine = card ? card_rate(card, p->dtype) : 0;
 
 	for (int i = 0; i < p->devices; i++)
 		if (!strcasecmp(p->device[i].kind, w->kind)) {
@@ -216,7 +216,7 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 			       card->name, p->dtype);
 	for (int i = 0; i < p->devices; i++) {
 		const struct card *other = card_find(p->device[i].kind);
-		double theirs = other ? rate(other, p->dtype) : 0;
+		double theirs = other ? card_rate(other, p->dtype) : 0;
 		if (theirs > 0) {
 			TRY(copy_scaled(p, d, &p->device[i], theirs / mine, e));
 			d->memory_gib = card->memory_gib;

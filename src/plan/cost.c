@@ -138,7 +138,7 @@ static double group_slowest(const struct cost *c, const struct plan_stage *g, do
 	return bw * 1e9;
 }
 
-static double ring(const struct cost *c, const struct plan_stage *g, double bytes)
+static double ring_seconds(const struct cost *c, const struct plan_stage *g, double bytes)
 {
 	double lat, bw = group_slowest(c, g, &lat);
 	int k = g->members;
@@ -150,7 +150,7 @@ static double all_gather(const struct cost *c, const struct plan_stage *g)
 {
 	if (c->p->collective && g->members == c->p->devices)
 		return c->p->all_gather_ms / 1e3;
-	return ring(c, g, c->p->layer_gib * GIB);
+	return ring_seconds(c, g, c->p->layer_gib * GIB);
 }
 
 /* fp32 gradients of the trained parameters: 4 of the 12 bytes of state. */
@@ -158,7 +158,7 @@ static double reduce_scatter(const struct cost *c, const struct plan_stage *g)
 {
 	if (c->p->collective && g->members == c->p->devices)
 		return c->p->reduce_scatter_ms / 1e3;
-	return ring(c, g, c->p->layer_state_gib * GIB / 3);
+	return ring_seconds(c, g, c->p->layer_state_gib * GIB / 3);
 }
 
 /* Seconds per microbatch of the candidate; and in *own_p the time one microbatch takes on the
@@ -424,7 +424,7 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 							   g ? g->member[i].state_share : 1));
 		if (g && !g->sharded) {
 			int largest, n = stage_layers(q, k, &largest);
-			reduce[k] = 2 * ring(c, g, n * c->p->layer_state_gib * GIB / 3);
+			reduce[k] = 2 * ring_seconds(c, g, n * c->p->layer_state_gib * GIB / 3);
 		}
 		send[k] = r->down[stage_device(q, k, 0)];
 		recv[k] = r->up[stage_device(q, k, 0)];

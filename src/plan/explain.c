@@ -14,7 +14,7 @@
 #define EFFORT 20000000
 #define LEAST_EFFORT 200000
 
-static struct plan_options lighter(const struct plan_options *o, int runs)
+static struct plan_options lighter_options(const struct plan_options *o, int runs)
 {
 	struct plan_options mine = *o;
 	int64_t effort = (o->effort > 0 ? o->effort : EFFORT) / (runs > 0 ? runs : 1);
@@ -24,7 +24,7 @@ static struct plan_options lighter(const struct plan_options *o, int runs)
 }
 
 /* Milliseconds with about four digits. */
-static int digits(double ms) { return ms >= 1000 ? 0 : ms >= 100 ? 1 : ms >= 10 ? 2 : 3; }
+static int decimal_places(double ms) { return ms >= 1000 ? 0 : ms >= 100 ? 1 : ms >= 10 ? 2 : 3; }
 
 /* 0 with *ms_p, or 1 when there is no such plan. */
 static int best_ms(const struct profile *p, const struct plan_options *o, double *ms_p,
@@ -47,7 +47,7 @@ static int best_ms(const struct profile *p, const struct plan_options *o, double
 int plan_whatifs(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		 struct plan_whatif *out, struct err *e)
 {
-	struct plan_options mine = lighter(o, p->devices);
+	struct plan_options mine = lighter_options(o, p->devices);
 
 	mine.manual = NULL;
 	for (int i = 0; i < p->devices; i++) {
@@ -123,17 +123,17 @@ static void explain_slower(const struct plan *best, const struct plan *other, ch
 			 b.recompute, a.recompute);
 	else if (busy >= wait && busy >= bubble)
 		snprintf(why, cap, "its devices compute %.*f ms a step on average instead of %.*f",
-			 digits(b.busy), b.busy, digits(a.busy), a.busy);
+			 decimal_places(b.busy), b.busy, decimal_places(a.busy), a.busy);
 	else if (wait >= bubble)
 		snprintf(why, cap,
 			 "its devices wait for messages %.*f ms a step on average instead of %.*f",
-			 digits(b.wait + b.copy), b.wait + b.copy, digits(a.wait + a.copy),
-			 a.wait + a.copy);
+			 decimal_places(b.wait + b.copy), b.wait + b.copy,
+			 decimal_places(a.wait + a.copy), a.wait + a.copy);
 	else
 		snprintf(why, cap,
 			 "its devices are idle between microbatches %.*f ms a step on average "
 			 "instead of %.*f",
-			 digits(b.bubble), b.bubble, digits(a.bubble), a.bubble);
+			 decimal_places(b.bubble), b.bubble, decimal_places(a.bubble), a.bubble);
 }
 
 static int rival(const struct profile *p, const struct planner *row, const struct plan_options *o,
@@ -162,7 +162,7 @@ static int rival(const struct profile *p, const struct planner *row, const struc
 int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		     struct plan_rival *out, struct err *e)
 {
-	struct plan_options mine = lighter(o, 8);
+	struct plan_options mine = lighter_options(o, 8);
 	char what[160];
 
 	*out = (struct plan_rival){ .ms = INFINITY };
@@ -195,9 +195,9 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 
 /* ---- sentences ---- */
 
-static const char *name(const struct profile *p, int device) { return p->device[device].id; }
+static const char *device_id(const struct profile *p, int device) { return p->device[device].id; }
 
-static void limiting(const struct profile *p, const struct plan *plan, struct buf *b)
+static void put_limits(const struct profile *p, const struct plan *plan, struct buf *b)
 {
 	const struct plan_member *most = NULL, *full = NULL, *waits = NULL;
 
@@ -214,21 +214,21 @@ static void limiting(const struct profile *p, const struct plan *plan, struct bu
 		}
 	if (most)
 		buf_addf(b, "%s limits the job: it computes %.0f %% of the step%s.\n",
-			 name(p, most->device), 100 * most->busy,
+			 device_id(p, most->device), 100 * most->busy,
 			 waits && waits->wait > 0.15 ? ", but links cost more than they should"
 						     : "");
 	if (waits && waits->wait > 0.05)
-		buf_addf(b, "%s waits for its link %.0f %% of the step.\n", name(p, waits->device),
-			 100 * waits->wait);
+		buf_addf(b, "%s waits for its link %.0f %% of the step.\n",
+			 device_id(p, waits->device), 100 * waits->wait);
 	if (full && full->memory_gib > 0.8 * full->limit_gib)
-		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n", name(p, full->device),
-			 full->memory_gib, full->limit_gib);
+		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n",
+			 device_id(p, full->device), full->memory_gib, full->limit_gib);
 	for (int k = 0; k < plan->stages; k++)
 		if (plan->stage[k].recompute && plan->stage[k].members == 1)
 			buf_addf(b,
 				 "%s computes its layers twice (recomputation), because it would "
 				 "not fit otherwise.\n",
-				 name(p, plan->stage[k].member[0].device));
+				 device_id(p, plan->stage[k].member[0].device));
 }
 
 void plan_explain(const struct profile *p, const struct plan *plan,
@@ -236,33 +236,37 @@ void plan_explain(const struct profile *p, const struct plan *plan,
 {
 	double ms = plan->simulated_ms;
 
-	limiting(p, plan, b);
+	put_limits(p, plan, b);
 	if (second && second->any) {
 		double slower = 100 * (second->ms / ms - 1);
 		if (slower < 0.05)
 			buf_addf(b, "As fast: %s.\n", second->what);
 		else
 			buf_addf(b, "Second best: %s, %.1f %% slower (%.*f ms): %s.\n",
-				 second->what, slower, digits(second->ms), second->ms, second->why);
+				 second->what, slower, decimal_places(second->ms), second->ms,
+				 second->why);
 	}
 	for (int i = 0; whatif && i < p->devices; i++) {
 		const struct plan_whatif *w = &whatif[i];
 		double change = 100 * (w->ms / ms - 1);
 		if (w->used && !w->possible)
-			buf_addf(b, "Without %s there is no plan%s.\n", name(p, i),
+			buf_addf(b, "Without %s there is no plan%s.\n", device_id(p, i),
 				 p->devices > 1 ? " that fits into memory" : "");
 		else if (w->used)
-			buf_addf(b, "Without %s: %.*f ms, %.1f %% %s.\n", name(p, i), digits(w->ms),
-				 w->ms, fabs(change), change < 0 ? "faster" : "slower");
+			buf_addf(b, "Without %s: %.*f ms, %.1f %% %s.\n", device_id(p, i),
+				 decimal_places(w->ms), w->ms, fabs(change),
+				 change < 0 ? "faster" : "slower");
 		else if (!w->possible)
-			buf_addf(b, "%s is left out: no plan that uses it fits.\n", name(p, i));
+			buf_addf(b, "%s is left out: no plan that uses it fits.\n",
+				 device_id(p, i));
 		else if (change < 0.05)
-			buf_addf(b, "%s is left out: it would change nothing.\n", name(p, i));
+			buf_addf(b, "%s is left out: it would change nothing.\n", device_id(p, i));
 		else
 			buf_addf(b,
 				 "%s is left out: with it %.*f ms, the job without it is %.1f %% "
 				 "faster.\n",
-				 name(p, i), digits(w->ms), w->ms, 100 * (1 - ms / w->ms));
+				 device_id(p, i), decimal_places(w->ms), w->ms,
+				 100 * (1 - ms / w->ms));
 	}
 	if (!plan->executable)
 		buf_addf(b, "This plan cannot be executed today: %s.\n", plan->why_not);

@@ -154,14 +154,14 @@ int plan_check(const struct profile *p, const struct plan *plan, struct err *e)
 
 /* ---- simulating ---- */
 
-static bool alone(const struct plan_stage *s) { return s->members == 1 && !s->sharded; }
+static bool is_single_device(const struct plan_stage *s) { return s->members == 1 && !s->sharded; }
 
-static void judge(struct plan *plan)
+static void judge_executable(struct plan *plan)
 {
 	plan->executable = true;
 	plan->why_not[0] = 0;
 	for (int k = 0; k < plan->stages && plan->executable; k++) {
-		if (alone(&plan->stage[k]))
+		if (is_single_device(&plan->stage[k]))
 			continue;
 		plan->executable = false;
 		if (plan->stage[k].members > 1)
@@ -269,7 +269,7 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 			s->member[i].samples = s->member[i].microbatch * s->member[i].microbatches;
 		}
 		q.stage[k] = (struct pipe_stage){ s->member[0].device, s->recompute,
-						  alone(s) ? NULL : s };
+						  is_single_device(s) ? NULL : s };
 	}
 	if (!cost_row(c, plan->microbatch))
 		return nomem(e);
@@ -284,7 +284,7 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 	plan->simulated_ms = step * 1e3;
 	plan->tokens_per_s = (double)p->global_batch * p->sequence_len / step;
 	fill_shares(c, &res, plan);
-	judge(plan);
+	judge_executable(plan);
 	return leave_out(p, plan, e);
 }
 

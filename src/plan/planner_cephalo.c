@@ -38,13 +38,13 @@ struct state {
 	int *most, *most_even; /* [n] largest m in memory; beside an even share of the state */
 };
 
-static size_t at(const struct state *s, int i, int j, int k)
+static size_t index_of(const struct state *s, int i, int j, int k)
 {
 	size_t w = (size_t)s->batch + 1;
 	return ((size_t)i * w + (size_t)j) * w + (size_t)k;
 }
 
-static double memory(const struct state *s, int device, int m)
+static double memory_of(const struct state *s, int device, int m)
 {
 	return curve_at(&s->p->device[device].activation_gib, m) + COMM_GIB;
 }
@@ -61,11 +61,11 @@ static double layer_ms(const struct state *s, int device, int m, int l)
 }
 
 /* The largest microbatch (in units) for which the device has `budget` GiB. */
-static int largest(const struct state *s, int device, double budget)
+static int largest_microbatch(const struct state *s, int device, double budget)
 {
 	int m = 0;
 
-	while (m < s->batch && memory(s, device, (m + 1) * s->unit) <= budget)
+	while (m < s->batch && memory_of(s, device, (m + 1) * s->unit) <= budget)
 		m++;
 	return m * s->unit;
 }
@@ -76,12 +76,13 @@ static void search_device(struct state *s, int i, const double *time)
 
 	for (int j = 1; j <= B; j++)
 		for (int k = 1; k <= j; k++) {
-			size_t here = at(s, i, j, k);
+			size_t here = index_of(s, i, j, k);
 			int most = s->most[dev] / s->unit < k ? s->most[dev] / s->unit : k;
 			for (int m = 1; m <= most; m++)
 				for (int l = 1; l * m <= j; l++) {
-					double t = fmax(s->best[at(s, i - 1, j - l * m, k - m)],
-							time[m * (B + 1) + l]);
+					double t =
+						fmax(s->best[index_of(s, i - 1, j - l * m, k - m)],
+						     time[m * (B + 1) + l]);
 					if (t < s->best[here]) {
 						s->best[here] = t;
 						s->samples[here] = l * m;
@@ -92,12 +93,12 @@ static void search_device(struct state *s, int i, const double *time)
 }
 
 /* Reads the choices back from k; false when there is no solution with that sum. */
-static bool trace(const struct state *s, int k, int *samples, int *size)
+static bool read_choices(const struct state *s, int k, int *samples, int *size)
 {
 	int j = s->batch;
 
 	for (int i = s->n; i > 0; i--) {
-		size_t here = at(s, i, j, k);
+		size_t here = index_of(s, i, j, k);
 		if (s->size[here] <= 0)
 			return false;
 		samples[i - 1] = s->samples[here];
@@ -108,12 +109,12 @@ static bool trace(const struct state *s, int k, int *samples, int *size)
 	return true;
 }
 
-static double needed(const struct state *s, const int *size)
+static double memory_needed(const struct state *s, const int *size)
 {
 	double sum = s->p->parameters * STATE_BYTES / GIB;
 
 	for (int i = 0; i < s->n; i++)
-		sum += memory(s, i, size[i] * s->unit);
+		sum += memory_of(s, i, size[i] * s->unit);
 	return sum;
 }
 
@@ -131,7 +132,7 @@ static void share_state(const struct state *s, struct plan_member *m, bool publi
 	for (int i = 0; i < s->n; i++) {
 		double budget = s->p->device[i].memory_gib * (published ? USABLE : 1);
 		double extra = floor(
-			(budget - memory(s, i, published ? m[i].microbatches : m[i].microbatch) -
+			(budget - memory_of(s, i, published ? m[i].microbatches : m[i].microbatch) -
 			 even * per) /
 			per);
 		m[i].state_share = extra > 0 ? even : even + extra;
@@ -165,7 +166,7 @@ static void share_state(const struct state *s, struct plan_member *m, bool publi
 static bool shares_fit(const struct state *s, const struct plan_member *m)
 {
 	for (int i = 0; i < s->n; i++)
-		if (memory(s, i, m[i].microbatch) +
+		if (memory_of(s, i, m[i].microbatch) +
 			    m[i].state_share * s->p->parameters * STATE_BYTES / GIB >
 		    s->p->device[i].memory_gib)
 			return false;
@@ -182,8 +183,8 @@ static int solve(struct state *s, double *time, int *samples, int *size, struct 
 
 	for (int i = 0; i < s->n; i++) {
 		cap += USABLE * p->device[i].memory_gib;
-		s->most[i] = largest(s, i, USABLE * p->device[i].memory_gib);
-		s->most_even[i] = largest(s, i, USABLE * p->device[i].memory_gib - even);
+		s->most[i] = largest_microbatch(s, i, USABLE * p->device[i].memory_gib);
+		s->most_even[i] = largest_microbatch(s, i, USABLE * p->device[i].memory_gib - even);
 	}
 	for (size_t i = 0; i < (size_t)(s->n + 1) * (size_t)w * (size_t)w; i++)
 		s->best[i] = INFINITY;
@@ -195,10 +196,10 @@ static int solve(struct state *s, double *time, int *samples, int *size, struct 
 		search_device(s, i, time);
 	}
 	for (int k = 1; k <= s->batch; k++) {
-		double t = s->best[at(s, s->n, s->batch, k)], gib;
-		if (!trace(s, k, samples, size))
+		double t = s->best[index_of(s, s->n, s->batch, k)], gib;
+		if (!read_choices(s, k, samples, size))
 			continue;
-		gib = needed(s, size);
+		gib = memory_needed(s, size);
 		least = fmin(least, gib);
 		if (t < found && gib < cap) {
 			found = t;
@@ -215,7 +216,7 @@ static int solve(struct state *s, double *time, int *samples, int *size, struct 
 			       "cephalo: needs %.2f GiB over all devices, %.0f %% of their memory "
 			       "is %.2f GiB",
 			       least, 100 * USABLE, cap);
-	trace(s, keep, samples, size);
+	read_choices(s, keep, samples, size);
 	out->objective_ms = found;
 	out->predicted_ms = found * p->layers;
 	for (int i = 0; i < s->n; i++) {

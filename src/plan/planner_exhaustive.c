@@ -19,14 +19,14 @@ struct walk {
 	bool *used;
 };
 
-static int splits(struct walk *w, int stage, int left, struct err *e)
+static int try_splits(struct walk *w, int stage, int left, struct err *e)
 {
 	struct search *s = &w->s;
 
 	if (stage + 1 < w->k.stages) {
 		for (int n = 1; n <= left - (w->k.stages - 1 - stage); n++) {
 			w->k.layers[stage] = n;
-			TRY(splits(w, stage + 1, left - n, e));
+			TRY(try_splits(w, stage + 1, left - n, e));
 		}
 		return 0;
 	}
@@ -52,11 +52,11 @@ static int splits(struct walk *w, int stage, int left, struct err *e)
 	return 0;
 }
 
-static int orders(struct walk *w, int stage, struct err *e)
+static int try_orders(struct walk *w, int stage, struct err *e)
 {
 	if (stage > 0) {
 		w->k.stages = stage;
-		TRY(splits(w, 0, w->s.p->layers, e));
+		TRY(try_splits(w, 0, w->s.p->layers, e));
 	}
 	if (stage == w->s.p->layers)
 		return 0;
@@ -65,7 +65,7 @@ static int orders(struct walk *w, int stage, struct err *e)
 			continue;
 		w->used[d] = true;
 		w->k.device[stage] = d;
-		TRY(orders(w, stage + 1, e));
+		TRY(try_orders(w, stage + 1, e));
 		w->used[d] = false;
 	}
 	return 0;
@@ -102,7 +102,7 @@ static int plan_exhaustive(const struct profile *p, const struct plan_options *o
 	w.used = arena_alloc(&w.s.c.mem, (size_t)p->devices * sizeof *w.used);
 	if (!w.used)
 		TRYOUT(err_set(e, ERR_NOMEM, "out of memory for exhaustive search"));
-	TRYOUT(orders(&w, 0, e));
+	TRYOUT(try_orders(&w, 0, e));
 	rc = isinf(w.s.best.step_s) ? search_nothing_fits(&w.s, e)
 				    : search_plan(&w.s, &w.s.best, out, e);
 	out->proven = rc == 0;

@@ -8,7 +8,7 @@
 #include "plan/search.h"
 
 /* The `n` fastest of the devices, in the order of the profile. */
-static void choose(const struct cost_row *r, int devices, int n, int *out)
+static void choose_fastest(const struct cost_row *r, int devices, int n, int *out)
 {
 	int at = 0;
 
@@ -22,7 +22,7 @@ static void choose(const struct cost_row *r, int devices, int n, int *out)
 	}
 }
 
-static void deal(const struct cost_row *r, struct candidate *k, int layers)
+static void divide_layers(const struct cost_row *r, struct candidate *k, int layers)
 {
 	double speed = 0;
 	int left = layers;
@@ -63,8 +63,8 @@ static int plan_proportional(const struct profile *p, const struct plan_options 
 	for (int i = s.sizes - 1; i >= 0; i--) {
 		const struct cost_row *r = cost_row(&s.c, s.size[i]);
 		k.m = s.size[i];
-		choose(r, p->devices, k.stages, k.device);
-		deal(r, &k, p->layers);
+		choose_fastest(r, p->devices, k.stages, k.device);
+		divide_layers(r, &k, p->layers);
 		k.chunks = s.kind[0].chunks;
 		for (int x = 0; x < k.stages; x++)
 			if (k.layers[x] < k.chunks || k.stages == 1)

@@ -49,7 +49,7 @@ struct zorse {
 
 /* ---- partition: repeated lightest cuts ---- */
 
-static double edge(const struct profile *p, int a, int b)
+static double edge_weight(const struct profile *p, int a, int b)
 {
 	double w = fmin(profile_bandwidth(p, a, b), 1e9);
 	return w > 1 ? floor(w) : 1;
@@ -67,7 +67,8 @@ static double lightest_cut(const struct profile *p, const int *dev, int n, bool 
 	for (int i = 0; i < n; i++) {
 		label[i] = i;
 		for (int k = 0; k < n; k++)
-			w[(size_t)i * (size_t)n + (size_t)k] = i == k ? 0 : edge(p, dev[i], dev[k]);
+			w[(size_t)i * (size_t)n + (size_t)k] =
+				i == k ? 0 : edge_weight(p, dev[i], dev[k]);
 	}
 	for (int left = n; left > 1; left--) {
 		int last = -1, before = -1;
@@ -133,7 +134,7 @@ static double ring_ms(const struct profile *p, const struct group *g, double byt
 }
 
 /* Average over pairs of hosts, as published. */
-static double between(const struct profile *p, const struct group *a, const struct group *b)
+static double average_between(const struct profile *p, const struct group *a, const struct group *b)
 {
 	double sum = 0;
 	long n = 0;
@@ -155,13 +156,13 @@ static double between(const struct profile *p, const struct group *a, const stru
 	return n ? sum / (double)n : 0;
 }
 
-static void order_groups(const struct profile *p, struct group *g, int n)
+static void sort_groups(const struct profile *p, struct group *g, int n)
 {
 	for (int at = 0; at < n; at++) {
 		int pick = at;
 		double most = -1;
 		for (int i = at; i < n; i++) {
-			double bw = at == 0 ? -g[i].ag : between(p, &g[at - 1], &g[i]);
+			double bw = at == 0 ? -g[i].ag : average_between(p, &g[at - 1], &g[i]);
 			if (i == at || bw > most) {
 				most = bw;
 				pick = i;
@@ -239,7 +240,7 @@ static double layer_time(const struct zorse *z, const struct group *g)
 	return worst;
 }
 
-static void deal_layers(struct zorse *z)
+static void divide_layers(struct zorse *z)
 {
 	double sum = 0;
 	int left = z->p->layers;
@@ -410,7 +411,7 @@ static int keep(struct zorse *z, double ms, struct err *e)
 	return 0;
 }
 
-static bool somebody_idle(const struct zorse *z)
+static bool has_idle_device(const struct zorse *z)
 {
 	for (int i = 0; i < z->groups; i++)
 		for (int k = 0; k < z->g[i].n; k++)
@@ -437,8 +438,8 @@ static int try_groups(struct zorse *z, struct err *e)
 		z->M = p->global_batch / z->m;
 		z->g = all;
 		z->groups = groups;
-		deal_layers(z);
-		if (!z->idle && somebody_idle(z))
+		divide_layers(z);
+		if (!z->idle && has_idle_device(z))
 			break;
 		for (int i = 0; i < groups; i++) {
 			all[i].next = all[i].prev = 0;
@@ -484,7 +485,7 @@ static int make_groups(struct zorse *z, const struct part *part, int n, struct e
 		g->ag = ring_ms(p, g, p->parameters_per_layer * profile_dtype_bytes(p));
 		g->rs = ring_ms(p, g, p->parameters_per_layer * 4);
 	}
-	order_groups(p, z->g, n);
+	sort_groups(p, z->g, n);
 	return try_groups(z, e);
 }
 

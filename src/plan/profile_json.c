@@ -18,8 +18,8 @@
 
 static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a profile"); }
 
-static int text(struct profile *p, const json_t *o, const char *where, const char *key,
-		const char *def, const char **v_p, struct err *e)
+static int read_text(struct profile *p, const json_t *o, const char *where, const char *key,
+		     const char *def, const char **v_p, struct err *e)
 {
 	const char *s = def;
 
@@ -36,7 +36,7 @@ static int optional_text(struct profile *p, const json_t *o, const char *where, 
 	const json_t *v = json_object_get(o, key);
 
 	*v_p = NULL;
-	return v && !json_is_null(v) ? text(p, o, where, key, NULL, v_p, e) : 0;
+	return v && !json_is_null(v) ? read_text(p, o, where, key, NULL, v_p, e) : 0;
 }
 
 static int list_number(const json_t *v, const char *where, const char *key, const char *what,
@@ -56,8 +56,8 @@ static int list_number(const json_t *v, const char *where, const char *key, cons
 	return 0;
 }
 
-static int curve(struct profile *p, const json_t *dev, const char *where, const char *key,
-		 bool need, double hi, struct curve *c, struct err *e)
+static int read_curve(struct profile *p, const json_t *dev, const char *where, const char *key,
+		      bool need, double hi, struct curve *c, struct err *e)
 {
 	const json_t *o = json_object_get(dev, key), *table, *line;
 	double *v = NULL;
@@ -117,7 +117,7 @@ const char *const profile_times[PROFILE_TIMES] = { "forward_ms",
 						   "upload_ms",
 						   "download_ms" };
 
-static int sample(const json_t *o, const char *where, struct profile_sample *s, struct err *e)
+static int read_sample(const json_t *o, const char *where, struct profile_sample *s, struct err *e)
 {
 	int64_t m, runs = 1;
 
@@ -131,8 +131,8 @@ static int sample(const json_t *o, const char *where, struct profile_sample *s, 
 	return 0;
 }
 
-static int measured(struct profile *p, const json_t *dev, const char *where,
-		    struct profile_measured *m, struct err *e)
+static int read_measured(struct profile *p, const json_t *dev, const char *where,
+			 struct profile_measured *m, struct err *e)
 {
 	const json_t *o = json_object_get(dev, "measured"), *list;
 	int64_t units = 0, threads = 0;
@@ -142,7 +142,7 @@ static int measured(struct profile *p, const json_t *dev, const char *where,
 	if (!o || json_is_null(o))
 		return 0;
 	snprintf(at, sizeof at, "%.300s: measured", where);
-	TRY(text(p, o, at, "driver", "unknown", &m->driver, e));
+	TRY(read_text(p, o, at, "driver", "unknown", &m->driver, e));
 	TRY(json_opt_int(o, at, "units", 0, 1 << 20, &units, e));
 	TRY(json_opt_int(o, at, "threads", 0, 1 << 20, &threads, e));
 	TRY(json_opt_num(o, at, "residual", -1, MAX_MS, &m->residual, e));
@@ -152,7 +152,7 @@ static int measured(struct profile *p, const json_t *dev, const char *where,
 	if (json_array_size(list) > PROFILE_SAMPLES)
 		return err_set(e, ERR_INPUT, "%s: more than %d samples", at, PROFILE_SAMPLES);
 	for (size_t i = 0; i < json_array_size(list); i++)
-		TRY(sample(json_array_get(list, i), at, &m->sample[m->samples++], e));
+		TRY(read_sample(json_array_get(list, i), at, &m->sample[m->samples++], e));
 	return 0;
 }
 
@@ -172,16 +172,16 @@ static int host_index(struct profile *p, size_t *cap, const char *name, int *i_p
 	return 0;
 }
 
-static int device(struct profile *p, size_t *hosts, const json_t *o, const char *where,
-		  struct profile_device *d, struct err *e)
+static int read_device(struct profile *p, size_t *hosts, const json_t *o, const char *where,
+		       struct profile_device *d, struct err *e)
 {
 	const char *host = NULL, *id = NULL;
 	char at[300];
 
-	TRY(text(p, o, where, "id", NULL, &d->id, e));
+	TRY(read_text(p, o, where, "id", NULL, &d->id, e));
 	id = d->id;
 	snprintf(at, sizeof at, "%.160s: device '%.80s'", where, id);
-	TRY(text(p, o, at, "kind", "unknown", &d->kind, e));
+	TRY(read_text(p, o, at, "kind", "unknown", &d->kind, e));
 	TRY(json_need_str(o, at, "host", &host, e));
 	TRY(host_index(p, hosts, host, &d->host, e));
 	d->fixed_gib = d->used_gib = 0;
@@ -190,26 +190,28 @@ static int device(struct profile *p, size_t *hosts, const json_t *o, const char 
 	TRY(json_opt_num(o, at, "fixed_gib", 0, MAX_GIB, &d->fixed_gib, e));
 	TRY(json_opt_num(o, at, "used_gib", 0, MAX_GIB, &d->used_gib, e));
 	TRY(json_opt_num(o, at, "reserve_gib", 0, MAX_GIB, &d->reserve_gib, e));
-	TRY(curve(p, o, at, "forward_ms", true, MAX_MS, &d->forward_ms, e));
-	TRY(curve(p, o, at, "backward_ms", true, MAX_MS, &d->backward_ms, e));
-	TRY(curve(p, o, at, "embedding_forward_ms", false, MAX_MS, &d->embedding_forward_ms, e));
-	TRY(curve(p, o, at, "embedding_backward_ms", false, MAX_MS, &d->embedding_backward_ms, e));
-	TRY(curve(p, o, at, "head_forward_ms", false, MAX_MS, &d->head_forward_ms, e));
-	TRY(curve(p, o, at, "head_backward_ms", false, MAX_MS, &d->head_backward_ms, e));
-	TRY(curve(p, o, at, "upload_ms", false, MAX_MS, &d->upload_ms, e));
-	TRY(curve(p, o, at, "download_ms", false, MAX_MS, &d->download_ms, e));
-	TRY(curve(p, o, at, "activation_gib", false, MAX_GIB, &d->activation_gib, e));
-	TRY(curve(p, o, at, "kept_gib", false, MAX_GIB, &d->kept_gib, e));
-	TRY(curve(p, o, at, "head_gib", false, MAX_GIB, &d->head_gib, e));
+	TRY(read_curve(p, o, at, "forward_ms", true, MAX_MS, &d->forward_ms, e));
+	TRY(read_curve(p, o, at, "backward_ms", true, MAX_MS, &d->backward_ms, e));
+	TRY(read_curve(p, o, at, "embedding_forward_ms", false, MAX_MS, &d->embedding_forward_ms,
+		       e));
+	TRY(read_curve(p, o, at, "embedding_backward_ms", false, MAX_MS, &d->embedding_backward_ms,
+		       e));
+	TRY(read_curve(p, o, at, "head_forward_ms", false, MAX_MS, &d->head_forward_ms, e));
+	TRY(read_curve(p, o, at, "head_backward_ms", false, MAX_MS, &d->head_backward_ms, e));
+	TRY(read_curve(p, o, at, "upload_ms", false, MAX_MS, &d->upload_ms, e));
+	TRY(read_curve(p, o, at, "download_ms", false, MAX_MS, &d->download_ms, e));
+	TRY(read_curve(p, o, at, "activation_gib", false, MAX_GIB, &d->activation_gib, e));
+	TRY(read_curve(p, o, at, "kept_gib", false, MAX_GIB, &d->kept_gib, e));
+	TRY(read_curve(p, o, at, "head_gib", false, MAX_GIB, &d->head_gib, e));
 	TRY(json_opt_num(o, at, "optimizer_ms", 0, MAX_MS, &d->optimizer_ms, e));
 	TRY(json_opt_num(o, at, "embedding_optimizer_ms", 0, MAX_MS, &d->embedding_optimizer_ms,
 			 e));
 	TRY(json_opt_num(o, at, "head_optimizer_ms", 0, MAX_MS, &d->head_optimizer_ms, e));
-	return measured(p, o, at, &d->measured, e);
+	return read_measured(p, o, at, &d->measured, e);
 }
 
-static int link(struct profile *p, size_t *hosts, const json_t *o, const char *where,
-		struct profile_link *l, struct err *e)
+static int read_link(struct profile *p, size_t *hosts, const json_t *o, const char *where,
+		     struct profile_link *l, struct err *e)
 {
 	const json_t *pair = json_object_get(o, "hosts");
 	const char *a, *b;
@@ -257,14 +259,14 @@ static int list_of(const json_t *doc, const char *where, const char *key, bool n
 	return 0;
 }
 
-static int model(struct profile *p, const json_t *doc, const char *where, struct err *e)
+static int read_model(struct profile *p, const json_t *doc, const char *where, struct err *e)
 {
 	const json_t *o = json_object_get(doc, "model");
 	char at[200];
 	int64_t layers, hidden;
 
 	snprintf(at, sizeof at, "%.160s: model", where);
-	TRY(text(p, o, at, "name", "unnamed", &p->model, e));
+	TRY(read_text(p, o, at, "name", "unnamed", &p->model, e));
 	TRY(optional_text(p, o, at, "digest", &p->digest, e));
 	TRY(json_opt_bool(o, at, "tied", &p->tied, e));
 	TRY(json_need_int(o, at, "layers", 1, PROFILE_MAX_LAYERS, &layers, e));
@@ -300,10 +302,10 @@ static int job(struct profile *p, const json_t *doc, const char *where, struct e
 			       "%s: profile version %lld, this program reads version %d; measure "
 			       "again with 'heteroshard profile'",
 			       where, (long long)version, PROFILE_VERSION);
-	TRY(text(p, doc, where, "source", "unknown", &p->source, e));
+	TRY(read_text(p, doc, where, "source", "unknown", &p->source, e));
 	TRY(optional_text(p, doc, where, "program", &p->program, e));
 	TRY(optional_text(p, doc, where, "training", &p->training, e));
-	TRY(text(p, doc, where, "dtype", "float32", &p->dtype, e));
+	TRY(read_text(p, doc, where, "dtype", "float32", &p->dtype, e));
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
 		ok = ok || !strcmp(p->dtype, known[i]);
 	if (!ok)
@@ -315,7 +317,7 @@ static int job(struct profile *p, const json_t *doc, const char *where, struct e
 	p->global_batch = (int)v;
 	TRY(json_opt_num(doc, where, "wire_bytes", 0.125, 8, &p->wire_bytes, e));
 	TRY(json_opt_num(doc, where, "step_ms", 0, MAX_MS, &p->step_ms, e));
-	TRY(model(p, doc, where, e));
+	TRY(read_model(p, doc, where, e));
 	o = json_object_get(doc, "collective");
 	if (o && !json_is_null(o)) {
 		snprintf(at, sizeof at, "%.160s: collective", where);
@@ -344,12 +346,12 @@ static int read_doc(struct profile *p, const json_t *doc, const char *where, str
 		return nomem(e);
 	for (size_t i = 0; i < nd; i++) {
 		snprintf(at, sizeof at, "%.160s: device %zu", where, i + 1);
-		TRY(device(p, &cap, json_array_get(devices, i), at, &p->device[i], e));
+		TRY(read_device(p, &cap, json_array_get(devices, i), at, &p->device[i], e));
 		p->devices++;
 	}
 	for (size_t i = 0; i < nl; i++) {
 		snprintf(at, sizeof at, "%.160s: link %zu", where, i + 1);
-		TRY(link(p, &cap, json_array_get(links, i), at, &p->link[i], e));
+		TRY(read_link(p, &cap, json_array_get(links, i), at, &p->link[i], e));
 		p->links++;
 	}
 	for (size_t i = 0; i < nh; i++) {

@@ -14,7 +14,8 @@
 
 enum { WAYS_MOST = 256 };
 
-static int sample(const json_t *o, const char *where, struct profile_way_sample *s, struct err *e)
+static int read_sample(const json_t *o, const char *where, struct profile_way_sample *s,
+		       struct err *e)
 {
 	TRY(json_need_num(o, where, "bytes", 1, 1e12, &s->bytes, e));
 	TRY(json_need_num(o, where, "gbytes_per_s", 0, MAX_GBYTES, &s->rate, e));
@@ -32,8 +33,8 @@ static int keep(struct profile *p, const json_t *v, const char *where, const cha
 	return *s_p ? 0 : err_nomem(e, json_string_length(v), "a profile");
 }
 
-static int way(struct profile *p, const json_t *o, const char *where, struct profile_way *w,
-	       struct err *e)
+static int read_way(struct profile *p, const json_t *o, const char *where, struct profile_way *w,
+		    struct err *e)
 {
 	const json_t *pair = json_object_get(o, "addresses"), *list = json_object_get(o, "samples");
 	const char *why = NULL;
@@ -50,7 +51,7 @@ static int way(struct profile *p, const json_t *o, const char *where, struct pro
 		return err_set(e, ERR_INPUT, "%s: 'samples' must be a list of at most %d", where,
 			       PROFILE_WAY_SAMPLES);
 	for (size_t i = 0; i < json_array_size(list); i++)
-		TRY(sample(json_array_get(list, i), where, &w->sample[w->samples++], e));
+		TRY(read_sample(json_array_get(list, i), where, &w->sample[w->samples++], e));
 	return 0;
 }
 
@@ -72,14 +73,14 @@ int profile_ways_read(struct profile *p, const json_t *link, const char *where,
 	for (size_t i = 0; i < n; i++) {
 		char at[340];
 		snprintf(at, sizeof at, "%.300s: way %zu", where, i + 1);
-		TRY(way(p, json_array_get(list, i), at, &v[i], e));
+		TRY(read_way(p, json_array_get(list, i), at, &v[i], e));
 	}
 	l->way = v;
 	l->ways = (int)n;
 	return 0;
 }
 
-static void number(struct buf *b, const char *key, double v)
+static void put_number(struct buf *b, const char *key, double v)
 {
 	buf_addf(b, ", \"%s\": ", key);
 	json_number(b, v);
@@ -100,16 +101,16 @@ static void write_way(const struct profile_way *w, struct buf *b)
 		buf_addc(b, '}');
 		return;
 	}
-	number(b, "latency_ms", w->latency_ms);
+	put_number(b, "latency_ms", w->latency_ms);
 	buf_adds(b, ", \"samples\": [");
 	for (int i = 0; i < w->samples; i++) {
 		const struct profile_way_sample *s = &w->sample[i];
 		buf_addf(b, "%s{\"bytes\": ", i ? ", " : "");
 		json_number(b, s->bytes);
-		number(b, "gbytes_per_s", s->rate);
-		number(b, "spread", s->spread);
-		number(b, "reverse_gbytes_per_s", s->reverse_rate);
-		number(b, "reverse_spread", s->reverse_spread);
+		put_number(b, "gbytes_per_s", s->rate);
+		put_number(b, "spread", s->spread);
+		put_number(b, "reverse_gbytes_per_s", s->reverse_rate);
+		put_number(b, "reverse_spread", s->reverse_spread);
 		buf_addc(b, '}');
 	}
 	buf_adds(b, "]}");

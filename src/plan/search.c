@@ -76,7 +76,7 @@ out:
 
 void search_release(struct search *s) { cost_release(&s->c); }
 
-static bool possible(const struct search *s, const struct candidate *k)
+static bool is_possible(const struct search *s, const struct candidate *k)
 {
 	bool used = s->o->must_use < 0;
 
@@ -109,7 +109,7 @@ int search_eval(struct search *s, const struct candidate *k, double cutoff, doub
 
 	s->examined++;
 	*step_s_p = INFINITY;
-	if (!possible(s, k))
+	if (!is_possible(s, k))
 		return 0;
 	q = pipe_of(s, k);
 	r = cost_row(&s->c, k->m);
@@ -160,7 +160,8 @@ int search_plan(struct search *s, const struct candidate *found, struct plan *ou
 }
 
 /* How far the stage is above its limit when it may recompute. */
-static double above(struct search *s, const struct cost_row *r, const struct pipe *q, int i)
+static double gib_above_limit(struct search *s, const struct cost_row *r, const struct pipe *q,
+			      int i)
 {
 	double gib = cost_stage_gib(&s->c, r, q, i, 0, s->o->recompute == PLAN_RECOMPUTE_ALWAYS),
 	       limit = s->c.limit[q->stage[i].device];
@@ -195,7 +196,7 @@ int search_nothing_fits(struct search *s, struct err *e)
 			double over;
 			k.layers[i]++;
 			q = pipe_of(s, &k);
-			over = above(s, r, &q, i);
+			over = gib_above_limit(s, r, &q, i);
 			if (over < least) {
 				least = over;
 				pick = i;

@@ -35,7 +35,7 @@ enum canvas_role canvas_series(size_t i) { return CANVAS_FIRST_SERIES + i % CANV
 
 /* ---- shapes ---- */
 
-static void source(cairo_t *c, enum canvas_role role, double opacity)
+static void set_source(cairo_t *c, enum canvas_role role, double opacity)
 {
 	uint32_t v = colours[role].light;
 	cairo_set_source_rgba(c, (v >> 16) / 255.0, (v >> 8 & 255) / 255.0, (v & 255) / 255.0,
@@ -64,7 +64,7 @@ void canvas_rect(struct canvas *v, double x, double y, double w, double h, doubl
 	cairo_arc(c, x + r, y + h - r, r, M_PI / 2, M_PI);
 	cairo_arc(c, x + r, y + r, r, M_PI, 1.5 * M_PI);
 	cairo_close_path(c);
-	source(c, role, opacity);
+	set_source(c, role, opacity);
 	cairo_fill(c);
 }
 
@@ -84,7 +84,7 @@ void canvas_line(struct canvas *v, const double *x, const double *y, size_t n, d
 	cairo_new_path(c);
 	for (size_t i = 0; i < n; i++)
 		cairo_line_to(c, v->x + x[i], v->y + y[i]);
-	source(c, role, 1);
+	set_source(c, role, 1);
 	cairo_set_line_width(c, width);
 	cairo_set_line_join(c, CAIRO_LINE_JOIN_ROUND);
 	cairo_set_line_cap(c, CAIRO_LINE_CAP_ROUND);
@@ -101,7 +101,7 @@ void canvas_dot(struct canvas *v, double x, double y, double radius, enum canvas
 		return;
 	cairo_new_path(c);
 	cairo_arc(c, v->x + x, v->y + y, radius, 0, 2 * M_PI);
-	source(c, role, 1);
+	set_source(c, role, 1);
 	cairo_fill(c);
 }
 
@@ -128,7 +128,7 @@ void canvas_write(struct canvas *v, const char *s, double x, double y, struct ca
 	cairo_set_font_size(c, t.size);
 	cairo_text_extents(c, text, &ext);
 	cairo_move_to(c, v->x + x - t.align * ext.x_advance, v->y + y);
-	source(c, t.role, 1);
+	set_source(c, t.role, 1);
 	cairo_show_text(c, text);
 }
 

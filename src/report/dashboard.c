@@ -58,7 +58,7 @@ static double card_height(size_t i, const struct profile *p)
 	return draw_card(&nowhere, i, p);
 }
 
-static void facts(const struct profile *p, char *s, size_t cap)
+static void facts_text(const struct profile *p, char *s, size_t cap)
 {
 	snprintf(s, cap,
 		 "%d layers, width %d, sequences of %d tokens, %s; %d device%s on %d host%s",
@@ -82,7 +82,7 @@ static void draw_page(struct canvas *page, const struct profile *p, double h1, d
 	text_clean(line, sizeof line, p->model, 60);
 	canvas_write(page, line, MARGIN, 66,
 		     (struct canvas_text){ .size = 34, .bold = true, .role = CANVAS_INK });
-	facts(p, line, sizeof line);
+	facts_text(p, line, sizeof line);
 	canvas_write(page, line, MARGIN, 102,
 		     (struct canvas_text){ .size = 18, .role = CANVAS_MUTED });
 	for (size_t i = 0; i < CARDS; i++) {
@@ -143,7 +143,7 @@ static const char style[] =
 	"thead th { border-top: 0; color: var(--k3); font-weight: 600; font-size: 13px }\n"
 	"th.t, td.t { text-align: left }\n";
 
-static void cell(struct buf *b, const char *s)
+static void put_cell(struct buf *b, const char *s)
 {
 	buf_adds(b, "<td class=\"t\">");
 	text_markup(b, s, 80);
@@ -164,9 +164,9 @@ static void device_table(const struct profile *p, struct buf *b)
 	for (int d = 0; d < p->devices; d++) {
 		const struct profile_device *v = &p->device[d];
 		buf_adds(b, "<tr>");
-		cell(b, v->id);
-		cell(b, v->kind);
-		cell(b, p->host[v->host].name);
+		put_cell(b, v->id);
+		put_cell(b, v->kind);
+		put_cell(b, p->host[v->host].name);
 		buf_addf(b, "<td>%.2f</td><td>%.2f</td><td>%.2f</td><td>%.2f</td><td>%.4f</td>",
 			 v->memory_gib, v->used_gib, v->fixed_gib, dashboard_reserve(v),
 			 curve_at(&v->kept_gib, 1));
@@ -189,8 +189,8 @@ static void link_table(const struct profile *p, struct buf *b)
 			if (i == k)
 				continue;
 			buf_adds(b, "<tr>");
-			cell(b, p->host[i].name);
-			cell(b, p->host[k].name);
+			put_cell(b, p->host[i].name);
+			put_cell(b, p->host[k].name);
 			buf_addf(b, "<td>%.1f</td><td>%.3f</td></tr>\n",
 				 p->bandwidth[i * p->hosts + k] * 1e3,
 				 p->latency_ms[i * p->hosts + k]);
@@ -212,7 +212,7 @@ void dashboard_html(const struct profile *p, struct buf *b)
 	buf_adds(b, "</style>\n</head>\n<body>\n<main>\n<h1>");
 	text_markup(b, p->model, 60);
 	buf_adds(b, "</h1>\n<p>");
-	facts(p, line, sizeof line);
+	facts_text(p, line, sizeof line);
 	text_markup(b, line, 0);
 	if (p->source && p->source[0]) {
 		buf_adds(b, ". ");

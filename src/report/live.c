@@ -30,7 +30,7 @@ struct row {
 	char cell[COLUMNS][CELL];
 };
 
-static void percent(double share, char *s, size_t cap)
+static void percent_text(double share, char *s, size_t cap)
 {
 	if (isfinite(share))
 		snprintf(s, cap, "%3.0f %%", 100 * fmin(fmax(share, 0), 9.99));
@@ -71,7 +71,7 @@ static void busy_text(double share, bool utf8, char *s, size_t cap)
 				      i < full ? (utf8 ? "█" : "#")
 				      : utf8   ? "░"
 					       : ".");
-	percent(share, number, sizeof number);
+	percent_text(share, number, sizeof number);
 	snprintf(s + n, cap - n, " %s", number);
 }
 
@@ -83,7 +83,7 @@ static void fill(const struct live_stage *v, int stage, bool utf8, struct row *r
 	text_clean(r->cell[DEVICE], CELL, v->device, columns[DEVICE].most);
 	text_clean(r->cell[LAYERS], CELL, v->layers, columns[LAYERS].most);
 	busy_text(v->busy, utf8, r->cell[BUSY], CELL);
-	percent(v->wait, r->cell[WAIT], CELL);
+	percent_text(v->wait, r->cell[WAIT], CELL);
 	memory_text(v, r->cell[MEMORY], CELL);
 	rate_text(v->rate, r->cell[LINK], CELL);
 }
@@ -113,7 +113,7 @@ static int choose_stages(const struct live_stage *v, int n, int room, int shown[
 }
 
 /* The columns' widths; 0: not shown. An empty column is not shown either. */
-static void measure(const struct row *r, int n, int room, int width[COLUMNS])
+static void measure_columns(const struct row *r, int n, int room, int width[COLUMNS])
 {
 	for (int c = 0; c < COLUMNS; c++) {
 		bool empty = true;
@@ -140,7 +140,7 @@ static void measure(const struct row *r, int n, int room, int width[COLUMNS])
 	}
 }
 
-static const char *paint(const struct live_stage *v, enum column c)
+static const char *colour_of_cell(const struct live_stage *v, enum column c)
 {
 	if (c == BUSY)
 		return "\033[36m";
@@ -156,7 +156,9 @@ static void write_row(struct buf *out, const char *const cell[COLUMNS], const in
 		      const struct live_stage *v, int room, bool colour)
 {
 	for (int c = 0, at = 0, pad = 0; c < COLUMNS; c++) {
-		const char *ink = !colour ? NULL : v ? paint(v, (enum column)c) : "\033[2m";
+		const char *ink = !colour ? NULL
+				  : v     ? colour_of_cell(v, (enum column)c)
+					  : "\033[2m";
 		int w = text_width(cell[c]);
 		if (!width[c])
 			continue;
@@ -186,7 +188,7 @@ void live_table(const struct live_stage *v, int n, const struct live_look *look,
 	int count = choose_stages(v, n, most, shown);
 	for (int i = 0; i < count; i++)
 		fill(&v[shown[i]], shown[i], look->utf8, &r[i]);
-	measure(r, count, room + 2, width);
+	measure_columns(r, count, room + 2, width);
 	for (int c = 0; c < COLUMNS; c++)
 		cell[c] = columns[c].head;
 	write_row(out, cell, width, NULL, room, look->colour);

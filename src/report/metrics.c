@@ -28,7 +28,7 @@ struct metrics {
 	size_t nstep, nval;
 };
 
-static bool push(struct series *s, size_t n, double v)
+static bool push_value(struct series *s, size_t n, double v)
 {
 	if (!mem_grow(&s->v, &s->cap, n + 1, sizeof *s->v))
 		return false;
@@ -38,8 +38,8 @@ static bool push(struct series *s, size_t n, double v)
 
 static int add_step(struct metrics *m, double step, double loss, double lr, struct err *e)
 {
-	if (!push(&m->step, m->nstep, step) || !push(&m->loss, m->nstep, loss) ||
-	    !push(&m->lr, m->nstep, lr))
+	if (!push_value(&m->step, m->nstep, step) || !push_value(&m->loss, m->nstep, loss) ||
+	    !push_value(&m->lr, m->nstep, lr))
 		return err_nomem(e, m->nstep * sizeof(double), "the loss curve");
 	m->nstep++;
 	return 0;
@@ -47,13 +47,13 @@ static int add_step(struct metrics *m, double step, double loss, double lr, stru
 
 static int add_val(struct metrics *m, double step, double loss, struct err *e)
 {
-	if (!push(&m->val_step, m->nval, step) || !push(&m->val_loss, m->nval, loss))
+	if (!push_value(&m->val_step, m->nval, step) || !push_value(&m->val_loss, m->nval, loss))
 		return err_nomem(e, m->nval * sizeof(double), "the loss curve");
 	m->nval++;
 	return 0;
 }
 
-static double number(const json_t *o, const char *key)
+static double read_number(const json_t *o, const char *key)
 {
 	const json_t *v = json_object_get(o, key);
 	return json_is_number(v) ? json_number_value(v) : NAN;
@@ -68,10 +68,10 @@ static int take_line(struct metrics *m, const char *line, size_t n, int64_t last
 	int rc = 0;
 	*stays_p = json_is_integer(step) && json_integer_value(step) <= last;
 	if (*stays_p && json_object_get(o, "val_loss"))
-		rc = add_val(m, json_number_value(step), number(o, "val_loss"), e);
+		rc = add_val(m, json_number_value(step), read_number(o, "val_loss"), e);
 	else if (*stays_p)
-		rc = add_step(m, json_number_value(step), number(o, "loss"),
-			      number(o, "learning_rate"), e);
+		rc = add_step(m, json_number_value(step), read_number(o, "loss"),
+			      read_number(o, "learning_rate"), e);
 	json_decref(o);
 	return rc;
 }
@@ -147,7 +147,7 @@ void metrics_close(struct metrics *m)
 	mem_free(m);
 }
 
-static void field(struct buf *b, const char *key, double v)
+static void put_number(struct buf *b, const char *key, double v)
 {
 	if (isnan(v))
 		return;
@@ -170,16 +170,16 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	buf_reset(b);
 	buf_addf(b, "{\"step\": %lld, \"loss\": ", (long long)s->step);
 	json_number(b, s->loss);
-	field(b, "learning_rate", s->learning_rate);
-	field(b, "grad_norm", s->grad_norm);
-	field(b, "epoch", s->epoch);
+	put_number(b, "learning_rate", s->learning_rate);
+	put_number(b, "grad_norm", s->grad_norm);
+	put_number(b, "epoch", s->epoch);
 	buf_addf(b, ", \"tokens\": %lld", (long long)s->tokens);
-	field(b, "tokens_per_second", s->tokens_per_second);
-	field(b, "seconds", s->seconds);
-	field(b, "predicted_seconds", s->predicted_seconds);
-	field(b, "memory_peak", s->memory_peak);
+	put_number(b, "tokens_per_second", s->tokens_per_second);
+	put_number(b, "seconds", s->seconds);
+	put_number(b, "predicted_seconds", s->predicted_seconds);
+	put_number(b, "memory_peak", s->memory_peak);
 	if (s->loss_scale > 0)
-		field(b, "loss_scale", s->loss_scale);
+		put_number(b, "loss_scale", s->loss_scale);
 	buf_adds(b, s->skipped ? ", \"skipped\": true}\n" : "}\n");
 	TRY(flush_line(m, e));
 	return add_step(m, (double)s->step, s->loss, s->learning_rate, e);
@@ -191,7 +191,7 @@ int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e
 	buf_reset(b);
 	buf_addf(b, "{\"step\": %lld, \"val_loss\": ", (long long)step);
 	json_number(b, val_loss);
-	field(b, "val_perplexity", exp(val_loss));
+	put_number(b, "val_perplexity", exp(val_loss));
 	buf_adds(b, "}\n");
 	TRY(flush_line(m, e));
 	return add_val(m, (double)step, val_loss, e);

@@ -61,7 +61,7 @@ static double draw_text(cairo_t *c, const char *s, double x, double y, double al
 	return ext.x_advance;
 }
 
-static void line(cairo_t *c, double x0, double y0, double x1, double y1)
+static void draw_line(cairo_t *c, double x0, double y0, double x1, double y1)
 {
 	cairo_move_to(c, x0, y0);
 	cairo_line_to(c, x1, y1);
@@ -79,7 +79,7 @@ static void draw_frame(cairo_t *c, const struct panel *p, const char *label, int
 	for (int i = 0; i < ty.count; i++) {
 		double v = ty.first + i * ty.step, y = floor(py(p, v)) + 0.5;
 		set(c, pale, 1);
-		line(c, p->x, y, p->x + p->w, y);
+		draw_line(c, p->x, y, p->x + p->w, y);
 		plot_tick_text(v, &ty, s, sizeof s);
 		set(c, grey, 1);
 		draw_text(c, s, p->x - 14, y + 7, 1, 20, false);
@@ -87,7 +87,7 @@ static void draw_frame(cairo_t *c, const struct panel *p, const char *label, int
 	for (int i = 0; i < tx.count; i++) {
 		double v = tx.first + i * tx.step, x = floor(px(p, v)) + 0.5;
 		set(c, pale, 1);
-		line(c, x, p->y, x, p->y + p->h);
+		draw_line(c, x, p->y, x, p->y + p->h);
 		if (!x_numbers)
 			continue;
 		plot_tick_text(v, &tx, s, sizeof s);
@@ -96,7 +96,7 @@ static void draw_frame(cairo_t *c, const struct panel *p, const char *label, int
 	}
 	set(c, ink, 0.55);
 	cairo_set_line_width(c, 1.5);
-	line(c, p->x, p->y + p->h + 0.5, p->x + p->w, p->y + p->h + 0.5);
+	draw_line(c, p->x, p->y + p->h + 0.5, p->x + p->w, p->y + p->h + 0.5);
 	set(c, ink, 1);
 	cairo_save(c);
 	cairo_translate(c, 44, p->y + p->h / 2);
@@ -127,8 +127,8 @@ static void draw_curve(cairo_t *c, const struct panel *p, const double *x, const
 	cairo_stroke(c);
 }
 
-static void dots(cairo_t *c, const struct panel *p, const double *x, const double *y, size_t n,
-		 double radius, struct colour k)
+static void draw_dots(cairo_t *c, const struct panel *p, const double *x, const double *y, size_t n,
+		      double radius, struct colour k)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (!isfinite(y[i]))
@@ -144,7 +144,7 @@ static void dots(cairo_t *c, const struct panel *p, const double *x, const doubl
 
 /* The mean of two exponential averages without the bias of their beginnings, one from each end, so
  * that the curve does not lag behind the losses. Values that are not finite are skipped. */
-static void smooth(const double *y, size_t n, double *out)
+static void smooth_curve(const double *y, size_t n, double *out)
 {
 	double keep = exp(-1.0 / fmax(2, (double)n / 60));
 	for (int back = 0; back < 2; back++) {
@@ -164,7 +164,7 @@ static void smooth(const double *y, size_t n, double *out)
 	}
 }
 
-static void widen(const double *v, size_t n, double *lo, double *hi)
+static void widen_range(const double *v, size_t n, double *lo, double *hi)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (!isfinite(v[i]))
@@ -188,7 +188,7 @@ struct end_label {
 	char s[48];
 };
 
-static void end_labels(cairo_t *c, const struct panel *p, struct end_label *l, size_t n)
+static void draw_end_labels(cairo_t *c, const struct panel *p, struct end_label *l, size_t n)
 {
 	if (n == 2 && fabs(l[0].y - l[1].y) < 28) {
 		double middle = (l[0].y + l[1].y) / 2, away = l[0].y <= l[1].y ? -14 : 14;
@@ -201,11 +201,12 @@ static void end_labels(cairo_t *c, const struct panel *p, struct end_label *l, s
 	}
 }
 
-static double legend(cairo_t *c, double x, double y, struct colour k, bool marker, const char *s)
+static double draw_legend(cairo_t *c, double x, double y, struct colour k, bool marker,
+			  const char *s)
 {
 	set(c, k, 1);
 	cairo_set_line_width(c, 4);
-	line(c, x, y - 7, x + 36, y - 7);
+	draw_line(c, x, y - 7, x + 36, y - 7);
 	if (marker) {
 		cairo_arc(c, x + 18, y - 7, 5.5, 0, 2 * M_PI);
 		cairo_set_source_rgb(c, 1, 1, 1);
@@ -241,7 +242,7 @@ static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_
 	set(c, orange, 1);
 	cairo_set_line_width(c, 3);
 	draw_curve(c, p, m->val_step, m->val_loss, m->nval);
-	dots(c, p, m->val_step, m->val_loss, m->nval, m->nval > 60 ? 3 : 6, orange);
+	draw_dots(c, p, m->val_step, m->val_loss, m->nval, m->nval > 60 ? 3 : 6, orange);
 	cairo_restore(c);
 	if (last) {
 		double v = smoothed ? smoothed[last - 1] : m->loss[last - 1];
@@ -252,7 +253,7 @@ static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_
 		l[nl] = (struct end_label){ .y = py(p, m->val_loss[val - 1]), .k = orange };
 		snprintf(l[nl++].s, sizeof l[0].s, "%.3f", m->val_loss[val - 1]);
 	}
-	end_labels(c, p, l, nl);
+	draw_end_labels(c, p, l, nl);
 }
 
 static void draw_rate(cairo_t *c, const struct panel *p, const struct metrics_curve *m)
@@ -289,11 +290,11 @@ static void head(cairo_t *c, const struct plot_loss *p, const struct panel *top,
 	if (p->subtitle)
 		draw_text(c, p->subtitle, top->x, 98, 0, 21, false);
 	double y = p->subtitle ? 140 : 116,
-	       x = legend(c, top->x, y, blue, false,
-			  smoothed ? "training loss (smoothed)" : "training loss");
+	       x = draw_legend(c, top->x, y, blue, false,
+			       smoothed ? "training loss (smoothed)" : "training loss");
 	if (p->curve.nval)
-		x = legend(c, x, y, orange, true, "validation loss");
-	legend(c, x, y, green, false, "learning rate");
+		x = draw_legend(c, x, y, orange, true, "validation loss");
+	draw_legend(c, x, y, green, false, "learning rate");
 }
 
 static cairo_status_t to_buffer(void *ctx, const unsigned char *data, unsigned n)
@@ -308,17 +309,17 @@ static void draw(cairo_t *c, const struct plot_loss *p, const double *smoothed)
 	const struct metrics_curve *m = &p->curve;
 	struct panel top = { .x = 132, .y = 172, .w = WIDTH - 132 - 128, .h = 448 }, low = top;
 	double lo = INFINITY, hi = -INFINITY, rate_hi = 0, rate_lo = 0;
-	widen(m->loss, m->nstep, &lo, &hi);
-	widen(m->val_loss, m->nval, &lo, &hi);
-	widen(m->learning_rate, m->nstep, &rate_lo, &rate_hi);
+	widen_range(m->loss, m->nstep, &lo, &hi);
+	widen_range(m->val_loss, m->nval, &lo, &hi);
+	widen_range(m->learning_rate, m->nstep, &rate_lo, &rate_hi);
 	double pad = hi > lo ? 0.06 * (hi - lo) : 0.5 * fmax(fabs(hi), 1e-3);
 	top.y_lo = lo - pad;
 	top.y_hi = hi + pad;
 	if (lo >= 0 && top.y_lo < 0)
 		top.y_lo = 0;
 	double x_lo = INFINITY, x_hi = -INFINITY;
-	widen(m->step, m->nstep, &x_lo, &x_hi);
-	widen(m->val_step, m->nval, &x_lo, &x_hi);
+	widen_range(m->step, m->nstep, &x_lo, &x_hi);
+	widen_range(m->val_step, m->nval, &x_lo, &x_hi);
 	top.x_lo = x_lo <= 1 ? 0 : x_lo;
 	top.x_hi = x_hi > top.x_lo ? x_hi : top.x_lo + 1;
 	low.x_lo = top.x_lo;
@@ -344,7 +345,7 @@ int plot_loss(const char *path, const struct plot_loss *p, struct err *e)
 		smoothed = mem_array(m->nstep, sizeof *smoothed);
 		if (!smoothed)
 			return err_nomem(e, m->nstep * sizeof *smoothed, "the loss plot");
-		smooth(m->loss, m->nstep, smoothed);
+		smooth_curve(m->loss, m->nstep, smoothed);
 	}
 	struct buf png = BUF_INIT;
 	cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEIGHT);

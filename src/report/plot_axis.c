@@ -29,7 +29,7 @@ struct plot_ticks plot_ticks(double lo, double hi, int most, double least_step)
 }
 
 /* 1200000 as 1,200,000 */
-static void grouped(long long v, char *s, size_t cap)
+static void grouped_text(long long v, char *s, size_t cap)
 {
 	char d[32];
 	int n = snprintf(d, sizeof d, "%lld", v < 0 ? -v : v);
@@ -54,7 +54,7 @@ void plot_tick_text(double v, const struct plot_ticks *t, char *s, size_t cap)
 		double m = v / pow(10, power);
 		snprintf(s, cap, fabs(m - round(m)) < 1e-6 ? "%.0fe%d" : "%.1fe%d", m, power);
 	} else if (t->digits == 0)
-		grouped(llround(v), s, cap);
+		grouped_text(llround(v), s, cap);
 	else
 		snprintf(s, cap, "%.*f", t->digits, v);
 }

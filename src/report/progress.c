@@ -64,7 +64,7 @@ void progress_duration(double seconds, char *s, size_t cap)
 }
 
 /* 812, 9.6, 12.3k: three digits are enough for a rate. */
-static void rate(struct buf *t, double v)
+static void put_rate(struct buf *t, double v)
 {
 	if (!isfinite(v))
 		buf_addf(t, "%6s", "-");
@@ -108,7 +108,7 @@ static void clear(struct progress *p)
 }
 
 /* "████████▌         " in `width` columns, an eighth of a column fine. */
-static void blocks(struct buf *t, double share, int width, bool utf8)
+static void put_blocks(struct buf *t, double share, int width, bool utf8)
 {
 	static const char *const part[] = { "", "▏", "▎", "▍", "▌", "▋", "▊", "▉" };
 	int eighths = (int)(fmin(fmax(share, 0), 1) * width * 8 + 0.5), full = eighths / 8,
@@ -140,7 +140,7 @@ static void put_figures(const struct progress *p, int room, struct buf *t)
 	}
 }
 
-static void bar(const struct progress *p, struct buf *t)
+static void put_bar(const struct progress *p, struct buf *t)
 {
 	enum { MOST = 30, LEAST = 8, PERCENT = 6 };
 	int room = p->look.columns - 1, left = text_width(p->what),
@@ -151,7 +151,7 @@ static void bar(const struct progress *p, struct buf *t)
 		return;
 	}
 	buf_addf(t, "%s %s", p->what, p->look.colour ? "\033[36m" : "");
-	blocks(t, p->share, width, p->look.utf8);
+	put_blocks(t, p->share, width, p->look.utf8);
 	buf_addf(t, "%s %3.0f%%", p->look.colour ? "\033[0m" : "",
 		 100 * fmin(fmax(p->share, 0), 1));
 	put_figures(p, room - left - 1 - width - PERCENT, t);
@@ -162,7 +162,7 @@ static void draw(struct progress *p)
 	clear(p);
 	if (p->bar) {
 		buf_add(&p->on_screen, p->table.p, p->table.n);
-		bar(p, &p->on_screen);
+		put_bar(p, &p->on_screen);
 		buf_add(&p->out, p->on_screen.p, p->on_screen.n);
 	}
 	p->drawn = clock_now();
@@ -219,7 +219,7 @@ static void step_line(const struct progress *p, const struct progress_step *s, s
 	if (isfinite(s->grad_norm))
 		buf_addf(t, "  %snorm%s %7.3f", dim, off, s->grad_norm);
 	buf_addf(t, "  ");
-	rate(t, s->tokens_per_second);
+	put_rate(t, s->tokens_per_second);
 	buf_addf(t, "%s tokens/s%s", dim, off);
 	if (isfinite(s->eta)) {
 		char d[32];

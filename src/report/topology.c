@@ -53,7 +53,7 @@ static size_t colour_of(const struct topology *t, size_t device)
 }
 
 /* Text inside an HTML-like label, where an empty text would be a syntax error. */
-static void html(struct buf *b, const char *s)
+static void put_html(struct buf *b, const char *s)
 {
 	if (!s || !*s)
 		buf_addc(b, ' ');
@@ -144,7 +144,7 @@ static void dot_bar(struct buf *b, double share, const char *colour, const char 
 		buf_adds(b, i && i == full ? "</font><font point-size=\"7\" color=\"#ffffff\">█"
 					   : "█");
 	buf_adds(b, "</font><font point-size=\"11\" color=\"#374151\">&nbsp;&nbsp;");
-	html(b, text);
+	put_html(b, text);
 	buf_adds(b, "</font></td></tr>");
 }
 
@@ -157,7 +157,7 @@ static void dot_facts(const struct topology_device *d, const char *colour, struc
 		dot_bar(b, (double)d->mem_need / (double)d->mem_total, colour, s);
 	} else if (s[0]) {
 		buf_adds(b, "<tr><td align=\"left\"><font point-size=\"11\" color=\"#374151\">");
-		html(b, s);
+		put_html(b, s);
 		buf_adds(b, "</font></td></tr>");
 	}
 	if (used && isfinite(d->busy)) {
@@ -184,21 +184,21 @@ static void dot_device(const struct topology *t, size_t i, struct buf *b)
 		 "cellpadding=\"3\">"
 		 "<tr><td align=\"left\"><font point-size=\"15\" color=\"#111827\"><b>",
 		 i);
-	html(b, d->name && d->name[0] ? d->name : d->backend);
+	put_html(b, d->name && d->name[0] ? d->name : d->backend);
 	buf_adds(b, "</b></font></td></tr><tr><td align=\"left\"><font point-size=\"11\" "
 		    "color=\"#6b7280\">");
 	if (d->id && d->id[0])
-		html(b, d->id);
+		put_html(b, d->id);
 	if (d->backend) {
 		buf_adds(b, d->id && d->id[0] ? " · " : "");
-		html(b, d->backend);
+		put_html(b, d->backend);
 	}
 	buf_addf(b,
 		 "</font></td></tr><tr><td align=\"left\"><font point-size=\"13\" color=\"%s\"><b>",
 		 line);
 	if (d->stage >= 0)
 		buf_addf(b, "stage %d: ", d->stage);
-	html(b, layers);
+	put_html(b, layers);
 	buf_adds(b, "</b></font></td></tr>");
 	dot_facts(d, line, b);
 	buf_addf(b, "</table>>, fillcolor=\"%s\", color=\"%s\"%s];\n", fill, line,
@@ -220,7 +220,7 @@ static void dot_legend(const struct topology *t, struct buf *b)
 			snprintf(kind, sizeof kind, "%.*s", (int)kind_length(t->device[i].backend),
 				 t->device[i].backend ? t->device[i].backend : "");
 			buf_addf(b, "<font color=\"%s\">■</font> ", palette[colour_of(t, i)].line);
-			html(b, kind);
+			put_html(b, kind);
 			buf_adds(b, "&nbsp;&nbsp;&nbsp;");
 		}
 	buf_adds(b, "</font></td></tr>");
@@ -242,11 +242,11 @@ static void dot_head(const struct topology *t, struct buf *b)
 		    "cellpadding=\"2\"><tr><td "
 		    "align=\"left\"><font point-size=\"22\" "
 		    "color=\"#111827\"><b>");
-	html(b, t->title);
+	put_html(b, t->title);
 	buf_adds(b, "</b></font></td></tr>");
 	if (t->subtitle) {
 		buf_adds(b, "<tr><td align=\"left\"><font point-size=\"13\" color=\"#6b7280\">");
-		html(b, t->subtitle);
+		put_html(b, t->subtitle);
 		buf_adds(b, "</font></td></tr>");
 	}
 	dot_legend(t, b);
@@ -264,11 +264,11 @@ static void dot_machine(const struct topology *t, size_t m, struct buf *b)
 		 "cellpadding=\"5\"><tr><td><font "
 		 "point-size=\"14\" color=\"#111827\"><b>",
 		 m);
-	html(b, t->machine[m].name);
+	put_html(b, t->machine[m].name);
 	buf_adds(b, "</b></font><font point-size=\"12\" color=\"#6b7280\">");
 	if (t->machine[m].address) {
 		buf_adds(b, "  ");
-		html(b, t->machine[m].address);
+		put_html(b, t->machine[m].address);
 	}
 	buf_adds(b, t->machine[m].coordinator ? "  coordinator</font></td></tr></table>>;\n"
 					      : " </font></td></tr></table>>;\n");
@@ -292,10 +292,10 @@ static void dot_link(const struct topology_link *l, bool turned, const char *how
 	link_text(l, s, sizeof s);
 	buf_addf(b, "  d%zu -> d%zu [dir=both, %s=<", turned ? l->to : l->from,
 		 turned ? l->from : l->to, how);
-	html(b, s);
+	put_html(b, s);
 	if (l->transport || l->encrypted) {
 		buf_addf(b, "%s<font point-size=\"10\" color=\"#6b7280\">", s[0] ? "<br/>" : "");
-		html(b, l->transport);
+		put_html(b, l->transport);
 		buf_addf(b, "%s</font>",
 			 !l->encrypted  ? ""
 			 : l->transport ? ", encrypted"
@@ -418,7 +418,7 @@ out:
 }
 
 /* Mermaid needs #quot; and similar names for characters that would end a quoted label. */
-static void mermaid(struct buf *b, const char *s)
+static void put_mermaid(struct buf *b, const char *s)
 {
 	for (; s && *s; s++) {
 		if (*s == '"')
@@ -441,10 +441,10 @@ void topology_mermaid(const struct topology *t, struct buf *b)
 	buf_adds(b, "\"\n---\nflowchart LR\n");
 	for (size_t m = 0; m < t->nmachine; m++) {
 		buf_addf(b, "  subgraph m%zu[\"", m);
-		mermaid(b, t->machine[m].name);
+		put_mermaid(b, t->machine[m].name);
 		if (t->machine[m].address) {
 			buf_adds(b, " ");
-			mermaid(b, t->machine[m].address);
+			put_mermaid(b, t->machine[m].address);
 		}
 		buf_adds(b, t->machine[m].coordinator ? " coordinator\"]\n" : "\"]\n");
 		for (size_t i = 0; i < t->ndevice; i++) {
@@ -455,14 +455,14 @@ void topology_mermaid(const struct topology *t, struct buf *b)
 			layers_text(d, layers, sizeof layers);
 			facts_text(d, facts, sizeof facts);
 			buf_addf(b, "    d%zu[\"<b>", i);
-			mermaid(b, d->name && d->name[0] ? d->name : d->backend);
+			put_mermaid(b, d->name && d->name[0] ? d->name : d->backend);
 			buf_adds(b, "</b><br/>");
 			if (d->stage >= 0)
 				buf_addf(b, "stage %d: ", d->stage);
-			mermaid(b, layers);
+			put_mermaid(b, layers);
 			if (facts[0]) {
 				buf_adds(b, "<br/>");
-				mermaid(b, facts);
+				put_mermaid(b, facts);
 			}
 			buf_adds(b, "\"]\n");
 		}

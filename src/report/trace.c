@@ -132,7 +132,7 @@ static int by_begin(const void *a, const void *b)
 				    : (x->end < y->end) - (x->end > y->end);
 }
 
-static void micros(struct buf *b, int64_t ns)
+static void put_micros(struct buf *b, int64_t ns)
 {
 	buf_addf(b, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000));
 }
@@ -169,9 +169,9 @@ static void write_event(const struct trace_event *ev, int64_t zero, struct buf *
 	buf_adds(b, "{\"ph\":\"X\",\"name\":");
 	json_quote(b, ev->name, strlen(ev->name));
 	buf_addf(b, ",\"pid\":%u,\"tid\":%u,\"ts\":", ev->worker, ev->stream);
-	micros(b, ev->begin - zero);
+	put_micros(b, ev->begin - zero);
 	buf_adds(b, ",\"dur\":");
-	micros(b, length);
+	put_micros(b, length);
 	if (ev->step >= 0 && ev->microbatch >= 0)
 		buf_addf(b, ",\"args\":{\"step\":%d,\"microbatch\":%d}", ev->step, ev->microbatch);
 	else if (ev->step >= 0)

@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-static int one(struct slot *sl, const struct microbatch *mb, uint64_t index, struct eval_result *r,
-	       double *sum, struct err *e)
+static int evaluate_microbatch(struct slot *sl, const struct microbatch *mb, uint64_t index,
+			       struct eval_result *r, double *sum, struct err *e)
 {
 	const struct stage_batch b = { .microbatch = index,
 				       .n = mb->n,
@@ -42,7 +42,7 @@ int evaluate_batches(struct runtime *r, struct batches *b, eval_part_fn part, vo
 		size_t n;
 		TRYOUT(batches_get(b, 0, i, &mb, &n, e));
 		for (size_t k = 0; k < n; k++)
-			TRYOUT(one(&sl, &mb[k], index++, &res, &sum, e));
+			TRYOUT(evaluate_microbatch(&sl, &mb[k], index++, &res, &sum, e));
 		res.loss = res.trained ? sum / (double)res.trained : NAN;
 		res.seconds = clock_seconds(clock_now() - began);
 		if (part && part(ctx, i + 1, all, &res)) {

@@ -12,8 +12,8 @@ struct eval_result {
 	double seconds;
 };
 
-/* Over every training example of epoch 0. `part` (may be NULL) hears how far it is; non-zero from
- * it stops with ERR_CANCELLED. */
+/* Over every training example of epoch 0. `part` (may be NULL) is called with the progress;
+ * non-zero from it stops with ERR_CANCELLED. */
 typedef int (*eval_part_fn)(void *ctx, uint64_t done, uint64_t all,
 			    const struct eval_result *so_far);
 int evaluate_batches(struct runtime *r, struct batches *b, eval_part_fn part, void *ctx,

@@ -32,8 +32,8 @@ int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_
 			best = (int32_t)i;
 	if (!(s->temperature > 0))
 		return best;
-	/* probabilities relative to the likeliest; what is beyond exp(-20) of it is left out, so
-	 * that only few are sorted */
+	/* probabilities relative to the likeliest; those below exp(-20) of it are left out, so that
+	 * only few are sorted */
 	float top = logits[best], inv = (float)(1 / s->temperature);
 	int64_t n = 0;
 	for (int64_t i = 0; i < v; i++)
@@ -58,7 +58,7 @@ int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_
 }
 
 /* Bytes of s that form complete UTF-8 characters: all but an unfinished last one. */
-static size_t complete(const char *s, size_t n)
+static size_t complete_bytes(const char *s, size_t n)
 {
 	size_t back = 0;
 	while (back < n && back < 3 && ((unsigned char)s[n - 1 - back] & 0xc0) == 0x80)
@@ -86,13 +86,13 @@ static bool is_stop(int32_t id, const int32_t *stop, size_t nstop)
 }
 
 /* The whole answer is decoded again each time: a token's text can depend on the ones before it. */
-static int show(struct runtime *r, const struct tokens *out, struct buf *text, size_t *shown,
-		bool last, generate_text_fn fn, void *ctx, struct err *e)
+static int show_new_text(struct runtime *r, const struct tokens *out, struct buf *text,
+			 size_t *shown, bool last, generate_text_fn fn, void *ctx, struct err *e)
 {
 	buf_reset(text);
 	TRY(tokenizer_decode(r->tok, out->id, out->n, true, text, e));
 	TRY(buf_ok(text, e));
-	size_t n = last ? text->n : complete(text->p, text->n);
+	size_t n = last ? text->n : complete_bytes(text->p, text->n);
 	if (n <= *shown)
 		return 0;
 	int stop = fn(ctx, text->p + *shown, n - *shown);
@@ -145,13 +145,13 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 		}
 		TRYOUT(tokens_add(&out, id, e));
 		st.generated++;
-		TRYOUT(show(r, &out, &shown_text, &shown, false, text, ctx, e));
+		TRYOUT(show_new_text(r, &out, &shown_text, &shown, false, text, ctx, e));
 		if (rc > 0)
 			break;
 		if (st.generated < most - (int64_t)n)
 			TRYOUT(kv_step(&kv, &id, DEV_NONE, 1, e));
 	}
-	TRYOUT(show(r, &out, &shown_text, &shown, true, text, ctx, e));
+	TRYOUT(show_new_text(r, &out, &shown_text, &shown, true, text, ctx, e));
 	st.seconds = clock_seconds(clock_now() - ready);
 	*st_p = st;
 	rc = 0;

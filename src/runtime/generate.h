@@ -13,9 +13,9 @@ struct sampling {
 	uint64_t seed;
 };
 
-/* The token drawn from logits (v of them, overwritten) at position `at`: a pure function of its
- * arguments. `order` is scratch for v numbers. Holtzman et al. 2020 (top-p), Fan et al. 2018
- * (top-k). */
+/* The token drawn from logits (v of them, overwritten) at position `at`: a pure function of
+ * its arguments. `order` is scratch for v numbers. Holtzman et al. 2020 (top-p), Fan et al.
+ * 2018 (top-k). */
 int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_t at,
 		     int32_t *order);
 
@@ -25,7 +25,7 @@ struct generate_stats {
 	bool stopped; /* the model ended its turn */
 };
 
-/* Called with the text that is certain so far (complete UTF-8); return non-zero to stop. */
+/* Called with the text that is final (complete UTF-8); return non-zero to stop. */
 typedef int (*generate_text_fn)(void *ctx, const char *text, size_t n);
 
 /* Ids after which an answer is over: the model's end of text, and the template's ends of turn

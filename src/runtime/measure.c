@@ -29,17 +29,18 @@ enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
 static const double enough = 4;
 /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
 static const double cached = 96e6;
-static const double drift_allowed = 0.1; /* beyond it a size is measured once more */
-/* A whole model may take so much more or less than its parts; else all is measured once more. */
+static const double drift_allowed = 0.1; /* above it a size is measured once more */
+/* Allowed difference between a whole model and the sum of its parts; above it everything is
+ * measured once more. */
 static const double sum_allowed = 0.1;
-static const double memory_share = 0.9; /* of what is free */
+static const double memory_share = 0.9; /* of the free memory */
 
 struct measure_tokens {
 	int32_t *id, *pos, *label, *start;
 	int64_t n, nseq;
 };
 
-struct probe {
+struct measuring {
 	const struct measure_request *q;
 	struct measure_result *r;
 	struct dev *dev;
@@ -49,8 +50,8 @@ struct probe {
 	struct slot slot[KINDS];
 	bool built[KINDS];
 	struct measure_tokens t;
-	struct dmem aside;            /* `noise` and a message under way */
-	struct dev_ref noise, packed; /* (N,C): what comes in; the same in the wire's dtype */
+	struct dmem aside;            /* `noise` and a message */
+	struct dev_ref noise, packed; /* (N,C): the input; the same in the dtype of the wire */
 	unsigned char *message;
 	uint64_t microbatch;
 	int64_t end;   /* clock_now() when the budget is used up */
@@ -67,7 +68,7 @@ struct runs {
 
 /* ---- numbers ---- */
 
-/* The value below which a share `q` of v lies. */
+/* The quantile q of v. */
 static double quantile(const double *v, int n, double q)
 {
 	double s[RUNS_MOST];
@@ -91,11 +92,11 @@ static double mean(const double *v, int n)
 	return sum / n;
 }
 
-static double above(double x, double least) { return x > least ? x : least; }
+static double at_least(double x, double least) { return x > least ? x : least; }
 
-/* ---- what is run ---- */
+/* ---- running the parts ---- */
 
-static int make_tokens(struct probe *p, int m, struct err *e)
+static int make_tokens(struct measuring *p, int m, struct err *e)
 {
 	const struct measure_request *q = p->q;
 	struct measure_tokens *t = &p->t;
@@ -122,11 +123,11 @@ static int make_tokens(struct probe *p, int m, struct err *e)
 					       : -100;
 			due -= due >= 1;
 		}
-	t->label[t->n - 1] = 0; /* a loss there is, however few are trained */
+	t->label[t->n - 1] = 0; /* at least one token is trained, so that there is a loss */
 	return 0;
 }
 
-static void drop_part(struct probe *p, int kind)
+static void drop_part(struct measuring *p, int kind)
 {
 	if (!p->built[kind])
 		return;
@@ -135,8 +136,8 @@ static void drop_part(struct probe *p, int kind)
 	p->built[kind] = false;
 }
 
-static int make_part(struct probe *p, int kind, int64_t first, int64_t last, bool front, bool end,
-		     struct err *e)
+static int make_part(struct measuring *p, int kind, int64_t first, int64_t last, bool front,
+		     bool end, struct err *e)
 {
 	TRY(stage_part(&p->whole, first, last, front, end, &p->part[kind], e));
 	slot_init(&p->slot[kind], &p->part[kind]);
@@ -144,7 +145,7 @@ static int make_part(struct probe *p, int kind, int64_t first, int64_t last, boo
 	return 0;
 }
 
-static int make_parts(struct probe *p, struct err *e)
+static int make_parts(struct measuring *p, struct err *e)
 {
 	int64_t n = p->layers;
 	TRY(make_part(p, WITH_FRONT, 0, 1, true, false, e));
@@ -154,7 +155,7 @@ static int make_parts(struct probe *p, struct err *e)
 }
 
 /* A forward and backward pass; seconds of stage_begin, forward, backward. */
-static int pass(struct probe *p, int kind, double t[3], struct err *e)
+static int run_pass(struct measuring *p, int kind, double t[3], struct err *e)
 {
 	struct slot *sl = &p->slot[kind];
 	const struct stage_batch b = { .step = 1,
@@ -192,10 +193,10 @@ static int pass(struct probe *p, int kind, double t[3], struct err *e)
 
 /* ---- messages ---- */
 
-/* What stands between a stage and the wire: a cast, the copy from or to the device, the checksum.
- * The same steps as worker.c. */
-static int cast(struct probe *p, struct dev_ref to, enum dtype to_type, struct dev_ref from,
-		enum dtype from_type, size_t count, struct err *e)
+/* The steps between a stage and the wire, as in the worker: a cast, the copy from or to the device,
+ * the checksum. */
+static int launch_cast(struct measuring *p, struct dev_ref to, enum dtype to_type,
+		       struct dev_ref from, enum dtype from_type, size_t count, struct err *e)
 {
 	const union dev_arg a[] = { { .b = to },
 				    { .b = from },
@@ -205,7 +206,7 @@ static int cast(struct probe *p, struct dev_ref to, enum dtype to_type, struct d
 	return dev_launch(p->dev, K_cast, DT_F32, a, e);
 }
 
-static int carry(struct probe *p, double *down_p, double *up_p, struct err *e)
+static int time_transfers(struct measuring *p, double *down_p, double *up_p, struct err *e)
 {
 	enum dtype wire = p->q->wire, act = p->q->opt.act;
 	size_t count = (size_t)(p->t.n * p->q->cfg.hidden), bytes = count * dtype_size(wire), n;
@@ -217,22 +218,22 @@ static int carry(struct probe *p, double *down_p, double *up_p, struct err *e)
 			   .payload = p->message + FRAME_HEADER };
 	int64_t t0 = clock_now();
 	if (wire != act)
-		TRY(cast(p, p->packed, wire, p->noise, act, count, e));
+		TRY(launch_cast(p, p->packed, wire, p->noise, act, count, e));
 	TRY(dev_download(p->message + FRAME_HEADER, at, bytes, e));
 	TRY(frame_encode(&f, p->message, FRAME_HEADER + bytes, &n, e));
 	int64_t t1 = clock_now();
 	TRY(frame_parse(p->message, n, &f, e));
 	TRY(dev_upload(at, f.payload, bytes, e));
 	if (wire != act)
-		TRY(cast(p, p->noise, act, p->packed, wire, count, e));
+		TRY(launch_cast(p, p->noise, act, p->packed, wire, count, e));
 	TRY(dev_sync(p->dev, e));
 	*down_p = clock_seconds(t1 - t0);
 	*up_p = clock_seconds(clock_now() - t1);
 	return 0;
 }
 
-/* Numbers as activations are: around one, either sign. */
-static int make_message(struct probe *p, struct err *e)
+/* Numbers like activations: around one, of either sign. */
+static int make_message(struct measuring *p, struct err *e)
 {
 	size_t count = (size_t)(p->t.n * p->q->cfg.hidden);
 	size_t bytes = FRAME_HEADER + count * (p->q->wire == DT_F32            ? 4
@@ -259,34 +260,37 @@ static int make_message(struct probe *p, struct err *e)
 
 /* ---- one size ---- */
 
-static int run_all(struct probe *p, struct runs *v, int i, struct err *e)
+static int run_all(struct measuring *p, struct runs *v, int i, struct err *e)
 {
 	for (int k = 0; k < KINDS; k++) {
 		double t[3] = { 0 };
 		if (p->built[k])
-			TRY(pass(p, k, t, e));
+			TRY(run_pass(p, k, t, e));
 		v->begin[k][i] = t[0];
 		v->forward[k][i] = t[1];
 		v->backward[k][i] = t[2];
 	}
-	return carry(p, &v->down[i], &v->up[i], e);
+	return time_transfers(p, &v->down[i], &v->up[i], e);
 }
 
-static double left(const struct probe *p) { return clock_seconds(p->end - clock_now()); }
+static double seconds_left(const struct measuring *p)
+{
+	return clock_seconds(p->end - clock_now());
+}
 
-static double total(const struct runs *v, int kind, int i)
+static double total_of(const struct runs *v, int kind, int i)
 {
 	return v->forward[kind][i] + v->backward[kind][i];
 }
 
-/* As many runs as the time allows, after one that warms up. A device on which a single layer takes
- * seconds is measured with that alone. */
-static int run_size(struct probe *p, struct runs *v, struct err *e)
+/* As many runs as the time allows, after one that warms up. When a single layer takes seconds on a
+ * device, only this run is used. */
+static int run_size(struct measuring *p, struct runs *v, struct err *e)
 {
 	double t[3];
 	int64_t begin = clock_now();
-	TRY(pass(p, ONE, t, e));
-	if (clock_seconds(clock_now() - begin) * (double)(p->layers + 4) > left(p)) {
+	TRY(run_pass(p, ONE, t, e));
+	if (clock_seconds(clock_now() - begin) * (double)(p->layers + 4) > seconds_left(p)) {
 		drop_part(p, MANY);
 		v->n = 1;
 		return run_all(p, v, 0, e);
@@ -309,8 +313,9 @@ static double drift_of(const double *v, int n)
 	return third ? mean(v + n - third, third) / mean(v, third) - 1 : 0;
 }
 
-/* The median of what two stages differ by, run by run, so that a slow drift falls out. */
-static double difference(const struct runs *v, double (*const a)[RUNS_MOST], int more, int less)
+/* The median of the differences between two stages, run by run, so that a slow drift cancels. */
+static double median_difference(const struct runs *v, double (*const a)[RUNS_MOST], int more,
+				int less)
 {
 	double d[RUNS_MOST];
 	for (int i = 0; i < v->n; i++)
@@ -318,25 +323,26 @@ static double difference(const struct runs *v, double (*const a)[RUNS_MOST], int
 	return median(d, v->n);
 }
 
-/* A layer, from what k layers take more than one. Noise may not move it far from a k-th of what k
- * take. */
-static double layer_time(const struct probe *p, const struct runs *v, double (*const a)[RUNS_MOST])
+/* The time of a layer: the difference between k layers and one, divided by k - 1. It is limited to
+ * the neighbourhood of 1/k of the time of k layers, because of noise. */
+static double layer_time(const struct measuring *p, const struct runs *v,
+			 double (*const a)[RUNS_MOST])
 {
 	if (!p->built[MANY])
 		return median(a[ONE], v->n);
 	double each = median(a[MANY], v->n) / (double)p->layers,
-	       d = difference(v, a, MANY, ONE) / (double)(p->layers - 1);
+	       d = median_difference(v, a, MANY, ONE) / (double)(p->layers - 1);
 	return d < 0.85 * each ? 0.85 * each : d > 1.1 * each ? 1.1 * each : d;
 }
 
-/* What a pass costs beside its layers; not more than a tenth of one. */
+/* The time of a pass besides its layers; at most a tenth of a layer. */
 static double pass_time(const struct runs *v, double (*const a)[RUNS_MOST], double layer)
 {
 	double rest = median(a[ONE], v->n) - layer;
 	return rest < 0 ? 0 : rest > 0.1 * layer ? 0.1 * layer : rest;
 }
 
-static void evaluate(const struct probe *p, struct runs *v, struct measure_point *o)
+static void evaluate(const struct measuring *p, struct runs *v, struct measure_point *o)
 {
 	int many = p->built[MANY] ? MANY : ONE;
 	double f = layer_time(p, v, v->forward), b = layer_time(p, v, v->backward), t[RUNS_MOST];
@@ -347,31 +353,37 @@ static void evaluate(const struct probe *p, struct runs *v, struct measure_point
 	s[MEASURE_FORWARD] = f;
 	s[MEASURE_BACKWARD] = b;
 	s[MEASURE_FRONT_FORWARD] = median(v->begin[WITH_FRONT], v->n) +
-				   above(difference(v, v->forward, WITH_FRONT, ONE), 0) + pass_f;
+				   at_least(median_difference(v, v->forward, WITH_FRONT, ONE), 0) +
+				   pass_f;
 	s[MEASURE_FRONT_BACKWARD] =
-		above(difference(v, v->backward, WITH_FRONT, ONE) + pass_b - rest, 0);
-	s[MEASURE_END_FORWARD] = median(v->begin[WITH_END], v->n) +
-				 above(difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
-	s[MEASURE_END_BACKWARD] = above(difference(v, v->backward, WITH_END, ONE) + pass_b, 0);
+		at_least(median_difference(v, v->backward, WITH_FRONT, ONE) + pass_b - rest, 0);
+	s[MEASURE_END_FORWARD] =
+		median(v->begin[WITH_END], v->n) +
+		at_least(median_difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
+	s[MEASURE_END_BACKWARD] =
+		at_least(median_difference(v, v->backward, WITH_END, ONE) + pass_b, 0);
 	s[MEASURE_UPLOAD] = median(v->up, v->n) + rest;
 	s[MEASURE_DOWNLOAD] = median(v->down, v->n);
 	for (int i = 0; i < v->n; i++)
-		t[i] = total(v, many, i);
+		t[i] = total_of(v, many, i);
 	o->runs = v->n;
 	o->spread = (quantile(t, v->n, 0.9) - quantile(t, v->n, 0.1)) / median(t, v->n);
 	o->drift = drift_of(t, v->n);
 }
 
-static size_t scratch_peak(const struct probe *p, int kind) { return p->part[kind].scratch.peak; }
-
-static void count_memory(const struct probe *p, struct measure_point *o)
+static size_t scratch_peak(const struct measuring *p, int kind)
 {
-	double factor = above(p->q->largest, 1);
+	return p->part[kind].scratch.peak;
+}
+
+static void count_memory(const struct measuring *p, struct measure_point *o)
+{
+	double factor = at_least(p->q->largest, 1);
 	size_t one = p->slot[ONE].mem.peak, kept, work = scratch_peak(p, ONE);
 	if (p->built[MANY]) {
 		kept = (p->slot[MANY].mem.peak - one) / (size_t)(p->layers - 1);
 		work = scratch_peak(p, MANY) > work ? scratch_peak(p, MANY) : work;
-	} else { /* less what a pass has before its first layer */
+	} else { /* less the time of a pass before its first layer */
 		size_t edges = 2 * (size_t)(p->t.n * p->q->cfg.hidden) * dtype_size(p->q->opt.act);
 		kept = one > edges ? one - edges : one;
 	}
@@ -382,7 +394,7 @@ static void count_memory(const struct probe *p, struct measure_point *o)
 					       scratch_peak(p, WITH_END)));
 }
 
-static int measure(struct probe *p, struct measure_point *o, struct err *e)
+static int measure(struct measuring *p, struct measure_point *o, struct err *e)
 {
 	struct runs *v = mem_zalloc(sizeof *v);
 	if (!v)
@@ -392,7 +404,7 @@ static int measure(struct probe *p, struct measure_point *o, struct err *e)
 		evaluate(p, v, o);
 		count_memory(p, o);
 	}
-	if (rc >= 0 && fabs(o->drift) > drift_allowed && left(p) > 0) {
+	if (rc >= 0 && fabs(o->drift) > drift_allowed && seconds_left(p) > 0) {
 		rc = run_size(p, v, e);
 		if (rc >= 0)
 			evaluate(p, v, o);
@@ -402,7 +414,7 @@ static int measure(struct probe *p, struct measure_point *o, struct err *e)
 }
 
 /* *grown_p: bytes that this size took on the device. */
-static int one_size(struct probe *p, int m, struct measure_point *o, uint64_t *grown_p,
+static int one_size(struct measuring *p, int m, struct measure_point *o, uint64_t *grown_p,
 		    struct err *e)
 {
 	uint64_t before = p->dev->mem_used;
@@ -420,7 +432,7 @@ static int one_size(struct probe *p, int m, struct measure_point *o, uint64_t *g
 	return rc;
 }
 
-static bool has_room(struct probe *p, double bytes)
+static bool has_room(struct measuring *p, double bytes)
 {
 	struct dev_caps caps;
 	struct err ignored = { 0 };
@@ -428,7 +440,7 @@ static bool has_room(struct probe *p, double bytes)
 	       bytes < memory_share * (double)caps.mem_free;
 }
 
-static int all_sizes(struct probe *p, struct err *e)
+static int all_sizes(struct measuring *p, struct err *e)
 {
 	const struct measure_request *q = p->q;
 	struct measure_result *r = p->r;
@@ -438,11 +450,11 @@ static int all_sizes(struct probe *p, struct err *e)
 	for (int i = 0; i < q->sizes; i++) {
 		double factor = m ? (double)q->size[i] / m : 1;
 		int64_t begin = clock_now();
-		if (m && (took * factor > (i < q->needed ? q->budget : left(p)) ||
+		if (m && (took * factor > (i < q->needed ? q->budget : seconds_left(p)) ||
 			  !has_room(p, (double)grown * factor)))
 			continue;
 		struct err why = { 0 };
-		p->room = left(p) / (i < q->needed ? q->needed - i : 2);
+		p->room = seconds_left(p) / (i < q->needed ? q->needed - i : 2);
 		p->wanted = i < q->needed ? enough : enough / 4;
 		int rc = one_size(p, q->size[i], &r->point[r->points], &grown, &why);
 		if (rc == ERR_NOMEM && r->points > 0)
@@ -458,7 +470,7 @@ static int all_sizes(struct probe *p, struct err *e)
 	return 0;
 }
 
-/* ---- what does not depend on the size ---- */
+/* ---- figures that do not depend on the size ---- */
 
 static int part_of(const struct param *p)
 {
@@ -467,7 +479,7 @@ static int part_of(const struct param *p)
 
 static size_t bytes_of(const struct dev_buf *b) { return b ? b->size : 0; }
 
-static void count_bytes(struct probe *p)
+static void count_bytes(struct measuring *p)
 {
 	struct measure_result *r = p->r;
 	for (size_t i = 0; i < p->whole.nparam; i++) {
@@ -488,7 +500,7 @@ static void count_bytes(struct probe *p)
 }
 
 /* A step of the parameters of one part. */
-static int step_part(struct probe *p, const struct optimizer *o, int part,
+static int step_part(struct measuring *p, const struct optimizer *o, int part,
 		     struct norm_buffer *norms, double *t_p, struct err *e)
 {
 	const struct optim_step os = { .step = 1, .lr = 1e-6f, .scale = 1e-3f };
@@ -506,7 +518,7 @@ static int step_part(struct probe *p, const struct optimizer *o, int part,
 	return 0;
 }
 
-static int time_optimizer(struct probe *p, const struct optimizer *o, struct err *e)
+static int time_optimizer(struct measuring *p, const struct optimizer *o, struct err *e)
 {
 	struct norm_buffer norms = { 0 };
 	int rc = 0;
@@ -526,9 +538,9 @@ static int time_optimizer(struct probe *p, const struct optimizer *o, struct err
 	return rc;
 }
 
-/* A small model, all in one stage: how well do its parts add up? Left out where it would take
- * long. */
-static int check_whole(struct probe *p, struct err *e)
+/* Compares a small model in one stage with the sum of its parts. Skipped where it would
+ * take long. */
+static int check_whole(struct measuring *p, struct err *e)
 {
 	enum { RUNS = 3 };
 	const struct measure_point *o = &p->r->point[0];
@@ -543,7 +555,7 @@ static int check_whole(struct probe *p, struct err *e)
 	TRY(make_part(p, ONE, 0, n, true, true, e));
 	for (int i = -1; i < RUNS; i++) {
 		double t[3];
-		TRY(pass(p, ONE, t, e));
+		TRY(run_pass(p, ONE, t, e));
 		if (i >= 0)
 			got[i] = t[0] + t[1] + t[2];
 	}
@@ -565,7 +577,7 @@ static int64_t layers_wanted(const struct measure_request *q)
 	return n > LAYERS_LEAST ? n : LAYERS_LEAST;
 }
 
-static int build(struct probe *p, const struct optimizer *o, struct err *e)
+static int build(struct measuring *p, const struct optimizer *o, struct err *e)
 {
 	struct model_config c = p->q->cfg;
 	struct stage_options so = p->q->opt;
@@ -591,7 +603,7 @@ static int by_m(const void *a, const void *b)
 	return ((const struct measure_point *)a)->m - ((const struct measure_point *)b)->m;
 }
 
-static int run(struct probe *p, struct err *e)
+static int run(struct measuring *p, struct err *e)
 {
 	struct measure_result *r = p->r;
 	struct dev_caps caps;
@@ -628,7 +640,7 @@ static int run(struct probe *p, struct err *e)
 int measure_run(const char *device, const struct measure_request *q, struct measure_result *r_p,
 		struct err *e)
 {
-	struct probe *p = mem_zalloc(sizeof *p);
+	struct measuring *p = mem_zalloc(sizeof *p);
 	if (!p)
 		return err_nomem(e, sizeof *p, "measurements");
 	*r_p = (struct measure_result){ 0 };

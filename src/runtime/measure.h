@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.h - how long one device takes for each part of a job's model, and how much memory:
- * measured on random weights, no file needed.
+/* measure.h - the time and memory that one device needs for each part of a job's model, measured on
+ * random weights: no file is needed.
  *
  * A middle stage of several layers, one of a single layer, and single layers with the front and
- * with the end of the model run the same code as training. What they differ by is a layer, the
- * front, the end. Layers of a model count as alike. Times are medians of warm runs.
+ * with the end of the model run the same code as training. Their differences are the times of a
+ * layer, the front, the end. All layers of a model count as equal. Times are medians of warm runs.
  *
  *   layer      (time of k layers - time of 1) / (k - 1)
  *   front      time of front + 1 layer, less a layer
@@ -35,14 +35,14 @@ struct measure_request {
 	struct optim_config optim;
 	enum dtype wire;
 	int64_t tokens, sequences; /* of a row of a microbatch */
-	double trained;            /* share of the tokens that are learned from */
+	double trained;            /* share of the tokens that are trained */
 	/* tokens of the largest microbatch over those of a mean one: memory is counted for it */
 	double largest;
-	/* so many of the sizes are measured even when time is short */
+	/* this many of the sizes are measured even when time is short */
 	int needed;
-	int sizes, size[MEASURE_POINTS]; /* rows of a microbatch, most wanted first */
+	int sizes, size[MEASURE_POINTS]; /* rows of a microbatch, the most important first */
 	double budget;                   /* seconds after which no further size is begun */
-	bool refresh;                    /* measure even what was measured before */
+	bool refresh;                    /* measure again what the cache has */
 	int sharing;                     /* workers of the machine that measure at the same time */
 };
 
@@ -73,12 +73,12 @@ struct measure_point {
 
 struct measure_result {
 	char name[MEASURE_NAME], driver[MEASURE_NAME];
-	int units, threads;              /* of the device; of this process */
-	bool unified;                    /* its memory is the host's */
-	uint64_t memory, used, fixed;    /* bytes: all, held by others, context and kernels */
+	int units, threads;           /* of the device; of this process */
+	bool unified;                 /* its memory is the host's */
+	uint64_t memory, used, fixed; /* bytes: all, used by other programs, context and kernels */
 	double optimizer[MEASURE_PARTS]; /* seconds: gradient norm and step */
 	uint64_t weights[MEASURE_PARTS], state[MEASURE_PARTS];
-	/* time of a whole small model over what the points say, less 1; 0: not looked at */
+	/* time of a small model over the sum of its parts, less 1; 0: not checked */
 	double residual;
 	int points;
 	struct measure_point point[MEASURE_POINTS]; /* by m */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge.c - see merge.h. Weights pass through row by row: a model larger than memory can be
- * merged. */
+/* merge.c - see merge.h. Weights pass through row by row: a model larger than memory can
+ * be merged. */
 #include "runtime/merge.h"
 
 #include "base/err.h"
@@ -24,7 +24,7 @@ struct merger {
 	struct dev *dev; /* the CPU, for 4-bit weights */
 	char held[256];  /* name of the weight in `quant` */
 	struct param quant;
-	float *part; /* rows on their way out */
+	float *part; /* merged rows */
 	size_t part_cap;
 	uint64_t done, all; /* tensors */
 };
@@ -62,7 +62,7 @@ static int file_rows(void *ctx, int64_t row0, int64_t rows, float *dst, struct e
 	return model_file_read_f32(r->m->file, r->t, row0, rows, dst, e);
 }
 
-/* Rows of the base weight, through NF4 and back where that is what the adapter saw. */
+/* Rows of the base weight, through NF4 and back where the adapter was trained on that. */
 static int base_rows(struct merger *m, const struct model_tensor *t, int64_t row0, int64_t rows,
 		     float *dst, struct err *e)
 {
@@ -113,8 +113,8 @@ static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	return 0;
 }
 
-/* Bytes [off, off+n) of an output tensor: whole rows are merged, the asked-for part is handed
- * out. */
+/* Bytes [off, off+n) of an output tensor: whole rows are merged, and the requested part
+ * is copied. */
 static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst,
 			    struct err *e)
 {
@@ -201,8 +201,8 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 	return rc;
 }
 
-/* A GGUF's rotary factors have no name in config.json that transformers would compute in the same
- * way. */
+/* A GGUF's rotary factors have no name in config.json that transformers would compute in the
+ * same way. */
 static int check_folder(const struct merger *m, struct err *e)
 {
 	const json_t *rope = json_object_get(model_file_config(m->file), "rope_scaling");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge.h - an adapter folded into its model: W + s B A, written as a Hugging Face folder or a GGUF
+/* merge.h - an adapter added to its model: W + s B A, written as a Hugging Face folder or a GGUF
  * file.
  *
  * `dequantized`: on the weights the adapter was trained on, that is after NF4; otherwise on the
- * weights as they lie in the model's file. */
+ * weights as they are in the model's file. */
 #ifndef HS_RUNTIME_MERGE_H
 #define HS_RUNTIME_MERGE_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.h - a whole model on one device, ready to compute: what generate, eval, merge and bench
- * stand on.
+/* runtime.h - a whole model on one device, ready to compute; used by generate, eval, merge
+ * and bench.
  *
- * Also the pieces of that which the trainer uses one by one: choosing the device, the dtype, the
- * tokenizer and the chat template. */
+ * Also its parts that training uses separately: choosing the device, the dtype, the tokenizer and
+ * the chat template. */
 #ifndef HS_RUNTIME_RUNTIME_H
 #define HS_RUNTIME_RUNTIME_H
 
@@ -23,12 +23,13 @@ int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err 
 /* The model's own tokenizer; it must not be larger than the embedding. */
 int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct tokenizer **t_p,
 		      struct err *e);
-/* By name, or recognised from the model when name is NULL; NULL in *t_p when it cannot be told. */
+/* By name, or recognised from the model when name is NULL; NULL in *t_p when it is
+ * not recognised. */
 int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name,
 		 const struct chat_template **t_p, struct err *e);
 /* The lora_options of a stage for an adapter on disk. */
 int runtime_lora(const struct peft_config *c, struct lora_options *o_p, struct err *e);
-/* Puts an adapter's weights into the stages' parameters; every pair must find its place, every
+/* Puts an adapter's weights into the stages' parameters; every pair must have its module, and every
  * module of the stage its pair. */
 int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const char *dir,
 			 struct err *e);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_bench.h - how fast a whole training step is, on a model of random weights: no file, no data.
+/* step_bench.h - the speed of a whole training step, on a model of random weights: no file,
+ * no data.
  *
- * Counted as LoRA training needs it: 4N FLOP per token (2N forward, 2N for the gradient of the
+ * FLOP are counted for LoRA training: 4N FLOP per token (2N forward, 2N for the gradient of the
  * input), N being the parameters that take part in matrix products (model_matmul_parameters);
  * attention and adapters come on top and are not counted. */
 #ifndef HS_RUNTIME_STEP_BENCH_H
@@ -35,7 +36,7 @@ struct step_bench_result {
 	double attention_flops;           /* extra, not counted in flops */
 	uint64_t mem_peak;                /* bytes on the device */
 	double loss;
-	/* host and device allocations of the last microbatch: 0 when all is well */
+	/* host and device allocations of the last microbatch: must be 0 */
 	uint64_t warm_allocs;
 };
 

@@ -180,8 +180,8 @@ static void add_send_span(struct player *pl, long id, double begin, double end)
 		 begin, end);
 }
 
-static int bad(const struct player *pl, int stage, const struct instr *in, const char *why,
-	       struct err *e)
+static int refuse_instruction(const struct player *pl, int stage, const struct instr *in,
+			      const char *why, struct err *e)
 {
 	return err_set(e, ERR_INTERNAL,
 		       "schedule: stage %d, instruction %zu (%s, microbatch %d, chunk %d): %s",
@@ -197,22 +197,22 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 	int *done, step = forward ? -p->stages : p->stages, at, from, chunk;
 
 	if (in->chunk < 0 || in->chunk >= p->chunks)
-		return bad(pl, stage, in, "no such chunk", e);
+		return refuse_instruction(pl, stage, in, "no such chunk", e);
 	at = in->chunk * p->stages + stage;
 	done = forward ? pl->next_f : pl->next_b;
 	if (in->microbatch != done[at] || in->microbatch >= p->microbatches)
-		return bad(pl, stage, in, "out of order", e);
+		return refuse_instruction(pl, stage, in, "out of order", e);
 	if (!forward && pl->next_f[at] <= in->microbatch)
-		return bad(pl, stage, in, "before its forward", e);
+		return refuse_instruction(pl, stage, in, "before its forward", e);
 	if (sched_target(p->stages, p->chunks, stage, in->chunk, !forward, &from, &chunk)) {
 		long id = message_of(pl, stage,
 				     &(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD,
 						      in->microbatch, in->chunk, from });
 		if (id == NOTHING || !pl->taken[id])
-			return bad(pl, stage, in, "its input was not received", e);
+			return refuse_instruction(pl, stage, in, "its input was not received", e);
 	} else if (p->stages == 1 && at + step >= 0 && at + step < p->chunks &&
 		   done[at + step] <= in->microbatch) {
-		return bad(pl, stage, in, "before the neighbouring chunk", e);
+		return refuse_instruction(pl, stage, in, "before the neighbouring chunk", e);
 	}
 	done[at]++;
 	pl->worker[stage].kept += forward ? 1 : -1;
@@ -221,7 +221,7 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 	return 0;
 }
 
-static double each(const double *v, int i) { return v ? v[i] : 0; }
+static double value_or_0(const double *v, int i) { return v ? v[i] : 0; }
 
 /* How long the instruction occupies its worker, once it can begin; checks it. */
 static int duration(struct player *pl, int stage, const struct instr *in, double *s_p,
@@ -241,36 +241,37 @@ static int duration(struct player *pl, int stage, const struct instr *in, double
 	case INSTR_SEND_ACT:
 	case INSTR_SEND_GRAD:
 		if (message_of(pl, stage, in) == NOTHING)
-			return bad(pl, stage, in, "no such message", e);
+			return refuse_instruction(pl, stage, in, "no such message", e);
 		if ((in->kind == INSTR_SEND_ACT
 			     ? pl->next_f
 			     : pl->next_b)[in->chunk * p->stages + stage] <= in->microbatch)
-			return bad(pl, stage, in, "sent before it was computed", e);
-		*s_p = each(p->send_s, stage);
+			return refuse_instruction(pl, stage, in, "sent before it was computed", e);
+		*s_p = value_or_0(p->send_s, stage);
 		r->copy_s += *s_p;
 		return 0;
 	case INSTR_RECV_ACT:
 	case INSTR_RECV_GRAD:
-		*s_p = each(p->recv_s, stage);
+		*s_p = value_or_0(p->recv_s, stage);
 		r->copy_s += *s_p;
 		return 0;
 	case INSTR_REDUCE:
 		for (int c = 0; c < p->chunks; c++)
 			if (pl->next_b[c * p->stages + stage] != p->microbatches)
-				return bad(pl, stage, in, "a backward is missing before it", e);
+				return refuse_instruction(pl, stage, in,
+							  "a backward is missing before it", e);
 		if (!isnan(pl->worker[stage].reduced))
-			return bad(pl, stage, in, "twice", e);
-		*s_p = each(p->reduce_s, stage);
+			return refuse_instruction(pl, stage, in, "twice", e);
+		*s_p = value_or_0(p->reduce_s, stage);
 		r->busy_s += *s_p;
 		return 0;
 	case INSTR_STEP:
 		if (pl->worker[stage].pc + 1 != pl->now_list[stage].n)
-			return bad(pl, stage, in, "not at the end", e);
-		*s_p = each(p->step_s, stage);
+			return refuse_instruction(pl, stage, in, "not at the end", e);
+		*s_p = value_or_0(p->step_s, stage);
 		r->busy_s += *s_p;
 		return 0;
 	default:
-		return bad(pl, stage, in, "unknown instruction", e);
+		return refuse_instruction(pl, stage, in, "unknown instruction", e);
 	}
 }
 
@@ -283,9 +284,9 @@ static int receive(struct player *pl, int stage, const struct instr *in, bool *t
 	double from;
 
 	if (id == NOTHING)
-		return bad(pl, stage, in, "no such message", e);
+		return refuse_instruction(pl, stage, in, "no such message", e);
 	if (pl->taken[id])
-		return bad(pl, stage, in, "received twice", e);
+		return refuse_instruction(pl, stage, in, "received twice", e);
 	*there_p = !isnan(pl->arrive[id]) && !(pl->events && pl->arrive[id] > w->now);
 	if (!*there_p) {
 		w->on = id;
@@ -461,7 +462,7 @@ static void end_transmission(struct player *pl, int route, double now)
 	}
 }
 
-static int put(struct player *pl, int stage, const struct instr *in, struct err *e)
+static int transmit(struct player *pl, int stage, const struct instr *in, struct err *e)
 {
 	double now = pl->worker[stage].now, begin;
 	long id = message_of(pl, stage, in);
@@ -469,7 +470,7 @@ static int put(struct player *pl, int stage, const struct instr *in, struct err 
 	struct route *r;
 
 	if (!isnan(pl->sent[id]))
-		return bad(pl, stage, in, "sent twice", e);
+		return refuse_instruction(pl, stage, in, "sent twice", e);
 	pl->sent[id] = now;
 	pl->sent_n++;
 	if (!pl->in->route) {
@@ -503,7 +504,7 @@ static int effect(struct player *pl, int stage, const struct instr *in, struct e
 	struct worker *w = &pl->worker[stage];
 
 	if (in->kind == INSTR_SEND_ACT || in->kind == INSTR_SEND_GRAD)
-		return put(pl, stage, in, e);
+		return transmit(pl, stage, in, e);
 	if (in->kind == INSTR_REDUCE) {
 		w->reduced = w->now;
 		if (w->now > pl->reduced_s)
@@ -549,7 +550,7 @@ static int run(struct player *pl, int stage, struct err *e)
 		if (in->kind == INSTR_STEP) {
 			double at = pl->reduced_s + pl->in->barrier_s;
 			if (isnan(w->reduced))
-				return bad(pl, stage, in, "before REDUCE", e);
+				return refuse_instruction(pl, stage, in, "before REDUCE", e);
 			w->at_step = true;
 			if (pl->reduced_n < pl->in->stages)
 				return 0;
@@ -710,7 +711,7 @@ static int lay_wires(struct player *pl, const struct play *p, struct err *e)
 
 /* When nothing can advance any more: checks that every list has ended, and that everything was
  * computed and received. */
-static int complete(struct player *pl, struct err *e)
+static int check_complete(struct player *pl, struct err *e)
 {
 	const struct play *p = pl->in;
 
@@ -719,7 +720,8 @@ static int complete(struct player *pl, struct err *e)
 		const struct instr_list *l = &pl->now_list[s];
 
 		if (w->pc < l->n)
-			return bad(pl, s, &l->item[w->pc], "its input never arrives", e);
+			return refuse_instruction(pl, s, &l->item[w->pc], "its input never arrives",
+						  e);
 		if (l->n == 0 || l->item[l->n - 1].kind != INSTR_STEP)
 			return err_set(e, ERR_INTERNAL, "schedule: stage %d does not end with STEP",
 				       s);
@@ -756,7 +758,7 @@ int sched_play_lists(struct player *pl, const struct instr_list *list, const str
 	TRY(pl->events ? play_events(pl, e) : play_flow(pl, e));
 	if (pl->nomem)
 		return err_set(e, ERR_NOMEM, "out of memory for the player's timeline");
-	TRY(complete(pl, e));
+	TRY(check_complete(pl, e));
 	for (int s = 0; s < in->stages; s++)
 		if (pl->worker[s].now > step)
 			step = pl->worker[s].now;

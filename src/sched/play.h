@@ -18,11 +18,11 @@
  *   coordinator and back) has passed.
  *
  * Each worker's time is divided without rest: busy (FORWARD, BACKWARD, REDUCE, STEP), copy (send_s,
- * recv_s), wait (blocked while the message it needs is on its way: the link is too slow), bubble
+ * recv_s), wait (blocked while the message it needs is in flight: the link is too slow), bubble
  * (everything else: the message was not yet sent, other stages not yet at STEP, list ended).
  *
- * Lists that are not complete (a computation missing, double or out of order, a message nobody
- * takes) and lists that wait for each other for ever are refused with ERR_INTERNAL, naming stage
+ * Lists that are not complete (a computation missing, double or out of order, a message that no
+ * list receives) and lists that wait for each other are refused with ERR_INTERNAL, naming stage
  * and instruction. */
 #ifndef HS_SCHED_PLAY_H
 #define HS_SCHED_PLAY_H

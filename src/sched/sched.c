@@ -64,8 +64,8 @@ void instr_list_release(struct instr_list *l)
 	*l = (struct instr_list)INSTR_LIST_INIT;
 }
 
-static int check(const struct sched *s, int stages, int chunks, int microbatches, int stage,
-		 struct err *e)
+static int check_counts(const struct sched *s, int stages, int chunks, int microbatches, int stage,
+			struct err *e)
 {
 	if (stages < 1 || stages > SCHED_MAX_STAGES)
 		return err_set(e, ERR_USAGE, "schedule %s: %d stages, must be 1 to %d", s->name,
@@ -91,7 +91,7 @@ int sched_build(const struct sched *s, int stages, int chunks, int microbatches,
 	size_t work, most, from, peer_n = 0;
 
 	out->n = 0;
-	TRY(check(s, stages, chunks, microbatches, stage, e));
+	TRY(check_counts(s, stages, chunks, microbatches, stage, e));
 	/* Each computation has at most one message before and one after it. The order is written
 	 * into the tail of the same array and read from there: its entry i is at index 3 * i or
 	 * later, so it is read before it is overwritten. */

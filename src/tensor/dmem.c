@@ -67,7 +67,7 @@ struct dmem_mark dmem_mark(const struct dmem *m)
 /* An empty stack that had to grow becomes one block of the peak size: no gaps at the ends of
  * blocks, and no block too small for the next microbatch. When the device has no block of that
  * size, the stack stays divided. */
-static void join(struct dmem *m)
+static void join_blocks(struct dmem *m)
 {
 	struct err ignored = { 0 };
 	for (size_t i = 0; i < m->nblock; i++)
@@ -84,7 +84,7 @@ void dmem_back(struct dmem *m, struct dmem_mark k)
 	if (!m->bytes)
 		m->now = m->used = 0;
 	if (!m->bytes && m->nblock > 1 && !m->divided)
-		join(m);
+		join_blocks(m);
 }
 
 void dmem_reset(struct dmem *m) { dmem_back(m, (struct dmem_mark){ 0, 0, 0 }); }

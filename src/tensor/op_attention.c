@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_attention.c - causal attention over sequences that lie one after the other; see attn_fwd and
+/* op_attention.c - causal attention over sequences in a row; see attn_fwd and
  * attn_bwd in kernel.def. */
 #include "tensor/tape.h"
 

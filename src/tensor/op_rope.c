@@ -14,7 +14,8 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 			      .dim = { x->dim[0], x->dim[1], x->dim[2] } };
 }
 
-static int turn(struct tape *t, const struct tape_node *n, struct dev_ref x, int dir, struct err *e)
+static int launch_rope(struct tape *t, const struct tape_node *n, struct dev_ref x, int dir,
+		       struct err *e)
 {
 	const struct tensor *y = n->y;
 	const union dev_arg a[] = { { .b = x },
@@ -31,12 +32,12 @@ static int turn(struct tape *t, const struct tape_node *n, struct dev_ref x, int
 
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
-	return turn(t, n, n->y->at, 1, e);
+	return launch_rope(t, n, n->y->at, 1, e);
 }
 
 static int backward(struct tape *t, struct tape_node *n, struct err *e)
 {
-	TRY(turn(t, n, n->y->grad->at, -1, e));
+	TRY(launch_rope(t, n, n->y->grad->at, -1, e));
 	return tape_pass(t, n->a.x[0], n->y->grad, e);
 }
 

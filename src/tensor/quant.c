@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quant.c - see quant.h. The arithmetic follows bitsandbytes' CPU code step by step (float32,
- * reciprocal of absmax for whole blocks, division for a short last one), because its files must
- * come out identical. */
+ * reciprocal of absmax for whole blocks, division for a short last one), because its files must be
+ * reproduced byte for byte. */
 #include "tensor/quant.h"
 
 #include "base/err.h"
@@ -146,8 +146,8 @@ void nf4_quantize_absmax(const float *absmax, uint64_t n, uint8_t *absmax8, floa
 	*offset_p = offset;
 }
 
-static int put(struct param *p, struct dev *d, int slot, const void *bytes, size_t n,
-	       struct dev_ref *r_p, struct err *e)
+static int upload_part(struct param *p, struct dev *d, int slot, const void *bytes, size_t n,
+		       struct dev_ref *r_p, struct err *e)
 {
 	TRY(dev_alloc(d, n, &p->store[slot], e));
 	*r_p = DEV_REF(p->store[slot], 0);
@@ -169,17 +169,17 @@ int param_init_nf4(struct param *p, struct dev *d, const char *name, const int64
 	uint64_t n = (uint64_t)param_count(p),
 		 blocks = (n + (uint64_t)q->block - 1) / (uint64_t)q->block;
 	int rc;
-	TRYOUT(put(p, d, 0, q->packed, (n + 1) / 2, &p->w.data, e));
-	TRYOUT(put(p, d, 1, q->code, 16 * 4, &p->w.code, e));
+	TRYOUT(upload_part(p, d, 0, q->packed, (n + 1) / 2, &p->w.data, e));
+	TRYOUT(upload_part(p, d, 1, q->code, 16 * 4, &p->w.code, e));
 	if (q->absmax) {
-		TRYOUT(put(p, d, 2, q->absmax, blocks * 4, &p->w.absmax, e));
+		TRYOUT(upload_part(p, d, 2, q->absmax, blocks * 4, &p->w.absmax, e));
 		return 0;
 	}
 	p->w.offset = q->offset;
-	TRYOUT(put(p, d, 2, q->absmax8, blocks, &p->w.absmax, e));
-	TRYOUT(put(p, d, 3, q->code2, 256 * 4, &p->w.code2, e));
-	TRYOUT(put(p, d, 4, q->absmax2, (blocks + NF4_BLOCK2 - 1) / NF4_BLOCK2 * 4, &p->w.absmax2,
-		   e));
+	TRYOUT(upload_part(p, d, 2, q->absmax8, blocks, &p->w.absmax, e));
+	TRYOUT(upload_part(p, d, 3, q->code2, 256 * 4, &p->w.code2, e));
+	TRYOUT(upload_part(p, d, 4, q->absmax2, (blocks + NF4_BLOCK2 - 1) / NF4_BLOCK2 * 4,
+			   &p->w.absmax2, e));
 	return 0;
 out:
 	param_release(p);
@@ -210,7 +210,7 @@ int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const i
 			       "quantising a weight");
 		goto out;
 	}
-	TRYOUT(put(p, d, 0, NULL, (n + 1) / 2, &p->w.data, e));
+	TRYOUT(upload_part(p, d, 0, NULL, (n + 1) / 2, &p->w.data, e));
 	for (int64_t r = 0; r < dim[0]; r += step) {
 		int64_t some = dim[0] - r < step ? dim[0] - r : step;
 		uint64_t first = (uint64_t)r * (uint64_t)dim[1],
@@ -221,9 +221,9 @@ int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const i
 		at.off += first / 2;
 		TRYOUT(dev_upload(at, packed, (count + 1) / 2, e));
 	}
-	TRYOUT(put(p, d, 1, nf4_code, sizeof nf4_code, &p->w.code, e));
+	TRYOUT(upload_part(p, d, 1, nf4_code, sizeof nf4_code, &p->w.code, e));
 	if (!double_quant) {
-		TRYOUT(put(p, d, 2, absmax, blocks * 4, &p->w.absmax, e));
+		TRYOUT(upload_part(p, d, 2, absmax, blocks * 4, &p->w.absmax, e));
 		goto out;
 	}
 	uint64_t blocks2 = (blocks + NF4_BLOCK2 - 1) / NF4_BLOCK2;
@@ -234,9 +234,9 @@ int param_quantize_nf4(struct param *p, struct dev *d, const char *name, const i
 		goto out;
 	}
 	nf4_quantize_absmax(absmax, blocks, absmax8, absmax2, &p->w.offset);
-	TRYOUT(put(p, d, 2, absmax8, blocks, &p->w.absmax, e));
-	TRYOUT(put(p, d, 3, nf4_code2(), 256 * 4, &p->w.code2, e));
-	TRYOUT(put(p, d, 4, absmax2, blocks2 * 4, &p->w.absmax2, e));
+	TRYOUT(upload_part(p, d, 2, absmax8, blocks, &p->w.absmax, e));
+	TRYOUT(upload_part(p, d, 3, nf4_code2(), 256 * 4, &p->w.code2, e));
+	TRYOUT(upload_part(p, d, 4, absmax2, blocks2 * 4, &p->w.absmax2, e));
 out:
 	mem_free(part);
 	mem_free(absmax);
