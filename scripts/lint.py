@@ -56,6 +56,7 @@ PRINT = {
 LONGEST = 800
 NO_CIRCLES = {"dev"}
 WIDEST = 100
+TOUR_LONGEST = 3000
 UNWRAPPED = ["docs/devices.md", "docs/kernels.md", "docs/security.md", "docs/wire.md"]
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
@@ -261,6 +262,31 @@ def check_circles(includes):
             visit(n)
 
 
+def check_tour():
+    """docs/tour.md: the reading path is short, and what it points to is there."""
+    page = "docs/tour.md"
+    text = open(page, encoding="utf-8").read()
+    path = text.split("<!-- reading path", 1)[1].split("<!-- end of the reading path", 1)[0]
+    files = re.findall(r"\(\.\./(src/[^)]+)\)", path)
+    lines = 0
+    for f in files:
+        if os.path.exists(f):
+            lines += sum(1 for _ in open(f, encoding="utf-8"))
+        else:
+            complain(page, 1, f"the reading path names {f}, which does not exist")
+    if lines > TOUR_LONGEST:
+        complain(page, 1, f"the reading path has {lines} lines; at most {TOUR_LONGEST}")
+    for line, m in lines_of(text, r"(?m)^\|[^|]+\| (src/\S+) \| `(\w+)` \|$"):
+        f, name = m.group(1), m.group(2)
+        if not os.path.exists(f) or not re.search(
+            rf"(?m)^\w[^;\n]*\b{name}\(", open(f, encoding="utf-8").read()
+        ):
+            complain(page, line, f"{f} does not define {name}()")
+    for line, m in lines_of(text, r"`((?:\w+/)+\w+\.[ch])`"):
+        if not os.path.exists("src/" + m.group(1)):
+            complain(page, line, f"src/{m.group(1)} does not exist")
+
+
 def main():
     includes = {}
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -282,6 +308,7 @@ def main():
                 )
             check_ranks(path, text)
     check_circles(includes)
+    check_tour()
     for path in subprocess.run(["git", "ls-files"], capture_output=True, text=True).stdout.split():
         check_license(path)
         check_width(path)
