@@ -80,6 +80,9 @@ static int take_welcome(struct session *s, int i, struct err *e)
 	if (rc < 0)
 		return rc;
 	w->state = SEAT_JOINED;
+	snprintf(s->crew.member[i].device, MEMBER_ID, "%s", s->caps[i].device);
+	if (w->seat.spec->kind != SEAT_THREAD)
+		snprintf(s->crew.member[i].machine, MEMBER_ID, "%s", s->caps[i].host);
 	if (w->seat.spec->kind != SEAT_THREAD)
 		compare_clocks(w, s->caps[i].wall);
 	return 1;
@@ -159,6 +162,8 @@ static int add_member(struct session *s, int i, struct err *e)
 	struct session_seat *w = &s->seat[i];
 	struct member m = { 0 };
 	snprintf(m.id, sizeof m.id, "%s", p->id);
+	snprintf(m.device, sizeof m.device, "%s", p->device ? p->device : "");
+	snprintf(m.machine, sizeof m.machine, "%s", p->host ? p->host : "");
 	snprintf(m.address, sizeof m.address, "%s", p->address);
 	snprintf(m.key, sizeof m.key, "%s", p->key ? p->key : "");
 	if (p->kind == SEAT_THREAD)

@@ -23,6 +23,8 @@ enum { CREW_MOST = 4096, MEMBER_ID = 128, MEMBER_NAME = 256 };
 
 struct member {
 	char id[MEMBER_ID];        /* of the worker: "local", "box2" */
+	char device[MEMBER_ID];    /* that it drives: "cpu", "AMD Radeon RX 7900 XTX" */
+	char machine[MEMBER_ID];   /* name of its host */
 	char name[MEMBER_NAME];    /* for messages: "worker 'box2' (10.0.0.2)" */
 	char address[NET_ADDRESS]; /* where the configuration says that it listens */
 	char best[NET_ADDRESS];    /* in PLAN: its fastest address, tried first; "": not known */

@@ -79,6 +79,8 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 static void put_member(struct wire_writer *w, const struct member *m)
 {
 	wire_put_str(w, m->id);
+	wire_put_str(w, m->device);
+	wire_put_str(w, m->machine);
 	wire_put_str(w, m->name);
 	wire_put_str(w, m->address);
 	wire_put_str(w, m->best);
@@ -172,6 +174,8 @@ static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 {
 	struct member m = { 0 };
 	wire_get_str(r, m.id, sizeof m.id);
+	wire_get_str(r, m.device, sizeof m.device);
+	wire_get_str(r, m.machine, sizeof m.machine);
 	wire_get_str(r, m.name, sizeof m.name);
 	wire_get_str(r, m.address, sizeof m.address);
 	wire_get_str(r, m.best, sizeof m.best);
@@ -196,7 +200,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 		return err_set(e, ERR_PROTOCOL, "PLAN: %u stages with %u chunks", stages, chunks);
 	p->crew.stages = (int)stages;
 	p->crew.chunks = (int)chunks;
-	uint32_t members = wire_get_count(r, 29, CREW_MOST);
+	uint32_t members = wire_get_count(r, 37, CREW_MOST);
 	for (uint32_t i = 0; i < members && !r->failed; i++)
 		TRY(get_member(r, &p->crew, e));
 	uint32_t self = wire_get_u32(r);
