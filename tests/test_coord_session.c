@@ -26,6 +26,9 @@
 #include "train/round.h"
 #include "worker/beat.h"
 #include "worker/serve.h"
+#include "worker/weights_in.h"
+#include "proto/weights_blob.h"
+#include "net/wire.h"
 
 static struct err err;
 #define MUST(what)                                                                                 \
@@ -85,7 +88,7 @@ static void place_layers(struct placement *p, int stages, int chunks, int layers
 /* ---- workers that are played ---- */
 
 /* What a played worker does after READY, until told to end. */
-enum act { SILENT, STUCK, ADVANCES, TWICE, LEAVES, NOT_READY, GIVES_UP };
+enum act { SILENT, STUCK, ADVANCES, TWICE, LEAVES, NOT_READY, GIVES_UP, FOREIGN, OVERLAPS };
 
 struct player {
 	struct net *net;
@@ -131,6 +134,22 @@ static void say_loss(struct player *w, uint32_t m)
 	say(w, FRAME_LOSS, 1, m, out, n);
 }
 
+/* STATE of a parameter of the first stage: `FOREIGN` is said by the second, `OVERLAPS` twice. */
+static void say_state(struct player *w)
+{
+	static const float v[4] = { 1, 2, 3, 4 };
+	unsigned char out[600];
+	size_t n;
+	struct err e = { 0 };
+	struct state_message m = { .count = 4, .data = v };
+	snprintf(m.name, sizeof m.name, "model.layers.0.self_attn.q_proj.lora_A.weight");
+	snprintf(m.what, sizeof m.what, "value");
+	if (state_write(&m, out, sizeof out, &n, &e) < 0)
+		return;
+	for (int i = 0; i < 2; i++)
+		say(w, FRAME_STATE, 1, 0, out, n);
+}
+
 static void act(struct player *w)
 {
 	unsigned char out[200];
@@ -150,6 +169,11 @@ static void act(struct player *w)
 		case TWICE:
 			if (k < 2)
 				say_loss(w, 0);
+			break;
+		case FOREIGN:
+		case OVERLAPS:
+			if (k == 5)
+				say_state(w);
 			break;
 		case LEAVES:
 			if (k == 5)
@@ -401,6 +425,90 @@ static void losses_and_wishes_are_events(void **state)
 	stage_clear(&x);
 }
 
+/* Of the state that is saved, a worker sends what it holds, each number once. */
+static void state_that_was_not_asked_for(void **state)
+{
+	(void)state;
+	struct stage_play x;
+	stage_set(&x, SILENT, FOREIGN, true);
+	assert_int_equal(session_pull_state(x.s, 1, &err), ERR_PROTOCOL);
+	says("held by stage 0");
+	stage_clear(&x);
+	stage_set(&x, OVERLAPS, SILENT, true);
+	assert_int_equal(session_pull_state(x.s, 1, &err), ERR_PROTOCOL);
+	says("from 4 on was due");
+	stage_clear(&x);
+}
+
+/* ---- what a worker fetches ---- */
+
+/* A coordinator offers `n` tensors; whether the worker refuses in one line that says `word`. */
+static void offer(const struct place *p, const struct blob_head *h, uint32_t n, uint64_t limit,
+		  const char *word)
+{
+	static struct plan_message plan;
+	static unsigned char out[4096];
+	struct net *here, *there;
+	struct link *l, *m;
+	struct weights_in *w = NULL;
+	size_t size;
+	plan = (struct plan_message){ .cfg = p->job.model, .opt = p->job.opt };
+	MUST(crew_add(&plan.crew, &(struct member){ .id = "a" }, &err));
+	crew_shape(&plan.crew, 1, 1);
+	MUST(crew_move(&plan.crew, 0, 0, &err));
+	plan.first[1] = p->job.model.layers;
+	MUST(net_open("loop", &(struct net_options){ 0 }, &here, &err));
+	MUST(net_open("loop", &(struct net_options){ 0 }, &there, &err));
+	MUST(net_listen(there, "session-offer", NULL, &err));
+	MUST(net_connect(here, "session-offer", NULL, net_in(5), &l, &err));
+	assert_int_equal(net_accept(there, net_in(5), &m, &err), 1);
+	struct wire_writer ww = wire_write(out, sizeof out);
+	wire_put_u32(&ww, n);
+	for (uint32_t i = 0; i < n; i++)
+		blob_head_put(&ww, &h[i]);
+	MUST(wire_write_end(&ww, &size, &err));
+	struct frame f = { .kind = FRAME_WEIGHTS_OFFER, .job = 1, .size = size, .payload = out };
+	MUST(link_send_frame(l, &f, net_in(5), &err));
+	const struct weights_in_options o = { .coordinator = m,
+					      .plan = &plan,
+					      .cache_dir = p->c->cache_dir,
+					      .cache_limit = limit,
+					      .job = 1 };
+	assert_true(weights_in_open(&o, &w, &err) < 0);
+	says(word);
+	struct net_msg msg; /* it asked for nothing */
+	assert_int_equal(link_recv(l, NET_NOW, &msg, &err), 0);
+	plan_message_release(&plan);
+	link_close(l);
+	link_close(m);
+	net_close(here, 0);
+	net_close(there, 0);
+}
+
+static void offers_that_no_plan_needs(void **state)
+{
+	(void)state;
+	struct place p;
+	struct blob_head h[2];
+	place_make(&p, 2, "gradient_accumulation_steps=3");
+	int64_t c = p.job.model.hidden;
+	h[0] = (struct blob_head){
+		.dtype = DT_F32, .ndim = 1, .shape = { c, 1 }, .bytes = (uint64_t)c * 4
+	};
+	snprintf(h[0].name, sizeof h[0].name, "something.else");
+	offer(&p, h, 1, 0, "not of this worker");
+	snprintf(h[0].name, sizeof h[0].name, "model.layers.7.input_layernorm.weight");
+	offer(&p, h, 1, 0, "not of this worker");
+	snprintf(h[0].name, sizeof h[0].name, "model.layers.1.input_layernorm.weight");
+	h[1] = h[0];
+	offer(&p, h, 2, 0, "twice");
+	offer(&p, h, 1, 16, "cache_limit_gib");
+	h[0].shape[0] = (int64_t)1 << 40; /* 4 TiB */
+	h[0].bytes = (uint64_t)4 << 40;
+	offer(&p, h, 1, 0, "by the plan it is");
+	place_remove(&p);
+}
+
 /* ---- what a worker says of itself ---- */
 
 static void a_worker_says_what_it_is_at(void **state)
@@ -542,6 +650,8 @@ int main(void)
 		cmocka_unit_test(layers_that_never_arrive),
 		cmocka_unit_test(what_cannot_be_sent_says_why),
 		cmocka_unit_test(losses_and_wishes_are_events),
+		cmocka_unit_test(state_that_was_not_asked_for),
+		cmocka_unit_test(offers_that_no_plan_needs),
 		cmocka_unit_test(a_worker_says_what_it_is_at),
 		cmocka_unit_test(large_messages_and_small_windows),
 	};

@@ -24,6 +24,17 @@ static float *state_of(struct job *j, struct trained_param *p, const char *what,
 	return NULL;
 }
 
+/* Which stage holds a parameter, by its layer. */
+static int stage_of_param(const struct session *s, const char *name)
+{
+	const struct placement *p = s->place;
+	long long layer;
+	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
+		return chunk_stage_of_layer(p->stages, p->chunks, p->first, layer);
+	return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->crew.stages - 1;
+}
+
+/* Only who holds a parameter sends it, each number once and in order. */
 static int take_state(struct session *s, int worker, const struct frame *f, struct err *e)
 {
 	struct state_message m;
@@ -35,8 +46,16 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	if (!dst || !add_ok(m.first, m.count, &end) || end > p->count)
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
+	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name))
+		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' is held by stage %d",
+			       session_name(s, worker), m.name, stage_of_param(s, m.name));
+	if (m.first != p->got[index])
+		return err_set(e, ERR_PROTOCOL,
+			       "%s: STATE: '%s' of '%s' from number %llu on; from %llu on was due",
+			       session_name(s, worker), m.what, m.name, (unsigned long long)m.first,
+			       (unsigned long long)p->got[index]);
 	memcpy(dst + m.first, m.data, m.count * 4);
-	p->got[index] += m.count;
+	p->got[index] = end;
 	return 0;
 }
 
@@ -74,16 +93,6 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 					       (unsigned long long)j->param[i].got[k],
 					       (unsigned long long)j->param[i].count);
 	return 0;
-}
-
-/* Which stage holds a parameter, by its layer. */
-static int stage_of_param(const struct session *s, const char *name)
-{
-	const struct placement *p = s->place;
-	long long layer;
-	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
-		return chunk_stage_of_layer(p->stages, p->chunks, p->first, layer);
-	return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->crew.stages - 1;
 }
 
 static int send_to_holders(struct session *s, const char *name, uint64_t step, size_t n,

@@ -23,19 +23,6 @@ struct weights_out {
 	uint32_t member; /* whose they are, as frames number it */
 };
 
-static bool wanted(const struct plan_message *p, const char *name)
-{
-	long long layer;
-	if (model_knows_tensor(&p->cfg, name) != 1)
-		return false;
-	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
-		return chunk_stage_of_layer(p->crew.stages, p->crew.chunks, p->first, layer) ==
-		       plan_stage(p);
-	if (!strncmp(name, "model.embed_tokens.", 19))
-		return plan_is_front(p) || (plan_is_end(p) && p->cfg.tied);
-	return plan_is_end(p);
-}
-
 int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,
 		     struct weights_out **w_p, struct err *e)
 {
@@ -50,7 +37,7 @@ int weights_out_open(struct model_file *f, const struct plan_message *plan, cons
 	for (size_t i = 0; i < model_file_count(f); i++) {
 		const struct model_tensor *t = model_file_tensor(f, i);
 		struct blob b;
-		if (!wanted(plan, t->name))
+		if (!plan_needs(plan, t->name))
 			continue;
 		if (!mem_grow(&w->head, &w->cap, w->n + 1, sizeof *w->head)) {
 			rc = err_nomem(e, (w->n + 1) * sizeof *w->head, "parameters to offer");

@@ -9,6 +9,7 @@
 #include "job/loss_scale.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- what is computed: in PLAN and in PROFILE ---- */
@@ -127,6 +128,19 @@ int plan_message_write(const struct plan_message *p, const char *config_json, st
 int plan_stage(const struct plan_message *p) { return crew_stage_of(&p->crew, p->self); }
 bool plan_is_front(const struct plan_message *p) { return crew_is_front(&p->crew, p->self); }
 bool plan_is_end(const struct plan_message *p) { return crew_is_end(&p->crew, p->self); }
+
+bool plan_needs(const struct plan_message *p, const char *name)
+{
+	long long layer;
+	if (model_knows_tensor(&p->cfg, name) != 1)
+		return false;
+	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
+		return chunk_stage_of_layer(p->crew.stages, p->crew.chunks, p->first, layer) ==
+		       plan_stage(p);
+	if (!strncmp(name, "model.embed_tokens.", 19))
+		return plan_is_front(p) || (plan_is_end(p) && p->cfg.tied);
+	return plan_is_end(p);
+}
 
 void plan_message_release(struct plan_message *p) { crew_release(&p->crew); }
 

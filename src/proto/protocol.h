@@ -56,6 +56,8 @@ void plan_message_release(struct plan_message *p);
 int plan_stage(const struct plan_message *p);
 bool plan_is_front(const struct plan_message *p);
 bool plan_is_end(const struct plan_message *p);
+/* Whether the member's layers have a parameter of this name in the model's files. */
+bool plan_needs(const struct plan_message *p, const char *name);
 
 /* The part of PLAN that says what a layer is; PROFILE has it too. */
 void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,

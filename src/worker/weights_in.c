@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum place { MISSING, OWN_FILE, CACHED };
@@ -149,6 +150,75 @@ static int take_offer(struct weights_in *w, struct err *e)
 	return rc;
 }
 
+static int by_name(const void *a, const void *b)
+{
+	const struct entry *const *x = a, *const *y = b;
+	return strcmp((*x)->h.name, (*y)->h.name);
+}
+
+static int check_names(const struct weights_in *w, struct err *e)
+{
+	const struct entry **v = mem_array(w->n + 1, sizeof *v);
+	const char *twice = NULL;
+	if (!v)
+		return err_nomem(e, w->n * sizeof *v, "the list of parameters");
+	for (size_t i = 0; i < w->n; i++)
+		v[i] = &w->entry[i];
+	qsort(v, w->n, sizeof *v, by_name);
+	for (size_t i = 1; i < w->n; i++)
+		if (!strcmp(v[i - 1]->h.name, v[i]->h.name))
+			twice = v[i]->h.name;
+	mem_free(v);
+	return twice ? err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: %s twice", twice) : 0;
+}
+
+/* Only what this worker's layers have, in their shapes, each once: so a coordinator cannot make it
+ * store anything else. */
+static int check_offer(const struct weights_in *w, struct err *e)
+{
+	const struct plan_message *p = w->o->plan;
+	const struct weight_source shapes = source_random(&p->cfg);
+	for (size_t i = 0; i < w->n; i++) {
+		const struct blob_head *h = &w->entry[i].h;
+		struct source_tensor t;
+		if (!plan_needs(p, h->name))
+			return err_set(e, ERR_PROTOCOL,
+				       "WEIGHTS_OFFER: %s is not of this worker's layers", h->name);
+		TRY(shapes.find(shapes.ctx, h->name, &t, e));
+		if (h->ndim != t.ndim || h->shape[0] != t.shape[0] || h->shape[1] != t.shape[1])
+			return err_set(e, ERR_PROTOCOL,
+				       "WEIGHTS_OFFER: %s has the shape [%lld, %lld]; by the "
+				       "plan it is [%lld, %lld]",
+				       h->name, (long long)h->shape[0], (long long)h->shape[1],
+				       (long long)t.shape[0], (long long)t.shape[1]);
+	}
+	return check_names(w, e);
+}
+
+/* What is missing must fit into the cache, by its limit and by the disk, before it is asked for. */
+static int check_room(const struct weights_in *w, struct err *e)
+{
+	uint64_t missing = 0;
+	struct statvfs disk;
+	for (size_t i = 0; i < w->n; i++)
+		missing += w->entry[i].place == MISSING ? w->entry[i].h.bytes : 0;
+	if (w->limit && missing > w->limit)
+		return err_set(e, ERR_USAGE,
+			       "%s: %.3g GB of layers are to be fetched, cache_limit_gib allows "
+			       "%.3g GB: raise it on this machine",
+			       w->dir, (double)missing / 1e9, (double)w->limit / 1e9);
+	if (missing)
+		TRY(dir_make(w->dir, e));
+	if (missing && statvfs(w->dir, &disk) == 0 &&
+	    missing > (uint64_t)disk.f_bavail * (uint64_t)disk.f_frsize)
+		return err_set(e, ERR_INPUT,
+			       "%s: %.3g GB of layers are to be fetched, %.3g GB are free there: "
+			       "name another folder (cache_dir)",
+			       w->dir, (double)missing / 1e9,
+			       (double)disk.f_bavail * (double)disk.f_frsize / 1e9);
+	return 0;
+}
+
 static int send_need(struct weights_in *w, uint32_t *missing_p, struct err *e)
 {
 	size_t cap = 4 + w->n * 4, n;
@@ -256,10 +326,12 @@ int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p,
 		w->own_key = hashes_source(o->model);
 	w->known = hashes_open(o->cache_dir);
 	TRYOUT(take_offer(w, e));
+	TRYOUT(check_offer(w, e));
 	for (size_t i = 0; i < w->n; i++)
 		w->entry[i].place = in_own_file(w, &w->entry[i].h) ? OWN_FILE
 				    : in_cache(w, &w->entry[i].h)  ? CACHED
 								   : MISSING;
+	TRYOUT(check_room(w, e));
 	TRYOUT(send_need(w, &missing, e));
 	for (size_t i = 0; i < w->n; i++)
 		if (w->entry[i].place == MISSING)
