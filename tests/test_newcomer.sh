@@ -110,6 +110,19 @@ refuses "a shard_plan of another model" "ends with layer 2, but" plan --role coo
 	"shard_plan=[{id: local, start: 0, end: 2, is_last: true}]"
 
 # ---- a run ----
+quiet() { # quiet NAME COMMAND ...: exit status 0, and not a word on standard error
+	local name=$1
+	shift
+	(cd "$tmp" && "$hs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null) && [ ! -s "$tmp/err" ]
+	check "$name"
+}
+quiet "-q before the command" -q train job.yaml
+quiet "-q behind the command" train -q job.yaml
+quiet "--quiet behind everything" train job.yaml --quiet
+quiet "log_level: warning" train job.yaml log_level=warning
+works "-v says more" 'debug:   "learning_rate": 0.0002' train job.yaml -v
+works "log_level: debug says more" 'debug:   "learning_rate": 0.0002' train job.yaml log_level=debug
+quiet "a flag counts more than log_level" train -q job.yaml log_level=debug
 works "the header says exactly what is trained" \
 	"3,840 of 52,800, 7.27 %" train job.yaml adapter=lora lora_r=8
 works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train job.yaml

@@ -20,6 +20,21 @@ void log_set_sink(log_sink_fn fn, void *ctx, enum log_level least)
 	pthread_mutex_unlock(&lock);
 }
 
+void log_set_least(enum log_level least)
+{
+	pthread_mutex_lock(&lock);
+	sink_least = least;
+	pthread_mutex_unlock(&lock);
+}
+
+enum log_level log_least(void)
+{
+	pthread_mutex_lock(&lock);
+	enum log_level least = sink_least;
+	pthread_mutex_unlock(&lock);
+	return least;
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
 	char line[2048];

@@ -3,7 +3,9 @@
 #include "cli/cli.h"
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "job/config.h"
 #include "report/progress.h"
 
 #include <errno.h>
@@ -107,11 +109,60 @@ static void print_help(const struct cli_usage *u)
 	bool headed = u->nrows && u->rows[0].section;
 	buf_adds(&b, headed ? "\n" : "\noptions:\n");
 	opt_help(u->rows, u->nrows, true, &b);
-	buf_adds(&b, "  --help                            this text\n");
+	buf_adds(&b,
+		 "  -q, --quiet; -v, --verbose        only warnings and errors; more of what goes "
+		 "on\n"
+		 "  --help                            this text\n");
 	if (u->example)
 		buf_addf(&b, "\nexamples:\n%s\n", u->example);
 	fwrite(b.p, 1, b.n, stdout);
 	buf_release(&b);
+}
+
+static bool level_given;
+
+bool cli_level_word(const char *word)
+{
+	bool loud = !strcmp(word, "-v") || !strcmp(word, "--verbose");
+	if (!loud && strcmp(word, "-q") && strcmp(word, "--quiet"))
+		return false;
+	log_set_least(loud ? LOG_DEBUG : LOG_WARN);
+	return level_given = true;
+}
+
+void cli_level_config(const struct config *c)
+{
+	static const enum log_level level[] = { [CONFIG_LOG_DEBUG] = LOG_DEBUG,
+						[CONFIG_LOG_INFO] = LOG_INFO,
+						[CONFIG_LOG_WARNING] = LOG_WARN,
+						[CONFIG_LOG_ERROR] = LOG_ERROR };
+	if (!level_given)
+		log_set_least(level[c->log_level]);
+}
+
+bool cli_quiet(void) { return log_least() > LOG_INFO; }
+
+/* Takes the words of cli_level_word() out of argv[1..]; values of other options stay. */
+static int take_levels(const struct cli_usage *u, int argc, char **argv)
+{
+	int n = 1;
+	for (int i = 1; i < argc; i++) {
+		char *w = argv[i];
+		if (!strcmp(w, "--")) {
+			while (i < argc)
+				argv[n++] = argv[i++];
+			break;
+		}
+		if (w[0] == '-' && cli_level_word(w))
+			continue;
+		argv[n++] = w;
+		const struct opt *r = !strncmp(w, "--", 2) && !strchr(w, '=')
+					      ? opt_find(u->rows, u->nrows, w + 2)
+					      : NULL;
+		if (r && r->kind != OPT_BOOL && i + 1 < argc)
+			argv[n++] = argv[++i];
+	}
+	return n;
 }
 
 bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most,
@@ -127,6 +178,7 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 	struct err e = { 0 };
 	int npos = 0;
 	*status_p = 0;
+	argc = take_levels(u, argc, argv);
 	if (opt_defaults(u->rows, u->nrows, obj, a, &e) < 0 ||
 	    opt_argv(u->rows, u->nrows, obj, argc - 1, argv + 1, &npos, a, &e) < 0) {
 		*status_p = cli_fail(&e);

@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 struct buf;
+struct config;
 struct progress;
 
 typedef int (*command_fn)(int argc, char **argv);
@@ -55,6 +56,12 @@ int cli_columns(FILE *f); /* width of the terminal; 0: not a terminal */
 int cli_rows(FILE *f);
 bool cli_utf8(void);                 /* the locale has it */
 struct progress_look cli_look(void); /* of standard error */
+
+/* How much is said: by -q, --quiet, -v, --verbose, before the command or behind it (true: `word` is
+ * one of them, and is obeyed), else by the log_level of the configuration. */
+bool cli_level_word(const char *word);
+void cli_level_config(const struct config *c);
+bool cli_quiet(void); /* only warnings and errors */
 
 /* While a progress display is set, log lines appear above its bar. NULL: no display. */
 void cli_set_progress(struct progress *p);

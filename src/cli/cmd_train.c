@@ -3,7 +3,9 @@
 #include "cli/cli.h"
 #include "cli/run.h"
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/train_view.h"
 
@@ -45,6 +47,24 @@ static const struct cli_usage usage = {
 		   "  heteroshard train examples/smollm2.yaml resume_from_checkpoint=latest",
 };
 
+/* With -v: the configuration as it is understood, defaults included. */
+static void tell_config(const struct config *c)
+{
+	struct buf b = BUF_INIT;
+	if (log_least() > LOG_DEBUG)
+		return;
+	config_to_json(c, &b);
+	for (char *line = b.failed ? NULL : b.p; line && *line;) {
+		size_t n = strcspn(line, "\n");
+		bool more = line[n] != 0;
+		line[n] = 0;
+		if (n > 1)
+			log_debug("%s", line);
+		line += n + more;
+	}
+	buf_release(&b);
+}
+
 static int run_as_coordinator(void *ctx, const struct config *c, char *const *program,
 			      const struct ranks *ranks, struct err *e)
 {
@@ -56,6 +76,7 @@ static int run_as_coordinator(void *ctx, const struct config *c, char *const *pr
 					 .allow_changes = a->allow_changes,
 					 .program = program,
 					 .ranks = ranks };
+	tell_config(c);
 	TRY(train_view_new(c, a->again, &v, e));
 	const struct train_sink sink = train_view_sink(v);
 	int rc = train_run(c, &o, &sink, &r, e);

@@ -57,6 +57,7 @@ int cmd_worker(int argc, char **argv)
 	}
 	int rc = config_load_as(CONFIG_PART, argv[1], npos - 1, argv + 2, &c, &e);
 	if (rc >= 0) {
+		cli_level_config(c);
 		c->insecure |= o.insecure;
 		rc = role_find(c, "worker", o.worker, &r, &e);
 	}

@@ -101,14 +101,12 @@ int main(int argc, char **argv)
 {
 	limit_spinning(argv);
 	os_die_with_parent();
-	enum log_level least = LOG_INFO;
 	signal(SIGPIPE, SIG_IGN);
+	log_set_sink(log_to_stderr, &shown, LOG_INFO);
 	int i = 1;
 	for (; i < argc && argv[i][0] == '-'; i++) {
-		if (!strcmp(argv[i], "-v") || !strcmp(argv[i], "--verbose")) {
-			least = LOG_DEBUG;
-		} else if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet")) {
-			least = LOG_WARN;
+		if (cli_level_word(argv[i])) {
+			continue;
 		} else if (!strcmp(argv[i], "--version") || !strcmp(argv[i], "-V")) {
 			printf("heteroshard %s\n", HS_VERSION);
 			return finish(0);
@@ -120,7 +118,6 @@ int main(int argc, char **argv)
 					       argv[i]);
 		}
 	}
-	log_set_sink(log_to_stderr, &shown, least);
 	dev_watch_on_hang(end_hung);
 	if (i == argc) {
 		char *help[] = { "help", NULL };

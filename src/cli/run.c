@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/os.h"
 #include "cli/cli.h"
 #include "job/network.h"
@@ -54,7 +55,7 @@ static char **worker_program(int npos, char **pos, bool insecure, struct arena *
 	if (!p)
 		return NULL;
 	p[n++] = (char *)(os_self_exe() ? os_self_exe() : "heteroshard");
-	p[n++] = (char *)"-q";
+	p[n++] = (char *)(log_least() == LOG_DEBUG ? "-v" : "-q");
 	p[n++] = (char *)"worker";
 	if (insecure)
 		p[n++] = (char *)"--insecure";
@@ -86,6 +87,8 @@ int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, ch
 	struct config *c = NULL;
 	int rc = config_load_as(CONFIG_PART, pos[0], npos - 1, pos + 1, &c, &e);
 	bool launched = rc >= 0 && ranks_launched(c);
+	if (rc >= 0)
+		cli_level_config(c);
 	if (rc >= 0 && !launched) {
 		c->insecure |= r->insecure;
 		rc = role_find(c, r->role, r->worker, &role, &e);

@@ -109,6 +109,21 @@ static void trained_text(const struct job *j, char *s, size_t cap)
 		 percent);
 }
 
+/* For what must be known: shown with -q too. */
+static void warn(struct train_view *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void warn(struct train_view *v, const char *fmt, ...)
+{
+	char line[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof line, fmt, ap);
+	va_end(ap);
+	if (cli_quiet())
+		log_warn("%s", line);
+	else
+		progress_line(v->progress, line);
+}
+
 static void introduce(struct train_view *v, const struct train_info *i)
 {
 	const struct job *j = i->job;
@@ -331,16 +346,16 @@ static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
 	struct train_view *v = ctx;
 	bool asks = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 	if (asks || !v->told_blocked)
-		train_view_say(v,
-			       "the run is over but cannot be saved: %s; saving is tried again "
-			       "every %d s (twice Ctrl-C: leave without it)",
-			       why, SAVE_AGAIN);
+		warn(v,
+		     "the run is over but cannot be saved: %s; saving is tried again "
+		     "every %d s (twice Ctrl-C: leave without it)",
+		     why, SAVE_AGAIN);
 	v->told_blocked = true;
 	if (!asks) {
 		sleep(SAVE_AGAIN);
 		return 0;
 	}
-	train_view_say(v, "another folder to save to (empty: try the same again):");
+	warn(v, "another folder to save to (empty: try the same again):");
 	if (!fgets(other, (int)cap, stdin)) {
 		other[0] = 0;
 		clearerr(stdin);
@@ -355,11 +370,10 @@ static void on_lost(void *ctx, const char *newest)
 {
 	struct train_view *v = ctx;
 	if (newest)
-		train_view_say(v, "the newest checkpoint is %s; to go on from it: %s", newest,
-			       v->again);
+		warn(v, "the newest checkpoint is %s; to go on from it: %s", newest, v->again);
 	else
-		train_view_say(v, "there is no checkpoint yet to go on from: the run begins again "
-				  "from the start");
+		warn(v, "there is no checkpoint yet to go on from: the run begins again "
+			"from the start");
 }
 
 static void on_judge(void *ctx, const struct judge *j)
@@ -414,12 +428,11 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 	progress_duration(r->seconds, time, sizeof time);
 	cli_bytes(r->mem_peak, peak, sizeof peak);
 	if (r->skipped)
-		train_view_say(v, "%llu steps were skipped because loss or gradient was not finite",
-			       (unsigned long long)r->skipped);
+		warn(v, "%llu steps were skipped because loss or gradient was not finite",
+		     (unsigned long long)r->skipped);
 	if (r->interrupted)
-		train_view_say(
-			v, "interrupted after step %llu of %llu, saved; to go on from there: %s",
-			(unsigned long long)r->step, (unsigned long long)r->total, v->again);
+		warn(v, "interrupted after step %llu of %llu, saved; to go on from there: %s",
+		     (unsigned long long)r->step, (unsigned long long)r->total, v->again);
 	else
 		train_view_say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s",
 			       time, (unsigned long long)r->step, (unsigned long long)r->tokens,
@@ -462,6 +475,8 @@ static void stop_refreshing(struct train_view *v)
 	cli_stop_says(true);
 }
 
+static void write_nothing(void *ctx, const char *text, size_t n) { (void)ctx, (void)text, (void)n; }
+
 int train_view_new(const struct config *c, const char *again, struct train_view **v_p,
 		   struct err *e)
 {
@@ -475,10 +490,13 @@ int train_view_new(const struct config *c, const char *again, struct train_view 
 	v->look.interval = 1000000000 / REFRESH;
 	buf_init(&v->text);
 	pthread_mutex_init(&v->lock, NULL);
-	int rc = progress_new(cli_write_stderr, NULL, v->look, &v->progress, e);
+	if (cli_quiet()) /* warnings and errors then go past the display */
+		v->look = (struct progress_look){ .interval = v->look.interval };
+	int rc = progress_new(cli_quiet() ? write_nothing : cli_write_stderr, NULL, v->look,
+			      &v->progress, e);
 	if (rc >= 0 && c->trace)
 		rc = trace_new(TRACE_EVENTS, &v->trace, e);
-	cli_set_progress(v->progress);
+	cli_set_progress(cli_quiet() ? NULL : v->progress);
 	if (rc >= 0 && v->look.columns &&
 	    pthread_create(&v->refresher, NULL, run_refresh, v) == 0) {
 		v->refreshing = true;
