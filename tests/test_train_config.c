@@ -126,6 +126,22 @@ static void hetero_config(void **state)
 	}
 }
 
+static void keys_of_axolotl(void **state)
+{
+	(void)state;
+	char *over[] = { "flash_attention=false" };
+	struct config *c = must(LEAST "flash_attention: true\ntf32: false\nbf16: auto\nfp16:\n"
+				      "wandb_project:\nwandb_entity: ''\nstrict: false\n"
+				      "dataset_prepared_path: last_run\nlearning_rate: 0.5\n"
+				      "special_tokens: {}\nmodel_type: AutoModelForCausalLM\n",
+				1, over);
+	assert_true(c->learning_rate == 0.5);
+	assert_string_equal(c->ignored, "flash_attention, tf32, bf16, fp16, wandb_project, "
+					"wandb_entity, strict, dataset_prepared_path, "
+					"special_tokens, model_type");
+	config_free(c);
+}
+
 static void several_cards(void **state)
 {
 	(void)state;
@@ -191,6 +207,12 @@ static const struct {
 	  "t.yaml:4: unknown key 'learning_rat', did you mean 'learning_rate'?" },
 	{ LEAST "lora_rank: 1\n", "did you mean" },
 	{ LEAST "epochs: 1\n", "did you mean 'num_epochs'?" },
+	{ LEAST "lr: 1e-4\n", "t.yaml:4: unknown key 'lr', did you mean 'learning_rate'?" },
+	{ LEAST "max_seq_len: 64\nlr: 1\ndeepspeed: zero2.json\nbf16: true\nquux: 1\n",
+	  "t.yaml: 5 unknown keys: 'max_seq_len' (line 4: sequence_len?), 'lr' (line 5: "
+	  "learning_rate?), 'deepspeed' (line 6), 'bf16' (line 7: write compute_dtype: bfloat16), "
+	  "'quux' (line 8)" },
+	{ LEAST "wandb_project: mine\n", "'wandb_project' is not supported; write nothing: see" },
 	{ LEAST "zzzzz: 1\n", "t.yaml:4: unknown key 'zzzzz'" },
 	{ LORA "lora_r: 0\n", "t.yaml:5: 'lora_r' is 0, allowed is 1 to 4096" },
 	{ LORA "lora_r: 8.5\n", "'lora_r' must be a whole number, not '8.5'" },
@@ -326,7 +348,7 @@ static void bad_overrides(void **state)
 	} t[] = {
 		{ "learning_rate", "'learning_rate' is not of the form key=value" },
 		{ "=3", "not of the form key=value" },
-		{ "lr=3", "command line: unknown key 'lr'" },
+		{ "lr=3", "command line: unknown key 'lr', did you mean 'learning_rate'?" },
 		{ "learning_rate=", "command line: 'learning_rate' must be a number, not ''" },
 		{ "max_step=3", "did you mean 'max_steps'?" },
 		{ "datasets=[", "command line:" },
@@ -421,15 +443,11 @@ static void every_row_has_a_help_line(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(defaults),
-		cmocka_unit_test(file_and_overrides),
-		cmocka_unit_test(hetero_config),
-		cmocka_unit_test(several_cards),
-		cmocka_unit_test(bad_files),
-		cmocka_unit_test(bad_overrides),
-		cmocka_unit_test(json_round_trip),
-		cmocka_unit_test(memory_runs_out),
-		cmocka_unit_test(every_row_has_a_help_line),
+		cmocka_unit_test(defaults),        cmocka_unit_test(file_and_overrides),
+		cmocka_unit_test(hetero_config),   cmocka_unit_test(several_cards),
+		cmocka_unit_test(keys_of_axolotl), cmocka_unit_test(bad_files),
+		cmocka_unit_test(bad_overrides),   cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(memory_runs_out), cmocka_unit_test(every_row_has_a_help_line),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,6 +138,9 @@ void cli_level_config(const struct config *c)
 						[CONFIG_LOG_ERROR] = LOG_ERROR };
 	if (!level_given)
 		log_set_least(level[c->log_level]);
+	if (c->ignored)
+		log_info("%s: these keys change nothing here and are ignored: %s", c->path,
+			 c->ignored);
 }
 
 bool cli_quiet(void) { return log_least() > LOG_INFO; }

@@ -2,6 +2,7 @@
 /* config.c - see config.h: reading a configuration and freeing it. What must hold between keys is
  * in config_check.c, the cluster part in config_cluster.c. */
 #include "job/config.h"
+#include "job/config_keys.h"
 #include "job/config_parts.h"
 
 #include "base/err.h"
@@ -120,7 +121,12 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 	key[eq - word] = 0;
 	const struct opt *r = opt_find(rows, n, key);
 	const char *v = eq + 1;
-	if (!r || (r->kind != OPT_CUSTOM && v[0] != '[' && v[0] != '{')) {
+	if (!r) {
+		struct yaml_node value = { .kind = YAML_SCALAR, .text = (char *)eq + 1 };
+		return config_key_idle(key, &value) ? 0
+						    : config_key_unknown(key, &value, where, 0, e);
+	}
+	if ((r->kind != OPT_CUSTOM && v[0] != '[' && v[0] != '{')) {
 		TRY(opt_set(rows, n, c, key, v, where, &c->arena, e));
 		seen[r - rows] = true;
 		return 0;
@@ -159,8 +165,13 @@ static int load(enum config_need need, const struct yaml_node *root, const char 
 		rc = err_nomem(e, strlen(where), "the configuration");
 		goto out;
 	}
-	if (root)
-		TRYOUT(set_map(c, root, where, seen, e));
+	if (root && root->kind == YAML_MAP) {
+		struct yaml_node ours;
+		TRYOUT(config_keys_sort(root, where, &c->arena, &ours, &c->ignored, e));
+		TRYOUT(set_map(c, &ours, where, seen, e));
+	} else if (root) {
+		TRYOUT(set_map(c, root, where, seen, e)); /* says what was expected */
+	}
 	for (int i = 0; i < noverride; i++)
 		TRYOUT(set_override(c, override[i], seen, e));
 	TRYOUT(config_check(c, need, root ? where : "command line", seen, e));

@@ -67,8 +67,9 @@ struct config_shard {
 };
 
 struct config {
-	struct arena arena; /* everything this struct points to */
-	const char *path;   /* the file it came from; "" when there was none */
+	struct arena arena;  /* everything this struct points to */
+	const char *path;    /* the file it came from; "" when there was none */
+	const char *ignored; /* keys of other programs that change nothing; NULL: none */
 
 	/* model */
 	const char *base_model;

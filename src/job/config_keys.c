@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_keys.c - see config_keys.h. */
+#include "job/config_keys.h"
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/yaml.h"
+#include "job/config.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct {
+	const char *other, *ours;
+} synonyms[] = {
+	{ "alpha", "lora_alpha" },
+	{ "batch_size", "micro_batch_size" },
+	{ "context_length", "sequence_len" },
+	{ "data", "datasets" },
+	{ "dataset", "datasets" },
+	{ "eval_size", "val_set_size" },
+	{ "evals_per_epoch", "eval_steps" },
+	{ "grad_accum", "gradient_accumulation_steps" },
+	{ "lr", "learning_rate" },
+	{ "lr_scheduler_type", "lr_scheduler" },
+	{ "max_length", "sequence_len" },
+	{ "max_seq_len", "sequence_len" },
+	{ "max_seq_length", "sequence_len" },
+	{ "model", "base_model" },
+	{ "model_name_or_path", "base_model" },
+	{ "optim", "optimizer" },
+	{ "output", "output_dir" },
+	{ "per_device_train_batch_size", "micro_batch_size" },
+	{ "r", "lora_r" },
+	{ "rank", "lora_r" },
+	{ "saves_per_epoch", "save_steps" },
+	{ "seq_len", "sequence_len" },
+	{ "target_modules", "lora_target_modules" },
+	{ "train_file", "datasets" },
+	{ "warmup", "warmup_steps" },
+};
+
+/* Which values change nothing. */
+enum idle { IDLE_ANY, IDLE_EMPTY, IDLE_AUTO /* and the empty ones */ };
+
+/* Keys of axolotl. `instead`: what to write for the values that would change something. */
+static const struct {
+	const char *key; /* with a '*' at its end: what begins so */
+	enum idle idle;
+	const char *instead;
+} foreign[] = {
+	{ "flash_attention", IDLE_ANY, NULL },
+	{ "xformers_attention", IDLE_ANY, NULL },
+	{ "sdp_attention", IDLE_ANY, NULL },
+	{ "eager_attention", IDLE_ANY, NULL },
+	{ "tf32", IDLE_ANY, NULL },
+	{ "strict", IDLE_ANY, NULL },
+	{ "dataset_prepared_path", IDLE_ANY, NULL },
+	{ "dataset_processes", IDLE_ANY, NULL },
+	{ "pad_to_sequence_len", IDLE_ANY, NULL },
+	{ "gradient_checkpointing_kwargs", IDLE_ANY, NULL },
+	{ "bf16", IDLE_AUTO, "compute_dtype: bfloat16" },
+	{ "fp16", IDLE_AUTO, "compute_dtype: float16" },
+	{ "model_type", IDLE_AUTO, "nothing: config.json says it" },
+	{ "tokenizer_type", IDLE_AUTO, "nothing: tokenizer_config.json says it" },
+	{ "load_in_8bit", IDLE_EMPTY, "load_in_4bit: true" },
+	{ "wandb_*", IDLE_EMPTY, "nothing: see metrics.jsonl and tensorboard/" },
+	{ "evals_per_epoch", IDLE_EMPTY, "eval_steps" },
+	{ "saves_per_epoch", IDLE_EMPTY, "save_steps" },
+	{ "group_by_length", IDLE_EMPTY, NULL },
+	{ "lora_fan_in_fan_out", IDLE_EMPTY, NULL },
+	{ "lora_model_dir", IDLE_EMPTY, NULL },
+	{ "early_stopping_patience", IDLE_EMPTY, NULL },
+	{ "local_rank", IDLE_EMPTY, NULL },
+	{ "debug", IDLE_EMPTY, NULL },
+	{ "deepspeed", IDLE_EMPTY, NULL },
+	{ "fsdp", IDLE_EMPTY, NULL },
+	{ "fsdp_config", IDLE_EMPTY, NULL },
+	{ "special_tokens", IDLE_EMPTY, NULL },
+};
+
+/* Index into foreign[], or -1. */
+static int find_foreign(const char *key)
+{
+	for (size_t i = 0; i < ARRAY_LEN(foreign); i++) {
+		size_t n = strcspn(foreign[i].key, "*");
+		if (foreign[i].key[n] ? !strncmp(foreign[i].key, key, n)
+				      : !strcmp(foreign[i].key, key))
+			return (int)i;
+	}
+	return -1;
+}
+
+static bool empty(const struct yaml_node *v)
+{
+	return yaml_is_null(v) ||
+	       (v->kind == YAML_SCALAR ? !v->text[0] || !strcasecmp(v->text, "false")
+				       : v->count == 0);
+}
+
+bool config_key_idle(const char *key, const struct yaml_node *v)
+{
+	int i = find_foreign(key);
+	if (i < 0)
+		return false;
+	return foreign[i].idle == IDLE_ANY || empty(v) ||
+	       (foreign[i].idle == IDLE_AUTO && v->kind == YAML_SCALAR &&
+		!strncasecmp(v->text, "auto", 4));
+}
+
+const char *config_key_near(const char *key)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	for (size_t i = 0; i < ARRAY_LEN(synonyms); i++)
+		if (!strcasecmp(synonyms[i].other, key))
+			return synonyms[i].ours;
+	return opt_nearest(rows, n, key);
+}
+
+static const char *instead(const char *key, const struct yaml_node *v)
+{
+	int i = v ? find_foreign(key) : -1;
+	return i < 0 ? NULL : foreign[i].instead;
+}
+
+int config_key_unknown(const char *key, const struct yaml_node *v, const char *where, int line,
+		       struct err *e)
+{
+	const char *say = instead(key, v), *near = say ? NULL : config_key_near(key);
+	char at[32] = "";
+	if (line)
+		snprintf(at, sizeof at, ":%d", line);
+	if (say)
+		return err_set(e, ERR_USAGE, "%s%s: the key '%.60s' is not supported; write %s",
+			       where, at, key, say);
+	return err_set(e, ERR_USAGE, "%s%s: unknown key '%.60s'%s%s%s", where, at, key,
+		       near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+/* One of several: "'lr' (line 3: learning_rate?)" */
+static void list_unknown(struct buf *b, const struct yaml_node *v)
+{
+	const char *say = instead(v->key, v), *near = say ? NULL : config_key_near(v->key);
+	buf_addf(b, "%s'%.60s' (line %d%s%s%s)", b->n ? ", " : "", v->key, v->line,
+		 say    ? ": write "
+		 : near ? ": "
+			: "",
+		 say    ? say
+		 : near ? near
+			: "",
+		 near ? "?" : "");
+}
+
+int config_keys_sort(const struct yaml_node *map, const char *where, struct arena *a,
+		     struct yaml_node *map_p, const char **ignored_p, struct err *e)
+{
+	size_t nrows, kept = 0, unknown = 0, n = map->kind == YAML_MAP ? map->count : 0;
+	const struct opt *rows = config_rows(&nrows);
+	const struct yaml_node *first = NULL;
+	struct buf wrong = BUF_INIT, ignored = BUF_INIT;
+	struct yaml_node **child = arena_alloc(a, (n + 1) * sizeof *child);
+	int rc = 0;
+	if (!child)
+		return err_nomem(e, n * sizeof *child, "the configuration");
+	for (size_t i = 0; i < n; i++) {
+		struct yaml_node *v = map->child[i];
+		if (opt_find(rows, nrows, v->key)) {
+			child[kept++] = v;
+		} else if (config_key_idle(v->key, v)) {
+			buf_addf(&ignored, "%s%.60s", ignored.n ? ", " : "", v->key);
+		} else {
+			first = first ? first : v;
+			list_unknown(&wrong, v);
+			unknown++;
+		}
+	}
+	if (unknown == 1)
+		rc = config_key_unknown(first->key, first, where, first->line, e);
+	else if (unknown)
+		rc = err_set(e, ERR_USAGE, "%s: %zu unknown keys: %s", where, unknown,
+			     buf_ok(&wrong, e) < 0 ? "" : wrong.p);
+	if (rc == 0 && ignored.n) {
+		*ignored_p = ignored.failed ? NULL : arena_strdup(a, ignored.p);
+		if (!*ignored_p)
+			rc = err_nomem(e, ignored.n, "a list of keys");
+	}
+	buf_release(&wrong);
+	buf_release(&ignored);
+	*map_p = *map;
+	map_p->child = child;
+	map_p->count = kept;
+	return rc;
+}

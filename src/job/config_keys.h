@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_keys.h - keys of a configuration that are none of ours: names that other programs use for
+ * one of our keys, and keys of theirs that change nothing here. */
+#ifndef HS_JOB_CONFIG_KEYS_H
+#define HS_JOB_CONFIG_KEYS_H
+
+#include <stdbool.h>
+
+struct arena;
+struct err;
+struct yaml_node;
+
+/* Our key that is meant by `key`, or NULL. */
+const char *config_key_near(const char *key);
+/* Whether the key, with this value, changes nothing here. */
+bool config_key_idle(const char *key, const struct yaml_node *value);
+/* ERR_USAGE about a key that is none of ours. `where` is the file; `line` 0: none */
+int config_key_unknown(const char *key, const struct yaml_node *value, const char *where, int line,
+		       struct err *e);
+
+/* Copies the mapping `map` without the keys that change nothing. ERR_USAGE names all keys that are
+ * unknown at once. *ignored_p: the keys left out, with commas; NULL: there are none. All in `a`. */
+int config_keys_sort(const struct yaml_node *map, const char *where, struct arena *a,
+		     struct yaml_node *map_p, const char **ignored_p, struct err *e);
+
+#endif
