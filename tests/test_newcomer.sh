@@ -109,6 +109,39 @@ refuses "a shard_plan of another model" "ends with layer 2, but" plan --role coo
 	hetero_config.json profile=none --out picture base_model="$golden/smollm2" \
 	"shard_plan=[{id: local, start: 0, end: 2, is_last: true}]"
 
+# ---- words in the wrong place, and what is not there ----
+gguf=$golden/smollm2-f32.gguf
+refuses "a key written as an option" "those are written behind the file, without dashes: max_steps=5" \
+	train job.yaml --max_steps 5
+refuses "with = too" "without dashes: max_steps=5" train --max-steps=5 job.yaml
+refuses "a flag" "without dashes: sample_packing=true" train job.yaml --sample-packing
+refuses "key=value first" "heteroshard train CONFIG max_steps=5" train max_steps=5 job.yaml
+refuses "a key without value" "write max_steps=VALUE" train job.yaml max_steps 5
+refuses "an option written as a key" "write --max-new-tokens 4" \
+	generate "$gguf" --prompt x max_new_tokens=4
+refuses "a model where a configuration belongs" "CONFIG base_model=$gguf" train "$gguf"
+refuses "a model folder" "CONFIG base_model=$golden/smollm2" plan "$golden/smollm2"
+refuses "data where a configuration belongs" "CONFIG datasets=data.jsonl" train data.jsonl
+refuses "another ending" "did you mean 'job.yaml'?" train job.yml
+refuses "no configuration" "there is no such file; a configuration was expected" train nothing.yaml
+refuses "the name of a hub" "hf download some/model --local-dir model" \
+	generate some/model --prompt x
+refuses "in a configuration too" "hf download some/model --local-dir model" \
+	train job.yaml base_model=some/model
+refuses "a model that is not there" "there is no such file or folder" generate models/x.gguf --prompt x
+printf 'prompt,completion\na,b\n' >"$tmp/table.csv"
+refuses "a table" "csv.DictReader(open('table.csv'))" train job.yaml datasets=table.csv
+echo '{"prompt": "a", "chosen": "b", "rejected": "c"}' >"$tmp/pairs.jsonl"
+refuses "preference data" "preference data (chosen and rejected) is not supported" \
+	train job.yaml datasets=pairs.jsonl
+refuses "a checkpoint that is not there" "name a folder such as" \
+	train job.yaml resume_from_checkpoint=none overwrite_output_dir=false
+refuses "an adapter that is not there" "adapter none: there is no such folder; an adapter is a" \
+	generate "$golden/smollm2" --adapter none --prompt x
+refuses "a folder without an adapter" "it has no adapter_config.json; an adapter is a folder" \
+	merge "$golden/smollm2" "$golden/smollm2" out.gguf
+refuses "a key file that is not there" "'heteroshard keygen none' makes one" keygen --show none
+
 # ---- a run ----
 quiet() { # quiet NAME COMMAND ...: exit status 0, and not a word on standard error
 	local name=$1

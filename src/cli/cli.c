@@ -168,6 +168,47 @@ static int take_levels(const struct cli_usage *u, int argc, char **argv)
 	return n;
 }
 
+/* A key of the configuration written as an option: how it is written. */
+static bool is_config_key(const char *word, const char *next, struct err *e)
+{
+	char key[64];
+	size_t n, len = strcspn(word + 2, "=");
+	const struct opt *rows = config_rows(&n);
+	if (len >= sizeof key)
+		return false;
+	memcpy(key, word + 2, len);
+	key[len] = 0;
+	const struct opt *r = opt_find(rows, n, key);
+	if (!r)
+		return false;
+	const char *value = word[2 + len]            ? word + 2 + len + 1
+			    : next && next[0] != '-' ? next
+			    : r->kind == OPT_BOOL    ? "true"
+						     : "VALUE";
+	err_set(e, ERR_USAGE,
+		"unknown option '--%s': it is a key of the configuration, and those are written "
+		"behind the file, without dashes: %s=%.60s",
+		key, r->key, value);
+	return true;
+}
+
+/* The word that is one too many: an option written like a key? */
+static int too_many(const struct cli_usage *u, const char *command, const char *word)
+{
+	char key[64], flag[64];
+	size_t n = strcspn(word, "=");
+	snprintf(key, sizeof key, "%.*s", (int)(n < 63 ? n : 63), word);
+	const struct opt *r = word[n] ? opt_find(u->rows, u->nrows, key) : NULL;
+	if (!r)
+		return cli_usage_error("%s: '%.60s' is one argument too many; usage: %s", command,
+				       word, u->synopsis);
+	snprintf(flag, sizeof flag, "%s", r->key);
+	for (char *p = flag; *p; p++)
+		*p = *p == '_' ? '-' : *p;
+	return cli_usage_error("%s: '%.60s' is an option here: write --%s %.60s", command, word,
+			       flag, word + n + 1);
+}
+
 bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most,
 	      int *npos_p, struct arena *a, int *status_p)
 {
@@ -182,6 +223,15 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 	int npos = 0;
 	*status_p = 0;
 	argc = take_levels(u, argc, argv);
+	for (int i = 1; u->config && i < argc && strcmp(argv[i], "--"); i++) {
+		char key[64];
+		snprintf(key, sizeof key, "%.*s", (int)strcspn(argv[i], "="), argv[i]);
+		if (strncmp(key, "--", 2) || opt_find(u->rows, u->nrows, key + 2) ||
+		    !is_config_key(argv[i], i + 1 < argc ? argv[i + 1] : NULL, &e))
+			continue;
+		*status_p = cli_fail(&e);
+		return false;
+	}
 	if (opt_defaults(u->rows, u->nrows, obj, a, &e) < 0 ||
 	    opt_argv(u->rows, u->nrows, obj, argc - 1, argv + 1, &npos, a, &e) < 0) {
 		*status_p = cli_fail(&e);
@@ -191,8 +241,7 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 		*status_p = cli_usage_error("%s: an argument is missing; usage: %s", argv[0],
 					    u->synopsis);
 	else if (most >= 0 && npos > most)
-		*status_p = cli_usage_error("%s: '%.60s' is one argument too many; usage: %s",
-					    argv[0], argv[1 + most], u->synopsis);
+		*status_p = too_many(u, argv[0], argv[1 + most]);
 	*npos_p = npos;
 	return *status_p == 0;
 }

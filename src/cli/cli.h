@@ -37,6 +37,7 @@ struct cli_usage {
 	const struct opt *rows;
 	size_t nrows;
 	const char *example; /* lines; NULL: none */
+	bool config;         /* takes CONFIG [key=value ...] */
 };
 
 /* Parses argv[1..] into `obj` (defaults first); positionals end up in argv[1..*npos_p]. True:

@@ -7,8 +7,10 @@
 #include "base/mem.h"
 #include "net/keys.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 int cmd_keygen(int argc, char **argv);
 
@@ -52,6 +54,10 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 	if (!file)
 		TRY(key_default_path(path, sizeof path, !o->show, e));
 	if (o->show) {
+		if (access(path, F_OK) < 0 && errno == ENOENT)
+			return err_set(e, ERR_INPUT,
+				       "%s: there is no key: 'heteroshard keygen%s%s' makes one",
+				       path, file ? " " : "", file ? file : "");
 		TRY(key_pair_load(path, &k, e));
 	} else {
 		TRY(key_pair_generate(&k, e));

@@ -140,6 +140,7 @@ static const struct cli_usage usage = {
 		 "run there too. A shard_plan of CONFIG is drawn before anything is measured, with "
 		 "profile=none also instead. With --profile "
 		 "alone neither model nor devices have to be present.",
+	.config = true,
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard plan examples/smollm2.yaml\n"
@@ -578,7 +579,7 @@ static int from_profile(const struct args *a, int npos, char **pos)
 {
 	struct config *c = NULL;
 	struct err e = { 0 };
-	int rc = npos ? config_load_as(CONFIG_MODEL, pos[0], npos - 1, pos + 1, &c, &e) : 0;
+	int rc = npos ? cli_config("plan", CONFIG_MODEL, npos, pos, &c, &e) : 0;
 	struct question j = { .config = c };
 	if (rc >= 0)
 		rc = answer_question(a, &j, NULL, NULL, &e);
@@ -593,6 +594,7 @@ int cmd_plan(int argc, char **argv)
 	int npos, status;
 
 	if (cli_args(&usage, argc, argv, &a, 0, -1, &npos, &arena, &status)) {
+		a.role.command = argv[0];
 		if (npos && !a.profile)
 			status = cli_everywhere(&a.role, CONFIG_PART, npos, argv + 1,
 						run_as_coordinator, &a);

@@ -48,6 +48,7 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard profile [--refresh] [--out DIR] [--json] CONFIG [key=value ...]",
+	.config = true,
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.about = "Measures on every device of CONFIG what a layer, the embedding, the head and the "
@@ -228,6 +229,7 @@ int cmd_profile(int argc, char **argv)
 	struct arena a = ARENA_INIT;
 	struct args o = { 0 };
 	int npos, status;
+	o.role.command = argv[0];
 	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status))
 		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, run_as_coordinator,
 					&o);

@@ -33,6 +33,7 @@ static const struct opt rows[] = {
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard train [--role ROLE] [--worker ID] [--allow-changes] CONFIG "
 		    "[key=value ...]",
+	.config = true,
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.about = "Trains as CONFIG says (YAML or JSON; 'heteroshard help config' lists the keys). "
@@ -120,6 +121,7 @@ int cmd_train(int argc, char **argv)
 	struct arena a = ARENA_INIT;
 	struct args o = { 0 };
 	int npos, status;
+	o.role.command = argv[0];
 	if (cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
 		make_again(&o, npos, argv + 1);
 		status = cli_everywhere(&o.role, CONFIG_TRAIN, npos, argv + 1, run_as_coordinator,

@@ -37,6 +37,7 @@ static const struct cli_usage usage = {
 		 "Of several\n"
 		 "workers with this machine's address it is the first whose port is free, unless "
 		 "--worker says.",
+	.config = true,
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard worker cluster.yaml\n"
@@ -55,7 +56,7 @@ int cmd_worker(int argc, char **argv)
 		arena_release(&a);
 		return status;
 	}
-	int rc = config_load_as(CONFIG_PART, argv[1], npos - 1, argv + 2, &c, &e);
+	int rc = cli_config("worker", CONFIG_PART, npos, argv + 1, &c, &e);
 	if (rc >= 0) {
 		cli_level_config(c);
 		c->insecure |= o.insecure;

@@ -5,10 +5,15 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/os.h"
 #include "cli/cli.h"
 #include "job/network.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop, mute;
@@ -78,6 +83,68 @@ static int one_of_ranks(const struct config *c, const struct cli_role *r, cli_le
 	return ranks.at.rank ? work_rank(c, &ranks, cli_stop(), e) : lead(ctx, c, NULL, &ranks, e);
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+	size_t n = strlen(s), m = strlen(end);
+	return n > m && !strcasecmp(s + n - m, end);
+}
+
+static bool exists(const char *path) { return access(path, F_OK) == 0; }
+
+static bool is_model(const char *path)
+{
+	char inside[PATH_MAX];
+	snprintf(inside, sizeof inside, "%.4000s/config.json", path);
+	return ends_with(path, ".gguf") || ends_with(path, ".safetensors") || exists(inside);
+}
+
+/* A file of this name with the other ending that configurations have; NULL: there is none. */
+static const char *other_ending(const char *path, char out[PATH_MAX])
+{
+	static const char *const ending[] = { ".yaml", ".yml", ".json" };
+	const char *dot = strrchr(path, '.');
+	size_t stem = dot && !strchr(dot, '/') ? (size_t)(dot - path) : strlen(path);
+	for (size_t i = 0; i < ARRAY_LEN(ending); i++) {
+		snprintf(out, PATH_MAX, "%.*s%s", (int)(stem < 4000 ? stem : 4000), path,
+			 ending[i]);
+		if (exists(out))
+			return out;
+	}
+	return NULL;
+}
+
+int cli_config(const char *command, enum config_need need, int npos, char **pos,
+	       struct config **c_p, struct err *e)
+{
+	const char *path = pos[0];
+	char near[PATH_MAX];
+	if (!exists(path) && strchr(path, '='))
+		return err_set(e, ERR_USAGE,
+			       "'%.100s' stands where the configuration file was expected: "
+			       "heteroshard %s CONFIG %.100s",
+			       path, command, path);
+	if (exists(path) && is_model(path))
+		return err_set(
+			e, ERR_USAGE,
+			"%s is a model, but a configuration was expected: heteroshard %s "
+			"CONFIG base_model=%s (examples/smollm2.yaml is one, 'heteroshard help "
+			"config' explains the keys)",
+			path, command, path);
+	if (exists(path) && (ends_with(path, ".jsonl") || ends_with(path, ".csv")))
+		return err_set(
+			e, ERR_USAGE,
+			"%s is data, but a configuration was expected: heteroshard %s CONFIG "
+			"datasets=%s (examples/smollm2.yaml is one)",
+			path, command, path);
+	if (!exists(path))
+		return err_set(e, ERR_IO,
+			       "%s: there is no such file; a configuration was expected%s%s%s",
+			       path, other_ending(path, near) ? ", did you mean '" : "",
+			       other_ending(path, near) ? near : " (examples/smollm2.yaml is one)",
+			       other_ending(path, near) ? "'?" : "");
+	return config_load_as(need, path, npos - 1, pos + 1, c_p, e);
+}
+
 int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, char **pos,
 		   cli_lead_fn lead, void *ctx)
 {
@@ -85,7 +152,7 @@ int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, ch
 	struct err e = { 0 };
 	struct role role = { 0 };
 	struct config *c = NULL;
-	int rc = config_load_as(CONFIG_PART, pos[0], npos - 1, pos + 1, &c, &e);
+	int rc = cli_config(r->command, CONFIG_PART, npos, pos, &c, &e);
 	bool launched = rc >= 0 && ranks_launched(c);
 	if (rc >= 0)
 		cli_level_config(c);

@@ -19,11 +19,16 @@ const volatile sig_atomic_t *cli_stop(void);
 void cli_stop_says(bool yes);
 #define CLI_STOPPING "stopping: the step is finished and saved first (Ctrl-C again: end at once)"
 
+/* The configuration of a command: pos[0], then key=value in pos[1..npos). What is no configuration
+ * (a model, data, key=value in its place) is ERR_USAGE with what to write. */
+int cli_config(const char *command, enum config_need need, int npos, char **pos,
+	       struct config **c_p, struct err *e);
 /* Works for the coordinator of the configuration; the exit status, or an error. */
 int cli_work(const struct config *c, const struct role *r, struct err *e);
 
 /* The role of this process, where it does not follow from its addresses. */
 struct cli_role {
+	const char *command; /* of the program: "train" */
 	const char *role, *worker;
 	bool insecure;
 };

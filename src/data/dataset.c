@@ -129,6 +129,12 @@ static int refuse_kind(const json_t *rec, struct err *e)
 		size_t n = strlen(have);
 		snprintf(have + n, sizeof have - n, "%s%.32s", n ? ", " : "", key);
 	}
+	if (json_object_get(rec, "chosen") && json_object_get(rec, "rejected"))
+		return err_set(
+			e, ERR_INPUT,
+			"preference data (chosen and rejected) is not supported; to learn the "
+			"chosen answers only, write records with the keys 'prompt' and "
+			"'completion', completion being what is 'chosen'");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		size_t n = strlen(known);
 		snprintf(known + n, sizeof known - n, "%s%s (%s)", n ? ", " : "", kinds[i]->name,

@@ -311,6 +311,21 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 		r->form = RECORDS_PLAIN;
 		return 0;
 	}
+	const char *dot = strrchr(r->path, '.');
+	if (dot && (!strcasecmp(dot, ".csv") || !strcasecmp(dot, ".tsv")))
+		return err_set(
+			e, ERR_INPUT,
+			"%s: tables are not read, only JSON and JSONL; to convert it: python3 "
+			"-c \"import csv, json; [print(json.dumps(r)) for r in "
+			"csv.DictReader(open('%s')%s)]\" > data.jsonl",
+			r->path, r->path, dot[1] == 't' ? ", delimiter='\\t'" : "");
+	if (dot && !strcasecmp(dot, ".parquet"))
+		return err_set(
+			e, ERR_INPUT,
+			"%s: Parquet is not read, only JSON and JSONL; to convert it: python3 "
+			"-c \"import pandas; pandas.read_parquet('%s').to_json('data.jsonl', "
+			"orient='records', lines=True)\"",
+			r->path, r->path);
 	return err_set(e, ERR_INPUT,
 		       "%s:%llu: neither JSON nor JSONL (plain text is read with 'type: text')",
 		       r->path, (unsigned long long)r->line);

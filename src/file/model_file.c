@@ -43,11 +43,39 @@ static int make_index(struct model_file *f, struct err *e)
 	return 0;
 }
 
+/* "owner/name", as models are called on a hub. */
+static bool is_hub_name(const char *path)
+{
+	static const char word[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+	size_t owner = strspn(path, word);
+	size_t name = path[owner] == '/' ? strspn(path + owner + 1, word) : 0;
+	return owner && name && !path[owner + 1 + name] && path[0] != '.' &&
+	       !strstr(path, ".gguf") && !strstr(path, ".safetensors");
+}
+
+static int not_there(const char *path, struct err *e)
+{
+	if (!is_hub_name(path))
+		return err_set(
+			e, ERR_IO,
+			"model %s: there is no such file or folder; a folder with config.json "
+			"and *.safetensors or a .gguf file was expected",
+			path);
+	const char *name = strchr(path, '/') + 1;
+	return err_set(
+		e, ERR_IO,
+		"model %s: there is no such folder here, and models are not downloaded: if "
+		"that is its name on a hub, fetch it first ('hf download %s --local-dir %s'), "
+		"then give the folder '%s'",
+		path, path, name, name);
+}
+
 int model_file_open(const char *path, struct model_file **f_p, struct err *e)
 {
 	struct stat st;
 	if (stat(path, &st) < 0)
-		return err_sys(e, errno, "model %s", path);
+		return errno == ENOENT ? not_there(path, e) : err_sys(e, errno, "model %s", path);
 	const struct model_format *format = NULL;
 	for (size_t i = 0; i < ARRAY_LEN(formats) && !format; i++)
 		if (formats[i]->claims(path))

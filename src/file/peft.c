@@ -14,10 +14,12 @@
 #include "file/safetensors.h"
 
 #include <limits.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CONFIG_MAX (16ull << 20)
 #define R_MAX 65536
@@ -271,6 +273,15 @@ int peft_read(const char *dir, struct arena *a, struct peft_adapter *ad_p, struc
 	struct st_file *f = NULL;
 	int rc;
 	TRYOUT(join(&path, dir, "adapter_config.json", e));
+	if (access(path.p, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+		rc = err_set(e, ERR_IO,
+			     "adapter %s: %s; an adapter is a folder with adapter_config.json: the "
+			     "output_dir of a run with 'adapter: lora', or what PEFT saved",
+			     dir,
+			     access(dir, F_OK) < 0 ? "there is no such folder"
+						   : "it has no adapter_config.json");
+		goto out;
+	}
 	TRYOUT(read_config(path.p, a, &ad.cfg, e));
 	TRYOUT(join(&path, dir, "adapter_model.safetensors", e));
 	TRYOUT(st_open(path.p, &f, e));

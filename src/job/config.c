@@ -116,7 +116,10 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 	const char *eq = strchr(word, '='), *where = "command line";
 	char key[64];
 	if (!eq || eq == word || (size_t)(eq - word) >= sizeof key)
-		return err_set(e, ERR_USAGE, "'%.100s' is not of the form key=value", word);
+		return err_set(e, ERR_USAGE, "'%.100s' is not of the form key=value%s%.100s%s",
+			       word, opt_find(rows, n, word) ? ": write " : "",
+			       opt_find(rows, n, word) ? word : "",
+			       opt_find(rows, n, word) ? "=VALUE, without blanks" : "");
 	memcpy(key, word, (size_t)(eq - word));
 	key[eq - word] = 0;
 	const struct opt *r = opt_find(rows, n, key);
