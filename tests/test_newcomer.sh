@@ -142,6 +142,18 @@ refuses "a folder without an adapter" "it has no adapter_config.json; an adapter
 	merge "$golden/smollm2" "$golden/smollm2" out.gguf
 refuses "a key file that is not there" "'heteroshard keygen none' makes one" keygen --show none
 
+# ---- a path with ~ ----
+export HOME=$tmp/home
+mkdir -p "$HOME/models"
+ln -s "$golden/smollm2" "$HOME/models/small"
+cp "$tmp/data.jsonl" "$tmp/job.yaml" "$HOME"
+works "~ in base_model, datasets and output_dir" "adapter in $HOME/out" train job.yaml adapter=lora \
+	'base_model=~/models/small' 'datasets=[{path: ~/data.jsonl, type: text}]' 'output_dir=~/out'
+works "~ in the file" "adapter in $HOME/out2" train '~/job.yaml' 'output_dir=~/out2' adapter=lora
+works "~ in options" "" generate '~/models/small' '--adapter=~/out' --prompt x --max-new-tokens 1
+works "~ in key_file" "" keygen '~/here'
+refuses "no other ~" "~other/models" generate '~other/models' --prompt x
+
 # ---- a run ----
 quiet() { # quiet NAME COMMAND ...: exit status 0, and not a word on standard error
 	local name=$1

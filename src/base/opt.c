@@ -149,6 +149,24 @@ static int set_name(const struct opt *r, const char **v_p, const char *value, co
 		       opt_names_text(r->names, ", ", words, sizeof words));
 }
 
+const char *opt_path(const char *path, struct arena *a)
+{
+	const char *home = getenv("HOME");
+	if (path[0] != '~' || (path[1] && path[1] != '/') || !home || !home[0])
+		return path;
+	size_t n = strlen(home) + strlen(path);
+	char *s = arena_alloc(a, n);
+	if (s)
+		snprintf(s, n, "%s%s", home, path + 1);
+	return s;
+}
+
+static bool is_path(const struct opt *r)
+{
+	return r->arg &&
+	       (!strcmp(r->arg, "FILE") || !strcmp(r->arg, "DIR") || !strcmp(r->arg, "PATH"));
+}
+
 static int set_str(const char **v_p, const char *value, struct arena *a, struct err *e)
 {
 	char *s = arena_strdup(a, value);
@@ -195,6 +213,8 @@ static int set_row(const struct opt *r, void *obj, const char *value, const char
 	case OPT_FLOAT:
 		return set_float(r, f, value, where, e);
 	case OPT_STR:
+		if (is_path(r) && !(value = opt_path(value, a)))
+			return err_nomem(e, 4096, "a path");
 		return set_str(f, value, a, e);
 	case OPT_ENUM:
 		return set_enum(r, f, value, where, e);

@@ -61,8 +61,9 @@ struct opt {
 	/* OPT_INT, OPT_FLOAT: allowed range, both ends included; lo == hi: any; hi of OPT_MAX: no
 	 * upper end */
 	double lo, hi;
-	bool lo_open;        /* OPT_FLOAT: lo itself is excluded */
-	const char *arg;     /* word for the value in --help: "N", "FILE" */
+	bool lo_open; /* OPT_FLOAT: lo itself is excluded */
+	/* word for the value in --help: "N". "FILE", "DIR" and "PATH" are paths: '~' is expanded */
+	const char *arg;
 	const char *help;    /* one line, lower case, no full stop */
 	const char *section; /* heading in help and reference; NULL: the same as the row above */
 };
@@ -79,6 +80,8 @@ typedef int (*opt_custom_fn)(void *obj, const struct opt *row, const struct yaml
 int opt_set_yaml(const struct opt *rows, size_t n, void *obj, const struct yaml_node *map,
 		 const char *file, opt_custom_fn custom, bool *seen, struct arena *a,
 		 struct err *e);
+/* `path` with "~" or "~/" at its beginning as $HOME; else `path` itself. NULL: memory is out. */
+const char *opt_path(const char *path, struct arena *a);
 /* The row with this key ('-' equals '_'), or NULL. */
 const struct opt *opt_find(const struct opt *rows, size_t n, const char *key);
 /* The known key nearest to a misspelt one (Damerau-Levenshtein distance at most 3 and under half

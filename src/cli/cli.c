@@ -237,6 +237,11 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 		*status_p = cli_fail(&e);
 		return false;
 	}
+	for (int i = 1; i <= npos; i++)
+		if (!(argv[i] = (char *)opt_path(argv[i], a))) {
+			*status_p = cli_usage_error("%s: out of memory", argv[0]);
+			return false;
+		}
 	if (npos < least)
 		*status_p = cli_usage_error("%s: an argument is missing; usage: %s", argv[0],
 					    u->synopsis);

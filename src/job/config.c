@@ -44,7 +44,8 @@ static int one_dataset(struct config *c, const struct yaml_node *n, const char *
 	if (!d.path || !d.path[0])
 		return err_set(e, ERR_USAGE, "%s:%d: a dataset needs a path: '- path: FILE'", where,
 			       n->line);
-	d_p->path = arena_strdup(&c->arena, d.path);
+	d.path = opt_path(d.path, &c->arena);
+	d_p->path = d.path ? arena_strdup(&c->arena, d.path) : NULL;
 	d_p->type = arena_strdup(&c->arena, d.type);
 	return d_p->path && d_p->type ? 0 : err_nomem(e, sizeof d, "a dataset's name");
 }
