@@ -111,7 +111,8 @@ refuses "a shard_plan of another model" "ends with layer 2, but" plan --role coo
 
 # ---- words in the wrong place, and what is not there ----
 gguf=$golden/smollm2-f32.gguf
-refuses "a key written as an option" "those are written behind the file, without dashes: max_steps=5" \
+refuses "a key written as an option" \
+	"those are written behind the file, without dashes: max_steps=5" \
 	train job.yaml --max_steps 5
 refuses "with = too" "without dashes: max_steps=5" train --max-steps=5 job.yaml
 refuses "a flag" "without dashes: sample_packing=true" train job.yaml --sample-packing
@@ -128,7 +129,8 @@ refuses "the name of a hub" "hf download some/model --local-dir model" \
 	generate some/model --prompt x
 refuses "in a configuration too" "hf download some/model --local-dir model" \
 	train job.yaml base_model=some/model
-refuses "a model that is not there" "there is no such file or folder" generate models/x.gguf --prompt x
+refuses "a model that is not there" "there is no such file or folder" \
+	generate models/x.gguf --prompt x
 printf 'prompt,completion\na,b\n' >"$tmp/table.csv"
 refuses "a table" "csv.DictReader(open('table.csv'))" train job.yaml datasets=table.csv
 echo '{"prompt": "a", "chosen": "b", "rejected": "c"}' >"$tmp/pairs.jsonl"
@@ -147,8 +149,9 @@ export HOME=$tmp/home
 mkdir -p "$HOME/models"
 ln -s "$golden/smollm2" "$HOME/models/small"
 cp "$tmp/data.jsonl" "$tmp/job.yaml" "$HOME"
-works "~ in base_model, datasets and output_dir" "adapter in $HOME/out" train job.yaml adapter=lora \
-	'base_model=~/models/small' 'datasets=[{path: ~/data.jsonl, type: text}]' 'output_dir=~/out'
+works "~ in base_model, datasets and output_dir" "adapter in $HOME/out" \
+	train job.yaml adapter=lora 'base_model=~/models/small' \
+	'datasets=[{path: ~/data.jsonl, type: text}]' 'output_dir=~/out'
 works "~ in the file" "adapter in $HOME/out2" train '~/job.yaml' 'output_dir=~/out2' adapter=lora
 works "~ in options" "" generate '~/models/small' '--adapter=~/out' --prompt x --max-new-tokens 1
 works "~ in key_file" "" keygen '~/here'
