@@ -440,6 +440,62 @@ static void state_that_was_not_asked_for(void **state)
 	stage_clear(&x);
 }
 
+/* ---- joining ---- */
+
+struct late {
+	struct player w;
+	char address[NET_ADDRESS];
+};
+
+/* Listens a moment after the coordinator has looked whether anybody does. */
+static void *listen_late(void *ctx)
+{
+	struct late *l = ctx;
+	struct err e = { 0 };
+	usleep(300000);
+	if (net_listen(l->w.net, l->address, NULL, &e) < 0)
+		return NULL;
+	usleep(900000); /* it answers when the other one has ended */
+	return play(&l->w);
+}
+
+/* Somebody starts a worker by hand while the coordinator starts it too: its own process finds the
+ * port taken and ends; the one that listens is used. */
+static void started_by_hand_at_the_same_moment(void **state)
+{
+	(void)state;
+	static char *const program[] = { "/bin/sh", "-c", "sleep 0.8; exit 1", NULL };
+	static char *const ends[] = { "/bin/sh", "-c", "exit 1", NULL };
+	struct place p;
+	struct late l = { .w = { .act = NOT_READY } };
+	struct session *s;
+	struct seat_spec seat = {
+		.kind = SEAT_PROCESS, .id = "a", .host = "here", .device = "cpu"
+	};
+	struct session_options o = {
+		.seat = &seat, .n = 1, .program = program, .join_timeout = 20
+	};
+	place_make(&p, 2, "gradient_accumulation_steps=3");
+	snprintf(seat.address, sizeof seat.address, "127.0.0.7:%d", 20000 + getpid() % 20000);
+	memcpy(l.address, seat.address, sizeof l.address);
+	MUST(net_open("zmq", &(struct net_options){ 0 }, &l.w.net, &err));
+	MUST(net_open("zmq", &(struct net_options){ 0 }, &o.net, &err));
+	assert_int_equal(pthread_create(&l.w.thread, NULL, listen_late, &l), 0);
+	MUST(session_join(&p.job, &o, &s, &err));
+	assert_int_equal(session_members(s), 1);
+	atomic_store(&l.w.end, true);
+	session_close(s, NULL);
+	pthread_join(l.w.thread, NULL);
+	link_close(l.w.link);
+	net_close(l.w.net, 0);
+	/* one that ends while nobody listens is an error at once */
+	MUST(net_open("zmq", &(struct net_options){ 0 }, &o.net, &err));
+	o.program = ends;
+	assert_int_equal(session_join(&p.job, &o, &s, &err), ERR_NET);
+	says("ended with status 1 before it joined");
+	place_remove(&p);
+}
+
 /* ---- what a worker fetches ---- */
 
 /* A coordinator offers `n` tensors; whether the worker refuses in one line that says `word`. */
@@ -650,6 +706,7 @@ int main(void)
 		cmocka_unit_test(layers_that_never_arrive),
 		cmocka_unit_test(what_cannot_be_sent_says_why),
 		cmocka_unit_test(losses_and_wishes_are_events),
+		cmocka_unit_test(started_by_hand_at_the_same_moment),
 		cmocka_unit_test(state_that_was_not_asked_for),
 		cmocka_unit_test(offers_that_no_plan_needs),
 		cmocka_unit_test(a_worker_says_what_it_is_at),
