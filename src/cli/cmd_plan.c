@@ -566,7 +566,7 @@ static int run_as_coordinator(void *ctx, const struct config *c, char *const *pr
 	const struct args *a = ctx;
 	if (c->nshards && !a->plan) {
 		TRY(draw_shards(a, c, e));
-		if (!strcmp(c->profile, "none"))
+		if (c->profile && !strcmp(c->profile, "none"))
 			return 0; /* nothing is to be measured, so nothing is predicted */
 	}
 	TRY(config_complete(c, CONFIG_TRAIN, e));

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/stat.h"
 #include "base/version.h"
@@ -105,6 +106,21 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 	return 0;
 }
 
+/* All devices are measured at once, so the bar follows the time. */
+struct clock_bar {
+	const struct profiler_options *o;
+	int64_t began;
+};
+
+static void show_time(void *ctx)
+{
+	const struct clock_bar *b = ctx;
+	double share = clock_seconds(clock_now() - b->began) / (1.5 * budget);
+	if (b->o->part)
+		b->o->part(b->o->ctx, "measuring the devices",
+			   (uint64_t)(1000 * (share < 0.98 ? share : 0.98)), 1000);
+}
+
 static int ask_all(struct session *s, const struct profiler_options *o,
 		   const struct measure_request *q, struct measure_result *r, struct err *e)
 {
@@ -126,15 +142,17 @@ static int ask_all(struct session *s, const struct profiler_options *o,
 	free(config);
 	if (rc < 0)
 		return rc;
-	for (int w = 0; w < session_members(s); w++) {
-		if (o->part)
-			o->part(o->ctx, "measuring the devices", (uint64_t)w,
-				(uint64_t)session_members(s));
-		TRY(answer(s, w, &r[w], e));
-	}
+	struct clock_bar bar = { .o = o, .began = clock_now() };
+	log_info("measuring %d device%s: at most about %.0f s, remembered for the next time",
+		 session_members(s), session_members(s) == 1 ? "" : "s", 1.5 * budget);
+	session_set_tick(s, show_time, &bar);
+	for (int w = 0; w < session_members(s) && rc >= 0; w++)
+		rc = answer(s, w, &r[w], e);
+	session_set_tick(s, NULL, NULL);
+	if (rc < 0)
+		return rc;
 	if (o->part)
-		o->part(o->ctx, "measuring the devices", (uint64_t)session_members(s),
-			(uint64_t)session_members(s));
+		o->part(o->ctx, "measuring the devices", 1, 1);
 	return 0;
 }
 

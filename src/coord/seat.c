@@ -183,7 +183,8 @@ bool seat_ended(struct seat *w, char *how, size_t cap)
 	if (w->running)
 		return false;
 	if (WIFSIGNALED(w->status))
-		snprintf(how, cap, "killed by signal %d", WTERMSIG(w->status));
+		snprintf(how, cap, "was killed by signal %d%s", WTERMSIG(w->status),
+			 WTERMSIG(w->status) == SIGKILL ? " (out of memory?)" : "");
 	else
 		snprintf(how, cap, "ended with status %d", WEXITSTATUS(w->status));
 	return true;

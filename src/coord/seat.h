@@ -41,7 +41,7 @@ struct seat {
  * is taken is not started: who listens there is dialled, and shows by its key whether it is the
  * right one. */
 int seat_start(struct seat *w, char *const *program, struct err *e);
-/* Whether a process has ended by itself, and how ("killed by signal 9"). */
+/* Whether a process has ended by itself, and how ("was killed by signal 9"). */
 bool seat_ended(struct seat *w, char *how, size_t cap);
 /* After seat_ended(): whether another process listens at the worker's address now (somebody started
  * it by hand at the same moment); then the seat is that one's. */

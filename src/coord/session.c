@@ -94,11 +94,13 @@ int session_blame(struct session *s, const struct err *cause, struct err *e)
 		     usleep(10000))
 			seat_ended(&w->seat, how, sizeof how);
 	}
-	if (!s->step)
-		return err_set(e, w->why.code, "%s: %.800s%s%s", w->name, w->why.msg,
-			       how[0] ? ": " : "", how);
-	return err_set(e, w->why.code, "%s in step %llu: %.800s%s%s", w->name,
-		       (unsigned long long)s->step, w->why.msg, how[0] ? ": " : "", how);
+	char in_step[48] = "";
+	if (s->step)
+		snprintf(in_step, sizeof in_step, " in step %llu", (unsigned long long)s->step);
+	/* That a process ended says more than that its connection broke. */
+	if (how[0])
+		return err_set(e, w->why.code, "%s%s: its process %s", w->name, in_step, how);
+	return err_set(e, w->why.code, "%s%s: %.800s", w->name, in_step, w->why.msg);
 }
 
 /* ---- events ---- */
@@ -182,6 +184,8 @@ void session_next(struct session *s, int64_t deadline, struct session_event *ev)
 
 static int interrupted(const struct session *s, struct err *e)
 {
+	if (s->tick)
+		s->tick(s->tick_ctx);
 	if (!s->stop || !*s->stop)
 		return 0;
 	return err_set(e, ERR_CANCELLED, "interrupted while %s", s->doing);
@@ -234,6 +238,12 @@ void session_until(struct session *s, const volatile sig_atomic_t *stop, const c
 {
 	s->stop = stop;
 	s->doing = doing;
+}
+
+void session_set_tick(struct session *s, void (*tick)(void *ctx), void *ctx)
+{
+	s->tick = tick;
+	s->tick_ctx = ctx;
 }
 
 void session_set_patience(struct session *s, const struct patience *p) { s->patience = *p; }

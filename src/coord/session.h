@@ -80,6 +80,9 @@ void session_stepped(struct session *s, int member, int64_t heard, int64_t said,
 /* Until further notice every wait ends with ERR_CANCELLED once *stop is set: "interrupted while
  * ...", `doing` (borrowed). NULL: waits go on, the caller looks at it between steps. */
 void session_until(struct session *s, const volatile sig_atomic_t *stop, const char *doing);
+/* Called about four times a second while something is waited for, so that the user sees that time
+ * passes; NULL: nothing. */
+void session_set_tick(struct session *s, void (*tick)(void *ctx), void *ctx);
 /* How long nothing may advance from here on. */
 void session_set_patience(struct session *s, const struct patience *p);
 

@@ -54,6 +54,8 @@ struct session {
 	struct patience patience;
 	const volatile sig_atomic_t *stop;
 	const char *doing;
+	void (*tick)(void *ctx);
+	void *tick_ctx;
 };
 
 /* Whether messages can still come from a member. */

@@ -129,7 +129,7 @@ struct config {
 	/* device and plan */
 	const char *device;    /* "auto", "backend" or "backend:index" */
 	const char *plan;      /* plan.json to use; NULL: plan */
-	const char *profile;   /* a file, "auto" or "none" */
+	const char *profile;   /* a file, "auto" or "none"; NULL: config_profile() says */
 	const char *planner;   /* row of plan/planner.def */
 	double memory_reserve; /* GiB kept free on every device */
 	const char *schedule;  /* row of sched/sched.def, or "auto" */
@@ -182,6 +182,9 @@ const struct opt *config_rows(size_t *n_p);
  * docs/configuration.md. */
 void config_reference(bool markdown, struct buf *out);
 
+/* Where a run's profile comes from: as configured, else measured ("auto"), but "none" where a
+ * shard_plan leaves nothing to choose. */
+const char *config_profile(const struct config *c);
 const char *config_adapter_name(int adapter);
 const char *config_compute_name(int compute_dtype);
 const char *config_wire_name(int wire_dtype);

@@ -224,7 +224,6 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 	const struct {
 		const char *key, *value;
 	} word[] = { { "device", c->device },
-		     { "profile", c->profile },
 		     { "transport", c->transport },
 		     { "save_minutes", c->save_minutes },
 		     { "visualization_format", c->visualization_format } };
@@ -256,4 +255,9 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 	TRY(check_training(c, where, seen, e));
 	TRY(check_words(c, where, e));
 	return config_cluster_check(c, where, e);
+}
+
+const char *config_profile(const struct config *c)
+{
+	return c->profile ? c->profile : c->nshards ? "none" : "auto";
 }

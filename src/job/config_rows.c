@@ -177,10 +177,10 @@ static const struct opt rows[] = {
 		"backend or backend:index, as 'heteroshard devices' lists them; auto: the best one "
 		"here"),
 	STR(plan, NULL, "FILE", "plan.json to execute; not given: one is made"),
-	STR(profile, "auto", "FILE",
+	STR(profile, NULL, "FILE",
 	    "profile.json to plan with; auto: devices and links are measured; none: nothing is "
 	    "measured or predicted, and the layers are divided evenly unless plan or shard_plan is "
-	    "given"),
+	    "given; not given: auto, with a shard_plan none"),
 	NAME(planner, &names_planner, "best", "who makes the plan"),
 	NUM(memory_reserve, "0.5", 0, 1e6, "GiB that stay free on every device"),
 	NAME(schedule, &names_schedule, "auto", "order of forward and backward passes"),

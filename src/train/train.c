@@ -335,12 +335,13 @@ static int get_profile(struct trainer *t, struct err *e)
 	const struct profiler_options o = { .links = session_members(t->ses) > 1,
 					    .part = t->sink->part,
 					    .ctx = t->sink->ctx };
-	if (!strcmp(c->profile, "auto"))
+	const char *from = config_profile(c);
+	if (!strcmp(from, "auto"))
 		return profiler_run(t->ses, &o, &t->job_plan.profile, e);
-	if (!strcmp(c->profile, "none"))
+	if (!strcmp(from, "none"))
 		return job_plan_assume(&t->job_plan, t->job, t->seat, session_members(t->ses), e);
-	TRY(profile_read_file(&t->job_plan.profile, c->profile, e));
-	return profile_check_job(&t->job_plan.profile, c->profile, t->job, e);
+	TRY(profile_read_file(&t->job_plan.profile, from, e));
+	return profile_check_job(&t->job_plan.profile, from, t->job, e);
 }
 
 /* Which layers where: unless the caller said so, as the configuration or a planner does, with what
@@ -356,7 +357,7 @@ static int choose(struct trainer *t, struct err *e)
 	if (t->o->place)
 		return session_assign(t->ses, t->place->stages, t->place->chunks, worker, e);
 	TRY(get_profile(t, e));
-	bool measured = strcmp(t->cfg->profile, "none") != 0;
+	bool measured = strcmp(config_profile(t->cfg), "none") != 0;
 	job_plan_options(&t->job_plan, t->cfg);
 	if (!measured)
 		t->job_plan.planner = &planner_even;
