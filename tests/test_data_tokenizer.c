@@ -171,6 +171,29 @@ static void test_json(void **state)
 	assert_int_equal(bad, 0);
 }
 
+/* The KV pairs written as tokenizer.json give the same ids on every line. */
+static int written(const char *name, const json_t *kv, bool gaps)
+{
+	struct err e = { 0 };
+	struct tokenizer *t = NULL;
+	json_t *doc = NULL, *config = NULL;
+	if (tokenizer_gguf_to_json(kv, "{{ messages }}", name, &doc, &config, &e) < 0 ||
+	    tokenizer_from_json(doc, config, name, &t, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_string_equal(json_string_value(json_object_get(config, "chat_template")),
+			    "{{ messages }}");
+	if (getenv("HS_KEEP")) { /* for a look at it with other tokenizers */
+		char path[512];
+		snprintf(path, sizeof path, "%s/%s.json", getenv("HS_KEEP"), name);
+		assert_int_equal(json_dump_file(doc, path, 0), 0);
+	}
+	int bad = compare(name, t, gaps);
+	json_decref(doc);
+	json_decref(config);
+	tokenizer_free(t);
+	return bad;
+}
+
 static void test_gguf_spm(void **state)
 {
 	(void)state;
@@ -179,8 +202,9 @@ static void test_gguf_spm(void **state)
 	json_t *kv = load("spm_gguf", ".json");
 	if (tokenizer_from_gguf(kv, "spm_gguf", &t, &e) < 0)
 		fail_msg("%s", e.msg);
-	json_decref(kv);
 	assert_int_equal(compare("spm_gguf", t, true), 0);
+	assert_int_equal(written("spm_gguf", kv, true), 0);
+	json_decref(kv);
 	tokenizer_free(t);
 }
 
@@ -244,6 +268,7 @@ static void test_gguf_bytebpe(void **state)
 			fail_msg("%s", e.msg);
 		bad += compare(rows[i][0], t, false);
 		tokenizer_free(t);
+		bad += written(rows[i][0], kv, false);
 		json_object_set_new(kv, "tokenizer.ggml.pre", json_string("llama"));
 		assert_int_equal(tokenizer_from_gguf(kv, "x.gguf", &t, &e), ERR_UNSUPPORTED);
 		assert_non_null(strstr(e.msg, "'llama'"));

@@ -3,10 +3,13 @@
  * vocabulary, from folders and from GGUF files. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "file/ggml_blocks.h"
 #include "file/gguf.h"
 #include "file/gguf_write.h"
 #include "file/model_file.h"
+#include "file/peft.h"
+#include "file/safetensors.h"
 #include "support/scratch.h"
 
 #include <setjmp.h>
@@ -51,7 +54,7 @@ static void through_q8(float *x, uint64_t n)
 {
 	struct err e = { 0 };
 	void *q = malloc(n / 32 * 34);
-	assert_int_equal(ggml_quantize_q8_0(x, q, n, &e), 0);
+	assert_int_equal(ggml_quantize(GGML_Q8_0, x, q, n, &e), 0);
 	assert_int_equal(ggml_dequantize(GGML_Q8_0, q, x, n, &e), 0);
 	free(q);
 }
@@ -120,7 +123,7 @@ static void test_folders(void **state)
 		struct model_file *b = open_model(repository("tests/golden/models/%s", names[i]));
 		for (int q8 = 0; q8 < 2; q8++) {
 			const char *out = scratch("%s-%d.gguf", names[i], q8);
-			struct model_file *a = convert(b, q8 ? GGUF_Q8_0 : GGUF_F16, out);
+			struct model_file *a = convert(b, q8 ? GGUF_OUT_Q8_0 : GGUF_OUT_F16, out);
 			same_weights(a, b, q8);
 			same_config(model_file_config(a), model_file_config(b));
 			print_message("# %s%s: %zu tensors\n", names[i], q8 ? ", Q8_0" : "",
@@ -179,7 +182,7 @@ static void test_carried(void **state)
 	for (size_t i = 0; i < 2; i++) {
 		struct err e = { 0 };
 		struct model_file *b = open_model(repository("tests/golden/models/%s", names[i]));
-		struct model_file *a = convert(b, GGUF_Q8_0, scratch("carried-%zu.gguf", i));
+		struct model_file *a = convert(b, GGUF_OUT_Q8_0, scratch("carried-%zu.gguf", i));
 		same_weights(a, b, true);
 		assert_true(json_equal(model_file_config(a), model_file_config(b)));
 		assert_true(json_equal(model_file_gguf_vocab(a), model_file_gguf_vocab(b)));
@@ -187,7 +190,7 @@ static void test_carried(void **state)
 		json_t *v = NULL;
 		assert_int_equal(gguf_open(model_file_path(a), &g, &e), 0);
 		assert_int_equal(gguf_open(model_file_path(b), &h, &e), 0);
-		assert_int_equal(g.nkv, h.nkv);
+		assert_int_equal(g.nkv, h.nkv + 1); /* the mark of this program */
 		assert_int_equal(g.ntensor, h.ntensor);
 		assert_int_equal(gguf_kv_json(&g, gguf_find(&g, "general.file_type"), &v, &e), 0);
 		assert_int_equal(json_integer_value(v), 7);
@@ -238,7 +241,7 @@ static void test_spm(void **state)
 		     "\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</"
 		     "s>\":2,\"<0x0A>\":3,\"abc\":4,\"bc\":5,\"a\":6,\"b\":7}}}");
 	b = open_model(scratch("spm"));
-	a = convert(b, GGUF_F16, scratch("spm.gguf"));
+	a = convert(b, GGUF_OUT_F16, scratch("spm.gguf"));
 	const json_t *v = model_file_gguf_vocab(a),
 		     *type = json_object_get(v, "tokenizer.ggml.token_type"),
 		     *score = json_object_get(v, "tokenizer.ggml.scores");
@@ -286,15 +289,15 @@ static void test_refused(void **state)
 	struct model_file *b = open_model(repository("tests/golden/models/llama31"));
 	struct spoiled s = { b, 1e5f, 0 };
 	const char *out = scratch("bad.gguf");
-	assert_int_equal(gguf_write_model(out, b, GGUF_F16, spoil, &s, &e), ERR_INPUT);
+	assert_int_equal(gguf_write_model(out, b, GGUF_OUT_F16, spoil, &s, &e), ERR_INPUT);
 	assert_non_null(strstr(e.msg, "v_proj"));
-	assert_int_equal(gguf_write_model(out, b, GGUF_Q8_0, spoil, &s, &e), 0);
+	assert_int_equal(gguf_write_model(out, b, GGUF_OUT_Q8_0, spoil, &s, &e), 0);
 	assert_int_equal(unlink(out), 0);
 	s.value = NAN;
-	assert_int_equal(gguf_write_model(out, b, GGUF_Q8_0, spoil, &s, &e), ERR_INPUT);
+	assert_int_equal(gguf_write_model(out, b, GGUF_OUT_Q8_0, spoil, &s, &e), ERR_INPUT);
 	assert_non_null(strstr(e.msg, "v_proj"));
 	s.code = ERR_DEVICE;
-	assert_int_equal(gguf_write_model(out, b, GGUF_F16, spoil, &s, &e), ERR_DEVICE);
+	assert_int_equal(gguf_write_model(out, b, GGUF_OUT_F16, spoil, &s, &e), ERR_DEVICE);
 	assert_int_not_equal(stat(out, &st), 0);
 	assert_int_not_equal(stat(scratch("bad.gguf.tmp"), &st), 0);
 	model_file_close(b);
@@ -304,19 +307,224 @@ static void test_refused(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		scratch_text(scratch("spm/config.json"), "%s", configs[i][0]);
 		b = open_model(scratch("spm"));
-		assert_true(gguf_write_model(out, b, GGUF_F16, from_model, b, &e) < 0);
+		assert_true(gguf_write_model(out, b, GGUF_OUT_F16, from_model, b, &e) < 0);
 		print_message("# %s\n", e.msg);
 		assert_non_null(strstr(e.msg, configs[i][1]));
 		model_file_close(b);
 	}
 }
 
+/* Which format each matrix gets, as llama-quantize mixes them. */
+static void test_mixtures(void **state)
+{
+	(void)state;
+	static const struct {
+		enum gguf_out out;
+		struct gguf_place p;
+		int want;
+	} row[] = {
+		{ GGUF_OUT_Q4_K_M, { "blk.0.attn_v.weight", 0, 32, 4096, false, 0 }, GGML_Q6_K },
+		{ GGUF_OUT_Q4_K_M, { "blk.4.attn_v.weight", 4, 32, 4096, false, 0 }, GGML_Q4_K },
+		{ GGUF_OUT_Q4_K_M, { "blk.6.ffn_down.weight", 6, 32, 4096, false, 0 }, GGML_Q6_K },
+		{ GGUF_OUT_Q4_K_M,
+		  { "blk.28.ffn_down.weight", 28, 32, 4096, false, 0 },
+		  GGML_Q6_K },
+		{ GGUF_OUT_Q4_K_M, { "blk.0.ffn_up.weight", 0, 32, 4096, false, 0 }, GGML_Q4_K },
+		{ GGUF_OUT_Q5_K_M, { "blk.0.ffn_up.weight", 0, 32, 4096, false, 0 }, GGML_Q5_K },
+		{ GGUF_OUT_Q4_K_M, { "output.weight", -1, 32, 4096, false, 0 }, GGML_Q6_K },
+		{ GGUF_OUT_Q4_0, { "output.weight", -1, 32, 4096, false, 0 }, GGML_Q6_K },
+		{ GGUF_OUT_Q4_0, { "token_embd.weight", -1, 32, 4096, false, 0 }, GGML_Q4_0 },
+		{ GGUF_OUT_Q4_0, { "token_embd.weight", -1, 32, 4096, true, 0 }, GGML_Q6_K },
+		{ GGUF_OUT_Q4_K_M, { "blk.0.ffn_up.weight", 0, 32, 576, false, 0 }, GGML_Q5_0 },
+		{ GGUF_OUT_Q5_K_M, { "blk.0.ffn_up.weight", 0, 32, 576, false, 0 }, GGML_Q5_1 },
+		{ GGUF_OUT_Q6_K, { "blk.0.ffn_up.weight", 0, 32, 576, false, 0 }, GGML_Q8_0 },
+		{ GGUF_OUT_Q6_K, { "blk.0.ffn_up.weight", 0, 32, 40, false, 0 }, GGML_F16 },
+		{ GGUF_OUT_AS_BASE, { "x", 0, 32, 40, false, GGML_Q5_K }, GGML_Q5_K },
+	};
+	for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+		if (gguf_matrix_type(row[i].out, &row[i].p) != row[i].want)
+			fail_msg("row %zu: %s", i,
+				 ggml_type_name(gguf_matrix_type(row[i].out, &row[i].p)));
+}
+
+static int normal(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		  struct err *e)
+{
+	(void)ctx;
+	(void)e;
+	float *v = dst;
+	for (uint64_t i = 0; i < n / 4; i++)
+		v[i] = 0.03f *
+		       rng_normal(rng_key((uint64_t)t->name[7] + strlen(t->name)), off / 4 + i);
+	return 0;
+}
+
+/* A model as wide as the blocks of 256. */
+static struct model_file *make_wide(void)
+{
+	static const struct {
+		const char *name;
+		int64_t rows, columns;
+	} part[] = { { "input_layernorm", 256, 0 },    { "post_attention_layernorm", 256, 0 },
+		     { "self_attn.q_proj", 256, 256 }, { "self_attn.k_proj", 128, 256 },
+		     { "self_attn.v_proj", 128, 256 }, { "self_attn.o_proj", 256, 256 },
+		     { "mlp.gate_proj", 512, 256 },    { "mlp.up_proj", 512, 256 },
+		     { "mlp.down_proj", 256, 512 } };
+	enum { LAYERS = 3, PARTS = sizeof part / sizeof *part };
+	struct st_spec spec[LAYERS * PARTS + 3];
+	static char name[LAYERS * PARTS][96];
+	size_t n = 0;
+	struct err e = { 0 };
+	for (int l = 0; l < LAYERS; l++)
+		for (size_t i = 0; i < PARTS; i++, n++) {
+			snprintf(name[n], sizeof name[n], "model.layers.%d.%s.weight", l,
+				 part[i].name);
+			spec[n] = (struct st_spec){ .name = name[n],
+						    .ndim = part[i].columns ? 2 : 1,
+						    .shape = { part[i].rows, part[i].columns } };
+		}
+	spec[n++] = (struct st_spec){ .name = "model.embed_tokens.weight",
+				      .ndim = 2,
+				      .shape = { 40, 256 } };
+	spec[n++] = (struct st_spec){ .name = "lm_head.weight", .ndim = 2, .shape = { 40, 256 } };
+	spec[n++] = (struct st_spec){ .name = "model.norm.weight", .ndim = 1, .shape = { 256 } };
+	scratch_text(scratch("wide/config.json"),
+		     "{\"model_type\":\"llama\",\"hidden_size\":256,\"intermediate_size\":512,"
+		     "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+		     "\"max_position_embeddings\":8,\"vocab_size\":40,\"rms_norm_eps\":1e-5,"
+		     "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}");
+	if (st_write(scratch("wide/model.safetensors"), spec, n, NULL, normal, NULL, &e) < 0)
+		fail_msg("%s", e.msg);
+	return open_model(scratch("wide"));
+}
+
+/* Every type is written and read back near to what was there; written again as it is, the file
+ * has the same types, and the same numbers where the format gives them back exactly. */
+static void test_types(void **state)
+{
+	(void)state;
+	static const struct {
+		enum gguf_out out;
+		double least, most; /* of the error's norm to that of the numbers */
+		bool exact;
+	} row[] = { { GGUF_OUT_F32, 0, 0, true },          { GGUF_OUT_BF16, 1e-3, 3e-3, true },
+		    { GGUF_OUT_F16, 1e-4, 4e-4, true },    { GGUF_OUT_Q8_0, 3e-3, 8e-3, true },
+		    { GGUF_OUT_Q6_K, 0.01, 0.025, false }, { GGUF_OUT_Q5_1, 0.02, 0.045, false },
+		    { GGUF_OUT_Q5_0, 0.02, 0.045, false }, { GGUF_OUT_Q5_K_M, 0.02, 0.045, false },
+		    { GGUF_OUT_Q4_1, 0.04, 0.1, false },   { GGUF_OUT_Q4_0, 0.04, 0.1, false },
+		    { GGUF_OUT_Q4_K_M, 0.04, 0.09, false } };
+	struct err e = { 0 };
+	struct model_file *b = make_wide();
+	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+		struct model_file *a = convert(b, row[i].out, scratch("type-%zu.gguf", i)), *c;
+		c = convert(a, GGUF_OUT_AS_BASE, scratch("again-%zu.gguf", i));
+		double worst = 0;
+		for (size_t k = 0; k < model_file_count(b); k++) {
+			const struct model_tensor *y = model_file_tensor(b, k),
+						  *x = model_file_find(a, y->name),
+						  *z = model_file_find(c, y->name);
+			float *p = malloc(y->count * 4), *q = malloc(y->count * 4);
+			double sum = 0, all = 0;
+			assert_int_equal(x->ggml_type, z->ggml_type);
+			assert_int_equal(x->kind, z->kind);
+			assert_int_equal(x->dtype, z->dtype);
+			assert_int_equal(model_file_read_f32(a, x, 0, y->shape[0], p, &e), 0);
+			assert_int_equal(model_file_read_f32(b, y, 0, y->shape[0], q, &e), 0);
+			for (uint64_t n = 0; n < y->count; n++) {
+				sum += ((double)p[n] - q[n]) * ((double)p[n] - q[n]);
+				all += (double)q[n] * q[n];
+			}
+			worst = fmax(worst, sqrt(sum / all));
+			assert_int_equal(model_file_read_f32(c, z, 0, y->shape[0], q, &e), 0);
+			if (row[i].exact)
+				assert_memory_equal(p, q, y->count * 4);
+			free(p), free(q);
+		}
+		print_message("# type %d: relative error at most %.3g\n", (int)row[i].out, worst);
+		assert_true(worst >= row[i].least && worst <= row[i].most);
+		model_file_close(a);
+		model_file_close(c);
+	}
+	model_file_close(b);
+}
+
+/* An adapter's two halves, as llama.cpp multiplies them, are B A of the adapter: rows of B in the
+ * order of the file's Q and K. */
+static void test_adapter(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct model_file *b = open_model(repository("tests/golden/models/smollm2"));
+	const char *const modules[] = { "self_attn.q_proj", "mlp.down_proj" };
+	struct peft_pair pair[2];
+	const char *const out = scratch("adapter.gguf");
+	float *v[4];
+	for (int i = 0; i < 2; i++) {
+		char name[128];
+		snprintf(name, sizeof name, "model.layers.1.%s.weight", modules[i]);
+		const struct model_tensor *t = model_file_find(b, name);
+		assert_non_null(t);
+		v[2 * i] = malloc((size_t)(2 * t->shape[1]) * 4);
+		v[2 * i + 1] = malloc((size_t)(2 * t->shape[0]) * 4);
+		for (int64_t k = 0; k < 2 * t->shape[1]; k++)
+			v[2 * i][k] = (float)k;
+		for (int64_t k = 0; k < 2 * t->shape[0]; k++)
+			v[2 * i + 1][k] = -(float)k;
+		pair[i] = (struct peft_pair){ .module = strcpy(malloc(128), name),
+					      .in = t->shape[1],
+					      .out = t->shape[0],
+					      .a = v[2 * i],
+					      .b = v[2 * i + 1] };
+		*strstr((char *)pair[i].module, ".weight") = 0;
+	}
+	const struct peft_adapter ad = { .cfg = { .r = 2, .alpha = 6, .rslora = true },
+					 .pair = pair,
+					 .npair = 2 };
+	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), 0);
+	struct gguf g;
+	json_t *value = NULL;
+	assert_int_equal(gguf_open(out, &g, &e), 0);
+	assert_int_equal(gguf_kv_json(&g, gguf_find(&g, "adapter.lora.alpha"), &value, &e), 0);
+	/* alpha / sqrt(r) there, this / r here */
+	assert_true(fabs(json_number_value(value) / 2 - 6 / sqrt(2)) < 1e-6);
+	json_decref(value);
+	assert_int_equal(g.ntensor, 4);
+	static const char *const names[] = { "blk.1.attn_q.weight.lora_a",
+					     "blk.1.attn_q.weight.lora_b",
+					     "blk.1.ffn_down.weight.lora_a",
+					     "blk.1.ffn_down.weight.lora_b" };
+	int64_t heads = json_integer_value(
+			json_object_get(model_file_config(b), "num_attention_heads")),
+		dim = pair[0].out / heads;
+	for (int i = 0; i < 4; i++) {
+		const struct gguf_tensor *t = &g.tensor[i];
+		const struct peft_pair *p = &pair[i / 2];
+		assert_string_equal(t->name, names[i]);
+		assert_int_equal(t->ne[0], i % 2 ? 2 : p->in);
+		assert_int_equal(t->ne[1], i % 2 ? p->out : 2);
+		for (int64_t r = 0; r < t->ne[1]; r++) {
+			/* the two halves of a head take turns in the file */
+			int64_t from = i == 1 ? r / dim * dim + r % dim / 2 + r % 2 * (dim / 2) : r;
+			float first;
+			memcpy(&first, t->data + (size_t)(r * t->ne[0]) * 4, 4);
+			assert_true(first == v[i][from * t->ne[0]]);
+		}
+	}
+	gguf_close(&g);
+	pair[1].module = "model.layers.99.mlp.down_proj";
+	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), ERR_UNSUPPORTED);
+	for (int i = 0; i < 4; i++)
+		free(v[i]);
+	model_file_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_folders), cmocka_unit_test(test_vocab),
-		cmocka_unit_test(test_carried), cmocka_unit_test(test_spm),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_carried), cmocka_unit_test(test_mixtures),
+		cmocka_unit_test(test_types),   cmocka_unit_test(test_adapter),
+		cmocka_unit_test(test_spm),     cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

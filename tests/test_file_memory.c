@@ -53,7 +53,7 @@ static struct model_file *source;
 
 static int write_gguf(const char *path, struct err *e)
 {
-	return gguf_write_model(path, source, GGUF_Q8_0, rows, source, e);
+	return gguf_write_model(path, source, GGUF_OUT_Q8_0, rows, source, e);
 }
 
 static int copy_adapter(const char *path, struct err *e)

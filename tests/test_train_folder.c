@@ -376,6 +376,32 @@ static void one_run_in_a_folder(void **state)
 	tiny_remove(&t);
 }
 
+/* What training all parameters gives is a model, with its tokenizer. */
+static void a_full_result_can_be_opened(void **state)
+{
+	(void)state;
+	static const char *const beside[] = { "tokenizer.json", "tokenizer_config.json" };
+	struct tiny t;
+	struct model_file *f;
+	struct model_config c;
+	struct tokenizer *tok;
+	struct err e;
+	tiny_make(&t, 2, 20);
+	works(&t, "full", NULL, WITH("max_steps=1", "adapter=none"));
+	assert_true(model_file_open(at(&t, "full"), &f, &e) >= 0);
+	assert_true(model_config_read(model_file_config(f), "full", &c, &e) >= 0);
+	if (runtime_tokenizer(f, &c, &tok, &e) < 0)
+		fail_msg("%s", e.msg);
+	tokenizer_free(tok);
+	model_file_close(f);
+	for (size_t i = 0; i < ARRAY_LEN(beside); i++)
+		same(at(&t, "full/%s", beside[i]), at(&t, "model/%s", beside[i]));
+	assert_true(there(at(&t, "full/generation_config.json")));
+	assert_true(there(at(&t, "full/checkpoints/step-000001/tokenizer.json")));
+	works(&t, "full", NULL, WITH("max_steps=1", "adapter=none", "overwrite_output_dir=true"));
+	tiny_remove(&t);
+}
+
 /* ---- damaged and changed ---- */
 
 static void flip(const char *path, long from_end)
@@ -545,6 +571,7 @@ int main(void)
 		cmocka_unit_test(only_runs_are_replaced),
 		cmocka_unit_test(an_old_run_stays_until_the_new_one_runs),
 		cmocka_unit_test(one_run_in_a_folder),
+		cmocka_unit_test(a_full_result_can_be_opened),
 		cmocka_unit_test(a_flipped_bit_is_noticed),
 		cmocka_unit_test(what_changed_is_named),
 		cmocka_unit_test(first_and_last_step_have_the_rates_that_they_say),

@@ -11,11 +11,20 @@
 int cmd_merge(int argc, char **argv);
 
 enum { BASE_ORIGINAL, BASE_DEQUANTIZED };
-enum { TYPE_BF16, TYPE_F16, TYPE_F32, TYPE_Q8_0 };
+/* What --type says, for a folder and for a GGUF; -1: not there. */
+static const struct {
+	const char *name;
+	int dtype, gguf;
+} types[] = { { "bf16", DT_BF16, GGUF_OUT_BF16 }, { "f16", DT_F16, GGUF_OUT_F16 },
+	      { "f32", DT_F32, GGUF_OUT_F32 },    { "q8_0", -1, GGUF_OUT_Q8_0 },
+	      { "q4_0", -1, GGUF_OUT_Q4_0 },      { "q4_1", -1, GGUF_OUT_Q4_1 },
+	      { "q5_0", -1, GGUF_OUT_Q5_0 },      { "q5_1", -1, GGUF_OUT_Q5_1 },
+	      { "q4_k_m", -1, GGUF_OUT_Q4_K_M },  { "q5_k_m", -1, GGUF_OUT_Q5_K_M },
+	      { "q6_k", -1, GGUF_OUT_Q6_K },      { "as-base", DT_F32, GGUF_OUT_AS_BASE } };
 
 struct args {
 	int base, type;
-	bool double_quant;
+	bool double_quant, adapter_only, force;
 };
 
 #define AT(f) offsetof(struct args, f)
@@ -32,13 +41,22 @@ static const struct opt rows[] = {
 	{ .key = "type",
 	  .kind = OPT_ENUM,
 	  .offset = AT(type),
-	  .choices = "bf16|f16|f32|q8_0",
+	  .choices = "bf16|f16|f32|q8_0|q4_0|q4_1|q5_0|q5_1|q4_k_m|q5_k_m|q6_k|as-base",
 	  .arg = "TYPE",
-	  .help = "of the written matrices; default bf16, f16 for GGUF; q8_0 for GGUF only" },
+	  .help = "of the written matrices, as llama-quantize names them; default bf16, f16 for "
+		  "GGUF; q... for GGUF only; as-base: each as in MODEL" },
 	{ .key = "double_quant",
 	  .kind = OPT_BOOL,
 	  .offset = AT(double_quant),
 	  .help = "with --base dequantized: the adapter was trained with double quantisation" },
+	{ .key = "adapter_only",
+	  .kind = OPT_BOOL,
+	  .offset = AT(adapter_only),
+	  .help = "write the adapter itself as a GGUF, for llama-server --lora" },
+	{ .key = "force",
+	  .kind = OPT_BOOL,
+	  .offset = AT(force),
+	  .help = "replace OUT when merge wrote it" },
 };
 
 static const struct cli_usage usage = {
@@ -48,7 +66,8 @@ static const struct cli_usage usage = {
 		 "Hugging Face folder.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.example = "  heteroshard merge model.gguf run merged.gguf --type q8_0\n"
+	.example = "  heteroshard merge model.gguf run merged.gguf --type q4_k_m\n"
+		   "  heteroshard merge model.gguf run adapter.gguf --adapter-only\n"
 		   "  heteroshard merge model-folder run merged-folder",
 };
 
@@ -65,15 +84,15 @@ static bool is_gguf(const char *path)
 
 static int run(const struct args *o, bool typed, char **pos, struct err *e)
 {
-	static const enum dtype dtype[] = { [TYPE_BF16] = DT_BF16,
-					    [TYPE_F16] = DT_F16,
-					    [TYPE_F32] = DT_F32,
-					    [TYPE_Q8_0] = DT_F32 };
-	bool gguf = is_gguf(pos[2]);
-	if (typed && gguf && o->type != TYPE_F16 && o->type != TYPE_Q8_0)
-		return err_set(e, ERR_USAGE, "merge: a GGUF is written as f16 or q8_0");
-	if (typed && !gguf && o->type == TYPE_Q8_0)
-		return err_set(e, ERR_USAGE, "merge: q8_0 needs an OUT that ends in .gguf");
+	const bool gguf = is_gguf(pos[2]);
+	const int type = typed ? o->type : gguf ? 1 : 0;
+	if (!gguf && types[type].dtype < 0)
+		return err_set(e, ERR_USAGE, "merge: %s needs an OUT that ends in .gguf",
+			       types[type].name);
+	if (typed && o->adapter_only)
+		return err_set(e, ERR_USAGE,
+			       "merge: --type is of no use with --adapter-only: an adapter is "
+			       "written as it is");
 	struct progress *p;
 	TRY(progress_new(cli_write_stderr, NULL, cli_look(), &p, e));
 	const struct merge_options m = { .model = pos[0],
@@ -81,8 +100,11 @@ static int run(const struct args *o, bool typed, char **pos, struct err *e)
 					 .out = pos[2],
 					 .dequantized = o->base == BASE_DEQUANTIZED,
 					 .double_quant = o->double_quant,
-					 .dtype = typed ? dtype[o->type] : DT_BF16,
-					 .q8_0 = typed && o->type == TYPE_Q8_0,
+					 .dtype = gguf ? DT_F32 : (enum dtype)types[type].dtype,
+					 .as_base = !strcmp(types[type].name, "as-base"),
+					 .gguf = (enum gguf_out)types[type].gguf,
+					 .adapter_only = o->adapter_only,
+					 .force = o->force,
 					 .part = show_part,
 					 .ctx = p };
 	int rc = merge(&m, e);

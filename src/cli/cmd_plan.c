@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "file/output.h"
 #include "job/names.h"
 #include "job/network.h"
 #include "plan/cards.h"
@@ -421,6 +422,14 @@ static int write_files(const struct question *j, struct plan *plan, const char *
 	return rc;
 }
 
+/* Where the files go; NULL: nowhere. */
+static const char *folder_of(const struct args *a, const struct question *j)
+{
+	return a->out                                    ? a->out
+	       : j->config && !a->profile && !a->compare ? j->config->output_dir
+							 : NULL;
+}
+
 static int run_plan(const struct args *a, const struct question *j, struct err *e)
 {
 	struct plan plan;
@@ -438,7 +447,7 @@ static int run_plan(const struct args *a, const struct question *j, struct err *
 		print_plan(&j->p.profile, &plan);
 		rc = a->brief ? 0 : print_explanation(j, &plan, e);
 	}
-	const char *dir = a->out ? a->out : !a->profile ? j->config->output_dir : NULL;
+	const char *dir = folder_of(a, j);
 	if (rc == 0 && dir)
 		rc = write_files(j, &plan, dir, e);
 	plan_release(&plan);
@@ -528,10 +537,21 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 	return 0;
 }
 
+static int check_folder(const struct args *a, const struct question *j, struct err *e)
+{
+	const struct config *c = j->config;
+	const char *const input[] = { a->plan, a->profile, c ? c->plan : NULL,
+				      c ? c->profile : NULL, c ? c->path : NULL };
+	const char *dir = folder_of(a, j);
+	return dir ? output_check_report(dir, true, input, ARRAY_LEN(input), e) : 0;
+}
+
 static int answer_question(const struct args *a, struct question *j, char *const *program,
 			   const struct ranks *ranks, struct err *e)
 {
-	int rc = prepare(a, program, ranks, j, e);
+	int rc = check_folder(a, j, e); /* before anything is measured */
+	if (rc >= 0)
+		rc = prepare(a, program, ranks, j, e);
 	if (rc >= 0)
 		rc = a->compare ? compare(a, j, e) : run_plan(a, j, e);
 	job_plan_release(&j->p);

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "file/output.h"
 #include "report/dashboard.h"
 #include "coord/profiler.h"
 
@@ -210,11 +211,15 @@ static int run_as_coordinator(void *ctx, const struct config *c, char *const *pr
 					    .part = show_part };
 	struct profile p;
 	struct buf text = BUF_INIT;
+	const char *const input[] = { c->path };
+	const char *dir = a->out ? a->out : c->output_dir;
+	if (dir) /* before anything is measured */
+		TRY(output_check_report(dir, false, input, ARRAY_LEN(input), e));
 	TRY(profiler_config(c, &g, &o, &p, e));
 	profile_write(&p, &text);
 	int rc = buf_ok(&text, e);
 	if (rc >= 0)
-		rc = write_files(&p, a->out ? a->out : c->output_dir, &text, e);
+		rc = write_files(&p, dir, &text, e);
 	if (rc >= 0 && a->json)
 		fputs(text.p, stdout);
 	else if (rc >= 0)

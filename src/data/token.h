@@ -229,6 +229,15 @@ int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matche
 extern const char token_gpt2_pattern[];
 bool token_pattern_known(const char *pattern); /* one of the published ones */
 
+/* What tokenizer.ggml.pre of a GGUF means. */
+struct token_pre {
+	const char *names;      /* space-separated */
+	const char *pattern[4]; /* one after the other; NULL behind the last */
+	bool ignore_merges, add_bos, nfc;
+};
+int token_pre_find(const json_t *kv, const char *where, const struct token_pre **pre_p,
+		   struct err *e);
+
 /* GPT-2's mapping of bytes to characters: the character of each byte, and back (-1: not one
  * of them). */
 uint32_t token_byte_char(uint8_t byte);

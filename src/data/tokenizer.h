@@ -33,6 +33,11 @@ int tokenizer_from_json(const json_t *doc, const json_t *tokenizer_config, const
 int tokenizer_from_gguf(const json_t *kv, const char *where, struct tokenizer **t_p, struct err *e);
 void tokenizer_free(struct tokenizer *t);
 
+/* The other way: tokenizer.json and tokenizer_config.json for a GGUF's KV pairs, which give the
+ * same ids. `chat_template` MAY be NULL. json_decref both. */
+int tokenizer_gguf_to_json(const json_t *kv, const char *chat_template, const char *where,
+			   json_t **doc_p, json_t **config_p, struct err *e);
+
 /* Appends the ids of `text`. `add_special`: what the model's post-processor adds (BOS, EOS). The
  * text of a special token ("<|im_start|>") becomes its id only with `parse_special`; the text of
  * records is encoded without. Invalid UTF-8 is encoded byte by byte where the model has tokens for

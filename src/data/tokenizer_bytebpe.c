@@ -26,11 +26,7 @@
 
 /* Patterns: src/llama-vocab.cpp of llama.cpp, in the form of the models' own tokenizer.json where
  * it quotes that. */
-static const struct pre {
-	const char *names; /* space-separated */
-	const char *pattern[4];
-	bool ignore_merges, add_bos, nfc;
-} pres[] = {
+static const struct token_pre pres[] = {
 	{ "smollm starcoder refact codeshell",
 	  { "\\p{N}", token_gpt2_pattern },
 	  false,
@@ -160,11 +156,10 @@ static bool has_word(const char *words, const char *word)
 	return false;
 }
 
-static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *where,
-			     struct err *e)
+int token_pre_find(const json_t *kv, const char *where, const struct token_pre **pre_p,
+		   struct err *e)
 {
 	const char *name = NULL;
-	const struct pre *pre = NULL;
 	TRY(json_opt_str(kv, where, "tokenizer.ggml.pre", &name, e));
 	if (!name) {
 		log_warn("%s: the file does not name its pre-tokenizer (tokenizer.ggml.pre), "
@@ -172,14 +167,21 @@ static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *
 			 where);
 		name = "default";
 	}
-	for (size_t i = 0; i < sizeof pres / sizeof *pres && !pre; i++)
-		if (has_word(pres[i].names, name))
-			pre = &pres[i];
-	if (!pre)
-		return err_set(
-			e, ERR_UNSUPPORTED,
-			"%s: the pre-tokenizer '%.64s' (tokenizer.ggml.pre) is not supported",
-			where, name);
+	for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
+		if (has_word(pres[i].names, name)) {
+			*pre_p = &pres[i];
+			return 0;
+		}
+	return err_set(e, ERR_UNSUPPORTED,
+		       "%s: the pre-tokenizer '%.64s' (tokenizer.ggml.pre) is not supported", where,
+		       name);
+}
+
+static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *where,
+			     struct err *e)
+{
+	const struct token_pre *pre;
+	TRY(token_pre_find(kv, where, &pre, e));
 	for (size_t i = 0; i < 4 && pre->pattern[i]; i++)
 		TRY(token_split_regex(t, pre->pattern[i], false, false, true, where, e));
 	if (pre->nfc)

@@ -253,34 +253,3 @@ int ggml_dequantize(int t, const void *src, float *dst, uint64_t n, struct err *
 	types[t].expand(src, dst, n / (uint64_t)types[t].block);
 	return 0;
 }
-
-/* Rounds halves away from zero, as ggml does. */
-int ggml_quantize_q8_0(const float *x, void *dst, uint64_t n, struct err *e)
-{
-	uint8_t *p = dst;
-	for (uint64_t i = 0; i < n; i += 32, x += 32, p += 34) {
-		float most = 0;
-		int bad = 0;
-		for (int j = 0; j < 32; j++) {
-			float a = fabsf(x[j]);
-			bad |= !(a <= FLT_MAX);
-			most = a > most ? a : most;
-		}
-		float d = most / 127, id = d != 0 ? 1 / d : 0;
-		uint16_t h = f32_to_f16(d);
-		if (bad || (h & 0x7c00u) == 0x7c00u)
-			return err_set(e, ERR_INPUT,
-				       "a value of %g or one that is no number does not fit Q8_0",
-				       (double)most);
-		p[0] = (uint8_t)h;
-		p[1] = (uint8_t)(h >> 8);
-		for (int j = 0; j < 32; j++) {
-			float q = roundf(x[j] * id);
-			p[2 + j] = (uint8_t)(int8_t)(q > 127    ? 127
-						     : q < -127 ? -127
-						     : q == q   ? q
-								: 0);
-		}
-	}
-	return 0;
-}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ggml_blocks.h - the number formats of ggml: sizes, and conversion from and to float32.
  *
- * Bit for bit what the package `gguf` (quants.py) computes, which is what ggml-quants.c computes.
+ * Reading is bit for bit what the package `gguf` (quants.py) computes, which is what ggml-quants.c
+ * computes; so is writing, but for the K types (ggml_quants.c).
  * Reading is declared in model_file.h (ggml_type_info, ggml_dequantize). A block holds 32 numbers
  * (256 for the K types) of one row. */
 #ifndef HS_FILE_GGML_BLOCKS_H
@@ -30,8 +31,9 @@ enum ggml_type {
 /* The name of any type, also of those that are not read: "Q2_K"; "unknown" beyond the list. */
 const char *ggml_type_name(int ggml_type);
 
-/* n numbers (a multiple of 32) to Q8_0, n/32*34 bytes. ERR_INPUT when a number is not finite or too
- * large for a float16 scale. */
-int ggml_quantize_q8_0(const float *src, void *dst, uint64_t n, struct err *e);
+/* n numbers (a multiple of the block) to blocks of one of the types from Q4_0 to Q6_K, see
+ * ggml_quants.c. ERR_INPUT when a number is not finite or too large for a float16 scale. */
+int ggml_quantize(int ggml_type, const float *src, void *dst, uint64_t n, struct err *e);
+bool ggml_can_quantize(int ggml_type);
 
 #endif

@@ -6,19 +6,22 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/version.h"
 #include "file/atomic.h"
 #include "file/ggml_blocks.h"
 #include "file/gguf.h"
 #include "file/gguf_kv.h"
 #include "file/gguf_names.h"
 #include "file/model_file.h"
+#include "file/peft.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ALIGN 32
 #define CHUNK (1ull << 20) /* numbers */
-enum { FILE_TYPE_F16 = 1, FILE_TYPE_Q8_0 = 7, QUANT_VERSION = 2 };
+enum { QUANT_VERSION = 2 };
 
 struct plan_tensor {
 	const char *name;             /* in the file */
@@ -51,7 +54,7 @@ struct writer {
 static bool is_stale(const char *key)
 {
 	static const char *const stale[] = { "general.file_type", "general.alignment",
-					     "general.quantization_version" };
+					     "general.quantization_version", GGUF_MARK };
 	for (size_t i = 0; i < ARRAY_LEN(stale); i++)
 		if (!strcmp(key, stale[i]))
 			return true;
@@ -63,7 +66,8 @@ static int copy_pairs(struct writer *w, struct err *e)
 	struct gguf g;
 	TRY(gguf_open(model_file_path(w->base), &g, e));
 	for (size_t i = 0; i < g.nkv; i++) {
-		if (is_stale(g.kv[i].key))
+		if (is_stale(g.kv[i].key) &&
+		    !(w->out == GGUF_OUT_AS_BASE && !strcmp(g.kv[i].key, "general.file_type")))
 			continue;
 		buf_add(&w->pairs.b, g.kv[i].raw, g.kv[i].raw_bytes);
 		w->pairs.n++;
@@ -82,8 +86,11 @@ static int make_pairs(struct writer *w, struct err *e)
 		pairs_str(&w->pairs, "general.type", "model");
 		TRY(gguf_vocab(w->base, w->shape.vocab, &w->pairs, e));
 	}
-	pairs_u32(&w->pairs, "general.file_type",
-		  w->out == GGUF_Q8_0 ? FILE_TYPE_Q8_0 : FILE_TYPE_F16);
+	if (gguf_file_type(w->out) >= 0)
+		pairs_u32(&w->pairs, "general.file_type", (uint32_t)gguf_file_type(w->out));
+	else if (!carried)
+		pairs_u32(&w->pairs, "general.file_type", (uint32_t)gguf_file_type(GGUF_OUT_F16));
+	pairs_str(&w->pairs, GGUF_MARK, HS_VERSION);
 	pairs_u32(&w->pairs, "general.quantization_version", QUANT_VERSION);
 	return buf_ok(&w->pairs.b, e);
 }
@@ -93,11 +100,26 @@ static int make_pairs(struct writer *w, struct err *e)
 /* Old checkpoints also store tensors that are computed here. */
 static bool is_computed(const char *name) { return strstr(name, ".rotary_emb.inv_freq") != NULL; }
 
-static int tensor_type(const struct writer *w, const struct model_tensor *t)
+static int base_type(const struct model_tensor *t)
 {
+	return t->kind == STORE_BLOCK ? t->ggml_type
+	       : t->kind == STORE_NF4 ? GGML_F16
+	       : t->dtype == DT_F32   ? GGML_F32
+	       : t->dtype == DT_BF16  ? GGML_BF16
+				      : GGML_F16;
+}
+
+static int tensor_type(const struct writer *w, const struct plan_tensor *p)
+{
+	const struct model_tensor *t = p->t;
 	if (t->ndim < 2)
 		return GGML_F32;
-	return w->out == GGUF_Q8_0 && t->shape[t->ndim - 1] % 32 == 0 ? GGML_Q8_0 : GGML_F16;
+	return gguf_matrix_type(w->out, &(struct gguf_place){ .name = p->name,
+							      .layer = p->layer,
+							      .layers = w->shape.layers,
+							      .columns = t->shape[t->ndim - 1],
+							      .tied = w->shape.tied,
+							      .base = base_type(t) });
 }
 
 static int plan_tensor(struct writer *w, const struct model_tensor *t, struct err *e)
@@ -119,8 +141,9 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	if (!p->name)
 		return err_nomem(e, 64, "a name");
 	p->t = t;
-	p->type = tensor_type(w, t);
 	p->count = t->count;
+	p->layer = layer;
+	p->type = tensor_type(w, p);
 	p->layer = layer >= 0 ? layer : !strncmp(p->name, "token", 5) ? -1 : INT32_MAX;
 	if (w->shape.arch->permuted &&
 	    (strstr(t->name, "self_attn.q_proj.") || strstr(t->name, "self_attn.k_proj.")))
@@ -237,13 +260,23 @@ static int put_numbers(struct writer *w, const struct plan_tensor *p, const floa
 		return write_bytes(w, x, n * 4, e);
 	if (p->type == GGML_F16)
 		return put_f16(w, p, x, n, e);
+	int block, bytes, rc = 0;
+	const char *name;
+	if (!ggml_type_info(p->type, &block, &bytes, &name))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "tensor '%s': numbers of type %s are not written", p->t->name,
+			       ggml_type_name(p->type));
+	uint64_t size = n / (uint64_t)block * (uint64_t)bytes;
 	buf_reset(&w->bytes);
-	buf_reserve(&w->bytes, n / 32 * 34);
+	buf_reserve(&w->bytes, size);
 	TRY(buf_ok(&w->bytes, e));
-	int rc = ggml_quantize_q8_0(x, w->bytes.p, n, e);
+	if (p->type == GGML_BF16)
+		dtype_from_f32(DT_BF16, x, w->bytes.p, n);
+	else
+		rc = ggml_quantize(p->type, x, w->bytes.p, n, e);
 	if (rc < 0)
 		return err_prefix(e, "tensor '%s'", p->t->name);
-	return write_bytes(w, w->bytes.p, n / 32 * 34, e);
+	return write_bytes(w, w->bytes.p, size, e);
 }
 
 /* Reads whole heads and writes their rows in the order of the file. */
@@ -293,6 +326,131 @@ static int write_file(struct writer *w, const char *path, struct err *e)
 		return rc;
 	}
 	return atomic_commit(&w->file, e);
+}
+
+/* ---- adapters ---- */
+
+/* One half of a pair: rows of `columns` numbers, of B in the order of the file. */
+struct half {
+	char name[96];
+	const float *v;
+	int64_t rows, columns, head_dim;
+};
+
+static int list_halves(const struct writer *w, const struct peft_adapter *ad, struct half *half,
+		       struct err *e)
+{
+	for (size_t i = 0; i < ad->npair; i++) {
+		const struct peft_pair *p = &ad->pair[i];
+		struct buf name = BUF_INIT, full = BUF_INIT;
+		int64_t layer = -1;
+		buf_addf(&full, "%s.weight", p->module);
+		bool known = !full.failed && gguf_name_from_hf(full.p, &name, &layer) &&
+			     !name.failed && layer < w->shape.layers && name.n < 64;
+		if (known) {
+			bool turned =
+				w->shape.arch->permuted && (strstr(full.p, "self_attn.q_proj.") ||
+							    strstr(full.p, "self_attn.k_proj."));
+			half[2 * i] =
+				(struct half){ .v = p->a, .rows = ad->cfg.r, .columns = p->in };
+			half[2 * i + 1] =
+				(struct half){ .v = p->b,
+					       .rows = p->out,
+					       .columns = ad->cfg.r,
+					       .head_dim = turned ? w->shape.head_dim : 0 };
+			snprintf(half[2 * i].name, sizeof half->name, "%.64s.lora_a", name.p);
+			snprintf(half[2 * i + 1].name, sizeof half->name, "%.64s.lora_b", name.p);
+			known = !turned || p->out % w->shape.head_dim == 0;
+		}
+		buf_release(&name);
+		buf_release(&full);
+		if (!known)
+			return err_set(e, ERR_UNSUPPORTED,
+				       "the adapter's '%s' has no place in a GGUF of this family",
+				       p->module);
+	}
+	return 0;
+}
+
+static int write_halves(struct writer *w, const struct half *half, size_t n, struct err *e)
+{
+	static const char zero[ALIGN];
+	for (size_t i = 0; i < n; i++) {
+		const struct half *h = &half[i];
+		uint64_t row = (uint64_t)h->columns * 4;
+		for (int64_t r = 0; r < h->rows; r++) {
+			int64_t from = h->head_dim ? hf_row_of_gguf(r, h->head_dim) : r;
+			TRY(write_bytes(w, h->v + from * h->columns, row, e));
+		}
+		if (w->at % ALIGN)
+			TRY(write_bytes(w, zero, ALIGN - w->at % ALIGN, e));
+	}
+	return 0;
+}
+
+static int adapter_head(struct writer *w, const struct half *half, size_t n,
+			const struct peft_adapter *ad, struct buf *b, struct err *e)
+{
+	static const char zero[ALIGN];
+	uint64_t at = 0;
+	pairs_str(&w->pairs, "general.architecture", w->shape.arch->name);
+	pairs_str(&w->pairs, "general.type", "adapter");
+	pairs_str(&w->pairs, "adapter.type", "lora");
+	/* a reader divides it by r */
+	pairs_f32(&w->pairs, "adapter.lora.alpha", (float)(peft_scale(&ad->cfg) * ad->cfg.r));
+	pairs_u32(&w->pairs, "general.file_type", (uint32_t)gguf_file_type(GGUF_OUT_F32));
+	pairs_str(&w->pairs, GGUF_MARK, HS_VERSION);
+	TRY(buf_ok(&w->pairs.b, e));
+	buf_adds(b, "GGUF");
+	add_u32(b, 3);
+	add_u64(b, n);
+	add_u64(b, w->pairs.n);
+	buf_add(b, w->pairs.b.p, w->pairs.b.n);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t bytes = (uint64_t)half[i].rows * (uint64_t)half[i].columns * 4;
+		add_u64(b, strlen(half[i].name));
+		buf_adds(b, half[i].name);
+		add_u32(b, 2);
+		add_u64(b, (uint64_t)half[i].columns);
+		add_u64(b, (uint64_t)half[i].rows);
+		add_u32(b, GGML_F32);
+		add_u64(b, at);
+		at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+	}
+	if (b->n % ALIGN)
+		buf_add(b, zero, ALIGN - b->n % ALIGN);
+	return buf_ok(b, e);
+}
+
+int gguf_write_adapter(const char *path, struct model_file *base, const struct peft_adapter *ad,
+		       struct err *e)
+{
+	struct writer w = { .base = base, .pairs = { BUF_INIT, 0 } };
+	struct buf head = BUF_INIT;
+	size_t n = 2 * ad->npair;
+	struct half *half = mem_array(n ? n : 1, sizeof *half);
+	int rc = half ? 0 : err_nomem(e, n * sizeof *half, "the adapter's tensors");
+	if (rc >= 0)
+		rc = gguf_meta(base, NULL, &w.shape, e);
+	if (rc >= 0)
+		rc = list_halves(&w, ad, half, e);
+	if (rc >= 0)
+		rc = adapter_head(&w, half, n, ad, &head, e);
+	if (rc >= 0)
+		rc = atomic_begin(path, &w.file, e);
+	if (rc >= 0) {
+		rc = atomic_write(&w.file, head.p, head.n, e);
+		if (rc >= 0)
+			rc = write_halves(&w, half, n, e);
+		if (rc < 0)
+			atomic_abort(&w.file);
+		else
+			rc = atomic_commit(&w.file, e);
+	}
+	mem_free(half);
+	buf_release(&head);
+	buf_release(&w.pairs.b);
+	return rc;
 }
 
 int gguf_write_model(const char *path, struct model_file *base, enum gguf_out type,

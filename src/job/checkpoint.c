@@ -11,6 +11,7 @@
 #include "job/base_hash.h"
 #include "job/checkpoint_check.h"
 #include "job/checkpoint_list.h"
+#include "runtime/model_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,16 +54,7 @@ static int write_values(struct job *j, const char *dir, struct err *e)
 	mem_free(spec);
 	if (rc < 0)
 		return rc;
-	TRY(join(path, dir, "config.json", e));
-	json_t *config = json_deep_copy(model_file_config(j->file));
-	if (config)
-		json_object_del(config, "quantization_config");
-	char *text = config ? json_dumps(config, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
-	rc = text ? atomic_write_file(path, text, strlen(text), e)
-		  : err_nomem(e, 4096, "config.json");
-	free(text);
-	json_decref(config);
-	return rc;
+	return model_folder_write(j->file, dir, DT_F32, e);
 }
 
 static int write_optimizer(struct job *j, const char *dir, struct err *e)

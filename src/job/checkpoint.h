@@ -2,7 +2,7 @@
 /* checkpoint.h - a step kept on disk: OUTPUT/checkpoints/step-000020/.
  *
  *   adapter_config.json, adapter_model.safetensors   the adapter as PEFT stores it, or
- *   model.safetensors, config.json                   all parameters, after full-parameter training
+ *   model.safetensors, config.json, tokenizer...      all parameters, after full-parameter training
  *   optimizer.safetensors NAME.exp_avg, NAME.exp_avg_sq or NAME.momentum_buffer, float32
  *   trainer_state.json    step, data cursor, counters, rules, the configuration; a hash of the base
  *                         model, of every other file, and of itself

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "file/atomic.h"
+#include "file/output.h"
 #include "job/checkpoint_list.h"
 
 #include <dirent.h>
@@ -64,6 +65,12 @@ static const char *const run_files[] = {
 	"checkpoints/step-*/*_config.json",
 	"checkpoints/step-*/*.safetensors",
 	"checkpoints/step-*/config.json",
+	"checkpoints/step-*/tokenizer*",
+	"checkpoints/step-*/special_tokens_map.json",
+	"checkpoints/step-*/chat_template.jinja",
+	"checkpoints/step-*/vocab.json",
+	"checkpoints/step-*/merges.txt",
+	"checkpoints/step-*/added_tokens.json",
 	"checkpoints/step-*/trainer_state.json",
 };
 
@@ -72,7 +79,8 @@ static const char *const results[] = { "metrics.jsonl", "samples.jsonl", "checkp
 				       WEIGHTS,         "tensorboard",   "run.json" };
 
 /* What says something about an earlier run and is not written by every one. */
-static const char *const leftovers[] = { "prediction.json", "trace.json", "loss.png" };
+static const char *const leftovers[] = { "prediction.json", "trace.json", "loss.png",
+					 "profile.json" };
 
 bool run_folder_writes(const char *name)
 {
@@ -208,9 +216,12 @@ static int check_replace(const struct config *c, const char *dir, struct err *e)
 	return 0;
 }
 
-/* No run is there: nothing of somebody else's may be in the way. */
+/* No run is there: nothing of somebody else's may be in the way. A profile or plan of this program
+ * may: `profile` and `plan` write into the folder before the run does. */
 static int check_empty(const struct config *c, const char *dir, struct err *e)
 {
+	TRY(output_check_report(dir, true, NULL, 0, e));
+	TRY(output_check_report(dir, false, NULL, 0, e));
 	const char *what, *input = find_input(c, dir, &what);
 	for (size_t i = 0; i < ARRAY_LEN(results); i++)
 		if (has(dir, results[i]))
@@ -426,6 +437,11 @@ int run_folder_begin(struct run_folder *f, struct err *e)
 		TRY(remove_files(f->path, e));
 	for (size_t i = 0; i < ARRAY_LEN(leftovers); i++) {
 		char path[PATH_MOST];
+		/* a run that is not planned with one does not write it; on its own it may have been
+		 * measured just before */
+		if (!strcmp(leftovers[i], "profile.json") &&
+		    !(f->resumes && !strcmp(f->cfg->profile, "none")))
+			continue;
 		snprintf(path, sizeof path, "%.2047s/%s", f->path, leftovers[i]);
 		if (unlink(path) < 0 && errno != ENOENT)
 			return err_sys(e, errno, "%s: removing", path);

@@ -6,14 +6,18 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "file/ggml_blocks.h"
 #include "file/gguf_write.h"
+#include "file/output.h"
 #include "file/safetensors.h"
 #include "model/stage.h"
+#include "runtime/model_folder.h"
 #include "runtime/runtime.h"
 
+#include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct merger {
 	const struct merge_options *o;
@@ -132,41 +136,30 @@ static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, ui
 	return 0;
 }
 
-static int copy_file(const struct merger *m, const char *name, const char *dir, struct err *e)
+static enum dtype dtype_of(const struct merger *m, const struct model_tensor *t)
 {
-	char from[4096], to[4096];
-	snprintf(from, sizeof from, "%s/%s", m->o->model, name);
-	snprintf(to, sizeof to, "%s/%s", dir, name);
-	FILE *f = fopen(from, "rb");
-	if (!f)
-		return 0; /* a model need not have all of them */
-	struct atomic_file out;
-	int rc = atomic_begin(to, &out, e);
-	char part[65536];
-	size_t n;
-	while (rc >= 0 && (n = fread(part, 1, sizeof part, f)) > 0) {
-		rc = atomic_write(&out, part, n, e);
-		if (rc < 0)
-			atomic_abort(&out);
-	}
-	fclose(f);
-	return rc < 0 ? rc : atomic_commit(&out, e);
+	return m->o->as_base ? t->dtype : m->o->dtype;
+}
+
+#define MERGE_MARK "heteroshard.json"
+
+/* Of most numbers. */
+static enum dtype usual_dtype(const struct merger *m)
+{
+	uint64_t count[3] = { 0 }, *most = &count[0];
+	static const enum dtype of[] = { DT_F32, DT_BF16, DT_F16 };
+	for (size_t i = 0; i < model_file_count(m->file); i++)
+		for (size_t k = 0; k < ARRAY_LEN(of); k++)
+			if (model_file_tensor(m->file, i)->dtype == of[k])
+				count[k] += model_file_tensor(m->file, i)->count;
+	for (size_t k = 1; k < ARRAY_LEN(of); k++)
+		most = count[k] > *most ? &count[k] : most;
+	return of[most - count];
 }
 
 static int write_folder(struct merger *m, const char *dir, struct err *e)
 {
-	static const char *const beside[] = { "tokenizer.json",
-					      "tokenizer_config.json",
-					      "special_tokens_map.json",
-					      "chat_template.jinja",
-					      "generation_config.json",
-					      "tokenizer.model",
-					      "vocab.json",
-					      "merges.txt",
-					      "added_tokens.json" };
-	static const char *const dtype_words[] = {
-		[DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"
-	};
+	static const char mark[] = "{\"written_by\": \"heteroshard merge\"}\n";
 	size_t n = 0;
 	struct st_spec *spec = mem_array(model_file_count(m->file), sizeof *spec);
 	if (!spec)
@@ -175,8 +168,9 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 		const struct model_tensor *t = model_file_tensor(m->file, i);
 		if (model_knows_tensor(&m->cfg, t->name) != 1)
 			continue;
-		spec[n] =
-			(struct st_spec){ .name = t->name, .dtype = m->o->dtype, .ndim = t->ndim };
+		spec[n] = (struct st_spec){ .name = t->name,
+					    .dtype = dtype_of(m, t),
+					    .ndim = t->ndim };
 		memcpy(spec[n++].shape, t->shape, sizeof t->shape);
 	}
 	m->all = n;
@@ -186,33 +180,9 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 	mem_free(spec);
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < ARRAY_LEN(beside); i++)
-		TRY(copy_file(m, beside[i], dir, e));
-	json_t *config = json_deep_copy(model_file_config(m->file));
-	json_object_del(config, "quantization_config");
-	json_object_del(config, "dtype");
-	json_object_set_new(config, "torch_dtype", json_string(dtype_words[m->o->dtype]));
-	char *text = json_dumps(config, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-	snprintf(path, sizeof path, "%s/config.json", dir);
-	rc = text ? atomic_write_file(path, text, strlen(text), e)
-		  : err_nomem(e, 4096, "config.json");
-	free(text);
-	json_decref(config);
-	return rc;
-}
-
-/* A GGUF's rotary factors have no name in config.json that transformers would compute in the
- * same way. */
-static int check_folder(const struct merger *m, struct err *e)
-{
-	const json_t *rope = json_object_get(model_file_config(m->file), "rope_scaling");
-	const char *type = json_string_value(json_object_get(rope, "rope_type"));
-	if (type && !strcmp(type, "gguf_factors"))
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: its rope factors cannot be written into a folder's "
-			       "config.json: merge into a .gguf file",
-			       m->o->model);
-	return 0;
+	TRY(model_folder_write(m->file, dir, m->o->as_base ? usual_dtype(m) : m->o->dtype, e));
+	/* by this mark --force knows what it may replace */
+	return atomic_write_in(dir, MERGE_MARK, mark, sizeof mark - 1, e);
 }
 
 static int open_parts(struct merger *m, struct err *e)
@@ -237,29 +207,103 @@ static int open_parts(struct merger *m, struct err *e)
 	return 0;
 }
 
+/* ---- before the work ---- */
+
+static bool is_gguf_name(const char *path)
+{
+	size_t n = strlen(path);
+	return n > 5 && !strcmp(path + n - 5, ".gguf");
+}
+
+/* Everything in it is what merge writes. */
+static bool is_our_folder(const char *dir)
+{
+	bool mark = false, stray = false;
+	DIR *d = opendir(dir);
+	for (struct dirent *f; d && (f = readdir(d));) {
+		const char *s = f->d_name;
+		if (!strcmp(s, ".") || !strcmp(s, ".."))
+			continue;
+		mark |= !strcmp(s, MERGE_MARK);
+		stray |= strcmp(s, MERGE_MARK) != 0 && strcmp(s, "model.safetensors") != 0 &&
+			 !model_folder_has(s);
+	}
+	if (d)
+		closedir(d);
+	return mark && !stray;
+}
+
+static int check_out(const struct merge_options *o, struct err *e)
+{
+	const char *const input[] = { o->model, o->adapter };
+	struct stat st;
+	TRY(output_not_input(o->out, input, ARRAY_LEN(input), e));
+	if (lstat(o->out, &st) < 0)
+		return 0;
+	bool ours = S_ISDIR(st.st_mode)   ? !is_gguf_name(o->out) && is_our_folder(o->out)
+		    : S_ISREG(st.st_mode) ? is_gguf_name(o->out) && output_is_our_gguf(o->out)
+					  : false;
+	if (ours && o->force)
+		return 0;
+	return ours ? err_set(e, ERR_USAGE, "%s is there already: --force replaces it", o->out)
+		    : err_set(e, ERR_USAGE,
+			      "%s is there already and was not written by merge: choose another "
+			      "name",
+			      o->out);
+}
+
+/* What the numbers of a base can be written as. */
+static int check_types(const struct merger *m, bool gguf, struct err *e)
+{
+	if (gguf ? m->o->gguf != GGUF_OUT_AS_BASE : !m->o->as_base)
+		return 0;
+	for (size_t i = 0; i < model_file_count(m->file); i++) {
+		const struct model_tensor *t = model_file_tensor(m->file, i);
+		if (t->kind == STORE_BLOCK && (!gguf || !ggml_can_quantize(t->ggml_type)))
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: '%s' is %s, which is not written %s: choose another "
+				       "--type",
+				       m->o->model, t->name, ggml_type_name(t->ggml_type),
+				       gguf ? "into a GGUF" : "into a folder");
+	}
+	return 0;
+}
+
+static int merge_folder(struct merger *m, struct err *e)
+{
+	char *tmp;
+	TRY(model_folder_check(m->file, e));
+	TRY(atomic_dir_begin(m->o->out, &tmp, e));
+	int rc = write_folder(m, tmp, e);
+	if (rc >= 0)
+		rc = m->o->force ? atomic_dir_replace(m->o->out, tmp, e)
+				 : atomic_dir_commit(m->o->out, tmp, e);
+	if (rc < 0) {
+		struct err ignored;
+		dir_remove(tmp, &ignored);
+	}
+	mem_free(tmp);
+	return rc;
+}
+
 int merge(const struct merge_options *o, struct err *e)
 {
 	struct merger m = { .o = o };
-	size_t n = strlen(o->out);
+	bool gguf = is_gguf_name(o->out);
+	if (o->adapter_only && !gguf)
+		return err_set(e, ERR_USAGE,
+			       "%s: an adapter alone is written as a GGUF: choose a name that ends "
+			       "in .gguf (in a folder it is there already: %s)",
+			       o->out, o->adapter);
+	TRY(check_out(o, e));
 	int rc = open_parts(&m, e);
-	if (rc >= 0 && n > 5 && !strcmp(o->out + n - 5, ".gguf")) {
-		m.all = model_file_count(m.file);
-		rc = gguf_write_model(o->out, m.file, o->q8_0 ? GGUF_Q8_0 : GGUF_F16, merged_rows,
-				      &m, e);
-	} else if (rc >= 0 && (rc = check_folder(&m, e)) >= 0) {
-		char *tmp;
-		rc = atomic_dir_begin(o->out, &tmp, e);
-		if (rc >= 0) {
-			rc = write_folder(&m, tmp, e);
-			if (rc >= 0)
-				rc = atomic_dir_commit(o->out, tmp, e);
-			if (rc < 0) {
-				struct err ignored;
-				dir_remove(tmp, &ignored);
-			}
-			mem_free(tmp);
-		}
-	}
+	if (rc >= 0 && !o->adapter_only)
+		rc = check_types(&m, gguf, e);
+	m.all = m.file ? model_file_count(m.file) : 0;
+	if (rc >= 0)
+		rc = o->adapter_only ? gguf_write_adapter(o->out, m.file, &m.ad, e)
+		     : gguf          ? gguf_write_model(o->out, m.file, o->gguf, merged_rows, &m, e)
+				     : merge_folder(&m, e);
 	param_release(&m.quant);
 	mem_free(m.part);
 	dev_close(m.dev);

@@ -8,6 +8,7 @@
 #define HS_RUNTIME_MERGE_H
 
 #include "base/dtype.h"
+#include "file/gguf_types.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,8 +19,11 @@ struct merge_options {
 	/* out ending in .gguf is a GGUF file, otherwise a folder that must not exist */
 	const char *model, *adapter, *out;
 	bool dequantized, double_quant;
-	enum dtype dtype; /* of the matrices in safetensors */
-	bool q8_0;        /* GGUF: Q8_0 instead of F16 */
+	enum dtype dtype;   /* of the tensors in a folder */
+	bool as_base;       /* in a folder: each in its own instead */
+	enum gguf_out gguf; /* of the matrices in a GGUF */
+	bool adapter_only;  /* the adapter itself, as a GGUF */
+	bool force;         /* replace what this program wrote there before */
 	void (*part)(void *ctx, uint64_t done, uint64_t all);
 	void *ctx;
 };

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "file/atomic.h"
 #include "job/checkpoint_list.h"
-#include "train/train.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,11 +71,11 @@ static int check_room(const struct saver *s, const struct train_state *st, struc
 	return 0;
 }
 
-int saver_init(struct saver *s, struct job *j, const struct train_sink *sink, struct arena *a,
+int saver_init(struct saver *s, struct job *j, const struct save_sink *sink, struct arena *a,
 	       const struct train_state *st, const char *resume, struct err *e)
 {
 	s->job = j;
-	s->sink = sink;
+	s->sink = *sink;
 	s->arena = a;
 	s->newest = resume;
 	s->last = clock_now();
@@ -93,7 +92,7 @@ static int write_checkpoint(struct saver *s, const struct train_state *st, struc
 	s->newest = path;
 	TRY(checkpoint_prune(s->dir, s->job->cfg->save_total_limit, e));
 	TRY(run_folder_keep(&s->folder, e));
-	return s->sink->saved ? s->sink->saved(s->sink->ctx, st->step, path, e) : 0;
+	return s->sink.saved ? s->sink.saved(s->sink.ctx, st->step, path, e) : 0;
 }
 
 int saver_save(struct saver *s, const struct train_state *st, enum save_kind kind, int64_t began,
@@ -126,8 +125,8 @@ int saver_finish(struct saver *s, const struct train_state *st, bool checkpoint,
 	for (;;) {
 		char other[sizeof s->dir] = "";
 		int rc = write_end(s, &now, checkpoint || s->failed, e);
-		if (rc >= 0 || !s->sink->blocked ||
-		    s->sink->blocked(s->sink->ctx, e->msg, other, sizeof other) < 0)
+		if (rc >= 0 || !s->sink.blocked ||
+		    s->sink.blocked(s->sink.ctx, e->msg, other, sizeof other) < 0)
 			return rc;
 		err_clear(e);
 		if (other[0])

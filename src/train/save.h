@@ -11,13 +11,19 @@
 #include "job/run_folder.h"
 
 struct err;
-struct train_sink;
+
+/* Slots as of struct train_sink; both MAY be NULL. */
+struct save_sink {
+	void *ctx;
+	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
+	int (*blocked)(void *ctx, const char *why, char *other, size_t cap);
+};
 
 enum save_kind { SAVE_STEP, SAVE_TIMED };
 
 struct saver {
 	struct job *job;
-	const struct train_sink *sink;
+	struct save_sink sink;
 	struct arena *arena;
 	struct run_folder folder;
 	char dir[2048];     /* where it is saved: output_dir, or what was chosen instead */
@@ -29,7 +35,7 @@ struct saver {
 
 /* `st`: where the run begins. `resume`: the checkpoint that it goes on from, or NULL. ERR_IO when
  * not even one checkpoint fits on the disk. */
-int saver_init(struct saver *s, struct job *j, const struct train_sink *sink, struct arena *a,
+int saver_init(struct saver *s, struct job *j, const struct save_sink *sink, struct arena *a,
 	       const struct train_state *st, const char *resume, struct err *e);
 /* Whether a checkpoint is due by the clock (save_minutes). */
 bool saver_due(const struct saver *s);

@@ -401,7 +401,10 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	t->st.rules = RULES_NOW;
 	if (resume)
 		TRY(checkpoint_read(t->job, resume, t->o->allow_changes, &t->st, e));
-	TRY(saver_init(&t->saver, t->job, t->sink, &t->arena, &t->st, resume, e));
+	const struct save_sink saves = { .ctx = t->sink->ctx,
+					 .saved = t->sink->saved,
+					 .blocked = t->sink->blocked };
+	TRY(saver_init(&t->saver, t->job, &saves, &t->arena, &t->st, resume, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");

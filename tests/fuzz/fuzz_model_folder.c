@@ -74,7 +74,7 @@ static void read_model(struct model_file *f)
 	}
 	char out[128];
 	snprintf(out, sizeof out, "%s/out.gguf", folder);
-	gguf_write_model(out, f, GGUF_Q8_0, rows, f, &e);
+	gguf_write_model(out, f, GGUF_OUT_Q8_0, rows, f, &e);
 	gone("out.gguf");
 }
 

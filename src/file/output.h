@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.h - whether a file or folder may be written, asked before any work is done.
+ *
+ * What a command reads is never its output, whatever the user says; neither is a folder that holds
+ * what it reads. What is there already is replaced only where the user says so and this program
+ * wrote it. */
+#ifndef HS_FILE_OUTPUT_H
+#define HS_FILE_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct err;
+
+/* ERR_USAGE when `out` is the file or folder of one of input[n] (NULL entries are passed over), or
+ * a folder in which one of them lies. */
+int output_not_input(const char *out, const char *const *input, size_t n, struct err *e);
+/* Whether `plan` (or, without `plan`, `profile`) may write its files into the folder: plan.json and
+ * profile.json there are this program's, or nothing is there that they would replace, and none of
+ * input[n] is among them. */
+int output_check_report(const char *dir, bool plan, const char *const *input, size_t n,
+			struct err *e);
+/* A GGUF file that this program wrote, by its pair GGUF_MARK. */
+bool output_is_our_gguf(const char *path);
+/* A JSON object of at most 64 MiB that has all of these keys (ended by NULL). */
+bool output_is_json_with(const char *path, const char *const *key);
+
+#endif

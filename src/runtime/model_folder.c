@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_folder.c - see model_folder.h. */
+#include "runtime/model_folder.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/tokenizer.h"
+#include "file/atomic.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_MOST = 4096 };
+
+static const char *const beside[] = { "tokenizer.json",
+				      "tokenizer_config.json",
+				      "special_tokens_map.json",
+				      "chat_template.jinja",
+				      "generation_config.json",
+				      "tokenizer.model",
+				      "vocab.json",
+				      "merges.txt",
+				      "added_tokens.json" };
+
+bool model_folder_has(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(beside); i++)
+		if (!strcmp(beside[i], name))
+			return true;
+	return !strcmp(name, "config.json");
+}
+
+static int write_json(const char *dir, const char *name, const json_t *o, bool indent,
+		      struct err *e)
+{
+	char *text = json_dumps(o, (indent ? JSON_INDENT(2) : JSON_COMPACT) | JSON_PRESERVE_ORDER);
+	int rc =
+		text ? atomic_write_in(dir, name, text, strlen(text), e) : err_nomem(e, 4096, name);
+	free(text);
+	return rc;
+}
+
+/* *found_p: it was there. A file that cannot be read to its end is an error, not a short copy. */
+static int copy_file(const char *from_dir, const char *name, const char *dir, bool *found_p,
+		     struct err *e)
+{
+	char from[PATH_MOST], to[PATH_MOST];
+	if (snprintf(from, sizeof from, "%s/%s", from_dir, name) >= PATH_MOST ||
+	    snprintf(to, sizeof to, "%s/%s", dir, name) >= PATH_MOST)
+		return err_set(e, ERR_INPUT, "%s: the path is too long", dir);
+	FILE *f = fopen(from, "rb");
+	*found_p = f != NULL;
+	if (!f)
+		return errno == ENOENT ? 0 : err_sys(e, errno, "%s", from);
+	struct atomic_file out;
+	int rc = atomic_begin(to, &out, e);
+	if (rc < 0) {
+		fclose(f);
+		return rc;
+	}
+	static char part[65536];
+	size_t n;
+	while (rc >= 0 && (n = fread(part, 1, sizeof part, f)) > 0)
+		rc = atomic_write(&out, part, n, e);
+	if (rc >= 0 && ferror(f))
+		rc = err_sys(e, errno, "%s: reading", from);
+	fclose(f);
+	if (rc < 0) {
+		atomic_abort(&out);
+		return rc;
+	}
+	return atomic_commit(&out, e);
+}
+
+/* What generation needs to know where the model does not say it. */
+static int make_generation(const struct model_file *base, const char *dir, struct err *e)
+{
+	static const char *const keys[] = { "bos_token_id", "eos_token_id", "pad_token_id" };
+	static const char *const gguf[] = { "tokenizer.ggml.bos_token_id",
+					    "tokenizer.ggml.eos_token_id",
+					    "tokenizer.ggml.padding_token_id" };
+	json_t *o = json_object();
+	json_object_set_new(o, "_from_model_config", json_true());
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		json_t *v = json_object_get(model_file_config(base), keys[i]);
+		if (!v)
+			v = json_object_get(model_file_gguf_vocab(base), gguf[i]);
+		if (v && !json_is_null(v))
+			json_object_set(o, keys[i], v);
+	}
+	int rc = write_json(dir, "generation_config.json", o, true, e);
+	json_decref(o);
+	return rc;
+}
+
+static int make_tokenizer(const struct model_file *base, const char *dir, struct err *e)
+{
+	json_t *doc, *config;
+	TRY(tokenizer_gguf_to_json(model_file_gguf_vocab(base), model_file_chat_template(base),
+				   model_file_path(base), &doc, &config, e));
+	int rc = write_json(dir, "tokenizer.json", doc, false, e);
+	if (rc >= 0)
+		rc = write_json(dir, "tokenizer_config.json", config, true, e);
+	json_decref(doc);
+	json_decref(config);
+	return rc;
+}
+
+static int write_config(const struct model_file *base, const char *dir, enum dtype dtype,
+			struct err *e)
+{
+	static const char *const words[] = {
+		[DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"
+	};
+	json_t *config = json_deep_copy(model_file_config(base));
+	json_object_del(config, "quantization_config");
+	json_object_del(config, "dtype");
+	json_object_set_new(config, "torch_dtype", json_string(words[dtype]));
+	int rc = write_json(dir, "config.json", config, true, e);
+	json_decref(config);
+	return rc;
+}
+
+int model_folder_write(struct model_file *base, const char *dir, enum dtype dtype, struct err *e)
+{
+	bool generation = false;
+	if (model_file_gguf_vocab(base)) {
+		TRY(make_tokenizer(base, dir, e));
+	} else {
+		for (size_t i = 0; i < ARRAY_LEN(beside); i++) {
+			bool found;
+			TRY(copy_file(model_file_path(base), beside[i], dir, &found, e));
+			generation |= found && !strcmp(beside[i], "generation_config.json");
+		}
+		if (!model_file_tokenizer_path(base))
+			log_warn("%s: has no tokenizer.json, so neither has %s",
+				 model_file_path(base), dir);
+	}
+	if (!generation)
+		TRY(make_generation(base, dir, e));
+	return write_config(base, dir, dtype, e);
+}
+
+int model_folder_check(const struct model_file *base, struct err *e)
+{
+	const json_t *rope = json_object_get(model_file_config(base), "rope_scaling");
+	const char *type = json_string_value(json_object_get(rope, "rope_type"));
+	if (type && !strcmp(type, "gguf_factors"))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: its rope factors cannot be written into a folder's "
+			       "config.json, where transformers would compute others: a .gguf file "
+			       "can hold them",
+			       model_file_path(base));
+	return 0;
+}
