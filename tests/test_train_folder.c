@@ -313,7 +313,7 @@ static void an_old_run_stays_until_the_new_one_runs(void **state)
 	assert_true(rename(at(&t, "run/adapter_model.safetensors"), at(&t, "kept")) == 0);
 	put(at(&t, "run/adapter_model.safetensors"), "old");
 	/* before it begins: a device that is not there; data that is not there */
-	refused(&t, "run", WITH("overwrite_output_dir=true", "device=nosuch"), "nosuch");
+	refused(&t, "run", WITH("overwrite_output_dir=true", "device=cuda:99"), "cuda");
 	assert_true(there(at(&t, "run/checkpoints/step-000002")));
 	assert_false(there(at(&t, "run.old")));
 	/* after it began, before its first checkpoint */
