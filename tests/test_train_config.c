@@ -126,6 +126,19 @@ static void hetero_config(void **state)
 	}
 }
 
+static void is_last_may_be_left_out(void **state)
+{
+	(void)state;
+	struct config *c = must(
+		LEAST "coordinator: {ip: 10.0.0.1}\nworkers: [{id: 1, ip: 10.0.0.2}]\n"
+		      "shard_plan: [{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8}]\n",
+		0, NULL);
+	assert_int_equal(c->nshards, 2);
+	assert_false(c->shard_plan[0].is_last);
+	assert_true(c->shard_plan[1].is_last);
+	config_free(c);
+}
+
 static void keys_of_axolotl(void **state)
 {
 	(void)state;
@@ -311,8 +324,6 @@ static const struct {
 	{ CLUSTER(W1, "{id: local, start: 1, end: 4}, {id: 1, start: 4, end: 8, is_last: true}"),
 	  "a gap" },
 	{ CLUSTER(W1, "{id: local, start: 0, end: 0}"), "is empty" },
-	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8}"),
-	  "needs 'is_last: true'" },
 	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}, {id: 1, start: 4, end: 8, "
 		      "is_last: true}"),
 	  "is not the last" },
@@ -443,11 +454,17 @@ static void every_row_has_a_help_line(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(defaults),        cmocka_unit_test(file_and_overrides),
-		cmocka_unit_test(hetero_config),   cmocka_unit_test(several_cards),
-		cmocka_unit_test(keys_of_axolotl), cmocka_unit_test(bad_files),
-		cmocka_unit_test(bad_overrides),   cmocka_unit_test(json_round_trip),
-		cmocka_unit_test(memory_runs_out), cmocka_unit_test(every_row_has_a_help_line),
+		cmocka_unit_test(defaults),
+		cmocka_unit_test(file_and_overrides),
+		cmocka_unit_test(hetero_config),
+		cmocka_unit_test(several_cards),
+		cmocka_unit_test(is_last_may_be_left_out),
+		cmocka_unit_test(keys_of_axolotl),
+		cmocka_unit_test(bad_files),
+		cmocka_unit_test(bad_overrides),
+		cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(memory_runs_out),
+		cmocka_unit_test(every_row_has_a_help_line),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,8 +58,8 @@ struct config_worker {
 	int listen; /* enum config_listen */
 };
 
-/* Layers [start, end) on worker `id`, in the order of the pipeline; exactly one entry, the last,
- * has is_last. */
+/* Layers [start, end) on worker `id`, in the order of the pipeline; the last entry has is_last,
+ * whether it was given or not. */
 struct config_shard {
 	const char *id;
 	int64_t start, end;

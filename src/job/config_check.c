@@ -250,6 +250,8 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 {
 	settle(c, seen);
 	TRY(config_cluster_expand(c, where, e));
+	if (c->nshards)
+		c->shard_plan[c->nshards - 1].is_last = true;
 	TRY(check_needed(c, need, where, e));
 	TRY(check_adapter(c, where, seen, e));
 	TRY(check_training(c, where, seen, e));

@@ -353,12 +353,10 @@ static int check_shards(const struct config *c, const char *where, struct err *e
 				       where, s->id, (long long)s->start, (long long)next,
 				       s->start > next ? "a gap" : "an overlap");
 		bool last = i + 1 == c->nshards;
-		if (s->is_last != last)
+		if (s->is_last && !last)
 			return err_set(e, ERR_USAGE,
-				       last ? "%s: 'shard_plan' of '%.60s' comes last and needs "
-					      "'is_last: true'"
-					    : "%s: 'shard_plan' of '%.60s' has 'is_last: true' but "
-					      "is not the last",
+				       "%s: 'shard_plan' of '%.60s' has 'is_last: true' but is not "
+				       "the last",
 				       where, s->id);
 		next = s->end;
 	}

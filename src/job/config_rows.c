@@ -218,7 +218,8 @@ static const struct opt rows[] = {
 	       "workers ID.0 to ID.(N-1), with N ports and devices counted up), public_key, "
 	       "listen (all: every address of the machine, where there are keys; ip: only its ip)"),
 	CUSTOM(shard_plan, "[{id, start, end, is_last}]",
-	       "layers [start, end) of each worker in order; id of a worker (with num_gpus: all "
+	       "layers [start, end) of each worker in order (is_last is optional); id of a worker "
+	       "(with num_gpus: all "
 	       "its "
 	       "cards in a row), or local for the coordinator's device"),
 	CUSTOM(training, "{visualize, ...}",
