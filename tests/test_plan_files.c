@@ -285,11 +285,45 @@ static void test_does_not_fit(void **state)
 	assert_int_equal(planner_run(&planner_best, &p, &options, &plan, &e), ERR_USAGE);
 	print_message("%s\n", e.msg);
 	assert_non_null(strstr(e.msg, "GiB more"));
-	assert_non_null(strstr(e.msg, "4-bit"));
+	assert_non_null(strstr(e.msg, "(of 8.00 GiB other programs use 0.00, and 0.40 are kept "
+				      "free, memory_reserve); it would fit with 4-bit weights"));
 	assert_int_equal(planner_run(&planner_even, &p, &options, &plan, &e), 0);
 	assert_false(plan.fits);
 	assert_true(plan.over_gib > 4 && !plan.executable);
 	plan_release(&plan);
+	profile_release(&p);
+	free(s);
+}
+
+/* Only what helps is advised. */
+static void test_advice(void **state)
+{
+	/* weights of 4.5 bits: 10 GiB a layer */
+	char *s = changed("\"parameters_per_layer\": 1000000",
+			  "\"parameters_per_layer\": 19000000000, \"layer_gib\": 10, "
+			  "\"layer_state_gib\": 0.1");
+	struct plan_options o = options;
+	struct profile p;
+	struct plan plan;
+	struct err e = { 0 };
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, s, strlen(s), "profile.json", &e), 0);
+	assert_int_equal(planner_run(&planner_best, &p, &options, &plan, &e), ERR_USAGE);
+	assert_null(strstr(e.msg, "4-bit"));
+	assert_null(strstr(e.msg, "memory_reserve of at most"));
+	profile_release(&p);
+	free(s);
+	/* the reserve alone is the cause */
+	s = changed("\"parameters_per_layer\": 1000000",
+		    "\"parameters_per_layer\": 1000000, \"layer_gib\": 0.25, "
+		    "\"layer_state_gib\": 0.1");
+	o.reserve_gib = 7.5;
+	assert_int_equal(profile_read_text(&p, s, strlen(s), "profile.json", &e), 0);
+	assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), ERR_USAGE);
+	if (!strstr(e.msg, "and 7.50 are kept free, memory_reserve); it would fit with "
+			   "memory_reserve of at most"))
+		fail_msg("%s", e.msg);
 	profile_release(&p);
 	free(s);
 }
@@ -390,7 +424,8 @@ int main(void)
 		cmocka_unit_test(test_bad_profiles),       cmocka_unit_test(test_ways),
 		cmocka_unit_test(test_profile_round_trip), cmocka_unit_test(test_curve),
 		cmocka_unit_test(test_plan_round_trip),    cmocka_unit_test(test_bad_plans),
-		cmocka_unit_test(test_does_not_fit),       cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_does_not_fit),
+		cmocka_unit_test(test_advice),       cmocka_unit_test(test_cards),
 		cmocka_unit_test(test_out_of_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -306,27 +307,49 @@ int plan_simulate(const struct profile *p, const struct plan_options *o, struct 
 	return plan_timeline(p, o, plan, NULL, NULL, e);
 }
 
+/* What would make room, most useful first; only what is not done already. */
+static void list_advice(const struct profile *p, const struct plan *plan, double reserve,
+			struct buf *b)
+{
+	/* 4.5 bits or fewer a number: the weights are quantised */
+	bool small = p->parameters_per_layer > 0 &&
+		     p->layer_gib * 1073741824.0 < 0.8 * p->parameters_per_layer;
+	if (reserve >= plan->over_gib)
+		buf_addf(b, "memory_reserve of at most %.2f, ",
+			 floor(100 * (reserve - plan->over_gib)) / 100);
+	if (p->layer_state_gib > p->layer_gib)
+		buf_adds(b, "LoRA instead of full training, ");
+	else if (!small)
+		buf_adds(b, "4-bit weights (load_in_4bit), ");
+	buf_adds(b, "a shorter sequence_len, ");
+	if (plan->microbatch > 1)
+		buf_adds(b, "a smaller micro_batch_size, ");
+	buf_addf(b, "or another device with %.1f GiB or more", plan->over_gib + 1);
+}
+
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e)
 {
 	const struct profile_device *d = &p->device[plan->over_device];
-	double state = p->layer_state_gib, weights = p->layer_gib, limit = 0;
+	struct buf advice = BUF_INIT;
+	double limit = 0;
 
 	for (int k = 0; k < plan->stages; k++)
 		for (int i = 0; i < plan->stage[k].members; i++)
 			if (plan->stage[k].member[i].device == plan->over_device)
 				limit = plan->stage[k].member[i].limit_gib;
-	return err_set(e, ERR_USAGE,
-		       "no plan fits into memory: the nearest one needs %.2f GiB more than the "
-		       "%.2f GiB that device '%s' may use "
-		       "(of %.2f GiB, after "
-		       "what other programs use and the reserve); it would fit with %s, a shorter "
-		       "sequence_len, a smaller "
-		       "micro_batch_size, or another device "
-		       "with %.1f GiB or more",
-		       plan->over_gib, limit, d->id, d->memory_gib,
-		       state > weights ? "LoRA instead of full training"
-				       : "4-bit weights (load_in_4bit)",
-		       plan->over_gib + 1);
+	double reserve = fmax(0, d->memory_gib - d->used_gib - limit);
+	list_advice(p, plan, reserve, &advice);
+	int rc = buf_ok(&advice, e);
+	if (rc >= 0)
+		rc = err_set(
+			e, ERR_USAGE,
+			"no plan fits into memory: the nearest one needs %.2f GiB more than the "
+			"%.2f GiB that device '%s' may use (of %.2f GiB other programs use %.2f, "
+			"and %.2f are kept free, memory_reserve); it would fit with %s",
+			plan->over_gib, limit, d->id, d->memory_gib, d->used_gib, reserve,
+			advice.p);
+	buf_release(&advice);
+	return rc;
 }
 
 int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
