@@ -29,9 +29,32 @@ static int add_param(struct job *j, size_t *cap, const char *name, int ndim, con
 	return 0;
 }
 
+/* An adapter of a rank above the width of a matrix holds more numbers than the matrix. */
+static void warn_of_rank(const struct job *j)
+{
+	enum linear at = LIN_COUNT;
+	int64_t least = j->opt.lora.r, dim[2];
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		if (!j->opt.lora.target[l])
+			continue;
+		linear_dims(&j->model, l, dim);
+		int64_t width = dim[0] < dim[1] ? dim[0] : dim[1];
+		if (width < least)
+			at = l, least = width;
+	}
+	if (at == LIN_COUNT)
+		return;
+	linear_dims(&j->model, at, dim);
+	log_warn("lora_r %lld is above the width of %s (%lld x %lld): a rank above %lld adds "
+		 "parameters and no freedom there",
+		 (long long)j->opt.lora.r, linear_name(at), (long long)dim[0], (long long)dim[1],
+		 (long long)least);
+}
+
 static int list_adapter(struct job *j, struct err *e)
 {
 	size_t cap = 0;
+	warn_of_rank(j);
 	for (int64_t i = 0; i < j->model.layers; i++)
 		for (enum linear l = 0; l < LIN_COUNT; l++) {
 			if (!j->opt.lora.target[l])
