@@ -144,6 +144,12 @@ refuses "a folder without an adapter" "it has no adapter_config.json; an adapter
 	merge "$golden/smollm2" "$golden/smollm2" out.gguf
 refuses "a key file that is not there" "'heteroshard keygen none' makes one" keygen --show none
 
+# ---- help for one key ----
+works "help config KEY" "rank of the adapter (1 to 4096; default 8)" help config lora_r
+works "its words are explained" "AdamW; two numbers kept for each parameter" help config optimizer
+refuses "no such key" "there is no key 'lr', did you mean 'learning_rate'?" help config lr
+refuses "a key without config" "heteroshard help config lora_r" help lora_r
+
 # ---- a path with ~ ----
 export HOME=$tmp/home
 mkdir -p "$HOME/models"
@@ -173,6 +179,12 @@ works "log_level: debug says more" 'debug:   "learning_rate": 0.0002' train job.
 quiet "a flag counts more than log_level" train -q job.yaml log_level=debug
 works "the header says exactly what is trained" \
 	"3,840 of 52,800, 7.27 %" train job.yaml adapter=lora lora_r=8
+works "a rank above the width of a layer" \
+	"warning: lora_r 64 is above the width of v_proj (16 x 48): a rank above 16 adds" \
+	train job.yaml adapter=lora lora_r=64
+! "$hs" train "$tmp/job.yaml" adapter=lora lora_r=16 datasets="$tmp/data.jsonl" \
+	output_dir="$tmp/run" 2>&1 | grep -q 'above the width' >"$tmp/out"
+check "no warning at the width itself"
 works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train job.yaml
 
 echo "1..$n"
