@@ -421,11 +421,15 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_profiles),       cmocka_unit_test(test_ways),
-		cmocka_unit_test(test_profile_round_trip), cmocka_unit_test(test_curve),
-		cmocka_unit_test(test_plan_round_trip),    cmocka_unit_test(test_bad_plans),
+		cmocka_unit_test(test_bad_profiles),
+		cmocka_unit_test(test_ways),
+		cmocka_unit_test(test_profile_round_trip),
+		cmocka_unit_test(test_curve),
+		cmocka_unit_test(test_plan_round_trip),
+		cmocka_unit_test(test_bad_plans),
 		cmocka_unit_test(test_does_not_fit),
-		cmocka_unit_test(test_advice),       cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_advice),
+		cmocka_unit_test(test_cards),
 		cmocka_unit_test(test_out_of_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,7 +49,7 @@ static void print_overview(void)
 static int explain_key(const char *word)
 {
 	size_t n;
-	const struct opt *rows = config_rows(&n), *r = opt_find(rows, n, word);
+	const struct opt *keys = config_rows(&n), *r = opt_find(keys, n, word);
 	if (!r) {
 		const char *near = config_key_near(word);
 		return cli_usage_error("there is no key '%.60s'%s%s%s", word,
@@ -96,8 +96,8 @@ static int explain(const struct args *args, int npos, char **argv)
 		if (n + 1 < ARRAY_LEN(names))
 			names[n++] = commands[i].name;
 	}
-	const struct opt *rows_p = config_rows(&nrows);
-	if (opt_find(rows_p, nrows, argv[1]))
+	const struct opt *keys = config_rows(&nrows);
+	if (opt_find(keys, nrows, argv[1]))
 		return cli_usage_error("'%.60s' is a key of the configuration: heteroshard help "
 				       "config %.60s",
 				       argv[1], argv[1]);
