@@ -97,6 +97,13 @@ static void end_hung(const char *line)
 	_exit(1);
 }
 
+/* A vendor's library ends the process: which device was at work is said before. */
+static void say_work(int sig)
+{
+	(void)sig;
+	dev_work_say(STDERR_FILENO);
+}
+
 int main(int argc, char **argv)
 {
 	limit_spinning(argv);
@@ -119,6 +126,7 @@ int main(int argc, char **argv)
 		}
 	}
 	dev_watch_on_hang(end_hung);
+	signal(SIGABRT, say_work);
 	if (i == argc) {
 		char *help[] = { "help", NULL };
 		fflush(stdout);

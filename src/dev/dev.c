@@ -40,7 +40,10 @@ void dev_close(struct dev *d)
 
 int dev_caps(struct dev *d, struct dev_caps *caps_p, struct err *e)
 {
-	return d->be->caps(d, caps_p, e);
+	TRY(d->be->caps(d, caps_p, e));
+	if (caps_p->mem_free > caps_p->mem_total)
+		caps_p->mem_free = caps_p->mem_total; /* callers subtract */
+	return 0;
 }
 
 int dev_alloc(struct dev *d, size_t bytes, struct dev_buf **b_p, struct err *e)

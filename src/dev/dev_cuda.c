@@ -47,7 +47,6 @@ static const struct dl_symbol symbols[] = {
 	ROW(launch, "cuLaunchKernel"),
 	ROW(context, "cuDevicePrimaryCtxRetain"),
 	ROW(context_set, "cuCtxSetCurrent"),
-	ROW(context_release, "cuDevicePrimaryCtxRelease_v2"),
 	ROW(error_name, "cuGetErrorName"),
 };
 
@@ -69,6 +68,8 @@ static int describe(struct rt *c, int version)
 	int code = c->f->attribute(&major, ATTR_MAJOR, c->device);
 	if (code == RT_OK)
 		code = c->f->attribute(&minor, ATTR_MINOR, c->device);
+	/* the card's one context is never released: libraries keep things in it when a device is
+	 * closed and opened again */
 	if (code == RT_OK)
 		code = c->f->context(&c->context, c->device);
 	c->major = version / 1000;
@@ -79,10 +80,13 @@ static int describe(struct rt *c, int version)
 	return code;
 }
 
-static void leave(struct rt *c)
+/* The page cache, which reading the weights fills, does not count as free here, and can be had. */
+static uint64_t shared_free(uint64_t told, uint64_t left) { return told > left ? told : left; }
+
+static bool sees_others(int version)
 {
-	if (c->context)
-		c->f->context_release(c->device);
+	(void)version;
+	return true;
 }
 
 /* Tensor cores: float16 from Volta (7.0), bfloat16 from Ampere (8.0). */
@@ -109,7 +113,8 @@ static const struct rt_vendor cuda = {
 	.error = error,
 	.enter = enter,
 	.describe = describe,
-	.leave = leave,
+	.shared_free = shared_free,
+	.sees_others = sees_others,
 	.native = native,
 	.blas = rt_cublaslt,
 };
@@ -119,11 +124,7 @@ static int cuda_open(struct dev *d, int index, struct err *e)
 {
 	return rt_open(&cuda, d, index, e);
 }
-static int cuda_rank(int index)
-{
-	(void)index;
-	return 40;
-}
+static int cuda_rank(int index) { return rt_rank(&cuda, index, 40); }
 
 const struct backend backend_cuda = {
 	.name = "cuda",

@@ -92,7 +92,11 @@ static int describe(struct rt *c, int version)
 	return code;
 }
 
-static void leave(struct rt *c) { (void)c; }
+/* Drivers count the whole memory as free, or no more than the part they manage. */
+static uint64_t shared_free(uint64_t told, uint64_t left) { return told < left ? told : left; }
+
+/* Before ROCm 5.6 free memory was all but what this program holds. */
+static bool sees_others(int version) { return version >= 50600000; }
 
 /* Matrix instructions (CDNA, RDNA 3 on) for both; packed float16 at twice the rate of float32 on
  * gfx906 and RDNA 1 and 2. gfx908 multiplies bfloat16 at half the rate of float16, which is still
@@ -108,11 +112,13 @@ static bool native(const char *arch, enum dtype t)
 	return t == DT_F16 && (!strncmp(arch, "gfx906", 6) || !strncmp(arch, "gfx10", 5));
 }
 
-static const char *const names[] = { "libamdhip64.so.7",
+static const char *const names[] = { "libamdhip64.so.8",
+				     "libamdhip64.so.7",
 				     "libamdhip64.so.6",
 				     "libamdhip64.so.5",
 				     "libamdhip64.so",
 				     "/opt/rocm/lib/libamdhip64.so",
+				     "/opt/rocm/core-10/lib/libamdhip64.so",
 				     NULL };
 /* Linux, Linux under Windows */
 static const char *const nodes[] = { "/dev/kfd", "/dev/dxg", NULL };
@@ -132,18 +138,15 @@ static const struct rt_vendor hip = {
 	.error = error,
 	.enter = enter,
 	.describe = describe,
-	.leave = leave,
+	.shared_free = shared_free,
+	.sees_others = sees_others,
 	.native = native,
 	.blas = rt_rocblas,
 };
 
 static int hip_count(struct err *e) { return rt_count(&hip, e); }
 static int hip_open(struct dev *d, int index, struct err *e) { return rt_open(&hip, d, index, e); }
-static int hip_rank(int index)
-{
-	(void)index;
-	return 30;
-}
+static int hip_rank(int index) { return rt_rank(&hip, index, 30); }
 
 const struct backend backend_hip = {
 	.name = "hip",

@@ -5,10 +5,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -120,4 +122,52 @@ void dev_watch_begin(struct dev_watch *w, const char *what)
 void dev_watch_end(struct dev_watch *w)
 {
 	atomic_store_explicit(&w->since, 0, memory_order_release);
+}
+
+/* ---- work under way ---- */
+
+static struct {
+	const char *_Atomic who;
+	const char *const *what;
+} work[32];
+
+void dev_work_add(const char *who, const char *const *what)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < ARRAY_LEN(work); i++)
+		if (!work[i].who) {
+			work[i].what = what;
+			work[i].who = who;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+void dev_work_remove(const char *who)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < ARRAY_LEN(work); i++)
+		if (work[i].who == who)
+			work[i].who = NULL;
+	pthread_mutex_unlock(&lock);
+}
+
+static void say(int fd, const char *s)
+{
+	if (write(fd, s, strlen(s)) < 0)
+		return; /* nobody is left to be told */
+}
+
+void dev_work_say(int fd)
+{
+	for (size_t i = 0; i < ARRAY_LEN(work); i++) {
+		const char *who = work[i].who;
+		if (!who)
+			continue;
+		const char *what = *work[i].what;
+		say(fd, who);
+		say(fd, ": the process is aborted; last work given to it: ");
+		say(fd, what ? what : "none");
+		say(fd, "\n");
+	}
 }

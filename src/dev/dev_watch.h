@@ -35,4 +35,12 @@ void dev_watch_close(struct dev_watch *w);
 void dev_watch_begin(struct dev_watch *w, const char *what);
 void dev_watch_end(struct dev_watch *w);
 
+/* What devices are doing, for the last line of a process that is aborted: AMD's runtime ends the
+ * process where a kernel fails, without naming the card. `who` and `what` stay until the device is
+ * removed. */
+void dev_work_add(const char *who, const char *const *what);
+void dev_work_remove(const char *who);
+/* Writes a line for each device; may be called in a signal's handler. */
+void dev_work_say(int fd);
+
 #endif

@@ -7,6 +7,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -62,10 +63,16 @@ void gpu_cache_key(const char *const *part, size_t nparts, const char *text, siz
 static bool write_file(const char *path, const void *head, size_t nhead, const void *p, size_t n)
 {
 	char tmp[PATH + 32];
-	snprintf(tmp, sizeof tmp, "%s.%ld", path, (long)getpid());
-	FILE *f = fopen(tmp, "we");
-	if (!f)
+	snprintf(tmp, sizeof tmp, "%s.XXXXXX", path); /* machines may share the folder */
+	const int fd = mkostemp(tmp, O_CLOEXEC);
+	if (fd < 0)
 		return false;
+	FILE *f = fdopen(fd, "w");
+	if (!f) {
+		close(fd);
+		unlink(tmp);
+		return false;
+	}
 	bool ok = fwrite(head, 1, nhead, f) == nhead && fwrite(p, 1, n, f) == n;
 	ok = fclose(f) == 0 && ok;
 	if (ok && rename(tmp, path) == 0)

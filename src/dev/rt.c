@@ -7,12 +7,16 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "dev/dev_watch.h"
 
+#include <errno.h>
+#include <grp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define NO_TIMING 2u    /* flag of an event */
@@ -21,12 +25,26 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t ids;
 
-static bool any_there(const char *const *files)
+/* HS_DEVICE_NODES replaces the list by one file. */
+static int open_node(const struct rt_vendor *v, bool *there_p, struct err *e)
 {
-	for (; *files; files++)
-		if (access(*files, F_OK) == 0)
-			return true;
-	return false;
+	const char *own = getenv("HS_DEVICE_NODES");
+	const char *const one[] = { own, NULL };
+	const char *closed = NULL;
+	*there_p = false;
+	for (const char *const *n = own && own[0] ? one : v->nodes; *n && !*there_p; n++)
+		if (access(*n, R_OK | W_OK) == 0)
+			*there_p = true;
+		else if (errno == EACCES)
+			closed = *n;
+	if (*there_p || !closed)
+		return 0;
+	struct stat st;
+	const struct group *g = stat(closed, &st) == 0 ? getgrgid(st.st_gid) : NULL;
+	return err_set(e, ERR_DEVICE,
+		       "this user may not open %s, so no %s device can be used: 'sudo usermod -aG "
+		       "%s,video $USER' and a new login change that",
+		       closed, v->title, g && st.st_gid ? g->gr_name : "render");
 }
 
 static int lib_open(const struct rt_vendor *v, struct err *e)
@@ -37,7 +55,10 @@ static int lib_open(const struct rt_vendor *v, struct err *e)
 	struct rt_functions f;
 	void *handle;
 	int n = 0;
-	if (!(own && own[0]) && v->nodes && !any_there(v->nodes))
+	bool there = true;
+	if (!(own && own[0]) && v->nodes)
+		TRY(open_node(v, &there, e));
+	if (!there)
 		return 0;
 	int rc = dl_open(own && own[0] ? one : v->names, v->symbols, v->nsymbols, &f, &handle, e);
 	if (rc == ERR_UNSUPPORTED && !(own && own[0])) {
@@ -61,6 +82,25 @@ static int lib_open(const struct rt_vendor *v, struct err *e)
 	return 0;
 }
 
+const char *rt_host_root = "";
+
+static bool is_integrated(const struct rt_vendor *v, int index)
+{
+	int device, yes = 0;
+	return v->lib->f.device(&device, index) == RT_OK &&
+	       v->lib->f.attribute(&yes, v->attr_unified, device) == RT_OK && yes;
+}
+
+int rt_rank(const struct rt_vendor *v, int index, int best)
+{
+	if (!is_integrated(v, index))
+		return best;
+	for (int i = 0; i < v->lib->count; i++)
+		if (!is_integrated(v, i))
+			return 0;
+	return best;
+}
+
 int rt_count(const struct rt_vendor *v, struct err *e)
 {
 	int rc = 0;
@@ -78,10 +118,11 @@ static int make_queues(struct rt *c)
 	int code = f->stream(&c->compute, NON_BLOCKING);
 	if (code == RT_OK)
 		code = f->stream(&c->copy, NON_BLOCKING);
-	void **const events[] = { &c->compute_event, &c->copy_event, &c->busy_event, &c->mark[0],
-				  &c->mark[1] };
+	void **const events[] = { &c->compute_event, &c->copy_event, &c->busy_event };
 	for (size_t i = 0; i < ARRAY_LEN(events) && code == RT_OK; i++)
 		code = f->event(events[i], NO_TIMING);
+	for (int i = 0; i < RT_MARKS && code == RT_OK; i++)
+		code = f->event(&c->mark[i], NO_TIMING);
 	for (int i = 0; i < 2 * RT_SLOTS && code == RT_OK; i++) {
 		struct rt_slot *s = i < RT_SLOTS ? &c->slot[i] : &c->back[i - RT_SLOTS];
 		code = f->pinned((void **)&s->host, RT_PIECE, 0);
@@ -137,6 +178,7 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 		rc = rt_enter(c, e);
 	if (rc == 0)
 		rc = rt_failed(c, make_queues(c), "opening it", e);
+	dev_work_add(c->label, &c->doing);
 	if (rc < 0)
 		rt_close(d);
 	return rc;
@@ -158,11 +200,13 @@ void rt_close(struct dev *d)
 	}
 	rt_memory_release(c);
 	if (well) {
-		void *const events[] = { c->compute_event, c->copy_event, c->busy_event, c->mark[0],
-					 c->mark[1] };
+		void *const events[] = { c->compute_event, c->copy_event, c->busy_event };
 		for (size_t i = 0; i < ARRAY_LEN(events); i++)
 			if (events[i])
 				f->event_destroy(events[i]);
+		for (int i = 0; i < RT_MARKS; i++)
+			if (c->mark[i])
+				f->event_destroy(c->mark[i]);
 		for (int i = 0; i < 2 * RT_SLOTS; i++) {
 			const struct rt_slot *s =
 				i < RT_SLOTS ? &c->slot[i] : &c->back[i - RT_SLOTS];
@@ -175,8 +219,8 @@ void rt_close(struct dev *d)
 			f->stream_destroy(c->copy);
 		if (c->compute)
 			f->stream_destroy(c->compute);
-		c->v->leave(c);
 	}
+	dev_work_remove(c->label);
 	log_debug("%s: %llu MiB taken from the driver at most", c->label,
 		  (unsigned long long)c->held_peak >> 20);
 	mem_free(c);
@@ -190,6 +234,28 @@ int rt_sync(struct dev *d, struct err *e)
 
 int rt_busy(struct dev *d, struct err *e) { return rt_under_way(d->priv, e); }
 
+/* What a driver says is put between bounds. Some say more is free than there is; of a card that
+ * shares the host's memory some know a part only, some all of it whatever others hold. */
+static void memory_of(const struct rt *c, uint64_t told_free, uint64_t told, struct dev_caps *k)
+{
+	uint64_t total = c->mem_total > told ? c->mem_total : told, spare = 0;
+	for (const struct rt_block *b = c->spare; b; b = b->next)
+		spare += b->size;
+	if (c->unified) {
+		uint64_t host = 0, left = 0;
+		os_memory(rt_host_root, &host, &left);
+		if (told_free > total)
+			total = told_free;
+		if (host) {
+			told_free = c->v->shared_free(told_free, left);
+			total = total < host ? total : host;
+		}
+	}
+	told_free += spare;
+	k->mem_total = total;
+	k->mem_free = told_free < total ? told_free : total;
+}
+
 int rt_caps(struct dev *d, struct dev_caps *k, struct err *e)
 {
 	struct rt *c = d->priv;
@@ -201,15 +267,12 @@ int rt_caps(struct dev *d, struct dev_caps *k, struct err *e)
 		c->probed = true;
 	}
 	TRY(rt_failed(c, c->f->memory_info(&mem_free, &total), "asking for its memory", e));
-	for (const struct rt_block *b = c->spare; b; b = b->next)
-		mem_free += b->size;
-	*k = (struct dev_caps){ .mem_total = c->mem_total,
-				.mem_free = mem_free,
-				.mem_seen = true,
+	*k = (struct dev_caps){ .mem_seen = c->v->sees_others(c->v->lib->version),
 				.units = c->units,
 				.bf16 = c->native[DT_BF16],
 				.f16 = c->native[DT_F16],
 				.unified = c->unified };
+	memory_of(c, mem_free, total, k);
 	snprintf(k->name, sizeof k->name, "%s", c->name);
 	snprintf(k->vendor, sizeof k->vendor, "%s", c->vendor);
 	snprintf(k->driver, sizeof k->driver, "%s", c->driver);

@@ -28,7 +28,10 @@ enum {
 
 #define RT_SLOTS 4                 /* pieces of pinned memory */
 #define RT_PIECE ((size_t)4 << 20) /* bytes of each */
-#define RT_MARK 256 /* launches that may be queued behind the last one known to have run, twice */
+/* How much may be queued: so many marks, each behind so much work. */
+#define RT_MARKS 32
+#define RT_MARK_EVERY 16      /* launches */
+#define RT_MARK_FLOPS 1e11    /* or as much work in products */
 #define RT_TYPES (DT_F16 + 1) /* dtypes of activations */
 
 /* Handles are pointers, device addresses 64 bits, results ints, in both. */
@@ -65,7 +68,6 @@ struct rt_functions {
 	/* CUDA only */
 	int (*context)(void **, int);
 	int (*context_set)(void *);
-	int (*context_release)(int);
 	int (*error_name)(int, const char **);
 	/* HIP only */
 	int (*device_set)(int);
@@ -76,6 +78,9 @@ struct rt_functions {
 
 struct rt;
 struct rt_blas;
+
+/* In front of the paths of the host's memory (os.h): "", or a folder in tests. */
+extern const char *rt_host_root;
 
 /* What differs: one const table each. */
 struct rt_vendor {
@@ -95,7 +100,11 @@ struct rt_vendor {
 	int (*enter)(struct rt *c);
 	/* Fills c->arch and c->driver; for CUDA makes the context. A code of the driver. */
 	int (*describe)(struct rt *c, int version);
-	void (*leave)(struct rt *c);
+	/* Free memory of a card that shares the host's, where the driver says `told`, and `left`
+	 * can be had on the host. */
+	uint64_t (*shared_free)(uint64_t told, uint64_t left);
+	/* whether the driver counts what other programs hold */
+	bool (*sees_others)(int version);
 	/* whether the hardware multiplies matrices of it */
 	bool (*native)(const char *arch, enum dtype t);
 	/* A library of matrix products; NULL: there is none here. */
@@ -129,9 +138,18 @@ struct rt {
 	bool unified, probed, native[RT_TYPES];
 
 	void *compute, *copy;
-	void *compute_event, *copy_event, *busy_event, *mark[2];
+	void *compute_event, *copy_event, *busy_event;
 	uint64_t launched, finished; /* work of the compute stream: queued, known to have run */
-	uint64_t copies, seen;       /* transfers: queued, waited for by the compute stream */
+	/* How far the card is: events behind every few launches, the oldest first. Waiting counts
+	 * from the last one that has happened, so that a card with much to do is not taken for one
+	 * that hangs. */
+	void *mark[RT_MARKS];
+	uint64_t mark_at[RT_MARKS]; /* `launched` then */
+	int first_mark, marks;
+	int64_t progress;      /* clock_now() when the last mark was seen to have happened */
+	uint64_t unmarked;     /* launches since the last mark */
+	double flops;          /* of the products since then */
+	uint64_t copies, seen; /* transfers: queued, waited for by the compute stream */
 	struct rt_slot {
 		char *host;
 		void *event;
@@ -171,7 +189,7 @@ int rt_wait(struct rt *c, void *event, struct err *e); /* until it has happened,
 /* at the beginning of every call; refuses a lost device */
 int rt_enter(struct rt *c, struct err *e);
 /* after each piece of work has been put on the compute stream */
-int rt_queued(struct rt *c, struct err *e);
+int rt_queued(struct rt *c, double flops, struct err *e);
 /* 1: something on the compute stream has not run; 0: all has; or an error */
 int rt_under_way(struct rt *c, struct err *e);
 
@@ -195,6 +213,8 @@ static inline uint64_t rt_address(struct dev_ref r) { return rt_block_of(r.buf)-
 int rt_use(struct rt *c, const struct dev_buf *b, struct err *e);
 int rt_use_block(struct rt *c, struct rt_block *b, struct err *e);
 int rt_idle(struct rt *c, struct err *e); /* until both streams are empty */
+/* Gives blocks that nobody uses back to the driver; false: there was none. */
+bool rt_spare_back(struct rt *c, struct err *e);
 /* Memory that belongs to no buffer. */
 int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e);
 void rt_give(struct rt *c, struct rt_block *b);
@@ -225,6 +245,8 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e);
 
 /* rt.c */
 int rt_count(const struct rt_vendor *v, struct err *e);
+/* `best` for a card with memory of its own, or where there is none such among these; else 0. */
+int rt_rank(const struct rt_vendor *v, int index, int best);
 int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e);
 void rt_close(struct dev *d);
 int rt_caps(struct dev *d, struct dev_caps *caps_p, struct err *e);

@@ -28,7 +28,13 @@ enum {
 	DESC_TRANSA = 3,
 	DESC_TRANSB = 4,
 	PREF_WORKSPACE = 1,
+	PREF_REDUCTIONS = 3,  /* how parts of a sum may be added up */
 	PREF_ALIGNMENT_A = 5, /* B, C and D follow */
+	IN_FLOAT32 = 2,       /* a reduction in the type that is computed in */
+	/* answers */
+	NO_MEMORY = 3,
+	BAD_VALUE = 7,
+	NOT_SUPPORTED = 15
 };
 
 struct algo {
@@ -70,7 +76,7 @@ struct functions {
 /* What decides which kernel is best. */
 struct form {
 	int64_t m, n, k, lda, ldb, ldc;
-	uint32_t align[3]; /* of a, b, c in bytes, 16 at most */
+	uint32_t align[3]; /* of a, b, c in bytes, 256 at most */
 	uint8_t ta, tb, ab, c;
 };
 
@@ -90,30 +96,44 @@ struct cublaslt {
 	struct entry entry[FORMS];
 };
 
+/* Libraries that are open, by name: cards of one machine may need different ones. They stay. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct functions functions;
-static bool opened;
+static struct library {
+	char name[512];
+	struct functions f;
+} libraries[8];
+static size_t nlibraries;
 
-static int open_library(int major, struct err *e)
+static int open_library(const char *name, const struct functions **f_p, struct err *e)
 {
 #define SYMBOL(name, symbol, args) { symbol, offsetof(struct functions, name), 0 },
 	static const struct dl_symbol symbols[] = { FUNCTIONS(SYMBOL) };
 #undef SYMBOL
-	const char *own = getenv("HS_CUBLASLT_LIBRARY");
-	/* one newer than the driver would not run */
-	const char *const names[] = { major >= 13 ? "libcublasLt.so.13" : "libcublasLt.so.12",
-				      major >= 12 ? "libcublasLt.so.12" : "libcublasLt.so.11",
-				      "libcublasLt.so.11", "/usr/local/cuda/lib64/libcublasLt.so",
-				      NULL };
-	const char *const one[] = { own, NULL };
+	const char *const names[] = { name, NULL };
 	void *handle;
-	return dl_open(own && own[0] ? one : names + (major < 12), symbols, ARRAY_LEN(symbols),
-		       &functions, &handle, e);
+	int rc = 0;
+	pthread_mutex_lock(&lock);
+	struct library *l = libraries;
+	while (l < libraries + nlibraries && strcmp(l->name, name) != 0)
+		l++;
+	if (l == libraries + nlibraries) {
+		if (nlibraries == ARRAY_LEN(libraries) || strlen(name) >= sizeof l->name)
+			rc = err_set(e, ERR_UNSUPPORTED, "%s is one library too many", name);
+		else
+			rc = dl_open(names, symbols, ARRAY_LEN(symbols), &l->f, &handle, e);
+		if (rc == 0) {
+			snprintf(l->name, sizeof l->name, "%s", name);
+			nlibraries++;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	*f_p = &l->f;
+	return rc;
 }
 
 static int type_of(enum dtype t) { return t == DT_F32 ? R_32F : t == DT_BF16 ? R_16BF : R_16F; }
 
-static uint32_t alignment(uint64_t at) { return at % 16 ? (uint32_t)(at & -at) : 16; }
+static uint32_t alignment(uint64_t at) { return at % 256 ? (uint32_t)(at & -at) : 256; }
 
 static size_t hash(const struct form *f)
 {
@@ -155,6 +175,10 @@ static void learn(struct cublaslt *b, struct entry *n, const struct form *f)
 		  l->layout(&n->c, type_of((enum dtype)f->c), (uint64_t)f->n, (uint64_t)f->m,
 			    f->ldc) == 0 &&
 		  l->pref(&pref) == 0 && l->pref_set(pref, PREF_WORKSPACE, &room, sizeof room) == 0;
+	/* the usual choice may add parts of a sum in C's type, or in C itself */
+	const uint32_t reductions = IN_FLOAT32;
+	if (ok && f->c != DT_F32)
+		ok = l->pref_set(pref, PREF_REDUCTIONS, &reductions, sizeof reductions) == 0;
 	const uint32_t align[4] = { f->align[1], f->align[0], f->align[2], f->align[2] };
 	for (int i = 0; i < 4 && ok; i++)
 		ok = l->pref_set(pref, PREF_ALIGNMENT_A + i, &align[i], sizeof align[i]) == 0;
@@ -210,14 +234,18 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 	f.tb = g->tb;
 	f.ab = (uint8_t)g->ab_dtype;
 	f.c = (uint8_t)g->c_dtype;
-	const struct entry *n = entry_of(b, &f);
+	struct entry *n = entry_of(b, &f);
 	if (!n->can)
 		return 0;
 	const int code = b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0], n->a,
 				      &g->beta, at[2], n->c, at[2], n->c, &n->algo,
 				      b->workspace->at, n->workspace, c->compute);
+	if (code == BAD_VALUE || code == NOT_SUPPORTED) {
+		n->can = false; /* what it named it has not got: the portable kernel from now on */
+		return 0;
+	}
 	if (code)
-		return err_set(e, ERR_DEVICE,
+		return err_set(e, code == NO_MEMORY ? ERR_NOMEM : ERR_DEVICE,
 			       "%s: cuBLASLt refuses a product of %lldx%lldx%lld: status %d",
 			       c->label, (long long)g->m, (long long)g->n, (long long)g->k, code);
 	return 1;
@@ -236,23 +264,39 @@ static void release(struct rt_blas *base, struct rt *c)
 	mem_free(b);
 }
 
-int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e)
+/* Whether it has a kernel for this card: a library may be newer than the card. */
+static bool serves(struct cublaslt *b)
 {
-	int rc = 0;
-	pthread_mutex_lock(&lock);
-	if (!opened)
-		rc = open_library(c->major, e);
-	opened = rc == 0;
-	pthread_mutex_unlock(&lock);
-	if (rc < 0)
-		return rc;
+	enum { SIDE = 64 };
+	struct entry n = { 0 };
+	struct form f;
+	memset(&f, 0, sizeof f);
+	f.m = f.n = f.k = f.lda = f.ldb = f.ldc = SIDE;
+	f.align[0] = f.align[1] = f.align[2] = 256;
+	f.tb = 1;
+	f.ab = f.c = DT_F32;
+	learn(b, &n, &f);
+	const bool can = n.can;
+	forget(b, &n);
+	return can;
+}
+
+static int start(struct rt *c, const char *name, struct rt_blas **b_p, struct err *e)
+{
+	const struct functions *f;
+	TRY(open_library(name, &f, e));
 	struct cublaslt *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "matrix products");
-	*b = (struct cublaslt){ .base = { gemm, release }, .f = &functions };
-	const int code = b->f->create(&b->handle);
+	*b = (struct cublaslt){ .base = { gemm, release }, .f = f };
+	int rc = 0;
+	int code = f->create(&b->handle);
+	if (code == NO_MEMORY && rt_spare_back(c, e))
+		code = f->create(&b->handle);
 	if (code)
-		rc = err_set(e, ERR_DEVICE, "cuBLASLt does not start: status %d", code);
+		rc = err_set(e, ERR_DEVICE, "%s does not start: status %d", name, code);
+	else if (!serves(b))
+		rc = err_set(e, ERR_UNSUPPORTED, "%s has no kernels for %s", name, c->arch);
 	if (rc == 0)
 		rc = rt_take(c, WORKSPACE, &b->workspace, e);
 	if (rc == 0)
@@ -263,4 +307,40 @@ int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e)
 	}
 	*b_p = &b->base;
 	return 0;
+}
+
+/* The newest library that the driver runs and that has kernels for the card: that of CUDA 13 has
+ * none below sm_75. HS_CUBLASLT_LIBRARY names one, or several with colons between them. */
+int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e)
+{
+	static const char *const all[] = { "libcublasLt.so.13", "libcublasLt.so.12",
+					   "libcublasLt.so.11",
+					   "/usr/local/cuda/lib64/libcublasLt.so", NULL };
+	const char *own = getenv("HS_CUBLASLT_LIBRARY");
+	const int newest = c->major < 13 || strtol(c->arch + strlen("sm_"), NULL, 10) < 75;
+	struct err worst = { 0 };
+	char name[512];
+	int rc = ERR_UNSUPPORTED;
+	bool absent = true; /* all that were tried */
+	if (own && own[0]) {
+		for (const char *s = own; *s && rc < 0; s += strcspn(s, ":"), s += *s == ':') {
+			snprintf(name, sizeof name, "%.*s", (int)strcspn(s, ":"), s);
+			err_clear(e);
+			rc = start(c, name, b_p, e);
+		}
+		return rc;
+	}
+	for (int i = newest + (c->major < 12); all[i]; i++) {
+		err_clear(e);
+		rc = start(c, all[i], b_p, e);
+		if (rc == 0)
+			return 0;
+		/* one that is there and does not do is more telling than one that is not there */
+		const bool missing = strstr(e->msg, "is not installed") != NULL;
+		if (!worst.code || (absent && !missing))
+			worst = *e;
+		absent = absent && missing;
+	}
+	*e = worst;
+	return e->code;
 }

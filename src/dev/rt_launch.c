@@ -6,7 +6,7 @@
 #include "base/log.h"
 
 static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const char *sig,
-		    const union dev_arg *a, struct err *e)
+		    const union dev_arg *a, double flops, struct err *e)
 {
 	/* a buffer takes two: its address, and the place in it */
 	union {
@@ -35,11 +35,14 @@ static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const 
 	for (int i = 0; i < n; i++)
 		params[i] = &value[i];
 	c->doing = gpu_entry_name(s->entry);
-	TRY(rt_failed(c,
-		      c->f->launch(function, (unsigned)s->groups, 1, 1, GPU_LANES, 1, 1, 0,
-				   c->compute, params, NULL),
-		      "starting a kernel", e));
-	return rt_queued(c, e);
+	for (int again = 0;; again++) {
+		const int code = c->f->launch(function, (unsigned)s->groups, 1, 1, GPU_LANES, 1, 1,
+					      0, c->compute, params, NULL);
+		if (code == RT_OUT_OF_MEMORY && !again && rt_spare_back(c, e))
+			continue;
+		TRY(rt_failed(c, code, "starting a kernel", e));
+		return rt_queued(c, flops, e);
+	}
 }
 
 bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t)
@@ -58,7 +61,7 @@ int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_ar
 	TRY(rt_enter(c, e));
 	int n = gpu_steps(k, a, s, e);
 	for (int i = 0; i < n; i++)
-		TRY(run_step(c, &s[i], gpu_program_of(k, t), dev_kernel_sig(k), a, e));
+		TRY(run_step(c, &s[i], gpu_program_of(k, t), dev_kernel_sig(k), a, 0, e));
 	return n < 0 ? n : 0;
 }
 
@@ -66,7 +69,8 @@ static int portable_gemm(struct rt *c, const struct dev_gemm *g, struct err *e)
 {
 	union dev_arg a[GPU_ARGS];
 	const struct gpu_step s = gpu_gemm(g, 0, g->k, DEV_NONE, a);
-	return run_step(c, &s, g->ab_dtype, GPU_GEMM_SIG, a, e);
+	return run_step(c, &s, g->ab_dtype, GPU_GEMM_SIG, a,
+			2.0 * (double)g->m * (double)g->n * (double)g->k, e);
 }
 
 /* The vendor's library, tried once; without it the portable kernel computes. */
@@ -95,11 +99,13 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 		TRY(rt_use(c, g->b.buf, e));
 		TRY(rt_use(c, g->c.buf, e));
 		c->doing = "a matrix product";
-		const int done = c->blas->gemm(c->blas, c, g, e);
+		int done = c->blas->gemm(c->blas, c, g, e);
+		if (done == ERR_NOMEM && rt_spare_back(c, e))
+			done = c->blas->gemm(c->blas, c, g, e);
 		if (done < 0)
 			return done;
 		if (done)
-			return rt_queued(c, e);
+			return rt_queued(c, 2.0 * (double)g->m * (double)g->n * (double)g->k, e);
 	}
 	return portable_gemm(c, g, e);
 }
@@ -139,7 +145,8 @@ bool rt_probe(struct dev *d, enum dtype t)
 					    .alpha = 1 };
 		ok = rt_use(c, b[0], &ignored) == 0 && rt_use(c, b[1], &ignored) == 0 &&
 		     rt_use(c, b[2], &ignored) == 0 &&
-		     c->blas->gemm(c->blas, c, &g, &ignored) == 1 && rt_queued(c, &ignored) == 0 &&
+		     c->blas->gemm(c->blas, c, &g, &ignored) == 1 &&
+		     rt_queued(c, 0, &ignored) == 0 &&
 		     dev_download(got, DEV_REF(b[2], 0), sizeof got, &ignored) == 0;
 	}
 	for (int i = 0; i < SIDE && ok; i++)

@@ -56,7 +56,7 @@ static int no_room(struct rt *c, size_t n, struct err *e)
 		       missing = n > left ? n - left : 0;
 	return err_set(e, ERR_NOMEM,
 		       "%s: a buffer of %llu MiB does not fit: of %llu MiB %llu are free, this "
-		       "program holds %llu, others hold %llu%s; "
+		       "program's buffers hold %llu, other programs and the driver %llu%s; "
 		       "%llu MiB must be saved",
 		       c->label, (n + mib - 1) / mib, total / mib, left / mib,
 		       (unsigned long long)c->held / mib, (unsigned long long)others / mib,
@@ -81,6 +81,16 @@ int rt_idle(struct rt *c, struct err *e)
 	return 0;
 }
 
+bool rt_spare_back(struct rt *c, struct err *e)
+{
+	/* giving back waits inside the driver, where no limit holds: so this does before */
+	if (!c->spare || rt_idle(c, e) < 0)
+		return false;
+	err_clear(e);
+	give_back(c);
+	return true;
+}
+
 int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 {
 	uint64_t at = 0;
@@ -96,16 +106,8 @@ int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 	if (!b)
 		return err_nomem(e, sizeof *b, "a buffer");
 	int code = c->f->memory(&at, n);
-	if (code == RT_OUT_OF_MEMORY && c->spare) {
-		/* giving back waits inside the driver, where no limit holds: so this does before */
-		const int rc = rt_idle(c, e);
-		if (rc < 0) {
-			mem_free(b);
-			return rc;
-		}
-		give_back(c);
+	if (code == RT_OUT_OF_MEMORY && rt_spare_back(c, e))
 		code = c->f->memory(&at, n);
-	}
 	if (code != RT_OK) {
 		mem_free(b);
 		return code == RT_OUT_OF_MEMORY ? no_room(c, n, e)
@@ -155,21 +157,27 @@ static int ask(struct rt *c, struct err *e)
 	return 0;
 }
 
-int rt_downloaded(struct rt *c, struct err *e)
+static int next_piece(struct rt *c, struct err *e)
 {
 	struct rt_down *o = &c->down;
-	while (o->at < o->n) {
-		const struct rt_slot *s = &c->back[o->at / RT_PIECE % RT_SLOTS];
-		const size_t some = o->n - o->at < RT_PIECE ? o->n - o->at : RT_PIECE;
-		TRY(rt_wait(c, s->event, e));
-		if (c->finished < o->behind)
-			c->finished = o->behind;
-		memcpy(o->dst + o->at, s->host, some);
-		o->at += some;
-		TRY(ask(c, e));
-	}
-	*o = (struct rt_down){ 0 };
-	return 0;
+	const struct rt_slot *s = &c->back[o->at / RT_PIECE % RT_SLOTS];
+	const size_t some = o->n - o->at < RT_PIECE ? o->n - o->at : RT_PIECE;
+	TRY(rt_wait(c, s->event, e));
+	if (c->finished < o->behind)
+		c->finished = o->behind;
+	memcpy(o->dst + o->at, s->host, some);
+	o->at += some;
+	return ask(c, e);
+}
+
+int rt_downloaded(struct rt *c, struct err *e)
+{
+	int rc = 0;
+	while (c->down.at < c->down.n && rc == 0)
+		rc = next_piece(c, e);
+	/* after an error too: where it was going may be gone by the next call */
+	c->down = (struct rt_down){ 0 };
+	return rc;
 }
 
 /* Before a block is written: a download from it that does not fit into the pieces has to come to
@@ -259,7 +267,16 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 	return ask(c, e);
 }
 
-int rt_download_end(struct dev *d, struct err *e) { return rt_downloaded(d->priv, e); }
+int rt_download_end(struct dev *d, struct err *e)
+{
+	struct rt *c = d->priv;
+	if (!c->down.n)
+		return 0;
+	const int rc = rt_enter(c, e);
+	if (rc < 0)
+		c->down = (struct rt_down){ 0 };
+	return rc < 0 ? rc : rt_downloaded(c, e);
+}
 
 int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e)
 {
@@ -271,7 +288,7 @@ static int copy_on(struct rt *c, uint64_t to, uint64_t from, size_t n, struct er
 {
 	c->doing = "a copy";
 	TRY(rt_failed(c, c->f->copy(to, from, n, c->compute), "copy", e));
-	return rt_queued(c, e);
+	return rt_queued(c, 0, e);
 }
 
 int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
@@ -307,5 +324,5 @@ int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
 				 ? c->f->fill32(rt_address(dst), 0, n / 4, c->compute)
 				 : c->f->fill8(rt_address(dst), 0, n, c->compute);
 	TRY(rt_failed(c, code, "clearing", e));
-	return rt_queued(c, e);
+	return rt_queued(c, 0, e);
 }

@@ -34,17 +34,30 @@ int rt_enter(struct rt *c, struct err *e)
 	return 0;
 }
 
-/* ERR_DEVICE when it has been waited for longer than the limit. */
-static int in_time(struct rt *c, int64_t waited, struct err *e)
+/* ERR_DEVICE when nothing has come back for longer than the limit, since `began` or the last mark
+ * that has happened. */
+static int in_time(struct rt *c, int64_t began, struct err *e)
 {
+	const int64_t waited = clock_now() - (c->progress > began ? c->progress : began);
 	if (!c->limit || waited <= c->limit)
 		return 0;
 	c->lost = true;
 	return err_set(e, ERR_DEVICE,
 		       "%s does not answer: nothing has come back for %.1f s (HS_DEVICE_TIMEOUT); "
-		       "its last work was "
-		       "%s; the device hangs, or is gone",
+		       "its last work was %s; the device hangs, or is gone",
 		       c->label, clock_seconds(waited), c->doing ? c->doing : "none");
+}
+
+/* Takes off the marks that have happened. Errors are left to whoever waits. */
+static void look(struct rt *c)
+{
+	while (c->marks && c->f->event_query(c->mark[c->first_mark]) == RT_OK) {
+		if (c->finished < c->mark_at[c->first_mark])
+			c->finished = c->mark_at[c->first_mark];
+		c->first_mark = (c->first_mark + 1) % RT_MARKS;
+		c->marks--;
+		c->progress = clock_now();
+	}
 }
 
 int rt_wait(struct rt *c, void *event, struct err *e)
@@ -52,11 +65,11 @@ int rt_wait(struct rt *c, void *event, struct err *e)
 	const int64_t began = clock_now();
 	for (long pause = 10000;;) {
 		const int code = c->f->event_query(event);
-		const int64_t waited = clock_now() - began;
 		if (code != RT_NOT_READY)
 			return rt_failed(c, code, "waiting for it", e);
-		TRY(in_time(c, waited, e));
-		if (waited < SPIN_NS) {
+		look(c);
+		TRY(in_time(c, began, e));
+		if (clock_now() - began < SPIN_NS) {
 			sched_yield();
 			continue;
 		}
@@ -67,19 +80,25 @@ int rt_wait(struct rt *c, void *event, struct err *e)
 }
 
 /* Work has been put on the compute stream. Drivers let calls wait inside them when too much is
- * queued, where no limit holds: so the work of the mark before the last one must have run. */
-int rt_queued(struct rt *c, struct err *e)
+ * queued, where no limit holds: so when there is no room for another mark, the oldest must have
+ * happened. */
+int rt_queued(struct rt *c, double flops, struct err *e)
 {
 	c->launched++;
-	if (c->launched % RT_MARK)
+	c->flops += flops;
+	if (++c->unmarked < RT_MARK_EVERY && c->flops < RT_MARK_FLOPS)
 		return 0;
-	void *mark = c->mark[c->launched / RT_MARK % 2];
-	if (c->launched > RT_MARK * 2) {
-		TRY(rt_wait(c, mark, e));
-		if (c->finished < c->launched - RT_MARK * 2)
-			c->finished = c->launched - RT_MARK * 2;
+	c->unmarked = 0;
+	c->flops = 0;
+	if (c->marks == RT_MARKS) {
+		TRY(rt_wait(c, c->mark[c->first_mark], e));
+		look(c);
 	}
-	return rt_failed(c, c->f->event_record(mark, c->compute), "queueing", e);
+	const int last = (c->first_mark + c->marks) % RT_MARKS;
+	TRY(rt_failed(c, c->f->event_record(c->mark[last], c->compute), "queueing", e));
+	c->mark_at[last] = c->launched;
+	c->marks++;
+	return 0;
 }
 
 int rt_under_way(struct rt *c, struct err *e)
@@ -98,6 +117,7 @@ int rt_under_way(struct rt *c, struct err *e)
 		c->finished = c->busy_at;
 		return 0;
 	}
-	TRY(in_time(c, clock_now() - c->busy_since, e));
+	look(c);
+	TRY(in_time(c, c->busy_since, e));
 	return 1;
 }

@@ -16,7 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = 111, TRANSPOSE = 112, R_16F = 150, R_32F = 151, R_16BF = 168 };
+enum {
+	NONE = 111,
+	TRANSPOSE = 112,
+	R_16F = 150,
+	R_32F = 151,
+	R_16BF = 168,
+	FP16_ALT = 4, /* a flag: float16 through the range of bfloat16 */
+	/* answers */
+	NOT_IMPLEMENTED = 2,
+	NO_MEMORY = 5
+};
+#define REFUSED 64 /* forms that are remembered; a power of two */
 
 struct functions {
 	int (*create)(void **);
@@ -28,15 +39,25 @@ struct functions {
 		    int, int32_t, int, int, int32_t, uint32_t);
 };
 
+/* A product that the library has not got. */
+struct form {
+	int64_t m, n, k;
+	bool used, ta, tb;
+	enum dtype ab, c;
+};
+
 struct rocblas {
 	struct rt_blas base;
 	const struct functions *f;
 	void *handle;
+	bool mi200;
+	struct form refused[REFUSED];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct functions functions;
 static bool opened;
+static void *library;
 
 static int open_library(struct err *e)
 {
@@ -52,41 +73,65 @@ static int open_library(struct err *e)
 		{ "rocblas_set_atomics_mode", offsetof(struct functions, set_atomics), 1 }
 	};
 #undef ROW
-	static const char *const names[] = { "librocblas.so.5",
+	static const char *const names[] = { "librocblas.so.6",
+					     "librocblas.so.5",
 					     "librocblas.so.4",
 					     "librocblas.so.3",
 					     "librocblas.so.0",
 					     "librocblas.so",
 					     "/opt/rocm/lib/librocblas.so",
+					     "/opt/rocm/core-10/lib/librocblas.so",
 					     NULL };
 	const char *own = getenv("HS_ROCBLAS_LIBRARY");
 	const char *const one[] = { own, NULL };
-	void *handle;
 	return dl_open(own && own[0] ? one : names, symbols, ARRAY_LEN(symbols), &functions,
-		       &handle, e);
+		       &library, e);
 }
 
-/* rocBLAS ends the process when it finds no kernels for a card: so they are looked for before, in
- * the folders where they are installed. */
+static const char *file_of(void *function)
+{
+	Dl_info where;
+	return dladdr(function, &where) && where.dli_fname ? where.dli_fname : "?";
+}
+
+/* Two HIP runtimes in one process do not work: what one makes is nothing to the other. */
+static int one_runtime(struct rt *c, struct err *e)
+{
+	void *const its = dlsym(library, "hipInit"), *const ours = (void *)(uintptr_t)c->f->init;
+	if (!its || its == ours)
+		return 0;
+	return err_set(e, ERR_UNSUPPORTED,
+		       "rocBLAS (%s) uses the HIP runtime %s, this program %s: let HS_HIP_LIBRARY "
+		       "name the one that rocBLAS uses",
+		       file_of((void *)(uintptr_t)functions.create), file_of(its), file_of(ours));
+}
+
+/* rocBLAS ends the process when it finds none of these files for a card: so they are looked for
+ * before, in the folders where they are installed. */
 static bool has_kernels(const char *arch)
 {
 	static const char *const folders[] = { "rocblas/library", "rocblas/*/library" };
-	const char *own = getenv("ROCBLAS_TENSILE_LIBPATH"), *slash;
+	static const char *const files[] = { "TensileLibrary_lazy_%.*s.dat",
+					     "TensileLibrary_%.*s.dat", "TensileLibrary.dat" };
+	const char *own = getenv("ROCBLAS_TENSILE_LIBPATH");
+	const char *lib = file_of((void *)(uintptr_t)functions.create), *slash = strrchr(lib, '/');
 	const int card = (int)strcspn(arch, ":");
-	char pattern[4096];
-	Dl_info where;
+	char folder[2048], name[128], pattern[4096];
 	bool found = false;
-	if (getenv("HS_ROCBLAS_LIBRARY") || !dladdr((void *)(uintptr_t)functions.create, &where) ||
-	    !(slash = strrchr(where.dli_fname, '/')))
+	if (!(own && own[0]) && (getenv("HS_ROCBLAS_LIBRARY") || !slash))
 		return true; /* whoever names a library knows */
-	for (size_t i = 0; i < ARRAY_LEN(folders) && !found; i++) {
+	for (size_t i = 0; i < ARRAY_LEN(folders) * ARRAY_LEN(files) * 2 && !found; i++) {
 		glob_t g = { 0 };
 		if (own && own[0])
-			snprintf(pattern, sizeof pattern, "%s/*%.*s*", own, card, arch);
+			snprintf(folder, sizeof folder, "%s", own);
 		else
-			snprintf(pattern, sizeof pattern, "%.*s/%s/*%.*s*",
-				 (int)(slash - where.dli_fname), where.dli_fname, folders[i], card,
-				 arch);
+			snprintf(folder, sizeof folder, "%.*s/%s", (int)(slash - lib), lib,
+				 folders[i / (ARRAY_LEN(files) * 2)]);
+		snprintf(name, sizeof name, files[i / 2 % ARRAY_LEN(files)], card, arch);
+		if (i % 2)
+			snprintf(pattern, sizeof pattern, "%s/%.*s/%s", folder, card, arch, name);
+		else
+			snprintf(pattern, sizeof pattern, "%s/%s", folder, name);
 		found = glob(pattern, GLOB_NOSORT, NULL, &g) == 0 && g.gl_pathc > 0;
 		globfree(&g);
 	}
@@ -94,6 +139,26 @@ static bool has_kernels(const char *arch)
 }
 
 static int type_of(enum dtype t) { return t == DT_F32 ? R_32F : t == DT_BF16 ? R_16BF : R_16F; }
+
+static struct form *place_of(struct rocblas *b, const struct form *f)
+{
+	const uint64_t h = ((uint64_t)f->m * 31 + (uint64_t)f->n) * 31 + (uint64_t)f->k;
+	return &b->refused[(h ^ h >> 7) % REFUSED];
+}
+
+static bool same(const struct form *a, const struct form *b)
+{
+	return a->used && a->m == b->m && a->n == b->n && a->k == b->k && a->ta == b->ta &&
+	       a->tb == b->tb && a->ab == b->ab && a->c == b->c;
+}
+
+/* MI200's matrix instructions take the smallest float16 numbers for 0, which gradients often are.
+ * Products of forward are those with the second operand transposed: weights are stored
+ * (out,in). */
+static uint32_t flags_of(const struct rocblas *b, const struct dev_gemm *g)
+{
+	return b->mi200 && g->ab_dtype == DT_F16 && !(g->tb && !g->ta) ? FP16_ALT : 0;
+}
 
 static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, struct err *e)
 {
@@ -103,13 +168,21 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
 		if (sizes[i] > INT32_MAX)
 			return 0;
-	const int code = b->f->gemm(
-		b->handle, g->tb ? TRANSPOSE : NONE, g->ta ? TRANSPOSE : NONE, (int32_t)g->n,
-		(int32_t)g->m, (int32_t)g->k, &g->alpha, rt_address(g->b), ab, (int32_t)g->ldb,
-		rt_address(g->a), ab, (int32_t)g->lda, &g->beta, rt_address(g->c), to,
-		(int32_t)g->ldc, rt_address(g->c), to, (int32_t)g->ldc, R_32F, 0, 0, 0);
+	const struct form f = { g->m, g->n, g->k, true, g->ta, g->tb, g->ab_dtype, g->c_dtype };
+	if (same(place_of(b, &f), &f))
+		return 0;
+	const int code =
+		b->f->gemm(b->handle, g->tb ? TRANSPOSE : NONE, g->ta ? TRANSPOSE : NONE,
+			   (int32_t)g->n, (int32_t)g->m, (int32_t)g->k, &g->alpha, rt_address(g->b),
+			   ab, (int32_t)g->ldb, rt_address(g->a), ab, (int32_t)g->lda, &g->beta,
+			   rt_address(g->c), to, (int32_t)g->ldc, rt_address(g->c), to,
+			   (int32_t)g->ldc, R_32F, 0, 0, flags_of(b, g));
+	if (code == NOT_IMPLEMENTED) {
+		*place_of(b, &f) = f; /* the portable kernel from now on */
+		return 0;
+	}
 	if (code)
-		return err_set(e, ERR_DEVICE,
+		return err_set(e, code == NO_MEMORY ? ERR_NOMEM : ERR_DEVICE,
 			       "%s: rocBLAS refuses a product of %lldx%lldx%lld: status %d",
 			       c->label, (long long)g->m, (long long)g->n, (long long)g->k, code);
 	return 1;
@@ -134,14 +207,19 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	pthread_mutex_unlock(&lock);
 	if (rc < 0)
 		return rc;
+	TRY(one_runtime(c, e));
 	if (!has_kernels(c->arch))
 		return err_set(e, ERR_UNSUPPORTED, "rocBLAS is installed without kernels for %s",
 			       c->arch);
 	struct rocblas *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "matrix products");
-	*b = (struct rocblas){ .base = { gemm, release }, .f = &functions };
+	*b = (struct rocblas){ .base = { gemm, release },
+			       .f = &functions,
+			       .mi200 = !strncmp(c->arch, "gfx90a", 6) };
 	int code = b->f->create(&b->handle);
+	if (code == NO_MEMORY && rt_spare_back(c, e))
+		code = b->f->create(&b->handle);
 	if (!code)
 		code = b->f->set_stream(b->handle, c->compute);
 	if (!code && b->f->set_atomics)

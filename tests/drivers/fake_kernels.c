@@ -17,7 +17,11 @@ void (*fake_barrier)(void);
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __shared__ static
+/* in a section of its own, so that the stand-in can fill it */
+#define __shared__ static __attribute__((section("shared_memory")))
+extern char __start_shared_memory[], __stop_shared_memory[];
+char *fake_shared_begin(void) { return __start_shared_memory; }
+char *fake_shared_end(void) { return __stop_shared_memory; }
 
 static inline unsigned __float_as_uint(float f)
 {

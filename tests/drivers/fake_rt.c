@@ -8,10 +8,19 @@
  * gives wrong numbers here every time. Kernels are the real text compiled as C (fake_kernels.c), a
  * work-group being 128 fibers; a barrier that not all lanes reach ends the process.
  *
+ * It is as strict as the drivers' documents are. A context of CUDA and the device of HIP belong to a
+ * thread; handles and memory to their device. Transfers beside kernels take pinned memory. What is
+ * compiled must be for the card. Around each piece of memory lie bytes that nobody may change, and
+ * what __shared__ holds is no number when a group begins. An error of CUDA stays; HIP's events
+ * never show one, its queue ends the process. A library adds in the output's dtype where it may.
+ *
  * FAKE_RT says what goes wrong, in words separated by blanks:
- *   devices=N  memory=MIB  others=MIB  arch=86  driver=13000  rtc=13
- *   init=CODE  hang=N (the Nth launch never ends) lost=N (nor does it, and the driver says so)
- *              compile noalgo noblas
+ *   devices=N  memory=MIB  others=MIB  free=MIB (what is said to be free)  integrated=N (device N
+ *   shares the host's memory; -1: all)  arch=86  driver=13000  hip=50200000  rtc=13
+ *   init=CODE  hang=N (the Nth launch never ends)  lost=N (nor does it, and the driver says so)
+ *   slow=MS (each launch and product)  full (a launch finds no memory, once)
+ *   compile  noalgo  noblas  nokernels=NAME (the library whose file's name ends so knows no card)
+ *   status=N (products are refused)  blasfull (the first product finds no memory)
  * Built with -DMISSING it lacks what starts a kernel. */
 #include "base/dtype.h"
 #include "entry_sig.h"
@@ -20,13 +29,18 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 enum {
 	OK = 0,
 	INVALID = 1,
 	OUT_OF_MEMORY = 2,
 	NO_DEVICE = 100,
+	NO_CONTEXT = 201,
+	NO_BINARY = 209,
+	BAD_HANDLE = 400,
 	NOT_FOUND = 500,
 	NOT_READY = 600,
 	ILLEGAL = 700,
@@ -35,6 +49,7 @@ enum {
 };
 
 #define EXPORT __attribute__((visibility("default")))
+#define CARD_HIP "gfx90a:sramecc+"
 
 static long fault(const char *word, long otherwise)
 {
@@ -44,6 +59,42 @@ static long fault(const char *word, long otherwise)
 		if (!strncmp(s, word, n) && (!s[n] || s[n] == ' ' || s[n] == '='))
 			return s[n] == '=' ? atol(s + n + 1) : 1;
 	return otherwise;
+}
+
+/* ---- whose thread, whose device ---- */
+enum { CUDA, HIP, DEVICES = 16 };
+static _Thread_local int api, cuda_device = -1, hip_device;
+static int retained[DEVICES], generation[DEVICES];
+
+/* What a handle belongs to. A context of CUDA that was given back by all is gone with its handles,
+ * and another when it is asked for again. */
+struct owner {
+	int api, device, generation;
+};
+
+static int device_now(void) { return api == CUDA ? cuda_device : hip_device; }
+static struct owner owner_now(void)
+{
+	const int d = device_now();
+	return (struct owner){ api, d, d >= 0 ? generation[d] : -1 };
+}
+
+/* A driver's answer when something of `o` is used now. */
+static int owned(struct owner o)
+{
+	const struct owner now = owner_now();
+	if (now.device < 0 || (api == CUDA && !retained[now.device]))
+		return NO_CONTEXT;
+	return o.api == now.api && o.device == now.device && o.generation == now.generation
+		       ? OK
+		       : BAD_HANDLE;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 /* ---- streams ---- */
@@ -60,7 +111,8 @@ struct op {
 	void (*fn)(void);
 	void *library;
 	unsigned groups;
-	long number; /* of the launch, from 1 */
+	long number;   /* of the launch, from 1 */
+	int64_t begun; /* now_ms() when it was its turn; 0: not yet */
 	uint64_t ints[MOST_ARGS];
 	float floats[8];
 	struct product {
@@ -69,16 +121,19 @@ struct op {
 		const char *a, *b;
 		char *to;
 		float alpha, beta;
+		bool split; /* k in two halves, added in the output's dtype */
 	} product;
 };
 
 struct stream {
+	struct owner owner;
 	struct op *first, **last;
 	uint64_t put, done;
 	struct stream *next;
 };
 
 struct event {
+	struct owner owner;
 	struct stream *stream;
 	uint64_t at;
 	int asked;
@@ -99,6 +154,8 @@ static struct {
 	struct lane {
 		unsigned x;
 	} * thread, *block;
+	char *shared;
+	size_t nshared;
 } group;
 
 static void barrier(void)
@@ -149,6 +206,8 @@ static void run_lane(int i)
 
 static void run_group(unsigned block)
 {
+	if (block < 2 || block % 64 == 0)
+		memset(group.shared, 0xff, group.nshared);
 	for (int i = 0; i < LANES; i++)
 		group.state[i] = 0;
 	group.block->x = block;
@@ -192,6 +251,12 @@ static void run_launch(const struct op *o)
 	group.thread = dlsym(o->library, "fake_thread");
 	group.block = dlsym(o->library, "fake_block");
 	*(void (**)(void))dlsym(o->library, "fake_barrier") = barrier;
+	char *(*shared_end)(void) =
+		(char *(*)(void))(uintptr_t)dlsym(o->library, "fake_shared_end");
+	char *(*shared_begin)(void) =
+		(char *(*)(void))(uintptr_t)dlsym(o->library, "fake_shared_begin");
+	group.shared = shared_begin();
+	group.nshared = (size_t)(shared_end() - group.shared);
 	for (unsigned b = 0; b < o->groups; b++)
 		run_group(b);
 }
@@ -220,8 +285,14 @@ static void run_product(const struct product *p)
 		for (int64_t i = 0; i < p->m; i++) {
 			char *to = p->to + (i + j * p->ldc) * dtype_size(t);
 			float sum = 0, old = 0;
-			for (int64_t l = 0; l < p->k; l++)
+			for (int64_t l = 0; l < p->k; l++) {
 				sum += a[i * p->k + l] * b[j * p->k + l];
+				if (p->split && l == p->k / 2) {
+					char half[4];
+					dtype_from_f32(t, &sum, half, 1);
+					dtype_to_f32(t, half, &sum, 1);
+				}
+			}
 			if (p->beta != 0)
 				dtype_to_f32(t, to, &old, 1);
 			sum = p->alpha * sum + (p->beta != 0 ? p->beta * old : 0);
@@ -231,9 +302,22 @@ static void run_product(const struct product *p)
 	free(b);
 }
 
-static int trouble(const struct op *o)
+static int sticky; /* of CUDA: every call says so from now on */
+
+static int trouble(struct op *o, struct owner owner)
 {
-	const long hang = fault("hang", 0), lost = fault("lost", 0);
+	const long hang = fault("hang", 0), lost = fault("lost", 0), slow = fault("slow", 0);
+	if (slow && (o->kind == LAUNCH || o->kind == GEMM)) {
+		if (!o->begun)
+			o->begun = now_ms();
+		if (now_ms() - o->begun < slow)
+			return NOT_READY;
+	}
+	if (o->kind == LAUNCH && lost && o->number >= lost) {
+		if (owner.api == HIP)
+			abort();
+		sticky = ILLEGAL;
+	}
 	return o->kind != LAUNCH           ? OK
 	       : hang && o->number >= hang ? NOT_READY
 	       : lost && o->number >= lost ? ILLEGAL
@@ -244,7 +328,7 @@ static int run_until(struct stream *s, uint64_t at)
 {
 	while (s->done < at) {
 		struct op *o = s->first;
-		const int bad = trouble(o);
+		const int bad = trouble(o, s->owner);
 		if (bad)
 			return bad;
 		if (o->kind == COPY)
@@ -275,11 +359,14 @@ static int run_until(struct stream *s, uint64_t at)
 static void run_all(void)
 {
 	for (struct stream *s = streams; s; s = s->next)
-		run_until(s, s->put);
+		while (run_until(s, s->put) == NOT_READY && fault("slow", 0) && !fault("hang", 0))
+			usleep(500);
 }
 
 static struct op *put(struct stream *s, int kind)
 {
+	if (owned(s->owner))
+		return NULL;
 	struct op *o = calloc(1, sizeof *o);
 	o->kind = kind;
 	*s->last = o;
@@ -289,12 +376,29 @@ static struct op *put(struct stream *s, int kind)
 }
 
 /* ---- memory ---- */
+#define GUARD ((size_t)64 << 10)
 static struct piece {
-	char *at;
+	char *at, *base;
 	size_t n;
+	struct owner owner;
 	struct piece *next;
-} * pieces;
-static size_t held;
+} * pieces, *pinned;
+static size_t held[2][DEVICES]; /* by api and device, in pieces of 2 MiB where they are large */
+
+static size_t granules(size_t n)
+{
+	const size_t step = n < (size_t)1 << 20 ? 512 : (size_t)2 << 20;
+	return (n + step - 1) / step * step;
+}
+
+static void check_guards(const struct piece *p)
+{
+	for (size_t i = 0; i < GUARD; i++)
+		if ((unsigned char)p->base[i] != 0xa5 || (unsigned char)p->at[p->n + i] != 0xa5) {
+			fprintf(stderr, "fake_rt: a piece of %zu bytes was written beside\n", p->n);
+			abort();
+		}
+}
 
 static bool inside(uint64_t at, size_t n)
 {
@@ -309,13 +413,22 @@ static size_t others(void) { return (size_t)fault("others", 0) << 20; }
 
 static int x_memory(uint64_t *at, size_t n)
 {
-	if (held + others() + n > total())
+	const int d = device_now();
+	if (d < 0 || (api == CUDA && !retained[d]))
+		return NO_CONTEXT;
+	if (held[api][d] + others() + granules(n) > total())
 		return OUT_OF_MEMORY;
 	struct piece *p = malloc(sizeof *p);
-	*p = (struct piece){ aligned_alloc(512, (n + 511) / 512 * 512), n, pieces };
+	*p = (struct piece){ .base = aligned_alloc(4096, (n + 2 * GUARD + 4095) / 4096 * 4096),
+			     .n = n,
+			     .owner = owner_now(),
+			     .next = pieces };
+	p->at = p->base + GUARD;
+	memset(p->base, 0xa5, GUARD);
 	memset(p->at, 0xff, n); /* numbers that are none */
+	memset(p->at + n, 0xa5, GUARD);
 	pieces = p;
-	held += n;
+	held[api][d] += granules(n);
 	*at = (uint64_t)(uintptr_t)p->at;
 	return OK;
 }
@@ -326,9 +439,13 @@ static int x_memory_free(uint64_t at)
 	for (struct piece **p = &pieces; *p; p = &(*p)->next)
 		if ((uint64_t)(uintptr_t)(*p)->at == at) {
 			struct piece *gone = *p;
+			const int rc = owned(gone->owner);
+			if (rc)
+				return rc;
+			check_guards(gone);
 			*p = gone->next;
-			held -= gone->n;
-			free(gone->at);
+			held[gone->owner.api][gone->owner.device] -= granules(gone->n);
+			free(gone->base);
 			free(gone);
 			return OK;
 		}
@@ -337,23 +454,47 @@ static int x_memory_free(uint64_t at)
 
 static int x_memory_info(size_t *left, size_t *all)
 {
+	const int d = device_now();
+	if (d < 0 || (api == CUDA && !retained[d]))
+		return NO_CONTEXT;
 	*all = total();
-	*left = total() > others() + held ? total() - others() - held : 0;
+	*left = total() > others() + held[api][d] ? total() - others() - held[api][d] : 0;
+	if (fault("free", 0))
+		*left = (size_t)fault("free", 0) << 20;
 	return OK;
 }
 
 static int x_pinned(void **p, size_t n, unsigned flags)
 {
-	(void)flags;
-	*p = malloc(n);
+	if (device_now() < 0 || flags)
+		return NO_CONTEXT;
+	struct piece *x = malloc(sizeof *x);
+	*x = (struct piece){ .at = malloc(n), .n = n, .next = pinned };
+	pinned = x;
+	*p = x->at;
 	return OK;
 }
 
-static int x_pinned_free(void *p)
+static int x_pinned_free(void *at)
 {
 	run_all();
-	free(p);
-	return OK;
+	for (struct piece **p = &pinned; *p; p = &(*p)->next)
+		if ((*p)->at == at) {
+			struct piece *gone = *p;
+			*p = gone->next;
+			free(gone->at);
+			free(gone);
+			return OK;
+		}
+	return INVALID;
+}
+
+static bool is_pinned(const char *at, size_t n)
+{
+	for (const struct piece *p = pinned; p; p = p->next)
+		if (at >= p->at && at + n <= p->at + p->n)
+			return true;
+	return false;
 }
 
 static int x_move(char *to, const char *from, size_t n, struct stream *s, bool to_device,
@@ -362,7 +503,12 @@ static int x_move(char *to, const char *from, size_t n, struct stream *s, bool t
 	if ((to_device && !inside((uint64_t)(uintptr_t)to, n)) ||
 	    (from_device && !inside((uint64_t)(uintptr_t)from, n)))
 		return INVALID;
+	/* from and to other memory a driver copies at once, or waits: neither is meant here */
+	if ((!to_device && !is_pinned(to, n)) || (!from_device && !is_pinned(from, n)))
+		return INVALID;
 	struct op *o = put(s, COPY);
+	if (!o)
+		return owned(s->owner);
 	o->to = to;
 	o->from = from;
 	o->n = n;
@@ -391,6 +537,8 @@ static int x_fill(uint64_t to, unsigned value, size_t n, void *s, int kind)
 	if (!inside(to, kind == FILL32 ? 4 * n : n) || (kind == FILL32 && to % 4))
 		return INVALID;
 	struct op *o = put(s, kind);
+	if (!o)
+		return owned(((struct stream *)s)->owner);
 	o->to = (char *)(uintptr_t)to;
 	o->value = value;
 	o->n = n;
@@ -413,7 +561,7 @@ static int x_count(int *n)
 static int x_device(int *d, int i)
 {
 	*d = i;
-	return OK;
+	return i >= 0 && i < fault("devices", 1) ? OK : 101;
 }
 
 static int x_name(char *s, int n, int d)
@@ -432,15 +580,27 @@ static int x_total(size_t *n, int d)
 static int x_attribute(int *v, int what, int d)
 {
 	const int arch = (int)fault("arch", 86);
-	(void)d;
-	*v = what == 75 ? arch / 10 : what == 76 ? arch % 10 : what == 16 || what == 63 ? 4 : 0;
+	const long shared = fault("integrated", DEVICES);
+	enum { UNITS = 16, CUDA_INTEGRATED = 18, HIP_INTEGRATED = 16, HIP_UNITS = 63 };
+	*v = 0;
+	if (what == (api == CUDA ? CUDA_INTEGRATED : HIP_INTEGRATED))
+		*v = shared == d || shared < 0;
+	else if (what == (api == CUDA ? UNITS : HIP_UNITS))
+		*v = 4;
+	else if (api == CUDA && what == 75)
+		*v = arch / 10;
+	else if (api == CUDA && what == 76)
+		*v = arch % 10;
 	return OK;
 }
 
 static int x_stream(void **s, unsigned flags)
 {
 	struct stream *n = calloc(1, sizeof *n);
-	(void)flags;
+	if (device_now() < 0 ||
+	    flags != 1) /* one that waits for the default stream waits for others */
+		return flags == 1 ? NO_CONTEXT : INVALID;
+	n->owner = owner_now();
 	n->last = &n->first;
 	n->next = streams;
 	*s = streams = n;
@@ -456,9 +616,13 @@ static int x_stream_destroy(void *s)
 static int x_stream_wait(void *s, void *event, unsigned flags)
 {
 	const struct event *v = event;
-	(void)flags;
+	const int rc = owned(v->owner);
+	if (rc || flags)
+		return rc ? rc : INVALID;
 	if (v->stream && v->stream != s) {
 		struct op *o = put(s, WAIT);
+		if (!o)
+			return owned(((struct stream *)s)->owner);
 		o->stream = v->stream;
 		o->at = v->at;
 	}
@@ -467,8 +631,11 @@ static int x_stream_wait(void *s, void *event, unsigned flags)
 
 static int x_event(void **e, unsigned flags)
 {
-	(void)flags;
-	*e = calloc(1, sizeof(struct event));
+	struct event *n = calloc(1, sizeof *n);
+	if (device_now() < 0 || flags != 2) /* one that measures time costs more */
+		return flags == 2 ? NO_CONTEXT : INVALID;
+	n->owner = owner_now();
+	*e = n;
 	return OK;
 }
 
@@ -481,20 +648,25 @@ static int x_event_destroy(void *e)
 static int x_event_record(void *event, void *s)
 {
 	struct event *v = event;
-	*v = (struct event){ s, ((struct stream *)s)->put, 0 };
+	const int rc = owned(v->owner) ? owned(v->owner) : owned(((struct stream *)s)->owner);
+	if (rc)
+		return rc;
+	*v = (struct event){ v->owner, s, ((struct stream *)s)->put, 0 };
 	return OK;
 }
 
 static int x_event_query(void *event)
 {
 	struct event *v = event;
-	if (!v->stream)
-		return OK;
-	return v->asked++ ? run_until(v->stream, v->at) : NOT_READY;
+	const int rc = owned(v->owner);
+	if (rc || !v->stream)
+		return rc;
+	return v->asked++ < 3 ? NOT_READY : run_until(v->stream, v->at);
 }
 
 /* ---- programs: the "code" is the text ---- */
 struct module {
+	struct owner owner;
 	char *text;
 	void *library;
 };
@@ -505,16 +677,39 @@ struct function {
 	char sig[MOST_ARGS];
 };
 
+#define MADE_FOR "\n// made for "
+
+/* The last line of the "code" says for which card it was made. */
+static bool runs_here(const char *image)
+{
+	const char *line = strstr(image, MADE_FOR);
+	const int arch = (int)fault("arch", 86);
+	int made = 0;
+	if (!line)
+		return false;
+	line += strlen(MADE_FOR);
+	if (api == HIP)
+		return !strcmp(line, CARD_HIP);
+	if (sscanf(line, "sm_%d", &made) == 1)
+		return made == arch;
+	return sscanf(line, "compute_%d", &made) == 1 && made <= arch;
+}
+
 static int x_module(void **m, const void *image)
 {
 	char path[4096];
 	Dl_info me;
+	if (device_now() < 0)
+		return NO_CONTEXT;
+	if (!runs_here(image))
+		return NO_BINARY;
 	if (strncmp(image, "#define HS_T ", 13) || !dladdr((void *)(uintptr_t)x_module, &me))
 		return 200;
 	snprintf(path, sizeof path, "%.*s/fake_kernels_%c.so",
 		 (int)(strrchr(me.dli_fname, '/') - me.dli_fname), me.dli_fname,
 		 ((const char *)image)[13]);
 	struct module *n = calloc(1, sizeof *n);
+	n->owner = owner_now();
 	n->text = strdup(image);
 	n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!n->library)
@@ -547,12 +742,20 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 	const struct function *n = f;
 	if (!gx || gy != 1 || gz != 1 || bx != LANES || by != 1 || bz != 1 || shared || extra)
 		return INVALID;
-	struct op *o = put(s, LAUNCH);
+	static bool was_full;
+	const bool full = fault("full", 0);
+	if (full && !was_full)
+		return was_full = true, OUT_OF_MEMORY;
+	was_full = full;
+	launches++;
+	struct op *o = owned(n->module->owner) ? NULL : put(s, LAUNCH);
 	int ni = 0, nf = 0;
+	if (!o)
+		return BAD_HANDLE;
 	o->fn = n->fn;
 	o->library = n->module->library;
 	o->groups = gx;
-	o->number = ++launches;
+	o->number = launches;
 	for (int i = 0; n->sig[i]; i++) {
 		if (n->sig[i] == 'f') {
 			memcpy(&o->floats[nf++], params[i], sizeof(float));
@@ -566,16 +769,24 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 }
 
 /* ---- the compiler ---- */
+struct program {
+	char *text;
+	char made_for[128];
+};
+
 static int c_create(void **p, const char *text, const char *name, int n, const char *const *h,
 		    const char *const *i)
 {
+	struct program *o = calloc(1, sizeof *o);
 	(void)name, (void)n, (void)h, (void)i;
-	*p = strdup(text);
+	o->text = strdup(text);
+	*p = o;
 	return OK;
 }
 
 static int c_destroy(void **p)
 {
+	free(((struct program *)*p)->text);
 	free(*p);
 	return OK;
 }
@@ -583,10 +794,23 @@ static int c_destroy(void **p)
 static const char compiler_log[] =
 	"heteroshard.cu(7): error: the first line\nthe second\nthe third\nthe fourth\n";
 
-static int c_compile(void *p, int n, const char *const *options)
+static const int archs[] = { 75, 80, 86, 90 };
+
+static int c_compile(struct program *p, int n, const char *const *options)
 {
-	(void)p, (void)n, (void)options;
-	return fault("compile", 0) ? 6 : OK;
+	static const char cuda[] = "--gpu-architecture=", hip[] = "--offload-arch=";
+	const char *head = api == CUDA ? cuda : hip;
+	int arch = 0;
+	bool known = api == HIP;
+	if (n != 1 || strncmp(options[0], head, strlen(head)))
+		return 5;
+	snprintf(p->made_for, sizeof p->made_for, "%s", options[0] + strlen(head));
+	if (api == CUDA && sscanf(p->made_for, "sm_%d", &arch) != 1 &&
+	    sscanf(p->made_for, "compute_%d", &arch) != 1)
+		return 5;
+	for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+		known |= archs[i] == arch;
+	return !known ? 5 : fault("compile", 0) ? 6 : OK;
 }
 
 static int c_log_size(void *p, size_t *n)
@@ -603,15 +827,24 @@ static int c_log(void *p, char *s)
 	return OK;
 }
 
-static int c_size(void *p, size_t *n)
+static int c_size(struct program *p, size_t *n)
 {
-	*n = strlen(p) + 1;
+	*n = strlen(p->text) + strlen(MADE_FOR) + strlen(p->made_for) + 1;
 	return OK;
 }
 
-static int c_code(void *p, char *s)
+/* There is no machine code for an architecture that is none of a card. */
+static int c_code_size(struct program *p, size_t *n)
 {
-	memcpy(s, p, strlen(p) + 1);
+	c_size(p, n);
+	if (!strncmp(p->made_for, "compute_", 8))
+		*n = 0;
+	return OK;
+}
+
+static int c_code(struct program *p, char *s)
+{
+	sprintf(s, "%s%s%s", p->text, MADE_FOR, p->made_for);
 	return OK;
 }
 
@@ -625,9 +858,17 @@ static int c_version(int *major, int *minor)
 /* ---- by CUDA's names and by HIP's ---- */
 #define BOTH(cuda, hip, params, call)                                                              \
 	EXPORT int cuda params;                                                                    \
-	EXPORT int cuda params { return call; }                                                    \
+	EXPORT int cuda params                                                                     \
+	{                                                                                          \
+		api = CUDA;                                                                        \
+		return sticky && fault("lost", 0) ? sticky : call;                                 \
+	}                                                                                          \
 	EXPORT int hip params;                                                                     \
-	EXPORT int hip params { return call; }
+	EXPORT int hip params                                                                      \
+	{                                                                                          \
+		api = HIP;                                                                         \
+		return call;                                                                       \
+	}
 #define ONE(name, params, call)                                                                    \
 	EXPORT int name params;                                                                    \
 	EXPORT int name params { return call; }
@@ -682,7 +923,7 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void *p, int n, const char *con
      c_compile(p, n, o))
 BOTH(nvrtcGetProgramLogSize, hiprtcGetProgramLogSize, (void *p, size_t *n), c_log_size(p, n))
 BOTH(nvrtcGetProgramLog, hiprtcGetProgramLog, (void *p, char *s), c_log(p, s))
-BOTH(nvrtcGetCUBINSize, hiprtcGetCodeSize, (void *p, size_t *n), c_size(p, n))
+BOTH(nvrtcGetCUBINSize, hiprtcGetCodeSize, (void *p, size_t *n), c_code_size(p, n))
 BOTH(nvrtcGetCUBIN, hiprtcGetCode, (void *p, char *s), c_code(p, s))
 ONE(nvrtcGetPTXSize, (void *p, size_t *n), c_size(p, n))
 ONE(nvrtcGetPTX, (void *p, char *s), c_code(p, s))
@@ -698,17 +939,18 @@ EXPORT const char *hiprtcGetErrorString(int code)
 	return code == 6 ? "HIPRTC_ERROR_COMPILATION" : "an error";
 }
 
-static const int archs[] = { 75, 80, 86, 90 };
 ONE(nvrtcGetNumSupportedArchs, (int *n), (*n = 4, OK))
 ONE(nvrtcGetSupportedArchs, (int *a), (memcpy(a, archs, sizeof archs), OK))
 ONE(cuDriverGetVersion, (int *v), (*v = (int)fault("driver", 13000), OK))
-ONE(hipDriverGetVersion, (int *v), (*v = 50200000, OK))
-ONE(cuDevicePrimaryCtxRetain, (void **c, int d), (*c = (void *)(uintptr_t)(d + 1), OK))
-ONE(cuDevicePrimaryCtxRelease_v2, (int d), (d >= 0 ? OK : INVALID))
-ONE(cuCtxSetCurrent, (void *c), (c ? OK : INVALID))
-ONE(hipSetDevice, (int d), (d >= 0 ? OK : INVALID))
+ONE(hipDriverGetVersion, (int *v), (*v = (int)fault("hip", 50200000), OK))
+ONE(cuDevicePrimaryCtxRetain, (void **c, int d),
+    (retained[d]++, *c = (void *)(uintptr_t)(d + 1), OK))
+ONE(cuDevicePrimaryCtxRelease_v2, (int d), (--retained[d] ? 0 : generation[d]++, OK))
+ONE(cuCtxSetCurrent, (void *c),
+    (cuda_device = (int)(uintptr_t)c - 1, c &&retained[cuda_device] ? OK : NO_CONTEXT))
+ONE(hipSetDevice, (int d), (hip_device = d, d >= 0 && d < fault("devices", 1) ? OK : 101))
 ONE(hipGetDeviceProperties, (void *p, int d),
-    (snprintf((char *)p, 256, "Fake card %d", d), strcpy((char *)p + 396, "gfx90a:sramecc+"), OK))
+    (snprintf((char *)p, 256, "Fake card %d", d), strcpy((char *)p + 396, CARD_HIP), OK))
 
 static const char *name_of(int code)
 {
@@ -723,6 +965,34 @@ EXPORT const char *hipGetErrorName(int code) { return name_of(code); }
 
 /* ---- product libraries ---- */
 static char handle;
+EXPORT long fake_products;
+long fake_products; /* that a library was asked for */
+
+/* Whether the library, by its file's name, is one without code for the card. */
+static bool no_kernels(void)
+{
+	const char *s = getenv("FAKE_RT"), *word = s ? strstr(s, "nokernels=") : NULL;
+	Dl_info me;
+	if (!word || !dladdr((void *)(uintptr_t)no_kernels, &me))
+		return false;
+	word += strlen("nokernels=");
+	const size_t n = strcspn(word, " "), have = strlen(me.dli_fname);
+	return have >= n && !strncmp(me.dli_fname + have - n, word, n);
+}
+
+/* What a library answers to a product; 0: it does it. */
+static int refused(int out_of_memory)
+{
+	const long status = fault("status", 0);
+	fake_products++;
+	static bool was_full;
+	const bool full = fault("blasfull", 0);
+	if (full && !was_full)
+		return was_full = true, out_of_memory;
+	was_full = full;
+	return (int)status;
+}
+
 struct desc {
 	int32_t op[8];
 };
@@ -733,7 +1003,10 @@ struct layout {
 
 static int enqueue(const struct product *p, void *s)
 {
-	put(s, GEMM)->product = *p;
+	struct op *o = put(s, GEMM);
+	if (!o)
+		return 13;
+	o->product = *p;
 	return OK;
 }
 
@@ -745,22 +1018,28 @@ static int l_layout(void **l, int type, uint64_t rows, uint64_t cols, int64_t ld
 	return ld >= (int64_t)rows ? OK : 7;
 }
 
+struct preference {
+	uint32_t schemes; /* how parts of a sum may be put together */
+};
+enum { IN_PLACE = 1, COMPUTE_TYPE = 2, OUTPUT_TYPE = 4 };
+
 static int l_ask(const struct desc *d, const struct layout *a, const struct layout *b,
-		 const struct layout *c, char *results, int *found)
+		 const struct layout *c, const struct preference *p, char *results, int *found)
 {
 	const int64_t m = d->op[3] ? a->cols : a->rows, k = d->op[3] ? a->rows : a->cols;
 	const int64_t k2 = d->op[4] ? b->cols : b->rows, n = d->op[4] ? b->rows : b->cols;
 	*found = 0;
 	if (m != c->rows || n != c->cols || k != k2)
 		return 7;
-	if (fault("noalgo", 0))
-		return 15;
+	if (fault("noalgo", 0) || no_kernels())
+		return no_kernels() ? 8 : 15;
 	memset(results, 0, 96);
+	results[0] = (p->schemes & (IN_PLACE | OUTPUT_TYPE)) != 0; /* in what is the algorithm */
 	*found = 1;
 	return OK;
 }
 
-static int l_matmul(const struct desc *d, const float *alpha, const char *a,
+static int l_matmul(const char *algo, const struct desc *d, const float *alpha, const char *a,
 		    const struct layout *la, const char *b, const struct layout *lb,
 		    const float *beta, char *c, const struct layout *lc, void *s)
 {
@@ -778,8 +1057,19 @@ static int l_matmul(const struct desc *d, const float *alpha, const char *a,
 				   .b = b,
 				   .to = c,
 				   .alpha = *alpha,
-				   .beta = *beta };
-	return enqueue(&p, s);
+				   .beta = *beta,
+				   .split = algo[0] && lc->type != 0 };
+	const int rc = refused(3);
+	return rc ? rc : enqueue(&p, s);
+}
+
+static int l_set(struct preference *p, int what, const void *v, size_t n)
+{
+	if (what == 3 && n == 4)
+		memcpy(&p->schemes, v, 4);
+	return p && v && (what == 1 ? n == 8 : (what == 3 || (what >= 5 && what <= 8)) && n == 4)
+		       ? OK
+		       : INVALID;
 }
 
 ONE(cublasLtCreate, (void **h), (*h = &handle, fault("noblas", 0) ? 1 : OK))
@@ -793,20 +1083,21 @@ ONE(cublasLtMatmulDescSetAttribute, (void *d, int what, const void *v, size_t n)
 ONE(cublasLtMatrixLayoutCreate, (void **l, int t, uint64_t r, uint64_t c, int64_t ld),
     l_layout(l, t, r, c, ld))
 ONE(cublasLtMatrixLayoutDestroy, (void *l), (free(l), OK))
-ONE(cublasLtMatmulPreferenceCreate, (void **p), (*p = &handle, OK))
-ONE(cublasLtMatmulPreferenceDestroy, (void *p), (p ? OK : INVALID))
+ONE(cublasLtMatmulPreferenceCreate, (void **p),
+    (*p = calloc(1, sizeof(struct preference)), ((struct preference *)*p)->schemes = 7, OK))
+ONE(cublasLtMatmulPreferenceDestroy, (void *p), (free(p), OK))
 ONE(cublasLtMatmulPreferenceSetAttribute, (void *p, int what, const void *v, size_t n),
-    (p && v && (what == 1 ? n == 8 : what >= 5 && what <= 8 && n == 4) ? OK : INVALID))
+    l_set(p, what, v, n))
 ONE(cublasLtMatmulAlgoGetHeuristic,
     (void *h, void *d, void *a, void *b, void *c, void *o, void *p, int n, void *results,
      int *found),
-    (h && p && n > 0 && c == o ? l_ask(d, a, b, c, results, found) : INVALID))
+    (h && p && n > 0 && c == o ? l_ask(d, a, b, c, p, results, found) : INVALID))
 ONE(cublasLtMatmul,
     (void *h, void *d, const void *alpha, const void *a, void *la, const void *b, void *lb,
      const void *beta, const void *c, void *lc, void *to, void *lo, const void *algo, void *work,
      size_t nwork, void *s),
     (h && algo && c == to && lc == lo && inside((uint64_t)(uintptr_t)work, nwork)
-	     ? l_matmul(d, alpha, a, la, b, lb, beta, to, lc, s)
+	     ? l_matmul(algo, d, alpha, a, la, b, lb, beta, to, lc, s)
 	     : INVALID))
 
 static void *rocblas_stream;
@@ -829,7 +1120,8 @@ static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const
 				   .to = c,
 				   .alpha = *alpha,
 				   .beta = *beta };
-	return enqueue(&p, rocblas_stream);
+	const int rc = refused(5);
+	return rc ? rc : enqueue(&p, rocblas_stream);
 }
 ONE(rocblas_create_handle, (void **h), (*h = &handle, fault("noblas", 0) ? 1 : OK))
 ONE(rocblas_destroy_handle, (void *h), (h ? OK : INVALID))
@@ -840,6 +1132,6 @@ ONE(rocblas_gemm_ex,
      int lda, const void *b, int bt, int ldb, const void *beta, const void *c, int ct, int ldc,
      void *d, int dt, int ldd, int compute, int algo, int solution, unsigned flags),
     (h && at == bt && c == d && ct == dt && ldc == ldd && compute == 151 && !algo && !solution &&
-		     !flags
+		     flags == (at == 150 && !(ta == 112 && tb == 111) ? 4 : 0)
 	     ? r_gemm(ta, tb, m, n, k, alpha, a, at, lda, b, ldb, beta, d, ct, ldc)
 	     : INVALID))
