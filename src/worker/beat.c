@@ -26,7 +26,7 @@ static void say(struct beat *b)
 				 .to = FRAME_COORDINATOR,
 				 .size = n,
 				 .payload = out };
-	/* A full or lost link says enough by itself. */
+	/* A full or lost link is noticed elsewhere. */
 	link_send_frame(b->link, &f, NET_NOW, &ignored);
 }
 

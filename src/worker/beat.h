@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beat.h - tells the coordinator every so often what the worker is at (PROGRESS), from a thread of
- * its own, so that a worker that is stuck in a driver can be told from one that waits. */
+/* beat.h - sends the worker's state to the coordinator at intervals (PROGRESS), from a thread of
+ * its own, so that a worker that is stuck in a driver can be distinguished from one that waits. */
 #ifndef HS_WORKER_BEAT_H
 #define HS_WORKER_BEAT_H
 

@@ -12,7 +12,7 @@ enum { LAYERS_BEFORE_SENDING = 4, POLL_MOST = 130 };
 
 static const double busy_look = 5e-4; /* seconds between two looks at a device that computes */
 
-/* ---- who ---- */
+/* ---- peers ---- */
 
 static bool is_receive(const struct instr *i)
 {
@@ -25,7 +25,7 @@ static enum frame_kind frame_of(const struct instr *i)
 								      : FRAME_GRADIENT;
 }
 
-/* Activations come from the stage before and go to the one behind; gradients the other way. */
+/* Activations come from the previous stage and go to the next; gradients the other way. */
 static const struct peer *peer_of(const struct exchange *x, const struct instr *i)
 {
 	bool behind = i->kind == INSTR_SEND_ACT || i->kind == INSTR_RECV_GRAD;
@@ -50,8 +50,8 @@ static bool fits(const struct frame *f, const struct exchange *x, const struct i
 	       f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
 }
 
-/* A neighbour sends only what its side of the pipeline makes, in its own name and to this worker.
- * In a ring both sides can be one worker, over two links. */
+/* A neighbour may send only the kind of message that its side of the pipeline makes, with its own
+ * number and to this worker. In a ring both sides can be one worker, over two links. */
 static int check_sender(const struct exchange *x, const struct peer *from, const struct frame *f,
 			struct err *e)
 {
@@ -63,7 +63,7 @@ static int check_sender(const struct exchange *x, const struct peer *from, const
 			       frame_name(due), (unsigned long long)x->orders->job);
 	if (f->from != FRAME_MEMBER(from->member) || f->to != x->orders->member)
 		return err_set(e, ERR_PROTOCOL,
-			       "%s (member %u) sent %s in the name of member %u, to member %u; "
+			       "%s (member %u) sent %s as member %u, to member %u; "
 			       "this is member %u",
 			       name_of(x, from), FRAME_MEMBER(from->member), frame_name(f->kind),
 			       f->from, f->to, x->orders->member);
@@ -82,7 +82,7 @@ static int keep_early(struct exchange *x, const struct net_msg *msg, const struc
 		       name_of(x, from), x->early_n);
 }
 
-/* Everything that one neighbour has sent goes to the inbox. */
+/* Moves everything that one neighbour has sent to the inbox. */
 static int take_in(struct exchange *x, const struct peer *from, struct err *e)
 {
 	for (;;) {
@@ -117,7 +117,7 @@ static bool find_early(struct exchange *x, const struct instr *i, struct net_msg
 	return false;
 }
 
-/* The message that instruction `i` needs. 1: it is there; 0: not yet. */
+/* The message that instruction `i` needs. 1: it has arrived; 0: not yet. */
 static int take_message(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
 			struct frame *f_p, struct err *e)
 {
@@ -127,7 +127,7 @@ static int take_message(struct exchange *x, const struct instr *i, struct net_ms
 	return find_early(x, i, msg_p, f_p);
 }
 
-/* Waits for it; listens to the coordinator meanwhile, so that an ABORT is noticed. */
+/* Waits for it; reads the coordinator's messages meanwhile, so that an ABORT is noticed. */
 static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
 		    struct frame *f_p, struct err *e)
 {
@@ -140,7 +140,7 @@ static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *m
 		}
 		if (rc)
 			return rc < 0 ? rc : 0;
-		TRY(exchange_flush(x, e)); /* the neighbour may be waiting for it */
+		TRY(exchange_flush(x, e)); /* the neighbour may be waiting for this result */
 		beat_state(x->orders->beat, PROGRESS_WAITING);
 		struct net_poll p[2] = { { peer_of(x, i)->link, NET_RECV, 0 },
 					 { x->orders->link, NET_RECV, 0 } };
@@ -156,7 +156,7 @@ static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *m
 	}
 }
 
-/* Takes in whatever comes, from everybody, until there is room to send. */
+/* Receives messages from all peers until there is room to send. */
 static int wait_for_room(struct exchange *x, const struct peer *to, int64_t deadline, struct err *e)
 {
 	struct net_poll p[POLL_MOST];
@@ -225,7 +225,7 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 	}
 	o->p = net_buffer(x->net, FRAME_HEADER + bytes);
 	if (!o->p)
-		return err_nomem(e, bytes, "an activation on its way");
+		return err_nomem(e, bytes, "an activation to send");
 	o->used = true;
 	o->f = (struct frame){ .kind = frame_of(i),
 			       .dtype = x->plan->wire,
@@ -291,7 +291,7 @@ static int check_tensor(const struct exchange *x, const struct instr *i, const s
 	if (f->dtype == x->plan->wire && f->ndim == 2 && f->dim[0] == (uint64_t)n &&
 	    f->dim[1] == (uint64_t)x->plan->cfg.hidden)
 		return 0;
-	return err_set(e, ERR_PROTOCOL, "%s sent %s (%llu, %llu) %s; (%lld, %lld) %s was due",
+	return err_set(e, ERR_PROTOCOL, "%s sent %s (%llu, %llu) %s; (%lld, %lld) %s was expected",
 		       name_of(x, peer_of(x, i)), frame_name(frame_of(i)),
 		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1],
 		       dtype_name(f->dtype), (long long)n, (long long)x->plan->cfg.hidden,
@@ -341,8 +341,8 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 	return rc;
 }
 
-/* While the device computes: brings the next tensor that is due to it, if it is there or comes
- * soon. */
+/* While the device computes: uploads the next tensor of the list, if it has arrived or
+ * arrives soon. */
 static int look_ahead(struct exchange *x, struct err *e)
 {
 	struct ahead *a = &x->ahead;
@@ -400,7 +400,7 @@ int exchange_round(struct exchange *x, const struct instr_list *list, struct err
 	if (due <= old)
 		return 0;
 	if (!mem_grow(&x->early, &x->early_cap, due, sizeof *x->early))
-		return err_nomem(e, due * sizeof *x->early, "messages that come early");
+		return err_nomem(e, due * sizeof *x->early, "messages that arrive early");
 	memset(x->early + old, 0, (due - old) * sizeof *x->early);
 	x->early_n = due;
 	return 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.h - activations and gradients between a worker's device and the workers of the stages
- * before and behind it.
+/* exchange.h - activations and gradients between a worker's device and the workers of the previous
+ * and the next stage.
  *
- * A message that comes before its instruction waits in an inbox, so nothing depends on who is
- * fast. Where the device moves data beside its kernels, the result of one instruction goes out, and
- * the next tensor that is due comes in, while the next instruction computes. A worker whose send
- * finds the link full goes on taking messages in: so however large messages are and however small
- * the links' windows, workers in a ring cannot wait for each other. One thread uses it; once warm
- * it allocates nothing. */
+ * A message that arrives before its instruction waits in an inbox, so the result does not depend on
+ * the speed of the workers. Where the device moves data beside its kernels, the result of one
+ * instruction is sent, and the next input is uploaded, while the next instruction computes. A
+ * worker whose link is full keeps receiving messages while it waits to send: so workers in a ring
+ * cannot wait for each other, whatever the size of messages and of the links' windows. One thread
+ * uses it; once warm it allocates nothing. */
 #ifndef HS_WORKER_EXCHANGE_H
 #define HS_WORKER_EXCHANGE_H
 
@@ -36,7 +36,7 @@ struct early {
 	bool used;
 };
 
-/* A tensor on its way from the device to the wire while the next instruction computes. */
+/* A tensor that is sent from the device while the next instruction computes. */
 struct outgoing {
 	bool used;
 	const struct peer *to;
@@ -46,14 +46,14 @@ struct outgoing {
 	uint64_t bytes;
 	struct instr i;
 	int64_t begin;
-	int layers; /* given to the device since */
+	int layers; /* layers queued on the device since */
 };
 
-/* A tensor that came while the device computed and waits on it for its instruction. */
+/* A tensor that was uploaded while the device computed, and waits there for its instruction. */
 struct ahead {
 	bool used;
 	struct instr i;
-	struct dev_buf *buf[2]; /* by turns: what the last one went to may still be read */
+	struct dev_buf *buf[2]; /* used in turn: the previous one may still be read */
 	int turn;
 };
 
@@ -64,8 +64,8 @@ struct exchange {
 	struct dev *dev;
 	const struct plan_message *plan;
 	struct worker_times *times;
-	struct peers before, behind; /* the stages that activations come from and go to */
-	/* Of the round under way, set by exchange_round() and exchange_at(). */
+	struct peers before, behind; /* the previous stage and the next one */
+	/* Of the current round, set by exchange_round() and exchange_at(). */
 	const struct instr_list *list;
 	size_t at;
 	/* Private. */
@@ -73,24 +73,24 @@ struct exchange {
 	size_t early_n, early_cap;
 	struct outgoing out;
 	struct ahead ahead;
-	struct dev_buf *cast; /* a tensor in the wire's dtype, before it goes */
+	struct dev_buf *cast; /* a tensor in the wire's dtype, before it is sent */
 };
 
-/* Before a round: makes room for every message that it can bring. */
+/* Before a round: allocates room for every message of the round. */
 int exchange_round(struct exchange *x, const struct instr_list *list, struct err *e);
 /* SEND_ACT, SEND_GRAD: moves `from` (N,C) from the device to the wire, through the wire's dtype.
- * Where transfers run beside kernels the second half, exchange_flush(), comes when the device has
- * something else to do; whoever waits for another worker calls it before. */
+ * Where transfers run beside kernels the second half, exchange_flush(), is called when the device
+ * has other work, and before any wait for another worker. */
 int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref from,
 		  struct err *e);
-int exchange_flush(struct exchange *x, struct err *e); /* nothing under way: nothing is done */
+int exchange_flush(struct exchange *x, struct err *e); /* without a pending send it does nothing */
 /* RECV_ACT, RECV_GRAD: waits for the tensor (N,C) and brings it to `to`. */
 int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref to,
 		     struct err *e);
 /* Whether the tensor that `i` needs is on the device already. */
 bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
-/* Until the device has done what it was given; meanwhile the next tensor that is due is brought to
- * it, if it comes. */
+/* Waits until the device has finished its queue; meanwhile the next input is uploaded, if
+ * it arrives. */
 int exchange_computed(struct exchange *x, struct err *e);
 /* For stage.h; ctx is the exchange. */
 int exchange_between_layers(void *ctx, bool last, struct err *e);

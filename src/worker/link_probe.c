@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link_probe.c - see link_probe.h.
  *
- * On a probing link the measuring side asks (PROBE: what, size, count) and the other does it: PING
- * is answered by an empty PROBED, TAKE by one when `count` ACTIVATION frames of `size` bytes have
- * come, GIVE by `count` GRADIENT frames. */
+ * On a probing link the measuring side sends a request (PROBE: kind, size, count): PING is answered
+ * by an empty PROBED, TAKE by one when `count` ACTIVATION frames of `size` bytes have arrived, GIVE
+ * by `count` GRADIENT frames. */
 #include "worker/link_probe.h"
 
 #include "base/buf.h"
@@ -23,7 +23,7 @@ enum { PINGS = 31, ROUNDS = 15, COUNT_MOST = 1024 };
 static const double reach = 1.5;    /* seconds in which an address must answer */
 static const double answer_in = 10; /* seconds in which one round must end */
 
-/* ---- many messages from the same bytes ---- */
+/* ---- sending the same bytes many times ---- */
 
 struct parcel {
 	int refs;
@@ -76,7 +76,7 @@ static int send_many(struct link *l, enum frame_kind kind, uint64_t size, uint32
 	return rc < 0 ? rc : 0;
 }
 
-/* ---- who measures ---- */
+/* ---- the measuring side ---- */
 
 static int ask(struct link *l, unsigned what, uint64_t size, uint32_t count, struct err *e)
 {
@@ -97,7 +97,7 @@ static int hear(struct link *l, enum frame_kind kind, uint64_t size, struct err 
 	struct frame f;
 	int rc = link_recv_frame(l, net_in(answer_in), &m, &f, e);
 	if (rc == 0)
-		return err_set(e, ERR_NET, "%s: nothing came for %g s", link_address(l), answer_in);
+		return err_set(e, ERR_NET, "%s: no message for %g s", link_address(l), answer_in);
 	if (rc < 0)
 		return rc;
 	rc = f.kind == kind && f.size == size ? 0
@@ -123,7 +123,7 @@ static int ping(struct link *l, double seconds, double *latency_p, struct err *e
 	return 0;
 }
 
-/* Seconds that `count` messages take, one way, all in a row, until the last one is there. */
+/* Seconds from the first of `count` messages in one direction until the last has arrived. */
 static int one_round(struct link *l, bool out, uint64_t size, uint32_t count, double *took_p,
 		     struct err *e)
 {
@@ -147,9 +147,9 @@ struct asker {
 
 static bool stopped(const struct asker *a) { return a->stop && a->stop(a->ctx); }
 
-/* One size in one direction. The number of messages of a round doubles until a round takes a while,
- * so that neither a slow link nor a bucket that lets the first bytes through at once can make it
- * long. */
+/* One size in one direction. The number of messages of a round doubles until a round is long
+ * enough. So a slow link takes no longer than necessary, and the initial burst of a token bucket is
+ * a small part of a round. */
 static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t size, double latency,
 		   struct probe_rate *r, struct err *e)
 {
@@ -166,7 +166,7 @@ static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t siz
 			continue;
 		}
 		growing = false;
-		/* The request, or its answer, is on the way beside the data. */
+		/* The request, or its answer, takes one latency besides the data. */
 		double net = took - 2 * latency;
 		rate[n++] = (double)size * count / (net > took / 2 ? net : took / 2);
 	}
@@ -210,7 +210,7 @@ static int measure_way(struct link *l, const struct asker *a, const struct hello
 int probe_measure(struct net *n, const struct probe_order *o, const struct hello *hello,
 		  bool (*stop)(void *ctx), void *ctx, struct probe_way *v, struct err *e)
 {
-	enum { AT_ONCE = 12 }; /* the other side keeps a short list of connections */
+	enum { AT_ONCE = 12 }; /* the other side accepts few connections at a time */
 	const struct asker a = { o->seconds, stop, ctx };
 	const char *key = o->key[0] ? o->key : NULL;
 	struct err why = { 0 };
@@ -228,7 +228,7 @@ int probe_measure(struct net *n, const struct probe_order *o, const struct hello
 			struct probe_way *w = &v[from + i];
 			if (!l[i])
 				continue;
-			/* its dial has a deadline */
+			/* the connection attempt has a deadline */
 			int got = link_wait_up(l[i], NET_FOREVER, &why);
 			if (got >= 0 && rc >= 0)
 				got = measure_way(l[i], &a, hello, w, &why);
@@ -244,7 +244,7 @@ int probe_measure(struct net *n, const struct probe_order *o, const struct hello
 	return rc < 0 ? rc : 0;
 }
 
-/* ---- who answers ---- */
+/* ---- the answering side ---- */
 
 int probe_answer(struct link *l, const struct frame *f, uint32_t *left_p, struct err *e)
 {

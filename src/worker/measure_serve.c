@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure_serve.c - a worker measures its device, or remembers what it measured.
+/* measure_serve.c - a worker measures its device, or reads an earlier measurement from the cache.
  *
- * A measurement counts again when all of this is the same: the request (model, dtype, adapter,
+ * A cached measurement is used when all of this is the same: the request (model, dtype, adapter,
  * optimizer, lengths, sizes, how many workers of the machine measure together), the program file,
  * the device and its driver, the threads, the processors and the quota this process may use. The
- * file holds the payload of PROFILED behind a hash of it; a damaged one is measured anew. Memory in
- * use by others is always asked anew. */
+ * file holds a hash and the payload of PROFILED; when it is damaged, the device is measured again.
+ * Memory in use by other programs is asked every time. */
 #include "proto/measure_wire.h"
 #include "worker/measure_serve.h"
 
@@ -102,7 +102,7 @@ static void remember(const char *dir, const char *path, const struct measure_res
 	if (rc >= 0)
 		rc = atomic_write_file(path, b, HASH + n, &e);
 	if (rc < 0)
-		log_warn("what was measured is not kept: %s", e.msg);
+		log_warn("the measurement cannot be cached: %s", e.msg);
 }
 
 static int capabilities(const char *device, struct dev_caps *caps, struct err *e)
@@ -128,7 +128,7 @@ int measure_serve(const char *device, const char *cache_dir, const void *p, size
 	if (cache_folder(cache_dir, "profile", dir, sizeof dir, &why) >= 0)
 		snprintf(path, sizeof path, "%s/%s", dir, key);
 	else
-		log_warn("what is measured is not kept: %s", why.msg);
+		log_warn("measurements cannot be cached: %s", why.msg);
 	if (path[0] && !q.refresh && recall(path, &r)) {
 		r.memory = caps.mem_total;
 		r.used = caps.mem_total - caps.mem_free;

@@ -7,9 +7,8 @@
 
 struct err;
 
-/* Both payloads. What this device, program and job gave before is
- * taken from the cache (`cache_dir` NULL: the default; measure_serve.c says what must be the
- * same). */
+/* Takes and returns payloads. An earlier measurement of the same device, program and job is taken
+ * from the cache (`cache_dir` NULL: the default; measure_serve.c lists what must be the same). */
 int measure_serve(const char *device, const char *cache_dir, const void *p, size_t n, void *out,
 		  size_t cap, size_t *n_p, struct err *e);
 

@@ -15,8 +15,8 @@ enum {
 
 #define MIB(x) ((unsigned long long)((x) + (1 << 20) - 1) >> 20)
 
-/* What a layer's tape keeps: both norms and sums, q, k, v, attention's output, gate, up and their
- * product, low-rank parts. */
+/* The bytes that a layer's tape keeps: both norms and sums, q, k, v, attention's output, gate, up
+ * and their product, low-rank parts. */
 static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 {
 	const struct model_config *c = a->cfg;
@@ -37,8 +37,8 @@ uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompu
 	const uint64_t kept = (uint64_t)a->layers * (recompute ? row : layer) + 2 * row;
 	const uint64_t block = (uint64_t)LOGIT_ROWS * (uint64_t)a->cfg->vocab * 4,
 		       logits = block > LOGITS ? block : LOGITS;
-	/* the gradients of backward, and with recomputation what one layer keeps, as they lie on
-	 * the stack for scratch */
+	/* the gradients of backward, and with recomputation what one layer keeps, which are on the
+	 * scratch stack */
 	return 2 * BLOCK + kept * (uint64_t)a->in_flight + layer * (recompute ? 16 : 8) / 10 +
 	       (a->end ? logits + 3 * row : 0);
 }
@@ -78,7 +78,8 @@ void memory_advice(const struct memory_ask *a, struct err *e)
 	if (a->tokens) {
 		const uint64_t less = memory_of_pass(a, a->tokens, true);
 		buf_addf(&b,
-			 "; a pass needs about %llu MiB beside %llu of parameters, there are %llu",
+			 "; a pass needs about %llu MiB beside %llu MiB of parameters, there are "
+			 "%llu MiB",
 			 MIB(memory_of_pass(a, a->tokens, a->opt->recompute)), MIB(a->parameters),
 			 MIB(a->there));
 		shorter(a, &b);

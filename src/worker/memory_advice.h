@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_advice.h - when a device's memory does not suffice for training: what to lower, and by how
- * much.
+/* memory_advice.h - advice when a device's memory is too small for training: which setting to
+ * lower, and by how much.
  *
  * The need of a pass is estimated from the shapes (what stage.h keeps of each layer, what backward
- * needs beside it, the block of logits); it is meant for advice, not for planning: rather too high
- * than too low, by up to a third. */
+ * needs beside it, the block of logits); it is meant for advice, not for planning, and may be up to
+ * a third too high. */
 #ifndef HS_WORKER_MEMORY_ADVICE_H
 #define HS_WORKER_MEMORY_ADVICE_H
 
@@ -20,14 +20,14 @@ struct memory_ask {
 	int in_flight; /* microbatches whose activations are kept at once */
 	/* bytes of parameters, gradients and optimizer states; not known when tokens is 0 */
 	uint64_t parameters;
-	/* bytes this program may have: what it holds and what is free */
+	/* bytes that this program may use: what it holds and what is free */
 	uint64_t there;
 };
 
-/* Bytes of a pass beside the parameters, with microbatches of `tokens`, with or without gradient
- * checkpointing. */
+/* Bytes of a pass beside the parameters, with microbatches of `tokens`, with or without
+ * gradient checkpointing. */
 uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompute);
-/* Puts the advice behind the message of `e`. */
+/* Appends the advice to the message of `e`. */
 void memory_advice(const struct memory_ask *a, struct err *e);
 
 #endif

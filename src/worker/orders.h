@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* orders.h - the link between a worker and its coordinator: what the worker says, and the messages
- * that come while a round runs (BATCH, STEP, ABORT), kept until the round needs them.
+/* orders.h - the link between a worker and its coordinator: the worker's answers, and the messages
+ * that arrive while a round runs (BATCH, STEP, ABORT), kept until the round needs them.
  *
  * One thread uses it. */
 #ifndef HS_WORKER_ORDERS_H
@@ -21,12 +21,12 @@ struct orders {
 	uint64_t job;      /* as the coordinator numbered it */
 	uint64_t step;     /* of the frames: counts rounds */
 	uint32_t member;   /* this worker in frames; FRAME_NOBODY before PLAN */
-	bool front, end;   /* what this worker holds: which parts a BATCH for it has */
-	/* Seconds that the coordinator or a neighbour may take to answer within a round; 0: for
-	 * ever. */
+	bool front, end;   /* what this worker holds; its BATCH has the matching parts */
+	/* Seconds that the coordinator or a neighbour may take to answer within a round; 0:
+	 * for ever. */
 	double timeout;
-	const volatile sig_atomic_t *stop; /* set from a signal: asks to leave. MAY be NULL */
-	struct beat *beat;                 /* told what is waited for; borrowed */
+	const volatile sig_atomic_t *stop; /* set by a signal handler: asks to leave. MAY be NULL */
+	struct beat *beat;                 /* is told the state of the worker; borrowed */
 	bool asked_to_leave;
 	struct batch_store *batch; /* [microbatch] of the round */
 	bool *have;                /* [microbatch] */
@@ -41,25 +41,25 @@ struct orders {
 int orders_init(struct orders *o, struct err *e);
 void orders_release(struct orders *o);
 
-/* A deadline: as long as anything is waited for. */
+/* The deadline of any wait that begins now. */
 int64_t orders_patience(const struct orders *o);
 int orders_say(struct orders *o, enum frame_kind kind, uint32_t microbatch, const void *payload,
 	       size_t n, struct err *e);
 /* Asks the coordinator, once, to save and finish everywhere, when `stop` is set. */
 int orders_ask_to_leave(struct orders *o, struct err *e);
 
-/* Frames must be of the job that HELLO named; the end of a job may come without one. */
+/* Frames must have the job of HELLO; ABORT and FINISH may have none. */
 int orders_check_job(const struct orders *o, const struct frame *f, struct err *e);
 /* The error that an ABORT means: ERR_CANCELLED with the coordinator's reason. */
 int orders_aborted(const struct frame *f, struct err *e);
 int orders_take_batch(struct orders *o, const struct frame *f, struct err *e);
-/* Takes one message while a round runs. 1: it was a STEP; 0: another, or none until the
- * deadline. */
+/* Takes one message while a round runs. 1: it was a STEP; 0: another, or none until
+ * the deadline. */
 int orders_listen(struct orders *o, int64_t deadline, struct err *e);
 bool orders_has_batch(const struct orders *o, int m);
 /* Waits for STEP; *arrived_p: when it came. */
 int orders_wait_step(struct orders *o, struct step_message *m_p, int64_t *arrived_p, struct err *e);
-/* Forgets the round's microbatches; returns how many tokens they had. */
+/* Clears the round's microbatches; returns the number of their tokens. */
 uint64_t orders_end_round(struct orders *o, uint32_t microbatches);
 
 #endif

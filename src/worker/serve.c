@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.c - see serve.h. Connections that say HELLO wait in a short list until it is their turn. */
+/* serve.c - see serve.h. Connections that sent HELLO wait in a short list until they are needed. */
 #include "worker/serve.h"
 
 #include "base/buf.h"
@@ -39,8 +39,8 @@ struct serving {
 	struct weights_in *weights;
 	struct worker_log log;
 	char host[128];
-	char device[DEV_SPEC]; /* what 'auto' has turned out to be */
-	bool called_off;       /* the coordinator gave up before it said hello */
+	char device[DEV_SPEC]; /* the device that 'auto' chose */
+	bool called_off;       /* the coordinator gave up before it sent HELLO */
 };
 
 static double patience(const struct serving *s)
@@ -50,7 +50,7 @@ static double patience(const struct serving *s)
 
 static bool stopped(const struct serving *s) { return s->o->stop && *s->o->stop; }
 
-/* ---- who is at the door ---- */
+/* ---- connections ---- */
 
 static void dismiss(struct guest *g, const char *why)
 {
@@ -89,7 +89,7 @@ static void let_in(struct serving *s)
 			continue;
 		int rc = link_recv_frame(g->link, NET_NOW, &msg, &f, &e);
 		if (rc < 0) {
-			/* not merely gone: another program, or another version of this one */
+			/* not only closed: another program, or another version of this one */
 			if (e.code == ERR_PROTOCOL)
 				log_warn("a connection from %s is cut off: %s",
 					 link_address(g->link), e.msg);
@@ -107,12 +107,13 @@ static void let_in(struct serving *s)
 	}
 }
 
-/* The first guest of a role whose HELLO is in order, taken from the list; those that are not are
- * refused. `check` writes why not, and leaves `why` empty for one that may come in. */
-static struct link *choose(struct serving *s, enum hello_role role,
-			   void (*check)(const struct serving *s, const struct guest *g,
-					 const void *ctx, char *why, size_t cap),
-			   const void *ctx, struct hello *h_p)
+/* Takes from the list the first guest of a role whose HELLO is valid; the others of this
+ * role are refused. `check` writes the reason into `why`, and leaves it empty for a guest
+ * that is accepted. */
+static struct link *take_guest(struct serving *s, enum hello_role role,
+			       void (*check)(const struct serving *s, const struct guest *g,
+					     const void *ctx, char *why, size_t cap),
+			       const void *ctx, struct hello *h_p)
 {
 	for (int k = 0; k < GUESTS; k++) {
 		struct guest *g = &s->guest[k];
@@ -135,13 +136,13 @@ static struct link *choose(struct serving *s, enum hello_role role,
 static void wrong_key(const struct guest *g, const char *who, const char *key, char *why,
 		      size_t cap)
 {
-	snprintf(why, cap, "the key of who dialled, %s, is not that of the %s (%s)",
+	snprintf(why, cap, "the key of the connecting process, %s, is not that of the %s (%s)",
 		 link_peer_key(g->link), who, key);
 }
 
 static void wrong_job(const struct serving *s, const struct guest *g, char *why, size_t cap)
 {
-	snprintf(why, cap, "who dialled is in job %016llx, worker '%s' in job %016llx",
+	snprintf(why, cap, "the connecting process is in job %016llx, worker '%s' in job %016llx",
 		 (unsigned long long)g->h.job, s->o->id, (unsigned long long)s->env.job);
 }
 
@@ -158,7 +159,7 @@ static void check_coordinator(const struct serving *s, const struct guest *g, co
 			 g->h.to, s->o->id, s->host);
 }
 
-/* ctx: the plan. A member of the stage before, by its number and key. */
+/* ctx: the plan. A member of the previous stage, by its number and key. */
 static void check_stage_before(const struct serving *s, const struct guest *g, const void *ctx,
 			       char *why, size_t cap)
 {
@@ -170,7 +171,8 @@ static void check_stage_before(const struct serving *s, const struct guest *g, c
 		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
 	else if (stage < 0 || stage != before)
 		snprintf(why, cap,
-			 "who dialled is member %u, stage %d; worker '%s' is stage %d and has "
+			 "the connecting process is member %u, stage %d; worker '%s' is stage %d "
+			 "and has "
 			 "stage %d before it",
 			 g->h.member, stage, s->o->id, plan_stage(p), before);
 	else if (!has_key(g->link, c->member[number].key))
@@ -206,7 +208,7 @@ static void wait_a_moment(struct serving *s, struct link *also)
 	net_poll(s->o->net, p, n, net_in(0.3));
 }
 
-/* ---- what this worker can do ---- */
+/* ---- WELCOME ---- */
 
 static int describe(struct serving *s, struct welcome *w, struct err *e)
 {
@@ -232,8 +234,9 @@ static int describe(struct serving *s, struct welcome *w, struct err *e)
 	return rc;
 }
 
-/* Every address of the machine when all are listened at, else the one that is. */
-static void say_where(const struct serving *s, struct welcome *w)
+/* Lists every address of the machine when the worker listens at all of them, else the one at which
+ * it listens. */
+static void list_addresses(const struct serving *s, struct welcome *w)
 {
 	char host[NET_ADDRESS];
 	machine_name(w->machine);
@@ -252,7 +255,7 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	struct hello h;
 	for (;;) {
 		let_in(s);
-		s->env.coordinator = choose(s, HELLO_COORDINATOR, check_coordinator, NULL, &h);
+		s->env.coordinator = take_guest(s, HELLO_COORDINATOR, check_coordinator, NULL, &h);
 		if (s->env.coordinator)
 			break;
 		if (s->called_off)
@@ -276,24 +279,24 @@ static int meet_coordinator(struct serving *s, struct err *e)
 		return rc;
 	}
 	s->env.job = h.job;
-	say_where(s, &w);
+	list_addresses(s, &w);
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
 	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
 	if (rc >= 0)
 		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator), w.backend,
 				  w.device, w.memory);
-	return rc == ERR_NET ? 0 : rc; /* it has left: what it said last is heard next */
+	return rc == ERR_NET ? 0 : rc; /* its link is closed: its last message is read next */
 }
 
 /* ---- the neighbours ---- */
 
-/* The coordinator's link is looked at too: when it is lost nobody will need the neighbours. */
+/* The coordinator's link is checked too: when it is lost the neighbours are not needed. */
 static int coordinator_left(const struct serving *s, struct err *e)
 {
 	if (link_state(s->env.coordinator) != LINK_LOST)
 		return 0;
-	return err_set(e, ERR_NET, "the coordinator (%s) left while the stages connected",
+	return err_set(e, ERR_NET, "the coordinator (%s) ended while the stages connected",
 		       link_address(s->env.coordinator));
 }
 
@@ -318,9 +321,9 @@ static int wait_welcome(struct serving *s, const struct peer *p, const char *nam
 	return rc < 0 ? err_prefix(e, "%s", name) : 0;
 }
 
-/* A link to a member of the stage behind, up. */
-static int dial(struct serving *s, const struct member *m, const char *address, double seconds,
-		struct link **l_p, struct err *e)
+/* An established link to a member of the next stage. */
+static int connect_to(struct serving *s, const struct member *m, const char *address,
+		      double seconds, struct link **l_p, struct err *e)
 {
 	struct link *l;
 	TRY(net_dial(s->o->net, address, m->key[0] ? m->key : NULL, net_in(seconds), &l, e));
@@ -352,13 +355,13 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 	memcpy(h.host, s->host, sizeof h.host);
 	int rc = ERR_NET;
 	if (m->best[0])
-		rc = dial(s, m, m->best, fmin(patience(s), best_address_wait), &to->link, e);
+		rc = connect_to(s, m, m->best, fmin(patience(s), best_address_wait), &to->link, e);
 	if (rc < 0 && m->best[0] && link_state(s->env.coordinator) != LINK_LOST)
 		log_warn("%s does not answer where it was fastest when links were measured (%s); "
 			 "%s is tried",
 			 m->name, e->msg, m->address);
 	if (rc < 0)
-		rc = dial(s, m, m->address, patience(s), &to->link, e);
+		rc = connect_to(s, m, m->address, patience(s), &to->link, e);
 	if (rc >= 0)
 		rc = hello_send(to->link, &h, net_in(patience(s)), e);
 	return rc < 0 ? err_prefix(e, "stage %d cannot reach %s", plan_stage(p), m->name) : 0;
@@ -372,15 +375,15 @@ static struct peer *missing_peer(struct peers *v)
 	return NULL;
 }
 
-/* Waits until every member of the stage before has dialled. */
-static int let_peers_in(struct serving *s, const struct plan_message *p, struct err *e)
+/* Waits until every member of the previous stage has connected. */
+static int accept_peers(struct serving *s, const struct plan_message *p, struct err *e)
 {
 	struct peer *due;
 	for (int64_t deadline = net_in(patience(s)); (due = missing_peer(&s->before));) {
 		struct hello h;
 		struct welcome w = { 0 };
 		let_in(s);
-		struct link *l = choose(s, HELLO_STAGE, check_stage_before, p, &h);
+		struct link *l = take_guest(s, HELLO_STAGE, check_stage_before, p, &h);
 		for (int i = 0; l && i < s->before.n; i++)
 			if (s->before.peer[i].member == (int)h.member && !s->before.peer[i].link) {
 				s->before.peer[i].link = l;
@@ -429,7 +432,7 @@ static void peers_release(struct peers *v)
 	*v = (struct peers){ 0 };
 }
 
-/* Every worker dials the stage behind and lets in the one before. */
+/* Every worker connects to the next stage and accepts the previous one. */
 static int neighbours(void *ctx, const struct plan_message *p, struct peers *before_p,
 		      struct peers *behind_p, struct err *e)
 {
@@ -439,7 +442,7 @@ static int neighbours(void *ctx, const struct plan_message *p, struct peers *bef
 	TRY(peers_make(&s->behind, c, crew_stage_behind(c, plan_stage(p)), e));
 	for (int i = 0; i < s->behind.n; i++)
 		TRY(reach(s, p, &s->behind.peer[i], e));
-	TRY(let_peers_in(s, p, e));
+	TRY(accept_peers(s, p, e));
 	for (int i = 0; i < s->behind.n; i++)
 		TRY(wait_welcome(s, &s->behind.peer[i], c->member[s->behind.peer[i].member].name,
 				 e));
@@ -448,7 +451,7 @@ static int neighbours(void *ctx, const struct plan_message *p, struct peers *bef
 	return 0;
 }
 
-/* While a job runs: whoever comes now is told so. */
+/* While a job runs: other coordinators are refused, with the name of the job. */
 static void visitors(void *ctx)
 {
 	struct serving *s = ctx;
@@ -474,8 +477,8 @@ static int acknowledge(const struct serving *s, const struct buf *b, struct err 
 	return link_send_frame(s->env.coordinator, &f, net_in(patience(s)), e);
 }
 
-/* Whatever the coordinator says meanwhile, it no longer wants the figures. */
-static bool called_back(void *ctx)
+/* Whether the coordinator has sent a message meanwhile: then it no longer needs the result. */
+static bool coordinator_called(void *ctx)
 {
 	const struct serving *s = ctx;
 	return net_poll(s->o->net, &(struct net_poll){ s->env.coordinator, NET_RECV, 0 }, 1,
@@ -489,21 +492,21 @@ static int measure_links(struct serving *s, const struct probe_order *o, struct 
 	memcpy(h.host, s->host, sizeof h.host);
 	struct probe_way *v = mem_array(o->n + 1, sizeof *v);
 	struct buf b = BUF_INIT;
-	int rc = v ? probe_measure(s->o->net, o, &h, called_back, s, v, e)
+	int rc = v ? probe_measure(s->o->net, o, &h, coordinator_called, s, v, e)
 		   : err_nomem(e, o->n * sizeof *v, "measuring links");
 	if (rc >= 0)
 		rc = probe_ways_write(v, o->n, &b, e);
 	if (rc >= 0)
 		rc = acknowledge(s, &b, e);
 	else if (rc == ERR_CANCELLED)
-		rc = 0; /* the coordinator's next word says why */
+		rc = 0; /* the coordinator's next message gives the reason */
 	buf_release(&b);
 	mem_free(v);
 	return rc;
 }
 
-/* What came over a probing link; false: that link is over. */
-static bool answer(struct link *l, uint32_t *left)
+/* Handles the frames of a probing link; false: the link has ended. */
+static bool answer_probe_frame(struct link *l, uint32_t *left)
 {
 	struct net_msg msg;
 	struct frame f;
@@ -520,24 +523,24 @@ static bool answer(struct link *l, uint32_t *left)
 	return rc >= 0;
 }
 
-/* Until the coordinator says stop. */
+/* Answers until the coordinator sends STOP. */
 static int answer_probes(struct serving *s, const struct probe_order *o, struct err *e)
 {
 	struct link *l = NULL;
 	uint32_t left = 0;
 	int rc = acknowledge(s, NULL, e);
-	while (rc >= 0 && !called_back(s)) {
+	while (rc >= 0 && !coordinator_called(s)) {
 		let_in(s);
 		struct hello h;
-		if (!l && (l = choose(s, HELLO_PROBE, check_probe, o->key, &h))) {
+		if (!l && (l = take_guest(s, HELLO_PROBE, check_probe, o->key, &h))) {
 			struct welcome w = { 0 };
 			struct err ignored = { 0 };
 			left = 0;
 			snprintf(w.id, sizeof w.id, "%s", s->o->id);
-			/* a link that is lost shows itself below */
+			/* a lost link is noticed below */
 			welcome_send(l, &w, net_in(patience(s)), &ignored);
 		}
-		if (l && !answer(l, &left)) {
+		if (l && !answer_probe_frame(l, &left)) {
 			link_close(l);
 			l = NULL;
 			continue;

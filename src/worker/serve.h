@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.h - a worker from its listening socket on: waits for the coordinator, lets in the stage
- * before, dials the one behind, and runs the job.
+/* serve.h - a worker from its listening socket on: waits for the coordinator, accepts the previous
+ * stage, connects to the next, and runs the job.
  *
  * The same whether the worker is a thread of the coordinator's process, a process it started, or
  * one on another machine. */
@@ -19,9 +19,9 @@ struct serve {
 	/* where, as net_listen gave it. NULL: a transport without addresses */
 	const char *listens;
 	const char *id, *device; /* "cpu", "cuda:0", "auto" */
-	/* orders are taken from this one only; NULL: a link without keys */
+	/* orders are accepted from this one only; NULL: a link without keys */
 	const char *coordinator_key;
-	/* steps from one line about the worker's part to the next; 0: it says nothing */
+	/* steps from one line about the worker's part to the next; 0: no lines */
 	int64_t log_every;
 	/* seconds to wait for the coordinator and the neighbours; 0: 60 */
 	double join_timeout;

@@ -13,7 +13,7 @@ int slots_open(struct slots *p, struct stage *stage, int chunk, int mb, struct s
 			*sl_p = &p->slot[i];
 			return 0;
 		}
-	/* A free one that served this chunk, else any. */
+	/* A free slot that was used for this chunk, else any free one. */
 	size_t k = p->n;
 	for (size_t i = 0; i < p->n; i++)
 		if (p->mb[i] < 0 && (k == p->n || p->slot[i].stage == stage))

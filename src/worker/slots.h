@@ -2,8 +2,8 @@
 /* slots.h - the microbatches that a worker has in flight: a slot of its stage for each (chunk,
  * microbatch), used again when it is free.
  *
- * There are as many slots as microbatches in flight at once, whatever the chunks: a warm step takes
- * none that is new. */
+ * There are as many slots as microbatches in flight at once, for all chunks together: a warm step
+ * allocates none. */
 #ifndef HS_WORKER_SLOTS_H
 #define HS_WORKER_SLOTS_H
 
@@ -17,8 +17,8 @@ struct slots {
 	size_t n, slot_cap, chunk_cap, mb_cap;
 };
 
-/* The slot of (chunk, microbatch). 1: it is new and stage_begin() is due; 0: it was there. Pointers
- * to other slots are invalid afterwards. */
+/* The slot of (chunk, microbatch). 1: it is new and the caller must call stage_begin(); 0: it
+ * exists already. Pointers to other slots are invalid afterwards. */
 int slots_open(struct slots *p, struct stage *stage, int chunk, int mb, struct slot **sl_p,
 	       struct err *e);
 void slots_free(struct slots *p, struct slot *sl);

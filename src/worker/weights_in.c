@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_in.c - the worker's side of weights_out.h: an own model file where its bytes are the
- * same, else the cache, else the link. */
+/* weights_in.c - the worker's side of weights_out.h: tensors come from a model file of the worker
+ * where its bytes are the same, else from the cache, else over the link. */
 #include "worker/weights_in.h"
 
 #include "base/buf.h"
@@ -51,7 +51,7 @@ static void cache_path(const struct weights_in *w, const struct blob_head *h, ch
 	snprintf(out, cap, "%s/%.2s/%s", w->dir, hex, hex + 2);
 }
 
-/* Whether the cache holds this tensor, whole and right. */
+/* Whether the cache holds this tensor, complete and with the right hash. */
 static bool in_cache(struct weights_in *w, const struct blob_head *h)
 {
 	char path[4096];
@@ -75,7 +75,7 @@ static bool in_cache(struct weights_in *w, const struct blob_head *h)
 	if (right)
 		cache_used(path);
 	if (!right) {
-		log_warn("%s does not match its hash: it is fetched anew", path);
+		log_warn("%s does not match its hash: it is fetched again", path);
 		unlink(path);
 	}
 	return right;
@@ -122,7 +122,7 @@ static int next_frame(struct weights_in *w, enum frame_kind kind, struct net_msg
 	} else if (f_p->kind == FRAME_FINISH) {
 		rc = err_set(e, ERR_CANCELLED, "the coordinator ended the job before it began");
 	} else {
-		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator where %s was due",
+		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator where %s was expected",
 			     frame_name(f_p->kind), frame_name(kind));
 	}
 	net_msg_release(msg_p);
@@ -292,10 +292,8 @@ static int fetch(struct weights_in *w, size_t i, struct err *e)
 	}
 	crypto_generichash_final(&s, hash, BLOB_HASH);
 	if (rc >= 0 && memcmp(hash, t->h.hash, BLOB_HASH))
-		rc = err_set(
-			e, ERR_PROTOCOL,
-			"WEIGHTS: what came for %s does not match the hash it was offered with",
-			t->h.name);
+		rc = err_set(e, ERR_PROTOCOL,
+			     "WEIGHTS: the bytes of %s do not match the offered hash", t->h.name);
 	if (rc < 0) {
 		atomic_abort(&out);
 		return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weights_in.h - a worker's parameters: what the coordinator offers is read from a model file of
- * its own or from its cache, or fetched over the link. The exchange and the cache are described in
- * coord/weights_out.h. */
+ * its own or from its cache, or fetched over the link. The exchange and the cache are described
+ * in coord/weights_out.h. */
 #ifndef HS_WORKER_WEIGHTS_IN_H
 #define HS_WORKER_WEIGHTS_IN_H
 

@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where worker `i` of the configuration (ROLE_LOCAL: the coordinator's own device) listens: at all
- * addresses of the machine where keys keep strangers out, so that the fastest way to it can be
- * found; only at its own on loopback, without keys, when the configuration says so, or when another
- * worker of this machine has the same port at another address. */
+/* Where worker `i` of the configuration (ROLE_LOCAL: the coordinator's own device) listens: with
+ * keys at all addresses of the machine, so that the fastest one can be found; only at its own on
+ * loopback, without keys, when the configuration says so, or when another worker of this machine
+ * has the same port at another address. */
 static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS])
 {
 	const struct config_coordinator *o = &c->coordinator;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* work.h - the worker's role of a configuration: finds where to listen, and serves one job. */
+/* work.h - the role of a worker: chooses the listening address of the configuration, and serves
+ * one job. */
 #ifndef HS_WORKER_WORK_H
 #define HS_WORKER_WORK_H
 

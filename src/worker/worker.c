@@ -30,9 +30,9 @@ struct worker {
 	struct exchange exchange;
 	struct worker_times times;
 	struct instr_list list;
-	bool planned, train, finished; /* train: the round under way has a backward half */
+	bool planned, train, finished; /* train: the current round has a backward half */
 	uint64_t trained;              /* the last step of training, for messages */
-	uint64_t parameters;           /* bytes on the device once all of the stage is there */
+	uint64_t parameters;           /* bytes on the device when the whole stage has been built */
 	float *logits;                 /* (V), of a sampling round */
 	size_t logits_cap;
 };
@@ -124,8 +124,8 @@ static int apply_step(struct worker *w, struct err *e)
 	return worker_model_step(&w->model, &m, e);
 }
 
-/* With several chunks on one worker alone, a result goes straight from slot to slot. */
-static int hand_over(struct worker *w, const struct instr *i, bool forward, struct err *e)
+/* With several chunks on a single worker, a result is copied from slot to slot. */
+static int pass_to_next_chunk(struct worker *w, const struct instr *i, bool forward, struct err *e)
 {
 	struct slot *from, *to;
 	struct instr there = *i;
@@ -152,10 +152,11 @@ static int forward(struct worker *w, const struct instr *i, struct slot *sl, str
 		if (!w->train)
 			slots_free(&w->slots, sl);
 	} else {
-		/* what follows sends the result, and would have to wait: that is computing */
+		/* the next instruction sends the result and would wait: that time counts
+		 * as computing */
 		TRY(exchange_computed(&w->exchange, e));
 	}
-	return hand_over(w, i, true, e);
+	return pass_to_next_chunk(w, i, true, e);
 }
 
 static int backward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
@@ -166,7 +167,7 @@ static int backward(struct worker *w, const struct instr *i, struct slot *sl, st
 		slots_free(&w->slots, sl);
 	else
 		TRY(exchange_computed(&w->exchange, e));
-	return hand_over(w, i, false, e);
+	return pass_to_next_chunk(w, i, false, e);
 }
 
 static int execute(struct worker *w, const struct instr *i, struct err *e)
@@ -232,7 +233,7 @@ static int send_stepped(struct worker *w, struct err *e)
 	unsigned char *out = w->orders.payload;
 	size_t n, none = stepped_size(&t->m, 0),
 		  most = (ORDERS_PAYLOAD - none) / (stepped_size(&t->m, 1) - none);
-	if (t->nspan > most) /* many microbatches and a trace: the first spans must do */
+	if (t->nspan > most) /* many microbatches and a trace: only the first spans are sent */
 		t->nspan = most;
 	t->m.mem_peak = w->dev->mem_peak;
 	t->m.said = clock_now();
@@ -332,8 +333,8 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	return orders_say(&w->orders, FRAME_READY, 0, NULL, 0, e);
 }
 
-/* What this clock says, for the coordinator to put all times on one axis. */
-static int tell_clock(struct worker *w, const struct net_msg *msg, const struct frame *f,
+/* Sends the clock, so that the coordinator can put all times on one axis. */
+static int send_clock(struct worker *w, const struct net_msg *msg, const struct frame *f,
 		      struct err *e)
 {
 	struct clock_message m = { .heard = msg->arrived, .said = clock_now() };
@@ -343,9 +344,9 @@ static int tell_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return orders_say(&w->orders, FRAME_CLOCK, 0, w->orders.payload, n, e);
 }
 
-/* An empty request is answered at once: so the coordinator learns how long a message and its
- * answer take. */
-static int profile(struct worker *w, const struct frame *f, struct err *e)
+/* An empty request is answered at once: with it the coordinator measures the time of a message and
+ * its answer. */
+static int measure_device(struct worker *w, const struct frame *f, struct err *e)
 {
 	size_t n = 0;
 	if (f->size)
@@ -359,7 +360,7 @@ static int obey_before_plan(struct worker *w, const struct frame *f, struct err 
 	if (f->kind == FRAME_PROBE && w->env->probe)
 		return w->env->probe(w->env->ctx, f, e);
 	if (f->kind == FRAME_PROFILE)
-		return profile(w, f, e);
+		return measure_device(w, f, e);
 	return begin(w, f, e);
 }
 
@@ -382,7 +383,7 @@ static int obey(struct worker *w, const struct net_msg *msg, const struct frame 
 	case FRAME_SAVE:
 		return save_state(w, f, e);
 	case FRAME_CLOCK:
-		return tell_clock(w, msg, f, e);
+		return send_clock(w, msg, f, e);
 	default:
 		return err_set(e, ERR_PROTOCOL, "%s from the coordinator between steps",
 			       frame_name(f->kind));
@@ -485,7 +486,7 @@ int worker_run(const struct worker_env *env, struct err *e)
 		size_t n;
 		if (abort_write(e, w->orders.payload, ORDERS_PAYLOAD, &n) >= 0 &&
 		    orders_say(&w->orders, FRAME_ABORT, 0, w->orders.payload, n, &ignored) >= 0)
-			rc = e->code = ERR_CANCELLED; /* the coordinator says it */
+			rc = e->code = ERR_CANCELLED; /* the coordinator prints the reason */
 	}
 	worker_release(w);
 	return rc;

@@ -2,9 +2,9 @@
 /* worker.h - the process (or thread) that drives exactly one device: builds its stage and executes
  * the schedule's list.
  *
- * It takes orders from one coordinator over one link, and exchanges activations and gradients with
- * the workers of the stages before and behind it over others. It decides nothing: what to compute
- * comes from the schedule, what to apply from STEP. */
+ * It receives orders from one coordinator over one link, and exchanges activations and gradients
+ * with the workers of the previous and the next stage over other links. It decides nothing: the
+ * schedule says what to compute, STEP what to apply. */
 #ifndef HS_WORKER_WORKER_H
 #define HS_WORKER_WORKER_H
 
@@ -24,22 +24,23 @@ struct worker_env {
 	uint64_t job;             /* as the coordinator numbered it */
 	const char *device;       /* "cpu", "cuda:0" */
 	const char *cache_dir;    /* NULL: the default */
-	/* The links to the members of the stages before and behind, as the crew of the plan has
-	 * them; both are borrowed. Called once, after PLAN. */
+	/* The links to the members of the previous and the next stage in the crew of the plan; both
+	 * are borrowed. Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct plan_message *p, struct peers *before_p,
 			  struct peers *behind_p, struct err *e);
 	/* Called between rounds: somebody may have connected. MAY be NULL. */
 	void (*visitors)(void *ctx);
 	void *ctx;
-	const struct weight_source *source; /* where parameters come from; NULL: weights() says */
-	/* Called once, after PLAN, when `source` is NULL. The source is valid until the end of the
-	 * stages' building. */
+	const struct weight_source
+		*source; /* where parameters come from; NULL: weights() returns it */
+	/* Called once, after PLAN, when `source` is NULL. The source must stay valid until the
+	 * stages have been built. */
 	int (*weights)(void *ctx, const struct plan_message *p, struct weight_source *src_p,
 		       struct err *e);
 	/* PROBE, before PLAN: measures the link to another worker, or answers one that
 	 * measures (link_probe.h). */
 	int (*probe)(void *ctx, const struct frame *f, struct err *e);
-	/* READY was said, a training step is over. MAY be NULL. */
+	/* Called after READY was sent, and after a training step. MAY be NULL. */
 	void (*ready)(void *ctx, const struct plan_message *p);
 	void (*stepped)(void *ctx, const struct worker_step *s);
 	/* set from a signal: the coordinator is asked to save and finish. MAY be NULL */
@@ -48,8 +49,8 @@ struct worker_env {
 	double timeout;
 };
 
-/* Serves one job from PLAN to FINISH. On failure the coordinator has been told why (ABORT), where
- * the link still carries it: ERR_CANCELLED then. */
+/* Serves one job from PLAN to FINISH. On failure the reason has been sent to the coordinator
+ * (ABORT); where that succeeded, the code is ERR_CANCELLED. */
 int worker_run(const struct worker_env *env, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker_log.c - see worker_log.h. How a job failed is not said here: that is the error, which goes
- * up to whoever shows it. */
+/* worker_log.c - see worker_log.h. The failure of a job is not logged here: it is the error that
+ * the caller shows. */
 #include "worker/worker_log.h"
 
 #include "base/clock.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker_log.h - what a worker tells the people at its own machine: who it works for, what it
- * holds, how it goes, how it ended. Through log.h. */
+/* worker_log.h - the log of a worker on its own machine: its coordinator, its layers, its progress,
+ * its end. Through log.h. */
 #ifndef HS_WORKER_WORKER_LOG_H
 #define HS_WORKER_WORKER_LOG_H
 
 #include "proto/protocol.h"
 
-/* A training step as its worker saw it. */
+/* The figures of a training step of this worker. */
 struct worker_step {
 	uint64_t step, tokens;
 	int64_t begin, end; /* clock_now() */
@@ -14,7 +14,7 @@ struct worker_step {
 };
 
 struct worker_log {
-	const char *id;             /* NULL: says nothing */
+	const char *id;             /* NULL: no lines */
 	int64_t every;              /* steps from one line to the next; at least 1 */
 	int64_t began;              /* of the training */
 	int64_t lasted, busy, wait; /* nanoseconds since the last line */
@@ -24,7 +24,7 @@ struct worker_log {
 
 void worker_log_joined(struct worker_log *l, const char *host, const char *address,
 		       const char *backend, const char *device, uint64_t memory);
-/* READY: the stage is there. `fetched` of `bytes` of its parameters came over the link. */
+/* READY: the stage has been built. `fetched` of `bytes` of its parameters came over the link. */
 void worker_log_ready(struct worker_log *l, const struct plan_message *p, uint64_t bytes,
 		      uint64_t fetched);
 void worker_log_step(struct worker_log *l, const struct worker_step *s);

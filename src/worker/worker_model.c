@@ -110,7 +110,7 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 	uint64_t end;
 	if (!b || !add_ok(s.first, s.count, &end) || end > (uint64_t)param_count(p))
 		return err_set(e, ERR_PROTOCOL,
-			       "STATE: '%s' of '%s', numbers %llu and %llu more, have no place in "
+			       "STATE: '%s' of '%s', numbers %llu and %llu more, do not belong to "
 			       "this stage",
 			       s.what, s.name, (unsigned long long)s.first,
 			       (unsigned long long)s.count);

@@ -19,12 +19,12 @@ struct worker_model {
 	struct norm_buffer norms;
 	struct norm_entry *entry; /* [nentry] of the last step */
 	size_t nentry, entry_cap;
-	float *number; /* on their way to or from the device */
+	float *number; /* between device and link */
 	size_t cap;
 };
 
 /* The chunks that `plan` gives its worker, with parameters from `src`. On failure
- * worker_model_release() gives back what is there. */
+ * worker_model_release() releases what was built. */
 int worker_model_build(struct worker_model *m, struct dev *dev, const struct plan_message *plan,
 		       const struct weight_source *src, struct err *e);
 /* Called by the chunks between layers (stage.h). */
@@ -32,11 +32,11 @@ void worker_model_between(struct worker_model *m,
 			  int (*between)(void *ctx, bool last, struct err *e), void *ctx);
 /* Squared gradient norms of the layers held here, into entry[0..nentry). */
 int worker_model_norms(struct worker_model *m, struct err *e);
-/* STEP: updates the trained parameters, or only forgets their gradients. */
+/* STEP: updates the trained parameters, or only clears their gradients. */
 int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e);
 
 int worker_model_load(struct worker_model *m, const struct frame *f, struct err *e);
-/* Everything that is trained, as STATE frames. */
+/* Sends all trained parameters and their states as STATE frames. */
 int worker_model_send(struct worker_model *m, const struct orders *o, struct net *net,
 		      struct err *e);
 void worker_model_release(struct worker_model *m);

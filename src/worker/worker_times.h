@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker_times.h - where a worker's time goes in a round, instruction by instruction, and what its
- * neighbours sent and got. */
+/* worker_times.h - the times of a worker in a round, instruction by instruction, and its messages
+ * to and from neighbours. */
 #ifndef HS_WORKER_WORKER_TIMES_H
 #define HS_WORKER_WORKER_TIMES_H
 
@@ -12,18 +12,18 @@ struct worker_times {
 		m;         /* of the round; mem_peak and said are filled in when it is sent */
 	struct span *span; /* room for TIMES_SPANS, or NULL: none are kept */
 	size_t nspan;
-	int64_t begin, ready; /* of the instruction under way */
+	int64_t begin, ready; /* of the current instruction */
 };
 
 enum { TIMES_SPANS = 4096 };
 
 void times_round(struct worker_times *t); /* a new round: everything zero but the room for spans */
 void times_begin(struct worker_times *t);
-/* The instruction could not go on before `when`. */
+/* The instruction was blocked until `when`. */
 void times_waited(struct worker_times *t, int64_t when);
 /* `shown`: with a span of its own. */
 void times_end(struct worker_times *t, const struct instr *i, bool shown);
-/* A transfer that ran beside the instructions, of one of which it was: it counts in no sum. */
+/* A transfer of instruction `i` that ran beside other instructions: it is added to no sum. */
 void times_beside(struct worker_times *t, const struct instr *i, int64_t begin, int64_t end);
 void times_flow(struct worker_times *t, enum flow_kind k, uint64_t bytes, int64_t when);
 
