@@ -219,8 +219,10 @@ static void versions_differ(void **state)
 	hear(l, FRAME_HELLO, &m, &f);
 	assert_int_equal(((const unsigned char *)f.payload)[0], HELLO_PROTOCOL);
 	net_msg_release(&m);
-	hello_refuse(l, "who dialled speaks protocol 2, who listens protocol 9: install the same "
-			"version on all machines");
+	hello_refuse(
+		l,
+		"the connecting process speaks protocol 2, this one protocol 9: install the same "
+		"version on all machines");
 	must_fail(&p, 1, "listens protocol 9");
 	kill(b.pid, SIGINT); /* it may have been told, or the coordinator had not reached it yet */
 	must_fail(&b, 1, "coordinator");

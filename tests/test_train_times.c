@@ -204,16 +204,16 @@ static void links(void **state)
 	m[0].flow[FLOW_TO_NEXT] = flow(2000, 1, (int64_t[]){ 0 });
 	m[1].flow[FLOW_FROM_PREV] = flow(2000, 1, (int64_t[]){ 1000000 });
 	m[1].flow[FLOW_TO_PREV] = flow(500, 1, (int64_t[]){ 0 });
-	flows_of_pass(m, (int64_t[]){ 0, 1000000 }, (int[]){ 1, -1 }, 2, false, rate, stage);
+	flows_of_round(m, (int64_t[]){ 0, 1000000 }, (int[]){ 1, -1 }, 2, false, rate, stage);
 	assert_true(stage[0].busy == 0.5 && stage[0].wait == 0.25);
 	assert_true(fabs(stage[0].rate - 1e6) < 1 && isnan(stage[1].rate));
 	assert_int_equal(stage[1].received, 2000);
 	assert_int_equal(stage[1].sent, 500);
 	/* twice as fast: the mean lies between */
-	flows_of_pass(m, (int64_t[]){ 0, 0 }, (int[]){ 1, -1 }, 2, false, rate, stage);
+	flows_of_round(m, (int64_t[]){ 0, 0 }, (int[]){ 1, -1 }, 2, false, rate, stage);
 	assert_true(stage[0].rate > 1.2e6 && stage[0].rate < 1.9e6);
 	assert_true(fabs(stage[0].best_rate - 2e6) < 1);
-	flows_of_pass(m, (int64_t[]){ 0, 0 }, (int[]){ 1, -1 }, 2, true, rate, stage);
+	flows_of_round(m, (int64_t[]){ 0, 0 }, (int[]){ 1, -1 }, 2, true, rate, stage);
 	assert_true(isnan(stage[0].rate));
 	free(m);
 }

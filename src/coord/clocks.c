@@ -2,7 +2,9 @@
 /* clocks.c - see clocks.h. */
 #include "coord/clocks.h"
 
-enum { DRIFT = 50 /* nanoseconds of every millisecond: two quartz clocks that nobody adjusts */ };
+enum {
+	DRIFT = 50 /* nanoseconds of every millisecond: the drift of two unadjusted quartz clocks */
+};
 
 void clock_pair_same(struct clock_pair *c)
 {

@@ -71,7 +71,7 @@ int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 	else
 		TRY(network_open(c, c->coordinator.public_key, &o.net, e));
 	TRY(session_join(job, &o, &s, e));
-	/* Where a rank runs is known only now. */
+	/* The host of a rank is known only now. */
 	for (int i = 0; g->ranks && i < o.n; i++) {
 		const char *host = arena_strdup(a, session_caps(s)[i].host);
 		seat[i].host = host ? host : seat[i].host;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.h - the workers of a job, brought together: over the network as the configuration says, or
- * threads of this process.
+/* join.h - joins the workers of a job: over the network as the configuration says, or as threads of
+ * this process.
  *
- * What training and profiling both begin with. */
+ * Training and profiling both begin with it. */
 #ifndef HS_COORD_JOIN_H
 #define HS_COORD_JOIN_H
 
@@ -20,8 +20,8 @@ struct join_options {
 
 /* Whether the configuration names other workers than this process's own device. */
 bool join_is_cluster(const struct config *c);
-/* Which device the configured one is ("auto" chooses), and the dtype of activations there: it is
- * opened for a moment. */
+/* The device that the configuration names ("auto" chooses), and the dtype of activations there. The
+ * device is opened for that and closed again. */
 int join_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e);
 /* The workers of the configuration; decides the job's dtype: bfloat16 where every device has it
  * natively, else float16 where every device does, else float32. The seats are allocated in `a`. */

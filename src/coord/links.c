@@ -28,8 +28,8 @@ double link_rate(const struct link_row *r, bool back, uint64_t message)
 	return rate;
 }
 
-/* What one message there and one back take. */
-static double cost(const struct link_row *r, uint64_t message)
+/* The seconds of one message there and one back. */
+static double round_trip_of(const struct link_row *r, uint64_t message)
 {
 	if (!r->way.reached)
 		return INFINITY;
@@ -66,7 +66,7 @@ void links_free(struct link_table *t)
 	mem_free(t);
 }
 
-/* ---- what there is to measure ---- */
+/* ---- ways ---- */
 
 int links_new(const struct link_ends *s, struct link_table **t_p, struct err *e)
 {
@@ -103,9 +103,9 @@ static int add_row(struct link_table *t, const struct link_row *r, struct err *e
 	return 0;
 }
 
-/* The number that the configuration's address of a worker stands for; "" where it has none (mpi,
- * loop) or the name is not known here. */
-static void configured(const struct link_ends *s, int i, char host[NET_ADDRESS])
+/* The IP address of a worker's configured address; "" where it has none (mpi, loop) or the name
+ * cannot be resolved here. */
+static void resolve_configured(const struct link_ends *s, int i, char host[NET_ADDRESS])
 {
 	char number[NET_ADDRESS];
 	bool loopback;
@@ -164,11 +164,12 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 	const struct welcome *wa = &s->caps[a], *wb = &s->caps[b];
 	size_t first = t->n;
 	char host[NET_ADDRESS];
-	configured(s, b, host);
+	resolve_configured(s, b, host);
 	bool same = t->machine[a] == t->machine[b];
 	for (uint32_t k = 0; !same && k < wb->naddress; k++) {
 		const struct interface *to = &wb->address[k];
-		/* Both have this address (a container bridge): it leads back to worker a. */
+		/* Both machines have this address (a container bridge): a connection to it reaches
+		 * worker a itself. */
 		if (find(wa, to->address))
 			continue;
 		for (uint32_t i = 0; i < wa->naddress; i++) {
@@ -189,8 +190,8 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 		listed |= t->row[i].configured;
 	if (listed)
 		return 0;
-	/* An address that the machine does not know of (a router's, a tunnel's), or one without
-	 * numbers (mpi, loop). */
+	/* An address that the machine does not list (a router's, a tunnel's), or one that is not an
+	 * IP address (mpi, loop). */
 	struct link_row r = { .from = a, .to = b, .configured = true };
 	snprintf(r.to_address, sizeof r.to_address, "%.63s", host);
 	return add_way(t, first, &r, e);
@@ -210,15 +211,16 @@ bool links_choose(const struct link_ends *s, struct link_table *t, size_t first,
 		struct link_row *r = &t->row[i];
 		r->best = false;
 		if (r->way.reached && r->configured &&
-		    (!usual_one || cost(r, message) < cost(usual_one, message)))
+		    (!usual_one || round_trip_of(r, message) < round_trip_of(usual_one, message)))
 			usual_one = r;
-		if (r->way.reached && (!best || cost(r, message) < cost(best, message)))
+		if (r->way.reached &&
+		    (!best || round_trip_of(r, message) < round_trip_of(best, message)))
 			best = r;
 	}
 	if (!best)
 		return false;
-	/* A few per cent are noise: what the user wrote stays. */
-	if (usual_one && cost(usual_one, message) < 1.03 * cost(best, message))
+	/* A few per cent are noise: then the configured address is kept. */
+	if (usual_one && round_trip_of(usual_one, message) < 1.03 * round_trip_of(best, message))
 		best = usual_one;
 	best->best = true;
 	if (best->configured)
@@ -255,7 +257,7 @@ void links_dial_text(const struct link_ends *s, const struct link_row *r, char o
 	snprintf(out, NET_ADDRESS, "%.63s;%.230s", r->from_address, to);
 }
 
-/* ---- what a plan then says ---- */
+/* ---- addresses for PLAN ---- */
 
 static int machine_of(const struct link_ends *s, const struct link_table *t, int worker)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.h - which ways there are between the machines of a job, how fast each was measured to be,
- * and which is the best. Measuring is links_measure.h's, remembering links_cache.h's. Pure, but for
- * looking up host names and lines in the log. */
+/* links.h - the ways (pairs of addresses) between the machines of a job, their measured speed, and
+ * the best of them. links_measure.h measures, links_cache.h keeps the results. Pure, except for
+ * looking up host names and log lines. */
 #ifndef HS_COORD_LINKS_H
 #define HS_COORD_LINKS_H
 
@@ -20,8 +20,7 @@ struct link_ends {
 };
 
 struct link_row {
-	/* workers of the session when it was measured, each speaking for its machine; `from`
-	 * dialled and measured */
+	/* members that measured, one for each machine; `from` connected and measured */
 	int from, to;
 	int from_machine, to_machine;
 	char from_address[64], from_interface[32]; /* "": the kernel chose */
@@ -33,17 +32,17 @@ struct link_row {
 struct link_table {
 	const int *machine; /* [workers, when it was measured]: number of the machine, from 0 */
 	int machines;
-	/* [machines], as WELCOME has it: workers may be put into another order afterwards */
+	/* [machines], from WELCOME */
 	char (*name)[MACHINE_TEXT];
 	struct link_row *row; /* rows of one pair of machines stand together */
 	size_t n, cap;
 };
 
-/* Bytes per second for messages of that size, there or (back) back: the nearest size that was
- * measured. 0 where nothing was. */
+/* Bytes per second for messages of that size, in one direction or (back) the other: of the nearest
+ * size that was measured. 0: none was. */
 double link_rate(const struct link_row *r, bool back, uint64_t message);
 /* The best row between the machines of two workers, NULL when there is none that was reached.
- * *turned_p: its `from` is b's machine. */
+ * *turned_p: the row is from b's machine to a's. */
 const struct link_row *link_best(const struct link_table *t, int a, int b, bool *turned_p);
 
 /* A table without rows. */
@@ -55,10 +54,10 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 bool links_choose(const struct link_ends *s, struct link_table *t, size_t first, uint64_t message);
 /* The first worker of machine `m` that is not `not_this`; -1: none. */
 int links_speaker(const struct link_ends *s, const struct link_table *t, int m, int not_this);
-/* What net_dial() wants for a row. */
+/* The address of a row in the form of net_dial(). */
 void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS]);
-/* Where `from` should dial `to`; false, and nothing written, without better knowledge than the
- * configuration's (t NULL: there is none). */
+/* The best measured address at which `from` connects to `to`; false, and nothing written, when only
+ * the configured one is known (t NULL: nothing was measured). */
 bool links_address(const struct link_ends *s, const struct link_table *t, int from, int to,
 		   char address[NET_ADDRESS]);
 

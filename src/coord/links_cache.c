@@ -93,7 +93,7 @@ void links_cache_write(const struct link_ends *s, const struct link_table *t, si
 	buf_adds(&b, "\n]}\n");
 	if (buf_ok(&b, &e) < 0 || dir_make(dir, &e) < 0 ||
 	    atomic_write_file(path, b.p, b.n, &e) < 0)
-		log_warn("what was measured of links is not kept: %s", e.msg);
+		log_warn("measurements of links cannot be cached: %s", e.msg);
 	buf_release(&b);
 }
 
@@ -155,7 +155,7 @@ static int get_file(const json_t *doc, const char *path, struct link_table *t, s
 		reached |= r->way.reached;
 		missed |= !r->way.reached && r->configured;
 	}
-	/* somebody may be opening a firewall at this moment */
+	/* the user may be opening a firewall */
 	if ((!reached || missed) && now - measured > minutes)
 		return err_set(e, ERR_INPUT, "%s: unreachable, some minutes ago", path);
 	return 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links_measure.h - which way between two machines is the fastest, measured between joining and
- * PLAN.
+/* links_measure.h - measures the ways between machines, after the workers have joined and
+ * before PLAN.
  *
- * For each pair of machines one worker of the first is told to measure (PROBE), one of the second
- * to answer, over every pair of their addresses, one pair of machines at a time; where nothing gets
- * through, the other way round. Workers of one machine are measured once, at their configured
- * address. The best way is what PLAN then names. Results are kept (links_cache.h). */
+ * For each pair of machines one worker of the first is ordered to measure (PROBE), one of the
+ * second to answer, over every pair of their addresses, one pair of machines at a time; when no
+ * address is reached, in the other direction. Workers of one machine are measured once, at their
+ * configured address. PLAN names the best way. Results are kept (links_cache.h). */
 #ifndef HS_COORD_LINKS_MEASURE_H
 #define HS_COORD_LINKS_MEASURE_H
 
@@ -14,7 +14,7 @@
 
 struct links_options {
 	bool refresh; /* measure again what the cache has */
-	/* bytes of a message that is typical for the job: by it the best way is chosen; 0: 1 MiB */
+	/* bytes of a typical message of the job, for which the best way is chosen; 0: 1 MiB */
 	uint64_t message;
 	double seconds;                    /* for one direction of one address; 0: 1 */
 	const volatile sig_atomic_t *stop; /* MAY be NULL */
@@ -22,9 +22,9 @@ struct links_options {
 	void *ctx;
 };
 
-/* After session_join, before session_begin. The table belongs to the session. Machines that cannot
- * reach each other are a row that says so and a warning, not an error: a plan may need no link
- * between them. */
+/* After session_join, before session_begin. The table belongs to the session. For machines that
+ * cannot reach each other the table has a row with the reason, and a warning is logged; this is no
+ * error, because a plan may need no link between them. */
 int links_measure(struct session *s, const struct links_options *o, const struct link_table **t_p,
 		  struct err *e);
 

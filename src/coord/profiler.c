@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profiler.c - see profiler.h. The workers measure all at once: those that share a machine then
- * take from each other what they will take from each other in training. */
+/* profiler.c - see profiler.h. All workers measure at once: those that share a machine compete for
+ * it, as they will in training. */
 #include "coord/profiler.h"
 
 #include "base/buf.h"
@@ -26,12 +26,12 @@
 enum { PINGS = 9, TABLE_MOST = 64 };
 
 static const double budget = 20; /* seconds a device */
-/* by so much rows may be longer or shorter than those of a profile */
+/* allowed difference between the length of rows and that of a profile */
 static const double length_off = 0.1;
-/* bytes per second between machines that do not reach each other: no plan will want it */
+/* bytes per second between machines that cannot reach each other: no plan will use it */
 static const double no_link = 1e3;
 
-/* ---- what is asked ---- */
+/* ---- the request ---- */
 
 static void add_size(struct measure_request *q, int64_t m, int64_t tokens)
 {
@@ -91,7 +91,8 @@ static int answer(struct session *s, int worker, struct measure_result *r, struc
 	return rc < 0 ? err_prefix(e, "%s", session_name(s, worker)) : 0;
 }
 
-/* What it costs to hear from everybody and tell everybody: the global norm of a step. */
+/* The time of one message from every worker and one to every worker, as for the global norm of
+ * a step. */
 static int round_trip(struct session *s, double *ms_p, struct err *e)
 {
 	double ms[PINGS];
@@ -158,8 +159,8 @@ static int ask_all(struct session *s, const struct profiler_options *o,
 
 /* ---- curves ---- */
 
-/* The line that misses n points least in relation to their values, and by how much it misses the
- * worst. Never falls. */
+/* The line with the smallest relative error at n points, and its largest relative error. Its slope
+ * is never negative. */
 static void fit(struct curve *c, const int *m, const double *y, int n)
 {
 	double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
@@ -182,8 +183,8 @@ static void fit(struct curve *c, const int *m, const double *y, int n)
 	c->line = c->given = true;
 }
 
-/* A table from 1 to the largest size measured, straight between the points; below the first
- * in proportion. */
+/* A table from 1 to the largest measured size, interpolated linearly; below the first point in
+ * proportion to the size. */
 static int make_curve(struct profile *p, struct curve *c, const int *m, const double *y, int n,
 		      struct err *e)
 {
@@ -271,7 +272,7 @@ static int host_of(struct profile *p, const char *name)
 	return p->hosts++;
 }
 
-/* Devices whose memory is that of their machine have it in common: each may plan with its part. */
+/* Devices that use the memory of their machine share it: each gets its part. */
 static int sharing(const struct session *s, const struct measure_result *r, int worker)
 {
 	int n = 0;
@@ -360,8 +361,8 @@ static struct profile_link *find_link(struct profile *p, int from, int to)
 	return NULL;
 }
 
-/* Every way that was tried between the machines of two workers, as row `best` has them from
- * and to. */
+/* Stores every way that was tried between the machines of two workers, in the direction of
+ * row `best`. */
 static int keep_ways(const struct link_table *t, const struct link_row *best, struct profile *p,
 		     struct profile_link *l, struct err *e)
 {
@@ -517,7 +518,7 @@ out:
 	return rc;
 }
 
-/* ---- is it this job's? ---- */
+/* ---- checking a profile ---- */
 
 static int differ(const char *path, const char *what, const char *theirs, const char *ours,
 		  struct err *e)

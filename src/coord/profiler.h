@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profiler.h - what a planner needs to know, measured by the workers of a session before any of
- * them has a plan.
+/* profiler.h - makes the profile for a planner: the workers of a session measure before any of them
+ * has a plan.
  *
  * The coordinator asks every worker at once (PROFILE) how long its device takes for a layer, the
  * front and the end of the model at several microbatch sizes (measure.h), at the job's dtype,
  * adapter and length; then every pair of machines for the links between them (PROBE), one pair
- * after the other. Out comes a struct profile whose device i is worker i of the session. */
+ * after the other. The result is a struct profile whose device i is worker i of the session. */
 #ifndef HS_COORD_PROFILER_H
 #define HS_COORD_PROFILER_H
 
@@ -26,13 +26,12 @@ struct profiler_options {
 /* `act` of the job's options is decided. The profile is finished (profile_finish); release it. */
 int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p,
 		 struct err *e);
-/* From a configuration alone: opens the job, brings its workers together, measures, sends
- * them home. */
+/* From a configuration alone: opens the job, joins its workers, measures, ends the session. */
 int profiler_config(const struct config *c, const struct join_options *g,
 		    const struct profiler_options *o, struct profile *p_p, struct err *e);
 /* Whether a profile is of this job: model, layers, what is trained, dtype (`act` of the job's
- * options is decided), length, version of the program. What a profile does not state is not asked
- * for. ERR_USAGE in one line that says both sides. */
+ * options is decided), length, version of the program. Facts that a profile does not state are not
+ * checked. ERR_USAGE names both values. */
 int profile_check_job(const struct profile *p, const char *path, const struct job *j,
 		      struct err *e);
 

@@ -116,8 +116,8 @@ static int start_process(struct seat *w, char *const *program, struct err *e)
 	args[n++] = (char *)"--worker";
 	args[n++] = (char *)w->spec->id;
 	args[n] = NULL;
-	/* No worker outlives its coordinator, however that ends; Ctrl-C is for the coordinator,
-	 * which tells the workers. */
+	/* A worker ends with its coordinator, however that ends. Ctrl-C goes to the coordinator,
+	 * which stops the workers. */
 	if (os_spawn_tied(args[0], args, &w->pid, &w->tie, e) < 0)
 		return err_prefix(e, "worker '%s'", w->spec->id);
 	w->running = true;
@@ -194,7 +194,7 @@ bool seat_replaced(struct seat *w)
 {
 	if (w->running || !taken(w->spec->address))
 		return false;
-	log_info("worker '%s' was started by somebody else at the same moment; that one is used",
+	log_info("worker '%s' was started by hand at the same moment; that one is used",
 		 w->spec->id);
 	w->pid = 0;
 	return true;

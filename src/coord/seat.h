@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* seat.h - how a worker comes to be: a thread of this process, a process started here, or one that
- * somebody starts on another machine.
+/* seat.h - how a worker is started: as a thread of this process, as a process of this machine, or
+ * by a person on another machine.
  *
- * Starting and ending only; once it runs, a worker is a link like any other (session.h). */
+ * Starting and ending only; a running worker is reached by its link (session.h). */
 #ifndef HS_COORD_SEAT_H
 #define HS_COORD_SEAT_H
 
@@ -26,7 +26,8 @@ struct seat_spec {
 
 struct seat {
 	const struct seat_spec *spec;
-	const struct weight_source *source; /* SEAT_THREAD: what it reads from; borrowed */
+	const struct weight_source
+		*source; /* SEAT_THREAD: the source of its parameters; borrowed */
 	pthread_t thread;
 	struct net *net; /* the thread's end */
 	struct err err;
@@ -37,14 +38,13 @@ struct seat {
 };
 
 /* `program`: argv of a worker process, ended by NULL, its first word the path of the program;
- * "--worker ID" is added. A process whose port
- * is taken is not started: who listens there is dialled, and shows by its key whether it is the
- * right one. */
+ * "--worker ID" is added. A process whose port is taken is not started: the process that listens
+ * there is used, and its key shows whether it is the right one. */
 int seat_start(struct seat *w, char *const *program, struct err *e);
 /* Whether a process has ended by itself, and how ("was killed by signal 9"). */
 bool seat_ended(struct seat *w, char *how, size_t cap);
-/* After seat_ended(): whether another process listens at the worker's address now (somebody started
- * it by hand at the same moment); then the seat is that one's. */
+/* After seat_ended(): whether another process listens at the worker's address now (it was started
+ * by hand at the same moment); then the seat is for that one. */
 bool seat_replaced(struct seat *w);
 /* Waits for a thread to end; for a process for `patience` seconds, then kills it. */
 void seat_stop(struct seat *w, double patience);

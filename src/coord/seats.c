@@ -34,7 +34,7 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 	size_t most = c->nshards ? c->nshards : c->nworkers + local, n = 0;
 	if (!most)
 		return err_set(e, ERR_USAGE,
-			       "%s: nobody computes: 'workers' is empty and the coordinator's "
+			       "%s: no device computes: 'workers' is empty and the coordinator's "
 			       "device is none",
 			       c->path);
 	struct seat_spec *v = arena_alloc(a, most * sizeof *v);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.c - see session.h: talking to the workers, and what their silence or loss means. Joining
- * is in session_join.c, plans and layers in session_begin.c, state in session_state.c. */
+/* session.c - see session.h: messages to and from the workers, and the errors that follow from
+ * their silence or loss. Joining is in session_join.c, plans and layers in session_begin.c, state
+ * in session_state.c. */
 #include "coord/session_priv.h"
 
 #include "base/clock.h"
@@ -10,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* seconds in which the cause of a lost neighbour may show itself */
+/* seconds to wait for the cause of a lost neighbour */
 static const double blame_wait = 3;
-/* seconds from one look at `stop` and at the workers' progress to the next */
+/* seconds between two checks of `stop` and of the workers' progress */
 static const double look_every = 0.25;
 
-/* ---- what went wrong, and where ---- */
+/* ---- errors ---- */
 
 bool session_is_live(const struct session *s, int member)
 {
@@ -34,7 +35,7 @@ static void mark_aborted(struct session_seat *w, const struct frame *f)
 	abort_read(f->payload, f->size, &w->why);
 }
 
-/* Reads what is there from every link without waiting, to find ABORTs and lost links. */
+/* Reads all messages that have arrived, without waiting, to find ABORTs and lost links. */
 static void look_at_all(struct session *s)
 {
 	for (int i = 0; i < s->n; i++) {
@@ -54,8 +55,8 @@ static void look_at_all(struct session *s)
 	}
 }
 
-/* The most telling failure: a reason of a worker's own, then a worker that vanished, then one that
- * lost its neighbour. */
+/* The failure that explains most: a worker that gave a reason of its own, else a worker whose link
+ * was lost, else one that lost its neighbour. */
 static struct session_seat *find_culprit(struct session *s, bool *sure_p)
 {
 	struct session_seat *vanished = NULL, *other = NULL;
@@ -105,8 +106,8 @@ int session_blame(struct session *s, const struct err *cause, struct err *e)
 
 /* ---- events ---- */
 
-/* Takes one message of a member. What the session itself wants to know (ABORT, a wish to leave,
- * PROGRESS) does not become a message; `ev` then says what became of it. */
+/* Takes one message of a member. Messages for the session itself (ABORT, a request to leave,
+ * PROGRESS) are not returned; `ev` then has the event that follows from them. */
 static void take_one(struct session *s, int i, struct session_event *ev)
 {
 	struct session_seat *w = &s->seat[i];
@@ -164,7 +165,7 @@ void session_next(struct session *s, int64_t deadline, struct session_event *ev)
 			int i = (s->turn + k) % s->n;
 			take_one(s, i, ev);
 			if (ev->kind != SESSION_NOTHING) {
-				s->turn = i; /* a worker's messages come in a row */
+				s->turn = i; /* the next message is read from the same worker */
 				return;
 			}
 			if (session_is_live(s, i) && n < ARRAY_LEN(p))
@@ -172,7 +173,8 @@ void session_next(struct session *s, int64_t deadline, struct session_event *ev)
 		}
 		s->turn = s->n ? (s->turn + 1) % s->n : 0;
 		*ev = (struct session_event){ .kind = SESSION_NOTHING, .member = -1 };
-		/* Of more links than fit, the others are looked at every time this wait ends. */
+		/* When there are more links than fit, the others are checked every time this
+		 * wait ends. */
 		int64_t most = s->n > (int)ARRAY_LEN(p) ? net_in(0.01) : deadline;
 		if (clock_now() >= deadline)
 			return;
@@ -191,7 +193,8 @@ static int interrupted(const struct session *s, struct err *e)
 	return err_set(e, ERR_CANCELLED, "interrupted while %s", s->doing);
 }
 
-/* Who has everything it needs and does not advance; else who has said nothing for longest. */
+/* The worker that has its inputs and does not advance; else the one that has been silent
+ * for longest. */
 static int find_stuck(const struct session *s)
 {
 	int worst = -1;
@@ -207,7 +210,7 @@ static int find_stuck(const struct session *s)
 	return worst;
 }
 
-/* An error when nobody has advanced for too long since `began`. */
+/* An error when no worker has advanced for too long since `began`. */
 static int check_patience(struct session *s, int64_t began, struct err *e)
 {
 	double limit = s->step ? s->patience.stall : s->patience.silent;
@@ -261,7 +264,7 @@ int session_hear(struct session *s, struct session_event *ev, struct err *e)
 	}
 }
 
-/* The next message of one member; the others' wait in their links. */
+/* The next message of one member; those of others stay in their links. */
 static int hear_from(struct session *s, int member, struct session_event *ev, struct err *e)
 {
 	for (int64_t began = clock_now();;) {
@@ -270,7 +273,8 @@ static int hear_from(struct session *s, int member, struct session_event *ev, st
 			return 0;
 		if (!session_is_live(s, member))
 			return session_blame(s, NULL, e);
-		for (int i = 0; i < s->n; i++) /* another loss may keep this one waiting */
+		for (int i = 0; i < s->n;
+		     i++) /* this member may be waiting for one that was lost */
 			if (session_is_live(s, i) && link_state(s->seat[i].link) == LINK_LOST)
 				return session_blame(s, NULL, e);
 		TRY(interrupted(s, e));
@@ -291,7 +295,8 @@ int session_recv(struct session *s, int member, enum frame_kind kind, uint64_t s
 		*f_p = ev.f;
 		return 0;
 	}
-	int rc = err_set(e, ERR_PROTOCOL, "%s sent %s of step %llu where %s of step %llu was due",
+	int rc = err_set(e, ERR_PROTOCOL,
+			 "%s sent %s of step %llu where %s of step %llu was expected",
 			 s->seat[member].name, frame_name(ev.f.kind), (unsigned long long)ev.f.step,
 			 frame_name(kind), (unsigned long long)step);
 	net_msg_release(&ev.msg);
@@ -321,7 +326,7 @@ int session_send(struct session *s, int member, enum frame_kind kind, uint64_t s
 		return 0;
 	if (link_state(w->link) == LINK_LOST)
 		return session_blame(s, &why, e);
-	/* The link stands: this process could not send, and knows why. */
+	/* The link is not lost: this process failed to send, and has the reason. */
 	*e = why;
 	return err_prefix(e, "%s", w->name);
 }
@@ -378,7 +383,7 @@ void session_close(struct session *s, const struct err *why)
 		if (w->link && link_state(w->link) == LINK_UP)
 			link_send_frame(w->link, &f, net_in(2), &ignored);
 		else if (w->link && link_state(w->link) == LINK_CONNECTING) {
-			/* a thread that waits for its coordinator sees that none comes */
+			/* a thread that waits for its coordinator notices the closed link */
 			link_close(w->link);
 			w->link = NULL;
 		}
@@ -404,7 +409,7 @@ void session_close(struct session *s, const struct err *why)
 	mem_free(s);
 }
 
-/* ---- who ---- */
+/* ---- members ---- */
 
 int session_members(const struct session *s) { return s->n; }
 const struct crew *session_crew(const struct session *s) { return &s->crew; }

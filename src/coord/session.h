@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.h - the coordinator's side of its workers: starting them, sending to them, and what comes
+/* session.h - the coordinator's side of its workers: starting them, sending to them, receiving
  * from them.
  *
  * Every worker is a member of the session's crew, by the number in which it was listed, and is
- * reached by one link; how it came to be (thread, process, other machine) is seat.h's business.
- * When something fails, the error names the worker, its host, stage and step, and the cause: a
- * worker that only lost its neighbour is not blamed. Every wait ends: with an answer, with the loss
- * of a worker, when the caller is told to stop (session_until), or when nobody has advanced for as
- * long as patience.h allows. One thread uses it. */
+ * reached by one link; seat.h starts it (as a thread, a process, or on another machine). When
+ * something fails, the error names the worker, its host, stage and step, and the cause: a worker
+ * that only lost its neighbour is not blamed. Every wait ends: with an answer, with the loss of a
+ * worker, when `stop` is set (session_until), or when no worker has advanced for as long as
+ * patience.h allows. One thread uses it. */
 #ifndef HS_COORD_SESSION_H
 #define HS_COORD_SESSION_H
 
@@ -33,33 +33,34 @@ struct session_options {
 	struct net *net;                   /* becomes the session's; NULL: the loop transport */
 	char *const *program;              /* argv that starts a worker process, ended by NULL */
 	double join_timeout;               /* seconds */
-	const volatile sig_atomic_t *stop; /* leave while waiting; MAY be NULL */
+	const volatile sig_atomic_t *stop; /* ends the wait; MAY be NULL */
 };
 
-/* Starts the workers and waits until all have said hello; those that are missing are named
- * meanwhile and at the end. */
+/* Starts the workers and waits until all have said hello; messages name the missing ones while it
+ * waits and when it gives up. */
 int session_join(struct job *job, const struct session_options *o, struct session **s_p,
 		 struct err *e);
-/* Member member[k] gets stage k, for all stages; members that are not named are told that they are
- * not needed, and go. Before session_begin(). */
+/* Member member[k] gets stage k, for all stages; other members are dismissed.
+ * Before session_begin(). */
 int session_assign(struct session *s, int stages, int chunks, const int *member, struct err *e);
 /* Sends each worker its PLAN and, unless it reads the file itself, its layers; waits until all are
  * READY. `place` is borrowed until session_close(). */
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e);
-/* Tells the workers that the job is done (or, with `why`, that it is not), waits for them to end.
+/* Sends the workers the end of the job (with `why`: its failure), waits for them to end.
  * NULL is allowed. */
 void session_close(struct session *s, const struct err *why);
 
-/* ---- who ---- */
+/* ---- members ---- */
 
-int session_members(const struct session *s); /* all that joined, also those that went */
+int session_members(
+	const struct session *s); /* all that joined, also those that were dismissed or lost */
 const struct crew *session_crew(const struct session *s);
 const struct job *session_job(const struct session *s);
 const struct welcome *session_caps(const struct session *s); /* [members] */
 const struct seat_spec *session_spec(const struct session *s, int member);
 const char *session_name(const struct session *s, int member); /* for messages */
 const char *session_model(const struct session *s);            /* the model's digest */
-/* What is known of the links; a table that is set becomes the session's. */
+/* The measured links; a table that is set becomes the session's. */
 const struct link_ends *session_ends(const struct session *s);
 void session_set_links(struct session *s, struct link_table *t);
 /* A worker has asked to leave (Ctrl-C there): its name, or NULL. */
@@ -69,21 +70,21 @@ const char *session_leaving(const struct session *s);
 
 /* What must be added to a worker's clock to get this process's. */
 int64_t session_clock(const struct session *s, int member);
-/* how wrong that can be, nanoseconds */
+/* its largest error, nanoseconds */
 int64_t session_clock_error(const struct session *s, int member);
 /* STEPPED is the answer to STEP: when the worker got the one and sent the other (its clock), and
  * when that came `back` (ours). */
 void session_stepped(struct session *s, int member, int64_t heard, int64_t said, int64_t back);
 
-/* ---- talking ---- */
+/* ---- messages ---- */
 
-/* Until further notice every wait ends with ERR_CANCELLED once *stop is set: "interrupted while
- * ...", `doing` (borrowed). NULL: waits go on, the caller looks at it between steps. */
+/* From now on every wait ends with ERR_CANCELLED when *stop is set: "interrupted while " + `doing`
+ * (borrowed). NULL: waits are not interrupted, the caller checks between steps. */
 void session_until(struct session *s, const volatile sig_atomic_t *stop, const char *doing);
-/* Called about four times a second while something is waited for, so that the user sees that time
- * passes; NULL: nothing. */
+/* Called about four times a second during waits, so that the user sees that time passes; NULL:
+ * none. */
 void session_set_tick(struct session *s, void (*tick)(void *ctx), void *ctx);
-/* How long nothing may advance from here on. */
+/* The time limits from now on. */
 void session_set_patience(struct session *s, const struct patience *p);
 
 /* Sends one frame to a worker; the payload is copied. */
@@ -99,7 +100,7 @@ int session_send_batch(struct session *s, const struct microbatch *mb, enum roun
 		       float scale, struct err *e);
 
 enum session_event_kind {
-	SESSION_NOTHING, /* until the deadline */
+	SESSION_NOTHING, /* nothing before the deadline */
 	SESSION_MESSAGE, /* msg, f: release msg */
 	SESSION_LOST,    /* its link is lost, or it gave up (ABORT): why */
 	SESSION_LEAVING, /* it has asked to leave */
@@ -113,7 +114,7 @@ struct session_event {
 	struct err why;
 };
 
-/* The next event of any member, in turn. Each loss and each wish to leave is one event. */
+/* The next event of any member, in turn. Each loss and each request to leave is one event. */
 void session_next(struct session *s, int64_t deadline, struct session_event *ev);
 /* The next message of any member; losses and silence become the error of the job. */
 int session_hear(struct session *s, struct session_event *ev, struct err *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session_begin.c - see session.h: plans and layers to the workers, until all are ready, and whose
- * clock says what. */
+/* session_begin.c - see session.h: sends plans and layers to the workers, until all are ready, and
+ * compares clocks. */
 #include "coord/session_priv.h"
 
 #include "base/clock.h"
@@ -59,7 +59,7 @@ out:
 	return rc;
 }
 
-/* One message of a worker that is not ready yet. */
+/* Handles one message of a worker that is not ready yet. */
 static int prepare(struct session *s, const struct session_event *ev, struct err *e)
 {
 	struct session_seat *w = &s->seat[ev->member];
@@ -81,7 +81,7 @@ static int prepare(struct session *s, const struct session_event *ev, struct err
 			log_info("%s: %.3f of %.3f MB of its layers sent", w->name,
 				 (double)sent / 1e6, all);
 		else
-			log_info("%s has its layers already (%.3f MB)", w->name, all);
+			log_info("%s already has its layers (%.3f MB)", w->name, all);
 		return 0;
 	}
 	if (link_state(w->link) == LINK_LOST) {
@@ -113,7 +113,7 @@ static int wait_until_ready(struct session *s, struct err *e)
 	return 0;
 }
 
-/* Whether a worker of that name (machine_name: what was booted, a blank, its network) runs on this
+/* Whether a worker of that name (machine_name: boot id, a blank, network namespace) runs on this
  * kernel, whose clock is one. */
 static bool same_kernel(const char *machine)
 {
@@ -122,7 +122,7 @@ static bool same_kernel(const char *machine)
 	return machine_same_kernel(here, machine);
 }
 
-/* The quickest of a few answers. */
+/* Uses the quickest of several answers. */
 static int ask_clock(struct session *s, int i, struct err *e)
 {
 	struct session_seat *w = &s->seat[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session_join.c - see session.h: starting the workers, dialling them, HELLO, and which of them the
- * plan needs. */
+/* session_join.c - see session.h: starting the workers, connecting to them, HELLO, and dismissing
+ * those that the plan does not use. */
 #include "coord/session_priv.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static const double tell_every = 10;    /* seconds between lines about who is missing */
-static const double clocks_apart = 120; /* seconds that deserve a warning */
+static const double clocks_apart = 120; /* seconds; a larger difference gives a warning */
 
 void session_name_seat(struct session *s, int i)
 {
@@ -49,7 +49,7 @@ static int greet(struct session *s, struct session_seat *w, struct err *e)
 	return hello_send(w->link, &h, net_in(10), e);
 }
 
-/* Training needs no time of day, but whoever compares the machines' logs does. */
+/* Training does not use the time of day, but a person who compares the machines' logs does. */
 static void compare_clocks(const struct session_seat *w, uint64_t theirs)
 {
 	time_t at[2] = { time(NULL), (time_t)theirs };
@@ -89,7 +89,7 @@ static int take_welcome(struct session *s, int i, struct err *e)
 }
 
 /* A process that was started here has ended before it joined. When its port was taken meanwhile,
- * by a worker that somebody started by hand, that one is used. */
+ * by a worker that was started by hand, that one is used. */
 static int check_ended(struct session_seat *w, struct err *e)
 {
 	char how[64];
@@ -98,7 +98,7 @@ static int check_ended(struct session_seat *w, struct err *e)
 	return err_set(e, ERR_NET, "%s %s before it joined", w->name, how);
 }
 
-/* Brings one worker as far as it comes without waiting; its error is the session's. */
+/* Advances one worker as far as possible without waiting; its error becomes the session's. */
 static int bring_in(struct session *s, int i, struct err *e)
 {
 	struct session_seat *w = &s->seat[i];
@@ -219,7 +219,7 @@ out:
 	return rc;
 }
 
-/* A worker that the plan does not use ends its part, with success. */
+/* Ends a worker that the plan does not use, with success. */
 static void dismiss(struct session *s, int i)
 {
 	struct session_seat *w = &s->seat[i];

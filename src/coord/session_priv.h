@@ -10,12 +10,12 @@
 #include "coord/weights_out.h"
 
 enum seat_state {
-	SEAT_DIALLED,   /* its link is coming up */
+	SEAT_DIALLED,   /* its link is being connected */
 	SEAT_GREETED,   /* HELLO was sent */
 	SEAT_JOINED,    /* it has answered */
 	SEAT_READY,     /* it has its layers */
-	SEAT_DISMISSED, /* it is not needed, and went */
-	SEAT_ABORTED,   /* it gave up and said why */
+	SEAT_DISMISSED, /* it is not needed, and has ended */
+	SEAT_ABORTED,   /* it gave up and sent the reason */
 	SEAT_LOST,      /* its link is lost */
 };
 
@@ -29,8 +29,8 @@ struct session_seat {
 	bool leaving;      /* it has asked to leave */
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
-	struct progress progress; /* what it said last */
-	int64_t advanced;         /* when it last said something new */
+	struct progress progress; /* its last state */
+	int64_t advanced;         /* when it last advanced */
 	struct weights_out *weights;
 };
 
@@ -50,7 +50,7 @@ struct session {
 	struct weight_source source;
 	struct buf out;
 	struct link_ends ends;
-	struct link_table *links; /* measured, or remembered; NULL: nothing is known */
+	struct link_table *links; /* measured or cached; NULL: none */
 	struct patience patience;
 	const volatile sig_atomic_t *stop;
 	const char *doing;
@@ -60,8 +60,8 @@ struct session {
 
 /* Whether messages can still come from a member. */
 bool session_is_live(const struct session *s, int member);
-/* The error of the job after a member has failed. `cause` (MAY be NULL): what this process noticed,
- * used where no worker is to blame. */
+/* The error of the job after a member has failed. `cause` (MAY be NULL): the error in this process,
+ * used when no worker caused it. */
 int session_blame(struct session *s, const struct err *cause, struct err *e);
 void session_mark_lost(struct session *s, int member, const struct err *why);
 void session_name_seat(struct session *s, int member);

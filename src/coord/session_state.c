@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session_state.c - parameters and optimizer states between the coordinator and whoever holds them,
- * part by part and by name. */
+/* session_state.c - parameters and optimizer states between the coordinator and the workers that
+ * hold them, in parts and by name. */
 #include "coord/session_priv.h"
 
 #include "base/err.h"

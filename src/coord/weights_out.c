@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_out.c - the coordinator's side of weights_out.h. Tensors are made anew from the file for
- * hashing and for sending, so that none is held in memory longer than it takes. */
+/* weights_out.c - the coordinator's side of weights_out.h. Tensors are made from the file once for
+ * hashing and again for sending, so that none stays in memory. */
 #include "coord/weights_out.h"
 
 #include "base/buf.h"
@@ -20,7 +20,7 @@ struct weights_out {
 	struct blob_head *head;
 	size_t n, cap;
 	uint64_t bytes;
-	uint32_t member; /* whose they are, as frames number it */
+	uint32_t member; /* the member that gets them */
 };
 
 int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,

@@ -4,10 +4,10 @@
  *
  *   coordinator: WEIGHTS_OFFER (every tensor of this worker's stages: name, shape, storage,
  *     BLAKE2b-256 of its bytes)
- *   worker:      WEIGHTS_NEED (those it has neither in a model file of its own nor in its cache)
+ *   worker:      WEIGHTS_NEED (those that are neither in a model file of its own nor in its cache)
  *   coordinator: WEIGHTS, in parts of at most 4 MiB, tensor after tensor in the order of NEED
  *
- * What travels: plain tensors as they lie in the file, in their own dtype; NF4 tensors in their
+ * What travels: plain tensors as they are in the file, in their own dtype; NF4 tensors in their
  * parts; everything else (GGUF blocks, rows that a GGUF keeps in another order) as the stage will
  * use it: in NF4 where it will be quantised, else in the activation dtype. So a worker computes
  * with the very bits it would have read from the file.

@@ -20,7 +20,8 @@
 
 enum {
 	FILES_MOST = 4096,
-	SETTLED = 3 /* seconds: a file written later may change without another time */,
+	SETTLED = 3 /* seconds: a newer file may change without a new time stamp */
+	,
 	LARGE = 1 << 30
 };
 
@@ -52,7 +53,7 @@ static int add_hash(struct buf *b, const char *path, const char *name, struct er
 	return 0;
 }
 
-/* Of every file that counts: what stat says (`contents` false), or its hash. */
+/* Adds for every file of the model its size and times (`contents` false), or its hash. */
 static int add_files(const char *model, bool contents, struct buf *b, uint64_t *bytes,
 		     bool *settled, struct err *e)
 {
@@ -127,7 +128,8 @@ int base_hash(const char *model, const char *cache_dir, char hex[BASE_HASH], str
 	if (keeps && read_kept(path, key, hex))
 		goto out;
 	if (bytes > LARGE)
-		log_info("a hash is made of %s (%.1f GB), once: checkpoints name their base by it",
+		log_info("computing a hash of %s (%.1f GB), once: checkpoints identify their base "
+			 "model by it",
 			 model, (double)bytes * 1e-9);
 	buf_reset(&b);
 	TRYOUT(add_files(whole, true, &b, &bytes, &settled, e));
@@ -137,7 +139,7 @@ int base_hash(const char *model, const char *cache_dir, char hex[BASE_HASH], str
 		buf_reset(&b);
 		check_of(key, hex, check);
 		buf_addf(&b, "%s %s\n", hex, check);
-		if (!b.failed) /* without it the hash is made again next time */
+		if (!b.failed) /* without it the hash is computed again next time */
 			atomic_write_file(path, b.p, b.n, &ignored);
 	}
 out:

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base_hash.h - a hash of the base model, by which a checkpoint knows the model it was trained on.
+/* base_hash.h - a hash of the base model: a checkpoint records it, so that resuming with another
+ * model is noticed.
  *
- * Of a GGUF file: the file's. Of a folder: over name and hash of config.json and of every
- * .safetensors file, in the order of their names. It is kept in cache_dir/base for as long as the
- * files' inodes, sizes and times are the same, since it takes a pass over all weights. */
+ * For a GGUF file it is the hash of the file; for a folder, a hash over name and hash of
+ * config.json and of every .safetensors file, in the order of their names. It is kept in
+ * cache_dir/base while the files' inodes, sizes and times stay the same, because computing it reads
+ * all weights. */
 #ifndef HS_JOB_BASE_HASH_H
 #define HS_JOB_BASE_HASH_H
 

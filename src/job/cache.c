@@ -32,7 +32,7 @@ int cache_folder(const char *given, const char *part, char *out, size_t cap, str
 	return 0;
 }
 
-/* ---- how much it holds ---- */
+/* ---- size ---- */
 
 struct kept {
 	char *path;
@@ -64,7 +64,7 @@ int cache_hold(const char *dir)
 void cache_used(const char *path)
 {
 	const struct timespec t[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_OMIT } };
-	/* where it may not be, the file only looks older than it is */
+	/* when that is not permitted, the file only seems older than it is */
 	utimensat(AT_FDCWD, path, t, 0);
 }
 
@@ -110,7 +110,7 @@ void cache_release(const char *dir, int held, uint64_t limit)
 	uint64_t bytes = 0;
 	if (held < 0)
 		return;
-	/* else somebody works with it, and looks when he is done */
+	/* else another process uses it, and will remove files when it ends */
 	if (limit && flock(held, LOCK_EX | LOCK_NB) == 0) {
 		look(&s, dir, 1);
 		if (s.n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache.h - where this program keeps what it need not fetch or measure twice. */
+/* cache.h - the cache: files that need not be fetched or measured again. */
 #ifndef HS_JOB_CACHE_H
 #define HS_JOB_CACHE_H
 
@@ -8,16 +8,16 @@
 
 struct err;
 
-/* The folder of one kind of thing ("weights", "links"), not made yet: GIVEN/part, or with NULL
- * $XDG_CACHE_HOME/heteroshard/part, or ~/.cache/heteroshard/part. */
+/* The folder of one kind of cached file ("weights", "links"); it is not created: GIVEN/part, or
+ * with NULL $XDG_CACHE_HOME/heteroshard/part, or ~/.cache/heteroshard/part. */
 int cache_folder(const char *given, const char *part, char *out, size_t cap, struct err *e);
 
-/* While it is held (a descriptor; -1: it could not be), nobody prunes the folder. */
+/* While it is held (a descriptor; -1: that failed), no process removes files from the folder. */
 int cache_hold(const char *dir);
-/* Lets go; whoever is the last to do so removes files below `dir` (DIR/xx/name), the longest unused
- * first, until at most `limit` bytes are left. 0: no limit. */
+/* Releases it; the last process to do so removes files below `dir` (DIR/xx/name), the longest
+ * unused first, until at most `limit` bytes are left. 0: no limit. */
 void cache_release(const char *dir, int held, uint64_t limit);
-/* This file was of use now. */
+/* Marks the file as used now. */
 void cache_used(const char *path);
 
 #endif

@@ -158,7 +158,7 @@ int checkpoint_write(struct job *j, const struct train_state *s, const char *dir
 		rc = write_optimizer(j, tmp, e);
 	if (rc >= 0)
 		rc = write_state(j, s, serial, tmp, e);
-	if (rc >= 0) /* the same step may be there, after going back to an earlier one */
+	if (rc >= 0) /* the same step may exist already, after resuming from an earlier one */
 		rc = atomic_dir_replace(path, tmp, e);
 	if (rc < 0) {
 		struct err ignored;
@@ -168,7 +168,7 @@ int checkpoint_write(struct job *j, const struct train_state *s, const char *dir
 	if (rc >= 0)
 		rc = checkpoint_written(dir, s->step, serial, e);
 	if (rc < 0)
-		return err_prefix(e, "saving step %llu (the checkpoints before it are whole)",
+		return err_prefix(e, "saving step %llu (the earlier checkpoints are complete)",
 				  (unsigned long long)s->step);
 	const char *kept = arena_strdup(a, path);
 	if (!kept)
@@ -241,7 +241,7 @@ static int read_tensors(struct job *j, const char *dir, struct err *e)
 	return rc;
 }
 
-/* Of runs in float16; the others have none, and begin anew when they are continued in float16. */
+/* Only runs in float16 have one; another run that is continued in float16 starts with a new one. */
 static int read_scale(const json_t *doc, const char *path, struct loss_scale *s, struct err *e)
 {
 	if (!json_object_get(doc, "loss_scale"))
@@ -267,7 +267,7 @@ static int read_rules(const json_t *doc, const char *path, struct rules *r, stru
 		     { "reduce", &r->reduce, RULES_NOW.reduce },
 		     { "lr", &r->lr, RULES_NOW.lr } };
 	for (size_t i = 0; i < ARRAY_LEN(rule); i++) {
-		int64_t v = 1; /* of version 1, which says none */
+		int64_t v = 1; /* the rules of version 1, which does not record them */
 		if (o)
 			TRY(json_opt_int(o, path, rule[i].key, 1, rule[i].most, &v, e));
 		*rule[i].v = (int)v;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h - a step kept on disk: OUTPUT/checkpoints/step-000020/.
+/* checkpoint.h - the state after a step, on disk: OUTPUT/checkpoints/step-000020/.
  *
  *   adapter_config.json, adapter_model.safetensors   the adapter as PEFT stores it, or
  *   model.safetensors, config.json, tokenizer...      all parameters, after full-parameter training
@@ -18,7 +18,7 @@
 
 enum { CHECKPOINT_VERSION = 2 };
 
-/* Which of its rules a run follows, by number; a run keeps those it began with.
+/* The numbers of the rules that a run follows; a run keeps the rules with which it began.
  *   dropout  1: keyed by (seed, step, microbatch, layer, site)
  *   reduce   1: gradients are summed microbatch after microbatch
  *   lr       1: the curve's first step follows the warm-up's last, its last step has its end
@@ -36,20 +36,20 @@ struct train_state {
 	uint64_t skipped;      /* steps that were not finite */
 	struct loss_scale scale;
 	struct rules rules;
-	bool timed; /* saved because of the time: the next checkpoint replaces it */
+	bool timed; /* saved because of save_minutes: the next checkpoint replaces it */
 };
 
-/* Writes the job's collected values and states into DIR/checkpoints. *path_p: the folder, in
- * `a`. */
+/* Writes the job's collected values and states into DIR/checkpoints. *path_p: the folder,
+ * in `a`. */
 int checkpoint_write(struct job *j, const struct train_state *s, const char *dir, struct arena *a,
 		     const char **path_p, struct err *e);
 /* Bytes that a checkpoint takes on disk, and the result of the run. */
 uint64_t checkpoint_bytes(const struct job *j);
 uint64_t checkpoint_result_bytes(const struct job *j);
-/* Reads one into the job's values and states and checks that it is whole and belongs to this job:
- * what would change the result (data, seed, batch sizes, adapter, base model) must be as it was,
- * and the message names everything that is not. `allow_changes`: only what makes the state useless
- * must be as it was. */
+/* Reads one into the job's values and states, and checks that it is complete and belongs to this
+ * job: everything that would change the result (data, seed, batch sizes, adapter, base model) must
+ * be unchanged, and the message names all differences. `allow_changes`: only settings without which
+ * the state cannot be used must be unchanged. */
 int checkpoint_read(struct job *j, const char *path, bool allow_changes, struct train_state *s_p,
 		    struct err *e);
 

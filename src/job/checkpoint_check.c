@@ -74,7 +74,7 @@ static bool is_sealed(const struct buf *text)
 	       !memcmp(at + sizeof seal - 1, hex, HASH_HEX - 1);
 }
 
-/* One checkpoint, without advice. */
+/* Checks one checkpoint; the message gives no advice. */
 static int verify(const char *dir, json_t **doc_p, struct err *e)
 {
 	char path[PATH_MOST];
@@ -90,7 +90,7 @@ static int verify(const char *dir, json_t **doc_p, struct err *e)
 		rc = json_need_int(doc, path, "version", 1, INT64_MAX, &version, e);
 	if (rc >= 0 && version >= 2 && !is_sealed(&text))
 		rc = err_set(e, ERR_INPUT,
-			     "checkpoint %s: trainer_state.json: its text is not what its hash is "
+			     "checkpoint %s: trainer_state.json: its text differs from its hash "
 			     "of",
 			     dir);
 	buf_release(&text);
@@ -122,7 +122,7 @@ static int verify(const char *dir, json_t **doc_p, struct err *e)
 	return rc;
 }
 
-/* Of the folder that `dir` lies in, the newest checkpoint that is whole. */
+/* The newest complete checkpoint of the folder that holds `dir`. */
 static bool find_whole(const char *dir, char out[PATH_MOST])
 {
 	char top[PATH_MOST];
@@ -162,10 +162,10 @@ int checkpoint_verify(const char *dir, json_t **doc_p, struct err *e)
 
 /* ---- of the same job ---- */
 
-/* Without these as they were the state is of no use. */
+/* If one of these changes, the state cannot be used. */
 static const char *const fixed_keys[] = { "adapter", "lora_r", "lora_target_modules",
 					  "lora_target_linear", "optimizer" };
-/* These change what comes out. */
+/* These change the result. */
 static const char *const result_keys[] = {
 	"load_in_4bit",  "bnb_4bit_use_double_quant",
 	"lora_alpha",    "lora_dropout",
@@ -180,7 +180,7 @@ static const char *const result_keys[] = {
 	"momentum",      "warmup_ratio",
 	"max_grad_norm", "cosine_min_lr_ratio",
 };
-/* These only say how far the run goes. */
+/* These only change the length of the run. */
 static const char *const length_keys[] = { "max_steps", "num_epochs" };
 
 static void add_difference(struct buf *out, const char *key, const char *was, const char *is)
@@ -203,7 +203,7 @@ static void compare(const json_t *then, const json_t *now, const char *const *ke
 	}
 }
 
-/* What is no key of the configuration. */
+/* Differences that are not keys of the configuration. */
 static void compare_rest(const struct job *j, const json_t *doc, struct buf *out)
 {
 	char digest[32];
@@ -218,7 +218,7 @@ static void compare_rest(const struct job *j, const json_t *doc, struct buf *out
 			 out->n ? ", " : "", was ? was : "?", j->cfg->base_model);
 	if (!data || strcmp(data, digest))
 		buf_addf(out,
-			 "%sthe training data is not what it was when this run was saved (or the "
+			 "%sthe training data has changed since this run was saved (or the "
 			 "tokenizer changed)",
 			 out->n ? ", " : "");
 	if (dtype && strcmp(dtype, dtype_name(j->opt.act)))

@@ -107,7 +107,7 @@ static int write_record(const char *output_dir, const struct record *r, struct e
 	return rc;
 }
 
-/* Serial number and kind; 0 where an older version wrote it, or where it cannot be read. */
+/* Serial number and kind; 0 when an older version wrote it, or when it cannot be read. */
 static void read_state(const char *output_dir, struct checkpoint_entry *v)
 {
 	char dir[PATH_MOST - 64], path[PATH_MOST];
@@ -179,13 +179,13 @@ int checkpoint_list(const char *output_dir, struct checkpoint_entry **v_p, size_
 {
 	struct record r;
 	struct err ignored = { 0 };
-	/* a record that cannot be read is no reason to hide the checkpoints */
+	/* a record that cannot be read must not hide the checkpoints */
 	if (read_record(output_dir, &r, &ignored) < 0)
 		r = (struct record){ .there = false };
 	return list(output_dir, &r, v_p, n_p, e);
 }
 
-/* What was written after the record, else what the record names. */
+/* The newest checkpoint that was written after the record, else the one that the record names. */
 static const struct checkpoint_entry *newest(const struct record *r,
 					     const struct checkpoint_entry *v, size_t n)
 {
@@ -216,7 +216,7 @@ int checkpoint_latest(const char *output_dir, struct arena *a, const char **path
 	int rc = 0;
 	if (n && !last)
 		rc = err_set(e, ERR_INPUT,
-			     "%s/checkpoints: %.64s is recorded as the newest and is gone; name "
+			     "%s/checkpoints: %.64s is recorded as the newest but is missing; name "
 			     "another one: resume_from_checkpoint=%s/checkpoints/step-%06llu",
 			     output_dir, r.name, output_dir, (unsigned long long)v[n - 1].step);
 	if (last)
@@ -282,18 +282,19 @@ int checkpoint_written(const char *output_dir, uint64_t step, uint64_t serial, s
 	return write_record(output_dir, &r, e);
 }
 
-/* Everything above `serial` is left; what is at or below it is not, if it was before. */
+/* Marks every number above `serial` as abandoned; numbers at or below it are no
+ * longer abandoned. */
 static void leave(struct record *r, uint64_t serial, uint64_t most)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < r->n; i++) {
 		struct range v = r->range[i];
 		if (serial >= v.from && serial <= v.to)
-			v.from = serial + 1; /* the run goes on inside this branch */
+			v.from = serial + 1; /* the run continues inside this branch */
 		if (v.from <= v.to && v.to < serial)
 			r->range[n++] = v;
 	}
-	if (n == RANGES_MOST) /* the oldest one is forgotten: it is last in order anyway */
+	if (n == RANGES_MOST) /* the oldest range is dropped */
 		memmove(&r->range[0], &r->range[1], --n * sizeof r->range[0]);
 	if (serial < most)
 		r->range[n++] = (struct range){ serial + 1, most };

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint_list.h - which checkpoints a run's folder holds, and which of them is the newest.
+/* checkpoint_list.h - the checkpoints of a run's folder, and which of them is the newest.
  *
- * Newest is what was written last, not what has the largest step: a run may go back to an earlier
- * checkpoint and go on from there. Each checkpoint has a serial number that counts the writing
- * (trainer_state.json), and checkpoints/latest.json says which one the run went on from last:
+ * The newest checkpoint is the one that was written last, not the one with the largest step: a run
+ * may be resumed from an earlier checkpoint. Each checkpoint has a serial number that counts the
+ * writing (trainer_state.json), and checkpoints/latest.json says from which one the run was
+ * resumed last:
  *   {"checkpoint": "step-000001", "written": 4, "abandoned": [[2, 4]]}
- * `written` is the largest serial number there was at that time; what has a larger one came after
- * it. `abandoned` are the ranges of serial numbers that were left by going back; they are never
- * taken as the newest, and they are removed first. Checkpoints of older versions have serial 0 and
- * are ordered by step. */
+ * `written` is the largest serial number at that time; larger ones were written later. `abandoned`
+ * are the ranges of serial numbers that were left by going back; they are never taken as the
+ * newest, and they are removed first. Checkpoints of older versions have serial 0 and are ordered
+ * by step. */
 #ifndef HS_JOB_CHECKPOINT_LIST_H
 #define HS_JOB_CHECKPOINT_LIST_H
 
@@ -22,15 +23,15 @@ struct arena;
 struct checkpoint_entry {
 	uint64_t step, serial;
 	bool timed;     /* written because of the time, not of the step */
-	bool abandoned; /* of a branch that was left */
+	bool abandoned; /* of an abandoned branch */
 };
 
-/* The complete ones in the order in which they are to be kept: abandoned ones first, the newest
- * last. *v_p: mem_free. */
+/* The complete ones in the order of their importance: abandoned ones first, the newest last.
+ * *v_p: mem_free. */
 int checkpoint_list(const char *output_dir, struct checkpoint_entry **v_p, size_t *n_p,
 		    struct err *e);
 /* The newest complete checkpoint of a run's folder, in `a`; NULL when there is none. ERR_INPUT when
- * it cannot be told because the recorded one is gone. */
+ * the recorded one is missing. */
 int checkpoint_latest(const char *output_dir, struct arena *a, const char **path_p, struct err *e);
 /* Removes the oldest so that `keep` remain (0: all), and every timed one but the newest of all. */
 int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e);
@@ -39,8 +40,8 @@ int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e);
 int checkpoint_serial(const char *output_dir, uint64_t *serial_p, struct err *e);
 /* A checkpoint of this folder with this number was written. */
 int checkpoint_written(const char *output_dir, uint64_t step, uint64_t serial, struct err *e);
-/* The run goes on from the checkpoint `name` ("step-000001") of this folder: what was written after
- * it is left. *left_p: how many checkpoints those are. */
+/* The run is resumed from the checkpoint `name` ("step-000001") of this folder: later ones are
+ * abandoned. *left_p: their number. */
 int checkpoint_resumed(const char *output_dir, const char *name, size_t *left_p, struct err *e);
 
 /* OUTPUT/checkpoints/step-000020 */

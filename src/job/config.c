@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c - see config.h: reading a configuration and freeing it. What must hold between keys is
- * in config_check.c, the cluster part in config_cluster.c. */
+/* config.c - see config.h: reading a configuration and freeing it. config_check.c checks keys
+ * against each other, config_cluster.c reads the cluster part. */
 #include "job/config.h"
 #include "job/config_keys.h"
 #include "job/config_parts.h"
@@ -67,7 +67,7 @@ static int read_datasets(struct config *c, const struct yaml_node *n, const char
 static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen,
 		   struct err *e);
 
-/* hetero_config.json keeps three of our keys in a mapping of its own. */
+/* hetero_config.json has three of the keys in a mapping `training`. */
 static int read_training(struct config *c, const struct yaml_node *n, const char *where,
 			 struct err *e)
 {
@@ -108,8 +108,8 @@ static int set_map(struct config *c, const struct yaml_node *map, const char *wh
 	return opt_set_yaml(rows, n, c, map, where, custom, seen, &c->arena, e);
 }
 
-/* Lists and mappings on the command line are YAML; everything else is taken as it stands, so that
- * no value needs quoting twice. */
+/* Lists and mappings on the command line are YAML; any other value is used literally, so that no
+ * value needs quoting twice. */
 static int set_override(struct config *c, const char *word, bool *seen, struct err *e)
 {
 	size_t n;
@@ -136,7 +136,7 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 		return 0;
 	}
 	struct yaml *y;
-	if (!v[0] || !strcmp(v, "null")) /* what the file says of it does not count */
+	if (!v[0] || !strcmp(v, "null")) /* overrides the value of the file */
 		v = "[]";
 	TRY(yaml_parse_text(v, strlen(v), where, &y, e));
 	const struct yaml_node *root = yaml_root(y);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.h - the configuration of a job: one YAML (or JSON) file, then `key=value` from the command
- * line.
+/* config.h - the configuration of a job: one YAML (or JSON) file, then `key=value` from the
+ * command line.
  *
  * Training keys carry the names that axolotl users know, the cluster part those of HeteroShard's
- * hetero_config.json. The keys are rows (config_rows()): from them come parsing, range checks,
+ * hetero_config.json. The keys are rows (config_rows()): from them are made parsing, range checks,
  * `heteroshard help config` and docs/configuration.md. Cross-checks between keys are made here, so
  * a loaded configuration is consistent in itself; what depends on the model, the data or the
- * machines (layer counts, sequence limits, names of modules, addresses) is checked by those who
- * know them. Paths are relative to the working directory.
+ * machines (layer counts, sequence limits, names of modules, addresses) is checked by the code that
+ * knows them. Paths are relative to the working directory.
  *
  * A configuration is immutable once loaded; it owns everything it points to. */
 #ifndef HS_JOB_CONFIG_H
@@ -35,8 +35,8 @@ struct config_dataset {
 	const char *type; /* row of data/dataset.def, or "auto" */
 };
 
-/* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend" or
- * "backend:index". */
+/* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend"
+ * or "backend:index". */
 struct config_coordinator {
 	bool given;           /* false: no cluster part, the job runs on this machine alone */
 	const char *hostname; /* NULL: not given; the same for ip and public_key */
@@ -68,7 +68,7 @@ struct config_shard {
 
 struct config {
 	struct arena arena;  /* everything this struct points to */
-	const char *path;    /* the file it came from; "" when there was none */
+	const char *path;    /* the file; "" when there was none */
 	const char *ignored; /* keys of other programs that change nothing; NULL: none */
 
 	/* model */
@@ -153,9 +153,9 @@ struct config {
 };
 
 enum config_need {
-	CONFIG_TRAIN, /* base_model, datasets and output_dir must be there */
-	CONFIG_MODEL, /* base_model must be there (plan, profile) */
-	CONFIG_PART,  /* whatever is there must be consistent */
+	CONFIG_TRAIN, /* base_model, datasets and output_dir are required */
+	CONFIG_MODEL, /* base_model is required (plan, profile) */
+	CONFIG_PART,  /* nothing is required; given keys must be consistent */
 };
 
 /* Reads `path` (NULL: no file, only defaults and overrides) and then the overrides, each
@@ -169,7 +169,7 @@ int config_load_as(enum config_need need, const char *path, int noverride, char 
 /* The same from text; `where` heads the messages. */
 int config_parse(enum config_need need, const char *text, size_t n, const char *where,
 		 int noverride, char **override, struct config **c_p, struct err *e);
-/* Whether a configuration that was loaded as CONFIG_PART has what `need` asks for. */
+/* Whether a configuration that was loaded as CONFIG_PART has the keys that `need` requires. */
 int config_complete(const struct config *c, enum config_need need, struct err *e);
 void config_free(struct config *c); /* NULL is allowed */
 
@@ -178,8 +178,8 @@ void config_free(struct config *c); /* NULL is allowed */
 void config_to_json(const struct config *c, struct buf *out);
 
 const struct opt *config_rows(size_t *n_p);
-/* The reference of all keys: as text for `heteroshard help config`, as Markdown for
- * docs/configuration.md. */
+/* The reference of all keys: as text for `heteroshard help config`, as Markdown
+ * for docs/configuration.md. */
 void config_reference(bool markdown, struct buf *out);
 
 /* Where a run's profile comes from: as configured, else measured ("auto"), but "none" where a

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_check.c - what must hold between the keys of a configuration, one clear line each. */
+/* config_check.c - checks between the keys of a configuration; each failure is one line. */
 #include "job/config_parts.h"
 
 #include "base/err.h"
@@ -40,7 +40,7 @@ static void settle(struct config *c, const bool *seen)
 			 !c->resume_from_checkpoint[0])
 			c->resume_from_checkpoint = NULL;
 	}
-	/* An empty text on the command line takes an optional setting back. */
+	/* An empty text on the command line removes an optional setting. */
 	const char **optional[] = { &c->chat_template, &c->plan, &c->profile, &c->key_file,
 				    &c->cache_dir };
 	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
@@ -138,7 +138,7 @@ static bool in_list(const char *const *list, const char *word)
 	return false;
 }
 
-/* The chosen row of a registry does not read `key`, which row `other` does. */
+/* Refuses `key`, which the chosen row of a registry does not read and row `other` does. */
 static int check_row_key(const struct config *c, const struct opt *r, const char *key,
 			 const char *other, const char *where, struct err *e)
 {
@@ -217,7 +217,7 @@ static int check_training(const struct config *c, const char *where, const bool 
 	return 0;
 }
 
-/* Settings whose empty text would only fail somewhere deep. */
+/* Settings that may not be empty; checked here, because later the message would be less clear. */
 static int check_words(const struct config *c, const char *where, struct err *e)
 {
 	static const char *const formats[] = { "png", "svg", "pdf", "mmd", "dot", NULL };

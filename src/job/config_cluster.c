@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_cluster.c - the cluster part of a configuration, in the words of HeteroShard's
- * hetero_config.json.
+/* config_cluster.c - the cluster part of a configuration, with the keys of
+ * HeteroShard's hetero_config.json.
  *
- * Three small tables of rows, one for each kind of entry. Whether an address belongs to this
- * machine and whether the layers fit the model is found out by those who know machine and model. */
+ * Three small tables of rows, one for each kind of entry. Whether an address belongs to
+ * this machine and whether the layers fit the model is checked later, where machine and
+ * model are known. */
 #include "job/config_parts.h"
 
 #include "base/err.h"
@@ -101,7 +102,7 @@ static bool empty(const char *s) { return !s || !s[0]; }
 /* ---- several cards of one machine ---- */
 
 /* Card k of the machine, where the entry says `device`: "cuda" and "cuda:0" count up from there. */
-static const char *card(struct config *c, const char *device, int64_t k)
+static const char *card_device(struct config *c, const char *device, int64_t k)
 {
 	size_t n = strcspn(device, ":");
 	if (!strncmp(device, "cpu", n)) /* all processes use the same */
@@ -135,14 +136,14 @@ static int expand_worker(struct config *c, const struct config_worker *w, struct
 		to[k].num_gpus = 1;
 		to[k].port = w->port + k;
 		to[k].id = numbered(c, w->id, k);
-		to[k].device = card(c, w->device, k);
+		to[k].device = card_device(c, w->device, k);
 		if (!to[k].id || !to[k].device)
 			return err_nomem(e, sizeof *to, "the list of workers");
 	}
 	return 0;
 }
 
-/* Layers of a worker with n cards, dealt out evenly to all of them in a row. */
+/* Divides the layers of a worker with n cards evenly over them, in order. */
 static int expand_shard(struct config *c, const struct config_shard *s, int64_t n,
 			struct config_shard *to, const char *where, struct err *e)
 {
@@ -167,7 +168,7 @@ static int expand_shard(struct config *c, const struct config_shard *s, int64_t 
 	return 0;
 }
 
-/* How many cards the worker `id` has by its entry; 1 where there is no such entry. */
+/* The number of cards in the entry of worker `id`; 1 when there is no such entry. */
 static int64_t cards_of(const struct config *c, const char *id)
 {
 	for (size_t i = 0; i < c->nworkers; i++)
@@ -223,7 +224,7 @@ int config_cluster_expand(struct config *c, const char *where, struct err *e)
 
 /* ---- devices ---- */
 
-/* What other programs call them. */
+/* The names that other programs use. */
 static const struct {
 	const char *word, *say;
 } foreign[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_json.c - a configuration back to text: JSON for checkpoints and for workers. */
+/* config_json.c - writes a configuration as JSON, for checkpoints and for workers. */
 #include "job/config.h"
 #include "job/config_parts.h"
 
@@ -68,8 +68,8 @@ static void one(struct buf *o, const struct config *c, const struct opt *r)
 	}
 }
 
-/* Left out: what was not given, and what would not pass the checks again beside the rest (settings
- * of a part that is not used). */
+/* Not written: keys that were not given, and keys that would fail the checks (settings of a part
+ * that is not used). */
 static bool wanted(const struct config *c, const struct opt *r)
 {
 	if (r->kind == OPT_CUSTOM)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_parts.h - what the files of the configuration share among themselves; everyone else uses
- * config.h. */
+/* config_parts.h - declarations shared by the files of the configuration only; other code
+ * uses config.h. */
 #ifndef HS_JOB_CONFIG_PARTS_H
 #define HS_JOB_CONFIG_PARTS_H
 
@@ -11,16 +11,16 @@ struct yaml_node;
 /* Reads the value of the key `coordinator`, `workers` or `shard_plan`. */
 int config_cluster_read(struct config *c, const char *key, const struct yaml_node *n,
 			const char *file, struct err *e);
-/* Workers with num_gpus: N become N workers ID.0 to ID.(N-1), their entries of shard_plan N
- * entries. */
+/* Workers with num_gpus: N become N workers ID.0 to ID.(N-1), their entries of shard_plan
+ * N entries. */
 int config_cluster_expand(struct config *c, const char *where, struct err *e);
 /* Whether "backend" or "backend:index" names a backend; `what`: "'device' of worker 'a'". */
 int config_device_check(const char *device, const char *where, const char *what, struct err *e);
 /* Checks the cluster part: identities, addresses, coverage of the layers. */
 int config_cluster_check(const struct config *c, const char *where, struct err *e);
-/* Whether a worker may hold several pieces of the model under the schedule. */
+/* Whether a worker may hold several chunks of the model under the schedule. */
 bool config_interleaves(const struct config *c);
-/* Settles what follows from other keys, then checks what must hold between keys. `seen`: one flag a
+/* Sets the keys that follow from others, then checks keys against each other. `seen`: one flag a
  * row, set where a key was given. */
 int config_check(struct config *c, enum config_need need, const char *where, const bool *seen,
 		 struct err *e);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crew.h - the members of a job: which worker each of them is, which stage it holds, its place in
- * the group of that stage, and so who its neighbours are.
+/* crew.h - the members of a job: for each its worker, its stage and its place in the group of that
+ * stage; from this follow its neighbours.
  *
- * The only code that knows who holds what. Coordinator and workers have the same crew: the
- * coordinator's travels in PLAN. A member's number is its own for the whole job, in frames too; it
- * says nothing about its stage. Members are added, lost and moved between steps only. Schedules
- * (sched/sched.h) know nothing of members: they get stages, chunks and the number of a stage.
+ * Only this code knows which member holds what. Coordinator and workers have the same crew: PLAN
+ * carries the coordinator's. A member keeps its number for the whole job, also in frames; the
+ * number does not depend on its stage. Members are added, lost and moved between steps only.
+ * Schedules (sched/sched.h) do not use members: they get stages, chunks and the number of a stage.
  *
  * Pure: no clock, no link. Not safe for several threads. */
 #ifndef HS_JOB_CREW_H
@@ -26,7 +26,7 @@ struct member {
 	char device[MEMBER_ID];    /* that it drives: "cpu", "AMD Radeon RX 7900 XTX" */
 	char machine[MEMBER_ID];   /* name of its host */
 	char name[MEMBER_NAME];    /* for messages: "worker 'box2' (10.0.0.2)" */
-	char address[NET_ADDRESS]; /* where the configuration says that it listens */
+	char address[NET_ADDRESS]; /* its listening address of the configuration */
 	char best[NET_ADDRESS];    /* in PLAN: its fastest address, tried first; "": not known */
 	char key[KEY_TEXT];        /* its public key; "": its links have none */
 	int stage;                 /* -1: it holds nothing */
@@ -39,7 +39,7 @@ struct crew {
 	struct member *member; /* [n], by number */
 	int n;
 	size_t cap;
-	uint32_t changes; /* how often somebody was added, lost or moved */
+	uint32_t changes; /* the number of times that a member was added, lost or moved */
 };
 
 /* A crew of zeros is empty. */
@@ -48,12 +48,12 @@ int crew_copy(const struct crew *from, struct crew *c_p, struct err *e);
 
 /* A new member that holds nothing yet; returns its number. */
 int crew_add(struct crew *c, const struct member *m, struct err *e);
-/* It is gone; those behind it in its group move up by one place. */
+/* Marks it as gone; the members after it in its group move up by one place. */
 void crew_lose(struct crew *c, int number);
 /* To the last place in the group of another stage, or to -1: to none. ERR_INTERNAL for a member
  * that is gone and for a stage that does not exist. */
 int crew_move(struct crew *c, int number, int stage, struct err *e);
-/* The shape of a new plan: nobody holds anything until crew_move(). */
+/* The shape of a new plan: no member holds a stage until crew_move(). */
 void crew_shape(struct crew *c, int stages, int chunks);
 /* Whether every stage has a member; ERR_USAGE names the first that has none. */
 int crew_check(const struct crew *c, struct err *e);
@@ -62,8 +62,8 @@ int crew_stage_of(const struct crew *c, int number); /* -1: none */
 /* The member at a place of a stage's group; -1: there is none. */
 int crew_at(const struct crew *c, int stage, int place);
 int crew_group_size(const struct crew *c, int stage);
-/* Those that hold something, by stage and then by place; number_p has room for c->n. Returns how
- * many there are. */
+/* The members that hold a stage, by stage and then by place; number_p has room for c->n. Returns
+ * how many there are. */
 int crew_order(const struct crew *c, int *number_p);
 
 /* Whether a member holds the front of the model (the embedding), or its end (the loss). */

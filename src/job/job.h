@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.h - everything the coordinator knows before it starts: model, data, how long, what is
- * trained.
+/* job.h - what the coordinator knows before it starts: model, data, length of the run,
+ * trained parameters.
  *
  * Made from the configuration alone; starts nothing, writes nothing. */
 #ifndef HS_JOB_JOB_H

@@ -2,12 +2,12 @@
 /* loss_scale.h - dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", ICLR 2018),
  * for activations in float16.
  *
- * Gradients of the loss are multiplied by a power of two where they begin, and divided by it in the
- * optimizer, so that small ones do not vanish in float16. A step whose gradient is not finite is
- * not applied and halves the scale; 2000 good ones in a row double it: what torch.amp.GradScaler
- * does. torch scales the mean loss, here it is the sum over the trained tokens: the beginning is
- * torch's 65536 divided by the tokens of the first step. Decided by the coordinator alone; kept in
- * checkpoints. */
+ * Gradients of the loss are multiplied by a power of two where they begin, and divided by it in
+ * the optimizer, so that small ones do not vanish in float16. A step whose gradient is not finite
+ * is not applied and halves the scale; 2000 good ones in a row double it: what
+ * torch.amp.GradScaler does. torch scales the mean loss, here it is the sum over the trained
+ * tokens: the beginning is torch's 65536 divided by the tokens of the first step. Decided by the
+ * coordinator alone; kept in checkpoints. */
 #ifndef HS_JOB_LOSS_SCALE_H
 #define HS_JOB_LOSS_SCALE_H
 

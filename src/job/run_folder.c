@@ -165,8 +165,8 @@ static bool lies_in(const char *path, const char *dir)
 	       (!whole[n] || whole[n] == '/' || n == 1);
 }
 
-/* A file of the user's that lies in the folder; NULL: there is none. *what_p: the key that names
- * it. */
+/* A file of the user's that lies in the folder; NULL: there is none. *what_p: the key that
+ * names it. */
 static const char *find_input(const struct config *c, const char *dir, const char **what_p)
 {
 	const struct {

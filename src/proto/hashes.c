@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hashes.c - see hashes.h. The table is a row of entries of 72 bytes: key, hash, and 8 bytes of a
+/* hashes.c - see hashes.h. The table consists of entries of 72 bytes: key, hash, and 8 bytes of a
  * hash over both. */
 #include "proto/hashes.h"
 
@@ -69,7 +69,7 @@ struct hashes *hashes_open(const char *cache_dir)
 	return t;
 }
 
-/* ---- what a hash is of ---- */
+/* ---- keys ---- */
 
 static bool add_file(crypto_generichash_state *s, const char *path)
 {
@@ -164,7 +164,7 @@ void hashes_close(struct hashes *t)
 	struct err ignored = { 0 };
 	if (!t)
 		return;
-	/* too many: the new ones matter, and what else is still wanted comes back */
+	/* too many: keeps the new ones; an old one that is needed is computed again */
 	size_t first = t->n > ENTRIES_MOST ? t->sorted : 0;
 	if (t->n > t->sorted)
 		atomic_write_file(t->path, t->v + first * ENTRY, (t->n - first) * ENTRY, &ignored);

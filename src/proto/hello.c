@@ -33,7 +33,8 @@ int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct e
 	return send_fields(l, FRAME_HELLO, &w, deadline, e);
 }
 
-/* The protocol's number comes first, so that programs that differ in the rest can still say so. */
+/* The protocol number comes first, so that programs of different versions can name
+ * the difference. */
 int hello_read(const struct frame *f, struct hello *h, struct err *e)
 {
 	if (f->kind != FRAME_HELLO)
@@ -42,10 +43,11 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	struct wire_reader r = wire_read(f->payload, f->size);
 	h->protocol = wire_get_u32(&r);
 	if (!r.failed && h->protocol != HELLO_PROTOCOL)
-		return err_set(e, ERR_PROTOCOL,
-			       "who dialled speaks protocol %u, who listens protocol %d: install "
-			       "the same version on all machines",
-			       h->protocol, HELLO_PROTOCOL);
+		return err_set(
+			e, ERR_PROTOCOL,
+			"the connecting process speaks protocol %u, this one protocol %d: install "
+			"the same version on all machines",
+			h->protocol, HELLO_PROTOCOL);
 	h->role = wire_get_u8(&r);
 	h->member = wire_get_u32(&r);
 	h->job = wire_get_u64(&r);

@@ -11,7 +11,7 @@
 
 const uint64_t probe_size[PROBE_SIZES] = { 64 << 10, 1 << 20, 8 << 20 };
 
-/* ---- what travels ---- */
+/* ---- payloads ---- */
 
 static void put_order(struct wire_writer *w, const struct probe_order *o)
 {
@@ -116,7 +116,7 @@ int probe_ways_read(const struct frame *f, uint32_t n, struct probe_way *v, stru
 	}
 	if (!good && !r.failed)
 		return err_set(e, ERR_PROTOCOL,
-			       "PROBED: %u ways where %u were asked for, or absurd figures", count,
-			       n);
+			       "PROBED: %u ways where %u were requested, or impossible figures",
+			       count, n);
 	return wire_read_end(&r, "PROBED", e);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link_probe_wire.h - measuring the link between two workers: the coordinator's order (PROBE) and
- * what was found (PROBED). */
+ * the result (PROBED). */
 #ifndef HS_PROTO_LINK_PROBE_WIRE_H
 #define HS_PROTO_LINK_PROBE_WIRE_H
 
@@ -24,7 +24,7 @@ struct probe_order {
 	char id[128], key[KEY_TEXT]; /* of the other worker; key "" without keys */
 	double seconds;              /* for one direction of one address */
 	uint32_t n;
-	/* PROBE_MEASURE: where to dial, as net_dial wants it */
+	/* PROBE_MEASURE: where to connect, in the form of net_dial() */
 	char address[PROBE_WAYS_MOST][NET_ADDRESS];
 };
 
@@ -34,13 +34,13 @@ struct probe_rate {
 	double spread;   /* between the quartiles, as a share of the median */
 };
 
-/* What was found at one address. */
+/* The result for one address. */
 struct probe_way {
 	bool reached;
-	char why[200]; /* not reached: why */
+	char why[200]; /* the reason when it was not reached */
 	/* seconds one way: half of the median round trip */
 	double latency;
-	/* from who measured to who answered, and back */
+	/* from the measuring side to the other, and back */
 	struct probe_rate out[PROBE_SIZES], in[PROBE_SIZES];
 };
 

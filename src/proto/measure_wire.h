@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure_wire.h - what is asked of a device (PROFILE), and what it was measured to do (PROFILED)
- * as the bytes of a frame. */
+/* measure_wire.h - the request to measure a device (PROFILE) and its result (PROFILED) as the
+ * payload of a frame. */
 #ifndef HS_PROTO_MEASURE_WIRE_H
 #define HS_PROTO_MEASURE_WIRE_H
 

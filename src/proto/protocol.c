@@ -508,7 +508,7 @@ int stepped_read(const void *p, size_t n, struct stepped_message *m, struct span
 	}
 	TRY(wire_read_end(&r, "STEPPED", e));
 	if (odd)
-		return err_set(e, ERR_PROTOCOL, "STEPPED: times or counts that cannot be");
+		return err_set(e, ERR_PROTOCOL, "STEPPED: impossible times or counts");
 	*count_p = kept;
 	return 0;
 }
@@ -528,7 +528,7 @@ int clock_read(const void *p, size_t n, struct clock_message *m, struct err *e)
 	m->heard = get_time(&r, &odd);
 	m->said = get_time(&r, &odd);
 	TRY(wire_read_end(&r, "CLOCK", e));
-	return odd ? err_set(e, ERR_PROTOCOL, "CLOCK: a time that cannot be") : 0;
+	return odd ? err_set(e, ERR_PROTOCOL, "CLOCK: an impossible time") : 0;
 }
 
 /* ---- ends and states ---- */
@@ -596,7 +596,7 @@ int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e
 	m_p->data = wire_get_bytes(&r, &bytes);
 	TRY(wire_read_end(&r, "STATE", e));
 	if (bytes % 4)
-		return err_set(e, ERR_PROTOCOL, "STATE: %zu bytes of %s are no float32 numbers",
+		return err_set(e, ERR_PROTOCOL, "STATE: %zu bytes of %s are not float32 numbers",
 			       bytes, m_p->name);
 	m_p->count = bytes / 4;
 	return 0;

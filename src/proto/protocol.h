@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protocol.h - what coordinator and workers say to each other: each frame's payload as a struct, to
+/* protocol.h - the messages between coordinator and workers: each frame's payload as a struct, to
  * and from wire fields.
  *
  * A job as one worker sees it:
- *   coordinator: PLAN, [STATE ...], then again and again one round:
+ *   coordinator: PLAN, [STATE ...], then one round after another:
  *     BATCH for each microbatch -> (neighbours: ACTIVATION, GRADIENT) -> LOSS per microbatch from
  *       the end of the model
- *     training rounds end with NORM from everyone, STEP to everyone (apply or skip), STEPPED from
- *       everyone
+ *     training rounds end with NORM from every worker, STEP to every worker (apply or skip),
+ *       STEPPED from every worker
  *     sampling rounds have one microbatch of one sequence, answered by TOKEN instead of LOSS
  *   CLOCK, between rounds, is answered by CLOCK;
  *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either
@@ -29,11 +29,11 @@
 struct err;
 struct buf;
 
-/* PLAN: everything a worker must know but the data. */
+/* PLAN: everything that a worker must know, except the data. */
 struct plan_message {
 	struct crew crew; /* all members of the job, with its stages and chunks */
 	int self;         /* the number of the member that gets this PLAN */
-	/* piece v (chunk_number) holds layers [first[v], first[v+1]) */
+	/* chunk number v (chunk_number) holds the layers [first[v], first[v+1]) */
 	int64_t first[CHUNKS_MOST + 1];
 	char schedule[32];
 	enum dtype wire;
@@ -44,7 +44,7 @@ struct plan_message {
 	bool trace;      /* spans travel with STEPPED */
 	bool offered;    /* WEIGHTS_OFFER follows: parameters come over the link */
 	double progress; /* seconds from one PROGRESS to the next; 0: none */
-	char model[65];  /* its digest */
+	char model[65];  /* the model's digest */
 };
 
 int plan_message_write(const struct plan_message *p, const char *config_json, struct buf *out,
@@ -59,7 +59,7 @@ bool plan_is_end(const struct plan_message *p);
 /* Whether the member's layers have a parameter of this name in the model's files. */
 bool plan_needs(const struct plan_message *p, const char *name);
 
-/* The part of PLAN that says what a layer is; PROFILE has it too. */
+/* The part of PLAN that describes a layer; PROFILE has it too. */
 void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,
 	      const struct optim_config *c);
 void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPTIM_NAME],
@@ -71,7 +71,7 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
  * that follows the last one. */
 enum round { ROUND_EVAL, ROUND_TRAIN, ROUND_SAMPLE };
 
-/* BATCH. ids only for who holds the front, labels only for who holds the end. */
+/* BATCH. ids only for the worker with the front, labels only for the worker with the end. */
 struct batch_head {
 	enum round round;
 	uint32_t microbatches; /* in this round */
@@ -109,27 +109,28 @@ struct norm_entry {
 };
 
 struct step_message {
-	bool apply; /* false: forget the gradients, the loss or the norm was not finite */
+	bool apply; /* false: clear the gradients; the loss or the norm was not finite */
 	struct optim_step s;
 	double lr;
 };
 
-/* What a round sent to a neighbour or got from it. The k-th time of one end and the k-th of the
- * other are of one message: a link keeps the order. */
+/* The messages that a worker sent to a neighbour or received from it in a round. The k-th time at
+ * one end and the k-th at the other belong to one message: a link keeps the order. */
 enum flow_kind { FLOW_TO_NEXT, FLOW_TO_PREV, FLOW_FROM_PREV, FLOW_FROM_NEXT, FLOWS };
 enum { FLOW_TIMES = 256 };
 struct flow {
 	uint64_t bytes, messages;
 	uint32_t times;         /* of the first messages, at most FLOW_TIMES */
-	int64_t at[FLOW_TIMES]; /* the worker's clock: handed over, or arrived */
+	int64_t at[FLOW_TIMES]; /* by the worker's clock: handed to the link, or arrived */
 };
 
-/* Nanoseconds of this round: computing; moving messages between device and link; blocked because
- * something was not there yet. */
+/* Nanoseconds of this round: computing; moving messages between device and link; blocked because an
+ * input had not arrived. */
 struct stepped_message {
 	int64_t busy, copy, wait;
 	uint64_t mem_peak; /* bytes on the device */
-	/* the worker's clock: STEP arrived (0: there was none), this was written */
+	/* by the worker's clock: when STEP arrived (0: there was none), and when this
+	 * was written */
 	int64_t heard, said;
 	struct flow flow[FLOWS];
 };
@@ -141,10 +142,10 @@ struct span {
 	uint8_t kind, chunk; /* enum instr_kind */
 };
 
-/* PROGRESS: what a worker is at, while it has a plan. */
+/* PROGRESS: the state of a worker that has a plan. */
 enum progress_state {
 	PROGRESS_IDLE,    /* waits for the coordinator */
-	PROGRESS_WORKING, /* has all it needs */
+	PROGRESS_WORKING, /* has all its inputs */
 	PROGRESS_WAITING, /* waits for another worker */
 };
 struct progress {
@@ -164,8 +165,8 @@ struct state_message {
 	const void *data; /* in the payload, not aligned */
 };
 
-/* ABORT: why, and the kind of trouble (enum err_code), so that a lost neighbour can be told from
- * a cause. */
+/* ABORT: the reason and its kind (enum err_code), so that a lost neighbour can be distinguished
+ * from a cause. */
 int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p);
 void abort_read(const void *p, size_t n, struct err *why_p);
 

@@ -107,7 +107,7 @@ static int rows_f32(struct model_file *f, const struct model_tensor *t, const st
 	return rc < 0 ? rc : 0;
 }
 
-/* Where the parts of NF4 lie. */
+/* The offsets of the parts of NF4. */
 struct places {
 	float *offset, *code, *absmax, *code2, *absmax2;
 	uint8_t *absmax8, *packed;

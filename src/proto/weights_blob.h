@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_blob.h - one tensor as the bytes that travel and lie in the cache; shared by the two
- * sides of weights_out.h.
+/* weights_blob.h - one tensor as the bytes that are sent and cached; shared by the two sides
+ * of weights_out.h.
  *
  * Plain: shape x dtype, row-major. NF4: float32 offset and 3 zeros, code (16), then absmax (nblk),
  * or when double-quantised code2 (256), absmax2 (ceil(nblk/256)) and absmax8 (nblk bytes); then the
@@ -33,10 +33,10 @@ struct blob_head {
 struct blob {
 	const unsigned char *p;
 	size_t n;
-	void *owned; /* mem_free; NULL where p lies in the model file */
+	void *owned; /* mem_free; NULL where p points into the model file */
 };
 
-/* How this tensor travels to a stage with these options; everything but the hash. */
+/* The form in which this tensor is sent to a stage with these options; everything but the hash. */
 int blob_describe(struct model_file *f, const struct model_tensor *t, const struct stage_options *o,
 		  struct blob_head *h_p, struct err *e);
 /* Its bytes, made from the file. */
@@ -44,8 +44,7 @@ int blob_make(struct model_file *f, const struct blob_head *h, struct blob *b_p,
 void blob_release(struct blob *b);
 void blob_hash(const void *p, size_t n, unsigned char out[BLOB_HASH]);
 
-/* Bytes that a tensor of this head must have; ERR_PROTOCOL for shapes and storage that
- * cannot be. */
+/* Bytes that a tensor of this head must have; ERR_PROTOCOL for impossible shapes and storage. */
 int blob_size(const struct blob_head *h, uint64_t *n_p, struct err *e);
 void blob_head_put(struct wire_writer *w, const struct blob_head *h);
 int blob_head_get(struct wire_reader *r, struct blob_head *h_p, struct err *e);

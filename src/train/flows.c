@@ -41,8 +41,8 @@ static void rate_to_next(const struct stepped_message *m, const int64_t *clock, 
 	}
 }
 
-void flows_of_pass(const struct stepped_message *m, const int64_t *clock, const int *next, int n,
-		   bool memory, struct flow_rate *rate, struct train_stage *stage)
+void flows_of_round(const struct stepped_message *m, const int64_t *clock, const int *next, int n,
+		    bool memory, struct flow_rate *rate, struct train_stage *stage)
 {
 	for (int i = 0; i < n; i++) {
 		stage[i] = (struct train_stage){ .busy = clock_seconds(m[i].busy),

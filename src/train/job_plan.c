@@ -110,7 +110,7 @@ void job_plan_release(struct job_plan *p)
 	*p = (struct job_plan){ 0 };
 }
 
-/* What a stage's device is called: by its backend alone where there is only this process. */
+/* The name of a stage's device: only its backend when there is only this process. */
 static const char *device_text(const struct seat_spec *seat, const struct welcome *caps,
 			       struct arena *a)
 {
@@ -127,9 +127,10 @@ static int worker_of(const struct job_plan *p, int device, const struct seat_spe
 	for (int i = 0; i < n; i++)
 		if (!strcmp(seat[i].id, p->profile.device[device].id))
 			return i;
-	return err_set(e, ERR_USAGE,
-		       "the plan gives layers to device '%s', which is none of this job's workers",
-		       p->profile.device[device].id);
+	return err_set(
+		e, ERR_USAGE,
+		"the plan gives layers to device '%s', which belongs to no worker of this job",
+		p->profile.device[device].id);
 }
 
 int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,

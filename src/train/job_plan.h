@@ -29,17 +29,18 @@ struct job_plan {
  * p->planner afterwards. */
 void job_plan_options(struct job_plan *p, const struct config *c);
 /* The user's own plan, if there is one: `file` (MAY be NULL), else the configuration's `plan` or
- * `shard_plan`; then the planner is `manual`. The profile is there already (p->profile). */
+ * `shard_plan`; then the planner is `manual`. The profile must have been set (p->profile). */
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e);
 /* Without measurements (profile: none): a profile in which all workers are equal and everything
- * fits, good for splits that need none. */
+ * fits, for splits that need no measurements. */
 int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_spec *seat, int n,
 		    struct err *e);
 /* Makes p->plan; with `execute` it must be one that can be run today and fits into memory. */
 int job_plan_make(struct job_plan *p, bool execute, struct err *e);
 void job_plan_release(struct job_plan *p); /* profile included */
-/* The plan as stages of the workers seat[0..n): worker[i] is the index of the one that gets stage i
- * (room for n). Allocated in `a`. ERR_USAGE when the plan names a device that is none of them. */
+/* The plan as stages of the workers seat[0..n): worker[i] is the index of the one that gets stage
+ * i (room for n). Allocated in `a`. ERR_USAGE when the plan names a device that belongs to none
+ * of them. */
 int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 		   const struct welcome *caps, int n, struct arena *a, struct placement *place,
 		   int *worker, struct err *e);

@@ -85,7 +85,7 @@ static double percent_off(double predicted, double measured)
 	return measured > 0 ? 100 * (predicted / measured - 1) : 0;
 }
 
-/* The stage whose computing or waiting is furthest from what was predicted. */
+/* The stage whose computing or waiting differs most from the prediction. */
 static void what_differed(const struct judge *j, struct buf *out)
 {
 	const struct job_plan *p = j->job_plan;

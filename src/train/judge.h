@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* judge.h - how good a prediction was: what the plan said of each step against what was measured.
+/* judge.h - the error of a prediction: the plan's time of each step against the measured one.
  *
- * A step's prediction is the plan's time for the mean step, times the tokens it really had. The
- * first step of a run warms up and does not count. */
+ * The prediction for a step is the plan's time for the mean step, scaled by the tokens of this
+ * step. The first step of a run warms up and is not used. */
 #ifndef HS_TRAIN_JUDGE_H
 #define HS_TRAIN_JUDGE_H
 
@@ -29,16 +29,16 @@ struct judge {
 /* Zero-initialised otherwise. */
 int judge_init(struct judge *j, const struct job_plan *p, struct err *e);
 void judge_release(struct judge *j);
-/* What is predicted of a step with that many tokens, seconds. */
+/* The predicted seconds of a step with that many tokens. */
 double judge_predict(const struct judge *j, uint64_t tokens);
-/* One step; `stage` as the workers said. */
+/* Adds one step; `stage` from the workers' reports. */
 int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct train_stage *stage,
 	       struct err *e);
 /* False when there was nothing to compare. */
 bool judge_end(struct judge *j);
 
-/* In sentences, one a line: step time, each stage's memory; when the step time is off by more than
- * 10 %, what differed most. */
+/* In sentences, one a line: step time, each stage's memory; when the error of the step time is
+ * above 10 %, the stage that differed most. */
 void judge_text(const struct judge *j, struct buf *out);
 /* DIR/prediction.json: {"predicted_seconds", "measured_seconds", "error_percent", "stages":
  * [{"id", "predicted_gib", "measured_gib", "predicted_busy_seconds",

@@ -76,7 +76,7 @@ int round_send(struct rounds *p, uint32_t m, const struct microbatch *mb, struct
 				  p->scale, e);
 }
 
-/* ---- what comes ---- */
+/* ---- messages ---- */
 
 static int twice(const struct rounds *p, const struct session_event *ev, struct err *e)
 {
@@ -106,7 +106,7 @@ static int take_norm(struct rounds *p, const struct session_event *ev, int row, 
 	struct norm_entry v[NORMS_MOST];
 	size_t n = 0;
 	if (p->kind != ROUND_TRAIN)
-		return err_set(e, ERR_PROTOCOL, "%s sent NORM in a round that trains nothing",
+		return err_set(e, ERR_PROTOCOL, "%s sent NORM in a round that does not train",
 			       session_name(p->ses, ev->member));
 	if (p->have_norm[row])
 		return twice(p, ev, e);
@@ -122,7 +122,7 @@ static int take_norm(struct rounds *p, const struct session_event *ev, int row, 
 	return 0;
 }
 
-/* One worker's report; its spans come to our time axis. */
+/* Takes one worker's report; its spans are moved to our time axis. */
 static int take_stepped(struct rounds *p, const struct session_event *ev, int row, struct err *e)
 {
 	struct stepped_message *m = &p->stepped[row];
@@ -240,6 +240,6 @@ int round_end(struct rounds *p, struct err *e)
 		if (p->stepped[k].mem_peak > p->mem_peak)
 			p->mem_peak = p->stepped[k].mem_peak;
 	}
-	flows_of_pass(p->stepped, p->clock, p->next, p->n, p->o.in_memory, p->rates, p->stages);
+	flows_of_round(p->stepped, p->clock, p->next, p->n, p->o.in_memory, p->rates, p->stages);
 	return 0;
 }

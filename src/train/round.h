@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* round.h - one round over some microbatches as the coordinator sees it: sending them, and
- * collecting what the workers say of them, in whatever order it comes.
+/* round.h - the coordinator's side of one round: sending its microbatches, and collecting the
+ * workers' reports in any order of arrival.
  *
  * Training: round_begin, round_send for each, round_losses, round_norms, round_step, round_end.
  * Evaluation: round_begin, round_losses, round_end. Sampling: round_begin, round_token, round_end.
- * A message that is not of the round under way, or comes twice, is an error of the job. */
+ * A message of another round, or a second one of the same kind, is an error of the job. */
 #ifndef HS_TRAIN_ROUND_H
 #define HS_TRAIN_ROUND_H
 
@@ -19,8 +19,8 @@ enum { NORMS_MOST = MODEL_LAYERS_MOST + 2 };
 struct round_options {
 	bool in_memory; /* the workers are threads of this process */
 	bool trace;     /* they send spans */
-	/* Spans of a worker, on this process's clock; MAY be NULL. `row`: its place in the
-	 * pipeline. */
+	/* Spans of a worker, on this process's clock; MAY be NULL. `row`: its place in
+	 * the pipeline. */
 	void (*spans)(void *ctx, int row, const struct span *v, size_t n, int64_t error);
 	void *ctx;
 };
@@ -30,21 +30,21 @@ struct rounds {
 	struct round_options o;
 	int64_t layers;
 	uint64_t number; /* counts rounds: the step number of the frames */
-	/* The members that hold something, by stage and then by place in its group ("rows"). */
+	/* The members that hold a stage, by stage and then by place in its group ("rows"). */
 	int n;
 	int *member; /* [n] of a row */
 	int *row;    /* [members] of a member; -1 */
 	int *next;   /* [n] the row that gets its activations; -1 */
-	/* Of the round under way. */
+	/* Of the current round. */
 	enum round kind;
 	uint64_t step;
 	float scale;
-	uint32_t microbatches, losses; /* losses: how many have come */
+	uint32_t microbatches, losses; /* losses: how many have arrived */
 	double *loss;                  /* [microbatches] sums over tokens */
 	bool *have_loss;
 	size_t loss_cap, have_cap;
-	uint64_t trained;                        /* tokens learned from */
-	int norms, done;                         /* members whose NORM, STEPPED has come */
+	uint64_t trained;                        /* trained tokens */
+	int norms, done;                         /* members whose NORM, STEPPED has arrived */
 	bool *have_norm, *have_done, have_token; /* [n] */
 	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */
 	int32_t token;

@@ -61,7 +61,7 @@ static int answer(const struct samples *s, const char *prompt, struct tokens *id
 	bool stopped = false;
 	if (j->model.max_positions && most > (size_t)j->model.max_positions)
 		most = (size_t)j->model.max_positions;
-	if (!begin || begin >= most) { /* no reason to fail after a long training */
+	if (!begin || begin >= most) { /* not an error, because the training has succeeded */
 		log_warn("sample_prompts: '%.60s' has %zu tokens, the model %lld positions: it is "
 			 "left out",
 			 prompt, begin, (long long)j->model.max_positions);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* samples.h - what the model under training answers to the configuration's sample_prompts.
+/* samples.h - the answers of the model in training to the configuration's sample_prompts.
  *
- * Greedy, so the same as `heteroshard generate --temperature 0` says with the adapter of that step.
- * Nothing is kept between tokens: every next one is a round over the whole sequence, through
- * whatever the caller trains with. Prompts are asked as `generate` asks them: in the model's chat
- * template, or, where it has none, as they stand. */
+ * Greedy decoding, so the answer is that of `heteroshard generate --temperature 0` with the adapter
+ * of that step. Nothing is kept between tokens: each one is a round over the whole sequence,
+ * through the workers that train. Prompts are written as `generate` writes them: in the model's
+ * chat template, or unchanged where it has none. */
 #ifndef HS_TRAIN_SAMPLES_H
 #define HS_TRAIN_SAMPLES_H
 
@@ -23,7 +23,7 @@ struct samples {
 	/* MAY be NULL */
 	int (*told)(void *sink, uint64_t step, const char *prompt, const char *text, struct err *e);
 	void *sink;
-	const volatile sig_atomic_t *stop; /* leave the rest out; MAY be NULL */
+	const volatile sig_atomic_t *stop; /* skip the rest; MAY be NULL */
 };
 
 /* Answers every prompt; adds a line {step, prompt, text, tokens, stopped} for each

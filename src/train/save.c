@@ -35,7 +35,7 @@ bool saver_due(const struct saver *s)
 	return every > 0 && passed >= (s->failed && every > AGAIN ? AGAIN : every);
 }
 
-/* ---- room on the disk ---- */
+/* ---- space on the disk ---- */
 
 static const char *megabytes(uint64_t bytes, char *s, size_t cap)
 {
@@ -62,7 +62,7 @@ static int check_room(const struct saver *s, const struct train_state *st, struc
 		count += (s->job->total_steps - st->step) / (uint64_t)c->save_steps;
 	if (c->save_total_limit > 0 && count > (uint64_t)c->save_total_limit + 1)
 		count = (uint64_t)c->save_total_limit +
-			1; /* the oldest goes after the newest came */
+			1; /* the oldest is removed after the newest has been written */
 	if ((room - result) / one < count)
 		log_warn("output_dir %s: %s are free; %llu checkpoints of %s will not fit: set "
 			 "save_total_limit, or save less often (save_steps)",
@@ -104,8 +104,9 @@ int saver_save(struct saver *s, const struct train_state *st, enum save_kind kin
 	s->last = clock_now();
 	s->seconds = clock_seconds(s->last - began);
 	s->failed = rc < 0;
-	if (rc < 0) { /* the steps since the one before are worth more than a stop */
-		log_warn("%s; training goes on, it is tried again", e->msg);
+	if (rc < 0) {
+		/* stopping would lose the steps since the last checkpoint */
+		log_warn("%s; training goes on, saving is tried again", e->msg);
 		err_clear(e);
 	}
 	return 0;

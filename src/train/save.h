@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.h - when and where a run is saved, and what happens when it cannot be.
+/* save.h - when and where a run is saved, and how failures to save are handled.
  *
- * Saving in the middle of a run that fails is a warning: training goes on and it is tried again.
- * The last save of a run is not given up while the process lives: it is tried again, in another
- * place when the caller names one. The result is written before the last checkpoint. */
+ * When saving fails in the middle of a run, it is a warning: training goes on and saving is tried
+ * again. The last save of a run is tried again until the process ends, in another folder when the
+ * caller names one. The result is written before the last checkpoint. */
 #ifndef HS_TRAIN_SAVE_H
 #define HS_TRAIN_SAVE_H
 
@@ -26,15 +26,15 @@ struct saver {
 	struct save_sink sink;
 	struct arena *arena;
 	struct run_folder folder;
-	char dir[2048];     /* where it is saved: output_dir, or what was chosen instead */
+	char dir[2048];     /* the folder: output_dir, or the one that was chosen in its place */
 	const char *newest; /* checkpoint; NULL: there is none yet */
-	int64_t last;       /* clock of the last one, or of the beginning */
+	int64_t last;       /* time of the last one, or of the beginning */
 	double seconds;     /* that it took */
 	bool failed;        /* the last one: tried again soon */
 };
 
-/* `st`: where the run begins. `resume`: the checkpoint that it goes on from, or NULL. ERR_IO when
- * not even one checkpoint fits on the disk. */
+/* `st`: where the run begins. `resume`: the checkpoint from which it continues, or NULL. ERR_IO
+ * when not even one checkpoint fits on the disk. */
 int saver_init(struct saver *s, struct job *j, const struct save_sink *sink, struct arena *a,
 	       const struct train_state *st, const char *resume, struct err *e);
 /* Whether a checkpoint is due by the clock (save_minutes). */

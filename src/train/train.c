@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVAL_ROUND = 16, RECENT = 5 /* steps whose longest says how long a step may take */ };
+enum { EVAL_ROUND = 16, RECENT = 5 /* steps whose longest sets the time limit of a step */ };
 
 struct trainer {
 	const struct config *cfg;
@@ -77,7 +77,7 @@ static int begin_rounds(struct trainer *t, struct err *e)
 	return rounds_init(&t->rounds, t->ses, &o, &t->arena, e);
 }
 
-/* After a step of so many seconds: how long the next may take before a worker counts as stuck. */
+/* After a step of `seconds`: sets the time limit after which a worker counts as stuck. */
 static void set_patience(struct trainer *t, double seconds)
 {
 	double longest = 0;
@@ -118,7 +118,7 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 
 /* ---- samples ---- */
 
-/* The sequence so far through all stages; none of them keeps anything of it. */
+/* Runs the sequence so far through all stages; they keep nothing of it. */
 static int next_token(void *ctx, const int32_t *id, size_t n, int32_t *next_p, struct err *e)
 {
 	struct trainer *t = ctx;
@@ -152,7 +152,7 @@ static int sample(struct trainer *t, struct err *e)
 
 /* ---- a step ---- */
 
-/* Says where the first number that is not finite came from. */
+/* Finds where the first number that is not finite came from. */
 static void locate_nonfinite(struct trainer *t)
 {
 	const struct rounds *p = &t->rounds;
@@ -243,7 +243,7 @@ static int one_step(struct trainer *t, struct err *e)
 				  .lr = s.learning_rate };
 	TRY(round_step(&t->rounds, &m, e));
 	TRY(round_end(&t->rounds, e));
-	/* a gradient that has left float16's range says nothing about data or learning rate */
+	/* a gradient beyond float16's range is not a sign of bad data or learning rate */
 	const bool overflow = t->st.scale.scale > 0 &&
 			      loss_scale_update(&t->st.scale, !s.skipped) && isfinite(s.loss);
 	if (s.skipped && !overflow && !t->nonfinite_run++)
@@ -344,9 +344,9 @@ static int get_profile(struct trainer *t, struct err *e)
 	return profile_check_job(&t->job_plan.profile, from, t->job, e);
 }
 
-/* Which layers where: unless the caller said so, as the configuration or a planner does, with what
- * the devices were measured to do. */
-static int choose(struct trainer *t, struct err *e)
+/* Chooses the layers of each stage, unless the caller did: by the configuration or by a planner
+ * with the measured profile. */
+static int choose_placement(struct trainer *t, struct err *e)
 {
 	int n = session_members(t->ses);
 	int *worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
@@ -371,8 +371,8 @@ static int choose(struct trainer *t, struct err *e)
 	return session_assign(t->ses, t->place->stages, t->place->chunks, worker, e);
 }
 
-/* What the view is told before the first step: seats and capabilities by stage. */
-static int tell_begin(struct trainer *t, const char *resume, struct err *e)
+/* Passes seats and capabilities, by stage, to the sink before the first step. */
+static int report_begin(struct trainer *t, const char *resume, struct err *e)
 {
 	int n = t->rounds.n;
 	struct seat_spec *seat = arena_alloc(&t->arena, (size_t)n * sizeof *seat);
@@ -408,11 +408,11 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
-	TRY(choose(t, e));
+	TRY(choose_placement(t, e));
 	TRY(begin_rounds(t, e));
 	TRY(job_hash_base(t->job, e));
 	TRY(run_folder_begin(&t->saver.folder, e));
-	TRY(tell_begin(t, resume, e));
+	TRY(report_begin(t, resume, e));
 	if (t->st.step >= t->job->total_steps)
 		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step,
 			 (unsigned long long)t->job->total_steps);

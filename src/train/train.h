@@ -2,7 +2,7 @@
 /* train.h - the coordinator: a whole training run from a configuration.
  *
  * It decides everything (order of the data, learning rate, whether a step is applied, when to save)
- * and computes nothing. What happens is told to a sink; nothing is printed here. */
+ * and computes nothing. Events are passed to a sink; nothing is printed here. */
 #ifndef HS_TRAIN_TRAIN_H
 #define HS_TRAIN_TRAIN_H
 
@@ -32,9 +32,9 @@ struct train_info {
 
 struct train_step {
 	uint64_t step, total; /* from 1 */
-	double epoch;         /* how many epochs of data have been seen */
+	double epoch;         /* epochs of data, with fraction */
 	double loss, learning_rate, grad_norm;
-	uint64_t tokens, trained; /* ids through the model, ids that were learned from */
+	uint64_t tokens, trained; /* ids through the model, trained ids */
 	double seconds;
 	double predicted;                /* seconds, by the plan; NaN: there is none */
 	double eta;                      /* seconds */
@@ -48,7 +48,7 @@ struct train_step {
 
 struct train_result {
 	uint64_t step, total;
-	bool interrupted; /* left early because of `stop`, or because a worker asked to; saved */
+	bool interrupted; /* ended early by `stop` or by the wish of a worker; saved */
 	double first_loss, last_loss;
 	double val_before, val_after; /* NaN without validation data */
 	uint64_t tokens, skipped;
@@ -63,36 +63,35 @@ struct train_sink {
 	int (*begin)(void *ctx, const struct train_info *i, struct err *e);
 	int (*step)(void *ctx, const struct train_step *s, struct err *e);
 	int (*eval)(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e);
-	/* progress inside something long */
+	/* progress within a long activity */
 	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all);
 	/* a sample prompt's answer */
 	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text,
 		      struct err *e);
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
-	/* The run cannot be saved at its end: 0 tries again (after a while, or in other[cap] when
-	 * that is set to a folder), negative gives up. */
+	/* The run cannot be saved at its end: 0 tries again (later, or in the folder other[cap]
+	 * when that is set), negative gives up. */
 	int (*blocked)(void *ctx, const char *why, char *other, size_t cap);
-	/* The run failed after it began; `newest`: the checkpoint to go on from, NULL: there is
-	 * none. */
+	/* The run failed after it began; `newest`: the checkpoint from which to continue,
+	 * NULL: none. */
 	void (*lost)(void *ctx, const char *newest);
-	/* At the end: the prediction against what was measured. Not called where nothing was
-	 * predicted or there was but one step. */
+	/* At the end: the prediction and the measurement. Not called when nothing was predicted or
+	 * there was only one step. */
 	void (*judge)(void *ctx, const struct judge *j);
-	/* What a worker did in a round, on our clock; `error`: by how many nanoseconds that can
-	 * be wrong. */
+	/* What a worker did in a round, on our clock; `error`: its largest error in nanoseconds. */
 	void (*spans)(void *ctx, int worker, uint64_t step, const struct span *v, size_t n,
 		      int64_t error);
 };
 
 struct train_options {
-	/* set from a signal: finish the step, save, leave. NULL: never */
+	/* set by a signal handler: finish the step, save, end. NULL: never */
 	const volatile sig_atomic_t *stop;
 	const struct placement *place; /* NULL: one stage on the configured device */
 	enum dtype act;                /* with `place`: dtype of activations */
 	/* with `place`: [stages] the member that gets each stage; NULL: member i stage i */
 	const int *member;
 	bool trace;         /* spans to the sink */
-	bool allow_changes; /* resume although what may change has changed */
+	bool allow_changes; /* resume although permitted settings have changed */
 	/* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 	char *const *program;
 	const struct ranks *ranks; /* NULL: not started by mpirun or srun (ranks.h) */
