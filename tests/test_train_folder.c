@@ -218,7 +218,7 @@ static void newest_is_what_was_written_last(void **state)
 	works(&t, "run", NULL,
 	      WITH("resume_from_checkpoint=latest", "save_steps=1", "max_steps=5"));
 	assert_true(dir_remove(at(&t, "run/checkpoints/step-000005"), &e) >= 0);
-	refused(&t, "run", WITH("resume_from_checkpoint=latest"), "is gone");
+	refused(&t, "run", WITH("resume_from_checkpoint=latest"), "but is missing");
 	tiny_remove(&t);
 }
 

@@ -191,7 +191,7 @@ static void versions_differ(void **state)
 		.protocol = HELLO_PROTOCOL + 5, .role = HELLO_COORDINATOR, .to = "a", .host = "c"
 	};
 	char theirs[32], ours[32];
-	snprintf(theirs, sizeof theirs, "dialled speaks protocol %d", HELLO_PROTOCOL + 5);
+	snprintf(theirs, sizeof theirs, "process speaks protocol %d", HELLO_PROTOCOL + 5);
 	snprintf(ours, sizeof ours, "listens protocol %d", HELLO_PROTOCOL);
 	refused(n, &s, A, &h, WORDS(theirs, ours, "same version"));
 	until(&w, theirs);
