@@ -8,10 +8,10 @@
  * gives wrong numbers here every time. Kernels are the real text compiled as C (fake_kernels.c), a
  * work-group being 128 fibers; a barrier that not all lanes reach ends the process.
  *
- * It is as strict as the drivers' documents are. A context of CUDA and the device of HIP belong to a
- * thread; handles and memory to their device. Transfers beside kernels take pinned memory. What is
- * compiled must be for the card. Around each piece of memory lie bytes that nobody may change, and
- * what __shared__ holds is no number when a group begins. An error of CUDA stays; HIP's events
+ * It is as strict as the drivers' documents are. A context of CUDA and the device of HIP belong to
+ * a thread; handles and memory to their device. Transfers beside kernels take pinned memory. What
+ * is compiled must be for the card. Around each piece of memory lie bytes that nobody may change,
+ * and what __shared__ holds is no number when a group begins. An error of CUDA stays; HIP's events
  * never show one, its queue ends the process. A library adds in the output's dtype where it may.
  *
  * FAKE_RT says what goes wrong, in words separated by blanks:
