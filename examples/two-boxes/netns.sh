@@ -81,7 +81,7 @@ done
 for i in $(seq 2 "$boxes"); do
 	ip netns exec "$tag-$i" "$bin" "$command" "$work/cluster.yaml" base_model=/nowhere \
 		key_file="$work/box$i/key" cache_dir="$work/box$i/cache" "$@" \
-		> >(sed "s/^/box$i: /" >&2) 2>&1 &
+		> >(sed -u "s/^/box$i: /" >&2) 2>&1 &
 	pids+=($!) # the worker's, not that of sed: cleanup ends it
 done
 status=0
