@@ -106,6 +106,9 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 	t->here = !i->seat;
 	if (i->seat && c->coordinator.hostname && c->coordinator.hostname[0])
 		snprintf(t->coordinator, sizeof t->coordinator, "%s", c->coordinator.hostname);
+	else if (i->seat && c->coordinator.ip && c->coordinator.ip[0])
+		/* the name that its own worker's machine has too */
+		snprintf(t->coordinator, sizeof t->coordinator, "%s", c->coordinator.ip);
 	else if (gethostname(t->coordinator, sizeof t->coordinator - 1) < 0 || !t->coordinator[0])
 		snprintf(t->coordinator, sizeof t->coordinator, "this machine");
 	snprintf(t->facts, sizeof t->facts, "%lld layers, %s, %lld microbatches of %lld",

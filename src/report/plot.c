@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDTH = 1600, HEIGHT = 900, SMOOTH_FROM = 40 };
+enum { WIDTH = 1600, HEIGHT = 900, SMOOTH_FROM = 8 };
 
 struct colour {
 	double r, g, b;
@@ -142,26 +142,28 @@ static void draw_dots(cairo_t *c, const struct panel *p, const double *x, const 
 	}
 }
 
-/* The mean of two exponential averages without the bias of their beginnings, one from each end, so
- * that the curve does not lag behind the losses. Values that are not finite are skipped. */
+/* The mean of the values around each step, weighted by keep^distance: at the ends it is the mean of
+ * one side, never the last value alone. Values that are not finite count nothing. out has room for
+ * 2n: the second half is scratch. */
 static void smooth_curve(const double *y, size_t n, double *out)
 {
-	double keep = exp(-1.0 / fmax(2, (double)n / 60));
+	const double keep = exp(-1.0 / fmax(2, (double)n / 60));
+	double *weight = out + n;
 	for (int back = 0; back < 2; back++) {
-		double sum = 0, weight = 0;
+		double sum = 0, all = 0;
 		for (size_t k = 0; k < n; k++) {
 			size_t i = back ? n - 1 - k : k;
-			if (isfinite(y[i])) {
-				sum = keep * sum + (1 - keep) * y[i];
-				weight = keep * weight + (1 - keep);
-			}
-			double v = weight > 0 ? sum / weight : NAN;
-			out[i] = !back           ? v
-				 : isnan(out[i]) ? v
-				 : isnan(v)      ? out[i]
-						 : (out[i] + v) / 2;
+			const bool here = isfinite(y[i]);
+			/* On the way back the value itself has been counted already. */
+			double sum_before = keep * sum, all_before = keep * all;
+			sum = sum_before + (here ? y[i] : 0);
+			all = all_before + here;
+			out[i] = back ? out[i] + sum_before : sum;
+			weight[i] = back ? weight[i] + all_before : all;
 		}
 	}
+	for (size_t i = 0; i < n; i++)
+		out[i] = weight[i] > 0 ? out[i] / weight[i] : NAN;
 }
 
 static void widen_range(const double *v, size_t n, double *lo, double *hi)
@@ -342,9 +344,9 @@ int plot_loss(const char *path, const struct plot_loss *p, struct err *e)
 		return err_set(e, ERR_INPUT, "%s: there is no loss to draw", path);
 	double *smoothed = NULL;
 	if (m->nstep >= SMOOTH_FROM) {
-		smoothed = mem_array(m->nstep, sizeof *smoothed);
+		smoothed = mem_array(2 * m->nstep, sizeof *smoothed);
 		if (!smoothed)
-			return err_nomem(e, m->nstep * sizeof *smoothed, "the loss plot");
+			return err_nomem(e, 2 * m->nstep * sizeof *smoothed, "the loss plot");
 		smooth_curve(m->loss, m->nstep, smoothed);
 	}
 	struct buf png = BUF_INIT;
