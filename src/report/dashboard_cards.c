@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dashboard_cards.c - the four drawings of the dashboard, see dashboard_priv.h. Devices of one kind
- * have one colour. */
+/* dashboard_cards.c - the four drawings of the dashboard, see dashboard_priv.h. Each device has its
+ * colour, the same in all of them. */
 #include "report/dashboard_priv.h"
 #include "report/plot_axis.h"
 #include "report/text.h"
@@ -46,20 +46,7 @@ int dashboard_sizes(const struct profile *p, int size[DASHBOARD_SIZES])
 	return n;
 }
 
-/* The colour of a device's kind: kinds are counted in the order of the devices. */
-static enum canvas_role kind_colour(const struct profile *p, int device)
-{
-	size_t kinds = 0;
-	for (int i = 0; i < p->devices; i++) {
-		int k = 0;
-		while (k < i && strcmp(p->device[k].kind, p->device[i].kind))
-			k++;
-		if (!strcmp(p->device[i].kind, p->device[device].kind))
-			return canvas_series(kinds);
-		kinds += k == i;
-	}
-	return canvas_series(0);
-}
+static enum canvas_role device_colour(int device) { return canvas_series((size_t)device); }
 
 static double more(struct canvas *c, int all, int shown, const char *what, double y)
 {
@@ -129,7 +116,7 @@ double dashboard_speed(struct canvas *c, const struct profile *p, double width)
 		canvas_write(c, s, width, y + 14, aligned(small_style, 1));
 		canvas_rect(c, 0, y + 22, width, 10, 5, CANVAS_GRID, 1);
 		canvas_rect(c, 0, y + 22, top > 0 ? fmax(10, width * v / top) : 0, 10, 5,
-			    kind_colour(p, i), 1);
+			    device_colour(i), 1);
 	}
 	return more(c, p->devices, DASHBOARD_DEVICES, "devices", y);
 }
@@ -195,7 +182,7 @@ static void time_names(struct canvas *c, const struct profile *p, struct end *en
 	for (int i = 0; i < n; i++)
 		write_clean(c, p->device[end[i].device].id, 15, x, end[i].y + 5,
 			    (struct canvas_text){ .size = fmin(14, least * 0.8),
-						  .role = kind_colour(p, end[i].device) });
+						  .role = device_colour(end[i].device) });
 }
 
 double dashboard_times(struct canvas *c, const struct profile *p, double width)
@@ -214,6 +201,7 @@ double dashboard_times(struct canvas *c, const struct profile *p, double width)
 	a.lo = a.log ? floor(log10(lo) * 3) / 3 : 0;
 	a.hi = a.log ? log10(hi * 1.1) : hi > 0 ? hi * 1.06 : 1;
 	time_grid(c, &a, left, right, height);
+	canvas_write(c, a.log ? "log. ms" : "ms", 0, height + 26, small_style);
 	double step = n > 1 ? (right - left - 48) / (n - 1) : 0;
 	for (int k = 0; k < n; k++) {
 		char s[16];
@@ -229,9 +217,9 @@ double dashboard_times(struct canvas *c, const struct profile *p, double width)
 				  height);
 		}
 		if (n > 1)
-			canvas_line(c, x, y, (size_t)n, 2.5, kind_colour(p, i));
+			canvas_line(c, x, y, (size_t)n, 2.5, device_colour(i));
 		for (int k = 0; k < n; k++)
-			canvas_dot(c, x[k], y[k], 4, kind_colour(p, i));
+			canvas_dot(c, x[k], y[k], 4, device_colour(i));
 		end[i] = (struct end){ i, y[n - 1] };
 	}
 	time_names(c, p, end, shown, right + 8, height);
@@ -254,7 +242,7 @@ static int layers_that_fit(const struct profile *p, int i)
 
 double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 {
-	double top = 0, y = 32;
+	double top = 0, y = 56;
 	char s[200];
 	static const struct {
 		const char *name;
@@ -272,7 +260,7 @@ double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 	}
 	snprintf(s, sizeof s, "a layer: %.3g + %.2g GiB of training state", p->layer_gib,
 		 p->layer_state_gib);
-	canvas_write(c, s, width, 8, aligned(small_style, 1));
+	canvas_write(c, s, 0, 32, small_style);
 	for (int i = 0; i < p->devices; i++)
 		top = fmax(top, p->device[i].memory_gib);
 	for (int i = 0; i < p->devices && i < DASHBOARD_DEVICES; i++, y += 46) {
@@ -291,7 +279,7 @@ double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 		for (int k = 0; k < 3; k++) {
 			double w = fmin(gib[k], d->memory_gib - from) * scale;
 			canvas_rect(c, from * scale, y + 22, w, 12, 3,
-				    k == 2 ? kind_colour(p, i) : part[k].role, part[k].opacity);
+				    k == 2 ? device_colour(i) : part[k].role, part[k].opacity);
 			from += gib[k];
 		}
 		double reserve = fmin(dashboard_reserve(d), d->memory_gib);
@@ -303,9 +291,24 @@ double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 
 /* ---- links ---- */
 
+/* Whether the profile has a link inside a host, between two of its devices. */
+static bool has_link(const struct profile *p, int host)
+{
+	for (int i = 0; i < p->links; i++)
+		if (p->link[i].from == host && p->link[i].to == host)
+			return true;
+	return false;
+}
+
 static void link_cell(struct canvas *c, const struct profile *p, int from, int to, double lo,
 		      double hi, double x, double y, double w, double h)
 {
+	if (from == to && !has_link(p, from)) { /* what planning assumes inside one host */
+		canvas_rect(c, x, y, w - 4, h - 4, 6, CANVAS_MUTED, 0.08);
+		canvas_write(c, "one host", x + w / 2 - 2, y + h / 2 + 4,
+			     aligned(small_style, 0.5));
+		return;
+	}
 	double v = p->bandwidth[from * p->hosts + to], ms = p->latency_ms[from * p->hosts + to];
 	double share = hi > lo ? (log(v) - log(lo)) / (log(hi) - log(lo)) : 1;
 	char s[32];
