@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -108,21 +110,85 @@ static void bad_files(void **state)
 	(void)state;
 	struct key_pair back;
 	struct err e;
-	const char *bad[] = { "",
-			      "\n",
-			      "too short\n",
-			      "0123456789012345678901234567890123456789x\n",
-			      "012345678901234567890123456789012345678\"\n",
-			      "%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%\n",
-			      "#####0000000000000000000000000000000000#\n" };
+	struct key_pair k;
+	char mistyped[KEY_TEXT], long_one[KEY_TEXT + 2];
+	assert_int_equal(key_pair_generate(&k, &e), 0);
+	memcpy(mistyped, k.sec, KEY_TEXT);
+	mistyped[30] = mistyped[30] == 'a' ? 'b' : 'a';
+	snprintf(long_one, sizeof long_one, "%sa", k.sec);
+	const char *bad[] = {
+		"",
+		"\n",
+		"too short\n",
+		"0123456789012345678901234567890123456789\n",
+		"hs1-secret-00000000000000000000000000000000000000000000000000000000\n",
+		k.pub,
+		mistyped,
+		long_one
+	};
+	const char *says[] = { "private key is",   "private key is", "private key is",
+			       "an older version", "a to z",         "private key is",
+			       "mistyped",         "private key is" };
 	assert_int_equal(key_pair_load("/tmp/hs-keys-not-there", &back, &e), ERR_IO);
 	assert_true(key_pair_load(dir, &back, &e) < 0);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		write_file(path, bad[i]);
 		chmod(path, 0600);
 		assert_int_equal(key_pair_load(path, &back, &e), ERR_USAGE);
+		if (!strstr(e.msg, says[i]) || strstr(e.msg, "hs1-secret-0"))
+			fail_msg("'%s' is answered '%s'", bad[i], e.msg);
 	}
 	unlink(path);
+}
+
+/* RFC 8032 section 7.1, tests 1 and 2, in this form. */
+static void known_keys(void **state)
+{
+	(void)state;
+	static const uint8_t sec[2][4] = { { 0x9d, 0x61, 0xb1, 0x9d }, { 0x4c, 0xcd, 0x08, 0x9b } },
+			     pub[2][4] = { { 0xd7, 0x5a, 0x98, 0x01 }, { 0x3d, 0x40, 0x17, 0xc3 } };
+	static const char *const text[2] = {
+		"hs1-secret-tvq3dhpp7vngbouejl2jf3bmyrcetrljpmzgsglqhowaghfop5qka2ww\n",
+		"hs1-secret-jtgqrgzi76lnvhnwyndoyekob5nyumm7gwv2mjg2rt3o2t5yu3563kmv\n",
+	};
+	struct key_pair k;
+	struct err e;
+	uint8_t raw[KEY_BYTES];
+	for (int i = 0; i < 2; i++) {
+		char again[KEY_TEXT];
+		write_file(path, text[i]);
+		chmod(path, 0600);
+		if (key_pair_load(path, &k, &e) < 0)
+			fail_msg("%s", e.msg);
+		assert_true(key_secret_bytes(k.sec, raw));
+		assert_memory_equal(raw, sec[i], 4);
+		assert_true(key_public_bytes(k.pub, raw));
+		assert_memory_equal(raw, pub[i], 4);
+		key_public_text(raw, again);
+		assert_string_equal(again, k.pub);
+		assert_false(key_secret_bytes(k.pub, raw) || key_public_bytes(k.sec, raw));
+		unlink(path);
+	}
+}
+
+/* No core file, nobody traces it. */
+static void not_dumpable(void **state)
+{
+	(void)state;
+	struct key_pair k;
+	struct err e;
+	int status;
+	assert_int_equal(key_pair_generate(&k, &e), 0);
+	assert_int_equal(key_pair_save(&k, path, &e), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_DUMPABLE, 1);
+		_exit(key_pair_load(path, &k, &e) < 0 || prctl(PR_GET_DUMPABLE) != 0);
+	}
+	assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	unlink(path);
+	unlink(beside);
 }
 
 static void parse(void **state)
@@ -139,6 +205,19 @@ static void parse(void **state)
 	assert_false(key_equal(out, ""));
 	assert_int_equal(key_parse("abc", "x.yaml:3", out, &e), ERR_USAGE);
 	assert_non_null(strstr(e.msg, "x.yaml:3"));
+	/* what stood in configurations before */
+	assert_int_equal(key_parse("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID", "x.yaml:3", out, &e),
+			 ERR_USAGE);
+	assert_non_null(strstr(e.msg, "heteroshard keygen"));
+	assert_int_equal(key_parse(k.sec, "x.yaml:3", out, &e), ERR_USAGE);
+	assert_non_null(strstr(e.msg, "private"));
+	assert_null(strstr(e.msg, k.sec));
+	/* Every single wrong character is noticed. */
+	for (size_t i = 0; k.pub[i]; i++) {
+		snprintf(text, sizeof text, "%s", k.pub);
+		text[i] = text[i] == 'x' ? 'y' : 'x';
+		assert_int_equal(key_parse(text, "x.yaml:3", out, &e), ERR_USAGE);
+	}
 }
 
 static void default_place(void **state)
@@ -174,7 +253,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(save_and_load), cmocka_unit_test(modes),
 		cmocka_unit_test(bad_files),     cmocka_unit_test(parse),
-		cmocka_unit_test(default_place),
+		cmocka_unit_test(default_place), cmocka_unit_test(known_keys),
+		cmocka_unit_test(not_dumpable),
 	};
 	return cmocka_run_group_tests_name("net_keys", tests, setup, teardown);
 }

@@ -197,7 +197,7 @@ static void several_cards(void **state)
 #define CLUSTER(workers, shards)                                                                   \
 	LEAST "coordinator: {ip: 10.0.0.1}\nworkers: [" workers "]\nshard_plan: [" shards "]\n"
 #define W1 "{id: 1, ip: 10.0.0.2}"
-#define KEY "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
+#define KEY "hs1-xkdfyk4hc6anyjlwjuzls5leu7l5rjp22j5vh34crbsgsm7ns4kvaqmj"
 
 static const struct {
 	const char *text, *want; /* a piece of the message */
@@ -292,7 +292,7 @@ static const struct {
 	{ LEAST "coordinator: {ip: a, port: 70000}\n", "'port' is 70000, allowed is 1 to 65535" },
 	{ LEAST "coordinator: {ip: a, listen: some}\n", "'listen' is 'some'" },
 	{ LEAST "coordinator: {ip: a, public_key: abc}\n",
-	  "'public_key' of the coordinator is not a key" },
+	  "'public_key' of the coordinator: a public key is hs1-" },
 	{ LEAST "coordinator: {ip: a, public_key: '" KEY "'}\nworkers: [" W1 "]\n",
 	  "worker '1' has no public_key but the coordinator has one" },
 	{ CLUSTER("{ip: b}", ""), "entry 1 of 'workers' has no 'id'" },

@@ -32,6 +32,10 @@ void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor);
 void os_huge_pages(void *p, size_t n);
 void os_drop_pages(void *p, size_t n);
 
+/* From now on this process writes no core file, and others of its user cannot trace it or read its
+ * memory. */
+void os_forbid_tracing(void);
+
 /* The path of the program that runs, also when this library was loaded by another program; NULL:
  * unknown. It stays valid. */
 const char *os_self_exe(void);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define PATH 1024
@@ -236,6 +237,7 @@ void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
 
 void os_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
 void os_drop_pages(void *p, size_t n) { madvise(p, n, MADV_DONTNEED); }
+void os_forbid_tracing(void) { prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 static char self[4096];
 

@@ -44,6 +44,8 @@ void os_drop_pages(void *p, size_t n)
 	(void)n;
 }
 
+void os_forbid_tracing(void) {}
+
 const char *os_self_exe(void) { return NULL; }
 
 bool os_boot_id(char *out, size_t n)

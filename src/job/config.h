@@ -43,7 +43,7 @@ struct config_coordinator {
 	const char *ip;
 	int64_t port;           /* 9998 */
 	const char *device;     /* "auto" */
-	const char *public_key; /* 40 characters of Z85 */
+	const char *public_key; /* as net/keys.h writes it */
 	int listen;             /* enum config_listen */
 };
 

@@ -11,13 +11,14 @@
 #include "base/mem.h"
 #include "base/yaml.h"
 #include "dev/dev.h"
+#include "net/keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_ENTRIES = 4096, KEY_CHARS = 40 };
+enum { MAX_ENTRIES = 4096 };
 
 #define FIELD(type, k) .key = #k, .offset = offsetof(struct type, k)
 
@@ -258,17 +259,11 @@ int config_device_check(const char *device, const char *where, const char *what,
 		       where, what, device, names, say ? "; " : "", say ? say : "");
 }
 
-/* 40 characters of Z85 (ZeroMQ RFC 32). */
 static int check_key(const char *key, const char *where, const char *who, struct err *e)
 {
-	static const char z85[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-"
-				  ":+=^!/*?&<>()[]{}@%$#";
-	if (strlen(key) == KEY_CHARS && strspn(key, z85) == KEY_CHARS)
-		return 0;
-	return err_set(e, ERR_USAGE,
-		       "%s: 'public_key' of %s is not a key: 40 characters, as 'heteroshard "
-		       "keygen' prints them",
-		       where, who);
+	char at[512], checked[KEY_TEXT];
+	snprintf(at, sizeof at, "%.300s: 'public_key' of %.120s", where, who);
+	return key_parse(key, at, checked, e);
 }
 
 static const char *address(const struct config_worker *w)

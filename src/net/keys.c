@@ -6,32 +6,191 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <sodium.h>
-#include <stdint.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "base/os.h"
 
-int key_pair_generate(struct key_pair *k_p, struct err *e)
+#define PUBLIC "hs1-"
+#define SECRET "hs1-secret-"
+enum {
+	CHECK_BYTES = 3,
+	ALL_BYTES = KEY_BYTES + CHECK_BYTES,
+	CHARS = ALL_BYTES * 8 / 5,
+	OLD_CHARS = 40
+};
+_Static_assert(sizeof SECRET + CHARS <= KEY_TEXT, "a key fits its text");
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz234567";
+
+static void check_bytes(const char *word, const uint8_t key[KEY_BYTES], uint8_t out[CHECK_BYTES])
 {
-	if (sodium_init() < 0 || zmq_curve_keypair(k_p->pub, k_p->sec) != 0)
-		return err_set(e, ERR_INTERNAL,
-			       "cannot make a key pair: this machine's random generator or "
-			       "libzmq's CURVE is missing");
+	uint8_t all[sizeof SECRET + KEY_BYTES], sum[SHA256_DIGEST_LENGTH];
+	size_t n = strlen(word);
+	memcpy(all, word, n);
+	memcpy(all + n, key, KEY_BYTES);
+	SHA256(all, n + KEY_BYTES, sum);
+	memcpy(out, sum, CHECK_BYTES);
+	OPENSSL_cleanse(all, sizeof all);
+}
+
+static void to_text(const char *word, const uint8_t key[KEY_BYTES], char out[KEY_TEXT])
+{
+	uint8_t all[ALL_BYTES];
+	memcpy(all, key, KEY_BYTES);
+	check_bytes(word, key, all + KEY_BYTES);
+	size_t n = strlen(word);
+	memcpy(out, word, n);
+	for (size_t i = 0; i < CHARS; i++) {
+		size_t bit = i * 5;
+		unsigned two = (unsigned)all[bit / 8] << 8 |
+			       (bit / 8 + 1 < ALL_BYTES ? all[bit / 8 + 1] : 0);
+		out[n + i] = alphabet[two >> (11 - bit % 8) & 31];
+	}
+	out[n + CHARS] = 0;
+	OPENSSL_cleanse(all, sizeof all);
+}
+
+/* Exactly one key of the kind that `word` names; NULL, or what is wrong with it. */
+static const char *from_text(const char *word, const char *text, uint8_t out[KEY_BYTES])
+{
+	uint8_t all[ALL_BYTES] = { 0 }, check[CHECK_BYTES];
+	const char *wrong = NULL;
+	size_t n = strlen(word);
+	if (strncmp(text, word, n) != 0 || strlen(text) != n + CHARS)
+		return "has another form";
+	for (size_t i = 0; i < CHARS; i++) {
+		const char *at = strchr(alphabet, text[n + i]);
+		if (!at)
+			wrong = "has a character that keys do not have (they have a to z and 2 to "
+				"7)";
+		for (unsigned bit = 0; at && bit < 5; bit++)
+			if ((at - alphabet) >> (4 - bit) & 1)
+				all[(i * 5 + bit) / 8] |= (uint8_t)(128 >> (i * 5 + bit) % 8);
+	}
+	check_bytes(word, all, check);
+	if (!wrong && memcmp(check, all + KEY_BYTES, CHECK_BYTES) != 0)
+		wrong = "is mistyped: its last characters do not fit the others";
+	if (!wrong)
+		memcpy(out, all, KEY_BYTES);
+	OPENSSL_cleanse(all, sizeof all);
+	return wrong;
+}
+
+bool key_public_bytes(const char *pub, uint8_t out[KEY_BYTES])
+{
+	return !from_text(PUBLIC, pub, out);
+}
+
+bool key_secret_bytes(const char *sec, uint8_t out[KEY_BYTES])
+{
+	return !from_text(SECRET, sec, out);
+}
+
+void key_public_text(const uint8_t pub[KEY_BYTES], char out[KEY_TEXT])
+{
+	to_text(PUBLIC, pub, out);
+}
+
+/* Cuts what surrounds a key; NULL when what is left is too long for any. */
+static const char *trimmed(const char *text, char out[KEY_TEXT])
+{
+	while (isspace((unsigned char)*text))
+		text++;
+	size_t n = strlen(text);
+	while (n && isspace((unsigned char)text[n - 1]))
+		n--;
+	if (n >= KEY_TEXT)
+		return NULL;
+	memcpy(out, text, n);
+	out[n] = 0;
+	return out;
+}
+
+/* What is wrong with a text that is no key, for people. `word`: the kind that was wanted. */
+static int no_key(const char *text, const char *word, const char *wrong, const char *where,
+		  struct err *e)
+{
+	size_t n = text ? strlen(text) : KEY_TEXT, want = strlen(word) + CHARS;
+	if (n == OLD_CHARS)
+		return err_set(e, ERR_USAGE,
+			       "%s: a key of an older version (40 characters); move the old key "
+			       "file away, make a new key on each machine with `heteroshard "
+			       "keygen` and put the new public keys into the configuration",
+			       where);
+	if (text && strcmp(word, PUBLIC) == 0 && strncmp(text, SECRET, strlen(SECRET)) == 0)
+		return err_set(e, ERR_USAGE,
+			       "%s: this is a private key, which stays in its file; "
+			       "`heteroshard keygen --show` prints the public one",
+			       where);
+	if (n != want || strncmp(text, word, strlen(word)) != 0)
+		return err_set(e, ERR_USAGE,
+			       "%s: a %s key is %s and %d characters, this text has %zu in all "
+			       "(`heteroshard keygen` makes one)",
+			       where, strcmp(word, PUBLIC) == 0 ? "public" : "private", word, CHARS,
+			       text ? n : (size_t)KEY_TEXT);
+	return err_set(e, ERR_USAGE, "%s: the key %s", where, wrong);
+}
+
+int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e)
+{
+	char key[KEY_TEXT];
+	uint8_t raw[KEY_BYTES];
+	const char *cut = trimmed(text, key), *wrong = cut ? from_text(PUBLIC, cut, raw) : "";
+	if (wrong)
+		return no_key(cut, PUBLIC, wrong, where, e);
+	memcpy(out, key, KEY_TEXT);
 	return 0;
 }
 
-void key_pair_wipe(struct key_pair *k) { sodium_memzero(k, sizeof *k); }
-
 bool key_equal(const char *a, const char *b)
 {
-	return strlen(a) == 40 && strlen(b) == 40 && sodium_memcmp(a, b, 40) == 0;
+	const size_t n = strlen(PUBLIC) + CHARS;
+	return strlen(a) == n && strlen(b) == n && CRYPTO_memcmp(a, b, n) == 0;
 }
+
+/* ---- pairs ---------------------------------------------------------------------------------- */
+
+static bool pair_of(const uint8_t sec[KEY_BYTES], struct key_pair *k_p)
+{
+	uint8_t pub[KEY_BYTES];
+	size_t n = sizeof pub;
+	EVP_PKEY *k = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, sec, KEY_BYTES);
+	bool ok = k && EVP_PKEY_get_raw_public_key(k, pub, &n) == 1 && n == sizeof pub;
+	EVP_PKEY_free(k);
+	if (!ok)
+		return false;
+	*k_p = (struct key_pair){ 0 };
+	to_text(PUBLIC, pub, k_p->pub);
+	to_text(SECRET, sec, k_p->sec);
+	return true;
+}
+
+int key_pair_generate(struct key_pair *k_p, struct err *e)
+{
+	uint8_t sec[KEY_BYTES];
+	bool ok = RAND_priv_bytes(sec, sizeof sec) == 1 && pair_of(sec, k_p);
+	OPENSSL_cleanse(sec, sizeof sec);
+	return ok ? 0
+		  : err_set(e, ERR_INTERNAL,
+			    "cannot make a key pair: this machine's random generator or OpenSSL's "
+			    "Ed25519 is missing");
+}
+
+void key_pair_wipe(struct key_pair *k) { OPENSSL_cleanse(k, sizeof *k); }
+
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static int path_beside(const char *path, char out[PATH_MAX], struct err *e)
 {
@@ -56,7 +215,7 @@ static int write_new(const char *path, const char *line, mode_t mode, struct err
 	/* The umask may have taken bits away; it cannot have added any. */
 	bool ok = write(fd, text, (size_t)n) == n && fsync(fd) == 0;
 	int errnum = errno;
-	sodium_memzero(text, sizeof text);
+	OPENSSL_cleanse(text, sizeof text);
 	ok = close(fd) == 0 && ok;
 	if (ok)
 		return 0;
@@ -98,35 +257,6 @@ int key_default_path(char *path_p, size_t cap, bool make_folder, struct err *e)
 	return 0;
 }
 
-int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e)
-{
-	while (isspace((unsigned char)*text))
-		text++;
-	size_t n = strlen(text);
-	while (n && isspace((unsigned char)text[n - 1]))
-		n--;
-	if (n != 40)
-		return err_set(e, ERR_USAGE,
-			       "%s: a key has 40 characters, this one %zu (`heteroshard keygen` "
-			       "makes one)",
-			       where, n);
-	char key[KEY_TEXT];
-	memcpy(key, text, 40);
-	key[40] = 0;
-	uint8_t raw[32];
-	/* libzmq's decoder lets some words through that stand for more than 32 bits: only what
-	 * encodes back the same is a key. */
-	char again[KEY_TEXT];
-	if (!zmq_z85_decode(raw, key) || !zmq_z85_encode(again, raw, 32) ||
-	    memcmp(again, key, 40) != 0)
-		return err_set(e, ERR_USAGE,
-			       "%s: not a key in Z85 (a character or group that Z85 does not have)",
-			       where);
-	memcpy(out, key, KEY_TEXT);
-	sodium_memzero(raw, sizeof raw);
-	return 0;
-}
-
 int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -154,13 +284,17 @@ int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 	if (rc < 0)
 		return rc;
 	text[n] = 0;
-	struct key_pair k;
-	rc = key_parse(text, path, k.sec, e);
-	if (rc == 0 && zmq_curve_public(k.pub, k.sec) != 0)
-		rc = err_set(e, ERR_USAGE, "%s: no secret key", path);
-	if (rc == 0)
-		*k_p = k;
-	sodium_memzero(text, sizeof text);
-	key_pair_wipe(&k);
+	char key[KEY_TEXT];
+	uint8_t raw[KEY_BYTES];
+	const char *cut = trimmed(text, key), *wrong = cut ? from_text(SECRET, cut, raw) : "";
+	if (wrong)
+		rc = no_key(cut, SECRET, wrong, path, e);
+	else if (!pair_of(raw, k_p))
+		rc = err_set(e, ERR_INTERNAL, "%s: OpenSSL refuses the key", path);
+	else
+		os_forbid_tracing();
+	OPENSSL_cleanse(text, sizeof text);
+	OPENSSL_cleanse(key, sizeof key);
+	OPENSSL_cleanse(raw, sizeof raw);
 	return rc;
 }

@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keys.h - who a machine is: a CURVE key pair (Curve25519), as text in Z85 (ZeroMQ RFC 32), 40
- * characters each.
+/* keys.h - who a machine is: an Ed25519 key pair (RFC 8032), as text.
  *
- * The secret key lies in a file of one line, mode 0600, created with O_EXCL so that an existing key
- * is never overwritten; the public key beside it in FILE.pub. A secret key file that group or
- * others can read or write is refused. The public key follows from the secret one. */
+ * A public key is "hs1-" and 56 characters, a private one "hs1-secret-" and 56: base32 (RFC 4648,
+ * small letters) of the 32 bytes and of 3 bytes of check, the first ones of SHA-256 over the word
+ * in front and the 32 bytes. A key that was mistyped, cut or put in the place of the other kind is
+ * told apart from a wrong one.
+ *
+ * The private key lies in a file of one line, mode 0600, created with O_EXCL so that an existing key
+ * is never overwritten; the public key beside it in FILE.pub. A private key file that group or
+ * others can read or write is refused. The public key follows from the private one. A process that
+ * has loaded a private key writes no core file and cannot be traced by others of its user
+ * (PR_SET_DUMPABLE). */
 #ifndef HS_NET_KEYS_H
 #define HS_NET_KEYS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct err;
 
-#define KEY_TEXT 41 /* 40 characters and a NUL */
+#define KEY_TEXT 72 /* holds either kind and a NUL */
+#define KEY_BYTES 32
 
 struct key_pair {
 	char pub[KEY_TEXT];
@@ -33,6 +41,11 @@ void key_pair_wipe(struct key_pair *k);
 /* Public keys as they stand in a configuration. `where` heads the message ("train.yaml:12").
  * Surrounding spaces are cut. */
 int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e);
-bool key_equal(const char *a, const char *b); /* in constant time */
+bool key_equal(const char *a, const char *b); /* of public keys, in constant time */
+
+/* For transports: the 32 bytes of a text that key_parse or key_pair_* made, and the way back. */
+bool key_public_bytes(const char *pub, uint8_t out[KEY_BYTES]);
+bool key_secret_bytes(const char *sec, uint8_t out[KEY_BYTES]);
+void key_public_text(const uint8_t pub[KEY_BYTES], char out[KEY_TEXT]);
 
 #endif

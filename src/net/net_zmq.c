@@ -5,6 +5,7 @@
  * Off loopback links are always encrypted and both sides prove their keys, unless the options say
  * `insecure`. Without a key only loopback addresses are bound or dialled. */
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,14 +51,19 @@ int hub_socket(struct hub *h, int type, const char *endpoint, const char *server
 	else /* a lost connection is a lost link: ZeroMQ must not reconnect, the hub dials again */
 		bad |= set_int(s, ZMQ_RECONNECT_IVL, 0x3fffffff) |
 		       set_int(s, ZMQ_CONNECT_TIMEOUT, 3000);
+	char pub[CURVE_TEXT] = "", sec[CURVE_TEXT] = "", server[CURVE_TEXT] = "";
+	if (o->key)
+		bad |= !hub_curve_public(o->key->pub, pub) | !hub_curve_secret(o->key->sec, sec) |
+		       (server_key && !hub_curve_public(server_key, server));
 	if (o->key && type == ZMQ_ROUTER)
 		bad |= set_int(s, ZMQ_CURVE_SERVER, 1) |
-		       zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, o->key->sec, KEY_TEXT) |
+		       zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, sec, CURVE_TEXT) |
 		       zmq_setsockopt(s, ZMQ_ZAP_DOMAIN, "heteroshard", 11);
 	else if (o->key)
-		bad |= zmq_setsockopt(s, ZMQ_CURVE_SERVERKEY, server_key, KEY_TEXT) |
-		       zmq_setsockopt(s, ZMQ_CURVE_PUBLICKEY, o->key->pub, KEY_TEXT) |
-		       zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, o->key->sec, KEY_TEXT);
+		bad |= zmq_setsockopt(s, ZMQ_CURVE_SERVERKEY, server, CURVE_TEXT) |
+		       zmq_setsockopt(s, ZMQ_CURVE_PUBLICKEY, pub, CURVE_TEXT) |
+		       zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, sec, CURVE_TEXT);
+	OPENSSL_cleanse(sec, sizeof sec);
 	if (bad) {
 		int rc = zerr(e, "cannot set up a socket (was libzmq built with CURVE?)", "zmq");
 		zmq_close(s);

@@ -249,7 +249,7 @@ static void on_stranger(struct hub *h, const void *id, size_t id_n, zmq_msg_t *m
 		return;
 	const char *key = h->net->o.key ? zmq_msg_gets(m, "User-Id") : "";
 	const char *from = zmq_msg_gets(m, "Peer-Address");
-	if (!key || (h->net->o.key && strlen(key) != 40))
+	if (!key || (h->net->o.key && !key_public_bytes(key, (uint8_t[KEY_BYTES]){ 0 })))
 		return;
 	/* IPv4 that came in on a socket of both families */
 	if (from && !strncmp(from, "::ffff:", 7))
