@@ -32,10 +32,12 @@ static void loopback(void **state)
 	assert_int_equal(count, NET_BENCH_LINKS * N);
 	for (size_t i = 0; i < count; i++) {
 		const struct net_bench_row *r = &rows[i];
-		printf("%-10s %8llu B  %7.3f GB/s  %5.2f of tcp  round trip %8.1f us  %6llu "
+		printf("%-10s %8llu B  %7.3f GB/s  %5.2f of tcp  %.3f CPU s/GB  round trip %8.1f "
+		       "us  %6llu "
 		       "messages\n",
 		       r->link, (unsigned long long)r->message, r->bytes_per_second * 1e-9,
-		       r->share_of_tcp, r->round_trip_us, (unsigned long long)r->messages);
+		       r->share_of_tcp, r->cpu_per_gb, r->round_trip_us,
+		       (unsigned long long)r->messages);
 		assert_int_equal(r->message, sizes[i % N]);
 		assert_true(r->messages > 0 && r->bytes_per_second > 0 && r->round_trip_us > 0 &&
 			    r->share_of_tcp > 0);
@@ -76,7 +78,7 @@ static void two_machines(void **state)
 		curve += strstr(line, "\"link\": \"zmq+curve\"") != NULL;
 	}
 	assert_int_equal(pclose(f), 0);
-	assert_int_equal(rows, 4);
+	assert_int_equal(rows, 6);
 	assert_int_equal(curve, 2);
 	snprintf(command, sizeof command, "'%s' bench --to 127.0.0.4 2>/dev/null", bin);
 	assert_int_equal(WEXITSTATUS(system(command)), 2); /* no port */

@@ -25,10 +25,9 @@ struct way {
 };
 
 static const struct way ways[] = {
-	{ "loop", NULL, false },
-	{ "loop", NULL, true },
-	{ "zmq", "127.0.0.1:0", false },
-	{ "zmq", "127.0.0.1:0", true },
+	{ "loop", NULL, false },         { "loop", NULL, true },
+	{ "zmq", "127.0.0.1:0", false }, { "zmq", "127.0.0.1:0", true },
+	{ "tls", "127.0.0.1:0", false }, { "tls", "127.0.0.1:0", true },
 };
 
 struct ends {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_net_peers.c - what only separate processes and foreign programs can show of the zmq
- * transport: a peer that is killed, one that is stopped, one that speaks no ZeroMQ, addresses that
+/* test_net_peers.c - what only separate processes and foreign programs can show of the
+ * transports over TCP: a peer that is killed, one that is stopped, one that speaks no ZeroMQ, addresses that
  * are not loopback; and the knobs of the loop transport. */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -23,6 +23,11 @@
 #include "net/address.h"
 #include "net/net.h"
 
+static const char *const rows[] = { "zmq", "tls" };
+#define EACH(row)                                                                                  \
+	for (size_t row##_i = 0; row##_i < 2; row##_i++)                                           \
+		for (const char *row = rows[row##_i]; row; row = NULL)
+
 static struct err err;
 static unsigned char zeros[1 << 20];
 #define SOON net_in(20)
@@ -39,8 +44,8 @@ struct child {
 
 /* A process that listens, takes one connection, sends `greetings` messages and then sits there
  * without ever receiving. */
-static void child_start(struct child *c, const struct key_pair *key, const char *allow,
-			int greetings)
+static void child_start(struct child *c, const char *row, const struct key_pair *key,
+			const char *allow, int greetings)
 {
 	int p[2];
 	assert_int_equal(pipe(p), 0);
@@ -52,7 +57,7 @@ static void child_start(struct child *c, const struct key_pair *key, const char 
 		struct net_options o = { .key = key };
 		close(p[0]);
 		alarm(60);
-		if (net_open("zmq", &o, &n, &err) < 0 || (key && net_allow(n, allow, &err) < 0) ||
+		if (net_open(row, &o, &n, &err) < 0 || (key && net_allow(n, allow, &err) < 0) ||
 		    net_listen(n, "127.0.0.1:0", c->at, &err) < 0 ||
 		    write(p[1], c->at, sizeof c->at) != sizeof c->at)
 			_exit(1);
@@ -79,7 +84,7 @@ static void child_end(struct child *c)
 
 /* How a peer is lost: seconds until the link knows. `busy`: large messages are under way to it when
  * it happens. */
-static double lose(int signal, bool keys, bool busy, double timeout)
+static double lose(const char *row, int signal, bool keys, bool busy, double timeout)
 {
 	struct key_pair a, b;
 	struct child c;
@@ -88,9 +93,9 @@ static double lose(int signal, bool keys, bool busy, double timeout)
 	struct net_msg m;
 	OK(key_pair_generate(&a, &err));
 	OK(key_pair_generate(&b, &err));
-	child_start(&c, keys ? &a : NULL, b.pub, 5);
+	child_start(&c, row, keys ? &a : NULL, b.pub, 5);
 	struct net_options o = { .key = keys ? &b : NULL, .peer_timeout = timeout };
-	OK(net_open("zmq", &o, &n, &err));
+	OK(net_open(row, &o, &n, &err));
 	OK(net_connect(n, c.at, keys ? a.pub : NULL, SOON, &l, &err));
 	for (int i = 0; i < 5; i++) {
 		assert_int_equal(link_recv(l, SOON, &m, &err), 1);
@@ -109,8 +114,8 @@ static double lose(int signal, bool keys, bool busy, double timeout)
 	int64_t began = clock_now();
 	assert_int_equal(link_recv(l, SOON, &m, &err), ERR_NET);
 	double seconds = clock_seconds(clock_now() - began);
-	printf("signal %d, %s, %s: noticed after %.3f s: %s\n", signal, keys ? "keys" : "plain",
-	       busy ? "busy" : "idle", seconds, err.msg);
+	printf("%s: signal %d, %s, %s: noticed after %.3f s: %s\n", row, signal,
+	       keys ? "keys" : "plain", busy ? "busy" : "idle", seconds, err.msg);
 	assert_non_null(
 		strstr(err.msg, signal == SIGKILL ? "the connection broke" : "said nothing for"));
 	net_close(n, 5);
@@ -121,23 +126,24 @@ static double lose(int signal, bool keys, bool busy, double timeout)
 static void killed_peer(void **state)
 {
 	(void)state;
+	EACH(row)
 	for (int keys = 0; keys < 2; keys++)
 		for (int busy = 0; busy < 2; busy++)
-			lose(SIGKILL, keys, busy, 0.5);
+			lose(row, SIGKILL, keys, busy, 0.5);
 }
 
 static void stopped_peer(void **state)
 {
 	(void)state;
+	EACH(row)
 	for (int keys = 0; keys < 2; keys++)
 		for (int busy = 0; busy < 2; busy++)
-			lose(SIGSTOP, keys, busy, 0.5);
+			lose(row, SIGSTOP, keys, busy, 0.5);
 }
 
 /* The listening side loses a dialler that is killed. */
-static void killed_dialler(void **state)
+static void one_killed_dialler(const char *row)
 {
-	(void)state;
 	struct net *n;
 	struct link *l;
 	struct net_msg m;
@@ -147,14 +153,14 @@ static void killed_dialler(void **state)
 	pid_t pid = fork();
 	if (pid == 0) {
 		alarm(60);
-		if (read(p[0], at, sizeof at) != sizeof at || net_open("zmq", NULL, &n, &err) < 0 ||
+		if (read(p[0], at, sizeof at) != sizeof at || net_open(row, NULL, &n, &err) < 0 ||
 		    net_connect(n, at, NULL, NET_FOREVER, &l, &err) < 0 ||
 		    link_send_copy(l, "here", 4, NET_FOREVER, &err) < 0)
 			_exit(1);
 		for (;;)
 			pause();
 	}
-	OK(net_open("zmq", NULL, &n, &err));
+	OK(net_open(row, NULL, &n, &err));
 	OK(net_listen(n, "127.0.0.1:0", at, &err));
 	assert_int_equal(write(p[1], at, sizeof at), sizeof at);
 	assert_int_equal(net_accept(n, SOON, &l, &err), 1);
@@ -167,6 +173,13 @@ static void killed_dialler(void **state)
 	net_close(n, 5);
 	close(p[0]);
 	close(p[1]);
+}
+
+static void killed_dialler(void **state)
+{
+	(void)state;
+	EACH(row)
+	one_killed_dialler(row);
 }
 
 /* ---- foreigners ----------------------------------------------------------------------------- */
@@ -191,9 +204,8 @@ static size_t knock(const char *at, const void *text, size_t n, unsigned char *b
 	return got;
 }
 
-static void plain_client_gets_nothing(void **state)
+static void one_plain_client_gets_nothing(const char *row)
 {
-	(void)state;
 	struct key_pair a;
 	struct net *n;
 	struct link *l;
@@ -201,7 +213,7 @@ static void plain_client_gets_nothing(void **state)
 	unsigned char back[4096];
 	OK(key_pair_generate(&a, &err));
 	struct net_options o = { .key = &a };
-	OK(net_open("zmq", &o, &n, &err));
+	OK(net_open(row, &o, &n, &err));
 	OK(net_listen(n, "127.0.0.1:0", at, &err));
 	/* ZeroMQ 3.1 without encryption: greeting, then a READY command and a message. */
 	unsigned char zmtp[64 + 64] = {
@@ -231,9 +243,15 @@ static void plain_client_gets_nothing(void **state)
 	net_close(n, 0);
 }
 
-static void addresses(void **state)
+static void plain_client_gets_nothing(void **state)
 {
 	(void)state;
+	EACH(row)
+	one_plain_client_gets_nothing(row);
+}
+
+static void one_addresses(const char *row)
+{
 	struct net *n;
 	struct link *l;
 	char at[NET_ADDRESS];
@@ -250,7 +268,7 @@ static void addresses(void **state)
 					   "127.0.0.1:0",
 					   "127.0.0.1:5 " };
 	static const char *const open_ones[] = { "*:0", "0.0.0.0:0", "192.0.2.1:0", "[::]:0" };
-	OK(net_open("zmq", NULL, &n, &err));
+	OK(net_open(row, NULL, &n, &err));
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		if (net_dial(n, bad[i], NULL, SOON, &l, &err) != ERR_USAGE)
 			fail_msg("'%s' was dialled", bad[i]);
@@ -265,19 +283,25 @@ static void addresses(void **state)
 	assert_int_equal(net_listen(n, "127.0.0.1:0", at, &err), ERR_INTERNAL);
 	net_close(n, 0);
 	assert_int_equal(net_open("pigeon", NULL, &n, &err), ERR_USAGE);
-	assert_non_null(strstr(err.msg, "zmq"));
+	assert_non_null(strstr(err.msg, row)); /* says which there are */
+}
+
+static void addresses(void **state)
+{
+	(void)state;
+	EACH(row)
+	one_addresses(row);
 }
 
 /* A dialler that names its own address is seen as that; one that is not its own does not get
  * through. */
-static void from_an_address(void **state)
+static void one_from_an_address(const char *row)
 {
-	(void)state;
 	struct net *n, *m;
 	struct link *l, *in;
 	char at[NET_ADDRESS], from[NET_ADDRESS + 16];
-	OK(net_open("zmq", NULL, &n, &err));
-	OK(net_open("zmq", NULL, &m, &err));
+	OK(net_open(row, NULL, &n, &err));
+	OK(net_open(row, NULL, &m, &err));
 	OK(net_listen(n, "127.0.0.3:0", at, &err));
 	snprintf(from, sizeof from, "127.0.0.5;%s", at);
 	OK(net_connect(m, from, NULL, SOON, &l, &err));
@@ -294,6 +318,13 @@ static void from_an_address(void **state)
 	assert_int_equal(net_dial(m, from, NULL, SOON, &l, &err), ERR_USAGE);
 	net_close(m, 1);
 	net_close(n, 1);
+}
+
+static void from_an_address(void **state)
+{
+	(void)state;
+	EACH(row)
+	one_from_an_address(row);
 }
 
 /* Parts of an address, and all of them together again. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_links.c - ways between workers are measured through the session and the fastest is
- * chosen: over memory, over ZeroMQ with keys, and (as root) between two network namespaces with a
+ * chosen: over memory, over TCP with keys, and (as root) between two network namespaces with a
  * slow and a fast cable. */
 #include <setjmp.h>
 #include <dirent.h>
@@ -39,7 +39,7 @@ static char self[4096];
 			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
 	} while (0)
 
-/* ---- a session of workers that this process runs in threads of its own, over ZeroMQ ---- */
+/* ---- a session of workers that this process runs in threads of its own, over TCP ---- */
 
 struct place {
 	struct tiny t;
@@ -93,7 +93,7 @@ static void worker_start(struct worker *w, const char *id, const char *at, const
 	struct net_options o = { .key = &w->key };
 	snprintf(w->id, sizeof w->id, "%s", id);
 	snprintf(w->coordinator, sizeof w->coordinator, "%s", coordinator);
-	MUST(net_open("zmq", &o, &w->net, &err));
+	MUST(net_open(NET_DEFAULT, &o, &w->net, &err));
 	MUST(net_allow(w->net, coordinator, &err));
 	MUST(net_allow(w->net, other, &err));
 	MUST(net_listen(w->net, at, w->listens, &err));
@@ -105,7 +105,7 @@ static void join(struct place *p, const struct key_pair *key, const struct seat_
 {
 	struct net_options o = { .key = key };
 	struct session_options so = { .seat = seat, .n = n, .join_timeout = 60 };
-	MUST(net_open("zmq", &o, &so.net, &err));
+	MUST(net_open(NET_DEFAULT, &o, &so.net, &err));
 	MUST(session_join(&p->job, &so, s_p, &err));
 }
 
@@ -167,7 +167,7 @@ static void close_way(const struct place *p, const struct link_row *r, int64_t a
 	closedir(d);
 }
 
-static void over_zmq_with_keys(void **state)
+static void over_tcp_with_keys(void **state)
 {
 	(void)state;
 	struct place p;
@@ -405,7 +405,7 @@ int main(int argc, char **argv)
 		return strcmp(argv[1], "b") ? be_coordinator(argv) : be_worker_b(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(over_memory),
-		cmocka_unit_test(over_zmq_with_keys),
+		cmocka_unit_test(over_tcp_with_keys),
 		cmocka_unit_test(bad_orders_and_figures),
 		cmocka_unit_test(the_faster_cable_is_chosen),
 	};

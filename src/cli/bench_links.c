@@ -20,28 +20,30 @@ enum { SIZES = ARRAY_LEN(sizes) };
 static int print_links(const char *heading, const struct net_bench_row *row, size_t n, bool json,
 		       struct err *e)
 {
-	static const char *const columns[] = { "link", "message", "rate", "of TCP", "round trip" };
+	static const char *const columns[] = { "link",   "message",  "rate",
+					       "of TCP", "CPU s/GB", "round trip" };
 	struct cli_table *t = json ? NULL : cli_table_new(columns, ARRAY_LEN(columns));
 	if (!json && !t)
 		return err_nomem(e, sizeof *row, "a table");
 	for (size_t i = 0; i < n; i++) {
 		const struct net_bench_row *r = &row[i];
-		char size[32], rate[32], share[32], trip[32];
+		char size[32], rate[32], share[32], trip[32], cpu[32];
 		if (json) {
 			printf("{\"row\": \"link\", \"link\": \"%s\", \"bytes\": %llu, "
 			       "\"mbyte_per_s\": %.2f, \"of_tcp\": %.4f, "
-			       "\"round_trip_us\": %.1f}\n",
+			       "\"cpu_s_per_gb\": %.3f, \"round_trip_us\": %.1f}\n",
 			       r->link, (unsigned long long)r->message, r->bytes_per_second * 1e-6,
-			       r->share_of_tcp, r->round_trip_us);
+			       r->share_of_tcp, r->cpu_per_gb, r->round_trip_us);
 			continue;
 		}
 		snprintf(rate, sizeof rate, r->bytes_per_second < 1e9 ? "%.1f MB/s" : "%.0f MB/s",
 			 r->bytes_per_second * 1e-6);
 		snprintf(share, sizeof share, "%.0f %%", 100 * r->share_of_tcp);
+		snprintf(cpu, sizeof cpu, "%.2f", r->cpu_per_gb);
 		snprintf(trip, sizeof trip, "%.0f us", r->round_trip_us);
 		cli_table_add(t, (const char *const[]){ r->link,
 							cli_bytes(r->message, size, sizeof size),
-							rate, share, trip });
+							rate, share, cpu, trip });
 	}
 	if (!json) {
 		cli_heading("%s", heading);

@@ -265,7 +265,7 @@ int train_stages_draw(const struct train_stages *t, const char *title, struct er
 								     : t->stage[k].last.best_rate,
 			.latency = t->stage[k].latency,
 			.transport = t->here                            ? "in memory"
-				     : !strcmp(t->c->transport, "auto") ? "zmq"
+				     : !strcmp(t->c->transport, "auto") ? NET_DEFAULT
 									: t->c->transport,
 			.encrypted = t->stage[k].encrypted
 		};

@@ -136,7 +136,7 @@ struct config {
 	int64_t interleave;    /* chunks per worker of a chunked schedule */
 
 	/* cluster */
-	/* "auto": zmq, mpi under mpirun or srun; else a row of net/net.def */
+	/* "auto": tls, mpi under mpirun or srun; else a row of net/net.def */
 	const char *transport;
 	int wire_dtype;                    /* enum wire_dtype */
 	double peer_timeout, join_timeout; /* seconds */

@@ -188,7 +188,7 @@ static const struct opt rows[] = {
 	    "most chunks of the model that a worker holds, with a schedule that interleaves them"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
-		"links between workers: zmq, mpi; auto: mpi under mpirun or srun, else zmq"),
+		"links between workers: tls, mpi; auto: mpi under mpirun or srun, else tls"),
 	ENUM(wire_dtype, "bfloat16|float32|float16", "bfloat16",
 	     "dtype of activations and gradients on the links"),
 	{ FIELD(peer_timeout), .kind = OPT_FLOAT, .def = "20", .lo = 0, .lo_open = true,

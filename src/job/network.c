@@ -91,7 +91,7 @@ int network_open(const struct config *c, const char *listed, struct net **n_p, s
 		o.key = &k;
 	}
 	struct net *n;
-	int rc = net_open(!strcmp(c->transport, "auto") ? "zmq" : c->transport, &o, &n, e);
+	int rc = net_open(!strcmp(c->transport, "auto") ? NET_DEFAULT : c->transport, &o, &n, e);
 	if (keys)
 		key_pair_wipe(&k);
 	if (rc < 0)

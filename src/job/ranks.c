@@ -54,7 +54,7 @@ int ranks_begin(const struct config *c, struct ranks *r, struct err *e)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'shard_plan' names workers of the configuration; processes "
 			       "that mpirun or srun started are "
-			       "others: leave it out, or set 'transport: zmq'",
+			       "others: leave it out, or set 'transport: tls'",
 			       c->path);
 	TRY(net_open("mpi", &o, &r->net, e));
 	int rc = net_world(r->net, &r->at, e);
@@ -68,7 +68,7 @@ int ranks_begin(const struct config *c, struct ranks *r, struct err *e)
 	else if (!r->at.rank && c->coordinator.given)
 		log_info("started as %d processes by mpirun or srun: 'coordinator' and 'workers' "
 			 "of %s are not used (transport: "
-			 "zmq would use them)",
+			 "tls would use them)",
 			 r->at.size, c->path);
 	return rc;
 }

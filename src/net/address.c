@@ -80,6 +80,48 @@ int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], 
 	return 0;
 }
 
+unsigned address_socket(const char *number, struct sockaddr_storage *a_p)
+{
+	char host[NET_ADDRESS];
+	unsigned port;
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+	address_parts(number, host, &port);
+	memset(a_p, 0, sizeof *a_p);
+	if (inet_pton(AF_INET, host, &in.sin_addr) == 1) {
+		in.sin_port = htons((uint16_t)port);
+		memcpy(a_p, &in, sizeof in);
+		return sizeof in;
+	}
+	if (strcmp(host, "*") != 0 && inet_pton(AF_INET6, host, &in6.sin6_addr) != 1)
+		return 0;
+	in6.sin6_port = htons((uint16_t)port);
+	memcpy(a_p, &in6, sizeof in6);
+	return sizeof in6;
+}
+
+void address_text(const struct sockaddr_storage *a, bool port, char out[NET_ADDRESS])
+{
+	char host[INET6_ADDRSTRLEN] = "?";
+	unsigned number = 0;
+	if (a->ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)a;
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+		number = ntohs(in->sin_port);
+	} else if (a->ss_family == AF_INET6) {
+		const struct sockaddr_in6 *in = (const void *)a;
+		if (IN6_IS_ADDR_V4MAPPED(&in->sin6_addr))
+			inet_ntop(AF_INET, in->sin6_addr.s6_addr + 12, host, sizeof host);
+		else
+			inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
+		number = ntohs(in->sin6_port);
+	}
+	if (port)
+		address_join(host, number, out);
+	else
+		snprintf(out, NET_ADDRESS, "%s", host);
+}
+
 bool address_is_number(const char *host)
 {
 	unsigned char any[sizeof(struct in6_addr)];

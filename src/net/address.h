@@ -13,6 +13,12 @@
 int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p,
 		    struct err *e);
 
+struct sockaddr_storage;
+/* What address_resolve made, for the kernel; its length. "*" is every address of both families. */
+unsigned address_socket(const char *number, struct sockaddr_storage *a_p);
+/* The way back: "1.2.3.4:5"; IPv4 in IPv6 becomes IPv4. `port`: with it. */
+void address_text(const struct sockaddr_storage *a, bool port, char out[NET_ADDRESS]);
+
 bool address_is_number(const char *host); /* "10.0.0.2", "fd00::2" */
 /* "host:port" or "[v6]:port" into its two parts, and back. A text without a port has port 0. */
 void address_parts(const char *text, char host[NET_ADDRESS], unsigned *port_p);

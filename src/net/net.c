@@ -142,6 +142,16 @@ bool net_is_allowed(struct net *n, const char *public_key)
 	return found;
 }
 
+unsigned net_waiting(struct net *n)
+{
+	unsigned count = 0;
+	pthread_mutex_lock(&n->lock);
+	for (struct link *l = n->accepted; l; l = l->next_accepted)
+		count++;
+	pthread_mutex_unlock(&n->lock);
+	return count;
+}
+
 int net_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e)
 {
 	pthread_mutex_lock(&n->lock);

@@ -40,7 +40,7 @@ struct net_transport;
 int64_t net_in(double seconds); /* the deadline that many seconds from now */
 
 /* Longest address with its NUL: "host:port", "[v6]:port", to listen also "*:port"; loop: any word.
- * To dial with zmq, "source;host:port" leaves from that address of this machine. */
+ * To dial over TCP, "source;host:port" leaves from that address of this machine. */
 #define NET_ADDRESS 300
 
 /* ---- one end -------------------------------------------------------------------------------- */
@@ -73,7 +73,8 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 /* Closes every link and the listener. What was sent is still delivered, for at most `linger`
  * seconds in all. Messages that the caller holds stay valid only until here: release them first. */
 void net_close(struct net *n, double linger);
-const char *net_names(void); /* "loop, zmq": for messages and help */
+const char *net_names(void); /* "loop, tls": for messages and help */
+#define NET_DEFAULT "tls"    /* between processes */
 
 /* With a transport whose launcher numbers the processes (mpi): which one this is, of how many. Rank
  * N listens at "rank:N". Otherwise ERR_UNSUPPORTED. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net_bench.c - see net_bench.h. A message whose first byte is ECHO comes back, an empty one is
- * answered with an empty one, every other is taken and dropped; raw TCP does the same with a header
- * of 8 bytes for the length. */
+ * answered with the CPU time that the serving process has used (8 bytes, nanoseconds), every other
+ * is taken and dropped; raw TCP does the same with a header of 8 bytes for the length. */
 #include "net/net_bench.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -111,9 +112,19 @@ static int say(struct way *w, void *p, uint64_t n, struct err *e)
 	return tcp_all(w->fd, p, n, true, e);
 }
 
-/* Takes one message; its length and first byte. `echo`: gives it back when it asks for that. */
-static int hear(struct way *w, uint64_t *n_p, bool echo, struct err *e)
+static uint64_t cpu_ns(void)
 {
+	struct rusage r;
+	getrusage(RUSAGE_SELF, &r);
+	return (uint64_t)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000000 +
+	       (uint64_t)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1000;
+}
+
+/* Takes one message; its length, and its first bytes where there is room. `echo`: answers it when
+ * it asks for that. */
+static int hear(struct way *w, uint64_t *n_p, uint64_t *first_p, bool echo, struct err *e)
+{
+	uint64_t cpu = echo ? cpu_ns() : 0;
 	if (w->link) {
 		struct net_msg m;
 		int rc = link_recv(w->link, PATIENCE, &m, e);
@@ -123,7 +134,11 @@ static int hear(struct way *w, uint64_t *n_p, bool echo, struct err *e)
 			return rc;
 		*n_p = m.size;
 		rc = 0;
-		if (echo && (!m.size || *(char *)m.data == ECHO))
+		if (first_p && m.size == sizeof *first_p)
+			memcpy(first_p, m.data, sizeof *first_p);
+		if (echo && !m.size)
+			rc = link_send_copy(w->link, &cpu, sizeof cpu, PATIENCE, e);
+		else if (echo && *(char *)m.data == ECHO)
 			rc = link_send_copy(w->link, m.data, m.size, PATIENCE, e);
 		net_msg_release(&m);
 		return rc;
@@ -132,11 +147,16 @@ static int hear(struct way *w, uint64_t *n_p, bool echo, struct err *e)
 	bool back = false;
 	TRY(tcp_all(w->fd, &n, sizeof n, false, e));
 	*n_p = left = n;
-	if (echo && !n)
-		return tcp_all(w->fd, &n, sizeof n, true, e);
+	if (echo && !n) {
+		n = sizeof cpu;
+		TRY(tcp_all(w->fd, &n, sizeof n, true, e));
+		return tcp_all(w->fd, &cpu, sizeof cpu, true, e);
+	}
 	while (left) {
 		size_t k = left < STEP ? left : STEP;
 		TRY(tcp_all(w->fd, w->buf, k, false, e));
+		if (first_p && n == sizeof *first_p)
+			memcpy(first_p, w->buf, sizeof *first_p);
 		if (echo && left == n && w->buf[0] == ECHO) {
 			back = true;
 			TRY(tcp_all(w->fd, &n, sizeof n, true, e));
@@ -148,6 +168,19 @@ static int hear(struct way *w, uint64_t *n_p, bool echo, struct err *e)
 	return 0;
 }
 
+/* Waits until the other side has taken everything, and adds its CPU time to ours. */
+static int settle(struct way *w, unsigned char *data, bool one_process, uint64_t *cpu_p,
+		  struct err *e)
+{
+	uint64_t back, theirs = 0;
+	TRY(say(w, data, 0, e));
+	TRY(hear(w, &back, &theirs, false, e));
+	if (back != sizeof theirs)
+		return err_set(e, ERR_PROTOCOL, "bench: the answer has another size");
+	*cpu_p = cpu_ns() + (one_process ? 0 : theirs);
+	return 0;
+}
+
 static int by_size(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -155,10 +188,10 @@ static int by_size(const void *a, const void *b)
 }
 
 static int measure_one(struct way *w, unsigned char *data, uint64_t size, double seconds,
-		       struct net_bench_row *r, struct err *e)
+		       bool one_process, struct net_bench_row *r, struct err *e)
 {
 	int64_t took[PINGS];
-	uint64_t back;
+	uint64_t back, cpu = 0, cpu_end = 0;
 	int pings = 0;
 	r->message = size;
 	data[0] = ECHO;
@@ -166,7 +199,7 @@ static int measure_one(struct way *w, unsigned char *data, uint64_t size, double
 	     pings < PINGS && (pings < 3 || clock_now() < end); pings++) {
 		int64_t began = clock_now();
 		TRY(say(w, data, size, e));
-		TRY(hear(w, &back, false, e));
+		TRY(hear(w, &back, NULL, false, e));
 		took[pings] = clock_now() - began;
 		if (back != size)
 			return err_set(e, ERR_PROTOCOL, "bench: the echo has another size");
@@ -176,15 +209,17 @@ static int measure_one(struct way *w, unsigned char *data, uint64_t size, double
 	/* The data is not written to while a send may still read it: the answer to the empty
 	 * message comes when all was taken. */
 	data[0] = DROP;
+	TRY(settle(w, data, one_process, &cpu, e));
 	int64_t began = clock_now(), end = net_in(seconds);
 	do {
 		TRY(say(w, data, size, e));
 		r->messages++;
 	} while (clock_now() < end);
-	TRY(say(w, data, 0, e));
-	TRY(hear(w, &back, false, e));
+	TRY(settle(w, data, one_process, &cpu_end, e));
+	double bytes = (double)size * (double)r->messages;
 	r->seconds = clock_seconds(clock_now() - began);
-	r->bytes_per_second = (double)size * (double)r->messages / r->seconds;
+	r->bytes_per_second = bytes / r->seconds;
+	r->cpu_per_gb = (double)(cpu_end - cpu) / bytes;
 	return 0;
 }
 
@@ -193,7 +228,7 @@ static int serve_way(struct way *w, struct err *e)
 	uint64_t n;
 	int rc;
 	do
-		rc = hear(w, &n, true, e);
+		rc = hear(w, &n, NULL, true, e);
 	while (rc == 0);
 	/* The other side hangs up when it has measured. */
 	return rc == ERR_NET ? 0 : rc;
@@ -225,12 +260,18 @@ static int with_link(const struct net_bench_place *at, const char *transport, co
 	return 0;
 }
 
-/* The kinds of link in the order of their ports. */
-static const char *const kinds[] = { "tcp", "zmq", "zmq+curve", "loop" };
+/* The kinds of link in the order of their ports; the last has none. */
+static const struct {
+	const char *name, *transport; /* NULL: raw TCP */
+	bool keys;
+} kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },       { "zmq", "zmq", false },
+			     { "zmq+curve", "zmq", true }, { "plain", "tls", false },
+			     { "tls", "tls", true },       { "loop", "loop", false } };
+enum { LOOP = NET_BENCH_LINKS - 1 };
 
 static bool wanted(const struct net_bench_place *at, int kind)
 {
-	return kind == 0 || (kind == 1 && at->plain) || (kind == 2 && at->key);
+	return kind == 0 || (kinds[kind].keys ? at->key != NULL : at->plain);
 }
 
 static int open_way(const struct net_bench_place *at, int kind, bool serve, int64_t deadline,
@@ -247,12 +288,12 @@ static int open_way(const struct net_bench_place *at, int kind, bool serve, int6
 			mem_free(w->buf);
 		return rc;
 	}
-	if (kind == 3)
+	if (kind == LOOP)
 		snprintf(address, sizeof address, "bench-%p", (const void *)at);
 	else
 		snprintf(address, sizeof address, strchr(at->host, ':') ? "[%s]:%u" : "%s:%u",
 			 at->host, at->port + (unsigned)kind);
-	return with_link(at, kind == 3 ? "loop" : "zmq", address, kind == 2, serve, deadline, n_p,
+	return with_link(at, kinds[kind].transport, address, kinds[kind].keys, serve, deadline, n_p,
 			 &w->link, e);
 }
 
@@ -266,7 +307,7 @@ static void close_way(struct way *w, struct net *n)
 
 int net_bench_serve(const struct net_bench_place *at, int64_t deadline, struct err *e)
 {
-	for (int kind = 0; kind < 3; kind++) {
+	for (int kind = 0; kind < LOOP; kind++) {
 		struct way w;
 		struct net *n = NULL;
 		if (!wanted(at, kind))
@@ -289,8 +330,8 @@ static int measure_kind(const struct net_bench_place *at, int kind, const uint64
 	int rc = 0;
 	TRY(open_way(at, kind, false, PATIENCE, &w, &net, e));
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		rows[i] = (struct net_bench_row){ .link = kinds[kind] };
-		rc = measure_one(&w, data, sizes[i], seconds, &rows[i], e);
+		rows[i] = (struct net_bench_row){ .link = kinds[kind].name };
+		rc = measure_one(&w, data, sizes[i], seconds, at->one_process, &rows[i], e);
 	}
 	close_way(&w, net);
 	return rc;
@@ -321,7 +362,7 @@ int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, s
 	size_t count = 0;
 	int rc = 0;
 	TRY(data_for(sizes, n, &data, e));
-	for (int kind = 0; rc == 0 && kind < 3; kind++)
+	for (int kind = 0; rc == 0 && kind < LOOP; kind++)
 		if (wanted(at, kind)) {
 			rc = measure_kind(at, kind, sizes, n, seconds, data, rows_p + count, e);
 			count += n;
@@ -358,15 +399,16 @@ static void *serve_thread(void *arg)
 	return NULL;
 }
 
-/* Three ports in a row that are free now. */
+/* Ports in a row that are free now. */
 static int free_ports(unsigned *port_p, struct err *e)
 {
 	for (int tries = 0; tries < 50; tries++) {
 		struct sockaddr_in a = { .sin_family = AF_INET,
 					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 		socklen_t n = sizeof a;
-		int fd[3] = { -1, -1, -1 }, free_ones = 0;
-		for (int i = 0; i < 3; i++) {
+		int fd[NET_BENCH_PORTS], free_ones = 0;
+		memset(fd, -1, sizeof fd);
+		for (int i = 0; i < NET_BENCH_PORTS; i++) {
 			fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 			if (fd[i] < 0 || bind(fd[i], (struct sockaddr *)&a, sizeof a) < 0 ||
 			    getsockname(fd[i], (struct sockaddr *)&a, &n) < 0)
@@ -376,13 +418,14 @@ static int free_ports(unsigned *port_p, struct err *e)
 			a.sin_port = htons((uint16_t)(ntohs(a.sin_port) + 1));
 			free_ones++;
 		}
-		for (int i = 0; i < 3; i++)
+		for (int i = 0; i < NET_BENCH_PORTS; i++)
 			if (fd[i] >= 0)
 				close(fd[i]);
-		if (free_ones == 3)
+		if (free_ones == NET_BENCH_PORTS)
 			return 0;
 	}
-	return err_set(e, ERR_NET, "bench: no three free ports in a row on 127.0.0.1");
+	return err_set(e, ERR_NET, "bench: no %d free ports in a row on 127.0.0.1",
+		       NET_BENCH_PORTS);
 }
 
 int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
@@ -396,8 +439,8 @@ int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
 	TRY(data_for(sizes, n, &data, e));
 	mem_free(data);
 	TRY(free_ports(&port, e));
-	struct net_bench_place serve = { "127.0.0.1", port, &key[0], key[1].pub, true },
-			       measure = { "127.0.0.1", port, &key[1], key[0].pub, true };
+	struct net_bench_place serve = { "127.0.0.1", port, &key[0], key[1].pub, true, true },
+			       measure = { "127.0.0.1", port, &key[1], key[0].pub, true, true };
 	struct server s = { .at = &serve, .kind = -1 };
 	pthread_t t;
 	int errnum = pthread_create(&t, NULL, serve_thread, &s);
@@ -411,14 +454,14 @@ int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
 		return rc < 0 ? rc : s.rc;
 	}
 	TRY(data_for(sizes, n, &data, e));
-	s = (struct server){ .at = &serve, .kind = 3 };
+	s = (struct server){ .at = &serve, .kind = LOOP };
 	errnum = pthread_create(&t, NULL, serve_thread, &s);
 	if (errnum) {
 		mem_free(data);
 		return err_sys(e, errnum, "bench: cannot start a thread");
 	}
 	/* The same address: it is made from the place. */
-	rc = measure_kind(&serve, 3, sizes, n, seconds, data, rows_p + *count_p, e);
+	rc = measure_kind(&serve, LOOP, sizes, n, seconds, data, rows_p + *count_p, e);
 	pthread_join(t, NULL);
 	mem_free(data);
 	if (rc < 0)

@@ -2,8 +2,8 @@
 /* net_bench.h - how fast a link is, against the raw TCP rate of the same path in the same run.
  *
  * One side serves, the other measures; net_bench_loopback() runs both in threads of this process.
- * Rows are plain structs: printing is the command line's. Three ports in a row are used: raw TCP,
- * ZeroMQ plain, ZeroMQ with CURVE. */
+ * Rows are plain structs: printing is the command line's. NET_BENCH_PORTS ports in a row are used:
+ * raw TCP, ZeroMQ plain, ZeroMQ with CURVE, our own framing plain, our own with TLS. */
 #ifndef HS_NET_NET_BENCH_H
 #define HS_NET_NET_BENCH_H
 
@@ -15,27 +15,30 @@ struct err;
 struct key_pair;
 
 struct net_bench_row {
-	const char *link; /* "tcp", "zmq", "zmq+curve", "loop" */
+	const char *link; /* "tcp", "zmq", "zmq+curve", "plain", "tls", "loop" */
 	uint64_t message; /* bytes of one message */
 	/* how many went in `seconds`, one way, until the receiver said that it has them all */
 	uint64_t messages;
 	double seconds;
 	double bytes_per_second;
+	/* CPU seconds of both ends for 1e9 bytes, threads and system calls of all kinds */
+	double cpu_per_gb;
 	double share_of_tcp;  /* against the tcp row of the same message size; 0: no such row */
 	double round_trip_us; /* median of ping-pongs with messages of this size */
 };
 
 struct net_bench_place {
 	const char *host;           /* of the serving side: an IP address or name */
-	unsigned port;              /* the first of three */
-	const struct key_pair *key; /* this side's; NULL: no CURVE rows */
+	unsigned port;              /* the first of NET_BENCH_PORTS */
+	const struct key_pair *key; /* this side's; NULL: no encrypted rows */
 	const char *peer;           /* the other side's public key */
-	/* measure ZeroMQ without encryption too: for comparison, on a network where that is all
+	/* measure links without encryption too: for comparison, on a network where that is all
 	 * right */
 	bool plain;
+	bool one_process; /* both ends are in this process: its CPU time is that of both */
 };
 
-enum { NET_BENCH_LINKS = 4 }; /* most rows a message size gives */
+enum { NET_BENCH_LINKS = 6, NET_BENCH_PORTS = 5 }; /* most rows a message size gives; ports */
 
 /* Serves one run of net_bench_measure(); ERR_NET when nobody came until `deadline`
  * (clock_now()). */

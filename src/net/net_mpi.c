@@ -526,7 +526,7 @@ static int mpi_open(struct net *n, struct err *e)
 {
 	if (n->o.key)
 		return err_set(e, ERR_USAGE,
-			       "mpi: has no keys: MPI decides who takes part; use zmq between "
+			       "mpi: has no keys: MPI decides who takes part; use tls between "
 			       "machines that need them");
 	pthread_mutex_lock(&once);
 	bool first = !used;

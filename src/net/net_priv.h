@@ -16,9 +16,9 @@
 #include "base/err.h"
 #include "net/net.h"
 
-/* what a message counts against the window beside its bytes, so that empty ones are bounded
- * too */
-#define NET_COST 64
+/* what a message counts against the window beside its bytes, about what it takes of memory, so that
+ * small ones are bounded too */
+#define NET_COST 256
 
 /* ---- pool: nodes and buffers that are used again -------------------------------------------- */
 
@@ -127,5 +127,7 @@ bool net_link_deliver(struct link *l, struct net_node *node);
 /* the peer took messages of this cost */
 void net_link_credit(struct link *l, uint64_t cost);
 bool net_is_allowed(struct net *n, const char *public_key);
+/* how many links wait for net_accept */
+unsigned net_waiting(struct net *n);
 
 #endif

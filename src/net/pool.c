@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "net/net_priv.h"
 
-#define HEAD 64     /* in front of a buffer's bytes, which keeps them aligned to 64 */
-#define SMALLEST 10 /* log2 of the smallest class */
-#define CLASSES (4 * 32)
+#define HEAD 64    /* in front of a buffer's bytes, which keeps them aligned to 64 */
+#define SMALLEST 6 /* log2 of the smallest class */
+#define CLASSES (4 * 36)
 
 struct buffer {
 	struct net_pool *pool;

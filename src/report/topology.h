@@ -41,7 +41,7 @@ struct topology_link {
 	size_t from, to;       /* devices; activations go from -> to, gradients back */
 	double bandwidth;      /* bytes per second; NaN: not known */
 	double latency;        /* seconds; NaN: not known */
-	const char *transport; /* "zmq", "loop"; NULL: not shown */
+	const char *transport; /* "tls", "loop"; NULL: not shown */
 	bool encrypted;
 };
 

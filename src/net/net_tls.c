@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net_tls.c - links over TCP with TLS 1.3: what users' calls come to. The thread that does it is in
+ * tls_hub.c, a connection in tls_conn.c, the encryption in tls_crypt.c, what is said in tls_head.h.
+ *
+ * With a key links are always encrypted and both sides prove their keys. Without a key they are
+ * plain, and only loopback addresses are bound or dialled, unless the options say `insecure`. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "net/address.h"
+#include "net/tls_conn.h"
+#include "net/tls_hub.h"
+
+enum { BACKLOG = 256 };
+
+/* Strangers must not use up what the program needs for its own files and links. */
+static void raise_file_limit(void)
+{
+	struct rlimit r;
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+static int tls_row_open(struct net *n, struct err *e)
+{
+	struct hub *h;
+	raise_file_limit();
+	TRY(hub_open(n, &h, e));
+	n->priv = h;
+	return 0;
+}
+
+static void tls_row_close(struct net *n, double linger) { hub_close(n->priv, linger); }
+
+/* Off loopback nothing goes without keys, unless the user asked for it in so many words. */
+static int may_use(struct net *n, const char *address, bool loopback, struct err *e)
+{
+	if (loopback || n->o.key || n->o.insecure)
+		return 0;
+	return err_set(e, ERR_USAGE,
+		       "%s: not a loopback address, and this machine has no key: links would be "
+		       "neither encrypted nor authenticated; make keys with `heteroshard keygen`, "
+		       "or say --insecure",
+		       address);
+}
+
+/* A socket that listens at `a`; -1 with errno. */
+static int listener(const struct sockaddr_storage *a, socklen_t n, bool both)
+{
+	int one = 1, no = !both;
+	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (a->ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+	if (bind(fd, (const struct sockaddr *)a, n) == 0 && listen(fd, BACKLOG) == 0)
+		return fd;
+	int errnum = errno;
+	close(fd);
+	errno = errnum;
+	return -1;
+}
+
+static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS],
+			  struct err *e)
+{
+	char number[NET_ADDRESS];
+	bool loopback;
+	struct sockaddr_storage a;
+	TRY(address_resolve(address, true, number, &loopback, e));
+	TRY(may_use(n, address, loopback, e));
+	bool all = number[0] == '*';
+	int fd = listener(&a, address_socket(number, &a), all);
+	if (fd < 0 && all && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
+		/* a kernel without IPv6 */
+		unsigned port;
+		char host[NET_ADDRESS];
+		address_parts(number, host, &port);
+		address_join("0.0.0.0", port, number);
+		fd = listener(&a, address_socket(number, &a), false);
+	}
+	if (fd < 0 && errno == EADDRINUSE)
+		return err_set(e, ERR_NET,
+			       "%s: the port is in use; is heteroshard running already?", address);
+	if (fd < 0 && (errno == EADDRNOTAVAIL || errno == ENODEV))
+		return err_set(e, ERR_NET, "%s: not an address of this machine", address);
+	if (fd < 0)
+		return err_set(e, ERR_NET, "%s: cannot listen: %s", address, strerror(errno));
+	socklen_t len = sizeof a;
+	if (getsockname(fd, (struct sockaddr *)&a, &len) < 0) {
+		close(fd);
+		return err_sys(e, errno, "%s: cannot listen", address);
+	}
+	address_text(&a, true, bound_p);
+	hub_listen(n->priv, fd);
+	return 0;
+}
+
+static int tls_row_dial(struct link *l, const char *address, const char *peer_key, struct err *e)
+{
+	const char *semicolon = strchr(address, ';'), *to = semicolon ? semicolon + 1 : address;
+	char number[NET_ADDRESS], from[NET_ADDRESS] = "", source[NET_ADDRESS] = "";
+	bool loopback, own;
+	(void)peer_key; /* is l->peer */
+	TRY(address_resolve(to, false, number, &loopback, e));
+	TRY(may_use(l->net, to, loopback, e));
+	if (semicolon) {
+		int len = (int)(semicolon - address);
+		snprintf(from, sizeof from,
+			 memchr(address, ':', (size_t)len) ? "[%.*s]:0" : "%.*s:0", len, address);
+		TRY(address_resolve(from, true, source, &own, e));
+	}
+	return hub_dial(l->net->priv, l, number, source, e);
+}
+
+static void tls_row_send(struct link *l, struct net_node *node) { hub_send(l->priv, node); }
+static void tls_row_taken(struct link *l, uint64_t cost) { hub_taken(l->priv, cost); }
+static void tls_row_shut(struct link *l) { hub_shut(l->priv); }
+static void tls_row_freed(struct link *l) { conn_free(l->priv); }
+
+const struct net_transport net_tls = {
+	.name = "tls",
+	.open = tls_row_open,
+	.close = tls_row_close,
+	.listen = tls_row_listen,
+	.dial = tls_row_dial,
+	.send = tls_row_send,
+	.taken = tls_row_taken,
+	.shut = tls_row_shut,
+	.freed = tls_row_freed,
+};

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tls_conn.c - see tls_conn.h. */
+#include "net/tls_conn.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum {
+	STAGE = 16 << 10,     /* one TLS record */
+	AHEAD = 64 << 10,     /* plain reads of less than this are made at once */
+	TURN = 1 << 20,       /* bytes each way before others have their turn */
+	PLAIN_MOST = 1 << 18, /* bytes of one plain write */
+	LINES = 10,           /* about strangers, a minute */
+	ACCEPTS = 256,        /* links that wait for net_accept */
+};
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct conn_log *log)
+{
+	struct conn *c = mem_zalloc(sizeof *c);
+	if (!c)
+		return NULL;
+	c->net = n;
+	c->keys = keys;
+	c->log = log;
+	c->io.fd = -1;
+	c->stage = c->first;
+	c->stage_cap = sizeof c->first;
+	c->out_end = &c->out;
+	c->fresh_end = &c->fresh;
+	return c;
+}
+
+void conn_reset(struct conn *c)
+{
+	crypt_free(c->crypt);
+	c->crypt = NULL;
+	if (c->io.fd >= 0)
+		close(c->io.fd);
+	c->io = (struct crypt_io){ .fd = -1 };
+	if (c->in)
+		net_node_done(c->in);
+	c->in = NULL;
+	c->head_n = c->in_n = c->ahead_at = c->ahead_n = c->stage_at = c->stage_n = 0;
+	c->skip = 0;
+	c->hello_due = c->alive_due = c->ping_due = c->refusal_due = false;
+	c->blocked = c->more_in = c->more_out = c->mute = false;
+}
+
+static void drop_out(struct conn *c)
+{
+	struct net_node *list = c->out;
+	c->out = NULL;
+	c->out_end = &c->out;
+	c->direct = false;
+	for (struct net_node *next; list; list = next) {
+		next = list->next;
+		net_node_done(list);
+	}
+}
+
+static void gone(struct conn *c)
+{
+	c->state = CONN_GONE;
+	conn_reset(c);
+	drop_out(c);
+}
+
+void conn_free(struct conn *c)
+{
+	gone(c);
+	if (c->stage != c->first)
+		mem_free(c->stage);
+	mem_free(c->ahead);
+	mem_free(c);
+}
+
+void conn_break(struct conn *c, int code, const char *what)
+{
+	if (c->link)
+		net_link_lost(c->link, code, "%s: %s", c->link->address, what);
+	gone(c);
+}
+
+static void wrong(struct conn *c, const char *what)
+{
+	char text[160];
+	snprintf(text, sizeof text, "the peer does not follow the protocol of links (%s)", what);
+	conn_break(c, ERR_PROTOCOL, text);
+}
+
+static bool is_up(const struct conn *c) { return c->state == CONN_UP || c->state == CONN_LEAVING; }
+
+/* A connection that is not up ends. Dialled: the hub decides whether to try again. Accepted: it
+ * may still read why. */
+static void fails(struct conn *c, enum conn_end end)
+{
+	c->end = end;
+	if (!c->accepted || end == END_RESET || end == END_MEMORY) {
+		c->state = CONN_GONE;
+		return;
+	}
+	c->state = CONN_DRAINING;
+	crypt_free(c->crypt);
+	c->crypt = NULL;
+	shutdown(c->io.fd, SHUT_WR);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------ */
+
+static bool may_report(struct conn *c)
+{
+	if (c->now - c->log->since > 60 * (int64_t)1000000000) {
+		c->log->since = c->now;
+		c->log->count = 0;
+	}
+	return c->log->count++ < LINES;
+}
+
+/* Whether the key that a peer shows is the right one. */
+static bool accept_key(void *conn, const char *key)
+{
+	struct conn *c = conn;
+	memcpy(c->peer, key, strlen(key) + 1);
+	if (!c->accepted && key_equal(key, c->link->peer))
+		return true;
+	if (c->accepted && net_is_allowed(c->net, key))
+		return true;
+	if (!c->accepted)
+		c->end = END_WRONG_KEY;
+	else if (may_report(c))
+		log_warn("refused a connection from %s: its public key %s is not on this machine's "
+			 "list",
+			 c->from, key);
+	return false;
+}
+
+/* ---- out ------------------------------------------------------------------------------------ */
+
+static int64_t put(struct conn *c, const void *p, size_t n)
+{
+	return c->crypt ? crypt_write(c->crypt, p, n)
+			: crypt_plain_write(&c->io, p, n < PLAIN_MOST ? n : PLAIN_MOST);
+}
+
+static bool stage_head(struct conn *c, enum head_type type, uint64_t a, uint64_t b)
+{
+	if (c->stage_cap - c->stage_n < HEAD_BYTES)
+		return false;
+	head_write(c->stage + c->stage_n, type, a, b);
+	c->stage_n += HEAD_BYTES;
+	return true;
+}
+
+static void next_out(struct conn *c)
+{
+	struct net_node *node = c->out;
+	c->out = node->next;
+	if (!c->out)
+		c->out_end = &c->out;
+	net_node_done(node);
+}
+
+/* Heads and whole small messages, until a message begins that does not fit. */
+static void stage_messages(struct conn *c)
+{
+	while (c->out) {
+		struct net_node *node = c->out;
+		const bool credit = node->at == CONN_CREDIT;
+		if (!stage_head(c, credit ? HEAD_CREDIT : HEAD_MESSAGE, node->size, 0))
+			return;
+		if (credit) {
+			c->count.told += node->size;
+			next_out(c);
+			continue;
+		}
+		size_t room = c->stage_cap - c->stage_n, k = node->size < room ? node->size : room;
+		if (k)
+			memcpy(c->stage + c->stage_n, node->data, k);
+		c->stage_n += k;
+		c->count.sent += net_cost(node->size);
+		c->sent = k;
+		if (k < node->size) {
+			c->direct = true;
+			return;
+		}
+		next_out(c);
+	}
+	if (c->bye_due && stage_head(c, HEAD_BYE, 0, 0)) {
+		c->bye_due = false;
+		c->left_at = c->now;
+	}
+}
+
+/* What goes next, into the empty stage; false when there is nothing. */
+static bool fill_stage(struct conn *c)
+{
+	const struct net_options *o = &c->net->o;
+	c->stage_n = c->stage_at = 0;
+	if (c->hello_due)
+		c->hello_due = !stage_head(c, HEAD_HELLO, o->window, o->max_message);
+	if (!is_up(c) || c->stage_cap < STAGE)
+		return c->stage_n > 0;
+	if (c->alive_due)
+		c->alive_due = !stage_head(c, HEAD_ALIVE, 0, 0);
+	if (c->ping_due)
+		c->ping_due = !stage_head(c, HEAD_PING, 0, 0);
+	stage_messages(c);
+	return c->stage_n > 0;
+}
+
+/* A connection that takes no more is read to its end: what the peer said last, why among it, is
+ * still to come. */
+static void write_some(struct conn *c)
+{
+	size_t done = 0;
+	c->blocked = c->more_out = false;
+	while (done < TURN && !c->mute) {
+		int64_t k;
+		if (c->stage_at < c->stage_n) {
+			k = put(c, c->stage + c->stage_at, c->stage_n - c->stage_at);
+			c->stage_at += k > 0 ? (size_t)k : 0;
+		} else if (c->direct) {
+			struct net_node *node = c->out;
+			k = put(c, (char *)node->data + c->sent, node->size - c->sent);
+			c->sent += k > 0 ? (size_t)k : 0;
+			if (c->sent == node->size) {
+				c->direct = false;
+				next_out(c);
+			}
+		} else if (fill_stage(c)) {
+			continue;
+		} else {
+			k = c->crypt ? crypt_flush(c->crypt) : 1;
+			c->blocked = k == IO_LATER;
+			c->mute = k < 0;
+			return;
+		}
+		if (k == IO_LATER) {
+			c->blocked = true;
+			return;
+		}
+		c->mute = k < 0;
+		done += k > 0 ? (size_t)k : 0;
+	}
+	c->more_out = !c->mute;
+}
+
+/* ---- in ------------------------------------------------------------------------------------- */
+
+static int64_t get(struct conn *c, void *p, size_t n)
+{
+	int64_t k;
+	if (c->crypt) {
+		k = crypt_read(c->crypt, p, n);
+	} else if (c->ahead_at < c->ahead_n) {
+		k = (int64_t)(n < c->ahead_n - c->ahead_at ? n : c->ahead_n - c->ahead_at);
+		memcpy(p, c->ahead + c->ahead_at, (size_t)k);
+		c->ahead_at += (size_t)k;
+		return k;
+	} else if (c->ahead && n < AHEAD) {
+		k = crypt_plain_read(&c->io, c->ahead, AHEAD);
+		if (k > 0) {
+			c->ahead_at = 0;
+			c->ahead_n = (size_t)k;
+			c->last_in = c->now;
+			return get(c, p, n);
+		}
+	} else {
+		k = crypt_plain_read(&c->io, p, n);
+	}
+	if (k > 0)
+		c->last_in = c->now;
+	return k;
+}
+
+/* The peer has said hello: from here on the connection is a link. */
+static void comes_up(struct conn *c, const struct head *h)
+{
+	const struct net_options *o = &c->net->o;
+	unsigned char *stage = mem_alloc(STAGE), *ahead = c->crypt ? NULL : mem_alloc(AHEAD);
+	if (c->accepted && stage && (c->crypt || ahead) && net_waiting(c->net) < ACCEPTS) {
+		c->link = net_link_new(c->net, c->from, c->keys ? c->peer : "");
+		if (c->link)
+			c->link->priv = c;
+	}
+	if (!stage || (!c->crypt && !ahead) || !c->link) {
+		mem_free(stage);
+		mem_free(ahead);
+		fails(c, END_MEMORY);
+		return;
+	}
+	/* what is still in the small stage goes first */
+	memcpy(stage, c->stage + c->stage_at, c->stage_n - c->stage_at);
+	c->stage_n -= c->stage_at;
+	c->stage_at = 0;
+	c->stage = stage;
+	c->stage_cap = STAGE;
+	c->ahead = ahead;
+	c->io.known = true;
+	if (c->crypt && !crypt_known(c->crypt)) {
+		fails(c, END_MEMORY);
+		return;
+	}
+	c->count = (struct head_count){ .window = o->window, .max_message = o->max_message };
+	c->hello_due |= c->accepted;
+	c->state = CONN_UP;
+	net_link_up(c->link, h->a < o->window ? h->a : o->window, h->b, c->accepted);
+}
+
+static void on_message(struct conn *c, uint64_t n)
+{
+	if (c->state == CONN_LEAVING) {
+		c->skip = n;
+		return;
+	}
+	c->in = net_node_new(c->net->pool);
+	void *data = c->in ? net_pool_buffer(c->net->pool, n) : NULL;
+	if (!data) {
+		conn_break(c, ERR_NOMEM, "out of memory while receiving");
+		return;
+	}
+	c->in->data = data;
+	c->in->size = n;
+	c->in->release = net_buffer_release;
+	c->in_n = 0;
+}
+
+static void on_head(struct conn *c)
+{
+	struct head h;
+	const char *bad = head_read(c->head, &h);
+	c->head_n = 0;
+	if (!is_up(c)) {
+		if (bad)
+			fails(c, END_STRANGE);
+		else if (h.type == HEAD_HELLO)
+			comes_up(c, &h);
+		else
+			fails(c, h.type == HEAD_REFUSE && !c->accepted ? END_KEYS : END_STRANGE);
+		return;
+	}
+	bad = bad ? bad : head_count(&c->count, &h);
+	if (bad)
+		wrong(c, bad);
+	else if (h.type == HEAD_MESSAGE)
+		on_message(c, h.a);
+	else if (h.type == HEAD_CREDIT)
+		net_link_credit(c->link, h.a);
+	else if (h.type == HEAD_PING)
+		c->alive_due = true;
+	else if (h.type == HEAD_BYE)
+		conn_break(c, ERR_NET, "closed by the peer");
+}
+
+/* The connection is over, before or after it was up. */
+static void on_end(struct conn *c, int how)
+{
+	if (c->state == CONN_LEAVING)
+		gone(c);
+	else if (c->state == CONN_UP)
+		conn_break(c, ERR_NET, "the connection broke");
+	else if (c->end == END_WRONG_KEY)
+		c->state = CONN_GONE;
+	else if (how == IO_LIMIT)
+		fails(c, c->accepted ? END_RESET : END_STRANGE);
+	else if (c->crypt && crypt_refused(c->crypt))
+		fails(c, END_REFUSED);
+	else if (c->crypt && c->io.plain && !c->accepted)
+		fails(c, END_KEYS);
+	else if (c->crypt && c->io.plain)
+		c->refusal_due = true;
+	else if (c->io.errnum == ECONNRESET || c->io.errnum == EPIPE)
+		fails(c, END_RESET);
+	else
+		fails(c, how == IO_ENDED || c->io.errnum ? END_CLOSED : END_STRANGE);
+}
+
+/* Without a key, what a peer with a key says first is TLS. */
+static bool looks_like_tls(const struct conn *c)
+{
+	return !c->crypt && !is_up(c) && c->head_n && (c->head[0] == 0x16 || c->head[0] == 0x15);
+}
+
+static void read_some(struct conn *c)
+{
+	unsigned char dropped[4096];
+	size_t done = 0;
+	c->more_in = false;
+	while (done < TURN && (c->state == CONN_GREETING || is_up(c))) {
+		int64_t k;
+		if (c->skip) {
+			k = get(c, dropped, c->skip < sizeof dropped ? c->skip : sizeof dropped);
+			c->skip -= k > 0 ? (uint64_t)k : 0;
+		} else if (c->in) {
+			k = c->in->size
+				    ? get(c, (char *)c->in->data + c->in_n, c->in->size - c->in_n)
+				    : 1;
+			c->in_n += k > 0 ? (size_t)k : 0;
+			if (k > 0 && c->in_n >= c->in->size) {
+				struct net_node *node = c->in;
+				c->in = NULL;
+				if (!net_link_deliver(c->link, node))
+					net_node_done(node);
+			}
+		} else {
+			k = get(c, c->head + c->head_n, HEAD_BYTES - c->head_n);
+			c->head_n += k > 0 ? (size_t)k : 0;
+			if (k > 0 && looks_like_tls(c)) {
+				c->end = END_KEYS;
+				c->refusal_due = c->accepted;
+				c->state = c->accepted ? c->state : CONN_GONE;
+				return;
+			}
+			if (c->head_n == HEAD_BYTES)
+				on_head(c);
+		}
+		if (k == IO_LATER)
+			return;
+		if (k < 0) {
+			on_end(c, (int)k);
+			return;
+		}
+		done += (size_t)k;
+	}
+	c->more_in = is_up(c);
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+void conn_begin(struct conn *c, int fd, int64_t now)
+{
+	c->io = (struct crypt_io){ .fd = fd, .limit = CONN_LIMIT };
+	c->end = END_NONE;
+	c->now = c->began = c->last_in = c->last_ping = now;
+	c->state = c->keys ? CONN_SHAKING : CONN_GREETING;
+	c->hello_due = !c->accepted;
+}
+
+static void shake(struct conn *c)
+{
+	if (!c->crypt)
+		c->crypt = crypt_new(c->keys, c->accepted, &c->io, accept_key, c);
+	if (!c->crypt) {
+		fails(c, END_MEMORY);
+		return;
+	}
+	int rc = crypt_handshake(c->crypt);
+	c->blocked = rc == IO_LATER && crypt_wants_write(c->crypt);
+	if (rc == 1 && crypt_peer(c->crypt, c->peer))
+		c->state = CONN_GREETING;
+	else if (rc != IO_LATER)
+		on_end(c, rc == 1 ? IO_BROKEN : rc);
+}
+
+static void drain(struct conn *c)
+{
+	unsigned char dropped[4096];
+	int64_t k;
+	while ((k = crypt_plain_read(&c->io, dropped, sizeof dropped)) > 0)
+		;
+	if (k != IO_LATER)
+		c->state = CONN_GONE;
+}
+
+/* In the clear, before any encryption: the answer to who begins in the other way. */
+static void refuse(struct conn *c)
+{
+	unsigned char out[HEAD_BYTES];
+	head_write(out, HEAD_REFUSE, REFUSE_KEYS, 0);
+	crypt_plain_write(&c->io, out, sizeof out);
+	c->refusal_due = false;
+	fails(c, END_KEYS);
+}
+
+void conn_work(struct conn *c, bool readable, int64_t now)
+{
+	c->now = now;
+	if (c->state == CONN_SHAKING)
+		shake(c);
+	if (readable && (c->state == CONN_GREETING || is_up(c)))
+		read_some(c);
+	if (c->refusal_due)
+		refuse(c);
+	if (c->state == CONN_GREETING || is_up(c))
+		write_some(c);
+	if (c->state == CONN_DRAINING)
+		drain(c);
+}
+
+void conn_leave(struct conn *c, int64_t now)
+{
+	c->now = now;
+	if (c->state == CONN_UP) {
+		c->state = CONN_LEAVING;
+		c->bye_due = true;
+	} else if (c->state != CONN_LEAVING) {
+		gone(c);
+	}
+}

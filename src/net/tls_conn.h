@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tls_conn.h - one connection of the tls transport: handshake, heads and messages in, heads and
+ * messages out. It belongs to one thread (tls_hub.c), never blocks, and does what a socket that is
+ * ready allows; the clock and the socket's readiness come from outside, so that a test or a fuzzer
+ * can drive it over a socket pair. */
+#ifndef HS_NET_TLS_CONN_H
+#define HS_NET_TLS_CONN_H
+
+#include <sys/socket.h>
+
+#include "net/net_priv.h"
+#include "net/tls_crypt.h"
+#include "net/tls_head.h"
+
+/* What a peer that has not said hello may send and take. */
+#define CONN_LIMIT (16 << 10)
+
+/* `at` of a node that is no message: `size` bytes were taken by the user */
+#define CONN_CREDIT ((int64_t)-1)
+
+enum conn_state {
+	CONN_WAITING,    /* dialled: no socket, until retry_at */
+	CONN_CONNECTING, /* dialled: TCP */
+	CONN_SHAKING,    /* TLS */
+	CONN_GREETING,   /* the peer's HELLO is due */
+	CONN_UP,
+	CONN_LEAVING,  /* the user closed the link: what was sent goes out, then BYE */
+	CONN_DRAINING, /* accepted and refused: what it still sends is dropped, so that it can read
+			* why */
+	CONN_GONE
+};
+
+/* Why a dialled connection did not come up. */
+enum conn_end {
+	END_NONE,
+	END_CLOSED,    /* by the peer, or broken */
+	END_RESET,     /* by the peer, without a word: it may have too many at a time */
+	END_STRANGE,   /* what it said is no link */
+	END_KEYS,      /* one side has a key, the other none */
+	END_WRONG_KEY, /* its key is not the expected one */
+	END_REFUSED,   /* our key is not on its list */
+	END_MEMORY
+};
+
+/* So many lines a minute about strangers. */
+struct conn_log {
+	int64_t since;
+	unsigned count;
+};
+
+struct conn {
+	struct net *net;
+	struct crypt_ctx *keys; /* NULL: without encryption and identity */
+	struct conn_log *log;
+	struct link *link; /* NULL: accepted, no hello yet */
+	enum conn_state state;
+	enum conn_end end;
+	bool accepted;
+	char from[NET_ADDRESS]; /* accepted: the peer's address */
+	char peer[KEY_TEXT];    /* the key that it shows; proven once the handshake is done */
+	struct crypt_io io;
+	struct crypt *crypt;
+	int64_t now, began, last_in, last_ping, left_at; /* left_at: when BYE was sent */
+	struct head_count count;
+	/* in: a head, then the bytes of a message */
+	unsigned char head[HEAD_BYTES];
+	size_t head_n;
+	struct net_node *in;
+	size_t in_n;
+	uint64_t skip;        /* of a message that nobody wants */
+	unsigned char *ahead; /* without encryption: bytes that were read and not asked for yet */
+	size_t ahead_at, ahead_n;
+	/* out: `stage` first, then the rest of the first message */
+	unsigned char first[2 * HEAD_BYTES], *stage;
+	size_t stage_cap, stage_n, stage_at;
+	/* messages, and CONN_CREDIT nodes: a credit keeps its place behind what was sent before, so
+	 * that who answers each message with another finds the answer no later than the room for
+	 * more questions */
+	struct net_node *out, **out_end;
+	bool direct; /* the first message is under way, `sent` bytes of it are staged or gone */
+	size_t sent;
+	bool hello_due, alive_due, ping_due, refusal_due, bye_due;
+	bool blocked;           /* there is more to write than the socket takes */
+	bool mute;              /* it takes nothing more */
+	bool more_in, more_out; /* there was more to do than one turn allows */
+
+	/* ---- the hub's ---- */
+	struct conn *next;
+	struct hub *hub;
+	uint32_t watched; /* events that epoll looks for */
+	bool guest;       /* watched among the strangers */
+	/* dialled */
+	struct sockaddr_storage to, source;
+	socklen_t to_n, source_n;
+	int64_t dial_deadline, retry_at;
+	int failures, resets;
+	/* under the hub's lock */
+	struct conn *next_told;
+	bool told;                           /* the hub has to look at what follows */
+	struct net_node *fresh, **fresh_end; /* sent by the user */
+	uint64_t untold;                     /* taken by the user, the peer not told yet */
+	bool shut;                           /* the user gave the link back */
+	bool closed; /* the hub is done with it: nothing is taken any more */
+};
+
+/* NULL: memory is out. `keys` NULL: plain. */
+struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct conn_log *log);
+void conn_free(struct conn *c); /* closes the socket */
+
+/* A socket that is connected: handshake and hello begin. */
+void conn_begin(struct conn *c, int fd, int64_t now);
+/* Closes the socket and forgets what was under way, so that a dialled connection can be tried
+ * again. What the user sent stays. */
+void conn_reset(struct conn *c);
+/* Reads and writes what the socket allows, at most about a megabyte each way. Afterwards `state`,
+ * `blocked`, `more_in` and `more_out` say what comes next. */
+void conn_work(struct conn *c, bool readable, int64_t now);
+/* The user is done with the link. */
+void conn_leave(struct conn *c, int64_t now);
+/* The link is lost for this reason, the connection gone. */
+void conn_break(struct conn *c, int code, const char *what);
+
+#endif

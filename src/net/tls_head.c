@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tls_head.c - see tls_head.h. */
+#include "net/tls_head.h"
+
+#include <stddef.h>
+
+#include "net/net_priv.h"
+
+static void put(unsigned char *p, uint64_t v, int bytes)
+{
+	for (int i = 0; i < bytes; i++)
+		p[i] = (unsigned char)(v >> (8 * i));
+}
+
+static uint64_t get(const unsigned char *p, int bytes)
+{
+	uint64_t v = 0;
+	for (int i = 0; i < bytes; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+void head_write(unsigned char out[HEAD_BYTES], enum head_type type, uint64_t a, uint64_t b)
+{
+	put(out, HEAD_MAGIC, 4);
+	put(out + 4, type, 4);
+	put(out + 8, a, 8);
+	put(out + 16, b, 8);
+}
+
+bool head_begins(const unsigned char *p) { return get(p, 4) == HEAD_MAGIC; }
+
+const char *head_read(const unsigned char in[HEAD_BYTES], struct head *h_p)
+{
+	uint64_t type = get(in + 4, 4), a = get(in + 8, 8), b = get(in + 16, 8);
+	if (!head_begins(in))
+		return "what it says is no link of heteroshard, or of another version";
+	if (type < HEAD_HELLO || type > HEAD_REFUSE)
+		return "unknown control message";
+	if ((b && type != HEAD_HELLO) ||
+	    (a && (type == HEAD_PING || type == HEAD_ALIVE || type == HEAD_BYE)))
+		return "bytes that must be zero are not";
+	if (type == HEAD_REFUSE && a != REFUSE_KEYS)
+		return "unknown reason of a refusal";
+	*h_p = (struct head){ .type = (enum head_type)type, .a = a, .b = b };
+	return NULL;
+}
+
+const char *head_count(struct head_count *c, const struct head *h)
+{
+	uint64_t untold = c->arrived - c->told, unpaid = c->sent - c->credited;
+	switch (h->type) {
+	case HEAD_MESSAGE:
+		if (h->a > c->max_message)
+			return "a message larger than this side accepts";
+		if (untold + net_cost(h->a) > c->window && untold > net_slack(c->window))
+			return "the peer sends more than its window";
+		c->arrived += net_cost(h->a);
+		return NULL;
+	case HEAD_CREDIT:
+		if (h->a > unpaid)
+			return "the peer says that it took more than it was sent";
+		c->credited += h->a;
+		return NULL;
+	case HEAD_PING:
+	case HEAD_ALIVE:
+	case HEAD_BYE:
+		return NULL;
+	case HEAD_HELLO:
+		return "second hello";
+	case HEAD_REFUSE:
+		break;
+	}
+	return "refusal of a link that is up";
+}

@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tls_hub.c - see tls_hub.h. */
+#include "net/tls_hub.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "net/address.h"
+#include "net/tls_conn.h"
+
+#define MS ((int64_t)1000000)
+#define SECOND (1000 * MS)
+#define RETRY (200 * MS)       /* between two attempts to connect */
+#define ATTEMPT (5 * SECOND)   /* one attempt, handshake included */
+#define FAREWELL (10 * SECOND) /* from our BYE to the end of the connection */
+#define GUESTS_SHARE 10        /* strangers get one part in so many of the thread's time, */
+#define GUESTS_MOST (100 * MS) /* saved up to this */
+enum { EVENTS = 64, ACCEPT_TURN = 16, FAILURES = 3, RESETS = 20 };
+
+struct hub {
+	struct net *net;
+	struct crypt_ctx *keys; /* NULL: without encryption */
+	pthread_t thread;
+	int wake_fd, all, guests; /* epoll: everything; strangers */
+	/* under the lock: */
+	pthread_mutex_t lock;
+	struct conn *told;  /* something for the thread to look at */
+	struct conn *fresh; /* dialled, not seen by the thread yet */
+	bool asleep, busy, quit;
+	int64_t quit_by;
+	int new_listener;
+	/* the thread's own: */
+	struct conn *conns;
+	int listener;
+	bool quitting, more, guests_wait;
+	unsigned strangers;
+	int64_t now, next_timer, guests_time, guests_at;
+	struct conn_log log;
+};
+
+/* ---- what users' calls do ------------------------------------------------------------------- */
+
+/* Under the lock. */
+static void wake(struct hub *h)
+{
+	uint64_t one = 1;
+	h->busy = true;
+	if (!h->asleep)
+		return;
+	h->asleep = false;
+	while (write(h->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+		;
+}
+
+static void tell(struct conn *c)
+{
+	if (!c->told) {
+		c->told = true;
+		c->next_told = c->hub->told;
+		c->hub->told = c;
+	}
+	wake(c->hub);
+}
+
+void hub_send(struct conn *c, struct net_node *node)
+{
+	node->next = NULL;
+	pthread_mutex_lock(&c->hub->lock);
+	bool closed = c->closed;
+	if (!closed) {
+		*c->fresh_end = node;
+		c->fresh_end = &node->next;
+		tell(c);
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+	if (closed)
+		net_node_done(node);
+}
+
+void hub_taken(struct conn *c, uint64_t cost)
+{
+	pthread_mutex_lock(&c->hub->lock);
+	c->untold += cost;
+	if (!c->closed && c->untold > net_slack(c->net->o.window))
+		tell(c);
+	pthread_mutex_unlock(&c->hub->lock);
+}
+
+void hub_shut(struct conn *c)
+{
+	pthread_mutex_lock(&c->hub->lock);
+	if (!c->closed && !c->shut) {
+		c->shut = true;
+		tell(c);
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+}
+
+void hub_listen(struct hub *h, int fd)
+{
+	pthread_mutex_lock(&h->lock);
+	h->new_listener = fd;
+	wake(h);
+	pthread_mutex_unlock(&h->lock);
+}
+
+int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, struct err *e)
+{
+	struct conn *c = conn_new(h->net, h->keys, &h->log);
+	if (!c)
+		return err_nomem(e, sizeof *c, "a connection");
+	c->hub = h;
+	c->link = l;
+	c->to_n = address_socket(to, &c->to);
+	c->source_n = *source ? address_socket(source, &c->source) : 0;
+	c->dial_deadline = l->dial_deadline;
+	l->priv = c;
+	pthread_mutex_lock(&h->lock);
+	c->next = h->fresh;
+	h->fresh = c;
+	wake(h);
+	pthread_mutex_unlock(&h->lock);
+	return 0;
+}
+
+/* ---- watching ------------------------------------------------------------------------------- */
+
+static bool is_stranger(const struct conn *c)
+{
+	return c->accepted && !c->link && c->state != CONN_GONE;
+}
+
+/* Tells epoll what a connection waits for now. */
+static void watch(struct hub *h, struct conn *c)
+{
+	bool stranger = is_stranger(c);
+	uint32_t want = c->blocked || c->state == CONN_CONNECTING ? EPOLLOUT : 0;
+	want |= c->state != CONN_CONNECTING ? EPOLLIN : 0;
+	if (c->io.fd < 0 || (want == c->watched && c->guest == stranger))
+		return;
+	struct epoll_event ev = { .events = want, .data.ptr = c };
+	if (c->watched && c->guest != stranger) {
+		epoll_ctl(h->guests, EPOLL_CTL_DEL, c->io.fd, NULL);
+		c->watched = 0;
+	}
+	c->guest = stranger;
+	epoll_ctl(stranger ? h->guests : h->all, c->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
+		  c->io.fd, &ev);
+	c->watched = want;
+}
+
+static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The moment at which something is due for a connection. */
+static int64_t due(const struct hub *h, const struct conn *c)
+{
+	double every = h->net->o.peer_timeout / 8;
+	if (is_stranger(c))
+		return c->began + (int64_t)(HUB_PATIENCE * 1e9) + MS;
+	if (c->state == CONN_UP || c->state == CONN_LEAVING)
+		return h->now + (int64_t)((every < 0.01 ? 0.01 : every > 1 ? 1 : every) * 1e9);
+	if (c->state == CONN_GONE)
+		return NET_FOREVER;
+	return sooner(c->dial_deadline,
+		      c->state == CONN_WAITING ? c->retry_at : c->began + ATTEMPT + MS);
+}
+
+/* ---- dialling ------------------------------------------------------------------------------- */
+
+static void give_up(struct conn *c, int code, const char *what)
+{
+	c->end = END_NONE;
+	conn_break(c, code, what);
+	c->watched = 0;
+}
+
+static void try_later(struct hub *h, struct conn *c)
+{
+	conn_reset(c);
+	c->end = END_NONE;
+	c->watched = 0;
+	c->state = CONN_WAITING;
+	c->retry_at = h->now + RETRY;
+}
+
+static void connected(struct hub *h, struct conn *c)
+{
+	int one = 1;
+	setsockopt(c->io.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	conn_begin(c, c->io.fd, h->now);
+	conn_work(c, false, h->now);
+}
+
+static void dial(struct hub *h, struct conn *c)
+{
+	int one = 1;
+	c->io.fd = socket(c->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	c->began = h->now;
+	if (c->io.fd < 0) {
+		try_later(h, c);
+		return;
+	}
+	if (c->source_n) {
+		setsockopt(c->io.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+		if (bind(c->io.fd, (struct sockaddr *)&c->source, c->source_n) < 0) {
+			char text[160];
+			snprintf(text, sizeof text, "cannot connect from that address: %s",
+				 strerror(errno));
+			give_up(c, ERR_NET, text);
+			return;
+		}
+	}
+	if (connect(c->io.fd, (struct sockaddr *)&c->to, c->to_n) == 0)
+		connected(h, c);
+	else if (errno == EINPROGRESS)
+		c->state = CONN_CONNECTING;
+	else
+		try_later(h, c);
+}
+
+static void on_connected(struct hub *h, struct conn *c)
+{
+	int errnum = 0;
+	socklen_t n = sizeof errnum;
+	if (getsockopt(c->io.fd, SOL_SOCKET, SO_ERROR, &errnum, &n) < 0 || errnum)
+		try_later(h, c);
+	else
+		connected(h, c);
+}
+
+/* An attempt is over: again, or never. */
+static void not_up(struct hub *h, struct conn *c)
+{
+	char text[400];
+	const char *what = NULL;
+	bool keys = h->keys != NULL;
+	c->failures += c->end == END_CLOSED || c->end == END_STRANGE;
+	c->resets += c->end == END_RESET;
+	if (c->end == END_REFUSED)
+		snprintf(text, sizeof text,
+			 "refused: this machine's public key %s is not on its list",
+			 h->net->o.key->pub);
+	else if (c->end == END_WRONG_KEY)
+		snprintf(text, sizeof text, "its key is not the expected one, %s, but %s",
+			 c->link->peer, c->peer);
+	else if (c->end == END_KEYS)
+		what = "one side has a key, the other none";
+	else if (c->end == END_STRANGE && c->failures >= FAILURES)
+		what = "what answers is no heteroshard, or another version of it";
+	else if (c->end == END_MEMORY)
+		what = "out of memory while connecting";
+	else if (c->failures >= FAILURES || c->resets >= RESETS)
+		what = keys ? "it broke off the handshake each time: it is no heteroshard, or has "
+			      "too many strangers to answer"
+			    : "it broke off each time: one side has a key, the other none, or it "
+			      "is no heteroshard";
+	else {
+		try_later(h, c);
+		return;
+	}
+	give_up(c, c->end == END_MEMORY ? ERR_NOMEM : ERR_NET, what ? what : text);
+}
+
+/* ---- accepting ------------------------------------------------------------------------------ */
+
+static unsigned same_address(const struct hub *h, const char *from)
+{
+	unsigned count = 0;
+	for (const struct conn *c = h->conns; c; c = c->next)
+		count += is_stranger(c) && !strcmp(c->from, from);
+	return count;
+}
+
+/* Closes the oldest stranger of the address that has most of them, without a word. */
+static void drop_stranger(struct hub *h)
+{
+	struct conn *worst = NULL;
+	unsigned most = 0;
+	for (struct conn *c = h->conns; c; c = c->next) {
+		unsigned count = is_stranger(c) ? same_address(h, c->from) : 0;
+		if (count > most || (count && count == most && c->began <= worst->began)) {
+			most = count;
+			worst = c;
+		}
+	}
+	if (!worst)
+		return;
+	struct linger now = { .l_onoff = 1 };
+	setsockopt(worst->io.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+	conn_break(worst, ERR_NET, "");
+	worst->watched = 0;
+	h->strangers--;
+}
+
+static void take_in(struct hub *h, int fd, const struct sockaddr_storage *from)
+{
+	int one = 1;
+	struct conn *c = conn_new(h->net, h->keys, &h->log);
+	if (!c) {
+		close(fd);
+		return;
+	}
+	if (h->strangers >= HUB_STRANGERS)
+		drop_stranger(h);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	address_text(from, false, c->from);
+	c->hub = h;
+	c->accepted = true;
+	c->next = h->conns;
+	h->conns = c;
+	h->strangers++;
+	conn_begin(c, fd, h->now);
+	h->next_timer = sooner(h->next_timer, due(h, c));
+	watch(h, c);
+}
+
+static void on_listener(struct hub *h)
+{
+	for (int i = 0; i < ACCEPT_TURN; i++) {
+		struct sockaddr_storage from = { 0 };
+		socklen_t n = sizeof from;
+		int fd = accept4(h->listener, (struct sockaddr *)&from, &n,
+				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0 &&
+		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+			drop_stranger(h);
+			return;
+		}
+		if (fd < 0)
+			return;
+		take_in(h, fd, &from);
+	}
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+/* After anything was done to a connection. */
+static void settle(struct hub *h, struct conn *c, bool was_stranger)
+{
+	if (was_stranger && !is_stranger(c))
+		h->strangers--;
+	if (c->state == CONN_GONE && !c->accepted && c->end != END_NONE)
+		not_up(h, c);
+	h->more |= c->more_in || c->more_out;
+	h->next_timer = sooner(h->next_timer, due(h, c));
+	watch(h, c);
+}
+
+/* `events` 0: there may be something to send. */
+static void on_event(struct hub *h, struct conn *c, uint32_t events)
+{
+	bool stranger = is_stranger(c);
+	if (c->state == CONN_GONE || c->state == CONN_WAITING)
+		return;
+	if (c->state != CONN_CONNECTING)
+		conn_work(c, events & (EPOLLIN | EPOLLHUP | EPOLLERR), h->now);
+	else if (events)
+		on_connected(h, c);
+	settle(h, c, stranger);
+}
+
+static void wait_guests(struct hub *h, bool wait)
+{
+	struct epoll_event ev = { .events = wait ? 0 : EPOLLIN, .data.ptr = &h->guests };
+	if (wait != h->guests_wait)
+		epoll_ctl(h->all, EPOLL_CTL_MOD, h->guests, &ev);
+	h->guests_wait = wait;
+}
+
+/* One turn of what strangers want. */
+static void on_guests(struct hub *h)
+{
+	struct epoll_event ev[ACCEPT_TURN];
+	int n = epoll_wait(h->guests, ev, ACCEPT_TURN, 0);
+	for (int i = 0; i < n; i++)
+		if (ev[i].data.ptr == &h->listener)
+			on_listener(h);
+		else
+			on_event(h, ev[i].data.ptr, ev[i].events);
+	int64_t now = clock_now();
+	h->guests_time -= now - h->now;
+	h->now = now;
+	wait_guests(h, h->guests_time < 0);
+}
+
+static void pay_guests(struct hub *h)
+{
+	h->guests_time += (h->now - h->guests_at) / GUESTS_SHARE;
+	h->guests_at = h->now;
+	if (h->guests_time > GUESTS_MOST)
+		h->guests_time = GUESTS_MOST;
+	if (h->guests_wait && h->guests_time > MS)
+		wait_guests(h, false);
+}
+
+/* ---- timers --------------------------------------------------------------------------------- */
+
+static void check_up(struct hub *h, struct conn *c)
+{
+	double limit = h->net->o.peer_timeout;
+	int64_t silent = h->now - c->last_in, ping = (int64_t)(limit * 0.25e9);
+	if (ping > 5 * SECOND)
+		ping = 5 * SECOND;
+	if ((double)silent > limit * 1e9) {
+		char text[64];
+		snprintf(text, sizeof text, "said nothing for %.1f s", clock_seconds(silent));
+		conn_break(c, ERR_NET, text);
+	} else if (c->state == CONN_LEAVING && c->left_at && h->now - c->left_at > FAREWELL) {
+		conn_break(c, ERR_NET, "closed");
+	} else if (silent > ping && h->now - c->last_ping > ping) {
+		c->last_ping = h->now;
+		c->ping_due = true;
+		on_event(h, c, 0);
+	}
+}
+
+static void check(struct hub *h, struct conn *c)
+{
+	if (is_stranger(c) && h->now - c->began > (int64_t)(HUB_PATIENCE * 1e9)) {
+		conn_break(c, ERR_NET, "");
+		h->strangers--;
+	} else if (c->state == CONN_UP || c->state == CONN_LEAVING) {
+		check_up(h, c);
+	} else if (!c->accepted && c->state != CONN_GONE) {
+		if (h->now >= c->dial_deadline) {
+			conn_break(c, ERR_NET,
+				   "no answer in time; is heteroshard running there, and does a "
+				   "firewall let the port through?");
+		} else if (c->state == CONN_WAITING && h->now >= c->retry_at) {
+			dial(h, c);
+			settle(h, c, false);
+		} else if (c->state != CONN_WAITING && h->now - c->began > ATTEMPT) {
+			c->end = END_CLOSED;
+			not_up(h, c);
+			watch(h, c);
+		}
+	}
+}
+
+static void timers(struct hub *h)
+{
+	if (h->now < h->next_timer)
+		return;
+	h->next_timer = NET_FOREVER;
+	for (struct conn *c = h->conns; c; c = c->next) {
+		check(h, c);
+		h->next_timer = sooner(h->next_timer, due(h, c));
+	}
+}
+
+/* ---- the loop ------------------------------------------------------------------------------- */
+
+static void take_listener(struct hub *h, int fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &h->listener };
+	h->listener = fd;
+	epoll_ctl(h->guests, EPOLL_CTL_ADD, fd, &ev);
+}
+
+/* What a user asked of one connection; under the lock. */
+static void take_order(struct conn *c, bool *shut_p)
+{
+	if (c->fresh) {
+		*c->out_end = c->fresh;
+		c->out_end = c->fresh_end;
+		c->fresh = NULL;
+		c->fresh_end = &c->fresh;
+	}
+	struct net_node *credit =
+		c->untold > net_slack(c->net->o.window) ? net_node_new(c->net->pool) : NULL;
+	if (credit) { /* when memory is out, the next time */
+		credit->at = CONN_CREDIT;
+		credit->size = c->untold;
+		*c->out_end = credit;
+		c->out_end = &credit->next;
+		c->untold = 0;
+	}
+	*shut_p = c->shut;
+	c->told = false;
+}
+
+/* What users asked for since the last time. */
+static void take_orders(struct hub *h)
+{
+	int listener = -1;
+	pthread_mutex_lock(&h->lock);
+	h->busy = false;
+	h->quitting = h->quit;
+	listener = h->new_listener;
+	h->new_listener = -1;
+	struct conn *told = h->told;
+	h->told = NULL;
+	while (h->fresh) {
+		struct conn *c = h->fresh;
+		h->fresh = c->next;
+		c->next = h->conns;
+		h->conns = c;
+		h->next_timer = 0;
+	}
+	while (told) {
+		struct conn *c = told;
+		bool shut = false;
+		told = c->next_told;
+		take_order(c, &shut);
+		pthread_mutex_unlock(&h->lock);
+		if (shut && c->state != CONN_GONE)
+			conn_leave(c, h->now);
+		if (c->state == CONN_UP || c->state == CONN_LEAVING)
+			on_event(h, c, 0);
+		pthread_mutex_lock(&h->lock);
+	}
+	pthread_mutex_unlock(&h->lock);
+	if (listener >= 0)
+		take_listener(h, listener);
+}
+
+/* Lets go of a connection; what users sent meanwhile is done with. true: it is in nobody's hands
+ * any more. */
+static bool let_go(struct hub *h, struct conn *c)
+{
+	pthread_mutex_lock(&h->lock);
+	c->closed = true;
+	bool free_now = !c->told;
+	struct net_node *list = c->fresh;
+	c->fresh = NULL;
+	c->fresh_end = &c->fresh;
+	pthread_mutex_unlock(&h->lock);
+	for (struct net_node *next; list; list = next) {
+		next = list->next;
+		net_node_done(list);
+	}
+	return free_now;
+}
+
+static void sweep(struct hub *h)
+{
+	for (struct conn **p = &h->conns; *p;) {
+		struct conn *c = *p;
+		if (c->state == CONN_GONE)
+			conn_break(c, ERR_NET, "closed");
+		if (c->state != CONN_GONE || !let_go(h, c)) {
+			p = &c->next;
+			continue;
+		}
+		*p = c->next;
+		if (!c->link) {
+			conn_free(c);
+			continue;
+		}
+		net_link_unref(c->link);
+	}
+}
+
+static void quit(struct hub *h)
+{
+	if (h->listener >= 0)
+		close(h->listener);
+	h->listener = -1;
+	for (struct conn *c = h->conns; c; c = c->next)
+		if (is_stranger(c) || h->now >= h->quit_by)
+			conn_break(c, ERR_NET, "closed");
+	h->strangers = 0;
+}
+
+static void wait_for_events(struct hub *h)
+{
+	struct epoll_event ev[EVENTS];
+	int64_t until = h->quitting ? sooner(h->next_timer, h->quit_by) : h->next_timer;
+	if (h->guests_wait)
+		until = sooner(until, h->now + (MS * 2 - h->guests_time) * GUESTS_SHARE);
+	pthread_mutex_lock(&h->lock);
+	h->asleep = !h->busy;
+	bool sleep = h->asleep && !h->more;
+	pthread_mutex_unlock(&h->lock);
+	int64_t ns = until - h->now;
+	int ms = !sleep || ns <= 0      ? 0
+		 : until == NET_FOREVER ? -1
+		 : ns > 3600 * SECOND   ? 3600000
+					: (int)((ns + MS - 1) / MS);
+	int n = epoll_wait(h->all, ev, EVENTS, ms);
+	pthread_mutex_lock(&h->lock);
+	h->asleep = false;
+	pthread_mutex_unlock(&h->lock);
+	h->now = clock_now();
+	/* Time in which this thread did not get to run is nobody's silence. */
+	int64_t late = ms >= 0 ? h->now - until - 50 * MS : 0;
+	if (sleep && ms >= 0 && late > 0)
+		for (struct conn *c = h->conns; c; c = c->next)
+			c->last_in = sooner(c->last_in + late, h->now);
+	pay_guests(h);
+	bool more = h->more;
+	h->more = false;
+	for (int i = 0; i < n; i++) {
+		uint64_t count;
+		if (ev[i].data.ptr == &h->wake_fd)
+			count = (uint64_t)read(h->wake_fd, &count, sizeof count);
+		else if (ev[i].data.ptr == &h->guests)
+			on_guests(h);
+		else
+			on_event(h, ev[i].data.ptr, ev[i].events);
+	}
+	for (struct conn *c = more ? h->conns : NULL; c; c = c->next)
+		if (c->more_in || c->more_out)
+			on_event(h, c, c->more_in ? EPOLLIN : 0);
+}
+
+static void *hub_main(void *hub)
+{
+	struct hub *h = hub;
+	pthread_setname_np(pthread_self(), "hs-net");
+	h->now = h->guests_at = clock_now();
+	h->guests_time = GUESTS_MOST;
+	for (;;) {
+		take_orders(h);
+		timers(h);
+		if (h->quitting)
+			quit(h);
+		sweep(h);
+		if (h->quitting && !h->conns)
+			return NULL;
+		wait_for_events(h);
+	}
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+static void hub_free(struct hub *h)
+{
+	crypt_ctx_free(h->keys);
+	if (h->wake_fd >= 0)
+		close(h->wake_fd);
+	if (h->all >= 0)
+		close(h->all);
+	if (h->guests >= 0)
+		close(h->guests);
+	pthread_mutex_destroy(&h->lock);
+	mem_free(h);
+}
+
+int hub_open(struct net *n, struct hub **h_p, struct err *e)
+{
+	struct hub *h = mem_zalloc(sizeof *h);
+	int rc = 0;
+	if (!h)
+		return err_nomem(e, sizeof *h, "a link end");
+	h->net = n;
+	h->listener = h->new_listener = -1;
+	pthread_mutex_init(&h->lock, NULL);
+	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	h->all = epoll_create1(EPOLL_CLOEXEC);
+	h->guests = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event w = { .events = EPOLLIN, .data.ptr = &h->wake_fd },
+			   g = { .events = EPOLLIN, .data.ptr = &h->guests };
+	if (h->wake_fd < 0 || h->all < 0 || h->guests < 0 ||
+	    epoll_ctl(h->all, EPOLL_CTL_ADD, h->wake_fd, &w) < 0 ||
+	    epoll_ctl(h->all, EPOLL_CTL_ADD, h->guests, &g) < 0)
+		rc = err_sys(e, errno, "tls: cannot begin");
+	if (rc >= 0 && n->o.key)
+		rc = crypt_ctx_new(n->o.key, &h->keys, e);
+	if (rc >= 0) {
+		/* Signals are for the program's own threads. */
+		sigset_t all, old;
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &old);
+		int errnum = pthread_create(&h->thread, NULL, hub_main, h);
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		rc = errnum ? err_sys(e, errnum, "tls: cannot start a thread") : 0;
+	}
+	if (rc < 0)
+		hub_free(h);
+	else
+		*h_p = h;
+	return rc;
+}
+
+void hub_close(struct hub *h, double linger)
+{
+	pthread_mutex_lock(&h->lock);
+	h->quit = true;
+	h->quit_by = net_in(linger);
+	wake(h);
+	pthread_mutex_unlock(&h->lock);
+	pthread_join(h->thread, NULL);
+	hub_free(h);
+}

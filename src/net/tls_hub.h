@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tls_hub.h - the thread behind the tls transport: one per net, it owns every socket and does all
+ * reading, writing and encryption (tls_conn.c).
+ *
+ * Strangers come second. Connections that have not said hello, and the listener, are watched by an
+ * epoll of their own, and what is done for them may take a tenth of the thread's time: links go on
+ * at full speed whoever knocks. At most HUB_STRANGERS of them are open, each for HUB_PATIENCE;
+ * beyond that the oldest one goes, of the address that has most. */
+#ifndef HS_NET_TLS_HUB_H
+#define HS_NET_TLS_HUB_H
+
+#include "net/net_priv.h"
+
+#define HUB_STRANGERS 64
+#define HUB_PATIENCE 2.0 /* seconds */
+
+struct hub;
+struct conn;
+
+int hub_open(struct net *n, struct hub **h_p, struct err *e);
+/* Ends the thread, once all links are gone or after `linger` seconds. */
+void hub_close(struct hub *h, double linger);
+
+/* A socket that listens; the hub owns it. */
+void hub_listen(struct hub *h, int fd);
+/* Begins to dial: numbers as address_resolve makes them, `source` may be "". 0 or ERR_NOMEM. */
+int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, struct err *e);
+/* The rest of struct net_transport. */
+void hub_send(struct conn *c, struct net_node *node);
+void hub_taken(struct conn *c, uint64_t cost);
+void hub_shut(struct conn *c);
+
+#endif
