@@ -27,8 +27,8 @@ CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissin
            -fno-common -fstack-protector-strong -D_GNU_SOURCE $(EXTRA_CFLAGS)
 CPPFLAGS := -Isrc -Iinclude -I$(BUILD)/gen
 LDFLAGS := -fopenmp -Wl,--as-needed
-LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lssl -lcrypto -lzmq \
-           -lsodium -lm -ldl -lpthread
+LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lssl -lcrypto \
+           -lzmq -lsodium -lm -ldl -lpthread
 ifneq ($(MPI_PKG),)
 CPPFLAGS += -DHAVE_MPI $(shell pkg-config --cflags $(MPI_PKG))
 LDLIBS  += $(shell pkg-config --libs $(MPI_PKG))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_peers.c - what only separate processes and foreign programs can show of the
- * transports over TCP: a peer that is killed, one that is stopped, one that speaks no ZeroMQ, addresses that
+ * transports over TCP: a peer that is killed, one that is stopped, foreign programs, addresses that
  * are not loopback; and the knobs of the loop transport. */
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -81,7 +81,7 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 		if (!o->show)
 			fprintf(stderr,
 				"The private key is in %s and stays on this machine. In the "
-				"configuration, in quotes:\n"
+				"configuration:\n"
 				"  public_key: '%s'\n",
 				path, k.pub);
 	}

@@ -6,8 +6,8 @@
  * in front and the 32 bytes. A key that was mistyped, cut or put in the place of the other kind is
  * told apart from a wrong one.
  *
- * The private key lies in a file of one line, mode 0600, created with O_EXCL so that an existing key
- * is never overwritten; the public key beside it in FILE.pub. A private key file that group or
+ * The private key lies in a file of one line, mode 0600, created with O_EXCL so that an existing
+ * key is never overwritten; the public key beside it in FILE.pub. A private key file that group or
  * others can read or write is refused. The public key follows from the private one. A process that
  * has loaded a private key writes no core file and cannot be traced by others of its user
  * (PR_SET_DUMPABLE). */

@@ -37,8 +37,8 @@ struct crypt {
 	void *ctx;
 	bool refused;
 	uint64_t records; /* written with the present keys */
-	/* encrypted, not given to the kernel yet: several records for each call; NULL while the peer
-	 * is not known */
+	/* encrypted, not given to the kernel yet: several records for each call; NULL while the
+	 * peer is not known */
 	unsigned char *behind;
 	size_t behind_at, behind_n;
 };

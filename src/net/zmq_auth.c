@@ -3,8 +3,8 @@
  * net's list of keys.
  *
  * A peer has proven by then that it holds the secret of the key it shows. Its public key, in the
- * form of keys.h, becomes the "User-Id" of every message of the connection, which is where a link takes the peer's
- * identity from. Anything malformed is refused. */
+ * form of keys.h, becomes the "User-Id" of every message of the connection, which is where a link
+ * takes the peer's identity from. Anything malformed is refused. */
 #include <sodium.h>
 #include <string.h>
 #include <zmq.h>

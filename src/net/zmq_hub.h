@@ -95,8 +95,8 @@ int hub_socket(struct hub *h, int type, const char *endpoint, const char *server
 	       struct err *e);
 void *hub_monitor(struct hub *h, void *sock); /* a socket that gives its events, or NULL */
 
-/* zmq_auth.c: CURVE's form of a machine's keys, in Z85 (ZeroMQ RFC 32), 40 characters and a NUL: the
- * same secret as in keys.h, on Curve25519. false: not a key. */
+/* zmq_auth.c: CURVE's form of a machine's keys, in Z85 (ZeroMQ RFC 32), 40 characters and a NUL:
+ * the same secret as in keys.h, on Curve25519. false: not a key. */
 #define CURVE_TEXT 41
 bool hub_curve_public(const char *pub, char out[CURVE_TEXT]);
 bool hub_curve_secret(const char *sec, char out[CURVE_TEXT]);
