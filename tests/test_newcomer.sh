@@ -187,5 +187,19 @@ works "a rank above the width of a layer" \
 check "no warning at the width itself"
 works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train job.yaml
 
+for w in one two three; do
+	echo "{\"prompt\": \"$w\", \"completion\": \"abc abc\"}"
+done >"$tmp/some.jsonl"
+printf '{"prompt": "%0300d", "completion": "x"}\n' 7 >>"$tmp/some.jsonl"
+works "examples left out by the cut are counted" \
+	"1 of 4 examples is not used: no token to learn is left within sequence_len 64" \
+	train job.yaml datasets=some.jsonl sequence_len=64 max_steps=1
+grep -q '^steps   1, 1 sequence; learning rate 0.0002, cosine$' "$tmp/err" &&
+	grep -q '^done in [0-9:]*: 1 step, ' "$tmp/err"
+check "one step is one step"
+works "microbatches are told apart from sequences" \
+	"3, each of 4 sequences (2 microbatches of 2); learning rate 0.0002, cosine after 1 step of" \
+	train job.yaml max_steps=3 gradient_accumulation_steps=2 micro_batch_size=2 warmup_steps=1
+
 echo "1..$n"
 exit $failed

@@ -230,8 +230,9 @@ static void layers_text(const struct plan *plan, int stage, char *s, size_t cap)
 	s[0] = 0;
 	for (int c = 0; c < plan->chunks; c++) {
 		int v = c * plan->stages + stage, n;
-		n = snprintf(s + at, cap - at, "%s%d-%d", c ? ", " : "", plan->first[v],
-			     plan->first[v + 1] - 1);
+		n = snprintf(s + at, cap - at,
+			     plan->first[v + 1] - plan->first[v] > 1 ? "%s%d to %d" : "%s%d",
+			     c ? ", " : "", plan->first[v], plan->first[v + 1] - 1);
 		if (n < 0 || (size_t)n >= cap - at)
 			return;
 		at += (size_t)n;

@@ -34,14 +34,14 @@ struct train_stages {
 	uint64_t steps, summed;
 };
 
-/* "0-14", or with several chunks "0-7, 16-23" */
+/* "0 to 14", or with several chunks "0 to 7, 16 to 23" */
 static const char *layers_text(const struct placement *p, int stage, struct arena *a)
 {
 	struct buf b = BUF_INIT;
 	for (int v = stage; v < p->stages * p->chunks; v += p->stages) {
 		buf_addf(&b, "%s%lld", v > stage ? ", " : "", (long long)p->first[v]);
 		if (p->first[v + 1] - p->first[v] > 1)
-			buf_addf(&b, "-%lld", (long long)p->first[v + 1] - 1);
+			buf_addf(&b, " to %lld", (long long)p->first[v + 1] - 1);
 	}
 	const char *s = b.failed ? NULL : arena_strdup(a, b.p);
 	buf_release(&b);

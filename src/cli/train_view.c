@@ -44,7 +44,7 @@ struct train_view {
 	struct tensorboard *board;
 	struct trace *trace;
 	char title[256];
-	int64_t plotted;
+	int64_t plotted, since; /* when the picture was drawn last; when all began */
 	bool began;
 	struct train_stages *stages;
 	struct progress_look look;
@@ -155,14 +155,28 @@ static void introduce(struct train_view *v, const struct train_info *i)
 		train_view_say(v, "data    %llu bad records skipped; the first: %s",
 			       (unsigned long long)d->skipped, d->first_skipped);
 	if (d->truncated)
-		train_view_say(v,
-			       "data    %llu examples were longer than sequence_len %lld and cut",
-			       (unsigned long long)d->truncated, (long long)c->sequence_len);
-	train_view_say(v,
-		       "steps   %llu of %lld x %lld sequences, %s learning rate %g, %llu warm-up",
-		       (unsigned long long)j->total_steps,
-		       (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size,
-		       c->lr_scheduler, c->learning_rate, (unsigned long long)j->warmup_steps);
+		train_view_say(v, "data    %llu example%s longer than sequence_len %lld and cut",
+			       (unsigned long long)d->truncated,
+			       d->truncated == 1 ? " was" : "s were", (long long)c->sequence_len);
+	if (d->untrained)
+		train_view_say(
+			v,
+			"data    %llu of %llu examples %s not used: no token to learn is left "
+			"within sequence_len %lld",
+			(unsigned long long)d->untrained,
+			(unsigned long long)(dataset_count(j->data) + d->untrained),
+			d->untrained == 1 ? "is" : "are", (long long)c->sequence_len);
+	long long rows = c->gradient_accumulation_steps * c->micro_batch_size;
+	char passes[80] = "", warm[48] = "";
+	if (c->gradient_accumulation_steps > 1)
+		snprintf(passes, sizeof passes, " (%lld microbatches of %lld)",
+			 (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size);
+	if (j->warmup_steps)
+		snprintf(warm, sizeof warm, " after %llu step%s of warm-up",
+			 (unsigned long long)j->warmup_steps, j->warmup_steps == 1 ? "" : "s");
+	train_view_say(v, "steps   %llu, %s%lld sequence%s%s; learning rate %g, %s%s",
+		       (unsigned long long)j->total_steps, j->total_steps == 1 ? "" : "each of ",
+		       rows, rows == 1 ? "" : "s", passes, c->learning_rate, c->lr_scheduler, warm);
 	if (i->resumed_from)
 		train_view_say(v, "resume  %s", i->resumed_from);
 }
@@ -416,7 +430,7 @@ static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s,
 
 void train_view_finish(struct train_view *v, const struct train_result *r)
 {
-	char time[64], peak[32], path[4096];
+	char time[64], training[64], steps[80] = "", peak[32], path[4096];
 	struct err e = { 0 };
 	draw(v);
 	draw_topology(v);
@@ -425,7 +439,12 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 		if (trace_write(v->trace, path, &e) < 0)
 			log_warn("%s", e.msg);
 	}
-	progress_duration(r->seconds, time, sizeof time);
+	/* the whole time; measuring and loading are in it, and not in r->seconds */
+	double all = clock_seconds(clock_now() - v->since);
+	progress_duration(all, time, sizeof time);
+	progress_duration(r->seconds, training, sizeof training);
+	if (all - r->seconds >= 1)
+		snprintf(steps, sizeof steps, " in %s", training);
 	cli_bytes(r->mem_peak, peak, sizeof peak);
 	if (r->skipped)
 		warn(v, "%llu steps were skipped because loss or gradient was not finite",
@@ -434,9 +453,10 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 		warn(v, "interrupted after step %llu of %llu, saved; to go on from there: %s",
 		     (unsigned long long)r->step, (unsigned long long)r->total, v->again);
 	else
-		train_view_say(v, "done in %s: %llu steps, %llu tokens, device memory at most %s",
-			       time, (unsigned long long)r->step, (unsigned long long)r->tokens,
-			       peak);
+		train_view_say(v,
+			       "done in %s: %llu step%s%s, %llu tokens, device memory at most %s",
+			       time, (unsigned long long)r->step, r->step == 1 ? "" : "s", steps,
+			       (unsigned long long)r->tokens, peak);
 	if (!isnan(r->val_before) && !isnan(r->val_after))
 		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before,
 			       r->val_after);
@@ -485,6 +505,7 @@ int train_view_new(const struct config *c, const char *again, struct train_view 
 		return err_nomem(e, sizeof *v, "what is shown");
 	v->c = c;
 	v->again = again;
+	v->since = clock_now();
 	v->look = cli_look();
 	v->stop = cli_stop();
 	v->look.interval = 1000000000 / REFRESH;

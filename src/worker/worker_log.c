@@ -75,13 +75,12 @@ void worker_log_finished(const struct worker_log *l)
 	if (!l->id)
 		return;
 	if (l->began)
-		log_info("worker '%s' has finished: %llu tokens up to step %llu in %.0f s, %llu "
-			 "bytes sent to and %llu received "
-			 "from its "
-			 "neighbours",
-			 l->id, (unsigned long long)l->all_tokens, (unsigned long long)l->step,
-			 clock_seconds(clock_now() - l->began), (unsigned long long)l->sent,
-			 (unsigned long long)l->received);
+		log_info(
+			"worker '%s' ended after step %llu: %llu tokens in %.0f s, %llu bytes sent "
+			"to and %llu received from its neighbours",
+			l->id, (unsigned long long)l->step, (unsigned long long)l->all_tokens,
+			clock_seconds(clock_now() - l->began), (unsigned long long)l->sent,
+			(unsigned long long)l->received);
 	else
-		log_info("worker '%s' has finished: nothing was trained", l->id);
+		log_info("worker '%s' ended: nothing was trained", l->id);
 }
