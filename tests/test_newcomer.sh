@@ -198,7 +198,7 @@ grep -q '^steps   1, 1 sequence; learning rate 0.0002, cosine$' "$tmp/err" &&
 	grep -q '^done in [0-9:]*: 1 step, ' "$tmp/err"
 check "one step is one step"
 works "microbatches are told apart from sequences" \
-	"3, each of 4 sequences (2 microbatches of 2); learning rate 0.0002, cosine after 1 step of" \
+	"3, each of 4 sequences (2 microbatches of 2); learning rate 0.0002, cosine after 1 step" \
 	train job.yaml max_steps=3 gradient_accumulation_steps=2 micro_batch_size=2 warmup_steps=1
 
 echo "1..$n"
