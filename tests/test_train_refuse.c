@@ -192,7 +192,7 @@ static void versions_differ(void **state)
 	};
 	char theirs[32], ours[32];
 	snprintf(theirs, sizeof theirs, "process speaks protocol %d", HELLO_PROTOCOL + 5);
-	snprintf(ours, sizeof ours, "listens protocol %d", HELLO_PROTOCOL);
+	snprintf(ours, sizeof ours, "this one protocol %d", HELLO_PROTOCOL);
 	refused(n, &s, A, &h, WORDS(theirs, ours, "same version"));
 	until(&w, theirs);
 

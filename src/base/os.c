@@ -18,7 +18,7 @@
 
 extern char **environ;
 
-/* The environment with VARIABLE, made before fork(): behind it nothing may be allocated. */
+/* The environment with VARIABLE, made before fork(): after it nothing may be allocated. */
 static char **environment_with(char *setting)
 {
 	size_t n = 0, kept = 0;
@@ -95,14 +95,14 @@ static void begin(void)
 	if (*end || fd < 0 || fd > 1 << 20 || fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
 		return;
 	watched = (int)fd;
-	unsetenv(VARIABLE); /* it is not for this process's own children */
+	unsetenv(VARIABLE); /* this process's own children must not inherit it */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, 64 << 10);
 	sigfillset(&all); /* signals are for the other threads */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	if (pthread_create(&t, &attr, watch, NULL))
-		kill(getpid(), SIGKILL); /* better no worker than one that stays behind */
+		kill(getpid(), SIGKILL); /* no worker may stay behind */
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os.h - what only the operating system knows: memory and processors that this process may have,
- * its own program, its parent's end, names of the running kernel and network. Linux's answers are
- * in os_linux.c, those of other systems (mostly "unknown") in os_other.c, and what POSIX has
+/* os.h - facts from the operating system: memory and processors that this process may use, its own
+ * program, the end of its parent, names of the running kernel and network. Linux's answers are in
+ * os_linux.c, those of other systems (mostly "unknown") in os_other.c, and what POSIX has
  * everywhere in os.c. Nothing else in src/ reads /proc or /sys. */
 #ifndef HS_BASE_OS_H
 #define HS_BASE_OS_H
@@ -25,7 +25,7 @@ int os_cores(const char *root, int cores);
 
 /* Processors that this process may run on; 0: unknown. */
 int os_affinity(void);
-/* Name and maker of the processor; they stay as they are where it is unknown. */
+/* Name and maker of the processor; unchanged where it is unknown. */
 void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor);
 /* Asks for large pages for a mapping; and says that its pages are not needed for now. Neither can
  * fail in a way that matters. */

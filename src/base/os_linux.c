@@ -29,8 +29,8 @@ static bool read_number(const char *dir, const char *name, uint64_t *v_p)
 	return ok;
 }
 
-/* The sum of the lines of a file "NAME NUMBER" whose names are among `names`, which ends with
- * NULL. */
+/* The sum of the lines of a file "NAME NUMBER" whose names are among `names`, which ends
+ * with NULL. */
 static uint64_t sum_of(const char *dir, const char *file, const char *const *names)
 {
 	char path[PATH], line[160], name[96];
@@ -53,11 +53,11 @@ static uint64_t sum_of(const char *dir, const char *file, const char *const *nam
 /* One hierarchy: version 2, or the controllers of version 1 that matter here. */
 struct hierarchy {
 	bool v2, memory, cpu;
-	char group[PATH]; /* of this process, as the hierarchy calls it: "/a/b" */
-	char mount[PATH]; /* where it lies, behind `root`; "" when it is not mounted */
+	char group[PATH]; /* of this process, its name in the hierarchy: "/a/b" */
+	char mount[PATH]; /* its path below `root`; "" when it is not mounted */
 };
 
-/* Whether `word` stands in a list with commas. */
+/* Whether `word` is in a comma-separated list. */
 static bool listed(const char *list, const char *word)
 {
 	const size_t n = strlen(word);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_other.c - see os.h: systems other than Linux, where nothing beyond POSIX is asked. */
+/* os_other.c - see os.h: systems other than Linux: only what POSIX has. */
 #include "base/os.h"
 
 #if !defined(__linux__) || defined(HS_OS_OTHER)

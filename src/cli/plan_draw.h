@@ -7,8 +7,8 @@
 struct config;
 struct err;
 
-/* DIR/architecture.png and its kin (report/topology.h). Where base_model is there, the layers must
- * be the model's. */
+/* DIR/architecture.png and the other formats (report/topology.h). Where base_model is there, the
+ * layers must be the model's. */
 int plan_draw_shards(const struct config *c, const char *dir, struct err *e);
 
 #endif

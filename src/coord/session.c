@@ -265,7 +265,7 @@ int session_hear(struct session *s, struct session_event *ev, struct err *e)
 }
 
 /* The next message of one member; those of others stay in their links. */
-static int hear_from(struct session *s, int member, struct session_event *ev, struct err *e)
+static int next_of_member(struct session *s, int member, struct session_event *ev, struct err *e)
 {
 	for (int64_t began = clock_now();;) {
 		take_one(s, member, ev);
@@ -289,7 +289,7 @@ int session_recv(struct session *s, int member, enum frame_kind kind, uint64_t s
 		 struct net_msg *msg_p, struct frame *f_p, struct err *e)
 {
 	struct session_event ev;
-	TRY(hear_from(s, member, &ev, e));
+	TRY(next_of_member(s, member, &ev, e));
 	if (ev.f.kind == kind && ev.f.step == step && ev.f.job == s->id) {
 		*msg_p = ev.msg;
 		*f_p = ev.f;

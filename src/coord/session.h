@@ -81,8 +81,8 @@ void session_stepped(struct session *s, int member, int64_t heard, int64_t said,
 /* From now on every wait ends with ERR_CANCELLED when *stop is set: "interrupted while " + `doing`
  * (borrowed). NULL: waits are not interrupted, the caller checks between steps. */
 void session_until(struct session *s, const volatile sig_atomic_t *stop, const char *doing);
-/* Called about four times a second during waits, so that the user sees that time passes; NULL:
- * none. */
+/* Called about four times a second during waits, so that the user sees that time passes;
+ * NULL: none. */
 void session_set_tick(struct session *s, void (*tick)(void *ctx), void *ctx);
 /* The time limits from now on. */
 void session_set_patience(struct session *s, const struct patience *p);

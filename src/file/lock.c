@@ -137,7 +137,7 @@ void file_lock_release(struct file_lock *l)
 {
 	if (l->fd >= 0) {
 		if (l->path)
-			unlink(l->path); /* before others are let in */
+			unlink(l->path); /* before the lock is released */
 		close(l->fd);
 	}
 	mem_free(l->path);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.h - whether a file or folder may be written, asked before any work is done.
+/* output.h - checks whether a file or folder may be written, before any work is done.
  *
- * What a command reads is never its output, whatever the user says; neither is a folder that holds
- * what it reads. What is there already is replaced only where the user says so and this program
- * wrote it. */
+ * An input of a command is never its output, also not by option; neither is a folder that holds an
+ * input. An existing file is replaced only when the user asks for it and this program wrote it. */
 #ifndef HS_FILE_OUTPUT_H
 #define HS_FILE_OUTPUT_H
 
@@ -12,8 +11,8 @@
 
 struct err;
 
-/* ERR_USAGE when `out` is the file or folder of one of input[n] (NULL entries are passed over), or
- * a folder in which one of them lies. */
+/* ERR_USAGE when `out` is the file or folder of one of input[n] (NULL entries are ignored), or a
+ * folder that contains one of them. */
 int output_not_input(const char *out, const char *const *input, size_t n, struct err *e);
 /* Whether `plan` (or, without `plan`, `profile`) may write its files into the folder: plan.json and
  * profile.json there are this program's, or nothing is there that they would replace, and none of

@@ -21,7 +21,7 @@ struct trained_param {
 	int64_t dim[2];
 	uint64_t count;
 	float *value, *state[PARAM_STATES]; /* allocated when first needed */
-	/* numbers received of value and states in a gathering under way */
+	/* numbers of value and states received so far while state is pulled */
 	uint64_t got[1 + PARAM_STATES];
 };
 
@@ -33,7 +33,7 @@ struct job {
 	const struct chat_template *chat;
 	struct dataset *data;
 	struct batches *batches;
-	struct stage_options opt; /* first and last are the placement's business */
+	struct stage_options opt; /* first and last are set by the placement */
 	struct optim_config optim;
 	const struct optimizer *optimizer;
 	const struct lr_curve *curve;
@@ -55,7 +55,7 @@ int job_alloc_state(struct job *j, struct err *e);
 /* Sets base_hash, once: a pass over the weights unless it is known (base_hash.h). */
 int job_hash_base(struct job *j, struct err *e);
 
-/* The adapter's weights as PEFT wants them; points into the job's values. Allocated in `a`. */
+/* The adapter's weights in the form of PEFT; points into the job's values. Allocated in `a`. */
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad_p, struct err *e);
 
 #endif

@@ -19,7 +19,7 @@ struct loss_scale {
 	uint64_t good; /* applied steps since it changed */
 };
 
-#define LOSS_SCALE_MOST 0x1p40 /* larger ones are no message of ours */
+#define LOSS_SCALE_MOST 0x1p40 /* a message with a larger one is refused */
 
 void loss_scale_begin(struct loss_scale *s, uint64_t tokens);
 /* After a step. True when the overflow is the scale's fault: it was above 1, and is halved now. */

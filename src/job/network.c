@@ -22,7 +22,9 @@ static bool is_loopback(const char *ip, const char *hostname)
 {
 	char text[NET_ADDRESS], number[NET_ADDRESS];
 	bool loopback = false;
-	struct err unknown = { 0 }; /* a name that nobody knows is told when it is dialled */
+	struct err unknown = {
+		0
+	}; /* a name that cannot be resolved gives its error when the connection is made */
 	network_address(ip, hostname, 1, text);
 	return address_resolve(text, false, number, &loopback, &unknown) < 0 || loopback;
 }
@@ -54,7 +56,7 @@ int network_check(const struct config *c, struct err *e)
 		       c->path, far, here ? " 'heteroshard keygen --show': it has a key" : " too");
 }
 
-/* The file of this machine's key is not there. */
+/* The error when this machine's key file does not exist. */
 static int no_key(const struct config *c, const char *path, struct err *e)
 {
 	return err_set(e, ERR_USAGE,

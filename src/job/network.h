@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* network.h - this process's end of the network, as the configuration says: transport, keys, who
- * may connect, and where everybody is. */
+/* network.h - this process's end of the network, by the configuration: transport, keys, permitted
+ * peers, addresses. */
 #ifndef HS_JOB_NETWORK_H
 #define HS_JOB_NETWORK_H
 
@@ -12,8 +12,9 @@ struct err;
 /* Without keys every address must be one of loopback, unless the user allows more (insecure).
  * ERR_USAGE says which commands make keys. */
 int network_check(const struct config *c, struct err *e);
-/* This process's end of the network, with its key and everybody's public key. `listed`: the public
- * key that the configuration gives this machine (NULL: none): its own must be that one. */
+/* This process's end of the network, with its key and the public keys of all machines. `listed`:
+ * the public key that the configuration has for this machine (NULL: none); this machine's key must
+ * match it. */
 int network_open(const struct config *c, const char *listed, struct net **n_p, struct err *e);
 
 /* "host:port" from the `ip` or, without one, the `hostname` of an entry. */

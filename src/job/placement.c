@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.c - where the layers are, as the plan.json of a run's folder (the format is
- * plan/plan.h's; this one predicts nothing). */
+/* placement.c - writes a placement as plan.json into a run's folder (the format of plan/plan.h,
+ * without predictions). */
 #include "job/placement.h"
 
 #include "base/buf.h"

@@ -29,7 +29,7 @@ int chunk_stage_of_layer(int stages, int chunks, const int64_t *first, int64_t l
 
 /* The one-stage placement. */
 void placement_single(const struct model_config *c, const char **device, struct placement *p_p);
-/* DIR/plan.json: what `heteroshard plan --plan` and a later run can take. */
+/* DIR/plan.json: input for `heteroshard plan --plan` and for later runs. */
 int placement_write(const struct job *j, const struct placement *p, const char *dir, struct err *e);
 
 #endif

@@ -17,8 +17,8 @@ static int number(const char *name)
 	return text ? (int)strtol(text, NULL, 10) : 0;
 }
 
-/* How many processes were started together. Only MPI itself knows for sure, and asking it is
- * starting it. */
+/* How many processes were started together. Only MPI itself knows for certain, and asking it would
+ * start it. */
 static int launched(void)
 {
 	int n = number("OMPI_COMM_WORLD_SIZE"); /* Open MPI */

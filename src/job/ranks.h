@@ -19,11 +19,11 @@ struct ranks {
 /* Whether several processes of this program were started together and the configuration leaves the
  * links to MPI. */
 bool ranks_launched(const struct config *c);
-/* An error that another rank says already, on the same terminal: wrong use, which all of them
- * notice, or the coordinator's reason. */
+/* Whether another rank prints this error on the same terminal: wrong use, which all ranks notice,
+ * or the coordinator's reason. */
 bool ranks_echo(const struct err *e);
-/* Begins MPI. What the configuration says about coordinator and workers has no meaning then;
- * ERR_USAGE for what contradicts it. */
+/* Begins MPI. The configuration's coordinator and workers are not used then; ERR_USAGE for keys
+ * that contradict MPI. */
 int ranks_begin(const struct config *c, struct ranks *r_p, struct err *e);
 /* The worker's id: "rank3". */
 void rank_id(int rank, char out[RANK_ID]);

@@ -45,7 +45,7 @@ static void look(struct self *s)
 
 static bool given(const char *s) { return s && s[0]; }
 
-/* Names are resolved; 127.0.0.0/8 is everybody's own. */
+/* Names are resolved; 127.0.0.0/8 belongs to every machine. */
 static bool own_address(const struct self *s, const char *text)
 {
 	char with_port[NET_ADDRESS], out[NET_ADDRESS];
@@ -76,7 +76,7 @@ static bool own_name(const struct self *s, const char *name)
 			       (strlen(name) == n && !strncasecmp(name, s->host, n)));
 }
 
-/* by_name false: the address decides, and the host name where there is none. */
+/* by_name false: the address decides; the host name only for an entry without address. */
 static bool is_own(const struct self *s, const char *ip, const char *hostname, bool by_name)
 {
 	if (by_name)
@@ -116,7 +116,7 @@ static int by_id(const struct config *c, const char *id, struct role *r, struct 
 	return rc;
 }
 
-static int nobody(const struct config *c, const struct self *s, struct err *e)
+static int no_entry_fits(const struct config *c, const struct self *s, struct err *e)
 {
 	struct buf mine = BUF_INIT, listed = BUF_INIT;
 	for (int i = 0; i < s->n; i++)
@@ -178,5 +178,5 @@ int role_find(const struct config *c, const char *forced, const char *worker, st
 			return 0;
 		}
 	}
-	return nobody(c, &s, e);
+	return no_entry_fits(c, &s, e);
 }

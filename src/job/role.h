@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* role.h - which of the configuration's machines this process is on, and so what it does.
+/* role.h - the machine of the configuration on which this process runs, and its role.
  *
- * The same configuration lies on every machine; each finds its role from its own addresses and
+ * Every machine has the same configuration; each process finds its role from its own addresses and
  * host name. */
 #ifndef HS_JOB_ROLE_H
 #define HS_JOB_ROLE_H

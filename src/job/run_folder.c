@@ -74,11 +74,11 @@ static const char *const run_files[] = {
 	"checkpoints/step-*/trainer_state.json",
 };
 
-/* Results: where one of these lies in a folder without a run, it is somebody else's. */
+/* Results: in a folder without a run, a file of this name is not from this program. */
 static const char *const results[] = { "metrics.jsonl", "samples.jsonl", "checkpoints", ADAPTER,
 				       WEIGHTS,         "tensorboard",   "run.json" };
 
-/* What says something about an earlier run and is not written by every one. */
+/* Files about an earlier run that not every run writes again. */
 static const char *const leftovers[] = { "prediction.json", "trace.json", "loss.png",
 					 "profile.json" };
 
@@ -131,7 +131,7 @@ static bool has(const char *dir, const char *name)
 	return snprintf(path, sizeof path, "%s/%s", dir, name) < PATH_MOST && !lstat(path, &st);
 }
 
-/* The folder has the mark of a run, or what runs left before there were marks. */
+/* Whether the folder has the mark of a run, or the files of a run without one (older versions). */
 static bool is_run(const char *dir)
 {
 	struct checkpoint_entry *v = NULL;
@@ -144,7 +144,7 @@ static bool is_run(const char *dir)
 	return found;
 }
 
-/* Something that would be missed: a checkpoint, or what training gave. */
+/* Whether the folder has a checkpoint or a result of training. */
 static bool has_result(const char *dir)
 {
 	struct checkpoint_entry *v = NULL;
@@ -155,7 +155,7 @@ static bool has_result(const char *dir)
 	return found || has(dir, "adapter_model.safetensors") || has(dir, "model.safetensors");
 }
 
-/* ---- what may be written where ---- */
+/* ---- checks before anything is written ---- */
 
 static bool lies_in(const char *path, const char *dir)
 {
@@ -165,7 +165,7 @@ static bool lies_in(const char *path, const char *dir)
 	       (!whole[n] || whole[n] == '/' || n == 1);
 }
 
-/* A file of the user's that lies in the folder; NULL: there is none. *what_p: the key that
+/* An input file that is in the folder; NULL: none. *what_p: the key that
  * names it. */
 static const char *find_input(const struct config *c, const char *dir, const char **what_p)
 {
@@ -197,7 +197,7 @@ static int refuse_old_run(const char *dir, struct err *e)
 		       dir);
 }
 
-/* An old run is there and is to be replaced. */
+/* The folder holds an old run that shall be replaced. */
 static int check_replace(const struct config *c, const char *dir, struct err *e)
 {
 	char stray[PATH_MOST] = "";
@@ -216,8 +216,8 @@ static int check_replace(const struct config *c, const char *dir, struct err *e)
 	return 0;
 }
 
-/* No run is there: nothing of somebody else's may be in the way. A profile or plan of this program
- * may: `profile` and `plan` write into the folder before the run does. */
+/* The folder holds no run: it may hold no files of other programs. A profile or plan of this
+ * program is allowed: `profile` and `plan` write into the folder before the run does. */
 static int check_empty(const struct config *c, const char *dir, struct err *e)
 {
 	TRY(output_check_report(dir, true, NULL, 0, e));
@@ -261,7 +261,7 @@ static void sibling(const struct run_folder *f, const char *ending, char out[PAT
 	snprintf(out, PATH_MOST, "%s%s", f->path, ending);
 }
 
-/* What a run that was killed while it replaced another one has left beside the folder. */
+/* Handles OUTPUT.old, which a run leaves when it is killed while it replaces another one. */
 static int look_aside(struct run_folder *f, struct err *e)
 {
 	char old[PATH_MOST], fresh[PATH_MOST], stray[PATH_MOST] = "";
@@ -343,8 +343,8 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 
 /* ---- one run in the place of another ---- */
 
-/* The new folder, locked, takes the place of the old one in one step where the file system can do
- * that: nobody else finds the place empty. */
+/* The new folder, locked, is exchanged with the old one in one step where the file system can do
+ * that, so that output_dir exists at every moment. */
 static int move_aside(struct run_folder *f, struct err *e)
 {
 	char old[PATH_MOST], fresh[PATH_MOST], path[PATH_MOST];
@@ -353,7 +353,7 @@ static int move_aside(struct run_folder *f, struct err *e)
 	sibling(f, ".old", old);
 	sibling(f, ".new", fresh);
 	if (!lstat(old, &st)) {
-		if (!has_result(f->path)) { /* a run that was killed early: the older one counts */
+		if (!has_result(f->path)) { /* a run that was killed early: the older one is kept */
 			f->is_aside = true;
 			return 0;
 		}
@@ -384,7 +384,7 @@ static int move_aside(struct run_folder *f, struct err *e)
 	unlink(path);
 	close(f->lock.fd);
 	mem_free(lock.path);
-	f->lock.fd = lock.fd; /* its path is the same as before */
+	f->lock.fd = lock.fd; /* its path has not changed */
 	f->is_aside = true;
 	return 0;
 }
@@ -437,7 +437,7 @@ int run_folder_begin(struct run_folder *f, struct err *e)
 		TRY(remove_files(f->path, e));
 	for (size_t i = 0; i < ARRAY_LEN(leftovers); i++) {
 		char path[PATH_MOST];
-		/* a run that is not planned with one does not write it; on its own it may have been
+		/* a run without a profile does not write it; a file without a run may have been
 		 * measured just before */
 		if (!strcmp(leftovers[i], "profile.json") &&
 		    !(f->resumes && !strcmp(f->cfg->profile, "none")))
@@ -468,7 +468,7 @@ int run_folder_keep(struct run_folder *f, struct err *e)
 	return dir_remove(old, e);
 }
 
-/* This run's folder goes, the old one comes back. */
+/* Removes this run's folder and moves the old one back. */
 static void put_back(struct run_folder *f)
 {
 	char old[PATH_MOST];
@@ -481,7 +481,7 @@ static void put_back(struct run_folder *f)
 			 e.msg);
 	else
 		log_info("%s is again the run that was there before", f->cfg->output_dir);
-	close(f->lock.fd); /* its file went with the folder */
+	close(f->lock.fd); /* its file was removed with the folder */
 	mem_free(f->lock.path);
 	f->lock = (struct file_lock)FILE_LOCK_INIT;
 }

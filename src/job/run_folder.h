@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_folder.h - output_dir, the folder of a run: who may write there, and what becomes of the run
- * that it held before.
+/* run_folder.h - output_dir, the folder of a run: whether this run may write there, and how an
+ * earlier run in it is replaced.
  *
  * A run's folder has a mark, run.json, and a lock, run.lock, while a run writes there. Only a
  * folder in which every file is one that this program writes is ever replaced (the table in
- * run_folder.c; whoever lets a run write another file adds it there), and never one that holds the
- * base model, the data, the configuration or a key. The old run is moved to OUTPUT.old only when
- * the new one is about to begin. It is removed after the new one's first checkpoint, and put back
- * when the new one fails before. */
+ * run_folder.c; a new file of a run must be added there), and never one that holds the base model,
+ * the data, the configuration or a key. The old run is moved to OUTPUT.old only when the new one is
+ * about to begin. It is removed after the new one's first checkpoint, and put back when the new one
+ * fails before. */
 #ifndef HS_JOB_RUN_FOLDER_H
 #define HS_JOB_RUN_FOLDER_H
 
@@ -22,22 +22,22 @@ struct run_folder {
 	char path[2048];          /* output_dir without links */
 	struct file_lock lock;
 	bool made;     /* the folder was not there before */
-	bool replaces; /* an old run is there and goes aside */
-	bool resumes;  /* the run goes on with a checkpoint of this folder */
+	bool replaces; /* an old run is moved aside */
+	bool resumes;  /* the run continues from a checkpoint of this folder */
 	char from[64]; /* then its name */
 	bool is_aside; /* the old run is in OUTPUT.old */
 	bool began;
 };
 
-/* Whether the run may write into output_dir, before anything is changed: ERR_USAGE says why not.
- * Makes and locks the folder. *resume_p: the checkpoint to go on from, in `a`, or NULL. */
+/* Whether the run may write into output_dir, before anything is changed: ERR_USAGE has the reason.
+ * Makes and locks the folder. *resume_p: the checkpoint from which to continue, in `a`, or NULL. */
 int run_folder_open(const struct config *c, struct arena *a, struct run_folder *f,
 		    const char **resume_p, struct err *e);
 /* Before the first file of the run is written. */
 int run_folder_begin(struct run_folder *f, struct err *e);
 /* There is a checkpoint or a result: the old run is not needed any more. */
 int run_folder_keep(struct run_folder *f, struct err *e);
-/* `failed`: puts the old run back where this one has left nothing to keep. */
+/* `failed`: puts the old run back when this one has no checkpoint and no result. */
 void run_folder_close(struct run_folder *f, bool failed);
 
 /* Whether `name` is a file that a run writes into its folder ("metrics.jsonl",

@@ -91,7 +91,7 @@ static int ask(struct link *l, unsigned what, uint64_t size, uint32_t count, str
 			       net_in(answer_in), e);
 }
 
-static int hear(struct link *l, enum frame_kind kind, uint64_t size, struct err *e)
+static int receive_kind(struct link *l, enum frame_kind kind, uint64_t size, struct err *e)
 {
 	struct net_msg m;
 	struct frame f;
@@ -114,7 +114,7 @@ static int ping(struct link *l, double seconds, double *latency_p, struct err *e
 	for (int64_t end = net_in(seconds / 3); n < PINGS && (n < 3 || clock_now() < end); n++) {
 		int64_t began = clock_now();
 		TRY(ask(l, PING, 0, 0, e));
-		TRY(hear(l, FRAME_PROBED, 0, e));
+		TRY(receive_kind(l, FRAME_PROBED, 0, e));
 		if (n >= 0)
 			took[n] = clock_seconds(clock_now() - began);
 	}
@@ -132,9 +132,9 @@ static int one_round(struct link *l, bool out, uint64_t size, uint32_t count, do
 	if (out)
 		TRY(send_many(l, FRAME_ACTIVATION, size, count, e));
 	for (uint32_t i = 0; !out && i < count; i++)
-		TRY(hear(l, FRAME_GRADIENT, size, e));
+		TRY(receive_kind(l, FRAME_GRADIENT, size, e));
 	if (out)
-		TRY(hear(l, FRAME_PROBED, 0, e));
+		TRY(receive_kind(l, FRAME_PROBED, 0, e));
 	*took_p = clock_seconds(clock_now() - began);
 	return 0;
 }

@@ -23,7 +23,7 @@ struct orders {
 	uint32_t member;   /* this worker in frames; FRAME_NOBODY before PLAN */
 	bool front, end;   /* what this worker holds; its BATCH has the matching parts */
 	/* Seconds that the coordinator or a neighbour may take to answer within a round; 0:
-	 * for ever. */
+	 * no limit. */
 	double timeout;
 	const volatile sig_atomic_t *stop; /* set by a signal handler: asks to leave. MAY be NULL */
 	struct beat *beat;                 /* is told the state of the worker; borrowed */

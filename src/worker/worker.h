@@ -28,7 +28,7 @@ struct worker_env {
 	 * are borrowed. Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct plan_message *p, struct peers *before_p,
 			  struct peers *behind_p, struct err *e);
-	/* Called between rounds: somebody may have connected. MAY be NULL. */
+	/* Called between rounds: a process may have connected. MAY be NULL. */
 	void (*visitors)(void *ctx);
 	void *ctx;
 	const struct weight_source
@@ -45,7 +45,7 @@ struct worker_env {
 	void (*stepped)(void *ctx, const struct worker_step *s);
 	/* set from a signal: the coordinator is asked to save and finish. MAY be NULL */
 	const volatile sig_atomic_t *stop;
-	/* seconds a neighbour or the coordinator may take to answer within a step; 0: for ever */
+	/* seconds a neighbour or the coordinator may take to answer within a step; 0: no limit */
 	double timeout;
 };
 
