@@ -223,7 +223,7 @@ static void versions_differ(void **state)
 		l,
 		"the connecting process speaks protocol 2, this one protocol 9: install the same "
 		"version on all machines");
-	must_fail(&p, 1, "listens protocol 9");
+	must_fail(&p, 1, "this one protocol 9");
 	kill(b.pid, SIGINT); /* it may have been told, or the coordinator had not reached it yet */
 	must_fail(&b, 1, "coordinator");
 	assert_true(says(&p, "worker 'a' (boxa, 127.0.0.2:"));
