@@ -19,9 +19,6 @@
  * that is not a published one the work for each byte of text: the published ones need about 30. */
 enum { PATTERN_MAX = 16384, MATCH_STEPS = 10000000, MATCH_KIB = 65536, WORK_PER_BYTE = 2000 };
 
-const char token_gpt2_pattern[] =
-	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-
 /* White_Space, and the inside of a class for \w, \d and \h, as Oniguruma has them. */
 #define SPACE                                                                                      \
 	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{"     \

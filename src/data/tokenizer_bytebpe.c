@@ -3,55 +3,12 @@
  *
  * A pre-token's bytes are the first symbols. The file writes each byte as a printable character
  * (token_byte_char); here only the lookup tables depend on that. For a GGUF the pre-tokenizer is
- * one of the rows below, by its name in tokenizer.ggml.pre. */
+ * found by its name in tokenizer.ggml.pre (token_pattern.c). */
 #include "base/err.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "data/token.h"
 
 #include <string.h>
-
-#define LLAMA3                                                                                     \
-	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "                 \
-	"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define QWEN2                                                                                      \
-	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "                      \
-	"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define TEKKEN                                                                                     \
-	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" \
-	"+|"                                                                                       \
-	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" \
-	"*|"                                                                                       \
-	"\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-
-/* Patterns: src/llama-vocab.cpp of llama.cpp, in the form of the models' own tokenizer.json where
- * it quotes that. */
-static const struct token_pre pres[] = {
-	{ "smollm starcoder refact codeshell",
-	  { "\\p{N}", token_gpt2_pattern },
-	  false,
-	  false,
-	  false },
-	{ "llama-bpe llama3 llama-v3", { LLAMA3 }, true, true, false },
-	{ "qwen2", { QWEN2 }, false, false, true },
-	{ "gpt-2 phi-2", { token_gpt2_pattern }, false, false, false },
-	{ "tekken", { TEKKEN }, true, true, false },
-	{ "default",
-	  { "[\\p{P}\\$\\+<=>\\^~\\|]+", token_gpt2_pattern, "\\p{N}+", "[0-9][0-9][0-9]" },
-	  false,
-	  false,
-	  false },
-};
-
-bool token_pattern_known(const char *pattern)
-{
-	for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
-		for (size_t k = 0;
-		     k < sizeof pres->pattern / sizeof *pres->pattern && pres[i].pattern[k]; k++)
-			if (!strcmp(pres[i].pattern[k], pattern))
-				return true;
-	return false;
-}
 
 static bool is_byte_level(const json_t *o)
 {
@@ -145,36 +102,6 @@ static int bytebpe_from_json(struct tokenizer *t, const json_t *doc, const char 
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: byte-level BPE with byte_fallback is not supported", where);
 	return fill_tables(t, e);
-}
-
-static bool has_word(const char *words, const char *word)
-{
-	size_t n = strlen(word);
-	for (const char *p = words; n && (p = strstr(p, word)); p += n)
-		if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
-			return true;
-	return false;
-}
-
-int token_pre_find(const json_t *kv, const char *where, const struct token_pre **pre_p,
-		   struct err *e)
-{
-	const char *name = NULL;
-	TRY(json_opt_str(kv, where, "tokenizer.ggml.pre", &name, e));
-	if (!name) {
-		log_warn("%s: the file does not name its pre-tokenizer (tokenizer.ggml.pre), "
-			 "'default' is used",
-			 where);
-		name = "default";
-	}
-	for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
-		if (has_word(pres[i].names, name)) {
-			*pre_p = &pres[i];
-			return 0;
-		}
-	return err_set(e, ERR_UNSUPPORTED,
-		       "%s: the pre-tokenizer '%.64s' (tokenizer.ggml.pre) is not supported", where,
-		       name);
 }
 
 static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *where,
