@@ -83,13 +83,6 @@ int64_t model_matmul_parameters(const struct model_config *c)
 	return n;
 }
 
-void model_window_layers(struct model_config *c, int64_t window, int64_t first)
-{
-	c->window = window;
-	for (int64_t i = 0; i < c->layers; i++)
-		c->windowed[i] = window > 0 && i >= first;
-}
-
 /* ---- the keys ---- */
 
 /* Read by the common reader. */

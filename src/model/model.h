@@ -67,7 +67,4 @@ bool linear_has_bias(const struct model_config *c, enum linear l);
  * (not explained by this configuration). */
 int model_knows_tensor(const struct model_config *c, const char *name);
 
-/* For families: the windows of layers first..layers. */
-void model_window_layers(struct model_config *c, int64_t window, int64_t first);
-
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "model/window.h"
 
 static int read_mistral(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {

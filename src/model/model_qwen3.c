@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "model/qwen_window.h"
+#include "model/window.h"
 
 static int read_qwen3(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {

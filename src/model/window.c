@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen_window.c - `layer_types` decides where it is given; else layers from max_window_layers on,
- * when use_sliding_window is true. */
-#include "model/qwen_window.h"
+/* window.c - see window.h. */
+#include "model/window.h"
 
 #include "base/err.h"
 #include "base/json.h"
 
 #include <string.h>
+
+void model_window_layers(struct model_config *c, int64_t window, int64_t first)
+{
+	c->window = window;
+	for (int64_t i = 0; i < c->layers; i++)
+		c->windowed[i] = window > 0 && i >= first;
+}
 
 int qwen_read_window(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
