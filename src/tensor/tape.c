@@ -6,13 +6,6 @@
 
 #include <string.h>
 
-const struct op *const ops[] = {
-#define OP(name) &op_##name,
-#include "tensor/op.def"
-#undef OP
-	NULL
-};
-
 int tape_tensor(struct tape *t, enum dtype dtype, int ndim, const int64_t *dim, struct dev_ref at,
 		struct tensor **y_p, struct err *e)
 {

@@ -59,7 +59,7 @@ struct op {
 #define OP(name) extern const struct op op_##name;
 #include "tensor/op.def"
 #undef OP
-extern const struct op *const ops[]; /* NULL-terminated */
+extern const struct op *const ops[]; /* ops.c; NULL-terminated */
 
 int tape_apply(struct tape *t, const struct op *op, const struct op_args *a, struct tensor **y_p,
 	       struct err *e);
