@@ -117,7 +117,7 @@ compile() { # compile FILE.c OBJECT [FLAG ...]
 }
 status=0
 {
-	for f in plan/plan sched/sched optim/optim optim/lr model/model; do
+	for f in plan/planners sched/sched optim/optim optim/lr model/model; do
 		compile $f.c "${f//\//_}" || status=1
 	done
 	for f in plan/planner sched/sched optim/optim optim/lr model/model; do

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - the registry of planners; checking and simulating a plan. Formulas are in cost.c, JSON
- * in plan_json.c. */
+/* plan.c - making, checking and simulating a plan. Formulas are in cost.c, JSON in plan_json.c. */
 #include "plan/plan.h"
 
 #include <math.h>
@@ -12,24 +11,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/cost.h"
-
-static const struct planner *const rows[] = {
-#define PLANNER(id) &planner_##id,
-#include "plan/planner.def"
-#undef PLANNER
-};
-
-const struct planner *planner_at(size_t i) { return i < ARRAY_LEN(rows) ? rows[i] : NULL; }
-
-const struct planner *planner_find(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (!strcmp(rows[i]->name, name))
-			return rows[i];
-	return NULL;
-}
-
-const struct planner *planner_default(void) { return &planner_best; }
 
 void plan_release(struct plan *plan)
 {
