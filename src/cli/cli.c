@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli.c - see cli.h: options with --help, error lines, sizes, facts. Tables are in cli_table.c. */
+/* cli.c - see cli.h: the table of commands, options with --help, error lines, sizes, facts. Printed
+ * tables are in cli_table.c, log lines in cli_log.c. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -14,6 +15,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+const struct command commands[] = {
+#define COMMAND(name, help) { #name, help },
+#include "cli/command.def"
+#undef COMMAND
+	{ NULL, NULL },
+};
 
 bool cli_colour(FILE *f)
 {

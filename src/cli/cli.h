@@ -21,14 +21,12 @@ struct buf;
 struct config;
 struct progress;
 
-typedef int (*command_fn)(int argc, char **argv);
-
 struct command {
 	const char *name, *help;
-	command_fn run;
 };
 
-extern const struct command commands[]; /* rows of command.def, ended by a NULL name */
+/* Rows of command.def, ended by a NULL name. main.c runs them. */
+extern const struct command commands[];
 
 /* Everything --help says about a subcommand. */
 struct cli_usage {
@@ -64,6 +62,8 @@ bool cli_level_word(const char *word);
 void cli_level_config(const struct config *c);
 bool cli_quiet(void); /* only warnings and errors */
 
+/* From here on log lines go to standard error (cli_log.c). */
+void cli_log_start(void);
 /* While a progress display is set, log lines appear above its bar. NULL: no display. */
 void cli_set_progress(struct progress *p);
 /* The write function for progress_new(): to stderr. */

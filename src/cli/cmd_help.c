@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_help.c - `heteroshard help [COMMAND | config [KEY]]`. */
+/* cmd_help.c - `heteroshard help [COMMAND | config [KEY]]`. `help COMMAND` is `COMMAND --help`,
+ * which main.c runs. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -89,10 +90,8 @@ static int explain(const struct args *args, int npos, char **argv)
 	const char *names[64] = { "config" };
 	size_t n = 1, nrows;
 	for (size_t i = 0; commands[i].name; i++) {
-		if (!strcmp(commands[i].name, argv[1])) {
-			char help[] = "--help", *words[] = { argv[1], help, NULL };
-			return commands[i].run(2, words);
-		}
+		if (!strcmp(commands[i].name, argv[1]))
+			return cli_usage_error("--markdown goes with 'help config'");
 		if (n + 1 < ARRAY_LEN(names))
 			names[n++] = commands[i].name;
 	}

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - the program's entry: finds the subcommand, installs the sink of messages, returns the
- * exit status. */
+/* main.c - the program's entry: runs the subcommand and returns its exit status. */
 #include "cli/cli.h"
 
 #include "base/log.h"
 #include "base/os.h"
 #include "dev/dev_watch.h"
 #include "base/mem.h"
-#include "report/progress.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,32 +18,12 @@
 #include "cli/command.def"
 #undef COMMAND
 
-const struct command commands[] = {
-#define COMMAND(name, help) { #name, help, cmd_##name },
+static int (*const run[])(int argc, char **argv) = {
+/* of commands[], in its order */
+#define COMMAND(name, help) cmd_##name,
 #include "cli/command.def"
 #undef COMMAND
-	{ NULL, NULL, NULL },
 };
-
-static void log_to_stderr(void *ctx, enum log_level level, const char *line)
-{
-	static const char *const plain[] = { "debug: ", "", "warning: ", "error: " };
-	static const char *const colour[] = { "\033[2mdebug: ", "", "\033[33mwarning:\033[0m ",
-					      "\033[31merror:\033[0m " };
-	struct progress *progress = *(struct progress *const *)ctx;
-	bool c = cli_colour(stderr);
-	char text[2200];
-	snprintf(text, sizeof text, "%s%s%s", c ? colour[level] : plain[level], line,
-		 c && level == LOG_DEBUG ? "\033[0m" : "");
-	if (progress)
-		progress_line(progress, text);
-	else
-		fprintf(stderr, "%s\n", text);
-}
-
-static struct progress *shown;
-
-void cli_set_progress(struct progress *p) { shown = p; }
 
 /* True when the reader of the pipe has ended (as head does): this is no error. */
 static bool reader_gone(void)
@@ -63,6 +41,30 @@ static int finish(int status)
 		fprintf(stderr, "error: cannot write to standard output%s%s\n",
 			errno ? ": " : " (is the disk full?)", errno ? strerror(errno) : "");
 	return status ? status : 1;
+}
+
+/* The place of a command in commands[], -1: there is none of this name. */
+static int find_command(const char *name)
+{
+	for (int k = 0; commands[k].name; k++)
+		if (!strcmp(commands[k].name, name))
+			return k;
+	return -1;
+}
+
+/* `help COMMAND` is `COMMAND --help`: the place of COMMAND, -1 for all else. */
+static int find_explained(int argc, char **argv)
+{
+	int k = -1;
+	if (strcmp(argv[0], "help"))
+		return -1;
+	for (int i = 1; i < argc; i++) {
+		if (cli_level_word(argv[i]))
+			continue;
+		if (k >= 0 || (k = find_command(argv[i])) < 0)
+			return -1;
+	}
+	return k;
 }
 
 static int refuse_command(const char *name)
@@ -109,7 +111,7 @@ int main(int argc, char **argv)
 	limit_spinning(argv);
 	os_die_with_parent();
 	signal(SIGPIPE, SIG_IGN);
-	log_set_sink(log_to_stderr, &shown, LOG_INFO);
+	cli_log_start();
 	int i = 1;
 	for (; i < argc && argv[i][0] == '-'; i++) {
 		if (cli_level_word(argv[i])) {
@@ -135,8 +137,10 @@ int main(int argc, char **argv)
 		cmd_help(1, help);
 		return finish(2);
 	}
-	for (size_t k = 0; commands[k].name; k++)
-		if (!strcmp(commands[k].name, argv[i]))
-			return finish(commands[k].run(argc - i, argv + i));
-	return refuse_command(argv[i]);
+	int k = find_command(argv[i]), explained = find_explained(argc - i, argv + i);
+	if (explained >= 0) {
+		char help[] = "--help", *words[] = { (char *)commands[explained].name, help, NULL };
+		return finish(run[explained](2, words));
+	}
+	return k < 0 ? refuse_command(argv[i]) : finish(run[k](argc - i, argv + i));
 }
