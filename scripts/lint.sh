@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # All rules that can be checked without running tests: layout, width, folder ranks, registries,
-# banned functions, the help and its page.
+# circles between files, banned functions, the help and its page.
 #   scripts/lint.sh BINARY
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -36,7 +36,7 @@ else
 	rm -f /tmp/lint.$$
 fi
 
-scripts/lint.py || status=1
+scripts/lint.py "$(dirname "$bin")" || status=1
 
 # What other systems than Linux get must compile here too.
 ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DHS_OS_OTHER -Isrc -Wall -Wextra -Werror -fsyntax-only \
