@@ -64,8 +64,7 @@ static void echo_for_ever(const struct victim *v, int told)
 	char at[NET_ADDRESS];
 	const struct net_options o = { .key = v->keys ? &key[0] : NULL, .window = WINDOW };
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (net_open("tls", &o, &n, &err) < 0 ||
-	    (v->keys && net_allow(n, key[1].pub, &err) < 0) ||
+	if (net_open("tls", &o, &n, &err) < 0 || (v->keys && net_allow(n, key[1].pub, &err) < 0) ||
 	    net_listen(n, "127.0.0.1:0", at, &err) < 0 || write(told, at, sizeof at) < 0 ||
 	    net_accept(n, NET_FOREVER, &l, &err) != 1)
 		_exit(1);
@@ -486,10 +485,14 @@ static void new_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(silent_strangers),     cmocka_unit_test(long_first_words),
-		cmocka_unit_test(a_flood),              cmocka_unit_test(heads_that_lie),
-		cmocka_unit_test(more_than_the_window), cmocka_unit_test(endless_window),
-		cmocka_unit_test(hostile_listener),     cmocka_unit_test(file_limit_is_raised),
+		cmocka_unit_test(silent_strangers),
+		cmocka_unit_test(long_first_words),
+		cmocka_unit_test(a_flood),
+		cmocka_unit_test(heads_that_lie),
+		cmocka_unit_test(more_than_the_window),
+		cmocka_unit_test(endless_window),
+		cmocka_unit_test(hostile_listener),
+		cmocka_unit_test(file_limit_is_raised),
 		cmocka_unit_test(new_keys),
 	};
 	return cmocka_run_group_tests_name("net_attack", tests, NULL, NULL);

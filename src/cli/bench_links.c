@@ -68,12 +68,12 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 {
 	char host[NET_ADDRESS], heading[NET_ADDRESS + 32], path[PATH_MAX];
 	struct key_pair key;
-	struct net_bench_place at = { .host = host, .peer = o->peer };
+	struct net_bench_place at = { .host = host, .peer = o->peer, .plain = o->plain };
 	if (o->serve && o->to)
 		return err_set(e, ERR_USAGE,
 			       "--serve and --to: one machine serves, the other measures");
 	address_parts(o->serve ? o->serve : o->to, host, &at.port);
-	if (!host[0] || !at.port || at.port > 65533)
+	if (!host[0] || !at.port || at.port > 65536 - NET_BENCH_PORTS)
 		return err_set(e, ERR_USAGE,
 			       "%s: HOST:PORT was expected; this port and the next two are used",
 			       o->serve ? o->serve : o->to);

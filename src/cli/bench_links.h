@@ -10,6 +10,7 @@ struct err;
 struct bench_links {
 	const char *serve, *to;      /* HOST:PORT, one of the two */
 	const char *peer, *key_file; /* NULL: raw TCP only; where keygen puts it */
+	bool plain;                  /* links without encryption too */
 };
 
 int bench_links_here(bool json, struct err *e);

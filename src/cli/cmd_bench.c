@@ -109,7 +109,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = AT(net.serve),
 	  .arg = "HOST:PORT",
-	  .help = "only this: answer one 'bench --to' of another machine, at this address; three "
+	  .help = "only this: answer one 'bench --to' of another machine, at this address; five "
 		  "ports in a row are used" },
 	{ .key = "to",
 	  .kind = OPT_STR,
@@ -129,6 +129,10 @@ static const struct opt rows[] = {
 	  .arg = "FILE",
 	  .help = "with peer: this machine's private key; not given: where 'heteroshard keygen' "
 		  "puts it" },
+	{ .key = "plain",
+	  .kind = OPT_BOOL,
+	  .offset = AT(net.plain),
+	  .help = "with serve and to, on both sides: links without encryption too" },
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "one JSON object a row" },
 };
 
