@@ -122,7 +122,7 @@ struct planner {
 #include "plan/planner.def"
 #undef PLANNER
 
-const struct planner *planner_at(size_t i);
+const struct planner *planner_at(size_t i); /* the list: planners.c */
 const struct planner *planner_find(const char *name);
 const struct planner *planner_default(void);
 
