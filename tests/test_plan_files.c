@@ -328,6 +328,70 @@ static void test_advice(void **state)
 	free(s);
 }
 
+/* A card without bfloat16 makes the job compute in float16, and is counted in that. */
+static void test_cards_without_bfloat16(void **state)
+{
+	struct profile p;
+	struct err e = { 0 };
+	struct buf notes = BUF_INIT;
+	char *s = changed("float16", "bfloat16");
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, s, strlen(s), "profile.json", &e), 0);
+	assert_int_equal(profile_add_card(&p, "kind=v100,host=y,id=v", &notes, &e), 0);
+	assert_true(fabs(curve_at(&p.device[2].forward_ms, 1) - 2.5 * 34 / 73) <= 1e-9);
+	assert_non_null(strstr(notes.p,
+			       "v100: the measured times of 'a', scaled by the cards' rates "
+			       "in float16 (34 and 73 TFLOP/s); what launching kernels"));
+	assert_non_null(strstr(notes.p, "v100 has no bfloat16: with it compute_dtype auto becomes "
+					"float16 on all devices"));
+	profile_release(&p);
+	free(s);
+	/* nothing to scale from */
+	buf_reset(&notes);
+	s = changed("\"t4\"", "\"some card\"");
+	char *other = strstr(s, "\"l4\"");
+	memcpy(other, "\"?\" ", 4);
+	assert_int_equal(profile_read_text(&p, s, strlen(s), "profile.json", &e), 0);
+	assert_int_equal(profile_add_card(&p, "kind=a100-40,host=y", &notes, &e), 0);
+	assert_non_null(strstr(notes.p, "175 TFLOP/s; what launching kernels costs is not in it"));
+	assert_null(strstr(notes.p, "bfloat16"));
+	buf_release(&notes);
+	profile_release(&p);
+	free(s);
+}
+
+/* What the explanation claims, and how large changes are told. */
+static void test_explanation(void **state)
+{
+	struct profile p;
+	struct err e = { 0 };
+	struct buf b = BUF_INIT;
+	struct plan plan;
+	struct plan_options o = options;
+	struct plan_whatif w[2] = { { .used = true, .possible = true }, { .used = true } };
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, good, strlen(good), "profile.json", &e), 0);
+	o.sched = sched_find("1f1b");
+	o.microbatch = 2;
+	assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), 0);
+	assert_true(plan.proven);
+	w[0].ms = 1.5 * plan.simulated_ms;
+	w[1] = w[0];
+	w[1].ms = 124.2 * plan.simulated_ms;
+	plan_explain(&p, &o, &plan, w, NULL, &b);
+	assert_non_null(strstr(b.p, "ms, 50.0 % slower.\n"));
+	assert_non_null(strstr(b.p, "ms, 124 times as long.\n"));
+	assert_non_null(strstr(b.p,
+			       "No pipeline with one device a stage (schedule 1f1b, microbatches "
+			       "of 2) is faster: all were tried. Stages that several devices share "
+			       "were not tried (--groups).\n"));
+	buf_release(&b);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
 static void test_cards(void **state)
 {
 	struct profile p;
@@ -345,24 +409,24 @@ static void test_cards(void **state)
 	assert_null(card_find(""));
 	/* the same kind: the same times; another: scaled by the rates, 34 and 6.6 TFLOP/s in
 	 * fp16 */
-	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", &e), 0);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", NULL, &e), 0);
 	d = profile_find(&p, "c");
 	assert_true(curve_at(&p.device[d].forward_ms, 3) == curve_at(&p.device[0].forward_ms, 3));
-	if (profile_add_card(&p, "kind=p40,host=z,bandwidth=0.05,latency=1", &e) < 0)
+	if (profile_add_card(&p, "kind=p40,host=z,bandwidth=0.05,latency=1", NULL, &e) < 0)
 		fail_msg("%s", e.msg);
 	d = p.devices - 1;
 	assert_true(fabs(curve_at(&p.device[d].backward_ms, 2) - 9 * 34 / 6.6) <= 1e-9);
 	assert_true(p.device[d].memory_gib == 22.5 && profile_bandwidth(&p, d, 0) == 0.05 &&
 		    profile_latency_ms(&p, 1, d) == 1);
-	assert_int_equal(profile_add_card(&p, "kind=p40,host=new", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=p40,host=new", NULL, &e), ERR_USAGE);
 	assert_non_null(strstr(e.msg, "bandwidth"));
-	assert_int_equal(profile_add_card(&p, "kind=p40,host=y,bandwidth=1", &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=gtx9,host=y", &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=l40s,host=y", &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=t4", &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,bandwidth=nan", &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,speed=3", &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=p40,host=y,bandwidth=1", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=gtx9,host=y", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=l40s,host=y", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,bandwidth=nan", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,speed=3", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", NULL, &e), ERR_USAGE);
 	assert_int_equal(p.devices, 4);
 
 	assert_int_equal(planner_run(&planner_best, &p, &options, &plan, &e), 0);
@@ -371,7 +435,7 @@ static void test_cards(void **state)
 	for (int i = 0; i < 4; i++)
 		assert_true(w[i].possible && w[i].ms >= plan.simulated_ms * (1 - 1e-9));
 	assert_true(second.any && second.ms >= plan.simulated_ms * (1 - 1e-9));
-	plan_explain(&p, &plan, w, &second, &b);
+	plan_explain(&p, &options, &plan, w, &second, &b);
 	print_message("%s", b.p);
 	assert_non_null(strstr(b.p, "Second best"));
 	buf_release(&b);
@@ -430,6 +494,8 @@ int main(void)
 		cmocka_unit_test(test_does_not_fit),
 		cmocka_unit_test(test_advice),
 		cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_cards_without_bfloat16),
+		cmocka_unit_test(test_explanation),
 		cmocka_unit_test(test_out_of_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,16 +156,19 @@ static const struct cli_usage usage = {
 
 static int add_devices(struct profile *p, const char *text, struct err *e)
 {
-	while (*text) {
+	struct buf notes = BUF_INIT;
+	int rc = 0;
+	while (*text && rc >= 0) {
 		size_t n = strcspn(text, ";");
 		char *one = n ? mem_strndup(text, n) : NULL;
-		int rc = one ? profile_add_card(p, one, e) : 0;
+		rc = one ? profile_add_card(p, one, &notes, e) : 0;
 		mem_free(one);
-		if (rc < 0)
-			return rc;
 		text += n + (text[n] == ';');
 	}
-	return 0;
+	if (rc >= 0 && !notes.failed && !cli_quiet())
+		fwrite(notes.p, 1, notes.n, stderr);
+	buf_release(&notes);
+	return rc;
 }
 
 struct question {
@@ -312,8 +315,8 @@ static int print_explanation(const struct question *j, const struct plan *plan, 
 	if (rc == 0 && ours)
 		rc = plan_second_best(&j->p.profile, &j->p.options, plan, &second, e);
 	if (rc == 0) {
-		plan_explain(&j->p.profile, plan, ours && j->p.profile.devices <= 32 ? w : NULL,
-			     &second, &b);
+		plan_explain(&j->p.profile, &j->p.options, plan,
+			     ours && j->p.profile.devices <= 32 ? w : NULL, &second, &b);
 		printf("\n%s", b.p);
 	}
 	buf_release(&b);

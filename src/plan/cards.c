@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/profile.h"
@@ -39,9 +40,7 @@ const struct card *card_find(const char *kind)
 
 static double card_rate(const struct card *c, const char *dtype)
 {
-	if (!strcmp(dtype, "float32") || (!strcmp(dtype, "bfloat16") && !c->bf16))
-		return c->fp32;
-	return c->fp16;
+	return !strcmp(dtype, "float32") ? c->fp32 : c->fp16;
 }
 
 struct wish {
@@ -198,8 +197,39 @@ static int unknown_card(const char *kind, struct err *e)
 		       names);
 }
 
+/* Where the times of the new device come from, and what is not in them. */
+static void note(struct buf *b, const struct profile *p, const struct wish *w,
+		 const struct card *card, const struct profile_device *from, double mine,
+		 double theirs)
+{
+	const char *dtype = !strcmp(p->dtype, "float32") ? "float32" : "float16";
+
+	if (!b)
+		return;
+	if (from && theirs > 0)
+		buf_addf(b,
+			 "%s: the measured times of '%s', scaled by the cards' rates in %s (%g and "
+			 "%g "
+			 "TFLOP/s); what launching kernels costs is scaled with them\n",
+			 w->kind, from->id, dtype, theirs, mine);
+	else if (from)
+		buf_addf(b, "%s: the measured times of '%s'\n", w->kind, from->id);
+	else
+		buf_addf(b,
+			 "%s: by its rate in %s alone, %g TFLOP/s; what launching kernels costs is "
+			 "not "
+			 "in it, so small microbatches will be slower than this says\n",
+			 w->kind, dtype, mine);
+	if (card && !card->bf16 && !strcmp(p->dtype, "bfloat16"))
+		buf_addf(b,
+			 "%s has no bfloat16: with it compute_dtype auto becomes float16 on all "
+			 "devices "
+			 "(float32 where one lacks that too); float16 is what is counted for it\n",
+			 w->kind);
+}
+
 static int make_device(struct profile *p, const struct wish *w, struct profile_device *d,
-		       struct err *e)
+		       struct buf *notes, struct err *e)
 {
 	const struct card *card = card_find(w->kind);
 	double mine = card ? card_rate(card, p->dtype) : 0;
@@ -207,6 +237,7 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 	for (int i = 0; i < p->devices; i++)
 		if (!strcasecmp(p->device[i].kind, w->kind)) {
 			TRY(copy_scaled(p, d, &p->device[i], 1, e));
+			note(notes, p, w, card, &p->device[i], mine, 0);
 			goto named;
 		}
 	if (!card)
@@ -220,11 +251,13 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 		if (theirs > 0) {
 			TRY(copy_scaled(p, d, &p->device[i], theirs / mine, e));
 			d->memory_gib = card->memory_gib;
+			note(notes, p, w, card, &p->device[i], mine, theirs);
 			goto named;
 		}
 	}
 	*d = (struct profile_device){ .memory_gib = card->memory_gib };
 	from_rate(p, d, mine);
+	note(notes, p, w, card, NULL, mine, 0);
 named:
 	if (!isnan(w->memory))
 		d->memory_gib = w->memory;
@@ -232,7 +265,7 @@ named:
 	return d->kind ? 0 : err_set(e, ERR_NOMEM, "out of memory for a profile");
 }
 
-int profile_add_card(struct profile *p, const char *text, struct err *e)
+int profile_add_card(struct profile *p, const char *text, struct buf *notes, struct err *e)
 {
 	struct profile_device *all, d;
 	struct wish w;
@@ -241,7 +274,7 @@ int profile_add_card(struct profile *p, const char *text, struct err *e)
 	TRY(read_wish(text, &w, e));
 	if (p->devices >= PROFILE_MAX_DEVICES)
 		return err_set(e, ERR_USAGE, "--add: more than %d devices", PROFILE_MAX_DEVICES);
-	TRY(make_device(p, &w, &d, e));
+	TRY(make_device(p, &w, &d, notes, e));
 	host = find_host(p, w.host);
 	if (host >= 0 && !isnan(w.bandwidth))
 		return err_set(e, ERR_USAGE,

@@ -231,20 +231,47 @@ static void put_limits(const struct profile *p, const struct plan *plan, struct 
 				 device_id(p, plan->stage[k].member[0].device));
 }
 
-void plan_explain(const struct profile *p, const struct plan *plan,
+/* "7.3 % slower", "12 times as long" */
+static void put_change(struct buf *b, double ms, double than)
+{
+	double ratio = ms / than;
+
+	if (ratio < 2)
+		buf_addf(b, "%.1f %% %s", 100 * fabs(ratio - 1), ratio < 1 ? "faster" : "slower");
+	else
+		buf_addf(b, "%.*f times as long", ratio < 10 ? 1 : 0, ratio);
+}
+
+/* What was covered, and what was not. */
+static void put_proof(const struct plan_options *o, struct buf *b)
+{
+	buf_adds(b, "No pipeline with one device a stage");
+	if (o->sched || o->microbatch > 0)
+		buf_adds(b, " (");
+	if (o->sched)
+		buf_addf(b, "schedule %s%s", o->sched->name, o->microbatch > 0 ? ", " : ")");
+	if (o->microbatch > 0)
+		buf_addf(b, "microbatches of %d)", o->microbatch);
+	buf_adds(b, " is faster: all were tried.");
+	buf_addf(b, " Stages that several devices share were %s.\n",
+		 o->groups ? "tried too, but not all of them" : "not tried (--groups)");
+}
+
+void plan_explain(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		  const struct plan_whatif *whatif, const struct plan_rival *second, struct buf *b)
 {
 	double ms = plan->simulated_ms;
 
 	put_limits(p, plan, b);
 	if (second && second->any) {
-		double slower = 100 * (second->ms / ms - 1);
-		if (slower < 0.05)
+		if (second->ms / ms < 1.0005) {
 			buf_addf(b, "As fast: %s.\n", second->what);
-		else
-			buf_addf(b, "Second best: %s, %.1f %% slower (%.*f ms): %s.\n",
-				 second->what, slower, decimal_places(second->ms), second->ms,
+		} else {
+			buf_addf(b, "Second best: %s, ", second->what);
+			put_change(b, second->ms, ms);
+			buf_addf(b, " (%.*f ms): %s.\n", decimal_places(second->ms), second->ms,
 				 second->why);
+		}
 	}
 	for (int i = 0; whatif && i < p->devices; i++) {
 		const struct plan_whatif *w = &whatif[i];
@@ -252,11 +279,12 @@ void plan_explain(const struct profile *p, const struct plan *plan,
 		if (w->used && !w->possible)
 			buf_addf(b, "Without %s there is no plan%s.\n", device_id(p, i),
 				 p->devices > 1 ? " that fits into memory" : "");
-		else if (w->used)
-			buf_addf(b, "Without %s: %.*f ms, %.1f %% %s.\n", device_id(p, i),
-				 decimal_places(w->ms), w->ms, fabs(change),
-				 change < 0 ? "faster" : "slower");
-		else if (!w->possible)
+		else if (w->used) {
+			buf_addf(b, "Without %s: %.*f ms, ", device_id(p, i), decimal_places(w->ms),
+				 w->ms);
+			put_change(b, w->ms, ms);
+			buf_adds(b, ".\n");
+		} else if (!w->possible)
 			buf_addf(b, "%s is left out: no plan that uses it fits.\n",
 				 device_id(p, i));
 		else if (change < 0.05)
@@ -271,5 +299,5 @@ void plan_explain(const struct profile *p, const struct plan *plan,
 	if (!plan->executable)
 		buf_addf(b, "This plan cannot be executed today: %s.\n", plan->why_not);
 	if (plan->proven)
-		buf_adds(b, "No other pipeline of these devices is faster: all were covered.\n");
+		put_proof(o, b);
 }

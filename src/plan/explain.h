@@ -32,7 +32,7 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 		     struct plan_rival *out, struct err *e);
 
 /* Sentences, one a line. `whatif` (one entry per device) and `rival` may be NULL. */
-void plan_explain(const struct profile *p, const struct plan *plan,
+void plan_explain(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		  const struct plan_whatif *whatif, const struct plan_rival *rival,
 		  struct buf *out);
 
