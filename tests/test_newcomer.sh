@@ -201,5 +201,18 @@ works "microbatches are told apart from sequences" \
 	"3, each of 4 sequences (2 microbatches of 2); learning rate 0.0002, cosine after 1 step" \
 	train job.yaml max_steps=3 gradient_accumulation_steps=2 micro_batch_size=2 warmup_steps=1
 
+# ---- a conversation ----
+printf 'hello\n/new\nhello\nand more\n/what\n/exit\nnever read\n' >"$tmp/lines"
+script -qec "$hs generate $golden/smollm2 --temperature 0 --max-new-tokens 3 --stats" /dev/null \
+	<"$tmp/lines" >"$tmp/out" 2>"$tmp/err" && [ "$(grep -c 'prompt tokens at' "$tmp/out")" = 3 ]
+check "generate on a terminal is a conversation, until /exit"
+awk '/prompt tokens at/ { sub(/.*> /, ""); t[++n] = $1 }
+	END { exit !(n == 3 && t[1] == t[2] && t[3] > t[2] + 5) }' "$tmp/out"
+check "that /new forgets, and that remembers otherwise"
+grep -q "'/what' is no command" "$tmp/out"
+check "other commands are named"
+works "a pipe is one prompt, as before" "" generate "$golden/smollm2" --max-new-tokens 1 --raw \
+	--prompt x
+
 echo "1..$n"
 exit $failed

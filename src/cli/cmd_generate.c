@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_generate.c - `heteroshard generate MODEL --prompt TEXT`: text from a model, streamed. */
+#include "cli/chat_loop.h"
 #include "cli/cli.h"
 #include "cli/model_rows.h"
 
@@ -8,6 +9,7 @@
 #include "runtime/generate.h"
 
 #include <string.h>
+#include <unistd.h>
 
 int cmd_generate(int argc, char **argv);
 
@@ -25,7 +27,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = AT(prompt),
 	  .arg = "TEXT",
-	  .help = "what to answer; without it, standard input",
+	  .help = "what to answer; without it a conversation on a terminal, else standard input",
 	  .section = "Text" },
 	{ .key = "system",
 	  .kind = OPT_STR,
@@ -88,11 +90,14 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard generate [options] MODEL",
-	.about = "Writes the model's answer to a prompt, token by token. MODEL is a folder or a "
-		 ".gguf file.",
+	.about =
+		"Writes the model's answer to a prompt, token by token. MODEL is a folder or a "
+		".gguf file. On a terminal without --prompt it is a conversation: /new forgets it, "
+		"/exit ends it.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.example = "  heteroshard generate model.gguf --prompt 'What is a gradient?'\n"
+	.example = "  heteroshard generate model.gguf\n"
+		   "  heteroshard generate model.gguf --prompt 'What is a gradient?'\n"
 		   "  heteroshard generate model.gguf --adapter run --temperature 0 --prompt 'Why "
 		   "is my GPU throttling?'",
 };
@@ -103,16 +108,21 @@ static int print_text(void *ctx, const char *text, size_t n)
 	return fwrite(text, 1, n, stdout) != n || fflush(stdout);
 }
 
+static int no_template(struct err *e)
+{
+	return err_set(e, ERR_USAGE,
+		       "the model's chat template was not recognised: name one with "
+		       "--chat-template (%s), or use --raw",
+		       chat_names());
+}
+
 static int make_prompt(struct runtime *r, const struct args *o, const char *text, size_t n,
 		       struct tokens *ids, struct err *e)
 {
 	if (o->raw)
 		return tokenizer_encode(r->tok, text, n, true, true, ids, e);
 	if (!r->chat)
-		return err_set(e, ERR_USAGE,
-			       "the model's chat template was not recognised: name one with "
-			       "--chat-template (%s), or use --raw",
-			       chat_names());
+		return no_template(e);
 	struct chat_message m[2];
 	size_t count = 0;
 	if (o->system)
@@ -135,6 +145,14 @@ static int run(const struct args *o, struct err *e)
 				    .seed = (uint64_t)o->seed };
 	TRY(runtime_open(&o->model, &r, e));
 	int rc = 0;
+	if (!o->prompt && !o->raw && isatty(STDIN_FILENO)) {
+		const struct chat_options c = { .system = o->system,
+						.max_new_tokens = o->max_new_tokens,
+						.sampling = s,
+						.stats = o->stats };
+		rc = r.chat ? chat_loop(&r, &c, e) : no_template(e);
+		goto out;
+	}
 	if (o->prompt)
 		buf_adds(&text, o->prompt);
 	else
@@ -143,12 +161,7 @@ static int run(const struct args *o, struct err *e)
 	TRYOUT(generate(&r, ids.id, ids.n, o->max_new_tokens, &s, print_text, NULL, &st, e));
 	putchar('\n');
 	if (o->stats)
-		fprintf(stderr, "%lld prompt tokens at %.0f/s, %lld tokens at %.1f/s%s\n",
-			(long long)st.prompt,
-			(double)st.prompt / (st.prompt_seconds > 0 ? st.prompt_seconds : 1e-9),
-			(long long)st.generated,
-			(double)st.generated / (st.seconds > 0 ? st.seconds : 1e-9),
-			st.stopped ? "" : " (stopped by --max-new-tokens)");
+		chat_stats(&st);
 out:
 	tokens_release(&ids);
 	buf_release(&text);
