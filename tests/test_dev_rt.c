@@ -893,6 +893,13 @@ static void rocblas_that_would_not_do(void **state)
 		 "HS_ROCBLAS_LIBRARY='%s/librocblas.so.5'",
 		 cache, cache);
 	says(settings, "uses the HIP runtime", NULL);
+	/* a trial in another process; what went well is not tried again */
+	snprintf(settings, sizeof settings,
+		 "rm -rf '%s/trial'; XDG_CACHE_HOME='%s/trial' FAKE_RT=rocabort", cache, cache);
+	says(settings, "hip: rocBLAS ended a trial process (signal 6)", NULL);
+	says(settings, "hip:0", NULL);
+	snprintf(settings, sizeof settings, "XDG_CACHE_HOME='%s/trial' FAKE_RT=''", cache);
+	says(settings, "hip:0", "trial");
 	says(settings, "hip:0", NULL);
 }
 

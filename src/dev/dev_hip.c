@@ -141,6 +141,7 @@ static const struct rt_vendor hip = {
 	.shared_free = shared_free,
 	.sees_others = sees_others,
 	.native = native,
+	.trial = rt_rocblas_trial,
 	.blas = rt_rocblas,
 };
 

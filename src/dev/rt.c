@@ -67,6 +67,11 @@ static int lib_open(const struct rt_vendor *v, struct err *e)
 	}
 	if (rc < 0)
 		return rc;
+	char why[200];
+	if (v->trial && !v->trial(&f, why, sizeof why)) {
+		l->no_blas = true;
+		log_warn("%s: %s; matrix products run without it, slowly", v->backend, why);
+	}
 	int code = f.init(0);
 	if (code == RT_OK)
 		code = f.count(&n);

@@ -107,6 +107,9 @@ struct rt_vendor {
 	bool (*sees_others)(int version);
 	/* whether the hardware multiplies matrices of it */
 	bool (*native)(const char *arch, enum dtype t);
+	/* MAY: tries the library of matrix products in another process, before this one has called
+	 * the driver; false, with the reason: it ends processes. */
+	bool (*trial)(const struct rt_functions *f, char *why, size_t n);
 	/* A library of matrix products; NULL: there is none here. */
 	int (*blas)(struct rt *c, struct rt_blas **b_p, struct err *e);
 };
@@ -114,7 +117,7 @@ struct rt_vendor {
 struct rt_lib {
 	struct rt_functions f;
 	int count, version;
-	bool opened;
+	bool opened, no_blas; /* no_blas: its trial failed */
 };
 
 struct rt_block {
@@ -242,6 +245,7 @@ struct rt_blas {
 };
 int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e);
 int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e);
+bool rt_rocblas_trial(const struct rt_functions *f, char *why, size_t n);
 
 /* rt.c */
 int rt_count(const struct rt_vendor *v, struct err *e);

@@ -80,6 +80,8 @@ static void find_blas(struct rt *c)
 	if (c->blas_tried)
 		return;
 	c->blas_tried = true;
+	if (c->v->lib->no_blas)
+		return;
 	if (c->v->blas(c, &c->blas, &why) < 0) {
 		c->blas = NULL;
 		log_warn("%s: %s; matrix products run without it, slowly", c->label, why.msg);

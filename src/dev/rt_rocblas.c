@@ -6,15 +6,22 @@
  * places. Interface and numbers: AMD, "rocBLAS", ROCm 5.2 to 7, rocblas-types.h. */
 #include "dev/rt.h"
 
+#include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "dev/gpu_cache.h"
 
 #include <dlfcn.h>
 #include <glob.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum {
 	NONE = 111,
@@ -231,4 +238,96 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	}
 	*b_p = &b->base;
 	return 0;
+}
+
+/* ---- the trial ---- */
+
+#define TRIAL_SECONDS 120
+
+/* A product of 4 x 4 on every card. What goes wrong without ending the process is for later. */
+static void try_products(const struct rt_functions *f)
+{
+	enum { SIDE = 4 };
+	const float one = 1, zero = 0;
+	int n = 0;
+	if (f->init(0) != RT_OK || f->count(&n) != RT_OK)
+		return;
+	for (int i = 0; i < n; i++) {
+		uint64_t at[3] = { 0 };
+		void *handle;
+		if (f->device_set(i) != RT_OK || functions.create(&handle))
+			continue;
+		for (int k = 0; k < 3; k++)
+			if (f->memory(&at[k], 4096) != RT_OK)
+				return;
+		functions.gemm(handle, NONE, NONE, SIDE, SIDE, SIDE, &one, at[0], R_32F, SIDE,
+			       at[1], R_32F, SIDE, &zero, at[2], R_32F, SIDE, at[2], R_32F, SIDE,
+			       R_32F, 0, 0, 0);
+		for (int k = 0; k < 3; k++)
+			f->memory_free(at[k]); /* waits for the product */
+	}
+}
+
+/* What the library's file is, in a key: a trial that went well is not made again. */
+static bool key_of_trial(char key[GPU_KEY])
+{
+	const char *file = file_of((void *)(uintptr_t)functions.create);
+	const char *path = getenv("ROCBLAS_TENSILE_LIBPATH"),
+		   *shown = getenv("HIP_VISIBLE_DEVICES");
+	struct stat st;
+	char text[128];
+	if (stat(file, &st) < 0)
+		return false;
+	snprintf(text, sizeof text, "%lld %lld", (long long)st.st_size, (long long)st.st_mtime);
+	const char *const part[] = { "rocblas trial", file, path ? path : "", shown ? shown : "" };
+	gpu_cache_key(part, ARRAY_LEN(part), text, strlen(text), key);
+	return true;
+}
+
+/* rocBLAS ends the process where files of a card are missing, in ways that no look into its folder
+ * foresees: so the first product is made in a child, before this process has called the driver. */
+bool rt_rocblas_trial(const struct rt_functions *f, char *why, size_t n)
+{
+	struct err ignored = { 0 };
+	struct buf known = BUF_INIT;
+	char key[GPU_KEY];
+	int status = 0;
+	pthread_mutex_lock(&lock);
+	const int rc = opened ? 0 : open_library(&ignored);
+	opened = opened || rc == 0;
+	pthread_mutex_unlock(&lock);
+	if (rc < 0 || !key_of_trial(key))
+		return true; /* said when a product asks for it */
+	const bool before = gpu_cache_get(key, "trial", &known);
+	buf_release(&known);
+	if (before)
+		return true;
+	const pid_t pid = fork();
+	if (pid < 0)
+		return true;
+	if (pid == 0) {
+		try_products(f);
+		kill(getpid(), SIGKILL); /* no handler and no destructor of ours runs in it */
+	}
+	const int64_t end = clock_now() + (int64_t)TRIAL_SECONDS * 1000000000;
+	pid_t got;
+	while ((got = waitpid(pid, &status, WNOHANG)) == 0 && clock_now() < end)
+		usleep(5000);
+	if (got == 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, &status, 0);
+		snprintf(why, n, "a trial process with rocBLAS has not ended after %d s",
+			 TRIAL_SECONDS);
+		return false;
+	}
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+		gpu_cache_put(key, "trial", "ok", 2);
+		return true;
+	}
+	snprintf(why, n,
+		 "rocBLAS ended a trial process (%s %d), which it does when files of a card "
+		 "are missing from its folder 'library'",
+		 WIFSIGNALED(status) ? "signal" : "status",
+		 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	return false;
 }

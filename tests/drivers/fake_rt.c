@@ -15,12 +15,18 @@
  * never show one, its queue ends the process. A library adds in the output's dtype where it may.
  *
  * FAKE_RT says what goes wrong, in words separated by blanks:
- *   devices=N  memory=MIB  others=MIB  free=MIB (what is said to be free)  integrated=N (device N
- *   shares the host's memory; -1: all)  arch=86  driver=13000  hip=50200000  rtc=13
- *   init=CODE  hang=N (the Nth launch never ends)  lost=N (nor does it, and the driver says so)
- *   slow=MS (each launch and product)  full (a launch finds no memory, once)
- *   compile  noalgo  noblas  nokernels=NAME (the library whose file's name ends so knows no card)
- *   status=N (products are refused)  blasfull (the first product finds no memory)
+ *   devices=N  memory=MIB  others=MIB  arch=86  driver=13000  hip=50200000  rtc=13  init=CODE
+ *   free=MIB      what is said to be free
+ *   integrated=N  device N shares the host's memory; -1: all
+ *   hang=N        the Nth launch never ends
+ *   lost=N        nor does it, and the driver says so
+ *   slow=MS       each launch and product takes so long
+ *   full          a launch finds no memory, once
+ *   compile  noalgo  noblas
+ *   nokernels=NAME  the library whose file's name ends so knows no card
+ *   status=N      products are refused
+ *   rocabort      rocBLAS ends the process
+ *   blasfull      a product finds no memory, once
  * Built with -DMISSING it lacks what starts a kernel. */
 #include "base/dtype.h"
 #include "entry_sig.h"
@@ -1003,7 +1009,10 @@ struct layout {
 
 static int enqueue(const struct product *p, void *s)
 {
-	struct op *o = put(s, GEMM);
+	static void *usual; /* the stream of who names none */
+	if (!s && !usual && x_stream(&usual, 1))
+		return 13;
+	struct op *o = put(s ? s : usual, GEMM);
 	if (!o)
 		return 13;
 	o->product = *p;
@@ -1123,7 +1132,8 @@ static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const
 	const int rc = refused(5);
 	return rc ? rc : enqueue(&p, rocblas_stream);
 }
-ONE(rocblas_create_handle, (void **h), (*h = &handle, fault("noblas", 0) ? 1 : OK))
+ONE(rocblas_create_handle, (void **h),
+    (fault("rocabort", 0) ? abort() : (void)0, *h = &handle, fault("noblas", 0) ? 1 : OK))
 ONE(rocblas_destroy_handle, (void *h), (h ? OK : INVALID))
 ONE(rocblas_set_atomics_mode, (void *h, int mode), (h && !mode ? OK : INVALID))
 ONE(rocblas_set_stream, (void *h, void *s), (rocblas_stream = s, h ? OK : INVALID))
