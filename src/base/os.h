@@ -27,6 +27,8 @@ int os_cores(const char *root, int cores);
 int os_affinity(void);
 /* Name and maker of the processor; unchanged where it is unknown. */
 void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor);
+/* Sleeps of this thread end when they should, not up to 50 microseconds later. */
+void os_exact_sleeps(void);
 /* Asks for large pages for a mapping; and says that its pages are not needed for now. Neither can
  * fail in a way that matters. */
 void os_huge_pages(void *p, size_t n);

@@ -235,6 +235,7 @@ void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
 		fclose(f);
 }
 
+void os_exact_sleeps(void) { prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); }
 void os_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
 void os_drop_pages(void *p, size_t n) { madvise(p, n, MADV_DONTNEED); }
 void os_forbid_tracing(void) { prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }

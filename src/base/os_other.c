@@ -32,6 +32,8 @@ void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
 	(void)n_vendor;
 }
 
+void os_exact_sleeps(void) {}
+
 void os_huge_pages(void *p, size_t n)
 {
 	(void)p;

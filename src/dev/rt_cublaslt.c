@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define WORKSPACE ((size_t)32 << 20) /* what NVIDIA advises for Hopper */
-#define FORMS 512                    /* kept at once; a power of two */
+#define FORMS 4096 /* kept at once; a power of two. Each number of tokens has its own */
 
 enum {
 	COMPUTE_32F = 68,

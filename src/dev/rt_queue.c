@@ -4,11 +4,13 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/os.h"
 
 #include <sched.h>
 #include <time.h>
 
 #define SPIN_NS 50000 /* a wait this short is spun away */
+#define LONGEST_NS 200000
 
 int rt_failed(struct rt *c, int code, const char *what, struct err *e)
 {
@@ -29,6 +31,7 @@ int rt_enter(struct rt *c, struct err *e)
 		return err_set(e, ERR_DEVICE, "%s failed before and is not used again", c->label);
 	if (current != c->id) {
 		TRY(rt_failed(c, c->v->enter(c), "choosing it", e));
+		os_exact_sleeps();
 		current = c->id;
 	}
 	return 0;
@@ -63,19 +66,18 @@ static void look(struct rt *c)
 int rt_wait(struct rt *c, void *event, struct err *e)
 {
 	const int64_t began = clock_now();
-	for (long pause = 10000;;) {
+	for (;;) {
 		const int code = c->f->event_query(event);
 		if (code != RT_NOT_READY)
 			return rt_failed(c, code, "waiting for it", e);
 		look(c);
 		TRY(in_time(c, began, e));
-		if (clock_now() - began < SPIN_NS) {
+		const int64_t waited = clock_now() - began, pause = waited / 16;
+		if (waited < SPIN_NS)
 			sched_yield();
-			continue;
-		}
-		nanosleep(&(struct timespec){ 0, pause }, NULL);
-		if (pause < 200000)
-			pause *= 2;
+		else /* what is slept too long is a small part of what was waited */
+			nanosleep(&(struct timespec){ 0, pause < LONGEST_NS ? pause : LONGEST_NS },
+				  NULL);
 	}
 }
 
