@@ -276,7 +276,7 @@ static void what_cannot_work_is_one_line(void **state)
 	      (const char *const[]){ "lora_target_modules=[q_proj, qq_proj]",
 				     "lora_target_linear=false", NULL },
 	      "qq_proj");
-	fails(&t, "x", (const char *const[]){ "device=nosuch", NULL }, "nosuch");
+	fails(&t, "x", (const char *const[]){ "device=opencl:93", NULL }, "opencl:93");
 	fails(&t, "x", (const char *const[]){ "base_model=/nonexistent/model", NULL },
 	      "/nonexistent/model");
 	tiny_remove(&t);
