@@ -217,7 +217,7 @@ mean "" "overwrite_output_dirr" train c.yaml overwrite_output_dirr=true
 mean "" "save_minutes" train c.yaml output_dir=new save_minutes=never
 mean "" "save_minutes" train c.yaml output_dir=new save_minutes=-1
 mean "" "contradict" train c.yaml overwrite_output_dir=true resume_from_checkpoint=latest
-[ -z "$short" ] && mean "" "far" train two.yaml overwrite_output_dir=true
+[ -z "$short" ] && mean "" "nobody.invalid" train two.yaml overwrite_output_dir=true
 
 # ---- train: going on ----
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "model/model.h"
@@ -170,12 +171,49 @@ static void curves(void **state)
 	}
 }
 
+/* Rule 2 against transformers' schedules, from the first step after the warm-up on; and what rule 1
+ * was: the cosine ended in its last step, linear one step behind. */
+static void curves_of_transformers(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	json_t *doc, *row, *v;
+	size_t i, k;
+	double worst = 0;
+	assert_int_equal(json_parse_file("tests/golden/optim/lr.json", 1 << 20, &doc, &e), 0);
+	assert_true(json_array_size(doc) > 20);
+	json_array_foreach(doc, i, row)
+	{
+		const struct lr_curve *c =
+			lr_curve_find(json_string_value(json_object_get(row, "curve")));
+		uint64_t steps = (uint64_t)json_integer_value(json_object_get(row, "steps")),
+			 warmup = (uint64_t)json_integer_value(json_object_get(row, "warmup"));
+		double ratio = json_number_value(json_object_get(row, "min_ratio"));
+		assert_non_null(c);
+		json_array_foreach(json_object_get(row, "share"), k, v) if (json_is_number(v))
+		{
+			double got = lr_at(c, 2, 3, k + 1, steps, warmup, ratio);
+			worst = fmax(worst, fabs(got - 3 * json_number_value(v)));
+		}
+		if (warmup)
+			assert_true(fabs(lr_at(c, 2, 3, 1, steps, warmup, ratio) -
+					 3.0 / (double)warmup) < 1e-12);
+		assert_true(lr_at(c, 2, 3, steps, steps, warmup, ratio) > 3 * ratio);
+	}
+	json_decref(doc);
+	print_message("largest difference from transformers %.2e\n", worst);
+	assert_true(worst < 1e-12);
+	assert_true(fabs(lr_at(lr_curve_find("cosine"), 1, 1, 10, 10, 2, 0.25) - 0.25) < 1e-12);
+	assert_true(fabs(lr_at(lr_curve_find("linear"), 1, 1, 3, 10, 2, 0) - 8.0 / 9) < 1e-12);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families),
 		cmocka_unit_test(optimizers),
 		cmocka_unit_test(curves),
+		cmocka_unit_test(curves_of_transformers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -431,7 +431,12 @@ static void a_flipped_bit_is_noticed(void **state)
 			"step-000002 is whole");
 		flip(path, i == 2 ? 100 : 40);
 	}
+	/* what an earlier part of the run left and this one does not write is gone */
+	put(at(&t, "run/prediction.json"), "{}");
+	put(at(&t, "run/profile.json"), "{}");
 	works(&t, "run", NULL, WITH("resume_from_checkpoint=latest", "max_steps=5"));
+	assert_false(there(at(&t, "run/prediction.json")));
+	assert_false(there(at(&t, "run/profile.json")));
 	tiny_remove(&t);
 }
 
