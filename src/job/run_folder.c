@@ -440,7 +440,7 @@ int run_folder_begin(struct run_folder *f, struct err *e)
 		/* a run without a profile does not write it; a file without a run may have been
 		 * measured just before */
 		if (!strcmp(leftovers[i], "profile.json") &&
-		    !(f->resumes && !strcmp(f->cfg->profile, "none")))
+		    !(f->resumes && !strcmp(config_profile(f->cfg), "none")))
 			continue;
 		snprintf(path, sizeof path, "%.2047s/%s", f->path, leftovers[i]);
 		if (unlink(path) < 0 && errno != ENOENT)
