@@ -10,7 +10,7 @@ if [ "${1:-}" = --check ]; then
 	check=1
 	shift
 fi
-packages="${*:-gcc make pkg-config libdnnl-dev libssl-dev libzmq3-dev libsodium-dev
+packages="${*:-gcc make pkg-config libdnnl-dev libssl-dev libsodium-dev
 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libgraphviz-dev
 graphviz libcairo2-dev libcmocka-dev python3}"
 
@@ -19,7 +19,7 @@ if ! command -v dpkg-query >/dev/null; then
 	missing=""
 	if [ -z "$*" ]; then
 		for p in dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc \
-			openssl libzmq libsodium cmocka; do
+			openssl libsodium cmocka; do
 			pkg-config --exists "$p" || missing="$missing $p"
 		done
 	fi

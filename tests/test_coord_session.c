@@ -478,8 +478,8 @@ static void started_by_hand_at_the_same_moment(void **state)
 	place_make(&p, 2, "gradient_accumulation_steps=3");
 	snprintf(seat.address, sizeof seat.address, "127.0.0.7:%d", 20000 + getpid() % 20000);
 	memcpy(l.address, seat.address, sizeof l.address);
-	MUST(net_open("zmq", &(struct net_options){ 0 }, &l.w.net, &err));
-	MUST(net_open("zmq", &(struct net_options){ 0 }, &o.net, &err));
+	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &l.w.net, &err));
+	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &o.net, &err));
 	assert_int_equal(pthread_create(&l.w.thread, NULL, listen_late, &l), 0);
 	MUST(session_join(&p.job, &o, &s, &err));
 	assert_int_equal(session_members(s), 1);
@@ -489,7 +489,7 @@ static void started_by_hand_at_the_same_moment(void **state)
 	link_close(l.w.link);
 	net_close(l.w.net, 0);
 	/* one that ends while nobody listens is an error at once */
-	MUST(net_open("zmq", &(struct net_options){ 0 }, &o.net, &err));
+	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &o.net, &err));
 	o.program = ends;
 	assert_int_equal(session_join(&p.job, &o, &s, &err), ERR_NET);
 	says("ended with status 1 before it joined");

@@ -31,7 +31,7 @@ export PATH=$tmp/bin:$PATH
 echo "1..9"
 
 stub dpkg-query <<'END'
-case "$*" in *libzmq3-dev*) exit 1 ;; esac
+case "$*" in *libssl-dev*) exit 1 ;; esac
 echo 'install ok installed'
 END
 for p in apt-get sudo; do
@@ -39,13 +39,13 @@ for p in apt-get sudo; do
 done
 
 make BUILD="$tmp/b" "$tmp/b/base/stat.o" >"$tmp/out" 2>&1
-[ $? -ne 0 ] && grep -q 'these packages are missing: libzmq3-dev$' "$tmp/out" &&
+[ $? -ne 0 ] && grep -q 'these packages are missing: libssl-dev$' "$tmp/out" &&
 	grep -q "'make deps' installs them" "$tmp/out"
 check "a missing package is named, with the command that installs it"
 [ ! -e "$tmp/called" ]
 check "make alone calls neither sudo nor apt-get"
 make BUILD="$tmp/b" deps >"$tmp/out" 2>&1 &&
-	grep -q 'apt-get install .*libzmq3-dev' "$tmp/called"
+	grep -q 'apt-get install .*libssl-dev' "$tmp/called"
 check "make deps installs it"
 rm "$tmp/bin/dpkg-query" "$tmp/bin/apt-get" "$tmp/bin/sudo"
 

@@ -75,10 +75,10 @@ static void two_machines(void **state)
 	assert_non_null(f);
 	while (fgets(line, sizeof line, f)) {
 		rows += strstr(line, "\"row\": \"link\"") != NULL;
-		curve += strstr(line, "\"link\": \"zmq+curve\"") != NULL;
+		curve += strstr(line, "\"link\": \"tls\"") != NULL;
 	}
 	assert_int_equal(pclose(f), 0);
-	assert_int_equal(rows, 6);
+	assert_int_equal(rows, 4);
 	assert_int_equal(curve, 2);
 	snprintf(command, sizeof command, "'%s' bench --to 127.0.0.4 2>/dev/null", bin);
 	assert_int_equal(WEXITSTATUS(system(command)), 2); /* no port */

@@ -346,7 +346,7 @@ static const struct topology_device device[] = {
 	{ "2", 1, "cpu:0", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0, NULL },
 	{ "3", 1, "cpu:1", "Old CPU", -1, 0, 0, false, false, 0, 0, 0, 0, NULL },
 };
-static const struct topology_link link_row[] = { { 0, 1, 117.5e6, 0.00021, "zmq", true } };
+static const struct topology_link link_row[] = { { 0, 1, 117.5e6, 0.00021, "tls", true } };
 static const struct topology job = {
 	"SmolLM2 on 2 devices", "30 layers", machine, 3, device, 4, link_row, 1
 };

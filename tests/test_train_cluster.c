@@ -191,7 +191,7 @@ static void a_worker_without_the_model(void **state)
 			int sent = 0, none = 0;
 			for (const char *at = t; (at = strstr(at, "MB of its layers sent")); at++)
 				sent++;
-			for (const char *at = t; (at = strstr(at, "has its layers already")); at++)
+			for (const char *at = t; (at = strstr(at, "already has its layers")); at++)
 				none++;
 			mem_free(t);
 			assert_int_equal(sent + none, 2);

@@ -59,7 +59,7 @@ int bench_links_here(bool json, struct err *e)
 	size_t n = 0;
 	TRY(net_bench_loopback(sizes, SIZES, seconds, row, &n, e));
 	return print_links(
-		"Links on loopback (zmq+curve: what several machines use; loop: threads of one "
+		"Links on loopback (tls: what several machines use; loop: threads of one "
 		"process)",
 		row, n, json, e);
 }

@@ -109,7 +109,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = AT(net.serve),
 	  .arg = "HOST:PORT",
-	  .help = "only this: answer one 'bench --to' of another machine, at this address; five "
+	  .help = "only this: answer one 'bench --to' of another machine, at this address; three "
 		  "ports in a row are used" },
 	{ .key = "to",
 	  .kind = OPT_STR,

@@ -264,9 +264,10 @@ static int with_link(const struct net_bench_place *at, const char *transport, co
 static const struct {
 	const char *name, *transport; /* NULL: raw TCP */
 	bool keys;
-} kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },       { "zmq", "zmq", false },
-			     { "zmq+curve", "zmq", true }, { "plain", "tls", false },
-			     { "tls", "tls", true },       { "loop", "loop", false } };
+} kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },
+			     { "plain", "tls", false },
+			     { "tls", "tls", true },
+			     { "loop", "loop", false } };
 enum { LOOP = NET_BENCH_LINKS - 1 };
 
 static bool wanted(const struct net_bench_place *at, int kind)

@@ -3,7 +3,7 @@
  *
  * One side serves, the other measures; net_bench_loopback() runs both in threads of this process.
  * Rows are plain structs: printing is the command line's. NET_BENCH_PORTS ports in a row are used:
- * raw TCP, ZeroMQ plain, ZeroMQ with CURVE, our own framing plain, our own with TLS. */
+ * raw TCP, links without encryption, links with TLS. */
 #ifndef HS_NET_NET_BENCH_H
 #define HS_NET_NET_BENCH_H
 
@@ -15,7 +15,7 @@ struct err;
 struct key_pair;
 
 struct net_bench_row {
-	const char *link; /* "tcp", "zmq", "zmq+curve", "plain", "tls", "loop" */
+	const char *link; /* "tcp", "plain", "tls", "loop" */
 	uint64_t message; /* bytes of one message */
 	/* how many went in `seconds`, one way, until the receiver said that it has them all */
 	uint64_t messages;
@@ -38,7 +38,7 @@ struct net_bench_place {
 	bool one_process; /* both ends are in this process: its CPU time is that of both */
 };
 
-enum { NET_BENCH_LINKS = 6, NET_BENCH_PORTS = 5 }; /* most rows a message size gives; ports */
+enum { NET_BENCH_LINKS = 4, NET_BENCH_PORTS = 3 }; /* most rows a message size gives; ports */
 
 /* Serves one run of net_bench_measure(); ERR_NET when nobody came until `deadline`
  * (clock_now()). */

@@ -9,9 +9,10 @@
  *
  * A link is a pair of ranks and a number that the dialling side chose; both stand in the tag:
  * number << 2 | dialled by the lower rank << 1 | control. Control messages are 24 bytes: type, a, b
- * as u64 in this machine's order (one MPI job has one); HELLO, CREDIT and BYE mean what they mean
- * in zmq_hub.h, ALIVE goes out every quarter of peer_timeout. MPI keeps messages of one pair in
- * order. */
+ * as u64 in this machine's order (one MPI job has one). HELLO, with window and largest message, is
+ * the first thing from either side; CREDIT says how many bytes were taken; BYE is the last thing
+ * and answered with one; ALIVE goes out every quarter of peer_timeout. MPI keeps messages of one
+ * pair in order. */
 #include "net/net_priv.h"
 
 #ifdef HAVE_MPI
@@ -372,7 +373,7 @@ static void take_orders(struct hub *h)
 	for (struct net_node *next; out; out = next) {
 		next = out->next;
 		struct mlink *ml;
-		memcpy(&ml, out->room, sizeof ml);
+		ml = out->room;
 		struct link *l = ml->link;
 		if (ml->state == M_DIALING) {
 			out->next = NULL;
@@ -649,7 +650,7 @@ static void mpi_send(struct link *l, struct net_node *node)
 {
 	struct mlink *ml = l->priv;
 	struct hub *h = ml->hub;
-	memcpy(node->room, &ml, sizeof ml);
+	node->room = ml;
 	node->next = NULL;
 	net_link_ref(l);
 	pthread_mutex_lock(&h->lock);

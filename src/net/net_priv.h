@@ -34,7 +34,7 @@ struct net_node {
 	size_t size;
 	net_release_fn release;
 	void *ctx;
-	_Alignas(8) unsigned char room[64]; /* the transport's: a zmq_msg_t */
+	void *room; /* the transport's */
 };
 
 struct net_pool *net_pool_new(uint64_t keep); /* keeps at most that many bytes of unused buffers */
