@@ -162,7 +162,12 @@ ifneq ($(MPI),0)
 endif
 test: deps mpi
 	@$(MAKE) --no-print-directory run-tests
-run-tests: $(BIN) $(TESTS) $(DRIVERS)
+# The clang that makes code for every AMD card.
+.PHONY: ziglang
+ziglang: | $(DEPS_OK)
+	@scripts/fetch-ziglang.sh >/dev/null || \
+		echo "the kernels are compiled for the AMD cards only that an installed compiler knows"
+run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
 
 install: $(BIN)

@@ -17,6 +17,7 @@ case $build in /*) ;; *) build=$PWD/$build ;; esac
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 export HS_SEED=${HS_SEED:-1}
+export HS_ZIG=${XDG_CACHE_HOME:-$HOME/.cache}/heteroshard/ziglang-0.17.1/ziglang/zig
 export HS_BIN=$build/heteroshard HS_BUILD=$build HS_SOURCE=$PWD CMOCKA_MESSAGE_OUTPUT=TAP
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
