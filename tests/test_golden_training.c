@@ -109,7 +109,7 @@ static void job_open(struct job *j, const char *name, bool recompute)
 	golden_model_open(&j->m, path, &o);
 	load_adapter(j, &ad);
 	for (size_t i = 0; i < j->m.stage.nparam; i++)
-		if (j->m.stage.param[i].trainable)
+		if (param_is_trained(&j->m.stage.param[i]))
 			must(optim_init(j->opt, &j->m.stage.param[i], &j->oc, &e), &e);
 }
 
@@ -141,6 +141,7 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 		trained += here;
 		stage_end(&j->m.slot);
 	}
+	must(stage_tie(&j->m.stage, &j->m.stage, &e), &e);
 	*loss_p = loss / (double)trained;
 	*norm_p = sqrt(golden_sqnorm(&j->m)) / (double)trained;
 	/* the golden files were made with rule 1 */
@@ -151,7 +152,7 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 				 .lr = (float)*rate_p,
 				 .scale = (float)(factor / (double)trained) };
 	for (size_t i = 0; i < j->m.stage.nparam; i++)
-		if (j->m.stage.param[i].trainable)
+		if (param_is_trained(&j->m.stage.param[i]))
 			must(optim_update(j->opt, &j->m.stage.param[i], &j->oc, &os, &e), &e);
 }
 
@@ -166,7 +167,7 @@ static double final_error(struct job *j)
 		const char *at = strstr(p->name, ".lora_"), *name;
 		name = at ? golden_name(&j->g, "final.%.*s.%c", (int)(at - p->name), p->name, at[6])
 			  : golden_name(&j->g, "final.%s", p->name);
-		if (!p->trainable || !golden_has(&j->g, name))
+		if (!param_is_trained(p) || !golden_has(&j->g, name))
 			continue;
 		uint64_t n;
 		const float *want = golden_f32(&j->g, name, &n);

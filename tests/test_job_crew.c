@@ -59,7 +59,7 @@ static void numbers_say_nothing_about_stages(void **state)
 	const int stage[] = { 2, 0, 3, 1 };
 	int order[4];
 	add(&c, 4);
-	crew_shape(&c, 4, 1);
+	crew_shape(&c, 4, 1, false);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(crew_move(&c, i, stage[i], &err), 0);
 	assert_int_equal(crew_check(&c, &err), 0);
@@ -70,10 +70,16 @@ static void numbers_say_nothing_about_stages(void **state)
 	assert_int_equal(crew_stage_before(&c, 0), -1);
 	assert_int_equal(crew_stage_behind(&c, 0), 1);
 	assert_int_equal(crew_stage_behind(&c, 3), -1);
-	crew_shape(&c, 2, 2); /* interleaved: a ring */
+	crew_shape(&c, 2, 2, false); /* interleaved: a ring */
 	assert_int_equal(crew_stage_before(&c, 0), 1);
 	assert_int_equal(crew_stage_behind(&c, 1), 0);
-	crew_shape(&c, 1, 3); /* chunks of one worker: nobody to send to */
+	crew_shape(&c, 3, 1, true); /* a tied model: end and front are neighbours */
+	assert_int_equal(crew_stage_before(&c, 0), 2);
+	assert_int_equal(crew_stage_behind(&c, 2), 0);
+	assert_int_equal(crew_stage_behind(&c, 0), 1);
+	crew_shape(&c, 1, 1, true);
+	assert_int_equal(crew_stage_behind(&c, 0), -1);
+	crew_shape(&c, 1, 3, false); /* chunks of one worker: nobody to send to */
 	assert_int_equal(crew_stage_behind(&c, 0), -1);
 	assert_int_equal(crew_stage_before(&c, 0), -1);
 	crew_release(&c);
@@ -84,7 +90,7 @@ static void added_lost_and_moved(void **state)
 	(void)state;
 	struct crew c = { 0 };
 	add(&c, 3);
-	crew_shape(&c, 2, 1);
+	crew_shape(&c, 2, 1, false);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(crew_move(&c, i, 1, &err), 0);
 	assert_int_equal(crew_check(&c, &err), ERR_USAGE);
@@ -113,7 +119,7 @@ static void any_order_of_changes(void **state)
 	uint64_t at = 0;
 	struct crew c = { 0 };
 	add(&c, 5);
-	crew_shape(&c, 3, 1);
+	crew_shape(&c, 3, 1, false);
 	for (int i = 0; i < 4000; i++) {
 		int who = (int)(rng_u32(key, at++) % (unsigned)c.n);
 		switch (rng_u32(key, at++) % 16) {
@@ -125,7 +131,7 @@ static void any_order_of_changes(void **state)
 			crew_lose(&c, who);
 			break;
 		case 2:
-			crew_shape(&c, 1 + (int)(rng_u32(key, at++) % 5), 1);
+			crew_shape(&c, 1 + (int)(rng_u32(key, at++) % 5), 1, false);
 			break;
 		default:
 			crew_move(&c, who, (int)(rng_u32(key, at++) % (unsigned)(c.stages + 1)) - 1,
@@ -136,12 +142,26 @@ static void any_order_of_changes(void **state)
 	crew_release(&c);
 }
 
-static struct plan_message *plan_make(void)
+static const char untied_config[] =
+	"{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":16,"
+	"\"num_hidden_layers\":3,\"num_attention_heads\":2,"
+	"\"num_key_value_heads\":1,\"vocab_size\":16,\"rms_norm_eps\":1e-5,"
+	"\"max_position_embeddings\":64,\"tie_word_embeddings\":false}";
+static const char tied_config[] =
+	"{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":16,"
+	"\"num_hidden_layers\":3,\"num_attention_heads\":2,"
+	"\"num_key_value_heads\":1,\"vocab_size\":16,\"rms_norm_eps\":1e-5,"
+	"\"max_position_embeddings\":64,\"tie_word_embeddings\":true}";
+static const char *config;
+
+static struct plan_message *plan_make(bool tied)
 {
 	static struct plan_message p;
 	memset(&p, 0, sizeof p);
 	add(&p.crew, 4);
-	crew_shape(&p.crew, 3, 1);
+	crew_shape(&p.crew, 3, 1, tied);
+	p.opt.train_all = tied;
+	config = tied ? tied_config : untied_config;
 	for (int i = 0; i < 3; i++)
 		crew_move(&p.crew, i, (i + 1) % 3, &err);
 	crew_lose(&p.crew, 3);
@@ -155,20 +175,16 @@ static struct plan_message *plan_make(void)
 	return &p;
 }
 
-static const char config[] = "{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":16,"
-			     "\"num_hidden_layers\":3,\"num_attention_heads\":2,"
-			     "\"num_key_value_heads\":1,\"vocab_size\":16,\"rms_norm_eps\":1e-5,"
-			     "\"max_position_embeddings\":64}";
-
-static void travels_in_plan(void **state)
+static void travels(bool tied)
 {
-	(void)state;
-	struct plan_message *p = plan_make(), q;
+	struct plan_message *p = plan_make(tied), q;
 	struct buf b = BUF_INIT;
 	assert_int_equal(plan_message_write(p, config, &b, &err), 0);
 	if (plan_message_read(b.p, b.n, &q, &err) < 0)
 		fail_msg("%s", err.msg);
 	assert_int_equal(q.crew.n, 4);
+	assert_true(q.crew.tied == tied);
+	assert_int_equal(crew_stage_behind(&q.crew, 2), tied ? 0 : -1);
 	assert_memory_equal(q.crew.member, p->crew.member, 4 * sizeof *q.crew.member);
 	assert_int_equal(plan_stage(&q), 2);
 	assert_true(plan_is_end(&q) && !plan_is_front(&q));
@@ -177,6 +193,13 @@ static void travels_in_plan(void **state)
 		assert_int_equal(plan_message_read(b.p, n, &q, &err), ERR_PROTOCOL);
 	buf_release(&b);
 	plan_message_release(p);
+}
+
+static void travels_in_plan(void **state)
+{
+	(void)state;
+	travels(false);
+	travels(true);
 }
 
 static void refused(struct plan_message *p, const char *word)
@@ -194,27 +217,33 @@ static void refused(struct plan_message *p, const char *word)
 static void crews_that_cannot_be(void **state)
 {
 	(void)state;
-	struct plan_message *p = plan_make();
+	struct plan_message *p = plan_make(false);
 	p->crew.member[0].stage = 2; /* two at the same place, none at stage 1 */
 	refused(p, "stage 1");
-	p = plan_make();
+	p = plan_make(false);
 	p->crew.member[2].place = 5;
 	refused(p, "places");
-	p = plan_make();
+	p = plan_make(false);
 	p->crew.member[0].stage = 40;
 	refused(p, "stage 41");
-	p = plan_make();
+	p = plan_make(false);
 	p->crew.member[1].gone = true;
 	refused(p, "member 1");
-	p = plan_make();
+	p = plan_make(false);
 	p->self = 3;
 	refused(p, "holds no stage");
-	p = plan_make();
+	p = plan_make(false);
 	p->self = 4;
 	refused(p, "member 4 of 4");
-	p = plan_make();
+	p = plan_make(false);
 	p->progress = 1e-9;
 	refused(p, "PROGRESS");
+	p = plan_make(false); /* the crew and what is trained contradict each other */
+	p->crew.tied = true;
+	refused(p, "do not train one embedding");
+	p = plan_make(true);
+	p->crew.tied = false;
+	refused(p, "front and end train one embedding");
 }
 
 int main(void)

@@ -120,7 +120,10 @@ static double descend(const struct optimizer *o, float rate)
 		double loss = pass(&t);
 		first = s == 1 ? loss : first;
 		const struct optim_step os = { .step = s, .lr = rate, .scale = 1.0f / TOKENS };
+		must(stage_tie(&t.stage, &t.stage, &e), &e);
 		for (size_t i = 0; i < t.stage.nparam; i++) {
+			if (!param_is_trained(&t.stage.param[i]))
+				continue;
 			if (s == 1)
 				must(optim_init(o, &t.stage.param[i], &c, &e), &e);
 			must(optim_update(o, &t.stage.param[i], &c, &os, &e), &e);

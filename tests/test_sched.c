@@ -51,6 +51,36 @@ static struct play_result play(const struct sched *s, const struct play *p)
 	return r;
 }
 
+/* The gradient before REDUCE, the value behind STEP; everything else stays as it was. */
+static void check_tied(struct instr_list *l, int stages, int stage)
+{
+	struct instr_list was = INSTR_LIST_INIT;
+	struct err e = { 0 };
+	const bool front = stage == 0, end = stage == stages - 1;
+	size_t n = l->n;
+
+	was.item = malloc(n * sizeof *was.item);
+	assert_non_null(was.item);
+	memcpy(was.item, l->item, n * sizeof *was.item);
+	assert_int_equal(sched_add_tied(stages, stage, l, &e), 0);
+	assert_memory_equal(l->item, was.item, (n - 2) * sizeof *was.item);
+	if (stages == 1 || (!front && !end)) {
+		assert_int_equal(l->n, n);
+		assert_memory_equal(l->item, was.item, n * sizeof *was.item);
+	} else {
+		const struct instr *last = &l->item[n - 2];
+		assert_int_equal(l->n, n + 2);
+		assert_int_equal(last[0].kind, front ? INSTR_RECV_TIED_GRAD : INSTR_SEND_TIED_GRAD);
+		assert_int_equal(last[1].kind, INSTR_REDUCE);
+		assert_int_equal(last[2].kind, INSTR_STEP);
+		assert_int_equal(last[3].kind,
+				 front ? INSTR_SEND_TIED_VALUE : INSTR_RECV_TIED_VALUE);
+		assert_true(last[0].peer == (front ? stages - 1 : 0) &&
+			    last[3].peer == last[0].peer);
+	}
+	free(was.item);
+}
+
 /* Independent of the player: each forward and backward once, the backwards of a chunk ascending, in
  * flight as stated. */
 static void check_list(const struct sched *s, int stages, int chunks, int m, int stage)
@@ -60,6 +90,9 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 	int next_f[MAX_CHUNKS] = { 0 }, next_b[MAX_CHUNKS] = { 0 }, kept = 0, peak = 0;
 
 	assert_int_equal(sched_build(s, stages, chunks, m, stage, &l, &e), 0);
+	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_REDUCE &&
+		    l.item[l.n - 1].kind == INSTR_STEP);
+	check_tied(&l, stages, stage);
 	for (size_t i = 0; i < l.n; i++) {
 		const struct instr *in = &l.item[i];
 		if (in->kind == INSTR_FORWARD) {
@@ -80,9 +113,29 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 		assert_int_equal(next_b[c], m);
 	}
 	assert_int_equal(peak, sched_in_flight(s, stages, chunks, m, stage));
-	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_REDUCE &&
-		    l.item[l.n - 1].kind == INSTR_STEP);
 	instr_list_release(&l);
+}
+
+/* The same with a tied embedding whose gradient and value travel 0.5 s each. */
+static void play_tied(const struct sched *s, struct play p, const struct play_result *without)
+{
+	double step = without->step_s;
+
+	p.tied = true;
+	p.tied_s = 0.5;
+	if (p.stages == 1) {
+		close_to(play(s, &p).step_s, step);
+		return;
+	}
+	struct play_result r = play(s, &p);
+	/* The value comes last. The gradient is on its way while the front still computes. */
+	if (!(r.step_s >= step + 0.5 - 1e-9 && r.step_s <= step + 1 + 1e-9))
+		fail_msg("%s, %d stages, %d microbatches: %.12g s, tied %.12g s", s->name, p.stages,
+			 p.microbatches, step, r.step_s);
+	for (int k = 0; k < p.stages; k++)
+		close_to(r.worker[k].busy_s + r.worker[k].copy_s + r.worker[k].wait_s +
+				 r.worker[k].bubble_s,
+			 r.step_s);
 }
 
 static void test_all_small(void **state)
@@ -107,6 +160,7 @@ static void test_all_small(void **state)
 								 r.worker[k].bubble_s,
 							 r.step_s);
 					}
+					play_tied(s, p, &r);
 				}
 	}
 	print_message("%d combinations\n", n);
@@ -255,8 +309,38 @@ static void test_shared_wire(void **state)
 	}
 }
 
+/* Two stages, one microbatch, known times: the gradient of the head is ready at 1 + 3 s, the front
+ * goes on at 4 + 2 s and has it at 4 + 5 s; STEP on all 1 s later, then the value. The same through
+ * events. */
+static void test_tied(void **state)
+{
+	struct play_route route[4] = {
+		{ 0, 1e300, 0, -1 }, { 0, 1e300, 0, -1 }, { 0, 1, -1, -1 }, { 0, 1, -1, -1 }
+	};
+	const struct play_wire wire = { 1e300 };
+	double reduce[2] = { 0.25, 0.5 }, step[2] = { 2, 0.125 };
+
+	(void)state;
+	for (int events = 0; events < 2; events++) {
+		struct play p = unit(2, 1, 1);
+		p.tied = true;
+		p.tied_s = 5;
+		p.reduce_s = reduce;
+		p.step_s = step;
+		p.barrier_s = 1;
+		p.route = events ? route : NULL;
+		p.wire = &wire;
+		p.wires = 1;
+		struct play_result r = play(sched_find("1f1b"), &p);
+		close_to(r.step_s, 4 + 5 + 0.25 + 1 + 2 + 5);
+		close_to(r.worker[0].wait_s, 3); /* of the gradient's 5 s it computes 2 */
+		close_to(r.worker[1].wait_s, 5);
+		close_to(r.worker[0].end_s, 4 + 5 + 0.25 + 1 + 2);
+	}
+}
+
 /* Lists that are broken are refused, never played. */
-static void test_broken(void **state)
+static void broken(bool tied)
 {
 	struct instr_list l[2] = { INSTR_LIST_INIT, INSTR_LIST_INIT };
 	struct err e = { 0 };
@@ -264,9 +348,12 @@ static void test_broken(void **state)
 	struct play_result r;
 	int refused = 0, changed = 0;
 
-	(void)state;
-	for (int s = 0; s < 2; s++)
+	p.tied = tied;
+	for (int s = 0; s < 2; s++) {
 		assert_int_equal(sched_build(sched_find("1f1b"), 2, 1, 3, s, &l[s], &e), 0);
+		if (tied)
+			assert_int_equal(sched_add_tied(2, s, &l[s], &e), 0);
+	}
 	for (int s = 0; s < 2; s++)
 		for (size_t i = 0; i < l[s].n; i++) {
 			/* leave one out */
@@ -293,6 +380,9 @@ static void test_broken(void **state)
 		}
 	assert_int_equal(refused, changed);
 	assert_int_equal(sched_play_lists(pl, l, &p, false, &r, &e), 0);
+	p.tied = !tied; /* messages too many, or too few */
+	assert_int_equal(sched_play_lists(pl, l, &p, false, &r, &e), ERR_INTERNAL);
+	p.tied = false;
 	/* a deadlock: stage 1 wants the second microbatch first, and only then sends what stage 0
 	 * waits for */
 	{
@@ -313,6 +403,13 @@ static void test_broken(void **state)
 	}
 	for (int s = 0; s < 2; s++)
 		instr_list_release(&l[s]);
+}
+
+static void test_broken(void **state)
+{
+	(void)state;
+	broken(false);
+	broken(true);
 }
 
 static void test_arguments(void **state)
@@ -402,8 +499,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_small), cmocka_unit_test(test_closed_form),
 		cmocka_unit_test(test_link),      cmocka_unit_test(test_shared_wire),
-		cmocka_unit_test(test_broken),    cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_timeline),
+		cmocka_unit_test(test_tied),      cmocka_unit_test(test_broken),
+		cmocka_unit_test(test_arguments), cmocka_unit_test(test_timeline),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

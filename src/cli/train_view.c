@@ -416,10 +416,9 @@ static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s,
 		2 * error); /* between two workers, each with this error against our clock */
 	for (size_t i = 0; i < n; i++) {
 		enum instr_kind k = s[i].kind < INSTR_COUNT ? s[i].kind : INSTR_STEP;
-		enum trace_stream stream = k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD ? TRACE_SEND
-					   : k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD
-						   ? TRACE_RECEIVE
-						   : TRACE_COMPUTE;
+		enum trace_stream stream = instr_sends(k)      ? TRACE_SEND
+					   : instr_receives(k) ? TRACE_RECEIVE
+							       : TRACE_COMPUTE;
 		if (s[i].ready > s[i].begin)
 			trace_span(v->trace, (uint32_t)worker, TRACE_WAIT, instr_name(k),
 				   s[i].begin, s[i].ready, (int32_t)step, (int32_t)s[i].microbatch);

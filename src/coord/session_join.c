@@ -239,7 +239,7 @@ static void dismiss(struct session *s, int i)
 
 int session_assign(struct session *s, int stages, int chunks, const int *member, struct err *e)
 {
-	crew_shape(&s->crew, stages, chunks);
+	crew_shape(&s->crew, stages, chunks, s->job->model.tied && s->job->opt.train_all);
 	for (int k = 0; k < stages; k++)
 		TRY(crew_move(&s->crew, member[k], k, e));
 	for (int i = 0; i < s->n; i++)

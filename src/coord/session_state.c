@@ -95,13 +95,23 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 	return 0;
 }
 
-static int send_to_holders(struct session *s, const char *name, uint64_t step, size_t n,
-			   struct err *e)
+static int send_to_group(struct session *s, int stage, uint64_t step, size_t n, struct err *e)
 {
-	int stage = stage_of_param(s, name);
 	for (int k = 0, m; (m = crew_at(&s->crew, stage, k)) >= 0; k++)
 		TRY(session_send(s, m, FRAME_STATE, step, 0, s->out.p, n, e));
 	return 0;
+}
+
+/* The value of a tied embedding goes to the end of the model too, which has a replica. */
+static int send_to_holders(struct session *s, const char *name, const char *what, uint64_t step,
+			   size_t n, struct err *e)
+{
+	const struct crew *c = &s->crew;
+	int stage = stage_of_param(s, name);
+	TRY(send_to_group(s, stage, step, n, e));
+	bool replica = c->tied && c->stages > 1 && !strcmp(what, "value") &&
+		       !strncmp(name, "model.embed_tokens.", 19);
+	return replica ? send_to_group(s, c->stages - 1, step, n, e) : 0;
 }
 
 static int send_one(struct session *s, const struct trained_param *p, const char *what,
@@ -119,7 +129,7 @@ static int send_one(struct session *s, const struct trained_param *p, const char
 		buf_reserve(&s->out, cap);
 		TRY(buf_ok(&s->out, e));
 		TRY(state_write(&m, s->out.p, cap, &n, e));
-		TRY(send_to_holders(s, p->name, step, n, e));
+		TRY(send_to_holders(s, p->name, what, step, n, e));
 	}
 	return 0;
 }

@@ -68,10 +68,11 @@ int crew_move(struct crew *c, int number, int stage, struct err *e)
 	return 0;
 }
 
-void crew_shape(struct crew *c, int stages, int chunks)
+void crew_shape(struct crew *c, int stages, int chunks, bool tied)
 {
 	c->stages = stages;
 	c->chunks = chunks;
+	c->tied = tied;
 	for (int i = 0; i < c->n; i++)
 		c->member[i].stage = c->member[i].place = -1;
 	c->changes++;
@@ -124,7 +125,7 @@ bool crew_is_end(const struct crew *c, int number)
 	return s >= 0 && s == c->stages - 1;
 }
 
-static bool is_ring(const struct crew *c) { return c->chunks > 1 && c->stages > 1; }
+static bool is_ring(const struct crew *c) { return (c->chunks > 1 || c->tied) && c->stages > 1; }
 
 int crew_stage_behind(const struct crew *c, int stage)
 {

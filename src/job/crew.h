@@ -36,6 +36,7 @@ struct member {
 
 struct crew {
 	int stages, chunks;    /* of the plan; 0 before there is one */
+	bool tied;             /* front and end train one embedding, which is also the head */
 	struct member *member; /* [n], by number */
 	int n;
 	size_t cap;
@@ -54,7 +55,7 @@ void crew_lose(struct crew *c, int number);
  * that is gone and for a stage that does not exist. */
 int crew_move(struct crew *c, int number, int stage, struct err *e);
 /* The shape of a new plan: no member holds a stage until crew_move(). */
-void crew_shape(struct crew *c, int stages, int chunks);
+void crew_shape(struct crew *c, int stages, int chunks, bool tied);
 /* Whether every stage has a member; ERR_USAGE names the first that has none. */
 int crew_check(const struct crew *c, struct err *e);
 
@@ -70,7 +71,8 @@ int crew_order(const struct crew *c, int *number_p);
 bool crew_is_front(const struct crew *c, int number);
 bool crew_is_end(const struct crew *c, int number);
 /* The stages that a stage sends activations to and gets them from; -1: none. Stages with several
- * chunks form a ring; one stage alone has no neighbours. */
+ * chunks form a ring. So do those of a tied model: the last one then has the first one behind it,
+ * for the embedding's gradient and value. One stage alone has no neighbours. */
 int crew_stage_behind(const struct crew *c, int stage);
 int crew_stage_before(const struct crew *c, int stage);
 

@@ -15,6 +15,11 @@
  *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad ...
  *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad
  *   stage_end()
+ * Where the head is the embedding (cfg.tied) and trained, the end of the model has a replica of the
+ * embedding (param.h): both gradients are sums of their own over all microbatches, added once at
+ * the end of a step, whether front and end are one stage (stage_tie) or not. So their sum has the
+ * same bits for every split.
+ *
  * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch
  * order: gradients are summed in that order. Once a slot has seen the largest microbatch,
  * nothing is allocated. */
@@ -56,7 +61,7 @@ struct stage {
 	/* all, in the order front, layers, end; within a layer in the order of the computation */
 	struct param *param;
 	size_t nparam;
-	struct param *embed, *norm, *head; /* head may be embed */
+	struct param *embed, *norm, *head; /* tied: head is embed, or a replica of it */
 	struct layer *layer;               /* opt.last - opt.first of them */
 	/* [i]: the gradient of the input of the i-th layer here is needed; [n]: of the output */
 	bool *needs;
@@ -101,6 +106,13 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 		const struct stage_options *o, const struct weight_source *src, struct err *e);
 void stage_release(struct stage *s);
 struct param *stage_param(const struct stage *s, const char *name); /* NULL: not here */
+
+/* Before the gradient norm, where `front` and `end` (which may be one stage) are on one device:
+ * adds the gradient of a replica to the embedding's and clears it. Without a replica nothing is
+ * done. */
+int stage_tie(struct stage *front, struct stage *end, struct err *e);
+/* After a step, where the replica has a value of its own: the embedding's new value. */
+int stage_tie_value(const struct stage *front, struct stage *end, struct err *e);
 
 /* Layers [first, last) of a stage, and its front and end where asked, as a stage of their own on
  * the same parameters. `s` must outlive it. */

@@ -166,6 +166,31 @@ static int add_layer(struct builder *b, int64_t index, struct layer *l, struct e
 	return 0;
 }
 
+/* The head (V,C). */
+static int add_head(struct builder *b, struct err *e)
+{
+	struct stage *s = b->s;
+	const struct model_config *c = &s->cfg;
+	const int64_t table[2] = { c->vocab, c->hidden };
+	if (!c->tied)
+		return add_param(b, INT_MAX, "lm_head.weight", 2, table, false, &s->head, e);
+	if (s->front && !s->embed->trainable) {
+		s->head = s->embed;
+		return 0;
+	}
+	if (!s->front) {
+		TRY(add_param(b, INT_MAX, "model.embed_tokens.weight", 2, table, false, &s->head,
+			      e));
+		s->head->replica = s->head->trainable;
+		return 0;
+	}
+	s->head = &s->param[s->nparam];
+	TRY(param_init_replica(s->head, s->embed, e));
+	s->head->layer = INT_MAX;
+	s->nparam++;
+	return 0;
+}
+
 static int add_all(struct builder *b, struct err *e)
 {
 	struct stage *s = b->s;
@@ -178,12 +203,7 @@ static int add_all(struct builder *b, struct err *e)
 	if (!s->end)
 		return 0;
 	TRY(add_param(b, INT_MAX, "model.norm.weight", 1, &c->hidden, false, &s->norm, e));
-	if (c->tied && s->front) {
-		s->head = s->embed;
-		return 0;
-	}
-	return add_param(b, INT_MAX, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", 2,
-			 table, false, &s->head, e);
+	return add_head(b, e);
 }
 
 static void mark_needs(struct stage *s)
@@ -230,6 +250,25 @@ out:
 	if (rc < 0)
 		stage_release(s);
 	return rc;
+}
+
+int stage_tie(struct stage *front, struct stage *end, struct err *e)
+{
+	struct param *p = front->embed, *r = end->head;
+	if (!p || !r || !r->replica)
+		return 0;
+	TRY(param_add_grad(p, 0, param_count(p), DEV_REF(r->grad, 0), e));
+	return dev_zero(DEV_REF(r->grad, 0), (size_t)param_count(r) * 4, e);
+}
+
+int stage_tie_value(const struct stage *front, struct stage *end, struct err *e)
+{
+	const struct param *p = front->embed;
+	struct param *r = end->head;
+	if (!p || !r || !r->replica || !r->value)
+		return 0;
+	TRY(dev_copy(DEV_REF(r->value, 0), DEV_REF(p->value, 0), (size_t)param_count(p) * 4, e));
+	return param_refresh(r, e);
 }
 
 void stage_release(struct stage *s)

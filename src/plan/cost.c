@@ -213,6 +213,8 @@ double cost_backward(const struct cost *c, const struct cost_row *r, const struc
 			       q->stage[stage].recompute);
 }
 
+static double table_bytes(const struct profile *p) { return p->embedding_parameters * 4; }
+
 static int stage_layers(const struct pipe *q, int stage, int *largest_p)
 {
 	int all = 0, largest = 0;
@@ -261,9 +263,10 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	if (stage == q->stages - 1) {
 		weights += p->head_gib;
 		state += p->head_state_gib;
-		if (p->tied && q->stages == 1) { /* the same table */
+		if (p->tied && q->stages == 1) { /* the same table, its gradient twice */
+			double master = profile_dtype_bytes(p) < 4 ? table_bytes(p) / GIB : 0;
 			weights -= fmin(p->embedding_gib, p->head_gib);
-			state -= fmin(p->embedding_state_gib, p->head_state_gib);
+			state -= profile_trains_tied(p) ? fmin(master, p->head_state_gib) : 0;
 		}
 		work = fmax(work, mr->head_work[device]);
 	}
@@ -390,6 +393,18 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	return best + c->p->step_ms / 1e3;
 }
 
+static double tied_time(const struct cost *c, const struct cost_row *r, const struct pipe *q)
+{
+	double slower = 0;
+
+	for (int k = 0; k < 2; k++) {
+		int a = k ? 0 : q->stages - 1, b = q->stages - 1 - a;
+		struct play_route way = route_between(c, r, q, a, b, true);
+		slower = fmax(slower, way.latency_s + table_bytes(c->p) / way.bytes_per_s);
+	}
+	return slower;
+}
+
 /* Removes the routes from their wires; the second call puts them back. */
 static void toggle_wires(struct play_route *route, int stages)
 {
@@ -445,6 +460,8 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	in.recv_s = recv;
 	in.barrier_s = c->p->step_ms / 1e3;
 	in.act_bytes = in.grad_bytes = r->boundary_bytes;
+	in.tied = S > 1 && profile_trains_tied(c->p);
+	in.tied_s = in.tied ? tied_time(c, r, q) : 0;
 	in.route = S > 1 ? c->route : NULL;
 	in.wire = c->wire;
 	in.wires = 2 * (size_t)c->p->hosts;

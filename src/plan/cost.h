@@ -13,8 +13,11 @@
  *   route     bandwidth and latency of the two hosts; between hosts it passes through the sender's
  *             and the receiver's network card, which all routes of that host share, each direction
  *             separately
+ *   tied      an embedding that is trained and also the head: its gradient to the front before
+ *             STEP, its value to the end behind it, each V C 4 bytes by the slower of the two
+ *             directions between their devices
  *   memory    fixed + layers (layer_gib + layer_state_gib) (+ embedding, + head; one table where
- *             they are tied and in one stage)
+ *             they are tied and in one stage, and one master copy of it)
  *             + in_flight (n kept(m) + boundary) without recomputation; n = layers of the largest
  *               chunk
  *             + in_flight n boundary with recomputation: the input of every layer is kept

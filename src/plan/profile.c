@@ -29,6 +29,8 @@ double curve_at(const struct curve *c, int m)
 	return v > 0 ? v : 0;
 }
 
+bool profile_trains_tied(const struct profile *p) { return p->tied && p->embedding_state_gib > 0; }
+
 double profile_dtype_bytes(const struct profile *p) { return !strcmp(p->dtype, "float32") ? 4 : 2; }
 
 void profile_release(struct profile *p)

@@ -161,7 +161,8 @@ struct profile {
 	struct arena mem;
 	const char *source, *model, *dtype;
 	const char *program, *training, *digest; /* NULL: not stated */
-	/* the head is the embedding: a stage that has both holds it once */
+	/* the head is the embedding: a stage that has both holds it once, but where it is trained
+	 * with two gradients */
 	bool tied;
 	int layers, hidden, sequence_len, global_batch;
 	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
@@ -201,6 +202,8 @@ int profile_scale_curve(struct profile *p, struct curve *to, const struct curve 
 			double factor, struct err *e);
 /* Bytes of a number in `dtype`. */
 double profile_dtype_bytes(const struct profile *p);
+/* Whether the head is the embedding and trained. */
+bool profile_trains_tied(const struct profile *p);
 /* Memory a plan may use on a device. `reserve_gib` < 0: the profile's own. */
 double profile_limit_gib(const struct profile *p, int device, double reserve_gib);
 

@@ -96,6 +96,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	const struct crew *c = &p->crew;
 	wire_put_u32(w, (uint32_t)c->stages);
 	wire_put_u32(w, (uint32_t)c->chunks);
+	wire_put_u8(w, c->tied);
 	wire_put_u32(w, (uint32_t)c->n);
 	for (int i = 0; i < c->n; i++)
 		put_member(w, &c->member[i]);
@@ -170,6 +171,9 @@ static int check_plan(const struct plan_message *p, struct err *e)
 	TRY(check_crew(&p->crew, e));
 	if (!(p->progress == 0 || (p->progress >= 0.01 && p->progress <= 1e6)))
 		return err_set(e, ERR_PROTOCOL, "PLAN: PROGRESS every %g s", p->progress);
+	if (p->crew.tied != (p->cfg.tied && p->opt.train_all))
+		return err_set(e, ERR_PROTOCOL, "PLAN: front and end %s one embedding",
+			       p->crew.tied ? "do not train" : "train");
 	if (plan_stage(p) < 0)
 		return err_set(e, ERR_PROTOCOL, "PLAN: for member %d, which holds no stage",
 			       p->self);
@@ -214,6 +218,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 		return err_set(e, ERR_PROTOCOL, "PLAN: %u stages with %u chunks", stages, chunks);
 	p->crew.stages = (int)stages;
 	p->crew.chunks = (int)chunks;
+	p->crew.tied = wire_get_u8(r);
 	uint32_t members = wire_get_count(r, 37, CREW_MOST);
 	for (uint32_t i = 0; i < members && !r->failed; i++)
 		TRY(get_member(r, &p->crew, e));

@@ -8,6 +8,8 @@
  *       the end of the model
  *     training rounds end with NORM from every worker, STEP to every worker (apply or skip),
  *       STEPPED from every worker
+ *     where a tied embedding is trained, TIED_GRADIENT goes from the end to the front before NORM,
+ *       TIED_VALUE from the front to the end before STEPPED
  *     sampling rounds have one microbatch of one sequence, answered by TOKEN instead of LOSS
  *   CLOCK, between rounds, is answered by CLOCK;
  *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either

@@ -13,9 +13,9 @@ enum { SPANS_MOST = 1 << 18 };
 static void add(void *ctx, const struct play_span *s)
 {
 	enum instr_kind k = s->instr.kind;
-	enum trace_stream stream = k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD   ? TRACE_SEND
-				   : k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD ? TRACE_WAIT
-										 : TRACE_COMPUTE;
+	enum trace_stream stream = instr_sends(k)      ? TRACE_SEND
+				   : instr_receives(k) ? TRACE_WAIT
+						       : TRACE_COMPUTE;
 	trace_span(ctx, (uint32_t)s->stage, stream, instr_name(k), llround(s->begin_s * 1e9),
 		   llround(s->end_s * 1e9), 1, s->instr.microbatch);
 }

@@ -493,9 +493,13 @@ static void count_bytes(struct measuring *p)
 	}
 	r->weights[MEASURE_LAYER] /= (uint64_t)p->layers;
 	r->state[MEASURE_LAYER] /= (uint64_t)p->layers;
-	if (p->whole.head == p->whole.embed) { /* a worker that has only the end needs a copy */
+	/* A worker that has only the end of a tied model needs the table too; where it is trained,
+	 * with a master copy. The gradient of the head is there in any case, and counted above. */
+	if (p->whole.cfg.tied) {
+		const struct param *table = p->whole.embed;
 		r->weights[MEASURE_END] += r->weights[MEASURE_FRONT];
-		r->state[MEASURE_END] += r->state[MEASURE_FRONT];
+		if (table->value != table->store[0])
+			r->state[MEASURE_END] += bytes_of(table->value);
 	}
 }
 
@@ -505,10 +509,12 @@ static int step_part(struct measuring *p, const struct optimizer *o, int part,
 {
 	const struct optim_step os = { .step = 1, .lr = 1e-6f, .scale = 1e-3f };
 	int64_t begin = clock_now();
+	if (part == MEASURE_FRONT)
+		TRY(stage_tie(&p->whole, &p->whole, e));
 	for (size_t i = 0; i < p->whole.nparam; i++) {
 		struct param *w = &p->whole.param[i];
 		double sum;
-		if (!w->trainable || part_of(w) != part)
+		if (!param_is_trained(w) || part_of(w) != part)
 			continue;
 		TRY(grad_sqnorm(w, &p->whole.scratch, norms, &sum, e));
 		TRY(optim_update(o, w, &p->q->optim, &os, e));
@@ -525,7 +531,8 @@ static int time_optimizer(struct measuring *p, const struct optimizer *o, struct
 	for (int part = 0; part < MEASURE_PARTS && rc >= 0; part++) {
 		bool any = false;
 		for (size_t i = 0; i < p->whole.nparam; i++)
-			any |= p->whole.param[i].trainable && part_of(&p->whole.param[i]) == part;
+			any |= param_is_trained(&p->whole.param[i]) &&
+			       part_of(&p->whole.param[i]) == part;
 		if (!any)
 			continue;
 		double t[OPTIM_RUNS + 1];
@@ -593,7 +600,7 @@ static int build(struct measuring *p, const struct optimizer *o, struct err *e)
 			break;
 	}
 	for (size_t i = 0; rc >= 0 && i < p->whole.nparam; i++)
-		if (p->whole.param[i].trainable)
+		if (param_is_trained(&p->whole.param[i]))
 			rc = optim_init(o, &p->whole.param[i], &p->q->optim, e);
 	return rc;
 }

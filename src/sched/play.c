@@ -7,7 +7,7 @@
  *   the number of instructions; a planner's search uses this.
  * - Otherwise transmissions slow each other down: events in order of time from a heap
  *   (play_events). */
-#include "sched/play.h"
+#include "sched/message.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,14 +15,13 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-enum { NOTHING = -1 };
-
 struct worker {
 	size_t pc;
 	double now;     /* free from this time on */
 	double since;   /* blocked since this time (when `on` is set) */
 	long on;        /* message it is blocked on, or NOTHING */
 	bool at_step;   /* blocked at STEP */
+	bool stepped;   /* STEP has ended */
 	bool delivered; /* event mode: the instruction's time has passed, only its effect is left */
 	int kept;
 	double reduced; /* end of REDUCE; NaN before */
@@ -48,11 +47,12 @@ struct player {
 	size_t list_cap;
 	const struct sched *sched;
 	int stages, chunks, microbatches;
+	bool tied;
 
 	struct worker *worker;
 	struct play_worker *report;
 	int *next_f, *next_b;  /* [stages * chunks]: computed so far */
-	double *sent, *arrive; /* [2 * stages * chunks * microbatches], NaN: not yet */
+	double *sent, *arrive; /* [normal messages + 2], NaN: not yet */
 	bool *taken;
 	long *queue_next;
 	struct route *route;
@@ -100,59 +100,6 @@ void player_free(struct player *pl)
 	mem_free(pl);
 }
 
-/* The message of an instruction, as its receiver names it; NOTHING when no such message exists. */
-static long message_of(const struct player *pl, int stage, const struct instr *in)
-{
-	const struct play *p = pl->in;
-	bool act = in->kind == INSTR_SEND_ACT || in->kind == INSTR_RECV_ACT;
-	bool send = in->kind == INSTR_SEND_ACT || in->kind == INSTR_SEND_GRAD;
-	int to = stage, chunk = in->chunk, peer, other;
-
-	if (in->microbatch < 0 || in->microbatch >= p->microbatches || in->chunk < 0 ||
-	    in->chunk >= p->chunks)
-		return NOTHING;
-	/* The sender of a RECV is the target in the opposite direction. */
-	if (!sched_target(p->stages, p->chunks, stage, in->chunk, send == act, &peer, &other) ||
-	    peer != in->peer)
-		return NOTHING;
-	if (send) {
-		to = peer;
-		chunk = other;
-	}
-	return ((long)!act * p->stages * p->chunks + (long)chunk * p->stages + to) *
-		       p->microbatches +
-	       in->microbatch;
-}
-
-static bool message_is_grad(const struct player *pl, long id)
-{
-	return id >= (long)pl->in->stages * pl->in->chunks * pl->in->microbatches;
-}
-
-static int message_to(const struct player *pl, long id)
-{
-	return (int)(id / pl->in->microbatches % pl->in->stages);
-}
-
-static int route_of(const struct player *pl, int from, bool act)
-{
-	int stages = pl->in->stages;
-
-	if (stages == 2)
-		return from; /* 0: 0 -> 1, 1: 1 -> 0 */
-	if (act)
-		return 2 * from;
-	return 2 * ((from + stages - 1) % stages) + 1;
-}
-
-static int route_of_message(const struct player *pl, long id)
-{
-	bool act = !message_is_grad(pl, id);
-	int to = message_to(pl, id), stages = pl->in->stages;
-
-	return route_of(pl, act ? (to + stages - 1) % stages : (to + 1) % stages, act);
-}
-
 static void add_span(struct player *pl, int stage, const struct instr *in, double begin, double end)
 {
 	if (!pl->want_spans || !(end > begin))
@@ -167,9 +114,9 @@ static void add_span(struct player *pl, int stage, const struct instr *in, doubl
 static void add_send_span(struct player *pl, long id, double begin, double end)
 {
 	const struct play *p = pl->in;
-	bool act = !message_is_grad(pl, id);
-	int to = message_to(pl, id), chunk = (int)(id / p->microbatches / p->stages % p->chunks),
-	    from, from_chunk;
+	bool act = !message_is_grad(pl->in, id);
+	int to = message_to(pl->in, id),
+	    chunk = (int)(id / p->microbatches / p->stages % p->chunks), from, from_chunk;
 
 	if (!pl->want_spans ||
 	    !sched_target(p->stages, p->chunks, to, chunk, !act, &from, &from_chunk))
@@ -205,7 +152,7 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 	if (!forward && pl->next_f[at] <= in->microbatch)
 		return refuse_instruction(pl, stage, in, "before its forward", e);
 	if (sched_target(p->stages, p->chunks, stage, in->chunk, !forward, &from, &chunk)) {
-		long id = message_of(pl, stage,
+		long id = message_of(pl->in, stage,
 				     &(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD,
 						      in->microbatch, in->chunk, from });
 		if (id == NOTHING || !pl->taken[id])
@@ -219,6 +166,30 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 	if (pl->worker[stage].kept > pl->report[stage].in_flight)
 		pl->report[stage].in_flight = pl->worker[stage].kept;
 	return 0;
+}
+
+static bool all_computed(const struct player *pl, int stage)
+{
+	for (int c = 0; c < pl->in->chunks; c++)
+		if (pl->next_b[c * pl->in->stages + stage] != pl->in->microbatches)
+			return false;
+	return true;
+}
+
+/* A tied gradient is complete, and not yet part of the norm; a tied value is new. */
+static int check_tied(struct player *pl, int stage, const struct instr *in, struct err *e)
+{
+	if (message_of(pl->in, stage, in) == NOTHING)
+		return refuse_instruction(pl, stage, in, "no such message", e);
+	if (in->kind == INSTR_SEND_TIED_VALUE || in->kind == INSTR_RECV_TIED_VALUE)
+		return pl->worker[stage].stepped
+			       ? 0
+			       : refuse_instruction(pl, stage, in, "before STEP", e);
+	if (!all_computed(pl, stage))
+		return refuse_instruction(pl, stage, in, "a backward is missing before it", e);
+	return isnan(pl->worker[stage].reduced)
+		       ? 0
+		       : refuse_instruction(pl, stage, in, "after REDUCE", e);
 }
 
 static double value_or_0(const double *v, int i) { return v ? v[i] : 0; }
@@ -240,7 +211,7 @@ static int duration(struct player *pl, int stage, const struct instr *in, double
 		return 0;
 	case INSTR_SEND_ACT:
 	case INSTR_SEND_GRAD:
-		if (message_of(pl, stage, in) == NOTHING)
+		if (message_of(pl->in, stage, in) == NOTHING)
 			return refuse_instruction(pl, stage, in, "no such message", e);
 		if ((in->kind == INSTR_SEND_ACT
 			     ? pl->next_f
@@ -255,18 +226,21 @@ static int duration(struct player *pl, int stage, const struct instr *in, double
 		r->copy_s += *s_p;
 		return 0;
 	case INSTR_REDUCE:
-		for (int c = 0; c < p->chunks; c++)
-			if (pl->next_b[c * p->stages + stage] != p->microbatches)
-				return refuse_instruction(pl, stage, in,
-							  "a backward is missing before it", e);
+		if (!all_computed(pl, stage))
+			return refuse_instruction(pl, stage, in, "a backward is missing before it",
+						  e);
 		if (!isnan(pl->worker[stage].reduced))
 			return refuse_instruction(pl, stage, in, "twice", e);
 		*s_p = value_or_0(p->reduce_s, stage);
 		r->busy_s += *s_p;
 		return 0;
+	case INSTR_SEND_TIED_GRAD:
+	case INSTR_RECV_TIED_GRAD:
+	case INSTR_SEND_TIED_VALUE:
+	case INSTR_RECV_TIED_VALUE:
+		*s_p = 0;
+		return check_tied(pl, stage, in, e);
 	case INSTR_STEP:
-		if (pl->worker[stage].pc + 1 != pl->now_list[stage].n)
-			return refuse_instruction(pl, stage, in, "not at the end", e);
 		*s_p = value_or_0(p->step_s, stage);
 		r->busy_s += *s_p;
 		return 0;
@@ -280,7 +254,7 @@ static int receive(struct player *pl, int stage, const struct instr *in, bool *t
 		   struct err *e)
 {
 	struct worker *w = &pl->worker[stage];
-	long id = message_of(pl, stage, in);
+	long id = message_of(pl->in, stage, in);
 	double from;
 
 	if (id == NOTHING)
@@ -353,14 +327,14 @@ static struct event pop_event(struct player *pl)
 
 static double bytes_of(const struct player *pl, long id)
 {
-	return message_is_grad(pl, id) ? pl->in->grad_bytes : pl->in->act_bytes;
+	return message_is_grad(pl->in, id) ? pl->in->grad_bytes : pl->in->act_bytes;
 }
 
 /* The arrival of a message is known: in flow mode its receiver may continue now, in event mode at
  * that time. */
 static void deliver(struct player *pl, long id, double at)
 {
-	int to = message_to(pl, id);
+	int to = message_to(pl->in, id);
 
 	pl->arrive[id] = at;
 	if (pl->events)
@@ -465,7 +439,7 @@ static void end_transmission(struct player *pl, int route, double now)
 static int transmit(struct player *pl, int stage, const struct instr *in, struct err *e)
 {
 	double now = pl->worker[stage].now, begin;
-	long id = message_of(pl, stage, in);
+	long id = message_of(pl->in, stage, in);
 	int route;
 	struct route *r;
 
@@ -473,11 +447,16 @@ static int transmit(struct player *pl, int stage, const struct instr *in, struct
 		return refuse_instruction(pl, stage, in, "sent twice", e);
 	pl->sent[id] = now;
 	pl->sent_n++;
+	if (message_is_tied(in->kind)) {
+		add_span(pl, stage, in, now, now + pl->in->tied_s);
+		deliver(pl, id, now + pl->in->tied_s);
+		return 0;
+	}
 	if (!pl->in->route) {
 		deliver(pl, id, now);
 		return 0;
 	}
-	route = route_of_message(pl, id);
+	route = message_route(pl->in, id);
 	r = &pl->route[route];
 	if (!pl->events) {
 		begin = r->free_s > now ? r->free_s : now;
@@ -503,8 +482,10 @@ static int effect(struct player *pl, int stage, const struct instr *in, struct e
 {
 	struct worker *w = &pl->worker[stage];
 
-	if (in->kind == INSTR_SEND_ACT || in->kind == INSTR_SEND_GRAD)
+	if (instr_sends(in->kind))
 		return transmit(pl, stage, in, e);
+	if (in->kind == INSTR_STEP)
+		w->stepped = true;
 	if (in->kind == INSTR_REDUCE) {
 		w->reduced = w->now;
 		if (w->now > pl->reduced_s)
@@ -541,7 +522,9 @@ static int run(struct player *pl, int stage, struct err *e)
 			w->since = w->now;
 			continue;
 		}
-		if (in->kind == INSTR_RECV_ACT || in->kind == INSTR_RECV_GRAD) {
+		if (w->stepped && !message_is_tied(in->kind))
+			return refuse_instruction(pl, stage, in, "behind STEP", e);
+		if (instr_receives(in->kind)) {
 			bool there = false;
 			TRY(receive(pl, stage, in, &there, e));
 			if (!there)
@@ -563,8 +546,7 @@ static int run(struct player *pl, int stage, struct err *e)
 			w->at_step = false;
 		}
 		TRY(duration(pl, stage, in, &s, e));
-		if (in->kind != INSTR_RECV_ACT && in->kind != INSTR_RECV_GRAD &&
-		    in->kind != INSTR_SEND_ACT && in->kind != INSTR_SEND_GRAD)
+		if (!instr_receives(in->kind) && !instr_sends(in->kind))
 			add_span(pl, stage, in, w->now, w->now + s);
 		w->delivered = true;
 		if (pl->events && s > 0) {
@@ -628,7 +610,7 @@ static int play_events(struct player *pl, struct err *e)
 static int reserve(struct player *pl, const struct play *p, struct err *e)
 {
 	size_t stages = (size_t)p->stages, all = stages * (size_t)p->chunks,
-	       msgs = 2 * all * (size_t)p->microbatches;
+	       msgs = (size_t)message_count(p);
 
 	if (!mem_grow(&pl->worker, &pl->worker_cap, stages, sizeof *pl->worker) ||
 	    !mem_grow(&pl->report, &pl->report_cap, stages, sizeof *pl->report) ||
@@ -722,16 +704,17 @@ static int check_complete(struct player *pl, struct err *e)
 		if (w->pc < l->n)
 			return refuse_instruction(pl, s, &l->item[w->pc], "its input never arrives",
 						  e);
-		if (l->n == 0 || l->item[l->n - 1].kind != INSTR_STEP)
+		if (!w->stepped)
 			return err_set(e, ERR_INTERNAL, "schedule: stage %d does not end with STEP",
 				       s);
 	}
 	if (pl->sent_n != pl->taken_n)
 		return err_set(e, ERR_INTERNAL, "schedule: %ld messages sent, %ld received",
 			       pl->sent_n, pl->taken_n);
-	if (p->stages > 1 && pl->taken_n != 2l * (p->stages * p->chunks - 1) * p->microbatches)
+	long due = 2l * (p->stages * p->chunks - 1) * p->microbatches + (p->tied ? 2 : 0);
+	if (p->stages > 1 && pl->taken_n != due)
 		return err_set(e, ERR_INTERNAL, "schedule: %ld messages, should be %ld",
-			       pl->taken_n, 2l * (p->stages * p->chunks - 1) * p->microbatches);
+			       pl->taken_n, due);
 	return 0;
 }
 
@@ -777,7 +760,7 @@ int sched_play(struct player *pl, const struct sched *s, const struct play *in, 
 	       struct play_result *out, struct err *e)
 {
 	if (pl->sched != s || pl->stages != in->stages || pl->chunks != in->chunks ||
-	    pl->microbatches != in->microbatches) {
+	    pl->microbatches != in->microbatches || pl->tied != in->tied) {
 		size_t had = pl->list_cap;
 
 		pl->sched = NULL;
@@ -787,13 +770,17 @@ int sched_play(struct player *pl, const struct sched *s, const struct play *in, 
 			return err_nomem(e, (size_t)in->stages * sizeof *pl->list, "the player");
 		for (size_t i = had; i < pl->list_cap; i++)
 			pl->list[i] = (struct instr_list)INSTR_LIST_INIT;
-		for (int i = 0; i < in->stages; i++)
+		for (int i = 0; i < in->stages; i++) {
 			TRY(sched_build(s, in->stages, in->chunks, in->microbatches, i,
 					&pl->list[i], e));
+			if (in->tied)
+				TRY(sched_add_tied(in->stages, i, &pl->list[i], e));
+		}
 		pl->sched = s;
 		pl->stages = in->stages;
 		pl->chunks = in->chunks;
 		pl->microbatches = in->microbatches;
+		pl->tied = in->tied;
 	}
 	return sched_play_lists(pl, pl->list, in, spans, out, e);
 }

@@ -14,6 +14,8 @@
  *   a transmission passes through up to two wires, the sender's and the receiver's, and at any
  *   moment gets the smallest of: the route's own bandwidth, and the bandwidth of each of its wires
  *   divided by the transmissions now on that wire.
+ * - With `tied` the lists have the messages of sched_add_tied(): each arrives `tied_s` after its
+ *   SEND, whatever else travels. They occupy no worker.
  * - STEP begins on every worker when all have ended REDUCE and `barrier_s` (global norm to the
  *   coordinator and back) has passed.
  *
@@ -48,6 +50,8 @@ struct play {
 	const double *send_s, *recv_s;        /* [stages] or NULL: per message */
 	double barrier_s;
 	double act_bytes, grad_bytes; /* of one message */
+	bool tied;                    /* front and end train one embedding */
+	double tied_s;                /* its gradient to the front; its value to the end */
 	/* route[2 * s] leads from stage s to s + 1 (from the last to stage 0), route[2 * s + 1] the
 	 * other way, from stage s + 1 to s. With two stages, route[0] and route[1] also carry the
 	 * messages from chunk to chunk. NULL: messages take no time. */

@@ -29,10 +29,24 @@ const struct sched *sched_default(void) { return &sched_1f1b; }
 
 const char *instr_name(enum instr_kind k)
 {
-	static const char *const name[INSTR_COUNT] = { "forward",  "backward",  "send_act",
-						       "recv_act", "send_grad", "recv_grad",
-						       "reduce",   "step" };
+	static const char *const name[INSTR_COUNT] = {
+		"forward",        "backward",       "send_act",        "recv_act",
+		"send_grad",      "recv_grad",      "reduce",          "step",
+		"send_tied_grad", "recv_tied_grad", "send_tied_value", "recv_tied_value"
+	};
 	return (unsigned)k < INSTR_COUNT ? name[k] : "?";
+}
+
+bool instr_sends(enum instr_kind k)
+{
+	return k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD || k == INSTR_SEND_TIED_GRAD ||
+	       k == INSTR_SEND_TIED_VALUE;
+}
+
+bool instr_receives(enum instr_kind k)
+{
+	return k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD || k == INSTR_RECV_TIED_GRAD ||
+	       k == INSTR_RECV_TIED_VALUE;
 }
 
 bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p,
@@ -120,6 +134,29 @@ int sched_build(const struct sched *s, int stages, int chunks, int microbatches,
 	out->item[peer_n++] = (struct instr){ INSTR_REDUCE, -1, -1, -1 };
 	out->item[peer_n++] = (struct instr){ INSTR_STEP, -1, -1, -1 };
 	out->n = peer_n;
+	return 0;
+}
+
+int sched_add_tied(int stages, int stage, struct instr_list *l, struct err *e)
+{
+	const bool front = stage == 0, end = stage == stages - 1;
+	const int peer = front ? stages - 1 : 0;
+
+	if (stages == 1 || (!front && !end))
+		return 0;
+	if (l->n < 2 || l->item[l->n - 2].kind != INSTR_REDUCE ||
+	    l->item[l->n - 1].kind != INSTR_STEP)
+		return err_set(e, ERR_INTERNAL, "a list that does not end with REDUCE and STEP");
+	if (!mem_grow(&l->item, &l->cap, l->n + 2, sizeof *l->item))
+		return err_nomem(e, (l->n + 2) * sizeof *l->item, "an instruction list");
+	struct instr *last = l->item + l->n - 2;
+	last[3] = (struct instr){ front ? INSTR_SEND_TIED_VALUE : INSTR_RECV_TIED_VALUE, -1, -1,
+				  peer };
+	last[2] = last[1];
+	last[1] = last[0];
+	last[0] =
+		(struct instr){ front ? INSTR_RECV_TIED_GRAD : INSTR_SEND_TIED_GRAD, -1, -1, peer };
+	l->n += 2;
 	return 0;
 }
 

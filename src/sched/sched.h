@@ -28,6 +28,13 @@
  * receiver's (sched_target). REDUCE and STEP close every list, once each; their microbatch, chunk
  * and peer are -1.
  *
+ * A trained embedding that is also the head (sched_add_tied). The front owns it, the end has a
+ * replica; the sums of both gradients are added once, on the front. Once a step, before REDUCE:
+ *   SEND_TIED_GRAD, RECV_TIED_GRAD    the head's gradient, from the end to the front, which adds it
+ * and behind STEP:
+ *   SEND_TIED_VALUE, RECV_TIED_VALUE  the new value, from the front to the end
+ * Their microbatch and chunk are -1. One stage alone sends nothing.
+ *
  * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in
  * the order of the microbatches, 0, 1, .. m-1 (gpipe too, which elsewhere often runs them in
  * reverse). A parameter lives in one chunk, so its gradient is always the sum ((g0 + g1) + g2) + ..
@@ -42,10 +49,12 @@ struct err;
 
 #define INSTR_KINDS(X)                                                                             \
 	X(FORWARD) X(BACKWARD) X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(REDUCE) X(STEP)
+#define INSTR_TIED_KINDS(X)                                                                        \
+	X(SEND_TIED_GRAD) X(RECV_TIED_GRAD) X(SEND_TIED_VALUE) X(RECV_TIED_VALUE)
 
 enum instr_kind {
 #define X(name) INSTR_##name,
-	INSTR_KINDS(X)
+	INSTR_KINDS(X) INSTR_TIED_KINDS(X)
 #undef X
 		INSTR_COUNT
 };
@@ -103,6 +112,8 @@ int sched_build(const struct sched *s, int stages, int chunks, int microbatches,
  * chunks, whatever the schedule of training is. No REDUCE and no STEP. */
 int sched_build_forward(int stages, int chunks, int microbatches, int stage, struct instr_list *out,
 			struct err *e);
+/* Adds what a trained embedding that is also the head needs to a list of sched_build(). */
+int sched_add_tied(int stages, int stage, struct instr_list *l, struct err *e);
 void instr_list_release(struct instr_list *l);
 
 /* The largest number of microbatch activations in flight on a stage: between the begin of a FORWARD
@@ -117,5 +128,7 @@ bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, in
 		  int *chunk_p);
 
 const char *instr_name(enum instr_kind k); /* "forward", "send_act", ... */
+bool instr_sends(enum instr_kind k);
+bool instr_receives(enum instr_kind k);
 
 #endif

@@ -40,6 +40,27 @@ out:
 	return err_prefix(e, "%s", name);
 }
 
+int param_init_replica(struct param *p, const struct param *owner, struct err *e)
+{
+	struct dev_buf *grad;
+	size_t bytes = (size_t)param_count(owner) * 4;
+	TRY(dev_alloc(owner->grad->dev, bytes, &grad, e));
+	int rc = dev_zero(DEV_REF(grad, 0), bytes, e);
+	if (rc < 0) {
+		dev_free(grad);
+		return err_prefix(e, "%s", owner->name);
+	}
+	*p = (struct param){ .name = owner->name,
+			     .ndim = owner->ndim,
+			     .dim = { owner->dim[0], owner->dim[1] },
+			     .trainable = true,
+			     .decay = owner->decay,
+			     .replica = true,
+			     .w = owner->w,
+			     .grad = grad };
+	return 0;
+}
+
 void param_release(struct param *p)
 {
 	if (p->value != p->store[0])
@@ -94,6 +115,17 @@ int param_refresh(struct param *p, struct err *e)
 				    { .i = p->w.dtype },
 				    { .i = DT_F32 } };
 	return dev_launch(p->value->dev, K_cast, DT_F32, a, e);
+}
+
+int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,
+		   struct err *e)
+{
+	const union dev_arg a[] = { { .b = DEV_REF(p->grad, (size_t)first * 4) },
+				    { .b = from },
+				    { .i = count },
+				    { .f = 1 },
+				    { .f = 1 } };
+	return dev_launch(p->grad->dev, K_axpby, DT_F32, a, e);
 }
 
 static int expand(const struct weight *w, struct dev *d, enum dtype t, struct dev_ref dst,

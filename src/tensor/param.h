@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* param.h - parameters: named numbers of the model, frozen or trained, plain or in 4 bits.
  *
- * A parameter is addressed by its Hugging Face name and never by stage or worker. What kernels read
+ * A parameter is addressed by its Hugging Face name and never by stage or worker. One name can
+ * stand for two parameters: a trained embedding that is also the head has a replica at the end of
+ * the model, with a gradient of its own (stage.h). What kernels read
  * is its `w`: matrices [out, in] in the activation dtype or in NF4, vectors in float32. A trained
  * parameter also has a float32 master copy and a float32 gradient; when the activation dtype is not
  * float32, param_refresh() casts the master into `w` after every optimizer step. */
@@ -33,6 +35,9 @@ struct param {
 	int layer; /* of the model; -1 front, INT_MAX end */
 	bool trainable;
 	bool decay; /* weight decay applies: matrices yes, vectors no */
+	/* Another parameter of this name owns value and optimizer state: its value comes from
+	 * there, its gradient is added to the one there. Never updated, counted or saved. */
+	bool replica;
 	struct weight w;
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
 	/* float32 master; NULL when frozen. May be store[0] when w is float32 */
@@ -51,12 +56,20 @@ static inline int64_t param_count(const struct param *p)
  * The name is borrowed. */
 int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim,
 		     enum dtype t, bool trainable, struct err *e);
+/* A replica of `owner` on its device: `w` refers to the owner's storage and only the gradient is
+ * its own. `owner` must outlive it. */
+int param_init_replica(struct param *p, const struct param *owner, struct err *e);
+/* Whether optimizer, gradient norm and checkpoints have to do with it. */
+static inline bool param_is_trained(const struct param *p) { return p->trainable && !p->replica; }
 int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src,
 		     struct err *e); /* elements of the flat array */
 /* of the master copy */
 int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst,
 		       struct err *e);
 int param_refresh(struct param *p, struct err *e);
+/* Adds `count` float32 numbers to the gradient, from element `first` on. */
+int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,
+		   struct err *e);
 void param_release(struct param *p);
 
 /* y(N,out) = x(N,in) W^T, or dx(N,in) = dy(N,out) W with `back`; beta 1 adds. NF4 weights are

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { LAYERS_BEFORE_SENDING = 4, POLL_MOST = 130 };
@@ -14,21 +15,34 @@ static const double busy_look = 5e-4; /* seconds between two looks at a device t
 
 /* ---- peers ---- */
 
-static bool is_receive(const struct instr *i)
-{
-	return i->kind == INSTR_RECV_ACT || i->kind == INSTR_RECV_GRAD;
-}
-
 static enum frame_kind frame_of(const struct instr *i)
 {
-	return i->kind == INSTR_RECV_ACT || i->kind == INSTR_SEND_ACT ? FRAME_ACTIVATION
-								      : FRAME_GRADIENT;
+	switch (i->kind) {
+	case INSTR_SEND_ACT:
+	case INSTR_RECV_ACT:
+		return FRAME_ACTIVATION;
+	case INSTR_SEND_TIED_GRAD:
+	case INSTR_RECV_TIED_GRAD:
+		return FRAME_TIED_GRADIENT;
+	case INSTR_SEND_TIED_VALUE:
+	case INSTR_RECV_TIED_VALUE:
+		return FRAME_TIED_VALUE;
+	default:
+		return FRAME_GRADIENT;
+	}
 }
 
-/* Activations come from the previous stage and go to the next; gradients the other way. */
+/* Activations come from the stage before and go to the one behind; gradients the other way. The
+ * front is behind the end: a tied gradient takes the way of an activation, a tied value that of a
+ * gradient. */
+static bool goes_behind(enum frame_kind k)
+{
+	return k == FRAME_ACTIVATION || k == FRAME_TIED_GRADIENT;
+}
+
 static const struct peer *peer_of(const struct exchange *x, const struct instr *i)
 {
-	bool behind = i->kind == INSTR_SEND_ACT || i->kind == INSTR_RECV_GRAD;
+	bool behind = goes_behind(frame_of(i)) == instr_sends(i->kind);
 	return behind ? x->behind.peer : x->before.peer;
 }
 
@@ -50,24 +64,91 @@ static bool fits(const struct frame *f, const struct exchange *x, const struct i
 	       f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
 }
 
+/* A part of a tied embedding: its rows are [k * rows, ...). */
+static int64_t part_rows(const struct exchange *x, uint32_t k)
+{
+	int64_t all = x->plan->cfg.vocab, rows = TIED_PART / (x->plan->cfg.hidden * 4), first;
+	rows = rows > 0 ? rows : 1;
+	first = (int64_t)k * rows;
+	return all - first < rows ? all - first : rows;
+}
+
+static uint32_t parts_of(const struct exchange *x)
+{
+	int64_t rows = part_rows(x, 0);
+	return (uint32_t)((x->plan->cfg.vocab + rows - 1) / rows);
+}
+
+/* Parts come in their order, each once, and only in rounds that have them. */
+static int check_part(const struct exchange *x, const struct peer *from, const struct frame *f,
+		      struct err *e)
+{
+	const uint64_t c = (uint64_t)x->plan->cfg.hidden;
+	if (x->parts_came >= x->parts_due)
+		return err_set(e, ERR_PROTOCOL, "%s sent part %u of %s; none is due in step %llu",
+			       name_of(x, from), f->microbatch, frame_name(f->kind),
+			       (unsigned long long)x->orders->step);
+	const uint64_t rows = (uint64_t)part_rows(x, x->parts_came);
+	if (f->step == x->orders->step && f->microbatch == x->parts_came && !f->chunk &&
+	    f->dtype == DT_F32 && f->ndim == 2 && f->dim[0] == rows && f->dim[1] == c)
+		return 0;
+	return err_set(e, ERR_PROTOCOL,
+		       "%s sent part %u of %s in step %llu, (%llu, %llu) %s; part %u of %u in "
+		       "step %llu, (%llu, %llu) float32, was due",
+		       name_of(x, from), f->microbatch, frame_name(f->kind),
+		       (unsigned long long)f->step, (unsigned long long)f->dim[0],
+		       (unsigned long long)f->dim[1], dtype_name(f->dtype), x->parts_came,
+		       x->parts_due, (unsigned long long)x->orders->step, (unsigned long long)rows,
+		       (unsigned long long)c);
+}
+
+static const enum frame_kind neighbour_kinds[] = { FRAME_ACTIVATION, FRAME_GRADIENT,
+						   FRAME_TIED_GRADIENT, FRAME_TIED_VALUE };
+
+/* What one side may send: only the link between end and front carries a tied embedding, and only
+ * with chunks does it carry anything else. */
+static bool may_send(const struct exchange *x, const struct peer *from, enum frame_kind k)
+{
+	const struct crew *c = &x->plan->crew;
+	bool behind = is_behind(x, from);
+	bool closes = behind ? plan_is_end(x->plan) : plan_is_front(x->plan);
+	switch (k) {
+	case FRAME_ACTIVATION:
+	case FRAME_GRADIENT:
+		return goes_behind(k) != behind && (!closes || c->chunks > 1);
+	case FRAME_TIED_GRADIENT:
+	case FRAME_TIED_VALUE:
+		return goes_behind(k) != behind && closes && c->tied;
+	default:
+		return false;
+	}
+}
+
 /* A neighbour may send only the kind of message that its side of the pipeline makes, with its own
  * number and to this worker. In a ring both sides can be one worker, over two links. */
 static int check_sender(const struct exchange *x, const struct peer *from, const struct frame *f,
 			struct err *e)
 {
-	enum frame_kind due = is_behind(x, from) ? FRAME_GRADIENT : FRAME_ACTIVATION;
-	if (f->kind != due || f->job != x->orders->job)
+	if (!may_send(x, from, f->kind) || f->job != x->orders->job) {
+		char due[128] = "";
+		for (size_t k = 0, n = 0; k < ARRAY_LEN(neighbour_kinds); k++)
+			if (may_send(x, from, neighbour_kinds[k]))
+				n += (size_t)snprintf(due + n, sizeof due - n, "%s%s",
+						      n ? " and " : "",
+						      frame_name(neighbour_kinds[k]));
 		return err_set(e, ERR_PROTOCOL,
 			       "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
 			       name_of(x, from), frame_name(f->kind), (unsigned long long)f->job,
-			       frame_name(due), (unsigned long long)x->orders->job);
+			       due, (unsigned long long)x->orders->job);
+	}
 	if (f->from != FRAME_MEMBER(from->member) || f->to != x->orders->member)
 		return err_set(e, ERR_PROTOCOL,
 			       "%s (member %u) sent %s as member %u, to member %u; "
 			       "this is member %u",
 			       name_of(x, from), FRAME_MEMBER(from->member), frame_name(f->kind),
 			       f->from, f->to, x->orders->member);
-	return 0;
+	return f->kind == FRAME_ACTIVATION || f->kind == FRAME_GRADIENT ? 0
+									: check_part(x, from, f, e);
 }
 
 static int keep_early(struct exchange *x, const struct net_msg *msg, const struct frame *f,
@@ -101,6 +182,7 @@ static int take_in(struct exchange *x, const struct peer *from, struct err *e)
 			net_msg_release(&msg);
 			return rc;
 		}
+		x->parts_came += f.kind == FRAME_TIED_GRADIENT || f.kind == FRAME_TIED_VALUE;
 	}
 }
 
@@ -146,8 +228,7 @@ static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *m
 					 { x->orders->link, NET_RECV, 0 } };
 		if (!net_poll(x->net, p, x->orders->have_step ? 1 : 2, deadline) &&
 		    clock_now() > deadline)
-			return err_set(e, ERR_NET,
-				       "%s sent no %s of microbatch %d in step %llu within %g s",
+			return err_set(e, ERR_NET, "%s sent no %s %d in step %llu within %g s",
 				       name_of(x, peer_of(x, i)), frame_name(frame_of(i)),
 				       i->microbatch, (unsigned long long)x->orders->step,
 				       x->orders->timeout);
@@ -200,35 +281,25 @@ static int cast(struct exchange *x, struct dev_ref to, enum dtype to_type, struc
 	return dev_launch(x->dev, K_cast, DT_F32, a, e);
 }
 
-int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref from,
-		  struct err *e)
+/* Begins to move `from` (rows, C) in dtype t to the wire; `chunk` is the receiver's. Nothing else
+ * may be on its way. */
+static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t rows, enum dtype t,
+		   struct dev_ref from, int64_t begin, struct err *e)
 {
-	const struct crew *c = &x->plan->crew;
-	struct stage *s = sl->stage;
 	struct outgoing *o = &x->out;
 	const struct peer *to = peer_of(x, i);
-	int stage, chunk = 0;
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
-		 bytes = count * dtype_size(x->plan->wire);
-	sched_target(c->stages, c->chunks, plan_stage(x->plan), i->chunk, i->kind == INSTR_SEND_ACT,
-		     &stage, &chunk);
-	TRY(exchange_flush(x, e));
+	uint64_t c = (uint64_t)x->plan->cfg.hidden, bytes = (uint64_t)rows * c * dtype_size(t);
 	*o = (struct outgoing){ .to = to,
-				.flow = i->kind == INSTR_SEND_ACT ? FLOW_TO_NEXT : FLOW_TO_PREV,
+				.flow = goes_behind(frame_of(i)) ? FLOW_TO_NEXT : FLOW_TO_PREV,
 				.bytes = bytes,
 				.i = *i,
-				.begin = clock_now() };
-	if (x->plan->wire != s->opt.act) {
-		TRY(room(x, &x->cast, bytes, e));
-		TRY(cast(x, DEV_REF(x->cast, 0), x->plan->wire, from, s->opt.act, count, e));
-		from = DEV_REF(x->cast, 0);
-	}
+				.begin = begin };
 	o->p = net_buffer(x->net, FRAME_HEADER + bytes);
 	if (!o->p)
-		return err_nomem(e, bytes, "an activation to send");
+		return err_nomem(e, bytes, "a tensor to send");
 	o->used = true;
 	o->f = (struct frame){ .kind = frame_of(i),
-			       .dtype = x->plan->wire,
+			       .dtype = t,
 			       .job = x->orders->job,
 			       .step = x->orders->step,
 			       .from = x->orders->member,
@@ -236,10 +307,46 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 			       .microbatch = (uint32_t)i->microbatch,
 			       .chunk = (uint16_t)chunk,
 			       .ndim = 2,
-			       .dim = { (uint64_t)sl->b.n, (uint64_t)s->cfg.hidden },
+			       .dim = { (uint64_t)rows, c },
 			       .payload = o->p + FRAME_HEADER };
 	TRY(dev_download_begin(o->p + FRAME_HEADER, from, bytes, e));
 	return dev_beside(x->dev) ? 0 : exchange_flush(x, e);
+}
+
+int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref from,
+		  struct err *e)
+{
+	const struct crew *c = &x->plan->crew;
+	const struct stage *s = sl->stage;
+	int stage, chunk = 0;
+	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
+		 bytes = count * dtype_size(x->plan->wire);
+	sched_target(c->stages, c->chunks, plan_stage(x->plan), i->chunk, i->kind == INSTR_SEND_ACT,
+		     &stage, &chunk);
+	TRY(exchange_flush(x, e));
+	const int64_t begin = clock_now();
+	if (x->plan->wire != s->opt.act) {
+		TRY(room(x, &x->cast, bytes, e));
+		TRY(cast(x, DEV_REF(x->cast, 0), x->plan->wire, from, s->opt.act, count, e));
+		from = DEV_REF(x->cast, 0);
+	}
+	return set_out(x, i, chunk, sl->b.n, x->plan->wire, from, begin, e);
+}
+
+int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf *from,
+		       struct err *e)
+{
+	struct instr part = *i;
+	size_t at = 0;
+	part.chunk = 0;
+	for (uint32_t k = 0; k < parts_of(x); k++) {
+		int64_t rows = part_rows(x, k);
+		part.microbatch = (int)k;
+		TRY(exchange_flush(x, e));
+		TRY(set_out(x, &part, 0, rows, DT_F32, DEV_REF(from, at), clock_now(), e));
+		at += (size_t)(rows * x->plan->cfg.hidden) * 4;
+	}
+	return exchange_flush(x, e);
 }
 
 int exchange_flush(struct exchange *x, struct err *e)
@@ -341,6 +448,39 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 	return rc;
 }
 
+int exchange_receive_tied(struct exchange *x, const struct instr *i, struct param *p,
+			  struct dmem *scratch, struct err *e)
+{
+	const bool add = i->kind == INSTR_RECV_TIED_GRAD;
+	struct instr part = *i;
+	int64_t at = 0;
+	part.chunk = 0;
+	for (uint32_t k = 0; k < parts_of(x); k++) {
+		struct net_msg msg;
+		struct frame f;
+		int64_t count = part_rows(x, k) * x->plan->cfg.hidden;
+		struct dmem_mark mark = dmem_mark(scratch);
+		struct dev_ref to = DEV_NONE;
+		part.microbatch = (int)k;
+		TRY(wait_for(x, &part, &msg, &f, e));
+		int rc = 0;
+		if (add)
+			rc = dmem_take(scratch, f.size, &to, e);
+		else
+			to = DEV_REF(p->value, (size_t)at * 4);
+		if (rc >= 0)
+			rc = dev_upload(to, f.payload, f.size, e);
+		if (rc >= 0 && add)
+			rc = param_add_grad(p, at, count, to, e);
+		dmem_back(scratch, mark);
+		net_msg_release(&msg);
+		if (rc < 0)
+			return rc;
+		at += count;
+	}
+	return add ? 0 : param_refresh(p, e);
+}
+
 /* While the device computes: uploads the next tensor of the list, if it has arrived or
  * arrives soon. */
 static int look_ahead(struct exchange *x, struct err *e)
@@ -350,7 +490,8 @@ static int look_ahead(struct exchange *x, struct err *e)
 	size_t k = x->at + 1;
 	struct net_msg msg;
 	struct frame f;
-	while (k < x->list->n && !is_receive(&x->list->item[k]))
+	while (k < x->list->n && x->list->item[k].kind != INSTR_RECV_ACT &&
+	       x->list->item[k].kind != INSTR_RECV_GRAD)
 		k++;
 	const struct instr *i = k < x->list->n && !a->used ? &x->list->item[k] : NULL;
 	if (i && !orders_has_batch(x->orders, i->microbatch))
@@ -393,8 +534,14 @@ int exchange_computed(struct exchange *x, struct err *e)
 int exchange_round(struct exchange *x, const struct instr_list *list, struct err *e)
 {
 	size_t due = 0, old = x->early_n;
+	x->parts_due = x->parts_came = 0;
 	for (size_t k = 0; k < list->n; k++)
-		due += is_receive(&list->item[k]);
+		if (list->item[k].kind == INSTR_RECV_TIED_GRAD ||
+		    list->item[k].kind == INSTR_RECV_TIED_VALUE)
+			x->parts_due = parts_of(x);
+		else
+			due += instr_receives(list->item[k].kind);
+	due += x->parts_due;
 	x->list = list;
 	x->at = 0;
 	if (due <= old)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.h - activations and gradients between a worker's device and the workers of the previous
- * and the next stage.
+ * and the next stage; and, between the front and the end of a model whose embedding is also the
+ * head and trained, the head's gradient and the embedding's value.
  *
  * A message that arrives before its instruction waits in an inbox, so the result does not depend on
  * the speed of the workers. Where the device moves data beside its kernels, the result of one
@@ -57,6 +58,10 @@ struct ahead {
 	int turn;
 };
 
+/* A tied embedding travels in float32 and in parts of whole rows, numbered from 0 in the frame's
+ * `microbatch`. */
+enum { TIED_PART = 32 << 20 /* bytes of a part, at most */ };
+
 struct exchange {
 	/* The caller's; borrowed. */
 	struct orders *orders;
@@ -71,6 +76,7 @@ struct exchange {
 	/* Private. */
 	struct early *early; /* [early_n] */
 	size_t early_n, early_cap;
+	uint32_t parts_due, parts_came; /* of a tied embedding, in this round */
 	struct outgoing out;
 	struct ahead ahead;
 	struct dev_buf *cast; /* a tensor in the wire's dtype, before it is sent */
@@ -87,6 +93,12 @@ int exchange_flush(struct exchange *x, struct err *e); /* without a pending send
 /* RECV_ACT, RECV_GRAD: waits for the tensor (N,C) and brings it to `to`. */
 int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref to,
 		     struct err *e);
+/* SEND_TIED_GRAD, SEND_TIED_VALUE: all of `from`, float32 (V,C), to the wire. */
+int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf *from,
+		       struct err *e);
+/* RECV_TIED_GRAD: adds what comes to the gradient of `p`; RECV_TIED_VALUE: makes it its value. */
+int exchange_receive_tied(struct exchange *x, const struct instr *i, struct param *p,
+			  struct dmem *scratch, struct err *e);
 /* Whether the tensor that `i` needs is on the device already. */
 bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
 /* Waits until the device has finished its queue; meanwhile the next input is uploaded, if

@@ -124,6 +124,31 @@ static int apply_step(struct worker *w, struct err *e)
 	return worker_model_step(&w->model, &m, e);
 }
 
+/* The head's gradient goes to who owns the embedding and begins again at zero here. */
+static int send_tied_gradient(struct worker *w, const struct instr *i, struct err *e)
+{
+	struct param *head = worker_model_replica(&w->model);
+	TRY(exchange_send_tied(&w->exchange, i, head->grad, e));
+	return optim_zero_grad(head, e);
+}
+
+static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
+{
+	const struct worker_model *m = &w->model;
+	struct stage *front = &m->chunk[0], *end = &m->chunk[m->chunks - 1];
+	switch (i->kind) {
+	case INSTR_SEND_TIED_GRAD:
+		return send_tied_gradient(w, i, e);
+	case INSTR_RECV_TIED_GRAD:
+		return exchange_receive_tied(&w->exchange, i, front->embed, &front->scratch, e);
+	case INSTR_SEND_TIED_VALUE:
+		return exchange_send_tied(&w->exchange, i, front->embed->value, e);
+	default:
+		return exchange_receive_tied(&w->exchange, i, worker_model_replica(m),
+					     &end->scratch, e);
+	}
+}
+
 /* With several chunks on a single worker, a result is copied from slot to slot. */
 static int pass_to_next_chunk(struct worker *w, const struct instr *i, bool forward, struct err *e)
 {
@@ -177,6 +202,8 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		return send_norms(w, e);
 	if (i->kind == INSTR_STEP)
 		return apply_step(w, e);
+	if (i->microbatch < 0)
+		return exchange_tied(w, i, e);
 	TRY(open_slot(w, i, &sl, e));
 	switch (i->kind) {
 	case INSTR_RECV_ACT:
@@ -209,8 +236,7 @@ static int run_list(struct worker *w, struct err *e)
 		beat_instruction(&w->beat, (uint32_t)k);
 		times_begin(&w->times);
 		const bool beside = exchange_is_ahead(&w->exchange, i) ||
-				    (dev_beside(w->dev) &&
-				     (i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD));
+				    (dev_beside(w->dev) && instr_sends(i->kind));
 		int rc = orders_ask_to_leave(&w->orders, e);
 		if (rc >= 0)
 			rc = execute(w, i, e);
@@ -263,6 +289,8 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	else
 		TRY(sched_build_forward(c->stages, c->chunks, (int)microbatches,
 					plan_stage(&w->plan), &w->list, e));
+	if (w->train && c->tied)
+		TRY(sched_add_tied(c->stages, plan_stage(&w->plan), &w->list, e));
 	TRY(exchange_round(&w->exchange, &w->list, e));
 	TRY(run_list(w, e));
 	done.tokens = orders_end_round(&w->orders, microbatches);

@@ -27,7 +27,7 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 		o.last = plan->first[v + 1];
 		TRY(stage_build(&m->chunk[k], dev, &plan->cfg, &o, src, e));
 		for (size_t i = 0; m->optim && i < m->chunk[k].nparam; i++)
-			if (m->chunk[k].param[i].trainable)
+			if (param_is_trained(&m->chunk[k].param[i]))
 				TRY(optim_init(m->optim, &m->chunk[k].param[i], m->config, e));
 	}
 	return 0;
@@ -42,15 +42,22 @@ void worker_model_between(struct worker_model *m,
 	}
 }
 
+struct param *worker_model_replica(const struct worker_model *m)
+{
+	struct param *head = m->chunk[m->chunks - 1].head;
+	return head && head->replica ? head : NULL;
+}
+
 int worker_model_norms(struct worker_model *m, struct err *e)
 {
+	TRY(stage_tie(&m->chunk[0], &m->chunk[m->chunks - 1], e));
 	m->nentry = 0;
 	for (int k = 0; k < m->chunks; k++) {
 		struct stage *s = &m->chunk[k];
 		for (size_t i = 0; i < s->nparam; i++) {
 			struct param *p = &s->param[i];
 			double sum;
-			if (!p->trainable)
+			if (!param_is_trained(p))
 				continue;
 			TRY(grad_sqnorm(p, &s->scratch, &m->norms, &sum, e));
 			if (!m->nentry || m->entry[m->nentry - 1].layer != p->layer) {
@@ -71,11 +78,11 @@ int worker_model_step(struct worker_model *m, const struct step_message *s, stru
 	for (int k = 0; k < m->chunks; k++)
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
 			struct param *p = &m->chunk[k].param[i];
-			if (p->trainable)
+			if (param_is_trained(p))
 				TRY(s->apply ? optim_update(m->optim, p, m->config, &s->s, e)
 					     : optim_zero_grad(p, e));
 		}
-	return 0;
+	return stage_tie_value(&m->chunk[0], &m->chunk[m->chunks - 1], e);
 }
 
 /* ---- state ---- */
@@ -85,7 +92,7 @@ static struct param *find_param(struct worker_model *m, const char *name)
 	for (int k = 0; k < m->chunks; k++) {
 		struct param *p = stage_param(&m->chunk[k], name);
 		if (p)
-			return p;
+			return p; /* the front comes first: an owner before its replica */
 	}
 	return NULL;
 }
@@ -115,7 +122,10 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 			       s.what, s.name, (unsigned long long)s.first,
 			       (unsigned long long)s.count);
 	TRY(dev_upload(DEV_REF(b, s.first * 4), s.data, s.count * 4, e));
-	return b == p->value && end == (uint64_t)param_count(p) ? param_refresh(p, e) : 0;
+	if (b != p->value || end != (uint64_t)param_count(p))
+		return 0;
+	TRY(param_refresh(p, e));
+	return stage_tie_value(&m->chunk[0], &m->chunk[m->chunks - 1], e);
 }
 
 /* One part of a parameter, whose numbers are in m->number. */
@@ -171,7 +181,7 @@ int worker_model_send(struct worker_model *m, const struct orders *o, struct net
 	for (int k = 0; k < m->chunks; k++)
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
 			const struct param *p = &m->chunk[k].param[i];
-			if (!p->trainable)
+			if (!param_is_trained(p))
 				continue;
 			TRY(send_state(m, o, net, p, "value", e));
 			for (int j = 0; j < m->optim->states; j++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker_model.h - the part of the model that a worker holds, with its optimizer state: building
  * it, its gradient norm, the optimizer step, and its parameters to the coordinator and back, part
- * by part and by name (STATE). */
+ * by part and by name (STATE). A replica (param.h) has no optimizer state: of STATE it takes the
+ * value, and it sends nothing. */
 #ifndef HS_WORKER_WORKER_MODEL_H
 #define HS_WORKER_WORKER_MODEL_H
 
@@ -30,7 +31,11 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 /* Called by the chunks between layers (stage.h). */
 void worker_model_between(struct worker_model *m,
 			  int (*between)(void *ctx, bool last, struct err *e), void *ctx);
-/* Squared gradient norms of the layers held here, into entry[0..nentry). */
+/* The replica of a tied embedding, where this is the end of the model and there is one; else
+ * NULL. */
+struct param *worker_model_replica(const struct worker_model *m);
+/* REDUCE: squared gradient norms of the layers held here, into entry[0..nentry). Before that the
+ * gradient of a replica is added to the embedding's, where both are here. */
 int worker_model_norms(struct worker_model *m, struct err *e);
 /* STEP: updates the trained parameters, or only clears their gradients. */
 int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e);

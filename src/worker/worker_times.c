@@ -39,8 +39,7 @@ void times_beside(struct worker_times *t, const struct instr *i, int64_t begin, 
 
 void times_end(struct worker_times *t, const struct instr *i, bool shown)
 {
-	bool moves = i->kind == INSTR_RECV_ACT || i->kind == INSTR_RECV_GRAD ||
-		     i->kind == INSTR_SEND_ACT || i->kind == INSTR_SEND_GRAD;
+	bool moves = instr_sends(i->kind) || instr_receives(i->kind);
 	int64_t end = clock_now(), ready = t->ready < end ? t->ready : end;
 	t->m.wait += ready - t->begin;
 	*(moves ? &t->m.copy : &t->m.busy) += end - ready;

@@ -116,6 +116,16 @@ static void fields(struct link *l, enum frame_kind kind, uint64_t step, uint32_t
 
 static int self, stages; /* of the PLAN that was sent */
 
+/* small_config with a head that is the embedding */
+static const char *tied_config(void)
+{
+	static char text[sizeof small_config];
+	const char *at = strstr(small_config, "false");
+	size_t n = (size_t)(at - small_config);
+	snprintf(text, sizeof text, "%.*strue%s", (int)n, small_config, at + 5);
+	return text;
+}
+
 static void plan(struct link *l, struct feed *in, unsigned how)
 {
 	static struct plan_message p;
@@ -142,6 +152,8 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	p.opt.quantize = more & 4;
 	p.opt.double_quant = more & 8;
 	p.opt.train_all = (more & 16) && !p.opt.quantize;
+	const bool tied = how % 4 == 3;
+	p.crew.tied = tied && p.opt.train_all;
 	p.opt.recompute = more & 32;
 	p.trace = more & 64;
 	p.offered = how & 64;
@@ -154,7 +166,7 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	}
 	snprintf(p.optimizer, sizeof p.optimizer, "%s", how & 128 ? "sgd" : "adamw");
 	p.optim = (struct optim_config){ .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8 };
-	if (plan_message_write(&p, small_config, &out, &e) < 0)
+	if (plan_message_write(&p, tied ? tied_config() : small_config, &out, &e) < 0)
 		abort();
 	fields(l, FRAME_PLAN, 0, 0, out.p, out.n);
 	self = p.self;
@@ -193,8 +205,11 @@ static void batch(struct link *l, struct feed *in, uint64_t step)
 
 static void tensor(struct link *l, struct feed *in, enum frame_kind kind, uint64_t step)
 {
-	float v[TOKENS * SMALL_HIDDEN] = { 0 };
+	float v[SMALL_VOCAB * SMALL_HIDDEN] = { 0 };
+	const bool behind = kind == FRAME_ACTIVATION || kind == FRAME_TIED_GRADIENT;
 	unsigned how = feed_byte(in), n = 1 + feed_byte(in) % TOKENS;
+	if (kind == FRAME_TIED_GRADIENT || kind == FRAME_TIED_VALUE)
+		n = n == TOKENS ? 1 : SMALL_VOCAB;
 	feed_copy(in, how & 128 ? sizeof v : 4, v);
 	say(l, &(struct frame){ .kind = kind,
 				.dtype = how / 4 % 3,
@@ -202,9 +217,8 @@ static void tensor(struct link *l, struct feed *in, enum frame_kind kind, uint64
 				.step = step,
 				/* now and then in the name of somebody else */
 				.from = FRAME_MEMBER((how & 64 ? self
-						      : kind == FRAME_ACTIVATION
-							      ? (self + stages - 1) % stages
-							      : (self + 1) % stages)),
+						      : behind ? (self + stages - 1) % stages
+							       : (self + 1) % stages)),
 				.to = FRAME_MEMBER(self),
 				.microbatch = how & 3,
 				.chunk = how / 16 % 4,
@@ -315,10 +329,12 @@ static void speak(struct ends *x, struct feed *in)
 			break;
 		}
 		case 3:
-			tensor(x->here[PREV], in, FRAME_ACTIVATION, step);
+			tensor(x->here[PREV], in,
+			       how / 10 == 11 ? FRAME_TIED_GRADIENT : FRAME_ACTIVATION, step);
 			break;
 		case 4:
-			tensor(x->here[NEXT], in, FRAME_GRADIENT, step);
+			tensor(x->here[NEXT], in,
+			       how / 10 == 11 ? FRAME_TIED_VALUE : FRAME_GRADIENT, step);
 			break;
 		case 5:
 			state(x->here[COORDINATOR], in, step);

@@ -160,7 +160,7 @@ double golden_sqnorm(struct golden_model *m)
 	struct norm_buffer b = { 0 };
 	double sum = 0, one;
 	for (size_t i = 0; i < m->stage.nparam; i++) {
-		if (!m->stage.param[i].trainable)
+		if (!param_is_trained(&m->stage.param[i]))
 			continue;
 		must(grad_sqnorm(&m->stage.param[i], &m->stage.scratch, &b, &one, &e), &e);
 		sum += one;

@@ -48,10 +48,11 @@ void site_put(const struct site *s, const char *name, const char *text, mode_t m
 
 void site_configuration(const struct site *s, const char *name, int workers, const char *extra)
 {
+	static const char adapter[] = "adapter: lora\nlora_r: 4\nlora_alpha: 8\n"
+				      "lora_target_linear: true\nlora_dropout: 0.1\n";
 	struct buf b = BUF_INIT;
 	buf_addf(&b,
-		 "base_model: %s/model\nadapter: lora\nlora_r: 4\nlora_alpha: "
-		 "8\nlora_target_linear: true\nlora_dropout: 0.1\n"
+		 "base_model: %s/model\n%s"
 		 "compute_dtype: float32\ndatasets: [{path: %s/data.jsonl, type: "
 		 "completion}]\nsequence_len: "
 		 "128\nmicro_batch_size: 2\n"
@@ -61,7 +62,8 @@ void site_configuration(const struct site *s, const char *name, int workers, con
 		 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: "
 		 "float32\noutput_dir: %s/%s\ncache_dir: %s/cache\n"
 		 "peer_timeout: 10\njoin_timeout: 60\nprofile: none\n%s",
-		 s->t.dir, s->t.dir, s->t.dir, name, s->t.dir, extra);
+		 s->t.dir, strstr(extra, "adapter:") ? "" : adapter, s->t.dir, s->t.dir, name,
+		 s->t.dir, extra);
 	if (workers)
 		buf_addf(&b,
 			 "key_file: %s/key\ncoordinator: {hostname: c, ip: 127.0.0.1, port: %d, "
@@ -79,18 +81,22 @@ void site_configuration(const struct site *s, const char *name, int workers, con
 	buf_release(&b);
 }
 
-void site_make(struct site *s)
+static void make(struct site *s, bool tied)
 {
 	static int turn;
 	struct err e = { 0 };
 	char path[512];
-	tiny_make(&s->t, SITE_LAYERS, 40);
+	(tied ? tiny_make_tied : tiny_make)(&s->t, SITE_LAYERS, 40);
 	/* below the ports that the kernel gives to dialling sockets */
 	s->port = 20000 + (int)(getpid() % 1270) * 10 + turn++ % 2 * 5;
 	snprintf(path, sizeof path, "%s/key", s->t.dir);
 	if (key_pair_generate(&s->key, &e) < 0 || key_pair_save(&s->key, path, &e) < 0)
 		fail_msg("%s", e.msg);
 }
+
+void site_make(struct site *s) { make(s, false); }
+
+void site_make_tied(struct site *s) { make(s, true); }
 
 char *site_text(const char *path)
 {

@@ -128,7 +128,9 @@ static void write_weights(const struct tiny *t)
 	spec[n++] = (struct st_spec){ .name = "model.embed_tokens.weight",
 				      .ndim = 2,
 				      .shape = { V, C } };
-	spec[n++] = (struct st_spec){ .name = "lm_head.weight", .ndim = 2, .shape = { V, C } };
+	if (!t->tied)
+		spec[n++] =
+			(struct st_spec){ .name = "lm_head.weight", .ndim = 2, .shape = { V, C } };
 	spec[n++] = (struct st_spec){ .name = "model.norm.weight", .ndim = 1, .shape = { C } };
 	snprintf(path, sizeof path, "%s/model/model.safetensors", t->dir);
 	if (st_write(path, spec, n, NULL, random_weights, NULL, &e) < 0)
@@ -151,12 +153,12 @@ static void write_data(const struct tiny *t, int records)
 	buf_release(&b);
 }
 
-void tiny_make(struct tiny *t, int layers, int records)
+static void make(struct tiny *t, int layers, int records, bool tied)
 {
 	const char *tmp = getenv("TMPDIR");
 	struct err e = { 0 };
 	char path[512];
-	*t = (struct tiny){ .layers = layers };
+	*t = (struct tiny){ .layers = layers, .tied = tied };
 	snprintf(t->dir, sizeof t->dir, "%s/hs-tiny-XXXXXX",
 		 tmp && strlen(tmp) < 200 ? tmp : "/tmp");
 	assert_non_null(mkdtemp(t->dir));
@@ -170,15 +172,19 @@ void tiny_make(struct tiny *t, int layers, int records)
 		 "heads\":%d,"
 		 "\"num_key_value_heads\":%d,\"head_dim\":%d,\"vocab_size\":%d,\"rms_norm_eps\":1e-"
 		 "5,\"rope_theta\":10000.0,"
-		 "\"max_position_embeddings\":512,\"tie_word_embeddings\":false,\"hidden_act\":"
+		 "\"max_position_embeddings\":512,\"tie_word_embeddings\":%s,\"hidden_act\":"
 		 "\"silu\"}",
-		 C, F, layers, HEADS, KV, D, V);
+		 C, F, layers, HEADS, KV, D, V, tied ? "true" : "false");
 	put(t, "model/config.json", &b);
 	buf_release(&b);
 	write_tokenizer(t);
 	write_weights(t);
 	write_data(t, records);
 }
+
+void tiny_make(struct tiny *t, int layers, int records) { make(t, layers, records, false); }
+
+void tiny_make_tied(struct tiny *t, int layers, int records) { make(t, layers, records, true); }
 
 void tiny_remove(struct tiny *t)
 {
