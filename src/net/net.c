@@ -58,8 +58,6 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 		n->o.window = 64 << 20;
 	if (!n->o.max_message)
 		n->o.max_message = (256 << 20) + (64 << 10);
-	if (n->o.threads < 1)
-		n->o.threads = 1;
 	if (n->o.key) {
 		n->key = *n->o.key;
 		n->o.key = &n->key;

@@ -61,11 +61,9 @@ struct net_options {
 	const struct key_pair *key;
 	/* without a key, let other addresses than loopback through: no identity, no encryption */
 	bool insecure;
-	double peer_timeout;  /* seconds of silence after which a peer is lost; 0: 20 */
-	uint64_t window;      /* bytes in flight towards this end, per link; 0: 64 MiB */
-	uint64_t max_message; /* largest message this end accepts; 0: 256 MiB + 64 KiB */
-	/* of the transport (encryption is theirs: about 1 GB/s each); 0: 1 */
-	int threads;
+	double peer_timeout;    /* seconds of silence after which a peer is lost; 0: 20 */
+	uint64_t window;        /* bytes in flight towards this end, per link; 0: 64 MiB */
+	uint64_t max_message;   /* largest message this end accepts; 0: 256 MiB + 64 KiB */
 	struct net_knobs knobs; /* loop only */
 };
 
