@@ -228,7 +228,7 @@ mean "" "'seed'" train c.yaml resume_from_checkpoint=latest seed=7
 mean "" "base model is another one" train c.yaml resume_from_checkpoint=latest base_model=other
 mean "" "'lora_r'" train --allow-changes c.yaml resume_from_checkpoint=latest lora_r=4
 mean "" "'optimizer'" train --allow-changes c.yaml resume_from_checkpoint=latest optimizer=sgd
-mean "" "is gone" train c.yaml output_dir=branch resume_from_checkpoint=latest
+mean "" "is missing" train c.yaml output_dir=branch resume_from_checkpoint=latest
 last=broken/checkpoints/step-000002
 flip $last/optimizer.safetensors
 mean "" "step-000001 is whole" train c.yaml output_dir=broken resume_from_checkpoint=latest
@@ -291,6 +291,8 @@ mean "" "nomodel" tokenize nomodel
 
 # ---- what is named is what changes ----
 
+fine "" "family" info run
+fine "" "base model" info full
 fine "merged.gguf" "" merge model run merged.gguf --force --type q8_0
 fine "folder/*" "" merge model run folder --force
 fine "adapter.gguf" "" merge model run adapter.gguf --adapter-only

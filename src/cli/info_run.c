@@ -7,7 +7,10 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "file/model_file.h"
 #include "file/peft.h"
+#include "job/checkpoint_list.h"
+#include "model/model.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -170,6 +173,33 @@ static void add_checkpoints(json_t *o, const char *dir, struct arena *a)
 	mem_free(name);
 }
 
+/* The base as the newest checkpoint names it, and what kind of model that is; nothing where it
+ * cannot be found. */
+static void add_base(json_t *o, const char *dir, struct arena *a)
+{
+	const char *newest = NULL, *base;
+	char path[PATH_MOST];
+	struct err ignored = { 0 };
+	struct model_file *f;
+	struct model_config c;
+	json_t *doc = NULL;
+	if (checkpoint_latest(dir, a, &newest, &ignored) >= 0 && newest &&
+	    join(path, newest, "trainer_state.json", &ignored) >= 0 &&
+	    json_parse_file(path, JSON_MOST, &doc, &ignored) >= 0 &&
+	    !json_object_get(o, "base_model"))
+		copy_member(o, "base_model", json_object_get(doc, "config"), "base_model");
+	json_decref(doc);
+	base = json_string_value(json_object_get(o, "base_model"));
+	if (!base || model_file_open(base, &f, &ignored) < 0)
+		return;
+	if (model_config_read(model_file_config(f), base, &c, &ignored) >= 0) {
+		json_object_set_new(o, "family", json_string(c.family));
+		json_object_set_new(o, "base_parameters",
+				    json_integer((json_int_t)model_parameters(&c)));
+	}
+	model_file_close(f);
+}
+
 int info_run(const char *dir, json_t **o_p, struct err *e)
 {
 	char path[PATH_MOST];
@@ -186,6 +216,7 @@ int info_run(const char *dir, json_t **o_p, struct err *e)
 			copy_member(o, keys[i], adapter, keys[i]);
 		json_decref(adapter);
 	}
+	add_base(o, dir, &a);
 	add_metrics(o, path);
 	int rc = join(path, dir, "checkpoints", e);
 	if (rc >= 0)
