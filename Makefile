@@ -166,7 +166,7 @@ test: deps mpi
 .PHONY: ziglang
 ziglang: | $(DEPS_OK)
 	@scripts/fetch-ziglang.sh >/dev/null || \
-		echo "the kernels are compiled for the AMD cards only that an installed compiler knows"
+		echo "the kernels are not compiled for all AMD cards: clang cannot be had"
 run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
 
