@@ -179,9 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct net *n = nets[keyed];
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd) < 0)
 		abort();
-	struct end x = { .c = conn_new(n, keyed ? keys[0] : NULL, &no_log),
-			 .fd = fd[1],
-			 .now = 1 };
+	struct end x = { .c = conn_new(n, keyed ? keys[0] : NULL, &no_log), .fd = fd[1], .now = 1 };
 	struct conn *c = x.c;
 	if (!c)
 		abort();
