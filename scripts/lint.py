@@ -56,7 +56,6 @@ PRINT = {
     for name in "printf puts putchar perror exit _exit abort".split()
 }
 LONGEST = 800
-CIRCLES_LEFT = {"net"}  # folders whose files still refer to each other in circles
 WIDEST = 100
 TOUR_LONGEST = 3000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")
@@ -289,7 +288,7 @@ def check_circles(refers):
                 circle.add(stack.pop())
             on.difference_update(circle)
             first = min(circle)
-            if len(circle) > 1 and first.split("/")[0] not in CIRCLES_LEFT:
+            if len(circle) > 1:
                 complain(
                     f"src/{first}.c", 1, "a circle of files: " + a_circle(first, circle, refers)
                 )

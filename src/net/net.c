@@ -30,13 +30,6 @@ const char *net_names(void)
 	return names + 2;
 }
 
-int64_t net_in(double seconds)
-{
-	if (!(seconds < 1e9))
-		return NET_FOREVER;
-	return clock_now() + (int64_t)(seconds > 0 ? seconds * 1e9 : 0);
-}
-
 int net_open(const char *transport, const struct net_options *o, struct net **net_p, struct err *e)
 {
 	const struct net_transport *t = NULL;
@@ -130,26 +123,6 @@ int net_allow(struct net *n, const char *public_key, struct err *e)
 	return ok ? 0 : err_nomem(e, KEY_TEXT, "the list of peers");
 }
 
-bool net_is_allowed(struct net *n, const char *public_key)
-{
-	bool found = false;
-	pthread_mutex_lock(&n->lock);
-	for (size_t i = 0; i < n->nallowed; i++)
-		found |= key_equal(n->allowed[i], public_key);
-	pthread_mutex_unlock(&n->lock);
-	return found;
-}
-
-unsigned net_waiting(struct net *n)
-{
-	unsigned count = 0;
-	pthread_mutex_lock(&n->lock);
-	for (struct link *l = n->accepted; l; l = l->next_accepted)
-		count++;
-	pthread_mutex_unlock(&n->lock);
-	return count;
-}
-
 int net_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e)
 {
 	pthread_mutex_lock(&n->lock);
@@ -222,17 +195,3 @@ void net_wake(struct net *n)
 }
 
 void *net_buffer(struct net *n, size_t bytes) { return net_pool_buffer(n->pool, bytes); }
-
-bool net_wait(struct net *n, int64_t deadline, int64_t next)
-{
-	if (deadline <= clock_now())
-		return false;
-	int64_t until = deadline < next ? deadline : next;
-	if (until == NET_FOREVER) {
-		pthread_cond_wait(&n->cond, &n->lock);
-		return true;
-	}
-	struct timespec ts = { .tv_sec = until / 1000000000, .tv_nsec = until % 1000000000 };
-	pthread_cond_timedwait(&n->cond, &n->lock, &ts);
-	return true; /* a wait that ran out looks once more before it gives up */
-}

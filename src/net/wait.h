@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wait.h - waiting under a net's lock; shared by net.c and link.c. */
+/* wait.h - waiting under a net's lock; for net.c and link.c. */
 #ifndef HS_NET_WAIT_H
 #define HS_NET_WAIT_H
 

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wait.c - what links and transports need of their net: waiting under its lock (wait.h), deadlines,
+ * and who may connect (net_priv.h). It calls neither links nor transports. */
+#include "net/wait.h"
+
+#include "base/clock.h"
+#include "net/keys.h"
+
+#include <pthread.h>
+#include <time.h>
+
+int64_t net_in(double seconds)
+{
+	if (!(seconds < 1e9))
+		return NET_FOREVER;
+	return clock_now() + (int64_t)(seconds > 0 ? seconds * 1e9 : 0);
+}
+
+bool net_is_allowed(struct net *n, const char *public_key)
+{
+	bool found = false;
+	pthread_mutex_lock(&n->lock);
+	for (size_t i = 0; i < n->nallowed; i++)
+		found |= key_equal(n->allowed[i], public_key);
+	pthread_mutex_unlock(&n->lock);
+	return found;
+}
+
+unsigned net_waiting(struct net *n)
+{
+	unsigned count = 0;
+	pthread_mutex_lock(&n->lock);
+	for (struct link *l = n->accepted; l; l = l->next_accepted)
+		count++;
+	pthread_mutex_unlock(&n->lock);
+	return count;
+}
+
+bool net_wait(struct net *n, int64_t deadline, int64_t next)
+{
+	if (deadline <= clock_now())
+		return false;
+	int64_t until = deadline < next ? deadline : next;
+	if (until == NET_FOREVER) {
+		pthread_cond_wait(&n->cond, &n->lock);
+		return true;
+	}
+	struct timespec ts = { .tv_sec = until / 1000000000, .tv_nsec = until % 1000000000 };
+	pthread_cond_timedwait(&n->cond, &n->lock, &ts);
+	return true; /* a wait that ran out looks once more before it gives up */
+}
