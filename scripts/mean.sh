@@ -311,7 +311,7 @@ grep -q "newest checkpoint is lost/checkpoints/step-.*: heteroshard train full.y
 verdict "$why" "a lost run says how to go on"
 # A terminal that is closed.
 "$hs" train c.yaml output_dir=hup max_steps=100000 save_steps=0 >"$top/out" 2>&1 </dev/null &
-for _ in $(seq 200); do grep -q '^step 2/' "$top/out" && break; sleep 0.1; done
+for _ in $(seq 200); do grep -qE '^step +2/' "$top/out" && break; sleep 0.1; done
 kill -HUP $!
 wait $!
 why=ok
@@ -331,6 +331,23 @@ if [ "$(id -u)" = 0 ] && full 64k; then
 	why=ok
 	[ -z "$(ls -A "$top/disk")" ] || why="something is left: $(ls -A "$top/disk")"
 	verdict "$why" "nothing is left on the full disk"
+fi
+# A disk that fills up while training: the run goes on, waits at its end, and loses nothing.
+if [ -z "$short" ] && [ -n "$mounted" ]; then
+	mount -o remount,size=1500k "$top/disk"
+	"$hs" train c.yaml output_dir="$top/disk/run" max_steps=1500 save_steps=0 \
+		>"$top/out" 2>&1 </dev/null &
+	for _ in $(seq 200); do grep -qE '^step +2/' "$top/out" && break; sleep 0.05; done
+	kill -STOP $!
+	cat /dev/zero >"$top/disk/fill" 2>"$top/ls"
+	kill -CONT $!
+	for _ in $(seq 300); do grep -q 'tried again every' "$top/out" && break; sleep 0.1; done
+	grep -q 'tried again every' "$top/out" && why=ok || why="it does not wait"
+	rm "$top/disk/fill"
+	wait $! || why="exit status $?"
+	[ -s "$top/disk/run/adapter_model.safetensors" ] || why="no adapter"
+	[ "$(wc -l <"$top/disk/run/metrics.jsonl")" = 1500 ] || why="not all lines of metrics.jsonl"
+	verdict "$why" "a disk that fills up while training"
 fi
 echo "1..$n"
 [ $bad -eq 0 ]

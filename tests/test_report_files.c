@@ -19,6 +19,8 @@
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -70,6 +72,40 @@ static size_t lines(const struct buf *b)
 	for (size_t i = 0; i < b->n; i++)
 		n += b->p[i] == '\n';
 	return n;
+}
+
+/* A full disk (here: a limit) costs no line and does not end the run; the file has whole lines at
+ * every moment. */
+static void metrics_of_a_full_disk(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct metrics *m;
+	struct rlimit was, tight;
+	must(metrics_open(dir, -1, &m, &e), &e);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	for (int i = 1; i <= 3; i++) {
+		const struct metrics_step s = { .step = i, .loss = 1, .tokens = 5 };
+		if (i == 2) {
+			struct buf b = read_all(in_dir("metrics.jsonl"));
+			tight = (struct rlimit){ b.n + 10, was.rlim_max };
+			buf_release(&b);
+			assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+		}
+		must(metrics_add(m, &s, &e), &e);
+		struct buf b = read_all(in_dir("metrics.jsonl"));
+		assert_true(b.n && b.p[b.n - 1] == '\n');
+		buf_release(&b);
+	}
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	metrics_close(m);
+	struct buf b = read_all(in_dir("metrics.jsonl"));
+	int lines = 0;
+	for (size_t i = 0; i < b.n; i++)
+		lines += b.p[i] == '\n';
+	assert_int_equal(lines, 3);
+	buf_release(&b);
 }
 
 static void metrics(void **state)
@@ -512,6 +548,7 @@ static void progress(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(metrics_of_a_full_disk),
 		cmocka_unit_test(metrics),
 		cmocka_unit_test(tensorboard),
 		cmocka_unit_test(trace),

@@ -265,6 +265,17 @@ static void show_stages(struct train_view *v, const struct train_step *s)
 	v->told = clock_now();
 }
 
+/* A picture of the run is no reason to end it. */
+static void scalar(struct train_view *v, const char *name, int64_t step, double value)
+{
+	struct err e = { 0 };
+	if (!v->board || tensorboard_scalar(v->board, name, step, value, &e) >= 0)
+		return;
+	log_warn("%s: nothing more is written for TensorBoard", e.msg);
+	tensorboard_close(v->board);
+	v->board = NULL;
+}
+
 static int on_step(void *ctx, const struct train_step *s, struct err *e)
 {
 	struct train_view *v = ctx;
@@ -282,13 +293,10 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					.loss_scale = s->loss_scale,
 					.skipped = s->skipped };
 	TRY(metrics_add(v->metrics, &m, e));
-	if (v->board) {
-		TRY(tensorboard_scalar(v->board, "train/loss", m.step, m.loss, e));
-		TRY(tensorboard_scalar(v->board, "train/learning_rate", m.step, m.learning_rate,
-				       e));
-		TRY(tensorboard_scalar(v->board, "train/grad_norm", m.step, m.grad_norm, e));
-		TRY(tensorboard_scalar(v->board, "train/tokens_per_second", m.step, rate, e));
-	}
+	scalar(v, "train/loss", m.step, m.loss);
+	scalar(v, "train/learning_rate", m.step, m.learning_rate);
+	scalar(v, "train/grad_norm", m.step, m.grad_norm);
+	scalar(v, "train/tokens_per_second", m.step, rate);
 	const struct progress_step p = { .step = m.step,
 					 .steps = (int64_t)s->total,
 					 .loss = s->loss,
@@ -314,8 +322,7 @@ static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struc
 {
 	struct train_view *v = ctx;
 	TRY(metrics_eval(v->metrics, (int64_t)step, loss, e));
-	if (v->board)
-		TRY(tensorboard_scalar(v->board, "eval/loss", (int64_t)step, loss, e));
+	scalar(v, "eval/loss", (int64_t)step, loss);
 	train_view_say(v, "held-out loss %s step %llu: %.4f (perplexity %.2f, %llu tokens)",
 		       step ? "after" : "before", (unsigned long long)(step ? step : 1), loss,
 		       exp(loss), (unsigned long long)tokens);
@@ -459,8 +466,7 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 	if (!isnan(r->val_before) && !isnan(r->val_after))
 		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before,
 			       r->val_after);
-	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter",
-		       v->c->output_dir);
+	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter", r->dir);
 }
 
 /* ---- a thread that redraws the display, and shows Ctrl-C before the step is over ---- */

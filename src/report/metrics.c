@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
 
@@ -23,7 +24,8 @@ struct series {
 struct metrics {
 	int fd;
 	char *path;
-	struct buf line;
+	struct buf line; /* lines that are not in the file yet */
+	bool waits;      /* and that was said */
 	struct series step, loss, lr, val_step, val_loss;
 	size_t nstep, nval;
 };
@@ -133,10 +135,35 @@ out:
 	return rc;
 }
 
+/* Writes every line that waits. What the disk does not take stays for the next time, and the file
+ * ends with a whole line. */
+static int flush_lines(struct metrics *m, struct err *e)
+{
+	TRY(buf_ok(&m->line, e));
+	off_t end = lseek(m->fd, 0, SEEK_END);
+	ssize_t n = write(m->fd, m->line.p, m->line.n);
+	if (n == (ssize_t)m->line.n) {
+		buf_reset(&m->line);
+		m->waits = false;
+		return 0;
+	}
+	int errnum = n < 0 ? errno : ENOSPC;
+	if (n > 0 && end >= 0 && ftruncate(m->fd, end) < 0)
+		return err_sys(e, errno, "cannot write %s", m->path);
+	if (!m->waits)
+		log_warn("%s cannot be written now (%s): its lines are kept and written later",
+			 m->path, strerror(errnum));
+	m->waits = true;
+	return 0;
+}
+
 void metrics_close(struct metrics *m)
 {
 	if (!m)
 		return;
+	struct err ignored;
+	if (m->fd >= 0 && m->line.n)
+		flush_lines(m, &ignored);
 	if (m->fd >= 0)
 		close(m->fd);
 	struct series *s[] = { &m->step, &m->loss, &m->lr, &m->val_step, &m->val_loss };
@@ -155,19 +182,9 @@ static void put_number(struct buf *b, const char *key, double v)
 	json_number(b, v);
 }
 
-static int flush_line(struct metrics *m, struct err *e)
-{
-	TRY(buf_ok(&m->line, e));
-	ssize_t n = write(m->fd, m->line.p, m->line.n);
-	if (n == (ssize_t)m->line.n)
-		return 0;
-	return err_sys(e, n < 0 ? errno : ENOSPC, "cannot write %s", m->path);
-}
-
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 {
 	struct buf *b = &m->line;
-	buf_reset(b);
 	buf_addf(b, "{\"step\": %lld, \"loss\": ", (long long)s->step);
 	json_number(b, s->loss);
 	put_number(b, "learning_rate", s->learning_rate);
@@ -181,19 +198,18 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	if (s->loss_scale > 0)
 		put_number(b, "loss_scale", s->loss_scale);
 	buf_adds(b, s->skipped ? ", \"skipped\": true}\n" : "}\n");
-	TRY(flush_line(m, e));
+	TRY(flush_lines(m, e));
 	return add_step(m, (double)s->step, s->loss, s->learning_rate, e);
 }
 
 int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e)
 {
 	struct buf *b = &m->line;
-	buf_reset(b);
 	buf_addf(b, "{\"step\": %lld, \"val_loss\": ", (long long)step);
 	json_number(b, val_loss);
 	put_number(b, "val_perplexity", exp(val_loss));
 	buf_adds(b, "}\n");
-	TRY(flush_line(m, e));
+	TRY(flush_lines(m, e));
 	return add_val(m, (double)step, val_loss, e);
 }
 

@@ -40,6 +40,7 @@ struct metrics_curve {
  * earlier ones are read back into the curve. */
 int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, struct err *e);
 void metrics_close(struct metrics *m); /* NULL is allowed */
+/* A full disk is no error: it is said once, and the lines are written when there is room. */
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e);
 /* A line {"step", "val_loss", "val_perplexity"}; step 0: before training. */
 int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e);

@@ -79,7 +79,10 @@ static int answer(const struct samples *s, const char *prompt, struct tokens *id
 	buf_addc(text, 0);
 	TRY(buf_ok(text, e));
 	text->n--;
-	TRY(add_line(s, prompt, text, (int64_t)(ids->n - begin), stopped, e));
+	if (add_line(s, prompt, text, (int64_t)(ids->n - begin), stopped, e) < 0) {
+		log_warn("%s", e->msg); /* a full disk is no reason to end the run */
+		err_clear(e);
+	}
 	return s->told ? s->told(s->sink, s->step, prompt, text->p, e) : 0;
 }
 

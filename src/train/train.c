@@ -460,6 +460,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	TRYOUT(run_folder_open(c, &t->arena, &t->saver.folder, &resume, e));
 	TRYOUT(run(t, resume, e));
 	t->r.step = t->st.step;
+	memcpy(t->r.dir, t->saver.dir, sizeof t->r.dir);
 	t->r.total = job.total_steps;
 	t->r.tokens = t->st.tokens;
 	t->r.skipped = t->st.skipped;

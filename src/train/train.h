@@ -49,6 +49,7 @@ struct train_step {
 struct train_result {
 	uint64_t step, total;
 	bool interrupted; /* ended early by `stop` or by the wish of a worker; saved */
+	char dir[2048];   /* of the result: output_dir, or what was chosen when that could not be */
 	double first_loss, last_loss;
 	double val_before, val_after; /* NaN without validation data */
 	uint64_t tokens, skipped;
