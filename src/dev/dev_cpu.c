@@ -12,6 +12,9 @@
 #include "base/mem.h"
 #include "base/os.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +105,15 @@ static int cpu_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	return cpu_gemm_run(c, g, e);
 }
 
+#if defined(__x86_64__)
+/* CPUID leaf 7, EDX bit 22 (Intel's manual, volume 2A). */
+static bool has_amx_bf16(void)
+{
+	unsigned a, b, c, d = 0;
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1);
+}
+#endif
+
 /* bf16 counts when the library runs it with code made for it on a processor that has it. Its speed
  * is not asked for: a busy machine would answer differently from one run to the next, and with it
  * the numbers of a training. */
@@ -116,8 +128,7 @@ static int probe_bf16(struct dev *d, bool *yes_p, struct err *e)
 #if defined(__x86_64__)
 	__builtin_cpu_init();
 	/* Intel's vector units run bf16 at half the rate of float32's; only AMX is faster. */
-	if (!__builtin_cpu_supports("avx512bf16") ||
-	    (__builtin_cpu_is("intel") && !__builtin_cpu_supports("amx-bf16")))
+	if (!__builtin_cpu_supports("avx512bf16") || (__builtin_cpu_is("intel") && !has_amx_bf16()))
 		return 0;
 #endif
 	TRY(dev_alloc(d, (size_t)SIDE * SIDE * 4 * 3, &b, e));
