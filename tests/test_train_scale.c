@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "file/atomic.h"
+#include "job/checkpoint_check.h"
 #include "support/tiny.h"
 #include "job/loss_scale.h"
 #include "proto/protocol.h"
@@ -136,9 +137,14 @@ static void change_scale(const struct tiny *t, const char *run, int step, double
 	assert_int_equal(json_parse_text(old, n, name, &doc, &e), 0);
 	assert_true(json_number_value(json_object_get(doc, "loss_scale")) >= 1);
 	json_object_set_new(doc, "loss_scale", json_real(scale));
+	json_object_del(doc, "hash");
 	char *text = json_dumps(doc, JSON_INDENT(1));
+	struct buf sealed = BUF_INIT;
+	buf_add(&sealed, text, strlen(text) - strlen("\n}"));
+	checkpoint_seal(&sealed);
 	snprintf(path, sizeof path, "%s/%s", t->dir, name);
-	assert_int_equal(atomic_write_file(path, text, strlen(text), &e), 0);
+	assert_int_equal(atomic_write_file(path, sealed.p, sealed.n, &e), 0);
+	buf_release(&sealed);
 	free(text);
 	mem_free(old);
 	json_decref(doc);
