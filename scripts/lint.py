@@ -29,13 +29,14 @@ RANK = {
     "sched": 3,
     "plan": 4,
     "runtime": 4,
-    "job": 5,
+    "config": 5,
     "report": 5,
-    "proto": 6,
-    "worker": 7,
-    "coord": 8,
-    "train": 9,
-    "cli": 10,
+    "job": 6,
+    "proto": 7,
+    "worker": 8,
+    "coord": 9,
+    "train": 10,
+    "cli": 11,
 }
 BANNED = {
     name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/yaml.h"
-#include "job/config.h"
+#include "config/config.h"
 
 #include <math.h>
 #include <setjmp.h>

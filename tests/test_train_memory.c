@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "dev/dev.h"
-#include "worker/memory_advice.h"
+#include "runtime/memory_advice.h"
 #include "runtime/step_bench.h"
 
 #include <setjmp.h>

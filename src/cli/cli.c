@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "job/config.h"
+#include "config/config.h"
 #include "report/progress.h"
 
 #include <errno.h>

@@ -5,8 +5,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "job/config.h"
-#include "job/config_keys.h"
+#include "config/config.h"
+#include "config/config_keys.h"
 
 #include <string.h>
 

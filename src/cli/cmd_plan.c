@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "file/output.h"
-#include "job/names.h"
+#include "config/names.h"
 #include "job/network.h"
 #include "plan/cards.h"
 #include "plan/explain.h"

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "file/atomic.h"
 #include "file/model_file.h"
-#include "job/config.h"
+#include "config/config.h"
 #include "job/network.h"
 #include "model/model.h"
 #include "report/topology.h"

@@ -8,7 +8,7 @@
 
 #include "data/batch.h"
 #include "job/base_hash.h"
-#include "job/config.h"
+#include "config/config.h"
 #include "optim/optim.h"
 #include "runtime/runtime.h"
 

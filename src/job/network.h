@@ -4,7 +4,7 @@
 #ifndef HS_JOB_NETWORK_H
 #define HS_JOB_NETWORK_H
 
-#include "job/config.h"
+#include "config/config.h"
 #include "net/net.h"
 
 struct err;

@@ -6,7 +6,7 @@
 #ifndef HS_JOB_ROLE_H
 #define HS_JOB_ROLE_H
 
-#include "job/config.h"
+#include "config/config.h"
 
 struct err;
 

@@ -12,7 +12,7 @@
 #define HS_JOB_RUN_FOLDER_H
 
 #include "file/lock.h"
-#include "job/config.h"
+#include "config/config.h"
 
 struct err;
 struct arena;

@@ -10,7 +10,7 @@
 #include "net/frame.h"
 #include "net/interfaces.h"
 #include "net/net.h"
-#include "job/config.h"
+#include "config/config.h"
 
 struct err;
 

@@ -9,7 +9,7 @@
 #define HS_TRAIN_JOB_PLAN_H
 
 #include "plan/plan.h"
-#include "job/config.h"
+#include "config/config.h"
 #include "proto/hello.h"
 #include "job/job.h"
 #include "job/placement.h"

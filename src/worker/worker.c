@@ -10,7 +10,7 @@
 #include "runtime/runtime.h"
 #include "worker/exchange.h"
 #include "worker/measure_serve.h"
-#include "worker/memory_advice.h"
+#include "runtime/memory_advice.h"
 #include "worker/orders.h"
 #include "worker/slots.h"
 #include "worker/worker_model.h"

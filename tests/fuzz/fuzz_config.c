@@ -3,7 +3,7 @@
  * the way through JSON. */
 #include "base/buf.h"
 #include "base/err.h"
-#include "job/config.h"
+#include "config/config.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
 #ifndef HS_TESTS_SUPPORT_TINY_H
 #define HS_TESTS_SUPPORT_TINY_H
 
-#include "job/config.h"
+#include "config/config.h"
 
 struct tiny {
 	char dir[256]; /* holds model/, data.jsonl, runs */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_advice.c - see memory_advice.h. */
-#include "worker/memory_advice.h"
+#include "runtime/memory_advice.h"
 
 #include "base/buf.h"
 #include "base/err.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_keys.h - keys of a configuration that are none of ours: names that other programs use for
  * one of our keys, and keys of theirs that change nothing here. */
-#ifndef HS_JOB_CONFIG_KEYS_H
-#define HS_JOB_CONFIG_KEYS_H
+#ifndef HS_CONFIG_CONFIG_KEYS_H
+#define HS_CONFIG_CONFIG_KEYS_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* names.h - the registries whose rows a configuration or an option names. */
-#ifndef HS_JOB_NAMES_H
-#define HS_JOB_NAMES_H
+#ifndef HS_CONFIG_NAMES_H
+#define HS_CONFIG_NAMES_H
 
 #include "base/opt.h"
 

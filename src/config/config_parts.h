@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_parts.h - declarations shared by the files of the configuration only; other code
  * uses config.h. */
-#ifndef HS_JOB_CONFIG_PARTS_H
-#define HS_JOB_CONFIG_PARTS_H
+#ifndef HS_CONFIG_CONFIG_PARTS_H
+#define HS_CONFIG_CONFIG_PARTS_H
 
-#include "job/config.h"
+#include "config/config.h"
 
 struct yaml_node;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_keys.c - see config_keys.h. */
-#include "job/config_keys.h"
+#include "config/config_keys.h"
 
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/yaml.h"
-#include "job/config.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* names.c - see names.h. */
-#include "job/names.h"
+#include "config/names.h"
 
 #include "model/model.h"
 #include "optim/optim.h"

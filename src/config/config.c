@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.c - see config.h: reading a configuration and freeing it. config_check.c checks keys
  * against each other, config_cluster.c reads the cluster part. */
-#include "job/config.h"
-#include "job/config_keys.h"
-#include "job/config_parts.h"
+#include "config/config.h"
+#include "config/config_keys.h"
+#include "config/config_parts.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -5,8 +5,8 @@
  * The need of a pass is estimated from the shapes (what stage.h keeps of each layer, what backward
  * needs beside it, the block of logits); it is meant for advice, not for planning, and may be up to
  * a third too high. */
-#ifndef HS_WORKER_MEMORY_ADVICE_H
-#define HS_WORKER_MEMORY_ADVICE_H
+#ifndef HS_RUNTIME_MEMORY_ADVICE_H
+#define HS_RUNTIME_MEMORY_ADVICE_H
 
 #include "model/stage.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_json.c - writes a configuration as JSON, for checkpoints and for workers. */
-#include "job/config.h"
-#include "job/config_parts.h"
+#include "config/config.h"
+#include "config/config_parts.h"
 
 #include "base/buf.h"
 #include "base/json.h"

@@ -5,7 +5,7 @@
  * Three small tables of rows, one for each kind of entry. Whether an address belongs to
  * this machine and whether the layers fit the model is checked later, where machine and
  * model are known. */
-#include "job/config_parts.h"
+#include "config/config_parts.h"
 
 #include "base/err.h"
 #include "base/mem.h"

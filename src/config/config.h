@@ -10,8 +10,8 @@
  * knows them. Paths are relative to the working directory.
  *
  * A configuration is immutable once loaded; it owns everything it points to. */
-#ifndef HS_JOB_CONFIG_H
-#define HS_JOB_CONFIG_H
+#ifndef HS_CONFIG_CONFIG_H
+#define HS_CONFIG_CONFIG_H
 
 #include "base/arena.h"
 #include "base/dtype.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_check.c - checks between the keys of a configuration; each failure is one line. */
-#include "job/config_parts.h"
+#include "config/config_parts.h"
 
 #include "base/err.h"
 #include "sched/sched.h"

@@ -4,11 +4,11 @@
  *
  * A key is a field of struct config of the same name. The first row of a section carries
  * its heading. */
-#include "job/config.h"
+#include "config/config.h"
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "job/names.h"
+#include "config/names.h"
 
 #define FIELD(k) .key = #k, .offset = offsetof(struct config, k)
 #define BOOL(k, d, h)                                                                              \
