@@ -129,7 +129,6 @@ static void take_one(struct session *s, int i, struct session_event *ev)
 				mark_aborted(w, &f);
 			} else if (f.kind == FRAME_FINISH) {
 				ev->kind = SESSION_LEAVING;
-				w->leaving = true;
 				s->leaving = w->name;
 			} else {
 				ev->kind = SESSION_MESSAGE;

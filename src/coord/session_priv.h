@@ -26,7 +26,6 @@ struct session_seat {
 	char name[600];    /* "worker 'b' (boxb, 10.0.0.2:9999, stage 1)" */
 	struct err why;    /* of aborted or lost */
 	bool told;         /* the loss was an event already */
-	bool leaving;      /* it has asked to leave */
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
 	struct progress progress; /* its last state */
@@ -41,7 +40,6 @@ struct session {
 	struct net *net;
 	struct crew crew;
 	struct session_seat *seat; /* [n], by member number */
-	struct seat_spec *spec;    /* [n] borrowed */
 	struct welcome *caps;      /* [n] */
 	int n, turn;               /* turn: whose link is looked at first by session_next() */
 	uint64_t id, step;         /* step: of the training, for messages */
