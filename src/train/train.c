@@ -416,8 +416,8 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	if (t->st.step >= t->job->total_steps)
 		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step,
 			 (unsigned long long)t->job->total_steps);
-	const struct patience first =
-		patience_of(c->stall_timeout, t->planned ? judge_predict(&t->judge, 0) : 0, true);
+	const struct patience first = patience_of(
+		c->stall_timeout, t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0, true);
 	session_set_patience(t->ses, &first);
 	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
 	TRY(session_begin(t->ses, t->place, t->o->trace, e));
