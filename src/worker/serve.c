@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.c - see serve.h. Connections that sent HELLO wait in a short list until they are needed. */
+/* serve.c - see serve.h. */
 #include "worker/serve.h"
 
 #include "base/buf.h"
@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "net/address.h"
 #include "proto/hello.h"
+#include "worker/guests.h"
 #include "worker/link_probe.h"
 #include "runtime/runtime.h"
 #include "worker/weights_in.h"
@@ -20,27 +21,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GUESTS = 16 };
 /* seconds for the address that was the fastest, before the configured one is tried */
 static const double best_address_wait = 10;
-
-/* A connection: its HELLO has come (known) or not yet. */
-struct guest {
-	struct link *link;
-	struct hello h;
-	bool known;
-};
 
 struct serving {
 	const struct serve *o;
 	struct worker_env env;
-	struct guest guest[GUESTS];
+	struct guests guests;
 	struct peers before, behind;
 	struct weights_in *weights;
 	struct worker_log log;
 	char host[128];
 	char device[DEV_SPEC]; /* the device that 'auto' chose */
-	bool called_off;       /* the coordinator gave up before it sent HELLO */
 };
 
 static double patience(const struct serving *s)
@@ -51,87 +43,6 @@ static double patience(const struct serving *s)
 static bool stopped(const struct serving *s) { return s->o->stop && *s->o->stop; }
 
 /* ---- connections ---- */
-
-static void dismiss(struct guest *g, const char *why)
-{
-	if (why) {
-		log_warn("a connection from %s is refused: %s", link_address(g->link), why);
-		hello_refuse(g->link, why);
-	}
-	link_close(g->link);
-	*g = (struct guest){ 0 };
-}
-
-static bool has_key(const struct link *l, const char *key)
-{
-	return !key || !key[0] || key_equal(link_peer_key(l), key);
-}
-
-static void let_in(struct serving *s)
-{
-	struct link *l;
-	struct err ignored = { 0 };
-	while (net_accept(s->o->net, NET_NOW, &l, &ignored) > 0) {
-		int k = 0;
-		while (k < GUESTS && s->guest[k].link)
-			k++;
-		if (k < GUESTS)
-			s->guest[k] = (struct guest){ .link = l };
-		else
-			link_close(l);
-	}
-	for (int k = 0; k < GUESTS; k++) {
-		struct guest *g = &s->guest[k];
-		struct net_msg msg;
-		struct frame f;
-		struct err e = { 0 };
-		if (!g->link || g->known)
-			continue;
-		int rc = link_recv_frame(g->link, NET_NOW, &msg, &f, &e);
-		if (rc < 0) {
-			/* not only closed: another program, or another version of this one */
-			if (e.code == ERR_PROTOCOL)
-				log_warn("a connection from %s is cut off: %s",
-					 link_address(g->link), e.msg);
-			dismiss(g, NULL);
-		}
-		if (rc <= 0)
-			continue;
-		s->called_off |= f.kind == FRAME_ABORT && !s->env.coordinator &&
-				 has_key(g->link, s->o->coordinator_key);
-		rc = hello_read(&f, &g->h, &e);
-		net_msg_release(&msg);
-		g->known = rc >= 0;
-		if (rc < 0)
-			dismiss(g, e.msg);
-	}
-}
-
-/* Takes from the list the first guest of a role whose HELLO is valid; the others of this
- * role are refused. `check` writes the reason into `why`, and leaves it empty for a guest
- * that is accepted. */
-static struct link *take_guest(struct serving *s, enum hello_role role,
-			       void (*check)(const struct serving *s, const struct guest *g,
-					     const void *ctx, char *why, size_t cap),
-			       const void *ctx, struct hello *h_p)
-{
-	for (int k = 0; k < GUESTS; k++) {
-		struct guest *g = &s->guest[k];
-		char why[600] = "";
-		if (!g->link || !g->known || g->h.role != role)
-			continue;
-		check(s, g, ctx, why, sizeof why);
-		if (why[0]) {
-			dismiss(g, why);
-			continue;
-		}
-		struct link *l = g->link;
-		*h_p = g->h;
-		*g = (struct guest){ 0 };
-		return l;
-	}
-	return NULL;
-}
 
 static void wrong_key(const struct guest *g, const char *who, const char *key, char *why,
 		      size_t cap)
@@ -146,11 +57,12 @@ static void wrong_job(const struct serving *s, const struct guest *g, char *why,
 		 (unsigned long long)g->h.job, s->o->id, (unsigned long long)s->env.job);
 }
 
-static void check_coordinator(const struct serving *s, const struct guest *g, const void *ctx,
+static void check_coordinator(const void *serving, const struct guest *g, const void *ctx,
 			      char *why, size_t cap)
 {
+	const struct serving *s = serving;
 	(void)ctx;
-	if (!has_key(g->link, s->o->coordinator_key))
+	if (!guest_has_key(g->link, s->o->coordinator_key))
 		wrong_key(g, "coordinator", s->o->coordinator_key, why, cap);
 	else if (strcmp(g->h.to, s->o->id))
 		snprintf(why, cap,
@@ -160,9 +72,10 @@ static void check_coordinator(const struct serving *s, const struct guest *g, co
 }
 
 /* ctx: the plan. A member of the previous stage, by its number and key. */
-static void check_stage_before(const struct serving *s, const struct guest *g, const void *ctx,
+static void check_stage_before(const void *serving, const struct guest *g, const void *ctx,
 			       char *why, size_t cap)
 {
+	const struct serving *s = serving;
 	const struct plan_message *p = ctx;
 	const struct crew *c = &p->crew;
 	int number = g->h.member < (uint32_t)c->n ? (int)g->h.member : -1;
@@ -175,7 +88,7 @@ static void check_stage_before(const struct serving *s, const struct guest *g, c
 			 "and has "
 			 "stage %d before it",
 			 g->h.member, stage, s->o->id, plan_stage(p), before);
-	else if (!has_key(g->link, c->member[number].key))
+	else if (!guest_has_key(g->link, c->member[number].key))
 		wrong_key(g, c->member[number].name, c->member[number].key, why, cap);
 	else if (strcmp(g->h.model, p->model))
 		snprintf(why, cap, "%s has model %.16s, worker '%s' model %.16s",
@@ -185,10 +98,11 @@ static void check_stage_before(const struct serving *s, const struct guest *g, c
 }
 
 /* ctx: the key of the worker that measures. */
-static void check_probe(const struct serving *s, const struct guest *g, const void *ctx, char *why,
+static void check_probe(const void *serving, const struct guest *g, const void *ctx, char *why,
 			size_t cap)
 {
-	if (!has_key(g->link, ctx))
+	const struct serving *s = serving;
+	if (!guest_has_key(g->link, ctx))
 		wrong_key(g, "worker that measures", ctx, why, cap);
 	else if (strcmp(g->h.to, s->o->id))
 		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
@@ -198,13 +112,10 @@ static void check_probe(const struct serving *s, const struct guest *g, const vo
 
 static void wait_a_moment(struct serving *s, struct link *also)
 {
-	struct net_poll p[GUESTS + 2] = { { NULL, NET_RECV, 0 } };
-	size_t n = 1;
+	struct net_poll p[GUESTS_POLLS + 1];
+	size_t n = guests_poll(&s->guests, p);
 	if (also)
 		p[n++] = (struct net_poll){ also, NET_RECV | NET_LOST, 0 };
-	for (int k = 0; k < GUESTS; k++)
-		if (s->guest[k].link && !s->guest[k].known)
-			p[n++] = (struct net_poll){ s->guest[k].link, NET_RECV, 0 };
 	net_poll(s->o->net, p, n, net_in(0.3));
 }
 
@@ -254,11 +165,12 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	int64_t deadline = net_in(patience(s));
 	struct hello h;
 	for (;;) {
-		let_in(s);
-		s->env.coordinator = take_guest(s, HELLO_COORDINATOR, check_coordinator, NULL, &h);
+		guests_let_in(&s->guests);
+		s->env.coordinator =
+			guests_take(&s->guests, HELLO_COORDINATOR, check_coordinator, s, NULL, &h);
 		if (s->env.coordinator)
 			break;
-		if (s->called_off)
+		if (s->guests.called_off)
 			return err_set(e, ERR_CANCELLED,
 				       "the coordinator gave up before the job began");
 		if (stopped(s))
@@ -382,8 +294,8 @@ static int accept_peers(struct serving *s, const struct plan_message *p, struct 
 	for (int64_t deadline = net_in(patience(s)); (due = missing_peer(&s->before));) {
 		struct hello h;
 		struct welcome w = { 0 };
-		let_in(s);
-		struct link *l = take_guest(s, HELLO_STAGE, check_stage_before, p, &h);
+		guests_let_in(&s->guests);
+		struct link *l = guests_take(&s->guests, HELLO_STAGE, check_stage_before, s, p, &h);
 		for (int i = 0; l && i < s->before.n; i++)
 			if (s->before.peer[i].member == (int)h.member && !s->before.peer[i].link) {
 				s->before.peer[i].link = l;
@@ -456,14 +368,12 @@ static void visitors(void *ctx)
 {
 	struct serving *s = ctx;
 	char why[600];
-	let_in(s);
+	guests_let_in(&s->guests);
 	snprintf(why, sizeof why,
 		 "worker '%s' on %s already works on job %016llx for the coordinator at %s",
 		 s->o->id, s->host, (unsigned long long)s->env.job,
 		 link_address(s->env.coordinator));
-	for (int k = 0; k < GUESTS; k++)
-		if (s->guest[k].link && s->guest[k].known)
-			dismiss(&s->guest[k], why);
+	guests_refuse(&s->guests, GUESTS_ALL, why);
 }
 
 /* ---- measuring links ---- */
@@ -530,9 +440,9 @@ static int answer_probes(struct serving *s, const struct probe_order *o, struct 
 	uint32_t left = 0;
 	int rc = acknowledge(s, NULL, e);
 	while (rc >= 0 && !coordinator_called(s)) {
-		let_in(s);
+		guests_let_in(&s->guests);
 		struct hello h;
-		if (!l && (l = take_guest(s, HELLO_PROBE, check_probe, o->key, &h))) {
+		if (!l && (l = guests_take(&s->guests, HELLO_PROBE, check_probe, s, o->key, &h))) {
 			struct welcome w = { 0 };
 			struct err ignored = { 0 };
 			left = 0;
@@ -545,21 +455,16 @@ static int answer_probes(struct serving *s, const struct probe_order *o, struct 
 			l = NULL;
 			continue;
 		}
-		struct net_poll p[GUESTS + 3] = { { s->env.coordinator, NET_RECV, 0 },
-						  { NULL, NET_RECV, 0 } };
-		size_t n = 2;
+		struct net_poll p[GUESTS_POLLS + 2];
+		size_t n = guests_poll(&s->guests, p);
+		p[n++] = (struct net_poll){ s->env.coordinator, NET_RECV, 0 };
 		if (l)
 			p[n++] = (struct net_poll){ l, NET_RECV, 0 };
-		for (int k = 0; k < GUESTS; k++)
-			if (s->guest[k].link && !s->guest[k].known)
-				p[n++] = (struct net_poll){ s->guest[k].link, NET_RECV, 0 };
 		net_poll(s->o->net, p, n, net_in(0.3));
 	}
 	if (l)
 		link_close(l);
-	for (int k = 0; k < GUESTS; k++)
-		if (s->guest[k].link && s->guest[k].known && s->guest[k].h.role == HELLO_PROBE)
-			dismiss(&s->guest[k], NULL);
+	guests_refuse(&s->guests, HELLO_PROBE, NULL);
 	return rc;
 }
 
@@ -615,6 +520,7 @@ int worker_serve(const struct serve *o, struct err *e)
 	if (!s)
 		return err_nomem(e, sizeof *s, "a worker");
 	s->o = o;
+	s->guests = (struct guests){ .net = o->net, .coordinator_key = o->coordinator_key };
 	gethostname(s->host, sizeof s->host - 1);
 	s->env = (struct worker_env){ .net = o->net,
 				      .device = o->device,
@@ -635,9 +541,7 @@ int worker_serve(const struct serve *o, struct err *e)
 	if (rc >= 0)
 		worker_log_finished(&s->log);
 	weights_in_close(s->weights);
-	for (int k = 0; k < GUESTS; k++)
-		if (s->guest[k].link)
-			link_close(s->guest[k].link);
+	guests_close(&s->guests);
 	peers_release(&s->before);
 	peers_release(&s->behind);
 	if (s->env.coordinator)
