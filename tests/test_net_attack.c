@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "net/net.h"
 #include "net/tls_crypt.h"
 #include "net/tls_head.h"
@@ -301,6 +302,39 @@ static void a_flood(void **state)
 	}
 }
 
+static int refusals, left_out;
+static void count_refusals(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	refusals += strstr(line, "refused a connection from 127.0.0.1") != NULL;
+	sscanf(line, "%d more connections were refused", &left_out);
+}
+
+/* The log of one who is refused again and again: some lines, then how many there were. */
+static void refusals_are_counted(void **state)
+{
+	(void)state;
+	enum { N = 25 };
+	struct net *n, *m;
+	struct link *l;
+	char at[NET_ADDRESS];
+	for (int i = 0; i < 2; i++)
+		OK(key_pair_generate(&key[i], &err));
+	OK(net_open("tls", &(struct net_options){ .key = &key[0] }, &n, &err));
+	OK(net_listen(n, "127.0.0.1:0", at, &err));
+	OK(net_open("tls", &(struct net_options){ .key = &key[1] }, &m, &err));
+	refusals = left_out = 0;
+	log_set_sink(count_refusals, NULL, LOG_WARN);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(net_connect(m, at, key[0].pub, SOON, &l, &err), ERR_NET);
+	net_close(m, 0);
+	net_close(n, 0);
+	log_set_sink(NULL, NULL, LOG_INFO);
+	assert_int_equal(refusals, LOG_LIMIT);
+	assert_int_equal(left_out, N - LOG_LIMIT);
+}
+
 /* ---- a hostile peer ------------------------------------------------------------------------- */
 
 /* A listener here, a link to it that is only a socket. `window`: what the socket announces. */
@@ -488,6 +522,7 @@ int main(void)
 		cmocka_unit_test(silent_strangers),
 		cmocka_unit_test(long_first_words),
 		cmocka_unit_test(a_flood),
+		cmocka_unit_test(refusals_are_counted),
 		cmocka_unit_test(heads_that_lie),
 		cmocka_unit_test(more_than_the_window),
 		cmocka_unit_test(endless_window),

@@ -187,6 +187,13 @@ static void not_dumpable(void **state)
 	}
 	assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_DUMPABLE, 1);
+		_exit(key_pair_generate(&k, &e) < 0 || prctl(PR_GET_DUMPABLE) != 0);
+	}
+	assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
 	unlink(path);
 	unlink(beside);
 }

@@ -266,6 +266,48 @@ static void what_goes_wrong_is_one_line(void **state)
 	tiny_remove(&s.t);
 }
 
+/* How often a log says so. */
+static int times(const struct process *p, const char *what)
+{
+	char *t = site_text(p->log);
+	int n = 0;
+	for (const char *at = t; (at = strstr(at, what)); at++)
+		n++;
+	mem_free(t);
+	return n;
+}
+
+/* In the file or in an option: one line of warning for each process that somebody started. */
+static void insecure_is_said(void **state)
+{
+	(void)state;
+	struct site s;
+	char text[400];
+	site_make(&s);
+	snprintf(text, sizeof text,
+		 "coordinator: {hostname: c, ip: 127.0.0.1, port: %d, device: none}\n"
+		 "workers:\n- {id: a, hostname: a, ip: 127.0.0.2, port: %d, device: cpu}\n"
+		 "- {id: b, hostname: b, ip: 127.0.0.3, port: %d, device: cpu}\n",
+		 s.port, s.port + 1, s.port + 2);
+	site_configuration(&s, "open", 0, text);
+	struct process w = site_start(&s, "worker", "--worker", "a", "open.yaml", "insecure=true",
+				      NULL),
+		       p;
+	until(&w, "listens");
+	p = site_start(&s, "train", "--insecure", "open.yaml", "max_steps=1", "warmup_steps=0",
+		       NULL);
+	must_succeed(&p);
+	must_succeed(&w);
+	assert_int_equal(times(&p, "insecure is set: links are neither encrypted"), 1);
+	assert_int_equal(times(&w, "insecure is set: links are neither encrypted"), 1);
+	site_configuration(&s, "two", 2, "");
+	p = site_start(&s, "train", "two.yaml", "insecure=true", "max_steps=1", "warmup_steps=0",
+		       "overwrite_output_dir=true", NULL);
+	must_succeed(&p);
+	assert_int_equal(times(&p, "insecure is set: it has no effect"), 1);
+	tiny_remove(&s.t);
+}
+
 /* Ctrl-C at the coordinator, then at a worker: saved and finished everywhere, and the resumed run
  * is the uninterrupted one. */
 static void interrupted_anywhere_is_saved(void **state)
@@ -334,6 +376,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(plans_by_itself),
 		cmocka_unit_test(a_worker_without_the_model),
 		cmocka_unit_test(what_goes_wrong_is_one_line),
+		cmocka_unit_test(insecure_is_said),
 		cmocka_unit_test(interrupted_anywhere_is_saved),
 		cmocka_unit_test(interrupted_before_the_first_step),
 	};

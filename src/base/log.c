@@ -47,3 +47,36 @@ void log_line(enum log_level level, const char *fmt, ...)
 		sink(sink_ctx, level, line);
 	pthread_mutex_unlock(&lock);
 }
+
+/* ---- limits ---- */
+
+static bool minute_is_over(const struct log_limit *l, int64_t now)
+{
+	return now - l->since > 60 * (int64_t)1000000000;
+}
+
+bool log_limit_allows(struct log_limit *l, int64_t now)
+{
+	if (!l->said || minute_is_over(l, now)) {
+		l->owed += l->left_out;
+		l->since = now;
+		l->said = l->left_out = 0;
+	}
+	if (l->said < LOG_LIMIT) {
+		l->said++;
+		return true;
+	}
+	l->left_out++;
+	return false;
+}
+
+unsigned log_limit_left_out(struct log_limit *l, int64_t now)
+{
+	unsigned n = l->owed;
+	l->owed = 0;
+	if (minute_is_over(l, now)) {
+		n += l->left_out;
+		l->left_out = 0;
+	}
+	return n;
+}

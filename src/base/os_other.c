@@ -3,6 +3,7 @@
 #include "base/os.h"
 
 #if !defined(__linux__) || defined(HS_OS_OTHER)
+#include <sys/resource.h>
 #include <unistd.h>
 
 void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p)
@@ -46,7 +47,8 @@ void os_drop_pages(void *p, size_t n)
 	(void)n;
 }
 
-void os_forbid_tracing(void) {}
+/* Of the two only the core file is within POSIX. */
+void os_forbid_tracing(void) { setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }); }
 
 const char *os_self_exe(void) { return NULL; }
 

@@ -3,6 +3,8 @@
 #include "job/network.h"
 
 #include "base/err.h"
+#include "base/log.h"
+#include "base/os.h"
 #include "net/address.h"
 
 #include <errno.h>
@@ -32,6 +34,13 @@ static bool is_loopback(const char *ip, const char *hostname)
 int network_check(const struct config *c, struct err *e)
 {
 	const struct config_coordinator *o = &c->coordinator;
+	/* A worker that was started here shares its coordinator's terminal, which has said it. */
+	if (o->given && c->insecure && !os_die_with_parent())
+		log_warn("%s: insecure is set: %s", c->path,
+			 o->public_key ? "it has no effect as long as the machines have keys"
+				       : "links are neither encrypted nor authenticated; anyone "
+					 "who reaches a port can join the job, read what goes "
+					 "over it and give orders");
 	if (!o->given || o->public_key || c->insecure)
 		return 0;
 	const char *ip = o->ip, *name = o->hostname, *far = NULL;

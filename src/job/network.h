@@ -9,7 +9,8 @@
 
 struct err;
 
-/* Without keys every address must be one of loopback, unless the user allows more (insecure).
+/* Without keys every address must be one of loopback, unless the user allows more (insecure), which
+ * is said in a warning each time.
  * ERR_USAGE says which commands make keys. */
 int network_check(const struct config *c, struct err *e);
 /* This process's end of the network, with its key and the public keys of all machines. `listed`:

@@ -180,6 +180,7 @@ static bool pair_of(const uint8_t sec[KEY_BYTES], struct key_pair *k_p)
 int key_pair_generate(struct key_pair *k_p, struct err *e)
 {
 	uint8_t sec[KEY_BYTES];
+	os_forbid_tracing();
 	bool ok = RAND_priv_bytes(sec, sizeof sec) == 1 && pair_of(sec, k_p);
 	OPENSSL_cleanse(sec, sizeof sec);
 	return ok ? 0
@@ -262,6 +263,7 @@ int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(e, errno, "%s: cannot open the secret key", path);
+	os_forbid_tracing(); /* before the key is in this process's memory */
 	struct stat st;
 	char text[128];
 	ssize_t n = -1;
@@ -291,8 +293,6 @@ int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 		rc = no_key(cut, SECRET, wrong, path, e);
 	else if (!pair_of(raw, k_p))
 		rc = err_set(e, ERR_INTERNAL, "%s: OpenSSL refuses the key", path);
-	else
-		os_forbid_tracing();
 	OPENSSL_cleanse(text, sizeof text);
 	OPENSSL_cleanse(key, sizeof key);
 	OPENSSL_cleanse(raw, sizeof raw);

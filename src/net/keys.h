@@ -9,8 +9,8 @@
  * The private key lies in a file of one line, mode 0600, created with O_EXCL so that an existing
  * key is never overwritten; the public key beside it in FILE.pub. A private key file that group or
  * others can read or write is refused. The public key follows from the private one. A process that
- * has loaded a private key writes no core file and cannot be traced by others of its user
- * (PR_SET_DUMPABLE). */
+ * loads or makes a private key from then on writes no core file and cannot be traced by others of
+ * its user (os_forbid_tracing). */
 #ifndef HS_NET_KEYS_H
 #define HS_NET_KEYS_H
 

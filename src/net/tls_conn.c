@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 enum {
@@ -16,13 +15,12 @@ enum {
 	AHEAD = 64 << 10,     /* plain reads of less than this are made at once */
 	TURN = 1 << 20,       /* bytes each way before others have their turn */
 	PLAIN_MOST = 1 << 18, /* bytes of one plain write */
-	LINES = 10,           /* about strangers, a minute */
 	ACCEPTS = 256,        /* links that wait for net_accept */
 };
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct conn_log *log)
+struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct log_limit *log)
 {
 	struct conn *c = mem_zalloc(sizeof *c);
 	if (!c)
@@ -115,15 +113,6 @@ static void fails(struct conn *c, enum conn_end end)
 
 /* ---- strangers ------------------------------------------------------------------------------ */
 
-static bool may_report(struct conn *c)
-{
-	if (c->now - c->log->since > 60 * (int64_t)1000000000) {
-		c->log->since = c->now;
-		c->log->count = 0;
-	}
-	return c->log->count++ < LINES;
-}
-
 /* Whether the key that a peer shows is the right one. */
 static bool accept_key(void *conn, const char *key)
 {
@@ -135,7 +124,7 @@ static bool accept_key(void *conn, const char *key)
 		return true;
 	if (!c->accepted)
 		c->end = END_WRONG_KEY;
-	else if (may_report(c))
+	else if (log_limit_allows(c->log, c->now))
 		log_warn("refused a connection from %s: its public key %s is not on this machine's "
 			 "list",
 			 c->from, key);

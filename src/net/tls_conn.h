@@ -8,6 +8,7 @@
 
 #include <sys/socket.h>
 
+#include "base/log.h"
 #include "net/net_priv.h"
 #include "net/tls_crypt.h"
 #include "net/tls_head.h"
@@ -42,17 +43,11 @@ enum conn_end {
 	END_MEMORY
 };
 
-/* So many lines a minute about strangers. */
-struct conn_log {
-	int64_t since;
-	unsigned count;
-};
-
 struct conn {
 	struct net *net;
 	struct crypt_ctx *keys; /* NULL: without encryption and identity */
-	struct conn_log *log;
-	struct link *link; /* NULL: accepted, no hello yet */
+	struct log_limit *log;  /* about strangers */
+	struct link *link;      /* NULL: accepted, no hello yet */
 	enum conn_state state;
 	enum conn_end end;
 	bool accepted;
@@ -104,7 +99,7 @@ struct conn {
 };
 
 /* NULL: memory is out. `keys` NULL: plain. */
-struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct conn_log *log);
+struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct log_limit *log);
 void conn_free(struct conn *c); /* closes the socket */
 
 /* A socket that is connected: handshake and hello begin. */

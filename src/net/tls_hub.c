@@ -44,7 +44,7 @@ struct hub {
 	bool quitting, more, guests_wait;
 	unsigned strangers;
 	int64_t now, next_timer, guests_time, guests_at;
-	struct conn_log log;
+	struct log_limit log;
 };
 
 /* ---- what users' calls do ------------------------------------------------------------------- */
@@ -352,6 +352,8 @@ static void settle(struct hub *h, struct conn *c, bool was_stranger)
 		not_up(h, c);
 	h->more |= c->more_in || c->more_out;
 	h->next_timer = sooner(h->next_timer, due(h, c));
+	if (h->log.left_out)
+		h->next_timer = sooner(h->next_timer, h->log.since + 61 * SECOND);
 	watch(h, c);
 }
 
@@ -446,11 +448,22 @@ static void check(struct hub *h, struct conn *c)
 	}
 }
 
+/* What the limit of lines about strangers left out. */
+static void report_left_out(struct hub *h, int64_t now)
+{
+	unsigned n = log_limit_left_out(&h->log, now);
+	if (n)
+		log_warn("%u more connections were refused and are not listed: their public keys "
+			 "are not on this machine's list either",
+			 n);
+}
+
 static void timers(struct hub *h)
 {
 	if (h->now < h->next_timer)
 		return;
-	h->next_timer = NET_FOREVER;
+	report_left_out(h, h->now);
+	h->next_timer = h->log.left_out ? h->log.since + 61 * SECOND : NET_FOREVER;
 	for (struct conn *c = h->conns; c; c = c->next) {
 		check(h, c);
 		h->next_timer = sooner(h->next_timer, due(h, c));
@@ -626,9 +639,11 @@ static void *hub_main(void *hub)
 			quit(h);
 		sweep(h);
 		if (h->quitting && !h->conns)
-			return NULL;
+			break;
 		wait_for_events(h);
 	}
+	report_left_out(h, NET_FOREVER);
+	return NULL;
 }
 
 /* ---- beginning and end ---------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool guest_has_key(const struct link *l, const char *key)
@@ -26,11 +27,18 @@ static void take_out(struct guests *g, int k)
 	g->list[g->n] = (struct guest){ 0 };
 }
 
+/* Others can cause these lines at will. */
+static void warn(struct guests *g, const struct link *l, const char *what, const char *why)
+{
+	if (log_limit_allows(&g->log, clock_now()))
+		log_warn("a connection from %s is %s: %s", link_address(l), what, why);
+}
+
 static void dismiss(struct guests *g, int k, const char *why)
 {
 	struct link *l = g->list[k].link;
 	if (why) {
-		log_warn("a connection from %s is refused: %s", link_address(l), why);
+		warn(g, l, "refused", why);
 		hello_refuse(l, why);
 	}
 	link_close(l);
@@ -59,6 +67,7 @@ static bool hear(struct guests *g, int k)
 	struct net_msg msg;
 	struct frame f;
 	struct err e = { 0 };
+	char why[64];
 	if (v->known && (v->h.role == HELLO_COORDINATOR || link_state(v->link) != LINK_LOST))
 		return true; /* a coordinator that has left may have said why */
 	if (v->known) {
@@ -69,14 +78,13 @@ static bool hear(struct guests *g, int k)
 	if (rc < 0) {
 		/* not only closed: another program, or another version of this one */
 		if (e.code == ERR_PROTOCOL)
-			log_warn("a connection from %s is cut off: %s", link_address(v->link),
-				 e.msg);
+			warn(g, v->link, "cut off", e.msg);
 		dismiss(g, k, NULL);
 		return false;
 	}
 	if (rc == 0 && clock_now() > v->hello_by) {
-		log_warn("a connection from %s is closed: it did not say HELLO within %g s",
-			 link_address(v->link), GUESTS_PATIENCE);
+		snprintf(why, sizeof why, "it did not say HELLO within %g s", GUESTS_PATIENCE);
+		warn(g, v->link, "closed", why);
 		dismiss(g, k, NULL);
 		return false;
 	}
@@ -91,10 +99,19 @@ static bool hear(struct guests *g, int k)
 	return rc >= 0;
 }
 
+static void report_left_out(struct guests *g, int64_t now)
+{
+	unsigned n = log_limit_left_out(&g->log, now);
+	if (n)
+		log_warn("%u more connections were refused, cut off or closed; they are not listed",
+			 n);
+}
+
 void guests_let_in(struct guests *g)
 {
 	struct link *l;
 	struct err ignored = { 0 };
+	report_left_out(g, clock_now());
 	for (int k = 0; k < g->n;)
 		k += hear(g, k);
 	while (net_accept(g->net, NET_NOW, &l, &ignored) > 0) {
@@ -156,4 +173,5 @@ void guests_close(struct guests *g)
 {
 	while (g->n)
 		dismiss(g, g->n - 1, NULL);
+	report_left_out(g, NET_FOREVER);
 }

@@ -9,6 +9,7 @@
 #ifndef HS_WORKER_GUESTS_H
 #define HS_WORKER_GUESTS_H
 
+#include "base/log.h"
 #include "net/net.h"
 #include "proto/hello.h"
 
@@ -29,6 +30,7 @@ struct guests {
 	struct guest list[GUESTS_MOST];
 	int n;
 	bool called_off; /* the coordinator said ABORT where HELLO was due */
+	struct log_limit log;
 };
 
 /* Accepts what has connected and reads the HELLOs that have come, without waiting. */

@@ -23,7 +23,7 @@ enum { WINDOW = 1 << 14, LARGEST = 1 << 13, MOST_ORDERS = 64 };
 static struct key_pair key[2];
 static struct net *nets[2];
 static struct crypt_ctx *keys[2]; /* ours, theirs */
-static struct conn_log no_log = { .since = INT64_MAX / 2 };
+static struct log_limit no_log = { .since = INT64_MAX / 2, .said = LOG_LIMIT };
 
 struct end {
 	struct conn *c; /* ours */
