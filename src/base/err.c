@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* err.c - see err.h. Messages are cut, never overflowed; a message never contains a newline. */
+/* err.c - see err.h. Messages are cut, never overflowed; a message is one line that any terminal
+ * can show. */
 #include "base/err.h"
+
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static void one_line(char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = ' ';
-}
-
 int err_vset(struct err *e, int code, const char *fmt, va_list ap)
 {
 	vsnprintf(e->msg, sizeof e->msg, fmt, ap);
-	one_line(e->msg);
+	text_safe_str(e->msg, TEXT_LINE);
 	e->code = code;
 	return code;
 }
@@ -51,7 +47,7 @@ int err_prefix(struct err *e, const char *fmt, ...)
 	va_end(ap);
 	size_t n = strlen(e->msg);
 	snprintf(e->msg + n, sizeof e->msg - n, ": %s", old);
-	one_line(e->msg);
+	text_safe_str(e->msg, TEXT_LINE);
 	return e->code;
 }
 

@@ -2,6 +2,8 @@
 /* log.c - see log.h. */
 #include "base/log.h"
 
+#include "base/text.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,6 +44,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof line, fmt, ap);
 	va_end(ap);
+	text_safe_str(line, TEXT_LINE);
 	pthread_mutex_lock(&lock);
 	if (sink && level >= sink_least)
 		sink(sink_ctx, level, line);

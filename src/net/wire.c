@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 struct wire_writer wire_write(void *p, size_t cap)
 {
@@ -151,8 +152,9 @@ void wire_get_str(struct wire_reader *r, char *out, size_t cap)
 	}
 	if (!s)
 		n = 0;
-	for (size_t i = 0; i < n; i++)
-		out[i] = (unsigned char)s[i] < ' ' || s[i] == 0x7f ? ' ' : s[i];
+	if (n)
+		memcpy(out, s, n);
+	n = text_safe(out, n, TEXT_LINE);
 	if (cap)
 		out[n] = 0;
 }

@@ -3,32 +3,14 @@
 #include "report/text.h"
 
 #include "base/buf.h"
+#include "base/text.h"
 
 #include <stdint.h>
 #include <string.h>
 #include <utf8proc.h>
 
 /* Bytes of the character at `s`, or 0 when it cannot be shown. */
-static size_t character(const char *s)
-{
-	const unsigned char *p = (const unsigned char *)s;
-	if (p[0] < 0x80)
-		return p[0] >= 0x20 && p[0] != 0x7f;
-	size_t n = p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
-	uint32_t v = p[0] & (0xffu >> (n + 1));
-	if (p[0] >= 0xf5)
-		return 0;
-	for (size_t i = 1; i < n; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		v = v << 6 | (p[i] & 0x3fu);
-	}
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	bool control = v < 0xa0 || (v >= 0x200b && v <= 0x200f) || (v >= 0x2028 && v <= 0x202e) ||
-		       (v >= 0x2060 && v <= 0x206f) || v == 0xfeff || (v & 0xfffe) == 0xfffe;
-	return n && v >= least[n] && v <= 0x10ffff && !(v >= 0xd800 && v < 0xe000) && !control ? n
-											       : 0;
-}
+static size_t character(const char *s) { return text_char(s, strnlen(s, 4), TEXT_LINE); }
 
 static void clean(const char *s, size_t most, void (*put)(void *ctx, const char *p, size_t n),
 		  void *ctx)

@@ -2,8 +2,7 @@
 /* text.h - texts from files and from other machines, made safe to show in a page, in a picture or
  * on a terminal.
  *
- * Invalid UTF-8 and unprintable characters (controls, escape sequences, marks that change the
- * direction of writing) become '?'. */
+ * Invalid UTF-8 and unprintable characters become '?'; base/text.h says which those are. */
 #ifndef HS_REPORT_TEXT_H
 #define HS_REPORT_TEXT_H
 
