@@ -4,13 +4,12 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 void buf_init(struct buf *b) { *b = (struct buf)BUF_INIT; }
@@ -101,39 +100,31 @@ int buf_ok(const struct buf *b, struct err *e)
 
 int buf_read_file(struct buf *b, const char *path, uint64_t limit, struct err *e)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "%s", path);
-	struct stat st;
-	int rc = 0;
+	int fd, rc = 0;
+	uint64_t size;
+	TRY(open_read(path, &fd, &size, e));
 	struct buf r = BUF_INIT;
 	if (!limit)
 		limit = 1ull << 30;
-	if (fstat(fd, &st) < 0) {
-		rc = err_sys(e, errno, "%s", path);
-	} else if (S_ISDIR(st.st_mode)) {
-		rc = err_set(e, ERR_INPUT, "%s: is a folder, a file was expected", path);
-	} else {
-		if (S_ISREG(st.st_mode) && (uint64_t)st.st_size <= limit)
-			buf_reserve(&r, (size_t)st.st_size);
-		char chunk[65536];
-		while (!rc && !r.failed) {
-			ssize_t n = read(fd, chunk, sizeof chunk);
-			if (n < 0 && errno == EINTR)
-				continue;
-			if (n < 0)
-				rc = err_sys(e, errno, "%s: reading", path);
-			if (n <= 0)
-				break;
-			if (r.n + (size_t)n > limit)
-				rc = err_set(e, ERR_INPUT, "%s: larger than %llu bytes", path,
-					     (unsigned long long)limit);
-			else
-				buf_add(&r, chunk, (size_t)n);
-		}
-		if (!rc)
-			rc = buf_ok(&r, e);
+	if (size <= limit)
+		buf_reserve(&r, (size_t)size);
+	char chunk[65536];
+	while (!rc && !r.failed) {
+		ssize_t n = read(fd, chunk, sizeof chunk);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			rc = err_sys(e, errno, "%s: reading", path);
+		if (n <= 0)
+			break;
+		if (r.n + (size_t)n > limit)
+			rc = err_set(e, ERR_INPUT, "%s: larger than %llu bytes", path,
+				     (unsigned long long)limit);
+		else
+			buf_add(&r, chunk, (size_t)n);
 	}
+	if (!rc)
+		rc = buf_ok(&r, e);
 	close(fd);
 	if (rc < 0) {
 		buf_release(&r);

@@ -2,10 +2,14 @@
 /* json.h - reading and writing JSON with jansson, so that every error names file, line and key.
  *
  * Reading: json_parse_file() for whole documents; the json_get_* functions fetch a member of an
- * object. `where` is the beginning of an error message, usually the path of the file. A
- * missing member is an error for json_need_*, and leaves the output as it was for json_opt_*.
- * Members with a wrong type or outside [lo, hi] are errors for both; JSON null counts as missing.
- * NaN and infinities do not exist in JSON. Strings stay owned by the document. */
+ * object. `where` is the beginning of an error message, usually the path of the file. A missing
+ * member is an error for json_need_*, and leaves the output as it was for json_opt_*. Members with
+ * a wrong type or outside [lo, hi] are errors for both; JSON null counts as missing. NaN and
+ * infinities do not exist in JSON. Strings stay owned by the document.
+ *
+ * Memory: a value takes up to 240 bytes and may be written with two, so before a text is parsed its
+ * values are counted, and a text that would take more than the caller allows is refused. The bytes
+ * of its strings are not counted: they take at most twice the size of the text. */
 #ifndef HS_BASE_JSON_H
 #define HS_BASE_JSON_H
 
@@ -16,8 +20,28 @@
 struct err;
 struct buf;
 
+/* What the values of a document may take, in bytes, where the caller names no other limit; a
+ * model's configuration, from a file and from a coordinator; a line of a file of ours. */
+#define JSON_MEMORY (64ull << 20)
+#define JSON_MEMORY_CONFIG (16ull << 20)
+#define JSON_MEMORY_LINE (1ull << 20)
+/* Vocabularies and headers of large models: 260 MB for 262,144 tokens with 514,906 merges, 310 MB
+ * for a header with 300,000 tensors. */
+#define JSON_MEMORY_TABLE (512ull << 20)
+
+/* A file of at most `limit` bytes (0: 1 GiB). */
 int json_parse_file(const char *path, uint64_t limit, json_t **doc_p, struct err *e);
 int json_parse_text(const char *text, size_t n, const char *where, json_t **doc_p, struct err *e);
+int json_parse_file_in(const char *path, uint64_t limit, uint64_t memory, json_t **doc_p,
+		       struct err *e);
+int json_parse_text_in(const char *text, size_t n, const char *where, uint64_t memory,
+		       json_t **doc_p, struct err *e);
+
+/* Bytes that the values of a text take when it is parsed, at most, without the text of its strings;
+ * any text, valid JSON or not. */
+uint64_t json_memory(const char *text, size_t n);
+int json_check_memory(const char *text, size_t n, const char *where, uint64_t memory,
+		      struct err *e);
 
 int json_need_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi,
 		  int64_t *v_p, struct err *e);

@@ -121,7 +121,8 @@ static void add_metrics(json_t *o, const char *path)
 		return;
 	for (const char *p = b.p, *end = b.p + b.n, *nl;
 	     p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
-		json_t *line = json_loadb(p, (size_t)(nl - p), 0, NULL);
+		json_t *line = NULL;
+		json_parse_text_in(p, (size_t)(nl - p), path, JSON_MEMORY_LINE, &line, &e);
 		json_t **from = json_object_get(line, "val_loss") ? &val_first : &first,
 		       **to = from == &first ? &last : &val_last;
 		if (line && !*from)

@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "data/dataset_kind.h"
 #include "data/records.h"
@@ -160,6 +161,7 @@ static int encode_record(struct encoding *x, const struct dataset_kind *kind, bo
 		return kind->plain(x, r->text, r->n, e);
 	}
 	json_error_t je;
+	TRY(json_check_memory(r->text, r->n, "a record", JSON_MEMORY, e));
 	json_t *doc = json_loadb(r->text, r->n,
 				 JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (!doc) {

@@ -6,12 +6,11 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define WINDOW (256u << 10)
@@ -340,14 +339,8 @@ int records_open(const char *path, bool plain_ok, struct records **r_p, struct e
 	r->line = 1;
 	r->path = mem_strdup(path);
 	int rc = 0;
-	struct stat st;
-	if (!r->path)
-		rc = err_nomem(e, strlen(path), "a path");
-	else if ((r->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 || fstat(r->fd, &st) < 0)
-		rc = err_sys(e, errno, "%s", path);
-	else if (S_ISDIR(st.st_mode))
-		rc = err_set(e, ERR_INPUT, "%s: is a folder, a file of records was expected", path);
-	else
+	rc = r->path ? open_stream(path, &r->fd, e) : err_nomem(e, strlen(path), "a path");
+	if (rc >= 0)
 		rc = recognise(r, plain_ok, e);
 	if (rc < 0) {
 		records_close(r);

@@ -286,7 +286,7 @@ int tokenizer_from_file(const char *tokenizer_json, const json_t *tokenizer_conf
 			struct tokenizer **t_p, struct err *e)
 {
 	json_t *doc = NULL;
-	TRY(json_parse_file(tokenizer_json, FILE_MAX, &doc, e));
+	TRY(json_parse_file_in(tokenizer_json, FILE_MAX, JSON_MEMORY_TABLE, &doc, e));
 	int rc = tokenizer_from_json(doc, tokenizer_config, tokenizer_json, t_p, e);
 	json_decref(doc);
 	return rc;

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -80,23 +81,46 @@ static void release(struct atomic_file *f)
 	*f = (struct atomic_file){ -1, NULL, NULL };
 }
 
-/* Opens the temporary file, empty and locked, so that several processes write the same file one
- * after the other. -1 with errno. */
+/* Locked, or on a file system without locks. */
+static bool locked(int fd) { return !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; }
+
+/* The name still leads to the open file: the holder of a lock may rename or remove it. */
+static bool same_file(int fd, const char *path)
+{
+	struct stat mine, there;
+	return !fstat(fd, &mine) && !lstat(path, &there) && mine.st_ino == there.st_ino &&
+	       mine.st_dev == there.st_dev;
+}
+
+/* Removes what is at the temporary name; it is never written to, as it may lead to somebody else's
+ * file. 0: another process is writing it; -1 with errno. */
+static int remove_left(const char *tmp)
+{
+	int fd = open_write(tmp, OPEN_LOCK, 0600);
+	bool strange = fd < 0 && (errno == ELOOP || errno == EMLINK || errno == EINVAL);
+	if (fd < 0 && !strange)
+		return -1;
+	bool mine = strange || (locked(fd) && same_file(fd, tmp));
+	int rc = mine ? !unlink(tmp) || errno == ENOENT ? 1 : -1 : 0, errnum = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = errnum;
+	return rc;
+}
+
+/* Opens the temporary file, new and locked, so that several processes write the same file one after
+ * the other. -1 with errno. */
 static int open_locked(const char *tmp)
 {
 	for (int tries = 0; tries < 300; tries++) {
-		struct stat mine, there;
-		int fd = open(tmp, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-		if (fd < 0)
-			return -1;
-		/* some file systems have no locks */
-		bool locked = !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK;
-		/* the previous holder of the lock may have renamed the file that was opened here */
-		if (locked && !fstat(fd, &mine) && !lstat(tmp, &there) &&
-		    mine.st_ino == there.st_ino && !ftruncate(fd, 0))
+		int fd = open_write(tmp, OPEN_NEW, 0666), rc = 1;
+		if (fd >= 0 && locked(fd) && same_file(fd, tmp))
 			return fd;
-		close(fd);
-		if (!locked)
+		if (fd >= 0)
+			close(fd);
+		else if (errno != EEXIST || (rc = remove_left(tmp)) < 0)
+			return -1;
+		if (!rc)
 			usleep(10000);
 	}
 	errno = EBUSY;

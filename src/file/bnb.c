@@ -150,7 +150,7 @@ int bnb_open(const char *path, const char *name, const struct st_tensor *weight,
 		rc = err_set(e, ERR_INPUT, "%s: must be at most 65536 bytes of text", where.p);
 		goto out;
 	}
-	TRYOUT(json_parse_text(state->data, state->bytes, where.p, &o, e));
+	TRYOUT(json_parse_text_in(state->data, state->bytes, where.p, JSON_MEMORY_LINE, &o, e));
 	TRYOUT(open_state(o, where.p, weight, part, a, &out, &v, e));
 	for (int i = 0; i < BNB_PARTS; i++)
 		out.bytes += part[i] ? part[i]->bytes : 0;

@@ -8,13 +8,13 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "file/ggml_blocks.h"
 #include "file/gguf.h"
 #include "file/gguf_config.h"
 #include "file/gguf_names.h"
 #include "file/model_format.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,10 +42,12 @@ static bool claims(const char *path)
 		return false;
 	if (n > 5 && !strcmp(path + n - 5, ".gguf"))
 		return true;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	bool yes = fd >= 0 && read(fd, magic, 4) == 4 && !memcmp(magic, "GGUF", 4);
-	if (fd >= 0)
-		close(fd);
+	int fd;
+	struct err ignored;
+	if (open_read(path, &fd, NULL, &ignored) < 0)
+		return false;
+	bool yes = read(fd, magic, 4) == 4 && !memcmp(magic, "GGUF", 4);
+	close(fd);
 	return yes;
 }
 

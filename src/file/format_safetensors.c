@@ -241,7 +241,7 @@ static int open_files(struct model_file *f, const char *only, struct err *e)
 	TRY(existing_path(f, "model.safetensors.index.json", &path, e));
 	if (path) {
 		json_t *doc = NULL;
-		TRY(json_parse_file(path, INDEX_MAX, &doc, e));
+		TRY(json_parse_file_in(path, INDEX_MAX, JSON_MEMORY_TABLE, &doc, e));
 		int rc = open_sharded(f, path, doc, e);
 		json_decref(doc);
 		return rc;
@@ -414,7 +414,7 @@ static int folder_open(struct model_file *f, struct err *e)
 				      "and this as the adapter"
 				    : "has no config.json, so it is not a model's folder");
 	}
-	TRY(json_parse_file(path, CONFIG_MAX, &f->config, e));
+	TRY(json_parse_file_in(path, CONFIG_MAX, JSON_MEMORY_CONFIG, &f->config, e));
 	if (!json_is_object(f->config))
 		return err_set(e, ERR_INPUT, "%s: must be a JSON object", path);
 	TRY(check_quantisation(f, e));

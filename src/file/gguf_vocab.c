@@ -370,7 +370,7 @@ int gguf_vocab(const struct model_file *base, int64_t vocab, struct gguf_pairs *
 		pairs_str(p, "tokenizer.ggml.model", "none");
 		return 0;
 	}
-	TRY(json_parse_file(v.where, TOKENIZER_MAX, &doc, e));
+	TRY(json_parse_file_in(v.where, TOKENIZER_MAX, JSON_MEMORY_TABLE, &doc, e));
 	v.doc = doc;
 	v.model = json_object_get(doc, "model");
 	v.token = arena_alloc(&v.mem, v.n * sizeof *v.token);

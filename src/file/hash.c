@@ -4,13 +4,12 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HASH = 32, PIECE = 4 << 20, THREADS_MOST = 8 };
@@ -60,15 +59,8 @@ static void *hash_pieces(void *ctx)
 
 int hash_file(const char *path, char hex[HASH_HEX], uint64_t *bytes_p, struct err *e)
 {
-	struct stat st;
-	struct pieces p = { .fd = open(path, O_RDONLY | O_CLOEXEC) };
-	if (p.fd < 0)
-		return err_sys(e, errno, "%s", path);
-	if (fstat(p.fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		close(p.fd);
-		return err_set(e, ERR_IO, "%s: is not a file", path);
-	}
-	p.size = (uint64_t)st.st_size;
+	struct pieces p = { .fd = -1 };
+	TRY(open_read(path, &p.fd, &p.size, e));
 	p.n = (p.size + PIECE - 1) / PIECE;
 	p.hash = mem_array(p.n ? p.n : 1, HASH);
 	if (!p.hash) {

@@ -7,9 +7,9 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/open.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -44,7 +44,8 @@ static void describe_holder(int fd, char *out, size_t cap, char host[HOST])
 	const char *on = NULL;
 	char when[64] = "at an unknown time";
 	host[0] = 0;
-	if (n <= 0 || json_parse_text(text, (size_t)n, "lock", &doc, &ignored) < 0 ||
+	if (n <= 0 ||
+	    json_parse_text_in(text, (size_t)n, "lock", JSON_MEMORY_LINE, &doc, &ignored) < 0 ||
 	    json_need_str(doc, "lock", "host", &on, &ignored) < 0 ||
 	    json_need_int(doc, "lock", "pid", 1, INT32_MAX, &pid, &ignored) < 0 ||
 	    json_need_int(doc, "lock", "started", 0, INT64_MAX / 1000000000, &started, &ignored) <
@@ -81,7 +82,7 @@ static int open_locked(const char *path, int *other_p)
 {
 	for (int i = 0; i < TRIES; i++) {
 		struct stat mine, there;
-		int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+		int fd = open_write(path, OPEN_LOCK, 0666);
 		if (fd < 0)
 			return -1;
 		/* some file systems have no locks: there the file is only information */

@@ -3,6 +3,7 @@
 #include "file/map.h"
 
 #include "base/err.h"
+#include "base/open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,19 +13,10 @@
 
 int map_open(const char *path, struct file_map *m_p, struct err *e)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "%s", path);
-	struct stat st;
+	int fd, rc = 0;
 	struct file_map m = { NULL, 0 };
-	int rc = 0;
-	if (fstat(fd, &st) < 0) {
-		rc = err_sys(e, errno, "%s", path);
-	} else if (!S_ISREG(st.st_mode)) {
-		rc = err_set(e, ERR_INPUT, "%s: is %s, a regular file was expected", path,
-			     S_ISDIR(st.st_mode) ? "a folder" : "a special file");
-	} else if (st.st_size > 0) {
-		m.size = (uint64_t)st.st_size;
+	TRY(open_read(path, &fd, &m.size, e));
+	if (m.size > 0) {
 		void *p = mmap(NULL, m.size, PROT_READ, MAP_SHARED, fd, 0);
 		if (p == MAP_FAILED)
 			rc = err_sys(e, errno, "%s: mapping %llu bytes", path,

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "file/atomic.h"
 
 #include <dirent.h>
@@ -53,7 +54,7 @@ int cache_hold(const char *dir)
 	if (dir_make(dir, &ignored) < 0 ||
 	    snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path)
 		return -1;
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int fd = open_write(path, OPEN_LOCK, 0600);
 	if (fd >= 0 && flock(fd, LOCK_SH) < 0) {
 		close(fd);
 		return -1;

@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "base/os.h"
 
 #define PUBLIC "hs1-"
@@ -260,20 +261,17 @@ int key_default_path(char *path_p, size_t cap, bool make_folder, struct err *e)
 
 int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "%s: cannot open the secret key", path);
+	int fd, rc = open_read(path, &fd, NULL, e);
+	if (rc < 0)
+		return err_prefix(e, "the secret key");
 	os_forbid_tracing(); /* before the key is in this process's memory */
 	struct stat st;
 	char text[128];
 	ssize_t n = -1;
-	int rc = 0;
 	/* Asked of the open file, so that nobody can swap it between the question and the
 	 * reading. */
 	if (fstat(fd, &st) < 0)
 		rc = err_sys(e, errno, "%s: cannot ask for its mode", path);
-	else if (!S_ISREG(st.st_mode))
-		rc = err_set(e, ERR_USAGE, "%s: not a regular file", path);
 	else if (st.st_uid != geteuid() && geteuid() != 0)
 		rc = err_set(e, ERR_USAGE, "%s: the secret key belongs to another user", path);
 	else if (st.st_mode & 077)

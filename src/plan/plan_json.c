@@ -237,7 +237,7 @@ int plan_read_text(const struct profile *p, const struct plan_options *o, const 
 	json_t *doc = NULL;
 	int rc;
 
-	TRY(json_parse_text(text, n, where, &doc, e));
+	TRY(json_parse_text_in(text, n, where, JSON_MEMORY_TABLE, &doc, e));
 	*out = (struct plan){ .mem = ARENA_INIT, .objective_ms = NAN, .over_device = -1 };
 	rc = read_plan(p, o, doc, where, out, e);
 	json_decref(doc);

@@ -376,7 +376,7 @@ int profile_read_text(struct profile *p, const char *s, size_t n, const char *wh
 	json_t *doc = NULL;
 	int rc;
 
-	TRY(json_parse_text(s, n, where, &doc, e));
+	TRY(json_parse_text_in(s, n, where, JSON_MEMORY_TABLE, &doc, e));
 	*p = (struct profile){ .mem = ARENA_INIT };
 	p->embedding_parameters = p->head_parameters = p->layer_gib = p->embedding_gib =
 		p->head_gib = NAN;

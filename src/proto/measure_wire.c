@@ -91,7 +91,8 @@ int measure_request_read(const void *payload, size_t n, struct measure_request *
 		return err_set(e, ERR_PROTOCOL, "PROFILE: no microbatch size is named");
 	TRY(check_request(q, e));
 	json_t *doc;
-	TRY(json_parse_text(text, len, "PROFILE: the model's configuration", &doc, e));
+	TRY(json_parse_text_in(text, len, "PROFILE: the model's configuration", JSON_MEMORY_CONFIG,
+			       &doc, e));
 	int rc = model_config_read(doc, "PROFILE: the model's configuration", &q->cfg, e);
 	json_decref(doc);
 	return rc;

@@ -239,7 +239,8 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	wire_get_str(r, p->model, sizeof p->model);
 	TRY(wire_read_end(r, "PLAN", e));
 	json_t *doc;
-	TRY(json_parse_text(text, len, "PLAN: the model's configuration", &doc, e));
+	TRY(json_parse_text_in(text, len, "PLAN: the model's configuration", JSON_MEMORY_CONFIG,
+			       &doc, e));
 	int rc = model_config_read(doc, "PLAN: the model's configuration", &p->cfg, e);
 	json_decref(doc);
 	return rc < 0 ? rc : check_plan(p, e);

@@ -7,10 +7,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "file/atomic.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +65,9 @@ static double read_number(const json_t *o, const char *key)
 static int take_line(struct metrics *m, const char *line, size_t n, int64_t last, bool *stays_p,
 		     struct err *e)
 {
-	json_t *o = json_loadb(line, n, 0, NULL);
+	json_t *o = NULL;
+	struct err ignored;
+	json_parse_text_in(line, n, m->path, JSON_MEMORY_LINE, &o, &ignored);
 	const json_t *step = json_object_get(o, "step");
 	int rc = 0;
 	*stays_p = json_is_integer(step) && json_integer_value(step) <= last;
@@ -120,14 +122,8 @@ int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, str
 	}
 	if (resume_step >= 0)
 		TRYOUT(cut_back(m, resume_step, e));
-	m->fd = open(m->path,
-		     O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume_step < 0 ? O_TRUNC : 0),
-		     0644);
-	if (m->fd < 0) {
-		rc = err_sys(e, errno, "cannot write %s", m->path);
-		goto out;
-	}
-	rc = 0;
+	TRYOUT(open_write_err(m->path, resume_step < 0 ? OPEN_EMPTY : OPEN_APPEND, 0666, &m->fd,
+			      e));
 	*m_p = m;
 out:
 	if (rc < 0)

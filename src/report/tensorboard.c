@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "file/atomic.h"
 #include "net/frame.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,11 +103,9 @@ int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e)
 		rc = err_set(e, ERR_IO, "%s: the path is too long", dir);
 		goto fail;
 	}
-	t->fd = open(t->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	if (t->fd < 0) {
-		rc = err_sys(e, errno, "cannot write %s", t->path);
+	rc = open_write_err(t->path, OPEN_APPEND, 0666, &t->fd, e);
+	if (rc < 0)
 		goto fail;
-	}
 	static const char version[] = "brain.Event:2";
 	unsigned char data[RECORD_MOST];
 	size_t at = put_time(data);

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "data/tokenizer.h"
 #include "file/atomic.h"
 
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH_MOST = 4096 };
 
@@ -53,23 +55,24 @@ static int copy_file(const char *from_dir, const char *name, const char *dir, bo
 	if (snprintf(from, sizeof from, "%s/%s", from_dir, name) >= PATH_MOST ||
 	    snprintf(to, sizeof to, "%s/%s", dir, name) >= PATH_MOST)
 		return err_set(e, ERR_INPUT, "%s: the path is too long", dir);
-	FILE *f = fopen(from, "rb");
-	*found_p = f != NULL;
-	if (!f)
-		return errno == ENOENT ? 0 : err_sys(e, errno, "%s", from);
+	int fd;
+	*found_p = access(from, F_OK) == 0 || errno != ENOENT;
+	if (!*found_p)
+		return 0;
+	TRY(open_read(from, &fd, NULL, e));
 	struct atomic_file out;
 	int rc = atomic_begin(to, &out, e);
 	if (rc < 0) {
-		fclose(f);
+		close(fd);
 		return rc;
 	}
 	static char part[65536];
-	size_t n;
-	while (rc >= 0 && (n = fread(part, 1, sizeof part, f)) > 0)
-		rc = atomic_write(&out, part, n, e);
-	if (rc >= 0 && ferror(f))
+	ssize_t n = 0;
+	while (rc >= 0 && ((n = read(fd, part, sizeof part)) > 0 || (n < 0 && errno == EINTR)))
+		rc = n > 0 ? atomic_write(&out, part, (size_t)n, e) : 0;
+	if (rc >= 0 && n < 0)
 		rc = err_sys(e, errno, "%s: reading", from);
-	fclose(f);
+	close(fd);
 	if (rc < 0) {
 		atomic_abort(&out);
 		return rc;

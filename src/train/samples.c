@@ -6,11 +6,13 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/open.h"
 #include "runtime/generate.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int encode(const struct job *j, const char *text, struct tokens *ids, struct err *e)
 {
@@ -42,11 +44,14 @@ static int add_line(const struct samples *s, const char *prompt, const struct bu
 	buf_addf(&b, ",\"tokens\":%lld,\"stopped\":%s}\n", (long long)tokens,
 		 stopped ? "true" : "false");
 	int rc = buf_ok(&b, e);
-	FILE *f = rc >= 0 ? fopen(path, "a") : NULL;
-	if (rc >= 0 && (!f || fwrite(b.p, 1, b.n, f) != b.n))
-		rc = err_sys(e, errno, "%s: writing", path);
-	if (f && fclose(f) && rc >= 0)
-		rc = err_sys(e, errno, "%s: writing", path);
+	int fd = -1;
+	if (rc >= 0)
+		rc = open_write_err(path, OPEN_APPEND, 0666, &fd, e);
+	ssize_t n = rc >= 0 ? write(fd, b.p, b.n) : 0;
+	if (rc >= 0 && n != (ssize_t)b.n)
+		rc = err_sys(e, n < 0 ? errno : ENOSPC, "%s: writing", path);
+	if (fd >= 0)
+		close(fd);
 	buf_release(&b);
 	return rc;
 }
