@@ -601,6 +601,35 @@ static void a_worker_says_what_it_is_at(void **state)
 	net_close(there, 0);
 }
 
+/* ---- workers that nobody reaches ---- */
+
+/* A worker that was started waits for a coordinator, whose attempt to connect fails at once: the
+ * session does not wait with it. */
+static void a_dial_that_fails_at_once(void **state)
+{
+	(void)state;
+	struct place p;
+	struct seat_spec seat[2];
+	struct session *s;
+	place_make(&p, 4, "gradient_accumulation_steps=2");
+	for (int kind = SEAT_THREAD; kind <= SEAT_PROCESS; kind++) {
+		/* the word of a loop address is no address of tls */
+		static const char *const argv[] = { "/bin/sh", "-c", "exec sleep 1000", NULL };
+		seats_make(seat, 1, kind == SEAT_THREAD ? "thread" : "process");
+		seat[0].kind = (enum seat_kind)kind;
+		struct session_options o = {
+			.seat = seat, .n = 1, .join_timeout = 1, .program = (char *const *)argv
+		};
+		MUST(net_open("tls", NULL, &o.net, &err));
+		int64_t began = clock_now();
+		assert_int_equal(session_join(&p.job, &o, &s, &err), ERR_USAGE);
+		printf("%s: %.1f s\n", err.msg, clock_seconds(clock_now() - began));
+		/* the worker would have waited for a minute */
+		assert_true(clock_seconds(clock_now() - began) < 40);
+	}
+	place_remove(&p);
+}
+
 /* ---- a ring of real workers ---- */
 
 struct real {
@@ -710,6 +739,7 @@ int main(void)
 		cmocka_unit_test(state_that_was_not_asked_for),
 		cmocka_unit_test(offers_that_no_plan_needs),
 		cmocka_unit_test(a_worker_says_what_it_is_at),
+		cmocka_unit_test(a_dial_that_fails_at_once),
 		cmocka_unit_test(large_messages_and_small_windows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

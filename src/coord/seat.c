@@ -29,7 +29,8 @@ static void *run_thread(void *ctx)
 				 .id = w->spec->id,
 				 .device = w->spec->device,
 				 .cache_dir = w->spec->cache_dir,
-				 .source = w->source };
+				 .source = w->source,
+				 .called_off = &w->called_off };
 	worker_serve(&o, &w->err);
 	net_close(w->net, 5);
 	w->net = NULL;
@@ -200,8 +201,9 @@ bool seat_replaced(struct seat *w)
 	return true;
 }
 
-void seat_stop(struct seat *w, double patience)
+void seat_stop(struct seat *w, double patience, bool reached)
 {
+	w->called_off = !reached;
 	if (w->spec)
-		kinds[w->spec->kind].stop(w, patience);
+		kinds[w->spec->kind].stop(w, reached ? patience : 0);
 }

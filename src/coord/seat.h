@@ -11,6 +11,7 @@
 #include "net/net.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 enum seat_kind { SEAT_THREAD, SEAT_PROCESS, SEAT_REMOTE };
@@ -32,6 +33,7 @@ struct seat {
 	struct net *net; /* the thread's end */
 	struct err err;
 	bool running;
+	atomic_bool called_off; /* of a thread: nobody will connect to it */
 	pid_t pid;
 	int tie;    /* of a process started here: it ends when this is closed (os.h) */
 	int status; /* of a process that ended, as waitpid gives it */
@@ -46,7 +48,8 @@ bool seat_ended(struct seat *w, char *how, size_t cap);
 /* After seat_ended(): whether another process listens at the worker's address now (it was started
  * by hand at the same moment); then the seat is for that one. */
 bool seat_replaced(struct seat *w);
-/* Waits for a thread to end; for a process for `patience` seconds, then kills it. */
-void seat_stop(struct seat *w, double patience);
+/* Waits for a thread to end; for a process for `patience` seconds, then kills it. `reached` false:
+ * the worker waits for a coordinator that never connected; it ends at once. */
+void seat_stop(struct seat *w, double patience, bool reached);
 
 #endif

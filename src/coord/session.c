@@ -362,6 +362,8 @@ int session_send_batch(struct session *s, const struct microbatch *mb, enum roun
 
 /* ---- ending ---- */
 
+static bool reached(const struct session *s, int i) { return s->seat[i].state >= SEAT_GREETED; }
+
 void session_close(struct session *s, const struct err *why)
 {
 	if (!s)
@@ -389,7 +391,7 @@ void session_close(struct session *s, const struct err *why)
 	}
 	for (int i = 0; i < s->n; i++)
 		if (s->seat[i].seat.spec && s->seat[i].seat.spec->kind == SEAT_THREAD)
-			seat_stop(&s->seat[i].seat, 0);
+			seat_stop(&s->seat[i].seat, 0, reached(s, i));
 	for (int i = 0; i < s->n; i++) {
 		if (s->seat[i].link)
 			link_close(s->seat[i].link);
@@ -399,7 +401,7 @@ void session_close(struct session *s, const struct err *why)
 		net_close(s->net, 3);
 	for (int i = 0; i < s->n; i++)
 		if (s->seat[i].seat.spec && s->seat[i].seat.spec->kind != SEAT_THREAD)
-			seat_stop(&s->seat[i].seat, why ? 3 : 10);
+			seat_stop(&s->seat[i].seat, why ? 3 : 10, reached(s, i));
 	buf_release(&s->out);
 	links_free(s->links);
 	crew_release(&s->crew);

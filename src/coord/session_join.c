@@ -231,7 +231,7 @@ static void dismiss(struct session *s, int i)
 	link_close(w->link);
 	w->link = NULL;
 	w->state = SEAT_DISMISSED;
-	seat_stop(&w->seat, 10);
+	seat_stop(&w->seat, 10, true);
 	if (s->leaving == w->name)
 		s->leaving = NULL;
 	crew_lose(&s->crew, i);

@@ -170,7 +170,7 @@ static int meet_coordinator(struct serving *s, struct err *e)
 			guests_take(&s->guests, HELLO_COORDINATOR, check_coordinator, s, NULL, &h);
 		if (s->env.coordinator)
 			break;
-		if (s->guests.called_off)
+		if (s->guests.called_off || (s->o->called_off && *s->o->called_off))
 			return err_set(e, ERR_CANCELLED,
 				       "the coordinator gave up before the job began");
 		if (stopped(s))

@@ -11,6 +11,7 @@
 #include "net/net.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 
 struct err;
 
@@ -32,6 +33,8 @@ struct serve {
 	double cache_limit;    /* GiB of layers kept there; 0: no limit */
 	/* set from a signal: ask the coordinator to save and finish. MAY be NULL */
 	const volatile sig_atomic_t *stop;
+	/* set by another thread: the coordinator will not connect. MAY be NULL */
+	const atomic_bool *called_off;
 };
 
 /* One job from the coordinator's HELLO to its FINISH. */
