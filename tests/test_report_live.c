@@ -124,13 +124,18 @@ enum { ROWS = 200, WIDE = 200 };
 struct screen {
 	char cell[ROWS][WIDE]; /* '#' for whatever is not ASCII */
 	int row, column, columns;
+	bool wraps;
 };
 
 static void type(void *ctx, const char *s, size_t n)
 {
 	struct screen *t = ctx;
 	for (const char *end = s + n; s < end; s++) {
-		if (*s == 27) {
+		if (*s == 27 && s[2] == '?') { /* wrapping: "\033[?7l", "\033[?7h" */
+			assert_int_equal(s[3], '7');
+			t->wraps = s[4] == 'h';
+			s += 4;
+		} else if (*s == 27) {
 			int k = (int)strtol(s + 2, (char **)&s, 10);
 			if (*s == 'A')
 				t->row -= k;
@@ -147,6 +152,8 @@ static void type(void *ctx, const char *s, size_t n)
 			t->row++;
 			t->column = 0;
 		} else if (((unsigned char)*s & 0xc0) != 0x80) {
+			if (t->column == t->columns && !t->wraps)
+				t->column--;
 			if (t->column == t->columns) {
 				t->row++;
 				t->column = 0;
@@ -163,6 +170,19 @@ static void shows(const struct screen *t, int row, const char *begin)
 		fail_msg("line %d is '%.80s', wanted '%s...'", row, t->cell[row], begin);
 }
 
+static void text_table(void *ctx, int columns, int rows, struct buf *out)
+{
+	(void)columns, (void)rows;
+	buf_adds(out, ctx);
+}
+
+static void narrow(void *ctx, int *columns_p, int *rows_p)
+{
+	struct screen *t = ctx;
+	*columns_p = t->columns;
+	*rows_p = 24;
+}
+
 static void on_screen(void **state)
 {
 	(void)state;
@@ -170,10 +190,12 @@ static void on_screen(void **state)
 	struct progress *p;
 	struct err e = { 0 };
 	t->columns = 100;
-	assert_int_equal(progress_new(type, t,
-				      (struct progress_look){ .columns = 100, .utf8 = true }, &p,
-				      &e),
-			 0);
+	assert_int_equal(
+		progress_new(type, t,
+			     (struct progress_look){
+				     .columns = 100, .rows = 24, .utf8 = true, .size = narrow },
+			     &p, &e),
+		0);
 	struct progress_step s = { .steps = 10,
 				   .loss = 2,
 				   .grad_norm = NAN,
@@ -182,7 +204,7 @@ static void on_screen(void **state)
 				   .tokens_per_second = 100 };
 	progress_line(p, "hello");
 	for (s.step = 1; s.step <= 3; s.step++) {
-		progress_table(p, "stage\n    0\n    1\n");
+		progress_table(p, text_table, "stage\n    0\n    1\n");
 		progress_step(p, &s, s.step == 2);
 	}
 	shows(t, 0, "hello");
@@ -191,7 +213,7 @@ static void on_screen(void **state)
 	shows(t, 4, "    1");
 	shows(t, 5, "3/10 #");
 	assert_string_equal(t->cell[6], "");
-	progress_table(p, "stage\n");
+	progress_table(p, text_table, "stage\n");
 	progress_line(p, "a message");
 	shows(t, 2, "a message");
 	shows(t, 3, "stage");
@@ -199,19 +221,17 @@ static void on_screen(void **state)
 	assert_string_equal(t->cell[5], "");
 	progress_part(p, "evaluating", 1, 2);
 	shows(t, 4, "evaluating #");
-	/* half as wide: the bar now takes two lines there, and goes as a whole */
-	struct screen half = { .columns = 25 };
-	type(&half, "hello\nmessage\nstage\n", 20);
-	type(&half, t->cell[4], strlen(t->cell[4]));
-	assert_true(half.row > 3);
-	*t = half;
-	progress_refresh(p, 25);
-	shows(t, 2, "stage");
-	shows(t, 3, "evaluating");
-	assert_string_equal(t->cell[4], "");
+	/* half as wide: table and bar are cut to what fits */
+	t->columns = 25;
+	progress_refresh(p);
+	shows(t, 2, "a message");
+	shows(t, 3, "stage");
+	shows(t, 4, "evaluating");
+	assert_int_equal(t->row, 3);
+	assert_string_equal(t->cell[5], "");
 	s.step = 10;
 	progress_step(p, &s, true); /* the last step: neither bar nor table */
-	shows(t, 2, "step 10/10");
+	shows(t, 3, "step 10/10");
 	progress_free(p);
 	assert_string_equal(t->cell[t->row], "");
 	assert_int_equal(t->column, 0);
@@ -226,11 +246,13 @@ static void not_too_often(void **state)
 	struct progress *p;
 	struct err e = { 0 };
 	t->columns = 60;
-	assert_int_equal(
-		progress_new(type, t,
-			     (struct progress_look){ .columns = 60, .interval = INT64_MAX / 4 }, &p,
-			     &e),
-		0);
+	assert_int_equal(progress_new(type, t,
+				      (struct progress_look){ .columns = 60,
+							      .rows = 24,
+							      .interval = INT64_MAX / 4,
+							      .size = narrow },
+				      &p, &e),
+			 0);
 	struct progress_step s = { .step = 1,
 				   .steps = 10,
 				   .loss = 2,
@@ -242,9 +264,10 @@ static void not_too_often(void **state)
 	shows(t, 1, "1/10 ");
 	s.step = 2;
 	progress_step(p, &s, false);
-	progress_refresh(p, 60);
+	progress_refresh(p);
 	shows(t, 1, "1/10 ");
-	progress_refresh(p, 59);
+	t->columns = 59;
+	progress_refresh(p);
 	shows(t, 1, "2/10 ");
 	progress_free(p);
 	assert_string_equal(t->cell[1], "");

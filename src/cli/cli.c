@@ -34,7 +34,7 @@ int cli_columns(FILE *f)
 	struct winsize w;
 	if (!isatty(fileno(f)))
 		return 0;
-	return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
+	return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
 }
 
 int cli_rows(FILE *f)
@@ -54,9 +54,17 @@ bool cli_utf8(void)
 	return false;
 }
 
+void cli_size(void *ctx, int *columns_p, int *rows_p)
+{
+	(void)ctx;
+	*columns_p = cli_columns(stderr);
+	*rows_p = cli_rows(stderr);
+}
+
 struct progress_look cli_look(void)
 {
 	return (struct progress_look){ .columns = cli_columns(stderr),
+				       .rows = cli_rows(stderr),
 				       .colour = cli_colour(stderr),
 				       .utf8 = cli_utf8() };
 }

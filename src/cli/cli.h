@@ -68,6 +68,8 @@ void cli_log_start(void);
 void cli_set_progress(struct progress *p);
 /* The write function for progress_new(): to stderr. */
 void cli_write_stderr(void *ctx, const char *text, size_t n);
+/* The size of the terminal, for struct progress_look. */
+void cli_size(void *ctx, int *columns_p, int *rows_p);
 
 /* "1.5 GiB", "134.5 M" */
 const char *cli_bytes(uint64_t bytes, char *s, size_t cap);

@@ -52,10 +52,8 @@ struct train_view {
 	bool refreshing;
 	const volatile sig_atomic_t *stop;
 	atomic_bool enough;
-	pthread_mutex_t lock; /* over stages, text, columns */
-	struct buf text;
-	int columns;  /* the width for which the table was made; 0: no table */
-	int64_t told; /* time of the last line about the stages */
+	pthread_mutex_t lock; /* over stages */
+	int64_t told;         /* time of the last line about the stages */
 };
 
 static const char *last_part(const char *path)
@@ -233,17 +231,15 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	return 0;
 }
 
-/* The caller holds the lock. */
-static void make_table(struct train_view *v, int columns)
+static void make_table(void *ctx, int columns, int rows, struct buf *out)
 {
-	struct live_look look = { .columns = columns,
-				  .rows = cli_rows(stderr) - 2,
-				  .colour = v->look.colour,
-				  .utf8 = v->look.utf8 };
-	v->columns = columns;
-	buf_reset(&v->text);
-	train_stages_table(v->stages, &look, &v->text);
-	progress_table(v->progress, v->text.p);
+	struct train_view *v = ctx;
+	struct live_look look = {
+		.columns = columns, .rows = rows - 2, .colour = v->look.colour, .utf8 = v->look.utf8
+	};
+	pthread_mutex_lock(&v->lock);
+	train_stages_table(v->stages, &look, out);
+	pthread_mutex_unlock(&v->lock);
 }
 
 /* A table on a terminal; without one a line every TELL_EVERY seconds, and at the end. */
@@ -252,9 +248,9 @@ static void show_stages(struct train_view *v, const struct train_step *s)
 	bool last = s->step == s->total;
 	pthread_mutex_lock(&v->lock);
 	train_stages_step(v->stages, s);
-	if (train_stages_count(v->stages) > 1 && v->look.columns)
-		make_table(v, cli_columns(stderr));
 	pthread_mutex_unlock(&v->lock);
+	if (train_stages_count(v->stages) > 1 && v->look.columns)
+		progress_table(v->progress, make_table, v);
 	if (train_stages_count(v->stages) < 2 ||
 	    (!last && (v->look.columns || clock_seconds(clock_now() - v->told) < TELL_EVERY)))
 		return;
@@ -477,12 +473,7 @@ static void *run_refresh(void *ctx)
 	bool told = false;
 	while (!atomic_load(&v->enough)) {
 		usleep(1000000 / REFRESH);
-		int columns = cli_columns(stderr);
-		pthread_mutex_lock(&v->lock);
-		if (v->columns && columns != v->columns)
-			make_table(v, columns);
-		pthread_mutex_unlock(&v->lock);
-		progress_refresh(v->progress, columns);
+		progress_refresh(v->progress);
 		if (!told && *v->stop) {
 			train_view_say(v, CLI_STOPPING);
 			told = true;
@@ -514,7 +505,7 @@ int train_view_new(const struct config *c, const char *again, struct train_view 
 	v->look = cli_look();
 	v->stop = cli_stop();
 	v->look.interval = 1000000000 / REFRESH;
-	buf_init(&v->text);
+	v->look.size = cli_size;
 	pthread_mutex_init(&v->lock, NULL);
 	if (cli_quiet()) /* warnings and errors then go past the display */
 		v->look = (struct progress_look){ .interval = v->look.interval };
@@ -567,7 +558,6 @@ void train_view_free(struct train_view *v)
 	tensorboard_close(v->board);
 	trace_free(v->trace);
 	train_stages_free(v->stages);
-	buf_release(&v->text);
 	pthread_mutex_destroy(&v->lock);
 	mem_free(v);
 }

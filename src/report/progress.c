@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor is
- * behind the bar; any other line first clears them, and draws them again below itself. */
+/* progress.c - see progress.h. Table and bar are the last lines of the terminal, the cursor is at
+ * their beginning; any other line first clears them, and draws them again below itself. */
 #include "report/progress.h"
 
 #include "base/buf.h"
@@ -23,12 +23,15 @@ struct progress {
 	bool have; /* last is filled */
 	char what[64];
 	double share;
-	bool bar;             /* there is one */
-	struct buf table;     /* above it */
-	struct buf on_screen; /* table and bar as they are on the screen; empty: none */
-	struct buf out;       /* text to be written */
-	int64_t drawn;        /* time of the last drawing */
-	bool late;            /* something has changed since */
+	bool bar;                /* there is one */
+	progress_table_fn table; /* above it; NULL: none */
+	void *table_ctx;
+	struct buf block; /* table and bar */
+	struct buf out;   /* text to be written; empty but while the lock is held */
+	bool on_screen;   /* table and bar are */
+	int64_t drawn;    /* time of the last drawing */
+	bool late;        /* something has changed since */
+	bool resized;     /* the size of the terminal has */
 };
 
 int progress_new(progress_write_fn write, void *ctx, struct progress_look look,
@@ -40,8 +43,7 @@ int progress_new(progress_write_fn write, void *ctx, struct progress_look look,
 	p->write = write;
 	p->ctx = ctx;
 	p->look = look;
-	buf_init(&p->table);
-	buf_init(&p->on_screen);
+	buf_init(&p->block);
 	buf_init(&p->out);
 	pthread_mutex_init(&p->lock, NULL);
 	*p_p = p;
@@ -80,31 +82,11 @@ static void put_rate(struct buf *t, double v)
 
 /* ---- table and bar ---- */
 
-/* Lines that the text takes on a terminal of this width, which may have become narrower since the
- * text was written. */
-static int lines_on_screen(const char *text, int columns)
-{
-	char line[2048];
-	int n = 0;
-	for (const char *end; *text; text = *end ? end + 1 : end) {
-		end = text + strcspn(text, "\n");
-		snprintf(line, sizeof line, "%.*s", (int)(end - text), text);
-		int w = text_width(line);
-		n += w > columns ? (w + columns - 1) / columns : 1;
-	}
-	return n;
-}
-
 static void clear(struct progress *p)
 {
-	if (!p->on_screen.n)
-		return;
-	int n = lines_on_screen(p->on_screen.p, p->look.columns);
-	if (n > 1)
-		buf_addf(&p->out, "\r\033[%dA\033[J", n - 1);
-	else
+	if (p->on_screen)
 		buf_adds(&p->out, "\r\033[J");
-	buf_reset(&p->on_screen);
+	p->on_screen = false;
 }
 
 /* "████████▌         " in `width` columns, an eighth of a column fine. */
@@ -157,16 +139,46 @@ static void put_bar(const struct progress *p, struct buf *t)
 	put_figures(p, room - left - 1 - width - PERCENT, t);
 }
 
+/* Asks for the size of the terminal. */
+static void look_at_size(struct progress *p)
+{
+	int columns = p->look.columns, rows = p->look.rows;
+	if (!columns || !p->look.size)
+		return;
+	p->look.size(p->ctx, &columns, &rows);
+	if (columns < 1 || (columns == p->look.columns && rows == p->look.rows))
+		return;
+	p->look.columns = columns;
+	p->look.rows = rows;
+	p->resized = true;
+}
+
+static void put_block(struct progress *p)
+{
+	int lines = 0;
+	buf_reset(&p->block);
+	if (p->table)
+		p->table(p->table_ctx, p->look.columns, p->look.rows, &p->block);
+	put_bar(p, &p->block);
+	for (size_t i = 0; i < p->block.n; i++)
+		lines += p->block.p[i] == '\n';
+	buf_adds(&p->out, "\033[?7l"); /* no wrapping */
+	buf_add(&p->out, p->block.p, p->block.n);
+	buf_adds(&p->out, "\r");
+	if (lines)
+		buf_addf(&p->out, "\033[%dA", lines);
+	buf_adds(&p->out, "\033[?7h");
+	p->on_screen = true;
+}
+
 static void draw(struct progress *p)
 {
+	look_at_size(p);
 	clear(p);
-	if (p->bar) {
-		buf_add(&p->on_screen, p->table.p, p->table.n);
-		put_bar(p, &p->on_screen);
-		buf_add(&p->out, p->on_screen.p, p->on_screen.n);
-	}
+	if (p->bar)
+		put_block(p);
 	p->drawn = clock_now();
-	p->late = false;
+	p->late = p->resized = false;
 }
 
 static void flush(struct progress *p)
@@ -275,23 +287,21 @@ void progress_part(struct progress *p, const char *what, int64_t done, int64_t a
 	pthread_mutex_unlock(&p->lock);
 }
 
-void progress_table(struct progress *p, const char *lines)
+void progress_table(struct progress *p, progress_table_fn fn, void *ctx)
 {
 	pthread_mutex_lock(&p->lock);
-	buf_reset(&p->table);
-	if (p->look.columns)
-		buf_adds(&p->table, lines);
+	p->table = fn;
+	p->table_ctx = ctx;
 	p->late = true;
 	pthread_mutex_unlock(&p->lock);
 }
 
-void progress_refresh(struct progress *p, int columns)
+void progress_refresh(struct progress *p)
 {
 	pthread_mutex_lock(&p->lock);
-	bool other = columns > 0 && p->look.columns && columns != p->look.columns;
-	if (other)
-		p->look.columns = columns;
-	if (p->bar && (other || (p->late && clock_now() - p->drawn >= p->look.interval)))
+	look_at_size(p);
+	bool due = p->late && clock_now() - p->drawn >= p->look.interval;
+	if (p->bar && (p->resized || due))
 		draw(p);
 	flush(p);
 	pthread_mutex_unlock(&p->lock);
@@ -304,8 +314,7 @@ void progress_free(struct progress *p)
 	clear(p);
 	flush(p);
 	pthread_mutex_destroy(&p->lock);
-	buf_release(&p->table);
-	buf_release(&p->on_screen);
+	buf_release(&p->block);
 	buf_release(&p->out);
 	mem_free(p);
 }

@@ -4,7 +4,13 @@
  *
  * The text goes to a function of the caller (libraries do not print). Without a terminal there are
  * plain lines only, fit for a file. Thread-safe: log lines may come from other threads through
- * progress_line(). A redrawing is one write. */
+ * progress_line(). A redrawing is one write.
+ *
+ * The terminal may change its size at any time, also while text is on its way to it, and may then
+ * wrap its lines anew or cut them. So the cursor waits at the beginning of the table, which both
+ * kinds of terminal keep where it is, and table and bar are written with wrapping switched off:
+ * they take as many rows as they have lines, whatever the width. Nothing depends on a width that
+ * was asked before. */
 #ifndef HS_REPORT_PROGRESS_H
 #define HS_REPORT_PROGRESS_H
 
@@ -12,15 +18,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buf;
 struct err;
 struct progress;
 
 typedef void (*progress_write_fn)(void *ctx, const char *text, size_t n);
 
+/* Lines above the bar, each ended by a newline and narrower than the terminal. Called at each
+ * redrawing; must not call progress_*(). */
+typedef void (*progress_table_fn)(void *ctx, int columns, int rows, struct buf *out);
+
 struct progress_look {
-	int columns; /* width of the terminal; 0: not a terminal, plain lines */
+	int columns, rows; /* of the terminal; columns 0: not a terminal, plain lines */
 	bool colour, utf8;
 	int64_t interval; /* least nanoseconds from one redrawing to the next */
+	/* The size of the terminal now, called with the context of the write function. NULL: it
+	 * does not change. With it, progress_refresh() must be called several times a second. */
+	void (*size)(void *ctx, int *columns_p, int *rows_p);
 };
 
 struct progress_step {
@@ -43,12 +57,11 @@ void progress_step(struct progress *p, const struct progress_step *s, bool line)
 void progress_line(struct progress *p, const char *text);
 /* An activity with parts ("evaluating", 3 of 12): shown in the bar only. */
 void progress_part(struct progress *p, const char *what, int64_t done, int64_t all);
-/* Lines above the bar, each ended by a newline and no wider than the terminal; shown from the next
- * redrawing on. */
-void progress_table(struct progress *p, const char *lines);
-/* Redraws changes whose interval has passed, and everything when the width of the terminal has
- * changed. To be called several times a second. */
-void progress_refresh(struct progress *p, int columns_now);
+/* Shown from the next redrawing on. NULL: no table. */
+void progress_table(struct progress *p, progress_table_fn fn, void *ctx);
+/* Redraws changes whose interval has passed, and everything when the size of the terminal has
+ * changed. To be called several times a second, at regular intervals. */
+void progress_refresh(struct progress *p);
 
 /* "1:05", "2:03:04", "3 days 4 h" */
 void progress_duration(double seconds, char *s, size_t cap);
