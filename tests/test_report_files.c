@@ -523,7 +523,7 @@ static void progress(void **state)
 			int width = 0;
 			for (const char *c = b.p; *c; c++) {
 				if (*c == 27) {
-					while (*c != 'm' && *c != 'J')
+					while (!strchr("mJlh", *c))
 						c++;
 					continue;
 				}
