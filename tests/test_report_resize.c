@@ -166,8 +166,8 @@ static void size_pty(void *ctx, int *columns_p, int *rows_p)
 static void stages(void *ctx, int columns, int rows, struct buf *out)
 {
 	static const struct live_stage v[STAGES] = {
-		{ "local", "box1", "AMD EPYC 7763 64-Core", "0 to 14", 0.7, 0.1, 1 << 30, 1ull << 34,
-		  1e8 },
+		{ "local", "box1", "AMD EPYC 7763 64-Core", "0 to 14", 0.7, 0.1, 1 << 30,
+		  1ull << 34, 1e8 },
 		{ "box2", "box2", "NVIDIA GeForce RTX 3060", "15 to 24", 0.4, 0.5, 1 << 30,
 		  1ull << 34, 9e6 },
 		{ "old", "attic", "cpu", "25 to 29", NAN, NAN, 0, 0, NAN },
@@ -177,10 +177,7 @@ static void stages(void *ctx, int columns, int rows, struct buf *out)
 		   &(struct live_look){ .columns = columns, .rows = rows - 2, .utf8 = true }, out);
 }
 
-static int random_below(uint64_t *seed, int n)
-{
-	return (int)(rng_mix64((*seed)++) % (uint64_t)n);
-}
+static int random_below(uint64_t *seed, int n) { return (int)(rng_mix64((*seed)++) % (uint64_t)n); }
 
 static int count(const struct terminal *t, const char *begin)
 {
@@ -194,7 +191,9 @@ static int count(const struct terminal *t, const char *begin)
 static void begin_terminal(struct terminal *t, bool cuts)
 {
 	struct termios raw;
-	*t = (struct terminal){ .line = mem_array(LINES, WIDE), .n = 1, .cuts = cuts, .wraps = true };
+	*t = (struct terminal){
+		.line = mem_array(LINES, WIDE), .n = 1, .cuts = cuts, .wraps = true
+	};
 	assert_non_null(t->line);
 	assert_int_equal(openpty(&t->master, &t->slave, NULL, NULL, NULL), 0);
 	assert_int_equal(tcgetattr(t->slave, &raw), 0);
@@ -212,9 +211,7 @@ static void many_sizes(bool cuts, uint64_t seed)
 	struct err e = { 0 };
 	int lines = 0, sizes = 0;
 	begin_terminal(t, cuts);
-	struct progress_look look = {
-		.columns = 100, .rows = 30, .utf8 = true, .size = size_pty
-	};
+	struct progress_look look = { .columns = 100, .rows = 30, .utf8 = true, .size = size_pty };
 	if (progress_new(write_pty, t, look, &p, &e) < 0)
 		fail_msg("%s", e.msg);
 	struct progress_step s = { .steps = 100000,
@@ -259,8 +256,8 @@ static void many_sizes(bool cuts, uint64_t seed)
 	for (int k = 0; k <= STAGES; k++) {
 		int n = count(t, table[k]);
 		if (n != 1)
-			fail_msg("%s terminal: '%s' is there %d times", cuts ? "cutting" : "wrapping",
-				 table[k], n);
+			fail_msg("%s terminal: '%s' is there %d times",
+				 cuts ? "cutting" : "wrapping", table[k], n);
 		assert_memory_equal(t->line[t->n - 2 - STAGES + k], table[k], 6);
 	}
 	progress_free(p);
