@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -253,13 +254,23 @@ static size_t utf8_len(const unsigned char *s, size_t n)
 	return len;
 }
 
+/* A character of two or three bytes that a terminal would obey. */
+static void quote_hidden(struct buf *b, const unsigned char *s, size_t len)
+{
+	unsigned c = len == 2 ? (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu)
+			      : (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+	buf_addf(b, "\\u%04x", c);
+}
+
 void json_quote(struct buf *b, const char *text, size_t n)
 {
 	const unsigned char *s = (const unsigned char *)text;
 	buf_addc(b, '"');
 	for (size_t i = 0; i < n;) {
 		size_t len = utf8_len(s + i, n - i);
-		if (len > 1)
+		if ((len == 2 || len == 3) && !text_char(text + i, len, TEXT_PROSE))
+			quote_hidden(b, s + i, len);
+		else if (len > 1)
 			buf_add(b, s + i, len);
 		else if (!len)
 			buf_adds(b, "\xef\xbf\xbd");

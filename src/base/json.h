@@ -25,8 +25,7 @@ struct buf;
 #define JSON_MEMORY (64ull << 20)
 #define JSON_MEMORY_CONFIG (16ull << 20)
 #define JSON_MEMORY_LINE (1ull << 20)
-/* Vocabularies and headers of large models: 260 MB for 262,144 tokens with 514,906 merges, 310 MB
- * for a header with 300,000 tensors. */
+/* Vocabularies of large models. */
 #define JSON_MEMORY_TABLE (512ull << 20)
 
 /* A file of at most `limit` bytes (0: 1 GiB). */
@@ -36,6 +35,13 @@ int json_parse_file_in(const char *path, uint64_t limit, uint64_t memory, json_t
 		       struct err *e);
 int json_parse_text_in(const char *text, size_t n, const char *where, uint64_t memory,
 		       json_t **doc_p, struct err *e);
+
+/* The members of an object, one value in memory at a time (json_each.c): for tables that would be
+ * large as a whole. Each value may take `memory`; whether a key stands twice is for the caller. `v`
+ * is borrowed (json_incref() keeps it), as is `key`. */
+typedef int (*json_each_fn)(void *ctx, const char *key, json_t *v, struct err *e);
+int json_each(const char *text, size_t n, const char *where, uint64_t memory, json_each_fn fn,
+	      void *ctx, struct err *e);
 
 /* Bytes that the values of a text take when it is parsed, at most, without the text of its strings;
  * any text, valid JSON or not. */
@@ -57,7 +63,8 @@ int json_need_str(const json_t *o, const char *where, const char *key, const cha
 int json_opt_str(const json_t *o, const char *where, const char *key, const char **v_p,
 		 struct err *e);
 
-/* Appends `s` as a JSON string with its quotes; invalid UTF-8 becomes U+FFFD. */
+/* Appends `s` as a JSON string with its quotes; invalid UTF-8 becomes U+FFFD, and what a terminal
+ * would obey is written as \uXXXX, which means the same. */
 void json_quote(struct buf *b, const char *s, size_t n);
 /* A number as short as it can be and still read back the same; null for NaN and infinities. */
 void json_number(struct buf *b, double v);

@@ -58,7 +58,7 @@ static int show(void *ctx, const char *text, size_t n)
 {
 	struct talk *t = ctx;
 	buf_add(&t->answer, text, n);
-	return fwrite(text, 1, n, stdout) != n || fflush(stdout) || interrupted;
+	return !cli_text(stdout, text, n) || fflush(stdout) || interrupted;
 }
 
 void chat_stats(const struct generate_stats *st)
@@ -113,10 +113,10 @@ static int take_line(struct talk *t, const char *line, bool *over_p, struct err 
 	if (!strcmp(line, "/new"))
 		return begin_anew(t, e);
 	if (line[0] == '/') {
-		fprintf(stderr,
-			"'%.60s' is no command; these are: /new forgets the conversation, "
-			"/exit ends it\n",
-			line);
+		cli_line(stderr,
+			 "'%.60s' is no command; these are: /new forgets the conversation, "
+			 "/exit ends it\n",
+			 line);
 		return 0;
 	}
 	TRY(add_message(t, CHAT_USER, line, strlen(line), e));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli.c - see cli.h: the table of commands, options with --help, error lines, sizes, facts. Printed
- * tables are in cli_table.c, log lines in cli_log.c. */
+/* cli.c - see cli.h: the table of commands, options with --help, error lines, sizes. What is
+ * printed is in cli_print.c and cli_table.c, log lines in cli_log.c. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -303,28 +303,6 @@ const char *cli_digits(uint64_t n, char *s, size_t cap)
 	}
 	s[at] = 0;
 	return s;
-}
-
-void cli_fact(const char *name, const char *fmt, ...)
-{
-	bool c = cli_colour(stdout);
-	printf("  %s%-22s%s ", c ? "\033[2m" : "", name, c ? "\033[0m" : "");
-	va_list ap;
-	va_start(ap, fmt);
-	vprintf(fmt, ap);
-	va_end(ap);
-	putchar('\n');
-}
-
-void cli_heading(const char *fmt, ...)
-{
-	bool c = cli_colour(stdout);
-	fputs(c ? "\033[1m" : "", stdout);
-	va_list ap;
-	va_start(ap, fmt);
-	vprintf(fmt, ap);
-	va_end(ap);
-	fputs(c ? "\033[0m\n" : "\n", stdout);
 }
 
 int cli_read_stdin(struct buf *b, uint64_t limit, struct err *e)

@@ -84,9 +84,23 @@ struct cli_table *cli_table_new(const char *const *heading, size_t columns);
 void cli_table_add(struct cli_table *t, const char *const *cells);
 void cli_table_print(struct cli_table *t, FILE *f); /* and frees it; NULL only frees */
 
+/* Words of files and other machines are printed only by what follows, and by tables: what a
+ * terminal would obey becomes '?' (base/text.h). */
+
+/* A table that is made while it is printed, each row twice: `cells` sets as many cells as
+ * there are columns (at most 16), valid until the next row; row 0 is the heading. Their texts
+ * must be safe. */
+typedef void (*cli_cells_fn)(void *ctx, size_t row, const char **cells);
+void cli_table_stream(FILE *f, size_t columns, size_t rows, cli_cells_fn cells, void *ctx);
+
 /* "  name        value" lines, the names dimmed on a terminal. */
 void cli_fact(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void cli_heading(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* As fprintf; newlines pass. */
+void cli_line(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What a model says: as it is into a file or a pipe, made safe on a terminal. false:
+ * not written. */
+bool cli_text(FILE *f, const char *text, size_t n);
 
 /* Standard input to its end. */
 int cli_read_stdin(struct buf *b, uint64_t limit, struct err *e);

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -46,47 +47,54 @@ void cli_table_add(struct cli_table *t, const char *const *cells)
 		return;
 	}
 	for (size_t c = 0; c < t->columns; c++) {
-		const char *s = arena_strdup(&t->arena, cells[c] ? cells[c] : "");
+		char *s = arena_strdup(&t->arena, cells[c] ? cells[c] : "");
+		if (s)
+			text_safe_str(s, TEXT_LINE);
 		t->cell[t->rows * t->columns + c] = s ? s : "";
 	}
 	t->rows++;
 }
 
-static bool numeric(const struct cli_table *t, size_t column)
+static bool looks_numeric(const char *s)
 {
-	for (size_t r = 1; r < t->rows; r++) {
-		const char *s = t->cell[r * t->columns + column];
-		if (*s && strcmp(s, "-") && !isdigit((unsigned char)s[0]) &&
-		    !(s[0] == '-' && isdigit((unsigned char)s[1])))
-			return false;
-	}
-	return t->rows > 1;
+	return !*s || !strcmp(s, "-") || isdigit((unsigned char)s[0]) ||
+	       (s[0] == '-' && isdigit((unsigned char)s[1]));
 }
 
-static void print_rows(const struct cli_table *t, FILE *f)
+void cli_table_stream(FILE *f, size_t columns, size_t rows, cli_cells_fn cells, void *ctx)
 {
 	size_t w[MAX_COLUMNS] = { 0 };
+	const char *s[MAX_COLUMNS];
 	bool right[MAX_COLUMNS], colour = cli_colour(f);
-	for (size_t c = 0; c < t->columns; c++) {
-		right[c] = numeric(t, c);
-		for (size_t r = 0; r < t->rows; r++) {
-			size_t n = text_columns(t->cell[r * t->columns + c]);
+	for (size_t c = 0; c < columns; c++)
+		right[c] = rows > 1;
+	for (size_t r = 0; r < rows; r++) {
+		cells(ctx, r, s);
+		for (size_t c = 0; c < columns; c++) {
+			size_t n = text_columns(s[c]);
 			w[c] = n > w[c] ? n : w[c];
+			right[c] = right[c] && (!r || looks_numeric(s[c]));
 		}
 	}
-	for (size_t r = 0; r < t->rows; r++) {
+	for (size_t r = 0; r < rows; r++) {
+		cells(ctx, r, s);
 		fputs(colour && !r ? "\033[1m" : "", f);
-		for (size_t c = 0; c < t->columns; c++) {
-			const char *s = t->cell[r * t->columns + c];
-			int pad = (int)(w[c] - text_columns(s));
+		for (size_t c = 0; c < columns; c++) {
+			int pad = (int)(w[c] - text_columns(s[c]));
 			if (right[c])
-				fprintf(f, "%*s%s", pad, "", s);
+				fprintf(f, "%*s%s", pad, "", s[c]);
 			else
-				fprintf(f, "%s%*s", s, c + 1 < t->columns ? pad : 0, "");
-			fputs(c + 1 < t->columns ? "  " : "", f);
+				fprintf(f, "%s%*s", s[c], c + 1 < columns ? pad : 0, "");
+			fputs(c + 1 < columns ? "  " : "", f);
 		}
 		fputs(colour && !r ? "\033[0m\n" : "\n", f);
 	}
+}
+
+static void kept_cells(void *ctx, size_t row, const char **cells)
+{
+	const struct cli_table *t = ctx;
+	memcpy(cells, t->cell + row * t->columns, t->columns * sizeof *cells);
 }
 
 void cli_table_print(struct cli_table *t, FILE *f)
@@ -94,7 +102,7 @@ void cli_table_print(struct cli_table *t, FILE *f)
 	if (!t)
 		return;
 	if (f && !t->failed)
-		print_rows(t, f);
+		cli_table_stream(f, t->columns, t->rows, kept_cells, t);
 	arena_release(&t->arena);
 	mem_free(t->cell);
 	mem_free(t);

@@ -189,7 +189,7 @@ int cmd_devices(int argc, char **argv)
 	if (args.json)
 		printf("[%s\n]\n", l.json.p);
 	cli_table_print(l.table, args.json ? NULL : stdout);
-	fputs(l.trouble.p, stderr);
+	cli_line(stderr, "%s", l.trouble.p ? l.trouble.p : "");
 	buf_release(&l.json);
 	buf_release(&l.trouble);
 	return l.found ? 0 : 1;

@@ -105,7 +105,7 @@ static const struct cli_usage usage = {
 static int print_text(void *ctx, const char *text, size_t n)
 {
 	(void)ctx;
-	return fwrite(text, 1, n, stdout) != n || fflush(stdout);
+	return !cli_text(stdout, text, n) || fflush(stdout);
 }
 
 static int no_template(struct err *e)

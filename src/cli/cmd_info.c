@@ -9,9 +9,12 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int cmd_info(int argc, char **argv);
 
@@ -54,26 +57,26 @@ static bool ends_with(const char *s, const char *end)
 	return n > k && !strcmp(s + n - k, end);
 }
 
-static int describe(const char *path, bool tensors, json_t **o_p, struct err *e)
+static int describe(const char *path, struct info_rows *list, json_t **o_p, struct err *e)
 {
 	struct stat st;
 	if (stat(path, &st) != 0)
 		return err_set(e, ERR_INPUT, "%s: there is no such file or folder", path);
 	if (!S_ISDIR(st.st_mode)) {
 		if (ends_with(path, ".safetensors"))
-			return info_safetensors(path, tensors, o_p, e);
+			return info_safetensors(path, list, o_p, e);
 		if (ends_with(path, ".json"))
 			return info_json(path, o_p, e);
-		return info_model(path, tensors, o_p, e);
+		return info_model(path, list, o_p, e);
 	}
 	if (exists(path, "trainer_state.json"))
 		return info_checkpoint(path, o_p, e);
 	if (exists(path, "metrics.jsonl") || exists(path, "checkpoints"))
 		return info_run(path, o_p, e);
 	if (exists(path, "adapter_config.json"))
-		return info_adapter(path, tensors, o_p, e);
+		return info_adapter(path, list, o_p, e);
 	if (exists(path, "config.json"))
-		return info_model(path, tensors, o_p, e);
+		return info_model(path, list, o_p, e);
 	return err_set(e, ERR_INPUT,
 		       "%s: nothing known in this folder (no config.json, adapter_config.json, "
 		       "trainer_state.json or metrics.jsonl)",
@@ -185,25 +188,98 @@ static void print(const json_t *o)
 	}
 }
 
+/* The list of tensors, as a table. */
+struct listing {
+	const struct info_rows *list;
+	const char *key[8];
+	size_t columns;
+	char text[8][256];
+};
+
+static void listing_cells(void *ctx, size_t row, const char **cells)
+{
+	struct listing *l = ctx;
+	json_t *v = row ? l->list->row(l->list->ctx, row - 1) : NULL;
+	for (size_t c = 0; c < l->columns; c++) {
+		const json_t *x = json_object_get(v, l->key[c]);
+		if (!row)
+			label_text(l->key[c], l->text[c], sizeof l->text[c]);
+		else if (json_is_array(x))
+			list_text(x, l->text[c], sizeof l->text[c]);
+		else
+			value_text(l->key[c], x, l->text[c], sizeof l->text[c]);
+		text_safe_str(l->text[c], TEXT_LINE);
+		cells[c] = l->text[c];
+	}
+	json_decref(v);
+}
+
+static void print_listing(const struct info_rows *list)
+{
+	struct listing l = { .list = list };
+	json_t *first = list->n ? list->row(list->ctx, 0) : NULL, *v;
+	const char *key;
+	if (!first)
+		return;
+	json_object_foreach(first, key, v)
+	{
+		if (l.columns < ARRAY_LEN(l.key))
+			l.key[l.columns++] = key;
+	}
+	putchar('\n');
+	cli_table_stream(stdout, l.columns, list->n + 1, listing_cells, &l);
+	json_decref(first);
+}
+
+/* One JSON object; the list is added to its end row by row. On a terminal all but ASCII is
+ * escaped, as some of it would be obeyed there. */
+static int print_json(const json_t *o, const struct info_rows *list, struct err *e)
+{
+	size_t flags = JSON_PRESERVE_ORDER | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
+	char *text = json_dumps(o, JSON_INDENT(1) | flags);
+	if (!text)
+		return err_nomem(e, 4096, "JSON");
+	size_t n = strlen(text);
+	if (!list->name) {
+		puts(text);
+	} else {
+		/* without "\n}" */
+		printf("%.*s,\n \"%s\": [", (int)n - 2, text, list->name);
+		for (size_t i = 0; i < list->n; i++) {
+			json_t *row = list->row(list->ctx, i);
+			fputs(i ? ",\n  " : "\n  ", stdout);
+			json_dumpf(row, stdout, flags);
+			json_decref(row);
+		}
+		fputs("\n ]\n}\n", stdout);
+	}
+	free(text);
+	return 0;
+}
+
 int cmd_info(int argc, char **argv)
 {
 	struct args args = { 0 };
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
+	struct info_rows list = { 0 };
 	json_t *o = NULL;
-	int npos, status;
+	int npos, status, rc = 0;
 	bool go = cli_args(&usage, argc, argv, &args, 1, 1, &npos, &a, &status);
 	arena_release(&a);
 	if (!go)
 		return status;
-	if (describe(argv[1], args.tensors, &o, &e) < 0)
+	if (describe(argv[1], args.tensors ? &list : NULL, &o, &e) < 0)
 		return cli_fail(&e);
 	if (args.json) {
-		json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
-		putchar('\n');
+		rc = print_json(o, &list, &e);
 	} else {
 		print(o);
+		if (list.name)
+			print_listing(&list);
 	}
+	if (list.close)
+		list.close(list.ctx);
 	json_decref(o);
-	return 0;
+	return rc < 0 ? cli_fail(&e) : 0;
 }

@@ -166,7 +166,7 @@ static int add_devices(struct profile *p, const char *text, struct err *e)
 		text += n + (text[n] == ';');
 	}
 	if (rc >= 0 && !notes.failed && !cli_quiet())
-		fwrite(notes.p, 1, notes.n, stderr);
+		cli_line(stderr, "%s", notes.p);
 	buf_release(&notes);
 	return rc;
 }
@@ -317,7 +317,7 @@ static int print_explanation(const struct question *j, const struct plan *plan, 
 	if (rc == 0) {
 		plan_explain(&j->p.profile, &j->p.options, plan,
 			     ours && j->p.profile.devices <= 32 ? w : NULL, &second, &b);
-		printf("\n%s", b.p);
+		cli_line(stdout, "\n%s", b.p);
 	}
 	buf_release(&b);
 	mem_free(w);
@@ -535,7 +535,7 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 	}
 	cli_table_print(t, stdout);
 	if (notes.n)
-		printf("\n%s", notes.p);
+		cli_line(stdout, "\n%s", notes.p);
 	buf_release(&notes);
 	(void)e;
 	return 0;
@@ -579,7 +579,7 @@ static int draw_shards(const struct args *a, const struct config *c, struct err 
 		return 0;
 	}
 	if (rc >= 0)
-		fprintf(stderr, "%s/architecture.png shows the shard_plan\n", dir);
+		cli_line(stderr, "%s/architecture.png shows the shard_plan\n", dir);
 	return rc;
 }
 

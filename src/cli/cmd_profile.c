@@ -167,19 +167,22 @@ static void print_profile(const struct profile *p, int m)
 		const struct profile_device *d = &p->device[i];
 		const struct profile_sample *s = sample_at(d, m);
 		if (s && fabs(s->drift) > 0.1)
-			printf("%s: its speed drifted by %+.0f %% while it was measured\n", d->id,
-			       -100 * s->drift);
+			cli_line(stdout,
+				 "%s: its speed drifted by %+.0f %% while it was measured\n", d->id,
+				 -100 * s->drift);
 		if (s && s->runs < 5)
-			printf("%s: so slow that the time allowed %d run%s of a size\n", d->id,
-			       s->runs, s->runs > 1 ? "s" : "");
+			cli_line(stdout, "%s: so slow that the time allowed %d run%s of a size\n",
+				 d->id, s->runs, s->runs > 1 ? "s" : "");
 		if (s && s->spread > 0.25)
-			printf("%s: the runs differ by %.0f %%; measure again (--refresh) when the "
-			       "machine has nothing else to "
-			       "do\n",
-			       d->id, 100 * s->spread);
+			cli_line(stdout,
+				 "%s: the runs differ by %.0f %%; measure again (--refresh) when "
+				 "the "
+				 "machine has nothing else to "
+				 "do\n",
+				 d->id, 100 * s->spread);
 		if (fabs(d->measured.residual) > 0.1)
-			printf("%s: a small model took %.2f times the sum of its parts\n", d->id,
-			       1 + d->measured.residual);
+			cli_line(stdout, "%s: a small model took %.2f times the sum of its parts\n",
+				 d->id, 1 + d->measured.residual);
 	}
 }
 
@@ -197,8 +200,8 @@ static void show_part(void *ctx, const char *what, uint64_t done, uint64_t all)
 {
 	(void)ctx;
 	if (cli_columns(stderr) && done < all)
-		fprintf(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1,
-			(unsigned long long)all);
+		cli_line(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1,
+			 (unsigned long long)all);
 }
 
 static int run_as_coordinator(void *ctx, const struct config *c, char *const *program,

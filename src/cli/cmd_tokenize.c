@@ -153,7 +153,7 @@ static int decode(const struct tokenizer *t, const struct args *o, const char *s
 		json_quote(&quoted, text.p, text.n);
 		printf("%s\n", quoted.p);
 	} else if (rc >= 0) {
-		fwrite(text.p, 1, text.n, stdout);
+		cli_text(stdout, text.p, text.n);
 		fputs(o->lines ? "\n" : "", stdout);
 	}
 	tokens_release(&ids);

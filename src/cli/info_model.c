@@ -119,7 +119,15 @@ static void add_tokenizer(json_t *o, const struct model_file *f)
 	tokenizer_free(t);
 }
 
-int info_model(const char *path, bool tensors, json_t **o_p, struct err *e)
+static json_t *model_row(void *ctx, size_t i)
+{
+	const struct model_tensor *t = model_file_tensor(ctx, i);
+	return tensor_row(t->name, storage_name(t), t->shape, t->ndim, t->bytes);
+}
+
+static void model_close(void *ctx) { model_file_close(ctx); }
+
+int info_model(const char *path, struct info_rows *rows, json_t **o_p, struct err *e)
 {
 	struct model_file *f;
 	struct kinds k = { .n = 0 };
@@ -132,7 +140,7 @@ int info_model(const char *path, bool tensors, json_t **o_p, struct err *e)
 		mem_free(c);
 		return rc;
 	}
-	json_t *o = json_object(), *list = json_array();
+	json_t *o = json_object();
 	json_object_set_new(o, "kind", json_string("model"));
 	json_object_set_new(o, "path", json_string(path));
 	json_object_set_new(o, "format", json_string(model_file_format(f)));
@@ -143,36 +151,39 @@ int info_model(const char *path, bool tensors, json_t **o_p, struct err *e)
 	for (size_t i = 0; i < model_file_count(f); i++) {
 		const struct model_tensor *t = model_file_tensor(f, i);
 		kinds_add(&k, storage_name(t), t->count, t->bytes);
-		if (tensors)
-			json_array_append_new(list, tensor_row(t->name, storage_name(t), t->shape,
-							       t->ndim, t->bytes));
 	}
 	add_tokenizer(o, f);
 	json_object_set_new(o, "size_bytes", json_integer((json_int_t)k.bytes));
 	json_object_set_new(o, "weights", kinds_json(&k));
-	if (tensors)
-		json_object_set(o, "tensor_list", list);
-	json_decref(list);
-	model_file_close(f);
 	mem_free(c);
+	if (rows)
+		*rows = (struct info_rows){ "tensor_list", model_file_count(f), model_row,
+					    model_close, f };
+	else
+		model_file_close(f);
 	*o_p = o;
 	return 0;
 }
 
-int info_safetensors(const char *path, bool tensors, json_t **o_p, struct err *e)
+static json_t *st_row(void *ctx, size_t i)
+{
+	const struct st_tensor *t = st_get(ctx, i);
+	return tensor_row(t->name, dtype_name(t->dtype), t->shape, t->ndim, t->bytes);
+}
+
+static void st_row_close(void *ctx) { st_close(ctx); }
+
+int info_safetensors(const char *path, struct info_rows *rows, json_t **o_p, struct err *e)
 {
 	struct st_file *f;
 	struct kinds k = { .n = 0 };
 	TRY(st_open(path, &f, e));
-	json_t *o = json_object(), *list = json_array();
+	json_t *o = json_object();
 	json_object_set_new(o, "kind", json_string("safetensors file"));
 	json_object_set_new(o, "path", json_string(path));
 	for (size_t i = 0; i < st_count(f); i++) {
 		const struct st_tensor *t = st_get(f, i);
 		kinds_add(&k, dtype_name(t->dtype), t->count, t->bytes);
-		if (tensors)
-			json_array_append_new(list, tensor_row(t->name, dtype_name(t->dtype),
-							       t->shape, t->ndim, t->bytes));
 	}
 	json_object_set_new(o, "tensors", json_integer((json_int_t)st_count(f)));
 	json_object_set_new(o, "parameters", json_integer((json_int_t)k.parameters));
@@ -180,10 +191,10 @@ int info_safetensors(const char *path, bool tensors, json_t **o_p, struct err *e
 	if (st_metadata(f))
 		json_object_set(o, "metadata", (json_t *)st_metadata(f));
 	json_object_set_new(o, "weights", kinds_json(&k));
-	if (tensors)
-		json_object_set(o, "tensor_list", list);
-	json_decref(list);
-	st_close(f);
+	if (rows)
+		*rows = (struct info_rows){ "tensor_list", st_count(f), st_row, st_row_close, f };
+	else
+		st_close(f);
 	*o_p = o;
 	return 0;
 }

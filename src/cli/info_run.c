@@ -32,42 +32,57 @@ static void copy_member(json_t *to, const char *as, const json_t *from, const ch
 		json_object_set(to, as, v);
 }
 
-int info_adapter(const char *dir, bool tensors, json_t **o_p, struct err *e)
-{
-	struct arena a = ARENA_INIT;
+struct adapter {
+	struct arena a;
 	struct peft_adapter ad;
-	int rc = peft_read(dir, &a, &ad, e);
+};
+
+static json_t *module_row(void *ctx, size_t i)
+{
+	const struct peft_pair *p = &((struct adapter *)ctx)->ad.pair[i];
+	return json_pack("{s:s, s:I, s:I}", "module", p->module, "in", (json_int_t)p->in, "out",
+			 (json_int_t)p->out);
+}
+
+static void adapter_close(void *ctx)
+{
+	arena_release(&((struct adapter *)ctx)->a);
+	mem_free(ctx);
+}
+
+int info_adapter(const char *dir, struct info_rows *rows, json_t **o_p, struct err *e)
+{
+	struct adapter *x = mem_zalloc(sizeof *x);
+	if (!x)
+		return err_nomem(e, sizeof *x, "an adapter");
+	const struct peft_config *c = &x->ad.cfg;
+	int rc = peft_read(dir, &x->a, &x->ad, e);
 	if (rc < 0) {
-		arena_release(&a);
+		adapter_close(x);
 		return rc;
 	}
-	json_t *o = json_object(), *target = json_array(), *list = json_array();
+	json_t *o = json_object(), *target = json_array();
 	uint64_t parameters = 0;
-	for (size_t i = 0; i < ad.cfg.ntarget; i++)
-		json_array_append_new(target, json_string(ad.cfg.target[i]));
-	for (size_t i = 0; i < ad.npair; i++) {
-		const struct peft_pair *p = &ad.pair[i];
-		parameters += (uint64_t)(p->in + p->out) * (uint64_t)ad.cfg.r;
-		if (tensors)
-			json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "module",
-							      p->module, "in", (json_int_t)p->in,
-							      "out", (json_int_t)p->out));
-	}
+	for (size_t i = 0; i < c->ntarget; i++)
+		json_array_append_new(target, json_string(c->target[i]));
+	for (size_t i = 0; i < x->ad.npair; i++)
+		parameters += (uint64_t)(x->ad.pair[i].in + x->ad.pair[i].out) * (uint64_t)c->r;
 	json_object_set_new(o, "kind", json_string("LoRA adapter (PEFT)"));
 	json_object_set_new(o, "path", json_string(dir));
-	if (ad.cfg.base_model)
-		json_object_set_new(o, "base_model", json_string(ad.cfg.base_model));
-	json_object_set_new(o, "r", json_integer(ad.cfg.r));
-	json_object_set_new(o, "lora_alpha", json_real(ad.cfg.alpha));
-	json_object_set_new(o, "scale", json_real(peft_scale(&ad.cfg)));
-	json_object_set_new(o, "rslora", json_boolean(ad.cfg.rslora));
+	if (c->base_model)
+		json_object_set_new(o, "base_model", json_string(c->base_model));
+	json_object_set_new(o, "r", json_integer(c->r));
+	json_object_set_new(o, "lora_alpha", json_real(c->alpha));
+	json_object_set_new(o, "scale", json_real(peft_scale(c)));
+	json_object_set_new(o, "rslora", json_boolean(c->rslora));
 	json_object_set_new(o, "target_modules", target);
-	json_object_set_new(o, "modules", json_integer((json_int_t)ad.npair));
+	json_object_set_new(o, "modules", json_integer((json_int_t)x->ad.npair));
 	json_object_set_new(o, "parameters", json_integer((json_int_t)parameters));
-	if (tensors)
-		json_object_set(o, "module_list", list);
-	json_decref(list);
-	arena_release(&a);
+	if (rows)
+		*rows = (struct info_rows){ "module_list", x->ad.npair, module_row, adapter_close,
+					    x };
+	else
+		adapter_close(x);
 	*o_p = o;
 	return 0;
 }
@@ -210,7 +225,7 @@ int info_run(const char *dir, json_t **o_p, struct err *e)
 	json_t *o = json_object(), *adapter = NULL;
 	json_object_set_new(o, "kind", json_string("run"));
 	json_object_set_new(o, "path", json_string(dir));
-	if (info_adapter(dir, false, &adapter, &why) >= 0) {
+	if (info_adapter(dir, NULL, &adapter, &why) >= 0) {
 		static const char *const keys[] = { "base_model", "r", "lora_alpha",
 						    "target_modules", "parameters" };
 		for (size_t i = 0; i < ARRAY_LEN(keys); i++)

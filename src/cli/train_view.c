@@ -17,6 +17,7 @@
 #include "report/progress.h"
 #include "report/tensorboard.h"
 #include "report/text.h"
+#include "base/text.h"
 #include "report/trace.h"
 #include "sched/sched.h"
 
@@ -91,6 +92,7 @@ void train_view_say(struct train_view *v, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof line, fmt, ap);
 	va_end(ap);
+	text_safe_str(line, TEXT_LINE);
 	progress_line(v->progress, line);
 }
 
@@ -116,6 +118,7 @@ static void warn(struct train_view *v, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof line, fmt, ap);
 	va_end(ap);
+	text_safe_str(line, TEXT_LINE);
 	if (cli_quiet())
 		log_warn("%s", line);
 	else

@@ -2,8 +2,8 @@
 /* safetensors.c - reading one file and checking all of its header; safetensors_write.c writes.
  *
  * The checks are those of the reference (huggingface/safetensors, tensor.rs: Metadata::validate),
- * and two more: tensors have at most 8 dimensions, and what the header's values take in memory is
- * limited (base/json.h). */
+ * and three more: tensors have at most 8 dimensions, there are at most a million of them, and what
+ * the values of each take in memory is limited (base/json.h). They are read one by one. */
 #include "file/safetensors.h"
 
 #include "base/arena.h"
@@ -16,14 +16,15 @@
 #include <string.h>
 
 #define HEADER_MAX 100000000ull
+enum { TENSORS_MAX = 1000000 };
 
 struct st_file {
 	struct file_map map;
-	struct arena mem;
-	json_t *header;
-	struct st_tensor *tensor;      /* in order of the data */
+	struct arena mem; /* names */
+	json_t *metadata;
+	struct st_tensor *tensor; /* in order of the data */
+	size_t n, cap;
 	const struct st_tensor **name; /* in order of the names */
-	size_t n;
 };
 
 static const struct {
@@ -135,28 +136,50 @@ static int check_metadata(const char *where, const json_t *m, struct err *e)
 	return 0;
 }
 
-/* Fills the table from the parsed header. `data` is the offset of the data in the file. */
-static int read_table(struct st_file *f, const char *where, uint64_t data, struct err *e)
+/* One member of the header. */
+struct header {
+	struct st_file *f;
+	const char *where;
+};
+
+static int take_member(void *ctx, const char *name, json_t *v, struct err *e)
 {
-	const char *name;
-	json_t *v;
-	if (!json_is_object(f->header))
-		return err_set(e, ERR_INPUT, "%s: the header is not a JSON object", where);
-	TRY(check_metadata(where, json_object_get(f->header, "__metadata__"), e));
-	size_t room = json_object_size(f->header);
-	f->tensor = arena_alloc(&f->mem, (room + 1) * sizeof *f->tensor);
-	f->name = arena_alloc(&f->mem, (room + 1) * sizeof *f->name);
-	if (!f->tensor || !f->name)
-		return err_nomem(e, (unsigned long long)room * sizeof *f->tensor,
-				 "a table of tensors");
-	json_object_foreach(f->header, name, v)
-	{
-		if (!strcmp(name, "__metadata__"))
-			continue;
-		uint64_t begin = 0;
-		TRY(read_tensor(where, name, v, &f->tensor[f->n], &begin, e));
-		f->tensor[f->n++].data = (const void *)(uintptr_t)begin;
+	struct st_file *f = ((struct header *)ctx)->f;
+	const char *where = ((struct header *)ctx)->where;
+	uint64_t begin = 0;
+	if (!strcmp(name, "__metadata__")) {
+		if (f->metadata)
+			return err_set(e, ERR_INPUT, "%s: duplicate __metadata__", where);
+		TRY(check_metadata(where, v, e));
+		f->metadata = json_incref(v);
+		return 0;
 	}
+	if (f->n == TENSORS_MAX)
+		return err_set(e, ERR_INPUT, "%s: more than %d tensors", where, TENSORS_MAX);
+	if (!mem_grow(&f->tensor, &f->cap, f->n + 1, sizeof *f->tensor))
+		return err_nomem(e, (unsigned long long)f->n * sizeof *f->tensor,
+				 "a table of tensors");
+	struct st_tensor *t = &f->tensor[f->n];
+	memset(t, 0, sizeof *t);
+	TRY(read_tensor(where, name, v, t, &begin, e));
+	t->name = arena_strdup(&f->mem, name);
+	if (!t->name)
+		return err_nomem(e, strlen(name), "the name of a tensor");
+	t->data = (const void *)(uintptr_t)begin;
+	f->n++;
+	return 0;
+}
+
+/* Fills the table from the header. `data` is the offset of the data in the file. */
+static int read_table(struct st_file *f, const char *where, const char *text, uint64_t n,
+		      uint64_t data, struct err *e)
+{
+	struct header h = { f, where };
+	TRY(json_each(text, n, where, JSON_MEMORY, take_member, &h, e));
+	f->name = mem_array(f->n + 1, sizeof *f->name);
+	if (!f->name)
+		return err_nomem(e, (unsigned long long)f->n * sizeof *f->name,
+				 "a table of tensors");
 	qsort(f->tensor, f->n, sizeof *f->tensor, by_offset);
 	uint64_t at = 0, size = f->map.size - data;
 	for (size_t i = 0; i < f->n; i++) {
@@ -181,6 +204,10 @@ static int read_table(struct st_file *f, const char *where, uint64_t data, struc
 		return err_set(e, ERR_INPUT, "%s: %llu bytes after the last tensor", where,
 			       (unsigned long long)(size - at));
 	qsort(f->name, f->n, sizeof *f->name, by_name);
+	for (size_t i = 1; i < f->n; i++)
+		if (!strcmp(f->name[i - 1]->name, f->name[i]->name))
+			return err_set(e, ERR_INPUT, "%s: duplicate tensor '%s'", where,
+				       f->name[i]->name);
 	return 0;
 }
 
@@ -203,8 +230,7 @@ static int read_header(struct st_file *f, const char *where, struct err *e)
 			       "%llu of them",
 			       where, (unsigned long long)n, (unsigned long long)(f->map.size - 8));
 	const char *text = (const char *)f->map.p + 8;
-	TRY(json_parse_text_in(text, n, where, JSON_MEMORY_TABLE, &f->header, e));
-	return read_table(f, where, 8 + n, e);
+	return read_table(f, where, text, n, 8 + n, e);
 }
 
 int st_open(const char *path, struct st_file **f_p, struct err *e)
@@ -227,8 +253,10 @@ void st_close(struct st_file *f)
 {
 	if (!f)
 		return;
-	json_decref(f->header);
+	json_decref(f->metadata);
 	arena_release(&f->mem);
+	mem_free(f->tensor);
+	mem_free(f->name);
 	map_close(&f->map);
 	mem_free(f);
 }
@@ -238,10 +266,7 @@ const struct st_tensor *st_get(const struct st_file *f, size_t i)
 {
 	return i < f->n ? &f->tensor[i] : NULL;
 }
-const json_t *st_metadata(const struct st_file *f)
-{
-	return json_object_get(f->header, "__metadata__");
-}
+const json_t *st_metadata(const struct st_file *f) { return f->metadata; }
 void st_drop(const struct st_file *f, const struct st_tensor *t)
 {
 	map_drop(&f->map, t->data, t->bytes);
