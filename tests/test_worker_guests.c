@@ -3,8 +3,8 @@
  * instead of it: a machine on the list (or, without keys, anybody on this machine) opens many and
  * says nothing, or the wrong thing, and the coordinator is welcome all the same. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ struct stand {
 	bool keys;
 	struct net *net, *coordinator, *other;
 	char at[NET_ADDRESS];
-	volatile sig_atomic_t stop;
+	atomic_bool called_off;
 	pthread_t thread;
 	struct err e;
 	int rc;
@@ -57,7 +57,7 @@ static void *serve(void *ctx)
 				 .id = "a",
 				 .device = "cpu",
 				 .coordinator_key = s->keys ? key[COORDINATOR].pub : NULL,
-				 .stop = &s->stop };
+				 .called_off = &s->called_off };
 	s->rc = worker_serve(&o, &s->e);
 	return NULL;
 }
@@ -207,7 +207,7 @@ static void silence_ends(void **state)
 	for (int keys = 0; keys < 2; keys++) {
 		assert_int_equal(link_recv(l[keys], SOON, &m, &err), ERR_NET);
 		assert_non_null(strstr(err.msg, "closed by the peer"));
-		s[keys].stop = 1;
+		s[keys].called_off = true;
 		pthread_join(s[keys].thread, NULL);
 		assert_int_equal(s[keys].rc, ERR_CANCELLED);
 	}
