@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "net/frame.h"
 #include "net/net.h"
+#include "support/scratch.h"
 
 struct way {
 	const char *transport, *address;
@@ -25,10 +26,9 @@ struct way {
 };
 
 static const struct way ways[] = {
-	{ "loop", NULL, false },
-	{ "loop", NULL, true },
-	{ "tls", "127.0.0.1:0", false },
-	{ "tls", "127.0.0.1:0", true },
+	{ "loop", NULL, false },         { "loop", NULL, true },
+	{ "tls", "127.0.0.1:0", false }, { "tls", "127.0.0.1:0", true },
+	{ "shm", "127.0.0.1:0", false }, { "shm", "127.0.0.1:0", true },
 };
 
 struct ends {
@@ -685,5 +685,6 @@ int main(void)
 		cmocka_unit_test(many_threads),    cmocka_unit_test(warm_links_allocate_nothing),
 		cmocka_unit_test(memory_runs_out),
 	};
+	setenv("XDG_RUNTIME_DIR", scratch("."), 1);
 	return cmocka_run_group_tests_name("net_links", tests, NULL, NULL);
 }

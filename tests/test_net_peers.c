@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_net_peers.c - what only separate processes and foreign programs can show of the
- * transports over TCP: a peer that is killed, one that is stopped, foreign programs, addresses that
+/* test_net_peers.c - what only separate processes and foreign programs can show of the transports
+ * between processes: a peer that is killed, one that is stopped, foreign programs, addresses that
  * are not loopback; and the knobs of the loop transport. */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -22,11 +22,15 @@
 #include "base/err.h"
 #include "net/address.h"
 #include "net/net.h"
+#include "support/scratch.h"
 
-static const char *const rows[] = { "tls" };
-#define EACH(row)                                                                                  \
-	for (size_t row##_i = 0; row##_i < sizeof rows / sizeof *rows; row##_i++)                  \
+/* over TCP, then those that only separate processes have too */
+static const char *const rows[] = { "tls", "shm" };
+enum { TCP_ROWS = 1 };
+#define EACH_OF(row, n)                                                                            \
+	for (size_t row##_i = 0; row##_i < (n); row##_i++)                                         \
 		for (const char *row = rows[row##_i]; row; row = NULL)
+#define EACH(row) EACH_OF(row, TCP_ROWS)
 
 static struct err err;
 static unsigned char zeros[1 << 20];
@@ -126,7 +130,7 @@ static double lose(const char *row, int signal, bool keys, bool busy, double tim
 static void killed_peer(void **state)
 {
 	(void)state;
-	EACH(row)
+	EACH_OF(row, sizeof rows / sizeof *rows)
 	for (int keys = 0; keys < 2; keys++)
 		for (int busy = 0; busy < 2; busy++)
 			lose(row, SIGKILL, keys, busy, 0.5);
@@ -135,7 +139,7 @@ static void killed_peer(void **state)
 static void stopped_peer(void **state)
 {
 	(void)state;
-	EACH(row)
+	EACH_OF(row, sizeof rows / sizeof *rows)
 	for (int keys = 0; keys < 2; keys++)
 		for (int busy = 0; busy < 2; busy++)
 			lose(row, SIGSTOP, keys, busy, 0.5);
@@ -178,7 +182,7 @@ static void one_killed_dialler(const char *row)
 static void killed_dialler(void **state)
 {
 	(void)state;
-	EACH(row)
+	EACH_OF(row, sizeof rows / sizeof *rows)
 	one_killed_dialler(row);
 }
 
@@ -425,5 +429,6 @@ int main(void)
 		cmocka_unit_test(addresses),      cmocka_unit_test(from_an_address),
 		cmocka_unit_test(parts),          cmocka_unit_test(knobs),
 	};
+	setenv("XDG_RUNTIME_DIR", scratch("."), 1);
 	return cmocka_run_group_tests_name("net_peers", tests, NULL, NULL);
 }

@@ -2,8 +2,6 @@
 /* frame.c - see frame.h. */
 #include "net/frame.h"
 
-#include <stdbool.h>
-
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -28,6 +26,12 @@ const char *frame_name(enum frame_kind kind)
 {
 	const struct kind_row *k = find_kind(kind);
 	return k ? k->name : "?";
+}
+
+bool frame_is_tensor(enum frame_kind kind)
+{
+	const struct kind_row *k = find_kind(kind);
+	return k && k->form == FRAME_FORM_TENSOR;
 }
 
 static void put(unsigned char *p, uint64_t v, int bytes)

@@ -29,6 +29,7 @@
 #ifndef HS_NET_FRAME_H
 #define HS_NET_FRAME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -70,6 +71,7 @@ struct frame {
 };
 
 const char *frame_name(enum frame_kind kind); /* "ACTIVATION"; "?" for an unknown one */
+bool frame_is_tensor(enum frame_kind kind);   /* its payload is numbers and nothing else */
 
 /* Writes header and payload to `out`, which holds at least FRAME_HEADER + payload bytes; *n_p = how
  * many were written. The payload is copied unless it already stands at out + FRAME_HEADER (how an
@@ -79,8 +81,8 @@ int frame_encode(const struct frame *f, void *out, size_t cap, size_t *n_p, stru
 /* A view of the frame in p[0..n). */
 int frame_parse(const void *p, size_t n, struct frame *f_p, struct err *e);
 
-/* The same without checking the CRC: for bytes that never left this process (the loop
- * transport). */
+/* The same without checking the CRC, for bytes that never left this machine: only the header is
+ * read. */
 int frame_parse_trusted(const void *p, size_t n, struct frame *f_p, struct err *e);
 
 /* CRC-32C (Castagnoli, reflected polynomial 0x82f63b78) of p[0..n) continued from `crc` (begin with

@@ -19,6 +19,8 @@ struct link *net_link_new(struct net *n, const char *address, const char *peer_k
 		return NULL;
 	l->net = n;
 	l->net_t = n->t;
+	l->trusted = n->t->trusted;
+	l->way = n->t->way;
 	l->refs = 2;
 	snprintf(l->address, sizeof l->address, "%s", address);
 	snprintf(l->peer, sizeof l->peer, "%s", peer_key ? peer_key : "");
@@ -208,6 +210,14 @@ enum link_state link_state(const struct link *cl)
 }
 
 const char *link_address(const struct link *l) { return l->address; }
+const char *link_way(const struct link *l)
+{
+	pthread_mutex_lock(&l->net->lock);
+	const char *way = l->way;
+	pthread_mutex_unlock(&l->net->lock);
+	return way;
+}
+
 const char *link_peer_key(const struct link *l) { return l->peer; }
 void *link_user(const struct link *l) { return l->user; }
 void link_set_user(struct link *l, void *user) { l->user = user; }
@@ -360,6 +370,12 @@ static int send_until(struct link *l, void *data, size_t n, net_release_fn relea
 	return rc;
 }
 
+void *link_buffer(struct link *l, size_t bytes)
+{
+	void *p = l->net_t->buffer ? l->net_t->buffer(l, bytes) : NULL;
+	return p ? p : net_pool_buffer(l->net->pool, bytes);
+}
+
 int link_send(struct link *l, void *data, size_t n, net_release_fn release, void *ctx,
 	      struct err *e)
 {
@@ -374,7 +390,7 @@ int link_send_wait(struct link *l, void *data, size_t n, net_release_fn release,
 
 int link_send_copy(struct link *l, const void *data, size_t n, int64_t deadline, struct err *e)
 {
-	void *p = net_pool_buffer(l->net->pool, n);
+	void *p = link_buffer(l, n);
 	if (!p)
 		return err_nomem(e, n, "a message");
 	if (n)
@@ -397,7 +413,7 @@ int link_send_frame(struct link *l, const struct frame *f, int64_t deadline, str
 	}
 	if (!add_ok(room_for, FRAME_HEADER, &room_for) || room_for > SIZE_MAX / 2)
 		return err_set(e, ERR_INTERNAL, "%s frame: too large", frame_name(f->kind));
-	void *p = net_pool_buffer(l->net->pool, room_for);
+	void *p = link_buffer(l, room_for);
 	if (!p)
 		return err_nomem(e, room_for, "a frame");
 	size_t n;
@@ -449,6 +465,32 @@ int link_recv(struct link *l, int64_t deadline, struct net_msg *m_p, struct err 
 	return 1;
 }
 
+/* A frame in memory that the peer can change while it is read. Its header is copied before it is
+ * looked at; so is the whole of it, unless it carries numbers only: those name nothing here. */
+static int parse_shared(struct link *l, struct net_msg *m, struct frame *f_p, struct err *e)
+{
+	struct net_node *node = m->handle;
+	unsigned char head[FRAME_HEADER] = { 0 };
+	struct frame f = { 0 };
+	memcpy(head, m->data, m->size < sizeof head ? m->size : sizeof head);
+	TRY(frame_parse_trusted(head, m->size, &f, e));
+	f.payload = (const char *)m->data + FRAME_HEADER;
+	if (!frame_is_tensor(f.kind)) {
+		char *copy = net_pool_buffer(l->net->pool, m->size);
+		if (!copy)
+			return err_nomem(e, m->size, "a frame");
+		memcpy(copy, head, sizeof head);
+		memcpy(copy + FRAME_HEADER, f.payload, f.size);
+		f.payload = copy + FRAME_HEADER;
+		node->release(node->ctx, node->data);
+		node->data = m->data = copy;
+		node->release = net_buffer_release;
+		node->shared = false;
+	}
+	*f_p = f;
+	return 0;
+}
+
 int link_recv_frame(struct link *l, int64_t deadline, struct net_msg *m_p, struct frame *f_p,
 		    struct err *e)
 {
@@ -456,8 +498,12 @@ int link_recv_frame(struct link *l, int64_t deadline, struct net_msg *m_p, struc
 	int rc = link_recv(l, deadline, &m, e);
 	if (rc != 1)
 		return rc;
-	rc = l->net->t->trusted ? frame_parse_trusted(m.data, m.size, f_p, e)
-				: frame_parse(m.data, m.size, f_p, e);
+	if (((struct net_node *)m.handle)->shared)
+		rc = parse_shared(l, &m, f_p, e);
+	else if (l->trusted)
+		rc = frame_parse_trusted(m.data, m.size, f_p, e);
+	else
+		rc = frame_parse(m.data, m.size, f_p, e);
 	if (rc < 0) {
 		net_msg_release(&m);
 		link_fail(l, rc, e->msg);

@@ -61,6 +61,9 @@ struct net_options {
 	const struct key_pair *key;
 	/* without a key, let other addresses than loopback through: no identity, no encryption */
 	bool insecure;
+	/* tls: processes of this machine and user meet through shared memory where they can, and
+	 * over TCP where not */
+	bool near;
 	double peer_timeout;    /* seconds of silence after which a peer is lost; 0: 20 */
 	uint64_t window;        /* bytes in flight towards this end, per link; 0: 64 MiB */
 	uint64_t max_message;   /* largest message this end accepts; 0: 256 MiB + 64 KiB */
@@ -120,6 +123,9 @@ struct link_stats {
 
 enum link_state link_state(const struct link *l);
 const char *link_address(const struct link *l); /* of the peer, for messages */
+/* how it goes: "memory", "shared memory", "TLS", "TCP", "MPI"; of a link that is not up yet, how it
+ * would go */
+const char *link_way(const struct link *l);
 /* its public key, proven; "" on a link without keys */
 const char *link_peer_key(const struct link *l);
 void link_why(struct link *l, struct err *e_p); /* why it is lost; code 0 while it is not */
@@ -155,9 +161,14 @@ int link_send_frame(struct link *l, const struct frame *f, int64_t deadline, str
  * p, n, net_buffer_release, net, e). */
 void *net_buffer(struct net *n, size_t bytes);
 void net_buffer_release(void *net, void *data);
+/* The same for a message over this link: between two processes of a machine it is memory that both
+ * see, and nothing is copied. */
+void *link_buffer(struct link *l, size_t bytes);
 
 /* A message that arrived. Its bytes are the receiver's until net_msg_release(), by any thread,
- * before net_close(). */
+ * before net_close(). On a link through shared memory the peer can change them meanwhile: who
+ * checks a value copies it first (link_recv_frame does that with all but the numbers of a
+ * tensor). */
 struct net_msg {
 	void *data;
 	size_t size;

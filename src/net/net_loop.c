@@ -260,6 +260,7 @@ static void loop_freed(struct link *l) { pair_unref(((struct loop_end *)l->priv)
 
 const struct net_transport net_loop = {
 	.name = "loop",
+	.way = "memory",
 	.trusted = true,
 	.open = loop_open,
 	.close = loop_close,

@@ -689,6 +689,7 @@ static void mpi_world(struct net *n, struct net_ranks *r_p)
 
 const struct net_transport net_mpi = {
 	.name = "mpi",
+	.way = "MPI",
 	.open = mpi_open,
 	.close = mpi_close,
 	.listen = mpi_listen,

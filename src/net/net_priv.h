@@ -34,7 +34,8 @@ struct net_node {
 	size_t size;
 	net_release_fn release;
 	void *ctx;
-	void *room; /* the transport's */
+	void *room;  /* the transport's */
+	bool shared; /* the bytes are in memory that the peer can change at any time */
 };
 
 struct net_pool *net_pool_new(uint64_t keep); /* keeps at most that many bytes of unused buffers */
@@ -43,6 +44,14 @@ struct net_node *net_node_new(struct net_pool *p);
 void net_node_free(struct net_node *node); /* the node only: the bytes were passed on */
 void net_node_done(struct net_node *node); /* releases the bytes, then the node */
 void *net_pool_buffer(struct net_pool *p, size_t bytes);
+
+/* Stands NET_BUFFER_HEAD bytes in front of the bytes of every buffer that net_buffer_release takes,
+ * in memory of this process alone. */
+#define NET_BUFFER_HEAD 64
+struct net_buffer_head {
+	void (*back)(struct net_buffer_head *h);
+	void *owner; /* of the buffer's kind */
+};
 
 /* ---- the core's objects --------------------------------------------------------------------- */
 
@@ -60,6 +69,8 @@ struct net {
 	char (*allowed)[KEY_TEXT];
 	size_t nallowed, allowed_cap;
 	bool wake, listening, closing;
+	/* the transport's: it was said that links within this machine go over TCP */
+	bool near_said;
 };
 
 struct link {
@@ -67,6 +78,8 @@ struct link {
 	const struct net_transport *net_t; /* the net may be gone when the last reference goes */
 	void *priv;                        /* the transport's */
 	int refs;                          /* the user's, and those of the transport */
+	bool trusted;                      /* as below; set before it is up */
+	const char *way;                   /* link_way(); set before it is up */
 	char peer[KEY_TEXT];
 	char address[NET_ADDRESS];
 	/* under the net's lock: */
@@ -83,7 +96,8 @@ struct link {
 
 struct net_transport {
 	const char *name;
-	bool trusted; /* bytes never leave the process: checksums of frames need no checking */
+	const char *way; /* what link_way() says unless the link says better */
+	bool trusted;    /* bytes never leave the machine: checksums of frames need no checking */
 	/* MUST. `open` fills net->priv. `close` returns when no thread of the transport touches the
 	 * net any more; all links are closed by then as far as the user is concerned. */
 	int (*open)(struct net *n, struct err *e);
@@ -99,6 +113,9 @@ struct net_transport {
 	void (*shut)(struct link *l);
 	/* MAY. The link's memory goes: free what hangs on l->priv. */
 	void (*freed)(struct link *l);
+	/* MAY. A buffer for a message over this link, to be released with net_buffer_release; NULL:
+	 * one of the pool will do. */
+	void *(*buffer)(struct link *l, size_t bytes);
 	/* MAY. The launcher's numbering of processes. */
 	void (*world)(struct net *n, struct net_ranks *r_p);
 };

@@ -2,6 +2,9 @@
 /* net_tls.c - links over TCP with TLS 1.3: what users' calls come to. The thread that does it is in
  * tls_hub.c, a connection in tls_conn.c, the encryption in tls_crypt.c, what is said in tls_head.h.
  *
+ * With the option `near` it listens and dials where processes of this machine and user meet too
+ * (shm_meet.h), and such links go through shared memory.
+ *
  * With a key links are always encrypted and both sides prove their keys. Without a key they are
  * plain, and only loopback addresses are bound or dialled, unless the options say `insecure`. */
 #include <errno.h>
@@ -12,8 +15,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/mem.h"
+#include "base/err.h"
+#include "base/log.h"
 #include "net/address.h"
+#include "net/shm_meet.h"
 #include "net/tls_conn.h"
 #include "net/tls_hub.h"
 
@@ -52,8 +57,8 @@ static int may_use(struct net *n, const char *address, bool loopback, struct err
 		       address);
 }
 
-/* A socket that listens at `a`; -1 with errno. */
-static int listener(const struct sockaddr_storage *a, socklen_t n, bool both)
+/* A socket that is bound to `a`; -1 with errno. */
+static int bound_socket(const struct sockaddr_storage *a, socklen_t n, bool both)
 {
 	int one = 1, no = !both;
 	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -62,12 +67,18 @@ static int listener(const struct sockaddr_storage *a, socklen_t n, bool both)
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (a->ss_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-	if (bind(fd, (const struct sockaddr *)a, n) == 0 && listen(fd, BACKLOG) == 0)
+	if (bind(fd, (const struct sockaddr *)a, n) == 0)
 		return fd;
 	int errnum = errno;
 	close(fd);
 	errno = errnum;
 	return -1;
+}
+
+static int in_use(const char *address, struct err *e)
+{
+	return err_set(e, ERR_NET, "%s: the port is in use; is heteroshard running already?",
+		       address);
 }
 
 static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS],
@@ -79,18 +90,17 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	TRY(address_resolve(address, true, number, &loopback, e));
 	TRY(may_use(n, address, loopback, e));
 	bool all = number[0] == '*';
-	int fd = listener(&a, address_socket(number, &a), all);
+	int fd = bound_socket(&a, address_socket(number, &a), all), near = -1;
 	if (fd < 0 && all && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
 		/* a kernel without IPv6 */
 		unsigned port;
 		char host[NET_ADDRESS];
 		address_parts(number, host, &port);
 		address_join("0.0.0.0", port, number);
-		fd = listener(&a, address_socket(number, &a), false);
+		fd = bound_socket(&a, address_socket(number, &a), false);
 	}
 	if (fd < 0 && errno == EADDRINUSE)
-		return err_set(e, ERR_NET,
-			       "%s: the port is in use; is heteroshard running already?", address);
+		return in_use(address, e);
 	if (fd < 0 && (errno == EADDRNOTAVAIL || errno == ENODEV))
 		return err_set(e, ERR_NET, "%s: not an address of this machine", address);
 	if (fd < 0)
@@ -101,7 +111,22 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 		return err_sys(e, errno, "%s: cannot listen", address);
 	}
 	address_text(&a, true, bound_p);
-	hub_listen(n->priv, fd);
+	/* Who dials looks here first, so this is ready first. */
+	struct err why = { 0 };
+	char path[MEET_PATH] = "", host[NET_ADDRESS], meet[NET_ADDRESS];
+	unsigned port;
+	address_parts(bound_p, host, &port);
+	address_join(all ? "*" : host, port, meet);
+	if (n->o.near && meet_listen(meet, &near, path, &why) < 0)
+		log_warn("%s; links within this machine go over TCP", why.msg);
+	if (listen(fd, BACKLOG) < 0) {
+		int rc = errno == EADDRINUSE ? in_use(address, e)
+					     : err_sys(e, errno, "%s: cannot listen", address);
+		meet_leave(near, path);
+		close(fd);
+		return rc;
+	}
+	hub_listen(n->priv, fd, near, path);
 	return 0;
 }
 
@@ -119,16 +144,19 @@ static int tls_row_dial(struct link *l, const char *address, const char *peer_ke
 			 memchr(address, ':', (size_t)len) ? "[%.*s]:0" : "%.*s:0", len, address);
 		TRY(address_resolve(from, true, source, &own, e));
 	}
-	return hub_dial(l->net->priv, l, number, source, e);
+	return hub_dial(l->net->priv, l, number, source,
+			l->net->o.near && meet_is_here(number) ? number : "", e);
 }
 
 static void tls_row_send(struct link *l, struct net_node *node) { hub_send(l->priv, node); }
 static void tls_row_taken(struct link *l, uint64_t cost) { hub_taken(l->priv, cost); }
 static void tls_row_shut(struct link *l) { hub_shut(l->priv); }
+static void *tls_row_buffer(struct link *l, size_t n) { return hub_buffer(l->priv, n); }
 static void tls_row_freed(struct link *l) { conn_free(l->priv); }
 
 const struct net_transport net_tls = {
 	.name = "tls",
+	.way = "TCP",
 	.open = tls_row_open,
 	.close = tls_row_close,
 	.listen = tls_row_listen,
@@ -136,5 +164,6 @@ const struct net_transport net_tls = {
 	.send = tls_row_send,
 	.taken = tls_row_taken,
 	.shut = tls_row_shut,
+	.buffer = tls_row_buffer,
 	.freed = tls_row_freed,
 };

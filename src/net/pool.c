@@ -9,11 +9,12 @@
 #include "base/mem.h"
 #include "net/net_priv.h"
 
-#define HEAD 64    /* in front of a buffer's bytes, which keeps them aligned to 64 */
-#define SMALLEST 6 /* log2 of the smallest class */
+#define HEAD NET_BUFFER_HEAD /* which keeps the bytes aligned to 64 */
+#define SMALLEST 6           /* log2 of the smallest class */
 #define CLASSES (4 * 36)
 
 struct buffer {
+	struct net_buffer_head h;
 	struct net_pool *pool;
 	struct buffer *next;
 	size_t bytes;
@@ -118,6 +119,24 @@ static unsigned class_of(size_t bytes, size_t *bytes_p)
 	return (top - SMALLEST) * 4 + (unsigned)(k - 4);
 }
 
+static void back(struct net_buffer_head *h)
+{
+	struct buffer *b = (struct buffer *)(void *)h;
+	struct net_pool *p = b->pool;
+	bool keep;
+	pthread_mutex_lock(&p->lock);
+	keep = p->kept + b->bytes <= p->keep;
+	if (keep) {
+		b->next = p->buffers[b->class];
+		p->buffers[b->class] = b;
+		p->kept += b->bytes;
+	}
+	p->out--;
+	leave(p);
+	if (!keep)
+		mem_free(b);
+}
+
 void *net_pool_buffer(struct net_pool *p, size_t bytes)
 {
 	if (bytes > (size_t)1 << 40)
@@ -140,7 +159,10 @@ void *net_pool_buffer(struct net_pool *p, size_t bytes)
 			leave(p);
 			return NULL;
 		}
-		*b = (struct buffer){ .pool = p, .bytes = full, .class = class };
+		*b = (struct buffer){ .h = { .back = back },
+				      .pool = p,
+				      .bytes = full,
+				      .class = class };
 	}
 	return (char *)b + HEAD;
 }
@@ -150,18 +172,6 @@ void net_buffer_release(void *net, void *data)
 	(void)net;
 	if (!data)
 		return;
-	struct buffer *b = (struct buffer *)((char *)data - HEAD);
-	struct net_pool *p = b->pool;
-	bool keep;
-	pthread_mutex_lock(&p->lock);
-	keep = p->kept + b->bytes <= p->keep;
-	if (keep) {
-		b->next = p->buffers[b->class];
-		p->buffers[b->class] = b;
-		p->kept += b->bytes;
-	}
-	p->out--;
-	leave(p);
-	if (!keep)
-		mem_free(b);
+	struct net_buffer_head *h = (struct net_buffer_head *)(void *)((char *)data - HEAD);
+	h->back(h);
 }

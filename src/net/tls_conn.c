@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "net/shm_memory.h"
 
 enum {
 	STAGE = 16 << 10,     /* one TLS record */
@@ -33,16 +36,37 @@ struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct log_limit *l
 	c->stage_cap = sizeof c->first;
 	c->out_end = &c->out;
 	c->fresh_end = &c->fresh;
+	c->stage_fd = -1;
+	/* what is done for one connection may end in looking at it again */
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&c->own, &a);
+	pthread_mutexattr_destroy(&a);
 	return c;
+}
+
+static void close_fds(struct conn *c)
+{
+	while (c->nfds)
+		close(c->fd[--c->nfds]);
+	if (c->stage_fd >= 0)
+		close(c->stage_fd);
+	c->stage_fd = -1;
 }
 
 void conn_reset(struct conn *c)
 {
 	crypt_free(c->crypt);
 	c->crypt = NULL;
+	/* A process that is being started has the socket too, so closing it is not enough. */
+	if (c->watched)
+		epoll_ctl(c->watcher, EPOLL_CTL_DEL, c->io.fd, NULL);
+	c->watched = 0;
 	if (c->io.fd >= 0)
 		close(c->io.fd);
 	c->io = (struct crypt_io){ .fd = -1 };
+	close_fds(c);
 	if (c->in)
 		net_node_done(c->in);
 	c->in = NULL;
@@ -50,6 +74,7 @@ void conn_reset(struct conn *c)
 	c->skip = 0;
 	c->hello_due = c->alive_due = c->ping_due = c->refusal_due = false;
 	c->blocked = c->more_in = c->more_out = c->mute = false;
+	c->near = false;
 }
 
 static void drop_out(struct conn *c)
@@ -69,6 +94,11 @@ static void gone(struct conn *c)
 	c->state = CONN_GONE;
 	conn_reset(c);
 	drop_out(c);
+	if (c->mem_out)
+		shm_out_end(c->mem_out);
+	if (c->mem_in)
+		shm_in_end(c->mem_in);
+	c->mem_in = NULL;
 }
 
 void conn_free(struct conn *c)
@@ -77,6 +107,9 @@ void conn_free(struct conn *c)
 	if (c->stage != c->first)
 		mem_free(c->stage);
 	mem_free(c->ahead);
+	if (c->mem_out)
+		shm_out_free(c->mem_out);
+	pthread_mutex_destroy(&c->own);
 	mem_free(c);
 }
 
@@ -133,8 +166,39 @@ static bool accept_key(void *conn, const char *key)
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
+/* A descriptor goes with the first of these bytes. */
+static int64_t put_fd(struct conn *c, const void *p, size_t n)
+{
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec v = { .iov_base = (void *)(uintptr_t)p, .iov_len = n };
+	struct msghdr m = {
+		.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room
+	};
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(h), &c->stage_fd, sizeof(int));
+	ssize_t k;
+	do
+		k = sendmsg(c->io.fd, &m, MSG_NOSIGNAL);
+	while (k < 0 && errno == EINTR);
+	if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return IO_LATER;
+	if (k <= 0) {
+		c->io.errnum = errno;
+		return IO_BROKEN;
+	}
+	c->io.out += (uint64_t)k;
+	close(c->stage_fd);
+	c->stage_fd = -1;
+	return k;
+}
+
 static int64_t put(struct conn *c, const void *p, size_t n)
 {
+	if (c->stage_fd >= 0)
+		return put_fd(c, p, n);
 	return c->crypt ? crypt_write(c->crypt, p, n)
 			: crypt_plain_write(&c->io, p, n < PLAIN_MOST ? n : PLAIN_MOST);
 }
@@ -157,12 +221,44 @@ static void next_out(struct conn *c)
 	net_node_done(node);
 }
 
+/* A message that lies where both ends see it: its head, and what the peer has to know before.
+ * false: there is no room for that now. */
+static bool stage_shared(struct conn *c, struct net_node *node)
+{
+	int64_t number;
+	int fd;
+	uint64_t size;
+	if (c->stage_fd >= 0 || c->stage_cap - c->stage_n < 4 * HEAD_BYTES)
+		return false;
+	while (c->stage_cap - c->stage_n >= 4 * HEAD_BYTES &&
+	       (number = shm_out_given_up(c->mem_out)) >= 0)
+		stage_head(c, HEAD_DROP, 0, (uint64_t)number);
+	if (c->stage_cap - c->stage_n < 4 * HEAD_BYTES)
+		return false;
+	number = shm_out_send(node->room, &fd, &size);
+	if (fd >= 0)
+		stage_head(c, HEAD_MEMORY, size, (uint64_t)number);
+	c->stage_fd = fd;
+	stage_head(c, HEAD_SHARED, node->size, (uint64_t)number);
+	c->count.sent += net_cost(node->size);
+	c->out = node->next;
+	if (!c->out)
+		c->out_end = &c->out;
+	net_node_free(node); /* the bytes are the receiver's */
+	return true;
+}
+
 /* Heads and whole small messages, until a message begins that does not fit. */
 static void stage_messages(struct conn *c)
 {
 	while (c->out) {
 		struct net_node *node = c->out;
 		const bool credit = node->at == CONN_CREDIT;
+		if (node->room) {
+			if (!stage_shared(c, node))
+				return;
+			continue;
+		}
 		if (!stage_head(c, credit ? HEAD_CREDIT : HEAD_MESSAGE, node->size, 0))
 			return;
 		if (credit) {
@@ -244,6 +340,42 @@ static void write_some(struct conn *c)
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
+/* Bytes from a Unix socket, with the descriptors that come along. */
+static int64_t near_read(struct conn *c, void *p, size_t n)
+{
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))];
+	struct iovec v = { .iov_base = p, .iov_len = n };
+	struct msghdr m = {
+		.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room
+	};
+	ssize_t k;
+	int fd = -1;
+	do
+		k = recvmsg(c->io.fd, &m, MSG_CMSG_CLOEXEC);
+	while (k < 0 && errno == EINTR);
+	if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return IO_LATER;
+	if (k < 0)
+		c->io.errnum = errno;
+	if (k <= 0)
+		return k ? IO_BROKEN : IO_ENDED;
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h))
+		if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+		    h->cmsg_len == CMSG_LEN(sizeof(int)))
+			memcpy(&fd, CMSG_DATA(h), sizeof(int));
+	if (fd >= 0 && c->nfds < CONN_FDS)
+		c->fd[c->nfds++] = fd;
+	else if (fd >= 0)
+		close(fd); /* more than heads ask for: its head finds none */
+	c->io.in += (uint64_t)k;
+	return k;
+}
+
+static int64_t read_plain(struct conn *c, void *p, size_t n)
+{
+	return c->near && is_up(c) ? near_read(c, p, n) : crypt_plain_read(&c->io, p, n);
+}
+
 static int64_t get(struct conn *c, void *p, size_t n)
 {
 	int64_t k;
@@ -255,7 +387,7 @@ static int64_t get(struct conn *c, void *p, size_t n)
 		c->ahead_at += (size_t)k;
 		return k;
 	} else if (c->ahead && n < AHEAD) {
-		k = crypt_plain_read(&c->io, c->ahead, AHEAD);
+		k = read_plain(c, c->ahead, AHEAD);
 		if (k > 0) {
 			c->ahead_at = 0;
 			c->ahead_n = (size_t)k;
@@ -263,11 +395,30 @@ static int64_t get(struct conn *c, void *p, size_t n)
 			return get(c, p, n);
 		}
 	} else {
-		k = crypt_plain_read(&c->io, p, n);
+		k = read_plain(c, p, n);
 	}
 	if (k > 0)
 		c->last_in = c->now;
 	return k;
+}
+
+/* What a side with these options maps of its peer at most. */
+static uint64_t most_shared(uint64_t window, uint64_t max_message)
+{
+	uint64_t most;
+	return add_ok(window, max_message, &most) && most < UINT64_MAX / 4 ? most : UINT64_MAX / 4;
+}
+
+/* Memory for both directions; false: there is none. */
+static bool make_memory(struct conn *c, const struct head *h)
+{
+	const struct net_options *o = &c->net->o;
+	uint64_t window = h->a < o->window ? h->a : o->window;
+	struct shm_out *out = shm_out_new(most_shared(h->a, h->b), window);
+	c->mem_in = shm_in_new(most_shared(o->window, o->max_message));
+	/* users' threads look at it */
+	__atomic_store_n(&c->mem_out, out, __ATOMIC_RELEASE);
+	return c->mem_in && out;
 }
 
 /* The peer has said hello: from here on the connection is a link. */
@@ -294,10 +445,14 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->stage_cap = STAGE;
 	c->ahead = ahead;
 	c->io.known = true;
-	if (c->crypt && !crypt_known(c->crypt)) {
+	if ((c->crypt && !crypt_known(c->crypt)) || (c->near && !make_memory(c, h))) {
 		fails(c, END_MEMORY);
 		return;
 	}
+	pthread_mutex_lock(&c->net->lock);
+	c->link->trusted = c->near;
+	c->link->way = c->near ? "shared memory" : c->crypt ? "TLS" : "TCP";
+	pthread_mutex_unlock(&c->net->lock);
 	c->count = (struct head_count){ .window = o->window, .max_message = o->max_message };
 	c->hello_due |= c->accepted;
 	c->state = CONN_UP;
@@ -322,6 +477,32 @@ static void on_message(struct conn *c, uint64_t n)
 	c->in_n = 0;
 }
 
+/* What is said of memory that both ends see. NULL, or what is wrong with it. */
+static const char *on_shared(struct conn *c, const struct head *h)
+{
+	if (!c->near)
+		return "shared memory between machines";
+	if (h->type == HEAD_DROP)
+		return shm_in_drop(c->mem_in, h->b);
+	if (h->type == HEAD_MEMORY) {
+		int fd = c->nfds ? c->fd[0] : -1;
+		c->nfds -= c->nfds > 0;
+		memmove(c->fd, c->fd + 1, (size_t)c->nfds * sizeof *c->fd);
+		return shm_in_add(c->mem_in, h->b, fd, h->a);
+	}
+	struct net_node *node = net_node_new(c->net->pool);
+	if (!node) {
+		conn_break(c, ERR_NOMEM, "out of memory while receiving");
+		return NULL;
+	}
+	const char *bad = shm_in_take(c->mem_in, h->b, h->a, node);
+	if (bad)
+		net_node_free(node);
+	else if (c->state == CONN_LEAVING || !net_link_deliver(c->link, node))
+		net_node_done(node);
+	return bad;
+}
+
 static void on_head(struct conn *c)
 {
 	struct head h;
@@ -337,6 +518,8 @@ static void on_head(struct conn *c)
 		return;
 	}
 	bad = bad ? bad : head_count(&c->count, &h);
+	if (!bad && h.type >= HEAD_MEMORY)
+		bad = on_shared(c, &h);
 	if (bad)
 		wrong(c, bad);
 	else if (h.type == HEAD_MESSAGE)
@@ -360,6 +543,10 @@ static void on_end(struct conn *c, int how)
 		c->state = CONN_GONE;
 	else if (how == IO_LIMIT)
 		fails(c, c->accepted ? END_RESET : END_STRANGE);
+	else if (c->near && c->proof.end)
+		fails(c, c->proof.end == PROOF_KEYS      ? END_KEYS
+			 : c->proof.end == PROOF_REFUSED ? END_REFUSED
+							 : END_STRANGE);
 	else if (c->crypt && crypt_refused(c->crypt))
 		fails(c, END_REFUSED);
 	else if (c->crypt && c->io.plain && !c->accepted)
@@ -375,7 +562,8 @@ static void on_end(struct conn *c, int how)
 /* Without a key, what a peer with a key says first is TLS. */
 static bool looks_like_tls(const struct conn *c)
 {
-	return !c->crypt && !is_up(c) && c->head_n && (c->head[0] == 0x16 || c->head[0] == 0x15);
+	return !c->crypt && !c->near && !is_up(c) && c->head_n &&
+	       (c->head[0] == 0x16 || c->head[0] == 0x15);
 }
 
 static void read_some(struct conn *c)
@@ -433,8 +621,30 @@ void conn_begin(struct conn *c, int fd, int64_t now)
 	c->hello_due = !c->accepted;
 }
 
+void conn_begin_near(struct conn *c, int fd, pid_t peer, int64_t now)
+{
+	conn_begin(c, fd, now);
+	c->near = true;
+	c->state = CONN_SHAKING;
+	proof_begin(&c->proof, c->accepted, c->keys ? c->net->o.key : NULL, peer);
+}
+
+static void shake_near(struct conn *c)
+{
+	int rc = proof_work(&c->proof, &c->io, accept_key, c);
+	c->blocked = rc == IO_LATER && proof_wants_write(&c->proof);
+	if (rc == 1)
+		c->state = CONN_GREETING;
+	else if (rc != IO_LATER)
+		on_end(c, rc);
+}
+
 static void shake(struct conn *c)
 {
+	if (c->near) {
+		shake_near(c);
+		return;
+	}
 	if (!c->crypt)
 		c->crypt = crypt_new(c->keys, c->accepted, &c->io, accept_key, c);
 	if (!c->crypt) {
@@ -482,6 +692,34 @@ void conn_work(struct conn *c, bool readable, int64_t now)
 		write_some(c);
 	if (c->state == CONN_DRAINING)
 		drain(c);
+}
+
+void conn_share(struct conn *c, struct net_node *node)
+{
+	struct shm_out *m = __atomic_load_n(&c->mem_out, __ATOMIC_ACQUIRE);
+	struct shm_buffer *b = m ? shm_out_of(m, node) : NULL;
+	void *p = m && !b && node->size >= SHM_LEAST ? shm_out_buffer(m, node->size) : NULL;
+	if (p) {
+		memcpy(p, node->data, node->size);
+		if (node->release)
+			node->release(node->ctx, node->data);
+		node->data = p;
+		node->release = net_buffer_release;
+		b = shm_out_of(m, node);
+	}
+	node->room = b;
+}
+
+bool conn_push(struct conn *c, struct net_node *node, bool *more_p)
+{
+	if (c->state != CONN_UP)
+		return false;
+	*c->out_end = node;
+	c->out_end = &node->next;
+	if (!c->blocked && !c->mute)
+		write_some(c);
+	*more_p = !c->mute && (c->blocked || c->more_out);
+	return true;
 }
 
 void conn_leave(struct conn *c, int64_t now)

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tls_conn.h - one connection of the tls transport: handshake, heads and messages in, heads and
- * messages out. It belongs to one thread (tls_hub.c), never blocks, and does what a socket that is
- * ready allows; the clock and the socket's readiness come from outside, so that a test or a fuzzer
- * can drive it over a socket pair. */
+/* tls_conn.h - one connection of the transports tls and shm: handshake, heads and messages in,
+ * heads and messages out. It belongs to one thread (tls_hub.c), never blocks, and does what a
+ * socket that is ready allows; the clock and the socket's readiness come from outside, so that a
+ * test or a fuzzer can drive it over a socket pair.
+ *
+ * A connection over a Unix socket (`near`) says the same heads, without encryption; its handshake
+ * is shm_proof.h, and larger messages lie in memory that both ends see (shm_memory.h). */
 #ifndef HS_NET_TLS_CONN_H
 #define HS_NET_TLS_CONN_H
 
@@ -10,6 +13,7 @@
 
 #include "base/log.h"
 #include "net/net_priv.h"
+#include "net/shm_proof.h"
 #include "net/tls_crypt.h"
 #include "net/tls_head.h"
 
@@ -18,11 +22,12 @@
 
 /* `at` of a node that is no message: `size` bytes were taken by the user */
 #define CONN_CREDIT ((int64_t)-1)
+enum { CONN_FDS = 4 };
 
 enum conn_state {
 	CONN_WAITING,    /* dialled: no socket, until retry_at */
 	CONN_CONNECTING, /* dialled: TCP */
-	CONN_SHAKING,    /* TLS */
+	CONN_SHAKING,    /* TLS, or the proof */
 	CONN_GREETING,   /* the peer's HELLO is due */
 	CONN_UP,
 	CONN_LEAVING,  /* the user closed the link: what was sent goes out, then BYE */
@@ -55,6 +60,13 @@ struct conn {
 	char peer[KEY_TEXT];    /* the key that it shows; proven once the handshake is done */
 	struct crypt_io io;
 	struct crypt *crypt;
+	bool near; /* a Unix socket */
+	struct proof proof;
+	/* once it is up: for what is sent; users' threads ask for buffers there */
+	struct shm_out *mem_out;
+	struct shm_in *mem_in;
+	int stage_fd;           /* goes with the stage's first byte; -1: none */
+	int fd[CONN_FDS], nfds; /* that came and are not asked for yet */
 	int64_t now, began, last_in, last_ping, left_at; /* left_at: when BYE was sent */
 	struct head_count count;
 	/* in: a head, then the bytes of a message */
@@ -79,16 +91,22 @@ struct conn {
 	bool mute;              /* it takes nothing more */
 	bool more_in, more_out; /* there was more to do than one turn allows */
 
+	/* Who reads or writes holds it: the hub's thread, or over a Unix socket a user's thread
+	 * that sends while the hub has nothing to do here. Taken before the hub's lock. */
+	pthread_mutex_t own;
+
 	/* ---- the hub's ---- */
 	struct conn *next;
 	struct hub *hub;
 	uint32_t watched; /* events that epoll looks for */
+	int watcher;      /* the epoll */
 	bool guest;       /* watched among the strangers */
 	/* dialled */
 	struct sockaddr_storage to, source;
 	socklen_t to_n, source_n;
 	int64_t dial_deadline, retry_at;
 	int failures, resets;
+	char meet[NET_ADDRESS]; /* dialled: where to meet on this machine; "": nowhere */
 	/* under the hub's lock */
 	struct conn *next_told;
 	bool told;                           /* the hub has to look at what follows */
@@ -104,12 +122,20 @@ void conn_free(struct conn *c); /* closes the socket */
 
 /* A socket that is connected: handshake and hello begin. */
 void conn_begin(struct conn *c, int fd, int64_t now);
+/* The same for a Unix socket with process `peer` at the other end. */
+void conn_begin_near(struct conn *c, int fd, pid_t peer, int64_t now);
 /* Closes the socket and forgets what was under way, so that a dialled connection can be tried
  * again. What the user sent stays. */
 void conn_reset(struct conn *c);
 /* Reads and writes what the socket allows, at most about a megabyte each way. Afterwards `state`,
  * `blocked`, `more_in` and `more_out` say what comes next. */
 void conn_work(struct conn *c, bool readable, int64_t now);
+/* From a user's thread, before it sends: over a Unix socket a large message is put where both ends
+ * see it, unless it lies there. */
+void conn_share(struct conn *c, struct net_node *node);
+/* Sends a node on a connection that is up, as far as the socket takes it. The caller holds `own`.
+ * false: it is not up, the node stays the caller's; *more_p: there is more to write. */
+bool conn_push(struct conn *c, struct net_node *node, bool *more_p);
 /* The user is done with the link. */
 void conn_leave(struct conn *c, int64_t now);
 /* The link is lost for this reason, the connection gone. */

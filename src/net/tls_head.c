@@ -35,10 +35,11 @@ const char *head_read(const unsigned char in[HEAD_BYTES], struct head *h_p)
 	uint64_t type = get(in + 4, 4), a = get(in + 8, 8), b = get(in + 16, 8);
 	if (!head_begins(in))
 		return "what it says is no link of heteroshard, or of another version";
-	if (type < HEAD_HELLO || type > HEAD_REFUSE)
+	if (type < HEAD_HELLO || type > HEAD_DROP)
 		return "unknown control message";
-	if ((b && type != HEAD_HELLO) ||
-	    (a && (type == HEAD_PING || type == HEAD_ALIVE || type == HEAD_BYE)))
+	if ((b && type != HEAD_HELLO && type < HEAD_MEMORY) ||
+	    (a &&
+	     (type == HEAD_PING || type == HEAD_ALIVE || type == HEAD_BYE || type == HEAD_DROP)))
 		return "bytes that must be zero are not";
 	if (type == HEAD_REFUSE && a != REFUSE_KEYS)
 		return "unknown reason of a refusal";
@@ -51,6 +52,7 @@ const char *head_count(struct head_count *c, const struct head *h)
 	uint64_t untold = c->arrived - c->told, unpaid = c->sent - c->credited;
 	switch (h->type) {
 	case HEAD_MESSAGE:
+	case HEAD_SHARED:
 		if (h->a > c->max_message)
 			return "a message larger than this side accepts";
 		if (untold + net_cost(h->a) > c->window && untold > net_slack(c->window))
@@ -65,6 +67,8 @@ const char *head_count(struct head_count *c, const struct head *h)
 	case HEAD_PING:
 	case HEAD_ALIVE:
 	case HEAD_BYE:
+	case HEAD_MEMORY:
+	case HEAD_DROP:
 		return NULL;
 	case HEAD_HELLO:
 		return "second hello";

@@ -15,6 +15,12 @@
  *     ALIVE    the answer. a, b: 0
  *     BYE      last thing: nothing follows it. a, b: 0
  *     REFUSE   a: enum head_refusal; only in place of HELLO, by who listens. b: 0
+ *
+ * Between processes of one machine (shm_memory.h) also
+ *
+ *     MEMORY   a: size of a buffer, b: its number; its descriptor comes along
+ *     SHARED   a: length of a message, b: number of the buffer in which it lies
+ *     DROP     b: number of a buffer that is not used any more. a: 0
  */
 #ifndef HS_NET_TLS_HEAD_H
 #define HS_NET_TLS_HEAD_H
@@ -32,7 +38,10 @@ enum head_type {
 	HEAD_PING,
 	HEAD_ALIVE,
 	HEAD_BYE,
-	HEAD_REFUSE
+	HEAD_REFUSE,
+	HEAD_MEMORY,
+	HEAD_SHARED,
+	HEAD_DROP
 };
 enum head_refusal { REFUSE_KEYS = 1 /* one side has a key, the other none */ };
 

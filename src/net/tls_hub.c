@@ -15,16 +15,18 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/address.h"
+#include "net/shm_meet.h"
+#include "net/shm_memory.h"
 #include "net/tls_conn.h"
+#include "net/tls_dial.h"
 
 #define MS ((int64_t)1000000)
 #define SECOND (1000 * MS)
-#define RETRY (200 * MS)       /* between two attempts to connect */
 #define ATTEMPT (5 * SECOND)   /* one attempt, handshake included */
 #define FAREWELL (10 * SECOND) /* from our BYE to the end of the connection */
 #define GUESTS_SHARE 10        /* strangers get one part in so many of the thread's time, */
 #define GUESTS_MOST (100 * MS) /* saved up to this */
-enum { EVENTS = 64, ACCEPT_TURN = 16, FAILURES = 3, RESETS = 20 };
+enum { EVENTS = 64, ACCEPT_TURN = 16 };
 
 struct hub {
 	struct net *net;
@@ -37,10 +39,13 @@ struct hub {
 	struct conn *fresh; /* dialled, not seen by the thread yet */
 	bool asleep, busy, quit;
 	int64_t quit_by;
-	int new_listener;
+	struct listeners {
+		int tcp, near; /* -1: none */
+		char path[MEET_PATH];
+	} fresh_listeners;
 	/* the thread's own: */
 	struct conn *conns;
-	int listener;
+	struct listeners listeners;
 	bool quitting, more, guests_wait;
 	unsigned strangers;
 	int64_t now, next_timer, guests_time, guests_at;
@@ -71,10 +76,45 @@ static void tell(struct conn *c)
 	wake(c->hub);
 }
 
+/* Under the lock: whether this thread may write to the connection, which it then holds. */
+static bool claim(struct conn *c)
+{
+	return __atomic_load_n(&c->mem_out, __ATOMIC_RELAXED) && !c->closed && !c->shut &&
+	       !c->fresh && !c->told && pthread_mutex_trylock(&c->own) == 0;
+}
+
+/* Under the lock, with the connection: writes the node, and gives both back. false: it was not
+ * possible, the node is still the caller's. */
+static bool write_now(struct conn *c, struct net_node *node)
+{
+	bool more = false;
+	pthread_mutex_unlock(&c->hub->lock);
+	bool taken = conn_push(c, node, &more);
+	pthread_mutex_unlock(&c->own);
+	if (more) {
+		pthread_mutex_lock(&c->hub->lock);
+		tell(c);
+		pthread_mutex_unlock(&c->hub->lock);
+	}
+	return taken;
+}
+
+void *hub_buffer(struct conn *c, size_t bytes)
+{
+	struct shm_out *m = __atomic_load_n(&c->mem_out, __ATOMIC_ACQUIRE);
+	return m && bytes >= SHM_LEAST ? shm_out_buffer(m, bytes) : NULL;
+}
+
 void hub_send(struct conn *c, struct net_node *node)
 {
 	node->next = NULL;
+	conn_share(c, node);
 	pthread_mutex_lock(&c->hub->lock);
+	if (claim(c)) {
+		if (write_now(c, node))
+			return;
+		pthread_mutex_lock(&c->hub->lock);
+	}
 	bool closed = c->closed;
 	if (!closed) {
 		*c->fresh_end = node;
@@ -90,9 +130,24 @@ void hub_taken(struct conn *c, uint64_t cost)
 {
 	pthread_mutex_lock(&c->hub->lock);
 	c->untold += cost;
-	if (!c->closed && c->untold > net_slack(c->net->o.window))
-		tell(c);
+	if (c->closed || c->untold <= net_slack(c->net->o.window)) {
+		pthread_mutex_unlock(&c->hub->lock);
+		return;
+	}
+	struct net_node *credit = c->mem_out ? net_node_new(c->net->pool) : NULL;
+	if (credit && claim(c)) {
+		credit->at = CONN_CREDIT;
+		credit->size = c->untold;
+		c->untold = 0;
+		if (write_now(c, credit))
+			return;
+		pthread_mutex_lock(&c->hub->lock);
+		c->untold += credit->size;
+	}
+	tell(c);
 	pthread_mutex_unlock(&c->hub->lock);
+	if (credit)
+		net_node_free(credit);
 }
 
 void hub_shut(struct conn *c)
@@ -105,22 +160,25 @@ void hub_shut(struct conn *c)
 	pthread_mutex_unlock(&c->hub->lock);
 }
 
-void hub_listen(struct hub *h, int fd)
+void hub_listen(struct hub *h, int fd, int near_fd, const char *path)
 {
 	pthread_mutex_lock(&h->lock);
-	h->new_listener = fd;
+	h->fresh_listeners = (struct listeners){ .tcp = fd, .near = near_fd };
+	snprintf(h->fresh_listeners.path, MEET_PATH, "%s", path);
 	wake(h);
 	pthread_mutex_unlock(&h->lock);
 }
 
-int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, struct err *e)
+int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, const char *meet,
+	     struct err *e)
 {
 	struct conn *c = conn_new(h->net, h->keys, &h->log);
 	if (!c)
 		return err_nomem(e, sizeof *c, "a connection");
 	c->hub = h;
 	c->link = l;
-	c->to_n = address_socket(to, &c->to);
+	c->to_n = *to ? address_socket(to, &c->to) : 0;
+	snprintf(c->meet, sizeof c->meet, "%s", meet);
 	c->source_n = *source ? address_socket(source, &c->source) : 0;
 	c->dial_deadline = l->dial_deadline;
 	l->priv = c;
@@ -155,6 +213,7 @@ static void watch(struct hub *h, struct conn *c)
 	c->guest = stranger;
 	epoll_ctl(stranger ? h->guests : h->all, c->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
 		  c->io.fd, &ev);
+	c->watcher = stranger ? h->guests : h->all;
 	c->watched = want;
 }
 
@@ -172,102 +231,6 @@ static int64_t due(const struct hub *h, const struct conn *c)
 		return NET_FOREVER;
 	return sooner(c->dial_deadline,
 		      c->state == CONN_WAITING ? c->retry_at : c->began + ATTEMPT + MS);
-}
-
-/* ---- dialling ------------------------------------------------------------------------------- */
-
-static void give_up(struct conn *c, int code, const char *what)
-{
-	c->end = END_NONE;
-	conn_break(c, code, what);
-	c->watched = 0;
-}
-
-static void try_later(struct hub *h, struct conn *c)
-{
-	conn_reset(c);
-	c->end = END_NONE;
-	c->watched = 0;
-	c->state = CONN_WAITING;
-	c->retry_at = h->now + RETRY;
-}
-
-static void connected(struct hub *h, struct conn *c)
-{
-	int one = 1;
-	setsockopt(c->io.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	conn_begin(c, c->io.fd, h->now);
-	conn_work(c, false, h->now);
-}
-
-static void dial(struct hub *h, struct conn *c)
-{
-	int one = 1;
-	c->io.fd = socket(c->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	c->began = h->now;
-	if (c->io.fd < 0) {
-		try_later(h, c);
-		return;
-	}
-	if (c->source_n) {
-		setsockopt(c->io.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-		if (bind(c->io.fd, (struct sockaddr *)&c->source, c->source_n) < 0) {
-			char text[160];
-			snprintf(text, sizeof text, "cannot connect from that address: %s",
-				 strerror(errno));
-			give_up(c, ERR_NET, text);
-			return;
-		}
-	}
-	if (connect(c->io.fd, (struct sockaddr *)&c->to, c->to_n) == 0)
-		connected(h, c);
-	else if (errno == EINPROGRESS)
-		c->state = CONN_CONNECTING;
-	else
-		try_later(h, c);
-}
-
-static void on_connected(struct hub *h, struct conn *c)
-{
-	int errnum = 0;
-	socklen_t n = sizeof errnum;
-	if (getsockopt(c->io.fd, SOL_SOCKET, SO_ERROR, &errnum, &n) < 0 || errnum)
-		try_later(h, c);
-	else
-		connected(h, c);
-}
-
-/* An attempt is over: again, or never. */
-static void not_up(struct hub *h, struct conn *c)
-{
-	char text[400];
-	const char *what = NULL;
-	bool keys = h->keys != NULL;
-	c->failures += c->end == END_CLOSED || c->end == END_STRANGE;
-	c->resets += c->end == END_RESET;
-	if (c->end == END_REFUSED)
-		snprintf(text, sizeof text,
-			 "refused: this machine's public key %s is not on its list",
-			 h->net->o.key->pub);
-	else if (c->end == END_WRONG_KEY)
-		snprintf(text, sizeof text, "its key is not the expected one, %s, but %s",
-			 c->link->peer, c->peer);
-	else if (c->end == END_KEYS)
-		what = "one side has a key, the other none";
-	else if (c->end == END_STRANGE && c->failures >= FAILURES)
-		what = "what answers is no heteroshard, or another version of it";
-	else if (c->end == END_MEMORY)
-		what = "out of memory while connecting";
-	else if (c->failures >= FAILURES || c->resets >= RESETS)
-		what = keys ? "it broke off the handshake each time: it is no heteroshard, or has "
-			      "too many strangers to answer"
-			    : "it broke off each time: one side has a key, the other none, or it "
-			      "is no heteroshard";
-	else {
-		try_later(h, c);
-		return;
-	}
-	give_up(c, c->end == END_MEMORY ? ERR_NOMEM : ERR_NET, what ? what : text);
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */
@@ -297,13 +260,18 @@ static void drop_stranger(struct hub *h)
 	struct linger now = { .l_onoff = 1 };
 	setsockopt(worst->io.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 	conn_break(worst, ERR_NET, "");
-	worst->watched = 0;
 	h->strangers--;
 }
 
+/* `from` NULL: a process of this machine. */
 static void take_in(struct hub *h, int fd, const struct sockaddr_storage *from)
 {
 	int one = 1;
+	pid_t peer = 0;
+	if (!from && !meet_peer(fd, &peer)) {
+		close(fd);
+		return;
+	}
 	struct conn *c = conn_new(h->net, h->keys, &h->log);
 	if (!c) {
 		close(fd);
@@ -311,24 +279,31 @@ static void take_in(struct hub *h, int fd, const struct sockaddr_storage *from)
 	}
 	if (h->strangers >= HUB_STRANGERS)
 		drop_stranger(h);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	address_text(from, false, c->from);
+	if (from) {
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+		address_text(from, false, c->from);
+	} else {
+		snprintf(c->from, sizeof c->from, "process %d of this machine", (int)peer);
+	}
 	c->hub = h;
 	c->accepted = true;
 	c->next = h->conns;
 	h->conns = c;
 	h->strangers++;
-	conn_begin(c, fd, h->now);
+	if (from)
+		conn_begin(c, fd, h->now);
+	else
+		conn_begin_near(c, fd, peer, h->now);
 	h->next_timer = sooner(h->next_timer, due(h, c));
 	watch(h, c);
 }
 
-static void on_listener(struct hub *h)
+static void on_listener(struct hub *h, int listener)
 {
 	for (int i = 0; i < ACCEPT_TURN; i++) {
 		struct sockaddr_storage from = { 0 };
 		socklen_t n = sizeof from;
-		int fd = accept4(h->listener, (struct sockaddr *)&from, &n,
+		int fd = accept4(listener, (struct sockaddr *)&from, &n,
 				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
@@ -337,7 +312,7 @@ static void on_listener(struct hub *h)
 		}
 		if (fd < 0)
 			return;
-		take_in(h, fd, &from);
+		take_in(h, fd, listener == h->listeners.near ? NULL : &from);
 	}
 }
 
@@ -349,7 +324,7 @@ static void settle(struct hub *h, struct conn *c, bool was_stranger)
 	if (was_stranger && !is_stranger(c))
 		h->strangers--;
 	if (c->state == CONN_GONE && !c->accepted && c->end != END_NONE)
-		not_up(h, c);
+		dial_failed(c, h->now);
 	h->more |= c->more_in || c->more_out;
 	h->next_timer = sooner(h->next_timer, due(h, c));
 	if (h->log.left_out)
@@ -360,14 +335,16 @@ static void settle(struct hub *h, struct conn *c, bool was_stranger)
 /* `events` 0: there may be something to send. */
 static void on_event(struct hub *h, struct conn *c, uint32_t events)
 {
+	pthread_mutex_lock(&c->own);
 	bool stranger = is_stranger(c);
-	if (c->state == CONN_GONE || c->state == CONN_WAITING)
-		return;
-	if (c->state != CONN_CONNECTING)
-		conn_work(c, events & (EPOLLIN | EPOLLHUP | EPOLLERR), h->now);
-	else if (events)
-		on_connected(h, c);
-	settle(h, c, stranger);
+	if (c->state != CONN_GONE && c->state != CONN_WAITING) {
+		if (c->state != CONN_CONNECTING)
+			conn_work(c, events & (EPOLLIN | EPOLLHUP | EPOLLERR), h->now);
+		else if (events)
+			dial_answered(c, h->now);
+		settle(h, c, stranger);
+	}
+	pthread_mutex_unlock(&c->own);
 }
 
 static void wait_guests(struct hub *h, bool wait)
@@ -384,8 +361,10 @@ static void on_guests(struct hub *h)
 	struct epoll_event ev[ACCEPT_TURN];
 	int n = epoll_wait(h->guests, ev, ACCEPT_TURN, 0);
 	for (int i = 0; i < n; i++)
-		if (ev[i].data.ptr == &h->listener)
-			on_listener(h);
+		if (ev[i].data.ptr == &h->listeners.tcp)
+			on_listener(h, h->listeners.tcp);
+		else if (ev[i].data.ptr == &h->listeners.near)
+			on_listener(h, h->listeners.near);
 		else
 			on_event(h, ev[i].data.ptr, ev[i].events);
 	int64_t now = clock_now();
@@ -438,11 +417,11 @@ static void check(struct hub *h, struct conn *c)
 				   "no answer in time; is heteroshard running there, and does a "
 				   "firewall let the port through?");
 		} else if (c->state == CONN_WAITING && h->now >= c->retry_at) {
-			dial(h, c);
+			dial_begin(c, h->now);
 			settle(h, c, false);
 		} else if (c->state != CONN_WAITING && h->now - c->began > ATTEMPT) {
 			c->end = END_CLOSED;
-			not_up(h, c);
+			dial_failed(c, h->now);
 			watch(h, c);
 		}
 	}
@@ -465,18 +444,32 @@ static void timers(struct hub *h)
 	report_left_out(h, h->now);
 	h->next_timer = h->log.left_out ? h->log.since + 61 * SECOND : NET_FOREVER;
 	for (struct conn *c = h->conns; c; c = c->next) {
+		pthread_mutex_lock(&c->own);
 		check(h, c);
+		pthread_mutex_unlock(&c->own);
 		h->next_timer = sooner(h->next_timer, due(h, c));
 	}
 }
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
-static void take_listener(struct hub *h, int fd)
+static void take_listeners(struct hub *h, const struct listeners *l)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &h->listener };
-	h->listener = fd;
-	epoll_ctl(h->guests, EPOLL_CTL_ADD, fd, &ev);
+	struct epoll_event tcp = { .events = EPOLLIN, .data.ptr = &h->listeners.tcp },
+			   near = { .events = EPOLLIN, .data.ptr = &h->listeners.near };
+	h->listeners = *l;
+	if (l->tcp >= 0)
+		epoll_ctl(h->guests, EPOLL_CTL_ADD, l->tcp, &tcp);
+	if (l->near >= 0)
+		epoll_ctl(h->guests, EPOLL_CTL_ADD, l->near, &near);
+}
+
+static void close_listeners(struct listeners *l)
+{
+	if (l->tcp >= 0)
+		close(l->tcp);
+	meet_leave(l->near, l->path);
+	l->tcp = l->near = -1;
 }
 
 /* What a user asked of one connection; under the lock. */
@@ -504,12 +497,11 @@ static void take_order(struct conn *c, bool *shut_p)
 /* What users asked for since the last time. */
 static void take_orders(struct hub *h)
 {
-	int listener = -1;
 	pthread_mutex_lock(&h->lock);
 	h->busy = false;
 	h->quitting = h->quit;
-	listener = h->new_listener;
-	h->new_listener = -1;
+	struct listeners listeners = h->fresh_listeners;
+	h->fresh_listeners.tcp = h->fresh_listeners.near = -1;
 	struct conn *told = h->told;
 	h->told = NULL;
 	while (h->fresh) {
@@ -523,17 +515,21 @@ static void take_orders(struct hub *h)
 		struct conn *c = told;
 		bool shut = false;
 		told = c->next_told;
+		pthread_mutex_unlock(&h->lock);
+		pthread_mutex_lock(&c->own);
+		pthread_mutex_lock(&h->lock);
 		take_order(c, &shut);
 		pthread_mutex_unlock(&h->lock);
 		if (shut && c->state != CONN_GONE)
 			conn_leave(c, h->now);
 		if (c->state == CONN_UP || c->state == CONN_LEAVING)
 			on_event(h, c, 0);
+		pthread_mutex_unlock(&c->own);
 		pthread_mutex_lock(&h->lock);
 	}
 	pthread_mutex_unlock(&h->lock);
-	if (listener >= 0)
-		take_listener(h, listener);
+	if (listeners.tcp >= 0 || listeners.near >= 0)
+		take_listeners(h, &listeners);
 }
 
 /* Lets go of a connection; what users sent meanwhile is done with. true: it is in nobody's hands
@@ -558,8 +554,10 @@ static void sweep(struct hub *h)
 {
 	for (struct conn **p = &h->conns; *p;) {
 		struct conn *c = *p;
+		pthread_mutex_lock(&c->own);
 		if (c->state == CONN_GONE)
 			conn_break(c, ERR_NET, "closed");
+		pthread_mutex_unlock(&c->own);
 		if (c->state != CONN_GONE || !let_go(h, c)) {
 			p = &c->next;
 			continue;
@@ -575,12 +573,13 @@ static void sweep(struct hub *h)
 
 static void quit(struct hub *h)
 {
-	if (h->listener >= 0)
-		close(h->listener);
-	h->listener = -1;
-	for (struct conn *c = h->conns; c; c = c->next)
+	close_listeners(&h->listeners);
+	for (struct conn *c = h->conns; c; c = c->next) {
+		pthread_mutex_lock(&c->own);
 		if (is_stranger(c) || h->now >= h->quit_by)
 			conn_break(c, ERR_NET, "closed");
+		pthread_mutex_unlock(&c->own);
+	}
 	h->strangers = 0;
 }
 
@@ -668,7 +667,8 @@ int hub_open(struct net *n, struct hub **h_p, struct err *e)
 	if (!h)
 		return err_nomem(e, sizeof *h, "a link end");
 	h->net = n;
-	h->listener = h->new_listener = -1;
+	h->listeners.tcp = h->listeners.near = -1;
+	h->fresh_listeners = h->listeners;
 	pthread_mutex_init(&h->lock, NULL);
 	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	h->all = epoll_create1(EPOLL_CLOEXEC);

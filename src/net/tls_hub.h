@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tls_hub.h - the thread behind the tls transport: one per net, it owns every socket and does all
- * reading, writing and encryption (tls_conn.c).
+/* tls_hub.h - the thread behind the transports tls and shm: one per net, it owns every socket and
+ * does all reading, writing and encryption (tls_conn.c). Over a Unix socket a user's thread writes
+ * by itself while the hub has nothing to do with the connection: one change of threads less on the
+ * way of a message.
  *
  * Strangers come second. Connections that have not said hello, and the listener, are watched by an
  * epoll of their own, and what is done for them may take a tenth of the thread's time: links go on
@@ -21,10 +23,15 @@ int hub_open(struct net *n, struct hub **h_p, struct err *e);
 /* Ends the thread, once all links are gone or after `linger` seconds. */
 void hub_close(struct hub *h, double linger);
 
-/* A socket that listens; the hub owns it. */
-void hub_listen(struct hub *h, int fd);
-/* Begins to dial: numbers as address_resolve makes them, `source` may be "". 0 or ERR_NOMEM. */
-int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, struct err *e);
+/* Sockets that listen, over TCP and on this machine (-1: none); the hub owns them. `path`: of the
+ * second, removed in the end. */
+void hub_listen(struct hub *h, int fd, int near_fd, const char *path);
+/* Begins to dial: numbers as address_resolve makes them. `to`, over TCP, may be "", and so may
+ * `source`; `meet`: the address at which to meet on this machine first, or "". 0 or ERR_NOMEM. */
+int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, const char *meet,
+	     struct err *e);
+/* A buffer that both ends see; NULL where there is none. */
+void *hub_buffer(struct conn *c, size_t bytes);
 /* The rest of struct net_transport. */
 void hub_send(struct conn *c, struct net_node *node);
 void hub_taken(struct conn *c, uint64_t cost);

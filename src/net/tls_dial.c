@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tls_dial.c - see tls_dial.h. */
+#include "net/tls_dial.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/shm_meet.h"
+
+#define RETRY ((int64_t)200000000) /* ns between two attempts to connect */
+enum { FAILURES = 3, RESETS = 20 };
+
+static void give_up(struct conn *c, int code, const char *what)
+{
+	c->end = END_NONE;
+	conn_break(c, code, what);
+}
+
+static void try_later(struct conn *c, int64_t now)
+{
+	conn_reset(c);
+	c->end = END_NONE;
+	c->state = CONN_WAITING;
+	c->retry_at = now + RETRY;
+}
+
+static void connected(struct conn *c, int64_t now)
+{
+	int one = 1;
+	setsockopt(c->io.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	conn_begin(c, c->io.fd, now);
+	conn_work(c, false, now);
+}
+
+/* Links of this machine go over TCP now, which works too and is slower. */
+static void not_near(struct conn *c, const char *why)
+{
+	c->meet[0] = 0;
+	if (!c->net->near_said)
+		log_warn("%s: %s; links within this machine go over TCP", c->link->address, why);
+	c->net->near_said = true;
+}
+
+/* Where both ends are processes of this machine and user. true: something has begun, or has
+ * ended. */
+static bool dial_near(struct conn *c, int64_t now)
+{
+	struct err e = { 0 };
+	int fd, rc = meet_connect(c->meet, &fd, &e);
+	pid_t peer;
+	if (rc < 0 && c->to_n)
+		not_near(c, e.msg);
+	else if (rc < 0)
+		give_up(c, rc, e.msg);
+	else if (rc > 0 && meet_peer(fd, &peer)) {
+		conn_begin_near(c, fd, peer, now);
+		conn_work(c, false, now);
+	} else if (rc > 0) {
+		close(fd);
+		rc = 0;
+	}
+	return rc > 0 || (rc < 0 && !c->to_n);
+}
+
+void dial_begin(struct conn *c, int64_t now)
+{
+	int one = 1;
+	c->began = now;
+	if (c->meet[0] && dial_near(c, now))
+		return;
+	if (!c->to_n) {
+		try_later(c, now);
+		return;
+	}
+	c->io.fd = socket(c->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (c->io.fd < 0) {
+		try_later(c, now);
+		return;
+	}
+	if (c->source_n) {
+		setsockopt(c->io.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+		if (bind(c->io.fd, (struct sockaddr *)&c->source, c->source_n) < 0) {
+			char text[160];
+			snprintf(text, sizeof text, "cannot connect from that address: %s",
+				 strerror(errno));
+			give_up(c, ERR_NET, text);
+			return;
+		}
+	}
+	if (connect(c->io.fd, (struct sockaddr *)&c->to, c->to_n) == 0)
+		connected(c, now);
+	else if (errno == EINPROGRESS)
+		c->state = CONN_CONNECTING;
+	else
+		try_later(c, now);
+}
+
+void dial_answered(struct conn *c, int64_t now)
+{
+	int errnum = 0;
+	socklen_t n = sizeof errnum;
+	if (getsockopt(c->io.fd, SOL_SOCKET, SO_ERROR, &errnum, &n) < 0 || errnum)
+		try_later(c, now);
+	else
+		connected(c, now);
+}
+
+void dial_failed(struct conn *c, int64_t now)
+{
+	char text[400];
+	const char *what = NULL;
+	bool keys = c->keys != NULL;
+	const bool again = c->end == END_CLOSED || c->end == END_RESET;
+	if (c->near && c->to_n && (!again || c->failures + 1 >= FAILURES)) {
+		/* who answers on this machine is not who is wanted, or cannot say so: TCP */
+		log_debug("%s: no link through shared memory (%d); TCP is tried", c->link->address,
+			  (int)c->end);
+		c->meet[0] = 0;
+		c->failures = 0;
+		try_later(c, now);
+		c->retry_at = now;
+		return;
+	}
+	c->failures += c->end == END_CLOSED || c->end == END_STRANGE;
+	c->resets += c->end == END_RESET;
+	if (c->end == END_REFUSED)
+		snprintf(text, sizeof text,
+			 "refused: this machine's public key %s is not on its list",
+			 c->net->o.key->pub);
+	else if (c->end == END_WRONG_KEY)
+		snprintf(text, sizeof text, "its key is not the expected one, %s, but %s",
+			 c->link->peer, c->peer);
+	else if (c->end == END_KEYS)
+		what = "one side has a key, the other none";
+	else if (c->end == END_STRANGE && c->failures >= FAILURES)
+		what = "what answers is no heteroshard, or another version of it";
+	else if (c->end == END_MEMORY)
+		what = "out of memory while connecting";
+	else if (c->failures >= FAILURES || c->resets >= RESETS)
+		what = keys ? "it broke off the handshake each time: it is no heteroshard, or has "
+			      "too many strangers to answer"
+			    : "it broke off each time: one side has a key, the other none, or it "
+			      "is no heteroshard";
+	else {
+		try_later(c, now);
+		return;
+	}
+	give_up(c, c->end == END_MEMORY ? ERR_NOMEM : ERR_NET, what ? what : text);
+}
