@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "cli/cli.h"
 #include "data/records.h"
 #include "file/atomic.h"
 #include "file/hash.h"
@@ -28,6 +29,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -283,12 +285,49 @@ static void own_files(void **state)
 	buf_release(&b);
 }
 
+/* A file that another program makes shorter while it is mapped: the process says which, and ends. */
+static void a_shorter_file_is_named(void **state)
+{
+	(void)state;
+	enum { SIZE = 1 << 20 };
+	static char zeros[SIZE];
+	char path[256], text[512] = "", want[600];
+	int fd[2], status;
+	snprintf(path, sizeof path, "%s", scratch("mapped.safetensors"));
+	scratch_write(path, zeros, SIZE);
+	assert_int_equal(pipe(fd), 0);
+	pid_t pid = fork();
+	if (!pid) {
+		struct err e = { 0 };
+		struct file_map other, m;
+		dup2(fd[1], 2);
+		cli_name_lost_files();
+		if (map_open(scratch("victim"), &other, &e) < 0 || map_open(path, &m, &e) < 0 ||
+		    truncate(path, 4096) < 0)
+			_exit(3);
+		volatile const uint8_t *p = m.p;
+		_exit(p[4095] + p[SIZE - 1]);
+	}
+	close(fd[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	ssize_t n = read(fd[0], text, sizeof text - 1);
+	close(fd[0]);
+	snprintf(want, sizeof want,
+		 "error: %s: the file became shorter while it was in use, or its disk cannot be "
+		 "read: put it back and start again\n",
+		 path);
+	if (n <= 0 || strcmp(text, want) != 0)
+		fail_msg("'%s', status %d", text, status);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_reader_waits), cmocka_unit_test(a_folder_with_a_pipe),
 		cmocka_unit_test(temporary_names), cmocka_unit_test(logs_and_locks),
-		cmocka_unit_test(own_files),
+		cmocka_unit_test(own_files),       cmocka_unit_test(a_shorter_file_is_named),
 	};
 	signal(SIGALRM, waits);
 	alarm(60);

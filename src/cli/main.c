@@ -129,6 +129,7 @@ int main(int argc, char **argv)
 	}
 	dev_watch_on_hang(end_hung);
 	signal(SIGABRT, say_work);
+	cli_name_lost_files();
 	if (i == argc) {
 		char *help[] = { "help", NULL };
 		fflush(stdout);
