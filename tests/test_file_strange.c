@@ -285,7 +285,8 @@ static void own_files(void **state)
 	buf_release(&b);
 }
 
-/* A file that another program makes shorter while it is mapped: the process says which, and ends. */
+/* A file that another program makes shorter while it is mapped: the process says which,
+ * and ends. */
 static void a_shorter_file_is_named(void **state)
 {
 	(void)state;

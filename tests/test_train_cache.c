@@ -3,12 +3,16 @@
  * that is kept within its limit. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "file/hash.h"
+#include "job/base_hash.h"
 #include "support/site.h"
 #include "job/cache.h"
 #include "proto/hashes.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,6 +134,129 @@ static void hashes_of_what_has_not_changed(void **state)
 	folder_remove();
 }
 
+/* ---- somebody else's ---- */
+
+static char logged[2][512];
+static int lines;
+
+static void keep_line(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	if (level >= LOG_WARN && lines < 2)
+		snprintf(logged[lines], sizeof logged[0], "%s", line);
+	lines += level >= LOG_WARN;
+}
+
+static bool hash_is_kept(void)
+{
+	unsigned char hash[BLOB_HASH];
+	return known("a", hash) && hash[0] == 7;
+}
+
+/* The hash of the model as the cache has it, which here is a forged one. */
+static bool base_is_forged(void)
+{
+	char hex[BASE_HASH];
+	struct err e = { 0 };
+	if (base_hash(model, dir, hex, &e) < 0)
+		fail_msg("%s", e.msg);
+	return !strncmp(hex, "f0f0", 4);
+}
+
+/* Puts a wrong hash, with the right check, where the cache has the model's. */
+static void forge_base(char path[256])
+{
+	char hex[BASE_HASH], all[256], key[128], text[300], check[BASE_HASH];
+	struct err e = { 0 };
+	if (base_hash(model, dir, hex, &e) < 0)
+		fail_msg("%s", e.msg);
+	snprintf(all, sizeof all, "%s/base", dir);
+	DIR *d = opendir(all);
+	assert_non_null(d);
+	for (struct dirent *f; (f = readdir(d));)
+		if (f->d_name[0] != '.')
+			snprintf(key, sizeof key, "%.100s", f->d_name);
+	closedir(d);
+	snprintf(path, 256, "%.100s/%.100s", all, key);
+	memset(hex, 'f', sizeof hex - 1);
+	for (size_t i = 1; i + 1 < sizeof hex; i += 2)
+		hex[i] = '0';
+	snprintf(text, sizeof text, "%s%s", key, hex);
+	hash_bytes(text, strlen(text), check);
+	snprintf(text, sizeof text, "%s %s\n", hex, check);
+	write_file(path, text, strlen(text));
+}
+
+/* What another user owns or may write is not used, be it the cache, a part of it or one file of it;
+ * one line says so. */
+static void what_others_may_change(void **state)
+{
+	(void)state;
+	char table[128], base[256], part[96];
+	static const struct {
+		const char *what;
+		mode_t mode;
+		uid_t owner;
+		const char *why;
+	} row[] = { { "", 0720, 0, "can be written by other users (chmod go-w)" },
+		    { "", 0702, 0, "can be written by other users (chmod go-w)" },
+		    { "", 0700, 12345, "belongs to another user" },
+		    { "/PART", 0770, 0, "can be written by other users (chmod go-w)" },
+		    { "/PART", 0700, 12345, "belongs to another user" },
+		    { "FILE", 0660, 0, "can be written by other users (chmod go-w)" },
+		    { "FILE", 0606, 0, "can be written by other users (chmod go-w)" },
+		    { "FILE", 0600, 12345, "belongs to another user" } };
+	for (int b = 0; b < 2; b++)
+		for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+			if (row[i].owner && geteuid() != 0)
+				continue;
+			folder_make();
+			write_file(model, "some bytes", 10);
+			aged(model, 0, 100);
+			learn("a", 7);
+			forge_base(base);
+			snprintf(table, sizeof table, "%s/hashes/table", dir);
+			snprintf(part, sizeof part, "%s/%s", dir, b ? "base" : "hashes");
+			bool (*kept)(void) = b ? base_is_forged : hash_is_kept;
+			assert_true(kept());
+			const char *what = !row[i].what[0]         ? dir
+					   : row[i].what[0] == '/' ? part
+								   : (b ? base : table);
+			assert_int_equal(chmod(what, row[i].mode), 0);
+			if (row[i].owner)
+				assert_int_equal(chown(what, row[i].owner, (gid_t)-1), 0);
+			lines = 0;
+			log_set_sink(keep_line, NULL, LOG_WARN);
+			bool used = kept() || kept();
+			log_set_sink(NULL, NULL, LOG_WARN);
+			char want[512];
+			snprintf(want, sizeof want, "%s %s: it is not used", what, row[i].why);
+			if (used || lines != 1 || strcmp(logged[0], want) != 0)
+				fail_msg("%d, %zu: used %d, %d lines, '%s'", b, i, used, lines,
+					 logged[0]);
+			folder_remove();
+		}
+}
+
+/* New folders of the cache are only the user's, whatever the umask is. */
+static void new_folders_are_private(void **state)
+{
+	(void)state;
+	struct stat st;
+	char path[128];
+	mode_t old = umask(0);
+	folder_make();
+	snprintf(path, sizeof path, "%s/new/deep/hashes", dir);
+	assert_true(cache_ready(path, true));
+	while (strlen(path) > strlen(dir)) {
+		assert_int_equal(stat(path, &st), 0);
+		assert_int_equal(st.st_mode & 07777, 0700);
+		*strrchr(path, '/') = 0;
+	}
+	umask(old);
+	folder_remove();
+}
+
 static void kept_within_its_limit(void **state)
 {
 	(void)state;
@@ -162,8 +289,8 @@ static void kept_within_its_limit(void **state)
 	folder_remove();
 }
 
-/* The coordinator's model is another one, of the same size: nothing of the old one may be
- * trained. */
+/* The coordinator's model is another one, of the same size: nothing of the old one may
+ * be trained. */
 static void a_model_that_changed(void **state)
 {
 	(void)state;
@@ -216,6 +343,8 @@ int main(int argc, char **argv)
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hashes_of_what_has_not_changed),
+		cmocka_unit_test(what_others_may_change),
+		cmocka_unit_test(new_folders_are_private),
 		cmocka_unit_test(kept_within_its_limit),
 		cmocka_unit_test(a_model_that_changed),
 	};

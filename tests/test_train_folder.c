@@ -303,6 +303,59 @@ static void only_runs_are_replaced(void **state)
 	tiny_remove(&t);
 }
 
+static unsigned mode_of(const char *path)
+{
+	struct stat st;
+	assert_int_equal(lstat(path, &st), 0);
+	return st.st_mode & 07777;
+}
+
+/* By the umask, and never by everybody; a folder that is there keeps what its owner chose. */
+static void who_may_read_a_run(void **state)
+{
+	(void)state;
+	struct tiny t;
+	tiny_make(&t, 2, 20);
+	mode_t old = umask(0);
+	works(&t, "wide", NULL, WITH("max_steps=1"));
+	umask(077);
+	works(&t, "narrow", NULL, WITH("max_steps=1"));
+	umask(022);
+	works(&t, "shown", NULL, WITH("max_steps=1"));
+	assert_int_equal(mode_of(at(&t, "wide")), 0750);
+	assert_int_equal(mode_of(at(&t, "narrow")), 0700);
+	assert_int_equal(mode_of(at(&t, "narrow/run.json")), 0600);
+	assert_int_equal(mode_of(at(&t, "narrow/adapter_model.safetensors")), 0600);
+	assert_int_equal(mode_of(at(&t, "shown")), 0750);
+	assert_int_equal(mode_of(at(&t, "shown/run.json")), 0644);
+	assert_int_equal(chmod(at(&t, "shown"), 0755), 0);
+	works(&t, "shown", NULL, WITH("max_steps=1", "overwrite_output_dir=true"));
+	assert_int_equal(mode_of(at(&t, "shown")), 0755);
+	umask(old);
+	tiny_remove(&t);
+}
+
+/* A log that leads elsewhere is not followed when a run goes on. */
+static void logs_lead_nowhere(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct err e;
+	struct buf b = BUF_INIT;
+	tiny_make(&t, 2, 20);
+	works(&t, "run", NULL, WITH("max_steps=1", "save_steps=1"));
+	put(at(&t, "mine"), "mine\n");
+	unlink(at(&t, "run/samples.jsonl"));
+	assert_int_equal(symlink("../mine", at(&t, "run/samples.jsonl")), 0);
+	works(&t, "run", NULL,
+	      WITH("max_steps=2", "resume_from_checkpoint=latest", "sample_prompts=[x]",
+		   "sample_steps=1", "sample_max_tokens=2"));
+	assert_int_equal(buf_read_file(&b, at(&t, "mine"), 0, &e), 0);
+	assert_string_equal(b.p, "mine\n");
+	buf_release(&b);
+	tiny_remove(&t);
+}
+
 static void an_old_run_stays_until_the_new_one_runs(void **state)
 {
 	(void)state;
@@ -574,6 +627,8 @@ int main(void)
 		cmocka_unit_test(going_back_gives_the_same_bits),
 		cmocka_unit_test(a_timed_checkpoint_replaces_the_one_before),
 		cmocka_unit_test(only_runs_are_replaced),
+		cmocka_unit_test(who_may_read_a_run),
+		cmocka_unit_test(logs_lead_nowhere),
 		cmocka_unit_test(an_old_run_stays_until_the_new_one_runs),
 		cmocka_unit_test(one_run_in_a_folder),
 		cmocka_unit_test(a_full_result_can_be_opened),

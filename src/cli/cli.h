@@ -102,8 +102,8 @@ void cli_line(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)
  * not written. */
 bool cli_text(FILE *f, const char *text, size_t n);
 
-/* From here on a mapped file that another program makes shorter ends this one with a line that names
- * the file (cli_bus.c). */
+/* From here on a mapped file that another program makes shorter ends this one with a line that
+ * names the file (cli_bus.c). */
 void cli_name_lost_files(void);
 
 /* Standard input to its end. */

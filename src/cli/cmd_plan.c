@@ -407,7 +407,7 @@ static int write_files(const struct question *j, struct plan *plan, const char *
 
 	if (snprintf(path, sizeof path, "%s/trace.json", dir) >= (int)sizeof path)
 		return err_set(e, ERR_USAGE, "%s: the path is too long", dir);
-	TRY(dir_make(dir, e));
+	TRY(dir_make_result(dir, e));
 	plan_to_json(&j->p.profile, plan, &b);
 	rc = buf_ok(&b, e);
 	if (rc == 0)

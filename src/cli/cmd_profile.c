@@ -191,7 +191,7 @@ static void print_profile(const struct profile *p, int m)
 static int write_files(const struct profile *p, const char *dir, const struct buf *text,
 		       struct err *e)
 {
-	TRY(dir_make(dir, e));
+	TRY(dir_make_result(dir, e));
 	TRY(atomic_write_in(dir, "profile.json", text->p, text->n, e));
 	return dashboard_write(p, dir, e);
 }

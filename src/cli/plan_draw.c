@@ -119,7 +119,7 @@ int plan_draw_shards(const struct config *c, const char *dir, struct err *e)
 		 (long long)layers);
 	t.title = title;
 	t.subtitle = subtitle;
-	TRYOUT(dir_make(dir, e));
+	TRYOUT(dir_make_result(dir, e));
 	rc = topology_write(&t, dir, NULL, e);
 out:
 	arena_release(&a);

@@ -91,8 +91,11 @@ void links_cache_write(const struct link_ends *s, const struct link_table *t, si
 		buf_addc(&b, '}');
 	}
 	buf_adds(&b, "\n]}\n");
-	if (buf_ok(&b, &e) < 0 || dir_make(dir, &e) < 0 ||
-	    atomic_write_file(path, b.p, b.n, &e) < 0)
+	if (!cache_ready(dir, true)) {
+		buf_release(&b);
+		return;
+	}
+	if (buf_ok(&b, &e) < 0 || atomic_write_file(path, b.p, b.n, &e) < 0)
 		log_warn("measurements of links cannot be cached: %s", e.msg);
 	buf_release(&b);
 }
@@ -166,8 +169,8 @@ bool links_cache_read(const struct link_ends *s, struct link_table *t, size_t fi
 	char dir[PATH], path[PATH];
 	struct err e = { 0 };
 	json_t *doc;
-	if (path_of(s, &t->row[first], dir, path, &e) < 0 ||
-	    json_parse_file(path, 1 << 20, &doc, &e) < 0)
+	if (path_of(s, &t->row[first], dir, path, &e) < 0 || !cache_ready(dir, false) ||
+	    !cache_file_ready(path) || json_parse_file(path, 1 << 20, &doc, &e) < 0)
 		return false;
 	int rc = get_file(doc, path, t, first, &e);
 	json_decref(doc);

@@ -5,10 +5,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/open.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +44,18 @@ static bool path_of(const char *key, const char *ext, char s[PATH])
 		if (!ok)
 			return false;
 	}
+	const char *why;
+	static atomic_bool told;
+	if (!open_only_mine(s, &why)) {
+		if (!atomic_exchange(&told, true))
+			log_warn("%s %s: it is not used", s, why);
+		return false;
+	}
 	snprintf(s + len, PATH - (size_t)len, "%s.%s", key, ext);
+	if (!open_only_mine(s, &why)) {
+		log_warn("%s %s: it is not used", s, why);
+		return false;
+	}
 	return true;
 }
 

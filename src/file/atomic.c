@@ -207,7 +207,9 @@ int atomic_write_in(const char *dir, const char *name, const void *p, size_t n, 
 	return atomic_write_file(path, p, n, e);
 }
 
-int dir_make(const char *path, struct err *e)
+static bool is_last(const char *p) { return !p[strspn(p, "/")]; }
+
+static int make_folders(const char *path, mode_t parents, mode_t last, struct err *e)
 {
 	char *s = mem_strdup(path);
 	if (!s)
@@ -219,7 +221,10 @@ int dir_make(const char *path, struct err *e)
 		char c = *p;
 		*p = 0;
 		struct stat st;
-		if (mkdir(s, 0777) < 0 &&
+		*p = c;
+		mode_t mode = is_last(p) ? last : parents;
+		*p = 0;
+		if (mkdir(s, mode) < 0 &&
 		    (errno != EEXIST || stat(s, &st) < 0 || !S_ISDIR(st.st_mode)))
 			rc = err_sys(e, errno == EEXIST ? ENOTDIR : errno, "%s: making the folder",
 				     s);
@@ -230,6 +235,12 @@ int dir_make(const char *path, struct err *e)
 	mem_free(s);
 	return rc;
 }
+
+int dir_make(const char *path, struct err *e) { return make_folders(path, 0777, 0777, e); }
+
+int dir_make_result(const char *path, struct err *e) { return make_folders(path, 0777, 0750, e); }
+
+int dir_make_private(const char *path, struct err *e) { return make_folders(path, 0700, 0700, e); }
 
 /* What is done with each entry of a folder. */
 enum walk { WALK_REMOVE, WALK_SYNC };

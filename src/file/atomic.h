@@ -38,6 +38,11 @@ int atomic_dir_commit(const char *path, const char *tmp, struct err *e);
 int atomic_dir_replace(const char *path, const char *tmp, struct err *e);
 /* with parents; an existing folder is fine */
 int dir_make(const char *path, struct err *e);
+/* The same where what is inside should not be read by everybody: a folder of results (new: for the
+ * user, and for the group as far as the umask allows; its parents as usual), and one of this
+ * program's own (new ones, parents too, only for the user). An existing one stays as it is. */
+int dir_make_result(const char *path, struct err *e);
+int dir_make_private(const char *path, struct err *e);
 /* with everything in it; missing is fine; never follows links */
 int dir_remove(const char *path, struct err *e);
 

@@ -96,7 +96,8 @@ static bool read_kept(const char *path, const char *key, char hex[BASE_HASH])
 	struct buf b = BUF_INIT;
 	struct err ignored = { 0 };
 	char check[HASH_HEX];
-	bool found = buf_read_file(&b, path, 4096, &ignored) >= 0 && b.n == 2 * HASH_HEX;
+	bool found = cache_file_ready(path) && buf_read_file(&b, path, 4096, &ignored) >= 0 &&
+		     b.n == 2 * HASH_HEX;
 	if (found) {
 		memcpy(hex, b.p, HASH_HEX - 1);
 		hex[HASH_HEX - 1] = 0;
@@ -122,7 +123,8 @@ int base_hash(const char *model, const char *cache_dir, char hex[BASE_HASH], str
 	if (rc < 0)
 		goto out;
 	hash_bytes(b.p, b.n, key);
-	bool keeps = settled && cache_folder(cache_dir, "base", dir, sizeof dir, &ignored) >= 0;
+	bool keeps = settled && cache_folder(cache_dir, "base", dir, sizeof dir, &ignored) >= 0 &&
+		     cache_ready(dir, true);
 	if (keeps)
 		snprintf(path, sizeof path, "%s/%s", dir, key);
 	if (keeps && read_kept(path, key, hex))
@@ -135,7 +137,7 @@ int base_hash(const char *model, const char *cache_dir, char hex[BASE_HASH], str
 	TRYOUT(add_files(whole, true, &b, &bytes, &settled, e));
 	TRYOUT(buf_ok(&b, e));
 	hash_bytes(b.p, b.n, hex);
-	if (keeps && dir_make(dir, &ignored) >= 0) {
+	if (keeps) {
 		buf_reset(&b);
 		check_of(key, hex, check);
 		buf_addf(&b, "%s %s\n", hex, check);

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,58 @@ int cache_folder(const char *given, const char *part, char *out, size_t cap, str
 	return 0;
 }
 
+/* ---- whose it is ---- */
+
+enum { TOLD_MOST = 64 };
+
+/* Each path is told once; when there are too many, each time. */
+static bool first_time(const char *path)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static char *told[TOLD_MOST];
+	static size_t n;
+	bool first = true;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n; i++)
+		first &= strcmp(told[i], path) != 0;
+	if (first && n < TOLD_MOST && (told[n] = mem_strdup(path)))
+		n++;
+	pthread_mutex_unlock(&lock);
+	return first;
+}
+
+static bool refuse(const char *path, const char *why)
+{
+	if (first_time(path))
+		log_warn("%s %s: it is not used", path, why);
+	return false;
+}
+
+bool cache_file_ready(const char *path)
+{
+	const char *why;
+	return open_only_mine(path, &why) || refuse(path, why);
+}
+
+bool cache_ready(const char *dir, bool make)
+{
+	char above[PATH_MAX];
+	struct err e = { 0 };
+	if (make && dir_make_private(dir, &e) < 0) {
+		if (first_time(dir))
+			log_warn("%s: nothing is cached", e.msg);
+		return false;
+	}
+	snprintf(above, sizeof above, "%s", dir);
+	char *slash = strrchr(above, '/');
+	if (slash && slash > above)
+		*slash = 0;
+	/* in a folder like /tmp (sticky) others cannot move what is this user's */
+	struct stat st;
+	bool sticky = !stat(above, &st) && st.st_mode & S_ISVTX;
+	return (sticky || cache_file_ready(above)) && cache_file_ready(dir);
+}
+
 /* ---- size ---- */
 
 struct kept {
@@ -50,8 +103,7 @@ struct shelf {
 int cache_hold(const char *dir)
 {
 	char path[PATH_MAX];
-	struct err ignored = { 0 };
-	if (dir_make(dir, &ignored) < 0 ||
+	if (!cache_ready(dir, true) ||
 	    snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path)
 		return -1;
 	int fd = open_write(path, OPEN_LOCK, 0600);

@@ -3,6 +3,7 @@
 #ifndef HS_JOB_CACHE_H
 #define HS_JOB_CACHE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,13 @@ struct err;
 /* The folder of one kind of cached file ("weights", "links"); it is not created: GIVEN/part, or
  * with NULL $XDG_CACHE_HOME/heteroshard/part, or ~/.cache/heteroshard/part. */
 int cache_folder(const char *given, const char *part, char *out, size_t cap, struct err *e);
+
+/* Whether the folder may be used: it is made when it is missing (`make`; private to the user), and
+ * a folder that another user owns or may write is not used: the log says so once. What is inside
+ * such a folder could be anybody's. */
+bool cache_ready(const char *dir, bool make);
+/* The same question for a file in it, in silence for one that is missing. */
+bool cache_file_ready(const char *path);
 
 /* While it is held (a descriptor; -1: that failed), no process removes files from the folder. */
 int cache_hold(const char *dir);

@@ -310,7 +310,7 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	if (!f.made && !S_ISDIR(st.st_mode))
 		return err_set(e, ERR_USAGE, "output_dir %s is a file: choose another folder",
 			       c->output_dir);
-	TRY(dir_make(c->output_dir, e));
+	TRY(dir_make_result(c->output_dir, e));
 	if (!realpath(c->output_dir, whole) || strlen(whole) >= sizeof f.path) {
 		int rc = err_sys(e, errno ? errno : ENAMETOOLONG, "%s", c->output_dir);
 		if (f.made)
@@ -360,7 +360,9 @@ static int move_aside(struct run_folder *f, struct err *e)
 		TRY(dir_remove(old, e));
 	}
 	TRY(dir_remove(fresh, e));
-	TRY(dir_make(fresh, e));
+	TRY(dir_make_result(fresh, e));
+	if (!stat(f->path, &st)) /* who may read the old run may read the new one */
+		chmod(fresh, st.st_mode & 0777);
 	int rc = take_lock(fresh, &lock, e);
 	if (rc < 0) {
 		rmdir(fresh);

@@ -48,12 +48,13 @@ struct hashes *hashes_open(const char *cache_dir)
 	struct buf b = BUF_INIT;
 	char dir[PATH_MAX - 16];
 	if (!t || cache_folder(cache_dir, "hashes", dir, sizeof dir, &ignored) < 0 ||
-	    dir_make(dir, &ignored) < 0) {
+	    !cache_ready(dir, true)) {
 		mem_free(t);
 		return NULL;
 	}
 	snprintf(t->path, sizeof t->path, "%s/table", dir);
-	if (buf_read_file(&b, t->path, (size_t)ENTRIES_MOST * ENTRY, &ignored) >= 0 &&
+	if (cache_file_ready(t->path) &&
+	    buf_read_file(&b, t->path, (size_t)ENTRIES_MOST * ENTRY, &ignored) >= 0 &&
 	    mem_grow(&t->v, &t->cap, b.n ? b.n : 1, sizeof *t->v)) {
 		for (size_t at = 0; at + ENTRY <= b.n; at += ENTRY) {
 			unsigned char *e = t->v + t->n * ENTRY;

@@ -114,7 +114,7 @@ int saver_save(struct saver *s, const struct train_state *st, enum save_kind kin
 
 static int write_end(struct saver *s, const struct train_state *st, bool checkpoint, struct err *e)
 {
-	TRY(dir_make(s->dir, e));
+	TRY(dir_make_result(s->dir, e));
 	TRY(checkpoint_export(s->job, s->dir, e));
 	return checkpoint ? write_checkpoint(s, st, e) : run_folder_keep(&s->folder, e);
 }

@@ -77,7 +77,8 @@ static bool recall(const char *path, struct measure_result *r)
 	struct err ignored = { 0 };
 	unsigned char sum[HASH];
 	bool found = false;
-	if (buf_read_file(&b, path, CACHED_MOST, &ignored) >= 0 && b.n > HASH) {
+	if (cache_file_ready(path) && buf_read_file(&b, path, CACHED_MOST, &ignored) >= 0 &&
+	    b.n > HASH) {
 		crypto_generichash(sum, HASH, (const unsigned char *)b.p + HASH, b.n - HASH, NULL,
 				   0);
 		found = !memcmp(sum, b.p, HASH) &&
@@ -89,7 +90,7 @@ static bool recall(const char *path, struct measure_result *r)
 	return found;
 }
 
-static void remember(const char *dir, const char *path, const struct measure_result *r)
+static void remember(const char *path, const struct measure_result *r)
 {
 	unsigned char b[CACHED_MOST];
 	struct err e = { 0 };
@@ -97,10 +98,8 @@ static void remember(const char *dir, const char *path, const struct measure_res
 	int rc = measure_result_write(r, b + HASH, sizeof b - HASH, &n, &e);
 	if (rc >= 0) {
 		crypto_generichash(b, HASH, b + HASH, n, NULL, 0);
-		rc = dir_make(dir, &e);
-	}
-	if (rc >= 0)
 		rc = atomic_write_file(path, b, HASH + n, &e);
+	}
 	if (rc < 0)
 		log_warn("the measurement cannot be cached: %s", e.msg);
 }
@@ -125,10 +124,10 @@ int measure_serve(const char *device, const char *cache_dir, const void *p, size
 	TRY(measure_request_read(p, n, &q, e));
 	TRY(capabilities(device, &caps, e));
 	make_key(device, &caps, p, n, key);
-	if (cache_folder(cache_dir, "profile", dir, sizeof dir, &why) >= 0)
-		snprintf(path, sizeof path, "%s/%s", dir, key);
-	else
+	if (cache_folder(cache_dir, "profile", dir, sizeof dir, &why) < 0)
 		log_warn("measurements cannot be cached: %s", why.msg);
+	else if (cache_ready(dir, true))
+		snprintf(path, sizeof path, "%s/%s", dir, key);
 	if (path[0] && !q.refresh && recall(path, &r)) {
 		r.memory = caps.mem_total;
 		r.used = caps.mem_total - caps.mem_free;
@@ -137,7 +136,7 @@ int measure_serve(const char *device, const char *cache_dir, const void *p, size
 		if (rc < 0)
 			return err_prefix(e, "measuring the device '%s'", device);
 		if (path[0])
-			remember(dir, path, &r);
+			remember(path, &r);
 	}
 	return measure_result_write(&r, out, cap, n_p, e);
 }

@@ -61,6 +61,10 @@ static bool in_cache(struct weights_in *w, const struct blob_head *h)
 	cache_path(w, h, path, sizeof path);
 	if (access(path, F_OK) < 0)
 		return false;
+	if (!cache_file_ready(path)) {
+		unlink(path);
+		return false;
+	}
 	const struct hash_key source = hashes_source(path), key = hashes_tensor(&source, h);
 	bool right = hashes_find(w->known, &key, hash) && !memcmp(hash, h->hash, BLOB_HASH);
 	if (!right && map_open(path, &m, &ignored) >= 0) {
@@ -207,8 +211,6 @@ static int check_room(const struct weights_in *w, struct err *e)
 			       "%s: %.3g GB of layers are to be fetched, cache_limit_gib allows "
 			       "%.3g GB: raise it on this machine",
 			       w->dir, (double)missing / 1e9, (double)w->limit / 1e9);
-	if (missing)
-		TRY(dir_make(w->dir, e));
 	if (missing && statvfs(w->dir, &disk) == 0 &&
 	    missing > (uint64_t)disk.f_bavail * (uint64_t)disk.f_frsize)
 		return err_set(e, ERR_INPUT,
@@ -260,7 +262,7 @@ static int fetch(struct weights_in *w, size_t i, struct err *e)
 	snprintf(mine, sizeof mine, "%s.%ld", path, (long)getpid());
 	slash = strrchr(path, '/');
 	*slash = 0;
-	TRY(dir_make(path, e));
+	TRY(dir_make_private(path, e));
 	*slash = '/';
 	TRY(atomic_begin(mine, &out, e));
 	crypto_generichash_init(&s, NULL, 0, BLOB_HASH);
@@ -318,6 +320,12 @@ int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p,
 	w->held = -1;
 	w->limit = o->cache_limit;
 	TRYOUT(cache_folder(o->cache_dir, "weights", w->dir, sizeof w->dir, e));
+	/* what is kept there is trained with, and is read again from there while this runs */
+	if (!cache_ready(w->dir, true))
+		TRYOUT(err_set(e, ERR_USAGE,
+			       "%s cannot keep the layers of this worker (see above): name another "
+			       "folder (cache_dir)",
+			       w->dir));
 	w->held = cache_hold(w->dir);
 	if (o->model && access(o->model, R_OK) == 0 &&
 	    model_file_open(o->model, &w->own, &ignored) >= 0)
