@@ -465,6 +465,35 @@ static void the_wrong_neighbour(void **state)
 	tiny_remove(&s.t);
 }
 
+/* The coordinator's configuration has another address of 'b' than that of 'a': 'a' does not connect
+ * to what it does not know. */
+static void an_address_of_nobody(void **state)
+{
+	(void)state;
+	struct site s;
+	char text[700], no[100];
+	site_make(&s);
+	keys_make(&s);
+	three(&s, "job", C, A, B);
+	snprintf(text, sizeof text,
+		 "workers=[{id: a, ip: 127.0.0.2, port: %d, public_key: '%s'}, {id: b, ip: "
+		 "127.0.0.3, port: %d, public_key: '%s'}]",
+		 s.port + 1, key[A].pub, s.port + 7, key[B].pub);
+	struct process a = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A),
+				      NULL),
+		       b = site_start(&s, "worker", "--worker", "b", "job.yaml", text,
+				      key_file(&s, B), NULL),
+		       p;
+	until(&a, "listens");
+	until(&b, "listens");
+	p = site_start(&s, "train", "job.yaml", text, key_file(&s, C), NULL);
+	snprintf(no, sizeof no, "to connect to 127.0.0.3:%d, which is not an address", s.port + 7);
+	must_fail(&p, 1, no);
+	must_fail(&a, 1, "");
+	must_fail(&b, 1, "");
+	tiny_remove(&s.t);
+}
+
 /* ---- two that want the same ---- */
 
 static void a_second_coordinator(void **state)
@@ -511,7 +540,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(versions_differ),      cmocka_unit_test(keys_differ),
 		cmocka_unit_test(orders_of_others),     cmocka_unit_test(the_wrong_neighbour),
-		cmocka_unit_test(a_second_coordinator),
+		cmocka_unit_test(an_address_of_nobody), cmocka_unit_test(a_second_coordinator),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

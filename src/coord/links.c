@@ -246,15 +246,24 @@ int links_speaker(const struct link_ends *s, const struct link_table *t, int m, 
 	return -1;
 }
 
+/* "OWN;HOST:PORT#SIGNATURE" (worker/ways.h): from one address of a machine to one that worker `to`
+ * listed in its WELCOME. */
+static void dial_text(const struct welcome *to, const char *own, const char *there,
+		      char out[NET_ADDRESS])
+{
+	char host[NET_ADDRESS];
+	const struct interface *at = find(to, there);
+	const char *proof = at ? to->proof[at - to->address] : "";
+	address_join(there, to->port, host);
+	snprintf(out, NET_ADDRESS, "%.63s;%.100s%s%s", own, host, proof[0] ? "#" : "", proof);
+}
+
 void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS])
 {
-	char to[NET_ADDRESS];
-	if (!r->from_address[0]) {
+	if (!r->from_address[0])
 		snprintf(out, NET_ADDRESS, "%s", s->spec[r->to].address);
-		return;
-	}
-	address_join(r->to_address, s->caps[r->to].port, to);
-	snprintf(out, NET_ADDRESS, "%.63s;%.230s", r->from_address, to);
+	else
+		dial_text(&s->caps[r->to], r->from_address, r->to_address, out);
 }
 
 /* ---- addresses for PLAN ---- */
@@ -273,7 +282,6 @@ bool links_address(const struct link_ends *s, const struct link_table *t, int fr
 	int a = machine_of(s, t, from), b = machine_of(s, t, to);
 	bool turned = false;
 	const struct link_row *r = a >= 0 && b >= 0 && a != b ? best_of(t, a, b, &turned) : NULL;
-	char host[NET_ADDRESS];
 	if (!r || !r->from_address[0])
 		return false;
 	const char *own = turned ? r->to_address : r->from_address,
@@ -281,7 +289,6 @@ bool links_address(const struct link_ends *s, const struct link_table *t, int fr
 	/* Another worker of the machine may listen at fewer addresses. */
 	if (!find(&s->caps[from], own) || !find(&s->caps[to], there))
 		return false;
-	address_join(there, s->caps[to].port, host);
-	snprintf(address, NET_ADDRESS, "%.63s;%.230s", own, host);
+	dial_text(&s->caps[to], own, there, address);
 	return true;
 }

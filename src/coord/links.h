@@ -54,7 +54,7 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 bool links_choose(const struct link_ends *s, struct link_table *t, size_t first, uint64_t message);
 /* The first worker of machine `m` that is not `not_this`; -1: none. */
 int links_speaker(const struct link_ends *s, const struct link_table *t, int m, int not_this);
-/* The address of a row in the form of net_dial(). */
+/* The address of a row, as a worker checks it (worker/ways.h). */
 void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS]);
 /* The best measured address at which `from` connects to `to`; false, and nothing written, when only
  * the configured one is known (t NULL: nothing was measured). */

@@ -43,6 +43,13 @@ void key_pair_wipe(struct key_pair *k);
 int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e);
 bool key_equal(const char *a, const char *b); /* of public keys, in constant time */
 
+/* What a machine says about itself, so that others can pass it on: its signature (Ed25519) of a
+ * subject and a text, as hexadecimal digits. */
+#define KEY_PROOF 129
+int key_prove(const struct key_pair *k, const char *subject, const char *text,
+	      char proof_p[KEY_PROOF], struct err *e);
+bool key_proves(const char *pub, const char *subject, const char *text, const char *proof);
+
 /* For transports: the 32 bytes of a text that key_parse or key_pair_* made, and the way back. */
 bool key_public_bytes(const char *pub, uint8_t out[KEY_BYTES]);
 bool key_secret_bytes(const char *sec, uint8_t out[KEY_BYTES]);

@@ -123,6 +123,13 @@ int net_allow(struct net *n, const char *public_key, struct err *e)
 	return ok ? 0 : err_nomem(e, KEY_TEXT, "the list of peers");
 }
 
+int net_prove(struct net *n, const char *subject, const char *text, char proof_p[KEY_PROOF],
+	      struct err *e)
+{
+	proof_p[0] = 0;
+	return n->o.key ? key_prove(n->o.key, subject, text, proof_p, e) : 0;
+}
+
 int net_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e)
 {
 	pthread_mutex_lock(&n->lock);

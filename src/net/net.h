@@ -89,6 +89,10 @@ int net_world(struct net *n, struct net_ranks *r_p, struct err *e);
  * May be called at any time. */
 int net_allow(struct net *n, const char *public_key, struct err *e);
 
+/* This end's signature of a text (keys.h); "" without a key. */
+int net_prove(struct net *n, const char *subject, const char *text, char proof_p[KEY_PROOF],
+	      struct err *e);
+
 /* One listener per net. Port 0 takes a free one. *bound_p (may be NULL): the address with the port
  * that was taken. */
 int net_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e);

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { ROOM = 4096 };
+enum { ROOM = 8192 };
 
 static int send_fields(struct link *l, enum frame_kind kind, const struct wire_writer *w,
 		       int64_t deadline, struct err *e)
@@ -81,6 +81,7 @@ int welcome_send(struct link *l, const struct welcome *c, int64_t deadline, stru
 	for (uint32_t i = 0; i < c->naddress; i++) {
 		wire_put_str(&w, c->address[i].name);
 		wire_put_str(&w, c->address[i].address);
+		wire_put_str(&w, c->proof[i]);
 	}
 	return send_fields(l, FRAME_WELCOME, &w, deadline, e);
 }
@@ -107,10 +108,11 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 	c->wall = wire_get_u64(&r);
 	wire_get_str(&r, c->machine, sizeof c->machine);
 	c->port = wire_get_u32(&r);
-	c->naddress = wire_get_count(&r, 8, INTERFACES_MOST);
+	c->naddress = wire_get_count(&r, 12, INTERFACES_MOST);
 	for (uint32_t i = 0; i < c->naddress; i++) {
 		wire_get_str(&r, c->address[i].name, sizeof c->address[i].name);
 		wire_get_str(&r, c->address[i].address, sizeof c->address[i].address);
+		wire_get_str(&r, c->proof[i], sizeof c->proof[i]);
 	}
 	TRY(wire_read_end(&r, "WELCOME", e));
 	if (c->port > 65535)

@@ -15,7 +15,7 @@
 struct err;
 
 /* version of the frames' fields; a change that an older program cannot read gets a new number */
-enum { HELLO_PROTOCOL = 6 };
+enum { HELLO_PROTOCOL = 7 };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,
@@ -45,7 +45,11 @@ struct welcome {
 	uint32_t port;
 	uint32_t naddress;
 	struct interface address[INTERFACES_MOST];
+	/* the machine's signature of "ADDRESS:PORT" (keys.h), with which others believe that it
+	 * listens there; "" without keys */
+	char proof[INTERFACES_MOST][KEY_PROOF];
 };
+#define WELCOME_LISTENS "listens at" /* the subject of these signatures */
 
 int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct err *e);
 int hello_read(const struct frame *f, struct hello *h_p, struct err *e);

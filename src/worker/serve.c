@@ -147,9 +147,9 @@ static int describe(struct serving *s, struct welcome *w, struct err *e)
 
 /* Lists every address of the machine when the worker listens at all of them, else the one at which
  * it listens. */
-static void list_addresses(const struct serving *s, struct welcome *w)
+static int list_addresses(const struct serving *s, struct welcome *w, struct err *e)
 {
-	char host[NET_ADDRESS];
+	char host[NET_ADDRESS], at[NET_ADDRESS];
 	machine_name(w->machine);
 	address_parts(s->o->listens ? s->o->listens : "", host, &w->port);
 	if (!strcmp(host, "*") || !strcmp(host, "::") || !strcmp(host, "0.0.0.0")) {
@@ -158,6 +158,11 @@ static void list_addresses(const struct serving *s, struct welcome *w)
 		w->naddress = 1;
 		snprintf(w->address[0].address, sizeof w->address[0].address, "%.63s", host);
 	}
+	for (uint32_t i = 0; i < w->naddress; i++) {
+		address_join(w->address[i].address, w->port, at);
+		TRY(net_prove(s->o->net, WELCOME_LISTENS, at, w->proof[i], e));
+	}
+	return 0;
 }
 
 static int meet_coordinator(struct serving *s, struct err *e)
@@ -186,12 +191,13 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	}
 	struct welcome w;
 	int rc = describe(s, &w, e);
+	if (rc >= 0)
+		rc = list_addresses(s, &w, e);
 	if (rc < 0) {
 		hello_refuse(s->env.coordinator, e->msg);
 		return rc;
 	}
 	s->env.job = h.job;
-	list_addresses(s, &w);
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
 	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
@@ -238,7 +244,10 @@ static int connect_to(struct serving *s, const struct member *m, const char *add
 		      double seconds, struct link **l_p, struct err *e)
 {
 	struct link *l;
-	TRY(net_dial(s->o->net, address, m->key[0] ? m->key : NULL, net_in(seconds), &l, e));
+	char to[NET_ADDRESS];
+	const char *key = m->key[0] ? m->key : NULL;
+	TRY(ways_check(&s->o->ways, key, address, to, e));
+	TRY(net_dial(s->o->net, to, key, net_in(seconds), &l, e));
 	int rc = 0;
 	for (int64_t deadline = net_in(seconds); rc >= 0 && link_state(l) == LINK_CONNECTING;) {
 		net_poll(s->o->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.3));
@@ -268,6 +277,8 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 	int rc = ERR_NET;
 	if (m->best[0])
 		rc = connect_to(s, m, m->best, fmin(patience(s), best_address_wait), &to->link, e);
+	if (rc == ERR_PROTOCOL)
+		return err_prefix(e, "stage %d", plan_stage(p));
 	if (rc < 0 && m->best[0] && link_state(s->env.coordinator) != LINK_LOST)
 		log_warn("%s does not answer where it was fastest when links were measured (%s); "
 			 "%s is tried",
@@ -395,11 +406,16 @@ static bool coordinator_called(void *ctx)
 			NET_NOW) > 0;
 }
 
-static int measure_links(struct serving *s, const struct probe_order *o, struct err *e)
+static int measure_links(struct serving *s, struct probe_order *o, struct err *e)
 {
 	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_PROBE, .job = s->env.job };
 	memcpy(h.to, o->id, sizeof h.to);
 	memcpy(h.host, s->host, sizeof h.host);
+	for (uint32_t i = 0; i < o->n; i++) {
+		char to[NET_ADDRESS];
+		TRY(ways_check(&s->o->ways, o->key[0] ? o->key : NULL, o->address[i], to, e));
+		memcpy(o->address[i], to, sizeof to);
+	}
 	struct probe_way *v = mem_array(o->n + 1, sizeof *v);
 	struct buf b = BUF_INIT;
 	int rc = v ? probe_measure(s->o->net, o, &h, coordinator_called, s, v, e)

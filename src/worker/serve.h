@@ -9,6 +9,7 @@
 
 #include "model/source.h"
 #include "net/net.h"
+#include "worker/ways.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -31,6 +32,7 @@ struct serve {
 	const char *model;
 	const char *cache_dir; /* NULL: the default */
 	double cache_limit;    /* GiB of layers kept there; 0: no limit */
+	struct ways ways;      /* where it may connect; zeros: anywhere */
 	/* set from a signal: ask the coordinator to save and finish. MAY be NULL */
 	const volatile sig_atomic_t *stop;
 	/* set by another thread: the coordinator will not connect. MAY be NULL */

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "dev/dev.h"
 #include "job/network.h"
 #include "net/address.h"
@@ -37,12 +38,32 @@ static void where_to_listen(const struct config *c, int i, char out[NET_ADDRESS]
 		snprintf(out, NET_ADDRESS, "*:%lld", (long long)port);
 }
 
+/* The machines of the configuration, where a worker may connect. */
+static int list_ways(const struct config *c, struct ways *v_p, struct err *e)
+{
+	const struct config_coordinator *o = &c->coordinator;
+	struct way *v = mem_array(c->nworkers + 1, sizeof *v);
+	if (!v)
+		return err_nomem(e, (c->nworkers + 1) * sizeof *v, "a worker");
+	network_address(o->ip, o->hostname, o->port, v[0].address);
+	v[0].key = o->public_key;
+	for (size_t i = 0; i < c->nworkers; i++) {
+		const struct config_worker *w = &c->workers[i];
+		network_address(w->ip, w->hostname, w->port, v[i + 1].address);
+		v[i + 1].key = w->public_key;
+	}
+	*v_p = (struct ways){ v, (int)c->nworkers + 1 };
+	return 0;
+}
+
 int work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop,
 	 struct err *e)
 {
 	const struct config_coordinator *o = &c->coordinator;
 	struct net *n = NULL;
+	struct ways ways;
 	int rc = ERR_INTERNAL;
+	TRY(list_ways(c, &ways, e));
 	for (int i = 0; i < r->ncandidate; i++) {
 		const struct config_worker *w =
 			r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
@@ -61,10 +82,13 @@ int work(const struct config *c, const struct role *r, const volatile sig_atomic
 				   .model = c->base_model,
 				   .cache_dir = c->cache_dir,
 				   .cache_limit = c->cache_limit_gib,
+				   .ways = ways,
 				   .stop = stop };
 		char at[NET_ADDRESS], bound[NET_ADDRESS];
 		err_clear(e);
-		TRY(network_open(c, w ? w->public_key : o->public_key, &n, e));
+		rc = network_open(c, w ? w->public_key : o->public_key, &n, e);
+		if (rc < 0)
+			break;
 		where_to_listen(c, r->candidate[i], at);
 		rc = net_listen(n, at, bound, e);
 		if (rc < 0) {
@@ -79,8 +103,9 @@ int work(const struct config *c, const struct role *r, const volatile sig_atomic
 		net_close(n, 2);
 		if (rc < 0)
 			err_prefix(e, "worker '%s'", s.id);
-		return rc;
+		break;
 	}
+	mem_free((void *)(uintptr_t)ways.way);
 	return rc;
 }
 
