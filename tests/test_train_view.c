@@ -139,6 +139,38 @@ static void what_a_job_shows(void **state)
 	tiny_remove(&s.t);
 }
 
+/* A coordinator without a host name, with a device of its own and a worker beside it: one machine,
+ * one box. */
+static void one_machine_is_one_box(void **state)
+{
+	(void)state;
+	struct site s;
+	char path[512], file[4096];
+	site_make(&s);
+	site_configuration(&s, "two", 0, "");
+	snprintf(path, sizeof path, "%s/two.yaml", s.t.dir);
+	char *text = site_text(path);
+	snprintf(file, sizeof file,
+		 "%scoordinator: {ip: 127.0.0.1, port: %d, device: cpu}\n"
+		 "workers: [{id: b, ip: 127.0.0.1, port: %d, device: cpu}]\n"
+		 "shard_plan: [{id: b, start: 0, end: 3}, {id: local, start: 3, end: 6}]\n",
+		 text, s.port, s.port + 1);
+	mem_free(text);
+	site_put(&s, "two.yaml", file, 0644);
+	struct process p = site_start(&s, "train", "two.yaml", "max_steps=2", "visualize=true",
+				      "val_set_size=0", NULL);
+	must_succeed(&p);
+	text = read_run(&s, "architecture.dot");
+	const char *box = strstr(text, "subgraph cluster_");
+	assert_non_null(box);
+	assert_null(strstr(box + 1, "subgraph cluster_"));
+	assert_non_null(strstr(box, "coordinator"));
+	assert_non_null(strstr(box, "b · cpu"));
+	assert_non_null(strstr(box, "local · cpu"));
+	mem_free(text);
+	tiny_remove(&s.t);
+}
+
 /* A worker whose monotonic clock is more than an hour ahead: a time namespace. */
 static void on_one_time_axis(void **state)
 {
@@ -185,6 +217,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		/* changes the program: the last one */
 		cmocka_unit_test(what_a_job_shows),
+		cmocka_unit_test(one_machine_is_one_box),
 		cmocka_unit_test(on_one_time_axis),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,14 @@ static const struct {
 	{ 0xdc2626, 0xf87171 },
 	{ 0xa16207, 0xfacc15 },
 	{ 0xdb2777, 0xf472b6 },
+	{ 0x4338ca, 0x818cf8 },
+	{ 0x65a30d, 0xa3e635 },
+	{ 0x78350f, 0xd6a77a },
+	{ 0x475569, 0x94a3b8 },
+	{ 0xc026d3, 0xe879f9 },
+	{ 0x0f766e, 0x2dd4bf },
+	{ 0x9f1239, 0xfda4af },
+	{ 0x14532d, 0x86efac },
 };
 
 enum canvas_role canvas_series(size_t i) { return CANVAS_FIRST_SERIES + i % CANVAS_SERIES; }
@@ -105,6 +113,13 @@ void canvas_dot(struct canvas *v, double x, double y, double radius, enum canvas
 	cairo_fill(c);
 }
 
+static void set_font(cairo_t *c, struct canvas_text t)
+{
+	cairo_select_font_face(c, font, CAIRO_FONT_SLANT_NORMAL,
+			       t.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+	cairo_set_font_size(c, t.size);
+}
+
 void canvas_write(struct canvas *v, const char *s, double x, double y, struct canvas_text t)
 {
 	cairo_t *c = v->cairo;
@@ -123,13 +138,38 @@ void canvas_write(struct canvas *v, const char *s, double x, double y, struct ca
 	char text[512];
 	cairo_text_extents_t ext;
 	text_clean(text, sizeof text, s, 0);
-	cairo_select_font_face(c, font, CAIRO_FONT_SLANT_NORMAL,
-			       t.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
-	cairo_set_font_size(c, t.size);
+	set_font(c, t);
 	cairo_text_extents(c, text, &ext);
 	cairo_move_to(c, v->x + x - t.align * ext.x_advance, v->y + y);
 	set_source(c, t.role, 1);
 	cairo_show_text(c, text);
+}
+
+double canvas_width(const char *s, struct canvas_text t)
+{
+	char text[512];
+	cairo_text_extents_t ext;
+	cairo_surface_t *nowhere = cairo_image_surface_create(CAIRO_FORMAT_A8, 1, 1);
+	cairo_t *c = cairo_create(nowhere);
+	text_clean(text, sizeof text, s, 0);
+	set_font(c, t);
+	cairo_text_extents(c, text, &ext);
+	cairo_destroy(c);
+	cairo_surface_destroy(nowhere);
+	return ext.x_advance;
+}
+
+double canvas_write_within(struct canvas *c, const char *s, double x, double y,
+			   struct canvas_text t, double room)
+{
+	char text[256];
+	double width;
+	text_clean(text, sizeof text, s, sizeof text / 4);
+	size_t most = strlen(text);
+	while ((width = canvas_width(text, t)) > room && most > 1)
+		text_clean(text, sizeof text, s, --most);
+	canvas_write(c, text, x, y, t);
+	return width;
 }
 
 void canvas_style(struct buf *b)

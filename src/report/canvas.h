@@ -13,7 +13,7 @@
 
 struct buf;
 
-enum { CANVAS_SERIES = 8 };
+enum { CANVAS_SERIES = 16 };
 enum canvas_role {
 	CANVAS_PAGE,
 	CANVAS_CARD,
@@ -46,6 +46,12 @@ void canvas_dot(struct canvas *c, double x, double y, double radius, enum canvas
 /* `y` is the baseline. `s` may hold any bytes: invalid UTF-8 and unprintable characters are shown
  * as '?', markup is shown literally. */
 void canvas_write(struct canvas *c, const char *s, double x, double y, struct canvas_text t);
+
+/* The same, cut with an ellipsis where it would be wider than `room`. Returns its width. */
+double canvas_write_within(struct canvas *c, const char *s, double x, double y,
+			   struct canvas_text t, double room);
+/* Width of a text in the font of the picture (the page's font may differ a little). */
+double canvas_width(const char *s, struct canvas_text t);
 
 /* ".k0{fill:...}" for both colour schemes, for the page's <style>. */
 void canvas_style(struct buf *out);

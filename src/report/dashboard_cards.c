@@ -58,14 +58,6 @@ static double more(struct canvas *c, int all, int shown, const char *what, doubl
 	return y + 26;
 }
 
-static void write_clean(struct canvas *c, const char *s, size_t most, double x, double y,
-			struct canvas_text t)
-{
-	char text[256];
-	text_clean(text, sizeof text, s, most);
-	canvas_write(c, text, x, y, t);
-}
-
 /* 812, 9.6, 12.3k, 1.2M: three digits. */
 static void rate_text(double v, char *s, size_t cap)
 {
@@ -88,14 +80,15 @@ static double best_rate(const struct profile *p, const struct profile_device *d)
 	return best;
 }
 
-/* The name of a device above its bar, followed by its kind. */
-static void device_head(struct canvas *c, const struct profile *p, int i, double y)
+/* The name of a device above its bar, followed by its kind; both end before `right`. */
+static void device_head(struct canvas *c, const struct profile *p, int i, double y, double right)
 {
+	enum { KIND = 222, GAP = 12 };
 	char what[200];
 	const struct profile_device *d = &p->device[i];
-	write_clean(c, d->id, 22, 0, y, name_style);
+	canvas_write_within(c, d->id, 0, y, name_style, KIND - GAP);
 	snprintf(what, sizeof what, "%.80s, %.80s", d->kind, p->host[d->host].name);
-	write_clean(c, what, 42, 222, y, small_style);
+	canvas_write_within(c, what, KIND, y, small_style, right - GAP - KIND);
 }
 
 double dashboard_speed(struct canvas *c, const struct profile *p, double width)
@@ -109,8 +102,8 @@ double dashboard_speed(struct canvas *c, const struct profile *p, double width)
 	for (int i = 0; i < p->devices && i < DASHBOARD_DEVICES; i++, y += 46) {
 		char s[32];
 		double v = best_rate(p, &p->device[i]);
-		device_head(c, p, i, y + 14);
 		rate_text(v, s, sizeof s);
+		device_head(c, p, i, y + 14, width - 66 - canvas_width(s, name_style));
 		canvas_write(c, s, width - 66, y + 14, aligned(name_style, 1));
 		snprintf(s, sizeof s, "%.0f %%", sum > 0 ? 100 * v / sum : 0);
 		canvas_write(c, s, width, y + 14, aligned(small_style, 1));
@@ -164,7 +157,7 @@ struct end {
 /* Names at the ends of the lines, kept apart; with many devices only as many as there is
  * space for. */
 static void time_names(struct canvas *c, const struct profile *p, struct end *end, int n, double x,
-		       double height)
+		       double room, double height)
 {
 	for (int i = 1; i < n; i++)
 		for (int k = i; k > 0 && end[k].y < end[k - 1].y; k--) {
@@ -180,9 +173,10 @@ static void time_names(struct canvas *c, const struct profile *p, struct end *en
 	for (int i = n - 2; i >= 0; i--)
 		end[i].y = fmin(end[i].y, end[i + 1].y - least);
 	for (int i = 0; i < n; i++)
-		write_clean(c, p->device[end[i].device].id, 15, x, end[i].y + 5,
-			    (struct canvas_text){ .size = fmin(14, least * 0.8),
-						  .role = device_colour(end[i].device) });
+		canvas_write_within(c, p->device[end[i].device].id, x, end[i].y + 5,
+				    (struct canvas_text){ .size = fmin(14, least * 0.8),
+							  .role = device_colour(end[i].device) },
+				    room);
 }
 
 double dashboard_times(struct canvas *c, const struct profile *p, double width)
@@ -222,7 +216,7 @@ double dashboard_times(struct canvas *c, const struct profile *p, double width)
 			canvas_dot(c, x[k], y[k], 4, device_colour(i));
 		end[i] = (struct end){ i, y[n - 1] };
 	}
-	time_names(c, p, end, shown, right + 8, height);
+	time_names(c, p, end, shown, right + 8, width - right - 8, height);
 	canvas_write(c, "sequences in a microbatch", (left + right) / 2, height + 50,
 		     aligned(small_style, 0.5));
 	return height + 56;
@@ -250,13 +244,13 @@ double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 		double opacity;
 	} part[] = { { "others", CANVAS_INK, 0.75 },
 		     { "fixed", CANVAS_MUTED, 0.7 },
-		     { "layers", CANVAS_FIRST_SERIES, 1 },
+		     { "layers (in the device's colour)", CANVAS_FIRST_SERIES, 1 },
 		     { "reserve", CANVAS_MUTED, 0.35 } };
 	double x = 0;
 	for (int k = 0; k < 4; k++) {
 		canvas_rect(c, x, -4, 14, 14, 4, part[k].role, part[k].opacity);
 		canvas_write(c, part[k].name, x + 21, 8, small_style);
-		x += 96;
+		x += 21 + canvas_width(part[k].name, small_style) + 24;
 	}
 	snprintf(s, sizeof s, "a layer: %.3g + %.2g GiB of training state", p->layer_gib,
 		 p->layer_state_gib);
@@ -269,10 +263,10 @@ double dashboard_memory(struct canvas *c, const struct profile *p, double width)
 		double each = p->layer_gib + p->layer_state_gib + curve_at(&d->kept_gib, 1),
 		       scale = top > 0 ? width / top : 0;
 		const double gib[] = { d->used_gib, d->fixed_gib, n * each };
-		device_head(c, p, i, y + 14);
 		snprintf(s, sizeof s,
 			 n == p->layers ? "%.3g GiB: all %d layers" : "%.3g GiB: %d of %d layers",
 			 d->memory_gib, n, p->layers);
+		device_head(c, p, i, y + 14, width - canvas_width(s, value_style));
 		canvas_write(c, s, width, y + 14, aligned(value_style, 1));
 		canvas_rect(c, 0, y + 22, d->memory_gib * scale, 12, 3, CANVAS_GRID, 1);
 		double from = 0;
@@ -306,7 +300,9 @@ static void link_cell(struct canvas *c, const struct profile *p, int from, int t
 	if (from == to && !has_link(p, from)) { /* what planning assumes inside one host */
 		canvas_rect(c, x, y, w - 4, h - 4, 6, CANVAS_MUTED, 0.08);
 		canvas_write(c, "one host", x + w / 2 - 2, y + h / 2 + 4,
-			     aligned(small_style, 0.5));
+			     (struct canvas_text){ .size = fmin(14, w / 6.2),
+						   .align = 0.5,
+						   .role = CANVAS_MUTED });
 		return;
 	}
 	double v = p->bandwidth[from * p->hosts + to], ms = p->latency_ms[from * p->hosts + to];
@@ -339,15 +335,14 @@ double dashboard_links(struct canvas *c, const struct profile *p, double width)
 		lo = v > 0 ? fmin(lo, v) : lo;
 		hi = fmax(hi, v);
 	}
-	size_t most = (size_t)fmax(4, w / 9.5);
 	for (int i = 0; i < n; i++) {
-		write_clean(c, p->host[i].name, most, left + i * w + w / 2 - 2, 10,
-			    aligned(small_style, 0.5));
-		write_clean(c, p->host[i].name, 12, left - 14, 24 + i * h + h / 2 + 3,
-			    aligned((struct canvas_text){ .size = 14,
-							  .bold = true,
-							  .role = CANVAS_INK },
-				    1));
+		canvas_write_within(c, p->host[i].name, left + i * w + w / 2 - 2, 10,
+				    aligned(small_style, 0.5), w - 6);
+		canvas_write_within(
+			c, p->host[i].name, left - 14, 24 + i * h + h / 2 + 3,
+			(struct canvas_text){
+				.size = 14, .align = 1, .bold = true, .role = CANVAS_INK },
+			left - 14);
 		for (int k = 0; k < n; k++)
 			link_cell(c, p, i, k, lo, hi, left + k * w, 24 + i * h, w, h);
 	}

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDTH = 1600, HEIGHT = 900, SMOOTH_FROM = 8 };
+enum { WIDTH = 1600, HEIGHT = 900 };
 
 struct colour {
 	double r, g, b;
@@ -142,30 +142,6 @@ static void draw_dots(cairo_t *c, const struct panel *p, const double *x, const 
 	}
 }
 
-/* The mean of the values around each step, weighted by keep^distance: at the ends it is the mean of
- * one side, never the last value alone. Values that are not finite count nothing. out has room for
- * 2n: the second half is scratch. */
-static void smooth_curve(const double *y, size_t n, double *out)
-{
-	const double keep = exp(-1.0 / fmax(2, (double)n / 60));
-	double *weight = out + n;
-	for (int back = 0; back < 2; back++) {
-		double sum = 0, all = 0;
-		for (size_t k = 0; k < n; k++) {
-			size_t i = back ? n - 1 - k : k;
-			const bool here = isfinite(y[i]);
-			/* On the way back the value itself has been counted already. */
-			double sum_before = keep * sum, all_before = keep * all;
-			sum = sum_before + (here ? y[i] : 0);
-			all = all_before + here;
-			out[i] = back ? out[i] + sum_before : sum;
-			weight[i] = back ? weight[i] + all_before : all;
-		}
-	}
-	for (size_t i = 0; i < n; i++)
-		out[i] = weight[i] > 0 ? out[i] / weight[i] : NAN;
-}
-
 static void widen_range(const double *v, size_t n, double *lo, double *hi)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -247,7 +223,7 @@ static void draw_losses(cairo_t *c, const struct panel *p, const struct metrics_
 	draw_dots(c, p, m->val_step, m->val_loss, m->nval, m->nval > 60 ? 3 : 6, orange);
 	cairo_restore(c);
 	if (last) {
-		double v = smoothed ? smoothed[last - 1] : m->loss[last - 1];
+		double v = (smoothed ? smoothed : m->loss)[last - 1];
 		l[nl] = (struct end_label){ .y = py(p, v), .k = blue };
 		snprintf(l[nl++].s, sizeof l[0].s, "%.3f", v);
 	}
@@ -343,11 +319,11 @@ int plot_loss(const char *path, const struct plot_loss *p, struct err *e)
 	if (!last_finite(m->loss, m->nstep) && !last_finite(m->val_loss, m->nval))
 		return err_set(e, ERR_INPUT, "%s: there is no loss to draw", path);
 	double *smoothed = NULL;
-	if (m->nstep >= SMOOTH_FROM) {
+	if (m->nstep >= PLOT_SMOOTH_FROM) {
 		smoothed = mem_array(2 * m->nstep, sizeof *smoothed);
 		if (!smoothed)
 			return err_nomem(e, 2 * m->nstep * sizeof *smoothed, "the loss plot");
-		smooth_curve(m->loss, m->nstep, smoothed);
+		plot_smooth(m->loss, m->nstep, smoothed);
 	}
 	struct buf png = BUF_INIT;
 	cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEIGHT);

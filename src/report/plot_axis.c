@@ -58,3 +58,24 @@ void plot_tick_text(double v, const struct plot_ticks *t, char *s, size_t cap)
 	else
 		snprintf(s, cap, "%.*f", t->digits, v);
 }
+
+void plot_smooth(const double *y, size_t n, double *out)
+{
+	const double keep = exp(-1.0 / fmax(2, (double)n / 60));
+	double *weight = out + n;
+	for (int back = 0; back < 2; back++) {
+		double sum = 0, all = 0;
+		for (size_t k = 0; k < n; k++) {
+			size_t i = back ? n - 1 - k : k;
+			const int here = isfinite(y[i]) != 0;
+			/* On the way back the value itself has been counted already. */
+			double sum_before = keep * sum, all_before = keep * all;
+			sum = sum_before + (here ? y[i] : 0);
+			all = all_before + here;
+			out[i] = back ? out[i] + sum_before : sum;
+			weight[i] = back ? weight[i] + all_before : all;
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		out[i] = weight[i] > 0 ? out[i] / weight[i] : NAN;
+}

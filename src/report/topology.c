@@ -226,12 +226,15 @@ static void dot_legend(const struct topology *t, struct buf *b)
 	buf_adds(b, "</font></td></tr>");
 }
 
-static void dot_head(const struct topology *t, struct buf *b)
+/* Between rows there is room for the label of a link that goes down, above the machine's name. */
+static void dot_head(const struct topology *t, bool rows, struct buf *b)
 {
-	buf_adds(b, "digraph heteroshard {\n"
-		    "  graph [rankdir=LR, fontname=\"DejaVu Sans\", bgcolor=\"white\", pad=0.45, "
-		    "nodesep=0.35, ranksep=1.0, "
-		    "compound=true, labelloc=t, "
+	buf_addf(b,
+		 "digraph heteroshard {\n"
+		 "  graph [rankdir=LR, fontname=\"DejaVu Sans\", bgcolor=\"white\", pad=0.45, "
+		 "nodesep=%s, ranksep=1.0, ",
+		 rows ? "1.2" : "0.35");
+	buf_adds(b, "compound=true, labelloc=t, "
 		    "labeljust=l];\n"
 		    "  node [shape=box, style=\"filled,rounded\", fontname=\"DejaVu Sans\", "
 		    "penwidth=1.6, margin=\"0.12,0.07\"];\n"
@@ -286,12 +289,17 @@ static void dot_machine(const struct topology *t, size_t m, struct buf *b)
 	buf_adds(b, "  }\n");
 }
 
-static void dot_link(const struct topology_link *l, bool turned, const char *how, struct buf *b)
+/* `aside`: the text stands right of the middle of the line, which goes down from row to row. */
+static void dot_link(const struct topology_link *l, bool turned, const char *how, bool aside,
+		     struct buf *b)
 {
 	char s[64];
 	link_text(l, s, sizeof s);
-	buf_addf(b, "  d%zu -> d%zu [dir=both, %s=<", turned ? l->to : l->from,
-		 turned ? l->from : l->to, how);
+	buf_addf(b, "  d%zu -> d%zu [dir=both, %s=<%s", turned ? l->to : l->from,
+		 turned ? l->from : l->to, how,
+		 aside ? "<table border=\"0\" cellborder=\"0\" cellspacing=\"0\"><tr>"
+			 "<td width=\"190\"></td><td width=\"130\" align=\"left\">"
+		       : "");
 	put_html(b, s);
 	if (l->transport || l->encrypted) {
 		buf_addf(b, "%s<font point-size=\"10\" color=\"#6b7280\">", s[0] ? "<br/>" : "");
@@ -301,7 +309,9 @@ static void dot_link(const struct topology_link *l, bool turned, const char *how
 			 : l->transport ? ", encrypted"
 					: "encrypted");
 	}
-	buf_adds(b, s[0] || l->transport || l->encrypted ? ">];\n" : " >];\n");
+	buf_adds(b, aside                                  ? "</td></tr></table>>];\n"
+		    : s[0] || l->transport || l->encrypted ? ">];\n"
+							   : " >];\n");
 }
 
 /* Devices in the order of the stages, followed by those that are left out; and the row of each. */
@@ -360,7 +370,7 @@ static void dot_rows(const struct topology *t, const struct rows *r, struct buf 
 	for (size_t i = 0; i < t->nlink; i++) {
 		size_t from = r->row[t->link[i].from], to = r->row[t->link[i].to];
 		dot_link(&t->link[i], from == to && from % 2,
-			 from == to ? "label" : "constraint=false, label", b);
+			 from == to ? "label" : "constraint=false, label", from != to, b);
 	}
 }
 
@@ -391,22 +401,22 @@ static void dot_one_row(const struct topology *t, const char *label, bool chain,
 			before = i;
 		}
 	for (size_t i = 0; i < t->nlink; i++)
-		dot_link(&t->link[i], false, label, b);
+		dot_link(&t->link[i], false, label, false, b);
 }
 
 void topology_dot(const struct topology *t, struct buf *b)
 {
-	enum { ONE_ROW = 8 };
+	enum { ONE_ROW = 5 };
 	struct rows r = { mem_array(t->ndevice, sizeof *r.order),
 			  mem_array(t->ndevice, sizeof *r.row), 0 };
 	if (!r.order || !r.row) {
 		b->failed = true;
 		goto out;
 	}
-	dot_head(t, b);
 	set_rows(t, &r);
 	bool many = t->ndevice > ONE_ROW;
 	bool all = in_turn(t, &r, true);
+	dot_head(t, many && all, b);
 	if (many && all)
 		dot_rows(t, &r, b);
 	else
