@@ -82,9 +82,9 @@ static bool next_text(const char **at, const char *end, struct place *t)
 	struct canvas_text how = { .size = attribute(head, "font-size"),
 				   .bold = strstr(head, "font-weight") != NULL };
 	double width = canvas_width(t->text, how), y = attribute(head, "y");
-	t->left = attribute(head, "x") - (strstr(head, "\"end\"")	  ? 1
+	t->left = attribute(head, "x") - (strstr(head, "\"end\"")      ? 1
 					  : strstr(head, "\"middle\"") ? 0.5
-									: 0) *
+								       : 0) *
 						 width;
 	t->right = t->left + width;
 	t->top = y - 0.72 * how.size; /* capital letters */
@@ -104,9 +104,9 @@ static void no_text_over_text(const char *page, bool inside, int devices)
 		const char *end = strstr(at, "</svg>");
 		double width, height;
 		int n = 0;
-		assert_int_equal(sscanf(strstr(at, "viewBox"), "viewBox=\"%*f %*f %lf %lf", &width,
-					&height),
-				 2);
+		assert_int_equal(
+			sscanf(strstr(at, "viewBox"), "viewBox=\"%*f %*f %lf %lf", &width, &height),
+			2);
 		while (next_text(&at, end, &t[n]))
 			assert_true((n += !blank(t[n].text)) < 1024);
 		assert_true(n > 2);
@@ -133,7 +133,8 @@ static void profile_cards(void **state)
 		struct profile p;
 		struct buf text = BUF_INIT;
 		int n = numbers[k / 2];
-		buf_addf(&text, "{\"version\": 1, \"sequence_len\": 512, \"dtype\": \"bfloat16\", "
+		buf_addf(&text,
+			 "{\"version\": 1, \"sequence_len\": 512, \"dtype\": \"bfloat16\", "
 			 "\"global_batch\": 8, \"model\": {\"name\": \"m\", \"layers\": 12, "
 			 "\"hidden\": 64, \"parameters\": 1e8, \"parameters_per_layer\": 4e6}, "
 			 "\"devices\": [");
@@ -214,7 +215,8 @@ static void architecture(void **state)
 		}
 		struct err e = { 0 };
 		struct buf b = BUF_INIT;
-		if (dir_make(scratch("a"), &e) < 0 || topology_write(&t, scratch("a"), NULL, &e) < 0 ||
+		if (dir_make(scratch("a"), &e) < 0 ||
+		    topology_write(&t, scratch("a"), NULL, &e) < 0 ||
 		    buf_read_file(&b, scratch("a/architecture.svg"), 0, &e) < 0)
 			fail_msg("%s", e.msg);
 		no_text_over_text(b.p, false, n);
