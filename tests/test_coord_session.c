@@ -511,7 +511,7 @@ static void offer(const struct place *p, const struct blob_head *h, uint32_t n, 
 	plan = (struct plan_message){ .cfg = p->job.model, .opt = p->job.opt };
 	MUST(crew_add(&plan.crew, &(struct member){ .id = "a" }, &err));
 	crew_shape(&plan.crew, 1, 1, false);
-	MUST(crew_move(&plan.crew, 0, 0, &err));
+	MUST(crew_move(&plan.crew, 0, 0, 1, &err));
 	plan.first[1] = p->job.model.layers;
 	MUST(net_open("loop", &(struct net_options){ 0 }, &here, &err));
 	MUST(net_open("loop", &(struct net_options){ 0 }, &there, &err));

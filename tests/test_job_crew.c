@@ -61,7 +61,7 @@ static void numbers_say_nothing_about_stages(void **state)
 	add(&c, 4);
 	crew_shape(&c, 4, 1, false);
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(crew_move(&c, i, stage[i], &err), 0);
+		assert_int_equal(crew_move(&c, i, stage[i], 1, &err), 0);
 	assert_int_equal(crew_check(&c, &err), 0);
 	check(&c);
 	assert_int_equal(crew_order(&c, order), 4);
@@ -92,21 +92,21 @@ static void added_lost_and_moved(void **state)
 	add(&c, 3);
 	crew_shape(&c, 2, 1, false);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(crew_move(&c, i, 1, &err), 0);
+		assert_int_equal(crew_move(&c, i, 1, 1, &err), 0);
 	assert_int_equal(crew_check(&c, &err), ERR_USAGE);
 	assert_non_null(strstr(err.msg, "stage 0"));
 	uint32_t changes = c.changes;
 	crew_lose(&c, 1); /* the middle of the group: the last one moves up */
 	assert_int_equal(crew_at(&c, 1, 1), 2);
 	assert_true(c.changes > changes && c.member[1].gone);
-	assert_int_equal(crew_move(&c, 1, 0, &err), ERR_INTERNAL);
-	assert_int_equal(crew_move(&c, 9, 0, &err), ERR_INTERNAL);
-	assert_int_equal(crew_move(&c, 0, 2, &err), ERR_INTERNAL);
-	assert_int_equal(crew_move(&c, 0, 0, &err), 0);
+	assert_int_equal(crew_move(&c, 1, 0, 1, &err), ERR_INTERNAL);
+	assert_int_equal(crew_move(&c, 9, 0, 1, &err), ERR_INTERNAL);
+	assert_int_equal(crew_move(&c, 0, 2, 1, &err), ERR_INTERNAL);
+	assert_int_equal(crew_move(&c, 0, 0, 1, &err), 0);
 	assert_int_equal(crew_at(&c, 1, 0), 2);
 	assert_int_equal(crew_check(&c, &err), 0);
 	add(&c, 1); /* comes later, with a number of its own */
-	assert_int_equal(crew_move(&c, 3, 1, &err), 0);
+	assert_int_equal(crew_move(&c, 3, 1, 1, &err), 0);
 	assert_int_equal(c.member[3].place, 1);
 	check(&c);
 	crew_release(&c);
@@ -163,7 +163,7 @@ static struct plan_message *plan_make(bool tied)
 	p.opt.train_all = tied;
 	config = tied ? tied_config : untied_config;
 	for (int i = 0; i < 3; i++)
-		crew_move(&p.crew, i, (i + 1) % 3, &err);
+		crew_move(&p.crew, i, (i + 1) % 3, 1, &err);
 	crew_lose(&p.crew, 3);
 	p.self = 1;
 	for (int v = 0; v <= 3; v++)

@@ -131,7 +131,7 @@ static void test_one_device_keeps_least(void **state)
 		snprintf(doc, sizeof doc, text, 4 + i % 5, i, 40 - i);
 		assert_int_equal(profile_read_text(&p, doc, strlen(doc), "a test", &e), 0);
 		assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), 0);
-		assert_int_equal(sched_in_flight(plan.sched, 1, 1, plan.microbatches, 0), 1);
+		assert_int_equal(sched_in_flight_alone(plan.sched, 1, 1, plan.microbatches, 0), 1);
 		plan_release(&plan);
 		profile_release(&p);
 	}

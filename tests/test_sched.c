@@ -51,7 +51,7 @@ static struct play_result play(const struct sched *s, const struct play *p)
 	return r;
 }
 
-/* The gradient before REDUCE, the value behind STEP; everything else stays as it was. */
+/* The gradient before NORM, the value behind STEP; everything else stays as it was. */
 static void check_tied(struct instr_list *l, int stages, int stage)
 {
 	struct instr_list was = INSTR_LIST_INIT;
@@ -62,7 +62,11 @@ static void check_tied(struct instr_list *l, int stages, int stage)
 	was.item = malloc(n * sizeof *was.item);
 	assert_non_null(was.item);
 	memcpy(was.item, l->item, n * sizeof *was.item);
-	assert_int_equal(sched_add_tied(stages, stage, l, &e), 0);
+	assert_int_equal(
+		sched_add_tied(
+			&(struct sched_shape){ .stages = stages, .chunks = 1, .microbatches = 1 },
+			stage, 0, l, &e),
+		0);
 	assert_memory_equal(l->item, was.item, (n - 2) * sizeof *was.item);
 	if (stages == 1 || (!front && !end)) {
 		assert_int_equal(l->n, n);
@@ -71,7 +75,7 @@ static void check_tied(struct instr_list *l, int stages, int stage)
 		const struct instr *last = &l->item[n - 2];
 		assert_int_equal(l->n, n + 2);
 		assert_int_equal(last[0].kind, front ? INSTR_RECV_TIED_GRAD : INSTR_SEND_TIED_GRAD);
-		assert_int_equal(last[1].kind, INSTR_REDUCE);
+		assert_int_equal(last[1].kind, INSTR_NORM);
 		assert_int_equal(last[2].kind, INSTR_STEP);
 		assert_int_equal(last[3].kind,
 				 front ? INSTR_SEND_TIED_VALUE : INSTR_RECV_TIED_VALUE);
@@ -89,8 +93,10 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 	struct err e = { 0 };
 	int next_f[MAX_CHUNKS] = { 0 }, next_b[MAX_CHUNKS] = { 0 }, kept = 0, peak = 0;
 
-	assert_int_equal(sched_build(s, stages, chunks, m, stage, &l, &e), 0);
-	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_REDUCE &&
+	assert_int_equal(sched_build(s, &(struct sched_shape){ stages, chunks, m, NULL, NULL },
+				     stage, 0, &l, &e),
+			 0);
+	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_NORM &&
 		    l.item[l.n - 1].kind == INSTR_STEP);
 	check_tied(&l, stages, stage);
 	for (size_t i = 0; i < l.n; i++) {
@@ -112,7 +118,7 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 		assert_int_equal(next_f[c], m);
 		assert_int_equal(next_b[c], m);
 	}
-	assert_int_equal(peak, sched_in_flight(s, stages, chunks, m, stage));
+	assert_int_equal(peak, sched_in_flight_alone(s, stages, chunks, m, stage));
 	instr_list_release(&l);
 }
 
@@ -151,9 +157,9 @@ static void test_all_small(void **state)
 					struct play_result r = play(s, &p);
 					for (int k = 0; k < stages; k++) {
 						check_list(s, stages, chunks, m, k);
-						assert_int_equal(
-							r.worker[k].in_flight,
-							sched_in_flight(s, stages, chunks, m, k));
+						assert_int_equal(r.worker[k].in_flight,
+								 sched_in_flight_alone(
+									 s, stages, chunks, m, k));
 						close_to(r.worker[k].busy_s, 3.0 * m * chunks);
 						close_to(r.worker[k].busy_s + r.worker[k].copy_s +
 								 r.worker[k].wait_s +
@@ -350,9 +356,15 @@ static void broken(bool tied)
 
 	p.tied = tied;
 	for (int s = 0; s < 2; s++) {
-		assert_int_equal(sched_build(sched_find("1f1b"), 2, 1, 3, s, &l[s], &e), 0);
+		assert_int_equal(sched_build(sched_find("1f1b"),
+					     &(struct sched_shape){ 2, 1, 3, NULL, NULL }, s, 0,
+					     &l[s], &e),
+				 0);
 		if (tied)
-			assert_int_equal(sched_add_tied(2, s, &l[s], &e), 0);
+			assert_int_equal(
+				sched_add_tied(&(struct sched_shape){ 2, 1, 3, NULL, NULL }, s, 0,
+					       &l[s], &e),
+				0);
 	}
 	for (int s = 0; s < 2; s++)
 		for (size_t i = 0; i < l[s].n; i++) {
@@ -367,7 +379,7 @@ static void broken(bool tied)
 			/* another microbatch, another chunk */
 			l[s].item[i] = keep;
 			l[s].item[i].microbatch += 1;
-			if (keep.kind != INSTR_REDUCE && keep.kind != INSTR_STEP) {
+			if (keep.kind != INSTR_NORM && keep.kind != INSTR_STEP) {
 				changed += 2;
 				refused +=
 					sched_play_lists(pl, l, &p, false, &r, &e) == ERR_INTERNAL;
@@ -390,12 +402,12 @@ static void broken(bool tied)
 				     { INSTR_RECV_GRAD, 0, 0, 1 }, { INSTR_BACKWARD, 0, 0, -1 },
 				     { INSTR_FORWARD, 1, 0, -1 },  { INSTR_SEND_ACT, 1, 0, 1 },
 				     { INSTR_RECV_GRAD, 1, 0, 1 }, { INSTR_BACKWARD, 1, 0, -1 },
-				     { INSTR_REDUCE, -1, -1, -1 }, { INSTR_STEP, -1, -1, -1 } };
+				     { INSTR_NORM, -1, -1, -1 },   { INSTR_STEP, -1, -1, -1 } };
 		struct instr b[] = { { INSTR_RECV_ACT, 0, 0, 0 },  { INSTR_FORWARD, 0, 0, -1 },
 				     { INSTR_RECV_ACT, 1, 0, 0 },  { INSTR_FORWARD, 1, 0, -1 },
 				     { INSTR_BACKWARD, 0, 0, -1 }, { INSTR_SEND_GRAD, 0, 0, 0 },
 				     { INSTR_BACKWARD, 1, 0, -1 }, { INSTR_SEND_GRAD, 1, 0, 0 },
-				     { INSTR_REDUCE, -1, -1, -1 }, { INSTR_STEP, -1, -1, -1 } };
+				     { INSTR_NORM, -1, -1, -1 },   { INSTR_STEP, -1, -1, -1 } };
 		struct instr_list dead[2] = { { a, 10, 10 }, { b, 10, 10 } };
 		p.microbatches = 2;
 		assert_int_equal(sched_play_lists(pl, dead, &p, false, &r, &e), ERR_INTERNAL);
@@ -418,13 +430,23 @@ static void test_arguments(void **state)
 	struct err e = { 0 };
 
 	(void)state;
-	assert_int_equal(sched_build(sched_find("1f1b"), 0, 1, 1, 0, &l, &e), ERR_USAGE);
-	assert_int_equal(sched_build(sched_find("1f1b"), 2, 2, 1, 0, &l, &e), ERR_USAGE);
+	assert_int_equal(sched_build(sched_find("1f1b"),
+				     &(struct sched_shape){ 0, 1, 1, NULL, NULL }, 0, 0, &l, &e),
+			 ERR_USAGE);
+	assert_int_equal(sched_build(sched_find("1f1b"),
+				     &(struct sched_shape){ 2, 2, 1, NULL, NULL }, 0, 0, &l, &e),
+			 ERR_USAGE);
 	assert_int_equal(
-		sched_build(sched_find("interleaved"), 2, 256, SCHED_MAX_MICROBATCHES, 0, &l, &e),
+		sched_build(sched_find("interleaved"),
+			    &(struct sched_shape){ 2, 256, SCHED_MAX_MICROBATCHES, NULL, NULL }, 0,
+			    0, &l, &e),
 		ERR_USAGE);
-	assert_int_equal(sched_build(sched_find("1f1b"), 2, 1, 0, 0, &l, &e), ERR_USAGE);
-	assert_int_equal(sched_build(sched_find("1f1b"), 2, 1, 1, 2, &l, &e), ERR_INTERNAL);
+	assert_int_equal(sched_build(sched_find("1f1b"),
+				     &(struct sched_shape){ 2, 1, 0, NULL, NULL }, 0, 0, &l, &e),
+			 ERR_USAGE);
+	assert_int_equal(sched_build(sched_find("1f1b"),
+				     &(struct sched_shape){ 2, 1, 1, NULL, NULL }, 2, 0, &l, &e),
+			 ERR_INTERNAL);
 	assert_null(sched_find("no such"));
 	assert_ptr_equal(sched_default(), sched_find("1f1b"));
 	instr_list_release(&l);

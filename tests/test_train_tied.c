@@ -102,14 +102,15 @@ static void side_make(struct side *s, struct net *coordinator, int stage, uint64
 	}
 	crew_shape(&s->plan.crew, 2, 1, true);
 	for (int i = 0; i < 2; i++)
-		OK(crew_move(&s->plan.crew, i, i, &err));
+		OK(crew_move(&s->plan.crew, i, i, 1, &err));
 	s->x = (struct exchange){ .orders = &s->orders,
 				  .net = s->net,
 				  .dev = s->dev,
 				  .plan = &s->plan,
 				  .times = &s->times };
-	OK(sched_build(sched_find("1f1b"), 2, 1, 1, stage, &s->list, &err));
-	OK(sched_add_tied(2, stage, &s->list, &err));
+	const struct sched_shape shape = { .stages = 2, .chunks = 1, .microbatches = 1 };
+	OK(sched_build(sched_find("1f1b"), &shape, stage, 0, &s->list, &err));
+	OK(sched_add_tied(&shape, stage, 0, &s->list, &err));
 }
 
 /* The front dials nobody; the end dials the front. */
@@ -256,7 +257,8 @@ static void none_in_an_evaluation(void **state)
 	side_make(&front, coordinator, 0, 0);
 	side_make(&end, coordinator, 1, 0);
 	connect_sides(&front, &end);
-	OK(sched_build_forward(2, 1, 1, 0, &front.list, &err));
+	OK(sched_build_forward(&(struct sched_shape){ 2, 1, 1, NULL, NULL }, 0, 0, &front.list,
+			       &err));
 	OK(exchange_round(&front.x, &front.list, &err));
 	const struct frame f = { .kind = FRAME_TIED_GRADIENT,
 				 .job = JOB,

@@ -63,18 +63,68 @@ static int check_layers(const struct config *c, int64_t *layers_p, struct err *e
 	return rc;
 }
 
+static struct topology_device *find_device(const struct topology *t, struct topology_device *d,
+					   const char *id)
+{
+	for (size_t i = 0; i < t->ndevice; i++)
+		if (!strcmp(d[i].id, id))
+			return &d[i];
+	return NULL;
+}
+
+/* The members of entry k of shard_plan, each linked with each member of the entry before. */
+static void place_shard(const struct config *c, size_t k, struct topology *t,
+			struct topology_device *d, struct topology_link *l)
+{
+	const struct config_shard *s = &c->shard_plan[k], *before = k ? s - 1 : NULL;
+	int64_t sum = 0;
+	for (size_t i = 0; s->share && i < s->id.n; i++)
+		sum += s->share[i];
+	for (size_t i = 0; i < s->id.n; i++) {
+		struct topology_device *x = find_device(t, d, s->id.item[i]);
+		if (!x)
+			continue;
+		x->stage = (int)k;
+		x->first = s->start;
+		x->last = s->end;
+		x->front = k == 0;
+		x->end = k + 1 == c->nshards;
+		x->share = s->id.n > 1 && sum ? (double)s->share[i] / (double)sum : NAN;
+		for (size_t j = 0; before && j < before->id.n; j++) {
+			const struct topology_device *y = find_device(t, d, before->id.item[j]);
+			if (y)
+				l[t->nlink++] = (struct topology_link){
+					.from = (size_t)(y - d),
+					.to = (size_t)(x - d),
+					.bandwidth = NAN,
+					.latency = NAN,
+					.encrypted = c->coordinator.public_key != NULL
+				};
+		}
+	}
+}
+
+/* At most: between the groups of shard_plan. */
+static size_t count_links(const struct config *c)
+{
+	size_t n = 1;
+	for (size_t k = 1; k < c->nshards; k++)
+		n += c->shard_plan[k - 1].id.n * c->shard_plan[k].id.n;
+	return n;
+}
+
 int plan_draw_shards(const struct config *c, const char *dir, struct err *e)
 {
 	struct arena a = ARENA_INIT;
 	size_t n = c->nworkers + 1;
 	struct topology_machine *m = arena_alloc(&a, n * sizeof *m);
 	struct topology_device *d = arena_alloc(&a, n * sizeof *d);
-	struct topology_link *l = arena_alloc(&a, n * sizeof *l);
+	struct topology_link *l = arena_alloc(&a, count_links(c) * sizeof *l);
 	struct topology t = { .machine = m, .device = d, .link = l };
 	const struct config_coordinator *o = &c->coordinator;
 	char title[300], subtitle[200];
 	int64_t layers;
-	size_t before = 0;
+	size_t used = 0;
 	int rc = 0;
 	if (!m || !d || !l) {
 		rc = err_nomem(e, n * sizeof *d, "a picture");
@@ -90,31 +140,15 @@ int plan_draw_shards(const struct config *c, const char *dir, struct err *e)
 			make_device(w->id, find_machine(&t, m, w->ip, w->hostname), w->device);
 	}
 	for (size_t k = 0; k < c->nshards; k++) {
-		const struct config_shard *s = &c->shard_plan[k];
-		for (size_t i = 0; i < t.ndevice; i++) {
-			if (strcmp(d[i].id, s->id))
-				continue;
-			d[i].stage = (int)k;
-			d[i].first = s->start;
-			d[i].last = s->end;
-			d[i].front = k == 0;
-			d[i].end = k + 1 == c->nshards;
-			if (k)
-				l[t.nlink++] = (struct topology_link){ .from = before,
-								       .to = i,
-								       .bandwidth = NAN,
-								       .latency = NAN,
-								       .encrypted = o->public_key !=
-										    NULL };
-			before = i;
-		}
+		place_shard(c, k, &t, d, l);
+		used += c->shard_plan[k].id.n;
 	}
 	const char *slash = is_given(c->base_model) ? strrchr(c->base_model, '/') : NULL;
 	snprintf(title, sizeof title, "%.200s on %zu devices",
 		 slash && slash[1]         ? slash + 1
 		 : is_given(c->base_model) ? c->base_model
 					   : "model",
-		 c->nshards);
+		 used);
 	snprintf(subtitle, sizeof subtitle, "%lld layers by shard_plan; nothing was measured",
 		 (long long)layers);
 	t.title = title;

@@ -58,10 +58,14 @@ struct config_worker {
 	int listen; /* enum config_listen */
 };
 
-/* Layers [start, end) on worker `id`, in the order of the pipeline; the last entry has is_last,
- * whether it was given or not. */
+enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
+
+/* Layers [start, end), in the order of the pipeline, on a worker, or on a group of workers that share
+ * the microbatches; the last entry has is_last, whether it was given or not. */
 struct config_shard {
-	const char *id;
+	struct opt_list id;
+	struct opt_list shares; /* as they were written */
+	const int *share;       /* [id.n] of the microbatches; NULL: not given */
 	int64_t start, end;
 	bool is_last;
 };
@@ -134,6 +138,8 @@ struct config {
 	double memory_reserve; /* GiB kept free on every device */
 	const char *schedule;  /* row of sched/sched.def, or "auto" */
 	int64_t interleave;    /* chunks per worker of a chunked schedule */
+	int reduce_order;      /* enum config_reduce_order */
+	const char *reduce;    /* row of sched/reduce.def, or "auto" */
 
 	/* cluster */
 	/* "auto": tls, mpi under mpirun or srun; else a row of net/net.def */

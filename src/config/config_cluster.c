@@ -12,6 +12,7 @@
 #include "base/yaml.h"
 #include "dev/dev.h"
 #include "net/keys.h"
+#include "sched/sched.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static const struct opt worker_rows[] = {
 };
 
 static const struct opt shard_rows[] = {
-	{ FIELD(config_shard, id), .kind = OPT_STR },
+	{ FIELD(config_shard, id), .kind = OPT_LIST },
+	{ .key = "share", .offset = offsetof(struct config_shard, shares), .kind = OPT_LIST },
 	{ FIELD(config_shard, start), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
 	{ FIELD(config_shard, end), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
 	{ FIELD(config_shard, is_last), .kind = OPT_BOOL },
@@ -75,6 +77,43 @@ static int read_list(struct config *c, const char *key, const struct yaml_node *
 	return 0;
 }
 
+/* `share` of a group, as numbers. */
+static int read_shares(struct config *c, struct config_shard *s, const char *file, int line,
+		       struct err *e)
+{
+	if (!s->shares.n)
+		return 0;
+	if (s->shares.n != s->id.n)
+		return err_set(
+			e, ERR_USAGE,
+			"%s:%d: 'share' has %zu numbers for %zu workers in 'id': one for each",
+			file, line, s->shares.n, s->id.n);
+	int *v = arena_alloc(&c->arena, s->id.n * sizeof *v);
+	int64_t sum = 0;
+	if (!v)
+		return err_nomem(e, s->id.n * sizeof *v, "shares");
+	for (size_t k = 0; k < s->id.n; k++) {
+		char *end;
+		const char *text = s->shares.item[k];
+		long n = strtol(text, &end, 10);
+		if (!text[0] || *end || n < 0 || n > SCHED_MAX_SHARE)
+			return err_set(
+				e, ERR_USAGE,
+				"%s:%d: 'share' of '%.60s' is '%.40s': a whole number from 0 "
+				"to %d was expected",
+				file, line, s->id.item[k], text, SCHED_MAX_SHARE);
+		v[k] = (int)n;
+		sum += n;
+	}
+	if (!sum)
+		return err_set(e, ERR_USAGE,
+			       "%s:%d: the numbers of 'share' are all 0: no worker would compute "
+			       "these layers",
+			       file, line);
+	s->share = v;
+	return 0;
+}
+
 int config_cluster_read(struct config *c, const char *key, const struct yaml_node *n,
 			const char *file, struct err *e)
 {
@@ -89,6 +128,8 @@ int config_cluster_read(struct config *c, const char *key, const struct yaml_nod
 		TRY(read_list(c, key, n, file, shard_rows, ARRAY_LEN(shard_rows),
 			      sizeof *c->shard_plan, &item, &c->nshards, e));
 		c->shard_plan = item;
+		for (size_t i = 0; i < c->nshards; i++)
+			TRY(read_shares(c, &c->shard_plan[i], file, n->child[i]->line, e));
 		return 0;
 	}
 	if (n->kind != YAML_MAP)
@@ -144,6 +185,16 @@ static int expand_worker(struct config *c, const struct config_worker *w, struct
 	return 0;
 }
 
+static int one_id(struct config *c, const char *id, struct opt_list *to, struct err *e)
+{
+	to->item = arena_alloc(&c->arena, sizeof *to->item);
+	if (!to->item || !id)
+		return err_nomem(e, sizeof *to->item, "the shard plan");
+	to->item[0] = id;
+	to->n = 1;
+	return 0;
+}
+
 /* Divides the layers of a worker with n cards evenly over them, in order. */
 static int expand_shard(struct config *c, const struct config_shard *s, int64_t n,
 			struct config_shard *to, const char *where, struct err *e)
@@ -154,18 +205,40 @@ static int expand_shard(struct config *c, const struct config_shard *s, int64_t 
 			e, ERR_USAGE,
 			"%s: 'shard_plan' gives %lld layers to '%.60s', which has %lld cards: "
 			"at least one for each",
-			where, (long long)layers, s->id, (long long)n);
+			where, (long long)layers, s->id.item[0], (long long)n);
 	for (int64_t k = 0; k < n; k++) {
-		to[k] = (struct config_shard){ .id = numbered(c, s->id, k),
-					       .start = at,
+		to[k] = (struct config_shard){ .start = at,
 					       .end = k + 1 == n
 							      ? s->end
 							      : at + layers / n + (k < layers % n),
 					       .is_last = s->is_last && k + 1 == n };
-		if (!to[k].id)
-			return err_nomem(e, sizeof *to, "the shard plan");
+		TRY(one_id(c, numbered(c, s->id.item[0], k), &to[k].id, e));
 		at = to[k].end;
 	}
+	return 0;
+}
+
+/* In a group, a worker with several cards becomes as many members; each gets its share. */
+static int expand_group(struct config *c, const struct config_shard *s, struct config_shard *to,
+			const int64_t *cards, struct err *e)
+{
+	size_t n = 0, at = 0;
+	for (size_t k = 0; k < s->id.n; k++)
+		n += (size_t)cards[k];
+	const char **item = arena_alloc(&c->arena, n * sizeof *item);
+	int *share = arena_alloc(&c->arena, n * sizeof *share);
+	if (!item || !share)
+		return err_nomem(e, n * sizeof *item, "the shard plan");
+	for (size_t k = 0; k < s->id.n; k++)
+		for (int64_t i = 0; i < cards[k]; i++, at++) {
+			item[at] = cards[k] > 1 ? numbered(c, s->id.item[k], i) : s->id.item[k];
+			share[at] = s->share ? s->share[k] : 1;
+			if (!item[at])
+				return err_nomem(e, 300, "the shard plan");
+		}
+	*to = *s;
+	to->id = (struct opt_list){ item, n };
+	to->share = s->share ? share : NULL;
 	return 0;
 }
 
@@ -187,7 +260,8 @@ int config_cluster_expand(struct config *c, const char *where, struct err *e)
 									    : 1;
 	}
 	for (size_t i = 0; i < c->nshards; i++)
-		ns += (size_t)cards_of(c, c->shard_plan[i].id);
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++)
+			ns += (size_t)cards_of(c, c->shard_plan[i].id.item[k]);
 	if (nw == c->nworkers)
 		return 0;
 	if (nw > MAX_ENTRIES || ns > MAX_ENTRIES)
@@ -200,7 +274,16 @@ int config_cluster_expand(struct config *c, const char *where, struct err *e)
 	nw = ns = 0;
 	for (size_t i = 0; i < c->nshards; i++) {
 		const struct config_shard *from = &c->shard_plan[i];
-		int64_t n = cards_of(c, from->id);
+		if (from->id.n != 1) {
+			int64_t *cards = arena_alloc(&c->arena, (from->id.n + 1) * sizeof *cards);
+			if (!cards)
+				return err_nomem(e, from->id.n * sizeof *cards, "the shard plan");
+			for (size_t k = 0; k < from->id.n; k++)
+				cards[k] = cards_of(c, from->id.item[k]);
+			TRY(expand_group(c, from, &s[ns++], cards, e));
+			continue;
+		}
+		int64_t n = cards_of(c, from->id.item[0]);
 		if (n > 1)
 			TRY(expand_shard(c, from, n, s + ns, where, e));
 		else
@@ -313,47 +396,69 @@ static int check_worker(const struct config *c, size_t i, const char *where, str
 	return 0;
 }
 
+/* A worker's id in shard_plan: known, and named once. */
+static int check_shard_id(const struct config *c, const char *id, const char *where, struct err *e)
+{
+	bool known = !strcmp(id, "local");
+	for (size_t k = 0; k < c->nworkers && !known; k++)
+		known = !strcmp(id, c->workers[k].id);
+	if (!known)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'shard_plan' names '%.60s', which is no worker's id "
+			       "(and not 'local')",
+			       where, id);
+	size_t times = 0;
+	for (size_t i = 0; i < c->nshards; i++)
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++)
+			times += !strcmp(id, c->shard_plan[i].id.item[k]);
+	return times < 2 ? 0
+			 : err_set(e, ERR_USAGE,
+				   "%s: 'shard_plan' names '%.60s' twice: a worker holds one stage",
+				   where, id);
+}
+
 static int check_shards(const struct config *c, const char *where, struct err *e)
 {
 	int64_t next = 0;
 	for (size_t i = 0; i < c->nshards; i++) {
 		const struct config_shard *s = &c->shard_plan[i];
-		if (empty(s->id))
+		for (size_t k = 0; k < s->id.n; k++)
+			if (empty(s->id.item[k]))
+				return err_set(e, ERR_USAGE,
+					       "%s: entry %zu of 'shard_plan' has an empty 'id'",
+					       where, i + 1);
+		if (!s->id.n)
 			return err_set(e, ERR_USAGE, "%s: entry %zu of 'shard_plan' has no 'id'",
 				       where, i + 1);
-		bool known = !strcmp(s->id, "local");
-		for (size_t k = 0; k < c->nworkers && !known; k++)
-			known = !strcmp(s->id, c->workers[k].id);
-		if (!known)
+		if (s->id.n > SCHED_MAX_GROUP)
 			return err_set(e, ERR_USAGE,
-				       "%s: 'shard_plan' names '%.60s', which is no worker's id "
-				       "(and not 'local')",
-				       where, s->id);
-		for (size_t k = 0; k < i; k++)
-			if (!strcmp(s->id, c->shard_plan[k].id))
-				return err_set(e, ERR_USAGE, "%s: 'shard_plan' names '%.60s' twice",
-					       where, s->id);
+				       "%s: entry %zu of 'shard_plan' is a group of %zu workers; "
+				       "%d are allowed",
+				       where, i + 1, s->id.n, SCHED_MAX_GROUP);
+		for (size_t k = 0; k < s->id.n; k++)
+			TRY(check_shard_id(c, s->id.item[k], where, e));
+		const char *id = s->id.item[0];
 		if (s->start < 0 || s->end < 0)
 			return err_set(e, ERR_USAGE,
 				       "%s: 'shard_plan' of '%.60s' needs 'start' and 'end'", where,
-				       s->id);
+				       id);
 		if (s->end <= s->start)
 			return err_set(e, ERR_USAGE,
 				       "%s: 'shard_plan' of '%.60s' is empty: start %lld, end %lld "
 				       "(end is not included)",
-				       where, s->id, (long long)s->start, (long long)s->end);
+				       where, id, (long long)s->start, (long long)s->end);
 		if (s->start != next)
 			return err_set(e, ERR_USAGE,
 				       "%s: 'shard_plan' of '%.60s' starts at layer %lld, but "
 				       "layer %lld comes next: %s",
-				       where, s->id, (long long)s->start, (long long)next,
+				       where, id, (long long)s->start, (long long)next,
 				       s->start > next ? "a gap" : "an overlap");
 		bool last = i + 1 == c->nshards;
 		if (s->is_last && !last)
 			return err_set(e, ERR_USAGE,
 				       "%s: 'shard_plan' of '%.60s' has 'is_last: true' but is not "
 				       "the last",
-				       where, s->id);
+				       where, id);
 		next = s->end;
 	}
 	return 0;

@@ -128,7 +128,17 @@ static void cluster(struct buf *o, const struct config *c)
 	for (size_t i = 0; i < c->nshards; i++) {
 		const struct config_shard *s = &c->shard_plan[i];
 		buf_adds(o, i ? ",\n    {\"id\": " : "\n    {\"id\": ");
-		str(o, s->id);
+		if (s->id.n > 1)
+			buf_addc(o, '[');
+		for (size_t j = 0; j < s->id.n; j++) {
+			buf_adds(o, j ? ", " : "");
+			str(o, s->id.item[j]);
+		}
+		if (s->id.n > 1)
+			buf_addc(o, ']');
+		for (size_t j = 0; s->share && j < s->id.n; j++)
+			buf_addf(o, "%s%d%s", j ? ", " : ", \"share\": [", s->share[j],
+				 j + 1 == s->id.n ? "]" : "");
 		buf_addf(o, ", \"start\": %lld, \"end\": %lld%s}", (long long)s->start,
 			 (long long)s->end, s->is_last ? ", \"is_last\": true" : "");
 	}

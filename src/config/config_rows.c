@@ -186,6 +186,12 @@ static const struct opt rows[] = {
 	NAME(schedule, &names_schedule, "auto", "order of forward and backward passes"),
 	INT(interleave, "2", 1, 64,
 	    "most chunks of the model that a worker holds, with a schedule that interleaves them"),
+	ENUM(reduce_order, "auto|exact|fast", "auto",
+	     "order in which the gradients of microbatches are added; exact: the same bits for "
+	     "every "
+	     "group and share; fast: less memory and fewer bytes; auto: exact where it fits and "
+	     "costs little"),
+	NAME(reduce, &names_reduce, "auto", "how the workers of a group add up their gradients"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
 		"links between workers: tls, mpi; auto: mpi under mpirun or srun, else tls"),
@@ -217,11 +223,11 @@ static const struct opt rows[] = {
 	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (N above 1: "
 	       "workers ID.0 to ID.(N-1), with N ports and devices counted up), public_key, "
 	       "listen (all: every address of the machine, where there are keys; ip: only its ip)"),
-	CUSTOM(shard_plan, "[{id, start, end, is_last}]",
+	CUSTOM(shard_plan, "[{id, share, start, end, is_last}]",
 	       "layers [start, end) of each worker in order (is_last is optional); id of a worker "
-	       "(with num_gpus: all "
-	       "its "
-	       "cards in a row), or local for the coordinator's device"),
+	       "(with num_gpus: all its cards in a row), or local for the coordinator's device; a "
+	       "list of ids is a group that holds the same layers, and share says how many parts "
+	       "of the microbatches each of them gets (not given: by speed)"),
 	CUSTOM(training, "{visualize, ...}",
 	       "as in hetero_config.json: visualize, visualization_format, log_level"),
 	CUSTOM(version, "TEXT", "as in hetero_config.json; not used"),

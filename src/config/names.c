@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
+#include "sched/reduce.h"
 #include "sched/sched.h"
 
 static const char *planner(size_t i, const char **help_p)
@@ -21,6 +22,16 @@ static const char *schedule(size_t i, const char **help_p)
 	}
 	const struct sched *s = sched_at(i - 1);
 	return s ? *help_p = s->help, s->name : NULL;
+}
+
+static const char *reduce(size_t i, const char **help_p)
+{
+	if (!i) {
+		*help_p = "direct, or ring for groups of more than 4 with reduce_order: fast";
+		return "auto";
+	}
+	const struct reducer *r = reducer_at(i - 1);
+	return r ? *help_p = r->help, r->name : NULL;
 }
 
 static const char *optimizer(size_t i, const char **help_p)
@@ -48,6 +59,7 @@ static const char *family(size_t i, const char **help_p)
 
 const struct opt_names names_planner = { .at = planner };
 const struct opt_names names_schedule = { .at = schedule };
+const struct opt_names names_reduce = { .at = reduce };
 const struct opt_names names_optimizer = { .at = optimizer,
 					   .aliases = optimizer_aliases,
 					   .keys = optimizer_keys };

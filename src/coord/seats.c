@@ -31,7 +31,9 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 		    struct err *e)
 {
 	bool local = strcmp(c->coordinator.device, "none") != 0;
-	size_t most = c->nshards ? c->nshards : c->nworkers + local, n = 0;
+	size_t most = c->nshards ? 0 : c->nworkers + local, n = 0;
+	for (size_t i = 0; i < c->nshards; i++)
+		most += c->shard_plan[i].id.n;
 	if (!most)
 		return err_set(e, ERR_USAGE,
 			       "%s: no device computes: 'workers' is empty and the coordinator's "
@@ -40,14 +42,16 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 	struct seat_spec *v = arena_alloc(a, most * sizeof *v);
 	if (!v)
 		return err_nomem(e, most * sizeof *v, "workers");
-	for (size_t i = 0; i < c->nshards; i++) {
-		if (!strcmp(c->shard_plan[i].id, "local") && !local)
-			return err_set(e, ERR_USAGE,
-				       "%s: 'shard_plan' gives layers to 'local', but the "
-				       "coordinator's device is none",
-				       c->path);
-		describe(c, c->shard_plan[i].id, &v[n++]);
-	}
+	for (size_t i = 0; i < c->nshards; i++)
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++) {
+			const char *id = c->shard_plan[i].id.item[k];
+			if (!strcmp(id, "local") && !local)
+				return err_set(e, ERR_USAGE,
+					       "%s: 'shard_plan' gives layers to 'local', but the "
+					       "coordinator's device is none",
+					       c->path);
+			describe(c, id, &v[n++]);
+		}
 	if (!c->nshards && local)
 		describe(c, "local", &v[n++]);
 	for (size_t i = 0; !c->nshards && i < c->nworkers; i++)

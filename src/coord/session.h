@@ -40,9 +40,9 @@ struct session_options {
  * waits and when it gives up. */
 int session_join(struct job *job, const struct session_options *o, struct session **s_p,
 		 struct err *e);
-/* Member member[k] gets stage k, for all stages; other members are dismissed.
- * Before session_begin(). */
-int session_assign(struct session *s, int stages, int chunks, const int *member, struct err *e);
+/* Member member[k] gets row k of the placement; other members are dismissed. Before
+ * session_begin(). */
+int session_assign(struct session *s, const struct placement *p, const int *member, struct err *e);
 /* Sends each worker its PLAN and, unless it reads the file itself, its layers; waits until all are
  * READY. `place` is borrowed until session_close(). */
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e);

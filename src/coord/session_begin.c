@@ -21,13 +21,15 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	struct session_seat *w = &s->seat[i];
 	struct plan_message *p = mem_zalloc(sizeof *p);
 	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
-	int rc = 0, behind = crew_stage_behind(&s->crew, crew_stage_of(&s->crew, i));
+	int rc = 0, stage = crew_stage_of(&s->crew, i), behind = crew_stage_behind(&s->crew, stage);
 	if (!p || !config) {
 		rc = err_nomem(e, sizeof *p, "the plan");
 		goto out;
 	}
 	TRYOUT(crew_copy(&s->crew, &p->crew, e));
 	for (int k = 0, m; (m = crew_at(&s->crew, behind, k)) >= 0; k++)
+		links_address(&s->ends, s->links, i, m, p->crew.member[m].best);
+	for (int k = s->crew.member[i].place + 1, m; (m = crew_at(&s->crew, stage, k)) >= 0; k++)
 		links_address(&s->ends, s->links, i, m, p->crew.member[m].best);
 	p->self = i;
 	memcpy(p->first, pl->first, sizeof p->first);
@@ -38,9 +40,11 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->wire = wire[s->job->cfg->wire_dtype];
 	p->cfg = s->job->model;
 	p->opt = s->job->opt;
-	p->opt.recompute |= pl->recompute && pl->recompute[crew_stage_of(&s->crew, i)];
+	p->opt.recompute |= pl->recompute && pl->recompute[stage];
 	snprintf(p->optimizer, sizeof p->optimizer, "%s", s->job->optimizer->name);
 	p->optim = s->job->optim;
+	p->reduce_order = pl->reduce_order;
+	snprintf(p->reducer, sizeof p->reducer, "%s", pl->reducer);
 	p->trace = trace;
 	p->offered = w->seat.spec->kind != SEAT_THREAD;
 	p->progress = patience_progress(s->job->cfg->stall_timeout);

@@ -237,11 +237,12 @@ static void dismiss(struct session *s, int i)
 	crew_lose(&s->crew, i);
 }
 
-int session_assign(struct session *s, int stages, int chunks, const int *member, struct err *e)
+int session_assign(struct session *s, const struct placement *p, const int *member, struct err *e)
 {
-	crew_shape(&s->crew, stages, chunks, s->job->model.tied && s->job->opt.train_all);
-	for (int k = 0; k < stages; k++)
-		TRY(crew_move(&s->crew, member[k], k, e));
+	crew_shape(&s->crew, p->stages, p->chunks, s->job->model.tied && s->job->opt.train_all);
+	for (int k = 0; k < placement_rows(p); k++)
+		TRY(crew_move(&s->crew, member[k], placement_stage_of(p, k),
+			      p->share ? p->share[k] : 1, e));
 	for (int i = 0; i < s->n; i++)
 		if (crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i))
 			dismiss(s, i);

@@ -34,7 +34,7 @@ static int stage_of_param(const struct session *s, const char *name)
 	return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->crew.stages - 1;
 }
 
-/* Only who holds a parameter sends it, each number once and in order. */
+/* Only the first of the group that holds a parameter sends it, each number once and in order. */
 static int take_state(struct session *s, int worker, const struct frame *f, struct err *e)
 {
 	struct state_message m;
@@ -46,8 +46,10 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	if (!dst || !add_ok(m.first, m.count, &end) || end > p->count)
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
-	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name))
-		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' is held by stage %d",
+	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name) ||
+	    crew_place_of(&s->crew, worker))
+		return err_set(e, ERR_PROTOCOL,
+			       "%s: STATE: '%s' is sent by the first worker of stage %d",
 			       session_name(s, worker), m.name, stage_of_param(s, m.name));
 	if (m.first != p->got[index])
 		return err_set(e, ERR_PROTOCOL,

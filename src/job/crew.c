@@ -46,6 +46,7 @@ static void leave_group(struct crew *c, int number)
 		if (c->member[i].stage == m->stage && c->member[i].place > m->place)
 			c->member[i].place--;
 	m->stage = m->place = -1;
+	m->share = 0;
 }
 
 void crew_lose(struct crew *c, int number)
@@ -55,7 +56,7 @@ void crew_lose(struct crew *c, int number)
 	c->changes++;
 }
 
-int crew_move(struct crew *c, int number, int stage, struct err *e)
+int crew_move(struct crew *c, int number, int stage, int share, struct err *e)
 {
 	if (number < 0 || number >= c->n || c->member[number].gone || stage < -1 ||
 	    stage >= c->stages)
@@ -64,6 +65,7 @@ int crew_move(struct crew *c, int number, int stage, struct err *e)
 	leave_group(c, number);
 	c->member[number].place = stage < 0 ? -1 : crew_group_size(c, stage);
 	c->member[number].stage = stage;
+	c->member[number].share = stage < 0 ? 0 : share;
 	c->changes++;
 	return 0;
 }
@@ -80,16 +82,29 @@ void crew_shape(struct crew *c, int stages, int chunks, bool tied)
 
 int crew_check(const struct crew *c, struct err *e)
 {
-	for (int s = 0; s < c->stages; s++)
+	for (int s = 0; s < c->stages; s++) {
+		int64_t sum = 0;
 		if (!crew_group_size(c, s))
 			return err_set(e, ERR_USAGE, "no worker holds stage %d of %d", s,
 				       c->stages);
+		for (int k = 0, m; (m = crew_at(c, s, k)) >= 0; k++)
+			sum += c->member[m].share;
+		if (!sum)
+			return err_set(
+				e, ERR_USAGE,
+				"the shares of stage %d are all 0: no worker would compute it", s);
+	}
 	return 0;
 }
 
 int crew_stage_of(const struct crew *c, int number)
 {
 	return number >= 0 && number < c->n ? c->member[number].stage : -1;
+}
+
+int crew_place_of(const struct crew *c, int number)
+{
+	return number >= 0 && number < c->n ? c->member[number].place : -1;
 }
 
 int crew_at(const struct crew *c, int stage, int place)
@@ -115,6 +130,22 @@ int crew_order(const struct crew *c, int *number_p)
 		for (int k = 0, m; (m = crew_at(c, s, k)) >= 0; k++)
 			number_p[n++] = m;
 	return n;
+}
+
+struct sched_shape crew_sched_shape(const struct crew *c, int microbatches, int *room)
+{
+	int n = 0, groups = 0, *share = room + c->stages;
+	for (int s = 0; s < c->stages; s++) {
+		room[s] = 0;
+		for (int k = 0, m; (m = crew_at(c, s, k)) >= 0; k++, room[s]++)
+			share[n++] = c->member[m].share;
+		groups += room[s] > 1;
+	}
+	return (struct sched_shape){ .stages = c->stages,
+				     .chunks = c->chunks,
+				     .microbatches = microbatches,
+				     .members = groups ? room : NULL,
+				     .share = groups ? share : NULL };
 }
 
 bool crew_is_front(const struct crew *c, int number) { return crew_stage_of(c, number) == 0; }

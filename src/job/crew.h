@@ -12,6 +12,7 @@
 #define HS_JOB_CREW_H
 
 #include "net/net.h"
+#include "sched/sched.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,6 +32,7 @@ struct member {
 	char key[KEY_TEXT];        /* its public key; "": its links have none */
 	int stage;                 /* -1: it holds nothing */
 	int place;                 /* in the group of its stage, from 0; -1: in none */
+	int share;                 /* of its group's microbatches (sched_deal) */
 	bool gone;                 /* lost, or not needed: it never holds anything again */
 };
 
@@ -51,21 +53,26 @@ int crew_copy(const struct crew *from, struct crew *c_p, struct err *e);
 int crew_add(struct crew *c, const struct member *m, struct err *e);
 /* Marks it as gone; the members after it in its group move up by one place. */
 void crew_lose(struct crew *c, int number);
-/* To the last place in the group of another stage, or to -1: to none. ERR_INTERNAL for a member
- * that is gone and for a stage that does not exist. */
-int crew_move(struct crew *c, int number, int stage, struct err *e);
+/* To the last place in the group of another stage, with a share of its work; stage -1: to none.
+ * ERR_INTERNAL for a member that is gone and for a stage that does not exist. */
+int crew_move(struct crew *c, int number, int stage, int share, struct err *e);
 /* The shape of a new plan: no member holds a stage until crew_move(). */
 void crew_shape(struct crew *c, int stages, int chunks, bool tied);
-/* Whether every stage has a member; ERR_USAGE names the first that has none. */
+/* Whether every stage has a member that computes; ERR_USAGE names the first that has none. */
 int crew_check(const struct crew *c, struct err *e);
 
 int crew_stage_of(const struct crew *c, int number); /* -1: none */
+int crew_place_of(const struct crew *c, int number); /* -1: none */
 /* The member at a place of a stage's group; -1: there is none. */
 int crew_at(const struct crew *c, int stage, int place);
 int crew_group_size(const struct crew *c, int stage);
 /* The members that hold a stage, by stage and then by place; number_p has room for c->n. Returns
  * how many there are. */
 int crew_order(const struct crew *c, int *number_p);
+
+/* The same as plain integers, for schedules. `room`: stages + n integers, to which the shape
+ * refers. */
+struct sched_shape crew_sched_shape(const struct crew *c, int microbatches, int *room);
 
 /* Whether a member holds the front of the model (the embedding), or its end (the loss). */
 bool crew_is_front(const struct crew *c, int number);

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "file/atomic.h"
 #include "job/job.h"
 #include "sched/sched.h"
@@ -14,6 +15,24 @@
 #include <string.h>
 
 int chunk_number(int stages, int stage, int chunk) { return chunk * stages + stage; }
+
+int placement_row(const struct placement *p, int stage)
+{
+	int row = 0;
+	for (int s = 0; s < stage; s++)
+		row += p->members ? p->members[s] : 1;
+	return row;
+}
+
+int placement_rows(const struct placement *p) { return placement_row(p, p->stages); }
+
+int placement_stage_of(const struct placement *p, int row)
+{
+	int s = 0;
+	while (s + 1 < p->stages && placement_row(p, s + 1) <= row)
+		s++;
+	return s;
+}
 
 int chunk_stage_of_layer(int stages, int chunks, const int64_t *first, int64_t layer)
 {
@@ -29,6 +48,26 @@ void placement_single(const struct model_config *c, const char **device, struct 
 		.stages = 1, .chunks = 1, .device = device, .schedule = sched_default()->name
 	};
 	p->first[1] = c->layers;
+}
+
+/* The devices of a stage; of a group, with the microbatches of each. */
+static void put_devices(struct buf *b, const struct placement *p, int stage, int microbatches)
+{
+	const int row = placement_row(p, stage), n = placement_row(p, stage + 1) - row;
+	int *deal = n > 1 ? mem_array((size_t)microbatches, sizeof *deal) : NULL;
+	if (deal)
+		sched_deal(p->share ? p->share + row : NULL, n, microbatches, deal);
+	for (int k = 0; k < n; k++) {
+		int mine = 0;
+		for (int m = 0; deal && m < microbatches; m++)
+			mine += deal[m] == k;
+		buf_adds(b, k ? ", {\"id\": " : "{\"id\": ");
+		json_quote(b, p->device[row + k], strlen(p->device[row + k]));
+		if (deal)
+			buf_addf(b, ", \"microbatches\": %d", mine);
+		buf_adds(b, "}");
+	}
+	mem_free(deal);
 }
 
 int placement_write(const struct job *j, const struct placement *p, const char *dir, struct err *e)
@@ -48,15 +87,13 @@ int placement_write(const struct job *j, const struct placement *p, const char *
 		 dtype_name(j->opt.act), p->schedule, p->chunks, (long long)c->micro_batch_size,
 		 (long long)c->gradient_accumulation_steps);
 	for (int v = 0; v < p->stages * p->chunks; v++) {
-		buf_addf(&b,
-			 "%s\n  {\"layers\": [%lld, %lld], \"recompute\": %s, \"devices\": "
-			 "[{\"id\": ",
+		buf_addf(&b, "%s\n  {\"layers\": [%lld, %lld], \"recompute\": %s, \"devices\": [",
 			 v ? "," : "", (long long)p->first[v], (long long)p->first[v + 1],
 			 j->opt.recompute || (p->recompute && p->recompute[v % p->stages])
 				 ? "true"
 				 : "false");
-		json_quote(&b, p->device[v % p->stages], strlen(p->device[v % p->stages]));
-		buf_adds(&b, "}]}");
+		put_devices(&b, p, v % p->stages, (int)c->gradient_accumulation_steps);
+		buf_adds(&b, "]}");
 	}
 	buf_adds(&b, "\n ]\n}\n");
 	int rc = buf_ok(&b, e);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h - the part of a plan that is executed: which layers, schedule and recomputation on
- * which stage. A plan (plan/plan.h) has the predictions too. */
+/* placement.h - the part of a plan that is executed: which layers, schedule, recomputation and members
+ * for which stage. A plan (plan/plan.h) has the predictions too.
+ *
+ * A row is a member of the pipeline: rows are numbered by stage and then by place in the group. */
 #ifndef HS_JOB_PLACEMENT_H
 #define HS_JOB_PLACEMENT_H
+
+#include "sched/sum.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,10 +21,20 @@ struct placement {
 	int stages, chunks;
 	/* chunk c of stage s holds [first[v], first[v+1]), v = c * stages + s */
 	int64_t first[CHUNKS_MOST + 1];
-	const char **device; /* [stages] "cpu"; borrowed */
+	/* [stages] how many members hold each stage; NULL: one each. Borrowed, as all that follows */
+	const int *members;
+	const int *share;    /* [rows] of the group's microbatches (sched_deal); NULL: equal ones */
+	const char **device; /* [rows] "cpu" */
 	const char *schedule;
-	const bool *recompute; /* [stages] besides what the job asks for; NULL: nowhere. Borrowed */
+	enum sum_order reduce_order; /* of gradients */
+	const char *reducer;         /* how groups add up (sched/reduce.h) */
+	const bool *recompute;       /* [stages] besides what the job asks for; NULL: nowhere */
 };
+
+int placement_rows(const struct placement *p);
+/* The first row of a stage; of stage `stages`: the number of rows. */
+int placement_row(const struct placement *p, int stage);
+int placement_stage_of(const struct placement *p, int row);
 
 /* The number of chunk `chunk` of a stage in the whole pipeline (sched/sched.h); and which stage
  * holds a layer, -1 none. `first` as in struct placement. */

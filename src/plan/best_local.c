@@ -55,7 +55,7 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 	const struct profile *p = s->p;
 	int d = order[i], M = p->global_batch / r->m;
 	bool front = i == 0, end = i == n - 1, alone = n == 1;
-	double in_flight = sched_in_flight(kind->sched, n, alone ? 1 : kind->chunks, M, i),
+	double in_flight = sched_in_flight_alone(kind->sched, n, alone ? 1 : kind->chunks, M, i),
 	       edge = r->boundary_gib;
 	double fixed = p->device[d].fixed_gib +
 		       (front ? p->embedding_gib + p->embedding_state_gib : 0) +

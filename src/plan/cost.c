@@ -250,7 +250,8 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	const struct cost_row *mr = m ? row_of(c, r, m->microbatch) : r;
 	int largest, n = stage_layers(q, stage, &largest),
 		     device = m ? m->device : q->stage[stage].device;
-	int in_flight = sched_in_flight(q->sched, q->stages, q->chunks, q->microbatches, stage);
+	int in_flight =
+		sched_in_flight_alone(q->sched, q->stages, q->chunks, q->microbatches, stage);
 	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
 	       kept, edge = mr->boundary_gib;
 

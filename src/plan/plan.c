@@ -138,22 +138,30 @@ int plan_check(const struct profile *p, const struct plan *plan, struct err *e)
 
 static bool is_single_device(const struct plan_stage *s) { return s->members == 1 && !s->sharded; }
 
+/* Why a stage cannot be run today; NULL: it can. */
+static const char *why_not(const struct plan *plan, const struct plan_stage *s)
+{
+	if (s->sharded)
+		return "sharded, which is planned but not yet run";
+	for (int i = 0; s->members > 1 && i < s->members; i++) {
+		if (s->member[i].state_share < 1)
+			return "a group that shares its state, which is planned but not yet run";
+		if (s->member[i].microbatch != plan->microbatch)
+			return "a group with microbatches of several sizes, which is planned but "
+			       "not yet run";
+	}
+	return NULL;
+}
+
 static void judge_executable(struct plan *plan)
 {
 	plan->executable = true;
 	plan->why_not[0] = 0;
 	for (int k = 0; k < plan->stages && plan->executable; k++) {
-		if (is_single_device(&plan->stage[k]))
-			continue;
-		plan->executable = false;
-		if (plan->stage[k].members > 1)
-			snprintf(plan->why_not, sizeof plan->why_not,
-				 "stage %d is a group of %d devices; groups are planned but not "
-				 "yet run",
-				 k, plan->stage[k].members);
-		else
-			snprintf(plan->why_not, sizeof plan->why_not,
-				 "stage %d is sharded; sharding is planned but not yet run", k);
+		const char *why = why_not(plan, &plan->stage[k]);
+		plan->executable = !why;
+		if (why)
+			snprintf(plan->why_not, sizeof plan->why_not, "stage %d is %s", k, why);
 	}
 	if (plan->executable && !plan->fits) {
 		plan->executable = false;

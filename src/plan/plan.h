@@ -16,7 +16,7 @@
  *     "objective_ms",        what a published planner minimised, where that is something else
  *     "tokens_per_second", "fits", "executable", "why_not",
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
- *                 "devices": [{"id", "host", "microbatch", "microbatches", "samples",
+ *                 "devices": [{"id", "host", "microbatch", "microbatches", "share", "samples",
  *                              "state_share", "memory_gib", "memory_limit_gib",
  *                              "busy", "copy", "wait", "bubble"}, ...]}, ...],
  *     "left_out": [ids], "search_ms" }
@@ -25,11 +25,11 @@
  * same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step time
  * (sched/play.h says what counts where). state_share is the part of the stage's training state the
  * device stores. When it is read, only planner, schedule, chunks, microbatch, layers, recompute,
- * sharded, ids, and microbatch, microbatches and state_share of groups are used; the rest is
- * simulated anew.
+ * sharded, ids, and microbatch, microbatches, share and state_share of groups are used; the rest is
+ * simulated anew. A group needs either the microbatches or the share of each device.
  *
- * Executable today: stages of one device each, nothing sharded. Groups are modelled, not
- * yet run. */
+ * Executable today: groups whose members have microbatches of one size and all of the stage's
+ * state. Shared state and passes of several sizes are modelled, not yet run. */
 #ifndef HS_PLAN_PLAN_H
 #define HS_PLAN_PLAN_H
 
@@ -71,6 +71,9 @@ struct plan_options {
 struct plan_member {
 	int device;
 	int microbatch, microbatches, samples; /* samples = microbatch * microbatches */
+	/* of the group's microbatches, beside the others' shares (sched_deal); 0 where all are 0:
+	 * the numbers of microbatches */
+	int share;
 	double state_share;
 	double memory_gib, limit_gib;    /* needed, allowed */
 	double busy, copy, wait, bubble; /* shares of the step time */

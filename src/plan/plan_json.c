@@ -33,6 +33,8 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 	put_str(b, "host", p->host[p->device[m->device].host].name);
 	buf_addf(b, ", \"microbatch\": %d, \"microbatches\": %d, \"samples\": %d, ", m->microbatch,
 		 m->microbatches, m->samples);
+	if (m->share)
+		buf_addf(b, "\"share\": %d, ", m->share);
 	put_num(b, "state_share", m->state_share);
 	buf_adds(b, ",\n     ");
 	put_num(b, "memory_gib", m->memory_gib);
@@ -110,20 +112,56 @@ static int read_member(const struct profile *p, const json_t *o, const char *at,
 		       const struct plan *plan, bool alone, struct plan_member *m, struct err *e)
 {
 	const char *id = NULL;
-	int64_t size = plan->microbatch, count = plan->microbatches;
+	int64_t size = plan->microbatch, count = alone ? plan->microbatches : -1, share = 0;
 
 	TRY(json_need_str(o, at, "id", &id, e));
 	m->device = profile_find(p, id);
 	if (m->device < 0)
 		return err_set(e, ERR_INPUT, "%s: device '%s' is not in the profile", at, id);
 	if (!alone) {
-		TRY(json_need_int(o, at, "microbatch", 1, p->global_batch, &size, e));
-		TRY(json_need_int(o, at, "microbatches", 0, p->global_batch, &count, e));
+		TRY(json_opt_int(o, at, "microbatch", 1, p->global_batch, &size, e));
+		TRY(json_opt_int(o, at, "microbatches", 0, p->global_batch, &count, e));
+		TRY(json_opt_int(o, at, "share", 0, SCHED_MAX_SHARE, &share, e));
 		TRY(json_opt_num(o, at, "state_share", 0, 1, &m->state_share, e));
 	}
 	m->microbatch = (int)size;
 	m->microbatches = (int)count;
+	m->share = (int)share;
 	return 0;
+}
+
+/* Where only shares are given: deals the microbatches. */
+static int deal(const char *at, const struct plan *plan, struct plan_stage *s, struct err *e)
+{
+	int64_t sum = 0;
+	int counted = 0, rc = 0;
+	for (int i = 0; i < s->members; i++) {
+		sum += s->member[i].share;
+		counted += s->member[i].microbatches >= 0;
+	}
+	if (counted == s->members)
+		return 0;
+	if (counted || !sum || s->members > SCHED_MAX_GROUP)
+		return err_set(
+			e, ERR_INPUT,
+			"%s: each device of a group needs 'microbatches', or each a 'share', "
+			"which are not all 0",
+			at);
+	int *share = mem_array((size_t)s->members, sizeof *share),
+	    *place = mem_array((size_t)plan->microbatches, sizeof *place);
+	if (!share || !place)
+		rc = err_nomem(e, (size_t)plan->microbatches * sizeof *place, "a plan");
+	for (int i = 0; i < s->members && rc >= 0; i++) {
+		share[i] = s->member[i].share;
+		s->member[i].microbatches = 0;
+	}
+	if (rc >= 0)
+		sched_deal(share, s->members, plan->microbatches, place);
+	for (int k = 0; k < plan->microbatches && rc >= 0; k++)
+		s->member[place[k]].microbatches++;
+	mem_free(share);
+	mem_free(place);
+	return rc;
 }
 
 static int read_stage(const struct profile *p, const json_t *list, int v, const char *where,
@@ -174,7 +212,7 @@ static int read_stage(const struct profile *p, const json_t *list, int v, const 
 	for (int i = 0; i < s->members; i++)
 		TRY(read_member(p, json_array_get(devices, (size_t)i), at, plan,
 				s->members == 1 && !s->sharded, &s->member[i], e));
-	return 0;
+	return deal(at, plan, s, e);
 }
 
 static int read_plan(const struct profile *p, const struct plan_options *o, const json_t *doc,

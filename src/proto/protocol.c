@@ -88,6 +88,7 @@ static void put_member(struct wire_writer *w, const struct member *m)
 	wire_put_str(w, m->key);
 	wire_put_u32(w, (uint32_t)(m->stage + 1));
 	wire_put_u32(w, (uint32_t)(m->place + 1));
+	wire_put_u32(w, (uint32_t)m->share);
 	wire_put_u8(w, m->gone);
 }
 
@@ -107,6 +108,8 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	wire_put_u8(w, (uint8_t)p->wire);
 	wire_put_str(w, config_json);
 	work_put(w, &p->opt, p->optimizer, &p->optim);
+	wire_put_u8(w, (uint8_t)p->reduce_order);
+	wire_put_str(w, p->reducer);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
 	wire_put_f64(w, p->progress);
@@ -127,6 +130,7 @@ int plan_message_write(const struct plan_message *p, const char *config_json, st
 }
 
 int plan_stage(const struct plan_message *p) { return crew_stage_of(&p->crew, p->self); }
+int plan_place(const struct plan_message *p) { return p->crew.member[p->self].place; }
 bool plan_is_front(const struct plan_message *p) { return crew_is_front(&p->crew, p->self); }
 bool plan_is_end(const struct plan_message *p) { return crew_is_end(&p->crew, p->self); }
 
@@ -162,7 +166,7 @@ static int check_crew(const struct crew *c, struct err *e)
 		return err_set(e, ERR_PROTOCOL,
 			       "PLAN: members whose places in their groups are "
 			       "not 0, 1, ...");
-	return 0;
+	return crew_check(c, e) < 0 ? (e->code = ERR_PROTOCOL) : 0;
 }
 
 static int check_plan(const struct plan_message *p, struct err *e)
@@ -171,6 +175,8 @@ static int check_plan(const struct plan_message *p, struct err *e)
 	TRY(check_crew(&p->crew, e));
 	if (!(p->progress == 0 || (p->progress >= 0.01 && p->progress <= 1e6)))
 		return err_set(e, ERR_PROTOCOL, "PLAN: PROGRESS every %g s", p->progress);
+	if (p->reduce_order != SUM_FAST && p->reduce_order != SUM_EXACT)
+		return err_set(e, ERR_PROTOCOL, "PLAN: gradients in order %d", p->reduce_order);
 	if (p->crew.tied != (p->cfg.tied && p->opt.train_all))
 		return err_set(e, ERR_PROTOCOL, "PLAN: front and end %s one embedding",
 			       p->crew.tied ? "do not train" : "train");
@@ -198,14 +204,19 @@ static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 	wire_get_str(r, m.address, sizeof m.address);
 	wire_get_str(r, m.best, sizeof m.best);
 	wire_get_str(r, m.key, sizeof m.key);
-	uint32_t stage = wire_get_u32(r), place = wire_get_u32(r), gone = wire_get_u8(r);
-	if (stage > (uint32_t)c->stages || place > CREW_MOST || gone > 1 || !stage != !place ||
-	    (gone && stage))
+	uint32_t stage = wire_get_u32(r), place = wire_get_u32(r), share = wire_get_u32(r),
+		 gone = wire_get_u8(r);
+	if (stage > (uint32_t)c->stages || place > SCHED_MAX_GROUP || gone > 1 ||
+	    !stage != !place || (gone && stage))
 		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has place %u of stage %u", c->n,
 			       place, stage);
+	if (share > SCHED_MAX_SHARE || (share && !stage))
+		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has a share of %u of stage %u",
+			       c->n, share, stage);
 	TRY(crew_add(c, &m, e));
 	c->member[c->n - 1].stage = (int)stage - 1;
 	c->member[c->n - 1].place = (int)place - 1;
+	c->member[c->n - 1].share = (int)share;
 	c->member[c->n - 1].gone = gone;
 	return 0;
 }
@@ -219,7 +230,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	p->crew.stages = (int)stages;
 	p->crew.chunks = (int)chunks;
 	p->crew.tied = wire_get_u8(r);
-	uint32_t members = wire_get_count(r, 37, CREW_MOST);
+	uint32_t members = wire_get_count(r, 41, CREW_MOST);
 	for (uint32_t i = 0; i < members && !r->failed; i++)
 		TRY(get_member(r, &p->crew, e));
 	uint32_t self = wire_get_u32(r);
@@ -233,6 +244,8 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	size_t len = 0;
 	const char *text = wire_get_text(r, &len);
 	work_get(r, &p->opt, p->optimizer, &p->optim);
+	p->reduce_order = wire_get_u8(r);
+	wire_get_str(r, p->reducer, sizeof p->reducer);
 	p->trace = wire_get_u8(r);
 	p->offered = wire_get_u8(r);
 	p->progress = wire_get_f64(r);

@@ -27,6 +27,7 @@
 #include "net/net.h"
 #include "net/wire.h"
 #include "optim/optim.h"
+#include "sched/sum.h"
 
 struct err;
 struct buf;
@@ -43,10 +44,12 @@ struct plan_message {
 	struct stage_options opt;   /* first, last are set per chunk */
 	char optimizer[OPTIM_NAME]; /* "" without training */
 	struct optim_config optim;
-	bool trace;      /* spans travel with STEPPED */
-	bool offered;    /* WEIGHTS_OFFER follows: parameters come over the link */
-	double progress; /* seconds from one PROGRESS to the next; 0: none */
-	char model[65];  /* the model's digest */
+	enum sum_order reduce_order; /* of gradients (sched/sum.h) */
+	char reducer[32];            /* how a group adds up (sched/reduce.def) */
+	bool trace;                  /* spans travel with STEPPED */
+	bool offered;                /* WEIGHTS_OFFER follows: parameters come over the link */
+	double progress;             /* seconds from one PROGRESS to the next; 0: none */
+	char model[65];              /* the model's digest */
 };
 
 int plan_message_write(const struct plan_message *p, const char *config_json, struct buf *out,
@@ -54,8 +57,9 @@ int plan_message_write(const struct plan_message *p, const char *config_json, st
 /* On success plan_message_release() gives the crew back. */
 int plan_message_read(const void *payload, size_t n, struct plan_message *p_p, struct err *e);
 void plan_message_release(struct plan_message *p);
-/* The stage of the member that got the plan. */
+/* The stage of the member that got the plan, and its place in the group. */
 int plan_stage(const struct plan_message *p);
+int plan_place(const struct plan_message *p);
 bool plan_is_front(const struct plan_message *p);
 bool plan_is_end(const struct plan_message *p);
 /* Whether the member's layers have a parameter of this name in the model's files. */
@@ -118,7 +122,15 @@ struct step_message {
 
 /* The messages that a worker sent to a neighbour or received from it in a round. The k-th time at
  * one end and the k-th at the other belong to one message: a link keeps the order. */
-enum flow_kind { FLOW_TO_NEXT, FLOW_TO_PREV, FLOW_FROM_PREV, FLOW_FROM_NEXT, FLOWS };
+enum flow_kind {
+	FLOW_TO_NEXT,
+	FLOW_TO_PREV,
+	FLOW_FROM_PREV,
+	FLOW_FROM_NEXT,
+	FLOW_TO_GROUP,
+	FLOW_FROM_GROUP,
+	FLOWS
+};
 enum { FLOW_TIMES = 256 };
 struct flow {
 	uint64_t bytes, messages;

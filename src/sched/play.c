@@ -24,7 +24,7 @@ struct worker {
 	bool stepped;   /* STEP has ended */
 	bool delivered; /* event mode: the instruction's time has passed, only its effect is left */
 	int kept;
-	double reduced; /* end of REDUCE; NaN before */
+	double reduced; /* end of NORM; NaN before */
 };
 
 struct route {
@@ -123,7 +123,7 @@ static void add_send_span(struct player *pl, long id, double begin, double end)
 		return;
 	add_span(pl, from,
 		 &(struct instr){ act ? INSTR_SEND_ACT : INSTR_SEND_GRAD,
-				  (int)(id % p->microbatches), from_chunk, to },
+				  (int)(id % p->microbatches), from_chunk, to, 0 },
 		 begin, end);
 }
 
@@ -154,7 +154,7 @@ static int compute(struct player *pl, int stage, const struct instr *in, struct 
 	if (sched_target(p->stages, p->chunks, stage, in->chunk, !forward, &from, &chunk)) {
 		long id = message_of(pl->in, stage,
 				     &(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD,
-						      in->microbatch, in->chunk, from });
+						      in->microbatch, in->chunk, from, 0 });
 		if (id == NOTHING || !pl->taken[id])
 			return refuse_instruction(pl, stage, in, "its input was not received", e);
 	} else if (p->stages == 1 && at + step >= 0 && at + step < p->chunks &&
@@ -189,7 +189,7 @@ static int check_tied(struct player *pl, int stage, const struct instr *in, stru
 		return refuse_instruction(pl, stage, in, "a backward is missing before it", e);
 	return isnan(pl->worker[stage].reduced)
 		       ? 0
-		       : refuse_instruction(pl, stage, in, "after REDUCE", e);
+		       : refuse_instruction(pl, stage, in, "after NORM", e);
 }
 
 static double value_or_0(const double *v, int i) { return v ? v[i] : 0; }
@@ -225,7 +225,7 @@ static int duration(struct player *pl, int stage, const struct instr *in, double
 		*s_p = value_or_0(p->recv_s, stage);
 		r->copy_s += *s_p;
 		return 0;
-	case INSTR_REDUCE:
+	case INSTR_NORM:
 		if (!all_computed(pl, stage))
 			return refuse_instruction(pl, stage, in, "a backward is missing before it",
 						  e);
@@ -486,7 +486,7 @@ static int effect(struct player *pl, int stage, const struct instr *in, struct e
 		return transmit(pl, stage, in, e);
 	if (in->kind == INSTR_STEP)
 		w->stepped = true;
-	if (in->kind == INSTR_REDUCE) {
+	if (in->kind == INSTR_NORM) {
 		w->reduced = w->now;
 		if (w->now > pl->reduced_s)
 			pl->reduced_s = w->now;
@@ -533,7 +533,7 @@ static int run(struct player *pl, int stage, struct err *e)
 		if (in->kind == INSTR_STEP) {
 			double at = pl->reduced_s + pl->in->barrier_s;
 			if (isnan(w->reduced))
-				return refuse_instruction(pl, stage, in, "before REDUCE", e);
+				return refuse_instruction(pl, stage, in, "before NORM", e);
 			w->at_step = true;
 			if (pl->reduced_n < pl->in->stages)
 				return 0;
@@ -761,6 +761,9 @@ int sched_play(struct player *pl, const struct sched *s, const struct play *in, 
 {
 	if (pl->sched != s || pl->stages != in->stages || pl->chunks != in->chunks ||
 	    pl->microbatches != in->microbatches || pl->tied != in->tied) {
+		const struct sched_shape shape = { .stages = in->stages,
+						   .chunks = in->chunks,
+						   .microbatches = in->microbatches };
 		size_t had = pl->list_cap;
 
 		pl->sched = NULL;
@@ -771,10 +774,9 @@ int sched_play(struct player *pl, const struct sched *s, const struct play *in, 
 		for (size_t i = had; i < pl->list_cap; i++)
 			pl->list[i] = (struct instr_list)INSTR_LIST_INIT;
 		for (int i = 0; i < in->stages; i++) {
-			TRY(sched_build(s, in->stages, in->chunks, in->microbatches, i,
-					&pl->list[i], e));
+			TRY(sched_build(s, &shape, i, 0, &pl->list[i], e));
 			if (in->tied)
-				TRY(sched_add_tied(in->stages, i, &pl->list[i], e));
+				TRY(sched_add_tied(&shape, i, 0, &pl->list[i], e));
 		}
 		pl->sched = s;
 		pl->stages = in->stages;

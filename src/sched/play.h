@@ -16,10 +16,10 @@
  *   divided by the transmissions now on that wire.
  * - With `tied` the lists have the messages of sched_add_tied(): each arrives `tied_s` after its
  *   SEND, whatever else travels. They occupy no worker.
- * - STEP begins on every worker when all have ended REDUCE and `barrier_s` (global norm to the
+ * - STEP begins on every worker when all have ended NORM and `barrier_s` (global norm to the
  *   coordinator and back) has passed.
  *
- * Each worker's time is divided without rest: busy (FORWARD, BACKWARD, REDUCE, STEP), copy (send_s,
+ * Each worker's time is divided without rest: busy (FORWARD, BACKWARD, NORM, STEP), copy (send_s,
  * recv_s), wait (blocked while the message it needs is in flight: the link is too slow), bubble
  * (everything else: the message was not yet sent, other stages not yet at STEP, list ended).
  *

@@ -29,11 +29,20 @@ const struct sched *sched_default(void) { return &sched_1f1b; }
 
 const char *instr_name(enum instr_kind k)
 {
-	static const char *const name[INSTR_COUNT] = {
-		"forward",        "backward",       "send_act",        "recv_act",
-		"send_grad",      "recv_grad",      "reduce",          "step",
-		"send_tied_grad", "recv_tied_grad", "send_tied_value", "recv_tied_value"
-	};
+	static const char *const name[INSTR_COUNT] = { "forward",
+						       "backward",
+						       "send_act",
+						       "recv_act",
+						       "send_grad",
+						       "recv_grad",
+						       "send_sums",
+						       "reduce",
+						       "norm",
+						       "step",
+						       "send_tied_grad",
+						       "recv_tied_grad",
+						       "send_tied_value",
+						       "recv_tied_value" };
 	return (unsigned)k < INSTR_COUNT ? name[k] : "?";
 }
 
@@ -75,119 +84,267 @@ bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, in
 void instr_list_release(struct instr_list *l)
 {
 	mem_free(l->item);
+	mem_free(l->deal);
 	*l = (struct instr_list)INSTR_LIST_INIT;
 }
 
-static int check_counts(const struct sched *s, int stages, int chunks, int microbatches, int stage,
-			struct err *e)
+/* ---- the shape ---- */
+
+static int group_size(const struct sched_shape *h, int stage)
 {
-	if (stages < 1 || stages > SCHED_MAX_STAGES)
-		return err_set(e, ERR_USAGE, "schedule %s: %d stages, must be 1 to %d", s->name,
-			       stages, SCHED_MAX_STAGES);
-	if (chunks < 1 || chunks > SCHED_MAX_CHUNKS)
-		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, must be 1 to %d", s->name,
-			       chunks, SCHED_MAX_CHUNKS);
-	if (chunks > 1 && !s->chunked)
-		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, but it takes one", s->name,
-			       chunks);
-	if (microbatches < 1 || microbatches > SCHED_MAX_MICROBATCHES / chunks)
-		return err_set(e, ERR_USAGE, "schedule %s: %d microbatches, must be 1 to %d",
-			       s->name, microbatches, SCHED_MAX_MICROBATCHES / chunks);
-	if (stage < 0 || stage >= stages)
-		return err_set(e, ERR_INTERNAL, "schedule %s: stage %d of %d", s->name, stage,
-			       stages);
+	return h->members ? h->members[stage] : 1;
+}
+
+/* The shares of a stage's group; NULL: equal. */
+static const int *group_share(const struct sched_shape *h, int stage)
+{
+	const int *share = h->share;
+	for (int s = 0; share && s < stage; s++)
+		share += group_size(h, s);
+	return share;
+}
+
+static int check_group(const char *name, const struct sched_shape *h, int stage, struct err *e)
+{
+	const int n = group_size(h, stage), *share = group_share(h, stage);
+	int64_t sum = 0;
+	if (n < 1 || n > SCHED_MAX_GROUP)
+		return err_set(e, ERR_USAGE,
+			       "schedule %s: stage %d has %d members, must be 1 to %d", name, stage,
+			       n, SCHED_MAX_GROUP);
+	for (int k = 0; k < n; k++) {
+		int v = share ? share[k] : 1;
+		if (v < 0 || v > SCHED_MAX_SHARE)
+			return err_set(
+				e, ERR_USAGE,
+				"schedule %s: stage %d: the share of member %d is %d, must be 0 "
+				"to %d",
+				name, stage, k, v, SCHED_MAX_SHARE);
+		sum += v;
+	}
+	return sum > 0 ? 0
+		       : err_set(e, ERR_USAGE,
+				 "schedule %s: the shares of stage %d are all 0: nobody would "
+				 "compute",
+				 name, stage);
+}
+
+static int check_shape(const char *name, const struct sched_shape *h, int stage, int place,
+		       struct err *e)
+{
+	if (h->stages < 1 || h->stages > SCHED_MAX_STAGES)
+		return err_set(e, ERR_USAGE, "schedule %s: %d stages, must be 1 to %d", name,
+			       h->stages, SCHED_MAX_STAGES);
+	if (h->chunks < 1 || h->chunks > SCHED_MAX_CHUNKS)
+		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, must be 1 to %d", name,
+			       h->chunks, SCHED_MAX_CHUNKS);
+	if (h->microbatches < 1 || h->microbatches > SCHED_MAX_MICROBATCHES / h->chunks)
+		return err_set(e, ERR_USAGE, "schedule %s: %d microbatches, must be 1 to %d", name,
+			       h->microbatches, SCHED_MAX_MICROBATCHES / h->chunks);
+	for (int s = 0; h->members && s < h->stages; s++)
+		TRY(check_group(name, h, s, e));
+	if (stage < 0 || stage >= h->stages || place < 0 || place >= group_size(h, stage))
+		return err_set(e, ERR_INTERNAL, "schedule %s: stage %d of %d, place %d", name,
+			       stage, h->stages, place);
 	return 0;
 }
 
-int sched_build(const struct sched *s, int stages, int chunks, int microbatches, int stage,
+/* A pipeline in which a group has as many places as it works on microbatches: its length, and where
+ * the stage is. The last stage of one chunk begins each backward as soon as its forward has ended,
+ * so it needs no room for several. */
+static void virtual_pipeline(const struct sched_shape *h, int stage, int *length_p, int *at_p)
+{
+	int length = 0;
+	for (int s = 0; s < h->stages; s++) {
+		if (s == stage)
+			*at_p = length;
+		length += h->members ? sched_depth(group_share(h, s), group_size(h, s)) : 1;
+	}
+	*length_p = length;
+	if (stage == h->stages - 1 && h->chunks == 1)
+		*at_p = length - 1;
+}
+
+/* Who runs which microbatch on a stage and on the two beside it. NULL: one member each. */
+struct deal {
+	const int *here, *before, *behind; /* [microbatches] */
+	int place;
+};
+
+static int deal_out(const struct sched_shape *h, int stage, int place, struct instr_list *l,
+		    struct deal *d_p, struct err *e)
+{
+	const size_t m = (size_t)h->microbatches;
+	const int S = h->stages, of[3] = { stage, (stage + S - 1) % S, (stage + 1) % S };
+	*d_p = (struct deal){ .place = place };
+	if (!h->members)
+		return 0;
+	if (!mem_grow(&l->deal, &l->deal_cap, 3 * m, sizeof *l->deal))
+		return err_nomem(e, 3 * m * sizeof *l->deal, "an instruction list");
+	for (int k = 0; k < 3; k++)
+		sched_deal(group_share(h, of[k]), group_size(h, of[k]), h->microbatches,
+			   l->deal + (size_t)k * m);
+	d_p->here = l->deal;
+	d_p->before = l->deal + m;
+	d_p->behind = l->deal + 2 * m;
+	return 0;
+}
+
+static bool is_ours(const struct deal *d, int m) { return !d->here || d->here[m] == d->place; }
+
+static void put(struct instr_list *l, enum instr_kind kind, int microbatch, int chunk, int peer,
+		int place)
+{
+	l->item[l->n++] = (struct instr){ kind, microbatch, chunk, peer, place };
+}
+
+/* A message of computation `in`, if there is one: its input, or its result. */
+static void put_message(struct instr_list *l, const struct sched_shape *h, const struct deal *d,
+			int stage, const struct instr *in, bool result)
+{
+	const bool act = in->kind == INSTR_FORWARD, from_before = act != result;
+	int peer, chunk;
+	if (!sched_target(h->stages, h->chunks, stage, in->chunk, !from_before, &peer, &chunk))
+		return;
+	const int *deal = from_before ? d->before : d->behind;
+	put(l,
+	    result ? (act ? INSTR_SEND_ACT : INSTR_SEND_GRAD)
+		   : (act ? INSTR_RECV_ACT : INSTR_RECV_GRAD),
+	    in->microbatch, in->chunk, peer, deal ? deal[in->microbatch] : 0);
+}
+
+/* ---- the lists ---- */
+
+static int last_own(const struct deal *d, int microbatches)
+{
+	int m = microbatches - 1;
+	while (m >= 0 && !is_ours(d, m))
+		m--;
+	return m;
+}
+
+int sched_build(const struct sched *s, const struct sched_shape *h, int stage, int place,
 		struct instr_list *out, struct err *e)
 {
-	size_t work, most, from, peer_n = 0;
-
+	struct deal d;
+	int length = h->stages, at = stage;
 	out->n = 0;
-	TRY(check_counts(s, stages, chunks, microbatches, stage, e));
+	TRY(check_shape(s->name, h, stage, place, e));
+	if (h->chunks > 1 && !s->chunked)
+		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, but it takes one", s->name,
+			       h->chunks);
+	virtual_pipeline(h, stage, &length, &at);
+	if (length > SCHED_MAX_STAGES)
+		return err_set(e, ERR_USAGE, "schedule %s: more than %d stages and members",
+			       s->name, SCHED_MAX_STAGES);
+	TRY(deal_out(h, stage, place, out, &d, e));
+	const bool group = group_size(h, stage) > 1;
 	/* Each computation has at most one message before and one after it. The order is written
 	 * into the tail of the same array and read from there: its entry i is at index 3 * i or
 	 * later, so it is read before it is overwritten. */
-	work = 2 * (size_t)chunks * (size_t)microbatches;
-	most = 3 * work + 2;
+	const size_t chunks = (size_t)h->chunks, work = 2 * chunks * (size_t)h->microbatches,
+		     most = 3 * work + 2 * chunks + 2, from = most - work;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
 		return err_nomem(e, most * sizeof *out->item, "an instruction list");
-	from = most - work;
-	s->order(stages, chunks, microbatches, stage, out->item + from);
+	s->order(length, h->chunks, h->microbatches, at, out->item + from);
+	const int last = last_own(&d, h->microbatches);
 	for (size_t i = 0; i < work; i++) {
 		struct instr in = out->item[from + i];
-		bool forward = in.kind == INSTR_FORWARD;
-		int peer, chunk;
-
-		in.peer = -1;
-		if (sched_target(stages, chunks, stage, in.chunk, !forward, &peer, &chunk))
-			out->item[peer_n++] =
-				(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD,
-						in.microbatch, in.chunk, peer };
-		out->item[peer_n++] = in;
-		if (sched_target(stages, chunks, stage, in.chunk, forward, &peer, &chunk))
-			out->item[peer_n++] =
-				(struct instr){ forward ? INSTR_SEND_ACT : INSTR_SEND_GRAD,
-						in.microbatch, in.chunk, peer };
+		if (!is_ours(&d, in.microbatch))
+			continue;
+		put_message(out, h, &d, stage, &in, false);
+		put(out, in.kind, in.microbatch, in.chunk, -1, -1);
+		put_message(out, h, &d, stage, &in, true);
+		if (group && in.kind == INSTR_BACKWARD && in.microbatch == last)
+			put(out, INSTR_SEND_SUMS, -1, in.chunk, -1, -1);
 	}
-	out->item[peer_n++] = (struct instr){ INSTR_REDUCE, -1, -1, -1 };
-	out->item[peer_n++] = (struct instr){ INSTR_STEP, -1, -1, -1 };
-	out->n = peer_n;
+	for (int c = h->chunks - 1; group && c >= 0; c--)
+		put(out, INSTR_REDUCE, -1, c, -1, -1);
+	put(out, INSTR_NORM, -1, -1, -1, -1);
+	put(out, INSTR_STEP, -1, -1, -1, -1);
 	return 0;
 }
 
-int sched_add_tied(int stages, int stage, struct instr_list *l, struct err *e)
+int sched_build_forward(const struct sched_shape *h, int stage, int place, struct instr_list *out,
+			struct err *e)
 {
-	const bool front = stage == 0, end = stage == stages - 1;
-	const int peer = front ? stages - 1 : 0;
-
-	if (stages == 1 || (!front && !end))
-		return 0;
-	if (l->n < 2 || l->item[l->n - 2].kind != INSTR_REDUCE ||
-	    l->item[l->n - 1].kind != INSTR_STEP)
-		return err_set(e, ERR_INTERNAL, "a list that does not end with REDUCE and STEP");
-	if (!mem_grow(&l->item, &l->cap, l->n + 2, sizeof *l->item))
-		return err_nomem(e, (l->n + 2) * sizeof *l->item, "an instruction list");
-	struct instr *last = l->item + l->n - 2;
-	last[3] = (struct instr){ front ? INSTR_SEND_TIED_VALUE : INSTR_RECV_TIED_VALUE, -1, -1,
-				  peer };
-	last[2] = last[1];
-	last[1] = last[0];
-	last[0] =
-		(struct instr){ front ? INSTR_RECV_TIED_GRAD : INSTR_SEND_TIED_GRAD, -1, -1, peer };
-	l->n += 2;
+	struct deal d;
+	out->n = 0;
+	TRY(check_shape("evaluation", h, stage, place, e));
+	TRY(deal_out(h, stage, place, out, &d, e));
+	size_t most = 3 * (size_t)h->microbatches * (size_t)h->chunks;
+	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
+		return err_nomem(e, most * sizeof *out->item, "instructions");
+	for (int m = 0; m < h->microbatches; m++)
+		for (int c = 0; is_ours(&d, m) && c < h->chunks; c++) {
+			const struct instr in = { INSTR_FORWARD, m, c, -1, -1 };
+			put_message(out, h, &d, stage, &in, false);
+			put(out, INSTR_FORWARD, m, c, -1, -1);
+			put_message(out, h, &d, stage, &in, true);
+		}
 	return 0;
 }
 
-int sched_in_flight(const struct sched *s, int stages, int chunks, int microbatches, int stage)
+/* Member `place` of one group exchanges with member place % n of the other group of n; who has
+ * several partners exchanges with each of them. */
+static void put_tied(struct instr_list *l, enum instr_kind kind, int peer, int mine, int place,
+		     int theirs, bool once)
+{
+	if (once) {
+		put(l, kind, -1, -1, peer, place % theirs);
+		return;
+	}
+	for (int k = place; k < theirs; k += mine)
+		put(l, kind, -1, -1, peer, k);
+}
+
+int sched_add_tied(const struct sched_shape *h, int stage, int place, struct instr_list *l,
+		   struct err *e)
+{
+	const bool front = stage == 0, end = stage == h->stages - 1;
+	const int peer = front ? h->stages - 1 : 0;
+	if (h->stages == 1 || (!front && !end))
+		return 0;
+	if (l->n < 2 || l->item[l->n - 2].kind != INSTR_NORM ||
+	    l->item[l->n - 1].kind != INSTR_STEP)
+		return err_set(e, ERR_INTERNAL, "a list that does not end with NORM and STEP");
+	const int mine = group_size(h, stage), theirs = group_size(h, peer);
+	if (!mem_grow(&l->item, &l->cap, l->n + 2 * (size_t)theirs + 2, sizeof *l->item))
+		return err_nomem(e, (l->n + 2) * sizeof *l->item, "an instruction list");
+	l->n -= 2;
+	/* a member of the front gets one gradient; a member of the end gets one value */
+	put_tied(l, front ? INSTR_RECV_TIED_GRAD : INSTR_SEND_TIED_GRAD, peer, mine, place, theirs,
+		 front);
+	put(l, INSTR_NORM, -1, -1, -1, -1);
+	put(l, INSTR_STEP, -1, -1, -1, -1);
+	put_tied(l, front ? INSTR_SEND_TIED_VALUE : INSTR_RECV_TIED_VALUE, peer, mine, place,
+		 theirs, !front);
+	return 0;
+}
+
+/* ---- activations in flight ---- */
+
+int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int microbatches,
+			  int stage)
 {
 	return s->in_flight(stages, chunks, microbatches, stage);
 }
 
-int sched_build_forward(int stages, int chunks, int microbatches, int stage, struct instr_list *out,
-			struct err *e)
+int sched_in_flight(const struct sched *s, const struct sched_shape *h, int stage, int place)
 {
-	out->n = 0;
-	if (stages < 1 || stages > SCHED_MAX_STAGES || chunks < 1 || chunks > SCHED_MAX_CHUNKS ||
-	    stage < 0 || stage >= stages || microbatches < 1 ||
-	    microbatches > SCHED_MAX_MICROBATCHES / chunks)
-		return err_set(e, ERR_USAGE,
-			       "evaluation: stage %d of %d with %d chunks, %d microbatches", stage,
-			       stages, chunks, microbatches);
-	if (!mem_grow(&out->item, &out->cap, (size_t)microbatches * (size_t)chunks * 3,
-		      sizeof *out->item))
-		return err_nomem(e, (size_t)microbatches * (size_t)chunks * 3 * sizeof *out->item,
-				 "instructions");
-	for (int m = 0; m < microbatches; m++)
-		for (int c = 0; c < chunks; c++) {
-			int to, chunk, before = (stage + stages - 1) % stages;
-			if (stages > 1 && (stage > 0 || c > 0))
-				out->item[out->n++] =
-					(struct instr){ INSTR_RECV_ACT, m, c, before };
-			out->item[out->n++] = (struct instr){ INSTR_FORWARD, m, c, -1 };
-			if (sched_target(stages, chunks, stage, c, true, &to, &chunk))
-				out->item[out->n++] = (struct instr){ INSTR_SEND_ACT, m, c, to };
-		}
-	return 0;
+	struct instr_list l = INSTR_LIST_INIT;
+	struct err ignored = { 0 };
+	int length = h->stages, at = stage, kept = 0, most = 0;
+	if (!h->members)
+		return s->in_flight(h->stages, h->chunks, h->microbatches, stage);
+	virtual_pipeline(h, stage, &length, &at);
+	if (sched_build(s, h, stage, place, &l, &ignored) < 0) /* memory: of the whole group */
+		most = s->in_flight(length, h->chunks, h->microbatches, at);
+	for (size_t i = 0; i < l.n; i++) {
+		kept += l.item[i].kind == INSTR_FORWARD;
+		kept -= l.item[i].kind == INSTR_BACKWARD;
+		most = kept > most ? kept : most;
+	}
+	instr_list_release(&l);
+	return most;
 }

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched.h - schedules: for every worker of a pipeline the list of instructions of one
+/* sched.h - schedules: for every member of a pipeline the list of instructions of one
  * optimizer step.
  *
- * Pure functions of (stages, chunks, microbatches, stage): no clock, no link, no global. The
- * worker executes the list, the player (play.h) simulates the same list; the schedule is described
- * nowhere else.
+ * Pure functions of plain integers: the shape of the pipeline, a stage, a place in its group. No
+ * clock, no link, no global. The worker executes the list, the player (play.h) simulates the same
+ * list; the schedule is described nowhere else.
  *
- * Stages and chunks. A worker holds one stage. `interleaved` cuts it into several chunks that do
- * not follow each other in the model (Narayanan et al. 2021, section 2.2: "model chunks"); in every
- * other schedule a stage is one chunk. The model passes the chunks in the order of their numbers:
- * chunk c of stage s has the number c * stages + s. The front of the model belongs to number 0, its
- * end to the last. Nothing is sent with one stage: its chunks follow each other in one process.
+ * Stages and chunks. A stage is held by one member or by a group. `interleaved` cuts it into several
+ * chunks that do not follow each other in the model (Narayanan et al. 2021, section 2.2: "model
+ * chunks"); in every other schedule a stage is one chunk. The model passes the chunks in the order
+ * of their numbers: chunk c of stage s has the number c * stages + s. The front of the model belongs
+ * to number 0, its end to the last. Nothing is sent with one stage: its chunks follow each other in
+ * one process.
+ *
+ * Groups. Each microbatch of a stage is run by one member of its group, by their shares
+ * (sched_deal). A member's list is the list of its stage without the microbatches of the others. So
+ * all lists together keep one order in which everything can happen, and no deadlock is possible.
+ * While one member runs a microbatch the others begin the next ones: a group takes as many places
+ * of the pipeline as it has microbatches in work at once (sched_depth), and the order of its stage
+ * is that of its place in a pipeline which is longer by as much.
  *
  * What the executor does with an instruction, in list order:
  *   FORWARD, BACKWARD    compute one chunk for one microbatch. BACKWARD gives back the activations
@@ -21,34 +29,42 @@
  *                        others that the list receives first: with interleaving, gradients and
  *                        activations share a direction. So the executor keeps what arrived under
  *                        (kind, microbatch, chunk).
- *   REDUCE               the gradients of all chunks are complete: sum them over the group, report
- *                        this stage's part of the global norm.
+ *   SEND_SUMS            behind the member's last backward of a chunk, in a group: hand its
+ *                        gradients of the chunk to the other members, each the part that it adds up.
+ *   REDUCE               wait until the chunk's gradients are the sum over the group.
+ *   NORM                 the gradients of all chunks are complete: report this stage's part of the
+ *                        global norm.
  *   STEP                 wait for the global norm of all stages, then update the parameters.
  * The chunk of a SEND is the sender's, that of a RECV the receiver's; a frame carries the
- * receiver's (sched_target). REDUCE and STEP close every list, once each; their microbatch, chunk
- * and peer are -1.
+ * receiver's (sched_target). NORM and STEP close every list, once each; their microbatch, chunk,
+ * peer and place are -1. A group's SEND_SUMS and REDUCE have a chunk, and no microbatch and peer.
  *
  * A trained embedding that is also the head (sched_add_tied). The front owns it, the end has a
- * replica; the sums of both gradients are added once, on the front. Once a step, before REDUCE:
+ * replica; the sums of both gradients are added once, on the front. Once a step, before NORM:
  *   SEND_TIED_GRAD, RECV_TIED_GRAD    the head's gradient, from the end to the front, which adds it
  * and behind STEP:
  *   SEND_TIED_VALUE, RECV_TIED_VALUE  the new value, from the front to the end
- * Their microbatch and chunk are -1. One stage alone sends nothing.
+ * Their microbatch and chunk are -1. One stage alone sends nothing. In groups every member of the
+ * front gets the gradient from one member of the end, and every member of the end the value from one
+ * of the front.
  *
  * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in
  * the order of the microbatches, 0, 1, .. m-1 (gpipe too, which elsewhere often runs them in
- * reverse). A parameter lives in one chunk, so its gradient is always the sum ((g0 + g1) + g2) + ..
- * in this order, whatever the schedule and the split: the sum is the same bit for bit. */
+ * reverse). A parameter lives in one chunk, so a member adds its gradients in this order, whatever
+ * the schedule and the split: the sum is the same bit for bit. */
 #ifndef HS_SCHED_SCHED_H
 #define HS_SCHED_SCHED_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct err;
 
 #define INSTR_KINDS(X)                                                                             \
-	X(FORWARD) X(BACKWARD) X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(REDUCE) X(STEP)
+	X(FORWARD)                                                                                 \
+	X(BACKWARD) X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(SEND_SUMS) X(REDUCE)       \
+		X(NORM) X(STEP)
 #define INSTR_TIED_KINDS(X)                                                                        \
 	X(SEND_TIED_GRAD) X(RECV_TIED_GRAD) X(SEND_TIED_VALUE) X(RECV_TIED_VALUE)
 
@@ -63,21 +79,41 @@ struct instr {
 	enum instr_kind kind;
 	int microbatch;
 	int chunk;
-	int peer; /* the other stage of a SEND or RECV; else -1 */
+	int peer;  /* the other stage of a SEND or RECV; else -1 */
+	int place; /* of the other member in that stage's group; else -1 */
 };
 
 struct instr_list {
 	struct instr *item;
 	size_t n, cap;
+	int *deal; /* private: who runs which microbatch, here and on the stages beside */
+	size_t deal_cap;
 };
 
 #define INSTR_LIST_INIT                                                                            \
 	{                                                                                          \
-		NULL, 0, 0                                                                         \
+		0                                                                                  \
 	}
 
-/* The third is the limit of chunks * microbatches. */
-enum { SCHED_MAX_STAGES = 4096, SCHED_MAX_CHUNKS = 256, SCHED_MAX_MICROBATCHES = 1 << 20 };
+/* The shape of a pipeline. */
+struct sched_shape {
+	int stages, chunks, microbatches;
+	/* [stages] how many members hold each stage; NULL: one each */
+	const int *members;
+	/* of the members, stage by stage and then by place: how much of the stage's work each does.
+	 * At least 0, and above 0 in sum over a group. NULL: equal ones */
+	const int *share;
+};
+
+/* The third is the limit of chunks * microbatches; the first also that of the sum of all stages'
+ * sched_depth(). */
+enum {
+	SCHED_MAX_STAGES = 4096,
+	SCHED_MAX_CHUNKS = 256,
+	SCHED_MAX_MICROBATCHES = 1 << 20,
+	SCHED_MAX_GROUP = 256,
+	SCHED_MAX_SHARE = 1000000
+};
 
 /* A schedule is the order of the forwards and backwards; sched_build() adds the messages and the
  * end of the step. */
@@ -103,23 +139,35 @@ const struct sched *sched_at(size_t i);
 const struct sched *sched_find(const char *name);
 const struct sched *sched_default(void);
 
-/* The complete list of one stage. `out` is emptied first and keeps its memory, so building again
+/* Who of a group of n members runs microbatch i, for each i < microbatches: the one with the
+ * largest share[k] / sum * (i + 1) less what it already has; of equal ones the lower place.
+ * `share` NULL: equal ones. Whoever has share 0 gets none. */
+void sched_deal(const int *share, int n, int microbatches, int *place_p);
+/* The number of microbatches that a group of n works on at once, about: those that the others finish
+ * while the slowest does one; at most 2 n. 1 for one member. */
+int sched_depth(const int *share, int n);
+
+/* The complete list of one member. `out` is emptied first and keeps its memory, so building again
  * allocates nothing; release it with instr_list_release(). On failure (arguments out of range,
  * memory) `out` is empty. */
-int sched_build(const struct sched *s, int stages, int chunks, int microbatches, int stage,
+int sched_build(const struct sched *s, const struct sched_shape *shape, int stage, int place,
 		struct instr_list *out, struct err *e);
 /* The list of an evaluation: the forward half only, microbatch after microbatch through the
- * chunks, whatever the schedule of training is. No REDUCE and no STEP. */
-int sched_build_forward(int stages, int chunks, int microbatches, int stage, struct instr_list *out,
-			struct err *e);
+ * chunks, whatever the schedule of training is. Nothing of the end of a step. */
+int sched_build_forward(const struct sched_shape *shape, int stage, int place,
+			struct instr_list *out, struct err *e);
 /* Adds what a trained embedding that is also the head needs to a list of sched_build(). */
-int sched_add_tied(int stages, int stage, struct instr_list *l, struct err *e);
+int sched_add_tied(const struct sched_shape *shape, int stage, int place, struct instr_list *l,
+		   struct err *e);
 void instr_list_release(struct instr_list *l);
 
-/* The largest number of microbatch activations in flight on a stage: between the begin of a FORWARD
+/* The largest number of microbatch activations in flight on a member: between the begin of a FORWARD
  * and the end of its BACKWARD. Each is of one chunk. Messages that have arrived before their
  * FORWARD are not counted; there are at most as many of them as the sending stage may be ahead. */
-int sched_in_flight(const struct sched *s, int stages, int chunks, int microbatches, int stage);
+int sched_in_flight(const struct sched *s, const struct sched_shape *shape, int stage, int place);
+/* The same for stages of one member each. */
+int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int microbatches,
+			  int stage);
 
 /* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing
  * is sent there (end of the model, or the same worker holds the next chunk). `forward`:

@@ -14,6 +14,23 @@
 
 #define GIB 1073741824.0
 
+/* The share of a worker by its measured speed: 1000 for the fastest of its group. */
+static int share_by_speed(const struct job_plan *p, const struct config_shard *s, size_t k)
+{
+	double least = INFINITY, mine = NAN;
+	const int m = p->options.microbatch > 0 ? p->options.microbatch : 1;
+	for (size_t i = 0; i < s->id.n; i++) {
+		int device = profile_find(&p->profile, s->id.item[i]);
+		if (device < 0)
+			return 1000;
+		const struct profile_device *d = &p->profile.device[device];
+		double ms = curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m);
+		least = fmin(least, ms);
+		mine = i == k ? ms : mine;
+	}
+	return mine > 0 && least > 0 ? (int)fmax(1, round(1000 * least / mine)) : 1000;
+}
+
 /* shard_plan of the configuration as a plan for the row `manual`. */
 static int plan_of_shards(struct job_plan *p, const struct config *c, struct err *e)
 {
@@ -21,10 +38,18 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 	buf_addf(&b, "{\"planner\": \"manual\", \"schedule\": \"%s\", \"stages\": [",
 		 p->options.sched ? p->options.sched->name : sched_default()->name);
 	for (size_t i = 0; i < c->nshards; i++) {
-		buf_addf(&b, "%s{\"layers\": [%lld, %lld], \"devices\": [{\"id\": ", i ? ", " : "",
-			 (long long)c->shard_plan[i].start, (long long)c->shard_plan[i].end);
-		json_quote(&b, c->shard_plan[i].id, strlen(c->shard_plan[i].id));
-		buf_adds(&b, "}]}");
+		const struct config_shard *s = &c->shard_plan[i];
+		buf_addf(&b, "%s{\"layers\": [%lld, %lld], \"devices\": [", i ? ", " : "",
+			 (long long)s->start, (long long)s->end);
+		for (size_t k = 0; k < s->id.n; k++) {
+			buf_adds(&b, k ? ", {\"id\": " : "{\"id\": ");
+			json_quote(&b, s->id.item[k], strlen(s->id.item[k]));
+			if (s->id.n > 1)
+				buf_addf(&b, ", \"share\": %d, \"state_share\": 1",
+					 s->share ? s->share[k] : share_by_speed(p, s, k));
+			buf_adds(&b, "}");
+		}
+		buf_adds(&b, "]}");
 	}
 	buf_adds(&b, "]}");
 	int rc = buf_ok(&b, e);
@@ -143,24 +168,36 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 		return err_set(e, ERR_USAGE, "%d stages with %d chunks each: at most %d in all",
 			       plan->stages, plan->chunks, CHUNKS_MOST);
 	bool *recompute = arena_alloc(a, (size_t)plan->stages * sizeof *recompute);
+	int *members = arena_alloc(a, (size_t)plan->stages * sizeof *members),
+	    *share = arena_alloc(a, (size_t)n * sizeof *share), row = 0;
 	*place = (struct placement){ .stages = plan->stages,
 				     .chunks = plan->chunks,
-				     .schedule = plan->sched->name };
-	place->device = arena_alloc(a, (size_t)plan->stages * sizeof *place->device);
-	place->recompute = recompute;
-	if (!recompute || !place->device)
-		return err_nomem(e, (size_t)plan->stages * sizeof *place->device, "devices");
+				     .schedule = plan->sched->name,
+				     .members = members,
+				     .share = share,
+				     .recompute = recompute };
+	place->device = arena_alloc(a, (size_t)n * sizeof *place->device);
+	if (!recompute || !members || !share || !place->device)
+		return err_nomem(e, (size_t)n * sizeof *place->device, "devices");
 	for (int v = 0; v <= all; v++)
 		place->first[v] = plan->first[v];
 	for (int k = 0; k < plan->stages; k++) {
-		int i = worker_of(p, plan->stage[k].member[0].device, seat, n, e);
-		if (i < 0)
-			return i;
-		worker[k] = i;
-		recompute[k] = plan->stage[k].recompute;
-		place->device[k] = device_text(&seat[i], &caps[i], a);
-		if (!place->device[k])
-			return err_nomem(e, 512, "devices");
+		const struct plan_stage *s = &plan->stage[k];
+		int64_t shares = 0;
+		members[k] = s->members;
+		recompute[k] = s->recompute;
+		for (int i = 0; i < s->members; i++)
+			shares += s->member[i].share;
+		for (int i = 0; i < s->members; i++, row++) {
+			int w = worker_of(p, s->member[i].device, seat, n, e);
+			if (w < 0)
+				return w;
+			worker[row] = w;
+			share[row] = shares ? s->member[i].share : s->member[i].microbatches;
+			place->device[row] = device_text(&seat[w], &caps[w], a);
+			if (!place->device[row])
+				return err_nomem(e, 512, "devices");
+		}
 	}
 	return 0;
 }

@@ -35,9 +35,11 @@ int rounds_init(struct rounds *p, struct session *s, const struct round_options 
 	for (int k = 0; k < p->n; k++)
 		p->row[p->member[k]] = k;
 	for (int k = 0; k < p->n; k++) {
-		int behind = crew_stage_behind(c, crew_stage_of(c, p->member[k]));
+		int stage = crew_stage_of(c, p->member[k]), behind = crew_stage_behind(c, stage);
 		int m = crew_at(c, behind, 0);
-		p->next[k] = m >= 0 ? p->row[m] : -1;
+		/* between groups the messages of a link do not follow each other in one order */
+		bool one = crew_group_size(c, stage) == 1 && crew_group_size(c, behind) == 1;
+		p->next[k] = m >= 0 && one ? p->row[m] : -1;
 	}
 	return 0;
 }
@@ -167,7 +169,7 @@ static int take(struct rounds *p, const struct session_event *ev, struct err *e)
 			return take_loss(p, ev, e);
 		if (f->kind == FRAME_TOKEN && end && p->kind == ROUND_SAMPLE)
 			return take_token(p, ev, e);
-		if (f->kind == FRAME_NORM)
+		if (f->kind == FRAME_NORM && crew_place_of(session_crew(p->ses), ev->member) == 0)
 			return take_norm(p, ev, row, e);
 		if (f->kind == FRAME_STEPPED)
 			return take_stepped(p, ev, row, e);
@@ -191,7 +193,10 @@ static int collect(struct rounds *p, bool (*complete)(const struct rounds *p), s
 }
 
 static bool all_losses(const struct rounds *p) { return p->losses == p->microbatches; }
-static bool all_norms(const struct rounds *p) { return p->norms == p->n; }
+static bool all_norms(const struct rounds *p)
+{
+	return p->norms == session_crew(p->ses)->stages; /* the first of each group */
+}
 static bool all_done(const struct rounds *p) { return p->done == p->n; }
 static bool has_token(const struct rounds *p) { return p->have_token; }
 

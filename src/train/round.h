@@ -44,7 +44,7 @@ struct rounds {
 	bool *have_loss;
 	size_t loss_cap, have_cap;
 	uint64_t trained;                        /* trained tokens */
-	int norms, done;                         /* members whose NORM, STEPPED has arrived */
+	int norms, done;                         /* how many NORM, STEPPED have arrived */
 	bool *have_norm, *have_done, have_token; /* [n] */
 	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */
 	int32_t token;

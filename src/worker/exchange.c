@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS_BEFORE_SENDING = 4, POLL_MOST = 130 };
+enum { LAYERS_BEFORE_SENDING = 4, POLL_MOST = 3 * SCHED_MAX_GROUP + 2 };
 
 static const double busy_look = 5e-4; /* seconds between two looks at a device that computes */
 
@@ -43,7 +43,12 @@ static bool goes_behind(enum frame_kind k)
 static const struct peer *peer_of(const struct exchange *x, const struct instr *i)
 {
 	bool behind = goes_behind(frame_of(i)) == instr_sends(i->kind);
-	return behind ? x->behind.peer : x->before.peer;
+	return (behind ? x->behind.peer : x->before.peer) + i->place;
+}
+
+static bool is_beside(const struct exchange *x, const struct peer *p)
+{
+	return x->beside.n && p >= x->beside.peer && p < x->beside.peer + x->beside.n;
 }
 
 static bool is_behind(const struct exchange *x, const struct peer *p)
@@ -58,10 +63,24 @@ static const char *name_of(const struct exchange *x, const struct peer *p)
 
 /* ---- messages of the neighbours ---- */
 
-static bool fits(const struct frame *f, const struct exchange *x, const struct instr *i)
+/* A message that is waited for. */
+struct want {
+	enum frame_kind kind;
+	uint32_t microbatch;
+	uint16_t chunk;
+	const struct peer *from;
+};
+
+static struct want want_of(const struct exchange *x, const struct instr *i)
 {
-	return f->kind == frame_of(i) && f->step == x->orders->step &&
-	       f->microbatch == (uint32_t)i->microbatch && f->chunk == (uint16_t)i->chunk;
+	return (struct want){ frame_of(i), (uint32_t)i->microbatch, (uint16_t)i->chunk,
+			      peer_of(x, i) };
+}
+
+static bool fits(const struct frame *f, const struct exchange *x, const struct want *w)
+{
+	return f->kind == w->kind && f->step == x->orders->step && f->microbatch == w->microbatch &&
+	       f->chunk == w->chunk && f->from == FRAME_MEMBER(w->from->member);
 }
 
 /* A part of a tied embedding: its rows are [k * rows, ...). */
@@ -84,7 +103,7 @@ static int check_part(const struct exchange *x, const struct peer *from, const s
 		      struct err *e)
 {
 	const uint64_t c = (uint64_t)x->plan->cfg.hidden;
-	if (x->parts_came >= x->parts_due)
+	if (x->parts_came >= x->parts_due || from->member != x->parts_from->member)
 		return err_set(e, ERR_PROTOCOL, "%s sent part %u of %s; none is due in step %llu",
 			       name_of(x, from), f->microbatch, frame_name(f->kind),
 			       (unsigned long long)x->orders->step);
@@ -103,15 +122,18 @@ static int check_part(const struct exchange *x, const struct peer *from, const s
 }
 
 static const enum frame_kind neighbour_kinds[] = { FRAME_ACTIVATION, FRAME_GRADIENT,
-						   FRAME_TIED_GRADIENT, FRAME_TIED_VALUE };
+						   FRAME_TIED_GRADIENT, FRAME_TIED_VALUE,
+						   FRAME_SUM };
 
 /* What one side may send: only the link between end and front carries a tied embedding, and only
- * with chunks does it carry anything else. */
+ * with chunks does it carry anything else. Members of one group send parts of sums. */
 static bool may_send(const struct exchange *x, const struct peer *from, enum frame_kind k)
 {
 	const struct crew *c = &x->plan->crew;
 	bool behind = is_behind(x, from);
 	bool closes = behind ? plan_is_end(x->plan) : plan_is_front(x->plan);
+	if (is_beside(x, from))
+		return k == FRAME_SUM;
 	switch (k) {
 	case FRAME_ACTIVATION:
 	case FRAME_GRADIENT:
@@ -147,8 +169,9 @@ static int check_sender(const struct exchange *x, const struct peer *from, const
 			       "this is member %u",
 			       name_of(x, from), FRAME_MEMBER(from->member), frame_name(f->kind),
 			       f->from, f->to, x->orders->member);
-	return f->kind == FRAME_ACTIVATION || f->kind == FRAME_GRADIENT ? 0
-									: check_part(x, from, f, e);
+	return f->kind == FRAME_TIED_GRADIENT || f->kind == FRAME_TIED_VALUE
+		       ? check_part(x, from, f, e)
+		       : 0;
 }
 
 static int keep_early(struct exchange *x, const struct net_msg *msg, const struct frame *f,
@@ -172,8 +195,11 @@ static int take_in(struct exchange *x, const struct peer *from, struct err *e)
 		int rc = link_recv_frame(from->link, NET_NOW, &msg, &f, e);
 		if (rc <= 0)
 			return rc < 0 ? err_prefix(e, "%s", name_of(x, from)) : 0;
-		times_flow(x->times, is_behind(x, from) ? FLOW_FROM_NEXT : FLOW_FROM_PREV, msg.size,
-			   msg.arrived);
+		times_flow(x->times,
+			   is_beside(x, from)   ? FLOW_FROM_GROUP
+			   : is_behind(x, from) ? FLOW_FROM_NEXT
+						: FLOW_FROM_PREV,
+			   msg.size, msg.arrived);
 		beat_bytes(x->orders->beat, msg.size);
 		rc = check_sender(x, from, &f, e);
 		if (rc >= 0)
@@ -186,11 +212,11 @@ static int take_in(struct exchange *x, const struct peer *from, struct err *e)
 	}
 }
 
-static bool find_early(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
+static bool find_early(struct exchange *x, const struct want *w, struct net_msg *msg_p,
 		       struct frame *f_p)
 {
 	for (size_t k = 0; k < x->early_n; k++)
-		if (x->early[k].used && fits(&x->early[k].f, x, i)) {
+		if (x->early[k].used && fits(&x->early[k].f, x, w)) {
 			*msg_p = x->early[k].msg;
 			*f_p = x->early[k].f;
 			x->early[k].used = false;
@@ -199,23 +225,23 @@ static bool find_early(struct exchange *x, const struct instr *i, struct net_msg
 	return false;
 }
 
-/* The message that instruction `i` needs. 1: it has arrived; 0: not yet. */
-static int take_message(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
+/* 1: the message has arrived; 0: not yet. */
+static int take_message(struct exchange *x, const struct want *w, struct net_msg *msg_p,
 			struct frame *f_p, struct err *e)
 {
-	if (find_early(x, i, msg_p, f_p))
+	if (find_early(x, w, msg_p, f_p))
 		return 1;
-	TRY(take_in(x, peer_of(x, i), e));
-	return find_early(x, i, msg_p, f_p);
+	TRY(take_in(x, w->from, e));
+	return find_early(x, w, msg_p, f_p);
 }
 
 /* Waits for it; reads the coordinator's messages meanwhile, so that an ABORT is noticed. */
-static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
+static int wait_for(struct exchange *x, const struct want *w, struct net_msg *msg_p,
 		    struct frame *f_p, struct err *e)
 {
 	int64_t deadline = orders_patience(x->orders);
 	for (;;) {
-		int rc = take_message(x, i, msg_p, f_p, e);
+		int rc = take_message(x, w, msg_p, f_p, e);
 		if (rc > 0) {
 			times_waited(x->times, msg_p->arrived);
 			beat_state(x->orders->beat, PROGRESS_WORKING);
@@ -224,14 +250,13 @@ static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *m
 			return rc < 0 ? rc : 0;
 		TRY(exchange_flush(x, e)); /* the neighbour may be waiting for this result */
 		beat_state(x->orders->beat, PROGRESS_WAITING);
-		struct net_poll p[2] = { { peer_of(x, i)->link, NET_RECV, 0 },
+		struct net_poll p[2] = { { w->from->link, NET_RECV, 0 },
 					 { x->orders->link, NET_RECV, 0 } };
 		if (!net_poll(x->net, p, x->orders->have_step ? 1 : 2, deadline) &&
 		    clock_now() > deadline)
-			return err_set(e, ERR_NET, "%s sent no %s %d in step %llu within %g s",
-				       name_of(x, peer_of(x, i)), frame_name(frame_of(i)),
-				       i->microbatch, (unsigned long long)x->orders->step,
-				       x->orders->timeout);
+			return err_set(e, ERR_NET, "%s sent no %s %u in step %llu within %g s",
+				       name_of(x, w->from), frame_name(w->kind), w->microbatch,
+				       (unsigned long long)x->orders->step, x->orders->timeout);
 		if (p[1].ready)
 			TRY(orders_listen(x->orders, NET_NOW, e));
 	}
@@ -241,20 +266,22 @@ static int wait_for(struct exchange *x, const struct instr *i, struct net_msg *m
 static int wait_for_room(struct exchange *x, const struct peer *to, int64_t deadline, struct err *e)
 {
 	struct net_poll p[POLL_MOST];
-	const struct peers *sides[2] = { &x->before, &x->behind };
+	const struct peers *sides[3] = { &x->before, &x->behind, &x->beside };
 	size_t n = 0;
 	p[n++] = (struct net_poll){ to->link, NET_SEND, 0 };
 	if (!x->orders->have_step)
 		p[n++] = (struct net_poll){ x->orders->link, NET_RECV, 0 };
-	for (int s = 0; s < 2; s++)
+	for (int s = 0; s < 3; s++)
 		for (int k = 0; k < sides[s]->n && n < POLL_MOST; k++)
-			p[n++] = (struct net_poll){ sides[s]->peer[k].link, NET_RECV, 0 };
+			if (sides[s]->peer[k].link)
+				p[n++] = (struct net_poll){ sides[s]->peer[k].link, NET_RECV, 0 };
 	if (!net_poll(x->net, p, n, deadline) && clock_now() > deadline)
 		return err_set(e, ERR_NET, "%s took nothing for %g s", name_of(x, to),
 			       x->orders->timeout);
-	for (int s = 0; s < 2; s++)
+	for (int s = 0; s < 3; s++)
 		for (int k = 0; k < sides[s]->n; k++)
-			TRY(take_in(x, &sides[s]->peer[k], e));
+			if (sides[s]->peer[k].link)
+				TRY(take_in(x, &sides[s]->peer[k], e));
 	int rc = x->orders->have_step ? 0 : orders_listen(x->orders, NET_NOW, e);
 	return rc < 0 ? rc : 0;
 }
@@ -349,6 +376,28 @@ int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf
 	return exchange_flush(x, e);
 }
 
+/* Hands `n` bytes to a link, which releases them; meanwhile takes messages in. */
+static int hand_over(struct exchange *x, const struct peer *to, unsigned char *p, size_t n,
+		     enum flow_kind flow, struct err *e)
+{
+	int rc;
+	times_flow(x->times, flow, n, clock_now());
+	beat_bytes(x->orders->beat, n);
+	int64_t deadline = orders_patience(x->orders);
+	while ((rc = link_send(to->link, p, n, net_buffer_release, x->net, e)) == LINK_FULL) {
+		beat_state(x->orders->beat, PROGRESS_WAITING);
+		int waited = wait_for_room(x, to, deadline, e);
+		beat_state(x->orders->beat, PROGRESS_WORKING);
+		if (waited < 0) {
+			net_buffer_release(x->net, p);
+			return waited;
+		}
+	}
+	if (rc != 0)
+		net_buffer_release(x->net, p);
+	return rc < 0 ? err_prefix(e, "%s", name_of(x, to)) : 0;
+}
+
 int exchange_flush(struct exchange *x, struct err *e)
 {
 	struct outgoing *o = &x->out;
@@ -363,23 +412,59 @@ int exchange_flush(struct exchange *x, struct err *e)
 		net_buffer_release(x->net, o->p);
 		return rc;
 	}
-	times_flow(x->times, o->flow, n, clock_now());
-	beat_bytes(x->orders->beat, n);
-	int64_t deadline = orders_patience(x->orders);
-	while ((rc = link_send(o->to->link, o->p, n, net_buffer_release, x->net, e)) == LINK_FULL) {
-		beat_state(x->orders->beat, PROGRESS_WAITING);
-		int waited = wait_for_room(x, o->to, deadline, e);
-		beat_state(x->orders->beat, PROGRESS_WORKING);
-		if (waited < 0) {
-			net_buffer_release(x->net, o->p);
-			return waited;
-		}
-	}
-	if (rc != 0)
-		net_buffer_release(x->net, o->p);
+	rc = hand_over(x, o->to, o->p, n, o->flow, e);
 	if (dev_beside(x->dev))
 		times_beside(x->times, &o->i, o->begin, clock_now());
-	return rc < 0 ? err_prefix(e, "%s", name_of(x, o->to)) : 0;
+	return rc;
+}
+
+int exchange_send_sum(struct exchange *x, int place, int chunk, uint32_t number, const float *v,
+		      size_t count, struct err *e)
+{
+	const struct peer *to = &x->beside.peer[place];
+	size_t n = 0, bytes = count * sizeof *v;
+	TRY(exchange_flush(x, e));
+	unsigned char *p = net_buffer(x->net, FRAME_HEADER + bytes);
+	if (!p)
+		return err_nomem(e, bytes, "a part of a gradient");
+	memcpy(p + FRAME_HEADER, v, bytes);
+	const struct frame f = { .kind = FRAME_SUM,
+				 .dtype = DT_F32,
+				 .job = x->orders->job,
+				 .step = x->orders->step,
+				 .from = x->orders->member,
+				 .to = FRAME_MEMBER(to->member),
+				 .microbatch = number,
+				 .chunk = (uint16_t)chunk,
+				 .ndim = 1,
+				 .dim = { count },
+				 .payload = p + FRAME_HEADER };
+	int rc = frame_encode(&f, p, FRAME_HEADER + bytes, &n, e);
+	if (rc < 0) {
+		net_buffer_release(x->net, p);
+		return rc;
+	}
+	return hand_over(x, to, p, n, FLOW_TO_GROUP, e);
+}
+
+int exchange_receive_sum(struct exchange *x, int place, int chunk, uint32_t number, float *v,
+			 size_t count, struct err *e)
+{
+	struct net_msg msg = { 0 };
+	struct frame f = { 0 };
+	const struct want w = { FRAME_SUM, number, (uint16_t)chunk, &x->beside.peer[place] };
+	TRY(wait_for(x, &w, &msg, &f, e));
+	int rc = 0;
+	if (f.dtype != DT_F32 || f.ndim != 1 || f.dim[0] != count)
+		rc = err_set(e, ERR_PROTOCOL,
+			     "%s sent %llu numbers (%s) as part %u of the gradients of chunk %d; "
+			     "%zu float32 numbers were expected",
+			     name_of(x, w.from), (unsigned long long)f.dim[0], dtype_name(f.dtype),
+			     number, chunk, count);
+	else
+		memcpy(v, f.payload, count * sizeof *v);
+	net_msg_release(&msg);
+	return rc;
 }
 
 /* A stage has given a layer to the device. A few of them keep it busy while the host sends what
@@ -428,7 +513,8 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 			       ? dev_copy(to, there, bytes, e)
 			       : cast(x, to, s->opt.act, there, x->plan->wire, count, e);
 	}
-	TRY(wait_for(x, i, &msg, &f, e));
+	const struct want w = want_of(x, i);
+	TRY(wait_for(x, &w, &msg, &f, e));
 	int rc = check_tensor(x, i, &f, sl->b.n, e);
 	if (rc >= 0 && f.dtype == s->opt.act) {
 		rc = dev_upload(to, f.payload, f.size, e);
@@ -462,7 +548,8 @@ int exchange_receive_tied(struct exchange *x, const struct instr *i, struct para
 		struct dmem_mark mark = dmem_mark(scratch);
 		struct dev_ref to = DEV_NONE;
 		part.microbatch = (int)k;
-		TRY(wait_for(x, &part, &msg, &f, e));
+		const struct want w = want_of(x, &part);
+		TRY(wait_for(x, &w, &msg, &f, e));
 		int rc = 0;
 		if (add)
 			rc = dmem_take(scratch, f.size, &to, e);
@@ -500,9 +587,10 @@ static int look_ahead(struct exchange *x, struct err *e)
 		net_poll(x->net, NULL, 0, soon);
 		return 0;
 	}
-	int rc = take_message(x, i, &msg, &f, e);
+	const struct want w = want_of(x, i);
+	int rc = take_message(x, &w, &msg, &f, e);
 	if (rc == 0) {
-		net_poll(x->net, &(struct net_poll){ peer_of(x, i)->link, NET_RECV, 0 }, 1, soon);
+		net_poll(x->net, &(struct net_poll){ w.from->link, NET_RECV, 0 }, 1, soon);
 		return 0;
 	}
 	if (rc < 0)
@@ -531,16 +619,19 @@ int exchange_computed(struct exchange *x, struct err *e)
 
 /* ---- a round ---- */
 
-int exchange_round(struct exchange *x, const struct instr_list *list, struct err *e)
+int exchange_round(struct exchange *x, const struct instr_list *list, size_t sums, struct err *e)
 {
-	size_t due = 0, old = x->early_n;
+	size_t due = sums, old = x->early_n;
 	x->parts_due = x->parts_came = 0;
+	x->parts_from = NULL;
 	for (size_t k = 0; k < list->n; k++)
 		if (list->item[k].kind == INSTR_RECV_TIED_GRAD ||
-		    list->item[k].kind == INSTR_RECV_TIED_VALUE)
+		    list->item[k].kind == INSTR_RECV_TIED_VALUE) {
 			x->parts_due = parts_of(x);
-		else
+			x->parts_from = peer_of(x, &list->item[k]);
+		} else {
 			due += instr_receives(list->item[k].kind);
+		}
 	due += x->parts_due;
 	x->list = list;
 	x->at = 0;

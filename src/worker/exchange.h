@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.h - activations and gradients between a worker's device and the workers of the previous
- * and the next stage; and, between the front and the end of a model whose embedding is also the
- * head and trained, the head's gradient and the embedding's value.
+ * and the next stage; between the front and the end of a model whose embedding is also the head and
+ * trained, the head's gradient and the embedding's value; and numbers between the members of a
+ * group, for the sum of their gradients (reduce.h).
  *
  * A message that arrives before its instruction waits in an inbox, so the result does not depend on
  * the speed of the workers. Where the device moves data beside its kernels, the result of one
@@ -60,7 +61,7 @@ struct ahead {
 
 /* A tied embedding travels in float32 and in parts of whole rows, numbered from 0 in the frame's
  * `microbatch`. */
-enum { TIED_PART = 32 << 20 /* bytes of a part, at most */ };
+enum { TIED_PART = 32 << 20, SUM_PART = 32 << 20 /* bytes of a message, at most */ };
 
 struct exchange {
 	/* The caller's; borrowed. */
@@ -69,7 +70,9 @@ struct exchange {
 	struct dev *dev;
 	const struct plan_message *plan;
 	struct worker_times *times;
-	struct peers before, behind; /* the previous stage and the next one */
+	/* The members of the previous stage and of the next one, by place; and of the worker's own,
+	 * where its own link is NULL. */
+	struct peers before, behind, beside;
 	/* Of the current round, set by exchange_round() and exchange_at(). */
 	const struct instr_list *list;
 	size_t at;
@@ -77,13 +80,15 @@ struct exchange {
 	struct early *early; /* [early_n] */
 	size_t early_n, early_cap;
 	uint32_t parts_due, parts_came; /* of a tied embedding, in this round */
+	const struct peer *parts_from;
 	struct outgoing out;
 	struct ahead ahead;
 	struct dev_buf *cast; /* a tensor in the wire's dtype, before it is sent */
 };
 
-/* Before a round: allocates room for every message of the round. */
-int exchange_round(struct exchange *x, const struct instr_list *list, struct err *e);
+/* Before a round: allocates room for every message of the round, `sums` of them from the members of
+ * the group. */
+int exchange_round(struct exchange *x, const struct instr_list *list, size_t sums, struct err *e);
 /* SEND_ACT, SEND_GRAD: moves `from` (N,C) from the device to the wire, through the wire's dtype.
  * Where transfers run beside kernels the second half, exchange_flush(), is called when the device
  * has other work, and before any wait for another worker. */
@@ -99,6 +104,12 @@ int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf
 /* RECV_TIED_GRAD: adds what comes to the gradient of `p`; RECV_TIED_VALUE: makes it its value. */
 int exchange_receive_tied(struct exchange *x, const struct instr *i, struct param *p,
 			  struct dmem *scratch, struct err *e);
+/* Numbers to and from a member of the same group (SUM). A message has a number of its own within the
+ * chunk's sum; the receiver knows how many numbers it has. */
+int exchange_send_sum(struct exchange *x, int place, int chunk, uint32_t number, const float *v,
+		      size_t count, struct err *e);
+int exchange_receive_sum(struct exchange *x, int place, int chunk, uint32_t number, float *v,
+			 size_t count, struct err *e);
 /* Whether the tensor that `i` needs is on the device already. */
 bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
 /* Waits until the device has finished its queue; meanwhile the next input is uploaded, if

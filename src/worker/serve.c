@@ -28,7 +28,7 @@ struct serving {
 	const struct serve *o;
 	struct worker_env env;
 	struct guests guests;
-	struct peers before, behind;
+	struct peers before, behind, beside;
 	struct weights_in *weights;
 	struct worker_log log;
 	char host[128];
@@ -71,23 +71,25 @@ static void check_coordinator(const void *serving, const struct guest *g, const 
 			 g->h.to, s->o->id, s->host);
 }
 
-/* ctx: the plan. A member of the previous stage, by its number and key. */
-static void check_stage_before(const void *serving, const struct guest *g, const void *ctx,
-			       char *why, size_t cap)
+/* ctx: the plan. A member of the previous stage, or one before this worker in its own group, by its
+ * number and key. */
+static void check_neighbour(const void *serving, const struct guest *g, const void *ctx, char *why,
+			    size_t cap)
 {
 	const struct serving *s = serving;
 	const struct plan_message *p = ctx;
 	const struct crew *c = &p->crew;
 	int number = g->h.member < (uint32_t)c->n ? (int)g->h.member : -1;
 	int stage = crew_stage_of(c, number), before = crew_stage_before(c, plan_stage(p));
+	bool beside =
+		stage >= 0 && stage == plan_stage(p) && c->member[number].place < plan_place(p);
 	if (strcmp(g->h.to, s->o->id))
 		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
-	else if (stage < 0 || stage != before)
+	else if (stage < 0 || (stage != before && !beside))
 		snprintf(why, cap,
-			 "the connecting process is member %u, stage %d; worker '%s' is stage %d "
-			 "and has "
-			 "stage %d before it",
-			 g->h.member, stage, s->o->id, plan_stage(p), before);
+			 "the connecting process is member %u, stage %d; worker '%s' is stage %d, "
+			 "place %d, and has stage %d before it",
+			 g->h.member, stage, s->o->id, plan_stage(p), plan_place(p), before);
 	else if (!guest_has_key(g->link, c->member[number].key))
 		wrong_key(g, c->member[number].name, c->member[number].key, why, cap);
 	else if (strcmp(g->h.model, p->model))
@@ -290,37 +292,53 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 	return rc < 0 ? err_prefix(e, "stage %d cannot reach %s", plan_stage(p), m->name) : 0;
 }
 
-static struct peer *missing_peer(struct peers *v)
+/* The first member without a link; `self` needs none. */
+static struct peer *missing_in(struct peers *v, int self)
 {
 	for (int i = 0; i < v->n; i++)
-		if (!v->peer[i].link)
+		if (!v->peer[i].link && v->peer[i].member != self)
 			return &v->peer[i];
 	return NULL;
 }
 
-/* Waits until every member of the previous stage has connected. */
+static struct peer *missing_peer(struct serving *s, const struct plan_message *p)
+{
+	struct peer *due = missing_in(&s->before, p->self);
+	return due ? due : missing_in(&s->beside, p->self);
+}
+
+/* The place for the link of a member that has connected; NULL: it has one already. */
+static struct peer *place_for(struct serving *s, const struct plan_message *p, int member)
+{
+	struct peers *v =
+		crew_stage_of(&p->crew, member) == plan_stage(p) ? &s->beside : &s->before;
+	for (int i = 0; i < v->n; i++)
+		if (v->peer[i].member == member && !v->peer[i].link)
+			return &v->peer[i];
+	return NULL;
+}
+
+/* Waits until every member of the previous stage, and those before this one in its group, have
+ * connected. */
 static int accept_peers(struct serving *s, const struct plan_message *p, struct err *e)
 {
 	struct peer *due;
-	for (int64_t deadline = net_in(patience(s)); (due = missing_peer(&s->before));) {
+	for (int64_t deadline = net_in(patience(s)); (due = missing_peer(s, p));) {
 		struct hello h;
 		struct welcome w = { 0 };
 		guests_let_in(&s->guests);
-		struct link *l = guests_take(&s->guests, HELLO_STAGE, check_stage_before, s, p, &h);
-		for (int i = 0; l && i < s->before.n; i++)
-			if (s->before.peer[i].member == (int)h.member && !s->before.peer[i].link) {
-				s->before.peer[i].link = l;
-				snprintf(w.id, sizeof w.id, "%s", s->o->id);
-				TRY(welcome_send(l, &w, net_in(patience(s)), e));
-				l = NULL;
-			}
-		if (l) { /* it has a link already */
+		struct link *l = guests_take(&s->guests, HELLO_STAGE, check_neighbour, s, p, &h);
+		struct peer *to = l ? place_for(s, p, (int)h.member) : NULL;
+		if (to) {
+			to->link = l;
+			snprintf(w.id, sizeof w.id, "%s", s->o->id);
+			TRY(welcome_send(l, &w, net_in(patience(s)), e));
+		} else if (l) {
 			hello_refuse(l, "this member is connected already");
 			link_close(l);
-			continue;
 		}
-		if (!missing_peer(&s->before))
-			break;
+		if (l)
+			continue;
 		TRY(coordinator_left(s, e));
 		if (clock_now() > deadline)
 			return err_set(e, ERR_NET,
@@ -355,22 +373,31 @@ static void peers_release(struct peers *v)
 	*v = (struct peers){ 0 };
 }
 
-/* Every worker connects to the next stage and accepts the previous one. */
+/* Every worker connects to the next stage and to those behind it in its group, and accepts the
+ * others. */
 static int neighbours(void *ctx, const struct plan_message *p, struct peers *before_p,
-		      struct peers *behind_p, struct err *e)
+		      struct peers *behind_p, struct peers *beside_p, struct err *e)
 {
 	struct serving *s = ctx;
 	const struct crew *c = &p->crew;
-	TRY(peers_make(&s->before, c, crew_stage_before(c, plan_stage(p)), e));
-	TRY(peers_make(&s->behind, c, crew_stage_behind(c, plan_stage(p)), e));
+	const int stage = plan_stage(p), later = plan_place(p) + 1;
+	TRY(peers_make(&s->before, c, crew_stage_before(c, stage), e));
+	TRY(peers_make(&s->behind, c, crew_stage_behind(c, stage), e));
+	TRY(peers_make(&s->beside, c, stage, e));
 	for (int i = 0; i < s->behind.n; i++)
 		TRY(reach(s, p, &s->behind.peer[i], e));
+	for (int i = later; i < s->beside.n; i++)
+		TRY(reach(s, p, &s->beside.peer[i], e));
 	TRY(accept_peers(s, p, e));
 	for (int i = 0; i < s->behind.n; i++)
 		TRY(wait_welcome(s, &s->behind.peer[i], c->member[s->behind.peer[i].member].name,
 				 e));
+	for (int i = later; i < s->beside.n; i++)
+		TRY(wait_welcome(s, &s->beside.peer[i], c->member[s->beside.peer[i].member].name,
+				 e));
 	*before_p = s->before;
 	*behind_p = s->behind;
+	*beside_p = s->beside;
 	return 0;
 }
 
@@ -560,6 +587,7 @@ int worker_serve(const struct serve *o, struct err *e)
 	guests_close(&s->guests);
 	peers_release(&s->before);
 	peers_release(&s->behind);
+	peers_release(&s->beside);
 	if (s->env.coordinator)
 		link_close(s->env.coordinator);
 	mem_free(s);

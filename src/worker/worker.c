@@ -9,9 +9,11 @@
 #include "runtime/generate.h"
 #include "runtime/runtime.h"
 #include "worker/exchange.h"
+#include "worker/grads.h"
 #include "worker/measure_serve.h"
 #include "runtime/memory_advice.h"
 #include "worker/orders.h"
+#include "sched/reduce.h"
 #include "worker/slots.h"
 #include "worker/worker_model.h"
 #include "worker/worker_times.h"
@@ -30,12 +32,28 @@ struct worker {
 	struct exchange exchange;
 	struct worker_times times;
 	struct instr_list list;
+	struct sched_shape shape; /* of the pipeline in the current round */
+	int *shape_room;
+	/* The sum of gradients over the group: the arrays of the chunks, behind them that of the
+	 * head, and their reductions. */
+	struct grads *grads;           /* [chunks + 1] */
+	struct summing *sums;          /* [chunks + 1] */
+	struct sum_terms terms;        /* of the round */
 	bool planned, train, finished; /* train: the current round has a backward half */
 	uint64_t trained;              /* the last step of training, for messages */
 	uint64_t parameters;           /* bytes on the device when the whole stage has been built */
 	float *logits;                 /* (V), of a sampling round */
 	size_t logits_cap;
 };
+
+/* The reduction of an array of gradients, and what its functions need. */
+struct summing {
+	struct worker *w;
+	int chunk; /* or the number behind the last one: the head */
+	struct reduction r;
+};
+
+static bool in_group(const struct worker *w) { return w->exchange.beside.n > 1; }
 
 /* ---- a round ---- */
 
@@ -105,13 +123,110 @@ static int send_loss(struct worker *w, const struct instr *i, struct slot *sl, s
 	return orders_say(&w->orders, FRAME_LOSS, (uint32_t)i->microbatch, w->orders.payload, n, e);
 }
 
+/* Only the first of a group reports: the others have the same gradients. */
 static int send_norms(struct worker *w, struct err *e)
 {
 	size_t n;
 	TRY(exchange_flush(&w->exchange, e));
+	TRY(worker_model_tie(&w->model, e));
+	struct param *head = worker_model_replica(&w->model);
+	if (head && w->plan.crew.stages > 1) /* its gradient is on the front now */
+		TRY(optim_zero_grad(head, e));
+	if (plan_place(&w->plan))
+		return 0;
 	TRY(worker_model_norms(&w->model, e));
 	TRY(norm_write(w->model.entry, w->model.nentry, w->orders.payload, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_NORM, 0, w->orders.payload, n, e);
+}
+
+/* ---- the sum over the group ---- */
+
+static int own_numbers(void *ctx, size_t k, size_t first, size_t count, float *v, struct err *e)
+{
+	const struct summing *s = ctx;
+	return grads_download(&s->w->grads[s->chunk], k, first, count, v, e);
+}
+
+static int take_sum(void *ctx, size_t first, size_t count, const float *v, struct err *e)
+{
+	const struct summing *s = ctx;
+	return grads_upload(&s->w->grads[s->chunk], first, count, v, e);
+}
+
+static int send_numbers(void *ctx, int place, uint32_t number, const float *v, size_t count,
+			struct err *e)
+{
+	const struct summing *s = ctx;
+	return exchange_send_sum(&s->w->exchange, place, s->chunk, number, v, count, e);
+}
+
+static int receive_numbers(void *ctx, int place, uint32_t number, float *v, size_t count,
+			   struct err *e)
+{
+	const struct summing *s = ctx;
+	return exchange_receive_sum(&s->w->exchange, place, s->chunk, number, v, count, e);
+}
+
+static int begin_sums(struct worker *w, struct err *e)
+{
+	const struct plan_message *p = &w->plan;
+	const int chunks = p->crew.chunks;
+	w->grads = mem_array((size_t)chunks + 1, sizeof *w->grads);
+	w->sums = mem_array((size_t)chunks + 1, sizeof *w->sums);
+	if (!w->grads || !w->sums)
+		return err_nomem(e, (size_t)chunks * sizeof *w->sums, "the sums of gradients");
+	for (int c = 0; c <= chunks; c++) {
+		struct summing *s = &w->sums[c];
+		struct stage *of = &w->model.chunk[c < chunks ? c : chunks - 1];
+		TRY(grads_init(&w->grads[c], of, c == chunks, p->reduce_order, e));
+		*s = (struct summing){ .w = w, .chunk = c };
+		s->r = (struct reduction){ .how = reducer_find(p->reducer),
+					   .io = { own_numbers, take_sum, send_numbers,
+						   receive_numbers, s },
+					   .terms = &w->terms,
+					   .me = plan_place(p),
+					   .n = crew_group_size(&p->crew, plan_stage(p)),
+					   .count = w->grads[c].count };
+	}
+	return 0;
+}
+
+/* The terms of this round's sums; *messages_p: how many messages they can bring. */
+static int round_sums(struct worker *w, size_t *messages_p, struct err *e)
+{
+	*messages_p = 0;
+	for (int c = 0; c <= w->model.chunks; c++)
+		grads_reset(&w->grads[c]);
+	if (!in_group(w) || !w->train)
+		return 0;
+	/* the list's own deal begins with this stage's */
+	TRY(sum_terms_find(&w->terms, w->plan.reduce_order, w->list.deal, w->shape.microbatches,
+			   e));
+	for (int c = 0; c <= w->model.chunks; c++)
+		*messages_p += reduce_receives(&w->sums[c].r);
+	return 0;
+}
+
+/* The arrays of a chunk are its own and, at the end of the model, the head's. */
+static int last_array(const struct worker *w, int chunk)
+{
+	return w->model.chunk[chunk].end ? w->model.chunks : chunk;
+}
+
+static int send_sums(struct worker *w, const struct instr *i, struct err *e)
+{
+	for (int c = i->chunk; c <= last_array(w, i->chunk); c++) {
+		TRY(grads_close(&w->grads[c], &w->terms, plan_place(&w->plan), e));
+		TRY(reduce_begin(&w->sums[c].r, e));
+	}
+	return 0;
+}
+
+static int reduce_sums(struct worker *w, const struct instr *i, struct err *e)
+{
+	for (int c = i->chunk; c <= last_array(w, i->chunk); c++)
+		TRY(reduce_finish(&w->sums[c].r, e));
+	return 0;
 }
 
 static int apply_step(struct worker *w, struct err *e)
@@ -124,21 +239,13 @@ static int apply_step(struct worker *w, struct err *e)
 	return worker_model_step(&w->model, &m, e);
 }
 
-/* The head's gradient goes to who owns the embedding and begins again at zero here. */
-static int send_tied_gradient(struct worker *w, const struct instr *i, struct err *e)
-{
-	struct param *head = worker_model_replica(&w->model);
-	TRY(exchange_send_tied(&w->exchange, i, head->grad, e));
-	return optim_zero_grad(head, e);
-}
-
 static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
 {
 	const struct worker_model *m = &w->model;
 	struct stage *front = &m->chunk[0], *end = &m->chunk[m->chunks - 1];
 	switch (i->kind) {
 	case INSTR_SEND_TIED_GRAD:
-		return send_tied_gradient(w, i, e);
+		return exchange_send_tied(&w->exchange, i, worker_model_replica(m)->grad, e);
 	case INSTR_RECV_TIED_GRAD:
 		return exchange_receive_tied(&w->exchange, i, front->embed, &front->scratch, e);
 	case INSTR_SEND_TIED_VALUE:
@@ -168,10 +275,19 @@ static int pass_to_next_chunk(struct worker *w, const struct instr *i, bool forw
 	return 0;
 }
 
+/* A pass has computed the gradients of an array for a microbatch. */
+static int gradients_made(struct worker *w, int array, int m, struct err *e)
+{
+	TRY(grads_add(&w->grads[array], m, e));
+	return in_group(w) || m + 1 < w->shape.microbatches ? 0 : grads_finish(&w->grads[array], e);
+}
+
 static int forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
 	const bool end = sl->stage->end;
 	TRY(stage_forward(sl, e));
+	if (end && w->train)
+		TRY(gradients_made(w, w->model.chunks, i->microbatch, e));
 	if (end) {
 		TRY(send_loss(w, i, sl, e));
 		if (!w->train)
@@ -188,6 +304,7 @@ static int backward(struct worker *w, const struct instr *i, struct slot *sl, st
 {
 	const bool front = sl->stage->front;
 	TRY(stage_backward(sl, e));
+	TRY(gradients_made(w, i->chunk, i->microbatch, e));
 	if (front)
 		slots_free(&w->slots, sl);
 	else
@@ -198,7 +315,11 @@ static int backward(struct worker *w, const struct instr *i, struct slot *sl, st
 static int execute(struct worker *w, const struct instr *i, struct err *e)
 {
 	struct slot *sl;
+	if (i->kind == INSTR_SEND_SUMS)
+		return send_sums(w, i, e);
 	if (i->kind == INSTR_REDUCE)
+		return reduce_sums(w, i, e);
+	if (i->kind == INSTR_NORM)
 		return send_norms(w, e);
 	if (i->kind == INSTR_STEP)
 		return apply_step(w, e);
@@ -276,6 +397,7 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	TRY(orders_take_batch(&w->orders, f, e));
 	const struct batch_head *h = &w->orders.batch[f->microbatch].head;
 	uint32_t microbatches = h->microbatches;
+	size_t sums;
 	w->train = h->round == ROUND_TRAIN;
 	if (w->train)
 		w->trained = h->step;
@@ -283,16 +405,20 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "BATCH: training was not planned");
 	times_round(&w->times);
 	struct worker_step done = { .step = h->step, .begin = clock_now(), .times = &w->times.m };
+	w->shape = crew_sched_shape(c, (int)microbatches, w->shape_room);
+	const int stage = plan_stage(&w->plan), place = plan_place(&w->plan);
 	if (w->train)
-		TRY(sched_build(sched_find(w->plan.schedule), c->stages, c->chunks,
-				(int)microbatches, plan_stage(&w->plan), &w->list, e));
+		TRY(sched_build(sched_find(w->plan.schedule), &w->shape, stage, place, &w->list,
+				e));
 	else
-		TRY(sched_build_forward(c->stages, c->chunks, (int)microbatches,
-					plan_stage(&w->plan), &w->list, e));
+		TRY(sched_build_forward(&w->shape, stage, place, &w->list, e));
 	if (w->train && c->tied)
-		TRY(sched_add_tied(c->stages, plan_stage(&w->plan), &w->list, e));
-	TRY(exchange_round(&w->exchange, &w->list, e));
+		TRY(sched_add_tied(&w->shape, stage, place, &w->list, e));
+	TRY(round_sums(w, &sums, e));
+	TRY(exchange_round(&w->exchange, &w->list, sums, e));
 	TRY(run_list(w, e));
+	for (uint32_t m = 0; m < microbatches; m++) /* those that other members ran */
+		TRY(need_batch(w, (int)m, e));
 	done.tokens = orders_end_round(&w->orders, microbatches);
 	TRY(send_stepped(w, e));
 	done.end = clock_now();
@@ -305,7 +431,8 @@ static int save_state(struct worker *w, const struct frame *f, struct err *e)
 {
 	w->orders.step = f->step;
 	beat_round(&w->beat, f->step);
-	TRY(worker_model_send(&w->model, &w->orders, w->env->net, e));
+	if (!plan_place(&w->plan)) /* the others of its group have the same */
+		TRY(worker_model_send(&w->model, &w->orders, w->env->net, e));
 	return orders_say(&w->orders, FRAME_SAVED, 0, NULL, 0, e);
 }
 
@@ -315,11 +442,13 @@ static int check_plan(const struct plan_message *p, struct err *e)
 {
 	if (!sched_find(p->schedule))
 		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'", p->schedule);
-	for (int s = 0; s < p->crew.stages; s++)
-		if (crew_group_size(&p->crew, s) > 1)
-			return err_set(e, ERR_PROTOCOL,
-				       "PLAN: stage %d has %d members; this version runs one", s,
-				       crew_group_size(&p->crew, s));
+	const struct reducer *how = reducer_find(p->reducer);
+	if (!how)
+		return err_set(e, ERR_PROTOCOL, "PLAN: there is no way '%s' of adding up gradients",
+			       p->reducer);
+	if (p->reduce_order == SUM_EXACT && !how->exact)
+		return err_set(e, ERR_PROTOCOL,
+			       "PLAN: '%s' cannot add gradients in the order 'exact'", how->name);
 	return 0;
 }
 
@@ -353,9 +482,14 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	TRY(worker_model_build(&w->model, w->dev, &w->plan, &src, e));
 	worker_model_between(&w->model, exchange_between_layers, &w->exchange);
 	w->parameters = w->dev->mem_used;
-	if (w->plan.crew.stages > 1)
+	TRY(begin_sums(w, e));
+	const struct crew *c = &w->plan.crew;
+	w->shape_room = mem_array((size_t)(c->stages + c->n), sizeof *w->shape_room);
+	if (!w->shape_room)
+		return err_nomem(e, (size_t)c->n * sizeof *w->shape_room, "the shape of the job");
+	if (c->stages > 1 || crew_group_size(c, plan_stage(&w->plan)) > 1)
 		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->exchange.before,
-				       &w->exchange.behind, e));
+				       &w->exchange.behind, &w->exchange.beside, e));
 	if (w->env->ready)
 		w->env->ready(w->env->ctx, &w->plan);
 	return orders_say(&w->orders, FRAME_READY, 0, NULL, 0, e);
@@ -452,6 +586,16 @@ static void worker_release(struct worker *w)
 	beat_stop(&w->beat);
 	exchange_release(&w->exchange);
 	slots_release(&w->slots);
+	for (int c = 0; c <= w->model.chunks; c++) {
+		if (w->grads)
+			grads_release(&w->grads[c]);
+		if (w->sums)
+			reduce_release(&w->sums[c].r);
+	}
+	mem_free(w->grads);
+	mem_free(w->sums);
+	mem_free(w->shape_room);
+	sum_terms_release(&w->terms);
 	worker_model_release(&w->model);
 	orders_release(&w->orders);
 	instr_list_release(&w->list);
@@ -481,12 +625,11 @@ static void advise(struct worker *w, struct err *e)
 		a.layers += w->plan.first[v + 1] - w->plan.first[v];
 	}
 	for (size_t m = 0; m < o->have_cap; m++)
-		if (o->have[m] && o->batch[m].head.n > a.tokens) {
+		if (o->have[m] && o->batch[m].head.n > a.tokens)
 			a.tokens = o->batch[m].head.n;
-			a.in_flight =
-				sched_in_flight(sched_find(w->plan.schedule), c->stages, c->chunks,
-						(int)o->batch[m].head.microbatches, stage);
-		}
+	if (w->shape.microbatches)
+		a.in_flight = sched_in_flight(sched_find(w->plan.schedule), &w->shape, stage,
+					      plan_place(&w->plan));
 	memory_advice(&a, e);
 }
 

@@ -24,10 +24,10 @@ struct worker_env {
 	uint64_t job;             /* as the coordinator numbered it */
 	const char *device;       /* "cpu", "cuda:0" */
 	const char *cache_dir;    /* NULL: the default */
-	/* The links to the members of the previous and the next stage in the crew of the plan; both
-	 * are borrowed. Called once, after PLAN. */
+	/* The links to the members of the previous stage, of the next one and of the worker's own
+	 * in the crew of the plan; all are borrowed. Called once, after PLAN. */
 	int (*neighbours)(void *ctx, const struct plan_message *p, struct peers *before_p,
-			  struct peers *behind_p, struct err *e);
+			  struct peers *behind_p, struct peers *beside_p, struct err *e);
 	/* Called between rounds: a process may have connected. MAY be NULL. */
 	void (*visitors)(void *ctx);
 	void *ctx;

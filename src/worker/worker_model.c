@@ -48,9 +48,13 @@ struct param *worker_model_replica(const struct worker_model *m)
 	return head && head->replica ? head : NULL;
 }
 
+int worker_model_tie(struct worker_model *m, struct err *e)
+{
+	return stage_tie(&m->chunk[0], &m->chunk[m->chunks - 1], e);
+}
+
 int worker_model_norms(struct worker_model *m, struct err *e)
 {
-	TRY(stage_tie(&m->chunk[0], &m->chunk[m->chunks - 1], e));
 	m->nentry = 0;
 	for (int k = 0; k < m->chunks; k++) {
 		struct stage *s = &m->chunk[k];

@@ -34,8 +34,9 @@ void worker_model_between(struct worker_model *m,
 /* The replica of a tied embedding, where this is the end of the model and there is one; else
  * NULL. */
 struct param *worker_model_replica(const struct worker_model *m);
-/* REDUCE: squared gradient norms of the layers held here, into entry[0..nentry). Before that the
- * gradient of a replica is added to the embedding's, where both are here. */
+/* The gradient of a replica is added to the embedding's, where both are here. */
+int worker_model_tie(struct worker_model *m, struct err *e);
+/* NORM: squared gradient norms of the layers held here, into entry[0..nentry). */
 int worker_model_norms(struct worker_model *m, struct err *e);
 /* STEP: updates the trained parameters, or only clears their gradients. */
 int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e);

@@ -139,7 +139,7 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	p.self = (int)(how / 4 % 4) % p.crew.stages;
 	for (int k = 0; k < p.crew.stages; k++)
 		if (crew_add(&p.crew, &(struct member){ .id = "a" }, &e) < 0 ||
-		    crew_move(&p.crew, k, k, &e) < 0)
+		    crew_move(&p.crew, k, k, 1, &e) < 0)
 			abort();
 	snprintf(p.schedule, sizeof p.schedule, "%s", schedule[how / 16 % 4]);
 	if (p.crew.stages == 1 && how / 16 % 4 == 3)

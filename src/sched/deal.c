@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* deal.c - the microbatches of a stage, dealt to the members of its group (sched.h). */
+#include "sched/sched.h"
+
+#include "base/err.h"
+
+static int share_of(const int *share, int k) { return share ? share[k] : 1; }
+
+static int64_t sum_of(const int *share, int n)
+{
+	int64_t sum = 0;
+	for (int k = 0; k < n; k++)
+		sum += share_of(share, k);
+	return sum > 0 ? sum : 1;
+}
+
+void sched_deal(const int *share, int n, int microbatches, int *place_p)
+{
+	const int64_t sum = sum_of(share, n);
+	int64_t had[SCHED_MAX_GROUP] = { 0 };
+	for (int i = 0; i < microbatches; i++) {
+		int64_t most = INT64_MIN;
+		int who = 0;
+		for (int k = 0; k < n; k++) { /* times `sum`: exact in integers */
+			int64_t due = (int64_t)share_of(share, k) * (i + 1) - had[k] * sum;
+			if (share_of(share, k) > 0 && due > most) {
+				most = due;
+				who = k;
+			}
+		}
+		had[who]++;
+		place_p[i] = who;
+	}
+}
+
+int sched_depth(const int *share, int n)
+{
+	int64_t least = 0, depth;
+	for (int k = 0; k < n; k++)
+		if (share_of(share, k) > 0 && (!least || share_of(share, k) < least))
+			least = share_of(share, k);
+	if (!least)
+		return 1;
+	depth = (sum_of(share, n) + least - 1) / least;
+	return (int)(depth < 2 * (int64_t)n ? depth : 2 * (int64_t)n);
+}

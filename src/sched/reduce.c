@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce.c - see reduce.h: segments, and what all rows need. */
+#include "sched/reduce.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum {
+	SEGMENT = 1 << 18,      /* numbers: 1 MiB */
+	TERMS = 16,             /* with more of them, segments are smaller */
+	AHEAD = 64,             /* segments that are begun before the first is finished, at most */
+	AHEAD_NUMBERS = 1 << 24 /* and their numbers */
+};
+
+float *reduce_room(float **room, size_t *cap, size_t count, struct err *e)
+{
+	if (mem_grow(room, cap, count ? count : 1, sizeof **room))
+		return *room;
+	err_nomem(e, count * sizeof **room, "the sum of gradients");
+	return NULL;
+}
+
+static size_t segment_size(const struct reduction *r)
+{
+	size_t terms = (size_t)r->terms->n;
+	return r->largest      ? r->largest
+	       : terms > TERMS ? SEGMENT / (terms / TERMS + 1) + 1
+			       : SEGMENT;
+}
+
+size_t reduce_segments(const struct reduction *r)
+{
+	return (r->count + segment_size(r) - 1) / segment_size(r);
+}
+
+size_t reduce_segment(const struct reduction *r, size_t segment, size_t *first_p)
+{
+	*first_p = segment * segment_size(r);
+	return r->count - *first_p < segment_size(r) ? r->count - *first_p : segment_size(r);
+}
+
+size_t reduce_piece(const struct reduction *r, size_t numbers, int place, size_t *first_p)
+{
+	const size_t n = (size_t)r->n, k = (size_t)place;
+	*first_p = numbers * k / n;
+	return numbers * (k + 1) / n - *first_p;
+}
+
+size_t reduce_receives(const struct reduction *r)
+{
+	size_t all = reduce_segments(r), most = AHEAD + 2;
+	return (all < most ? all : most) * r->how->receives(r);
+}
+
+int reduce_own_sum(struct reduction *r, size_t first, size_t count, struct err *e)
+{
+	float *v = reduce_room(&r->own, &r->own_cap, 2 * count, e);
+	bool any = false;
+	if (!v)
+		return e->code;
+	memset(v, 0, count * sizeof *v);
+	for (int i = 0; i < r->terms->n; i++) {
+		const int k = reduce_own_term(r, i);
+		if (k < 0)
+			continue;
+		TRY(r->io.own(r->io.ctx, (size_t)k, first, count, any ? v + count : v, e));
+		for (size_t j = 0; any && j < count; j++)
+			v[j] += v[count + j];
+		any = true;
+	}
+	return 0;
+}
+
+int reduce_own_term(const struct reduction *r, int i)
+{
+	int k = 0;
+	if (r->terms->term[i].place != r->me)
+		return -1;
+	for (int j = 0; j < i; j++)
+		k += r->terms->term[j].place == r->me;
+	return k;
+}
+
+static int begin_to(struct reduction *r, size_t end, struct err *e)
+{
+	for (; r->begun < end; r->begun++)
+		if (r->how->begin)
+			TRY(r->how->begin(r, r->begun, e));
+	return 0;
+}
+
+/* Segments that may be begun before segment s is finished. */
+static size_t ahead_of(const struct reduction *r, size_t s)
+{
+	size_t most = AHEAD_NUMBERS / segment_size(r), all = reduce_segments(r);
+	most = most < 1 ? 1 : most > AHEAD ? AHEAD : most;
+	return s + most < all ? s + most : all;
+}
+
+int reduce_begin(struct reduction *r, struct err *e) { return begin_to(r, ahead_of(r, 0), e); }
+
+int reduce_finish(struct reduction *r, struct err *e)
+{
+	for (size_t s = 0; s < reduce_segments(r); s++) {
+		TRY(begin_to(r, ahead_of(r, s), e));
+		TRY(r->how->finish(r, s, e));
+	}
+	r->begun = 0;
+	return 0;
+}
+
+void reduce_release(struct reduction *r)
+{
+	mem_free(r->part);
+	mem_free(r->room);
+	mem_free(r->own);
+	r->part = NULL;
+	r->room = r->own = NULL;
+	r->part_cap = r->room_cap = r->own_cap = 0;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce.h - the sum of a chunk's gradients over the members of a group: what the instructions
+ * SEND_SUMS and REDUCE do. One row in reduce.def and one file for each way.
+ *
+ * The array of gradients (grads.h) is cut into segments, whose messages follow each other. Each
+ * member calls the same functions for the same segments in the same order. What a row gets: the
+ * terms of the sum with their places (sched/sum.h), its own terms' numbers, sending to a member
+ * and receiving from it by number. What it leaves: the sum of all terms, the same bits on every
+ * member.
+ *
+ * A message's number says what it is: each row numbers those of a segment from 0 on, and segment s
+ * has the numbers from s * row->numbers() on. A member without microbatches contributes no term and
+ * gets the sum. */
+#ifndef HS_SCHED_REDUCE_H
+#define HS_SCHED_REDUCE_H
+
+#include "sched/sum.h"
+
+#include <stdint.h>
+
+struct err;
+struct reduction;
+
+/* What a reduction works on and with; for tests it is not a worker. */
+struct reduce_io {
+	/* Numbers [first, first + count) of this member's k-th term. */
+	int (*own)(void *ctx, size_t k, size_t first, size_t count, float *v, struct err *e);
+	int (*result)(void *ctx, size_t first, size_t count, const float *v, struct err *e);
+	int (*send)(void *ctx, int place, uint32_t number, const float *v, size_t count,
+		    struct err *e);
+	int (*receive)(void *ctx, int place, uint32_t number, float *v, size_t count,
+		       struct err *e);
+	void *ctx;
+};
+
+struct reducer {
+	const char *name, *help;
+	bool exact; /* it can keep the order SUM_EXACT */
+	/* How many message numbers a segment has, and how many messages a member gets in one. */
+	uint32_t (*numbers)(const struct reduction *r);
+	uint32_t (*receives)(const struct reduction *r);
+	/* MAY: sends what needs nothing of the others. Called for a few segments ahead. */
+	int (*begin)(struct reduction *r, size_t segment, struct err *e);
+	int (*finish)(struct reduction *r, size_t segment, struct err *e);
+};
+
+#define REDUCER(id) extern const struct reducer reducer_##id;
+#include "sched/reduce.def"
+#undef REDUCER
+
+const struct reducer *reducer_at(size_t i); /* NULL past the end */
+const struct reducer *reducer_find(const char *name);
+
+struct reduction {
+	/* The caller's. */
+	const struct reducer *how;
+	struct reduce_io io;
+	const struct sum_terms *terms;
+	int me, n;      /* place and size of the group */
+	size_t count;   /* of all numbers */
+	size_t largest; /* numbers of a segment at most; 0: the default */
+	/* Private. */
+	size_t begun; /* segments */
+	float **part; /* [terms] */
+	float *room, *own;
+	size_t part_cap, room_cap, own_cap;
+};
+
+size_t reduce_segments(const struct reduction *r);
+/* [*first_p, *first_p + returned) */
+size_t reduce_segment(const struct reduction *r, size_t segment, size_t *first_p);
+/* The part of a segment that a place adds up: cuts at equal distances. */
+size_t reduce_piece(const struct reduction *r, size_t numbers, int place, size_t *first_p);
+/* How many messages of others there can be at once that this member has not received. */
+size_t reduce_receives(const struct reduction *r);
+
+/* SEND_SUMS; a member without terms does not call it. */
+int reduce_begin(struct reduction *r, struct err *e);
+/* REDUCE */
+int reduce_finish(struct reduction *r, struct err *e);
+void reduce_release(struct reduction *r);
+
+/* For rows: memory for `count` numbers, kept from call to call. */
+float *reduce_room(float **room, size_t *cap, size_t count, struct err *e);
+/* At r->own: numbers [first, first + count) of this member, its terms added (0 without any); behind
+ * them there is room for as many. */
+int reduce_own_sum(struct reduction *r, size_t first, size_t count, struct err *e);
+/* The k-th own term in the order of the terms, or -1: term i belongs to another. */
+int reduce_own_term(const struct reduction *r, int i);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce_direct.c - each place owns a piece of a segment: it gets this piece of every term, adds them
+ * in the order of the terms, and sends the sum to all others. Each member sends and receives about
+ * 2 (n - 1) / n of the numbers where each has one term; in the order SUM_EXACT as many times the
+ * first half as it has terms. One message needs no other first: good for small groups and long
+ * round trips.
+ *
+ * Numbers of a segment: term i has i, the sum has the number behind the last term. */
+#include "sched/reduce.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+static uint32_t numbers(const struct reduction *r) { return (uint32_t)r->terms->n + 1; }
+
+static uint32_t receives(const struct reduction *r)
+{
+	uint32_t others = 0;
+	for (int i = 0; i < r->terms->n; i++)
+		others += r->terms->term[i].place != r->me;
+	return others + (uint32_t)r->n - 1;
+}
+
+static uint32_t number_of(const struct reduction *r, size_t segment, int what)
+{
+	return (uint32_t)segment * numbers(r) + (uint32_t)what;
+}
+
+static int begin(struct reduction *r, size_t segment, struct err *e)
+{
+	size_t first, count = reduce_segment(r, segment, &first);
+	float *v = reduce_room(&r->own, &r->own_cap, count, e);
+	if (!v)
+		return e->code;
+	for (int i = 0; i < r->terms->n; i++) {
+		const int k = reduce_own_term(r, i);
+		if (k < 0)
+			continue;
+		TRY(r->io.own(r->io.ctx, (size_t)k, first, count, v, e));
+		for (int p = 0; p < r->n; p++) {
+			size_t at, some = reduce_piece(r, count, p, &at);
+			if (p != r->me && some)
+				TRY(r->io.send(r->io.ctx, p, number_of(r, segment, i), v + at, some,
+					       e));
+		}
+	}
+	return 0;
+}
+
+/* Adds up the piece of this place; it is at r->part[0] then. */
+static int add_piece(struct reduction *r, size_t segment, size_t first, size_t some, struct err *e)
+{
+	const int n = r->terms->n;
+	float *v = reduce_room(&r->room, &r->room_cap, (size_t)n * some, e);
+	if (!v || !mem_grow(&r->part, &r->part_cap, (size_t)n, sizeof *r->part))
+		return v ? err_nomem(e, (size_t)n * sizeof *r->part, "the sum of gradients")
+			 : e->code;
+	for (int i = 0; i < n; i++) {
+		const int k = reduce_own_term(r, i);
+		r->part[i] = v + (size_t)i * some;
+		TRY(k >= 0 ? r->io.own(r->io.ctx, (size_t)k, first, some, r->part[i], e)
+			   : r->io.receive(r->io.ctx, r->terms->term[i].place,
+					   number_of(r, segment, i), r->part[i], some, e));
+	}
+	sum_add(r->terms, r->part, some);
+	return 0;
+}
+
+static int finish(struct reduction *r, size_t segment, struct err *e)
+{
+	size_t first, count = reduce_segment(r, segment, &first), at,
+		      some = reduce_piece(r, count, r->me, &at);
+	const uint32_t sum = number_of(r, segment, r->terms->n);
+	if (some) {
+		TRY(add_piece(r, segment, first + at, some, e));
+		for (int p = 0; p < r->n; p++)
+			if (p != r->me)
+				TRY(r->io.send(r->io.ctx, p, sum, r->part[0], some, e));
+		TRY(r->io.result(r->io.ctx, first + at, some, r->part[0], e));
+	}
+	float *v = reduce_room(&r->own, &r->own_cap, count, e);
+	if (!v)
+		return e->code;
+	for (int p = 0; p < r->n; p++) {
+		some = reduce_piece(r, count, p, &at);
+		if (p == r->me || !some)
+			continue;
+		TRY(r->io.receive(r->io.ctx, p, sum, v, some, e));
+		TRY(r->io.result(r->io.ctx, first + at, some, v, e));
+	}
+	return 0;
+}
+
+const struct reducer reducer_direct = {
+	.name = "direct",
+	.help = "each member adds up a part and sends it to all others; small groups",
+	.exact = true,
+	.numbers = numbers,
+	.receives = receives,
+	.begin = begin,
+	.finish = finish,
+};

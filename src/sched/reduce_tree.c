@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce_tree.c - a binomial tree: sums go to place 0 in log2 n rounds, and its result comes back the
+ * same way. All numbers travel twice over each link of the tree: for large groups and few numbers,
+ * where the number of messages one after the other is what counts.
+ *
+ * Place p adds the sums of p + 1, p + 2, p + 4, .. in this order. A member without terms adds
+ * zeros. */
+#include "sched/reduce.h"
+
+#include "base/err.h"
+
+static uint32_t numbers(const struct reduction *r)
+{
+	(void)r;
+	return 2; /* up, down */
+}
+
+/* The largest step between place p and those below it: its lowest set bit. */
+static int span_of(int p, int n)
+{
+	int span = 1;
+	while (span < n && !(p & span))
+		span *= 2;
+	return span;
+}
+
+static uint32_t receives(const struct reduction *r)
+{
+	uint32_t children = 0;
+	for (int s = 1; s < span_of(r->me, r->n) && r->me + s < r->n; s *= 2)
+		children++;
+	return children + (r->me > 0);
+}
+
+static int finish(struct reduction *r, size_t segment, struct err *e)
+{
+	const int span = span_of(r->me, r->n);
+	const uint32_t up = (uint32_t)segment * 2, down = up + 1;
+	size_t first, count = reduce_segment(r, segment, &first);
+	TRY(reduce_own_sum(r, first, count, e));
+	float *v = r->own, *got = v + count;
+	for (int s = 1; s < span && r->me + s < r->n; s *= 2) {
+		TRY(r->io.receive(r->io.ctx, r->me + s, up, got, count, e));
+		for (size_t j = 0; j < count; j++)
+			v[j] += got[j];
+	}
+	if (r->me > 0) {
+		TRY(r->io.send(r->io.ctx, r->me - span, up, v, count, e));
+		TRY(r->io.receive(r->io.ctx, r->me - span, down, v, count, e));
+	}
+	for (int s = span / 2; s > 0; s /= 2)
+		if (r->me + s < r->n)
+			TRY(r->io.send(r->io.ctx, r->me + s, down, v, count, e));
+	return r->io.result(r->io.ctx, first, count, v, e);
+}
+
+const struct reducer reducer_tree = {
+	.name = "tree",
+	.help = "up and down a binomial tree: the fewest messages one after the other",
+	.numbers = numbers,
+	.receives = receives,
+	.finish = finish,
+};

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sum.c - see sum.h. */
+#include "sched/sum.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+const char *sum_order_name(enum sum_order o) { return o == SUM_EXACT ? "exact" : "fast"; }
+
+static int put(struct sum_terms *t, int place, int first, int last, struct err *e)
+{
+	if (!mem_grow(&t->term, &t->cap, (size_t)t->n + 1, sizeof *t->term))
+		return err_nomem(e, ((size_t)t->n + 1) * sizeof *t->term, "the order of a sum");
+	t->term[t->n++] = (struct sum_term){ place, first, last };
+	return 0;
+}
+
+static bool one_place(const int *place, int first, int last)
+{
+	for (int i = first + 1; i < last; i++)
+		if (place[i] != place[first])
+			return false;
+	return true;
+}
+
+/* The node of `size` microbatches from `first` on, or the terms below it. */
+static int find_node(struct sum_terms *t, const int *place, int first, int size, struct err *e)
+{
+	const int last = first + size < t->microbatches ? first + size : t->microbatches;
+	if (one_place(place, first, last))
+		return put(t, place[first], first, last, e);
+	TRY(find_node(t, place, first, size / 2, e));
+	return first + size / 2 < last ? find_node(t, place, first + size / 2, size / 2, e) : 0;
+}
+
+static int root_size(int microbatches)
+{
+	int size = 1;
+	while (size < microbatches)
+		size *= 2;
+	return size;
+}
+
+int sum_terms_find(struct sum_terms *t, enum sum_order o, const int *place, int microbatches,
+		   struct err *e)
+{
+	int most = 0;
+	t->order = o;
+	t->microbatches = microbatches;
+	t->n = 0;
+	if (o == SUM_EXACT)
+		return find_node(t, place, 0, root_size(microbatches), e);
+	for (int i = 0; i < microbatches; i++)
+		most = place[i] > most ? place[i] : most;
+	for (int k = 0; k <= most; k++)
+		for (int i = 0; i < microbatches; i++)
+			if (place[i] == k) {
+				TRY(put(t, k, i, microbatches, e));
+				break;
+			}
+	return 0;
+}
+
+void sum_terms_release(struct sum_terms *t)
+{
+	mem_free(t->term);
+	*t = (struct sum_terms){ 0 };
+}
+
+static void add(float *to, const float *from, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		to[i] += from[i];
+}
+
+/* Adds the node at term *at_p to that term's numbers; *at_p moves behind it. */
+static void add_node(const struct sum_terms *t, float *const *v, size_t count, int first, int size,
+		     int *at_p)
+{
+	const int here = *at_p,
+		  last = first + size < t->microbatches ? first + size : t->microbatches;
+	if (t->term[here].first == first && t->term[here].last == last) {
+		++*at_p;
+		return;
+	}
+	add_node(t, v, count, first, size / 2, at_p);
+	const int right = *at_p;
+	if (first + size / 2 >= last)
+		return;
+	add_node(t, v, count, first + size / 2, size / 2, at_p);
+	add(v[here], v[right], count);
+}
+
+void sum_add(const struct sum_terms *t, float *const *v, size_t count)
+{
+	int at = 0;
+	if (t->order == SUM_EXACT) {
+		add_node(t, v, count, 0, root_size(t->microbatches), &at);
+		return;
+	}
+	for (int i = 1; i < t->n; i++)
+		add(v[0], v[i], count);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grads.h - gradients of a chunk as one array of numbers, and their sum over this worker's
+ * microbatches in the order of sched/sum.h.
+ *
+ * A chunk has an array of what its backward pass computes: the gradients of its trained parameters
+ * from the last layer to the first, as the pass completes them. The head's gradient is computed by
+ * the forward pass (stage.h), which may be several microbatches ahead, and has an array of its own.
+ *
+ * In the order `fast` each pass adds to the parameters' own gradients, and nothing is done here. In
+ * the order `exact` each pass makes its gradient from zero, which then becomes a node of the tree;
+ * two nodes that belong together are added at once, so that about log2(microbatches) nodes are kept,
+ * on the device. */
+#ifndef HS_WORKER_GRADS_H
+#define HS_WORKER_GRADS_H
+
+#include "model/stage.h"
+#include "sched/sum.h"
+
+struct err;
+
+struct grad_node {
+	int first, last; /* microbatches */
+	struct dev_buf *buf;
+};
+
+struct grads {
+	struct dev *dev;
+	enum sum_order order;
+	struct param **param; /* [n] */
+	size_t *at;           /* [n + 1] where each begins in the array */
+	size_t n;
+	size_t count;           /* numbers in all */
+	struct grad_node *node; /* [nodes] of this round, ascending; spare buffers behind them */
+	size_t nodes, buffers, cap;
+};
+
+/* `head`: only the head's gradient, else all others. Where there are none, count is 0. */
+int grads_init(struct grads *g, struct stage *s, bool head, enum sum_order o, struct err *e);
+void grads_release(struct grads *g);
+
+/* After the pass of microbatch m that computes these gradients. */
+int grads_add(struct grads *g, int m, struct err *e);
+/* After the last one: makes node[0..) those of `t` that `place` contributes. */
+int grads_close(struct grads *g, const struct sum_terms *t, int place, struct err *e);
+/* One member alone: the sum becomes the parameters' gradient. Instead of grads_close(). */
+int grads_finish(struct grads *g, struct err *e);
+
+/* Numbers [first, first + count) of what this worker contributes as its k-th term, or of the
+ * parameters' gradients (fast). */
+int grads_download(const struct grads *g, size_t k, size_t first, size_t count, float *v,
+		   struct err *e);
+/* Makes them the parameters' gradient. */
+int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e);
+/* Behind a round, also one that failed: the nodes are given up, their memory is kept. */
+void grads_reset(struct grads *g);
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_train_groups.c - several workers share a stage: the same bits as one process, whatever the
+ * groups, shares and schedules; stopped and resumed on another grouping. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "support/tiny.h"
+#include "train/train.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS_MOST = 16, ROWS_MOST = 16, STAGES_MOST = 6 };
+
+struct record {
+	double loss[STEPS_MOST], norm[STEPS_MOST], eval[STEPS_MOST];
+	size_t n, neval;
+	uint64_t stop_after;
+	volatile sig_atomic_t stop;
+};
+
+static int on_step(void *ctx, const struct train_step *s, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	assert_true(r->n < STEPS_MOST);
+	r->loss[r->n] = s->loss;
+	r->norm[r->n++] = s->grad_norm;
+	if (r->stop_after && s->step >= r->stop_after)
+		r->stop = 1;
+	return 0;
+}
+
+static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	(void)step;
+	assert_true(tokens > 0 && r->neval < STEPS_MOST);
+	r->eval[r->neval++] = loss;
+	return 0;
+}
+
+/* A mixture: the size of each stage's group, and the shares of all members. */
+struct mixture {
+	const char *name, *schedule;
+	int stages, chunks;
+	int members[STAGES_MOST], share[ROWS_MOST];
+};
+
+struct placed {
+	struct placement place;
+	const char *device[ROWS_MOST];
+};
+
+static void place(const struct mixture *m, int layers, struct placed *p)
+{
+	memset(p, 0, sizeof *p);
+	p->place = (struct placement){ .stages = m->stages,
+				       .chunks = m->chunks,
+				       .members = m->members,
+				       .share = m->share,
+				       .device = p->device,
+				       .schedule = m->schedule };
+	for (int i = 0; i < ROWS_MOST; i++)
+		p->device[i] = "cpu";
+	for (int i = 0; i <= m->stages * m->chunks; i++)
+		p->place.first[i] = (int64_t)i * layers / (m->stages * m->chunks);
+}
+
+static void run(const struct tiny *t, const char *name, const struct mixture *m, int layers,
+		struct record *r, const char *const *more)
+{
+	struct config *c = tiny_config(t, name, more);
+	struct err e = { 0 };
+	struct train_result res = { 0 };
+	struct placed p;
+	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
+	if (m)
+		place(m, layers, &p);
+	const struct train_options o = {
+		.stop = &r->stop, .place = m ? &p.place : NULL, .act = DT_F32
+	};
+	if (train_run(c, &o, &sink, &res, &e) < 0)
+		fail_msg("%s: %s", name, e.msg);
+	config_free(c);
+}
+
+static void same_file(const struct tiny *t, const char *a, const char *b)
+{
+	size_t na, nb;
+	char *pa = tiny_read(t, a, &na), *pb = tiny_read(t, b, &nb);
+	if (na != nb || memcmp(pa, pb, na))
+		fail_msg("%s and %s differ", a, b);
+	mem_free(pa);
+	mem_free(pb);
+}
+
+static void same_record(const struct record *a, const struct record *b, const char *what)
+{
+	assert_int_equal(a->n, b->n);
+	for (size_t i = 0; i < a->n; i++)
+		if (!(a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]))
+			fail_msg(
+				"%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g",
+				what, i + 1, b->loss[i], b->norm[i], a->loss[i], a->norm[i]);
+	assert_int_equal(a->neval, b->neval);
+	for (size_t i = 0; i < a->neval; i++)
+		assert_true(a->eval[i] == b->eval[i]);
+}
+
+/* The largest relative difference of losses and norms. */
+static double difference(const struct record *a, const struct record *b)
+{
+	double worst = 0;
+	assert_int_equal(a->n, b->n);
+	for (size_t i = 0; i < a->n; i++)
+		worst = fmax(worst, fmax(fabs(b->loss[i] / a->loss[i] - 1),
+					 fabs(b->norm[i] / a->norm[i] - 1)));
+	return worst;
+}
+
+enum { LAYERS = 6 };
+
+static const struct mixture few[] = {
+	{ "data parallel, 2", "1f1b", 1, 1, { 2 }, { 1, 1 } },
+	{ "data parallel, 3 unlike", "1f1b", 1, 1, { 3 }, { 5, 2, 1 } },
+	{ "2 to 1", "1f1b", 2, 1, { 2, 1 }, { 3, 1, 1 } },
+	{ "1 to 3", "gpipe", 2, 1, { 1, 3 }, { 1, 1, 2, 3 } },
+	{ "2 to 3, interleaved", "interleaved", 2, 2, { 2, 3 }, { 1, 2, 2, 1, 1 } },
+	{ "one without work", "1f1b", 2, 1, { 2, 2 }, { 1, 0, 0, 7 } },
+};
+
+static const struct mixture many[] = {
+	{ "4 members", "1f1b", 1, 1, { 4 }, { 7, 1, 1, 2 } },
+	{ "3 chunks in one stage", "interleaved", 1, 3, { 2 }, { 2, 1 } },
+	{ "sequential", "sequential", 2, 1, { 2, 1 }, { 1, 1, 1 } },
+	{ "eager", "eager", 3, 1, { 2, 1, 3 }, { 1, 1, 1, 3, 2, 1 } },
+	{ "gpipe, 3 to 2", "gpipe", 2, 1, { 3, 2 }, { 1, 1, 1, 1, 1 } },
+	{ "1 to 4 to 1", "1f1b", 3, 1, { 1, 4, 1 }, { 1, 2, 3, 1, 1, 1 } },
+	{ "3 to 1", "1f1b", 2, 1, { 3, 1 }, { 1, 4, 1, 1 } },
+	{ "3 to 1, interleaved", "interleaved", 2, 3, { 3, 1 }, { 1, 1, 1, 1 } },
+	{ "1 to 2, interleaved", "interleaved", 2, 2, { 1, 2 }, { 1, 5, 1 } },
+	{ "2 to 2 to 2", "1f1b", 3, 1, { 2, 2, 2 }, { 1, 1, 2, 1, 1, 3 } },
+	{ "3 stages, interleaved", "interleaved", 3, 2, { 2, 1, 2 }, { 1, 1, 1, 1, 2 } },
+	{ "shares beyond the batch", "1f1b", 2, 1, { 3, 2 }, { 100, 1, 60, 7, 0 } },
+	{ "6 stages", "1f1b", 6, 1, { 1, 2, 1, 2, 1, 2 }, { 1, 1, 1, 1, 2, 1, 1, 1, 1 } },
+	{ "eager, 4 to 2", "eager", 2, 1, { 4, 2 }, { 1, 1, 1, 1, 1, 1 } },
+};
+
+static bool is_long(void)
+{
+	const char *s = getenv("TEST_LONG");
+	return s && *s && strcmp(s, "0") != 0;
+}
+
+static void compare(const struct tiny *t, const struct record *one, const struct mixture *m,
+		    size_t n, const char *kind, const char *const *more, const char *result)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct record r = { 0 };
+		char name[96], file[160], of_one[160];
+		snprintf(name, sizeof name, "%s-%zu", kind, i + (m == many ? 100 : 0));
+		run(t, name, &m[i], LAYERS, &r, more);
+		same_record(one, &r, m[i].name);
+		snprintf(file, sizeof file, "%s/%s", name, result);
+		snprintf(of_one, sizeof of_one, "%s/%s", kind, result);
+		same_file(t, of_one, file);
+		printf("%-8s %-26s losses, norms and result identical\n", kind, m[i].name);
+	}
+}
+
+static void lora_has_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	static const char *const more[] = { "lora_dropout=0.2",
+					    "sample_packing=true",
+					    "gradient_accumulation_steps=7",
+					    "reduce_order=exact",
+					    "max_steps=3",
+					    NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "lora", NULL, LAYERS, &one, more);
+	assert_int_equal(one.n, 3);
+	compare(&t, &one, few, ARRAY_LEN(few), "lora", more, "adapter_model.safetensors");
+	if (is_long())
+		compare(&t, &one, many, ARRAY_LEN(many), "lora", more, "adapter_model.safetensors");
+	tiny_remove(&t);
+}
+
+/* All parameters, with an embedding that is also the head. */
+static void full_has_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	static const char *const more[] = { "adapter=none",
+					    "load_in_4bit=false",
+					    "gradient_accumulation_steps=5",
+					    "reduce_order=exact",
+					    "max_steps=2",
+					    NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make_tied(&t, LAYERS, 60);
+	run(&t, "full", NULL, LAYERS, &one, more);
+	assert_int_equal(one.n, 2);
+	compare(&t, &one, few, ARRAY_LEN(few), "full", more, "model.safetensors");
+	if (is_long())
+		compare(&t, &one, many, ARRAY_LEN(many), "full", more, "model.safetensors");
+	tiny_remove(&t);
+}
+
+/* Stopped after step 2 on one grouping, resumed on the next. */
+static void resume_on_another_grouping(void **state)
+{
+	(void)state;
+	static const char *const more[] = { "lora_dropout=0.1", "gradient_accumulation_steps=6",
+					    "reduce_order=exact", "max_steps=3", NULL };
+	static const char *const again[] = { "lora_dropout=0.1",
+					     "gradient_accumulation_steps=6",
+					     "max_steps=3",
+					     "resume_from_checkpoint=latest",
+					     NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "whole", NULL, LAYERS, &one, more);
+	for (size_t i = 0; i < ARRAY_LEN(few); i++) {
+		const size_t k = (i + 1) % ARRAY_LEN(few);
+		struct record first = { .stop_after = 2 }, second = { 0 };
+		char name[64], file[128];
+		snprintf(name, sizeof name, "parts-%zu", i);
+		run(&t, name, &few[i], LAYERS, &first, more);
+		run(&t, name, i % 2 ? &few[k] : NULL, LAYERS, &second, again);
+		assert_true(second.n == 1 && second.loss[0] == one.loss[2] &&
+			    second.norm[0] == one.norm[2]);
+		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
+		same_file(&t, "whole/adapter_model.safetensors", file);
+		printf("%s, resumed %s%s: identical\n", few[i].name, i % 2 ? "on " : "alone",
+		       i % 2 ? few[k].name : "");
+	}
+	tiny_remove(&t);
+}
+
+/* In the order `fast` every way of adding up is within rounding of one process, and the same from
+ * run to run. */
+static void fast_is_within_rounding(void **state)
+{
+	(void)state;
+	static const char *const way[] = { "reduce=direct", "reduce=ring", "reduce=tree" };
+	struct tiny t;
+	struct record one = { 0 };
+	const char *more[] = { "gradient_accumulation_steps=7", "reduce_order=fast", "max_steps=3",
+			       NULL, NULL };
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "one", NULL, LAYERS, &one, more);
+	for (size_t k = 0; k < ARRAY_LEN(way); k++) {
+		static const size_t which[] = { 1, 3, 5 };
+		more[3] = way[k];
+		for (size_t i = 0; i < ARRAY_LEN(which); i++) {
+			struct record a = { 0 }, b = { 0 };
+			char name[64];
+			snprintf(name, sizeof name, "fast-%zu-%zu-a", k, i);
+			run(&t, name, &few[which[i]], LAYERS, &a, more);
+			snprintf(name, sizeof name, "fast-%zu-%zu-b", k, i);
+			run(&t, name, &few[which[i]], LAYERS, &b, more);
+			same_record(&a, &b, few[which[i]].name);
+			double d = difference(&one, &a);
+			printf("%-14s %-26s largest difference %.1e\n", way[k],
+			       few[which[i]].name, d);
+			assert_true(d < 1e-4);
+		}
+	}
+	tiny_remove(&t);
+}
+
+/* The members are threads of this process. With several OpenMP threads each they would wait for each
+ * other at every loop; libgomp reads the number when it is loaded. */
+static void one_thread_each(char **argv)
+{
+	if (getenv("OMP_NUM_THREADS"))
+		return;
+	setenv("OMP_NUM_THREADS", "1", 1);
+	execv("/proc/self/exe", argv);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	one_thread_each(argv);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lora_has_the_bits_of_one_process),
+		cmocka_unit_test(full_has_the_bits_of_one_process),
+		cmocka_unit_test(resume_on_another_grouping),
+		cmocka_unit_test(fast_is_within_rounding),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
