@@ -54,7 +54,7 @@ static struct play_result play(const struct sched *s, const struct play *p)
 /* The gradient before NORM, the value behind STEP; everything else stays as it was. */
 static void check_tied(struct instr_list *l, int stages, int stage)
 {
-	struct instr_list was = INSTR_LIST_INIT;
+	struct instr_list was = { 0 };
 	struct err e = { 0 };
 	const bool front = stage == 0, end = stage == stages - 1;
 	size_t n = l->n;
@@ -89,7 +89,7 @@ static void check_tied(struct instr_list *l, int stages, int stage)
  * flight as stated. */
 static void check_list(const struct sched *s, int stages, int chunks, int m, int stage)
 {
-	struct instr_list l = INSTR_LIST_INIT;
+	struct instr_list l = { 0 };
 	struct err e = { 0 };
 	int next_f[MAX_CHUNKS] = { 0 }, next_b[MAX_CHUNKS] = { 0 }, kept = 0, peak = 0;
 
@@ -348,7 +348,7 @@ static void test_tied(void **state)
 /* Lists that are broken are refused, never played. */
 static void broken(bool tied)
 {
-	struct instr_list l[2] = { INSTR_LIST_INIT, INSTR_LIST_INIT };
+	struct instr_list l[2] = { 0 };
 	struct err e = { 0 };
 	struct play p = unit(2, 1, 3);
 	struct play_result r;
@@ -426,7 +426,7 @@ static void test_broken(void **state)
 
 static void test_arguments(void **state)
 {
-	struct instr_list l = INSTR_LIST_INIT;
+	struct instr_list l = { 0 };
 	struct err e = { 0 };
 
 	(void)state;

@@ -85,9 +85,9 @@ static void run(const struct tiny *t, const char *name, const struct mixture *m,
 	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
 	if (m)
 		place(m, layers, &p);
-	const struct train_options o = {
-		.stop = &r->stop, .place = m ? &p.place : NULL, .act = DT_F32
-	};
+	const struct train_options o = { .stop = &r->stop,
+					 .place = m ? &p.place : NULL,
+					 .act = DT_F32 };
 	if (train_run(c, &o, &sink, &res, &e) < 0)
 		fail_msg("%s: %s", name, e.msg);
 	config_free(c);
@@ -180,12 +180,10 @@ static void compare(const struct tiny *t, const struct record *one, const struct
 static void lora_has_the_bits_of_one_process(void **state)
 {
 	(void)state;
-	static const char *const more[] = { "lora_dropout=0.2",
-					    "sample_packing=true",
-					    "gradient_accumulation_steps=7",
-					    "reduce_order=exact",
-					    "max_steps=3",
-					    NULL };
+	static const char *const more[] = {
+		"lora_dropout=0.2",   "sample_packing=true", "gradient_accumulation_steps=7",
+		"reduce_order=exact", "max_steps=3",         NULL
+	};
 	struct tiny t;
 	struct record one = { 0 };
 	tiny_make(&t, LAYERS, 60);
@@ -201,12 +199,10 @@ static void lora_has_the_bits_of_one_process(void **state)
 static void full_has_the_bits_of_one_process(void **state)
 {
 	(void)state;
-	static const char *const more[] = { "adapter=none",
-					    "load_in_4bit=false",
-					    "gradient_accumulation_steps=5",
-					    "reduce_order=exact",
-					    "max_steps=2",
-					    NULL };
+	static const char *const more[] = {
+		"adapter=none",       "load_in_4bit=false", "gradient_accumulation_steps=5",
+		"reduce_order=exact", "max_steps=2",        NULL
+	};
 	struct tiny t;
 	struct record one = { 0 };
 	tiny_make_tied(&t, LAYERS, 60);
@@ -224,11 +220,8 @@ static void resume_on_another_grouping(void **state)
 	(void)state;
 	static const char *const more[] = { "lora_dropout=0.1", "gradient_accumulation_steps=6",
 					    "reduce_order=exact", "max_steps=3", NULL };
-	static const char *const again[] = { "lora_dropout=0.1",
-					     "gradient_accumulation_steps=6",
-					     "max_steps=3",
-					     "resume_from_checkpoint=latest",
-					     NULL };
+	static const char *const again[] = { "lora_dropout=0.1", "gradient_accumulation_steps=6",
+					     "max_steps=3", "resume_from_checkpoint=latest", NULL };
 	struct tiny t;
 	struct record one = { 0 };
 	tiny_make(&t, LAYERS, 60);
@@ -274,16 +267,16 @@ static void fast_is_within_rounding(void **state)
 			run(&t, name, &few[which[i]], LAYERS, &b, more);
 			same_record(&a, &b, few[which[i]].name);
 			double d = difference(&one, &a);
-			printf("%-14s %-26s largest difference %.1e\n", way[k],
-			       few[which[i]].name, d);
+			printf("%-14s %-26s largest difference %.1e\n", way[k], few[which[i]].name,
+			       d);
 			assert_true(d < 1e-4);
 		}
 	}
 	tiny_remove(&t);
 }
 
-/* The members are threads of this process. With several OpenMP threads each they would wait for each
- * other at every loop; libgomp reads the number when it is loaded. */
+/* The members are threads of this process. With several OpenMP threads each they would wait for
+ * each other at every loop; libgomp reads the number when it is loaded. */
 static void one_thread_each(char **argv)
 {
 	if (getenv("OMP_NUM_THREADS"))

@@ -60,8 +60,8 @@ struct config_worker {
 
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
 
-/* Layers [start, end), in the order of the pipeline, on a worker, or on a group of workers that share
- * the microbatches; the last entry has is_last, whether it was given or not. */
+/* Layers [start, end), in the order of the pipeline, on a worker, or on a group of workers that
+ * share the microbatches; the last entry has is_last, whether it was given or not. */
 struct config_shard {
 	struct opt_list id;
 	struct opt_list shares; /* as they were written */

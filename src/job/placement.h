@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h - the part of a plan that is executed: which layers, schedule, recomputation and members
- * for which stage. A plan (plan/plan.h) has the predictions too.
+/* placement.h - the part of a plan that is executed: which layers, schedule, recomputation and
+ * members for which stage. A plan (plan/plan.h) has the predictions too.
  *
  * A row is a member of the pipeline: rows are numbered by stage and then by place in the group. */
 #ifndef HS_JOB_PLACEMENT_H
@@ -21,7 +21,8 @@ struct placement {
 	int stages, chunks;
 	/* chunk c of stage s holds [first[v], first[v+1]), v = c * stages + s */
 	int64_t first[CHUNKS_MOST + 1];
-	/* [stages] how many members hold each stage; NULL: one each. Borrowed, as all that follows */
+	/* [stages] how many members hold each stage; NULL: one each. Borrowed, as all that
+	 * follows */
 	const int *members;
 	const int *share;    /* [rows] of the group's microbatches (sched_deal); NULL: equal ones */
 	const char **device; /* [rows] "cpu" */

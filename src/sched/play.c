@@ -772,7 +772,7 @@ int sched_play(struct player *pl, const struct sched *s, const struct play *in, 
 		if (!mem_grow(&pl->list, &pl->list_cap, (size_t)in->stages, sizeof *pl->list))
 			return err_nomem(e, (size_t)in->stages * sizeof *pl->list, "the player");
 		for (size_t i = had; i < pl->list_cap; i++)
-			pl->list[i] = (struct instr_list)INSTR_LIST_INIT;
+			pl->list[i] = (struct instr_list){ 0 };
 		for (int i = 0; i < in->stages; i++) {
 			TRY(sched_build(s, &shape, i, 0, &pl->list[i], e));
 			if (in->tied)

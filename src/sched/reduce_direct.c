@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce_direct.c - each place owns a piece of a segment: it gets this piece of every term, adds them
- * in the order of the terms, and sends the sum to all others. Each member sends and receives about
- * 2 (n - 1) / n of the numbers where each has one term; in the order SUM_EXACT as many times the
- * first half as it has terms. One message needs no other first: good for small groups and long
+/* reduce_direct.c - each place owns a piece of a segment: it gets this piece of every term, adds
+ * them in the order of the terms, and sends the sum to all others. Each member sends and receives
+ * about 2 (n - 1) / n of the numbers where each has one term; in the order SUM_EXACT as many times
+ * the first half as it has terms. One message needs no other first: good for small groups and long
  * round trips.
  *
  * Numbers of a segment: term i has i, the sum has the number behind the last term. */

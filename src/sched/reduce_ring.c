@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce_ring.c - reduce-scatter and all-gather around a ring (Patarasuk and Yuan, "Bandwidth optimal
- * all-reduce algorithms for clusters of workstations", 2009): each member sends 2 (n - 1) / n of the
- * numbers, whatever the size of the group, to one neighbour, in 2 (n - 1) messages of which each
- * waits for the one before.
+/* reduce_ring.c - reduce-scatter and all-gather around a ring (Patarasuk and Yuan, "Bandwidth
+ * optimal all-reduce algorithms for clusters of workstations", 2009): each member sends 2 (n - 1) /
+ * n of the numbers, whatever the size of the group, to one neighbour, in 2 (n - 1) messages of
+ * which each waits for the one before.
  *
  * The sum of piece p begins with the terms of place p + 1 and ends with those of place p: the same
  * bits for the same groups. A member without terms adds zeros. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce_tree.c - a binomial tree: sums go to place 0 in log2 n rounds, and its result comes back the
- * same way. All numbers travel twice over each link of the tree: for large groups and few numbers,
- * where the number of messages one after the other is what counts.
+/* reduce_tree.c - a binomial tree: sums go to place 0 in log2 n rounds, and its result comes back
+ * the same way. All numbers travel twice over each link of the tree: for large groups and few
+ * numbers, where the number of messages one after the other is what counts.
  *
  * Place p adds the sums of p + 1, p + 2, p + 4, .. in this order. A member without terms adds
  * zeros. */

@@ -85,7 +85,7 @@ void instr_list_release(struct instr_list *l)
 {
 	mem_free(l->item);
 	mem_free(l->deal);
-	*l = (struct instr_list)INSTR_LIST_INIT;
+	*l = (struct instr_list){ 0 };
 }
 
 /* ---- the shape ---- */
@@ -332,7 +332,7 @@ int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int mic
 
 int sched_in_flight(const struct sched *s, const struct sched_shape *h, int stage, int place)
 {
-	struct instr_list l = INSTR_LIST_INIT;
+	struct instr_list l = { 0 };
 	struct err ignored = { 0 };
 	int length = h->stages, at = stage, kept = 0, most = 0;
 	if (!h->members)

@@ -6,12 +6,12 @@
  * clock, no link, no global. The worker executes the list, the player (play.h) simulates the same
  * list; the schedule is described nowhere else.
  *
- * Stages and chunks. A stage is held by one member or by a group. `interleaved` cuts it into several
- * chunks that do not follow each other in the model (Narayanan et al. 2021, section 2.2: "model
- * chunks"); in every other schedule a stage is one chunk. The model passes the chunks in the order
- * of their numbers: chunk c of stage s has the number c * stages + s. The front of the model belongs
- * to number 0, its end to the last. Nothing is sent with one stage: its chunks follow each other in
- * one process.
+ * Stages and chunks. A stage is held by one member or by a group. `interleaved` cuts it into
+ * several chunks that do not follow each other in the model (Narayanan et al. 2021, section 2.2:
+ * "model chunks"); in every other schedule a stage is one chunk. The model passes the chunks in the
+ * order of their numbers: chunk c of stage s has the number c * stages + s. The front of the model
+ * belongs to number 0, its end to the last. Nothing is sent with one stage: its chunks follow each
+ * other in one process.
  *
  * Groups. Each microbatch of a stage is run by one member of its group, by their shares
  * (sched_deal). A member's list is the list of its stage without the microbatches of the others. So
@@ -30,7 +30,8 @@
  *                        activations share a direction. So the executor keeps what arrived under
  *                        (kind, microbatch, chunk).
  *   SEND_SUMS            behind the member's last backward of a chunk, in a group: hand its
- *                        gradients of the chunk to the other members, each the part that it adds up.
+ *                        gradients of the chunk to the other members, each the part that it adds
+ *                          up.
  *   REDUCE               wait until the chunk's gradients are the sum over the group.
  *   NORM                 the gradients of all chunks are complete: report this stage's part of the
  *                        global norm.
@@ -45,8 +46,8 @@
  * and behind STEP:
  *   SEND_TIED_VALUE, RECV_TIED_VALUE  the new value, from the front to the end
  * Their microbatch and chunk are -1. One stage alone sends nothing. In groups every member of the
- * front gets the gradient from one member of the end, and every member of the end the value from one
- * of the front.
+ * front gets the gradient from one member of the end, and every member of the end the value from
+ * one of the front.
  *
  * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in
  * the order of the microbatches, 0, 1, .. m-1 (gpipe too, which elsewhere often runs them in
@@ -63,8 +64,8 @@ struct err;
 
 #define INSTR_KINDS(X)                                                                             \
 	X(FORWARD)                                                                                 \
-	X(BACKWARD) X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(SEND_SUMS) X(REDUCE)       \
-		X(NORM) X(STEP)
+	X(BACKWARD)                                                                                \
+	X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(SEND_SUMS) X(REDUCE) X(NORM) X(STEP)
 #define INSTR_TIED_KINDS(X)                                                                        \
 	X(SEND_TIED_GRAD) X(RECV_TIED_GRAD) X(SEND_TIED_VALUE) X(RECV_TIED_VALUE)
 
@@ -83,17 +84,13 @@ struct instr {
 	int place; /* of the other member in that stage's group; else -1 */
 };
 
+/* One of zeros is empty. */
 struct instr_list {
 	struct instr *item;
 	size_t n, cap;
 	int *deal; /* private: who runs which microbatch, here and on the stages beside */
 	size_t deal_cap;
 };
-
-#define INSTR_LIST_INIT                                                                            \
-	{                                                                                          \
-		0                                                                                  \
-	}
 
 /* The shape of a pipeline. */
 struct sched_shape {
@@ -143,8 +140,8 @@ const struct sched *sched_default(void);
  * largest share[k] / sum * (i + 1) less what it already has; of equal ones the lower place.
  * `share` NULL: equal ones. Whoever has share 0 gets none. */
 void sched_deal(const int *share, int n, int microbatches, int *place_p);
-/* The number of microbatches that a group of n works on at once, about: those that the others finish
- * while the slowest does one; at most 2 n. 1 for one member. */
+/* The number of microbatches that a group of n works on at once, about: those that the others
+ * finish while the slowest does one; at most 2 n. 1 for one member. */
 int sched_depth(const int *share, int n);
 
 /* The complete list of one member. `out` is emptied first and keeps its memory, so building again
@@ -161,9 +158,10 @@ int sched_add_tied(const struct sched_shape *shape, int stage, int place, struct
 		   struct err *e);
 void instr_list_release(struct instr_list *l);
 
-/* The largest number of microbatch activations in flight on a member: between the begin of a FORWARD
- * and the end of its BACKWARD. Each is of one chunk. Messages that have arrived before their
- * FORWARD are not counted; there are at most as many of them as the sending stage may be ahead. */
+/* The largest number of microbatch activations in flight on a member: between the begin of a
+ * FORWARD and the end of its BACKWARD. Each is of one chunk. Messages that have arrived before
+ * their FORWARD are not counted; there are at most as many of them as the sending stage may be
+ * ahead. */
 int sched_in_flight(const struct sched *s, const struct sched_shape *shape, int stage, int place);
 /* The same for stages of one member each. */
 int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int microbatches,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sum.h - the order in which the gradients of a step's microbatches are added, so that a sum has the
- * same bits wherever its terms were computed.
+/* sum.h - the order in which the gradients of a step's microbatches are added, so that a sum has
+ * the same bits wherever its terms were computed.
  *
  * Float32 addition is not associative: an order has to be fixed. Two of them:
  *   fast    every member adds its own microbatches one after the other, in their order; then the

@@ -39,8 +39,8 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 int job_plan_make(struct job_plan *p, bool execute, struct err *e);
 void job_plan_release(struct job_plan *p); /* profile included */
 /* The plan as rows (job/placement.h) of the workers seat[0..n): worker[k] is the index of the one
- * that gets row k (room for n). Allocated in `a`. ERR_USAGE when the plan names a device that belongs to none
- * of them. */
+ * that gets row k (room for n). Allocated in `a`. ERR_USAGE when the plan names a device that
+ * belongs to none of them. */
 int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 		   const struct welcome *caps, int n, struct arena *a, struct placement *place,
 		   int *worker, struct err *e);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "coord/join.h"
 #include "coord/profiler.h"
-#include "sched/reduce.h"
+#include "train/reduction.h"
 #include "train/round.h"
 #include "train/samples.h"
 #include "train/save.h"
@@ -372,49 +372,6 @@ static int choose_placement(struct trainer *t, struct err *e)
 	return session_assign(t->ses, t->place, worker, e);
 }
 
-/* In which order gradients are added: the checkpoint's, else the configuration's, else (auto) exact
- * for an adapter, whose gradients are small beside the model, and for one process alone. */
-static int choose_reduction(struct trainer *t, const char *resume, struct err *e)
-{
-	static const enum sum_order asked[] = {
-		[ORDER_EXACT] = SUM_EXACT, [ORDER_FAST] = SUM_FAST
-	};
-	const struct config *c = t->cfg;
-	struct rules *rules = &t->st.rules;
-	const bool groups = placement_rows(t->place) > t->place->stages;
-	int most = 1;
-	for (int k = 0; k < t->place->stages; k++) {
-		int n = placement_row(t->place, k + 1) - placement_row(t->place, k);
-		most = n > most ? n : most;
-	}
-	if (c->reduce_order != ORDER_AUTO && !resume)
-		rules->reduce = asked[c->reduce_order];
-	else if (!resume)
-		rules->reduce = t->job->opt.train_all && groups ? SUM_FAST : SUM_EXACT;
-	else if (c->reduce_order != ORDER_AUTO && rules->reduce != (int)asked[c->reduce_order])
-		return err_set(
-			e, ERR_USAGE,
-			"%s: 'reduce_order' is %s, but the run that is resumed began with %s: "
-			"leave the key out",
-			c->path, sum_order_name(asked[c->reduce_order]),
-			sum_order_name(rules->reduce));
-	const struct reducer *how = reducer_find(c->reduce);
-	if (!how) /* auto */
-		how = rules->reduce == SUM_FAST && most > 4 ? &reducer_ring : &reducer_direct;
-	if (rules->reduce == SUM_EXACT && !how->exact)
-		return err_set(
-			e, ERR_USAGE,
-			"%s: 'reduce: %s' cannot keep the order 'exact': write 'reduce_order: "
-			"fast', or leave out 'reduce'",
-			c->path, how->name);
-	t->place->reduce_order = rules->reduce;
-	t->place->reducer = how->name;
-	if (groups)
-		log_info("gradients of a group are added %s, in the order '%s'", how->name,
-			 sum_order_name(rules->reduce));
-	return 0;
-}
-
 /* Passes seats and capabilities, by stage, to the sink before the first step. */
 static int report_begin(struct trainer *t, const char *resume, struct err *e)
 {
@@ -453,7 +410,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(join(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(choose_placement(t, e));
-	TRY(choose_reduction(t, resume, e));
+	TRY(reduction_choose(t->job, resume, &t->st.rules, t->place, e));
 	TRY(begin_rounds(t, e));
 	TRY(job_hash_base(t->job, e));
 	TRY(run_folder_begin(&t->saver.folder, e));

@@ -104,8 +104,8 @@ int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf
 /* RECV_TIED_GRAD: adds what comes to the gradient of `p`; RECV_TIED_VALUE: makes it its value. */
 int exchange_receive_tied(struct exchange *x, const struct instr *i, struct param *p,
 			  struct dmem *scratch, struct err *e);
-/* Numbers to and from a member of the same group (SUM). A message has a number of its own within the
- * chunk's sum; the receiver knows how many numbers it has. */
+/* Numbers to and from a member of the same group (SUM). A message has a number of its own within
+ * the chunk's sum; the receiver knows how many numbers it has. */
 int exchange_send_sum(struct exchange *x, int place, int chunk, uint32_t number, const float *v,
 		      size_t count, struct err *e);
 int exchange_receive_sum(struct exchange *x, int place, int chunk, uint32_t number, float *v,

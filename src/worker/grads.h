@@ -8,8 +8,8 @@
  *
  * In the order `fast` each pass adds to the parameters' own gradients, and nothing is done here. In
  * the order `exact` each pass makes its gradient from zero, which then becomes a node of the tree;
- * two nodes that belong together are added at once, so that about log2(microbatches) nodes are kept,
- * on the device. */
+ * two nodes that belong together are added at once, so that about log2(microbatches) nodes are
+ * kept, on the device. */
 #ifndef HS_WORKER_GRADS_H
 #define HS_WORKER_GRADS_H
 

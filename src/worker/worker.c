@@ -9,12 +9,12 @@
 #include "runtime/generate.h"
 #include "runtime/runtime.h"
 #include "worker/exchange.h"
-#include "worker/grads.h"
+#include "worker/group_sum.h"
 #include "worker/measure_serve.h"
-#include "runtime/memory_advice.h"
 #include "worker/orders.h"
 #include "sched/reduce.h"
 #include "worker/slots.h"
+#include "worker/worker_advice.h"
 #include "worker/worker_model.h"
 #include "worker/worker_times.h"
 
@@ -34,26 +34,13 @@ struct worker {
 	struct instr_list list;
 	struct sched_shape shape; /* of the pipeline in the current round */
 	int *shape_room;
-	/* The sum of gradients over the group: the arrays of the chunks, behind them that of the
-	 * head, and their reductions. */
-	struct grads *grads;           /* [chunks + 1] */
-	struct summing *sums;          /* [chunks + 1] */
-	struct sum_terms terms;        /* of the round */
+	struct group_sum sum;          /* of gradients, over microbatches and members */
 	bool planned, train, finished; /* train: the current round has a backward half */
 	uint64_t trained;              /* the last step of training, for messages */
 	uint64_t parameters;           /* bytes on the device when the whole stage has been built */
 	float *logits;                 /* (V), of a sampling round */
 	size_t logits_cap;
 };
-
-/* The reduction of an array of gradients, and what its functions need. */
-struct summing {
-	struct worker *w;
-	int chunk; /* or the number behind the last one: the head */
-	struct reduction r;
-};
-
-static bool in_group(const struct worker *w) { return w->exchange.beside.n > 1; }
 
 /* ---- a round ---- */
 
@@ -139,96 +126,6 @@ static int send_norms(struct worker *w, struct err *e)
 	return orders_say(&w->orders, FRAME_NORM, 0, w->orders.payload, n, e);
 }
 
-/* ---- the sum over the group ---- */
-
-static int own_numbers(void *ctx, size_t k, size_t first, size_t count, float *v, struct err *e)
-{
-	const struct summing *s = ctx;
-	return grads_download(&s->w->grads[s->chunk], k, first, count, v, e);
-}
-
-static int take_sum(void *ctx, size_t first, size_t count, const float *v, struct err *e)
-{
-	const struct summing *s = ctx;
-	return grads_upload(&s->w->grads[s->chunk], first, count, v, e);
-}
-
-static int send_numbers(void *ctx, int place, uint32_t number, const float *v, size_t count,
-			struct err *e)
-{
-	const struct summing *s = ctx;
-	return exchange_send_sum(&s->w->exchange, place, s->chunk, number, v, count, e);
-}
-
-static int receive_numbers(void *ctx, int place, uint32_t number, float *v, size_t count,
-			   struct err *e)
-{
-	const struct summing *s = ctx;
-	return exchange_receive_sum(&s->w->exchange, place, s->chunk, number, v, count, e);
-}
-
-static int begin_sums(struct worker *w, struct err *e)
-{
-	const struct plan_message *p = &w->plan;
-	const int chunks = p->crew.chunks;
-	w->grads = mem_array((size_t)chunks + 1, sizeof *w->grads);
-	w->sums = mem_array((size_t)chunks + 1, sizeof *w->sums);
-	if (!w->grads || !w->sums)
-		return err_nomem(e, (size_t)chunks * sizeof *w->sums, "the sums of gradients");
-	for (int c = 0; c <= chunks; c++) {
-		struct summing *s = &w->sums[c];
-		struct stage *of = &w->model.chunk[c < chunks ? c : chunks - 1];
-		TRY(grads_init(&w->grads[c], of, c == chunks, p->reduce_order, e));
-		*s = (struct summing){ .w = w, .chunk = c };
-		s->r = (struct reduction){ .how = reducer_find(p->reducer),
-					   .io = { own_numbers, take_sum, send_numbers,
-						   receive_numbers, s },
-					   .terms = &w->terms,
-					   .me = plan_place(p),
-					   .n = crew_group_size(&p->crew, plan_stage(p)),
-					   .count = w->grads[c].count };
-	}
-	return 0;
-}
-
-/* The terms of this round's sums; *messages_p: how many messages they can bring. */
-static int round_sums(struct worker *w, size_t *messages_p, struct err *e)
-{
-	*messages_p = 0;
-	for (int c = 0; c <= w->model.chunks; c++)
-		grads_reset(&w->grads[c]);
-	if (!in_group(w) || !w->train)
-		return 0;
-	/* the list's own deal begins with this stage's */
-	TRY(sum_terms_find(&w->terms, w->plan.reduce_order, w->list.deal, w->shape.microbatches,
-			   e));
-	for (int c = 0; c <= w->model.chunks; c++)
-		*messages_p += reduce_receives(&w->sums[c].r);
-	return 0;
-}
-
-/* The arrays of a chunk are its own and, at the end of the model, the head's. */
-static int last_array(const struct worker *w, int chunk)
-{
-	return w->model.chunk[chunk].end ? w->model.chunks : chunk;
-}
-
-static int send_sums(struct worker *w, const struct instr *i, struct err *e)
-{
-	for (int c = i->chunk; c <= last_array(w, i->chunk); c++) {
-		TRY(grads_close(&w->grads[c], &w->terms, plan_place(&w->plan), e));
-		TRY(reduce_begin(&w->sums[c].r, e));
-	}
-	return 0;
-}
-
-static int reduce_sums(struct worker *w, const struct instr *i, struct err *e)
-{
-	for (int c = i->chunk; c <= last_array(w, i->chunk); c++)
-		TRY(reduce_finish(&w->sums[c].r, e));
-	return 0;
-}
-
 static int apply_step(struct worker *w, struct err *e)
 {
 	struct step_message m;
@@ -275,19 +172,12 @@ static int pass_to_next_chunk(struct worker *w, const struct instr *i, bool forw
 	return 0;
 }
 
-/* A pass has computed the gradients of an array for a microbatch. */
-static int gradients_made(struct worker *w, int array, int m, struct err *e)
-{
-	TRY(grads_add(&w->grads[array], m, e));
-	return in_group(w) || m + 1 < w->shape.microbatches ? 0 : grads_finish(&w->grads[array], e);
-}
-
 static int forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
 	const bool end = sl->stage->end;
 	TRY(stage_forward(sl, e));
 	if (end && w->train)
-		TRY(gradients_made(w, w->model.chunks, i->microbatch, e));
+		TRY(group_sum_head(&w->sum, i->microbatch, e));
 	if (end) {
 		TRY(send_loss(w, i, sl, e));
 		if (!w->train)
@@ -304,7 +194,7 @@ static int backward(struct worker *w, const struct instr *i, struct slot *sl, st
 {
 	const bool front = sl->stage->front;
 	TRY(stage_backward(sl, e));
-	TRY(gradients_made(w, i->chunk, i->microbatch, e));
+	TRY(group_sum_backward(&w->sum, i->chunk, i->microbatch, e));
 	if (front)
 		slots_free(&w->slots, sl);
 	else
@@ -316,9 +206,9 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 {
 	struct slot *sl;
 	if (i->kind == INSTR_SEND_SUMS)
-		return send_sums(w, i, e);
+		return group_sum_send(&w->sum, i->chunk, e);
 	if (i->kind == INSTR_REDUCE)
-		return reduce_sums(w, i, e);
+		return group_sum_finish(&w->sum, i->chunk, e);
 	if (i->kind == INSTR_NORM)
 		return send_norms(w, e);
 	if (i->kind == INSTR_STEP)
@@ -397,7 +287,6 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	TRY(orders_take_batch(&w->orders, f, e));
 	const struct batch_head *h = &w->orders.batch[f->microbatch].head;
 	uint32_t microbatches = h->microbatches;
-	size_t sums;
 	w->train = h->round == ROUND_TRAIN;
 	if (w->train)
 		w->trained = h->step;
@@ -414,8 +303,9 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 		TRY(sched_build_forward(&w->shape, stage, place, &w->list, e));
 	if (w->train && c->tied)
 		TRY(sched_add_tied(&w->shape, stage, place, &w->list, e));
-	TRY(round_sums(w, &sums, e));
-	TRY(exchange_round(&w->exchange, &w->list, sums, e));
+	/* the list's own deal begins with this stage's */
+	TRY(group_sum_round(&w->sum, w->train, w->list.deal, (int)microbatches, e));
+	TRY(exchange_round(&w->exchange, &w->list, group_sum_messages(&w->sum), e));
 	TRY(run_list(w, e));
 	for (uint32_t m = 0; m < microbatches; m++) /* those that other members ran */
 		TRY(need_batch(w, (int)m, e));
@@ -482,7 +372,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	TRY(worker_model_build(&w->model, w->dev, &w->plan, &src, e));
 	worker_model_between(&w->model, exchange_between_layers, &w->exchange);
 	w->parameters = w->dev->mem_used;
-	TRY(begin_sums(w, e));
+	TRY(group_sum_begin(&w->sum, &w->exchange, &w->model, e));
 	const struct crew *c = &w->plan.crew;
 	w->shape_room = mem_array((size_t)(c->stages + c->n), sizeof *w->shape_room);
 	if (!w->shape_room)
@@ -586,16 +476,8 @@ static void worker_release(struct worker *w)
 	beat_stop(&w->beat);
 	exchange_release(&w->exchange);
 	slots_release(&w->slots);
-	for (int c = 0; c <= w->model.chunks; c++) {
-		if (w->grads)
-			grads_release(&w->grads[c]);
-		if (w->sums)
-			reduce_release(&w->sums[c].r);
-	}
-	mem_free(w->grads);
-	mem_free(w->sums);
+	group_sum_release(&w->sum);
 	mem_free(w->shape_room);
-	sum_terms_release(&w->terms);
 	worker_model_release(&w->model);
 	orders_release(&w->orders);
 	instr_list_release(&w->list);
@@ -604,33 +486,6 @@ static void worker_release(struct worker *w)
 	plan_message_release(&w->plan);
 	dev_close(w->dev);
 	mem_free(w);
-}
-
-static void advise(struct worker *w, struct err *e)
-{
-	const struct crew *c = &w->plan.crew;
-	const struct orders *o = &w->orders;
-	struct dev_caps caps;
-	struct err ignored = { 0 };
-	if (!w->dev || dev_caps(w->dev, &caps, &ignored) < 0)
-		return;
-	int stage = plan_stage(&w->plan);
-	struct memory_ask a = { .cfg = &w->plan.cfg,
-				.opt = &w->plan.opt,
-				.end = plan_is_end(&w->plan),
-				.parameters = w->parameters,
-				.there = w->dev->mem_used + caps.mem_free };
-	for (int k = 0; k < c->chunks; k++) {
-		int v = chunk_number(c->stages, stage, k);
-		a.layers += w->plan.first[v + 1] - w->plan.first[v];
-	}
-	for (size_t m = 0; m < o->have_cap; m++)
-		if (o->have[m] && o->batch[m].head.n > a.tokens)
-			a.tokens = o->batch[m].head.n;
-	if (w->shape.microbatches)
-		a.in_flight = sched_in_flight(sched_find(w->plan.schedule), &w->shape, stage,
-					      plan_place(&w->plan));
-	memory_advice(&a, e);
 }
 
 int worker_run(const struct worker_env *env, struct err *e)
@@ -651,7 +506,7 @@ int worker_run(const struct worker_env *env, struct err *e)
 	if (rc >= 0)
 		rc = serve_job(w, e);
 	if (rc == ERR_NOMEM)
-		advise(w, e);
+		worker_advice(&w->plan, &w->orders, &w->shape, w->dev, w->parameters, e);
 	if (rc < 0 && e->code != ERR_CANCELLED && said) {
 		struct err ignored = { 0 };
 		size_t n;

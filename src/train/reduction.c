@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduction.c - see reduction.h. */
+#include "train/reduction.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "sched/reduce.h"
+
+enum { DIRECT_MOST = 4 /* members of a group that adds up directly, in the order `fast` */ };
+
+static int largest_group(const struct placement *p)
+{
+	int most = 1;
+	for (int k = 0; k < p->stages; k++) {
+		int n = placement_row(p, k + 1) - placement_row(p, k);
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+/* auto: exact for an adapter, whose gradients are small beside the model, and without groups. */
+static int choose_order(const struct job *j, bool resume, bool groups, struct rules *rules,
+			struct err *e)
+{
+	static const enum sum_order asked[] = { [ORDER_EXACT] = SUM_EXACT,
+						[ORDER_FAST] = SUM_FAST };
+	const struct config *c = j->cfg;
+	if (c->reduce_order == ORDER_AUTO) {
+		if (!resume)
+			rules->reduce = j->opt.train_all && groups ? SUM_FAST : SUM_EXACT;
+		return 0;
+	}
+	if (resume && rules->reduce != (int)asked[c->reduce_order])
+		return err_set(e, ERR_USAGE,
+			       "%s: 'reduce_order' is %s, but the run that is resumed began with %s: "
+			       "leave the key out",
+			       c->path, sum_order_name(asked[c->reduce_order]),
+			       sum_order_name(rules->reduce));
+	rules->reduce = asked[c->reduce_order];
+	return 0;
+}
+
+int reduction_choose(const struct job *j, bool resume, struct rules *rules, struct placement *p,
+		     struct err *e)
+{
+	const int most = largest_group(p);
+	TRY(choose_order(j, resume, most > 1, rules, e));
+	const struct reducer *how = reducer_find(j->cfg->reduce);
+	if (!how) /* auto */
+		how = rules->reduce == SUM_FAST && most > DIRECT_MOST ? &reducer_ring
+								       : &reducer_direct;
+	if (rules->reduce == SUM_EXACT && !how->exact)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'reduce: %s' cannot keep the order 'exact': write 'reduce_order: "
+			       "fast', or leave out 'reduce'",
+			       j->cfg->path, how->name);
+	p->reduce_order = rules->reduce;
+	p->reducer = how->name;
+	if (most > 1)
+		log_info("groups add up their gradients by '%s', in the order '%s'",
+			 how->name,
+			 sum_order_name(rules->reduce));
+	return 0;
+}
