@@ -22,8 +22,9 @@ static int largest_group(const struct placement *p)
 static int choose_order(const struct job *j, bool resume, bool groups, struct rules *rules,
 			struct err *e)
 {
-	static const enum sum_order asked[] = { [ORDER_EXACT] = SUM_EXACT,
-						[ORDER_FAST] = SUM_FAST };
+	static const enum sum_order asked[] = {
+		[ORDER_EXACT] = SUM_EXACT, [ORDER_FAST] = SUM_FAST
+	};
 	const struct config *c = j->cfg;
 	if (c->reduce_order == ORDER_AUTO) {
 		if (!resume)
@@ -31,11 +32,12 @@ static int choose_order(const struct job *j, bool resume, bool groups, struct ru
 		return 0;
 	}
 	if (resume && rules->reduce != (int)asked[c->reduce_order])
-		return err_set(e, ERR_USAGE,
-			       "%s: 'reduce_order' is %s, but the run that is resumed began with %s: "
-			       "leave the key out",
-			       c->path, sum_order_name(asked[c->reduce_order]),
-			       sum_order_name(rules->reduce));
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'reduce_order' is %s, but the run that is resumed began with %s: "
+			"leave the key out",
+			c->path, sum_order_name(asked[c->reduce_order]),
+			sum_order_name(rules->reduce));
 	rules->reduce = asked[c->reduce_order];
 	return 0;
 }
@@ -48,17 +50,17 @@ int reduction_choose(const struct job *j, bool resume, struct rules *rules, stru
 	const struct reducer *how = reducer_find(j->cfg->reduce);
 	if (!how) /* auto */
 		how = rules->reduce == SUM_FAST && most > DIRECT_MOST ? &reducer_ring
-								       : &reducer_direct;
+								      : &reducer_direct;
 	if (rules->reduce == SUM_EXACT && !how->exact)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'reduce: %s' cannot keep the order 'exact': write 'reduce_order: "
-			       "fast', or leave out 'reduce'",
-			       j->cfg->path, how->name);
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'reduce: %s' cannot keep the order 'exact': write 'reduce_order: "
+			"fast', or leave out 'reduce'",
+			j->cfg->path, how->name);
 	p->reduce_order = rules->reduce;
 	p->reducer = how->name;
 	if (most > 1)
-		log_info("groups add up their gradients by '%s', in the order '%s'",
-			 how->name,
+		log_info("groups add up their gradients by '%s', in the order '%s'", how->name,
 			 sum_order_name(rules->reduce));
 	return 0;
 }

@@ -51,12 +51,13 @@ int ways_check(const struct ways *w, const char *key, const char *text, char dia
 	}
 	snprintf(to, sizeof to, "%.*s", (int)(n - skip), text + skip);
 	snprintf(dial_p, NET_ADDRESS, "%.*s", (int)n, text);
-	if (!w->n || ((!own[0] || address_is_number(own)) &&
-		      may_dial(w, key, to, hash ? hash + 1 : "")))
+	if (!w->n ||
+	    ((!own[0] || address_is_number(own)) && may_dial(w, key, to, hash ? hash + 1 : "")))
 		return 0;
-	return err_set(e, ERR_PROTOCOL,
-		       "the coordinator says to connect to %.100s, which is not an address of that "
-		       "machine: it is not in this machine's configuration, and the machine has not "
-		       "signed it; copy the same configuration to all machines",
-		       to);
+	return err_set(
+		e, ERR_PROTOCOL,
+		"the coordinator says to connect to %.100s, which is not an address of that "
+		"machine: it is not in this machine's configuration, and the machine has not "
+		"signed it; copy the same configuration to all machines",
+		to);
 }
