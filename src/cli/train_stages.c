@@ -14,6 +14,9 @@
 
 struct shown {
 	const char *worker, *host, *address, *backend, *device, *layers;
+	int stage;
+	char label[16]; /* "0"; in a group "0.1" */
+	double share;   /* of its group's microbatches; NaN: it is alone */
 	bool encrypted;
 	uint64_t memory, memory_total;
 	double rate, latency; /* to the next stage */
@@ -25,8 +28,8 @@ struct shown {
 struct train_stages {
 	const struct config *c;
 	struct arena arena;
-	struct shown *stage;
-	int n;
+	struct shown *stage; /* [n] of each member, by stage and then by place */
+	int n, stages;
 	bool here; /* all in this process */
 	char coordinator[256], facts[256];
 	double last_s, sum_s, tokens;
@@ -66,7 +69,19 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 	s->address = arena_strdup(&t->arena, address);
 	s->backend = arena_strdup(&t->arena, given && strcmp(given, "auto") ? given : w->backend);
 	s->device = arena_strdup(&t->arena, w->device);
-	s->layers = layers_text(p, k, &t->arena);
+	const int stage = placement_stage_of(p, k), row = placement_row(p, stage),
+		  members = placement_row(p, stage + 1) - row;
+	int64_t shares = 0;
+	for (int j = 0; j < members; j++)
+		shares += p->share ? p->share[row + j] : 1;
+	s->stage = stage;
+	s->share =
+		members > 1 && shares ? (double)(p->share ? p->share[k] : 1) / (double)shares : NAN;
+	if (members > 1)
+		snprintf(s->label, sizeof s->label, "%d.%d", stage, k - row);
+	else
+		snprintf(s->label, sizeof s->label, "%d", stage);
+	s->layers = layers_text(p, stage, &t->arena);
 	if (!s->worker || !s->host || !s->address || !s->backend || !s->device || !s->layers)
 		return err_nomem(e, 256, "what is shown");
 	s->encrypted = seat && seat->key;
@@ -79,17 +94,18 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 static void set_predicted(struct train_stages *t, const struct job_plan *job_plan)
 {
 	const struct plan *plan = &job_plan->plan;
-	for (int k = 0; k < t->n && k < plan->stages; k++) {
-		const struct plan_member *m = &plan->stage[k].member[0];
-		struct shown *s = &t->stage[k];
-		s->plan_memory = (uint64_t)(m->memory_gib * (1 << 30));
-		s->plan_busy = m->busy;
-		if (k + 1 < plan->stages && !t->here) {
+	for (int k = 0, row = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members && row < t->n; i++, row++) {
+			const struct plan_member *m = &plan->stage[k].member[i];
+			struct shown *s = &t->stage[row];
+			s->plan_memory = (uint64_t)(m->memory_gib * (1 << 30));
+			s->plan_busy = m->busy;
+			if (k + 1 == plan->stages || t->here)
+				continue;
 			int next = plan->stage[k + 1].member[0].device;
 			s->plan_rate = profile_bandwidth(&job_plan->profile, m->device, next) * 1e9;
 			s->latency = profile_latency_ms(&job_plan->profile, m->device, next) / 1e3;
 		}
-	}
 	t->plan_s = plan->simulated_ms / 1e3;
 	t->plan_rate = plan->tokens_per_s;
 }
@@ -102,7 +118,8 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 	if (!t)
 		return err_nomem(e, sizeof *t, "what is shown");
 	t->c = c;
-	t->n = i->place->stages;
+	t->n = placement_rows(i->place);
+	t->stages = i->place->stages;
 	t->here = !i->seat;
 	if (i->seat && c->coordinator.hostname && c->coordinator.hostname[0])
 		snprintf(t->coordinator, sizeof t->coordinator, "%s", c->coordinator.hostname);
@@ -142,9 +159,9 @@ void train_stages_name(const struct train_stages *t, int stage, char *s, size_t 
 {
 	const struct shown *v = &t->stage[stage];
 	if (t->here)
-		snprintf(s, cap, "stage %d: %s", stage, v->backend);
+		snprintf(s, cap, "stage %s: %s", v->label, v->backend);
 	else
-		snprintf(s, cap, "stage %d: %.20s on %.20s, %.12s", stage, v->worker, v->host,
+		snprintf(s, cap, "stage %s: %.20s on %.20s, %.12s", v->label, v->worker, v->host,
 			 v->backend);
 }
 
@@ -172,7 +189,8 @@ static void fill_shares(const struct train_stages *t, bool mean, struct live_sta
 		const struct shown *v = &t->stage[k];
 		const struct train_stage *x = mean ? &v->sum : &v->last;
 		double s = mean ? t->sum_s : t->last_s;
-		out[k] = (struct live_stage){ .worker = v->worker,
+		out[k] = (struct live_stage){ .stage = v->label,
+					      .worker = v->worker,
 					      .host = v->host,
 					      .device = v->device[0] ? v->device : v->backend,
 					      .layers = v->layers,
@@ -228,21 +246,46 @@ static struct topology_device device_of(const struct train_stages *t, int k, siz
 					 .machine = machine,
 					 .backend = s->backend,
 					 .name = s->device,
-					 .stage = k,
+					 .stage = s->stage,
 					 .layers = s->layers,
-					 .front = k == 0,
-					 .end = k == t->n - 1,
-					 .share = NAN,
+					 .front = s->stage == 0,
+					 .end = s->stage == t->stages - 1,
+					 .share = s->share,
 					 .mem_need = s->memory ? s->memory : s->plan_memory,
 					 .mem_total = s->memory_total,
 					 .busy = measured ? s->sum.busy / t->sum_s : s->plan_busy };
+}
+
+static struct topology_link link_of(const struct train_stages *t, int from, int to)
+{
+	const struct shown *s = &t->stage[from];
+	return (struct topology_link){ .from = (size_t)from,
+				       .to = (size_t)to,
+				       .bandwidth = isfinite(s->plan_rate) ? s->plan_rate
+									   : s->last.best_rate,
+				       .latency = s->latency,
+				       .transport = t->here ? "in memory"
+						    : !strcmp(t->c->transport, "auto")
+							    ? NET_DEFAULT
+							    : t->c->transport,
+				       .encrypted = s->encrypted };
+}
+
+/* At most: between the groups of neighbouring stages. */
+static size_t count_links(const struct train_stages *t)
+{
+	size_t n = 1;
+	for (int k = 0; k < t->n; k++)
+		for (int j = k + 1; j < t->n; j++)
+			n += t->stage[j].stage == t->stage[k].stage + 1;
+	return n;
 }
 
 int train_stages_draw(const struct train_stages *t, const char *title, struct err *e)
 {
 	struct topology_machine *m = mem_array((size_t)t->n + 1, sizeof *m);
 	struct topology_device *d = mem_array((size_t)t->n, sizeof *d);
-	struct topology_link *l = mem_array((size_t)t->n, sizeof *l);
+	struct topology_link *l = mem_array(count_links(t), sizeof *l);
 	struct topology p = {
 		.title = title, .machine = m, .device = d, .ndevice = (size_t)t->n, .link = l
 	};
@@ -257,18 +300,10 @@ int train_stages_draw(const struct train_stages *t, const char *title, struct er
 	for (int k = 0; k < t->n; k++)
 		d[k] = device_of(t, k,
 				 machine_of(m, &p.nmachine, t->stage[k].host, t->stage[k].address));
-	for (int k = 0; k + 1 < t->n; k++)
-		l[p.nlink++] = (struct topology_link){
-			.from = (size_t)k,
-			.to = (size_t)k + 1,
-			.bandwidth = isfinite(t->stage[k].plan_rate) ? t->stage[k].plan_rate
-								     : t->stage[k].last.best_rate,
-			.latency = t->stage[k].latency,
-			.transport = t->here                            ? "in memory"
-				     : !strcmp(t->c->transport, "auto") ? NET_DEFAULT
-									: t->c->transport,
-			.encrypted = t->stage[k].encrypted
-		};
+	for (int k = 0; k < t->n; k++)
+		for (int j = k + 1; j < t->n; j++)
+			if (t->stage[j].stage == t->stage[k].stage + 1)
+				l[p.nlink++] = link_of(t, k, j);
 	int n = snprintf(line, sizeof line, "%s", t->facts);
 	if (t->sum_s > 0)
 		snprintf(line + n, sizeof line - (size_t)n, ": %.0f ms a step, %.0f tokens/s",

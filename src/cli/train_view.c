@@ -186,6 +186,9 @@ static void introduce_plan(struct train_view *v, const struct job_plan *p)
 {
 	const struct plan *plan = &p->plan;
 	struct buf out = BUF_INIT;
+	int devices = 0;
+	for (int k = 0; k < plan->stages; k++)
+		devices += plan->stage[k].members;
 	for (int i = 0; i < plan->left_outs; i++)
 		buf_addf(&out, "%s'%s'",
 			 i ? ", " : "; left out: ", p->profile.device[plan->left_out[i]].id);
@@ -194,11 +197,20 @@ static void introduce_plan(struct train_view *v, const struct job_plan *p)
 		       plan->stages, plan->stages == 1 ? "" : "s", plan->sched->name,
 		       plan->simulated_ms, plan->tokens_per_s, plan->planner, out.n ? out.p : "");
 	buf_release(&out);
-	for (int i = 0; plan->stages > 1 && i < plan->stages * plan->chunks; i++) {
+	for (int i = 0; devices > 1 && i < plan->stages * plan->chunks; i++) {
 		const struct plan_stage *s = &plan->stage[i % plan->stages];
-		train_view_say(v, "        layers %d to %d on '%s'%s", plan->first[i],
-			       plan->first[i + 1] - 1, p->profile.device[s->member[0].device].id,
+		struct buf on = BUF_INIT;
+		for (int k = 0; k < s->members; k++) {
+			const struct plan_member *m = &s->member[k];
+			buf_addf(&on, "%s'%s'", k ? ", " : "", p->profile.device[m->device].id);
+			if (s->members > 1)
+				buf_addf(&on, " (%d of %d microbatches)", m->microbatches,
+					 plan->microbatches);
+		}
+		train_view_say(v, "        layers %d to %d on %s%s", plan->first[i],
+			       plan->first[i + 1] - 1, on.n ? on.p : "",
 			       s->recompute ? ", recomputed in backward" : "");
+		buf_release(&on);
 	}
 }
 

@@ -62,7 +62,8 @@ static void put_devices(struct buf *b, const struct placement *p, int stage, int
 		for (int m = 0; deal && m < microbatches; m++)
 			mine += deal[m] == k;
 		buf_adds(b, k ? ", {\"id\": " : "{\"id\": ");
-		json_quote(b, p->device[row + k], strlen(p->device[row + k]));
+		const char *id = p->id ? p->id[row + k] : p->device[row + k];
+		json_quote(b, id, strlen(id));
 		if (deal)
 			buf_addf(b, ", \"microbatches\": %d", mine);
 		buf_adds(b, "}");

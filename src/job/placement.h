@@ -26,6 +26,7 @@ struct placement {
 	const int *members;
 	const int *share;    /* [rows] of the group's microbatches (sched_deal); NULL: equal ones */
 	const char **device; /* [rows] "cpu" */
+	const char **id;     /* [rows] of the worker; NULL: the device's name stands for it */
 	const char *schedule;
 	enum sum_order reduce_order; /* of gradients */
 	const char *reducer;         /* how groups add up (sched/reduce.h) */

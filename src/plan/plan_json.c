@@ -209,6 +209,8 @@ static int read_stage(const struct profile *p, const json_t *list, int v, const 
 		return err_set(e, ERR_INPUT, "%s: 'devices' must list 1 to %d devices", at,
 			       p->devices);
 	TRY(plan_stage_members(plan, v, (int)json_array_size(devices), e));
+	for (int i = 0; !s->sharded && i < s->members; i++)
+		s->member[i].state_share = 1; /* each has all of it */
 	for (int i = 0; i < s->members; i++)
 		TRY(read_member(p, json_array_get(devices, (size_t)i), at, plan,
 				s->members == 1 && !s->sharded, &s->member[i], e));

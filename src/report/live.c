@@ -77,7 +77,10 @@ static void busy_text(double share, bool utf8, char *s, size_t cap)
 
 static void fill(const struct live_stage *v, int stage, bool utf8, struct row *r)
 {
-	snprintf(r->cell[STAGE], CELL, "%d", stage);
+	if (v->stage)
+		snprintf(r->cell[STAGE], CELL, "%s", v->stage);
+	else
+		snprintf(r->cell[STAGE], CELL, "%d", stage);
 	text_clean(r->cell[WORKER], CELL, v->worker, columns[WORKER].most);
 	text_clean(r->cell[HOST], CELL, v->host, columns[HOST].most);
 	text_clean(r->cell[DEVICE], CELL, v->device, columns[DEVICE].most);
@@ -204,12 +207,14 @@ void live_table(const struct live_stage *v, int n, const struct live_look *look,
 void live_line(const struct live_stage *v, int n, struct buf *out)
 {
 	for (int i = 0; i < n; i++) {
-		char name[CELL], busy[16], wait[16], rate[CELL];
+		char name[CELL], busy[16], wait[16], rate[CELL], at[16];
+		snprintf(at, sizeof at, "%d", i);
 		text_clean(name, sizeof name, v[i].worker, columns[WORKER].most);
 		snprintf(busy, sizeof busy, "%.0f", 100 * known(v[i].busy));
 		snprintf(wait, sizeof wait, "%.0f", 100 * known(v[i].wait));
 		rate_text(v[i].rate, rate, sizeof rate);
-		buf_addf(out, "%s%d %s busy %s %% waiting %s %%%s%s", i ? "; " : "", i, name, busy,
-			 wait, rate[0] ? ", to next " : "", rate);
+		buf_addf(out, "%s%s %s busy %s %% waiting %s %%%s%s", i ? "; " : "",
+			 v[i].stage ? v[i].stage : at, name, busy, wait,
+			 rate[0] ? ", to next " : "", rate);
 	}
 }

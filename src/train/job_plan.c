@@ -177,7 +177,8 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 				     .share = share,
 				     .recompute = recompute };
 	place->device = arena_alloc(a, (size_t)n * sizeof *place->device);
-	if (!recompute || !members || !share || !place->device)
+	place->id = arena_alloc(a, (size_t)n * sizeof *place->id);
+	if (!recompute || !members || !share || !place->device || !place->id)
 		return err_nomem(e, (size_t)n * sizeof *place->device, "devices");
 	for (int v = 0; v <= all; v++)
 		place->first[v] = plan->first[v];
@@ -194,6 +195,7 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 				return w;
 			worker[row] = w;
 			share[row] = shares ? s->member[i].share : s->member[i].microbatches;
+			place->id[row] = seat[w].id;
 			place->device[row] = device_text(&seat[w], &caps[w], a);
 			if (!place->device[row])
 				return err_nomem(e, 512, "devices");

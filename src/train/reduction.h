@@ -9,7 +9,8 @@
 
 struct err;
 
-/* Fills rules->reduce and p's reduce_order and reducer. `resume`: rules are those of a checkpoint. */
+/* Fills rules->reduce and p's reduce_order and reducer. `resume`: rules are those of a
+ * checkpoint. */
 int reduction_choose(const struct job *j, bool resume, struct rules *rules, struct placement *p,
 		     struct err *e);
 
