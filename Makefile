@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # HeteroShard. `make` builds; `make deps` installs the packages it needs, `make install` the
 # program. `make test`, `make demo` and `make demo-mixed` install what they need, build and run.
-# Also: `make lint`, `make bench`, `make fuzz`.
+# Also: `make lint`, `make bench`, `make fuzz`, `make test-long`.
 #   PREFIX=/usr/local                 where `make install` puts bin/heteroshard (DESTDIR before it)
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
 #   T=NAME                            only tests, or fuzz targets, whose name contains NAME
@@ -169,6 +169,12 @@ ziglang: | $(DEPS_OK)
 		echo "the kernels are not compiled for all AMD cards: clang cannot be had"
 run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
+
+# What measures, and takes minutes; its figures stand in docs/measurements.md.
+LONG := test_attack_job
+.PHONY: test-long
+test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
+	@for t in $(LONG); do HS_LONG=1 $(BUILD)/tests/$$t || exit 1; done
 
 install: $(BIN)
 	@install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/heteroshard
