@@ -8,6 +8,7 @@
 #include "plan/profile.h"
 #include "support/site.h"
 #include "proto/measure_wire.h"
+#include "plan/unsure.h"
 #include "worker/measure_serve.h"
 #include "coord/profiler.h"
 #include "runtime/step_bench.h"
@@ -168,7 +169,7 @@ static void what_is_counted_is_what_a_stage_takes(void **state)
 		struct measure_request q = request(full);
 		struct measure_result r;
 		struct err e = { 0 };
-		check(measure_run("cpu", &q, &r, &e), &e);
+		check(measure_run("cpu", &q, NULL, &r, &e), &e);
 		assert_int_equal(r.points, 3);
 		assert_true(r.memory > r.used && r.threads > 0 && r.unified && r.name[0]);
 		for (int i = 0; i < r.points; i++) {
@@ -201,7 +202,7 @@ static void what_does_not_fit_is_said(void **state)
 	struct measure_result r;
 	struct err e = { 0 };
 	q.cfg.vocab = 1ll << 38; /* 32 TiB of embedding */
-	assert_int_equal(measure_run("cpu", &q, &r, &e), ERR_NOMEM);
+	assert_int_equal(measure_run("cpu", &q, NULL, &r, &e), ERR_NOMEM);
 	assert_non_null(strstr(e.msg, "fit"));
 }
 
@@ -332,18 +333,29 @@ static void absurd_results_are_refused(void **state)
 
 /* ---- the cache ---- */
 
+static unsigned char said[64 << 10];
+static size_t said_n;
+
+static int keep_answer(void *ctx, const void *payload, size_t n, struct err *e)
+{
+	(void)ctx, (void)e;
+	assert_true(n <= sizeof said);
+	memcpy(said, payload, n);
+	said_n = n;
+	return 0;
+}
+
 static struct measure_result serve(const struct site *s, const struct measure_request *q)
 {
-	static unsigned char out[64 << 10];
+	const struct measure_talk talk = { .say = keep_answer };
 	char dir[400];
 	struct err e = { 0 };
 	struct buf b = BUF_INIT;
 	struct measure_result r;
-	size_t n;
 	snprintf(dir, sizeof dir, "%s/cache", s->t.dir);
 	check(measure_request_write(q, config_json, &b, &e), &e);
-	check(measure_serve("cpu", dir, b.p, b.n, out, sizeof out, &n, &e), &e);
-	check(measure_result_read(out, n, &r, &e), &e);
+	check(measure_serve("cpu", dir, b.p, b.n, &talk, &e), &e);
+	check(measure_result_read(said, said_n, &r, &e), &e);
 	buf_release(&b);
 	return r;
 }
@@ -405,6 +417,136 @@ static void what_was_measured_is_remembered(void **state)
 	serve(&s, &q);
 	assert_int_equal(cached(&s, false), 2);
 	tiny_remove(&s.t);
+}
+
+/* ---- together with others ---- */
+
+struct others {
+	int begun, ended, asked;
+};
+
+static int all_are_ready(void *ctx, struct err *e)
+{
+	struct others *o = ctx;
+	(void)e;
+	assert_int_equal(o->ended + o->asked, 0);
+	o->begun++;
+	return 0;
+}
+
+static int has_result(void *ctx, const struct measure_result *r, struct err *e)
+{
+	struct others *o = ctx;
+	(void)e;
+	assert_int_equal(o->begun, 1);
+	assert_true(r->points == 1 && r->point[0].seconds[MEASURE_FORWARD] > 0);
+	assert_true(r->optimizer[MEASURE_LAYER] > 0);
+	o->ended++;
+	return 0;
+}
+
+static int some_still_measure(void *ctx, struct err *e)
+{
+	struct others *o = ctx;
+	(void)e;
+	assert_int_equal(o->ended, 1);
+	return ++o->asked < 20;
+}
+
+/* It waits for the others, gives its result away once, and computes on as long as they measure. */
+static void who_is_early_stays_busy(void **state)
+{
+	(void)state;
+	struct measure_request q = request(false);
+	struct measure_result r;
+	struct others o = { 0 };
+	struct err e = { 0 };
+	q.sizes = 1;
+	const struct measure_others others = { &o, all_are_ready, has_result, some_still_measure };
+	check(measure_run("cpu", &q, &others, &r, &e), &e);
+	assert_int_equal(o.begun, 1);
+	assert_int_equal(o.ended, 1);
+	assert_int_equal(o.asked, 20);
+}
+
+/* The answers of a worker that measures with others: ready, the result, and one to the call that
+ * ends the wait. */
+struct talk {
+	int calls, said;
+	size_t size[8];
+};
+
+static int keep_size(void *ctx, const void *payload, size_t n, struct err *e)
+{
+	struct talk *t = ctx;
+	(void)payload, (void)e;
+	assert_true(t->said < 8);
+	t->size[t->said++] = n;
+	return 0;
+}
+
+static int call(void *ctx, bool wait, struct err *e)
+{
+	struct talk *t = ctx;
+	(void)e;
+	assert_int_equal(wait, t->calls == 0);
+	return wait || t->calls > 3 ? (t->calls++, 1) : (t->calls++, 0);
+}
+
+static void what_a_worker_says_while_it_measures(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	struct measure_request q = request(false);
+	struct talk t = { 0 };
+	const struct measure_talk talk = { &t, keep_size, call };
+	struct buf b = BUF_INIT;
+	struct err e = { 0 };
+	q.sizes = 1;
+	q.sharing = 2;
+	check(measure_request_write(&q, config_json, &b, &e), &e);
+	check(measure_serve("cpu", s.t.dir, b.p, b.n, &talk, &e), &e);
+	assert_int_equal(t.said, 3);
+	assert_true(t.size[0] == 0 && t.size[1] > 0 && t.size[2] == 0);
+	check(measure_serve("cpu", s.t.dir, b.p, b.n, &talk, &e), &e); /* from the cache */
+	assert_int_equal(t.said, 4);
+	assert_int_equal(t.size[3], t.size[1]);
+	buf_release(&b);
+	tiny_remove(&s.t);
+}
+
+/* Every device is named, with its reason; an equal one on another machine is no reason. */
+static void each_unsure_device_is_named(void **state)
+{
+	(void)state;
+	struct profile_device d[4];
+	struct profile p = { .device = d, .devices = 4 };
+	const int machine[] = { 0, 0, 0, 3 };
+	const double ms[] = { 39, 38, 12, 12 };
+	char why[512];
+	for (int i = 0; i < 4; i++) {
+		d[i] = (struct profile_device){ .id = (const char *[]){ "a", "b", "c", "d" }[i],
+						.kind = "cpu",
+						.forward_ms = { .line = true, .slope = ms[i] / 3 },
+						.backward_ms = { .line = true,
+								 .slope = ms[i] * 2 / 3 } };
+		d[i].measured.samples = 1;
+		d[i].measured.sample[0] = (struct profile_sample){ .m = 1, .runs = 9 };
+	}
+	for (int i = 0; i < 3; i++)
+		assert_true(profile_unsure(&p, i, 1, machine, why, sizeof why));
+	assert_non_null(strstr(why, "'a' is an equal device of this machine and was 3.2 times as"));
+	assert_false(profile_unsure(&p, 3, 1, machine, why, sizeof why));
+	d[3].measured.sample[0].drift = 0.5;
+	d[3].measured.sample[0].spread = 0.3;
+	assert_true(profile_unsure(&p, 3, 1, machine, why, sizeof why));
+	assert_string_equal(why,
+			    "it changed by -33 % during the measurement; the runs differ by 30 %");
+	d[3].measured.sample[0] = (struct profile_sample){ .m = 1, .runs = 1 };
+	d[3].measured.residual = 0.2;
+	assert_true(profile_unsure(&p, 3, 1, machine, why, 60));
+	assert_int_equal(strlen(why), 59);
 }
 
 /* ---- is it this job's? ---- */
@@ -491,7 +633,10 @@ static void the_command_measures_one_device_and_a_cluster(void **state)
 	site_make(&s);
 	site_configuration(&s, "one", 0, "");
 	site_configuration(&s, "two", 2, "");
-	struct process w = site_start(&s, "profile", "one.yaml", NULL);
+	char cache_one[512], cache_b[512];
+	snprintf(cache_one, sizeof cache_one, "cache_dir=%s/cache-one", s.t.dir);
+	snprintf(cache_b, sizeof cache_b, "cache_dir=%s/cache-b", s.t.dir);
+	struct process w = site_start(&s, "profile", "one.yaml", cache_one, NULL);
 	must_succeed(&w);
 	assert_true(says(&w, "tokens/s"));
 	read_profile(&s, "one", &p);
@@ -500,13 +645,32 @@ static void the_command_measures_one_device_and_a_cluster(void **state)
 	assert_true(p.device[0].measured.samples >= 1 && p.device[0].measured.sample[0].ms[0] > 0);
 	assert_true(p.step_ms > 0 && p.digest && p.training && p.program);
 	profile_release(&p);
-	w = site_start(&s, "profile", "two.yaml", NULL); /* starts both workers itself */
+	/* starts worker 'a' itself */
+	struct process b = site_start(&s, "worker", "--worker", "b", "two.yaml", cache_b, NULL);
+	until(&b, "listens");
+	w = site_start(&s, "profile", "two.yaml", NULL);
 	must_succeed(&w);
+	must_succeed(&b);
 	read_profile(&s, "two", &p);
 	assert_int_equal(p.devices, 2);
 	assert_string_equal(p.device[0].id, "a");
 	assert_int_equal(p.hosts, 2);
 	assert_true(profile_bandwidth(&p, 0, 1) > 0 && profile_bandwidth(&p, 0, 1) != 0.117);
+	/* Both are on this machine. When one has to measure, the other one measures too. */
+	double before[2], after[2];
+	for (int i = 0; i < 2; i++)
+		before[i] = p.device[i].measured.sample[0].ms[0];
+	profile_release(&p);
+	assert_int_equal(cached(&s, true), 1);
+	b = site_start(&s, "worker", "--worker", "b", "two.yaml", cache_b, NULL);
+	until(&b, "listens");
+	w = site_start(&s, "profile", "two.yaml", NULL);
+	must_succeed(&w);
+	must_succeed(&b);
+	read_profile(&s, "two", &p);
+	for (int i = 0; i < 2; i++)
+		after[i] = p.device[i].measured.sample[0].ms[0];
+	assert_true(before[0] != after[0] && before[1] != after[1]);
 	profile_release(&p);
 	w = site_start(&s, "profile", "--no-links", "two.yaml", NULL);
 	must_succeed(&w);
@@ -526,6 +690,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(requests_and_results_travel),
 		cmocka_unit_test(absurd_results_are_refused),
 		cmocka_unit_test(what_was_measured_is_remembered),
+		cmocka_unit_test(who_is_early_stays_busy),
+		cmocka_unit_test(what_a_worker_says_while_it_measures),
+		cmocka_unit_test(each_unsure_device_is_named),
 		cmocka_unit_test(a_profile_of_another_job_is_told),
 		cmocka_unit_test(the_command_measures_one_device_and_a_cluster),
 	};

@@ -163,27 +163,6 @@ static void print_profile(const struct profile *p, int m)
 	print_links(p);
 	printf("\nforward and backward: of one layer; head: norm, head and loss; tokens/s: the "
 	       "whole model on this device alone\n");
-	for (int i = 0; i < p->devices; i++) {
-		const struct profile_device *d = &p->device[i];
-		const struct profile_sample *s = sample_at(d, m);
-		if (s && fabs(s->drift) > 0.1)
-			cli_line(stdout,
-				 "%s: its speed drifted by %+.0f %% while it was measured\n", d->id,
-				 -100 * s->drift);
-		if (s && s->runs < 5)
-			cli_line(stdout, "%s: so slow that the time allowed %d run%s of a size\n",
-				 d->id, s->runs, s->runs > 1 ? "s" : "");
-		if (s && s->spread > 0.25)
-			cli_line(stdout,
-				 "%s: the runs differ by %.0f %%; measure again (--refresh) when "
-				 "the "
-				 "machine has nothing else to "
-				 "do\n",
-				 d->id, 100 * s->spread);
-		if (fabs(d->measured.residual) > 0.1)
-			cli_line(stdout, "%s: a small model took %.2f times the sum of its parts\n",
-				 d->id, 1 + d->measured.residual);
-	}
 }
 
 /* ---- files ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* profiler.c - see profiler.h. All workers measure at once: those that share a machine compete for
- * it, as they will in training. */
+ * it, as they will in training. They begin together, and who has its result computes on until all
+ * have theirs. So none of them may use a cached result while another one has to measure. */
 #include "coord/profiler.h"
 
 #include "base/buf.h"
@@ -14,6 +15,7 @@
 #include "coord/links_measure.h"
 #include "coord/session.h"
 #include "coord/weights_out.h"
+#include "plan/unsure.h"
 #include "proto/measure_wire.h"
 
 #include <math.h>
@@ -81,14 +83,36 @@ static void make_request(struct session *s, const struct profiler_options *o,
 
 /* ---- asking ---- */
 
+/* Workers on the machine of this one, with it. */
+static int workers_beside(const struct session *s, int worker)
+{
+	int n = 0;
+	for (int i = 0; i < session_members(s); i++)
+		n += machine_same_kernel(session_caps(s)[i].machine,
+					 session_caps(s)[worker].machine);
+	return n;
+}
+
+/* Takes PROFILED. 1: with a result; 0: empty. */
 static int answer(struct session *s, int worker, struct measure_result *r, struct err *e)
 {
 	struct net_msg msg;
 	struct frame f;
 	TRY(session_recv(s, worker, FRAME_PROFILED, 0, &msg, &f, e));
-	int rc = r ? measure_result_read(f.payload, f.size, r, e) : 0;
+	int rc = f.size ? measure_result_read(f.payload, f.size, r, e) : 0;
+	rc = rc < 0 ? rc : f.size > 0;
 	net_msg_release(&msg);
-	return rc < 0 ? err_prefix(e, "%s", session_name(s, worker)) : 0;
+	return rc < 0 ? err_prefix(e, "%s", session_name(s, worker)) : rc;
+}
+
+static int answer_without_result(struct session *s, int worker, struct err *e)
+{
+	struct measure_result unwanted;
+	int rc = answer(s, worker, &unwanted, e);
+	return rc <= 0 ? rc
+		       : err_set(e, ERR_PROTOCOL,
+				 "%s: PROFILED with a result that was not asked for",
+				 session_name(s, worker));
 }
 
 /* The time of one message from every worker and one to every worker, as for the global norm of
@@ -100,7 +124,7 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 		int64_t begin = clock_now();
 		TRY(session_send_all(s, FRAME_PROFILE, 0, NULL, 0, e));
 		for (int w = 0; w < session_members(s); w++)
-			TRY(answer(s, w, NULL, e));
+			TRY(answer_without_result(s, w, e));
 		ms[i] = 1e3 * clock_seconds(clock_now() - begin);
 	}
 	*ms_p = stat_median(ms, PINGS);
@@ -122,39 +146,110 @@ static void show_time(void *ctx)
 			   (uint64_t)(1000 * (share < 0.98 ? share : 0.98)), 1000);
 }
 
+struct asking {
+	struct session *s;
+	const struct measure_request *q;
+	char *config;
+	struct measure_result *r; /* [members] */
+	bool *waits;              /* [members]: is ready, and measures when it is called */
+	struct buf out;
+};
+
+static int ask(struct asking *a, int w, bool refresh, struct err *e)
+{
+	struct measure_request mine = *a->q;
+	mine.refresh |= refresh;
+	mine.sharing = workers_beside(a->s, w);
+	TRY(measure_request_write(&mine, a->config, &a->out, e));
+	return session_send(a->s, w, FRAME_PROFILE, 0, 0, a->out.p, a->out.n, e);
+}
+
+/* Whether a worker on the same machine has no result yet. */
+static bool has_to_join_in(const struct asking *a, int w)
+{
+	for (int i = 0; i < session_members(a->s); i++)
+		if (a->waits[i] && machine_same_kernel(session_caps(a->s)[i].machine,
+						       session_caps(a->s)[w].machine))
+			return true;
+	return false;
+}
+
+/* Has every worker that shares its machine either done, with a result from its cache, or ready. */
+static int make_ready(struct asking *a, struct err *e)
+{
+	int n = session_members(a->s);
+	for (int w = 0; w < n; w++)
+		if (workers_beside(a->s, w) > 1)
+			TRY(ask(a, w, false, e));
+	for (int w = 0; w < n; w++)
+		if (workers_beside(a->s, w) > 1) {
+			int rc = answer(a->s, w, &a->r[w], e);
+			TRY(rc);
+			a->waits[w] = rc == 0;
+		}
+	bool *again = mem_array((size_t)n, sizeof *again);
+	int rc = again ? 0 : err_nomem(e, (size_t)n, "measurements");
+	for (int w = 0; w < n && rc >= 0; w++) {
+		again[w] = workers_beside(a->s, w) > 1 && !a->waits[w] && has_to_join_in(a, w);
+		if (again[w])
+			rc = ask(a, w, true, e);
+	}
+	for (int w = 0; w < n && rc >= 0; w++)
+		if (again[w]) {
+			rc = answer_without_result(a->s, w, e);
+			a->waits[w] = true;
+		}
+	mem_free(again);
+	return rc;
+}
+
+static int measure_together(struct asking *a, struct err *e)
+{
+	int n = session_members(a->s);
+	TRY(make_ready(a, e));
+	for (int w = 0; w < n; w++)
+		if (a->waits[w])
+			TRY(session_send(a->s, w, FRAME_PROFILE, 0, 0, NULL, 0, e));
+		else if (workers_beside(a->s, w) <= 1)
+			TRY(ask(a, w, false, e));
+	for (int w = 0; w < n; w++)
+		if (a->waits[w] || workers_beside(a->s, w) <= 1) {
+			int rc = answer(a->s, w, &a->r[w], e);
+			if (rc == 0)
+				return err_set(e, ERR_PROTOCOL, "%s: PROFILED without a result",
+					       session_name(a->s, w));
+			TRY(rc);
+		}
+	return 0;
+}
+
+/* Afterwards some compute on: round_trip() ends that. */
 static int ask_all(struct session *s, const struct profiler_options *o,
 		   const struct measure_request *q, struct measure_result *r, struct err *e)
 {
-	char *config = json_dumps(model_file_config(session_job(s)->file), JSON_COMPACT);
-	if (!config)
-		return err_nomem(e, 0, "the model's configuration");
-	struct buf out = BUF_INIT;
-	int rc = 0;
-	for (int w = 0; w < session_members(s) && rc >= 0; w++) {
-		struct measure_request mine = *q;
-		for (int i = 0; i < session_members(s); i++)
-			mine.sharing += machine_same_kernel(session_caps(s)[i].machine,
-							    session_caps(s)[w].machine);
-		rc = measure_request_write(&mine, config, &out, e);
-		if (rc >= 0)
-			rc = session_send(s, w, FRAME_PROFILE, 0, 0, out.p, out.n, e);
-	}
-	buf_release(&out);
-	free(config);
-	if (rc < 0)
-		return rc;
+	struct asking a = { .s = s,
+			    .q = q,
+			    .config = json_dumps(model_file_config(session_job(s)->file),
+						 JSON_COMPACT),
+			    .r = r,
+			    .waits = mem_array((size_t)session_members(s), sizeof *a.waits),
+			    .out = BUF_INIT };
 	struct clock_bar bar = { .o = o, .began = clock_now() };
+	int rc = a.config && a.waits ? 0 : err_nomem(e, 0, "the model's configuration");
+	for (int w = 0; w < session_members(s) && rc >= 0; w++)
+		a.waits[w] = false;
 	log_info("measuring %d device%s: at most about %.0f s, remembered for the next time",
 		 session_members(s), session_members(s) == 1 ? "" : "s", 1.5 * budget);
 	session_set_tick(s, show_time, &bar);
-	for (int w = 0; w < session_members(s) && rc >= 0; w++)
-		rc = answer(s, w, &r[w], e);
+	if (rc >= 0)
+		rc = measure_together(&a, e);
 	session_set_tick(s, NULL, NULL);
-	if (rc < 0)
-		return rc;
-	if (o->part)
+	buf_release(&a.out);
+	mem_free(a.waits);
+	free(a.config);
+	if (rc >= 0 && o->part)
 		o->part(o->ctx, "measuring the devices", 1, 1);
-	return 0;
+	return rc;
 }
 
 /* ---- curves ---- */
@@ -468,6 +563,29 @@ static int fill(struct session *s, const struct measure_request *q, const struct
 	return 0;
 }
 
+/* A warning for each device whose speed is unsure. */
+static int warn_unsure(struct session *s, const struct profile *p, struct err *e)
+{
+	int n = session_members(s), m = (int)session_job(s)->cfg->micro_batch_size;
+	int *machine = mem_array((size_t)n, sizeof *machine);
+	char why[512];
+	if (!machine)
+		return err_nomem(e, (size_t)n * sizeof *machine, "a profile");
+	for (int i = 0; i < n; i++) {
+		machine[i] = 0;
+		while (!machine_same_kernel(session_caps(s)[machine[i]].machine,
+					    session_caps(s)[i].machine))
+			machine[i]++;
+	}
+	for (int i = 0; i < n; i++)
+		if (profile_unsure(p, i, m, machine, why, sizeof why))
+			log_warn("the speed of '%s' is unsure: %s; measure again with 'heteroshard "
+				 "profile --refresh' when the machine has nothing else to do",
+				 p->device[i].id, why);
+	mem_free(machine);
+	return 0;
+}
+
 int profiler_run(struct session *s, const struct profiler_options *o, struct profile *p_p,
 		 struct err *e)
 {
@@ -477,14 +595,15 @@ int profiler_run(struct session *s, const struct profiler_options *o, struct pro
 	int rc = r ? 0 : err_nomem(e, (size_t)session_members(s) * sizeof *r, "measurements");
 	make_request(s, o, &q);
 	TRYOUT(rc);
-	TRYOUT(round_trip(s, &p.step_ms, e));
 	TRYOUT(ask_all(s, o, &q, r, e));
+	TRYOUT(round_trip(s, &p.step_ms, e));
 	TRYOUT(fill(s, &q, r, &p, e));
 	if (o->links && session_spec(s, 0)->kind != SEAT_THREAD)
 		TRYOUT(fill_links(s, o, &q, &p, e));
 	else
 		TRYOUT(assume_links(&p, e));
 	TRYOUT(profile_finish(&p, "the profile just measured", e));
+	TRYOUT(warn_unsure(s, &p, e));
 	*p_p = p;
 out:
 	mem_free(r);

@@ -42,6 +42,7 @@ struct measure_tokens {
 
 struct measuring {
 	const struct measure_request *q;
+	const struct measure_others *others; /* NULL: none */
 	struct measure_result *r;
 	struct dev *dev;
 	struct stage whole; /* front, `layers` layers, end */
@@ -605,6 +606,27 @@ static int build(struct measuring *p, const struct optimizer *o, struct err *e)
 	return rc;
 }
 
+/* Gives the result away and computes on, at the size of the job, while others measure. */
+static int stay_busy(struct measuring *p, struct err *e)
+{
+	const struct measure_others *o = p->others;
+	int m = p->r->point[0].m, rc;
+	for (int i = 0; i < p->r->points; i++)
+		m = p->q->needed > 0 && p->r->point[i].m == p->q->size[p->q->needed - 1]
+			    ? p->r->point[i].m
+			    : m;
+	TRY(o->end(o->ctx, p->r, e));
+	TRY(make_tokens(p, m, e));
+	TRY(make_message(p, e));
+	TRY(make_parts(p, e));
+	for (int k = 0; (rc = o->busy(o->ctx, e)) > 0; k = (k + 1) % KINDS) {
+		double t[3];
+		if (p->built[k])
+			TRY(run_pass(p, k, t, e));
+	}
+	return rc;
+}
+
 static int by_m(const void *a, const void *b)
 {
 	return ((const struct measure_point *)a)->m - ((const struct measure_point *)b)->m;
@@ -627,6 +649,8 @@ static int run(struct measuring *p, struct err *e)
 	r->used = caps.mem_total - caps.mem_free;
 	uint64_t free_before = caps.mem_free;
 	TRY(build(p, o, e));
+	if (p->others)
+		TRY(p->others->begin(p->others->ctx, e));
 	for (int times = 0; times < 2 && (!times || fabs(r->residual) > sum_allowed); times++) {
 		r->points = 0;
 		r->residual = 0;
@@ -641,17 +665,19 @@ static int run(struct measuring *p, struct err *e)
 	r->fixed += bytes_of(p->whole.inv_freq);
 	qsort(r->point, (size_t)r->points, sizeof *r->point, by_m);
 	count_bytes(p);
-	return time_optimizer(p, o, e);
+	TRY(time_optimizer(p, o, e));
+	return p->others ? stay_busy(p, e) : 0;
 }
 
-int measure_run(const char *device, const struct measure_request *q, struct measure_result *r_p,
-		struct err *e)
+int measure_run(const char *device, const struct measure_request *q,
+		const struct measure_others *others, struct measure_result *r_p, struct err *e)
 {
 	struct measuring *p = mem_zalloc(sizeof *p);
 	if (!p)
 		return err_nomem(e, sizeof *p, "measurements");
 	*r_p = (struct measure_result){ 0 };
 	p->q = q;
+	p->others = others;
 	p->r = r_p;
 	int rc = runtime_device(device, &p->dev, e);
 	if (rc >= 0) {

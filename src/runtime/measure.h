@@ -84,8 +84,20 @@ struct measure_result {
 	struct measure_point point[MEASURE_POINTS]; /* by m */
 };
 
-/* ERR_NOMEM when not even the first size fits. */
-int measure_run(const char *device, const struct measure_request *q, struct measure_result *r_p,
-		struct err *e);
+/* Others on this machine that measure at the same time. A device begins when all are ready, and
+ * computes on after its last measurement until all have finished: nobody measures with a larger
+ * part of the processor and the memory than it has in training. */
+struct measure_others {
+	void *ctx;
+	int (*begin)(void *ctx, struct err *e); /* returns when all are ready */
+	/* This device has its result. */
+	int (*end)(void *ctx, const struct measure_result *r, struct err *e);
+	/* 1: some still measure; 0: none does. */
+	int (*busy)(void *ctx, struct err *e);
+};
+
+/* `others` NULL: none. ERR_NOMEM when not even the first size fits. */
+int measure_run(const char *device, const struct measure_request *q,
+		const struct measure_others *others, struct measure_result *r_p, struct err *e);
 
 #endif

@@ -113,14 +113,65 @@ static int capabilities(const char *device, struct dev_caps *caps, struct err *e
 	return rc;
 }
 
-int measure_serve(const char *device, const char *cache_dir, const void *p, size_t n, void *out,
-		  size_t cap, size_t *n_p, struct err *e)
+struct serving {
+	const struct measure_talk *talk;
+	const char *path; /* in the cache; "": none */
+};
+
+static int answer(const struct serving *s, const struct measure_result *r, struct err *e)
+{
+	unsigned char b[CACHED_MOST];
+	size_t n;
+	TRY(measure_result_write(r, b, sizeof b, &n, e));
+	return s->talk->say(s->talk->ctx, b, n, e);
+}
+
+static int begin_together(void *ctx, struct err *e)
+{
+	const struct serving *s = ctx;
+	TRY(s->talk->say(s->talk->ctx, NULL, 0, e));
+	int rc = s->talk->called(s->talk->ctx, true, e);
+	return rc < 0 ? rc : 0;
+}
+
+static int end_together(void *ctx, const struct measure_result *r, struct err *e)
+{
+	const struct serving *s = ctx;
+	if (s->path[0])
+		remember(s->path, r);
+	return answer(s, r, e);
+}
+
+static int others_measure(void *ctx, struct err *e)
+{
+	const struct serving *s = ctx;
+	int rc = s->talk->called(s->talk->ctx, false, e);
+	return rc < 0 ? rc : !rc;
+}
+
+static int measure_anew(const char *device, const struct measure_request *q, struct serving *s,
+			struct err *e)
+{
+	struct measure_result r;
+	const struct measure_others others = { s, begin_together, end_together, others_measure };
+	bool together = q->sharing > 1;
+	int rc = measure_run(device, q, together ? &others : NULL, &r, e);
+	if (rc < 0)
+		return err_prefix(e, "measuring the device '%s'", device);
+	if (together) /* the result is sent; this answers the call that ended the wait */
+		return s->talk->say(s->talk->ctx, NULL, 0, e);
+	return end_together(s, &r, e);
+}
+
+int measure_serve(const char *device, const char *cache_dir, const void *p, size_t n,
+		  const struct measure_talk *talk, struct err *e)
 {
 	struct measure_request q;
 	struct measure_result r;
 	struct dev_caps caps;
 	struct err why = { 0 };
 	char dir[PATH_MAX - 80], path[PATH_MAX] = "", key[2 * HASH + 1];
+	struct serving s = { talk, path };
 	TRY(measure_request_read(p, n, &q, e));
 	TRY(capabilities(device, &caps, e));
 	make_key(device, &caps, p, n, key);
@@ -128,15 +179,9 @@ int measure_serve(const char *device, const char *cache_dir, const void *p, size
 		log_warn("measurements cannot be cached: %s", why.msg);
 	else if (cache_ready(dir, true))
 		snprintf(path, sizeof path, "%s/%s", dir, key);
-	if (path[0] && !q.refresh && recall(path, &r)) {
-		r.memory = caps.mem_total;
-		r.used = caps.mem_total - caps.mem_free;
-	} else {
-		int rc = measure_run(device, &q, &r, e);
-		if (rc < 0)
-			return err_prefix(e, "measuring the device '%s'", device);
-		if (path[0])
-			remember(path, &r);
-	}
-	return measure_result_write(&r, out, cap, n_p, e);
+	if (!path[0] || q.refresh || !recall(path, &r))
+		return measure_anew(device, &q, &s, e);
+	r.memory = caps.mem_total;
+	r.used = caps.mem_total - caps.mem_free;
+	return answer(&s, &r, e);
 }
