@@ -12,15 +12,15 @@ struct err;
 struct measure_talk {
 	void *ctx;
 	int (*say)(void *ctx, const void *payload, size_t n, struct err *e); /* PROFILED */
-	/* Takes the next PROFILE, which is empty. 1: it came; 0: it has not come (not with `wait`). */
+	/* Takes the next PROFILE, which is empty. 1: it came; 0: not yet (not with `wait`). */
 	int (*called)(void *ctx, bool wait, struct err *e);
 };
 
 /* Answers a request. An earlier measurement of the same device, program and job is taken from the
  * cache (`cache_dir` NULL: the default; measure_serve.c lists what must be the same). Where several
- * workers of the machine measure together and this one has to, there are three answers: an empty one
- * when it is ready; after the next PROFILE the result; and an empty one to the PROFILE after that,
- * until which it computes on. */
+ * workers of the machine measure together and this one has to, there are three answers: an empty
+ * one when it is ready; after the next PROFILE the result; and an empty one to the PROFILE after
+ * that, until which it computes on. */
 int measure_serve(const char *device, const char *cache_dir, const void *p, size_t n,
 		  const struct measure_talk *talk, struct err *e);
 
