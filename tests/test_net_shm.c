@@ -371,11 +371,11 @@ static void folders_that_are_refused(void **state)
 		if (how == 1)
 			assert_int_equal(chown(dir, NOBODY, NOBODY), 0);
 		OK(net_open("shm", NULL, &n, &err));
-		assert_int_equal(net_listen(n, "127.0.0.1:3001", NULL, &err), ERR_NET);
+		assert_int_equal(net_listen(n, "127.0.0.1:3001", NULL, &err), ERR_IO);
 		assert_non_null(strstr(err.msg, says[how]));
 		assert_non_null(strstr(err.msg, dir));
 		assert_null(strchr(err.msg, '\n'));
-		assert_int_equal(net_connect(n, "127.0.0.1:3001", NULL, SOON, &l, &err), ERR_NET);
+		assert_int_equal(net_connect(n, "127.0.0.1:3001", NULL, SOON, &l, &err), ERR_IO);
 		assert_non_null(strstr(err.msg, says[how]));
 		net_close(n, 0);
 		/* Where TCP is allowed it is used, and that is said once. */
@@ -404,7 +404,7 @@ static void folders_that_are_refused(void **state)
 	lengthy[150] = 0;
 	setenv("XDG_RUNTIME_DIR", lengthy, 1);
 	OK(net_open("shm", NULL, &n, &err));
-	assert_int_equal(net_listen(n, "127.0.0.1:3001", NULL, &err), ERR_NET);
+	assert_int_equal(net_listen(n, "127.0.0.1:3001", NULL, &err), ERR_IO);
 	assert_non_null(strstr(err.msg, "too long"));
 	assert_int_equal(net_listen(n, "192.0.2.1:3001", NULL, &err), ERR_USAGE);
 	assert_non_null(strstr(err.msg, "not an address of this machine"));

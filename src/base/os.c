@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define VARIABLE "HS_PARENT_PIPE" /* the number of the descriptor */
@@ -37,7 +38,33 @@ static char **environment_with(char *setting)
 
 int os_spawn_tied(const char *path, char *const *args, pid_t *pid_p, int *tie_p, struct err *e)
 {
+	return os_spawn_told(path, args, NULL, 0, pid_p, tie_p, e);
+}
+
+/* Whole, or false with errno. The reader may be gone, and that is no signal to this process. */
+static bool write_all(int fd, const void *p, size_t n)
+{
+	sigset_t broken, pending, before;
+	sigemptyset(&broken);
+	sigaddset(&broken, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &broken, &before);
+	const ssize_t k = write(fd, p, n); /* it fits the empty pipe */
+	const int code = errno;
+	if (k < 0 && code == EPIPE && sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE))
+		sigtimedwait(&broken, NULL, &(struct timespec){ 0 });
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = code;
+	return k == (ssize_t)n;
+}
+
+int os_spawn_told(const char *path, char *const *args, const void *say, size_t n, pid_t *pid_p,
+		  int *tie_p, struct err *e)
+{
 	int ends[2];
+	const uint32_t length = (uint32_t)n;
+	if (n > OS_SAID)
+		return err_set(e, ERR_INTERNAL, "starting '%s': %zu bytes to tell it, at most %d",
+			       path, n, OS_SAID);
 	char setting[sizeof VARIABLE + 16];
 	if (pipe(ends) < 0)
 		return err_sys(e, errno, "starting '%s'", path);
@@ -64,12 +91,42 @@ int os_spawn_tied(const char *path, char *const *args, pid_t *pid_p, int *tie_p,
 		close(ends[1]);
 		return err_sys(e, code, "starting '%s'", path);
 	}
+	/* A child that is gone already is found by waitpid(). */
+	if (write_all(ends[1], &length, sizeof length) && n)
+		write_all(ends[1], say, n);
 	*pid_p = pid;
 	*tie_p = ends[1];
 	return 0;
 }
 
 static int watched = -1;
+static unsigned char said[OS_SAID];
+static size_t nsaid;
+
+/* false: the parent is gone, or says what no parent says. */
+static bool read_all(void *to, size_t n)
+{
+	for (char *at = to; n;) {
+		const ssize_t k = read(watched, at, n);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return false;
+		at += k;
+		n -= (size_t)k;
+	}
+	return true;
+}
+
+/* The first thing in the pipe. */
+static bool listen_to_parent(void)
+{
+	uint32_t length;
+	if (!read_all(&length, sizeof length) || length > sizeof said || !read_all(said, length))
+		return false;
+	nsaid = length;
+	return true;
+}
 
 static void *watch(void *ctx)
 {
@@ -96,6 +153,8 @@ static void begin(void)
 		return;
 	watched = (int)fd;
 	unsetenv(VARIABLE); /* this process's own children must not inherit it */
+	if (!listen_to_parent())
+		kill(getpid(), SIGKILL); /* as if it had ended later */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, 64 << 10);
@@ -105,6 +164,21 @@ static void begin(void)
 		kill(getpid(), SIGKILL); /* no worker may stay behind */
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
+}
+
+const void *os_parent_said(size_t *n_p)
+{
+	os_die_with_parent();
+	*n_p = nsaid;
+	return nsaid ? said : NULL;
+}
+
+void os_parent_forget(void)
+{
+	volatile unsigned char *p = said;
+	for (size_t i = 0; i < sizeof said; i++)
+		p[i] = 0;
+	nsaid = 0;
 }
 
 bool os_die_with_parent(void)

@@ -56,9 +56,18 @@ bool os_net_namespace(char *out, size_t n);
  * The child is in a process group of its own (Ctrl-C is the parent's). `args` ends with NULL. The
  * parent keeps *tie_p open as long as the child shall live and closes it after waitpid(). */
 int os_spawn_tied(const char *path, char *const *args, pid_t *pid_p, int *tie_p, struct err *e);
+/* The same, and says `n` bytes (at most OS_SAID) to the child through that pipe: a secret that
+ * stands neither in its arguments nor in its environment. */
+enum { OS_SAID = 32 << 10 };
+int os_spawn_told(const char *path, char *const *args, const void *say, size_t n, pid_t *pid_p,
+		  int *tie_p, struct err *e);
 /* At the beginning of main(), behind the last exec of itself: when os_spawn_tied() started this
  * process, a thread waits from now on for the parent's end and ends the process with SIGKILL.
  * Returns whether it was started so. Calling it again changes nothing. */
 bool os_die_with_parent(void);
+/* What the parent said to a process that was started so; NULL: nothing. It stays valid until
+ * os_parent_forget(), which overwrites it. */
+const void *os_parent_said(size_t *n_p);
+void os_parent_forget(void);
 
 #endif

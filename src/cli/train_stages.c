@@ -15,8 +15,9 @@
 struct shown {
 	const char *worker, *host, *address, *backend, *device, *layers;
 	int stage;
-	char label[16]; /* "0"; in a group "0.1" */
-	double share;   /* of its group's microbatches; NaN: it is alone */
+	char label[16];      /* "0"; in a group "0.1" */
+	double share;        /* of its group's microbatches; NaN: it is alone */
+	const char *machine; /* equal texts: processes of one machine (net/interfaces.h) */
 	bool encrypted;
 	uint64_t memory, memory_total;
 	double rate, latency; /* to the next stage */
@@ -82,7 +83,9 @@ static int fill(struct train_stages *t, const struct train_info *i, int k, struc
 	else
 		snprintf(s->label, sizeof s->label, "%d", stage);
 	s->layers = layers_text(p, stage, &t->arena);
-	if (!s->worker || !s->host || !s->address || !s->backend || !s->device || !s->layers)
+	s->machine = arena_strdup(&t->arena, w->machine);
+	if (!s->worker || !s->host || !s->address || !s->backend || !s->device || !s->layers ||
+	    !s->machine)
 		return err_nomem(e, 256, "what is shown");
 	s->encrypted = seat && seat->key;
 	s->memory_total = w->memory;
@@ -238,6 +241,23 @@ static size_t machine_of(struct topology_machine *m, size_t *n, const char *host
 	return k;
 }
 
+/* Between two workers: processes of one machine share memory unless the user chose another
+ * transport. */
+static bool through_memory(const struct train_stages *t, int from, int to)
+{
+	const char *a = t->stage[from].machine, *b = t->stage[to].machine;
+	return !t->here && a[0] && !strcmp(a, b) &&
+	       (!strcmp(t->c->transport, "auto") || !strcmp(t->c->transport, "shm"));
+}
+
+static const char *way_between(const struct train_stages *t, int from, int to)
+{
+	return t->here                            ? "in memory"
+	       : through_memory(t, from, to)      ? "shared memory"
+	       : !strcmp(t->c->transport, "auto") ? NET_DEFAULT
+						  : t->c->transport;
+}
+
 static struct topology_device device_of(const struct train_stages *t, int k, size_t machine)
 {
 	const struct shown *s = &t->stage[k];
@@ -264,11 +284,8 @@ static struct topology_link link_of(const struct train_stages *t, int from, int 
 				       .bandwidth = isfinite(s->plan_rate) ? s->plan_rate
 									   : s->last.best_rate,
 				       .latency = s->latency,
-				       .transport = t->here ? "in memory"
-						    : !strcmp(t->c->transport, "auto")
-							    ? NET_DEFAULT
-							    : t->c->transport,
-				       .encrypted = s->encrypted };
+				       .transport = way_between(t, from, to),
+				       .encrypted = s->encrypted && !through_memory(t, from, to) };
 }
 
 /* At most: between the groups of neighbouring stages. */

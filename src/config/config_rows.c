@@ -194,7 +194,8 @@ static const struct opt rows[] = {
 	NAME(reduce, &names_reduce, "auto", "how the workers of a group add up their gradients"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
-		"links between workers: tls, mpi; auto: mpi under mpirun or srun, else tls"),
+		"links between workers: tls, shm, mpi; auto: mpi under mpirun or srun, else "
+		"shm between processes of one machine and user, and tls"),
 	ENUM(wire_dtype, "bfloat16|float32|float16", "bfloat16",
 	     "dtype of activations and gradients on the links"),
 	{ FIELD(peer_timeout), .kind = OPT_FLOAT, .def = "20", .lo = 0, .lo_open = true,

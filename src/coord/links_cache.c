@@ -23,7 +23,8 @@ static void add_side(struct buf *b, const struct link_ends *s, int i)
 {
 	const struct seat_spec *p = &s->spec[i];
 	const struct welcome *w = &s->caps[i];
-	buf_addf(b, "%s|%s|%s|%u", p->key ? p->key : w->host, p->id, p->address, w->port);
+	buf_addf(b, "%s|%s|%s|%u", p->key && !p->handed ? p->key : w->host, p->id, p->address,
+		 w->port);
 	for (uint32_t k = 0; k < w->naddress; k++)
 		buf_addf(b, "|%s", w->address[k].address);
 	buf_addc(b, '\n');

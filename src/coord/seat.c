@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "net/address.h"
+#include "net/shm_meet.h"
 #include "worker/serve.h"
 
 #include <errno.h>
@@ -95,11 +96,32 @@ static bool taken(const char *address)
 	return busy;
 }
 
+bool seat_is_taken(const struct seat_spec *s)
+{
+	char number[NET_ADDRESS];
+	bool loopback;
+	struct err ignored;
+	int fd;
+	if (s->by_port && taken(s->address))
+		return true;
+	if (address_resolve(s->address, true, number, &loopback, &ignored) < 0 ||
+	    meet_connect(number, &fd, &ignored) != 1)
+		return false;
+	close(fd);
+	return true;
+}
+
 static int start_process(struct seat *w, char *const *program, struct err *e)
 {
 	char *args[ARGS_MOST + 3];
 	size_t n = 0;
-	if (taken(w->spec->address)) {
+	if (w->spec->handed && taken(w->spec->address))
+		return err_set(
+			e, ERR_NET,
+			"worker '%s': another program, or another user's, listens at %s: end "
+			"it, or write another 'port' into the configuration",
+			w->spec->id, w->spec->address);
+	if (seat_is_taken(w->spec)) {
 		log_info("worker '%s': something already listens at %s; it is used", w->spec->id,
 			 w->spec->address);
 		return 0;
@@ -119,7 +141,8 @@ static int start_process(struct seat *w, char *const *program, struct err *e)
 	args[n] = NULL;
 	/* A worker ends with its coordinator, however that ends. Ctrl-C goes to the coordinator,
 	 * which stops the workers. */
-	if (os_spawn_tied(args[0], args, &w->pid, &w->tie, e) < 0)
+	const char *handed = w->spec->handed ? w->spec->handed : "";
+	if (os_spawn_told(args[0], args, handed, strlen(handed), &w->pid, &w->tie, e) < 0)
 		return err_prefix(e, "worker '%s'", w->spec->id);
 	w->running = true;
 	return 0;
@@ -193,7 +216,7 @@ bool seat_ended(struct seat *w, char *how, size_t cap)
 
 bool seat_replaced(struct seat *w)
 {
-	if (w->running || !taken(w->spec->address))
+	if (w->running || w->spec->handed || !seat_is_taken(w->spec))
 		return false;
 	log_info("worker '%s' was started by hand at the same moment; that one is used",
 		 w->spec->id);

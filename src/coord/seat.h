@@ -20,7 +20,11 @@ struct seat_spec {
 	enum seat_kind kind;
 	const char *id, *host; /* of the worker; host as the configuration names it */
 	const char *device;
-	const char *key;       /* public; NULL: a link without keys */
+	const char *key;    /* public; NULL: a link without keys */
+	const char *handed; /* one-time keys for it (network.h); NULL: it has its own, or none */
+	/* SEAT_PROCESS: who listens at the TCP port of its address is taken for the worker. Else
+	 * only who listens where processes of this machine and user meet */
+	bool by_port;
 	const char *cache_dir; /* SEAT_THREAD; NULL: the default */
 	char address[NET_ADDRESS];
 };
@@ -40,11 +44,14 @@ struct seat {
 };
 
 /* `program`: argv of a worker process, ended by NULL, its first word the path of the program;
- * "--worker ID" is added. A process whose port is taken is not started: the process that listens
- * there is used, and its key shows whether it is the right one. */
+ * "--worker ID" is added. Where a process listens at its address already, none is started and that
+ * one is used: its key shows whether it is the right one, or without keys the kernel says that it
+ * is of this user. One with one-time keys is always started; its address must be free. */
 int seat_start(struct seat *w, char *const *program, struct err *e);
 /* Whether a process has ended by itself, and how ("was killed by signal 9"). */
 bool seat_ended(struct seat *w, char *how, size_t cap);
+/* Whether a worker listens at the address of a seat. */
+bool seat_is_taken(const struct seat_spec *s);
 /* After seat_ended(): whether another process listens at the worker's address now (it was started
  * by hand at the same moment); then the seat is for that one. */
 bool seat_replaced(struct seat *w);

@@ -2,7 +2,9 @@
 /* seats.c - see seats.h. */
 #include "coord/seats.h"
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "job/network.h"
 #include "job/role.h"
 
@@ -24,6 +26,7 @@ static void describe(const struct config *c, const char *id, struct seat_spec *s
 				 .host = given(host) ? host : ip,
 				 .device = w ? w->device : network_local_device(c),
 				 .key = w ? w->public_key : o->public_key };
+	s->by_port = s->key || c->insecure || !strcmp(c->transport, "tls");
 	network_address(ip, host, w ? w->port : o->port, s->address);
 }
 
@@ -59,6 +62,51 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 	*v_p = v;
 	*n_p = (int)n;
 	return 0;
+}
+
+static bool may_have_keys(const struct seat_spec *v, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (v[i].kind != SEAT_PROCESS || v[i].key || seat_is_taken(&v[i]))
+			return false;
+	return n <= NETWORK_KEYS_MOST;
+}
+
+int seats_give_keys(struct seat_spec *v, int n, struct arena *a, struct network_keys *k_p,
+		    struct err *e)
+{
+	struct key_pair *pair = mem_array((size_t)n, sizeof *pair);
+	struct network_peer *pub = mem_array((size_t)n, sizeof *pub);
+	struct buf b = BUF_INIT;
+	int rc = pair && pub ? 0 : err_nomem(e, (size_t)n * sizeof *pair, "keys");
+	*k_p = (struct network_keys){ 0 };
+	if (rc >= 0 && !may_have_keys(v, n))
+		goto out;
+	if (rc >= 0)
+		rc = key_pair_generate(&k_p->own, e);
+	for (int i = 0; i < n && rc >= 0; i++) {
+		rc = key_pair_generate(&pair[i], e);
+		memcpy(pub[i].key, pair[i].pub, KEY_TEXT);
+		memcpy(pub[i].address, v[i].address, NET_ADDRESS);
+	}
+	for (int i = 0; i < n && rc >= 0; i++) {
+		struct network_keys k = { .own = pair[i], .peer = pub, .n = (size_t)n };
+		memcpy(k.coordinator, k_p->own.pub, KEY_TEXT);
+		buf_reset(&b);
+		rc = network_keys_write(&k, &b, e);
+		v[i].key = rc < 0 ? NULL : arena_strdup(a, pub[i].key);
+		v[i].handed = rc < 0 ? NULL : arena_strdup(a, b.p);
+		key_pair_wipe(&k.own);
+		if (rc >= 0 && (!v[i].key || !v[i].handed))
+			rc = err_nomem(e, b.n, "keys");
+	}
+out:
+	for (int i = 0; pair && i < n; i++)
+		key_pair_wipe(&pair[i]);
+	mem_free(pair);
+	mem_free(pub);
+	buf_release(&b);
+	return rc < 0 ? rc : 0;
 }
 
 int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *a,

@@ -5,12 +5,18 @@
 
 #include "base/arena.h"
 #include "coord/seat.h"
+#include "job/network.h"
 #include "job/ranks.h"
 
 struct err;
 
 /* Those of the configuration, in the order of the pipeline; allocated in `a`. */
 int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p,
+		    struct err *e);
+/* One-time keys (network.h) where all workers are to be started by this process and nobody has
+ * keys: in *k_p those of the coordinator, which has no key otherwise; in the seats those of the
+ * workers. */
+int seats_give_keys(struct seat_spec *v, int n, struct arena *a, struct network_keys *k_p,
 		    struct err *e);
 /* For rank 0: the other ranks, in their order; allocated in `a`. */
 int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *a,

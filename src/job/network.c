@@ -2,8 +2,10 @@
 /* network.c - see network.h. */
 #include "job/network.h"
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/os.h"
 #include "net/address.h"
 
@@ -75,42 +77,128 @@ static int no_key(const struct config *c, const char *path, struct err *e)
 		       c->key_file ? path : "", c->path);
 }
 
-int network_open(const struct config *c, const char *listed, struct net **n_p, struct err *e)
+int network_keys_write(const struct network_keys *k, struct buf *out, struct err *e)
 {
-	struct key_pair k;
-	bool keys = c->coordinator.public_key != NULL;
-	struct net_options o = { .peer_timeout = c->peer_timeout, .insecure = c->insecure };
-	if (keys) {
-		char path[PATH_MAX];
-		if (c->key_file)
-			snprintf(path, sizeof path, "%s", c->key_file);
-		else
-			TRY(key_default_path(path, sizeof path, false, e));
-		if (access(path, F_OK) < 0 && errno == ENOENT)
-			return no_key(c, path, e);
-		TRY(key_pair_load(path, &k, e));
-		if (listed && !key_equal(k.pub, listed)) {
-			int rc = err_set(
-				e, ERR_USAGE,
-				"%s: this machine's public key is '%s', but %s lists '%s' for it: "
-				"put the right key into the "
-				"configuration on all machines, or name the right file (key_file)",
-				path, k.pub, c->path, listed);
-			key_pair_wipe(&k);
-			return rc;
-		}
-		o.key = &k;
+	buf_addf(out, "%s\n%s\n%s\n", k->own.sec, k->own.pub, k->coordinator);
+	for (size_t i = 0; i < k->n; i++)
+		buf_addf(out, "%s\n%s\n", k->peer[i].key, k->peer[i].address);
+	return buf_ok(out, e);
+}
+
+/* The next line of the text; false: there is none of that length. */
+static bool next_line(const char **at, const char *end, char *out, size_t cap)
+{
+	const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+	if (!stop || (size_t)(stop - *at) >= cap)
+		return false;
+	memcpy(out, *at, (size_t)(stop - *at));
+	out[stop - *at] = 0;
+	*at = stop + 1;
+	return true;
+}
+
+int network_keys_handed(struct network_keys *k_p, struct err *e)
+{
+	struct network_keys k = { 0 };
+	size_t n;
+	uint8_t raw[KEY_BYTES];
+	const char *at = os_parent_said(&n), *end = at + n;
+	*k_p = k;
+	if (!at)
+		return 0;
+	os_forbid_tracing();
+	bool good = next_line(&at, end, k.own.sec, KEY_TEXT) &&
+		    next_line(&at, end, k.own.pub, KEY_TEXT) &&
+		    next_line(&at, end, k.coordinator, KEY_TEXT) &&
+		    key_secret_bytes(k.own.sec, raw) && key_public_bytes(k.own.pub, raw) &&
+		    key_public_bytes(k.coordinator, raw);
+	k.peer = good ? mem_array(NETWORK_KEYS_MOST, sizeof *k.peer) : NULL;
+	while (k.peer && k.n < NETWORK_KEYS_MOST && at < end && good) {
+		struct network_peer *p = &k.peer[k.n++];
+		good = next_line(&at, end, p->key, KEY_TEXT) &&
+		       next_line(&at, end, p->address, NET_ADDRESS) &&
+		       key_public_bytes(p->key, raw);
 	}
-	struct net *n;
-	int rc = net_open(!strcmp(c->transport, "auto") ? NET_DEFAULT : c->transport, &o, &n, e);
+	os_parent_forget();
+	if (!good || !k.peer || at < end) {
+		network_keys_release(&k);
+		return err_set(e, ERR_INTERNAL,
+			       "what the coordinator handed to this process are no keys");
+	}
+	*k_p = k;
+	return 0;
+}
+
+void network_keys_release(struct network_keys *k)
+{
+	key_pair_wipe(&k->own);
+	mem_free(k->peer);
+	*k = (struct network_keys){ 0 };
+}
+
+/* This machine's key, from its file. */
+static int load_key(const struct config *c, const char *listed, struct key_pair *k, struct err *e)
+{
+	char path[PATH_MAX];
+	if (c->key_file)
+		snprintf(path, sizeof path, "%s", c->key_file);
+	else
+		TRY(key_default_path(path, sizeof path, false, e));
+	if (access(path, F_OK) < 0 && errno == ENOENT)
+		return no_key(c, path, e);
+	TRY(key_pair_load(path, k, e));
+	if (!listed || key_equal(k->pub, listed))
+		return 0;
+	int rc = err_set(e, ERR_USAGE,
+			 "%s: this machine's public key is '%s', but %s lists '%s' for it: put the "
+			 "right key into the configuration on all machines, or name the right file "
+			 "(key_file)",
+			 path, k->pub, c->path, listed);
+	key_pair_wipe(k);
+	return rc;
+}
+
+static int allow_all(const struct config *c, const struct network_keys *k, struct net *n,
+		     struct err *e)
+{
+	if (!k) {
+		TRY(net_allow(n, c->coordinator.public_key, e));
+		for (size_t i = 0; i < c->nworkers; i++)
+			TRY(net_allow(n, c->workers[i].public_key, e));
+		return 0;
+	}
+	if (k->coordinator[0])
+		TRY(net_allow(n, k->coordinator, e));
+	for (size_t i = 0; i < k->n; i++)
+		TRY(net_allow(n, k->peer[i].key, e));
+	return 0;
+}
+
+int network_open(const struct config *c, const char *listed, const struct network_keys *k,
+		 struct net **n_p, struct err *e)
+{
+	struct key_pair own;
+	const bool handed = k && k->own.sec[0], keys = handed || c->coordinator.public_key;
+	const bool any = !strcmp(c->transport, "auto");
+	struct net_options o = { .peer_timeout = c->peer_timeout,
+				 .insecure = c->insecure,
+				 .near = any };
+	if (handed)
+		own = k->own;
+	else if (keys)
+		TRY(load_key(c, listed, &own, e));
 	if (keys)
-		key_pair_wipe(&k);
+		o.key = &own;
+	struct net *n;
+	int rc = net_open(!any                  ? c->transport
+			  : keys || c->insecure ? NET_DEFAULT
+						: "shm",
+			  &o, &n, e);
+	if (keys)
+		key_pair_wipe(&own);
 	if (rc < 0)
 		return rc;
-	if (keys)
-		rc = net_allow(n, c->coordinator.public_key, e);
-	for (size_t i = 0; keys && i < c->nworkers && rc >= 0; i++)
-		rc = net_allow(n, c->workers[i].public_key, e);
+	rc = keys ? allow_all(c, handed ? k : NULL, n, e) : 0;
 	if (rc < 0) {
 		net_close(n, 0);
 		return rc;

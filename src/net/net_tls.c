@@ -117,8 +117,14 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	unsigned port;
 	address_parts(bound_p, host, &port);
 	address_join(all ? "*" : host, port, meet);
-	if (n->o.near && meet_listen(meet, &near, path, &why) < 0)
+	int met = n->o.near ? meet_listen(meet, &near, path, &why) : 0;
+	if (met == ERR_IO)
 		log_warn("%s; links within this machine go over TCP", why.msg);
+	if (met == ERR_NET) {
+		close(fd);
+		*e = why;
+		return met;
+	}
 	if (listen(fd, BACKLOG) < 0) {
 		int rc = errno == EADDRINUSE ? in_use(address, e)
 					     : err_sys(e, errno, "%s: cannot listen", address);

@@ -43,25 +43,25 @@ static int folder(bool make, char out[MEET_PATH], struct err *e)
 	int n = base ? snprintf(out, MEET_PATH, "%s/heteroshard", base)
 		     : snprintf(out, MEET_PATH, "/tmp/heteroshard-%u", (unsigned)geteuid());
 	if (n + 1 + NAME + 1 > MEET_PATH)
-		return err_set(e, ERR_NET,
+		return err_set(e, ERR_IO,
 			       "%.200s: too long for the sockets through which processes of this "
 			       "machine meet: set XDG_RUNTIME_DIR to a shorter path",
 			       base);
 	if (make && mkdir(out, 0700) < 0 && errno != EEXIST)
-		return err_set(e, ERR_NET,
+		return err_set(e, ERR_IO,
 			       "%s: cannot make this folder, in which processes of this machine "
 			       "meet: %s",
 			       out, strerror(errno));
 	if (lstat(out, &s) < 0)
 		return 0;
 	if (!S_ISDIR(s.st_mode) || s.st_uid != geteuid())
-		return err_set(e, ERR_NET,
+		return err_set(e, ERR_IO,
 			       "%s: processes of this machine meet in this folder, but it %s: "
 			       "remove it, or set XDG_RUNTIME_DIR to a folder of your own",
 			       out,
 			       !S_ISDIR(s.st_mode) ? "is no folder" : "belongs to another user");
 	if (s.st_mode & 077)
-		return err_set(e, ERR_NET,
+		return err_set(e, ERR_IO,
 			       "%s: processes of this machine meet in this folder, but its mode "
 			       "%04o lets others in: `chmod 700` it",
 			       out, (unsigned)(s.st_mode & 07777));
@@ -193,11 +193,11 @@ static int lock_folder(const char *dir, int *fd_p, struct err *e)
 	snprintf(path, sizeof path, "%s/lock", dir);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 	if (fd < 0)
-		return err_set(e, ERR_NET, "%s: %s", path, strerror(errno));
+		return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
 		if (i == LOCK_TRIES) {
 			close(fd);
-			return err_set(e, ERR_NET, "%s: another process keeps it locked", path);
+			return err_set(e, ERR_IO, "%s: another process keeps it locked", path);
 		}
 		usleep(10000);
 	}
@@ -212,7 +212,7 @@ int meet_listen(const char *number, int *fd_p, char path_p[MEET_PATH], struct er
 	int lock = -1, rc = folder(true, dir, e);
 	if (rc >= 0)
 		rc = rc ? 0
-			: err_set(e, ERR_NET,
+			: err_set(e, ERR_IO,
 				  "%s: this folder, in which processes of this "
 				  "machine meet, was removed at this moment",
 				  dir);
@@ -227,8 +227,8 @@ int meet_listen(const char *number, int *fd_p, char path_p[MEET_PATH], struct er
 				       "%s: a process of this user listens there already; is "
 				       "heteroshard running already?",
 				       number)
-			     : err_set(e, ERR_NET, "%s: cannot listen at %s: %s", number,
-				       a.sun_path, strerror(errno));
+			     : err_set(e, ERR_IO, "%s: cannot listen at %s: %s", number, a.sun_path,
+				       strerror(errno));
 		if (fd >= 0)
 			close(fd);
 	}

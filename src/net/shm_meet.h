@@ -22,13 +22,13 @@ struct err;
 bool meet_is_here(const char *number);
 
 /* A socket that listens for `number` ("*:5000" is every address of this machine), and its path.
- * ERR_NET when somebody listens there already, or the folder cannot be used. */
+ * ERR_NET when somebody listens there already; ERR_IO: the folder cannot be used. */
 int meet_listen(const char *number, int *fd_p, char path_p[MEET_PATH], struct err *e);
 /* Closes it and removes its name. fd -1 is allowed. */
 void meet_leave(int fd, const char *path);
 
 /* A socket that is connected to who listens for `number`, or at every address with its port. 1;
- * 0: nobody is there, or not yet; ERR_NET: the folder cannot be used, or who listens there is
+ * 0: nobody is there, or not yet; ERR_IO: the folder cannot be used; ERR_NET: who listens there is
  * another user. */
 int meet_connect(const char *number, int *fd_p, struct err *e);
 

@@ -321,7 +321,7 @@ static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t
 				.bytes = bytes,
 				.i = *i,
 				.begin = begin };
-	o->p = net_buffer(x->net, FRAME_HEADER + bytes);
+	o->p = link_buffer(to->link, FRAME_HEADER + bytes);
 	if (!o->p)
 		return err_nomem(e, bytes, "a tensor to send");
 	o->used = true;

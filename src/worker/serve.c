@@ -204,8 +204,8 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	struct err gone = { 0 };
 	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
 	if (rc >= 0)
-		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator), w.backend,
-				  w.device, w.memory);
+		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator),
+				  link_way(s->env.coordinator), w.backend, w.device, w.memory);
 	return rc == ERR_NET ? 0 : rc; /* its link is closed: its last message is read next */
 }
 
@@ -289,7 +289,11 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 		rc = connect_to(s, m, m->address, patience(s), &to->link, e);
 	if (rc >= 0)
 		rc = hello_send(to->link, &h, net_in(patience(s)), e);
-	return rc < 0 ? err_prefix(e, "stage %d cannot reach %s", plan_stage(p), m->name) : 0;
+	if (rc < 0)
+		return err_prefix(e, "stage %d cannot reach %s", plan_stage(p), m->name);
+	if (s->o->log_every)
+		log_info("worker '%s' sends to %s: %s", s->o->id, m->name, link_way(to->link));
+	return 0;
 }
 
 /* The first member without a link; `self` needs none. */

@@ -56,14 +56,30 @@ static int list_ways(const struct config *c, struct ways *v_p, struct err *e)
 	return 0;
 }
 
-int work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop,
-	 struct err *e)
+/* The same of the workers that the coordinator has made keys for. */
+static int list_handed(const struct network_keys *k, struct ways *v_p, struct err *e)
+{
+	struct way *v = mem_array(k->n + 1, sizeof *v);
+	if (!v)
+		return err_nomem(e, (k->n + 1) * sizeof *v, "a worker");
+	for (size_t i = 0; i < k->n; i++) {
+		memcpy(v[i].address, k->peer[i].address, NET_ADDRESS);
+		v[i].key = k->peer[i].key;
+	}
+	*v_p = (struct ways){ v, (int)k->n };
+	return 0;
+}
+
+/* `k`: what the coordinator handed over, if it did. */
+static int work_with(const struct config *c, const struct role *r, const struct network_keys *k,
+		     const volatile sig_atomic_t *stop, struct err *e)
 {
 	const struct config_coordinator *o = &c->coordinator;
+	const bool handed = k->own.sec[0];
 	struct net *n = NULL;
 	struct ways ways;
 	int rc = ERR_INTERNAL;
-	TRY(list_ways(c, &ways, e));
+	TRY(handed ? list_handed(k, &ways, e) : list_ways(c, &ways, e));
 	for (int i = 0; i < r->ncandidate; i++) {
 		const struct config_worker *w =
 			r->candidate[i] == ROLE_LOCAL ? NULL : &c->workers[r->candidate[i]];
@@ -76,7 +92,7 @@ int work(const struct config *c, const struct role *r, const volatile sig_atomic
 		}
 		struct serve s = { .id = w ? w->id : "local",
 				   .device = strcmp(device, "auto") ? device : c->device,
-				   .coordinator_key = o->public_key,
+				   .coordinator_key = handed ? k->coordinator : o->public_key,
 				   .log_every = c->logging_steps > 0 ? c->logging_steps : 1,
 				   .join_timeout = c->join_timeout,
 				   .model = c->base_model,
@@ -86,7 +102,7 @@ int work(const struct config *c, const struct role *r, const volatile sig_atomic
 				   .stop = stop };
 		char at[NET_ADDRESS], bound[NET_ADDRESS];
 		err_clear(e);
-		rc = network_open(c, w ? w->public_key : o->public_key, &n, e);
+		rc = network_open(c, w ? w->public_key : o->public_key, k, &n, e);
 		if (rc < 0)
 			break;
 		where_to_listen(c, r->candidate[i], at);
@@ -106,6 +122,16 @@ int work(const struct config *c, const struct role *r, const volatile sig_atomic
 		break;
 	}
 	mem_free((void *)(uintptr_t)ways.way);
+	return rc;
+}
+
+int work(const struct config *c, const struct role *r, const volatile sig_atomic_t *stop,
+	 struct err *e)
+{
+	struct network_keys k;
+	TRY(network_keys_handed(&k, e));
+	int rc = work_with(c, r, &k, stop, e);
+	network_keys_release(&k);
 	return rc;
 }
 

@@ -8,12 +8,12 @@
 
 #include <stdio.h>
 
-void worker_log_joined(struct worker_log *l, const char *host, const char *address,
+void worker_log_joined(struct worker_log *l, const char *host, const char *address, const char *way,
 		       const char *backend, const char *device, uint64_t memory)
 {
 	if (l->id)
-		log_info("worker '%s' has joined %s (%s): %s, %s, %.1f GiB", l->id, host, address,
-			 backend, device, (double)memory / (1 << 30));
+		log_info("worker '%s' has joined %s (%s, %s): %s, %s, %.1f GiB", l->id, host,
+			 address, way, backend, device, (double)memory / (1 << 30));
 }
 
 /* "layers 0 to 7, 16 to 23" */

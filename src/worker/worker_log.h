@@ -22,7 +22,7 @@ struct worker_log {
 	uint64_t sent, received; /* bytes, to and from neighbours */
 };
 
-void worker_log_joined(struct worker_log *l, const char *host, const char *address,
+void worker_log_joined(struct worker_log *l, const char *host, const char *address, const char *way,
 		       const char *backend, const char *device, uint64_t memory);
 /* READY: the stage has been built. `fetched` of `bytes` of its parameters came over the link. */
 void worker_log_ready(struct worker_log *l, const struct plan_message *p, uint64_t bytes,

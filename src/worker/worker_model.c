@@ -137,7 +137,7 @@ static int send_part(struct worker_model *m, const struct orders *o, struct net 
 		     struct state_message *s, struct err *e)
 {
 	size_t n, cap = s->count * 4 + 512;
-	unsigned char *out = net_buffer(net, FRAME_HEADER + cap);
+	unsigned char *out = link_buffer(o->link, FRAME_HEADER + cap);
 	if (!out)
 		return err_nomem(e, cap, s->name);
 	s->data = m->number;

@@ -87,6 +87,8 @@ static void make(struct site *s, bool tied)
 	struct err e = { 0 };
 	char path[512];
 	(tied ? tiny_make_tied : tiny_make)(&s->t, SITE_LAYERS, 40);
+	/* where the processes of this site meet */
+	setenv("XDG_RUNTIME_DIR", s->t.dir, 1);
 	/* below the ports that the kernel gives to dialling sockets */
 	s->port = 20000 + (int)(getpid() % 1270) * 10 + turn++ % 2 * 5;
 	snprintf(path, sizeof path, "%s/key", s->t.dir);
