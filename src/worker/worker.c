@@ -10,7 +10,7 @@
 #include "runtime/runtime.h"
 #include "worker/exchange.h"
 #include "worker/group_sum.h"
-#include "worker/measure_serve.h"
+#include "worker/measure_talk.h"
 #include "worker/orders.h"
 #include "sched/reduce.h"
 #include "worker/slots.h"
@@ -396,49 +396,13 @@ static int send_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return orders_say(&w->orders, FRAME_CLOCK, 0, w->orders.payload, n, e);
 }
 
-static int say_profiled(void *ctx, const void *payload, size_t n, struct err *e)
-{
-	struct worker *w = ctx;
-	return orders_say(&w->orders, FRAME_PROFILED, 0, payload, n, e);
-}
-
-/* See struct measure_talk. */
-static int next_profile(void *ctx, bool wait, struct err *e)
-{
-	struct worker *w = ctx;
-	struct link *c = w->env->coordinator;
-	struct net_msg msg;
-	struct frame f;
-	int rc;
-	do {
-		TRY(orders_ask_to_leave(&w->orders, e));
-		rc = link_recv_frame(c, wait ? net_in(0.3) : NET_NOW, &msg, &f, e);
-	} while (wait && rc == 0);
-	if (rc < 0)
-		return err_prefix(e, "coordinator (%s)", link_address(c));
-	if (rc == 0)
-		return 0;
-	rc = orders_check_job(&w->orders, &f, e);
-	if (rc >= 0 && f.kind == FRAME_ABORT)
-		rc = orders_aborted(&f, e);
-	else if (rc >= 0 && f.kind == FRAME_FINISH)
-		rc = err_set(e, ERR_CANCELLED,
-			     "the coordinator ended the job while devices were measured");
-	else if (rc >= 0 && (f.kind != FRAME_PROFILE || f.size))
-		rc = err_set(e, ERR_PROTOCOL,
-			     "%s of %zu bytes from the coordinator while devices are measured",
-			     frame_name(f.kind), (size_t)f.size);
-	net_msg_release(&msg);
-	return rc < 0 ? rc : 1;
-}
-
 /* An empty request is answered at once: with it the coordinator measures the time of a message and
  * its answer. */
 static int measure_device(struct worker *w, const struct frame *f, struct err *e)
 {
-	const struct measure_talk talk = { w, say_profiled, next_profile };
+	const struct measure_talk talk = measure_talk_with(&w->orders);
 	if (!f->size)
-		return say_profiled(w, NULL, 0, e);
+		return talk.say(talk.ctx, NULL, 0, e);
 	return measure_serve(w->env->device, w->env->cache_dir, f->payload, f->size, &talk, e);
 }
 
