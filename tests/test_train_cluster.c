@@ -367,6 +367,37 @@ static void interrupted_before_the_first_step(void **state)
 	tiny_remove(&s.t);
 }
 
+/* A run began in bfloat16. With compute_dtype auto it goes on in it, in one process and in several,
+ * whatever the devices would choose; another dtype is refused. */
+static void a_resumed_run_keeps_its_dtype(void **state)
+{
+	(void)state;
+	static const char *const name[] = { "one.yaml", "two.yaml" };
+	struct site s;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", 2,
+			   "shard_plan: [{id: a, start: 0, end: 3}, {id: b, start: 3, end: 6}]\n");
+	for (int i = 0; i < 2; i++) {
+		struct process p = site_start(&s, "train", name[i], "compute_dtype=bfloat16",
+					      "max_steps=3", "val_set_size=0", NULL);
+		must_succeed(&p);
+		p = site_start(&s, "train", name[i], "compute_dtype=float32", "val_set_size=0",
+			       "resume_from_checkpoint=latest", NULL);
+		must_fail(&p, 2, "'compute_dtype' was bfloat16 and is float32 now");
+		p = site_start(&s, "train", name[i], "compute_dtype=auto", "max_steps=4",
+			       "val_set_size=0", "resume_from_checkpoint=latest", NULL);
+		must_succeed(&p);
+		assert_true(says(&p, "computing in bfloat16"));
+		p = site_start(&s, "train", name[i], "compute_dtype=float32", "max_steps=5",
+			       "val_set_size=0", "resume_from_checkpoint=latest", "--allow-changes",
+			       NULL);
+		must_succeed(&p);
+		assert_true(says(&p, "computing in float32"));
+	}
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -379,6 +410,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(insecure_is_said),
 		cmocka_unit_test(interrupted_anywhere_is_saved),
 		cmocka_unit_test(interrupted_before_the_first_step),
+		cmocka_unit_test(a_resumed_run_keeps_its_dtype),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

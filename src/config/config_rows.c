@@ -69,7 +69,7 @@ static const struct opt rows[] = {
 	     "dtype in which matrix products compute; auto: bfloat16 where all devices have it "
 	     "natively, "
 	     "else float16 (with dynamic loss "
-	     "scaling) where they have that, else float32"),
+	     "scaling) where they have that, else float32; a resumed run keeps its own"),
 	BOOL(gradient_checkpointing, "false",
 	     "recompute each layer in backward: less memory, about a third more time"),
 	STR(chat_template, NULL, "NAME",

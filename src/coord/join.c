@@ -21,29 +21,38 @@ int join_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, 
 	return rc;
 }
 
-static int choose_dtype(struct job *job, const struct seat_spec *seat, const struct session *s,
-			struct err *e)
+/* Whether every worker computes in the dtype that was decided. */
+static int check_dtype(const struct job *job, const struct seat_spec *seat, const struct session *s,
+		       struct err *e)
+{
+	const struct welcome *caps = session_caps(s);
+	for (int i = 0; i < session_members(s); i++)
+		if (!(caps[i].formats & 1u << job->opt.act))
+			return err_set(e, ERR_UNSUPPORTED,
+				       "compute_dtype %s%s is not available on worker '%s' (%s)",
+				       dtype_name(job->opt.act),
+				       job->resumed_act ? ", with which the run began," : "",
+				       seat[i].id, caps[i].device);
+	return 0;
+}
+
+static void choose_dtype(struct job *job, const struct session *s)
 {
 	const struct welcome *caps = session_caps(s);
 	int wanted = job->cfg->compute_dtype;
 	bool bf16 = true, f16 = true; /* native everywhere */
+	if (job->resumed_act)
+		return;
 	for (int i = 0; i < session_members(s); i++) {
 		bf16 = bf16 && caps[i].bf16;
 		f16 = f16 && caps[i].f16;
 	}
-	enum dtype act = wanted == COMPUTE_FLOAT32    ? DT_F32
-			 : wanted == COMPUTE_FLOAT16  ? DT_F16
-			 : wanted == COMPUTE_BFLOAT16 ? DT_BF16
-			 : bf16                       ? DT_BF16
-			 : f16                        ? DT_F16
-						      : DT_F32;
-	for (int i = 0; i < session_members(s); i++)
-		if (!(caps[i].formats & 1u << act))
-			return err_set(e, ERR_UNSUPPORTED,
-				       "compute_dtype %s is not available on worker '%s' (%s)",
-				       dtype_name(act), seat[i].id, caps[i].device);
-	job->opt.act = act;
-	return 0;
+	job->opt.act = wanted == COMPUTE_FLOAT32    ? DT_F32
+		       : wanted == COMPUTE_FLOAT16  ? DT_F16
+		       : wanted == COMPUTE_BFLOAT16 ? DT_BF16
+		       : bf16                       ? DT_BF16
+		       : f16                        ? DT_F16
+						    : DT_F32;
 }
 
 static int open_network(const struct config *c, struct seat_spec *seat, int n, struct arena *a,
@@ -87,7 +96,8 @@ int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 		const char *host = arena_strdup(a, session_caps(s)[i].host);
 		seat[i].host = host ? host : seat[i].host;
 	}
-	int rc = choose_dtype(job, seat, s, e);
+	choose_dtype(job, s);
+	int rc = check_dtype(job, seat, s, e);
 	if (rc < 0) {
 		session_close(s, e);
 		return rc;
@@ -119,6 +129,15 @@ int join_threads(struct job *job, const char *const *device, int n, struct arena
 			return err_nomem(e, sizeof id, "workers");
 		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);
 	}
-	o.seat = *seat_p = seat;
-	return session_join(job, &o, s_p, e);
+	o.seat = seat;
+	struct session *ses;
+	TRY(session_join(job, &o, &ses, e));
+	int rc = check_dtype(job, seat, ses, e);
+	if (rc < 0) {
+		session_close(ses, e);
+		return rc;
+	}
+	*seat_p = seat;
+	*s_p = ses;
+	return 0;
 }

@@ -23,8 +23,9 @@ bool join_is_cluster(const struct config *c);
 /* The device that the configuration names ("auto" chooses), and the dtype of activations there. The
  * device is opened for that and closed again. */
 int join_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, struct err *e);
-/* The workers of the configuration; decides the job's dtype: bfloat16 where every device has it
- * natively, else float16 where every device does, else float32. The seats are allocated in `a`. */
+/* The workers of the configuration; decides the job's dtype, unless it comes from a checkpoint:
+ * bfloat16 where every device has it natively, else float16 where every device does, else float32.
+ * The seats are allocated in `a`. */
 int join_cluster(struct job *job, const struct join_options *o, struct arena *a,
 		 struct seat_spec **seat_p, struct session **s_p, struct err *e);
 /* A thread for each device. */

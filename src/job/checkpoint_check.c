@@ -212,6 +212,7 @@ static void compare_rest(const struct job *j, const json_t *doc, struct buf *out
 		   *dtype = json_string_value(json_object_get(doc, "compute_dtype")),
 		   *was = json_string_value(
 			   json_object_get(json_object_get(doc, "config"), "base_model"));
+	int wanted = j->cfg->compute_dtype;
 	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)j->digest);
 	if (base && strcmp(base, j->base_hash))
 		buf_addf(out, "%sthe base model is another one (%.200s then, %.200s now)",
@@ -221,8 +222,22 @@ static void compare_rest(const struct job *j, const json_t *doc, struct buf *out
 			 "%sthe training data has changed since this run was saved (or the "
 			 "tokenizer changed)",
 			 out->n ? ", " : "");
-	if (dtype && strcmp(dtype, dtype_name(j->opt.act)))
-		add_difference(out, "compute_dtype", dtype, dtype_name(j->opt.act));
+	if (dtype && wanted != COMPUTE_AUTO && strcmp(dtype, config_compute_name(wanted)))
+		add_difference(out, "compute_dtype", dtype, config_compute_name(wanted));
+}
+
+/* With compute_dtype auto a run goes on in the dtype that it began with. */
+static int take_dtype(struct job *j, const json_t *doc, const char *path, struct err *e)
+{
+	static const enum dtype all[] = { DT_F32, DT_BF16, DT_F16 };
+	const char *name = json_string_value(json_object_get(doc, "compute_dtype"));
+	for (size_t i = 0; name && i < ARRAY_LEN(all); i++)
+		if (!strcmp(name, dtype_name(all[i]))) {
+			j->opt.act = all[i];
+			j->resumed_act = true;
+			return 0;
+		}
+	return name ? err_set(e, ERR_INPUT, "%s: 'compute_dtype' is '%.32s'", path, name) : 0;
 }
 
 int checkpoint_same_job(struct job *j, const json_t *doc, const char *path, bool allow_changes,
@@ -247,6 +262,8 @@ int checkpoint_same_job(struct job *j, const json_t *doc, const char *path, bool
 		rc = err_set(e, ERR_USAGE,
 			     "%s: %s: set it as it was, or resume with --allow-changes", path,
 			     differ.p);
+	if (rc >= 0 && j->cfg->compute_dtype == COMPUTE_AUTO)
+		rc = take_dtype(j, doc, path, e);
 	if (rc >= 0 && differ.n)
 		log_warn("resumed with changes: %s", differ.p);
 	if (rc >= 0 && length.n)

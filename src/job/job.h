@@ -34,6 +34,7 @@ struct job {
 	struct dataset *data;
 	struct batches *batches;
 	struct stage_options opt; /* first and last are set by the placement */
+	bool resumed_act;         /* opt.act is the checkpoint's, whatever devices prefer */
 	struct optim_config optim;
 	const struct optimizer *optimizer;
 	const struct lr_curve *curve;
