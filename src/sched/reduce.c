@@ -24,10 +24,10 @@ float *reduce_room(float **room, size_t *cap, size_t count, struct err *e)
 
 static size_t segment_size(const struct reduction *r)
 {
-	size_t terms = (size_t)r->terms->n;
-	return r->largest      ? r->largest
-	       : terms > TERMS ? SEGMENT / (terms / TERMS + 1) + 1
-			       : SEGMENT;
+	const size_t terms = (size_t)r->terms->n;
+	if (r->largest || r->how->segment)
+		return r->largest ? r->largest : r->how->segment;
+	return terms > TERMS ? SEGMENT / (terms / TERMS + 1) + 1 : SEGMENT;
 }
 
 size_t reduce_segments(const struct reduction *r)

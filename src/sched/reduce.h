@@ -35,7 +35,8 @@ struct reduce_io {
 
 struct reducer {
 	const char *name, *help;
-	bool exact; /* it can keep the order SUM_EXACT */
+	bool exact;     /* it can keep the order SUM_EXACT */
+	size_t segment; /* numbers of a segment; 0: the default */
 	/* How many message numbers a segment has, and how many messages a member gets in one. */
 	uint32_t (*numbers)(const struct reduction *r);
 	uint32_t (*receives)(const struct reduction *r);

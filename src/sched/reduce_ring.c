@@ -10,30 +10,75 @@
 
 #include "base/err.h"
 
+enum { LANES = 4 /* parts of a piece: while one is added the others are on the wire */ };
+
 static uint32_t steps(const struct reduction *r) { return 2 * ((uint32_t)r->n - 1); }
+static uint32_t numbers(const struct reduction *r) { return steps(r) * LANES; }
+
+/* A message: a lane of a piece, in one step of a segment. */
+struct part {
+	size_t first, count; /* in the segment */
+	uint32_t number;
+};
+
+static struct part part_of(const struct reduction *r, size_t segment, uint32_t step, int piece,
+			   size_t lane)
+{
+	size_t first, at, count = reduce_segment(r, segment, &first),
+			  some = reduce_piece(r, count, piece, &at), begin = some * lane / LANES,
+			  end = some * (lane + 1) / LANES;
+	return (struct part){ at + begin, end - begin,
+			      (uint32_t)segment * numbers(r) + step * LANES + (uint32_t)lane };
+}
+
+/* The piece that a member sends in a step: the one that it got in the step before. */
+static int piece_out(const struct reduction *r, uint32_t step)
+{
+	const int half = r->n - 1, turn = (int)step < half ? (int)step + 1 : (int)step - half;
+	return (r->me - turn + 2 * r->n) % r->n;
+}
+
+static int send_part(struct reduction *r, const struct part *p, const float *v, struct err *e)
+{
+	return p->count ? r->io.send(r->io.ctx, (r->me + 1) % r->n, p->number, v + p->first,
+				     p->count, e)
+			: 0;
+}
+
+/* The first step needs nothing of the others. */
+static int begin(struct reduction *r, size_t segment, struct err *e)
+{
+	size_t first, count = reduce_segment(r, segment, &first);
+	TRY(reduce_own_sum(r, first, count, e));
+	for (size_t lane = 0; lane < LANES; lane++) {
+		const struct part p = part_of(r, segment, 0, piece_out(r, 0), lane);
+		TRY(send_part(r, &p, r->own, e));
+	}
+	return 0;
+}
 
 static int finish(struct reduction *r, size_t segment, struct err *e)
 {
-	const int n = r->n, next = (r->me + 1) % n, before = (r->me + n - 1) % n;
-	size_t first, count = reduce_segment(r, segment, &first), at, some;
+	const int n = r->n, before = (r->me + n - 1) % n;
+	size_t first, count = reduce_segment(r, segment, &first);
 	TRY(reduce_own_sum(r, first, count, e));
 	float *v = r->own, *got = v + count;
 	for (uint32_t s = 0; s < steps(r); s++) {
+		const int in = (piece_out(r, s) + n - 1) % n;
 		const bool gather = s >= (uint32_t)n - 1;
-		/* a member sends the piece that it got in the step before */
-		const int turn = gather ? (int)s - (n - 1) : (int)s + 1;
-		const int out = ((r->me - turn) % n + 2 * n) % n;
-		const int in = (out + n - 1) % n;
-		const uint32_t number = (uint32_t)segment * steps(r) + s;
-		some = reduce_piece(r, count, out, &at);
-		if (some)
-			TRY(r->io.send(r->io.ctx, next, number, v + at, some, e));
-		some = reduce_piece(r, count, in, &at);
-		if (!some)
-			continue;
-		TRY(r->io.receive(r->io.ctx, before, number, gather ? v + at : got, some, e));
-		for (size_t j = 0; !gather && j < some; j++)
-			v[at + j] = got[j] + v[at + j];
+		for (size_t lane = 0; lane < LANES; lane++) {
+			const struct part p = part_of(r, segment, s, in, lane);
+			if (p.count)
+				TRY(r->io.receive(r->io.ctx, before, p.number,
+						  gather ? v + p.first : got, p.count, e));
+			for (size_t j = 0; !gather && j < p.count; j++)
+				v[p.first + j] = got[j] + v[p.first + j];
+			if (s + 1 == steps(r))
+				continue;
+			/* what came in is what goes out in the next step */
+			const struct part next = part_of(r, segment, s + 1, in, lane);
+			TRY(send_part(r, &next, v, e));
+		}
 	}
 	return r->io.result(r->io.ctx, first, count, v, e);
 }
@@ -41,7 +86,9 @@ static int finish(struct reduction *r, size_t segment, struct err *e)
 const struct reducer reducer_ring = {
 	.name = "ring",
 	.help = "around a ring: the fewest bytes for each member",
-	.numbers = steps,
-	.receives = steps,
+	.segment = 1 << 20,
+	.numbers = numbers,
+	.receives = numbers,
+	.begin = begin,
 	.finish = finish,
 };
