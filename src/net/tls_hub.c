@@ -25,7 +25,8 @@
 #define ATTEMPT (5 * SECOND)   /* one attempt, handshake included */
 #define FAREWELL (10 * SECOND) /* from our BYE to the end of the connection */
 #define GUESTS_SHARE 10        /* strangers get one part in so many of the thread's time, */
-#define GUESTS_MOST (100 * MS) /* saved up to this */
+#define GUESTS_MOST (100 * MS) /* saved up to this, */
+#define GUESTS_TURN (MS / 5)   /* and after this links are looked at in between */
 enum { EVENTS = 64, ACCEPT_TURN = 16 };
 
 struct hub {
@@ -298,9 +299,11 @@ static void take_in(struct hub *h, int fd, const struct sockaddr_storage *from)
 	watch(h, c);
 }
 
+static bool turn_is_over(const struct hub *h) { return clock_now() - h->now > GUESTS_TURN; }
+
 static void on_listener(struct hub *h, int listener)
 {
-	for (int i = 0; i < ACCEPT_TURN; i++) {
+	for (int i = 0; i < ACCEPT_TURN && !turn_is_over(h); i++) {
 		struct sockaddr_storage from = { 0 };
 		socklen_t n = sizeof from;
 		int fd = accept4(listener, (struct sockaddr *)&from, &n,
@@ -355,12 +358,14 @@ static void wait_guests(struct hub *h, bool wait)
 	h->guests_wait = wait;
 }
 
-/* One turn of what strangers want. */
+/* One turn of what strangers want: as much as does not hold up links. What is left over is there in
+ * the next turn. */
 static void on_guests(struct hub *h)
 {
 	struct epoll_event ev[ACCEPT_TURN];
+	h->now = clock_now(); /* links had their turn since it was set */
 	int n = epoll_wait(h->guests, ev, ACCEPT_TURN, 0);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n && !turn_is_over(h); i++)
 		if (ev[i].data.ptr == &h->listeners.tcp)
 			on_listener(h, h->listeners.tcp);
 		else if (ev[i].data.ptr == &h->listeners.near)
