@@ -20,6 +20,8 @@ DEPS_OK := $(BUILD)/.deps
 # Optional: MPI, as pkg-config finds it (Open MPI or MPICH). MPI=0 leaves it out.
 MPI_PKG := $(if $(filter 0,$(MPI)),,$(firstword \
 	$(foreach p,mpi-c ompi-c mpich,$(shell pkg-config --exists $p && echo $p))))
+# Optional: libedit, for the keys of a conversation (`generate`). EDIT=0 leaves it out.
+EDIT_PKG := $(if $(filter 0,$(EDIT)),,$(shell pkg-config --exists libedit && echo libedit))
 
 OPT     := $(if $(DEBUG),-O0,-O2) -g
 CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
@@ -32,6 +34,10 @@ LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -
 ifneq ($(MPI_PKG),)
 CPPFLAGS += -DHAVE_MPI $(shell pkg-config --cflags $(MPI_PKG))
 LDLIBS  += $(shell pkg-config --libs $(MPI_PKG))
+endif
+ifneq ($(EDIT_PKG),)
+$(BUILD)/cli/line_input.o: CPPFLAGS += -DHAVE_LIBEDIT $(shell pkg-config --cflags $(EDIT_PKG))
+LDLIBS  += $(shell pkg-config --libs $(EDIT_PKG))
 endif
 ifneq ($(SAN),)
 CFLAGS  += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
@@ -46,7 +52,7 @@ TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 .PHONY: all deps install uninstall test run-tests demo demo-mixed lint format bench fuzz docs clean
 all: $(BIN)
-	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))"
+	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))$(if $(EDIT_PKG), (with libedit))"
 
 # Packages are installed by the goals that say so in their help, never by `make` alone.
 INSTALLING := $(filter deps test demo demo-mixed,$(MAKECMDGOALS))
@@ -160,7 +166,14 @@ ifneq ($(MPI),0)
 	[ "$$need" = " " ] || scripts/install-deps.sh $$need || \
 		echo "MPI cannot be installed: its tests are skipped"
 endif
-test: deps mpi
+# libedit for the test of a conversation; `make` is run again here too.
+.PHONY: libedit
+libedit: | $(DEPS_OK)
+ifneq ($(EDIT),0)
+	@$(if $(EDIT_PKG),:,scripts/install-deps.sh libedit-dev) || \
+		echo "libedit cannot be installed: its test is skipped"
+endif
+test: deps mpi libedit
 	@$(MAKE) --no-print-directory run-tests
 # The clang that makes code for every AMD card.
 .PHONY: ziglang

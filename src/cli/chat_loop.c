@@ -6,14 +6,13 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/line_input.h"
 #include "data/chat.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { LINE = 1 << 16 };
 
 struct talk {
 	struct runtime *r;
@@ -91,19 +90,6 @@ static int answer(struct talk *t, struct err *e)
 	return add_message(t, CHAT_ASSISTANT, t->answer.p, t->answer.n, e);
 }
 
-static bool read_line(char line[LINE])
-{
-	bool c = cli_colour(stdout);
-	fputs(c ? "\033[1m> \033[0m" : "> ", stdout);
-	fflush(stdout);
-	if (!fgets(line, LINE, stdin)) {
-		putchar('\n');
-		return false;
-	}
-	line[strcspn(line, "\r\n")] = 0;
-	return true;
-}
-
 /* *over_p: the conversation ends. */
 static int take_line(struct talk *t, const char *line, bool *over_p, struct err *e)
 {
@@ -134,23 +120,26 @@ int chat_loop(struct runtime *r, const struct chat_options *o, struct err *e)
 {
 	struct sigaction mine = { .sa_handler = on_interrupt }, before;
 	struct talk t = { .r = r, .o = o };
-	char *line = mem_alloc(LINE);
+	struct line_input *in = line_input_new("> ");
+	const char *line = "";
 	bool over = false;
-	int rc = line ? begin_anew(&t, e) : err_nomem(e, LINE, "a line");
+	int rc = in ? begin_anew(&t, e) : err_nomem(e, 1 << 16, "a line");
 	buf_init(&t.answer);
 	sigaction(SIGINT, &mine, &before); /* without SA_RESTART: reading a line ends too */
 	if (rc >= 0)
 		fprintf(stderr,
 			"/new forgets the conversation, /exit ends it, Ctrl-C ends an answer\n");
-	while (rc >= 0 && !over && read_line(line)) {
+	while (rc >= 0 && !over && (line = line_input_read(in))) {
 		interrupted = 0;
 		rc = take_line(&t, line, &over, e);
 	}
+	if (!line)
+		putchar('\n');
 	sigaction(SIGINT, &before, NULL);
 	while (t.n)
 		forget_last(&t);
 	mem_free(t.msg);
-	mem_free(line);
+	line_input_free(in);
 	buf_release(&t.answer);
 	return rc;
 }
