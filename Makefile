@@ -52,7 +52,8 @@ TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 .PHONY: all deps install uninstall test run-tests demo demo-mixed lint format bench fuzz docs clean
 all: $(BIN)
-	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))$(if $(EDIT_PKG), (with libedit))"
+	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))$(if \
+		$(EDIT_PKG), (with libedit))"
 
 # Packages are installed by the goals that say so in their help, never by `make` alone.
 INSTALLING := $(filter deps test demo demo-mixed,$(MAKECMDGOALS))

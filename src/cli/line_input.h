@@ -2,7 +2,8 @@
 /* line_input.h - lines that a person types at a prompt.
  *
  * On a terminal, when the program was built with libedit, a line can be edited, and the arrow keys
- * bring back the lines before it; they are kept in memory only. Else lines are read as they come. */
+ * bring back the lines before it; they are kept in memory only. Else lines are read as they
+ * come. */
 #ifndef HS_CLI_LINE_INPUT_H
 #define HS_CLI_LINE_INPUT_H
 
