@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_bench.c - the bench of links runs, and its rows are complete. Figures are printed, not
  * judged. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,12 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/err.h"
+#include "net/net.h"
 #include "net/net_bench.h"
 #include "support/scratch.h"
 
@@ -46,6 +50,157 @@ static void loopback(void **state)
 	assert_string_equal(rows[count - 1].link, "loop");
 	assert_int_equal(net_bench_loopback((const uint64_t[]){ 0 }, 1, 0.01, rows, &count, &e),
 			 ERR_USAGE);
+}
+
+/* ---- shared memory against what the machine can do ------------------------------------------ */
+
+enum { PINGS = 2001 };
+
+static double median_us(int64_t *ns)
+{
+	for (int i = 1; i < PINGS; i++) /* nearly sorted: waiting times are alike */
+		for (int k = i; k && ns[k - 1] > ns[k]; k--) {
+			int64_t x = ns[k];
+			ns[k] = ns[k - 1];
+			ns[k - 1] = x;
+		}
+	return (double)ns[PINGS / 2] * 1e-3;
+}
+
+static void pin(int core)
+{
+	cpu_set_t s;
+	CPU_ZERO(&s);
+	CPU_SET((size_t)core, &s);
+	sched_setaffinity(0, sizeof s, &s); /* where there is one core only, both are there */
+}
+
+static void pong(int a, int b)
+{
+	uint64_t one = 1;
+	for (int i = 0; i < PINGS; i++)
+		if (read(a, &one, 8) < 0 || write(b, &one, 8) < 0)
+			_exit(1);
+}
+
+static void ping(int a, int b, int64_t took[PINGS])
+{
+	uint64_t one = 1;
+	for (int i = 0; i < PINGS; i++) {
+		int64_t began = clock_now();
+		assert_true(write(a, &one, 8) == 8 && read(b, &one, 8) == 8);
+		took[i] = clock_now() - began;
+	}
+}
+
+/* Answers what is short, and takes what is long. */
+static void other_process(int at_fd)
+{
+	struct net *n;
+	struct link *l;
+	struct net_msg m;
+	struct err e;
+	char at[NET_ADDRESS];
+	if (net_open("shm", NULL, &n, &e) < 0 || net_listen(n, "127.0.0.1:0", at, &e) < 0 ||
+	    write(at_fd, at, sizeof at) < 0 || net_accept(n, NET_FOREVER, &l, &e) != 1)
+		_exit(1);
+	while (link_recv(l, NET_FOREVER, &m, &e) == 1) {
+		bool answer = m.size == 8;
+		net_msg_release(&m);
+		if (answer && link_send_copy(l, "pingpong", 8, NET_FOREVER, &e) < 0)
+			break;
+	}
+	net_close(n, 1);
+	_exit(0);
+}
+
+static void round_trip(struct link *l)
+{
+	struct net_msg m;
+	struct err e;
+	assert_true(link_send_copy(l, "pingpong", 8, NET_FOREVER, &e) == 0 &&
+		    link_recv(l, NET_FOREVER, &m, &e) == 1);
+	net_msg_release(&m);
+}
+
+/* Two processes on a core each: the round trip against an eventfd's of the same two cores, the rate
+ * against one core's memcpy into two buffers in turn (a message cannot be written over while it is
+ * read), a turn of each after the other. */
+static void shared_memory(void **state)
+{
+	(void)state;
+	static int64_t took[PINGS];
+	const char *text = getenv("NET_BENCH_SECONDS");
+	const double seconds = text ? strtod(text, NULL) : 0.05;
+	int a = eventfd(0, 0), b = eventfd(0, 0), p[2];
+	char at[NET_ADDRESS];
+	struct net *n;
+	struct link *l;
+	struct err e;
+	setenv("XDG_RUNTIME_DIR", scratch("."), 1);
+	assert_int_equal(pipe(p), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		pin(1);
+		pong(a, b);
+		other_process(p[1]);
+	}
+	cpu_set_t before;
+	sched_getaffinity(0, sizeof before, &before);
+	pin(0);
+	ping(a, b, took);
+	double eventfd_us = median_us(took);
+	assert_int_equal(read(p[0], at, sizeof at), sizeof at);
+	assert_int_equal(net_open("shm", NULL, &n, &e), 0);
+	assert_int_equal(net_connect(n, at, NULL, net_in(20), &l, &e), 0);
+	for (int i = 0; i < PINGS; i++) {
+		int64_t began = clock_now();
+		round_trip(l);
+		took[i] = clock_now() - began;
+	}
+	double shm_us = median_us(took);
+	printf("round trip: eventfd %.1f us, shm %.1f us, %.2f times\n", eventfd_us, shm_us,
+	       shm_us / eventfd_us);
+	for (size_t size = 1 << 20; size <= 64 << 20; size *= 4) {
+		unsigned char *from = malloc(size), *to[2] = { malloc(size), malloc(size) };
+		double rate[2] = { 0 }, spent[2] = { 0 };
+		memset(from, 1, size);
+		memset(to[0], 1, size);
+		memset(to[1], 1, size);
+		for (int turn = 0; turn < 10; turn++) {
+			uint64_t k = 0;
+			int64_t began = clock_now(), end = began + (int64_t)(seconds * 5e7);
+			for (; clock_now() < end || k < 2; k++)
+				memcpy(to[k & 1], from, size);
+			rate[0] += (double)(k * size);
+			spent[0] += clock_seconds(clock_now() - began);
+			k = 0;
+			began = clock_now();
+			end = began + (int64_t)(seconds * 5e7);
+			for (; clock_now() < end || k < 2; k++)
+				assert_int_equal(
+					link_send_wait(l, from, size, NULL, NULL, net_in(20), &e),
+					0);
+			round_trip(l);
+			if (!turn) /* memory is made in the first one */
+				continue;
+			rate[1] += (double)(k * size);
+			spent[1] += clock_seconds(clock_now() - began);
+		}
+		printf("%2zu MiB: memcpy %.1f GB/s, shm %.1f GB/s, %.0f %%\n", size >> 20,
+		       rate[0] / spent[0] * 1e-9, rate[1] / spent[1] * 1e-9,
+		       100 * rate[1] / spent[1] / (rate[0] / spent[0]));
+		free(from);
+		free(to[0]);
+		free(to[1]);
+	}
+	net_close(n, 1);
+	waitpid(pid, NULL, 0);
+	sched_setaffinity(0, sizeof before, &before);
+	close(a);
+	close(b);
+	close(p[0]);
+	close(p[1]);
 }
 
 /* The same between two processes, as people call it. */
@@ -86,7 +241,8 @@ static void two_machines(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(loopback),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(shared_memory),
+					    cmocka_unit_test(loopback),
 					    cmocka_unit_test(two_machines) };
 	return cmocka_run_group_tests_name("net_bench", tests, NULL, NULL);
 }

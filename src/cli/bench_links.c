@@ -59,8 +59,8 @@ int bench_links_here(bool json, struct err *e)
 	size_t n = 0;
 	TRY(net_bench_loopback(sizes, SIZES, seconds, row, &n, e));
 	return print_links(
-		"Links on loopback (tls: what several machines use; loop: threads of one "
-		"process)",
+		"Links on loopback (tls: what several machines use; shm: processes of one "
+		"machine; loop: threads of one process)",
 		row, n, json, e);
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/err.h"
 #include "coord/seats.h"
-#include "job/network.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -55,17 +54,6 @@ static void choose_dtype(struct job *job, const struct session *s)
 						    : DT_F32;
 }
 
-static int open_network(const struct config *c, struct seat_spec *seat, int n, struct arena *a,
-			struct net **n_p, struct err *e)
-{
-	struct network_keys k = { 0 };
-	if (!c->coordinator.public_key && !c->insecure)
-		TRY(seats_give_keys(seat, n, a, &k, e));
-	int rc = network_open(c, c->coordinator.public_key, &k, n_p, e);
-	network_keys_release(&k);
-	return rc;
-}
-
 int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 		 struct seat_spec **seat_p, struct session **s_p, struct err *e)
 {
@@ -89,7 +77,7 @@ int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 	if (g->ranks)
 		o.net = g->ranks->net;
 	else
-		TRY(open_network(c, seat, o.n, a, &o.net, e));
+		TRY(seats_network(c, seat, o.n, a, &o.net, e));
 	TRY(session_join(job, &o, &s, e));
 	/* The host of a rank is known only now. */
 	for (int i = 0; g->ranks && i < o.n; i++) {

@@ -72,8 +72,8 @@ static bool may_have_keys(const struct seat_spec *v, int n)
 	return n <= NETWORK_KEYS_MOST;
 }
 
-int seats_give_keys(struct seat_spec *v, int n, struct arena *a, struct network_keys *k_p,
-		    struct err *e)
+static int give_keys(struct seat_spec *v, int n, struct arena *a, struct network_keys *k_p,
+		     struct err *e)
 {
 	struct key_pair *pair = mem_array((size_t)n, sizeof *pair);
 	struct network_peer *pub = mem_array((size_t)n, sizeof *pub);
@@ -107,6 +107,17 @@ out:
 	mem_free(pub);
 	buf_release(&b);
 	return rc < 0 ? rc : 0;
+}
+
+int seats_network(const struct config *c, struct seat_spec *v, int n, struct arena *a,
+		  struct net **n_p, struct err *e)
+{
+	struct network_keys k = { 0 };
+	if (!c->coordinator.public_key && !c->insecure)
+		TRY(give_keys(v, n, a, &k, e));
+	int rc = network_open(c, c->coordinator.public_key, &k, n_p, e);
+	network_keys_release(&k);
+	return rc;
 }
 
 int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *a,

@@ -13,11 +13,11 @@ struct err;
 /* Those of the configuration, in the order of the pipeline; allocated in `a`. */
 int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p,
 		    struct err *e);
-/* One-time keys (network.h) where all workers are to be started by this process and nobody has
- * keys: in *k_p those of the coordinator, which has no key otherwise; in the seats those of the
- * workers. */
-int seats_give_keys(struct seat_spec *v, int n, struct arena *a, struct network_keys *k_p,
-		    struct err *e);
+/* The coordinator's end of the network. Where all workers are to be started by this process and the
+ * configuration has no keys, it and they get one-time keys (network.h); the seats then have the
+ * workers'. */
+int seats_network(const struct config *c, struct seat_spec *v, int n, struct arena *a,
+		  struct net **n_p, struct err *e);
 /* For rank 0: the other ranks, in their order; allocated in `a`. */
 int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *a,
 		   struct seat_spec **v_p, int *n_p, struct err *e);

@@ -28,6 +28,7 @@ struct link *net_link_new(struct net *n, const char *address, const char *peer_k
 	l->dial_deadline = NET_FOREVER;
 	/* Until the peer has said how much it takes. */
 	l->peer_window = 64 << 10;
+	l->slack = net_slack(l->peer_window);
 	l->peer_max = UINT64_MAX;
 	pthread_mutex_lock(&n->lock);
 	l->next = n->links;
@@ -95,13 +96,15 @@ void link_close(struct link *l)
 
 /* ---- what the transport reports ------------------------------------------------------------- */
 
-void net_link_up(struct link *l, uint64_t peer_window, uint64_t peer_max, bool accept)
+void net_link_up(struct link *l, uint64_t peer_window, uint64_t slack, uint64_t peer_max,
+		 bool accept)
 {
 	struct net *n = l->net;
 	pthread_mutex_lock(&n->lock);
 	if (l->state == LINK_CONNECTING) {
 		l->state = LINK_UP;
 		l->peer_window = peer_window;
+		l->slack = slack;
 		l->peer_max = peer_max;
 		if (accept && !l->closed) {
 			*n->accepted_end = l;
@@ -176,8 +179,7 @@ static void look(struct link *l)
 
 static bool room(const struct link *l, uint64_t n)
 {
-	return l->in_flight + net_cost(n) <= l->peer_window ||
-	       l->in_flight <= net_slack(l->peer_window);
+	return l->in_flight + net_cost(n) <= l->peer_window || l->in_flight <= l->slack;
 }
 
 unsigned net_link_ready(struct link *l, int64_t *next_p)

@@ -270,15 +270,17 @@ static int with_link(const struct net_bench_place *at, const char *transport, co
 	return 0;
 }
 
-/* The kinds of link in the order of their ports; the last has none. */
+/* The kinds of link in the order of their ports; the last ones, between threads of one process in
+ * this bench, have none. */
 static const struct {
 	const char *name, *transport; /* NULL: raw TCP */
 	bool keys;
 } kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },
 			     { "plain", "tls", false },
 			     { "tls", "tls", true },
+			     { "shm", "shm", false },
 			     { "loop", "loop", false } };
-enum { LOOP = NET_BENCH_LINKS - 1 };
+enum { HERE = NET_BENCH_LINKS - 2, LOOP };
 
 static bool wanted(const struct net_bench_place *at, int kind)
 {
@@ -311,7 +313,7 @@ static void close_way(struct way *w, struct net *n)
 
 int net_bench_serve(const struct net_bench_place *at, int64_t deadline, struct err *e)
 {
-	for (int kind = 0; kind < LOOP; kind++) {
+	for (int kind = 0; kind < HERE; kind++) {
 		struct way w;
 		struct net *n = NULL;
 		if (!wanted(at, kind))
@@ -366,7 +368,7 @@ int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, s
 	size_t count = 0;
 	int rc = 0;
 	TRY(data_for(sizes, n, &data, e));
-	for (int kind = 0; rc == 0 && kind < LOOP; kind++)
+	for (int kind = 0; rc == 0 && kind < HERE; kind++)
 		if (wanted(at, kind)) {
 			rc = measure_kind(at, kind, sizes, n, seconds, data, rows_p + count, e);
 			count += n;
@@ -458,19 +460,21 @@ int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
 		return rc < 0 ? rc : s.rc;
 	}
 	TRY(data_for(sizes, n, &data, e));
-	s = (struct server){ .at = &serve, .kind = LOOP };
-	errnum = pthread_create(&t, NULL, serve_thread, &s);
-	if (errnum) {
-		mem_free(data);
-		return err_sys(e, errnum, "bench: cannot start a thread");
+	for (int kind = HERE; rc >= 0 && kind < NET_BENCH_LINKS; kind++) {
+		s = (struct server){ .at = &serve, .kind = kind };
+		errnum = pthread_create(&t, NULL, serve_thread, &s);
+		if (errnum) {
+			rc = err_sys(e, errnum, "bench: cannot start a thread");
+			break;
+		}
+		/* The same address: it is made from the place. */
+		rc = measure_kind(&serve, kind, sizes, n, seconds, data, rows_p + *count_p, e);
+		pthread_join(t, NULL);
+		*count_p += rc < 0 ? 0 : n;
 	}
-	/* The same address: it is made from the place. */
-	rc = measure_kind(&serve, LOOP, sizes, n, seconds, data, rows_p + *count_p, e);
-	pthread_join(t, NULL);
 	mem_free(data);
 	if (rc < 0)
 		return rc;
-	*count_p += n;
 	shares(rows_p, n, *count_p);
 	return 0;
 }

@@ -15,7 +15,7 @@ struct err;
 struct key_pair;
 
 struct net_bench_row {
-	const char *link; /* "tcp", "plain", "tls", "loop" */
+	const char *link; /* "tcp", "plain", "tls", "shm", "loop" */
 	uint64_t message; /* bytes of one message */
 	/* how many went in `seconds`, one way, until the receiver said that it has them all */
 	uint64_t messages;
@@ -38,7 +38,7 @@ struct net_bench_place {
 	bool one_process; /* both ends are in this process: its CPU time is that of both */
 };
 
-enum { NET_BENCH_LINKS = 4, NET_BENCH_PORTS = 3 }; /* most rows a message size gives; ports */
+enum { NET_BENCH_LINKS = 5, NET_BENCH_PORTS = 3 }; /* most rows a message size gives; ports */
 
 /* Serves one run of net_bench_measure(); ERR_NET when nobody came until `deadline`
  * (clock_now()). */
@@ -49,7 +49,7 @@ int net_bench_serve(const struct net_bench_place *at, int64_t deadline, struct e
 int net_bench_measure(const struct net_bench_place *at, const uint64_t *sizes, size_t n,
 		      double seconds, struct net_bench_row *rows_p, size_t *count_p, struct err *e);
 
-/* Both sides on 127.0.0.1 with keys made for it, and the loop transport. */
+/* Both sides on 127.0.0.1 with keys made for it, and the transports shm and loop. */
 int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
 		       struct net_bench_row *rows_p, size_t *count_p, struct err *e);
 

@@ -117,8 +117,8 @@ static void join(struct loop_pair *p, struct net *to)
 	p->early = NULL;
 	p->early_end = &p->early;
 	pthread_mutex_unlock(&p->lock);
-	net_link_up(from, to->o.window, to->o.max_message, false);
-	net_link_up(l, fo->window, fo->max_message, true);
+	net_link_up(from, to->o.window, net_slack(to->o.window), to->o.max_message, false);
+	net_link_up(l, fo->window, net_slack(fo->window), fo->max_message, true);
 }
 
 static int loop_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], struct err *e)

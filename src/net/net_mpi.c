@@ -155,7 +155,7 @@ static void send_node(struct mlink *ml, struct net_node *node)
 static void go_up(struct mlink *ml, uint64_t window, uint64_t most, bool accept)
 {
 	ml->state = M_UP;
-	net_link_up(ml->link, window, most, accept);
+	net_link_up(ml->link, window, net_slack(window), most, accept);
 	struct net_node *n = ml->pending;
 	ml->pending = NULL;
 	ml->pending_end = &ml->pending;

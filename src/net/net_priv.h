@@ -90,6 +90,7 @@ struct link {
 	struct net_node *in, **in_end;
 	int64_t dial_deadline;
 	uint64_t in_flight, peer_window, peer_max;
+	uint64_t slack; /* of peer_window: what the peer need not credit yet */
 	struct link_stats stats;
 	void *user;
 };
@@ -129,14 +130,19 @@ static inline uint64_t net_slack(uint64_t window)
 {
 	return window / 16 < 65536 ? window / 16 : 65536;
 }
+/* The same between processes of one machine, where a credit costs more than the memory that waits
+ * for it. `window`: the smaller one of both sides. */
+static inline uint64_t net_slack_near(uint64_t window) { return window / 8; }
 
 /* A link in state CONNECTING with two references, the user's and the transport's; NULL when memory
  * is out. */
 struct link *net_link_new(struct net *n, const char *address, const char *peer_key);
 void net_link_ref(struct link *l);
 void net_link_unref(struct link *l);
-/* Up, with what the peer announced. `accept`: it came from outside, net_accept gives it out. */
-void net_link_up(struct link *l, uint64_t peer_window, uint64_t peer_max, bool accept);
+/* Up, with what the peer announced. `slack`: of the window. `accept`: it came from outside,
+ * net_accept gives it out. */
+void net_link_up(struct link *l, uint64_t peer_window, uint64_t slack, uint64_t peer_max,
+		 bool accept);
 void net_link_lost(struct link *l, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* false: not wanted any more, the node stays the caller's */

@@ -453,10 +453,14 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->link->trusted = c->near;
 	c->link->way = c->near ? "shared memory" : c->crypt ? "TLS" : "TCP";
 	pthread_mutex_unlock(&c->net->lock);
-	c->count = (struct head_count){ .window = o->window, .max_message = o->max_message };
+	const uint64_t smaller = h->a < o->window ? h->a : o->window;
+	c->slack = c->near ? net_slack_near(smaller) : net_slack(o->window);
+	c->count = (struct head_count){ .window = o->window,
+					.max_message = o->max_message,
+					.slack = c->slack };
 	c->hello_due |= c->accepted;
 	c->state = CONN_UP;
-	net_link_up(c->link, h->a < o->window ? h->a : o->window, h->b, c->accepted);
+	net_link_up(c->link, smaller, c->near ? c->slack : net_slack(smaller), h->b, c->accepted);
 }
 
 static void on_message(struct conn *c, uint64_t n)

@@ -112,6 +112,7 @@ struct conn {
 	bool told;                           /* the hub has to look at what follows */
 	struct net_node *fresh, **fresh_end; /* sent by the user */
 	uint64_t untold;                     /* taken by the user, the peer not told yet */
+	uint64_t slack;                      /* of that, what the peer need not hear yet */
 	bool shut;                           /* the user gave the link back */
 	bool closed; /* the hub is done with it: nothing is taken any more */
 };

@@ -55,7 +55,7 @@ const char *head_count(struct head_count *c, const struct head *h)
 	case HEAD_SHARED:
 		if (h->a > c->max_message)
 			return "a message larger than this side accepts";
-		if (untold + net_cost(h->a) > c->window && untold > net_slack(c->window))
+		if (untold + net_cost(h->a) > c->window && untold > c->slack)
 			return "the peer sends more than its window";
 		c->arrived += net_cost(h->a);
 		return NULL;

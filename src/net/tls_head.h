@@ -58,6 +58,7 @@ bool head_begins(const unsigned char *p); /* 4 bytes: of a head, not of TLS */
 /* What one end has a right to, as its peer keeps count. */
 struct head_count {
 	uint64_t window, max_message; /* of this end */
+	uint64_t slack;               /* of the window: one message may exceed it above that */
 	uint64_t arrived, told;       /* cost of messages that came; of it credited to the peer */
 	uint64_t sent, credited;      /* the same of the other direction */
 };

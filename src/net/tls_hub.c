@@ -131,7 +131,7 @@ void hub_taken(struct conn *c, uint64_t cost)
 {
 	pthread_mutex_lock(&c->hub->lock);
 	c->untold += cost;
-	if (c->closed || c->untold <= net_slack(c->net->o.window)) {
+	if (c->closed || c->untold <= c->slack) {
 		pthread_mutex_unlock(&c->hub->lock);
 		return;
 	}
@@ -486,8 +486,7 @@ static void take_order(struct conn *c, bool *shut_p)
 		c->fresh = NULL;
 		c->fresh_end = &c->fresh;
 	}
-	struct net_node *credit =
-		c->untold > net_slack(c->net->o.window) ? net_node_new(c->net->pool) : NULL;
+	struct net_node *credit = c->untold > c->slack ? net_node_new(c->net->pool) : NULL;
 	if (credit) { /* when memory is out, the next time */
 		credit->at = CONN_CREDIT;
 		credit->size = c->untold;
