@@ -153,9 +153,29 @@ static int ask_clock(struct session *s, int i, struct err *e)
 	return 0;
 }
 
+/* Says when the result cannot have the bits of one machine. */
+static void compare_arithmetic(const struct session *s)
+{
+	int first = -1;
+	for (int i = 0; i < s->n; i++) {
+		if (crew_stage_of(&s->crew, i) < 0)
+			continue;
+		if (first < 0)
+			first = i;
+		if (!strcmp(s->caps[i].arithmetic, s->caps[first].arithmetic))
+			continue;
+		log_info("'%s' computes with %s, '%s' with %s: the result is that of one machine "
+			 "within rounding, not bit for bit",
+			 s->crew.member[first].id, s->caps[first].arithmetic, s->crew.member[i].id,
+			 s->caps[i].arithmetic);
+		return;
+	}
+}
+
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
 {
 	s->place = place;
+	compare_arithmetic(s);
 	if (!s->links)
 		s->links = links_recall(&s->ends);
 	for (int i = 0; i < s->n; i++)

@@ -74,6 +74,7 @@ int welcome_send(struct link *l, const struct welcome *c, int64_t deadline, stru
 	wire_put_u8(&w, c->bf16);
 	wire_put_u8(&w, c->f16);
 	wire_put_u8(&w, c->formats);
+	wire_put_str(&w, c->arithmetic);
 	wire_put_u64(&w, c->wall);
 	wire_put_str(&w, c->machine);
 	wire_put_u32(&w, c->port);
@@ -105,6 +106,7 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 	c->bf16 = wire_get_u8(&r);
 	c->f16 = wire_get_u8(&r);
 	c->formats = wire_get_u8(&r);
+	wire_get_str(&r, c->arithmetic, sizeof c->arithmetic);
 	c->wall = wire_get_u64(&r);
 	wire_get_str(&r, c->machine, sizeof c->machine);
 	c->port = wire_get_u32(&r);

@@ -38,7 +38,10 @@ struct welcome {
 	uint64_t memory;               /* bytes of the device */
 	uint8_t bf16, f16;             /* native matrix products */
 	uint8_t formats;               /* bit of each enum dtype that it can compute in at all */
-	uint64_t wall;                 /* seconds since 1970, by this machine's clock */
+	/* what decides the bits of its results: library and instruction set, or card and driver;
+	 * equal texts give equal bits */
+	char arithmetic[192];
+	uint64_t wall; /* seconds since 1970, by this machine's clock */
 	/* The addresses at which it can be reached, for choosing the fastest one (coord/links.h).
 	 * None listed: only the address that the coordinator used. */
 	char machine[MACHINE_TEXT]; /* equal for workers on one machine */

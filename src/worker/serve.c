@@ -137,6 +137,10 @@ static int describe(struct serving *s, struct welcome *w, struct err *e)
 		snprintf(w->host, sizeof w->host, "%s", s->host);
 		snprintf(w->backend, sizeof w->backend, "%s", d->be->name);
 		snprintf(w->device, sizeof w->device, "%s", caps.name);
+		/* of processors, library and kernels decide; of cards also the card */
+		snprintf(w->arithmetic, sizeof w->arithmetic, "%s%s%.96s, %.60s", d->be->name,
+			 strcmp(d->be->name, "cpu") ? " " : "",
+			 strcmp(d->be->name, "cpu") ? caps.name : "", caps.driver);
 		w->memory = caps.mem_total;
 		w->bf16 = caps.bf16;
 		w->f16 = caps.f16;
