@@ -294,7 +294,7 @@ static int train(struct session *s, struct rounds *r, struct arena *a,
 					   .lr = 0.1 };
 	double sum, sqnorm;
 	uint64_t trained;
-	TRY(session_assign(s, SEATS, 1, (const int[]){ 0, 1 }, e));
+	TRY(session_assign(s, place, (const int[]){ 0, 1 }, e));
 	TRY(rounds_init(r, s, &(struct round_options){ .trace = true }, a, e));
 	TRY(session_begin(s, place, true, e));
 	round_begin(r, ROUND_TRAIN, MICROBATCHES, 1, 1);
