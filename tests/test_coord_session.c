@@ -78,9 +78,12 @@ static void place_layers(struct placement *p, int stages, int chunks, int layers
 			 const char *schedule)
 {
 	static const char *device[MOST] = { "cpu", "cpu", "cpu", "cpu" };
-	*p = (struct placement){
-		.stages = stages, .chunks = chunks, .device = device, .schedule = schedule
-	};
+	*p = (struct placement){ .stages = stages,
+				 .chunks = chunks,
+				 .device = device,
+				 .schedule = schedule,
+				 .reduce_order = SUM_EXACT,
+				 .reducer = "direct" };
 	for (int v = 0; v <= stages * chunks; v++)
 		p->first[v] = (int64_t)v * layers / (stages * chunks);
 }
@@ -256,7 +259,7 @@ static void stage_set(struct stage_play *x, enum act first, enum act second, boo
 	const struct session_options o = { .seat = x->seat, .n = 2, .join_timeout = 20 };
 	MUST(session_join(&x->p.job, &o, &x->s, &err));
 	place_layers(&x->place, 2, 1, 2, "1f1b");
-	MUST(session_assign(x->s, 2, 1, (const int[]){ 0, 1 }, &err));
+	MUST(session_assign(x->s, &x->place, (const int[]){ 0, 1 }, &err));
 	MUST(rounds_init(&x->r, x->s, &(struct round_options){ 0 }, &x->a, &err));
 	if (begin)
 		MUST(session_begin(x->s, &x->place, false, &err));
@@ -432,7 +435,7 @@ static void state_that_was_not_asked_for(void **state)
 	struct stage_play x;
 	stage_set(&x, SILENT, FOREIGN, true);
 	assert_int_equal(session_pull_state(x.s, 1, &err), ERR_PROTOCOL);
-	says("held by stage 0");
+	says("is sent by the first worker of stage 0");
 	stage_clear(&x);
 	stage_set(&x, OVERLAPS, SILENT, true);
 	assert_int_equal(session_pull_state(x.s, 1, &err), ERR_PROTOCOL);
@@ -470,7 +473,7 @@ static void started_by_hand_at_the_same_moment(void **state)
 	struct late l = { .w = { .act = NOT_READY } };
 	struct session *s;
 	struct seat_spec seat = {
-		.kind = SEAT_PROCESS, .id = "a", .host = "here", .device = "cpu"
+		.kind = SEAT_PROCESS, .id = "a", .host = "here", .device = "cpu", .by_port = true
 	};
 	struct session_options o = {
 		.seat = &seat, .n = 1, .program = program, .join_timeout = 20
@@ -674,9 +677,9 @@ static void losses_of(struct place *p, const char *name, int n, int chunks, cons
 	}
 	const struct session_options o = { .seat = seat, .n = n, .join_timeout = 30 };
 	MUST(session_join(&p->job, &o, &s, &err));
-	MUST(session_assign(s, n, chunks, order, &err));
-	MUST(rounds_init(&r, s, &(struct round_options){ 0 }, &a, &err));
 	place_layers(&place, n, chunks, 8, schedule);
+	MUST(session_assign(s, &place, order, &err));
+	MUST(rounds_init(&r, s, &(struct round_options){ 0 }, &a, &err));
 	MUST(session_begin(s, &place, false, &err));
 	const struct patience patience = { .stall = 20, .silent = 60 };
 	session_set_patience(s, &patience);

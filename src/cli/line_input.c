@@ -43,8 +43,8 @@ static void open_editor(struct line_input *l)
 	l->before = history_init();
 	if (!l->edit || !l->before)
 		return;
-	snprintf(l->shown, sizeof l->shown,
-		 cli_colour(stdout) ? "\1\033[1m\1%s\1\033[0m\1" : "%s", l->prompt);
+	snprintf(l->shown, sizeof l->shown, cli_colour(stdout) ? "\1\033[1m\1%s\1\033[0m\1" : "%s",
+		 l->prompt);
 	history(l->before, &ev, H_SETSIZE, KEPT);
 	history(l->before, &ev, H_SETUNIQUE, 1);
 	el_set(l->edit, EL_CLIENTDATA, l);

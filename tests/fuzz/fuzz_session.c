@@ -329,7 +329,9 @@ static void coordinate(void)
 				    .chunks = 1,
 				    .first = { 0, 1, SMALL_LAYERS },
 				    .device = device,
-				    .schedule = "1f1b" };
+				    .schedule = "1f1b",
+				    .reduce_order = SUM_EXACT,
+				    .reducer = "direct" };
 	int rc = session_join(&job, &o, &s, &e);
 	if (rc >= 0) {
 		struct rounds r = { 0 };

@@ -155,6 +155,8 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	const bool tied = how % 4 == 3;
 	p.crew.tied = tied && p.opt.train_all;
 	p.opt.recompute = more & 32;
+	p.reduce_order = how & 128 ? SUM_FAST : SUM_EXACT;
+	snprintf(p.reducer, sizeof p.reducer, "direct");
 	p.trace = more & 64;
 	p.offered = how & 64;
 	if (!p.opt.train_all) {
