@@ -135,7 +135,7 @@ static void any_order_of_changes(void **state)
 			break;
 		default:
 			crew_move(&c, who, (int)(rng_u32(key, at++) % (unsigned)(c.stages + 1)) - 1,
-				  &err);
+				  1, &err);
 		}
 		check(&c);
 	}

@@ -153,8 +153,9 @@ static void test_profile_round_trip(void **state)
 static void test_curve(void **state)
 {
 	static const double table[] = { 1, 2, 4, 7, 11, 16, 22 };
-	struct curve both = { table, 3, true, true, 10, 5 }, only = { table, 7, false, true, 0, 0 },
-		     one = { table + 2, 1, false, true, 0, 0 };
+	struct curve both = { table, 3, true, true, 10, 5, 0 },
+		     only = { table, 7, false, true, 0, 0, 0 },
+		     one = { table + 2, 1, false, true, 0, 0, 0 };
 
 	(void)state;
 	assert_true(curve_at(&both, 3) == 4 && curve_at(&both, 4) == 45);

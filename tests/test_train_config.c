@@ -110,7 +110,7 @@ static void hetero_config(void **state)
 	assert_int_equal(c->workers[1].port, 10000);
 	assert_string_equal(c->workers[1].device, "cuda:1");
 	assert_int_equal(c->nshards, 3);
-	assert_string_equal(c->shard_plan[0].id, "local");
+	assert_string_equal(c->shard_plan[0].id.item[0], "local");
 	assert_int_equal(c->shard_plan[2].end, 32);
 	assert_true(c->shard_plan[2].is_last);
 	assert_string_equal(c->visualization_format, "svg");
@@ -186,7 +186,7 @@ static void several_cards(void **state)
 		assert_int_equal(c->workers[i].num_gpus, 1);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
-		assert_string_equal(c->shard_plan[i].id, s[i].id);
+		assert_string_equal(c->shard_plan[i].id.item[0], s[i].id);
 		assert_int_equal(c->shard_plan[i].start, s[i].start);
 		assert_int_equal(c->shard_plan[i].end, s[i].end);
 		assert_int_equal(c->shard_plan[i].is_last, i + 1 == ARRAY_LEN(s));
