@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_reduce.c - every row of sched/reduce.def over every transport: members are threads with
+ * links to each other, and sums travel in frames as between workers.
+ *
+ * Every member must get the same bits; in the order `exact` those of the tree that is computed
+ * here, in the order `fast` a sum within rounding of float64 and the same bits from run to run,
+ * whatever the threads do when. A member that dies at any message ends the others with an error. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "net/frame.h"
+#include "net/net.h"
+#include "sched/reduce.h"
+
+enum { GROUP = 5, JOB = 9, PASSES = 16 /* microbatches at most */, NEVER = -1 };
+static const double patience = 60; /* seconds without a message: a hang */
+
+static struct err err;
+#define OK(call)                                                                                   \
+	do {                                                                                       \
+		if ((call) < 0)                                                                    \
+			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
+	} while (0)
+
+static bool is_long(void)
+{
+	const char *s = getenv("TEST_LONG");
+	return s && *s && strcmp(s, "0") != 0;
+}
+
+static const char *const transports[] = {
+#define TRANSPORT(id) #id,
+#include "net/transport.def"
+#undef TRANSPORT
+};
+
+/* ---- what is summed ---- */
+
+struct sums {
+	const char *name;
+	enum sum_order order;
+	int n, microbatches;
+	int place[PASSES];
+	size_t count, largest;
+};
+
+enum { NUMBERS = 300007 /* of a sum at most */ };
+static float *gradients; /* [PASSES][NUMBERS] */
+
+/* Numbers of unlike size, so that the order of a sum shows. */
+static int gradients_make(void **state)
+{
+	const struct rng_key key = { { 3, 5 } };
+	(void)state;
+	gradients = mem_array((size_t)PASSES * NUMBERS, sizeof *gradients);
+	for (size_t i = 0; gradients && i < (size_t)PASSES * NUMBERS; i++)
+		gradients[i] = rng_uniform(key, i, -1, 1) * ldexpf(1, (int)(i % 13));
+	return gradients ? 0 : -1;
+}
+
+static int gradients_drop(void **state)
+{
+	(void)state;
+	mem_free(gradients);
+	return 0;
+}
+
+static float gradient(int microbatch, size_t i)
+{
+	return gradients[(size_t)microbatch * NUMBERS + i];
+}
+
+/* node(0, i) is a gradient; node(k, j) the sum of its two children, or the left one alone. */
+static float node(int microbatches, int k, int j, size_t i)
+{
+	if (!k)
+		return gradient(j, i);
+	const float left = node(microbatches, k - 1, 2 * j, i);
+	const int right = 2 * j + 1;
+	return right << (k - 1) < microbatches ? left + node(microbatches, k - 1, right, i) : left;
+}
+
+static float tree(int microbatches, size_t i)
+{
+	int k = 0;
+	while (1 << k < microbatches)
+		k++;
+	return node(microbatches, k, 0, i);
+}
+
+/* One term: a node of the tree, or all microbatches of a place one after the other. */
+static float term_value(const struct sums *s, const struct sum_term *t, size_t i)
+{
+	if (s->order == SUM_EXACT) {
+		int k = 0;
+		while ((t->first >> k) << k == t->first && 1 << k < t->last - t->first)
+			k++;
+		return node(s->microbatches, k, t->first >> k, i);
+	}
+	float v = 0;
+	bool any = false;
+	for (int m = 0; m < s->microbatches; m++)
+		if (s->place[m] == t->place) {
+			v = any ? v + gradient(m, i) : gradient(m, i);
+			any = true;
+		}
+	return v;
+}
+
+/* ---- members ---- */
+
+struct early {
+	struct net_msg msg;
+	struct frame f;
+	int place;
+};
+
+struct member {
+	int me;
+	struct net *net;
+	struct link *link[GROUP];
+	char at[NET_ADDRESS];
+	struct early *early; /* [n] */
+	size_t n, cap;
+	/* Of a sum. */
+	const struct sums *sums;
+	const struct reducer *how;
+	uint64_t step;
+	struct sum_terms terms;
+	float *result; /* [count] */
+	size_t results;
+	bool delayed;
+	struct rng_key delays;
+	uint64_t delay_at;
+	int ops, dies_at; /* messages sent and waited for; NEVER */
+	int rc;
+	struct err e;
+};
+
+struct group {
+	const char *transport;
+	int n;
+	struct key_pair key;
+	struct member m[GROUP];
+};
+
+static void forget(struct member *m)
+{
+	for (size_t k = 0; k < m->n; k++)
+		net_msg_release(&m->early[k].msg);
+	m->n = 0;
+}
+
+static void leave(struct member *m)
+{
+	forget(m);
+	mem_free(m->early);
+	m->early = NULL;
+	m->cap = 0;
+	if (m->net)
+		net_close(m->net, 0);
+	m->net = NULL;
+}
+
+/* Now and then a member is late. */
+static void dawdle(struct member *m)
+{
+	if (!m->delayed)
+		return;
+	const uint64_t us = rng_below(m->delays, m->delay_at++, 6);
+	if (us)
+		usleep((useconds_t)(us * 40));
+}
+
+/* The moment at which this member is to die. */
+static int next_message(struct member *m, struct err *e)
+{
+	dawdle(m);
+	return m->ops++ == m->dies_at ? err_set(e, ERR_CANCELLED, "this member dies") : 0;
+}
+
+static int take(struct member *m, int place, struct err *e)
+{
+	for (;;) {
+		struct early x = { .place = place };
+		int rc = link_recv_frame(m->link[place], NET_NOW, &x.msg, &x.f, e);
+		if (rc <= 0)
+			return rc;
+		if (!mem_grow(&m->early, &m->cap, m->n + 1, sizeof *m->early)) {
+			net_msg_release(&x.msg);
+			return err_nomem(e, sizeof x, "messages");
+		}
+		m->early[m->n++] = x;
+	}
+}
+
+static int send_numbers(void *ctx, int place, uint32_t number, const float *v, size_t count,
+			struct err *e)
+{
+	struct member *m = ctx;
+	const size_t bytes = count * sizeof *v;
+	size_t n;
+	TRY(next_message(m, e));
+	unsigned char *p = net_buffer(m->net, FRAME_HEADER + bytes);
+	if (!p)
+		return err_nomem(e, bytes, "a message");
+	memcpy(p + FRAME_HEADER, v, bytes);
+	const struct frame f = { .kind = FRAME_SUM,
+				 .dtype = DT_F32,
+				 .job = JOB,
+				 .step = m->step,
+				 .from = FRAME_MEMBER(m->me),
+				 .to = FRAME_MEMBER(place),
+				 .microbatch = number,
+				 .ndim = 1,
+				 .dim = { count },
+				 .payload = p + FRAME_HEADER };
+	int rc = frame_encode(&f, p, FRAME_HEADER + bytes, &n, e);
+	const int64_t deadline = net_in(patience);
+	while (rc >= 0 &&
+	       (rc = link_send(m->link[place], p, n, net_buffer_release, m->net, e)) == LINK_FULL) {
+		struct net_poll poll[GROUP + 1] = { { m->link[place], NET_SEND, 0 } };
+		size_t k = 1;
+		for (int i = 0; i < GROUP; i++)
+			if (m->link[i])
+				poll[k++] = (struct net_poll){ m->link[i], NET_RECV, 0 };
+		rc = net_poll(m->net, poll, k, deadline) || clock_now() < deadline
+			     ? 0
+			     : err_set(e, ERR_INTERNAL, "a hang: no room to send");
+		for (int i = 0; i < GROUP && rc >= 0; i++)
+			rc = m->link[i] ? take(m, i, e) : 0;
+	}
+	if (rc < 0)
+		net_buffer_release(m->net, p);
+	return rc;
+}
+
+static int receive_numbers(void *ctx, int place, uint32_t number, float *v, size_t count,
+			   struct err *e)
+{
+	struct member *m = ctx;
+	const int64_t deadline = net_in(patience);
+	TRY(next_message(m, e));
+	for (;;) {
+		for (size_t k = 0; k < m->n; k++) {
+			struct early *x = &m->early[k];
+			if (x->place != place || x->f.microbatch != number)
+				continue;
+			int rc = x->f.kind == FRAME_SUM && x->f.step == m->step &&
+						 x->f.from == FRAME_MEMBER(place) &&
+						 x->f.to == FRAME_MEMBER(m->me) && x->f.ndim == 1 &&
+						 x->f.dim[0] == count
+					 ? 0
+					 : err_set(e, ERR_INTERNAL, "message %u of place %d",
+						   number, place);
+			if (rc >= 0)
+				memcpy(v, x->f.payload, count * sizeof *v);
+			net_msg_release(&x->msg);
+			*x = m->early[--m->n];
+			return rc;
+		}
+		const size_t before = m->n;
+		TRY(take(m, place, e));
+		if (m->n > before)
+			continue;
+		if (!net_poll(m->net, &(struct net_poll){ m->link[place], NET_RECV, 0 }, 1,
+			      deadline) &&
+		    clock_now() > deadline)
+			return err_set(e, ERR_INTERNAL, "a hang: no message %u of place %d", number,
+				       place);
+	}
+}
+
+static int own_numbers(void *ctx, size_t k, size_t first, size_t count, float *v, struct err *e)
+{
+	struct member *m = ctx;
+	const struct sum_terms *t = &m->terms;
+	(void)e;
+	for (int i = 0; i < t->n; i++) {
+		if (t->term[i].place != m->me || k--)
+			continue;
+		for (size_t j = 0; j < count; j++)
+			v[j] = term_value(m->sums, &t->term[i], first + j);
+		return 0;
+	}
+	return err_set(e, ERR_INTERNAL, "a term that is not there");
+}
+
+/* Each number comes once. */
+static int take_result(void *ctx, size_t first, size_t count, const float *v, struct err *e)
+{
+	struct member *m = ctx;
+	for (size_t i = 0; i < count; i++) {
+		if (first + i >= m->sums->count || !isnan(m->result[first + i]))
+			return err_set(e, ERR_INTERNAL, "number %zu comes twice, or is none",
+				       first + i);
+		m->result[first + i] = v[i];
+	}
+	m->results += count;
+	return 0;
+}
+
+static void *be_member(void *ctx)
+{
+	struct member *m = ctx;
+	const struct sums *s = m->sums;
+	struct reduction r = { .how = m->how,
+			       .io = { own_numbers, take_result, send_numbers, receive_numbers, m },
+			       .terms = &m->terms,
+			       .me = m->me,
+			       .n = s->n,
+			       .count = s->count,
+			       .largest = s->largest };
+	bool computes = false;
+	m->rc = sum_terms_find(&m->terms, s->order, s->place, s->microbatches, &m->e);
+	for (int i = 0; i < s->microbatches; i++)
+		computes |= s->place[i] == m->me;
+	if (m->rc >= 0 && computes)
+		m->rc = reduce_begin(&r, &m->e);
+	if (m->rc >= 0)
+		m->rc = reduce_finish(&r, &m->e);
+	reduce_release(&r);
+	sum_terms_release(&m->terms);
+	if (m->rc < 0)
+		leave(m); /* as a worker does: those that wait for it notice */
+	return NULL;
+}
+
+static void group_make(struct group *g, const char *transport, int n, uint64_t window)
+{
+	static int number;
+	memset(g, 0, sizeof *g);
+	g->transport = transport;
+	g->n = n;
+	OK(key_pair_generate(&g->key, &err));
+	for (int i = 0; i < n; i++) {
+		struct member *m = &g->m[i];
+		char word[32];
+		m->me = i;
+		m->dies_at = NEVER;
+		OK(net_open(transport, &(struct net_options){ .key = &g->key, .window = window },
+			    &m->net, &err));
+		OK(net_allow(m->net, g->key.pub, &err));
+		snprintf(word, sizeof word, "member-%d", number++);
+		OK(net_listen(m->net, strcmp(transport, "loop") ? "127.0.0.1:0" : word, m->at,
+			      &err));
+	}
+	for (int i = 0; i < n; i++)
+		for (int j = i + 1; j < n; j++) {
+			OK(net_connect(g->m[i].net, g->m[j].at, g->key.pub, net_in(patience),
+				       &g->m[i].link[j], &err));
+			assert_int_equal(
+				net_accept(g->m[j].net, net_in(patience), &g->m[j].link[i], &err),
+				1);
+		}
+}
+
+static void group_end(struct group *g)
+{
+	for (int i = 0; i < g->n; i++)
+		leave(&g->m[i]);
+}
+
+/* All members at once. */
+static void reduce(struct group *g, const struct sums *s, const struct reducer *how,
+		   uint64_t delays)
+{
+	static uint64_t step;
+	pthread_t thread[GROUP];
+	step++;
+	for (int i = 0; i < g->n; i++) {
+		struct member *m = &g->m[i];
+		m->sums = s;
+		m->how = how;
+		m->step = step;
+		m->delayed = delays;
+		m->delays = rng_key(delays * 100 + (uint64_t)i);
+		m->delay_at = 0;
+		m->ops = 0;
+		m->results = 0;
+		m->e = (struct err){ 0 };
+		m->result = mem_array(s->count + 1, sizeof *m->result);
+		assert_non_null(m->result);
+		for (size_t k = 0; k < s->count; k++)
+			m->result[k] = NAN;
+		assert_int_equal(pthread_create(&thread[i], NULL, be_member, m), 0);
+	}
+	for (int i = 0; i < g->n; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static void drop_results(struct group *g)
+{
+	for (int i = 0; i < g->n; i++) {
+		mem_free(g->m[i].result);
+		g->m[i].result = NULL;
+	}
+}
+
+/* The result of a member that ended well, which may be later than another's death. */
+static double check_result(const struct member *m)
+{
+	const struct sums *s = m->sums;
+	double worst = 0;
+	assert_int_equal(m->results, s->count);
+	for (size_t i = 0; i < s->count; i++) {
+		const float got = m->result[i];
+		if (s->order == SUM_EXACT) {
+			const float want = tree(s->microbatches, i);
+			if (memcmp(&got, &want, sizeof got))
+				fail_msg("%s, %s: number %zu of place %d: %a, in the tree %a",
+					 m->how->name, s->name, i, m->me, (double)got,
+					 (double)want);
+			continue;
+		}
+		double sum = 0, size = 0;
+		for (int k = 0; k < s->microbatches; k++) {
+			sum += (double)gradient(k, i);
+			size += fabs((double)gradient(k, i));
+		}
+		const double d = fabs((double)got - sum) / (size + 1e-30);
+		if (!(d <= s->microbatches * 0x1p-24))
+			fail_msg("%s, %s: number %zu of place %d: %.9g, in float64 %.17g",
+				 m->how->name, s->name, i, m->me, (double)got, sum);
+		worst = fmax(worst, d);
+	}
+	return worst;
+}
+
+/* ---- the sums that are tried ---- */
+
+/* Microbatches dealt at random to those with a share. */
+static void deal(struct sums *s, const int *share, uint64_t seed)
+{
+	const struct rng_key key = rng_key(seed);
+	uint64_t all = 0;
+	for (int k = 0; k < s->n; k++)
+		all += (uint64_t)share[k];
+	for (int i = 0; i < s->microbatches; i++) {
+		uint64_t x = rng_below(key, (uint64_t)i, all);
+		int k = 0;
+		for (; x >= (uint64_t)share[k]; k++)
+			x -= (uint64_t)share[k];
+		s->place[i] = k;
+	}
+}
+
+static const struct {
+	const char *name;
+	int n, microbatches;
+	int share[GROUP];
+	size_t count, largest;
+} row[] = {
+	{ "alone", 1, 3, { 1 }, 7, 0 },
+	{ "alone, nothing", 1, 2, { 1 }, 0, 0 },
+	{ "two, nothing", 2, 4, { 1, 1 }, 0, 0 },
+	{ "two, one number", 2, 4, { 1, 3 }, 1, 0 },
+	{ "two, a prime", 2, 7, { 2, 1 }, 4099, 0 },
+	{ "two, several segments", 2, 5, { 1, 1 }, 300007, 0 },
+	{ "three, seven numbers", 3, 6, { 1, 2, 3 }, 7, 0 },
+	{ "three, a large prime", 3, 9, { 1, 1, 5 }, 65537, 0 },
+	{ "three, two without terms", 3, 4, { 0, 1, 0 }, 4099, 1000 },
+	{ "three, the first without terms", 3, 13, { 0, 1, 2 }, 65537, 20000 },
+	{ "four, fewer numbers than members", 4, 8, { 1, 1, 1, 1 }, 3, 0 },
+	{ "four, uneven segments", 4, 16, { 4, 3, 2, 1 }, 4099, 1021 },
+	{ "five, two numbers", 5, 11, { 1, 2, 1, 2, 1 }, 2, 0 },
+	{ "five, segments of one number", 5, 5, { 1, 1, 1, 1, 1 }, 7, 1 },
+	{ "five, more segments than are begun ahead", 5, 10, { 3, 0, 1, 1, 2 }, 2999, 29 },
+	{ "five, fewer terms than members", 5, 2, { 1, 1, 1, 1, 1 }, 65537, 0 },
+};
+
+static void sums_make(struct sums *s, size_t i, enum sum_order order)
+{
+	*s = (struct sums){ .name = row[i].name,
+			    .order = order,
+			    .n = row[i].n,
+			    .microbatches = row[i].microbatches,
+			    .count = row[i].count,
+			    .largest = row[i].largest };
+	deal(s, row[i].share, 77 + i);
+}
+
+/* Each once without delays, and `turns` - 1 times with those of other seeds. */
+static void all_of(struct group *g, const struct reducer *how, enum sum_order order, uint64_t turns,
+		   double *worst_p)
+{
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		struct sums s;
+		float *first = NULL;
+		if (row[i].n != g->n)
+			continue;
+		sums_make(&s, i, order);
+		for (uint64_t turn = 0; turn < turns; turn++) {
+			reduce(g, &s, how, turn);
+			for (int k = 0; k < g->n; k++) {
+				if (g->m[k].rc < 0)
+					fail_msg("%s over %s, %s: place %d: %s", how->name,
+						 g->transport, s.name, k, g->m[k].e.msg);
+				if (g->m[k].n)
+					fail_msg("%s, %s: place %d got %zu messages too many",
+						 how->name, s.name, k, g->m[k].n);
+			}
+			*worst_p = fmax(*worst_p, check_result(&g->m[0]));
+			for (int k = 1; k < g->n; k++)
+				assert_memory_equal(g->m[0].result, g->m[k].result,
+						    s.count * sizeof *first);
+			if (first)
+				assert_memory_equal(first, g->m[0].result, s.count * sizeof *first);
+			else
+				first = g->m[0].result, g->m[0].result = NULL;
+			drop_results(g);
+		}
+		mem_free(first);
+	}
+}
+
+static bool is_usable(const char *transport)
+{
+	/* MPI numbers processes: tests/test_train_mpi.c has groups over it */
+	return strcmp(transport, "mpi") != 0;
+}
+
+static void every_row_over_every_transport(void **state)
+{
+	const uint64_t turns = is_long() ? 10 : 2;
+	(void)state;
+	for (size_t t = 0; t < ARRAY_LEN(transports); t++) {
+		if (!is_usable(transports[t]))
+			continue;
+		const struct reducer *how;
+		for (size_t k = 0; (how = reducer_at(k)); k++) {
+			double worst = 0;
+			for (int n = 1; n <= GROUP; n++) {
+				struct group g;
+				group_make(&g, transports[t], n, 0);
+				all_of(&g, how, SUM_FAST, turns, &worst);
+				if (how->exact)
+					all_of(&g, how, SUM_EXACT, turns, &worst);
+				group_end(&g);
+			}
+			printf("%-8s over %-5s %sfast within %.2g of the sum of sizes\n", how->name,
+			       transports[t], how->exact ? "exact is the tree, " : "", worst);
+		}
+	}
+}
+
+/* Windows that hold less than one message of a segment. */
+static void small_windows(void **state)
+{
+	const uint64_t turns = is_long() ? 3 : 1;
+	(void)state;
+	for (size_t t = 0; t < ARRAY_LEN(transports); t++) {
+		const struct reducer *how;
+		struct group g;
+		double worst = 0;
+		if (!is_usable(transports[t]))
+			continue;
+		for (size_t k = 0; (how = reducer_at(k)); k++) {
+			group_make(&g, transports[t], 3, 2000);
+			all_of(&g, how, SUM_FAST, turns, &worst);
+			if (how->exact)
+				all_of(&g, how, SUM_EXACT, turns, &worst);
+			group_end(&g);
+		}
+	}
+}
+
+/* ---- a member that dies ---- */
+
+static bool is_lost_link(const struct err *e) { return e->code == ERR_NET; }
+
+/* Member `who` dies at its message `at`. False: it had no such message. */
+static bool one_death(const char *transport, const struct sums *s, const struct reducer *how,
+		      int who, int at, int *errors_p)
+{
+	struct group g;
+	group_make(&g, transport, s->n, 0);
+	g.m[who].dies_at = at;
+	reduce(&g, s, how, (uint64_t)at + 1);
+	const bool died = g.m[who].rc < 0;
+	for (int k = 0; k < g.n; k++) {
+		const struct member *m = &g.m[k];
+		if (m->rc >= 0) /* it had all it needed, or nobody died */
+			check_result(m);
+		else if (k != who && !is_lost_link(&m->e))
+			fail_msg("%s over %s: place %d dies at message %d; place %d: %s (%d)",
+				 how->name, transport, who, at, k, m->e.msg, m->e.code);
+		*errors_p += k != who && m->rc < 0;
+	}
+	if (died && g.m[who].e.code != ERR_CANCELLED)
+		fail_msg("%s: place %d: %s", how->name, who, g.m[who].e.msg);
+	drop_results(&g);
+	group_end(&g);
+	return died;
+}
+
+static void a_member_dies_at_every_message(void **state)
+{
+	(void)state;
+	for (size_t t = 0; t < ARRAY_LEN(transports); t++) {
+		/* a handshake each time: with encryption only some of the moments */
+		const int stride = is_long() || !strcmp(transports[t], "loop") ? 1 : 5;
+		const struct reducer *how;
+		if (!is_usable(transports[t]))
+			continue;
+		for (size_t k = 0; (how = reducer_at(k)); k++) {
+			struct sums s = { .name = "three segments",
+					  .order = how->exact ? SUM_EXACT : SUM_FAST,
+					  .n = 3,
+					  .microbatches = 4,
+					  .place = { 0, 1, 1, 2 },
+					  .count = 30,
+					  .largest = 10 };
+			int deaths = 0, errors = 0;
+			for (int who = 0; who < s.n; who++)
+				for (int at = who;
+				     one_death(transports[t], &s, how, who, at, &errors);
+				     at += stride)
+					deaths++;
+			assert_true(deaths >= 3 && errors >= deaths);
+			printf("%-8s over %-5s %d deaths, %d others ended by them\n", how->name,
+			       transports[t], deaths, errors);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_row_over_every_transport),
+		cmocka_unit_test(small_windows),
+		cmocka_unit_test(a_member_dies_at_every_message),
+	};
+	return cmocka_run_group_tests(tests, gradients_make, gradients_drop);
+}
