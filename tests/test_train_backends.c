@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_train_backends.c - a whole training job on every backend that is there, and a pipeline of a
- * CPU stage and one of that backend, against the CPU's losses. Where there is no CUDA or HIP card,
+/* test_train_backends.c - a whole training job on every backend that is there, a pipeline of a CPU
+ * stage and one of that backend, and groups of unlike devices, against the CPU's losses. Where there is no CUDA or HIP card,
  * a stand-in runs their host code and the kernels' text (support/cards.h). */
 #include "base/err.h"
 #include "base/mem.h"
@@ -121,11 +121,39 @@ static void in_the_middle(const struct tiny *t, const char *backend, const char 
 	}
 }
 
+/* A group of unlike devices, and one of two cards: shares 2 and 1 of three microbatches, alone and
+ * behind a stage of another group. A trained run's losses depend on every gradient before them. */
+static void groups(const struct tiny *t, const struct record *cpu, const char *a, const char *b)
+{
+	static const char *const schedule[] = { "1f1b", "gpipe" };
+	static const int members[2][2] = { { 2 }, { 1, 2 } },
+			 share[2][3] = { { 2, 1 }, { 1, 2, 1 } };
+	const char *device[2][3] = { { a, b }, { "cpu", a, b } };
+	static int number;
+	for (int stages = 1; stages <= 2; stages++) {
+		const int k = stages - 1;
+		char name[64], label[96];
+		struct record got = { 0 };
+		const struct placement p = { .stages = stages,
+					     .chunks = 1,
+					     .first = { 0, stages > 1 ? 1 : LAYERS, LAYERS },
+					     .members = members[k],
+					     .share = share[k],
+					     .device = device[k],
+					     .schedule = schedule[k] };
+		snprintf(label, sizeof label, "%s[%s, %s]", stages > 1 ? "cpu | " : "", a, b);
+		snprintf(name, sizeof name, "group-%d", number++);
+		run(t, name, "cpu", &p, &got);
+		close_to(cpu, &got, label);
+	}
+}
+
 static void every_backend_trains_like_the_cpu(void **state)
 {
 	static const char *const names[] = { "opencl", "cuda", "hip" };
 	struct tiny t;
 	struct record cpu = { 0 };
+	struct err e = { 0 };
 	(void)state;
 	tiny_make(&t, LAYERS, 30);
 	run(&t, "cpu", "cpu", NULL, &cpu);
@@ -150,9 +178,11 @@ static void every_backend_trains_like_the_cpu(void **state)
 		close_to(&cpu, &mixed, label);
 		if (strcmp(names[i], "hip")) /* the same code as for cuda */
 			in_the_middle(&t, names[i], spec, &cpu);
+		groups(&t, &cpu, "cpu", spec);
+		if (backend_find(names[i])->count(&e) > 1 && !strcmp(names[i], "cuda"))
+			groups(&t, &cpu, spec, "cuda:1");
 	}
 	/* the drivers behind the first one of OpenCL: PoCL and Mesa's, in tests */
-	struct err e = { 0 };
 	for (int i = 1; i < backend_find("opencl")->count(&e); i++) {
 		char spec[32];
 		struct record one = { 0 };
