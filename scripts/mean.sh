@@ -147,6 +147,15 @@ cat >two.yaml <<-END
 	workers: [{id: far, port: 23999, hostname: nobody.invalid}]
 	shard_plan: [{id: far, start: 0, end: 2, is_last: true}]
 END
+cat >group.yaml <<-END
+	$(cat c.yaml)
+	insecure: true
+	coordinator: {ip: 127.0.0.1, port: 23995, device: none}
+	workers:
+	- {id: a, ip: 127.0.0.1, port: 23996, device: cpu}
+	- {id: b, ip: 127.0.0.1, port: 23997, device: cpu}
+	- {id: c, ip: 127.0.0.1, port: 23998, device: cpu}
+END
 mkdir mine empty
 echo mine >mine/adapter_config.json
 echo mine >notes.txt
@@ -218,6 +227,32 @@ mean "" "save_minutes" train c.yaml output_dir=new save_minutes=never
 mean "" "save_minutes" train c.yaml output_dir=new save_minutes=-1
 mean "" "contradict" train c.yaml overwrite_output_dir=true resume_from_checkpoint=latest
 [ -z "$short" ] && mean "" "nobody.invalid" train two.yaml overwrite_output_dir=true
+
+# ---- train: groups that are none ----
+
+group() { # the rest of a shard_plan's entry; a word of the line; more keys
+	local entry=$1 word=$2
+	shift 2
+	mean "" "$word" train group.yaml output_dir=new \
+		"shard_plan=[{start: 0, end: 2, is_last: true, $entry}]" "$@"
+}
+group "id: [a, b], share: [0, 0]" "the numbers of 'share' are all 0"
+group "id: a, share: 0" "the numbers of 'share' are all 0"
+group "id: [a, b], share: [1, 2, 3]" "'share' lists 3 and 'id' lists 2"
+group "id: [a, b], share: 3" "'share' lists 1 and 'id' lists 2"
+group "id: [a, b], share: [-1, 3]" "'-1': a whole number from 0 to 1000000"
+group "id: [a, b], share: [3, 1000001]" "'share' of 'b' is '1000001'"
+group "id: [a, b], share: [99999999999999999999999, 1]" "a whole number from 0 to 1000000"
+group "id: [a, b], share: [1.5, 1]" "'1.5': a whole number"
+group "id: [a, a]" "names 'a' twice"
+group "id: [a, z]" "'z', which is no worker's id"
+group "id: []" "has no 'id'"
+group "id: [a, '']" "has an empty 'id'"
+group "id: [a, b]" "'reduce: ring' cannot keep the order 'exact'" reduce=ring reduce_order=exact
+group "id: [a, b]" "'reduce: tree' cannot keep the order 'exact'" reduce=tree reduce_order=exact
+group "id: [a, b]" "allowed are: auto, direct, ring, tree" reduce=star
+mean "" "names 'b' twice" train group.yaml output_dir=new \
+	"shard_plan=[{id: [a, b], start: 0, end: 1}, {id: [b, c], start: 1, end: 2, is_last: true}]"
 
 # ---- train: going on ----
 
@@ -303,6 +338,8 @@ fine "run/*" "'learning_rate' was" train --allow-changes c.yaml resume_from_chec
 echo '{"host": "box", "pid": 4711, "started": 1700000000}' >run/run.lock
 fine "run/*" "process 4711 on box" train c.yaml resume_from_checkpoint=latest max_steps=4 \
 	learning_rate=2e-3
+fine "two two/*" "gives no layers to 'c': this worker is not used" train group.yaml \
+	output_dir=two "shard_plan=[{id: [a, b], start: 0, end: 2, share: [2, 1], is_last: true}]"
 # A run that is lost names its newest checkpoint and the command.
 mean "lost lost/*" "not finite" train full.yaml output_dir=lost learning_rate=10 max_steps=60 \
 	weight_decay=10 max_grad_norm=0 max_nonfinite_steps=3 optimizer=sgd save_steps=2

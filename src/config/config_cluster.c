@@ -86,7 +86,7 @@ static int read_shares(struct config *c, struct config_shard *s, const char *fil
 	if (s->shares.n != s->id.n)
 		return err_set(
 			e, ERR_USAGE,
-			"%s:%d: 'share' has %zu numbers for %zu workers in 'id': one for each",
+			"%s:%d: 'share' lists %zu and 'id' lists %zu: a number for each worker",
 			file, line, s->shares.n, s->id.n);
 	int *v = arena_alloc(&c->arena, s->id.n * sizeof *v);
 	int64_t sum = 0;

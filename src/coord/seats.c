@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "job/network.h"
 #include "job/role.h"
@@ -28,6 +29,32 @@ static void describe(const struct config *c, const char *id, struct seat_spec *s
 				 .key = w ? w->public_key : o->public_key };
 	s->by_port = s->key || c->insecure || !strcmp(c->transport, "tls");
 	network_address(ip, host, w ? w->port : o->port, s->address);
+}
+
+static bool has_layers(const struct config *c, const char *id)
+{
+	for (size_t i = 0; i < c->nshards; i++)
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++)
+			if (!strcmp(c->shard_plan[i].id.item[k], id))
+				return true;
+	return false;
+}
+
+/* A list of workers may be longer than a plan; somebody may have forgotten one, though. */
+static void name_the_unused(const struct config *c)
+{
+	char names[400] = "";
+	size_t n = 0, at = 0;
+	for (size_t i = 0; c->nshards && i < c->nworkers; i++)
+		if (!has_layers(c, c->workers[i].id)) {
+			if (at < sizeof names)
+				at += (size_t)snprintf(names + at, sizeof names - at, "%s'%.60s'",
+						       n ? ", " : "", c->workers[i].id);
+			n++;
+		}
+	if (n)
+		log_warn("%s: 'shard_plan' gives no layers to %s: %s not used", c->path, names,
+			 n > 1 ? "they are" : "this worker is");
 }
 
 int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p,
@@ -59,6 +86,7 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 		describe(c, "local", &v[n++]);
 	for (size_t i = 0; !c->nshards && i < c->nworkers; i++)
 		describe(c, c->workers[i].id, &v[n++]);
+	name_the_unused(c);
 	*v_p = v;
 	*n_p = (int)n;
 	return 0;
