@@ -56,7 +56,7 @@ all: $(BIN)
 		$(EDIT_PKG), (with libedit))"
 
 # Packages are installed by the goals that say so in their help, never by `make` alone.
-INSTALLING := $(filter deps test demo demo-mixed,$(MAKECMDGOALS))
+INSTALLING := $(filter deps test test-long demo demo-mixed,$(MAKECMDGOALS))
 deps:
 	@scripts/install-deps.sh
 $(DEPS_OK): scripts/install-deps.sh
@@ -176,6 +176,10 @@ ifneq ($(EDIT),0)
 endif
 test: deps mpi libedit
 	@$(MAKE) --no-print-directory run-tests
+# The same with more mixtures, more kills and more seeds: tests look at TEST_LONG.
+.PHONY: test-long
+test-long:
+	@TEST_LONG=1 TEST_TIMEOUT=$${TEST_TIMEOUT:-3600} $(MAKE) --no-print-directory test
 # The clang that makes code for every AMD card.
 .PHONY: ziglang
 ziglang: | $(DEPS_OK)

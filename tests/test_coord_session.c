@@ -37,7 +37,7 @@ static struct err err;
 			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
 	} while (0)
 
-enum { MOST = 4, MICROBATCHES = 8 };
+enum { MOST = 6, MICROBATCHES = 8 };
 
 struct place {
 	struct tiny t;
@@ -65,7 +65,7 @@ static void place_remove(struct place *p)
 
 static void seats_make(struct seat_spec *seat, int n, const char *name)
 {
-	static const char *const id[MOST] = { "a", "b", "c", "d" };
+	static const char *const id[MOST] = { "a", "b", "c", "d", "e", "f" };
 	for (int i = 0; i < n; i++) {
 		seat[i] = (struct seat_spec){
 			.kind = SEAT_REMOTE, .id = id[i], .host = "here", .device = "cpu"
@@ -77,7 +77,7 @@ static void seats_make(struct seat_spec *seat, int n, const char *name)
 static void place_layers(struct placement *p, int stages, int chunks, int layers,
 			 const char *schedule)
 {
-	static const char *device[MOST] = { "cpu", "cpu", "cpu", "cpu" };
+	static const char *device[MOST] = { "cpu", "cpu", "cpu", "cpu", "cpu", "cpu" };
 	*p = (struct placement){ .stages = stages,
 				 .chunks = chunks,
 				 .device = device,
@@ -652,9 +652,21 @@ static void *work(void *ctx)
 	return NULL;
 }
 
-/* Losses of one step over n workers whose links hold `window` bytes. */
-static void losses_of(struct place *p, const char *name, int n, int chunks, const char *schedule,
-		      uint64_t window, double loss[MICROBATCHES])
+/* How the workers stand: groups of these sizes, each member with this share. */
+struct shape {
+	const char *schedule, *reducer;
+	enum sum_order order;
+	int stages, chunks;
+	int members[MOST], share[MOST];
+};
+
+struct figures {
+	double loss[MICROBATCHES], sqnorm;
+};
+
+/* Losses and norm of one step over workers whose links hold `window` bytes. */
+static void figures_of(struct place *p, const char *name, const struct shape *k, uint64_t window,
+		       struct figures *f_p)
 {
 	struct real w[MOST] = { 0 };
 	struct seat_spec seat[MOST];
@@ -663,10 +675,12 @@ static void losses_of(struct place *p, const char *name, int n, int chunks, cons
 	struct arena a = ARENA_INIT;
 	struct session *s;
 	const struct microbatch *mb;
-	int order[MOST];
-	double sum, sqnorm;
+	int order[MOST], n = 0;
+	double sum;
 	uint64_t trained;
 	size_t m;
+	for (int i = 0; i < k->stages; i++)
+		n += k->members[i];
 	seats_make(seat, n, name);
 	for (int i = 0; i < n; i++) {
 		snprintf(w[i].id, sizeof w[i].id, "%s", seat[i].id);
@@ -677,7 +691,11 @@ static void losses_of(struct place *p, const char *name, int n, int chunks, cons
 	}
 	const struct session_options o = { .seat = seat, .n = n, .join_timeout = 30 };
 	MUST(session_join(&p->job, &o, &s, &err));
-	place_layers(&place, n, chunks, 8, schedule);
+	place_layers(&place, k->stages, k->chunks, 8, k->schedule);
+	place.members = k->members;
+	place.share = k->share;
+	place.reduce_order = k->order;
+	place.reducer = k->reducer;
 	MUST(session_assign(s, &place, order, &err));
 	MUST(rounds_init(&r, s, &(struct round_options){ 0 }, &a, &err));
 	MUST(session_begin(s, &place, false, &err));
@@ -688,9 +706,9 @@ static void losses_of(struct place *p, const char *name, int n, int chunks, cons
 	for (uint32_t i = 0; i < m; i++)
 		MUST(round_send(&r, i, &mb[i], &err));
 	MUST(round_losses(&r, &sum, &trained, &err));
-	MUST(round_norms(&r, &sqnorm, &err));
+	MUST(round_norms(&r, &f_p->sqnorm, &err));
 	assert_int_equal(m, MICROBATCHES);
-	memcpy(loss, r.loss, MICROBATCHES * sizeof *loss);
+	memcpy(f_p->loss, r.loss, sizeof f_p->loss);
 	const struct step_message step = { .apply = true,
 					   .s = { .step = 1, .lr = 0.01f, .scale = 1 },
 					   .lr = 0.01 };
@@ -706,25 +724,47 @@ static void losses_of(struct place *p, const char *name, int n, int chunks, cons
 	arena_release(&a);
 }
 
+#define EXACT "direct", SUM_EXACT
 /* Every message is larger than the window, and all workers send to each other in a circle: each
- * takes in what comes while it waits for room. */
+ * takes in what comes while it waits for room. In groups activations, gradients and sums do. */
 static void large_messages_and_small_windows(void **state)
 {
 	(void)state;
-	static const struct {
-		int stages, chunks;
-		const char *schedule;
-	} ring[] = { { 2, 1, "eager" },       { 4, 1, "eager" }, { 2, 2, "interleaved" },
-		     { 4, 2, "interleaved" }, { 3, 1, "gpipe" }, { 3, 1, "1f1b" } };
+	static const struct shape alone = { "1f1b", EXACT, 1, 1, { 1 }, { 1 } },
+				  exact[] = {
+		{ "eager", EXACT, 2, 1, { 1, 1 }, { 1, 1 } },
+		{ "eager", EXACT, 4, 1, { 1, 1, 1, 1 }, { 1, 1, 1, 1 } },
+		{ "interleaved", EXACT, 2, 2, { 1, 1 }, { 1, 1 } },
+		{ "interleaved", EXACT, 4, 2, { 1, 1, 1, 1 }, { 1, 1, 1, 1 } },
+		{ "gpipe", EXACT, 3, 1, { 1, 1, 1 }, { 1, 1, 1 } },
+		{ "1f1b", EXACT, 3, 1, { 1, 1, 1 }, { 1, 1, 1 } },
+		{ "1f1b", EXACT, 1, 1, { 4 }, { 1, 2, 1, 1 } },
+		{ "1f1b", EXACT, 2, 1, { 2, 3 }, { 1, 2, 1, 1, 1 } },
+		{ "gpipe", EXACT, 2, 1, { 3, 1 }, { 1, 0, 1, 1 } },
+		{ "eager", EXACT, 3, 1, { 1, 3, 2 }, { 1, 1, 1, 2, 2, 1 } },
+		{ "interleaved", EXACT, 2, 2, { 2, 3 }, { 1, 1, 2, 1, 1 } },
+	}, fast[] = {
+		{ "1f1b", "direct", SUM_FAST, 2, 1, { 2, 3 }, { 1, 2, 1, 1, 1 } },
+		{ "1f1b", "ring", SUM_FAST, 2, 1, { 2, 3 }, { 1, 2, 1, 1, 1 } },
+		{ "interleaved", "ring", SUM_FAST, 2, 2, { 3, 2 }, { 1, 1, 1, 2, 1 } },
+		{ "gpipe", "tree", SUM_FAST, 1, 1, { 5 }, { 1, 1, 1, 0, 2 } },
+	};
 	struct place p;
-	double wide[MICROBATCHES], narrow[MICROBATCHES];
+	struct figures wide, narrow;
+	char name[32];
 	place_make(&p, 8, "gradient_accumulation_steps=8");
-	losses_of(&p, "wide", 2, 1, "1f1b", 0, wide);
-	for (size_t i = 0; i < ARRAY_LEN(ring); i++) {
-		char name[32];
+	figures_of(&p, "wide", &alone, 0, &wide);
+	for (size_t i = 0; i < ARRAY_LEN(exact); i++) {
 		snprintf(name, sizeof name, "narrow%zu", i);
-		losses_of(&p, name, ring[i].stages, ring[i].chunks, ring[i].schedule, 64, narrow);
-		assert_memory_equal(wide, narrow, sizeof wide);
+		figures_of(&p, name, &exact[i], 64, &narrow);
+		assert_memory_equal(&wide, &narrow, sizeof wide);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(fast); i++) {
+		snprintf(name, sizeof name, "fast-wide%zu", i);
+		figures_of(&p, name, &fast[i], 0, &wide);
+		snprintf(name, sizeof name, "fast-narrow%zu", i);
+		figures_of(&p, name, &fast[i], 64, &narrow);
+		assert_memory_equal(&wide, &narrow, sizeof wide);
 	}
 	place_remove(&p);
 }

@@ -3,8 +3,8 @@
  * or a cable is pulled: the others leave with one line, no process stays behind, and the last
  * checkpoint resumes, also with another split and on fewer machines.
  *
- * HS_KILLS: how many, in turn the coordinator, the first, the middle and the last worker; 8 unless
- * said otherwise (scripts/kill-test.sh). */
+ * HS_KILLS: how many, in turn the coordinator, the first, the middle and the last worker; 8, and 3
+ * in groups, unless said otherwise (scripts/kill-test.sh); TEST_LONG: 40 each. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -105,22 +105,35 @@ struct tally {
 	int64_t worst;
 };
 
-static const char *const split[] = {
-	"shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 4}, {id: c, start: 4, end: "
-	"6, is_last: true}]",
-	"shard_plan=[{id: c, start: 0, end: 1}, {id: a, start: 1, end: 5}, {id: b, start: 5, end: "
-	"6, is_last: true}]",
+/* Who holds what; the last ones have groups. */
+static const struct split {
+	const char *plan, *place; /* the workers in the order of their rows */
+} split[] = {
+	{ "shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 4}, {id: c, start: 4, "
+	  "end: 6, is_last: true}]",
+	  "abc" },
+	{ "shard_plan=[{id: c, start: 0, end: 1}, {id: a, start: 1, end: 5}, {id: b, start: 5, "
+	  "end: 6, is_last: true}]",
+	  "cab" },
+	{ "shard_plan=[{id: [a, b, c], share: [1, 2, 1], start: 0, end: 6, is_last: true}]",
+	  "abc" },
+	{ "shard_plan=[{id: [c, a], start: 0, end: 4}, {id: b, start: 4, end: 6, is_last: true}]",
+	  "cab" },
+	{ "shard_plan=[{id: b, start: 0, end: 1}, {id: [c, a], share: [1, 3], start: 1, end: 6, "
+	  "is_last: true}]",
+	  "bca" },
 };
-static const char place[][WORKERS + 1] = { "abc", "cab" };
+enum { GROUPS = 2 /* the first split with a group */ };
 
 /* A run with one victim. `spawned`: the coordinator starts its workers. role 0: the coordinator, 1
- * to 3: the first, middle, last worker. False: it had ended before. */
-static bool one_kill(const struct site *s, struct tally *t, int role, int turn, bool stop,
-		     bool spawned, double after)
+ * to 3: the first, middle, last worker. `training`: `after` seconds count from the second step on,
+ * not from the start. False: it had ended before. */
+static bool one_kill(const struct site *s, struct tally *t, int role, const struct split *on,
+		     bool stop, bool spawned, bool training, double after)
 {
 	struct process w[WORKERS], p;
 	struct child child[CHILDREN];
-	char victim = role ? place[turn][role - 1] : 0, word[3] = { 0 }, name[32];
+	char victim = role ? on->place[role - 1] : 0, word[3] = { 0 }, name[32];
 	int nchild = 0, status[WORKERS + 1] = { 0 };
 	bool resume = has_checkpoint(s, "two");
 	for (int i = 0; i < WORKERS && !spawned; i++) {
@@ -130,12 +143,15 @@ static bool one_kill(const struct site *s, struct tally *t, int role, int turn, 
 	}
 	for (int i = 0; i < WORKERS && !spawned; i++)
 		until(&w[i], "listens");
-	p = site_start(
-		s, "train", "two.yaml", split[turn], STEPS, "peer_timeout=3", "join_timeout=20",
-		resume ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true", NULL);
+	p = site_start(s, "train", "two.yaml", on->plan, STEPS, "peer_timeout=3", "join_timeout=20",
+		       resume ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true",
+		       NULL);
 	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000;
 	     spawned && nchild < WORKERS && clock_now() < end; usleep(2000))
 		nchild = children(p.pid, child);
+	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000;
+	     training && !says(&p, "step ") && !is_gone(p.pid) && clock_now() < end;)
+		usleep(1000);
 	usleep((useconds_t)(after * 1e6));
 	if (spawned)
 		nchild = children(p.pid, child);
@@ -193,11 +209,24 @@ static bool one_kill(const struct site *s, struct tally *t, int role, int turn, 
 	return true;
 }
 
-static void killed_at_random_moments(void **state)
+static bool is_long(void)
 {
-	(void)state;
-	const char *env = getenv("HS_KILLS"), *seed_text = getenv("HS_SEED");
-	int kills = env ? (int)strtol(env, NULL, 10) : 8;
+	const char *s = getenv("TEST_LONG");
+	return s && *s && strcmp(s, "0") != 0;
+}
+
+/* How many kills when HS_KILLS does not say. */
+static int kills_or(int few, int many)
+{
+	const char *env = getenv("HS_KILLS");
+	return env ? (int)strtol(env, NULL, 10) : is_long() ? many : few;
+}
+
+/* Runs on n splits in turn, of which `kills` lose somebody; each goes on from the checkpoint of the
+ * one before, whatever its split was. */
+static void kill_on(const struct split *on, int n, int kills, bool training)
+{
+	const char *seed_text = getenv("HS_SEED");
 	struct rng_key key = rng_key(seed_text ? strtoull(seed_text, NULL, 10) : 1);
 	struct tally t = { .worst = 0 };
 	struct site s;
@@ -208,10 +237,12 @@ static void killed_at_random_moments(void **state)
 	struct process p = site_start(&s, "train", "one.yaml", STEPS, NULL);
 	must_succeed(&p);
 	for (int done = 0; done < kills;) {
-		int role = done % (WORKERS + 1), turn = done / (WORKERS + 1) % 2;
+		/* workers first: each split loses each of them before all begins again */
+		int role = (done + (training ? 1 : 0)) % (WORKERS + 1);
 		bool stop = rng_below(key, at++, 4) == 0, spawned = rng_below(key, at++, 2);
-		if (one_kill(&s, &t, role, turn, stop, spawned,
-			     (double)rng_uniform(key, at++, 0, 1.2f))) {
+		if (one_kill(&s, &t, role, &on[training ? done % n : done / (WORKERS + 1) % n],
+			     stop, spawned, training,
+			     (double)rng_uniform(key, at++, 0, training ? 0.3f : 1.2f))) {
 			done++;
 			continue;
 		}
@@ -223,14 +254,10 @@ static void killed_at_random_moments(void **state)
 		assert_true(++t.early < 20 + 2 * kills);
 	}
 	printf("kills: coordinator %d, first %d, middle %d, last worker %d; %d of them by SIGSTOP; "
-	       "%d runs went on from a "
-	       "checkpoint, %d had "
-	       "ended before\n",
+	       "%d runs went on from a checkpoint, %d had ended before\n",
 	       t.kills[0], t.kills[1], t.kills[2], t.kills[3], t.stops, t.resumed, t.early);
 	printf("hangs %d, torn checkpoints %d, orphans %d, not named %d; the others had left after "
-	       "%.1f s at most (join_timeout "
-	       "20, peer_timeout "
-	       "%d)\n",
+	       "%.1f s at most (join_timeout 20, peer_timeout %d)\n",
 	       t.hangs, t.torn, t.orphans, t.unnamed, clock_seconds(t.worst), SILENCE);
 	assert_int_equal(t.hangs + t.torn + t.orphans + t.unnamed, 0);
 	/* one machine less, another split */
@@ -241,6 +268,51 @@ static void killed_at_random_moments(void **state)
 		has_checkpoint(&s, "two") ? "resume_from_checkpoint=latest"
 					  : "overwrite_output_dir=true",
 		NULL);
+	must_succeed(&p);
+	same_result(&s, "one", "two", false);
+	tiny_remove(&s.t);
+}
+
+static void killed_at_random_moments(void **state)
+{
+	(void)state;
+	kill_on(split, GROUPS, kills_or(8, 40), false);
+}
+
+/* Members of groups, while they train: computing, sending parts of sums, waiting for them. */
+static void members_killed_while_training(void **state)
+{
+	(void)state;
+	kill_on(split + GROUPS, ARRAY_LEN(split) - GROUPS, kills_or(3, 40), true);
+}
+
+/* Ctrl-C saves; the run goes on with other groups and has the bits of one process. */
+static void interrupted_in_a_group(void **state)
+{
+	struct site s;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", WORKERS, "");
+	struct process p =
+		site_start(&s, "train", "one.yaml", "max_steps=40", "save_steps=0", NULL);
+	must_succeed(&p);
+	for (size_t i = GROUPS; i < ARRAY_LEN(split); i++) {
+		const bool first = i == GROUPS;
+		char until_step[32];
+		snprintf(until_step, sizeof until_step, " %zu/40", 4 + 6 * (i - GROUPS));
+		p = site_start(
+			&s, "train", "two.yaml", split[i].plan, "max_steps=40", "save_steps=0",
+			first ? "overwrite_output_dir=true" : "resume_from_checkpoint=latest",
+			NULL);
+		until(&p, until_step);
+		kill(p.pid, SIGINT);
+		must_fail(&p, 1, "interrupted after step");
+		assert_true(has_checkpoint(&s, "two"));
+		no_torn_checkpoint(&s, "two");
+	}
+	p = site_start(&s, "train", "two.yaml", split[GROUPS].plan, "max_steps=40", "save_steps=0",
+		       "resume_from_checkpoint=latest", NULL);
 	must_succeed(&p);
 	same_result(&s, "one", "two", false);
 	tiny_remove(&s.t);
@@ -380,6 +452,8 @@ int main(int argc, char **argv)
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_at_random_moments),
+		cmocka_unit_test(members_killed_while_training),
+		cmocka_unit_test(interrupted_in_a_group),
 		cmocka_unit_test(a_pulled_cable),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
