@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_backends.c - a whole training job on every backend that is there, a pipeline of a CPU
- * stage and one of that backend, and groups of unlike devices, against the CPU's losses. Where there is no CUDA or HIP card,
- * a stand-in runs their host code and the kernels' text (support/cards.h). */
+ * stage and one of that backend, and groups of unlike devices, against the CPU's losses. Where
+ * there is no CUDA or HIP card, a stand-in runs their host code and the kernels' text
+ * (support/cards.h). */
 #include "base/err.h"
 #include "base/mem.h"
 #include "dev/dev.h"
@@ -179,8 +180,6 @@ static void every_backend_trains_like_the_cpu(void **state)
 		if (strcmp(names[i], "hip")) /* the same code as for cuda */
 			in_the_middle(&t, names[i], spec, &cpu);
 		groups(&t, &cpu, "cpu", spec);
-		if (backend_find(names[i])->count(&e) > 1 && !strcmp(names[i], "cuda"))
-			groups(&t, &cpu, spec, "cuda:1");
 	}
 	/* the drivers behind the first one of OpenCL: PoCL and Mesa's, in tests */
 	for (int i = 1; i < backend_find("opencl")->count(&e); i++) {
@@ -190,6 +189,26 @@ static void every_backend_trains_like_the_cpu(void **state)
 		run(&t, spec, spec, NULL, &one);
 		close_to(&cpu, &one, spec);
 	}
+	tiny_remove(&t);
+}
+
+/* Two cards of one kind in a group. */
+static void a_group_of_two_cards(void **state)
+{
+	const char *library = getenv("HS_CUDA_LIBRARY");
+	struct tiny t;
+	struct record cpu = { 0 };
+	(void)state;
+	if (library && strstr(library, "fake_rt.so"))
+		setenv("FAKE_RT", "devices=2", 1);
+	struct err e = { 0 };
+	if (backend_find("cuda")->count(&e) < 2) {
+		printf("skipped: there is no second cuda device\n");
+		skip();
+	}
+	tiny_make(&t, LAYERS, 30);
+	run(&t, "cpu", "cpu", NULL, &cpu);
+	groups(&t, &cpu, "cuda:0", "cuda:1");
 	tiny_remove(&t);
 }
 
@@ -257,7 +276,8 @@ static void a_job_on_a_bad_card_ends(void **state)
 int main(void)
 {
 	fake_cards("fake_rt.so", false);
-	const struct CMUnitTest tests[] = { cmocka_unit_test(a_job_on_a_bad_card_ends),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(a_group_of_two_cards),
+					    cmocka_unit_test(a_job_on_a_bad_card_ends),
 					    cmocka_unit_test(every_backend_trains_like_the_cpu) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@
 #include "entry_sig.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -862,22 +863,39 @@ static int c_version(int *major, int *minor)
 }
 
 /* ---- by CUDA's names and by HIP's ---- */
+/* Any thread may call at any time, as with a real driver. */
+static pthread_mutex_t everything = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+static void locked(void) { pthread_mutex_lock(&everything); }
+
+static int unlocked(int rc)
+{
+	pthread_mutex_unlock(&everything);
+	return rc;
+}
+
 #define BOTH(cuda, hip, params, call)                                                              \
 	EXPORT int cuda params;                                                                    \
 	EXPORT int cuda params                                                                     \
 	{                                                                                          \
+		locked();                                                                          \
 		api = CUDA;                                                                        \
-		return sticky && fault("lost", 0) ? sticky : call;                                 \
+		return unlocked(sticky && fault("lost", 0) ? sticky : call);                       \
 	}                                                                                          \
 	EXPORT int hip params;                                                                     \
 	EXPORT int hip params                                                                      \
 	{                                                                                          \
+		locked();                                                                          \
 		api = HIP;                                                                         \
-		return call;                                                                       \
+		return unlocked(call);                                                             \
 	}
 #define ONE(name, params, call)                                                                    \
 	EXPORT int name params;                                                                    \
-	EXPORT int name params { return call; }
+	EXPORT int name params                                                                     \
+	{                                                                                          \
+		locked();                                                                          \
+		return unlocked(call);                                                             \
+	}
 
 BOTH(cuInit, hipInit, (unsigned f), x_init(f))
 BOTH(cuDeviceGetCount, hipGetDeviceCount, (int *n), x_count(n))
