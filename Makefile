@@ -56,7 +56,7 @@ all: $(BIN)
 		$(EDIT_PKG), (with libedit))"
 
 # Packages are installed by the goals that say so in their help, never by `make` alone.
-INSTALLING := $(filter deps test test-long demo demo-mixed,$(MAKECMDGOALS))
+INSTALLING := $(filter deps test demo demo-mixed,$(MAKECMDGOALS))
 deps:
 	@scripts/install-deps.sh
 $(DEPS_OK): scripts/install-deps.sh
@@ -176,10 +176,6 @@ ifneq ($(EDIT),0)
 endif
 test: deps mpi libedit
 	@$(MAKE) --no-print-directory run-tests
-# The same with more mixtures, more kills and more seeds: tests look at TEST_LONG.
-.PHONY: test-long
-test-long:
-	@TEST_LONG=1 TEST_TIMEOUT=$${TEST_TIMEOUT:-3600} $(MAKE) --no-print-directory test
 # The clang that makes code for every AMD card.
 .PHONY: ziglang
 ziglang: | $(DEPS_OK)
@@ -188,11 +184,12 @@ ziglang: | $(DEPS_OK)
 run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
 
-# What measures, and takes minutes; its figures stand in docs/measurements.md.
-LONG := test_attack_job
+# What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
+LONG := test_attack_job test_reduce test_train_groups test_train_kill
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
-	@for t in $(LONG); do HS_LONG=1 $(BUILD)/tests/$$t || exit 1; done
+	@export HS_LONG=1 TEST_LONG=1 OMP_WAIT_POLICY=passive; \
+	for t in $(LONG); do $(BUILD)/tests/$$t || exit 1; done
 
 install: $(BIN)
 	@install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/heteroshard
