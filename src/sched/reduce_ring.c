@@ -49,6 +49,8 @@ static int send_part(struct reduction *r, const struct part *p, const float *v, 
 static int begin(struct reduction *r, size_t segment, struct err *e)
 {
 	size_t first, count = reduce_segment(r, segment, &first);
+	if (!steps(r)) /* alone */
+		return 0;
 	TRY(reduce_own_sum(r, first, count, e));
 	for (size_t lane = 0; lane < LANES; lane++) {
 		const struct part p = part_of(r, segment, 0, piece_out(r, 0), lane);
