@@ -172,6 +172,9 @@ static struct plan_message *plan_make(bool tied)
 	snprintf(p.optimizer, sizeof p.optimizer, "adamw");
 	snprintf(p.crew.member[2].best, NET_ADDRESS, "10.0.0.1;10.0.0.9:9999");
 	p.progress = 3;
+	p.reduce_order = SUM_EXACT;
+	snprintf(p.reducer, sizeof p.reducer, "direct");
+	p.crew.member[1].share = 7;
 	return &p;
 }
 
@@ -226,6 +229,15 @@ static void crews_that_cannot_be(void **state)
 	p = plan_make(false);
 	p->crew.member[0].stage = 40;
 	refused(p, "stage 41");
+	p = plan_make(false);
+	p->crew.member[1].share = 0;
+	refused(p, "shares of stage 2 are all 0");
+	p = plan_make(false);
+	p->crew.member[1].share = SCHED_MAX_SHARE + 1;
+	refused(p, "a share of 1000001");
+	p = plan_make(false);
+	p->reduce_order = 3;
+	refused(p, "order 3");
 	p = plan_make(false);
 	p->crew.member[1].gone = true;
 	refused(p, "member 1");
