@@ -188,9 +188,8 @@ static const struct opt rows[] = {
 	    "most chunks of the model that a worker holds, with a schedule that interleaves them"),
 	ENUM(reduce_order, "auto|exact|fast", "auto",
 	     "order in which the gradients of microbatches are added; exact: the same bits for "
-	     "every "
-	     "group and share; fast: less memory and fewer bytes; auto: exact where it fits and "
-	     "costs little"),
+	     "every group and share; fast: less memory and fewer bytes; auto: exact for adapters, "
+	     "fast for all parameters"),
 	NAME(reduce, &names_reduce, "auto", "how the workers of a group add up their gradients"),
 
 	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",

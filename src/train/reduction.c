@@ -18,9 +18,9 @@ static int largest_group(const struct placement *p)
 	return most;
 }
 
-/* auto: exact for an adapter, whose gradients are small beside the model, and without groups. */
-static int choose_order(const struct job *j, bool resume, bool groups, struct rules *rules,
-			struct err *e)
+/* auto: exact for an adapter, whose gradients are small beside the model. Of all parameters the
+ * tree would keep about log2(microbatches) gradients more on the device. */
+static int choose_order(const struct job *j, bool resume, struct rules *rules, struct err *e)
 {
 	static const enum sum_order asked[] = {
 		[ORDER_EXACT] = SUM_EXACT, [ORDER_FAST] = SUM_FAST
@@ -28,7 +28,7 @@ static int choose_order(const struct job *j, bool resume, bool groups, struct ru
 	const struct config *c = j->cfg;
 	if (c->reduce_order == ORDER_AUTO) {
 		if (!resume)
-			rules->reduce = j->opt.train_all && groups ? SUM_FAST : SUM_EXACT;
+			rules->reduce = j->opt.train_all ? SUM_FAST : SUM_EXACT;
 		return 0;
 	}
 	if (resume && rules->reduce != (int)asked[c->reduce_order])
@@ -46,7 +46,7 @@ int reduction_choose(const struct job *j, bool resume, struct rules *rules, stru
 		     struct err *e)
 {
 	const int most = largest_group(p);
-	TRY(choose_order(j, resume, most > 1, rules, e));
+	TRY(choose_order(j, resume, rules, e));
 	const struct reducer *how = reducer_find(j->cfg->reduce);
 	if (!how) /* auto */
 		how = rules->reduce == SUM_FAST && most > DIRECT_MOST ? &reducer_ring
