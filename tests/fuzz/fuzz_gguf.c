@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_gguf.c - any bytes as a GGUF: opened or refused, every pair becomes JSON, every tensor of a
- * model can be read. */
+/* fuzz_gguf.c - any bytes as a GGUF: opened or refused, every pair becomes JSON, every tensor,
+ * by itself and as one of a model, can be read. */
 #include "base/err.h"
 #include "file/gguf.h"
 #include "file/model_file.h"
+#include "fuzz/starve.h"
 #include "support/memfile.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ static void read_model(struct model_file *f)
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void once(const uint8_t *data, size_t size)
 {
 	struct err e = { 0 };
 	struct gguf g;
@@ -36,11 +37,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			if (gguf_kv_json(&g, &g.kv[i], &v, &e) == 0)
 				json_decref(v);
 		}
+		for (size_t i = 0; i < g.ntensor; i++) {
+			const struct gguf_tensor *t = &g.tensor[i];
+			float *x = malloc(t->count * sizeof *x);
+			ggml_dequantize(t->type, t->data, x, t->count, &e);
+			free(x);
+		}
 		gguf_close(&g);
 	}
 	if (size < 4 || memcmp(data, "GGUF", 4) != 0 || model_file_open(path, &f, &e) < 0)
-		return 0;
+		return;
 	read_model(f);
 	model_file_close(f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	starve(once, data, size);
 	return 0;
 }

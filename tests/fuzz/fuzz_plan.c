@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan.json from anywhere, for a small profile: it is read and whole, or refused with one
- * line. */
+ * line; what was read survives the way through JSON. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "plan/plan.h"
@@ -41,6 +41,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	}
 	if (plan_check(&p, &plan, &e) < 0 || !(plan.simulated_ms > 0))
 		abort();
+	struct buf text = BUF_INIT;
+	struct plan again;
+	plan_to_json(&p, &plan, &text);
+	if (plan_read_text(&p, &o, text.p, text.n, "again.json", &again, &e) < 0)
+		abort();
+	buf_release(&text);
+	plan_release(&again);
 	plan_release(&plan);
 	return 0;
 }

@@ -3,18 +3,19 @@
  * shown can be read to its last byte. */
 #include "base/err.h"
 #include "file/safetensors.h"
+#include "fuzz/starve.h"
 #include "support/memfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void once(const uint8_t *data, size_t size)
 {
 	struct err e = { 0 };
 	struct st_file *f = NULL;
 	const char *path = memfile(data, size);
 	volatile uint8_t sum = 0;
 	if (st_open(path, &f, &e) < 0)
-		return 0;
+		return;
 	for (size_t i = 0; i < st_count(f); i++) {
 		const struct st_tensor *t = st_get(f, i);
 		if (st_find(f, t->name) != t)
@@ -24,5 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		st_drop(f, t);
 	}
 	st_close(f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	starve(once, data, size);
 	return 0;
 }
