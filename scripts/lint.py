@@ -8,8 +8,7 @@ itself. Registries: a .def file whose head says "one file PREFIX_<name>.c" has a
 and a row for each file that is not a part with a header of its own. Circles: no file refers to a
 function or data of another that, directly or through others, refers back; nm says who refers to
 whom, in the objects of the build folder that is the only argument. Width: 100 columns in code and
-comments, in Markdown except tables and code blocks, in .k files only comments. Exit status 1 when
-anything was found."""
+comments, in Markdown except tables and code blocks. Exit status 1 when anything was found."""
 
 import ast
 import os
@@ -162,8 +161,8 @@ def check_license(path):
 
 
 def exempt_lines(path, text):
-    """Lines that may be wide: texts that golden files are made from, Markdown's tables and code,
-    and the code of kernels."""
+    """Lines that may be wide: texts that golden files are made from, Markdown's tables and
+    code."""
     exempt = set()
     lines = text.split("\n")
     if path == "scripts/golden/tokenizer.py":
@@ -177,13 +176,6 @@ def exempt_lines(path, text):
             fence = s.lstrip().startswith("```")
             fenced ^= fence
             if fenced or fence or s.startswith(("|", "    ", "#")):
-                exempt.add(i)
-    elif path.endswith(".k"):
-        within = False
-        for i, s in enumerate(lines, 1):
-            comment = within or s.lstrip().startswith("/*")
-            within = (within or "/*" in s) and "*/" not in s.rsplit("/*", 1)[-1]
-            if not comment:
                 exempt.add(i)
     return exempt
 
