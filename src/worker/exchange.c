@@ -424,7 +424,7 @@ int exchange_send_sum(struct exchange *x, int place, int chunk, uint32_t number,
 	const struct peer *to = &x->beside.peer[place];
 	size_t n = 0, bytes = count * sizeof *v;
 	TRY(exchange_flush(x, e));
-	unsigned char *p = net_buffer(x->net, FRAME_HEADER + bytes);
+	unsigned char *p = link_buffer(to->link, FRAME_HEADER + bytes);
 	if (!p)
 		return err_nomem(e, bytes, "a part of a gradient");
 	memcpy(p + FRAME_HEADER, v, bytes);
