@@ -33,8 +33,8 @@ from safetensors.torch import save_file
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "..", "..", "tests", "golden", "models")
 ROOT = os.path.join(HERE, "..", "..", "tests", "golden", "groups")
-# The lengths of the sequences of each microbatch, and how many tokens at each one's end are trained:
-# between 1 and 30 a microbatch.
+# The lengths of the sequences of each microbatch, and how many tokens at each one's end are
+# trained: between 1 and 30 a microbatch.
 BATCH = [
     ((31,), (30,)),
     ((5,), (1,)),
