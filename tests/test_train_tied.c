@@ -122,8 +122,8 @@ static void connect_sides(struct side *front, struct side *end)
 	end->peer = (struct peer){ 0, end->other };
 	front->x.before = (struct peers){ &front->peer, 1 };
 	end->x.behind = (struct peers){ &end->peer, 1 };
-	OK(exchange_round(&front->x, &front->list, &err));
-	OK(exchange_round(&end->x, &end->list, &err));
+	OK(exchange_round(&front->x, &front->list, NULL, &err));
+	OK(exchange_round(&end->x, &end->list, NULL, &err));
 }
 
 static void side_release(struct side *s)
@@ -141,10 +141,10 @@ static void side_release(struct side *s)
 	net_close(s->net, 0);
 }
 
-static const struct instr send_grad = { INSTR_SEND_TIED_GRAD, -1, -1, 0 },
-			  recv_grad = { INSTR_RECV_TIED_GRAD, -1, -1, 1 },
-			  send_value = { INSTR_SEND_TIED_VALUE, -1, -1, 1 },
-			  recv_value = { INSTR_RECV_TIED_VALUE, -1, -1, 0 };
+static const struct instr send_grad = { INSTR_SEND_TIED_GRAD, -1, -1, 0, 0 },
+			  recv_grad = { INSTR_RECV_TIED_GRAD, -1, -1, 1, 0 },
+			  send_value = { INSTR_SEND_TIED_VALUE, -1, -1, 1, 0 },
+			  recv_value = { INSTR_RECV_TIED_VALUE, -1, -1, 0, 0 };
 
 static void *be_the_end(void *ctx)
 {
@@ -259,7 +259,7 @@ static void none_in_an_evaluation(void **state)
 	connect_sides(&front, &end);
 	OK(sched_build_forward(&(struct sched_shape){ 2, 1, 1, NULL, NULL }, 0, 0, &front.list,
 			       &err));
-	OK(exchange_round(&front.x, &front.list, &err));
+	OK(exchange_round(&front.x, &front.list, NULL, &err));
 	const struct frame f = { .kind = FRAME_TIED_GRADIENT,
 				 .job = JOB,
 				 .step = STEP,

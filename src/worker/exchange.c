@@ -121,6 +121,29 @@ static int check_part(const struct exchange *x, const struct peer *from, const s
 		       (unsigned long long)c);
 }
 
+/* A part of a sum is one of this round, and comes once. */
+static int check_sum(const struct exchange *x, const struct peer *from, const struct frame *f,
+		     struct err *e)
+{
+	const struct sums_due *s = &x->sums;
+	if (f->step != x->orders->step || f->chunk >= s->arrays ||
+	    f->microbatch >= s->numbers[f->chunk])
+		return err_set(e, ERR_PROTOCOL,
+			       "%s sent part %u of the gradients of chunk %u in step %llu; in step "
+			       "%llu there are %u of that chunk",
+			       name_of(x, from), f->microbatch, f->chunk,
+			       (unsigned long long)f->step, (unsigned long long)x->orders->step,
+			       f->chunk < s->arrays ? s->numbers[f->chunk] : 0);
+	for (size_t k = 0; k < x->early_n; k++)
+		if (x->early[k].used && x->early[k].f.kind == FRAME_SUM &&
+		    x->early[k].f.from == f->from && x->early[k].f.chunk == f->chunk &&
+		    x->early[k].f.microbatch == f->microbatch)
+			return err_set(e, ERR_PROTOCOL,
+				       "%s sent part %u of the gradients of chunk %u twice",
+				       name_of(x, from), f->microbatch, f->chunk);
+	return 0;
+}
+
 static const enum frame_kind neighbour_kinds[] = { FRAME_ACTIVATION, FRAME_GRADIENT,
 						   FRAME_TIED_GRADIENT, FRAME_TIED_VALUE,
 						   FRAME_SUM };
@@ -169,6 +192,8 @@ static int check_sender(const struct exchange *x, const struct peer *from, const
 			       "this is member %u",
 			       name_of(x, from), FRAME_MEMBER(from->member), frame_name(f->kind),
 			       f->from, f->to, x->orders->member);
+	if (f->kind == FRAME_SUM)
+		return check_sum(x, from, f, e);
 	return f->kind == FRAME_TIED_GRADIENT || f->kind == FRAME_TIED_VALUE
 		       ? check_part(x, from, f, e)
 		       : 0;
@@ -619,9 +644,11 @@ int exchange_computed(struct exchange *x, struct err *e)
 
 /* ---- a round ---- */
 
-int exchange_round(struct exchange *x, const struct instr_list *list, size_t sums, struct err *e)
+int exchange_round(struct exchange *x, const struct instr_list *list, const struct sums_due *sums,
+		   struct err *e)
 {
-	size_t due = sums, old = x->early_n;
+	x->sums = sums ? *sums : (struct sums_due){ 0 };
+	size_t due = x->sums.messages, old = x->early_n;
 	x->parts_due = x->parts_came = 0;
 	x->parts_from = NULL;
 	for (size_t k = 0; k < list->n; k++)
@@ -641,6 +668,20 @@ int exchange_round(struct exchange *x, const struct instr_list *list, size_t sum
 		return err_nomem(e, due * sizeof *x->early, "messages that arrive early");
 	memset(x->early + old, 0, (due - old) * sizeof *x->early);
 	x->early_n = due;
+	return 0;
+}
+
+int exchange_round_end(struct exchange *x, struct err *e)
+{
+	TRY(exchange_flush(x, e));
+	for (size_t k = 0; k < x->early_n; k++)
+		if (x->early[k].used && x->early[k].f.kind == FRAME_SUM)
+			return err_set(
+				e, ERR_PROTOCOL,
+				"member %u sent part %u of the gradients of chunk %u in step "
+				"%llu, which nobody needed",
+				x->early[k].f.from, x->early[k].f.microbatch, x->early[k].f.chunk,
+				(unsigned long long)x->orders->step);
 	return 0;
 }
 

@@ -63,6 +63,14 @@ struct ahead {
  * `microbatch`. */
 enum { TIED_PART = 32 << 20, SUM_PART = 32 << 20 /* bytes of a message, at most */ };
 
+/* The sums of gradients in a round, by array (group_sum.h): the numbers of their messages are
+ * [0, numbers[array]). */
+struct sums_due {
+	const uint32_t *numbers; /* [arrays], borrowed until the round ends */
+	int arrays;
+	size_t messages; /* of other members, how many can wait at once */
+};
+
 struct exchange {
 	/* The caller's; borrowed. */
 	struct orders *orders;
@@ -79,6 +87,7 @@ struct exchange {
 	/* Private. */
 	struct early *early; /* [early_n] */
 	size_t early_n, early_cap;
+	struct sums_due sums;           /* of this round */
 	uint32_t parts_due, parts_came; /* of a tied embedding, in this round */
 	const struct peer *parts_from;
 	struct outgoing out;
@@ -86,9 +95,12 @@ struct exchange {
 	struct dev_buf *cast; /* a tensor in the wire's dtype, before it is sent */
 };
 
-/* Before a round: allocates room for every message of the round, `sums` of them from the members of
- * the group. */
-int exchange_round(struct exchange *x, const struct instr_list *list, size_t sums, struct err *e);
+/* Before a round: allocates room for every message of the round. `sums`: those of the group's
+ * members; NULL: none. */
+int exchange_round(struct exchange *x, const struct instr_list *list, const struct sums_due *sums,
+		   struct err *e);
+/* Behind a round: sends what is not sent, and no part of a sum may be left over. */
+int exchange_round_end(struct exchange *x, struct err *e);
 /* SEND_ACT, SEND_GRAD: moves `from` (N,C) from the device to the wire, through the wire's dtype.
  * Where transfers run beside kernels the second half, exchange_flush(), is called when the device
  * has other work, and before any wait for another worker. */

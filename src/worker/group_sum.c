@@ -52,7 +52,8 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 	*g = (struct group_sum){ .exchange = x, .model = m, .chunks = m->chunks };
 	g->grads = mem_array(n, sizeof *g->grads);
 	g->sum = mem_array(n, sizeof *g->sum);
-	if (!g->grads || !g->sum)
+	g->numbers = mem_array(n, sizeof *g->numbers);
+	if (!g->grads || !g->sum || !g->numbers)
 		return err_nomem(e, n * sizeof *g->sum, "the sums of gradients");
 	for (int c = 0; c <= g->chunks; c++) {
 		struct array_sum *s = &g->sum[c];
@@ -81,12 +82,17 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 	return sum_terms_find(&g->terms, g->exchange->plan->reduce_order, place, microbatches, e);
 }
 
-size_t group_sum_messages(const struct group_sum *g)
+struct sums_due group_sum_due(struct group_sum *g)
 {
-	size_t n = 0;
-	for (int c = 0; c <= g->chunks && in_group(g) && g->microbatches; c++)
-		n += reduce_receives(&g->sum[c].r);
-	return n;
+	struct sums_due d = { .numbers = g->numbers };
+	for (int c = 0; c <= g->chunks && in_group(g) && g->microbatches; c++) {
+		const struct reduction *r = &g->sum[c].r;
+		const uint64_t n = (uint64_t)reduce_segments(r) * r->how->numbers(r);
+		g->numbers[c] = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+		d.messages += reduce_receives(r);
+		d.arrays++;
+	}
+	return d;
 }
 
 static int add(struct group_sum *g, int array, int m, struct err *e)
@@ -132,6 +138,7 @@ void group_sum_release(struct group_sum *g)
 	}
 	mem_free(g->grads);
 	mem_free(g->sum);
+	mem_free(g->numbers);
 	sum_terms_release(&g->terms);
 	*g = (struct group_sum){ 0 };
 }

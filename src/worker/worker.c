@@ -261,7 +261,7 @@ static int run_list(struct worker *w, struct err *e)
 						    instr_name(i->kind), i->microbatch);
 		times_end(&w->times, i, !beside);
 	}
-	return exchange_flush(&w->exchange, e);
+	return exchange_round_end(&w->exchange, e);
 }
 
 static int send_stepped(struct worker *w, struct err *e)
@@ -305,7 +305,8 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 		TRY(sched_add_tied(&w->shape, stage, place, &w->list, e));
 	/* the list's own deal begins with this stage's */
 	TRY(group_sum_round(&w->sum, w->train, w->list.deal, (int)microbatches, e));
-	TRY(exchange_round(&w->exchange, &w->list, group_sum_messages(&w->sum), e));
+	const struct sums_due sums = group_sum_due(&w->sum);
+	TRY(exchange_round(&w->exchange, &w->list, &sums, e));
 	TRY(run_list(w, e));
 	for (uint32_t m = 0; m < microbatches; m++) /* those that other members ran */
 		TRY(need_batch(w, (int)m, e));
