@@ -57,10 +57,11 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 	bool front = i == 0, end = i == n - 1, alone = n == 1;
 	double in_flight = sched_in_flight_alone(kind->sched, n, alone ? 1 : kind->chunks, M, i),
 	       edge = r->boundary_gib;
+	const double state = 1 + (s->o->order == SUM_EXACT ? sum_held(NULL, M, 0) / 3.0 : 0);
 	double fixed = p->device[d].fixed_gib +
-		       (front ? p->embedding_gib + p->embedding_state_gib : 0) +
-		       (end ? p->head_gib + p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
-	double left = s->c.limit[d] - fixed, each = p->layer_gib + p->layer_state_gib,
+		       (front ? p->embedding_gib + state * p->embedding_state_gib : 0) +
+		       (end ? p->head_gib + state * p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
+	double left = s->c.limit[d] - fixed, each = p->layer_gib + state * p->layer_state_gib,
 	       head = end ? r->head_work[d] : 0;
 	int chunks = alone ? 1 : kind->chunks;
 

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "plan/sum_time.h"
 
 #define GIB 1073741824.0
 #define COLLECTIVE_FACTOR 1.15
@@ -25,10 +26,7 @@ int cost_init(struct cost *c, const struct profile *p, const struct plan_options
 	c->limit = arena_alloc(&c->mem, n * sizeof(double));
 	c->opt = arena_alloc(&c->mem, n * sizeof(double));
 	c->wire = arena_alloc(&c->mem, 2 * (size_t)p->hosts * sizeof *c->wire);
-	/* forward, backward for every chunk; step, reduce, send, recv for every stage */
-	c->scratch = arena_alloc(&c->mem, (2 * (size_t)p->layers + 4 * n + 8) * sizeof(double));
-	c->route = arena_alloc(&c->mem, 2 * (n + 1) * sizeof *c->route);
-	if (!c->player || !c->limit || !c->opt || !c->wire || !c->scratch || !c->route) {
+	if (!c->player || !c->limit || !c->opt || !c->wire) {
 		cost_release(c);
 		return nomem(e);
 	}
@@ -46,6 +44,12 @@ void cost_release(struct cost *c)
 {
 	player_free(c->player);
 	mem_free(c->row);
+	mem_free(c->scratch);
+	mem_free(c->sums);
+	mem_free(c->copy);
+	mem_free(c->route);
+	mem_free(c->place);
+	sum_terms_release(&c->terms);
 	arena_release(&c->mem);
 	*c = (struct cost){ .mem = ARENA_INIT };
 }
@@ -114,6 +118,74 @@ static double device_backward(const struct cost_row *r, const struct pipe *q, in
 }
 
 /* ---- groups ---- */
+
+/* Members that are played each; 1: the stage is one member of the play. */
+static int played_members(const struct pipe *q, int stage)
+{
+	return q->shape ? q->shape->members[stage] : 1;
+}
+
+static bool is_played(const struct pipe *q, int stage) { return played_members(q, stage) > 1; }
+
+static int first_played(const struct pipe *q, int stage)
+{
+	int n = 0;
+	for (int k = 0; k < stage; k++)
+		n += played_members(q, k);
+	return n;
+}
+
+bool cost_can_play(const struct plan_stage *g, int m)
+{
+	if (!g || g->sharded || g->members < 2 || g->members > SCHED_MAX_GROUP)
+		return false;
+	for (int i = 0; i < g->members; i++)
+		if (g->member[i].microbatch != m)
+			return false;
+	return true;
+}
+
+/* As the coordinator deals: by the shares, else by the numbers of microbatches. */
+static void member_shares(const struct plan_stage *g, int *share)
+{
+	int64_t sum = 0;
+	for (int i = 0; i < g->members; i++)
+		sum += g->member[i].share;
+	for (int i = 0; i < g->members; i++)
+		share[i] = sum ? g->member[i].share : g->member[i].microbatches;
+}
+
+int cost_groups(struct cost *c, struct pipe *q, struct err *e)
+{
+	const size_t S = (size_t)q->stages;
+	struct sched_shape *h = arena_alloc(&c->mem, sizeof *h);
+	int *members = arena_alloc(&c->mem, S * sizeof *members), rows = 0, at = 0;
+	bool any = false;
+
+	q->shape = NULL;
+	if (!h || !members)
+		return nomem(e);
+	for (int k = 0; k < q->stages; k++) {
+		const bool plays = cost_can_play(q->stage[k].group, q->m);
+		members[k] = plays ? q->stage[k].group->members : 1;
+		rows += members[k];
+		any = any || plays;
+	}
+	if (!any)
+		return 0;
+	int *share = arena_alloc(&c->mem, (size_t)rows * sizeof *share);
+	if (!share)
+		return nomem(e);
+	for (int k = 0; k < q->stages; k++) {
+		share[at] = 1;
+		if (members[k] > 1)
+			member_shares(q->stage[k].group, share + at);
+		at += members[k];
+	}
+	*h = (struct sched_shape){ q->stages, q->chunks, q->microbatches, members, share };
+	q->shape = h;
+	return 0;
+}
 
 /* A row for another microbatch size than the candidate's (Cephalo lets every device have
  * its own). */
@@ -241,6 +313,38 @@ static double stage_step(const struct cost *c, const struct pipe *q, int stage, 
 	return s * share;
 }
 
+/* fp32 gradients of what is trained in n layers of a stage: 4 of the 12 bytes of state. */
+static double gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n)
+{
+	const struct profile *p = c->p;
+	return (n * p->layer_state_gib + (stage == 0 ? p->embedding_state_gib : 0) +
+		(stage == q->stages - 1 ? p->head_state_gib : 0)) /
+	       3;
+}
+
+static enum sum_order order_of(const struct cost *c)
+{
+	return c->o->order ? c->o->order : SUM_FAST;
+}
+
+/* Gradients of the stage that member i keeps beside those that it adds to. */
+static int held_gradients(const struct cost *c, const struct pipe *q, int stage, int i)
+{
+	int *place;
+	if (order_of(c) != SUM_EXACT)
+		return 0;
+	if (!is_played(q, stage))
+		return sum_held(NULL, q->microbatches, 0);
+	place = mem_array((size_t)q->microbatches, sizeof *place);
+	if (!place) /* at most */
+		return q->microbatches;
+	sched_deal(q->shape->share + first_played(q, stage), played_members(q, stage),
+		   q->microbatches, place);
+	int n = sum_held(place, q->microbatches, i);
+	mem_free(place);
+	return n;
+}
+
 double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		      int stage, int i, bool recompute)
 {
@@ -251,7 +355,9 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	int largest, n = stage_layers(q, stage, &largest),
 		     device = m ? m->device : q->stage[stage].device;
 	int in_flight =
-		sched_in_flight_alone(q->sched, q->stages, q->chunks, q->microbatches, stage);
+		q->shape ? sched_in_flight(q->sched, q->shape, stage, is_played(q, stage) ? i : 0)
+			 : sched_in_flight_alone(q->sched, q->stages, q->chunks, q->microbatches,
+						 stage);
 	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
 	       kept, edge = mr->boundary_gib;
 
@@ -275,9 +381,11 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		return p->device[device].fixed_gib + 2 * p->layer_gib +
 		       m->state_share * (weights + state) +
 		       (m->microbatches > 0 ? work + 3 * edge : 0);
+	state += held_gradients(c, q, stage, i) * gradient_gib(c, q, stage, n);
 	if (g) {
 		state *= m->state_share;
-		in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
+		if (!is_played(q, stage))
+			in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
 	}
 	kept = recompute ? largest * edge : largest * mr->kept[device] + edge;
 	return p->device[device].fixed_gib + weights + state + in_flight * kept + work +
@@ -329,34 +437,76 @@ static int stage_members(const struct pipe *q, int k)
 	return q->stage[k].group ? q->stage[k].group->members : 1;
 }
 
-/* The route from stage a to stage b: for groups the slowest pair, without network cards. */
+/* Where a route begins or ends: at the members [first, last) of a stage. */
+struct end {
+	int stage, first, last;
+};
+
+/* Of the member `i` of a stage in the play. */
+static struct end end_at(const struct pipe *q, int stage, int i)
+{
+	return is_played(q, stage) ? (struct end){ stage, i, i + 1 }
+				   : (struct end){ stage, 0, stage_members(q, stage) };
+}
+
+/* The route between two members of the play: of a group that is one of them the slowest pair,
+ * without network cards. */
 static struct play_route route_between(const struct cost *c, const struct cost_row *r,
-				       const struct pipe *q, int a, int b, bool forward)
+				       const struct pipe *q, struct end from_end, struct end to_end,
+				       bool forward)
 {
 	struct play_route out = { 0, INFINITY, -1, -1 };
+	const int a = from_end.stage, b = to_end.stage;
 
-	for (int i = 0; i < stage_members(q, a); i++)
-		for (int k = 0; k < stage_members(q, b); k++) {
+	for (int i = from_end.first; i < from_end.last; i++)
+		for (int k = to_end.first; k < to_end.last; k++) {
 			int from = stage_device(q, a, i), to = stage_device(q, b, k);
 			out.bytes_per_s =
 				fmin(out.bytes_per_s, profile_bandwidth(c->p, from, to) * 1e9);
 			out.latency_s =
 				fmax(out.latency_s, profile_latency_ms(c->p, from, to) / 1e3);
 		}
-	if (!q->stage[a].group && !q->stage[b].group) {
-		int from = c->p->device[q->stage[a].device].host,
-		    to = c->p->device[q->stage[b].device].host;
+	if (from_end.last - from_end.first == 1 && to_end.last - to_end.first == 1) {
+		int from = c->p->device[stage_device(q, a, from_end.first)].host,
+		    to = c->p->device[stage_device(q, b, to_end.first)].host;
 		if (from != to) {
 			out.wire_out = 2 * from;
 			out.wire_in = 2 * to + 1;
 		}
 	}
-	if (q->stage[a].group) {
+	if (q->stage[a].group && !is_played(q, a)) {
 		double own, t = group_time(c, r, q, a, 0, forward, &own);
 		if (own > t)
 			out.latency_s += own - t;
 	}
 	return out;
+}
+
+/* The most work of a member of a played group; *through_p: the least time in which a microbatch
+ * passes chunk 0 both ways. */
+static double members_bound(const struct cost_row *r, const struct pipe *q, int k,
+			    double *through_p)
+{
+	const struct plan_stage *g = q->stage[k].group;
+	double most = 0;
+
+	*through_p = INFINITY;
+	for (int i = 0; i < g->members; i++) {
+		double all = 0;
+		if (!g->member[i].microbatches)
+			continue;
+		for (int ch = 0; ch < q->chunks; ch++) {
+			int v = ch * q->stages + k, n = q->first[v + 1] - q->first[v],
+			    d = g->member[i].device;
+			double s = device_forward(r, q, d, v, n) +
+				   device_backward(r, q, d, v, n, q->stage[k].recompute);
+			all += s;
+			if (ch == 0)
+				*through_p = fmin(*through_p, s);
+		}
+		most = fmax(most, all * g->member[i].microbatches);
+	}
+	return most;
 }
 
 double cost_bound(const struct cost *c, const struct cost_row *r, const struct pipe *q)
@@ -369,15 +519,20 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	 * own work. */
 	for (int k = 0; k < q->stages; k++) {
 		double work = 0, through = 0;
-		for (int ch = 0; ch < q->chunks; ch++) {
-			double s = cost_forward(c, r, q, k, ch) + cost_backward(c, r, q, k, ch);
-			work += s;
-			if (ch == 0)
-				through = s;
+		if (is_played(q, k)) {
+			work = members_bound(r, q, k, &through);
+		} else {
+			for (int ch = 0; ch < q->chunks; ch++) {
+				double s = cost_forward(c, r, q, k, ch) +
+					   cost_backward(c, r, q, k, ch);
+				work += s;
+				if (ch == 0)
+					through = s;
+			}
+			work *= M;
+			if (!q->stage[k].group)
+				work += stage_step(c, q, k, q->stage[k].device, 1);
 		}
-		work *= M;
-		if (!q->stage[k].group)
-			work += stage_step(c, q, k, q->stage[k].device, 1);
 		best = fmax(best, before + work);
 		before += through;
 		if (k + 1 < q->stages && !q->stage[k].group && !q->stage[k + 1].group) {
@@ -400,63 +555,163 @@ static double tied_time(const struct cost *c, const struct cost_row *r, const st
 
 	for (int k = 0; k < 2; k++) {
 		int a = k ? 0 : q->stages - 1, b = q->stages - 1 - a;
-		struct play_route way = route_between(c, r, q, a, b, true);
-		slower = fmax(slower, way.latency_s + table_bytes(c->p) / way.bytes_per_s);
+		for (int i = 0; i < played_members(q, a); i++)
+			for (int j = 0; j < played_members(q, b); j++) {
+				struct play_route way = route_between(c, r, q, end_at(q, a, i),
+								      end_at(q, b, j), true);
+				slower = fmax(slower,
+					      way.latency_s + table_bytes(c->p) / way.bytes_per_s);
+			}
 	}
 	return slower;
 }
 
 /* Removes the routes from their wires; the second call puts them back. */
-static void toggle_wires(struct play_route *route, int stages)
+static void toggle_wires(struct play_route *route, int n)
 {
-	for (int k = 0; k < (stages == 2 ? 2 : 2 * stages); k++) {
+	for (int k = 0; k < n; k++) {
 		route[k].wire_out = -2 - route[k].wire_out;
 		route[k].wire_in = -2 - route[k].wire_in;
+	}
+}
+
+/* The routes in the order of struct play; *n_p of them. */
+static int fill_routes(struct cost *c, const struct cost_row *r, const struct pipe *q, int *n_p,
+		       bool *wired_p, struct err *e)
+{
+	const int S = q->stages;
+	int n = 0;
+
+	*wired_p = false;
+	for (int k = 0; S > 1 && k < (S == 2 ? 1 : S); k++) {
+		const int next = (k + 1) % S, here = played_members(q, k),
+			  there = played_members(q, next), pairs = here * there;
+		if (!mem_grow(&c->route, &c->route_cap, (size_t)(n + 2 * pairs), sizeof *c->route))
+			return nomem(e);
+		for (int i = 0; i < here; i++)
+			for (int j = 0; j < there; j++, n++) {
+				const struct end a = end_at(q, k, i), b = end_at(q, next, j);
+				c->route[n] = route_between(c, r, q, a, b, true);
+				c->route[n + pairs] = route_between(c, r, q, b, a, false);
+				*wired_p = *wired_p || c->route[n].wire_out >= 0;
+			}
+		n += pairs;
+	}
+	*n_p = n;
+	return 0;
+}
+
+/* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..]. */
+static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe *q, struct err *e)
+{
+	const size_t all = (size_t)q->stages * (size_t)q->chunks, n = (size_t)c->p->devices;
+	int device[SCHED_MAX_GROUP], most = 1;
+
+	if (!mem_grow(&c->sums, &c->sums_cap, 2 * all, sizeof *c->sums) ||
+	    !mem_grow(&c->copy, &c->copy_cap, 2 * n, sizeof *c->copy) ||
+	    !mem_grow(&c->place, &c->place_cap, (size_t)q->microbatches, sizeof *c->place))
+		return nomem(e);
+	memset(c->sums, 0, 2 * all * sizeof *c->sums);
+	for (size_t i = 0; i < n; i++) {
+		c->copy[i] = r->up[i] / r->boundary_bytes;
+		c->copy[n + i] = r->down[i] / r->boundary_bytes;
+	}
+	for (int k = 0; k < q->stages; k++)
+		most = played_members(q, k) > most ? played_members(q, k) : most;
+	struct sum_group g = { .p = c->p,
+			       .device = device,
+			       .terms = &c->terms,
+			       .how = c->o->reducer,
+			       .up = c->copy,
+			       .down = c->copy + n };
+	if (!g.how)
+		g.how = reducer_default(order_of(c), most);
+	for (int k = 0; k < q->stages; k++) {
+		g.n = played_members(q, k);
+		if (g.n < 2)
+			continue;
+		sched_deal(q->shape->share + first_played(q, k), g.n, q->microbatches, c->place);
+		TRY(sum_terms_find(&c->terms, order_of(c), c->place, q->microbatches, e));
+		for (int i = 0; i < g.n; i++)
+			device[i] = stage_device(q, k, i);
+		for (int ch = 0; ch < q->chunks; ch++) {
+			const int v = ch * q->stages + k, last = q->stages * q->chunks - 1;
+			double gib = (q->first[v + 1] - q->first[v]) * c->p->layer_state_gib +
+				     (v == 0 ? c->p->embedding_state_gib : 0) +
+				     (v == last ? c->p->head_state_gib : 0);
+			double *to = &c->sums[k * q->chunks + ch];
+			g.bytes = gib * GIB / 3;
+			sum_time(&g, to, to + all);
+		}
+	}
+	return 0;
+}
+
+/* Times of member i of stage k in the play; at f, b [chunks], step, send, recv. */
+static void fill_member(const struct cost *c, const struct cost_row *r, const struct pipe *q, int k,
+			int i, double *f, double *b, double *step, double *send, double *recv)
+{
+	const struct plan_stage *g = q->stage[k].group;
+	const int d = stage_device(q, k, i);
+
+	for (int ch = 0; ch < q->chunks; ch++) {
+		if (is_played(q, k)) {
+			int v = ch * q->stages + k, n = q->first[v + 1] - q->first[v];
+			f[ch] = device_forward(r, q, d, v, n);
+			b[ch] = device_backward(r, q, d, v, n, q->stage[k].recompute);
+		} else {
+			f[ch] = cost_forward(c, r, q, k, ch);
+			b[ch] = cost_backward(c, r, q, k, ch);
+		}
+	}
+	*send = r->down[d];
+	*recv = r->up[d];
+	*step = 0;
+	if (is_played(q, k)) {
+		*step = stage_step(c, q, k, d, g->member[i].state_share);
+		return;
+	}
+	for (int j = 0; j < stage_members(q, k); j++)
+		*step = fmax(*step, stage_step(c, q, k, stage_device(q, k, j),
+					       g ? g->member[j].state_share : 1));
+	if (g && !g->sharded) {
+		int largest, n = stage_layers(q, k, &largest);
+		*step += 2 * ring_seconds(c, g, n * c->p->layer_state_gib * GIB / 3);
 	}
 }
 
 int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, double cutoff,
 	      bool spans, struct play_result *out, double *step_s_p, struct err *e)
 {
-	int S = q->stages, all = S * q->chunks;
-	double *f = c->scratch, *b = f + all, *step = b + all, *send = step + S, *recv = send + S,
-	       *reduce = recv + S;
+	const int S = q->stages, rows = q->shape ? first_played(q, S) : S, all = rows * q->chunks;
 	struct play in = { .stages = S, .chunks = q->chunks, .microbatches = q->microbatches };
 	struct play_result res;
 	bool wired = false;
+	int routes = 0;
 
 	*step_s_p = INFINITY;
 	if (cutoff < INFINITY && cost_bound(c, r, q) >= cutoff)
 		return 0;
-	for (int k = 0; k < S; k++) {
-		const struct plan_stage *g = q->stage[k].group;
-		for (int ch = 0; ch < q->chunks; ch++) {
-			f[k * q->chunks + ch] = cost_forward(c, r, q, k, ch);
-			b[k * q->chunks + ch] = cost_backward(c, r, q, k, ch);
-		}
-		step[k] = reduce[k] = 0;
-		for (int i = 0; i < stage_members(q, k); i++)
-			step[k] = fmax(step[k], stage_step(c, q, k, stage_device(q, k, i),
-							   g ? g->member[i].state_share : 1));
-		if (g && !g->sharded) {
-			int largest, n = stage_layers(q, k, &largest);
-			reduce[k] = 2 * ring_seconds(c, g, n * c->p->layer_state_gib * GIB / 3);
-		}
-		send[k] = r->down[stage_device(q, k, 0)];
-		recv[k] = r->up[stage_device(q, k, 0)];
-	}
-	for (int k = 0; S > 1 && k < S; k++) {
-		int next = (k + 1) % S;
-		if (S == 2 && k == 1)
-			break;
-		c->route[2 * k] = route_between(c, r, q, k, next, true);
-		c->route[2 * k + 1] = route_between(c, r, q, next, k, false);
-		wired = wired || c->route[2 * k].wire_out >= 0;
+	if (!mem_grow(&c->scratch, &c->scratch_cap, 2 * (size_t)all + 3 * (size_t)rows,
+		      sizeof *c->scratch))
+		return nomem(e);
+	double *f = c->scratch, *b = f + all, *step = b + all, *send = step + rows,
+	       *recv = send + rows;
+	for (int k = 0, row = 0; k < S; k++)
+		for (int i = 0; i < played_members(q, k); i++, row++)
+			fill_member(c, r, q, k, i, f + row * q->chunks, b + row * q->chunks,
+				    step + row, send + row, recv + row);
+	TRY(fill_routes(c, r, q, &routes, &wired, e));
+	if (q->shape) {
+		TRY(fill_sums(c, r, q, e));
+		in.members = q->shape->members;
+		in.share = q->shape->share;
+		in.scatter_s = c->sums;
+		in.reduce_s = c->sums + S * q->chunks;
 	}
 	in.forward_s = f;
 	in.backward_s = b;
 	in.step_s = step;
-	in.reduce_s = reduce;
 	in.send_s = send;
 	in.recv_s = recv;
 	in.barrier_s = c->p->step_ms / 1e3;
@@ -467,13 +722,13 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	in.wire = c->wire;
 	in.wires = 2 * (size_t)c->p->hosts;
 	c->plays++;
-	c->instructions += (wired ? 18ll : 6ll) * all * q->microbatches;
+	c->instructions += (wired ? 18ll : 6ll) * S * q->chunks * q->microbatches;
 	if (wired && cutoff < INFINITY) {
 		/* Without the shared network cards no message is later: a lower bound for a tenth
 		 * of the effort. */
-		toggle_wires(c->route, S);
+		toggle_wires(c->route, routes);
 		TRY(sched_play(c->player, q->sched, &in, false, &res, e));
-		toggle_wires(c->route, S);
+		toggle_wires(c->route, routes);
 		if (res.step_s >= cutoff)
 			return 0;
 	}

@@ -29,16 +29,23 @@
  * Recomputation only adds time, and memory is counted for each stage alone; so `auto` recomputes
  * exactly on the stages that do not fit otherwise, and no other choice is faster.
  *
- * Groups. Device i runs n_i of the M microbatches. The group finishes a microbatch every t = max_i
- * n_i (f_i + b_i) / M, but one microbatch still takes its own device's time, so the time by which
- * the slowest device exceeds t is added to the latency of what leaves the group. Sharded (FSDP):
- * each layer is gathered once per pass, gradients are scattered once: the pass of a layer takes at
- * least AG, the backward at least AG + RS; activations wait in host memory (layer outer, microbatch
- * inner), and a device needs 2 gathered layers + state_share (weights + state) + activation(m) + 3
- * boundary. Not sharded: every device has the weights, gradients of what is trained are summed by a
- * ring at REDUCE. AG and RS are the profile's `collective` where the group is all of its devices,
- * else a ring at the slowest link of the group: 1.15 (k - 1) / k bytes / bandwidth + (k - 1)
- * latency; 1.15 as Zorse measured. */
+ * Groups whose members have the whole stage and microbatches of one size are played member by
+ * member: each runs its own list, with its own device's times, routes and memory. The sum of their
+ * gradients takes the time of sum_time.h; gradients are a third of the state.
+ *
+ * Other groups are one member of the play. Device i runs n_i of the M microbatches. The group
+ * finishes a microbatch every t = max_i n_i (f_i + b_i) / M, but one microbatch still takes its own
+ * device's time, so the time by which the slowest device exceeds t is added to the latency of what
+ * leaves the group. Sharded (FSDP): each layer is gathered once per pass, gradients are scattered
+ * once: the pass of a layer takes at least AG, the backward at least AG + RS; activations wait in
+ * host memory (layer outer, microbatch inner), and a device needs 2 gathered layers + state_share
+ * (weights + state) + activation(m) + 3 boundary. Not sharded (microbatches of several sizes):
+ * every device has the weights, and the sum of gradients is added to the time of the optimizer. AG
+ * and RS are the profile's `collective` where the group is all of its devices, else a ring at the
+ * slowest link of the group: 1.15 (k - 1) / k bytes / bandwidth + (k - 1) latency; 1.15 as Zorse
+ * measured.
+ *
+ * The order `exact` of sums keeps sum_held() more gradients of what is trained. */
 #ifndef HS_PLAN_COST_H
 #define HS_PLAN_COST_H
 
@@ -64,6 +71,9 @@ struct pipe {
 	int stages, chunks, m, microbatches;
 	struct pipe_stage *stage;
 	const int *first; /* [stages * chunks + 1] */
+	/* NULL unless members of a group are played; then its `members` has how many of each stage
+	 * are (1: the stage is one member of the play). Set by cost_groups(). */
+	const struct sched_shape *shape;
 };
 
 struct cost {
@@ -74,8 +84,12 @@ struct cost {
 	struct cost_row *row;
 	size_t rows, rows_cap;
 	struct player *player;
-	double *scratch;
+	double *scratch, *sums, *copy;
 	struct play_route *route;
+	size_t scratch_cap, sums_cap, copy_cap, route_cap;
+	struct sum_terms terms;
+	int *place;
+	size_t place_cap;
 	struct play_wire *wire;
 	struct arena mem;
 	int64_t plays, instructions;
@@ -86,6 +100,11 @@ void cost_release(struct cost *c);
 /* The row for a microbatch size; computed on first use. Invalidates earlier row pointers. NULL when
  * memory is out. */
 const struct cost_row *cost_row(struct cost *c, int m);
+
+/* Whether the members of a group (MAY be NULL) are played each; m: the pipe's microbatch size. */
+bool cost_can_play(const struct plan_stage *g, int m);
+/* Finds the groups of a pipe that are played member by member. */
+int cost_groups(struct cost *c, struct pipe *q, struct err *e);
 
 double cost_forward(const struct cost *c, const struct cost_row *r, const struct pipe *q, int stage,
 		    int chunk);

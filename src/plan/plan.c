@@ -58,6 +58,11 @@ int plan_layers(const struct plan *plan, int stage)
 	return n;
 }
 
+bool plan_plays_members(const struct plan *plan, int stage)
+{
+	return cost_can_play(&plan->stage[stage], plan->microbatch);
+}
+
 bool plan_uses(const struct plan *plan, int device)
 {
 	for (int k = 0; k < plan->stages; k++)
@@ -208,14 +213,29 @@ static double member_work(struct cost *c, const struct plan_member *m)
 	return r ? m->microbatches * (r->f[m->device] + r->b[m->device]) : 0;
 }
 
+static void fill_share(struct plan_member *m, const struct play_worker *w, double step, double part)
+{
+	m->busy = w->busy_s / step * part;
+	m->copy = w->copy_s / step;
+	m->wait = w->wait_s / step;
+	m->bubble = fmax(0, 1 - m->busy - m->copy - m->wait);
+}
+
 static void fill_shares(struct cost *c, const struct play_result *res, struct plan *plan)
 {
 	double step = res->step_s > 0 ? res->step_s : 1;
 
-	for (int k = 0; k < plan->stages; k++) {
+	for (int k = 0, row = 0; k < plan->stages; k++) {
 		struct plan_stage *s = &plan->stage[k];
-		const struct play_worker *w = &res->worker[k];
+		const struct play_worker *w = &res->worker[row];
 		double most = 0;
+
+		if (plan_plays_members(plan, k)) {
+			for (int i = 0; i < s->members; i++)
+				fill_share(&s->member[i], &res->worker[row++], step, 1);
+			continue;
+		}
+		row++;
 
 		for (int i = 0; i < s->members; i++) {
 			double work = member_work(c, &s->member[i]);
@@ -228,12 +248,7 @@ static void fill_shares(struct cost *c, const struct play_result *res, struct pl
 			 * in proportion to their work. */
 			if (s->members > 1 && most > 0)
 				part = member_work(c, m) / most;
-			m->busy = w->busy_s / step * part;
-			m->copy = w->copy_s / step;
-			m->wait = w->wait_s / step;
-			m->bubble = 1 - m->busy - m->copy - m->wait;
-			if (m->bubble < 0)
-				m->bubble = 0;
+			fill_share(m, w, step, part);
 		}
 	}
 }
@@ -243,7 +258,7 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 		    void *ctx, struct err *e)
 {
 	struct pipe q = { plan->sched,        plan->stages, plan->chunks, plan->microbatch,
-			  plan->microbatches, NULL,         plan->first };
+			  plan->microbatches, NULL,         plan->first,  NULL };
 	struct play_result res;
 	const struct cost_row *r;
 	double step;
@@ -264,7 +279,8 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 	if (!cost_row(c, plan->microbatch))
 		return nomem(e);
 	r = cost_row(c, plan->microbatch);
-	if (plan->stages == 1 && q.stage[0].group)
+	TRY(cost_groups(c, &q, e));
+	if (plan->stages == 1 && q.stage[0].group && !q.shape)
 		/* Data parallelism: the group's whole step at once, each with its size. */
 		q.microbatches = 1;
 	fill_memory(c, r, &q, plan);

@@ -40,6 +40,7 @@
 #include "base/arena.h"
 #include "plan/profile.h"
 #include "sched/play.h"
+#include "sched/reduce.h"
 #include "sched/sched.h"
 
 struct err;
@@ -55,12 +56,15 @@ struct plan_options {
 	double reserve_gib;        /* per device; < 0: the profile's */
 	/* auto: a stage recomputes where it would not fit otherwise */
 	enum plan_recompute recompute;
-	/* `best` may choose groups, which cannot be executed today */
+	/* `best` may choose groups */
 	bool groups;
 	int must_use; /* a device `best` has to use, or -1 */
 	/* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
 	int64_t effort;
 	const struct plan *manual; /* for the row `manual` */
+	enum sum_order order;      /* of gradients; 0: fast */
+	/* how groups add them up; NULL: reducer_default() */
+	const struct reducer *reducer;
 };
 
 #define PLAN_OPTIONS_DEFAULT                                                                       \
@@ -155,6 +159,9 @@ int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e);
 int plan_stage_members(struct plan *plan, int stage, int members, struct err *e);
 
 int plan_layers(const struct plan *plan, int stage); /* of all its chunks */
+/* Whether the members of a stage are simulated each with the list that it runs; else the stage is
+ * one member of the play (a device alone, or a group by the formulas of cost.h). */
+bool plan_plays_members(const struct plan *plan, int stage);
 bool plan_uses(const struct plan *plan, int device);
 
 void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *out);

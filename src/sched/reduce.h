@@ -51,6 +51,8 @@ struct reducer {
 
 const struct reducer *reducer_at(size_t i); /* NULL past the end */
 const struct reducer *reducer_find(const char *name);
+/* For groups of at most `largest` members. */
+const struct reducer *reducer_default(enum sum_order o, int largest);
 
 struct reduction {
 	/* The caller's. */

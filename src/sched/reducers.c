@@ -14,6 +14,13 @@ static const struct reducer *const rows[] = {
 
 const struct reducer *reducer_at(size_t i) { return i < ARRAY_LEN(rows) ? rows[i] : NULL; }
 
+enum { DIRECT_MOST = 4 /* members of a group that adds up directly, in the order SUM_FAST */ };
+
+const struct reducer *reducer_default(enum sum_order o, int largest)
+{
+	return o == SUM_FAST && largest > DIRECT_MOST ? &reducer_ring : &reducer_direct;
+}
+
 const struct reducer *reducer_find(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)

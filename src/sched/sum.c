@@ -67,6 +67,45 @@ void sum_terms_release(struct sum_terms *t)
 	*t = (struct sum_terms){ 0 };
 }
 
+/* What a member holds behind a node, and at most until then. */
+struct held {
+	const int *place;
+	int microbatches, me, now, most;
+};
+
+/* True when the node is complete and all the member's: then it holds its sum, one. */
+static bool hold_node(struct held *h, int first, int size)
+{
+	if (first >= h->microbatches)
+		return false;
+	if (size == 1) {
+		const bool own = h->place[first] == h->me;
+		h->now += own;
+		h->most = h->now > h->most ? h->now : h->most;
+		return own;
+	}
+	bool left = hold_node(h, first, size / 2);
+	h->now -= left && size == 2; /* the second of a pair is added to the first at once */
+	bool right = hold_node(h, first + size / 2, size / 2);
+	if (size == 2)
+		h->now += left && !right;
+	else
+		h->now -= left && right;
+	return left && right;
+}
+
+int sum_held(const int *place, int microbatches, int me)
+{
+	int ones = 0;
+	while (!place && (2ll << ones) - 1 <= microbatches) /* as in a counter */
+		ones++;
+	if (!place)
+		return ones;
+	struct held h = { place, microbatches, me, 0, 0 };
+	hold_node(&h, 0, root_size(microbatches));
+	return h.most;
+}
+
 static void add(float *to, const float *from, size_t count)
 {
 	for (size_t i = 0; i < count; i++)

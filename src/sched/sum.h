@@ -44,6 +44,10 @@ int sum_terms_find(struct sum_terms *t, enum sum_order o, const int *place, int 
 		   struct err *e);
 void sum_terms_release(struct sum_terms *t);
 
+/* How many sums of its own microbatches a member holds at once, at most, in the order SUM_EXACT:
+ * place[i] runs microbatch i; NULL: this member runs all. */
+int sum_held(const int *place, int microbatches, int me);
+
 /* v[i] are `count` numbers of term i; leaves their sum at v[0], and changes the others. */
 void sum_add(const struct sum_terms *t, float *const *v, size_t count);
 

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "file/atomic.h"
 #include "sched/sched.h"
+#include "train/reduction.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,6 +72,8 @@ void job_plan_options(struct job_plan *p, const struct config *c)
 	p->options.recompute =
 		c->gradient_checkpointing ? PLAN_RECOMPUTE_ALWAYS : PLAN_RECOMPUTE_AUTO;
 	p->options.sched = sched_find(c->schedule); /* auto: the planner chooses */
+	p->options.order = reduction_order(c);
+	p->options.reducer = reducer_find(c->reduce); /* auto: NULL */
 	p->planner = planner_find(c->planner);
 }
 

@@ -6,8 +6,6 @@
 #include "base/log.h"
 #include "sched/reduce.h"
 
-enum { DIRECT_MOST = 4 /* members of a group that adds up directly, in the order `fast` */ };
-
 static int largest_group(const struct placement *p)
 {
 	int most = 1;
@@ -18,27 +16,26 @@ static int largest_group(const struct placement *p)
 	return most;
 }
 
-/* auto: exact for an adapter, whose gradients are small beside the model. Of all parameters the
- * tree would keep about log2(microbatches) gradients more on the device. */
+enum sum_order reduction_order(const struct config *c)
+{
+	if (c->reduce_order == ORDER_AUTO)
+		return c->adapter == ADAPTER_NONE ? SUM_FAST : SUM_EXACT;
+	return c->reduce_order == ORDER_EXACT ? SUM_EXACT : SUM_FAST;
+}
+
 static int choose_order(const struct job *j, bool resume, struct rules *rules, struct err *e)
 {
-	static const enum sum_order asked[] = {
-		[ORDER_EXACT] = SUM_EXACT, [ORDER_FAST] = SUM_FAST
-	};
 	const struct config *c = j->cfg;
-	if (c->reduce_order == ORDER_AUTO) {
-		if (!resume)
-			rules->reduce = j->opt.train_all ? SUM_FAST : SUM_EXACT;
+	const enum sum_order asked = reduction_order(c);
+	if (c->reduce_order == ORDER_AUTO && resume)
 		return 0;
-	}
-	if (resume && rules->reduce != (int)asked[c->reduce_order])
+	if (resume && rules->reduce != (int)asked)
 		return err_set(
 			e, ERR_USAGE,
 			"%s: 'reduce_order' is %s, but the run that is resumed began with %s: "
 			"leave the key out",
-			c->path, sum_order_name(asked[c->reduce_order]),
-			sum_order_name(rules->reduce));
-	rules->reduce = asked[c->reduce_order];
+			c->path, sum_order_name(asked), sum_order_name(rules->reduce));
+	rules->reduce = asked;
 	return 0;
 }
 
@@ -49,8 +46,7 @@ int reduction_choose(const struct job *j, bool resume, struct rules *rules, stru
 	TRY(choose_order(j, resume, rules, e));
 	const struct reducer *how = reducer_find(j->cfg->reduce);
 	if (!how) /* auto */
-		how = rules->reduce == SUM_FAST && most > DIRECT_MOST ? &reducer_ring
-								      : &reducer_direct;
+		how = reducer_default(rules->reduce, most);
 	if (rules->reduce == SUM_EXACT && !how->exact)
 		return err_set(
 			e, ERR_USAGE,

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sum_time.c - see sum_time.h. */
+#include "plan/sum_time.h"
+
+#include <math.h>
+
+static int terms_of(const struct sum_group *g, int place)
+{
+	int n = 0;
+	for (int i = 0; i < g->terms->n; i++)
+		n += g->terms->term[i].place == place;
+	return n;
+}
+
+static int host_of(const struct sum_group *g, int place)
+{
+	return g->p->device[g->device[place]].host;
+}
+
+/* Seconds of `bytes` from one member to another, alone. */
+static double way(const struct sum_group *g, int from, int to, double bytes)
+{
+	const int a = g->device[from], b = g->device[to];
+	double rate = profile_bandwidth(g->p, a, b) * 1e9, card = INFINITY;
+	if (host_of(g, from) != host_of(g, to))
+		card = 1e9 *
+		       fmin(g->p->host[host_of(g, from)].card, g->p->host[host_of(g, to)].card);
+	if (card > 0)
+		rate = fmin(rate, card);
+	return bytes > 0 ? profile_latency_ms(g->p, a, b) / 1e3 + bytes / rate : 0;
+}
+
+/* All members send to all others at once, member i terms[i] pieces to each. */
+static double all_to_all(const struct sum_group *g, bool terms)
+{
+	const double piece = g->bytes / g->n;
+	double longest = 0;
+	for (int i = 0; i < g->n; i++) {
+		const double card = g->p->host[host_of(g, i)].card * 1e9;
+		double out = 0, in = 0;
+		for (int a = 0; a < g->n; a++) {
+			const double bytes = piece * (terms ? terms_of(g, a) : 1);
+			for (int b = 0; b < g->n; b++) {
+				if (a == b)
+					continue;
+				if (a == i)
+					longest = fmax(longest, way(g, a, b, bytes));
+				if (host_of(g, a) == host_of(g, b))
+					continue;
+				out += host_of(g, a) == host_of(g, i) ? bytes : 0;
+				in += host_of(g, b) == host_of(g, i) ? bytes : 0;
+			}
+		}
+		if (card > 0)
+			longest = fmax(longest, fmax(out, in) / card);
+	}
+	return longest;
+}
+
+/* The slowest message of `bytes` from a member to any other one. */
+static double slowest(const struct sum_group *g, double bytes)
+{
+	double s = 0;
+	for (int a = 0; a < g->n; a++)
+		for (int b = 0; b < g->n; b++)
+			if (a != b)
+				s = fmax(s, way(g, a, b, bytes));
+	return s;
+}
+
+enum { RING_PARTS = 4 /* of a step's bytes, as in reduce_ring.c */ };
+
+/* The slowest step of `bytes` from a member to the next one. */
+static double ring_step(const struct sum_group *g, double bytes)
+{
+	double s = 0;
+	for (int a = 0; a < g->n; a++) {
+		const int b = (a + 1) % g->n;
+		double all = way(g, a, b, bytes) -
+			     profile_latency_ms(g->p, g->device[a], g->device[b]) / 1e3;
+		s = fmax(s, fmax(all, way(g, a, b, bytes / RING_PARTS)));
+	}
+	return s;
+}
+
+static double copying(const struct sum_group *g, bool down)
+{
+	double s = 0;
+	for (int i = 0; i < g->n; i++)
+		s = fmax(s, down ? g->down[g->device[i]] * g->bytes * terms_of(g, i)
+				 : g->up[g->device[i]] * g->bytes);
+	return s;
+}
+
+void sum_time(const struct sum_group *g, double *scatter_s_p, double *reduce_s_p)
+{
+	const struct reduction r = {
+		.how = g->how, .terms = g->terms, .n = g->n, .count = (size_t)(g->bytes / 4)
+	};
+	const double segments = (double)reduce_segments(&r), down = copying(g, true),
+		     up = copying(g, false), each = segments > 0 ? g->bytes / segments : 0;
+	*scatter_s_p = *reduce_s_p = 0;
+	if (g->n < 2 || !(segments > 0))
+		return;
+	if (g->how == &reducer_direct) {
+		*scatter_s_p = down + all_to_all(g, true);
+		*reduce_s_p = up + all_to_all(g, false);
+	} else if (g->how == &reducer_ring) {
+		*scatter_s_p = down + ring_step(g, g->bytes / g->n);
+		*reduce_s_p = up + segments * (2 * g->n - 3) * ring_step(g, each / g->n);
+	} else {
+		*reduce_s_p = down + up + 2 * segments * ceil(log2(g->n)) * slowest(g, each);
+	}
+}
