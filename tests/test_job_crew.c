@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "job/crew.h"
+#include "job/placement.h"
 #include "proto/protocol.h"
 
 #include <setjmp.h>
@@ -258,6 +259,27 @@ static void crews_that_cannot_be(void **state)
 	refused(p, "front and end train one embedding");
 }
 
+/* Two stages of two chunks: 0-1, 2-4, 5, 6-7. */
+static void where_a_parameter_lies(void **state)
+{
+	(void)state;
+	static const int64_t first[] = { 0, 2, 5, 6, 8 };
+	static const int stage[] = { 0, 0, 1, 1, 1, 0, 1, 1 };
+	char name[64];
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(chunk_stage_of_layer(2, 2, first, i), stage[i]);
+		snprintf(name, sizeof name, "model.layers.%d.mlp.up_proj.weight", i);
+		assert_int_equal(chunk_stage_of_param(2, 2, first, name), stage[i]);
+	}
+	assert_int_equal(chunk_stage_of_layer(2, 2, first, -1), 0);
+	assert_int_equal(chunk_stage_of_layer(2, 2, first, 8), 1);
+	assert_int_equal(chunk_stage_of_param(2, 2, first, "model.embed_tokens.weight"), 0);
+	assert_int_equal(chunk_stage_of_param(2, 2, first, "model.norm.weight"), 1);
+	assert_int_equal(chunk_stage_of_param(2, 2, first, "lm_head.weight"), 1);
+	assert_int_equal(chunk_stage_of_param(2, 2, first, "model.layers.8.x"), -1);
+	assert_int_equal(chunk_stage_of_param(2, 2, first, "model.layers.-1.x"), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +288,7 @@ int main(void)
 		cmocka_unit_test(any_order_of_changes),
 		cmocka_unit_test(travels_in_plan),
 		cmocka_unit_test(crews_that_cannot_be),
+		cmocka_unit_test(where_a_parameter_lies),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,14 +24,9 @@ static float *state_of(struct job *j, struct trained_param *p, const char *what,
 	return NULL;
 }
 
-/* Which stage holds a parameter, by its layer. */
 static int stage_of_param(const struct session *s, const char *name)
 {
-	const struct placement *p = s->place;
-	long long layer;
-	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
-		return chunk_stage_of_layer(p->stages, p->chunks, p->first, layer);
-	return !strncmp(name, "model.embed_tokens.", 19) ? 0 : s->crew.stages - 1;
+	return chunk_stage_of_param(s->place->stages, s->place->chunks, s->place->first, name);
 }
 
 /* Only the first of the group that holds a parameter sends it, each number once and in order. */

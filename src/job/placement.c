@@ -36,10 +36,21 @@ int placement_stage_of(const struct placement *p, int row)
 
 int chunk_stage_of_layer(int stages, int chunks, const int64_t *first, int64_t layer)
 {
-	for (int v = 0; v < stages * chunks; v++)
-		if (layer >= first[v] && layer < first[v + 1])
-			return v % stages;
-	return -1;
+	int v = 0;
+	while (v + 1 < stages * chunks && layer >= first[v + 1])
+		v++;
+	return v % stages;
+}
+
+int chunk_stage_of_param(int stages, int chunks, const int64_t *first, const char *name)
+{
+	int64_t layers = first[stages * chunks];
+	long long layer;
+	if (sscanf(name, "model.layers.%lld.", &layer) != 1)
+		layer = !strncmp(name, "model.embed_tokens.", 19) ? -1 : layers;
+	else if (layer < 0 || layer >= layers)
+		return -1;
+	return chunk_stage_of_layer(stages, chunks, first, layer);
 }
 
 void placement_single(const struct model_config *c, const char **device, struct placement *p)

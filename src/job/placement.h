@@ -38,10 +38,13 @@ int placement_rows(const struct placement *p);
 int placement_row(const struct placement *p, int stage);
 int placement_stage_of(const struct placement *p, int row);
 
-/* The number of chunk `chunk` of a stage in the whole pipeline (sched/sched.h); and which stage
- * holds a layer, -1 none. `first` as in struct placement. */
+/* The number of chunk `chunk` of a stage in the whole pipeline (sched/sched.h). */
 int chunk_number(int stages, int stage, int chunk);
+/* Which stage holds a layer, with `first` as in struct placement: the first stage holds what is
+ * before layer 0, the last one what is behind the last layer. */
 int chunk_stage_of_layer(int stages, int chunks, const int64_t *first, int64_t layer);
+/* Which stage holds the parameter of this name; -1: it is of a layer that the model has not. */
+int chunk_stage_of_param(int stages, int chunks, const int64_t *first, const char *name);
 
 /* The one-stage placement. */
 void placement_single(const struct model_config *c, const char **device, struct placement *p_p);

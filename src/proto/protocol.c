@@ -136,15 +136,12 @@ bool plan_is_end(const struct plan_message *p) { return crew_is_end(&p->crew, p-
 
 bool plan_needs(const struct plan_message *p, const char *name)
 {
-	long long layer;
+	const struct crew *c = &p->crew;
 	if (model_knows_tensor(&p->cfg, name) != 1)
 		return false;
-	if (sscanf(name, "model.layers.%lld.", &layer) == 1)
-		return chunk_stage_of_layer(p->crew.stages, p->crew.chunks, p->first, layer) ==
-		       plan_stage(p);
-	if (!strncmp(name, "model.embed_tokens.", 19))
-		return plan_is_front(p) || (plan_is_end(p) && p->cfg.tied);
-	return plan_is_end(p);
+	if (p->cfg.tied && plan_is_end(p) && !strncmp(name, "model.embed_tokens.", 19))
+		return true;
+	return chunk_stage_of_param(c->stages, c->chunks, p->first, name) == plan_stage(p);
 }
 
 void plan_message_release(struct plan_message *p) { crew_release(&p->crew); }

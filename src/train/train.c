@@ -169,12 +169,10 @@ static void locate_nonfinite(struct trainer *t)
 	/* backward runs from the end: the last bad layer is the first */
 	for (int64_t i = p->layers + 1; i >= 0; i--)
 		if (!isfinite(p->norm[i])) {
-			int stage = chunk_stage_of_layer(pl->stages, pl->chunks, pl->first, i - 1);
-			if (stage < 0)
-				stage = i == 0 ? 0 : pl->stages - 1;
 			snprintf(t->nonfinite, sizeof t->nonfinite,
 				 "the gradient of layer %lld in step %llu, at stage %d",
-				 (long long)i - 1, step, stage);
+				 (long long)i - 1, step,
+				 chunk_stage_of_layer(pl->stages, pl->chunks, pl->first, i - 1));
 			return;
 		}
 	snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient norm in step %llu", step);
