@@ -20,7 +20,8 @@ pattern=${1:-}
 cd "$(dirname "$0")/.." || exit 1
 build=build-coverage
 
-# The target, what is no reader in its files (functions whose names match), the files.
+# The target, what is no reader in its files (functions whose names match: what writes, or waits for
+# time to pass), the files.
 readers() {
 	cat <<'ROWS'
 frame    -                              src/net/frame.c
@@ -30,7 +31,8 @@ protocol (_write|_size|_put|:put_.*)$   src/proto/protocol.c
 protocol (_send|_refuse|:send_fields)$  src/proto/hello.c
 protocol (_write|:put_.*)$              src/proto/link_probe_wire.c
 measure  (_write|:put_.*)$              src/proto/measure_wire.c
-session  -                              src/coord/session.c src/coord/session_state.c
+session  (find_stuck|check_patience)$    src/coord/session.c
+session  -                              src/coord/session_state.c
 worker   -                              src/worker/worker.c src/worker/exchange.c
 worker   -                              src/worker/orders.c src/worker/weights_in.c
 gguf     -          src/file/gguf.c src/file/format_gguf.c src/file/gguf_config.c

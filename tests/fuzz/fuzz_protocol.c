@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/frame.h"
+#include "net/wire.h"
 #include "small.h"
 #include "proto/hello.h"
 #include "worker/link_probe.h"
@@ -44,6 +45,12 @@ static int read_plan(const uint8_t *p, size_t n, struct err *e)
 	     plan.first[0] == 0 && plan.first[chunks] == plan.cfg.layers);
 	for (int i = 0; i < chunks; i++)
 		MUST(plan.first[i] < plan.first[i + 1]);
+	static const char *const name[] = { "model.embed_tokens.weight", "lm_head.weight",
+					    "model.layers.1.input_layernorm.weight", "other" };
+	for (size_t i = 0; i < ARRAY_LEN(name); i++)
+		MUST(!plan_needs(&plan, name[i]) || i < 3);
+	MUST(plan_place(&plan) >= 0 && (plan_is_front(&plan) || plan_stage(&plan) > 0) &&
+	     (plan_is_end(&plan) || plan_stage(&plan) < stages - 1));
 	for (int i = 0; i < stages; i++) {
 		MUST(crew_group_size(&plan.crew, i) > 0 && crew_at(&plan.crew, i, 0) >= 0);
 		held += crew_group_size(&plan.crew, i);
@@ -51,6 +58,93 @@ static int read_plan(const uint8_t *p, size_t n, struct err *e)
 	MUST(held <= plan.crew.n);
 	plan_message_release(&plan);
 	return 0;
+}
+
+/* A PLAN whose parts are in order, each now and then wrong. */
+static int made_plan(const uint8_t *p, size_t n, struct err *e)
+{
+	static struct plan_message m;
+	static const char *const optimizer[] = { "adamw", "sgd", "", "other" };
+	static const double progress[] = { 0, 1, -1, 1e9 };
+	struct feed in = { p, n };
+	struct buf out = BUF_INIT;
+	m = (struct plan_message){ .self = (int)(feed_byte(&in) % 4) };
+	small_model(&m.cfg);
+	unsigned how = feed_byte(&in), more = feed_byte(&in), members = 1 + feed_byte(&in) % 5;
+	m.crew.stages = 1 + (int)(how % 3);
+	m.crew.chunks = 1 + (int)(how / 4 % 2);
+	m.crew.tied = how & 8;
+	for (unsigned i = 0; i < members; i++) {
+		unsigned v = feed_byte(&in);
+		MUST(crew_add(&m.crew, &(struct member){ .id = "a" }, e) >= 0);
+		struct member *at = &m.crew.member[m.crew.n - 1];
+		at->stage = (int)(v % 4) - 1;
+		at->place = at->stage < 0 ? -1 : (int)(v / 4 % 4);
+		at->share = (int)(v / 16 % 4);
+		at->gone = v > 250;
+	}
+	int chunks = m.crew.stages * m.crew.chunks;
+	for (int i = 0; i <= chunks; i++)
+		m.first[i] = how & 16 ? feed_byte(&in) % 4 : i == chunks ? SMALL_LAYERS : i;
+	m.reduce_order = (enum sum_order)(more % 4);
+	m.wire = (enum dtype)(more / 4 % 4);
+	m.progress = progress[more / 16 % 4];
+	m.opt.act = (enum dtype)(how / 32 % 4);
+	m.opt.train_all = how & 128;
+	m.opt.lora.r = more & 64 ? 70000 : 2;
+	m.opt.lora.dropout = more & 128 ? 1 : 0.5f;
+	snprintf(m.optimizer, sizeof m.optimizer, "%s", optimizer[feed_byte(&in) % 4]);
+	snprintf(m.schedule, sizeof m.schedule, "1f1b");
+	int rc = plan_message_write(&m, feed_byte(&in) % 8 ? small_config : "{}", &out, e);
+	plan_message_release(&m);
+	if (rc >= 0)
+		rc = read_plan((const uint8_t *)out.p, out.n, e);
+	buf_release(&out);
+	return rc;
+}
+
+/* HELLO and WELCOME whose numbers are right, so that what follows them is looked at. */
+static int made_greeting(const uint8_t *p, size_t n, struct err *e)
+{
+	struct hello h;
+	struct welcome w;
+	static uint8_t out[1 << 16];
+	struct feed in = { p, n };
+	struct wire_writer v = wire_write(out, sizeof out - 4096);
+	unsigned how = feed_byte(&in), ways = feed_byte(&in) % 20;
+	struct frame f = { .kind = how & 1 ? FRAME_HELLO : FRAME_WELCOME, .payload = out };
+	if (how & 1) {
+		wire_put_u32(&v, how & 2 ? HELLO_PROTOCOL : HELLO_PROTOCOL + 1);
+		wire_put_u8(&v, (uint8_t)(how / 4 % 8));
+		wire_put_u32(&v, feed_byte(&in));
+		wire_put_u64(&v, 7);
+		wire_put_str(&v, "model");
+		wire_put_str(&v, "to");
+		wire_put_str(&v, "host");
+	} else {
+		for (int i = 0; i < 4; i++)
+			wire_put_str(&v, "word");
+		wire_put_u64(&v, 1 << 30);
+		for (int i = 0; i < 3; i++)
+			wire_put_u8(&v, 1);
+		wire_put_u64(&v, 1);
+		wire_put_str(&v, "machine");
+		wire_put_u32(&v, how & 2 ? 70000 : 7000);
+		wire_put_u32(&v, ways);
+		for (unsigned i = 0; i < ways; i++) {
+			wire_put_str(&v, "eth0");
+			wire_put_str(&v, feed_byte(&in) % 8 ? "10.0.0.1" : "name");
+			wire_put_str(&v, how & 4 ? "" : "00ff");
+		}
+	}
+	/* what the input has left stands behind it */
+	const uint8_t *rest;
+	f.size = v.n;
+	n = feed_bytes(&in, 16, &rest);
+	if (n)
+		memcpy(out + f.size, rest, n);
+	f.size += n;
+	return how & 1 ? hello_read(&f, &h, e) : welcome_read(&f, &w, e);
 }
 
 static int read_offer(const uint8_t *p, size_t n, struct err *e)
@@ -126,13 +220,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t n = size - 1;
 	f.payload = p;
 	f.size = n;
-	switch (data[0] % 19) {
+	switch (data[0] % 22) {
 	case 0:
 		rc = hello_read(&f, &h, &e);
 		break;
 	case 1:
 	case 2:
-		f.kind = data[0] % 19 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
+		f.kind = data[0] % 22 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
 		rc = welcome_read(&f, &w, &e);
 		break;
 	case 3:
@@ -141,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 4:
 	case 5:
 	case 6:
-		rc = read_batch(p, n, data[0] % 19 == 4, data[0] % 19 == 5, &e);
+		rc = read_batch(p, n, data[0] % 22 == 4, data[0] % 22 == 5, &e);
 		break;
 	case 7:
 		rc = loss_read(p, n, &loss, &e);
@@ -182,6 +276,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 18: {
 		static struct measure_result r;
 		rc = measure_result_read(p, n, &r, &e);
+		break;
+	}
+	case 19:
+		rc = made_plan(p, n, &e);
+		break;
+	case 20:
+		rc = made_greeting(p, n, &e);
+		break;
+	case 21: {
+		int32_t id;
+		rc = token_read(p, n, &id, &e);
+		MUST(rc < 0 || id >= 0);
 		break;
 	}
 	default:

@@ -130,13 +130,12 @@ static void welcome(const struct worker *w, unsigned port)
 		welcome_send(w->link, &c, NET_NOW, &e);
 }
 
-/* READY, and what the coordinator asks then. */
-static void ready(const struct worker *w)
+/* What the coordinator asks when all are READY. */
+static void clocks(const struct worker *w)
 {
 	unsigned char out[64];
 	size_t n;
 	struct err e = { 0 };
-	say(w, FRAME_READY, 0, 0, NULL, 0);
 	for (int64_t turn = 0; turn < 8; turn++) {
 		if (clock_write(&(struct clock_message){ turn, turn + 1 }, out, sizeof out, &n,
 				&e) < 0)
@@ -181,6 +180,27 @@ static void say_step(const struct worker *w, struct feed *in, unsigned what, uin
 	say(w, what, step, how / 16, out, n);
 }
 
+/* Until the coordinator has taken what it can make use of: of who speaks too early, or has hung up,
+ * it takes no more. */
+static void wait_until_taken(const struct crowd *c)
+{
+	uint64_t before = UINT64_MAX;
+	for (int idle = 0; idle < 20;) {
+		struct link_stats v;
+		uint64_t all = 0;
+		for (int i = 0; i < SEATS; i++)
+			if (c->w[i].link && link_state(c->w[i].link) == LINK_UP) {
+				link_stats(c->w[i].link, &v);
+				all += v.in_flight;
+			}
+		if (!all)
+			return;
+		idle = all == before ? idle + 1 : 0;
+		before = all;
+		usleep(200);
+	}
+}
+
 static void message(struct crowd *c, uint64_t *step)
 {
 	struct feed *in = &c->in;
@@ -190,13 +210,17 @@ static void message(struct crowd *c, uint64_t *step)
 	const struct worker *w = &c->w[how >> 7];
 	struct wire_writer ww = wire_write(out, sizeof out);
 	const uint8_t *p;
-	*step += how >> 6 & 1;
+	if (how >> 6 & 1) {
+		wait_until_taken(c);
+		++*step;
+	}
 	switch (how % 16) {
 	case 0:
 		welcome(w, feed_byte(in));
 		break;
 	case 1:
-		ready(w);
+		say(w, FRAME_READY, 0, 0, NULL, 0);
+		clocks(w);
 		break;
 	case 2:
 		n = feed_byte(in) % 8;
@@ -269,10 +293,15 @@ static void *crowd(void *ctx)
 		if (!(how & 1u << i))
 			welcome(w, 1);
 		if (!(how & 4u << i))
-			ready(w);
+			say(w, FRAME_READY, 0, 0, NULL, 0);
 	}
+	wait_until_taken(c);
+	for (int i = 0; i < SEATS; i++)
+		if (!(how & 4u << i))
+			clocks(&c->w[i]);
 	for (int k = 0; k < MESSAGES && c->in.n; k++)
 		message(c, &step);
+	wait_until_taken(c);
 	for (int i = 0; i < SEATS; i++)
 		if (c->w[i].link)
 			link_close(c->w[i].link);
