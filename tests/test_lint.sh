@@ -3,21 +3,7 @@
 # scripts/lint.py finds circles between files by what their objects refer to. Two files are put into
 # a scratch copy of src: first one calls the other, then each calls the other, then one is only
 # named in the other's table of functions. Prints TAP.
-set -u
-cd "$(dirname "$0")/.." || exit 1
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-n=0 failed=0
-verdict() { # verdict RC NAME
-	n=$((n + 1))
-	if [ "$1" -eq 0 ]; then
-		echo "ok $n $2"
-	else
-		echo "not ok $n $2"
-		sed 's/^/# /' "$tmp/out"
-		failed=1
-	fi
-}
+. "$(dirname "$0")/support/tap.sh"
 echo "1..3"
 
 cp -r src docs scripts "$tmp"
@@ -37,15 +23,15 @@ circle='src/base/trial_a.c:1: a circle of files: base/trial_a -> trial_b of base
 
 lint 'int trial_b(void); int trial_a(void) { return trial_b(); }' "$below"
 [ $? -le 1 ] && ! grep -qE "trial|Traceback" "$tmp/out"
-verdict $? "a file that calls another is no circle"
+check "a file that calls another is no circle"
 
 lint 'int trial_b(void); int trial_a(void) { return trial_b(); }' \
 	'int trial_a(void); int trial_b(void) { return trial_a(); }'
 [ $? -eq 1 ] && grep -qF "$circle -> trial_a of base/trial_a" "$tmp/out"
-verdict $? "two files that call each other are one"
+check "two files that call each other are one"
 
 lint 'int trial_b(void); int (*const rows[])(void) = { trial_b }; int trial_a(void) { return 0; }' \
 	'int trial_a(void); int trial_b(void) { return trial_a(); }'
 [ $? -eq 1 ] && grep -qF "$circle -> trial_a of base/trial_a" "$tmp/out"
-verdict $? "so is a table with a row that calls back"
+check "so is a table with a row that calls back"
 exit $failed

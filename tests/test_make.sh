@@ -3,23 +3,8 @@
 # The Makefile and its scripts: what is missing is named and not installed unasked, what is compiled
 # follows the flags, a skipped test fails in CI. No package is touched: apt-get, sudo, dpkg-query
 # and pkg-config are stand-ins. Prints TAP.
-set -u
-cd "$(dirname "$0")/.." || exit 1
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
+. "$(dirname "$0")/support/tap.sh"
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
-n=0 failed=0
-check() { # check NAME: the status of the command before is the verdict
-	local rc=$?
-	n=$((n + 1))
-	if [ $rc -eq 0 ]; then
-		echo "ok $n $1"
-	else
-		echo "not ok $n $1"
-		sed 's/^/# /' "$tmp/out"
-		failed=1
-	fi
-}
 stub() { # stub NAME: a program from standard input
 	{ echo '#!/bin/sh'; cat; } >"$tmp/bin/$1"
 	chmod +x "$tmp/bin/$1"

@@ -2,25 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a newcomer types: each mistake gets one line that says what to do, and the commands of the
 # documents do what they say. Prints TAP.
-set -u
-cd "$(dirname "$0")/.." || exit 1
+. "$(dirname "$0")/support/tap.sh"
 hs=${HS_BIN:-$PWD/build/heteroshard}
 golden=$PWD/tests/golden/models
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
 export XDG_CONFIG_HOME=$tmp/config XDG_CACHE_HOME=$tmp/cache OMP_NUM_THREADS=1
-n=0 failed=0
-check() { # check NAME: the status of the command before is the verdict
-	local rc=$?
-	n=$((n + 1))
-	if [ $rc -eq 0 ]; then
-		echo "ok $n $1"
-	else
-		echo "not ok $n $1"
-		sed 's/^/# /' "$tmp/out" "$tmp/err"
-		failed=1
-	fi
-}
 # refuses NAME TEXT COMMAND ...: exit status 1 or 2, and one line, an error that holds TEXT
 refuses() {
 	local name=$1 text=$2 rc
@@ -95,7 +80,7 @@ works "num_gpus: 2 is two workers in a row" "" train cards.json base_model="$gol
 	"datasets=[{path: data.jsonl, type: text}]" output_dir=cards sequence_len=32 max_steps=1 \
 	profile=none visualize=false compute_dtype=float32 adapter=lora
 tr -d ' \n' <"$tmp/cards/plan.json" >"$tmp/out"
-grep -qE '"layers":\[0,2\].*\(g\.0\).*"layers":\[2,3\].*\(g\.1\)' "$tmp/out"
+grep -qE '"layers":\[0,2\].*"g\.0".*"layers":\[2,3\].*"g\.1"' "$tmp/out"
 check "with the layers dealt out evenly"
 
 # ---- a picture of what is written down ----

@@ -4,23 +4,8 @@
 # row in a scratch copy of src: help lists them, a configuration takes them, a run uses them, and
 # the tests that go over all rows try them. Only the new files and the five registries are
 # compiled; the rest is linked from the build. Prints TAP.
-set -u
-cd "$(dirname "$0")/.." || exit 1
+. "$(dirname "$0")/support/tap.sh"
 build=${HS_BUILD:-$PWD/build}
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-n=0 failed=0
-check() { # check NAME: the status of the command before is the verdict
-	local rc=$?
-	n=$((n + 1))
-	if [ $rc -eq 0 ]; then
-		echo "ok $n $1"
-	else
-		echo "not ok $n $1"
-		sed 's/^/# /' "$tmp/out"
-		failed=1
-	fi
-}
 echo "1..18"
 
 cp -r src "$tmp/src"
