@@ -218,6 +218,26 @@ static void refused(struct plan_message *p, const char *word)
 	plan_message_release(p);
 }
 
+/* A coordinator whose configuration of the model would take much memory when it is parsed. */
+static void values_without_end_in_plan(void **state)
+{
+	(void)state;
+	struct plan_message *p = plan_make(false), q;
+	struct buf text = BUF_INIT, b = BUF_INIT;
+	buf_adds(&text, "{\"x\":[{}");
+	for (int i = 0; i < 300000; i++)
+		buf_adds(&text, ",{}");
+	buf_adds(&text, "]}");
+	assert_int_equal(plan_message_write(p, text.p, &b, &err), 0);
+	assert_int_equal(plan_message_read(b.p, b.n, &q, &err), ERR_INPUT);
+	assert_string_equal(err.msg,
+			    "PLAN: the model's configuration: too many JSON values: they would "
+			    "take 77 MiB of memory, 16 are allowed here");
+	buf_release(&text);
+	buf_release(&b);
+	plan_message_release(p);
+}
+
 static void crews_that_cannot_be(void **state)
 {
 	(void)state;
@@ -289,6 +309,7 @@ int main(void)
 		cmocka_unit_test(travels_in_plan),
 		cmocka_unit_test(crews_that_cannot_be),
 		cmocka_unit_test(where_a_parameter_lies),
+		cmocka_unit_test(values_without_end_in_plan),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
