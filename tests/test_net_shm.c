@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -560,32 +561,30 @@ static void each_way(void **state)
 	net_close(n, 1);
 }
 
-/* Passes on what two others say, and would then read along. */
+/* Passes on what two others say, and would read along. */
 static void relays(const char *from)
 {
-	char name[MEET_PATH];
+	char name[MEET_PATH], buf[4096];
 	struct err e;
-	int fd, l;
+	int l, end[2];
 	if (meet_listen(from, &l, name, &e) < 0)
 		_exit(1);
 	fcntl(l, F_SETFL, 0);
-	for (;;) {
-		int c = accept(l, NULL, NULL);
-		if (c < 0 || meet_connect("127.0.0.1:3011", &fd, &e) != 1)
+	while ((end[0] = accept(l, NULL, NULL)) >= 0) {
+		if (meet_connect("127.0.0.1:3011", &end[1], &e) != 1)
 			_exit(2);
-		fcntl(fd, F_SETFL, 0);
-		char buf[PROOF_FIRST + PROOF_SIGNATURE];
-		const ssize_t says[2] = { PROOF_FIRST, PROOF_SIGNATURE };
-		for (int i = 0; i < 2; i++) {
-			if (recv(c, buf, (size_t)says[i], MSG_WAITALL) != says[i] ||
-			    send(fd, buf, (size_t)says[i], MSG_NOSIGNAL) != says[i])
-				break;
-			if (i == 0 && (recv(fd, buf, sizeof buf, MSG_WAITALL) != sizeof buf ||
-				       send(c, buf, sizeof buf, MSG_NOSIGNAL) != sizeof buf))
-				break;
-		}
-		close(c);
-		close(fd);
+		struct pollfd p[2] = { { .fd = end[0], .events = POLLIN },
+				       { .fd = end[1], .events = POLLIN } };
+		bool open = true;
+		while (open && poll(p, 2, -1) > 0)
+			for (int i = 0; i < 2 && open; i++) {
+				ssize_t k = p[i].revents ? recv(end[i], buf, sizeof buf, 0) : -1;
+				open = !p[i].revents ||
+				       (k > 0 && send(end[1 - i], buf, (size_t)k,
+						      MSG_NOSIGNAL) == k);
+			}
+		close(end[0]);
+		close(end[1]);
 	}
 }
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_link.c - a connection of the tls transport against whatever its other end does: the first
- * bytes of a handshake, broken records, heads and messages in any order, over a socket pair.
+/* fuzz_link.c - a connection of the transports tls and shm against whatever its other end does: the
+ * first bytes of a handshake, broken records, heads, messages and shared memory in any order, over
+ * a socket pair.
  *
  * Byte 0 chooses: 1 with keys, 2 the connection dialled, 4 the other end shakes hands properly, 8
- * and says a proper hello. Then orders follow, one byte each with what it needs. Whatever comes,
+ * and says a proper hello, 16 it is a process of this machine (shm). Then orders follow, one byte each with what it needs. Whatever comes,
  * the connection ends or goes on, takes no more than its limits, and gives everything back. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,7 +20,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { WINDOW = 1 << 14, LARGEST = 1 << 13, MOST_ORDERS = 64 };
+enum { WINDOW = 1 << 16, LARGEST = 1 << 15, MOST_ORDERS = 64 };
 
 static struct key_pair key[2];
 static struct net *nets[2];
@@ -30,6 +32,8 @@ struct end {
 	int fd;         /* theirs */
 	struct crypt_io io;
 	struct crypt *crypt;
+	bool near;
+	struct proof proof;
 	int64_t now;
 };
 
@@ -75,6 +79,50 @@ static void hear(struct end *x)
 			;
 }
 
+/* A head, with the descriptor of memory of `pages` pages, sealed or not. */
+static void say_memory(struct end *x, const unsigned char head[HEAD_BYTES], unsigned pages,
+		       unsigned seals)
+{
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec v = { .iov_base = (void *)(uintptr_t)head, .iov_len = HEAD_BYTES };
+	struct msghdr m = {
+		.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room
+	};
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0 || ftruncate(fd, (off_t)pages * 4096) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
+		abort();
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(h), &fd, sizeof(int));
+	if (sendmsg(x->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		x->now++; /* it is closed */
+	close(fd);
+}
+
+/* The user takes what has come, and reads all of it. */
+static void user_takes(struct end *x)
+{
+	struct net_msg m;
+	unsigned sum = 0;
+	if (!x->c->link)
+		return;
+	/* not through the hub, which does not know this connection */
+	while (x->c->link->in) {
+		struct net_node *node = x->c->link->in;
+		x->c->link->in = node->next;
+		if (!node->next)
+			x->c->link->in_end = &x->c->link->in;
+		x->c->link->stats.queued_in -= node->size;
+		m = (struct net_msg){ .data = node->data, .size = node->size, .handle = node };
+		for (size_t i = 0; i < m.size; i += 61)
+			sum += ((unsigned char *)m.data)[i];
+		net_msg_release(&m);
+	}
+	x->now += sum == 1;
+}
+
 static void turn(struct end *x)
 {
 	struct conn *c = x->c;
@@ -105,6 +153,7 @@ static void user_sends(struct end *x, unsigned n)
 	if (!node->data)
 		abort();
 	memset(node->data, 7, n);
+	conn_share(c, node);
 	node->next = NULL;
 	*c->out_end = node;
 	c->out_end = &node->next;
@@ -117,7 +166,7 @@ static void orders(struct end *x, struct feed *in)
 	for (int i = 0; i < MOST_ORDERS && in->n; i++) {
 		unsigned what = feed_byte(in), n = feed_byte(in);
 		const uint8_t *p;
-		switch (what % 8) {
+		switch (x->near ? what % 12 : what % 8) {
 		case 0: /* any bytes */
 			n = (unsigned)feed_bytes(in, n, &p);
 			say(x, p, n);
@@ -128,7 +177,7 @@ static void orders(struct end *x, struct feed *in)
 				return;
 			break;
 		case 2: /* a head */
-			head_write(head, (enum head_type)(n % 10), feed_byte(in), 0);
+			head_write(head, (enum head_type)(n % 12), feed_byte(in), 0);
 			say(x, head, sizeof head);
 			break;
 		case 3: /* a message */
@@ -138,26 +187,57 @@ static void orders(struct end *x, struct feed *in)
 			say(x, zeros, n);
 			break;
 		case 4:
-			user_sends(x, n * 32);
+			user_sends(x, n * 128);
 			break;
 		case 5:
 			conn_leave(x->c, x->now);
 			break;
 		case 6: /* numbers at their ends */
-			head_write(head, (enum head_type)(n % 10), UINT64_MAX - feed_byte(in),
+			head_write(head, (enum head_type)(n % 12), UINT64_MAX - feed_byte(in),
 				   n & 64 ? UINT64_MAX : 0);
 			say(x, head, sizeof head);
 			break;
-		default:
+		case 7:
 			shutdown(x->fd, SHUT_WR);
+			break;
+		case 8: /* memory: of the size that is said, or not; sealed, or not */
+			head_write(head, HEAD_MEMORY, (n % 8 + (n & 8 ? 1 : 0)) * 4096u, n >> 4);
+			say_memory(x, head, n % 8, feed_byte(in) % 8 ? 6 : n % 8);
+			break;
+		case 9:
+			head_write(head, HEAD_SHARED, feed_byte(in) * 128u, n % 17);
+			say(x, head, sizeof head);
+			break;
+		case 10:
+			head_write(head, HEAD_DROP, 0, n % 17);
+			say(x, head, sizeof head);
+			break;
+		default:
+			user_takes(x);
 		}
 		turn(x);
 	}
 }
 
-static void shake(struct end *x, bool server)
+/* The other end's part of the first bytes over a Unix socket. */
+static void shake_near(struct end *x, bool listens, bool keyed)
+{
+	proof_begin(&x->proof, listens, keyed ? &key[1] : NULL, getpid());
+	for (int i = 0; i < 8 && x->c->state != CONN_GONE; i++) {
+		int rc = proof_work(&x->proof, &x->io, anybody, NULL);
+		conn_work(x->c, true, x->now++);
+		if (rc != IO_LATER)
+			break;
+	}
+}
+
+static void shake(struct end *x, bool server, bool keyed)
 {
 	x->io = (struct crypt_io){ .fd = x->fd, .known = true };
+	if (x->near) {
+		shake_near(x, server, keyed);
+		return;
+	}
 	x->crypt = crypt_new(keys[1], server, &x->io, anybody, NULL);
 	for (int i = 0; x->crypt && i < 8; i++) {
 		int rc = crypt_handshake(x->crypt);
@@ -179,6 +259,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct net *n = nets[keyed];
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd) < 0)
 		abort();
+	const bool near = how & 16;
 	struct end x = { .c = conn_new(n, keyed ? keys[0] : NULL, &no_log), .fd = fd[1], .now = 1 };
 	struct conn *c = x.c;
 	if (!c)
@@ -192,9 +273,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		c->link->priv = c;
 	}
-	conn_begin(c, fd[0], x.now);
-	if (keyed && how & 4)
-		shake(&x, dials);
+	x.near = near;
+	if (near)
+		conn_begin_near(c, fd[0], getpid(), x.now);
+	else
+		conn_begin(c, fd[0], x.now);
+	if ((keyed || near) && how & 4)
+		shake(&x, dials, keyed);
 	if (how & 8) {
 		unsigned char head[HEAD_BYTES];
 		head_write(head, HEAD_HELLO, WINDOW, LARGEST);
