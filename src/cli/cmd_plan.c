@@ -81,7 +81,8 @@ static const struct opt rows[] = {
 	{ .key = "groups",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, groups),
-	  .help = "also stages shared by several devices, which cannot be executed yet" },
+	  .help = "also stages that several devices share; the plan says whether it can be "
+		  "executed" },
 	{ .key = "effort",
 	  .kind = OPT_INT,
 	  .offset = offsetof(struct args, effort),
@@ -289,7 +290,7 @@ static void print_plan(const struct profile *p, const struct plan *plan)
 		cli_fact("schedule", "%s, %d chunks a device", plan->sched->name, plan->chunks);
 	else
 		cli_fact("schedule", "%s", plan->sched->name);
-	if (plan->stage[0].members == 1)
+	if (plan->stage[0].members == 1 || plan_plays_members(plan, 0))
 		cli_fact("microbatches", "%d of %d", plan->microbatches, plan->microbatch);
 	cli_fact("memory", plan->fits ? "fits" : "does NOT fit: %.2f GiB too little on %s",
 		 plan->over_gib, plan->over_device >= 0 ? p->device[plan->over_device].id : "");
@@ -519,7 +520,7 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		snprintf(text[1], sizeof text[1], "%.0f", plan.tokens_per_s);
 		snprintf(text[2], sizeof text[2], "%d", plan.stages);
 		snprintf(text[3], sizeof text[3], "%d", j->p.profile.devices - plan.left_outs);
-		if (plan.stage[0].members == 1)
+		if (plan.stage[0].members == 1 || plan_plays_members(&plan, 0))
 			snprintf(text[4], sizeof text[4], "%d", plan.microbatch);
 		snprintf(text[5], sizeof text[5], plan.chunks > 1 ? "%s, %d chunks" : "%s",
 			 plan.sched->name, plan.chunks);

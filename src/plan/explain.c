@@ -224,11 +224,13 @@ static void put_limits(const struct profile *p, const struct plan *plan, struct 
 		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n",
 			 device_id(p, full->device), full->memory_gib, full->limit_gib);
 	for (int k = 0; k < plan->stages; k++)
-		if (plan->stage[k].recompute && plan->stage[k].members == 1)
+		for (int i = 0; plan->stage[k].recompute && !plan->stage[k].sharded &&
+				i < plan->stage[k].members;
+		     i++)
 			buf_addf(b,
 				 "%s computes its layers twice (recomputation), because it would "
 				 "not fit otherwise.\n",
-				 device_id(p, plan->stage[k].member[0].device));
+				 device_id(p, plan->stage[k].member[i].device));
 }
 
 /* "7.3 % slower", "12 times as long" */

@@ -8,8 +8,8 @@
  * 3. Branch and bound (best_exact.c) with what was found as the bound; where it ends within its
  *    budget the plan is proven to be the fastest pipeline (`proven`).
  * 4. With the option `groups`: the published planners, and some simple groups; used when the
- *    simulator finds them faster. They cannot be executed today, which is why the option is off by
- *    default.
+ *    simulator finds them faster. Off by default: sharded groups cannot be executed today, and few
+ *    groups are tried.
  *
  * Effort is counted in simulated instructions and search nodes, never in seconds: the same input
  * gives the same plan on any machine. */
@@ -103,6 +103,7 @@ static int group_plan(const struct profile *p, const struct plan_options *o, int
 				continue;
 			x->device = d;
 			x->microbatch = m;
+			x->state_share = sharded ? 1.0 / n : 1;
 			x->microbatches = (int)(M /
 						(curve_at(&p->device[d].forward_ms, m) +
 						 curve_at(&p->device[d].backward_ms, m)) /

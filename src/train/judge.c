@@ -19,14 +19,23 @@
 int judge_init(struct judge *j, const struct job_plan *p, struct err *e)
 {
 	*j = (struct judge){ .job_plan = p, .predicted = NAN, .measured = NAN };
-	j->stage = mem_array((size_t)p->plan.stages, sizeof *j->stage);
-	return j->stage ? 0 : err_nomem(e, (size_t)p->plan.stages * sizeof *j->stage, "stages");
+	for (int k = 0; k < p->plan.stages; k++)
+		j->members += p->plan.stage[k].members;
+	j->member = mem_array((size_t)j->members, sizeof *j->member);
+	if (!j->member)
+		return err_nomem(e, (size_t)j->members * sizeof *j->member, "members");
+	for (int k = 0, at = 0; k < p->plan.stages; k++)
+		for (int i = 0; i < p->plan.stage[k].members; i++, at++) {
+			j->member[at].stage = k;
+			j->member[at].planned = &p->plan.stage[k].member[i];
+		}
+	return 0;
 }
 
 void judge_release(struct judge *j)
 {
 	mem_free(j->seconds);
-	mem_free(j->stage);
+	mem_free(j->member);
 	*j = (struct judge){ 0 };
 }
 
@@ -37,7 +46,7 @@ double judge_predict(const struct judge *j, uint64_t tokens)
 	       ((double)p->global_batch * p->sequence_len);
 }
 
-int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct train_stage *stage,
+int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct train_stage *row,
 	       struct err *e)
 {
 	if (!j->warm) {
@@ -48,10 +57,10 @@ int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct tr
 		return err_nomem(e, 2 * (j->steps + 1) * sizeof *j->seconds, "step times");
 	j->seconds[2 * j->steps] = judge_predict(j, tokens);
 	j->seconds[2 * j->steps++ + 1] = seconds;
-	for (int k = 0; k < j->job_plan->plan.stages; k++) {
-		j->stage[k].busy += stage[k].busy;
-		j->stage[k].wait += stage[k].wait;
-		j->stage[k].memory = stage[k].mem_peak;
+	for (int k = 0; k < j->members; k++) {
+		j->member[k].busy += row[k].busy;
+		j->member[k].wait += row[k].wait;
+		j->member[k].memory = row[k].mem_peak;
 	}
 	return 0;
 }
@@ -73,9 +82,9 @@ bool judge_end(struct judge *j)
 	j->predicted = median(j, 0, scratch);
 	j->measured = median(j, 1, scratch);
 	mem_free(scratch);
-	for (int k = 0; k < j->job_plan->plan.stages; k++) {
-		j->stage[k].busy /= (double)j->steps;
-		j->stage[k].wait /= (double)j->steps;
+	for (int k = 0; k < j->members; k++) {
+		j->member[k].busy /= (double)j->steps;
+		j->member[k].wait /= (double)j->steps;
 	}
 	return true;
 }
@@ -85,23 +94,23 @@ static double percent_off(double predicted, double measured)
 	return measured > 0 ? 100 * (predicted / measured - 1) : 0;
 }
 
-/* The stage whose computing or waiting differs most from the prediction. */
+/* The member whose computing or waiting differs most from the prediction. */
 static void what_differed(const struct judge *j, struct buf *out)
 {
 	const struct job_plan *p = j->job_plan;
-	const struct judge_stage *m = j->stage;
 	double most = 0;
 	char text[300] = "";
-	for (int k = 0; k < p->plan.stages; k++) {
-		const struct plan_member *x = &p->plan.stage[k].member[0];
-		double busy = x->busy * j->predicted, off = fabs(m[k].busy - busy);
+	for (int k = 0; k < j->members; k++) {
+		const struct judge_member *m = &j->member[k];
+		const struct plan_member *x = m->planned;
+		double busy = x->busy * j->predicted, off = fabs(m->busy - busy);
 		if (off <= most)
 			continue;
 		most = off;
 		snprintf(text, sizeof text,
 			 "stage %d ('%s') computed %.0f ms of each step where %.0f ms were "
 			 "predicted",
-			 k, p->profile.device[x->device].id, m[k].busy * 1e3, busy * 1e3);
+			 m->stage, p->profile.device[x->device].id, m->busy * 1e3, busy * 1e3);
 	}
 	if (most > 0)
 		buf_addf(out, "what differed most: %s\n", text);
@@ -110,17 +119,17 @@ static void what_differed(const struct judge *j, struct buf *out)
 void judge_text(const struct judge *j, struct buf *out)
 {
 	const struct job_plan *p = j->job_plan;
-	const struct judge_stage *m = j->stage;
 	double off = percent_off(j->predicted, j->measured);
 	buf_addf(out, "predicted %.1f ms a step, measured %.1f ms: %+.1f %%\n", j->predicted * 1e3,
 		 j->measured * 1e3, off);
-	for (int k = 0; k < p->plan.stages; k++) {
-		const struct plan_member *x = &p->plan.stage[k].member[0];
-		double gib = (double)m[k].memory / GIB;
+	for (int k = 0; k < j->members; k++) {
+		const struct judge_member *m = &j->member[k];
+		const struct plan_member *x = m->planned;
+		double gib = (double)m->memory / GIB;
 		buf_addf(out,
 			 "memory of stage %d ('%s'): predicted %.3f GiB, measured %.3f GiB: %+.1f "
 			 "%%\n",
-			 k, p->profile.device[x->device].id, x->memory_gib, gib,
+			 m->stage, p->profile.device[x->device].id, x->memory_gib, gib,
 			 percent_off(x->memory_gib, gib));
 	}
 	if (fabs(off) > 10)
@@ -136,7 +145,6 @@ static void put(struct buf *b, const char *key, double v)
 int judge_write(const struct judge *j, const char *dir, struct err *e)
 {
 	const struct job_plan *p = j->job_plan;
-	const struct judge_stage *m = j->stage;
 	struct buf b = BUF_INIT;
 	buf_addc(&b, '{');
 	put(&b, "predicted_seconds", j->predicted);
@@ -145,17 +153,19 @@ int judge_write(const struct judge *j, const char *dir, struct err *e)
 	buf_adds(&b, ", ");
 	put(&b, "error_percent", percent_off(j->predicted, j->measured));
 	buf_adds(&b, ",\n \"stages\": [");
-	for (int k = 0; k < p->plan.stages; k++) {
-		const struct plan_member *x = &p->plan.stage[k].member[0];
+	for (int k = 0; k < j->members; k++) {
+		const struct judge_member *m = &j->member[k];
+		const struct plan_member *x = m->planned;
 		const char *id = p->profile.device[x->device].id;
 		const struct {
 			const char *key;
 			double v;
-		} fact[] = { { "predicted_gib", x->memory_gib },
-			     { "measured_gib", (double)m[k].memory / GIB },
+		} fact[] = { { "stage", m->stage },
+			     { "predicted_gib", x->memory_gib },
+			     { "measured_gib", (double)m->memory / GIB },
 			     { "predicted_busy_seconds", x->busy * j->predicted },
-			     { "measured_busy_seconds", m[k].busy },
-			     { "measured_wait_seconds", m[k].wait } };
+			     { "measured_busy_seconds", m->busy },
+			     { "measured_wait_seconds", m->wait } };
 		buf_adds(&b, k ? ",\n  {\"id\": " : "\n  {\"id\": ");
 		json_quote(&b, id, strlen(id));
 		for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_plan_groups.c - predictions for stages that several devices share, against times and memory
+ * known in closed form; and the comparison with what was measured, member by member. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "plan/sum_time.h"
+#include "train/judge.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define GIB 1073741824.0
+
+static void close_to(double got, double want)
+{
+	if (!(fabs(got - want) <= 1e-9 * (1e-3 + fabs(want))))
+		fail_msg("got %.12g, expected %.12g", got, want);
+}
+
+/* Four layers, 1 + 2 ms forward and backward on a and b, half of it on c; nothing in front of the
+ * layers and behind them. 10 MiB of gradients a layer. Messages of 8192 bytes. a and b are on one
+ * host, c on another, 1 GB/s and 0.2 ms away. */
+static void read_profile(struct profile *p)
+{
+	static const char text[] =
+		"{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 4, \"hidden\": 64, "
+		"\"parameters\": 400, "
+		"\"parameters_per_layer\": 100, \"embedding_parameters\": 0, \"head_parameters\": "
+		"0, \"layer_gib\": 0.25, \"layer_state_gib\": 0.029296875, \"embedding_gib\": 0, "
+		"\"head_gib\": 0, \"embedding_state_gib\": 0, \"head_state_gib\": 0}, "
+		"\"sequence_len\": 64, \"dtype\": \"float32\", \"global_batch\": 8, \"devices\": ["
+		"{\"id\": \"a\", \"kind\": \"k\", \"host\": \"x\", \"memory_gib\": 100, "
+		"\"forward_ms\": {\"linear\": [1, 0]}, \"backward_ms\": {\"linear\": [2, 0]}, "
+		"\"kept_gib\": {\"linear\": [0.5, 0]}, \"activation_gib\": {\"linear\": [0.5, 0]}},"
+		"{\"id\": \"b\", \"kind\": \"k\", \"host\": \"x\", \"memory_gib\": 100, "
+		"\"forward_ms\": {\"linear\": [1, 0]}, \"backward_ms\": {\"linear\": [2, 0]}, "
+		"\"kept_gib\": {\"linear\": [0.5, 0]}, \"activation_gib\": {\"linear\": [0.5, 0]}},"
+		"{\"id\": \"c\", \"kind\": \"k\", \"host\": \"y\", \"memory_gib\": 100, "
+		"\"forward_ms\": {\"linear\": [0.5, 0]}, \"backward_ms\": {\"linear\": [1, 0]}, "
+		"\"kept_gib\": {\"linear\": [0.5, 0]}, \"activation_gib\": {\"linear\": [0.5, 0]}}"
+		"], \"links\": [{\"hosts\": [\"x\", \"y\"], \"bandwidth_gbytes_per_s\": 1, "
+		"\"latency_ms\": 0.2}, {\"hosts\": [\"x\", \"x\"], \"bandwidth_gbytes_per_s\": 4, "
+		"\"latency_ms\": 0.1}]}";
+	struct err e = { 0 };
+	if (profile_read_text(p, text, sizeof text - 1, "profile", &e) < 0)
+		fail_msg("%s", e.msg);
+}
+
+static void read_plan(const struct profile *p, const struct plan_options *o, const char *stages,
+		      struct plan *plan)
+{
+	struct err e = { 0 };
+	char text[2000];
+	snprintf(text, sizeof text, "{\"version\": 1, \"microbatch\": 1, \"stages\": [%s]}",
+		 stages);
+	if (plan_read_text(p, o, text, strlen(text), "plan", plan, &e) < 0)
+		fail_msg("%s", e.msg);
+}
+
+#define ONE "{\"layers\": [0, 4], \"devices\": [{\"id\": \"a\"}]}"
+#define MEMBER(id, share) "{\"id\": \"" id "\", \"share\": " #share ", \"state_share\": 1}"
+#define TWO "{\"layers\": [0, 4], \"devices\": [" MEMBER("a", 1) ", " MEMBER("b", 1) "]}"
+#define UNEQUAL "{\"layers\": [0, 4], \"devices\": [" MEMBER("a", 3) ", " MEMBER("b", 1) "]}"
+#define TWO_AND_ONE                                                                                \
+	"{\"layers\": [0, 2], \"devices\": [" MEMBER("a", 1) ", " MEMBER(                          \
+		"b", 1) "]}, "                                                                     \
+			"{\"layers\": [2, 4], \"devices\": [{\"id\": \"c\"}]}"
+
+/* Half of the microbatches each, then the sum: 40 MiB of gradients, half of them to the other
+ * member and half back. */
+static void test_two(void **state)
+{
+	struct profile p;
+	struct plan plan;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	const double half = 0.1 + 20.0 * 1048576 / 4e9 * 1e3;
+	(void)state;
+	read_profile(&p);
+	read_plan(&p, &o, ONE, &plan);
+	close_to(plan.simulated_ms, 8 * 12);
+	plan_release(&plan);
+	read_plan(&p, &o, TWO, &plan);
+	assert_true(plan.executable);
+	close_to(plan.simulated_ms, 4 * 12 + 2 * half);
+	for (int i = 0; i < 2; i++) {
+		const struct plan_member *m = &plan.stage[0].member[i];
+		close_to(m->busy * plan.simulated_ms, 4 * 12);
+		close_to(m->wait * plan.simulated_ms, 2 * half);
+		close_to(m->bubble, 0);
+	}
+	plan_release(&plan);
+	/* in the order exact, members in turns (0 1 0 1 ..): each has four microbatches as terms */
+	o.order = SUM_EXACT;
+	read_plan(&p, &o, TWO, &plan);
+	close_to(plan.simulated_ms, 4 * 12 + half + 0.1 + 4 * (half - 0.1));
+	plan_release(&plan);
+	o.order = SUM_FAST;
+	read_plan(&p, &o, UNEQUAL, &plan);
+	close_to(plan.simulated_ms, 6 * 12 + 2 * half);
+	close_to(plan.stage[0].member[0].busy * plan.simulated_ms, 6 * 12);
+	close_to(plan.stage[0].member[1].busy * plan.simulated_ms, 2 * 12);
+	close_to(plan.stage[0].member[1].bubble * plan.simulated_ms, 4 * 12);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
+/* Two slow devices before one that is twice as fast: it computes without a pause between the first
+ * microbatch and the last. Messages are 64 * 64 * 2 bytes; the first two come at once, so they
+ * share the network card of the third. */
+static void test_pipeline(void **state)
+{
+	struct profile p;
+	struct plan plan;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	const double half = 0.1 + 10.0 * 1048576 / 4e9 * 1e3, message = 0.2 + 8192 / 1e9 * 1e3;
+	(void)state;
+	read_profile(&p);
+	o.sched = sched_find("gpipe");
+	read_plan(&p, &o, TWO_AND_ONE, &plan);
+	plan.sched = o.sched;
+	struct err e = { 0 };
+	assert_int_equal(plan_simulate(&p, &o, &plan, &e), 0);
+	close_to(plan.simulated_ms, 2 + 8 * 3 + 4 + 2 * message + 8192 / 1e9 * 1e3 + 2 * half);
+	const struct plan_member *m = &plan.stage[1].member[0];
+	close_to(m->busy * plan.simulated_ms, 8 * 3);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
+/* Weights and state whole on each member; activations of its own microbatches; in the order exact
+ * the gradients of what it cannot add up yet. */
+static void test_memory(void **state)
+{
+	struct profile p;
+	struct plan plan;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	const double gradient = 40.0 / 1024;
+	(void)state;
+	read_profile(&p);
+	read_plan(&p, &o, UNEQUAL, &plan);
+	const double fast[2] = { plan.stage[0].member[0].memory_gib,
+				 plan.stage[0].member[1].memory_gib };
+	/* one microbatch in flight of four layers at 0.5 GiB */
+	close_to(fast[0], 1 + 3 * gradient + 4 * 0.5 + 64 * 64 * 4 / GIB);
+	close_to(fast[1], fast[0]);
+	plan_release(&plan);
+	o.order = SUM_EXACT;
+	read_plan(&p, &o, UNEQUAL, &plan);
+	/* a a b a a a b a: (0 1), 3, (4 5), 7; 2, 6 */
+	close_to(plan.stage[0].member[0].memory_gib - fast[0], 4 * gradient);
+	close_to(plan.stage[0].member[1].memory_gib - fast[1], 2 * gradient);
+	plan_release(&plan);
+	read_plan(&p, &o, ONE, &plan);
+	close_to(plan.stage[0].member[0].memory_gib - fast[0], 3 * gradient);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
+static void test_sum_time(void **state)
+{
+	struct profile p;
+	struct sum_terms t = { 0 };
+	struct err e = { 0 };
+	const int device[] = { 0, 1, 2 }, place[] = { 0, 1, 2 };
+	const double none[3] = { 0 }, B = 24.0 * 1048576;
+	double scatter, reduce;
+	(void)state;
+	read_profile(&p);
+	assert_int_equal(sum_terms_find(&t, SUM_FAST, place, 3, &e), 0);
+	struct sum_group g = {
+		.p = &p, .device = device, .n = 3, .terms = &t, .bytes = B, .up = none, .down = none
+	};
+	/* c gets a third from each of the others through one card */
+	g.how = &reducer_direct;
+	sum_time(&g, &scatter, &reduce);
+	close_to(scatter, fmax(B / 3 * 2 / 1e9, 0.2e-3 + B / 3 / 1e9));
+	close_to(reduce, scatter);
+	/* four steps of a third by the slow link, the first of them ahead */
+	g.how = &reducer_ring;
+	sum_time(&g, &scatter, &reduce);
+	close_to(scatter, B / 3 / 1e9);
+	close_to(reduce, 3 * B / 3 / 1e9);
+	/* up and down two levels, 1 MiB at a time */
+	g.how = &reducer_tree;
+	sum_time(&g, &scatter, &reduce);
+	close_to(scatter, 0);
+	close_to(reduce, 4 * (B / 1e9 + 24 * 0.2e-3));
+	sum_terms_release(&t);
+	profile_release(&p);
+}
+
+/* A line and an entry for each member, with its own figures. */
+static void test_judge(void **state)
+{
+	struct job_plan jp = { .options = PLAN_OPTIONS_DEFAULT };
+	struct judge j;
+	struct err e = { 0 };
+	struct buf text = BUF_INIT, json = BUF_INIT;
+	char dir[] = "/tmp/hs-judge-XXXXXX", path[100];
+	(void)state;
+	read_profile(&jp.profile);
+	read_plan(&jp.profile, &jp.options, TWO_AND_ONE, &jp.plan);
+	assert_int_equal(judge_init(&j, &jp, &e), 0);
+	for (int step = 0; step < 3; step++) {
+		const struct train_stage row[3] = { { .busy = 1, .mem_peak = 1ull << 30 },
+						    { .busy = 2, .mem_peak = 2ull << 30 },
+						    { .busy = 3, .mem_peak = 3ull << 30 } };
+		assert_int_equal(judge_step(&j, 512, 5, row, &e), 0);
+	}
+	assert_true(judge_end(&j));
+	judge_text(&j, &text);
+	assert_non_null(strstr(text.p, "memory of stage 0 ('b')"));
+	assert_non_null(strstr(text.p, "measured 2.000 GiB"));
+	assert_non_null(strstr(text.p, "memory of stage 1 ('c')"));
+	assert_non_null(strstr(text.p, "what differed most: stage 1 ('c') computed 3000 ms"));
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(judge_write(&j, dir, &e), 0);
+	snprintf(path, sizeof path, "%s/prediction.json", dir);
+	assert_int_equal(buf_read_file(&json, path, 1 << 20, &e), 0);
+	assert_non_null(strstr(json.p, "{\"id\": \"b\", \"stage\": 0, "));
+	assert_non_null(strstr(json.p, "{\"id\": \"c\", \"stage\": 1, "));
+	unlink(path);
+	rmdir(dir);
+	buf_release(&text);
+	buf_release(&json);
+	judge_release(&j);
+	job_plan_release(&jp);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_two),    cmocka_unit_test(test_pipeline),
+		cmocka_unit_test(test_memory), cmocka_unit_test(test_sum_time),
+		cmocka_unit_test(test_judge),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
