@@ -23,7 +23,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-enum { JOB = 7, TOKENS = 16, MESSAGES = 64, COORDINATOR = 0, PREV, NEXT, LINKS };
+enum { JOB = 7, TOKENS = 16, MESSAGES = 64, COORDINATOR = 0, PREV, NEXT, BESIDE, LINKS };
 
 static struct model_config cfg;
 static char cache[64];
@@ -31,7 +31,7 @@ static char cache[64];
 struct ends {
 	struct link *here[LINKS], *there[LINKS]; /* there: the worker's */
 	struct weights_in *weights;
-	struct peer peer[2];
+	struct peer peer[2], group[2];
 };
 
 /* ---- parameters ---- */
@@ -78,9 +78,9 @@ static int weights(void *ctx, const struct plan_message *p, struct weight_source
 	return 0;
 }
 
-/* Stage k is member k. */
+/* Stage k is member k; in a group of two, the member after the last is beside this one. */
 static int neighbours(void *ctx, const struct plan_message *p, struct peers *before,
-		      struct peers *behind, struct err *e)
+		      struct peers *behind, struct peers *beside, struct err *e)
 {
 	struct ends *x = ctx;
 	(void)e;
@@ -92,6 +92,11 @@ static int neighbours(void *ctx, const struct plan_message *p, struct peers *bef
 		*before = (struct peers){ &x->peer[0], 1 };
 	if (n >= 0)
 		*behind = (struct peers){ &x->peer[1], 1 };
+	for (int k = 0; k < crew_group_size(&p->crew, stage); k++) {
+		int m = crew_at(&p->crew, stage, k);
+		x->group[k] = (struct peer){ m, m == p->self ? NULL : x->there[BESIDE] };
+		*beside = (struct peers){ x->group, k + 1 };
+	}
 	return 0;
 }
 
@@ -141,6 +146,11 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 		if (crew_add(&p.crew, &(struct member){ .id = "a" }, &e) < 0 ||
 		    crew_move(&p.crew, k, k, 1, &e) < 0)
 			abort();
+	/* with dropout and spans: a group of two, this member first or second */
+	bool group = (more & 192) == 192;
+	if (group && (crew_add(&p.crew, &(struct member){ .id = "b" }, &e) < 0 ||
+		      crew_move(&p.crew, p.crew.stages, p.self, 1 + (int)(how >> 6 & 1), &e) < 0))
+		abort();
 	snprintf(p.schedule, sizeof p.schedule, "%s", schedule[how / 16 % 4]);
 	if (p.crew.stages == 1 && how / 16 % 4 == 3)
 		p.crew.chunks = 3;
@@ -203,6 +213,25 @@ static void batch(struct link *l, struct feed *in, uint64_t step)
 			how & 128 ? 8 : 1, some & 16, some & 32, out, sizeof out, &size, &e) < 0)
 		abort();
 	fields(l, FRAME_BATCH, step, some >> 6, out, size);
+}
+
+/* A part of the sum of a group's gradients. */
+static void group_sum(struct link *l, struct feed *in, uint64_t step)
+{
+	float v[4096] = { 0 };
+	unsigned how = feed_byte(in), n = feed_byte(in);
+	static const unsigned count[] = { 16, 24, 32, 48, 64, 8, 96, 256 };
+	feed_copy(in, 4, v);
+	say(l, &(struct frame){ .kind = FRAME_SUM,
+				.dtype = how & 64 ? DT_BF16 : DT_F32,
+				.job = JOB,
+				.step = step,
+				.from = FRAME_MEMBER((how & 128 ? self : stages)),
+				.to = FRAME_MEMBER(self),
+				.microbatch = how & 63,
+				.ndim = 1,
+				.dim = { n & 128 ? n : count[n % 8] },
+				.payload = v });
 }
 
 static void tensor(struct link *l, struct feed *in, enum frame_kind kind, uint64_t step)
@@ -311,7 +340,7 @@ static void speak(struct ends *x, struct feed *in)
 	plan(x->here[COORDINATOR], in, first);
 	for (int k = 0; k < MESSAGES && in->n; k++) {
 		unsigned how = feed_byte(in);
-		struct link *l = x->here[how / 16 % LINKS];
+		struct link *l = x->here[how / 16 % 3];
 		const uint8_t *p;
 		size_t n;
 		step += how >> 7;
@@ -348,7 +377,10 @@ static void speak(struct ends *x, struct feed *in)
 			offer(x->here[COORDINATOR], in);
 			break;
 		case 8:
-			anything(l, in, step);
+			if (how / 10 == 11)
+				group_sum(x->here[BESIDE], in, step);
+			else
+				anything(l, in, step);
 			break;
 		default:
 			n = feed_bytes(in, feed_byte(in), &p);
