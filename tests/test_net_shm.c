@@ -579,9 +579,8 @@ static void relays(const char *from)
 		while (open && poll(p, 2, -1) > 0)
 			for (int i = 0; i < 2 && open; i++) {
 				ssize_t k = p[i].revents ? recv(end[i], buf, sizeof buf, 0) : -1;
-				open = !p[i].revents ||
-				       (k > 0 && send(end[1 - i], buf, (size_t)k,
-						      MSG_NOSIGNAL) == k);
+				open = !p[i].revents || (k > 0 && send(end[1 - i], buf, (size_t)k,
+								       MSG_NOSIGNAL) == k);
 			}
 		close(end[0]);
 		close(end[1]);

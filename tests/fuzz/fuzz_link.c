@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_link.c - a connection of the transports tls and shm against whatever its other end does: the
- * first bytes of a handshake, broken records, heads, messages and shared memory in any order, over
- * a socket pair.
+/* fuzz_link.c - a connection of the transports tls and shm against whatever its other end does:
+ * the first bytes of a handshake, broken records, heads, messages and shared memory in any order,
+ * over a socket pair.
  *
  * Byte 0 chooses: 1 with keys, 2 the connection dialled, 4 the other end shakes hands properly, 8
- * and says a proper hello, 16 it is a process of this machine (shm). Then orders follow, one byte each with what it needs. Whatever comes,
- * the connection ends or goes on, takes no more than its limits, and gives everything back. */
+ * and says a proper hello, 16 it is a process of this machine (shm). Then orders follow, one byte
+ * each with what it needs. Whatever comes, the connection ends or goes on, takes no more than its
+ * limits, and gives everything back. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
