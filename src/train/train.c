@@ -15,7 +15,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { EVAL_ROUND = 16, RECENT = 5 /* steps whose longest sets the time limit of a step */ };

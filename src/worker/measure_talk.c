@@ -3,6 +3,7 @@
 #include "worker/measure_talk.h"
 
 #include "base/err.h"
+#include "worker/measure_serve.h"
 #include "worker/orders.h"
 
 static int say_profiled(void *ctx, const void *payload, size_t n, struct err *e)
@@ -38,7 +39,11 @@ static int next_profile(void *ctx, bool wait, struct err *e)
 	return rc < 0 ? rc : 1;
 }
 
-struct measure_talk measure_talk_with(struct orders *o)
+int measure_answer(struct orders *o, const char *device, const char *cache_dir,
+		   const struct frame *f, struct err *e)
 {
-	return (struct measure_talk){ o, say_profiled, next_profile };
+	const struct measure_talk talk = { o, say_profiled, next_profile };
+	if (!f->size)
+		return say_profiled(o, NULL, 0, e);
+	return measure_serve(device, cache_dir, f->payload, f->size, &talk, e);
 }

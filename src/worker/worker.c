@@ -18,7 +18,6 @@
 #include "worker/worker_model.h"
 #include "worker/worker_times.h"
 
-#include <limits.h>
 #include <string.h>
 
 struct worker {
@@ -397,22 +396,12 @@ static int send_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return orders_say(&w->orders, FRAME_CLOCK, 0, w->orders.payload, n, e);
 }
 
-/* An empty request is answered at once: with it the coordinator measures the time of a message and
- * its answer. */
-static int measure_device(struct worker *w, const struct frame *f, struct err *e)
-{
-	const struct measure_talk talk = measure_talk_with(&w->orders);
-	if (!f->size)
-		return talk.say(talk.ctx, NULL, 0, e);
-	return measure_serve(w->env->device, w->env->cache_dir, f->payload, f->size, &talk, e);
-}
-
 static int obey_before_plan(struct worker *w, const struct frame *f, struct err *e)
 {
 	if (f->kind == FRAME_PROBE && w->env->probe)
 		return w->env->probe(w->env->ctx, f, e);
 	if (f->kind == FRAME_PROFILE)
-		return measure_device(w, f, e);
+		return measure_answer(&w->orders, w->env->device, w->env->cache_dir, f, e);
 	return begin(w, f, e);
 }
 

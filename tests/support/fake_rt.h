@@ -52,7 +52,7 @@ static inline void has(const char *text, const char *word)
 
 /* y = alpha x */
 static inline int scale(struct dev *d, struct dev_buf *y, struct dev_buf *x, int64_t n, float alpha,
-		 struct err *e)
+			struct err *e)
 {
 	const union dev_arg a[] = { { .b = DEV_REF(y, 0) },
 				    { .b = DEV_REF(x, 0) },
@@ -124,9 +124,9 @@ static inline int tidy(void **state)
 	int main(void)                                                                             \
 	{                                                                                          \
 		const struct CMUnitTest none[] = { cmocka_unit_test(no_card) };                    \
-		return fake_cards("fake_rt.so", true) ?                                            \
-			       cmocka_run_group_tests(tests, prepare, tidy) :                      \
-			       cmocka_run_group_tests(none, NULL, NULL);                           \
+		return fake_cards("fake_rt.so", true)                                              \
+			       ? cmocka_run_group_tests(tests, prepare, tidy)                      \
+			       : cmocka_run_group_tests(none, NULL, NULL);                         \
 	}
 
 #endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_attn.c - the cases of attention for tests/test_dev_kernels.c: lengths around the sizes of
+ * blocks, grouped heads, windows, padded rows, queries at the end of a longer run of keys. */
+#include "support/kernel_case.h"
+
+#include "support/ref64.h"
+
+static const struct attn_shape attn_shapes[] = {
+	{ 1, 1, 1, 0, 0, { 1 }, { 1 } },
+	{ 2, 1, 8, 0, 3, { 5, 1, 3 }, { 5, 1, 3 } },
+	{ 9, 3, 64, 0, 0, { 67 }, { 67 } },
+	{ 9, 3, 64, 0, 0, { 128, 64 }, { 128, 64 } },
+	{ 3, 3, 64, 0, 5, { 200, 1, 31 }, { 200, 1, 31 } },
+	{ 4, 1, 128, 0, 0, { 131 }, { 131 } },
+	{ 8, 2, 128, 0, 7, { 96, 33 }, { 96, 33 } },
+	{ 4, 2, 80, 0, 1, { 70 }, { 70 } },
+	{ 3, 1, 64, 17, 0, { 150 }, { 150 } },
+	{ 2, 2, 128, 64, 0, { 150, 64 }, { 150, 64 } },
+	{ 2, 1, 17, 1, 0, { 37 }, { 37 } },
+	{ 6, 2, 32, 0, 2, { 257 }, { 257 } },
+	/* forward only: queries at the end of a longer run of keys */
+	{ 9, 3, 64, 0, 0, { 1 }, { 300 } },
+	{ 8, 1, 128, 0, 3, { 1, 1, 2 }, { 77, 512, 2 } },
+	{ 4, 2, 64, 50, 0, { 1, 33 }, { 130, 130 } },
+	{ 2, 1, 40, 0, 0, { 7 }, { 19 } },
+};
+
+static bool same_lengths(const struct attn_shape *a) { return !memcmp(a->lq, a->lk, sizeof a->lq); }
+
+static struct ref_attn attn_of(const struct attn_shape *a, int32_t qs[5], int32_t ks[5])
+{
+	struct ref_attn r = { .qs = qs,
+			      .ks = ks,
+			      .h = a->h,
+			      .g = a->g,
+			      .d = a->d,
+			      .window = a->window,
+			      .scale = (double)(float)(1 / sqrt((double)a->d)) };
+	qs[0] = ks[0] = 0;
+	while (r.s < 4 && a->lq[r.s]) {
+		qs[r.s + 1] = qs[r.s] + a->lq[r.s];
+		ks[r.s + 1] = ks[r.s] + a->lk[r.s];
+		r.s++;
+	}
+	r.nq = qs[r.s];
+	r.nk = ks[r.s];
+	r.ldo = r.h * r.d + a->pad;
+	r.ldq = r.h * r.d + 2 * a->pad;
+	r.ldk = r.g * r.d + 3 * a->pad;
+	r.ldv = r.g * r.d + a->pad;
+	return r;
+}
+
+/* Probabilities and their gradients were rounded to T on the way: an error of half a unit each. */
+static double attn_abs(enum dtype t) { return t == DT_F32 ? 1e-5 : t == DT_BF16 ? 1e-2 : 2e-3; }
+
+void case_attn_fwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(attn_shapes); s++) {
+		int32_t qs[5], ks[5];
+		struct ref_attn r = attn_of(&attn_shapes[s], qs, ks);
+		struct tensor64 *q = tensor_normal(ts, t, r.nq * r.ldq, 1.5),
+				*k = tensor_normal(ts, t, r.nk * r.ldk, 1.5),
+				*v = tensor_normal(ts, t, r.nk * r.ldv, 1),
+				*o = tensor_nan(ts, t, r.nq * r.ldo),
+				*lse = tensor_nan(ts, DT_F32, r.h * r.nq),
+				*tq = tensor_i32(ts, qs, r.s + 1),
+				*tk = tensor_i32(ts, ks, r.s + 1);
+		double *wo = nans(r.nq * r.ldo), *wl = nans(r.h * r.nq);
+		ref_attn_fwd(wo, wl, q->v, k->v, v->v, &r);
+		for (int none = 0; none < 2; none++) {
+			LAUNCH(ts, K_attn_fwd, t, AB(o), none ? ANONE : AB(lse), AB(q), AB(k),
+			       AB(v), AB(tq), AB(tk), AI(r.nq), AI(r.s), AI(r.h), AI(r.g), AI(r.d),
+			       AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
+			       AF(r.scale));
+			tensor_check(ts, o, wo, rel_of(t), attn_abs(t) / 2, "attn_fwd o #%zu", s);
+			tensor_check(ts, lse, wl, 1e-5, 1e-5, "attn_fwd lse #%zu", s);
+			o = tensor_nan(ts, t, r.nq * r.ldo);
+		}
+		mem_free(wo);
+		mem_free(wl);
+		tensors_release(ts);
+	}
+}
+
+void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shape, size_t s)
+{
+	int32_t qs[5], ks[5];
+	struct ref_attn r = attn_of(shape, qs, ks);
+	ts->floor = 1;
+	const int64_t n = r.nq;
+	struct tensor64 *q = tensor_normal(ts, t, n * r.ldq, 1.5),
+			*k = tensor_normal(ts, t, n * r.ldk, 1.5),
+			*v = tensor_normal(ts, t, n * r.ldv, 1),
+			*dout = tensor_normal(ts, t, n * r.ldo, 1),
+			*o = tensor_nan(ts, t, n * r.ldo), *lse = tensor_nan(ts, DT_F32, r.h * n),
+			*delta = tensor_nan(ts, DT_F32, r.h * n), *tq = tensor_i32(ts, qs, r.s + 1),
+			*dq = tensor_nan(ts, t, n * r.ldq), *dk = tensor_nan(ts, t, n * r.ldk),
+			*dv = tensor_nan(ts, t, n * r.ldv);
+	LAUNCH(ts, K_attn_fwd, t, AB(o), AB(lse), AB(q), AB(k), AB(v), AB(tq), AB(tq), AI(n),
+	       AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv),
+	       AI(r.window), AF(r.scale));
+	LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v), AB(o),
+	       AB(lse), AB(delta), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo),
+	       AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale));
+	/* the output that the device has: its rounding weighs more than all of backward
+		 * (docs/kernels.md) */
+	double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv),
+	       *wo = tensor_fetch(ts, o);
+	ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, wo, &r);
+	mem_free(wo);
+	tensor_check(ts, dq, wq, rel_of(t), attn_abs(t), "attn_bwd dq #%zu", s);
+	tensor_check(ts, dk, wk, rel_of(t), attn_abs(t), "attn_bwd dk #%zu", s);
+	tensor_check(ts, dv, wv, rel_of(t), attn_abs(t), "attn_bwd dv #%zu", s);
+	mem_free(wq);
+	mem_free(wk);
+	mem_free(wv);
+	tensors_release(ts);
+}
+
+void case_attn_bwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(attn_shapes); s++)
+		if (same_lengths(&attn_shapes[s]))
+			attn_bwd_of(ts, t, &attn_shapes[s], s);
+}

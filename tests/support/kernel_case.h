@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_case.h - what the cases of tests/test_dev_kernels.c share: how far a result may be from
+ * float64, room for references; and the cases of attention (kernel_attn.c). */
+#ifndef HS_TESTS_SUPPORT_KERNEL_CASE_H
+#define HS_TESTS_SUPPORT_KERNEL_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "support/tensors.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Room for one rounding to T on the way out, and (mid) for one on the way in between. */
+static inline double rel_of(enum dtype t)
+{
+	return t == DT_F32 ? 2e-5 : t == DT_BF16 ? 0x1.1p-8 : 0x1.1p-11;
+}
+/* Half a step of the smallest numbers, which have no relative accuracy. */
+static inline double small_of(enum dtype t) { return t == DT_F16 ? 0x1.1p-25 : 0; }
+static inline double abs_of(enum dtype t) { return t == DT_F32 ? 4e-6 : t == DT_BF16 ? 0x1p-9 : 0x1p-12; }
+
+static inline double *copy(const struct tensor64 *x)
+{
+	double *v = mem_array((size_t)x->n + 1, sizeof *v);
+	assert_non_null(v);
+	memcpy(v, x->v, (size_t)x->n * sizeof *v);
+	return v;
+}
+
+static inline double *nans(int64_t n)
+{
+	double *v = mem_array((size_t)n + 1, sizeof *v);
+	assert_non_null(v);
+	for (int64_t i = 0; i < n; i++)
+		v[i] = (double)NAN;
+	return v;
+}
+
+struct attn_shape {
+	int64_t h, g, d, window, pad;
+	int32_t lq[4], lk[4]; /* 0 ends */
+};
+
+void case_attn_fwd(struct tensors *ts, enum dtype t);
+void case_attn_bwd(struct tensors *ts, enum dtype t);
+/* One shape; `s` is its number in messages. */
+void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shape, size_t s);
+
+#endif
