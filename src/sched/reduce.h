@@ -69,6 +69,14 @@ struct reduction {
 	size_t part_cap, room_cap, own_cap;
 };
 
+/* The sums of a round, by array of gradients: the numbers of their messages are
+ * [0, numbers[array]). */
+struct sums_due {
+	const uint32_t *numbers; /* [arrays], borrowed until the round ends */
+	int arrays;
+	size_t messages; /* of other members, how many can wait at once */
+};
+
 size_t reduce_segments(const struct reduction *r);
 /* [*first_p, *first_p + returned) */
 size_t reduce_segment(const struct reduction *r, size_t segment, size_t *first_p);

@@ -14,6 +14,7 @@
 #define HS_WORKER_EXCHANGE_H
 
 #include "model/stage.h"
+#include "sched/reduce.h"
 #include "sched/sched.h"
 #include "worker/orders.h"
 #include "worker/worker_times.h"
@@ -63,14 +64,6 @@ struct ahead {
  * `microbatch`. */
 enum { TIED_PART = 32 << 20, SUM_PART = 32 << 20 /* bytes of a message, at most */ };
 
-/* The sums of gradients in a round, by array (group_sum.h): the numbers of their messages are
- * [0, numbers[array]). */
-struct sums_due {
-	const uint32_t *numbers; /* [arrays], borrowed until the round ends */
-	int arrays;
-	size_t messages; /* of other members, how many can wait at once */
-};
-
 struct exchange {
 	/* The caller's; borrowed. */
 	struct orders *orders;
@@ -95,11 +88,10 @@ struct exchange {
 	struct dev_buf *cast; /* a tensor in the wire's dtype, before it is sent */
 };
 
-/* Before a round: allocates room for every message of the round. `sums`: those of the group's
- * members; NULL: none. */
+/* Before a round: allocates room for every message of the round. `sums`: NULL: none. */
 int exchange_round(struct exchange *x, const struct instr_list *list, const struct sums_due *sums,
 		   struct err *e);
-/* Behind a round: sends what is not sent, and no part of a sum may be left over. */
+/* Behind it: sends what is not sent; no part of a sum may be left over. */
 int exchange_round_end(struct exchange *x, struct err *e);
 /* SEND_ACT, SEND_GRAD: moves `from` (N,C) from the device to the wire, through the wire's dtype.
  * Where transfers run beside kernels the second half, exchange_flush(), is called when the device

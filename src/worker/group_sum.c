@@ -82,17 +82,17 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 	return sum_terms_find(&g->terms, g->exchange->plan->reduce_order, place, microbatches, e);
 }
 
-struct sums_due group_sum_due(struct group_sum *g)
+const struct sums_due *group_sum_due(struct group_sum *g)
 {
-	struct sums_due d = { .numbers = g->numbers };
+	g->due = (struct sums_due){ .numbers = g->numbers };
 	for (int c = 0; c <= g->chunks && in_group(g) && g->microbatches; c++) {
 		const struct reduction *r = &g->sum[c].r;
 		const uint64_t n = (uint64_t)reduce_segments(r) * r->how->numbers(r);
 		g->numbers[c] = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-		d.messages += reduce_receives(r);
-		d.arrays++;
+		g->due.messages += reduce_receives(r);
+		g->due.arrays++;
 	}
-	return d;
+	return &g->due;
 }
 
 static int add(struct group_sum *g, int array, int m, struct err *e)

@@ -16,9 +16,10 @@ struct group_sum {
 	struct exchange *exchange; /* borrowed */
 	const struct worker_model *model;
 	int chunks;
-	struct grads *grads;    /* [chunks + 1] of the chunks, and of the head */
-	struct array_sum *sum;  /* [chunks + 1] */
-	uint32_t *numbers;      /* [chunks + 1] of messages in this round */
+	struct grads *grads;   /* [chunks + 1] of the chunks, and of the head */
+	struct array_sum *sum; /* [chunks + 1] */
+	uint32_t *numbers;     /* [chunks + 1] of messages in this round */
+	struct sums_due due;
 	struct sum_terms terms; /* of the round */
 	int microbatches;       /* of the round; 0: it does not train */
 };
@@ -30,7 +31,7 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 int group_sum_round(struct group_sum *g, bool train, const int *place, int microbatches,
 		    struct err *e);
 /* The messages of other members in this round, for exchange_round(). */
-struct sums_due group_sum_due(struct group_sum *g);
+const struct sums_due *group_sum_due(struct group_sum *g);
 /* A backward pass, or the forward pass at the end of the model, has ended. */
 int group_sum_backward(struct group_sum *g, int chunk, int m, struct err *e);
 int group_sum_head(struct group_sum *g, int m, struct err *e);

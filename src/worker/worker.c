@@ -12,7 +12,6 @@
 #include "worker/group_sum.h"
 #include "worker/measure_talk.h"
 #include "worker/orders.h"
-#include "sched/reduce.h"
 #include "worker/slots.h"
 #include "worker/worker_advice.h"
 #include "worker/worker_model.h"
@@ -304,8 +303,7 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 		TRY(sched_add_tied(&w->shape, stage, place, &w->list, e));
 	/* the list's own deal begins with this stage's */
 	TRY(group_sum_round(&w->sum, w->train, w->list.deal, (int)microbatches, e));
-	const struct sums_due sums = group_sum_due(&w->sum);
-	TRY(exchange_round(&w->exchange, &w->list, &sums, e));
+	TRY(exchange_round(&w->exchange, &w->list, group_sum_due(&w->sum), e));
 	TRY(run_list(w, e));
 	for (uint32_t m = 0; m < microbatches; m++) /* those that other members ran */
 		TRY(need_batch(w, (int)m, e));
