@@ -23,7 +23,7 @@
 
 uint64_t crypt_rekey_after = (uint64_t)1 << 23;
 
-enum { READ_AHEAD = 128 << 10, WRITE_BEHIND = 128 << 10, RECORD = 16 << 10 };
+enum { READ_AHEAD = 128 << 10, WRITE_BEHIND = 128 << 10, RECORD = 16 << 10, SMALL = 4 << 10 };
 
 struct crypt_ctx {
 	SSL_CTX *ssl;
@@ -303,6 +303,7 @@ struct crypt *crypt_new(struct crypt_ctx *c, bool server, struct crypt_io *io,
 	BIO_set_init(b, 1);
 	SSL_set_bio(s->ssl, b, b);
 	SSL_set_app_data(s->ssl, s);
+	SSL_set_max_send_fragment(s->ssl, SMALL); /* a stranger gets no large buffer */
 	if (server)
 		SSL_set_accept_state(s->ssl);
 	else
@@ -359,6 +360,8 @@ bool crypt_known(struct crypt *s)
 	s->behind = mem_alloc(WRITE_BEHIND);
 	SSL_free_buffers(s->ssl);
 	SSL_clear_mode(s->ssl, SSL_MODE_RELEASE_BUFFERS);
+	SSL_set_max_send_fragment(s->ssl, RECORD);
+	SSL_set_split_send_fragment(s->ssl, RECORD);
 	SSL_set_default_read_buffer_len(s->ssl, READ_AHEAD);
 	SSL_set_read_ahead(s->ssl, 1);
 	return s->behind != NULL;
