@@ -68,9 +68,8 @@ static void cpu_close(struct dev *d)
 {
 	struct cpu *c = d->priv;
 	cpu_gemm_free(c->gemm);
-	/* This thread's team ends: one that idles would count, and let OpenMP think there are more
-	 * threads than cores; those that compute then sleep at every barrier instead of waiting
-	 * awake. */
+	/* Ends this thread's team. OpenMP counts idle teams too; with more threads than cores it
+	 * makes those that compute sleep at every barrier instead of busy waiting. */
 	omp_pause_resource(omp_pause_soft, omp_get_initial_device());
 	mem_free(c->scratch);
 	mem_free(c);

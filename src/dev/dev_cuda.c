@@ -80,7 +80,7 @@ static int describe(struct rt *c, int version)
 	return code;
 }
 
-/* The page cache, which reading the weights fills, does not count as free here, and can be had. */
+/* Here the page cache, which reading the weights fills, counts as used; it can be reclaimed. */
 static uint64_t shared_free(uint64_t told, uint64_t left) { return told > left ? told : left; }
 
 static bool sees_others(int version)

@@ -74,7 +74,7 @@ struct opencl {
 	char name[128], vendor[64], driver[64], options[512];
 	char who[160];          /* in messages: "opencl:0 (AMD Radeon ...)" */
 	bool probed, f16, blas; /* blas: products by CLBlast */
-	int64_t passes;         /* through loops that a lane may make in one launch */
+	int64_t passes;         /* most loop passes of a lane in one launch */
 	struct dev_buf sums;    /* of products that are cut because of that; size 0: none yet */
 };
 

@@ -52,7 +52,7 @@ static int count_passes(struct opencl *c, struct err *e)
 	return opencl_failed(c, rc, "checking its loops", e);
 }
 
-/* C[m,n] = A[m,k] B[n,k]^T in whole numbers that float32 sums exactly; so is the right answer. */
+/* C[m,n] = A[m,k] B[n,k]^T in whole numbers whose sums float32 holds exactly. */
 static int product(struct dev *d, float *a, float *b, struct err *e)
 {
 	struct opencl *c = d->priv;
@@ -146,8 +146,8 @@ out:
 	return rc;
 }
 
-/* Runs a chain of multiply-adds in one format on every compute unit: 3.75 has come out at its
- * beginning. Seconds of the best of 3. */
+/* Runs a chain of multiply-adds in one format on every compute unit. True when it ran and its first
+ * result is 3.75; *seconds_p: of the best of 3. */
 static bool time_chain(struct opencl *c, cl_program p, const char *entry, double *seconds_p)
 {
 	const struct cl_functions *f = &c->lib->f;

@@ -57,7 +57,7 @@ static int32_t wait_oldest(struct opencl *c, const char *what)
 	return rc;
 }
 
-/* When as many marks are under way as there is room for, the oldest has to come first. */
+/* When there is no room for another mark, waits until the oldest has been reached. */
 int32_t opencl_launched(struct opencl *c, double flops)
 {
 	const struct cl_functions *f = &c->lib->f;

@@ -207,7 +207,7 @@ static struct entry *entry_of(struct cublaslt *b, const struct form *f)
 			break;
 	}
 	if (n->used && memcmp(&n->form, f, sizeof *f))
-		forget(b, n); /* eight neighbours are taken: the last of them goes */
+		forget(b, n); /* all eight places are in use: replaces the last one */
 	if (!n->used) {
 		n->used = true;
 		n->form = *f;
@@ -241,7 +241,7 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 				      &g->beta, at[2], n->c, at[2], n->c, &n->algo,
 				      b->workspace->at, n->workspace, c->compute);
 	if (code == BAD_VALUE || code == NOT_SUPPORTED) {
-		n->can = false; /* what it named it has not got: the portable kernel from now on */
+		n->can = false; /* the library lacks the kernel it named: use the portable one */
 		return 0;
 	}
 	if (code)
@@ -335,7 +335,7 @@ int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e)
 		rc = start(c, all[i], b_p, e);
 		if (rc == 0)
 			return 0;
-		/* one that is there and does not do is more telling than one that is not there */
+		/* the message is about an unsuitable library rather than a missing one */
 		const bool missing = strstr(e->msg, "is not installed") != NULL;
 		if (!worst.code || (absent && !missing))
 			worst = *e;

@@ -83,7 +83,7 @@ int rt_idle(struct rt *c, struct err *e)
 
 bool rt_spare_back(struct rt *c, struct err *e)
 {
-	/* giving back waits inside the driver, where no limit holds: so this does before */
+	/* freeing waits inside the driver, where our time limit does not apply: wait before it */
 	if (!c->spare || rt_idle(c, e) < 0)
 		return false;
 	err_clear(e);

@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <time.h>
 
-#define SPIN_NS 50000 /* a wait this short is spun away */
+#define SPIN_NS 50000 /* shorter waits are busy waits */
 #define LONGEST_NS 200000
 
 int rt_failed(struct rt *c, int code, const char *what, struct err *e)
@@ -75,7 +75,7 @@ int rt_wait(struct rt *c, void *event, struct err *e)
 		const int64_t waited = clock_now() - began, pause = waited / 16;
 		if (waited < SPIN_NS)
 			sched_yield();
-		else /* what is slept too long is a small part of what was waited */
+		else /* each sleep is short against the time waited so far */
 			nanosleep(&(struct timespec){ 0, pause < LONGEST_NS ? pause : LONGEST_NS },
 				  NULL);
 	}

@@ -101,7 +101,7 @@ static const char *file_of(void *function)
 	return dladdr(function, &where) && where.dli_fname ? where.dli_fname : "?";
 }
 
-/* Two HIP runtimes in one process do not work: what one makes is nothing to the other. */
+/* Two HIP runtimes in one process do not work: each refuses the handles of the other. */
 static int one_runtime(struct rt *c, struct err *e)
 {
 	void *const its = dlsym(library, "hipInit"), *const ours = (void *)(uintptr_t)c->f->init;
@@ -244,7 +244,7 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 
 #define TRIAL_SECONDS 120
 
-/* A product of 4 x 4 on every card. What goes wrong without ending the process is for later. */
+/* A product of 4 x 4 on every card. Errors that do not end the process are found later. */
 static void try_products(const struct rt_functions *f)
 {
 	enum { SIDE = 4 };
@@ -297,7 +297,7 @@ bool rt_rocblas_trial(const struct rt_functions *f, char *why, size_t n)
 	opened = opened || rc == 0;
 	pthread_mutex_unlock(&lock);
 	if (rc < 0 || !key_of_trial(key))
-		return true; /* said when a product asks for it */
+		return true; /* reported when a product needs it */
 	const bool before = gpu_cache_get(key, "trial", &known);
 	buf_release(&known);
 	if (before)
@@ -306,7 +306,7 @@ bool rt_rocblas_trial(const struct rt_functions *f, char *why, size_t n)
 	if (pid < 0)
 		return true;
 	if (pid == 0) {
-		/* how it ends is the answer: no handler of the program may tell another story */
+		/* the signal that ends it is the answer: no handler of the program may change it */
 		static const int fatal[] = { SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV };
 		for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
 			signal(fatal[i], SIG_DFL);

@@ -143,7 +143,7 @@ static int number_of(const char *arch)
 
 /* hipRTC before ROCm 5.3, which lies in the driver's library, ends in a crash when asked for an
  * architecture it does not know, so the library below it is asked first. Only then: it brings an
- * LLVM, and two of them in one process (PoCL has another) do not get on. */
+ * LLVM, and two in one process (PoCL has another) conflict. */
 static bool amd_knows(const struct rtc *r, const char *arch)
 {
 	static const char *const names[] = { "libamd_comgr.so.3", "libamd_comgr.so.2",
@@ -216,7 +216,7 @@ static int open_any(enum rtc_kind k, const char *arch, int most, const struct rt
 			*r_p = r;
 			return 0;
 		}
-		/* one that is there and does not do is more telling than one that is not there */
+		/* the message is about an unsuitable library rather than a missing one */
 		if (!worst.code || (none && !absent))
 			worst = why;
 		none = none && absent;

@@ -23,7 +23,10 @@ static inline double rel_of(enum dtype t)
 }
 /* Half a step of the smallest numbers, which have no relative accuracy. */
 static inline double small_of(enum dtype t) { return t == DT_F16 ? 0x1.1p-25 : 0; }
-static inline double abs_of(enum dtype t) { return t == DT_F32 ? 4e-6 : t == DT_BF16 ? 0x1p-9 : 0x1p-12; }
+static inline double abs_of(enum dtype t)
+{
+	return t == DT_F32 ? 4e-6 : t == DT_BF16 ? 0x1p-9 : 0x1p-12;
+}
 
 static inline double *copy(const struct tensor64 *x)
 {

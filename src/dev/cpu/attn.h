@@ -49,7 +49,7 @@ int CPU_SYM(cpu_attn_prepare)(struct cpu *c, struct attn *t, bool back, struct e
 struct attn_tile {
 	int64_t i0, nq, j0, off; /* off = lk - lq */
 	int64_t lanes;           /* nq rounded up to CHUNK */
-	int chunks;              /* rows of keys / CHUNK that somebody sees */
+	int chunks;              /* rows of keys / CHUNK that some query sees */
 	/* first lane / CHUNK that sees something of the chunk of keys; never falls */
 	int from[CHUNKS];
 	bool flat;   /* from[] is 0 everywhere */

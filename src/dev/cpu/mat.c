@@ -5,7 +5,7 @@
 #include "dev/cpu/vec.h"
 
 #define ROWS 4     /* rows of B read at once */
-#define AHEAD 2048 /* bytes that are asked for ahead */
+#define AHEAD 2048 /* bytes that are prefetched */
 
 struct gemv {
 	const struct dev_gemm *g;
