@@ -260,7 +260,7 @@ static int path_beside(const char *path, char out[PATH_MAX], struct err *e)
 	return 0;
 }
 
-/* One line into a file that must not exist yet, synced: what is lost here locks a machine out. */
+/* One line into a file that must not exist yet. Synced: without its key a machine cannot join. */
 static int write_new(const char *path, const char *line, mode_t mode, struct err *e)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);

@@ -19,7 +19,7 @@
  *
  * Back-pressure: at most `window` bytes of a link are in flight, that is sent and not yet taken by
  * the peer's link_recv (one larger message is let through alone). link_send then returns LINK_FULL,
- * and the ones that wait, wait. */
+ * and the calls that have a deadline wait for room. */
 #ifndef HS_NET_NET_H
 #define HS_NET_NET_H
 

@@ -4,8 +4,8 @@
  *
  * Addresses are "rank:N". MPI decides who takes part: there are no keys, identity is the rank. One
  * end per process, since MPI can be started only once; its own thread makes every MPI call. MPI has
- * nothing to sleep on, so that thread looks again after a short while, longer the longer nothing
- * came; what this process wants sent wakes it.
+ * no wait that ends at a time or by a signal, so that thread polls, at intervals that grow while
+ * nothing arrives; a send of this process wakes it.
  *
  * A link is a pair of ranks and a number that the dialling side chose; both stand in the tag:
  * number << 2 | dialled by the lower rank << 1 | control. Control messages are 24 bytes: type, a, b
@@ -263,7 +263,7 @@ static void begin_receives(struct hub *h)
 		struct net_node *node = net_node_new(h->net->pool);
 		void *data = node ? net_pool_buffer(h->net->pool, (size_t)n) : NULL;
 		if (!t || !data || (ml && (uint64_t)n > h->net->o.max_message)) {
-			/* It has to be taken all the same, or nothing else is. */
+			/* It must be received: MPI delivers nothing behind it before. */
 			if (ml)
 				lost(ml, data ? ERR_PROTOCOL : ERR_NOMEM,
 				     data ? "message over the limit"

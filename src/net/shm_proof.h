@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shm_proof.h - who is at the other end of a Unix socket: the first bytes from either side.
  *
- *     dialler    "HSP1", u32 says, 32 bytes of chance, 32 bytes public key
+ *     dialler    "HSP1", u32 says, 32 random bytes, 32 bytes public key
  *     listener   the same, then 64 bytes: its signature
  *     dialler    64 bytes: its signature, where both have keys
  *

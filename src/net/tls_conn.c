@@ -673,7 +673,7 @@ static void drain(struct conn *c)
 		c->state = CONN_GONE;
 }
 
-/* In the clear, before any encryption: the answer to who begins in the other way. */
+/* Not encrypted: the answer to a peer that has a key where we have none, or the reverse. */
 static void refuse(struct conn *c)
 {
 	unsigned char out[HEAD_BYTES];

@@ -118,7 +118,7 @@ void dial_failed(struct conn *c, int64_t now)
 	bool keys = c->keys != NULL;
 	const bool again = c->end == END_CLOSED || c->end == END_RESET;
 	if (c->near && c->to_n && (!again || c->failures + 1 >= FAILURES)) {
-		/* who answers on this machine is not who is wanted, or cannot say so: TCP */
+		/* the process that answers here is another one, or cannot prove its key: TCP */
 		log_debug("%s: no link through shared memory (%d); TCP is tried", c->link->address,
 			  (int)c->end);
 		c->meet[0] = 0;

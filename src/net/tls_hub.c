@@ -607,7 +607,7 @@ static void wait_for_events(struct hub *h)
 	h->asleep = false;
 	pthread_mutex_unlock(&h->lock);
 	h->now = clock_now();
-	/* Time in which this thread did not get to run is nobody's silence. */
+	/* Time in which this thread did not run does not count as silence of a peer. */
 	int64_t late = ms >= 0 ? h->now - until - 50 * MS : 0;
 	if (sleep && ms >= 0 && late > 0)
 		for (struct conn *c = h->conns; c; c = c->next)
