@@ -205,11 +205,11 @@ static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 		 gone = wire_get_u8(r);
 	if (stage > (uint32_t)c->stages || place > SCHED_MAX_GROUP || gone > 1 ||
 	    !stage != !place || (gone && stage))
-		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has place %u of stage %u", c->n,
-			       place, stage);
+		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has place %lld of stage %lld",
+			       c->n, (long long)place - 1, (long long)stage - 1);
 	if (share > SCHED_MAX_SHARE || (share && !stage))
-		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has a share of %u of stage %u",
-			       c->n, share, stage);
+		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has a share of %u of stage %lld",
+			       c->n, share, (long long)stage - 1);
 	TRY(crew_add(c, &m, e));
 	c->member[c->n - 1].stage = (int)stage - 1;
 	c->member[c->n - 1].place = (int)place - 1;
