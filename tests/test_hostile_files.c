@@ -418,7 +418,7 @@ static struct end call(const char *const *words)
 		dup2(in, 0);
 		dup2(out, 1);
 		dup2(err, 2);
-		alarm(60); /* one that waits */
+		alarm(200); /* one that waits */
 		setenv("OMP_NUM_THREADS", "1", 1);
 		if (bin)
 			execv(bin, (char *const *)argv);

@@ -180,7 +180,8 @@ static int read_table(struct st_file *f, const char *where, const char *text, ui
 	if (!f->name)
 		return err_nomem(e, (unsigned long long)f->n * sizeof *f->name,
 				 "a table of tensors");
-	qsort(f->tensor, f->n, sizeof *f->tensor, by_offset);
+	if (f->n)
+		qsort(f->tensor, f->n, sizeof *f->tensor, by_offset);
 	uint64_t at = 0, size = f->map.size - data;
 	for (size_t i = 0; i < f->n; i++) {
 		struct st_tensor *t = &f->tensor[i];
