@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_worker.c - a worker that a coordinator and two neighbours tell anything, in any order, over
- * links in memory.
+/* fuzz_worker.c - a worker that a coordinator, two neighbours and two members of its group tell
+ * anything, in any order, over links in memory.
  *
  * The input: a byte for the plan (whose turn in the pipeline, schedule, what is trained, whether
- * the parameters come over the link), then messages, each a byte that says what and over which
- * link, and its own bytes: well-formed ones with values from the input, fields of any kind with any
- * bytes, and bytes that are no frame. All is said before the worker looks; the last word is FINISH,
- * so that it ends whatever it did. */
+ * the parameters come over the link), and the last one for the group; then messages, each a byte
+ * that says what and over which link, and its own bytes: well-formed ones with values from the
+ * input, fields of any kind with any bytes, and bytes that are no frame. All is said before the
+ * worker looks; the last word is FINISH, so that it ends whatever it did. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -23,7 +23,18 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-enum { JOB = 7, TOKENS = 16, MESSAGES = 64, COORDINATOR = 0, PREV, NEXT, BESIDE, LINKS };
+enum {
+	JOB = 7,
+	TOKENS = 16,
+	MESSAGES = 64,
+	COORDINATOR = 0,
+	PREV,
+	NEXT,
+	BESIDE,
+	FAR,
+	LINKS,
+	GROUP = 3
+};
 
 static struct model_config cfg;
 static char cache[64];
@@ -31,7 +42,7 @@ static char cache[64];
 struct ends {
 	struct link *here[LINKS], *there[LINKS]; /* there: the worker's */
 	struct weights_in *weights;
-	struct peer peer[2], group[2];
+	struct peer peer[2], beside[GROUP];
 };
 
 /* ---- parameters ---- */
@@ -78,25 +89,30 @@ static int weights(void *ctx, const struct plan_message *p, struct weight_source
 	return 0;
 }
 
-/* Stage k is member k; in a group of two, the member after the last is beside this one. */
+/* Of the PLAN that was sent: stage k is member k; the rest of the group follow them. */
+static struct {
+	int self, stages, members, place;
+	int at[GROUP];                  /* the group's members by place */
+	size_t count[SMALL_LAYERS + 1]; /* of the gradients of each chunk and of the head */
+} sent;
+
 static int neighbours(void *ctx, const struct plan_message *p, struct peers *before,
 		      struct peers *behind, struct peers *beside, struct err *e)
 {
 	struct ends *x = ctx;
 	(void)e;
 	int stage = plan_stage(p), b = crew_stage_before(&p->crew, stage),
-	    n = crew_stage_behind(&p->crew, stage);
+	    n = crew_stage_behind(&p->crew, stage), links = 0;
 	x->peer[0] = (struct peer){ b, x->there[PREV] };
 	x->peer[1] = (struct peer){ n, x->there[NEXT] };
 	if (b >= 0)
 		*before = (struct peers){ &x->peer[0], 1 };
 	if (n >= 0)
 		*behind = (struct peers){ &x->peer[1], 1 };
-	for (int k = 0; k < crew_group_size(&p->crew, stage); k++) {
-		int m = crew_at(&p->crew, stage, k);
-		x->group[k] = (struct peer){ m, m == p->self ? NULL : x->there[BESIDE] };
-		*beside = (struct peers){ x->group, k + 1 };
-	}
+	for (int k = 0; k < sent.members; k++)
+		x->beside[k] = (struct peer){ sent.at[k],
+					      k == sent.place ? NULL : x->there[BESIDE + links++] };
+	*beside = (struct peers){ x->beside, sent.members };
 	return 0;
 }
 
@@ -119,8 +135,6 @@ static void fields(struct link *l, enum frame_kind kind, uint64_t step, uint32_t
 				.payload = p });
 }
 
-static int self, stages; /* of the PLAN that was sent */
-
 /* small_config with a head that is the embedding */
 static const char *tied_config(void)
 {
@@ -131,7 +145,49 @@ static const char *tied_config(void)
 	return text;
 }
 
-static void plan(struct link *l, struct feed *in, unsigned how)
+/* This stage becomes a group of 2 or 3, and the worker one of them. */
+static void group_up(struct plan_message *p, unsigned how)
+{
+	static const char *const way[] = { "direct", "ring", "tree", "direct" };
+	struct err e = { 0 };
+	const int stage = p->self;
+	p->reduce_order = how & 4 ? SUM_FAST : SUM_EXACT;
+	snprintf(p->reducer, sizeof p->reducer, "%s", way[how & 4 ? how / 8 % 4 : 0]);
+	for (int k = 0; k < (int)(how % 4) - 1 && k + 1 < GROUP; k++)
+		if (crew_add(&p->crew, &(struct member){ .id = "b" }, &e) < 0 ||
+		    crew_move(&p->crew, p->crew.n - 1, stage, (int)(how >> 6), &e) < 0)
+			abort();
+	sent.members = crew_group_size(&p->crew, stage);
+	sent.place = (int)(how / 32 % 2) * (sent.members - 1);
+	for (int k = 0; k < sent.members; k++)
+		sent.at[k] = crew_at(&p->crew, stage, k);
+	p->self = sent.at[sent.place];
+}
+
+/* How many numbers the sums of the group have. */
+static void count_gradients(const struct plan_message *p)
+{
+	const int stage = plan_stage(p), all = p->crew.stages * p->crew.chunks;
+	const int64_t table = cfg.vocab * cfg.hidden;
+	int64_t layer = p->opt.train_all ? 2 * cfg.hidden : 0;
+	for (int l = 0; l < LIN_COUNT; l++) {
+		int64_t shape[2];
+		linear_dims(&cfg, (enum linear)l, shape);
+		layer += p->opt.train_all ? shape[0] * shape[1]
+					  : p->opt.lora.r * (shape[0] + shape[1]);
+	}
+	for (int c = 0; c < p->crew.chunks; c++) {
+		const int v = chunk_number(p->crew.stages, stage, c);
+		int64_t n = (p->first[v + 1] - p->first[v]) * layer;
+		n += p->opt.train_all && v == 0 ? table : 0;
+		n += p->opt.train_all && v + 1 == all ? cfg.hidden : 0;
+		sent.count[c] = (size_t)n;
+	}
+	sent.count[p->crew.chunks] =
+		p->opt.train_all && stage + 1 == p->crew.stages ? (size_t)table : 0;
+}
+
+static void plan(struct link *l, struct feed *in, unsigned how, unsigned group)
 {
 	static struct plan_message p;
 	struct buf out = BUF_INIT;
@@ -143,14 +199,8 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	p.crew.chunks = 1;
 	p.self = (int)(how / 4 % 4) % p.crew.stages;
 	for (int k = 0; k < p.crew.stages; k++)
-		if (crew_add(&p.crew, &(struct member){ .id = "a" }, &e) < 0 ||
-		    crew_move(&p.crew, k, k, 1, &e) < 0)
+		if (crew_add(&p.crew, &(struct member){ .id = "a" }, &e) < 0)
 			abort();
-	/* with dropout and spans: a group of two, this member first or second */
-	bool group = (more & 192) == 192;
-	if (group && (crew_add(&p.crew, &(struct member){ .id = "b" }, &e) < 0 ||
-		      crew_move(&p.crew, p.crew.stages, p.self, 1 + (int)(how >> 6 & 1), &e) < 0))
-		abort();
 	snprintf(p.schedule, sizeof p.schedule, "%s", schedule[how / 16 % 4]);
 	if (p.crew.stages == 1 && how / 16 % 4 == 3)
 		p.crew.chunks = 3;
@@ -163,10 +213,12 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	p.opt.double_quant = more & 8;
 	p.opt.train_all = (more & 16) && !p.opt.quantize;
 	const bool tied = how % 4 == 3;
-	p.crew.tied = tied && p.opt.train_all;
+	crew_shape(&p.crew, p.crew.stages, p.crew.chunks, tied && p.opt.train_all);
+	for (int k = 0; k < p.crew.stages; k++)
+		if (crew_move(&p.crew, k, k, 1, &e) < 0)
+			abort();
+	group_up(&p, group);
 	p.opt.recompute = more & 32;
-	p.reduce_order = how & 128 ? SUM_FAST : SUM_EXACT;
-	snprintf(p.reducer, sizeof p.reducer, "direct");
 	p.trace = more & 64;
 	p.offered = how & 64;
 	if (!p.opt.train_all) {
@@ -181,8 +233,9 @@ static void plan(struct link *l, struct feed *in, unsigned how)
 	if (plan_message_write(&p, tied ? tied_config() : small_config, &out, &e) < 0)
 		abort();
 	fields(l, FRAME_PLAN, 0, 0, out.p, out.n);
-	self = p.self;
-	stages = p.crew.stages;
+	sent.self = p.self;
+	sent.stages = p.crew.stages;
+	count_gradients(&p);
 	plan_message_release(&p);
 	buf_release(&out);
 }
@@ -215,25 +268,6 @@ static void batch(struct link *l, struct feed *in, uint64_t step)
 	fields(l, FRAME_BATCH, step, some >> 6, out, size);
 }
 
-/* A part of the sum of a group's gradients. */
-static void group_sum(struct link *l, struct feed *in, uint64_t step)
-{
-	float v[4096] = { 0 };
-	unsigned how = feed_byte(in), n = feed_byte(in);
-	static const unsigned count[] = { 16, 24, 32, 48, 64, 8, 96, 256 };
-	feed_copy(in, 4, v);
-	say(l, &(struct frame){ .kind = FRAME_SUM,
-				.dtype = how & 64 ? DT_BF16 : DT_F32,
-				.job = JOB,
-				.step = step,
-				.from = FRAME_MEMBER((how & 128 ? self : stages)),
-				.to = FRAME_MEMBER(self),
-				.microbatch = how & 63,
-				.ndim = 1,
-				.dim = { n & 128 ? n : count[n % 8] },
-				.payload = v });
-}
-
 static void tensor(struct link *l, struct feed *in, enum frame_kind kind, uint64_t step)
 {
 	float v[SMALL_VOCAB * SMALL_HIDDEN] = { 0 };
@@ -242,20 +276,55 @@ static void tensor(struct link *l, struct feed *in, enum frame_kind kind, uint64
 	if (kind == FRAME_TIED_GRADIENT || kind == FRAME_TIED_VALUE)
 		n = n == TOKENS ? 1 : SMALL_VOCAB;
 	feed_copy(in, how & 128 ? sizeof v : 4, v);
-	say(l, &(struct frame){ .kind = kind,
-				.dtype = how / 4 % 3,
-				.job = JOB,
-				.step = step,
-				/* now and then in the name of somebody else */
-				.from = FRAME_MEMBER((how & 64 ? self
-						      : behind ? (self + stages - 1) % stages
-							       : (self + 1) % stages)),
-				.to = FRAME_MEMBER(self),
-				.microbatch = how & 3,
-				.chunk = how / 16 % 4,
-				.ndim = 2,
-				.dim = { n, SMALL_HIDDEN },
-				.payload = v });
+	say(l, &(struct frame){
+		       .kind = kind,
+		       .dtype = how / 4 % 3,
+		       .job = JOB,
+		       .step = step,
+		       /* now and then in the name of somebody else */
+		       .from = FRAME_MEMBER((how & 64 ? sent.self
+					     : behind ? (sent.at[0] + sent.stages - 1) % sent.stages
+						      : (sent.at[0] + 1) % sent.stages)),
+		       .to = FRAME_MEMBER(sent.self),
+		       .microbatch = how & 3,
+		       .chunk = how / 16 % 4,
+		       .ndim = 2,
+		       .dim = { n, SMALL_HIDDEN },
+		       .payload = v });
+}
+
+/* A part of a sum, of the size that the worker expects, or of another. */
+static void sum(struct ends *x, struct feed *in, uint64_t step)
+{
+	static float v[1 << 12];
+	unsigned how = feed_byte(in), number = feed_byte(in), more = feed_byte(in);
+	const int other = sent.members > 2 ? (int)(how & 1) : 0;
+	const int place = other >= sent.place ? other + 1 : other;
+	const size_t chunk = how / 2 % 4, of = how & 8 ? (size_t)sent.place : (size_t)place,
+		     parts = (size_t)(sent.members > 1 ? sent.members : 2), all = sent.count[chunk];
+	size_t first = all * of / parts, n = all * (of + 1) / parts - first;
+	if (how & 16) { /* a lane of a ring */
+		const size_t lane = number % 4;
+		n = n * (lane + 1) / 4 - n * lane / 4;
+	}
+	if (how & 32)
+		n = all;
+	if (how & 64)
+		n = more | (size_t)number << 4;
+	n = n < ARRAY_LEN(v) ? n : ARRAY_LEN(v);
+	memset(v, (int)more, sizeof v);
+	say(x->here[BESIDE + other],
+	    &(struct frame){ .kind = FRAME_SUM,
+			     .dtype = how & 128 ? more % 3 : DT_F32,
+			     .job = JOB,
+			     .step = step,
+			     .from = FRAME_MEMBER(sent.at[place < sent.members ? place : 0]),
+			     .to = FRAME_MEMBER(sent.self),
+			     .microbatch = number,
+			     .chunk = (uint16_t)chunk,
+			     .ndim = 1,
+			     .dim = { n },
+			     .payload = v });
 }
 
 static void state(struct link *l, struct feed *in, uint64_t step)
@@ -337,14 +406,17 @@ static void speak(struct ends *x, struct feed *in)
 	uint64_t step = 1;
 	struct err e = { 0 };
 	unsigned first = feed_byte(in);
-	plan(x->here[COORDINATOR], in, first);
+	plan(x->here[COORDINATOR], in, first, in->n ? in->p[in->n - 1] : 0);
 	for (int k = 0; k < MESSAGES && in->n; k++) {
 		unsigned how = feed_byte(in);
-		struct link *l = x->here[how / 16 % 3];
+		struct link *l = x->here[how / 16 % LINKS];
 		const uint8_t *p;
 		size_t n;
 		step += how >> 7;
-		switch (how % 10) {
+		switch (how % 11) {
+		case 10:
+			sum(x, in, step);
+			break;
 		case 0:
 		case 1:
 			batch(x->here[COORDINATOR], in, step);
@@ -377,10 +449,7 @@ static void speak(struct ends *x, struct feed *in)
 			offer(x->here[COORDINATOR], in);
 			break;
 		case 8:
-			if (how / 10 == 11)
-				group_sum(x->here[BESIDE], in, step);
-			else
-				anything(l, in, step);
+			anything(l, in, step);
 			break;
 		default:
 			n = feed_bytes(in, feed_byte(in), &p);
