@@ -327,12 +327,10 @@ static enum sum_order order_of(const struct cost *c)
 	return c->o->order ? c->o->order : SUM_FAST;
 }
 
-/* Gradients of the stage that member i keeps beside those that it adds to. */
-static int held_gradients(const struct cost *c, const struct pipe *q, int stage, int i)
+/* Gradients of the stage that member i keeps beside those that it adds to, in the order exact. */
+static int held_gradients(const struct pipe *q, int stage, int i)
 {
 	int *place;
-	if (order_of(c) != SUM_EXACT)
-		return 0;
 	if (!is_played(q, stage))
 		return sum_held(NULL, q->microbatches, 0);
 	place = mem_array((size_t)q->microbatches, sizeof *place);
@@ -381,7 +379,8 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		return p->device[device].fixed_gib + 2 * p->layer_gib +
 		       m->state_share * (weights + state) +
 		       (m->microbatches > 0 ? work + 3 * edge : 0);
-	state += held_gradients(c, q, stage, i) * gradient_gib(c, q, stage, n);
+	if (order_of(c) == SUM_EXACT)
+		state += held_gradients(q, stage, i) * gradient_gib(c, q, stage, n);
 	if (g) {
 		state *= m->state_share;
 		if (!is_played(q, stage))

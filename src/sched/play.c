@@ -73,7 +73,8 @@ static bool all_computed(const struct player *pl, int who)
 /* A tied gradient is complete, and not yet part of the norm; a tied value is new. */
 static int check_tied(struct player *pl, int who, const struct instr *in, struct err *e)
 {
-	if (message_of(&pl->map, who, in) == NOTHING)
+	pl->worker[who].sends = message_of(&pl->map, who, in);
+	if (pl->worker[who].sends == NOTHING)
 		return player_refuse(pl, who, in, "no such message", e);
 	if (in->kind == INSTR_SEND_TIED_VALUE || in->kind == INSTR_RECV_TIED_VALUE)
 		return pl->worker[who].stepped ? 0 : player_refuse(pl, who, in, "before STEP", e);
@@ -115,7 +116,8 @@ static int duration(struct player *pl, int who, const struct instr *in, double *
 		return 0;
 	case INSTR_SEND_ACT:
 	case INSTR_SEND_GRAD:
-		if (message_of(&pl->map, who, in) == NOTHING)
+		pl->worker[who].sends = message_of(&pl->map, who, in);
+		if (pl->worker[who].sends == NOTHING)
 			return player_refuse(pl, who, in, "no such message", e);
 		if ((in->kind == INSTR_SEND_ACT
 			     ? pl->next_f

@@ -139,7 +139,7 @@ void play_link_end(struct player *pl, int route, double now)
 int play_link_transmit(struct player *pl, int who, const struct instr *in, struct err *e)
 {
 	double now = pl->worker[who].now, begin;
-	long id = message_of(&pl->map, who, in);
+	long id = pl->worker[who].sends;
 	int route;
 	struct route *r;
 

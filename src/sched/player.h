@@ -12,6 +12,7 @@ struct worker {
 	double now;     /* free from this time on */
 	double since;   /* blocked since this time (when `on` is set) */
 	long on;        /* message it is blocked on, or NOTHING */
+	long sends;     /* message of its SEND */
 	bool at_step;   /* blocked at STEP */
 	bool at_sum;    /* at REDUCE */
 	int sums;       /* chunks whose REDUCE has ended */
