@@ -90,7 +90,7 @@ static int make_header(const char *path, const struct st_spec **order, size_t n,
 		buf_addf(b, "%llu]}", (unsigned long long)at);
 	}
 	buf_addc(b, '}');
-	while (b->n % 8)
+	while (b->n % 8 && !b->failed)
 		buf_addc(b, ' ');
 	TRY(buf_ok(b, e));
 	for (int i = 0; i < 8; i++)
