@@ -144,6 +144,9 @@ works "~ in base_model, datasets and output_dir" "adapter in $HOME/out" \
 	train job.yaml adapter=lora 'base_model=~/models/small' \
 	'datasets=[{path: ~/data.jsonl, type: text}]' 'output_dir=~/out'
 works "~ in the file" "adapter in $HOME/out2" train '~/job.yaml' 'output_dir=~/out2' adapter=lora
+works "~ in arguments" "" info '~/models/small'
+grep -q "$HOME/models/small" "$tmp/out"
+check "and the text of the path is there"
 works "~ in options" "" generate '~/models/small' '--adapter=~/out' --prompt x --max-new-tokens 1
 works "~ in key_file" "" keygen '~/here'
 refuses "no other ~" "~other/models" generate '~other/models' --prompt x

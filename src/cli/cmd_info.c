@@ -266,10 +266,13 @@ int cmd_info(int argc, char **argv)
 	json_t *o = NULL;
 	int npos, status, rc = 0;
 	bool go = cli_args(&usage, argc, argv, &args, 1, 1, &npos, &a, &status);
+	/* the path may be in the arena */
+	if (go)
+		rc = describe(argv[1], args.tensors ? &list : NULL, &o, &e);
 	arena_release(&a);
 	if (!go)
 		return status;
-	if (describe(argv[1], args.tensors ? &list : NULL, &o, &e) < 0)
+	if (rc < 0)
 		return cli_fail(&e);
 	if (args.json) {
 		rc = print_json(o, &list, &e);

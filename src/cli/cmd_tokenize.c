@@ -191,9 +191,8 @@ int cmd_tokenize(int argc, char **argv)
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status;
-	bool go = cli_args(&usage, argc, argv, &args, 1, 1, &npos, &a, &status);
+	if (cli_args(&usage, argc, argv, &args, 1, 1, &npos, &a, &status))
+		status = run(&args, argv[1], &e) < 0 ? cli_fail(&e) : 0;
 	arena_release(&a);
-	if (!go)
-		return status;
-	return run(&args, argv[1], &e) < 0 ? cli_fail(&e) : 0;
+	return status;
 }
