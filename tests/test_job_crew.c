@@ -249,7 +249,7 @@ static void crews_that_cannot_be(void **state)
 	refused(p, "places");
 	p = plan_make(false);
 	p->crew.member[0].stage = 40;
-	refused(p, "stage 41");
+	refused(p, "stage 40");
 	p = plan_make(false);
 	p->crew.member[1].share = 0;
 	refused(p, "shares of stage 2 are all 0");
