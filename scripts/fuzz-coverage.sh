@@ -33,8 +33,8 @@ protocol (_write|:put_.*)$              src/proto/link_probe_wire.c
 measure  (_write|:put_.*)$              src/proto/measure_wire.c
 session  (find_stuck|check_patience)$    src/coord/session.c
 session  -                              src/coord/session_state.c
-worker   -                              src/worker/worker.c src/worker/exchange.c
-worker   -                              src/worker/orders.c src/worker/weights_in.c
+worker   -                              src/worker/worker.c src/engine/exchange.c
+worker   -                              src/engine/orders.c src/worker/weights_in.c
 gguf     -          src/file/gguf.c src/file/format_gguf.c src/file/gguf_config.c
 gguf     -          src/file/ggml_blocks.c
 safetensors -       src/file/safetensors.c src/base/json_each.c

@@ -32,10 +32,11 @@ RANK = {
     "report": 5,
     "job": 6,
     "proto": 7,
-    "worker": 8,
-    "coord": 9,
-    "train": 10,
-    "cli": 11,
+    "engine": 8,
+    "worker": 9,
+    "coord": 10,
+    "train": 11,
+    "cli": 12,
 }
 BANNED = {
     name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"
@@ -58,6 +59,8 @@ PRINT = {
 LONGEST = 800
 WIDEST = 100
 TOUR_LONGEST = 3000
+ROOMS = ("config", "job", "proto", "engine", "worker", "coord", "train")
+ROOM_LARGEST = 4000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 found = 0
@@ -316,6 +319,17 @@ def check_tour():
             complain(page, line, f"src/{m.group(1)} does not exist")
 
 
+def check_sizes():
+    """A folder of the training itself stays small enough to be read."""
+    for folder in ROOMS:
+        lines = sum(
+            sum(1 for _ in open(os.path.join("src", folder, f), encoding="utf-8"))
+            for f in os.listdir(os.path.join("src", folder))
+        )
+        if lines > ROOM_LARGEST:
+            complain(f"src/{folder}", 1, f"the folder has {lines} lines; at most {ROOM_LARGEST}")
+
+
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     for base, folders, files in os.walk("src"):
@@ -333,6 +347,7 @@ def main():
             check_ranks(path, text)
     check_circles(references(sys.argv[1]))
     check_tour()
+    check_sizes()
     for path in subprocess.run(["git", "ls-files"], capture_output=True, text=True).stdout.split():
         check_license(path)
         check_width(path)

@@ -24,7 +24,7 @@
 #include "job/job.h"
 #include "support/tiny.h"
 #include "train/round.h"
-#include "worker/beat.h"
+#include "engine/beat.h"
 #include "worker/serve.h"
 #include "worker/weights_in.h"
 #include "proto/weights_blob.h"

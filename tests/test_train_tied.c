@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "support/site.h"
-#include "worker/exchange.h"
+#include "engine/exchange.h"
 
 #include <pthread.h>
 #include <setjmp.h>

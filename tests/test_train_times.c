@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "coord/clocks.h"
 #include "train/flows.h"
-#include "worker/worker_times.h"
+#include "engine/worker_times.h"
 
 #include <math.h>
 #include <setjmp.h>

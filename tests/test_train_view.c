@@ -126,7 +126,7 @@ static void what_a_job_shows(void **state)
 	mem_free(text);
 	text = read_run(&s, "architecture.dot");
 	static const char *const wanted[] = {
-		"boxa",           "127.0.0.2", "a · cpu",       "boxb",
+		"boxa",          "127.0.0.2", "a · cpu",       "boxb",
 		"127.0.0.3",     "b · cpu",   "layers 0 to 2", "layers 3 to 5 + head",
 		"shared memory", "/s<br/>",   "ms a step",     "busy ",
 		"coordinator"

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "net/frame.h"
-#include "worker/exchange.h"
+#include "engine/exchange.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

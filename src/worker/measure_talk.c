@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "worker/measure_serve.h"
-#include "worker/orders.h"
+#include "engine/orders.h"
 
 static int say_profiled(void *ctx, const void *payload, size_t n, struct err *e)
 {

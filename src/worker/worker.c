@@ -8,14 +8,14 @@
 #include "base/mem.h"
 #include "runtime/generate.h"
 #include "runtime/runtime.h"
-#include "worker/exchange.h"
-#include "worker/group_sum.h"
+#include "engine/exchange.h"
+#include "engine/group_sum.h"
 #include "worker/measure_talk.h"
-#include "worker/orders.h"
-#include "worker/slots.h"
+#include "engine/orders.h"
+#include "engine/slots.h"
 #include "worker/worker_advice.h"
-#include "worker/worker_model.h"
-#include "worker/worker_times.h"
+#include "engine/worker_model.h"
+#include "engine/worker_times.h"
 
 #include <string.h>
 

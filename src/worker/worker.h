@@ -11,7 +11,7 @@
 #include "model/source.h"
 #include "net/net.h"
 #include "proto/protocol.h"
-#include "worker/exchange.h"
+#include "engine/exchange.h"
 #include "worker/worker_log.h"
 
 #include <signal.h>

@@ -4,7 +4,7 @@
 #define HS_WORKER_WORKER_ADVICE_H
 
 #include "dev/dev.h"
-#include "worker/orders.h"
+#include "engine/orders.h"
 
 struct err;
 

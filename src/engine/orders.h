@@ -3,12 +3,12 @@
  * that arrive while a round runs (BATCH, STEP, ABORT), kept until the round needs them.
  *
  * One thread uses it. */
-#ifndef HS_WORKER_ORDERS_H
-#define HS_WORKER_ORDERS_H
+#ifndef HS_ENGINE_ORDERS_H
+#define HS_ENGINE_ORDERS_H
 
 #include "net/net.h"
 #include "proto/protocol.h"
-#include "worker/beat.h"
+#include "engine/beat.h"
 
 #include <signal.h>
 

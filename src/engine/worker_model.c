@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker_model.c - see worker_model.h. */
-#include "worker/worker_model.h"
+#include "engine/worker_model.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grads.c - see grads.h. */
-#include "worker/grads.h"
+#include "engine/grads.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker_times.h - the times of a worker in a round, instruction by instruction, and its messages
  * to and from neighbours. */
-#ifndef HS_WORKER_WORKER_TIMES_H
-#define HS_WORKER_WORKER_TIMES_H
+#ifndef HS_ENGINE_WORKER_TIMES_H
+#define HS_ENGINE_WORKER_TIMES_H
 
 #include "sched/sched.h"
 #include "proto/protocol.h"

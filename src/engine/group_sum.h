@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group_sum.h - the gradients of a worker's chunks, summed over its microbatches (grads.h) and over
  * the members of its group (sched/reduce.h). One array for each chunk, and one for the head. */
-#ifndef HS_WORKER_GROUP_SUM_H
-#define HS_WORKER_GROUP_SUM_H
+#ifndef HS_ENGINE_GROUP_SUM_H
+#define HS_ENGINE_GROUP_SUM_H
 
 #include "sched/reduce.h"
-#include "worker/exchange.h"
-#include "worker/grads.h"
-#include "worker/worker_model.h"
+#include "engine/exchange.h"
+#include "engine/grads.h"
+#include "engine/worker_model.h"
 
 struct err;
 struct array_sum;

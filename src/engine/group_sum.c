@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group_sum.c - see group_sum.h. */
-#include "worker/group_sum.h"
+#include "engine/group_sum.h"
 
 #include "base/err.h"
 #include "base/mem.h"

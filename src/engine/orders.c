@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* orders.c - see orders.h. */
-#include "worker/orders.h"
+#include "engine/orders.h"
 
 #include "base/clock.h"
 #include "base/err.h"

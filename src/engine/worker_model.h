@@ -3,12 +3,12 @@
  * it, its gradient norm, the optimizer step, and its parameters to the coordinator and back, part
  * by part and by name (STATE). A replica (param.h) has no optimizer state: of STATE it takes the
  * value, and it sends nothing. */
-#ifndef HS_WORKER_WORKER_MODEL_H
-#define HS_WORKER_WORKER_MODEL_H
+#ifndef HS_ENGINE_WORKER_MODEL_H
+#define HS_ENGINE_WORKER_MODEL_H
 
 #include "model/stage.h"
 #include "optim/optim.h"
-#include "worker/orders.h"
+#include "engine/orders.h"
 
 struct err;
 

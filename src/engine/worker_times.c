@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker_times.c - see worker_times.h. */
-#include "worker/worker_times.h"
+#include "engine/worker_times.h"
 
 #include "base/clock.h"
 

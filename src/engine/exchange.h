@@ -10,14 +10,14 @@
  * worker whose link is full keeps receiving messages while it waits to send: so workers in a ring
  * cannot wait for each other, whatever the size of messages and of the links' windows. One thread
  * uses it; once warm it allocates nothing. */
-#ifndef HS_WORKER_EXCHANGE_H
-#define HS_WORKER_EXCHANGE_H
+#ifndef HS_ENGINE_EXCHANGE_H
+#define HS_ENGINE_EXCHANGE_H
 
 #include "model/stage.h"
 #include "sched/reduce.h"
 #include "sched/sched.h"
-#include "worker/orders.h"
-#include "worker/worker_times.h"
+#include "engine/orders.h"
+#include "engine/worker_times.h"
 
 struct err;
 

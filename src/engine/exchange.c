@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.c - see exchange.h: messages of the neighbours, and tensors between device and wire. */
-#include "worker/exchange.h"
+#include "engine/exchange.h"
 
 #include "base/clock.h"
 #include "base/err.h"

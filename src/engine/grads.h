@@ -10,8 +10,8 @@
  * the order `exact` each pass makes its gradient from zero, which then becomes a node of the tree;
  * two nodes that belong together are added at once, so that about log2(microbatches) nodes are
  * kept, on the device. */
-#ifndef HS_WORKER_GRADS_H
-#define HS_WORKER_GRADS_H
+#ifndef HS_ENGINE_GRADS_H
+#define HS_ENGINE_GRADS_H
 
 #include "model/stage.h"
 #include "sched/sum.h"
