@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_net_attack.c - attacks on a listening net: what strangers and hostile peers can take of it.
+/* test_net_attack.c - attacks on a listening net: how much memory and time strangers and hostile
+ * peers can cost it.
  *
  * The victim is a process of its own that echoes what its first link says; it is attacked with raw
  * sockets, its memory is read from /proc, and the link has to answer all the while. */
@@ -31,7 +32,7 @@
 #include "net/tls_head.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const bool counts_memory = false; /* the sanitizers' own is in it */
+static const bool counts_memory = false; /* the sanitizer's own memory would be counted */
 #else
 static const bool counts_memory = true;
 #endif
@@ -172,8 +173,8 @@ static int open_ones(const int *fd, int n)
 	return count;
 }
 
-/* All that goes into the connection, until nothing more does for a while or it is closed; how much
- * that was. */
+/* Writes to the connection until it takes nothing more for a while or is closed; returns the bytes
+ * written. */
 static size_t pour(int fd, const void *bytes, size_t n, size_t most)
 {
 	size_t all = 0;
@@ -311,7 +312,7 @@ static void count_refusals(void *ctx, enum log_level level, const char *line)
 	sscanf(line, "%d more connections were refused", &left_out);
 }
 
-/* The log of one who is refused again and again: some lines, then how many there were. */
+/* The log about a peer that is refused again and again: some lines, then the count of the rest. */
 static void refusals_are_counted(void **state)
 {
 	(void)state;
@@ -337,7 +338,8 @@ static void refusals_are_counted(void **state)
 
 /* ---- a hostile peer ------------------------------------------------------------------------- */
 
-/* A listener here, a link to it that is only a socket. `window`: what the socket announces. */
+/* A listener and an accepted link; this test plays the peer over a plain socket. `window`: what the
+ * peer announces. */
 static int hostile(struct net **n_p, struct link **l_p, uint64_t window)
 {
 	const struct net_options o = { .window = WINDOW, .max_message = 4 << 20 };

@@ -93,7 +93,7 @@ static void ping(int a, int b, int64_t took[PINGS])
 	}
 }
 
-/* Answers what is short, and takes what is long. */
+/* Answers short messages, and only takes long ones. */
 static void other_process(int at_fd)
 {
 	struct net *n;

@@ -195,7 +195,7 @@ static void every_truncation(void **state)
 	assert_int_equal(frame_parse(out, n + 1, &g, &e), ERR_PROTOCOL);
 }
 
-/* Fields that lie but come with a right checksum: what a hostile peer sends. */
+/* Wrong fields with a right checksum: what a hostile peer sends. */
 static void lies_with_a_right_checksum(void **state)
 {
 	(void)state;

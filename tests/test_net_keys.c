@@ -78,7 +78,7 @@ static void save_and_load(void **state)
 	assert_int_equal(key_pair_save(&other, path, &e), ERR_USAGE);
 	assert_int_equal(access(path, F_OK), -1);
 	unlink(beside);
-	/* Not through a link that somebody laid there. */
+	/* A symbolic link at the path is not followed. */
 	assert_int_equal(symlink("/tmp/hs-keys-nowhere", path), 0);
 	assert_true(key_pair_save(&other, path, &e) < 0);
 	unlink(path);
@@ -212,7 +212,7 @@ static void parse(void **state)
 	assert_false(key_equal(out, ""));
 	assert_int_equal(key_parse("abc", "x.yaml:3", out, &e), ERR_USAGE);
 	assert_non_null(strstr(e.msg, "x.yaml:3"));
-	/* what stood in configurations before */
+	/* a key of the older format */
 	assert_int_equal(key_parse("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID", "x.yaml:3", out, &e),
 			 ERR_USAGE);
 	assert_non_null(strstr(e.msg, "heteroshard keygen"));

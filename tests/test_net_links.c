@@ -58,7 +58,7 @@ static void open_ends(struct ends *x, const struct way *w, struct net_options o)
 	OK(net_open(w->transport, &o, &x->b, &err));
 	if (w->keys)
 		OK(net_allow(x->a, x->kb.pub, &err));
-	/* A word of its own for each, so that one failed test does not fail the others. */
+	/* An address of its own for each test, so that one failed test does not fail the others. */
 	static int number;
 	char word[16];
 	snprintf(word, sizeof word, "a%d", number++);

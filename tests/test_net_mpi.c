@@ -155,8 +155,8 @@ static void ending(struct link *to[3])
 	int left = (rank + 1) % size, right = (rank + 2) % size;
 	int64_t began = clock_now();
 	MUST(net_accept(net, net_in(0.02), &l, &err) == 0 && clock_now() - began >= 20000000);
-	/* Tell both that this rank is through with the line above, so that nobody's frame comes too
-	 * early for another's. */
+	/* Tell both other ranks that this one is done with the line above, so that no frame comes
+	 * before its receiver expects it. */
 	for (int r = 0; r < size; r++)
 		if (r != rank)
 			say(to[r]);

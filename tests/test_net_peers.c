@@ -46,8 +46,8 @@ struct child {
 	char at[NET_ADDRESS];
 };
 
-/* A process that listens, takes one connection, sends `greetings` messages and then sits there
- * without ever receiving. */
+/* A process that listens, takes one connection, sends `greetings` messages and then never
+ * receives. */
 static void child_start(struct child *c, const char *row, const struct key_pair *key,
 			const char *allow, int greetings)
 {
@@ -105,7 +105,7 @@ static double lose(const char *row, int signal, bool keys, bool busy, double tim
 		assert_int_equal(link_recv(l, SOON, &m, &err), 1);
 		net_msg_release(&m);
 	}
-	if (!busy) /* longer than the time-out: a living peer that says nothing of itself stays */
+	if (!busy) /* longer than the time-out: a living peer that sends no message is kept */
 		assert_int_equal(link_recv(l, net_in(timeout * 1.5), &m, &err), 0);
 	if (busy && signal == SIGKILL)
 		for (int i = 0; i < 40; i++)
@@ -315,7 +315,7 @@ static void one_from_an_address(const char *row)
 	snprintf(from, sizeof from, "192.0.2.1;%s", at);
 	assert_int_equal(net_connect(m, from, NULL, net_in(0.5), &l, &err), ERR_NET);
 	snprintf(from, sizeof from, "127.0.0.5;192.0.2.1:5000");
-	/* where it goes decides whether it needs a key */
+	/* the destination decides whether a key is needed */
 	assert_int_equal(net_dial(m, from, NULL, SOON, &l, &err), ERR_USAGE);
 	net_close(m, 1);
 	net_close(n, 1);

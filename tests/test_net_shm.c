@@ -73,7 +73,7 @@ static int open_files(void)
 	return n;
 }
 
-/* Where processes meet from now on; the folder in it is made by who listens first. */
+/* Sets the rendezvous folder; the first listener makes the folder in it. */
 static const char *meet_in(const char *name)
 {
 	const char *dir = scratch("%s", name);
@@ -550,7 +550,7 @@ static void each_way(void **state)
 	at[0] = 0;
 	n = near_net(0, false, at);
 	assert_int_equal(child_run(&k[4], at), 22);
-	/* Who takes its place on this machine without its key gets nothing. */
+	/* A process that listens in its place without its key gets no link. */
 	struct net *false_one;
 	const struct net_options o = { .key = &key[2] };
 	OK(net_open("shm", &o, &false_one, &err));
@@ -561,7 +561,7 @@ static void each_way(void **state)
 	net_close(n, 1);
 }
 
-/* Passes on what two others say, and would read along. */
+/* A man in the middle: relays the bytes of two others, and could read them. */
 static void relays(const char *from)
 {
 	char name[MEET_PATH], buf[4096];
@@ -686,8 +686,8 @@ static void killed_at_any_moment(void **state)
 	assert_int_equal(names(dir, last), 0);
 }
 
-/* A process that is being started has every descriptor for a moment: links that end meanwhile are
- * not looked at again. */
+/* A process that is being started has every descriptor for a moment: epoll must not report links
+ * that were closed meanwhile. */
 static void a_process_is_started_meanwhile(void **state)
 {
 	(void)state;

@@ -88,7 +88,7 @@ static void test_bad_profiles(void **state)
 	refused("{\"version\"", "[{\"version\"", "not valid JSON");
 }
 
-/* What lies behind a link comes back as it was, and absurd figures do not come in. */
+/* The ways between devices are read back as they were written; absurd figures are refused. */
 static void test_ways(void **state)
 {
 	(void)state;

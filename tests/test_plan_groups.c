@@ -154,7 +154,7 @@ static void test_memory(void **state)
 	plan_release(&plan);
 	o.order = SUM_EXACT;
 	read_plan(&p, &o, UNEQUAL, &plan);
-	/* a a b a a a b a: (0 1), 3, (4 5), 7; 2, 6 */
+	/* dealt a a b a a a b a: a holds the sums (0 1), 3, (4 5), 7; b holds 2, 6 */
 	close_to(plan.stage[0].member[0].memory_gib - fast[0], 4 * gradient);
 	close_to(plan.stage[0].member[1].memory_gib - fast[1], 2 * gradient);
 	plan_release(&plan);

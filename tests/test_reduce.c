@@ -61,7 +61,7 @@ struct sums {
 enum { NUMBERS = 300007 /* of a sum at most */ };
 static float *gradients; /* [PASSES][NUMBERS] */
 
-/* Numbers of unlike size, so that the order of a sum shows. */
+/* Numbers of very different size, so that another order gives another sum. */
 static int gradients_make(void **state)
 {
 	const struct rng_key key = { { 3, 5 } };

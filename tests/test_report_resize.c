@@ -31,7 +31,7 @@ struct terminal {
 	int length[LINES];
 	int n, at, offset; /* lines; the cursor's line and place in it */
 	int columns, rows;
-	bool cuts, wraps; /* lines when the width changes; text at the last column */
+	bool cuts, wraps; /* cuts: lines, when the width changes; wraps: text, at the last column */
 	int master, slave;
 	size_t sent, read;
 };

@@ -89,7 +89,7 @@ static void hashes_of_what_has_not_changed(void **state)
 	folder_make();
 	write_file(model, "one", 3);
 	learn("a", 1);
-	assert_false(known("a", hash)); /* too fresh to be told from what comes next */
+	assert_false(known("a", hash)); /* so new that its time may not show the next change */
 	aged(model, 0, 1000);
 	learn("a", 1);
 	learn("b", 2);
@@ -114,7 +114,7 @@ static void hashes_of_what_has_not_changed(void **state)
 	unlink(model);
 	assert_false(known("a", hash));
 
-	/* what is broken is not believed, what is whole is; nor is there more than fits */
+	/* an entry that is damaged or cut short is ignored, and can be learned again */
 	write_file(model, "x", 1);
 	aged(model, 0, 1000);
 	learn("d", 4);

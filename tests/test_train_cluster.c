@@ -75,8 +75,8 @@ static bool file_says(const struct site *s, const char *name, const char *file, 
 	return found;
 }
 
-/* Measured, planned, trained, compared; the plan can be given back, turned round; whom it does not
- * need goes home with status 0. */
+/* Measured, planned, trained, compared; a plan with the workers in the other order is obeyed; a
+ * worker that the plan does not need ends with status 0. */
 static void plans_by_itself(void **state)
 {
 	(void)state;

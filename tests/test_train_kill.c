@@ -105,7 +105,7 @@ struct tally {
 	int64_t worst;
 };
 
-/* Who holds what; the last ones have groups. */
+/* Which worker has which stage; the last splits have groups. */
 static const struct split {
 	const char *plan, *place; /* the workers in the order of their rows */
 } split[] = {
@@ -370,7 +370,7 @@ static struct process in_box(const struct site *s, int box, const char *more)
 	return p;
 }
 
-/* Nothing comes any more, not even the news that nothing will. */
+/* After a cable is pulled no packet arrives, so no close or reset of a connection either. */
 static void a_pulled_cable(void **state)
 {
 	(void)state;

@@ -159,7 +159,7 @@ static const char *path_in(const char *dir, const char *name)
 	return path;
 }
 
-/* The one kept pair, as if its way had been found closed so many minutes ago. */
+/* Rewrites the one cached pair as if its way had been found closed `ago` minutes ago. */
 static void close_way(const struct place *p, const struct link_row *r, int64_t ago)
 {
 	char dir[300];

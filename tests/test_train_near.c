@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_near.c - a job over processes of one machine: without keys in the configuration the
  * workers get keys of their own, which stand in no argument and no environment; links go through
- * shared memory; who takes a port before a worker is said; a worker started by hand is used. */
+ * shared memory; a program that took a worker's port is reported; a worker started by hand is
+ * used. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"

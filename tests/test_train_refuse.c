@@ -347,7 +347,7 @@ static void orders_of_others(void **state)
 	}
 	net_close(n, 1);
 
-	/* its word that the job is over is nobody's business either, the coordinator's is */
+	/* its ABORT does not end the job either: only the coordinator's does */
 	n = peer(B);
 	l = dial(n, &s, A);
 	OK(link_send_frame(l,

@@ -182,7 +182,7 @@ static void there_and_back_over_small_windows(void **state)
 		fail_msg("the end: %s", ((struct err *)failed)->msg);
 	holds(front.param.grad, both_sums);
 	holds(end.param.value, new_value);
-	/* what went one way came the other */
+	/* what one side sent the other received */
 	assert_int_equal(front.times.m.flow[FLOW_FROM_PREV].messages, 2);
 	assert_int_equal(end.times.m.flow[FLOW_TO_NEXT].bytes,
 			 front.times.m.flow[FLOW_FROM_PREV].bytes);

@@ -160,7 +160,7 @@ static void clocks(void **state)
 	clock_pair_add(&c, late, late + 500000 + off + 40000000, late + 500000 + off + 40000000,
 		       late + 1000000);
 	assert_true(c.offset != before && llabs(c.offset + off + 40000000) <= 500000);
-	clock_pair_same(&c); /* whoever says so is not believed against what was measured */
+	clock_pair_same(&c); /* a claim of one common clock does not replace a measured offset */
 	assert_true(!c.same && c.offset);
 	c = (struct clock_pair){ .known = false };
 	clock_pair_add(&c, 1000, 1700, 1700, 2000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_worker_guests.c - connections that reach a worker before its coordinator, beside it and
  * instead of it: a machine on the list (or, without keys, anybody on this machine) opens many and
- * says nothing, or the wrong thing, and the coordinator is welcome all the same. */
+ * says nothing, or the wrong thing, and the coordinator is still let in. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_worker_plan.c - PLANs whose groups are none: a worker that gets one says in one line what is
+/* test_worker_plan.c - PLANs with invalid groups: a worker that gets one says in one line what is
  * wrong with it, and ends. */
 #include <pthread.h>
 #include <setjmp.h>

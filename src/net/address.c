@@ -56,7 +56,7 @@ int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], 
 			       "address '%s': %s; name the machine by its IP address, or add it to "
 			       "/etc/hosts",
 			       text, gai_strerror(rc));
-	/* IPv4 where there is both: what people's home networks and firewalls are set up for. */
+	/* IPv4 where there is both: home networks and firewalls are mostly set up for it. */
 	const struct addrinfo *best = list;
 	for (const struct addrinfo *a = list; a; a = a->ai_next)
 		if (a->ai_family == AF_INET) {

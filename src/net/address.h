@@ -14,9 +14,11 @@ int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], 
 		    struct err *e);
 
 struct sockaddr_storage;
-/* What address_resolve made, for the kernel; its length. "*" is every address of both families. */
+/* Turns an address from address_resolve into a socket address; returns its length. "*" means every
+ * IPv4 and IPv6 address. */
 unsigned address_socket(const char *number, struct sockaddr_storage *a_p);
-/* The way back: "1.2.3.4:5"; IPv4 in IPv6 becomes IPv4. `port`: with it. */
+/* The text of a socket address: "1.2.3.4:5". IPv4 mapped into IPv6 becomes IPv4. `port`: with the
+ * port. */
 void address_text(const struct sockaddr_storage *a, bool port, char out[NET_ADDRESS]);
 
 bool address_is_number(const char *host); /* "10.0.0.2", "fd00::2" */

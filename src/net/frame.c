@@ -48,7 +48,8 @@ static uint64_t get(const unsigned char *p, int bytes)
 	return v;
 }
 
-/* What both directions ask of a frame, `code` being the error class of the side that made it. */
+/* The checks that encoding and parsing share. `code`: the error class, which says whose fault it
+ * is. */
 static int check(const struct frame *f, const struct kind_row *k, int code, struct err *e)
 {
 	if ((unsigned)f->dtype >= DT_COUNT)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frame.h - the unit of everything said over a link: a fixed header of 96 bytes and a payload.
+/* frame.h - a frame, the form of every message over a link: a fixed header of 96 bytes and a
+ * payload.
  *
- * Pure: takes and fills the caller's memory, knows no socket. All numbers little-endian. Layout
- * (offset, bytes):
+ * Works on the caller's memory only, uses no socket. All numbers little-endian. Layout (offset,
+ * bytes):
  *
  *      0  4  magic "HSF1"                 32  8  epoch
  *      4  2  protocol version             40  4  from, a member number
@@ -16,16 +17,16 @@
  *     30  1  ndim
  *     31  1  zero
  *
- * Who says it to whom, and when: `epoch` counts the changes of the job's members (a term of the
+ * Sender, receiver and epoch: `epoch` counts the changes of the job's members (a term of the
  * coordinator, then a number within it, compared as one number); members are numbered from 1, the
- * coordinator has a number of its own, and 0 is who has none yet. Until the members of a job can
- * change, the epoch is 0 and worker i of the plan is member i + 1. Whether a number fits the link
- * is for the reader of the frame to check: this file only carries it.
+ * coordinator has a number of its own, and 0 means that there is no number yet. Until the members
+ * of a job can change, the epoch is 0 and worker i of the plan is member i + 1. Whether a number
+ * fits the link is for the reader of the frame to check: this file only carries it.
  *
  * Parsing checks every field against hard limits (known kind and dtype, the kind's form and size in
  * frame.def, shape x dtype equal to the payload, unused fields zero, exactly the bytes announced)
- * before anything believes it, and allocates nothing. A frame that fails closes the link:
- * ERR_PROTOCOL with a message that names the field and its value. */
+ * before any field is used, and allocates nothing. A frame that fails closes the link: ERR_PROTOCOL
+ * with a message that names the field and its value. */
 #ifndef HS_NET_FRAME_H
 #define HS_NET_FRAME_H
 

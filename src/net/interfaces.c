@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* IFF_LOWER_UP of linux/if.h, which cannot stand beside net/if.h. IFF_RUNNING comes up to a second
- * late. */
+/* IFF_LOWER_UP of linux/if.h, which cannot be included together with net/if.h. IFF_RUNNING
+ * can follow a second later. */
 #define CARRIER 0x10000u
 
 static bool usable(const struct ifaddrs *i)

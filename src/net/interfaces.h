@@ -16,9 +16,9 @@ struct interface {
  * link-local ones (those need a zone): at most `most`. */
 int interfaces_list(struct interface *v, int most);
 
-/* The same for two processes exactly when they share a kernel and its network, so that a loopback
- * address of one is one of the other: a host name cannot tell (containers, network namespaces,
- * machines nobody named). */
+/* Two processes get the same name exactly when they share a kernel and a network namespace, so that
+ * one reaches the other over loopback. A host name cannot tell that (containers, network
+ * namespaces, machines without a name). */
 void machine_name(char out[MACHINE_TEXT]);
 /* Whether two of them run on one kernel: they share clock, processors and memory, whatever their
  * networks are. */

@@ -104,7 +104,7 @@ void key_public_text(const uint8_t pub[KEY_BYTES], char out[KEY_TEXT])
 	to_text(PUBLIC, pub, out);
 }
 
-/* Cuts what surrounds a key; NULL when what is left is too long for any. */
+/* Removes the spaces around a key; NULL when the rest is too long for a key. */
 static const char *trimmed(const char *text, char out[KEY_TEXT])
 {
 	while (isspace((unsigned char)*text))
@@ -119,7 +119,7 @@ static const char *trimmed(const char *text, char out[KEY_TEXT])
 	return out;
 }
 
-/* What is wrong with a text that is no key, for people. `word`: the kind that was wanted. */
+/* The error message for a text that is not a key. `word`: the kind of key that was expected. */
 static int no_key(const char *text, const char *word, const char *wrong, const char *where,
 		  struct err *e)
 {

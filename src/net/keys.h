@@ -3,8 +3,8 @@
  *
  * A public key is "hs1-" and 56 characters, a private one "hs1-secret-" and 56: base32 (RFC 4648,
  * small letters) of the 32 bytes and of 3 bytes of check, the first ones of SHA-256 over the word
- * in front and the 32 bytes. A key that was mistyped, cut or put in the place of the other kind is
- * told apart from a wrong one.
+ * in front and the 32 bytes. So a key that was mistyped or cut short, or is of the other kind, is
+ * noticed.
  *
  * The private key lies in a file of one line, mode 0600, created with O_EXCL so that an existing
  * key is never overwritten; the public key beside it in FILE.pub. A private key file that group or
@@ -43,8 +43,8 @@ void key_pair_wipe(struct key_pair *k);
 int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e);
 bool key_equal(const char *a, const char *b); /* of public keys, in constant time */
 
-/* What a machine says about itself, so that others can pass it on: its signature (Ed25519) of a
- * subject and a text, as hexadecimal digits. */
+/* A machine's signature (Ed25519) of a subject and a text, as hexadecimal digits. Others can pass
+ * the text on, and whoever gets it can check who signed it. */
 #define KEY_PROOF 129
 int key_prove(const struct key_pair *k, const char *subject, const char *text,
 	      char proof_p[KEY_PROOF], struct err *e);

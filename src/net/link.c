@@ -59,8 +59,8 @@ static void done_with(struct net_node *list)
 	}
 }
 
-/* Takes it off the lists of its net; what it still holds comes back to be released without the
- * lock. */
+/* Takes the link off the lists of its net. Returns the messages that it still holds: the caller
+ * releases them without the lock. */
 static struct net_node *unlink_locked(struct link *l)
 {
 	struct net *n = l->net;
@@ -468,7 +468,8 @@ int link_recv(struct link *l, int64_t deadline, struct net_msg *m_p, struct err 
 }
 
 /* A frame in memory that the peer can change while it is read. Its header is copied before it is
- * looked at; so is the whole of it, unless it carries numbers only: those name nothing here. */
+ * looked at; so is the whole frame, unless its payload is only numbers, which are never used as
+ * sizes or positions. */
 static int parse_shared(struct link *l, struct net_msg *m, struct frame *f_p, struct err *e)
 {
 	struct net_node *node = m->handle;

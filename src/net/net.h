@@ -12,7 +12,7 @@
  * receive, poll), and ERR_NET where the caller needed it (wait_up, send).
  *
  * A link that is lost stays lost: it delivers what had arrived, then every call returns ERR_NET
- * with the reason (link_why). There is no silent reconnecting; who wants the peer back connects
+ * with the reason (link_why). There is no silent reconnecting; to reach the peer again, connect
  * again. A connection closed by the other side or its kernel is noticed at once; a peer that says
  * nothing for `peer_timeout` is lost (heartbeats are the transport's, they go on while both sides
  * compute).
@@ -51,7 +51,7 @@ struct net_knobs {
 	int64_t delay; /* ns each message takes on top */
 	double rate;   /* bytes per second; 0: no limit */
 	double loss;   /* chance that a message vanishes, [0, 1] */
-	uint64_t seed; /* of the losses */
+	uint64_t seed; /* of the random losses */
 	/* the link breaks instead of carrying message number cut_after (from 1); 0: never */
 	uint64_t cut_after;
 };
@@ -105,8 +105,8 @@ int net_accept(struct net *n, int64_t deadline, struct link **link_p, struct err
  * or net_poll() tell how it went. */
 int net_dial(struct net *n, const char *address, const char *peer_key, int64_t deadline,
 	     struct link **link_p, struct err *e);
-/* dial and wait. Needs no thread of the peer's program to take part beyond its having called
- * net_listen: no order of connecting and accepting between processes can deadlock. */
+/* dial and wait. The peer must have called net_listen; it does not have to be in net_accept. So no
+ * order of connecting and accepting between processes can deadlock. */
 int net_connect(struct net *n, const char *address, const char *peer_key, int64_t deadline,
 		struct link **link_p, struct err *e);
 

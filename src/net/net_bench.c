@@ -467,7 +467,7 @@ int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
 			rc = err_sys(e, errnum, "bench: cannot start a thread");
 			break;
 		}
-		/* The same address: it is made from the place. */
+		/* serve_thread makes the same address, from the same place. */
 		rc = measure_kind(&serve, kind, sizes, n, seconds, data, rows_p + *count_p, e);
 		pthread_join(t, NULL);
 		*count_p += rc < 0 ? 0 : n;

@@ -20,7 +20,7 @@ struct loop_pair {
 	struct loop_end {
 		struct loop_pair *pair;
 		struct link *link;  /* NULL once this side has left */
-		int64_t busy_until; /* of the wire from this end */
+		int64_t busy_until; /* when the bytes sent from this end have passed */
 		uint64_t sent;
 	} end[2];                            /* 0 dialled, 1 accepted */
 	struct net_node *early, **early_end; /* sent before anybody listened */

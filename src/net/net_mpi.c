@@ -35,7 +35,7 @@ struct ctl {
 
 enum mstate {
 	M_DIALING,
-	M_WAITING /* heard a hello, nobody listens yet */,
+	M_WAITING /* a HELLO has come, nobody listens yet */,
 	M_UP,
 	M_LEAVING,
 	M_GONE

@@ -78,7 +78,7 @@ struct link {
 	const struct net_transport *net_t; /* the net may be gone when the last reference goes */
 	void *priv;                        /* the transport's */
 	int refs;                          /* the user's, and those of the transport */
-	bool trusted;                      /* as below; set before it is up */
+	bool trusted;                      /* as in struct net_transport; set before it is up */
 	const char *way;                   /* link_way(); set before it is up */
 	char peer[KEY_TEXT];
 	char address[NET_ADDRESS];

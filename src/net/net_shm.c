@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net_shm.c - links through shared memory, between processes of one machine and one user: what
- * users' calls come to.
+/* net_shm.c - links through shared memory, between processes of one machine and one user: the
+ * functions behind the calls of net.h.
  *
- * Addresses are those of TCP, but they only name where to meet (shm_meet.h): no port is opened.
- * What is said is as over TCP (tls_head.h), by the same thread (tls_hub.c), without encryption;
- * larger messages lie in memory that both ends see (shm_memory.h).
+ * Addresses are those of TCP, but they only name the rendezvous (shm_meet.h): no port is opened.
+ * The protocol is that of links over TCP (tls_head.h), run by the same thread (tls_hub.c), without
+ * encryption; larger messages lie in memory that both ends map (shm_memory.h).
  *
  * Without keys the peer's user is checked; with them both prove their keys too (shm_proof.h). */
 #include <sodium.h>

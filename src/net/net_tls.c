@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net_tls.c - links over TCP with TLS 1.3: what users' calls come to. The thread that does it is in
- * tls_hub.c, a connection in tls_conn.c, the encryption in tls_crypt.c, what is said in tls_head.h.
+/* net_tls.c - links over TCP with TLS 1.3: the functions behind the calls of net.h. The thread is
+ * in tls_hub.c, a connection in tls_conn.c, the encryption in tls_crypt.c, the protocol in
+ * tls_head.h.
  *
- * With the option `near` it listens and dials where processes of this machine and user meet too
- * (shm_meet.h), and such links go through shared memory.
+ * With the option `near` it also listens and dials at the rendezvous of this machine and user
+ * (shm_meet.h); links made there go through shared memory.
  *
  * With a key links are always encrypted and both sides prove their keys. Without a key they are
  * plain, and only loopback addresses are bound or dialled, unless the options say `insecure`. */
@@ -111,7 +112,7 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 		return err_sys(e, errno, "%s: cannot listen", address);
 	}
 	address_text(&a, true, bound_p);
-	/* Who dials looks here first, so this is ready first. */
+	/* A dialler tries this rendezvous first, so it must be ready before the TCP port. */
 	struct err why = { 0 };
 	char path[MEET_PATH] = "", host[NET_ADDRESS], meet[NET_ADDRESS];
 	unsigned port;

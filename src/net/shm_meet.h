@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shm_meet.h - where processes of one user on one machine meet: a Unix socket for each address that
- * is listened at, in a folder that is the user's alone.
+/* shm_meet.h - the rendezvous of processes of one user on one machine: a Unix socket for each
+ * address that is listened at, in a folder that is the user's alone.
  *
  * The folder is $XDG_RUNTIME_DIR/heteroshard, without that variable /run/user/UID/heteroshard, and
  * where that does not exist /tmp/heteroshard-UID. It is made with mode 0700 and refused when it
  * belongs to another user or lets others in. A socket's name follows from the address and from the
  * network that the process sees, so that equal addresses of two network namespaces are two places.
- * Both ends check that the other one belongs to their user (SO_PEERCRED). Who is killed leaves a
- * name without a listener; the next listener removes it. */
+ * Both ends check that the other one belongs to their user (SO_PEERCRED). A process that is killed
+ * leaves a name without a listener; the next listener removes it. */
 #ifndef HS_NET_SHM_MEET_H
 #define HS_NET_SHM_MEET_H
 
@@ -27,9 +27,9 @@ int meet_listen(const char *number, int *fd_p, char path_p[MEET_PATH], struct er
 /* Closes it and removes its name. fd -1 is allowed. */
 void meet_leave(int fd, const char *path);
 
-/* A socket that is connected to who listens for `number`, or at every address with its port. 1;
- * 0: nobody is there, or not yet; ERR_IO: the folder cannot be used; ERR_NET: who listens there is
- * another user. */
+/* Connects to the process that listens for `number`, or at every address with the same port. 1:
+ * connected; 0: nobody listens there, or not yet; ERR_IO: the folder cannot be used; ERR_NET: the
+ * listener belongs to another user. */
 int meet_connect(const char *number, int *fd_p, struct err *e);
 
 /* The process at the other end of a socket; false: it is not of this user. */

@@ -99,8 +99,8 @@ void shm_out_free(struct shm_out *s)
 	unref(s);
 }
 
-/* What the receiver is done with becomes unused. Mostly it takes messages in their order, so the
- * first one that is not released ends the search; `all` looks further. */
+/* Marks the buffers that the receiver has released as unused. Mostly it releases messages in their
+ * order, so the search ends at the first one that it still holds; with `all` it goes on. */
 static void collect(struct shm_out *s, bool all)
 {
 	for (struct shm_buffer **p = &s->sent; *p;) {
@@ -228,7 +228,7 @@ void *shm_out_buffer(struct shm_out *s, size_t n)
 	return b ? bytes_of(b) : NULL;
 }
 
-/* A user does not send it after all, or the link was lost. */
+/* Takes back a buffer that a user does not send after all, or whose link was lost. */
 static void back(struct net_buffer_head *h)
 {
 	struct shm_buffer *b = h->owner;
@@ -323,7 +323,7 @@ static void empty(struct place *at)
 	at->p = NULL;
 }
 
-/* Unlocks; what nobody needs any more goes. */
+/* Unlocks; frees what nobody needs any more. */
 static void leave(struct shm_in *s)
 {
 	bool last = s->ended && !s->held;

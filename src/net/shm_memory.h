@@ -6,9 +6,9 @@
  * makes it, fills it, and gives its descriptor to the other side once; both map it and close the
  * descriptor, so nothing has a name and nothing outlives the two. The last 64 bytes hold a word
  * that is 1 while the message is the receiver's; it sets it to 0 when its user is done, and the
- * sender, who asks now and then, uses the buffer again. That word is all that the sender ever reads
- * of what the receiver can write, and a false one only spoils messages to that receiver. The
- * receiver reads nothing there but the user's bytes.
+ * sender, who asks now and then, uses the buffer again. The sender reads nothing else that the
+ * receiver can write, and a false word only spoils messages to that receiver. The receiver reads
+ * nothing there but the user's bytes.
  *
  * The receiver decides how much memory a peer can make it map: SHM_BUFFERS buffers, and as many
  * bytes as its window and one largest message. What does not fit goes through the socket. */
@@ -25,8 +25,8 @@ struct shm_buffer;
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* At most so many bytes of it; above `keep` bytes, buffers that are not used are given up first.
- * NULL: memory is out. */
+/* `most`: bytes of shared memory at most. Above `keep` bytes, buffers that are not used are given
+ * up first. NULL: memory is out. */
 struct shm_out *shm_out_new(uint64_t most, uint64_t keep);
 /* The link is over. What users hold stays valid until they release it. */
 void shm_out_end(struct shm_out *s);

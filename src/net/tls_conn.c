@@ -37,7 +37,7 @@ struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct log_limit *l
 	c->out_end = &c->out;
 	c->fresh_end = &c->fresh;
 	c->stage_fd = -1;
-	/* what is done for one connection may end in looking at it again */
+	/* work on a connection can lead back to the same connection */
 	pthread_mutexattr_t a;
 	pthread_mutexattr_init(&a);
 	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
@@ -59,7 +59,8 @@ void conn_reset(struct conn *c)
 {
 	crypt_free(c->crypt);
 	c->crypt = NULL;
-	/* A process that is being started has the socket too, so closing it is not enough. */
+	/* A child process that is just being started has the socket too, so closing it is not
+	 * enough. */
 	if (c->watched)
 		epoll_ctl(c->watcher, EPOLL_CTL_DEL, c->io.fd, NULL);
 	c->watched = 0;
@@ -129,8 +130,8 @@ static void wrong(struct conn *c, const char *what)
 
 static bool is_up(const struct conn *c) { return c->state == CONN_UP || c->state == CONN_LEAVING; }
 
-/* A connection that is not up ends. Dialled: the hub decides whether to try again. Accepted: it
- * may still read why. */
+/* A connection that is not up ends. Dialled: the hub decides whether to try again. Accepted: the
+ * peer may still read the reason. */
 static void fails(struct conn *c, enum conn_end end)
 {
 	c->end = end;
@@ -221,8 +222,8 @@ static void next_out(struct conn *c)
 	net_node_done(node);
 }
 
-/* A message that lies where both ends see it: its head, and what the peer has to know before.
- * false: there is no room for that now. */
+/* Stages the head of a message in shared memory, behind the heads that the peer needs first. false:
+ * there is no room for that now. */
 static bool stage_shared(struct conn *c, struct net_node *node)
 {
 	int64_t number;
@@ -301,8 +302,8 @@ static bool fill_stage(struct conn *c)
 	return c->stage_n > 0;
 }
 
-/* A connection that takes no more is read to its end: what the peer said last, why among it, is
- * still to come. */
+/* A connection that takes no more bytes is still read to its end: the peer's last heads, which may
+ * say why, are still to come. */
 static void write_some(struct conn *c)
 {
 	size_t done = 0;
@@ -366,7 +367,7 @@ static int64_t near_read(struct conn *c, void *p, size_t n)
 	if (fd >= 0 && c->nfds < CONN_FDS)
 		c->fd[c->nfds++] = fd;
 	else if (fd >= 0)
-		close(fd); /* more than heads ask for: its head finds none */
+		close(fd); /* more descriptors than fit: the head that needs this one finds none */
 	c->io.in += (uint64_t)k;
 	return k;
 }
@@ -402,7 +403,7 @@ static int64_t get(struct conn *c, void *p, size_t n)
 	return k;
 }
 
-/* What a side with these options maps of its peer at most. */
+/* The bytes of its peer's memory that a side with these options maps at most. */
 static uint64_t most_shared(uint64_t window, uint64_t max_message)
 {
 	uint64_t most;
@@ -481,7 +482,7 @@ static void on_message(struct conn *c, uint64_t n)
 	c->in_n = 0;
 }
 
-/* What is said of memory that both ends see. NULL, or what is wrong with it. */
+/* A head about shared memory. NULL, or what is wrong with it. */
 static const char *on_shared(struct conn *c, const struct head *h)
 {
 	if (!c->near)
@@ -563,7 +564,7 @@ static void on_end(struct conn *c, int how)
 		fails(c, how == IO_ENDED || c->io.errnum ? END_CLOSED : END_STRANGE);
 }
 
-/* Without a key, what a peer with a key says first is TLS. */
+/* On a connection without a key: whether the peer, which then has one, begins with TLS. */
 static bool looks_like_tls(const struct conn *c)
 {
 	return !c->crypt && !c->near && !is_up(c) && c->head_n &&

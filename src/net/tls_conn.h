@@ -41,7 +41,7 @@ enum conn_end {
 	END_NONE,
 	END_CLOSED,    /* by the peer, or broken */
 	END_RESET,     /* by the peer, without a word: it may have too many at a time */
-	END_STRANGE,   /* what it said is no link */
+	END_STRANGE,   /* what it sent is not this protocol */
 	END_KEYS,      /* one side has a key, the other none */
 	END_WRONG_KEY, /* its key is not the expected one */
 	END_REFUSED,   /* our key is not on its list */
@@ -66,7 +66,7 @@ struct conn {
 	struct shm_out *mem_out;
 	struct shm_in *mem_in;
 	int stage_fd;           /* goes with the stage's first byte; -1: none */
-	int fd[CONN_FDS], nfds; /* that came and are not asked for yet */
+	int fd[CONN_FDS], nfds; /* received, and not used by a head yet */
 	int64_t now, began, last_in, last_ping, left_at; /* left_at: when BYE was sent */
 	struct head_count count;
 	/* in: a head, then the bytes of a message */
@@ -80,9 +80,8 @@ struct conn {
 	/* out: `stage` first, then the rest of the first message */
 	unsigned char first[2 * HEAD_BYTES], *stage;
 	size_t stage_cap, stage_n, stage_at;
-	/* messages, and CONN_CREDIT nodes: a credit keeps its place behind what was sent before, so
-	 * that who answers each message with another finds the answer no later than the room for
-	 * more questions */
+	/* messages, and CONN_CREDIT nodes: a credit stays behind the messages that were sent before
+	 * it, so that a peer gets the answer to its message no later than the credit for it */
 	struct net_node *out, **out_end;
 	bool direct; /* the first message is under way, `sent` bytes of it are staged or gone */
 	size_t sent;

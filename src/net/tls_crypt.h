@@ -61,7 +61,7 @@ bool crypt_known(struct crypt *s);
  * same bytes. What was written may wait for crypt_flush. */
 int64_t crypt_read(struct crypt *s, void *p, size_t n);
 int64_t crypt_write(struct crypt *s, const void *p, size_t n);
-/* 1: all of it is the kernel's; IO_LATER, IO_BROKEN. */
+/* 1: the kernel has taken all of it; IO_LATER, IO_BROKEN. */
 int crypt_flush(struct crypt *s);
 
 /* The same for connections without keys. */

@@ -38,7 +38,7 @@ static void connected(struct conn *c, int64_t now)
 	conn_work(c, false, now);
 }
 
-/* Links of this machine go over TCP now, which works too and is slower. */
+/* This connection uses TCP instead, which works too and is slower. Warns once for each net. */
 static void not_near(struct conn *c, const char *why)
 {
 	c->meet[0] = 0;
@@ -47,8 +47,8 @@ static void not_near(struct conn *c, const char *why)
 	c->net->near_said = true;
 }
 
-/* Where both ends are processes of this machine and user. true: something has begun, or has
- * ended. */
+/* Tries the rendezvous of this machine and user. true: an attempt has begun, or the dial has
+ * failed. */
 static bool dial_near(struct conn *c, int64_t now)
 {
 	struct err e = { 0 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tls_dial.h - the attempts of a dialled connection, for tls_hub.c: first where processes of this
- * machine meet, when the connection says so, then over TCP; and whether a failed one is repeated.
- * Nothing here waits. */
+/* tls_dial.h - the attempts of a dialled connection, for tls_hub.c: first at the rendezvous of this
+ * machine (shm_meet.h), when the connection says so, then over TCP; and whether a failed one is
+ * repeated. Nothing here waits. */
 #ifndef HS_NET_TLS_DIAL_H
 #define HS_NET_TLS_DIAL_H
 

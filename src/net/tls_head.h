@@ -55,7 +55,7 @@ void head_write(unsigned char out[HEAD_BYTES], enum head_type type, uint64_t a, 
 const char *head_read(const unsigned char in[HEAD_BYTES], struct head *h_p);
 bool head_begins(const unsigned char *p); /* 4 bytes: of a head, not of TLS */
 
-/* What one end has a right to, as its peer keeps count. */
+/* What one end has received and sent, to check the next head against. */
 struct head_count {
 	uint64_t window, max_message; /* of this end */
 	uint64_t slack;               /* of the window: one message may exceed it above that */

@@ -432,7 +432,7 @@ static void check(struct hub *h, struct conn *c)
 	}
 }
 
-/* What the limit of lines about strangers left out. */
+/* Logs how many lines about strangers the limit left out. */
 static void report_left_out(struct hub *h, int64_t now)
 {
 	unsigned n = log_limit_left_out(&h->log, now);
@@ -536,8 +536,7 @@ static void take_orders(struct hub *h)
 		take_listeners(h, &listeners);
 }
 
-/* Lets go of a connection; what users sent meanwhile is done with. true: it is in nobody's hands
- * any more. */
+/* Gives up a connection and releases what users sent meanwhile. true: nobody uses it any more. */
 static bool let_go(struct hub *h, struct conn *c)
 {
 	pthread_mutex_lock(&h->lock);

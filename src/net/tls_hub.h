@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tls_hub.h - the thread behind the transports tls and shm: one per net, it owns every socket and
  * does all reading, writing and encryption (tls_conn.c). Over a Unix socket a user's thread writes
- * by itself while the hub has nothing to do with the connection: one change of threads less on the
- * way of a message.
+ * by itself while the hub has nothing to do with the connection: that saves a thread switch for
+ * each message.
  *
  * Strangers come second. Connections that have not said hello, and the listener, are watched by an
- * epoll of their own, and what is done for them may take a tenth of the thread's time: links go on
- * at full speed whoever knocks. At most HUB_STRANGERS of them are open, each for HUB_PATIENCE;
- * beyond that the oldest one goes, of the address that has most. */
+ * epoll of their own, and what is done for them may take a tenth of the thread's time: links stay
+ * fast, whoever connects. At most HUB_STRANGERS of them are open, each for HUB_PATIENCE; beyond
+ * that the oldest one goes, of the address that has most. */
 #ifndef HS_NET_TLS_HUB_H
 #define HS_NET_TLS_HUB_H
 

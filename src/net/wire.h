@@ -3,9 +3,9 @@
  * written.
  *
  * Integers and floats are little-endian and fixed size; str and bytes are a u32 (str) or u64
- * (bytes) length and the bytes. Neither end allocates. A writer or reader that went wrong stays
- * wrong: call freely, check once at the end (wire_write_end, wire_read_end), as with struct buf. A
- * reader that failed returns zeros, "" and NULL with length 0.
+ * (bytes) length and the bytes. Neither end allocates. After a failure every later call of a writer
+ * or reader does nothing, so check once, at the end (wire_write_end, wire_read_end), as with struct
+ * buf. A reader that failed returns zeros, "" and NULL with length 0.
  *
  *     struct wire_writer w = wire_write(mem, sizeof(mem));
  *     wire_put_str(&w, name);
@@ -33,7 +33,7 @@ struct wire_writer wire_write(void *p, size_t cap);
 void wire_put_u8(struct wire_writer *w, uint8_t v);
 void wire_put_u32(struct wire_writer *w, uint32_t v);
 void wire_put_u64(struct wire_writer *w, uint64_t v);
-/* its 64 bits: NaN and infinities travel */
+/* its 64 bits, also of NaN and infinities */
 void wire_put_f64(struct wire_writer *w, double v);
 void wire_put_str(struct wire_writer *w, const char *s); /* NULL is written as "" */
 void wire_put_bytes(struct wire_writer *w, const void *p, size_t n);
@@ -57,7 +57,7 @@ double wire_get_f64(struct wire_reader *r);
  * many cannot, or are over `limit`. */
 uint32_t wire_get_count(struct wire_reader *r, size_t item_bytes, uint32_t limit);
 /* Copies at most cap - 1 bytes and a NUL; a string with a NUL inside, or one that does not fit,
- * fails. What a terminal would obey becomes '?' or a space (base/text.h). */
+ * fails. Control characters become '?' or a space (base/text.h). */
 void wire_get_str(struct wire_reader *r, char *out, size_t cap);
 /* The same without a copy: points into the payload, NOT terminated, length in *n_p. */
 const char *wire_get_text(struct wire_reader *r, size_t *n_p);

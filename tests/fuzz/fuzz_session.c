@@ -180,8 +180,8 @@ static void say_step(const struct worker *w, struct feed *in, unsigned what, uin
 	say(w, what, step, how / 16, out, n);
 }
 
-/* Until the coordinator has taken what it can make use of: of who speaks too early, or has hung up,
- * it takes no more. */
+/* Until the coordinator has taken what it can make use of: from a worker that spoke too early, or
+ * has hung up, it takes no more. */
 static void wait_until_taken(const struct crowd *c)
 {
 	uint64_t before = UINT64_MAX;

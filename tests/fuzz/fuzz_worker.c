@@ -2,11 +2,11 @@
 /* fuzz_worker.c - a worker that a coordinator, two neighbours and two members of its group tell
  * anything, in any order, over links in memory.
  *
- * The input: a byte for the plan (whose turn in the pipeline, schedule, what is trained, whether
- * the parameters come over the link), and the last one for the group; then messages, each a byte
- * that says what and over which link, and its own bytes: well-formed ones with values from the
- * input, fields of any kind with any bytes, and bytes that are no frame. All is said before the
- * worker looks; the last word is FINISH, so that it ends whatever it did. */
+ * The input: a byte for the plan (the worker's place in the pipeline, schedule, what is trained,
+ * whether the parameters come over the link), and the last one for the group; then messages, each a
+ * byte that says what and over which link, and its own bytes: well-formed ones with values from the
+ * input, fields of any kind with any bytes, and bytes that are no frame. All messages are sent
+ * before the worker reads any; the last one is FINISH, so that the worker always ends. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
