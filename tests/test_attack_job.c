@@ -26,13 +26,14 @@
 #include "support/site.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const bool counts_memory = false; /* the sanitizers' own is in it */
+static const bool counts_memory = false; /* the sanitizers' own memory is in the figure */
 #else
 static const bool counts_memory = true;
 #endif
 
-/* What all strangers together may cost a worker: 64 of 64 KiB; and what a training process takes by
- * itself from the step on at which the attacks begin. */
+/* The memory in KiB that all strangers together may cost a worker: 64 connections of 64 KiB.
+ * OWN_KIB is what a training process takes by itself after step BEGIN, at which the attacks
+ * begin. */
 enum { STRANGERS_KIB = 64 * 64, OWN_KIB = 2 << 10, BEGIN = 120, STEPS = 600 };
 #define SMALL                                                                                      \
 	"gradient_accumulation_steps=1", "micro_batch_size=1", "save_steps=0", "val_set_size=0"
@@ -57,7 +58,7 @@ static void job_start(struct job *j, const char *steps)
 	j->coordinator = site_start(&j->s, "train", "two.yaml", steps, SMALL, NULL);
 }
 
-/* Steps that are done. */
+/* The number of steps that are done. */
 static long steps_of(const struct job *j)
 {
 	char path[512];
@@ -153,7 +154,7 @@ static void the_result_is_that_of_a_quiet_job(void **state)
 enum { ROUNDS = 5 };
 static const double window = 3; /* seconds */
 
-/* Steps a second with this beside the job. */
+/* Steps a second while this attack runs beside the job. */
 static double speed(const struct job *j, enum attack what)
 {
 	struct attacker a = attack(j, what);

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* ---- what jansson has, at most ---- */
+/* ---- the most memory that jansson holds ---- */
 
 static size_t now, most, calls;
 
@@ -47,8 +47,8 @@ static void repeat(struct buf *b, const char *head, const char *item, size_t n, 
 	buf_adds(b, tail);
 }
 
-/* Whatever the values are, the figure is not below what is allocated, and a text of which most is
- * values is not refused for three times its memory. */
+/* Whatever the values are, the figure of json_memory() is not below what is allocated. `least` says
+ * how close the two must be. */
 static void the_figure_is_an_upper_bound(void **state)
 {
 	(void)state;
@@ -116,7 +116,7 @@ static void too_many_values_are_refused_before_any_is_made(void **state)
 	buf_release(&b);
 }
 
-/* Brackets and commas inside strings are no values. */
+/* Brackets and commas inside strings are not counted as values. */
 static void texts_are_not_values(void **state)
 {
 	(void)state;

@@ -11,7 +11,7 @@
 
 #define SECOND ((int64_t)1000000000)
 
-/* A thousand events a minute, for three minutes: each is said or counted. */
+/* A thousand events a minute, for three minutes: each one is logged or counted. */
 static void every_event_is_said_or_counted(void **state)
 {
 	(void)state;

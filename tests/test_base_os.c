@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_base_os.c - memory and processors by control groups, from files made here; a program that
- * ends with its parent. */
+/* test_base_os.c - memory and processors by control groups, from files made here; a child program
+ * that ends with its parent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +84,7 @@ static void page_cache_is_free_v2(void **state)
 	put("sys/fs/cgroup/memory.current", "968884224\n");
 	put("sys/fs/cgroup/memory.stat", stat_v2);
 	memory_is(1024, 1024 - (924 - 800));
-	/* the kernel's numbers are not of one moment */
+	/* the kernel does not read its numbers at the same moment */
 	put("sys/fs/cgroup/memory.current", "1048576\n");
 	memory_is(1024, 1024);
 }
@@ -104,7 +104,7 @@ static void the_tightest_group_counts_v2(void **state)
 	assert_int_equal(os_cores(root, 2), 2);
 }
 
-/* Version 1, as a container sees it: the group's name is that of the host, its folder the top. */
+/* Version 1, as a container sees it: the group has the host's name, its folder is the top one. */
 static void page_cache_is_free_v1(void **state)
 {
 	(void)state;
@@ -165,7 +165,7 @@ static void this_system(void **state)
 	assert_non_null(strstr(os_self_exe(), "test_base_os"));
 	assert_true(os_boot_id(a, sizeof a) && strlen(a) == 36);
 	assert_true(os_net_namespace(b, sizeof b) && !strncmp(b, "net:[", 5));
-	assert_false(os_die_with_parent()); /* nobody tied this process */
+	assert_false(os_die_with_parent()); /* this process is not tied to its parent */
 }
 
 /* ---- a program that ends with its parent ---- */
@@ -189,7 +189,7 @@ static void *start(void *ctx)
 	return NULL;
 }
 
-/* It says 'a', and waits for ever. */
+/* The child writes 'a' and waits for ever. */
 static int child(const char *number)
 {
 	const int fd = (int)strtol(number, NULL, 10);
@@ -200,8 +200,8 @@ static int child(const char *number)
 		pause();
 }
 
-/* The parent starts it from a thread, which ends: it lives on. The parent is killed: it ends, and
- * with it the last writer of the pipe. */
+/* The parent starts the child from a thread. When the thread ends, the child lives on. When the
+ * parent is killed, the child ends, and with it the last writer of the pipe. */
 static void a_child_ends_with_the_process_and_not_with_a_thread(void **state)
 {
 	struct tied t = { 0 };
@@ -218,7 +218,7 @@ static void a_child_ends_with_the_process_and_not_with_a_thread(void **state)
 		pthread_create(&thread, NULL, start, &t);
 		pthread_join(thread, NULL);
 		close(t.out[1]);
-		/* the child has spoken after the thread's end, and is still there */
+		/* the child has written after the thread's end, and is still there */
 		const bool ok = t.pid > 0 && read(t.out[0], &c, 1) == 1 && c == 'a' &&
 				waitpid(t.pid, &status, WNOHANG) == 0;
 		if (write(done[1], ok ? "y" : "n", 1) != 1)
@@ -237,7 +237,7 @@ static void a_child_ends_with_the_process_and_not_with_a_thread(void **state)
 	close(done[1]);
 }
 
-/* Closing the tie ends it too. */
+/* Closing the tie ends the child too. */
 static void a_tie_that_is_closed(void **state)
 {
 	struct tied t = { 0 };

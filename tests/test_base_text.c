@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a terminal would obey never reaches it: every control of C0 and C1, every mark of direction,
- * and all bytes that are not UTF-8, in texts, errors, log lines, words of peers and JSON. */
+/* Control characters that a terminal would obey never reach it: every control of C0 and C1, every
+ * mark of direction, and all bytes that are not UTF-8, in texts, errors, log lines, words of peers
+ * and JSON. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -31,7 +32,7 @@ static bool bad(uint32_t c)
 	return c < 0x20 || (c >= 0x7f && c < 0xa0);
 }
 
-/* By another reader of UTF-8 than ours. */
+/* Checks with utf8proc, a reader of UTF-8 other than ours. */
 static void check_safe(const char *s, size_t n, const char *allowed)
 {
 	for (size_t at = 0; at < n;) {
@@ -70,8 +71,8 @@ static void every_character(void **state)
 	}
 }
 
-/* Up to four bytes of every kind: whatever they are, what comes out is safe, is not longer, and
- * does not change again. */
+/* Sequences of four bytes, with bytes of every kind: the output is safe, is not longer than the
+ * input, and does not change when it is made safe again. */
 static void every_sequence_of_bytes(void **state)
 {
 	(void)state;
@@ -150,7 +151,7 @@ static void words_of_peers(void **state)
 	check_safe(text, strlen(text), "");
 }
 
-/* In JSON the same is written so that nothing of it is lost. */
+/* JSON writes these characters as ASCII escapes, so nothing is lost. */
 static void json_says_it_in_ascii(void **state)
 {
 	(void)state;

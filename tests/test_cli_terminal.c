@@ -164,7 +164,7 @@ static void configurations_and_data(void **state)
 	SHOWN("error:", 1, "", "info", "no\033[31msuch\xc2\x9b\xff");
 }
 
-/* The words of a model: at a high temperature the random weights of this one say any byte. */
+/* The text of a model: at a high temperature the random weights of this one give any byte. */
 static void what_a_model_says(void **state)
 {
 	(void)state;

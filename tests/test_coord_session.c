@@ -2,7 +2,7 @@
 /* test_coord_session.c - the coordinator's side of its workers: workers that say nothing, do not
  * advance, say a thing twice or cannot be sent to; Ctrl-C before the first step; real workers in a
  * ring whose links have room for almost nothing. Workers are threads of this process, over the loop
- * transport: some are real, some are played. */
+ * transport. Some run the real code, others are played by this test. */
 #include <setjmp.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -137,7 +137,8 @@ static void say_loss(struct player *w, uint32_t m)
 	say(w, FRAME_LOSS, 1, m, out, n);
 }
 
-/* STATE of a parameter of the first stage: `FOREIGN` is said by the second, `OVERLAPS` twice. */
+/* Sends STATE of a parameter of the first stage, twice. FOREIGN: the second stage sends it, which
+ * does not hold it. OVERLAPS: the first stage sends it, and the second time is one too many. */
 static void say_state(struct player *w)
 {
 	static const float v[4] = { 1, 2, 3, 4 };
@@ -302,7 +303,7 @@ static void says(const char *word)
 
 static const struct patience half_a_second = { .stall = 0.5, .silent = 0.5 };
 
-/* Who has its inputs and does not advance is lost, not who waits for it. */
+/* A worker that has its inputs and does not advance is lost; one that waits for it is not. */
 static void a_stuck_worker_is_lost(void **state)
 {
 	(void)state;
@@ -321,7 +322,7 @@ static void a_stuck_worker_is_lost(void **state)
 		says("instruction 3");
 		stage_clear(&x);
 	}
-	stage_set(&x, SILENT, SILENT, true); /* everybody waits: no end either */
+	stage_set(&x, SILENT, SILENT, true); /* everybody waits: that must end too */
 	session_set_patience(x.s, &half_a_second);
 	MUST(start_step(&x));
 	assert_int_equal(round_losses(&x.r, &sum, &trained, &err), ERR_NET);
@@ -385,7 +386,8 @@ static void what_cannot_be_sent_says_why(void **state)
 	stage_set(&x, SILENT, SILENT, true);
 	int64_t began = clock_now();
 	assert_true(session_send(x.s, 0, FRAME_STEP, 1, 0, much, sizeof much, &err) < 0);
-	assert_true(clock_seconds(clock_now() - began) < 2.5); /* no looking for a culprit */
+	/* it does not search for a worker to blame */
+	assert_true(clock_seconds(clock_now() - began) < 2.5);
 	assert_null(strstr(err.msg, "lost"));
 	says("STEP");
 	says("worker 'a'");
@@ -417,7 +419,7 @@ static void losses_and_wishes_are_events(void **state)
 	assert_true(left && lost);
 	assert_non_null(strstr(session_leaving(x.s), "'a'"));
 	struct session_event ev;
-	session_next(x.s, net_in(0.2), &ev); /* each of them once */
+	session_next(x.s, net_in(0.2), &ev); /* each of them is reported once */
 	assert_int_equal(ev.kind, SESSION_NOTHING);
 	stage_clear(&x);
 	stage_set(&x, SILENT, TWICE, true);
@@ -428,7 +430,7 @@ static void losses_and_wishes_are_events(void **state)
 	stage_clear(&x);
 }
 
-/* Of the state that is saved, a worker sends what it holds, each number once. */
+/* A worker sends the state that it holds, each number once. Anything else is refused. */
 static void state_that_was_not_asked_for(void **state)
 {
 	(void)state;
@@ -450,7 +452,7 @@ struct late {
 	char address[NET_ADDRESS];
 };
 
-/* Listens a moment after the coordinator has looked whether anybody does. */
+/* Starts to listen a moment after the coordinator has looked for a listener. */
 static void *listen_late(void *ctx)
 {
 	struct late *l = ctx;
@@ -458,7 +460,7 @@ static void *listen_late(void *ctx)
 	usleep(300000);
 	if (net_listen(l->w.net, l->address, NULL, &e) < 0)
 		return NULL;
-	usleep(900000); /* it answers when the other one has ended */
+	usleep(900000); /* it answers only after the other process has ended */
 	return play(&l->w);
 }
 
@@ -501,7 +503,7 @@ static void started_by_hand_at_the_same_moment(void **state)
 
 /* ---- what a worker fetches ---- */
 
-/* A coordinator offers `n` tensors; whether the worker refuses in one line that says `word`. */
+/* A coordinator offers `n` tensors. The worker must refuse them in one line that says `word`. */
 static void offer(const struct place *p, const struct blob_head *h, uint32_t n, uint64_t limit,
 		  const char *word)
 {
@@ -606,8 +608,8 @@ static void a_worker_says_what_it_is_at(void **state)
 
 /* ---- workers that nobody reaches ---- */
 
-/* A worker that was started waits for a coordinator, whose attempt to connect fails at once: the
- * session does not wait with it. */
+/* A worker that was started waits for a coordinator. The coordinator's attempt to connect fails at
+ * once: the session then ends and does not wait for the worker. */
 static void a_dial_that_fails_at_once(void **state)
 {
 	(void)state;
@@ -616,7 +618,7 @@ static void a_dial_that_fails_at_once(void **state)
 	struct session *s;
 	place_make(&p, 4, "gradient_accumulation_steps=2");
 	for (int kind = SEAT_THREAD; kind <= SEAT_PROCESS; kind++) {
-		/* the word of a loop address is no address of tls */
+		/* an address of the loop transport is no address for tls */
 		static const char *const argv[] = { "/bin/sh", "-c", "exec sleep 1000", NULL };
 		seats_make(seat, 1, kind == SEAT_THREAD ? "thread" : "process");
 		seat[0].kind = (enum seat_kind)kind;
@@ -652,7 +654,7 @@ static void *work(void *ctx)
 	return NULL;
 }
 
-/* How the workers stand: groups of these sizes, each member with this share. */
+/* The shape of the job: groups of these sizes, each member with this share. */
 struct shape {
 	const char *schedule, *reducer;
 	enum sum_order order;
@@ -726,7 +728,7 @@ static void figures_of(struct place *p, const char *name, const struct shape *k,
 
 #define EXACT "direct", SUM_EXACT
 /* Every message is larger than the window, and all workers send to each other in a circle: each
- * takes in what comes while it waits for room. In groups activations, gradients and sums do. */
+ * receives while it waits for room to send. In groups these are activations, gradients and sums. */
 static void large_messages_and_small_windows(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches as properties: every example once an epoch, the same from anywhere, leftovers, packing,
- * labels, the validation split, and no allocation when warm. The datasets are generated; every
- * example is told by its second id and its length. */
+/* Properties of batches: every example comes once an epoch, a batch is the same however it is asked
+ * for, leftovers, packing, labels, the validation split, and no allocation after the first batches.
+ * The datasets are generated; an example is recognised by its second id and its length. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -90,8 +90,8 @@ static size_t check_sequence(const struct dataset *d, const struct microbatch *m
 	return i;
 }
 
-/* Counts the sequences of a microbatch into seen[]; checks its sums. Returns the number of rows it
- * could hold at least. */
+/* Counts the sequences of a microbatch into seen[] and checks its sums. Returns the least number of
+ * rows that could hold it. */
 static void check_microbatch(const struct dataset *d, const struct microbatch *m, uint32_t *seen)
 {
 	uint32_t trained = 0;
@@ -208,7 +208,7 @@ static void everything_once(void **state)
 }
 
 /* Each row of a packed epoch holds at most sequence_len tokens: with micro_batch_size 1 a
- * microbatch is a row. And packing is worth it. */
+ * microbatch is one row. Packing must also save rows. */
 static void packing_fits(void **state)
 {
 	(void)state;
@@ -283,8 +283,8 @@ static void resuming(void **state)
 	}
 }
 
-/* Another epoch and another seed are another order. The first one is pinned: a checkpoint from
- * before must find the order it left. */
+/* Another epoch or another seed gives another order. The first order is fixed here, because an old
+ * checkpoint must find the order that it was trained with. */
 static void orders(void **state)
 {
 	(void)state;

@@ -151,8 +151,8 @@ static int compare(const json_t *t, const struct chat_template *chat, const stru
 				assert_int_equal(
 					chat_encode(chat, tok, m, n, open, &ids, &train, &e), 0);
 				assert_int_equal(ids.n, train.n);
-				/* A message with special tokens' names in it is the seventh: other
-				 * ids than by parsing it all. */
+				/* The seventh message holds names of special tokens: its ids differ
+				 * from those of parsing the whole text. */
 				assert_int_equal(
 					tokenizer_encode(tok, s, len, false, true, &whole, &e), 0);
 				bool same = ids.n == whole.n &&
@@ -163,8 +163,8 @@ static int compare(const json_t *t, const struct chat_template *chat, const stru
 						 name, c, ids.n, whole.n);
 				compared++;
 			} else if (rc < 0) {
-				/* Only tools are refused, or what the model's own template refuses,
-				 * too. */
+				/* Refused are only conversations with tools, and those that the
+				 * model's own template refuses too. */
 				assert_true(json_is_null(want) || c == 8);
 			}
 			chat_text_release(&x);
@@ -203,7 +203,8 @@ static void test_templates(void **state)
 	}
 }
 
-/* What of conversation `c` is trained, as text. `row` is a name, or words of a Jinja text. */
+/* The part of conversation `c` that is trained, as text. `row` is a template's name, or words of a
+ * Jinja text. */
 static void check_trained(const char *file, const char *row, size_t c, const char *want)
 {
 	struct tokenizer *tok = make(file, "<s>",
@@ -221,7 +222,7 @@ static void check_trained(const char *file, const char *row, size_t c, const cha
 	for (size_t i = 0; i < ids.n; i++)
 		if (train.id[i])
 			assert_int_equal(tokens_add(&kept, ids.id[i], &e), 0);
-	/* The space that SentencePiece's decoder takes from the front is no part of a word here. */
+	/* A leading space, which SentencePiece's decoder drops, is not compared. */
 	assert_int_equal(tokenizer_decode(tok, kept.id, kept.n, false, &text, &e), 0);
 	if (strcmp(text.p + (text.p[0] == ' '), want))
 		fail_msg("%s, %s: trained is '%s', not '%s'", file, row, text.p, want);
@@ -247,7 +248,7 @@ static void test_trained(void **state)
 	check_trained(DIR "mistral.json", "alpaca", 2, "Ein Test.</s>");
 	check_trained(DIR "gpt2.json", "plain", 3, "1</s>2</s>");
 	check_trained(DIR "gpt2.json", "plain", 10, "</s>");
-	/* Qwen3 writes an empty thought before its answer: it has to learn that too. */
+	/* Qwen3 writes an empty thought before its answer: that is trained too. */
 	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 1,
 		      "<think>\n\n</think>\n\nHi there!<|im_end|>");
 	check_trained(DIR "qwen2.json", "<|im_start|> last_query_index", 9,
@@ -269,7 +270,7 @@ static void test_forged(void **state)
 	for (size_t i = 0; i < ids.n; i++)
 		special += tokenizer_is_special(tok, ids.id[i]);
 	assert_int_equal(special, 5); /* two turns and the head of a third */
-	/* A token made of a template's end and a message's beginning is none. */
+	/* The end of a template's text and the beginning of a message never join into one token. */
 	const struct chat_message split = { CHAT_USER, "im_end|>", 8, false };
 	ids.n = special = 0;
 	assert_int_equal(chat_encode(chat_find("plain"), tok, &split, 1, true, &ids, NULL, &e), 0);

@@ -57,7 +57,8 @@ static struct dataset *must(const char *name, const char *text, const char *type
 	return d;
 }
 
-/* An example as text: trained stretches in [ ], BOS ^, EOS $, end of turn |, turns s: u: a: t: */
+/* Writes an example as text: trained parts in [ ], BOS as ^, EOS as $, end of turn as |, the turns
+ * as s: u: a: t: */
 static void show(const struct dataset *d, size_t i, struct buf *b)
 {
 	struct example x = dataset_get(d, i);
@@ -198,7 +199,7 @@ static void forms(void **state)
 		assert_int_equal(dataset_digest(d), digest);
 		dataset_free(d);
 	}
-	/* Plain text: one document, by the kind or by the ending. */
+	/* Plain text is one document. It is known by the dataset kind or by the file's ending. */
 	struct buf got = BUF_INIT;
 	for (int i = 0; i < 2; i++) {
 		struct dataset *d = must(i ? "a.txt" : "a", i ? "[verse]\n\nla" : "verse\n\nla",
@@ -527,8 +528,7 @@ static void out_of_memory(void **state)
 			assert_null(d);
 			continue;
 		}
-		/* Giving back what is not used may fail without harm; beyond that nothing was
-		 * refused. */
+		/* Shrinking a buffer may fail without harm; nothing else was refused. */
 		assert_int_equal(dataset_count(d), 3);
 		dataset_free(d);
 		if (n > 40)

@@ -81,7 +81,7 @@ static struct dataset *load(const char *json, const struct dataset_options *o)
 	return d;
 }
 
-/* Each id adds what the text of the ids up to it has more than the text before. */
+/* The text of each id is what the decoded text grows by when that id is added. */
 static void show(const struct tokenizer *t, struct example x, struct buf *out)
 {
 	struct err e = { 0 };

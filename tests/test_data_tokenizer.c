@@ -131,7 +131,7 @@ static int compare(const char *name, const struct tokenizer *t, bool gaps)
 		size_t nx = expect ? json_string_length(expect) : n;
 		buf_reset(&text);
 		assert_int_equal(tokenizer_decode(t, inner.id, inner.n, false, &text, &e), 0);
-		/* Bytes that are no UTF-8 come out as they are, where the others write U+FFFD. */
+		/* Bytes that are no UTF-8 come out unchanged, where the references write U+FFFD. */
 		if ((text.n != nx || memcmp(text.p, x, nx)) && !memmem(x, nx, "\xef\xbf\xbd", 3) &&
 		    bad_text++ < 5)
 			fprintf(stderr, "%s: line %zu decodes to '%.*s', not '%.*s'\n", name, i,
@@ -182,7 +182,7 @@ static int written(const char *name, const json_t *kv, bool gaps)
 		fail_msg("%s", e.msg);
 	assert_string_equal(json_string_value(json_object_get(config, "chat_template")),
 			    "{{ messages }}");
-	if (getenv("HS_KEEP")) { /* for a look at it with other tokenizers */
+	if (getenv("HS_KEEP")) { /* to compare it with other tokenizers by hand */
 		char path[512];
 		snprintf(path, sizeof path, "%s/%s.json", getenv("HS_KEEP"), name);
 		assert_int_equal(json_dump_file(doc, path, 0), 0);

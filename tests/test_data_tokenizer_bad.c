@@ -161,7 +161,7 @@ static void test_refused(void **state)
 	}
 }
 
-/* A vocabulary of one token a number, too many of them. */
+/* A vocabulary with one token for each number, and too many tokens. */
 static void test_too_many(void **state)
 {
 	(void)state;
@@ -193,7 +193,8 @@ static struct tokenizer *with_pattern(const char *pattern)
 	return t;
 }
 
-/* Patterns that would run for days end in an error; harmless ones nobody published work. */
+/* Patterns that would run for days end in an error. Harmless patterns work, also those that no
+ * published model uses. */
 static void test_patterns(void **state)
 {
 	(void)state;
@@ -322,7 +323,7 @@ static void test_config(void **state)
 	json_decref(doc);
 }
 
-/* Every allocation fails once: an error, nothing lost, nothing half done. */
+/* Each allocation fails once: the result is an error, with no leak and nothing half done. */
 static void test_memory(void **state)
 {
 	(void)state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_dev_compile.c - the kernels of the GPU backends through the compilers of NVIDIA and AMD,
- * which need no card: the text for each dtype of activations and each architecture must compile,
- * and every entry point must be in the code that comes out. A compiler that is not installed is
- * skipped with that reason; so is an architecture that this release of it does not know. What runs
- * is another matter. */
+/* test_dev_compile.c - compiles the kernels of the GPU backends with the compilers of NVIDIA and
+ * AMD, which need no card: the text for each dtype of activations and each architecture must
+ * compile, and every entry point must be in the code that comes out. A compiler that is not
+ * installed is skipped with that reason; so is an architecture that this release of it does not
+ * know. The kernels are not run here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,8 +108,8 @@ static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p,
 	}
 }
 
-/* What the compiler thinks a kernel takes is what the host packs; and sums that a lane owns lie in
- * registers, not in memory: the array of them is 64 bytes at least. */
+/* The compiler and the host must agree on the bytes of a kernel's parameters. The sums that a lane
+ * keeps must lie in registers, not in memory: an array of them would take 64 bytes at least. */
 static void check_nvidia(const char *elf, const char *text, const char *name)
 {
 	char sig[64];
@@ -164,14 +164,16 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t)
 	       clock_seconds(clock_now() - began));
 	if (log.n)
 		printf("%s\n", log.p);
-	assert_int_equal(log.n, 0); /* a warning is a doubt about text that nobody here can run */
+	/* no warnings: nobody can run this code here to see whether one matters */
+	assert_int_equal(log.n, 0);
 	buf_release(&text);
 	buf_release(&code);
 	buf_release(&log);
 }
 
 /* float32 for every architecture; float16 for the first and bfloat16 for the second, the first that
- * has it: they differ by two conversions, and each takes seconds. HS_COMPILE_ALL=1: all for all. */
+ * has it. These two differ by two conversions only, and each takes seconds to compile. With
+ * HS_COMPILE_ALL=1 every dtype is compiled for every architecture. */
 static bool wanted(size_t i, enum dtype t)
 {
 	return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == (t == DT_BF16 ? 1 : 0);
@@ -236,8 +238,8 @@ static bool amd_by_hiprtc(void)
 	return true;
 }
 
-/* clang knows cards that hipRTC does not: machine code, with the mathematical functions left open.
- * That of the package ziglang (scripts/fetch-ziglang.sh) knows all of them. */
+/* clang knows cards that hipRTC does not. It makes machine code in which the mathematical functions
+ * are not linked. The clang of the package ziglang (scripts/fetch-ziglang.sh) knows all of them. */
 static bool run_clang(const char *const *args)
 {
 	const char *zig = getenv("HS_ZIG"), *v[24];
@@ -310,8 +312,8 @@ static bool clang_one(const char *dir, const char *arch, enum dtype t)
 		       "spills, %.1f s\n",
 		       "clang", arch, dtype_name(t), GPU_ENTRIES, regs, spills,
 		       clock_seconds(clock_now() - began));
-		/* sums that a lane owns lie in registers: a few numbers may not, an array of them
-		 * has 16 at least */
+		/* the sums that a lane keeps must lie in registers: a few spilled numbers are
+		 * allowed, but an array of sums has 16 at least */
 		assert_true(spills < 16);
 	}
 	unlink(in);

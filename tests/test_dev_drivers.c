@@ -98,7 +98,7 @@ static void one_broken_platform_hides_no_other(void **state)
 	struct buf text;
 	if (!have_fake)
 		skip();
-	/* a folder of driver names: one that is none, and those of this machine */
+	/* a folder of driver names: one that names no driver, and those of this machine */
 	int status =
 		shell(&text, "d=$(mktemp -d) && cp /etc/OpenCL/vendors/*.icd $d && echo /dev/null "
 			     ">$d/aaa.icd && "
@@ -152,8 +152,8 @@ static void multiply_once(int64_t side, int times)
 	SAY(dev_open("opencl:0", &d, &e));
 	SAY(dev_alloc(d, (size_t)side * 4, &b, &e));
 	SAY(dev_zero(DEV_REF(b, 0), b->size, &e));
-	/* leading dimensions of 0: all rows are one, so that a product may be as large as one likes
-	 * in no memory */
+	/* with leading dimensions of 0 all rows are the same one: the product may have any size and
+	 * takes no more memory */
 	const struct dev_gemm g = { .m = side,
 				    .n = side,
 				    .k = side,
@@ -208,8 +208,9 @@ static void a_lost_device_is_named(void **state)
 	}
 }
 
-/* A driver that computes a long product wrong is found when the device is opened, and found again:
- * only what is right is kept. One that computes right is asked once. */
+/* A driver that gives a wrong result for a long product is found when the device is opened, each
+ * time: only a right result is kept in the cache. A driver that gives a right result is tested
+ * once. */
 static void a_driver_that_computes_wrong_is_refused(void **state)
 {
 	(void)state;
@@ -288,8 +289,8 @@ static void train_a_little(void)
 		tiny_config(&tiny, "run",
 			    (const char *const[]){ "device=opencl:0", "overwrite_output_dir=true",
 						   "val_set_size=0", "eval_steps=0", NULL });
-	/* a placement that is given: nothing is measured first, where memory would be short as
-	 * well */
+	/* the placement is given, so that nothing is measured first: the measurement would run out
+	 * of memory too */
 	static const char *device[] = { "opencl:0" };
 	static const struct placement place = {
 		.stages = 1, .chunks = 1, .first = { 0, 2 }, .device = device, .schedule = "1f1b"
@@ -325,7 +326,7 @@ static void training_without_memory_says_what_to_lower(void **state)
 	tiny_remove(&tiny);
 }
 
-/* The message has the device, the compiler's words, and the file that holds all of them. */
+/* The message names the device, the compiler's words, and the file with the whole log. */
 static void a_kernel_that_does_not_compile_is_explained(void **state)
 {
 	(void)state;
@@ -336,7 +337,7 @@ static void a_kernel_that_does_not_compile_is_explained(void **state)
 		skip();
 	assert_non_null(mkdtemp(dir));
 	snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s", dir);
-	/* a word that is none */
+	/* a word that the compiler does not know */
 	apart((const char *const[]){ with_fake, "HS_OPENCL_OPTIONS=-Dfor=nosuchword", cache, NULL },
 	      multiply, &text);
 	expect(&text, "opencl:0 (", "the compiler's error");
@@ -375,7 +376,7 @@ static void check_probe(const json_t *dev, bool others)
 	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
 		const json_t *t = json_object_get(p, types[i]);
 		assert_true(i || json_number_value(json_object_get(t, "flops")) > 0);
-		/* what the device does not have, the probe does not find */
+		/* the probe reports no native dtype that the device does not have */
 		assert_true(!json_is_true(json_object_get(t, "native")) ||
 			    json_is_true(json_object_get(dev, types[i])));
 	}
@@ -391,7 +392,7 @@ static void probe_measures_every_device(void **state)
 	int status = shell(&text, "HS_OPENCL_LIBRARY='%s' \"$HS_BIN\" devices --probe --json",
 			   have_fake ? fake : empty);
 	assert_int_equal(status, 0);
-	/* before or behind the list there may be a line about the empty library */
+	/* before or after the list there may be a line about the empty library */
 	const char *list = strstr(text.p, "[\n"), *end = strstr(text.p, "\n]");
 	if (!list || !end ||
 	    json_parse_text(list, (size_t)(end + 2 - list), "devices", &doc, &e) < 0)
@@ -405,8 +406,7 @@ static void probe_measures_every_device(void **state)
 	buf_release(&text);
 }
 
-/* What 'auto' opens, or with k from 0 what process k of several gets, with what it says on the
- * way. */
+/* Sets `spec` to what 'auto' opens, or with k >= 0 to what process k of several gets. */
 static void choice_of(int k, const char *library, const char *faults, char spec[DEV_SPEC])
 {
 	int fd[2];
@@ -459,7 +459,7 @@ static void auto_takes_the_best_that_opens(void **state)
 	assert_string_equal(spec, "opencl:0");
 	choice(fake, "gpu closed", spec);
 	assert_string_equal(spec, "cpu:0");
-	for (int k = 0; k < 3; k++) { /* one card, three processes: round and round */
+	for (int k = 0; k < 3; k++) { /* one card, three processes: they share it in turn */
 		choice_of(k, fake, "gpu", spec);
 		assert_string_equal(spec, "opencl:0");
 		choice_of(k, fake, "gpu closed", spec);

@@ -83,7 +83,7 @@ static void one(struct tensors *ts, const struct shape *s, int trans, int pad, e
 	tensors_release(ts);
 }
 
-/* Sizes of real models, once: sums over a vocabulary of 49,152, rows of one of 152,064. */
+/* Sizes of real models, each run once: sums over a vocabulary of 49,152, rows of 152,064. */
 static const struct shape real_sizes[] = { { 3, 17, 49152 }, { 2, 152064, 8 } };
 
 static bool computes(struct dev *d, enum dtype t) { return dev_has(d, K_swiglu_fwd, t); }
@@ -112,7 +112,8 @@ static int all(struct dev *d, const char *label)
 			for (int how = 0; how < 32; how += step)
 				one(&ts, &shapes[s], how & 3, how & 4 ? 5 : 0, pairs[p][0],
 				    pairs[p][1], how & 8 ? -0.5f : 1, how & 16 ? 1 : 0);
-		/* the second pair: sums that are cut must not be rounded to C's dtype between */
+		/* the second pair of dtypes: a sum in parts must not be rounded to C's dtype in
+		 * between */
 		for (size_t s = 0; s < ARRAY_LEN(real_sizes) && p < 2; s++)
 			one(&ts, &real_sizes[s], p ? 3 : 2, 0, pairs[p][0], pairs[p][1],
 			    p ? -0.5f : 1, p ? 1 : 0);
@@ -184,7 +185,7 @@ static void test_products(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* The second round of the same shapes takes no memory and gives the same bits. */
+/* A second run over the same shapes allocates nothing and gives the same bits. */
 static void test_warm(void **state)
 {
 	(void)state;
@@ -217,7 +218,7 @@ static void test_warm(void **state)
 	dev_close(d);
 }
 
-/* More shapes than the backend keeps. */
+/* More shapes than the backend's cache holds. */
 static void test_many_shapes(void **state)
 {
 	(void)state;

@@ -183,7 +183,7 @@ static const int64_t lengths[] = { 1, 2, 31, 64, 1009, 8192, 20011 };
 
 static void case_swiglu_fwd(struct tensors *ts, enum dtype t)
 {
-	ts->floor = 1; /* what is below float16's smallest number may be 0 */
+	ts->floor = 1; /* what is below float16's smallest number may become 0 */
 	for (size_t s = 0; s < ARRAY_LEN(lengths); s++) {
 		const int64_t n = lengths[s];
 		struct tensor64 *g = tensor_normal(ts, t, n, s & 1 ? 50 : 2),
@@ -317,7 +317,7 @@ static void case_xent(struct tensors *ts, enum dtype t)
 		tensor_check(ts, loss, wl, 1e-5, 1e-6, "xent loss %lldx%lld how %d", (long long)n,
 			     (long long)v, how);
 		ts->floor = 0.125;
-		if (how == 1) { /* what lies between the rows is left over from the logits */
+		if (how == 1) { /* between the rows lie values left over from the logits */
 			got = tensor_fetch(ts, d);
 			for (int64_t i = 0; i < n * ldd; i++)
 				wd[i] = i % ldd < v ? wd[i] : got[i];
@@ -417,7 +417,7 @@ static void case_sqnorm(struct tensors *ts, enum dtype t)
 		struct tensor64 *x = tensor_normal(ts, DT_F32, n, 2),
 				*out = tensor_nan(ts, DT_F32, m);
 		double *want = mem_array((size_t)m, sizeof *want);
-		if (s & 1) { /* a NaN shows in its own sum only */
+		if (s & 1) { /* a NaN affects only the sum that it is in */
 			float bad = NAN;
 			struct err e = { 0 };
 			assert_int_equal(
@@ -496,8 +496,8 @@ static bool one_dtype(enum dev_kernel k)
 	return k == K_cast || k == K_sqnorm || k == K_adamw || k == K_sgd;
 }
 
-/* A driver that ends loops, as Mesa's llvmpipe does, is asked for no launch that has more passes:
- * sizes just below its limit come out right, those above it are refused. */
+/* A driver that limits the passes of a loop, as Mesa's llvmpipe does, gets no launch with more:
+ * sizes just below the limit come out right, sizes above it are refused. */
 static int loops_are_counted(struct dev *d, int64_t most)
 {
 	enum { ROWS = 300000 };
@@ -607,8 +607,8 @@ static void test_kernels(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* The same bits with one and two threads; and a device that has seen the shapes once takes no
- * memory for them. */
+/* One and two threads give the same bits. A device that has run the shapes once allocates no memory
+ * for them again. */
 static void test_threads_and_warmth(void **state)
 {
 	(void)state;

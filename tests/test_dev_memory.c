@@ -80,8 +80,8 @@ static void check_device(const char *spec)
 	assert_int_equal(d->mem_used, used);
 	assert_true(d->mem_peak >= 2 * sizes[ARRAY_LEN(sizes) - 1]);
 
-	/* a download that is left to itself brings what was there when it began, whatever is
-	 * launched before its end */
+	/* a download in the background brings the bytes that were there when it began, whatever is
+	 * launched before it ends */
 	for (size_t i = 1; i < ARRAY_LEN(sizes) + 1; i++) {
 		const size_t n = i < ARRAY_LEN(sizes) ? sizes[i] : ((size_t)21 << 20) + 5;
 		struct dev_buf *b, *c;
@@ -101,7 +101,7 @@ static void check_device(const char *spec)
 		assert_int_equal(dev_upload(DEV_REF(b, 0), other, n, &e), 0);
 		assert_int_equal(dev_download_end(d, &e), 0);
 		assert_memory_equal(in, out, n);
-		/* a second one ends the first; so does the end of its buffer */
+		/* a second download completes the first one; so does freeing its buffer */
 		memset(out, 0, n);
 		assert_int_equal(dev_download_begin(out, DEV_REF(b, 0), n, &e), 0);
 		assert_int_equal(dev_download_begin(second, DEV_REF(c, 0), n, &e), 0);

@@ -63,15 +63,16 @@ static void blocks_are_used_again(void **state)
 		dev_free(a);
 		a = take(d, 6 * MIB - 1000); /* nearly the same */
 		assert_int_equal(rt_block_of(a)->at, at);
-		struct dev_buf *b = take(d, 6 * MIB); /* taken */
+		struct dev_buf *b = take(d, 6 * MIB); /* a's block is in use */
 		assert_true(rt_block_of(b)->at != at);
 		assert_int_equal(c->held, before + 12 * MIB);
 		dev_free(a);
 		dev_free(b);
-		a = take(d, 2 * MIB); /* too little for either */
+		a = take(d, 2 * MIB); /* too small for either free block */
 		assert_int_equal(c->held, before + 14 * MIB);
 		dev_free(a);
-		/* what is spare counts as free, and goes back when there is no room */
+		/* free blocks count as free memory, and go back to the driver when there is no
+		 * room */
 		assert_int_equal(dev_caps(d, &caps, &e), 0);
 		assert_int_equal(caps.mem_free, 64 * MIB - before);
 		a = take(d, 64 * MIB - before - 4 * MIB);
@@ -142,7 +143,7 @@ static void transfers_in_pieces(void **state)
 	}
 }
 
-/* The stand-in runs nothing before it is asked to, so each of these fails when one stream does not
+/* The stand-in runs nothing before it is asked for, so each of these fails when one stream does not
  * wait for the other. */
 static void order_of_the_calls(void **state)
 {
@@ -178,7 +179,7 @@ static void order_of_the_calls(void **state)
 		assert_int_equal(dev_download(got, DEV_REF(y, 0), 4 * N, &e), 0);
 		for (int k = 0; k < N; k++)
 			assert_true(got[k] == 2 * one[k]);
-		/* compute runs far enough to be waited for, while nobody asks for the upload its
+		/* the host waits for the compute stream, while nobody waits for the upload that its
 		 * first kernel reads */
 		for (int k = 0; k < N; k++)
 			got[k] = 9;
@@ -196,7 +197,8 @@ static void order_of_the_calls(void **state)
 		assert_int_equal(dev_download(got, DEV_REF(x, 0), 4 * N, &e), 0);
 		for (int k = 0; k < N; k++)
 			assert_true(got[k] == 0);
-		/* a range onto itself, both ways; bytes that no word covers */
+		/* copies within one buffer, in both directions, and bytes that do not fill a
+		 * word */
 		assert_int_equal(dev_upload(DEV_REF(x, 0), one, 4 * N, &e), 0);
 		assert_int_equal(dev_copy(DEV_REF(x, 4), DEV_REF(x, 0), 4 * N - 4, &e), 0);
 		assert_int_equal(dev_copy(DEV_REF(x, 0), DEV_REF(x, 8), 4 * N - 8, &e), 0);
@@ -221,7 +223,7 @@ static void order_of_the_calls(void **state)
 	}
 }
 
-/* What kernels take, by their text, is what the host packs, by kernel.def. */
+/* The parameters of each kernel, by its text, are what the host packs, by kernel.def. */
 static void arguments_fit_the_text(void **state)
 {
 	static const int64_t widths[] = { 2, 100, 200 };
@@ -307,10 +309,10 @@ static void kernels_are_kept_and_refusals_explained(void **state)
 		err_clear(&e);
 		faults("");
 		assert_int_equal(one_launch(specs[i], &e), 0);
-		/* now it is there: the compiler is not asked */
+		/* now it is cached: the compiler is not asked */
 		faults("compile");
 		assert_int_equal(one_launch(specs[i], &e), 0);
-		/* damaged: it is */
+		/* the cached file is damaged: the compiler is asked */
 		cached_file(".gpu", path, sizeof path);
 		FILE *f = fopen(path, "r+");
 		assert_non_null(f);
@@ -335,8 +337,8 @@ static void compilers_that_do_not_fit(void **state)
 	assert_int_equal(rtc_open(RTC_NVRTC, "sm_52", 13, &r, &e), ERR_UNSUPPORTED);
 	has(e.msg, "makes code for sm_75 and newer, this card is sm_52");
 	err_clear(&e);
-	/* a card that is newer than the compiler gets the text of the newest it knows, which the
-	 * driver finishes */
+	/* a card that is newer than the compiler gets assembly text for the newest architecture
+	 * that the compiler knows; the driver finishes it */
 	faults("arch=121");
 	assert_int_equal(one_launch("cuda:0", &e), 0);
 	faults("arch=52");

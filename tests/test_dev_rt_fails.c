@@ -66,7 +66,7 @@ static void a_card_that_hangs_or_is_lost(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(specs); i++)
 		for (size_t k = 0; k < ARRAY_LEN(row) - i;
 		     k++) { /* HIP tells of none that is lost */
-			/* parts of a second count: 0 would be for ever */
+			/* fractions of a second count: rounded to 0 the limit would be for ever */
 			setenv("HS_DEVICE_TIMEOUT", i ? "0.5" : "1", 1);
 			struct err e = { 0 };
 			float got;
@@ -79,7 +79,7 @@ static void a_card_that_hangs_or_is_lost(void **state)
 			has(e.msg, "Fake card 0");
 			has(e.msg, row[k].says);
 			has(e.msg, "axpby");
-			/* nothing more is asked of it, not even when it is closed */
+			/* no more calls go to the card, not even when the device is closed */
 			assert_int_equal(dev_alloc(d, 64, &more, &e), ERR_DEVICE);
 			has(e.msg, "failed before");
 			dev_free(x);
@@ -95,7 +95,7 @@ static void last_words(int sig)
 	dev_work_say(2);
 }
 
-/* HIP's runtime ends the process when a kernel fails: what is known is said before. */
+/* HIP's runtime ends the process when a kernel fails: the error is printed before that. */
 static void an_abort_names_the_card(void **state)
 {
 	int fd[2], status;
@@ -128,8 +128,7 @@ static void an_abort_names_the_card(void **state)
 	assert_null(strstr(text, "cuda:0"));
 }
 
-/* A card with much to do is not one that hangs: the limit counts from what was last seen to
- * happen. */
+/* A card with much to do does not count as hanging: the limit counts from the last progress. */
 static void a_slow_card_does_not_hang(void **state)
 {
 	(void)state;
@@ -152,7 +151,7 @@ static void a_slow_card_does_not_hang(void **state)
 			usleep(1000);
 		if (busy < 0)
 			fail_msg("%s", e.msg);
-		/* one launch that takes longer is */
+		/* one launch that takes longer than the limit does */
 		faults("slow=1500");
 		assert_int_equal(scale(d, x, x, 4, 1, &e), 0);
 		assert_int_equal(dev_sync(d, &e), ERR_DEVICE);
@@ -212,7 +211,7 @@ static void downloads_end_wherever_they_are_asked_to(void **state)
 		dev_close(d2);
 		dev_free(x);
 		dev_close(d);
-		/* after a hang it is not waited for again, and nothing is written any more */
+		/* after a hang nobody waits for it again, and it writes nothing any more */
 		setenv("HS_DEVICE_TIMEOUT", "0.3", 1);
 		faults("");
 		d = open_card(specs[i]);
@@ -223,7 +222,8 @@ static void downloads_end_wherever_they_are_asked_to(void **state)
 		assert_int_equal(dev_download_begin(&out, DEV_REF(x, 0), 4, &e), 0);
 		assert_int_equal(dev_sync(d, &e), ERR_DEVICE);
 		has(e.msg, "does not answer");
-		assert_int_equal(dev_download_end(d, &e), 0); /* there is none any more */
+		/* no download is under way any more */
+		assert_int_equal(dev_download_end(d, &e), 0);
 		assert_int_equal(dev_download_begin(&out, DEV_REF(x, 0), 4, &e), ERR_DEVICE);
 		has(e.msg, "failed before");
 		assert_int_equal(((struct rt *)d->priv)->down.n, 0);
@@ -293,7 +293,7 @@ static void open_close_open(void **state)
 		}
 }
 
-/* What a library has not got, the portable kernel does, and the library is asked once. */
+/* A product that the library lacks goes to the portable kernel; the library is asked once. */
 static void products_that_a_library_lacks(void **state)
 {
 	static const char *const words[][2] = { { "status=7", "status=15" },
@@ -312,7 +312,7 @@ static void products_that_a_library_lacks(void **state)
 		}
 }
 
-/* Memory that is spare goes back to the driver when a library or a launch finds none. */
+/* Free blocks go back to the driver when a library or a launch finds no memory. */
 static void no_memory_inside_the_driver(void **state)
 {
 	(void)state;
@@ -332,7 +332,7 @@ static void no_memory_inside_the_driver(void **state)
 			else if (scale(d, x, x, 4, 1, &e) < 0)
 				fail_msg("%s", e.msg);
 			assert_true(c->held < before);
-			/* with nothing to give it is an error */
+			/* without free blocks it is an error */
 			faults("");
 			assert_int_equal(dev_sync(d, &e), 0);
 			dev_free(x);
@@ -386,7 +386,7 @@ static void sums_stay_float32(void **state)
 	dev_close(d);
 }
 
-/* A library without code for the card is passed over for the next one. */
+/* A library without code for the card is skipped and the next one is tried. */
 static void the_library_that_has_the_card(void **state)
 {
 	(void)state;
@@ -416,7 +416,7 @@ static void the_library_that_has_the_card(void **state)
 	faults("");
 }
 
-/* What the program says with these settings, which are read once for a process. */
+/* Runs the program with these settings, which a process reads once, and checks what it prints. */
 static void says(const char *settings, const char *word, const char *absent)
 {
 	char text[16384];
@@ -427,7 +427,7 @@ static void says(const char *settings, const char *word, const char *absent)
 		fail_msg("'%s' is in: %s", absent, text);
 }
 
-/* rocBLAS ends the process where its folder lacks the files of a card; and it must use the same HIP
+/* rocBLAS ends the process when its folder lacks the files of a card. It must also use the same HIP
  * runtime as this program. */
 static void rocblas_that_would_not_do(void **state)
 {
@@ -459,7 +459,7 @@ static void rocblas_that_would_not_do(void **state)
 		 "HS_ROCBLAS_LIBRARY='%s/librocblas.so.5'",
 		 cache, cache);
 	says(settings, "uses the HIP runtime", NULL);
-	/* a trial in another process; what went well is not tried again */
+	/* rocBLAS is tried in another process first; a trial that went well is not repeated */
 	snprintf(settings, sizeof settings,
 		 "rm -rf '%s/trial'; XDG_CACHE_HOME='%s/trial' FAKE_RT=rocabort", cache, cache);
 	says(settings, "hip: rocBLAS ended a trial process (signal 6)", NULL);
@@ -469,7 +469,7 @@ static void rocblas_that_would_not_do(void **state)
 	says(settings, "hip:0", NULL);
 }
 
-/* The commonest first trouble with an AMD card: the user is in none of its groups. */
+/* The most common first problem with an AMD card: the user is in none of its groups. */
 static void a_card_that_the_user_may_not_open(void **state)
 {
 	char node[300], text[600] = "";
@@ -506,8 +506,8 @@ static void a_card_that_the_user_may_not_open(void **state)
 	has(text, "usermod -aG render,video $USER");
 }
 
-/* MI200 takes the smallest float16 numbers for 0: products of backward ask for the other way. The
- * stand-in is that card, and refuses any other flags. */
+/* MI200 takes the smallest float16 numbers for 0, unless a product sets a flag. Products of the
+ * backward pass set it. The stand-in is that card, and refuses any other flags. */
 static void float16_backward_on_mi200(void **state)
 {
 	struct err e = { 0 };
@@ -559,7 +559,7 @@ static void memory_of_cards_that_share_it(void **state)
 		/* page cache does not count as free, and can be had */
 		{ "cuda:0", "integrated=-1 memory=12000 free=2000", 12000, 9000, 12000, 9000 },
 		{ "cuda:0", "integrated=-1 memory=12000 free=10000", 12000, 9000, 12000, 10000 },
-		/* a card of its own never has more free than there is */
+		/* a card with its own memory never has more free than it has in all */
 		{ "hip:0", "memory=6000 free=12000", 16000, 9000, 6000, 6000 },
 		{ "cuda:0", "memory=6000 free=3000", 16000, 9000, 6000, 3000 },
 	};

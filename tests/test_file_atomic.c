@@ -101,7 +101,7 @@ static void test_many_writers(void **state)
 	buf_release(&b);
 }
 
-/* A limit on the size of files stands for the disk that is full: write() fails in the middle. */
+/* A limit on the size of files stands in for a full disk: write() fails in the middle. */
 static void test_full_disk(void **state)
 {
 	(void)state;

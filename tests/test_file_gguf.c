@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_gguf.c - GGUF: every block format against the reference, whole models against the
- * folders they were made from, and files that lie. */
+ * folders they were made from, and files whose fields are wrong. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "file/ggml_blocks.h"
@@ -98,8 +98,8 @@ static double squared_error(int type, const void *packed, const float *x, uint64
 	return sum;
 }
 
-/* The types of 32 are the bytes that the package gguf writes. Those of 256 leave a choice: no
- * worse than llama.cpp's own, over all rows and in every one. */
+/* Blocks of 32 have exactly the bytes that the package gguf writes. Blocks of 256 allow several
+ * results: ours are no worse than llama.cpp's, over all rows and in every one. */
 static void test_quantized(void **state)
 {
 	(void)state;
@@ -325,7 +325,7 @@ static void test_refused(void **state)
 	check(&b, 0, "");
 	b.n--;
 	check(&b, ERR_INPUT, "truncated");
-	for (size_t n = 0; n + 1 < b.n; n += 5) { /* cut anywhere */
+	for (size_t n = 0; n + 1 < b.n; n += 5) { /* cut off at many places */
 		struct buf cut = BUF_INIT;
 		buf_add(&cut, b.p, n);
 		check(&cut, ERR_INPUT, "");

@@ -49,7 +49,7 @@ static struct model_file *convert(struct model_file *base, enum gguf_out type, c
 	return open_model(out);
 }
 
-/* Through Q8_0 and back, as the file must show a matrix whose width allows it. */
+/* Quantises to Q8_0 and back: what the file must hold for a matrix whose width allows it. */
 static void through_q8(float *x, uint64_t n)
 {
 	struct err e = { 0 };
@@ -190,7 +190,7 @@ static void test_carried(void **state)
 		json_t *v = NULL;
 		assert_int_equal(gguf_open(model_file_path(a), &g, &e), 0);
 		assert_int_equal(gguf_open(model_file_path(b), &h, &e), 0);
-		assert_int_equal(g.nkv, h.nkv + 1); /* the mark of this program */
+		assert_int_equal(g.nkv, h.nkv + 1); /* one more: the key that this program adds */
 		assert_int_equal(g.ntensor, h.ntensor);
 		assert_int_equal(gguf_kv_json(&g, gguf_find(&g, "general.file_type"), &v, &e), 0);
 		assert_int_equal(json_integer_value(v), 7);
@@ -285,7 +285,7 @@ static void test_refused(void **state)
 	(void)state;
 	struct err e = { 0 };
 	struct stat st;
-	/* a width that Q8_0 takes */
+	/* a model whose width Q8_0 can take */
 	struct model_file *b = open_model(repository("tests/golden/models/llama31"));
 	struct spoiled s = { b, 1e5f, 0 };
 	const char *out = scratch("bad.gguf");
@@ -398,14 +398,14 @@ static struct model_file *make_wide(void)
 	return open_model(scratch("wide"));
 }
 
-/* Every type is written and read back near to what was there; written again as it is, the file
- * has the same types, and the same numbers where the format gives them back exactly. */
+/* Every type is written and read back close to the original. Written again without conversion, the
+ * file has the same types, and the same numbers where the format gives them back exactly. */
 static void test_types(void **state)
 {
 	(void)state;
 	static const struct {
 		enum gguf_out out;
-		double least, most; /* of the error's norm to that of the numbers */
+		double least, most; /* limits of the error's norm divided by the numbers' norm */
 		bool exact;
 	} row[] = { { GGUF_OUT_F32, 0, 0, true },          { GGUF_OUT_BF16, 1e-3, 3e-3, true },
 		    { GGUF_OUT_F16, 1e-4, 4e-4, true },    { GGUF_OUT_Q8_0, 3e-3, 8e-3, true },
@@ -485,7 +485,7 @@ static void test_adapter(void **state)
 	json_t *value = NULL;
 	assert_int_equal(gguf_open(out, &g, &e), 0);
 	assert_int_equal(gguf_kv_json(&g, gguf_find(&g, "adapter.lora.alpha"), &value, &e), 0);
-	/* alpha / sqrt(r) there, this / r here */
+	/* PEFT scales by alpha / sqrt(r) here, llama.cpp by its own alpha / r */
 	assert_true(fabs(json_number_value(value) / 2 - 6 / sqrt(2)) < 1e-6);
 	json_decref(value);
 	assert_int_equal(g.ntensor, 4);
@@ -503,7 +503,7 @@ static void test_adapter(void **state)
 		assert_int_equal(t->ne[0], i % 2 ? 2 : p->in);
 		assert_int_equal(t->ne[1], i % 2 ? p->out : 2);
 		for (int64_t r = 0; r < t->ne[1]; r++) {
-			/* the two halves of a head take turns in the file */
+			/* the file interleaves the two halves of a head */
 			int64_t from = i == 1 ? r / dim * dim + r % dim / 2 + r % 2 * (dim / 2) : r;
 			float first;
 			memcpy(&first, t->data + (size_t)(r * t->ne[0]) * 4, 4);

@@ -174,8 +174,8 @@ static void put(enum strange what, const char *path, const char *victim)
 		make_socket(path);
 }
 
-/* Beside a file that is written whole: what lies at its temporary name goes, what it leads
- * to stays. */
+/* Beside a file that is written whole: anything at its temporary name is removed, what a link there
+ * points to stays. */
 static void temporary_names(void **state)
 {
 	(void)state;
@@ -244,7 +244,7 @@ static void logs_and_locks(void **state)
 		    { "metrics.jsonl", log_metrics_more },
 		    { "run.lock", take_lock },
 		    { "lock", hold_cache } };
-	/* what metrics.jsonl may hold, so that nothing but the link is wrong with it */
+	/* valid lines of metrics.jsonl, so that only the link is wrong */
 	static const char text[] = "{\"step\": 1, \"loss\": 3}\n";
 	char dir[256], path[512], victim[256];
 	snprintf(dir, sizeof dir, "%s", scratch("run"));
@@ -264,7 +264,7 @@ static void logs_and_locks(void **state)
 		}
 }
 
-/* As it was: a file of one's own is added to. */
+/* Ordinary files are still added to. */
 static void own_files(void **state)
 {
 	(void)state;
@@ -285,8 +285,8 @@ static void own_files(void **state)
 	buf_release(&b);
 }
 
-/* A file that another program makes shorter while it is mapped: the process says which,
- * and ends. */
+/* A file that another program makes shorter while it is mapped: the process names the file and
+ * ends. */
 static void a_shorter_file_is_named(void **state)
 {
 	(void)state;

@@ -4,8 +4,8 @@
  *
  * Nibbles, block scales, code tables and dequantised values are compared bit for bit. The offset of
  * double quantisation is a mean whose last bit depends on the order of the sum, which differs
- * between torch's own builds: where it differs by that bit, the scales taken against it may differ
- * by one bit and one step in return. */
+ * between builds of torch. Where the offset differs by that bit, the scales made with it may differ
+ * by one bit and one step. */
 #include "base/mem.h"
 #include "file/safetensors.h"
 #include "support/golden.h"

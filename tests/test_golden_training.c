@@ -144,7 +144,7 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 	must(stage_tie(&j->m.stage, &j->m.stage, &e), &e);
 	*loss_p = loss / (double)trained;
 	*norm_p = sqrt(golden_sqnorm(&j->m)) / (double)trained;
-	/* the golden files were made with rule 1 */
+	/* rule 1 is the one that made the golden files */
 	*rate_p = lr_at(j->curve, 1, j->rate, (uint64_t)s + 1, (uint64_t)j->steps,
 			(uint64_t)j->warmup, j->least);
 	double factor = j->clip > 0 ? fmin(1, j->clip / (*norm_p + 1e-6)) : 1;
@@ -185,7 +185,7 @@ static double final_error(struct job *j)
 	return worst;
 }
 
-/* Returns the norm of the last gradient: it depends on every step before it to the bit. */
+/* Returns the norm of the last gradient, which depends on every step before it. */
 static double train(const char *name, bool recompute)
 {
 	struct job j;
@@ -214,7 +214,7 @@ static double train(const char *name, bool recompute)
 	return last;
 }
 
-/* Recomputing the layers changes nothing at all. */
+/* Recomputing the layers gives the same bits. */
 static void both_ways(const char *name)
 {
 	double kept = train(name, false), again = train(name, true);

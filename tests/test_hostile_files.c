@@ -377,12 +377,13 @@ static void model_without(const char *dir, const char *name)
 /* ---- the program ---- */
 
 struct end {
-	int status; /* -1: by a signal */
+	int status; /* -1: ended by a signal */
 	long mib;
 	struct buf out, err;
 };
 
-/* Its beginning; this program stays small, as a child's memory is counted from its parent's. */
+/* Reads the beginning of a file only: this program must stay small, since a child's memory starts
+ * from its parent's. */
 static void read_back(const char *path, struct buf *b)
 {
 	char text[4096];
@@ -418,7 +419,7 @@ static struct end call(const char *const *words)
 		dup2(in, 0);
 		dup2(out, 1);
 		dup2(err, 2);
-		alarm(200); /* one that waits */
+		alarm(200); /* ends a program that waits for ever */
 		setenv("OMP_NUM_THREADS", "1", 1);
 		if (bin)
 			execv(bin, (char *const *)argv);
@@ -554,7 +555,7 @@ static void every_row(void **state)
 	assert_int_equal(bad, 0);
 }
 
-/* What is large and good is shown within the same limits: 300,000 tensors, row by row. */
+/* A large but valid file is shown within the same limits: 300,000 tensors, row by row. */
 static void a_long_list(void **state)
 {
 	(void)state;

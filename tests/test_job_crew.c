@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_job_crew.c - the members of a job: added, lost, moved, and asked who is whose neighbour; the
- * same crew after a trip in PLAN. */
+/* test_job_crew.c - the members of a job: added, lost, moved, and asked for their neighbours; the
+ * same crew sent in PLAN and read back. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -30,8 +30,8 @@ static void add(struct crew *c, int n)
 	}
 }
 
-/* Whatever was done: each stage's group has the places 0, 1, ..., and order lists everybody who
- * holds something once, by stage and place. */
+/* After any change the places of each stage's group are 0, 1, ..., and order lists every member
+ * that holds something once, by stage and place. */
 static void check(const struct crew *c)
 {
 	int order[64], held = 0, n = crew_order(c, order);
@@ -106,7 +106,7 @@ static void added_lost_and_moved(void **state)
 	assert_int_equal(crew_move(&c, 0, 0, 1, &err), 0);
 	assert_int_equal(crew_at(&c, 1, 0), 2);
 	assert_int_equal(crew_check(&c, &err), 0);
-	add(&c, 1); /* comes later, with a number of its own */
+	add(&c, 1); /* joins later and has a new number */
 	assert_int_equal(crew_move(&c, 3, 1, 1, &err), 0);
 	assert_int_equal(c.member[3].place, 1);
 	check(&c);
@@ -193,7 +193,7 @@ static void travels(bool tied)
 	assert_int_equal(plan_stage(&q), 2);
 	assert_true(plan_is_end(&q) && !plan_is_front(&q));
 	plan_message_release(&q);
-	for (size_t n = 0; n < b.n; n++) /* cut short anywhere */
+	for (size_t n = 0; n < b.n; n++) /* cut off at every byte */
 		assert_int_equal(plan_message_read(b.p, n, &q, &err), ERR_PROTOCOL);
 	buf_release(&b);
 	plan_message_release(p);
@@ -218,7 +218,7 @@ static void refused(struct plan_message *p, const char *word)
 	plan_message_release(p);
 }
 
-/* A coordinator whose configuration of the model would take much memory when it is parsed. */
+/* A coordinator sends a model configuration that would take much memory when it is parsed. */
 static void values_without_end_in_plan(void **state)
 {
 	(void)state;

@@ -2,8 +2,8 @@
 /* test_net_attack.c - attacks on a listening net: how much memory and time strangers and hostile
  * peers can cost it.
  *
- * The victim is a process of its own that echoes what its first link says; it is attacked with raw
- * sockets, its memory is read from /proc, and the link has to answer all the while. */
+ * The victim is a process of its own that echoes what its first link says. The test attacks it with
+ * raw sockets and reads its memory from /proc; the link has to answer all the while. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -119,7 +119,7 @@ static void end(struct victim *v)
 	waitpid(v->pid, NULL, 0);
 }
 
-/* KiB of memory that the victim holds at most, so far. */
+/* The most memory in KiB that the victim has held so far. */
 static long most_memory(const struct victim *v)
 {
 	char path[64], line[256];
@@ -155,7 +155,7 @@ static int knock(const struct victim *v)
 	return fd;
 }
 
-/* Whether the victim has closed it. */
+/* Whether the victim has closed the connection. */
 static bool is_closed(int fd)
 {
 	char c[256];
@@ -210,7 +210,7 @@ static void all_go(const int *fd, int n)
 
 /* ---- strangers ------------------------------------------------------------------------------ */
 
-/* Connections that say nothing: so many at most, and none for long. */
+/* Connections that say nothing: their number and their time are limited. */
 static void silent_strangers(void **state)
 {
 	(void)state;
@@ -227,7 +227,7 @@ static void silent_strangers(void **state)
 		while (open_ones(fd, N) > STRANGERS && clock_now() < until)
 			usleep(1000);
 		assert_true(open_ones(fd, N) <= STRANGERS);
-		/* a listed peer comes in between */
+		/* a listed peer connects in the meantime */
 		struct link *l;
 		OK(net_connect(v.n, v.at, keys ? key[0].pub : NULL, SOON, &l, &err));
 		link_close(l);
@@ -237,7 +237,7 @@ static void silent_strangers(void **state)
 	}
 }
 
-/* A first message that never ends: of the handshake, of the link. */
+/* A first message that never ends: one of the TLS handshake, one of the link. */
 static void long_first_words(void **state)
 {
 	(void)state;
@@ -271,8 +271,8 @@ static void long_first_words(void **state)
 	}
 }
 
-/* As many connections as fit, by a process of their own, each with the beginning of a handshake:
- * the link goes on and a listed peer still comes in. */
+/* Another process opens as many connections as fit, each with the beginning of a handshake: the
+ * link goes on and a listed peer can still connect. */
 static void a_flood(void **state)
 {
 	(void)state;
@@ -400,7 +400,8 @@ static void heads_that_lie(void **state)
 	}
 }
 
-/* More than the window, in large messages and in the smallest; what arrived stays within it. */
+/* A peer sends more than the window, in large messages and in the smallest; what this side holds
+ * stays within the window. */
 static void more_than_the_window(void **state)
 {
 	(void)state;
@@ -440,14 +441,14 @@ static void endless_window(void **state)
 	printf("%llu bytes were sent to it\n", (unsigned long long)s.in_flight);
 	assert_true(s.in_flight <= WINDOW);
 	assert_int_equal(link_state(l), LINK_UP);
-	/* credit for what left counts, but not for more */
+	/* credit for the bytes that were sent is accepted, credit for more is not */
 	say(fd, HEAD_CREDIT, 256 + sizeof some, 0);
 	OK(link_send_copy(l, some, sizeof some, SOON, &err));
 	say(fd, HEAD_CREDIT, 2 * WINDOW, 0);
 	is_cut_off(n, l, fd, "more than it was sent");
 }
 
-/* A listener that answers a dialler with too much before its hello. */
+/* A listener that sends a dialler too much before its hello. */
 static void hostile_listener(void **state)
 {
 	(void)state;

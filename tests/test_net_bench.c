@@ -72,7 +72,7 @@ static void pin(int core)
 	cpu_set_t s;
 	CPU_ZERO(&s);
 	CPU_SET((size_t)core, &s);
-	sched_setaffinity(0, sizeof s, &s); /* where there is one core only, both are there */
+	sched_setaffinity(0, sizeof s, &s); /* with one core only, both processes run on it */
 }
 
 static void pong(int a, int b)
@@ -123,9 +123,9 @@ static void round_trip(struct link *l)
 	net_msg_release(&m);
 }
 
-/* Two processes on a core each: the round trip against an eventfd's of the same two cores, the rate
- * against one core's memcpy into two buffers in turn (a message cannot be written over while it is
- * read), a turn of each after the other. */
+/* Two processes on a core each: the round trip against an eventfd's between the same two cores, the
+ * rate against one core's memcpy. The memcpy alternates between two buffers, since a message cannot
+ * be written over while it is read. The two measurements take turns. */
 static void shared_memory(void **state)
 {
 	(void)state;
@@ -182,7 +182,7 @@ static void shared_memory(void **state)
 					link_send_wait(l, from, size, NULL, NULL, net_in(20), &e),
 					0);
 			round_trip(l);
-			if (!turn) /* memory is made in the first one */
+			if (!turn) /* the first turn allocates the memory and does not count */
 				continue;
 			rate[1] += (double)(k * size);
 			spent[1] += clock_seconds(clock_now() - began);
@@ -203,7 +203,7 @@ static void shared_memory(void **state)
 	close(p[1]);
 }
 
-/* The same between two processes, as people call it. */
+/* The same between two processes, by the program's command line. */
 static void two_machines(void **state)
 {
 	(void)state;

@@ -40,8 +40,8 @@ static void crc_vectors(void **state)
 	}
 }
 
-/* Instruction and table agree at every length around the block sizes, every alignment, and when
- * continued. */
+/* The instruction and the table give the same CRC at every length around the block sizes, at every
+ * alignment, and when continued. */
 static void crc_ways_agree(void **state)
 {
 	(void)state;
@@ -116,8 +116,8 @@ static void round_trip(void **state)
 	f.payload = place + FRAME_HEADER;
 	assert_int_equal(frame_encode(&f, place, sizeof place, &n, &e), 0);
 	assert_memory_equal(place, out, n);
-	/* The first bytes are fixed for good: another version must be able to tell that it is
-	 * another version. */
+	/* The first bytes never change: any version must be able to tell that a frame is of another
+	 * version. */
 	assert_memory_equal(out, "HSF1\2\0\12\1\x88\x77\x66\x55\x44\x33\x22\x11", 16);
 	/* Frames without a payload, and with an empty tensor. */
 	struct frame h = { .kind = FRAME_FINISH };
@@ -186,7 +186,7 @@ static void every_truncation(void **state)
 	struct err e;
 	size_t n = make(out, sizeof out, data);
 	for (size_t k = 0; k < n; k++) {
-		/* exact size, so that the address sanitizer sees a read behind it */
+		/* exact size, so that the address sanitizer sees a read past the end */
 		unsigned char *exact = malloc(k ? k : 1);
 		memcpy(exact, out, k);
 		assert_int_equal(frame_parse(exact, k, &g, &e), ERR_PROTOCOL);
@@ -269,7 +269,7 @@ static void fields_round_trip(void **state)
 	assert_int_equal(len, 3);
 	assert_memory_equal(wire_get_bytes(&r, &len), "abcd", 4);
 	assert_int_equal(wire_read_end(&r, "x", &e), 0);
-	/* Truncated anywhere: fails, and never reads behind the end. */
+	/* Truncated at each byte: fails, and never reads past the end. */
 	for (size_t k = 0; k < n; k++) {
 		unsigned char *exact = malloc(k ? k : 1);
 		memcpy(exact, mem, k);

@@ -171,7 +171,7 @@ static void known_keys(void **state)
 	}
 }
 
-/* No core file, nobody traces it. */
+/* The process writes no core file and cannot be traced. */
 static void not_dumpable(void **state)
 {
 	(void)state;

@@ -205,7 +205,7 @@ static void large(void **state)
 	EACH(w)
 	{
 		struct ends x;
-		/* Larger than the window: goes alone. */
+		/* A message larger than the window goes alone. */
 		ends_up(&x, w, (struct net_options){ .window = 4 << 20 });
 		pthread_t t;
 		pthread_create(&t, NULL, take_one, &x);
@@ -220,7 +220,7 @@ static void large(void **state)
 		assert_int_equal(m.size, 0);
 		net_msg_release(&m);
 		ends_down(&x);
-		/* More than the peer takes is refused here, not there. */
+		/* A message larger than the peer takes is refused by the sender. */
 		ends_up(&x, w, (struct net_options){ .max_message = 1000 });
 		assert_int_equal(link_send_copy(x.lb, p, 1001, SOON, &err), ERR_INPUT);
 		OK(link_send_copy(x.lb, p, 1000, SOON, &err));
@@ -270,7 +270,8 @@ static void ownership(void **state)
 			assert_int_equal(m.size, (size_t)i * 9000);
 			net_msg_release(&m);
 		}
-		/* Arrived and never received; sent behind a closed link; refused. */
+		/* Some arrive and are never received; some are sent after the link is closed; some
+		 * are refused. */
 		for (; taken < 20; taken++)
 			assert_int_equal(send_owned(x.lb, taken, 5000), 0);
 		struct net_msg held;
@@ -372,7 +373,7 @@ static void deadlines(void **state)
 	}
 }
 
-/* Who dials first waits for the listener, and messages wait with it. */
+/* A dialler that comes first waits for the listener, and so do its messages. */
 static void dial_before_listen(void **state)
 {
 	(void)state;
@@ -419,8 +420,8 @@ static void closing(void **state)
 		struct net_msg m;
 		ends_up(&x, w, (struct net_options){ 0 });
 		struct link *stays = who ? x.la : x.lb, *leaves = who ? x.lb : x.la;
-		/* What was sent before closing arrives, then the link is lost; other way round
-		 * nothing hangs. */
+		/* What was sent before closing arrives, then the link is lost. In the other
+		 * direction nothing hangs. */
 		OK(link_send_copy(stays, "unread", 6, SOON, &err));
 		for (int i = 0; i < 50; i++)
 			OK(link_send_copy(leaves, zeros, 20000, SOON, &err));
@@ -461,7 +462,7 @@ static void failing(void **state)
 		assert_memory_equal(g.payload, data, sizeof data);
 		net_msg_release(&m);
 		assert_int_equal(link_recv_frame(x.la, NET_NOW, &m, &g, &err), 0);
-		/* What is no frame loses the link, for both. */
+		/* A message that is no frame loses the link, on both sides. */
 		OK(link_send_copy(x.lb, "no frame", 8, SOON, &err));
 		assert_int_equal(link_recv_frame(x.la, SOON, &m, &g, &err), ERR_PROTOCOL);
 		assert_int_equal(link_state(x.la), LINK_LOST);
@@ -485,14 +486,14 @@ static void identity(void **state)
 		struct key_pair other;
 		OK(key_pair_generate(&other, &err));
 		open_ends(&x, w, (struct net_options){ 0 });
-		/* Not on the list. */
+		/* A key that is not on the list. */
 		struct net_options o = { .key = &other };
 		struct net *c;
 		OK(net_open(w->transport, &o, &c, &err));
 		assert_int_equal(net_connect(c, x.at, x.ka.pub, SOON, &l, &err), ERR_NET);
 		assert_non_null(strstr(err.msg, "not on its list"));
 		assert_non_null(strstr(err.msg, other.pub));
-		/* The one that answers is not who it should be. */
+		/* The listener that answers has another key than expected. */
 		assert_int_equal(net_connect(x.b, x.at, other.pub, SOON, &l, &err), ERR_NET);
 		assert_non_null(strstr(err.msg, "key"));
 		net_close(c, 0);
@@ -638,8 +639,8 @@ static void warm_links_allocate_nothing(void **state)
 	ping(&x, 1000);
 	assert_true(mem_count() == before);
 	ends_down(&x);
-	/* With threads of its own in between a node can still be under way when the next is asked
-	 * for: a handful, not one each. */
+	/* With threads in between, a node may still be in use when the next one is asked for: a
+	 * handful of allocations, not one for each message. */
 	ends_up(&x, &ways[2], (struct net_options){ 0 });
 	ping(&x, 10);
 	before = mem_count();

@@ -96,8 +96,8 @@ static void hear(struct link *l)
 
 static void say(struct link *l) { MUST(link_send_copy(l, "x", 1, SOON, &err) == 0); }
 
-/* Rank 0 sends to rank 1, which takes only when rank 2 says so: a full window, 64 MiB alone,
- * ownership. */
+/* Rank 0 sends to rank 1, which receives only when rank 2 says so: a full window, a message of 64
+ * MiB alone, ownership. */
 static void pressure(struct link *to[3])
 {
 	struct net_msg m;
@@ -105,9 +105,9 @@ static void pressure(struct link *to[3])
 	if (rank == 0) {
 		int n = 0, rc;
 		struct link_stats st;
-		hear(to[1]); /* it took all that came before */
+		hear(to[1]); /* rank 1 has received all that came before */
 		for (link_stats(to[1], &st); st.in_flight > 1 << 16; link_stats(to[1], &st))
-			usleep(1000); /* and says so */
+			usleep(1000); /* until its credit has arrived */
 		for (;; n++) {
 			void *p = calloc(1, 1 << 20);
 			rc = link_send(to[1], p, 1 << 20, release, NULL, &err);
@@ -116,7 +116,7 @@ static void pressure(struct link *to[3])
 				break;
 			}
 		}
-		/* 8 MiB, and what each message counts beside its bytes */
+		/* the window is 8 MiB; each message counts a little more than its bytes */
 		MUST(rc == LINK_FULL && n == 7);
 		say(to[2]);
 		struct net_poll p = { .link = to[1], .want = NET_SEND };
@@ -224,7 +224,7 @@ static void three_ranks(void **state)
 	setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
 	setenv("OMPI_MCA_oob_tcp_if_include", "lo", 1);
 	setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-	/* MPI keeps memory to the end and unloads the plug-ins that took it, so that no suppression
+	/* MPI keeps memory to the end and unloads the plug-ins that allocated it, so no suppression
 	 * can name them. */
 	setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 	pid_t pid = fork();

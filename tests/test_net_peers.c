@@ -86,8 +86,8 @@ static void child_end(struct child *c)
 	waitpid(c->pid, NULL, 0);
 }
 
-/* How a peer is lost: seconds until the link knows. `busy`: large messages are under way to it when
- * it happens. */
+/* Loses a peer by `signal`; returns the seconds until the link knows. `busy`: large messages are
+ * under way to it at that moment. */
 static double lose(const char *row, int signal, bool keys, bool busy, double timeout)
 {
 	struct key_pair a, b;
@@ -219,7 +219,8 @@ static void one_plain_client_gets_nothing(const char *row)
 	struct net_options o = { .key = &a };
 	OK(net_open(row, &o, &n, &err));
 	OK(net_listen(n, "127.0.0.1:0", at, &err));
-	/* another protocol's greeting; a link's, where encryption is due */
+	/* another protocol's greeting; a link's greeting without encryption, where encryption is
+	 * needed */
 	unsigned char other[128] = { 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'N', 'U', 'L', 'L' };
 	unsigned char plain[48] = { 'H', 'S', 'L', '2', 1, 0, 0, 0, 0, 0, 1 };
 	static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -237,7 +238,7 @@ static void one_plain_client_gets_nothing(const char *row)
 	for (size_t i = 0; i < sizeof say / sizeof *say; i++) {
 		size_t got = knock(at, say[i].p, say[i].n, back, sizeof back);
 		printf("foreigner %zu got %zu bytes\n", i, got);
-		/* at most that a key is needed */
+		/* at most a line that says that a key is needed */
 		assert_true(got <= 64);
 		assert_int_equal(net_accept(n, NET_NOW, &l, &err), 0);
 	}
@@ -294,8 +295,8 @@ static void addresses(void **state)
 	one_addresses(row);
 }
 
-/* A dialler that names its own address is seen as that; one that is not its own does not get
- * through. */
+/* A dialler can choose the address it dials from, and the listener sees that one. An address that
+ * is not this machine's does not work. */
 static void one_from_an_address(const char *row)
 {
 	struct net *n, *m;
@@ -328,7 +329,7 @@ static void from_an_address(void **state)
 	one_from_an_address(row);
 }
 
-/* Parts of an address, and all of them together again. */
+/* An address taken apart, and put together again. */
 static void parts(void **state)
 {
 	(void)state;
@@ -385,12 +386,13 @@ static void knobs(void **state)
 	struct net_poll p = { .link = la, .want = NET_RECV };
 	assert_int_equal(net_poll(a, &p, 1, SOON), 1);
 	assert_true(clock_now() - began >= 90000000);
-	OK(link_send_copy(la, "x", 1, SOON, &err)); /* the other direction has none */
+	OK(link_send_copy(la, "x", 1, SOON, &err)); /* the other direction has no delay */
 	assert_int_equal(link_recv(lb, NET_NOW, &m, &err), 1);
 	net_msg_release(&m);
 	net_close(b, 0);
 	net_close(a, 0);
-	/* Loss: the same ones every time, and a lost message does not use up the window. */
+	/* Loss: the same messages are lost every time, and a lost message does not use up the
+	 * window. */
 	int came[2] = { 0 };
 	for (int round = 0; round < 2; round++) {
 		loop_pair((struct net_knobs){ .loss = 0.25, .seed = 3 }, &a, &b, &la, &lb);

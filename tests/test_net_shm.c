@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_shm.c - what only links through shared memory have: bytes that are not copied, memory
- * that is used again and goes with the link, where processes meet and who may, a peer that is
- * killed at any moment, and one that lies about the memory. */
+ * that is used again and freed with the link, the folder where processes meet and who may use it, a
+ * peer that is killed at any moment, and a peer that writes false values into the memory. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -155,7 +155,7 @@ static void nothing_is_copied(void **state)
 	q[5] = 77;
 	assert_int_equal(p[5], 77); /* the same page under two addresses */
 	assert_int_equal(mappings(), 2);
-	/* Held by the receiver, it is not used again; released, it is. */
+	/* While the receiver holds it, it is not used again; after the release, it is. */
 	char *r = link_buffer(x.lb, n);
 	assert_true(r != p);
 	net_buffer_release(NULL, r);
@@ -164,7 +164,7 @@ static void nothing_is_copied(void **state)
 	assert_true((again[0] == p && again[1] == r) || (again[0] == r && again[1] == p));
 	for (int i = 0; i < 2; i++)
 		net_buffer_release(NULL, again[i]);
-	/* A message that lies elsewhere is copied once, and its owner has it back at once. */
+	/* A message that lies in other memory is copied once, and its owner has it back at once. */
 	static char mine[100000];
 	memset(mine, 3, sizeof mine);
 	OK(link_send_wait(x.lb, mine, sizeof mine, NULL, NULL, SOON, &err));
@@ -196,8 +196,9 @@ static void memory_is_used_again(void **state)
 	}
 	printf("3000 messages of 16 to 900 KiB: %d mappings of both ends\n", mappings());
 	assert_true(mappings() <= 2 * 64);
-	assert_int_equal(open_files(), used); /* descriptors are closed when they were passed on */
-	/* More than the receiver takes in this way goes through the socket, and arrives too. */
+	assert_int_equal(open_files(), used); /* descriptors are closed after they were passed on */
+	/* Messages beyond what the receiver takes through shared memory go through the socket, and
+	 * arrive too. */
 	struct net_msg held[8];
 	for (int i = 0; i < 8; i++) {
 		OK(link_send_copy(x.lb, "x", 1, SOON, &err));
@@ -213,7 +214,7 @@ static void memory_is_used_again(void **state)
 		assert_int_equal(((char *)held[i].data)[12345], i + 1);
 		net_msg_release(&held[i]);
 	}
-	/* Held beyond the end of the link and of the sender. */
+	/* A held message outlives the link and the sender. */
 	OK(link_send_copy(x.lb, key, sizeof key, SOON, &err));
 	static char big[1 << 20];
 	OK(link_send_copy(x.lb, big, sizeof big, SOON, &err));
@@ -233,7 +234,8 @@ static void memory_is_used_again(void **state)
 	assert_int_equal(open_files(), files);
 }
 
-/* A frame of fields is the receiver's own before it is looked at; a tensor's numbers stay. */
+/* A frame's fields are copied to the receiver before they are checked; a tensor's numbers are not
+ * copied. */
 static void frames_are_copied_before_they_are_read(void **state)
 {
 	(void)state;
@@ -303,7 +305,7 @@ static void child_tell(struct child *c, const char *at)
 	close(c->fd);
 }
 
-/* its exit status; 1000: by a signal */
+/* its exit status; 1000: ended by a signal */
 static int child_end(struct child *c)
 {
 	int status;
@@ -336,7 +338,7 @@ static void names_of_the_dead_are_taken_over(void **state)
 		struct child k = child_new(listens_and_dies, 0);
 		assert_int_equal(child_run(&k, i == 1 ? "127.0.0.1:3001" : "127.0.0.1:3002"), 1000);
 	}
-	assert_int_equal(names(dir, last), 1); /* the second removed the first one's */
+	assert_int_equal(names(dir, last), 1); /* the second one removed the first one's name */
 	OK(net_open("shm", NULL, &n, &err));
 	OK(net_listen(n, "127.0.0.1:3002", bound, &err));
 	assert_string_equal(bound, "127.0.0.1:3002");
@@ -412,7 +414,7 @@ static void folders_that_are_refused(void **state)
 	net_close(n, 0);
 }
 
-/* Another user, who gets at the socket although the folder should keep him away. */
+/* Another user, who reaches the socket although the folder's mode should prevent it. */
 static void knocks(const char *path)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -464,7 +466,7 @@ static void other_users_are_refused(void **state)
 	assert_int_equal(child_run(&stranger[1], path), 6); /* SO_PEERCRED */
 	assert_int_equal(net_accept(n, NET_NOW, &l, &err), 0);
 	net_close(n, 0);
-	/* Who listens is another user. */
+	/* The listener is another user's process. */
 	chmod(dir, 0777);
 	child_tell(&listener, path);
 	for (int64_t end = SOON; names(dir, path) != 1 && clock_now() < end;)
@@ -493,7 +495,7 @@ static struct net *near_net(int k, bool near, char at[NET_ADDRESS])
 	return n;
 }
 
-/* How process B reaches A, as it says itself. */
+/* Process B: exits with the way by which it reaches A. */
 static void says_way(const char *at)
 {
 	struct net *n = near_net(1, true, NULL);
@@ -541,12 +543,12 @@ static void each_way(void **state)
 	int rc = child_run(&k[2], at);
 	assert_true(rc == 22 || rc == 77);
 	net_close(n, 1);
-	/* A listener at every address is met under each of them. */
+	/* A listener at every address is reached through shared memory under each of them. */
 	n = near_net(0, true, all);
 	snprintf(local, sizeof local, "127.0.0.9:%s", strrchr(all, ':') + 1);
 	assert_int_equal(child_run(&k[3], local), 21);
 	net_close(n, 1);
-	/* One that does not want it is reached over TCP. */
+	/* A listener without shared memory is reached over TCP. */
 	at[0] = 0;
 	n = near_net(0, false, at);
 	assert_int_equal(child_run(&k[4], at), 22);
@@ -650,7 +652,7 @@ static void killed_at_any_moment(void **state)
 		k[i] = child_new(talks_for_ever, 0);
 	OK(net_open("shm", &(struct net_options){ .window = 1 << 20 }, &n, &err));
 	OK(net_listen(n, "127.0.0.1:0", at, &err));
-	int files = open_files() - TIMES; /* a pipe to each */
+	int files = open_files() - TIMES; /* without the pipe to each child */
 	for (int i = 0; i < TIMES; i++) {
 		struct link *l = NULL;
 		struct net_msg m;
@@ -709,7 +711,7 @@ static void a_process_is_started_meanwhile(void **state)
 		link_close(la);
 		assert_int_equal(link_recv(lb, SOON, &m, &err), ERR_NET);
 		link_close(lb);
-		OK(net_connect(b, at, NULL, SOON, &lb, &err)); /* the threads have gone on */
+		OK(net_connect(b, at, NULL, SOON, &lb, &err)); /* the threads still work */
 		assert_int_equal(net_accept(a, SOON, &la, &err), 1);
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
@@ -721,14 +723,14 @@ static void a_process_is_started_meanwhile(void **state)
 	}
 }
 
-/* ---- a peer that lies ----------------------------------------------------------------------- */
+/* ---- a peer that writes false values -------------------------------------------------------- */
 
 enum { WINDOW = 1 << 20, LARGEST = 1 << 18 };
 
 struct liar {
 	struct net *n;
 	struct link *l; /* the honest end */
-	int fd;         /* the liar's */
+	int fd;         /* the hostile peer's end */
 };
 
 static void say_with(int fd, const void *p, size_t n, const int *pass, int count)
@@ -940,13 +942,13 @@ static void lies_end_the_link(void **state)
 		net_close(x.n, 1);
 	}
 	assert_int_equal(mappings(), 0);
-	for (int fd = 3; fd < 300; fd++) /* the liar's own */
+	for (int fd = 3; fd < 300; fd++) /* the hostile peer's descriptors */
 		if (fd > files + 1)
 			close(fd);
 }
 
-/* What the peer writes into the shared memory harms nobody but itself: the word that says whose a
- * buffer is, and the bytes of a message that is being read. */
+/* What the peer writes into the shared memory harms only itself: the word that says who owns a
+ * buffer, and the bytes of a message that is being read. */
 static void scribbles(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* entry_sig.h - the parameters of an entry point, read from the kernels' own text: p pointer, i
- * 64-bit integer, f float. So what the host packs is held against what the kernel takes, and not
- * against the host's own table. */
+ * 64-bit integer, f float. So what the host packs is compared with what the kernel takes, not with
+ * the host's own table. */
 #ifndef HS_TESTS_DRIVERS_ENTRY_SIG_H
 #define HS_TESTS_DRIVERS_ENTRY_SIG_H
 
@@ -17,7 +17,7 @@ static bool entry_signature(const char *text, const char *name, char *sig, size_
 	size_t stem = strlen(name), n = 0;
 	snprintf(head, sizeof head, "KERNEL(%s)(", name);
 	const char *s = strstr(text, head);
-	if (!s) { /* one of a family: attn_fwd_64 */
+	if (!s) { /* one kernel of several that differ by a number: attn_fwd_64 */
 		while (stem && isdigit((unsigned char)name[stem - 1]))
 			stem--;
 		snprintf(head, sizeof head, "KERNEL(CAT(%.*s, DT))(", (int)stem, name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_kernels.c - the CUDA and HIP side of the kernels as plain C, for the stand-in of a card in
- * fake_rt.c. HS_T is the dtype. A work-group is 128 fibers on one thread that change over at
- * barriers only, so what __shared__ holds can be static. */
+ * fake_rt.c. HS_T is the dtype. A work-group is 128 fibers on one thread. They switch at barriers
+ * only, so what __shared__ holds can be static. */
 #include <math.h>
 
 struct lane {

@@ -3,12 +3,14 @@
  * every function that is not here. HS_OPENCL_LIBRARY names it, FAKE_CL says what goes wrong: words
  * separated by blanks.
  *
- *   platforms   the library has no answer when asked for platforms none every platform is without a
- *               device
- *   devices     platforms have no answer when asked for devices closed no device can be opened
- *   gpu         every device says that it is a GPU memory=N every device has N MiB
- *   lost=N      the Nth launch and all behind it find the device gone refuse=N from the Nth on no
- *               buffer is given
+ *   platforms   the library has no answer when asked for platforms
+ *   none        every platform is without a device
+ *   devices     platforms have no answer when asked for devices
+ *   closed      no device can be opened
+ *   gpu         every device says that it is a GPU
+ *   memory=N    every device has N MiB
+ *   lost=N      the Nth launch and all later ones find the device gone
+ *   refuse=N    the Nth buffer and all later ones are refused
  *   wrong=K     products over K columns come out wrong
  *
  * Built without FAKE it is a library that lacks all functions. */
@@ -73,7 +75,8 @@ cl_context clCreateContext(const intptr_t *props, uint32_t n, const cl_device *d
 
 static long launches, buffers;
 
-/* Argument 10 of gemm is k: one column less is one that got lost. */
+/* Argument 10 of gemm is k. For the products that are to be wrong, half of the columns are left
+ * out. */
 int32_t clSetKernelArg(cl_kernel k, uint32_t at, size_t size, const void *v)
 {
 	int64_t columns = 0;

@@ -11,7 +11,7 @@
  * It is as strict as the drivers' documents are. A context of CUDA and the device of HIP belong to
  * a thread; handles and memory to their device. Transfers beside kernels take pinned memory. What
  * is compiled must be for the card. Around each piece of memory lie bytes that nobody may change,
- * and what __shared__ holds is no number when a group begins. An error of CUDA stays; HIP's events
+ * and what __shared__ holds is NaN when a group begins. An error of CUDA stays; HIP's events
  * never show one, its queue ends the process. A library adds in the output's dtype where it may.
  *
  * FAKE_RT says what goes wrong, in words separated by blanks:
@@ -19,11 +19,11 @@
  *   free=MIB      what is said to be free
  *   integrated=N  device N shares the host's memory; -1: all
  *   hang=N        the Nth launch never ends
- *   lost=N        nor does it, and the driver says so
- *   slow=MS       each launch and product takes so long
+ *   lost=N        the Nth launch never ends, and the driver says that the card is lost
+ *   slow=MS       each launch and product takes so many milliseconds
  *   full          a launch finds no memory, once
  *   compile  noalgo  noblas
- *   nokernels=NAME  the library whose file's name ends so knows no card
+ *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
  *   status=N      products are refused
  *   rocabort      rocBLAS ends the process
  *   blasfull      a product finds no memory, once
@@ -73,8 +73,8 @@ enum { CUDA, HIP, DEVICES = 16 };
 static _Thread_local int api, cuda_device = -1, hip_device;
 static int retained[DEVICES], generation[DEVICES];
 
-/* What a handle belongs to. A context of CUDA that was given back by all is gone with its handles,
- * and another when it is asked for again. */
+/* What a handle belongs to. When everybody has given back a context of CUDA, it is gone with its
+ * handles. Asking for it again makes a new one. */
 struct owner {
 	int api, device, generation;
 };
@@ -86,7 +86,7 @@ static struct owner owner_now(void)
 	return (struct owner){ api, d, d >= 0 ? generation[d] : -1 };
 }
 
-/* A driver's answer when something of `o` is used now. */
+/* The driver's answer to a use of something that belongs to `o`, now. */
 static int owned(struct owner o)
 {
 	const struct owner now = owner_now();
@@ -119,7 +119,7 @@ struct op {
 	void *library;
 	unsigned groups;
 	long number;   /* of the launch, from 1 */
-	int64_t begun; /* now_ms() when it was its turn; 0: not yet */
+	int64_t begun; /* now_ms() when its turn came; 0: not yet */
 	uint64_t ints[MOST_ARGS];
 	float floats[8];
 	struct product {
@@ -152,10 +152,10 @@ static long launches;
 /* ---- a work-group ---- */
 static struct {
 	ucontext_t fiber[LANES];
-	/* fibers change by jumps: contexts would ask the kernel each time */
+	/* fibers switch by longjmp: a switch of contexts would call the kernel each time */
 	jmp_buf back, at[LANES];
 	bool begun[LANES];
-	int state[LANES]; /* 0: to begin, 1: at a barrier, 2: at its end */
+	int state[LANES]; /* 0: not begun, 1: at a barrier, 2: at its end */
 	int now;
 	const struct op *op;
 	struct lane {
@@ -173,7 +173,7 @@ static void barrier(void)
 		_longjmp(group.back, 1);
 }
 
-/* On x86-64 and AArch64 integers and floats are handed over apart from each other, each in its own
+/* On x86-64 and AArch64 integers and floats are passed in separate registers, each kind in its own
  * order, so one call fits all kernels. */
 static void fiber(void)
 {
@@ -221,7 +221,7 @@ static void run_group(unsigned block)
 	for (int waiting = LANES; waiting;) {
 		waiting = 0;
 		for (int k = 0; k < LANES; k++) {
-			/* no order of lanes may be relied on */
+			/* the order of the lanes changes: kernels may not rely on one */
 			const int i = block & 1 ? LANES - 1 - k : k;
 			if (group.state[i] == 2) {
 				fprintf(stderr, "fake_rt: a barrier that lane %d does not reach\n",
@@ -268,10 +268,10 @@ static void run_launch(const struct op *o)
 		run_group(b);
 }
 
-/* ---- products, columns first as the libraries have it ---- */
+/* ---- products, in column-major order as in the libraries ---- */
 static enum dtype dtype_of(int type) { return type == 0 ? DT_F32 : type == 14 ? DT_BF16 : DT_F16; }
 
-/* op(X) as it lies, row after row (of `cols`), in float32. */
+/* op(X) in float32, row after row (of `cols`). */
 static float *unfold(const char *p, int type, bool t, int64_t rows, int64_t cols, int64_t ld)
 {
 	const unsigned z = dtype_size(dtype_of(type));
@@ -309,7 +309,7 @@ static void run_product(const struct product *p)
 	free(b);
 }
 
-static int sticky; /* of CUDA: every call says so from now on */
+static int sticky; /* CUDA's error that stays: every call returns it from now on */
 
 static int trouble(struct op *o, struct owner owner)
 {
@@ -390,7 +390,7 @@ static struct piece {
 	struct owner owner;
 	struct piece *next;
 } * pieces, *pinned;
-static size_t held[2][DEVICES]; /* by api and device, in pieces of 2 MiB where they are large */
+static size_t held[2][DEVICES]; /* by api and device, in pieces of 2 MiB for large blocks */
 
 static size_t granules(size_t n)
 {
@@ -432,7 +432,7 @@ static int x_memory(uint64_t *at, size_t n)
 			     .next = pieces };
 	p->at = p->base + GUARD;
 	memset(p->base, 0xa5, GUARD);
-	memset(p->at, 0xff, n); /* numbers that are none */
+	memset(p->at, 0xff, n); /* fresh memory holds NaN */
 	memset(p->at + n, 0xa5, GUARD);
 	pieces = p;
 	held[api][d] += granules(n);
@@ -510,7 +510,8 @@ static int x_move(char *to, const char *from, size_t n, struct stream *s, bool t
 	if ((to_device && !inside((uint64_t)(uintptr_t)to, n)) ||
 	    (from_device && !inside((uint64_t)(uintptr_t)from, n)))
 		return INVALID;
-	/* from and to other memory a driver copies at once, or waits: neither is meant here */
+	/* with memory that is not pinned a driver copies at once, or waits: the host must not use
+	 * it so */
 	if ((!to_device && !is_pinned(to, n)) || (!from_device && !is_pinned(from, n)))
 		return INVALID;
 	struct op *o = put(s, COPY);
@@ -535,7 +536,7 @@ static int x_download(void *to, uint64_t from, size_t n, void *s)
 static int x_copy(uint64_t to, uint64_t from, size_t n, void *s)
 {
 	if (to < from + n && from < to + n)
-		return INVALID; /* undefined with a real driver */
+		return INVALID; /* a real driver's behaviour is undefined here */
 	return x_move((char *)(uintptr_t)to, (const char *)(uintptr_t)from, n, s, true, true);
 }
 
@@ -605,7 +606,7 @@ static int x_stream(void **s, unsigned flags)
 {
 	struct stream *n = calloc(1, sizeof *n);
 	if (device_now() < 0 ||
-	    flags != 1) /* one that waits for the default stream waits for others */
+	    flags != 1) /* a stream that waits for the default stream would wait for others */
 		return flags == 1 ? NO_CONTEXT : INVALID;
 	n->owner = owner_now();
 	n->last = &n->first;
@@ -616,7 +617,7 @@ static int x_stream(void **s, unsigned flags)
 
 static int x_stream_destroy(void *s)
 {
-	(void)s; /* its work may still be asked for */
+	(void)s; /* somebody may still wait for its work */
 	return OK;
 }
 
@@ -639,7 +640,7 @@ static int x_stream_wait(void *s, void *event, unsigned flags)
 static int x_event(void **e, unsigned flags)
 {
 	struct event *n = calloc(1, sizeof *n);
-	if (device_now() < 0 || flags != 2) /* one that measures time costs more */
+	if (device_now() < 0 || flags != 2) /* an event that measures time costs more */
 		return flags == 2 ? NO_CONTEXT : INVALID;
 	n->owner = owner_now();
 	*e = n;
@@ -840,7 +841,7 @@ static int c_size(struct program *p, size_t *n)
 	return OK;
 }
 
-/* There is no machine code for an architecture that is none of a card. */
+/* For a virtual architecture, as compute_90, there is no machine code. */
 static int c_code_size(struct program *p, size_t *n)
 {
 	c_size(p, n);
@@ -858,7 +859,8 @@ static int c_code(struct program *p, char *s)
 static int c_version(int *major, int *minor)
 {
 	*major = (int)fault("rtc", 13);
-	*minor = 99; /* what it makes must not be taken for real code */
+	/* a version that no real compiler has, so that its code is not taken for real code */
+	*minor = 99;
 	return OK;
 }
 
@@ -990,9 +992,9 @@ EXPORT const char *hipGetErrorName(int code) { return name_of(code); }
 /* ---- product libraries ---- */
 static char handle;
 EXPORT long fake_products;
-long fake_products; /* that a library was asked for */
+long fake_products; /* how often a library was asked for a product */
 
-/* Whether the library, by its file's name, is one without code for the card. */
+/* Whether the library has no code for the card; its file's name decides. */
 static bool no_kernels(void)
 {
 	const char *s = getenv("FAKE_RT"), *word = s ? strstr(s, "nokernels=") : NULL;
@@ -1004,7 +1006,7 @@ static bool no_kernels(void)
 	return have >= n && !strncmp(me.dli_fname + have - n, word, n);
 }
 
-/* What a library answers to a product; 0: it does it. */
+/* The library's answer to a product that it refuses; 0: it computes it. */
 static int refused(int out_of_memory)
 {
 	const long status = fault("status", 0);
@@ -1027,7 +1029,7 @@ struct layout {
 
 static int enqueue(const struct product *p, void *s)
 {
-	static void *usual; /* the stream of who names none */
+	static void *usual; /* the stream of a caller that names none */
 	if (!s && !usual && x_stream(&usual, 1))
 		return 13;
 	struct op *o = put(s ? s : usual, GEMM);
@@ -1046,7 +1048,7 @@ static int l_layout(void **l, int type, uint64_t rows, uint64_t cols, int64_t ld
 }
 
 struct preference {
-	uint32_t schemes; /* how parts of a sum may be put together */
+	uint32_t schemes; /* how the parts of a sum may be added up */
 };
 enum { IN_PLACE = 1, COMPUTE_TYPE = 2, OUTPUT_TYPE = 4 };
 
@@ -1061,7 +1063,8 @@ static int l_ask(const struct desc *d, const struct layout *a, const struct layo
 	if (fault("noalgo", 0) || no_kernels())
 		return no_kernels() ? 8 : 15;
 	memset(results, 0, 96);
-	results[0] = (p->schemes & (IN_PLACE | OUTPUT_TYPE)) != 0; /* in what is the algorithm */
+	/* the scheme, where a real library stores the algorithm */
+	results[0] = (p->schemes & (IN_PLACE | OUTPUT_TYPE)) != 0;
 	*found = 1;
 	return OK;
 }

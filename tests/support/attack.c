@@ -179,7 +179,7 @@ static void handshakes(const char *key)
 			_exit(1);
 		for (int i = 0; i < 100; i++) {
 			if (net_connect(n, at, key, net_in(5), &l, &e) >= 0)
-				_exit(1); /* it was let in */
+				_exit(1); /* the listener let it in: an error */
 			count->connections++;
 		}
 		net_close(n, 0);
@@ -280,7 +280,7 @@ struct attacker attack_start(enum attack what, int host, int port, const char *k
 	if (a.pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		snprintf(pid, sizeof pid, "%d", (int)getpid());
-		/* quotas are for the usual scheduling only */
+		/* a quota works only with the usual scheduling policy */
 		sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
 		bool in = group[0] && write_to("cgroup.procs", pid);
 		setpriority(PRIO_PROCESS, 0, in ? -20 : 19);

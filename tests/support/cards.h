@@ -6,9 +6,10 @@
 
 #include <stdbool.h>
 
-/* Puts it in place of the driver of each backend that has no device here (or, with `always`, of
- * both); before anything asks for a device. `library` is "fake_rt.so", or "lacking_rt.so", which
- * lacks a function. false, with a line that says why: it is not built, or would not work here. */
+/* Puts the stand-in in place of the driver of each backend that has no device here (or, with
+ * `always`, of both). To be called before anything asks for a device. `library` is "fake_rt.so", or
+ * "lacking_rt.so", which lacks a function. false, with a line that says why: it is not built, or
+ * does not work here. */
 bool fake_cards(const char *library, bool always);
 
 #endif

@@ -30,7 +30,8 @@ static int make(struct dice *d, int devices, int layers, int hosts, int batch, s
 	struct err e = { 0 };
 	double per_layer = real(d, 0.02, 0.4), speed_spread = real(d, 1, 8), head = real(d, 0, 4),
 	       slow = real(d, 0.01, 1);
-	double room = real(d, 0.6, 6); /* memory of all devices over what the model needs, about */
+	/* memory of all devices, roughly as a multiple of what the model needs */
+	double room = real(d, 0.6, 6);
 	double need = layers * per_layer * 2;
 	bool tables = pick(d, 0, 1), alike = pick(d, 0, 3) == 0, large = pick(d, 0, 2) == 0;
 	int sharers = devices < layers ? devices : layers;

@@ -11,7 +11,7 @@ struct profile;
 /* Up to `devices` devices and `layers` layers; everything follows from the seed. Release with
  * profile_release(). Returns 0. */
 int cluster_make(uint64_t seed, int devices, int layers, struct profile *p);
-/* Exactly so many, none alike. */
+/* Exactly so many devices and layers; no two devices are alike. */
 int cluster_make_sized(uint64_t seed, int devices, int layers, int hosts, int batch,
 		       struct profile *p);
 

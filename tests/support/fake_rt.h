@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_rt.h - what the tests of the host's side of CUDA and HIP share: a stand-in for driver,
+/* fake_rt.h - what the tests of the host code for CUDA and HIP share: a stand-in for driver,
  * compiler and product library (tests/drivers/fake_rt.c), and a cache folder of their own. */
 #ifndef HS_TESTS_SUPPORT_FAKE_RT_H
 #define HS_TESTS_SUPPORT_FAKE_RT_H
@@ -96,7 +96,7 @@ static inline int prepare(void **state)
 	if (!mkdtemp(cache))
 		return -1;
 	setenv("XDG_CACHE_HOME", cache, 1);
-	/* how many there are is asked once */
+	/* the number of devices is read once */
 	struct err e = { 0 };
 	faults("devices=2");
 	if (backend_find("cuda")->count(&e) != 2 || backend_find("hip")->count(&e) != 2)

@@ -36,11 +36,12 @@ const void *golden_get(struct golden *g, const char *name, enum dtype dtype, uin
 /* A text put together for a name; lives as long as the file is open. */
 const char *golden_name(struct golden *g, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* The microbatch whose tensors are PREFIXid, PREFIXpos, PREFIXlabel, PREFIXstart; *trained_p:
- * labels that count. */
+/* The microbatch whose tensors are PREFIXid, PREFIXpos, PREFIXlabel, PREFIXstart. *trained_p: the
+ * number of labels that count. */
 struct stage_batch golden_batch(struct golden *g, const char *prefix, int64_t *trained_p);
 
-/* Largest |got - want|; NaN when there is one. And the same as a share of the largest |want|. */
+/* The largest |got - want|; NaN when one of them is NaN. The second: the same as a share of the
+ * largest |want|. */
 double golden_distance(const float *got, const float *want, uint64_t n);
 double golden_relative(const float *got, const float *want, uint64_t n);
 
@@ -53,7 +54,7 @@ struct golden_model {
 	struct slot slot;
 };
 
-/* layers are filled in */
+/* fills in the layers */
 void golden_model_open(struct golden_model *m, const char *path, const struct stage_options *o);
 void golden_model_close(struct golden_model *m);
 /* Sets a trained parameter. */

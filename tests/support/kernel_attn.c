@@ -51,7 +51,8 @@ static struct ref_attn attn_of(const struct attn_shape *a, int32_t qs[5], int32_
 	return r;
 }
 
-/* Probabilities and their gradients were rounded to T on the way: an error of half a unit each. */
+/* Probabilities and their gradients are rounded to T inside the kernel: an error of half a unit
+ * each. */
 static double attn_abs(enum dtype t) { return t == DT_F32 ? 1e-5 : t == DT_BF16 ? 1e-2 : 2e-3; }
 
 void case_attn_fwd(struct tensors *ts, enum dtype t)
@@ -103,8 +104,8 @@ void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shap
 	LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v), AB(o),
 	       AB(lse), AB(delta), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo),
 	       AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale));
-	/* the output that the device has: its rounding weighs more than all of backward
-		 * (docs/kernels.md) */
+	/* backward gets the device's own output: its rounding matters more than all errors of
+	 * backward (docs/kernels.md) */
 	double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv),
 	       *wo = tensor_fetch(ts, o);
 	ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, wo, &r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memfile.h - bytes as a file without a disk, for fuzz targets: one anonymous file that is filled
- * anew each time. */
+ * again each time. */
 #ifndef HS_TESTS_SUPPORT_MEMFILE_H
 #define HS_TESTS_SUPPORT_MEMFILE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref64.h - every kernel of kernel.def once more in float64, written as plainly as can be: what all
- * backends are compared with.
+/* ref64.h - every kernel of kernel.def in float64, written as simply as possible: what all backends
+ * are compared with.
  *
  * Arguments stand in the order of kernel.def; arrays hold the values (already rounded to their
  * dtype), strides count elements. */

@@ -35,11 +35,11 @@ void site_put(const struct site *s, const char *name, const char *text, mode_t m
 /* NAME.yaml: workers 'a', 'b', ... at 127.0.0.2, .3, ..., all with the site's key; none: the same
  * job in one process. */
 void site_configuration(const struct site *s, const char *name, int workers, const char *extra);
-char *site_text(const char *path); /* of a file, "" without one; mem_free */
+char *site_text(const char *path); /* the text of a file, "" when there is none; mem_free */
 
 /* Arguments end with NULL; "NAME.yaml" is taken from the site's folder. */
 struct process site_start(const struct site *s, ...);
-/* Processes started from now on live in this network namespace; NULL: in the own one. */
+/* Processes started from now on live in this network namespace; NULL: in this process's own. */
 void site_namespace(const char *name);
 void show_log(const struct process *p);
 /* -1: it took longer, and was killed */
@@ -47,7 +47,7 @@ int finished_or_hangs(const struct process *p, double seconds);
 /* exit status, or 1000 + signal; fails the test when it takes longer */
 int finished(const struct process *p, double seconds);
 void must_succeed(const struct process *p);
-/* with a line that says `what` */
+/* waits for it; fails the test unless it ends with this status and a line that says `what` */
 void must_fail(const struct process *p, int status, const char *what);
 bool says(const struct process *p, const char *what);
 void until(const struct process *p, const char *what); /* waits until its log says so */

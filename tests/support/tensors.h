@@ -28,7 +28,7 @@ struct tensors {
 	double worst; /* largest error so far as a share of its tolerance */
 	char worst_of[96];
 	int failed;
-	uint64_t hash;          /* of all values checked, bit by bit */
+	uint64_t hash;          /* of all values that were checked; changes with any bit */
 	uint64_t launch_allocs; /* allocations of host memory inside launches */
 };
 
@@ -38,7 +38,7 @@ void tensors_release(struct tensors *ts); /* frees the arrays, keeps seed and ve
 struct tensor64 *tensor_normal(struct tensors *ts, enum dtype t, int64_t n, double scale);
 struct tensor64 *tensor_nan(struct tensors *ts, enum dtype t, int64_t n);
 struct tensor64 *tensor_const(struct tensors *ts, enum dtype t, int64_t n, double c);
-/* own buffer, same values */
+/* a buffer of its own with the same values */
 struct tensor64 *tensor_copy(struct tensors *ts, const struct tensor64 *x);
 struct tensor64 *tensor_i32(struct tensors *ts, const int32_t *v, int64_t n);
 /* random i32 in [0, limit) */
