@@ -47,8 +47,8 @@ static int attn_check(int64_t h, int64_t g, int64_t d, struct err *e)
 {
 	if (d > GPU_HEAD)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "attention heads %lld wide; the kernels go to %d", (long long)d,
-			       GPU_HEAD);
+			       "attention heads of %lld numbers: at most %d are supported",
+			       (long long)d, GPU_HEAD);
 	if (h < 1 || g < 1 || d < 1 || h % g)
 		return err_set(e, ERR_INTERNAL,
 			       "attention of %lld query and %lld key heads, %lld wide",
@@ -171,7 +171,8 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		for (int i = 3; i < 5; i++)
 			if (a[i].i != DT_F32 && a[i].i != DT_BF16 && a[i].i != DT_F16 &&
 			    a[i].i != DT_F64)
-				return err_set(e, ERR_INTERNAL, "cast between dtypes %lld and %lld",
+				return err_set(e, ERR_INTERNAL,
+					       "cast: dtype %lld or %lld is not a float format",
 					       (long long)a[4].i, (long long)a[3].i);
 		STEP(cast, over(a[2].i, GPU_LANES), loop(23));
 		break;

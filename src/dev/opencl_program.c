@@ -86,7 +86,8 @@ int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, 
 		return 0;
 	cl_program p = c->lib->f.clCreateProgramWithSource(c->context, 1, &text, &n, &rc);
 	if (rc != CL_SUCCESS)
-		return err_set(e, ERR_DEVICE, "%s takes no program: %s", c->who, opencl_error(rc));
+		return err_set(e, ERR_DEVICE, "%s does not accept the kernels: %s", c->who,
+			       opencl_error(rc));
 	rc = c->lib->f.clBuildProgram(p, 1, &c->at.device, c->options, NULL, NULL);
 	if (rc != CL_SUCCESS) {
 		build_failed(c, p, rc, key, e);

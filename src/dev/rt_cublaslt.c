@@ -118,7 +118,10 @@ static int open_library(const char *name, const struct functions **f_p, struct e
 		l++;
 	if (l == libraries + nlibraries) {
 		if (nlibraries == ARRAY_LEN(libraries) || strlen(name) >= sizeof l->name)
-			rc = err_set(e, ERR_UNSUPPORTED, "%s is one library too many", name);
+			rc = err_set(
+				e, ERR_UNSUPPORTED,
+				"%s: more libraries than this program keeps, or too long a name",
+				name);
 		else
 			rc = dl_open(names, symbols, ARRAY_LEN(symbols), &l->f, &handle, e);
 		if (rc == 0) {
@@ -294,7 +297,8 @@ static int start(struct rt *c, const char *name, struct rt_blas **b_p, struct er
 	if (code == NO_MEMORY && rt_spare_back(c, e))
 		code = f->create(&b->handle);
 	if (code)
-		rc = err_set(e, ERR_DEVICE, "%s does not start: status %d", name, code);
+		rc = err_set(e, ERR_DEVICE, "%s cannot be used: it ended its start with status %d",
+			     name, code);
 	else if (!serves(b))
 		rc = err_set(e, ERR_UNSUPPORTED, "%s has no kernels for %s", name, c->arch);
 	if (rc == 0)

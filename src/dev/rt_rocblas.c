@@ -234,7 +234,8 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 					 0); /* sums in one order: the same bits each time */
 	if (code) {
 		release(&b->base, c);
-		return err_set(e, ERR_DEVICE, "rocBLAS does not start: status %d", code);
+		return err_set(e, ERR_DEVICE,
+			       "rocBLAS cannot be used: it ended its start with status %d", code);
 	}
 	*b_p = &b->base;
 	return 0;

@@ -290,7 +290,8 @@ int rtc_compile(const struct rtc *r, const char *text, const char *arch, struct 
 	}
 	int rc = r->f.create(&p, text, "heteroshard.cu", 0, NULL, NULL);
 	if (rc)
-		return err_set(e, ERR_DEVICE, "%s takes no text: %s", r->name, r->f.error(rc));
+		return err_set(e, ERR_DEVICE, "%s does not accept the kernels: %s", r->name,
+			       r->f.error(rc));
 	rc = r->f.compile(p, 1, options);
 	fetch(p, r->f.log_size, r->f.log, LOG_MOST, log);
 	if (log->n && !log->p[log->n - 1])

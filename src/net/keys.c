@@ -70,7 +70,7 @@ static const char *from_text(const char *word, const char *text, uint8_t out[KEY
 	const char *wrong = NULL;
 	size_t n = strlen(word);
 	if (strncmp(text, word, n) != 0 || strlen(text) != n + CHARS)
-		return "has another form";
+		return "is not of the form that heteroshard keygen writes";
 	for (size_t i = 0; i < CHARS; i++) {
 		const char *at = strchr(alphabet, text[n + i]);
 		if (!at)

@@ -254,7 +254,8 @@ int net_dial(struct net *n, const char *address, const char *peer_key, int64_t d
 			       "`heteroshard keygen`",
 			       address);
 	if (strlen(address) >= NET_ADDRESS)
-		return err_set(e, ERR_USAGE, "address of %zu characters", strlen(address));
+		return err_set(e, ERR_USAGE, "an address of %zu characters is too long: at most %d",
+			       strlen(address), NET_ADDRESS - 1);
 	struct link *l = net_link_new(n, address, key);
 	if (!l)
 		return err_nomem(e, sizeof *l, "a link");

@@ -126,7 +126,8 @@ static int loop_listen(struct net *n, const char *address, char bound_p[NET_ADDR
 	struct loop_net *ln = n->priv;
 	int rc = 0;
 	if (strlen(address) >= NET_ADDRESS)
-		return err_set(e, ERR_USAGE, "address of %zu characters", strlen(address));
+		return err_set(e, ERR_USAGE, "an address of %zu characters is too long: at most %d",
+			       strlen(address), NET_ADDRESS - 1);
 	pthread_mutex_lock(&registry);
 	for (struct loop_net *q = listeners; q; q = q->next)
 		if (strcmp(q->address, address) == 0)

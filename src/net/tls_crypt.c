@@ -246,7 +246,7 @@ int crypt_ctx_new(const struct key_pair *key, struct crypt_ctx **c_p, struct err
 	OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
 	ERR_clear_error();
 	if (!key_secret_bytes(key->sec, sec))
-		return err_set(e, ERR_INTERNAL, "tls: the private key is none");
+		return err_set(e, ERR_INTERNAL, "tls: the private key is not valid");
 	struct crypt_ctx *c = mem_zalloc(sizeof *c);
 	if (!c) {
 		OPENSSL_cleanse(sec, sizeof sec);
@@ -262,7 +262,7 @@ int crypt_ctx_new(const struct key_pair *key, struct crypt_ctx **c_p, struct err
 	    BIO_meth_set_read_ex(c->bio, bio_read) != 1 ||
 	    BIO_meth_set_write_ex(c->bio, bio_write) != 1 ||
 	    BIO_meth_set_ctrl(c->bio, bio_ctrl) != 1)
-		rc = openssl_says(e, "cannot begin");
+		rc = openssl_says(e, "cannot set up a connection");
 	X509_free(x);
 	EVP_PKEY_free(k);
 	if (rc < 0)
