@@ -13,20 +13,9 @@
 #include "base/err.h"
 #include "net/address.h"
 #include "net/shm_meet.h"
-#include "net/tls_conn.h"
 #include "net/tls_hub.h"
 
 enum { PORT_FIRST = 20000, PORTS = 40000, PORT_TRIES = 50 };
-
-static int shm_open_row(struct net *n, struct err *e)
-{
-	struct hub *h;
-	TRY(hub_open(n, &h, e));
-	n->priv = h;
-	return 0;
-}
-
-static void shm_close(struct net *n, double linger) { hub_close(n->priv, linger); }
 
 static int elsewhere(const char *address, struct err *e)
 {
@@ -67,23 +56,17 @@ static int shm_dial(struct link *l, const char *address, const char *peer_key, s
 	return hub_dial(l->net->priv, l, "", "", number, e);
 }
 
-static void shm_send(struct link *l, struct net_node *node) { hub_send(l->priv, node); }
-static void shm_taken(struct link *l, uint64_t cost) { hub_taken(l->priv, cost); }
-static void shm_shut(struct link *l) { hub_shut(l->priv); }
-static void *shm_buffer(struct link *l, size_t n) { return hub_buffer(l->priv, n); }
-static void shm_freed(struct link *l) { conn_free(l->priv); }
-
 const struct net_transport net_shm = {
 	.name = "shm",
 	.way = "shared memory",
 	.trusted = true,
-	.open = shm_open_row,
-	.close = shm_close,
+	.open = hub_open,
+	.close = hub_close,
 	.listen = shm_listen,
 	.dial = shm_dial,
-	.send = shm_send,
-	.taken = shm_taken,
-	.shut = shm_shut,
-	.buffer = shm_buffer,
-	.freed = shm_freed,
+	.send = hub_send,
+	.taken = hub_taken,
+	.shut = hub_shut,
+	.freed = hub_freed,
+	.buffer = hub_buffer,
 };

@@ -20,7 +20,6 @@
 #include "base/log.h"
 #include "net/address.h"
 #include "net/shm_meet.h"
-#include "net/tls_conn.h"
 #include "net/tls_hub.h"
 
 enum { BACKLOG = 256 };
@@ -37,14 +36,9 @@ static void raise_file_limit(void)
 
 static int tls_row_open(struct net *n, struct err *e)
 {
-	struct hub *h;
 	raise_file_limit();
-	TRY(hub_open(n, &h, e));
-	n->priv = h;
-	return 0;
+	return hub_open(n, e);
 }
-
-static void tls_row_close(struct net *n, double linger) { hub_close(n->priv, linger); }
 
 /* Off loopback nothing goes without keys, unless the user asked for it in so many words. */
 static int may_use(struct net *n, const char *address, bool loopback, struct err *e)
@@ -155,22 +149,16 @@ static int tls_row_dial(struct link *l, const char *address, const char *peer_ke
 			l->net->o.near && meet_is_here(number) ? number : "", e);
 }
 
-static void tls_row_send(struct link *l, struct net_node *node) { hub_send(l->priv, node); }
-static void tls_row_taken(struct link *l, uint64_t cost) { hub_taken(l->priv, cost); }
-static void tls_row_shut(struct link *l) { hub_shut(l->priv); }
-static void *tls_row_buffer(struct link *l, size_t n) { return hub_buffer(l->priv, n); }
-static void tls_row_freed(struct link *l) { conn_free(l->priv); }
-
 const struct net_transport net_tls = {
 	.name = "tls",
 	.way = "TCP",
 	.open = tls_row_open,
-	.close = tls_row_close,
+	.close = hub_close,
 	.listen = tls_row_listen,
 	.dial = tls_row_dial,
-	.send = tls_row_send,
-	.taken = tls_row_taken,
-	.shut = tls_row_shut,
-	.buffer = tls_row_buffer,
-	.freed = tls_row_freed,
+	.send = hub_send,
+	.taken = hub_taken,
+	.shut = hub_shut,
+	.freed = hub_freed,
+	.buffer = hub_buffer,
 };

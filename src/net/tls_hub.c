@@ -100,14 +100,16 @@ static bool write_now(struct conn *c, struct net_node *node)
 	return taken;
 }
 
-void *hub_buffer(struct conn *c, size_t bytes)
+void *hub_buffer(struct link *l, size_t bytes)
 {
+	struct conn *c = l->priv;
 	struct shm_out *m = __atomic_load_n(&c->mem_out, __ATOMIC_ACQUIRE);
 	return m && bytes >= SHM_LEAST ? shm_out_buffer(m, bytes) : NULL;
 }
 
-void hub_send(struct conn *c, struct net_node *node)
+void hub_send(struct link *l, struct net_node *node)
 {
+	struct conn *c = l->priv;
 	node->next = NULL;
 	conn_share(c, node);
 	pthread_mutex_lock(&c->hub->lock);
@@ -127,8 +129,9 @@ void hub_send(struct conn *c, struct net_node *node)
 		net_node_done(node);
 }
 
-void hub_taken(struct conn *c, uint64_t cost)
+void hub_taken(struct link *l, uint64_t cost)
 {
+	struct conn *c = l->priv;
 	pthread_mutex_lock(&c->hub->lock);
 	c->untold += cost;
 	if (c->closed || c->untold <= c->slack) {
@@ -151,8 +154,9 @@ void hub_taken(struct conn *c, uint64_t cost)
 		net_node_free(credit);
 }
 
-void hub_shut(struct conn *c)
+void hub_shut(struct link *l)
 {
+	struct conn *c = l->priv;
 	pthread_mutex_lock(&c->hub->lock);
 	if (!c->closed && !c->shut) {
 		c->shut = true;
@@ -160,6 +164,8 @@ void hub_shut(struct conn *c)
 	}
 	pthread_mutex_unlock(&c->hub->lock);
 }
+
+void hub_freed(struct link *l) { conn_free(l->priv); }
 
 void hub_listen(struct hub *h, int fd, int near_fd, const char *path)
 {
@@ -663,7 +669,7 @@ static void hub_free(struct hub *h)
 	mem_free(h);
 }
 
-int hub_open(struct net *n, struct hub **h_p, struct err *e)
+int hub_open(struct net *n, struct err *e)
 {
 	struct hub *h = mem_zalloc(sizeof *h);
 	int rc = 0;
@@ -696,12 +702,13 @@ int hub_open(struct net *n, struct hub **h_p, struct err *e)
 	if (rc < 0)
 		hub_free(h);
 	else
-		*h_p = h;
+		n->priv = h;
 	return rc;
 }
 
-void hub_close(struct hub *h, double linger)
+void hub_close(struct net *n, double linger)
 {
+	struct hub *h = n->priv;
 	pthread_mutex_lock(&h->lock);
 	h->quit = true;
 	h->quit_by = net_in(linger);

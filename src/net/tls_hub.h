@@ -17,11 +17,9 @@
 #define HUB_PATIENCE 2.0 /* seconds */
 
 struct hub;
-struct conn;
 
-int hub_open(struct net *n, struct hub **h_p, struct err *e);
-/* Ends the thread, once all links are gone or after `linger` seconds. */
-void hub_close(struct hub *h, double linger);
+/* Begins the thread; n->priv is the hub. */
+int hub_open(struct net *n, struct err *e);
 
 /* Sockets that listen, over TCP and on this machine (-1: none); the hub owns them. `path`: of the
  * second, removed in the end. */
@@ -30,11 +28,14 @@ void hub_listen(struct hub *h, int fd, int near_fd, const char *path);
  * `source`; `meet`: the address at which to meet on this machine first, or "". 0 or ERR_NOMEM. */
 int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, const char *meet,
 	     struct err *e);
+/* The rest of struct net_transport; l->priv is the link's struct conn. */
+/* Ends the thread, once all links are gone or after `linger` seconds. */
+void hub_close(struct net *n, double linger);
+void hub_send(struct link *l, struct net_node *node);
+void hub_taken(struct link *l, uint64_t cost);
+void hub_shut(struct link *l);
+void hub_freed(struct link *l);
 /* A buffer that both ends see; NULL where there is none. */
-void *hub_buffer(struct conn *c, size_t bytes);
-/* The rest of struct net_transport. */
-void hub_send(struct conn *c, struct net_node *node);
-void hub_taken(struct conn *c, uint64_t cost);
-void hub_shut(struct conn *c);
+void *hub_buffer(struct link *l, size_t bytes);
 
 #endif
