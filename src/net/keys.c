@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
@@ -192,8 +193,38 @@ int key_pair_generate(struct key_pair *k_p, struct err *e)
 
 /* ---- signatures ----------------------------------------------------------------------------- */
 
-enum { SIGNATURE = 64, STATEMENT = 512 };
-_Static_assert(KEY_PROOF == 2 * SIGNATURE + 1, "a signature fits its text");
+enum { STATEMENT = 512 };
+_Static_assert(KEY_PROOF == 2 * KEY_SIGNATURE + 1, "a signature fits its text");
+
+bool key_sign(const struct key_pair *k, const void *p, size_t n, uint8_t out[KEY_SIGNATURE])
+{
+	uint8_t sec[KEY_BYTES];
+	size_t len = KEY_SIGNATURE;
+	if (!key_secret_bytes(k->sec, sec))
+		return false;
+	EVP_PKEY *key = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, sec, sizeof sec);
+	EVP_MD_CTX *c = EVP_MD_CTX_new();
+	OPENSSL_cleanse(sec, sizeof sec);
+	bool ok = key && c && EVP_DigestSignInit(c, NULL, NULL, NULL, key) == 1 &&
+		  EVP_DigestSign(c, out, &len, p, n) == 1 && len == KEY_SIGNATURE;
+	EVP_MD_CTX_free(c);
+	EVP_PKEY_free(key);
+	ERR_clear_error();
+	return ok;
+}
+
+bool key_signed(const uint8_t pub[KEY_BYTES], const void *p, size_t n,
+		const uint8_t signature[KEY_SIGNATURE])
+{
+	EVP_PKEY *k = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, pub, KEY_BYTES);
+	EVP_MD_CTX *c = EVP_MD_CTX_new();
+	bool ok = k && c && EVP_DigestVerifyInit(c, NULL, NULL, NULL, k) == 1 &&
+		  EVP_DigestVerify(c, signature, KEY_SIGNATURE, p, n) == 1;
+	EVP_MD_CTX_free(c);
+	EVP_PKEY_free(k);
+	ERR_clear_error();
+	return ok;
+}
 
 /* What is signed. It cannot be taken for what TLS signs with the same key, which begins with 64
  * spaces. 0: it is too long. */
@@ -207,20 +238,11 @@ int key_prove(const struct key_pair *k, const char *subject, const char *text,
 	      char proof_p[KEY_PROOF], struct err *e)
 {
 	char all[STATEMENT];
-	uint8_t sec[KEY_BYTES], raw[SIGNATURE];
-	size_t n = statement(subject, text, all), len = sizeof raw;
-	bool ok = n && key_secret_bytes(k->sec, sec);
-	EVP_PKEY *key =
-		ok ? EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, sec, sizeof sec) : NULL;
-	EVP_MD_CTX *c = EVP_MD_CTX_new();
-	OPENSSL_cleanse(sec, sizeof sec);
-	ok = key && c && EVP_DigestSignInit(c, NULL, NULL, NULL, key) == 1 &&
-	     EVP_DigestSign(c, raw, &len, (const unsigned char *)all, n) == 1 && len == sizeof raw;
-	EVP_MD_CTX_free(c);
-	EVP_PKEY_free(key);
-	if (!ok)
+	uint8_t raw[KEY_SIGNATURE];
+	size_t n = statement(subject, text, all);
+	if (!n || !key_sign(k, all, n, raw))
 		return err_set(e, ERR_INTERNAL, "OpenSSL cannot sign with this machine's key");
-	for (int i = 0; i < SIGNATURE; i++)
+	for (int i = 0; i < KEY_SIGNATURE; i++)
 		snprintf(proof_p + 2 * i, 3, "%02x", raw[i]);
 	return 0;
 }
@@ -228,11 +250,11 @@ int key_prove(const struct key_pair *k, const char *subject, const char *text,
 bool key_proves(const char *pub, const char *subject, const char *text, const char *proof)
 {
 	char all[STATEMENT];
-	uint8_t key[KEY_BYTES], raw[SIGNATURE];
+	uint8_t key[KEY_BYTES], raw[KEY_SIGNATURE];
 	size_t n = statement(subject, text, all);
 	if (!n || strlen(proof) != KEY_PROOF - 1 || !key_public_bytes(pub, key))
 		return false;
-	for (int i = 0; i < SIGNATURE; i++) {
+	for (int i = 0; i < KEY_SIGNATURE; i++) {
 		static const char digits[] = "0123456789abcdef";
 		const char *high = strchr(digits, proof[2 * i]),
 			   *low = strchr(digits, proof[2 * i + 1]);
@@ -240,13 +262,7 @@ bool key_proves(const char *pub, const char *subject, const char *text, const ch
 			return false;
 		raw[i] = (uint8_t)((high - digits) << 4 | (low - digits));
 	}
-	EVP_PKEY *k = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, key, sizeof key);
-	EVP_MD_CTX *c = EVP_MD_CTX_new();
-	bool ok = k && c && EVP_DigestVerifyInit(c, NULL, NULL, NULL, k) == 1 &&
-		  EVP_DigestVerify(c, raw, sizeof raw, (const unsigned char *)all, n) == 1;
-	EVP_MD_CTX_free(c);
-	EVP_PKEY_free(k);
-	return ok;
+	return key_signed(key, all, n, raw);
 }
 
 void key_pair_wipe(struct key_pair *k) { OPENSSL_cleanse(k, sizeof *k); }

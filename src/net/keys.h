@@ -43,7 +43,14 @@ void key_pair_wipe(struct key_pair *k);
 int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e);
 bool key_equal(const char *a, const char *b); /* of public keys, in constant time */
 
-/* A machine's signature (Ed25519) of a subject and a text, as hexadecimal digits. Others can pass
+/* A machine's signature (Ed25519) of n bytes. They begin with a word that nothing else which the key
+ * signs begins with. */
+#define KEY_SIGNATURE 64
+bool key_sign(const struct key_pair *k, const void *p, size_t n, uint8_t out[KEY_SIGNATURE]);
+bool key_signed(const uint8_t pub[KEY_BYTES], const void *p, size_t n,
+		const uint8_t signature[KEY_SIGNATURE]);
+
+/* A machine's signature of a subject and a text, as hexadecimal digits. Others can pass
  * the text on, and whoever gets it can check who signed it. */
 #define KEY_PROOF 129
 int key_prove(const struct key_pair *k, const char *subject, const char *text,

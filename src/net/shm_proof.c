@@ -10,7 +10,7 @@
 enum { SAYS = 4, NONCE = 8, KEY = 40 };
 enum { LISTENER_READS, DIALLER_READS, LISTENER_CHECKS, DONE };
 _Static_assert(KEY + KEY_BYTES == PROOF_FIRST, "the layout of the first bytes");
-_Static_assert(PROOF_SIGNATURE == crypto_sign_BYTES, "Ed25519");
+_Static_assert(PROOF_SIGNATURE == KEY_SIGNATURE, "Ed25519");
 
 static void put_u32(unsigned char *p, uint32_t v)
 {
@@ -40,25 +40,19 @@ static void text_make(const struct proof *p, bool by_listener, struct text *t)
 	put_u32(t->pid + 4, (uint32_t)(p->listens ? getpid() : p->peer));
 }
 
-static void sign(const struct proof *p, unsigned char out[PROOF_SIGNATURE])
+static void sign(struct proof *p, unsigned char out[PROOF_SIGNATURE])
 {
 	struct text t;
-	uint8_t seed[KEY_BYTES];
-	unsigned char pub[crypto_sign_PUBLICKEYBYTES], sec[crypto_sign_SECRETKEYBYTES];
 	text_make(p, p->listens, &t);
-	key_secret_bytes(p->key->sec, seed);
-	crypto_sign_seed_keypair(pub, sec, seed);
-	crypto_sign_detached(out, NULL, (const unsigned char *)&t, sizeof t, sec);
-	sodium_memzero(seed, sizeof seed);
-	sodium_memzero(sec, sizeof sec);
+	if (!key_sign(p->key, &t, sizeof t, out))
+		p->end = PROOF_NO_SIGNATURE;
 }
 
 static bool signed_by_peer(const struct proof *p, const unsigned char signature[PROOF_SIGNATURE])
 {
 	struct text t;
 	text_make(p, !p->listens, &t);
-	return crypto_sign_verify_detached(signature, (const unsigned char *)&t, sizeof t,
-					   p->theirs + KEY) == 0;
+	return key_signed(p->theirs + KEY, &t, sizeof t, signature);
 }
 
 void proof_begin(struct proof *p, bool listens, const struct key_pair *key, pid_t peer)

@@ -26,6 +26,7 @@ enum proof_end {
 	PROOF_REFUSED = 3, /* the listener does not know the dialler's key */
 	PROOF_STRANGE,     /* the peer is not heteroshard, or its signature is wrong */
 	PROOF_WRONG_KEY,   /* the key is not the expected one */
+	PROOF_NO_SIGNATURE, /* this side cannot sign */
 };
 
 struct proof {

@@ -551,6 +551,7 @@ static void on_end(struct conn *c, int how)
 	else if (c->near && c->proof.end)
 		fails(c, c->proof.end == PROOF_KEYS      ? END_KEYS
 			 : c->proof.end == PROOF_REFUSED ? END_REFUSED
+			 : c->proof.end == PROOF_NO_SIGNATURE ? END_MEMORY
 							 : END_STRANGE);
 	else if (c->crypt && crypt_refused(c->crypt))
 		fails(c, END_REFUSED);
