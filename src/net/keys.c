@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
@@ -279,7 +278,7 @@ static int path_beside(const char *path, char out[PATH_MAX], struct err *e)
 /* One line into a file that must not exist yet. Synced: without its key a machine cannot join. */
 static int write_new(const char *path, const char *line, mode_t mode, struct err *e)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+	int fd = open_write(path, OPEN_NEW, mode);
 	if (fd < 0 && errno == EEXIST)
 		return err_set(e, ERR_USAGE,
 			       "%s: already exists and is not overwritten; move it away or name "

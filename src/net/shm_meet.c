@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/open.h"
 #include "base/os.h"
 #include "net/address.h"
 
@@ -191,9 +191,8 @@ static int lock_folder(const char *dir, int *fd_p, struct err *e)
 {
 	char path[MEET_PATH + 8];
 	snprintf(path, sizeof path, "%s/lock", dir);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-	if (fd < 0)
-		return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+	int fd;
+	TRY(open_write_err(path, OPEN_LOCK, 0600, &fd, e));
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
 		if (i == LOCK_TRIES) {
 			close(fd);
