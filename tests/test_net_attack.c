@@ -377,9 +377,9 @@ static void heads_that_lie(void **state)
 		uint64_t a, b;
 		const char *why;
 	} lie[] = {
-		{ 0, 0, 0, "unknown control message" },
-		{ 99, 0, 0, "unknown control message" },
-		{ HEAD_HELLO, 1 << 20, 1 << 20, "second hello" },
+		{ 0, 0, 0, "unknown type" },
+		{ 99, 0, 0, "unknown type" },
+		{ HEAD_HELLO, 1 << 20, 1 << 20, "HELLO for a second time" },
 		{ HEAD_MESSAGE, 4, 1, "must be zero" },
 		{ HEAD_MESSAGE, (4 << 20) + 1, 0, "larger than this side accepts" },
 		{ HEAD_MESSAGE, UINT64_MAX, 0, "larger than this side accepts" },
@@ -389,7 +389,7 @@ static void heads_that_lie(void **state)
 		{ HEAD_ALIVE, 0, 1, "must be zero" },
 		{ HEAD_BYE, 5, 0, "must be zero" },
 		{ HEAD_REFUSE, 7, 0, "unknown reason" },
-		{ HEAD_REFUSE, REFUSE_KEYS, 0, "refusal" },
+		{ HEAD_REFUSE, REFUSE_KEYS, 0, "REFUSE on a link" },
 	};
 	for (size_t i = 0; i < sizeof lie / sizeof *lie; i++) {
 		struct net *n;

@@ -922,8 +922,8 @@ static void lies_end_the_link(void **state)
 		     { drops_what_is_used, "not its own" },
 		     { drops_what_is_not_there, "not its own" },
 		     { more_than_the_window, "more than its window" },
-		     { garbage, "no link of heteroshard" },
-		     { second_hello, "second hello" } };
+		     { garbage, "no head of a message" },
+		     { second_hello, "HELLO for a second time" } };
 	meet_in("liar");
 	int files = open_files();
 	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {

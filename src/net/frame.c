@@ -53,7 +53,8 @@ static uint64_t get(const unsigned char *p, int bytes)
 static int check(const struct frame *f, const struct kind_row *k, int code, struct err *e)
 {
 	if ((unsigned)f->dtype >= DT_COUNT)
-		return err_set(e, code, "%s frame: unknown dtype %u", k->name, (unsigned)f->dtype);
+		return err_set(e, code, "%s frame: unknown dtype %u, at most %d", k->name,
+			       (unsigned)f->dtype, DT_COUNT - 1);
 	if (f->ndim > FRAME_MAX_DIM)
 		return err_set(e, code, "%s frame: %u dimensions, at most %d", k->name, f->ndim,
 			       FRAME_MAX_DIM);

@@ -342,7 +342,7 @@ static int send_until(struct link *l, void *data, size_t n, net_release_fn relea
 			break;
 		}
 		if (n > l->peer_max) {
-			rc = err_set(e, ERR_INPUT, "%s: message of %zu bytes, the peer takes %llu",
+			rc = err_set(e, ERR_INPUT, "%s: message of %zu bytes, the peer takes at most %llu",
 				     l->address, n, (unsigned long long)l->peer_max);
 			break;
 		}

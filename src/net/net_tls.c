@@ -114,7 +114,8 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	address_join(all ? "*" : host, port, meet);
 	int met = n->o.near ? meet_listen(meet, &near, path, &why) : 0;
 	if (met == ERR_IO)
-		log_warn("%s; links within this machine go over TCP", why.msg);
+		log_warn("%s; links within this machine go over TCP, which works "
+			 "and is slower than shared memory", why.msg);
 	if (met == ERR_NET) {
 		close(fd);
 		*e = why;

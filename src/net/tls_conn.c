@@ -123,7 +123,7 @@ void conn_break(struct conn *c, int code, const char *what)
 
 static void wrong(struct conn *c, const char *what)
 {
-	char text[160];
+	char text[240];
 	snprintf(text, sizeof text, "the peer does not follow the protocol of links (%s)", what);
 	conn_break(c, ERR_PROTOCOL, text);
 }

@@ -34,9 +34,10 @@ const char *head_read(const unsigned char in[HEAD_BYTES], struct head *h_p)
 {
 	uint64_t type = get(in + 4, 4), a = get(in + 8, 8), b = get(in + 16, 8);
 	if (!head_begins(in))
-		return "what it says is no link of heteroshard, or of another version";
+		return "what it sent is no head of a message: it is another program, or another "
+		       "version of heteroshard";
 	if (type < HEAD_HELLO || type > HEAD_DROP)
-		return "unknown control message";
+		return "a head of an unknown type";
 	if ((b && type != HEAD_HELLO && type < HEAD_MEMORY) ||
 	    (a &&
 	     (type == HEAD_PING || type == HEAD_ALIVE || type == HEAD_BYE || type == HEAD_DROP)))
@@ -71,9 +72,9 @@ const char *head_count(struct head_count *c, const struct head *h)
 	case HEAD_DROP:
 		return NULL;
 	case HEAD_HELLO:
-		return "second hello";
+		return "HELLO for a second time";
 	case HEAD_REFUSE:
 		break;
 	}
-	return "refusal of a link that is up";
+	return "REFUSE on a link that is up";
 }

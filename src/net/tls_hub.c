@@ -443,8 +443,8 @@ static void report_left_out(struct hub *h, int64_t now)
 {
 	unsigned n = log_limit_left_out(&h->log, now);
 	if (n)
-		log_warn("%u more connections were refused and are not listed: their public keys "
-			 "are not on this machine's list either",
+		log_warn("%u more connections were refused, each because its public key is not on "
+			 "this machine's list",
 			 n);
 }
 

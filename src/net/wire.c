@@ -84,12 +84,22 @@ struct wire_reader wire_read(const void *p, size_t n)
 	return (struct wire_reader){ .p = p, .n = n };
 }
 
+/* The first failure counts. */
+static void fail(struct wire_reader *r, const char *what, uint64_t is, uint64_t most)
+{
+	if (r->failed)
+		return;
+	r->failed = what;
+	r->is = is;
+	r->most = most;
+}
+
 static const unsigned char *take(struct wire_reader *r, uint64_t n)
 {
 	if (r->failed)
 		return NULL;
 	if (n > r->n - r->at) {
-		r->failed = "ends inside a field";
+		fail(r, "ends inside a field", n, r->n - r->at);
 		return NULL;
 	}
 	const unsigned char *p = r->p + r->at;
@@ -124,9 +134,10 @@ uint32_t wire_get_count(struct wire_reader *r, size_t item_bytes, uint32_t limit
 	if (r->failed)
 		return 0;
 	if (count > limit)
-		r->failed = "has a count over its limit";
+		fail(r, "has a count over its limit", count, limit);
 	else if (item_bytes && count > (r->n - r->at) / item_bytes)
-		r->failed = "announces more items than it has bytes for";
+		fail(r, "announces more items than it has bytes for", count,
+		     (r->n - r->at) / item_bytes);
 	return r->failed ? 0 : count;
 }
 
@@ -135,7 +146,7 @@ const char *wire_get_text(struct wire_reader *r, size_t *n_p)
 	uint32_t n = wire_get_u32(r);
 	const unsigned char *p = take(r, n);
 	if (p && n && memchr(p, 0, n)) {
-		r->failed = "has a string with a NUL inside";
+		fail(r, "has a string with a NUL inside", 0, 0);
 		p = NULL;
 	}
 	*n_p = p ? n : 0;
@@ -147,7 +158,7 @@ void wire_get_str(struct wire_reader *r, char *out, size_t cap)
 	size_t n;
 	const char *s = wire_get_text(r, &n);
 	if (s && n >= cap) {
-		r->failed = "has a string that is too long";
+		fail(r, "has a string that is too long", n, cap ? cap - 1 : 0);
 		s = NULL;
 	}
 	if (!s)
@@ -169,6 +180,11 @@ const void *wire_get_bytes(struct wire_reader *r, size_t *n_p)
 
 int wire_read_end(const struct wire_reader *r, const char *what, struct err *e)
 {
+	if (r->failed && r->is > r->most)
+		return err_set(e, ERR_PROTOCOL,
+			       "%s: the payload %s: %llu, at most %llu (byte %zu of %zu)", what,
+			       r->failed, (unsigned long long)r->is, (unsigned long long)r->most,
+			       r->at, r->n);
 	if (r->failed)
 		return err_set(e, ERR_PROTOCOL, "%s: the payload %s (byte %zu of %zu)", what,
 			       r->failed, r->at, r->n);

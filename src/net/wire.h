@@ -46,6 +46,7 @@ struct wire_reader {
 	const unsigned char *p;
 	size_t n, at;
 	const char *failed; /* what was wrong, NULL while all is well */
+	uint64_t is, most;  /* of what failed: the number that was said, the largest allowed */
 };
 
 struct wire_reader wire_read(const void *p, size_t n);

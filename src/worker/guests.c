@@ -103,8 +103,9 @@ static void report_left_out(struct guests *g, int64_t now)
 {
 	unsigned n = log_limit_left_out(&g->log, now);
 	if (n)
-		log_warn("%u more connections were refused, cut off or closed; they are not listed",
-			 n);
+		log_warn("%u more connections were refused, cut off or closed; at most %d a minute "
+			 "get a line of their own",
+			 n, LOG_LIMIT);
 }
 
 void guests_let_in(struct guests *g)
