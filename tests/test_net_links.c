@@ -575,6 +575,61 @@ static void *sends(void *arg)
 	return NULL;
 }
 
+static void hear(struct link *l, size_t n, unsigned char c)
+{
+	struct net_msg m;
+	assert_int_equal(link_recv(l, SOON, &m, &err), 1);
+	assert_int_equal(m.size, n);
+	assert_true(((unsigned char *)m.data)[0] == c && ((unsigned char *)m.data)[n - 1] == c);
+	net_msg_release(&m);
+}
+
+/* A link that its user has not taken receives small messages, up to a limit in all; the rest comes
+ * when it is taken, and is lost when the peer is gone before. */
+static void before_it_is_taken(void **state)
+{
+	(void)state;
+	static const size_t size[] = { 3000, 3000, 3000, 100000, 10 };
+	static unsigned char bytes[100000];
+	EACH(w)
+	for (int goes = 0; goes < 2 && strcmp(w->transport, "loop"); goes++) {
+		struct ends x;
+		struct net_msg m;
+		struct link_stats s;
+		ends_up(&x, w, (struct net_options){ .before_take = NET_BEFORE_TAKE });
+		for (unsigned i = 0; i < ARRAY_LEN(size); i++) {
+			memset(bytes, 'a' + (int)i, size[i]);
+			OK(link_send_copy(x.lb, bytes, size[i], SOON, &err));
+		}
+		hear(x.la, 3000, 'a');
+		hear(x.la, 3000, 'b');
+		assert_int_equal(link_recv(x.la, net_in(0.3), &m, &err), 0);
+		link_stats(x.la, &s);
+		assert_int_equal(s.queued_in, 0);
+		/* in the other direction, and of who dialled, nothing is held back */
+		memset(bytes, 'x', sizeof bytes);
+		OK(link_send_copy(x.la, bytes, sizeof bytes, SOON, &err));
+		hear(x.lb, sizeof bytes, 'x');
+		if (goes) {
+			net_close(x.b, 0);
+			for (int64_t end = SOON;
+			     link_state(x.la) != LINK_LOST && clock_now() < end;)
+				link_recv(x.la, net_in(0.01), &m, &err);
+			assert_int_equal(link_recv(x.la, SOON, &m, &err), ERR_NET);
+			link_take(x.la);
+			net_close(x.a, 5);
+			continue;
+		}
+		link_take(x.la);
+		for (unsigned i = 2; i < ARRAY_LEN(size); i++)
+			hear(x.la, size[i], (unsigned char)('a' + i));
+		link_take(x.la); /* nothing more */
+		OK(link_send_copy(x.lb, bytes, sizeof bytes, SOON, &err));
+		hear(x.la, sizeof bytes, 'x');
+		ends_down(&x);
+	}
+}
+
 static void many_threads(void **state)
 {
 	(void)state;
@@ -684,7 +739,7 @@ int main(void)
 		cmocka_unit_test(closing),         cmocka_unit_test(failing),
 		cmocka_unit_test(identity),        cmocka_unit_test(many_links),
 		cmocka_unit_test(many_threads),    cmocka_unit_test(warm_links_allocate_nothing),
-		cmocka_unit_test(memory_runs_out),
+		cmocka_unit_test(memory_runs_out), cmocka_unit_test(before_it_is_taken),
 	};
 	setenv("XDG_RUNTIME_DIR", scratch("."), 1);
 	return cmocka_run_group_tests_name("net_links", tests, NULL, NULL);

@@ -3,6 +3,7 @@
  * instead of it: a machine on the list (or, without keys, anybody on this machine) opens many and
  * says nothing, or the wrong thing, and the coordinator is still let in. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -12,18 +13,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <pthread.h>
-
 #include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "net/frame.h"
 #include "net/net.h"
 #include "proto/hello.h"
+#include "support/child.h"
+#include "support/ok.h"
+#include "support/serving.h"
 #include "worker/guests.h"
-#include "worker/serve.h"
 
 enum { MANY = 3 * GUESTS_MOST };
 enum who { WORKER, COORDINATOR, OTHER, WHO };
@@ -31,11 +31,6 @@ enum who { WORKER, COORDINATOR, OTHER, WHO };
 static struct err err;
 static struct key_pair key[WHO];
 #define SOON net_in(60)
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
-	} while (0)
 
 /* A worker that waits for its coordinator, and what the test connects to it with. */
 struct stand {
@@ -43,37 +38,25 @@ struct stand {
 	struct net *net, *coordinator, *other;
 	char at[NET_ADDRESS];
 	atomic_bool called_off;
-	pthread_t thread;
-	struct err e;
-	int rc;
+	struct serving worker;
 	struct link *guest[MANY];
 };
 
-static void *serve(void *ctx)
-{
-	struct stand *s = ctx;
-	const struct serve o = { .net = s->net,
-				 .listens = s->at,
-				 .id = "a",
-				 .device = "cpu",
-				 .coordinator_key = s->keys ? key[COORDINATOR].pub : NULL,
-				 .called_off = &s->called_off };
-	s->rc = worker_serve(&o, &s->e);
-	return NULL;
-}
-
 static struct net *end_of(const struct stand *s, enum who w)
 {
-	struct net *n;
-	OK(net_open("tls", &(struct net_options){ .key = s->keys ? &key[w] : NULL }, &n, &err));
-	return n;
+	return serving_net(s->keys ? &key[w] : NULL);
+}
+
+static void make_keys(void)
+{
+	for (int i = 0; i < WHO && !key[i].pub[0]; i++)
+		OK(key_pair_generate(&key[i], &err));
 }
 
 static void begin(struct stand *s, bool keys)
 {
 	*s = (struct stand){ .keys = keys };
-	for (int i = 0; i < WHO && !key[i].pub[0]; i++)
-		OK(key_pair_generate(&key[i], &err));
+	make_keys();
 	s->net = end_of(s, WORKER);
 	s->coordinator = end_of(s, COORDINATOR);
 	s->other = end_of(s, OTHER);
@@ -82,13 +65,18 @@ static void begin(struct stand *s, bool keys)
 	OK(net_listen(s->net, "127.0.0.1:0", s->at, &err));
 }
 
-static void start(struct stand *s) { pthread_create(&s->thread, NULL, serve, s); }
+static void start(struct stand *s)
+{
+	s->worker.o = (struct serve){ .net = s->net,
+				      .listens = s->at,
+				      .coordinator_key = s->keys ? key[COORDINATOR].pub : NULL,
+				      .called_off = &s->called_off };
+	serving_start(&s->worker);
+}
 
 static struct link *knock(const struct stand *s, struct net *n)
 {
-	struct link *l;
-	OK(net_connect(n, s->at, s->keys ? key[WORKER].pub : NULL, SOON, &l, &err));
-	return l;
+	return serving_knock(n, s->at, s->keys ? key[WORKER].pub : NULL);
 }
 
 static void all_knock(struct stand *s)
@@ -97,27 +85,16 @@ static void all_knock(struct stand *s)
 		s->guest[i] = knock(s, s->other);
 }
 
-static void say_hello(struct link *l, enum hello_role role)
-{
-	const struct hello h = {
-		.protocol = HELLO_PROTOCOL, .role = (uint8_t)role, .to = "a", .host = "test"
-	};
-	OK(hello_send(l, &h, SOON, &err));
-}
+static void say_hello(struct link *l, enum hello_role role) { serving_hello(l, role, 0); }
 
 /* The coordinator is answered; then it leaves, and the worker with it. */
 static void is_welcome(struct stand *s, struct link *l)
 {
-	struct net_msg m;
-	struct frame f;
 	struct welcome w;
-	OK(link_recv_frame(l, SOON, &m, &f, &err));
-	OK(welcome_read(&f, &w, &err));
+	serving_welcome(l, &w);
 	assert_string_equal(w.id, "a");
-	net_msg_release(&m);
 	link_close(l);
-	pthread_join(s->thread, NULL);
-	assert_true(s->rc < 0);
+	assert_true(serving_end(&s->worker) < 0);
 }
 
 static void end(struct stand *s)
@@ -208,8 +185,7 @@ static void silence_ends(void **state)
 		assert_int_equal(link_recv(l[keys], SOON, &m, &err), ERR_NET);
 		assert_non_null(strstr(err.msg, "closed by the peer"));
 		s[keys].called_off = true;
-		pthread_join(s[keys].thread, NULL);
-		assert_int_equal(s[keys].rc, ERR_CANCELLED);
+		assert_int_equal(serving_end(&s[keys].worker), ERR_CANCELLED);
 	}
 	log_set_sink(NULL, NULL, LOG_INFO);
 	assert_int_equal(said, 2);
@@ -217,13 +193,110 @@ static void silence_ends(void **state)
 		end(&s[keys]);
 }
 
+/* ---- what they take ---- */
+
+enum { WINDOW = 4 << 20, PIECE = 1 << 20 };
+
+static void accept_all(const void *who, const struct guest *g, const void *ctx, char *why,
+		       size_t cap)
+{
+	(void)who;
+	(void)g;
+	(void)ctx;
+	(void)why;
+	(void)cap;
+}
+
+/* A process that keeps guests, and takes the first one that says it is the coordinator. */
+static void keeps_guests(const char *say)
+{
+	char at[NET_ADDRESS];
+	const bool keys = say[0] == 'k';
+	const int told = atoi(say + 1);
+	struct guests g = { .coordinator_key = keys ? key[COORDINATOR].pub : NULL };
+	const struct net_options o = { .key = keys ? &key[WORKER] : NULL,
+				       .window = WINDOW,
+				       .before_take = NET_BEFORE_TAKE };
+	if (net_open("tls", &o, &g.net, &err) < 0 ||
+	    (keys && (net_allow(g.net, key[COORDINATOR].pub, &err) < 0 ||
+		      net_allow(g.net, key[OTHER].pub, &err) < 0)) ||
+	    net_listen(g.net, "127.0.0.1:0", at, &err) < 0 || write(told, at, sizeof at) < 0)
+		_exit(1);
+	for (struct link *l = NULL;;) {
+		struct net_poll p[GUESTS_POLLS + 1];
+		struct net_msg m;
+		struct hello h;
+		size_t n = guests_poll(&g, p);
+		if (l)
+			p[n++] = (struct net_poll){ l, NET_RECV, 0 };
+		net_poll(g.net, p, n, net_in(0.5));
+		guests_let_in(&g);
+		if (!l)
+			l = guests_take(&g, HELLO_COORDINATOR, accept_all, NULL, NULL, &h);
+		if (l && link_recv(l, NET_NOW, &m, &err) == 1) { /* says that it is here */
+			net_msg_release(&m);
+			if (link_send_copy(l, "x", 1, SOON, &err) < 0)
+				_exit(1);
+		}
+	}
+}
+
+/* Guests that say HELLO and then send as much as a window holds: little of it is taken in, and the
+ * coordinator's link, which is used, goes at full size. */
+static void what_waits_takes_little(void **state)
+{
+	(void)state;
+	static char piece[PIECE];
+	struct stand s;
+	struct net_msg m;
+	int told[2];
+	for (int keys = 0; keys < 2; keys++) {
+		char text[16];
+		make_keys();
+		assert_int_equal(pipe(told), 0);
+		snprintf(text, sizeof text, "%c%d", keys ? 'k' : 'p', told[1]);
+		struct child k = child_new(keeps_guests, 0);
+		begin(&s, keys);
+		child_tell(&k, text);
+		assert_int_equal(read(told[0], s.at, sizeof s.at), sizeof s.at);
+		long before = memory_kib(k.pid, "VmRSS");
+		for (int i = 0; i < MANY; i++) {
+			s.guest[i] = knock(&s, s.other);
+			say_hello(s.guest[i], HELLO_STAGE);
+			while (link_send(s.guest[i], piece, PIECE, NULL, NULL, &err) == 0)
+				;
+		}
+		struct link *l = knock(&s, s.coordinator);
+		say_hello(l, HELLO_COORDINATOR);
+		for (int i = 0; i < 8; i++) {
+			OK(link_send_wait(l, piece, PIECE, NULL, NULL, SOON, &err));
+			assert_int_equal(link_recv(l, SOON, &m, &err), 1);
+			net_msg_release(&m);
+		}
+		long now = memory_kib(k.pid, "VmRSS"), last = 0;
+		for (int64_t until = SOON; now != last && clock_now() < until;) {
+			last = now;
+			usleep(200000); /* what the network thread still reads of the others */
+			now = memory_kib(k.pid, "VmRSS");
+		}
+		printf("%d guests, each with %d KiB to say, take %ld KiB\n", MANY, WINDOW >> 10,
+		       memory_kib(k.pid, "VmHWM") - before);
+		if (memory_counts())
+			assert_true(memory_kib(k.pid, "VmHWM") - before < MANY * 256);
+		for (int i = 0; i < 2; i++)
+			close(told[i]);
+		kill(k.pid, SIGKILL);
+		child_end(&k);
+		end(&s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(many_that_say_nothing),
-		cmocka_unit_test(many_that_wait),
-		cmocka_unit_test(the_coordinator_keeps_its_place),
-		cmocka_unit_test(silence_ends),
+		cmocka_unit_test(many_that_say_nothing),           cmocka_unit_test(many_that_wait),
+		cmocka_unit_test(the_coordinator_keeps_its_place), cmocka_unit_test(silence_ends),
+		cmocka_unit_test(what_waits_takes_little),
 	};
 	return cmocka_run_group_tests_name("worker_guests", tests, NULL, NULL);
 }

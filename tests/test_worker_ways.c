@@ -3,7 +3,6 @@
  * configuration, at addresses that it has or that the machine has signed, and nowhere else. */
 #include <arpa/inet.h>
 #include <poll.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,18 +23,14 @@
 #include "proto/hello.h"
 #include "proto/link_probe_wire.h"
 #include "proto/protocol.h"
-#include "worker/serve.h"
+#include "support/ok.h"
+#include "support/serving.h"
 #include "worker/ways.h"
 
 enum who { C, A, B, STRANGER, WHO };
 static struct err err;
 static struct key_pair key[WHO];
 #define SOON net_in(60)
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
-	} while (0)
 
 static int keys_make(void **state)
 {
@@ -150,27 +145,6 @@ static void signatures(void **state)
 
 /* ---- a coordinator that gives such an order ---- */
 
-struct worker {
-	struct net *net;
-	char at[NET_ADDRESS];
-	struct way way[2];
-	int rc;
-	struct err e;
-};
-
-static void *serve(void *ctx)
-{
-	struct worker *w = ctx;
-	const struct serve o = { .net = w->net,
-				 .listens = w->at,
-				 .id = "a",
-				 .device = "cpu",
-				 .coordinator_key = key[C].pub,
-				 .ways = { w->way, 2 } };
-	w->rc = worker_serve(&o, &w->e);
-	return NULL;
-}
-
 static void hear(struct link *l, enum frame_kind kind, struct net_msg *m, struct frame *f)
 {
 	OK(link_recv_frame(l, SOON, m, f, &err));
@@ -181,7 +155,8 @@ static void hear(struct link *l, enum frame_kind kind, struct net_msg *m, struct
 static void a_probe_of_somebody_else(void **state)
 {
 	(void)state;
-	struct worker w = { 0 };
+	struct net *net = serving_net(&key[A]), *n = serving_net(&key[C]);
+	char at[NET_ADDRESS];
 	struct sockaddr_in a = { .sin_family = AF_INET };
 	socklen_t len = sizeof a;
 	int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -190,35 +165,27 @@ static void a_probe_of_somebody_else(void **state)
 	assert_int_equal(listen(other, 4), 0);
 	getsockname(other, (struct sockaddr *)&a, &len);
 
-	OK(net_open("tls", &(struct net_options){ .key = &key[A] }, &w.net, &err));
-	OK(net_allow(w.net, key[C].pub, &err));
-	OK(net_listen(w.net, "127.0.0.2:0", w.at, &err));
-	snprintf(w.way[0].address, NET_ADDRESS, "%s", w.at);
-	w.way[0].key = key[A].pub;
-	snprintf(w.way[1].address, NET_ADDRESS, "127.0.0.3:9");
-	w.way[1].key = key[B].pub;
-	pthread_t t;
-	pthread_create(&t, NULL, serve, &w);
+	OK(net_allow(net, key[C].pub, &err));
+	OK(net_listen(net, "127.0.0.2:0", at, &err));
+	struct way way[2] = { { .key = key[A].pub }, { "127.0.0.3:9", key[B].pub } };
+	snprintf(way[0].address, NET_ADDRESS, "%s", at);
+	struct serving w = { .o = { .net = net,
+				    .listens = at,
+				    .coordinator_key = key[C].pub,
+				    .ways = { way, 2 } } };
+	serving_start(&w);
 
-	struct net *n;
-	struct link *l;
 	struct net_msg m;
 	struct frame f;
 	struct welcome hello;
-	OK(net_open("tls", &(struct net_options){ .key = &key[C] }, &n, &err));
-	OK(net_connect(n, w.at, key[A].pub, SOON, &l, &err));
-	const struct hello h = {
-		.protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .job = 5, .to = "a"
-	};
-	OK(hello_send(l, &h, SOON, &err));
-	hear(l, FRAME_WELCOME, &m, &f);
-	OK(welcome_read(&f, &hello, &err));
-	net_msg_release(&m);
+	struct link *l = serving_knock(n, at, key[A].pub);
+	serving_hello(l, HELLO_COORDINATOR, 5);
+	serving_welcome(l, &hello);
 	/* what it says of itself is signed */
 	char listens[NET_ADDRESS];
 	assert_int_equal(hello.naddress, 1);
 	address_join(hello.address[0].address, hello.port, listens);
-	assert_string_equal(listens, w.at);
+	assert_string_equal(listens, at);
 	assert_true(key_proves(key[A].pub, WELCOME_LISTENS, listens, hello.proof[0]));
 
 	struct probe_order *o = calloc(1, sizeof *o);
@@ -238,14 +205,13 @@ static void a_probe_of_somebody_else(void **state)
 	printf("  %s\n", err.msg);
 	assert_non_null(strstr(err.msg, o->address[0]));
 	net_msg_release(&m);
-	pthread_join(t, NULL);
-	assert_int_equal(w.rc, ERR_CANCELLED);
+	assert_int_equal(serving_end(&w), ERR_CANCELLED);
 	struct pollfd knock = { .fd = other, .events = POLLIN };
 	assert_int_equal(poll(&knock, 1, 0), 0); /* nobody came */
 	close(other);
 	link_close(l);
 	net_close(n, 1);
-	net_close(w.net, 1);
+	net_close(net, 1);
 	buf_release(&b);
 	free(o);
 }

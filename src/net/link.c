@@ -312,6 +312,12 @@ int net_connect(struct net *n, const char *address, const char *peer_key, int64_
 	return 0;
 }
 
+void link_take(struct link *l)
+{
+	if (l->net_t->take)
+		l->net_t->take(l);
+}
+
 void link_fail(struct link *l, int code, const char *why)
 {
 	net_link_lost(l, code, "%s: %s", l->address, why);
@@ -342,7 +348,8 @@ static int send_until(struct link *l, void *data, size_t n, net_release_fn relea
 			break;
 		}
 		if (n > l->peer_max) {
-			rc = err_set(e, ERR_INPUT, "%s: message of %zu bytes, the peer takes at most %llu",
+			rc = err_set(e, ERR_INPUT,
+				     "%s: message of %zu bytes, the peer takes at most %llu",
 				     l->address, n, (unsigned long long)l->peer_max);
 			break;
 		}

@@ -64,9 +64,12 @@ struct net_options {
 	/* tls: processes of this machine and user meet through shared memory where they can, and
 	 * over TCP where not */
 	bool near;
-	double peer_timeout;    /* seconds of silence after which a peer is lost; 0: 20 */
-	uint64_t window;        /* bytes in flight towards this end, per link; 0: 64 MiB */
-	uint64_t max_message;   /* largest message this end accepts; 0: 256 MiB + 64 KiB */
+	double peer_timeout;  /* seconds of silence after which a peer is lost; 0: 20 */
+	uint64_t window;      /* bytes in flight towards this end, per link; 0: 64 MiB */
+	uint64_t max_message; /* largest message this end accepts; 0: 256 MiB + 64 KiB */
+	/* tls, shm: bytes of messages that a link which the other side dialled receives before
+	 * link_take(); 0: no limit but the window. Other links do not look at it */
+	uint64_t before_take;
 	struct net_knobs knobs; /* loop only */
 };
 
@@ -99,6 +102,10 @@ int net_listen(struct net *n, const char *address, char bound_p[NET_ADDRESS], st
 
 /* A new connection, ready to use; *link_p. 1, or 0 when none came until `deadline`. */
 int net_accept(struct net *n, int64_t deadline, struct link **link_p, struct err *e);
+/* The link is used from now on: what `before_take` held back is received. So links that wait until
+ * their user knows who they are take little memory, however much their peers send. */
+#define NET_BEFORE_TAKE (8 << 10)
+void link_take(struct link *l);
 
 /* Begins to connect and returns at once; tries again until `deadline` while nobody listens there.
  * `peer_key`: the public key the peer must prove to hold (NULL only without a key). link_wait_up()

@@ -112,6 +112,8 @@ struct net_transport {
 	/* closed by the user, or failed; may come twice. Tells the peer, gives its reference
 	 * back */
 	void (*shut)(struct link *l);
+	/* MAY. link_take(). */
+	void (*take)(struct link *l);
 	/* MAY. The link's memory goes: free what hangs on l->priv. */
 	void (*freed)(struct link *l);
 	/* MAY. A buffer for a message over this link, to be released with net_buffer_release; NULL:

@@ -67,6 +67,7 @@ const struct net_transport net_shm = {
 	.send = hub_send,
 	.taken = hub_taken,
 	.shut = hub_shut,
+	.take = hub_take,
 	.freed = hub_freed,
 	.buffer = hub_buffer,
 };

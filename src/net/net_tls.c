@@ -115,7 +115,8 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	int met = n->o.near ? meet_listen(meet, &near, path, &why) : 0;
 	if (met == ERR_IO)
 		log_warn("%s; links within this machine go over TCP, which works "
-			 "and is slower than shared memory", why.msg);
+			 "and is slower than shared memory",
+			 why.msg);
 	if (met == ERR_NET) {
 		close(fd);
 		*e = why;
@@ -160,6 +161,7 @@ const struct net_transport net_tls = {
 	.send = hub_send,
 	.taken = hub_taken,
 	.shut = hub_shut,
+	.take = hub_take,
 	.freed = hub_freed,
 	.buffer = hub_buffer,
 };

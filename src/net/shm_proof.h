@@ -22,10 +22,10 @@ enum { PROOF_FIRST = 72, PROOF_SIGNATURE = 64 };
 
 enum proof_end {
 	PROOF_GOES_ON,
-	PROOF_KEYS = 2,    /* one side has a key, the other none */
-	PROOF_REFUSED = 3, /* the listener does not know the dialler's key */
-	PROOF_STRANGE,     /* the peer is not heteroshard, or its signature is wrong */
-	PROOF_WRONG_KEY,   /* the key is not the expected one */
+	PROOF_KEYS = 2,     /* one side has a key, the other none */
+	PROOF_REFUSED = 3,  /* the listener does not know the dialler's key */
+	PROOF_STRANGE,      /* the peer is not heteroshard, or its signature is wrong */
+	PROOF_WRONG_KEY,    /* the key is not the expected one */
 	PROOF_NO_SIGNATURE, /* this side cannot sign */
 };
 

@@ -75,7 +75,7 @@ void conn_reset(struct conn *c)
 	c->skip = 0;
 	c->hello_due = c->alive_due = c->ping_due = c->refusal_due = false;
 	c->blocked = c->more_in = c->more_out = c->mute = false;
-	c->near = false;
+	c->near = c->waits = c->held = false;
 }
 
 static void drop_out(struct conn *c)
@@ -422,19 +422,27 @@ static bool make_memory(struct conn *c, const struct head *h)
 	return c->mem_in && out;
 }
 
+/* Large buffers for what is read and written. false: memory is out. */
+static bool make_buffers(struct conn *c)
+{
+	if (c->crypt)
+		return crypt_known(c->crypt);
+	c->ahead = mem_alloc(AHEAD);
+	return c->ahead != NULL;
+}
+
 /* The peer has said hello: from here on the connection is a link. */
 static void comes_up(struct conn *c, const struct head *h)
 {
 	const struct net_options *o = &c->net->o;
-	unsigned char *stage = mem_alloc(STAGE), *ahead = c->crypt ? NULL : mem_alloc(AHEAD);
-	if (c->accepted && stage && (c->crypt || ahead) && net_waiting(c->net) < ACCEPTS) {
+	unsigned char *stage = mem_alloc(STAGE);
+	if (c->accepted && stage && net_waiting(c->net) < ACCEPTS) {
 		c->link = net_link_new(c->net, c->from, c->keys ? c->peer : "");
 		if (c->link)
 			c->link->priv = c;
 	}
-	if (!stage || (!c->crypt && !ahead) || !c->link) {
+	if (!stage || !c->link) {
 		mem_free(stage);
-		mem_free(ahead);
 		fails(c, END_MEMORY);
 		return;
 	}
@@ -444,9 +452,9 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->stage_at = 0;
 	c->stage = stage;
 	c->stage_cap = STAGE;
-	c->ahead = ahead;
 	c->io.known = true;
-	if ((c->crypt && !crypt_known(c->crypt)) || (c->near && !make_memory(c, h))) {
+	c->waits = c->accepted && o->before_take;
+	if ((!c->waits && !make_buffers(c)) || (c->near && !make_memory(c, h))) {
 		fails(c, END_MEMORY);
 		return;
 	}
@@ -508,11 +516,23 @@ static const char *on_shared(struct conn *c, const struct head *h)
 	return bad;
 }
 
+/* Whether a link that waits for its user goes no further than this head. */
+static bool holds(const struct conn *c, const struct head *h)
+{
+	const uint64_t most = c->net->o.before_take, used = c->count.arrived;
+	return c->waits && (h->type == HEAD_SHARED || h->type == HEAD_MEMORY ||
+			    (h->type == HEAD_MESSAGE &&
+			     (h->a > most || net_cost(h->a) > most - (used < most ? used : most))));
+}
+
 static void on_head(struct conn *c)
 {
 	struct head h;
 	const char *bad = head_read(c->head, &h);
 	c->head_n = 0;
+	c->held = !bad && is_up(c) && holds(c, &h);
+	if (c->held)
+		return;
 	if (!is_up(c)) {
 		if (bad)
 			fails(c, END_STRANGE);
@@ -549,10 +569,10 @@ static void on_end(struct conn *c, int how)
 	else if (how == IO_LIMIT)
 		fails(c, c->accepted ? END_RESET : END_STRANGE);
 	else if (c->near && c->proof.end)
-		fails(c, c->proof.end == PROOF_KEYS      ? END_KEYS
-			 : c->proof.end == PROOF_REFUSED ? END_REFUSED
+		fails(c, c->proof.end == PROOF_KEYS           ? END_KEYS
+			 : c->proof.end == PROOF_REFUSED      ? END_REFUSED
 			 : c->proof.end == PROOF_NO_SIGNATURE ? END_MEMORY
-							 : END_STRANGE);
+							      : END_STRANGE);
 	else if (c->crypt && crypt_refused(c->crypt))
 		fails(c, END_REFUSED);
 	else if (c->crypt && c->io.plain && !c->accepted)
@@ -577,7 +597,7 @@ static void read_some(struct conn *c)
 	unsigned char dropped[4096];
 	size_t done = 0;
 	c->more_in = false;
-	while (done < TURN && (c->state == CONN_GREETING || is_up(c))) {
+	while (done < TURN && !c->held && (c->state == CONN_GREETING || is_up(c))) {
 		int64_t k;
 		if (c->skip) {
 			k = get(c, dropped, c->skip < sizeof dropped ? c->skip : sizeof dropped);
@@ -613,7 +633,18 @@ static void read_some(struct conn *c)
 		}
 		done += (size_t)k;
 	}
-	c->more_in = is_up(c);
+	c->more_in = is_up(c) && !c->held;
+}
+
+/* The link waits no longer. */
+static void go_on(struct conn *c)
+{
+	c->waits = false;
+	if (!c->held)
+		return;
+	c->last_in = c->now;
+	c->more_in = true; /* what was read ahead raises no event */
+	on_head(c);
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */
@@ -728,12 +759,24 @@ bool conn_push(struct conn *c, struct net_node *node, bool *more_p)
 	return true;
 }
 
+void conn_take(struct conn *c, int64_t now)
+{
+	c->now = now;
+	if (!c->waits || !is_up(c))
+		return;
+	if (make_buffers(c))
+		go_on(c);
+	else
+		conn_break(c, ERR_NOMEM, "out of memory while receiving");
+}
+
 void conn_leave(struct conn *c, int64_t now)
 {
 	c->now = now;
 	if (c->state == CONN_UP) {
 		c->state = CONN_LEAVING;
 		c->bye_due = true;
+		go_on(c);
 	} else if (c->state != CONN_LEAVING) {
 		gone(c);
 	}

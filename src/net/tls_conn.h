@@ -75,6 +75,8 @@ struct conn {
 	struct net_node *in;
 	size_t in_n;
 	uint64_t skip;        /* of a message that nobody wants */
+	bool waits;           /* dialled by the peer, and the user has not taken it yet */
+	bool held;            /* `head` is not followed and nothing is read until then */
 	unsigned char *ahead; /* without encryption: bytes that were read and not asked for yet */
 	size_t ahead_at, ahead_n;
 	/* out: `stage` first, then the rest of the first message */
@@ -113,6 +115,7 @@ struct conn {
 	uint64_t untold;                     /* taken by the user, the peer not told yet */
 	uint64_t slack;                      /* of that, what the peer need not hear yet */
 	bool shut;                           /* the user gave the link back */
+	bool taken;                          /* link_take() */
 	bool closed; /* the hub is done with it: nothing is taken any more */
 };
 
@@ -136,6 +139,8 @@ void conn_share(struct conn *c, struct net_node *node);
 /* Sends a node on a connection that is up, as far as the socket takes it. The caller holds `own`.
  * false: it is not up, the node stays the caller's; *more_p: there is more to write. */
 bool conn_push(struct conn *c, struct net_node *node, bool *more_p);
+/* The user takes the link: what was held back is read, and with larger buffers. */
+void conn_take(struct conn *c, int64_t now);
 /* The user is done with the link. */
 void conn_leave(struct conn *c, int64_t now);
 /* The link is lost for this reason, the connection gone. */

@@ -36,6 +36,7 @@ struct crypt {
 	crypt_accept_fn accept;
 	void *ctx;
 	bool refused;
+	bool unfinished;  /* a write is to be repeated */
 	uint64_t records; /* written with the present keys */
 	/* encrypted, not given to the kernel yet: several records for each call; NULL while the
 	 * peer is not known */
@@ -360,8 +361,10 @@ bool crypt_known(struct crypt *s)
 	s->behind = mem_alloc(WRITE_BEHIND);
 	SSL_free_buffers(s->ssl);
 	SSL_clear_mode(s->ssl, SSL_MODE_RELEASE_BUFFERS);
-	SSL_set_max_send_fragment(s->ssl, RECORD);
-	SSL_set_split_send_fragment(s->ssl, RECORD);
+	if (!s->unfinished) { /* OpenSSL still needs its buffer of that size */
+		SSL_set_max_send_fragment(s->ssl, RECORD);
+		SSL_set_split_send_fragment(s->ssl, RECORD);
+	}
 	SSL_set_default_read_buffer_len(s->ssl, READ_AHEAD);
 	SSL_set_read_ahead(s->ssl, 1);
 	return s->behind != NULL;
@@ -385,6 +388,7 @@ int64_t crypt_write(struct crypt *s, const void *p, size_t n)
 		s->records = 0;
 	}
 	int rc = SSL_write_ex(s->ssl, p, n < RECORD ? n : RECORD, &put);
+	s->unfinished = rc != 1;
 	if (rc != 1)
 		return why(s, rc);
 	s->records++;

@@ -44,7 +44,8 @@ static void not_near(struct conn *c, const char *why)
 	c->meet[0] = 0;
 	if (!c->net->near_said)
 		log_warn("%s: %s; links within this machine go over TCP, which works "
-			 "and is slower than shared memory", c->link->address, why);
+			 "and is slower than shared memory",
+			 c->link->address, why);
 	c->net->near_said = true;
 }
 

@@ -165,6 +165,17 @@ void hub_shut(struct link *l)
 	pthread_mutex_unlock(&c->hub->lock);
 }
 
+void hub_take(struct link *l)
+{
+	struct conn *c = l->priv;
+	pthread_mutex_lock(&c->hub->lock);
+	if (!c->closed && !c->taken) {
+		c->taken = true;
+		tell(c);
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+}
+
 void hub_freed(struct link *l) { conn_free(l->priv); }
 
 void hub_listen(struct hub *h, int fd, int near_fd, const char *path)
@@ -209,7 +220,7 @@ static void watch(struct hub *h, struct conn *c)
 {
 	bool stranger = is_stranger(c);
 	uint32_t want = c->blocked || c->state == CONN_CONNECTING ? EPOLLOUT : 0;
-	want |= c->state != CONN_CONNECTING ? EPOLLIN : 0;
+	want |= c->held ? EPOLLRDHUP : c->state != CONN_CONNECTING ? EPOLLIN : 0;
 	if (c->io.fd < 0 || (want == c->watched && c->guest == stranger))
 		return;
 	struct epoll_event ev = { .events = want, .data.ptr = c };
@@ -347,7 +358,9 @@ static void on_event(struct hub *h, struct conn *c, uint32_t events)
 	pthread_mutex_lock(&c->own);
 	bool stranger = is_stranger(c);
 	if (c->state != CONN_GONE && c->state != CONN_WAITING) {
-		if (c->state != CONN_CONNECTING)
+		if (c->held && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+			conn_break(c, ERR_NET, "closed by the peer before it was used");
+		else if (c->state != CONN_CONNECTING)
 			conn_work(c, events & (EPOLLIN | EPOLLHUP | EPOLLERR), h->now);
 		else if (events)
 			dial_answered(c, h->now);
@@ -399,7 +412,7 @@ static void pay_guests(struct hub *h)
 static void check_up(struct hub *h, struct conn *c)
 {
 	double limit = h->net->o.peer_timeout;
-	int64_t silent = h->now - c->last_in, ping = (int64_t)(limit * 0.25e9);
+	int64_t silent = c->held ? 0 : h->now - c->last_in, ping = (int64_t)(limit * 0.25e9);
 	if (ping > 5 * SECOND)
 		ping = 5 * SECOND;
 	if ((double)silent > limit * 1e9) {
@@ -484,7 +497,7 @@ static void close_listeners(struct listeners *l)
 }
 
 /* What a user asked of one connection; under the lock. */
-static void take_order(struct conn *c, bool *shut_p)
+static void take_order(struct conn *c, bool *shut_p, bool *taken_p)
 {
 	if (c->fresh) {
 		*c->out_end = c->fresh;
@@ -501,6 +514,7 @@ static void take_order(struct conn *c, bool *shut_p)
 		c->untold = 0;
 	}
 	*shut_p = c->shut;
+	*taken_p = c->taken;
 	c->told = false;
 }
 
@@ -523,15 +537,17 @@ static void take_orders(struct hub *h)
 	}
 	while (told) {
 		struct conn *c = told;
-		bool shut = false;
+		bool shut = false, taken = false;
 		told = c->next_told;
 		pthread_mutex_unlock(&h->lock);
 		pthread_mutex_lock(&c->own);
 		pthread_mutex_lock(&h->lock);
-		take_order(c, &shut);
+		take_order(c, &shut, &taken);
 		pthread_mutex_unlock(&h->lock);
 		if (shut && c->state != CONN_GONE)
 			conn_leave(c, h->now);
+		if (taken)
+			conn_take(c, h->now);
 		if (c->state == CONN_UP || c->state == CONN_LEAVING)
 			on_event(h, c, 0);
 		pthread_mutex_unlock(&c->own);

@@ -34,6 +34,7 @@ void hub_close(struct net *n, double linger);
 void hub_send(struct link *l, struct net_node *node);
 void hub_taken(struct link *l, uint64_t cost);
 void hub_shut(struct link *l);
+void hub_take(struct link *l);
 void hub_freed(struct link *l);
 /* A buffer that both ends see; NULL where there is none. */
 void *hub_buffer(struct link *l, size_t bytes);

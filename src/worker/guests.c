@@ -144,6 +144,7 @@ struct link *guests_take(struct guests *g, enum hello_role role, guest_check_fn 
 			continue;
 		}
 		struct link *l = v->link;
+		link_take(l);
 		*h_p = v->h;
 		take_out(g, k);
 		return l;
