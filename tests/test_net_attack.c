@@ -30,23 +30,15 @@
 #include "net/net.h"
 #include "net/tls_crypt.h"
 #include "net/tls_head.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const bool counts_memory = false; /* the sanitizer's own memory would be counted */
-#else
-static const bool counts_memory = true;
-#endif
+#include "support/child.h"
+#include "support/ok.h"
+#include "support/raw.h"
 
 enum { STRANGERS = 64, WINDOW = 1 << 20 };
 
 static struct err err;
 static struct key_pair key[2];
 #define SOON net_in(20)
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
-	} while (0)
 
 /* ---- the victim ----------------------------------------------------------------------------- */
 
@@ -119,25 +111,11 @@ static void end(struct victim *v)
 	waitpid(v->pid, NULL, 0);
 }
 
-/* The most memory in KiB that the victim has held so far. */
-static long most_memory(const struct victim *v)
-{
-	char path[64], line[256];
-	long kib = 0;
-	snprintf(path, sizeof path, "/proc/%d/status", (int)v->pid);
-	FILE *f = fopen(path, "r");
-	assert_non_null(f);
-	while (fgets(line, sizeof line, f))
-		sscanf(line, "VmHWM: %ld", &kib);
-	fclose(f);
-	return kib;
-}
-
 static void took(const struct victim *v, long before, long limit_kib, const char *what)
 {
-	long more = most_memory(v) - before;
+	long more = memory_kib(v->pid, "VmHWM") - before;
 	printf("%s: %ld KiB, at most %ld\n", what, more, limit_kib);
-	if (counts_memory && more > limit_kib)
+	if (memory_counts() && more > limit_kib)
 		fail_msg("%s took %ld KiB of the victim", what, more);
 }
 
@@ -191,13 +169,6 @@ static size_t pour(int fd, const void *bytes, size_t n, size_t most)
 	return all;
 }
 
-static void say(int fd, unsigned type, uint64_t a, uint64_t b)
-{
-	unsigned char h[HEAD_BYTES];
-	head_write(h, (enum head_type)type, a, b);
-	assert_int_equal(send(fd, h, sizeof h, MSG_NOSIGNAL), HEAD_BYTES);
-}
-
 static void all_go(const int *fd, int n)
 {
 	int64_t until = SOON;
@@ -219,7 +190,7 @@ static void silent_strangers(void **state)
 	struct victim v;
 	for (int keys = 0; keys < 2; keys++) {
 		begin(&v, keys);
-		long before = most_memory(&v);
+		long before = memory_kib(v.pid, "VmHWM");
 		for (int i = 0; i < N; i++)
 			fd[i] = knock(&v);
 		ask(&v, 200);
@@ -252,7 +223,7 @@ static void long_first_words(void **state)
 		head_write(plain + i, HEAD_MESSAGE, 0, 0);
 	for (int keys = 0; keys < 2; keys++) {
 		begin(&v, keys);
-		long before = most_memory(&v);
+		long before = memory_kib(v.pid, "VmHWM");
 		size_t all = 0;
 		for (int i = 0; i < N; i++) {
 			fd[i] = knock(&v);
@@ -280,7 +251,7 @@ static void a_flood(void **state)
 	struct victim v;
 	for (int keys = 0; keys < 2; keys++) {
 		begin(&v, keys);
-		long before = most_memory(&v);
+		long before = memory_kib(v.pid, "VmHWM");
 		pid_t flood = fork();
 		if (flood == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -347,7 +318,7 @@ static int hostile(struct net **n_p, struct link **l_p, uint64_t window)
 	OK(net_open("tls", &o, n_p, &err));
 	OK(net_listen(*n_p, "127.0.0.1:0", v.at, &err));
 	int fd = knock(&v);
-	say(fd, HEAD_HELLO, window, UINT64_MAX);
+	raw_head(fd, HEAD_HELLO, window, UINT64_MAX, -1);
 	assert_int_equal(net_accept(*n_p, SOON, l_p, &err), 1);
 	return fd;
 }
@@ -395,7 +366,7 @@ static void heads_that_lie(void **state)
 		struct net *n;
 		struct link *l;
 		int fd = hostile(&n, &l, 1 << 20);
-		say(fd, lie[i].type, lie[i].a, lie[i].b);
+		raw_head(fd, lie[i].type, lie[i].a, lie[i].b, -1);
 		is_cut_off(n, l, fd, lie[i].why);
 	}
 }
@@ -442,9 +413,9 @@ static void endless_window(void **state)
 	assert_true(s.in_flight <= WINDOW);
 	assert_int_equal(link_state(l), LINK_UP);
 	/* credit for the bytes that were sent is accepted, credit for more is not */
-	say(fd, HEAD_CREDIT, 256 + sizeof some, 0);
+	raw_head(fd, HEAD_CREDIT, 256 + sizeof some, 0, -1);
 	OK(link_send_copy(l, some, sizeof some, SOON, &err));
-	say(fd, HEAD_CREDIT, 2 * WINDOW, 0);
+	raw_head(fd, HEAD_CREDIT, 2 * WINDOW, 0, -1);
 	is_cut_off(n, l, fd, "more than it was sent");
 }
 
