@@ -377,7 +377,9 @@ static void model_without(const char *dir, const char *name)
 /* ---- the program ---- */
 
 struct end {
-	int status; /* -1: ended by a signal */
+	int status;     /* -1: ended by a signal */
+	int signal;     /* 0: none */
+	double seconds; /* of processor time */
 	long mib;
 	struct buf out, err;
 };
@@ -427,11 +429,17 @@ static struct end call(const char *const *words)
 	}
 	assert_int_equal(wait4(pid, &st, 0, &use), pid);
 	r.status = WIFEXITED(st) ? WEXITSTATUS(st) : -1;
+	r.signal = WIFSIGNALED(st) ? WTERMSIG(st) : 0;
 	r.mib = use.ru_maxrss >> 10;
+	r.seconds = (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+		    (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
 	read_back(name[0], &r.out);
 	read_back(name[1], &r.err);
 	return r;
 }
+
+static long most_mib;
+static double most_seconds;
 
 static bool check_end(const struct row *r, const char *path, struct end *x)
 {
@@ -452,8 +460,11 @@ static bool check_end(const struct row *r, const char *path, struct end *x)
 		if ((unsigned char)x->err.p[i] < 0x20 || (unsigned char)x->err.p[i] == 0x9b)
 			wrong = "a control character";
 	if (wrong)
-		print_error("%d '%s': %s: status %d, %ld MiB, '%s'\n%.2000s", (int)r->kind, r->name,
-			    wrong, x->status, x->mib, r->want, x->err.n ? x->err.p : "(nothing)\n");
+		print_error("%d '%s': %s: status %d, signal %d, %.2f s, %ld MiB, '%s'\n%.2000s",
+			    (int)r->kind, r->name, wrong, x->status, x->signal, x->seconds, x->mib,
+			    r->want, x->err.n ? x->err.p : "(nothing)\n");
+	most_mib = x->mib > most_mib ? x->mib : most_mib;
+	most_seconds = x->seconds > most_seconds ? x->seconds : most_seconds;
 	buf_release(&x->out);
 	buf_release(&x->err);
 	return !wrong;
@@ -551,7 +562,8 @@ static void every_row(void **state)
 		assert_true(dir_remove(dir, &e) >= 0 && dir_make(dir, &e) >= 0);
 		bad += !one(&rows[i], dir);
 	}
-	print_message("# %zu hostile files\n", ARRAY_LEN(rows));
+	print_message("# %zu hostile files: at most %.2f s, %ld MiB\n", ARRAY_LEN(rows),
+		      most_seconds, most_mib);
 	assert_int_equal(bad, 0);
 }
 
