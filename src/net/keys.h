@@ -43,8 +43,8 @@ void key_pair_wipe(struct key_pair *k);
 int key_parse(const char *text, const char *where, char out[KEY_TEXT], struct err *e);
 bool key_equal(const char *a, const char *b); /* of public keys, in constant time */
 
-/* A machine's signature (Ed25519) of n bytes. They begin with a word that nothing else which the key
- * signs begins with. */
+/* A machine's signature (Ed25519) of n bytes, which begin with a word that nothing else that is
+ * signed with the key begins with. */
 #define KEY_SIGNATURE 64
 bool key_sign(const struct key_pair *k, const void *p, size_t n, uint8_t out[KEY_SIGNATURE]);
 bool key_signed(const uint8_t pub[KEY_BYTES], const void *p, size_t n,
