@@ -241,7 +241,7 @@ static void keeps_guests(const char *say)
 	}
 }
 
-/* Guests that say HELLO and then send as much as a window holds: little of it is taken in, and the
+/* As many guests as are kept say HELLO and send what a window holds: little is taken in, and the
  * coordinator's link, which is used, goes at full size. */
 static void what_waits_takes_little(void **state)
 {
@@ -260,7 +260,7 @@ static void what_waits_takes_little(void **state)
 		child_tell(&k, text);
 		assert_int_equal(read(told[0], s.at, sizeof s.at), sizeof s.at);
 		long before = memory_kib(k.pid, "VmRSS");
-		for (int i = 0; i < MANY; i++) {
+		for (int i = 0; i < GUESTS_MOST; i++) {
 			s.guest[i] = knock(&s, s.other);
 			say_hello(s.guest[i], HELLO_STAGE);
 			while (link_send(s.guest[i], piece, PIECE, NULL, NULL, &err) == 0)
@@ -279,10 +279,10 @@ static void what_waits_takes_little(void **state)
 			usleep(200000); /* what the network thread still reads of the others */
 			now = memory_kib(k.pid, "VmRSS");
 		}
-		printf("%d guests, each with %d KiB to say, take %ld KiB\n", MANY, WINDOW >> 10,
-		       memory_kib(k.pid, "VmHWM") - before);
+		printf("%d guests, each with %d KiB to say, take %ld KiB\n", GUESTS_MOST,
+		       WINDOW >> 10, memory_kib(k.pid, "VmHWM") - before);
 		if (memory_counts())
-			assert_true(memory_kib(k.pid, "VmHWM") - before < MANY * 256);
+			assert_true(memory_kib(k.pid, "VmHWM") - before < GUESTS_MOST * 256);
 		for (int i = 0; i < 2; i++)
 			close(told[i]);
 		kill(k.pid, SIGKILL);
