@@ -271,7 +271,7 @@ static void test_forged(void **state)
 		special += tokenizer_is_special(tok, ids.id[i]);
 	assert_int_equal(special, 5); /* two turns and the head of a third */
 	/* The end of a template's text and the beginning of a message never join into one token. */
-	const struct chat_message split = { CHAT_USER, "im_end|>", 8, false };
+	const struct chat_message split = { .role = CHAT_USER, .text = "im_end|>", .n = 8 };
 	ids.n = special = 0;
 	assert_int_equal(chat_encode(chat_find("plain"), tok, &split, 1, true, &ids, NULL, &e), 0);
 	for (size_t i = 0; i < ids.n; i++)
@@ -300,7 +300,7 @@ static void test_detect(void **state)
 		fail_msg("%s", e.msg);
 	assert_null(chat_detect(NULL, bare));
 	struct tokens ids = { 0 };
-	const struct chat_message m = { CHAT_USER, "x", 1, false };
+	const struct chat_message m = { .role = CHAT_USER, .text = "x", .n = 1 };
 	assert_int_equal(chat_encode(chat_find("chatml"), bare, &m, 1, true, &ids, NULL, &e),
 			 ERR_INPUT);
 	assert_non_null(strstr(e.msg, "<|im_start|>"));
@@ -314,13 +314,179 @@ static void test_detect(void **state)
 	tokenizer_free(tok);
 }
 
+/* ---- Jinja ---------------------------------------------------------------------------------- */
+
+#define CHATML                                                                                     \
+	"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + "   \
+	"'\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% "      \
+	"endif %}"
+
+/* The trained parts, each in [ ], in the text of the ids; or what the error says. */
+static void check_jinja(const char *template, const struct chat_message *m, size_t n,
+			const char *want)
+{
+	struct tokenizer *tok = make(DIR "qwen2.json", "<s>", "</s>");
+	struct err e = { 0 };
+	const struct chat_template *chat = NULL;
+	struct tokens ids = { 0 }, train = { 0 };
+	struct buf text = BUF_INIT;
+	int rc = chat_from_jinja(template, tok, &chat, &e);
+	if (rc >= 0)
+		rc = chat_encode(chat, tok, m, n, false, &ids, &train, &e);
+	for (size_t i = 0; i < ids.n; i++) {
+		bool before = i && train.id[i - 1];
+		if (before != (bool)train.id[i])
+			buf_addc(&text, before ? ']' : '[');
+		assert_int_equal(tokenizer_decode(tok, &ids.id[i], 1, false, &text, &e), 0);
+	}
+	if (rc >= 0 && train.n && train.id[train.n - 1])
+		buf_addc(&text, ']');
+	if (rc < 0 ? !strstr(e.msg, want) : strcmp(text.p, want))
+		fail_msg("%s:\n  got  %s\n  want %s", template, rc < 0 ? e.msg : text.p, want);
+	buf_release(&text);
+	tokens_release(&ids);
+	tokens_release(&train);
+	chat_free(chat);
+	tokenizer_free(tok);
+}
+
+#define MSG(role_, text_, train_)                                                                  \
+	{                                                                                          \
+		.role = CHAT_##role_, .text = text_, .n = sizeof text_ - 1, .train = train_        \
+	}
+
+static void test_jinja_trained(void **state)
+{
+	(void)state;
+	const struct chat_message two[] = { MSG(SYSTEM, "S", false), MSG(USER, "One", false),
+					    MSG(ASSISTANT, "1", true), MSG(USER, "Two", false),
+					    MSG(ASSISTANT, " 2 ", true) },
+				  last[] = { MSG(USER, "One", false), MSG(ASSISTANT, "1", false),
+					     MSG(USER, "Two", true), MSG(ASSISTANT, "2", true) },
+				  empty[] = { MSG(USER, "One", false), MSG(ASSISTANT, "", true) },
+				  begins[] = { MSG(ASSISTANT, "first", true),
+					       MSG(ASSISTANT, "second", true) };
+	check_jinja(CHATML, two, 5,
+		    "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nOne<|im_end|>\n"
+		    "<|im_start|>assistant\n[1<|im_end|>]\n<|im_start|>user\nTwo<|im_end|>\n"
+		    "<|im_start|>assistant\n[ 2 <|im_end|>]\n");
+	check_jinja(CHATML, last, 4,
+		    "<|im_start|>user\nOne<|im_end|>\n<|im_start|>assistant\n1<|im_end|>\n"
+		    "<|im_start|>user\n[Two<|im_end|>]\n<|im_start|>assistant\n[2<|im_end|>]\n");
+	check_jinja(CHATML, empty, 2,
+		    "<|im_start|>user\nOne<|im_end|>\n<|im_start|>assistant\n[<|im_end|>]\n");
+	/* the end of the conversation instead of an open answer */
+	check_jinja(
+		"{% for m in messages %}{{ '<|start_header_id|>' + m.role + m.content + "
+		"'<|im_end|>\n' }}{% endfor %}{{ '<|start_header_id|>assistant' if "
+		"add_generation_prompt else eos_token }}",
+		last, 4,
+		"<|start_header_id|>userOne<|im_end|>\n<|start_header_id|>assistant1<|im_end|>\n"
+		"<|start_header_id|>user[Two<|im_end|>]\n<|start_header_id|>assistant[2<|im_end|>]"
+		"\n</s>");
+	/* no token ends a turn; and the text of a message is cut and moved */
+	check_jinja("{% for m in messages %}{{ '\n' + m.role + ': ' + m.content | trim | upper }}"
+		    "{% endfor %}{% if add_generation_prompt %}{{ '\nassistant: ' }}{% endif %}",
+		    two, 5, "\nsystem: S\nuser: ONE\nassistant: [1]\nuser: TWO\nassistant: [2]");
+	/* an opening that whole answers do not have */
+	check_jinja(
+		"{% for m in messages %}{{ '<|im_start|>' + m.role + m.content + '<|im_end|>' }}"
+		"{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant<think>' }}"
+		"{% endif %}",
+		last, 4,
+		"<|im_start|>userOne<|im_end|><|im_start|>assistant1<|im_end|><|im_start|>user["
+		"Two<|im_end|>]<|im_start|>assistant[2<|im_end|>]");
+	/* added to the last answer only: it is trained with it */
+	check_jinja(
+		"{% for m in messages %}{{ '<|im_start|>' + m.role }}{% if loop.last and m.role "
+		"== 'assistant' %}<think></think>{% endif %}{{ m.content + '<|im_end|>' }}"
+		"{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}"
+		"{% endif %}",
+		two, 5,
+		"<|im_start|>systemS<|im_end|><|im_start|>userOne<|im_end|><|im_start|>assistant["
+		"1<|im_end|>]<|im_start|>userTwo<|im_end|><|im_start|>assistant[<think></think> 2 "
+		"<|im_end|>]");
+	/* a conversation that begins with an answer, which the template cannot open */
+	check_jinja(
+		"{{ messages[0].role ~ '\n' }}{% for m in messages %}{{ m.content + '<|im_end|>' }}"
+		"{% endfor %}",
+		begins, 2, "assistant\n[first<|im_end|>second<|im_end|>]");
+	check_jinja("{% for m in messages[::-1] %}{{ m.role + m.content }}{% endfor %}", last, 4,
+		    "writes the turns before turn 4 in another way");
+	check_jinja("{% for m in messages %}{{ loop.revindex ~ m.content }}{% endfor %}", last, 4,
+		    "writes the turns before turn 4 in another way");
+	check_jinja("{% if messages | length == 3 %}{{ raise_exception('three') }}{% endif %}"
+		    "{% for m in messages %}{{ m.content }}{% endfor %}",
+		    last, 4,
+		    "the conversation up to turn 3 alone: chat template: line 1: the "
+		    "template refuses the conversation: three");
+	check_jinja("{% for %}", last, 4, "chat template: line 1: a name is missing");
+}
+
+/* A call, its answer, the list of tools; and names of special tokens in them, which stay text. */
+static void test_jinja_tools(void **state)
+{
+	(void)state;
+	json_t *tools = json_pack("[{s:{s:s}}]", "function", "name", "<|im_end|>"),
+	       *turn = json_pack("{s:[{s:s, s:{s:s}}], s:n}", "tool_calls", "name", "f",
+				 "arguments", "p", "<|im_end|>", "content");
+	struct chat_message m[] = { MSG(USER, "?", false), MSG(ASSISTANT, "", true),
+				    MSG(TOOL, "21", false), MSG(ASSISTANT, "It is 21", true) };
+	m[0].tools = tools;
+	m[1].turn = turn;
+	check_jinja("{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}"
+		    "{{ '<|im_start|>' + m.role + '\n' }}{% for c in m.tool_calls or [] %}"
+		    "{{ c | tojson }}{% endfor %}{{ m.content + '<|im_end|>' }}{% endfor %}"
+		    "{{ '<|im_start|>assistant\n' if add_generation_prompt else '' }}",
+		    m, 4,
+		    "[{\"function\": {\"name\": \"<|im_end|>\"}}]<|im_start|>user\n?<|im_end|>"
+		    "<|im_start|>assistant\n[{\"name\": \"f\", \"arguments\": {\"p\": \"<|im_end|>"
+		    "\"}}<|im_end|>]<|im_start|>tool\n21<|im_end|><|im_start|>assistant\n[It is 21"
+		    "<|im_end|>]");
+	json_decref(tools);
+	json_decref(turn);
+}
+
+/* The ids and marks of a Jinja text are those of the row that writes the same. */
+static void test_jinja_row(void **state)
+{
+	(void)state;
+	struct tokenizer *tok = make(DIR "smollm2.json", "<s>", "</s>");
+	const struct chat_template *chat = NULL, *row = chat_find("chatml");
+	struct err e = { 0 };
+	if (chat_from_jinja(CHATML, tok, &chat, &e) < 0)
+		fail_msg("%s", e.msg);
+	for (size_t c = 0; c < json_array_size(json_object_get(golden, "conversations")); c++) {
+		struct chat_message m[MESSAGES];
+		struct tokens ids[2] = { 0 }, train[2] = { 0 };
+		size_t n = conversation(c, m);
+		for (int k = 0; k < 2; k++)
+			if (chat_encode(k ? chat : row, tok, m, n, false, &ids[k], &train[k], &e))
+				fail_msg("%s", e.msg);
+		assert_int_equal(ids[0].n, ids[1].n);
+		assert_memory_equal(ids[0].id, ids[1].id, ids[0].n * sizeof *ids[0].id);
+		assert_memory_equal(train[0].id, train[1].id, ids[0].n * sizeof *ids[0].id);
+		for (int k = 0; k < 2; k++) {
+			tokens_release(&ids[k]);
+			tokens_release(&train[k]);
+		}
+	}
+	int32_t stop[4];
+	assert_int_equal(chat_stops(chat, tok, stop, 4), 1);
+	assert_int_equal(stop[0], tokenizer_id(tok, "<|im_end|>"));
+	assert_string_equal(chat_name(chat), CHAT_JINJA);
+	chat_free(chat);
+	chat_free(row);
+	tokenizer_free(tok);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_templates),
-		cmocka_unit_test(test_trained),
-		cmocka_unit_test(test_forged),
-		cmocka_unit_test(test_detect),
+		cmocka_unit_test(test_templates),     cmocka_unit_test(test_trained),
+		cmocka_unit_test(test_forged),        cmocka_unit_test(test_detect),
+		cmocka_unit_test(test_jinja_trained), cmocka_unit_test(test_jinja_tools),
+		cmocka_unit_test(test_jinja_row),
 	};
 	folder = argc > 1 ? argv[1] : NULL;
 	return cmocka_run_group_tests(tests, setup, teardown);

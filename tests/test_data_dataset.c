@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 static const struct tokenizer tok = { 0 };
-static const struct chat_template fake = { "fake" }, stanford = { "alpaca" };
+static const struct chat_template fake = { .name = "fake" }, stanford = { .name = "alpaca" };
 static char dir[64];
 
 static struct dataset_options options(void)
@@ -363,13 +363,16 @@ static void complaints(void **state)
 		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0.5}]}",
 		  "auto", "f:1: messages[0]: weight: must be 0 or 1" },
 		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}",
-		  "auto", "f:1: messages[0]: tool_calls: are not rendered by the chat templates" },
+		  "auto",
+		  "f:1: messages[0]: tool_calls: the chat template 'fake' does not show them; use "
+		  "the "
+		  "model's own template" },
 		{ "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}],\"system\":\"b\"}",
 		  "auto",
 		  "f:1: system: the record has a system turn in 'messages' too; keep one of them" },
 		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}],\"tools\":[{\"name\":"
 		  "\"f\"}]}",
-		  "auto", "f:1: tools: are not rendered by the chat templates" },
+		  "auto", "f:1: tools: the chat template 'fake' does not show them" },
 		{ "{\"conversations\":[{\"from\":\"human\",\"value\":3}]}", "auto",
 		  "f:1: conversations[0]: value: must be a string, not a number" },
 		{ "{\"conversations\":[{\"from\":\"bing\",\"value\":\"x\"}]}", "auto",

@@ -114,7 +114,7 @@ static void add_tokenizer(json_t *o, const struct model_file *f)
 	const struct chat_template *chat = chat_detect(model_file_chat_template(f), t);
 	json_object_set_new(o, "chat_template",
 			    json_string(chat                          ? chat_name(chat)
-					: model_file_chat_template(f) ? "not recognised"
+					: model_file_chat_template(f) ? "its own (Jinja)"
 								      : "none"));
 	tokenizer_free(t);
 }

@@ -80,7 +80,8 @@ struct config {
 	bool load_in_4bit, bnb_4bit_use_double_quant; /* qlora implies load_in_4bit */
 	int compute_dtype;                            /* enum compute_dtype */
 	bool gradient_checkpointing;
-	const char *chat_template; /* NULL: recognised from the model */
+	/* NULL: the model's own. What chat_template_jinja gives, where that is given */
+	const char *chat_template, *chat_template_jinja;
 
 	/* adapter */
 	int adapter; /* enum adapter */

@@ -41,11 +41,31 @@ static void settle(struct config *c, const bool *seen)
 			c->resume_from_checkpoint = NULL;
 	}
 	/* An empty text on the command line removes an optional setting. */
-	const char **optional[] = { &c->chat_template, &c->plan, &c->profile, &c->key_file,
-				    &c->cache_dir };
+	const char **optional[] = { &c->chat_template, &c->chat_template_jinja,
+				    &c->plan,          &c->profile,
+				    &c->key_file,      &c->cache_dir };
 	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
 		if (*optional[i] && !**optional[i])
 			*optional[i] = NULL;
+}
+
+/* `chat_template: jinja` says only that the text is in the other key. */
+static int settle_template(struct config *c, const char *where, struct err *e)
+{
+	bool jinja = c->chat_template && !strcmp(c->chat_template, "jinja");
+	if (!c->chat_template_jinja)
+		return jinja ? err_set(e, ERR_USAGE,
+				       "%s: 'chat_template: jinja' needs 'chat_template_jinja': "
+				       "the "
+				       "text of the template, or its file",
+				       where)
+			     : 0;
+	if (c->chat_template && !jinja && strcmp(c->chat_template, c->chat_template_jinja))
+		return err_set(e, ERR_USAGE,
+			       "%s: give either 'chat_template' or 'chat_template_jinja', not both",
+			       where);
+	c->chat_template = c->chat_template_jinja;
+	return 0;
 }
 
 static int check_needed(const struct config *c, enum config_need need, const char *where,
@@ -252,6 +272,7 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 	TRY(config_cluster_expand(c, where, e));
 	if (c->nshards)
 		c->shard_plan[c->nshards - 1].is_last = true;
+	TRY(settle_template(c, where, e));
 	TRY(check_needed(c, need, where, e));
 	TRY(check_adapter(c, where, seen, e));
 	TRY(check_training(c, where, seen, e));

@@ -73,8 +73,12 @@ static const struct opt rows[] = {
 	BOOL(gradient_checkpointing, "false",
 	     "recompute each layer in backward: less memory, about a third more time"),
 	STR(chat_template, NULL, "NAME",
-	    "chat template: chatml, llama3, mistral, zephyr, alpaca, plain; not given: recognised "
-	    "from the model"),
+	    "chat template: tokenizer_default (the model's own Jinja text), a file NAME.jinja, "
+	    "chatml, llama3, mistral, zephyr, alpaca, plain, or tokenizer_default_fallback_chatml "
+	    "and so on; not given: the model's own, else one that its tokens tell"),
+	STR(chat_template_jinja, NULL, "TEXT",
+	    "a chat template as Jinja text, or the name of its file; chat_template is then jinja "
+	    "or not given"),
 
 	{ FIELD(adapter), .kind = OPT_ENUM, .choices = "none|lora|qlora", .def = "none",
 	  .section = "Adapter",

@@ -25,6 +25,13 @@ const struct chat_template *chat_find(const char *name)
 }
 
 const char *chat_name(const struct chat_template *t) { return t->name; }
+bool chat_has_tools(const struct chat_template *t) { return t->tools; }
+
+void chat_free(const struct chat_template *t)
+{
+	if (t && t->release)
+		t->release(t);
+}
 
 const char *chat_names(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.h - chat templates by name: messages to text, in which the trained parts are marked.
+/* chat.h - chat templates: messages to text, in which the trained parts are marked.
  *
- * Templates are rows of chat.def: chatml, llama3, mistral, zephyr, alpaca, plain (<|user|> /
- * <|assistant|>). chat_detect() recognises one from the model's Jinja template and its special
- * tokens; Jinja is not executed. */
+ * A template is the model's own Jinja text (chat_from_jinja()), or a row of chat.def: chatml,
+ * llama3, mistral, zephyr, alpaca, plain (<|user|> / <|assistant|>). chat_detect() recognises a row
+ * from the model's Jinja template and its special tokens. */
 #ifndef HS_DATA_CHAT_H
 #define HS_DATA_CHAT_H
 
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct err;
+struct json_t;
 struct tokenizer;
 struct tokens;
 
@@ -22,6 +23,9 @@ struct chat_message {
 	const char *text;
 	size_t n;
 	bool train; /* its text (and the token that ends its turn) is trained */
+	/* MAY, for Jinja templates: the turn with its other keys (tool_calls, name, ...); and the
+	 * conversation's list of tools, which the first message has */
+	const struct json_t *turn, *tools;
 };
 
 struct chat_template;
@@ -32,6 +36,15 @@ const char *chat_name(const struct chat_template *t);
 const struct chat_template *chat_detect(const char *jinja, const struct tokenizer *tok);
 /* Space-separated names, for messages and help. */
 const char *chat_names(void);
+
+/* From the text of a Jinja template (chat_jinja.c). The name is CHAT_JINJA. chat_free() ends it; it
+ * does nothing to a row, and NULL is allowed. */
+#define CHAT_JINJA "tokenizer_default"
+int chat_from_jinja(const char *text, const struct tokenizer *tok, const struct chat_template **t_p,
+		    struct err *e);
+void chat_free(const struct chat_template *t);
+/* Whether the template can show tools and their calls. */
+bool chat_has_tools(const struct chat_template *t);
 
 /* Appends the conversation's ids to `ids` and, for each, whether it is trained to `train` (0/1;
  * same length; `train` may be NULL). Template text may become special tokens; message text

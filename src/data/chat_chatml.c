@@ -15,7 +15,9 @@ static const char close_think[] = "</think>";
 static struct chat_message part_of_message(const struct chat_message *m, const char *p,
 					   const char *end)
 {
-	return (struct chat_message){ m->role, p, (size_t)(end - p), m->train };
+	return (struct chat_message){
+		.role = m->role, .text = p, .n = (size_t)(end - p), .train = m->train
+	};
 }
 
 /* Without the line feeds around it. */

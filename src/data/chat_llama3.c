@@ -27,7 +27,8 @@ static int put_tool_answer(struct chat_text *o, const struct chat_message *m, st
 	int rc = buf_ok(&json, e);
 	if (rc == 0) {
 		put_turn_head(o, "ipython");
-		chat_put_message(o, &(struct chat_message){ m->role, json.p, json.n, m->train });
+		chat_put_message(o, &(struct chat_message){
+					    .text = json.p, .n = json.n, .train = m->train });
 		chat_put_end(o, "<|eot_id|>", m->train);
 	}
 	buf_release(&json);

@@ -4,11 +4,11 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "data/token.h"
+#include "data/jinja_value.h"
 
 #include <string.h>
 
-static void put_text(struct chat_text *o, const char *p, size_t n, bool message, bool train)
+void chat_put_span(struct chat_text *o, const char *p, size_t n, bool message, bool train)
 {
 	if (!n)
 		return;
@@ -25,48 +25,26 @@ static void put_text(struct chat_text *o, const char *p, size_t n, bool message,
 
 void chat_put(struct chat_text *o, const char *text)
 {
-	put_text(o, text, strlen(text), false, false);
+	chat_put_span(o, text, strlen(text), false, false);
 }
 void chat_put_end(struct chat_text *o, const char *text, bool train)
 {
-	put_text(o, text, strlen(text), false, train);
+	chat_put_span(o, text, strlen(text), false, train);
 }
 void chat_put_message(struct chat_text *o, const struct chat_message *m)
 {
-	put_text(o, m->text, m->n, true, m->train);
-}
-
-/* str.isspace() of Python. */
-static bool is_space(uint32_t c)
-{
-	return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
-	       c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-	       c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-/* Bytes of white space at the start, or at the end, of valid UTF-8. */
-static size_t space_at(const char *p, size_t n, bool end)
-{
-	size_t len;
-	if (!n)
-		return 0;
-	if (!end)
-		return utf8_valid(p, n < 4 ? n : 4) && is_space(utf8_char(p, &len)) ? len : 0;
-	for (size_t k = 1; k <= 3 && k <= n; k++)
-		if (utf8_valid(p + n - k, k) == k)
-			return is_space(utf8_char(p + n - k, &len)) && len == k ? k : 0;
-	return 0;
+	chat_put_span(o, m->text, m->n, true, m->train);
 }
 
 void chat_put_trimmed(struct chat_text *o, const struct chat_message *m)
 {
 	const char *p = m->text;
 	size_t n = m->n, k;
-	for (; (k = space_at(p, n, false)) > 0; n -= k)
+	for (; (k = js_space(p, n, false)) > 0; n -= k)
 		p += k;
-	while ((k = space_at(p, n, true)) > 0)
+	while ((k = js_space(p, n, true)) > 0)
 		n -= k;
-	put_text(o, p, n, true, m->train);
+	chat_put_span(o, p, n, true, m->train);
 }
 
 const char *chat_role_name(enum chat_role r)

@@ -26,6 +26,9 @@ struct chat_text {
 
 struct chat_template {
 	const char *name;
+	/* of chat_from_jinja() */
+	bool tools;
+	void (*release)(const struct chat_template *t);
 	int variant;          /* the template's own */
 	const char *system;   /* system message of conversations without one; NULL: none */
 	const char *needs[4]; /* tokens that the template cannot do without; NULL ends */
@@ -43,6 +46,8 @@ struct chat_template {
 #include "data/chat.def"
 #undef CHAT
 
+/* any text */
+void chat_put_span(struct chat_text *o, const char *p, size_t n, bool message, bool train);
 /* the template's own text */
 void chat_put(struct chat_text *o, const char *text);
 /* the same, trained with the message before it */

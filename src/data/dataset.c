@@ -42,6 +42,7 @@ static void encoding_reset(struct encoding *x)
 {
 	x->ids.n = x->train.n = x->nmsg = 0;
 	x->marked = false;
+	x->tools = NULL;
 	arena_reset(&x->scratch);
 }
 
@@ -50,6 +51,7 @@ static void encoding_release(struct encoding *x)
 	tokens_release(&x->ids);
 	tokens_release(&x->train);
 	arena_release(&x->scratch);
+	json_decref(x->own_tools);
 	mem_free(x->msg);
 }
 

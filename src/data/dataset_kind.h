@@ -23,7 +23,9 @@ struct encoding {
 	struct arena scratch;     /* emptied before each record */
 	struct chat_message *msg; /* the turns so far, see turns.h */
 	size_t nmsg, msg_cap;
-	bool marked; /* a turn has its own mark whether it is trained */
+	bool marked;         /* a turn has its own mark whether it is trained */
+	const json_t *tools; /* of the record, or NULL */
+	json_t *own_tools;   /* the same where they were a text */
 };
 
 struct dataset_kind {

@@ -3,6 +3,7 @@
 #include "data/turns.h"
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -121,21 +122,24 @@ static int add_turn(struct encoding *x, const json_t *turn, struct err *e)
 	int mark = -1;
 	TRY(find_role(turn, role_key, &m.role, e));
 	const json_t *calls = json_object_get(turn, "tool_calls");
-	if (json_array_size(calls))
+	bool tools = x->o->chat && chat_has_tools(x->o->chat), calling = json_array_size(calls) > 0;
+	if (calling && !tools)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "tool_calls: are not rendered by the chat templates; write the call "
-			       "into '%s'",
-			       text_key);
+			       "tool_calls: the chat template '%s' does not show them; use the "
+			       "model's own template (chat_template: tokenizer_default), or write "
+			       "the call into '%s'",
+			       x->o->chat ? chat_name(x->o->chat) : "none", text_key);
+	m.turn = tools ? turn : NULL;
 	const json_t *content = json_object_get(turn, text_key);
 	if (json_is_array(content))
 		TRY(join_parts(x, content, text_key, &m.text, &m.n, e));
 	else
-		TRY(record_text(turn, text_key, true, &m.text, &m.n, e));
+		TRY(record_text(turn, text_key, !calling, &m.text, &m.n, e));
 	TRY(own_mark(turn, &mark, e));
 	if (mark >= 0)
 		x->marked = true;
 	m.train = mark < 0 ? m.role == CHAT_ASSISTANT || x->o->train_on_inputs : mark;
-	if (m.role == CHAT_ASSISTANT && m.train && text_is_blank(m.text, m.n))
+	if (m.role == CHAT_ASSISTANT && m.train && !calling && text_is_blank(m.text, m.n))
 		return err_set(e, ERR_INPUT, "%s: the answer is empty", text_key);
 	return add(x, m, e);
 }
@@ -159,6 +163,19 @@ int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struc
 	return 0;
 }
 
+static int tools_from_text(struct encoding *x, const json_t *text, struct err *e)
+{
+	json_decref(x->own_tools);
+	x->own_tools = NULL;
+	TRY(json_parse_text(json_string_value(text), json_string_length(text), "tools",
+			    &x->own_tools, e));
+	if (!json_is_array(x->own_tools))
+		return err_set(e, ERR_INPUT, "tools: the text must be a list in JSON, not %s",
+			       json_kind_name(x->own_tools));
+	x->tools = x->own_tools;
+	return 0;
+}
+
 int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
 {
 	const char *text = "";
@@ -174,10 +191,20 @@ int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
 		size_t len = json_string_length(tools);
 		none = text_is_blank(s, len) || (len == 2 && !memcmp(s, "[]", 2));
 	}
-	if (!none)
+	if (none)
+		return 0;
+	if (!x->o->chat || !chat_has_tools(x->o->chat))
 		return err_set(e, ERR_UNSUPPORTED,
-			       "tools: are not rendered by the chat templates; describe them in "
-			       "the system message");
+			       "tools: the chat template '%s' does not show them; use the model's "
+			       "own template (chat_template: tokenizer_default), or describe them "
+			       "in the system message",
+			       x->o->chat ? chat_name(x->o->chat) : "none");
+	if (json_is_string(tools)) /* as columns of Parquet files hold them */
+		return tools_from_text(x, tools, e);
+	if (!json_is_array(tools))
+		return err_set(e, ERR_INPUT, "tools: must be a list, not %s",
+			       json_kind_name(tools));
+	x->tools = tools;
 	return 0;
 }
 
@@ -196,6 +223,7 @@ int turns_encode(struct encoding *x, const char *answer, struct err *e)
 			       "the model; set chat_template to "
 			       "one of: %s",
 			       chat_names());
+	x->msg[0].tools = x->tools;
 	TRY(chat_encode(o->chat, o->tok, x->msg, x->nmsg, false, &x->ids, &x->train, e));
 	if (x->ids.n != x->train.n)
 		return err_set(e, ERR_INTERNAL, "chat template %s: %zu ids but %zu marks",

@@ -235,6 +235,7 @@ void job_close(struct job *j)
 	mem_free(j->param);
 	batches_free(j->batches);
 	dataset_free(j->data);
+	chat_free(j->chat);
 	tokenizer_free(j->tok);
 	model_file_close(j->file);
 	*j = (struct job){ 0 };

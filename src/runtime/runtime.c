@@ -2,11 +2,15 @@
 /* runtime.c - see runtime.h. */
 #include "runtime/runtime.h"
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define JINJA_FILE (1u << 20)
 
 int runtime_device(const char *spec, struct dev **d_p, struct err *e)
 {
@@ -56,17 +60,65 @@ int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct
 	return 0;
 }
 
+/* A template that is given: its text, or the name of its file. */
+static int given_jinja(const char *name, const struct tokenizer *tok,
+		       const struct chat_template **t_p, struct err *e)
+{
+	struct buf text = BUF_INIT;
+	int rc = 0;
+	if (strstr(name, "{{") || strstr(name, "{%"))
+		return chat_from_jinja(name, tok, t_p, e);
+	rc = buf_read_file(&text, name, JINJA_FILE, e);
+	if (rc >= 0)
+		rc = chat_from_jinja(text.p, tok, t_p, e);
+	if (rc < 0)
+		err_prefix(e, "chat_template %.200s", name);
+	buf_release(&text);
+	return rc;
+}
+
+/* The model's own template; one that cannot be read is no reason not to train on plain text. */
+static int own_jinja(struct model_file *f, const struct tokenizer *tok, bool must,
+		     const struct chat_template **t_p, struct err *e)
+{
+	const char *jinja = model_file_chat_template(f);
+	int rc = jinja ? chat_from_jinja(jinja, tok, t_p, e) : 0;
+	if (rc < 0 && must)
+		return err_prefix(e, "%s", model_file_path(f));
+	if (rc < 0) {
+		log_warn("%s: %s; another one is looked for by the model's tokens",
+			 model_file_path(f), e->msg);
+		err_clear(e);
+	}
+	if (rc < 0 || !jinja)
+		*t_p = chat_detect(jinja, tok);
+	return 0;
+}
+
 int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name,
 		 const struct chat_template **t_p, struct err *e)
 {
-	if (!name) {
-		*t_p = chat_detect(model_file_chat_template(f), tok);
-		return 0;
-	}
-	const struct chat_template *t = chat_find(name);
+	static const char fallback[] = CHAT_JINJA "_fallback_";
+	size_t n = name ? strlen(name) : 0;
+	const struct chat_template *t;
+	if (!name)
+		return own_jinja(f, tok, false, t_p, e);
+	if (strchr(name, '{') || (n > 6 && !strcmp(name + n - 6, ".jinja")))
+		return given_jinja(name, tok, t_p, e);
+	/* as axolotl: the model's own, else a row */
+	bool either = !strncmp(name, fallback, sizeof fallback - 1);
+	if ((either || !strcmp(name, CHAT_JINJA)) && model_file_chat_template(f))
+		return own_jinja(f, tok, true, t_p, e);
+	if (!strcmp(name, CHAT_JINJA))
+		return err_set(e, ERR_USAGE,
+			       "chat_template: %s has no template of its own; name one of: %s",
+			       model_file_path(f), chat_names());
+	t = chat_find(either ? name + sizeof fallback - 1 : name);
 	if (!t)
-		return err_set(e, ERR_USAGE, "chat_template: there is no template '%s' (%s)", name,
-			       chat_names());
+		return err_set(e, ERR_USAGE,
+			       "chat_template: there is no template '%.60s' (" CHAT_JINJA
+			       ", a file NAME.jinja, %s)",
+			       name, chat_names());
 	*t_p = t;
 	return 0;
 }
@@ -157,6 +209,7 @@ void runtime_close(struct runtime *r)
 {
 	stage_release(&r->stage);
 	dev_close(r->dev);
+	chat_free(r->chat);
 	tokenizer_free(r->tok);
 	model_file_close(r->file);
 	arena_release(&r->arena);

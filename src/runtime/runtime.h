@@ -23,8 +23,9 @@ int runtime_dtype(struct dev *d, int compute_dtype, enum dtype *t_p, struct err 
 /* The model's own tokenizer; it must not be larger than the embedding. */
 int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct tokenizer **t_p,
 		      struct err *e);
-/* By name, or recognised from the model when name is NULL; NULL in *t_p when it is
- * not recognised. */
+/* By name of a row, the text of a Jinja template or its file NAME.jinja; the model's own where name
+ * is NULL or CHAT_JINJA ("..._fallback_ROW": ROW where it has none). With NULL and none of its own:
+ * a row that its tokens tell, or NULL in *t_p. End it with chat_free(). */
 int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name,
 		 const struct chat_template **t_p, struct err *e);
 /* The lora_options of a stage for an adapter on disk. */

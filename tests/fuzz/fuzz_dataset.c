@@ -60,7 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	static const char *const kind[] = { "auto",   "messages",   "sharegpt",
 					    "alpaca", "completion", "text" };
 	static const struct tokenizer tok = { 0 };
-	static const struct chat_template chat[] = { { "fake" }, { "alpaca" } };
+	static const struct chat_template chat[] = { { .name = "fake", .tools = true },
+						     { .name = "alpaca" } };
 	if (!n)
 		return 0;
 	uint8_t choice = data[0];

@@ -19,6 +19,7 @@ struct tokenizer {
 
 struct chat_template {
 	const char *name;
+	bool tools;
 };
 
 void tokens_release(struct tokens *t)
@@ -49,6 +50,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->no_eos ? -1 : FAKE_EOS; }
 const char *chat_name(const struct chat_template *t) { return t->name; }
 const char *chat_names(void) { return "fake alpaca"; }
+bool chat_has_tools(const struct chat_template *t) { return t->tools; }
 
 int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
 		const struct chat_message *msg, size_t n, bool open, struct tokens *ids,

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chat_jinja.c - see chat_jinja.h and chat_from_jinja() in chat.h. */
+#include "data/chat_jinja.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/jinja.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	MESSAGES_MAX = 60000, /* turns of a conversation; each is a source */
+	ENDS_MAX = 64,        /* special tokens that the template's text names */
+	OTHER = 0xffff,       /* the source of tools */
+};
+
+struct own {
+	struct chat_template t;
+	struct jinja *j;
+	char *text;
+	const char *end[ENDS_MAX]; /* special tokens of the template, and EOS: end a turn */
+	size_t nend;
+};
+
+struct talk {
+	const struct own *own;
+	const struct tokenizer *tok;
+	json_t *messages; /* all of them */
+	const json_t *tools;
+};
+
+/* ---- rendering ------------------------------------------------------------------------------ */
+
+/* The keys of a record's turn that have their place elsewhere. */
+static bool own_key(const char *key)
+{
+	static const char *const keys[] = { "role", "from", "content", "value", "train", "weight" };
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (!strcmp(keys[i], key))
+			return true;
+	return false;
+}
+
+static int add_message(json_t *list, const struct chat_message *m, struct err *e)
+{
+	json_t *o = json_object(), *text = json_stringn(m->text ? m->text : "", m->n), *v;
+	const char *key;
+	if (o && !text) {
+		json_decref(o);
+		return err_set(e, ERR_INPUT, "a message is not UTF-8");
+	}
+	int rc = json_object_set_new(o, "role", json_string(chat_role_name(m->role)));
+	rc |= json_object_set_new(o, "content", text);
+	json_object_foreach((json_t *)m->turn, key, v)
+	{
+		if (!own_key(key) && !json_is_null(v))
+			rc |= json_object_set(o, key, v);
+	}
+	rc |= json_array_append_new(list, o);
+	return rc < 0 ? err_nomem(e, m->n, "a conversation") : 0;
+}
+
+static json_t *token_or_null(const struct tokenizer *tok, int32_t id)
+{
+	const char *s = id >= 0 ? tokenizer_token(tok, id) : NULL;
+	return s ? json_string(s) : NULL;
+}
+
+/* The first `n` messages. */
+static int render(const struct talk *k, size_t n, bool open, struct jinja_text *out, struct err *e)
+{
+	json_t *part = k->messages, *bos = token_or_null(k->tok, tokenizer_bos(k->tok)),
+	       *eos = token_or_null(k->tok, tokenizer_eos(k->tok)),
+	       *pad = token_or_null(k->tok, tokenizer_pad(k->tok));
+	int rc = 0;
+	if (n < json_array_size(part)) {
+		part = json_array();
+		for (size_t i = 0; i < n && rc == 0; i++)
+			rc = json_array_append(part, json_array_get(k->messages, i));
+	}
+	const struct jinja_var var[] = { { "messages", part, 1, true, "role" },
+					 { .name = "tools",
+					   .v = k->tools ? k->tools : json_null(),
+					   .source = OTHER },
+					 { .name = "documents", .v = json_null() },
+					 { .name = "add_generation_prompt",
+					   .v = json_boolean(open) },
+					 { .name = "bos_token", .v = bos },
+					 { .name = "eos_token", .v = eos },
+					 { .name = "pad_token", .v = pad } };
+	rc = rc < 0 ? err_nomem(e, n * sizeof(void *), "a conversation")
+		    : jinja_render(k->own->j, var, ARRAY_LEN(var), out, e);
+	if (part != k->messages)
+		json_decref(part);
+	json_decref(bos);
+	json_decref(eos);
+	json_decref(pad);
+	return rc;
+}
+
+/* How much of `whole` the rendering of the first n messages begins like; *all_p: it is that whole
+ * rendering. */
+static int same_start(const struct talk *k, size_t n, bool open, const struct buf *whole,
+		      size_t *same_p, bool *all_p, struct err *e)
+{
+	struct jinja_text part = { .text = BUF_INIT };
+	int rc = render(k, n, open, &part, e);
+	size_t i = 0;
+	while (rc >= 0 && i < part.text.n && i < whole->n && part.text.p[i] == whole->p[i])
+		i++;
+	*same_p = i;
+	*all_p = i == part.text.n;
+	jinja_text_release(&part);
+	return rc;
+}
+
+/* ---- which part is trained ------------------------------------------------------------------ */
+
+struct place {
+	size_t begin, end; /* of the message's text in the whole; begin > end: none of it is there */
+};
+
+static void find_places(const struct jinja_text *x, struct place *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (struct place){ SIZE_MAX, 0 };
+	for (size_t i = 0; i < x->n; i++) {
+		size_t m = x->span[i].source - 1u, begin = i ? x->span[i - 1].end : 0;
+		if (m >= n)
+			continue;
+		p[m].begin = begin < p[m].begin ? begin : p[m].begin;
+		p[m].end = x->span[i].end;
+	}
+}
+
+/* Where the text of answer i begins. */
+static int answer_begin(const struct talk *k, const struct jinja_text *x, const struct place *p,
+			size_t i, size_t *begin_p, struct err *e)
+{
+	size_t same, bare, before = 0;
+	bool all, bare_all;
+	for (size_t m = 0; m < i; m++)
+		before = p[m].begin < p[m].end && p[m].end > before ? p[m].end : before;
+	int rc = same_start(k, i, true, &x->text, &same, &all, e);
+	if (rc < 0 && !i) { /* many templates need a first message */
+		err_clear(e);
+		*begin_p = p[i].begin < p[i].end ? p[i].begin : 0;
+		return 0;
+	}
+	if (rc >= 0 && !all) { /* it may open the answer in a way that whole answers do not have */
+		rc = same_start(k, i, false, &x->text, &bare, &bare_all, e);
+		all = bare_all;
+	}
+	if (rc < 0)
+		return err_prefix(e, "the conversation up to turn %zu alone", i);
+	if (!all || same < before)
+		return err_set(e, ERR_INPUT,
+			       "the chat template writes the turns before turn %zu in another way "
+			       "once there are turns behind them, so it is not known which text is "
+			       "the answer; name a template (chat_template), or train only the last "
+			       "answer ('train: false' in the other turns)",
+			       i + 1);
+	*begin_p = same < p[i].begin ? same : p[i].begin;
+	return 0;
+}
+
+/* The end of the token that ends the turn, in [from, to); else `from`. */
+static size_t turn_end(const struct own *o, const struct buf *text, size_t from, size_t to)
+{
+	const char *first = NULL;
+	size_t end = from;
+	for (size_t i = 0; i < o->nend; i++) {
+		size_t n = strlen(o->end[i]);
+		const char *at = memmem(text->p + from, to - from, o->end[i], n);
+		if (at && (!first || at < first)) {
+			first = at;
+			end = (size_t)(at - text->p) + n;
+		}
+	}
+	return end;
+}
+
+static int trained(const struct talk *k, const struct jinja_text *x, const struct place *p,
+		   const struct chat_message *msg, size_t n, size_t i, struct place *out,
+		   struct err *e)
+{
+	bool there = p[i].begin < p[i].end, all;
+	size_t limit = x->text.n, same;
+	out->begin = p[i].begin;
+	if (msg[i].role == CHAT_ASSISTANT)
+		TRY(answer_begin(k, x, p, i, &out->begin, e));
+	else if (!there)
+		return 0;
+	out->end = there ? p[i].end : out->begin;
+	for (size_t m = i + 1; m < n; m++)
+		if (p[m].begin >= out->end && p[m].begin < limit)
+			limit = p[m].begin;
+	if (i + 1 < n) {
+		int rc = same_start(k, i + 1, false, &x->text, &same, &all, e);
+		if (rc == ERR_NOMEM)
+			return rc;
+		if (rc < 0) /* a beginning that the template refuses limits nothing */
+			err_clear(e);
+		else if (same >= out->end && same < limit)
+			limit = same;
+	}
+	out->end = turn_end(k->own, &x->text, out->end, limit);
+	return 0;
+}
+
+/* The rendered text as spans; `train` has the trained parts, in order. */
+static void put_all(const struct jinja_text *x, const struct place *train, size_t n,
+		    struct chat_text *o)
+{
+	size_t at = 0, t = 0;
+	for (size_t i = 0; i < x->n; i++)
+		while (at < x->span[i].end) {
+			while (t < n && (train[t].end <= at || train[t].begin >= train[t].end))
+				t++;
+			size_t end = x->span[i].end;
+			bool in = t < n && train[t].begin <= at;
+			size_t cut = t == n ? end : in ? train[t].end : train[t].begin;
+			end = cut < end ? cut : end;
+			chat_put_span(o, x->text.p + at, end - at, x->span[i].source != 0, in);
+			at = end;
+		}
+}
+
+static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok,
+		      const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
+		      struct err *e)
+{
+	struct talk k = { .own = (const struct own *)t, .tok = tok };
+	struct jinja_text x = { .text = BUF_INIT };
+	struct place *p = NULL;
+	int rc = 0;
+	if (n > MESSAGES_MAX)
+		return err_set(e, ERR_INPUT, "a conversation of more than %d turns", MESSAGES_MAX);
+	k.messages = json_array();
+	k.tools = n ? msg[0].tools : NULL;
+	p = mem_array(2 * n + 1, sizeof *p);
+	if (!k.messages || !p) {
+		rc = err_nomem(e, n * sizeof *p, "a conversation");
+		goto out;
+	}
+	for (size_t i = 0; i < n; i++)
+		TRYOUT(add_message(k.messages, &msg[i], e));
+	TRYOUT(render(&k, n, open, &x, e));
+	find_places(&x, p, n);
+	for (size_t i = 0; i < n; i++)
+		if (msg[i].train)
+			TRYOUT(trained(&k, &x, p, msg, n, i, &p[n + i], e));
+	put_all(&x, p + n, n, o);
+out:
+	mem_free(p);
+	json_decref(k.messages);
+	jinja_text_release(&x);
+	return rc;
+}
+
+/* ---- the template --------------------------------------------------------------------------- */
+
+static void release(const struct chat_template *t)
+{
+	struct own *o = (struct own *)t;
+	jinja_free(o->j);
+	mem_free(o->text);
+	mem_free(o);
+}
+
+static const struct chat_template *no_detect(const char *jinja, const struct tokenizer *tok)
+{
+	(void)jinja;
+	(void)tok;
+	return NULL;
+}
+
+/* The special tokens that the template's text names. Tokens that begin a turn are among them: they
+ * never stand between an answer and its end. */
+static void find_ends(struct own *o, const struct tokenizer *tok)
+{
+	int32_t eos = tokenizer_eos(tok);
+	if (eos >= 0)
+		o->end[o->nend++] = tokenizer_token(tok, eos);
+	for (size_t id = 0; id < tokenizer_vocab_size(tok) && o->nend < ENDS_MAX; id++) {
+		const char *s = tokenizer_is_special(tok, (int32_t)id)
+					? tokenizer_token(tok, (int32_t)id)
+					: NULL;
+		if (s && *s && (int32_t)id != eos && strstr(o->text, s))
+			o->end[o->nend++] = s;
+	}
+}
+
+/* The token that ends an answer, from a conversation of two turns. */
+static void find_stop(struct own *o, const struct tokenizer *tok)
+{
+	struct chat_message m[2] = { { .role = CHAT_USER, .text = "a", .n = 1 },
+				     { .role = CHAT_ASSISTANT, .text = "b", .n = 1 } };
+	struct talk k = { .own = o, .tok = tok, .messages = json_array() };
+	struct jinja_text x = { .text = BUF_INIT };
+	struct err e = { 0 };
+	struct place p[2];
+	if (k.messages && add_message(k.messages, &m[0], &e) == 0 &&
+	    add_message(k.messages, &m[1], &e) == 0 && render(&k, 2, false, &x, &e) == 0) {
+		find_places(&x, p, 2);
+		size_t end = p[1].begin < p[1].end ? turn_end(o, &x.text, p[1].end, x.text.n) : 0;
+		for (size_t i = 0; i < o->nend && end; i++) {
+			size_t n = strlen(o->end[i]);
+			if (n <= end - p[1].end && !memcmp(x.text.p + end - n, o->end[i], n))
+				o->t.stop[0] = o->end[i];
+		}
+	}
+	json_decref(k.messages);
+	jinja_text_release(&x);
+}
+
+int chat_from_jinja(const char *text, const struct tokenizer *tok,
+		    const struct chat_template **t_p, struct err *e)
+{
+	struct own *o = mem_zalloc(sizeof *o);
+	if (!o)
+		return err_nomem(e, sizeof *o, "a chat template");
+	o->t = (struct chat_template){ .name = CHAT_JINJA,
+				       .tools = true,
+				       .release = release,
+				       .detect = no_detect,
+				       .render = jinja_chat };
+	o->text = mem_strdup(text);
+	int rc = o->text ? jinja_parse(text, strlen(text), &o->j, e)
+			 : err_nomem(e, strlen(text), "a chat template");
+	if (rc < 0) {
+		release(&o->t);
+		return rc;
+	}
+	find_ends(o, tok);
+	find_stop(o, tok);
+	*t_p = &o->t;
+	return 0;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A chat template from anywhere: it is refused with one line, or renders a conversation to UTF-8
+ * whose bytes all have a source. The interpreter's limits are what ends it. */
+#include "base/err.h"
+#include "data/jinja.h"
+#include "data/token.h"
+#include "starve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static const char talk[] =
+	"[{\"role\":\"system\",\"content\":\" be\\n\"},{\"role\":\"user\",\"content\":\"h\\u00e9 "
+	"<|im_end|>\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
+	"\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,null,true]}}}]},{\"role\":\"tool\",\"content\":"
+	"\"x\"},{\"role\":\"assistant\",\"content\":\"<think>\\na\\n</think>b\"}]";
+static json_t *messages;
+
+static void check(const struct err *e, int rc)
+{
+	if (rc < 0 && (!e->msg[0] || strchr(e->msg, '\n') || rc == ERR_INTERNAL || rc != e->code))
+		abort();
+}
+
+static void once(const uint8_t *data, size_t n)
+{
+	struct jinja *j;
+	struct err e = { 0 };
+	int rc = jinja_parse((const char *)data, n, &j, &e);
+	check(&e, rc);
+	if (rc < 0)
+		return;
+	const struct jinja_var var[] = { { "messages", messages, 1, true, "role" },
+					 { .name = "tools", .v = messages, .source = 99 },
+					 { .name = "add_generation_prompt", .v = json_true() },
+					 { .name = "eos_token", .v = json_null() } };
+	struct jinja_text out = { .text = BUF_INIT };
+	rc = jinja_render(j, var, sizeof var / sizeof var[0], &out, &e);
+	check(&e, rc);
+	if (rc >= 0 && (utf8_valid(out.text.p, out.text.n) != out.text.n ||
+			(out.text.n && (!out.n || out.span[out.n - 1].end != out.text.n))))
+		abort();
+	jinja_text_release(&out);
+	jinja_free(j);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	if (!messages)
+		messages = json_loads(talk, 0, NULL);
+	starve(once, data, n);
+	return 0;
+}
