@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # HeteroShard. `make` builds; `make deps` installs the packages it needs, `make install` the
 # program. `make test`, `make demo` and `make demo-mixed` install what they need, build and run.
-# Also: `make lint`, `make bench`, `make fuzz`, `make test-long`.
+# Also: `make lint`, `make bench`, `make fuzz`, `make fuzz-long`, `make test-long`.
 #   PREFIX=/usr/local                 where `make install` puts bin/heteroshard (DESTDIR before it)
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
 #   T=NAME                            only tests, or fuzz targets, whose name contains NAME
@@ -50,7 +50,8 @@ LIB     := $(BUILD)/libheteroshard.a
 BIN     := $(BUILD)/heteroshard
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
-.PHONY: all deps install uninstall test run-tests demo demo-mixed lint format bench fuzz docs clean
+.PHONY: all deps install uninstall test run-tests demo demo-mixed lint format bench fuzz fuzz-long \
+	docs clean
 all: $(BIN)
 	@echo "built $(BIN)$(if $(MPI_PKG), (with MPI: $(MPI_PKG)))$(if \
 		$(EDIT_PKG), (with libedit))"
@@ -207,6 +208,9 @@ format:
 
 fuzz:
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60) $(T)
+# Hours of it in pieces; what they come to stands in tests/fuzz/HOURS.md.
+fuzz-long:
+	@scripts/fuzz-long.sh $(T)
 
 # One model over two unlike devices: examples/mixed.yaml.
 demo-mixed: $(BIN) opencl

@@ -3,13 +3,15 @@
 # Builds every tests/fuzz/fuzz_*.c with clang's libFuzzer and the sanitizers, and runs each for
 # SECONDS on its seeds.
 #   scripts/fuzz.sh SECONDS [PATTERN]
+# SECONDS 0: only the seeds and what was found before, each once. FUZZ_SAN names other sanitizers
+# (thread: for those with several threads; link, session and worker).
 # A crash leaves its input in build-fuzz/crash/ and makes the exit status 1. Without a usable clang
 # the script says so and does nothing.
 set -u
 seconds=${1:-60} pattern=${2:-}
 cd "$(dirname "$0")/.." || exit 1
-build=build-fuzz
-san=address,undefined
+san=${FUZZ_SAN:-address,undefined}
+build=build-fuzz${FUZZ_SAN:+-$FUZZ_SAN}
 
 usable() {
 	command -v clang >/dev/null || return 1
@@ -60,6 +62,7 @@ make -s -j2 CC=clang BUILD=$build EXTRA_CFLAGS="$flags" $build/libheteroshard.a 
 mkdir -p $build/fuzz $build/crash
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1}
 export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
+export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/support/tsan.supp:halt_on_error=1}
 status=0 ran=0
 for source in tests/fuzz/fuzz_*.c; do
 	[ -f "$source" ] || continue
@@ -80,7 +83,9 @@ for source in tests/fuzz/fuzz_*.c; do
 	[ -d "tests/fuzz/seeds/$subject" ] && seeds=tests/fuzz/seeds/$subject
 	log=$build/fuzz/$name.log
 	# shellcheck disable=SC2086
-	if "$build/fuzz/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2500 \
+	how=-max_total_time=$seconds
+	[ "$seconds" != 0 ] || how=-runs=0
+	if "$build/fuzz/$name" $how -timeout=20 -rss_limit_mb=2500 \
 		-max_len=65536 -print_final_stats=1 ${CI:+-seed=1} \
 		-artifact_prefix="$build/crash/$subject-" "$corpus" $seeds >"$log" 2>&1; then
 		runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

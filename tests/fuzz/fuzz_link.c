@@ -4,9 +4,10 @@
  * over a socket pair.
  *
  * Byte 0 chooses: 1 with keys, 2 the connection dialled, 4 the other end shakes hands properly, 8
- * and says a proper hello, 16 it is a process of this machine (shm). Then orders follow, one byte
- * each with what it needs. Whatever comes, the connection ends or goes on, takes no more than its
- * limits, and gives everything back. */
+ * and says a proper hello, 16 it is a process of this machine (shm), 32 what comes before
+ * link_take() is limited, 64 memory runs out while the two meet, 128 the other end has a key that
+ * is not on the list. Then orders follow, one byte each with what it needs. Whatever comes, the
+ * connection ends or goes on, takes no more than its limits, and gives everything back. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,17 +17,19 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "fuzz/small.h"
 #include "net/tls_conn.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { WINDOW = 1 << 16, LARGEST = 1 << 15, MOST_ORDERS = 64 };
+enum { WINDOW = 1 << 16, LARGEST = 1 << 15, MOST_ORDERS = 64, BEFORE_TAKE = 2048 };
 
-static struct key_pair key[2];
+static struct key_pair key[3];
 static struct net *nets[2];
-static struct crypt_ctx *keys[2]; /* ours, theirs */
-static struct log_limit no_log = { .since = INT64_MAX / 2, .said = LOG_LIMIT };
+static struct crypt_ctx *keys[3]; /* ours, theirs, a stranger's */
+static struct log_limit no_log;
 
 struct end {
 	struct conn *c; /* ours */
@@ -35,6 +38,8 @@ struct end {
 	struct crypt *crypt;
 	bool near;
 	struct proof proof;
+	const struct key_pair *key; /* theirs */
+	uint64_t took;              /* by the user, and not credited yet */
 	int64_t now;
 };
 
@@ -44,13 +49,22 @@ static bool anybody(void *ctx, const char *shown)
 	return shown[0] != 0;
 }
 
+static void quiet(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	(void)line;
+}
+
 static void begin_all(void)
 {
 	struct err e;
+	log_set_sink(quiet, NULL, LOG_ERROR);
+	crypt_rekey_after = 40;
 	const struct net_options plain = { .window = WINDOW, .max_message = LARGEST };
 	struct net_options keyed = plain;
 	keyed.key = &key[0];
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 3; i++)
 		if (key_pair_generate(&key[i], &e) < 0 || crypt_ctx_new(&key[i], &keys[i], &e) < 0)
 			abort();
 	if (net_open("tls", &plain, &nets[0], &e) < 0 ||
@@ -116,6 +130,7 @@ static void user_takes(struct end *x)
 		if (!node->next)
 			x->c->link->in_end = &x->c->link->in;
 		x->c->link->stats.queued_in -= node->size;
+		x->took += net_cost(node->size);
 		m = (struct net_msg){ .data = node->data, .size = node->size, .handle = node };
 		for (size_t i = 0; i < m.size; i += 61)
 			sum += ((unsigned char *)m.data)[i];
@@ -133,6 +148,8 @@ static void turn(struct end *x)
 	conn_work(c, true, x->now++);
 	if (c->state > CONN_GONE || (!c->io.known && c->io.in > CONN_LIMIT))
 		abort();
+	if (c->waits && c->link && c->link->stats.queued_in > BEFORE_TAKE)
+		abort();
 	if (c->link) {
 		link_stats(c->link, &s);
 		if (s.queued_in > WINDOW + LARGEST || s.in_flight > WINDOW + LARGEST)
@@ -141,21 +158,36 @@ static void turn(struct end *x)
 	hear(x);
 }
 
-/* A message of the user's, as the hub queues it. */
-static void user_sends(struct end *x, unsigned n)
+/* A message of the user's, or its credit, as the hub queues it, or as a user's thread sends it. */
+static void user_sends(struct end *x, unsigned n, bool credit, bool pushes)
 {
 	struct conn *c = x->c;
+	bool more;
 	struct net_node *node = c->state == CONN_UP ? net_node_new(c->net->pool) : NULL;
 	if (!node)
 		return;
-	node->data = net_pool_buffer(c->net->pool, n);
 	node->size = n;
-	node->release = net_buffer_release;
-	if (!node->data)
-		abort();
-	memset(node->data, 7, n);
-	conn_share(c, node);
-	node->next = NULL;
+	if (credit) {
+		node->at = CONN_CREDIT;
+		node->size = x->took;
+		x->took = 0;
+	} else {
+		node->data = net_pool_buffer(c->net->pool, n);
+		node->release = net_buffer_release;
+		if (!node->data) {
+			net_node_free(node);
+			return;
+		}
+		memset(node->data, 7, n);
+		conn_share(c, node);
+	}
+	if (pushes) {
+		pthread_mutex_lock(&c->own);
+		if (!conn_push(c, node, &more))
+			abort();
+		pthread_mutex_unlock(&c->own);
+		return;
+	}
 	*c->out_end = node;
 	c->out_end = &node->next;
 }
@@ -167,7 +199,9 @@ static void orders(struct end *x, struct feed *in)
 	for (int i = 0; i < MOST_ORDERS && in->n; i++) {
 		unsigned what = feed_byte(in), n = feed_byte(in);
 		const uint8_t *p;
-		switch (x->near ? what % 12 : what % 8) {
+		if (!x->near && what % 16 >= 8 && what % 16 <= 10)
+			what = 3;
+		switch (what % 16) {
 		case 0: /* any bytes */
 			n = (unsigned)feed_bytes(in, n, &p);
 			say(x, p, n);
@@ -188,7 +222,7 @@ static void orders(struct end *x, struct feed *in)
 			say(x, zeros, n);
 			break;
 		case 4:
-			user_sends(x, n * 128);
+			user_sends(x, n * 128, false, false);
 			break;
 		case 5:
 			conn_leave(x->c, x->now);
@@ -213,17 +247,32 @@ static void orders(struct end *x, struct feed *in)
 			head_write(head, HEAD_DROP, 0, n % 17);
 			say(x, head, sizeof head);
 			break;
-		default:
+		case 11:
 			user_takes(x);
+			break;
+		case 12:
+			conn_take(x->c, x->now);
+			break;
+		case 13:
+			user_sends(x, n * 128, false, true);
+			break;
+		case 14:
+			user_sends(x, 0, true, n & 1);
+			break;
+		default:
+			mem_fail_after(1 + n % 4);
 		}
 		turn(x);
+		if (what % 16 != 15)
+			mem_fail_after(0);
 	}
+	mem_fail_after(0);
 }
 
 /* The other end's part of the first bytes over a Unix socket. */
 static void shake_near(struct end *x, bool listens, bool keyed)
 {
-	proof_begin(&x->proof, listens, keyed ? &key[1] : NULL, getpid());
+	proof_begin(&x->proof, listens, keyed ? x->key : NULL, getpid());
 	for (int i = 0; i < 8 && x->c->state != CONN_GONE; i++) {
 		int rc = proof_work(&x->proof, &x->io, anybody, NULL);
 		conn_work(x->c, true, x->now++);
@@ -239,7 +288,7 @@ static void shake(struct end *x, bool server, bool keyed)
 		shake_near(x, server, keyed);
 		return;
 	}
-	x->crypt = crypt_new(keys[1], server, &x->io, anybody, NULL);
+	x->crypt = crypt_new(keys[x->key - key], server, &x->io, anybody, NULL);
 	for (int i = 0; x->crypt && i < 8; i++) {
 		int rc = crypt_handshake(x->crypt);
 		if (x->c->state != CONN_GONE)
@@ -258,10 +307,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!nets[0])
 		begin_all();
 	struct net *n = nets[keyed];
+	n->o.before_take = how & 32 ? BEFORE_TAKE : 0;
+	no_log = (struct log_limit){ 0 };
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd) < 0)
 		abort();
 	const bool near = how & 16;
-	struct end x = { .c = conn_new(n, keyed ? keys[0] : NULL, &no_log), .fd = fd[1], .now = 1 };
+	struct end x = { .c = conn_new(n, keyed ? keys[0] : NULL, &no_log),
+			 .fd = fd[1],
+			 .now = 1,
+			 .key = &key[how & 128 ? 2 : 1] };
 	struct conn *c = x.c;
 	if (!c)
 		abort();
@@ -279,6 +333,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		conn_begin_near(c, fd[0], getpid(), x.now);
 	else
 		conn_begin(c, fd[0], x.now);
+	if (how & 64)
+		mem_fail_after(1 + feed_byte(&in) % 8);
 	if ((keyed || near) && how & 4)
 		shake(&x, dials, keyed);
 	if (how & 8) {
@@ -287,6 +343,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		say(&x, head, sizeof head);
 		turn(&x);
 	}
+	mem_fail_after(0);
 	orders(&x, &in);
 	conn_break(c, ERR_NET, "over");
 	struct link *l = c->link;

@@ -220,13 +220,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t n = size - 1;
 	f.payload = p;
 	f.size = n;
-	switch (data[0] % 22) {
+	switch (data[0] % 23) {
 	case 0:
 		rc = hello_read(&f, &h, &e);
 		break;
 	case 1:
 	case 2:
-		f.kind = data[0] % 22 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
+		f.kind = data[0] % 23 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
 		rc = welcome_read(&f, &w, &e);
 		break;
 	case 3:
@@ -235,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 4:
 	case 5:
 	case 6:
-		rc = read_batch(p, n, data[0] % 22 == 4, data[0] % 22 == 5, &e);
+		rc = read_batch(p, n, data[0] % 23 == 4, data[0] % 23 == 5, &e);
 		break;
 	case 7:
 		rc = loss_read(p, n, &loss, &e);
@@ -288,6 +288,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		int32_t id;
 		rc = token_read(p, n, &id, &e);
 		MUST(rc < 0 || id >= 0);
+		break;
+	}
+	case 22: {
+		struct progress m;
+		rc = progress_read(p, n, &m, &e);
+		MUST(rc < 0 || m.state <= PROGRESS_WAITING);
 		break;
 	}
 	default:

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
-#include "file/safetensors.h"
 #include "net/net.h"
 #include "small.h"
 #include "coord/session.h"
@@ -29,55 +28,13 @@ static struct job job;
 
 /* ---- the job ---- */
 
-static int weights(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n, void *dst,
-		   struct err *e)
-{
-	(void)ctx;
-	(void)s;
-	(void)e;
-	for (uint64_t i = 0; i < n / 4; i++)
-		((float *)dst)[i] = (float)((off / 4 + i) % 7) * 0.25f;
-	return 0;
-}
-
-static void write_model(void)
-{
-	static char name[64][96];
-	struct st_spec spec[64];
-	size_t n = 0;
-	char path[128];
-	struct err e = { 0 };
-	static const char *const norms[] = { "input_layernorm", "post_attention_layernorm" };
-	for (int l = 0; l < SMALL_LAYERS; l++) {
-		for (int i = 0; i < LIN_COUNT; i++)
-			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l,
-				 linear_path((enum linear)i));
-		for (int i = 0; i < 2; i++)
-			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l,
-				 norms[i]);
-	}
-	snprintf(name[n++], sizeof name[0], "model.embed_tokens.weight");
-	snprintf(name[n++], sizeof name[0], "model.norm.weight");
-	snprintf(name[n++], sizeof name[0], "lm_head.weight");
-	for (size_t i = 0; i < n; i++) {
-		spec[i] = (struct st_spec){ .name = name[i], .dtype = DT_F32 };
-		spec[i].ndim = small_shape(&job.model, name[i], spec[i].shape);
-	}
-	snprintf(path, sizeof path, "%s/config.json", folder);
-	if (atomic_write_file(path, small_config, strlen(small_config), &e) < 0)
-		abort();
-	snprintf(path, sizeof path, "%s/model.safetensors", folder);
-	if (st_write(path, spec, n, NULL, weights, NULL, &e) < 0)
-		abort();
-}
-
 static void make_job(void)
 {
 	static const char *const name[] = { "model.layers.0.self_attn.q_proj.lora_A.weight",
 					    "model.layers.2.mlp.up_proj.lora_B.weight" };
 	struct err e = { 0 };
 	small_model(&job.model);
-	write_model();
+	small_write_model(&job.model, folder);
 	cfg.wire_dtype = WIRE_FLOAT32;
 	cfg.cache_dir = folder;
 	job.cfg = &cfg;

@@ -3,10 +3,11 @@
  * anything, in any order, over links in memory.
  *
  * The input: a byte for the plan (the worker's place in the pipeline, schedule, what is trained,
- * whether the parameters come over the link), and the last one for the group; then messages, each a
- * byte that says what and over which link, and its own bytes: well-formed ones with values from the
- * input, fields of any kind with any bytes, and bytes that are no frame. All messages are sent
- * before the worker reads any; the last one is FINISH, so that the worker always ends. */
+ * whether the parameters come over the link), and the last one for the group (255: no PLAN comes
+ * first); then messages, each a byte that says what and over which link, and its own bytes:
+ * well-formed ones with values from the input, fields of any kind with any bytes, and bytes that
+ * are no frame. All messages are sent before the worker reads any; the last one is FINISH, so that
+ * the worker always ends. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ enum {
 };
 
 static struct model_config cfg;
-static char cache[64];
+static char cache[64], model[64]; /* a cache, and a model file of the worker's own */
 
 struct ends {
 	struct link *here[LINKS], *there[LINKS]; /* there: the worker's */
@@ -81,9 +82,11 @@ static int weights(void *ctx, const struct plan_message *p, struct weight_source
 		   struct err *e)
 {
 	struct ends *x = ctx;
-	const struct weights_in_options o = {
-		.coordinator = x->there[COORDINATOR], .plan = p, .cache_dir = cache, .job = JOB
-	};
+	const struct weights_in_options o = { .coordinator = x->there[COORDINATOR],
+					      .plan = p,
+					      .cache_dir = cache,
+					      .model = model,
+					      .job = JOB };
 	TRY(weights_in_open(&o, &x->weights, e));
 	*src = weights_in_source(x->weights);
 	return 0;
@@ -94,7 +97,16 @@ static struct {
 	int self, stages, members, place;
 	int at[GROUP];                  /* the group's members by place */
 	size_t count[SMALL_LAYERS + 1]; /* of the gradients of each chunk and of the head */
+	bool needs[SMALL_TENSORS], quantize, doubled;
+	bool cached; /* what is offered was fetched before */
 } sent;
+static char names[SMALL_TENSORS][96];
+
+static int probe(void *ctx, const struct frame *f, struct err *e)
+{
+	(void)ctx;
+	return f->size ? err_set(e, ERR_PROTOCOL, "PROBE: an order") : 0;
+}
 
 static int neighbours(void *ctx, const struct plan_message *p, struct peers *before,
 		      struct peers *behind, struct peers *beside, struct err *e)
@@ -236,6 +248,10 @@ static void plan(struct link *l, struct feed *in, unsigned how, unsigned group)
 	sent.self = p.self;
 	sent.stages = p.crew.stages;
 	count_gradients(&p);
+	for (size_t i = 0; i < SMALL_TENSORS; i++)
+		sent.needs[i] = plan_needs(&p, names[i]);
+	sent.quantize = p.opt.quantize;
+	sent.doubled = p.opt.double_quant;
 	plan_message_release(&p);
 	buf_release(&out);
 }
@@ -352,6 +368,61 @@ static void state(struct link *l, struct feed *in, uint64_t step)
 	fields(l, FRAME_STATE, step, 0, out, size);
 }
 
+static void send_bytes(struct link *l, uint32_t index, const unsigned char *p, uint64_t all,
+		       unsigned piece)
+{
+	unsigned char out[4096];
+	struct err e = { 0 };
+	size_t n;
+	for (uint64_t at = 0; at < all; at += piece) {
+		struct wire_writer w = wire_write(out, sizeof out);
+		wire_put_u32(&w, index);
+		wire_put_u64(&w, at);
+		wire_put_bytes(&w, p + at, all - at > piece ? piece : all - at);
+		if (wire_write_end(&w, &n, &e) < 0)
+			abort();
+		fields(l, FRAME_WEIGHTS, 0, 0, out, n);
+	}
+}
+
+/* All tensors that the plan needs: those of the worker's own file, or others, as NF4 or not. */
+static void offer_all(struct link *l, unsigned how, unsigned piece)
+{
+	static unsigned char out[1 << 14], bytes[SMALL_TENSORS][2048];
+	static struct blob_head h[SMALL_TENSORS];
+	struct wire_writer w = wire_write(out, sizeof out);
+	struct err e = { 0 };
+	uint32_t count = 0;
+	size_t n;
+	for (size_t i = 0; i < SMALL_TENSORS; i++) {
+		struct blob_head *t = &h[count];
+		if (!sent.needs[i])
+			continue;
+		*t = (struct blob_head){ .dtype = DT_F32 };
+		t->ndim = small_shape(&cfg, names[i], t->shape);
+		snprintf(t->name, sizeof t->name, "%s", names[i]);
+		t->nf4 = sent.quantize && strstr(names[i], "_proj");
+		t->doubled = t->nf4 && sent.doubled;
+		t->block = t->nf4 ? 64 : 0;
+		if (blob_size(t, &t->bytes, &e) < 0 || t->bytes > sizeof bytes[0])
+			abort();
+		memset(bytes[count], 0, sizeof bytes[0]);
+		for (uint64_t k = 0; !t->nf4 && k < t->bytes / 4; k++)
+			((float *)(void *)bytes[count])[k] = small_value(k) + (how & 32 ? 0.5f : 0);
+		blob_hash(bytes[count], t->bytes, t->hash);
+		count++;
+	}
+	wire_put_u32(&w, count);
+	for (uint32_t i = 0; i < count; i++)
+		blob_head_put(&w, &h[i]);
+	if (wire_write_end(&w, &n, &e) < 0)
+		abort();
+	fields(l, FRAME_WEIGHTS_OFFER, 0, 0, out, n);
+	for (uint32_t i = 0; i < count && !sent.cached; i++)
+		if (h[i].nf4 || how & 32)
+			send_bytes(l, i, bytes[i], h[i].bytes, piece * 64);
+}
+
 /* One tensor offered, and its bytes: the hash is right, the rest as the input has it. */
 static void offer(struct link *l, struct feed *in)
 {
@@ -363,6 +434,10 @@ static void offer(struct link *l, struct feed *in)
 	struct err e = { 0 };
 	size_t n;
 	unsigned how = feed_byte(in), piece = 1 + feed_byte(in) % 32;
+	if (how & 16) {
+		offer_all(l, how, piece);
+		return;
+	}
 	snprintf(h.name, sizeof h.name, "model.layers.%u.input_layernorm.weight", how & 3);
 	feed_copy(in, 4, bytes);
 	blob_hash(bytes, h.bytes, h.hash);
@@ -406,7 +481,9 @@ static void speak(struct ends *x, struct feed *in)
 	uint64_t step = 1;
 	struct err e = { 0 };
 	unsigned first = feed_byte(in);
-	plan(x->here[COORDINATOR], in, first, in->n ? in->p[in->n - 1] : 0);
+	unsigned group = in->n ? in->p[in->n - 1] : 0;
+	if (group != 255)
+		plan(x->here[COORDINATOR], in, first, group);
 	for (int k = 0; k < MESSAGES && in->n; k++) {
 		unsigned how = feed_byte(in);
 		struct link *l = x->here[how / 16 % LINKS];
@@ -474,6 +551,15 @@ static void leave(void)
 {
 	struct err e = { 0 };
 	dir_remove(cache, &e);
+	dir_remove(model, &e);
+}
+
+static void folder(char *path, size_t cap)
+{
+	snprintf(path, cap, "%s/hs-fuzz-XXXXXX",
+		 access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	if (!mkdtemp(path))
+		abort();
 }
 
 static void quiet(void *ctx, enum log_level level, const char *line)
@@ -489,23 +575,21 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argv;
 	log_set_sink(quiet, NULL, LOG_ERROR);
 	small_model(&cfg);
-	snprintf(cache, sizeof cache, "%s/hs-fuzz-XXXXXX",
-		 access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-	if (!mkdtemp(cache))
-		abort();
+	small_names(names);
+	folder(cache, sizeof cache);
+	folder(model, sizeof model);
+	small_write_model(&cfg, model);
 	atexit(leave);
 	return 0;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void once(const uint8_t *data, size_t size)
 {
 	struct feed in = { data, size };
 	struct err e = { 0 };
 	struct ends x = { 0 };
 	struct net *here, *there;
 	pthread_t thread;
-	if (size < 2)
-		return 0;
 	if (net_open("loop", &(struct net_options){ 0 }, &here, &e) < 0 ||
 	    net_open("loop", &(struct net_options){ 0 }, &there, &e) < 0 ||
 	    net_listen(there, "worker", NULL, &e) < 0)
@@ -519,6 +603,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				  .job = JOB,
 				  .device = "cpu",
 				  .neighbours = neighbours,
+				  .probe = probe,
 				  .ctx = &x,
 				  .source = data[0] & 64 ? NULL : &source,
 				  .weights = weights,
@@ -534,5 +619,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	net_close(here, 0);
 	net_close(there, 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char path[80];
+	struct err e = { 0 };
+	if (size < 2)
+		return 0;
+	memset(&sent, 0, sizeof sent);
+	once(data, size);
+	if (!(data[0] & 64)) /* nothing is offered */
+		return 0;
+	sent.cached = true;
+	if (data[1] & 64)
+		once(data, size);
+	snprintf(path, sizeof path, "%s/weights", cache);
+	dir_remove(path, &e);
 	return 0;
 }

@@ -4,12 +4,15 @@
 #ifndef HS_TESTS_FUZZ_SMALL_H
 #define HS_TESTS_FUZZ_SMALL_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "file/atomic.h"
+#include "file/safetensors.h"
 #include "proto/protocol.h"
 
 enum { SMALL_LAYERS = 3, SMALL_VOCAB = 32, SMALL_HIDDEN = 8 };
@@ -49,6 +52,61 @@ static inline int small_shape(const struct model_config *c, const char *name, in
 	shape[0] = c->vocab;
 	shape[1] = c->hidden;
 	return 2;
+}
+
+/* Number i of every parameter. */
+static inline float small_value(uint64_t i) { return (float)(i % 7) * 0.25f; }
+
+enum { SMALL_TENSORS = SMALL_LAYERS * (LIN_COUNT + 2) + 3 };
+
+/* The names of all parameters. */
+static inline size_t small_names(char name[SMALL_TENSORS][96])
+{
+	static const char *const norms[] = { "input_layernorm", "post_attention_layernorm" };
+	size_t n = 0;
+	for (int l = 0; l < SMALL_LAYERS; l++) {
+		for (int i = 0; i < LIN_COUNT; i++)
+			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l,
+				 linear_path((enum linear)i));
+		for (int i = 0; i < 2; i++)
+			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l,
+				 norms[i]);
+	}
+	snprintf(name[n++], sizeof name[0], "model.embed_tokens.weight");
+	snprintf(name[n++], sizeof name[0], "model.norm.weight");
+	snprintf(name[n++], sizeof name[0], "lm_head.weight");
+	return n;
+}
+
+static inline int small_bytes(void *ctx, const struct st_spec *s, uint64_t off, uint64_t n,
+			      void *dst, struct err *e)
+{
+	(void)ctx;
+	(void)s;
+	(void)e;
+	for (uint64_t i = 0; i < n / 4; i++)
+		((float *)dst)[i] = small_value(off / 4 + i);
+	return 0;
+}
+
+/* The model as a folder with safetensors. */
+static inline void small_write_model(const struct model_config *c, const char *folder)
+{
+	static char name[SMALL_TENSORS][96];
+	struct st_spec spec[SMALL_TENSORS];
+	size_t n = small_names(name);
+	char path[128];
+	struct err e = { 0 };
+	for (size_t i = 0; i < n; i++) {
+		spec[i] = (struct st_spec){ .name = name[i], .dtype = DT_F32 };
+		spec[i].ndim = small_shape(c, name[i], spec[i].shape);
+	}
+	snprintf(path, sizeof path, "%s/config.json", folder);
+	if (atomic_write_file(path, small_config, strlen(small_config), &e) < 0)
+		abort();
+	snprintf(path, sizeof path, "%s/model.safetensors", folder);
+	if (st_write(path, spec, n, NULL, small_bytes, NULL, &e) < 0)
+		abort();
 }
 
 /* The bytes of a fuzz input, taken from the front; zeros behind its end. */

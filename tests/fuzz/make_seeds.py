@@ -1,0 +1,813 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the seeds of the network's fuzz targets: tests/fuzz/make_seeds.py [TARGET ...].
+
+Each seed is one way through a reader, its errors among them; the names say which. Files named
+otherwise in tests/fuzz/seeds were found by fuzzing and are left alone.
+"""
+
+import os
+import struct
+import sys
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "seeds")
+
+
+def u8(v):
+    return struct.pack("<B", v)
+
+
+def u16(v):
+    return struct.pack("<H", v)
+
+
+def u32(v):
+    return struct.pack("<I", v & 0xFFFFFFFF)
+
+
+def u64(v):
+    return struct.pack("<Q", v & 0xFFFFFFFFFFFFFFFF)
+
+
+def f64(v):
+    return struct.pack("<d", v)
+
+
+def text(s):
+    s = s.encode() if isinstance(s, str) else s
+    return u32(len(s)) + s
+
+
+def blob(b):
+    return u64(len(b)) + b
+
+
+# ---- frames ----
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def frame(kind=1, dtype=0, dims=(), payload=b"", magic=b"HSF1", version=2, **odd):
+    dim = list(dims) + [0] * (4 - len(dims))
+    for k, v in odd.get("dim", {}).items():
+        dim[k] = v
+    head = magic + u16(version) + u8(kind) + u8(dtype) + u64(7) + u64(1) + u32(2)
+    head += u16(0) + u8(odd.get("ndim", len(dims))) + u8(odd.get("zero", 0)) + u64(0)
+    head += u32(1) + u32(2) + b"".join(u64(d) for d in dim)
+    head += u64(odd.get("size", len(payload))) + u32(odd.get("zeros", 0))
+    return head + u32(crc32c(head + payload) ^ odd.get("crc", 0)) + payload
+
+
+def frames():
+    tensor = dict(kind=10, dtype=0, dims=(2, 3), payload=bytes(24))
+    yield "hello", frame(payload=b"x" * 20)
+    yield "tensor", frame(**tensor)
+    yield "short", b"HSF1"
+    yield "magic", frame(magic=b"HSF2")
+    yield "version", frame(version=1)
+    yield "kind", frame(kind=16)
+    yield "kind-far", frame(kind=200)
+    yield "dtype", frame(**{**tensor, "dtype": 8})
+    yield "ndim", frame(ndim=5, **tensor)
+    yield "large", frame(size=1 << 40)
+    yield "fields-with-shape", frame(kind=1, dims=(2,), payload=bytes(8))
+    yield "no-shape", frame(kind=10)
+    yield "overflow", frame(kind=10, dims=(1 << 63, 4), size=0)
+    yield "shape-and-size", frame(**{**tensor, "dims": (2, 4)})
+    yield "dim-behind-ndim", frame(dim={3: 1}, **tensor)
+    yield "zero", frame(zero=1)
+    yield "zeros", frame(zeros=1)
+    yield "more-than-there-is", frame(size=30, payload=b"x" * 20)
+    yield "checksum", frame(crc=1)
+
+
+# ---- fields ----
+
+
+def wires():
+    every = u8(1) + u32(2) + u64(3) + f64(4) + text("five") + text("six") + blob(b"seven") + u32(0)
+    yield "all-kinds", bytes([8, 1, 2, 3, 4, 5, 6, 7, 0]) + every
+    yield "nothing", b"\x08\x00"
+    yield "left-over", b"\x08\x00" + u16(1)
+    yield "long-text", b"\x04\x08\x00" + text("x" * 20)
+    yield "no-text", b"\x04\x08\x00" + u32(9)
+    yield "nul", b"\x05\x08\x00" + text(b"a\0b")
+    yield "controls", b"\x04\x00" + text(b"\x1b[1m\xc2\x9b")
+    yield "count-over-limit", b"\x07\x08\x00" + u32(1001) + bytes(9)
+    yield "count-over-bytes", b"\x07\x08\x00" + u32(9) + bytes(9)
+    yield "count-missing", b"\x07\x08\x00" + u16(0)
+    yield "count", b"\x07\x00" + u32(2) + bytes(8)
+    yield "bytes-missing", b"\x06\x08\x00" + u64(1 << 60)
+
+
+# ---- what the frames between coordinator and workers carry ----
+
+CONFIG = (
+    '{"model_type":"llama","hidden_size":8,"intermediate_size":12,"num_hidden_layers":3,'
+    '"num_attention_heads":2,"num_key_value_heads":1,"head_dim":4,"vocab_size":32,'
+    '"rms_norm_eps":1e-5,"rope_theta":10000.0,"max_position_embeddings":64,'
+    '"tie_word_embeddings":%s,"hidden_act":"silu"}'
+)
+
+
+def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0):
+    out = u8(act) + u8(0) + u8(0) + u8(train_all) + u8(0) + u64(1) + u32(rank) + f64(1)
+    out += f64(dropout) + u64(1) + bytes([1] * 7) + text(optimizer)
+    return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
+
+
+def member(stage=0, place=0, share=1, gone=0):
+    words = ("a", "cpu", "m", "name", "127.0.0.1:7000", "", "")
+    out = b"".join(text(w) for w in words)
+    return out + u32(stage + 1) + u32(place + 1) + u32(share) + u8(gone)
+
+
+def plan(**o):
+    members = o.get("members", [member(0), member(1), member(2)])
+    stages, chunks = o.get("stages", 3), o.get("chunks", 1)
+    out = u32(stages) + u32(chunks) + u8(o.get("tied", 0)) + u32(o.get("n", len(members)))
+    out += b"".join(members) + u32(o.get("self", 0))
+    out += b"".join(u32(v) for v in o.get("first", range(stages * chunks + 1)))
+    out += text("1f1b") + u8(o.get("wire", 0))
+    out += text(o.get("config", CONFIG % o.get("same", "false")))
+    out += work(**o.get("work", {})) + u8(o.get("order", 1)) + text("direct") + u8(0) + u8(0)
+    return out + f64(o.get("progress", 1)) + text(o.get("model", "model")) + o.get("more", b"")
+
+
+def plans():
+    three = [member(0), member(1), member(2)]
+    yield "plan", plan()
+    yield "plan-group", plan(members=three + [member(1, 1)])
+    yield "plan-tied", plan(same="true", tied=1, work={"train_all": 1})
+    yield "plan-fast", plan(order=0, progress=0)
+    yield "plan-no-stages", plan(stages=0)
+    yield "plan-many-stages", plan(stages=5000)
+    yield "plan-end", plan(more=b"x")
+    yield "plan-cut", plan()[:30]
+    yield "plan-place-of-stage", plan(members=[member(7)])
+    yield "plan-gone", plan(members=three + [member(-1, -1, 0, 1)])
+    yield "plan-gone-holds", plan(members=[member(0, 0, 1, 1)])
+    yield "plan-share", plan(members=[member(0, 0, 2000000)])
+    yield "plan-share-of-nothing", plan(members=[member(-1, -1, 3)])
+    yield "plan-self", plan(self=9)
+    yield "plan-for-nobody", plan(members=three + [member(-1, -1, 0)], self=3)
+    yield "plan-empty-stage", plan(members=three[:2])
+    yield "plan-place-twice", plan(members=three + [member(1, 0)])
+    yield "plan-place-left-out", plan(members=three + [member(1, 2)])
+    yield "plan-progress", plan(progress=-1)
+    yield "plan-order", plan(order=9)
+    yield "plan-not-tied", plan(tied=1)
+    yield "plan-should-be-tied", plan(same="true", work={"train_all": 1})
+    yield "plan-layers", plan(first=[0, 1, 2, 9])
+    yield "plan-no-layer", plan(first=[0, 2, 2, 3])
+    yield "plan-dtype", plan(wire=7)
+    yield "plan-act", plan(work={"act": 7})
+    yield "plan-rank", plan(work={"rank": 70000})
+    yield "plan-optimizer", plan(work={"optimizer": "none such"})
+    yield "plan-json", plan(config="{")
+    yield "plan-config", plan(config="{}")
+
+
+def batch(**o):
+    n, ids = o.get("n", 4), o.get("ids", b"")
+    start = o.get("start", [0, 2, 4])
+    out = u8(o.get("round", 1)) + u64(1) + u32(o.get("microbatches", 2)) + f64(o.get("scale", 1))
+    out += u32(n) + u32(o.get("nseq", len(start) - 1))
+    return out + blob(b"".join(u32(v) for v in start)) + blob(ids) + blob(o.get("labels", b""))
+
+
+def batches():
+    four = b"".join(u32(v) for v in (1, 2, 3, 4))
+    yield 4, "batch-ids", batch(ids=four)
+    yield 5, "batch-labels", batch(labels=four)
+    yield 6, "batch-middle", batch()
+    yield 6, "batch-round", batch(round=9)
+    yield 6, "batch-scale", batch(scale=-1)
+    yield 6, "batch-no-tokens", batch(n=0)
+    yield 4, "batch-no-ids", batch()
+    yield 6, "batch-not-from-0", batch(start=[1, 2, 4])
+    yield 6, "batch-not-to-the-end", batch(start=[0, 2, 3])
+    yield 6, "batch-backwards", batch(start=[0, 3, 2, 4])
+    yield 6, "batch-beyond", batch(start=[0, 2000, 4])
+    yield 6, "batch-cut", batch()[:20]
+
+
+def stepped(**o):
+    out = u64(o.get("busy", 5)) + u64(1) + u64(2) + u64(1 << 20) + u64(7) + u64(8)
+    for _ in range(o.get("flows", 6)):
+        out += u64(100) + u64(3) + u32(len(o.get("at", (1, 2))))
+        out += b"".join(u64(v) for v in o.get("at", (1, 2)))
+    spans = o.get("spans", [(1, 2, 3)])
+    return (
+        out
+        + u32(len(spans))
+        + b"".join(u64(a) + u64(b) + u64(c) + u32(0) + u8(1) + u8(0) for a, b, c in spans)
+    )
+
+
+def hello(**o):
+    out = u32(o.get("protocol", 7)) + u8(o.get("role", 1)) + u32(2) + u64(7)
+    return out + text("model") + text("to") + text("host") + o.get("more", b"")
+
+
+def welcome(**o):
+    out = text("a") + text("host") + text("cpu") + text("device") + u64(1 << 30) + u8(1) + u8(1)
+    out += u8(1) + text("cpu avx512") + u64(5) + text("machine") + u32(o.get("port", 7000))
+    ways = o.get("ways", ["10.0.0.1"])
+    return out + u32(len(ways)) + b"".join(text("eth0") + text(w) + text("00ff") for w in ways)
+
+
+def order(mode=1, seconds=1.0, ways=("127.0.0.1:7000",)):
+    out = u8(mode) + text("b") + text("key") + f64(seconds) + u32(len(ways))
+    return out + b"".join(text(w) for w in ways)
+
+
+def way(rounds=2, rate=1e9, latency=1e-5, reached=1):
+    rates = b"".join(u32(rounds) + f64(rate) + f64(0.1) for _ in range(3))
+    return u8(reached) + text("why not") + f64(latency) + rates + rates
+
+
+def tensor_head(**o):
+    out = text(o.get("name", "model.norm.weight")) + u8(o.get("storage", 0)) + u8(0) + u32(0)
+    out += u8(o.get("ndim", 1)) + u64(8) + u64(1) + u64(o.get("bytes", 32))
+    return out + blob(bytes(o.get("hash", 32)))
+
+
+def protocols():
+    yield "hello-read", 0, hello()
+    yield "hello-protocol", 0, hello(protocol=6)
+    yield "hello-role", 0, hello(role=9)
+    yield "hello-more", 0, hello(more=b"x")
+    yield "welcome-read", 1, welcome()
+    yield "welcome-port", 1, welcome(port=70000)
+    yield "welcome-name", 1, welcome(ways=["name"])
+    yield "welcome-cut", 1, welcome()[:40]
+    yield "refuse-why", 2, text("busy")
+    yield "refuse-nothing", 2, b""
+    for name, p in plans():
+        yield name, 3, p
+    for which, name, p in batches():
+        yield name, which, p
+    yield "loss-read", 7, f64(1) + u64(2)
+    yield "norm-read", 8, u32(2) + (u32(1) + f64(2)) * 2
+    yield "norm-many", 8, u32(17) + (u32(1) + f64(2)) * 17
+    yield "step-read", 9, u8(1) + u64(5) + f64(0.1) + f64(1)
+    yield "stepped-read", 10, stepped()
+    yield "stepped-times", 10, stepped(busy=1 << 63)
+    yield "stepped-spans", 10, stepped(spans=[(3, 2, 1)])
+    yield "stepped-many-spans", 10, stepped(spans=[(1, 2, 3)] * 20)
+    yield "stepped-flows", 10, stepped(at=(1, 2, 3, 4))
+    yield "state-read", 11, text("name") + text("value") + u64(0) + blob(bytes(8))
+    yield "state-odd", 11, text("name") + text("value") + u64(0) + blob(bytes(7))
+    yield "offer-read", 12, u32(1) + tensor_head()
+    yield "offer-bytes", 12, u32(1) + tensor_head(bytes=31)
+    yield "offer-storage", 12, u32(1) + tensor_head(storage=9)
+    yield "abort-read", 13, text("because") + u32(3)
+    yield "abort-nothing", 13, b""
+    yield "abort-unknown", 13, text("because") + u32(9999)
+    yield "clock-read", 14, u64(1) + u64(2)
+    yield "clock-odd", 14, u64(1 << 63) + u64(2)
+    yield "probe-read", 15, order()
+    yield "probe-mode", 15, order(mode=9)
+    yield "probe-seconds", 15, order(seconds=1e9)
+    yield "probed-read", 16, u32(2) + way() * 2
+    yield "probed-count", 16, u32(1) + way()
+    yield "probed-figures", 16, u32(2) + way(rate=-1) * 2
+    yield "probed-not-reached", 16, u32(2) + way(rounds=0, rate=0, latency=0, reached=0) * 2
+    yield "probed-cut", 16, (u32(2) + way() * 2)[:60]
+    yield "token-read", 21, u32(5)
+    yield "token-large", 21, u32(1 << 31)
+    yield "progress-read", 22, u32(1) + u32(5) + u64(1) + u64(2)
+    yield "progress-state", 22, u32(9) + u32(5) + u64(1) + u64(2)
+
+
+# ---- measuring ----
+
+
+def request(**o):
+    sizes = o.get("sizes", (1, 2))
+    out = u8(0) + text(o.get("config", CONFIG % "false")) + u8(0) + work(**o.get("work", {}))
+    out += u32(o.get("tokens", 64)) + u32(o.get("sequences", 2)) + f64(o.get("trained", 0.5))
+    out += f64(o.get("largest", 1.5)) + f64(o.get("budget", 1)) + u32(1) + u32(2) + u32(len(sizes))
+    return out + b"".join(u32(v) for v in sizes)
+
+
+def point(**o):
+    out = u32(o.get("m", 1)) + u32(o.get("runs", 3))
+    for k in range(POINT_TIMES):
+        out += f64(o.get("seconds", 0.1) if k == 0 else 0.1)
+    out += f64(o.get("spread", 0.1)) + f64(0) + u64(o.get("kept", 100)) + u64(10) + u64(10)
+    return out
+
+
+POINT_TIMES = 8
+
+
+def result(**o):
+    points = o.get("points", [point(), point(m=2)])
+    out = text("cpu") + text("driver") + u32(o.get("units", 2)) + u32(2) + u8(0)
+    out += u64(o.get("memory", 1 << 30)) + u64(o.get("used", 1 << 20)) + u64(1 << 10)
+    for _ in range(3):
+        out += f64(o.get("optimizer", 0.1)) + u64(o.get("weights", 1000)) + u64(1000)
+    return out + f64(o.get("residual", 0)) + u32(len(points)) + b"".join(points)
+
+
+def measures():
+    yield "request-read", 1, request()
+    yield "request-no-optimizer", 1, request(work={"optimizer": ""})
+    yield "request-work", 1, request(work={"rank": 70000})
+    yield "request-tokens", 1, request(tokens=0)
+    yield "request-trained", 1, request(trained=2)
+    yield "request-size", 1, request(sizes=(0,))
+    yield "request-no-size", 1, request(sizes=())
+    yield "request-json", 1, request(config="[")
+    yield "request-config", 1, request(config="{}")
+    yield "request-cut", 1, request()[:50]
+    yield "result-read", 0, result()
+    yield "result-units", 0, result(units=1 << 30)
+    yield "result-memory", 0, result(memory=0)
+    yield "result-weights", 0, result(weights=0)
+    yield "result-residual", 0, result(residual=1e9)
+    yield "result-no-points", 0, result(points=[])
+    yield "result-order", 0, result(points=[point(m=2), point(m=1)])
+    yield "result-seconds", 0, result(points=[point(seconds=-1)])
+    yield "result-spread", 0, result(points=[point(spread=-1)])
+    yield "result-kept", 0, result(points=[point(kept=0)])
+    yield "result-cut", 0, result()[:50]
+
+
+# ---- connections: orders of fuzz_link.c ----
+
+HELLO, MESSAGE, CREDIT, PING, ALIVE, BYE, REFUSE = range(1, 8)
+KEYS, DIALS, SHAKES, GREETS, NEAR, WAITS, STARVES, STRANGE = (1 << k for k in range(8))
+
+
+def raw(b):
+    return bytes([0, len(b)]) + b
+
+
+def past(b):
+    return bytes([1, len(b)]) + b
+
+
+def head(kind, a=0):
+    return bytes([2, kind, a])
+
+
+def message(n):
+    return bytes([3, n // 32])
+
+
+def sends(n):
+    return bytes([4, n // 128])
+
+
+def extreme(kind, less=0, both=0):
+    return bytes([6, kind + (72 if both else 0), less])
+
+
+def memory(pages, number=0, more=0, seals=1):
+    return bytes([8, pages | (8 if more else 0) | number << 4, seals])
+
+
+def shared(number, n):
+    return bytes([9, number, n // 128])
+
+
+def drop(number):
+    return bytes([10, number])
+
+
+LEAVE, SHUT, TAKES, TAKE, CREDITS, PUSHES_CREDIT = (
+    bytes(v) for v in ([5, 0], [7, 0], [11, 0], [12, 0], [14, 0], [14, 1])
+)
+
+
+def pushes(n):
+    return bytes([13, n // 128])
+
+
+def starve(k):
+    return bytes([15, k])
+
+
+def scenes(flags):
+    """What happens on a connection that comes up."""
+    yield "talk", flags, [
+        message(320), message(0), TAKES, CREDITS, sends(128), sends(32000), head(PING), head(ALIVE),
+        pushes(256), pushes(30000), message(6400), TAKES, PUSHES_CREDIT, head(BYE),
+    ]  # fmt: skip
+    yield "leave", flags, [message(640), sends(25600), LEAVE, message(320), head(PING), head(BYE)]
+    yield "leave-cut", flags, [message(320), LEAVE, SHUT, message(32)]
+    yield "cut", flags, [head(MESSAGE, 200), raw(b"x" * 20), SHUT]
+    yield "many", flags, [sends(128)] * 60
+    yield "window", flags, [message(8000)] * 12
+    yield "credit", flags, [sends(128), head(CREDIT, 255), head(CREDIT, 255)]
+    yield "no-magic", flags, [raw(b"x" * 24)]
+    yield "type", flags, [head(0)]
+    yield "type-large", flags, [head(11)]
+    yield "hello-twice", flags, [extreme(HELLO, 0, 1)]
+    yield "refused", flags, [head(REFUSE, 1)]
+    yield "refused-why", flags, [head(REFUSE, 9)]
+    yield "large", flags, [extreme(MESSAGE)]
+    yield "not-zero", flags, [extreme(PING)]
+    yield "not-zero-b", flags, [extreme(MESSAGE, 0, 1)]
+    yield "credit-large", flags, [extreme(CREDIT)]
+    yield "waits", flags | WAITS, [message(640)] * 4 + [head(PING), TAKE, message(320), TAKES]
+    yield "waits-large", flags | WAITS, [message(6400), TAKE, TAKES]
+    yield "waits-leaves", flags | WAITS, [message(6400), message(320), LEAVE, message(32)]
+    yield "waits-taken", flags | WAITS, [TAKE, TAKE, message(6400)]
+    yield "waits-starved", flags | WAITS, [starve(0), TAKE, message(320)]
+    for k in range(4):
+        yield "starved-%d" % k, flags, [starve(k), message(6400), starve(k), sends(6400)]
+    for k in range(8):
+        yield "meets-starved-%d" % k, flags | STARVES, [bytes([k]), message(320)]
+    yield "stranger", flags | STRANGE, [message(320)]
+    yield "silent", flags & ~GREETS, [SHUT]
+    yield "says-else", flags & ~GREETS, [head(PING)]
+    yield "says-refused", flags & ~GREETS, [head(REFUSE, 1)]
+    yield "says-garbage", flags & ~GREETS, [raw(b"y" * 24)]
+    yield "before-shaking", flags & ~(SHAKES | GREETS), [past(b"HSL2" + bytes(20)), SHUT]
+    yield "tls-for-plain", flags & ~(SHAKES | GREETS), [
+        past(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03" + bytes(20)), SHUT,
+    ]  # fmt: skip
+    yield "alert", flags & ~(SHAKES | GREETS), [past(b"\x15\x03\x03\x00\x02\x02\x50"), SHUT]
+    yield "long", flags & ~(SHAKES | GREETS), [past(b"\x16\x03\x01\x40\x00\x01\x01\xff\xff\x03\x03" + bytes(240))] + [
+        past(bytes(250))
+    ] * 62  # fmt: skip
+    yield "greets-twice", flags, [head(HELLO, 9)]
+    if flags & NEAR:
+        yield "memory", flags, [
+            memory(4), shared(0, 1280), TAKES, shared(0, 128), sends(25600), sends(30000),
+            pushes(28000), TAKES, drop(0), memory(2, 1), shared(1, 128), drop(1), LEAVE,
+            memory(1, 2), shared(2, 128),
+        ]  # fmt: skip
+        yield "memory-waits", flags | WAITS, [memory(2), shared(0, 128), TAKE, TAKES]
+        yield "memory-size", flags, [memory(4, 0, 1)]
+        yield "memory-unsealed", flags, [memory(2, 0, 0, 0)]
+        yield "memory-again", flags, [memory(2), memory(2)]
+        yield "memory-empty", flags, [memory(0)]
+        yield "memory-none", flags, [head(8, 64)]
+        yield "shared-none", flags, [shared(5, 128)]
+        yield "shared-large", flags, [memory(1), shared(0, 8064)]
+        yield "shared-twice", flags, [memory(2), shared(0, 128), shared(0, 128)]
+        yield "drop-none", flags, [drop(5)]
+        yield "shared-starved", flags, [memory(2), starve(0), shared(0, 128)]
+        first = b"HSP1" + bytes(68)
+        yield "proof-magic", flags & ~(SHAKES | GREETS), [past(b"HSP2" + bytes(68)), SHUT]
+        yield "proof-no-key", flags & ~(SHAKES | GREETS), [past(first + bytes(64)), SHUT]
+        yield "proof-refused", flags & ~(SHAKES | GREETS), [past(b"HSP1\3" + bytes(131)), SHUT]
+        yield "proof-key", flags & ~(SHAKES | GREETS), [past(b"HSP1\1" + bytes(131)), SHUT]
+        yield "proof-cut", flags & ~(SHAKES | GREETS), [past(first[:30]), SHUT]
+    else:
+        yield "memory-far", flags, [head(8, 1)]
+
+
+def connections():
+    for near in (0, NEAR):
+        for keys in (0, KEYS):
+            for dials in (0, DIALS):
+                flags = near | keys | dials | GREETS | (SHAKES if near or keys else 0)
+                base = ("near" if near else "tls" if keys else "tcp") + (
+                    "-keys" if near and keys else ""
+                )
+                for name, how, orders in scenes(flags):
+                    yield base + ("-dials-" if dials else "-") + name, bytes([how]) + b"".join(
+                        orders
+                    )
+
+
+# ---- a coordinator: messages of fuzz_session.c ----
+
+SECOND, NEXT = 128, 64  # from worker b; when the coordinator has taken all before, the next step
+NO_WELCOME, NO_READY, WRONG_JOB = 1, 4, 64  # shifted by one for worker b
+PROGRESS, CLOCK, REFUSE_FRAME, BATCH, LOSS = 31, 30, 3, 9, 12
+
+
+def loss(m, who=SECOND, value=0):
+    return bytes([3 | who, m << 4 | value])
+
+
+def norm(who, entries):
+    return bytes([5 | who, entries])
+
+
+def stepped_by(who, how=0):
+    return bytes([7 | who, how])
+
+
+def state_by(who, what, first, count, how=0):
+    return bytes([9 | who, (1 if who & SECOND else 0) | what << 3 | how, first, count])
+
+
+def saved(who):
+    return bytes([11 | who])
+
+
+def stops(who, code, refuse=False):
+    return bytes([13 | who, code, 0 if refuse else 1])
+
+
+def kind_by(who, kind, payload=b"", m=0):
+    return bytes([14 | who, 0, kind, len(payload)]) + payload + bytes([m])
+
+
+def no_frame(who, b):
+    return bytes([15 | who, len(b)]) + b
+
+
+def sessions():
+    losses = [loss(0), loss(1)]
+    norms = [norm(0, 2), norm(SECOND, 3)]
+    done = [stepped_by(0), stepped_by(SECOND)]
+    step = losses + norms + done
+    first = [state_by(k, w, 0, 16) for w in range(3) for k in (0,)]
+    first[0] = bytes([first[0][0] | NEXT]) + first[0][1:]
+    state = first + [saved(0)] + [state_by(SECOND, w, 0, 16) for w in range(3)] + [saved(SECOND)]
+    good = u32(1) + u32(3) + u64(1) + u64(5)
+    yield "all", 0, step + state
+    yield "slow", 0, [kind_by(0, PROGRESS, good)] * 2 + [kind_by(SECOND, PROGRESS, good)] + step
+    yield "progress", 0, [kind_by(0, PROGRESS, u32(9) + bytes(20))] + step
+    yield "progress-cut", 0, [kind_by(0, PROGRESS, b"x")] + step
+    yield "leaves", 0, losses + [bytes([12])] + norms + done + state
+    yield "leaves-at-once", 0, [bytes([12 | SECOND])] + step + state
+    for code in (0, 1, 2, 6, 200):
+        yield "aborts-%d" % code, 0, losses + [stops(0, code)]
+        yield "aborts-b-%d" % code, 0, losses + norms + [stops(SECOND, code)]
+    yield "both-abort", 0, [stops(0, 5), stops(SECOND, 2)]
+    yield "refuses", 0, losses + [stops(0, 2, True)]
+    yield "loss-of-the-front", 0, [loss(0, 0)]
+    yield "loss-twice", 0, [loss(0), loss(0)]
+    yield "loss-beyond", 0, [loss(7)]
+    yield "loss-early", 0, [bytes([3 | SECOND | NEXT, 0])]
+    yield "norm-twice", 0, losses + [norm(0, 2), norm(0, 2)]
+    yield "norm-layers", 0, losses + [norm(0, 4), norm(SECOND, 4)]
+    yield "norm-none", 0, losses + [norm(0, 0), norm(SECOND, 0)]
+    yield "stepped-twice", 0, losses + norms + [stepped_by(0), stepped_by(0)]
+    yield "stepped-odd", 0, losses + norms + [stepped_by(0, 6)]
+    yield "stepped-early", 0, losses + [stepped_by(0)]
+    yield "state-early", 0, [state_by(0, 0, 0, 16)]
+    for name, how in (
+        ("other", state_by(NEXT, 0, 0, 16, 4)),
+        ("what", state_by(NEXT, 3, 0, 16)),
+        ("beyond", state_by(NEXT, 0, 0, 17)),
+        ("far", state_by(NEXT, 0, 0, 16, 128)),
+        ("gap", state_by(NEXT, 0, 1, 4)),
+        ("not-its-own", bytes([9 | NEXT, 1, 0, 16])),
+        ("missing", saved(NEXT)),
+        ("loss", bytes([3 | NEXT, 0])),
+        ("cut", kind_by(NEXT, 20, b"x")),
+        ("again", first[0] + state_by(0, 0, 0, 16)),
+    ):
+        yield "state-" + name, 0, step + [how, saved(SECOND), saved(0)]
+    yield "no-frame", 0, losses + [no_frame(0, b"none")]
+    yield "no-frame-b", 0, losses + norms + [no_frame(SECOND, b"none")]
+    yield "other-frame", 0, [kind_by(0, BATCH)]
+    yield "hello-again", 0, losses + [bytes([0, 5])]
+    yield "needs", 0, [bytes([2, 2, 1, 2])]
+    yield "clock-twice", 0, [bytes([1 | SECOND])] + step
+    yield "clock-odd", NO_READY, [bytes([1])] + [kind_by(0, CLOCK, u64(1 << 63) + u64(1))]
+    yield "no-welcome", NO_WELCOME, [bytes([0, 1])]
+    yield "no-welcome-b", NO_WELCOME * 2, [kind_by(SECOND, REFUSE_FRAME, text("busy"))]
+    yield "no-ready", NO_READY, [bytes([1])] + step
+    yield "no-ready-loss", NO_READY * 2, [loss(0)]
+    yield "no-ready-needs", NO_READY, [bytes([2, 3, 0, 1, 31])]
+    yield "no-ready-aborts", NO_READY * 2, [stops(SECOND, 3)]
+    yield "no-ready-progress", NO_READY, [kind_by(0, PROGRESS, good), bytes([1])] + step + state
+    yield "no-ready-leaves", NO_READY, [bytes([12]), bytes([1])] + step + state
+    yield "wrong-job", WRONG_JOB, step
+    yield "nothing", 0, []
+
+
+# ---- a worker: messages of fuzz_worker.c ----
+
+F32, BF16, F16 = range(3)
+QUANTIZE, DOUBLE, TRAIN_ALL, RECOMPUTE, TRACE, DROPOUT = (4 << k for k in range(6))
+GPIPE, SEQUENTIAL, INTERLEAVED, OFFERED, SGD = 16, 32, 48, 64, 128
+# The last byte: what group the stage is. It is also a message, one that says nothing.
+ALONE, ALONE_FAST = 8, 52
+TWO_EXACT, TWO_FAST, TWO_TREE, TWO_RING, TWO_BEHIND = 74, 30, 118, 206, 162
+THREE_EXACT, THREE_DIRECT, THREE_TREE, THREE_RING, THREE_BEHIND = 19, 63, 151, 239, 107
+NAMES = (0, 1, 2, 3, 4, 5, 6)
+
+
+def code(kind, value=0, mask=0, later=False):
+    """A byte for a kind of message, with these bits, in the next step or not."""
+    for b in range(128, 256) if later else range(128):
+        if b % 11 == kind and b & mask == value and b // 10 != 11:
+            return bytes([b])
+    raise ValueError(kind)
+
+
+def batch_to(m, of, ids, labels, train=1, n=4, how=0, tokens=None, later=False):
+    some = train | (of - 1) * 2 | ids * 16 | labels * 32 | m << 6
+    tokens = tokens or bytes(range(1, n + 1))
+    return code(0, later=later) + bytes([how, n - 1, some]) + tokens
+
+
+def tensor_from(kind, m, dtype=F32, n=4, chunk=0, wrong=0, later=False):
+    how = m | dtype << 2 | chunk << 4 | wrong
+    return code(kind, later=later) + bytes([how, n - 1]) + b"abcd"
+
+
+def tied(value, n=1):
+    return bytes([114 if value else 113, 0, n - 1]) + b"abcd"
+
+
+STEP, SKIP, SAVE = code(2, 16, 16), code(2, 0, 16), code(6)
+
+
+def load(name, what, first=0, count=16):
+    return code(5) + bytes([name | what << 3, first, count]) + b"abcd"
+
+
+def offer_one(how, piece=31):
+    return code(7) + bytes([how, piece - 1]) + b"abcd"
+
+
+def any_frame(kind, payload=b"", link=0, how=0, later=False):
+    for b in range(128, 256) if later else range(128):
+        if b % 11 == 8 and b // 16 % 5 == link:
+            return bytes([b, kind, len(payload), how]) + payload
+    raise ValueError(link)
+
+
+def broken(link, b=b"none"):
+    for k in range(128):
+        if k % 11 == 9 and k // 16 % 5 == link:
+            return bytes([k, len(b)]) + b
+    raise ValueError(link)
+
+
+def part(how, number, more=0):
+    return code(10) + bytes([how, number, more])
+
+
+def round_of(stage, stages, of=2, train=1, dtype=F32, later=False):
+    """All that a worker of one stage hears in a round."""
+    front, end = stage == 0, stage == stages - 1
+    out = [
+        batch_to(m, of, front, end, train, later=later and m == 0, how=m & 1) for m in range(of)
+    ]
+    out += [tensor_from(3, m, dtype) for m in range(of) if not front]
+    out += [tensor_from(4, m, dtype) for m in range(of) if train and not end]
+    return out + ([STEP] if train else [])
+
+
+def workers():
+    for stages in (1, 2, 3):
+        for stage in range(stages):
+            place = stages - 1 | stage << 2
+            name = "%d-of-%d-" % (stage, stages)
+            for how, extra in (
+                ("plain", 0),
+                ("all", TRAIN_ALL | TRACE),
+                ("bf16", BF16 | RECOMPUTE),
+                ("nf4", F16 | QUANTIZE | DOUBLE | DROPOUT),
+            ):
+                schedule = {"plain": 0, "all": GPIPE, "bf16": SEQUENTIAL, "nf4": SGD}[how]
+                rounds = round_of(stage, stages, dtype=extra & 3)
+                rounds += round_of(stage, stages, 1, 0, dtype=extra & 3, later=True)
+                yield name + how, place | schedule, extra, rounds + [SAVE], ALONE
+    one = round_of(0, 1)
+    yield "chunks", INTERLEAVED, TRAIN_ALL, one + [SAVE], ALONE
+    yield "fast", 0, 0, one, ALONE_FAST
+    yield "sample", 0, 0, [batch_to(0, 1, 1, 1, 0, how=64)], ALONE
+    yield "skip", 0, 0, one[:2] + [SKIP, SAVE], ALONE
+    yield "step-first", 0, 0, [one[0], STEP, one[1]], ALONE
+    yield "step-twice", 0, 0, [one[0], STEP, STEP, one[1]], ALONE
+    yield "batch-twice", 0, 0, [one[0], one[0]], ALONE
+    yield "batch-of-later", 0, 0, [one[0], batch_to(1, 2, 1, 1, later=True)], ALONE
+    yield "batch-without-ids", 0, 0, [batch_to(0, 1, 0, 1)], ALONE
+    yield "batch-token", 0, 0, [batch_to(0, 1, 1, 1, tokens=b"\1\2\3\xff"), STEP], ALONE
+    yield "batch-label", 0, 0, [batch_to(0, 1, 1, 1, tokens=b"\1\2\3\xfe"), STEP], ALONE
+    yield "batch-scaled", 0, 0, [batch_to(0, 1, 1, 1, how=128), STEP, SAVE], ALONE
+    yield "no-step", 0, 0, one[:2], ALONE
+    yield "one-batch", 0, 0, one[:1], ALONE
+    yield "save-in-round", 0, 0, [one[0], SAVE], ALONE
+    yield "abort-in-round", 0, 0, [one[0], any_frame(22, text("stop") + u32(3))], ALONE
+    yield "abort", 0, 0, [any_frame(22, text("stop") + u32(3))], ALONE
+    yield "clock", 0, 0, [any_frame(30), any_frame(30), *one], ALONE
+    yield "other-job", 0, 0, [any_frame(30, how=1)], ALONE
+    yield "other-job-in-round", 0, 0, [one[0], any_frame(9, how=1)], ALONE
+    yield "finish-early", 0, 0, [any_frame(23)], ALONE
+    yield "hello", 0, 0, [any_frame(1)], ALONE
+    yield "no-frame", 0, 0, [broken(0)], ALONE
+    yield "no-frame-in-round", 0, 0, [one[0], broken(0)], ALONE
+    for n in NAMES:
+        for w in range(4):
+            yield "load-%d-%d" % (n, w), 0, TRAIN_ALL, [load(n, w)], ALONE
+            yield "load-lora-%d-%d" % (n, w), 0, 0, [load(n, w)], ALONE
+    yield "load-far", 0, 0, [load(0, 0, 255, 64)], ALONE
+    # a middle stage, and what its neighbours say wrongly
+    middle, place = round_of(1, 3), 2 | 1 << 2
+    two = middle[:2]
+    yield "late", place, 0, two, ALONE
+    yield "act-wrong-size", place, 0, two + [tensor_from(3, 0, n=5)], ALONE
+    yield "act-wrong-dtype", place, 0, two + [tensor_from(3, 0, BF16)], ALONE
+    yield "act-of-somebody", place, 0, two + [tensor_from(3, 0, wrong=64)], ALONE
+    yield "act-chunk", place, 0, two + [tensor_from(3, 0, chunk=2)], ALONE
+    yield "act-many", place, 0, two + [tensor_from(3, 3)] * 12, ALONE
+    yield "act-of-later", place, 0, two + [tensor_from(3, 0, later=True)], ALONE
+    yield "act-broken", place, 0, two + [broken(1)], ALONE
+    yield "act-other-kind", place, 0, two + [any_frame(12, link=1)], ALONE
+    yield "act-other-job", place, 0, two + [any_frame(11, link=1, how=1)], ALONE
+    yield "grad-from-before", place, 0, two + [tied(0)], ALONE
+    yield "grad-wrong-size", place, 0, middle[:4] + [tensor_from(4, 0, n=6)], ALONE
+    yield "grad-wrong-dtype", place, BF16, round_of(1, 3, dtype=BF16)[:4] + [
+        tensor_from(4, 0, F32)], ALONE
+    yield "act-first", place, 0, middle[2:4] + two + middle[4:], ALONE
+    yield "abort-while-waiting", place, 0, two + [any_frame(22, text("x") + u32(1))], ALONE
+    yield "step-while-waiting", place, 0, two + [STEP] + middle[2:6], ALONE
+    # the embedding is the head: front and end exchange it (three stages)
+    front, end = round_of(0, 3), round_of(2, 3)
+    yield "tied-front", 3, TRAIN_ALL, front + [tied(0)], ALONE
+    yield "tied-front-part", 3, TRAIN_ALL, front + [tied(0, 16)], ALONE
+    yield "tied-front-twice", 3, TRAIN_ALL, front + [tied(0), tied(0)], ALONE
+    yield "tied-front-value", 3, TRAIN_ALL, front + [tied(1)], ALONE
+    yield "tied-none-due", 3, TRAIN_ALL, round_of(0, 3, 1, 0) + [tied(0), SAVE] + front, ALONE
+    for stage in range(4):
+        yield "tied-%d" % stage, 3 | stage << 2, TRAIN_ALL, round_of(0, 1) + [SAVE], ALONE
+        for seed in (front, end, middle):
+            tag = {id(front): "front", id(end): "end", id(middle): "middle"}[id(seed)]
+            yield "tied-%d-%s" % (stage, tag), 3 | stage << 2, TRAIN_ALL, seed + [
+                tied(1), tied(0), SAVE], ALONE
+    # parameters over the link
+    for how in (0, 1, 2, 3, 4, 8, 16, 24, 32, 64, 96, 128, 16 | 128):
+        for piece in (32, 7):
+            yield "offer-%d-%d" % (how, piece), OFFERED, 0, [offer_one(how, piece)] + one, ALONE
+    yield "offer-all-nf4", OFFERED, QUANTIZE, [offer_one(16, 32)] + one, ALONE
+    yield "offer-all-doubled", OFFERED, QUANTIZE | DOUBLE, [offer_one(16, 32)] + one, ALONE
+    yield "offer-abort", OFFERED, 0, [any_frame(22, text("x") + u32(1))], ALONE
+    yield "offer-finish", OFFERED, 0, [any_frame(23)], ALONE
+    yield "offer-none", OFFERED, 0, [], ALONE
+    yield "offer-other", OFFERED, 0, [SAVE], ALONE
+    yield "offer-broken", OFFERED, 0, [any_frame(5, b"x")], ALONE
+    yield "offer-lost", OFFERED, 0, [broken(0)], ALONE
+    for name, m in (
+        ("probe", any_frame(27)),
+        ("probe-odd", any_frame(27, b"x")),
+        ("batch", any_frame(9)),
+        ("plan", any_frame(4, b"x")),
+        ("abort", any_frame(22, text("x") + u32(1))),
+        ("finish", any_frame(23)),
+        ("lost", broken(0)),
+    ):
+        yield "before-plan-" + name, 0, 0, [m], 255
+    # groups
+    for g, group in (
+        ("two-exact", TWO_EXACT), ("two-fast", TWO_FAST), ("two-tree", TWO_TREE),
+        ("two-ring", TWO_RING), ("two-behind", TWO_BEHIND), ("three-exact", THREE_EXACT),
+        ("three-direct", THREE_DIRECT), ("three-tree", THREE_TREE), ("three-ring", THREE_RING),
+        ("three-behind", THREE_BEHIND),
+    ):  # fmt: skip
+        for number in range(3):
+            yield "sum-%s-%d" % (g, number), 0, 0, one + [
+                part(0, number), part(1, number), part(32, number + 1), part(33, number), SAVE,
+            ], group  # fmt: skip
+        yield "sum-%s-parts" % g, 0, 0, one + [
+            part(how, number) for how in (0, 1, 8, 9, 16, 17) for number in range(4)
+        ], group
+        yield "sum-%s-wrong" % g, 0, 0, one + [part(64, 0, 5)], group
+        yield "sum-%s-dtype" % g, 0, 0, one + [part(128, 0, 1)], group
+        yield "sum-%s-chunk" % g, 0, 0, one + [part(6, 0)], group
+        yield "sum-%s-twice" % g, 0, 0, one + [part(0, 0)] * 2, group
+        yield "sum-%s-eval" % g, 0, 0, round_of(0, 1, 3, 0) + [part(0, 0), SAVE], group
+        yield "sum-%s-none" % g, 0, 0, one, group
+        yield "sum-%s-other" % g, 0, 0, one + [any_frame(10, link=3)], group
+
+
+TARGETS = {
+    "worker": lambda: (
+        (n, bytes([how, more]) + b"".join(m) + bytes([g])) for n, how, more, m, g in workers()
+    ),
+    "session": lambda: ((n, bytes([how]) + b"".join(m)) for n, how, m in sessions()),
+    "link": connections,
+    "frame": frames,
+    "wire": wires,
+    "protocol": lambda: ((n, u8(k) + p) for n, k, p in protocols()),
+    "measure": lambda: ((n, u8(k) + p) for n, k, p in measures()),
+}
+
+
+def main():
+    for target in sys.argv[1:] or TARGETS:
+        folder = os.path.join(HERE, target)
+        os.makedirs(folder, exist_ok=True)
+        for old in os.listdir(folder):
+            if old.startswith("gen-"):
+                os.remove(os.path.join(folder, old))
+        for name, data in TARGETS[target]():
+            with open(os.path.join(folder, "gen-" + name), "wb") as f:
+                f.write(data)
+
+
+if __name__ == "__main__":
+    main()
