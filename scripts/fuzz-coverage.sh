@@ -24,7 +24,8 @@ build=build-coverage
 # ones are it (they match what follows a +), the files. Not counted is what no input reaches by
 # itself: what writes what the reader reads (frame_encode; wire_put_*, *_write, *_send, put_*), what
 # waits for time to pass, and calls of a user that has its own data (session_send and others that
-# only send, begin, end or answer questions of the run).
+# only send, begin, end or answer questions of the run), or what needs a device that computes beside
+# the host (look_ahead).
 readers() {
 	cat <<'ROWS'
 frame    frame_encode|:put$             src/net/frame.c
@@ -34,9 +35,10 @@ protocol (_write|_size|_put|:put_.*)$   src/proto/protocol.c
 protocol (_send|_refuse|:send_fields)$  src/proto/hello.c
 protocol (_write|:put_.*)$              src/proto/link_probe_wire.c
 measure  (_write|:put_.*)$              src/proto/measure_wire.c
-session  (find_stuck|check_patience)$    src/coord/session.c
+session  (find_stuck|check_patience|interrupted)$|session_(until|set_.*|send.*|close|members|caps)$|session_(crew|job|spec|name|model|ends|leaving|clock|clock_error)$ src/coord/session.c
 session  -                              src/coord/session_state.c
-worker   -                              src/worker/worker.c src/engine/exchange.c
+worker   -                              src/worker/worker.c
+worker   look_ahead$                    src/engine/exchange.c
 worker   -                              src/engine/orders.c src/worker/weights_in.c
 gguf     -          src/file/gguf.c src/file/format_gguf.c src/file/gguf_config.c
 gguf     -          src/file/ggml_blocks.c

@@ -3,17 +3,18 @@
 # Fuzzes in pieces that add up: target after target for PIECE seconds, until all pieces of this run
 # have taken LIMIT seconds of processor time, or Ctrl-C or SIGTERM. One process at a time, which runs
 # when nobody else wants the core.
-#   scripts/fuzz-long.sh [-p PIECE] [-l LIMIT] [PATTERN]
+#   scripts/fuzz-long.sh [-p PIECE] [-l LIMIT] [-n] [PATTERN]      -n: with what is built already
 # What is found stays in build-fuzz/corpus. After each round of the targets, inputs of at most 4 KiB
 # that reach code which the seeds do not reach are added to tests/fuzz/seeds, and the sums in
 # tests/fuzz/HOURS.md go on: this script alone writes that file. A crash leaves its input in
 # build-fuzz/crash and makes the exit status 1.
 set -u
-piece=120 limit=86400
-while getopts p:l: o; do
+piece=120 limit=86400 built=
+while getopts p:l:n o; do
 	case $o in
 	p) piece=$OPTARG ;;
 	l) limit=$OPTARG ;;
+	n) built=1 ;;
 	*) exit 2 ;;
 	esac
 done
@@ -25,7 +26,7 @@ chrt -i -p 0 $$ 2>/dev/null
 renice -n 19 -p $$ >/dev/null 2>&1
 
 # Builds, and tries every seed once.
-scripts/fuzz.sh 0 "$pattern" || exit 1
+[ -n "$built" ] || scripts/fuzz.sh 0 "$pattern" || exit 1
 
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1}
 export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
@@ -36,9 +37,12 @@ stop() {
 }
 trap stop INT TERM
 
-# Processor seconds of the children that have ended.
+# Processor seconds of the children that have ended, into $spent_now. (Not in a subshell, which has
+# no children.)
 cpu() {
-	times | awk -F'[ms ]+' 'NR == 2 { printf "%.1f", $1 * 60 + $2 + $3 * 60 + $4 }'
+	times >"$build/fuzz/times"
+	spent_now=$(awk -F'[ms ]+' 'NR == 2 { printf "%.1f", $1 * 60 + $2 + $3 * 60 + $4 }' \
+		"$build/fuzz/times")
 }
 
 # Adds to a target's row: seconds, inputs run, inputs kept, crashes.
@@ -63,11 +67,11 @@ HEAD
 				-v s0="${7:-0}" -v r0="${8:-0}" -v k0="${9:-0}" -v c0="${10:-0}" \
 				'BEGIN { printf "| %s | %.0f | %.0f | %d | %d |\n",
 					t, s + s0, r + r0, k + k0, c + c0 }'
-		} | sort | tee /tmp/hs-fuzz-long.$$
+		} | sort | tee "$build/fuzz/rows"
 		awk -F'|' '{ s += $3 } END { printf "\nIn all %.2f CPU hours.\n", s / 3600 }' \
-			/tmp/hs-fuzz-long.$$
+			"$build/fuzz/rows"
 	} >"$ledger.new"
-	rm -f /tmp/hs-fuzz-long.$$
+	rm -f "$build/fuzz/rows"
 	mv "$ledger.new" "$ledger"
 }
 
@@ -88,7 +92,8 @@ run() {
 one() {
 	local target=$1 seeds=tests/fuzz/seeds/$1 corpus=$build/corpus/$1 before after runs crash=0
 	mkdir -p "$corpus" "$seeds" $build/crash
-	before=$(cpu)
+	cpu
+	before=$spent_now
 	run "$target" -max_len=65536 -max_total_time="$piece" -print_final_stats=1 \
 		-artifact_prefix="$build/crash/$target-" "$corpus" "$seeds"
 	local rc=$?
@@ -99,7 +104,8 @@ one() {
 		cp "$build/fuzz/long_$target.log" "$build/crash/$target-$(date -u +%H%M%S).log"
 	fi
 	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/fuzz/long_$target.log")
-	after=$(cpu)
+	cpu
+	after=$spent_now
 	spent=$(awk -v a="$spent" -v x="$after" -v y="$before" 'BEGIN { print a + x - y }')
 	account "$target" "$(awk -v x="$after" -v y="$before" 'BEGIN { print x - y }')" \
 		"${runs:-0}" 0 $crash

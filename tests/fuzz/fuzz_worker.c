@@ -3,12 +3,14 @@
  * anything, in any order, over links in memory.
  *
  * The input: a byte for the plan (the worker's place in the pipeline, schedule, what is trained,
- * whether the parameters come over the link), and the last one for the group (255: no PLAN comes
+ * whether the parameters come over the link; with the schedule interleaved on several workers the
+ * worker's links are full at once), and the last one for the group (255: no PLAN comes
  * first); then messages, each a byte that says what and over which link, and its own bytes:
  * well-formed ones with values from the input, fields of any kind with any bytes, and bytes that
  * are no frame. All messages are sent before the worker reads any; the last one is FINISH, so that
  * the worker always ends. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -86,6 +88,7 @@ static int weights(void *ctx, const struct plan_message *p, struct weight_source
 					      .plan = p,
 					      .cache_dir = cache,
 					      .model = model,
+					      .cache_limit = p->opt.lora.dropout > 0,
 					      .job = JOB };
 	TRY(weights_in_open(&o, &x->weights, e));
 	*src = weights_in_source(x->weights);
@@ -385,7 +388,8 @@ static void send_bytes(struct link *l, uint32_t index, const unsigned char *p, u
 	}
 }
 
-/* All tensors that the plan needs: those of the worker's own file, or others, as NF4 or not. */
+/* All tensors that the plan needs, as NF4 or not. how & 32: other values than in the worker's own
+ * file; 64: other bytes than the hashes say; 128: a wrong shape; 1: one of them twice. */
 static void offer_all(struct link *l, unsigned how, unsigned piece)
 {
 	static unsigned char out[1 << 14], bytes[SMALL_TENSORS][2048];
@@ -404,14 +408,18 @@ static void offer_all(struct link *l, unsigned how, unsigned piece)
 		t->nf4 = sent.quantize && strstr(names[i], "_proj");
 		t->doubled = t->nf4 && sent.doubled;
 		t->block = t->nf4 ? 64 : 0;
+		t->shape[0] += how & 128 && !count;
 		if (blob_size(t, &t->bytes, &e) < 0 || t->bytes > sizeof bytes[0])
 			abort();
 		memset(bytes[count], 0, sizeof bytes[0]);
 		for (uint64_t k = 0; !t->nf4 && k < t->bytes / 4; k++)
 			((float *)(void *)bytes[count])[k] = small_value(k) + (how & 32 ? 0.5f : 0);
 		blob_hash(bytes[count], t->bytes, t->hash);
+		bytes[count][0] += how & 64 ? 1 : 0;
 		count++;
 	}
+	if (how & 1 && count > 1) /* one of them twice */
+		h[count - 1] = h[0];
 	wire_put_u32(&w, count);
 	for (uint32_t i = 0; i < count; i++)
 		blob_head_put(&w, &h[i]);
@@ -419,7 +427,7 @@ static void offer_all(struct link *l, unsigned how, unsigned piece)
 		abort();
 	fields(l, FRAME_WEIGHTS_OFFER, 0, 0, out, n);
 	for (uint32_t i = 0; i < count && !sent.cached; i++)
-		if (h[i].nf4 || how & 32)
+		if (h[i].nf4 || how & 96)
 			send_bytes(l, i, bytes[i], h[i].bytes, piece * 64);
 }
 
@@ -484,6 +492,8 @@ static void speak(struct ends *x, struct feed *in)
 	unsigned group = in->n ? in->p[in->n - 1] : 0;
 	if (group != 255)
 		plan(x->here[COORDINATOR], in, first, group);
+	else
+		feed_byte(in);
 	for (int k = 0; k < MESSAGES && in->n; k++) {
 		unsigned how = feed_byte(in);
 		struct link *l = x->here[how / 16 % LINKS];
@@ -538,6 +548,22 @@ static void speak(struct ends *x, struct feed *in)
 
 /* ---- */
 
+static void stepped(void *ctx, const struct worker_step *s)
+{
+	(void)ctx;
+	if (s->end < s->begin)
+		abort();
+}
+
+static void ready(void *ctx, const struct plan_message *p)
+{
+	(void)ctx;
+	if (plan_stage(p) < 0)
+		abort();
+}
+
+static void visitors(void *ctx) { (void)ctx; }
+
 static void *work(void *env)
 {
 	struct err e = { 0 };
@@ -590,7 +616,10 @@ static void once(const uint8_t *data, size_t size)
 	struct ends x = { 0 };
 	struct net *here, *there;
 	pthread_t thread;
-	if (net_open("loop", &(struct net_options){ 0 }, &here, &e) < 0 ||
+	/* nobody reads what the worker says */
+	const struct net_options o = { .window = data[0] / 16 % 4 == 3 && data[0] % 3 ? 64 : 0 };
+	static const volatile sig_atomic_t leaves = 1;
+	if (net_open("loop", &o, &here, &e) < 0 ||
 	    net_open("loop", &(struct net_options){ 0 }, &there, &e) < 0 ||
 	    net_listen(there, "worker", NULL, &e) < 0)
 		abort();
@@ -607,6 +636,10 @@ static void once(const uint8_t *data, size_t size)
 				  .ctx = &x,
 				  .source = data[0] & 64 ? NULL : &source,
 				  .weights = weights,
+				  .stepped = stepped,
+				  .ready = ready,
+				  .visitors = visitors,
+				  .stop = data[0] & 128 ? &leaves : NULL,
 				  .timeout = 0.05 };
 	speak(&x, &in);
 	if (pthread_create(&thread, NULL, work, &env))

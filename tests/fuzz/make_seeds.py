@@ -439,9 +439,6 @@ def scenes(flags):
         past(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03" + bytes(20)), SHUT,
     ]  # fmt: skip
     yield "alert", flags & ~(SHAKES | GREETS), [past(b"\x15\x03\x03\x00\x02\x02\x50"), SHUT]
-    yield "long", flags & ~(SHAKES | GREETS), [past(b"\x16\x03\x01\x40\x00\x01\x01\xff\xff\x03\x03" + bytes(240))] + [
-        past(bytes(250))
-    ] * 62  # fmt: skip
     yield "greets-twice", flags, [head(HELLO, 9)]
     if flags & NEAR:
         yield "memory", flags, [
@@ -467,6 +464,8 @@ def scenes(flags):
         yield "proof-key", flags & ~(SHAKES | GREETS), [past(b"HSP1\1" + bytes(131)), SHUT]
         yield "proof-cut", flags & ~(SHAKES | GREETS), [past(first[:30]), SHUT]
     else:
+        first = past(b"\x16\x03\x01\x40\x00\x01\x01\xff\xff\x03\x03" + bytes(240))
+        yield "long", flags & ~(SHAKES | GREETS), [first] + [past(bytes(250))] * 62
         yield "memory-far", flags, [head(8, 1)]
 
 
@@ -591,6 +590,17 @@ def sessions():
 F32, BF16, F16 = range(3)
 QUANTIZE, DOUBLE, TRAIN_ALL, RECOMPUTE, TRACE, DROPOUT = (4 << k for k in range(6))
 GPIPE, SEQUENTIAL, INTERLEAVED, OFFERED, SGD = 16, 32, 48, 64, 128
+
+
+def place_of(stage, stages, more=0, same=False):
+    """The first byte: where the worker is, with these bits, whether head and embedding are one."""
+    for b in range(256):
+        where = 1 + b % 3 == stages and b // 4 % 4 % stages == stage
+        if where and b & 240 == more and (b % 4 == 3) == same:
+            return b
+    raise ValueError(stage, stages, more, same)
+
+
 # The last byte: what group the stage is. It is also a message, one that says nothing.
 ALONE, ALONE_FAST = 8, 52
 TWO_EXACT, TWO_FAST, TWO_TREE, TWO_RING, TWO_BEHIND = 74, 30, 118, 206, 162
@@ -664,7 +674,6 @@ def round_of(stage, stages, of=2, train=1, dtype=F32, later=False):
 def workers():
     for stages in (1, 2, 3):
         for stage in range(stages):
-            place = stages - 1 | stage << 2
             name = "%d-of-%d-" % (stage, stages)
             for how, extra in (
                 ("plain", 0),
@@ -675,7 +684,8 @@ def workers():
                 schedule = {"plain": 0, "all": GPIPE, "bf16": SEQUENTIAL, "nf4": SGD}[how]
                 rounds = round_of(stage, stages, dtype=extra & 3)
                 rounds += round_of(stage, stages, 1, 0, dtype=extra & 3, later=True)
-                yield name + how, place | schedule, extra, rounds + [SAVE], ALONE
+                place = place_of(stage, stages, schedule)
+                yield name + how, place, extra, rounds + [SAVE], ALONE
     one = round_of(0, 1)
     yield "chunks", INTERLEAVED, TRAIN_ALL, one + [SAVE], ALONE
     yield "fast", 0, 0, one, ALONE_FAST
@@ -707,7 +717,7 @@ def workers():
             yield "load-lora-%d-%d" % (n, w), 0, 0, [load(n, w)], ALONE
     yield "load-far", 0, 0, [load(0, 0, 255, 64)], ALONE
     # a middle stage, and what its neighbours say wrongly
-    middle, place = round_of(1, 3), 2 | 1 << 2
+    middle, place = round_of(1, 3), place_of(1, 3)
     two = middle[:2]
     yield "late", place, 0, two, ALONE
     yield "act-wrong-size", place, 0, two + [tensor_from(3, 0, n=5)], ALONE
@@ -726,31 +736,47 @@ def workers():
     yield "act-first", place, 0, middle[2:4] + two + middle[4:], ALONE
     yield "abort-while-waiting", place, 0, two + [any_frame(22, text("x") + u32(1))], ALONE
     yield "step-while-waiting", place, 0, two + [STEP] + middle[2:6], ALONE
-    # the embedding is the head: front and end exchange it (three stages)
-    front, end = round_of(0, 3), round_of(2, 3)
-    yield "tied-front", 3, TRAIN_ALL, front + [tied(0)], ALONE
-    yield "tied-front-part", 3, TRAIN_ALL, front + [tied(0, 16)], ALONE
-    yield "tied-front-twice", 3, TRAIN_ALL, front + [tied(0), tied(0)], ALONE
-    yield "tied-front-value", 3, TRAIN_ALL, front + [tied(1)], ALONE
-    yield "tied-none-due", 3, TRAIN_ALL, round_of(0, 3, 1, 0) + [tied(0), SAVE] + front, ALONE
-    for stage in range(4):
-        yield "tied-%d" % stage, 3 | stage << 2, TRAIN_ALL, round_of(0, 1) + [SAVE], ALONE
-        for seed in (front, end, middle):
-            tag = {id(front): "front", id(end): "end", id(middle): "middle"}[id(seed)]
-            yield "tied-%d-%s" % (stage, tag), 3 | stage << 2, TRAIN_ALL, seed + [
-                tied(1), tied(0), SAVE], ALONE
+    yield "full", place_of(0, 2, INTERLEAVED), 0, round_of(0, 2, 3, 0), ALONE
+    yield "full-trains", place_of(0, 2, INTERLEAVED), 0, round_of(0, 2, 3), ALONE
+    yield "full-middle", place_of(1, 3, INTERLEAVED), 0, round_of(1, 3, 3), ALONE
+    full_abort = round_of(0, 2, 3, 0) + [any_frame(22, text("x") + u32(1))]
+    yield "full-abort", place_of(0, 2, INTERLEAVED), 0, full_abort, ALONE
+    yield "leaves", place_of(0, 1, SGD), 0, one + [SAVE], ALONE
+    # the embedding is the head: front and end exchange it
+    for stages in (2, 3):
+        for stage in range(stages):
+            rounds, t = round_of(stage, stages), TRAIN_ALL
+            place = next(
+                b
+                for b in range(48)
+                if 1 + b % 3 == stages and b // 4 % 4 % stages == stage and b % 4 == 3
+            )
+            name = "tied-%d-of-%d-" % (stage, stages)
+            yield name + "none", place, t, rounds + [SAVE], ALONE
+            yield name + "grad", place, t, rounds + [tied(0), SAVE], ALONE
+            yield name + "value", place, t, rounds + [tied(1), SAVE], ALONE
+            yield name + "part", place, t, rounds + [tied(0, 16), tied(1, 16)], ALONE
+            yield name + "twice", place, t, rounds + [tied(0)] * 2 + [tied(1)] * 2, ALONE
+            yield name + "first", place, t, [tied(0), tied(1)] + rounds, ALONE
+            evaluates = round_of(stage, stages, 1, 0)
+            yield name + "eval", place, t, [tied(0), tied(1)] + evaluates, ALONE
+            yield name + "frozen", place, 0, rounds + [tied(0), tied(1)], ALONE
+    yield "tied-alone", 3, TRAIN_ALL, one + [SAVE], ALONE
     # parameters over the link
-    for how in (0, 1, 2, 3, 4, 8, 16, 24, 32, 64, 96, 128, 16 | 128):
+    offered = place_of(0, 1, OFFERED)
+    for how in (0, 1, 2, 3, 4, 8, 16, 17, 48, 80, 112, 144):
         for piece in (32, 7):
-            yield "offer-%d-%d" % (how, piece), OFFERED, 0, [offer_one(how, piece)] + one, ALONE
-    yield "offer-all-nf4", OFFERED, QUANTIZE, [offer_one(16, 32)] + one, ALONE
-    yield "offer-all-doubled", OFFERED, QUANTIZE | DOUBLE, [offer_one(16, 32)] + one, ALONE
-    yield "offer-abort", OFFERED, 0, [any_frame(22, text("x") + u32(1))], ALONE
-    yield "offer-finish", OFFERED, 0, [any_frame(23)], ALONE
-    yield "offer-none", OFFERED, 0, [], ALONE
-    yield "offer-other", OFFERED, 0, [SAVE], ALONE
-    yield "offer-broken", OFFERED, 0, [any_frame(5, b"x")], ALONE
-    yield "offer-lost", OFFERED, 0, [broken(0)], ALONE
+            yield "offer-%d-%d" % (how, piece), offered, 0, [offer_one(how, piece)] + one, ALONE
+    yield "offer-cached", offered, TRACE, [offer_one(48, 32)] + one, ALONE
+    yield "offer-limit", offered, DROPOUT, [offer_one(48, 32)], ALONE
+    yield "offer-all-nf4", offered, QUANTIZE, [offer_one(16, 32)] + one, ALONE
+    yield "offer-all-doubled", offered, QUANTIZE | DOUBLE, [offer_one(16, 32)] + one, ALONE
+    yield "offer-abort", offered, 0, [any_frame(22, text("x") + u32(1))], ALONE
+    yield "offer-finish", offered, 0, [any_frame(23)], ALONE
+    yield "offer-none", offered, 0, [], ALONE
+    yield "offer-other", offered, 0, [SAVE], ALONE
+    yield "offer-broken", offered, 0, [any_frame(5, b"x")], ALONE
+    yield "offer-lost", offered, 0, [broken(0)], ALONE
     for name, m in (
         ("probe", any_frame(27)),
         ("probe-odd", any_frame(27, b"x")),
