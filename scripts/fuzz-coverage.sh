@@ -35,7 +35,7 @@ protocol (_write|_size|_put|:put_.*)$   src/proto/protocol.c
 protocol (_send|_refuse|:send_fields)$  src/proto/hello.c
 protocol (_write|:put_.*)$              src/proto/link_probe_wire.c
 measure  (_write|:put_.*)$              src/proto/measure_wire.c
-session  (find_stuck|check_patience|interrupted)$|session_(until|set_.*|send.*|close|members|caps)$|session_(crew|job|spec|name|model|ends|leaving|clock|clock_error)$ src/coord/session.c
+session  +session_(is|mark|blame|next|hear|recv)|aborted|look_at|culprit|take_one|next_of src/coord/session.c
 session  -                              src/coord/session_state.c
 worker   -                              src/worker/worker.c
 worker   look_ahead$                    src/engine/exchange.c

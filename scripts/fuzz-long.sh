@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fuzzes in pieces that add up: target after target for PIECE seconds, until all pieces of this run
-# have taken LIMIT seconds of processor time, or Ctrl-C or SIGTERM. One process at a time, which runs
-# when nobody else wants the core.
+# Fuzzes in pieces that add up: target after target for PIECE seconds, until all pieces of this
+# run have taken LIMIT seconds of processor time, or Ctrl-C or SIGTERM. One process at a time, which
+# runs when nobody else wants the core.
 #   scripts/fuzz-long.sh [-p PIECE] [-l LIMIT] [-n] [PATTERN]      -n: with what is built already
 # What is found stays in build-fuzz/corpus. After each round of the targets, inputs of at most 4 KiB
 # that reach code which the seeds do not reach are added to tests/fuzz/seeds, and the sums in
@@ -100,7 +100,8 @@ one() {
 	# 72: stopped by a signal
 	if [ $rc != 0 ] && [ $rc != 72 ]; then
 		crash=1 status=1
-		echo "FAIL  $target: $(grep -aE 'SUMMARY|ERROR' "$build/fuzz/long_$target.log" | head -1)"
+		echo "FAIL  $target: $(grep -aE 'SUMMARY|ERROR' "$build/fuzz/long_$target.log" |
+			head -1)"
 		cp "$build/fuzz/long_$target.log" "$build/crash/$target-$(date -u +%H%M%S).log"
 	fi
 	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/fuzz/long_$target.log")
