@@ -35,7 +35,7 @@ protocol (_write|_size|_put|:put_.*)$   src/proto/protocol.c
 protocol (_send|_refuse|:send_fields)$  src/proto/hello.c
 protocol (_write|:put_.*)$              src/proto/link_probe_wire.c
 measure  (_write|:put_.*)$              src/proto/measure_wire.c
-session  +session_(is|mark|blame|next|hear|recv)|aborted|look_at|culprit|take_one|next_of src/coord/session.c
+session  +_(live|lost|blame|next|hear|recv|aborted|all|culprit|one|of_member)$ src/coord/session.c
 session  -                              src/coord/session_state.c
 worker   -                              src/worker/worker.c
 worker   look_ahead$                    src/engine/exchange.c
