@@ -3,8 +3,8 @@
 # Builds every tests/fuzz/fuzz_*.c with clang's libFuzzer and the sanitizers, and runs each for
 # SECONDS on its seeds.
 #   scripts/fuzz.sh SECONDS [PATTERN]
-# SECONDS 0: only the seeds and what was found before, each once. FUZZ_SAN names other sanitizers
-# (thread: for those with several threads; link, session and worker).
+# SECONDS 0: only the seeds and what was found before, each once. With FUZZ_SAN=thread the thread
+# sanitizer takes the place of the others, and that is all: the fuzzer's own counters would race.
 # A crash leaves its input in build-fuzz/crash/ and makes the exit status 1. Without a usable clang
 # the script says so and does nothing.
 set -u
@@ -53,7 +53,9 @@ if ! usable; then
 fi
 
 scripts/install-deps.sh || exit 1
-flags="-O1 -fsanitize=fuzzer-no-link,$san -fno-sanitize-recover=undefined"
+counters=fuzzer-no-link,
+[ "$san" != thread ] || counters='' seconds=0
+flags="-O1 -fsanitize=$counters$san -fno-sanitize-recover=undefined"
 flags="$flags -fno-omit-frame-pointer -Wno-unknown-warning-option"
 make -s -j2 CC=clang BUILD=$build EXTRA_CFLAGS="$flags" $build/libheteroshard.a >/dev/null || {
 	echo "fuzz: the library does not build with clang"
@@ -70,9 +72,11 @@ for source in tests/fuzz/fuzz_*.c; do
 	subject=${name#fuzz_}
 	case $name in *"$pattern"*) ;; *) continue ;; esac
 	# shellcheck disable=SC2046
-	if ! clang -std=gnu11 -g $flags -fsanitize=fuzzer -fopenmp -D_GNU_SOURCE \
-		-Isrc -Iinclude -Itests -I$build/gen "$source" $build/libheteroshard.a \
-		$(make -s -f Makefile BUILD=$build print-libs) -o "$build/fuzz/$name"; then
+	if ! { clang -std=gnu11 -g $flags -fopenmp -D_GNU_SOURCE -Isrc -Iinclude -Itests \
+		-I$build/gen -c "$source" -o "$build/fuzz/$name.o" &&
+		clang $flags -fsanitize=fuzzer -fopenmp "$build/fuzz/$name.o" \
+			$build/libheteroshard.a $(make -s -f Makefile BUILD=$build print-libs) \
+			-o "$build/fuzz/$name"; }; then
 		echo "FAIL  $name does not build"
 		status=1
 		continue
@@ -82,13 +86,18 @@ for source in tests/fuzz/fuzz_*.c; do
 	seeds=""
 	[ -d "tests/fuzz/seeds/$subject" ] && seeds=tests/fuzz/seeds/$subject
 	log=$build/fuzz/$name.log
-	# shellcheck disable=SC2086
 	how=-max_total_time=$seconds
 	[ "$seconds" != 0 ] || how=-runs=0
+	if [ "$san" = thread ]; then # file after file; nothing is counted
+		# shellcheck disable=SC2086
+		how='' corpus='' seeds=$(find $seeds $build/corpus/$subject -type f)
+	fi
+	# shellcheck disable=SC2086
 	if "$build/fuzz/$name" $how -timeout=20 -rss_limit_mb=2500 \
 		-max_len=65536 -print_final_stats=1 ${CI:+-seed=1} \
-		-artifact_prefix="$build/crash/$subject-" "$corpus" $seeds >"$log" 2>&1; then
+		-artifact_prefix="$build/crash/$subject-" $corpus $seeds >"$log" 2>&1; then
 		runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+		[ "$san" != thread ] || runs=$(grep -c '^Executed' "$log")
 		cover=$(grep -aoE 'cov: [0-9]+' "$log" | tail -1)
 		printf 'ok    %-24s %9s inputs in %s s, %s\n' "$name" "$runs" "$seconds" "$cover"
 	else
