@@ -101,7 +101,8 @@ static void test_chats(void **state)
 		{
 			for (int open = 0; open < 2; open++) {
 				const struct jinja_var var[] = {
-					{ "messages", json_object_get(conv, "messages"), 1, true, "role" },
+					{ "messages", json_object_get(conv, "messages"), 1, true,
+					  "role" },
 					{ .name = "tools",
 					  .v = json_object_get(conv, "tools"),
 					  .source = 999 },
@@ -158,7 +159,8 @@ static void test_sources(void **state)
 	sources("{{ '<' + m[0].c + m[1]['c'] ~ '>' }}", "01111222220");
 	sources("{{ m[1].c | trim }}{{ m[1].c.replace('x', '--') }}", "2222002002");
 	sources("{{ m[0].c[::-1] }}{{ m[0].c | upper }}", "11111111");
-	sources("{{ m[0].call | tojson }}", "00100001110" "0");
+	sources("{{ m[0].call | tojson }}", "00100001110"
+					    "0");
 	sources("{% set q %}<{{ m[0].c }}{% endset %}{{ q }}{{ q[1:2] }}", "011111");
 	sources("{{ m | map(attribute='c') | join('|') }}", "1111022222");
 	sources("{% macro f(t) %}({{ t.split('y')[1] }}){% endmacro %}{{ f(m[1].c) }}", "0220");
@@ -256,7 +258,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest own[] = {
 		cmocka_unit_test(test_snippets), cmocka_unit_test(test_chats),
-		cmocka_unit_test(test_sources),	 cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_sources),  cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_memory),
 	};
 	const struct CMUnitTest other[] = { cmocka_unit_test(test_chats) };

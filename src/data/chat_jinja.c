@@ -79,16 +79,15 @@ static int render(const struct talk *k, size_t n, bool open, struct jinja_text *
 		for (size_t i = 0; i < n && rc == 0; i++)
 			rc = json_array_append(part, json_array_get(k->messages, i));
 	}
-	const struct jinja_var var[] = { { "messages", part, 1, true, "role" },
-					 { .name = "tools",
-					   .v = k->tools ? k->tools : json_null(),
-					   .source = OTHER },
-					 { .name = "documents", .v = json_null() },
-					 { .name = "add_generation_prompt",
-					   .v = json_boolean(open) },
-					 { .name = "bos_token", .v = bos },
-					 { .name = "eos_token", .v = eos },
-					 { .name = "pad_token", .v = pad } };
+	const struct jinja_var var[] = {
+		{ "messages", part, 1, true, "role" },
+		{ .name = "tools", .v = k->tools ? k->tools : json_null(), .source = OTHER },
+		{ .name = "documents", .v = json_null() },
+		{ .name = "add_generation_prompt", .v = json_boolean(open) },
+		{ .name = "bos_token", .v = bos },
+		{ .name = "eos_token", .v = eos },
+		{ .name = "pad_token", .v = pad }
+	};
 	rc = rc < 0 ? err_nomem(e, n * sizeof(void *), "a conversation")
 		    : jinja_render(k->own->j, var, ARRAY_LEN(var), out, e);
 	if (part != k->messages)
@@ -118,7 +117,8 @@ static int same_start(const struct talk *k, size_t n, bool open, const struct bu
 /* ---- which part is trained ------------------------------------------------------------------ */
 
 struct place {
-	size_t begin, end; /* of the message's text in the whole; begin > end: none of it is there */
+	size_t begin,
+		end; /* of the message's text in the whole; begin > end: none of it is there */
 };
 
 static void find_places(const struct jinja_text *x, struct place *p, size_t n)
@@ -155,12 +155,13 @@ static int answer_begin(const struct talk *k, const struct jinja_text *x, const 
 	if (rc < 0)
 		return err_prefix(e, "the conversation up to turn %zu alone", i);
 	if (!all || same < before)
-		return err_set(e, ERR_INPUT,
-			       "the chat template writes the turns before turn %zu in another way "
-			       "once there are turns behind them, so it is not known which text is "
-			       "the answer; name a template (chat_template), or train only the last "
-			       "answer ('train: false' in the other turns)",
-			       i + 1);
+		return err_set(
+			e, ERR_INPUT,
+			"the chat template writes the turns before turn %zu in another way "
+			"once there are turns behind them, so it is not known which text is "
+			"the answer; name a template (chat_template), or train only the last "
+			"answer ('train: false' in the other turns)",
+			i + 1);
 	*begin_p = same < p[i].begin ? same : p[i].begin;
 	return 0;
 }
@@ -315,8 +316,8 @@ static void find_stop(struct own *o, const struct tokenizer *tok)
 	jinja_text_release(&x);
 }
 
-int chat_from_jinja(const char *text, const struct tokenizer *tok,
-		    const struct chat_template **t_p, struct err *e)
+int chat_from_jinja(const char *text, const struct tokenizer *tok, const struct chat_template **t_p,
+		    struct err *e)
 {
 	struct own *o = mem_zalloc(sizeof *o);
 	if (!o)

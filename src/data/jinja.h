@@ -26,11 +26,11 @@
 struct err;
 struct jinja;
 
-#define JINJA_TEXT (1u << 20)    /* bytes of a template, at most */
-#define JINJA_STEPS 20000000u    /* evaluated expressions and statements */
+#define JINJA_TEXT (1u << 20)     /* bytes of a template, at most */
+#define JINJA_STEPS 20000000u     /* evaluated expressions and statements */
 #define JINJA_MEMORY (256u << 20) /* bytes that values may take */
-#define JINJA_DEPTH 1000         /* expressions in expressions and calls in calls, when it runs */
-#define JINJA_NEST 200           /* brackets and blocks inside each other, in the text */
+#define JINJA_DEPTH 1000          /* expressions in expressions and calls in calls, when it runs */
+#define JINJA_NEST 200            /* brackets and blocks inside each other, in the text */
 #define JINJA_DATE "2024-07-26"
 
 /* Messages begin with "chat template: line N". */
@@ -41,7 +41,7 @@ struct jinja_var {
 	const char *name;
 	const json_t *v; /* NULL: not defined */
 	uint16_t source;
-	bool each; /* v is a list: its item i has the source `source` + i */
+	bool each;         /* v is a list: its item i has the source `source` + i */
 	const char *plain; /* MAY: a key of these items whose text has the source 0 */
 };
 

@@ -43,12 +43,11 @@ static int compare_test(struct jx *x, const char *op, struct jval v, struct jval
 
 static int same_as(struct jval v, struct jval w, bool *yes_p)
 {
-	*yes_p = v.k == w.k &&
-		 (v.k == J_NONE   ? true
-		  : v.k == J_BOOL ? v.b == w.b
-		  : v.k == J_INT  ? v.i == w.i
-		  : v.k == J_STR  ? v.s->n == w.s->n && !memcmp(v.s->p, w.s->p, v.s->n)
-				  : v.p == w.p);
+	*yes_p = v.k == w.k && (v.k == J_NONE   ? true
+				: v.k == J_BOOL ? v.b == w.b
+				: v.k == J_INT  ? v.i == w.i
+				: v.k == J_STR ? v.s->n == w.s->n && !memcmp(v.s->p, w.s->p, v.s->n)
+					       : v.p == w.p);
 	return 0;
 }
 
@@ -86,14 +85,14 @@ static bool is_case(struct jval v, bool upper)
 
 static bool odd(struct jval v) { return v.k == J_INT && v.i % 2 != 0; }
 
-static const char *const unary_tests[] = { "defined", "undefined", "none",     "boolean", "true",
-					   "false",   "integer",   "float",    "number",  "string",
+static const char *const unary_tests[] = { "defined", "undefined", "none",     "boolean",  "true",
+					   "false",   "integer",   "float",    "number",   "string",
 					   "mapping", "sequence",  "iterable", "callable", "odd",
 					   "even",    "lower",     "upper" };
-static const char *const binary_tests[] = { "eq", "==", "equalto", "ne",       "!=",
-					    "gt", ">",  "greaterthan", "ge",   ">=",
-					    "lt", "<",  "lessthan", "le",      "<=",
-					    "in", "sameas", "divisibleby" };
+static const char *const binary_tests[] = {
+	"eq", "==", "equalto", "ne",       "!=", "gt", ">",  "greaterthan", "ge",
+	">=", "lt", "<",       "lessthan", "le", "<=", "in", "sameas",      "divisibleby"
+};
 
 int jinja_test(struct jx *x, const char *name, struct jval v, const struct jargs *a, bool *yes_p)
 {
@@ -370,10 +369,10 @@ static int f_join(struct jx *x, struct jval v, const struct jargs *a, struct jva
 
 static int f_length(struct jx *x, struct jval v, struct jval *v_p)
 {
-	size_t n = v.k == J_STR			 ? js_length(v.s)
+	size_t n = v.k == J_STR                      ? js_length(v.s)
 		   : v.k == J_LIST || v.k == J_TUPLE ? v.l->n
-		   : v.k == J_DICT		 ? v.d->n
-						 : 0;
+		   : v.k == J_DICT                   ? v.d->n
+						     : 0;
 	if (v.k != J_UNDEF && !is_iterable(v))
 		return jx_fail(x, "length: %s has none", jx_kind(v));
 	*v_p = J_NUMBER((int64_t)n);
@@ -390,8 +389,7 @@ static int f_end(struct jx *x, struct jval v, bool last, struct jval *v_p)
 
 /* ---- numbers and text ----------------------------------------------------------------------- */
 
-static int f_number(struct jx *x, struct jval v, const struct jargs *a, bool real,
-		    struct jval *v_p)
+static int f_number(struct jx *x, struct jval v, const struct jargs *a, bool real, struct jval *v_p)
 {
 	char text[64], *end = text;
 	double f = 0;
@@ -437,7 +435,7 @@ static int f_round(struct jx *x, struct jval v, const struct jargs *a, struct jv
 	char text[400];
 	snprintf(text, sizeof text, "%.*f", (int)digits, f);
 	f = !how || js_is(how, "common") ? strtod(text, NULL)
-	    : js_is(how, "ceil")	 ? ceil(f * unit) / unit
+	    : js_is(how, "ceil")         ? ceil(f * unit) / unit
 					 : floor(f * unit) / unit;
 	*v_p = v.k == J_FLOAT || how ? (struct jval){ .k = J_FLOAT, .f = f } : v;
 	return 0;
@@ -496,10 +494,10 @@ static int f_escape(struct jx *x, const struct jstr *s, struct jval *v_p)
 	int rc = 0;
 	for (size_t i = 0; i < s->n; i++) {
 		char c = s->p[i];
-		const char *t = c == '&'   ? "&amp;"
-				: c == '<' ? "&lt;"
-				: c == '>' ? "&gt;"
-				: c == '"' ? "&#34;"
+		const char *t = c == '&'    ? "&amp;"
+				: c == '<'  ? "&lt;"
+				: c == '>'  ? "&gt;"
+				: c == '"'  ? "&#34;"
 				: c == '\'' ? "&#39;"
 					    : NULL;
 		TRYOUT(js_add(x, &b, t ? t : &c, t ? strlen(t) : 1, js_source(s, i)));
@@ -625,9 +623,10 @@ static int value_filter(struct jx *x, const char *name, struct jval v, const str
 int jinja_filter(struct jx *x, const char *name, struct jval v, const struct jargs *a,
 		 struct jval *v_p)
 {
-	static const char *const names[] = { "trim",  "upper", "lower",	 "capitalize", "title",
-					     "replace", "indent", "string", "safe",   "escape",
-					     "e", "forceescape", "format" };
+	static const char *const names[] = { "trim",  "upper",   "lower",  "capitalize",
+					     "title", "replace", "indent", "string",
+					     "safe",  "escape",  "e",      "forceescape",
+					     "format" };
 	const struct jstr *text = NULL, *with = NULL;
 	int64_t n = -1;
 	size_t i = 0;

@@ -209,9 +209,9 @@ static int number(struct lex *l)
 			continue;
 		bool dot = c == '.' && !real && i + 1 < l->n && l->p[i + 1] >= '0' &&
 			   l->p[i + 1] <= '9';
-		bool exp = (c == 'e' || c == 'E') && i + 1 < l->n && n &&
-			   (strchr("+-", l->p[i + 1]) ||
-			    (l->p[i + 1] >= '0' && l->p[i + 1] <= '9'));
+		bool exp =
+			(c == 'e' || c == 'E') && i + 1 < l->n && n &&
+			(strchr("+-", l->p[i + 1]) || (l->p[i + 1] >= '0' && l->p[i + 1] <= '9'));
 		if (exp) {
 			s[n++] = c;
 			c = l->p[++i];

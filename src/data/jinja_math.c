@@ -81,7 +81,7 @@ static int real_math(struct jx *x, enum jop op, double a, double b, struct jval 
 {
 	if (op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_POW && b == 0)
 		return jx_fail(x, "a division by zero");
-	double f = op == OP_ADD	    ? a + b
+	double f = op == OP_ADD     ? a + b
 		   : op == OP_SUB   ? a - b
 		   : op == OP_MUL   ? a * b
 		   : op == OP_DIV   ? a / b
@@ -109,8 +109,7 @@ int jinja_math(struct jx *x, enum jop op, struct jval a, struct jval b, struct j
 		TRY(jl_new(x, v_p));
 		v_p->k = a.k;
 		for (size_t i = 0; i < a.l->n + b.l->n; i++)
-			TRY(jl_add(x, v_p->l,
-				   i < a.l->n ? a.l->v[i] : b.l->v[i - a.l->n]));
+			TRY(jl_add(x, v_p->l, i < a.l->n ? a.l->v[i] : b.l->v[i - a.l->n]));
 		return 0;
 	}
 	if (op == OP_MUL && (a.k == J_STR || is_list(a)) && b.k == J_INT)
@@ -120,9 +119,8 @@ int jinja_math(struct jx *x, enum jop op, struct jval a, struct jval b, struct j
 				    b.k == J_TUPLE ? b.l->n : 1, v_p);
 	if (a.k == J_UNDEF || b.k == J_UNDEF) {
 		const char *name = a.k == J_UNDEF ? a.p : b.p;
-		return jx_fail(x, "'%s' is not defined, and '%s' needs it",
-			       name ? name : "a value", sign[op]);
+		return jx_fail(x, "'%s' is not defined, and '%s' needs it", name ? name : "a value",
+			       sign[op]);
 	}
-	return jx_fail(x, "%s '%s' %s: these do not go together", jx_kind(a), sign[op],
-		       jx_kind(b));
+	return jx_fail(x, "%s '%s' %s: these do not go together", jx_kind(a), sign[op], jx_kind(b));
 }

@@ -210,7 +210,8 @@ int jinja_format(struct jx *x, const struct jstr *f, const struct jval *v, size_
 		size_t len = 0;
 		do
 			spec[len++] = ++k < f->n ? f->p[k] : 0;
-		while (len < sizeof spec - 1 && spec[len - 1] && strchr(".0123456789", spec[len - 1]));
+		while (len < sizeof spec - 1 && spec[len - 1] &&
+		       strchr(".0123456789", spec[len - 1]));
 		char kind = spec[len - 1];
 		at = k + 1;
 		if (kind == '%' && len == 1) {
@@ -242,16 +243,40 @@ out:
 
 /* ---- strings -------------------------------------------------------------------------------- */
 
-enum { S_STRIP, S_LSTRIP, S_RSTRIP, S_SPLIT, S_RSPLIT, S_LINES, S_STARTS, S_ENDS, S_REPLACE,
-       S_UPPER, S_LOWER, S_TITLE, S_CAPITAL, S_FIND, S_RFIND, S_COUNT, S_JOIN, S_DIGIT, S_ALPHA,
-       S_SPACE, S_NO_PREFIX, S_NO_SUFFIX, S_PARTITION, S_RPARTITION, S_FORMAT };
+enum {
+	S_STRIP,
+	S_LSTRIP,
+	S_RSTRIP,
+	S_SPLIT,
+	S_RSPLIT,
+	S_LINES,
+	S_STARTS,
+	S_ENDS,
+	S_REPLACE,
+	S_UPPER,
+	S_LOWER,
+	S_TITLE,
+	S_CAPITAL,
+	S_FIND,
+	S_RFIND,
+	S_COUNT,
+	S_JOIN,
+	S_DIGIT,
+	S_ALPHA,
+	S_SPACE,
+	S_NO_PREFIX,
+	S_NO_SUFFIX,
+	S_PARTITION,
+	S_RPARTITION,
+	S_FORMAT
+};
 
 static const char *const string_methods[] = {
-	"strip",      "lstrip",       "rstrip",       "split",     "rsplit",
-	"splitlines", "startswith",   "endswith",     "replace",   "upper",
-	"lower",      "title",        "capitalize",   "find",      "rfind",
-	"count",      "join",         "isdigit",      "isalpha",   "isspace",
-	"removeprefix", "removesuffix", "partition", "rpartition", "format",
+	"strip",        "lstrip",       "rstrip",     "split",      "rsplit",
+	"splitlines",   "startswith",   "endswith",   "replace",    "upper",
+	"lower",        "title",        "capitalize", "find",       "rfind",
+	"count",        "join",         "isdigit",    "isalpha",    "isspace",
+	"removeprefix", "removesuffix", "partition",  "rpartition", "format",
 };
 
 /* Between white space. */
@@ -386,9 +411,8 @@ static int braces(struct jx *x, const struct jstr *s, const struct jargs *a, str
 		memcpy(name, s->p + i + 1, n);
 		char *digits_end;
 		size_t at = n ? strtoul(name, &digits_end, 10) : next++;
-		bool found = !n || (!*digits_end && name[0] != '-')
-				     ? jx_arg(a, at, "", &v)
-				     : jx_arg(a, SIZE_MAX, name, &v);
+		bool found = !n || (!*digits_end && name[0] != '-') ? jx_arg(a, at, "", &v)
+								    : jx_arg(a, SIZE_MAX, name, &v);
 		if (!found) {
 			rc = jx_fail(x, "format: there is no value for {%s}", name);
 			goto out;
@@ -640,13 +664,13 @@ static int lookup(enum jkind k, const char *name)
 				 *const lists[] = { "index", "count" },
 				 *const functions[] = { "range", "strftime_now", "raise_exception",
 							"namespace", "dict" };
-	const char *const *words = k == J_STR    ? string_methods
-				   : k == J_DICT ? dicts
+	const char *const *words = k == J_STR     ? string_methods
+				   : k == J_DICT  ? dicts
 				   : k == J_UNDEF ? functions
 						  : lists;
-	size_t n = k == J_STR     ? ARRAY_LEN(string_methods)
-		   : k == J_DICT  ? ARRAY_LEN(dicts)
-		   : k == J_UNDEF ? ARRAY_LEN(functions)
+	size_t n = k == J_STR                    ? ARRAY_LEN(string_methods)
+		   : k == J_DICT                 ? ARRAY_LEN(dicts)
+		   : k == J_UNDEF                ? ARRAY_LEN(functions)
 		   : k == J_LIST || k == J_TUPLE ? ARRAY_LEN(lists)
 						 : 0;
 	for (size_t i = 0; i < n; i++)

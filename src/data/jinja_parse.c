@@ -159,7 +159,8 @@ static int arguments(struct parse *p, struct jnode *call)
 			break;
 		if (is_op(p, "*") || is_op(p, "**")) {
 			name = (p->t++)->p;
-		} else if (p->t->kind == JT_NAME && p->t[1].kind == JT_OP && !strcmp(p->t[1].p, "=")) {
+		} else if (p->t->kind == JT_NAME && p->t[1].kind == JT_OP &&
+			   !strcmp(p->t[1].p, "=")) {
 			name = p->t->p;
 			p->t += 2;
 		} else if (call->n && call->name_of[call->n - 1]) {

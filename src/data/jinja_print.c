@@ -22,7 +22,9 @@ static void float_text(double f, bool json, char *out, size_t cap)
 {
 	if (!isfinite(f)) {
 		snprintf(out, cap, "%s%s", signbit(f) && !isnan(f) ? "-" : "",
-			 isnan(f) ? (json ? "NaN" : "nan") : json ? "Infinity" : "inf");
+			 isnan(f) ? (json ? "NaN" : "nan")
+			 : json   ? "Infinity"
+				  : "inf");
 		return;
 	}
 	char s[40];
@@ -51,16 +53,19 @@ static int quote(struct jx *x, struct js_build *b, const struct jstr *s)
 	for (size_t i = 0, len; i < s->n; i += len) {
 		uint32_t c = utf8_char(s->p + i, &len);
 		char esc[12];
-		const char *named = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : NULL;
-		if (named)
-			snprintf(esc, sizeof esc, "%s", named);
+		static const char plain[] = "\n\r\t", letter[] = "nrt";
+		const char *at = c && c < 128 ? strchr(plain, (int)c) : NULL;
+		if (at)
+			snprintf(esc, sizeof esc, "\\%c", letter[at - plain]);
 		else if (c == '\\' || c == (uint32_t)mark)
 			snprintf(esc, sizeof esc, "\\%c", (char)c);
 		else if (printable(c))
 			snprintf(esc, sizeof esc, "%.*s", (int)len, s->p + i);
 		else
-			snprintf(esc, sizeof esc, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x"
-										     : "\\U%08x",
+			snprintf(esc, sizeof esc,
+				 c < 0x100     ? "\\x%02x"
+				 : c < 0x10000 ? "\\u%04x"
+					       : "\\U%08x",
 				 c);
 		TRY(js_add(x, b, esc, strlen(esc), js_source(s, i)));
 	}

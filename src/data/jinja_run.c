@@ -141,8 +141,7 @@ static int call_macro(struct run *r, const struct jmacro *m, const struct jargs 
 	return capture(r, f, m->m->a, v_p);
 }
 
-static int loop_cycle(struct run *r, const struct jloop *l, const struct jargs *a,
-		      struct jval *v_p)
+static int loop_cycle(struct run *r, const struct jloop *l, const struct jargs *a, struct jval *v_p)
 {
 	if (!a->n)
 		return jx_fail(&r->x, "loop.cycle: needs values");
@@ -196,9 +195,8 @@ static int spread(struct run *r, struct jval v, bool named, struct jargs *a)
 		return jx_fail(&r->x, "** needs a dict, not %s", jx_kind(v));
 	for (size_t i = 0; i < v.d->n; i++) {
 		const struct jval key = v.d->key[i];
-		const char *name = key.k == J_STR
-					   ? arena_strndup(&r->x.mem, key.s->p, key.s->n)
-					   : NULL;
+		const char *name =
+			key.k == J_STR ? arena_strndup(&r->x.mem, key.s->p, key.s->n) : NULL;
 		if (!name)
 			return jx_fail(&r->x, "** needs a dict whose keys are strings");
 		TRY(add_arg(r, a, name, v.d->v[i]));

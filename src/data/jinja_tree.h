@@ -60,12 +60,12 @@ enum jnode_kind {
 	JN_DATA,
 	JN_PRINT,
 	JN_SEQ,
-	JN_IF,        /* a, then b, else c */
-	JN_FOR,       /* target a in b if c: kid 0, else kid 1 (NULL) */
-	JN_SET,       /* a = b */
-	JN_SET_BLOCK, /* a = the text of kid 0 through the filters b (NULL) */
-	JN_MACRO,     /* name, parameters name_of, defaults kid (NULL), body a */
-	JN_CALL_BLOCK, /* a: the call; b: a JN_MACRO named caller */
+	JN_IF,           /* a, then b, else c */
+	JN_FOR,          /* target a in b if c: kid 0, else kid 1 (NULL) */
+	JN_SET,          /* a = b */
+	JN_SET_BLOCK,    /* a = the text of kid 0 through the filters b (NULL) */
+	JN_MACRO,        /* name, parameters name_of, defaults kid (NULL), body a */
+	JN_CALL_BLOCK,   /* a: the call; b: a JN_MACRO named caller */
 	JN_FILTER_BLOCK, /* b: filters, a: body */
 	JN_WITH,         /* kid: target, value, ...; a: body */
 	JN_BREAK,

@@ -478,8 +478,8 @@ int jx_equal(struct jx *x, struct jval a, struct jval b, bool *same_p)
 		return 0;
 	}
 	TRY(jx_enter(x));
-	int rc = a.k == J_DICT ? equal_dicts(x, a.d, b.d, same_p)
-			       : equal_lists(x, a.l, b.l, same_p);
+	int rc =
+		a.k == J_DICT ? equal_dicts(x, a.d, b.d, same_p) : equal_lists(x, a.l, b.l, same_p);
 	jx_leave(x);
 	return rc;
 }
@@ -532,9 +532,9 @@ int jx_in(struct jx *x, struct jval item, struct jval in, bool *found_p)
 
 int jx_item(struct jx *x, struct jval v, struct jval key, struct jval *v_p)
 {
-	const char *hint = key.k == J_STR ? arena_strndup(&x->mem, key.s->p,
-							   key.s->n < 60 ? key.s->n : 60)
-					  : NULL;
+	const char *hint = key.k == J_STR
+				   ? arena_strndup(&x->mem, key.s->p, key.s->n < 60 ? key.s->n : 60)
+				   : NULL;
 	struct jval none = J_UNDEFINED(hint);
 	*v_p = none;
 	if (v.k == J_UNDEF)

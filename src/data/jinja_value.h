@@ -23,10 +23,10 @@ enum jkind {
 	J_LIST,
 	J_TUPLE,
 	J_DICT,
-	J_SPACE,  /* a namespace: a dict whose members can be set */
-	J_MACRO,  /* p: struct jmacro of jinja_run.c */
-	J_CALL,   /* p: struct jmethod: a function of this file's users, with its object */
-	J_LOOP,   /* p: struct jloop of jinja_run.c */
+	J_SPACE, /* a namespace: a dict whose members can be set */
+	J_MACRO, /* p: struct jmacro of jinja_run.c */
+	J_CALL,  /* p: struct jmethod: a function of this file's users, with its object */
+	J_LOOP,  /* p: struct jloop of jinja_run.c */
 };
 
 struct jstr {
@@ -95,7 +95,8 @@ void *jx_alloc(struct jx *x, size_t n); /* cleared; NULL with x->e written */
 #define J_NUMBER(x) ((struct jval){ .k = J_INT, .i = (x) })
 
 /* strings */
-int js_make(struct jx *x, const char *p, size_t n, uint16_t source, struct jval *v_p); /* borrowed */
+/* the text is borrowed */
+int js_make(struct jx *x, const char *p, size_t n, uint16_t source, struct jval *v_p);
 int js_new(struct jx *x, size_t n, char **p, uint16_t **src, struct jval *v_p);
 int js_part(struct jx *x, const struct jstr *s, size_t begin, size_t end, struct jval *v_p);
 uint16_t js_source(const struct jstr *s, size_t i);
