@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja.h - the part of Jinja that chat templates are written in, as transformers sets it up:
  * trim_blocks, lstrip_blocks, break and continue, `raise_exception`, `strftime_now`, `tojson` as
- * json.dumps(ensure_ascii=False) writes it, `{% generation %}` without a meaning of its own, nothing
- * that changes a value of the caller.
+ * json.dumps(ensure_ascii=False) writes it, `{% generation %}` without a meaning of its own,
+ * nothing that changes a value of the caller.
  *
  * Not there: import, include, extends, block, recursive loops, and filters that no chat
  * template needs; a template that uses them is refused when it is parsed or when it comes to them.
