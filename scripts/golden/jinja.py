@@ -9,8 +9,8 @@ controls, its tojson, raise_exception, strftime_now at the fixed date of src/dat
     jinja.py FOLDER OUT.json   templates of published models, FOLDER/NAME.jinja, which belong to the
                                models and are not kept here: build/tests/test_data_jinja OUT.json
 
-The templates in tests/golden/jinja are ours, written with the constructs of the published ones. null: jinja2 gives
-an error, and so must we."""
+The templates in tests/golden/jinja are ours, written with the constructs of the published ones.
+null: jinja2 gives an error, and so must we."""
 
 import datetime, json, os, sys
 import jinja2
