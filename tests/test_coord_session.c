@@ -133,7 +133,7 @@ static void say_loss(struct player *w, uint32_t m)
 	unsigned char out[64];
 	size_t n;
 	struct err e = { 0 };
-	loss_write(&(struct loss_message){ 2, 1 }, out, sizeof out, &n, &e);
+	loss_write(&(struct loss_message){ 2, 1, 0 }, out, sizeof out, &n, &e);
 	say(w, FRAME_LOSS, 1, m, out, n);
 }
 
@@ -145,7 +145,7 @@ static void say_state(struct player *w)
 	unsigned char out[600];
 	size_t n;
 	struct err e = { 0 };
-	struct state_message m = { .count = 4, .data = v };
+	struct state_message m = { .bytes = 16, .data = v };
 	snprintf(m.name, sizeof m.name, "model.layers.0.self_attn.q_proj.lora_A.weight");
 	snprintf(m.what, sizeof m.what, "value");
 	if (state_write(&m, out, sizeof out, &n, &e) < 0)

@@ -210,7 +210,7 @@ struct entropy {
 static double xent_loss(void *ctx)
 {
 	struct entropy *t = ctx;
-	ref_xent(t->loss, NULL, t->l, t->labels, 4, 7, 7, 7, 0.25);
+	ref_xent(t->loss, NULL, t->l, t->labels, 4, NULL, NULL, 7, 7, 7, 0.25);
 	return 0.25 * (t->loss[0] + t->loss[1] + t->loss[2] + t->loss[3]);
 }
 
@@ -220,7 +220,7 @@ static void test_xent(void **state)
 	static const int32_t labels[] = { 3, -100, 0, 6 };
 	struct entropy t = { normal(28), zeros(4), labels };
 	double *d = zeros(28);
-	ref_xent(t.loss, d, t.l, labels, 4, 7, 7, 7, 0.25);
+	ref_xent(t.loss, d, t.l, labels, 4, NULL, NULL, 7, 7, 7, 0.25);
 	differences("xent", xent_loss, &t, t.l, d, 28);
 	mem_free(t.l);
 	mem_free(t.loss);

@@ -193,7 +193,7 @@ static void step_on(struct job *job, struct golden *g, const struct mixture *k)
 	MUST(session_pull_state(s, ++r.number, &err));
 	for (size_t i = 0; i < job->nparam; i++) {
 		const struct trained_param *p = &job->param[i];
-		assert_string_equal(job->optimizer->state_names[0], "exp_avg");
+		assert_string_equal(p->kind[0].name, "exp_avg");
 		/* the first moment after one step is (1 - beta1) of the clipped gradient */
 		grads = fmax(grads, rows_differ(g, "grad", p, p->state[0], 1 / (1 - beta1) / factor,
 						2e-5));

@@ -31,6 +31,7 @@ struct job {
 	json_t *json;
 	struct arena mem;
 	struct optim_config oc;
+	struct norm_buffer host;
 	const struct optimizer *opt;
 	const struct lr_curve *curve;
 	double rate, least, clip;
@@ -115,6 +116,7 @@ static void job_open(struct job *j, const char *name, bool recompute)
 
 static void job_close(struct job *j)
 {
+	mem_free(j->host.sum);
 	golden_model_close(&j->m);
 	golden_close(&j->g);
 	arena_release(&j->mem);
@@ -145,15 +147,18 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 	*loss_p = loss / (double)trained;
 	*norm_p = sqrt(golden_sqnorm(&j->m)) / (double)trained;
 	/* rule 1 is the one that made the golden files */
+	const struct lr_shape shape = { .cosine_min_lr_ratio = j->least };
 	*rate_p = lr_at(j->curve, 1, j->rate, (uint64_t)s + 1, (uint64_t)j->steps,
-			(uint64_t)j->warmup, j->least);
+			(uint64_t)j->warmup, &shape);
 	double factor = j->clip > 0 ? fmin(1, j->clip / (*norm_p + 1e-6)) : 1;
 	struct optim_step os = { .step = (uint64_t)s + 1,
 				 .lr = (float)*rate_p,
 				 .scale = (float)(factor / (double)trained) };
+	const struct optim_work work = { &j->m.stage.scratch, &j->host };
 	for (size_t i = 0; i < j->m.stage.nparam; i++)
 		if (param_is_trained(&j->m.stage.param[i]))
-			must(optim_update(j->opt, &j->m.stage.param[i], &j->oc, &os, &e), &e);
+			must(optim_update(j->opt, &j->m.stage.param[i], &j->oc, &os, &work, &e),
+			     &e);
 }
 
 /* Parameters after the last step. */

@@ -45,24 +45,30 @@ file optim/optim_trial.c <<'END'
 #include "optim/optim.h"
 extern const struct optimizer optim_sgd;
 static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		  struct err *e)
+		  const struct optim_work *w, struct err *e)
 {
 	struct optim_step mine = *s;
 #ifdef BROKEN
 	mine.lr = -mine.lr;
 #endif
-	return optim_sgd.update(p, c, &mine, e);
+	return optim_sgd.update(p, c, &mine, w, e);
 }
-static const char *const names[] = { "trial_state" };
+static int states(const char *name, int ndim, const int64_t *dim,
+		  struct optim_state s[PARAM_STATES])
+{
+	(void)name;
+	s[0] = optim_state_f32("trial_state", (uint64_t)(dim[0] * (ndim == 2 ? dim[1] : 1)));
+	return 1;
+}
 static const char *const aliases[] = { "trial_torch", NULL };
 const struct optimizer optim_trial = { .name = "trial", .help = "a trial", .aliases = aliases,
-				       .states = 1, .state_names = names, .update = update };
+				       .states = states, .update = update };
 END
 file optim/lr_trial.c <<'END'
 #include "optim/optim.h"
-static double share(double at, double least)
+static double share(double at, const struct lr_shape *s)
 {
-	(void)at, (void)least;
+	(void)at, (void)s;
 #ifdef BROKEN
 	return 2;
 #endif
@@ -179,7 +185,7 @@ check "its learning rate is that of the new curve"
 grep -q 'trial_state' "$tmp"/run/checkpoints/*/optimizer.safetensors
 check "its checkpoint has the new optimizer's state"
 "$hs" train "$tmp/job.yaml" optimizer=none >"$tmp/out" 2>&1
-[ $? -eq 2 ] && grep -q 'allowed are: adamw, sgd, trial' "$tmp/out"
+[ $? -eq 2 ] && grep -q 'allowed are: adamw, sgd, .*, trial' "$tmp/out"
 check "errors name the new row"
 
 for t in test_sched test_rows test_plan_files; do

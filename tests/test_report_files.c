@@ -114,13 +114,14 @@ static void metrics(void **state)
 	struct err e = { 0 };
 	struct metrics *m;
 	must(metrics_open(dir, -1, &m, &e), &e);
-	must(metrics_eval(m, 0, 3.5, &e), &e);
+	must(metrics_eval(m, 0, 3.5, 0.25, &e), &e);
 	for (int i = 1; i <= 10; i++) {
 		struct metrics_step s = { .step = i,
 					  .epoch = i / 10.0,
 					  .loss = i == 4 ? NAN : 3.0 / i,
 					  .learning_rate = 1e-4 * i,
 					  .grad_norm = 0.5,
+					  .token_accuracy = 0.25,
 					  .tokens = 512,
 					  .tokens_per_second = 1000,
 					  .seconds = 0.512,
@@ -129,7 +130,7 @@ static void metrics(void **state)
 					  .skipped = i == 4 };
 		must(metrics_add(m, &s, &e), &e);
 	}
-	must(metrics_eval(m, 10, 0.25, &e), &e);
+	must(metrics_eval(m, 10, 0.25, 0.5, &e), &e);
 	metrics_close(m);
 	struct buf b = read_all(in_dir("metrics.jsonl"));
 	assert_int_equal(lines(&b), 12);
@@ -163,6 +164,7 @@ static void metrics(void **state)
 				  .epoch = NAN,
 				  .learning_rate = NAN,
 				  .grad_norm = NAN,
+				  .token_accuracy = NAN,
 				  .tokens_per_second = NAN,
 				  .seconds = NAN,
 				  .predicted_seconds = 2,

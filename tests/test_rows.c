@@ -114,7 +114,9 @@ static double descend(const struct optimizer *o, float rate)
 	const struct optim_config c = {
 		.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .momentum = 0.5
 	};
+	struct norm_buffer host = { 0 };
 	trial_open(&t, model_family_at(0)->model_types[0]);
+	const struct optim_work work = { &t.stage.scratch, &host };
 	double first = 0;
 	for (uint64_t s = 1; s <= STEPS; s++) {
 		double loss = pass(&t);
@@ -126,12 +128,46 @@ static double descend(const struct optimizer *o, float rate)
 				continue;
 			if (s == 1)
 				must(optim_init(o, &t.stage.param[i], &c, &e), &e);
-			must(optim_update(o, &t.stage.param[i], &c, &os, &e), &e);
+			must(optim_update(o, &t.stage.param[i], &c, &os, &work, &e), &e);
 		}
 	}
 	double share = pass(&t) / first;
+	mem_free(host.sum);
 	trial_close(&t);
 	return share;
+}
+
+/* The states of parameters of several shapes: names differ, and where the optimizer says that it
+ * can be cut, they can. */
+static void states_of(const struct optimizer *o)
+{
+	static const struct {
+		const char *name;
+		int ndim;
+		int64_t dim[2];
+	} shape[] = { { "model.norm.weight", 1, { 7, 1 } },
+		      { "model.norm.weight", 1, { 8192, 1 } },
+		      { "model.layers.0.mlp.up_proj.weight", 2, { 3, 5 } },
+		      { "model.layers.0.mlp.up_proj.weight", 2, { 64, 4099 } },
+		      { "model.embed_tokens.weight", 2, { 4096, 64 } } };
+	assert_in_range(o->cut, CUT_BLOCK, CUT_NONE);
+	for (size_t i = 0; i < ARRAY_LEN(shape); i++) {
+		struct optim_state s[PARAM_STATES];
+		const uint64_t all = (uint64_t)(shape[i].dim[0] * shape[i].dim[1]);
+		int n = o->states(shape[i].name, shape[i].ndim, shape[i].dim, s);
+		assert_in_range(n, 0, PARAM_STATES);
+		for (int k = 0; k < n; k++) {
+			assert_non_null(s[k].name);
+			assert_true(s[k].count > 0 && dtype_size(s[k].dtype) > 0);
+			for (int j = 0; j < k; j++)
+				assert_string_not_equal(s[j].name, s[k].name);
+			if (o->cut == CUT_BLOCK)
+				assert_true(s[k].per > 0 && OPTIM_BLOCK % s[k].per == 0);
+			if (s[k].per > 0)
+				assert_int_equal(s[k].count, (all + (uint64_t)s[k].per - 1) /
+								     (uint64_t)s[k].per);
+		}
+	}
 }
 
 static void optimizers(void **state)
@@ -143,10 +179,8 @@ static void optimizers(void **state)
 		double least = INFINITY;
 		assert_non_null(o->help);
 		assert_ptr_equal(optimizer_find(o->name), o);
-		assert_in_range(o->states, 0, PARAM_STATES);
 		assert_true(strlen(o->name) < OPTIM_NAME);
-		for (int k = 0; k < o->states; k++)
-			assert_non_null(o->state_names[k]);
+		states_of(o);
 		for (size_t k = 0; k < ARRAY_LEN(rates); k++)
 			least = fmin(least, descend(o, rates[k]));
 		if (!(least < 0.95))
@@ -166,7 +200,12 @@ static void curves(void **state)
 		for (uint64_t total = 1; total <= 20; total++)
 			for (uint64_t warmup = 0; warmup <= total; warmup++)
 				for (uint64_t s = 1; s <= total; s++) {
-					double v = lr_at(c, 2, 2, s, total, warmup, 0.25);
+					const struct lr_shape at = { .cosine_min_lr_ratio = 0.25,
+								     .min_lr_ratio = 0.25,
+								     .num_cycles = 3,
+								     .power = 2,
+								     .decay_ratio = 0.3 };
+					double v = lr_at(c, 2, 2, s, total, warmup, &at);
 					if (!(v >= 0 && v <= 2 * (1 + 1e-12)))
 						fail_msg("%s: %g in step %d of %d", c->name, v,
 							 (int)s, (int)total);
@@ -183,6 +222,7 @@ static void curves_of_transformers(void **state)
 	json_t *doc, *row, *v;
 	size_t i, k;
 	double worst = 0;
+	const struct lr_shape quarter = { .cosine_min_lr_ratio = 0.25 };
 	assert_int_equal(json_parse_file("tests/golden/optim/lr.json", 1 << 20, &doc, &e), 0);
 	assert_true(json_array_size(doc) > 20);
 	json_array_foreach(doc, i, row)
@@ -192,22 +232,30 @@ static void curves_of_transformers(void **state)
 		uint64_t steps = (uint64_t)json_integer_value(json_object_get(row, "steps")),
 			 warmup = (uint64_t)json_integer_value(json_object_get(row, "warmup"));
 		double ratio = json_number_value(json_object_get(row, "min_ratio"));
+		const struct lr_shape at = {
+			.cosine_min_lr_ratio = ratio,
+			.min_lr_ratio = ratio,
+			.num_cycles = json_number_value(json_object_get(row, "cycles")),
+			.power = json_number_value(json_object_get(row, "power")),
+			.decay_ratio = json_number_value(json_object_get(row, "decay_ratio"))
+		};
 		assert_non_null(c);
 		json_array_foreach(json_object_get(row, "share"), k, v) if (json_is_number(v))
 		{
-			double got = lr_at(c, 2, 3, k + 1, steps, warmup, ratio);
+			double got = lr_at(c, 2, 3, k + 1, steps, warmup, &at);
 			worst = fmax(worst, fabs(got - 3 * json_number_value(v)));
 		}
 		if (warmup)
-			assert_true(fabs(lr_at(c, 2, 3, 1, steps, warmup, ratio) -
+			assert_true(fabs(lr_at(c, 2, 3, 1, steps, warmup, &at) -
 					 3.0 / (double)warmup) < 1e-12);
-		assert_true(lr_at(c, 2, 3, steps, steps, warmup, ratio) > 3 * ratio);
+		assert_true(lr_at(c, 2, 3, steps, steps, warmup, &at) > 3 * ratio);
 	}
 	json_decref(doc);
 	print_message("largest difference from transformers %.2e\n", worst);
 	assert_true(worst < 1e-12);
-	assert_true(fabs(lr_at(lr_curve_find("cosine"), 1, 1, 10, 10, 2, 0.25) - 0.25) < 1e-12);
-	assert_true(fabs(lr_at(lr_curve_find("linear"), 1, 1, 3, 10, 2, 0) - 8.0 / 9) < 1e-12);
+	assert_true(fabs(lr_at(lr_curve_find("cosine"), 1, 1, 10, 10, 2, &quarter) - 0.25) < 1e-12);
+	assert_true(fabs(lr_at(lr_curve_find("linear"), 1, 1, 3, 10, 2, &quarter) - 8.0 / 9) <
+		    1e-12);
 }
 
 int main(void)

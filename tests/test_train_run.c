@@ -37,13 +37,13 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	return 0;
 }
 
-static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e)
+static int on_eval(void *ctx, const struct train_eval *v, struct err *e)
 {
 	struct record *r = ctx;
 	(void)e;
-	(void)step;
-	assert_true(tokens > 0 && r->neval < STEPS_MOST);
-	r->eval[r->neval++] = loss;
+	assert_true(v->tokens > 0 && r->neval < STEPS_MOST);
+	assert_true(v->accuracy >= 0 && v->accuracy <= 1);
+	r->eval[r->neval++] = v->loss;
 	return 0;
 }
 

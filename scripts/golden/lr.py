@@ -25,7 +25,8 @@ def schedules():
     path = os.path.join(os.path.dirname(spec.origin), "optimization.py")
     with open(path, encoding="utf-8") as f:
         parts = ast.parse(f.read()).body
-    wanted = [p for p in parts if isinstance(p, ast.FunctionDef) and p.name.endswith("_lr_lambda")]
+    ends = ("_lr_lambda", "_wsd_scheduler_lambda")
+    wanted = [p for p in parts if isinstance(p, ast.FunctionDef) and p.name.endswith(ends)]
     o = types.ModuleType("schedules")
     o.__dict__["math"] = math
     for part in wanted:
@@ -38,8 +39,23 @@ def main():
     o = schedules()
     rows = []
     for steps, warmup in ((1, 0), (2, 0), (7, 0), (7, 3), (100, 10), (20, 19)):
-        for curve, ratio in (("cosine", 0.0), ("cosine", 0.1), ("linear", 0.0), ("constant", 0.0)):
+        for curve, ratio, more in (
+            ("cosine", 0.0, {}),
+            ("cosine", 0.1, {}),
+            ("linear", 0.0, {}),
+            ("constant", 0.0, {}),
+            ("cosine_with_restarts", 0.0, dict(cycles=1)),
+            ("cosine_with_restarts", 0.0, dict(cycles=3)),
+            ("polynomial", 0.1, dict(power=2.0)),
+            ("polynomial", 0.0, dict(power=0.5)),
+            ("warmup_stable_decay", 0.0, dict(decay_ratio=0.25)),
+            ("warmup_stable_decay", 0.1, dict(decay_ratio=1.0)),
+        ):
             share = []
+            # the decay is a whole number of steps there and a share of them here
+            decay = more.get("decay_ratio", 1) * (steps - warmup)
+            if decay != int(decay):
+                continue
             for s in range(1, steps + 1):
                 if curve == "linear":
                     v = o._get_linear_schedule_with_warmup_lr_lambda(
@@ -53,13 +69,40 @@ def main():
                         num_cycles=0.5,
                         min_lr_rate=ratio,
                     )
+                elif curve == "cosine_with_restarts":
+                    v = o._get_cosine_with_hard_restarts_schedule_with_warmup_lr_lambda(
+                        s - 1,
+                        num_warmup_steps=warmup,
+                        num_training_steps=steps,
+                        num_cycles=more["cycles"],
+                    )
+                elif curve == "polynomial":
+                    v = o._get_polynomial_decay_schedule_with_warmup_lr_lambda(
+                        s - 1,
+                        num_warmup_steps=warmup,
+                        num_training_steps=steps,
+                        lr_end=ratio * 0.5,
+                        power=more["power"],
+                        lr_init=0.5,
+                    )
+                elif curve == "warmup_stable_decay":
+                    v = o._get_wsd_scheduler_lambda(
+                        s - 1,
+                        num_warmup_steps=warmup,
+                        num_stable_steps=steps - warmup - int(decay),
+                        num_decay_steps=int(decay),
+                        warmup_type="linear",
+                        decay_type="cosine",
+                        min_lr_ratio=ratio,
+                        num_cycles=0.5,
+                    )
                 else:
                     v = o._get_constant_schedule_with_warmup_lr_lambda(
                         s - 1, num_warmup_steps=warmup
                     )
                 share.append(v if s > warmup else None)
             rows.append(
-                dict(curve=curve, steps=steps, warmup=warmup, min_ratio=ratio, share=share)
+                dict(curve=curve, steps=steps, warmup=warmup, min_ratio=ratio, share=share, **more)
             )
     os.makedirs(OUT, exist_ok=True)
     with open(os.path.join(OUT, "lr.json"), "w", encoding="utf-8") as f:

@@ -296,6 +296,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					.loss = s->loss,
 					.learning_rate = s->learning_rate,
 					.grad_norm = s->grad_norm,
+					.token_accuracy = s->accuracy,
 					.tokens = (int64_t)s->tokens,
 					.tokens_per_second = rate,
 					.seconds = s->seconds,
@@ -307,6 +308,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	scalar(v, "train/loss", m.step, m.loss);
 	scalar(v, "train/learning_rate", m.step, m.learning_rate);
 	scalar(v, "train/grad_norm", m.step, m.grad_norm);
+	scalar(v, "train/token_accuracy", m.step, m.token_accuracy);
 	scalar(v, "train/tokens_per_second", m.step, rate);
 	const struct progress_step p = { .step = m.step,
 					 .steps = (int64_t)s->total,
@@ -329,14 +331,18 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	return 0;
 }
 
-static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e)
+static int on_eval(void *ctx, const struct train_eval *r, struct err *e)
 {
 	struct train_view *v = ctx;
-	TRY(metrics_eval(v->metrics, (int64_t)step, loss, e));
-	scalar(v, "eval/loss", (int64_t)step, loss);
-	train_view_say(v, "held-out loss %s step %llu: %.4f (perplexity %.2f, %llu tokens)",
-		       step ? "after" : "before", (unsigned long long)(step ? step : 1), loss,
-		       exp(loss), (unsigned long long)tokens);
+	const int64_t step = (int64_t)r->step;
+	TRY(metrics_eval(v->metrics, step, r->loss, r->accuracy, e));
+	scalar(v, "eval/loss", step, r->loss);
+	scalar(v, "eval/token_accuracy", step, r->accuracy);
+	train_view_say(v,
+		       "held-out loss %s step %lld: %.4f (perplexity %.2f, %.1f %% of %llu tokens "
+		       "right)",
+		       step ? "after" : "before", (long long)(step ? step : 1), r->loss,
+		       exp(r->loss), 100 * r->accuracy, (unsigned long long)r->tokens);
 	return 0;
 }
 
@@ -474,6 +480,16 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 			       "done in %s: %llu step%s%s, %llu tokens, device memory at most %s",
 			       time, (unsigned long long)r->step, r->step == 1 ? "" : "s", steps,
 			       (unsigned long long)r->tokens, peak);
+	if (r->stopped_early)
+		train_view_say(
+			v,
+			"stopped after step %llu of %llu: no evaluation was better than that "
+			"of step %llu (early_stopping_patience)",
+			(unsigned long long)r->step, (unsigned long long)r->total,
+			(unsigned long long)r->best);
+	if (v->c->load_best_model_at_end && r->best && !r->interrupted)
+		train_view_say(v, "the result is the model after step %llu",
+			       (unsigned long long)r->best);
 	if (!isnan(r->val_before) && !isnan(r->val_after))
 		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before,
 			       r->val_after);

@@ -91,6 +91,8 @@ struct config {
 	struct opt_list lora_target_modules;
 	bool lora_target_linear; /* all linear layers but the head */
 	bool use_rslora;
+	double loraplus_lr_ratio;   /* 0: one rate for A and B */
+	const char *lora_model_dir; /* adapter to begin with; NULL: a new one */
 
 	/* data */
 	struct config_dataset *datasets;
@@ -107,22 +109,27 @@ struct config {
 	const char *lr_scheduler; /* row of optim/lr.def */
 	int64_t warmup_steps;
 	double warmup_ratio; /* of all steps; used when warmup_steps is 0 */
-	double cosine_min_lr_ratio;
+	double cosine_min_lr_ratio, lr_min_ratio, lr_num_cycles, lr_power, lr_decay_ratio;
 	const char *optimizer; /* row of optim/optim.def */
 	double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum;
 	double max_grad_norm; /* 0: no clipping */
 	int64_t max_nonfinite_steps;
-	int64_t seed, data_seed; /* data_seed: the seed where it is not given */
+	double neftune_noise_alpha; /* 0: no noise */
+	int64_t seed, data_seed;    /* data_seed: the seed where it is not given */
 
 	/* the run's folder */
 	const char *output_dir;
 	bool overwrite_output_dir;
 	/* a folder; "latest": the newest in output_dir; NULL: do not resume */
 	const char *resume_from_checkpoint;
-	int64_t save_steps;       /* 0: only at the end */
-	const char *save_minutes; /* "auto" or a number; "0": never */
-	int64_t save_total_limit; /* 0: keep all */
-	int64_t eval_steps;       /* 0: only before and after training */
+	int64_t save_steps;              /* 0: only at the end */
+	int64_t saves_per_epoch;         /* above 0: in the place of save_steps */
+	const char *save_minutes;        /* "auto" or a number; "0": never */
+	int64_t save_total_limit;        /* 0: keep all */
+	int64_t eval_steps;              /* 0: only before and after training */
+	int64_t evals_per_epoch;         /* above 0: in the place of eval_steps */
+	int64_t early_stopping_patience; /* evaluations; 0: never */
+	bool load_best_model_at_end;
 	int64_t logging_steps;
 	struct opt_list sample_prompts;          /* answered by the trained model */
 	int64_t sample_max_tokens, sample_steps; /* sample_steps 0: only after training */

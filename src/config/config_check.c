@@ -3,6 +3,7 @@
 #include "config/config_parts.h"
 
 #include "base/err.h"
+#include "optim/optim.h"
 #include "sched/sched.h"
 
 #include <stdio.h>
@@ -19,10 +20,26 @@ static bool given(const bool *seen, const char *key)
 
 static bool empty(const char *s) { return !s || !s[0]; }
 
+/* Optimizers may have other defaults than the keys. */
+static void settle_optimizer(struct config *c, const bool *seen)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n);
+	const struct optimizer *o = optimizer_find(c->optimizer);
+	for (const struct optim_default *d = o ? o->defaults : NULL; d && d->key; d++) {
+		const struct opt *r = opt_find(rows, n, d->key);
+		if (r && r->kind == OPT_FLOAT && !seen[r - rows])
+			memcpy((char *)c + r->offset, &d->value, sizeof d->value);
+	}
+}
+
 static void settle(struct config *c, const bool *seen)
 {
+	settle_optimizer(c, seen);
 	if (c->adapter == ADAPTER_QLORA && !given(seen, "load_in_4bit"))
 		c->load_in_4bit = true;
+	if (c->saves_per_epoch && !given(seen, "save_steps"))
+		c->save_steps = 0;
 	if (!given(seen, "data_seed"))
 		c->data_seed = c->seed;
 	if (c->lora_target_modules.n == 1 &&
@@ -43,7 +60,8 @@ static void settle(struct config *c, const bool *seen)
 	/* An empty text on the command line removes an optional setting. */
 	const char **optional[] = { &c->chat_template, &c->chat_template_jinja,
 				    &c->plan,          &c->profile,
-				    &c->key_file,      &c->cache_dir };
+				    &c->key_file,      &c->lora_model_dir,
+				    &c->cache_dir };
 	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
 		if (*optional[i] && !**optional[i])
 			*optional[i] = NULL;
@@ -104,7 +122,9 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 					    "lora_dropout",
 					    "lora_target_modules",
 					    "lora_target_linear",
-					    "use_rslora" };
+					    "use_rslora",
+					    "loraplus_lr_ratio",
+					    "lora_model_dir" };
 	if (c->adapter == ADAPTER_NONE) {
 		for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
 			if (given(seen, keys[i]))
@@ -197,6 +217,28 @@ static int check_row_keys(const struct config *c, const char *where, struct err 
 	return 0;
 }
 
+static int check_evaluation(const struct config *c, const char *where, struct err *e)
+{
+	const char *key = c->eval_steps                ? "eval_steps"
+			  : c->evals_per_epoch         ? "evals_per_epoch"
+			  : c->early_stopping_patience ? "early_stopping_patience"
+			  : c->load_best_model_at_end  ? "load_best_model_at_end"
+						       : NULL;
+	if (key && c->val_set_size <= 0)
+		return err_set(e, ERR_USAGE,
+			       "%s: '%s' needs a validation split: set 'val_set_size'", where, key);
+	if (c->eval_steps && c->evals_per_epoch)
+		return err_set(e, ERR_USAGE,
+			       "%s: give either 'evals_per_epoch' or 'eval_steps', not both",
+			       where);
+	if (key && !c->eval_steps && !c->evals_per_epoch)
+		return err_set(e, ERR_USAGE,
+			       "%s: '%s' needs evaluations in training: set 'eval_steps' or "
+			       "'evals_per_epoch'",
+			       where, key);
+	return 0;
+}
+
 static int check_training(const struct config *c, const char *where, const bool *seen,
 			  struct err *e)
 {
@@ -208,10 +250,11 @@ static int check_training(const struct config *c, const char *where, const bool 
 			       "%s: 'warmup_steps' (%lld) is more than 'max_steps' (%lld)", where,
 			       (long long)c->warmup_steps, (long long)c->max_steps);
 	TRY(check_row_keys(c, where, e));
-	if (c->eval_steps && c->val_set_size <= 0)
+	if (c->saves_per_epoch && c->save_steps)
 		return err_set(e, ERR_USAGE,
-			       "%s: 'eval_steps' needs a validation split: set 'val_set_size'",
+			       "%s: give either 'saves_per_epoch' or 'save_steps', not both",
 			       where);
+	TRY(check_evaluation(c, where, e));
 	char *end;
 	double minutes = strtod(c->save_minutes, &end);
 	if (strcmp(c->save_minutes, "auto") &&

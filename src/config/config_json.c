@@ -81,7 +81,8 @@ static bool wanted(const struct config *c, const struct opt *r)
 	if (!strcmp(r->key, "interleave"))
 		return config_interleaves(c);
 	return c->adapter != ADAPTER_NONE ||
-	       (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora"));
+	       (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora") &&
+		strcmp(r->key, "loraplus_lr_ratio"));
 }
 
 static void datasets(struct buf *o, const struct config *c)

@@ -96,6 +96,11 @@ static const struct opt rows[] = {
 	BOOL(lora_target_linear, "false",
 	     "all linear layers but the head get an adapter (instead of lora_target_modules)"),
 	BOOL(use_rslora, "false", "rank-stabilised scale: lora_alpha / sqrt(lora_r)"),
+	NUM(loraplus_lr_ratio, "0", 0, 1e6,
+	    "LoRA+: the learning rate of the matrices B, as a multiple of that of A; 0: the same"),
+	STR(lora_model_dir, NULL, "DIR",
+	    "adapter to begin with: a run's folder or what PEFT saved, of the same rank, scale and "
+	    "modules; not given: a new one"),
 
 	{ .key = "datasets",
 	  .kind = OPT_CUSTOM,
@@ -126,6 +131,13 @@ static const struct opt rows[] = {
 	INT(warmup_steps, "0", 0, 1e9, "steps in which the learning rate rises to its full value"),
 	NUM(warmup_ratio, "0", 0, 1, "the same as a share of all steps; only one of the two"),
 	NUM(cosine_min_lr_ratio, "0", 0, 1, "where the cosine ends, as a share of learning_rate"),
+	NUM(lr_min_ratio, "0", 0, 1,
+	    "where polynomial and warmup_stable_decay end, as a share of learning_rate"),
+	{ FIELD(lr_num_cycles), .kind = OPT_FLOAT, .def = "1", .lo = 1, .hi = 10000,
+	  .help = "cosines of cosine_with_restarts" },
+	POS(lr_power, "1", "exponent of polynomial; 1: a straight line"),
+	{ FIELD(lr_decay_ratio), .kind = OPT_FLOAT, .def = "0.1", .lo = 0, .lo_open = true, .hi = 1,
+	  .help = "share of the steps after the warm-up in which warmup_stable_decay falls" },
 	NAME(optimizer, &names_optimizer, "adamw", "how parameters follow from gradients"),
 	{ FIELD(adam_beta1), .kind = OPT_FLOAT, .def = "0.9", .lo = 0, .hi = 0.999999,
 	  .help = "decay of the first moment" },
@@ -134,9 +146,12 @@ static const struct opt rows[] = {
 	{ FIELD(adam_epsilon), .kind = OPT_FLOAT, .def = "1e-08", .lo = 0, .lo_open = true, .hi = 1,
 	  .help = "added to the root of the second moment" },
 	NUM(weight_decay, "0", 0, 10, "decoupled weight decay"),
-	NUM(momentum, "0", 0, 0.999999, "momentum of sgd"),
+	NUM(momentum, "0", 0, 0.999999, "momentum of sgd and muon"),
 	NUM(max_grad_norm, "1", 0, OPT_MAX,
 	    "gradients are scaled down to this norm over all parameters; 0: never"),
+	NUM(neftune_noise_alpha, "0", 0, 1e6,
+	    "NEFTune: noise on the embeddings in training, alpha / sqrt(length of the sequence * "
+	    "width); 5 to 15 are usual, 0 is none"),
 	INT(max_nonfinite_steps, "5", 1, 1e6,
 	    "stop after this many steps in a row whose loss or gradient is not a finite number "
 	    "(each is skipped)"),
@@ -151,6 +166,8 @@ static const struct opt rows[] = {
 	STR(resume_from_checkpoint, NULL, "DIR",
 	    "continue from this checkpoint; latest or true: the newest in output_dir"),
 	INT(save_steps, "500", 0, 1e9, "steps between checkpoints; 0: only at the end"),
+	INT(saves_per_epoch, "0", 0, 1e6,
+	    "checkpoints in each pass over the data, in the place of save_steps"),
 	STR(save_minutes, "auto", "auto|N",
 	    "a checkpoint after so many minutes without one, in the place of the one that was made "
 	    "for that before; auto: 10, and "
@@ -158,6 +175,13 @@ static const struct opt rows[] = {
 	INT(save_total_limit, "0", 0, 1e6, "checkpoints kept, the newest; 0: all"),
 	INT(eval_steps, "0", 0, 1e9,
 	    "steps between evaluations on the validation split; 0: before and after training"),
+	INT(evals_per_epoch, "0", 0, 1e6,
+	    "evaluations in each pass over the data, in the place of eval_steps"),
+	INT(early_stopping_patience, "0", 0, 1e6,
+	    "stop after so many evaluations in a row without a lower loss; 0: never"),
+	BOOL(load_best_model_at_end, "false",
+	     "the result is the model of the evaluation with the lowest loss, whose checkpoint is "
+	     "kept beside those of save_total_limit"),
 	INT(logging_steps, "1", 1, 1e9,
 	    "steps between lines on the screen; metrics.jsonl has every step"),
 	LIST(sample_prompts, NULL, "[TEXT, ...]",

@@ -49,6 +49,7 @@ static const char *curve(size_t i, const char **help_p)
 	return c ? *help_p = c->help, c->name : NULL;
 }
 
+static const char *const *curve_aliases(size_t i) { return lr_curve_at(i)->aliases; }
 static const char *const *curve_keys(size_t i) { return lr_curve_at(i)->keys; }
 
 static const char *family(size_t i, const char **help_p)
@@ -63,5 +64,5 @@ const struct opt_names names_reduce = { .at = reduce };
 const struct opt_names names_optimizer = { .at = optimizer,
 					   .aliases = optimizer_aliases,
 					   .keys = optimizer_keys };
-const struct opt_names names_curve = { .at = curve, .keys = curve_keys };
+const struct opt_names names_curve = { .at = curve, .aliases = curve_aliases, .keys = curve_keys };
 const struct opt_names names_family = { .at = family };

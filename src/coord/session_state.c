@@ -11,19 +11,6 @@
 
 enum { STATE_PART = 4 << 20 /* numbers */ };
 
-static float *state_of(struct job *j, struct trained_param *p, const char *what, int *index_p)
-{
-	*index_p = 0;
-	if (!strcmp(what, "value"))
-		return p->value;
-	for (int k = 0; k < j->optimizer->states; k++)
-		if (!strcmp(what, j->optimizer->state_names[k])) {
-			*index_p = k + 1;
-			return p->state[k];
-		}
-	return NULL;
-}
-
 static int stage_of_param(const struct session *s, const char *name)
 {
 	return chunk_stage_of_param(s->place->stages, s->place->chunks, s->place->first, name);
@@ -35,10 +22,12 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	struct state_message m;
 	TRY(state_read(f->payload, f->size, &m, e));
 	struct trained_param *p = job_param(s->job, m.name);
-	int index;
-	float *dst = p ? state_of(s->job, p, m.what, &index) : NULL;
+	struct optim_state kind = { 0 };
+	int index = 0;
+	unsigned char *dst = p ? job_kept(p, m.what, &kind, &index) : NULL;
+	const size_t size = dst ? dtype_size(kind.dtype) : 1;
 	uint64_t end;
-	if (!dst || !add_ok(m.first, m.count, &end) || end > p->count)
+	if (!dst || m.bytes % size || !add_ok(m.first, m.bytes / size, &end) || end > kind.count)
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
 	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name) ||
@@ -51,7 +40,7 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 			       "%s: STATE: '%s' of '%s' from number %llu on; from %llu on was due",
 			       session_name(s, worker), m.what, m.name, (unsigned long long)m.first,
 			       (unsigned long long)p->got[index]);
-	memcpy(dst + m.first, m.data, m.count * 4);
+	memcpy(dst + m.first * size, m.data, m.bytes);
 	p->got[index] = end;
 	return 0;
 }
@@ -82,13 +71,15 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 			return rc;
 	}
 	for (size_t i = 0; i < j->nparam; i++)
-		for (int k = 0; k <= j->optimizer->states; k++)
-			if (j->param[i].got[k] != j->param[i].count)
+		for (int k = 0; k <= j->param[i].states; k++) {
+			const struct trained_param *p = &j->param[i];
+			uint64_t due = k ? p->kind[k - 1].count : p->count;
+			if (p->got[k] != due)
 				return err_set(e, ERR_PROTOCOL,
 					       "no worker sent all of '%s': %llu of %llu numbers",
-					       j->param[i].name,
-					       (unsigned long long)j->param[i].got[k],
-					       (unsigned long long)j->param[i].count);
+					       p->name, (unsigned long long)p->got[k],
+					       (unsigned long long)due);
+		}
 	return 0;
 }
 
@@ -111,15 +102,19 @@ static int send_to_holders(struct session *s, const char *name, const char *what
 	return replica ? send_to_group(s, c->stages - 1, step, n, e) : 0;
 }
 
-static int send_one(struct session *s, const struct trained_param *p, const char *what,
-		    const float *v, uint64_t step, struct err *e)
+static int send_one(struct session *s, struct trained_param *p, const char *what, uint64_t step,
+		    struct err *e)
 {
-	for (uint64_t at = 0; at < p->count; at += STATE_PART) {
+	struct optim_state kind;
+	int index;
+	const unsigned char *v = job_kept(p, what, &kind, &index);
+	const size_t size = dtype_size(kind.dtype);
+	for (uint64_t at = 0; at < kind.count; at += STATE_PART) {
+		uint64_t some = kind.count - at < STATE_PART ? kind.count - at : STATE_PART;
 		struct state_message m = { .first = at,
-					   .count = p->count - at < STATE_PART ? p->count - at
-									       : STATE_PART,
-					   .data = v + at };
-		size_t n, cap = m.count * 4 + 512;
+					   .bytes = some * size,
+					   .data = v + at * size };
+		size_t n, cap = m.bytes + 512;
 		snprintf(m.name, sizeof m.name, "%s", p->name);
 		snprintf(m.what, sizeof m.what, "%s", what);
 		buf_reset(&s->out);
@@ -135,10 +130,9 @@ int session_push_state(struct session *s, uint64_t step, struct err *e)
 {
 	struct job *j = s->job;
 	for (size_t i = 0; i < j->nparam; i++) {
-		TRY(send_one(s, &j->param[i], "value", j->param[i].value, step, e));
-		for (int k = 0; k < j->optimizer->states; k++)
-			TRY(send_one(s, &j->param[i], j->optimizer->state_names[k],
-				     j->param[i].state[k], step, e));
+		TRY(send_one(s, &j->param[i], "value", step, e));
+		for (int k = 0; k < j->param[i].states; k++)
+			TRY(send_one(s, &j->param[i], j->param[i].kind[k].name, step, e));
 	}
 	return 0;
 }

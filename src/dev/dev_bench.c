@@ -521,6 +521,8 @@ static int other_kernels(struct bench *b, enum dtype t, struct err *e)
 	put_zero(&j, rows * s->v, t);
 	put_b(&j, rows * s->v, DT_F32);
 	put_index(&j, rows, 1, s->v);
+	put_none(&j);
+	put_none(&j);
 	put_i(&j, rows);
 	put_i(&j, s->v);
 	put_i(&j, s->v);

@@ -23,6 +23,8 @@ void gpu_text(enum dtype t, struct buf *b)
 	buf_addf(b, "#define HS_T %d\n", (int)t);
 	buf_adds(b, kernel_prelude);
 	buf_adds(b, kernel_elem);
+	buf_adds(b, kernel_dynamic8);
+	buf_adds(b, kernel_optim);
 	buf_adds(b, kernel_rows);
 	buf_adds(b, kernel_xent);
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
@@ -35,7 +37,20 @@ void gpu_text(enum dtype t, struct buf *b)
 
 enum dtype gpu_program_of(enum dev_kernel k, enum dtype t)
 {
-	return k == K_cast || k == K_sqnorm || k == K_adamw || k == K_sgd ? DT_F32 : t;
+	switch (k) {
+	case K_cast:
+	case K_sqnorm:
+	case K_adamw:
+	case K_sgd:
+	case K_adamw8:
+	case K_lion:
+	case K_factor_rows:
+	case K_factor_cols:
+	case K_factor_scale:
+		return DT_F32;
+	default:
+		return t;
+	}
 }
 
 static int64_t over(int64_t n, int64_t d) { return n > 0 ? (n - 1) / d + 1 : 0; }
@@ -182,8 +197,11 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 				       (double)a[4].f);
 		STEP(dropout, over(a[2].i, 4 * GPU_LANES), loop(10) + loop(4));
 		break;
+	case K_noise:
+		STEP(noise, over(a[2].i * a[3].i, 4 * GPU_LANES), loop(10) + loop(4));
+		break;
 	case K_xent:
-		STEP(xent, a[4].i, 2 * lanes(a[5].i) + 2 * GROUPED);
+		STEP(xent, a[6].i, 2 * lanes(a[7].i) + 2 * GROUPED);
 		break;
 	case K_colsum:
 		if (a[2].i)
@@ -206,6 +224,21 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_sgd:
 		STEP(sgd, over(a[3].i, GPU_LANES), 0);
+		break;
+	case K_adamw8:
+		STEP(adamw8, over(a[6].i, 256), 4 * loop(2) + 2 * GROUPED + 4 * loop(8));
+		break;
+	case K_lion:
+		STEP(lion, over(a[3].i, GPU_LANES), 0);
+		break;
+	case K_factor_rows:
+		STEP(factor_rows, a[2].i, lanes(a[3].i) + GROUPED);
+		break;
+	case K_factor_cols:
+		STEP(factor_cols, over(a[3].i, 32), loop(over(a[2].i, 4)) + loop(3));
+		break;
+	case K_factor_scale:
+		STEP(factor_scale, over(a[3].i * a[4].i, GPU_LANES), 0);
 		break;
 	case K_COUNT:
 		return err_set(e, ERR_INTERNAL, "kernel number %d does not exist", (int)k);

@@ -79,13 +79,15 @@ int worker_model_norms(struct worker_model *m, struct err *e)
 
 int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e)
 {
-	for (int k = 0; k < m->chunks; k++)
+	for (int k = 0; k < m->chunks; k++) {
+		const struct optim_work w = { &m->chunk[k].scratch, &m->norms };
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
 			struct param *p = &m->chunk[k].param[i];
 			if (param_is_trained(p))
-				TRY(s->apply ? optim_update(m->optim, p, m->config, &s->s, e)
+				TRY(s->apply ? optim_update(m->optim, p, m->config, &s->s, &w, e)
 					     : optim_zero_grad(p, e));
 		}
+	}
 	return stage_tie_value(&m->chunk[0], &m->chunk[m->chunks - 1], e);
 }
 
@@ -102,13 +104,18 @@ static struct param *find_param(struct worker_model *m, const char *name)
 }
 
 static struct dev_buf *state_buffer(const struct worker_model *m, const struct param *p,
-				    const char *what)
+				    const char *what, struct optim_state *kind_p)
 {
-	if (!strcmp(what, "value"))
+	struct optim_state s[PARAM_STATES];
+	*kind_p = optim_state_f32("value", (uint64_t)param_count(p));
+	if (!strcmp(what, kind_p->name))
 		return p->value;
-	for (int i = 0; m->optim && i < m->optim->states; i++)
-		if (!strcmp(what, m->optim->state_names[i]))
+	int n = m->optim ? m->optim->states(p->name, p->ndim, p->dim, s) : 0;
+	for (int i = 0; i < n; i++)
+		if (!strcmp(what, s[i].name)) {
+			*kind_p = s[i];
 			return p->state[i];
+		}
 	return NULL;
 }
 
@@ -117,16 +124,18 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 	struct state_message s;
 	TRY(state_read(f->payload, f->size, &s, e));
 	struct param *p = find_param(m, s.name);
-	struct dev_buf *b = p && p->trainable ? state_buffer(m, p, s.what) : NULL;
+	struct optim_state kind = { .dtype = DT_F32 };
+	struct dev_buf *b = p && p->trainable ? state_buffer(m, p, s.what, &kind) : NULL;
+	const size_t size = dtype_size(kind.dtype);
 	uint64_t end;
-	if (!b || !add_ok(s.first, s.count, &end) || end > (uint64_t)param_count(p))
+	if (!b || s.bytes % size || !add_ok(s.first, s.bytes / size, &end) || end > kind.count)
 		return err_set(e, ERR_PROTOCOL,
-			       "STATE: '%s' of '%s', numbers %llu and %llu more, do not belong to "
-			       "this stage",
+			       "STATE: '%s' of '%s', from number %llu on %llu bytes, do not belong "
+			       "to this stage",
 			       s.what, s.name, (unsigned long long)s.first,
-			       (unsigned long long)s.count);
-	TRY(dev_upload(DEV_REF(b, s.first * 4), s.data, s.count * 4, e));
-	if (b != p->value || end != (uint64_t)param_count(p))
+			       (unsigned long long)s.bytes);
+	TRY(dev_upload(DEV_REF(b, s.first * size), s.data, s.bytes, e));
+	if (b != p->value || end != kind.count)
 		return 0;
 	TRY(param_refresh(p, e));
 	return stage_tie_value(&m->chunk[0], &m->chunk[m->chunks - 1], e);
@@ -136,7 +145,7 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 static int send_part(struct worker_model *m, const struct orders *o, struct net *net,
 		     struct state_message *s, struct err *e)
 {
-	size_t n, cap = s->count * 4 + 512;
+	size_t n, cap = s->bytes + 512;
 	unsigned char *out = link_buffer(o->link, FRAME_HEADER + cap);
 	if (!out)
 		return err_nomem(e, cap, s->name);
@@ -162,18 +171,19 @@ static int send_part(struct worker_model *m, const struct orders *o, struct net 
 static int send_state(struct worker_model *m, const struct orders *o, struct net *net,
 		      const struct param *p, const char *what, struct err *e)
 {
-	struct dev_buf *b = state_buffer(m, p, what);
-	uint64_t all = (uint64_t)param_count(p);
-	for (uint64_t at = 0; at < all; at += STATE_PART) {
-		struct state_message s = { .first = at,
-					   .count = all - at < STATE_PART ? all - at : STATE_PART };
+	struct optim_state kind;
+	struct dev_buf *b = state_buffer(m, p, what, &kind);
+	const size_t size = dtype_size(kind.dtype);
+	for (uint64_t at = 0; at < kind.count; at += STATE_PART) {
+		uint64_t some = kind.count - at < STATE_PART ? kind.count - at : STATE_PART;
+		struct state_message s = { .first = at, .bytes = some * size };
 		memcpy(s.what, what, strlen(what) + 1);
 		if (strlen(p->name) >= sizeof s.name)
 			return err_set(e, ERR_INTERNAL, "the name '%s' is too long", p->name);
 		memcpy(s.name, p->name, strlen(p->name) + 1);
-		if (!mem_grow(&m->number, &m->cap, s.count + 256, sizeof *m->number))
-			return err_nomem(e, s.count * 4, p->name);
-		TRY(dev_download(m->number, DEV_REF(b, at * 4), s.count * 4, e));
+		if (!mem_grow(&m->number, &m->cap, s.bytes + 1024, 1))
+			return err_nomem(e, s.bytes, p->name);
+		TRY(dev_download(m->number, DEV_REF(b, at * size), s.bytes, e));
 		TRY(send_part(m, o, net, &s, e));
 	}
 	return 0;
@@ -187,9 +197,11 @@ int worker_model_send(struct worker_model *m, const struct orders *o, struct net
 			const struct param *p = &m->chunk[k].param[i];
 			if (!param_is_trained(p))
 				continue;
+			struct optim_state kind[PARAM_STATES];
+			int n = m->optim->states(p->name, p->ndim, p->dim, kind);
 			TRY(send_state(m, o, net, p, "value", e));
-			for (int j = 0; j < m->optim->states; j++)
-				TRY(send_state(m, o, net, p, m->optim->state_names[j], e));
+			for (int j = 0; j < n; j++)
+				TRY(send_state(m, o, net, p, kind[j].name, e));
 		}
 	return 0;
 }

@@ -20,7 +20,7 @@ struct worker_model {
 	struct norm_buffer norms;
 	struct norm_entry *entry; /* [nentry] of the last step */
 	size_t nentry, entry_cap;
-	float *number; /* between device and link */
+	unsigned char *number; /* between device and link */
 	size_t cap;
 };
 

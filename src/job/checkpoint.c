@@ -13,6 +13,7 @@
 #include "job/checkpoint_list.h"
 #include "runtime/model_folder.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,26 +62,29 @@ static int write_optimizer(struct job *j, const char *dir, struct err *e)
 {
 	char path[PATH_MOST];
 	TRY(join(path, dir, "optimizer.safetensors", e));
-	size_t states = (size_t)j->optimizer->states, n = 0;
+	size_t n = 0;
 	struct arena names = ARENA_INIT;
-	struct st_spec *spec = mem_array(j->nparam * states + 1, sizeof *spec);
+	struct st_spec *spec = mem_array(j->nparam * PARAM_STATES + 1, sizeof *spec);
 	int rc = 0;
 	if (!spec)
 		return err_nomem(e, j->nparam * sizeof *spec, "the optimizer's tensors");
 	for (size_t i = 0; i < j->nparam; i++)
-		for (size_t k = 0; k < states; k++) {
+		for (int k = 0; k < j->param[i].states; k++) {
 			const struct trained_param *p = &j->param[i];
+			const bool shaped = p->kind[k].count == p->count;
 			char name[320];
-			snprintf(name, sizeof name, "%s.%s", p->name, j->optimizer->state_names[k]);
+			snprintf(name, sizeof name, "%s.%s", p->name, p->kind[k].name);
 			const char *kept = arena_strdup(&names, name);
 			if (!kept) {
 				rc = err_nomem(e, sizeof name, "a name");
 				goto out;
 			}
 			spec[n++] = (struct st_spec){ .name = kept,
-						      .dtype = DT_F32,
-						      .ndim = p->ndim,
-						      .shape = { p->dim[0], p->dim[1] },
+						      .dtype = p->kind[k].dtype,
+						      .ndim = shaped ? p->ndim : 1,
+						      .shape = { shaped ? p->dim[0]
+									: (int64_t)p->kind[k].count,
+								 p->dim[1] },
 						      .user = p->state[k] };
 		}
 	rc = st_write(path, spec, n, NULL, from_memory, NULL, e);
@@ -105,6 +109,12 @@ static int write_state(struct job *j, const struct train_state *s, uint64_t seri
 	if (s->scale.scale > 0)
 		buf_addf(&b, " \"loss_scale\": %.17g,\n \"loss_scale_good_steps\": %llu,\n",
 			 s->scale.scale, (unsigned long long)s->scale.good);
+	if (s->best_step && isfinite(s->best_loss))
+		buf_addf(&b,
+			 " \"best_loss\": %.17g,\n \"best_step\": %llu,\n \"evals_since_best\": "
+			 "%llu,\n",
+			 s->best_loss, (unsigned long long)s->best_step,
+			 (unsigned long long)s->evals_since_best);
 	buf_addf(&b,
 		 " \"serial\": %llu,\n \"timed\": %s,\n"
 		 " \"rules\": {\"dropout\": %d, \"reduce\": %d, \"lr\": %d},\n"
@@ -179,10 +189,13 @@ int checkpoint_write(struct job *j, const struct train_state *s, const char *dir
 
 uint64_t checkpoint_bytes(const struct job *j)
 {
-	/* values and states in float32, the tensors' names and shapes, the other files */
-	uint64_t tensors = (1 + (uint64_t)j->optimizer->states) * j->nparam;
-	return j->trained_numbers * 4 * (1 + (uint64_t)j->optimizer->states) + tensors * 256 +
-	       (64 << 10);
+	/* values and states, the tensors' names and shapes, the other files */
+	uint64_t bytes = j->trained_numbers * 4 + j->nparam * 256 + (64 << 10);
+	for (size_t i = 0; i < j->nparam; i++)
+		for (int k = 0; k < j->param[i].states; k++)
+			bytes += j->param[i].kind[k].count * dtype_size(j->param[i].kind[k].dtype) +
+				 256;
+	return bytes;
 }
 
 uint64_t checkpoint_result_bytes(const struct job *j)
@@ -194,18 +207,18 @@ uint64_t checkpoint_result_bytes(const struct job *j)
 /* ---- reading ---- */
 
 static int read_tensor(const struct st_file *f, const char *path, const char *name,
-		       const struct trained_param *p, float *dst, struct err *e)
+		       const struct optim_state *kind, void *dst, struct err *e)
 {
 	const struct st_tensor *t = st_find(f, name);
 	if (!t)
 		return err_set(e, ERR_INPUT,
 			       "%s: the tensor '%s' is missing: the checkpoint is of another job",
 			       path, name);
-	if (t->dtype != DT_F32 || t->count != p->count)
+	if (t->dtype != kind->dtype || t->count != kind->count)
 		return err_set(e, ERR_INPUT,
-			       "%s: '%s' has %llu numbers of %s; %llu of float32 were expected",
-			       path, name, (unsigned long long)t->count, dtype_name(t->dtype),
-			       (unsigned long long)p->count);
+			       "%s: '%s' has %llu numbers of %s; %llu of %s were expected", path,
+			       name, (unsigned long long)t->count, dtype_name(t->dtype),
+			       (unsigned long long)kind->count, dtype_name(kind->dtype));
 	memcpy(dst, t->data, t->bytes);
 	return 0;
 }
@@ -223,7 +236,8 @@ static int read_tensors(struct job *j, const char *dir, struct err *e)
 		char name[320];
 		snprintf(name, sizeof name, "%s%s", j->opt.train_all ? "" : "base_model.model.",
 			 j->param[i].name);
-		rc = read_tensor(f, path, name, &j->param[i], j->param[i].value, e);
+		const struct optim_state kind = optim_state_f32("value", j->param[i].count);
+		rc = read_tensor(f, path, name, &kind, j->param[i].value, e);
 	}
 	st_close(f);
 	if (rc < 0)
@@ -231,11 +245,11 @@ static int read_tensors(struct job *j, const char *dir, struct err *e)
 	TRY(join(path, dir, "optimizer.safetensors", e));
 	TRY(st_open(path, &f, e));
 	for (size_t i = 0; i < j->nparam && rc >= 0; i++)
-		for (int k = 0; k < j->optimizer->states && rc >= 0; k++) {
+		for (int k = 0; k < j->param[i].states && rc >= 0; k++) {
+			const struct trained_param *p = &j->param[i];
 			char name[320];
-			snprintf(name, sizeof name, "%s.%s", j->param[i].name,
-				 j->optimizer->state_names[k]);
-			rc = read_tensor(f, path, name, &j->param[i], j->param[i].state[k], e);
+			snprintf(name, sizeof name, "%s.%s", p->name, p->kind[k].name);
+			rc = read_tensor(f, path, name, &p->kind[k], p->state[k], e);
 		}
 	st_close(f);
 	return rc;
@@ -253,6 +267,20 @@ static int read_scale(const json_t *doc, const char *path, struct loss_scale *s,
 	int64_t good = 0;
 	TRY(json_need_int(doc, path, "loss_scale_good_steps", 0, INT64_MAX, &good, e));
 	*s = (struct loss_scale){ v, (uint64_t)good };
+	return 0;
+}
+
+/* Only runs that evaluate in training have one. */
+static int read_best(const json_t *doc, const char *path, struct train_state *s, struct err *e)
+{
+	int64_t step = 0, since = 0;
+	if (!json_object_get(doc, "best_step"))
+		return 0;
+	TRY(json_need_int(doc, path, "best_step", 1, INT64_MAX, &step, e));
+	TRY(json_need_int(doc, path, "evals_since_best", 0, INT64_MAX, &since, e));
+	TRY(json_need_num(doc, path, "best_loss", -1e300, 1e300, &s->best_loss, e));
+	s->best_step = (uint64_t)step;
+	s->evals_since_best = (uint64_t)since;
 	return 0;
 }
 
@@ -298,6 +326,7 @@ static int read_counters(const json_t *doc, const char *path, struct train_state
 		memcpy((char *)s + field[i].offset, &v, sizeof v);
 	}
 	TRY(read_rules(doc, path, &s->rules, e));
+	TRY(read_best(doc, path, s, e));
 	return read_scale(doc, path, &s->scale, e);
 }
 

@@ -37,6 +37,10 @@ struct train_state {
 	uint64_t skipped;      /* steps that were not finite */
 	struct loss_scale scale;
 	struct rules rules;
+	/* of the evaluations in training: the lowest loss, its step (0: there was none), and how
+	 * many followed that were not lower */
+	double best_loss;
+	uint64_t best_step, evals_since_best;
 	bool timed; /* saved because of save_minutes: the next checkpoint replaces it */
 };
 

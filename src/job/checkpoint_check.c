@@ -167,18 +167,37 @@ static const char *const fixed_keys[] = { "adapter", "lora_r", "lora_target_modu
 					  "lora_target_linear", "optimizer" };
 /* These change the result. */
 static const char *const result_keys[] = {
-	"load_in_4bit",  "bnb_4bit_use_double_quant",
-	"lora_alpha",    "lora_dropout",
-	"use_rslora",    "sequence_len",
-	"val_set_size",  "sample_packing",
-	"seed",          "train_on_inputs",
-	"data_seed",     "micro_batch_size",
-	"adam_beta1",    "gradient_accumulation_steps",
-	"adam_beta2",    "learning_rate",
-	"adam_epsilon",  "lr_scheduler",
-	"weight_decay",  "warmup_steps",
-	"momentum",      "warmup_ratio",
-	"max_grad_norm", "cosine_min_lr_ratio",
+	"load_in_4bit",
+	"bnb_4bit_use_double_quant",
+	"lora_alpha",
+	"lora_dropout",
+	"use_rslora",
+	"sequence_len",
+	"val_set_size",
+	"sample_packing",
+	"seed",
+	"train_on_inputs",
+	"data_seed",
+	"micro_batch_size",
+	"adam_beta1",
+	"gradient_accumulation_steps",
+	"adam_beta2",
+	"learning_rate",
+	"adam_epsilon",
+	"lr_scheduler",
+	"weight_decay",
+	"warmup_steps",
+	"momentum",
+	"warmup_ratio",
+	"max_grad_norm",
+	"cosine_min_lr_ratio",
+	"lr_min_ratio",
+	"lr_num_cycles",
+	"lr_power",
+	"lr_decay_ratio",
+	"lora_model_dir",
+	"loraplus_lr_ratio",
+	"neftune_noise_alpha",
 };
 /* These only change the length of the run. */
 static const char *const length_keys[] = { "max_steps", "num_epochs" };
@@ -189,12 +208,21 @@ static void add_difference(struct buf *out, const char *key, const char *was, co
 		 was ? was : "not set", is ? is : "not set");
 }
 
+/* Whether a key that an older program did not know has its default, which is what that did. */
+static bool is_default(const char *key, const json_t *now)
+{
+	size_t n;
+	const struct opt *rows = config_rows(&n), *r = opt_find(rows, n, key);
+	return r && r->def && r->kind == OPT_FLOAT &&
+	       json_number_value(now) == strtod(r->def, NULL);
+}
+
 static void compare(const json_t *then, const json_t *now, const char *const *key, size_t n,
 		    struct buf *out)
 {
 	for (size_t i = 0; i < n; i++) {
 		json_t *x = json_object_get(then, key[i]), *y = json_object_get(now, key[i]);
-		if ((!x && !y) || json_equal(x, y))
+		if ((!x && (!y || is_default(key[i], y))) || json_equal(x, y))
 			continue;
 		char *xs = json_dumps(x, DUMP), *ys = json_dumps(y, DUMP);
 		add_difference(out, key[i], xs, ys);

@@ -230,7 +230,7 @@ int checkpoint_latest(const char *output_dir, struct arena *a, const char **path
 	return 0;
 }
 
-int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e)
+int checkpoint_prune(const char *output_dir, int64_t keep, uint64_t best, struct err *e)
 {
 	struct record r;
 	struct checkpoint_entry *v;
@@ -240,9 +240,12 @@ int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e)
 	const struct checkpoint_entry *last = newest(&r, v, n);
 	int rc = 0;
 	left = n;
+	for (size_t i = 0; i < n; i++)
+		left -= best && v[i].step == best && &v[i] != last;
 	for (size_t i = 0; rc >= 0 && i < n; i++) {
 		char path[PATH_MOST];
-		if (&v[i] == last || !(v[i].timed || (keep > 0 && left > (size_t)keep)))
+		if (&v[i] == last || (best && v[i].step == best) ||
+		    !(v[i].timed || (keep > 0 && left > (size_t)keep)))
 			continue;
 		rc = checkpoint_path(output_dir, v[i].step, path, sizeof path, e);
 		if (rc >= 0)

@@ -33,8 +33,9 @@ int checkpoint_list(const char *output_dir, struct checkpoint_entry **v_p, size_
 /* The newest complete checkpoint of a run's folder, in `a`; NULL when there is none. ERR_INPUT when
  * the recorded one is missing. */
 int checkpoint_latest(const char *output_dir, struct arena *a, const char **path_p, struct err *e);
-/* Removes the oldest so that `keep` remain (0: all), and every timed one but the newest of all. */
-int checkpoint_prune(const char *output_dir, int64_t keep, struct err *e);
+/* Removes the oldest so that `keep` remain (0: all), and every timed one but the newest of all.
+ * That of step `best` (0: none) stays, uncounted. */
+int checkpoint_prune(const char *output_dir, int64_t keep, uint64_t best, struct err *e);
 
 /* The serial number of the next checkpoint. */
 int checkpoint_serial(const char *output_dir, uint64_t *serial_p, struct err *e);

@@ -24,6 +24,7 @@ static int add_param(struct job *j, size_t *cap, const char *name, int ndim, con
 	p->dim[0] = dim[0];
 	p->dim[1] = ndim == 2 ? dim[1] : 1;
 	p->count = (uint64_t)(p->dim[0] * p->dim[1]);
+	p->states = j->optimizer->states(p->name, p->ndim, p->dim, p->kind);
 	j->trained_numbers += p->count;
 	j->nparam++;
 	return 0;
@@ -99,11 +100,28 @@ int job_alloc_state(struct job *j, struct err *e)
 		struct trained_param *p = &j->param[i];
 		if (!p->value && !(p->value = mem_array(p->count, 4)))
 			return err_nomem(e, p->count * 4, p->name);
-		for (int k = 0; k < j->optimizer->states; k++)
-			if (!p->state[k] && !(p->state[k] = mem_array(p->count, 4)))
-				return err_nomem(e, p->count * 4, p->name);
+		for (int k = 0; k < p->states; k++) {
+			size_t size = dtype_size(p->kind[k].dtype);
+			if (!p->state[k] && !(p->state[k] = mem_array(p->kind[k].count, size)))
+				return err_nomem(e, p->kind[k].count * size, p->name);
+		}
 	}
 	return 0;
+}
+
+void *job_kept(struct trained_param *p, const char *what, struct optim_state *kind, int *got)
+{
+	*got = 0;
+	*kind = optim_state_f32("value", p->count);
+	if (!strcmp(what, kind->name))
+		return p->value;
+	for (int k = 0; k < p->states; k++)
+		if (!strcmp(what, p->kind[k].name)) {
+			*kind = p->kind[k];
+			*got = k + 1;
+			return p->state[k];
+		}
+	return NULL;
 }
 
 /* ---- opening ---- */
@@ -115,7 +133,8 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 					 .quantize = c->load_in_4bit,
 					 .double_quant = c->bnb_4bit_use_double_quant,
 					 .recompute = c->gradient_checkpointing,
-					 .seed = (uint64_t)c->seed };
+					 .seed = (uint64_t)c->seed,
+					 .neftune = (float)c->neftune_noise_alpha };
 	if (c->adapter == ADAPTER_NONE) {
 		j->opt.train_all = true;
 	} else {
@@ -125,6 +144,7 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 		l->scale = lora_scale(c->lora_r, c->lora_alpha, c->use_rslora);
 		l->dropout = (float)c->lora_dropout;
 		l->seed = (uint64_t)c->seed;
+		l->b_rate = (float)c->loraplus_lr_ratio;
 		TRY(lora_targets((const char *const *)c->lora_target_modules.item,
 				 c->lora_target_modules.n, l, e));
 		if (c->lora_target_linear)
@@ -132,6 +152,11 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 	}
 	j->optimizer = optimizer_find(c->optimizer);
 	j->curve = lr_curve_find(c->lr_scheduler);
+	j->lr_shape = (struct lr_shape){ .cosine_min_lr_ratio = c->cosine_min_lr_ratio,
+					 .min_lr_ratio = c->lr_min_ratio,
+					 .num_cycles = c->lr_num_cycles,
+					 .power = c->lr_power,
+					 .decay_ratio = c->lr_decay_ratio };
 	j->optim = (struct optim_config){ .beta1 = c->adam_beta1,
 					  .beta2 = c->adam_beta2,
 					  .epsilon = c->adam_epsilon,
@@ -172,9 +197,20 @@ static int load_data(struct job *j, struct err *e)
 	return batches_new(j->data, &b, &j->batches, e);
 }
 
+/* Steps between events of which there are `times` in an epoch, or one every `steps`. */
+static uint64_t steps_between(const struct job *j, int64_t times, int64_t steps)
+{
+	if (times <= 0)
+		return (uint64_t)steps;
+	uint64_t all = batches_per_epoch(j->batches, 0), n = (uint64_t)times;
+	return (all + n - 1) / n;
+}
+
 static int count_steps(struct job *j, struct err *e)
 {
 	const struct config *c = j->cfg;
+	j->save_every = steps_between(j, c->saves_per_epoch, c->save_steps);
+	j->eval_every = steps_between(j, c->evals_per_epoch, c->eval_steps);
 	if (c->max_steps > 0) {
 		j->total_steps = (uint64_t)c->max_steps;
 	} else {
@@ -278,4 +314,68 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 							    .b = pb->value };
 	}
 	return 0;
+}
+
+/* ---- an adapter to begin with ---- */
+
+static int same_adapter(const struct job *j, const struct peft_adapter *ad, const char *dir,
+			struct err *e)
+{
+	float scale = (float)peft_scale(&ad->cfg);
+	if (ad->cfg.r != j->opt.lora.r)
+		return err_set(
+			e, ERR_USAGE,
+			"lora_model_dir %s: its rank is %d and lora_r is %lld: set lora_r to "
+			"that",
+			dir, ad->cfg.r, (long long)j->opt.lora.r);
+	if (fabsf(scale - j->opt.lora.scale) > 1e-6f * fabsf(scale))
+		return err_set(e, ERR_USAGE,
+			       "lora_model_dir %s: its scale is %g and that of lora_alpha, lora_r "
+			       "and use_rslora is %g: set them as its adapter_config.json has them",
+			       dir, (double)scale, (double)j->opt.lora.scale);
+	if (ad->npair * 2 != j->nparam)
+		return err_set(e, ERR_USAGE,
+			       "lora_model_dir %s: it has weights for %zu modules; the model and "
+			       "lora_target_modules have %zu",
+			       dir, ad->npair, j->nparam / 2);
+	return 0;
+}
+
+static int take_half(struct job *j, const struct peft_pair *p, char half, const float *v,
+		     int64_t rows, int64_t cols, const char *dir, struct err *e)
+{
+	char name[256];
+	snprintf(name, sizeof name, "%s.lora_%c.weight", p->module, half);
+	struct trained_param *t = job_param(j, name);
+	if (!t)
+		return err_set(e, ERR_USAGE,
+			       "lora_model_dir %s: it has weights for '%s', which is not in "
+			       "lora_target_modules",
+			       dir, p->module);
+	if (t->dim[0] != rows || t->dim[1] != cols)
+		return err_set(e, ERR_INPUT,
+			       "lora_model_dir %s: %s is [%lld, %lld]; this model needs [%lld, "
+			       "%lld]",
+			       dir, name, (long long)rows, (long long)cols, (long long)t->dim[0],
+			       (long long)t->dim[1]);
+	memcpy(t->value, v, (size_t)t->count * sizeof *v);
+	return 0;
+}
+
+int job_begin_with(struct job *j, const char *dir, struct err *e)
+{
+	struct arena a = ARENA_INIT;
+	struct peft_adapter ad;
+	int rc;
+	TRYOUT(job_alloc_state(j, e));
+	TRYOUT(peft_read(dir, &a, &ad, e));
+	TRYOUT(same_adapter(j, &ad, dir, e));
+	for (size_t i = 0; i < ad.npair; i++) {
+		const struct peft_pair *p = &ad.pair[i];
+		TRYOUT(take_half(j, p, 'A', p->a, ad.cfg.r, p->in, dir, e));
+		TRYOUT(take_half(j, p, 'B', p->b, p->out, ad.cfg.r, dir, e));
+	}
+out:
+	arena_release(&a);
+	return rc;
 }

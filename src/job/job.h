@@ -20,7 +20,10 @@ struct trained_param {
 	int ndim;
 	int64_t dim[2];
 	uint64_t count;
-	float *value, *state[PARAM_STATES]; /* allocated when first needed */
+	int states;
+	struct optim_state kind[PARAM_STATES]; /* [states] */
+	float *value;                          /* allocated when first needed */
+	void *state[PARAM_STATES];             /* the same; numbers as in kind[] */
 	/* numbers of value and states received so far while state is pulled */
 	uint64_t got[1 + PARAM_STATES];
 };
@@ -38,23 +41,32 @@ struct job {
 	struct optim_config optim;
 	const struct optimizer *optimizer;
 	const struct lr_curve *curve;
+	struct lr_shape lr_shape;
 	struct trained_param *param;
 	size_t nparam;
 	uint64_t trained_numbers; /* parameters that are trained */
 	uint64_t total_steps, warmup_steps;
-	uint64_t digest;           /* of the data */
-	char base_hash[BASE_HASH]; /* of the base model; "" before job_hash_base() */
+	uint64_t save_every, eval_every; /* steps; 0: never */
+	uint64_t digest;                 /* of the data */
+	char base_hash[BASE_HASH];       /* of the base model; "" before job_hash_base() */
 };
 
 /* `act` is the dtype of activations, decided by the devices. */
 int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err *e);
 void job_close(struct job *j);
 struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */
+/* What is kept of a parameter under the name `what`: "value" or one of its optimizer's states. Sets
+ * the size and count of its numbers, and its place in got[]; NULL: there is no such. */
+void *job_kept(struct trained_param *p, const char *what, struct optim_state *kind_p, int *got_p);
 /* value and state[] of every parameter */
 int job_alloc_state(struct job *j, struct err *e);
 
 /* Sets base_hash, once: a pass over the weights unless it is known (base_hash.h). */
 int job_hash_base(struct job *j, struct err *e);
+
+/* Takes the values of the adapter in the folder `dir`, which must be of this job's shape; the
+ * optimizer's states are zero. */
+int job_begin_with(struct job *j, const char *dir, struct err *e);
 
 /* The adapter's weights in the form of PEFT; points into the job's values. Allocated in `a`. */
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad_p, struct err *e);

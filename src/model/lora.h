@@ -18,6 +18,8 @@ struct lora_options {
 	float scale; /* s above */
 	float dropout;
 	bool target[LIN_COUNT];
+	/* LoRA+ (Hayou et al. 2024, arXiv 2402.12354): factor on the learning rate of B; 0: 1 */
+	float b_rate;
 	uint64_t seed;
 };
 

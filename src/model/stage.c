@@ -9,6 +9,9 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
+
+#include <math.h>
 
 #include <string.h>
 
@@ -24,6 +27,7 @@ void slot_release(struct slot *sl)
 	arena_release(&sl->host);
 	mem_free(sl->rows);
 	mem_free(sl->losses);
+	mem_free(sl->noise);
 	*sl = (struct slot){ 0 };
 }
 
@@ -39,7 +43,7 @@ static int upload_labels(struct slot *sl, struct err *e)
 {
 	int64_t n = sl->b.n, k = 0;
 	if (!mem_grow(&sl->rows, &sl->rows_cap, 2 * (size_t)n, sizeof *sl->rows) ||
-	    !mem_grow(&sl->losses, &sl->losses_cap, (size_t)n, sizeof *sl->losses))
+	    !mem_grow(&sl->losses, &sl->losses_cap, 2 * (size_t)n, sizeof *sl->losses))
 		return err_nomem(e, (unsigned long long)n * 8, "labels");
 	for (int64_t i = 0; i < n; i++) {
 		int32_t label = sl->b.label[i];
@@ -54,6 +58,7 @@ static int upload_labels(struct slot *sl, struct err *e)
 		k++;
 	}
 	sl->trained = k;
+	TRY(dmem_take(&sl->mem, ((size_t)k + 1) * 4, &sl->thits, e));
 	TRY(upload_ints(sl, sl->rows, k, &sl->trows, e));
 	return upload_ints(sl, sl->rows + n, k, &sl->tlabels, e);
 }
@@ -99,7 +104,7 @@ void stage_end(struct slot *sl)
 	sl->tape = NULL;
 	sl->mark = NULL;
 	sl->front_tape = sl->end_tape = NULL;
-	sl->trained = 0;
+	sl->trained = sl->hits = 0;
 	sl->loss = 0;
 }
 
@@ -136,6 +141,33 @@ static int layer_queued(const struct stage *s, bool last, struct err *e)
 	return s->between ? s->between(s->between_ctx, last, e) : 0;
 }
 
+/* NEFTune (Jain et al. 2023, arXiv 2310.05914): x (N,C) += a/sqrt(T C) * u, u uniform in [-1, 1), T
+ * being the length of the sequence. */
+static int add_noise(struct slot *sl, struct tensor *x, struct err *e)
+{
+	struct stage *s = sl->stage;
+	const int64_t n = sl->b.n, c = s->cfg.hidden;
+	struct dmem_mark k = dmem_mark(&s->scratch);
+	struct dev_ref a;
+	if (!mem_grow(&sl->noise, &sl->noise_cap, (size_t)n, sizeof *sl->noise))
+		return err_nomem(e, (size_t)n * sizeof *sl->noise, "noise");
+	for (int64_t i = 0; i < sl->b.nseq; i++) {
+		const int32_t from = sl->b.start[i], to = sl->b.start[i + 1];
+		for (int32_t j = from; j < to; j++)
+			sl->noise[j] = s->opt.neftune / sqrtf((float)(to - from) * (float)c);
+	}
+	uint64_t key = rng_fold(s->opt.seed, 0x6e656674); /* "neft" */
+	key = rng_fold(rng_fold(key, sl->b.step), sl->b.microbatch);
+	TRY(dmem_take(&s->scratch, (size_t)n * 4, &a, e));
+	TRY(dev_upload(a, sl->noise, (size_t)n * 4, e));
+	const union dev_arg arg[] = {
+		{ .b = x->at }, { .b = a }, { .i = n }, { .i = c }, { .u = key }
+	};
+	TRY(dev_launch(s->dev, K_noise, s->opt.act, arg, e));
+	dmem_back(&s->scratch, k);
+	return 0;
+}
+
 /* Leaves the input of the first layer, (N,C), at h[0]. */
 static int run_front(struct slot *sl, struct err *e)
 {
@@ -146,6 +178,8 @@ static int run_front(struct slot *sl, struct err *e)
 		TRY(op_embed_apply(&t, s->embed, sl->ids, sl->b.n, &sl->h[0], e));
 	else
 		TRY(tape_tensor(&t, s->opt.act, 2, dim, sl->in, &sl->h[0], e));
+	if (s->front && sl->b.train && s->opt.neftune > 0)
+		TRY(add_noise(sl, sl->h[0], e));
 	sl->h[0]->needs_grad = sl->b.train && s->needs[0];
 	sl->front_tape = t.last;
 	return 0;
@@ -158,15 +192,19 @@ static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
 	struct tensor *x, *loss;
 	sl->loss = 0;
+	sl->hits = 0;
 	if (!sl->trained)
 		return 0;
 	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
-	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->trained,
+	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->thits, sl->trained,
 			  sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
 	sl->end_tape = t.last;
 	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
-	for (int64_t i = 0; i < sl->trained; i++)
-		sl->loss += sl->losses[i];
+	TRY(dev_download(sl->losses + sl->trained, sl->thits, (size_t)sl->trained * 4, e));
+	for (int64_t i = 0; i < sl->trained; i++) {
+		sl->loss += (double)sl->losses[i];
+		sl->hits += sl->losses[sl->trained + i] > 0;
+	}
 	if (loss->needs_grad)
 		/* any seed will do: op_loss computed its gradient in its forward */
 		TRY(tape_seed(&t, loss, loss->at, e));

@@ -42,7 +42,8 @@ struct stage_options {
 	bool train_all; /* full-parameter training */
 	struct lora_options lora;
 	bool recompute; /* gradient checkpointing: keep only each layer's input */
-	uint64_t seed;  /* of dropout */
+	uint64_t seed;  /* of dropout and noise */
+	float neftune;  /* 0, or the noise on embeddings in training (stage.c) */
 };
 
 struct layer {
@@ -89,17 +90,22 @@ struct slot {
 	struct dmem mem;
 	struct arena host;
 	int32_t *rows; /* host staging of trained rows and their labels */
-	float *losses;
+	float *losses; /* and behind them the hits */
 	size_t rows_cap, losses_cap;
 	struct stage_batch b;
-	struct dev_ref ids, pos, starts, trows, tlabels;
+	struct dev_ref ids, pos, starts, trows, tlabels, thits;
+	float *noise; /* (n) of each token; only with opt.neftune */
+	size_t noise_cap;
 	int64_t trained; /* rows with a label */
 	struct dev_ref in, out, grad;
 	struct tensor **h;       /* input of each layer, and the last output */
 	struct tape_node **tape; /* per layer; NULL when recomputed */
 	struct dmem_mark *mark;  /* of mem before each layer */
 	struct tape_node *front_tape, *end_tape;
-	double loss; /* sum over trained tokens, end stage only; valid after stage_forward */
+	/* Sums over trained tokens, end stage only, valid after stage_forward: of the loss, and of
+	 * the tokens that were the likeliest. */
+	double loss;
+	int64_t hits;
 };
 
 int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg,

@@ -128,6 +128,7 @@ static int add_lora(struct builder *b, int layer, enum linear l, struct lora *ou
 			memset(b->part, 0, (size_t)n * 4);
 		TRY(param_upload_f32(p[i], 0, n, b->part, e));
 	}
+	p[1]->rate = o->b_rate;
 	*out = (struct lora){ .a = p[0], .b = p[1], .scale = o->scale, .dropout = o->dropout };
 	return 0;
 }

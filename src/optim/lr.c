@@ -28,12 +28,12 @@ const struct lr_curve *lr_curve_find(const char *name)
 }
 
 double lr_at(const struct lr_curve *curve, int rule, double base, uint64_t s, uint64_t total,
-	     uint64_t warmup, double min_ratio)
+	     uint64_t warmup, const struct lr_shape *shape)
 {
 	if (s <= warmup)
 		return base * (double)s / (double)warmup;
 	double steps = total > warmup ? (double)(total - warmup) : 1, at = (double)(s - warmup);
 	at = at < steps ? at : steps;
-	return base * curve->share(rule == 1 ? at / (steps + curve->rule1_more) : (at - 1) / steps,
-				   min_ratio);
+	return base *
+	       curve->share(rule == 1 ? at / (steps + curve->rule1_more) : (at - 1) / steps, shape);
 }

@@ -5,8 +5,9 @@
 
 #include <math.h>
 
-static double share(double p, double least)
+static double share(double p, const struct lr_shape *s)
 {
+	const double least = s->cosine_min_lr_ratio;
 	return least + (1 - least) * 0.5 * (1 + cos(M_PI * p));
 }
 

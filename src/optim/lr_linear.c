@@ -2,9 +2,9 @@
 /* lr_linear.c - 1 - p. */
 #include "optim/optim.h"
 
-static double share(double p, double least)
+static double share(double p, const struct lr_shape *s)
 {
-	(void)least;
+	(void)s;
 	return 1 - p;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim.h - optimizers, the gradient norm and the learning-rate curve.
  *
- * All state and all arithmetic are float32 on the device that holds the parameter. The values that
- * every worker must apply alike (learning rate, gradient scale, step number) are arguments: an
- * optimizer decides nothing. */
+ * All arithmetic is float32 on the device that holds the parameter, and so is all state unless a
+ * row says otherwise. The values that every worker must apply alike (learning rate, gradient scale,
+ * step number) are arguments: an optimizer decides nothing. */
 #ifndef HS_OPTIM_OPTIM_H
 #define HS_OPTIM_OPTIM_H
 
@@ -26,48 +26,104 @@ struct optim_step {
 	float lr, scale;
 };
 
+/* Where the training state of a parameter (value, gradient, optimizer state) may be cut, so that
+ * several members can each hold and update a part of it with the bits of one. */
+enum optim_cut {
+	CUT_BLOCK,  /* behind every OPTIM_BLOCK elements, counted from the parameter's start */
+	CUT_ROW,    /* between the rows of a matrix; a vector stays whole */
+	CUT_MATRIX, /* between parameters only */
+	CUT_NONE    /* not at all: the update of one parameter reads others */
+};
+enum { OPTIM_BLOCK = 4096 };
+
+/* What an optimizer keeps of a parameter: numbers, by name. Number k is about the elements
+ * [k*per, (k+1)*per) of the parameter. `per` divides OPTIM_BLOCK where the optimizer's cut is
+ * CUT_BLOCK, so elements [a, b) of a cut own numbers [a/per, ceil(b/per)). Where `per` is 0, a
+ * number is not about a run of elements, and the state goes with the whole parameter. */
+struct optim_state {
+	const char *name; /* in checkpoints: "exp_avg", "exp_avg_sq" */
+	enum dtype dtype;
+	int64_t per;
+	uint64_t count; /* numbers, above 0 */
+};
+
+/* Block sums of grad_sqnorm() on the host. */
+struct norm_buffer {
+	float *sum;
+	size_t cap;
+};
+
+/* Memory that updates take for a moment; both are grown as needed. */
+struct optim_work {
+	struct dmem *scratch;
+	struct norm_buffer *host;
+};
+
 struct optimizer {
 	const char *name, *help;
 	/* MAY: other names that configurations use, and configuration keys that not every optimizer
 	 * reads; NULL-terminated */
 	const char *const *aliases, *const *keys;
-	/* float32 numbers kept per parameter: param->state[0..states), at most PARAM_STATES */
-	int states;
-	const char *const *state_names; /* in checkpoints: "exp_avg", "exp_avg_sq" */
+	/* MAY: of those keys that are not in the configuration, other values than the keys' own
+	 * defaults; the last one has no key */
+	const struct optim_default {
+		const char *key;
+		double value;
+	} * defaults;
+	enum optim_cut cut;
+	/* The states of a parameter, param->state[0..n) in this order: fills in s and returns n.
+	 * Depends on name and shape alone. */
+	int (*states)(const char *name, int ndim, const int64_t *dim,
+		      struct optim_state s[PARAM_STATES]);
 	int (*update)(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		      struct err *e);
+		      const struct optim_work *w, struct err *e);
 };
 
 /* The rows: i-th one (NULL past the end), by name (NULL: no such row). */
 const struct optimizer *optimizer_at(size_t i);
 const struct optimizer *optimizer_find(const char *name);
+/* One float32 number an element. */
+static inline struct optim_state optim_state_f32(const char *name, uint64_t elements)
+{
+	return (struct optim_state){ name, DT_F32, 1, elements };
+}
 
 /* Allocates and clears the state of a trained parameter. */
 int optim_init(const struct optimizer *o, struct param *p, const struct optim_config *c,
 	       struct err *e);
 /* Updates, casts into the activation dtype, clears the gradient. */
 int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c,
-		 const struct optim_step *s, struct err *e);
+		 const struct optim_step *s, const struct optim_work *w, struct err *e);
 /* Clears the gradient without a step (a skipped step). */
 int optim_zero_grad(struct param *p, struct err *e);
 
-/* Sum of squares of the gradient; not finite when the gradient is not. Block sums on the device,
- * added in double on the host, in a fixed order. `scratch` and `host` hold the block sums; host is
- * grown as needed. */
-struct norm_buffer {
-	float *sum;
-	size_t cap;
-};
+/* Updates that several optimizers make. AdamW with float32 moments in state[0] and state[1], the
+ * bias corrections computed in double; and p -= lr * (scale * gradient + decay * p). */
+int optim_adamw_step(struct param *p, const struct optim_config *c, const struct optim_step *s,
+		     struct err *e);
+int optim_plain_step(struct param *p, float lr, float decay, float scale, struct err *e);
+
+/* Sum of squares of the gradient; not finite when the gradient is not. Sums of blocks of
+ * OPTIM_BLOCK elements on the device, added in double on the host, in their order. */
 int grad_sqnorm(const struct param *p, struct dmem *scratch, struct norm_buffer *b, double *sum_p,
 		struct err *e);
+
+/* What curves are told; each reads some of it. */
+struct lr_shape {
+	double cosine_min_lr_ratio; /* where the cosine ends */
+	double min_lr_ratio;        /* where polynomial and warmup-stable-decay end */
+	double num_cycles;          /* of cosine_with_restarts */
+	double power;               /* of polynomial */
+	double decay_ratio;         /* of warmup-stable-decay: the share of steps that decay */
+};
 
 /* A learning-rate curve: what follows the warm-up. One file lr_<name>.c with its formula. */
 struct lr_curve {
 	const char *name, *help;
-	const char *const *keys; /* as of struct optimizer */
-	/* The share of the base rate at the place p = 0..1 behind the warm-up; `least` is
-	 * min_ratio of lr_at(). */
-	double (*share)(double p, double least);
+	const char *const *keys;    /* as of struct optimizer */
+	const char *const *aliases; /* MAY: as of struct optimizer */
+	/* The share of the base rate at the place p = 0..1 behind the warm-up. */
+	double (*share)(double p, const struct lr_shape *shape);
 	int rule1_more; /* rule 1 of lr_at(): steps that it added to those there are */
 };
 
@@ -79,6 +135,6 @@ const struct lr_curve *lr_curve_find(const char *name);
  * first step after the warm-up has the full rate, the last one is above the curve's end. That is
  * `rule` 2. Runs that began with rule 1 keep it: p = (s-warmup)/(total-warmup+rule1_more). */
 double lr_at(const struct lr_curve *curve, int rule, double base, uint64_t s, uint64_t total,
-	     uint64_t warmup, double min_ratio);
+	     uint64_t warmup, const struct lr_shape *shape);
 
 #endif

@@ -5,8 +5,9 @@
 #include "base/err.h"
 
 static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		  struct err *e)
+		  const struct optim_work *w, struct err *e)
 {
+	(void)w;
 	const union dev_arg a[] = { { .b = DEV_REF(p->value, 0) },
 				    { .b = DEV_REF(p->state[0], 0) },
 				    { .b = DEV_REF(p->grad, 0) },
@@ -18,7 +19,13 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 	return dev_launch(p->value->dev, K_sgd, DT_F32, a, e);
 }
 
-static const char *const names[] = { "momentum_buffer" };
+static int states(const char *name, int ndim, const int64_t *dim,
+		  struct optim_state s[PARAM_STATES])
+{
+	(void)name;
+	s[0] = optim_state_f32("momentum_buffer", (uint64_t)(dim[0] * (ndim == 2 ? dim[1] : 1)));
+	return 1;
+}
 
 static const char *const keys[] = { "momentum", NULL };
 
@@ -26,7 +33,7 @@ const struct optimizer optim_sgd = {
 	.name = "sgd",
 	.help = "stochastic gradient descent with momentum; one number kept for each parameter",
 	.keys = keys,
-	.states = 1,
-	.state_names = names,
+	.cut = CUT_BLOCK,
+	.states = states,
 	.update = update,
 };

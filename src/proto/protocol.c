@@ -26,6 +26,8 @@ void work_put(struct wire_writer *w, const struct stage_options *o, const char *
 	wire_put_u32(w, (uint32_t)o->lora.r);
 	wire_put_f64(w, (double)o->lora.scale);
 	wire_put_f64(w, (double)o->lora.dropout);
+	wire_put_f64(w, (double)o->lora.b_rate);
+	wire_put_f64(w, (double)o->neftune);
 	wire_put_u64(w, o->lora.seed);
 	for (int i = 0; i < LIN_COUNT; i++)
 		wire_put_u8(w, o->lora.target[i]);
@@ -49,6 +51,8 @@ void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPT
 	o->lora.r = wire_get_u32(r);
 	o->lora.scale = (float)wire_get_f64(r);
 	o->lora.dropout = (float)wire_get_f64(r);
+	o->lora.b_rate = (float)wire_get_f64(r);
+	o->neftune = (float)wire_get_f64(r);
 	o->lora.seed = wire_get_u64(r);
 	for (int i = 0; i < LIN_COUNT; i++)
 		o->lora.target[i] = wire_get_u8(r);
@@ -70,6 +74,10 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 	if (o->lora.r < 0 || o->lora.r > 65536 || !(o->lora.dropout >= 0 && o->lora.dropout < 1))
 		return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld, dropout %g", what,
 			       (long long)o->lora.r, (double)o->lora.dropout);
+	if (!(o->lora.b_rate >= 0 && o->lora.b_rate <= 1e6f) ||
+	    !(o->neftune >= 0 && o->neftune <= 1e6f))
+		return err_set(e, ERR_PROTOCOL, "%s: rate of B %g, noise %g", what,
+			       (double)o->lora.b_rate, (double)o->neftune);
 	if (optimizer[0] && !optimizer_find(optimizer))
 		return err_set(e, ERR_PROTOCOL, "%s: there is no optimizer '%s'", what, optimizer);
 	return 0;
@@ -357,6 +365,7 @@ int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p,
 	struct wire_writer w = wire_write(out, cap);
 	wire_put_f64(&w, m->sum);
 	wire_put_u64(&w, m->trained);
+	wire_put_u64(&w, m->hits);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -365,6 +374,7 @@ int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e)
 	struct wire_reader r = wire_read(p, n);
 	m_p->sum = wire_get_f64(&r);
 	m_p->trained = wire_get_u64(&r);
+	m_p->hits = wire_get_u64(&r);
 	return wire_read_end(&r, "LOSS", e);
 }
 
@@ -598,7 +608,7 @@ int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_
 	wire_put_str(&w, m->name);
 	wire_put_str(&w, m->what);
 	wire_put_u64(&w, m->first);
-	wire_put_bytes(&w, m->data, m->count * 4);
+	wire_put_bytes(&w, m->data, m->bytes);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -610,10 +620,6 @@ int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e
 	m_p->first = wire_get_u64(&r);
 	size_t bytes = 0;
 	m_p->data = wire_get_bytes(&r, &bytes);
-	TRY(wire_read_end(&r, "STATE", e));
-	if (bytes % 4)
-		return err_set(e, ERR_PROTOCOL, "STATE: %zu bytes of %s are not float32 numbers",
-			       bytes, m_p->name);
-	m_p->count = bytes / 4;
-	return 0;
+	m_p->bytes = bytes;
+	return wire_read_end(&r, "STATE", e);
 }

@@ -104,7 +104,7 @@ int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batc
 /* LOSS: of one microbatch. */
 struct loss_message {
 	double sum;
-	uint64_t trained;
+	uint64_t trained, hits; /* tokens; those that were the likeliest */
 };
 
 /* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX
@@ -171,11 +171,11 @@ struct progress {
 int progress_write(const struct progress *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int progress_read(const void *p, size_t n, struct progress *m_p, struct err *e);
 
-/* STATE: `count` float32 numbers of a parameter's value or optimizer state, from element
- * `first` on. */
+/* STATE: a part of a parameter's value (float32) or of an optimizer state (as its row of optim.def
+ * says), from number `first` on. The receiver knows the size of a number. */
 struct state_message {
 	char name[256], what[32]; /* "value", "exp_avg", ... */
-	uint64_t first, count;
+	uint64_t first, bytes;
 	const void *data; /* in the payload, not aligned */
 };
 
@@ -207,7 +207,6 @@ int token_write(int32_t id, void *out, size_t cap, size_t *n_p, struct err *e);
 int token_read(const void *p, size_t n, int32_t *id_p, struct err *e);
 int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int clock_read(const void *p, size_t n, struct clock_message *m_p, struct err *e);
-/* m->data: float32 numbers */
 int state_write(const struct state_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int state_read(const void *p, size_t n, struct state_message *m_p, struct err *e);
 

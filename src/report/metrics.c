@@ -185,6 +185,7 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	json_number(b, s->loss);
 	put_number(b, "learning_rate", s->learning_rate);
 	put_number(b, "grad_norm", s->grad_norm);
+	put_number(b, "token_accuracy", s->token_accuracy);
 	put_number(b, "epoch", s->epoch);
 	buf_addf(b, ", \"tokens\": %lld", (long long)s->tokens);
 	put_number(b, "tokens_per_second", s->tokens_per_second);
@@ -198,12 +199,13 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	return add_step(m, (double)s->step, s->loss, s->learning_rate, e);
 }
 
-int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e)
+int metrics_eval(struct metrics *m, int64_t step, double val_loss, double accuracy, struct err *e)
 {
 	struct buf *b = &m->line;
 	buf_addf(b, "{\"step\": %lld, \"val_loss\": ", (long long)step);
 	json_number(b, val_loss);
 	put_number(b, "val_perplexity", exp(val_loss));
+	put_number(b, "val_token_accuracy", accuracy);
 	buf_adds(b, "}\n");
 	TRY(flush_lines(m, e));
 	return add_val(m, (double)step, val_loss, e);

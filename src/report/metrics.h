@@ -20,7 +20,8 @@ struct metrics_step {
 	int64_t step; /* from 1 */
 	double epoch;
 	double loss, learning_rate, grad_norm;
-	int64_t tokens; /* all ids that went through the model in this step */
+	double token_accuracy; /* share of the trained tokens that were the likeliest */
+	int64_t tokens;        /* all ids that went through the model in this step */
 	double tokens_per_second, seconds;
 	double predicted_seconds; /* by the plan; NaN: there was no prediction */
 	double memory_peak;       /* bytes on the device; NaN: not known */
@@ -42,8 +43,8 @@ int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, str
 void metrics_close(struct metrics *m); /* NULL is allowed */
 /* A full disk is no error: it is said once, and the lines are written when there is room. */
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e);
-/* A line {"step", "val_loss", "val_perplexity"}; step 0: before training. */
-int metrics_eval(struct metrics *m, int64_t step, double val_loss, struct err *e);
+/* A line {"step", "val_loss", "val_perplexity", "val_token_accuracy"}; step 0: before training. */
+int metrics_eval(struct metrics *m, int64_t step, double val_loss, double accuracy, struct err *e);
 /* valid until the next metrics_ call */
 struct metrics_curve metrics_curve(const struct metrics *m);
 

@@ -488,7 +488,9 @@ static void count_bytes(struct measuring *p)
 		int at = part_of(w);
 		for (size_t k = 0; k < ARRAY_LEN(w->store); k++)
 			r->weights[at] += bytes_of(w->store[k]);
-		r->state[at] += bytes_of(w->grad) + bytes_of(w->state[0]) + bytes_of(w->state[1]);
+		r->state[at] += bytes_of(w->grad);
+		for (size_t k = 0; k < PARAM_STATES; k++)
+			r->state[at] += bytes_of(w->state[k]);
 		if (w->value != w->store[0])
 			r->state[at] += bytes_of(w->value);
 	}
@@ -509,6 +511,7 @@ static int step_part(struct measuring *p, const struct optimizer *o, int part,
 		     struct norm_buffer *norms, double *t_p, struct err *e)
 {
 	const struct optim_step os = { .step = 1, .lr = 1e-6f, .scale = 1e-3f };
+	const struct optim_work work = { &p->whole.scratch, norms };
 	int64_t begin = clock_now();
 	if (part == MEASURE_FRONT)
 		TRY(stage_tie(&p->whole, &p->whole, e));
@@ -518,7 +521,7 @@ static int step_part(struct measuring *p, const struct optimizer *o, int part,
 		if (!param_is_trained(w) || part_of(w) != part)
 			continue;
 		TRY(grad_sqnorm(w, &p->whole.scratch, norms, &sum, e));
-		TRY(optim_update(o, w, &p->q->optim, &os, e));
+		TRY(optim_update(o, w, &p->q->optim, &os, &work, e));
 	}
 	TRY(dev_sync(p->dev, e));
 	*t_p = clock_seconds(clock_now() - begin);

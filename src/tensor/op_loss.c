@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 
-enum { ROWS, LABELS }; /* r[] */
+enum { ROWS, LABELS, HITS }; /* r[] */
 enum { LOGITS_BYTES = 24 << 20, ROWS_LEAST = 128, ROWS_MOST = 1024 };
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
@@ -28,10 +28,12 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 	int64_t v = head->dim[0], c = head->dim[1];
 	size_t size = dtype_size(t->act);
 	bool learn = n->y->needs_grad;
-	struct dev_ref x = xg, dx = dxg, loss = n->y->at, labels = n->a.r[LABELS];
+	struct dev_ref x = xg, dx = dxg, loss = n->y->at, labels = n->a.r[LABELS],
+		       hits = n->a.r[HITS];
 	x.off += (size_t)(first * c) * size;
 	loss.off += (size_t)first * 4;
 	labels.off += (size_t)first * 4;
+	hits.off += hits.buf ? (size_t)first * 4 : 0;
 	TRY(dev_gemm(t->dev,
 		     &(struct dev_gemm){ .m = some,
 					 .n = v,
@@ -50,6 +52,7 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 	int64_t ldd = v * 4 / (int64_t)size; /* dlogits overwrite the logits' rows */
 	const union dev_arg a[] = { { .b = loss },     { .b = learn ? logits : DEV_NONE },
 				    { .b = logits },   { .b = labels },
+				    { .b = hits },     { .b = DEV_NONE },
 				    { .i = some },     { .i = v },
 				    { .i = v },        { .i = ldd },
 				    { .f = n->a.f[0] } };
@@ -156,12 +159,13 @@ const struct op op_loss = { .name = "loss",
 			    .bytes = bytes };
 
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
-		  struct dev_ref labels, int64_t n, float scale, struct tensor **y_p, struct err *e)
+		  struct dev_ref labels, struct dev_ref hits, int64_t n, float scale,
+		  struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_loss,
 			  &(struct op_args){ .x = { x },
 					     .p = { head },
-					     .r = { rows, labels },
+					     .r = { rows, labels, hits },
 					     .i = { n },
 					     .f = { scale } },
 			  y_p, e);

@@ -26,7 +26,7 @@ struct weight {
 	int block;
 };
 
-enum { PARAM_STATES = 2 }; /* most states an optimizer keeps of a parameter */
+enum { PARAM_STATES = 4 }; /* most states an optimizer keeps of a parameter */
 
 struct param {
 	const char *name;
@@ -34,6 +34,7 @@ struct param {
 	int64_t dim[2];
 	int layer; /* of the model; -1 front, INT_MAX end */
 	bool trainable;
+	float rate; /* factor on the learning rate; 0: 1 */
 	bool decay; /* weight decay applies: matrices yes, vectors no */
 	/* Another parameter of this name owns value and optimizer state: its value comes from
 	 * there, its gradient is added to the one there. Never updated, counted or saved. */
@@ -43,8 +44,8 @@ struct param {
 	/* float32 master; NULL when frozen. May be store[0] when w is float32 */
 	struct dev_buf *value;
 	struct dev_buf *grad; /* float32; NULL when frozen */
-	struct dev_buf
-		*state[PARAM_STATES]; /* optimizer state, float32; owned here, used by optim */
+	/* optimizer state, as its row of optim.def says; owned here */
+	struct dev_buf *state[PARAM_STATES];
 };
 
 static inline int64_t param_count(const struct param *p)

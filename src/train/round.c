@@ -61,7 +61,7 @@ void round_begin(struct rounds *p, enum round kind, uint32_t n, uint64_t step, f
 	p->scale = scale;
 	p->microbatches = n;
 	p->losses = 0;
-	p->trained = 0;
+	p->trained = p->hits = 0;
 	p->norms = p->done = 0;
 	p->have_token = false;
 	p->busy = p->wait = 0;
@@ -99,6 +99,7 @@ static int take_loss(struct rounds *p, const struct session_event *ev, struct er
 	p->have_loss[f->microbatch] = true;
 	p->loss[f->microbatch] = m.sum;
 	p->trained += m.trained;
+	p->hits += m.hits;
 	p->losses++;
 	return 0;
 }

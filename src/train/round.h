@@ -43,7 +43,7 @@ struct rounds {
 	double *loss;                  /* [microbatches] sums over tokens */
 	bool *have_loss;
 	size_t loss_cap, have_cap;
-	uint64_t trained;                        /* trained tokens */
+	uint64_t trained, hits;                  /* trained tokens; of them the likeliest */
 	int norms, done;                         /* how many NORM, STEPPED have arrived */
 	bool *have_norm, *have_done, have_token; /* [n] */
 	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */

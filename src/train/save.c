@@ -58,11 +58,11 @@ static int check_room(const struct saver *s, const struct train_state *st, struc
 			       "run take %s: make room or choose another folder",
 			       s->dir, megabytes(room, have, sizeof have),
 			       megabytes(one + result, need, sizeof need));
-	if (c->save_steps > 0 && s->job->total_steps > st->step)
-		count += (s->job->total_steps - st->step) / (uint64_t)c->save_steps;
+	if (s->job->save_every > 0 && s->job->total_steps > st->step)
+		count += (s->job->total_steps - st->step) / s->job->save_every;
 	if (c->save_total_limit > 0 && count > (uint64_t)c->save_total_limit + 1)
-		count = (uint64_t)c->save_total_limit +
-			1; /* the oldest is removed after the newest has been written */
+		/* the oldest is removed after the newest has been written; and the best one */
+		count = (uint64_t)c->save_total_limit + 1 + c->load_best_model_at_end;
 	if ((room - result) / one < count)
 		log_warn("output_dir %s: %s are free; %llu checkpoints of %s will not fit: set "
 			 "save_total_limit, or save less often (save_steps)",
@@ -90,7 +90,9 @@ static int write_checkpoint(struct saver *s, const struct train_state *st, struc
 	const char *path;
 	TRY(checkpoint_write(s->job, st, s->dir, s->arena, &path, e));
 	s->newest = path;
-	TRY(checkpoint_prune(s->dir, s->job->cfg->save_total_limit, e));
+	const struct config *c = s->job->cfg;
+	TRY(checkpoint_prune(s->dir, c->save_total_limit,
+			     c->load_best_model_at_end ? st->best_step : 0, e));
 	TRY(run_folder_keep(&s->folder, e));
 	return s->sink.saved ? s->sink.saved(s->sink.ctx, st->step, path, e) : 0;
 }

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "coord/join.h"
 #include "coord/profiler.h"
+#include "train/evaluation.h"
 #include "train/reduction.h"
 #include "train/round.h"
 #include "train/samples.h"
@@ -17,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EVAL_ROUND = 16, RECENT = 5 /* steps whose longest sets the time limit of a step */ };
+enum { RECENT = 5 /* steps whose longest sets the time limit of a step */ };
 
 struct trainer {
 	const struct config *cfg;
@@ -92,28 +93,10 @@ static void set_patience(struct trainer *t, double seconds)
 
 static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 {
-	size_t all = batches_val_count(t->job->batches);
-	double sum = 0;
-	uint64_t trained = 0;
-	for (size_t i = 0; i < all; i += EVAL_ROUND) {
-		uint32_t n = (uint32_t)(all - i < EVAL_ROUND ? all - i : EVAL_ROUND);
-		double part;
-		uint64_t some;
-		round_begin(&t->rounds, ROUND_EVAL, n, 0, 1);
-		for (uint32_t m = 0; m < n; m++) {
-			struct microbatch mb;
-			TRY(batches_val(t->job->batches, i + m, &mb, e));
-			TRY(round_send(&t->rounds, m, &mb, e));
-		}
-		TRY(round_losses(&t->rounds, &part, &some, e));
-		TRY(round_end(&t->rounds, e));
-		sum += part;
-		trained += some;
-		if (t->sink->part)
-			t->sink->part(t->sink->ctx, "evaluating", i + n, all);
-	}
-	*loss_p = trained ? sum / (double)trained : NAN;
-	return t->sink->eval ? t->sink->eval(t->sink->ctx, t->st.step, *loss_p, trained, e) : 0;
+	const struct evaluation v = { .batches = t->job->batches,
+				      .rounds = &t->rounds,
+				      .sink = t->sink };
+	return evaluation_run(&v, t->st.step, loss_p, e);
 }
 
 /* ---- samples ---- */
@@ -229,10 +212,11 @@ static int one_step(struct trainer *t, struct err *e)
 	TRY(round_norms(&t->rounds, &sqnorm, e));
 	double count = s.trained ? (double)s.trained : 1;
 	s.loss = sum / count;
+	s.accuracy = (double)t->rounds.hits / count;
 	s.grad_norm = sqrt(sqnorm) / count / scale;
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
 	s.learning_rate = lr_at(t->job->curve, t->st.rules.lr, c->learning_rate, s.step, s.total,
-				t->job->warmup_steps, c->cosine_min_lr_ratio);
+				t->job->warmup_steps, &t->job->lr_shape);
 	/* as torch.nn.utils.clip_grad_norm_ */
 	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
 	struct step_message m = { .apply = !s.skipped,
@@ -287,30 +271,40 @@ static int save(struct trainer *t, enum save_kind kind, struct err *e)
 
 /* ---- the run ---- */
 
-static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
+static bool due(uint64_t every, uint64_t step) { return every > 0 && step % every == 0; }
 
 static int loop(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
 	uint64_t saved = t->st.step, evaluated = UINT64_MAX;
-	while (t->st.step < t->job->total_steps && !stopping(t)) {
+	const int64_t patience = c->early_stopping_patience;
+	while (t->st.step < t->job->total_steps && !evaluation_stops(&t->st, patience) &&
+	       !stopping(t)) {
+		bool better = false, now;
 		TRY(one_step(t, e));
-		if (has_val(t) && due(c->eval_steps, t->st.step)) {
+		if (has_val(t) && due(t->job->eval_every, t->st.step)) {
 			TRY(evaluate(t, &t->r.val_after, e));
+			better = evaluation_note(&t->st, t->r.val_after);
 			evaluated = t->st.step;
 		}
-		if (due(c->sample_steps, t->st.step) && t->st.step < t->job->total_steps)
+		if (due((uint64_t)c->sample_steps, t->st.step) && t->st.step < t->job->total_steps)
 			TRY(sample(t, e));
-		if (due(c->save_steps, t->st.step) || saver_due(&t->saver)) {
-			TRY(save(t, due(c->save_steps, t->st.step) ? SAVE_STEP : SAVE_TIMED, e));
+		now = due(t->job->save_every, t->st.step) || (better && c->load_best_model_at_end);
+		if (now || saver_due(&t->saver)) {
+			TRY(save(t, now ? SAVE_STEP : SAVE_TIMED, e));
 			saved = t->st.step;
 		}
 	}
-	t->r.interrupted = t->st.step < t->job->total_steps;
+	t->r.best = t->st.best_step;
+	t->r.stopped_early = t->st.step < t->job->total_steps && evaluation_stops(&t->st, patience);
+	t->r.interrupted = t->st.step < t->job->total_steps && !t->r.stopped_early;
 	TRY(session_pull_state(t->ses, ++t->rounds.number, e));
 	TRY(saver_finish(&t->saver, &t->st, saved != t->st.step, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
 		TRY(evaluate(t, &t->r.val_after, e));
+	if (c->load_best_model_at_end && t->st.best_step && t->st.best_step != t->st.step &&
+	    !t->r.interrupted)
+		TRY(evaluation_take_best(&t->saver, &t->rounds, &t->st, &t->r.val_after, e));
 	return t->r.interrupted ? 0 : sample(t, e);
 }
 
@@ -399,6 +393,8 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	t->st.rules = RULES_NOW;
 	if (resume)
 		TRY(checkpoint_read(t->job, resume, t->o->allow_changes, &t->st, e));
+	else if (c->lora_model_dir)
+		TRY(job_begin_with(t->job, c->lora_model_dir, e));
 	const struct save_sink saves = { .ctx = t->sink->ctx,
 					 .saved = t->sink->saved,
 					 .blocked = t->sink->blocked };
@@ -420,7 +416,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	session_set_patience(t->ses, &first);
 	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
 	TRY(session_begin(t->ses, t->place, t->o->trace, e));
-	if (resume)
+	if (resume || c->lora_model_dir)
 		TRY(session_push_state(t->ses, 0, e));
 	session_until(t->ses, t->o->stop, "the model was evaluated, before the first step");
 	if (has_val(t) && !resume)

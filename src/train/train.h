@@ -35,6 +35,7 @@ struct train_step {
 	double epoch;         /* epochs of data, with fraction */
 	double loss, learning_rate, grad_norm;
 	uint64_t tokens, trained; /* ids through the model, trained ids */
+	double accuracy;          /* share of the trained ids that were the likeliest */
 	double seconds;
 	double predicted;                /* seconds, by the plan; NaN: there is none */
 	double eta;                      /* seconds */
@@ -46,8 +47,18 @@ struct train_step {
 	int stages;
 };
 
+struct train_eval {
+	uint64_t step; /* after which; 0: before training */
+	double loss, accuracy;
+	uint64_t tokens; /* that count */
+};
+
 struct train_result {
 	uint64_t step, total;
+	/* no evaluation was better than that of step `best` for early_stopping_patience; `best` is
+	 * 0 where nothing was evaluated in training */
+	bool stopped_early;
+	uint64_t best;
 	bool interrupted; /* ended early by `stop` or by the wish of a worker; saved */
 	char dir[2048];   /* of the result: output_dir, or what was chosen when that could not be */
 	double first_loss, last_loss;
@@ -63,7 +74,7 @@ struct train_sink {
 	/* output_dir exists; nothing has been trained */
 	int (*begin)(void *ctx, const struct train_info *i, struct err *e);
 	int (*step)(void *ctx, const struct train_step *s, struct err *e);
-	int (*eval)(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e);
+	int (*eval)(void *ctx, const struct train_eval *v, struct err *e);
 	/* progress within a long activity */
 	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all);
 	/* a sample prompt's answer */

@@ -102,7 +102,7 @@ static int send_loss(struct worker *w, const struct instr *i, struct slot *sl, s
 {
 	if (w->orders.batch[i->microbatch].head.round == ROUND_SAMPLE)
 		return send_token(w, i, sl, e);
-	struct loss_message m = { sl->loss, (uint64_t)sl->trained };
+	struct loss_message m = { sl->loss, (uint64_t)sl->trained, (uint64_t)sl->hits };
 	size_t n;
 	TRY(loss_write(&m, w->orders.payload, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_LOSS, (uint32_t)i->microbatch, w->orders.payload, n, e);

@@ -45,6 +45,8 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 /* clang-format off: the order of gpu_text() */
 #include "dev/kernel/prelude.k"
 #include "dev/kernel/elem.k"
+#include "dev/kernel/dynamic8.k"
+#include "dev/kernel/optim.k"
 #include "dev/kernel/rows.k"
 #include "dev/kernel/xent.k"
 #define DT 64

@@ -184,7 +184,7 @@ static int read_state(const uint8_t *p, size_t n, struct err *e)
 {
 	struct state_message m;
 	TRY(state_read(p, n, &m, e));
-	MUST(m.count * 4 <= n && (const uint8_t *)m.data + m.count * 4 <= p + n &&
+	MUST(m.bytes <= n && (const uint8_t *)m.data + m.bytes <= p + n &&
 	     memchr(m.name, 0, sizeof m.name));
 	return 0;
 }

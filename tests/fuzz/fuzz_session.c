@@ -109,7 +109,9 @@ static void say_state(const struct worker *w, struct feed *in, uint64_t step)
 	size_t n;
 	struct err e = { 0 };
 	unsigned how = feed_byte(in);
-	struct state_message m = { .first = feed_byte(in), .count = feed_byte(in) % 65, .data = v };
+	struct state_message m = { .first = feed_byte(in),
+				   .bytes = feed_byte(in) % 65 * 4,
+				   .data = v };
 	snprintf(m.name, sizeof m.name, "%s", how & 4 ? "nothing" : job.param[how % 2].name);
 	snprintf(m.what, sizeof m.what, "%s", what[how / 8 % 4]);
 	if (how & 128)
@@ -127,7 +129,7 @@ static void say_step(const struct worker *w, struct feed *in, unsigned what, uin
 	unsigned how = feed_byte(in);
 	struct norm_entry v[4] = { { -1, 1 }, { 0, how }, { (int)how - 3, 2 }, { 1 << 30, 1 } };
 	struct span span[4] = { { .begin = how, .end = 5, .kind = (uint8_t)how } };
-	struct loss_message loss = { how, how };
+	struct loss_message loss = { how, how, how };
 	struct stepped_message m = { .busy = 1, .heard = how, .said = 3 };
 	int rc = what == FRAME_LOSS   ? loss_write(&loss, out, sizeof out, &n, &e)
 		 : what == FRAME_NORM ? norm_write(v, how % 5, out, sizeof out, &n, &e)

@@ -362,7 +362,9 @@ static void state(struct link *l, struct feed *in, uint64_t step)
 	size_t size;
 	struct err e = { 0 };
 	unsigned how = feed_byte(in);
-	struct state_message m = { .first = feed_byte(in), .count = feed_byte(in) % 65, .data = v };
+	struct state_message m = { .first = feed_byte(in),
+				   .bytes = feed_byte(in) % 65 * 4,
+				   .data = v };
 	feed_copy(in, 4, v);
 	snprintf(m.name, sizeof m.name, "%s", name[how % 8]);
 	snprintf(m.what, sizeof m.what, "%s", what[how / 8 % 4]);

@@ -196,11 +196,17 @@ void ref_dropout(double *y, const double *x, int64_t n, float p, uint64_t key)
 			y[i] += x[i] / (1 - (double)p);
 }
 
+void ref_noise(double *y, const double *a, int64_t n, int64_t c, uint64_t key)
+{
+	for (int64_t i = 0; i < n * c; i++)
+		y[i] += a[i / c] * (double)rng_uniform(rng_key(key), (uint64_t)i, -1, 1);
+}
+
 void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
-	      int64_t v, int64_t ldl, int64_t ldd, double scale)
+	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale)
 {
 	for (int64_t i = 0; i < n; i++) {
-		const double *l = logits + i * ldl;
+		const double *l = logits + i * ldl, w = weight ? weight[i] : 1;
 		double max = -INFINITY, sum = 0;
 		for (int64_t j = 0; j < v; j++)
 			max = l[j] > max ? l[j] : max;
@@ -208,10 +214,13 @@ void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t
 			sum += exp(l[j] - max);
 		double lse = max + log(sum);
 		loss[i] = labels[i] == -100 ? 0 : lse - l[labels[i]];
+		if (hit)
+			hit[i] = labels[i] != -100 && l[labels[i]] >= max;
 		for (int64_t j = 0; dlogits && j < v; j++)
 			dlogits[i * ldd + j] =
-				labels[i] == -100 ? 0
-						  : scale * (exp(l[j] - lse) - (j == labels[i]));
+				labels[i] == -100
+					? 0
+					: scale * w * (exp(l[j] - lse) - (j == labels[i]));
 	}
 }
 
@@ -242,6 +251,37 @@ void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, doub
 		m[i] = b1 * m[i] + (1 - b1) * gi;
 		v[i] = b2 * v[i] + (1 - b2) * gi * gi;
 		p[i] = p[i] - lr * wd * p[i] - lr * (m[i] / bc1) / (sqrt(v[i] / bc2) + eps);
+	}
+}
+
+/* The k-th value above 0, from 1 on, of a map whose decade i has 2^i * `parts` parts. */
+static double dynamic8_above(int k, int parts)
+{
+	int first = 1;
+	for (int i = 0; i < 7; i++, parts *= 2) {
+		if (k < first + parts)
+			return pow(10, i - 6) * (0.1 + 0.9 * (k - first + 0.5) / parts);
+		first += parts;
+	}
+	return 1;
+}
+
+double ref_dynamic8(bool with_sign, uint8_t code)
+{
+	if (!with_sign)
+		return code ? dynamic8_above(code, 2) : 0;
+	return code == 127  ? 0
+	       : code > 127 ? dynamic8_above(code - 127, 1)
+			    : -dynamic8_above(127 - code, 1);
+}
+
+void ref_lion(double *p, double *m, const double *g, int64_t n, double lr, double b1, double b2,
+	      double wd, double gscale)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double gi = g[i] * gscale, c = b1 * m[i] + (1 - b1) * gi;
+		p[i] -= lr * ((c > 0) - (c < 0) + wd * p[i]);
+		m[i] = b2 * m[i] + (1 - b2) * gi;
 	}
 }
 

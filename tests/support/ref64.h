@@ -37,12 +37,21 @@ void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *
 /* adds to y */
 void ref_dropout(double *y, const double *x, int64_t n, float p, uint64_t key);
 /* dlogits may be NULL */
+/* adds to y */
+void ref_noise(double *y, const double *a, int64_t n, int64_t c, uint64_t key);
+/* `hit` and `weight` may be NULL */
 void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
-	      int64_t v, int64_t ldl, int64_t ldd, double scale);
+	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale);
 void ref_colsum(double *db, const double *dy, int64_t n, int64_t c);
 void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const double *code,
 	     int64_t in, int64_t row0, int64_t nr, int64_t col0, int64_t nc, int64_t ldd,
 	     int64_t block);
+/* Value of a code of the dynamic map of 8 bits, with or without sign (arXiv 2110.02861, section 2):
+ * seven decades, the one below 1 in 2^6 (without sign 2^7) equal parts and each further one in half
+ * as many, a code standing for the middle of its part; 0 and 1 have codes of their own. */
+double ref_dynamic8(bool with_sign, uint8_t code);
+void ref_lion(double *p, double *m, const double *g, int64_t n, double lr, double b1, double b2,
+	      double wd, double gscale);
 void ref_adamw(double *p, double *m, double *v, const double *g, int64_t n, double lr, double b1,
 	       double b2, double eps, double wd, double bc1, double bc2, double gscale);
 /* mom may be NULL */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elem.c - elementwise kernels of the CPU: axpby, cast, dropout, swiglu, sums of squares,
- * optimizers. All run at memory speed; each chunk of CHUNK elements stays in the first-level
+/* elem.c - elementwise kernels of the CPU: axpby, cast, dropout, noise, swiglu, sums of squares.
+ * All but noise run at memory speed; each chunk of CHUNK elements stays in the first-level
  * cache. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
@@ -290,84 +290,27 @@ int CPU_SYM(cpu_sqnorm)(struct cpu *c, enum dtype t, const union dev_arg *a, str
 	return 0;
 }
 
-struct update {
-	float *p, *m, *v;
-	const float *g;
-	int64_t n;
-	float lr, b1, b2, eps, wd, bc1, bc2, gscale;
-};
-
-static void adamw_chunk(void *ctx, int64_t i, int thread)
+/* One row is a chunk. */
+static void noise_chunk(void *ctx, int64_t row, int thread)
 {
 	(void)thread;
-	const struct update *u = ctx;
-	BORDERS(u, i)
-	const vf b1 = v_set(u->b1), b2 = v_set(u->b2), a1 = v_set(1.0f - u->b1),
-		 a2 = v_set(1.0f - u->b2), gs = v_set(u->gscale), eps = v_set(u->eps),
-		 lr = v_set(u->lr), decay = v_set(u->lr * u->wd), r1 = v_set(1.0f / u->bc1),
-		 r2 = v_set(1.0f / u->bc2);
-	for (int64_t j = i0; j < i1; j += VW) {
-		int64_t w = i1 - j;
-		vf g = ldm(u->g, j, w, false) * gs, p = ldm(u->p, j, w, false);
-		vf m = b1 * ldm(u->m, j, w, false) + a1 * g;
-		vf v = b2 * ldm(u->v, j, w, false) + a2 * (g * g);
-		stm(u->m, j, m, w, false);
-		stm(u->v, j, v, w, false);
-		stm(u->p, j, p - decay * p - lr * (m * r1) / (v_sqrt(v * r2) + eps), w, false);
+	const struct elem *x = ctx;
+	const float a = ((const float *)x->in[0])[row];
+	for (int64_t j = 0; j < x->n; j++) {
+		const int64_t i = row * x->n + j;
+		st1(x->out, i, ld1(x->out, i, x->bf) + a * rng_uniform(x->key, (uint64_t)i, -1, 1),
+		    x->bf);
 	}
 }
 
-int CPU_SYM(cpu_adamw)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+int CPU_SYM(cpu_noise)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
-	(void)t;
 	(void)e;
-	struct update u = { .p = cpu_ptr(a[0]),
-			    .m = cpu_ptr(a[1]),
-			    .v = cpu_ptr(a[2]),
-			    .g = cpu_ptr(a[3]),
-			    .n = a[4].i,
-			    .lr = a[5].f,
-			    .b1 = a[6].f,
-			    .b2 = a[7].f,
-			    .eps = a[8].f,
-			    .wd = a[9].f,
-			    .bc1 = a[10].f,
-			    .bc2 = a[11].f,
-			    .gscale = a[12].f };
-	cpu_par(c, chunks(u.n), adamw_chunk, &u);
-	return 0;
-}
-
-static void sgd_chunk(void *ctx, int64_t i, int thread)
-{
-	(void)thread;
-	const struct update *u = ctx;
-	BORDERS(u, i)
-	const vf lr = v_set(u->lr), mu = v_set(u->b1), wd = v_set(u->wd), gs = v_set(u->gscale);
-	for (int64_t j = i0; j < i1; j += VW) {
-		int64_t w = i1 - j;
-		vf p = ldm(u->p, j, w, false);
-		vf g = ldm(u->g, j, w, false) * gs + wd * p;
-		if (u->m) {
-			g += mu * ldm(u->m, j, w, false);
-			stm(u->m, j, g, w, false);
-		}
-		stm(u->p, j, p - lr * g, w, false);
-	}
-}
-
-int CPU_SYM(cpu_sgd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
-{
-	(void)t;
-	(void)e;
-	struct update u = { .p = cpu_ptr(a[0]),
-			    .m = cpu_ptr(a[1]),
-			    .g = cpu_ptr(a[2]),
-			    .n = a[3].i,
-			    .lr = a[4].f,
-			    .b1 = a[5].f,
-			    .wd = a[6].f,
-			    .gscale = a[7].f };
-	cpu_par(c, chunks(u.n), sgd_chunk, &u);
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .in = { cpu_ptr(a[1]) },
+			  .n = a[3].i,
+			  .key = rng_key(a[4].u),
+			  .bf = t == DT_BF16 };
+	cpu_par(c, a[2].i, noise_chunk, &x);
 	return 0;
 }

@@ -13,7 +13,8 @@
 #define PIECE 2048
 
 struct xent {
-	float *loss;
+	float *loss, *hit;
+	const float *weight;
 	char *dlogits;
 	const float *logits;
 	const int32_t *labels;
@@ -22,7 +23,7 @@ struct xent {
 	bool bf;
 };
 
-static float log_sum_exp(const float *x, int64_t n)
+static float log_sum_exp(const float *x, int64_t n, float *max_p)
 {
 	float max = -INFINITY;
 	double sum = 0;
@@ -56,14 +57,16 @@ static float log_sum_exp(const float *x, int64_t n)
 		}
 		sum += (double)v_sum(s0 + s1) + (double)rest;
 	}
+	*max_p = max;
 	return (float)((double)max + log(sum));
 }
 
 /* In place a row of T lies at the front of the logits it comes from; numbers are read before the
  * place they lie in is written. */
-INLINE void gradient(const struct xent *x, const float *l, void *d, float lse, const bool bf)
+INLINE void gradient(const struct xent *x, const float *l, void *d, float lse, float scale,
+		     const bool bf)
 {
-	const vf k = v_set(lse), s = v_set(x->scale);
+	const vf k = v_set(lse), s = v_set(scale);
 	for (int64_t i = 0; i < x->v; i += VW)
 		stm(d, i, s * v_exp(ldm(l, i, x->v - i, false) - k), x->v - i, bf);
 }
@@ -78,20 +81,26 @@ static void xent_chunk(void *ctx, int64_t n, int thread)
 	const int32_t label = x->labels[n];
 	if (label < 0 || label >= x->v) {
 		x->loss[n] = label == -100 ? 0 : NAN;
+		if (x->hit)
+			x->hit[n] = 0;
 		if (d)
 			memset(d, 0, (size_t)x->v * size);
 		return;
 	}
-	const float lse = log_sum_exp(l, x->v), ll = l[label];
+	float max;
+	const float lse = log_sum_exp(l, x->v, &max), ll = l[label];
+	const float scale = x->weight ? x->scale * x->weight[n] : x->scale;
 	x->loss[n] = lse - ll;
+	if (x->hit)
+		x->hit[n] = ll >= max ? 1 : 0;
 	if (!d)
 		return;
 	if (x->bf)
-		gradient(x, l, d, lse, true);
+		gradient(x, l, d, lse, scale, true);
 	else
-		gradient(x, l, d, lse, false);
+		gradient(x, l, d, lse, scale, false);
 	/* the label's own entry once more, rounded once */
-	st1(d, label, (expf(ll - lse) - 1.0f) * x->scale, x->bf);
+	st1(d, label, (expf(ll - lse) - 1.0f) * scale, x->bf);
 }
 
 int CPU_SYM(cpu_xent)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
@@ -101,11 +110,13 @@ int CPU_SYM(cpu_xent)(struct cpu *c, enum dtype t, const union dev_arg *a, struc
 			  .dlogits = cpu_ptr(a[1]),
 			  .logits = cpu_ptr(a[2]),
 			  .labels = cpu_ptr(a[3]),
-			  .v = a[5].i,
-			  .ldl = a[6].i,
-			  .ldd = a[7].i,
-			  .scale = a[8].f,
+			  .hit = cpu_ptr(a[4]),
+			  .weight = cpu_ptr(a[5]),
+			  .v = a[7].i,
+			  .ldl = a[8].i,
+			  .ldd = a[9].i,
+			  .scale = a[10].f,
 			  .bf = t == DT_BF16 };
-	cpu_par(c, a[4].i, xent_chunk, &x);
+	cpu_par(c, a[6].i, xent_chunk, &x);
 	return 0;
 }

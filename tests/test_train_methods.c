@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_train_methods.c - every configuration of examples/methods on a tiny model: the same bits on
+ * one stage, on two, with groups, and stopped and resumed; and what a run does that watches its
+ * evaluations.
+ *
+ * Model, data and sizes are those of the tiny model (support/tiny.h); everything else is the
+ * example's. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "support/tiny.h"
+#include "train/train.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 4, STEPS = 6, STEPS_MOST = 64 };
+
+struct record {
+	double loss[STEPS_MOST], eval[STEPS_MOST];
+	size_t n, neval;
+	uint64_t stop_after;
+	volatile sig_atomic_t stop;
+	struct train_result res;
+};
+
+static int on_step(void *ctx, const struct train_step *s, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	assert_true(r->n < STEPS_MOST);
+	r->loss[r->n++] = s->loss;
+	if (r->stop_after && s->step >= r->stop_after)
+		r->stop = 1;
+	return 0;
+}
+
+static int on_eval(void *ctx, const struct train_eval *v, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	assert_true(r->neval < STEPS_MOST);
+	r->eval[r->neval++] = v->loss;
+	return 0;
+}
+
+struct split {
+	const char *name;
+	int stages;
+	int members[2], share[3];
+};
+
+static const struct split splits[] = { { "two stages", 2, { 1, 1 }, { 1, 1 } },
+				       { "a group", 1, { 2 }, { 2, 1 } },
+				       { "one to two", 2, { 1, 2 }, { 1, 1, 2 } } };
+
+static void train(const struct config *c, const struct split *s, struct record *r)
+{
+	struct err e = { 0 };
+	const char *device[4] = { "cpu", "cpu", "cpu", "cpu" };
+	struct placement p = { .stages = s ? s->stages : 1,
+			       .chunks = 1,
+			       .members = s ? s->members : NULL,
+			       .share = s ? s->share : NULL,
+			       .device = device,
+			       .schedule = "1f1b",
+			       .reduce_order = SUM_EXACT,
+			       .reducer = "direct" };
+	for (int i = 0; i <= p.stages; i++)
+		p.first[i] = i * LAYERS / p.stages;
+	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
+	const struct train_options o = { .stop = &r->stop, .place = &p, .act = DT_F32 };
+	if (train_run(c, &o, &sink, &r->res, &e) < 0)
+		fail_msg("%s: %s", c->output_dir, e.msg);
+}
+
+static struct config *load(const struct tiny *t, const char *file, const char *run,
+			   const char *from)
+{
+	char path[300], word[12][600];
+	char *over[12];
+	struct config *c;
+	struct err e = { 0 };
+	const char *fixed[] = { "sequence_len=128",   "micro_batch_size=2", "compute_dtype=float32",
+				"wire_dtype=float32", "visualize=false",    "reduce_order=exact" };
+	int n = 0;
+	snprintf(path, sizeof path, "examples/methods/%s", file);
+	snprintf(word[n++], sizeof *word, "base_model=%s/model", t->dir);
+	snprintf(word[n++], sizeof *word, "datasets=[{path: %s/data.jsonl, type: completion}]",
+		 t->dir);
+	snprintf(word[n++], sizeof *word, "output_dir=%s/%s", t->dir, run);
+	snprintf(word[n++], sizeof *word, "cache_dir=%s/cache", t->dir);
+	snprintf(word[n++], sizeof *word, "max_steps=%d", STEPS);
+	if (from)
+		snprintf(word[n++], sizeof *word, "resume_from_checkpoint=%s/%s", t->dir, from);
+	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+		snprintf(word[n++], sizeof *word, "%s", fixed[i]);
+	for (int i = 0; i < n; i++)
+		over[i] = word[i];
+	if (config_load(path, n, over, &c, &e) < 0)
+		fail_msg("%s", e.msg);
+	return c;
+}
+
+static void same_file(const struct tiny *t, const char *a, const char *b, const char *file)
+{
+	char pa[256], pb[256];
+	size_t na, nb;
+	snprintf(pa, sizeof pa, "%s/%s", a, file);
+	snprintf(pb, sizeof pb, "%s/%s", b, file);
+	char *xa = tiny_read(t, pa, &na), *xb = tiny_read(t, pb, &nb);
+	if (na != nb || memcmp(xa, xb, na))
+		fail_msg("%s and %s differ", pa, pb);
+	mem_free(xa);
+	mem_free(xb);
+}
+
+static void same(const struct tiny *t, const struct config *c, const char *a, const char *b)
+{
+	char ca[64], cb[64];
+	const char *values =
+		c->adapter == ADAPTER_NONE ? "model.safetensors" : "adapter_model.safetensors";
+	same_file(t, a, b, values);
+	snprintf(ca, sizeof ca, "%s/checkpoints/step-%06d", a, STEPS);
+	snprintf(cb, sizeof cb, "%s/checkpoints/step-%06d", b, STEPS);
+	same_file(t, ca, cb, values);
+	same_file(t, ca, cb, "optimizer.safetensors");
+}
+
+static void run_example(const char *file)
+{
+	struct tiny t;
+	struct record whole = { 0 }, part = { .stop_after = 3 }, rest = { 0 };
+	tiny_make(&t, LAYERS, 40);
+	struct config *c = load(&t, file, "one", NULL);
+	train(c, NULL, &whole);
+	assert_int_equal(whole.n, STEPS);
+	for (size_t i = 0; i < whole.n; i++)
+		assert_true(isfinite(whole.loss[i]));
+	assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
+	for (size_t k = 0; k < ARRAY_LEN(splits); k++) {
+		struct record r = { 0 };
+		struct config *other = load(&t, file, splits[k].name, NULL);
+		train(other, &splits[k], &r);
+		assert_int_equal(r.n, whole.n);
+		for (size_t i = 0; i < r.n; i++)
+			if (r.loss[i] != whole.loss[i])
+				fail_msg("%s, %s: step %d: loss %.17g, on one stage %.17g", file,
+					 splits[k].name, (int)i + 1, r.loss[i], whole.loss[i]);
+		same(&t, c, "one", splits[k].name);
+		config_free(other);
+	}
+	struct config *other = load(&t, file, "stopped", NULL);
+	train(other, &splits[0], &part);
+	config_free(other);
+	assert_true(part.res.interrupted);
+	other = load(&t, file, "resumed", "stopped/checkpoints/step-000003");
+	train(other, &splits[2], &rest);
+	same(&t, c, "one", "resumed");
+	config_free(other);
+	config_free(c);
+	print_message("%s: loss %.4f to %.4f, the same bits on %d splits and resumed\n", file,
+		      whole.loss[0], whole.loss[STEPS - 1], (int)ARRAY_LEN(splits));
+	tiny_remove(&t);
+}
+
+static int is_yaml(const struct dirent *f)
+{
+	size_t n = strlen(f->d_name);
+	return n > 5 && !strcmp(f->d_name + n - 5, ".yaml");
+}
+
+static void examples(void **state)
+{
+	(void)state;
+	struct dirent **f;
+	int n = scandir("examples/methods", &f, is_yaml, alphasort);
+	assert_true(n >= 5);
+	for (int i = 0; i < n; i++) {
+		run_example(f[i]->d_name);
+		free(f[i]);
+	}
+	free(f);
+}
+
+#define WITH(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static void watch(const struct tiny *t, const char *run, struct record *r, const char *const *more)
+{
+	struct config *c = tiny_config(t, run, more);
+	train(c, NULL, r);
+	config_free(c);
+}
+
+/* Steps so long that the model becomes worse: training stops early, and the result is the best
+ * model; also when it was stopped and resumed in between. */
+static void early_stopping(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record r = { 0 }, part = { .stop_after = 3 }, rest = { 0 };
+	tiny_make(&t, LAYERS, 40);
+#define WATCH                                                                                      \
+	"max_steps=40", "learning_rate=0.2", "lr_scheduler=constant", "warmup_steps=0",            \
+		"evals_per_epoch=6", "early_stopping_patience=3", "load_best_model_at_end=true",   \
+		"save_steps=0", "save_total_limit=1"
+	watch(&t, "run", &r, WITH(WATCH));
+	assert_true(r.res.stopped_early && !r.res.interrupted && r.res.best);
+	print_message("best step %d, stopped after %d\n", (int)r.res.best, (int)r.res.step);
+	assert_int_equal(r.res.step, r.res.best + 3);
+	/* the first evaluation is that before training */
+	size_t best = 1;
+	for (size_t i = 1; i < r.neval; i++)
+		best = r.eval[i] < r.eval[best] ? i : best;
+	assert_int_equal(best, r.res.best);
+	assert_true(r.res.val_after == r.eval[best]);
+	char kept[64], last[128];
+	snprintf(kept, sizeof kept, "run/checkpoints/step-%06d", (int)r.res.best);
+	same_file(&t, "run", kept, "adapter_model.safetensors");
+	snprintf(last, sizeof last, "%s/run/checkpoints/step-%06d", t.dir, (int)r.res.step);
+	assert_int_equal(access(last, F_OK), 0);
+	watch(&t, "part", &part, WITH(WATCH));
+	assert_true(part.res.interrupted);
+	snprintf(last, sizeof last, "resume_from_checkpoint=%s/part/checkpoints/step-000003",
+		 t.dir);
+	watch(&t, "part", &rest, WITH(WATCH, last));
+	assert_true(rest.res.stopped_early && rest.res.best == r.res.best);
+	assert_int_equal(rest.res.step, r.res.step);
+	same_file(&t, "run", "part", "adapter_model.safetensors");
+	tiny_remove(&t);
+}
+
+/* Evaluations and checkpoints so many times in a pass over the data. */
+static void times_in_an_epoch(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record r = { 0 };
+	char path[400];
+	tiny_make(&t, 2, 40);
+	struct config *c = tiny_config(
+		&t, "run",
+		WITH("max_steps=7", "saves_per_epoch=2", "save_steps=0", "evals_per_epoch=3"));
+	c->num_epochs = 1;
+	struct record *p = &r;
+	const char *device[1] = { "cpu" };
+	const struct placement one = {
+		.stages = 1, .chunks = 1, .first = { 0, 2 }, .device = device, .schedule = "1f1b"
+	};
+	const struct train_sink sink = { .ctx = p, .step = on_step, .eval = on_eval };
+	const struct train_options o = { .stop = &p->stop, .place = &one, .act = DT_F32 };
+	struct err e = { 0 };
+	if (train_run(c, &o, &sink, &p->res, &e) < 0)
+		fail_msg("%s", e.msg);
+	config_free(c);
+	/* 36 examples, 6 a step: 6 steps an epoch; evaluations before, after 2, 4, 6 and 7 */
+	assert_int_equal(r.neval, 5);
+	for (int s = 1; s <= 7; s++) {
+		snprintf(path, sizeof path, "%s/run/checkpoints/step-%06d", t.dir, s);
+		assert_int_equal(access(path, F_OK) == 0, s == 3 || s == 6 || s == 7);
+	}
+	tiny_remove(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(examples),
+					    cmocka_unit_test(early_stopping),
+					    cmocka_unit_test(times_in_an_epoch) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
