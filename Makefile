@@ -186,7 +186,7 @@ run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
 
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
-LONG := test_attack_job test_reduce test_train_groups test_train_kill
+LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 	@export HS_LONG=1 TEST_LONG=1 OMP_WAIT_POLICY=passive; \

@@ -383,6 +383,54 @@ static void mean_shape(void **state)
 	dataset_free(d);
 }
 
+/* Passes of sizes of their own: the same rows in the same order as with one size, cut where the
+ * list says; a short batch ends the list early. */
+static void passes_have_sizes_of_their_own(void **state)
+{
+	(void)state;
+	static const int pass[] = { 5, 1, 7, 3 };
+	for (int packing = 0; packing < 2; packing++) {
+		struct dataset *d = generate(211, 3);
+		struct batch_options o = { .seed = 42,
+					   .sequence_len = LONGEST + 100,
+					   .micro_batch_size = 1,
+					   .accumulation = 16,
+					   .sample_packing = packing };
+		struct batches *one = make(d, &o), *own = make(d, &o);
+		struct err e = { 0 };
+		double largest = 0;
+		assert_int_equal(batches_set_passes(own, pass, ARRAY_LEN(pass), &e), 0);
+		assert_int_equal(batches_per_epoch(own, 0), batches_per_epoch(one, 0));
+		for (uint64_t k = 0; k < batches_per_epoch(own, 0); k++) {
+			const struct microbatch *a, *b;
+			size_t na, nb, at = 0;
+			assert_int_equal(batches_get(one, 0, k, &a, &na, &e), 0);
+			assert_int_equal(batches_get(own, 0, k, &b, &nb, &e), 0);
+			for (size_t i = 0; i < nb; i++) {
+				uint32_t tokens = 0, trained = 0, seqs = 0;
+				for (int r = 0; r < pass[i] && at < na; r++, at++) {
+					assert_memory_equal(a[at].id, b[i].id + tokens,
+							    a[at].n * sizeof *a[at].id);
+					assert_memory_equal(a[at].label, b[i].label + tokens,
+							    a[at].n * sizeof *a[at].id);
+					tokens += a[at].n;
+					trained += a[at].trained;
+					seqs += a[at].nseq;
+				}
+				assert_true(b[i].n == tokens && b[i].trained == trained &&
+					    b[i].nseq == seqs);
+				largest = tokens > largest ? tokens : largest;
+			}
+			assert_int_equal(at, na); /* all rows, also of the short batch */
+		}
+		assert_true(batches_shape(own).largest == largest);
+		assert_int_equal(batches_set_passes(own, (const int[]){ 0, 16 }, 2, &e), ERR_USAGE);
+		batches_free(one);
+		batches_free(own);
+		dataset_free(d);
+	}
+}
+
 static void refused(void **state)
 {
 	(void)state;
@@ -427,10 +475,14 @@ static void refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(everything_once),   cmocka_unit_test(packing_fits),
-		cmocka_unit_test(resuming),          cmocka_unit_test(orders),
-		cmocka_unit_test(nothing_allocated), cmocka_unit_test(refused),
+		cmocka_unit_test(everything_once),
+		cmocka_unit_test(packing_fits),
+		cmocka_unit_test(resuming),
+		cmocka_unit_test(orders),
+		cmocka_unit_test(nothing_allocated),
+		cmocka_unit_test(refused),
 		cmocka_unit_test(mean_shape),
+		cmocka_unit_test(passes_have_sizes_of_their_own),
 	};
 	return cmocka_run_group_tests_name("data_batch", tests, NULL, NULL);
 }

@@ -112,6 +112,72 @@ static void test_two(void **state)
 	profile_release(&p);
 }
 
+/* Passes of 3, 1, 2 and 2 rows, dealt in turns: a has 3 and 2 of them, b 1 and 2. */
+static void test_passes(void **state)
+{
+	struct profile p;
+	struct plan plan, again;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct err e = { 0 };
+	struct buf out = BUF_INIT;
+	static const int pass[] = { 3, 1, 2, 2 };
+	const double half = 0.1 + 20.0 * 1048576 / 4e9 * 1e3;
+	(void)state;
+	read_profile(&p);
+	o.microbatch = 1;
+	o.pass = pass;
+	o.passes = 4;
+	read_plan(&p, &o, TWO, &plan);
+	assert_true(plan.executable && plan.microbatches == 4);
+	close_to(plan.simulated_ms, 5 * 12 + 2 * half);
+	close_to(plan.stage[0].member[0].busy * plan.simulated_ms, 5 * 12);
+	close_to(plan.stage[0].member[1].busy * plan.simulated_ms, 3 * 12);
+	close_to(plan.stage[0].member[0].memory_gib - plan.stage[0].member[1].memory_gib,
+		 4 * 0.5 * (3 - 2) + 64.0 * 64 * 4 * (3 - 2) / GIB);
+	assert_int_equal(plan.stage[0].member[0].samples, 5);
+	assert_int_equal(plan.stage[0].member[1].microbatch, 2);
+	plan_to_json(&p, &plan, &out);
+	assert_non_null(strstr(out.p, "\"passes\": [3, 1, 2, 2]"));
+	plan_release(&plan);
+	/* written and read without being told; by another job */
+	o.pass = NULL;
+	assert_int_equal(plan_read_text(&p, &o, out.p, out.n, "plan", &again, &e), 0);
+	close_to(again.simulated_ms, 5 * 12 + 2 * half);
+	assert_memory_equal(again.pass, pass, sizeof pass);
+	plan_release(&again);
+	o.pass = (const int[]){ 2, 1, 3, 2 };
+	assert_int_equal(plan_read_text(&p, &o, out.p, out.n, "plan", &again, &e), ERR_USAGE);
+	o.pass = pass;
+	/* one device alone; a planner that would need more than one stage */
+	read_plan(&p, &o, ONE, &plan);
+	close_to(plan.simulated_ms, 8 * 12);
+	plan_release(&plan);
+	assert_int_equal(planner_run(planner_default(), &p, &o, &plan, &e), ERR_USAGE);
+	assert_non_null(strstr(e.msg, "need a plan of one stage"));
+	o.pass = NULL;
+	/* each member with a size of its own: 3 + 1 + 3 + 1 */
+	read_plan(&p, &o,
+		  "{\"layers\": [0, 4], \"devices\": [{\"id\": \"a\", \"microbatch\": 3, "
+		  "\"microbatches\": 2}, {\"id\": \"b\", \"microbatch\": 1, \"microbatches\": 2}]}",
+		  &plan);
+	assert_memory_equal(plan.pass, ((const int[]){ 3, 1, 3, 1 }), sizeof pass);
+	close_to(plan.simulated_ms, 6 * 12 + 2 * half);
+	assert_true(plan.executable);
+	plan_release(&plan);
+	static const char *const bad[] = { "[3, 1, 2, 1]", "[3, 0, 3, 2]", "[]", "7",
+					   "[8, \"1\"]" };
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		char text[400];
+		snprintf(text, sizeof text, "{\"version\": 1, \"passes\": %s, \"stages\": [%s]}",
+			 bad[i], TWO);
+		assert_int_equal(plan_read_text(&p, &o, text, strlen(text), "plan", &again, &e),
+				 ERR_INPUT);
+		assert_non_null(strstr(e.msg, "'passes' must"));
+	}
+	buf_release(&out);
+	profile_release(&p);
+}
+
 /* Two slow devices before one that is twice as fast: it computes without a pause between the first
  * microbatch and the last. Messages are 64 * 64 * 2 bytes; the first two come at once, so they
  * share the network card of the third. */
@@ -240,7 +306,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_two),    cmocka_unit_test(test_pipeline),
 		cmocka_unit_test(test_memory), cmocka_unit_test(test_sum_time),
-		cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_judge),  cmocka_unit_test(test_passes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,6 +255,14 @@ static const struct {
 	{ LEAST "sequence_len: 1\n", "'sequence_len' is 1, allowed is 2 to 1048576" },
 	{ LEAST "micro_batch_size: 0\n", "'micro_batch_size' is 0" },
 	{ LEAST "gradient_accumulation_steps: -4\n", "'gradient_accumulation_steps' is -4" },
+	{ LEAST "passes: [3, 4]\n",
+	  "the passes of a step have 7 rows in all, but micro_batch_size x "
+	  "gradient_accumulation_steps is 1 x 1: write 'micro_batch_size: 1' and "
+	  "'gradient_accumulation_steps: 7'" },
+	{ LEAST "gradient_accumulation_steps: 7\npasses: [3, 0, 4]\n",
+	  "number 2 of 'passes' is '0': a whole number from 1 to 65536 was expected" },
+	{ LEAST "passes: [x]\n", "number 1 of 'passes' is 'x'" },
+	{ LEAST "gradient_accumulation_steps: 7\npasses: [3, 4.5]\n", "'passes' is '4.5'" },
 	{ LEAST "num_epochs: 0\n", "'num_epochs' is 0" },
 	{ LEAST "max_grad_norm: -1\n", "'max_grad_norm' is -1, it must be at least 0" },
 	{ LEAST "warmup_steps: 3\nwarmup_ratio: 0.1\n", "not both" },
@@ -342,6 +350,26 @@ static const struct {
 	{ CLUSTER(W1,
 		  "{id: local, start: 0, end: 4}, {id: local, start: 4, end: 8, is_last: true}"),
 	  "names 'local' twice" },
+	{ CLUSTER(W1,
+		  "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8}") "gradient_"
+									      "accumulation_steps: "
+									      "3\npasses: [1, 2]\n",
+	  "'passes' of sizes of their own need one stage, and 'shard_plan' has 2" },
+	{ CLUSTER(W1, "{id: [local, 1], micro_batch_size: [1, 2], start: 0, end: 4}"),
+	  "the passes of a step have 3 rows in all" },
+	{ CLUSTER(W1, "{id: [local, 1], micro_batch_size: [1], start: 0, end: 4}"),
+	  "'micro_batch_size' lists 1 and 'id' lists 2: a number for each worker" },
+	{ CLUSTER(W1, "{id: [local, 1], micro_batch_size: [1, 0], start: 0, end: 4}"),
+	  "'micro_batch_size' of '1' is '0': a whole number from 1 to 65536 was expected" },
+	{ CLUSTER(W1, "{id: local, start: 0, end: 4}, "
+		      "{id: 1, micro_batch_size: 2, start: 4, end: 8}"),
+	  "'micro_batch_size' in 'shard_plan' needs a plan of one stage, and this one has 2" },
+	{ CLUSTER(W1, "{id: [local, 1], share: [1000000, 1], micro_batch_size: [1, 2], start: 0, "
+		      "end: 4}"),
+	  "'share' counts passes: 1000001 of them, 16384 are allowed" },
+	{ CLUSTER(W1, "{id: [local, 1], share: [2, 1], micro_batch_size: [1, 5], start: 0, "
+		      "end: 4}") "gradient_accumulation_steps: 7\npasses: [1, 1, 5]\n",
+	  "'passes' is [1, 1, 5], but 'shard_plan' deals the passes [1, 5, 1]: leave one" },
 	{ CLUSTER(W1, "{id: local, end: 4}"), "needs 'start' and 'end'" },
 	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}") "plan: p.json\n",
 	  "either 'plan' or 'shard_plan'" },

@@ -262,8 +262,8 @@ static void print_devices(const struct profile *p, const struct plan *plan)
 			};
 			snprintf(text[0], sizeof text[0], "%d", k);
 			layers_text(plan, k, text[1], sizeof text[1]);
-			snprintf(text[2], sizeof text[2], "%d x %d", m->microbatches,
-				 m->microbatch);
+			snprintf(text[2], sizeof text[2], plan->pass ? "%d: %d" : "%d x %d",
+				 m->microbatches, plan->pass ? m->samples : m->microbatch);
 			snprintf(text[3], sizeof text[3], "%.0f %%", 100 * m->busy);
 			snprintf(text[4], sizeof text[4], "%.0f %%", 100 * m->copy);
 			snprintf(text[5], sizeof text[5], "%.0f %%", 100 * m->wait);
@@ -290,7 +290,9 @@ static void print_plan(const struct profile *p, const struct plan *plan)
 		cli_fact("schedule", "%s, %d chunks a device", plan->sched->name, plan->chunks);
 	else
 		cli_fact("schedule", "%s", plan->sched->name);
-	if (plan->stage[0].members == 1 || plan_plays_members(plan, 0))
+	if (plan->pass)
+		cli_fact("microbatches", "%d of sizes of their own", plan->microbatches);
+	else if (plan->stage[0].members == 1 || plan_plays_members(plan, 0))
 		cli_fact("microbatches", "%d of %d", plan->microbatches, plan->microbatch);
 	cli_fact("memory", plan->fits ? "fits" : "does NOT fit: %.2f GiB too little on %s",
 		 plan->over_gib, plan->over_device >= 0 ? p->device[plan->over_device].id : "");

@@ -117,6 +117,7 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 		     struct err *e)
 {
 	struct train_stages *t = mem_zalloc(sizeof *t);
+	char passes[100];
 	int rc = 0;
 	if (!t)
 		return err_nomem(e, sizeof *t, "what is shown");
@@ -131,9 +132,10 @@ int train_stages_new(const struct config *c, const struct train_info *i, struct 
 		snprintf(t->coordinator, sizeof t->coordinator, "%s", c->coordinator.ip);
 	else if (gethostname(t->coordinator, sizeof t->coordinator - 1) < 0 || !t->coordinator[0])
 		snprintf(t->coordinator, sizeof t->coordinator, "this machine");
-	snprintf(t->facts, sizeof t->facts, "%lld layers, %s, %lld microbatches of %lld",
+	job_passes_text(i->job, passes, sizeof passes);
+	snprintf(t->facts, sizeof t->facts, "%lld layers, %s, %s%s",
 		 (long long)i->job->model.layers, i->place->schedule,
-		 (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size);
+		 i->job->pass ? "microbatches of " : "", passes);
 	t->stage = arena_alloc(&t->arena, (size_t)t->n * sizeof *t->stage);
 	if (!t->stage)
 		rc = err_nomem(e, (size_t)t->n * sizeof *t->stage, "what is shown");

@@ -168,10 +168,13 @@ static void introduce(struct train_view *v, const struct train_info *i)
 			(unsigned long long)(dataset_count(j->data) + d->untrained),
 			d->untrained == 1 ? "is" : "are", (long long)c->sequence_len);
 	long long rows = c->gradient_accumulation_steps * c->micro_batch_size;
-	char passes[80] = "", warm[48] = "";
-	if (c->gradient_accumulation_steps > 1)
-		snprintf(passes, sizeof passes, " (%lld microbatches of %lld)",
-			 (long long)c->gradient_accumulation_steps, (long long)c->micro_batch_size);
+	char passes[140] = "", list[100], warm[48] = "";
+	job_passes_text(j, list, sizeof list);
+	if (j->pass)
+		snprintf(passes, sizeof passes, " (microbatches of %s)", list);
+	else if (job_passes(j) > 1)
+		snprintf(passes, sizeof passes, " (%d microbatches of %lld)", job_passes(j),
+			 (long long)c->micro_batch_size);
 	if (j->warmup_steps)
 		snprintf(warm, sizeof warm, " after %llu step%s of warm-up",
 			 (unsigned long long)j->warmup_steps, j->warmup_steps == 1 ? "" : "s");
@@ -204,8 +207,11 @@ static void introduce_plan(struct train_view *v, const struct job_plan *p)
 			const struct plan_member *m = &s->member[k];
 			buf_addf(&on, "%s'%s'", k ? ", " : "", p->profile.device[m->device].id);
 			if (s->members > 1)
-				buf_addf(&on, " (%d of %d microbatches)", m->microbatches,
+				buf_addf(&on, " (%d of %d microbatches", m->microbatches,
 					 plan->microbatches);
+			if (s->members > 1 && plan->pass)
+				buf_addf(&on, ", %d rows", m->samples);
+			buf_adds(&on, s->members > 1 ? ")" : "");
 		}
 		train_view_say(v, "        layers %d to %d on %s%s", plan->first[i],
 			       plan->first[i + 1] - 1, on.n ? on.p : "",

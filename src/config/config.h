@@ -58,6 +58,9 @@ struct config_worker {
 	int listen; /* enum config_listen */
 };
 
+/* Rows of a pass, and passes of a step. */
+enum { PASS_ROWS_MOST = 65536, PASSES_MOST = 16384 };
+
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
 
 /* Layers [start, end), in the order of the pipeline, on a worker, or on a group of workers that
@@ -66,6 +69,8 @@ struct config_shard {
 	struct opt_list id;
 	struct opt_list shares; /* as they were written */
 	const int *share;       /* [id.n] of the microbatches; NULL: not given */
+	struct opt_list sizes;  /* micro_batch_size, as written */
+	const int *size;        /* [id.n] rows of each one's passes; NULL: not given */
 	int64_t start, end;
 	bool is_last;
 };
@@ -103,6 +108,11 @@ struct config {
 
 	/* training */
 	int64_t micro_batch_size, gradient_accumulation_steps;
+	struct opt_list passes; /* as written */
+	/* [npass] rows of a step's passes, by `passes` or by the shard plan; NULL:
+	 * gradient_accumulation_steps passes of micro_batch_size */
+	const int *pass;
+	size_t npass;
 	double num_epochs;
 	int64_t max_steps; /* 0: as many as num_epochs gives */
 	double learning_rate;

@@ -320,7 +320,8 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 	TRY(check_adapter(c, where, seen, e));
 	TRY(check_training(c, where, seen, e));
 	TRY(check_words(c, where, e));
-	return config_cluster_check(c, where, e);
+	TRY(config_cluster_check(c, where, e));
+	return config_passes_settle(c, where, e);
 }
 
 const char *config_profile(const struct config *c)

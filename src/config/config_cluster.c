@@ -46,6 +46,9 @@ static const struct opt worker_rows[] = {
 static const struct opt shard_rows[] = {
 	{ FIELD(config_shard, id), .kind = OPT_LIST },
 	{ .key = "share", .offset = offsetof(struct config_shard, shares), .kind = OPT_LIST },
+	{ .key = "micro_batch_size",
+	  .offset = offsetof(struct config_shard, sizes),
+	  .kind = OPT_LIST },
 	{ FIELD(config_shard, start), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
 	{ FIELD(config_shard, end), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
 	{ FIELD(config_shard, is_last), .kind = OPT_BOOL },
@@ -77,40 +80,50 @@ static int read_list(struct config *c, const char *key, const struct yaml_node *
 	return 0;
 }
 
-/* `share` of a group, as numbers. */
+/* A number from `lo` to `hi` for each worker of a group; *v_p stays NULL where none is given. */
+static int read_numbers(struct config *c, const struct config_shard *s, const char *key,
+			const struct opt_list *l, int lo, int hi, const char *file, int line,
+			const int **v_p, struct err *e)
+{
+	if (!l->n)
+		return 0;
+	if (l->n != s->id.n)
+		return err_set(e, ERR_USAGE,
+			       "%s:%d: '%s' lists %zu and 'id' lists %zu: a number for each worker",
+			       file, line, key, l->n, s->id.n);
+	int *v = arena_alloc(&c->arena, s->id.n * sizeof *v);
+	if (!v)
+		return err_nomem(e, s->id.n * sizeof *v, "the shard plan");
+	for (size_t k = 0; k < s->id.n; k++) {
+		char *end;
+		const char *text = l->item[k];
+		long n = strtol(text, &end, 10);
+		if (!text[0] || *end || n < lo || n > hi)
+			return err_set(e, ERR_USAGE,
+				       "%s:%d: '%s' of '%.60s' is '%.40s': a whole number from %d "
+				       "to %d was expected",
+				       file, line, key, s->id.item[k], text, lo, hi);
+		v[k] = (int)n;
+	}
+	*v_p = v;
+	return 0;
+}
+
+/* `share` and `micro_batch_size` of a group, as numbers. */
 static int read_shares(struct config *c, struct config_shard *s, const char *file, int line,
 		       struct err *e)
 {
-	if (!s->shares.n)
-		return 0;
-	if (s->shares.n != s->id.n)
-		return err_set(
-			e, ERR_USAGE,
-			"%s:%d: 'share' lists %zu and 'id' lists %zu: a number for each worker",
-			file, line, s->shares.n, s->id.n);
-	int *v = arena_alloc(&c->arena, s->id.n * sizeof *v);
 	int64_t sum = 0;
-	if (!v)
-		return err_nomem(e, s->id.n * sizeof *v, "shares");
-	for (size_t k = 0; k < s->id.n; k++) {
-		char *end;
-		const char *text = s->shares.item[k];
-		long n = strtol(text, &end, 10);
-		if (!text[0] || *end || n < 0 || n > SCHED_MAX_SHARE)
-			return err_set(
-				e, ERR_USAGE,
-				"%s:%d: 'share' of '%.60s' is '%.40s': a whole number from 0 "
-				"to %d was expected",
-				file, line, s->id.item[k], text, SCHED_MAX_SHARE);
-		v[k] = (int)n;
-		sum += n;
-	}
-	if (!sum)
+	TRY(read_numbers(c, s, "share", &s->shares, 0, SCHED_MAX_SHARE, file, line, &s->share, e));
+	TRY(read_numbers(c, s, "micro_batch_size", &s->sizes, 1, PASS_ROWS_MOST, file, line,
+			 &s->size, e));
+	for (size_t k = 0; s->share && k < s->id.n; k++)
+		sum += s->share[k];
+	if (s->share && !sum)
 		return err_set(e, ERR_USAGE,
 			       "%s:%d: the numbers of 'share' are all 0: no worker would compute "
 			       "these layers",
 			       file, line);
-	s->share = v;
 	return 0;
 }
 
@@ -226,19 +239,22 @@ static int expand_group(struct config *c, const struct config_shard *s, struct c
 	for (size_t k = 0; k < s->id.n; k++)
 		n += (size_t)cards[k];
 	const char **item = arena_alloc(&c->arena, n * sizeof *item);
-	int *share = arena_alloc(&c->arena, n * sizeof *share);
-	if (!item || !share)
+	int *share = arena_alloc(&c->arena, n * sizeof *share),
+	    *size = arena_alloc(&c->arena, n * sizeof *size);
+	if (!item || !share || !size)
 		return err_nomem(e, n * sizeof *item, "the shard plan");
 	for (size_t k = 0; k < s->id.n; k++)
 		for (int64_t i = 0; i < cards[k]; i++, at++) {
 			item[at] = cards[k] > 1 ? numbered(c, s->id.item[k], i) : s->id.item[k];
 			share[at] = s->share ? s->share[k] : 1;
+			size[at] = s->size ? s->size[k] : 1;
 			if (!item[at])
 				return err_nomem(e, 300, "the shard plan");
 		}
 	*to = *s;
 	to->id = (struct opt_list){ item, n };
 	to->share = s->share ? share : NULL;
+	to->size = s->size ? size : NULL;
 	return 0;
 }
 

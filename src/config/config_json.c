@@ -76,8 +76,10 @@ static bool wanted(const struct config *c, const struct opt *r)
 		return false;
 	if (r->kind == OPT_STR || r->kind == OPT_NAME)
 		return *(const char *const *)((const char *)c + r->offset) != NULL;
-	if (r->kind == OPT_LIST && c->lora_target_linear)
+	if (!strcmp(r->key, "lora_target_modules") && c->lora_target_linear)
 		return false;
+	if (!strcmp(r->key, "passes"))
+		return c->passes.n > 0;
 	if (!strcmp(r->key, "interleave"))
 		return config_interleaves(c);
 	return c->adapter != ADAPTER_NONE ||
@@ -139,6 +141,9 @@ static void cluster(struct buf *o, const struct config *c)
 			buf_addc(o, ']');
 		for (size_t j = 0; s->share && j < s->id.n; j++)
 			buf_addf(o, "%s%d%s", j ? ", " : ", \"share\": [", s->share[j],
+				 j + 1 == s->id.n ? "]" : "");
+		for (size_t j = 0; s->size && j < s->id.n; j++)
+			buf_addf(o, "%s%d%s", j ? ", " : ", \"micro_batch_size\": [", s->size[j],
 				 j + 1 == s->id.n ? "]" : "");
 		buf_addf(o, ", \"start\": %lld, \"end\": %lld%s}", (long long)s->start,
 			 (long long)s->end, s->is_last ? ", \"is_last\": true" : "");

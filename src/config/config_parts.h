@@ -18,6 +18,8 @@ int config_cluster_expand(struct config *c, const char *where, struct err *e);
 int config_device_check(const char *device, const char *where, const char *what, struct err *e);
 /* Checks the cluster part: identities, addresses, coverage of the layers. */
 int config_cluster_check(const struct config *c, const char *where, struct err *e);
+/* Sets c->pass and c->npass from `passes` and the shard plan, and checks them. */
+int config_passes_settle(struct config *c, const char *where, struct err *e);
 /* Whether a worker may hold several chunks of the model under the schedule. */
 bool config_interleaves(const struct config *c);
 /* Sets the keys that follow from others, then checks keys against each other. `seen`: one flag a

@@ -121,6 +121,10 @@ static const struct opt rows[] = {
 	{ FIELD(micro_batch_size), .kind = OPT_INT, .def = "1", .lo = 1, .hi = 65536,
 	  .section = "Training", .help = "rows computed at once" },
 	INT(gradient_accumulation_steps, "1", 1, 65536, "microbatches of one optimizer step"),
+	LIST(passes, NULL, "[ROWS, ...]",
+	     "rows of each microbatch of a step, in order, where they differ: [13, 6, 34, 5]; "
+	     "their "
+	     "sum is micro_batch_size x gradient_accumulation_steps; with one stage only"),
 	{ FIELD(num_epochs), .kind = OPT_FLOAT, .def = "1", .lo = 0, .lo_open = true, .hi = 1e6,
 	  .help = "passes over the data; may be a fraction" },
 	INT(max_steps, "0", 0, 1e9,

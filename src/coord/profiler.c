@@ -49,6 +49,8 @@ static void choose_sizes(struct measure_request *q, const struct config *c)
 {
 	int64_t all = c->micro_batch_size * c->gradient_accumulation_steps,
 		most = 2 * c->micro_batch_size;
+	for (size_t i = 0; i < c->npass; i++)
+		most = c->pass[i] > most ? c->pass[i] : most;
 	most = most < 4 ? 4 : most;
 	add_size(q, 1, q->tokens);
 	add_size(q, c->micro_batch_size, q->tokens);

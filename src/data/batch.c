@@ -37,6 +37,9 @@ struct batches {
 	uint64_t epoch;                    /* the epoch of which `train` holds the rows, if any */
 	int32_t *id, *pos, *label, *start; /* of all microbatches of a global batch */
 	struct microbatch *mb;
+	uint64_t rows, seqs; /* of a global batch, at most */
+	int *pass;           /* [npass] rows; NULL: micro_batch_size each */
+	size_t npass;
 };
 
 static void shuffle(uint32_t *v, size_t n, uint64_t key)
@@ -123,6 +126,20 @@ static void plan_epoch(struct batches *b, uint64_t epoch)
 static size_t rows_per_batch(const struct batches *b)
 {
 	return (size_t)b->o.micro_batch_size * (size_t)b->o.accumulation;
+}
+
+static size_t pass_rows(const struct batches *b, size_t i)
+{
+	return b->pass ? (size_t)b->pass[i] : (size_t)b->o.micro_batch_size;
+}
+
+/* Microbatches of `rows` rows. */
+static size_t passes_of(const struct batches *b, size_t rows)
+{
+	size_t n = 0;
+	for (size_t at = 0; at < rows; n++)
+		at += pass_rows(b, n);
+	return n;
 }
 
 /* The most that `rows` rows can hold: examples and tokens. */
@@ -229,13 +246,30 @@ static int fill_order(struct batches *b, struct err *e)
 	return 0;
 }
 
+/* The places of the sequences and the microbatches of `rows` rows with `seqs` sequences. */
+static int alloc_passes(struct batches *b, uint64_t rows, uint64_t seqs, struct err *e)
+{
+	const uint64_t nmb = passes_of(b, rows);
+	int32_t *start = mem_array(seqs + nmb, sizeof *start);
+	struct microbatch *mb = mem_array(nmb, sizeof *mb);
+	if (!start || !mb) {
+		mem_free(start);
+		mem_free(mb);
+		return err_nomem(e, (seqs + nmb) * 4 + nmb * sizeof *mb, "a global batch");
+	}
+	mem_free(b->start);
+	mem_free(b->mb);
+	b->start = start;
+	b->mb = mb;
+	return 0;
+}
+
 static int alloc_batch(struct batches *b, struct err *e)
 {
 	uint64_t mbs = (uint64_t)b->o.micro_batch_size, acc = (uint64_t)b->o.accumulation;
 	/* A row has at least one example, so no more rows than examples are ever in use. */
 	uint64_t rows = mbs * acc < b->ntrain ? mbs * acc : b->ntrain,
 		 val_rows = mbs < b->nval ? mbs : b->nval;
-	uint64_t nmb = (rows + mbs - 1) / mbs;
 	struct need t = largest_need(b, b->order, b->ntrain, rows, b->row_of);
 	struct need v = largest_need(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
 	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens,
@@ -243,11 +277,38 @@ static int alloc_batch(struct batches *b, struct err *e)
 	b->id = mem_array(tokens, sizeof *b->id);
 	b->pos = mem_array(tokens, sizeof *b->pos);
 	b->label = mem_array(tokens, sizeof *b->label);
-	b->start = mem_array(seqs + nmb, sizeof *b->start);
-	b->mb = mem_array(nmb, sizeof *b->mb);
-	if (!b->id || !b->pos || !b->label || !b->start || !b->mb)
-		return err_nomem(e, tokens * 12 + (seqs + nmb) * 4, "a global batch");
-	return 0;
+	if (!b->id || !b->pos || !b->label)
+		return err_nomem(e, tokens * 12, "a global batch");
+	b->rows = rows;
+	b->seqs = seqs;
+	return alloc_passes(b, rows, seqs, e);
+}
+
+int batches_set_passes(struct batches *b, const int *pass, size_t n, struct err *e)
+{
+	int *old = b->pass;
+	const size_t was = b->npass;
+	for (size_t i = 0; i < n; i++)
+		if (pass[i] < 1 || pass[i] * b->o.sequence_len > INT32_MAX)
+			return err_set(e, ERR_USAGE,
+				       "a microbatch of %d rows with %lld tokens each: at least 1 "
+				       "row and at most 2^31 - 1 tokens are possible",
+				       pass[i], (long long)b->o.sequence_len);
+	int *copy = n ? mem_array(n, sizeof *copy) : NULL;
+	if (n && !copy)
+		return err_nomem(e, n * sizeof *copy, "passes");
+	if (n)
+		memcpy(copy, pass, n * sizeof *copy);
+	b->pass = copy;
+	b->npass = n;
+	const int rc = alloc_passes(b, b->rows, b->seqs, e);
+	if (rc < 0) {
+		b->pass = old;
+		b->npass = was;
+		old = copy;
+	}
+	mem_free(old);
+	return rc;
 }
 
 int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p,
@@ -276,9 +337,13 @@ void batches_free(struct batches *b)
 {
 	if (!b)
 		return;
-	void *all[] = { b->order,  b->epoch_order, b->row_of, b->train.ex, b->train.start,
-			b->val.ex, b->val.start,   b->id,     b->pos,      b->label,
-			b->start,  b->mb,          b };
+	void *all[] = { b->order,       b->epoch_order,
+			b->row_of,      b->train.ex,
+			b->train.start, b->val.ex,
+			b->val.start,   b->id,
+			b->pos,         b->label,
+			b->start,       b->mb,
+			b->pass,        b };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		mem_free(all[i]);
 }
@@ -325,12 +390,12 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 			       "epoch %llu has %llu global batches; there is no batch %llu",
 			       (unsigned long long)epoch, (unsigned long long)count,
 			       (unsigned long long)batch);
-	size_t mbs = (size_t)b->o.micro_batch_size, row = batch * rows_per_batch(b), n = 0, at = 0,
-	       start_at = 0;
+	size_t row = batch * rows_per_batch(b), n = 0, at = 0, start_at = 0;
 	size_t end = b->train.n - row < rows_per_batch(b) ? b->train.n : row + rows_per_batch(b);
-	for (; row < end; row += mbs) {
-		size_t last = end - row < mbs ? end : row + mbs;
+	while (row < end) {
+		const size_t rows = pass_rows(b, n), last = end - row < rows ? end : row + rows;
 		b->mb[n] = fill(b, &b->train, row, last, at, start_at);
+		row = last;
 		at += b->mb[n].n;
 		start_at += b->mb[n++].nseq + 1;
 	}
@@ -343,6 +408,7 @@ struct batch_shape batches_shape(struct batches *b)
 {
 	const struct rows *r = &b->train;
 	double all = 0, trained = 0, squares = 0, parts = 0, here = 0;
+	size_t pass = 0, left = 0;
 	struct batch_shape s = { 0 };
 	plan_epoch(b, 0);
 	for (size_t row = 0; row < r->n; row++) {
@@ -355,7 +421,10 @@ struct batch_shape batches_shape(struct batches *b)
 		}
 		all += tokens;
 		squares += tokens * tokens;
-		here = row % (size_t)b->o.micro_batch_size ? here + tokens : tokens;
+		if (row % rows_per_batch(b) == 0)
+			pass = left = 0;
+		here = left ? here + tokens : tokens;
+		left = left ? left - 1 : pass_rows(b, pass++) - 1;
 		s.largest = here > s.largest ? here : s.largest;
 	}
 	s.tokens = all / (double)r->n;

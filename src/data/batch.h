@@ -2,14 +2,15 @@
 /* batch.h - the order of the data and its division into microbatches: seeded, resumable,
  * independent of any plan.
  *
- * A microbatch is `micro_batch_size` rows; a row is one example or, with sample packing, several
+ * A microbatch is `micro_batch_size` rows, or as many as the list `pass` says; a row is one example or, with sample packing, several
  * examples that together fit in sequence_len. There is no padding: a microbatch is the token
  * streams of its sequences one after the other, with the place where each begins. Every example is
  * a sequence of its own for attention and positions.
  *
  * Labels are shifted: label[i] is the id that follows token i in its sequence, or -100 where that
  * id is not trained (the last token of a sequence always). A global batch is accumulation *
- * micro_batch_size rows; the leftover rows of an epoch form a smaller last batch.
+ * micro_batch_size rows, dealt to its microbatches in their order; the leftover rows of an epoch
+ * form a smaller last batch, in which the list of microbatches is cut where the rows end.
  *
  * Order: epoch k visits the training examples in a permutation drawn from (seed, k) by Fisher-Yates
  * over rng.h; packing is first-fit in that order with a bounded number of open rows. So (epoch,
@@ -45,6 +46,9 @@ struct batches;
 int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p,
 		struct err *e);
 void batches_free(struct batches *b);
+/* From now on the n microbatches of a global batch have pass[i] rows (each at least 1), whose sum
+ * is accumulation * micro_batch_size; copied. n 0: all have micro_batch_size. */
+int batches_set_passes(struct batches *b, const int *pass, size_t n, struct err *e);
 
 /* global batches; depends on the epoch with packing */
 uint64_t batches_per_epoch(struct batches *b, uint64_t epoch);

@@ -124,6 +124,9 @@ static int write_state(struct job *j, const struct train_state *s, uint64_t seri
 		 s->rules.reduce, s->rules.lr, (unsigned long long)j->total_steps,
 		 (unsigned long long)j->digest, dtype_name(j->opt.act), j->base_hash);
 	int rc = checkpoint_hashes(dir, &b, e);
+	for (size_t i = 0; i < j->npass; i++)
+		buf_addf(&b, "%s%d%s", i ? ", " : ",\n \"passes\": [", j->pass[i],
+			 i + 1 == j->npass ? "]" : "");
 	buf_adds(&b, ",\n \"config\": ");
 	config_to_json(j->cfg, &b);
 	if (rc >= 0)

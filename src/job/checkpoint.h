@@ -4,8 +4,9 @@
  *   adapter_config.json, adapter_model.safetensors   the adapter as PEFT stores it, or
  *   model.safetensors, config.json, tokenizer...      all parameters, after full-parameter training
  *   optimizer.safetensors NAME.exp_avg, NAME.exp_avg_sq or NAME.momentum_buffer, float32
- *   trainer_state.json    step, data cursor, counters, rules, the configuration; a hash of the base
- *                         model, of every other file, and of itself
+ *   trainer_state.json    step, data cursor, counters, rules, the rows of each pass where they
+ *                         differ, the configuration; a hash of the base model, of every other file,
+ *                         and of itself
  *
  * Keyed by parameter name, so any plan can load it. The folder is written beside, synced, renamed:
  * it is whole or not there. The values are written before the optimizer's state: on a full disk

@@ -10,6 +10,7 @@
 #include "file/hash.h"
 #include "job/checkpoint_list.h"
 #include "job/job.h"
+#include "sched/sched.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -254,6 +255,65 @@ static void compare_rest(const struct job *j, const json_t *doc, struct buf *out
 		add_difference(out, "compute_dtype", dtype, config_compute_name(wanted));
 }
 
+/* The passes of the checkpoint, or none; *v_p is the caller's. */
+static int read_passes(const json_t *doc, const char *path, int **v_p, size_t *n_p, struct err *e)
+{
+	const json_t *list = json_object_get(doc, "passes");
+	const size_t n = json_array_size(list);
+	if (!list)
+		return 0;
+	if (!json_is_array(list) || n < 1 || n > PASSES_MOST)
+		return err_set(e, ERR_INPUT, "%s: 'passes' must list 1 to %d numbers of rows", path,
+			       PASSES_MOST);
+	int *v = mem_array(n, sizeof *v);
+	if (!v)
+		return err_nomem(e, n * sizeof *v, "passes");
+	for (size_t i = 0; i < n; i++) {
+		const json_t *x = json_array_get(list, i);
+		const json_int_t rows = json_integer_value(x);
+		if (!json_is_integer(x) || rows < 1 || rows > PASS_ROWS_MOST) {
+			mem_free(v);
+			return err_set(e, ERR_INPUT,
+				       "%s: number %zu of 'passes' is none from 1 to %d", path,
+				       i + 1, PASS_ROWS_MOST);
+		}
+		v[i] = (int)rows;
+	}
+	*v_p = v;
+	*n_p = n;
+	return 0;
+}
+
+/* A run goes on with the passes that it began with; a configuration that says nothing of them gets
+ * them. */
+static int take_passes(struct job *j, const json_t *doc, const char *path, struct buf *differ,
+		       struct err *e)
+{
+	const struct config *c = j->cfg;
+	const json_t *then = json_object_get(doc, "config");
+	const json_int_t size = json_integer_value(json_object_get(then, "micro_batch_size")),
+			 steps = json_integer_value(
+				 json_object_get(then, "gradient_accumulation_steps"));
+	char was[100], is[100];
+	int *v = NULL, rc = 0;
+	size_t n = 0;
+	TRY(read_passes(doc, path, &v, &n, e));
+	const bool same = n == j->npass && (!n || !memcmp(v, j->pass, n * sizeof *v));
+	const bool batch = size * steps == c->micro_batch_size * c->gradient_accumulation_steps;
+	if (!same && n && batch && !j->pass && !c->passes.n) {
+		rc = job_set_passes(j, v, n, e);
+	} else if (!same) {
+		snprintf(was, sizeof was, "%lld microbatches of %lld", (long long)steps,
+			 (long long)size);
+		if (n)
+			sched_passes_text(v, n, was, sizeof was);
+		job_passes_text(j, is, sizeof is);
+		add_difference(differ, "passes", was, is);
+	}
+	mem_free(v);
+	return rc;
+}
+
 /* With compute_dtype auto a run goes on in the dtype that it began with. */
 static int take_dtype(struct job *j, const json_t *doc, const char *path, struct err *e)
 {
@@ -284,6 +344,7 @@ int checkpoint_same_job(struct job *j, const json_t *doc, const char *path, bool
 	compare(then, now, result_keys, ARRAY_LEN(result_keys), &differ);
 	compare(then, now, length_keys, ARRAY_LEN(length_keys), &length);
 	compare_rest(j, doc, &differ);
+	TRYOUT(take_passes(j, doc, path, &differ, e));
 	if (fixed.n)
 		rc = err_set(e, ERR_USAGE, "%s: %s: a run is not resumed with that", path, fixed.p);
 	else if (differ.n && !allow_changes)

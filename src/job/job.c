@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sched/sched.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -194,7 +195,64 @@ static int load_data(struct job *j, struct err *e)
 					 .accumulation = c->gradient_accumulation_steps,
 					 .sample_packing = c->sample_packing,
 					 .val_set_size = c->val_set_size };
-	return batches_new(j->data, &b, &j->batches, e);
+	TRY(batches_new(j->data, &b, &j->batches, e));
+	return job_set_passes(j, c->pass, c->npass, e);
+}
+
+int job_set_passes(struct job *j, const int *pass, size_t n, struct err *e)
+{
+	const struct config *c = j->cfg;
+	const int64_t batch = c->micro_batch_size * c->gradient_accumulation_steps;
+	int64_t rows = 0;
+	bool own = false;
+	for (size_t i = 0; i < n; i++) {
+		if (pass[i] < 1 || pass[i] > PASS_ROWS_MOST || n > PASSES_MOST)
+			return err_set(e, ERR_INPUT, "pass %zu of %zu has %d rows", i + 1, n,
+				       pass[i]);
+		rows += pass[i];
+		own = own || pass[i] != c->micro_batch_size;
+	}
+	if (n && rows != batch)
+		return err_set(e, ERR_INPUT,
+			       "the passes of a step have %lld rows in all, but micro_batch_size x "
+			       "gradient_accumulation_steps is %lld",
+			       (long long)rows, (long long)batch);
+	if (!own)
+		n = 0;
+	int *copy = n ? mem_array(n, sizeof *copy) : NULL;
+	if (n && !copy)
+		return err_nomem(e, n * sizeof *copy, "passes");
+	if (n)
+		memcpy(copy, pass, n * sizeof *copy);
+	const int rc = batches_set_passes(j->batches, copy, n, e);
+	if (rc < 0) {
+		mem_free(copy);
+		return rc;
+	}
+	mem_free(j->pass);
+	j->pass = copy;
+	j->npass = n;
+	return 0;
+}
+
+int job_passes(const struct job *j)
+{
+	return j->pass ? (int)j->npass : (int)j->cfg->gradient_accumulation_steps;
+}
+
+int job_pass_rows(const struct job *j, int i)
+{
+	return j->pass ? j->pass[i] : (int)j->cfg->micro_batch_size;
+}
+
+void job_passes_text(const struct job *j, char *out, size_t cap)
+{
+	if (j->pass)
+		sched_passes_text(j->pass, j->npass, out, cap);
+	else
+		snprintf(out, cap, "%lld microbatches of %lld",
+			 (long long)j->cfg->gradient_accumulation_steps,
+			 (long long)j->cfg->micro_batch_size);
 }
 
 /* Steps between events of which there are `times` in an epoch, or one every `steps`. */
@@ -270,6 +328,7 @@ void job_close(struct job *j)
 	}
 	mem_free(j->param);
 	batches_free(j->batches);
+	mem_free(j->pass);
 	dataset_free(j->data);
 	chat_free(j->chat);
 	tokenizer_free(j->tok);

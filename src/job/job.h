@@ -36,6 +36,10 @@ struct job {
 	const struct chat_template *chat;
 	struct dataset *data;
 	struct batches *batches;
+	/* [npass] rows of a step's passes; NULL: gradient_accumulation_steps passes of
+	 * micro_batch_size. Set by job_set_passes() */
+	int *pass;
+	size_t npass;
 	struct stage_options opt; /* first and last are set by the placement */
 	bool resumed_act;         /* opt.act is the checkpoint's, whatever devices prefer */
 	struct optim_config optim;
@@ -54,6 +58,14 @@ struct job {
 /* `act` is the dtype of activations, decided by the devices. */
 int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err *e);
 void job_close(struct job *j);
+/* The run's pass boundaries: their sum must be that of the configuration. Lists of passes that all
+ * have micro_batch_size rows are the same as none. */
+int job_set_passes(struct job *j, const int *pass, size_t n, struct err *e);
+/* Passes of a whole step, and the rows of one. */
+int job_passes(const struct job *j);
+int job_pass_rows(const struct job *j, int i);
+/* For messages: "[13, 6, 34, 5]", or "8 microbatches of 2". */
+void job_passes_text(const struct job *j, char *out, size_t cap);
 struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */
 /* What is kept of a parameter under the name `what`: "value" or one of its optimizer's states. Sets
  * the size and count of its numbers, and its place in got[]; NULL: there is no such. */

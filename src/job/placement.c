@@ -82,6 +82,14 @@ static void put_devices(struct buf *b, const struct placement *p, int stage, int
 	mem_free(deal);
 }
 
+/* The rows of each pass, where they differ from micro_batch_size. */
+static void put_passes(struct buf *b, const struct job *j)
+{
+	for (size_t i = 0; i < j->npass; i++)
+		buf_addf(b, "%s%d%s", i ? ", " : " \"passes\": [", j->pass[i],
+			 i + 1 == j->npass ? "],\n" : "");
+}
+
 int placement_write(const struct job *j, const struct placement *p, const char *dir, struct err *e)
 {
 	const struct config *c = j->cfg;
@@ -92,19 +100,20 @@ int placement_write(const struct job *j, const struct placement *p, const char *
 		 ",\n \"layers\": %lld,\n \"sequence_len\": %lld,\n \"global_batch\": %lld,\n "
 		 "\"dtype\": \"%s\",\n \"schedule\": "
 		 "\"%s\",\n"
-		 " \"chunks\": %d,\n \"microbatch\": %lld,\n \"microbatches\": %lld,\n \"stages\": "
-		 "[",
+		 " \"chunks\": %d,\n \"microbatch\": %lld,\n \"microbatches\": %d,\n",
 		 (long long)j->model.layers, (long long)c->sequence_len,
 		 (long long)(c->micro_batch_size * c->gradient_accumulation_steps),
 		 dtype_name(j->opt.act), p->schedule, p->chunks, (long long)c->micro_batch_size,
-		 (long long)c->gradient_accumulation_steps);
+		 job_passes(j));
+	put_passes(&b, j);
+	buf_adds(&b, " \"stages\": [");
 	for (int v = 0; v < p->stages * p->chunks; v++) {
 		buf_addf(&b, "%s\n  {\"layers\": [%lld, %lld], \"recompute\": %s, \"devices\": [",
 			 v ? "," : "", (long long)p->first[v], (long long)p->first[v + 1],
 			 j->opt.recompute || (p->recompute && p->recompute[v % p->stages])
 				 ? "true"
 				 : "false");
-		put_devices(&b, p, v % p->stages, (int)c->gradient_accumulation_steps);
+		put_devices(&b, p, v % p->stages, job_passes(j));
 		buf_adds(&b, "]}");
 	}
 	buf_adds(&b, "\n ]\n}\n");

@@ -421,6 +421,9 @@ static int write_mark(const struct run_folder *f, struct err *e)
 	gethostname(host, sizeof host - 1);
 	buf_addf(&b, "{\"program\": \"heteroshard\", \"version\": \"%s\", \"host\": ", HS_VERSION);
 	json_quote(&b, host, strlen(host));
+	for (size_t i = 0; i < f->npass; i++)
+		buf_addf(&b, "%s%d%s", i ? ", " : ", \"passes\": [", f->pass[i],
+			 i + 1 == f->npass ? "]" : "");
 	buf_addf(&b, ", \"pid\": %ld, \"started\": %lld}\n", (long)getpid(),
 		 (long long)(clock_wall() / 1000000000));
 	int rc = buf_ok(&b, e);

@@ -27,6 +27,9 @@ struct run_folder {
 	char from[64]; /* then its name */
 	bool is_aside; /* the old run is in OUTPUT.old */
 	bool began;
+	/* The caller's, before run_folder_begin(): for run.json (job.h). */
+	const int *pass;
+	size_t npass;
 };
 
 /* Whether the run may write into output_dir, before anything is changed: ERR_USAGE has the reason.

@@ -140,13 +140,12 @@ bool cost_can_play(const struct plan_stage *g, int m)
 	if (!g || g->sharded || g->members < 2 || g->members > SCHED_MAX_GROUP)
 		return false;
 	for (int i = 0; i < g->members; i++)
-		if (g->member[i].microbatch != m)
+		if (m && g->member[i].microbatch != m)
 			return false;
 	return true;
 }
 
-/* As the coordinator deals: by the shares, else by the numbers of microbatches. */
-static void member_shares(const struct plan_stage *g, int *share)
+void cost_shares(const struct plan_stage *g, int *share)
 {
 	int64_t sum = 0;
 	for (int i = 0; i < g->members; i++)
@@ -166,7 +165,7 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 	if (!h || !members)
 		return nomem(e);
 	for (int k = 0; k < q->stages; k++) {
-		const bool plays = cost_can_play(q->stage[k].group, q->m);
+		const bool plays = cost_can_play(q->stage[k].group, q->pass ? 0 : q->m);
 		members[k] = plays ? q->stage[k].group->members : 1;
 		rows += members[k];
 		any = any || plays;
@@ -179,7 +178,7 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 	for (int k = 0; k < q->stages; k++) {
 		share[at] = 1;
 		if (members[k] > 1)
-			member_shares(q->stage[k].group, share + at);
+			cost_shares(q->stage[k].group, share + at);
 		at += members[k];
 	}
 	*h = (struct sched_shape){ q->stages, q->chunks, q->microbatches, members, share };
@@ -343,13 +342,23 @@ static int held_gradients(const struct pipe *q, int stage, int i)
 	return n;
 }
 
+static int largest_pass(const struct pipe *q)
+{
+	int most = 1;
+	for (int i = 0; i < q->microbatches; i++)
+		most = q->pass[i] > most ? q->pass[i] : most;
+	return most;
+}
+
 double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		      int stage, int i, bool recompute)
 {
 	const struct profile *p = c->p;
 	const struct plan_stage *g = q->stage[stage].group;
 	const struct plan_member *m = g ? &g->member[i] : NULL;
-	const struct cost_row *mr = m ? row_of(c, r, m->microbatch) : r;
+	const struct cost_row *mr = m         ? row_of(c, r, m->microbatch)
+				    : q->pass ? row_of(c, r, largest_pass(q))
+					      : r;
 	int largest, n = stage_layers(q, stage, &largest),
 		     device = m ? m->device : q->stage[stage].device;
 	int in_flight =
@@ -646,6 +655,38 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 	return 0;
 }
 
+/* Where passes differ: the mean times of those that member i runs, by c->place. */
+static void pass_means(const struct cost *c, const struct cost_row *r, const struct pipe *q, int i,
+		       double *f, double *b)
+{
+	for (int ch = 0; ch < q->chunks; ch++) {
+		const int n = q->first[ch + 1] - q->first[ch], d = stage_device(q, 0, i);
+		int count = 0;
+		f[ch] = b[ch] = 0;
+		for (int k = 0; k < q->microbatches; k++) {
+			const struct cost_row *mr = row_of(c, r, q->pass[k]);
+			if (c->place[k] != i)
+				continue;
+			f[ch] += device_forward(mr, q, d, ch, n);
+			b[ch] += device_backward(mr, q, d, ch, n, q->stage[0].recompute);
+			count++;
+		}
+		f[ch] /= count ? count : 1;
+		b[ch] /= count ? count : 1;
+	}
+}
+
+/* Who runs which pass, at c->place. */
+static int deal_passes(struct cost *c, const struct pipe *q, struct err *e)
+{
+	if (!mem_grow(&c->place, &c->place_cap, (size_t)q->microbatches, sizeof *c->place))
+		return nomem(e);
+	memset(c->place, 0, (size_t)q->microbatches * sizeof *c->place);
+	if (q->shape)
+		sched_deal(q->shape->share, played_members(q, 0), q->microbatches, c->place);
+	return 0;
+}
+
 /* Times of member i of stage k in the play; at f, b [chunks], step, send, recv. */
 static void fill_member(const struct cost *c, const struct cost_row *r, const struct pipe *q, int k,
 			int i, double *f, double *b, double *step, double *send, double *recv)
@@ -663,6 +704,8 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 			b[ch] = cost_backward(c, r, q, k, ch);
 		}
 	}
+	if (q->pass)
+		pass_means(c, r, q, i, f, b);
 	*send = r->down[d];
 	*recv = r->up[d];
 	*step = 0;
@@ -694,6 +737,8 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	if (!mem_grow(&c->scratch, &c->scratch_cap, 2 * (size_t)all + 3 * (size_t)rows,
 		      sizeof *c->scratch))
 		return nomem(e);
+	if (q->pass)
+		TRY(deal_passes(c, q, e));
 	double *f = c->scratch, *b = f + all, *step = b + all, *send = step + rows,
 	       *recv = send + rows;
 	for (int k = 0, row = 0; k < S; k++)

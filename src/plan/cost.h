@@ -45,6 +45,9 @@
  * slowest link of the group: 1.15 (k - 1) / k bytes / bandwidth + (k - 1) latency; 1.15 as Zorse
  * measured.
  *
+ * Where the microbatches of the only stage have several sizes, f and b of a member are the means of
+ * those that it runs, and its memory is that of the largest.
+ *
  * The order `exact` of sums keeps sum_held() more gradients of what is trained. */
 #ifndef HS_PLAN_COST_H
 #define HS_PLAN_COST_H
@@ -74,6 +77,7 @@ struct pipe {
 	/* NULL unless members of a group are played; then its `members` has how many of each stage
 	 * are (1: the stage is one member of the play). Set by cost_groups(). */
 	const struct sched_shape *shape;
+	const int *pass; /* [microbatches] rows, where they differ: one stage; else NULL */
 };
 
 struct cost {
@@ -101,8 +105,12 @@ void cost_release(struct cost *c);
  * memory is out. */
 const struct cost_row *cost_row(struct cost *c, int m);
 
-/* Whether the members of a group (MAY be NULL) are played each; m: the pipe's microbatch size. */
+/* Whether the members of a group (MAY be NULL) are played each; m: the pipe's microbatch size; 0:
+ * each pass has its own. */
 bool cost_can_play(const struct plan_stage *g, int m);
+/* The shares by which the coordinator deals: those of the members, else their numbers of
+ * microbatches. */
+void cost_shares(const struct plan_stage *g, int *share);
 /* Finds the groups of a pipe that are played member by member. */
 int cost_groups(struct cost *c, struct pipe *q, struct err *e);
 

@@ -60,7 +60,56 @@ int plan_layers(const struct plan *plan, int stage)
 
 bool plan_plays_members(const struct plan *plan, int stage)
 {
-	return cost_can_play(&plan->stage[stage], plan->microbatch);
+	return cost_can_play(&plan->stage[stage], plan->pass ? 0 : plan->microbatch);
+}
+
+/* The passes that each member of a stage gets: their number, the largest, all rows. */
+static void deal_passes(struct plan_stage *s, const int *pass, const int *place, int n)
+{
+	for (int i = 0; i < s->members; i++)
+		s->member[i].microbatch = s->member[i].microbatches = s->member[i].samples = 0;
+	for (int i = 0; i < n; i++) {
+		struct plan_member *m = &s->member[place[i]];
+		m->microbatches++;
+		m->samples += pass[i];
+		m->microbatch = pass[i] > m->microbatch ? pass[i] : m->microbatch;
+	}
+	for (int i = 0; i < s->members; i++)
+		if (!s->member[i].microbatch)
+			s->member[i].microbatch = 1;
+}
+
+int plan_set_passes(struct plan *plan, const int *pass, int n, struct err *e)
+{
+	struct plan_stage *s = &plan->stage[0];
+	int share[SCHED_MAX_GROUP];
+	bool own = false;
+
+	for (int i = 0; i < n; i++)
+		own = own || pass[i] != plan->microbatch;
+	if (!own)
+		return 0;
+	if (plan->stages > 1)
+		return err_set(e, ERR_INPUT,
+			       "plan: passes of several sizes need one stage, and this plan has %d",
+			       plan->stages);
+	if (s->sharded || s->members > SCHED_MAX_GROUP)
+		return err_set(e, ERR_INPUT, "plan: passes of several sizes on %s",
+			       s->sharded ? "a sharded stage" : "a group that is too large");
+	int *v = arena_alloc(&plan->mem, (size_t)n * sizeof *v),
+	    *place = mem_array((size_t)n, sizeof *place);
+	if (!v || !place) {
+		mem_free(place);
+		return nomem(e);
+	}
+	memcpy(v, pass, (size_t)n * sizeof *v);
+	cost_shares(s, share);
+	sched_deal(share, s->members, n, place);
+	deal_passes(s, v, place, n);
+	mem_free(place);
+	plan->pass = v;
+	plan->microbatches = n;
+	return 0;
 }
 
 bool plan_uses(const struct plan *plan, int device)
@@ -98,7 +147,7 @@ static int check_stage(const struct profile *p, const struct plan *plan, int k, 
 			return err_set(e, ERR_INPUT,
 				       "plan: device '%s' has microbatch %d, the pipeline %d",
 				       p->device[m->device].id, m->microbatch, plan->microbatch);
-		samples += (long)m->microbatch * m->microbatches;
+		samples += plan->pass ? m->samples : (long)m->microbatch * m->microbatches;
 		microbatches += m->microbatches;
 	}
 	if (samples != p->global_batch)
@@ -151,7 +200,7 @@ static const char *why_not(const struct plan *plan, const struct plan_stage *s)
 	for (int i = 0; s->members > 1 && i < s->members; i++) {
 		if (s->member[i].state_share < 1)
 			return "a group that shares its state, which is planned but not yet run";
-		if (s->member[i].microbatch != plan->microbatch)
+		if (!plan->pass && s->member[i].microbatch != plan->microbatch)
 			return "a group with microbatches of several sizes, which is planned but "
 			       "not yet run";
 	}
@@ -258,7 +307,8 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 		    void *ctx, struct err *e)
 {
 	struct pipe q = { plan->sched,        plan->stages, plan->chunks, plan->microbatch,
-			  plan->microbatches, NULL,         plan->first,  NULL };
+			  plan->microbatches, NULL,         plan->first,  NULL,
+			  plan->pass };
 	struct play_result res;
 	const struct cost_row *r;
 	double step;
@@ -271,11 +321,16 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 		for (int i = 0; i < s->members; i++) {
 			if (!cost_row(c, s->member[i].microbatch))
 				return nomem(e);
-			s->member[i].samples = s->member[i].microbatch * s->member[i].microbatches;
+			if (!plan->pass)
+				s->member[i].samples =
+					s->member[i].microbatch * s->member[i].microbatches;
 		}
 		q.stage[k] = (struct pipe_stage){ s->member[0].device, s->recompute,
 						  is_single_device(s) ? NULL : s };
 	}
+	for (int i = 0; plan->pass && i < plan->microbatches; i++)
+		if (!cost_row(c, plan->pass[i]))
+			return nomem(e);
 	if (!cost_row(c, plan->microbatch))
 		return nomem(e);
 	r = cost_row(c, plan->microbatch);
@@ -357,6 +412,24 @@ int plan_over_error(const struct profile *p, const struct plan *plan, struct err
 	return rc;
 }
 
+/* A plan that was made for microbatches of one size, with the job's passes. */
+static int take_passes(const struct planner *pl, const struct profile *p,
+		       const struct plan_options *o, struct plan *out, struct err *e)
+{
+	if (p->devices > 1 || out->stages > 1)
+		return err_set(
+			e, ERR_USAGE,
+			"passes of sizes of their own need a plan of one stage: planner '%s' "
+			"makes none for %d devices; give a 'shard_plan' with one entry, or "
+			"leave 'passes' out",
+			pl->name, p->devices);
+	TRY(plan_set_passes(out, o->pass, o->passes, e));
+	TRY(plan_simulate(p, o, out, e));
+	if (!out->fits && o->recompute == PLAN_RECOMPUTE_AUTO)
+		out->stage[0].recompute = true;
+	return 0;
+}
+
 int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
 		struct plan *out, struct err *e)
 {
@@ -374,6 +447,8 @@ int planner_run(const struct planner *pl, const struct profile *p, const struct 
 			       "a microbatch of %d does not divide the global batch of %d",
 			       o->microbatch, p->global_batch);
 	TRYOUT(pl->plan(p, o, out, e));
+	if (o->pass && !pl->needs_plan)
+		TRYOUT(take_passes(pl, p, o, out, e));
 	out->search_ms = clock_seconds(clock_now() - began) * 1e3;
 	rc = plan_check(p, out, e);
 	if (rc < 0) {

@@ -11,6 +11,7 @@
  *
  *   { "version": 1, "planner", "model", "layers", "sequence_len", "global_batch", "dtype",
  *     "schedule", "chunks", "microbatch", "microbatches",
+ *     "passes",              rows of each microbatch, where they differ; one stage only
  *     "predicted_ms",        what the planner says (its own formula for the published ones)
  *     "simulated_ms",        one optimizer step by our simulator: what all planners are compared by
  *     "objective_ms",        what a published planner minimised, where that is something else
@@ -24,12 +25,14 @@
  * `stages` lists the chunks in the order of the layers: with chunks = c, entry i belongs to the
  * same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step time
  * (sched/play.h says what counts where). state_share is the part of the stage's training state the
- * device stores. When it is read, only planner, schedule, chunks, microbatch, layers, recompute,
- * sharded, ids, and microbatch, microbatches, share and state_share of groups are used; the rest is
- * simulated anew. A group needs either the microbatches or the share of each device.
+ * device stores. When it is read, only planner, schedule, chunks, microbatch, passes, layers,
+ * recompute, sharded, ids, and microbatch, microbatches, share and state_share of groups are used;
+ * the rest is simulated anew. A group needs either the microbatches or the share of each device.
+ * In one stage each device of a group may have a microbatch of its own, with the number of its
+ * microbatches: the passes follow from the order in which they are dealt (sched_deal).
  *
- * Executable today: groups whose members have microbatches of one size and all of the stage's
- * state. Shared state and passes of several sizes are modelled, not yet run. */
+ * Executable today: groups whose members have all of the stage's state. Shared state is modelled,
+ * not yet run. */
 #ifndef HS_PLAN_PLAN_H
 #define HS_PLAN_PLAN_H
 
@@ -50,7 +53,11 @@ struct plan;
 enum plan_recompute { PLAN_RECOMPUTE_AUTO, PLAN_RECOMPUTE_NEVER, PLAN_RECOMPUTE_ALWAYS };
 
 struct plan_options {
-	int microbatch;            /* 0: the planner chooses */
+	int microbatch; /* 0: the planner chooses */
+	/* [passes] rows of each microbatch, where they differ: the job's. NULL: microbatch each. A
+	 * planner other than `manual` then plans for one device only */
+	const int *pass;
+	int passes;
 	const struct sched *sched; /* NULL: the planner chooses */
 	int max_chunks;            /* for interleaving; at least 1 */
 	double reserve_gib;        /* per device; < 0: the profile's */
@@ -74,7 +81,8 @@ struct plan_options {
 
 struct plan_member {
 	int device;
-	int microbatch, microbatches, samples; /* samples = microbatch * microbatches */
+	/* samples = microbatch * microbatches; with plan.pass microbatch is the largest one */
+	int microbatch, microbatches, samples;
 	/* of the group's microbatches, beside the others' shares (sched_deal); 0 where all are 0:
 	 * the numbers of microbatches */
 	int share;
@@ -96,6 +104,7 @@ struct plan {
 	const char *planner;
 	const struct sched *sched;
 	int chunks, microbatch, microbatches;
+	const int *pass; /* [microbatches] rows, where they differ; NULL: microbatch each */
 	int stages;
 	struct plan_stage *stage;
 	int *first; /* [stages * chunks + 1] */
@@ -157,6 +166,11 @@ int plan_over_error(const struct profile *p, const struct plan *plan, struct err
 /* Space for `stages` stages of one device each, in the plan's arena. */
 int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e);
 int plan_stage_members(struct plan *plan, int stage, int members, struct err *e);
+
+/* The n microbatches of the plan's only stage have pass[i] rows (copied), and are dealt to its
+ * members by their shares, or where these are 0 by their numbers of microbatches. Lists in which
+ * all have `microbatch` rows leave the plan as it is. */
+int plan_set_passes(struct plan *plan, const int *pass, int n, struct err *e);
 
 int plan_layers(const struct plan *plan, int stage); /* of all its chunks */
 /* Whether the members of a stage are simulated each with the list that it runs; else the stage is

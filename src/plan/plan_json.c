@@ -64,6 +64,9 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 		 ",\n \"schedule\": \"%s\",\n \"chunks\": %d,\n \"microbatch\": %d,\n "
 		 "\"microbatches\": %d,\n ",
 		 plan->sched->name, plan->chunks, plan->microbatch, plan->microbatches);
+	for (int i = 0; plan->pass && i < plan->microbatches; i++)
+		buf_addf(b, "%s%d%s", i ? ", " : "\"passes\": [", plan->pass[i],
+			 i + 1 == plan->microbatches ? "],\n " : "");
 	put_num(b, "predicted_ms", plan->predicted_ms);
 	buf_adds(b, ",\n ");
 	put_num(b, "simulated_ms", plan->simulated_ms);
@@ -217,9 +220,97 @@ static int read_stage(const struct profile *p, const json_t *list, int v, const 
 	return deal(at, plan, s, e);
 }
 
-static int read_plan(const struct profile *p, const struct plan_options *o, const json_t *doc,
-		     const char *where, struct plan *plan, struct err *e)
+/* `passes`: at most the global batch, so the list is as long at most. *pass_p is the caller's. */
+static int read_passes(const struct profile *p, const json_t *doc, const char *where, int **pass_p,
+		       int *n_p, struct err *e)
 {
+	const json_t *list = json_object_get(doc, "passes");
+	const size_t n = json_array_size(list);
+	int64_t rows = 0;
+
+	if (!list)
+		return 0;
+	if (!json_is_array(list) || n < 1 || n > (size_t)p->global_batch)
+		return err_set(e, ERR_INPUT, "%s: 'passes' must list 1 to %d numbers of rows",
+			       where, p->global_batch);
+	int *v = mem_array(n, sizeof *v);
+	if (!v)
+		return err_nomem(e, n * sizeof *v, "a plan");
+	for (size_t i = 0; i < n; i++) {
+		const json_t *x = json_array_get(list, i);
+		const json_int_t k = json_integer_value(x);
+		v[i] = json_is_integer(x) && k >= 1 && k <= p->global_batch ? (int)k : 0;
+		rows = v[i] && rows >= 0 ? rows + v[i] : -1;
+	}
+	if (rows != p->global_batch) {
+		mem_free(v);
+		return err_set(e, ERR_INPUT,
+			       "%s: 'passes' must be whole numbers from 1 on whose sum is the "
+			       "global batch of %d",
+			       where, p->global_batch);
+	}
+	*pass_p = v;
+	*n_p = (int)n;
+	return 0;
+}
+
+/* In one stage whose members have microbatches of their own: the passes in the order in which they
+ * are dealt. */
+static int passes_of_members(struct plan *plan, int **pass_p, int *n_p, struct err *e)
+{
+	const struct plan_stage *s = &plan->stage[0];
+	int share[SCHED_MAX_GROUP];
+	int64_t n = 0;
+	bool own = false;
+
+	if (plan->stages > 1 || s->sharded || s->members < 2 || s->members > SCHED_MAX_GROUP)
+		return 0;
+	for (int i = 0; i < s->members; i++) {
+		n += s->member[i].microbatches;
+		own = own || s->member[i].microbatch != plan->microbatch;
+		if (s->member[i].state_share < 1)
+			return 0;
+	}
+	if (!own || n < 1 || n > SCHED_MAX_MICROBATCHES)
+		return 0;
+	int *v = mem_array((size_t)n, sizeof *v);
+	if (!v)
+		return err_nomem(e, (size_t)n * sizeof *v, "a plan");
+	for (int i = 0; i < s->members; i++)
+		share[i] = s->member[i].microbatches;
+	sched_deal(share, s->members, (int)n, v);
+	for (int64_t i = 0; i < n; i++)
+		v[i] = s->member[v[i]].microbatch;
+	*pass_p = v;
+	*n_p = (int)n;
+	return 0;
+}
+
+/* The passes of the file, of its members, or of the job; they must be the job's. */
+static int set_passes(const struct plan_options *o, const char *where, int *pass, int n,
+		      struct plan *plan, struct err *e)
+{
+	const int *v = pass ? pass : o->pass;
+	if (!v)
+		return 0;
+	if (!pass)
+		n = o->passes;
+	if (o->pass && (n != o->passes || memcmp(v, o->pass, (size_t)n * sizeof *v) != 0)) {
+		char mine[160], jobs[160];
+		sched_passes_text(v, (size_t)n, mine, sizeof mine);
+		sched_passes_text(o->pass, (size_t)o->passes, jobs, sizeof jobs);
+		return err_set(e, ERR_USAGE,
+			       "%s: the plan has passes of %s rows and the job of %s ('passes'): "
+			       "give both the same",
+			       where, mine, jobs);
+	}
+	return plan_set_passes(plan, v, n, e);
+}
+
+static int read_plan(const struct profile *p, const struct plan_options *o, const json_t *doc,
+		     const char *where, struct plan *plan, int **pass_p, struct err *e)
+{
+	int passes = 0;
 	const json_t *stages = json_object_get(doc, "stages");
 	const char *sched = "1f1b", *name = "manual";
 	int64_t version = PLAN_VERSION, chunks = 1,
@@ -253,6 +344,9 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 			       "%s: a microbatch of %d does not divide the global batch of %d",
 			       where, plan->microbatch, p->global_batch);
 	plan->microbatches = p->global_batch / plan->microbatch;
+	TRY(read_passes(p, doc, where, pass_p, &passes, e));
+	if (*pass_p || o->pass)
+		plan->microbatches = *pass_p ? passes : o->passes;
 	if (!json_is_array(stages) || n < 1 || n > (size_t)p->layers || n % (size_t)chunks)
 		return err_set(
 			e, ERR_INPUT,
@@ -264,6 +358,10 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 	if (plan->first[n] != p->layers)
 		return err_set(e, ERR_INPUT, "%s: layers %d to %d are in no stage", where,
 			       plan->first[n], p->layers);
+	if (!*pass_p)
+		TRY(passes_of_members(plan, pass_p, &passes, e));
+	if (set_passes(o, where, *pass_p, passes, plan, e) < 0)
+		return e->code;
 	if (plan_check(p, plan, e) < 0)
 		return err_prefix(e, "%s", where);
 	TRY(plan_simulate(p, o, plan, e));
@@ -279,7 +377,9 @@ int plan_read_text(const struct profile *p, const struct plan_options *o, const 
 
 	TRY(json_parse_text_in(text, n, where, JSON_MEMORY_TABLE, &doc, e));
 	*out = (struct plan){ .mem = ARENA_INIT, .objective_ms = NAN, .over_device = -1 };
-	rc = read_plan(p, o, doc, where, out, e);
+	int *pass = NULL;
+	rc = read_plan(p, o, doc, where, out, &pass, e);
+	mem_free(pass);
 	json_decref(doc);
 	if (rc < 0)
 		plan_release(out);

@@ -28,7 +28,7 @@ static int plan_manual(const struct profile *p, const struct plan_options *o, st
 		memcpy(out->stage[k].member, in->stage[k].member,
 		       (size_t)in->stage[k].members * sizeof *out->stage[k].member);
 	}
-	return 0;
+	return in->pass ? plan_set_passes(out, in->pass, in->microbatches, e) : 0;
 }
 
 const struct planner planner_manual = {

@@ -93,7 +93,7 @@ static bool is_possible(const struct search *s, const struct candidate *k)
 static struct pipe pipe_of(struct search *s, const struct candidate *k)
 {
 	struct pipe q = { k->sched, k->stages, k->chunks, k->m, s->p->global_batch / k->m,
-			  s->stage, s->first,  NULL };
+			  s->stage, s->first,  NULL,      NULL };
 
 	cost_cut(k->stages, k->chunks, k->layers, s->first);
 	for (int i = 0; i < k->stages; i++)

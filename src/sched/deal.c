@@ -4,6 +4,8 @@
 
 #include "base/err.h"
 
+#include <stdio.h>
+
 static int share_of(const int *share, int k) { return share ? share[k] : 1; }
 
 static int64_t sum_of(const int *share, int n)
@@ -31,6 +33,14 @@ void sched_deal(const int *share, int n, int microbatches, int *place_p)
 		had[who]++;
 		place_p[i] = who;
 	}
+}
+
+void sched_passes_text(const int *pass, size_t n, char *out, size_t cap)
+{
+	size_t at = (size_t)snprintf(out, cap, "["), i = 0;
+	for (; i < n && at + 20 < cap; i++)
+		at += (size_t)snprintf(out + at, cap - at, "%s%d", i ? ", " : "", pass[i]);
+	snprintf(out + at, cap - at, i < n ? ", ...]" : "]");
 }
 
 int sched_depth(const int *share, int n)

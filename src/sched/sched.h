@@ -140,6 +140,8 @@ const struct sched *sched_default(void);
  * largest share[k] / sum * (i + 1) less what it already has; of equal ones the lower place.
  * `share` NULL: equal ones. Whoever has share 0 gets none. */
 void sched_deal(const int *share, int n, int microbatches, int *place_p);
+/* For messages, the rows of microbatches: "[13, 6, 34, 5]", cut short where it is longer. */
+void sched_passes_text(const int *pass, size_t n, char *out, size_t cap);
 /* The number of microbatches that a group of n works on at once, about: those that the others
  * finish while the slowest does one; at most 2 n. 1 for one member. */
 int sched_depth(const int *share, int n);

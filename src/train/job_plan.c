@@ -67,6 +67,8 @@ void job_plan_options(struct job_plan *p, const struct config *c)
 	if (!c)
 		return;
 	p->options.microbatch = (int)c->micro_batch_size;
+	p->options.pass = c->pass;
+	p->options.passes = (int)c->npass;
 	p->options.reserve_gib = c->memory_reserve;
 	p->options.max_chunks = (int)c->interleave;
 	p->options.recompute =

@@ -13,6 +13,7 @@
 #include "train/round.h"
 #include "train/samples.h"
 #include "train/save.h"
+#include "sched/sched.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -336,6 +337,35 @@ static int get_profile(struct trainer *t, struct err *e)
 	return profile_check_job(&t->job_plan.profile, from, t->job, e);
 }
 
+/* The passes of a plan that was given, where the run has none of its own yet. */
+static int take_passes(struct trainer *t, struct err *e)
+{
+	const struct plan *plan = &t->job_plan.plan;
+	char mine[160], theirs[160];
+	if (!plan->pass || t->job->pass)
+		return 0; /* the plan's passes are the job's: plan_read_text() compared them */
+	if (t->st.step > 0 || t->cfg->passes.n) {
+		job_passes_text(t->job, mine, sizeof mine);
+		sched_passes_text(plan->pass, (size_t)plan->microbatches, theirs, sizeof theirs);
+		return err_set(
+			e, ERR_USAGE,
+			"the plan has passes of %s rows, but %s %s: give both the same passes",
+			theirs, t->cfg->passes.n ? "'passes' says" : "the run began with", mine);
+	}
+	return job_set_passes(t->job, plan->pass, (size_t)plan->microbatches, e);
+}
+
+static int check_passes(const struct trainer *t, struct err *e)
+{
+	char text[160];
+	if (!t->job->pass || t->place->stages == 1)
+		return 0;
+	job_passes_text(t->job, text, sizeof text);
+	return err_set(e, ERR_USAGE,
+		       "the run has passes of %s rows, which need one stage, and the plan has %d",
+		       text, t->place->stages);
+}
+
 /* Chooses the layers of each stage, unless the caller did: by the configuration or by a planner
  * with the measured profile. */
 static int choose_placement(struct trainer *t, struct err *e)
@@ -351,10 +381,13 @@ static int choose_placement(struct trainer *t, struct err *e)
 	TRY(get_profile(t, e));
 	bool measured = strcmp(config_profile(t->cfg), "none") != 0;
 	job_plan_options(&t->job_plan, t->cfg);
+	t->job_plan.options.pass = t->job->pass;
+	t->job_plan.options.passes = (int)t->job->npass;
 	if (!measured)
 		t->job_plan.planner = &planner_even;
 	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
 	TRY(job_plan_make(&t->job_plan, true, e));
+	TRY(take_passes(t, e));
 	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
 			   worker, e));
 	if (measured)
@@ -403,9 +436,12 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(join(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(choose_placement(t, e));
+	TRY(check_passes(t, e));
 	TRY(reduction_choose(t->job, resume, &t->st.rules, t->place, e));
 	TRY(begin_rounds(t, e));
 	TRY(job_hash_base(t->job, e));
+	t->saver.folder.pass = t->job->pass;
+	t->saver.folder.npass = t->job->npass;
 	TRY(run_folder_begin(&t->saver.folder, e));
 	TRY(report_begin(t, resume, e));
 	if (t->st.step >= t->job->total_steps)

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_train_passes.c - passes of sizes of their own (`passes`): groups of unlike members have the
+ * bits of one process with the same list; stopped and resumed on another grouping; lists that
+ * contradict a checkpoint or a plan are refused. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "support/site.h"
+#include "support/tiny.h"
+#include "train/train.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS_MOST = 16, MEMBERS_MOST = 4, LAYERS = 3 };
+
+struct record {
+	double loss[STEPS_MOST], norm[STEPS_MOST], eval[STEPS_MOST];
+	uint64_t trained[STEPS_MOST];
+	size_t n, neval;
+	uint64_t stop_after;
+	volatile sig_atomic_t stop;
+};
+
+static int on_step(void *ctx, const struct train_step *s, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	assert_true(r->n < STEPS_MOST);
+	r->loss[r->n] = s->loss;
+	r->trained[r->n] = s->trained;
+	r->norm[r->n++] = s->grad_norm;
+	if (r->stop_after && s->step >= r->stop_after)
+		r->stop = 1;
+	return 0;
+}
+
+static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e)
+{
+	struct record *r = ctx;
+	(void)e;
+	(void)step;
+	assert_true(tokens > 0 && r->neval < STEPS_MOST);
+	r->eval[r->neval++] = loss;
+	return 0;
+}
+
+/* The members of the only stage and their shares of the passes. */
+struct crowd {
+	int n, chunks;
+	int share[MEMBERS_MOST];
+};
+
+static int attempt(const struct tiny *t, const char *name, const struct crowd *m, int stages,
+		   struct record *r, const char *const *more, struct err *e)
+{
+	struct config *c = tiny_config(t, name, more);
+	struct train_result res = { 0 };
+	const char *device[MEMBERS_MOST] = { "cpu", "cpu", "cpu", "cpu" };
+	struct placement p = { .stages = stages, .chunks = 1, .device = device };
+	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
+	p.schedule = m && m->chunks > 1 ? "interleaved" : "1f1b";
+	if (m) {
+		p.members = &m->n;
+		p.share = m->share;
+		p.chunks = m->chunks;
+	}
+	for (int i = 0; i <= stages * p.chunks; i++)
+		p.first[i] = i * LAYERS / (stages * p.chunks);
+	const struct train_options o = { .stop = &r->stop, .place = &p, .act = DT_F32 };
+	int rc = train_run(c, &o, &sink, &res, e);
+	config_free(c);
+	return rc;
+}
+
+static void run(const struct tiny *t, const char *name, const struct crowd *m, struct record *r,
+		const char *const *more)
+{
+	struct err e = { 0 };
+	if (attempt(t, name, m, 1, r, more, &e) < 0)
+		fail_msg("%s: %s", name, e.msg);
+}
+
+static void same_file(const struct tiny *t, const char *a, const char *b)
+{
+	size_t na, nb;
+	char *pa = tiny_read(t, a, &na), *pb = tiny_read(t, b, &nb);
+	if (na != nb || memcmp(pa, pb, na))
+		fail_msg("%s and %s differ", a, b);
+	mem_free(pa);
+	mem_free(pb);
+}
+
+static bool holds(const struct tiny *t, const char *name, const char *what)
+{
+	size_t n;
+	char *text = tiny_read(t, name, &n);
+	bool found = strstr(text, what);
+	mem_free(text);
+	return found;
+}
+
+static void same_record(const struct record *a, const struct record *b, const char *what)
+{
+	assert_int_equal(a->n, b->n);
+	for (size_t i = 0; i < a->n; i++)
+		if (!(a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]))
+			fail_msg(
+				"%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g",
+				what, i + 1, b->loss[i], b->norm[i], a->loss[i], a->norm[i]);
+	assert_int_equal(a->neval, b->neval);
+	for (size_t i = 0; i < a->neval; i++)
+		assert_true(a->eval[i] == b->eval[i]);
+}
+
+#define BATCH "micro_batch_size=1", "gradient_accumulation_steps=11"
+
+static const struct crowd few[] = {
+	{ 2, 1, { 1, 1 } },
+	{ 3, 1, { 2, 1, 1 } },
+};
+
+static const struct crowd many[] = {
+	{ 4, 1, { 1, 1, 1, 1 } }, { 4, 1, { 7, 1, 2, 3 } }, { 2, 3, { 3, 1 } },
+	{ 2, 1, { 0, 1 } },       { 3, 2, { 1, 2, 1 } },
+};
+
+static bool is_long(void)
+{
+	const char *s = getenv("TEST_LONG");
+	return s && *s && strcmp(s, "0") != 0;
+}
+
+static void compare(const struct tiny *t, const struct record *one, const struct crowd *m,
+		    size_t n, const char *kind, const char *const *more, const char *result)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct record r = { 0 };
+		char name[96], file[160], of_one[160];
+		snprintf(name, sizeof name, "%s-%zu", kind, i + (m == many ? 100 : 0));
+		run(t, name, &m[i], &r, more);
+		same_record(one, &r, name);
+		snprintf(file, sizeof file, "%s/%s", name, result);
+		snprintf(of_one, sizeof of_one, "%s/%s", kind, result);
+		same_file(t, of_one, file);
+		printf("%-6s %d members, shares %d %d %d %d: identical\n", kind, m[i].n,
+		       m[i].share[0], m[i].share[1], m[i].share[2], m[i].share[3]);
+	}
+}
+
+/* 60 rows less 4 to validate: the sixth batch of the epoch has one row, so the list is cut. */
+static void lora_has_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	static const char *const more[] = { BATCH,
+					    "passes=[4, 1, 1, 5]",
+					    "lora_dropout=0.2",
+					    "reduce_order=exact",
+					    "max_steps=7",
+					    NULL };
+	static const char *const packed[] = { BATCH,
+					      "passes=[4, 1, 1, 5]",
+					      "lora_dropout=0.2",
+					      "reduce_order=exact",
+					      "max_steps=2",
+					      "sample_packing=true",
+					      NULL };
+	struct tiny t;
+	struct record one = { 0 }, two = { 0 };
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "lora", NULL, &one, more);
+	assert_int_equal(one.n, 7);
+	assert_true(one.trained[5] < one.trained[0] && one.trained[6] > one.trained[5]);
+	assert_true(holds(&t, "lora/run.json", "\"passes\": [4, 1, 1, 5]") &&
+		    holds(&t, "lora/checkpoints/step-000003/trainer_state.json",
+			  "\"passes\": [4, 1, 1, 5]"));
+	compare(&t, &one, few, ARRAY_LEN(few), "lora", more, "adapter_model.safetensors");
+	run(&t, "packed", NULL, &two, packed);
+	compare(&t, &two, few + 1, 1, "packed", packed, "adapter_model.safetensors");
+	if (is_long()) {
+		compare(&t, &one, many, ARRAY_LEN(many), "lora", more, "adapter_model.safetensors");
+		compare(&t, &two, many, ARRAY_LEN(many), "packed", packed,
+			"adapter_model.safetensors");
+	}
+	tiny_remove(&t);
+}
+
+static void full_has_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	static const char *const more[] = { BATCH,
+					    "passes=[2, 6, 3]",
+					    "adapter=none",
+					    "load_in_4bit=false",
+					    "reduce_order=exact",
+					    "max_steps=2",
+					    NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make_tied(&t, LAYERS, 60);
+	run(&t, "full", NULL, &one, more);
+	compare(&t, &one, few, 1, "full", more, "model.safetensors");
+	if (is_long())
+		compare(&t, &one, many, ARRAY_LEN(many), "full", more, "model.safetensors");
+	tiny_remove(&t);
+}
+
+/* A step is weighted by trained tokens: lists of other sizes have the same loss and gradient, up to
+ * the rounding of sums. */
+static void sizes_change_only_rounding(void **state)
+{
+	(void)state;
+	static const char *const list[] = { "passes=[11]", "passes=[1, 10]", "passes=[3, 1, 7]",
+					    "passes=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]" };
+	struct tiny t;
+	struct record r[ARRAY_LEN(list)] = { 0 };
+	const char *more[] = { BATCH, "max_steps=3", "reduce_order=exact", NULL, NULL };
+	double worst = 0;
+	tiny_make(&t, LAYERS, 60);
+	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+		char name[32];
+		snprintf(name, sizeof name, "size-%zu", i);
+		more[4] = list[i];
+		run(&t, name, i == 2 ? &few[1] : NULL, &r[i], more);
+		for (size_t s = 0; s < r[i].n; s++)
+			worst = fmax(worst, fmax(fabs(r[i].loss[s] / r[0].loss[s] - 1),
+						 fabs(r[i].norm[s] / r[0].norm[s] - 1)));
+	}
+	printf("largest difference between lists %.1e\n", worst);
+	assert_true(worst < 1e-4);
+	tiny_remove(&t);
+}
+
+#define TRAIN "lora_dropout=0.1", "reduce_order=exact", "max_steps=4", BATCH
+#define AGAIN "lora_dropout=0.1", "max_steps=4", "resume_from_checkpoint=latest", BATCH
+
+static void resume_on_another_grouping(void **state)
+{
+	(void)state;
+	static const char *const more[] = { TRAIN, "passes=[4, 1, 1, 5]", NULL };
+	/* the second says nothing: it goes on with the checkpoint's */
+	static const char *const again[] = { AGAIN, "passes=[4, 1, 1, 5]", NULL },
+				 *const silent[] = { AGAIN, NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "whole", NULL, &one, more);
+	for (size_t i = 0; i < ARRAY_LEN(few); i++) {
+		struct record first = { .stop_after = 2 }, second = { 0 };
+		char name[64], file[128];
+		snprintf(name, sizeof name, "parts-%zu", i);
+		run(&t, name, &few[i], &first, more);
+		run(&t, name, i ? &few[0] : NULL, &second, i ? again : silent);
+		assert_true(second.n == 2 && second.loss[1] == one.loss[3] &&
+			    second.norm[1] == one.norm[3]);
+		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
+		same_file(&t, "whole/adapter_model.safetensors", file);
+	}
+	tiny_remove(&t);
+}
+
+static void refused(const struct tiny *t, const char *name, int stages, const char *const *more,
+		    const char *a, const char *b)
+{
+	struct record r = { 0 };
+	struct err e = { 0 };
+	assert_true(attempt(t, name, NULL, stages, &r, more, &e) < 0);
+	printf("%s\n", e.msg);
+	if (!strstr(e.msg, a) || !strstr(e.msg, b))
+		fail_msg("'%s' has not '%s' and '%s'", e.msg, a, b);
+}
+
+static void contradictions_are_named(void **state)
+{
+	(void)state;
+	static const char *const more[] = { TRAIN, "passes=[4, 1, 1, 5]", NULL },
+				 *const even[] = { TRAIN, NULL },
+				 *const other[] = { AGAIN, "passes=[5, 1, 1, 4]", NULL },
+				 *const all_one[] = {
+					 AGAIN, "passes=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", NULL
+				 };
+	struct tiny t;
+	struct record r = { .stop_after = 1 }, s = { .stop_after = 1 };
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "own", NULL, &r, more);
+	run(&t, "even", NULL, &s, even);
+	refused(&t, "own", 1, other, "'passes' was [4, 1, 1, 5] and is [5, 1, 1, 4] now",
+		"set it as it was");
+	refused(&t, "own", 1, all_one, "'passes' was [4, 1, 1, 5]", "11 microbatches of 1 now");
+	refused(&t, "even", 1, other, "'passes' was 11 microbatches of 1", "[5, 1, 1, 4] now");
+	refused(&t, "two", 2, more, "[4, 1, 1, 5]", "need one stage, and the plan has 2");
+	tiny_remove(&t);
+}
+
+/* Three workers, each a process: the sizes stand with the members, the order of the passes follows
+ * from the shares; then by a list in one process, and by the plan that the first one wrote. */
+static void processes_with_sizes_of_their_own(void **state)
+{
+	(void)state;
+	static const char train[] = "reduce_order: exact\n";
+	struct site s;
+	char crew[400], text[1200];
+	site_make(&s);
+	snprintf(crew, sizeof crew,
+		 "coordinator: {ip: 127.0.0.1, port: %d, device: none}\n"
+		 "workers:\n- {id: a, ip: 127.0.0.2, port: %d, device: cpu}\n"
+		 "- {id: b, ip: 127.0.0.3, port: %d, device: cpu}\n"
+		 "- {id: c, ip: 127.0.0.4, port: %d, device: cpu}\n",
+		 s.port, s.port + 1, s.port + 2, s.port + 3);
+	snprintf(text, sizeof text,
+		 "%sshard_plan: [{id: [a, b, c], share: [1, 2, 1], micro_batch_size: [1, 2, 1], "
+		 "start: 0, end: 6}]\n%s",
+		 train, crew);
+	site_configuration(&s, "group", 0, text);
+	snprintf(text, sizeof text, "%spasses: [2, 1, 1, 2]\n", train);
+	site_configuration(&s, "one", 0, text);
+	snprintf(text, sizeof text, "%splan: %s/group/plan.json\n%s", train, s.t.dir, crew);
+	site_configuration(&s, "again", 0, text);
+	static const char *const name[] = { "group", "one", "again" };
+	for (size_t i = 0; i < ARRAY_LEN(name); i++) {
+		char file[32];
+		snprintf(file, sizeof file, "%s.yaml", name[i]);
+		struct process p = site_start(&s, "train", file, NULL);
+		must_succeed(&p);
+		assert_true(says(&p, "microbatches of [2, 1, 1, 2]"));
+		snprintf(file, sizeof file, "%s/plan.json", name[i]);
+		assert_true(holds(&s.t, file, "\"passes\": [2, 1, 1, 2]"));
+	}
+	same_result(&s, "one", "group", true);
+	same_result(&s, "one", "again", true);
+	/* a plan whose passes are not those of the configuration */
+	struct process p = site_start(&s, "train", "again.yaml", "passes=[2, 1, 2, 1]",
+				      "overwrite_output_dir=true", NULL);
+	must_fail(&p, 2, "has passes of [2, 1, 1, 2] rows and the job of [2, 1, 2, 1]");
+	tiny_remove(&s.t);
+}
+
+/* The members are threads of this process. With several OpenMP threads each they would wait for
+ * each other at every loop; libgomp reads the number when it is loaded. */
+static void one_thread_each(char **argv)
+{
+	if (getenv("OMP_NUM_THREADS"))
+		return;
+	setenv("OMP_NUM_THREADS", "1", 1);
+	execv("/proc/self/exe", argv);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	one_thread_each(argv);
+	site_program(argv[0]);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lora_has_the_bits_of_one_process),
+		cmocka_unit_test(full_has_the_bits_of_one_process),
+		cmocka_unit_test(sizes_change_only_rounding),
+		cmocka_unit_test(resume_on_another_grouping),
+		cmocka_unit_test(contradictions_are_named),
+		cmocka_unit_test(processes_with_sizes_of_their_own),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
