@@ -118,12 +118,16 @@ $(BIN): $(BUILD)/cli/main.o $(LIB)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-# A test is one program; helpers shared by tests lie in tests/support/.
+# A test is one program; helpers shared by tests lie in tests/support/. A test links those that it
+# uses: it may define functions of its own in place of the library's.
 SUPPORT := $(patsubst tests/support/%.c,$(BUILD)/tests/support/%.o,$(wildcard tests/support/*.c))
 $(BUILD)/tests/%.o: tests/%.c $(FLAGS_OK) | $(DEPS_OK)
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS) $(CPPFLAGS) -Itests -MMD -MP -c $< -o $@
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(LIB)
+$(BUILD)/tests/support.a: $(SUPPORT)
+	@rm -f $@
+	@ar rcs $@ $^
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/support.a $(LIB)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
