@@ -138,8 +138,8 @@ static bool is_long(void)
 	return s && *s && strcmp(s, "0") != 0;
 }
 
-static void compare(const struct tiny *t, const struct record *one, const struct crowd *m,
-		    size_t n, const char *kind, const char *const *more, const char *result)
+static void compare(const struct tiny *t, const struct record *one, const struct crowd *m, size_t n,
+		    const char *kind, const char *const *more, const char *result)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct record r = { 0 };
@@ -283,9 +283,9 @@ static void contradictions_are_named(void **state)
 	static const char *const more[] = { TRAIN, "passes=[4, 1, 1, 5]", NULL },
 				 *const even[] = { TRAIN, NULL },
 				 *const other[] = { AGAIN, "passes=[5, 1, 1, 4]", NULL },
-				 *const all_one[] = {
-					 AGAIN, "passes=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", NULL
-				 };
+				 *const all_one[] = { AGAIN,
+						      "passes=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]",
+						      NULL };
 	struct tiny t;
 	struct record r = { .stop_after = 1 }, s = { .stop_after = 1 };
 	tiny_make(&t, LAYERS, 60);

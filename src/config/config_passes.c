@@ -56,10 +56,11 @@ static int group_passes(struct config *c, struct config_shard *s, const char *wh
 	for (int k = 0; k < n; k++)
 		count += s->share[k];
 	if (count > PASSES_MOST)
-		return err_set(e, ERR_USAGE,
-			       "%s: with 'micro_batch_size' in 'shard_plan', 'share' counts passes: "
-			       "%lld of them, %d are allowed",
-			       where, (long long)count, PASSES_MOST);
+		return err_set(
+			e, ERR_USAGE,
+			"%s: with 'micro_batch_size' in 'shard_plan', 'share' counts passes: "
+			"%lld of them, %d are allowed",
+			where, (long long)count, PASSES_MOST);
 	int *v = arena_alloc(&c->arena, (size_t)count * sizeof *v);
 	if (!v)
 		return err_nomem(e, (size_t)count * sizeof *v, "passes");
@@ -80,10 +81,11 @@ static int take_group(struct config *c, struct config_shard *s, const char *wher
 		char given[160], dealt[160];
 		sched_passes_text(c->pass, c->npass, given, sizeof given);
 		sched_passes_text(v, n, dealt, sizeof dealt);
-		return err_set(e, ERR_USAGE,
-			       "%s: 'passes' is %s, but 'shard_plan' deals the passes %s: leave one "
-			       "of the two out",
-			       where, given, dealt);
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'passes' is %s, but 'shard_plan' deals the passes %s: leave one "
+			"of the two out",
+			where, given, dealt);
 	}
 	c->pass = v;
 	c->npass = n;
@@ -110,12 +112,13 @@ int config_passes_settle(struct config *c, const char *where, struct err *e)
 		own = own || c->pass[i] != c->micro_batch_size;
 	}
 	if (c->pass && rows != batch)
-		return err_set(e, ERR_USAGE,
-			       "%s: the passes of a step have %lld rows in all, but "
-			       "micro_batch_size x gradient_accumulation_steps is %lld x %lld: "
-			       "write 'micro_batch_size: 1' and 'gradient_accumulation_steps: %lld'",
-			       where, (long long)rows, (long long)c->micro_batch_size,
-			       (long long)c->gradient_accumulation_steps, (long long)rows);
+		return err_set(
+			e, ERR_USAGE,
+			"%s: the passes of a step have %lld rows in all, but "
+			"micro_batch_size x gradient_accumulation_steps is %lld x %lld: "
+			"write 'micro_batch_size: 1' and 'gradient_accumulation_steps: %lld'",
+			where, (long long)rows, (long long)c->micro_batch_size,
+			(long long)c->gradient_accumulation_steps, (long long)rows);
 	if (own && c->nshards > 1)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'passes' of sizes of their own need one stage, and "

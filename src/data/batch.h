@@ -2,10 +2,10 @@
 /* batch.h - the order of the data and its division into microbatches: seeded, resumable,
  * independent of any plan.
  *
- * A microbatch is `micro_batch_size` rows, or as many as the list `pass` says; a row is one example or, with sample packing, several
- * examples that together fit in sequence_len. There is no padding: a microbatch is the token
- * streams of its sequences one after the other, with the place where each begins. Every example is
- * a sequence of its own for attention and positions.
+ * A microbatch is `micro_batch_size` rows (batches_set_passes: sizes of their own); a row is one
+ * example or, with sample packing, several examples that together fit in sequence_len. There is no
+ * padding: a microbatch is the token streams of its sequences one after the other, with the place
+ * where each begins. Every example is a sequence of its own for attention and positions.
  *
  * Labels are shifted: label[i] is the id that follows token i in its sequence, or -100 where that
  * id is not trained (the last token of a sequence always). A global batch is accumulation *

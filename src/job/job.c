@@ -235,16 +235,6 @@ int job_set_passes(struct job *j, const int *pass, size_t n, struct err *e)
 	return 0;
 }
 
-int job_passes(const struct job *j)
-{
-	return j->pass ? (int)j->npass : (int)j->cfg->gradient_accumulation_steps;
-}
-
-int job_pass_rows(const struct job *j, int i)
-{
-	return j->pass ? j->pass[i] : (int)j->cfg->micro_batch_size;
-}
-
 void job_passes_text(const struct job *j, char *out, size_t cap)
 {
 	if (j->pass)

@@ -61,9 +61,11 @@ void job_close(struct job *j);
 /* The run's pass boundaries: their sum must be that of the configuration. Lists of passes that all
  * have micro_batch_size rows are the same as none. */
 int job_set_passes(struct job *j, const int *pass, size_t n, struct err *e);
-/* Passes of a whole step, and the rows of one. */
-int job_passes(const struct job *j);
-int job_pass_rows(const struct job *j, int i);
+/* Passes of a whole step. */
+static inline int job_passes(const struct job *j)
+{
+	return j->pass ? (int)j->npass : (int)j->cfg->gradient_accumulation_steps;
+}
 /* For messages: "[13, 6, 34, 5]", or "8 microbatches of 2". */
 void job_passes_text(const struct job *j, char *out, size_t cap);
 struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */

@@ -9,11 +9,12 @@
 #include "coord/join.h"
 #include "coord/profiler.h"
 #include "train/evaluation.h"
+#include "train/nonfinite.h"
 #include "train/reduction.h"
 #include "train/round.h"
+#include "train/run_passes.h"
 #include "train/samples.h"
 #include "train/save.h"
-#include "sched/sched.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -136,31 +137,6 @@ static int sample(struct trainer *t, struct err *e)
 
 /* ---- a step ---- */
 
-/* Finds where the first number that is not finite came from. */
-static void locate_nonfinite(struct trainer *t)
-{
-	const struct rounds *p = &t->rounds;
-	const struct placement *pl = t->place;
-	unsigned long long step = t->st.step + 1;
-	for (uint32_t i = 0; i < p->microbatches; i++)
-		if (!isfinite(p->loss[i])) {
-			snprintf(t->nonfinite, sizeof t->nonfinite,
-				 "the loss of microbatch %u in step %llu, at stage %d", i, step,
-				 pl->stages - 1);
-			return;
-		}
-	/* backward runs from the end: the last bad layer is the first */
-	for (int64_t i = p->layers + 1; i >= 0; i--)
-		if (!isfinite(p->norm[i])) {
-			snprintf(t->nonfinite, sizeof t->nonfinite,
-				 "the gradient of layer %lld in step %llu, at stage %d",
-				 (long long)i - 1, step,
-				 chunk_stage_of_layer(pl->stages, pl->chunks, pl->first, i - 1));
-			return;
-		}
-	snprintf(t->nonfinite, sizeof t->nonfinite, "the gradient norm in step %llu", step);
-}
-
 static void estimate(struct trainer *t, struct train_step *s)
 {
 	double now = s->seconds / (double)(s->tokens ? s->tokens : 1);
@@ -230,7 +206,7 @@ static int one_step(struct trainer *t, struct err *e)
 	const bool overflow = t->st.scale.scale > 0 &&
 			      loss_scale_update(&t->st.scale, !s.skipped) && isfinite(s.loss);
 	if (s.skipped && !overflow && !t->nonfinite_run++)
-		locate_nonfinite(t);
+		nonfinite_find(&t->rounds, t->place, s.step, t->nonfinite, sizeof t->nonfinite);
 	if (!s.skipped)
 		t->nonfinite_run = 0;
 	t->st.updates += m.apply;
@@ -337,35 +313,6 @@ static int get_profile(struct trainer *t, struct err *e)
 	return profile_check_job(&t->job_plan.profile, from, t->job, e);
 }
 
-/* The passes of a plan that was given, where the run has none of its own yet. */
-static int take_passes(struct trainer *t, struct err *e)
-{
-	const struct plan *plan = &t->job_plan.plan;
-	char mine[160], theirs[160];
-	if (!plan->pass || t->job->pass)
-		return 0; /* the plan's passes are the job's: plan_read_text() compared them */
-	if (t->st.step > 0 || t->cfg->passes.n) {
-		job_passes_text(t->job, mine, sizeof mine);
-		sched_passes_text(plan->pass, (size_t)plan->microbatches, theirs, sizeof theirs);
-		return err_set(
-			e, ERR_USAGE,
-			"the plan has passes of %s rows, but %s %s: give both the same passes",
-			theirs, t->cfg->passes.n ? "'passes' says" : "the run began with", mine);
-	}
-	return job_set_passes(t->job, plan->pass, (size_t)plan->microbatches, e);
-}
-
-static int check_passes(const struct trainer *t, struct err *e)
-{
-	char text[160];
-	if (!t->job->pass || t->place->stages == 1)
-		return 0;
-	job_passes_text(t->job, text, sizeof text);
-	return err_set(e, ERR_USAGE,
-		       "the run has passes of %s rows, which need one stage, and the plan has %d",
-		       text, t->place->stages);
-}
-
 /* Chooses the layers of each stage, unless the caller did: by the configuration or by a planner
  * with the measured profile. */
 static int choose_placement(struct trainer *t, struct err *e)
@@ -387,7 +334,7 @@ static int choose_placement(struct trainer *t, struct err *e)
 		t->job_plan.planner = &planner_even;
 	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
 	TRY(job_plan_make(&t->job_plan, true, e));
-	TRY(take_passes(t, e));
+	TRY(run_passes_take(t->job, &t->job_plan.plan, t->st.step > 0, e));
 	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
 			   worker, e));
 	if (measured)
@@ -436,7 +383,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(join(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(choose_placement(t, e));
-	TRY(check_passes(t, e));
+	TRY(run_passes_check(t->job, t->place, e));
 	TRY(reduction_choose(t->job, resume, &t->st.rules, t->place, e));
 	TRY(begin_rounds(t, e));
 	TRY(job_hash_base(t->job, e));
