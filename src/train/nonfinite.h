@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nonfinite.h - where the first loss or gradient of a step that is not a finite number came from. */
+/* nonfinite.h - where the first loss or gradient of a step that is not finite came from. */
 #ifndef HS_TRAIN_NONFINITE_H
 #define HS_TRAIN_NONFINITE_H
 
