@@ -118,7 +118,7 @@ keep() {
 	rm -rf "$new"
 	mkdir -p "$new"
 	cp "$seeds"/* "$new"/ 2>/dev/null
-	run "$target" -merge=1 -use_counters=0 -max_len=4096 "$new" "$corpus" || return
+	run "$target" -set_cover_merge=1 -use_counters=0 -max_len=4096 "$new" "$corpus" || return
 	for f in "$new"/*; do
 		[ -f "$f" ] && [ ! -f "$seeds/${f##*/}" ] && cp "$f" "$seeds/" && n=$((n + 1))
 	done

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_bench.c - the bench of links runs, and its rows are complete. Figures are printed, not
  * judged. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +25,7 @@
 #include "base/err.h"
 #include "net/net.h"
 #include "net/net_bench.h"
+#include "net/tls_crypt.h"
 #include "support/scratch.h"
 
 static void loopback(void **state)
@@ -203,7 +210,98 @@ static void shared_memory(void **state)
 	close(p[1]);
 }
 
-/* The same between two processes, by the program's command line. */
+/* ---- encryption ----------------------------------------------------------------------------- */
+
+static bool anybody(void *ctx, const char *key)
+{
+	(void)ctx;
+	return key[0] != 0;
+}
+
+static double cpu_seconds(void)
+{
+	struct rusage r;
+	getrusage(RUSAGE_SELF, &r);
+	return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+	       (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
+}
+
+static void tcp_pair(int fd[2])
+{
+	struct sockaddr_in a = { .sin_family = AF_INET };
+	socklen_t n = sizeof a;
+	int one = 1, l = socket(AF_INET, SOCK_STREAM, 0);
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_true(bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 &&
+		    getsockname(l, (struct sockaddr *)&a, &n) == 0);
+	fd[0] = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(fd[0], (struct sockaddr *)&a, n), 0);
+	fd[1] = accept(l, NULL, NULL);
+	for (int i = 0; i < 2; i++) {
+		fcntl(fd[i], F_SETFL, O_NONBLOCK);
+		setsockopt(fd[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	}
+	close(l);
+}
+
+/* Processor time of TLS over TCP on loopback in one thread, the socket's part included: least of
+ * some turns, each of 32 MiB. */
+static void encryption_alone(void **state)
+{
+	(void)state;
+	enum { SIZE = 1 << 20, TURN = 32 << 20 };
+	static char from[SIZE], to[SIZE];
+	const char *text = getenv("NET_BENCH_SECONDS");
+	const int turns = 2 + (int)(text ? 50 * strtod(text, NULL) : 0);
+	struct key_pair key[2];
+	struct crypt_ctx *keys[2];
+	struct crypt *c[2];
+	struct err e;
+	int fd[2];
+	double least[2] = { 1e9, 1e9 };
+	tcp_pair(fd);
+	struct crypt_io io[2] = { { .fd = fd[0], .known = true }, { .fd = fd[1], .known = true } };
+	for (int i = 0; i < 2; i++) {
+		assert_true(key_pair_generate(&key[i], &e) == 0 &&
+			    crypt_ctx_new(&key[i], &keys[i], &e) == 0);
+		c[i] = crypt_new(keys[i], i, &io[i], anybody, NULL);
+		assert_non_null(c[i]);
+	}
+	for (int done = 0; done != 3;)
+		for (int i = 0; i < 2; i++)
+			done |= (crypt_handshake(c[i]) == 1) << i;
+	assert_true(crypt_known(c[0]) && crypt_known(c[1]));
+	for (int k = 0; k < turns; k++) {
+		double spent[2] = { 0 }, at = cpu_seconds(), now;
+		for (size_t out = 0, in = 0; in < TURN;) {
+			int64_t n;
+			while (out < TURN && out - in < SIZE &&
+			       (n = crypt_write(c[0], from + out % SIZE, SIZE - out % SIZE)) > 0)
+				out += (size_t)n;
+			crypt_flush(c[0]);
+			now = cpu_seconds();
+			spent[0] += now - at;
+			at = now;
+			while ((n = crypt_read(c[1], to + in % SIZE, SIZE - in % SIZE)) > 0)
+				in += (size_t)n;
+			assert_int_equal(n, IO_LATER);
+			now = cpu_seconds();
+			spent[1] += now - at;
+			at = now;
+		}
+		for (int i = 0; i < 2; i++)
+			least[i] = spent[i] < least[i] ? spent[i] : least[i];
+	}
+	printf("encryption alone: writing %.3f, reading %.3f CPU s/GB\n", least[0] * 1e9 / TURN,
+	       least[1] * 1e9 / TURN);
+	for (int i = 0; i < 2; i++) {
+		crypt_free(c[i]);
+		crypt_ctx_free(keys[i]);
+		close(fd[i]);
+	}
+}
+
+/* Links between two processes, by the program's command line. */
 static void two_machines(void **state)
 {
 	(void)state;
@@ -242,6 +340,7 @@ static void two_machines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(shared_memory),
+					    cmocka_unit_test(encryption_alone),
 					    cmocka_unit_test(loopback),
 					    cmocka_unit_test(two_machines) };
 	return cmocka_run_group_tests_name("net_bench", tests, NULL, NULL);

@@ -285,11 +285,30 @@ static void stage_messages(struct conn *c)
 	}
 }
 
+/* Whether the rest of the message that is under way goes by itself: encrypted, less than a record
+ * is staged, so that the next message fills the record up. */
+static bool goes_direct(const struct conn *c)
+{
+	return c->direct && !(c->crypt && c->out->size - c->sent < STAGE);
+}
+
+static void stage_rest(struct conn *c)
+{
+	struct net_node *node = c->out;
+	size_t k = node->size - c->sent;
+	memcpy(c->stage + c->stage_n, (char *)node->data + c->sent, k);
+	c->stage_n += k;
+	c->direct = false;
+	next_out(c);
+}
+
 /* What goes next, into the empty stage; false when there is nothing. */
 static bool fill_stage(struct conn *c)
 {
 	const struct net_options *o = &c->net->o;
 	c->stage_n = c->stage_at = 0;
+	if (c->direct)
+		stage_rest(c);
 	if (c->hello_due)
 		c->hello_due = !stage_head(c, HEAD_HELLO, o->window, o->max_message);
 	if (!is_up(c) || c->stage_cap < STAGE)
@@ -313,7 +332,7 @@ static void write_some(struct conn *c)
 		if (c->stage_at < c->stage_n) {
 			k = put(c, c->stage + c->stage_at, c->stage_n - c->stage_at);
 			c->stage_at += k > 0 ? (size_t)k : 0;
-		} else if (c->direct) {
+		} else if (goes_direct(c)) {
 			struct net_node *node = c->out;
 			k = put(c, (char *)node->data + c->sent, node->size - c->sent);
 			c->sent += k > 0 ? (size_t)k : 0;

@@ -2,7 +2,9 @@
 /* tls_crypt.c - see tls_crypt.h.
  *
  * OpenSSL reads and writes through a BIO of ours, so that a peer's bytes are counted and limited
- * before OpenSSL sees them, and so that a closed connection raises no signal. */
+ * before OpenSSL sees them, and so that a closed connection raises no signal. What is read ahead
+ * waits in a buffer of ours too: OpenSSL's own (SSL_set_read_ahead) moves all that is left in it to
+ * the front for each record, so that every byte is moved three times. */
 #include "net/tls_crypt.h"
 
 #include <errno.h>
@@ -38,10 +40,10 @@ struct crypt {
 	bool refused;
 	bool unfinished;  /* a write is to be repeated */
 	uint64_t records; /* written with the present keys */
-	/* encrypted, not given to the kernel yet: several records for each call; NULL while the
-	 * peer is not known */
-	unsigned char *behind;
-	size_t behind_at, behind_n;
+	/* encrypted, not given to the kernel yet, and not given to OpenSSL yet: several records for
+	 * each call; NULL while the peer is not known */
+	unsigned char *behind, *ahead;
+	size_t behind_at, behind_n, ahead_at, ahead_n;
 };
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
@@ -93,9 +95,25 @@ int64_t crypt_plain_write(struct crypt_io *io, const void *p, size_t n)
 	return IO_BROKEN;
 }
 
+static int64_t read_ahead(struct crypt *s, void *p, size_t n)
+{
+	if (s->ahead_at == s->ahead_n) {
+		int64_t k = crypt_plain_read(s->io, s->ahead, READ_AHEAD);
+		if (k <= 0)
+			return k;
+		s->ahead_at = 0;
+		s->ahead_n = (size_t)k;
+	}
+	n = n < s->ahead_n - s->ahead_at ? n : s->ahead_n - s->ahead_at;
+	memcpy(p, s->ahead + s->ahead_at, n);
+	s->ahead_at += n;
+	return (int64_t)n;
+}
+
 static int bio_read(BIO *b, char *p, size_t n, size_t *got_p)
 {
-	int64_t k = crypt_plain_read(((struct crypt *)BIO_get_data(b))->io, p, n);
+	struct crypt *s = BIO_get_data(b);
+	int64_t k = s->ahead ? read_ahead(s, p, n) : crypt_plain_read(s->io, p, n);
 	BIO_clear_retry_flags(b);
 	if (k == IO_LATER)
 		BIO_set_retry_read(b);
@@ -318,6 +336,7 @@ void crypt_free(struct crypt *s)
 		return;
 	SSL_free(s->ssl);
 	mem_free(s->behind);
+	mem_free(s->ahead);
 	mem_free(s);
 }
 
@@ -359,15 +378,14 @@ bool crypt_wants_write(const struct crypt *s) { return SSL_want_write(s->ssl); }
 bool crypt_known(struct crypt *s)
 {
 	s->behind = mem_alloc(WRITE_BEHIND);
+	s->ahead = mem_alloc(READ_AHEAD);
 	SSL_free_buffers(s->ssl);
 	SSL_clear_mode(s->ssl, SSL_MODE_RELEASE_BUFFERS);
 	if (!s->unfinished) { /* OpenSSL still needs its buffer of that size */
 		SSL_set_max_send_fragment(s->ssl, RECORD);
 		SSL_set_split_send_fragment(s->ssl, RECORD);
 	}
-	SSL_set_default_read_buffer_len(s->ssl, READ_AHEAD);
-	SSL_set_read_ahead(s->ssl, 1);
-	return s->behind != NULL;
+	return s->behind && s->ahead;
 }
 
 int64_t crypt_read(struct crypt *s, void *p, size_t n)

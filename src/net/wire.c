@@ -165,9 +165,10 @@ void wire_get_str(struct wire_reader *r, char *out, size_t cap)
 		n = 0;
 	if (n)
 		memcpy(out, s, n);
+	const size_t copied = n;
 	n = text_safe(out, n, TEXT_LINE);
-	if (cap)
-		out[n] = 0;
+	if (cap) /* what was made shorter leaves nothing behind its end */
+		memset(out + n, 0, copied - n + 1);
 }
 
 const void *wire_get_bytes(struct wire_reader *r, size_t *n_p)

@@ -58,7 +58,8 @@ double wire_get_f64(struct wire_reader *r);
  * many cannot, or are over `limit`. */
 uint32_t wire_get_count(struct wire_reader *r, size_t item_bytes, uint32_t limit);
 /* Copies at most cap - 1 bytes and a NUL; a string with a NUL inside, or one that does not fit,
- * fails. Control characters become '?' or a space (base/text.h). */
+ * fails. Control characters become '?' or a space (base/text.h); up to the length that was sent,
+ * the bytes behind the NUL are zeros. */
 void wire_get_str(struct wire_reader *r, char *out, size_t cap);
 /* The same without a copy: points into the payload, NOT terminated, length in *n_p. */
 const char *wire_get_text(struct wire_reader *r, size_t *n_p);

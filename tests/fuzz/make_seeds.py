@@ -312,7 +312,7 @@ POINT_TIMES = 8
 
 def result(**o):
     points = o.get("points", [point(), point(m=2)])
-    out = text("cpu") + text("driver") + u32(o.get("units", 2)) + u32(2) + u8(0)
+    out = text("cpu") + text(o.get("driver", "driver")) + u32(o.get("units", 2)) + u32(2) + u8(0)
     out += u64(o.get("memory", 1 << 30)) + u64(o.get("used", 1 << 20)) + u64(1 << 10)
     for _ in range(3):
         out += f64(o.get("optimizer", 0.1)) + u64(o.get("weights", 1000)) + u64(1000)
@@ -331,6 +331,7 @@ def measures():
     yield "request-config", 1, request(config="{}")
     yield "request-cut", 1, request()[:50]
     yield "result-read", 0, result()
+    yield "result-text", 0, result(driver=b"dr\xf0\xae\x94z")
     yield "result-units", 0, result(units=1 << 30)
     yield "result-memory", 0, result(memory=0)
     yield "result-weights", 0, result(weights=0)
