@@ -237,6 +237,33 @@ static void lies_end_the_link(void **state)
 			close(fd);
 }
 
+/* Descriptors that no head asks for are closed, one or several of them. */
+static void descriptors_that_nobody_wants(void **state)
+{
+	(void)state;
+	struct liar x;
+	struct net_msg m;
+	meet_in("liar");
+	liar_begin(&x);
+	unsigned char head[HEAD_BYTES + 1];
+	int fd[8], before = 0;
+	for (int i = 0; i < 8; i++)
+		fd[i] = make_memory(PAGE, SEALED);
+	for (int i = 0; i < 64; i++) { /* a message of one byte */
+		head_write(head, HEAD_MESSAGE, 1, 0);
+		head[HEAD_BYTES] = 1;
+		raw_say(x.fd, head, sizeof head, fd, 1 + i % 8);
+		assert_int_equal(link_recv(x.l, SOON, &m, &err), 1);
+		net_msg_release(&m);
+		before = i == 31 ? open_files() : before;
+	}
+	assert_int_equal(open_files(), before);
+	for (int i = 0; i < 8; i++)
+		close(fd[i]);
+	close(x.fd);
+	net_close(x.n, 1);
+}
+
 /* What the peer writes into the shared memory harms only itself: the word that says who owns a
  * buffer, and the bytes of a message that is being read. */
 static void scribbles(void **state)
@@ -294,6 +321,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lies_end_the_link),
+		cmocka_unit_test(descriptors_that_nobody_wants),
 		cmocka_unit_test(scribbles),
 	};
 	return cmocka_run_group_tests_name("net_shm_lies", tests, NULL, NULL);

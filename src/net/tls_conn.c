@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/shm_memory.h"
+#include "net/shm_pass.h"
 
 enum {
 	STAGE = 16 << 10,     /* one TLS record */
@@ -167,39 +167,10 @@ static bool accept_key(void *conn, const char *key)
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
-/* A descriptor goes with the first of these bytes. */
-static int64_t put_fd(struct conn *c, const void *p, size_t n)
-{
-	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec v = { .iov_base = (void *)(uintptr_t)p, .iov_len = n };
-	struct msghdr m = {
-		.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room
-	};
-	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-	h->cmsg_level = SOL_SOCKET;
-	h->cmsg_type = SCM_RIGHTS;
-	h->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(h), &c->stage_fd, sizeof(int));
-	ssize_t k;
-	do
-		k = sendmsg(c->io.fd, &m, MSG_NOSIGNAL);
-	while (k < 0 && errno == EINTR);
-	if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-		return IO_LATER;
-	if (k <= 0) {
-		c->io.errnum = errno;
-		return IO_BROKEN;
-	}
-	c->io.out += (uint64_t)k;
-	close(c->stage_fd);
-	c->stage_fd = -1;
-	return k;
-}
-
 static int64_t put(struct conn *c, const void *p, size_t n)
 {
 	if (c->stage_fd >= 0)
-		return put_fd(c, p, n);
+		return pass_write(&c->io, p, n, &c->stage_fd);
 	return c->crypt ? crypt_write(c->crypt, p, n)
 			: crypt_plain_write(&c->io, p, n < PLAIN_MOST ? n : PLAIN_MOST);
 }
@@ -363,31 +334,12 @@ static void write_some(struct conn *c)
 /* Bytes from a Unix socket, with the descriptors that come along. */
 static int64_t near_read(struct conn *c, void *p, size_t n)
 {
-	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))];
-	struct iovec v = { .iov_base = p, .iov_len = n };
-	struct msghdr m = {
-		.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room
-	};
-	ssize_t k;
 	int fd = -1;
-	do
-		k = recvmsg(c->io.fd, &m, MSG_CMSG_CLOEXEC);
-	while (k < 0 && errno == EINTR);
-	if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-		return IO_LATER;
-	if (k < 0)
-		c->io.errnum = errno;
-	if (k <= 0)
-		return k ? IO_BROKEN : IO_ENDED;
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h))
-		if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
-		    h->cmsg_len == CMSG_LEN(sizeof(int)))
-			memcpy(&fd, CMSG_DATA(h), sizeof(int));
+	int64_t k = pass_read(&c->io, p, n, &fd);
 	if (fd >= 0 && c->nfds < CONN_FDS)
 		c->fd[c->nfds++] = fd;
 	else if (fd >= 0)
 		close(fd); /* more descriptors than fit: the head that needs this one finds none */
-	c->io.in += (uint64_t)k;
 	return k;
 }
 
