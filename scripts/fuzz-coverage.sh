@@ -54,6 +54,9 @@ dataset  -          src/data/records.c src/data/dataset.c src/data/dataset_kind.
 dataset  -          src/data/turns.c src/data/dataset_alpaca.c src/data/dataset_completion.c
 dataset  -          src/data/dataset_messages.c src/data/dataset_sharegpt.c
 dataset  -          src/data/dataset_text.c
+dataset  -          src/data/fields.c
+readers  -          src/data/parquet.c src/data/parquet_page.c src/data/thrift.c
+readers  -          src/data/csv.c src/data/stream.c
 jinja    -          src/data/jinja_lex.c src/data/jinja_parse.c src/data/jinja_value.c
 jinja    -          src/data/jinja_print.c src/data/jinja_method.c src/data/jinja_filter.c
 jinja    -          src/data/jinja_run.c src/data/jinja_math.c src/data/jinja.c

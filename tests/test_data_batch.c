@@ -47,7 +47,7 @@ static struct dataset *generate(size_t n, uint64_t seed)
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, b.p, b.n), b.n);
 	close(fd);
-	struct dataset_source src = { path, "completion" };
+	struct dataset_source src = { .path = path, .type = "completion" };
 	int rc = dataset_load(&src, 1, &o, &d, &e);
 	unlink(path);
 	buf_release(&b);

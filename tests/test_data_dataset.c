@@ -41,7 +41,7 @@ static const char *put(const char *name, const char *text, size_t n)
 static int load(const char *name, const char *text, const char *type,
 		const struct dataset_options *o, struct dataset **d_p, struct err *e)
 {
-	struct dataset_source src = { put(name, text, strlen(text)), type };
+	struct dataset_source src = { .path = put(name, text, strlen(text)), .type = type };
 	*e = (struct err){ 0 };
 	*d_p = NULL;
 	return dataset_load(&src, 1, o, d_p, e);
@@ -248,7 +248,7 @@ static void large(void **state)
 	close(fd[1]);
 	char path[64];
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd[0]);
-	struct dataset_source src = { path, NULL };
+	struct dataset_source src = { .path = path };
 	struct dataset *d;
 	struct err e;
 	assert_int_equal(dataset_load(&src, 1, &o, &d, &e), 0);
@@ -299,9 +299,10 @@ static void complaints(void **state)
 		{ "{\"data\": []}", "auto", "f: holds no records; a dataset needs at least one" },
 		{ "[3]", "auto", "f: record 1 (line 1): a record must be an object, not a number" },
 		{ "hello", "auto",
-		  "f:1: neither JSON nor JSONL (plain text is read with 'type: text')" },
-		{ "\x1f\x8b..", "auto", "f: is compressed with gzip; unpack it first" },
-		{ "PAR1....", "text", "f: is a Parquet file; convert it to JSONL" },
+		  "f:1: neither JSON, JSONL, CSV nor Parquet (plain text is read with 'type: "
+		  "text')" },
+		{ "\x1f\x8b..", "auto", "f: damaged gzip data: unknown compression method" },
+		{ "PAR1....", "text", "f: damaged Parquet file: it is too short" },
 		{ GOOD, "alpacca",
 		  "f: unknown dataset type 'alpacca'; known: auto, messages, sharegpt, alpaca, "
 		  "completion, text" },
@@ -398,12 +399,12 @@ static void complaints(void **state)
 
 	struct dataset *d = NULL;
 	struct err e = { 0 };
-	struct dataset_source src = { "/nonexistent/x.jsonl", "auto" };
+	struct dataset_source src = { .path = "/nonexistent/x.jsonl", .type = "auto" };
 	assert_int_equal(dataset_load(&src, 1, &o, &d, &e), ERR_IO);
 	assert_non_null(strstr(e.msg, "/nonexistent/x.jsonl"));
-	src.path = dir;
+	src.path = "src/base";
 	assert_int_equal(dataset_load(&src, 1, &o, &d, &e), ERR_INPUT);
-	assert_non_null(strstr(e.msg, "is a folder"));
+	assert_non_null(strstr(e.msg, "src/base: the folder has no data files"));
 	assert_int_equal(dataset_load(&src, 0, &o, &d, &e), ERR_USAGE);
 	o.sequence_len = 1;
 	assert_int_equal(load("f", GOOD, "auto", &o, &d, &e), ERR_USAGE);
@@ -501,8 +502,8 @@ static void digests(void **state)
 	}
 	char first[128];
 	snprintf(first, sizeof first, "%s", put("first", A, strlen(A)));
-	struct dataset_source src[] = { { first, "text" },
-					{ put("second", B, strlen(B)), "auto" } };
+	struct dataset_source src[] = { { .path = first, .type = "text" },
+					{ .path = put("second", B, strlen(B)), .type = "auto" } };
 	struct dataset *d;
 	struct err e;
 	assert_int_equal(dataset_load(src, 2, &o, &d, &e), 0);

@@ -73,7 +73,7 @@ static struct dataset *load(const char *json, const struct dataset_options *o)
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, json, strlen(json)), strlen(json));
 	close(fd);
-	struct dataset_source src = { path, "auto" };
+	struct dataset_source src = { .path = path, .type = "auto" };
 	int rc = dataset_load(&src, 1, o, &d, &e);
 	unlink(path);
 	if (rc)
@@ -219,7 +219,7 @@ static void prompts(void **state)
 		struct dataset_options o = { .tok = t, .chat = chat, .sequence_len = 4096 };
 		struct dataset *d = load("{\"instruction\":\"Say hi.\",\"output\":\"Hi!\"}", &o);
 		struct example x = dataset_get(d, 0);
-		struct chat_message ask = { CHAT_USER, "Say hi.", 7, false };
+		struct chat_message ask = { .role = CHAT_USER, .text = "Say hi.", .n = 7 };
 		struct tokens ids = { 0 };
 		struct err e = { 0 };
 		uint32_t first = 0;
@@ -243,7 +243,7 @@ static void examples(void **state)
 					      { "mistral", "mistral" }, { "llama2", "zephyr" },
 					      { "llama2", "alpaca" },   { "llama3", "plain" } };
 	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-		struct dataset_source src = { "examples/homelab.jsonl", "alpaca" };
+		struct dataset_source src = { .path = "examples/homelab.jsonl", .type = "alpaca" };
 		struct dataset_options o = { .tok = model(row[i][0]),
 					     .chat = chat_find(row[i][1]),
 					     .sequence_len = 4096 };
@@ -255,7 +255,7 @@ static void examples(void **state)
 		assert_int_equal(dataset_stats(d)->truncated, 0);
 		dataset_free(d);
 	}
-	struct dataset_source src = { "examples/primer.txt", "text" };
+	struct dataset_source src = { .path = "examples/primer.txt", .type = "text" };
 	struct dataset_options o = { .tok = model("llama3"), .sequence_len = 256 };
 	struct dataset *d = NULL;
 	struct err e = { 0 };

@@ -115,7 +115,7 @@ static int run(const struct args *o, struct err *e)
 	if (!o->data)
 		return err_set(e, ERR_USAGE, "eval: --data FILE is missing");
 	TRY(runtime_open(&o->model, &r, e));
-	const struct dataset_source src = { o->data, o->type };
+	const struct dataset_source src = { .path = o->data, .type = o->type };
 	const struct dataset_options dopt = { .tok = r.tok,
 					      .chat = r.chat,
 					      .sequence_len = o->sequence_len,

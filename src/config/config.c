@@ -13,57 +13,6 @@
 #include <string.h>
 #include <strings.h>
 
-static int one_dataset(struct config *c, const struct yaml_node *n, const char *where,
-		       struct config_dataset *d_p, struct err *e)
-{
-	struct config_dataset d = { NULL, "auto" };
-	if (n->kind == YAML_SCALAR) {
-		d.path = n->text;
-	} else if (n->kind == YAML_MAP) {
-		for (size_t i = 0; i < n->count; i++) {
-			const struct yaml_node *v = n->child[i];
-			static const char *const keys[] = { "path", "type", NULL };
-			if (strcmp(v->key, "path") && strcmp(v->key, "type")) {
-				const char *near = opt_nearest_word(keys, v->key);
-				return err_set(e, ERR_USAGE,
-					       "%s:%d: unknown key '%.60s' of a dataset%s%s%s",
-					       where, v->line, v->key,
-					       near ? ", did you mean '"
-						    : " (path and type are known)",
-					       near ? near : "", near ? "'?" : "");
-			}
-			if (v->kind != YAML_SCALAR)
-				return err_set(e, ERR_USAGE,
-					       "%s:%d: '%s' of a dataset must be one word", where,
-					       v->line, v->key);
-			if (yaml_is_null(v))
-				continue;
-			*(v->key[0] == 'p' ? &d.path : &d.type) = v->text;
-		}
-	}
-	if (!d.path || !d.path[0])
-		return err_set(e, ERR_USAGE, "%s:%d: a dataset needs a path: '- path: FILE'", where,
-			       n->line);
-	d.path = opt_path(d.path, &c->arena);
-	d_p->path = d.path ? arena_strdup(&c->arena, d.path) : NULL;
-	d_p->type = arena_strdup(&c->arena, d.type);
-	return d_p->path && d_p->type ? 0 : err_nomem(e, sizeof d, "a dataset's name");
-}
-
-static int read_datasets(struct config *c, const struct yaml_node *n, const char *where,
-			 struct err *e)
-{
-	size_t count = n->kind == YAML_LIST ? n->count : 1;
-	c->datasets = arena_alloc(&c->arena, (count ? count : 1) * sizeof *c->datasets);
-	if (!c->datasets)
-		return err_nomem(e, count * sizeof *c->datasets, "the list of datasets");
-	for (size_t i = 0; i < count; i++)
-		TRY(one_dataset(c, n->kind == YAML_LIST ? n->child[i] : n, where, &c->datasets[i],
-				e));
-	c->ndatasets = count;
-	return 0;
-}
-
 static int set_map(struct config *c, const struct yaml_node *map, const char *where, bool *seen,
 		   struct err *e);
 
@@ -92,7 +41,7 @@ static int custom(void *obj, const struct opt *row, const struct yaml_node *node
 	struct config *c = obj;
 	(void)a;
 	if (!strcmp(row->key, "datasets"))
-		return read_datasets(c, node, file, e);
+		return config_data_read(c, node, file, e);
 	if (!strcmp(row->key, "training"))
 		return read_training(c, node, file, e);
 	if (!strcmp(row->key, "version"))

@@ -16,6 +16,7 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/opt.h"
+#include "data/dataset.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,11 +30,6 @@ enum wire_dtype { WIRE_BFLOAT16, WIRE_FLOAT32, WIRE_FLOAT16 };
 /* with keys: at every address of the machine, or at its `ip` only */
 enum config_listen { LISTEN_ALL, LISTEN_IP };
 enum config_log { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARNING, CONFIG_LOG_ERROR };
-
-struct config_dataset {
-	const char *path;
-	const char *type; /* row of data/dataset.def, or "auto" */
-};
 
 /* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend"
  * or "backend:index". */
@@ -100,7 +96,7 @@ struct config {
 	const char *lora_model_dir; /* adapter to begin with; NULL: a new one */
 
 	/* data */
-	struct config_dataset *datasets;
+	struct dataset_source *datasets;
 	size_t ndatasets;
 	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
 	int64_t sequence_len;

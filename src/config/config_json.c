@@ -87,19 +87,6 @@ static bool wanted(const struct config *c, const struct opt *r)
 		strcmp(r->key, "loraplus_lr_ratio"));
 }
 
-static void datasets(struct buf *o, const struct config *c)
-{
-	buf_adds(o, ",\n  \"datasets\": [");
-	for (size_t i = 0; i < c->ndatasets; i++) {
-		bool first = true;
-		buf_adds(o, i ? ",\n    {" : "\n    {");
-		opt_field(o, "path", c->datasets[i].path, &first);
-		opt_field(o, "type", c->datasets[i].type, &first);
-		buf_addc(o, '}');
-	}
-	buf_addc(o, ']');
-}
-
 static void cluster(struct buf *o, const struct config *c)
 {
 	bool first = true;
@@ -167,7 +154,7 @@ void config_to_json(const struct config *c, struct buf *out)
 		one(out, c, &rows[i]);
 	}
 	if (c->ndatasets)
-		datasets(out, c);
+		config_data_json(out, c);
 	if (c->coordinator.given)
 		cluster(out, c);
 	buf_adds(out, "\n}\n");

@@ -27,4 +27,8 @@ bool config_interleaves(const struct config *c);
 int config_check(struct config *c, enum config_need need, const char *where, const bool *seen,
 		 struct err *e);
 
+/* The key `datasets` (config_data.c). */
+int config_data_read(struct config *c, const struct yaml_node *n, const char *where, struct err *e);
+void config_data_json(struct buf *o, const struct config *c);
+
 #endif

@@ -104,11 +104,13 @@ static const struct opt rows[] = {
 
 	{ .key = "datasets",
 	  .kind = OPT_CUSTOM,
-	  .arg = "[{path, type}]",
+	  .arg = "[{path, type, ...}]",
 	  .section = "Data",
-	  .help = "training data, JSON or JSONL; type: alpaca, sharegpt, messages, "
-		  "completion, text or auto (recognised, the "
-		  "default)" },
+	  .help = "training data, JSON, JSONL, CSV or Parquet: path (a file, a pattern or a "
+		  "folder), type (alpaca, sharegpt, messages or chat_template, completion, text or "
+		  "auto: recognised, the default; or a mapping of field_instruction, field_input, "
+		  "field_output, field_system, format), split (train[:100]), data_files, weight, "
+		  "field_messages, message_property_mappings and others: docs/datasets.md" },
 	NUM(val_set_size, "0", 0, 1e9,
 	    "validation split: below 1 a share of the examples, from 1 on their number"),
 	INT(sequence_len, "2048", 2, 1048576,

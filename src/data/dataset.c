@@ -8,8 +8,12 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/dataset_kind.h"
+#include "data/fields.h"
 #include "data/records.h"
+#include "data/sources.h"
+#include "data/stream.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -153,8 +157,9 @@ static int check_utf8(const char *text, size_t n, uint64_t *line_p, struct err *
 }
 
 /* Encodes one record. *line_p: the line inside the record that an error is about. */
-static int encode_record(struct encoding *x, const struct dataset_kind *kind, bool plain,
-			 const struct record *r, bool *split_p, uint64_t *line_p, struct err *e)
+static int encode_record(struct encoding *x, const struct dataset_source *src,
+			 const struct dataset_kind *kind, bool plain, const struct record *r,
+			 bool *split_p, uint64_t *line_p, struct err *e)
 {
 	TRY(check_utf8(r->text, r->n, line_p, e));
 	encoding_reset(x);
@@ -174,6 +179,8 @@ static int encode_record(struct encoding *x, const struct dataset_kind *kind, bo
 	if (!json_is_object(doc))
 		rc = err_set(e, ERR_INPUT, "a record must be an object, not %s",
 			     json_kind_name(doc));
+	else if ((rc = fields_rename(src, doc, e)) < 0)
+		;
 	else if (!kind && !(kind = recognise(doc)))
 		rc = refuse_kind(doc, e);
 	else
@@ -187,26 +194,36 @@ static int encode_record(struct encoding *x, const struct dataset_kind *kind, bo
 	return rc;
 }
 
-static int load_file(struct dataset *d, struct encoding *x, const char *path,
-		     const struct dataset_kind *kind, struct err *e)
+/* Records [lo, hi) of a source, counted over its files. */
+struct range {
+	uint64_t at, lo, hi;
+};
+
+static int load_file(struct dataset *d, struct encoding *x, const struct dataset_source *src,
+		     const char *path, const struct dataset_kind *kind, struct range *range,
+		     struct err *e)
 {
 	const struct dataset_options *o = x->o;
 	const struct dataset_kind *plain_kind = kind;
-	size_t len = strlen(path);
-	if (!kind && len > 4 && !strcmp(path + len - 4, ".txt"))
+	uint64_t used = 0;
+	if (!kind && stream_ends(path, ".txt"))
 		plain_kind = &dataset_kind_text;
 	struct records *r;
 	TRY(records_open(path, plain_kind && plain_kind->plain, &r, e));
 	bool plain = records_form(r) == RECORDS_PLAIN;
 	struct record rec = { .n = 0 };
 	uint64_t skipped = d->stats.skipped;
-	int rc;
-	while ((rc = records_next(r, &rec, e)) > 0) {
+	int rc = 0;
+	while (range->at < range->hi && (rc = records_next(r, &rec, e)) > 0) {
 		bool split = false;
 		uint64_t line;
 		char place[512];
+		if (range->at++ < range->lo)
+			continue;
+		used++;
 		d->stats.records++;
-		rc = encode_record(x, plain ? plain_kind : kind, plain, &rec, &split, &line, e);
+		rc = encode_record(x, src, plain ? plain_kind : kind, plain, &rec, &split, &line,
+				   e);
 		if (rc >= 0)
 			rc = keep_cut(d, x, split, e);
 		if (rc >= 0)
@@ -220,14 +237,16 @@ static int load_file(struct dataset *d, struct encoding *x, const char *path,
 				 e->msg);
 		err_clear(e);
 	}
-	if (!rc && !rec.number)
+	if (range->at >= range->hi && rc >= 0)
+		rc = 0;
+	if (!rc && !rec.number && range->at < range->hi)
 		rc = err_set(e, ERR_INPUT, "%s: holds no records; a dataset needs at least one",
 			     path);
-	else if (!rc && d->stats.skipped - skipped == rec.number)
+	else if (!rc && used && d->stats.skipped - skipped == used)
 		rc = err_set(
 			e, ERR_INPUT,
 			"%s: not one of its %llu records can be used; the first one skipped was %s",
-			path, (unsigned long long)rec.number, d->stats.first_skipped);
+			path, (unsigned long long)used, d->stats.first_skipped);
 	records_close(r);
 	return rc < 0 ? rc : 0;
 }
@@ -236,11 +255,14 @@ static int find_kind(const struct dataset_source *src, const struct dataset_kind
 		     struct err *e)
 {
 	*kind_p = NULL;
-	if (!src->type || !strcmp(src->type, "auto"))
+	const char *type = src->format ? "completion" : src->type;
+	if (!type || !strcmp(type, "auto"))
 		return 0;
+	if (!strcmp(type, "chat_template")) /* as axolotl calls it */
+		type = "messages";
 	char known[200] = "auto";
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		if (!strcmp(src->type, kinds[i]->name)) {
+		if (!strcmp(type, kinds[i]->name)) {
 			*kind_p = kinds[i];
 			return 0;
 		}
@@ -285,6 +307,89 @@ static void release_unused(struct dataset *d)
 		d->ex = p;
 }
 
+static int count_records(const struct source_files *f, const struct dataset_kind *kind,
+			 uint64_t *n_p, struct err *e)
+{
+	*n_p = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		struct records *r;
+		struct record rec;
+		TRY(records_open(f->path[i], kind && kind->plain, &r, e));
+		int rc;
+		while ((rc = records_next(r, &rec, e)) > 0)
+			++*n_p;
+		records_close(r);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* Uses the examples from `first` on `weight` times: whole copies, and of a part of them one more.
+ * The tokens are not copied. */
+static int weigh(struct dataset *d, size_t first, double weight, struct err *e)
+{
+	size_t n = d->count - first, out = first;
+	double whole = floor(weight), part = weight - whole;
+	if (weight == 1 || !n)
+		return 0;
+	if (weight * (double)n > 1e9)
+		return err_set(e, ERR_USAGE, "weight %g makes more than 10^9 examples", weight);
+	struct span *old = mem_array(n, sizeof *old);
+	if (!old)
+		return err_nomem(e, n * sizeof *old, "the examples of a dataset");
+	memcpy(old, d->ex + first, n * sizeof *old);
+	for (size_t i = 0; i < n; i++) {
+		d->stats.tokens -= old[i].n;
+		d->stats.trained -= old[i].trained;
+	}
+	for (double round = 0; round <= whole; round++)
+		for (size_t i = 0; i < n; i++) {
+			/* 0.2 of 5 is 1, also where it is written as 1.2 */
+			bool chosen = round < whole || floor((double)(i + 1) * part + 1e-9) >
+							       floor((double)i * part + 1e-9);
+			if (!chosen)
+				continue;
+			if (!mem_grow(&d->ex, &d->ex_cap, out + 1, sizeof *d->ex)) {
+				mem_free(old);
+				return err_nomem(e, (out + 1) * sizeof *old, "a dataset");
+			}
+			d->ex[out++] = old[i];
+			d->stats.tokens += old[i].n;
+			d->stats.trained += old[i].trained;
+		}
+	d->count = out;
+	mem_free(old);
+	return 0;
+}
+
+static int load_source(struct dataset *d, struct encoding *x, const struct dataset_source *src,
+		       struct err *e)
+{
+	const struct dataset_kind *kind;
+	struct source_files f;
+	struct source_slice slice;
+	struct range range = { 0, 0, UINT64_MAX };
+	size_t first = d->count;
+	int rc = 0;
+	TRY(find_kind(src, &kind, e));
+	TRY(source_slice(src, &slice, e));
+	TRY(source_files(src, &f, e));
+	if (slice.count)
+		TRYOUT(count_records(&f, kind, &range.hi, e));
+	source_range(&slice, range.hi, &range.lo, &range.hi);
+	for (size_t i = 0; i < f.n && range.at < range.hi; i++)
+		TRYOUT(load_file(d, x, src, f.path[i], kind, &range, e));
+	if (range.at <= range.lo && (slice.from.given || slice.to.given)) {
+		rc = err_set(e, ERR_INPUT, "%s: split '%s' has no records", src->path, src->split);
+		goto out;
+	}
+	rc = weigh(d, first, src->weight > 0 ? src->weight : 1, e);
+out:
+	source_files_release(&f);
+	return rc;
+}
+
 int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o,
 		 struct dataset **d_p, struct err *e)
 {
@@ -298,12 +403,8 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 		return err_nomem(e, sizeof *d, "a dataset");
 	struct encoding x = { .o = o, .scratch = ARENA_INIT };
 	int rc = 0;
-	for (size_t i = 0; i < nsrc && rc >= 0; i++) {
-		const struct dataset_kind *kind;
-		rc = find_kind(&src[i], &kind, e);
-		if (rc >= 0)
-			rc = load_file(d, &x, src[i].path, kind, e);
-	}
+	for (size_t i = 0; i < nsrc && rc >= 0; i++)
+		rc = load_source(d, &x, &src[i], e);
 	encoding_release(&x);
 	if (rc >= 0 && !d->count)
 		rc = err_set(e, ERR_INPUT,

@@ -3,9 +3,10 @@
  * them are trained.
  *
  * Kinds are rows of dataset.def: alpaca, sharegpt, messages, completion (prompt/completion), text;
- * `auto` recognises a record by its keys. Files: JSON (an array of objects, or {"data": [...]}) and
- * JSONL, by content; read once, front to end, with one record in memory at a time. A plain text
- * file (kind text, or the ending .txt) is one record. Every error names file, line and key. */
+ * `auto` recognises a record by its keys. Files are read by records.h: JSON, JSONL, CSV, Parquet,
+ * plain text, packed or not; once, front to end, with one record in memory at a time. A share of a
+ * file (split: train[:10%]) needs the number of its records, so such a file is read twice. Every
+ * error names file, line and key. */
 #ifndef HS_DATA_DATASET_H
 #define HS_DATA_DATASET_H
 
@@ -17,9 +18,34 @@ struct err;
 struct tokenizer;
 struct chat_template;
 
+/* Keys of records that may have other names. */
+enum dataset_field {
+	FIELD_INSTRUCTION,
+	FIELD_INPUT,
+	FIELD_OUTPUT,
+	FIELD_SYSTEM,
+	FIELD_MESSAGES,
+	FIELD_TOOLS,
+	FIELD_TEXT,
+	FIELD_ROLE, /* of a turn */
+	FIELD_CONTENT,
+	FIELD_COUNT,
+};
+extern const char *const dataset_field_key[FIELD_COUNT]; /* our names for them */
+
 struct dataset_source {
-	const char *path;
-	const char *type; /* row of dataset.def, or "auto" */
+	const char *path;  /* a file, a pattern or a folder: sources.h */
+	const char *type;  /* row of dataset.def, or "auto"; "chat_template" is messages */
+	const char *split; /* MAY: "train[:100]" */
+	const char *const *data_files; /* MAY: files in the folder `path` */
+	size_t ndata_files;
+	const char *field[FIELD_COUNT]; /* what the file calls them; NULL: as we do */
+	/* MAY: text of a prompt, with {instruction}, {input} and {system} in it, and the text where
+	 * there is no input; the records are then prompt and completion (`output`) */
+	const char *format, *no_input_format, *system_format, *system_prompt;
+	/* how often each example is used in an epoch; a part of them (evenly spaced) where it is no
+	 * whole number. 0 counts as 1 */
+	double weight;
 };
 
 struct dataset_options {

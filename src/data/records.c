@@ -6,18 +6,20 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/open.h"
+#include "data/csv.h"
+#include "data/parquet.h"
+#include "data/stream.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define WINDOW (256u << 10)
 
 struct records {
 	char *path;
-	int fd;
+	struct stream *in;
+	struct parquet *parquet;
+	struct csv csv;
 	enum records_form form;
 	bool eof;
 	bool in_object; /* RECORDS_LIST: the list is the member `data` of an object */
@@ -43,14 +45,11 @@ static int ensure(struct records *r, size_t need, struct err *e)
 		}
 		if (r->end == r->cap && !mem_grow(&r->p, &r->cap, r->cap + WINDOW, 1))
 			return err_nomem(e, r->cap + WINDOW, "a record");
-		ssize_t n = read(r->fd, r->p + r->end, r->cap - r->end);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(e, errno, "%s: reading", r->path);
+		size_t n;
+		TRY(stream_read(r->in, r->p + r->end, r->cap - r->end, &n, e));
 		if (!n)
 			r->eof = true;
-		r->end += (size_t)n;
+		r->end += n;
 	}
 	return 1;
 }
@@ -266,6 +265,8 @@ static int recognise_object(struct records *r, struct err *e)
 	return 0;
 }
 
+static int table_names(struct records *r, struct err *e);
+
 static int recognise(struct records *r, bool plain_ok, struct err *e)
 {
 	static const struct {
@@ -275,13 +276,20 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 	} other[] = {
 		{ "\xff\xfe", 2, "UTF-16 text; save it as UTF-8" },
 		{ "\xfe\xff", 2, "UTF-16 text; save it as UTF-8" },
-		{ "\x1f\x8b", 2, "compressed with gzip; unpack it first" },
-		{ "\x28\xb5\x2f\xfd", 4, "compressed with zstd; unpack it first" },
+		{ "\x1f\x8b", 2, "packed twice; unpack it first" },
+		{ "\x28\xb5\x2f\xfd", 4, "packed twice; unpack it first" },
+		{ "BZh", 3, "compressed with bzip2; unpack it first" },
+		{ "\xfd"
+		  "7zXZ",
+		  5, "compressed with xz; unpack it first" },
 		{ "PK\x03\x04", 4, "a zip archive; unpack it first" },
-		{ "PAR1", 4, "a Parquet file; convert it to JSONL" },
 		{ "ARROW1", 6, "an Arrow file; convert it to JSONL" },
 	};
 	TRY(ensure(r, 6, e));
+	if (r->end >= 4 && !memcmp(r->p, "PAR1", 4)) {
+		r->form = RECORDS_PARQUET;
+		return parquet_open(r->path, &r->parquet, e);
+	}
 	for (size_t i = 0; i < ARRAY_LEN(other); i++)
 		if (r->end >= other[i].n && !memcmp(r->p, other[i].magic, other[i].n))
 			return err_set(e, ERR_UNSUPPORTED, "%s: is %s", r->path, other[i].what);
@@ -292,6 +300,12 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 	if (plain_ok && len > 4 && !strcmp(r->path + len - 4, ".txt")) {
 		r->form = RECORDS_PLAIN;
 		return 0;
+	}
+	bool tabs = stream_ends(r->path, ".tsv");
+	if (tabs || stream_ends(r->path, ".csv")) {
+		r->form = RECORDS_TABLE;
+		r->csv.separator = tabs ? '\t' : ',';
+		return table_names(r, e);
 	}
 	int rc = skip_space(r, e);
 	if (rc <= 0)
@@ -310,23 +324,9 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 		r->form = RECORDS_PLAIN;
 		return 0;
 	}
-	const char *dot = strrchr(r->path, '.');
-	if (dot && (!strcasecmp(dot, ".csv") || !strcasecmp(dot, ".tsv")))
-		return err_set(
-			e, ERR_INPUT,
-			"%s: tables are not read, only JSON and JSONL; to convert it: python3 "
-			"-c \"import csv, json; [print(json.dumps(r)) for r in "
-			"csv.DictReader(open('%s')%s)]\" > data.jsonl",
-			r->path, r->path, dot[1] == 't' ? ", delimiter='\\t'" : "");
-	if (dot && !strcasecmp(dot, ".parquet"))
-		return err_set(
-			e, ERR_INPUT,
-			"%s: Parquet is not read, only JSON and JSONL; to convert it: python3 "
-			"-c \"import pandas; pandas.read_parquet('%s').to_json('data.jsonl', "
-			"orient='records', lines=True)\"",
-			r->path, r->path);
 	return err_set(e, ERR_INPUT,
-		       "%s:%llu: neither JSON nor JSONL (plain text is read with 'type: text')",
+		       "%s:%llu: neither JSON, JSONL, CSV nor Parquet (plain text is read with "
+		       "'type: text')",
 		       r->path, (unsigned long long)r->line);
 }
 
@@ -335,11 +335,12 @@ int records_open(const char *path, bool plain_ok, struct records **r_p, struct e
 	struct records *r = mem_zalloc(sizeof *r);
 	if (!r)
 		return err_nomem(e, sizeof *r, "a reader");
-	r->fd = -1;
+	buf_init(&r->csv.names);
+	buf_init(&r->csv.record);
 	r->line = 1;
 	r->path = mem_strdup(path);
 	int rc = 0;
-	rc = r->path ? open_stream(path, &r->fd, e) : err_nomem(e, strlen(path), "a path");
+	rc = r->path ? stream_open(path, &r->in, e) : err_nomem(e, strlen(path), "a path");
 	if (rc >= 0)
 		rc = recognise(r, plain_ok, e);
 	if (rc < 0) {
@@ -354,8 +355,9 @@ void records_close(struct records *r)
 {
 	if (!r)
 		return;
-	if (r->fd >= 0)
-		close(r->fd);
+	stream_close(r->in);
+	parquet_close(r->parquet);
+	csv_release(&r->csv);
 	mem_free(r->path);
 	mem_free(r->p);
 	mem_free(r);
@@ -370,6 +372,66 @@ static int take_record(struct records *r, size_t n, struct record *rec_p)
 	};
 	consume(r, n);
 	return 1;
+}
+
+/* 1 and the length of the row of a table at `pos`, 0 at the end; empty lines are skipped. */
+static int row_length(struct records *r, size_t *n_p, struct err *e)
+{
+	struct csv_scan s = { 0 };
+	int rc;
+	while ((rc = ensure(r, 1, e)) > 0 && strchr("\r\n", r->p[r->pos]) && r->p[r->pos])
+		consume(r, 1);
+	while (rc > 0) {
+		size_t have = r->end - r->pos;
+		rc = csv_length(&s, r->p + r->pos, have, r->eof, n_p, e);
+		if (rc < 0)
+			return err_prefix(e, "%s:%llu", r->path, (unsigned long long)r->line);
+		if (rc)
+			return rc;
+		rc = ensure(r, have + 1, e);
+		rc = rc < 0 ? rc : 1; /* at the end of the file the row ends too */
+	}
+	return rc;
+}
+
+static int table_names(struct records *r, struct err *e)
+{
+	size_t n;
+	int rc = row_length(r, &n, e);
+	if (!rc)
+		return err_set(e, ERR_INPUT,
+			       "%s: is empty; the first row of a table names its columns", r->path);
+	if (rc > 0)
+		rc = csv_row(&r->csv, r->p + r->pos, n, e);
+	if (rc < 0)
+		return rc;
+	consume(r, n);
+	return 0;
+}
+
+static int next_row(struct records *r, struct record *rec_p, struct err *e)
+{
+	size_t n;
+	int rc = row_length(r, &n, e);
+	if (rc <= 0)
+		return rc;
+	if (csv_row(&r->csv, r->p + r->pos, n, e) < 0)
+		return err_prefix(e, "%s:%llu", r->path, (unsigned long long)r->line);
+	*rec_p = (struct record){ .text = r->csv.record.p,
+				  .n = r->csv.record.n,
+				  .number = ++r->number,
+				  .line = r->line };
+	consume(r, n);
+	return 1;
+}
+
+static int next_parquet(struct records *r, struct record *rec_p, struct err *e)
+{
+	*rec_p = (struct record){ .line = 1 };
+	int rc = parquet_next(r->parquet, &rec_p->text, &rec_p->n, e);
+	if (rc > 0)
+		rec_p->number = ++r->number;
+	return rc;
 }
 
 static int next_line(struct records *r, struct record *rec_p, struct err *e)
@@ -459,6 +521,10 @@ int records_next(struct records *r, struct record *rec_p, struct err *e)
 		return next_line(r, rec_p, e);
 	case RECORDS_LIST:
 		return next_value(r, rec_p, e);
+	case RECORDS_TABLE:
+		return next_row(r, rec_p, e);
+	case RECORDS_PARQUET:
+		return next_parquet(r, rec_p, e);
 	default:
 		return read_whole(r, rec_p, e);
 	}
@@ -468,7 +534,9 @@ void records_place(const struct records *r, const struct record *rec, uint64_t l
 		   size_t cap)
 {
 	unsigned long long line = rec->line + (line_in ? line_in - 1 : 0);
-	if (r->form == RECORDS_LIST)
+	if (r->form == RECORDS_PARQUET)
+		snprintf(out, cap, "%s: row %llu", r->path, (unsigned long long)rec->number);
+	else if (r->form == RECORDS_LIST)
 		snprintf(out, cap, "%s: record %llu (line %llu)", r->path,
 			 (unsigned long long)rec->number, line);
 	else

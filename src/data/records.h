@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* records.h - the records of a data file, one after the other, as text with its place: JSONL, a
- * JSON list, an object that holds the list under `data`, or a plain text file as one record. The
- * form is recognised by content (plain text by the ending .txt too).
+ * JSON list, an object that holds the list under `data`, a table (csv.h), a Parquet file
+ * (parquet.h), or a plain text file as one record; packed with gzip or zstd or not (stream.h). The
+ * form is recognised by content, tables by the ending .csv or .tsv, plain text by .txt too. Rows of
+ * tables and Parquet files come as JSON objects.
  *
  * The file is read once, from beginning to end; at most a window around one record is in memory.
  * dataset.c and the kinds interpret the records. Limits: a record has at most RECORD_MAX bytes. */
@@ -20,6 +22,8 @@ enum records_form {
 	RECORDS_LINES, /* JSONL: a record a line, empty lines are ignored */
 	RECORDS_LIST,  /* a JSON list, or an object with the list under `data` */
 	RECORDS_PLAIN, /* plain text: the whole file */
+	RECORDS_TABLE, /* CSV or TSV */
+	RECORDS_PARQUET,
 };
 
 struct record {

@@ -178,7 +178,7 @@ static int load_data(struct job *j, struct err *e)
 	if (!src)
 		return err_nomem(e, c->ndatasets * sizeof *src, "the list of datasets");
 	for (size_t i = 0; i < c->ndatasets; i++)
-		src[i] = (struct dataset_source){ c->datasets[i].path, c->datasets[i].type };
+		src[i] = c->datasets[i];
 	const struct dataset_options o = { .tok = j->tok,
 					   .chat = j->chat,
 					   .sequence_len = c->sequence_len,

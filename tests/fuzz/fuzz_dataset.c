@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 				     .chat = &chat[choice & 1],
 				     .sequence_len = choice & 2 ? 16 : 4096,
 				     .train_on_inputs = choice & 4 };
-	struct dataset_source src = { path, kind[(choice >> 3) % 6] };
+	struct dataset_source src = { .path = path, .type = kind[(choice >> 3) % 6] };
 	struct dataset *d;
 	struct err e = { 0 };
 	int rc = dataset_load(&src, 1, &o, &d, &e);

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_data.c - the key `datasets`: reading it, and writing it back as JSON. The names are those
+ * of axolotl. */
+#include "config/config_keys.h"
+#include "config/config_parts.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/yaml.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Keys whose value is one word or text. `in_type`: it stands in the mapping `type` as well. */
+static const struct {
+	const char *key;
+	size_t offset;
+	bool in_type;
+} words[] = {
+#define WORD(key, member, in_type) { key, offsetof(struct dataset_source, member), in_type }
+	WORD("path", path, false),
+	WORD("type", type, false),
+	WORD("split", split, false),
+	WORD("field_instruction", field[FIELD_INSTRUCTION], true),
+	WORD("field_input", field[FIELD_INPUT], true),
+	WORD("field_output", field[FIELD_OUTPUT], true),
+	WORD("field_system", field[FIELD_SYSTEM], true),
+	WORD("field_messages", field[FIELD_MESSAGES], true),
+	WORD("field_tools", field[FIELD_TOOLS], true),
+	WORD("field", field[FIELD_TEXT], true),
+	WORD("message_field_role", field[FIELD_ROLE], false),
+	WORD("message_field_content", field[FIELD_CONTENT], false),
+	WORD("format", format, true),
+	WORD("no_input_format", no_input_format, true),
+	WORD("system_format", system_format, true),
+	WORD("system_prompt", system_prompt, true),
+#undef WORD
+};
+
+/* Keys of axolotl that say what is recognised here, or what is always so; and others with the only
+ * value that is supported. */
+static const struct {
+	const char *key, *value; /* NULL: any */
+} idle[] = { { "ds_type", NULL },	   { "trust_remote_code", NULL },
+	     { "shards", NULL },	   { "name", "default" },
+	     { "roles_to_train", "assistant" }, { "train_on_eos", "turn" },
+	     { "chat_template", "tokenizer_default" } };
+
+static int refuse(const struct yaml_node *v, const char *where, const char *why, struct err *e)
+{
+	return err_set(e, ERR_USAGE, "%s:%d: '%.60s' of a dataset %s", where, v->line, v->key, why);
+}
+
+static int copy_word(struct config *c, const struct yaml_node *v, const char *where,
+		     const char **text_p, struct err *e)
+{
+	if (v->kind != YAML_SCALAR)
+		return refuse(v, where, "must be one word or text", e);
+	if (yaml_is_null(v))
+		return 0;
+	*text_p = arena_strdup(&c->arena, v->text);
+	return *text_p ? 0 : err_nomem(e, strlen(v->text), "a dataset's name");
+}
+
+static int read_files(struct config *c, const struct yaml_node *v, const char *where,
+		      struct dataset_source *d, struct err *e)
+{
+	size_t n = v->kind == YAML_LIST ? v->count : 1;
+	const char **files = arena_alloc(&c->arena, (n + 1) * sizeof *files);
+	if (!files)
+		return err_nomem(e, n * sizeof *files, "a list of files");
+	if (v->kind == YAML_MAP)
+		return refuse(v, where, "must be a file or a list of files", e);
+	for (size_t i = 0; i < n; i++) {
+		struct yaml_node one = *(v->kind == YAML_LIST ? v->child[i] : v);
+		one.key = v->key;
+		TRY(copy_word(c, &one, where, &files[i], e));
+		if (!files[i] || !files[i][0])
+			return refuse(v, where, "has an empty name", e);
+	}
+	d->data_files = files;
+	d->ndata_files = n;
+	return 0;
+}
+
+/* {role: from, content: value} */
+static int read_mappings(struct config *c, const struct yaml_node *v, const char *where,
+			 struct dataset_source *d, struct err *e)
+{
+	if (v->kind != YAML_MAP)
+		return refuse(v, where, "must be a mapping: {role: from, content: value}", e);
+	for (size_t i = 0; i < v->count; i++) {
+		const char *key = v->child[i]->key;
+		bool role = !strcmp(key, "role");
+		if (!role && strcmp(key, "content"))
+			return refuse(v, where, "maps only role and content", e);
+		TRY(copy_word(c, v->child[i], where,
+			      &d->field[role ? FIELD_ROLE : FIELD_CONTENT], e));
+	}
+	return 0;
+}
+
+static bool is_idle(const struct yaml_node *v)
+{
+	for (size_t i = 0; i < ARRAY_LEN(idle); i++)
+		if (!strcmp(idle[i].key, v->key)) {
+			const struct yaml_node *one =
+				v->kind == YAML_LIST && v->count == 1 ? v->child[0] : v;
+			return !idle[i].value || yaml_is_null(v) ||
+			       (one->kind == YAML_SCALAR && !strcmp(one->text, idle[i].value));
+		}
+	return false;
+}
+
+static int unknown(const struct yaml_node *v, const char *where, struct err *e)
+{
+	const char *known[ARRAY_LEN(words) + 4] = { "weight", "data_files",
+						    "message_property_mappings" };
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		known[3 + i] = words[i].key;
+	const char *near = opt_nearest_word(known, v->key);
+	for (size_t i = 0; i < ARRAY_LEN(idle); i++)
+		if (!strcmp(idle[i].key, v->key))
+			return err_set(e, ERR_USAGE,
+				       "%s:%d: '%s' of a dataset is supported only as '%s'", where,
+				       v->line, v->key, idle[i].value);
+	return err_set(e, ERR_USAGE, "%s:%d: unknown key '%.60s' of a dataset%s%s%s", where, v->line,
+		       v->key, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static int read_map(struct config *c, const struct yaml_node *map, const char *where, bool in_type,
+		    struct dataset_source *d, struct err *e);
+
+static int read_key(struct config *c, const struct yaml_node *v, const char *where, bool in_type,
+		    struct dataset_source *d, struct err *e)
+{
+	if (!in_type && !strcmp(v->key, "type") && v->kind == YAML_MAP) {
+		/* records of these fields; without a format the model's template writes them */
+		d->type = "alpaca";
+		return read_map(c, v, where, true, d, e);
+	}
+	if (!in_type && !strcmp(v->key, "data_files"))
+		return read_files(c, v, where, d, e);
+	if (!in_type && !strcmp(v->key, "message_property_mappings"))
+		return read_mappings(c, v, where, d, e);
+	if (!in_type && !strcmp(v->key, "weight")) {
+		char *end = "x";
+		d->weight = v->kind == YAML_SCALAR ? strtod(v->text, &end) : 0;
+		return *end || !(d->weight > 0 && d->weight <= 1e6)
+			       ? refuse(v, where, "must be a number above 0", e)
+			       : 0;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (!strcmp(words[i].key, v->key) && (!in_type || words[i].in_type))
+			return copy_word(c, v, where,
+					 (const char **)((char *)d + words[i].offset), e);
+	return !in_type && is_idle(v) ? 0 : unknown(v, where, e);
+}
+
+static int read_map(struct config *c, const struct yaml_node *map, const char *where, bool in_type,
+		    struct dataset_source *d, struct err *e)
+{
+	for (size_t i = 0; i < map->count; i++)
+		TRY(read_key(c, map->child[i], where, in_type, d, e));
+	return 0;
+}
+
+static int one_dataset(struct config *c, const struct yaml_node *n, const char *where,
+		       struct dataset_source *d, struct err *e)
+{
+	*d = (struct dataset_source){ .type = "auto" };
+	if (n->kind == YAML_SCALAR)
+		TRY(copy_word(c, n, where, &d->path, e));
+	else if (n->kind == YAML_MAP)
+		TRY(read_map(c, n, where, false, d, e));
+	if (!d->path || !d->path[0])
+		return err_set(e, ERR_USAGE, "%s:%d: a dataset needs a path: '- path: FILE'", where,
+			       n->line);
+	if (!d->format && (d->no_input_format || d->system_format || d->system_prompt))
+		return err_set(e, ERR_USAGE,
+			       "%s:%d: no_input_format, system_format and system_prompt of a dataset "
+			       "belong to 'format'",
+			       where, n->line);
+	d->path = opt_path(d->path, &c->arena);
+	return d->path ? 0 : err_nomem(e, sizeof *d, "a dataset's name");
+}
+
+int config_data_read(struct config *c, const struct yaml_node *n, const char *where, struct err *e)
+{
+	size_t count = n->kind == YAML_LIST ? n->count : 1;
+	c->datasets = arena_alloc(&c->arena, (count ? count : 1) * sizeof *c->datasets);
+	if (!c->datasets)
+		return err_nomem(e, count * sizeof *c->datasets, "the list of datasets");
+	for (size_t i = 0; i < count; i++)
+		TRY(one_dataset(c, n->kind == YAML_LIST ? n->child[i] : n, where, &c->datasets[i],
+				e));
+	c->ndatasets = count;
+	return 0;
+}
+
+static void member(struct buf *o, const char *key, const char *value, bool *first)
+{
+	buf_addf(o, "%s\"%s\": ", *first ? "" : ", ", key);
+	json_quote(o, value, strlen(value));
+	*first = false;
+}
+
+void config_data_json(struct buf *o, const struct config *c)
+{
+	buf_adds(o, ",\n  \"datasets\": [");
+	for (size_t i = 0; i < c->ndatasets; i++) {
+		const struct dataset_source *d = &c->datasets[i];
+		bool first = true;
+		buf_adds(o, i ? ",\n    {" : "\n    {");
+		for (size_t k = 0; k < ARRAY_LEN(words); k++) {
+			const char *v = *(const char *const *)((const char *)d + words[k].offset);
+			if (v)
+				member(o, words[k].key, v, &first);
+		}
+		if (d->weight > 0) {
+			buf_adds(o, ", \"weight\": ");
+			json_number(o, d->weight);
+		}
+		if (d->ndata_files)
+			buf_adds(o, ", \"data_files\": [");
+		for (size_t k = 0; k < d->ndata_files; k++) {
+			buf_adds(o, k ? ", " : "");
+			json_quote(o, d->data_files[k], strlen(d->data_files[k]));
+		}
+		buf_adds(o, d->ndata_files ? "]}" : "}");
+	}
+	buf_addc(o, ']');
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* csv.h - rows of a table as RFC 4180 has them: fields between commas (or tabs), in quotes where
+ * they hold a comma, a quote (twice) or a line feed. The first row names the columns; every value is
+ * a string. */
+#ifndef HS_DATA_CSV_H
+#define HS_DATA_CSV_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct err;
+
+#define CSV_COLUMNS 1000
+
+struct csv {
+	char separator;
+	struct buf names; /* the columns as JSON strings with a ':' behind, NUL between them */
+	size_t columns;   /* 0: the first row was not read yet */
+	struct buf record; /* the last row as a JSON object */
+};
+
+void csv_release(struct csv *c);
+/* Looks for a whole row at p: 1 and its length with its line feed, 0 when it goes on behind the n
+ * bytes (never with `last`), or an error that begins with what is wrong. `seen_p`: where to go on,
+ * 0 at first. */
+struct csv_scan {
+	size_t at;
+	bool quoted;
+};
+int csv_length(struct csv_scan *s, const char *p, size_t n, bool last, size_t *n_p, struct err *e);
+/* The row p as the names of the columns, or as a record. */
+int csv_row(struct csv *c, const char *p, size_t n, struct err *e);
+
+#endif

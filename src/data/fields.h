@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fields.h - records whose keys have other names than ours, and prompts put together by a format. */
+#ifndef HS_DATA_FIELDS_H
+#define HS_DATA_FIELDS_H
+
+#include "data/dataset.h"
+
+#include <jansson.h>
+
+/* Gives the keys of a record, and of its turns, our names. With a format, the record gets `prompt`
+ * and `completion` instead. */
+int fields_rename(const struct dataset_source *src, json_t *rec, struct err *e);
+
+#endif
