@@ -24,10 +24,9 @@
 #define DIR "tests/golden/readers/"
 
 static const char *const files[] = {
-	"plain.parquet",    "snappy.parquet", "gzip-v2.parquet",   "zstd.parquet",
-	"zstd-v2.parquet",  "delta.parquet",  "nested.parquet",	   "nested-v2.parquet",
-	"empty.parquet",    "long.parquet",   "other.parquet",	   "table.csv",
-	"table.tsv",	    "lines.jsonl.gz", "lines.jsonl.zst",
+	"plain.parquet", "snappy.parquet", "gzip-v2.parquet",   "zstd.parquet",   "zstd-v2.parquet",
+	"delta.parquet", "nested.parquet", "nested-v2.parquet", "empty.parquet",  "long.parquet",
+	"other.parquet", "table.csv",      "table.tsv",         "lines.jsonl.gz", "lines.jsonl.zst",
 };
 
 /* Rows that are the same; -1 when one is not. */
@@ -49,7 +48,8 @@ static int compare(const char *name)
 		json_t *a = json_loadb(rec.text, rec.n, JSON_DECODE_INT_AS_REAL, NULL),
 		       *b = json_loads(line, JSON_DECODE_INT_AS_REAL, NULL);
 		if (!a || !b || !json_equal(a, b))
-			fail_msg("%s, row %d:\n  %.*s\n  %s", name, rows, (int)rec.n, rec.text, line);
+			fail_msg("%s, row %d:\n  %.*s\n  %s", name, rows, (int)rec.n, rec.text,
+				 line);
 		json_decref(a);
 		json_decref(b);
 		rows++;
@@ -139,15 +139,25 @@ static void test_refused(void **state)
 	refuse("a.csv", "a,b\n1,\"2\"x\n", "text behind the closing quote");
 	refuse("a.parquet", "PAR1xxxxPAR1", "a.parquet");
 	refuse("a.parquet", "PAR1", "too short");
-	refuse("a.parquet", "PAR1\x15\x02\x19\x2cxxxxPAR1", "its end is not that of a Parquet file");
+	refuse("a.parquet", "PAR1\x15\x02\x19\x2cxxxxPAR1",
+	       "its end is not that of a Parquet file");
 	refuse("a.gz", "\x1f\x8b\x08", "does not end");
 	refuse("a.gz", "\x1f\x8b\x07\x01\x01\x01\x01\x01\x01\x01\x01\x01", "damaged gzip data");
 	refuse("a.zst", "\x28\xb5\x2f\xfd\x01", "a.zst");
 	refuse("a.bz2", "BZh91AY", "bzip2");
 	uint8_t out[8];
-	assert_int_equal(pq_snappy((const uint8_t *)"\x03\x08" "abc", 5, out, 3), 0);
-	assert_int_equal(pq_snappy((const uint8_t *)"\x04\x08" "abc", 5, out, 3), -1);
-	assert_int_equal(pq_snappy((const uint8_t *)"\x05\x00" "a\x01\x02", 5, out, 5), -1);
+	assert_int_equal(pq_snappy((const uint8_t *)"\x03\x08"
+						    "abc",
+				   5, out, 3),
+			 0);
+	assert_int_equal(pq_snappy((const uint8_t *)"\x04\x08"
+						    "abc",
+				   5, out, 3),
+			 -1);
+	assert_int_equal(pq_snappy((const uint8_t *)"\x05\x00"
+						    "a\x01\x02",
+				   5, out, 5),
+			 -1);
 }
 
 /* ---- datasets ------------------------------------------------------------------------------- */
@@ -206,7 +216,7 @@ static void test_splits(void **state)
 		{ "train[:-1]", "0 1 2 3" },
 		{ "train[:40%]", "0 1" },
 		{ "train[10%:]", "0 1 2 3 4" }, /* 0.5 rounds to even */
-		{ "train[30%:90%]", "2 3" },	/* 1.5 and 4.5 too */
+		{ "train[30%:90%]", "2 3" },    /* 1.5 and 4.5 too */
 		{ "train[:100]", "0 1 2 3 4" },
 		{ "train[5:]", "has no records" },
 		{ "train[3:2]", "has no records" },
@@ -278,9 +288,9 @@ static void test_fields(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden), cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_golden),  cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_refused), cmocka_unit_test(test_splits),
-		cmocka_unit_test(test_files),  cmocka_unit_test(test_fields),
+		cmocka_unit_test(test_files),   cmocka_unit_test(test_fields),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,10 @@ static const struct {
 	size_t offset;
 	bool in_type;
 } words[] = {
-#define WORD(key, member, in_type) { key, offsetof(struct dataset_source, member), in_type }
+#define WORD(key, member, in_type)                                                                 \
+	{                                                                                          \
+		key, offsetof(struct dataset_source, member), in_type                              \
+	}
 	WORD("path", path, false),
 	WORD("type", type, false),
 	WORD("split", split, false),
@@ -44,9 +47,12 @@ static const struct {
  * value that is supported. */
 static const struct {
 	const char *key, *value; /* NULL: any */
-} idle[] = { { "ds_type", NULL },	   { "trust_remote_code", NULL },
-	     { "shards", NULL },	   { "name", "default" },
-	     { "roles_to_train", "assistant" }, { "train_on_eos", "turn" },
+} idle[] = { { "ds_type", NULL },
+	     { "trust_remote_code", NULL },
+	     { "shards", NULL },
+	     { "name", "default" },
+	     { "roles_to_train", "assistant" },
+	     { "train_on_eos", "turn" },
 	     { "chat_template", "tokenizer_default" } };
 
 static int refuse(const struct yaml_node *v, const char *where, const char *why, struct err *e)
@@ -97,8 +103,8 @@ static int read_mappings(struct config *c, const struct yaml_node *v, const char
 		bool role = !strcmp(key, "role");
 		if (!role && strcmp(key, "content"))
 			return refuse(v, where, "maps only role and content", e);
-		TRY(copy_word(c, v->child[i], where,
-			      &d->field[role ? FIELD_ROLE : FIELD_CONTENT], e));
+		TRY(copy_word(c, v->child[i], where, &d->field[role ? FIELD_ROLE : FIELD_CONTENT],
+			      e));
 	}
 	return 0;
 }
@@ -127,8 +133,9 @@ static int unknown(const struct yaml_node *v, const char *where, struct err *e)
 			return err_set(e, ERR_USAGE,
 				       "%s:%d: '%s' of a dataset is supported only as '%s'", where,
 				       v->line, v->key, idle[i].value);
-	return err_set(e, ERR_USAGE, "%s:%d: unknown key '%.60s' of a dataset%s%s%s", where, v->line,
-		       v->key, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+	return err_set(e, ERR_USAGE, "%s:%d: unknown key '%.60s' of a dataset%s%s%s", where,
+		       v->line, v->key, near ? ", did you mean '" : "", near ? near : "",
+		       near ? "'?" : "");
 }
 
 static int read_map(struct config *c, const struct yaml_node *map, const char *where, bool in_type,
@@ -155,8 +162,8 @@ static int read_key(struct config *c, const struct yaml_node *v, const char *whe
 	}
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (!strcmp(words[i].key, v->key) && (!in_type || words[i].in_type))
-			return copy_word(c, v, where,
-					 (const char **)((char *)d + words[i].offset), e);
+			return copy_word(c, v, where, (const char **)((char *)d + words[i].offset),
+					 e);
 	return !in_type && is_idle(v) ? 0 : unknown(v, where, e);
 }
 
@@ -180,10 +187,11 @@ static int one_dataset(struct config *c, const struct yaml_node *n, const char *
 		return err_set(e, ERR_USAGE, "%s:%d: a dataset needs a path: '- path: FILE'", where,
 			       n->line);
 	if (!d->format && (d->no_input_format || d->system_format || d->system_prompt))
-		return err_set(e, ERR_USAGE,
-			       "%s:%d: no_input_format, system_format and system_prompt of a dataset "
-			       "belong to 'format'",
-			       where, n->line);
+		return err_set(
+			e, ERR_USAGE,
+			"%s:%d: no_input_format, system_format and system_prompt of a dataset "
+			"belong to 'format'",
+			where, n->line);
 	d->path = opt_path(d->path, &c->arena);
 	return d->path ? 0 : err_nomem(e, sizeof *d, "a dataset's name");
 }

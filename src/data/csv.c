@@ -26,8 +26,7 @@ int csv_length(struct csv_scan *s, const char *p, size_t n, bool last, size_t *n
 	if (!last)
 		return 0;
 	if (s->quoted)
-		return err_set(e, ERR_INPUT,
-			       "a quoted field does not end (is the file cut off?)");
+		return err_set(e, ERR_INPUT, "a quoted field does not end (is the file cut off?)");
 	*n_p = n;
 	return 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* csv.h - rows of a table as RFC 4180 has them: fields between commas (or tabs), in quotes where
- * they hold a comma, a quote (twice) or a line feed. The first row names the columns; every value is
- * a string. */
+ * they hold a comma, a quote (twice) or a line feed. The first row names the columns; every value
+ * is a string. */
 #ifndef HS_DATA_CSV_H
 #define HS_DATA_CSV_H
 
@@ -16,8 +16,8 @@ struct err;
 
 struct csv {
 	char separator;
-	struct buf names; /* the columns as JSON strings with a ':' behind, NUL between them */
-	size_t columns;   /* 0: the first row was not read yet */
+	struct buf names;  /* the columns as JSON strings with a ':' behind, NUL between them */
+	size_t columns;    /* 0: the first row was not read yet */
 	struct buf record; /* the last row as a JSON object */
 };
 

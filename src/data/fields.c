@@ -8,10 +8,14 @@
 #include <string.h>
 
 const char *const dataset_field_key[FIELD_COUNT] = {
-	[FIELD_INSTRUCTION] = "instruction", [FIELD_INPUT] = "input",
-	[FIELD_OUTPUT] = "output",	     [FIELD_SYSTEM] = "system",
-	[FIELD_MESSAGES] = "messages",	     [FIELD_TOOLS] = "tools",
-	[FIELD_TEXT] = "text",		     [FIELD_ROLE] = "role",
+	[FIELD_INSTRUCTION] = "instruction",
+	[FIELD_INPUT] = "input",
+	[FIELD_OUTPUT] = "output",
+	[FIELD_SYSTEM] = "system",
+	[FIELD_MESSAGES] = "messages",
+	[FIELD_TOOLS] = "tools",
+	[FIELD_TEXT] = "text",
+	[FIELD_ROLE] = "role",
 	[FIELD_CONTENT] = "content",
 };
 
@@ -22,8 +26,9 @@ static int rename_key(json_t *o, const char *from, const char *to, bool need, st
 		return 0;
 	json_t *v = json_object_get(o, from);
 	if (!v && need)
-		return err_set(e, ERR_INPUT, "%s: is missing; the dataset's configuration calls '%s' so",
-			       from, to);
+		return err_set(e, ERR_INPUT,
+			       "%s: is missing; the dataset's configuration calls '%s' so", from,
+			       to);
 	if (!v)
 		return 0;
 	if (json_object_set(o, to, v) < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fields.h - records whose keys have other names than ours, and prompts put together by a format. */
+/* fields.h - records whose keys have other names than ours, and prompts put together by a
+ * format. */
 #ifndef HS_DATA_FIELDS_H
 #define HS_DATA_FIELDS_H
 

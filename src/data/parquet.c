@@ -28,10 +28,10 @@ enum { REQUIRED, OPTIONAL, REPEATED };
 struct node {
 	char *name; /* as a JSON string with a ':' behind */
 	int type, repetition;
-	unsigned kids;  /* how many nodes below it follow directly */
-	size_t end;     /* behind its last descendant */
-	size_t leaf;    /* the first leaf at or below it */
-	size_t nleaf;   /* leaves at and below it */
+	unsigned kids; /* how many nodes below it follow directly */
+	size_t end;    /* behind its last descendant */
+	size_t leaf;   /* the first leaf at or below it */
+	size_t nleaf;  /* leaves at and below it */
 	unsigned rep, def;
 	bool list, text, shown; /* shown: a leaf that is read */
 };
@@ -121,8 +121,9 @@ static int schema_element(struct parquet *p, struct thrift *t, struct err *e)
 			thrift_skip(t, f.type);
 		}
 	}
-	if (!n.name || t->bad || n.kids > NODES_MAX || n.repetition < 0 || n.repetition > REPEATED ||
-	    p->nnode >= NODES_MAX || !mem_grow(&p->node, &p->node_cap, p->nnode + 1, sizeof n)) {
+	if (!n.name || t->bad || n.kids > NODES_MAX || n.repetition < 0 ||
+	    n.repetition > REPEATED || p->nnode >= NODES_MAX ||
+	    !mem_grow(&p->node, &p->node_cap, p->nnode + 1, sizeof n)) {
 		mem_free(n.name);
 		return damaged(e, "a wrong schema");
 	}
@@ -196,8 +197,9 @@ static int one_chunk(struct parquet *p, struct thrift *t, struct err *e)
 	struct chunk c = { .offset = -1 };
 	while (thrift_next(t, &f)) {
 		if (f.id == 1 && f.type == TH_BINARY)
-			return err_set(e, ERR_UNSUPPORTED, "a Parquet file whose columns are in other "
-							   "files");
+			return err_set(e, ERR_UNSUPPORTED,
+				       "a Parquet file whose columns are in other "
+				       "files");
 		if (f.id == 3 && f.type == TH_STRUCT)
 			chunk_meta(t, &c);
 		else
@@ -368,8 +370,7 @@ static int load_group(struct parquet *p, struct err *e)
 	for (size_t i = 0; i < p->nleaf && p->rows[p->group]; i++) {
 		struct leaf *l = &p->leaf[i];
 		if (load_leaf(p, l, &p->chunk[p->group * p->nleaf + i], e) < 0)
-			return err_prefix(e, "column %.*s",
-					  (int)strlen(p->node[l->node].name) - 1,
+			return err_prefix(e, "column %.*s", (int)strlen(p->node[l->node].name) - 1,
 					  p->node[l->node].name);
 	}
 	p->left = p->rows[p->group++];

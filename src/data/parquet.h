@@ -4,8 +4,8 @@
  *
  * Pages of version 1 and 2; encodings plain, dictionary, RLE, the three delta ones; packed with
  * Snappy, gzip, zstd, or not. Columns of other kinds (raw bytes, decimals, 96-bit times) are left
- * out; encrypted files are refused. One row group's columns are in memory at a time, and no count in
- * a file is believed before there are bytes for it. */
+ * out; encrypted files are refused. One row group's columns are in memory at a time, and no count
+ * in a file is believed before there are bytes for it. */
 #ifndef HS_DATA_PARQUET_H
 #define HS_DATA_PARQUET_H
 

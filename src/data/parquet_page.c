@@ -59,7 +59,7 @@ int pq_snappy(const uint8_t *p, size_t n, uint8_t *out, size_t out_n)
 		return -1;
 	for (p = t.p; p < t.end;) {
 		uint8_t tag = *p++;
-		unsigned more = tag & 3 ? (tag & 3) == 3 ? 4 : tag & 3
+		unsigned more = tag & 3          ? (tag & 3) == 3 ? 4 : tag & 3
 				: tag >> 2 >= 60 ? (tag >> 2) - 59u
 						 : 0;
 		uint32_t value = 0;
@@ -220,10 +220,11 @@ static int add_text(struct pq_column *c, const uint8_t *p, size_t n, struct err 
 {
 	TRY(add(c, c->text.n, e));
 	if (c->text.n + n > PAGE_MAX)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "a column of a row group has more than %u MiB of text; write smaller "
-			       "row groups",
-			       PAGE_MAX >> 20);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"a column of a row group has more than %u MiB of text; write smaller "
+			"row groups",
+			PAGE_MAX >> 20);
 	buf_add(&c->text, p, n);
 	c->v[c->nv] = c->text.n;
 	return buf_ok(&c->text, e);
@@ -261,9 +262,10 @@ static int plain(struct pq_column *c, struct bytes *b, uint64_t n, struct err *e
 		}
 		if (left < size)
 			return damaged(e, "it has fewer values than it says");
-		TRY(add(c, c->type == PQ_INT32	 ? (uint64_t)(int64_t)(int32_t)little(b->p, 4)
-			   : c->type == PQ_FLOAT ? float_bits(b->p)
-						 : little(b->p, 8),
+		TRY(add(c,
+			c->type == PQ_INT32   ? (uint64_t)(int64_t)(int32_t)little(b->p, 4)
+			: c->type == PQ_FLOAT ? float_bits(b->p)
+					      : little(b->p, 8),
 			e));
 		b->p += size;
 	}
@@ -508,8 +510,8 @@ static int one_page(struct pq_column *c, struct pq_column *dict, int codec, cons
 	uint8_t *room = mem_alloc(size + 9); /* bits are read eight bytes at a time */
 	if (!room)
 		return err_nomem(e, size, "a page of a Parquet file");
-	int rc = unpack(g->type == DATA_V2 && !g->is_packed ? NONE : codec, p + plain_bytes,
-			packed, room, size, e);
+	int rc = unpack(g->type == DATA_V2 && !g->is_packed ? NONE : codec, p + plain_bytes, packed,
+			room, size, e);
 	struct bytes b = { room, room + size };
 	if (rc >= 0 && g->type == DICTIONARY) {
 		pq_release(dict);

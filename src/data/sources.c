@@ -41,7 +41,7 @@ static int add(struct source_files *f, const char *path, struct err *e)
 static bool is_data(const char *path)
 {
 	static const char *const endings[] = { ".json", ".jsonl", ".ndjson", ".csv",
-					       ".tsv",	".txt",	  ".parquet" };
+					       ".tsv",  ".txt",   ".parquet" };
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++)
 		if (stream_ends(path, endings[i]))
 			return true;

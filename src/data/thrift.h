@@ -8,8 +8,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum thrift_type { TH_STOP, TH_TRUE, TH_FALSE, TH_BYTE, TH_I16, TH_I32, TH_I64, TH_DOUBLE,
-		   TH_BINARY, TH_LIST, TH_SET, TH_MAP, TH_STRUCT };
+enum thrift_type {
+	TH_STOP,
+	TH_TRUE,
+	TH_FALSE,
+	TH_BYTE,
+	TH_I16,
+	TH_I32,
+	TH_I64,
+	TH_DOUBLE,
+	TH_BINARY,
+	TH_LIST,
+	TH_SET,
+	TH_MAP,
+	TH_STRUCT
+};
 
 struct thrift {
 	const uint8_t *p, *end;
