@@ -35,6 +35,11 @@ static const struct row {
 	{ "mistral-full", "mistral-full", true },
 	{ "qwen2", "qwen2", false },
 	{ "qwen3", "qwen3", false },
+	{ "llama-bias", "llama-bias", false },
+	{ "qwen2-yarn", "qwen2-yarn", true },
+	{ "granite", "granite", false },
+	{ "olmo2", "olmo2", false },
+	{ "smollm3", "smollm3", false },
 	{ "smollm2-f32.gguf", "smollm2", false },
 	{ "llama31-f16.gguf", "llama31", false },
 	{ "smollm2-nf4-dq", "smollm2-nf4-dq", true },
@@ -94,7 +99,7 @@ static void head(struct golden_model *m, const float *h, int64_t n, float *logit
 			double sum = 0;
 			for (int64_t c = 0; c < width; c++)
 				sum += h[i * width + c] * scale * norm[c] * table[v * width + c];
-			logits[i * vocab + v] = (float)sum;
+			logits[i * vocab + v] = (float)sum * model_factor(m->cfg.logit_scale);
 		}
 	}
 	mem_free(norm);

@@ -153,8 +153,56 @@ static void optimizers(void **state)
 	}
 }
 
+/* A parameter's own factor on the learning rate: a sixteenth of the rate times 16 has the same
+ * bits. */
+static void own_rate(void **state)
+{
+	(void)state;
+	struct err e;
+	struct dev *d;
+	struct dmem scratch;
+	struct norm_buffer host = { 0 };
+	const struct optimizer *o;
+	must(dev_open("cpu", &d, &e), &e);
+	dmem_init(&scratch, d, 0);
+	const struct optim_work work = { &scratch, &host };
+	for (size_t i = 0; (o = optimizer_at(i)); i++) {
+		const struct optim_config c = {
+			.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .momentum = 0.9
+		};
+		float *g = draw(72 * 60, 7), *got[2];
+		for (int k = 0; k < 2; k++) {
+			struct param p;
+			must(param_init_plain(&p, d, params[0].name, 2, params[0].dim, DT_F32, true,
+					      &e),
+			     &e);
+			p.rate = k ? 16 : 0;
+			must(param_upload_f32(&p, 0, 72 * 60, g, &e), &e);
+			must(optim_init(o, &p, &c, &e), &e);
+			must(dev_upload(DEV_REF(p.grad, 0), g, 72 * 60 * 4, &e), &e);
+			const struct optim_step os = { .step = 1,
+						       .lr = k ? 0.01f / 16 : 0.01f,
+						       .scale = 1 };
+			must(optim_update(o, &p, &c, &os, &work, &e), &e);
+			got[k] = mem_array(72 * 60, 4);
+			assert_non_null(got[k]);
+			must(param_download_f32(&p, 0, 72 * 60, got[k], &e), &e);
+			param_release(&p);
+		}
+		assert_memory_equal(got[0], got[1], 72 * 60 * 4);
+		assert_memory_not_equal(got[0], g, 72 * 60 * 4);
+		mem_free(got[0]);
+		mem_free(got[1]);
+		mem_free(g);
+	}
+	mem_free(host.sum);
+	dmem_release(&scratch);
+	dev_close(d);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(optimizers) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(optimizers),
+					    cmocka_unit_test(own_rate) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

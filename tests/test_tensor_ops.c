@@ -177,10 +177,22 @@ static void case_swiglu(struct bench *b)
 	b->build = build_swiglu;
 }
 
+static int build_add(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_add_apply(&b->tape, b->used[0], 0.75f, b->used[1], y_p, e);
+}
+
+static void case_add(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	b->build = build_add;
+}
+
 static int build_loss(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	return op_loss_apply(&b->tape, b->used[0], b->par[0], b->rows, b->labels, DEV_NONE, TRAINED,
-			     1, y_p, e);
+			     0.5f, 1, y_p, e);
 }
 
 static void case_loss(struct bench *b)
@@ -203,6 +215,7 @@ static const struct {
 	{ "linear", case_linear, false },
 	{ "attention", case_attention, false },
 	{ "swiglu", case_swiglu, false },
+	{ "add", case_add, false },
 	{ "loss", case_loss, true },
 };
 

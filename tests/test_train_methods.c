@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_methods.c - every configuration of examples/methods on a tiny model: the same bits on
- * one stage, on two, with groups, and stopped and resumed; and what a run does that watches its
- * evaluations.
+ * one stage, on two, with groups, and stopped and resumed; what a run does that watches its
+ * evaluations; an adapter to begin with.
  *
  * Model, data and sizes are those of the tiny model (support/tiny.h); everything else is the
  * example's. */
@@ -270,10 +270,49 @@ static void times_in_an_epoch(void **state)
 	tiny_remove(&t);
 }
 
+/* A run that begins with the adapter of another one begins with its loss; an adapter of another
+ * shape is refused. */
+static void an_adapter_to_begin_with(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record a = { 0 }, b = { 0 }, none = { 0 };
+	char from[300];
+	tiny_make(&t, LAYERS, 40);
+	watch(&t, "first", &a, WITH("max_steps=3"));
+	snprintf(from, sizeof from, "lora_model_dir=%s/first", t.dir);
+	watch(&t, "second", &b, WITH("max_steps=2", from));
+	assert_true(b.res.val_before == a.res.val_after);
+	assert_true(b.res.val_after < b.res.val_before);
+	static const struct {
+		const char *key, *says;
+	} wrong[] = { { "lora_r=8", "its rank is 4 and lora_r is 8" },
+		      { "lora_alpha=4", "its scale is 2 and that of lora_alpha" },
+		      { "lora_target_linear=false", "it has weights for 28 modules" } };
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		struct err e = { 0 };
+		struct config *c = tiny_config(&t, "refused", WITH(from, wrong[i].key));
+		const char *device[1] = { "cpu" };
+		const struct placement one = { .stages = 1,
+					       .chunks = 1,
+					       .first = { 0, LAYERS },
+					       .device = device,
+					       .schedule = "1f1b" };
+		const struct train_sink sink = { .ctx = &none };
+		const struct train_options o = { .place = &one, .act = DT_F32 };
+		assert_true(train_run(c, &o, &sink, &none.res, &e) < 0);
+		if (!strstr(e.msg, wrong[i].says))
+			fail_msg("%s: %s", wrong[i].key, e.msg);
+		config_free(c);
+	}
+	tiny_remove(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(examples),
 					    cmocka_unit_test(early_stopping),
-					    cmocka_unit_test(times_in_an_epoch) };
+					    cmocka_unit_test(times_in_an_epoch),
+					    cmocka_unit_test(an_adapter_to_begin_with) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""models.py - tiny models of every family with what PyTorch computes from them: logits, gradients,
-training curves.
+"""models.py [FAMILY ...] - tiny models of every family with what PyTorch computes from them:
+logits, gradients, training curves.
 
 Writes tests/golden/models/. Run it with a Python that has torch, transformers, peft, bitsandbytes,
 gguf, tokenizers and safetensors; the tests themselves need no Python. The versions that made the
@@ -286,8 +286,118 @@ FAMILIES = {
             tie_word_embeddings=True,
         ),
     ),
+    "llama-bias": dict(
+        arch="llama",
+        store="F32",
+        config=dict(
+            vocab_size=127,
+            hidden_size=48,
+            intermediate_size=36,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            rope_scaling=dict(rope_type="dynamic", factor=2.0),
+            tie_word_embeddings=False,
+            attention_bias=True,
+            mlp_bias=True,
+        ),
+    ),
+    "qwen2-yarn": dict(
+        arch="qwen2",
+        store="BF16",
+        grads=False,
+        config=dict(
+            vocab_size=149,
+            hidden_size=64,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            max_position_embeddings=128,
+            max_window_layers=2,
+            rms_norm_eps=1e-6,
+            rope_theta=1000000.0,
+            rope_scaling=dict(
+                rope_type="yarn", factor=4.0, original_max_position_embeddings=32
+            ),
+            sliding_window=None,
+            use_sliding_window=False,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "granite": dict(
+        arch="granite",
+        store="F32",
+        config=dict(
+            vocab_size=139,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            rope_scaling=None,
+            embedding_multiplier=6.0,
+            residual_multiplier=0.22,
+            attention_multiplier=0.4,
+            logits_scaling=3.0,
+            attention_bias=False,
+            mlp_bias=False,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "olmo2": dict(
+        arch="olmo2",
+        store="F32",
+        config=dict(
+            vocab_size=131,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            rms_norm_eps=1e-6,
+            rope_theta=500000.0,
+            rope_scaling=None,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "smollm3": dict(
+        arch="smollm3",
+        store="F32",
+        config=dict(
+            vocab_size=133,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            rms_norm_eps=1e-6,
+            rope_theta=2000000.0,
+            rope_scaling=None,
+            use_sliding_window=False,
+            sliding_window=None,
+            no_rope_layers=[1, 1, 0, 1],
+            no_rope_layer_interval=3,
+            pad_token_id=0,
+            attention_bias=False,
+            mlp_bias=False,
+            tie_word_embeddings=True,
+        ),
+    ),
 }
 CLASS = {
+    "granite": transformers.GraniteForCausalLM,
+    "olmo2": transformers.Olmo2ForCausalLM,
+    "smollm3": transformers.SmolLM3ForCausalLM,
     "llama": transformers.LlamaForCausalLM,
     "mistral": transformers.MistralForCausalLM,
     "qwen2": transformers.Qwen2ForCausalLM,
@@ -949,6 +1059,14 @@ def train(name, model):
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    if len(sys.argv) > 1:  # only these families, beside what is there
+        for name in sys.argv[1:]:
+            row = FAMILIES[name]
+            model, config = build(name)
+            save_model(name, model, config)
+            expectation(name, model, row.get("grads", True), row.get("grads", True))
+            save_model(name, build(name)[0], config)
+        return
     shutil.rmtree(ROOT, ignore_errors=True)
     for name, row in FAMILIES.items():
         model, config = build(name)

@@ -60,7 +60,7 @@ static int last_logits(struct stage *s, struct tape *t, struct tensor *h, float 
 					 .ldc = s->cfg.vocab,
 					 .ab_dtype = s->opt.act,
 					 .c_dtype = DT_F32,
-					 .alpha = 1 },
+					 .alpha = model_factor(s->cfg.logit_scale) },
 		     e));
 	return dev_download(v, logits, (size_t)s->cfg.vocab * 4, e);
 }
@@ -114,7 +114,7 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 					"token id %d is outside the model's vocabulary of %lld",
 					id[i], (long long)s->cfg.vocab);
 		TRY(upload_ints(c, id, n, &ids, e));
-		TRY(op_embed_apply(&t, s->embed, ids, n, &h, e));
+		TRY(stage_embed(&t, s, ids, n, &h, e));
 	} else {
 		TRY(tape_tensor(&t, s->opt.act, 2, dim, in, &h, e));
 	}

@@ -50,14 +50,32 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 	memcpy(dim, dims[l], sizeof dims[l]);
 }
 
+const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
+{
+	static const char *const names[][NORM_COUNT] = {
+		[NORMS_BEFORE] = { [NORM_ATTN_IN] = "input_layernorm",
+				   [NORM_MLP_IN] = "post_attention_layernorm" },
+		[NORMS_BEHIND] = { [NORM_ATTN_OUT] = "post_attention_layernorm",
+				   [NORM_MLP_OUT] = "post_feedforward_layernorm" },
+	};
+	return names[c->norms][n];
+}
+
+int64_t qk_norm_width(const struct model_config *c, enum linear l)
+{
+	return c->head_dim * (c->qk_norm_whole ? (l == LIN_Q ? c->heads : c->kv_heads) : 1);
+}
+
 bool linear_has_bias(const struct model_config *c, enum linear l)
 {
-	return l <= LIN_V ? c->qkv_bias : l == LIN_O && c->o_bias;
+	return l <= LIN_V ? c->qkv_bias : l == LIN_O ? c->o_bias : c->mlp_bias;
 }
 
 int64_t model_layer_parameters(const struct model_config *c)
 {
-	int64_t n = 2 * c->hidden + (c->qk_norm ? 2 * c->head_dim : 0);
+	int64_t n = 2 * c->hidden;
+	if (c->qk_norm)
+		n += qk_norm_width(c, LIN_Q) + qk_norm_width(c, LIN_K);
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
@@ -203,6 +221,50 @@ static int scale_llama3(const json_t *s, const char *where, struct model_config 
 	return 0;
 }
 
+/* The place among D/2 frequencies of the one that turns n times in `old` positions. */
+static double yarn_place(double n, double d, double theta, double old)
+{
+	return d * log(old / (n * 2 * M_PI)) / (2 * log(theta));
+}
+
+static double yarn_mscale(double factor, double mscale)
+{
+	return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
+}
+
+/* YaRN (Peng et al. 2023, arXiv 2309.00071, section 3): high frequencies stay, low ones are
+ * divided by factor, with a ramp between (transformers' _compute_yarn_parameters). */
+static int scale_yarn(const json_t *s, const char *where, double theta, struct model_config *c,
+		      struct err *e)
+{
+	double old = c->max_positions ? (double)c->max_positions : 1, fast = 32, slow = 1,
+	       attention = 0, mscale = 0, all = 0, factor, d = (double)c->head_dim;
+	bool truncate = true;
+	TRY(json_need_num(s, where, "factor", 1, 1e6, &factor, e));
+	TRY(json_opt_num(s, where, "original_max_position_embeddings", 1, 1e9, &old, e));
+	TRY(json_opt_num(s, where, "beta_fast", 1e-6, 1e6, &fast, e));
+	TRY(json_opt_num(s, where, "beta_slow", 1e-6, 1e6, &slow, e));
+	TRY(json_opt_num(s, where, "attention_factor", 0, 1e6, &attention, e));
+	TRY(json_opt_num(s, where, "mscale", 0, 1e6, &mscale, e));
+	TRY(json_opt_num(s, where, "mscale_all_dim", 0, 1e6, &all, e));
+	TRY(json_opt_bool(s, where, "truncate", &truncate, e));
+	double low = yarn_place(fast, d, theta, old), high = yarn_place(slow, d, theta, old);
+	low = fmax(truncate ? floor(low) : low, 0);
+	high = fmin(truncate ? ceil(high) : high, d - 1);
+	if (low == high)
+		high += 0.001;
+	for (int64_t i = 0; i < c->head_dim / 2; i++) {
+		double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1),
+		       f = c->inv_freq[i];
+		c->inv_freq[i] = (float)(f / factor * ramp + f * (1 - ramp));
+	}
+	c->rope_scale = (float)(attention > 0 ? attention
+				: mscale > 0 && all > 0
+					? yarn_mscale(factor, mscale) / yarn_mscale(factor, all)
+					: yarn_mscale(factor, 1));
+	return 0;
+}
+
 /* GGUF carries Llama 3's scaling as one divisor per frequency (rope_freqs.weight). */
 static int scale_factors(const json_t *s, const char *where, struct model_config *c, struct err *e)
 {
@@ -245,16 +307,19 @@ static int read_rope(const json_t *j, const char *where, struct model_config *c,
 			e, ERR_UNSUPPORTED,
 			"%s: 'partial_rotary_factor' %g: rotating part of a head is not supported",
 			where, partial);
-	if (!strcmp(type, "default"))
+	/* `dynamic` changes nothing up to max_position_embeddings, and no longer text is run */
+	if (!strcmp(type, "default") || !strcmp(type, "dynamic"))
 		return 0;
+	if (!strcmp(type, "yarn"))
+		return scale_yarn(s, where, theta, c, e);
 	if (!strcmp(type, "llama3"))
 		return scale_llama3(s, where, c, e);
 	if (!strcmp(type, "gguf_factors"))
 		return scale_factors(s, where, c, e);
 	if (strcmp(type, "linear"))
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: rope scaling of type '%s' is not supported (default, linear, "
-			       "llama3 are)",
+			       "%s: rope scaling of type '%s' is not supported (default, dynamic, "
+			       "linear, llama3, yarn are)",
 			       where, type);
 	TRY(json_need_num(s, where, "factor", 1e-3, 1e6, &factor, e));
 	for (int64_t i = 0; i < c->head_dim / 2; i++)
@@ -358,9 +423,12 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	    parsed >= c->layers)
 		return -1;
 	const char *rest = name + at;
-	if (!strcmp(rest, "input_layernorm.weight") ||
-	    !strcmp(rest, "post_attention_layernorm.weight"))
-		return 1;
+	for (enum layer_norm k = 0; k < NORM_COUNT; k++) {
+		const char *norm = layer_norm_name(c, k);
+		size_t n = norm ? strlen(norm) : 0;
+		if (n && !strncmp(rest, norm, n) && !strcmp(rest + n, ".weight"))
+			return 1;
+	}
 	if (!strcmp(rest, "self_attn.q_norm.weight") || !strcmp(rest, "self_attn.k_norm.weight"))
 		return c->qk_norm ? 1 : -1;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {

@@ -20,6 +20,11 @@ enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512 };
 /* The linear modules of a layer, in the order of the computation. */
 enum linear { LIN_Q, LIN_K, LIN_V, LIN_O, LIN_GATE, LIN_UP, LIN_DOWN, LIN_COUNT };
 
+/* Before attention and MLP (Llama), or behind both (OLMo 2). */
+enum norms { NORMS_BEFORE, NORMS_BEHIND };
+/* The places of norms in a layer. */
+enum layer_norm { NORM_ATTN_IN, NORM_ATTN_OUT, NORM_MLP_IN, NORM_MLP_OUT, NORM_COUNT };
+
 struct model_config {
 	/* row of model.def */
 	const char *family;
@@ -28,9 +33,15 @@ struct model_config {
 	int64_t max_positions; /* 0: not stated */
 	double norm_eps;
 	bool tied; /* the head is the embedding */
-	bool qkv_bias, o_bias;
-	/* RMSNorm on each head of q and k before the rotation (Qwen3) */
-	bool qk_norm;
+	bool qkv_bias, o_bias, mlp_bias;
+	/* RMSNorm on each head of q and k before the rotation (Qwen3); qk_norm_whole: on all heads
+	 * as one vector (OLMo 2) */
+	bool qk_norm, qk_norm_whole;
+	enum norms norms; /* where a layer has its norms */
+	/* Factors on embeddings, on what a block adds to the residual stream, on scores and on
+	 * logits; 0: 1, for scores 1/sqrt(D). */
+	double embed_scale, residual_scale, attn_scale, logit_scale;
+	uint8_t no_rope[MODEL_LAYERS_MOST];      /* this layer does not rotate (SmolLM3) */
 	int64_t window;                          /* sliding window in tokens; 0: none */
 	uint8_t windowed[MODEL_LAYERS_MOST];     /* this layer uses it */
 	float inv_freq[MODEL_HEAD_DIM_MOST / 2]; /* rotary frequencies after scaling, D/2 of them */
@@ -61,6 +72,11 @@ const char *linear_name(enum linear l); /* "q_proj" */
 /* "self_attn.q_proj" */
 const char *linear_path(enum linear l);
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]); /* [out, in] */
+/* "input_layernorm"; NULL: no norm there */
+const char *layer_norm_name(const struct model_config *c, enum layer_norm n);
+/* Width of the norm on q (LIN_Q) and k (LIN_K). */
+int64_t qk_norm_width(const struct model_config *c, enum linear l);
+static inline float model_factor(double f) { return f > 0 ? (float)f : 1.0f; }
 bool linear_has_bias(const struct model_config *c, enum linear l);
 
 /* Whether a tensor of this name belongs to the model: 1 used, 0 known and not needed, -1 unknown

@@ -7,11 +7,7 @@
 
 static int read_llama(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	bool mlp_bias = false;
-	TRY(json_opt_bool(j, where, "mlp_bias", &mlp_bias, e));
-	if (mlp_bias)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'mlp_bias' is true; only false is supported", where);
+	TRY(json_opt_bool(j, where, "mlp_bias", &c->mlp_bias, e));
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	c->o_bias = c->qkv_bias;
 	return 0;

@@ -19,7 +19,7 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 		return 1;
 	}
 	if (strstr(name, ".q_norm.") || strstr(name, ".k_norm."))
-		t->shape[0] = c->head_dim;
+		t->shape[0] = qk_norm_width(c, strstr(name, ".q_norm.") ? LIN_Q : LIN_K);
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		if (!strstr(name, linear_path(l)))
 			continue;

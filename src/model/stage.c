@@ -136,6 +136,14 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 	return rc < 0 ? err_prefix(e, "layer %lld", (long long)c.index) : 0;
 }
 
+int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
+		struct tensor **y_p, struct err *e)
+{
+	const float factor = model_factor(s->cfg.embed_scale);
+	TRY(op_embed_apply(t, s->embed, ids, n, y_p, e));
+	return factor == 1 ? 0 : op_add_apply(t, *y_p, factor, NULL, y_p, e);
+}
+
 static int layer_queued(const struct stage *s, bool last, struct err *e)
 {
 	return s->between ? s->between(s->between_ctx, last, e) : 0;
@@ -175,7 +183,7 @@ static int run_front(struct slot *sl, struct err *e)
 	const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
 	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
 	if (s->front)
-		TRY(op_embed_apply(&t, s->embed, sl->ids, sl->b.n, &sl->h[0], e));
+		TRY(stage_embed(&t, s, sl->ids, sl->b.n, &sl->h[0], e));
 	else
 		TRY(tape_tensor(&t, s->opt.act, 2, dim, sl->in, &sl->h[0], e));
 	if (s->front && sl->b.train && s->opt.neftune > 0)
@@ -197,7 +205,8 @@ static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 		return 0;
 	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
 	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->thits, sl->trained,
-			  sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
+			  model_factor(s->cfg.logit_scale), sl->b.scale > 0 ? sl->b.scale : 1,
+			  &loss, e));
 	sl->end_tape = t.last;
 	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
 	TRY(dev_download(sl->losses + sl->trained, sl->thits, (size_t)sl->trained * 4, e));

@@ -47,7 +47,7 @@ struct stage_options {
 };
 
 struct layer {
-	struct param *norm1, *norm2, *qnorm, *knorm; /* qnorm, knorm: NULL without QK norm */
+	struct param *norm[NORM_COUNT], *qnorm, *knorm; /* NULL: the family has none there */
 	struct {
 		struct param *w, *bias;
 		struct lora lora; /* a is NULL without adapter */
@@ -165,6 +165,9 @@ struct layer_context {
 	struct kv_cache *kv; /* NULL while training */
 };
 
+/* y (N,C): the embeddings of ids (N) i32, times embed_scale */
+int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
+		struct tensor **y_p, struct err *e);
 int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *h, struct tensor **y_p, struct err *e);
 

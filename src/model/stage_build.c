@@ -133,6 +133,18 @@ static int add_lora(struct builder *b, int layer, enum linear l, struct lora *ou
 	return 0;
 }
 
+static int add_norm(struct builder *b, int64_t index, enum layer_norm n, struct layer *l,
+		    struct err *e)
+{
+	const struct model_config *c = &b->s->cfg;
+	const char *which = layer_norm_name(c, n);
+	char name[128];
+	if (!which)
+		return 0;
+	snprintf(name, sizeof name, "model.layers.%lld.%s.weight", (long long)index, which);
+	return add_param(b, (int)index, name, 1, &c->hidden, false, &l->norm[n], e);
+}
+
 static int add_layer(struct builder *b, int64_t index, struct layer *l, struct err *e)
 {
 	struct stage *s = b->s;
@@ -141,14 +153,13 @@ static int add_layer(struct builder *b, int64_t index, struct layer *l, struct e
 	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
-	snprintf(rest, room, "input_layernorm.weight");
-	TRY(add_param(b, (int)index, name, 1, &c->hidden, false, &l->norm1, e));
+	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
 	for (enum linear i = 0; i < LIN_COUNT; i++) {
 		int64_t dim[2];
 		linear_dims(c, i, dim);
 		if (i == LIN_GATE) {
-			snprintf(rest, room, "post_attention_layernorm.weight");
-			TRY(add_param(b, (int)index, name, 1, &c->hidden, false, &l->norm2, e));
+			TRY(add_norm(b, index, NORM_ATTN_OUT, l, e));
+			TRY(add_norm(b, index, NORM_MLP_IN, l, e));
 		}
 		snprintf(rest, room, "%s.weight", linear_path(i));
 		TRY(add_param(b, (int)index, name, 2, dim, true, &l->lin[i].w, e));
@@ -158,13 +169,14 @@ static int add_layer(struct builder *b, int64_t index, struct layer *l, struct e
 		}
 		if (c->qk_norm && i <= LIN_K) {
 			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
-			TRY(add_param(b, (int)index, name, 1, &c->head_dim, false,
+			const int64_t width = qk_norm_width(c, i);
+			TRY(add_param(b, (int)index, name, 1, &width, false,
 				      i == LIN_Q ? &l->qnorm : &l->knorm, e));
 		}
 		if (s->opt.lora.r && s->opt.lora.target[i])
 			TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
 	}
-	return 0;
+	return add_norm(b, index, NORM_MLP_OUT, l, e);
 }
 
 /* The head (V,C). */
@@ -230,7 +242,7 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 			     .front = o->first == 0,
 			     .end = o->last == cfg->layers };
 	struct builder b = { .s = s, .src = src };
-	size_t n = (size_t)(o->last - o->first), per_layer = 4 + LIN_COUNT * 4;
+	size_t n = (size_t)(o->last - o->first), per_layer = NORM_COUNT + 2 + LIN_COUNT * 4;
 	int rc = 0;
 	dmem_init(&s->scratch, dev, 4 << 20);
 	s->param = mem_array(n * per_layer + 3, sizeof *s->param);

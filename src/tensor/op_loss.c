@@ -47,7 +47,7 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 					 .ldc = v,
 					 .ab_dtype = t->act,
 					 .c_dtype = DT_F32,
-					 .alpha = 1 },
+					 .alpha = n->a.f[1] },
 		     e));
 	int64_t ldd = v * 4 / (int64_t)size; /* dlogits overwrite the logits' rows */
 	const union dev_arg a[] = { { .b = loss },     { .b = learn ? logits : DEV_NONE },
@@ -73,7 +73,7 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 						 .ldc = c,
 						 .ab_dtype = t->act,
 						 .c_dtype = t->act,
-						 .alpha = 1 },
+						 .alpha = n->a.f[1] },
 			     e));
 	}
 	if (!head->trainable)
@@ -91,7 +91,7 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 					    .ldc = c,
 					    .ab_dtype = t->act,
 					    .c_dtype = DT_F32,
-					    .alpha = 1,
+					    .alpha = n->a.f[1],
 					    .beta = 1 },
 			e);
 }
@@ -159,7 +159,7 @@ const struct op op_loss = { .name = "loss",
 			    .bytes = bytes };
 
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
-		  struct dev_ref labels, struct dev_ref hits, int64_t n, float scale,
+		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float scale,
 		  struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_loss,
@@ -167,6 +167,6 @@ int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct d
 					     .p = { head },
 					     .r = { rows, labels, hits },
 					     .i = { n },
-					     .f = { scale } },
+					     .f = { scale, factor } },
 			  y_p, e);
 }

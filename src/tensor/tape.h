@@ -114,12 +114,15 @@ int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struc
 /* y (N,F) = silu(gate (N,F)) * up (N,F) */
 int op_swiglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
 		    struct err *e);
+/* y = alpha x [+ residual], all of one shape */
+int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *residual,
+		 struct tensor **y_p, struct err *e);
 /* Cross-entropy of the rows `rows` (n i32) of x (N,C) against `labels` (n i32) through head (V,C):
  * the losses, (n) f32; in `hits` (n f32, or DEV_NONE) 1 where the label is the likeliest. The (n,V)
  * logits exist only in blocks of rows; on a recording tape dx is computed in the forward, for the
- * sum of the losses. */
+ * sum of the losses. The logits are multiplied by `factor`. */
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
-		  struct dev_ref labels, struct dev_ref hits, int64_t n, float scale,
+		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float scale,
 		  struct tensor **y_p, struct err *e);
 
 #endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* block.h - the steps of which decoder.c makes a layer, with what only some families have in them. */
+#ifndef HS_MODEL_BLOCK_H
+#define HS_MODEL_BLOCK_H
+
+#include "model/stage.h"
+
+/* y (N,out) = x (N,in) Wi^T [+ bias] [+ residual (N,out)] [+ adapter]. */
+int block_linear(struct tape *t, const struct layer *l, const struct layer_context *c,
+		 enum linear i, struct tensor *x, struct tensor *residual, struct tensor **y_p,
+		 struct err *e);
+/* y (N,C) = x normed with w; without w x itself. */
+int block_norm(struct tape *t, const struct layer_context *c, struct param *w, struct tensor *x,
+	       struct tensor **y_p, struct err *e);
+/* y (N,C) = h + what linear layer i makes of x, normed and multiplied where the family does so. */
+int block_add(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i,
+	      struct tensor *x, enum layer_norm n, struct tensor *h, struct tensor **y_p,
+	      struct err *e);
+/* Views x (N,n*D) as (N,n,D), normalises it where the family does so (w), rotates. */
+int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
+		struct param *w, struct err *e);
+/* Appends the new keys (which 0) or values (1), x (N,G,D), to the kept ones: y (Nk,G,D) is all
+ * of them. */
+int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which,
+		    struct tensor *x, struct tensor **y_p, struct err *e);
+
+#endif
