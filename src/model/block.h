@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block.h - the steps of which decoder.c makes a layer, with what only some families have in them. */
+/* block.h - the steps of which decoder.c makes a layer, with what only some families have in
+ * them. */
 #ifndef HS_MODEL_BLOCK_H
 #define HS_MODEL_BLOCK_H
 
