@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # HeteroShard. `make` builds; `make deps` installs the packages it needs, `make install` the
-# program. `make test`, `make demo` and `make demo-mixed` install what they need, build and run.
+# program with manual pages, completion and a unit; `make deb`, `make dist`, `make wheel` make
+# packages. `make test`, `make demo` and `make demo-mixed` install what they need, build and run.
 # Also: `make lint`, `make bench`, `make fuzz`, `make fuzz-long`, `make test-long`.
 #   PREFIX=/usr/local                 where `make install` puts bin/heteroshard (DESTDIR before it)
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
@@ -14,6 +15,8 @@ SHELL := /bin/bash
 
 CC      ?= cc
 PREFIX  ?= /usr/local
+# where systemd looks for units
+UNITS   ?= $(PREFIX)/lib/systemd/system
 comma   := ,
 BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
 DEPS_OK := $(BUILD)/.deps
@@ -26,7 +29,8 @@ EDIT_PKG := $(if $(filter 0,$(EDIT)),,$(shell pkg-config --exists libedit && ech
 OPT     := $(if $(DEBUG),-O0,-O2) -g
 CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
            -Wpointer-arith -Wvla -Werror=implicit-function-declaration -fopenmp -fno-math-errno \
-           -fno-common -fstack-protector-strong -D_GNU_SOURCE $(EXTRA_CFLAGS)
+           -fno-common -fstack-protector-strong -D_GNU_SOURCE \
+           -ffile-prefix-map=$(CURDIR)=. $(EXTRA_CFLAGS)
 CPPFLAGS := -Isrc -Iinclude -I$(BUILD)/gen
 LDFLAGS := -fopenmp -Wl,--as-needed
 LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lssl -lcrypto \
@@ -110,13 +114,24 @@ $(BUILD)/gen/dev/kernel_text.h: scripts/kernel-text.sh $(KERNEL_TEXT)
 	@scripts/kernel-text.sh $(KERNEL_TEXT) >$@
 $(BUILD)/dev/gpu.o: $(BUILD)/gen/dev/kernel_text.h
 
+# The commit, for --version: of the clone, or as the file COMMIT of a source archive says.
+.PHONY: commit
+$(BUILD)/gen/cli/commit.h: commit
+	@mkdir -p $(@D)
+	@c=$$(git rev-parse --short=12 HEAD 2>/dev/null) && \
+		{ git diff --quiet HEAD -- src Makefile 2>/dev/null || c="$$c with changes"; } || \
+		c=$$(cat COMMIT 2>/dev/null); \
+	printf '#define HS_COMMIT "%s"\n' "$$c" >$@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(BUILD)/cli/main.o: $(BUILD)/gen/cli/commit.h
+
 $(LIB): $(OBJ)
 	@rm -f $@
 	@ar rcs $@ $^
 
 $(BIN): $(BUILD)/cli/main.o $(LIB)
 	@echo "  LD $@"
-	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	@$(CC) $(LDFLAGS) $^ $(LINK_FIRST) $(LDLIBS) -o $@
 
 # A test is one program; helpers shared by tests lie in tests/support/. A test links those that it
 # uses: it may define functions of its own in place of the library's.
@@ -196,11 +211,50 @@ test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 	@export HS_LONG=1 TEST_LONG=1 OMP_WAIT_POLICY=passive; \
 	for t in $(LONG); do $(BUILD)/tests/$$t || exit 1; done
 
-install: $(BIN)
+# What belongs beside the program is made from its option rows. PAGES_BY: the command that runs it,
+# where that is not the program itself (another architecture).
+PAGES_BY ?= $(BIN)
+share    := $(DESTDIR)$(PREFIX)/share
+COMMANDS := $(shell sed -nE 's/^COMMAND.([a-z_]+),.*/\1/p' src/cli/command.def)
+install: $(BIN) install-data
 	@install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/heteroshard
 	@echo "installed $(DESTDIR)$(PREFIX)/bin/heteroshard"
+.PHONY: install-data
+install-data: $(BIN)
+	@mkdir -p $(share)/man/man1 $(share)/bash-completion/completions \
+		$(share)/zsh/vendor-completions $(share)/heteroshard
+	@$(PAGES_BY) --help=man >$(share)/man/man1/heteroshard.1
+	@for c in $(COMMANDS); do \
+		$(PAGES_BY) $$c --help=man >$(share)/man/man1/heteroshard-$$c.1 || exit 1; done
+	@$(PAGES_BY) --help=bash >$(share)/bash-completion/completions/heteroshard
+	@$(PAGES_BY) --help=zsh >$(share)/zsh/vendor-completions/_heteroshard
+	@cp -r examples $(share)/heteroshard/
+	@mkdir -p $(DESTDIR)$(UNITS)
+	@sed 's,/usr/bin/,$(PREFIX)/bin/,' packaging/heteroshard-worker.service \
+		>$(DESTDIR)$(UNITS)/heteroshard-worker.service
 uninstall:
-	@rm -f $(DESTDIR)$(PREFIX)/bin/heteroshard
+	@rm -f $(DESTDIR)$(PREFIX)/bin/heteroshard $(share)/man/man1/heteroshard.1 \
+		$(COMMANDS:%=$(share)/man/man1/heteroshard-%.1) \
+		$(share)/bash-completion/completions/heteroshard \
+		$(share)/zsh/vendor-completions/_heteroshard \
+		$(DESTDIR)$(UNITS)/heteroshard-worker.service
+	@rm -rf $(share)/heteroshard
+
+# Packages; the same source gives the same bytes. SOURCE_DATE_EPOCH: the time of their files, that
+# of the commit.
+VERSION := $(shell sed -nE 's/^\#define HS_VERSION "(.*)"/\1/p' src/base/version.h)
+export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1700000000)
+PACKAGE := $(BUILD)/package
+.PHONY: deb dist wheel
+deb: $(BIN)
+	@rm -rf $(BUILD)/deb && $(MAKE) -s install DESTDIR=$(BUILD)/deb PREFIX=/usr \
+		UNITS=/lib/systemd/system
+	@scripts/package/deb.sh $(BUILD)/deb $(PACKAGE) $(VERSION)
+dist:
+	@for a in $(or $(ARCH),x86_64 aarch64); do \
+		scripts/package/dist.sh $$a $(PACKAGE) $(VERSION) || exit 1; done
+wheel:
+	@scripts/package/wheel.py $(PACKAGE) $(VERSION) $(or $(ARCH),x86_64)
 
 lint: $(BIN)
 	@scripts/lint.sh $(BIN)

@@ -33,6 +33,7 @@ RANK = {
     "job": 6,
     "proto": 7,
     "engine": 8,
+    "peers": 8,
     "worker": 9,
     "coord": 10,
     "train": 11,
@@ -59,7 +60,7 @@ PRINT = {
 LONGEST = 800
 WIDEST = 100
 TOUR_LONGEST = 3000
-ROOMS = ("config", "job", "proto", "engine", "worker", "coord", "train")
+ROOMS = ("config", "job", "proto", "engine", "peers", "worker", "coord", "train")
 ROOM_LARGEST = 4000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")
 LICENSE = "SPDX-License-Identifier: Apache-2.0"

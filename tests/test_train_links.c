@@ -82,7 +82,7 @@ static void *work(void *arg)
 				 .id = w->id,
 				 .device = "cpu",
 				 .coordinator_key = w->coordinator,
-				 .ways = { w->way, w->way[0].address[0] ? 2 : 0 },
+				 .ways = { .way = w->way, .n = w->way[0].address[0] ? 2 : 0 },
 				 .join_timeout = 60 };
 	w->rc = worker_serve(&o, &w->e);
 	net_close(w->net, 2);
@@ -369,9 +369,9 @@ static int be_coordinator(char **argv)
 	const struct link_row *r = link_best(t, 1, 0, &turned);
 	assert_true(r && turned && !r->configured);
 	assert_string_equal(r->to_address, "10.91.2.2");
-	assert_true(links_address(session_ends(s), t, 0, 1, address));
+	links_address(session_ends(s), t, 0, 1, true, address);
 	assert_memory_equal(strchr(address, ';') + 1, "10.91.2.2:41510#", 16);
-	assert_true(links_address(session_ends(s), t, 1, 0, address));
+	links_address(session_ends(s), t, 1, 0, true, address);
 	assert_true(!strncmp(address, "10.91.2.2;", 10));
 	session_close(s, NULL);
 	pthread_join(w.thread, NULL);

@@ -23,7 +23,7 @@
 #include "support/child.h"
 #include "support/ok.h"
 #include "support/serving.h"
-#include "worker/guests.h"
+#include "peers/guests.h"
 
 enum { MANY = 3 * GUESTS_MOST };
 enum who { WORKER, COORDINATOR, OTHER, WHO };

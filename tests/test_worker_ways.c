@@ -58,7 +58,7 @@ static void what_is_dialled(void **state)
 				   { "10.0.0.2:7001", key[A].pub },
 				   { "localhost:7002", key[B].pub },
 				   { "[fd00::3]:7003", key[B].pub } };
-	const struct ways w = { way, 4 };
+	const struct ways w = { .way = way, .n = 4 };
 	const char *there = "192.168.7.9:7002", *listens = WELCOME_LISTENS;
 	const struct {
 		enum who who;
@@ -111,7 +111,7 @@ static void without_keys(void **state)
 {
 	(void)state;
 	const struct way way[] = { { "127.0.0.1:7000", NULL }, { "127.0.0.2:7001", NULL } };
-	const struct ways w = { way, 2 }, any = { 0 };
+	const struct ways w = { .way = way, .n = 2 }, any = { 0 };
 	char dial[NET_ADDRESS];
 	OK(ways_check(&w, NULL, "127.0.0.2:7001", dial, &err));
 	OK(ways_check(&w, NULL, "127.0.0.1;127.0.0.2:7001", dial, &err));
@@ -120,6 +120,33 @@ static void without_keys(void **state)
 	assert_int_equal(ways_check(&w, key[A].pub, "127.0.0.2:7001", dial, &err), ERR_PROTOCOL);
 	OK(ways_check(&any, NULL, "rank:7", dial, &err)); /* threads, ranks */
 	assert_string_equal(dial, "rank:7");
+}
+
+/* A worker that was invited has no configuration: only what the machine has signed, of a
+ * network. */
+static void only_what_is_signed(void **state)
+{
+	(void)state;
+	const struct ways w = { .signed_only = true };
+	const char *there = "192.168.7.9:7002", *here = "127.0.0.1:22", *v6 = "[::1]:22";
+	char dial[NET_ADDRESS];
+	OK(ways_check(&w, key[A].pub, with(there, A, WELCOME_LISTENS, there), dial, &err));
+	OK(ways_check(&w, key[A].pub, with("10.0.0.9;192.168.7.9:7002", A, WELCOME_LISTENS, there),
+		      dial, &err));
+	assert_string_equal(dial, "10.0.0.9;192.168.7.9:7002");
+	const char *bad[] = {
+		there,
+		"",
+		"rank:7",
+		with(there, B, WELCOME_LISTENS, there),
+		with(here, A, WELCOME_LISTENS, here),
+		with(v6, A, WELCOME_LISTENS, v6),
+		with("attacker.example;192.168.7.9:7002", A, WELCOME_LISTENS, there),
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		assert_int_equal(ways_check(&w, key[A].pub, bad[i], dial, &err), ERR_PROTOCOL);
+	assert_int_equal(ways_check(&w, NULL, with(there, A, WELCOME_LISTENS, there), dial, &err),
+			 ERR_PROTOCOL);
 }
 
 /* Every changed digit of a signature is noticed. */
@@ -219,9 +246,8 @@ static void a_probe_of_somebody_else(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_dialled),
-		cmocka_unit_test(without_keys),
-		cmocka_unit_test(signatures),
+		cmocka_unit_test(what_is_dialled),          cmocka_unit_test(without_keys),
+		cmocka_unit_test(only_what_is_signed),      cmocka_unit_test(signatures),
 		cmocka_unit_test(a_probe_of_somebody_else),
 	};
 	return cmocka_run_group_tests_name("worker_ways", tests, keys_make, NULL);

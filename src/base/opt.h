@@ -94,6 +94,11 @@ const char *opt_names_text(const struct opt_names *n, const char *between, char 
 /* --help text: one entry a row, wrapped at 100 columns; keys as they stand in a file, or
  * as flags. */
 void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out);
+/* The options of a manual page (roff), and their flags with a blank before each. */
+void opt_man(const struct opt *rows, size_t n, struct buf *out);
+void opt_flags(const struct opt *rows, size_t n, struct buf *out);
+/* A text in a manual page: what roff would obey stands as it is. */
+void opt_roff(struct buf *out, const char *text);
 /* The reference as a Markdown table per section, for docs/. */
 void opt_markdown(const struct opt *rows, size_t n, struct buf *out);
 

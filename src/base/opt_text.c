@@ -178,27 +178,33 @@ static void head_text(const struct opt *r, bool flag, char *s, size_t cap)
 		snprintf(s, cap, "  --%s %s", key, kind_word(r, word, sizeof word));
 }
 
+/* What an option means, its words, range and default. */
+static void meaning(const struct opt *r, bool as_flag, char *text, size_t cap)
+{
+	char range[80], words[512];
+	range_text(r, range, sizeof range);
+	int t = snprintf(text, cap, "%s", r->help);
+	if (r->kind == OPT_ENUM && (!as_flag || r->arg))
+		t += snprintf(text + t, cap - (size_t)t, ": %s", r->choices);
+	if (r->names && (!as_flag || r->arg)) {
+		names_in_full(r->names, words, sizeof words);
+		t += snprintf(text + t, cap - (size_t)t, ": %s", words);
+	}
+	bool def = default_worth_saying(r);
+	if (def || range[0])
+		snprintf(text + t, cap - (size_t)t, " (%s%s%s%s)", range,
+			 def && range[0] ? "; " : "", def ? "default " : "", def ? r->def : "");
+}
+
 void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct opt *r = &rows[i];
 		if (r->section)
 			buf_addf(out, "%s%s:\n", i ? "\n" : "", r->section);
-		char head[384], text[1024], range[80], words[512];
+		char head[384], text[1024];
 		head_text(r, as_flags, head, sizeof head);
-		range_text(r, range, sizeof range);
-		int t = snprintf(text, sizeof text, "%s", r->help);
-		if (r->kind == OPT_ENUM && (!as_flags || r->arg))
-			t += snprintf(text + t, sizeof text - (size_t)t, ": %s", r->choices);
-		if (r->names && (!as_flags || r->arg)) {
-			names_in_full(r->names, words, sizeof words);
-			t += snprintf(text + t, sizeof text - (size_t)t, ": %s", words);
-		}
-		bool def = default_worth_saying(r);
-		if (def || range[0])
-			snprintf(text + t, sizeof text - (size_t)t, " (%s%s%s%s)", range,
-				 def && range[0] ? "; " : "", def ? "default " : "",
-				 def ? r->def : "");
+		meaning(r, as_flags, text, sizeof text);
 		size_t at = strlen(head);
 		buf_adds(out, head);
 		if (at + 2 > HELP_COLUMN) {
@@ -207,6 +213,49 @@ void opt_help(const struct opt *rows, size_t n, bool as_flags, struct buf *out)
 		}
 		buf_addf(out, "%*s", (int)(HELP_COLUMN - at), "");
 		wrap(out, text, HELP_COLUMN);
+	}
+}
+
+void opt_roff(struct buf *out, const char *text)
+{
+	for (bool begins = true; *text; begins = *text++ == '\n') {
+		if (begins && (*text == '.' || *text == '\''))
+			buf_adds(out, "\\&");
+		if (*text == '\\')
+			buf_adds(out, "\\e");
+		else if (*text == '-')
+			buf_adds(out, "\\-");
+		else
+			buf_addc(out, *text);
+	}
+}
+
+void opt_man(const struct opt *rows, size_t n, struct buf *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct opt *r = &rows[i];
+		char head[384], text[1024];
+		if (r->section) {
+			buf_adds(out, ".SS ");
+			opt_roff(out, r->section);
+			buf_addc(out, '\n');
+		}
+		head_text(r, true, head, sizeof head);
+		meaning(r, true, text, sizeof text);
+		buf_adds(out, ".TP\n.B ");
+		opt_roff(out, head + strspn(head, " "));
+		buf_addc(out, '\n');
+		opt_roff(out, text);
+		buf_addc(out, '\n');
+	}
+}
+
+void opt_flags(const struct opt *rows, size_t n, struct buf *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		buf_adds(out, " --");
+		for (const char *p = rows[i].key; *p; p++)
+			buf_addc(out, *p == '_' ? '-' : *p);
 	}
 }
 

@@ -135,6 +135,47 @@ static void print_help(const struct cli_usage *u)
 	buf_release(&b);
 }
 
+/* The command's line in the table. */
+static const char *summary(const char *name)
+{
+	for (size_t i = 0; commands[i].name; i++)
+		if (!strcmp(commands[i].name, name))
+			return commands[i].help;
+	return "";
+}
+
+static void print_man(const struct cli_usage *u, const char *name)
+{
+	struct buf b = BUF_INIT;
+	buf_addf(&b, ".TH HETEROSHARD\\-%s 1 \"\" \"heteroshard %s\"\n.SH NAME\n", name,
+		 HS_VERSION);
+	buf_addf(&b, "heteroshard\\-%s \\- %s\n.SH SYNOPSIS\n", name, summary(name));
+	opt_roff(&b, u->synopsis);
+	buf_adds(&b, "\n.SH DESCRIPTION\n");
+	opt_roff(&b, u->about);
+	buf_adds(&b, "\n.SH OPTIONS\n");
+	opt_man(u->rows, u->nrows, &b);
+	buf_adds(&b, ".TP\n.B \\-q, \\-\\-quiet; \\-v, \\-\\-verbose\nonly warnings and errors; "
+		     "more of what goes on\n");
+	if (u->example) {
+		buf_adds(&b, ".SH EXAMPLES\n.nf\n");
+		opt_roff(&b, u->example);
+		buf_adds(&b, "\n.fi\n");
+	}
+	buf_adds(&b, ".SH SEE ALSO\n.BR heteroshard (1)\n");
+	fwrite(b.p, 1, b.n, stdout);
+	buf_release(&b);
+}
+
+/* For the completion of shells (main.c): the words behind the command, in one line. */
+static void print_words(const struct cli_usage *u)
+{
+	struct buf b = BUF_INIT;
+	opt_flags(u->rows, u->nrows, &b);
+	printf("%s --quiet --verbose --help", b.n ? b.p + 1 : "");
+	buf_release(&b);
+}
+
 static bool level_given;
 
 bool cli_level_word(const char *word)
@@ -234,6 +275,14 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 			*status_p = 0;
 			return false;
 		}
+		if (strcmp(argv[i], "--help=man") && strcmp(argv[i], "--help=words"))
+			continue;
+		if (!strcmp(argv[i], "--help=man"))
+			print_man(u, argv[0]);
+		else
+			print_words(u);
+		*status_p = 0;
+		return false;
 	}
 	struct err e = { 0 };
 	int npos = 0;

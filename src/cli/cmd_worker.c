@@ -4,17 +4,27 @@
 #include "cli/cli.h"
 #include "cli/run.h"
 #include "job/network.h"
+#include "peers/invited.h"
+#include "peers/join.h"
+#include "worker/dial_in.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/os.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 int cmd_worker(int argc, char **argv);
 
 struct args {
-	char *worker;
-	bool insecure;
+	char *worker, *join, *name, *device;
+	int64_t port;
+	bool insecure, once;
 };
 
 static const struct opt rows[] = {
@@ -23,6 +33,34 @@ static const struct opt rows[] = {
 	  .offset = offsetof(struct args, worker),
 	  .arg = "ID",
 	  .help = "which of the configuration's workers" },
+	{ .key = "join",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, join),
+	  .arg = "TOKEN",
+	  .help = "join the machine that printed TOKEN ('heteroshard invite'), and end; '-': read "
+		  "it "
+		  "from standard input" },
+	{ .key = "name",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, name),
+	  .arg = "NAME",
+	  .help = "with --join: the name to ask for; else the host name" },
+	{ .key = "device",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, device),
+	  .def = "auto",
+	  .arg = "DEVICE",
+	  .help = "without CONFIG: the device, as 'heteroshard devices' lists them" },
+	{ .key = "port",
+	  .kind = OPT_INT,
+	  .offset = offsetof(struct args, port),
+	  .lo = 0,
+	  .hi = 65535,
+	  .help = "without CONFIG: where other workers connect; else 9999, or any that is free" },
+	{ .key = "once",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, once),
+	  .help = "without CONFIG: end after one job" },
 	{ .key = "insecure",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, insecure),
@@ -32,17 +70,91 @@ static const struct opt rows[] = {
 };
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard worker [--worker ID] CONFIG [key=value ...]",
-	.about = "Works for the coordinator that CONFIG names: the same as 'train --role worker'. "
+	.synopsis = "heteroshard worker [--join TOKEN] [--worker ID] [CONFIG] [key=value ...]",
+	.about = "Without CONFIG: works for the machine that invited this one, whenever that is "
+		 "there, "
+		 "until Ctrl-C.\n"
+		 "With it: works for the coordinator that CONFIG names: the same as 'train --role "
+		 "worker'. "
 		 "Of several\n"
 		 "workers with this machine's address it is the first whose port is free, unless "
 		 "--worker says.",
 	.config = true,
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.example = "  heteroshard worker cluster.yaml\n"
+	.example = "  heteroshard worker --join TOKEN\n"
+		   "  heteroshard worker\n"
+		   "  heteroshard worker cluster.yaml\n"
 		   "  heteroshard worker --worker b cluster.yaml",
 };
+
+/* What the machine is called, in letters that a name may have. */
+static void own_name(char name[PEER_NAME])
+{
+	char host[256] = "";
+	gethostname(host, sizeof host - 1);
+	host[strcspn(host, ".")] = 0;
+	snprintf(name, PEER_NAME, "%.60s", host);
+	for (char *p = name; *p; p++)
+		if (!isalnum((unsigned char)*p) && !strchr("-_", *p))
+			*p = '-';
+	if (!peer_name_ok(name))
+		snprintf(name, PEER_NAME, "worker");
+}
+
+/* This machine's key; made when there is none. */
+static int own_key(struct key_pair *k, struct err *e)
+{
+	char path[PATH_MAX];
+	TRY(key_default_path(path, sizeof path, true, e));
+	if (access(path, F_OK) == 0 || errno != ENOENT)
+		return key_pair_load(path, k, e);
+	TRY(key_pair_generate(k, e));
+	return key_pair_save(k, path, e);
+}
+
+static int join(const struct args *o, struct err *e)
+{
+	struct invite_token t;
+	struct served v;
+	struct key_pair k;
+	struct buf line = BUF_INIT;
+	char name[PEER_NAME];
+	bool piped = !strcmp(o->join, "-");
+	int rc = piped ? cli_read_stdin(&line, TOKEN_TEXT, e) : 0;
+	if (rc >= 0)
+		rc = invite_read(piped ? (line.n ? line.p : "") : o->join, &t, e);
+	buf_release(&line);
+	own_name(name);
+	if (rc >= 0 && o->name && !peer_name_ok(o->name))
+		rc = err_set(e, ERR_USAGE, "--name %.60s: letters, digits, '.', '-' and '_'",
+			     o->name);
+	if (rc < 0)
+		return rc;
+	if (o->name)
+		snprintf(name, sizeof name, "%s", o->name);
+	TRY(own_key(&k, e));
+	rc = invitation_accept(&t, &k, name, cli_stop(), &v, e);
+	key_pair_wipe(&k);
+	if (rc >= 0)
+		rc = served_write(&v, e);
+	if (rc >= 0)
+		fprintf(stderr,
+			"joined as '%s' the machine at %s. 'heteroshard worker' works for it.\n",
+			v.name, v.address[0]);
+	return rc;
+}
+
+/* Without a configuration. */
+static int serve_inviter(const struct args *o, struct err *e)
+{
+	const struct dial_in d = { .device = o->device,
+				   .cache_limit = 100,
+				   .port = (unsigned)o->port,
+				   .once = o->once,
+				   .stop = cli_stop() };
+	return o->join ? join(o, e) : dial_in_serve(&d, e);
+}
 
 int cmd_worker(int argc, char **argv)
 {
@@ -52,7 +164,13 @@ int cmd_worker(int argc, char **argv)
 	struct role r;
 	struct config *c = NULL;
 	int npos, status;
-	if (!cli_args(&usage, argc, argv, &o, 1, -1, &npos, &a, &status)) {
+	if (!cli_args(&usage, argc, argv, &o, 0, -1, &npos, &a, &status)) {
+		arena_release(&a);
+		return status;
+	}
+	if (!npos || o.join) {
+		status = npos ? cli_usage_error("--join takes no configuration")
+			      : (serve_inviter(&o, &e) < 0 ? cli_fail(&e) : 0);
 		arena_release(&a);
 		return status;
 	}
@@ -60,6 +178,9 @@ int cmd_worker(int argc, char **argv)
 	if (rc >= 0) {
 		cli_level_config(c);
 		c->insecure |= o.insecure;
+		rc = invited_resolve(c, &e);
+	}
+	if (rc >= 0) {
 		rc = role_find(c, "worker", o.worker, &r, &e);
 	}
 	if (rc >= 0)

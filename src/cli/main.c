@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - the program's entry: runs the subcommand and returns its exit status. */
 #include "cli/cli.h"
+#include "cli/commit.h"
+#include "cli/shell_words.h"
 
 #include "base/log.h"
 #include "base/os.h"
@@ -67,6 +69,8 @@ static int find_explained(int argc, char **argv)
 	return k;
 }
 
+static int run_place(int command, int argc, char **argv) { return run[command](argc, argv); }
+
 static int refuse_command(const char *name)
 {
 	const char *names[64];
@@ -117,7 +121,11 @@ int main(int argc, char **argv)
 		if (cli_level_word(argv[i])) {
 			continue;
 		} else if (!strcmp(argv[i], "--version") || !strcmp(argv[i], "-V")) {
-			printf("heteroshard %s\n", HS_VERSION);
+			printf("heteroshard %s%s%s\n", HS_VERSION, HS_COMMIT[0] ? ", commit " : "",
+			       HS_COMMIT);
+			return finish(0);
+		} else if (!strncmp(argv[i], "--help=", 7) &&
+			   shell_words_print(argv[i] + 7, run_place)) {
 			return finish(0);
 		} else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
 			char *help[] = { "help", NULL };

@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "cli/cli.h"
 #include "job/network.h"
+#include "peers/invited.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -158,6 +159,9 @@ int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, ch
 		cli_level_config(c);
 	if (rc >= 0 && !launched) {
 		c->insecure |= r->insecure;
+		rc = invited_resolve(c, &e);
+	}
+	if (rc >= 0 && !launched) {
 		rc = role_find(c, r->role, r->worker, &role, &e);
 	}
 	/* a worker gets what it trains from the coordinator */

@@ -51,7 +51,8 @@ struct config_worker {
 	const char *device; /* "auto" */
 	int64_t num_gpus;   /* 1 (or 0) once loaded: an entry with more has become several */
 	const char *public_key;
-	int listen; /* enum config_listen */
+	int listen;   /* enum config_listen */
+	bool invited; /* a name: it connects to the coordinator (peers/peer_list.h) */
 };
 
 /* Rows of a pass, and passes of a step. */
@@ -168,6 +169,10 @@ struct config {
 	struct config_coordinator coordinator;
 	struct config_worker *workers;
 	size_t nworkers;
+	/* `workers` was a list of names, or `all`: nworkers is 0 then, until the list of peers was
+	 * read (peers/invited.h) */
+	bool workers_invited, workers_all;
+	int64_t invited_port; /* where such workers connect; 0: not resolved yet */
 	struct config_shard *shard_plan;
 	size_t nshards;
 };

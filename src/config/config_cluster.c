@@ -127,11 +127,60 @@ static int read_shares(struct config *c, struct config_shard *s, const char *fil
 	return 0;
 }
 
+/* "all", or a list of names: workers that were invited. *names_p: it was one of these. */
+static int read_names(struct config *c, const struct yaml_node *n, const char *file, bool *names_p,
+		      struct err *e)
+{
+	const bool word = n->kind == YAML_SCALAR;
+	size_t names = 0;
+	c->workers_all = false;
+	if (word && strcmp(n->text, "all"))
+		return err_set(e, ERR_USAGE,
+			       "%s:%d: 'workers' is '%.60s': 'all', a list of names, or a list of "
+			       "mappings was expected",
+			       file, n->line, n->text);
+	for (size_t i = 0; n->kind == YAML_LIST && i < n->count; i++)
+		names += n->child[i]->kind == YAML_SCALAR;
+	if (!word && !names)
+		return 0;
+	if (!word && names < n->count)
+		return err_set(e, ERR_USAGE,
+			       "%s:%d: 'workers' has names and mappings: write names of invited "
+			       "machines ('heteroshard peers'), or machines with their addresses",
+			       file, n->line);
+	if (names > MAX_ENTRIES)
+		return err_set(e, ERR_USAGE, "%s:%d: 'workers' has %zu entries, %d are allowed",
+			       file, n->line, names, MAX_ENTRIES);
+	c->workers = arena_alloc(&c->arena, (names + 1) * sizeof *c->workers);
+	if (!c->workers)
+		return err_nomem(e, names * sizeof *c->workers, "workers");
+	for (size_t i = 0; i < names; i++) {
+		c->workers[i] =
+			(struct config_worker){ .invited = true,
+						.port = 9999,
+						.device = "auto",
+						.num_gpus = 1,
+						.id = arena_strdup(&c->arena, n->child[i]->text) };
+		if (!c->workers[i].id)
+			return err_nomem(e, 64, "workers");
+		c->workers[i].hostname = c->workers[i].id;
+	}
+	c->nworkers = names;
+	c->workers_all = word;
+	c->workers_invited = true;
+	*names_p = true;
+	return 0;
+}
+
 int config_cluster_read(struct config *c, const char *key, const struct yaml_node *n,
 			const char *file, struct err *e)
 {
 	void *item = NULL;
 	if (!strcmp(key, "workers")) {
+		bool names = false;
+		TRY(read_names(c, n, file, &names, e));
+		if (names)
+			return 0;
 		TRY(read_list(c, key, n, file, worker_rows, ARRAY_LEN(worker_rows),
 			      sizeof *c->workers, &item, &c->nworkers, e));
 		c->workers = item;
@@ -370,6 +419,15 @@ static const char *address(const struct config_worker *w)
 	return !empty(w->ip) ? w->ip : w->hostname;
 }
 
+static int check_name(const struct config *c, size_t i, const char *where, struct err *e)
+{
+	for (size_t k = 0; k < i; k++)
+		if (!strcmp(c->workers[k].id, c->workers[i].id))
+			return err_set(e, ERR_USAGE, "%s: two workers have the id '%.60s'", where,
+				       c->workers[i].id);
+	return 0;
+}
+
 static int check_worker(const struct config *c, size_t i, const char *where, struct err *e)
 {
 	const struct config_worker *w = &c->workers[i];
@@ -388,6 +446,8 @@ static int check_worker(const struct config *c, size_t i, const char *where, str
 	if (empty(address(w)))
 		return err_set(e, ERR_USAGE, "%s: %s has neither 'ip' nor 'hostname'", where, who);
 	char of[80];
+	if (w->invited)
+		return check_name(c, i, where, e);
 	snprintf(of, sizeof of, "'device' of %.60s", who);
 	TRY(config_device_check(w->device, where, of, e));
 	for (size_t k = 0; k < i; k++) {
@@ -418,7 +478,7 @@ static int check_shard_id(const struct config *c, const char *id, const char *wh
 	bool known = !strcmp(id, "local");
 	for (size_t k = 0; k < c->nworkers && !known; k++)
 		known = !strcmp(id, c->workers[k].id);
-	if (!known)
+	if (!known && !c->workers_all)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'shard_plan' names '%.60s', which is no worker's id "
 			       "(and not 'local')",
@@ -483,9 +543,9 @@ static int check_shards(const struct config *c, const char *where, struct err *e
 int config_cluster_check(const struct config *c, const char *where, struct err *e)
 {
 	const struct config_coordinator *o = &c->coordinator;
-	if (c->nworkers && !o->given)
+	if (c->nworkers && !o->given && !c->workers_invited)
 		return err_set(e, ERR_USAGE, "%s: 'workers' are given but no 'coordinator'", where);
-	if (o->given && empty(o->ip) && empty(o->hostname))
+	if (o->given && empty(o->ip) && empty(o->hostname) && !c->workers_invited)
 		return err_set(e, ERR_USAGE, "%s: 'coordinator' has neither 'ip' nor 'hostname'",
 			       where);
 	if (empty(o->device))

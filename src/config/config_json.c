@@ -99,8 +99,15 @@ static void cluster(struct buf *o, const struct config *c)
 	opt_field(o, "device", k->device, &first);
 	opt_field(o, "public_key", k->public_key, &first);
 	opt_field(o, "listen", k->listen == LISTEN_IP ? "ip" : NULL, &first);
-	buf_adds(o, "},\n  \"workers\": [");
-	for (size_t i = 0; i < c->nworkers; i++) {
+	if (c->workers_all)
+		buf_adds(o, "},\n  \"workers\": \"all\",");
+	else
+		buf_adds(o, "},\n  \"workers\": [");
+	for (size_t i = 0; c->workers_invited && !c->workers_all && i < c->nworkers; i++) {
+		buf_adds(o, i ? ", " : "");
+		str(o, c->workers[i].id);
+	}
+	for (size_t i = 0; !c->workers_invited && i < c->nworkers; i++) {
 		const struct config_worker *w = &c->workers[i];
 		buf_adds(o, i ? ",\n    {" : "\n    {");
 		first = true;
@@ -114,7 +121,7 @@ static void cluster(struct buf *o, const struct config *c)
 		opt_field(o, "listen", w->listen == LISTEN_IP ? "ip" : NULL, &first);
 		buf_addc(o, '}');
 	}
-	buf_adds(o, "],\n  \"shard_plan\": [");
+	buf_adds(o, c->workers_all ? "\n  \"shard_plan\": [" : "],\n  \"shard_plan\": [");
 	for (size_t i = 0; i < c->nshards; i++) {
 		const struct config_shard *s = &c->shard_plan[i];
 		buf_adds(o, i ? ",\n    {\"id\": " : "\n    {\"id\": ");
@@ -155,7 +162,7 @@ void config_to_json(const struct config *c, struct buf *out)
 	}
 	if (c->ndatasets)
 		config_data_json(out, c);
-	if (c->coordinator.given)
+	if (c->coordinator.given || c->workers_invited)
 		cluster(out, c);
 	buf_adds(out, "\n}\n");
 }

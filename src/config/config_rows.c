@@ -256,7 +256,9 @@ static const struct opt rows[] = {
 	CUSTOM(workers, "[{id, ip, ...}]",
 	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (N above 1: "
 	       "workers ID.0 to ID.(N-1), with N ports and devices counted up), public_key, "
-	       "listen (all: every address of the machine, where there are keys; ip: only its ip)"),
+	       "listen (all: every address of the machine, where there are keys; ip: only its ip); "
+	       "or "
+	       "names of invited machines ('heteroshard peers'), or all: those that are there"),
 	CUSTOM(shard_plan, "[{id, share, start, end, is_last}]",
 	       "layers [start, end) of each worker in order (is_last is optional); id of a worker "
 	       "(with num_gpus: all its cards in a row), or local for the coordinator's device; a "

@@ -77,7 +77,7 @@ int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 	if (g->ranks)
 		o.net = g->ranks->net;
 	else
-		TRY(seats_network(c, seat, o.n, a, &o.net, e));
+		TRY(seats_open(c, seat, &o.n, a, o.stop, &o.net, &o.reception, e));
 	TRY(session_join(job, &o, &s, e));
 	/* The host of a rank is known only now. */
 	for (int i = 0; g->ranks && i < o.n; i++) {

@@ -159,6 +159,13 @@ static int add_way(struct link_table *t, size_t first, const struct link_row *r,
 	return 0;
 }
 
+int links_relay(struct link_table *t, int a, int b, struct err *e)
+{
+	struct link_row r = { .from = a, .to = b, .configured = true };
+	snprintf(r.to_address, sizeof r.to_address, "%s", MEMBER_RELAY);
+	return add_row(t, &r, e);
+}
+
 int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, struct err *e)
 {
 	const struct welcome *wa = &s->caps[a], *wb = &s->caps[b];
@@ -188,7 +195,7 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 	bool listed = false;
 	for (size_t i = first; i < t->n; i++)
 		listed |= t->row[i].configured;
-	if (listed)
+	if (listed || (s->spec[b].kind == SEAT_INVITED && t->n > first))
 		return 0;
 	/* An address that the machine does not list (a router's, a tunnel's), or one that is not an
 	 * IP address (mpi, loop). */
@@ -260,13 +267,29 @@ static void dial_text(const struct welcome *to, const char *own, const char *the
 
 void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS])
 {
-	if (!r->from_address[0])
+	if (!strcmp(r->to_address, MEMBER_RELAY))
+		snprintf(out, NET_ADDRESS, "%s", MEMBER_RELAY);
+	else if (!r->from_address[0])
 		snprintf(out, NET_ADDRESS, "%s", s->spec[r->to].address);
 	else
 		dial_text(&s->caps[r->to], r->from_address, r->to_address, out);
 }
 
 /* ---- addresses for PLAN ---- */
+
+void links_own_address(const struct welcome *w, const char *from, char out[NET_ADDRESS])
+{
+	char host[NET_ADDRESS], at[NET_ADDRESS];
+	unsigned port;
+	out[0] = 0;
+	address_parts(from, host, &port);
+	const struct interface *a = find(w, address_is_number(from) ? from : host);
+	a = a || !w->naddress ? a : &w->address[0];
+	if (!a)
+		return;
+	address_join(a->address, w->port, at);
+	snprintf(out, NET_ADDRESS, "%.120s#%s", at, w->proof[a - w->address]);
+}
 
 static int machine_of(const struct link_ends *s, const struct link_table *t, int worker)
 {
@@ -276,19 +299,29 @@ static int machine_of(const struct link_ends *s, const struct link_table *t, int
 	return -1;
 }
 
-bool links_address(const struct link_ends *s, const struct link_table *t, int from, int to,
-		   char address[NET_ADDRESS])
+void links_address(const struct link_ends *s, const struct link_table *t, int self, int other,
+		   bool front, char address[NET_ADDRESS])
 {
-	int a = machine_of(s, t, from), b = machine_of(s, t, to);
+	int a = machine_of(s, t, self), b = machine_of(s, t, other);
 	bool turned = false;
 	const struct link_row *r = a >= 0 && b >= 0 && a != b ? best_of(t, a, b, &turned) : NULL;
+	if (r && !strcmp(r->to_address, MEMBER_RELAY)) {
+		snprintf(address, NET_ADDRESS, "%s", MEMBER_RELAY);
+		return;
+	}
 	if (!r || !r->from_address[0])
-		return false;
+		return;
+	/* only invited workers may be behind a router, where but one direction works */
+	bool one_way = s->spec[self].kind == SEAT_INVITED || s->spec[other].kind == SEAT_INVITED;
+	bool dials = one_way ? !turned : front;
+	if (!dials) {
+		if (front)
+			snprintf(address, NET_ADDRESS, "%s", MEMBER_WAIT);
+		return;
+	}
 	const char *own = turned ? r->to_address : r->from_address,
 		   *there = turned ? r->from_address : r->to_address;
 	/* Another worker of the machine may listen at fewer addresses. */
-	if (!find(&s->caps[from], own) || !find(&s->caps[to], there))
-		return false;
-	dial_text(&s->caps[to], own, there, address);
-	return true;
+	if (find(&s->caps[self], own) && find(&s->caps[other], there))
+		dial_text(&s->caps[other], own, there, address);
 }

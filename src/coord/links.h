@@ -16,6 +16,7 @@ struct link_ends {
 	const struct seat_spec *spec;
 	const struct welcome *caps;
 	int n;
+	bool relays;           /* the coordinator passes on what two of them say */
 	const char *cache_dir; /* NULL: the default */
 };
 
@@ -50,15 +51,21 @@ int links_new(const struct link_ends *s, struct link_table **t_p, struct err *e)
 void links_free(struct link_table *t); /* NULL is allowed */
 /* Adds a row for every way from worker a to worker b, the likeliest first. */
 int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, struct err *e);
+/* Adds the row of going through the coordinator. */
+int links_relay(struct link_table *t, int a, int b, struct err *e);
 /* Marks the best of rows [first, n), all of one pair; false: none of them was reached. */
 bool links_choose(const struct link_ends *s, struct link_table *t, size_t first, uint64_t message);
 /* The first worker of machine `m` that is not `not_this`; -1: none. */
 int links_speaker(const struct link_ends *s, const struct link_table *t, int m, int not_this);
 /* The address of a row, as a worker checks it (worker/ways.h). */
 void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS]);
-/* The best measured address at which `from` connects to `to`; false, and nothing written, when only
- * the configured one is known (t NULL: nothing was measured). */
-bool links_address(const struct link_ends *s, const struct link_table *t, int from, int to,
-		   char address[NET_ADDRESS]);
+/* An address of an invited worker, signed by it: the one it connected from (`from`), else the first
+ * that it names; "" when it names none. */
+void links_own_address(const struct welcome *w, const char *from, char out[NET_ADDRESS]);
+/* How `self` reaches `other`, for PLAN: the best measured address, MEMBER_WAIT or MEMBER_RELAY
+ * (crew.h); nothing is written when only the configured one is known (t NULL: nothing was
+ * measured), and for the side that waits as usual. `front`: self usually connects to other. */
+void links_address(const struct link_ends *s, const struct link_table *t, int self, int other,
+		   bool front, char address[NET_ADDRESS]);
 
 #endif

@@ -59,10 +59,13 @@ static int measure(struct session *s, struct link_table *t, size_t first, double
 	o->mode = PROBE_ANSWER;
 	o->seconds = seconds;
 	other_side(s, a, o);
+	o->member = (uint32_t)b;
+	o->relayed = !strcmp(t->row[first].to_address, MEMBER_RELAY);
 	TRYOUT(order(s, b, o, e));
 	TRYOUT(confirmed(s, b, e));
 	o->mode = PROBE_MEASURE;
 	other_side(s, b, o);
+	o->member = (uint32_t)a;
 	for (o->n = 0; o->n < n; o->n++)
 		links_dial_text(ends, &t->row[first + o->n], o->address[o->n]);
 	TRYOUT(order(s, a, o, e));
@@ -79,6 +82,26 @@ out:
 	mem_free(o);
 	mem_free(v);
 	return rc;
+}
+
+/* Two workers that do not reach each other, at least one of them invited: the coordinator passes on
+ * what they say. Measured as any other way. */
+static int through_coordinator(struct session *s, struct link_table *t, int a, int b, size_t first,
+			       const struct links_options *o, struct err *e)
+{
+	t->n = first;
+	TRY(links_relay(t, a, b, e));
+	TRY(measure(s, t, first, o->seconds > 0 ? o->seconds : 1, e));
+	if (links_choose(session_ends(s), t, first, usual(o)))
+		log_info("%s and %s do not reach each other: they go through this machine, at "
+			 "%.3g MB/s",
+			 session_name(s, a), session_name(s, b),
+			 link_rate(&t->row[first], false, usual(o)) * 1e-6);
+	else
+		log_warn("%s and %s do not reach each other, and not through this machine either "
+			 "(%s)",
+			 session_name(s, a), session_name(s, b), t->row[first].way.why);
+	return 0;
 }
 
 static int one_pair(struct session *s, struct link_table *t, int a, int b,
@@ -102,6 +125,8 @@ static int one_pair(struct session *s, struct link_table *t, int a, int b,
 		if (links_choose(ends, t, first, usual(o)))
 			return 0;
 	}
+	if (ends->relays)
+		return through_coordinator(s, t, a, b, first, o, e);
 	log_warn("%s and %s cannot reach each other (%s): the plan makes no neighbours of them; "
 		 "when the way is open, 'heteroshard profile --refresh CONFIG' sees it at once, "
 		 "any other command after %d minutes",

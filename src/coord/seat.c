@@ -192,6 +192,7 @@ static const struct {
 	[SEAT_THREAD] = { start_thread, stop_thread },
 	[SEAT_PROCESS] = { start_process, stop_process },
 	[SEAT_REMOTE] = { start_remote, stop_remote },
+	[SEAT_INVITED] = { start_remote, stop_remote },
 };
 
 int seat_start(struct seat *w, char *const *program, struct err *e)

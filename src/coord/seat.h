@@ -14,7 +14,8 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum seat_kind { SEAT_THREAD, SEAT_PROCESS, SEAT_REMOTE };
+/* SEAT_INVITED: it connects to the coordinator, and has no address (peers/reception.h). */
+enum seat_kind { SEAT_THREAD, SEAT_PROCESS, SEAT_REMOTE, SEAT_INVITED };
 
 struct seat_spec {
 	enum seat_kind kind;

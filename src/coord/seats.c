@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "job/network.h"
 #include "job/role.h"
+#include "net/address.h"
+#include "peers/invited.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +30,10 @@ static void describe(const struct config *c, const char *id, struct seat_spec *s
 				 .device = w ? w->device : network_local_device(c),
 				 .key = w ? w->public_key : o->public_key };
 	s->by_port = s->key || c->insecure || !strcmp(c->transport, "tls");
-	network_address(ip, host, w ? w->port : o->port, s->address);
+	if (w && w->invited)
+		s->kind = SEAT_INVITED;
+	else
+		network_address(ip, host, w ? w->port : o->port, s->address);
 }
 
 static bool has_layers(const struct config *c, const char *id)
@@ -145,6 +150,64 @@ int seats_network(const struct config *c, struct seat_spec *v, int n, struct are
 		TRY(give_keys(v, n, a, &k, e));
 	int rc = network_open(c, c->coordinator.public_key, &k, n_p, e);
 	network_keys_release(&k);
+	return rc;
+}
+
+static int gather(const struct config *c, struct reception *r, struct seat_spec *v, int *n_p,
+		  const volatile sig_atomic_t *stop, struct err *e)
+{
+	static const double grace = 8; /* seconds: longer than a worker's pause between attempts */
+	const char **key = mem_array((size_t)*n_p, sizeof *key);
+	bool *here = mem_array((size_t)*n_p, sizeof *here);
+	int n = 0, at = 0, rc = key && here ? 0 : err_nomem(e, sizeof *key, "workers");
+	for (int i = 0; i < *n_p && rc >= 0; i++)
+		if (v[i].kind == SEAT_INVITED)
+			key[n++] = v[i].key;
+	if (rc >= 0)
+		rc = invited_gather(r, key, n, *n_p > n, grace, c->join_timeout, stop, here, e);
+	n = 0;
+	for (int i = 0; i < *n_p && rc >= 0; i++) {
+		bool is = v[i].kind != SEAT_INVITED || here[n++];
+		if (is)
+			v[at++] = v[i];
+		else
+			log_info("worker '%s' is not there: it does not take part", v[i].id);
+	}
+	if (rc >= 0)
+		*n_p = at;
+	mem_free(key);
+	mem_free(here);
+	return rc;
+}
+
+static int open_port(const struct config *c, struct net *net, struct seat_spec *v, int *n_p,
+		     const volatile sig_atomic_t *stop, struct reception **r_p, struct err *e)
+{
+	char at[NET_ADDRESS];
+	*r_p = NULL;
+	if (!c->workers_invited)
+		return 0;
+	address_join("*", (unsigned)c->invited_port, at);
+	TRY(net_listen(net, at, NULL, e));
+	TRY(reception_open(net, c->coordinator.public_key, r_p, e));
+	if (!c->workers_all || !c->nworkers)
+		return 0;
+	int rc = gather(c, *r_p, v, n_p, stop, e);
+	if (rc < 0) {
+		reception_close(*r_p);
+		*r_p = NULL;
+	}
+	return rc;
+}
+
+int seats_open(const struct config *c, struct seat_spec *v, int *n_p, struct arena *a,
+	       const volatile sig_atomic_t *stop, struct net **net_p, struct reception **r_p,
+	       struct err *e)
+{
+	TRY(seats_network(c, v, *n_p, a, net_p, e));
+	int rc = open_port(c, *net_p, v, n_p, stop, r_p, e);
+	if (rc < 0)
+		net_close(*net_p, 0);
 	return rc;
 }
 

@@ -7,6 +7,9 @@
 #include "coord/seat.h"
 #include "job/network.h"
 #include "job/ranks.h"
+#include "peers/reception.h"
+
+#include <signal.h>
 
 struct err;
 
@@ -18,6 +21,11 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
  * workers'. */
 int seats_network(const struct config *c, struct seat_spec *v, int n, struct arena *a,
 		  struct net **n_p, struct err *e);
+/* The same, and with invited workers the coordinator's port, where they connect: *r_p, else NULL.
+ * With `workers: all` those that do not come are taken out of the list. */
+int seats_open(const struct config *c, struct seat_spec *v, int *n_p, struct arena *a,
+	       const volatile sig_atomic_t *stop, struct net **net_p, struct reception **r_p,
+	       struct err *e);
 /* For rank 0: the other ranks, in their order; allocated in `a`. */
 int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *a,
 		   struct seat_spec **v_p, int *n_p, struct err *e);

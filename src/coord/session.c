@@ -397,8 +397,10 @@ void session_close(struct session *s, const struct err *why)
 			link_close(s->seat[i].link);
 		weights_out_close(s->seat[i].weights);
 	}
+	reception_close(s->reception);
 	if (s->net)
 		net_close(s->net, 3);
+	mem_free(s->relay_members);
 	for (int i = 0; i < s->n; i++)
 		if (s->seat[i].seat.spec && s->seat[i].seat.spec->kind != SEAT_THREAD)
 			seat_stop(&s->seat[i].seat, why ? 3 : 10, reached(s, i));

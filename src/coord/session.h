@@ -19,6 +19,7 @@
 #include "job/placement.h"
 #include "net/frame.h"
 #include "net/net.h"
+#include "peers/reception.h"
 #include "proto/hello.h"
 #include "proto/protocol.h"
 
@@ -31,6 +32,7 @@ struct session_options {
 	const struct seat_spec *seat; /* by member number; borrowed until session_close() */
 	int n;
 	struct net *net;                   /* becomes the session's; NULL: the loop transport */
+	struct reception *reception;       /* of invited workers; becomes the session's; or NULL */
 	char *const *program;              /* argv that starts a worker process, ended by NULL */
 	double join_timeout;               /* seconds */
 	const volatile sig_atomic_t *stop; /* ends the wait; MAY be NULL */

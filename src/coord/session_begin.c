@@ -21,16 +21,21 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	struct session_seat *w = &s->seat[i];
 	struct plan_message *p = mem_zalloc(sizeof *p);
 	char *config = json_dumps(model_file_config(s->job->file), JSON_COMPACT);
-	int rc = 0, stage = crew_stage_of(&s->crew, i), behind = crew_stage_behind(&s->crew, stage);
+	int rc = 0, stage = crew_stage_of(&s->crew, i), behind = crew_stage_behind(&s->crew, stage),
+	    before = crew_stage_before(&s->crew, stage);
 	if (!p || !config) {
 		rc = err_nomem(e, sizeof *p, "the plan");
 		goto out;
 	}
 	TRYOUT(crew_copy(&s->crew, &p->crew, e));
 	for (int k = 0, m; (m = crew_at(&s->crew, behind, k)) >= 0; k++)
-		links_address(&s->ends, s->links, i, m, p->crew.member[m].best);
-	for (int k = s->crew.member[i].place + 1, m; (m = crew_at(&s->crew, stage, k)) >= 0; k++)
-		links_address(&s->ends, s->links, i, m, p->crew.member[m].best);
+		links_address(&s->ends, s->links, i, m, true, p->crew.member[m].best);
+	for (int k = 0, m; (m = crew_at(&s->crew, before, k)) >= 0; k++)
+		links_address(&s->ends, s->links, i, m, false, p->crew.member[m].best);
+	for (int k = 0, m; (m = crew_at(&s->crew, stage, k)) >= 0; k++)
+		if (m != i)
+			links_address(&s->ends, s->links, i, m, k > s->crew.member[i].place,
+				      p->crew.member[m].best);
 	p->self = i;
 	memcpy(p->first, pl->first, sizeof p->first);
 	snprintf(p->schedule, sizeof p->schedule, "%s", pl->schedule);

@@ -29,7 +29,7 @@ void session_name_seat(struct session *s, int i)
 		snprintf(w->name, sizeof w->name, "worker %d (%.200s%s)", i, p->device, part);
 	else
 		snprintf(w->name, sizeof w->name, "worker '%.120s' (%.120s, %.250s%s)", p->id,
-			 p->host, p->address, part);
+			 p->host, p->kind == SEAT_INVITED ? "invited" : p->address, part);
 }
 
 static void list_missing(struct session *s, struct buf *out)
@@ -80,6 +80,12 @@ static int take_welcome(struct session *s, int i, struct err *e)
 	if (rc < 0)
 		return rc;
 	w->state = SEAT_JOINED;
+	/* invited workers have no configuration, and connect to what is signed */
+	if (s->reception)
+		links_own_address(&s->caps[i],
+				  w->seat.spec->kind == SEAT_INVITED ? link_address(w->link)
+								     : w->seat.spec->address,
+				  s->crew.member[i].address);
 	snprintf(s->crew.member[i].device, MEMBER_ID, "%s", s->caps[i].device);
 	if (w->seat.spec->kind != SEAT_THREAD)
 		snprintf(s->crew.member[i].machine, MEMBER_ID, "%s", s->caps[i].host);
@@ -105,6 +111,8 @@ static int bring_in(struct session *s, int i, struct err *e)
 	int rc = 0;
 	if (w->state >= SEAT_JOINED)
 		return 0;
+	if (!w->link && !(w->link = reception_take(s->reception, w->seat.spec->key)))
+		return 0;
 	if (link_state(w->link) == LINK_UP && w->state == SEAT_DIALLED)
 		rc = greet(s, w, e);
 	if (rc >= 0 && w->state == SEAT_GREETED)
@@ -122,16 +130,17 @@ static int wait_for_all(struct session *s, struct err *e)
 	struct net_poll *p = mem_array((size_t)s->n, sizeof *p);
 	int rc = p ? 0 : err_nomem(e, (size_t)s->n * sizeof *p, "workers");
 	while (rc >= 0) {
-		size_t n = 0;
+		size_t n = 0, absent = 0;
 		for (int i = 0; i < s->n && rc >= 0; i++) {
 			rc = bring_in(s, i, e);
 			const struct session_seat *w = &s->seat[i];
-			if (w->state < SEAT_JOINED)
+			absent += !w->link;
+			if (w->state < SEAT_JOINED && w->link)
 				p[n++] = (struct net_poll){
 					w->link, w->state == SEAT_GREETED ? NET_RECV : NET_UP, 0
 				};
 		}
-		if (rc < 0 || !n)
+		if (rc < 0 || !(n + absent))
 			break;
 		struct buf missing = BUF_INIT;
 		list_missing(s, &missing);
@@ -174,7 +183,24 @@ static int add_member(struct session *s, int i, struct err *e)
 	w->seat = (struct seat){ .spec = p, .source = &s->source };
 	session_name_seat(s, i);
 	TRY(seat_start(&w->seat, s->o->program, e));
+	if (p->kind == SEAT_INVITED)
+		return 0;
 	return net_dial(s->net, p->address, p->key, net_in(s->o->join_timeout + 5), &w->link, e);
+}
+
+/* Who may speak to whom through this machine. */
+static int allow_relays(struct session *s, struct err *e)
+{
+	if (!s->reception)
+		return 0;
+	s->relay_members = mem_array((size_t)s->n, sizeof *s->relay_members);
+	if (!s->relay_members)
+		return err_nomem(e, (size_t)s->n * sizeof *s->relay_members, "workers");
+	for (int i = 0; i < s->n; i++)
+		s->relay_members[i] = (struct reception_member){ s->seat[i].seat.spec->id,
+								 s->seat[i].seat.spec->key };
+	reception_job(s->reception, s->id, s->relay_members, s->n);
+	return 0;
 }
 
 int session_join(struct job *job, const struct session_options *o, struct session **s_p,
@@ -182,6 +208,7 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 {
 	struct session *s = mem_zalloc(sizeof *s);
 	if (!s) {
+		reception_close(o->reception);
 		if (o->net)
 			net_close(o->net, 0);
 		return err_nomem(e, sizeof *s, "a session");
@@ -190,6 +217,7 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 			       .o = o,
 			       .n = o->n,
 			       .net = o->net,
+			       .reception = o->reception,
 			       .source = source_from_file(job->file),
 			       .patience = patience_of(0, 0, true) };
 	buf_init(&s->out);
@@ -203,13 +231,16 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 		s->n = 0;
 		goto out;
 	}
-	s->ends = (struct link_ends){
-		.spec = o->seat, .caps = s->caps, .n = s->n, .cache_dir = job->cfg->cache_dir
-	};
+	s->ends = (struct link_ends){ .spec = o->seat,
+				      .caps = s->caps,
+				      .n = s->n,
+				      .relays = s->reception,
+				      .cache_dir = job->cfg->cache_dir };
 	if (!s->net)
 		TRYOUT(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &s->net, e));
 	for (int i = 0; i < s->n; i++)
 		TRYOUT(add_member(s, i, e));
+	TRYOUT(allow_relays(s, e));
 	TRYOUT(wait_for_all(s, e));
 	s->o = NULL;
 	*s_p = s;

@@ -38,6 +38,8 @@ struct session {
 	const struct session_options *o; /* during session_join */
 	const struct placement *place;   /* from session_begin on */
 	struct net *net;
+	struct reception *reception;            /* NULL: no invited workers */
+	struct reception_member *relay_members; /* [n] */
 	struct crew crew;
 	struct session_seat *seat; /* [n], by member number */
 	struct welcome *caps;      /* [n] */

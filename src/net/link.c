@@ -221,6 +221,19 @@ const char *link_way(const struct link *l)
 }
 
 const char *link_peer_key(const struct link *l) { return l->peer; }
+bool link_was_refused(const struct link *l)
+{
+	pthread_mutex_lock(&l->net->lock);
+	bool is = l->refused && l->state == LINK_LOST;
+	pthread_mutex_unlock(&l->net->lock);
+	return is;
+}
+
+bool link_is_unproven(const struct link *l) { return l->unproven; }
+void link_binding(const struct link *l, uint8_t out[LINK_BINDING])
+{
+	memcpy(out, l->binding, LINK_BINDING);
+}
 void *link_user(const struct link *l) { return l->user; }
 void link_set_user(struct link *l, void *user) { l->user = user; }
 

@@ -123,6 +123,13 @@ int net_allow(struct net *n, const char *public_key, struct err *e)
 	return ok ? 0 : err_nomem(e, KEY_TEXT, "the list of peers");
 }
 
+void net_admit(struct net *n, bool unknown)
+{
+	pthread_mutex_lock(&n->lock);
+	n->admits = unknown;
+	pthread_mutex_unlock(&n->lock);
+}
+
 int net_prove(struct net *n, const char *subject, const char *text, char proof_p[KEY_PROOF],
 	      struct err *e)
 {

@@ -92,6 +92,12 @@ int net_world(struct net *n, struct net_ranks *r_p, struct err *e);
  * May be called at any time. */
 int net_allow(struct net *n, const char *public_key, struct err *e);
 
+/* Whether unknown keys are let in too, as unproven: over TLS only. Such a link may say one message
+ * of at most NET_UNPROVEN bytes, stays among the strangers with their limits (tls_hub.h) and is cut
+ * off after their 2 s. May be changed at any time. */
+#define NET_UNPROVEN 256
+void net_admit(struct net *n, bool unknown);
+
 /* This end's signature of a text (keys.h); "" without a key. */
 int net_prove(struct net *n, const char *subject, const char *text, char proof_p[KEY_PROOF],
 	      struct err *e);
@@ -139,6 +145,13 @@ const char *link_address(const struct link *l); /* of the peer, for messages */
 const char *link_way(const struct link *l);
 /* its public key, proven; "" on a link without keys */
 const char *link_peer_key(const struct link *l);
+/* A lost link that was dialled: the peer answered, and has this machine's key on no list. */
+bool link_was_refused(const struct link *l);
+bool link_is_unproven(const struct link *l); /* net_admit() */
+/* What only the two ends of this connection know, equal at both (RFC 9266, tls-exporter); zeros on
+ * a link without TLS. */
+#define LINK_BINDING 32
+void link_binding(const struct link *l, uint8_t out[LINK_BINDING]);
 void link_why(struct link *l, struct err *e_p); /* why it is lost; code 0 while it is not */
 void link_stats(struct link *l, struct link_stats *s_p);
 void *link_user(const struct link *l); /* a pointer of the caller's, kept with the link */

@@ -69,6 +69,7 @@ struct net {
 	char (*allowed)[KEY_TEXT];
 	size_t nallowed, allowed_cap;
 	bool wake, listening, closing;
+	bool admits; /* net_admit() */
 	/* the transport's: it was said that links within this machine go over TCP */
 	bool near_said;
 };
@@ -78,6 +79,9 @@ struct link {
 	const struct net_transport *net_t; /* the net may be gone when the last reference goes */
 	void *priv;                        /* the transport's */
 	int refs;                          /* the user's, and those of the transport */
+	bool refused;                      /* set before it is lost */
+	bool unproven;                     /* its key is on no list; set before it is up */
+	uint8_t binding[LINK_BINDING];     /* set before it is up */
 	bool trusted;                      /* as in struct net_transport; set before it is up */
 	const char *way;                   /* link_way(); set before it is up */
 	char peer[KEY_TEXT];
@@ -152,6 +156,7 @@ bool net_link_deliver(struct link *l, struct net_node *node);
 /* the peer took messages of this cost */
 void net_link_credit(struct link *l, uint64_t cost);
 bool net_is_allowed(struct net *n, const char *public_key);
+bool net_admits(struct net *n);
 /* how many links wait for net_accept */
 unsigned net_waiting(struct net *n);
 

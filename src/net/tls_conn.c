@@ -156,6 +156,8 @@ static bool accept_key(void *conn, const char *key)
 		return true;
 	if (c->accepted && net_is_allowed(c->net, key))
 		return true;
+	if (c->accepted && !c->near && net_admits(c->net))
+		return c->unproven = true;
 	if (!c->accepted)
 		c->end = END_WRONG_KEY;
 	else if (log_limit_allows(c->log, c->now))
@@ -423,14 +425,17 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->stage_at = 0;
 	c->stage = stage;
 	c->stage_cap = STAGE;
-	c->io.known = true;
-	c->waits = c->accepted && o->before_take;
-	if ((!c->waits && !make_buffers(c)) || (c->near && !make_memory(c, h))) {
+	c->io.known = !c->unproven;
+	/* an unproven one says too little to need buffers */
+	c->waits = c->accepted && o->before_take && !c->unproven;
+	if ((c->crypt && !crypt_binding(c->crypt, c->link->binding)) ||
+	    (!c->waits && !c->unproven && !make_buffers(c)) || (c->near && !make_memory(c, h))) {
 		fails(c, END_MEMORY);
 		return;
 	}
 	pthread_mutex_lock(&c->net->lock);
 	c->link->trusted = c->near;
+	c->link->unproven = c->unproven;
 	c->link->way = c->near ? "shared memory" : c->crypt ? "TLS" : "TCP";
 	pthread_mutex_unlock(&c->net->lock);
 	const uint64_t smaller = h->a < o->window ? h->a : o->window;
@@ -438,6 +443,8 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->count = (struct head_count){ .window = o->window,
 					.max_message = o->max_message,
 					.slack = c->slack };
+	if (c->unproven)
+		c->count.max_message = NET_UNPROVEN;
 	c->hello_due |= c->accepted;
 	c->state = CONN_UP;
 	net_link_up(c->link, smaller, c->near ? c->slack : net_slack(smaller), h->b, c->accepted);
@@ -514,6 +521,9 @@ static void on_head(struct conn *c)
 		return;
 	}
 	bad = bad ? bad : head_count(&c->count, &h);
+	if (!bad && c->unproven && h.type == HEAD_MESSAGE && c->said)
+		bad = "a second message before it is proven";
+	c->said |= h.type == HEAD_MESSAGE;
 	if (!bad && h.type >= HEAD_MEMORY)
 		bad = on_shared(c, &h);
 	if (bad)

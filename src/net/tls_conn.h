@@ -58,6 +58,8 @@ struct conn {
 	bool accepted;
 	char from[NET_ADDRESS]; /* accepted: the peer's address */
 	char peer[KEY_TEXT];    /* the key that it shows; proven once the handshake is done */
+	bool unproven;          /* accepted, and that key is on no list (net_admit) */
+	bool said;              /* unproven: its one message has begun */
 	struct crypt_io io;
 	struct crypt *crypt;
 	bool near; /* a Unix socket */

@@ -372,6 +372,13 @@ bool crypt_peer(struct crypt *s, char out[KEY_TEXT])
 	return key_of(SSL_get0_peer_certificate(s->ssl), out);
 }
 
+bool crypt_binding(struct crypt *s, uint8_t out[32])
+{
+	static const char label[] = "EXPORTER-Channel-Binding";
+	return SSL_export_keying_material(s->ssl, out, 32, label, sizeof label - 1, NULL, 0, 1) ==
+	       1;
+}
+
 bool crypt_refused(const struct crypt *s) { return s->refused; }
 bool crypt_wants_write(const struct crypt *s) { return SSL_want_write(s->ssl); }
 

@@ -51,6 +51,8 @@ void crypt_free(struct crypt *s); /* NULL is allowed */
 int crypt_handshake(struct crypt *s);
 /* The peer's key, once the handshake is done. */
 bool crypt_peer(struct crypt *s, char out[KEY_TEXT]);
+/* What only the two ends of the connection know (RFC 9266). false: the library refuses. */
+bool crypt_binding(struct crypt *s, uint8_t out[32]);
 /* The peer did not accept this machine's key. */
 bool crypt_refused(const struct crypt *s);
 bool crypt_wants_write(const struct crypt *s);

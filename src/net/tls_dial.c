@@ -153,5 +153,8 @@ void dial_failed(struct conn *c, int64_t now)
 		try_later(c, now);
 		return;
 	}
+	pthread_mutex_lock(&c->net->lock);
+	c->link->refused = c->end == END_REFUSED;
+	pthread_mutex_unlock(&c->net->lock);
 	give_up(c, c->end == END_MEMORY ? ERR_NOMEM : ERR_NET, what ? what : text);
 }

@@ -212,7 +212,7 @@ int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, 
 
 static bool is_stranger(const struct conn *c)
 {
-	return c->accepted && !c->link && c->state != CONN_GONE;
+	return c->accepted && (!c->link || c->unproven) && c->state != CONN_GONE;
 }
 
 /* Tells epoll what a connection waits for now. */

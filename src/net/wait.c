@@ -16,6 +16,14 @@ int64_t net_in(double seconds)
 	return clock_now() + (int64_t)(seconds > 0 ? seconds * 1e9 : 0);
 }
 
+bool net_admits(struct net *n)
+{
+	pthread_mutex_lock(&n->lock);
+	bool yes = n->admits;
+	pthread_mutex_unlock(&n->lock);
+	return yes;
+}
+
 bool net_is_allowed(struct net *n, const char *public_key)
 {
 	bool found = false;

@@ -26,6 +26,7 @@ int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct e
 	wire_put_u32(&w, h->protocol);
 	wire_put_u8(&w, h->role);
 	wire_put_u32(&w, h->member);
+	wire_put_u32(&w, h->front);
 	wire_put_u64(&w, h->job);
 	wire_put_str(&w, h->model);
 	wire_put_str(&w, h->to);
@@ -50,15 +51,14 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 			h->protocol, HELLO_PROTOCOL);
 	h->role = wire_get_u8(&r);
 	h->member = wire_get_u32(&r);
+	h->front = wire_get_u32(&r);
 	h->job = wire_get_u64(&r);
 	wire_get_str(&r, h->model, sizeof h->model);
 	wire_get_str(&r, h->to, sizeof h->to);
 	wire_get_str(&r, h->host, sizeof h->host);
 	TRY(wire_read_end(&r, "HELLO", e));
-	if (h->role > HELLO_PROBE)
-		return err_set(e, ERR_PROTOCOL,
-			       "HELLO: role %d is neither coordinator nor stage nor probe",
-			       h->role);
+	if (h->role > HELLO_RELAY)
+		return err_set(e, ERR_PROTOCOL, "HELLO: role %d is unknown", h->role);
 	return 0;
 }
 

@@ -15,21 +15,32 @@
 struct err;
 
 /* version of the frames' fields; a change that an older program cannot read gets a new number */
-enum { HELLO_PROTOCOL = 7 };
+enum { HELLO_PROTOCOL = 8 };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,
-	HELLO_PROBE /* measures the link, on the coordinator's order */
+	HELLO_PROBE,  /* measures the link, on the coordinator's order */
+	HELLO_WORKER, /* to the coordinator: a worker that waits for a job */
+	/* HELLO_STAGE the other way round: from a member of the next stage, or a later one of the
+	 * group, because the listener does not reach it */
+	HELLO_BEHIND,
+	HELLO_RELAY, /* to the coordinator: pass on what goes to and from the worker `to` */
 };
+
+/* In PLAN, in place of the fastest address of a member (crew.h, best), and in PROBE: through the
+ * coordinator; the other one connects. */
+#define MEMBER_RELAY "relay"
+#define MEMBER_WAIT "wait"
 
 struct hello {
 	uint32_t protocol;
 	uint8_t role;
-	uint32_t member; /* HELLO_STAGE: the number of the connecting member */
-	uint64_t job;    /* HELLO_STAGE, HELLO_PROBE: must be the job of the listener */
-	char model[65];  /* digest of configuration and tensor list, hexadecimal */
-	char to[128];    /* the worker that is meant, by id */
-	char host[128];  /* of the connecting process, for messages */
+	uint32_t member; /* HELLO_STAGE, HELLO_RELAY: the number of the connecting member */
+	uint32_t front;  /* HELLO_RELAY: the one of the two members that is before the other */
+	uint64_t job;   /* HELLO_STAGE, HELLO_PROBE, HELLO_RELAY: must be the job of the listener */
+	char model[65]; /* digest of configuration and tensor list, hexadecimal */
+	char to[128];   /* the worker that is meant, by id */
+	char host[128]; /* of the connecting process, for messages */
 };
 
 struct welcome {

@@ -16,6 +16,8 @@ const uint64_t probe_size[PROBE_SIZES] = { 64 << 10, 1 << 20, 8 << 20 };
 static void put_order(struct wire_writer *w, const struct probe_order *o)
 {
 	wire_put_u8(w, o->mode);
+	wire_put_u32(w, o->member);
+	wire_put_u8(w, o->relayed);
 	wire_put_str(w, o->id);
 	wire_put_str(w, o->key);
 	wire_put_f64(w, o->seconds);
@@ -41,6 +43,8 @@ int probe_order_read(const struct frame *f, struct probe_order *o, struct err *e
 	struct wire_reader r = wire_read(f->payload, f->size);
 	memset(o, 0, sizeof *o);
 	o->mode = wire_get_u8(&r);
+	o->member = wire_get_u32(&r);
+	uint8_t relayed = wire_get_u8(&r);
 	wire_get_str(&r, o->id, sizeof o->id);
 	wire_get_str(&r, o->key, sizeof o->key);
 	o->seconds = wire_get_f64(&r);
@@ -48,7 +52,8 @@ int probe_order_read(const struct frame *f, struct probe_order *o, struct err *e
 	for (uint32_t i = 0; i < o->n; i++)
 		wire_get_str(&r, o->address[i], sizeof o->address[i]);
 	TRY(wire_read_end(&r, "PROBE", e));
-	if (o->mode > PROBE_STOP || !(o->seconds >= 0.001 && o->seconds <= 60))
+	o->relayed = relayed == 1;
+	if (relayed > 1 || o->mode > PROBE_STOP || !(o->seconds >= 0.001 && o->seconds <= 60))
 		return err_set(e, ERR_PROTOCOL, "PROBE: order %u for %g s", o->mode, o->seconds);
 	return 0;
 }

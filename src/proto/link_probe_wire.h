@@ -21,6 +21,8 @@ enum probe_mode { PROBE_MEASURE, PROBE_ANSWER, PROBE_STOP };
 
 struct probe_order {
 	uint8_t mode;
+	uint32_t member; /* the number of the worker that gets the order */
+	bool relayed;    /* the two meet at the coordinator, which passes on what they say */
 	char id[128], key[KEY_TEXT]; /* of the other worker; key "" without keys */
 	double seconds;              /* for one direction of one address */
 	uint32_t n;

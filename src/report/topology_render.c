@@ -5,12 +5,28 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/os.h"
 
 #include <graphviz/gvc.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A program that was unpacked from a tarball has Graphviz's plugins beside it. */
+static void find_plugins(void)
+{
+	const char *self = os_self_exe(), *slash = self ? strrchr(self, '/') : NULL;
+	char path[4200];
+	if (!slash || getenv("GVBINDIR") ||
+	    snprintf(path, sizeof path, "%.*s/../lib/heteroshard/graphviz", (int)(slash - self),
+		     self) >= (int)sizeof path)
+		return;
+	if (access(path, R_OK) == 0)
+		setenv("GVBINDIR", path, 0);
+}
 
 static int render(GVC_t *gvc, const char *dot, const char *format, struct buf *out, struct err *e)
 {
@@ -49,8 +65,10 @@ int topology_render(const char *dot, const char *format, struct buf *out, struct
 	 * freed memory. */
 	static GVC_t *gvc;
 	pthread_mutex_lock(&lock);
-	if (!gvc)
+	if (!gvc) {
+		find_plugins();
 		gvc = gvContext();
+	}
 	agseterr(AGMAX); /* libraries do not print */
 	int rc = gvc ? render(gvc, dot, format, out, e)
 		     : err_set(e, ERR_UNSUPPORTED,

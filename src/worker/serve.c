@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "net/address.h"
 #include "proto/hello.h"
-#include "worker/guests.h"
+#include "peers/guests.h"
+#include "peers/token.h"
 #include "worker/link_probe.h"
 #include "runtime/runtime.h"
 #include "worker/weights_in.h"
@@ -23,9 +24,13 @@
 
 /* seconds for the address that was the fastest, before the configured one is tried */
 static const double best_address_wait = 10;
+/* seconds after which a neighbour that did not connect is met at the coordinator */
+static const double relay_after = 12;
 
 struct serving {
 	const struct serve *o;
+	struct serve own; /* `o`, with the id that the coordinator uses */
+	char id[128];
 	struct worker_env env;
 	struct guests guests;
 	struct peers before, behind, beside;
@@ -71,6 +76,18 @@ static void check_coordinator(const void *serving, const struct guest *g, const 
 			 g->h.to, s->o->id, s->host);
 }
 
+/* A member of the next stage, or a later one of the group, that PLAN lets connect to this
+ * worker. */
+static bool expected_back(const struct plan_message *p, int number)
+{
+	const struct crew *c = &p->crew;
+	const struct member *m = &c->member[number];
+	if (strcmp(m->best, MEMBER_WAIT))
+		return false;
+	return m->stage == plan_stage(p) ? m->place > plan_place(p)
+					 : m->stage == crew_stage_behind(c, plan_stage(p));
+}
+
 /* ctx: the plan. A member of the previous stage, or one before this worker in its own group, by its
  * number and key. */
 static void check_neighbour(const void *serving, const struct guest *g, const void *ctx, char *why,
@@ -85,7 +102,8 @@ static void check_neighbour(const void *serving, const struct guest *g, const vo
 		stage >= 0 && stage == plan_stage(p) && c->member[number].place < plan_place(p);
 	if (strcmp(g->h.to, s->o->id))
 		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
-	else if (stage < 0 || (stage != before && !beside))
+	else if (stage < 0 || (g->h.role == HELLO_BEHIND ? !expected_back(p, number)
+							 : stage != before && !beside))
 		snprintf(why, cap,
 			 "the connecting process is member %u, stage %d; worker '%s' is stage %d, "
 			 "place %d, and has stage %d before it",
@@ -171,7 +189,36 @@ static int list_addresses(const struct serving *s, struct welcome *w, struct err
 	return 0;
 }
 
-static int meet_coordinator(struct serving *s, struct err *e)
+/* On the link that this worker has made: the coordinator says HELLO when a job begins. */
+static int await_order(struct serving *s, struct hello *h, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	for (;;) {
+		int rc = link_recv_frame(s->o->called, net_in(0.3), &msg, &f, e);
+		if (rc < 0)
+			return rc;
+		if (rc > 0)
+			break;
+		if (stopped(s))
+			return err_set(e, ERR_CANCELLED,
+				       "interrupted while waiting for the coordinator");
+		guests_let_in(&s->guests);
+	}
+	struct welcome w;
+	int rc = f.kind == FRAME_REFUSE ? welcome_read(&f, &w, e) : hello_read(&f, h, e);
+	net_msg_release(&msg);
+	if (rc >= 0 && (h->role != HELLO_COORDINATOR || !peer_name_ok(h->to)))
+		rc = err_set(e, ERR_PROTOCOL, "HELLO: not from a coordinator to a worker");
+	if (rc < 0)
+		return rc;
+	/* the name that this machine has there now */
+	snprintf(s->id, sizeof s->id, "%s", h->to);
+	s->env.coordinator = s->o->called;
+	return 0;
+}
+
+static int await_guest(struct serving *s, struct hello *h_p, struct err *e)
 {
 	int64_t deadline = net_in(patience(s));
 	struct hello h;
@@ -179,8 +226,10 @@ static int meet_coordinator(struct serving *s, struct err *e)
 		guests_let_in(&s->guests);
 		s->env.coordinator =
 			guests_take(&s->guests, HELLO_COORDINATOR, check_coordinator, s, NULL, &h);
-		if (s->env.coordinator)
-			break;
+		if (s->env.coordinator) {
+			*h_p = h;
+			return 0;
+		}
 		if (s->guests.called_off || (s->o->called_off && *s->o->called_off))
 			return err_set(e, ERR_CANCELLED,
 				       "the coordinator gave up before the job began");
@@ -195,7 +244,13 @@ static int meet_coordinator(struct serving *s, struct err *e)
 				       patience(s));
 		wait_a_moment(s, NULL);
 	}
+}
+
+static int meet_coordinator(struct serving *s, struct err *e)
+{
+	struct hello h;
 	struct welcome w;
+	TRY(s->o->called ? await_order(s, &h, e) : await_guest(s, &h, e));
 	int rc = describe(s, &w, e);
 	if (rc >= 0)
 		rc = list_addresses(s, &w, e);
@@ -224,25 +279,23 @@ static int coordinator_left(const struct serving *s, struct err *e)
 		       link_address(s->env.coordinator));
 }
 
-static int wait_welcome(struct serving *s, const struct peer *p, const char *name, struct err *e)
+static int relay_known(const struct serving *s, struct err *e)
 {
-	struct net_msg msg;
-	struct frame f;
-	struct welcome w;
-	for (int64_t deadline = net_in(patience(s));;) {
-		int rc = link_recv_frame(p->link, net_in(0.3), &msg, &f, e);
-		if (rc < 0)
-			return err_prefix(e, "%s", name);
-		if (rc > 0)
-			break;
-		TRY(coordinator_left(s, e));
-		if (clock_now() > deadline)
-			return err_set(e, ERR_NET, "%s did not answer within %g s", name,
-				       patience(s));
-	}
-	int rc = welcome_read(&f, &w, e);
-	net_msg_release(&msg);
-	return rc < 0 ? err_prefix(e, "%s", name) : 0;
+	return s->o->relay && s->o->coordinator_key
+		       ? 0
+		       : err_set(e, ERR_PROTOCOL,
+				 "the coordinator says to go through it, but this worker does not "
+				 "know where");
+}
+
+/* A link to the coordinator beside the one of orders. */
+static int relay_dial(struct serving *s, double seconds, struct link **l_p, struct err *e)
+{
+	struct link *l;
+	TRY(relay_known(s, e));
+	TRY(net_connect(s->o->net, s->o->relay, s->o->coordinator_key, net_in(seconds), &l, e));
+	*l_p = l;
+	return 0;
 }
 
 /* An established link to a member of the next stage. */
@@ -270,29 +323,58 @@ static int connect_to(struct serving *s, const struct member *m, const char *add
 	return rc;
 }
 
-static int reach(struct serving *s, const struct plan_message *p, struct peer *to, struct err *e)
+static int greet(struct serving *s, const struct plan_message *p, struct peer *to,
+		 enum hello_role role, uint32_t front, struct err *e)
 {
-	const struct member *m = &p->crew.member[to->member];
 	struct hello h = { .protocol = HELLO_PROTOCOL,
-			   .role = HELLO_STAGE,
+			   .role = role,
 			   .member = (uint32_t)p->self,
+			   .front = front,
 			   .job = s->env.job };
 	memcpy(h.model, p->model, sizeof h.model);
-	memcpy(h.to, m->id, sizeof h.to);
+	memcpy(h.to, p->crew.member[to->member].id, sizeof h.to);
 	memcpy(h.host, s->host, sizeof h.host);
+	link_set_user(to->link, s); /* its WELCOME is due */
+	return hello_send(to->link, &h, net_in(patience(s)), e);
+}
+
+/* Through the coordinator, which passes on what the two say. `front`: this worker is the one before
+ * the other. */
+static int open_relay(struct serving *s, const struct plan_message *p, struct peer *to, bool front,
+		      struct err *e)
+{
+	const struct member *m = &p->crew.member[to->member];
+	TRY(relay_dial(s, patience(s), &to->link, e));
+	int rc = greet(s, p, to, HELLO_RELAY, (uint32_t)(front ? p->self : to->member), e);
+	if (rc >= 0 && s->o->log_every)
+		log_info("worker '%s' reaches %s through the coordinator", s->o->id, m->name);
+	return rc;
+}
+
+static int reach(struct serving *s, const struct plan_message *p, struct peer *to, bool front,
+		 struct err *e)
+{
+	const struct member *m = &p->crew.member[to->member];
 	int rc = ERR_NET;
+	if (!strcmp(m->best, MEMBER_RELAY))
+		return open_relay(s, p, to, front, e);
 	if (m->best[0])
 		rc = connect_to(s, m, m->best, fmin(patience(s), best_address_wait), &to->link, e);
 	if (rc == ERR_PROTOCOL)
 		return err_prefix(e, "stage %d", plan_stage(p));
-	if (rc < 0 && m->best[0] && link_state(s->env.coordinator) != LINK_LOST)
+	if (rc < 0 && m->best[0] && m->address[0] && link_state(s->env.coordinator) != LINK_LOST)
 		log_warn("%s does not answer where it was fastest when links were measured (%s); "
 			 "%s is tried",
 			 m->name, e->msg, m->address);
-	if (rc < 0)
-		rc = connect_to(s, m, m->address, patience(s), &to->link, e);
+	if (rc < 0 && m->address[0])
+		rc = connect_to(s, m, m->address,
+				s->o->relay ? fmin(patience(s), best_address_wait) : patience(s),
+				&to->link, e);
+	if (rc < 0 && rc != ERR_PROTOCOL && s->o->relay &&
+	    link_state(s->env.coordinator) != LINK_LOST)
+		return open_relay(s, p, to, front, e);
 	if (rc >= 0)
-		rc = hello_send(to->link, &h, net_in(patience(s)), e);
+		rc = greet(s, p, to, front ? HELLO_STAGE : HELLO_BEHIND, (uint32_t)p->self, e);
 	if (rc < 0)
 		return err_prefix(e, "stage %d cannot reach %s", plan_stage(p), m->name);
 	if (s->o->log_every)
@@ -300,63 +382,139 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 	return 0;
 }
 
-/* The first member without a link; `self` needs none. */
-static struct peer *missing_in(struct peers *v, int self)
+/* The neighbours are three lists; this visits them in one order. */
+static struct peer *nth_peer(struct serving *s, const struct plan_message *p, int k, bool *front_p)
 {
-	for (int i = 0; i < v->n; i++)
-		if (!v->peer[i].link && v->peer[i].member != self)
-			return &v->peer[i];
+	struct peers *list[] = { &s->behind, &s->beside, &s->before };
+	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+		if (k < list[i]->n) {
+			struct peer *v = &list[i]->peer[k];
+			*front_p = i == 0 ||
+				   (i == 1 && p->crew.member[v->member].place > plan_place(p));
+			return v;
+		}
+		k -= list[i]->n;
+	}
 	return NULL;
 }
 
+/* The first neighbour that is not there: without a link, or without its WELCOME. */
 static struct peer *missing_peer(struct serving *s, const struct plan_message *p)
 {
-	struct peer *due = missing_in(&s->before, p->self);
-	return due ? due : missing_in(&s->beside, p->self);
-}
-
-/* The place for the link of a member that has connected; NULL: it has one already. */
-static struct peer *place_for(struct serving *s, const struct plan_message *p, int member)
-{
-	struct peers *v =
-		crew_stage_of(&p->crew, member) == plan_stage(p) ? &s->beside : &s->before;
-	for (int i = 0; i < v->n; i++)
-		if (v->peer[i].member == member && !v->peer[i].link)
-			return &v->peer[i];
+	bool front;
+	struct peer *v;
+	for (int k = 0; (v = nth_peer(s, p, k, &front)); k++)
+		if (v->member != p->self && (!v->link || link_user(v->link)))
+			return v;
 	return NULL;
 }
 
-/* Waits until every member of the previous stage, and those before this one in its group, have
- * connected. */
-static int accept_peers(struct serving *s, const struct plan_message *p, struct err *e)
+/* The place for the link of a member that has connected; NULL: it has one already. A relayed link
+ * that has not come up gives way. */
+static struct peer *place_for(struct serving *s, const struct plan_message *p,
+			      const struct hello *h)
 {
-	struct peer *due;
-	for (int64_t deadline = net_in(patience(s)); (due = missing_peer(s, p));) {
-		struct hello h;
-		struct welcome w = { 0 };
-		guests_let_in(&s->guests);
-		struct link *l = guests_take(&s->guests, HELLO_STAGE, check_neighbour, s, p, &h);
-		struct peer *to = l ? place_for(s, p, (int)h.member) : NULL;
-		if (to) {
-			to->link = l;
-			snprintf(w.id, sizeof w.id, "%s", s->o->id);
-			TRY(welcome_send(l, &w, net_in(patience(s)), e));
-		} else if (l) {
-			hello_refuse(l, "this member is connected already");
-			link_close(l);
-		}
-		if (l)
+	bool front;
+	struct peer *v;
+	for (int k = 0; (v = nth_peer(s, p, k, &front)); k++) {
+		if (v->member != (int)h->member || front != (h->role == HELLO_BEHIND))
 			continue;
-		TRY(coordinator_left(s, e));
-		if (clock_now() > deadline)
-			return err_set(e, ERR_NET,
-				       "stage %d: %s did not connect within %g s: a firewall "
-				       "between the two machines?",
-				       plan_stage(p), p->crew.member[due->member].name,
-				       patience(s));
-		wait_a_moment(s, s->env.coordinator);
+		if (v->link && link_user(v->link)) {
+			link_close(v->link);
+			v->link = NULL;
+		}
+		if (!v->link)
+			return v;
+	}
+	return NULL;
+}
+
+/* Takes the WELCOMEs that have come. */
+static int hear_welcomes(struct serving *s, const struct plan_message *p, struct err *e)
+{
+	bool front;
+	struct peer *v;
+	for (int k = 0; (v = nth_peer(s, p, k, &front)); k++) {
+		struct net_msg msg;
+		struct frame f;
+		struct welcome w;
+		if (!v->link || !link_user(v->link))
+			continue;
+		int rc = link_recv_frame(v->link, NET_NOW, &msg, &f, e);
+		if (rc > 0) {
+			rc = welcome_read(&f, &w, e);
+			net_msg_release(&msg);
+			link_set_user(v->link, NULL);
+		}
+		if (rc < 0)
+			return err_prefix(e, "%s", p->crew.member[v->member].name);
 	}
 	return 0;
+}
+
+/* A neighbour that should connect and does not: perhaps it cannot. Both then meet at the
+ * coordinator. */
+static int relay_the_late(struct serving *s, const struct plan_message *p, struct err *e)
+{
+	bool front;
+	struct peer *v;
+	for (int k = 0; s->o->relay && (v = nth_peer(s, p, k, &front)); k++)
+		if (v->member != p->self && !v->link)
+			TRY(open_relay(s, p, v, front, e));
+	return 0;
+}
+
+/* One connection that has come from a neighbour; false: none. */
+static int take_neighbour(struct serving *s, const struct plan_message *p, bool *took_p,
+			  struct err *e)
+{
+	struct hello h;
+	struct welcome w = { 0 };
+	struct link *l = guests_take(&s->guests, HELLO_STAGE, check_neighbour, s, p, &h);
+	if (!l)
+		l = guests_take(&s->guests, HELLO_BEHIND, check_neighbour, s, p, &h);
+	*took_p = l != NULL;
+	struct peer *to = l ? place_for(s, p, &h) : NULL;
+	if (to) {
+		to->link = l;
+		snprintf(w.id, sizeof w.id, "%s", s->o->id);
+		return welcome_send(l, &w, net_in(patience(s)), e);
+	}
+	if (l) {
+		hello_refuse(l, "this member is connected already");
+		link_close(l);
+	}
+	return 0;
+}
+
+/* Waits until every neighbour is connected and has been welcomed. */
+static int meet_peers(struct serving *s, const struct plan_message *p, struct err *e)
+{
+	struct peer *due;
+	int64_t deadline = net_in(patience(s)), late = net_in(relay_after);
+	for (;;) {
+		bool took;
+		guests_let_in(&s->guests);
+		TRY(take_neighbour(s, p, &took, e));
+		TRY(hear_welcomes(s, p, e));
+		due = missing_peer(s, p);
+		if (!due)
+			return 0;
+		if (took)
+			continue;
+		TRY(coordinator_left(s, e));
+		if (clock_now() > late) {
+			TRY(relay_the_late(s, p, e));
+			late = NET_FOREVER;
+		}
+		if (clock_now() > deadline)
+			return err_set(e, ERR_NET,
+				       "stage %d: %s did not %s within %g s: a firewall "
+				       "between the two machines?",
+				       plan_stage(p), p->crew.member[due->member].name,
+				       due->link ? "answer" : "connect", patience(s));
+		wait_a_moment(s, s->env.coordinator);
+	}
 }
 
 static int peers_make(struct peers *v, const struct crew *c, int stage, struct err *e)
@@ -382,27 +540,28 @@ static void peers_release(struct peers *v)
 }
 
 /* Every worker connects to the next stage and to those behind it in its group, and accepts the
- * others. */
+ * others, unless PLAN says otherwise of a pair that does not reach each other so. */
 static int neighbours(void *ctx, const struct plan_message *p, struct peers *before_p,
 		      struct peers *behind_p, struct peers *beside_p, struct err *e)
 {
 	struct serving *s = ctx;
 	const struct crew *c = &p->crew;
-	const int stage = plan_stage(p), later = plan_place(p) + 1;
+	const int stage = plan_stage(p);
+	bool front;
+	struct peer *v;
 	TRY(peers_make(&s->before, c, crew_stage_before(c, stage), e));
 	TRY(peers_make(&s->behind, c, crew_stage_behind(c, stage), e));
 	TRY(peers_make(&s->beside, c, stage, e));
-	for (int i = 0; i < s->behind.n; i++)
-		TRY(reach(s, p, &s->behind.peer[i], e));
-	for (int i = later; i < s->beside.n; i++)
-		TRY(reach(s, p, &s->beside.peer[i], e));
-	TRY(accept_peers(s, p, e));
-	for (int i = 0; i < s->behind.n; i++)
-		TRY(wait_welcome(s, &s->behind.peer[i], c->member[s->behind.peer[i].member].name,
-				 e));
-	for (int i = later; i < s->beside.n; i++)
-		TRY(wait_welcome(s, &s->beside.peer[i], c->member[s->beside.peer[i].member].name,
-				 e));
+	for (int k = 0; (v = nth_peer(s, p, k, &front)); k++) {
+		const struct member *m = &c->member[v->member];
+		if (v->member == p->self)
+			continue;
+		if (s->o->by_plan && m->key[0])
+			TRY(net_allow(s->o->net, m->key, e));
+		if ((front || m->best[0]) && strcmp(m->best, MEMBER_WAIT))
+			TRY(reach(s, p, v, front, e));
+	}
+	TRY(meet_peers(s, p, e));
 	*before_p = s->before;
 	*behind_p = s->behind;
 	*beside_p = s->beside;
@@ -441,12 +600,31 @@ static bool coordinator_called(void *ctx)
 			NET_NOW) > 0;
 }
 
+/* To the coordinator: the link to the other worker of a PROBE. */
+static void relay_hello(const struct serving *s, const struct probe_order *o, struct hello *h)
+{
+	*h = (struct hello){ .protocol = HELLO_PROTOCOL,
+			     .role = HELLO_RELAY,
+			     .member = o->member,
+			     .front = UINT32_MAX,
+			     .job = s->env.job };
+	memcpy(h->to, o->id, sizeof h->to);
+	memcpy(h->host, s->host, sizeof h->host);
+}
+
 static int measure_links(struct serving *s, struct probe_order *o, struct err *e)
 {
 	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_PROBE, .job = s->env.job };
 	memcpy(h.to, o->id, sizeof h.to);
 	memcpy(h.host, s->host, sizeof h.host);
-	for (uint32_t i = 0; i < o->n; i++) {
+	if (o->relayed) {
+		relay_hello(s, o, &h);
+		TRY(relay_known(s, e));
+		o->n = 1;
+		snprintf(o->address[0], NET_ADDRESS, "%s", s->o->relay);
+		snprintf(o->key, sizeof o->key, "%s", s->o->coordinator_key);
+	}
+	for (uint32_t i = 0; i < o->n && !o->relayed; i++) {
 		char to[NET_ADDRESS];
 		TRY(ways_check(&s->o->ways, o->key[0] ? o->key : NULL, o->address[i], to, e));
 		memcpy(o->address[i], to, sizeof to);
@@ -474,7 +652,9 @@ static bool answer_probe_frame(struct link *l, uint32_t *left)
 	struct err why = { 0 };
 	int rc;
 	while ((rc = link_recv_frame(l, NET_NOW, &msg, &f, &why)) > 0) {
-		rc = probe_answer(l, &f, left, &why);
+		struct welcome w;
+		rc = link_user(l) ? welcome_read(&f, &w, &why) : probe_answer(l, &f, left, &why);
+		link_set_user(l, NULL);
 		net_msg_release(&msg);
 		if (rc < 0)
 			break;
@@ -489,7 +669,18 @@ static int answer_probes(struct serving *s, const struct probe_order *o, struct 
 {
 	struct link *l = NULL;
 	uint32_t left = 0;
-	int rc = acknowledge(s, NULL, e);
+	struct hello to;
+	int rc = 0;
+	if (o->relayed) {
+		relay_hello(s, o, &to);
+		rc = relay_dial(s, patience(s), &l, e);
+		if (rc >= 0) {
+			link_set_user(l, s); /* its WELCOME is due */
+			rc = hello_send(l, &to, net_in(patience(s)), e);
+		}
+	}
+	if (rc >= 0)
+		rc = acknowledge(s, NULL, e);
 	while (rc >= 0 && !coordinator_called(s)) {
 		guests_let_in(&s->guests);
 		struct hello h;
@@ -524,6 +715,8 @@ static int probe(void *ctx, const struct frame *f, struct err *e)
 	struct serving *s = ctx;
 	struct probe_order *o = mem_zalloc(sizeof *o);
 	int rc = o ? probe_order_read(f, o, e) : err_nomem(e, sizeof *o, "measuring links");
+	if (rc >= 0)
+		rc = s->o->by_plan && o->key[0] ? net_allow(s->o->net, o->key, e) : 0;
 	if (rc >= 0)
 		rc = o->mode == PROBE_MEASURE  ? measure_links(s, o, e)
 		     : o->mode == PROBE_ANSWER ? answer_probes(s, o, e)
@@ -570,7 +763,10 @@ int worker_serve(const struct serve *o, struct err *e)
 	struct serving *s = mem_zalloc(sizeof *s);
 	if (!s)
 		return err_nomem(e, sizeof *s, "a worker");
-	s->o = o;
+	s->own = *o;
+	s->o = &s->own;
+	snprintf(s->id, sizeof s->id, "%s", o->id);
+	s->own.id = s->id;
 	s->guests = (struct guests){ .net = o->net, .coordinator_key = o->coordinator_key };
 	gethostname(s->host, sizeof s->host - 1);
 	s->env = (struct worker_env){ .net = o->net,

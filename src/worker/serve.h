@@ -32,7 +32,13 @@ struct serve {
 	const char *model;
 	const char *cache_dir; /* NULL: the default */
 	double cache_limit;    /* GiB of layers kept there; 0: no limit */
-	struct ways ways;      /* where it may connect; zeros: anywhere */
+	/* A worker that was invited: its link to the coordinator (up; given away), where to connect
+	 * for relayed links, and whether the keys that may connect come from PLAN and PROBE. NULL,
+	 * NULL, false: the coordinator connects, and the configuration says all that */
+	struct link *called;
+	const char *relay;
+	bool by_plan;
+	struct ways ways; /* where it may connect; zeros: anywhere */
 	/* set from a signal: ask the coordinator to save and finish. MAY be NULL */
 	const volatile sig_atomic_t *stop;
 	/* set by another thread: the coordinator will not connect. MAY be NULL */

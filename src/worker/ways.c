@@ -39,6 +39,16 @@ static bool may_dial(const struct ways *w, const char *key, const char *to, cons
 	return known && key && key_proves(key, WELCOME_LISTENS, to, proof);
 }
 
+/* Without a configuration: an address that the machine itself has named, of a network. */
+static bool own_word(const char *key, const char *to, const char *hash)
+{
+	char number[NET_ADDRESS];
+	bool loopback = true;
+	struct err unknown = { 0 };
+	return key && hash && key_proves(key, WELCOME_LISTENS, to, hash + 1) &&
+	       address_resolve(to, false, number, &loopback, &unknown) >= 0 && !loopback;
+}
+
 int ways_check(const struct ways *w, const char *key, const char *text, char dial_p[NET_ADDRESS],
 	       struct err *e)
 {
@@ -51,7 +61,9 @@ int ways_check(const struct ways *w, const char *key, const char *text, char dia
 	}
 	snprintf(to, sizeof to, "%.*s", (int)(n - skip), text + skip);
 	snprintf(dial_p, NET_ADDRESS, "%.*s", (int)n, text);
-	if (!w->n ||
+	if (w->signed_only ? own_word(key, to, hash) && (!own[0] || address_is_number(own)) : !w->n)
+		return 0;
+	if (!w->signed_only &&
 	    ((!own[0] || address_is_number(own)) && may_dial(w, key, to, hash ? hash + 1 : "")))
 		return 0;
 	return err_set(

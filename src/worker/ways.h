@@ -20,6 +20,7 @@ struct way {
 
 struct ways {
 	const struct way *way; /* borrowed */
+	bool signed_only;      /* only to what the machine has signed, and never to loopback */
 	int n;                 /* 0: anywhere (threads of one process, ranks of MPI) */
 };
 

@@ -52,7 +52,7 @@ static int list_ways(const struct config *c, struct ways *v_p, struct err *e)
 		network_address(w->ip, w->hostname, w->port, v[i + 1].address);
 		v[i + 1].key = w->public_key;
 	}
-	*v_p = (struct ways){ v, (int)c->nworkers + 1 };
+	*v_p = (struct ways){ .way = v, .n = (int)c->nworkers + 1 };
 	return 0;
 }
 
@@ -66,7 +66,7 @@ static int list_handed(const struct network_keys *k, struct ways *v_p, struct er
 		memcpy(v[i].address, k->peer[i].address, NET_ADDRESS);
 		v[i].key = k->peer[i].key;
 	}
-	*v_p = (struct ways){ v, (int)k->n };
+	*v_p = (struct ways){ .way = v, .n = (int)k->n };
 	return 0;
 }
 
@@ -100,7 +100,9 @@ static int work_with(const struct config *c, const struct role *r, const struct 
 				   .cache_limit = c->cache_limit_gib,
 				   .ways = ways,
 				   .stop = stop };
-		char at[NET_ADDRESS], bound[NET_ADDRESS];
+		char at[NET_ADDRESS], bound[NET_ADDRESS], relay[NET_ADDRESS];
+		address_join("127.0.0.1", (unsigned)c->invited_port, relay);
+		s.relay = c->invited_port ? relay : NULL;
 		err_clear(e);
 		rc = network_open(c, w ? w->public_key : o->public_key, k, &n, e);
 		if (rc < 0)

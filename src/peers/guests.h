@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guests.h - the connections that reached a worker and are not in use yet.
+/* guests.h - the connections that reached a worker, or the coordinator, and are not in use yet.
  *
  * At most GUESTS_MOST are kept, the oldest first. A guest says HELLO within GUESTS_PATIENCE, or its
  * connection is closed. A new connection to a full list takes the place of the oldest guest that
  * has not said HELLO, so that connections which say nothing cannot keep others out. A guest with
  * the coordinator's key gives its place only to another one with that key, and takes the place of
  * any other guest. */
-#ifndef HS_WORKER_GUESTS_H
-#define HS_WORKER_GUESTS_H
+#ifndef HS_PEERS_GUESTS_H
+#define HS_PEERS_GUESTS_H
 
 #include "base/log.h"
 #include "net/net.h"
@@ -29,6 +29,9 @@ struct guests {
 	const char *coordinator_key; /* NULL or "": links without keys */
 	struct guest list[GUESTS_MOST];
 	int n;
+	/* takes what is unproven (net_admit); NULL: such links are closed */
+	void (*unproven)(void *ctx, struct link *l);
+	void *ctx;
 	bool called_off; /* the coordinator said ABORT where HELLO was due */
 	struct log_limit log;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guests.c - see guests.h. */
-#include "worker/guests.h"
+#include "peers/guests.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -116,6 +116,13 @@ void guests_let_in(struct guests *g)
 	for (int k = 0; k < g->n;)
 		k += hear(g, k);
 	while (net_accept(g->net, NET_NOW, &l, &ignored) > 0) {
+		if (link_is_unproven(l)) {
+			if (g->unproven)
+				g->unproven(g->ctx, l);
+			else
+				link_close(l);
+			continue;
+		}
 		int gives = g->n < GUESTS_MOST ? -1 : least_wanted(g, l);
 		if (gives >= 0)
 			dismiss(g, gives, NULL);

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reception.c - see reception.h. */
+#include "peers/reception.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "peers/guests.h"
+#include "peers/join.h"
+#include "peers/relay.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double look_every = 1;  /* seconds between looks at the invitations */
+static const double other_side = 60; /* seconds in which both sides of a pair come */
+
+struct waiting {
+	struct link *link;
+	bool taken; /* the link is the session's, and only the key is of use */
+	char key[KEY_TEXT];
+};
+
+struct reception {
+	struct net *net;
+	pthread_t thread;
+	atomic_bool quit;
+	/* the thread's */
+	struct guests guests;
+	struct askers askers;
+	char key[KEY_TEXT];
+	int64_t look_at;
+	struct net_poll *poll;
+	/* under the lock */
+	pthread_mutex_t lock;
+	struct waiting worker[RECEPTION_WORKERS];
+	int n;
+	struct relays relays;
+	uint64_t job;
+	const struct reception_member *member;
+	int members;
+};
+
+/* ---- workers that wait ----------------------------------------------------------------------- */
+
+static void drop_lost(struct reception *r)
+{
+	for (int k = 0; k < r->n;)
+		if (!r->worker[k].taken && link_state(r->worker[k].link) == LINK_LOST) {
+			link_close(r->worker[k].link);
+			r->worker[k] = r->worker[--r->n];
+		} else {
+			k++;
+		}
+}
+
+/* A worker that connects again takes the place of its old link. */
+static void add_worker(struct reception *r, struct link *l)
+{
+	const char *key = link_peer_key(l);
+	int k = 0;
+	while (k < r->n && (r->worker[k].taken || !key_equal(r->worker[k].key, key)))
+		k++;
+	if (k < r->n)
+		link_close(r->worker[k].link);
+	else if (r->n == RECEPTION_WORKERS) {
+		hello_refuse(l, "too many workers wait here");
+		link_close(l);
+		return;
+	} else
+		r->n++;
+	r->worker[k] = (struct waiting){ .link = l };
+	snprintf(r->worker[k].key, KEY_TEXT, "%s", key);
+}
+
+struct link *reception_take(struct reception *r, const char *key)
+{
+	struct link *l = NULL;
+	pthread_mutex_lock(&r->lock);
+	drop_lost(r);
+	for (int k = 0; k < r->n && !l; k++)
+		if (!r->worker[k].taken && key_equal(r->worker[k].key, key)) {
+			l = r->worker[k].link;
+			r->worker[k].taken = true;
+		}
+	pthread_mutex_unlock(&r->lock);
+	return l;
+}
+
+bool reception_has(struct reception *r, const char *key)
+{
+	bool has = false;
+	pthread_mutex_lock(&r->lock);
+	drop_lost(r);
+	for (int k = 0; k < r->n; k++)
+		has |= key_equal(r->worker[k].key, key);
+	pthread_mutex_unlock(&r->lock);
+	return has;
+}
+
+/* ---- relayed links --------------------------------------------------------------------------- */
+
+static int member_by_id(const struct reception *r, const char *id)
+{
+	for (int i = 0; i < r->members; i++)
+		if (!strcmp(r->member[i].id, id))
+			return i;
+	return -1;
+}
+
+/* Says to both sides that the other one is there. */
+static void introduce(struct relay_pair *p)
+{
+	for (int i = 0; i < 2; i++) {
+		struct welcome w = { 0 };
+		struct err ignored = { 0 };
+		snprintf(w.id, sizeof w.id, "%s", p->side[!i].id);
+		welcome_send(p->side[i].link, &w, NET_NOW, &ignored);
+	}
+	log_info("workers '%s' and '%s' do not reach each other: what they say goes through this "
+		 "machine",
+		 p->side[0].id, p->side[1].id);
+}
+
+static void add_relay(struct reception *r, struct link *l, const struct hello *h)
+{
+	struct relay_pair *pair;
+	struct err e = { 0 };
+	int self = h->member < (uint32_t)r->members ? (int)h->member : -1,
+	    other = member_by_id(r, h->to);
+	if (!r->members || h->job != r->job)
+		err_set(&e, ERR_PROTOCOL, "no job of this number runs here");
+	else if (self < 0 || !key_equal(r->member[self].key, link_peer_key(l)))
+		err_set(&e, ERR_PROTOCOL, "this key is not that of member %u", h->member);
+	else if (other < 0 || other == self)
+		err_set(&e, ERR_PROTOCOL, "there is no worker '%.60s' to relay to", h->to);
+	else
+		relays_add(&r->relays, l, FRAME_MEMBER(self), r->member[self].id,
+			   FRAME_MEMBER(other), r->member[other].id, h->front, other_side, &pair,
+			   &e);
+	if (e.code) {
+		hello_refuse(l, e.msg);
+		link_close(l);
+	} else if (pair) {
+		introduce(pair);
+	}
+}
+
+void reception_job(struct reception *r, uint64_t job, const struct reception_member *v, int n)
+{
+	pthread_mutex_lock(&r->lock);
+	r->job = job;
+	r->member = v;
+	r->members = n;
+	pthread_mutex_unlock(&r->lock);
+}
+
+int reception_pairs(struct reception *r)
+{
+	pthread_mutex_lock(&r->lock);
+	int n = (int)r->relays.n;
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void anybody(const void *who, const struct guest *g, const void *ctx, char *why, size_t cap)
+{
+	(void)who;
+	(void)g;
+	(void)ctx;
+	(void)why;
+	(void)cap;
+}
+
+/* What the guests that have said HELLO are here for. */
+static void sort_guests(struct reception *r)
+{
+	struct hello h;
+	struct link *l;
+	pthread_mutex_lock(&r->lock);
+	while ((l = guests_take(&r->guests, HELLO_WORKER, anybody, NULL, NULL, &h)))
+		add_worker(r, l);
+	while ((l = guests_take(&r->guests, HELLO_RELAY, anybody, NULL, NULL, &h)))
+		add_relay(r, l, &h);
+	pthread_mutex_unlock(&r->lock);
+	guests_refuse(&r->guests, GUESTS_ALL,
+		      "this is the coordinator: workers connect here, and nobody else");
+}
+
+static void look_at_invitations(struct reception *r)
+{
+	struct peer_list l;
+	struct err ignored = { 0 };
+	if (clock_now() < r->look_at)
+		return;
+	r->look_at = net_in(look_every);
+	net_admit(r->net, invitations_any());
+	if (r->askers.joined[0] && peer_list_read(&l, &ignored) >= 0) {
+		const struct peer *p = peer_list_find(&l, r->askers.joined);
+		if (p)
+			net_allow(r->net, p->key, &ignored);
+		peer_list_release(&l);
+		log_info("'%s' has joined by invitation; jobs that begin from now on can use it",
+			 r->askers.joined);
+		r->askers.joined[0] = 0;
+	}
+}
+
+static void unproven(void *ctx, struct link *l)
+{
+	askers_add(&((struct reception *)ctx)->askers, l);
+}
+
+static void *run(void *ctx)
+{
+	struct reception *r = ctx;
+	while (!r->quit) {
+		bool soon;
+		look_at_invitations(r);
+		guests_let_in(&r->guests);
+		askers_hear(&r->askers);
+		sort_guests(r);
+		pthread_mutex_lock(&r->lock);
+		bool moved = relays_work(&r->relays);
+		size_t n = relays_poll(&r->relays, r->poll, &soon);
+		pthread_mutex_unlock(&r->lock);
+		n += guests_poll(&r->guests, r->poll + n);
+		n += askers_poll(&r->askers, r->poll + n);
+		net_poll(r->net, r->poll, n, moved ? NET_NOW : net_in(soon ? 0.005 : 0.2));
+	}
+	return NULL;
+}
+
+static void release(struct reception *r)
+{
+	guests_close(&r->guests);
+	askers_close(&r->askers);
+	relays_close(&r->relays);
+	for (int k = 0; k < r->n; k++)
+		if (!r->worker[k].taken)
+			link_close(r->worker[k].link);
+	pthread_mutex_destroy(&r->lock);
+	mem_free(r->poll);
+	mem_free(r);
+}
+
+int reception_open(struct net *n, const char *key, struct reception **r_p, struct err *e)
+{
+	enum { ITEMS = 2 * RECEPTION_PAIRS + GUESTS_POLLS + ASKERS_MOST };
+	struct reception *r = mem_zalloc(sizeof *r);
+	struct net_poll *poll = mem_array(ITEMS, sizeof *poll);
+	if (!r || !poll) {
+		mem_free(r);
+		mem_free(poll);
+		return err_nomem(e, ITEMS * sizeof *poll, "the coordinator's port");
+	}
+	r->net = n;
+	r->poll = poll;
+	snprintf(r->key, sizeof r->key, "%s", key);
+	r->guests = (struct guests){ .net = n, .unproven = unproven, .ctx = r };
+	r->askers.coordinator = r->key;
+	r->relays = (struct relays){ .net = n, .most = RECEPTION_PAIRS };
+	pthread_mutex_init(&r->lock, NULL);
+	int rc = pthread_create(&r->thread, NULL, run, r);
+	if (rc) {
+		release(r);
+		return err_sys(e, rc, "starting the thread of the coordinator's port");
+	}
+	*r_p = r;
+	return 0;
+}
+
+void reception_close(struct reception *r)
+{
+	if (!r)
+		return;
+	r->quit = true;
+	net_wake(r->net);
+	pthread_join(r->thread, NULL);
+	release(r);
+}

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Invitations below the command line: tokens and proofs, the files, what an unproven connection may
+ * do, relayed links. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "net/frame.h"
+#include "peers/invited.h"
+#include "peers/join.h"
+#include "peers/reception.h"
+#include "proto/hello.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define OK(x)                                                                                      \
+	do {                                                                                       \
+		if ((x) < 0)                                                                       \
+			fail_msg("%s: %s", #x, e.msg);                                             \
+	} while (0)
+
+static char dir[128];
+static struct err e;
+
+static int setup(void **state)
+{
+	(void)state;
+	char cmd[200];
+	snprintf(dir, sizeof dir, "%s/hs-peers-XXXXXX",
+		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(cmd, sizeof cmd, "%s/config", dir);
+	mkdir(cmd, 0700);
+	setenv("XDG_CONFIG_HOME", cmd, 1);
+	setenv("XDG_RUNTIME_DIR", dir, 1);
+	return sodium_init() < 0 ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	char cmd[300];
+	snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
+	return system(cmd) ? -1 : 0;
+}
+
+static struct key_pair make_key(void)
+{
+	struct key_pair k;
+	OK(key_pair_generate(&k, &e));
+	return k;
+}
+
+static struct invite_token make_token(const struct key_pair *k)
+{
+	struct invite_token t = { .port = 9998, .naddress = 2 };
+	memcpy(t.key, k->pub, sizeof t.key);
+	randombytes_buf(t.secret, sizeof t.secret);
+	snprintf(t.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
+	snprintf(t.address[1], TOKEN_ADDRESS, "%s", "fd00::1");
+	return t;
+}
+
+static void tokens(void **state)
+{
+	(void)state;
+	struct key_pair k = make_key();
+	struct invite_token t = make_token(&k), back;
+	char text[TOKEN_TEXT], bad[TOKEN_TEXT + 40];
+	OK(invite_write(&t, text, &e));
+	OK(invite_read(text, &back, &e));
+	assert_memory_equal(t.secret, back.secret, TOKEN_SECRET);
+	assert_string_equal(t.key, back.key);
+	assert_int_equal(back.naddress, 2);
+	assert_string_equal(back.address[1], "fd00::1");
+	/* a line that a mail program has broken */
+	snprintf(bad, sizeof bad, "%.20s\n %s", text, text + 20);
+	OK(invite_read(bad, &back, &e));
+	/* every character counts, but for the bits behind the last byte; every cut too */
+	size_t n = strlen(text);
+	for (size_t i = 0; i + 1 < n; i++) {
+		memcpy(bad, text, n + 1);
+		bad[i] = text[i] == 'b' ? 'c' : 'b';
+		assert_int_equal(invite_read(bad, &back, &e), ERR_USAGE);
+		assert_null(strstr(e.msg, text + 5));
+		snprintf(bad, i + 1, "%s", text);
+		assert_int_equal(invite_read(bad, &back, &e), ERR_USAGE);
+	}
+	memset(bad, 'a', sizeof bad - 1);
+	bad[sizeof bad - 1] = 0;
+	memcpy(bad, "hsi1-", 5);
+	assert_int_equal(invite_read(bad, &back, &e), ERR_USAGE);
+}
+
+static void proofs(void **state)
+{
+	(void)state;
+	struct key_pair c = make_key(), w = make_key(), x = make_key();
+	uint8_t secret[TOKEN_SECRET] = { 1 }, other[TOKEN_SECRET] = { 2 }, proof[TOKEN_PROOF];
+	uint8_t binding[LINK_BINDING] = { 3 }, else_where[LINK_BINDING] = { 4 };
+	OK(invite_prove(secret, binding, w.pub, c.pub, "box", proof, &e));
+	assert_true(invite_proves(secret, binding, w.pub, c.pub, "box", proof));
+	assert_false(invite_proves(other, binding, w.pub, c.pub, "box", proof));
+	assert_false(invite_proves(secret, else_where, w.pub, c.pub, "box", proof));
+	assert_false(invite_proves(secret, binding, x.pub, c.pub, "box", proof));
+	assert_false(invite_proves(secret, binding, w.pub, x.pub, "box", proof));
+	assert_false(invite_proves(secret, binding, c.pub, w.pub, "box", proof));
+	assert_false(invite_proves(secret, binding, w.pub, c.pub, "bo", proof));
+	for (int i = 0; i < TOKEN_PROOF; i++) {
+		proof[i] ^= 1;
+		assert_false(invite_proves(secret, binding, w.pub, c.pub, "box", proof));
+		proof[i] ^= 1;
+	}
+}
+
+static struct invitation open_invitation(int64_t seconds)
+{
+	struct invitation v = { .until = (int64_t)time(NULL) + seconds };
+	randombytes_buf(v.secret, sizeof v.secret);
+	OK(invitation_open(&v, &e));
+	return v;
+}
+
+static int use(const struct invitation *v, const struct key_pair *w, const char *name,
+	       char given[PEER_NAME])
+{
+	uint8_t binding[LINK_BINDING] = { 9 }, proof[TOKEN_PROOF];
+	struct key_pair c = make_key();
+	OK(invite_prove(v->secret, binding, w->pub, c.pub, name, proof, &e));
+	return invitation_use(binding, w->pub, c.pub, name, proof, given, &e);
+}
+
+static void once_and_in_time(void **state)
+{
+	(void)state;
+	struct key_pair a = make_key(), b = make_key();
+	struct invitation v = open_invitation(60), late = open_invitation(-1), now;
+	struct peer_list l;
+	char given[PEER_NAME];
+	assert_true(invitations_any());
+	assert_int_equal(use(&late, &a, "late", given), 0);
+	assert_int_equal(use(&v, &a, "../x", given), ERR_USAGE);
+	assert_int_equal(use(&v, &a, "local", given), ERR_USAGE);
+	assert_int_equal(use(&v, &a, "one", given), 1);
+	assert_string_equal(given, "one");
+	assert_int_equal(use(&v, &b, "two", given), 0);
+	assert_int_equal(use(&v, &a, "one", given), 0);
+	assert_int_equal(invitation_find(v.secret, &now, &e), 1);
+	assert_string_equal(now.used, "one");
+	assert_false(invitations_any());
+	struct invitation w = open_invitation(60);
+	assert_int_equal(use(&w, &b, "one", given), ERR_USAGE); /* taken, and still open */
+	OK(invitation_close(w.secret, &e));
+	assert_int_equal(use(&w, &b, "two", given), 0);
+	OK(peer_list_read(&l, &e));
+	assert_int_equal(l.n, 1);
+	assert_non_null(peer_list_by_key(&l, a.pub));
+	peer_list_release(&l);
+	assert_int_equal(peer_list_rename("one", "all", &e), ERR_USAGE);
+	assert_int_equal(peer_list_rename("none", "x", &e), ERR_USAGE);
+	OK(peer_list_rename("one", "uno", &e));
+	OK(peer_list_remove("uno", &e));
+	assert_int_equal(peer_list_remove("uno", &e), ERR_USAGE);
+}
+
+static void files_of_others_are_refused(void **state)
+{
+	(void)state;
+	char path[PATH_MAX];
+	struct peer_list l;
+	struct key_pair a = make_key();
+	struct invitation v = open_invitation(60);
+	char given[PEER_NAME];
+	assert_int_equal(use(&v, &a, "mine", given), 1);
+	OK(peers_path("peers", path, &e));
+	chmod(path, 0666);
+	assert_int_equal(peer_list_read(&l, &e), ERR_USAGE);
+	chmod(path, 0600);
+	FILE *f = fopen(path, "a");
+	fputs("x hs1-nonsense 3\n", f);
+	fclose(f);
+	assert_int_equal(peer_list_read(&l, &e), ERR_INPUT);
+	unlink(path);
+}
+
+/* ---- over links ------------------------------------------------------------------------------ */
+
+struct door {
+	struct key_pair key;
+	struct net *net;
+	struct reception *r;
+	char at[NET_ADDRESS];
+};
+
+static void door_open(struct door *d, const struct key_pair *known, int n)
+{
+	*d = (struct door){ .key = make_key() };
+	OK(net_open("tls", &(struct net_options){ .key = &d->key }, &d->net, &e));
+	for (int i = 0; i < n; i++)
+		OK(net_allow(d->net, known[i].pub, &e));
+	OK(net_listen(d->net, "127.0.0.1:0", d->at, &e));
+	OK(reception_open(d->net, d->key.pub, &d->r, &e));
+}
+
+static void door_close(struct door *d)
+{
+	reception_close(d->r);
+	net_close(d->net, 0);
+}
+
+static struct net *client(const struct key_pair *k)
+{
+	struct net *n;
+	OK(net_open("tls", &(struct net_options){ .key = k }, &n, &e));
+	return n;
+}
+
+/* What happens to a link: true when it is lost within so many seconds. */
+static bool ends(struct link *l, double seconds)
+{
+	for (int64_t until = net_in(seconds); clock_now() < until; usleep(10000))
+		if (link_state(l) == LINK_LOST)
+			return true;
+	return false;
+}
+
+/* Connects with an unknown key, and tries again while the door is not open to such. */
+static struct link *knock(struct net *n, const struct door *d)
+{
+	struct link *l = NULL;
+	for (int i = 0; i < 40; i++, usleep(100000))
+		if (net_connect(n, d->at, d->key.pub, net_in(5), &l, &e) >= 0)
+			return l;
+	fail_msg("%s", e.msg);
+	return NULL;
+}
+
+static void strangers_and_the_open_invitation(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k = make_key();
+	struct net *n = client(&k);
+	struct link *l;
+	static char big[NET_UNPROVEN + 1];
+	door_open(&d, NULL, 0);
+	assert_int_equal(net_connect(n, d.at, d.key.pub, net_in(5), &l, &e), ERR_NET);
+	assert_non_null(strstr(e.msg, "is not on its list"));
+	struct invitation v = open_invitation(60);
+	/* says nothing: gone after the time of a stranger */
+	l = knock(n, &d);
+	assert_false(link_is_unproven(l)); /* that is the other end */
+	assert_true(ends(l, 6));
+	link_close(l);
+	/* one byte too many */
+	l = knock(n, &d);
+	OK(link_send_copy(l, big, sizeof big, net_in(1), &e));
+	assert_true(ends(l, 1.5));
+	link_close(l);
+	/* what is no JOIN, and a HELLO as a worker */
+	l = knock(n, &d);
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
+	OK(hello_send(l, &h, net_in(1), &e));
+	assert_true(ends(l, 1.5));
+	link_close(l);
+	assert_false(reception_has(d.r, k.pub));
+	OK(invitation_close(v.secret, &e));
+	net_close(n, 0);
+	door_close(&d);
+}
+
+static void wrong_secrets(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k = make_key();
+	door_open(&d, NULL, 0);
+	struct invitation v = open_invitation(60);
+	struct invite_token t = { .naddress = 1 };
+	struct served s;
+	memcpy(t.key, d.key.pub, sizeof t.key);
+	snprintf(t.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
+	t.port = (unsigned)strtoul(strrchr(d.at, 58) + 1, NULL, 10);
+	struct net *n = client(&k);
+	link_close(knock(n, &d)); /* from here on it is open */
+	net_close(n, 0);
+	/* another key answers than the token's: nothing is said to it */
+	struct key_pair alien = make_key();
+	memcpy(t.secret, v.secret, sizeof t.secret);
+	memcpy(t.key, alien.pub, sizeof t.key);
+	assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+	memcpy(t.key, d.key.pub, sizeof t.key);
+	t.secret[0] ^= 1;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+	assert_non_null(strstr(e.msg, "does not accept this invitation"));
+	/* they did not close the invitation */
+	t.secret[0] ^= 1;
+	OK(invitation_accept(&t, &k, "box", NULL, &s, &e));
+	assert_string_equal(s.name, "box");
+	OK(served_write(&s, &e));
+	struct served back;
+	OK(served_read(&back, &e));
+	assert_string_equal(back.key, d.key.pub);
+	door_close(&d);
+	OK(peer_list_remove("box", &e));
+}
+
+static void too_many_wrong(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k = make_key();
+	door_open(&d, NULL, 0);
+	struct invitation v = open_invitation(60);
+	struct invite_token t = { .naddress = 1 };
+	struct served s;
+	memcpy(t.key, d.key.pub, sizeof t.key);
+	snprintf(t.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
+	t.port = (unsigned)strtoul(strrchr(d.at, 58) + 1, NULL, 10);
+	struct net *n = client(&k);
+	link_close(knock(n, &d));
+	net_close(n, 0);
+	for (int i = 0; i < WRONG_MOST + 1; i++)
+		assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+	/* this address is heard no more, whatever it knows */
+	memcpy(t.secret, v.secret, sizeof t.secret);
+	assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+	door_close(&d);
+	OK(invitation_close(v.secret, &e));
+}
+
+/* ---- relayed links --------------------------------------------------------------------------- */
+
+static struct link *relay_to(struct net *n, const struct door *d, uint32_t self, const char *to)
+{
+	struct link *l;
+	struct hello h = {
+		.protocol = HELLO_PROTOCOL, .role = HELLO_RELAY, .member = self, .job = 7
+	};
+	snprintf(h.to, sizeof h.to, "%s", to);
+	OK(net_connect(n, d->at, d->key.pub, net_in(5), &l, &e));
+	OK(hello_send(l, &h, net_in(5), &e));
+	return l;
+}
+
+static int welcomed(struct link *l)
+{
+	struct net_msg m;
+	struct frame f;
+	struct welcome w;
+	int rc = link_recv_frame(l, net_in(5), &m, &f, &e);
+	if (rc <= 0)
+		return rc ? rc : ERR_NET;
+	rc = welcome_read(&f, &w, &e);
+	net_msg_release(&m);
+	return rc;
+}
+
+static void relayed(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k[3] = { make_key(), make_key(), make_key() };
+	struct reception_member v[] = { { "a", k[0].pub }, { "b", k[1].pub }, { "c", k[2].pub } };
+	door_open(&d, k, 3);
+	struct net *n[3] = { client(&k[0]), client(&k[1]), client(&k[2]) };
+	/* before there is a job, and in another one's number */
+	struct link *l = relay_to(n[0], &d, 0, "b");
+	assert_int_equal(welcomed(l), ERR_NET);
+	link_close(l);
+	reception_job(d.r, 7, v, 3);
+	l = relay_to(n[2], &d, 0, "b");
+	assert_int_equal(welcomed(l), ERR_NET);
+	assert_non_null(strstr(e.msg, "not that of member 0"));
+	link_close(l);
+	l = relay_to(n[0], &d, 0, "nobody");
+	assert_int_equal(welcomed(l), ERR_NET);
+	link_close(l);
+
+	struct link *a = relay_to(n[0], &d, 0, "b"), *b = relay_to(n[1], &d, 1, "a");
+	OK(welcomed(a));
+	OK(welcomed(b));
+	/* both ways, many and large */
+	static unsigned char bytes[1 << 20];
+	randombytes_buf(bytes, sizeof bytes);
+	struct frame f = { .kind = FRAME_ACTIVATION,
+			   .dtype = DT_F32,
+			   .ndim = 1,
+			   .dim = { sizeof bytes / 4 },
+			   .from = FRAME_MEMBER(0),
+			   .to = FRAME_MEMBER(1),
+			   .size = sizeof bytes,
+			   .payload = bytes };
+	for (uint32_t i = 0; i < 20; i++) {
+		struct net_msg m;
+		struct frame g;
+		f.microbatch = i;
+		OK(link_send_frame(i % 2 ? b : a, &f, net_in(5), &e));
+		assert_int_equal(link_recv_frame(i % 2 ? a : b, net_in(10), &m, &g, &e), 1);
+		assert_int_equal(g.microbatch, i);
+		assert_memory_equal(g.payload, bytes, sizeof bytes);
+		net_msg_release(&m);
+		f.from = FRAME_MEMBER(i % 2 ? 0 : 1);
+		f.to = FRAME_MEMBER(i % 2 ? 1 : 0);
+	}
+	assert_int_equal(reception_pairs(d.r), 1);
+	/* in another member's name */
+	f.from = FRAME_MEMBER(2);
+	OK(link_send_frame(a, &f, net_in(5), &e));
+	assert_true(ends(a, 5));
+	assert_true(ends(b, 5));
+	assert_int_equal(reception_pairs(d.r), 0);
+	link_close(a);
+	link_close(b);
+	for (int i = 0; i < 3; i++)
+		net_close(n[i], 0);
+	door_close(&d);
+}
+
+/* A side that takes nothing holds up its own pair only. */
+static void a_full_pair(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k[3] = { make_key(), make_key(), make_key() };
+	struct reception_member v[] = { { "a", k[0].pub }, { "b", k[1].pub }, { "c", k[2].pub } };
+	door_open(&d, k, 3);
+	reception_job(d.r, 7, v, 3);
+	struct net *n[3] = { client(&k[0]), client(&k[1]), client(&k[2]) };
+	struct link *ab = relay_to(n[0], &d, 0, "b"), *ba = relay_to(n[1], &d, 1, "a");
+	struct link *ac = relay_to(n[0], &d, 0, "c"), *ca = relay_to(n[2], &d, 2, "a");
+	OK(welcomed(ab));
+	OK(welcomed(ba));
+	OK(welcomed(ac));
+	OK(welcomed(ca));
+	static unsigned char bytes[4 << 20];
+	struct frame f = { .kind = FRAME_ACTIVATION,
+			   .dtype = DT_F32,
+			   .ndim = 1,
+			   .dim = { sizeof bytes / 4 },
+			   .from = FRAME_MEMBER(0),
+			   .to = FRAME_MEMBER(1),
+			   .size = sizeof bytes,
+			   .payload = bytes };
+	int sent = 0;
+	while (sent < 100 && link_send_frame(ab, &f, net_in(0.5), &e) >= 0)
+		sent++;
+	assert_true(sent >= 16 && sent < 100); /* the windows of two hops, then no more */
+	struct net_msg m;
+	struct frame g;
+	f.to = FRAME_MEMBER(2);
+	OK(link_send_frame(ac, &f, net_in(5), &e));
+	assert_int_equal(link_recv_frame(ca, net_in(10), &m, &g, &e), 1);
+	net_msg_release(&m);
+	for (int i = 0; i < sent; i++) {
+		assert_int_equal(link_recv_frame(ba, net_in(10), &m, &g, &e), 1);
+		net_msg_release(&m);
+	}
+	link_close(ab);
+	link_close(ba);
+	link_close(ac);
+	link_close(ca);
+	for (int i = 0; i < 3; i++)
+		net_close(n[i], 0);
+	door_close(&d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(tokens),
+		cmocka_unit_test(proofs),
+		cmocka_unit_test(once_and_in_time),
+		cmocka_unit_test(files_of_others_are_refused),
+		cmocka_unit_test(strangers_and_the_open_invitation),
+		cmocka_unit_test(wrong_secrets),
+		cmocka_unit_test(too_many_wrong),
+		cmocka_unit_test(relayed),
+		cmocka_unit_test(a_full_pair),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
