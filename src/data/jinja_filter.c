@@ -20,6 +20,8 @@ static struct jargs rest(const struct jargs *a, size_t skip)
 {
 	if (skip > a->n)
 		skip = a->n;
+	if (!skip) /* there may be no list at all */
+		return *a;
 	return (struct jargs){ a->v + skip, a->name + skip, a->n - skip };
 }
 
