@@ -96,7 +96,7 @@ while read -r target leave files; do
 			"$build/fuzz/$target".*.profraw || exit 1
 	fi
 	for f in $files; do
-		llvm-cov report -show-functions -instr-profile "$build/fuzz/$target.prof" \
+		llvm-cov report -show-functions -compilation-dir="$PWD" -instr-profile "$build/fuzz/$target.prof" \
 			"$build/fuzz/$target" "$f" 2>/dev/null |
 			awk -v leave="$leave" -v name="$target  $f" '
 			NF == 10 && $6 ~ /^[0-9]/ && $1 != "TOTAL" &&
@@ -104,7 +104,7 @@ while read -r target leave files; do
 				all += $5; missed += $6 }
 			END { printf "%-44s %5d of %5d lines %6.1f %%\n", name, all - missed, all,
 				all ? 100 * (all - missed) / all : 0 }' | tee -a "$build/fuzz/sums"
-		[ -z "$lines" ] || llvm-cov show -instr-profile "$build/fuzz/$target.prof" \
+		[ -z "$lines" ] || llvm-cov show -compilation-dir="$PWD" -instr-profile "$build/fuzz/$target.prof" \
 			"$build/fuzz/$target" "$f" 2>/dev/null | grep -E '^ *[0-9]+\| +0\|'
 	done
 done < <(readers)
@@ -112,7 +112,7 @@ done < <(readers)
 awk '{ hit[$1] += $3; all[$1] += $5 }
 	END {
 		for (t in all) {
-			p = 100 * hit[t] / all[t]
+			p = all[t] ? 100 * hit[t] / all[t] : 0
 			printf "%s %-14s %6.1f %%\n", p < 90 ? "LOW" : "ok ", t, p
 			low = low || p < 90
 		}
