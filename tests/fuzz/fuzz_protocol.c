@@ -117,6 +117,7 @@ static int made_greeting(const uint8_t *p, size_t n, struct err *e)
 		wire_put_u32(&v, how & 2 ? HELLO_PROTOCOL : HELLO_PROTOCOL + 1);
 		wire_put_u8(&v, (uint8_t)(how / 4 % 8));
 		wire_put_u32(&v, feed_byte(&in));
+		wire_put_u32(&v, 0);
 		wire_put_u64(&v, 7);
 		wire_put_str(&v, "model");
 		wire_put_str(&v, "to");

@@ -48,6 +48,9 @@ static void make_job(void)
 		job.param[i].dim[0] = 2;
 		job.param[i].dim[1] = SMALL_HIDDEN;
 		job.param[i].count = (uint64_t)2 * SMALL_HIDDEN;
+		job.param[i].states = 2;
+		job.param[i].kind[0] = optim_state_f32("exp_avg", job.param[i].count);
+		job.param[i].kind[1] = optim_state_f32("exp_avg_sq", job.param[i].count);
 	}
 	if (model_file_open(folder, &job.file, &e) < 0)
 		abort();

@@ -117,9 +117,9 @@ CONFIG = (
 )
 
 
-def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0):
+def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, noise=0.0):
     out = u8(act) + u8(0) + u8(0) + u8(train_all) + u8(0) + u64(1) + u32(rank) + f64(1)
-    out += f64(dropout) + u64(1) + bytes([1] * 7) + text(optimizer)
+    out += f64(dropout) + f64(rate) + f64(noise) + u64(1) + bytes([1] * 7) + text(optimizer)
     return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
 
 
@@ -170,6 +170,8 @@ def plans():
     yield "plan-dtype", plan(wire=7)
     yield "plan-act", plan(work={"act": 7})
     yield "plan-rank", plan(work={"rank": 70000})
+    yield "plan-rate", plan(work={"rate": -1.0})
+    yield "plan-noise", plan(work={"noise": 1e9})
     yield "plan-optimizer", plan(work={"optimizer": "none such"})
     yield "plan-json", plan(config="{")
     yield "plan-config", plan(config="{}")
@@ -213,7 +215,7 @@ def stepped(**o):
 
 
 def hello(**o):
-    out = u32(o.get("protocol", 7)) + u8(o.get("role", 1)) + u32(2) + u64(7)
+    out = u32(o.get("protocol", 8)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
     return out + text("model") + text("to") + text("host") + o.get("more", b"")
 
 
@@ -224,8 +226,8 @@ def welcome(**o):
     return out + u32(len(ways)) + b"".join(text("eth0") + text(w) + text("00ff") for w in ways)
 
 
-def order(mode=1, seconds=1.0, ways=("127.0.0.1:7000",)):
-    out = u8(mode) + text("b") + text("key") + f64(seconds) + u32(len(ways))
+def order(mode=1, seconds=1.0, ways=("127.0.0.1:7000",), relayed=0):
+    out = u8(mode) + u32(1) + u8(relayed) + text("b") + text("key") + f64(seconds) + u32(len(ways))
     return out + b"".join(text(w) for w in ways)
 
 
@@ -243,7 +245,7 @@ def tensor_head(**o):
 def protocols():
     yield "hello-read", 0, hello()
     yield "hello-protocol", 0, hello(protocol=6)
-    yield "hello-role", 0, hello(role=9)
+    yield "hello-role", 0, hello(role=99)
     yield "hello-more", 0, hello(more=b"x")
     yield "welcome-read", 1, welcome()
     yield "welcome-port", 1, welcome(port=70000)
@@ -255,7 +257,7 @@ def protocols():
         yield name, 3, p
     for which, name, p in batches():
         yield name, which, p
-    yield "loss-read", 7, f64(1) + u64(2)
+    yield "loss-read", 7, f64(1) + u64(2) + u64(1)
     yield "norm-read", 8, u32(2) + (u32(1) + f64(2)) * 2
     yield "norm-many", 8, u32(17) + (u32(1) + f64(2)) * 17
     yield "step-read", 9, u8(1) + u64(5) + f64(0.1) + f64(1)
@@ -277,6 +279,7 @@ def protocols():
     yield "probe-read", 15, order()
     yield "probe-mode", 15, order(mode=9)
     yield "probe-seconds", 15, order(seconds=1e9)
+    yield "probe-relayed", 15, order(relayed=9)
     yield "probed-read", 16, u32(2) + way() * 2
     yield "probed-count", 16, u32(1) + way()
     yield "probed-figures", 16, u32(2) + way(rate=-1) * 2
