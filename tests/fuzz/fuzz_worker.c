@@ -663,6 +663,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 2)
 		return 0;
 	memset(&sent, 0, sizeof sent);
+	sent.stages = 1;
 	once(data, size);
 	if (!(data[0] & 64)) /* nothing is offered */
 		return 0;

@@ -785,6 +785,7 @@ def workers():
         ("probe", any_frame(27)),
         ("probe-odd", any_frame(27, b"x")),
         ("batch", any_frame(9)),
+        ("act", tensor_from(3, 0)),
         ("plan", any_frame(4, b"x")),
         ("abort", any_frame(22, text("x") + u32(1))),
         ("finish", any_frame(23)),
