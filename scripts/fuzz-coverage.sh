@@ -96,7 +96,8 @@ while read -r target leave files; do
 			"$build/fuzz/$target".*.profraw || exit 1
 	fi
 	for f in $files; do
-		llvm-cov report -show-functions -compilation-dir="$PWD" -instr-profile "$build/fuzz/$target.prof" \
+		llvm-cov report -show-functions -compilation-dir="$PWD" \
+			-instr-profile "$build/fuzz/$target.prof" \
 			"$build/fuzz/$target" "$f" 2>/dev/null |
 			awk -v leave="$leave" -v name="$target  $f" '
 			NF == 10 && $6 ~ /^[0-9]/ && $1 != "TOTAL" &&
@@ -104,7 +105,8 @@ while read -r target leave files; do
 				all += $5; missed += $6 }
 			END { printf "%-44s %5d of %5d lines %6.1f %%\n", name, all - missed, all,
 				all ? 100 * (all - missed) / all : 0 }' | tee -a "$build/fuzz/sums"
-		[ -z "$lines" ] || llvm-cov show -compilation-dir="$PWD" -instr-profile "$build/fuzz/$target.prof" \
+		[ -z "$lines" ] || llvm-cov show -compilation-dir="$PWD" \
+			-instr-profile "$build/fuzz/$target.prof" \
 			"$build/fuzz/$target" "$f" 2>/dev/null | grep -E '^ *[0-9]+\| +0\|'
 	done
 done < <(readers)
