@@ -6,6 +6,7 @@
  * them. Computed here in float32 on the CPU backend. Logits are had in two ways: from the hidden
  * states of the training path, whose two sequences lie packed behind each other, with norm and head
  * in double on the host; and from generation, token by token over kept keys and values. */
+#include "model/decoder.h"
 #include "base/mem.h"
 #include "file/model_file.h"
 #include "support/golden.h"

@@ -84,6 +84,7 @@ static void test_two(void **state)
 	const double half = 0.1 + 20.0 * 1048576 / 4e9 * 1e3;
 	(void)state;
 	read_profile(&p);
+	o.reduce_parts = 1;
 	read_plan(&p, &o, ONE, &plan);
 	close_to(plan.simulated_ms, 8 * 12);
 	plan_release(&plan);
@@ -97,6 +98,13 @@ static void test_two(void **state)
 		close_to(m->bubble, 0);
 	}
 	plan_release(&plan);
+	/* in four parts, each with a quarter of a backward pass of 8 ms and of the sum: the sums
+	 * begin behind the first part, and take longer than the parts */
+	o.reduce_parts = 0;
+	read_plan(&p, &o, TWO, &plan);
+	close_to(plan.simulated_ms, 4 * 12 - 6 + 2 * half);
+	plan_release(&plan);
+	o.reduce_parts = 1;
 	/* in the order exact, members in turns (0 1 0 1 ..): each has four microbatches as terms */
 	o.order = SUM_EXACT;
 	read_plan(&p, &o, TWO, &plan);
@@ -189,6 +197,7 @@ static void test_pipeline(void **state)
 	const double half = 0.1 + 10.0 * 1048576 / 4e9 * 1e3, message = 0.2 + 8192 / 1e9 * 1e3;
 	(void)state;
 	read_profile(&p);
+	o.reduce_parts = 1;
 	o.sched = sched_find("gpipe");
 	read_plan(&p, &o, TWO_AND_ONE, &plan);
 	plan.sched = o.sched;
@@ -227,6 +236,48 @@ static void test_memory(void **state)
 	read_plan(&p, &o, ONE, &plan);
 	close_to(plan.stage[0].member[0].memory_gib - fast[0], 3 * gradient);
 	plan_release(&plan);
+	profile_release(&p);
+}
+
+/* auto: exact unless it takes more than 5 % longer or does not fit. */
+static void test_auto_order(void **state)
+{
+	struct profile p;
+	struct plan given, plan;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct err e = { 0 };
+	(void)state;
+	read_profile(&p);
+	read_plan(&p, &o, TWO, &given);
+	o.manual = &given;
+	o.reduce_parts = 1;
+	o.order_auto = true;
+	/* 40 MiB of gradients: the first half four times */
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_int_equal(plan.order, SUM_FAST);
+	const double fast_ms = plan.simulated_ms;
+	plan_release(&plan);
+	p.layer_state_gib /= 40;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_int_equal(plan.order, SUM_EXACT);
+	assert_true(plan.simulated_ms < fast_ms && plan.fits);
+	const double exact_gib = plan.stage[0].member[0].memory_gib;
+	plan_release(&plan);
+	/* it fits only without the nodes of the tree */
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].memory_gib = exact_gib - 1e-5;
+	o.reserve_gib = 0;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_int_equal(plan.order, SUM_FAST);
+	assert_true(plan.fits && plan.stage[0].member[0].memory_gib < exact_gib - 1e-5);
+	plan_release(&plan);
+	/* what is asked for stays */
+	o.order_auto = false;
+	o.order = SUM_EXACT;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.order == SUM_EXACT && !plan.fits);
+	plan_release(&plan);
+	plan_release(&given);
 	profile_release(&p);
 }
 
@@ -304,9 +355,10 @@ static void test_judge(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two),    cmocka_unit_test(test_pipeline),
-		cmocka_unit_test(test_memory), cmocka_unit_test(test_sum_time),
-		cmocka_unit_test(test_judge),  cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_two),      cmocka_unit_test(test_pipeline),
+		cmocka_unit_test(test_memory),   cmocka_unit_test(test_auto_order),
+		cmocka_unit_test(test_sum_time), cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_passes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

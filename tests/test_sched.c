@@ -95,7 +95,7 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 	struct err e = { 0 };
 	int next_f[MAX_CHUNKS] = { 0 }, next_b[MAX_CHUNKS] = { 0 }, kept = 0, peak = 0;
 
-	assert_int_equal(sched_build(s, &(struct sched_shape){ stages, chunks, m, NULL, NULL },
+	assert_int_equal(sched_build(s, &(struct sched_shape){ stages, chunks, m, NULL, NULL, 0 },
 				     stage, 0, &l, &e),
 			 0);
 	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_NORM &&
@@ -359,13 +359,13 @@ static void broken(bool tied)
 	p.tied = tied;
 	for (int s = 0; s < 2; s++) {
 		assert_int_equal(sched_build(sched_find("1f1b"),
-					     &(struct sched_shape){ 2, 1, 3, NULL, NULL }, s, 0,
+					     &(struct sched_shape){ 2, 1, 3, NULL, NULL, 0 }, s, 0,
 					     &l[s], &e),
 				 0);
 		if (tied)
 			assert_int_equal(
-				sched_add_tied(&(struct sched_shape){ 2, 1, 3, NULL, NULL }, s, 0,
-					       &l[s], &e),
+				sched_add_tied(&(struct sched_shape){ 2, 1, 3, NULL, NULL, 0 }, s,
+					       0, &l[s], &e),
 				0);
 	}
 	for (int s = 0; s < 2; s++)
@@ -502,7 +502,7 @@ static void test_timeline(void **state)
 
 /* ---- groups ---- */
 
-enum { GROUP = 4, FEW = 5, ROWS = GROUP * FEW, MB = 25, CHUNKS = 3 };
+enum { GROUP = 4, FEW = 5, ROWS = GROUP * FEW, MB = 25, CHUNKS = 3, PARTS = 3 };
 
 struct mixture {
 	int members[FEW], share[ROWS], rows;
@@ -537,6 +537,7 @@ static void random_mixture(struct mixture *x, const struct sched *s, struct rng_
 	x->shape.stages = 1 + (int)rng_below(key, (*at)++, FEW);
 	x->shape.chunks = s->chunked ? 1 + (int)rng_below(key, (*at)++, CHUNKS) : 1;
 	x->shape.microbatches = 1 + (int)rng_below(key, (*at)++, MB);
+	x->shape.parts = (int)rng_below(key, (*at)++, PARTS + 1);
 	for (int k = 0; k < x->shape.stages; k++) {
 		int *share = x->share + x->rows, sum = 0;
 		x->members[k] = 1 + (int)rng_below(key, (*at)++, GROUP);
@@ -574,14 +575,16 @@ static void count_message(const struct mixture *x, int stage, int place, const s
 }
 
 /* Independent of the player: a member's list has its microbatches, each once a chunk, backwards
- * ascending; its sums once a chunk, behind them; in flight as stated. */
+ * ascending; the last of a group's in parts; its sums once a part, behind it; in flight as
+ * stated. */
 static void check_member(const struct sched *s, const struct mixture *x, int stage, int place)
 {
 	const struct sched_shape *h = &x->shape;
 	struct instr_list l = { 0 };
 	struct err e = { 0 };
-	int did[2][CHUNKS][MB] = { 0 }, last[CHUNKS], sent[CHUNKS] = { 0 }, summed[CHUNKS] = { 0 },
-	    kept = 0, peak = 0, own = 0;
+	int did[2][CHUNKS][MB] = { 0 }, last[CHUNKS], part[CHUNKS] = { 0 }, sent[CHUNKS] = { 0 },
+	    summed[CHUNKS] = { 0 }, kept = 0, peak = 0, own = 0;
+	const int parts = h->parts ? h->parts : 1;
 
 	if (sched_build(s, h, stage, place, &l, &e) < 0)
 		fail_msg("%s", e.msg);
@@ -594,6 +597,12 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 		if (in->kind == INSTR_FORWARD || in->kind == INSTR_BACKWARD) {
 			const bool back = in->kind == INSTR_BACKWARD;
 			assert_int_equal(x->by[stage][in->microbatch], place);
+			if (in->parts) { /* of the last one, of several */
+				assert_true(back && in->parts == parts && parts > 1);
+				assert_int_equal(in->part, part[in->chunk]++);
+				if (in->part + 1 < parts)
+					continue;
+			}
 			did[back][in->chunk][in->microbatch]++;
 			if (back) {
 				assert_int_equal(did[0][in->chunk][in->microbatch], 1);
@@ -603,12 +612,13 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 			kept += back ? -1 : 1;
 			peak = kept > peak ? kept : peak;
 		} else if (in->kind == INSTR_SEND_SUMS) {
-			sent[in->chunk]++;
-			for (int m = 0; m < h->microbatches; m++)
+			assert_int_equal(in->part, sent[in->chunk]++);
+			assert_true(parts == 1 || part[in->chunk] == in->part + 1);
+			for (int m = 0; m < h->microbatches && in->part + 1 == parts; m++)
 				assert_int_equal(did[1][in->chunk][m], x->by[stage][m] == place);
 		} else if (in->kind == INSTR_REDUCE) {
-			summed[in->chunk]++;
-			assert_int_equal(sent[in->chunk], own > 0);
+			assert_int_equal(in->part, summed[in->chunk]++);
+			assert_int_equal(sent[in->chunk], own > 0 ? parts : 0);
 		} else if (in->kind != INSTR_NORM && in->kind != INSTR_STEP) {
 			count_message(x, stage, place, in);
 		}
@@ -618,7 +628,7 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 			assert_int_equal(did[0][c][m], x->by[stage][m] == place);
 			assert_int_equal(did[1][c][m], x->by[stage][m] == place);
 		}
-		assert_int_equal(summed[c], x->members[stage] > 1);
+		assert_int_equal(summed[c], x->members[stage] > 1 ? parts : 0);
 	}
 	assert_int_equal(peak, sched_in_flight(s, h, stage, place));
 	instr_list_release(&l);
@@ -701,6 +711,7 @@ static void test_groups(void **state)
 				  .microbatches = h->microbatches,
 				  .members = x.members,
 				  .share = x.share,
+				  .parts = h->parts,
 				  .tied = round & 1 };
 		random_times(&t, &p, key, &at);
 		double flow = check_played(s, &x, &p);
@@ -760,6 +771,14 @@ static void test_group_times(void **state)
 	close_to(r.worker[1].wait_s, 0.75);
 	close_to(r.worker[1].bubble_s, 3);
 	close_to(r.worker[0].bubble_s, 0);
+	/* In four parts of 0.5 s of computing: the last is handed over at 6, all others are summed
+	 * by then; of 0.75 s 0.1875 are left. */
+	p.parts = 4;
+	r = play(sched_find("1f1b"), &p);
+	close_to(r.step_s, 6 + 0.75 / 4);
+	close_to(r.worker[1].wait_s, 0.75); /* it has nothing else to do */
+	close_to(r.worker[0].busy_s, 6);
+	p.parts = 0;
 	/* Two chunks of two members with a microbatch each: chunk 1 is handed over at 4, while
 	 * chunk 0 runs backwards until 6; its sum has come together at 4.5, and ends at 6.25. Then
 	 * the same for chunk 0. */
@@ -795,7 +814,7 @@ static void test_broken_groups(void **state)
 {
 	enum { N = 5 };
 	const int members[2] = { 2, 3 }, share[N] = { 1, 2, 1, 0, 1 };
-	const struct sched_shape h = { 2, 2, 4, members, share };
+	const struct sched_shape h = { 2, 2, 4, members, share, 0 };
 	struct play p = unit(2, 2, 4);
 	struct instr_list l[N] = { { 0 } };
 	struct play_result r;

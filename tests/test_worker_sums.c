@@ -128,17 +128,17 @@ static void parts_that_are_wrong(void **state)
 		const char *says;
 	} bad[] = {
 		{ { .microbatch = NUMBERS - 1 },
-		  "worker 'b' sent part 6 of the gradients of chunk 0 in step 5; in step 5 there "
-		  "are 6 of that chunk" },
-		{ { .microbatch = UINT32_MAX - 1 }, "sent part 4294967295 of the gradients" },
-		{ { .chunk = 1 }, "of chunk 1 in step 5; in step 5 there are 0 of that chunk" },
-		{ { .chunk = 2 }, "of chunk 2 in step 5; in step 5 there are 0 of that chunk" },
-		{ { .step = 1 }, "of chunk 0 in step 6; in step 5" },
-		{ { .step = (uint64_t)-1 }, "of chunk 0 in step 4; in step 5" },
+		  "worker 'b' sent part 6 of sum 0 of gradients in step 5; in step 5 that sum "
+		  "has 6" },
+		{ { .microbatch = UINT32_MAX - 1 }, "sent part 4294967295 of sum 0" },
+		{ { .chunk = 1 }, "of sum 1 of gradients in step 5; in step 5 that sum has 0" },
+		{ { .chunk = 2 }, "of sum 2 of gradients in step 5; in step 5 that sum has 0" },
+		{ { .step = 1 }, "of sum 0 of gradients in step 6; in step 5" },
+		{ { .step = (uint64_t)-1 }, "of sum 0 of gradients in step 4; in step 5" },
 		{ { .dim = { 1 } }, "sent 5 numbers (float32) as part 1" },
 		{ { .dim = { (uint64_t)-COUNT } }, "sent 0 numbers (float32) as part 1" },
 		{ { .dtype = DT_BF16 }, "sent 4 numbers (bfloat16) as part 1" },
-		{ { .ndim = 2, .dim = { -2, 2 } }, "4 float32 numbers were expected" },
+		{ { .ndim = 2, .dim = { -2, 2 } }, "4 numbers (float32) were expected" },
 		{ { .from = 1 }, "as member 3, to member 1" },
 		{ { .kind = FRAME_ACTIVATION, .ndim = 2, .dim = { 0, 1 } },
 		  "worker 'b' sent ACTIVATION of job 0000000000000007; from it only SUM" },
@@ -163,7 +163,7 @@ static void a_part_that_comes_twice(void **state)
 	say(&s, &(struct frame){ .microbatch = 1 });
 	say(&s, &(struct frame){ .microbatch = 1 });
 	assert_int_equal(exchange_receive_sum(&s.x, 1, 0, 1, v, COUNT, &err), ERR_PROTOCOL);
-	must_say("worker 'b' sent part 2 of the gradients of chunk 0 twice");
+	must_say("worker 'b' sent part 2 of sum 0 of gradients twice");
 	side_release(&s);
 
 	/* the second one comes when the first has been used */
@@ -175,7 +175,7 @@ static void a_part_that_comes_twice(void **state)
 	say(&s, &(struct frame){ .microbatch = 1 });
 	OK(exchange_receive_sum(&s.x, 1, 0, 2, v, COUNT, &err));
 	assert_int_equal(exchange_round_end(&s.x, &err), ERR_PROTOCOL);
-	must_say("member 2 sent part 1 of the gradients of chunk 0 in step 5, which nobody needed");
+	must_say("member 2 sent part 1 of sum 0 of gradients in step 5, which nobody needed");
 	side_release(&s);
 }
 
@@ -188,7 +188,7 @@ static void where_there_is_no_sum(void **state)
 	side_make(&s, false, true);
 	say(&s, &(struct frame){ 0 });
 	assert_int_equal(exchange_receive_sum(&s.x, 1, 0, 1, v, COUNT, &err), ERR_PROTOCOL);
-	must_say("in step 5 there are 0 of that chunk");
+	must_say("in step 5 that sum has 0");
 	side_release(&s);
 	/* a neighbour that is in another group */
 	side_make(&s, true, false);

@@ -58,6 +58,7 @@ struct config_worker {
 /* Rows of a pass, and passes of a step. */
 enum { PASS_ROWS_MOST = 65536, PASSES_MOST = 16384 };
 
+enum config_reduce_dtype { REDUCE_FLOAT32, REDUCE_BFLOAT16 };
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
 
 /* Layers [start, end), in the order of the pipeline, on a worker, or on a group of workers that
@@ -154,6 +155,8 @@ struct config {
 	const char *schedule;  /* row of sched/sched.def, or "auto" */
 	int64_t interleave;    /* chunks per worker of a chunked schedule */
 	int reduce_order;      /* enum config_reduce_order */
+	int reduce_dtype;      /* enum config_reduce_dtype */
+	int64_t reduce_parts;  /* 0: auto */
 	const char *reduce;    /* row of sched/reduce.def, or "auto" */
 
 	/* cluster */

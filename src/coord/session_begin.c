@@ -49,6 +49,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	snprintf(p->optimizer, sizeof p->optimizer, "%s", s->job->optimizer->name);
 	p->optim = s->job->optim;
 	p->reduce_order = pl->reduce_order;
+	p->reduce_dtype = pl->reduce_dtype;
 	snprintf(p->reducer, sizeof p->reducer, "%s", pl->reducer);
 	p->trace = trace;
 	p->offered = w->seat.spec->kind != SEAT_THREAD;

@@ -129,8 +129,8 @@ static int check_sum(const struct exchange *x, const struct peer *from, const st
 	if (f->step != x->orders->step || f->chunk >= s->arrays ||
 	    f->microbatch >= s->numbers[f->chunk])
 		return err_set(e, ERR_PROTOCOL,
-			       "%s sent part %u of the gradients of chunk %u in step %llu; in step "
-			       "%llu there are %u of that chunk",
+			       "%s sent part %u of sum %u of gradients in step %llu; in step %llu "
+			       "that sum has %u",
 			       name_of(x, from), f->microbatch, f->chunk,
 			       (unsigned long long)f->step, (unsigned long long)x->orders->step,
 			       f->chunk < s->arrays ? s->numbers[f->chunk] : 0);
@@ -139,7 +139,7 @@ static int check_sum(const struct exchange *x, const struct peer *from, const st
 		    x->early[k].f.from == f->from && x->early[k].f.chunk == f->chunk &&
 		    x->early[k].f.microbatch == f->microbatch)
 			return err_set(e, ERR_PROTOCOL,
-				       "%s sent part %u of the gradients of chunk %u twice",
+				       "%s sent part %u of sum %u of gradients twice",
 				       name_of(x, from), f->microbatch, f->chunk);
 	return 0;
 }
@@ -235,6 +235,14 @@ static int take_in(struct exchange *x, const struct peer *from, struct err *e)
 		}
 		x->parts_came += f.kind == FRAME_TIED_GRADIENT || f.kind == FRAME_TIED_VALUE;
 	}
+}
+
+static bool has_early(const struct exchange *x, const struct want *w)
+{
+	for (size_t k = 0; k < x->early_n; k++)
+		if (x->early[k].used && fits(&x->early[k].f, x, w))
+			return true;
+	return false;
 }
 
 static bool find_early(struct exchange *x, const struct want *w, struct net_msg *msg_p,
@@ -443,24 +451,46 @@ int exchange_flush(struct exchange *x, struct err *e)
 	return rc;
 }
 
-int exchange_send_sum(struct exchange *x, int place, int chunk, uint32_t number, const float *v,
+static void put_numbers(unsigned char *to, enum dtype t, const float *v, size_t count)
+{
+	if (t == DT_F32)
+		memcpy(to, v, count * sizeof *v);
+	for (size_t i = 0; t == DT_BF16 && i < count; i++) {
+		const uint16_t h = f32_to_bf16(v[i]);
+		memcpy(to + 2 * i, &h, sizeof h);
+	}
+}
+
+static void get_numbers(float *v, const unsigned char *from, enum dtype t, size_t count)
+{
+	if (t == DT_F32)
+		memcpy(v, from, count * sizeof *v);
+	for (size_t i = 0; t == DT_BF16 && i < count; i++) {
+		uint16_t h;
+		memcpy(&h, from + 2 * i, sizeof h);
+		v[i] = bf16_to_f32(h);
+	}
+}
+
+int exchange_send_sum(struct exchange *x, int place, int array, uint32_t number, const float *v,
 		      size_t count, struct err *e)
 {
 	const struct peer *to = &x->beside.peer[place];
-	size_t n = 0, bytes = count * sizeof *v;
+	const enum dtype t = x->plan->reduce_dtype;
+	size_t n = 0, bytes = count * dtype_size(t);
 	TRY(exchange_flush(x, e));
 	unsigned char *p = link_buffer(to->link, FRAME_HEADER + bytes);
 	if (!p)
 		return err_nomem(e, bytes, "a part of a gradient");
-	memcpy(p + FRAME_HEADER, v, bytes);
+	put_numbers(p + FRAME_HEADER, t, v, count);
 	const struct frame f = { .kind = FRAME_SUM,
-				 .dtype = DT_F32,
+				 .dtype = (uint8_t)t,
 				 .job = x->orders->job,
 				 .step = x->orders->step,
 				 .from = x->orders->member,
 				 .to = FRAME_MEMBER(to->member),
 				 .microbatch = number,
-				 .chunk = (uint16_t)chunk,
+				 .chunk = (uint16_t)array,
 				 .ndim = 1,
 				 .dim = { count },
 				 .payload = p + FRAME_HEADER };
@@ -472,22 +502,31 @@ int exchange_send_sum(struct exchange *x, int place, int chunk, uint32_t number,
 	return hand_over(x, to, p, n, FLOW_TO_GROUP, e);
 }
 
-int exchange_receive_sum(struct exchange *x, int place, int chunk, uint32_t number, float *v,
+int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e)
+{
+	const struct want w = { FRAME_SUM, number, (uint16_t)array, &x->beside.peer[place] };
+	if (has_early(x, &w))
+		return 1;
+	TRY(take_in(x, w.from, e));
+	return has_early(x, &w);
+}
+
+int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t number, float *v,
 			 size_t count, struct err *e)
 {
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
-	const struct want w = { FRAME_SUM, number, (uint16_t)chunk, &x->beside.peer[place] };
+	const struct want w = { FRAME_SUM, number, (uint16_t)array, &x->beside.peer[place] };
 	TRY(wait_for(x, &w, &msg, &f, e));
 	int rc = 0;
-	if (f.dtype != DT_F32 || f.ndim != 1 || f.dim[0] != count)
+	if (f.dtype != x->plan->reduce_dtype || f.ndim != 1 || f.dim[0] != count)
 		rc = err_set(e, ERR_PROTOCOL,
-			     "%s sent %llu numbers (%s) as part %u of the gradients of chunk %d; "
-			     "%zu float32 numbers were expected",
+			     "%s sent %llu numbers (%s) as part %u of sum %d of gradients; %zu "
+			     "numbers (%s) were expected",
 			     name_of(x, w.from), (unsigned long long)f.dim[0], dtype_name(f.dtype),
-			     number, chunk, count);
+			     number, array, count, dtype_name(x->plan->reduce_dtype));
 	else
-		memcpy(v, f.payload, count * sizeof *v);
+		get_numbers(v, f.payload, f.dtype, count);
 	net_msg_release(&msg);
 	return rc;
 }
@@ -678,8 +717,8 @@ int exchange_round_end(struct exchange *x, struct err *e)
 		if (x->early[k].used && x->early[k].f.kind == FRAME_SUM)
 			return err_set(
 				e, ERR_PROTOCOL,
-				"member %u sent part %u of the gradients of chunk %u in step "
-				"%llu, which nobody needed",
+				"member %u sent part %u of sum %u of gradients in step %llu, which "
+				"nobody needed",
 				x->early[k].f.from, x->early[k].f.microbatch, x->early[k].f.chunk,
 				(unsigned long long)x->orders->step);
 	return 0;

@@ -109,11 +109,13 @@ int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf
 int exchange_receive_tied(struct exchange *x, const struct instr *i, struct param *p,
 			  struct dmem *scratch, struct err *e);
 /* Numbers to and from a member of the same group (SUM). A message has a number of its own within
- * the chunk's sum; the receiver knows how many numbers it has. */
-int exchange_send_sum(struct exchange *x, int place, int chunk, uint32_t number, const float *v,
+ * the sum of an array of gradients; the receiver knows how many numbers it has. */
+int exchange_send_sum(struct exchange *x, int place, int array, uint32_t number, const float *v,
 		      size_t count, struct err *e);
-int exchange_receive_sum(struct exchange *x, int place, int chunk, uint32_t number, float *v,
+int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t number, float *v,
 			 size_t count, struct err *e);
+/* 1: the message is here, receiving it will not wait; 0: not yet. */
+int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e);
 /* Whether the tensor that `i` needs is on the device already. */
 bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
 /* Waits until the device has finished its queue; meanwhile the next input is uploaded, if

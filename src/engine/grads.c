@@ -6,7 +6,13 @@
 #include "base/mem.h"
 #include "optim/optim.h"
 
-int grads_init(struct grads *g, struct stage *s, bool head, enum sum_order o, struct err *e)
+static int part_of(const struct stage *s, const struct param *p, int parts)
+{
+	return s->end && p == s->head ? GRADS_HEAD : stage_part_of(s, p->layer, parts);
+}
+
+int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_order o,
+	       struct err *e)
 {
 	*g = (struct grads){ .dev = s->dev, .order = o };
 	g->param = mem_array(s->nparam + 1, sizeof *g->param);
@@ -15,7 +21,7 @@ int grads_init(struct grads *g, struct stage *s, bool head, enum sum_order o, st
 		return err_nomem(e, s->nparam * sizeof *g->param, "the gradients of a stage");
 	for (size_t i = s->nparam; i-- > 0;) {
 		struct param *p = &s->param[i];
-		if (!p->grad || (s->end && p == s->head) != head)
+		if (!p->grad || part_of(s, p, parts) != part)
 			continue;
 		g->param[g->n] = p;
 		g->at[g->n++] = g->count;

@@ -2,9 +2,9 @@
 /* grads.h - gradients of a chunk as one array of numbers, and their sum over this worker's
  * microbatches in the order of sched/sum.h.
  *
- * A chunk has an array of what its backward pass computes: the gradients of its trained parameters
- * from the last layer to the first, as the pass completes them. The head's gradient is computed by
- * the forward pass (stage.h), which may be several microbatches ahead, and has an array of its own.
+ * Each part of a chunk's backward pass (stage.h) has an array of what it computes: the gradients of
+ * its trained parameters from the last layer to the first. The head's gradient is computed by the
+ * forward pass, which may be several microbatches ahead, and has an array of its own.
  *
  * In the order `fast` each pass adds to the parameters' own gradients, and nothing is done here. In
  * the order `exact` each pass makes its gradient from zero, which then becomes a node of the tree;
@@ -34,8 +34,10 @@ struct grads {
 	size_t nodes, buffers, cap;
 };
 
-/* `head`: only the head's gradient, else all others. Where there are none, count is 0. */
-int grads_init(struct grads *g, struct stage *s, bool head, enum sum_order o, struct err *e);
+enum { GRADS_HEAD = -1 };
+/* Of a part of the parts of a backward pass, or the head's. Where there are none, count is 0. */
+int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_order o,
+	       struct err *e);
 void grads_release(struct grads *g);
 
 /* After the pass of microbatch m that computes these gradients. */

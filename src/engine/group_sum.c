@@ -8,7 +8,7 @@
 /* The reduction of an array of gradients, and what its functions need. */
 struct array_sum {
 	struct group_sum *of;
-	int array; /* a chunk, or the number behind the last one: the head */
+	int array;
 	struct reduction r;
 };
 
@@ -42,32 +42,62 @@ static int receive_numbers(void *ctx, int place, uint32_t number, float *v, size
 	return exchange_receive_sum(s->of->exchange, place, s->array, number, v, count, e);
 }
 
+static void round_numbers(void *ctx, float *v, size_t count)
+{
+	const struct array_sum *s = ctx;
+	if (s->of->exchange->plan->reduce_dtype == DT_BF16)
+		for (size_t i = 0; i < count; i++)
+			v[i] = bf16_to_f32(f32_to_bf16(v[i]));
+}
+
+static int has_numbers(void *ctx, int place, uint32_t number, struct err *e)
+{
+	const struct array_sum *s = ctx;
+	return exchange_has_sum(s->of->exchange, place, s->array, number, e);
+}
+
 /* ---- a job ---- */
+
+/* The array of a part of a chunk; those of a chunk follow each other. */
+static int array_of(const struct group_sum *g, int chunk, int part)
+{
+	return chunk * g->parts + part;
+}
+
+static int head_array(const struct group_sum *g) { return g->arrays - 1; }
+
+static int make_array(struct group_sum *g, int i, const struct plan_message *p, struct err *e)
+{
+	const bool head = i == head_array(g);
+	struct array_sum *s = &g->sum[i];
+	TRY(grads_init(&g->grads[i], &g->model->chunk[head ? g->model->chunks - 1 : i / g->parts],
+		       head ? GRADS_HEAD : i % g->parts, g->parts, p->reduce_order, e));
+	*s = (struct array_sum){ .of = g, .array = i };
+	s->r = (struct reduction){ .how = reducer_find(p->reducer),
+				   .io = { own_numbers, take_sum, send_numbers, receive_numbers,
+					   round_numbers, has_numbers, s },
+				   .terms = &g->terms,
+				   .me = plan_place(p),
+				   .n = crew_group_size(&p->crew, plan_stage(p)),
+				   .count = g->grads[i].count };
+	return 0;
+}
 
 int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker_model *m,
 		    struct err *e)
 {
 	const struct plan_message *p = x->plan;
-	const size_t n = (size_t)m->chunks + 1;
-	*g = (struct group_sum){ .exchange = x, .model = m, .chunks = m->chunks };
+	const int parts = p->crew.parts;
+	const size_t n = (size_t)m->chunks * (size_t)parts + 1;
+	*g = (struct group_sum){ .exchange = x, .model = m, .parts = parts, .arrays = (int)n };
 	g->grads = mem_array(n, sizeof *g->grads);
 	g->sum = mem_array(n, sizeof *g->sum);
 	g->numbers = mem_array(n, sizeof *g->numbers);
-	if (!g->grads || !g->sum || !g->numbers)
+	g->turn = mem_array(n, sizeof *g->turn);
+	if (!g->grads || !g->sum || !g->numbers || !g->turn)
 		return err_nomem(e, n * sizeof *g->sum, "the sums of gradients");
-	for (int c = 0; c <= g->chunks; c++) {
-		struct array_sum *s = &g->sum[c];
-		struct stage *of = &m->chunk[c < g->chunks ? c : g->chunks - 1];
-		TRY(grads_init(&g->grads[c], of, c == g->chunks, p->reduce_order, e));
-		*s = (struct array_sum){ .of = g, .array = c };
-		s->r = (struct reduction){ .how = reducer_find(p->reducer),
-					   .io = { own_numbers, take_sum, send_numbers,
-						   receive_numbers, s },
-					   .terms = &g->terms,
-					   .me = plan_place(p),
-					   .n = crew_group_size(&p->crew, plan_stage(p)),
-					   .count = g->grads[c].count };
-	}
+	for (int i = 0; i < g->arrays; i++)
+		TRY(make_array(g, i, p, e));
 	return 0;
 }
 
@@ -75,8 +105,11 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 		    struct err *e)
 {
 	g->microbatches = train ? microbatches : 0;
-	for (int c = 0; c <= g->chunks; c++)
-		grads_reset(&g->grads[c]);
+	g->next = g->sent = 0;
+	for (int i = 0; i < g->arrays; i++) {
+		grads_reset(&g->grads[i]);
+		reduce_reset(&g->sum[i].r);
+	}
 	if (!in_group(g) || !train)
 		return 0;
 	return sum_terms_find(&g->terms, g->exchange->plan->reduce_order, place, microbatches, e);
@@ -85,10 +118,10 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 const struct sums_due *group_sum_due(struct group_sum *g)
 {
 	g->due = (struct sums_due){ .numbers = g->numbers };
-	for (int c = 0; c <= g->chunks && in_group(g) && g->microbatches; c++) {
-		const struct reduction *r = &g->sum[c].r;
+	for (int i = 0; i < g->arrays && in_group(g) && g->microbatches; i++) {
+		const struct reduction *r = &g->sum[i].r;
 		const uint64_t n = (uint64_t)reduce_segments(r) * r->how->numbers(r);
-		g->numbers[c] = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+		g->numbers[i] = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 		g->due.messages += reduce_receives(r);
 		g->due.arrays++;
 	}
@@ -101,44 +134,67 @@ static int add(struct group_sum *g, int array, int m, struct err *e)
 	return in_group(g) || m + 1 < g->microbatches ? 0 : grads_finish(&g->grads[array], e);
 }
 
-int group_sum_backward(struct group_sum *g, int chunk, int m, struct err *e)
+int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int parts, struct err *e)
 {
-	return add(g, chunk, m, e);
+	const int end = parts ? part + 1 : g->parts;
+	for (int p = parts ? part : 0; p < end; p++)
+		TRY(add(g, array_of(g, chunk, p), m, e));
+	return 0;
 }
 
-int group_sum_head(struct group_sum *g, int m, struct err *e) { return add(g, g->chunks, m, e); }
-
-/* The arrays of a chunk are its own and, at the end of the model, the head's. */
-static int last_array(const struct group_sum *g, int chunk)
+int group_sum_head(struct group_sum *g, int m, struct err *e)
 {
-	return g->model->chunk[chunk].end ? g->chunks : chunk;
+	return add(g, head_array(g), m, e);
 }
 
-int group_sum_send(struct group_sum *g, int chunk, struct err *e)
+/* At the end of the model the first part takes the head's array along: it was complete before. */
+static bool with_head(const struct group_sum *g, int chunk, int part)
 {
-	for (int c = chunk; c <= last_array(g, chunk); c++) {
-		TRY(grads_close(&g->grads[c], &g->terms, g->sum[c].r.me, e));
-		TRY(reduce_begin(&g->sum[c].r, e));
+	return part == 0 && g->model->chunk[chunk].end;
+}
+
+static int send_array(struct group_sum *g, int array, struct err *e)
+{
+	g->turn[g->sent++] = array;
+	TRY(grads_close(&g->grads[array], &g->terms, g->sum[array].r.me, e));
+	return reduce_begin(&g->sum[array].r, e);
+}
+
+int group_sum_send(struct group_sum *g, int chunk, int part, struct err *e)
+{
+	if (with_head(g, chunk, part))
+		TRY(send_array(g, head_array(g), e));
+	TRY(send_array(g, array_of(g, chunk, part), e));
+	return group_sum_advance(g, e);
+}
+
+int group_sum_advance(struct group_sum *g, struct err *e)
+{
+	int rc = 1;
+	while (rc > 0 && g->next < g->sent) {
+		rc = reduce_advance(&g->sum[g->turn[g->next]].r, e);
+		g->next += rc > 0;
 	}
-	return 0;
+	return rc < 0 ? rc : 0;
 }
 
-int group_sum_finish(struct group_sum *g, int chunk, struct err *e)
+int group_sum_finish(struct group_sum *g, int chunk, int part, struct err *e)
 {
-	for (int c = chunk; c <= last_array(g, chunk); c++)
-		TRY(reduce_finish(&g->sum[c].r, e));
-	return 0;
+	if (with_head(g, chunk, part))
+		TRY(reduce_finish(&g->sum[head_array(g)].r, e));
+	return reduce_finish(&g->sum[array_of(g, chunk, part)].r, e);
 }
 
 void group_sum_release(struct group_sum *g)
 {
-	for (int c = 0; c <= g->chunks && g->grads && g->sum; c++) {
-		grads_release(&g->grads[c]);
-		reduce_release(&g->sum[c].r);
+	for (int i = 0; i < g->arrays && g->grads && g->sum; i++) {
+		grads_release(&g->grads[i]);
+		reduce_release(&g->sum[i].r);
 	}
 	mem_free(g->grads);
 	mem_free(g->sum);
 	mem_free(g->numbers);
+	mem_free(g->turn);
 	sum_terms_release(&g->terms);
 	*g = (struct group_sum){ 0 };
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group_sum.h - the gradients of a worker's chunks, summed over its microbatches (grads.h) and over
- * the members of its group (sched/reduce.h). One array for each chunk, and one for the head. */
+ * the members of its group (sched/reduce.h). One array for each part of a chunk (sched/sched.h),
+ * and behind them one for the head. */
 #ifndef HS_ENGINE_GROUP_SUM_H
 #define HS_ENGINE_GROUP_SUM_H
 
@@ -15,10 +16,13 @@ struct array_sum;
 struct group_sum {
 	struct exchange *exchange; /* borrowed */
 	const struct worker_model *model;
-	int chunks;
-	struct grads *grads;   /* [chunks + 1] of the chunks, and of the head */
-	struct array_sum *sum; /* [chunks + 1] */
-	uint32_t *numbers;     /* [chunks + 1] of messages in this round */
+	int parts;             /* of a chunk */
+	int arrays;            /* the head's is the last one */
+	struct grads *grads;   /* [arrays] */
+	struct array_sum *sum; /* [arrays] */
+	uint32_t *numbers;     /* [arrays] of messages in this round */
+	int next, sent;        /* arrays: not complete; handed to the others, in order of `turn` */
+	int *turn;             /* [arrays] */
 	struct sums_due due;
 	struct sum_terms terms; /* of the round */
 	int microbatches;       /* of the round; 0: it does not train */
@@ -32,12 +36,15 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 		    struct err *e);
 /* The messages of other members in this round, for exchange_round(). */
 const struct sums_due *group_sum_due(struct group_sum *g);
-/* A backward pass, or the forward pass at the end of the model, has ended. */
-int group_sum_backward(struct group_sum *g, int chunk, int m, struct err *e);
+/* A backward pass has ended, or a part of the last one (of a whole one: parts 0); or the forward
+ * pass at the end of the model. */
+int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int parts, struct err *e);
 int group_sum_head(struct group_sum *g, int m, struct err *e);
 /* SEND_SUMS and REDUCE */
-int group_sum_send(struct group_sum *g, int chunk, struct err *e);
-int group_sum_finish(struct group_sum *g, int chunk, struct err *e);
+int group_sum_send(struct group_sum *g, int chunk, int part, struct err *e);
+int group_sum_finish(struct group_sum *g, int chunk, int part, struct err *e);
+/* Adds up what the others have sent, without waiting. */
+int group_sum_advance(struct group_sum *g, struct err *e);
 void group_sum_release(struct group_sum *g);
 
 #endif

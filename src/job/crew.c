@@ -74,6 +74,7 @@ void crew_shape(struct crew *c, int stages, int chunks, bool tied)
 {
 	c->stages = stages;
 	c->chunks = chunks;
+	c->parts = 1;
 	c->tied = tied;
 	for (int i = 0; i < c->n; i++)
 		c->member[i].stage = c->member[i].place = -1;
@@ -145,7 +146,8 @@ struct sched_shape crew_sched_shape(const struct crew *c, int microbatches, int 
 				     .chunks = c->chunks,
 				     .microbatches = microbatches,
 				     .members = groups ? room : NULL,
-				     .share = groups ? share : NULL };
+				     .share = groups ? share : NULL,
+				     .parts = c->parts };
 }
 
 bool crew_is_front(const struct crew *c, int number) { return crew_stage_of(c, number) == 0; }

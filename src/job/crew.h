@@ -38,6 +38,7 @@ struct member {
 
 struct crew {
 	int stages, chunks;    /* of the plan; 0 before there is one */
+	int parts;             /* of a chunk's gradients (sched/sched.h) */
 	bool tied;             /* front and end train one embedding, which is also the head */
 	struct member *member; /* [n], by number */
 	int n;
@@ -56,7 +57,8 @@ void crew_lose(struct crew *c, int number);
 /* To the last place in the group of another stage, with a share of its work; stage -1: to none.
  * ERR_INTERNAL for a member that is gone and for a stage that does not exist. */
 int crew_move(struct crew *c, int number, int stage, int share, struct err *e);
-/* The shape of a new plan: no member holds a stage until crew_move(). */
+/* The shape of a new plan, with gradients in one part: no member holds a stage until
+ * crew_move(). */
 void crew_shape(struct crew *c, int stages, int chunks, bool tied);
 /* Whether every stage has a member that computes; ERR_USAGE names the first that has none. */
 int crew_check(const struct crew *c, struct err *e);

@@ -6,6 +6,7 @@
 #ifndef HS_JOB_PLACEMENT_H
 #define HS_JOB_PLACEMENT_H
 
+#include "base/dtype.h"
 #include "sched/sum.h"
 
 #include <stdbool.h>
@@ -30,6 +31,8 @@ struct placement {
 	const char *schedule;
 	enum sum_order reduce_order; /* of gradients */
 	const char *reducer;         /* how groups add up (sched/reduce.h) */
+	enum dtype reduce_dtype;     /* of what they send for it */
+	int parts;                   /* of a chunk's gradients (sched/sched.h); 0 means 1 */
 	const bool *recompute;       /* [stages] besides what the job asks for; NULL: nowhere */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c - generation: the layers of a stage over one sequence, keys and values kept. */
-#include "model/stage.h"
+#include "model/decoder.h"
 
 #include "base/err.h"
 #include "base/mem.h"

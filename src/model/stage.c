@@ -5,7 +5,7 @@
  * backward. With it, only each layer's input stays, and backward runs the layer once more on
  * scratch memory. Both run the same ops on the same numbers, so both give the same gradients bit
  * for bit. */
-#include "model/stage.h"
+#include "model/decoder.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -286,25 +286,44 @@ static int run_layer_back(struct slot *sl, int64_t i, struct err *e)
 	return run_back(sl, last, x, e);
 }
 
-int stage_backward(struct slot *sl, struct err *e)
+/* The layers [lo, hi) here are those of a part. */
+static int64_t part_end(const struct stage *s, int part, int parts)
+{
+	return (s->opt.last - s->opt.first) * (parts - part) / parts;
+}
+
+int stage_part_of(const struct stage *s, int layer, int parts)
+{
+	int part = 0;
+	if (layer < s->opt.first) /* the front */
+		return parts - 1;
+	while (part + 1 < parts && layer - s->opt.first < part_end(s, part + 1, parts))
+		part++;
+	return part;
+}
+
+int stage_backward(struct slot *sl, struct err *e) { return stage_backward_part(sl, 0, 1, e); }
+
+int stage_backward_part(struct slot *sl, int part, int parts, struct err *e)
 {
 	struct stage *s = sl->stage;
-	int64_t layers = s->opt.last - s->opt.first;
+	const int64_t layers = s->opt.last - s->opt.first, hi = part_end(s, part, parts),
+		      lo = part_end(s, part + 1, parts);
 	struct dmem_mark k = dmem_mark(&s->scratch);
-	if (s->end && !sl->trained) {
+	if (s->end && part == 0 && !sl->trained) {
 		TRY(dev_zero(sl->grad, (size_t)(sl->b.n * s->cfg.hidden) * dtype_size(s->opt.act),
 			     e));
-	} else if (s->end) {
+	} else if (s->end && part == 0) {
 		TRY(run_back(sl, sl->end_tape, sl->h[layers], e));
 		dmem_back(&s->scratch, k);
 	}
-	for (int64_t i = layers - 1; i >= 0 && s->needs[i + 1]; i--) {
+	for (int64_t i = hi - 1; i >= lo && s->needs[i + 1]; i--) {
 		TRY(run_layer_back(sl, i, e));
 		dmem_back(&s->scratch, k);
 		dmem_back(&sl->mem, sl->mark[i]);
 		TRY(layer_queued(s, i == 0, e));
 	}
-	if (s->front && sl->front_tape) {
+	if (s->front && sl->front_tape && part + 1 == parts) {
 		struct tape t = tape_for(sl, true, &s->scratch);
 		TRY(tape_seed(&t, sl->h[0], sl->grad, e));
 		TRY(run_back(sl, sl->front_tape, NULL, e));

@@ -13,7 +13,8 @@
  *   ... unless the stage is the front, the caller puts the incoming activation at slot->in ...
  *   stage_forward()  leaves the outgoing activation at slot->out, or the losses
  *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad ...
- *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad
+ *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad.
+ *                    Or part by part, stage_backward_part(): part 0 has the end and the last layers
  *   stage_end()
  * Where the head is the embedding (cfg.tied) and trained, the end of the model has a replica of the
  * embedding (param.h): both gradients are sums of their own over all microbatches, added once at
@@ -132,43 +133,12 @@ void slot_release(struct slot *sl);
 int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e);
 int stage_forward(struct slot *sl, struct err *e);
 int stage_backward(struct slot *sl, struct err *e);
+int stage_backward_part(struct slot *sl, int part, int parts, struct err *e);
+/* The part that has the gradients of a layer of the model (param.layer). */
+int stage_part_of(const struct stage *s, int layer, int parts);
 void stage_end(struct slot *sl);
 /* After stage_forward without training, at the end of the model: the logits (V) behind the
  * last token. */
 int stage_logits(struct slot *sl, float *v, struct err *e);
-
-/* ---- generation: the same layers, one sequence, keys and values kept ---- */
-
-struct kv_cache {
-	struct stage *stage;
-	int64_t cap, len;   /* positions */
-	struct dev_buf *kv; /* per layer k then v, each (cap, G, D) */
-	struct dmem mem;
-	struct arena host;
-	struct dev_ref out; /* (n,C) of the last call, when the stage is not the end */
-	float *logits;      /* (V) of the last position, when it is */
-};
-
-int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e);
-void kv_release(struct kv_cache *c);
-/* n more positions: ids at the front, else the activation (n,C) is at `in`. */
-int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n, struct err *e);
-
-/* For the layers of both: one decoder layer (decoder.c). */
-struct layer_context {
-	struct stage *stage;
-	int64_t index; /* in the model */
-	uint64_t step, microbatch;
-	struct dev_ref pos, starts, kstarts;
-	int64_t nseq;
-	bool train;
-	struct kv_cache *kv; /* NULL while training */
-};
-
-/* y (N,C): the embeddings of ids (N) i32, times embed_scale */
-int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
-		struct tensor **y_p, struct err *e);
-int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
-		  struct tensor *h, struct tensor **y_p, struct err *e);
 
 #endif

@@ -154,6 +154,17 @@ void cost_shares(const struct plan_stage *g, int *share)
 		share[i] = sum ? g->member[i].share : g->member[i].microbatches;
 }
 
+/* As the coordinator does. */
+static int parts_of(const struct cost *c, const struct pipe *q)
+{
+	int most = 0;
+	for (int v = 0; v < q->stages * q->chunks; v++)
+		if (cost_can_play(q->stage[v % q->stages].group, q->m))
+			most = (int)fmax(most, q->first[v + 1] - q->first[v]);
+	return c->o->reduce_parts ? c->o->reduce_parts
+				  : reduce_parts(c->p->layer_state_gib * GIB / 3, most);
+}
+
 int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 {
 	const size_t S = (size_t)q->stages;
@@ -181,7 +192,8 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 			cost_shares(q->stage[k].group, share + at);
 		at += members[k];
 	}
-	*h = (struct sched_shape){ q->stages, q->chunks, q->microbatches, members, share };
+	*h = (struct sched_shape){ q->stages, q->chunks, q->microbatches,
+				   members,   share,     parts_of(c, q) };
 	q->shape = h;
 	return 0;
 }
@@ -630,6 +642,7 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 			       .device = device,
 			       .terms = &c->terms,
 			       .how = c->o->reducer,
+			       .halved = c->o->reduce_half,
 			       .up = c->copy,
 			       .down = c->copy + n };
 	if (!g.how)
@@ -749,6 +762,7 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	if (q->shape) {
 		TRY(fill_sums(c, r, q, e));
 		in.members = q->shape->members;
+		in.parts = q->shape->parts;
 		in.share = q->shape->share;
 		in.scatter_s = c->sums;
 		in.reduce_s = c->sums + S * q->chunks;

@@ -387,6 +387,9 @@ static void list_advice(const struct profile *p, const struct plan *plan, double
 	buf_addf(b, "or another device with %.1f GiB or more", plan->over_gib + 1);
 }
 
+/* Of the step in the order fast (docs/design.md). */
+static const double MOST_OF_EXACT = 1.05;
+
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e)
 {
 	const struct profile_device *d = &p->device[plan->over_device];
@@ -430,14 +433,15 @@ static int take_passes(const struct planner *pl, const struct profile *p,
 	return 0;
 }
 
-int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
-		struct plan *out, struct err *e)
+static int run_planner(const struct planner *pl, const struct profile *p,
+		       const struct plan_options *o, struct plan *out, struct err *e)
 {
 	int64_t began = clock_now();
 	int rc;
 
 	*out = (struct plan){ .mem = ARENA_INIT,
 			      .planner = pl->name,
+			      .order = o->order ? o->order : SUM_FAST,
 			      .predicted_ms = NAN,
 			      .objective_ms = NAN,
 			      .over_device = -1 };
@@ -461,6 +465,42 @@ int planner_run(const struct planner *pl, const struct profile *p, const struct 
 	if (isnan(out->predicted_ms))
 		out->predicted_ms = out->simulated_ms;
 	return 0;
+out:
+	plan_release(out);
+	return rc;
+}
+
+static bool has_groups(const struct plan *p)
+{
+	for (int k = 0; k < p->stages; k++)
+		if (p->stage[k].members > 1)
+			return true;
+	return false;
+}
+
+int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
+		struct plan *out, struct err *e)
+{
+	struct plan_options x = *o;
+	if (!o->order_auto)
+		return run_planner(pl, p, o, out, e);
+	x.order_auto = false;
+	x.order = SUM_EXACT;
+	TRY(run_planner(pl, p, &x, out, e));
+	if (out->fits && !has_groups(out))
+		return 0;
+	const double exact_ms = out->simulated_ms;
+	const bool fits = out->fits;
+	int rc = 0;
+	x.order = SUM_FAST;
+	TRYOUT(plan_simulate(p, &x, out, e));
+	if (fits && exact_ms <= MOST_OF_EXACT * out->simulated_ms) {
+		x.order = SUM_EXACT;
+		TRYOUT(plan_simulate(p, &x, out, e));
+		return 0;
+	}
+	plan_release(out);
+	return run_planner(pl, p, &x, out, e);
 out:
 	plan_release(out);
 	return rc;

@@ -70,6 +70,10 @@ struct plan_options {
 	int64_t effort;
 	const struct plan *manual; /* for the row `manual` */
 	enum sum_order order;      /* of gradients; 0: fast */
+	/* instead: exact where its memory fits and its step takes at most 5 % longer, else fast */
+	bool order_auto;
+	int reduce_parts; /* of a chunk's gradients; 0: as reduce_parts() says */
+	bool reduce_half; /* their sums travel in two bytes a number, not four */
 	/* how groups add them up; NULL: reducer_default() */
 	const struct reducer *reducer;
 };
@@ -103,6 +107,7 @@ struct plan {
 	struct arena mem; /* owns everything below */
 	const char *planner;
 	const struct sched *sched;
+	enum sum_order order; /* of gradients, with which it was simulated */
 	int chunks, microbatch, microbatches;
 	const int *pass; /* [microbatches] rows, where they differ; NULL: microbatch each */
 	int stages;

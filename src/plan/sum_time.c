@@ -17,7 +17,12 @@ static int host_of(const struct sum_group *g, int place)
 	return g->p->device[g->device[place]].host;
 }
 
-/* Seconds of `bytes` from one member to another, alone. */
+static double on_wire(const struct sum_group *g, double bytes)
+{
+	return g->halved ? bytes / 2 : bytes;
+}
+
+/* Seconds of `bytes` on the wire from one member to another, alone. */
 static double way(const struct sum_group *g, int from, int to, double bytes)
 {
 	const int a = g->device[from], b = g->device[to];
@@ -33,7 +38,7 @@ static double way(const struct sum_group *g, int from, int to, double bytes)
 /* All members send to all others at once, member i terms[i] pieces to each. */
 static double all_to_all(const struct sum_group *g, bool terms)
 {
-	const double piece = g->bytes / g->n;
+	const double piece = on_wire(g, g->bytes) / g->n;
 	double longest = 0;
 	for (int i = 0; i < g->n; i++) {
 		const double card = g->p->host[host_of(g, i)].card * 1e9;
@@ -106,9 +111,11 @@ void sum_time(const struct sum_group *g, double *scatter_s_p, double *reduce_s_p
 		*scatter_s_p = down + all_to_all(g, true);
 		*reduce_s_p = up + all_to_all(g, false);
 	} else if (g->how == &reducer_ring) {
-		*scatter_s_p = down + ring_step(g, g->bytes / g->n);
-		*reduce_s_p = up + segments * (2 * g->n - 3) * ring_step(g, each / g->n);
+		*scatter_s_p = down + ring_step(g, on_wire(g, g->bytes) / g->n);
+		*reduce_s_p =
+			up + segments * (2 * g->n - 3) * ring_step(g, on_wire(g, each) / g->n);
 	} else {
-		*reduce_s_p = down + up + 2 * segments * ceil(log2(g->n)) * slowest(g, each);
+		*reduce_s_p =
+			down + up + 2 * segments * ceil(log2(g->n)) * slowest(g, on_wire(g, each));
 	}
 }

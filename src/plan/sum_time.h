@@ -22,13 +22,16 @@
 #include "plan/profile.h"
 #include "sched/reduce.h"
 
+#include <stdbool.h>
+
 struct sum_group {
 	const struct profile *p;
 	const int *device; /* [n] */
 	int n;
 	const struct sum_terms *terms;
 	const struct reducer *how;
-	double bytes;
+	double bytes;            /* in float32, as the devices have them */
+	bool halved;             /* on the links each takes half as many */
 	const double *up, *down; /* [devices] seconds to copy a byte */
 };
 

@@ -105,6 +105,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	const struct crew *c = &p->crew;
 	wire_put_u32(w, (uint32_t)c->stages);
 	wire_put_u32(w, (uint32_t)c->chunks);
+	wire_put_u8(w, (uint8_t)c->parts);
 	wire_put_u8(w, c->tied);
 	wire_put_u32(w, (uint32_t)c->n);
 	for (int i = 0; i < c->n; i++)
@@ -117,6 +118,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	wire_put_str(w, config_json);
 	work_put(w, &p->opt, p->optimizer, &p->optim);
 	wire_put_u8(w, (uint8_t)p->reduce_order);
+	wire_put_u8(w, (uint8_t)p->reduce_dtype);
 	wire_put_str(w, p->reducer);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
@@ -182,6 +184,11 @@ static int check_plan(const struct plan_message *p, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "PLAN: PROGRESS every %g s", p->progress);
 	if (p->reduce_order != SUM_FAST && p->reduce_order != SUM_EXACT)
 		return err_set(e, ERR_PROTOCOL, "PLAN: gradients in order %d", p->reduce_order);
+	if (p->reduce_dtype != DT_F32 && p->reduce_dtype != DT_BF16)
+		return err_set(e, ERR_PROTOCOL, "PLAN: sums of gradients in dtype %d",
+			       p->reduce_dtype);
+	if (p->crew.parts < 1 || p->crew.parts > SCHED_MAX_PARTS)
+		return err_set(e, ERR_PROTOCOL, "PLAN: gradients in %d parts", p->crew.parts);
 	if (p->crew.tied != (p->cfg.tied && p->opt.train_all))
 		return err_set(e, ERR_PROTOCOL, "PLAN: front and end %s one embedding",
 			       p->crew.tied ? "do not train" : "train");
@@ -234,6 +241,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 		return err_set(e, ERR_PROTOCOL, "PLAN: %u stages with %u chunks", stages, chunks);
 	p->crew.stages = (int)stages;
 	p->crew.chunks = (int)chunks;
+	p->crew.parts = wire_get_u8(r);
 	p->crew.tied = wire_get_u8(r);
 	uint32_t members = wire_get_count(r, 41, CREW_MOST);
 	for (uint32_t i = 0; i < members && !r->failed; i++)
@@ -250,6 +258,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	const char *text = wire_get_text(r, &len);
 	work_get(r, &p->opt, p->optimizer, &p->optim);
 	p->reduce_order = wire_get_u8(r);
+	p->reduce_dtype = wire_get_u8(r);
 	wire_get_str(r, p->reducer, sizeof p->reducer);
 	p->trace = wire_get_u8(r);
 	p->offered = wire_get_u8(r);

@@ -45,6 +45,7 @@ struct plan_message {
 	char optimizer[OPTIM_NAME]; /* "" without training */
 	struct optim_config optim;
 	enum sum_order reduce_order; /* of gradients (sched/sum.h) */
+	enum dtype reduce_dtype;     /* of their sums on the links of a group */
 	char reducer[32];            /* how a group adds up (sched/reduce.def) */
 	bool trace;                  /* spans travel with STEPPED */
 	bool offered;                /* WEIGHTS_OFFER follows: parameters come over the link */

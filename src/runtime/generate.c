@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/decoder.h"
 
 #include <math.h>
 #include <stdlib.h>

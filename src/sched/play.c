@@ -21,6 +21,7 @@ static int compute(struct player *pl, int who, const struct instr *in, struct er
 	const struct play *p = pl->in;
 	const struct play_map *m = &pl->map;
 	bool forward = in->kind == INSTR_FORWARD;
+	const bool whole = in->part + 1 >= in->parts;
 	int *done, step = forward ? -m->members : m->members, at, from, chunk,
 		   stage = map_stage(m, who);
 
@@ -37,18 +38,44 @@ static int compute(struct player *pl, int who, const struct instr *in, struct er
 		long id = message_of(m, who,
 				     &(struct instr){ forward ? INSTR_RECV_ACT : INSTR_RECV_GRAD,
 						      in->microbatch, in->chunk, from,
-						      map_place(m, giver) });
+						      map_place(m, giver), 0, 0 });
 		if (id == NOTHING || !pl->taken[id])
 			return player_refuse(pl, who, in, "its input was not received", e);
 	} else if (p->stages == 1 && at + step >= 0 && at + step < p->chunks * m->members &&
 		   done[at + step] <= in->microbatch) {
 		return player_refuse(pl, who, in, "before the neighbouring chunk", e);
 	}
+	if (pl->part[at] != in->part)
+		return player_refuse(pl, who, in, "a part out of order", e);
+	pl->part[at] = whole ? 0 : in->part + 1;
+	if (!whole)
+		return 0;
 	done[at] = map_next(m, stage, in->microbatch);
 	pl->worker[who].kept += forward ? 1 : -1;
 	if (pl->worker[who].kept > pl->report[who].in_flight)
 		pl->report[who].in_flight = pl->worker[who].kept;
 	return 0;
+}
+
+/* How many sums a chunk of a group has. */
+static int parts(const struct player *pl) { return pl->in->parts ? pl->in->parts : 1; }
+
+/* Of SEND_SUMS or REDUCE: which of a member's (or a stage's) sums it is. */
+static bool sum_exists(const struct player *pl, const struct instr *in)
+{
+	return in->chunk >= 0 && in->chunk < pl->in->chunks && in->microbatch == -1 &&
+	       in->part >= 0 && in->part < parts(pl);
+}
+
+static unsigned char *sum_state(const struct player *pl, int who, const struct instr *in)
+{
+	return &pl->sums[(in->chunk * parts(pl) + in->part) * pl->map.members + who];
+}
+
+static struct sum *sum_of(const struct player *pl, int who, const struct instr *in)
+{
+	const int chunks = pl->in->chunks;
+	return &pl->sum[(map_stage(&pl->map, who) * chunks + in->chunk) * parts(pl) + in->part];
 }
 
 static bool chunk_computed(const struct player *pl, int who, int chunk)
@@ -67,7 +94,7 @@ static bool all_computed(const struct player *pl, int who)
 	for (int c = 0; c < pl->in->chunks; c++)
 		if (!chunk_computed(pl, who, c))
 			return false;
-	return !in_group(pl, who) || pl->worker[who].sums == pl->in->chunks;
+	return !in_group(pl, who) || pl->worker[who].sums == pl->in->chunks * parts(pl);
 }
 
 /* A tied gradient is complete, and not yet part of the norm; a tied value is new. */
@@ -83,15 +110,15 @@ static int check_tied(struct player *pl, int who, const struct instr *in, struct
 	return isnan(pl->worker[who].reduced) ? 0 : player_refuse(pl, who, in, "after NORM", e);
 }
 
-/* SEND_SUMS: behind the last backward of a chunk, once; not without microbatches. */
+/* SEND_SUMS: behind its part of the last backward of a chunk, once; not without microbatches. */
 static int check_sums(struct player *pl, int who, const struct instr *in, struct err *e)
 {
-	if (!in_group(pl, who) || in->chunk < 0 || in->chunk >= pl->in->chunks ||
-	    in->microbatch != -1 || pl->map.begin[who] == pl->in->microbatches)
+	if (!in_group(pl, who) || !sum_exists(pl, in) || pl->map.begin[who] == pl->in->microbatches)
 		return player_refuse(pl, who, in, "there is no such sum", e);
-	if (!chunk_computed(pl, who, in->chunk))
+	if (!chunk_computed(pl, who, in->chunk) &&
+	    pl->part[in->chunk * pl->map.members + who] <= in->part)
 		return player_refuse(pl, who, in, "a backward is missing before it", e);
-	unsigned char *state = &pl->sums[in->chunk * pl->map.members + who];
+	unsigned char *state = sum_state(pl, who, in);
 	if (*state != SUM_OPEN)
 		return player_refuse(pl, who, in, "twice", e);
 	*state = SUM_SENT;
@@ -112,6 +139,8 @@ static int duration(struct player *pl, int who, const struct instr *in, double *
 	case INSTR_BACKWARD:
 		TRY(compute(pl, who, in, e));
 		*s_p = in->kind == INSTR_FORWARD ? p->forward_s[at] : p->backward_s[at];
+		if (in->parts)
+			*s_p /= in->parts;
 		r->busy_s += *s_p;
 		return 0;
 	case INSTR_SEND_ACT:
@@ -196,21 +225,20 @@ static int receive(struct player *pl, int who, const struct instr *in, bool *the
 static void end_sum(struct player *pl, int stage, struct sum *s)
 {
 	const struct play *p = pl->in;
-	const int at = (int)(s - pl->sum);
+	const int at = (int)(s - pl->sum) / parts(pl);
 	double begin = s->handed > pl->sum_free[stage] ? s->handed : pl->sum_free[stage],
-	       ahead = begin + value_or_0(p->scatter_s, at);
-	bool late = s->reached > ahead;
+	       ahead = begin + value_or_0(p->scatter_s, at) / parts(pl);
+	const bool late = parts(pl) == 1 && s->reached > ahead;
 	s->from = late ? s->reached : begin;
-	s->end = (late ? s->reached : ahead) + value_or_0(p->reduce_s, at);
+	s->end = (late ? s->reached : ahead) + value_or_0(p->reduce_s, at) / parts(pl);
 	pl->sum_free[stage] = s->end;
 }
 
 static int check_reduce(struct player *pl, int who, const struct instr *in, struct err *e)
 {
-	if (!in_group(pl, who) || in->chunk < 0 || in->chunk >= pl->in->chunks ||
-	    in->microbatch != -1)
+	if (!in_group(pl, who) || !sum_exists(pl, in))
 		return player_refuse(pl, who, in, "there is no such sum", e);
-	const unsigned char state = pl->sums[in->chunk * pl->map.members + who];
+	const unsigned char state = *sum_state(pl, who, in);
 	if (state == SUM_DONE)
 		return player_refuse(pl, who, in, "twice", e);
 	return state == SUM_SENT || pl->map.begin[who] == pl->in->microbatches
@@ -228,7 +256,7 @@ static int reduce(struct player *pl, int who, const struct instr *in, bool *ther
 	*there_p = false;
 	if (!w->at_sum)
 		TRY(check_reduce(pl, who, in, e));
-	struct sum *s = &pl->sum[stage * pl->in->chunks + in->chunk];
+	struct sum *s = sum_of(pl, who, in);
 	if (!w->at_sum) {
 		w->at_sum = true;
 		s->reached = w->now > s->reached ? w->now : s->reached;
@@ -236,7 +264,8 @@ static int reduce(struct player *pl, int who, const struct instr *in, bool *ther
 			end_sum(pl, stage, s);
 			for (int k = first; k < first + n; k++) {
 				if (pl->events)
-					events_push(&pl->queue, s->end, k, 0);
+					events_push(&pl->queue, fmax(s->end, pl->worker[k].now), k,
+						    0);
 				else if (k != who)
 					player_ready(pl, k);
 			}
@@ -250,7 +279,7 @@ static int reduce(struct player *pl, int who, const struct instr *in, bool *ther
 	if (w->now > from)
 		pl->report[who].wait_s += w->now - from;
 	player_span(pl, who, in, w->since, w->now);
-	pl->sums[in->chunk * pl->map.members + who] = SUM_DONE;
+	*sum_state(pl, who, in) = SUM_DONE;
 	w->at_sum = false;
 	w->sums++;
 	*there_p = true;
@@ -267,7 +296,7 @@ static int effect(struct player *pl, int who, const struct instr *in, struct err
 	if (in->kind == INSTR_STEP)
 		w->stepped = true;
 	if (in->kind == INSTR_SEND_SUMS) {
-		struct sum *s = &pl->sum[map_stage(&pl->map, who) * pl->in->chunks + in->chunk];
+		struct sum *s = sum_of(pl, who, in);
 		s->handed = w->now > s->handed ? w->now : s->handed;
 	}
 	if (in->kind == INSTR_NORM) {

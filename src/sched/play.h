@@ -17,10 +17,11 @@
  *   uplink): a transmission passes through up to two wires, the sender's and the receiver's, and at
  *   any moment gets the smallest of: the route's own bandwidth, and the bandwidth of each of its
  *   wires divided by the transmissions now on that wire.
- * - The sum of a chunk's gradients over a group has two parts. scatter_s of it begins when the last
- *   member has come to SEND_SUMS, and occupies nobody; the rest, reduce_s, begins when all members
- *   are at REDUCE too, and with its end REDUCE ends on all of them. A group's sums follow each
- *   other, and use no route.
+ * - The sum of a chunk's gradients over a group has two halves, and `parts` parts of equal size. A
+ *   part's share of scatter_s begins when the last member has come to its SEND_SUMS, and occupies
+ *   nobody; its share of reduce_s follows: at once where there are several parts, which members add
+ *   up between their layers, else when all members are at REDUCE too. With its end REDUCE ends on
+ *   all of them. A group's sums follow each other, and use no route.
  * - With `tied` the lists have the messages of sched_add_tied(): each arrives `tied_s` after its
  *   SEND, whatever else travels. They occupy no worker.
  * - STEP begins on every worker when all have ended NORM and `barrier_s` (global norm to the
@@ -54,6 +55,7 @@ struct play {
 	int stages, chunks, microbatches;
 	/* As in struct sched_shape. */
 	const int *members, *share;
+	int parts;
 	const double *forward_s, *backward_s; /* [members * chunks] */
 	const double *scatter_s, *reduce_s;   /* [stages * chunks] or NULL; only of groups */
 	const double *norm_s, *step_s;        /* [members] or NULL */

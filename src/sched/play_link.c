@@ -21,7 +21,7 @@ static void add_send_span(struct player *pl, long id, double begin, double end)
 		return;
 	player_span(pl, map_by(m, from, mb),
 		    &(struct instr){ act ? INSTR_SEND_ACT : INSTR_SEND_GRAD, mb, from_chunk, to,
-				     map_place(m, message_to(m, id)) },
+				     map_place(m, message_to(m, id)), 0, 0 },
 		    begin, end);
 }
 

@@ -21,6 +21,7 @@ void player_free(struct player *pl)
 	mem_free(pl->report);
 	mem_free(pl->next_f);
 	mem_free(pl->next_b);
+	mem_free(pl->part);
 	mem_free(pl->sums);
 	mem_free(pl->sum);
 	mem_free(pl->sum_free);
@@ -65,14 +66,16 @@ int player_reserve(struct player *pl, const struct play *p, struct err *e)
 {
 	size_t n = (size_t)pl->map.members, all = n * (size_t)p->chunks,
 	       msgs = (size_t)pl->map.messages, stages = (size_t)p->stages,
-	       sums = pl->map.first ? stages * (size_t)p->chunks : 0,
+	       parts = p->parts ? (size_t)p->parts : 1,
+	       sums = pl->map.first ? stages * (size_t)p->chunks * parts : 0,
 	       routes = (size_t)pl->map.routes + 1;
 
 	if (!mem_grow(&pl->worker, &pl->worker_cap, n, sizeof *pl->worker) ||
 	    !mem_grow(&pl->report, &pl->report_cap, n, sizeof *pl->report) ||
 	    !mem_grow(&pl->next_f, &pl->f_cap, all, sizeof *pl->next_f) ||
 	    !mem_grow(&pl->next_b, &pl->b_cap, all, sizeof *pl->next_b) ||
-	    !mem_grow(&pl->sums, &pl->sums_cap, sums ? all : 1, sizeof *pl->sums) ||
+	    !mem_grow(&pl->part, &pl->part_cap, all, sizeof *pl->part) ||
+	    !mem_grow(&pl->sums, &pl->sums_cap, sums ? all * parts : 1, sizeof *pl->sums) ||
 	    !mem_grow(&pl->sum, &pl->sum_cap, sums + 1, sizeof *pl->sum) ||
 	    !mem_grow(&pl->sum_free, &pl->free_cap, stages, sizeof *pl->sum_free) ||
 	    !mem_grow(&pl->sent, &pl->sent_cap, msgs, sizeof *pl->sent) ||
@@ -87,6 +90,7 @@ int player_reserve(struct player *pl, const struct play *p, struct err *e)
 		return err_nomem(e, msgs * sizeof(double), "the player");
 	memset(pl->worker, 0, n * sizeof *pl->worker);
 	memset(pl->report, 0, n * sizeof *pl->report);
+	memset(pl->part, 0, all * sizeof *pl->part);
 	memset(pl->sent, 0xff, msgs * sizeof *pl->sent); /* NaN */
 	memset(pl->arrive, 0xff, msgs * sizeof *pl->arrive);
 	memset(pl->taken, 0, msgs * sizeof *pl->taken);
@@ -99,7 +103,7 @@ int player_reserve(struct player *pl, const struct play *p, struct err *e)
 	for (size_t i = 0; i < sums; i++)
 		pl->sum[i] = (struct sum){ .end = NAN };
 	if (sums) {
-		memset(pl->sums, SUM_OPEN, all);
+		memset(pl->sums, SUM_OPEN, all * parts);
 		memset(pl->sum_free, 0, stages * sizeof *pl->sum_free);
 		for (size_t i = 0; i < all; i++)
 			pl->next_f[i] = pl->next_b[i] = pl->map.begin[i % n];
@@ -119,7 +123,7 @@ static bool same_shape(const struct shape *a, const struct play *p, size_t membe
 {
 	const size_t S = (size_t)p->stages;
 	return a->stages == p->stages && a->chunks == p->chunks &&
-	       a->microbatches == p->microbatches && a->tied == p->tied &&
+	       a->microbatches == p->microbatches && a->parts == p->parts && a->tied == p->tied &&
 	       a->groups == !!p->members && a->shares == (p->members && p->share) &&
 	       (!a->groups || same_numbers(a->v, p->members, S)) &&
 	       (!a->shares || same_numbers(a->v + S, p->share, members));
@@ -131,7 +135,8 @@ int player_shape(struct player *pl, const struct play *p, struct err *e)
 
 	if (p->stages < 1 || p->stages > SCHED_MAX_STAGES || p->chunks < 1 ||
 	    p->chunks > SCHED_MAX_CHUNKS || p->microbatches < 1 ||
-	    p->microbatches > SCHED_MAX_MICROBATCHES / p->chunks)
+	    p->microbatches > SCHED_MAX_MICROBATCHES / p->chunks || p->parts < 0 ||
+	    p->parts > SCHED_MAX_PARTS)
 		return err_set(e, ERR_INTERNAL, "player: %d stages, %d chunks, %d microbatches",
 			       p->stages, p->chunks, p->microbatches);
 	if (same_shape(s, p, (size_t)pl->map.members)) {
@@ -152,6 +157,7 @@ int player_shape(struct player *pl, const struct play *p, struct err *e)
 	s->stages = p->stages;
 	s->chunks = p->chunks;
 	s->microbatches = p->microbatches;
+	s->parts = p->parts;
 	s->tied = p->tied;
 	s->groups = p->members != NULL;
 	s->shares = s->groups && p->share;
@@ -160,8 +166,12 @@ int player_shape(struct player *pl, const struct play *p, struct err *e)
 
 int player_lists(struct player *pl, const struct sched *s, const struct play *in, struct err *e)
 {
-	const struct sched_shape shape = { in->stages, in->chunks, in->microbatches, in->members,
-					   in->members ? in->share : NULL };
+	const struct sched_shape shape = { in->stages,
+					   in->chunks,
+					   in->microbatches,
+					   in->members,
+					   in->members ? in->share : NULL,
+					   in->parts };
 	const size_t had = pl->list_cap, n = (size_t)pl->map.members;
 
 	if (pl->sched == s)

@@ -15,7 +15,7 @@ struct worker {
 	long sends;     /* message of its SEND */
 	bool at_step;   /* blocked at STEP */
 	bool at_sum;    /* at REDUCE */
-	int sums;       /* chunks whose REDUCE has ended */
+	int sums;       /* of which REDUCE has ended */
 	bool stepped;   /* STEP has ended */
 	bool delivered; /* event mode: the instruction's time has passed, only its effect is left */
 	int kept;
@@ -30,7 +30,7 @@ struct route {
 	unsigned version;
 };
 
-/* The sum of a chunk's gradients over a group. */
+/* The sum of a part of a chunk's gradients over a group. */
 struct sum {
 	double handed, reached; /* the last member at SEND_SUMS; at REDUCE */
 	int there;              /* members at REDUCE */
@@ -39,7 +39,7 @@ struct sum {
 
 /* What the lists of sched_play() and a map were made for. */
 struct shape {
-	int stages, chunks, microbatches;
+	int stages, chunks, microbatches, parts;
 	bool tied, groups, shares;
 	int *v; /* members, then shares */
 	size_t cap;
@@ -58,8 +58,9 @@ struct player {
 	struct play_worker *report;
 	/* [chunks * members] the microbatch that is due; with one member: how many were computed */
 	int *next_f, *next_b;
-	unsigned char *sums;   /* [chunks * members] of a group: enum below */
-	struct sum *sum;       /* [stages * chunks] */
+	int *part;             /* [chunks * members] of the backward that is due */
+	unsigned char *sums;   /* [chunks * parts * members] of a group: enum below */
+	struct sum *sum;       /* [stages * chunks * parts] */
 	double *sum_free;      /* [stages] the last sum ended */
 	double *sent, *arrive; /* [messages], NaN: not yet */
 	bool *taken;
@@ -69,9 +70,9 @@ struct player {
 	struct events queue; /* of members, and behind them routes */
 	int *ready;
 	struct play_span *span;
-	size_t worker_cap, report_cap, f_cap, b_cap, sums_cap, sum_cap, free_cap, sent_cap,
-		arrive_cap, taken_cap, queue_cap, route_cap, active_cap, first_cap, wroute_cap,
-		ready_cap, span_cap;
+	size_t worker_cap, report_cap, f_cap, b_cap, part_cap, sums_cap, sum_cap, free_cap,
+		sent_cap, arrive_cap, taken_cap, queue_cap, route_cap, active_cap, first_cap,
+		wroute_cap, ready_cap, span_cap;
 	size_t ready_n, spans;
 
 	/* the current play */

@@ -8,10 +8,12 @@
 #include <string.h>
 
 enum {
-	SEGMENT = 1 << 18,      /* numbers: 1 MiB */
-	TERMS = 16,             /* with more of them, segments are smaller */
-	AHEAD = 64,             /* segments that are begun before the first is finished, at most */
-	AHEAD_NUMBERS = 1 << 24 /* and their numbers */
+	SEGMENT = 1 << 18,       /* numbers: 1 MiB */
+	TERMS = 16,              /* with more of them, segments are smaller */
+	AHEAD = 64,              /* segments that are begun before the first is finished, at most */
+	AHEAD_NUMBERS = 1 << 24, /* and their numbers */
+	PARTS = 16,              /* of a chunk's gradients, at most */
+	PART_BYTES = 8 << 20     /* of a part, at least */
 };
 
 float *reduce_room(float **room, size_t *cap, size_t count, struct err *e)
@@ -101,14 +103,56 @@ static size_t ahead_of(const struct reduction *r, size_t s)
 
 int reduce_begin(struct reduction *r, struct err *e) { return begin_to(r, ahead_of(r, 0), e); }
 
+/* 1: all segments are done; 0: the next phase would wait. */
+static int run(struct reduction *r, bool wait, struct err *e)
+{
+	const size_t all = reduce_segments(r);
+	const uint32_t phases = r->how->phases(r);
+	while (r->done < all) {
+		if (!r->phase)
+			TRY(begin_to(r, ahead_of(r, r->done), e));
+		for (; r->phase < phases; r->phase++) {
+			int rc = wait ? 1 : r->how->ready(r, r->done, r->phase, e);
+			if (rc <= 0)
+				return rc;
+			TRY(r->how->phase(r, r->done, r->phase, e));
+		}
+		r->phase = 0;
+		r->done++;
+	}
+	return 1;
+}
+
+int reduce_advance(struct reduction *r, struct err *e) { return run(r, false, e); }
+
 int reduce_finish(struct reduction *r, struct err *e)
 {
-	for (size_t s = 0; s < reduce_segments(r); s++) {
-		TRY(begin_to(r, ahead_of(r, s), e));
-		TRY(r->how->finish(r, s, e));
-	}
-	r->begun = 0;
-	return 0;
+	int rc = run(r, true, e);
+	return rc < 0 ? rc : 0;
+}
+
+void reduce_reset(struct reduction *r)
+{
+	r->begun = r->done = 0;
+	r->phase = 0;
+}
+
+int reduce_parts(double bytes, int64_t layers)
+{
+	const double n = bytes * (double)layers / PART_BYTES;
+	int most = layers < PARTS ? (int)layers : PARTS;
+	return n < 1 ? 1 : n < most ? (int)n : most;
+}
+
+void reduce_round(const struct reduction *r, float *v, size_t count)
+{
+	if (r->io.round)
+		r->io.round(r->io.ctx, v, count);
+}
+
+int reduce_has(struct reduction *r, int place, uint32_t number, size_t count, struct err *e)
+{
+	return count ? r->io.has(r->io.ctx, place, number, e) : 1;
 }
 
 void reduce_release(struct reduction *r)

@@ -2,8 +2,10 @@
 /* reduce.h - the sum of a chunk's gradients over the members of a group: what the instructions
  * SEND_SUMS and REDUCE do. One row in reduce.def and one file for each way.
  *
- * The array of gradients (grads.h) is cut into segments, whose messages follow each other. Each
- * member calls the same functions for the same segments in the same order. What a row gets: the
+ * The array of gradients (grads.h) is cut into segments, whose messages follow each other, and the
+ * work on a segment into phases: a phase may need messages of the others. Each member does the same
+ * phases of the same segments in the same order, as soon as their messages are there
+ * (reduce_advance) or at the end (reduce_finish). What a row gets: the
  * terms of the sum with their places (sched/sum.h), its own terms' numbers, sending to a member
  * and receiving from it by number. What it leaves: the sum of all terms, the same bits on every
  * member.
@@ -30,6 +32,10 @@ struct reduce_io {
 		    struct err *e);
 	int (*receive)(void *ctx, int place, uint32_t number, float *v, size_t count,
 		       struct err *e);
+	/* Makes the numbers of a complete sum those that a message can carry. MAY be NULL. */
+	void (*round)(void *ctx, float *v, size_t count);
+	/* 1: receiving it will not wait; 0: it would */
+	int (*has)(void *ctx, int place, uint32_t number, struct err *e);
 	void *ctx;
 };
 
@@ -42,7 +48,10 @@ struct reducer {
 	uint32_t (*receives)(const struct reduction *r);
 	/* MAY: sends what needs nothing of the others. Called for a few segments ahead. */
 	int (*begin)(struct reduction *r, size_t segment, struct err *e);
-	int (*finish)(struct reduction *r, size_t segment, struct err *e);
+	uint32_t (*phases)(const struct reduction *r);
+	/* 1: everything that the phase receives is there */
+	int (*ready)(struct reduction *r, size_t segment, uint32_t phase, struct err *e);
+	int (*phase)(struct reduction *r, size_t segment, uint32_t phase, struct err *e);
 };
 
 #define REDUCER(id) extern const struct reducer reducer_##id;
@@ -63,8 +72,9 @@ struct reduction {
 	size_t count;   /* of all numbers */
 	size_t largest; /* numbers of a segment at most; 0: the default */
 	/* Private. */
-	size_t begun; /* segments */
-	float **part; /* [terms] */
+	size_t begun, done; /* segments */
+	uint32_t phase;     /* of the segment that is next */
+	float **part;       /* [terms] */
 	float *room, *own;
 	size_t part_cap, room_cap, own_cap;
 };
@@ -87,10 +97,21 @@ size_t reduce_receives(const struct reduction *r);
 
 /* SEND_SUMS; a member without terms does not call it. */
 int reduce_begin(struct reduction *r, struct err *e);
-/* REDUCE */
+/* Does what it can without waiting; 1: the sum is complete. */
+int reduce_advance(struct reduction *r, struct err *e);
+/* REDUCE: all of it. The next SEND_SUMS comes after reduce_reset(). */
 int reduce_finish(struct reduction *r, struct err *e);
+void reduce_reset(struct reduction *r);
 void reduce_release(struct reduction *r);
 
+/* The number of parts in which the gradients of the largest chunk of a group are summed: `layers`
+ * layers with `bytes` of gradients each. */
+int reduce_parts(double bytes, int64_t layers);
+
+/* For rows: 1 where the message is there or empty. */
+int reduce_has(struct reduction *r, int place, uint32_t number, size_t count, struct err *e);
+/* For rows: of a complete sum, before it is sent or used. */
+void reduce_round(const struct reduction *r, float *v, size_t count);
 /* For rows: memory for `count` numbers, kept from call to call. */
 float *reduce_room(float **room, size_t *cap, size_t count, struct err *e);
 /* At r->own: numbers [first, first + count) of this member, its terms added (0 without any); behind

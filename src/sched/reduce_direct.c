@@ -66,29 +66,68 @@ static int add_piece(struct reduction *r, size_t segment, size_t first, size_t s
 	return 0;
 }
 
-static int finish(struct reduction *r, size_t segment, struct err *e)
+enum { ADD, TAKE, PHASES };
+
+static uint32_t phases(const struct reduction *r)
+{
+	(void)r;
+	return PHASES;
+}
+
+static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
+{
+	size_t first, count = reduce_segment(r, segment, &first), at;
+	int rc = 1;
+	if (phase == ADD) {
+		const size_t some = reduce_piece(r, count, r->me, &at);
+		for (int i = 0; rc > 0 && i < r->terms->n; i++)
+			if (r->terms->term[i].place != r->me)
+				rc = reduce_has(r, r->terms->term[i].place,
+						number_of(r, segment, i), some, e);
+		return rc;
+	}
+	for (int p = 0; rc > 0 && p < r->n; p++)
+		if (p != r->me)
+			rc = reduce_has(r, p, number_of(r, segment, r->terms->n),
+					reduce_piece(r, count, p, &at), e);
+	return rc;
+}
+
+/* Adds up this place's piece and sends it to the others. */
+static int add(struct reduction *r, size_t segment, struct err *e)
 {
 	size_t first, count = reduce_segment(r, segment, &first), at,
 		      some = reduce_piece(r, count, r->me, &at);
-	const uint32_t sum = number_of(r, segment, r->terms->n);
-	if (some) {
-		TRY(add_piece(r, segment, first + at, some, e));
-		for (int p = 0; p < r->n; p++)
-			if (p != r->me)
-				TRY(r->io.send(r->io.ctx, p, sum, r->part[0], some, e));
-		TRY(r->io.result(r->io.ctx, first + at, some, r->part[0], e));
-	}
+	if (!some)
+		return 0;
+	TRY(add_piece(r, segment, first + at, some, e));
+	reduce_round(r, r->part[0], some);
+	for (int p = 0; p < r->n; p++)
+		if (p != r->me)
+			TRY(r->io.send(r->io.ctx, p, number_of(r, segment, r->terms->n), r->part[0],
+				       some, e));
+	return r->io.result(r->io.ctx, first + at, some, r->part[0], e);
+}
+
+static int take(struct reduction *r, size_t segment, struct err *e)
+{
+	size_t first, count = reduce_segment(r, segment, &first), at;
 	float *v = reduce_room(&r->own, &r->own_cap, count, e);
 	if (!v)
 		return e->code;
 	for (int p = 0; p < r->n; p++) {
-		some = reduce_piece(r, count, p, &at);
+		const size_t some = reduce_piece(r, count, p, &at);
 		if (p == r->me || !some)
 			continue;
-		TRY(r->io.receive(r->io.ctx, p, sum, v, some, e));
+		TRY(r->io.receive(r->io.ctx, p, number_of(r, segment, r->terms->n), v, some, e));
 		TRY(r->io.result(r->io.ctx, first + at, some, v, e));
 	}
 	return 0;
+}
+
+static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
+{
+	return phase == ADD ? add(r, segment, e) : take(r, segment, e);
 }
 
 const struct reducer reducer_direct = {
@@ -98,5 +137,7 @@ const struct reducer reducer_direct = {
 	.numbers = numbers,
 	.receives = receives,
 	.begin = begin,
-	.finish = finish,
+	.phases = phases,
+	.ready = ready,
+	.phase = phase,
 };

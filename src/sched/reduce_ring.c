@@ -59,30 +59,49 @@ static int begin(struct reduction *r, size_t segment, struct err *e)
 	return 0;
 }
 
-static int finish(struct reduction *r, size_t segment, struct err *e)
+/* A member alone has one phase. */
+static uint32_t phases(const struct reduction *r) { return steps(r) ? steps(r) : 1; }
+
+static int piece_in(const struct reduction *r, uint32_t step)
 {
-	const int n = r->n, before = (r->me + n - 1) % n;
-	size_t first, count = reduce_segment(r, segment, &first);
-	TRY(reduce_own_sum(r, first, count, e));
-	float *v = r->own, *got = v + count;
-	for (uint32_t s = 0; s < steps(r); s++) {
-		const int in = (piece_out(r, s) + n - 1) % n;
-		const bool gather = s >= (uint32_t)n - 1;
-		for (size_t lane = 0; lane < LANES; lane++) {
-			const struct part p = part_of(r, segment, s, in, lane);
-			if (p.count)
-				TRY(r->io.receive(r->io.ctx, before, p.number,
-						  gather ? v + p.first : got, p.count, e));
-			for (size_t j = 0; !gather && j < p.count; j++)
-				v[p.first + j] = got[j] + v[p.first + j];
-			if (s + 1 == steps(r))
-				continue;
-			/* what came in is what goes out in the next step */
-			const struct part next = part_of(r, segment, s + 1, in, lane);
-			TRY(send_part(r, &next, v, e));
-		}
+	return (piece_out(r, step) + r->n - 1) % r->n;
+}
+
+static int ready(struct reduction *r, size_t segment, uint32_t step, struct err *e)
+{
+	int rc = 1;
+	for (size_t lane = 0; rc > 0 && lane < LANES && step < steps(r); lane++) {
+		const struct part p = part_of(r, segment, step, piece_in(r, step), lane);
+		rc = reduce_has(r, (r->me + r->n - 1) % r->n, p.number, p.count, e);
 	}
-	return r->io.result(r->io.ctx, first, count, v, e);
+	return rc;
+}
+
+/* A phase is a step. Between the steps of a segment its sums are at r->own. */
+static int phase(struct reduction *r, size_t segment, uint32_t s, struct err *e)
+{
+	const int before = (r->me + r->n - 1) % r->n, in = piece_in(r, s);
+	const bool gather = s >= (uint32_t)r->n - 1;
+	size_t first, count = reduce_segment(r, segment, &first);
+	if (s == 0)
+		TRY(reduce_own_sum(r, first, count, e));
+	float *v = r->own, *got = v + count;
+	for (size_t lane = 0; lane < LANES && s < steps(r); lane++) {
+		const struct part p = part_of(r, segment, s, in, lane);
+		if (p.count)
+			TRY(r->io.receive(r->io.ctx, before, p.number, gather ? v + p.first : got,
+					  p.count, e));
+		for (size_t j = 0; !gather && j < p.count; j++)
+			v[p.first + j] = got[j] + v[p.first + j];
+		if (s + 2 == (uint32_t)r->n) /* every member has added its own */
+			reduce_round(r, v + p.first, p.count);
+		if (s + 1 == steps(r))
+			continue;
+		/* what came in is what goes out in the next step */
+		const struct part next = part_of(r, segment, s + 1, in, lane);
+		TRY(send_part(r, &next, v, e));
+	}
+	return s + 1 < steps(r) ? 0 : r->io.result(r->io.ctx, first, count, v, e);
 }
 
 const struct reducer reducer_ring = {
@@ -92,5 +111,7 @@ const struct reducer reducer_ring = {
 	.numbers = numbers,
 	.receives = numbers,
 	.begin = begin,
-	.finish = finish,
+	.phases = phases,
+	.ready = ready,
+	.phase = phase,
 };

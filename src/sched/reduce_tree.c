@@ -32,26 +32,60 @@ static uint32_t receives(const struct reduction *r)
 	return children + (r->me > 0);
 }
 
-static int finish(struct reduction *r, size_t segment, struct err *e)
+enum { UP, DOWN, PHASES };
+
+static uint32_t phases(const struct reduction *r)
+{
+	(void)r;
+	return PHASES;
+}
+
+static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
 	const int span = span_of(r->me, r->n);
 	const uint32_t up = (uint32_t)segment * 2, down = up + 1;
 	size_t first, count = reduce_segment(r, segment, &first);
+	int rc = 1;
+	if (phase == DOWN)
+		return r->me ? reduce_has(r, r->me - span, down, count, e) : 1;
+	for (int s = 1; rc > 0 && s < span && r->me + s < r->n; s *= 2)
+		rc = reduce_has(r, r->me + s, up, count, e);
+	return rc;
+}
+
+static int go_up(struct reduction *r, uint32_t number, size_t first, size_t count, struct err *e)
+{
+	const int span = span_of(r->me, r->n);
 	TRY(reduce_own_sum(r, first, count, e));
 	float *v = r->own, *got = v + count;
 	for (int s = 1; s < span && r->me + s < r->n; s *= 2) {
-		TRY(r->io.receive(r->io.ctx, r->me + s, up, got, count, e));
+		TRY(r->io.receive(r->io.ctx, r->me + s, number, got, count, e));
 		for (size_t j = 0; j < count; j++)
 			v[j] += got[j];
 	}
-	if (r->me > 0) {
-		TRY(r->io.send(r->io.ctx, r->me - span, up, v, count, e));
-		TRY(r->io.receive(r->io.ctx, r->me - span, down, v, count, e));
-	}
+	return r->me ? r->io.send(r->io.ctx, r->me - span, number, v, count, e) : 0;
+}
+
+static int go_down(struct reduction *r, uint32_t number, size_t first, size_t count, struct err *e)
+{
+	const int span = span_of(r->me, r->n);
+	float *v = r->own;
+	if (r->me)
+		TRY(r->io.receive(r->io.ctx, r->me - span, number, v, count, e));
+	else
+		reduce_round(r, v, count);
 	for (int s = span / 2; s > 0; s /= 2)
 		if (r->me + s < r->n)
-			TRY(r->io.send(r->io.ctx, r->me + s, down, v, count, e));
+			TRY(r->io.send(r->io.ctx, r->me + s, number, v, count, e));
 	return r->io.result(r->io.ctx, first, count, v, e);
+}
+
+/* Between the two the sum is at r->own. */
+static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
+{
+	const uint32_t up = (uint32_t)segment * 2, down = up + 1;
+	size_t first, count = reduce_segment(r, segment, &first);
+	return phase == UP ? go_up(r, up, first, count, e) : go_down(r, down, first, count, e);
 }
 
 const struct reducer reducer_tree = {
@@ -59,5 +93,7 @@ const struct reducer reducer_tree = {
 	.help = "up and down a binomial tree: the fewest messages one after the other",
 	.numbers = numbers,
 	.receives = receives,
-	.finish = finish,
+	.phases = phases,
+	.ready = ready,
+	.phase = phase,
 };

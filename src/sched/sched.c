@@ -141,6 +141,9 @@ static int check_shape(const char *name, const struct sched_shape *h, int stage,
 	if (h->microbatches < 1 || h->microbatches > SCHED_MAX_MICROBATCHES / h->chunks)
 		return err_set(e, ERR_USAGE, "schedule %s: %d microbatches, must be 1 to %d", name,
 			       h->microbatches, SCHED_MAX_MICROBATCHES / h->chunks);
+	if (h->parts < 0 || h->parts > SCHED_MAX_PARTS)
+		return err_set(e, ERR_USAGE, "schedule %s: gradients in %d parts, must be 1 to %d",
+			       name, h->parts, SCHED_MAX_PARTS);
 	for (int s = 0; h->members && s < h->stages; s++)
 		TRY(check_group(name, h, s, e));
 	if (stage < 0 || stage >= h->stages || place < 0 || place >= group_size(h, stage))
@@ -195,7 +198,15 @@ static bool is_ours(const struct deal *d, int m) { return !d->here || d->here[m]
 static void put(struct instr_list *l, enum instr_kind kind, int microbatch, int chunk, int peer,
 		int place)
 {
-	l->item[l->n++] = (struct instr){ kind, microbatch, chunk, peer, place };
+	l->item[l->n++] = (struct instr){ kind, microbatch, chunk, peer, place, 0, 0 };
+}
+
+/* Of a chunk, part `part` of `parts`. */
+static void put_part(struct instr_list *l, enum instr_kind kind, int microbatch, int chunk,
+		     int part, int parts)
+{
+	l->item[l->n++] =
+		(struct instr){ kind, microbatch, chunk, -1, -1, (short)part, (short)parts };
 }
 
 /* A message of computation `in`, if there is one: its input, or its result. */
@@ -214,6 +225,19 @@ static void put_message(struct instr_list *l, const struct sched_shape *h, const
 }
 
 /* ---- the lists ---- */
+
+/* The last backward of a chunk: its gradients are sent part by part. */
+static void put_last_backward(struct instr_list *l, const struct sched_shape *h,
+			      const struct deal *d, int stage, const struct instr *in)
+{
+	const int parts = h->parts ? h->parts : 1;
+	for (int p = 0; p < parts; p++) {
+		put_part(l, INSTR_BACKWARD, in->microbatch, in->chunk, p, parts > 1 ? parts : 0);
+		if (p + 1 == parts)
+			put_message(l, h, d, stage, in, true);
+		put_part(l, INSTR_SEND_SUMS, -1, in->chunk, p, 0);
+	}
+}
 
 static int last_own(const struct deal *d, int microbatches)
 {
@@ -239,11 +263,13 @@ int sched_build(const struct sched *s, const struct sched_shape *h, int stage, i
 			       s->name, SCHED_MAX_STAGES);
 	TRY(deal_out(h, stage, place, out, &d, e));
 	const bool group = group_size(h, stage) > 1;
-	/* Each computation has at most one message before and one after it. The order is written
-	 * into the tail of the same array and read from there: its entry i is at index 3 * i or
-	 * later, so it is read before it is overwritten. */
+	const int parts = h->parts ? h->parts : 1;
+	/* Each computation has at most one message before and one after it, and what the parts
+	 * need. The order is written into the tail of the same array and read from there: its
+	 * entry i is behind all that the entries before it become, so it is read before it is
+	 * overwritten. */
 	const size_t chunks = (size_t)h->chunks, work = 2 * chunks * (size_t)h->microbatches,
-		     most = 3 * work + 2 * chunks + 2, from = most - work;
+		     most = 3 * work + 3 * chunks * (size_t)parts + 2, from = most - work;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
 		return err_nomem(e, most * sizeof *out->item, "an instruction list");
 	s->order(length, h->chunks, h->microbatches, at, out->item + from);
@@ -253,13 +279,16 @@ int sched_build(const struct sched *s, const struct sched_shape *h, int stage, i
 		if (!is_ours(&d, in.microbatch))
 			continue;
 		put_message(out, h, &d, stage, &in, false);
+		if (group && in.kind == INSTR_BACKWARD && in.microbatch == last) {
+			put_last_backward(out, h, &d, stage, &in);
+			continue;
+		}
 		put(out, in.kind, in.microbatch, in.chunk, -1, -1);
 		put_message(out, h, &d, stage, &in, true);
-		if (group && in.kind == INSTR_BACKWARD && in.microbatch == last)
-			put(out, INSTR_SEND_SUMS, -1, in.chunk, -1, -1);
 	}
 	for (int c = h->chunks - 1; group && c >= 0; c--)
-		put(out, INSTR_REDUCE, -1, c, -1, -1);
+		for (int p = 0; p < parts; p++)
+			put_part(out, INSTR_REDUCE, -1, c, p, 0);
 	put(out, INSTR_NORM, -1, -1, -1, -1);
 	put(out, INSTR_STEP, -1, -1, -1, -1);
 	return 0;
@@ -277,7 +306,7 @@ int sched_build_forward(const struct sched_shape *h, int stage, int place, struc
 		return err_nomem(e, most * sizeof *out->item, "instructions");
 	for (int m = 0; m < h->microbatches; m++)
 		for (int c = 0; is_ours(&d, m) && c < h->chunks; c++) {
-			const struct instr in = { INSTR_FORWARD, m, c, -1, -1 };
+			const struct instr in = instr_compute(INSTR_FORWARD, m, c);
 			put_message(out, h, &d, stage, &in, false);
 			put(out, INSTR_FORWARD, m, c, -1, -1);
 			put_message(out, h, &d, stage, &in, true);
@@ -342,7 +371,7 @@ int sched_in_flight(const struct sched *s, const struct sched_shape *h, int stag
 		most = s->in_flight(length, h->chunks, h->microbatches, at);
 	for (size_t i = 0; i < l.n; i++) {
 		kept += l.item[i].kind == INSTR_FORWARD;
-		kept -= l.item[i].kind == INSTR_BACKWARD;
+		kept -= l.item[i].kind == INSTR_BACKWARD && l.item[i].part + 1 >= l.item[i].parts;
 		most = kept > most ? kept : most;
 	}
 	instr_list_release(&l);

@@ -29,16 +29,20 @@
  *                        others that the list receives first: with interleaving, gradients and
  *                        activations share a direction. So the executor keeps what arrived under
  *                        (kind, microbatch, chunk).
- *   SEND_SUMS            behind the member's last backward of a chunk, in a group: hand its
- *                        gradients of the chunk to the other members, each the part that it adds
- *                          up.
- *   REDUCE               wait until the chunk's gradients are the sum over the group.
+ *   SEND_SUMS            in a group, behind each part of the member's last backward of a chunk:
+ *                        hand the gradients of this part to the other members, to each the piece
+ *                        that it adds up. They travel while the next part is computed.
+ *   REDUCE               wait until the gradients of this part are the sum over the group.
  *   NORM                 the gradients of all chunks are complete: report this stage's part of the
  *                        global norm.
  *   STEP                 wait for the global norm of all stages, then update the parameters.
  * The chunk of a SEND is the sender's, that of a RECV the receiver's; a frame carries the
  * receiver's (sched_target). NORM and STEP close every list, once each; their microbatch, chunk,
- * peer and place are -1. A group's SEND_SUMS and REDUCE have a chunk, and no microbatch and peer.
+ * peer and place are -1. A group's SEND_SUMS and REDUCE have a chunk and a part, and no microbatch
+ * and peer.
+ *
+ * Parts. In a group the last BACKWARD of each chunk is cut into shape.parts instructions, from the
+ * last layers of the chunk to the first. Every other BACKWARD is whole: its `parts` is 0.
  *
  * A trained embedding that is also the head (sched_add_tied). The front owns it, the end has a
  * replica; the sums of both gradients are added once, on the front. Once a step, before NORM:
@@ -82,7 +86,16 @@ struct instr {
 	int chunk;
 	int peer;  /* the other stage of a SEND or RECV; else -1 */
 	int place; /* of the other member in that stage's group; else -1 */
+	/* BACKWARD: the part of `parts`, which are 0 where it is whole. SEND_SUMS, REDUCE: the
+	 * part */
+	short part, parts;
 };
+
+/* FORWARD or BACKWARD, whole. */
+static inline struct instr instr_compute(enum instr_kind kind, int microbatch, int chunk)
+{
+	return (struct instr){ kind, microbatch, chunk, -1, -1, 0, 0 };
+}
 
 /* One of zeros is empty. */
 struct instr_list {
@@ -100,6 +113,7 @@ struct sched_shape {
 	/* of the members, stage by stage and then by place: how much of the stage's work each does.
 	 * At least 0, and above 0 in sum over a group. NULL: equal ones */
 	const int *share;
+	int parts; /* of a chunk's gradients, summed one by one over a group; 0 means 1 */
 };
 
 /* The third is the limit of chunks * microbatches; the first also that of the sum of all stages'
@@ -109,6 +123,7 @@ enum {
 	SCHED_MAX_CHUNKS = 256,
 	SCHED_MAX_MICROBATCHES = 1 << 20,
 	SCHED_MAX_GROUP = 256,
+	SCHED_MAX_PARTS = 64,
 	SCHED_MAX_SHARE = 1000000
 };
 

@@ -18,11 +18,11 @@ static void order(int stages, int chunks, int microbatches, int stage, struct in
 
 	(void)chunks;
 	while (f < ahead)
-		*out++ = (struct instr){ INSTR_FORWARD, f++, 0, -1, -1 };
+		*out++ = instr_compute(INSTR_FORWARD, f++, 0);
 	while (b < microbatches) {
 		if (f < microbatches)
-			*out++ = (struct instr){ INSTR_FORWARD, f++, 0, -1, -1 };
-		*out++ = (struct instr){ INSTR_BACKWARD, b++, 0, -1, -1 };
+			*out++ = instr_compute(INSTR_FORWARD, f++, 0);
+		*out++ = instr_compute(INSTR_BACKWARD, b++, 0);
 	}
 }
 

@@ -46,7 +46,7 @@ static struct instr walk_next(struct walk *w, enum instr_kind kind)
 {
 	int size = w->g.size + (w->group < w->g.larger);
 	int chunk = kind == INSTR_FORWARD ? w->chunk : w->chunks - 1 - w->chunk;
-	struct instr in = { kind, w->first + w->i, chunk, -1, -1 };
+	struct instr in = instr_compute(kind, w->first + w->i, chunk);
 
 	if (++w->i == size) {
 		w->i = 0;

@@ -7,8 +7,8 @@ static void order(int stages, int chunks, int microbatches, int stage, struct in
 {
 	(void)stages, (void)chunks, (void)stage;
 	for (int m = 0; m < microbatches; m++) {
-		*out++ = (struct instr){ INSTR_FORWARD, m, 0, -1, -1 };
-		*out++ = (struct instr){ INSTR_BACKWARD, m, 0, -1, -1 };
+		*out++ = instr_compute(INSTR_FORWARD, m, 0);
+		*out++ = instr_compute(INSTR_BACKWARD, m, 0);
 	}
 }
 

@@ -75,6 +75,9 @@ void job_plan_options(struct job_plan *p, const struct config *c)
 		c->gradient_checkpointing ? PLAN_RECOMPUTE_ALWAYS : PLAN_RECOMPUTE_AUTO;
 	p->options.sched = sched_find(c->schedule); /* auto: the planner chooses */
 	p->options.order = reduction_order(c);
+	p->options.order_auto = c->reduce_order == ORDER_AUTO;
+	p->options.reduce_parts = (int)c->reduce_parts;
+	p->options.reduce_half = c->reduce_dtype == REDUCE_BFLOAT16;
 	p->options.reducer = reducer_find(c->reduce); /* auto: NULL */
 	p->planner = planner_find(c->planner);
 }
@@ -124,6 +127,8 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 int job_plan_make(struct job_plan *p, bool execute, struct err *e)
 {
 	TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
+	p->options.order = p->plan.order;
+	p->options.order_auto = false;
 	if (!execute || p->plan.executable)
 		return 0;
 	if (!p->plan.fits)

@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "sched/reduce.h"
 
+#include <string.h>
+
 static int largest_group(const struct placement *p)
 {
 	int most = 1;
@@ -16,6 +18,29 @@ static int largest_group(const struct placement *p)
 	return most;
 }
 
+/* Of the groups; 0: there are none. */
+static int64_t largest_chunk(const struct placement *p)
+{
+	int64_t most = 0;
+	for (int v = 0; v < p->stages * p->chunks; v++) {
+		const int k = v % p->stages;
+		const int64_t n = p->first[v + 1] - p->first[v];
+		if (placement_row(p, k + 1) - placement_row(p, k) > 1 && n > most)
+			most = n;
+	}
+	return most;
+}
+
+/* Of gradients. */
+static double layer_bytes(const struct job *j)
+{
+	double numbers = 0;
+	for (size_t i = 0; i < j->nparam; i++)
+		if (strstr(j->param[i].name, "layers.0."))
+			numbers += (double)j->param[i].count;
+	return numbers * 4;
+}
+
 enum sum_order reduction_order(const struct config *c)
 {
 	if (c->reduce_order == ORDER_AUTO)
@@ -23,10 +48,12 @@ enum sum_order reduction_order(const struct config *c)
 	return c->reduce_order == ORDER_EXACT ? SUM_EXACT : SUM_FAST;
 }
 
-static int choose_order(const struct job *j, bool resume, struct rules *rules, struct err *e)
+static int choose_order(const struct job *j, enum sum_order auto_order, bool resume,
+			struct rules *rules, struct err *e)
 {
 	const struct config *c = j->cfg;
-	const enum sum_order asked = reduction_order(c);
+	const enum sum_order asked =
+		c->reduce_order == ORDER_AUTO ? auto_order : reduction_order(c);
 	if (c->reduce_order == ORDER_AUTO && resume)
 		return 0;
 	if (resume && rules->reduce != (int)asked)
@@ -39,11 +66,11 @@ static int choose_order(const struct job *j, bool resume, struct rules *rules, s
 	return 0;
 }
 
-int reduction_choose(const struct job *j, bool resume, struct rules *rules, struct placement *p,
-		     struct err *e)
+int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume,
+		     struct rules *rules, struct placement *p, struct err *e)
 {
 	const int most = largest_group(p);
-	TRY(choose_order(j, resume, rules, e));
+	TRY(choose_order(j, auto_order, resume, rules, e));
 	const struct reducer *how = reducer_find(j->cfg->reduce);
 	if (!how) /* auto */
 		how = reducer_default(rules->reduce, most);
@@ -53,8 +80,18 @@ int reduction_choose(const struct job *j, bool resume, struct rules *rules, stru
 			"%s: 'reduce: %s' cannot keep the order 'exact': write 'reduce_order: "
 			"fast', or leave out 'reduce'",
 			j->cfg->path, how->name);
+	if (rules->reduce == SUM_EXACT && j->cfg->reduce_dtype == REDUCE_BFLOAT16)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'reduce_dtype: bfloat16' rounds what a group sends, which the order "
+			"'exact' does not allow: write 'reduce_order: fast', or leave out "
+			"'reduce_dtype'",
+			j->cfg->path);
 	p->reduce_order = rules->reduce;
+	p->reduce_dtype = j->cfg->reduce_dtype == REDUCE_BFLOAT16 ? DT_BF16 : DT_F32;
 	p->reducer = how->name;
+	p->parts = j->cfg->reduce_parts ? (int)j->cfg->reduce_parts
+					: reduce_parts(layer_bytes(j), largest_chunk(p));
 	if (most > 1)
 		log_info("groups add up their gradients by '%s', in the order '%s'", how->name,
 			 sum_order_name(rules->reduce));

@@ -9,13 +9,14 @@
 
 struct err;
 
-/* What a run that is not resumed has. auto: exact for an adapter, whose gradients are small beside
- * the model. Of all parameters the tree would keep about log2(microbatches) gradients more on the
- * device. */
+/* What a run that is not resumed has where nothing was measured. auto: exact for an adapter, whose
+ * gradients are small beside the model. Of all parameters the tree would keep about
+ * log2(microbatches) gradients more on the device. With measurements the planner decides
+ * (plan_options.order_auto). */
 enum sum_order reduction_order(const struct config *c);
-/* Fills rules->reduce and p's reduce_order and reducer. `resume`: rules are those of a
- * checkpoint. */
-int reduction_choose(const struct job *j, bool resume, struct rules *rules, struct placement *p,
-		     struct err *e);
+/* Fills rules->reduce and p's reduce_order, reduce_dtype, reducer and parts. `auto_order`: what
+ * `auto` is here. `resume`: rules are those of a checkpoint. */
+int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume,
+		     struct rules *rules, struct placement *p, struct err *e);
 
 #endif

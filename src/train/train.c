@@ -315,7 +315,7 @@ static int get_profile(struct trainer *t, struct err *e)
 
 /* Chooses the layers of each stage, unless the caller did: by the configuration or by a planner
  * with the measured profile. */
-static int choose_placement(struct trainer *t, struct err *e)
+static int choose_placement(struct trainer *t, bool resume, struct err *e)
 {
 	int n = session_members(t->ses);
 	int *worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
@@ -330,6 +330,9 @@ static int choose_placement(struct trainer *t, struct err *e)
 	job_plan_options(&t->job_plan, t->cfg);
 	t->job_plan.options.pass = t->job->pass;
 	t->job_plan.options.passes = (int)t->job->npass;
+	t->job_plan.options.order_auto &= measured && !resume;
+	if (resume)
+		t->job_plan.options.order = t->st.rules.reduce;
 	if (!measured)
 		t->job_plan.planner = &planner_even;
 	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
@@ -382,9 +385,10 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
-	TRY(choose_placement(t, e));
+	TRY(choose_placement(t, resume, e));
 	TRY(run_passes_check(t->job, t->place, e));
-	TRY(reduction_choose(t->job, resume, &t->st.rules, t->place, e));
+	TRY(reduction_choose(t->job, t->planned ? t->job_plan.plan.order : reduction_order(c),
+			     resume, &t->st.rules, t->place, e));
 	TRY(begin_rounds(t, e));
 	TRY(job_hash_base(t->job, e));
 	t->saver.folder.pass = t->job->pass;

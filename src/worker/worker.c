@@ -191,8 +191,10 @@ static int forward(struct worker *w, const struct instr *i, struct slot *sl, str
 static int backward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
 	const bool front = sl->stage->front;
-	TRY(stage_backward(sl, e));
-	TRY(group_sum_backward(&w->sum, i->chunk, i->microbatch, e));
+	TRY(stage_backward_part(sl, i->part, i->parts ? i->parts : 1, e));
+	TRY(group_sum_backward(&w->sum, i->chunk, i->microbatch, i->part, i->parts, e));
+	if (i->part + 1 < i->parts)
+		return 0;
 	if (front)
 		slots_free(&w->slots, sl);
 	else
@@ -204,9 +206,9 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 {
 	struct slot *sl;
 	if (i->kind == INSTR_SEND_SUMS)
-		return group_sum_send(&w->sum, i->chunk, e);
+		return group_sum_send(&w->sum, i->chunk, i->part, e);
 	if (i->kind == INSTR_REDUCE)
-		return group_sum_finish(&w->sum, i->chunk, e);
+		return group_sum_finish(&w->sum, i->chunk, i->part, e);
 	if (i->kind == INSTR_NORM)
 		return send_norms(w, e);
 	if (i->kind == INSTR_STEP)
@@ -340,6 +342,14 @@ static int check_plan(const struct plan_message *p, struct err *e)
 	return 0;
 }
 
+/* For stage.h. While a part of the gradients is computed those before it are added up. */
+static int between_layers(void *ctx, bool last, struct err *e)
+{
+	struct worker *w = ctx;
+	TRY(exchange_between_layers(&w->exchange, last, e));
+	return group_sum_advance(&w->sum, e);
+}
+
 static int begin(struct worker *w, const struct frame *f, struct err *e)
 {
 	struct weight_source src = { 0 };
@@ -368,7 +378,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	else
 		TRY(w->env->weights(w->env->ctx, &w->plan, &src, e));
 	TRY(worker_model_build(&w->model, w->dev, &w->plan, &src, e));
-	worker_model_between(&w->model, exchange_between_layers, &w->exchange);
+	worker_model_between(&w->model, between_layers, w);
 	w->parameters = w->dev->mem_used;
 	TRY(group_sum_begin(&w->sum, &w->exchange, &w->model, e));
 	const struct crew *c = &w->plan.crew;

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* decoder.h - one decoder layer, for training (stage.h) and for generation, where the same layers
+ * run one sequence with keys and values kept. */
+#ifndef HS_MODEL_DECODER_H
+#define HS_MODEL_DECODER_H
+
+#include "model/stage.h"
+
+struct err;
+
+struct kv_cache {
+	struct stage *stage;
+	int64_t cap, len;   /* positions */
+	struct dev_buf *kv; /* per layer k then v, each (cap, G, D) */
+	struct dmem mem;
+	struct arena host;
+	struct dev_ref out; /* (n,C) of the last call, when the stage is not the end */
+	float *logits;      /* (V) of the last position, when it is */
+};
+
+int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e);
+void kv_release(struct kv_cache *c);
+/* n more positions: ids at the front, else the activation (n,C) is at `in`. */
+int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n, struct err *e);
+
+/* For the layers of both: one decoder layer (decoder.c). */
+struct layer_context {
+	struct stage *stage;
+	int64_t index; /* in the model */
+	uint64_t step, microbatch;
+	struct dev_ref pos, starts, kstarts;
+	int64_t nseq;
+	bool train;
+	struct kv_cache *kv; /* NULL while training */
+};
+
+/* y (N,C): the embeddings of ids (N) i32, times embed_scale */
+int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
+		struct tensor **y_p, struct err *e);
+int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *h, struct tensor **y_p, struct err *e);
+
+#endif
