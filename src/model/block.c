@@ -28,16 +28,16 @@ int block_linear(struct tape *t, const struct layer *l, const struct layer_conte
 }
 
 int block_norm(struct tape *t, const struct layer_context *c, struct param *w, struct tensor *x,
-		struct tensor **y_p, struct err *e)
+	       struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	*y_p = x;
 	return w ? op_rmsnorm_apply(t, x, w, m->hidden, (float)m->norm_eps, y_p, e) : 0;
 }
 
-int block_add(struct tape *t, const struct layer *l, const struct layer_context *c,
-		     enum linear i, struct tensor *x, enum layer_norm n, struct tensor *h,
-		     struct tensor **y_p, struct err *e)
+int block_add(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i,
+	      struct tensor *x, enum layer_norm n, struct tensor *h, struct tensor **y_p,
+	      struct err *e)
 {
 	const float factor = model_factor(c->stage->cfg.residual_scale);
 	if (!l->norm[n] && factor == 1)
@@ -47,8 +47,8 @@ int block_add(struct tape *t, const struct layer *l, const struct layer_context 
 	return op_add_apply(t, x, factor, h, y_p, e);
 }
 
-int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x_p,
-		       int64_t n, struct param *w, struct err *e)
+int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
+		struct param *w, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	struct tensor *x = *x_p;
@@ -65,8 +65,8 @@ int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x
 	return op_rope_apply(t, x, c->pos, DEV_REF(c->stage->inv_freq, 0), m->rope_scale, x_p, e);
 }
 
-int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which,
-		     struct tensor *x, struct tensor **y_p, struct err *e)
+int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,
+		    struct tensor **y_p, struct err *e)
 {
 	size_t row = (size_t)(x->dim[1] * x->dim[2]) * dtype_size(x->dtype),
 	       all = row * (size_t)kv->cap;

@@ -4,7 +4,7 @@
 #ifndef HS_MODEL_BLOCK_H
 #define HS_MODEL_BLOCK_H
 
-#include "model/stage.h"
+#include "model/decoder.h"
 
 /* y (N,out) = x (N,in) Wi^T [+ bias] [+ residual (N,out)] [+ adapter]. */
 int block_linear(struct tape *t, const struct layer *l, const struct layer_context *c,
@@ -22,7 +22,7 @@ int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x
 		struct param *w, struct err *e);
 /* Appends the new keys (which 0) or values (1), x (N,G,D), to the kept ones: y (Nk,G,D) is all
  * of them. */
-int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which,
-		    struct tensor *x, struct tensor **y_p, struct err *e);
+int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,
+		    struct tensor **y_p, struct err *e);
 
 #endif

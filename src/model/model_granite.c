@@ -21,9 +21,12 @@ static int read_granite(const json_t *j, const char *where, struct model_config 
 }
 
 static const char *const types[] = { "granite", NULL };
-static const char *const keys[] = { "attention_bias",       "mlp_bias",
-				    "embedding_multiplier", "residual_multiplier",
-				    "attention_multiplier", "logits_scaling",
+static const char *const keys[] = { "attention_bias",
+				    "mlp_bias",
+				    "embedding_multiplier",
+				    "residual_multiplier",
+				    "attention_multiplier",
+				    "logits_scaling",
 				    NULL };
 
 const struct model_family model_granite = { .name = "granite",

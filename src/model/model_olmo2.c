@@ -18,8 +18,6 @@ static int read_olmo2(const json_t *j, const char *where, struct model_config *c
 static const char *const types[] = { "olmo2", NULL };
 static const char *const keys[] = { "attention_bias", NULL };
 
-const struct model_family model_olmo2 = { .name = "olmo2",
-					  .help = "OLMo 2",
-					  .model_types = types,
-					  .keys = keys,
-					  .read = read_olmo2 };
+const struct model_family model_olmo2 = {
+	.name = "olmo2", .help = "OLMo 2", .model_types = types, .keys = keys, .read = read_olmo2
+};

@@ -25,11 +25,11 @@ static int read_smollm3(const json_t *j, const char *where, struct model_config 
 }
 
 static const char *const types[] = { "smollm3", NULL };
-static const char *const keys[] = { "attention_bias",     "mlp_bias",
-				    "no_rope_layers",     "no_rope_layer_interval",
-				    "use_sliding_window", "sliding_window",
-				    "max_window_layers",  "layer_types",
-				    NULL };
+static const char *const keys[] = {
+	"attention_bias",         "mlp_bias",           "no_rope_layers",
+	"no_rope_layer_interval", "use_sliding_window", "sliding_window",
+	"max_window_layers",      "layer_types",        NULL
+};
 
 const struct model_family model_smollm3 = { .name = "smollm3",
 					    .help = "SmolLM3",

@@ -57,6 +57,6 @@ const struct op op_add = { .name = "add",
 int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *residual,
 		 struct tensor **y_p, struct err *e)
 {
-	return tape_apply(t, &op_add,
-			  &(struct op_args){ .x = { x, residual }, .f = { alpha } }, y_p, e);
+	return tape_apply(t, &op_add, &(struct op_args){ .x = { x, residual }, .f = { alpha } },
+			  y_p, e);
 }
