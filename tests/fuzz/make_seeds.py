@@ -815,7 +815,28 @@ def workers():
         yield "sum-%s-other" % g, 0, 0, one + [any_frame(10, link=3)], group
 
 
+# ---- plans as files ----
+
+
+def plan_files():
+    one = '{"stages":[{"layers":[0,6],"devices":[{"id":"a"}]}]%s}'
+    two = '{"stages":[{"layers":[0,6],"devices":[{"id":"a"%s},{"id":"b"%s}]}]%s}'
+    yield "passes", one % ',"passes":[4,4]'
+    yield "passes-uneven", one % ',"passes":[5,3]'
+    yield "passes-of-the-job", one % "" + " "
+    yield "passes-of-both", one % ',"passes":[5,3]' + " "
+    yield "passes-unlike", one % ',"passes":[4,4]' + " "
+    for k, v in enumerate(('7', "[]", "[3,4]", "[0,8]", '["x"]', "[1.5]", "[9]")):
+        yield "passes-wrong-%d" % k, one % (',"passes":' + v)
+    own = (',"microbatch":2,"microbatches":2', ',"microbatch":1,"microbatches":4', "")
+    yield "passes-of-members", two % own
+    yield "passes-of-members-and-job", two % own + " "
+    yield "members", two % ("", "", "")
+    yield "members-microbatches", two % (',"microbatches":3', ',"microbatches":5', "")
+
+
 TARGETS = {
+    "plan": lambda: ((n, t.encode()) for n, t in plan_files()),
     "worker": lambda: (
         (n, bytes([how, more]) + b"".join(m) + bytes([g])) for n, how, more, m, g in workers()
     ),
