@@ -835,7 +835,39 @@ def plan_files():
     yield "members-microbatches", two % (',"microbatches":3', ',"microbatches":5', "")
 
 
+# ---- configurations ----
+
+
+def configurations():
+    job = "# job\nbase_model: m\ndatasets: [{path: d, type: text}]\nadapter: lora\n"
+    job += "sequence_len: 64\noutput_dir: o\nmicro_batch_size: 1\n%s"
+    for name, more in (
+        ("plain", ""),
+        ("jinja-without", "chat_template: jinja\n"),
+        ("jinja", "chat_template: jinja\nchat_template_jinja: x\n"),
+        ("jinja-alone", "chat_template_jinja: x\n"),
+        ("jinja-and-name", "chat_template: chatml\nchat_template_jinja: x\n"),
+        ("evals", "eval_steps: 5\nevals_per_epoch: 2\nval_set_size: 0.1\n"),
+        ("evals-missing", "load_best_model_at_end: true\n"),
+        ("patience", "early_stopping_patience: 3\n"),
+        ("saves", "save_steps: 5\nsaves_per_epoch: 2\n"),
+        ("no-saves", "save_strategy: 'no'\n"),
+        ("workers-text", "workers: 5\n"),
+        ("workers-mixed", "workers: [a, {id: b, ip: 127.0.0.2, port: 7000}]\n"),
+        ("workers-named", "workers: [a, b]\n"),
+        ("workers-not-maps", "workers: [[1]]\n"),
+        ("workers-many", "workers: [" + "a, " * 5000 + "a]\n"),
+        ("shards-text", "shard_plan: 5\n"),
+        ("shards-not-maps", "shard_plan: [5]\n"),
+        ("twins", "workers: [{id: a, ip: 127.0.0.2}, {id: a, ip: 127.0.0.3}]\n"),
+        ("no-device", "workers: [{id: a, ip: 127.0.0.2, device: ''}]\n"),
+        ("no-key", "workers: [{id: a, ip: 127.0.0.2, public_key: x}]\n"),
+    ):
+        yield name, job % more
+
+
 TARGETS = {
+    "config": lambda: ((n, t.encode()) for n, t in configurations()),
     "plan": lambda: ((n, t.encode()) for n, t in plan_files()),
     "worker": lambda: (
         (n, bytes([how, more]) + b"".join(m) + bytes([g])) for n, how, more, m, g in workers()
