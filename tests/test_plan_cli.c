@@ -96,6 +96,44 @@ static void wrong(const char *args, int status, const char *word)
 	assert_true(end && !end[1]);
 }
 
+static void write_text(const char *dir, const char *name, const char *text)
+{
+	char path[256];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+/* The picture of a shard_plan never replaces that of a run. */
+static void test_picture(void **state)
+{
+	(void)state;
+	char dir[128], args[512], text[64] = "";
+	const char *tmp = getenv("TMPDIR");
+	snprintf(dir, sizeof dir, "%s/hs-plan-XXXXXX", tmp ? tmp : "/tmp");
+	assert_non_null(mkdtemp(dir));
+	write_text(dir, "job.yaml",
+		   "base_model: /nowhere\nprofile: none\ncoordinator: {ip: 127.0.0.1, port: 3}\n"
+		   "workers: [{id: a, ip: 127.0.0.1, port: 1}, {id: b, ip: 127.0.0.1, port: 2}]\n"
+		   "shard_plan: [{id: a, start: 0, end: 2}, {id: b, start: 2, end: 4, is_last: "
+		   "true}]\n");
+	write_text(dir, "run.json", "{}");
+	write_text(dir, "architecture.png", "of the run");
+	snprintf(args, sizeof args, "%s/job.yaml output_dir=%s", dir, dir);
+	assert_int_equal(plan(args), 0);
+	assert_non_null(strstr(out, "holds a run: its architecture.png stays as it is"));
+	snprintf(args, sizeof args, "%s/architecture.png", dir);
+	FILE *f = fopen(args, "r");
+	assert_non_null(f);
+	assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+	fclose(f);
+	assert_string_equal(text, "of the run");
+	snprintf(args, sizeof args, "rm -r %s", dir);
+	assert_int_equal(system(args), 0);
+}
+
 static void test_wrong(void **state)
 {
 	(void)state;
@@ -117,6 +155,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_json),
 					    cmocka_unit_test(test_text),
 					    cmocka_unit_test(test_what_if),
+					    cmocka_unit_test(test_picture),
 					    cmocka_unit_test(test_wrong) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

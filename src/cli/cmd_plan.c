@@ -12,6 +12,7 @@
 #include "file/atomic.h"
 #include "file/output.h"
 #include "config/names.h"
+#include "job/run_folder.h"
 #include "job/network.h"
 #include "plan/cards.h"
 #include "plan/explain.h"
@@ -575,6 +576,13 @@ static int draw_shards(const struct args *a, const struct config *c, struct err 
 			"%s: where should the picture of 'shard_plan' go? Give 'output_dir', "
 			"or --out DIR",
 			c->path);
+	if (!a->out && run_folder_is_run(dir)) {
+		cli_line(stderr,
+			 "%s holds a run: its architecture.png stays as it is; --out DIR draws the "
+			 "shard_plan\n",
+			 dir);
+		return 0;
+	}
 	int rc = plan_draw_shards(c, dir, e);
 	if (rc == ERR_UNSUPPORTED) {
 		fprintf(stderr, "note: %s\n", e->msg);

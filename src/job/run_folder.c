@@ -131,8 +131,7 @@ static bool has(const char *dir, const char *name)
 	return snprintf(path, sizeof path, "%s/%s", dir, name) < PATH_MOST && !lstat(path, &st);
 }
 
-/* Whether the folder has the mark of a run, or the files of a run without one (older versions). */
-static bool is_run(const char *dir)
+bool run_folder_is_run(const char *dir)
 {
 	struct checkpoint_entry *v = NULL;
 	size_t n = 0;
@@ -268,13 +267,14 @@ static int look_aside(struct run_folder *f, struct err *e)
 	struct stat st;
 	sibling(f, ".old", old);
 	sibling(f, ".new", fresh);
-	if (!lstat(fresh, &st) && is_run(fresh) && lstat(old, &st) < 0 && rename(fresh, old) < 0)
+	if (!lstat(fresh, &st) && run_folder_is_run(fresh) && lstat(old, &st) < 0 &&
+	    rename(fresh, old) < 0)
 		return err_sys(e, errno, "%s: renaming to %s", fresh, old);
 	if (lstat(old, &st) < 0)
 		return 0;
 	if (f->replaces) {
 		TRY(find_stray(old, "", 0, stray, e));
-		if (stray[0] || !is_run(old))
+		if (stray[0] || !run_folder_is_run(old))
 			return err_set(e, ERR_USAGE,
 				       "%s is in the way and no run of this program: output_dir is "
 				       "moved there before it is replaced; move it away",
@@ -322,7 +322,7 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	f.resumes = from && lies_in(from, f.path);
 	if (f.resumes && realpath(from, whole))
 		snprintf(f.from, sizeof f.from, "%.63s", strrchr(whole, '/') + 1);
-	if (rc >= 0 && !f.resumes && is_run(f.path)) {
+	if (rc >= 0 && !f.resumes && run_folder_is_run(f.path)) {
 		f.replaces = c->overwrite_output_dir;
 		rc = f.replaces ? check_replace(c, f.path, e) : refuse_old_run(c->output_dir, e);
 	} else if (rc >= 0 && !f.resumes) {

@@ -45,6 +45,8 @@ void run_folder_close(struct run_folder *f, bool failed);
 
 /* Whether `name` is a file that a run writes into its folder ("metrics.jsonl",
  * "checkpoints/step-000020/trainer_state.json"). */
+/* Whether the folder has the mark of a run, or the files of a run without one (older versions). */
+bool run_folder_is_run(const char *dir);
 bool run_folder_writes(const char *name);
 
 #endif
