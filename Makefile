@@ -206,10 +206,12 @@ run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
 LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill
+# Of these some need root, and the packages of `make dist wheel`.
+LONG_SCRIPTS := test_invite test_package
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 	@export HS_LONG=1 TEST_LONG=1 OMP_WAIT_POLICY=passive; \
-	for t in $(LONG); do $(BUILD)/tests/$$t || exit 1; done
+	for t in $(LONG:%=$(BUILD)/tests/%) $(LONG_SCRIPTS:%=tests/%.sh); do $$t || exit 1; done
 
 # What belongs beside the program is made from its option rows. PAGES_BY: the command that runs it,
 # where that is not the program itself (another architecture).

@@ -63,3 +63,28 @@ PUBLIC uint32_t arc4random(void)
 
 /* 0: there may be several threads, so counters of references are atomic. */
 PUBLIC char __libc_single_threaded = 0;
+
+/* A library below Pango can ask the name service for records; nothing here has it do that. */
+PUBLIC int dn_expand(const unsigned char *message, const unsigned char *end,
+		     const unsigned char *from, char *to, int n)
+{
+	(void)message;
+	(void)end;
+	(void)from;
+	(void)to;
+	(void)n;
+	errno = ENOSYS;
+	return -1;
+}
+PUBLIC int res_nquery(void *state, const char *name, int class, int type, unsigned char *answer,
+		      int n)
+{
+	(void)state;
+	(void)name;
+	(void)class;
+	(void)type;
+	(void)answer;
+	(void)n;
+	errno = ENOSYS;
+	return -1;
+}

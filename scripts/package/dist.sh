@@ -19,13 +19,14 @@ name=heteroshard-$version-linux-$arch
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/heteroshard
 here=$(dpkg --print-architecture)
 root="" cc=${CC:-gcc}
-packages="libdnnl-dev libssl-dev libsodium-dev libjansson-dev libyaml-dev libpcre2-dev
-	libutf8proc-dev libgraphviz-dev libcairo2-dev libedit-dev libgomp1 libstdc++6 libc6-dev"
+packages="$(grep -o '[a-z]*lib[a-z0-9.-]*-dev' scripts/install-deps.sh | grep -v cmocka | sort -u)
+	libedit-dev libgomp1 libstdc++6 libc6-dev"
 
 # ---- the libraries of another architecture ----
 if [ "$deb" != "$here" ]; then
 	scripts/install-deps.sh "gcc-$(echo $arch | tr _ -)-linux-gnu"
-	root=$cache/sysroot-$deb-$(. /etc/os-release; echo "${VERSION_CODENAME:-debian}")
+	sum=$(echo "$packages" | cat - /etc/os-release | sha256sum | cut -c1-12)
+	root=$cache/sysroot-$deb-$sum
 	cc="$triple-gcc --sysroot=$root"
 	[ -z "$(command -v ccache)" ] || cc="ccache $cc"
 	if [ ! -e "$root/.done" ]; then
@@ -64,7 +65,7 @@ ${cc#ccache } -O2 -fPIC -shared -nostdlib -w -fvisibility=hidden \
 old="-Wl,--no-as-needed $PWD/$compat -l:libpthread.so.0 -l:libdl.so.2 -l:librt.so.1"
 place="-Wl,--as-needed -Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib/heteroshard'"
 flags=(CC="$cc" MPI=0 EDIT_PKG=libedit DEPS_OK= OPT="-O2 -g1" LINK_FIRST="$old $place")
-make --no-print-directory BUILD="$build" "${flags[@]}" "$build/heteroshard" \
+make --no-print-directory -j"$(nproc)" BUILD="$build" "${flags[@]}" "$build/heteroshard" \
 	>"$build/log" 2>&1 || {
 	tail -n 20 "$build/log" >&2
 	exit 1
@@ -106,8 +107,8 @@ awk '/^libgvplugin_/ { on = $1 ~ /_(core|dot_layout|pango)\.so/ } on' \
 	>"$tree/lib/heteroshard/graphviz/config6a"
 
 # ---- what belongs beside it, and licences ----
-run=$build/heteroshard
-[ "$arch" = "$(uname -m)" ] || run="qemu-$arch-static -L $root -E LD_LIBRARY_PATH=$PWD/$build $run"
+run=$tree/bin/heteroshard
+[ "$arch" = "$(uname -m)" ] || run="qemu-$arch-static -L $root $run"
 make --no-print-directory install-data BUILD="$build" "${flags[@]}" PAGES_BY="$run" \
 	DESTDIR="$tree" PREFIX= >/dev/null
 package_of() { # FILE: the package that it is from

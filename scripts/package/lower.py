@@ -8,10 +8,10 @@ PROGRAM becomes OUT/bin/heteroshard, every library that it needs (those of glibc
 excepted, which every such system has) OUT/lib/heteroshard/NAME. A symbol that asks for a version
 of glibc above 2.28 asks for none afterwards: the loader then takes the one there is, in whichever
 library an older glibc has it (before 2.34 libpthread and libdl were apart). The entry of the
-version is marked as weak, which the loader does not insist on. What an older glibc lacks
-altogether is in libheteroshard-compat.so. --known: libraries that say which names glibc 2.28 has;
-a name that is neither there nor in the compat library ends this with an error. Prints the packed
-files."""
+version becomes that of an older one of the same library; where there is none it is marked as weak,
+which the loader does not insist on. What an older glibc lacks altogether is in
+libheteroshard-compat.so. --known: libraries that say which names glibc 2.28 has; a name that is
+neither there nor in the compat library ends this with an error. Prints the packed files."""
 
 import argparse
 import os
@@ -118,11 +118,21 @@ def newer(version):
 
 def lower(elf):
     """Takes the newer versions away; the names that asked for them."""
-    taken = {}
-    for entry, number, _, version in elf.needs():
-        if newer(version):
+    taken, old = {}, {}
+    needs = list(elf.needs())
+    for entry, _, library, version in needs:
+        if version.startswith("GLIBC_") and not newer(version):
+            old[library] = entry
+    for entry, number, library, version in needs:
+        if not newer(version):
+            continue
+        taken[number] = version
+        like = old.get(library)
+        if like:  # hash, and at offset 8 the name: those of a version that every glibc has
+            elf.data[entry : entry + 4] = elf.data[like : like + 4]
+            elf.data[entry + 8 : entry + 12] = elf.data[like + 8 : like + 12]
+        else:
             struct.pack_into("<H", elf.data, entry + 4, elf.u("<H", entry + 4) | WEAK)
-            taken[number] = version
     names = []
     if taken:
         versions = elf.offset(elf.dynamic[0x6FFFFFF0])

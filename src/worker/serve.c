@@ -24,8 +24,9 @@
 
 /* seconds for the address that was the fastest, before the configured one is tried */
 static const double best_address_wait = 10;
-/* seconds after which a neighbour that did not connect is met at the coordinator */
-static const double relay_after = 12;
+/* the same where the coordinator can relay, and after how long a neighbour that did not connect is
+ * met there */
+static const double direct_wait = 4, relay_after = 5;
 
 struct serving {
 	const struct serve *o;
@@ -281,11 +282,9 @@ static int coordinator_left(const struct serving *s, struct err *e)
 
 static int relay_known(const struct serving *s, struct err *e)
 {
-	return s->o->relay && s->o->coordinator_key
-		       ? 0
-		       : err_set(e, ERR_PROTOCOL,
-				 "the coordinator says to go through it, but this worker does not "
-				 "know where");
+	if (s->o->relay && s->o->coordinator_key)
+		return 0;
+	return err_set(e, ERR_PROTOCOL, "to be relayed: this worker does not know where");
 }
 
 /* A link to the coordinator beside the one of orders. */
@@ -359,7 +358,9 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 	if (!strcmp(m->best, MEMBER_RELAY))
 		return open_relay(s, p, to, front, e);
 	if (m->best[0])
-		rc = connect_to(s, m, m->best, fmin(patience(s), best_address_wait), &to->link, e);
+		rc = connect_to(s, m, m->best,
+				fmin(patience(s), s->o->relay ? direct_wait : best_address_wait),
+				&to->link, e);
 	if (rc == ERR_PROTOCOL)
 		return err_prefix(e, "stage %d", plan_stage(p));
 	if (rc < 0 && m->best[0] && m->address[0] && link_state(s->env.coordinator) != LINK_LOST)
@@ -368,7 +369,7 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 			 m->name, e->msg, m->address);
 	if (rc < 0 && m->address[0])
 		rc = connect_to(s, m, m->address,
-				s->o->relay ? fmin(patience(s), best_address_wait) : patience(s),
+				s->o->relay ? fmin(patience(s), direct_wait) : patience(s),
 				&to->link, e);
 	if (rc < 0 && rc != ERR_PROTOCOL && s->o->relay &&
 	    link_state(s->env.coordinator) != LINK_LOST)
@@ -473,8 +474,8 @@ static int take_neighbour(struct serving *s, const struct plan_message *p, bool 
 	struct link *l = guests_take(&s->guests, HELLO_STAGE, check_neighbour, s, p, &h);
 	if (!l)
 		l = guests_take(&s->guests, HELLO_BEHIND, check_neighbour, s, p, &h);
-	*took_p = l != NULL;
 	struct peer *to = l ? place_for(s, p, &h) : NULL;
+	*took_p = l != NULL;
 	if (to) {
 		to->link = l;
 		snprintf(w.id, sizeof w.id, "%s", s->o->id);
