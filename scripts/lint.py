@@ -22,6 +22,7 @@ RANK = {
     "data": 1,
     "file": 1,
     "net": 1,
+    "hub": 1,
     "tensor": 2,
     "model": 3,
     "optim": 3,

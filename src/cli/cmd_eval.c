@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_eval.c - `heteroshard eval MODEL --data FILE`: token-mean loss and perplexity. */
 #include "cli/cli.h"
+#include "cli/hub_names.h"
 #include "cli/model_rows.h"
 
 #include "base/buf.h"
@@ -149,7 +150,8 @@ int cmd_eval(int argc, char **argv)
 	if (cli_args(&usage, argc, argv, &o, 1, 1, &npos, &a, &status)) {
 		o.model.model = argv[1];
 		o.model.need_tokenizer = true;
-		status = run(&o, &e) < 0 ? cli_fail(&e) : 0;
+		int rc = cli_fetch_model(&o.model.model, &a, &e);
+		status = rc < 0 || run(&o, &e) < 0 ? cli_fail(&e) : 0;
 	}
 	arena_release(&a);
 	return status;

@@ -2,6 +2,7 @@
 /* cmd_generate.c - `heteroshard generate MODEL --prompt TEXT`: text from a model, streamed. */
 #include "cli/chat_loop.h"
 #include "cli/cli.h"
+#include "cli/hub_names.h"
 #include "cli/model_rows.h"
 
 #include "base/buf.h"
@@ -178,7 +179,8 @@ int cmd_generate(int argc, char **argv)
 	if (cli_args(&usage, argc, argv, &o, 1, 1, &npos, &a, &status)) {
 		o.model.model = argv[1];
 		o.model.need_tokenizer = true;
-		status = run(&o, &e) < 0 ? cli_fail(&e) : 0;
+		int rc = cli_fetch_model(&o.model.model, &a, &e);
+		status = rc < 0 || run(&o, &e) < 0 ? cli_fail(&e) : 0;
 	}
 	arena_release(&a);
 	return status;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.c - see run.h. */
+#include "cli/hub_names.h"
 #include "cli/run.h"
 
 #include "base/arena.h"
@@ -167,6 +168,8 @@ int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, ch
 	/* a worker gets what it trains from the coordinator */
 	if (rc >= 0 && role.kind != ROLE_WORKER)
 		rc = config_complete(c, need, &e);
+	if (rc >= 0 && role.kind != ROLE_WORKER && need != CONFIG_PART)
+		rc = cli_fetch_config(c, &e);
 	if (rc >= 0 && !launched && (role.kind == ROLE_WORKER || need != CONFIG_PART))
 		rc = network_check(c, &e);
 	if (rc >= 0 && launched)

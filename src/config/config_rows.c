@@ -61,7 +61,7 @@ static const struct opt rows[] = {
 	  .section = "Model",
 	  .help = "model to start from: a Hugging Face folder (config.json, safetensors) or a "
 		  ".gguf "
-		  "file, of one of these families" },
+		  "file, or its name on a hub (docs/hub.md); of one of these families" },
 	BOOL(load_in_4bit, "false",
 	     "keep the frozen weights in NF4, 4 bits each; needs an adapter"),
 	BOOL(bnb_4bit_use_double_quant, "true",
