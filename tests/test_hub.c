@@ -237,9 +237,10 @@ static void test_wrong(void **state)
 static void test_names(void **state)
 {
 	(void)state;
-	static const char *const bad[] = { "",	       "name",	     "a/b/c",	 "/a/b",  "../b",
-					   "a/..",     "a/b@",	     "a/b@../x", "a/b:",  "a/b:../x",
-					   "a/b:/etc", "a/b@x:y/..", "-a/b",	 "a b/c", "a/b?x" };
+	static const char *const bad[] = { "",     "name",     "a/b/c",    "/a/b",
+					   "../b", "a/..",     "a/b@",     "a/b@../x",
+					   "a/b:", "a/b:../x", "a/b:/etc", "a/b@x:y/..",
+					   "-a/b", "a b/c",    "a/b?x" };
 	struct hub_name n;
 	struct err e;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
@@ -256,7 +257,7 @@ static void test_names(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = { T(test_layout),  T(test_offline), T(test_token),
+	const struct CMUnitTest tests[] = { T(test_layout),  T(test_offline),  T(test_token),
 					    T(test_passing), T(test_no_range), T(test_resume),
 					    T(test_wrong),   T(test_names) };
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ struct get {
 	size_t limit;
 	int fd;
 	uint64_t have, want; /* bytes of the file on disk; 0: whole size not known */
-	bool refused;	     /* the answer is no file: it goes nowhere */
+	bool refused;        /* the answer is no file: it goes nowhere */
 	bool too_large, io;
 	int io_errno;
 	char code[64]; /* the server's word for what is wrong */
@@ -158,18 +158,20 @@ static int status_error(const struct get *g, const char *what, const struct http
 	bool token = o->token && o->token[0];
 	long s = g->status;
 	if (!strcmp(g->code, "GatedRepo"))
-		return err_set(e, ERR_INPUT,
-			       "%s: access is granted by its owner (HTTP %ld): accept its terms on its "
-			       "page%s",
-			       what, s,
-			       token ? " with the account of this token"
-				     : ", then set HF_TOKEN to a token of your account");
+		return err_set(
+			e, ERR_INPUT,
+			"%s: access is granted by its owner (HTTP %ld): accept its terms on its "
+			"page%s",
+			what, s,
+			token ? " with the account of this token"
+			      : ", then set HF_TOKEN to a token of your account");
 	if (s == 401 || s == 403)
-		return err_set(e, ERR_INPUT,
-			       "%s: the server wants %s (HTTP %ld); it may also not exist: check the "
-			       "name%s",
-			       what, token ? "a token with more rights" : "a token", s,
-			       token ? "" : ", or set HF_TOKEN");
+		return err_set(
+			e, ERR_INPUT,
+			"%s: the server wants %s (HTTP %ld); it may also not exist: check the "
+			"name%s",
+			what, token ? "a token with more rights" : "a token", s,
+			token ? "" : ", or set HF_TOKEN");
 	if (s == 404)
 		return err_set(e, ERR_INPUT, "%s: the server has no such %s (HTTP 404)", what,
 			       !strcmp(g->code, "RevisionNotFound") ? "revision"
@@ -218,10 +220,11 @@ static int judge(struct get *g, CURLcode rc, const char *what, const struct http
 		return 0;
 	}
 	if (rc != CURLE_OK || whole)
-		return err_set(e, ERR_IO, "%s: %s%s", what,
-			       rc != CURLE_OK ? curl_easy_strerror(rc) : "the file is cut off",
-			       passing ? "; what was fetched is kept, and the next try goes on there"
-				       : "");
+		return err_set(
+			e, ERR_IO, "%s: %s%s", what,
+			rc != CURLE_OK ? curl_easy_strerror(rc) : "the file is cut off",
+			passing ? "; what was fetched is kept, and the next try goes on there"
+				: "");
 	return status_error(g, what, o, e);
 }
 
@@ -331,7 +334,8 @@ static int run(struct get *g, size_t n, CURLM *m, const struct http_options *o, 
 		if (done == n)
 			return 0;
 		for (size_t i = 0; i < n && running < AT_ONCE; i++)
-			if (!g[i].done && !g[i].running && g[i].not_before <= (uint64_t)clock_now()) {
+			if (!g[i].done && !g[i].running &&
+			    g[i].not_before <= (uint64_t)clock_now()) {
 				TRY(begin(&g[i], m, e));
 				running++;
 			}

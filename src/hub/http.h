@@ -18,7 +18,7 @@ int http_get(const char *url, const struct http_options *o, size_t limit, struct
 
 struct http_file {
 	const char *url, *path, *name; /* name: for messages and progress */
-	uint64_t size;		       /* 0: not known */
+	uint64_t size;                 /* 0: not known */
 };
 /* Fetches all, going on behind what `path` holds already. */
 int http_files(const struct http_file *f, size_t n, const struct http_options *o, struct err *e);

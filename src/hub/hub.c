@@ -128,10 +128,11 @@ static int home(char out[HUB_PATH], struct err *e)
 	if (h)
 		return fits(snprintf(out, HUB_PATH, "%s", h), e);
 	if (!xdg && !user)
-		return err_set(e, ERR_USAGE, "neither HF_HOME nor HOME is set: where is the cache?");
-	return fits(snprintf(out, HUB_PATH, "%s%s/huggingface", xdg ? xdg : user,
-			     xdg ? "" : "/.cache"),
-		    e);
+		return err_set(e, ERR_USAGE,
+			       "neither HF_HOME nor HOME is set: where is the cache?");
+	return fits(
+		snprintf(out, HUB_PATH, "%s%s/huggingface", xdg ? xdg : user, xdg ? "" : "/.cache"),
+		e);
 }
 
 static int cache_open(const struct hub_name *n, bool dataset, struct cache *c, struct err *e)
@@ -230,11 +231,12 @@ static bool ends(const char *s, const char *end)
 
 static bool chosen(const struct hub_name *n, bool dataset, const char *file)
 {
-	static const char *const model[] = { ".safetensors", ".json", ".model", ".jinja",
-					     "merges.txt",   NULL },
-				 *const data[] = { ".json",    ".jsonl", ".csv",	".tsv",
-						   ".parquet", ".txt",	 ".json.gz",	".jsonl.gz",
-						   ".csv.gz",  ".jsonl.zst", ".json.zst", NULL };
+	static const char *const model[] = { ".safetensors", ".json",      ".model",
+					     ".jinja",       "merges.txt", NULL },
+				 *const data[] = { ".json",      ".jsonl",    ".csv",
+						   ".tsv",       ".parquet",  ".txt",
+						   ".json.gz",   ".jsonl.gz", ".csv.gz",
+						   ".jsonl.zst", ".json.zst", NULL };
 	if (n->file[0])
 		return !strcmp(n->file, file);
 	if (!dataset && strchr(file, '/')) /* other forms of the same model */

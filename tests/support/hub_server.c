@@ -62,8 +62,8 @@ static void answer(int fd, const char *status, const char *headers, const char *
 {
 	char head[1024];
 	int k = snprintf(head, sizeof head,
-			 "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n", status, n,
-			 headers);
+			 "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
+			 status, n, headers);
 	put(fd, head, (size_t)k);
 	put(fd, body, n);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hub_server.h - a small HTTP server on loopback that behaves like the hub: a list of files,
- * redirects to another port for large ones, ranges, 401 and 404, and mistakes that pass (429, 503, a
- * cut connection) or do not (a byte that is wrong). One repository of each kind, in a thread. */
+ * redirects to another port for large ones, ranges, 401 and 404, and mistakes that pass (429, 503,
+ * a cut connection) or do not (a byte that is wrong). One repository of each kind, in a thread. */
 #ifndef HS_TESTS_HUB_SERVER_H
 #define HS_TESTS_HUB_SERVER_H
 
@@ -11,11 +11,11 @@
 struct hub_server {
 	char url[64];
 	/* what the next answers for files do, each counted down */
-	int cut;     /* end in the middle */
-	int busy;    /* 429 with Retry-After: 0 */
-	int broken;  /* 503 */
+	int cut;      /* end in the middle */
+	int busy;     /* 429 with Retry-After: 0 */
+	int broken;   /* 503 */
 	int no_range; /* 200 and the whole file for a range */
-	bool wrong;  /* a byte of the file is changed */
+	bool wrong;   /* a byte of the file is changed */
 	bool gated, private_, text, no_list_hash, bad_name;
 	/* seen */
 	int requests, files, ranges, tokens, foreign_tokens;
