@@ -155,6 +155,51 @@ static void keys_of_axolotl(void **state)
 	config_free(c);
 }
 
+/* What the files of axolotl have beside the keys that are here, and a data set in its words. */
+static void files_of_axolotl(void **state)
+{
+	(void)state;
+	struct config *c =
+		must("base_model: m\noutput_dir: o\nmodel_type: LlamaForCausalLM\n"
+		     "attn_implementation: flash_attention_2\nlora_qkv_kernel: true\n"
+		     "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\n"
+		     "fsdp_config: {fsdp_version: 2}\nspecial_tokens: {pad_token: x}\n"
+		     "datasets:\n  - path: d\n    type: chat_template\n    split: 'train[:5%]'\n"
+		     "    field_messages: talk\n    message_property_mappings: {role: from, "
+		     "content: value}\n"
+		     "    roles_to_train: [assistant]\n    data_files: [a.jsonl, b.jsonl]\n    "
+		     "weight: 0.5\n"
+		     "  - path: e\n    type: {field_instruction: q, format: '{instruction}'}\n",
+		     0, NULL);
+	assert_string_equal(
+		c->ignored,
+		"model_type, attn_implementation, lora_qkv_kernel, plugins, liger_rope, "
+		"fsdp_config, special_tokens");
+	const struct dataset_source *d = c->datasets;
+	assert_string_equal(d[0].split, "train[:5%]");
+	assert_string_equal(d[0].field[FIELD_MESSAGES], "talk");
+	assert_string_equal(d[0].field[FIELD_ROLE], "from");
+	assert_string_equal(d[0].field[FIELD_CONTENT], "value");
+	assert_int_equal(d[0].ndata_files, 2);
+	assert_true(d[0].weight == 0.5);
+	assert_string_equal(d[1].type, "alpaca");
+	assert_string_equal(d[1].field[FIELD_INSTRUCTION], "q");
+	assert_string_equal(d[1].format, "{instruction}");
+	/* written as JSON and read back it is the same */
+	struct buf one = BUF_INIT, two = BUF_INIT;
+	struct config *again = NULL;
+	struct err e = { 0 };
+	config_to_json(c, &one);
+	if (config_parse(CONFIG_TRAIN, one.p, one.n, "json", 0, NULL, &again, &e) < 0)
+		fail_msg("%s", e.msg);
+	config_to_json(again, &two);
+	assert_string_equal(one.p, two.p);
+	buf_release(&one);
+	buf_release(&two);
+	config_free(again);
+	config_free(c);
+}
+
 static void several_cards(void **state)
 {
 	(void)state;
@@ -221,9 +266,10 @@ static const struct {
 	{ LEAST "lora_rank: 1\n", "did you mean" },
 	{ LEAST "epochs: 1\n", "did you mean 'num_epochs'?" },
 	{ LEAST "lr: 1e-4\n", "t.yaml:4: unknown key 'lr', did you mean 'learning_rate'?" },
-	{ LEAST "max_seq_len: 64\nlr: 1\ndeepspeed: zero2.json\nbf16: true\nquux: 1\n",
+	{ LEAST "max_seq_len: 64\nlr: 1\nload_in_8bit: true\nbf16: true\nquux: 1\n",
 	  "t.yaml: 5 unknown keys: 'max_seq_len' (line 4: sequence_len?), 'lr' (line 5: "
-	  "learning_rate?), 'deepspeed' (line 6), 'bf16' (line 7: write compute_dtype: bfloat16), "
+	  "learning_rate?), 'load_in_8bit' (line 6: write load_in_4bit: true), 'bf16' (line 7: "
+	  "write compute_dtype: bfloat16), "
 	  "'quux' (line 8)" },
 	{ LEAST "wandb_project: mine\n", "'wandb_project' is not supported; write nothing: see" },
 	{ LEAST "zzzzz: 1\n", "t.yaml:4: unknown key 'zzzzz'" },
@@ -500,6 +546,7 @@ int main(void)
 		cmocka_unit_test(several_cards),
 		cmocka_unit_test(is_last_may_be_left_out),
 		cmocka_unit_test(keys_of_axolotl),
+		cmocka_unit_test(files_of_axolotl),
 		cmocka_unit_test(bad_files),
 		cmocka_unit_test(bad_overrides),
 		cmocka_unit_test(json_round_trip),

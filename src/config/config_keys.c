@@ -46,7 +46,13 @@ static const struct {
 };
 
 /* Which values change nothing. */
-enum idle { IDLE_ANY, IDLE_EMPTY, IDLE_AUTO /* and the empty ones */ };
+enum idle {
+	IDLE_ANY,
+	IDLE_EMPTY,
+	IDLE_AUTO,    /* "auto..." and the empty ones */
+	IDLE_PAD,     /* only a token for padding, and there is no padding */
+	IDLE_PLUGINS, /* only plugins that change speed and memory */
+};
 
 /* Keys of axolotl. `instead`: what to write for the values that would change something. */
 static const struct {
@@ -66,18 +72,33 @@ static const struct {
 	{ "gradient_checkpointing_kwargs", IDLE_ANY, NULL },
 	{ "bf16", IDLE_AUTO, "compute_dtype: bfloat16" },
 	{ "fp16", IDLE_AUTO, "compute_dtype: float16" },
-	{ "model_type", IDLE_AUTO, "nothing: config.json says it" },
-	{ "tokenizer_type", IDLE_AUTO, "nothing: tokenizer_config.json says it" },
+	{ "model_type", IDLE_ANY, NULL },     /* config.json says it */
+	{ "tokenizer_type", IDLE_ANY, NULL }, /* tokenizer.json says it */
+	{ "attn_implementation", IDLE_ANY, NULL },
+	{ "flash_attn_*", IDLE_ANY, NULL },
+	{ "lora_mlp_kernel", IDLE_ANY, NULL },
+	{ "lora_qkv_kernel", IDLE_ANY, NULL },
+	{ "lora_o_kernel", IDLE_ANY, NULL },
+	{ "liger_*", IDLE_ANY, NULL },
+	{ "cut_cross_entropy", IDLE_ANY, NULL },
+	{ "plugins", IDLE_PLUGINS, NULL },
+	{ "eval_sample_packing", IDLE_ANY, NULL },
+	{ "loss_watchdog_*", IDLE_ANY, NULL },
+	{ "trust_remote_code", IDLE_ANY, NULL },
+	{ "ddp_*", IDLE_ANY, NULL },
+	{ "remove_unused_columns", IDLE_ANY, NULL },
+	{ "eot_tokens", IDLE_ANY, NULL },
 	{ "load_in_8bit", IDLE_EMPTY, "load_in_4bit: true" },
 	{ "wandb_*", IDLE_EMPTY, "nothing: see metrics.jsonl and tensorboard/" },
 	{ "group_by_length", IDLE_EMPTY, NULL },
 	{ "lora_fan_in_fan_out", IDLE_EMPTY, NULL },
 	{ "local_rank", IDLE_EMPTY, NULL },
 	{ "debug", IDLE_EMPTY, NULL },
-	{ "deepspeed", IDLE_EMPTY, NULL },
-	{ "fsdp", IDLE_EMPTY, NULL },
-	{ "fsdp_config", IDLE_EMPTY, NULL },
-	{ "special_tokens", IDLE_EMPTY, NULL },
+	/* how to divide a job: here the plan does it */
+	{ "deepspeed", IDLE_ANY, NULL },
+	{ "fsdp", IDLE_ANY, NULL },
+	{ "fsdp_*", IDLE_ANY, NULL },
+	{ "special_tokens", IDLE_PAD, NULL },
 };
 
 /* Index into foreign[], or -1. */
@@ -99,11 +120,27 @@ static bool empty(const struct yaml_node *v)
 				       : v->count == 0);
 }
 
+static bool only_fast(const struct yaml_node *list)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		const struct yaml_node *p = list->child[i];
+		if (p->kind != YAML_SCALAR ||
+		    (!strstr(p->text, "liger.LigerPlugin") &&
+		     !strstr(p->text, "cut_cross_entropy.CutCrossEntropyPlugin")))
+			return false;
+	}
+	return true;
+}
+
 bool config_key_idle(const char *key, const struct yaml_node *v)
 {
 	int i = find_foreign(key);
 	if (i < 0)
 		return false;
+	if (foreign[i].idle == IDLE_PAD && v->kind == YAML_MAP)
+		return !v->count || (v->count == 1 && !strcmp(v->child[0]->key, "pad_token"));
+	if (foreign[i].idle == IDLE_PLUGINS && v->kind == YAML_LIST)
+		return only_fast(v);
 	return foreign[i].idle == IDLE_ANY || empty(v) ||
 	       (foreign[i].idle == IDLE_AUTO && v->kind == YAML_SCALAR &&
 		!strncasecmp(v->text, "auto", 4));
