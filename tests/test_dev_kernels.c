@@ -267,6 +267,12 @@ static void case_cast(struct tensors *ts, enum dtype t)
 		}
 }
 
+/* Places in the first half of a global batch of 1,000 rows. */
+static struct tensor64 *places(struct tensors *ts, int64_t n)
+{
+	return tensor_below(ts, 2 * n, 500);
+}
+
 static void case_dropout(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(lengths) * 3; s++) {
@@ -278,24 +284,39 @@ static void case_dropout(struct tensors *ts, enum dtype t)
 				     : how == 1 ? tensor_normal(ts, t, n, 1)
 						: tensor_nan(ts, t, n);
 		double *want = how == 1 ? copy(y) : mem_array((size_t)n, sizeof *want);
-		ref_dropout(want, x->v, n, p, 0x123456789abcdefull + s);
-		LAUNCH(ts, K_dropout, t, AB(y), AB(x), AI(n), AI(how == 1), AF(p),
+		ref_dropout(want, x->v, NULL, 1, n, p, 0x123456789abcdefull + s);
+		LAUNCH(ts, K_dropout, t, AB(y), AB(x), ANONE, AI(1), AI(n), AI(how == 1), AF(p),
 		       AU(0x123456789abcdefull + s));
 		tensor_check(ts, y, want, rel_of(t), 1e-7, "dropout %lld how %d", (long long)n,
 			     how);
+		mem_free(want);
+	}
+	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+		const int64_t n = shapes[s][0], c = shapes[s][1];
+		struct tensor64 *x = tensor_normal(ts, t, n * c, 1), *at = places(ts, n),
+				*y = s % 2 ? tensor_normal(ts, t, n * c, 1)
+					   : tensor_nan(ts, t, n * c);
+		double *want = s % 2 ? copy(y) : mem_array((size_t)(n * c), sizeof *want);
+		ref_dropout(want, x->v, at->v, n, c, 0.3f, 77 + s);
+		LAUNCH(ts, K_dropout, t, AB(y), AB(x), AB(at), AI(n), AI(c), AI(s % 2), AF(0.3f),
+		       AU(77 + s));
+		tensor_check(ts, y, want, rel_of(t), 1e-7, "dropout by place %lldx%lld",
+			     (long long)n, (long long)c);
 		mem_free(want);
 	}
 }
 
 static void case_noise(struct tensors *ts, enum dtype t)
 {
-	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
-		const int64_t n = shapes[s][0], c = shapes[s][1];
+	for (size_t s = 0; s < 2 * ARRAY_LEN(shapes); s++) {
+		const int64_t n = shapes[s / 2][0], c = shapes[s / 2][1];
 		struct tensor64 *y = tensor_normal(ts, t, n * c, 1),
-				*a = tensor_normal(ts, DT_F32, n, 1);
+				*a = tensor_normal(ts, DT_F32, n, 1),
+				*at = s % 2 ? places(ts, n) : NULL;
 		double *want = copy(y);
-		ref_noise(want, a->v, n, c, 0x123456789abcdefull + s);
-		LAUNCH(ts, K_noise, t, AB(y), AB(a), AI(n), AI(c), AU(0x123456789abcdefull + s));
+		ref_noise(want, a->v, at ? at->v : NULL, n, c, 0x123456789abcdefull + s);
+		LAUNCH(ts, K_noise, t, AB(y), AB(a), at ? AB(at) : ANONE, AI(n), AI(c),
+		       AU(0x123456789abcdefull + s));
 		tensor_check(ts, y, want, rel_of(t), 1e-6, "noise %lldx%lld", (long long)n,
 			     (long long)c);
 		mem_free(want);

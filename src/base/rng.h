@@ -34,11 +34,12 @@ static inline struct rng_key rng_key(uint64_t seed)
 	return (struct rng_key){ { (uint32_t)seed, (uint32_t)(seed >> 32) } };
 }
 
-/* Four 32-bit numbers for the 64-bit counter `ctr`. */
-static inline void rng_philox(struct rng_key key, uint64_t ctr, uint32_t out[4])
+/* Four 32-bit numbers for the 128-bit counter whose low half is `ctr` and whose high half is the
+ * words `c2` and `c3`. */
+static inline void rng_philox_at(struct rng_key key, uint64_t ctr, uint32_t c2, uint32_t c3,
+				 uint32_t out[4])
 {
-	uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), c2 = 0, c3 = 0, k0 = key.k[0],
-		 k1 = key.k[1];
+	uint32_t c0 = (uint32_t)ctr, c1 = (uint32_t)(ctr >> 32), k0 = key.k[0], k1 = key.k[1];
 	for (int r = 0; r < 10; r++) {
 		uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
 		uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
@@ -55,13 +56,20 @@ static inline void rng_philox(struct rng_key key, uint64_t ctr, uint32_t out[4])
 	out[3] = c3;
 }
 
-/* The i-th 32-bit number of a key: word i % 4 of counter i / 4. */
-static inline uint32_t rng_u32(struct rng_key key, uint64_t i)
+static inline void rng_philox(struct rng_key key, uint64_t ctr, uint32_t out[4])
+{
+	rng_philox_at(key, ctr, 0, 0, out);
+}
+
+/* The i-th 32-bit number of a key at (c2, c3): word i % 4 of counter i / 4. */
+static inline uint32_t rng_u32_at(struct rng_key key, uint64_t i, uint32_t c2, uint32_t c3)
 {
 	uint32_t w[4];
-	rng_philox(key, i >> 2, w);
+	rng_philox_at(key, i >> 2, c2, c3, w);
 	return w[i & 3];
 }
+
+static inline uint32_t rng_u32(struct rng_key key, uint64_t i) { return rng_u32_at(key, i, 0, 0); }
 
 /* Uniform in [0, 1) with 24 bits. */
 static inline float rng_unit(uint32_t u) { return (float)(u >> 8) * 0x1p-24f; }

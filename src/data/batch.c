@@ -34,8 +34,8 @@ struct batches {
 	size_t ntrain, nval;
 	struct rows train, val;
 	bool planned;
-	uint64_t epoch;                    /* the epoch of which `train` holds the rows, if any */
-	int32_t *id, *pos, *label, *start; /* of all microbatches of a global batch */
+	uint64_t epoch; /* the epoch of which `train` holds the rows, if any */
+	int32_t *id, *pos, *label, *start, *row; /* of all microbatches of a global batch */
 	struct microbatch *mb;
 	uint64_t rows, seqs; /* of a global batch, at most */
 	int *pass;           /* [npass] rows; NULL: micro_batch_size each */
@@ -250,16 +250,20 @@ static int fill_order(struct batches *b, struct err *e)
 static int alloc_passes(struct batches *b, uint64_t rows, uint64_t seqs, struct err *e)
 {
 	const uint64_t nmb = passes_of(b, rows);
-	int32_t *start = mem_array(seqs + nmb, sizeof *start);
+	int32_t *start = mem_array(seqs + nmb, sizeof *start),
+		*row = mem_array(rows + nmb, sizeof *row);
 	struct microbatch *mb = mem_array(nmb, sizeof *mb);
-	if (!start || !mb) {
+	if (!start || !row || !mb) {
 		mem_free(start);
+		mem_free(row);
 		mem_free(mb);
 		return err_nomem(e, (seqs + nmb) * 4 + nmb * sizeof *mb, "a global batch");
 	}
 	mem_free(b->start);
+	mem_free(b->row);
 	mem_free(b->mb);
 	b->start = start;
+	b->row = row;
 	b->mb = mb;
 	return 0;
 }
@@ -279,9 +283,9 @@ static int alloc_batch(struct batches *b, struct err *e)
 	b->label = mem_array(tokens, sizeof *b->label);
 	if (!b->id || !b->pos || !b->label)
 		return err_nomem(e, tokens * 12, "a global batch");
-	b->rows = rows;
+	b->rows = rows > val_rows ? rows : val_rows;
 	b->seqs = seqs;
-	return alloc_passes(b, rows, seqs, e);
+	return alloc_passes(b, b->rows, seqs, e);
 }
 
 int batches_set_passes(struct batches *b, const int *pass, size_t n, struct err *e)
@@ -337,13 +341,9 @@ void batches_free(struct batches *b)
 {
 	if (!b)
 		return;
-	void *all[] = { b->order,       b->epoch_order,
-			b->row_of,      b->train.ex,
-			b->train.start, b->val.ex,
-			b->val.start,   b->id,
-			b->pos,         b->label,
-			b->start,       b->mb,
-			b->pass,        b };
+	void *all[] = { b->order,  b->epoch_order, b->row_of, b->train.ex, b->train.start,
+			b->val.ex, b->val.start,   b->id,     b->pos,      b->label,
+			b->start,  b->row,         b->mb,     b->pass,     b };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		mem_free(all[i]);
 }
@@ -355,18 +355,22 @@ uint64_t batches_per_epoch(struct batches *b, uint64_t epoch)
 	return (b->train.n + per - 1) / per;
 }
 
-/* Rows [first, last) as a microbatch that begins at token `at` and boundary `start_at` of
- * the buffers. */
+/* Rows [first, last) as a microbatch that begins at token `at`, boundary `start_at` and row
+ * boundary `row_at` of the buffers. */
 static struct microbatch fill(struct batches *b, const struct rows *r, size_t first, size_t last,
-			      size_t at, size_t start_at)
+			      size_t at, size_t start_at, size_t row_at)
 {
 	struct microbatch m = { .id = b->id + at,
 				.pos = b->pos + at,
 				.label = b->label + at,
-				.start = b->start + start_at };
-	int32_t *start = b->start + start_at;
-	for (size_t k = r->start[first]; k < r->start[last]; k++) {
+				.start = b->start + start_at,
+				.row = b->row + row_at,
+				.nrows = (uint32_t)(last - first) };
+	int32_t *start = b->start + start_at, *row = b->row + row_at;
+	for (size_t k = r->start[first], next = first; k < r->start[last]; k++) {
 		struct example x = dataset_get(b->d, r->ex[k]);
+		for (; next < last && r->start[next] == k; next++)
+			*row++ = (int32_t)m.n;
 		start[m.nseq++] = (int32_t)m.n;
 		memcpy(b->id + at, x.id, x.n * sizeof *x.id);
 		for (uint32_t i = 0; i < x.n; i++) {
@@ -377,7 +381,7 @@ static struct microbatch fill(struct batches *b, const struct rows *r, size_t fi
 		m.trained += x.trained;
 		at += x.n;
 	}
-	start[m.nseq] = (int32_t)m.n;
+	start[m.nseq] = *row = (int32_t)m.n;
 	return m;
 }
 
@@ -391,10 +395,12 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 			       (unsigned long long)epoch, (unsigned long long)count,
 			       (unsigned long long)batch);
 	size_t row = batch * rows_per_batch(b), n = 0, at = 0, start_at = 0;
+	const size_t first = row;
 	size_t end = b->train.n - row < rows_per_batch(b) ? b->train.n : row + rows_per_batch(b);
 	while (row < end) {
 		const size_t rows = pass_rows(b, n), last = end - row < rows ? end : row + rows;
-		b->mb[n] = fill(b, &b->train, row, last, at, start_at);
+		b->mb[n] = fill(b, &b->train, row, last, at, start_at, row - first + n);
+		b->mb[n].first_row = (uint32_t)(row - first);
 		row = last;
 		at += b->mb[n].n;
 		start_at += b->mb[n++].nseq + 1;
@@ -447,6 +453,6 @@ int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err
 			       "there are %zu validation microbatches; there is no microbatch %zu",
 			       count, i);
 	size_t row = i * mbs;
-	*mb_p = fill(b, &b->val, row, b->val.n - row < mbs ? b->val.n : row + mbs, 0, 0);
+	*mb_p = fill(b, &b->val, row, b->val.n - row < mbs ? b->val.n : row + mbs, 0, 0, 0);
 	return 0;
 }

@@ -29,6 +29,9 @@ struct microbatch {
 	const int32_t *label; /* (N) */
 	const int32_t *start; /* (S+1) where each sequence begins; start[S] == n */
 	uint32_t trained;     /* labels that are not -100 */
+	uint32_t first_row;   /* its first row in the global batch */
+	uint32_t nrows;       /* rows R */
+	const int32_t *row;   /* (R+1) where each row begins; row[R] == n. NULL: one row */
 };
 
 struct batch_options {

@@ -500,7 +500,9 @@ static int other_kernels(struct bench *b, enum dtype t, struct err *e)
 	j = kernel_job(b, K_dropout, t, 2.0 * (double)(s->n * s->c * z), e);
 	put_zero(&j, s->n * s->c, t);
 	put_b(&j, s->n * s->c, t);
-	put_i(&j, s->n * s->c);
+	put_zero(&j, 2 * s->n, DT_F32); /* places: row 0, offset 0 */
+	put_i(&j, s->n);
+	put_i(&j, s->c);
 	put_i(&j, 0);
 	put_f(&j, 0.05);
 	j.arg[j.narg++].u = 1;

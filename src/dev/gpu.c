@@ -74,6 +74,12 @@ static int attn_check(int64_t h, int64_t g, int64_t d, struct err *e)
 /* Passes of a loop of n: the end is looked at once more. */
 static int64_t loop(int64_t n) { return (n > 0 ? n : 0) + 1; }
 /* Passes of a loop over n things that the lanes share out. */
+/* Items of dropout and noise, from their arguments at, N, C: four numbers each. */
+static int64_t fours(const union dev_arg *a)
+{
+	return a[0].b.buf ? a[1].i * over(a[2].i, 4) : over(a[1].i * a[2].i, 4);
+}
+
 static int64_t lanes(int64_t n) { return loop(over(n, GPU_LANES)); }
 /* Of group_sum() and group_max(). */
 #define GROUPED loop(7)
@@ -192,13 +198,13 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(cast, over(a[2].i, GPU_LANES), loop(23));
 		break;
 	case K_dropout:
-		if (!(a[4].f >= 0 && a[4].f < 1))
+		if (!(a[6].f >= 0 && a[6].f < 1))
 			return err_set(e, ERR_INTERNAL, "dropout of %g is outside [0, 1)",
-				       (double)a[4].f);
-		STEP(dropout, over(a[2].i, 4 * GPU_LANES), loop(10) + loop(4));
+				       (double)a[6].f);
+		STEP(dropout, over(fours(a + 2), GPU_LANES), loop(10) + loop(4));
 		break;
 	case K_noise:
-		STEP(noise, over(a[2].i * a[3].i, 4 * GPU_LANES), loop(10) + loop(4));
+		STEP(noise, over(fours(a + 2), GPU_LANES), loop(10) + loop(4));
 		break;
 	case K_xent:
 		STEP(xent, a[6].i, 2 * lanes(a[7].i) + 2 * GROUPED);

@@ -10,7 +10,8 @@ static uint64_t mask_key(const struct layer_context *c, enum linear site)
 {
 	uint64_t k = rng_fold(c->stage->opt.seed, 0x64726f70); /* "drop" */
 	k = rng_fold(k, c->step);
-	k = rng_fold(k, c->microbatch);
+	if (!c->stage->opt.by_row)
+		k = rng_fold(k, c->microbatch);
 	k = rng_fold(k, (uint64_t)c->index);
 	return rng_fold(k, site);
 }
@@ -22,6 +23,7 @@ int block_linear(struct tape *t, const struct layer *l, const struct layer_conte
 	struct lora lora = l->lin[i].lora;
 	if (!c->train)
 		lora.dropout = 0;
+	lora.at = c->places;
 	int rc = op_linear_apply(t, x, l->lin[i].w, l->lin[i].bias, &lora, mask_key(c, i), residual,
 				 y_p, e);
 	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;

@@ -28,7 +28,7 @@ struct layer_context {
 	struct stage *stage;
 	int64_t index; /* in the model */
 	uint64_t step, microbatch;
-	struct dev_ref pos, starts, kstarts;
+	struct dev_ref pos, starts, kstarts, places;
 	int64_t nseq;
 	bool train;
 	struct kv_cache *kv; /* NULL while training */

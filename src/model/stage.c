@@ -28,6 +28,7 @@ void slot_release(struct slot *sl)
 	mem_free(sl->rows);
 	mem_free(sl->losses);
 	mem_free(sl->noise);
+	mem_free(sl->place);
 	*sl = (struct slot){ 0 };
 }
 
@@ -63,6 +64,26 @@ static int upload_labels(struct slot *sl, struct err *e)
 	return upload_ints(sl, sl->rows + n, k, &sl->tlabels, e);
 }
 
+static bool is_noisy(const struct stage *s)
+{
+	return s->opt.lora.dropout > 0 || (s->front && s->opt.neftune > 0);
+}
+
+/* Uploads where each token stands: its row in the global batch, and its offset there. */
+static int upload_places(struct slot *sl, struct err *e)
+{
+	const struct stage_batch *b = &sl->b;
+	if (!mem_grow(&sl->place, &sl->place_cap, 2 * (size_t)b->n, sizeof *sl->place))
+		return err_nomem(e, (unsigned long long)b->n * 8, "places");
+	for (int64_t i = 0, r = 0; i < b->n; i++) {
+		while (b->row && r + 1 < b->nrows && i >= b->row[r + 1])
+			r++;
+		sl->place[2 * i] = (int32_t)(b->first_row + r);
+		sl->place[2 * i + 1] = (int32_t)(b->row ? i - b->row[r] : i);
+	}
+	return upload_ints(sl, sl->place, 2 * b->n, &sl->places, e);
+}
+
 int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 {
 	struct stage *s = sl->stage;
@@ -92,6 +113,8 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 		TRY(dmem_take(&sl->mem, bytes, &sl->in, e));
 	if (b->train)
 		TRY(dmem_take(&sl->mem, bytes, &sl->grad, e));
+	if (b->train && s->opt.by_row && is_noisy(s))
+		TRY(upload_places(sl, e));
 	return 0;
 }
 
@@ -99,7 +122,7 @@ void stage_end(struct slot *sl)
 {
 	dmem_reset(&sl->mem);
 	arena_reset(&sl->host);
-	sl->in = sl->out = sl->grad = DEV_NONE;
+	sl->in = sl->out = sl->grad = sl->places = DEV_NONE;
 	sl->h = NULL;
 	sl->tape = NULL;
 	sl->mark = NULL;
@@ -130,6 +153,7 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 				   .pos = sl->pos,
 				   .starts = sl->starts,
 				   .kstarts = sl->starts,
+				   .places = sl->places,
 				   .nseq = sl->b.nseq,
 				   .train = sl->b.train };
 	int rc = decoder_layer(t, &s->layer[i], &c, h, y_p, e);
@@ -165,12 +189,13 @@ static int add_noise(struct slot *sl, struct tensor *x, struct err *e)
 			sl->noise[j] = s->opt.neftune / sqrtf((float)(to - from) * (float)c);
 	}
 	uint64_t key = rng_fold(s->opt.seed, 0x6e656674); /* "neft" */
-	key = rng_fold(rng_fold(key, sl->b.step), sl->b.microbatch);
+	key = rng_fold(key, sl->b.step);
+	if (!s->opt.by_row)
+		key = rng_fold(key, sl->b.microbatch);
 	TRY(dmem_take(&s->scratch, (size_t)n * 4, &a, e));
 	TRY(dev_upload(a, sl->noise, (size_t)n * 4, e));
-	const union dev_arg arg[] = {
-		{ .b = x->at }, { .b = a }, { .i = n }, { .i = c }, { .u = key }
-	};
+	const union dev_arg arg[] = { { .b = x->at }, { .b = a }, { .b = sl->places },
+				      { .i = n },     { .i = c }, { .u = key } };
 	TRY(dev_launch(s->dev, K_noise, s->opt.act, arg, e));
 	dmem_back(&s->scratch, k);
 	return 0;

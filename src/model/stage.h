@@ -44,6 +44,7 @@ struct stage_options {
 	struct lora_options lora;
 	bool recompute; /* gradient checkpointing: keep only each layer's input */
 	uint64_t seed;  /* of dropout and noise */
+	bool by_row;    /* dropout and noise are keyed by row, else by microbatch (checkpoint.h) */
 	float neftune;  /* 0, or the noise on embeddings in training (stage.c) */
 };
 
@@ -78,8 +79,10 @@ struct stage {
 
 /* What a microbatch looks like; mirrors data/batch.h. */
 struct stage_batch {
-	uint64_t step, microbatch; /* key the dropout masks */
+	uint64_t step, microbatch; /* key dropout and noise; by row: step, and where tokens stand */
 	int64_t n, nseq;           /* tokens, sequences */
+	int64_t first_row, nrows;
+	const int32_t *row; /* (nrows+1) where rows begin; NULL: one row */
 	/* (n), (n), (n), (nseq+1); id only at the front, label only at the end */
 	const int32_t *id, *pos, *label, *start;
 	bool train;  /* false: no gradients, no dropout */
@@ -94,8 +97,11 @@ struct slot {
 	float *losses; /* and behind them the hits */
 	size_t rows_cap, losses_cap;
 	struct stage_batch b;
+	struct dev_ref places; /* (n,2) row in the global batch, offset in the row */
 	struct dev_ref ids, pos, starts, trows, tlabels, thits;
-	float *noise; /* (n) of each token; only with opt.neftune */
+	float *noise;   /* (n) of each token; only with opt.neftune */
+	int32_t *place; /* (n,2) host staging of `places` */
+	size_t place_cap;
 	size_t noise_cap;
 	int64_t trained; /* rows with a label */
 	struct dev_ref in, out, grad;

@@ -23,6 +23,7 @@ void work_put(struct wire_writer *w, const struct stage_options *o, const char *
 	wire_put_u8(w, o->train_all);
 	wire_put_u8(w, o->recompute);
 	wire_put_u64(w, o->seed);
+	wire_put_u8(w, o->by_row);
 	wire_put_u32(w, (uint32_t)o->lora.r);
 	wire_put_f64(w, (double)o->lora.scale);
 	wire_put_f64(w, (double)o->lora.dropout);
@@ -48,6 +49,7 @@ void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPT
 	o->train_all = wire_get_u8(r);
 	o->recompute = wire_get_u8(r);
 	o->seed = wire_get_u64(r);
+	o->by_row = wire_get_u8(r);
 	o->lora.r = wire_get_u32(r);
 	o->lora.scale = (float)wire_get_f64(r);
 	o->lora.dropout = (float)wire_get_f64(r);
@@ -293,7 +295,12 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum r
 	wire_put_u32(w, microbatches);
 	wire_put_f64(w, (double)scale);
 	wire_put_u32(w, mb->n);
+	const int32_t one[2] = { 0, (int32_t)mb->n };
+	const uint32_t nrows = mb->row ? mb->nrows : 1;
 	wire_put_u32(w, mb->nseq);
+	wire_put_u32(w, mb->first_row);
+	wire_put_u32(w, nrows);
+	wire_put_bytes(w, mb->row ? mb->row : one, ((size_t)nrows + 1) * 4);
 	wire_put_bytes(w, mb->start, ((size_t)mb->nseq + 1) * 4);
 	wire_put_bytes(w, mb->id, ids ? (size_t)mb->n * 4 : 0);
 	wire_put_bytes(w, mb->label, labels ? (size_t)mb->n * 4 : 0);
@@ -326,7 +333,10 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	double scale = wire_get_f64(&r);
 	h.n = wire_get_u32(&r);
 	h.nseq = wire_get_u32(&r);
-	size_t nstart, nid, nlabel;
+	h.first_row = wire_get_u32(&r);
+	h.nrows = wire_get_u32(&r);
+	size_t nrow, nstart, nid, nlabel;
+	const void *row = wire_get_bytes(&r, &nrow);
 	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid),
 		   *label = wire_get_bytes(&r, &nlabel);
 	TRY(wire_read_end(&r, "BATCH", e));
@@ -343,13 +353,20 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 			       "BATCH: %u tokens in %u sequences with %zu, %zu and %zu bytes of "
 			       "places, ids and labels",
 			       h.n, h.nseq, nstart, nid, nlabel);
-	if (!mem_grow(&b->mem, &b->cap, 3 * n + h.nseq + 1, sizeof *b->mem))
+	if (!h.nrows || h.nrows > h.nseq || nrow != ((size_t)h.nrows + 1) * 4 ||
+	    h.first_row > 1u << 30)
+		return err_set(e, ERR_PROTOCOL,
+			       "BATCH: %u rows from row %u on with %zu bytes of places", h.nrows,
+			       h.first_row, nrow);
+	if (!mem_grow(&b->mem, &b->cap, 3 * n + h.nseq + h.nrows + 2, sizeof *b->mem))
 		return err_nomem(e, n * 16, "a microbatch");
 	b->head = h;
 	b->id = b->mem;
 	b->pos = b->id + n;
 	b->label = b->pos + n;
 	b->start = b->label + n;
+	b->row = b->start + h.nseq + 1;
+	memcpy(b->row, row, nrow);
 	memcpy(b->start, start, nstart);
 	if (nid)
 		memcpy(b->id, id, nid);
@@ -357,6 +374,12 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 		memcpy(b->label, label, nlabel);
 	if (b->start[0] != 0 || b->start[h.nseq] != (int32_t)h.n)
 		return err_set(e, ERR_PROTOCOL, "BATCH: the sequences do not cover the tokens");
+	for (uint32_t i = 0; i < h.nrows; i++)
+		if (b->row[i] < 0 || b->row[i + 1] <= b->row[i])
+			return err_set(e, ERR_PROTOCOL, "BATCH: row %u is from %d to %d", i,
+				       b->row[i], b->row[i + 1]);
+	if (b->row[0] != 0 || b->row[h.nrows] != (int32_t)h.n)
+		return err_set(e, ERR_PROTOCOL, "BATCH: the rows do not cover the tokens");
 	for (uint32_t s = 0; s < h.nseq; s++) {
 		if (b->start[s + 1] <= b->start[s] || b->start[s + 1] > (int32_t)h.n)
 			return err_set(e, ERR_PROTOCOL, "BATCH: sequence %u is from %d to %d", s,

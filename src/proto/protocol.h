@@ -81,10 +81,10 @@ enum round { ROUND_EVAL, ROUND_TRAIN, ROUND_SAMPLE };
 /* BATCH. ids only for the worker with the front, labels only for the worker with the end. */
 struct batch_head {
 	enum round round;
-	uint32_t microbatches; /* in this round */
-	uint32_t n, nseq;
-	uint64_t step; /* of training, from 1: keys the dropout masks */
-	float scale;   /* of the loss's gradient (loss_scale.h) */
+	uint32_t microbatches;              /* in this round */
+	uint32_t n, nseq, first_row, nrows; /* as in struct microbatch */
+	uint64_t step;                      /* of training, from 1: keys dropout and noise */
+	float scale;                        /* of the loss's gradient (loss_scale.h) */
 };
 /* Bytes of the payload, and writing it into `out`. */
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
@@ -95,7 +95,7 @@ int batch_write(const struct microbatch *mb, enum round round, uint64_t step, ui
  * from start. */
 struct batch_store {
 	struct batch_head head;
-	int32_t *id, *pos, *label, *start;
+	int32_t *id, *pos, *label, *start, *row;
 	int32_t *mem;
 	size_t cap;
 };

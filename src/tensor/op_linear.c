@@ -12,6 +12,7 @@
 enum { RESIDUAL = 1 };            /* x[] */
 enum { W, BIAS, LORA_A, LORA_B }; /* p[] */
 enum { SCALE, DROPOUT };          /* f[] */
+enum { PLACES };                  /* r[] */
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
@@ -20,13 +21,14 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 			      .dim = { tensor_rows(a->x[0]), a->p[W]->dim[0] } };
 }
 
-/* y = drop(x), n numbers; with acc 1, y += drop(x). */
+/* y = drop(x), as many numbers as the op's input has; with acc 1, y += drop(x). */
 static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, struct dev_ref x,
-		   int64_t n, int acc, struct err *e)
+		   int acc, struct err *e)
 {
+	const int64_t n = tensor_rows(a->x[0]), c = tensor_count(a->x[0]) / (n ? n : 1);
 	const union dev_arg arg[] = {
-		{ .b = y },   { .b = x }, { .i = n }, { .i = acc }, { .f = a->f[DROPOUT] },
-		{ .u = a->u }
+		{ .b = y }, { .b = x },   { .b = a->r[PLACES] },  { .i = n },
+		{ .i = c }, { .i = acc }, { .f = a->f[DROPOUT] }, { .u = a->u }
 	};
 	return dev_launch(t->dev, K_dropout, t->act, arg, e);
 }
@@ -40,7 +42,7 @@ static int dropped(struct tape *t, const struct tape_node *n, struct dev_ref *xd
 		return 0;
 	}
 	TRY(dmem_take(t->scratch, tensor_bytes(x), xd_p, e));
-	return dropout(t, &n->a, *xd_p, x->at, tensor_count(x), 0, e);
+	return dropout(t, &n->a, *xd_p, x->at, 0, e);
 }
 
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
@@ -144,7 +146,7 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx,
 		TRY(dmem_take(t->scratch, tensor_bytes(x), &part, e));
 		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, part, du, rows, 0,
 				  e));
-		TRY(dropout(t, a, dx->at, part, tensor_count(x), 1, e));
+		TRY(dropout(t, a, dx->at, part, 1, e));
 	} else if (dx) {
 		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, dx->at, du, rows, 1,
 				  e));
@@ -216,6 +218,7 @@ int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct pa
 		a.p[LORA_B] = lora->b;
 		a.f[SCALE] = lora->scale;
 		a.f[DROPOUT] = lora->dropout;
+		a.r[PLACES] = lora->at;
 	}
 	return tape_apply(t, &op_linear, &a, y_p, e);
 }

@@ -99,6 +99,7 @@ int op_rope_apply(struct tape *t, struct tensor *x, struct dev_ref pos, struct d
 struct lora {                /* Hu et al. 2021: y += scale * drop(x) A^T B^T */
 	struct param *a, *b; /* A (R,in), B (out,R) */
 	float scale, dropout;
+	struct dev_ref at; /* (N,2) i32 places of the tokens, for the mask (kernel.def); or NONE */
 };
 
 /* y (N,out) = x (N,in) w^T [+ bias (out)] [+ residual (N,out)] [+ LoRA], w (out,in). `key`

@@ -381,6 +381,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	const struct save_sink saves = { .ctx = t->sink->ctx,
 					 .saved = t->sink->saved,
 					 .blocked = t->sink->blocked };
+	t->job->opt.by_row = t->st.rules.dropout > 1;
 	TRY(saver_init(&t->saver, t->job, &saves, &t->arena, &t->st, resume, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(join(t, e));

@@ -31,6 +31,10 @@ static int read_batch(const uint8_t *p, size_t n, bool ids, bool labels, struct 
 	const struct batch_head *h = &store.head;
 	MUST(h->n && h->nseq && h->nseq <= h->n && h->microbatches && store.start[0] == 0 &&
 	     store.start[h->nseq] == (int32_t)h->n);
+	MUST(h->nrows && h->nrows <= h->nseq && store.row[0] == 0 &&
+	     store.row[h->nrows] == (int32_t)h->n);
+	for (uint32_t i = 0; i < h->nrows; i++)
+		MUST(store.row[i] < store.row[i + 1]);
 	for (uint32_t s = 0; s < h->nseq; s++)
 		MUST(store.start[s] < store.start[s + 1] && store.pos[store.start[s]] == 0);
 	return 0;

@@ -189,17 +189,26 @@ void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *
 	}
 }
 
-void ref_dropout(double *y, const double *x, int64_t n, float p, uint64_t key)
+/* The number of column j of token i. */
+static uint32_t number(const double *at, int64_t i, int64_t j, int64_t c, uint64_t key)
 {
-	for (int64_t i = 0; i < n; i++)
-		if ((double)rng_u32(rng_key(key), (uint64_t)i) >= (double)p * 0x1p32)
+	return at ? rng_u32_at(rng_key(key), (uint64_t)j, (uint32_t)at[2 * i + 1],
+			       (uint32_t)at[2 * i])
+		  : rng_u32(rng_key(key), (uint64_t)(i * c + j));
+}
+
+void ref_dropout(double *y, const double *x, const double *at, int64_t n, int64_t c, float p,
+		 uint64_t key)
+{
+	for (int64_t i = 0; i < n * c; i++)
+		if ((double)number(at, i / c, i % c, c, key) >= (double)p * 0x1p32)
 			y[i] += x[i] / (1 - (double)p);
 }
 
-void ref_noise(double *y, const double *a, int64_t n, int64_t c, uint64_t key)
+void ref_noise(double *y, const double *a, const double *at, int64_t n, int64_t c, uint64_t key)
 {
 	for (int64_t i = 0; i < n * c; i++)
-		y[i] += a[i / c] * (double)rng_uniform(rng_key(key), (uint64_t)i, -1, 1);
+		y[i] += a[i / c] * (2 * (double)rng_unit(number(at, i / c, i % c, c, key)) - 1);
 }
 
 void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,

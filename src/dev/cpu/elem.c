@@ -17,7 +17,7 @@ static int64_t chunks(int64_t n) { return (n + CHUNK - 1) / CHUNK; }
 struct elem {
 	void *out, *out2;
 	const void *in[3];
-	int64_t n;
+	int64_t n, cols;
 	float f[8];
 	bool bf, acc;
 	uint64_t thr;
@@ -188,12 +188,16 @@ INLINE void mul_wide(vu a, uint32_t m, vu *high_p, vu *low_p)
 	*low_p = (vu)((even & 0xffffffffu) | odd << 32);
 }
 
-/* rng_philox() for VW counters from ctr on: out[0..4*VW) are their words in order. Counters are
+/* rng_philox_at() for VW counters from ctr on, at a token's place (NULL: 0, 0): out[0..4*VW) are their words in order. Counters are
  * dealt to lanes so that interleaving the four words within 128 bits puts everything in its place.
  * Counters stay below 2^32 in their low half within a call (`ctr` is a multiple of VW). */
-INLINE void philox_block(struct rng_key key, uint64_t ctr, vu out[4])
+INLINE void philox_block(struct rng_key key, uint64_t ctr, const int32_t *at, vu out[4])
 {
 	vu c0, c1 = (uint32_t)(ctr >> 32) - (vu){ 0 }, c2 = { 0 }, c3 = { 0 };
+	if (at) {
+		c2 = c2 + (uint32_t)at[1];
+		c3 = c3 + (uint32_t)at[0];
+	}
 	uint32_t k0 = key.k[0], k1 = key.k[1];
 	for (int i = 0; i < VW; i++)
 		c0[i] = (uint32_t)ctr + (uint32_t)(i % 4 * (VW / 4) + i / 4);
@@ -226,38 +230,69 @@ INLINE void philox_block(struct rng_key key, uint64_t ctr, vu out[4])
 #endif
 }
 
-INLINE void dropout(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+/* Numbers [i0, i1) of a row that begins at element `row`. */
+INLINE void drop_part(const struct elem *x, int64_t row, int64_t i0, int64_t i1, const int32_t *at,
+		      const bool bf)
 {
 	const vf s = v_set(x->f[0]);
 	const uint32_t thr = (uint32_t)x->thr;
 	for (int64_t i = i0; i < i1; i += 4 * VW) {
 		vu u[4];
-		philox_block(x->key, (uint64_t)i / 4, u);
+		philox_block(x->key, (uint64_t)i / 4, at, u);
 		for (int w = 0; w < 4 && i + w * VW < i1; w++) {
-			int64_t m = i1 - i - w * VW;
-			vf y = v_keep((vi)(u[w] >= thr), ldm(x->in[0], i + w * VW, m, bf) * s);
+			const int64_t m = i1 - i - w * VW, k = row + i + w * VW;
+			vf y = v_keep((vi)(u[w] >= thr), ldm(x->in[0], k, m, bf) * s);
 			if (x->acc)
-				y += ldm(x->out, i + w * VW, m, bf);
-			stm(x->out, i + w * VW, y, m, bf);
+				y += ldm(x->out, k, m, bf);
+			stm(x->out, k, y, m, bf);
 		}
 	}
 }
+
+INLINE void dropout(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	drop_part(x, 0, i0, i1, NULL, bf);
+}
 BY_DTYPE(dropout)
+
+/* Whole rows, about CHUNK numbers. */
+static int64_t rows_of(const struct elem *x)
+{
+	return x->cols < CHUNK ? CHUNK / (x->cols > 0 ? x->cols : 1) : 1;
+}
+
+static void dropout_rows(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct elem *x = ctx;
+	const int64_t rows = rows_of(x), all = x->n / x->cols;
+	for (int64_t r = i * rows; r < (i + 1) * rows && r < all; r++) {
+		const int32_t *at = (const int32_t *)x->in[1] + 2 * r;
+		if (x->bf)
+			drop_part(x, r * x->cols, 0, x->cols, at, true);
+		else
+			drop_part(x, r * x->cols, 0, x->cols, at, false);
+	}
+}
 
 int CPU_SYM(cpu_dropout)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
-	float p = a[4].f;
+	float p = a[6].f;
 	if (!(p >= 0 && p < 1))
 		return err_set(e, ERR_INTERNAL, "dropout of %g is outside [0, 1)", (double)p);
 	struct elem x = { .out = cpu_ptr(a[0]),
-			  .in = { cpu_ptr(a[1]) },
-			  .n = a[2].i,
-			  .acc = a[3].i != 0,
+			  .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) },
+			  .n = a[3].i * a[4].i,
+			  .cols = a[4].i,
+			  .acc = a[5].i != 0,
 			  .f = { 1.0f / (1.0f - p) },
 			  .thr = (uint64_t)ceil((double)p * 0x1p32),
-			  .key = rng_key(a[5].u),
+			  .key = rng_key(a[7].u),
 			  .bf = t == DT_BF16 };
-	cpu_par(c, chunks(x.n), dropout_chunk, &x);
+	if (x.in[1] && x.n)
+		cpu_par(c, (a[3].i + rows_of(&x) - 1) / rows_of(&x), dropout_rows, &x);
+	else
+		cpu_par(c, chunks(x.n), dropout_chunk, &x);
 	return 0;
 }
 
@@ -296,10 +331,13 @@ static void noise_chunk(void *ctx, int64_t row, int thread)
 	(void)thread;
 	const struct elem *x = ctx;
 	const float a = ((const float *)x->in[0])[row];
+	const int32_t *at = x->in[1] ? (const int32_t *)x->in[1] + 2 * row : NULL;
 	for (int64_t j = 0; j < x->n; j++) {
 		const int64_t i = row * x->n + j;
-		st1(x->out, i, ld1(x->out, i, x->bf) + a * rng_uniform(x->key, (uint64_t)i, -1, 1),
-		    x->bf);
+		const uint32_t u =
+			at ? rng_u32_at(x->key, (uint64_t)j, (uint32_t)at[1], (uint32_t)at[0])
+			   : rng_u32(x->key, (uint64_t)i);
+		st1(x->out, i, ld1(x->out, i, x->bf) + a * (2 * rng_unit(u) - 1), x->bf);
 	}
 }
 
@@ -307,10 +345,10 @@ int CPU_SYM(cpu_noise)(struct cpu *c, enum dtype t, const union dev_arg *a, stru
 {
 	(void)e;
 	struct elem x = { .out = cpu_ptr(a[0]),
-			  .in = { cpu_ptr(a[1]) },
-			  .n = a[3].i,
-			  .key = rng_key(a[4].u),
+			  .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) },
+			  .n = a[4].i,
+			  .key = rng_key(a[5].u),
 			  .bf = t == DT_BF16 };
-	cpu_par(c, a[2].i, noise_chunk, &x);
+	cpu_par(c, a[3].i, noise_chunk, &x);
 	return 0;
 }
