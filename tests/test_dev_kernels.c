@@ -297,7 +297,7 @@ static void case_dropout(struct tensors *ts, enum dtype t)
 				*y = s % 2 ? tensor_normal(ts, t, n * c, 1)
 					   : tensor_nan(ts, t, n * c);
 		double *want = s % 2 ? copy(y) : mem_array((size_t)(n * c), sizeof *want);
-		ref_dropout(want, x->v, at->v, n, c, 0.3f, 77 + s);
+		ref_dropout(want, x->v, at->i, n, c, 0.3f, 77 + s);
 		LAUNCH(ts, K_dropout, t, AB(y), AB(x), AB(at), AI(n), AI(c), AI(s % 2), AF(0.3f),
 		       AU(77 + s));
 		tensor_check(ts, y, want, rel_of(t), 1e-7, "dropout by place %lldx%lld",
@@ -314,7 +314,7 @@ static void case_noise(struct tensors *ts, enum dtype t)
 				*a = tensor_normal(ts, DT_F32, n, 1),
 				*at = s % 2 ? places(ts, n) : NULL;
 		double *want = copy(y);
-		ref_noise(want, a->v, at ? at->v : NULL, n, c, 0x123456789abcdefull + s);
+		ref_noise(want, a->v, at ? at->i : NULL, n, c, 0x123456789abcdefull + s);
 		LAUNCH(ts, K_noise, t, AB(y), AB(a), at ? AB(at) : ANONE, AI(n), AI(c),
 		       AU(0x123456789abcdefull + s));
 		tensor_check(ts, y, want, rel_of(t), 1e-6, "noise %lldx%lld", (long long)n,

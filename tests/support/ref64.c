@@ -190,14 +190,14 @@ void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *
 }
 
 /* The number of column j of token i. */
-static uint32_t number(const double *at, int64_t i, int64_t j, int64_t c, uint64_t key)
+static uint32_t number(const int32_t *at, int64_t i, int64_t j, int64_t c, uint64_t key)
 {
 	return at ? rng_u32_at(rng_key(key), (uint64_t)j, (uint32_t)at[2 * i + 1],
 			       (uint32_t)at[2 * i])
 		  : rng_u32(rng_key(key), (uint64_t)(i * c + j));
 }
 
-void ref_dropout(double *y, const double *x, const double *at, int64_t n, int64_t c, float p,
+void ref_dropout(double *y, const double *x, const int32_t *at, int64_t n, int64_t c, float p,
 		 uint64_t key)
 {
 	for (int64_t i = 0; i < n * c; i++)
@@ -205,7 +205,7 @@ void ref_dropout(double *y, const double *x, const double *at, int64_t n, int64_
 			y[i] += x[i] / (1 - (double)p);
 }
 
-void ref_noise(double *y, const double *a, const double *at, int64_t n, int64_t c, uint64_t key)
+void ref_noise(double *y, const double *a, const int32_t *at, int64_t n, int64_t c, uint64_t key)
 {
 	for (int64_t i = 0; i < n * c; i++)
 		y[i] += a[i / c] * (2 * (double)rng_unit(number(at, i / c, i % c, c, key)) - 1);

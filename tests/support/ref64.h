@@ -36,11 +36,11 @@ void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *
 		    const double *up, int64_t n);
 /* adds to y */
 /* `at` (n,2) may be NULL, as in kernel.def */
-void ref_dropout(double *y, const double *x, const double *at, int64_t n, int64_t c, float p,
+void ref_dropout(double *y, const double *x, const int32_t *at, int64_t n, int64_t c, float p,
 		 uint64_t key);
 /* dlogits may be NULL */
 /* adds to y */
-void ref_noise(double *y, const double *a, const double *at, int64_t n, int64_t c, uint64_t key);
+void ref_noise(double *y, const double *a, const int32_t *at, int64_t n, int64_t c, uint64_t key);
 /* `hit` and `weight` may be NULL */
 void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
 	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale);
