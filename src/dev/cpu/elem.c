@@ -188,9 +188,10 @@ INLINE void mul_wide(vu a, uint32_t m, vu *high_p, vu *low_p)
 	*low_p = (vu)((even & 0xffffffffu) | odd << 32);
 }
 
-/* rng_philox_at() for VW counters from ctr on, at a token's place (NULL: 0, 0): out[0..4*VW) are their words in order. Counters are
- * dealt to lanes so that interleaving the four words within 128 bits puts everything in its place.
- * Counters stay below 2^32 in their low half within a call (`ctr` is a multiple of VW). */
+/* rng_philox_at() for VW counters from ctr on, at a token's place (NULL: 0, 0): out[0..4*VW) are
+ * their words in order. Counters are dealt to lanes so that interleaving the four words within
+ * 128 bits puts everything in its place. Counters stay below 2^32 in their low half within a
+ * call (`ctr` is a multiple of VW). */
 INLINE void philox_block(struct rng_key key, uint64_t ctr, const int32_t *at, vu out[4])
 {
 	vu c0, c1 = (uint32_t)(ctr >> 32) - (vu){ 0 }, c2 = { 0 }, c3 = { 0 };
