@@ -55,6 +55,25 @@ static void check_batches(const struct dataset *d, int64_t sequence_len, bool pa
 	batches_free(b);
 }
 
+/* Ways in which a configuration describes the file. */
+enum { PLAIN, RENAMED, FORMATTED, COMMAS, TABS, PARTS };
+
+static void describe(struct dataset_source *src, unsigned form)
+{
+	static const char *const keys[] = { "q", "i", "a", "s", "m", "o", "t", "r", "c" };
+	for (int i = 0; form == RENAMED && i < FIELD_COUNT; i++)
+		src->field[i] = keys[i];
+	if (form == FORMATTED) {
+		src->format = "{system}: {instruction} {input} {";
+		src->system_format = "<{system}>";
+		src->system_prompt = "short";
+	}
+	if (form == PARTS) {
+		src->weight = 1.5;
+		src->split = "train[:50%]";
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static const char *const kind[] = { "auto",   "messages",   "sharegpt",
@@ -75,7 +94,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 				     .chat = &chat[choice & 1],
 				     .sequence_len = choice & 2 ? 16 : 4096,
 				     .train_on_inputs = choice & 4 };
+	const unsigned form = (choice >> 3) / 6;
+	char table[64];
 	struct dataset_source src = { .path = path, .type = kind[(choice >> 3) % 6] };
+	describe(&src, form);
+	if (form == COMMAS || form == TABS) {
+		snprintf(table, sizeof table, "/dev/shm/hs-fuzz-%d.%s", (int)getpid(),
+			 form == COMMAS ? "csv" : "tsv");
+		unlink(table);
+		if (symlink(path, table) == 0)
+			src.path = table;
+	}
 	struct dataset *d;
 	struct err e = { 0 };
 	int rc = dataset_load(&src, 1, &o, &d, &e);
@@ -95,6 +124,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		dataset_free(skipped);
 	if (rc == 0)
 		dataset_free(d);
+	if (src.path == table)
+		unlink(table);
 	close(fd);
 	return 0;
 }

@@ -667,9 +667,7 @@ def part(how, number, more=0):
 def round_of(stage, stages, of=2, train=1, dtype=F32, later=False):
     """All that a worker of one stage hears in a round."""
     front, end = stage == 0, stage == stages - 1
-    out = [
-        batch_to(m, of, front, end, train, later=later and m == 0, how=m & 1) for m in range(of)
-    ]
+    out = [batch_to(m, of, front, end, train, later=later and m == 0, how=m & 1) for m in range(of)]
     out += [tensor_from(3, m, dtype) for m in range(of) if not front]
     out += [tensor_from(4, m, dtype) for m in range(of) if train and not end]
     return out + ([STEP] if train else [])
@@ -736,7 +734,8 @@ def workers():
     yield "grad-from-before", place, 0, two + [tied(0)], ALONE
     yield "grad-wrong-size", place, 0, middle[:4] + [tensor_from(4, 0, n=6)], ALONE
     yield "grad-wrong-dtype", place, BF16, round_of(1, 3, dtype=BF16)[:4] + [
-        tensor_from(4, 0, F32)], ALONE
+        tensor_from(4, 0, F32)
+    ], ALONE
     yield "act-first", place, 0, middle[2:4] + two + middle[4:], ALONE
     yield "abort-while-waiting", place, 0, two + [any_frame(22, text("x") + u32(1))], ALONE
     yield "step-while-waiting", place, 0, two + [STEP] + middle[2:6], ALONE
@@ -826,7 +825,7 @@ def plan_files():
     yield "passes-of-the-job", one % "" + " "
     yield "passes-of-both", one % ',"passes":[5,3]' + " "
     yield "passes-unlike", one % ',"passes":[4,4]' + " "
-    for k, v in enumerate(('7', "[]", "[3,4]", "[0,8]", '["x"]', "[1.5]", "[9]")):
+    for k, v in enumerate(("7", "[]", "[3,4]", "[0,8]", '["x"]', "[1.5]", "[9]")):
         yield "passes-wrong-%d" % k, one % (',"passes":' + v)
     own = (',"microbatch":2,"microbatches":2', ',"microbatch":1,"microbatches":4', "")
     yield "passes-of-members", two % own
@@ -866,7 +865,48 @@ def configurations():
         yield name, job % more
 
 
+# ---- records ----
+
+
+def records():
+    kinds = ("auto", "messages", "sharegpt", "alpaca", "completion", "text")
+    alpaca = '{"instruction":"a b","input":"c","output":"d e","system":"f"}\n'
+    chat = '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b c"}]}\n'
+    data = {
+        (1, "alpaca"): ['{"q":"a","i":"b","s":"c","a":"d"}\n', '{"q":"a"}\n', alpaca],
+        (1, "messages"): ['{"m":[{"r":"user","c":"a"},{"r":"assistant","c":"b"},7]}\n',
+                          '{"m":[{"x":1}]}\n', chat],
+        (1, "text"): ['{"t":"a b c"}\n'],
+        (1, "completion"): ['{"q":"a","a":"b"}\n'],
+        (2, "alpaca"): [alpaca * 2, '{"instruction":"a","output":"b"}\n', '{"instruction":1}\n',
+                        '{"output":"b"}\n', '{"instruction":"a","output":"b","system":""}\n'],
+        (2, "completion"): [alpaca],
+        (3, "alpaca"): ['instruction,output\na,"b ""c"\n\nd,e', "", "\n", 'a,a\n1,2\n', 'a\n"b'],
+        (3, "text"): ["text\none two\r\nthree four\n"],
+        (4, "alpaca"): ["instruction\toutput\na\tb\n"],
+        (5, "auto"): [alpaca * 5, alpaca, "", chat],
+        (5, "messages"): [chat * 5],
+        (0, "messages"): [
+            '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b",'
+            '"train_detail":[]}]}\n',
+            '{"tools":7,"messages":[{"role":"user","content":"a"}]}\n',
+            '{"tools":"{}","messages":[{"role":"user","content":"a"}]}\n',
+            '{"tools":"[]","messages":[{"role":"user","content":"a"},'
+            '{"role":"assistant","content":"b"}]}\n',
+            '{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":'
+            '[{"function":{"name":"f","arguments":{}}}]}]}\n',
+        ],
+        (0, "auto"): ["PAR1" + "x" * 20, "PK\3\4xxxx", "BZhxxxxx", chat],
+    }  # fmt: skip
+    for (form, kind), texts in data.items():
+        for k, t in enumerate(texts):
+            for flags in (0, 1):
+                choice = (form * 6 + kinds.index(kind)) << 3 | flags
+                yield "%d-%s-%d-%d" % (form, kind, k, flags), bytes([choice & 255]) + t.encode()
+
+
 TARGETS = {
+    "dataset": records,
     "config": lambda: ((n, t.encode()) for n, t in configurations()),
     "plan": lambda: ((n, t.encode()) for n, t in plan_files()),
     "worker": lambda: (
