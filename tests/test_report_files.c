@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "report/metrics.h"
+#include "report/mlflow.h"
 #include "report/plot.h"
 #include "report/plot_axis.h"
 #include "report/progress.h"
@@ -547,11 +548,59 @@ static void progress(void **state)
 	assert_string_equal(d, "?");
 }
 
+/* What MLflow finds in the folder; resuming cuts off what follows the checkpoint. */
+static void mlflow_files(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct mlflow *m;
+	char top[512] = "", path[1024];
+	for (int run = 0; run < 2; run++) {
+		must(mlflow_open(in_dir("mlruns"), "a \"b\"", "first", run ? 2 : -1, &m, &e), &e);
+		must(mlflow_param(m, "optimizer", "lion", &e), &e);
+		for (int i = run ? 3 : 1; i <= 4; i++)
+			must(mlflow_metric(m, "loss", i, run ? 9 : i == 2 ? NAN : 0.5 * i, &e), &e);
+		must(mlflow_metric(m, "eval_loss", 4, run, &e), &e);
+		mlflow_close(m, !run);
+	}
+	DIR *d = opendir(in_dir("mlruns/0"));
+	assert_non_null(d);
+	for (struct dirent *f; (f = readdir(d));)
+		if (strlen(f->d_name) == 32)
+			snprintf(top, sizeof top, "mlruns/0/%s", f->d_name);
+	closedir(d);
+	assert_true(top[0]);
+	snprintf(path, sizeof path, "%s/metrics/loss", top);
+	struct buf b = read_all(in_dir(path));
+	double v[4];
+	long long step[4];
+	char *p = b.p, first[16];
+	assert_int_equal(lines(&b), 4);
+	assert_int_equal(sscanf(p, "%*s %lf %lld\n%*s %15s %lld\n%*s %lf %lld\n%*s %lf %lld", &v[0],
+				&step[0], first, &step[1], &v[2], &step[2], &v[3], &step[3]),
+			 8);
+	assert_true(v[0] == 0.5 && !strcmp(first, "nan") && v[2] == 9 && v[3] == 9 && step[3] == 4);
+	buf_release(&b);
+	snprintf(path, sizeof path, "%s/metrics/eval_loss", top);
+	b = read_all(in_dir(path));
+	assert_int_equal(lines(&b), 1);
+	buf_release(&b);
+	snprintf(path, sizeof path, "%s/meta.yaml", top);
+	b = read_all(in_dir(path));
+	assert_true(strstr(b.p, "status: 3\n") && strstr(b.p, "run_name: \"first\"\n"));
+	buf_release(&b);
+	snprintf(path, sizeof path, "%s/params/optimizer", top);
+	b = read_all(in_dir(path));
+	assert_true(b.n == 4 && !memcmp(b.p, "lion", 4));
+	buf_release(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(metrics_of_a_full_disk),
 		cmocka_unit_test(metrics),
+		cmocka_unit_test(mlflow_files),
 		cmocka_unit_test(tensorboard),
 		cmocka_unit_test(trace),
 		cmocka_unit_test(ticks),

@@ -235,6 +235,12 @@ static void early_stopping(void **state)
 	assert_true(rest.res.stopped_early && rest.res.best == r.res.best);
 	assert_int_equal(rest.res.step, r.res.step);
 	same_file(&t, "run", "part", "adapter_model.safetensors");
+	/* the evaluation after the last step counts too */
+	struct record last_is_best = { 0 };
+	watch(&t, "end", &last_is_best,
+	      WITH("max_steps=4", "eval_steps=3", "load_best_model_at_end=true"));
+	assert_true(last_is_best.res.best == 4);
+	same_file(&t, "end", "end/checkpoints/step-000004", "adapter_model.safetensors");
 	tiny_remove(&t);
 }
 

@@ -9,12 +9,14 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "report/live.h"
 #include "report/metrics.h"
 #include "report/plot.h"
 #include "report/progress.h"
+#include "report/mlflow.h"
 #include "report/tensorboard.h"
 #include "report/text.h"
 #include "base/text.h"
@@ -25,6 +27,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,6 +46,8 @@ struct train_view {
 	struct progress *progress;
 	struct metrics *metrics;
 	struct tensorboard *board;
+	struct mlflow *mlflow;
+	bool done; /* the run ended well */
 	struct trace *trace;
 	char title[256];
 	int64_t plotted, since; /* when the picture was drawn last; when all began */
@@ -220,6 +225,44 @@ static void introduce_plan(struct train_view *v, const struct job_plan *p)
 	}
 }
 
+static int open_mlflow(struct train_view *v, const struct train_info *i, struct err *e)
+{
+	static const char *const params[] = { "base_model",
+					      "adapter",
+					      "lora_r",
+					      "lora_alpha",
+					      "learning_rate",
+					      "lr_scheduler",
+					      "optimizer",
+					      "micro_batch_size",
+					      "gradient_accumulation_steps",
+					      "sequence_len",
+					      "seed" };
+	const struct config *c = v->c;
+	char dir[4096];
+	struct buf b = BUF_INIT;
+	json_t *doc = NULL;
+	snprintf(dir, sizeof dir, "%s/mlruns", c->output_dir);
+	TRY(mlflow_open(dir, c->mlflow_experiment_name,
+			c->mlflow_run_name ? c->mlflow_run_name : last_part(c->output_dir),
+			i->resumed_from ? (int64_t)i->first_step : -1, &v->mlflow, e));
+	config_to_json(c, &b);
+	int rc = buf_ok(&b, e);
+	if (rc >= 0)
+		rc = json_parse_text(b.p, b.n, "the configuration", &doc, e);
+	for (size_t k = 0; rc >= 0 && k < sizeof params / sizeof *params; k++) {
+		const json_t *p = json_object_get(doc, params[k]);
+		char *s = p ? json_dumps(p, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+		const char *say = json_is_string(p) ? json_string_value(p) : s;
+		if (say)
+			rc = mlflow_param(v->mlflow, params[k], say, e);
+		free(s);
+	}
+	json_decref(doc);
+	buf_release(&b);
+	return rc;
+}
+
 static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 {
 	struct train_view *v = ctx;
@@ -240,6 +283,8 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		snprintf(dir, sizeof dir, "%s/tensorboard", c->output_dir);
 		TRY(tensorboard_open(dir, &v->board, e));
 	}
+	if (c->mlflow_experiment_name)
+		TRY(open_mlflow(v, i, e));
 	TRY(train_stages_new(c, i, &v->stages, e));
 	for (int s = 0; v->trace && s < train_stages_count(v->stages); s++) {
 		char name[64];
@@ -286,6 +331,15 @@ static void show_stages(struct train_view *v, const struct train_step *s)
 static void scalar(struct train_view *v, const char *name, int64_t step, double value)
 {
 	struct err e = { 0 };
+	const char *slash = strchr(name, '/');
+	char key[64];
+	snprintf(key, sizeof key, "%s%s", !strncmp(name, "eval/", 5) ? "eval_" : "", slash + 1);
+	if (v->mlflow && mlflow_metric(v->mlflow, key, step, value, &e) < 0) {
+		log_warn("%s: nothing more is written for MLflow", e.msg);
+		mlflow_close(v->mlflow, true);
+		v->mlflow = NULL;
+		err_clear(&e);
+	}
 	if (!v->board || tensorboard_scalar(v->board, name, step, value, &e) >= 0)
 		return;
 	log_warn("%s: nothing more is written for TensorBoard", e.msg);
@@ -461,6 +515,7 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 {
 	char time[64], training[64], steps[80] = "", peak[32], path[4096];
 	struct err e = { 0 };
+	v->done = true;
 	draw(v);
 	draw_topology(v);
 	if (v->trace) {
@@ -593,6 +648,7 @@ void train_view_free(struct train_view *v)
 	progress_free(v->progress);
 	metrics_close(v->metrics);
 	tensorboard_close(v->board);
+	mlflow_close(v->mlflow, !v->done);
 	trace_free(v->trace);
 	train_stages_free(v->stages);
 	pthread_mutex_destroy(&v->lock);

@@ -58,9 +58,14 @@ static void settle(struct config *c, const bool *seen)
 			c->resume_from_checkpoint = NULL;
 	}
 	/* An empty text on the command line removes an optional setting. */
-	const char **optional[] = { &c->chat_template, &c->chat_template_jinja,
-				    &c->plan,          &c->profile,
-				    &c->key_file,      &c->lora_model_dir,
+	const char **optional[] = { &c->chat_template,
+				    &c->chat_template_jinja,
+				    &c->plan,
+				    &c->profile,
+				    &c->key_file,
+				    &c->lora_model_dir,
+				    &c->mlflow_experiment_name,
+				    &c->mlflow_run_name,
 				    &c->cache_dir };
 	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
 		if (*optional[i] && !**optional[i])

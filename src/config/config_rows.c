@@ -199,6 +199,11 @@ static const struct opt rows[] = {
 	INT(sample_steps, "0", 0, 1e9,
 	    "steps between answers to the sample prompts; 0: only after training"),
 	BOOL(tensorboard, "true", "write TensorBoard files into output_dir/tensorboard"),
+	STR(mlflow_experiment_name, NULL, "NAME",
+	    "write the numbers of the run for MLflow into output_dir/mlruns, as an experiment of "
+	    "this name; not given: nothing is written"),
+	STR(mlflow_run_name, NULL, "NAME",
+	    "name of the run in MLflow; not given: the last part of output_dir"),
 	BOOL(trace, "true",
 	     "write trace.json, the last steps on a time axis, for Perfetto or chrome://tracing"),
 	BOOL(visualize, "true", "draw loss.png and architecture.png"),

@@ -446,6 +446,7 @@ static void fill_model(const struct session *s, const struct measure_request *q,
 	p->layer_state_gib = (double)r->state[MEASURE_LAYER] / GIB;
 	p->embedding_state_gib = (double)r->state[MEASURE_FRONT] / GIB;
 	p->head_state_gib = (double)r->state[MEASURE_END] / GIB;
+	p->gradient_share = job_gradient_share(j);
 }
 
 /* ---- links ---- */

@@ -110,6 +110,17 @@ int job_alloc_state(struct job *j, struct err *e)
 	return 0;
 }
 
+double job_gradient_share(const struct job *j)
+{
+	double bytes = 0, numbers = (double)j->trained_numbers;
+	for (size_t i = 0; i < j->nparam; i++)
+		for (int k = 0; k < j->param[i].states; k++)
+			bytes += (double)j->param[i].kind[k].count *
+				 dtype_size(j->param[i].kind[k].dtype);
+	bytes += numbers * (j->opt.act == DT_F32 ? 4 : 8);
+	return bytes > 0 ? numbers * 4 / bytes : 0;
+}
+
 void *job_kept(struct trained_param *p, const char *what, struct optim_state *kind, int *got)
 {
 	*got = 0;

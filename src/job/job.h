@@ -72,6 +72,9 @@ struct trained_param *job_param(struct job *j, const char *name); /* NULL: not t
 /* What is kept of a parameter under the name `what`: "value" or one of its optimizer's states. Sets
  * the size and count of its numbers, and its place in got[]; NULL: there is no such. */
 void *job_kept(struct trained_param *p, const char *what, struct optim_state *kind_p, int *got_p);
+/* Of what a worker keeps of the trained parameters (gradient, moments, master copy), the share that
+ * is gradient. */
+double job_gradient_share(const struct job *j);
 /* value and state[] of every parameter */
 int job_alloc_state(struct job *j, struct err *e);
 

@@ -31,6 +31,11 @@ double curve_at(const struct curve *c, int m)
 
 bool profile_trains_tied(const struct profile *p) { return p->tied && p->embedding_state_gib > 0; }
 
+double profile_gradient_share(const struct profile *p)
+{
+	return p->gradient_share > 0 ? p->gradient_share : 1.0 / 3;
+}
+
 double profile_dtype_bytes(const struct profile *p) { return !strcmp(p->dtype, "float32") ? 4 : 2; }
 
 void profile_release(struct profile *p)

@@ -281,6 +281,7 @@ static int read_model(struct profile *p, const json_t *doc, const char *where, s
 	TRY(json_opt_num(o, at, "layer_gib", 0, MAX_GIB, &p->layer_gib, e));
 	TRY(json_opt_num(o, at, "embedding_gib", 0, MAX_GIB, &p->embedding_gib, e));
 	TRY(json_opt_num(o, at, "head_gib", 0, MAX_GIB, &p->head_gib, e));
+	TRY(json_opt_num(o, at, "gradient_share", 0, 1, &p->gradient_share, e));
 	TRY(json_opt_num(o, at, "layer_state_gib", 0, MAX_GIB, &p->layer_state_gib, e));
 	TRY(json_opt_num(o, at, "embedding_state_gib", 0, MAX_GIB, &p->embedding_state_gib, e));
 	return json_opt_num(o, at, "head_state_gib", 0, MAX_GIB, &p->head_state_gib, e);
@@ -522,6 +523,8 @@ void profile_write(const struct profile *p, struct buf *b)
 	put_num(b, "layer_state_gib", p->layer_state_gib);
 	put_num(b, "embedding_state_gib", p->embedding_state_gib);
 	put_num(b, "head_state_gib", p->head_state_gib);
+	if (p->gradient_share > 0)
+		put_num(b, "gradient_share", p->gradient_share);
 	buf_addf(b, "},\n \"sequence_len\": %d,\n ", p->sequence_len);
 	put_str(b, "dtype", p->dtype);
 	buf_addf(b, ",\n \"global_batch\": %d", p->global_batch);

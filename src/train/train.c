@@ -272,13 +272,16 @@ static int loop(struct trainer *t, struct err *e)
 			saved = t->st.step;
 		}
 	}
-	t->r.best = t->st.best_step;
 	t->r.stopped_early = t->st.step < t->job->total_steps && evaluation_stops(&t->st, patience);
 	t->r.interrupted = t->st.step < t->job->total_steps && !t->r.stopped_early;
 	TRY(session_pull_state(t->ses, ++t->rounds.number, e));
 	TRY(saver_finish(&t->saver, &t->st, saved != t->st.step, e));
-	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted)
+	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted) {
 		TRY(evaluate(t, &t->r.val_after, e));
+		if (t->job->eval_every)
+			evaluation_note(&t->st, t->r.val_after);
+	}
+	t->r.best = t->st.best_step;
 	if (c->load_best_model_at_end && t->st.best_step && t->st.best_step != t->st.step &&
 	    !t->r.interrupted)
 		TRY(evaluation_take_best(&t->saver, &t->rounds, &t->st, &t->r.val_after, e));
