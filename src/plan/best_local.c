@@ -58,7 +58,7 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 	double in_flight = sched_in_flight_alone(kind->sched, n, alone ? 1 : kind->chunks, M, i),
 	       edge = r->boundary_gib;
 	const double held = s->o->order == SUM_EXACT ? sum_held(NULL, M, 0) : 0;
-	const double state = 1 + held * profile_gradient_share(p);
+	const double state = 1 + held * profile_gradients(p);
 	double fixed = p->device[d].fixed_gib +
 		       (front ? p->embedding_gib + state * p->embedding_state_gib : 0) +
 		       (end ? p->head_gib + state * p->head_state_gib : 0) + (alone ? 0 : 2 * edge);

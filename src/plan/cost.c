@@ -241,7 +241,7 @@ static double reduce_scatter(const struct cost *c, const struct plan_stage *g)
 {
 	if (c->p->collective && g->members == c->p->devices)
 		return c->p->reduce_scatter_ms / 1e3;
-	return ring_seconds(c, g, c->p->layer_state_gib * GIB * profile_gradient_share(c->p));
+	return ring_seconds(c, g, c->p->layer_state_gib * GIB * profile_gradients(c->p));
 }
 
 /* Seconds per microbatch of the candidate; and in *own_p the time one microbatch takes on the
@@ -327,10 +327,9 @@ static double stage_step(const struct cost *c, const struct pipe *q, int stage, 
 /* fp32 gradients of what is trained in n layers of a stage. */
 static double gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n)
 {
-	const struct profile *p = c->p;
-	return (n * p->layer_state_gib + (stage == 0 ? p->embedding_state_gib : 0) +
-		(stage == q->stages - 1 ? p->head_state_gib : 0)) *
-	       profile_gradient_share(p);
+	return profile_gradients(c->p) *
+	       (n * c->p->layer_state_gib + (stage == 0 ? c->p->embedding_state_gib : 0) +
+		(stage == q->stages - 1 ? c->p->head_state_gib : 0));
 }
 
 static enum sum_order order_of(const struct cost *c)
@@ -661,7 +660,7 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 				     (v == 0 ? c->p->embedding_state_gib : 0) +
 				     (v == last ? c->p->head_state_gib : 0);
 			double *to = &c->sums[k * q->chunks + ch];
-			g.bytes = gib * GIB * profile_gradient_share(c->p);
+			g.bytes = gib * GIB * profile_gradients(c->p);
 			sum_time(&g, to, to + all);
 		}
 	}
@@ -730,10 +729,9 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 		*step = fmax(*step, stage_step(c, q, k, stage_device(q, k, j),
 					       g ? g->member[j].state_share : 1));
 	if (g && !g->sharded) {
-		int largest, n = stage_layers(q, k, &largest);
-		*step += 2 * ring_seconds(c, g,
-					  n * c->p->layer_state_gib * GIB *
-						  profile_gradient_share(c->p));
+		int largest;
+		const double gib = c->p->layer_state_gib * profile_gradients(c->p);
+		*step += 2 * ring_seconds(c, g, stage_layers(q, k, &largest) * gib * GIB);
 	}
 }
 

@@ -31,7 +31,7 @@
  *
  * Groups whose members have the whole stage and microbatches of one size are played member by
  * member: each runs its own list, with its own device's times, routes and memory. The sum of their
- * gradients takes the time of sum_time.h; gradients are profile_gradient_share() of the state.
+ * gradients takes the time of sum_time.h; gradients are profile_gradients() of the state.
  *
  * Other groups are one member of the play. Device i runs n_i of the M microbatches. The group
  * finishes a microbatch every t = max_i n_i (f_i + b_i) / M, but one microbatch still takes its own

@@ -31,7 +31,7 @@ double curve_at(const struct curve *c, int m)
 
 bool profile_trains_tied(const struct profile *p) { return p->tied && p->embedding_state_gib > 0; }
 
-double profile_gradient_share(const struct profile *p)
+double profile_gradients(const struct profile *p)
 {
 	return p->gradient_share > 0 ? p->gradient_share : 1.0 / 3;
 }

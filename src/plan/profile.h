@@ -169,7 +169,7 @@ struct profile {
 	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
 	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib,
 		head_state_gib;
-	double gradient_share; /* of the state; 0: a third (profile_gradient_share) */
+	double gradient_share; /* of the state; 0: a third (profile_gradients) */
 	double wire_bytes, step_ms;
 	bool collective;
 	double all_gather_ms, reduce_scatter_ms;
@@ -203,7 +203,7 @@ double profile_latency_ms(const struct profile *p, int from_device, int to_devic
 int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from,
 			double factor, struct err *e);
 /* Bytes of a number in `dtype`. */
-double profile_gradient_share(const struct profile *p);
+double profile_gradients(const struct profile *p);
 double profile_dtype_bytes(const struct profile *p);
 /* Whether the head is the embedding and trained. */
 bool profile_trains_tied(const struct profile *p);
