@@ -76,6 +76,18 @@ if command -v dpkg-shlibdeps >/dev/null; then
 	fi
 fi
 
+# ---- the same bytes, wherever the source lies ----
+for k in 1 2; do
+	mkdir "$tmp/place$k"
+	cp -r Makefile src scripts "$tmp/place$k/"
+	(cd "$tmp/place$k" && CCACHE_DISABLE=1 make DEPS_OK= BUILD=b b/base/stat.o b/base/opt.o \
+		b/net/frame.o ${long:+-j4 b/heteroshard} >"$tmp/out" 2>&1)
+done
+for f in base/stat.o base/opt.o net/frame.o ${long:+heteroshard}; do
+	cmp "$tmp/place1/b/$f" "$tmp/place2/b/$f" || break
+done
+check "two builds in two places give the same bytes"
+
 # ---- the rewriting of libraries ----
 cat >"$tmp/new.c" <<'END'
 #include <sys/stat.h>
@@ -138,23 +150,40 @@ trained() {
 	local run=$tmp/$1/job/run
 	[ -s "$run/adapter_model.safetensors" ] && [ -s "$run/loss.png" ]
 }
-fresh new "$(. /etc/os-release; echo "$VERSION_CODENAME")"
+fresh root-new "$(. /etc/os-release; echo "$VERSION_CODENAME")"
 check "a fresh root"
-cp "$deb" "$tmp/new/job/"
-cp /etc/apt/sources.list.d/debian.sources "$tmp/new/etc/apt/sources.list.d/" 2>/dev/null
-inside "$tmp/new" sh -c 'apt-get update && apt-get install -y --no-install-recommends /job/*.deb' \
+cp "$deb" "$tmp/root-new/job/"
+cp /etc/apt/sources.list.d/debian.sources "$tmp/root-new/etc/apt/sources.list.d/" 2>/dev/null
+inside "$tmp/root-new" sh -c 'apt-get update &&
+	apt-get install -y --no-install-recommends /job/*.deb' \
 	>"$tmp/out" 2>"$tmp/err"
 check "apt installs the package with its dependencies"
-inside "$tmp/new" heteroshard train /job/job.yaml >"$tmp/out" 2>"$tmp/err" && trained new
+inside "$tmp/root-new" heteroshard train /job/job.yaml >"$tmp/out" 2>"$tmp/err" && trained root-new
 check "and it trains there"
 tarball=$(ls build/package/heteroshard-*-linux-x86_64.tar.xz | tail -n 1)
-fresh old bullseye
+fresh root-old bullseye
 check "a root of an older Debian"
-tar -C "$tmp/old/job" -xf "$tarball"
-inside "$tmp/old" sh -c '/job/heteroshard-*/bin/heteroshard train /job/job.yaml' \
-	>"$tmp/out" 2>"$tmp/err" && trained old
+tar -C "$tmp/root-old/job" -xf "$tarball"
+inside "$tmp/root-old" sh -c '/job/heteroshard-*/bin/heteroshard train /job/job.yaml' \
+	>"$tmp/out" 2>"$tmp/err" && trained root-old
 check "the tarball trains there, with glibc 2.31"
 ! grep -q 'not found\|error' "$tmp/err"
 check "without a word from the loader"
+tarball=$(ls build/package/heteroshard-*-linux-aarch64.tar.xz 2>/dev/null | tail -n 1)
+root=$(ls -d "${XDG_CACHE_HOME:-$HOME/.cache}"/heteroshard/sysroot-arm64-* 2>/dev/null | tail -n 1)
+if [ -n "$tarball" ] && [ -n "$root" ] && command -v qemu-aarch64-static >/dev/null; then
+	tar -C "$tmp" -xf "$tarball"
+	sizes "$tmp/arm"
+	sed -i "s, /job, $tmp/arm/job,g" "$tmp/arm/job/job.yaml"
+	qemu-aarch64-static -L "$root" "$tmp"/heteroshard-*-aarch64/bin/heteroshard train \
+		"$tmp/arm/job/job.yaml" >"$tmp/out" 2>"$tmp/err" && trained arm
+	check "the tarball for aarch64 trains under qemu"
+fi
+wheel=$(ls build/package/heteroshard-*.whl 2>/dev/null | tail -n 1)
+if [ -n "$wheel" ]; then
+	python3 -m venv "$tmp/venv" && "$tmp/venv/bin/pip" install -q --no-index "$wheel" &&
+		"$tmp/venv/bin/heteroshard" --version >"$tmp/out" 2>"$tmp/err"
+	check "pip installs the wheel, and it starts"
+fi
 echo "1..$n"
 exit $failed
