@@ -36,8 +36,9 @@ static double way(const struct sum_group *g, int from, int to, double bytes)
 }
 
 /* All members send to all others at once, member i terms[i] pieces to each. */
-static double all_to_all(const struct sum_group *g, bool terms)
+static double all_to_all(const void *ctx, bool terms)
 {
+	const struct sum_group *g = ctx;
 	const double piece = on_wire(g, g->bytes) / g->n;
 	double longest = 0;
 	for (int i = 0; i < g->n; i++) {
@@ -63,8 +64,9 @@ static double all_to_all(const struct sum_group *g, bool terms)
 }
 
 /* The slowest message of `bytes` from a member to any other one. */
-static double slowest(const struct sum_group *g, double bytes)
+static double slowest(const void *ctx, double bytes)
 {
+	const struct sum_group *g = ctx;
 	double s = 0;
 	for (int a = 0; a < g->n; a++)
 		for (int b = 0; b < g->n; b++)
@@ -73,17 +75,17 @@ static double slowest(const struct sum_group *g, double bytes)
 	return s;
 }
 
-enum { RING_PARTS = 4 /* of a step's bytes, as in reduce_ring.c */ };
-
-/* The slowest step of `bytes` from a member to the next one. */
-static double ring_step(const struct sum_group *g, double bytes)
+/* The slowest step of `bytes` from a member to the next one: the parts follow each other, so it
+ * takes the time of its bytes, or where that is longer the latency and the time of one part. */
+static double around(const void *ctx, double bytes, int parts)
 {
+	const struct sum_group *g = ctx;
 	double s = 0;
 	for (int a = 0; a < g->n; a++) {
 		const int b = (a + 1) % g->n;
 		double all = way(g, a, b, bytes) -
 			     profile_latency_ms(g->p, g->device[a], g->device[b]) / 1e3;
-		s = fmax(s, fmax(all, way(g, a, b, bytes / RING_PARTS)));
+		s = fmax(s, fmax(all, way(g, a, b, bytes / parts)));
 	}
 	return s;
 }
@@ -102,20 +104,18 @@ void sum_time(const struct sum_group *g, double *scatter_s_p, double *reduce_s_p
 	const struct reduction r = {
 		.how = g->how, .terms = g->terms, .n = g->n, .count = (size_t)(g->bytes / 4)
 	};
-	const double segments = (double)reduce_segments(&r), down = copying(g, true),
-		     up = copying(g, false), each = segments > 0 ? g->bytes / segments : 0;
+	const double segments = (double)reduce_segments(&r);
+	const struct reduce_links l = { .n = g->n,
+					.bytes = on_wire(g, g->bytes),
+					.segments = segments,
+					.all_to_all = all_to_all,
+					.slowest = slowest,
+					.around = around,
+					.ctx = g };
 	*scatter_s_p = *reduce_s_p = 0;
 	if (g->n < 2 || !(segments > 0))
 		return;
-	if (g->how == &reducer_direct) {
-		*scatter_s_p = down + all_to_all(g, true);
-		*reduce_s_p = up + all_to_all(g, false);
-	} else if (g->how == &reducer_ring) {
-		*scatter_s_p = down + ring_step(g, on_wire(g, g->bytes) / g->n);
-		*reduce_s_p =
-			up + segments * (2 * g->n - 3) * ring_step(g, on_wire(g, each) / g->n);
-	} else {
-		*reduce_s_p =
-			down + up + 2 * segments * ceil(log2(g->n)) * slowest(g, on_wire(g, each));
-	}
+	g->how->time(&l, scatter_s_p, reduce_s_p);
+	*(g->how->begin ? scatter_s_p : reduce_s_p) += copying(g, true);
+	*reduce_s_p += copying(g, false);
 }

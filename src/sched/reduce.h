@@ -39,6 +39,20 @@ struct reduce_io {
 	void *ctx;
 };
 
+/* What a row needs to say how long it takes (plan/sum_time.h fills it in). Times are seconds, bytes
+ * those on a link. */
+struct reduce_links {
+	int n; /* members */
+	double bytes, segments;
+	/* every member sends bytes / n to each other one at once; `terms`: once for each term */
+	double (*all_to_all)(const void *ctx, bool terms);
+	/* the slowest message of a member to any other one; of a member to the next one, in `parts`
+	 * of which each is sent on when it has come */
+	double (*slowest)(const void *ctx, double bytes);
+	double (*around)(const void *ctx, double bytes, int parts);
+	const void *ctx;
+};
+
 struct reducer {
 	const char *name, *help;
 	bool exact;     /* it can keep the order SUM_EXACT */
@@ -52,6 +66,8 @@ struct reducer {
 	/* 1: everything that the phase receives is there */
 	int (*ready)(struct reduction *r, size_t segment, uint32_t phase, struct err *e);
 	int (*phase)(struct reduction *r, size_t segment, uint32_t phase, struct err *e);
+	/* On the links: what begin() sends, and the rest. */
+	void (*time)(const struct reduce_links *l, double *begin_s_p, double *finish_s_p);
 };
 
 #define REDUCER(id) extern const struct reducer reducer_##id;

@@ -104,6 +104,13 @@ static int phase(struct reduction *r, size_t segment, uint32_t s, struct err *e)
 	return s + 1 < steps(r) ? 0 : r->io.result(r->io.ctx, first, count, v, e);
 }
 
+static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)
+{
+	const double piece = l->bytes / l->n;
+	*begin_s_p = l->around(l->ctx, piece, LANES);
+	*finish_s_p = l->segments * (2 * l->n - 3) * l->around(l->ctx, piece / l->segments, LANES);
+}
+
 const struct reducer reducer_ring = {
 	.name = "ring",
 	.help = "around a ring: the fewest bytes for each member",
@@ -113,5 +120,6 @@ const struct reducer reducer_ring = {
 	.begin = begin,
 	.phases = phases,
 	.ready = ready,
+	.time = seconds,
 	.phase = phase,
 };

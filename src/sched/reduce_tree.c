@@ -88,6 +88,15 @@ static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err
 	return phase == UP ? go_up(r, up, first, count, e) : go_down(r, down, first, count, e);
 }
 
+static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)
+{
+	int rounds = 0; /* log2 of the members, rounded up */
+	while (1 << rounds < l->n)
+		rounds++;
+	*begin_s_p = 0;
+	*finish_s_p = 2 * l->segments * rounds * l->slowest(l->ctx, l->bytes / l->segments);
+}
+
 const struct reducer reducer_tree = {
 	.name = "tree",
 	.help = "up and down a binomial tree: the fewest messages one after the other",
@@ -95,5 +104,6 @@ const struct reducer reducer_tree = {
 	.receives = receives,
 	.phases = phases,
 	.ready = ready,
+	.time = seconds,
 	.phase = phase,
 };
