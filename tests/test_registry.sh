@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A new planner, schedule, optimizer, learning-rate curve and model family, each one file and one
-# row in a scratch copy of src: help lists them, a configuration takes them, a run uses them, and
-# the tests that go over all rows try them. Only the new files and the five registries are
+# A new planner, schedule, way of adding up, optimizer, learning-rate curve and model family, each
+# one file and one row in a scratch copy of src: help lists them, a configuration takes them, a run uses them, and
+# the tests that go over all rows try them. Only the new files and the six registries are
 # compiled; the rest is linked from the build. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 build=${HS_BUILD:-$PWD/build}
-echo "1..18"
+echo "1..19"
 
 cp -r src "$tmp/src"
 file() { { echo '/* SPDX-License-Identifier: Apache-2.0 */'; cat; } >"$tmp/src/$1"; }
@@ -40,6 +40,27 @@ static int in_flight(int stages, int chunks, int microbatches, int stage)
 const struct sched sched_trial = {
 	.name = "trial", .help = "a trial", .order = order, .in_flight = in_flight
 };
+END
+file sched/reduce_trial.c <<'END'
+#include "sched/reduce.h"
+static uint32_t numbers(const struct reduction *r) { return reducer_tree.numbers(r); }
+static uint32_t receives(const struct reduction *r) { return reducer_tree.receives(r); }
+static uint32_t phases(const struct reduction *r) { return reducer_tree.phases(r); }
+static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
+{
+	return reducer_tree.ready(r, segment, phase, e);
+}
+static int phase(struct reduction *r, size_t segment, uint32_t p, struct err *e)
+{
+	return reducer_tree.phase(r, segment, p, e);
+}
+static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)
+{
+	reducer_tree.time(l, begin_s_p, finish_s_p);
+}
+const struct reducer reducer_trial = { .name = "trial", .help = "a trial", .numbers = numbers,
+				       .receives = receives, .phases = phases, .ready = ready,
+				       .phase = phase, .time = seconds };
 END
 file optim/optim_trial.c <<'END'
 #include "optim/optim.h"
@@ -94,6 +115,7 @@ const struct model_family model_trial = {
 END
 echo 'PLANNER(trial)' >>"$tmp/src/plan/planner.def"
 echo 'SCHED(trial)' >>"$tmp/src/sched/sched.def"
+echo 'REDUCER(trial)' >>"$tmp/src/sched/reduce.def"
 echo 'OPTIM(trial)' >>"$tmp/src/optim/optim.def"
 echo 'LR(trial)' >>"$tmp/src/optim/lr.def"
 echo 'MODEL(trial)' >>"$tmp/src/model/model.def"
@@ -108,10 +130,10 @@ compile() { # compile FILE.c OBJECT [FLAG ...]
 }
 status=0
 {
-	for f in plan/planners sched/sched optim/optim optim/lr model/model; do
+	for f in plan/planners sched/sched sched/reducers optim/optim optim/lr model/model; do
 		compile $f.c "${f//\//_}" || status=1
 	done
-	for f in plan/planner sched/sched optim/optim optim/lr model/model; do
+	for f in plan/planner sched/sched sched/reduce optim/optim optim/lr model/model; do
 		compile ${f}_trial.c "${f##*/}_trial" || status=1
 		compile ${f}_trial.c "${f##*/}_broken" -DBROKEN || status=1
 	done
@@ -139,15 +161,15 @@ support=$(ls "$build"/tests/support/*.o)
 	done
 	# planners are judged by the schedules, so only the planner is wrong there
 	# shellcheck disable=SC2086
-	link test_plan_files_broken "$tmp/planner_broken.o" "$tmp/sched_trial.o" \
+	link test_plan_files_broken "$tmp/planner_broken.o" "$tmp/sched_trial.o" "$tmp/reduce_trial.o" \
 		"$tmp/optim_trial.o" "$tmp/lr_trial.o" "$tmp/model_trial.o" \
 		"$build/tests/test_plan_files.o" $support || status=1
 } >>"$tmp/out" 2>&1
 [ $status -eq 0 ]
-check "five files and five rows are all that is needed to build"
+check "six files and six rows are all that is needed to build"
 
 hs=$tmp/heteroshard
-for key in planner schedule optimizer lr_scheduler base_model; do
+for key in planner schedule reduce optimizer lr_scheduler base_model; do
 	"$hs" help config --markdown >"$tmp/out" 2>&1 &&
 		grep "^| \`$key\`" "$tmp/out" | grep -q trial
 	check "help config lists the new row under $key"
