@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A new planner, schedule, way of adding up, optimizer, learning-rate curve and model family, each
-# one file and one row in a scratch copy of src: help lists them, a configuration takes them, a run uses them, and
-# the tests that go over all rows try them. Only the new files and the six registries are
-# compiled; the rest is linked from the build. Prints TAP.
+# one file and one row in a scratch copy of src: help lists them, a configuration takes them, a
+# run uses them, and the tests that go over all rows try them. Only the new files and the six
+# registries are compiled; the rest is linked from the build. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 build=${HS_BUILD:-$PWD/build}
 echo "1..19"
@@ -161,7 +161,8 @@ support=$(ls "$build"/tests/support/*.o)
 	done
 	# planners are judged by the schedules, so only the planner is wrong there
 	# shellcheck disable=SC2086
-	link test_plan_files_broken "$tmp/planner_broken.o" "$tmp/sched_trial.o" "$tmp/reduce_trial.o" \
+	link test_plan_files_broken "$tmp/planner_broken.o" "$tmp/sched_trial.o" \
+		"$tmp/reduce_trial.o" \
 		"$tmp/optim_trial.o" "$tmp/lr_trial.o" "$tmp/model_trial.o" \
 		"$build/tests/test_plan_files.o" $support || status=1
 } >>"$tmp/out" 2>&1
