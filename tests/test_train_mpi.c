@@ -93,6 +93,18 @@ static void the_bits_of_one_process(void **state)
 	p = mpirun(&s, "2", "alone", NULL); /* one worker */
 	must_succeed(&p);
 	same_result(&s, "one", "alone", true);
+	/* ranks 1 and 2 share the first layers */
+	char plan[600];
+	site_put(&s, "group.json",
+		 "{\"version\": 1, \"microbatch\": 2, \"stages\": [{\"layers\": [0, 4], "
+		 "\"devices\": [{\"id\": \"rank1\", \"share\": 2}, {\"id\": \"rank2\", "
+		 "\"share\": 1}]}, {\"layers\": [4, 6], \"devices\": [{\"id\": \"rank3\"}]}]}",
+		 0644);
+	snprintf(plan, sizeof plan, "plan=%s/group.json", s.t.dir);
+	p = mpirun(&s, "4", "group", plan, "reduce_order=exact", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "groups add up") || says(&p, "0.1 rank2"));
+	same_result(&s, "one", "group", true);
 	tiny_remove(&s.t);
 }
 
