@@ -8,7 +8,8 @@ itself. Registries: a .def file whose head says "one file PREFIX_<name>.c" has a
 and a row for each file that is not a part with a header of its own. Circles: no file refers to a
 function or data of another that, directly or through others, refers back; nm says who refers to
 whom, in the objects of the build folder that is the only argument. Width: 100 columns in code and
-comments, in Markdown except tables and code blocks. Exit status 1 when anything was found."""
+comments, in Markdown except tables and code blocks. Links of pages lead to files that are there.
+Exit status 1 when anything was found."""
 
 import ast
 import os
@@ -201,6 +202,19 @@ def check_width(path):
             complain(path, line, f"{width} columns; at most {WIDEST}")
 
 
+def check_links(path):
+    """What a page links to, or names as a source file, is there."""
+    if not path.endswith(".md"):
+        return
+    for k, line in enumerate(open(path, encoding="utf-8"), 1):
+        at = os.path.dirname(path)
+        links = [os.path.join(at, x) for x in re.findall(r"\]\(([^)#: ]+)(?:#[^)]*)?\)", line)]
+        names = re.findall(r"`((?:src|tests)/[a-z0-9_/]+\.(?:c|h|def|k|sh))`", line)
+        for x in links + names:
+            if not os.path.exists(x):
+                complain(path, k, f"{x} is not there")
+
+
 def check_registry(path, text):
     m = re.search(r"\b(\w+)_<\w+>\.c", text)
     if not m or "one file" not in text.lower():
@@ -353,6 +367,7 @@ def main():
     for path in subprocess.run(["git", "ls-files"], capture_output=True, text=True).stdout.split():
         check_license(path)
         check_width(path)
+        check_links(path)
     return 1 if found else 0
 
 
