@@ -181,6 +181,7 @@ static void compare_arithmetic(const struct session *s)
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
 {
 	s->place = place;
+	s->crew.parts = place->parts ? place->parts : 1;
 	compare_arithmetic(s);
 	if (!s->links)
 		s->links = links_recall(&s->ends);

@@ -271,7 +271,6 @@ static void dismiss(struct session *s, int i)
 int session_assign(struct session *s, const struct placement *p, const int *member, struct err *e)
 {
 	crew_shape(&s->crew, p->stages, p->chunks, s->job->model.tied && s->job->opt.train_all);
-	s->crew.parts = p->parts ? p->parts : 1;
 	for (int k = 0; k < placement_rows(p); k++)
 		TRY(crew_move(&s->crew, member[k], placement_stage_of(p, k),
 			      p->share ? p->share[k] : 1, e));
