@@ -194,7 +194,14 @@ ifneq ($(EDIT),0)
 	@$(if $(EDIT_PKG),:,scripts/install-deps.sh libedit-dev) || \
 		echo "libedit cannot be installed: its test is skipped"
 endif
-test: deps mpi libedit
+# Network namespaces and address translation for the tests of invitations.
+.PHONY: netns
+netns: | $(DEPS_OK)
+	@need="$$(command -v ip >/dev/null || echo iproute2)"; \
+	need="$$need $$(command -v nft >/dev/null || echo nftables)"; \
+	[ "$$need" = " " ] || scripts/install-deps.sh $$need || \
+		echo "network namespaces cannot be used: the test of invitations is skipped"
+test: deps mpi libedit netns
 	@$(MAKE) --no-print-directory run-tests
 # The clang that makes code for every AMD card.
 .PHONY: ziglang
