@@ -110,14 +110,15 @@ refuses "a model folder" "CONFIG base_model=$golden/smollm2" plan "$golden/smoll
 refuses "data where a configuration belongs" "CONFIG datasets=data.jsonl" train data.jsonl
 refuses "another ending" "did you mean 'job.yaml'?" train job.yml
 refuses "no configuration" "there is no such file; a configuration was expected" train nothing.yaml
-refuses "the name of a hub" "hf download some/model --local-dir model" \
+refuses "the name of a hub" "set HF_ENDPOINT to the address of the hub" \
 	generate some/model --prompt x
-refuses "in a configuration too" "hf download some/model --local-dir model" \
+refuses "in a configuration too" "set HF_ENDPOINT to the address of the hub" \
 	train job.yaml base_model=some/model
 refuses "a model that is not there" "there is no such file or folder" \
 	generate models/x.gguf --prompt x
-printf 'prompt,completion\na,b\n' >"$tmp/table.csv"
-refuses "a table" "csv.DictReader(open('table.csv'))" train job.yaml datasets=table.csv
+printf 'x,y\na,b\n' >"$tmp/table.csv"
+refuses "a table of other columns" "a record of no known kind, its keys: x, y" \
+	train job.yaml datasets=table.csv
 echo '{"prompt": "a", "chosen": "b", "rejected": "c"}' >"$tmp/pairs.jsonl"
 refuses "preference data" "preference data (chosen and rejected) is not supported" \
 	train job.yaml datasets=pairs.jsonl
