@@ -99,7 +99,10 @@ static int made_plan(const uint8_t *p, size_t n, struct err *e)
 	m.opt.lora.dropout = more & 128 ? 1 : 0.5f;
 	snprintf(m.optimizer, sizeof m.optimizer, "%s", optimizer[feed_byte(&in) % 4]);
 	snprintf(m.schedule, sizeof m.schedule, "1f1b");
-	int rc = plan_message_write(&m, feed_byte(&in) % 8 ? small_config : "{}", &out, e);
+	unsigned config = feed_byte(&in), sums = feed_byte(&in);
+	m.reduce_dtype = (enum dtype)(sums % 3);
+	m.crew.parts = sums & 128 ? (int)(sums / 4 % 32) * 8 : 1;
+	int rc = plan_message_write(&m, config % 8 ? small_config : "{}", &out, e);
 	plan_message_release(&m);
 	if (rc >= 0)
 		rc = read_plan((const uint8_t *)out.p, out.n, e);

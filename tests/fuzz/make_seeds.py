@@ -118,7 +118,7 @@ CONFIG = (
 
 
 def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, noise=0.0):
-    out = u8(act) + u8(0) + u8(0) + u8(train_all) + u8(0) + u64(1) + u32(rank) + f64(1)
+    out = u8(act) + u8(0) + u8(0) + u8(train_all) + u8(0) + u64(1) + u8(1) + u32(rank) + f64(1)
     out += f64(dropout) + f64(rate) + f64(noise) + u64(1) + bytes([1] * 7) + text(optimizer)
     return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
 
@@ -132,12 +132,14 @@ def member(stage=0, place=0, share=1, gone=0):
 def plan(**o):
     members = o.get("members", [member(0), member(1), member(2)])
     stages, chunks = o.get("stages", 3), o.get("chunks", 1)
-    out = u32(stages) + u32(chunks) + u8(o.get("tied", 0)) + u32(o.get("n", len(members)))
+    out = u32(stages) + u32(chunks) + u8(o.get("parts", 1)) + u8(o.get("tied", 0))
+    out += u32(o.get("n", len(members)))
     out += b"".join(members) + u32(o.get("self", 0))
     out += b"".join(u32(v) for v in o.get("first", range(stages * chunks + 1)))
     out += text("1f1b") + u8(o.get("wire", 0))
     out += text(o.get("config", CONFIG % o.get("same", "false")))
-    out += work(**o.get("work", {})) + u8(o.get("order", 1)) + text("direct") + u8(0) + u8(0)
+    out += work(**o.get("work", {})) + u8(o.get("order", 1)) + u8(o.get("sums", 0))
+    out += text("direct") + u8(0) + u8(0)
     return out + f64(o.get("progress", 1)) + text(o.get("model", "model")) + o.get("more", b"")
 
 
@@ -163,6 +165,10 @@ def plans():
     yield "plan-place-left-out", plan(members=three + [member(1, 2)])
     yield "plan-progress", plan(progress=-1)
     yield "plan-order", plan(order=9)
+    yield "plan-sums-bf16", plan(sums=1, parts=4)
+    yield "plan-sums-dtype", plan(sums=2)
+    yield "plan-no-parts", plan(parts=0)
+    yield "plan-many-parts", plan(parts=255)
     yield "plan-not-tied", plan(tied=1)
     yield "plan-should-be-tied", plan(same="true", work={"train_all": 1})
     yield "plan-layers", plan(first=[0, 1, 2, 9])
@@ -179,10 +185,12 @@ def plans():
 
 def batch(**o):
     n, ids = o.get("n", 4), o.get("ids", b"")
-    start = o.get("start", [0, 2, 4])
+    start, row = o.get("start", [0, 2, 4]), o.get("row", [0, 2, 4])
     out = u8(o.get("round", 1)) + u64(1) + u32(o.get("microbatches", 2)) + f64(o.get("scale", 1))
     out += u32(n) + u32(o.get("nseq", len(start) - 1))
-    return out + blob(b"".join(u32(v) for v in start)) + blob(ids) + blob(o.get("labels", b""))
+    out += u32(o.get("first", 0)) + u32(o.get("nrows", len(row) - 1))
+    out += blob(b"".join(u32(v) for v in row)) + blob(b"".join(u32(v) for v in start))
+    return out + blob(ids) + blob(o.get("labels", b""))
 
 
 def batches():
@@ -198,6 +206,11 @@ def batches():
     yield 6, "batch-not-to-the-end", batch(start=[0, 2, 3])
     yield 6, "batch-backwards", batch(start=[0, 3, 2, 4])
     yield 6, "batch-beyond", batch(start=[0, 2000, 4])
+    yield 6, "batch-one-row", batch(row=[0, 4], first=7)
+    yield 6, "batch-no-row", batch(row=[0], nrows=0)
+    yield 6, "batch-row-backwards", batch(row=[0, 0, 4])
+    yield 6, "batch-rows-not-to-the-end", batch(row=[0, 2, 3])
+    yield 6, "batch-row-far", batch(first=1 << 31)
     yield 6, "batch-cut", batch()[:20]
 
 
