@@ -160,6 +160,43 @@ static void test_refused(void **state)
 			 -1);
 }
 
+/* The rows of a table, each with its line. */
+static void rows_are(const char *text, const char *want)
+{
+	struct err e = { 0 };
+	struct records *r;
+	struct record rec;
+	char got[400] = "";
+	int rc;
+	scratch_text(scratch("q.csv"), "%s", text);
+	if (records_open(scratch("q.csv"), false, &r, &e) < 0)
+		fail_msg("%s", e.msg);
+	while ((rc = records_next(r, &rec, &e)) > 0) {
+		size_t n = strlen(got);
+		snprintf(got + n, sizeof got - n, "%llu %.*s;", (unsigned long long)rec.line,
+			 (int)rec.n, rec.text);
+	}
+	if (rc < 0)
+		snprintf(got, sizeof got, "%s", e.msg);
+	records_close(r);
+	assert_string_equal(got, want);
+}
+
+/* A quote begins a quoted field only as its first character. */
+static void test_quotes(void **state)
+{
+	(void)state;
+	rows_are("a,b\n5\",1\n6,2\n7\",3\n",
+		 "2 {\"a\":\"5\\\"\",\"b\":\"1\"};3 {\"a\":\"6\",\"b\":\"2\"};"
+		 "4 {\"a\":\"7\\\"\",\"b\":\"3\"};");
+	rows_are("a,b\n5\",\"1\n2\"\n6,2",
+		 "2 {\"a\":\"5\\\"\",\"b\":\"1\\n2\"};4 {\"a\":\"6\",\"b\":\"2\"};");
+	rows_are("a,b\n\"x\"\"\ny\",\"\"\n\"\",2\"\r\n",
+		 "2 {\"a\":\"x\\\"\\ny\",\"b\":\"\"};4 {\"a\":\"\",\"b\":\"2\\\"\"};");
+	refuse("q.csv", "a,b\n\"1\"2\"\n3\n", "q.csv:2: there is text behind the closing quote");
+	refuse("q.csv", "a,b\n1,2\n\"\"\"\n3,4\n", "q.csv:3: a quoted field does not end");
+}
+
 /* ---- datasets ------------------------------------------------------------------------------- */
 
 static const struct tokenizer tok = { 0 };
@@ -289,8 +326,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),  cmocka_unit_test(test_damaged),
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_splits),
-		cmocka_unit_test(test_files),   cmocka_unit_test(test_fields),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_quotes),
+		cmocka_unit_test(test_splits),  cmocka_unit_test(test_files),
+		cmocka_unit_test(test_fields),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,19 +13,30 @@ void csv_release(struct csv *c)
 	buf_release(&c->record);
 }
 
-int csv_length(struct csv_scan *s, const char *p, size_t n, bool last, size_t *n_p, struct err *e)
+/* As field() below reads them: a quote begins a quoted field only as its first character. Text
+ * behind a closing quote is left to csv_row, which refuses it. */
+static enum csv_state after(enum csv_state at, char separator, char c)
+{
+	if (at == CSV_QUOTED)
+		return c == '"' ? CSV_CLOSED : CSV_QUOTED;
+	if (c == separator)
+		return CSV_START;
+	return c == '"' && at != CSV_BARE ? CSV_QUOTED : CSV_BARE;
+}
+
+int csv_length(const struct csv *c, struct csv_scan *s, const char *p, size_t n, bool last,
+	       size_t *n_p, struct err *e)
 {
 	for (; s->at < n; s->at++) {
-		if (p[s->at] == '"')
-			s->quoted = !s->quoted;
-		if (p[s->at] == '\n' && !s->quoted) {
+		if (p[s->at] == '\n' && s->state != CSV_QUOTED) {
 			*n_p = s->at + 1;
 			return 1;
 		}
+		s->state = after(s->state, c->separator, p[s->at]);
 	}
 	if (!last)
 		return 0;
-	if (s->quoted)
+	if (s->state == CSV_QUOTED)
 		return err_set(e, ERR_INPUT, "a quoted field does not end (is the file cut off?)");
 	*n_p = n;
 	return 1;

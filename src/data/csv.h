@@ -23,13 +23,20 @@ struct csv {
 
 void csv_release(struct csv *c);
 /* Looks for a whole row at p: 1 and its length with its line feed, 0 when it goes on behind the n
- * bytes (never with `last`), or an error that begins with what is wrong. `seen_p`: where to go on,
- * 0 at first. */
+ * bytes (never with `last`), or an error that begins with what is wrong. `s` keeps how far it came;
+ * zeros at first. */
+enum csv_state {
+	CSV_START, /* of a field */
+	CSV_BARE,
+	CSV_QUOTED,
+	CSV_CLOSED, /* behind a quote in a quoted field: the first of two, or the field's end */
+};
 struct csv_scan {
 	size_t at;
-	bool quoted;
+	enum csv_state state;
 };
-int csv_length(struct csv_scan *s, const char *p, size_t n, bool last, size_t *n_p, struct err *e);
+int csv_length(const struct csv *c, struct csv_scan *s, const char *p, size_t n, bool last,
+	       size_t *n_p, struct err *e);
 /* The row p as the names of the columns, or as a record. */
 int csv_row(struct csv *c, const char *p, size_t n, struct err *e);
 

@@ -383,7 +383,7 @@ static int row_length(struct records *r, size_t *n_p, struct err *e)
 		consume(r, 1);
 	while (rc > 0) {
 		size_t have = r->end - r->pos;
-		rc = csv_length(&s, r->p + r->pos, have, r->eof, n_p, e);
+		rc = csv_length(&r->csv, &s, r->p + r->pos, have, r->eof, n_p, e);
 		if (rc < 0)
 			return err_prefix(e, "%s:%llu", r->path, (unsigned long long)r->line);
 		if (rc)

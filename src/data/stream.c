@@ -165,7 +165,7 @@ int stream_read(struct stream *s, void *p, size_t n, size_t *got_p, struct err *
 	return 0;
 }
 
-int stream_ends(const char *path, const char *ending)
+bool stream_ends(const char *path, const char *ending)
 {
 	static const char *const packs[] = { "", ".gz", ".zst" };
 	size_t len = strlen(path), n = strlen(ending);
@@ -173,7 +173,7 @@ int stream_ends(const char *path, const char *ending)
 		size_t k = strlen(packs[i]);
 		if (len > n + k && !strcasecmp(path + len - k, packs[i]) &&
 		    !strncasecmp(path + len - k - n, ending, n))
-			return 1;
+			return true;
 	}
-	return 0;
+	return false;
 }

@@ -5,6 +5,7 @@
 #ifndef HS_DATA_STREAM_H
 #define HS_DATA_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,6 @@ void stream_close(struct stream *s); /* NULL is allowed */
  * error. */
 int stream_read(struct stream *s, void *p, size_t n, size_t *got_p, struct err *e);
 /* Whether the name ends so, with or without .gz or .zst behind it. */
-int stream_ends(const char *path, const char *ending);
+bool stream_ends(const char *path, const char *ending);
 
 #endif

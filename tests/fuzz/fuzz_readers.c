@@ -38,9 +38,9 @@ static void table(const char *p, size_t n, char separator)
 	while (n && rc > 0) {
 		struct csv_scan s = { 0 };
 		size_t len = 0, part = n / 2;
-		rc = csv_length(&s, p, part, false, &len, &e);
+		rc = csv_length(&c, &s, p, part, false, &len, &e);
 		if (!rc)
-			rc = csv_length(&s, p, n, true, &len, &e);
+			rc = csv_length(&c, &s, p, n, true, &len, &e);
 		check(&e, rc);
 		if (rc <= 0 || len > n)
 			break;
