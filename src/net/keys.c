@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base32.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/open.h"
@@ -26,14 +27,12 @@
 enum {
 	CHECK_BYTES = 3,
 	ALL_BYTES = KEY_BYTES + CHECK_BYTES,
-	CHARS = ALL_BYTES * 8 / 5,
+	CHARS = BASE32_CHARS(ALL_BYTES),
 	OLD_CHARS = 40
 };
 _Static_assert(sizeof SECRET + CHARS <= KEY_TEXT, "a key fits its text");
 
 /* ---- text ----------------------------------------------------------------------------------- */
-
-static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz234567";
 
 static void check_bytes(const char *word, const uint8_t key[KEY_BYTES], uint8_t out[CHECK_BYTES])
 {
@@ -53,13 +52,7 @@ static void to_text(const char *word, const uint8_t key[KEY_BYTES], char out[KEY
 	check_bytes(word, key, all + KEY_BYTES);
 	size_t n = strlen(word);
 	memcpy(out, word, n);
-	for (size_t i = 0; i < CHARS; i++) {
-		size_t bit = i * 5;
-		unsigned two = (unsigned)all[bit / 8] << 8 |
-			       (bit / 8 + 1 < ALL_BYTES ? all[bit / 8 + 1] : 0);
-		out[n + i] = alphabet[two >> (11 - bit % 8) & 31];
-	}
-	out[n + CHARS] = 0;
+	base32_write(all, sizeof all, out + n);
 	OPENSSL_cleanse(all, sizeof all);
 }
 
@@ -71,15 +64,8 @@ static const char *from_text(const char *word, const char *text, uint8_t out[KEY
 	size_t n = strlen(word);
 	if (strncmp(text, word, n) != 0 || strlen(text) != n + CHARS)
 		return "is not of the form that heteroshard keygen writes";
-	for (size_t i = 0; i < CHARS; i++) {
-		const char *at = strchr(alphabet, text[n + i]);
-		if (!at)
-			wrong = "has a character that keys do not have (they have a to z and 2 to "
-				"7)";
-		for (unsigned bit = 0; at && bit < 5; bit++)
-			if ((at - alphabet) >> (4 - bit) & 1)
-				all[(i * 5 + bit) / 8] |= (uint8_t)(128 >> (i * 5 + bit) % 8);
-	}
+	if (!base32_read(text + n, all, sizeof all))
+		wrong = "has a character that keys do not have (they have a to z and 2 to 7)";
 	check_bytes(word, all, check);
 	if (!wrong && memcmp(check, all + KEY_BYTES, CHECK_BYTES) != 0)
 		wrong = "is mistyped: its last characters do not fit the others";

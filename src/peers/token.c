@@ -2,6 +2,7 @@
 /* token.c - see token.h. */
 #include "peers/token.h"
 
+#include "base/base32.h"
 #include "base/err.h"
 
 #include <ctype.h>
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char word[] = "hsi1-", alphabet[] = "abcdefghijklmnopqrstuvwxyz234567";
+static const char word[] = "hsi1-";
 enum { HEAD = 2 + KEY_BYTES + TOKEN_SECRET + 1, CHECK = 3, RAW = 640 };
 
 static void check_bytes(const uint8_t *raw, size_t n, uint8_t out[CHECK])
@@ -37,16 +38,8 @@ int invite_write(const struct invite_token *t, char out[TOKEN_TEXT], struct err 
 	}
 	check_bytes(raw, n, raw + n);
 	n += CHECK;
-	size_t at = (size_t)snprintf(out, TOKEN_TEXT, "%s", word);
-	unsigned bits = 0, have = 0;
-	for (size_t i = 0; i < n; i++) {
-		bits = bits << 8 | raw[i];
-		for (have += 8; have >= 5; have -= 5)
-			out[at++] = alphabet[bits >> (have - 5) & 31];
-	}
-	if (have)
-		out[at++] = alphabet[bits << (5 - have) & 31];
-	out[at] = 0;
+	memcpy(out, word, sizeof word);
+	base32_write(raw, n, out + sizeof word - 1);
 	sodium_memzero(raw, sizeof raw);
 	return 0;
 }
@@ -58,25 +51,6 @@ static int wrong(struct err *e)
 		       "'heteroshard invite' printed it");
 }
 
-/* The bytes behind the first word; 0: not base32. */
-static size_t decode(const char *text, uint8_t raw[RAW])
-{
-	size_t n = 0;
-	unsigned bits = 0, have = 0;
-	for (; *text && n < RAW; text++) {
-		const char *at = strchr(alphabet, tolower((unsigned char)*text));
-		if (!at)
-			return 0;
-		bits = bits << 5 | (unsigned)(at - alphabet);
-		have += 5;
-		if (have >= 8) {
-			have -= 8;
-			raw[n++] = (uint8_t)(bits >> have);
-		}
-	}
-	return *text ? 0 : n;
-}
-
 static bool plain_address(const char *s)
 {
 	for (; *s; s++)
@@ -85,42 +59,54 @@ static bool plain_address(const char *s)
 	return true;
 }
 
+static bool read_raw(const uint8_t *raw, size_t n, struct invite_token *t)
+{
+	uint8_t sum[CHECK];
+	size_t at = HEAD;
+	if (n < HEAD + CHECK)
+		return false;
+	n -= CHECK;
+	check_bytes(raw, n, sum);
+	if (memcmp(sum, raw + n, CHECK) || raw[HEAD - 1] > TOKEN_ADDRESSES)
+		return false;
+	t->port = (unsigned)raw[0] << 8 | raw[1];
+	key_public_text(raw + 2, t->key);
+	memcpy(t->secret, raw + 2 + KEY_BYTES, TOKEN_SECRET);
+	for (t->naddress = 0; t->naddress < raw[HEAD - 1]; t->naddress++) {
+		char *address = t->address[t->naddress];
+		size_t k = at < n ? raw[at++] : TOKEN_ADDRESS;
+		if (!k || k >= TOKEN_ADDRESS || k > n - at)
+			return false;
+		memcpy(address, raw + at, k);
+		if (strlen(address) != k || !plain_address(address))
+			return false;
+		at += k;
+	}
+	return at == n && t->naddress && t->port;
+}
+
 int invite_read(const char *text, struct invite_token *t_p, struct err *e)
 {
 	struct invite_token t = { 0 };
-	uint8_t raw[RAW], sum[CHECK];
+	uint8_t raw[RAW];
 	char copy[TOKEN_TEXT];
-	size_t len = 0;
+	size_t len = 0, n;
 	for (const char *p = text; *p && len + 1 < sizeof copy; p++)
 		if (!isspace((unsigned char)*p))
-			copy[len++] = *p;
+			copy[len++] = (char)tolower((unsigned char)*p);
 	copy[len] = 0;
-	if (strncmp(copy, word, sizeof word - 1))
-		return wrong(e);
-	size_t n = decode(copy + sizeof word - 1, raw), at = HEAD;
-	if (n < HEAD + CHECK)
-		return wrong(e);
-	check_bytes(raw, n - CHECK, sum);
-	if (memcmp(sum, raw + n - CHECK, CHECK) || raw[HEAD - 1] > TOKEN_ADDRESSES)
-		return wrong(e);
-	n -= CHECK;
-	t.port = (unsigned)raw[0] << 8 | raw[1];
-	key_public_text(raw + 2, t.key);
-	memcpy(t.secret, raw + 2 + KEY_BYTES, TOKEN_SECRET);
-	for (t.naddress = 0; t.naddress < raw[HEAD - 1]; t.naddress++) {
-		size_t k = at < n ? raw[at++] : TOKEN_ADDRESS;
-		if (k >= TOKEN_ADDRESS || k > n - at)
-			return wrong(e);
-		memcpy(t.address[t.naddress], raw + at, k);
-		if (!k || strlen(t.address[t.naddress]) != k ||
-		    !plain_address(t.address[t.naddress]))
-			return wrong(e);
-		at += k;
+	bool ok = !strncmp(copy, word, sizeof word - 1);
+	if (ok) {
+		const char *rest = copy + sizeof word - 1;
+		n = strlen(rest) * 5 / 8;
+		ok = n <= sizeof raw && base32_read(rest, raw, n) && read_raw(raw, n, &t);
 	}
-	if (at != n || !t.naddress || !t.port)
-		return wrong(e);
-	*t_p = t;
-	return 0;
+	if (ok)
+		*t_p = t;
+	sodium_memzero(raw, sizeof raw);
+	sodium_memzero(copy, sizeof copy);
+	sodium_memzero(&t, sizeof t);
+	return ok ? 0 : wrong(e);
 }
 
 int invite_prove(const uint8_t secret[TOKEN_SECRET], const uint8_t binding[LINK_BINDING],
