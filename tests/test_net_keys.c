@@ -255,13 +255,49 @@ static void default_place(void **state)
 	assert_int_equal(key_default_path(got, sizeof got, false, &e), ERR_USAGE);
 }
 
+/* The key at the default path: made where it may be, once, and never in the place of a file that
+ * cannot be read as one. */
+static void own_key(void **state)
+{
+	(void)state;
+	char home[64], file[128], got[256];
+	struct key_pair a, b;
+	struct err e;
+	snprintf(home, sizeof home, "%s/own", dir);
+	setenv("XDG_CONFIG_HOME", home, 1);
+	snprintf(file, sizeof file, "%s/heteroshard/key", home);
+	assert_true(key_own(false, &a, &e) < 0);
+	assert_int_equal(access(home, F_OK), -1);
+	assert_int_equal(key_own(true, &a, &e), 0);
+	assert_int_equal(mode_of(file), 0600);
+	assert_int_equal(key_own(true, &b, &e), 0);
+	assert_string_equal(a.pub, b.pub);
+	assert_int_equal(key_own(false, &b, &e), 0);
+	assert_string_equal(a.sec, b.sec);
+	write_file(file, "nonsense\n");
+	assert_int_equal(key_own(true, &b, &e), ERR_USAGE);
+	char beside_it[140];
+	snprintf(beside_it, sizeof beside_it, "%s.pub", file);
+	unlink(file);
+	unlink(beside_it);
+	*strrchr(file, '/') = 0;
+	assert_int_equal(rmdir(file), 0);
+	assert_int_equal(rmdir(home), 0);
+	strcat(file, "/key");
+	assert_int_equal(key_path(NULL, got, sizeof got, &e), 0);
+	assert_string_equal(got, file);
+	assert_int_equal(key_path("named", got, sizeof got, &e), 0);
+	assert_string_equal(got, "named");
+	assert_int_equal(key_path("named", got, 5, &e), ERR_USAGE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(save_and_load), cmocka_unit_test(modes),
 		cmocka_unit_test(bad_files),     cmocka_unit_test(parse),
 		cmocka_unit_test(default_place), cmocka_unit_test(known_keys),
-		cmocka_unit_test(not_dumpable),
+		cmocka_unit_test(not_dumpable),  cmocka_unit_test(own_key),
 	};
 	return cmocka_run_group_tests_name("net_keys", tests, setup, teardown);
 }

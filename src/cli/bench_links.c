@@ -78,10 +78,7 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 			       "%s: HOST:PORT was expected; this port and the next two are used",
 			       o->serve ? o->serve : o->to);
 	if (o->peer) {
-		if (o->key_file)
-			snprintf(path, sizeof path, "%s", o->key_file);
-		else
-			TRY(key_default_path(path, sizeof path, false, e));
+		TRY(key_path(o->key_file, path, sizeof path, e));
 		TRY(key_pair_load(path, &key, e));
 		at.key = &key;
 	}

@@ -38,9 +38,9 @@ struct cli_usage {
 	bool config;         /* takes CONFIG [key=value ...] */
 };
 
-/* Parses argv[1..] into `obj` (defaults first); positionals end up in argv[1..*npos_p]. True:
- * continue. False: end with *status_p (--help was printed, or an error). `a` belongs to the caller,
- * who releases it in both cases. */
+/* Parses argv[1..] into `obj`, which the caller has set to zeros, behind the defaults; positionals
+ * end up in argv[1..*npos_p]. True: continue. False: end with *status_p (--help was printed, or an
+ * error). `a` belongs to the caller, who releases it in both cases. */
 bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int least, int most,
 	      int *npos_p, struct arena *a, int *status_p);
 

@@ -11,8 +11,6 @@
 #include "peers/reception.h"
 #include "peers/peer_list.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <sodium.h>
 #include <string.h>
 #include <time.h>
@@ -66,17 +64,6 @@ static const struct cli_usage usage = {
 	.example = "  heteroshard invite --name box2\n"
 		   "  heteroshard invite --address home.example.org",
 };
-
-/* This machine's key; made when there is none. */
-static int own_key(struct key_pair *k, struct err *e)
-{
-	char path[PATH_MAX];
-	TRY(key_default_path(path, sizeof path, true, e));
-	if (access(path, F_OK) == 0 || errno != ENOENT)
-		return key_pair_load(path, k, e);
-	TRY(key_pair_generate(k, e));
-	return key_pair_save(k, path, e);
-}
 
 static int addresses(const struct args *o, struct invite_token *t, struct err *e)
 {
@@ -142,7 +129,7 @@ static int invite(const struct args *o, struct err *e)
 	char text[TOKEN_TEXT];
 	const volatile sig_atomic_t *stop = cli_stop();
 	cli_stop_says(false);
-	TRY(own_key(&k, e));
+	TRY(key_own(true, &k, e));
 	memcpy(t.key, k.pub, sizeof t.key);
 	int rc = addresses(o, &t, e);
 	if (rc >= 0 && sodium_init() < 0)
@@ -184,7 +171,7 @@ static int invite(const struct args *o, struct err *e)
 
 int cmd_invite(int argc, char **argv)
 {
-	struct args o;
+	struct args o = { 0 };
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status;

@@ -49,10 +49,8 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 {
 	char path[PATH_MAX];
 	struct key_pair k;
-	if (file && snprintf(path, sizeof path, "%s", file) >= (int)sizeof path)
-		return err_set(e, ERR_USAGE, "%s: the path is too long", file);
-	if (!file)
-		TRY(key_default_path(path, sizeof path, !o->show, e));
+	TRY(file ? key_path(file, path, sizeof path, e)
+		 : key_default_path(path, sizeof path, !o->show, e));
 	if (o->show) {
 		if (access(path, F_OK) < 0 && errno == ENOENT)
 			return err_set(e, ERR_INPUT,
@@ -91,7 +89,7 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 
 int cmd_keygen(int argc, char **argv)
 {
-	struct args o;
+	struct args o = { 0 };
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status;

@@ -98,7 +98,7 @@ static int peers(const struct args *o, int npos, char **pos, struct err *e)
 
 int cmd_peers(int argc, char **argv)
 {
-	struct args o;
+	struct args o = { 0 };
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status;

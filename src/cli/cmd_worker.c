@@ -13,8 +13,6 @@
 #include "base/os.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,17 +100,6 @@ static void own_name(char name[PEER_NAME])
 		snprintf(name, PEER_NAME, "worker");
 }
 
-/* This machine's key; made when there is none. */
-static int own_key(struct key_pair *k, struct err *e)
-{
-	char path[PATH_MAX];
-	TRY(key_default_path(path, sizeof path, true, e));
-	if (access(path, F_OK) == 0 || errno != ENOENT)
-		return key_pair_load(path, k, e);
-	TRY(key_pair_generate(k, e));
-	return key_pair_save(k, path, e);
-}
-
 static int join(const struct args *o, struct err *e)
 {
 	struct invite_token t;
@@ -133,7 +120,7 @@ static int join(const struct args *o, struct err *e)
 		return rc;
 	if (o->name)
 		snprintf(name, sizeof name, "%s", o->name);
-	TRY(own_key(&k, e));
+	TRY(key_own(true, &k, e));
 	rc = invitation_accept(&t, &k, name, cli_stop(), &v, e);
 	key_pair_wipe(&k);
 	if (rc >= 0)

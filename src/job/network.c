@@ -140,10 +140,7 @@ void network_keys_release(struct network_keys *k)
 static int load_key(const struct config *c, const char *listed, struct key_pair *k, struct err *e)
 {
 	char path[PATH_MAX];
-	if (c->key_file)
-		snprintf(path, sizeof path, "%s", c->key_file);
-	else
-		TRY(key_default_path(path, sizeof path, false, e));
+	TRY(key_path(c->key_file, path, sizeof path, e));
 	if (access(path, F_OK) < 0 && errno == ENOENT)
 		return no_key(c, path, e);
 	TRY(key_pair_load(path, k, e));

@@ -356,3 +356,25 @@ int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 	OPENSSL_cleanse(raw, sizeof raw);
 	return rc;
 }
+
+int key_path(const char *named, char *path_p, size_t cap, struct err *e)
+{
+	if (!named)
+		return key_default_path(path_p, cap, false, e);
+	if ((size_t)snprintf(path_p, cap, "%s", named) >= cap)
+		return err_set(e, ERR_USAGE, "%s: the path is too long", named);
+	return 0;
+}
+
+int key_own(bool make, struct key_pair *k_p, struct err *e)
+{
+	char path[PATH_MAX];
+	TRY(key_default_path(path, sizeof path, make, e));
+	if (!make || access(path, F_OK) == 0 || errno != ENOENT)
+		return key_pair_load(path, k_p, e);
+	TRY(key_pair_generate(k_p, e));
+	int rc = key_pair_save(k_p, path, e);
+	if (rc < 0)
+		key_pair_wipe(k_p);
+	return rc;
+}

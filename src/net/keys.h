@@ -36,6 +36,10 @@ int key_pair_load(const char *path, struct key_pair *k_p, struct err *e);
 /* Where a key lies when nobody says where: $XDG_CONFIG_HOME/heteroshard/key, else
  * ~/.config/heteroshard/key. `make_folder`: creates the folders that are missing (0700). */
 int key_default_path(char *path_p, size_t cap, bool make_folder, struct err *e);
+/* The file that somebody named; NULL: the one above. */
+int key_path(const char *named, char *path_p, size_t cap, struct err *e);
+/* The key at the default path. `make`: where there is none, a new one, with its folders. */
+int key_own(bool make, struct key_pair *k_p, struct err *e);
 void key_pair_wipe(struct key_pair *k);
 
 /* Public keys as they stand in a configuration. `where` heads the message ("train.yaml:12").

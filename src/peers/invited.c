@@ -18,10 +18,7 @@ static int own_key(const struct config *c, char pub[KEY_TEXT], struct err *e)
 {
 	char path[PATH_MAX];
 	struct key_pair k;
-	if (c->key_file)
-		snprintf(path, sizeof path, "%s", c->key_file);
-	else
-		TRY(key_default_path(path, sizeof path, false, e));
+	TRY(key_path(c->key_file, path, sizeof path, e));
 	if (access(path, F_OK) < 0 && errno == ENOENT)
 		return err_set(e, ERR_USAGE,
 			       "%s: this machine has no key, so nobody was invited: 'heteroshard "

@@ -28,9 +28,8 @@ static bool stopped(const struct caller *c) { return c->o->stop && *c->o->stop; 
 static int open_net(struct caller *c, struct err *e)
 {
 	struct key_pair key;
-	char path[PATH_MAX], at[NET_ADDRESS];
-	TRY(key_default_path(path, sizeof path, false, e));
-	TRY(key_pair_load(path, &key, e));
+	char at[NET_ADDRESS];
+	TRY(key_own(false, &key, e));
 	int rc = net_open(
 		NET_DEFAULT,
 		&(struct net_options){ .key = &key, .near = true, .before_take = NET_BEFORE_TAKE },
