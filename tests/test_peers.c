@@ -287,21 +287,30 @@ static void strangers_and_the_open_invitation(void **state)
 	door_close(&d);
 }
 
+/* Opens an invitation and waits until the door is open to unknown keys. The token has no secret. */
+static struct invite_token open_to(const struct door *d, const struct key_pair *k,
+				   struct invitation *v_p)
+{
+	struct invite_token t = { .naddress = 1 };
+	*v_p = open_invitation(60);
+	memcpy(t.key, d->key.pub, sizeof t.key);
+	snprintf(t.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
+	t.port = (unsigned)strtoul(strrchr(d->at, ':') + 1, NULL, 10);
+	struct net *n = client(k);
+	link_close(knock(n, d));
+	net_close(n, 0);
+	return t;
+}
+
 static void wrong_secrets(void **state)
 {
 	(void)state;
 	struct door d;
 	struct key_pair k = make_key();
 	door_open(&d, NULL, 0);
-	struct invitation v = open_invitation(60);
-	struct invite_token t = { .naddress = 1 };
+	struct invitation v;
+	struct invite_token t = open_to(&d, &k, &v);
 	struct served s;
-	memcpy(t.key, d.key.pub, sizeof t.key);
-	snprintf(t.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
-	t.port = (unsigned)strtoul(strrchr(d.at, 58) + 1, NULL, 10);
-	struct net *n = client(&k);
-	link_close(knock(n, &d)); /* from here on it is open */
-	net_close(n, 0);
 	/* another key answers than the token's: nothing is said to it */
 	struct key_pair alien = make_key();
 	memcpy(t.secret, v.secret, sizeof t.secret);
@@ -330,15 +339,9 @@ static void too_many_wrong(void **state)
 	struct door d;
 	struct key_pair k = make_key();
 	door_open(&d, NULL, 0);
-	struct invitation v = open_invitation(60);
-	struct invite_token t = { .naddress = 1 };
+	struct invitation v;
+	struct invite_token t = open_to(&d, &k, &v);
 	struct served s;
-	memcpy(t.key, d.key.pub, sizeof t.key);
-	snprintf(t.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
-	t.port = (unsigned)strtoul(strrchr(d.at, 58) + 1, NULL, 10);
-	struct net *n = client(&k);
-	link_close(knock(n, &d));
-	net_close(n, 0);
 	for (int i = 0; i < WRONG_MOST + 1; i++)
 		assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
 	/* this address is heard no more, whatever it knows */
@@ -375,41 +378,72 @@ static int welcomed(struct link *l)
 	return rc;
 }
 
+/* A coordinator's port and three members of its job, a, b and c. */
+struct three {
+	struct door door;
+	struct key_pair key[3];
+	struct reception_member member[3];
+	struct net *net[3];
+};
+
+static void three_open(struct three *t)
+{
+	static const char *const id[] = { "a", "b", "c" };
+	for (int i = 0; i < 3; i++) {
+		t->key[i] = make_key();
+		t->member[i] = (struct reception_member){ id[i], t->key[i].pub };
+		t->net[i] = client(&t->key[i]);
+	}
+	door_open(&t->door, t->key, 3);
+}
+
+static void three_close(struct three *t)
+{
+	for (int i = 0; i < 3; i++)
+		net_close(t->net[i], 0);
+	door_close(&t->door);
+}
+
+/* A frame from member `from` to member `to`. */
+static struct frame frame_of(uint32_t from, uint32_t to, void *bytes, size_t n)
+{
+	return (struct frame){ .kind = FRAME_ACTIVATION,
+			       .dtype = DT_F32,
+			       .ndim = 1,
+			       .dim = { (int64_t)(n / 4) },
+			       .from = FRAME_MEMBER(from),
+			       .to = FRAME_MEMBER(to),
+			       .size = n,
+			       .payload = bytes };
+}
+
 static void relayed(void **state)
 {
 	(void)state;
-	struct door d;
-	struct key_pair k[3] = { make_key(), make_key(), make_key() };
-	struct reception_member v[] = { { "a", k[0].pub }, { "b", k[1].pub }, { "c", k[2].pub } };
-	door_open(&d, k, 3);
-	struct net *n[3] = { client(&k[0]), client(&k[1]), client(&k[2]) };
+	struct three t;
+	three_open(&t);
+	struct door *d = &t.door;
+	struct net **n = t.net;
 	/* before there is a job, and in another one's number */
-	struct link *l = relay_to(n[0], &d, 0, "b");
+	struct link *l = relay_to(n[0], d, 0, "b");
 	assert_int_equal(welcomed(l), ERR_NET);
 	link_close(l);
-	reception_job(d.r, 7, v, 3);
-	l = relay_to(n[2], &d, 0, "b");
+	reception_job(d->r, 7, t.member, 3);
+	l = relay_to(n[2], d, 0, "b");
 	assert_int_equal(welcomed(l), ERR_NET);
 	assert_non_null(strstr(e.msg, "not that of member 0"));
 	link_close(l);
-	l = relay_to(n[0], &d, 0, "nobody");
+	l = relay_to(n[0], d, 0, "nobody");
 	assert_int_equal(welcomed(l), ERR_NET);
 	link_close(l);
 
-	struct link *a = relay_to(n[0], &d, 0, "b"), *b = relay_to(n[1], &d, 1, "a");
+	struct link *a = relay_to(n[0], d, 0, "b"), *b = relay_to(n[1], d, 1, "a");
 	OK(welcomed(a));
 	OK(welcomed(b));
 	/* both ways, many and large */
 	static unsigned char bytes[1 << 20];
 	randombytes_buf(bytes, sizeof bytes);
-	struct frame f = { .kind = FRAME_ACTIVATION,
-			   .dtype = DT_F32,
-			   .ndim = 1,
-			   .dim = { sizeof bytes / 4 },
-			   .from = FRAME_MEMBER(0),
-			   .to = FRAME_MEMBER(1),
-			   .size = sizeof bytes,
-			   .payload = bytes };
+	struct frame f = frame_of(0, 1, bytes, sizeof bytes);
 	for (uint32_t i = 0; i < 20; i++) {
 		struct net_msg m;
 		struct frame g;
@@ -422,45 +456,35 @@ static void relayed(void **state)
 		f.from = FRAME_MEMBER(i % 2 ? 0 : 1);
 		f.to = FRAME_MEMBER(i % 2 ? 1 : 0);
 	}
-	assert_int_equal(reception_pairs(d.r), 1);
+	assert_int_equal(reception_pairs(d->r), 1);
 	/* in another member's name */
 	f.from = FRAME_MEMBER(2);
 	OK(link_send_frame(a, &f, net_in(5), &e));
 	assert_true(ends(a, 5));
 	assert_true(ends(b, 5));
-	assert_int_equal(reception_pairs(d.r), 0);
+	assert_int_equal(reception_pairs(d->r), 0);
 	link_close(a);
 	link_close(b);
-	for (int i = 0; i < 3; i++)
-		net_close(n[i], 0);
-	door_close(&d);
+	three_close(&t);
 }
 
 /* A side that takes nothing holds up its own pair only. */
 static void a_full_pair(void **state)
 {
 	(void)state;
-	struct door d;
-	struct key_pair k[3] = { make_key(), make_key(), make_key() };
-	struct reception_member v[] = { { "a", k[0].pub }, { "b", k[1].pub }, { "c", k[2].pub } };
-	door_open(&d, k, 3);
-	reception_job(d.r, 7, v, 3);
-	struct net *n[3] = { client(&k[0]), client(&k[1]), client(&k[2]) };
-	struct link *ab = relay_to(n[0], &d, 0, "b"), *ba = relay_to(n[1], &d, 1, "a");
-	struct link *ac = relay_to(n[0], &d, 0, "c"), *ca = relay_to(n[2], &d, 2, "a");
+	struct three t;
+	three_open(&t);
+	struct door *d = &t.door;
+	struct net **n = t.net;
+	reception_job(d->r, 7, t.member, 3);
+	struct link *ab = relay_to(n[0], d, 0, "b"), *ba = relay_to(n[1], d, 1, "a");
+	struct link *ac = relay_to(n[0], d, 0, "c"), *ca = relay_to(n[2], d, 2, "a");
 	OK(welcomed(ab));
 	OK(welcomed(ba));
 	OK(welcomed(ac));
 	OK(welcomed(ca));
 	static unsigned char bytes[4 << 20];
-	struct frame f = { .kind = FRAME_ACTIVATION,
-			   .dtype = DT_F32,
-			   .ndim = 1,
-			   .dim = { sizeof bytes / 4 },
-			   .from = FRAME_MEMBER(0),
-			   .to = FRAME_MEMBER(1),
-			   .size = sizeof bytes,
-			   .payload = bytes };
+	struct frame f = frame_of(0, 1, bytes, sizeof bytes);
 	int sent = 0;
 	while (sent < 100 && link_send_frame(ab, &f, net_in(0.5), &e) >= 0)
 		sent++;
@@ -479,9 +503,56 @@ static void a_full_pair(void **state)
 	link_close(ba);
 	link_close(ac);
 	link_close(ca);
-	for (int i = 0; i < 3; i++)
-		net_close(n[i], 0);
-	door_close(&d);
+	three_close(&t);
+}
+
+/* A member whose link broke connects again while the pair is whole: what was on its way to it, or
+ * from it, is of the old link. Both sides begin anew. */
+static void a_side_that_comes_again(void **state)
+{
+	(void)state;
+	struct three t;
+	three_open(&t);
+	reception_job(t.door.r, 7, t.member, 3);
+	static unsigned char bytes[4 << 20];
+	struct frame f = frame_of(0, 1, bytes, sizeof bytes), g;
+	struct net_msg m;
+	for (uint32_t turn = 0; turn < 2; turn++) {
+		struct link *a = relay_to(t.net[0], &t.door, 0, "b"),
+			    *b = relay_to(t.net[1], &t.door, 1, "a");
+		OK(welcomed(a));
+		OK(welcomed(b));
+		/* a message of a's waits in the coordinator for room at b's */
+		f.microbatch = 0;
+		while (link_send_frame(a, &f, net_in(0.5), &e) >= 0)
+			;
+		struct link *again = turn ? relay_to(t.net[1], &t.door, 1, "a")
+					  : relay_to(t.net[0], &t.door, 0, "b");
+		assert_true(ends(a, 5));
+		while (link_recv_frame(b, net_in(5), &m, &g, &e) == 1) {
+			assert_int_equal(g.kind, FRAME_ACTIVATION);
+			net_msg_release(&m);
+		}
+		assert_int_equal(link_state(b), LINK_LOST);
+		link_close(a);
+		link_close(b);
+		assert_int_equal(reception_pairs(t.door.r), 1);
+		a = turn ? relay_to(t.net[0], &t.door, 0, "b") : again;
+		b = turn ? again : relay_to(t.net[1], &t.door, 1, "a");
+		OK(welcomed(a));
+		OK(welcomed(b));
+		f.microbatch = 9;
+		OK(link_send_frame(a, &f, net_in(5), &e));
+		assert_int_equal(link_recv_frame(b, net_in(10), &m, &g, &e), 1);
+		assert_int_equal(g.microbatch, 9);
+		net_msg_release(&m);
+		link_close(a);
+		link_close(b);
+		for (int i = 0; i < 500 && reception_pairs(t.door.r); i++)
+			usleep(10000);
+		assert_int_equal(reception_pairs(t.door.r), 0);
+	}
+	three_close(&t);
 }
 
 int main(void)
@@ -496,6 +567,7 @@ int main(void)
 		cmocka_unit_test(too_many_wrong),
 		cmocka_unit_test(relayed),
 		cmocka_unit_test(a_full_pair),
+		cmocka_unit_test(a_side_that_comes_again),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

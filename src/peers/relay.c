@@ -41,6 +41,11 @@ int relays_add(struct relays *r, struct link *l, uint32_t member, const char *id
 	uint32_t low = member < other ? member : other, high = member < other ? other : member;
 	struct relay_pair *p = find(r, low, high, front);
 	*ready_p = NULL;
+	if (p && p->side[0].link && p->side[1].link) {
+		/* a worker begins anew: what is on its way is of the old link, also to the other */
+		end_pair(r, (size_t)(p - r->pair));
+		p = NULL;
+	}
 	if (!p) {
 		if (r->n == r->most)
 			return err_set(e, ERR_NET, "%zu pairs of workers are relayed already",
@@ -55,7 +60,7 @@ int relays_add(struct relays *r, struct link *l, uint32_t member, const char *id
 		snprintf(p->side[1].id, sizeof p->side[1].id, "%s", low == member ? other_id : id);
 	}
 	struct relay_side *s = &p->side[member == high];
-	if (s->link) /* a new try of the same worker: the old pair is over */
+	if (s->link) /* a new try of the one that waits */
 		link_close(s->link);
 	s->link = l;
 	if (p->side[0].link && p->side[1].link)

@@ -28,8 +28,8 @@ struct relays {
 };
 
 /* A side of the pair (member, other, front) has come; takes the link. *ready_p: the pair, when it
- * is complete by that, else NULL. A pair that is not complete after `patience` seconds is
- * closed. */
+ * is complete by that, else NULL. A pair that was complete ends, and a new one begins. A pair that
+ * is not complete after `patience` seconds is closed. */
 int relays_add(struct relays *r, struct link *l, uint32_t member, const char *id, uint32_t other,
 	       const char *other_id, uint32_t front, double patience, struct relay_pair **ready_p,
 	       struct err *e);
