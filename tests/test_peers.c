@@ -9,10 +9,12 @@
 #include "peers/join.h"
 #include "peers/reception.h"
 #include "proto/hello.h"
+#include "support/child.h"
 
 #include <ctype.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <sodium.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -353,16 +355,24 @@ static void too_many_wrong(void **state)
 
 /* ---- relayed links --------------------------------------------------------------------------- */
 
-static struct link *relay_to(struct net *n, const struct door *d, uint32_t self, const char *to)
+static struct link *relay_front(struct net *n, const struct door *d, uint32_t self, const char *to,
+				uint32_t front)
 {
 	struct link *l;
-	struct hello h = {
-		.protocol = HELLO_PROTOCOL, .role = HELLO_RELAY, .member = self, .job = 7
-	};
+	struct hello h = { .protocol = HELLO_PROTOCOL,
+			   .role = HELLO_RELAY,
+			   .member = self,
+			   .front = front,
+			   .job = 7 };
 	snprintf(h.to, sizeof h.to, "%s", to);
 	OK(net_connect(n, d->at, d->key.pub, net_in(5), &l, &e));
 	OK(hello_send(l, &h, net_in(5), &e));
 	return l;
+}
+
+static struct link *relay_to(struct net *n, const struct door *d, uint32_t self, const char *to)
+{
+	return relay_front(n, d, self, to, 0);
 }
 
 static int welcomed(struct link *l)
@@ -555,6 +565,118 @@ static void a_side_that_comes_again(void **state)
 	three_close(&t);
 }
 
+/* Two members have at most three links through the coordinator: each in front of the other, and the
+ * one that is measured. */
+static void pairs_are_few(void **state)
+{
+	(void)state;
+	static const uint32_t front[] = { 0, 2, UINT32_MAX };
+	struct three t;
+	struct link *l[ARRAY_LEN(front)];
+	three_open(&t);
+	reception_job(t.door.r, 7, t.member, 3);
+	for (size_t i = 0; i < ARRAY_LEN(front); i++)
+		l[i] = relay_front(t.net[0], &t.door, 0, "c", front[i]);
+	for (uint32_t i = 0; i < 5; i++) {
+		struct link *more = relay_front(t.net[0], &t.door, 0, "c", i ? i + 2 : 1);
+		assert_int_equal(welcomed(more), ERR_NET);
+		assert_non_null(strstr(e.msg, "neither of the two"));
+		link_close(more);
+	}
+	assert_int_equal(reception_pairs(t.door.r), ARRAY_LEN(front));
+	for (size_t i = 0; i < ARRAY_LEN(front); i++)
+		link_close(l[i]);
+	three_close(&t);
+}
+
+/* ---- what waits ------------------------------------------------------------------------------ */
+
+enum { WINDOW = 4 << 20 };
+static struct key_pair waits[3], keeper; /* a, b and c; the coordinator */
+
+static void keeps_a_port(const char *told)
+{
+	struct door d = { .key = keeper };
+	struct reception_member v[] = { { "a", waits[0].pub },
+					{ "b", waits[1].pub },
+					{ "c", waits[2].pub } };
+	const struct net_options o = { .key = &d.key,
+				       .window = WINDOW,
+				       .before_take = NET_BEFORE_TAKE };
+	struct link *l = NULL;
+	struct net_msg m;
+	OK(net_open("tls", &o, &d.net, &e));
+	for (int i = 0; i < 3; i++)
+		OK(net_allow(d.net, waits[i].pub, &e));
+	OK(net_listen(d.net, "127.0.0.1:0", d.at, &e));
+	OK(reception_open(d.net, d.key.pub, &d.r, &e));
+	reception_job(d.r, 7, v, 3);
+	if (write(atoi(told), d.at, sizeof d.at) < 0)
+		_exit(1);
+	/* takes b when it has come, and reads what it says */
+	for (;; usleep(1000)) {
+		if (!l)
+			l = reception_take(d.r, waits[1].pub);
+		else if (link_recv(l, NET_NOW, &m, &e) == 1)
+			net_msg_release(&m);
+	}
+}
+
+static void what_waits_takes_little(void **state)
+{
+	(void)state;
+	static char piece[1 << 20];
+	static const uint32_t front[] = { 0, 1, 2, UINT32_MAX };
+	struct door d = { 0 };
+	struct link *l[8];
+	int told[2], n = 0;
+	char text[16];
+	long most = 0;
+	keeper = make_key();
+	d.key = keeper;
+	for (int i = 0; i < 3; i++)
+		waits[i] = make_key();
+	assert_int_equal(pipe(told), 0);
+	struct child k = child_new(keeps_a_port, 0);
+	snprintf(text, sizeof text, "%d", told[1]);
+	child_tell(&k, text);
+	assert_int_equal(read(told[0], d.at, sizeof d.at), sizeof d.at);
+	long before = memory_kib(k.pid, "VmRSS");
+	struct net *a = client(&waits[0]), *b = client(&waits[1]);
+	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
+	/* a waits as a worker and for six other sides, and sends what the windows hold */
+	OK(net_connect(a, d.at, d.key.pub, net_in(5), &l[n], &e));
+	OK(hello_send(l[n++], &h, net_in(5), &e));
+	for (int i = 0; i < 2; i++) {
+		const char *to = i ? "c" : "b";
+		for (size_t f = 0; f < ARRAY_LEN(front); f++)
+			if (front[f] != (i ? 1u : 2u))
+				l[n++] = relay_front(a, &d, 0, to, front[f]);
+	}
+	for (int i = 0; i < n; i++)
+		while (link_send(l[i], piece, sizeof piece, NULL, NULL, &e) == 0)
+			;
+	/* b's link, which is used, goes at full size */
+	OK(net_connect(b, d.at, d.key.pub, net_in(5), &l[n], &e));
+	OK(hello_send(l[n], &h, net_in(5), &e));
+	for (int i = 0; i < 16; i++)
+		OK(link_send_wait(l[n], piece, sizeof piece, NULL, NULL, net_in(20), &e));
+	for (int i = 0; i < 5; i++, usleep(100000))
+		most = memory_kib(k.pid, "VmHWM") - before;
+	printf("  %d links that wait, each with %d KiB to say, and one that is used: %ld KiB\n", n,
+	       WINDOW >> 10, most);
+	if (memory_counts())
+		assert_true(most < n * 256 + 2 * (WINDOW >> 10));
+	while (n >= 0)
+		link_close(l[n--]);
+	kill(k.pid, SIGKILL);
+	child_end(&k);
+	net_close(a, 0);
+	net_close(b, 0);
+	for (int i = 0; i < 2; i++)
+		close(told[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -568,6 +690,8 @@ int main(void)
 		cmocka_unit_test(relayed),
 		cmocka_unit_test(a_full_pair),
 		cmocka_unit_test(a_side_that_comes_again),
+		cmocka_unit_test(pairs_are_few),
+		cmocka_unit_test(what_waits_takes_little),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

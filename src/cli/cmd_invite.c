@@ -90,7 +90,8 @@ static int listen_here(const struct args *o, const struct key_pair *k, struct ne
 	char at[NET_ADDRESS];
 	struct err busy = { 0 };
 	*r_p = NULL;
-	TRY(net_open(NET_DEFAULT, &(struct net_options){ .key = k }, n_p, e));
+	TRY(net_open(NET_DEFAULT, &(struct net_options){ .key = k, .before_take = NET_BEFORE_TAKE },
+		     n_p, e));
 	address_join("*", (unsigned)o->port, at);
 	if (net_listen(*n_p, at, NULL, &busy) < 0) {
 		fprintf(stderr, "%s; if that is a job, it takes the invitation\n", busy.msg);

@@ -151,7 +151,8 @@ struct link *guests_take(struct guests *g, enum hello_role role, guest_check_fn 
 			continue;
 		}
 		struct link *l = v->link;
-		link_take(l);
+		if (!g->hold)
+			link_take(l);
 		*h_p = v->h;
 		take_out(g, k);
 		return l;

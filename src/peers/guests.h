@@ -32,6 +32,7 @@ struct guests {
 	/* takes what is unproven (net_admit); NULL: such links are closed */
 	void (*unproven)(void *ctx, struct link *l);
 	void *ctx;
+	bool hold; /* whoever gets a link from guests_take() calls link_take() when it is used */
 	bool called_off; /* the coordinator said ABORT where HELLO was due */
 	struct log_limit log;
 };
@@ -44,7 +45,7 @@ bool guest_has_key(const struct link *l, const char *key);
 
 /* Takes out the first guest of a role whose HELLO is accepted, and refuses those of this role
  * before it. `check` writes the reason into `why`, and leaves it empty for a guest that is
- * accepted. NULL: there is none. */
+ * accepted. NULL: there is none. The link is in use from then on (but see `hold`). */
 typedef void (*guest_check_fn)(const void *who, const struct guest *g, const void *ctx, char *why,
 			       size_t cap);
 struct link *guests_take(struct guests *g, enum hello_role role, guest_check_fn check,

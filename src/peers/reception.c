@@ -84,6 +84,7 @@ struct link *reception_take(struct reception *r, const char *key)
 	for (int k = 0; k < r->n && !l; k++)
 		if (!r->worker[k].taken && key_equal(r->worker[k].key, key)) {
 			l = r->worker[k].link;
+			link_take(l);
 			r->worker[k].taken = true;
 		}
 	pthread_mutex_unlock(&r->lock);
@@ -117,6 +118,7 @@ static void introduce(struct relay_pair *p)
 	for (int i = 0; i < 2; i++) {
 		struct welcome w = { 0 };
 		struct err ignored = { 0 };
+		link_take(p->side[i].link);
 		snprintf(w.id, sizeof w.id, "%s", p->side[!i].id);
 		welcome_send(p->side[i].link, &w, NET_NOW, &ignored);
 	}
@@ -137,6 +139,9 @@ static void add_relay(struct reception *r, struct link *l, const struct hello *h
 		err_set(&e, ERR_PROTOCOL, "this key is not that of member %u", h->member);
 	else if (other < 0 || other == self)
 		err_set(&e, ERR_PROTOCOL, "there is no worker '%.60s' to relay to", h->to);
+	else if (h->front != h->member && h->front != (uint32_t)other && h->front != UINT32_MAX)
+		err_set(&e, ERR_PROTOCOL, "member %u is in front, which is neither of the two",
+			h->front);
 	else
 		relays_add(&r->relays, l, FRAME_MEMBER(self), r->member[self].id,
 			   FRAME_MEMBER(other), r->member[other].id, h->front, other_side, &pair,
@@ -262,7 +267,7 @@ int reception_open(struct net *n, const char *key, struct reception **r_p, struc
 	r->net = n;
 	r->poll = poll;
 	snprintf(r->key, sizeof r->key, "%s", key);
-	r->guests = (struct guests){ .net = n, .unproven = unproven, .ctx = r };
+	r->guests = (struct guests){ .net = n, .unproven = unproven, .ctx = r, .hold = true };
 	r->askers.coordinator = r->key;
 	r->relays = (struct relays){ .net = n, .most = RECEPTION_PAIRS };
 	pthread_mutex_init(&r->lock, NULL);

@@ -8,7 +8,8 @@
  *
  * Relayed links are links of their own beside the one of the coordinator, each with its window: a
  * message is taken from one side when the other has room. The header of each is held against who
- * the two sides are; anything else ends the pair. */
+ * the two sides are; anything else ends the pair. A link that waits, for the session or for the
+ * other side, is read no further than NET_BEFORE_TAKE. */
 #ifndef HS_PEERS_RECEPTION_H
 #define HS_PEERS_RECEPTION_H
 

@@ -36,7 +36,7 @@ struct hello {
 	uint32_t protocol;
 	uint8_t role;
 	uint32_t member; /* HELLO_STAGE, HELLO_RELAY: the number of the connecting member */
-	uint32_t front;  /* HELLO_RELAY: the one of the two members that is before the other */
+	uint32_t front;  /* HELLO_RELAY: the one of the two in front; UINT32_MAX: measured */
 	uint64_t job;   /* HELLO_STAGE, HELLO_PROBE, HELLO_RELAY: must be the job of the listener */
 	char model[65]; /* digest of configuration and tensor list, hexadecimal */
 	char to[128];   /* the worker that is meant, by id */
