@@ -200,6 +200,13 @@ static void files_of_others_are_refused(void **state)
 	fputs("x hs1-nonsense 3\n", f);
 	fclose(f);
 	assert_int_equal(peer_list_read(&l, &e), ERR_INPUT);
+	f = fopen(path, "w");
+	for (int i = 0; i < 1 << 20; i++)
+		fputc('\n', f);
+	fclose(f);
+	OK(peer_list_read(&l, &e));
+	assert_int_equal(l.n, 0);
+	peer_list_release(&l);
 	unlink(path);
 }
 

@@ -11,7 +11,7 @@
 #include "peers/reception.h"
 #include "peers/peer_list.h"
 
-#include <sodium.h>
+#include <openssl/crypto.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -133,10 +133,9 @@ static int invite(const struct args *o, struct err *e)
 	TRY(key_own(true, &k, e));
 	memcpy(t.key, k.pub, sizeof t.key);
 	int rc = addresses(o, &t, e);
-	if (rc >= 0 && sodium_init() < 0)
-		rc = err_set(e, ERR_INTERNAL, "libsodium does not start");
+	if (rc >= 0)
+		rc = invite_secret(t.secret, e);
 	if (rc >= 0) {
-		randombytes_buf(t.secret, sizeof t.secret);
 		memcpy(v.secret, t.secret, sizeof v.secret);
 		if (o->name && snprintf(v.name, sizeof v.name, "%s", o->name) >= PEER_NAME)
 			rc = err_set(e, ERR_USAGE, "--name: at most %d characters", PEER_NAME - 1);
@@ -165,8 +164,8 @@ static int invite(const struct args *o, struct err *e)
 	if (n)
 		net_close(n, 1);
 	key_pair_wipe(&k);
-	sodium_memzero(&t, sizeof t);
-	sodium_memzero(text, sizeof text);
+	OPENSSL_cleanse(&t, sizeof t);
+	OPENSSL_cleanse(text, sizeof text);
 	return rc;
 }
 

@@ -9,7 +9,6 @@
 #include "net/frame.h"
 #include "net/wire.h"
 
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 

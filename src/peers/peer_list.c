@@ -48,18 +48,18 @@ static int read_text(const char *name, struct buf *b, char path[PATH_MAX], struc
 static int next_row(char **text, char *word[WORDS])
 {
 	int n = 0;
-	char *line = *text, *end = line ? strchr(line, '\n') : NULL, *save = NULL;
-	if (!line || !*line)
-		return 0;
-	*text = end ? end + 1 : NULL;
-	if (end)
-		*end = 0;
-	for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-		if (n == WORDS)
-			return -1;
-		word[n++] = w;
+	while (!n && *text && **text) {
+		char *line = *text, *end = strchr(line, '\n'), *save = NULL;
+		*text = end ? end + 1 : NULL;
+		if (end)
+			*end = 0;
+		for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+			if (n == WORDS)
+				return -1;
+			word[n++] = w;
+		}
 	}
-	return n ? n : next_row(text, word);
+	return n;
 }
 
 static int broken(const char *path, struct err *e)

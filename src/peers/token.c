@@ -6,7 +6,11 @@
 #include "base/err.h"
 
 #include <ctype.h>
-#include <sodium.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,9 +19,12 @@ enum { HEAD = 2 + KEY_BYTES + TOKEN_SECRET + 1, CHECK = 3, RAW = 640 };
 
 static void check_bytes(const uint8_t *raw, size_t n, uint8_t out[CHECK])
 {
-	uint8_t sum[32];
-	crypto_generichash(sum, sizeof sum, raw, n, (const uint8_t *)word, sizeof word - 1);
+	uint8_t all[sizeof word + RAW], sum[SHA256_DIGEST_LENGTH];
+	memcpy(all, word, sizeof word);
+	memcpy(all + sizeof word, raw, n);
+	SHA256(all, sizeof word + n, sum);
 	memcpy(out, sum, CHECK);
+	OPENSSL_cleanse(all, sizeof all);
 }
 
 int invite_write(const struct invite_token *t, char out[TOKEN_TEXT], struct err *e)
@@ -40,7 +47,7 @@ int invite_write(const struct invite_token *t, char out[TOKEN_TEXT], struct err 
 	n += CHECK;
 	memcpy(out, word, sizeof word);
 	base32_write(raw, n, out + sizeof word - 1);
-	sodium_memzero(raw, sizeof raw);
+	OPENSSL_cleanse(raw, sizeof raw);
 	return 0;
 }
 
@@ -103,30 +110,44 @@ int invite_read(const char *text, struct invite_token *t_p, struct err *e)
 	}
 	if (ok)
 		*t_p = t;
-	sodium_memzero(raw, sizeof raw);
-	sodium_memzero(copy, sizeof copy);
-	sodium_memzero(&t, sizeof t);
+	OPENSSL_cleanse(raw, sizeof raw);
+	OPENSSL_cleanse(copy, sizeof copy);
+	OPENSSL_cleanse(&t, sizeof t);
 	return ok ? 0 : wrong(e);
 }
+
+int invite_secret(uint8_t secret_p[TOKEN_SECRET], struct err *e)
+{
+	if (RAND_priv_bytes(secret_p, TOKEN_SECRET) == 1)
+		return 0;
+	return err_set(e, ERR_INTERNAL, "this machine's random generator is missing");
+}
+
+/* Bytes only, so nothing lies between the fields. The name ends with its NUL. */
+struct what_is_proven {
+	char label[25];
+	uint8_t binding[LINK_BINDING], own[KEY_BYTES], coordinator[KEY_BYTES];
+	char name[PEER_NAME];
+};
+_Static_assert(sizeof(struct what_is_proven) == 25 + LINK_BINDING + 2 * KEY_BYTES + PEER_NAME,
+	       "no gaps");
 
 int invite_prove(const uint8_t secret[TOKEN_SECRET], const uint8_t binding[LINK_BINDING],
 		 const char *own, const char *coordinator, const char *name,
 		 uint8_t proof_p[TOKEN_PROOF], struct err *e)
 {
-	static const char label[] = "heteroshard invitation 1";
-	uint8_t keys[2][KEY_BYTES];
-	crypto_auth_hmacsha256_state s;
-	if (sodium_init() < 0 || !key_public_bytes(own, keys[0]) ||
-	    !key_public_bytes(coordinator, keys[1]))
-		return err_set(e, ERR_INTERNAL, "no proof can be made for these keys");
-	crypto_auth_hmacsha256_init(&s, secret, TOKEN_SECRET);
-	crypto_auth_hmacsha256_update(&s, (const uint8_t *)label, sizeof label);
-	crypto_auth_hmacsha256_update(&s, binding, LINK_BINDING);
-	crypto_auth_hmacsha256_update(&s, keys[0], sizeof keys);
-	crypto_auth_hmacsha256_update(&s, (const uint8_t *)name, strlen(name) + 1);
-	crypto_auth_hmacsha256_final(&s, proof_p);
-	sodium_memzero(&s, sizeof s);
-	return 0;
+	struct what_is_proven all = { .label = "heteroshard invitation 1" };
+	unsigned n = TOKEN_PROOF;
+	size_t len = strlen(name);
+	memcpy(all.binding, binding, LINK_BINDING);
+	if (len < PEER_NAME && key_public_bytes(own, all.own) &&
+	    key_public_bytes(coordinator, all.coordinator)) {
+		memcpy(all.name, name, len);
+		if (HMAC(EVP_sha256(), secret, TOKEN_SECRET, (const uint8_t *)&all,
+			 offsetof(struct what_is_proven, name) + len + 1, proof_p, &n))
+			return 0;
+	}
+	return err_set(e, ERR_INTERNAL, "no proof can be made for these keys");
 }
 
 bool invite_proves(const uint8_t secret[TOKEN_SECRET], const uint8_t binding[LINK_BINDING],
@@ -136,7 +157,7 @@ bool invite_proves(const uint8_t secret[TOKEN_SECRET], const uint8_t binding[LIN
 	uint8_t due[TOKEN_PROOF];
 	struct err ignored = { 0 };
 	return invite_prove(secret, binding, own, coordinator, name, due, &ignored) >= 0 &&
-	       sodium_memcmp(due, proof, TOKEN_PROOF) == 0;
+	       CRYPTO_memcmp(due, proof, TOKEN_PROOF) == 0;
 }
 
 bool peer_name_ok(const char *name)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* token.h - an invitation as text, and the proof that somebody has it.
  *
- * A token is "hsi1-" and base32 (RFC 4648, small letters) of: the port (2 bytes, big-endian), the
+ * A token is "hsi1-" and base32 (base/base32.h) of: the port (2 bytes, big-endian), the
  * coordinator's public key (32), a secret of 128 random bits (16), the number of addresses (1),
- * each with its length (1) and its text, and 3 bytes of check, the first ones of BLAKE2b over the
- * rest. So a token that was cut short or mistyped is noticed before anybody is asked.
+ * each with its length (1) and its text, and 3 bytes of check, the first ones of SHA-256 over
+ * "hsi1-", a NUL and the rest. So a token that was cut short or mistyped is noticed before anybody
+ * is asked.
  *
  * The proof is HMAC-SHA-256 with the secret over a label, the binding of the connection
  * (link_binding), both public keys and the name that is asked for: it is worth nothing on another
@@ -37,7 +38,9 @@ int invite_write(const struct invite_token *t, char out[TOKEN_TEXT], struct err 
 /* ERR_USAGE says what is wrong with the text; nothing of it is repeated. */
 int invite_read(const char *text, struct invite_token *t_p, struct err *e);
 
-/* `own`: the key of the machine that joins. */
+/* A new one. */
+int invite_secret(uint8_t secret_p[TOKEN_SECRET], struct err *e);
+/* `own`: the key of the machine that joins. `name`: less than PEER_NAME characters. */
 int invite_prove(const uint8_t secret[TOKEN_SECRET], const uint8_t binding[LINK_BINDING],
 		 const char *own, const char *coordinator, const char *name,
 		 uint8_t proof_p[TOKEN_PROOF], struct err *e);
