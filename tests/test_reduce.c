@@ -4,16 +4,20 @@
  *
  * Every member must get the same bits; in the order `exact` those of the tree that is computed
  * here, in the order `fast` a sum within rounding of float64 and the same bits from run to run,
- * whatever the threads do when. A member that dies at any message ends the others with an error. */
+ * whatever the threads do when. A member that dies at any message ends the others with an error.
+ * Over MPI the members are ranks: the program starts itself under mpirun, and a rank that dies in
+ * the middle of a sum ends all, by MPI's rules. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -147,7 +151,8 @@ struct member {
 	int advances; /* before it finishes */
 	struct rng_key delays;
 	uint64_t delay_at;
-	int ops, dies_at; /* messages sent and waited for; NEVER */
+	int ops, dies_at;      /* messages sent and waited for; NEVER */
+	struct net_group *all; /* over MPI */
 	int rc;
 	struct err e;
 };
@@ -187,10 +192,12 @@ static void dawdle(struct member *m)
 		usleep((useconds_t)(us * 40));
 }
 
-/* The moment at which this member is to die. */
+/* The moment at which this member is to die; a rank does so by itself. */
 static int next_message(struct member *m, struct err *e)
 {
 	dawdle(m);
+	if (m->all && m->ops == m->dies_at)
+		raise(SIGKILL);
 	return m->ops++ == m->dies_at ? err_set(e, ERR_CANCELLED, "this member dies") : 0;
 }
 
@@ -296,6 +303,41 @@ static int has_numbers(void *ctx, int place, uint32_t number, struct err *e)
 	return 0;
 }
 
+/* ---- the sum of the network itself (MPI) ---- */
+
+static int send_all(void *ctx, const float *v, size_t count, struct err *e)
+{
+	struct member *m = ctx;
+	float *to = net_group_room(m->all, count);
+	if (!to)
+		return err_nomem(e, count * sizeof *v, "a sum");
+	memcpy(to, v, count * sizeof *v);
+	TRY(net_group_sum(m->all, count, e));
+	return next_message(m, e);
+}
+
+static int has_all(void *ctx, struct err *e)
+{
+	const struct member *m = ctx;
+	return net_group_done(m->all, e);
+}
+
+static int receive_all(void *ctx, float *v, size_t count, struct err *e)
+{
+	struct member *m = ctx;
+	const int64_t deadline = net_in(patience);
+	int rc;
+	TRY(next_message(m, e));
+	while (!(rc = net_group_done(m->all, e))) {
+		net_poll(m->net, NULL, 0, deadline);
+		if (clock_now() > deadline)
+			return err_set(e, ERR_INTERNAL, "a hang: no sum");
+	}
+	if (rc > 0)
+		memcpy(v, net_group_room(m->all, count), count * sizeof *v);
+	return rc < 0 ? rc : 0;
+}
+
 static int own_numbers(void *ctx, size_t k, size_t first, size_t count, float *v, struct err *e)
 {
 	struct member *m = ctx;
@@ -331,7 +373,7 @@ static void *be_member(void *ctx)
 	const struct sums *s = m->sums;
 	struct reduction r = { .how = m->how,
 			       .io = { own_numbers, take_result, send_numbers, receive_numbers,
-				       NULL, has_numbers, m },
+				       NULL, has_numbers, m, send_all, has_all, receive_all },
 			       .terms = &m->terms,
 			       .me = m->me,
 			       .n = s->n,
@@ -545,22 +587,20 @@ static void all_of(struct group *g, const struct reducer *how, enum sum_order or
 	}
 }
 
-static bool is_usable(const char *transport)
-{
-	/* MPI numbers processes: tests/test_train_mpi.c has groups over it */
-	return strcmp(transport, "mpi") != 0;
-}
+static bool is_mpi(const char *transport) { return !strcmp(transport, "mpi"); }
 
 static void every_row_over_every_transport(void **state)
 {
 	const uint64_t turns = is_long() ? 10 : 2;
 	(void)state;
 	for (size_t t = 0; t < ARRAY_LEN(transports); t++) {
-		if (!is_usable(transports[t]))
+		if (is_mpi(transports[t]))
 			continue;
 		const struct reducer *how;
 		for (size_t k = 0; (how = reducer_at(k)); k++) {
 			double worst = 0;
+			if (how->collective)
+				continue;
 			for (int n = 1; n <= GROUP; n++) {
 				struct group g;
 				group_make(&g, transports[t], n, 0);
@@ -584,9 +624,11 @@ static void small_windows(void **state)
 		const struct reducer *how;
 		struct group g;
 		double worst = 0;
-		if (!is_usable(transports[t]))
+		if (is_mpi(transports[t]))
 			continue;
 		for (size_t k = 0; (how = reducer_at(k)); k++) {
+			if (how->collective)
+				continue;
 			group_make(&g, transports[t], 3, 2000);
 			all_of(&g, how, SUM_FAST, turns, &worst);
 			if (how->exact)
@@ -632,9 +674,11 @@ static void a_member_dies_at_every_message(void **state)
 		/* a handshake each time: with encryption only some of the moments */
 		const int stride = is_long() || !strcmp(transports[t], "loop") ? 1 : 5;
 		const struct reducer *how;
-		if (!is_usable(transports[t]))
+		if (is_mpi(transports[t]))
 			continue;
 		for (size_t k = 0; (how = reducer_at(k)); k++) {
+			if (how->collective)
+				continue;
 			struct sums s = { .name = "three segments",
 					  .order = how->exact ? SUM_EXACT : SUM_FAST,
 					  .n = 3,
@@ -655,12 +699,214 @@ static void a_member_dies_at_every_message(void **state)
 	}
 }
 
+/* ---- over MPI: the members are ranks ---- */
+
+#ifdef HAVE_MPI
+
+enum { RANKS = 4 };
+
+static void rank_links(struct group *g, struct member *m)
+{
+	char at[32];
+	for (int r = m->me + 1; r < g->n; r++) {
+		snprintf(at, sizeof at, "rank:%d", r);
+		OK(net_connect(m->net, at, NULL, net_in(patience), &m->link[r], &err));
+	}
+	for (int k = 0; k < m->me; k++) {
+		struct link *l;
+		assert_int_equal(net_accept(m->net, net_in(patience), &l, &err), 1);
+		m->link[link_address(l)[5] - '0'] = l;
+	}
+}
+
+/* Every rank tells a digest of what it got, in numbers that the sum keeps as they are. */
+static void same_everywhere(const struct group *g, const struct member *m)
+{
+	enum { PIECES = 3, BITS = 21 };
+	const unsigned char *p = (const unsigned char *)m->result;
+	uint64_t digest = 14695981039346656037u;
+	for (size_t i = 0; i < m->sums->count * sizeof *m->result; i++)
+		digest = (digest ^ p[i]) * 1099511628211u;
+	float *v = net_group_room(m->all, (size_t)g->n * PIECES);
+	assert_non_null(v);
+	memset(v, 0, (size_t)g->n * PIECES * sizeof *v);
+	for (int k = 0; k < PIECES; k++)
+		v[m->me * PIECES + k] = (float)(digest >> k * BITS & ((1u << BITS) - 1));
+	OK(net_group_sum(m->all, (size_t)g->n * PIECES, &err));
+	const int64_t deadline = net_in(patience);
+	while (net_group_done(m->all, &err) == 0) {
+		net_poll(m->net, NULL, 0, deadline);
+		assert_true(clock_now() < deadline);
+	}
+	for (int k = 0; k < g->n; k++)
+		assert_memory_equal(v + k * PIECES, v + m->me * PIECES, PIECES * sizeof *v);
+}
+
+static void one_of(struct group *g, struct member *m, const struct sums *s,
+		   const struct reducer *how, uint64_t delays, double *worst_p)
+{
+	m->sums = s;
+	m->how = how;
+	m->step++;
+	m->delayed = delays;
+	m->advances = (int)(delays % 5) * 3;
+	m->delays = rng_key(delays * 100 + (uint64_t)m->me);
+	m->ops = 0;
+	m->results = 0;
+	m->result = mem_array(s->count + 1, sizeof *m->result);
+	assert_non_null(m->result);
+	for (size_t k = 0; k < s->count; k++)
+		m->result[k] = NAN;
+	be_member(m);
+	if (m->rc < 0)
+		fail_msg("%s over mpi, %s: rank %d: %s", how->name, s->name, m->me, m->e.msg);
+	if (m->n)
+		fail_msg("%s, %s: rank %d got %zu messages too many", how->name, s->name, m->me,
+			 m->n);
+	*worst_p = fmax(*worst_p, check_result(m));
+	same_everywhere(g, m);
+	mem_free(m->result);
+	m->result = NULL;
+}
+
+static void ranks_try(struct group *g, struct member *m, const struct reducer *how,
+		      enum sum_order order)
+{
+	const uint64_t turns = is_long() ? 10 : 2;
+	double worst = 0;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++)
+		for (uint64_t turn = 0; row[i].n == g->n && turn < turns; turn++) {
+			struct sums s;
+			sums_make(&s, i, order);
+			one_of(g, m, &s, how, turn, &worst);
+		}
+	if (!m->me)
+		printf("%-8s over mpi, %d ranks, %s: within %.2g of the sum of sizes\n", how->name,
+		       g->n, sum_order_name(order), worst);
+}
+
+/* Every row; or one sum in which rank HS_TEST_DIES ends itself at its message HS_TEST_AT. */
+static void as_a_rank(void **state)
+{
+	const char *dies = getenv("HS_TEST_DIES"), *only = getenv("HS_TEST_ROW");
+	const struct reducer *how;
+	struct net_ranks world;
+	struct group g = { .transport = "mpi" };
+	const char *at[RANKS];
+	char text[RANKS][32];
+	(void)state;
+	alarm(150);
+	struct member *m = &g.m[0];
+	OK(net_open("mpi", &(struct net_options){ .window = 8 << 20 }, &m->net, &err));
+	OK(net_world(m->net, &world, &err));
+	OK(net_listen(m->net, "rank:*", m->at, &err));
+	g.n = world.size;
+	m->me = world.rank;
+	m->dies_at = NEVER;
+	rank_links(&g, m);
+	for (int r = 0; r < g.n; r++) {
+		snprintf(text[r], sizeof text[r], "rank:%d", r);
+		at[r] = text[r];
+	}
+	at[g.n - 1] = "rank:99";
+	assert_int_equal(net_group_make(m->net, at, g.n, &m->all, &err), ERR_USAGE);
+	at[g.n - 1] = text[g.n - 1];
+	OK(net_group_make(m->net, at, g.n, &m->all, &err));
+	if (dies && strtol(dies, NULL, 10) == m->me)
+		m->dies_at = (int)strtol(getenv("HS_TEST_AT"), NULL, 10);
+	for (size_t k = 0; (how = reducer_at(k)); k++) {
+		if (only && strcmp(only, how->name))
+			continue;
+		ranks_try(&g, m, how, SUM_FAST);
+		if (how->exact)
+			ranks_try(&g, m, how, SUM_EXACT);
+	}
+	net_close(m->net, 20);
+	m->net = NULL;
+	leave(m);
+}
+
+/* The exit status of `n` ranks of this program. */
+static int run_ranks(int n)
+{
+	char self[4096], count[8];
+	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+	assert_true(length > 0);
+	self[length] = 0;
+	snprintf(count, sizeof count, "%d", n);
+	setenv("HS_TEST_RANK", "1", 1);
+	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+	setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+	setenv("OMPI_MCA_btl", "self,vader,tcp", 1); /* this machine only */
+	setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
+	setenv("OMPI_MCA_oob_tcp_if_include", "lo", 1);
+	setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI keeps memory to the end */
+		unsetenv("CMOCKA_MESSAGE_OUTPUT");           /* a rank is no test of its own */
+		execlp("mpirun", "mpirun", "-n", count, self, (char *)NULL);
+		_exit(127);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	unsetenv("HS_TEST_RANK");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static bool has_mpirun(void) { return !system("command -v mpirun >/dev/null 2>&1"); }
+
+static void every_row_over_mpi(void **state)
+{
+	(void)state;
+	if (!has_mpirun())
+		skip();
+	for (int n = 1; n <= RANKS; n++)
+		assert_int_equal(run_ranks(n), 0);
+}
+
+/* While others are in the middle of the sum, and for rows of messages too. */
+static void a_rank_that_dies_ends_all(void **state)
+{
+	static const struct {
+		const char *how, *who, *at;
+	} death[] = { { "mpi", "0", "2" }, { "mpi", "2", "5" }, { "ring", "1", "7" } };
+	(void)state;
+	if (!has_mpirun())
+		skip();
+	for (size_t i = 0; i < (is_long() ? ARRAY_LEN(death) : 2); i++) {
+		setenv("HS_TEST_ROW", death[i].how, 1);
+		setenv("HS_TEST_DIES", death[i].who, 1);
+		setenv("HS_TEST_AT", death[i].at, 1);
+		const int rc = run_ranks(3);
+		unsetenv("HS_TEST_ROW");
+		unsetenv("HS_TEST_DIES");
+		if (rc == 0 || rc == 127)
+			fail_msg("%s: rank %s dies at message %s: status %d", death[i].how,
+				 death[i].who, death[i].at, rc);
+	}
+}
+
+#endif
+
 int main(void)
 {
+#ifdef HAVE_MPI
+	if (getenv("HS_TEST_RANK")) {
+		const struct CMUnitTest rank[] = { cmocka_unit_test(as_a_rank) };
+		return cmocka_run_group_tests(rank, gradients_make, gradients_drop);
+	}
+#endif
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_row_over_every_transport),
 		cmocka_unit_test(small_windows),
 		cmocka_unit_test(a_member_dies_at_every_message),
+#ifdef HAVE_MPI
+		cmocka_unit_test(every_row_over_mpi),
+		cmocka_unit_test(a_rank_that_dies_ends_all),
+#endif
 	};
 	return cmocka_run_group_tests(tests, gradients_make, gradients_drop);
 }

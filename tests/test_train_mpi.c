@@ -108,6 +108,41 @@ static void the_bits_of_one_process(void **state)
 	tiny_remove(&s.t);
 }
 
+#define BY_TWO "shard_plan=[{id: [1, 2], share: [2, 1], start: 0, end: 6}]"
+
+/* A sum of two numbers has the same bits whoever adds them. */
+static void the_collective_of_the_library(void **state)
+{
+	(void)state;
+	struct site s;
+	if (!available())
+		skip();
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	struct process p = mpirun(&s, "3", "collective", BY_TWO, "reduce_order=fast", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "groups add up their gradients by 'mpi', in the order 'fast'"));
+	p = mpirun(&s, "3", "direct", BY_TWO, "reduce_order=fast", "reduce=direct", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "by 'direct'"));
+	same_result(&s, "collective", "direct", true);
+	/* three members of two stages, all parameters: `auto` is the order fast there */
+	site_configuration(&s, "one", 0, "adapter: none\nreduce_parts: 3\n");
+	p = mpirun(&s, "5", "full",
+		   "shard_plan=[{id: [rank4, rank1, 2], start: 0, end: 2}, "
+		   "{id: 3, start: 2, end: 6, is_last: true}]",
+		   NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "by 'mpi'"));
+	p = mpirun(&s, "3", "exact", BY_TWO, "reduce_order=exact", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "by 'direct', in the order 'exact'"));
+	p = mpirun(&s, "3", "half", BY_TWO, "reduce_dtype=bfloat16", "reduce_order=fast", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "by 'direct', in the order 'fast'"));
+	tiny_remove(&s.t);
+}
+
 static void what_cannot_be_is_one_line(void **state)
 {
 	(void)state;
@@ -116,7 +151,38 @@ static void what_cannot_be_is_one_line(void **state)
 		skip();
 	site_make(&s);
 	site_configuration(&s, "one", 0, "");
-	struct process p = mpirun(&s, "1", "x", "transport=mpi", NULL);
+	struct process p;
+	static const struct {
+		const char *plan, *order, *dtype, *says;
+	} bad[] = {
+		{ BY_TWO, "reduce_order=exact", "reduce_dtype=float32",
+		  "'reduce: mpi' cannot keep the order 'exact'" },
+		{ BY_TWO, "reduce_order=fast", "reduce_dtype=bfloat16",
+		  "'reduce: mpi' adds in float32" },
+		{ "shard_plan=[{id: [0, 1], start: 0, end: 6}]", "reduce_order=fast",
+		  "reduce_dtype=float32",
+		  "'rank0', which coordinates and computes nothing: 3 processes were started" },
+		{ "shard_plan=[{id: [1, 3], start: 0, end: 6}]", "reduce_order=fast",
+		  "reduce_dtype=float32",
+		  "'rank3': 3 processes were started, of which ranks 1 to 2 compute" },
+		{ "shard_plan=[{id: local, start: 0, end: 6}]", "reduce_order=fast",
+		  "reduce_dtype=float32", "write 'id: 1'" },
+		{ "shard_plan=[{id: [1, rank1], start: 0, end: 6}]", "reduce_order=fast",
+		  "reduce_dtype=float32", "names 'rank1' twice" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		p = mpirun(&s, "3", "x", bad[i].plan, "reduce=mpi", bad[i].order, bad[i].dtype,
+			   NULL);
+		/* mpirun's status is that of the rank which ended first */
+		assert_int_not_equal(finished(&p, PATIENCE), 0);
+		show_log(&p);
+		assert_true(says(&p, bad[i].says));
+	}
+	p = site_start(&s, "train", "one.yaml", "reduce=mpi", "reduce_order=fast", NULL);
+	must_fail(&p, 2, "'reduce: mpi' needs links over MPI: start the program with mpirun");
+	p = site_start(&s, "train", "one.yaml", BY_TWO, NULL);
+	must_fail(&p, 2, "'shard_plan' names ranks, but this program was not started by mpirun");
+	p = mpirun(&s, "1", "x", "transport=mpi", NULL);
 	must_fail(&p, 2, "start at least two");
 	p = mpirun(&s, "2", "x", "--worker", "a", NULL);
 	must_fail(&p, 2, "under mpirun or srun");
@@ -183,6 +249,7 @@ int main(int argc, char **argv)
 			 slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_bits_of_one_process),
+		cmocka_unit_test(the_collective_of_the_library),
 		cmocka_unit_test(what_cannot_be_is_one_line),
 		cmocka_unit_test(killed_or_interrupted_ends),
 	};

@@ -179,10 +179,10 @@ struct question {
 };
 
 /* Options of the command line override those of the configuration. */
-static void job_options(const struct args *a, struct question *j)
+static void job_options(const struct args *a, struct question *j, bool ranks)
 {
 	struct plan_options *o = &j->p.options;
-	job_plan_options(&j->p, j->config);
+	job_plan_options(&j->p, j->config, ranks);
 	if (a->microbatch >= 0)
 		o->microbatch = (int)a->microbatch;
 	if (a->reserve >= 0)
@@ -215,7 +215,7 @@ static int prepare(const struct args *a, char *const *program, const struct rank
 		   struct question *j, struct err *e)
 {
 	TRY(get_profile(a, j, program, ranks, e));
-	job_options(a, j);
+	job_options(a, j, ranks);
 	for (size_t i = 0; i < a->without.n; i++)
 		TRY(profile_remove(&j->p.profile, a->without.item[i], e));
 	if (a->add)

@@ -160,6 +160,9 @@ int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, ch
 		cli_level_config(c);
 	if (rc >= 0 && !launched) {
 		c->insecure |= r->insecure;
+		rc = ranks_absent(c, &e);
+	}
+	if (rc >= 0 && !launched) {
 		rc = invited_resolve(c, &e);
 	}
 	if (rc >= 0 && !launched) {

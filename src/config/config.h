@@ -214,6 +214,11 @@ void config_reference(bool markdown, struct buf *out);
 /* Where a run's profile comes from: as configured, else measured ("auto"), but "none" where a
  * shard_plan leaves nothing to choose. */
 const char *config_profile(const struct config *c);
+/* Under mpirun or srun `shard_plan` names ranks: 1 or rank1. The number; -1: it is none. */
+#define CONFIG_RANK "rank"
+int config_rank(const char *id);
+/* Whether an id of shard_plan is a rank's, and no worker's. */
+bool config_names_ranks(const struct config *c);
 const char *config_adapter_name(int adapter);
 const char *config_compute_name(int compute_dtype);
 const char *config_wire_name(int wire_dtype);

@@ -316,9 +316,61 @@ static int64_t cards_of(const struct config *c, const char *id)
 	return 1;
 }
 
+static bool is_worker(const struct config *c, const char *id)
+{
+	for (size_t i = 0; i < c->nworkers; i++)
+		if (!empty(c->workers[i].id) && !strcmp(c->workers[i].id, id))
+			return true;
+	return false;
+}
+
+int config_rank(const char *id)
+{
+	const char *number =
+		strncmp(id, CONFIG_RANK, strlen(CONFIG_RANK)) ? id : id + strlen(CONFIG_RANK);
+	char *end;
+	long n = strtol(number, &end, 10);
+	return number[0] < '0' || number[0] > '9' || *end || n > MAX_ENTRIES ? -1 : (int)n;
+}
+
+/* Beside workers a number is one of them that is missing, unless MPI is asked for. */
+static bool may_name_ranks(const struct config *c)
+{
+	return (!c->nworkers && !c->workers_all) || !strcmp(c->transport, "mpi");
+}
+
+bool config_names_ranks(const struct config *c)
+{
+	for (size_t i = 0; i < c->nshards && may_name_ranks(c); i++)
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++) {
+			const char *id = c->shard_plan[i].id.item[k];
+			if (!empty(id) && !is_worker(c, id) && config_rank(id) >= 0)
+				return true;
+		}
+	return false;
+}
+
+/* `id: [1, 2]` names ranks, unless workers are called that. */
+static int name_ranks(struct config *c, struct err *e)
+{
+	for (size_t i = 0; i < c->nshards && may_name_ranks(c); i++)
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++) {
+			const char **id = &c->shard_plan[i].id.item[k];
+			char text[32];
+			if (empty(*id) || is_worker(c, *id) || config_rank(*id) < 0)
+				continue;
+			snprintf(text, sizeof text, CONFIG_RANK "%d", config_rank(*id));
+			*id = arena_strdup(&c->arena, text);
+			if (!*id)
+				return err_nomem(e, sizeof text, "the shard plan");
+		}
+	return 0;
+}
+
 int config_cluster_expand(struct config *c, const char *where, struct err *e)
 {
 	size_t nw = 0, ns = 0;
+	TRY(name_ranks(c, e));
 	for (size_t i = 0; i < c->nworkers; i++) {
 		const struct config_worker *w = &c->workers[i];
 		nw += w->num_gpus > 1 && !empty(w->id) && !empty(w->device) ? (size_t)w->num_gpus
@@ -475,9 +527,8 @@ static int check_worker(const struct config *c, size_t i, const char *where, str
 /* A worker's id in shard_plan: known, and named once. */
 static int check_shard_id(const struct config *c, const char *id, const char *where, struct err *e)
 {
-	bool known = !strcmp(id, "local");
-	for (size_t k = 0; k < c->nworkers && !known; k++)
-		known = !strcmp(id, c->workers[k].id);
+	bool known = !strcmp(id, "local") || is_worker(c, id) ||
+		     (config_rank(id) >= 0 && may_name_ranks(c));
 	if (!known && !c->workers_all)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'shard_plan' names '%.60s', which is no worker's id "

@@ -27,7 +27,8 @@ static const char *schedule(size_t i, const char **help_p)
 static const char *reduce(size_t i, const char **help_p)
 {
 	if (!i) {
-		*help_p = "direct, or ring for groups of more than 4 with reduce_order: fast";
+		*help_p = "direct; with reduce_order: fast, mpi over MPI and ring for groups of "
+			  "more than 4";
 		return "auto";
 	}
 	const struct reducer *r = reducer_at(i - 1);

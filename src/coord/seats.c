@@ -219,6 +219,7 @@ int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *
 	char(*id)[RANK_ID] = arena_alloc(a, (size_t)n * sizeof *id);
 	if (!v || !id)
 		return err_nomem(e, (size_t)n * sizeof *v, "workers");
+	TRY(ranks_check_plan(c, r->at.size, e));
 	for (int i = 0; i < n; i++) {
 		rank_id(i + 1, id[i]);
 		v[i] = (struct seat_spec){

@@ -295,13 +295,16 @@ static int wait_for(struct exchange *x, const struct want *w, struct net_msg *ms
 	}
 }
 
-/* Receives messages from all peers until there is room to send. */
-static int wait_for_room(struct exchange *x, const struct peer *to, int64_t deadline, struct err *e)
+/* Waits for `first`, or until net_wake(), and receives messages from all peers. 0: nothing came
+ * until the deadline. */
+static int listen_to_all(struct exchange *x, const struct net_poll *first, int64_t deadline,
+			 struct err *e)
 {
 	struct net_poll p[POLL_MOST];
 	const struct peers *sides[3] = { &x->before, &x->behind, &x->beside };
 	size_t n = 0;
-	p[n++] = (struct net_poll){ to->link, NET_SEND, 0 };
+	if (first)
+		p[n++] = *first;
 	if (!x->orders->have_step)
 		p[n++] = (struct net_poll){ x->orders->link, NET_RECV, 0 };
 	for (int s = 0; s < 3; s++)
@@ -309,14 +312,22 @@ static int wait_for_room(struct exchange *x, const struct peer *to, int64_t dead
 			if (sides[s]->peer[k].link)
 				p[n++] = (struct net_poll){ sides[s]->peer[k].link, NET_RECV, 0 };
 	if (!net_poll(x->net, p, n, deadline) && clock_now() > deadline)
-		return err_set(e, ERR_NET, "%s took nothing for %g s", name_of(x, to),
-			       x->orders->timeout);
+		return 0;
 	for (int s = 0; s < 3; s++)
 		for (int k = 0; k < sides[s]->n; k++)
 			if (sides[s]->peer[k].link)
 				TRY(take_in(x, &sides[s]->peer[k], e));
 	int rc = x->orders->have_step ? 0 : orders_listen(x->orders, NET_NOW, e);
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? rc : 1;
+}
+
+static int wait_for_room(struct exchange *x, const struct peer *to, int64_t deadline, struct err *e)
+{
+	const struct net_poll room = { to->link, NET_SEND, 0 };
+	int rc = listen_to_all(x, &room, deadline, e);
+	return rc ? (rc < 0 ? rc : 0)
+		  : err_set(e, ERR_NET, "%s took nothing for %g s", name_of(x, to),
+			    x->orders->timeout);
 }
 
 /* ---- tensors between device and wire ---- */
@@ -529,6 +540,52 @@ int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t numb
 		get_numbers(v, f.payload, f.dtype, count);
 	net_msg_release(&msg);
 	return rc;
+}
+
+int exchange_collective(struct exchange *x, struct err *e)
+{
+	const struct crew *c = &x->plan->crew;
+	const int stage = plan_stage(x->plan), n = crew_group_size(c, stage);
+	const char *at[SCHED_MAX_GROUP];
+	for (int k = 0; k < n; k++)
+		at[k] = c->member[crew_at(c, stage, k)].address;
+	int rc = net_group_make(x->net, at, n, &x->group, e);
+	return rc < 0 ? err_prefix(e, "sums by '%s' over the links of this job", x->plan->reducer)
+		      : 0;
+}
+
+int exchange_send_all(struct exchange *x, const float *v, size_t count, struct err *e)
+{
+	TRY(exchange_flush(x, e));
+	float *to = net_group_room(x->group, count);
+	if (!to)
+		return err_nomem(e, count * sizeof *v, "a part of a gradient");
+	memcpy(to, v, count * sizeof *v);
+	return net_group_sum(x->group, count, e);
+}
+
+int exchange_has_all(struct exchange *x, struct err *e) { return net_group_done(x->group, e); }
+
+int exchange_receive_all(struct exchange *x, float *v, size_t count, struct err *e)
+{
+	const int64_t deadline = orders_patience(x->orders);
+	int rc;
+	TRY(exchange_flush(x, e));
+	while (!(rc = net_group_done(x->group, e))) {
+		beat_state(x->orders->beat, PROGRESS_WAITING);
+		rc = listen_to_all(x, NULL, deadline, e);
+		if (rc <= 0)
+			return rc ? rc
+				  : err_set(e, ERR_NET,
+					    "the members of the group made no sum within %g s",
+					    x->orders->timeout);
+	}
+	beat_state(x->orders->beat, PROGRESS_WORKING);
+	if (rc < 0)
+		return rc;
+	beat_bytes(x->orders->beat, count * sizeof *v);
+	memcpy(v, net_group_room(x->group, count), count * sizeof *v);
+	return 0;
 }
 
 /* A stage has given a layer to the device. A few of them keep it busy while the host sends what

@@ -74,6 +74,8 @@ struct exchange {
 	/* The members of the previous stage and of the next one, by place; and of the worker's own,
 	 * where its own link is NULL. */
 	struct peers before, behind, beside;
+	/* The worker's group, where the network adds up (exchange_collective()). */
+	struct net_group *group;
 	/* Of the current round, set by exchange_round() and exchange_at(). */
 	const struct instr_list *list;
 	size_t at;
@@ -116,6 +118,11 @@ int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t numb
 			 size_t count, struct err *e);
 /* 1: the message is here, receiving it will not wait; 0: not yet. */
 int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e);
+/* The same by the network's own collective. Before the first round, where the plan wants it: */
+int exchange_collective(struct exchange *x, struct err *e);
+int exchange_send_all(struct exchange *x, const float *v, size_t count, struct err *e);
+int exchange_has_all(struct exchange *x, struct err *e);
+int exchange_receive_all(struct exchange *x, float *v, size_t count, struct err *e);
 /* Whether the tensor that `i` needs is on the device already. */
 bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
 /* Waits until the device has finished its queue; meanwhile the next input is uploaded, if

@@ -56,6 +56,24 @@ static int has_numbers(void *ctx, int place, uint32_t number, struct err *e)
 	return exchange_has_sum(s->of->exchange, place, s->array, number, e);
 }
 
+static int send_all(void *ctx, const float *v, size_t count, struct err *e)
+{
+	const struct array_sum *s = ctx;
+	return exchange_send_all(s->of->exchange, v, count, e);
+}
+
+static int has_all(void *ctx, struct err *e)
+{
+	const struct array_sum *s = ctx;
+	return exchange_has_all(s->of->exchange, e);
+}
+
+static int receive_all(void *ctx, float *v, size_t count, struct err *e)
+{
+	const struct array_sum *s = ctx;
+	return exchange_receive_all(s->of->exchange, v, count, e);
+}
+
 /* ---- a job ---- */
 
 /* The array of a part of a chunk; those of a chunk follow each other. */
@@ -75,7 +93,8 @@ static int make_array(struct group_sum *g, int i, const struct plan_message *p, 
 	*s = (struct array_sum){ .of = g, .array = i };
 	s->r = (struct reduction){ .how = reducer_find(p->reducer),
 				   .io = { own_numbers, take_sum, send_numbers, receive_numbers,
-					   round_numbers, has_numbers, s },
+					   round_numbers, has_numbers, s, send_all, has_all,
+					   receive_all },
 				   .terms = &g->terms,
 				   .me = plan_place(p),
 				   .n = crew_group_size(&p->crew, plan_stage(p)),

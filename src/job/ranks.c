@@ -47,14 +47,42 @@ bool ranks_echo(const struct err *e)
 	       number("OMPI_COMM_WORLD_RANK") + number("PMI_RANK") + number("PMIX_RANK") > 0;
 }
 
+int ranks_absent(const struct config *c, struct err *e)
+{
+	return config_names_ranks(c)
+		       ? err_set(e, ERR_USAGE,
+				 "%s: 'shard_plan' names ranks, but this program was not started "
+				 "by mpirun or srun: start it so, or name workers",
+				 c->path)
+		       : 0;
+}
+
+int ranks_check_plan(const struct config *c, int size, struct err *e)
+{
+	for (size_t i = 0; i < c->nshards; i++)
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++) {
+			const char *id = c->shard_plan[i].id.item[k];
+			const int rank = config_rank(id);
+			if (rank < 1 || rank >= size)
+				return err_set(e, ERR_USAGE,
+					       "%s: 'shard_plan' names '%.60s'%s: %d processes "
+					       "were started, of which ranks 1 to %d compute",
+					       c->path, id,
+					       rank ? ""
+						    : ", which coordinates and computes nothing",
+					       size, size - 1);
+		}
+	return 0;
+}
+
 int ranks_begin(const struct config *c, struct ranks *r, struct err *e)
 {
 	const struct net_options o = { .peer_timeout = c->peer_timeout };
-	if (c->nshards)
+	if (c->nshards && !config_names_ranks(c))
 		return err_set(e, ERR_USAGE,
 			       "%s: 'shard_plan' names workers of the configuration; processes "
 			       "that mpirun or srun started are "
-			       "others: leave it out, or set 'transport: tls'",
+			       "ranks: write 'id: 1' or 'id: [1, 2]', or set 'transport: tls'",
 			       c->path);
 	TRY(net_open("mpi", &o, &r->net, e));
 	int rc = net_world(r->net, &r->at, e);
@@ -73,4 +101,4 @@ int ranks_begin(const struct config *c, struct ranks *r, struct err *e)
 	return rc;
 }
 
-void rank_id(int rank, char out[RANK_ID]) { snprintf(out, RANK_ID, "rank%d", rank); }
+void rank_id(int rank, char out[RANK_ID]) { snprintf(out, RANK_ID, CONFIG_RANK "%d", rank); }

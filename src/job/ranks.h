@@ -22,9 +22,13 @@ bool ranks_launched(const struct config *c);
 /* Whether another rank prints this error on the same terminal: wrong use, which all ranks notice,
  * or the coordinator's reason. */
 bool ranks_echo(const struct err *e);
+/* Without mpirun or srun: ERR_USAGE where the shard plan names ranks. */
+int ranks_absent(const struct config *c, struct err *e);
 /* Begins MPI. The configuration's coordinator and workers are not used then; ERR_USAGE for keys
  * that contradict MPI. */
 int ranks_begin(const struct config *c, struct ranks *r_p, struct err *e);
+/* Whether a shard plan's ids are ranks that compute, of `size`. Rank 0 asks, all get the error. */
+int ranks_check_plan(const struct config *c, int size, struct err *e);
 /* The worker's id: "rank3". */
 void rank_id(int rank, char out[RANK_ID]);
 

@@ -111,6 +111,26 @@ int net_world(struct net *n, struct net_ranks *r_p, struct err *e)
 	return 0;
 }
 
+int net_group_make(struct net *n, const char *const *address, int members, struct net_group **g_p,
+		   struct err *e)
+{
+	if (!n->t->group)
+		return err_set(e, ERR_UNSUPPORTED, "%s has no sums of its own", n->t->name);
+	return n->t->group(n, address, members, g_p, e);
+}
+
+float *net_group_room(struct net_group *g, size_t count)
+{
+	return net_group_net(g)->t->room(g, count);
+}
+
+int net_group_sum(struct net_group *g, size_t count, struct err *e)
+{
+	return net_group_net(g)->t->sum(g, count, e);
+}
+
+int net_group_done(struct net_group *g, struct err *e) { return net_group_net(g)->t->summed(g, e); }
+
 int net_allow(struct net *n, const char *public_key, struct err *e)
 {
 	char key[KEY_TEXT];
@@ -198,14 +218,6 @@ int net_poll(struct net *n, struct net_poll *items, size_t count, int64_t deadli
 	n->wake = false;
 	pthread_mutex_unlock(&n->lock);
 	return ready;
-}
-
-void net_wake(struct net *n)
-{
-	pthread_mutex_lock(&n->lock);
-	n->wake = true;
-	pthread_cond_broadcast(&n->cond);
-	pthread_mutex_unlock(&n->lock);
 }
 
 void *net_buffer(struct net *n, size_t bytes) { return net_pool_buffer(n->pool, bytes); }

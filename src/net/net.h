@@ -88,6 +88,21 @@ struct net_ranks {
 };
 int net_world(struct net *n, struct net_ranks *r_p, struct err *e);
 
+/* Sums by the launcher's own collectives (mpi). A group is some of its processes, named by address;
+ * all of them make it with the same list, and one group after the other. Making it waits for
+ * nobody, and it goes with the net. Other transports: ERR_UNSUPPORTED. */
+struct net_group;
+int net_group_make(struct net *n, const char *const *address, int members, struct net_group **g_p,
+		   struct err *e);
+/* Room for `count` numbers, kept from call to call; NULL without memory. */
+float *net_group_room(struct net_group *g, size_t count);
+/* Begins to add up what the members have in their rooms, `count` numbers each. All members begin
+ * the same sums in the same order, one at a time. */
+int net_group_sum(struct net_group *g, size_t count, struct err *e);
+/* 1: the sum is in the room, the same bits with every member; 0: not yet. When it is there
+ * net_wake() is called. */
+int net_group_done(struct net_group *g, struct err *e);
+
 /* Who may connect. With a key, nobody is let in until listed; without one (loopback) anybody is.
  * May be called at any time. */
 int net_allow(struct net *n, const char *public_key, struct err *e);

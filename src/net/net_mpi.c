@@ -25,9 +25,11 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "net/mpi_group.h"
 
 enum { CTL_HELLO = 1, CTL_CREDIT, CTL_BYE, CTL_ALIVE };
-enum { MOST_LINKS = 8000, IDLE_LOOKS = 200, LONGEST_NAP = 400 /* us */ };
+/* A collective goes on only while MPI is called. */
+enum { MOST_LINKS = 8000, IDLE_LOOKS = 200, LONGEST_NAP = 400 /* us */, SUM_NAP = 20 };
 
 struct ctl {
 	uint64_t type, a, b;
@@ -84,6 +86,7 @@ struct hub {
 	struct mlink *links;
 	struct transfer *sends, *in, **in_end, *spare;
 	bool quitting, heard_something, may_accept;
+	struct mpi_groups groups;
 };
 
 static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
@@ -457,6 +460,7 @@ static bool begin(struct hub *h)
 		MPI_Comm_rank(h->comm, &h->rank);
 		MPI_Comm_size(h->comm, &h->size);
 		h->local = lower_neighbours(h);
+		ok = mpi_groups_begin(&h->groups, h->comm);
 	}
 	pthread_mutex_lock(&h->lock);
 	h->begun = ok ? 1 : -1;
@@ -500,16 +504,18 @@ static void *hub_main(void *arg)
 		begin_receives(h);
 		finish_receives(h);
 		finish_sends(h);
+		h->heard_something |= mpi_groups_work(&h->groups);
 		int64_t now = clock_now();
 		for (struct mlink *ml = h->links; ml; ml = ml->next)
 			look_after(h, ml, now);
 		sweep(h);
-		clean = !h->links && !h->sends && !h->in;
+		clean = !h->links && !h->sends && !h->in && !mpi_groups_open(&h->groups);
 		if (h->quitting && (clean || now >= h->quit_by))
 			break;
 		idle = h->heard_something ? 0 : idle + 1;
+		const int most = mpi_groups_run(&h->groups) ? SUM_NAP : LONGEST_NAP;
 		if (idle > IDLE_LOOKS)
-			nap(h, idle - IDLE_LOOKS < LONGEST_NAP ? idle - IDLE_LOOKS : LONGEST_NAP);
+			nap(h, idle - IDLE_LOOKS < most ? idle - IDLE_LOOKS : most);
 	}
 	for (struct mlink *ml = h->links; ml; ml = ml->next)
 		ml->state = M_GONE;
@@ -543,6 +549,7 @@ static int mpi_open(struct net *n, struct err *e)
 	h->net = n;
 	h->out_end = &h->out;
 	h->in_end = &h->in;
+	mpi_groups_init(&h->groups, n);
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->started, NULL);
 	pthread_condattr_t ca;
@@ -572,6 +579,7 @@ static int mpi_open(struct net *n, struct err *e)
 		pthread_cond_destroy(&h->started);
 		pthread_cond_destroy(&h->wake);
 		pthread_mutex_destroy(&h->lock);
+		mpi_groups_release(&h->groups);
 		mem_free(h);
 		return rc;
 	}
@@ -588,7 +596,7 @@ static void mpi_close(struct net *n, double linger)
 	rouse(h);
 	pthread_mutex_unlock(&h->lock);
 	pthread_join(h->thread, NULL);
-	bool under_way = h->sends || h->in;
+	bool under_way = h->sends || h->in || mpi_groups_open(&h->groups);
 	for (struct transfer *t = h->spare, *next; t; t = next) {
 		next = t->next;
 		mem_free(t);
@@ -600,6 +608,7 @@ static void mpi_close(struct net *n, double linger)
 	pthread_cond_destroy(&h->started);
 	pthread_cond_destroy(&h->wake);
 	pthread_mutex_destroy(&h->lock);
+	mpi_groups_release(&h->groups);
 	mem_free(h);
 }
 
@@ -617,19 +626,26 @@ static int mpi_listen(struct net *n, const char *address, char bound_p[NET_ADDRE
 	return 0;
 }
 
+/* -1: it is none. */
+static int rank_of(const struct hub *h, const char *address)
+{
+	char *end;
+	long rank = strncmp(address, "rank:", 5) == 0 ? strtol(address + 5, &end, 10) : -1;
+	return rank < 0 || *end || end == address + 5 || rank >= h->size ? -1 : (int)rank;
+}
+
 static int mpi_dial(struct link *l, const char *address, const char *peer_key, struct err *e)
 {
 	(void)peer_key;
 	struct hub *h = l->net->priv;
-	char *end;
-	long rank = strncmp(address, "rank:", 5) == 0 ? strtol(address + 5, &end, 10) : -1;
-	if (rank < 0 || *end || end == address + 5 || rank >= h->size || rank == h->rank)
+	const int rank = rank_of(h, address);
+	if (rank < 0 || rank == h->rank)
 		return err_set(
 			e, ERR_USAGE,
 			"mpi: address '%s': expected rank:N, another of the %d ranks (this is %d)",
 			address, h->size, h->rank);
 	int rc = 0;
-	struct mlink *ml = mlink_new(h, l, (int)rank, 0);
+	struct mlink *ml = mlink_new(h, l, rank, 0);
 	if (!ml)
 		return err_nomem(e, sizeof *ml, "a link");
 	ml->dial_deadline = l->dial_deadline;
@@ -687,6 +703,43 @@ static void mpi_world(struct net *n, struct net_ranks *r_p)
 	*r_p = (struct net_ranks){ h->rank, h->size, h->local };
 }
 
+static int mpi_make(struct net *n, const char *const *address, int members, struct net_group **g_p,
+		    struct err *e)
+{
+	struct hub *h = n->priv;
+	int *rank = mem_array((size_t)members, sizeof *rank), me = 0, rc = 0;
+	if (!rank)
+		return err_nomem(e, (size_t)members * sizeof *rank, "a group");
+	for (int i = 0; i < members && rc >= 0; i++) {
+		rank[i] = rank_of(h, address[i]);
+		me += rank[i] == h->rank;
+		if (rank[i] < 0)
+			rc = err_set(e, ERR_USAGE, "mpi: a group has '%.100s': expected rank:N",
+				     address[i]);
+		for (int k = 0; k < i && rc >= 0; k++)
+			if (rank[k] == rank[i])
+				rc = err_set(e, ERR_USAGE, "mpi: a group has rank %d twice",
+					     rank[i]);
+	}
+	if (rc >= 0 && me != 1)
+		rc = err_set(e, ERR_USAGE, "mpi: rank %d is not in the group", h->rank);
+	if (rc >= 0)
+		rc = mpi_group_make(&h->groups, rank, members, g_p, e);
+	if (rc < 0)
+		mem_free(rank);
+	return rc;
+}
+
+static int mpi_sum(struct net_group *g, size_t count, struct err *e)
+{
+	TRY(mpi_group_begin(g, count, e));
+	struct hub *h = net_group_net(g)->priv;
+	pthread_mutex_lock(&h->lock);
+	rouse(h);
+	pthread_mutex_unlock(&h->lock);
+	return 0;
+}
+
 const struct net_transport net_mpi = {
 	.name = "mpi",
 	.way = "MPI",
@@ -699,6 +752,10 @@ const struct net_transport net_mpi = {
 	.shut = mpi_shut,
 	.freed = mpi_freed,
 	.world = mpi_world,
+	.group = mpi_make,
+	.room = mpi_group_room,
+	.sum = mpi_sum,
+	.summed = mpi_group_done,
 };
 
 #endif

@@ -125,7 +125,16 @@ struct net_transport {
 	void *(*buffer)(struct link *l, size_t bytes);
 	/* MAY. The launcher's numbering of processes. */
 	void (*world)(struct net *n, struct net_ranks *r_p);
+	/* MAY, all or none: net_group_make() and what follows it. */
+	int (*group)(struct net *n, const char *const *address, int members, struct net_group **g_p,
+		     struct err *e);
+	float *(*room)(struct net_group *g, size_t count);
+	int (*sum)(struct net_group *g, size_t count, struct err *e);
+	int (*summed)(struct net_group *g, struct err *e);
 };
+
+/* A transport's groups begin with their net. */
+static inline struct net *net_group_net(struct net_group *g) { return *(struct net **)g; }
 
 extern const struct net_transport *const net_transports[];
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wait.c - what links and transports need of their net: waiting under its lock (wait.h), deadlines,
- * and who may connect (net_priv.h). It calls neither links nor transports. */
+/* wait.c - what links and transports need of their net: waiting under its lock (wait.h), waking,
+ * deadlines, and who may connect (net_priv.h). It calls neither links nor transports. */
 #include "net/wait.h"
 
 #include "base/clock.h"
@@ -56,4 +56,12 @@ bool net_wait(struct net *n, int64_t deadline, int64_t next)
 	struct timespec ts = { .tv_sec = until / 1000000000, .tv_nsec = until % 1000000000 };
 	pthread_cond_timedwait(&n->cond, &n->lock, &ts);
 	return true; /* a wait that ran out looks once more before it gives up */
+}
+
+void net_wake(struct net *n)
+{
+	pthread_mutex_lock(&n->lock);
+	n->wake = true;
+	pthread_cond_broadcast(&n->cond);
+	pthread_mutex_unlock(&n->lock);
 }

@@ -645,7 +645,7 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 			       .up = c->copy,
 			       .down = c->copy + n };
 	if (!g.how)
-		g.how = reducer_default(order_of(c), most);
+		g.how = reducer_default(order_of(c), most, c->o->collective);
 	for (int k = 0; k < q->stages; k++) {
 		g.n = played_members(q, k);
 		if (g.n < 2)

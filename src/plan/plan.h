@@ -74,8 +74,9 @@ struct plan_options {
 	bool order_auto;
 	int reduce_parts; /* of a chunk's gradients; 0: as reduce_parts() says */
 	bool reduce_half; /* their sums travel in two bytes a number, not four */
-	/* how groups add them up; NULL: reducer_default() */
+	/* how groups add them up; NULL: reducer_default(), `collective` for it */
 	const struct reducer *reducer;
+	bool collective;
 };
 
 #define PLAN_OPTIONS_DEFAULT                                                                       \

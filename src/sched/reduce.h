@@ -37,6 +37,11 @@ struct reduce_io {
 	/* 1: receiving it will not wait; 0: it would */
 	int (*has)(void *ctx, int place, uint32_t number, struct err *e);
 	void *ctx;
+	/* MAY be NULL: the sum of all members' numbers by the network's own collective, one at a
+	 * time. The first takes a copy of `v`, the last waits and fills `v`. */
+	int (*all_send)(void *ctx, const float *v, size_t count, struct err *e);
+	int (*all_has)(void *ctx, struct err *e);
+	int (*all_receive)(void *ctx, float *v, size_t count, struct err *e);
 };
 
 /* What a row needs to say how long it takes (plan/sum_time.h fills it in). Times are seconds, bytes
@@ -55,8 +60,9 @@ struct reduce_links {
 
 struct reducer {
 	const char *name, *help;
-	bool exact;     /* it can keep the order SUM_EXACT */
-	size_t segment; /* numbers of a segment; 0: the default */
+	bool exact;      /* it can keep the order SUM_EXACT */
+	bool collective; /* it needs the three all_* of reduce_io, in float32 */
+	size_t segment;  /* numbers of a segment; 0: the default */
 	/* How many message numbers a segment has, and how many messages a member gets in one. */
 	uint32_t (*numbers)(const struct reduction *r);
 	uint32_t (*receives)(const struct reduction *r);
@@ -76,8 +82,9 @@ struct reducer {
 
 const struct reducer *reducer_at(size_t i); /* NULL past the end */
 const struct reducer *reducer_find(const char *name);
-/* For groups of at most `largest` members. */
-const struct reducer *reducer_default(enum sum_order o, int largest);
+/* For groups of at most `largest` members. `collective`: the network has one of its own, which
+ * suits. */
+const struct reducer *reducer_default(enum sum_order o, int largest, bool collective);
 
 struct reduction {
 	/* The caller's. */

@@ -16,8 +16,11 @@ const struct reducer *reducer_at(size_t i) { return i < ARRAY_LEN(rows) ? rows[i
 
 enum { DIRECT_MOST = 4 /* members of a group that adds up directly, in the order SUM_FAST */ };
 
-const struct reducer *reducer_default(enum sum_order o, int largest)
+const struct reducer *reducer_default(enum sum_order o, int largest, bool collective)
 {
+	for (size_t i = 0; i < ARRAY_LEN(rows) && o == SUM_FAST && collective; i++)
+		if (rows[i]->collective)
+			return rows[i];
 	return o == SUM_FAST && largest > DIRECT_MOST ? &reducer_ring : &reducer_direct;
 }
 

@@ -60,7 +60,7 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 	return rc;
 }
 
-void job_plan_options(struct job_plan *p, const struct config *c)
+void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 {
 	p->options = (struct plan_options)PLAN_OPTIONS_DEFAULT;
 	p->planner = planner_default();
@@ -79,6 +79,7 @@ void job_plan_options(struct job_plan *p, const struct config *c)
 	p->options.reduce_parts = (int)c->reduce_parts;
 	p->options.reduce_half = c->reduce_dtype == REDUCE_BFLOAT16;
 	p->options.reducer = reducer_find(c->reduce); /* auto: NULL */
+	p->options.collective = ranks && !p->options.reduce_half;
 	p->planner = planner_find(c->planner);
 }
 

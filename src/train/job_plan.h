@@ -26,8 +26,8 @@ struct job_plan {
 };
 
 /* What the configuration (NULL: nothing) asks of a planner; the caller may change p->options and
- * p->planner afterwards. */
-void job_plan_options(struct job_plan *p, const struct config *c);
+ * p->planner afterwards. `ranks`: under mpirun or srun. */
+void job_plan_options(struct job_plan *p, const struct config *c, bool ranks);
 /* The user's own plan, if there is one: `file` (MAY be NULL), else the configuration's `plan` or
  * `shard_plan`; then the planner is `manual`. The profile must have been set (p->profile). */
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e);

@@ -66,27 +66,49 @@ static int choose_order(const struct job *j, enum sum_order auto_order, bool res
 	return 0;
 }
 
-int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume,
-		     struct rules *rules, struct placement *p, struct err *e)
+static int choose_reducer(const struct config *c, enum sum_order order, int most, bool collective,
+			  const struct reducer **how_p, struct err *e)
 {
-	const int most = largest_group(p);
-	TRY(choose_order(j, auto_order, resume, rules, e));
-	const struct reducer *how = reducer_find(j->cfg->reduce);
+	const bool half = c->reduce_dtype == REDUCE_BFLOAT16;
+	const struct reducer *how = reducer_find(c->reduce);
 	if (!how) /* auto */
-		how = reducer_default(rules->reduce, most);
-	if (rules->reduce == SUM_EXACT && !how->exact)
+		how = reducer_default(order, most, collective && !half);
+	if (order == SUM_EXACT && !how->exact)
 		return err_set(
 			e, ERR_USAGE,
 			"%s: 'reduce: %s' cannot keep the order 'exact': write 'reduce_order: "
 			"fast', or leave out 'reduce'",
-			j->cfg->path, how->name);
-	if (rules->reduce == SUM_EXACT && j->cfg->reduce_dtype == REDUCE_BFLOAT16)
+			c->path, how->name);
+	if (how->collective && !collective)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'reduce: %s' needs links over MPI: start the program with mpirun or "
+			"srun, or leave out 'reduce'",
+			c->path, how->name);
+	if (how->collective && half)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'reduce: %s' adds in float32: leave out 'reduce_dtype: bfloat16', or "
+			"write 'reduce: ring'",
+			c->path, how->name);
+	if (order == SUM_EXACT && half)
 		return err_set(
 			e, ERR_USAGE,
 			"%s: 'reduce_dtype: bfloat16' rounds what a group sends, which the order "
 			"'exact' does not allow: write 'reduce_order: fast', or leave out "
 			"'reduce_dtype'",
-			j->cfg->path);
+			c->path);
+	*how_p = how;
+	return 0;
+}
+
+int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume, bool collective,
+		     struct rules *rules, struct placement *p, struct err *e)
+{
+	const int most = largest_group(p);
+	const struct reducer *how = NULL;
+	TRY(choose_order(j, auto_order, resume, rules, e));
+	TRY(choose_reducer(j->cfg, rules->reduce, most, collective, &how, e));
 	p->reduce_order = rules->reduce;
 	p->reduce_dtype = j->cfg->reduce_dtype == REDUCE_BFLOAT16 ? DT_BF16 : DT_F32;
 	p->reducer = how->name;

@@ -15,8 +15,9 @@ struct err;
  * (plan_options.order_auto). */
 enum sum_order reduction_order(const struct config *c);
 /* Fills rules->reduce and p's reduce_order, reduce_dtype, reducer and parts. `auto_order`: what
- * `auto` is here. `resume`: rules are those of a checkpoint. */
-int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume,
+ * `auto` is here. `resume`: rules are those of a checkpoint. `collective`: the links have sums of
+ * their own (net_group_make). */
+int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume, bool collective,
 		     struct rules *rules, struct placement *p, struct err *e);
 
 #endif

@@ -330,7 +330,7 @@ static int choose_placement(struct trainer *t, bool resume, struct err *e)
 		return session_assign(t->ses, t->place, worker, e);
 	TRY(get_profile(t, e));
 	bool measured = strcmp(config_profile(t->cfg), "none") != 0;
-	job_plan_options(&t->job_plan, t->cfg);
+	job_plan_options(&t->job_plan, t->cfg, t->o->ranks);
 	t->job_plan.options.pass = t->job->pass;
 	t->job_plan.options.passes = (int)t->job->npass;
 	t->job_plan.options.order_auto &= measured && !resume;
@@ -392,7 +392,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(choose_placement(t, resume, e));
 	TRY(run_passes_check(t->job, t->place, e));
 	TRY(reduction_choose(t->job, t->planned ? t->job_plan.plan.order : reduction_order(c),
-			     resume, &t->st.rules, t->place, e));
+			     resume, t->o->ranks, &t->st.rules, t->place, e));
 	TRY(begin_rounds(t, e));
 	TRY(job_hash_base(t->job, e));
 	t->saver.folder.pass = t->job->pass;

@@ -342,6 +342,9 @@ static int check_plan(const struct plan_message *p, struct err *e)
 	if (p->reduce_order == SUM_EXACT && !how->exact)
 		return err_set(e, ERR_PROTOCOL,
 			       "PLAN: '%s' cannot add gradients in the order 'exact'", how->name);
+	if (p->reduce_dtype != DT_F32 && how->collective)
+		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' adds gradients in float32 only",
+			       how->name);
 	return 0;
 }
 
@@ -391,6 +394,9 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	if (c->stages > 1 || crew_group_size(c, plan_stage(&w->plan)) > 1)
 		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->exchange.before,
 				       &w->exchange.behind, &w->exchange.beside, e));
+	if (reducer_find(w->plan.reducer)->collective &&
+	    crew_group_size(c, plan_stage(&w->plan)) > 1)
+		TRY(exchange_collective(&w->exchange, e));
 	if (w->env->ready)
 		w->env->ready(w->env->ctx, &w->plan);
 	return orders_say(&w->orders, FRAME_READY, 0, NULL, 0, e);
