@@ -3,8 +3,7 @@
  * groups, shares and schedules; stopped and resumed on another grouping. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "support/tiny.h"
-#include "train/train.h"
+#include "support/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,36 +16,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS_MOST = 16, ROWS_MOST = 16, STAGES_MOST = 6 };
-
-struct record {
-	double loss[STEPS_MOST], norm[STEPS_MOST], eval[STEPS_MOST];
-	size_t n, neval;
-	uint64_t stop_after;
-	volatile sig_atomic_t stop;
-};
-
-static int on_step(void *ctx, const struct train_step *s, struct err *e)
-{
-	struct record *r = ctx;
-	(void)e;
-	assert_true(r->n < STEPS_MOST);
-	r->loss[r->n] = s->loss;
-	r->norm[r->n++] = s->grad_norm;
-	if (r->stop_after && s->step >= r->stop_after)
-		r->stop = 1;
-	return 0;
-}
-
-static int on_eval(void *ctx, const struct train_eval *v, struct err *e)
-{
-	struct record *r = ctx;
-	(void)e;
-	assert_true(v->tokens > 0 && r->neval < STEPS_MOST);
-	assert_true(v->accuracy >= 0 && v->accuracy <= 1);
-	r->eval[r->neval++] = v->loss;
-	return 0;
-}
+enum { ROWS_MOST = 16, STAGES_MOST = 6 };
 
 /* A mixture: the size of each stage's group, and the shares of all members. */
 struct mixture {
@@ -82,7 +52,7 @@ static void run(const struct tiny *t, const char *name, const struct mixture *m,
 	struct err e = { 0 };
 	struct train_result res = { 0 };
 	struct placed p;
-	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
+	const struct train_sink sink = record_sink(r);
 	if (m)
 		place(m, layers, &p);
 	const struct train_options o = { .stop = &r->stop,
@@ -91,29 +61,6 @@ static void run(const struct tiny *t, const char *name, const struct mixture *m,
 	if (train_run(c, &o, &sink, &res, &e) < 0)
 		fail_msg("%s: %s", name, e.msg);
 	config_free(c);
-}
-
-static void same_file(const struct tiny *t, const char *a, const char *b)
-{
-	size_t na, nb;
-	char *pa = tiny_read(t, a, &na), *pb = tiny_read(t, b, &nb);
-	if (na != nb || memcmp(pa, pb, na))
-		fail_msg("%s and %s differ", a, b);
-	mem_free(pa);
-	mem_free(pb);
-}
-
-static void same_record(const struct record *a, const struct record *b, const char *what)
-{
-	assert_int_equal(a->n, b->n);
-	for (size_t i = 0; i < a->n; i++)
-		if (!(a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]))
-			fail_msg(
-				"%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g",
-				what, i + 1, b->loss[i], b->norm[i], a->loss[i], a->norm[i]);
-	assert_int_equal(a->neval, b->neval);
-	for (size_t i = 0; i < a->neval; i++)
-		assert_true(a->eval[i] == b->eval[i]);
 }
 
 /* The largest relative difference of losses and norms. */
@@ -169,10 +116,10 @@ static void compare(const struct tiny *t, const struct record *one, const struct
 		char name[96], file[160], of_one[160];
 		snprintf(name, sizeof name, "%s-%zu", kind, i + (m == many ? 100 : 0));
 		run(t, name, &m[i], LAYERS, &r, more);
-		same_record(one, &r, m[i].name);
+		record_same(one, &r, m[i].name);
 		snprintf(file, sizeof file, "%s/%s", name, result);
 		snprintf(of_one, sizeof of_one, "%s/%s", kind, result);
-		same_file(t, of_one, file);
+		record_same_file(t, of_one, file);
 		printf("%-8s %-26s losses, norms and result identical\n", kind, m[i].name);
 	}
 }
@@ -242,7 +189,7 @@ static void resume_on_another_grouping(void **state)
 		assert_true(second.n == 1 && second.loss[0] == one.loss[2] &&
 			    second.norm[0] == one.norm[2]);
 		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
-		same_file(&t, "whole/adapter_model.safetensors", file);
+		record_same_file(&t, "whole/adapter_model.safetensors", file);
 		printf("%s, resumed %s%s: identical\n", few[i].name, i % 2 ? "on " : "alone",
 		       i % 2 ? few[k].name : "");
 	}
@@ -284,7 +231,7 @@ static void fast_is_within_rounding(void **state)
 			run(&t, name, &few[which[i]], LAYERS, &a, more);
 			snprintf(name, sizeof name, "fast-%zu-%zu-b", k, i);
 			run(&t, name, &few[which[i]], LAYERS, &b, more);
-			same_record(&a, &b, few[which[i]].name);
+			record_same(&a, &b, few[which[i]].name);
 			if (which[i] == 1 && (k == RING_WHOLE || k == RING_PARTS))
 				ring[k == RING_PARTS] = a;
 			double d = difference(&one, &a);

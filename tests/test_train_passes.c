@@ -5,8 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "support/site.h"
-#include "support/tiny.h"
-#include "train/train.h"
+#include "support/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,38 +18,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS_MOST = 16, MEMBERS_MOST = 4, LAYERS = 3 };
-
-struct record {
-	double loss[STEPS_MOST], norm[STEPS_MOST], eval[STEPS_MOST];
-	uint64_t trained[STEPS_MOST];
-	size_t n, neval;
-	uint64_t stop_after;
-	volatile sig_atomic_t stop;
-};
-
-static int on_step(void *ctx, const struct train_step *s, struct err *e)
-{
-	struct record *r = ctx;
-	(void)e;
-	assert_true(r->n < STEPS_MOST);
-	r->loss[r->n] = s->loss;
-	r->trained[r->n] = s->trained;
-	r->norm[r->n++] = s->grad_norm;
-	if (r->stop_after && s->step >= r->stop_after)
-		r->stop = 1;
-	return 0;
-}
-
-static int on_eval(void *ctx, uint64_t step, double loss, uint64_t tokens, struct err *e)
-{
-	struct record *r = ctx;
-	(void)e;
-	(void)step;
-	assert_true(tokens > 0 && r->neval < STEPS_MOST);
-	r->eval[r->neval++] = loss;
-	return 0;
-}
+enum { MEMBERS_MOST = 4, LAYERS = 3 };
 
 /* The members of the only stage and their shares of the passes. */
 struct crowd {
@@ -65,7 +33,7 @@ static int attempt(const struct tiny *t, const char *name, const struct crowd *m
 	struct train_result res = { 0 };
 	const char *device[MEMBERS_MOST] = { "cpu", "cpu", "cpu", "cpu" };
 	struct placement p = { .stages = stages, .chunks = 1, .device = device };
-	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
+	const struct train_sink sink = record_sink(r);
 	p.schedule = m && m->chunks > 1 ? "interleaved" : "1f1b";
 	if (m) {
 		p.members = &m->n;
@@ -88,16 +56,6 @@ static void run(const struct tiny *t, const char *name, const struct crowd *m, s
 		fail_msg("%s: %s", name, e.msg);
 }
 
-static void same_file(const struct tiny *t, const char *a, const char *b)
-{
-	size_t na, nb;
-	char *pa = tiny_read(t, a, &na), *pb = tiny_read(t, b, &nb);
-	if (na != nb || memcmp(pa, pb, na))
-		fail_msg("%s and %s differ", a, b);
-	mem_free(pa);
-	mem_free(pb);
-}
-
 static bool holds(const struct tiny *t, const char *name, const char *what)
 {
 	size_t n;
@@ -105,19 +63,6 @@ static bool holds(const struct tiny *t, const char *name, const char *what)
 	bool found = strstr(text, what);
 	mem_free(text);
 	return found;
-}
-
-static void same_record(const struct record *a, const struct record *b, const char *what)
-{
-	assert_int_equal(a->n, b->n);
-	for (size_t i = 0; i < a->n; i++)
-		if (!(a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]))
-			fail_msg(
-				"%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g",
-				what, i + 1, b->loss[i], b->norm[i], a->loss[i], a->norm[i]);
-	assert_int_equal(a->neval, b->neval);
-	for (size_t i = 0; i < a->neval; i++)
-		assert_true(a->eval[i] == b->eval[i]);
 }
 
 #define BATCH "micro_batch_size=1", "gradient_accumulation_steps=11"
@@ -146,10 +91,10 @@ static void compare(const struct tiny *t, const struct record *one, const struct
 		char name[96], file[160], of_one[160];
 		snprintf(name, sizeof name, "%s-%zu", kind, i + (m == many ? 100 : 0));
 		run(t, name, &m[i], &r, more);
-		same_record(one, &r, name);
+		record_same(one, &r, name);
 		snprintf(file, sizeof file, "%s/%s", name, result);
 		snprintf(of_one, sizeof of_one, "%s/%s", kind, result);
-		same_file(t, of_one, file);
+		record_same_file(t, of_one, file);
 		printf("%-6s %d members, shares %d %d %d %d: identical\n", kind, m[i].n,
 		       m[i].share[0], m[i].share[1], m[i].share[2], m[i].share[3]);
 	}
@@ -262,7 +207,7 @@ static void resume_on_another_grouping(void **state)
 		assert_true(second.n == 2 && second.loss[1] == one.loss[3] &&
 			    second.norm[1] == one.norm[3]);
 		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
-		same_file(&t, "whole/adapter_model.safetensors", file);
+		record_same_file(&t, "whole/adapter_model.safetensors", file);
 	}
 	tiny_remove(&t);
 }

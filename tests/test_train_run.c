@@ -4,8 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
-#include "support/tiny.h"
-#include "train/train.h"
+#include "support/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,37 +15,6 @@
 
 #include <cmocka.h>
 
-enum { STEPS_MOST = 64 };
-
-struct record {
-	double loss[STEPS_MOST], norm[STEPS_MOST], eval[STEPS_MOST];
-	size_t n, neval;
-	uint64_t stop_after;
-	volatile sig_atomic_t stop;
-};
-
-static int on_step(void *ctx, const struct train_step *s, struct err *e)
-{
-	struct record *r = ctx;
-	(void)e;
-	assert_true(r->n < STEPS_MOST);
-	r->loss[r->n] = s->loss;
-	r->norm[r->n++] = s->grad_norm;
-	if (r->stop_after && s->step >= r->stop_after)
-		r->stop = 1;
-	return 0;
-}
-
-static int on_eval(void *ctx, const struct train_eval *v, struct err *e)
-{
-	struct record *r = ctx;
-	(void)e;
-	assert_true(v->tokens > 0 && r->neval < STEPS_MOST);
-	assert_true(v->accuracy >= 0 && v->accuracy <= 1);
-	r->eval[r->neval++] = v->loss;
-	return 0;
-}
-
 /* `member`: who gets which stage; NULL: member i stage i. */
 static struct train_result run_as(const struct tiny *t, const char *name, const struct placement *p,
 				  const int *member, struct record *r, const char *const *more)
@@ -54,7 +22,7 @@ static struct train_result run_as(const struct tiny *t, const char *name, const 
 	struct config *c = tiny_config(t, name, more);
 	struct err e = { 0 };
 	struct train_result res = { 0 };
-	const struct train_sink sink = { .ctx = r, .step = on_step, .eval = on_eval };
+	const struct train_sink sink = record_sink(r);
 	const struct train_options o = {
 		.stop = &r->stop, .place = p, .member = member, .act = DT_F32
 	};
@@ -68,29 +36,6 @@ static struct train_result run(const struct tiny *t, const char *name, const str
 			       struct record *r, const char *const *more)
 {
 	return run_as(t, name, p, NULL, r, more);
-}
-
-static void same_file(const struct tiny *t, const char *a, const char *b)
-{
-	size_t na, nb;
-	char *pa = tiny_read(t, a, &na), *pb = tiny_read(t, b, &nb);
-	if (na != nb || memcmp(pa, pb, na))
-		fail_msg("%s and %s differ", a, b);
-	mem_free(pa);
-	mem_free(pb);
-}
-
-static void same_record(const struct record *a, const struct record *b, const char *what)
-{
-	assert_int_equal(a->n, b->n);
-	for (size_t i = 0; i < a->n; i++)
-		if (!(a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]))
-			fail_msg(
-				"%s: step %zu: loss %.17g, norm %.17g; in one process %.17g, %.17g",
-				what, i + 1, b->loss[i], b->norm[i], a->loss[i], a->norm[i]);
-	assert_int_equal(a->neval, b->neval);
-	for (size_t i = 0; i < a->neval; i++)
-		assert_true(a->eval[i] == b->eval[i]);
 }
 
 static const char *const cpus[] = { "cpu", "cpu", "cpu", "cpu", "cpu", "cpu" };
@@ -131,9 +76,9 @@ static void every_split_and_schedule_gives_the_same_bits(void **state)
 		snprintf(name, sizeof name, "%s-%d-%d", plan[i].schedule, plan[i].stages,
 			 plan[i].chunks);
 		run(&t, name, p, &r, more);
-		same_record(&one, &r, name);
+		record_same(&one, &r, name);
 		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
-		same_file(&t, "one/adapter_model.safetensors", file);
+		record_same_file(&t, "one/adapter_model.safetensors", file);
 		printf("%-16s losses, norms and adapter identical\n", name);
 		mem_free(p);
 	}
@@ -176,7 +121,7 @@ static void a_trained_tied_embedding_is_one_parameter(void **state)
 		snprintf(name, sizeof name, "%s-%d-%d", plan[i].schedule, plan[i].stages,
 			 plan[i].chunks);
 		run(&t, name, p, &r, more);
-		same_record(&one, &r, name);
+		record_same(&one, &r, name);
 		snprintf(b, sizeof b, "%s-parts", name);
 		run(&t, b, p, &first, more);
 		run(&t, b, q, &second, again);
@@ -185,9 +130,9 @@ static void a_trained_tied_embedding_is_one_parameter(void **state)
 		for (size_t f = 0; f < ARRAY_LEN(file); f++) {
 			snprintf(a, sizeof a, "one/%s", file[f]);
 			snprintf(b, sizeof b, "%s/%s", name, file[f]);
-			same_file(&t, a, b);
+			record_same_file(&t, a, b);
 			snprintf(b, sizeof b, "%s-parts/%s", name, file[f]);
-			same_file(&t, a, b);
+			record_same_file(&t, a, b);
 		}
 		printf("%-16s losses, norms and model identical; resumed as %s-%d-%d too\n", name,
 		       plan[k].schedule, plan[k].stages, plan[k].chunks);
@@ -214,9 +159,9 @@ static void members_in_any_order_give_the_same_bits(void **state)
 		char name[32], file[128];
 		snprintf(name, sizeof name, "order-%zu", i);
 		run_as(&t, name, p, order[i], &r, more);
-		same_record(&one, &r, name);
+		record_same(&one, &r, name);
 		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
-		same_file(&t, "one/adapter_model.safetensors", file);
+		record_same_file(&t, "one/adapter_model.safetensors", file);
 		mem_free(p);
 	}
 	tiny_remove(&t);
@@ -253,8 +198,8 @@ static void recomputation_changes_no_bit(void **state)
 	tiny_make(&t, 3, 30);
 	run(&t, "a", NULL, &a, without);
 	run(&t, "b", NULL, &b, with);
-	same_record(&a, &b, "gradient_checkpointing");
-	same_file(&t, "a/adapter_model.safetensors", "b/adapter_model.safetensors");
+	record_same(&a, &b, "gradient_checkpointing");
+	record_same_file(&t, "a/adapter_model.safetensors", "b/adapter_model.safetensors");
 	tiny_remove(&t);
 }
 
@@ -290,10 +235,10 @@ static void stopped_and_resumed_equals_uninterrupted(void **state)
 					 second.loss[i], whole.loss[4 + i]);
 		snprintf(a, sizeof a, "whole/%s", file);
 		snprintf(b, sizeof b, "parts/%s", file);
-		same_file(&t, a, b);
+		record_same_file(&t, a, b);
 		snprintf(a, sizeof a, "whole/checkpoints/step-000006/optimizer.safetensors");
 		snprintf(b, sizeof b, "parts/checkpoints/step-000006/optimizer.safetensors");
-		same_file(&t, a, b);
+		record_same_file(&t, a, b);
 		mem_free(p);
 		tiny_remove(&t);
 	}
