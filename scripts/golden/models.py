@@ -74,6 +74,16 @@ LORA_R, LORA_ALPHA = 3, 4.0
 LENGTHS = (13, 37)
 ROWS = 16  # of a matrix that are kept, where the whole would make the files large
 
+# What the small models of several families have in common.
+SMALL = dict(
+    hidden_size=48,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+)
+
 # One row a model: how its config.json reads, what its weights are stored as, and what is expected
 # of it. `shard`: bytes per file; `grads`: also store gradients; `new_style`: config.json in the
 # words of transformers 5.
@@ -232,12 +242,7 @@ FAMILIES = {
         grads=False,
         config=dict(
             vocab_size=131,
-            hidden_size=48,
-            intermediate_size=40,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=128,
+            **SMALL,
             rms_norm_eps=1e-5,
             rope_theta=1000000.0,
             sliding_window=None,
@@ -249,12 +254,7 @@ FAMILIES = {
         store="F32",
         config=dict(
             vocab_size=149,
-            hidden_size=48,
-            intermediate_size=40,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=128,
+            **SMALL,
             max_window_layers=2,
             rms_norm_eps=1e-6,
             rope_theta=1000000.0,
@@ -356,12 +356,7 @@ FAMILIES = {
         store="F32",
         config=dict(
             vocab_size=131,
-            hidden_size=48,
-            intermediate_size=40,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=128,
+            **SMALL,
             rms_norm_eps=1e-6,
             rope_theta=500000.0,
             rope_scaling=None,
