@@ -233,7 +233,8 @@ static void a_workers_time(void **state)
 			times_waited(&t, begin + 1000000);
 			times_waited(&t, begin); /* an earlier one changes nothing */
 		}
-		times_end(&t, &(struct instr){ kind[i], 3, 1, 0 }, true);
+		times_end(&t, &(struct instr){ .kind = kind[i], .microbatch = 3, .chunk = 1 },
+			  true);
 	}
 	int64_t all = t.span[2].end - t.span[0].begin;
 	assert_int_equal(t.nspan, 3);
@@ -245,7 +246,7 @@ static void a_workers_time(void **state)
 	assert_true(t.m.wait + t.m.copy + t.m.busy <= all);
 	times_begin(&t);
 	times_waited(&t, INT64_MAX); /* nothing is ready after it ended */
-	times_end(&t, &(struct instr){ INSTR_STEP, 0, 0, 0 }, true);
+	times_end(&t, &(struct instr){ .kind = INSTR_STEP }, true);
 	assert_true(t.span[3].ready == t.span[3].end);
 	for (int i = 0; i < FLOW_TIMES + 5; i++)
 		times_flow(&t, FLOW_TO_NEXT, 10, i);
