@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_case.h - what the cases of tests/test_dev_kernels.c share: how far a result may be from
- * float64, room for references; and the cases of attention (kernel_attn.c). */
+ * float64, room for references, lengths; and the cases of attention (kernel_attn.c) and of
+ * optimizers (kernel_optim.c). */
 #ifndef HS_TESTS_SUPPORT_KERNEL_CASE_H
 #define HS_TESTS_SUPPORT_KERNEL_CASE_H
 
@@ -44,6 +45,18 @@ static inline double *nans(int64_t n)
 		v[i] = (double)NAN;
 	return v;
 }
+
+/* Of arrays without a shape. */
+static const int64_t case_lengths[] = { 1, 2, 31, 64, 1009, 8192, 20011 };
+
+void case_sqnorm(struct tensors *ts, enum dtype t);
+void case_adamw(struct tensors *ts, enum dtype t);
+void case_sgd(struct tensors *ts, enum dtype t);
+void case_adamw8(struct tensors *ts, enum dtype t);
+void case_lion(struct tensors *ts, enum dtype t);
+void case_factor_rows(struct tensors *ts, enum dtype t);
+void case_factor_cols(struct tensors *ts, enum dtype t);
+void case_factor_scale(struct tensors *ts, enum dtype t);
 
 struct attn_shape {
 	int64_t h, g, d, window, pad;
