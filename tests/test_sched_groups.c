@@ -62,9 +62,13 @@ static void random_mixture(struct mixture *x, const struct sched *s, struct rng_
 		x->rows += x->members[k];
 		for (int i = 0; i < x->shape.microbatches; i++)
 			x->by[k][i] = dealt(share, x->members[k], x->by[k], i);
-		int place[MB];
+		int place[MB], count[GROUP], counted[GROUP] = { 0 };
 		sched_deal(share, x->members[k], x->shape.microbatches, place);
 		assert_memory_equal(place, x->by[k], (size_t)x->shape.microbatches * sizeof(int));
+		for (int i = 0; i < x->shape.microbatches; i++)
+			counted[x->by[k][i]]++;
+		sched_dealt(share, x->members[k], x->shape.microbatches, count);
+		assert_memory_equal(count, counted, (size_t)x->members[k] * sizeof(int));
 	}
 }
 

@@ -6,7 +6,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/mem.h"
 #include "file/atomic.h"
 #include "job/job.h"
 #include "sched/sched.h"
@@ -65,21 +64,17 @@ void placement_single(const struct model_config *c, const char **device, struct 
 static void put_devices(struct buf *b, const struct placement *p, int stage, int microbatches)
 {
 	const int row = placement_row(p, stage), n = placement_row(p, stage + 1) - row;
-	int *deal = n > 1 ? mem_array((size_t)microbatches, sizeof *deal) : NULL;
-	if (deal)
-		sched_deal(p->share ? p->share + row : NULL, n, microbatches, deal);
+	int count[SCHED_MAX_GROUP];
+	if (n > 1)
+		sched_dealt(p->share ? p->share + row : NULL, n, microbatches, count);
 	for (int k = 0; k < n; k++) {
-		int mine = 0;
-		for (int m = 0; deal && m < microbatches; m++)
-			mine += deal[m] == k;
 		buf_adds(b, k ? ", {\"id\": " : "{\"id\": ");
 		const char *id = p->id ? p->id[row + k] : p->device[row + k];
 		json_quote(b, id, strlen(id));
-		if (deal)
-			buf_addf(b, ", \"microbatches\": %d", mine);
+		if (n > 1)
+			buf_addf(b, ", \"microbatches\": %d", count[k]);
 		buf_adds(b, "}");
 	}
-	mem_free(deal);
 }
 
 /* The rows of each pass, where they differ from micro_batch_size. */

@@ -137,7 +137,7 @@ static int read_member(const struct profile *p, const json_t *o, const char *at,
 static int deal(const char *at, const struct plan *plan, struct plan_stage *s, struct err *e)
 {
 	int64_t sum = 0;
-	int counted = 0, rc = 0;
+	int counted = 0;
 	for (int i = 0; i < s->members; i++) {
 		sum += s->member[i].share;
 		counted += s->member[i].microbatches >= 0;
@@ -150,21 +150,13 @@ static int deal(const char *at, const struct plan *plan, struct plan_stage *s, s
 			"%s: each device of a group needs 'microbatches', or each a 'share', "
 			"which are not all 0",
 			at);
-	int *share = mem_array((size_t)s->members, sizeof *share),
-	    *place = mem_array((size_t)plan->microbatches, sizeof *place);
-	if (!share || !place)
-		rc = err_nomem(e, (size_t)plan->microbatches * sizeof *place, "a plan");
-	for (int i = 0; i < s->members && rc >= 0; i++) {
+	int share[SCHED_MAX_GROUP], count[SCHED_MAX_GROUP];
+	for (int i = 0; i < s->members; i++)
 		share[i] = s->member[i].share;
-		s->member[i].microbatches = 0;
-	}
-	if (rc >= 0)
-		sched_deal(share, s->members, plan->microbatches, place);
-	for (int k = 0; k < plan->microbatches && rc >= 0; k++)
-		s->member[place[k]].microbatches++;
-	mem_free(share);
-	mem_free(place);
-	return rc;
+	sched_dealt(share, s->members, plan->microbatches, count);
+	for (int i = 0; i < s->members; i++)
+		s->member[i].microbatches = count[i];
+	return 0;
 }
 
 static int read_stage(const struct profile *p, const json_t *list, int v, const char *where,

@@ -16,23 +16,39 @@ static int64_t sum_of(const int *share, int n)
 	return sum > 0 ? sum : 1;
 }
 
+/* Who runs microbatch i, after those before it: had[k] of them by member k. */
+static int turn_of(const int *share, int n, int64_t sum, const int64_t *had, int i)
+{
+	int64_t most = INT64_MIN;
+	int who = 0;
+	for (int k = 0; k < n; k++) { /* times `sum`: exact in integers */
+		int64_t due = (int64_t)share_of(share, k) * (i + 1) - had[k] * sum;
+		if (share_of(share, k) > 0 && due > most) {
+			most = due;
+			who = k;
+		}
+	}
+	return who;
+}
+
 void sched_deal(const int *share, int n, int microbatches, int *place_p)
 {
 	const int64_t sum = sum_of(share, n);
 	int64_t had[SCHED_MAX_GROUP] = { 0 };
 	for (int i = 0; i < microbatches; i++) {
-		int64_t most = INT64_MIN;
-		int who = 0;
-		for (int k = 0; k < n; k++) { /* times `sum`: exact in integers */
-			int64_t due = (int64_t)share_of(share, k) * (i + 1) - had[k] * sum;
-			if (share_of(share, k) > 0 && due > most) {
-				most = due;
-				who = k;
-			}
-		}
-		had[who]++;
-		place_p[i] = who;
+		place_p[i] = turn_of(share, n, sum, had, i);
+		had[place_p[i]]++;
 	}
+}
+
+void sched_dealt(const int *share, int n, int microbatches, int *count_p)
+{
+	const int64_t sum = sum_of(share, n);
+	int64_t had[SCHED_MAX_GROUP] = { 0 };
+	for (int i = 0; i < microbatches; i++)
+		had[turn_of(share, n, sum, had, i)]++;
+	for (int k = 0; k < n; k++)
+		count_p[k] = (int)had[k];
 }
 
 void sched_passes_text(const int *pass, size_t n, char *out, size_t cap)

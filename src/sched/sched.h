@@ -155,6 +155,8 @@ const struct sched *sched_default(void);
  * largest share[k] / sum * (i + 1) less what it already has; of equal ones the lower place.
  * `share` NULL: equal ones. Whoever has share 0 gets none. */
 void sched_deal(const int *share, int n, int microbatches, int *place_p);
+/* The same, counted: how many each member runs, count_p[n]. */
+void sched_dealt(const int *share, int n, int microbatches, int *count_p);
 /* For messages, the rows of microbatches: "[13, 6, 34, 5]", cut short where it is longer. */
 void sched_passes_text(const int *pass, size_t n, char *out, size_t cap);
 /* The number of microbatches that a group of n works on at once, about: those that the others

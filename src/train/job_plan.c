@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "file/atomic.h"
+#include "plan/cost.h"
 #include "sched/sched.h"
 #include "train/reduction.h"
 
@@ -195,17 +196,16 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 		place->first[v] = plan->first[v];
 	for (int k = 0; k < plan->stages; k++) {
 		const struct plan_stage *s = &plan->stage[k];
-		int64_t shares = 0;
 		members[k] = s->members;
 		recompute[k] = s->recompute;
-		for (int i = 0; i < s->members; i++)
-			shares += s->member[i].share;
+		if (row + s->members > n)
+			return err_set(e, ERR_INTERNAL, "the plan has more members than workers");
+		cost_shares(s, share + row);
 		for (int i = 0; i < s->members; i++, row++) {
 			int w = worker_of(p, s->member[i].device, seat, n, e);
 			if (w < 0)
 				return w;
 			worker[row] = w;
-			share[row] = shares ? s->member[i].share : s->member[i].microbatches;
 			place->id[row] = seat[w].id;
 			place->device[row] = device_text(&seat[w], &caps[w], a);
 			if (!place->device[row])

@@ -3,8 +3,8 @@
 #include "worker/measure_talk.h"
 
 #include "base/err.h"
-#include "worker/measure_serve.h"
 #include "engine/orders.h"
+#include "worker/measure_serve.h"
 
 static int say_profiled(void *ctx, const void *payload, size_t n, struct err *e)
 {
