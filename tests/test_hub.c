@@ -35,6 +35,7 @@ static int setup(void **state)
 	unsetenv("HF_TOKEN_PATH");
 	unsetenv("HF_HUB_CACHE");
 	unsetenv("HF_HUB_OFFLINE");
+	unsetenv("http_proxy");
 	return 0;
 }
 
@@ -47,7 +48,7 @@ static int teardown(void **state)
 
 static int fetch(const char *text, bool dataset, char *path, struct err *e)
 {
-	const struct hub_options o = { .dataset = dataset, .retry_ms = 1 };
+	const struct hub_options o = { .dataset = dataset, .retry_ms = 1, .stall_s = 1 };
 	struct hub_name n;
 	err_clear(e);
 	int rc = hub_parse(text, &n, e);
@@ -223,12 +224,12 @@ static void test_wrong(void **state)
 	refuse("own/model@v9", "the server has no such revision (HTTP 404)");
 	refuse("own/model:none.bin", "has no file none.bin");
 	server->no_list_hash = true;
-	refuse("own/model", "without a proper name and hash");
+	refuse("own/model", "without a proper name, size and hash");
 	server->no_list_hash = false;
 	server->bad_name = true; /* of a data set, files in folders are taken too */
 	struct err e = { 0 };
 	assert_int_equal(fetch("own/set", true, path, &e), ERR_INPUT);
-	assert_non_null(strstr(e.msg, "without a proper name and hash"));
+	assert_non_null(strstr(e.msg, "without a proper name, size and hash"));
 	server->bad_name = false;
 	server->text = true;
 	refuse("own/model", "/api/models/own/model/revision/main");
@@ -254,11 +255,63 @@ static void test_names(void **state)
 	assert_false(hub_is_name("src/hub"));
 }
 
+/* A server that takes time, memory or disk. */
+static void test_endless(void **state)
+{
+	(void)state;
+	char path[HUB_PATH];
+	struct err e = { 0 };
+	server->no_size = true;
+	refuse("own/model", "an entry without a proper name, size and hash");
+	server->no_size = false;
+	server->huge = true;
+	int files = server->files;
+	refuse("own/model", "GB are to be fetched, and");
+	assert_int_equal(server->files, files);
+	server->huge = false;
+	server->endless_text = true;
+	refuse("own/model", "the server has no such name (HTTP 404)");
+	server->endless_text = false;
+	server->endless_head = true;
+	assert_true(fetch("own/model", false, path, &e) < 0);
+	printf("  %s\n", e.msg);
+	server->endless_head = false;
+	/* byte by byte, then as it should be */
+	server->drip = 1;
+	must("own/model", false, path);
+	assert_int_equal(server->drip, 0);
+}
+
+/* The token goes to this machine, not to hosts whose names begin like it. */
+static void test_other_hosts(void **state)
+{
+	(void)state;
+	static const char *const host[] = { "localhost.invalid", "127.0.0.1.invalid",
+					    "localhost@x.invalid", "127.x@y.invalid" };
+	char path[HUB_PATH], endpoint[100];
+	struct err e;
+	setenv("HF_TOKEN", "secret", 1);
+	setenv("http_proxy", server->url, 1);
+	for (size_t i = 0; i < ARRAY_LEN(host); i++) {
+		int seen = server->requests;
+		snprintf(endpoint, sizeof endpoint, "http://%s", host[i]);
+		setenv("HF_ENDPOINT", endpoint, 1);
+		assert_true(fetch("own/model", false, path, &e) < 0);
+		assert_true(server->requests > seen); /* it was asked, as a proxy */
+		assert_int_equal(server->tokens, 0);
+	}
+	unsetenv("http_proxy");
+	setenv("HF_ENDPOINT", server->url, 1);
+	must("own/model", false, path);
+	assert_true(server->tokens > 0);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = { T(test_layout),  T(test_offline),  T(test_token),
 					    T(test_passing), T(test_no_range), T(test_resume),
-					    T(test_wrong),   T(test_names) };
+					    T(test_wrong),   T(test_names),    T(test_other_hosts),
+					    T(test_endless) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

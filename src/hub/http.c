@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +19,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRIES = 6, AT_ONCE = 4, STALL_SECONDS = 30, RETRY_MOST_MS = 60000 };
+enum {
+	TRIES = 6,
+	AT_ONCE = 4,
+	STALL_SECONDS = 30,
+	STALL_BYTES = 1000, /* a second */
+	RETRY_MOST_MS = 60000,
+	HEADERS_MOST = 256 << 10,
+	ERROR_MOST = 64 << 10 /* of an answer that is an error, and not looked at */
+};
 
 struct get {
 	CURL *c;
@@ -27,9 +36,10 @@ struct get {
 	struct buf *out;
 	size_t limit;
 	int fd;
-	uint64_t have, want; /* bytes of the file on disk; 0: whole size not known */
-	bool refused;        /* the answer is no file: it goes nowhere */
-	bool too_large, io;
+	uint64_t have, want; /* bytes of the file on disk */
+	size_t headers_seen, error_seen;
+	bool refused; /* the answer is no file: it goes nowhere */
+	bool too_large, io, many_headers;
 	int io_errno;
 	char code[64]; /* the server's word for what is wrong */
 	long status;
@@ -50,6 +60,11 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
 	struct get *g = ctx;
 	static const char name[] = "x-error-code:";
 	n *= size;
+	g->headers_seen += n;
+	if (g->headers_seen > HEADERS_MOST) {
+		g->many_headers = true;
+		return 0;
+	}
 	if (n > 5 && !strncmp(p, "HTTP/", 5)) /* of the last answer after redirects */
 		g->code[0] = 0;
 	if (n > sizeof name && !strncasecmp(p, name, sizeof name - 1)) {
@@ -68,8 +83,10 @@ static size_t on_data(char *p, size_t size, size_t n, void *ctx)
 	long status = 0;
 	n *= size;
 	curl_easy_getinfo(g->c, CURLINFO_RESPONSE_CODE, &status);
-	if (status != 200 && status != 206)
-		return n; /* the text of an error */
+	if (status != 200 && status != 206) { /* the text of an error */
+		g->error_seen += n;
+		return g->error_seen > ERROR_MOST ? 0 : n;
+	}
 	if (!g->file) {
 		if (g->out->n + n > g->limit) {
 			g->too_large = true;
@@ -84,7 +101,7 @@ static size_t on_data(char *p, size_t size, size_t n, void *ctx)
 		g->have = 0;
 	}
 	g->refused = true; /* only the first piece decides */
-	if (g->want && g->have + n > g->want) {
+	if (n > g->want - g->have) {
 		g->too_large = true;
 		return 0;
 	}
@@ -107,8 +124,19 @@ fail:
 /* Over https, or to this machine. */
 static bool may_carry_token(const char *url)
 {
-	return !strncmp(url, "https://", 8) || !strncmp(url, "http://127.", 11) ||
-	       !strncmp(url, "http://[::1]", 12) || !strncmp(url, "http://localhost", 16);
+	CURLU *u = curl_url();
+	char *scheme = NULL, *host = NULL;
+	struct in_addr a;
+	bool may = u && !curl_url_set(u, CURLUPART_URL, url, 0) &&
+		   !curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) &&
+		   !curl_url_get(u, CURLUPART_HOST, &host, 0);
+	if (may && strcmp(scheme, "https"))
+		may = !strcmp(host, "localhost") || !strcmp(host, "[::1]") ||
+		      (inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127);
+	curl_free(scheme);
+	curl_free(host);
+	curl_url_cleanup(u);
+	return may;
 }
 
 static int set_up(struct get *g, const char *url, const struct http_options *o, struct err *e)
@@ -133,8 +161,9 @@ static int set_up(struct get *g, const char *url, const struct http_options *o, 
 	curl_easy_setopt(g->c, CURLOPT_MAXREDIRS, 5L);
 	curl_easy_setopt(g->c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(g->c, CURLOPT_CONNECTTIMEOUT, 30L);
-	curl_easy_setopt(g->c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	curl_easy_setopt(g->c, CURLOPT_LOW_SPEED_TIME, (long)STALL_SECONDS);
+	curl_easy_setopt(g->c, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES);
+	curl_easy_setopt(g->c, CURLOPT_LOW_SPEED_TIME,
+			 o->stall_s ? (long)o->stall_s : (long)STALL_SECONDS);
 	curl_easy_setopt(g->c, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(g->c, CURLOPT_HEADERDATA, g);
 	curl_easy_setopt(g->c, CURLOPT_WRITEFUNCTION, on_data);
@@ -193,15 +222,21 @@ static int judge(struct get *g, CURLcode rc, const char *what, const struct http
 	if (g->too_large)
 		return err_set(e, ERR_INPUT, "%s: the server sends more than %llu bytes", what,
 			       (unsigned long long)(g->file ? g->want : g->limit));
+	if (g->many_headers)
+		return err_set(e, ERR_INPUT, "%s: the server sends more than %d bytes of headers",
+			       what, HEADERS_MOST);
+	if (g->error_seen > ERROR_MOST)
+		rc = CURLE_OK; /* the rest of it is not wanted */
+	g->headers_seen = g->error_seen = 0;
 	/* the range is behind the end: what is there is wrong, or whole */
-	if (g->file && g->status == 416 && g->want && g->have == g->want)
+	if (g->file && g->status == 416 && g->have == g->want)
 		return 1;
 	if (g->file && g->status == 416 && ftruncate(g->fd, 0) == 0) {
 		g->have = 0;
 		rc = CURLE_RECV_ERROR;
 	}
 	bool whole = rc == CURLE_OK && (g->status == 200 || g->status == 206);
-	if (whole && (!g->file || !g->want || g->have == g->want))
+	if (whole && (!g->file || g->have == g->want))
 		return 1;
 	bool passing = whole || rc != CURLE_OK || g->status == 408 || g->status == 429 ||
 		       g->status == 416 || g->status >= 500;
@@ -269,12 +304,12 @@ static int open_file(struct get *g, const struct http_file *f, const struct http
 	if (fstat(g->fd, &st) < 0)
 		return err_sys(e, errno, "%s", f->path);
 	g->have = (uint64_t)st.st_size;
-	if (g->want && g->have > g->want) { /* not the beginning of this file */
+	if (g->have > g->want) { /* not the beginning of this file */
 		if (ftruncate(g->fd, 0) < 0)
 			return err_sys(e, errno, "%s", f->path);
 		g->have = 0;
 	}
-	g->done = g->want && g->have == g->want;
+	g->done = g->have == g->want;
 	return set_up(g, f->url, o, e);
 }
 

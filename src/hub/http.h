@@ -10,6 +10,7 @@ struct err;
 struct http_options {
 	const char *token; /* NULL: none */
 	unsigned retry_ms;
+	unsigned stall_s; /* slower than 1,000 bytes/s for so long: another try */
 };
 
 /* GET into `out`, at most `limit` bytes. */
@@ -18,7 +19,7 @@ int http_get(const char *url, const struct http_options *o, size_t limit, struct
 
 struct http_file {
 	const char *url, *path, *name; /* name: for messages and progress */
-	uint64_t size;                 /* 0: not known */
+	uint64_t size;
 };
 /* Fetches all, going on behind what `path` holds already. */
 int http_files(const struct http_file *f, size_t n, const struct http_options *o, struct err *e);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include <strings.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { LIST_MAX = 64 << 20, FILES_MAX = 4000 };
@@ -254,12 +256,13 @@ static int add_file(struct list *l, const json_t *f, struct err *e)
 		   *hash = json_string_value(
 			   json_object_get(json_is_object(lfs) ? lfs : f,
 					   json_is_object(lfs) ? "sha256" : "blobId"));
-	json_int_t size = json_integer_value(json_object_get(f, "size"));
+	const json_t *bytes = json_object_get(f, "size");
+	json_int_t size = json_is_integer(bytes) ? json_integer_value(bytes) : -1;
 	struct want w = { .git = !json_is_object(lfs) };
 	if (!good_path(name) || !hash || !is_hex(hash, w.git ? 40 : 64) || size < 0)
 		return err_set(e, ERR_INPUT,
-			       "the server's list of files has an entry without a proper name and "
-			       "hash: %.100s",
+			       "the server's list of files has an entry without a proper name, "
+			       "size and hash: %.100s",
 			       name);
 	if (l->n >= FILES_MAX)
 		return err_set(e, ERR_INPUT, "more than %d files", FILES_MAX);
@@ -426,6 +429,28 @@ static bool there(const char *path, uint64_t size)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
 }
 
+/* Whether there is room for what is missing. */
+static int room_for(const struct cache *c, const struct http_file *f, size_t n, struct err *e)
+{
+	struct statvfs disk;
+	struct stat st;
+	double missing = 0, left;
+	for (size_t i = 0; i < n; i++) {
+		missing += (double)f[i].size;
+		if (stat(f[i].path, &st) == 0)
+			missing -= fmin((double)st.st_size, (double)f[i].size);
+	}
+	if (statvfs(c->repo, &disk) < 0)
+		return 0;
+	left = (double)disk.f_bavail * (double)disk.f_frsize;
+	if (missing <= left)
+		return 0;
+	return err_set(e, ERR_IO,
+		       "%.1f GB are to be fetched, and %s has room for %.1f GB: free some, or name "
+		       "another place (HF_HUB_CACHE)",
+		       missing / 1e9, c->repo, left / 1e9);
+}
+
 static int fetch_all(const struct hub_name *n, const struct hub_options *o, const char *endpoint,
 		     const struct http_options *h, struct cache *c, struct list *l, struct err *e)
 {
@@ -457,6 +482,8 @@ static int fetch_all(const struct hub_name *n, const struct hub_options *o, cons
 		if (rc >= 0 && !there(w->blob, w->size))
 			f[nf++] = (struct http_file){ w->url, w->part, w->name, w->size };
 	}
+	if (rc >= 0 && nf)
+		rc = room_for(c, f, nf, e);
 	if (rc >= 0 && nf)
 		rc = http_files(f, nf, h, e);
 	/* each one that is wrong is removed; the first is the error */
@@ -549,7 +576,8 @@ int hub_fetch(const struct hub_name *n, const struct hub_options *o, char path[H
 	}
 	TRYOUT(read_token(&token, e));
 	const struct http_options h = { .token = token.p,
-					.retry_ms = o->retry_ms ? o->retry_ms : 1000 };
+					.retry_ms = o->retry_ms ? o->retry_ms : 1000,
+					.stall_s = o->stall_s };
 	TRYOUT(ask(n, o, endpoint.p, &h, &c, &l, e));
 	TRYOUT(fetch_all(n, o, endpoint.p, &h, &c, &l, e));
 	TRYOUT(write_ref(&c, revision, e));

@@ -34,6 +34,7 @@ struct hub_options {
 	bool dataset;
 	const char *endpoint; /* NULL: HF_ENDPOINT */
 	unsigned retry_ms;    /* the first pause before another try; 0: 1000 */
+	unsigned stall_s; /* a connection that is slower than 1,000 bytes/s so long is cut; 0: 30 */
 };
 
 /* The files of the name (a model: configuration, tokenizer and safetensors; a data set: its data

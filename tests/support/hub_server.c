@@ -70,19 +70,22 @@ static void answer(int fd, const char *status, const char *headers, const char *
 
 static void list(struct server *v, int fd)
 {
-	char body[2048], sha1[41], sha256[65];
+	char body[2048], sha1[41], sha256[65], size[60] = "";
+	const unsigned long long large = v->s.huge ? 1ull << 50 : LARGE;
 	hash(config, sizeof config - 1, true, sha1);
 	hash(v->large, LARGE, false, sha256);
+	if (!v->s.no_size)
+		snprintf(size, sizeof size, "\"size\": %llu, ", large);
 	int n = snprintf(
 		body, sizeof body,
 		"{\"sha\": \"" HUB_COMMIT "\", \"siblings\": ["
 		"{\"rfilename\": \"%s\", \"size\": %zu, \"blobId\": \"%s\"}, "
-		"{\"rfilename\": \"model.safetensors\", \"size\": %d, \"blobId\": \"x\", "
-		"\"lfs\": {\"sha256\": \"%s\", \"size\": %d}}, "
+		"{\"rfilename\": \"model.safetensors\", %s\"blobId\": \"x\", "
+		"\"lfs\": {\"sha256\": \"%s\", \"size\": %llu}}, "
 		"{\"rfilename\": \"README.md\", \"size\": 3, \"blobId\": \"x\"}, "
 		"{\"rfilename\": \"data/train-0.jsonl\", \"size\": %zu, \"blobId\": \"%s\"}]}",
 		v->s.bad_name ? "../config.json" : "config.json", sizeof config - 1,
-		v->s.no_list_hash ? "" : sha1, LARGE, sha256, LARGE, sizeof config - 1, sha1);
+		v->s.no_list_hash ? "" : sha1, size, sha256, large, sizeof config - 1, sha1);
 	answer(fd, "200 OK", "Content-Type: application/json\r\n", body, (size_t)n);
 }
 
@@ -123,6 +126,13 @@ static void file(struct server *v, int fd, const char *head, const char *p, size
 	free(copy);
 }
 
+/* Until nobody reads any more. */
+static void endless(int fd, const char *head, const char *piece, size_t n, unsigned pause_us)
+{
+	for (ssize_t k = send(fd, head, strlen(head), MSG_NOSIGNAL); k > 0; usleep(pause_us))
+		k = send(fd, piece, n, MSG_NOSIGNAL);
+}
+
 static void serve(struct server *v, int fd, int which)
 {
 	char head[8192], to[200];
@@ -140,7 +150,16 @@ static void serve(struct server *v, int fd, int which)
 	v->s.requests++;
 	v->s.tokens += token;
 	v->s.foreign_tokens += which && strcasestr(head, "Authorization:");
-	if (which) {
+	static const char more[] = "X-More: and more, and more, and more, and more, and more\r\n";
+	if (v->s.drip > 0) {
+		v->s.drip--;
+		endless(fd, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", " ", 1, 50000);
+	} else if (v->s.endless_text) {
+		endless(fd, "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n", more,
+			sizeof more - 1, 0);
+	} else if (v->s.endless_head) {
+		endless(fd, "HTTP/1.1 404 Not Found\r\n", more, sizeof more - 1, 0);
+	} else if (which) {
 		file(v, fd, head, v->large, LARGE);
 	} else if (v->s.gated && !token) {
 		answer(fd, "401 Unauthorized", "X-Error-Code: GatedRepo\r\n", "no", 2);

@@ -16,7 +16,11 @@ struct hub_server {
 	int broken;   /* 503 */
 	int no_range; /* 200 and the whole file for a range */
 	bool wrong;   /* a byte of the file is changed */
+	int drip;     /* the list comes byte by byte and does not end, as long as anybody reads */
 	bool gated, private_, text, no_list_hash, bad_name;
+	/* the list gives no sizes, or one of 2^50 bytes; answers that nobody asked for more of: 404
+	 * with a text or with headers that do not end */
+	bool no_size, huge, endless_text, endless_head;
 	/* seen */
 	int requests, files, ranges, tokens, foreign_tokens;
 };
