@@ -254,6 +254,17 @@ static void test_bad_plans(void **state)
 		     "{\"layers\": [2, 6], \"devices\": "
 		     "[{\"id\": \"a\"}]}]}",
 		     "twice");
+	plan_refused(
+		&p,
+		"{\"stages\": [{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\", \"share\": 1}, "
+		"{\"id\": \"b\", \"share\": 1}]}, {\"layers\": [2, 6], \"devices\": "
+		"[{\"id\": \"b\"}]}]}",
+		"device 'b' is used twice");
+	plan_refused(
+		&p,
+		"{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"a\", \"share\": 0}, "
+		"{\"id\": \"b\", \"share\": 0}]}]}",
+		"or each a 'share', which are not all 0");
 	plan_refused(&p, "{\"microbatch\": 3, \"stages\": []}", "does not divide");
 	plan_refused(&p, "{\"schedule\": \"magic\", \"stages\": []}", "magic");
 	plan_refused(&p,

@@ -263,6 +263,11 @@ static void what_goes_wrong_is_one_line(void **state)
 	must_fail(&p, 1, "worker 'z' is wanted");
 	kill(w.pid, SIGINT);
 	must_fail(&w, 1, "interrupted");
+	/* a member of no group: said once, the job is that of the others */
+	p = site_start(&s, "train", "two.yaml", "shard_plan=[{id: a, start: 0, end: 6}]",
+		       "overwrite_output_dir=true", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "'shard_plan' gives no layers to 'b': this worker is not used"));
 	tiny_remove(&s.t);
 }
 

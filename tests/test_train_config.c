@@ -397,6 +397,16 @@ static const struct {
 	{ CLUSTER(W1,
 		  "{id: local, start: 0, end: 4}, {id: local, start: 4, end: 8, is_last: true}"),
 	  "names 'local' twice" },
+	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}, {id: [1], start: 4, end: 8}"),
+	  "'shard_plan' names '1' twice: a worker holds one stage" },
+	{ CLUSTER(W1, "{id: [1, local, 1], start: 0, end: 4}"), "'shard_plan' names '1' twice" },
+	{ CLUSTER(W1, "{id: [local, 1], share: [0, 0], start: 0, end: 4}"),
+	  "the numbers of 'share' are all 0: no worker would compute these layers" },
+	{ CLUSTER(W1, "{id: [local, 1], share: [1], start: 0, end: 4}"),
+	  "'share' lists 1 and 'id' lists 2: a number for each worker" },
+	{ CLUSTER(W1, "{id: [local, 1], share: [1, -1], start: 0, end: 4}"),
+	  "'share' of '1' is '-1': a whole number from 0 to 1000000 was expected" },
+	{ CLUSTER(W1, "{id: [], start: 0, end: 4}"), "entry 1 of 'shard_plan' has no 'id'" },
 	{ CLUSTER(W1,
 		  "{id: local, start: 0, end: 4}, {id: 1, start: 4, end: 8}") "gradient_"
 									      "accumulation_steps: "

@@ -137,9 +137,10 @@ static void the_collective_of_the_library(void **state)
 	p = mpirun(&s, "3", "exact", BY_TWO, "reduce_order=exact", NULL);
 	must_succeed(&p);
 	assert_true(says(&p, "by 'direct', in the order 'exact'"));
-	p = mpirun(&s, "3", "half", BY_TWO, "reduce_dtype=bfloat16", "reduce_order=fast", NULL);
+	p = mpirun(&s, "4", "half", BY_TWO, "reduce_dtype=bfloat16", "reduce_order=fast", NULL);
 	must_succeed(&p);
 	assert_true(says(&p, "by 'direct', in the order 'fast'"));
+	assert_true(says(&p, "'shard_plan' gives no layers to 'rank3': this worker is not used"));
 	tiny_remove(&s.t);
 }
 

@@ -35,8 +35,8 @@ static struct err err;
 	} while (0)
 #define SOON net_in(PATIENCE)
 
-enum who { C, A, B, STRANGER, WHO };
-static const char *const key_name[WHO] = { "key-c", "key-a", "key-b", "key-x" };
+enum who { C, A, B, D, STRANGER, WHO };
+static const char *const key_name[WHO] = { "key-c", "key-a", "key-b", "key-d", "key-x" };
 static struct key_pair key[WHO];
 
 static void keys_make(const struct site *s)
@@ -465,6 +465,130 @@ static void the_wrong_neighbour(void **state)
 	tiny_remove(&s.t);
 }
 
+/* NAME.yaml with workers 'a' and 'b' as one group, and 'd' behind them. */
+static void group(const struct site *s, const char *name)
+{
+	static const char id[] = "cabd";
+	struct buf x = BUF_INIT;
+	buf_addf(&x,
+		 "coordinator: {hostname: c, ip: 127.0.0.1, port: %d, device: none, public_key: "
+		 "'%s'}\nworkers:\n",
+		 s->port, key[C].pub);
+	for (int w = A; w <= D; w++)
+		buf_addf(&x,
+			 "- {id: %c, hostname: box%c, ip: 127.0.0.%d, port: %d, device: cpu, "
+			 "public_key: '%s'}\n",
+			 id[w], id[w], w + 1, s->port + w, key[w].pub);
+	buf_adds(&x, "shard_plan: [{id: [a, b], share: [2, 1], start: 0, end: 3}, "
+		     "{id: d, start: 3, end: 6, is_last: true}]\n");
+	site_configuration(s, name, 0, x.p);
+	buf_release(&x);
+}
+
+/* 'b' waits for 'a', which is before it in their group, and for nobody else; this test plays 'a',
+ * 'd' and the others. */
+static void who_is_not_of_the_group(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	keys_make(&s);
+	group(&s, "job");
+	struct net *a = peer_listens(&s, A), *d = peer_listens(&s, D);
+	struct process b =
+		site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
+	until(&b, "listens");
+	struct process p = site_start(&s, "train", "job.yaml", key_file(&s, C), NULL);
+	struct hello c, of_d;
+	struct link *coordinator = be_a_worker(a, "a", 0, &c),
+		    *second = be_a_worker(d, "d", 0, &of_d);
+	struct net_msg m;
+	struct frame f;
+	hear(coordinator, FRAME_PLAN, &m, &f);
+	struct hello h = { .protocol = HELLO_PROTOCOL,
+			   .role = HELLO_STAGE,
+			   .member = 0,
+			   .job = f.job,
+			   .to = "b",
+			   .host = "boxa" };
+	net_msg_release(&m);
+	memcpy(h.model, c.model, sizeof h.model);
+
+	/* a key that nobody listed */
+	struct net *n = peer(STRANGER);
+	struct link *l;
+	char at[NET_ADDRESS];
+	address_of(&s, B, at);
+	assert_int_equal(net_connect(n, at, key[B].pub, SOON, &l, &err), ERR_NET);
+	printf("  %s\n", err.msg);
+	net_close(n, 1);
+	/* keys that are listed: in the name of 'a', and in that of a member of another group */
+	n = peer(D);
+	refused(n, &s, B, &h, WORDS(key[D].pub, key[A].pub, "worker 'a'"));
+	h.member = 2;
+	refused(n, &s, B, &h,
+		WORDS("member 2, stage 1", "worker 'b' is stage 0, place 1, and has stage -1"));
+	net_close(n, 1);
+	/* nobody has this number, or it is the number of 'b' itself */
+	h.member = 9;
+	refused(a, &s, B, &h, WORDS("member 9, stage -1"));
+	h.member = 1;
+	refused(a, &s, B, &h, WORDS("member 1, stage 0"));
+	h.member = 0;
+	/* the right one, with another version, job, or configuration (adapter, dtype, layers) */
+	h.protocol++;
+	refused(a, &s, B, &h, WORDS("this one protocol", "same version"));
+	h.protocol--;
+	h.job ^= 1;
+	refused(a, &s, B, &h, WORDS("in job"));
+	h.job ^= 1;
+	h.model[0] = h.model[0] == '0' ? '1' : '0';
+	refused(a, &s, B, &h, WORDS("worker 'a' (boxa", " has model ", "worker 'b' model "));
+	h.model[0] = c.model[0];
+
+	/* let in, and once only */
+	struct link *beside = dial(a, &s, B);
+	OK(hello_send(beside, &h, SOON, &err));
+	hear(beside, FRAME_WELCOME, &m, &f);
+	net_msg_release(&m);
+	refused(a, &s, B, &h, WORDS("this member is connected already"));
+	/* 'b' gives up with 'd', which does not answer it */
+	link_close(second);
+	until(&p, "worker 'd' (boxd");
+	finished(&p, PATIENCE);
+	finished(&b, PATIENCE);
+	assert_true(says(&b, "worker 'd'") || says(&b, "the coordinator stopped the job"));
+	link_close(beside);
+	link_close(coordinator);
+	net_close(a, 1);
+	net_close(d, 1);
+	tiny_remove(&s.t);
+}
+
+/* A worker that cannot compute in the dtype of the job. */
+static void members_disagree_on_the_dtype(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	keys_make(&s);
+	group(&s, "job");
+	struct net *n[3] = { peer_listens(&s, A), peer_listens(&s, B), peer_listens(&s, D) };
+	static const char *const id[] = { "a", "b", "d" };
+	struct process p =
+		site_start(&s, "train", "job.yaml", key_file(&s, C), "compute_dtype=float16", NULL);
+	struct link *l[3];
+	struct hello h;
+	for (int i = 0; i < 3; i++)
+		l[i] = be_a_worker(n[i], id[i], 0, &h);
+	must_fail(&p, 1, "compute_dtype float16 is not available on worker 'a' (a test)");
+	for (int i = 0; i < 3; i++) {
+		link_close(l[i]);
+		net_close(n[i], 1);
+	}
+	tiny_remove(&s.t);
+}
+
 /* The coordinator's configuration has another address of 'b' than that of 'a': 'a' does not connect
  * to what it does not know. */
 static void an_address_of_nobody(void **state)
@@ -487,6 +611,35 @@ static void an_address_of_nobody(void **state)
 	until(&a, "listens");
 	until(&b, "listens");
 	p = site_start(&s, "train", "job.yaml", text, key_file(&s, C), NULL);
+	snprintf(no, sizeof no, "to connect to 127.0.0.3:%d, which is not an address", s.port + 7);
+	must_fail(&p, 1, no);
+	must_fail(&a, 1, "");
+	must_fail(&b, 1, "");
+	tiny_remove(&s.t);
+}
+
+/* The members of a group add up over links of their own: without one nothing begins. */
+static void a_group_without_a_link(void **state)
+{
+	(void)state;
+	struct site s;
+	char text[900], no[100];
+	site_make(&s);
+	keys_make(&s);
+	group(&s, "job");
+	snprintf(text, sizeof text,
+		 "workers=[{id: a, ip: 127.0.0.2, port: %d, public_key: '%s'}, {id: b, ip: "
+		 "127.0.0.3, port: %d, public_key: '%s'}]",
+		 s.port + 1, key[A].pub, s.port + 7, key[B].pub);
+	static char plan[] = "shard_plan=[{id: [a, b], start: 0, end: 6}]";
+	struct process a = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A),
+				      NULL),
+		       b = site_start(&s, "worker", "--worker", "b", "job.yaml", text, plan,
+				      key_file(&s, B), NULL),
+		       p;
+	until(&a, "listens");
+	until(&b, "listens");
+	p = site_start(&s, "train", "job.yaml", text, plan, key_file(&s, C), NULL);
 	snprintf(no, sizeof no, "to connect to 127.0.0.3:%d, which is not an address", s.port + 7);
 	must_fail(&p, 1, no);
 	must_fail(&a, 1, "");
@@ -538,9 +691,15 @@ int main(int argc, char **argv)
 	(void)argc;
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(versions_differ),      cmocka_unit_test(keys_differ),
-		cmocka_unit_test(orders_of_others),     cmocka_unit_test(the_wrong_neighbour),
-		cmocka_unit_test(an_address_of_nobody), cmocka_unit_test(a_second_coordinator),
+		cmocka_unit_test(versions_differ),
+		cmocka_unit_test(keys_differ),
+		cmocka_unit_test(orders_of_others),
+		cmocka_unit_test(the_wrong_neighbour),
+		cmocka_unit_test(an_address_of_nobody),
+		cmocka_unit_test(a_second_coordinator),
+		cmocka_unit_test(who_is_not_of_the_group),
+		cmocka_unit_test(members_disagree_on_the_dtype),
+		cmocka_unit_test(a_group_without_a_link),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

@@ -45,21 +45,33 @@ static bool has_layers(const struct config *c, const char *id)
 	return false;
 }
 
-/* A list of workers may be longer than a plan; somebody may have forgotten one, though. */
-static void name_the_unused(const struct config *c)
+/* A list of workers may be longer than a plan, and a job
+ * goes on without a machine by another plan alone; somebody may have forgotten one, though. */
+static void name_the_unused(const struct config *c, const char *(*id_of)(const void *ctx, size_t i),
+			    const void *ctx, size_t count)
 {
 	char names[400] = "";
 	size_t n = 0, at = 0;
-	for (size_t i = 0; c->nshards && i < c->nworkers; i++)
-		if (!has_layers(c, c->workers[i].id)) {
+	for (size_t i = 0; c->nshards && i < count; i++)
+		if (!has_layers(c, id_of(ctx, i))) {
 			if (at < sizeof names)
 				at += (size_t)snprintf(names + at, sizeof names - at, "%s'%.60s'",
-						       n ? ", " : "", c->workers[i].id);
+						       n ? ", " : "", id_of(ctx, i));
 			n++;
 		}
 	if (n)
 		log_warn("%s: 'shard_plan' gives no layers to %s: %s not used", c->path, names,
 			 n > 1 ? "they are" : "this worker is");
+}
+
+static const char *id_of_worker(const void *config, size_t i)
+{
+	return ((const struct config *)config)->workers[i].id;
+}
+
+static const char *id_of_seat(const void *seat, size_t i)
+{
+	return ((const struct seat_spec *)seat)[i].id;
 }
 
 int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **v_p, int *n_p,
@@ -91,7 +103,7 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 		describe(c, "local", &v[n++]);
 	for (size_t i = 0; !c->nshards && i < c->nworkers; i++)
 		describe(c, c->workers[i].id, &v[n++]);
-	name_the_unused(c);
+	name_the_unused(c, id_of_worker, c, c->nworkers);
 	*v_p = v;
 	*n_p = (int)n;
 	return 0;
@@ -227,6 +239,7 @@ int seats_of_ranks(const struct config *c, const struct ranks *r, struct arena *
 		};
 		snprintf(v[i].address, sizeof v[i].address, "rank:%d", i + 1);
 	}
+	name_the_unused(c, id_of_seat, v, (size_t)n);
 	*v_p = v;
 	*n_p = n;
 	return 0;
