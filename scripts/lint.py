@@ -36,6 +36,7 @@ RANK = {
     "proto": 7,
     "engine": 8,
     "peers": 8,
+    "ops": 9,
     "worker": 9,
     "coord": 10,
     "train": 11,
@@ -62,7 +63,7 @@ PRINT = {
 LONGEST = 800
 WIDEST = 100
 TOUR_LONGEST = 3000
-ROOMS = ("config", "job", "proto", "engine", "peers", "worker", "coord", "train")
+ROOMS = ("config", "job", "proto", "engine", "peers", "ops", "worker", "coord", "train")
 ROOM_LARGEST = 4000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")
 LICENSE = "SPDX-License-Identifier: Apache-2.0"

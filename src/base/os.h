@@ -23,8 +23,14 @@ void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p);
 /* `cores`, or the fewer that the quotas of the control groups pay for. */
 int os_cores(const char *root, int cores);
 
+/* From now on the two above give this process at most so much (with root ""); 0: no limit. */
+void os_limit(int cores, uint64_t memory);
 /* Processors that this process may run on; 0: unknown. */
 int os_affinity(void);
+/* Their numbers, at most `most`; and keeping this thread, and those that it starts from now on, to
+ * some of them. */
+int os_processors(int *number, int most);
+bool os_keep_to(const int *number, int n);
 /* Name and maker of the processor; unchanged where it is unknown. */
 void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor);
 /* Sleeps of this thread end when they should, not up to 50 microseconds later. */

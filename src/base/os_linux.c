@@ -157,6 +157,16 @@ static void limit_memory(const struct hierarchy *h, const char *dir, void *ctx)
 		m->left = left;
 }
 
+static int most_cores;       /* os_limit() */
+static uint64_t most_memory; /* the same */
+
+/* What this process holds that is no page of a file. */
+static uint64_t own_memory(void)
+{
+	static const char *const anonymous[] = { "RssAnon:", "RssShmem:", NULL };
+	return sum_of("/proc/self", "status", anonymous) << 10;
+}
+
 void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p)
 {
 	static const char *const total[] = { "MemTotal:", NULL }, *const left[] = { "MemAvailable:",
@@ -166,6 +176,11 @@ void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p)
 	struct memory m = { sum_of(proc, "meminfo", total) << 10, sum_of(proc, "meminfo", left)
 									  << 10 };
 	each_group(root, limit_memory, &m);
+	if (!root[0] && most_memory) {
+		const uint64_t own = own_memory(), rest = most_memory > own ? most_memory - own : 0;
+		m.total = most_memory < m.total ? most_memory : m.total;
+		m.left = rest < m.left ? rest : m.left;
+	}
 	*total_p = m.total;
 	*free_p = m.left;
 }
@@ -201,7 +216,13 @@ static void limit_cores(const struct hierarchy *h, const char *dir, void *ctx)
 int os_cores(const char *root, int cores)
 {
 	each_group(root, limit_cores, &cores);
-	return cores;
+	return !root[0] && most_cores && most_cores < cores ? most_cores : cores;
+}
+
+void os_limit(int cores, uint64_t memory)
+{
+	most_cores = cores;
+	most_memory = memory;
 }
 
 /* ---- this process, this machine ---- */
@@ -210,6 +231,27 @@ int os_affinity(void)
 {
 	cpu_set_t set;
 	return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+int os_processors(int *number, int most)
+{
+	cpu_set_t set;
+	int n = 0;
+	if (sched_getaffinity(0, sizeof set, &set) < 0)
+		return 0;
+	for (int i = 0; i < CPU_SETSIZE && n < most; i++)
+		if (CPU_ISSET(i, &set))
+			number[n++] = i;
+	return n;
+}
+
+bool os_keep_to(const int *number, int n)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	for (int i = 0; i < n; i++)
+		CPU_SET(number[i], &set);
+	return n > 0 && sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
 void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)

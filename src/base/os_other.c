@@ -23,7 +23,27 @@ int os_cores(const char *root, int cores)
 	return cores;
 }
 
+void os_limit(int cores, uint64_t memory)
+{
+	(void)cores;
+	(void)memory;
+}
+
 int os_affinity(void) { return 0; }
+
+int os_processors(int *number, int most)
+{
+	(void)number;
+	(void)most;
+	return 0;
+}
+
+bool os_keep_to(const int *number, int n)
+{
+	(void)number;
+	(void)n;
+	return false;
+}
 
 void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
 {

@@ -3,13 +3,8 @@
 #include "cli/cli.h"
 #include "cli/run.h"
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "net/address.h"
-#include "net/interfaces.h"
-#include "peers/reception.h"
-#include "peers/peer_list.h"
+#include "peers/inviter.h"
 
 #include <openssl/crypto.h>
 #include <string.h>
@@ -65,41 +60,6 @@ static const struct cli_usage usage = {
 		   "  heteroshard invite --address home.example.org",
 };
 
-static int addresses(const struct args *o, struct invite_token *t, struct err *e)
-{
-	struct interface here[INTERFACES_MOST];
-	for (size_t i = 0; i < o->address.n; i++) {
-		if (t->naddress == TOKEN_ADDRESSES || strlen(o->address.item[i]) >= TOKEN_ADDRESS)
-			return err_set(e, ERR_USAGE,
-				       "--address: at most %d, of at most %d characters each",
-				       TOKEN_ADDRESSES, TOKEN_ADDRESS - 1);
-		snprintf(t->address[t->naddress++], TOKEN_ADDRESS, "%s", o->address.item[i]);
-	}
-	int n = t->naddress ? 0 : interfaces_list(here, INTERFACES_MOST);
-	for (int i = 0; i < n && t->naddress < TOKEN_ADDRESSES; i++)
-		snprintf(t->address[t->naddress++], TOKEN_ADDRESS, "%.63s", here[i].address);
-	if (!t->naddress)
-		snprintf(t->address[t->naddress++], TOKEN_ADDRESS, "127.0.0.1");
-	return 0;
-}
-
-/* Listens where nothing does yet; *r_p NULL: a coordinator that runs here takes the invitation. */
-static int listen_here(const struct args *o, const struct key_pair *k, struct net **n_p,
-		       struct reception **r_p, struct err *e)
-{
-	char at[NET_ADDRESS];
-	struct err busy = { 0 };
-	*r_p = NULL;
-	TRY(net_open(NET_DEFAULT, &(struct net_options){ .key = k, .before_take = NET_BEFORE_TAKE },
-		     n_p, e));
-	address_join("*", (unsigned)o->port, at);
-	if (net_listen(*n_p, at, NULL, &busy) < 0) {
-		fprintf(stderr, "%s; if that is a job, it takes the invitation\n", busy.msg);
-		return 0;
-	}
-	return reception_open(*n_p, k->pub, r_p, e);
-}
-
 static int wait_for_use(const struct invitation *v, const volatile sig_atomic_t *stop,
 			struct err *e)
 {
@@ -122,49 +82,31 @@ static int wait_for_use(const struct invitation *v, const volatile sig_atomic_t 
 
 static int invite(const struct args *o, struct err *e)
 {
-	struct key_pair k;
-	struct net *n = NULL;
-	struct reception *r = NULL;
-	struct invite_token t = { .port = (unsigned)o->port };
-	struct invitation v = { .until = (int64_t)time(NULL) + o->minutes * 60 };
-	char text[TOKEN_TEXT];
+	struct inviter *i;
+	struct invitation v;
+	char text[TOKEN_TEXT], busy[256];
 	const volatile sig_atomic_t *stop = cli_stop();
 	cli_stop_says(false);
-	TRY(key_own(true, &k, e));
-	memcpy(t.key, k.pub, sizeof t.key);
-	int rc = addresses(o, &t, e);
+	TRY(inviter_open((unsigned)o->port, o->address.item, o->address.n, &i, e));
+	int rc = inviter_token(i, o->name ? o->name : "", o->minutes, &v, text, e);
 	if (rc >= 0)
-		rc = invite_secret(t.secret, e);
+		rc = inviter_listen(i, busy, e);
 	if (rc >= 0) {
-		memcpy(v.secret, t.secret, sizeof v.secret);
-		if (o->name && snprintf(v.name, sizeof v.name, "%s", o->name) >= PEER_NAME)
-			rc = err_set(e, ERR_USAGE, "--name: at most %d characters", PEER_NAME - 1);
-	}
-	if (rc >= 0)
-		rc = invite_write(&t, text, e);
-	if (rc >= 0)
-		rc = invitation_open(&v, e);
-	if (rc >= 0) {
-		rc = listen_here(o, &k, &n, &r, e);
-		if (rc >= 0) {
-			printf("%s\n", text);
-			fflush(stdout);
-			fprintf(stderr,
-				"On the other machine, within %lld minutes:\n"
-				"  heteroshard worker --join TOKEN\n",
-				(long long)o->minutes);
-			rc = wait_for_use(&v, stop, e);
-		}
+		if (busy[0])
+			fprintf(stderr, "%s; if that is a job, it takes the invitation\n", busy);
+		printf("%s\n", text);
+		fflush(stdout);
+		fprintf(stderr,
+			"On the other machine, within %lld minutes:\n"
+			"  heteroshard worker --join TOKEN\n",
+			(long long)o->minutes);
+		rc = wait_for_use(&v, stop, e);
 		struct err ignored = { 0 };
 		invitation_close(v.secret, &ignored);
 	}
-	if (r && rc >= 0)
+	if (rc >= 0)
 		usleep(700000); /* until the other machine has read its answer */
-	reception_close(r);
-	if (n)
-		net_close(n, 1);
-	key_pair_wipe(&k);
-	OPENSSL_cleanse(&t, sizeof t);
+	inviter_close(i);
 	OPENSSL_cleanse(text, sizeof text);
 	return rc;
 }

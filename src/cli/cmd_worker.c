@@ -3,6 +3,7 @@
  * `train` is on such a machine. */
 #include "cli/cli.h"
 #include "cli/run.h"
+#include "job/limits.h"
 #include "job/network.h"
 #include "peers/invited.h"
 #include "peers/join.h"
@@ -22,6 +23,7 @@ int cmd_worker(int argc, char **argv);
 struct args {
 	char *worker, *join, *name, *device;
 	int64_t port;
+	struct config_limits limits;
 	bool insecure, once;
 };
 
@@ -55,6 +57,25 @@ static const struct opt rows[] = {
 	  .lo = 0,
 	  .hi = 65535,
 	  .help = "without CONFIG: where other workers connect; else 9999, or any that is free" },
+	{ .key = "threads",
+	  .kind = OPT_INT,
+	  .offset = offsetof(struct args, limits.threads),
+	  .lo = 0,
+	  .hi = 4096,
+	  .help = "without CONFIG: threads of the processor, kept to processors of their own" },
+	{ .key = "memory",
+	  .kind = OPT_FLOAT,
+	  .offset = offsetof(struct args, limits.memory),
+	  .lo = 0,
+	  .hi = 1e6,
+	  .arg = "GIB",
+	  .help = "without CONFIG: at most so much, where the device is the processor" },
+	{ .key = "nice",
+	  .kind = OPT_INT,
+	  .offset = offsetof(struct args, limits.nice),
+	  .lo = 0,
+	  .hi = 19,
+	  .help = "without CONFIG: the priority, as of the command nice" },
 	{ .key = "once",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, once),
@@ -140,7 +161,10 @@ static int serve_inviter(const struct args *o, struct err *e)
 				   .port = (unsigned)o->port,
 				   .once = o->once,
 				   .stop = cli_stop() };
-	return o->join ? join(o, e) : dial_in_serve(&d, e);
+	if (o->join)
+		return join(o, e);
+	TRY(limits_take(&o->limits, (int)o->limits.threads, e));
+	return dial_in_serve(&d, e);
 }
 
 int cmd_worker(int argc, char **argv)

@@ -3,6 +3,7 @@
 #include "cli/train_stages.h"
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "report/live.h"
 #include "report/topology.h"
@@ -215,6 +216,26 @@ void train_stages_table(const struct train_stages *t, const struct live_look *lo
 		live_table(v, t->n, look, out);
 	}
 	mem_free(v);
+}
+
+void train_stages_json(const struct train_stages *t, struct buf *out)
+{
+	for (int k = 0; k < t->n; k++) {
+		const struct shown *s = &t->stage[k];
+		const double of = t->last_s > 0 ? t->last_s : 1;
+		buf_adds(out, k ? ", {\"id\": " : "{\"id\": ");
+		json_quote(out, s->worker, strlen(s->worker));
+		buf_adds(out, ", \"host\": ");
+		json_quote(out, s->host, strlen(s->host));
+		buf_adds(out, ", \"device\": ");
+		json_quote(out, s->device, strlen(s->device));
+		buf_adds(out, ", \"layers\": ");
+		json_quote(out, s->layers, strlen(s->layers));
+		buf_addf(out, ", \"memory\": %llu, \"memory_total\": %llu, \"busy\": ",
+			 (unsigned long long)s->last.mem_peak, (unsigned long long)s->memory_total);
+		json_number(out, s->last.busy / of);
+		buf_addc(out, '}');
+	}
 }
 
 void train_stages_line(const struct train_stages *t, struct buf *out)

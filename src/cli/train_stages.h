@@ -23,6 +23,8 @@ void train_stages_step(struct train_stages *t, const struct train_step *s);
 void train_stages_table(const struct train_stages *t, const struct live_look *look,
 			struct buf *out);
 void train_stages_line(const struct train_stages *t, struct buf *out);
+/* The same as JSON: objects of id, device, layers, and of the last step busy and memory. */
+void train_stages_json(const struct train_stages *t, struct buf *out);
 /* DIR/architecture.*: with the planned figures before the first step, with the measured ones
  * after it. */
 int train_stages_draw(const struct train_stages *t, const char *title, struct err *e);

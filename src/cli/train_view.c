@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "ops/control.h"
 #include "report/live.h"
 #include "report/metrics.h"
 #include "report/plot.h"
@@ -58,8 +59,9 @@ struct train_view {
 	bool refreshing;
 	const volatile sig_atomic_t *stop;
 	atomic_bool enough;
-	pthread_mutex_t lock; /* over stages */
-	int64_t told;         /* time of the last line about the stages */
+	pthread_mutex_t lock;    /* over stages */
+	struct control *control; /* NULL: it could not be opened */
+	int64_t told;            /* time of the last line about the stages */
 };
 
 static const char *last_part(const char *path)
@@ -263,6 +265,36 @@ static int open_mlflow(struct train_view *v, const struct train_info *i, struct 
 	return rc;
 }
 
+/* For `heteroshard status`. `s` NULL: before the first step. */
+static void tell_control(struct train_view *v, const struct train_step *s)
+{
+	struct buf b = BUF_INIT;
+	char dir[4096];
+	if (!v->control)
+		return;
+	buf_addf(&b, "{\"pid\": %ld, \"config\": ", (long)getpid());
+	json_quote(&b, v->c->path, strlen(v->c->path));
+	buf_adds(&b, ", \"output_dir\": ");
+	const char *full = realpath(v->c->output_dir, dir) ? dir : v->c->output_dir;
+	json_quote(&b, full, strlen(full));
+	if (s) {
+		buf_addf(&b, ", \"step\": %llu, \"steps\": %llu, \"loss\": ",
+			 (unsigned long long)s->step, (unsigned long long)s->total);
+		json_number(&b, s->loss);
+		buf_adds(&b, ", \"seconds\": ");
+		json_number(&b, s->seconds);
+		buf_adds(&b, ", \"eta\": ");
+		json_number(&b, s->eta);
+	}
+	buf_adds(&b, ", \"workers\": [");
+	if (v->stages)
+		train_stages_json(v->stages, &b);
+	buf_adds(&b, "]}\n");
+	if (!b.failed)
+		control_state(v->control, b.p);
+	buf_release(&b);
+}
+
 static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 {
 	struct train_view *v = ctx;
@@ -292,6 +324,7 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		trace_name_worker(v->trace, (uint32_t)s, name);
 	}
 	draw_topology(v);
+	tell_control(v, NULL);
 	v->began = true;
 	v->plotted = v->told = clock_now();
 	return 0;
@@ -381,6 +414,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					 .loss_scale = s->loss_scale,
 					 .skipped = s->skipped };
 	show_stages(v, s);
+	tell_control(v, s);
 	progress_step(
 		v->progress, &p,
 		s->step == 1 || s->step == s->total ||
@@ -611,6 +645,10 @@ int train_view_new(const struct config *c, const char *again, struct train_view 
 		v->refreshing = true;
 		cli_stop_says(false);
 	}
+	struct err closed = { 0 };
+	if (rc >= 0 && control_open(c->output_dir, &v->control, &closed) < 0)
+		log_debug("%s: 'heteroshard status' does not see this job", closed.msg);
+	tell_control(v, NULL);
 	if (rc < 0)
 		train_view_free(v);
 	else
@@ -644,6 +682,7 @@ void train_view_free(struct train_view *v)
 	if (!v)
 		return;
 	stop_refreshing(v);
+	control_close(v->control);
 	cli_set_progress(NULL);
 	progress_free(v->progress);
 	metrics_close(v->metrics);

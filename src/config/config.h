@@ -31,6 +31,13 @@ enum wire_dtype { WIRE_BFLOAT16, WIRE_FLOAT32, WIRE_FLOAT16 };
 enum config_listen { LISTEN_ALL, LISTEN_IP };
 enum config_log { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARNING, CONFIG_LOG_ERROR };
 
+/* What a worker may take of its machine. */
+struct config_limits {
+	int64_t threads; /* of the processor; 0: its part of what the machine has */
+	double memory;   /* GiB, where its device is the processor; 0: what is free */
+	int64_t nice;    /* 0 to 19 */
+};
+
 /* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend"
  * or "backend:index". */
 struct config_coordinator {
@@ -41,6 +48,7 @@ struct config_coordinator {
 	const char *device;     /* "auto" */
 	const char *public_key; /* as net/keys.h writes it */
 	int listen;             /* enum config_listen */
+	struct config_limits limits;
 };
 
 struct config_worker {
@@ -51,8 +59,10 @@ struct config_worker {
 	const char *device; /* "auto" */
 	int64_t num_gpus;   /* 1 (or 0) once loaded: an entry with more has become several */
 	const char *public_key;
-	int listen;   /* enum config_listen */
-	bool invited; /* a name: it connects to the coordinator (peers/peer_list.h) */
+	int listen;      /* enum config_listen */
+	bool invited;    /* a name: it connects to the coordinator (peers/peer_list.h) */
+	const char *ssh; /* "user@host:port", for `heteroshard up`; NULL: not given */
+	struct config_limits limits;
 };
 
 /* Rows of a pass, and passes of a step. */
@@ -166,6 +176,7 @@ struct config {
 	int wire_dtype;                    /* enum wire_dtype */
 	double peer_timeout, join_timeout; /* seconds */
 	double stall_timeout;              /* seconds; 0: from the times of steps */
+	int64_t min_workers;               /* to start with; 0: all that are listed */
 	bool insecure;
 	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
 	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */

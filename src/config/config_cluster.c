@@ -23,6 +23,24 @@ enum { MAX_ENTRIES = 4096 };
 
 #define FIELD(type, k) .key = #k, .offset = offsetof(struct type, k)
 
+/* clang-format off: rows of two tables */
+#define LIMITS(type)                                                                               \
+	{ .key = "threads",                                                                        \
+	  .offset = offsetof(struct type, limits.threads),                                         \
+	  .kind = OPT_INT,                                                                         \
+	  .lo = 0,                                                                                 \
+	  .hi = 4096 },                                                                            \
+		{ .key = "memory",                                                                 \
+		  .offset = offsetof(struct type, limits.memory),                                  \
+		  .kind = OPT_FLOAT,                                                               \
+		  .lo = 0,                                                                         \
+		  .hi = 1e6 },                                                                     \
+	{                                                                                          \
+		.key = "nice", .offset = offsetof(struct type, limits.nice), .kind = OPT_INT,      \
+		.lo = 0, .hi = 19                                                                  \
+	}
+/* clang-format on */
+
 static const struct opt coordinator_rows[] = {
 	{ FIELD(config_coordinator, hostname), .kind = OPT_STR },
 	{ FIELD(config_coordinator, ip), .kind = OPT_STR },
@@ -30,6 +48,7 @@ static const struct opt coordinator_rows[] = {
 	{ FIELD(config_coordinator, device), .kind = OPT_STR },
 	{ FIELD(config_coordinator, public_key), .kind = OPT_STR },
 	{ FIELD(config_coordinator, listen), .kind = OPT_ENUM, .choices = "all|ip" },
+	LIMITS(config_coordinator),
 };
 
 static const struct opt worker_rows[] = {
@@ -41,6 +60,8 @@ static const struct opt worker_rows[] = {
 	{ FIELD(config_worker, num_gpus), .kind = OPT_INT, .def = "1", .lo = 0, .hi = 1024 },
 	{ FIELD(config_worker, public_key), .kind = OPT_STR },
 	{ FIELD(config_worker, listen), .kind = OPT_ENUM, .def = "all", .choices = "all|ip" },
+	{ FIELD(config_worker, ssh), .kind = OPT_STR },
+	LIMITS(config_worker),
 };
 
 static const struct opt shard_rows[] = {
@@ -172,6 +193,36 @@ static int read_names(struct config *c, const struct yaml_node *n, const char *f
 	return 0;
 }
 
+static bool empty(const char *s) { return !s || !s[0]; }
+
+/* Workers without an address, which `heteroshard up` reaches by ssh: invited ones. */
+static int find_invited(struct config *c, const char *file, int line, struct err *e)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < c->nworkers; i++) {
+		struct config_worker *w = &c->workers[i];
+		w->invited = !empty(w->ssh) && !empty(w->id) && empty(w->ip) && empty(w->hostname);
+		n += w->invited;
+		if (w->invited)
+			w->hostname = w->id;
+		if (w->invited && (w->public_key || w->num_gpus > 1))
+			return err_set(e, ERR_USAGE,
+				       "%s:%d: worker '%.60s' has 'ssh' and no 'ip': it is an "
+				       "invited machine, which has one device and no 'public_key' "
+				       "here",
+				       file, line, w->id);
+	}
+	if (n && n < c->nworkers)
+		return err_set(
+			e, ERR_USAGE,
+			"%s:%d: some workers have 'ip' or 'hostname', and others only 'ssh': "
+			"give all of them an address, or none",
+			file, line);
+	c->workers_invited = n > 0;
+	c->workers_all = false;
+	return 0;
+}
+
 int config_cluster_read(struct config *c, const char *key, const struct yaml_node *n,
 			const char *file, struct err *e)
 {
@@ -184,7 +235,7 @@ int config_cluster_read(struct config *c, const char *key, const struct yaml_nod
 		TRY(read_list(c, key, n, file, worker_rows, ARRAY_LEN(worker_rows),
 			      sizeof *c->workers, &item, &c->nworkers, e));
 		c->workers = item;
-		return 0;
+		return find_invited(c, file, n->line, e);
 	}
 	if (!strcmp(key, "shard_plan")) {
 		TRY(read_list(c, key, n, file, shard_rows, ARRAY_LEN(shard_rows),
@@ -200,8 +251,6 @@ int config_cluster_read(struct config *c, const char *key, const struct yaml_nod
 	return opt_set_yaml(coordinator_rows, ARRAY_LEN(coordinator_rows), &c->coordinator, n, file,
 			    NULL, NULL, &c->arena, e);
 }
-
-static bool empty(const char *s) { return !s || !s[0]; }
 
 /* ---- several cards of one machine ---- */
 
@@ -498,10 +547,10 @@ static int check_worker(const struct config *c, size_t i, const char *where, str
 	if (empty(address(w)))
 		return err_set(e, ERR_USAGE, "%s: %s has neither 'ip' nor 'hostname'", where, who);
 	char of[80];
-	if (w->invited)
-		return check_name(c, i, where, e);
 	snprintf(of, sizeof of, "'device' of %.60s", who);
 	TRY(config_device_check(w->device, where, of, e));
+	if (w->invited)
+		return check_name(c, i, where, e);
 	for (size_t k = 0; k < i; k++) {
 		const struct config_worker *o = &c->workers[k];
 		if (!strcmp(o->id, w->id))

@@ -87,6 +87,42 @@ static bool wanted(const struct config *c, const struct opt *r)
 		strcmp(r->key, "loraplus_lr_ratio"));
 }
 
+static void limits(struct buf *o, const struct config_limits *l)
+{
+	if (l->threads)
+		buf_addf(o, ", \"threads\": %lld", (long long)l->threads);
+	if (l->memory > 0) {
+		buf_adds(o, ", \"memory\": ");
+		json_number(o, l->memory);
+	}
+	if (l->nice)
+		buf_addf(o, ", \"nice\": %lld", (long long)l->nice);
+}
+
+static void one_worker(struct buf *o, const struct config_worker *w)
+{
+	bool first = true;
+	if (w->invited && !w->ssh) {
+		buf_addc(o, ' ');
+		str(o, w->id);
+		return;
+	}
+	buf_adds(o, "\n    {");
+	opt_field(o, "id", w->id, &first);
+	if (!w->invited) {
+		opt_field(o, "hostname", w->hostname, &first);
+		opt_field(o, "ip", w->ip, &first);
+		buf_addf(o, ", \"port\": %lld, \"num_gpus\": %lld", (long long)w->port,
+			 (long long)w->num_gpus);
+		opt_field(o, "public_key", w->public_key, &first);
+		opt_field(o, "listen", w->listen == LISTEN_IP ? "ip" : NULL, &first);
+	}
+	opt_field(o, "device", w->device, &first);
+	opt_field(o, "ssh", w->ssh, &first);
+	limits(o, &w->limits);
+	buf_addc(o, '}');
+}
+
 static void cluster(struct buf *o, const struct config *c)
 {
 	bool first = true;
@@ -99,27 +135,14 @@ static void cluster(struct buf *o, const struct config *c)
 	opt_field(o, "device", k->device, &first);
 	opt_field(o, "public_key", k->public_key, &first);
 	opt_field(o, "listen", k->listen == LISTEN_IP ? "ip" : NULL, &first);
+	limits(o, &k->limits);
 	if (c->workers_all)
 		buf_adds(o, "},\n  \"workers\": \"all\",");
 	else
 		buf_adds(o, "},\n  \"workers\": [");
-	for (size_t i = 0; c->workers_invited && !c->workers_all && i < c->nworkers; i++) {
-		buf_adds(o, i ? ", " : "");
-		str(o, c->workers[i].id);
-	}
-	for (size_t i = 0; !c->workers_invited && i < c->nworkers; i++) {
-		const struct config_worker *w = &c->workers[i];
-		buf_adds(o, i ? ",\n    {" : "\n    {");
-		first = true;
-		opt_field(o, "id", w->id, &first);
-		opt_field(o, "hostname", w->hostname, &first);
-		opt_field(o, "ip", w->ip, &first);
-		buf_addf(o, ", \"port\": %lld, \"num_gpus\": %lld", (long long)w->port,
-			 (long long)w->num_gpus);
-		opt_field(o, "device", w->device, &first);
-		opt_field(o, "public_key", w->public_key, &first);
-		opt_field(o, "listen", w->listen == LISTEN_IP ? "ip" : NULL, &first);
-		buf_addc(o, '}');
+	for (size_t i = 0; !c->workers_all && i < c->nworkers; i++) {
+		buf_adds(o, i ? "," : "");
+		one_worker(o, &c->workers[i]);
 	}
 	buf_adds(o, c->workers_all ? "\n  \"shard_plan\": [" : "],\n  \"shard_plan\": [");
 	for (size_t i = 0; i < c->nshards; i++) {

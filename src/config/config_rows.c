@@ -252,6 +252,9 @@ static const struct opt rows[] = {
 	    "10 times the longest of the last steps, at least 30 s (600 s in the first step)"),
 	{ FIELD(join_timeout), .kind = OPT_FLOAT, .def = "300", .lo = 0, .lo_open = true,
 	  .hi = 864000, .help = "seconds to wait for workers to join" },
+	INT(min_workers, "0", 0, 4096,
+	    "a job over invited machines starts, and 'heteroshard up' succeeds, with so many of "
+	    "the workers; 0: all that are listed, with 'workers: all' one"),
 	BOOL(insecure, "false",
 	     "allow links without keys and encryption on other addresses than loopback: anyone who "
 	     "reaches the port can join"),
@@ -265,11 +268,14 @@ static const struct opt rows[] = {
 	CUSTOM(coordinator, "{hostname, ip, ...}",
 	       "the machine that owns the job: hostname, ip, port (9998), device (auto), "
 	       "public_key, "
-	       "listen (all)"),
+	       "listen (all); threads, memory and nice of its own device, as of a worker"),
 	CUSTOM(workers, "[{id, ip, ...}]",
 	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (N above 1: "
 	       "workers ID.0 to ID.(N-1), with N ports and devices counted up), public_key, "
-	       "listen (all: every address of the machine, where there are keys; ip: only its ip); "
+	       "listen (all: every address of the machine, where there are keys; ip: only its ip), "
+	       "ssh (user@host:port, for 'heteroshard up'; without ip and hostname it is an "
+	       "invited machine), threads (its part of the machine's), memory (GiB, on the "
+	       "processor), nice; "
 	       "or "
 	       "names of invited machines ('heteroshard peers'), or all: those that are there"),
 	CUSTOM(shard_plan, "[{id, share, start, end, is_last}]",

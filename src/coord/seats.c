@@ -176,7 +176,8 @@ static int gather(const struct config *c, struct reception *r, struct seat_spec 
 		if (v[i].kind == SEAT_INVITED)
 			key[n++] = v[i].key;
 	if (rc >= 0)
-		rc = invited_gather(r, key, n, *n_p > n, grace, c->join_timeout, stop, here, e);
+		rc = invited_gather(r, key, n, c->min_workers ? (int)c->min_workers : *n_p == n,
+				    grace, c->join_timeout, stop, here, e);
 	n = 0;
 	for (int i = 0; i < *n_p && rc >= 0; i++) {
 		bool is = v[i].kind != SEAT_INVITED || here[n++];
@@ -202,7 +203,7 @@ static int open_port(const struct config *c, struct net *net, struct seat_spec *
 	address_join("*", (unsigned)c->invited_port, at);
 	TRY(net_listen(net, at, NULL, e));
 	TRY(reception_open(net, c->coordinator.public_key, r_p, e));
-	if (!c->workers_all || !c->nworkers)
+	if (!c->nworkers || c->nshards || !(c->workers_all || c->min_workers))
 		return 0;
 	int rc = gather(c, *r_p, v, n_p, stop, e);
 	if (rc < 0) {

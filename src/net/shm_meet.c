@@ -29,8 +29,7 @@ static bool own_folder(const char *path)
 	return lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid();
 }
 
-/* 1 with the folder; 0: it does not exist, and is not wanted. */
-static int folder(bool make, char out[MEET_PATH], struct err *e)
+int meet_folder(bool make, char out[MEET_PATH], struct err *e)
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
 	char user[64];
@@ -120,7 +119,7 @@ int meet_connect(const char *number, int *fd_p, struct err *e)
 	struct sockaddr_un a;
 	unsigned port;
 	pid_t pid;
-	int rc = folder(false, dir, e), fd = -1;
+	int rc = meet_folder(false, dir, e), fd = -1;
 	if (rc <= 0)
 		return rc;
 	address_parts(number, host, &port);
@@ -208,7 +207,7 @@ int meet_listen(const char *number, int *fd_p, char path_p[MEET_PATH], struct er
 {
 	char dir[MEET_PATH];
 	struct sockaddr_un a;
-	int lock = -1, rc = folder(true, dir, e);
+	int lock = -1, rc = meet_folder(true, dir, e);
 	if (rc >= 0)
 		rc = rc ? 0
 			: err_set(e, ERR_IO,

@@ -18,6 +18,9 @@
 
 struct err;
 
+/* The folder; `make`: where it is missing. 1; 0: it does not exist. */
+int meet_folder(bool make, char path_p[MEET_PATH], struct err *e);
+
 /* Whether `number` (as address_resolve makes it) is an address of this machine. */
 bool meet_is_here(const char *number);
 

@@ -112,7 +112,7 @@ int invited_resolve(struct config *c, struct err *e)
 	return rc;
 }
 
-int invited_gather(struct reception *r, const char *const *key, int n, bool alone, double grace,
+int invited_gather(struct reception *r, const char *const *key, int n, int least, double grace,
 		   double most, const volatile sig_atomic_t *stop, bool *here_p, struct err *e)
 {
 	int64_t enough = net_in(grace), deadline = net_in(most), tell = net_in(10);
@@ -120,7 +120,7 @@ int invited_gather(struct reception *r, const char *const *key, int n, bool alon
 		int here = 0;
 		for (int i = 0; i < n; i++)
 			here += here_p[i] = reception_has(r, key[i]);
-		if (here == n || ((here || alone) && clock_now() > enough))
+		if (here == n || (here >= least && clock_now() > enough))
 			return 0;
 		if (stop && *stop)
 			return err_set(e, ERR_CANCELLED,
@@ -128,10 +128,10 @@ int invited_gather(struct reception *r, const char *const *key, int n, bool alon
 		if (clock_now() > deadline)
 			return err_set(
 				e, ERR_NET,
-				"no invited worker connected within %g s (join_timeout): does "
-				"'heteroshard worker' run on them, and does a firewall here "
-				"let the port through?",
-				most);
+				"%d of %d invited workers connected within %g s (join_timeout), "
+				"and %d are needed: does 'heteroshard worker' run on the others, "
+				"and does a firewall here let the port through?",
+				here, n, most, least);
 		if (clock_now() > tell) {
 			log_info("waiting for an invited worker to connect");
 			tell = net_in(10);

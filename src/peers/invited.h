@@ -17,10 +17,10 @@ struct err;
  * peer's, and where there is none. */
 int invited_resolve(struct config *c, struct err *e);
 
-/* Waits for the workers with these keys: until all are there, at most `grace` seconds, or until one
- * is when nobody else computes (`alone` false), at most `most` seconds. here_p[n]. Interrupted by
+/* Waits for the workers with these keys: until all are there, at most `grace` seconds; where fewer
+ * than `least` are then, until so many are, at most `most` seconds. here_p[n]. Interrupted by
  * *stop. */
-int invited_gather(struct reception *r, const char *const *key, int n, bool alone, double grace,
+int invited_gather(struct reception *r, const char *const *key, int n, int least, double grace,
 		   double most, const volatile sig_atomic_t *stop, bool *here_p, struct err *e);
 
 #endif

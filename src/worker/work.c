@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/dev.h"
+#include "base/os.h"
+#include "job/limits.h"
 #include "job/network.h"
 #include "net/address.h"
 #include "worker/serve.h"
@@ -104,6 +106,11 @@ static int work_with(const struct config *c, const struct role *r, const struct 
 		address_join("127.0.0.1", (unsigned)c->invited_port, relay);
 		s.relay = c->invited_port ? relay : NULL;
 		err_clear(e);
+		rc = limits_take(w ? &w->limits : &o->limits,
+				 limits_threads(c, r->candidate[i], os_cores("", os_affinity())),
+				 e);
+		if (rc < 0)
+			break;
 		rc = network_open(c, w ? w->public_key : o->public_key, k, &n, e);
 		if (rc < 0)
 			break;

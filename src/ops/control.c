@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* control.c - see control.h. */
+#include "ops/control.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "net/shm_meet.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { ANSWER_MOST = 1 << 20, JOB_NAME = 24, PATIENCE = 2 /* seconds */ };
+
+struct control {
+	int fd;
+	char path[MEET_PATH];
+	pthread_t thread;
+	atomic_bool quit;
+	pthread_mutex_t lock; /* over state */
+	struct buf state;
+};
+
+/* ---- the job's side ------------------------------------------------------------------------- */
+
+static void limit_waiting(int fd)
+{
+	const struct timeval t = { .tv_sec = PATIENCE };
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+}
+
+static bool send_all(int fd, const char *p, size_t n)
+{
+	while (n) {
+		ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+		if (k <= 0)
+			return false;
+		p += k;
+		n -= (size_t)k;
+	}
+	return true;
+}
+
+static void answer(struct control *c, int fd)
+{
+	char word[32] = "";
+	pid_t pid;
+	limit_waiting(fd);
+	if (!meet_peer(fd, &pid))
+		return;
+	ssize_t n = recv(fd, word, sizeof word - 1, 0);
+	word[n > 0 ? n : 0] = 0;
+	if (!strcmp(word, "status\n")) {
+		struct buf now = BUF_INIT;
+		pthread_mutex_lock(&c->lock);
+		buf_add(&now, c->state.p, c->state.n);
+		pthread_mutex_unlock(&c->lock);
+		send_all(fd, now.p, now.n);
+		buf_release(&now);
+	}
+}
+
+static void *run(void *ctx)
+{
+	struct control *c = ctx;
+	while (!c->quit) {
+		struct pollfd p = { c->fd, POLLIN, 0 };
+		if (poll(&p, 1, 200) <= 0)
+			continue;
+		int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0)
+			continue;
+		answer(c, fd);
+		close(fd);
+	}
+	return NULL;
+}
+
+/* What of a path may be in the name of a socket. */
+static void job_name(const char *output_dir, char out[JOB_NAME])
+{
+	size_t end = strlen(output_dir), from;
+	while (end && output_dir[end - 1] == '/')
+		end--;
+	for (from = end; from && output_dir[from - 1] != '/'; from--)
+		;
+	snprintf(out, JOB_NAME, "%.*s", (int)(end - from), output_dir + from);
+	for (char *p = out; *p; p++)
+		if (!isalnum((unsigned char)*p) && !strchr("-_", *p))
+			*p = '-';
+}
+
+static int listen_at(const char *path, int *fd_p, struct err *e)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+	if (fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 8) == 0) {
+		*fd_p = fd;
+		return 0;
+	}
+	int errnum = errno;
+	if (fd >= 0)
+		close(fd);
+	return err_sys(e, errnum, "%s: the control socket of this job cannot be made", path);
+}
+
+int control_open(const char *output_dir, struct control **c_p, struct err *e)
+{
+	char dir[MEET_PATH], name[JOB_NAME];
+	struct control *c;
+	TRY(meet_folder(true, dir, e));
+	if (!(c = mem_zalloc(sizeof *c)))
+		return err_nomem(e, sizeof *c, "the control socket");
+	job_name(output_dir, name);
+	buf_init(&c->state);
+	buf_adds(&c->state, "{}");
+	int rc = 0;
+	if (snprintf(c->path, sizeof c->path, "%s/%s-%ld.sock", dir, name, (long)getpid()) >=
+	    (int)sizeof c->path)
+		rc = err_set(e, ERR_IO, "%s: too long for a control socket", dir);
+	if (rc >= 0)
+		rc = listen_at(c->path, &c->fd, e);
+	if (rc >= 0) {
+		pthread_mutex_init(&c->lock, NULL);
+		int failed = pthread_create(&c->thread, NULL, run, c);
+		if (failed) {
+			meet_leave(c->fd, c->path);
+			rc = err_sys(e, failed, "starting the thread of the control socket");
+		}
+	}
+	if (rc < 0) {
+		buf_release(&c->state);
+		mem_free(c);
+		return rc;
+	}
+	*c_p = c;
+	return 0;
+}
+
+void control_state(struct control *c, const char *json)
+{
+	pthread_mutex_lock(&c->lock);
+	buf_reset(&c->state);
+	buf_adds(&c->state, json);
+	pthread_mutex_unlock(&c->lock);
+}
+
+void control_close(struct control *c)
+{
+	if (!c)
+		return;
+	c->quit = true;
+	pthread_join(c->thread, NULL);
+	meet_leave(c->fd, c->path);
+	pthread_mutex_destroy(&c->lock);
+	buf_release(&c->state);
+	mem_free(c);
+}
+
+/* ---- the asking side ------------------------------------------------------------------------ */
+
+/* -1: nobody of this user listens there. */
+static int dial(const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	pid_t pid;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+	if (fd < 0)
+		return -1;
+	limit_waiting(fd);
+	if (connect(fd, (const struct sockaddr *)&a, sizeof a) == 0 && meet_peer(fd, &pid))
+		return fd;
+	if (errno == ECONNREFUSED)
+		unlink(path); /* of a process that was killed */
+	close(fd);
+	return -1;
+}
+
+static bool ask_one(const char *path, const char *word, control_each_fn each, void *ctx)
+{
+	char line[40], bytes[4096];
+	struct buf b = BUF_INIT;
+	json_t *doc = NULL;
+	struct err ignored = { 0 };
+	int fd = dial(path);
+	if (fd < 0)
+		return false;
+	snprintf(line, sizeof line, "%s\n", word);
+	bool ok = send_all(fd, line, strlen(line));
+	for (ssize_t n; ok && b.n < ANSWER_MOST && (n = recv(fd, bytes, sizeof bytes, 0)) > 0;)
+		buf_add(&b, bytes, (size_t)n);
+	close(fd);
+	ok = ok && b.n && json_parse_text(b.p, b.n, path, &doc, &ignored) >= 0 &&
+	     json_is_object(doc);
+	if (ok && each)
+		each(ctx, doc);
+	json_decref(doc);
+	buf_release(&b);
+	return ok;
+}
+
+int control_ask(const char *word, control_each_fn each, void *ctx, struct err *e)
+{
+	char dir[MEET_PATH], path[MEET_PATH + 256];
+	int n = 0, rc = meet_folder(false, dir, e);
+	DIR *d = rc > 0 ? opendir(dir) : NULL;
+	for (struct dirent *x; d && (x = readdir(d));) {
+		size_t len = strlen(x->d_name);
+		if (len < 6 || strcmp(x->d_name + len - 5, ".sock"))
+			continue;
+		if (snprintf(path, sizeof path, "%s/%s", dir, x->d_name) < MEET_PATH)
+			n += ask_one(path, word, each, ctx);
+	}
+	if (d)
+		closedir(d);
+	return rc < 0 ? rc : n;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fleet_sh.c - see fleet_sh.h. */
+#include "ops/fleet_sh.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/version.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- on each machine ------------------------------------------------------------------------ */
+
+int fleet_batch_open(struct fleet *f, struct fleet_batch *b_p, struct err *e)
+{
+	struct fleet_batch b = { .f = f };
+	b.call = mem_array(f->n + 1, sizeof *b.call);
+	b.text = mem_array(f->n + 1, sizeof *b.text);
+	b.of = mem_array(f->n + 1, sizeof *b.of);
+	if (!b.call || !b.text || !b.of) {
+		fleet_batch_close(&b);
+		return err_nomem(e, (f->n + 1) * sizeof *b.call, "ssh");
+	}
+	*b_p = b;
+	return 0;
+}
+
+struct buf *fleet_batch_add(struct fleet_batch *b, size_t i, double limit)
+{
+	size_t k = b->n++;
+	b->of[k] = i;
+	b->call[k] = (struct ssh_call){ .where = b->f->member[i].w->ssh,
+					.command = "exec sh",
+					.limit = limit };
+	buf_init(&b->text[k]);
+	return &b->text[k];
+}
+
+int fleet_batch_run(struct fleet_batch *b, struct err *e)
+{
+	for (size_t k = 0; k < b->n; k++) {
+		TRY(buf_ok(&b->text[k], e));
+		if (b->call[k].file > 0)
+			continue;
+		b->call[k].input = b->text[k].p;
+		b->call[k].ninput = b->text[k].n;
+	}
+	TRY(ssh_run(b->call, b->n, b->f->stop, e));
+	for (size_t k = 0; k < b->n; k++) {
+		struct fleet_member *m = &b->f->member[b->of[k]];
+		if (b->call[k].status) {
+			m->failed = true;
+			snprintf(m->text, sizeof m->text, "%s", b->call[k].why);
+		}
+	}
+	return 0;
+}
+
+void fleet_batch_close(struct fleet_batch *b)
+{
+	for (size_t k = 0; b->text && k < b->n; k++) {
+		buf_release(&b->text[k]);
+		ssh_release(&b->call[k]);
+	}
+	mem_free(b->call);
+	mem_free(b->text);
+	mem_free(b->of);
+	*b = (struct fleet_batch){ 0 };
+}
+
+/* ---- texts ---------------------------------------------------------------------------------- */
+
+static void set(struct buf *s, const char *name, const char *value)
+{
+	buf_addf(s, "%s=", name);
+	ssh_quote(s, value);
+	buf_addc(s, '\n');
+}
+
+void fleet_sh_head(struct buf *s, const struct fleet_member *m)
+{
+	buf_adds(s, "set -u\numask 077\n");
+	set(s, "id", m->w->id);
+	set(s, "want", HS_VERSION);
+	buf_adds(s, "dir=$HOME/.local/state/heteroshard/$id\n"
+		    "share=$HOME/.local/share/heteroshard\n"
+		    "hs= other=\n"
+		    "for p in \"$share/$want/bin/heteroshard\" \\\n"
+		    "	\"$(command -v heteroshard 2>/dev/null)\" \\\n"
+		    "	\"$HOME/.local/bin/heteroshard\" /usr/local/bin/heteroshard; do\n"
+		    "	[ -n \"$p\" ] && [ -x \"$p\" ] || continue\n"
+		    "	v=$(\"$p\" --version 2>/dev/null </dev/null) || continue\n"
+		    "	v=${v#heteroshard }\n"
+		    "	v=${v%%,*}\n"
+		    "	if [ \"$v\" = \"$want\" ]; then hs=$p; break; fi\n"
+		    "	other=\"$v in $p\"\n"
+		    "done\n"
+		    /* a number may belong to another process by now */
+		    "alive() {\n"
+		    "	kill -0 \"$1\" 2>/dev/null || return 1\n"
+		    "	[ -r \"/proc/$1/cmdline\" ] || return 0\n"
+		    "	tr '\\0' ' ' <\"/proc/$1/cmdline\" | grep -q 'heteroshard.* worker '\n"
+		    "}\n"
+		    "pid=\n"
+		    "[ ! -r \"$dir/pid\" ] || read -r pid <\"$dir/pid\" || :\n"
+		    "[ -z \"$pid\" ] || alive \"$pid\" || pid=\n");
+}
+
+void fleet_sh_look(struct buf *s, bool devices)
+{
+	buf_adds(s, "echo \"machine $(uname -m)\"\n"
+		    "[ -z \"$hs\" ] || { echo \"version $want\"; echo \"program $hs\"; }\n"
+		    "[ -z \"$other\" ] || echo \"other $other\"\n"
+		    "[ -z \"$pid\" ] || echo \"pid $pid\"\n"
+		    "set -- $(df -Pk \"$HOME\" | tail -n 1)\n"
+		    "[ $# -lt 6 ] || echo \"space $4\"\n"
+		    "if [ -e \"$dir/config/heteroshard/coordinator\" ]; then\n"
+		    "	echo 'joined 1'\n"
+		    "elif read -r name more 2>/dev/null \\\n"
+		    "	<\"${XDG_CONFIG_HOME:-$HOME/.config}/heteroshard/coordinator\"; then\n"
+		    "	[ \"$name\" != \"$id\" ] || echo 'joined 2'\n"
+		    "fi 2>/dev/null\n"
+		    "[ ! -r \"$dir/log\" ] || echo \"last $(tail -n 1 \"$dir/log\")\"\n");
+	if (devices)
+		buf_adds(s, "if [ -n \"$hs\" ]; then\n"
+			    "	echo devices\n"
+			    "	\"$hs\" devices --json 2>/dev/null </dev/null || :\n"
+			    "fi\n");
+	buf_adds(s, "exit 0\n");
+}
+
+void fleet_sh_unpack(struct buf *s)
+{
+	buf_adds(s, "cd \"$share\" || exit 1\n"
+		    "new=new-$id\n"
+		    "rm -rf \"$new\"\n"
+		    "drop() { rm -rf \"$new\" \"$new.tar.xz\"; }\n"
+		    "mkdir \"$new\" && tar -xJf \"$new.tar.xz\" -C \"$new\" || {\n"
+		    "	command -v xz >/dev/null || echo 'tar needs xz there: install xz-utils' "
+		    ">&2\n"
+		    "	drop\n"
+		    "	exit 1\n"
+		    "}\n"
+		    "set -- \"$new\"/*\n"
+		    "v=$(\"$1/bin/heteroshard\" --version 2>&1 </dev/null) || {\n"
+		    "	echo \"the program of the tarball does not run there: $v\" >&2\n"
+		    "	drop\n"
+		    "	exit 1\n"
+		    "}\n"
+		    "v=${v#heteroshard }\n"
+		    "v=${v%%,*}\n"
+		    "if [ \"$v\" != \"$want\" ]; then\n"
+		    "	echo \"the tarball holds version $v, not $want\" >&2\n"
+		    "	drop\n"
+		    "	exit 1\n"
+		    "fi\n"
+		    "rm -rf \"$want\"\n"
+		    "mv \"$1\" \"$want\" && drop\n");
+}
+
+/* Starts what stands in "$@" and waits until its log says how it went. */
+static void start(struct buf *s)
+{
+	buf_adds(s, ": >\"$dir/log\"\n"
+		    "nohup \"$@\" >>\"$dir/log\" 2>&1 </dev/null &\n"
+		    "pid=$!\n"
+		    "echo $pid >\"$dir/pid\"\n"
+		    "k=0\n"
+		    "while [ $k -lt 25 ]; do\n"
+		    "	if ! kill -0 $pid 2>/dev/null; then\n"
+		    "		rm -f \"$dir/pid\"\n"
+		    "		tail -n 1 \"$dir/log\" >&2\n"
+		    "		exit 1\n"
+		    "	fi\n"
+		    "	grep -q 'waits for\\|does not answer\\|joined' \"$dir/log\" && break\n"
+		    "	sleep 0.1\n"
+		    "	k=$((k + 1))\n"
+		    "done\n"
+		    "echo \"pid $pid\"\n"
+		    "echo \"last $(tail -n 1 \"$dir/log\")\"\n");
+}
+
+static void begin(struct buf *s)
+{
+	buf_adds(s, "if [ -n \"$pid\" ]; then echo \"running $pid\"; exit 0; fi\n"
+		    "if [ -z \"$hs\" ]; then echo 'the program is not there' >&2; exit 1; fi\n"
+		    "mkdir -p \"$dir\" && cd \"$dir\" || exit 1\n");
+}
+
+void fleet_sh_serve(struct buf *s, const struct config_worker *w, int key, const char *token)
+{
+	begin(s);
+	if (key < 2)
+		buf_adds(s, "export XDG_CONFIG_HOME=\"$dir/config\"\n"
+			    "mkdir -p \"$XDG_CONFIG_HOME\"\n");
+	if (token)
+		buf_addf(s,
+			 "\"$hs\" worker --join - --name \"$id\" 2>\"$dir/join\" <<'" FLEET_END
+			 "'\n%s\n" FLEET_END "\n"
+			 "[ $? -eq 0 ] || { tail -n 1 \"$dir/join\" >&2; exit 1; }\n",
+			 token);
+	buf_adds(s, "set -- \"$hs\" worker --device ");
+	ssh_quote(s, w->device);
+	if (w->limits.threads)
+		buf_addf(s, " --threads %lld", (long long)w->limits.threads);
+	if (w->limits.memory > 0)
+		buf_addf(s, " --memory %.9g", w->limits.memory);
+	if (w->limits.nice)
+		buf_addf(s, " --nice %lld", (long long)w->limits.nice);
+	buf_addc(s, '\n');
+	start(s);
+}
+
+void fleet_sh_work(struct buf *s, const struct config_worker *w, const char *config)
+{
+	begin(s);
+	buf_adds(s, "cat >cluster.yaml <<'" FLEET_END "' || exit 1\n");
+	buf_adds(s, config);
+	buf_adds(s, "\n" FLEET_END "\nset -- \"$hs\" worker --worker ");
+	ssh_quote(s, w->id);
+	buf_adds(s, " cluster.yaml\n");
+	start(s);
+}
+
+void fleet_sh_stop(struct buf *s, int wait, bool now)
+{
+	buf_addf(s,
+		 "if [ -z \"$pid\" ]; then rm -f \"$dir/pid\"; echo none; exit 0; fi\n"
+		 "kill -%s \"$pid\" || exit 1\n"
+		 "k=0\n"
+		 "while alive \"$pid\"; do\n"
+		 "	if [ $k -ge %d ]; then echo running; exit 0; fi\n"
+		 "	sleep 0.1\n"
+		 "	k=$((k + 1))\n"
+		 "done\n"
+		 "rm -f \"$dir/pid\"\n"
+		 "echo stopped\n",
+		 now ? "KILL" : "TERM", wait > 0 ? wait * 10 : 10);
+}
+
+void fleet_sh_log(struct buf *s, int lines, bool follow)
+{
+	buf_addf(s,
+		 "[ -r \"$dir/log\" ] || { echo 'there is no log: it was not started here' >&2; "
+		 "exit 1; }\n"
+		 "exec tail -n %d %s\"$dir/log\" </dev/null\n",
+		 lines, follow ? "-F " : "");
+}
