@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os.c - see os.h: processes that end with their parent, by POSIX alone. */
+/* os.c - see os.h: processes that end with their parent, files of the
+ * system, by POSIX alone. */
 #include "base/os.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,6 +41,105 @@ static char **environment_with(char *setting)
 int os_spawn_tied(const char *path, char *const *args, pid_t *pid_p, int *tie_p, struct err *e)
 {
 	return os_spawn_told(path, args, NULL, 0, pid_p, tie_p, e);
+}
+
+bool os_line_with(const char *root, const char *path, const char *begin, char *out, size_t n)
+{
+	char full[4200], line[1024];
+	snprintf(full, sizeof full, "%.2000s%.2000s", root, path);
+	FILE *f = fopen(full, "re");
+	bool found = false;
+	while (f && !found && fgets(line, sizeof line, f)) {
+		line[strcspn(line, "\n")] = 0;
+		found = !strncmp(line, begin, strlen(begin));
+	}
+	if (found && out)
+		snprintf(out, n, "%s", line + strlen(begin));
+	if (f)
+		fclose(f);
+	return found;
+}
+
+bool os_line(const char *root, const char *path, char *out, size_t n)
+{
+	return os_line_with(root, path, "", out, n);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(a, b); }
+
+size_t os_names(const char *root, const char *path, const char *begin, char (*name_p)[OS_NAME],
+		size_t most)
+{
+	char full[4200];
+	size_t n = 0;
+	snprintf(full, sizeof full, "%.2000s%.2000s", root, path);
+	DIR *d = opendir(full);
+	for (struct dirent *x; d && n < most && (x = readdir(d));)
+		if (x->d_name[0] != '.' && !strncmp(x->d_name, begin, strlen(begin)))
+			snprintf(name_p[n++], OS_NAME, "%.63s", x->d_name);
+	if (d)
+		closedir(d);
+	qsort(name_p, n, OS_NAME, by_name);
+	return n;
+}
+
+/* Whether a process has the socket with this number open. */
+static bool has_socket(const char *pid, unsigned long inode)
+{
+	char path[2 * 320], to[64], want[64];
+	bool found = false;
+	snprintf(path, sizeof path, "/proc/%s/fd", pid);
+	snprintf(want, sizeof want, "socket:[%lu]", inode);
+	DIR *d = opendir(path);
+	for (struct dirent *x; d && !found && (x = readdir(d));) {
+		snprintf(path, sizeof path, "/proc/%.200s/fd/%s", pid, x->d_name);
+		ssize_t n = readlink(path, to, sizeof to - 1);
+		to[n > 0 ? n : 0] = 0;
+		found = !strcmp(to, want);
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static unsigned long listening_socket(const char *table, unsigned port)
+{
+	char line[512];
+	unsigned long found = 0;
+	FILE *f = fopen(table, "re");
+	while (f && !found && fgets(line, sizeof line, f)) {
+		unsigned long inode;
+		unsigned at, state;
+		if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*s %x %*s %*s %*s %*s %*s %lu", &at,
+			   &state, &inode) == 3 &&
+		    at == port && state == 10)
+			found = inode;
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+bool os_listener(unsigned port, pid_t *pid_p, char name_p[OS_NAME])
+{
+	unsigned long inode = listening_socket("/proc/net/tcp", port);
+	bool found = false;
+	if (!inode)
+		inode = listening_socket("/proc/net/tcp6", port);
+	DIR *d = inode ? opendir("/proc") : NULL;
+	for (struct dirent *x; d && !found && (x = readdir(d));) {
+		char path[320];
+		if (x->d_name[0] < '1' || x->d_name[0] > '9' || !has_socket(x->d_name, inode))
+			continue;
+		found = true;
+		*pid_p = (pid_t)strtol(x->d_name, NULL, 10);
+		snprintf(path, sizeof path, "/proc/%s/comm", x->d_name);
+		if (!os_line("", path, name_p, OS_NAME))
+			name_p[0] = 0;
+	}
+	if (d)
+		closedir(d);
+	return found;
 }
 
 /* Whole, or false with errno. The reader may be gone, and that is no signal to this process. */

@@ -35,6 +35,18 @@ bool os_keep_to(const int *number, int n);
 void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor);
 /* Sleeps of this thread end when they should, not up to 50 microseconds later. */
 void os_exact_sleeps(void);
+/* The first line of a file of the system below `root`, and whether it is there. */
+bool os_line(const char *root, const char *path, char *out, size_t n);
+/* Whether a line of it begins so; *out (MAY be NULL) is what follows. */
+bool os_line_with(const char *root, const char *path, const char *begin, char *out, size_t n);
+/* The names in a folder of the system that begin with `begin`, in order, at most `most`. */
+#define OS_NAME 64
+size_t os_names(const char *root, const char *path, const char *begin, char (*name_p)[OS_NAME],
+		size_t most);
+/* The process that listens at a TCP port, where this user may see it, and the name of its
+ * program. */
+bool os_listener(unsigned port, pid_t *pid_p, char name_p[OS_NAME]);
+
 /* Asks for large pages for a mapping; and says that its pages are not needed for now. Neither can
  * fail in a way that matters. */
 void os_huge_pages(void *p, size_t n);
