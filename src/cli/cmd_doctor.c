@@ -47,11 +47,12 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard doctor [--cluster FILE] [--json] [--list]",
-	.about = "Looks at drivers, permissions, ports, clock, disk, memory, firewall, processor "
-		 "and network of this\n"
-		 "machine, and with --cluster of all machines of FILE that have 'ssh'. It changes "
-		 "nothing: under each\n"
-		 "finding stands the command that mends it. Exit status 1 when something was found.",
+	.about =
+		"Looks at drivers, permissions, ports, clock, disk, memory, firewall, processor "
+		"and network of this\n"
+		"machine, and with --cluster of all machines of FILE that have 'ssh'. It changes "
+		"nothing: under each\n"
+		"finding stands the command that mends it. Exit status 1 when something was found.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard doctor\n"

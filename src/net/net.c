@@ -136,8 +136,11 @@ int net_allow(struct net *n, const char *public_key, struct err *e)
 	char key[KEY_TEXT];
 	TRY(key_parse(public_key, "list of peers", key, e));
 	pthread_mutex_lock(&n->lock);
-	bool ok = mem_grow(&n->allowed, &n->allowed_cap, n->nallowed + 1, KEY_TEXT);
-	if (ok)
+	bool listed = false;
+	for (size_t i = 0; i < n->nallowed && !listed; i++)
+		listed = key_equal(n->allowed[i], key);
+	bool ok = listed || mem_grow(&n->allowed, &n->allowed_cap, n->nallowed + 1, KEY_TEXT);
+	if (ok && !listed)
 		memcpy(n->allowed[n->nallowed++], key, KEY_TEXT);
 	pthread_mutex_unlock(&n->lock);
 	return ok ? 0 : err_nomem(e, KEY_TEXT, "the list of peers");

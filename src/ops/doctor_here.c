@@ -117,8 +117,8 @@ static void check_device(struct doctor *d, const char *path)
 void check_access(struct doctor *d)
 {
 	static char name[NAMES][OS_NAME];
-	static const char *const folder[] = { "/dev/dri", "/dev" },
-				 *const begin[] = { "renderD", "nvidia" };
+	static const char *const folder[] = { "/dev/dri", "/dev" }, *const begin[] = { "renderD",
+										       "nvidia" };
 	char path[200];
 	check_device(d, "/dev/kfd");
 	for (size_t k = 0; k < 2; k++) {

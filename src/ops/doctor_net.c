@@ -237,7 +237,8 @@ static void silent_found(struct doctor *d, const char *where, const char *at, co
 	snprintf(text, sizeof text, "%.120s does not answer: a firewall there drops the packets",
 		 at);
 	/* the names are those of /etc/nftables.conf of Debian */
-	snprintf(mend, sizeof mend, "%s%.200s%ssudo nft insert rule inet filter input tcp dport %u accept",
+	snprintf(mend, sizeof mend,
+		 "%s%.200s%ssudo nft insert rule inet filter input tcp dport %u accept",
 		 ssh ? "ssh " : "", ssh ? ssh : "", ssh ? " " : "", port);
 	doctor_found(d, "reach", where, text, mend);
 }
@@ -294,8 +295,8 @@ static void take_findings(struct doctor *d, const struct fleet_member *m, const 
 		if (!strcmp(check, "reach")) /* it is this machine that does not answer */
 			snprintf(mend, sizeof mend, "%.400s", how);
 		else
-			snprintf(mend, sizeof mend, "ssh -t %s %.400s",
-				 ssh_words(m->w->ssh, words), b.p);
+			snprintf(mend, sizeof mend, "ssh -t %s %.400s", ssh_words(m->w->ssh, words),
+				 b.p);
 		buf_release(&b);
 		doctor_found(d, check, m->w->id, say, mend);
 	}

@@ -206,9 +206,8 @@ static void look_at_invitations(struct reception *r)
 	r->look_at = net_in(look_every);
 	net_admit(r->net, invitations_any());
 	if (r->askers.joined[0] && peer_list_read(&l, &ignored) >= 0) {
-		const struct peer *p = peer_list_find(&l, r->askers.joined);
-		if (p)
-			net_allow(r->net, p->key, &ignored);
+		for (size_t i = 0; i < l.n; i++) /* several may have joined at once */
+			net_allow(r->net, l.peer[i].key, &ignored);
 		peer_list_release(&l);
 		log_info("'%s' has joined by invitation; jobs that begin from now on can use it",
 			 r->askers.joined);
@@ -226,9 +225,11 @@ static void *run(void *ctx)
 	struct reception *r = ctx;
 	while (!r->quit) {
 		bool soon;
-		look_at_invitations(r);
 		guests_let_in(&r->guests);
 		askers_hear(&r->askers);
+		if (r->askers.joined[0]) /* it connects again at once */
+			r->look_at = 0;
+		look_at_invitations(r);
 		sort_guests(r);
 		pthread_mutex_lock(&r->lock);
 		bool moved = relays_work(&r->relays);
