@@ -3,6 +3,7 @@
  * groups, shares and schedules; stopped and resumed on another grouping. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "file/atomic.h"
 #include "support/record.h"
 
 #include <setjmp.h>
@@ -45,11 +46,10 @@ static void place(const struct mixture *m, int layers, struct placed *p)
 		p->place.first[i] = (int64_t)i * layers / (m->stages * m->chunks);
 }
 
-static void run(const struct tiny *t, const char *name, const struct mixture *m, int layers,
-		struct record *r, const char *const *more)
+static int attempt(const struct tiny *t, const char *name, const struct mixture *m, int layers,
+		   struct record *r, const char *const *more, bool allow_changes, struct err *e)
 {
 	struct config *c = tiny_config(t, name, more);
-	struct err e = { 0 };
 	struct train_result res = { 0 };
 	struct placed p;
 	const struct train_sink sink = record_sink(r);
@@ -57,10 +57,19 @@ static void run(const struct tiny *t, const char *name, const struct mixture *m,
 		place(m, layers, &p);
 	const struct train_options o = { .stop = &r->stop,
 					 .place = m ? &p.place : NULL,
+					 .allow_changes = allow_changes,
 					 .act = DT_F32 };
-	if (train_run(c, &o, &sink, &res, &e) < 0)
-		fail_msg("%s: %s", name, e.msg);
+	int rc = train_run(c, &o, &sink, &res, e);
 	config_free(c);
+	return rc;
+}
+
+static void run(const struct tiny *t, const char *name, const struct mixture *m, int layers,
+		struct record *r, const char *const *more)
+{
+	struct err e = { 0 };
+	if (attempt(t, name, m, layers, r, more, false, &e) < 0)
+		fail_msg("%s: %s", name, e.msg);
 }
 
 /* The largest relative difference of losses and norms. */
@@ -196,6 +205,63 @@ static void resume_on_another_grouping(void **state)
 	tiny_remove(&t);
 }
 
+/* Makes the checkpoint of step 1 one of version 1, which does not name its rules. */
+static void make_old(const struct tiny *t, const char *name)
+{
+	struct err e = { 0 };
+	char path[600], file[128];
+	size_t n;
+	snprintf(file, sizeof file, "%s/checkpoints/step-000001/trainer_state.json", name);
+	snprintf(path, sizeof path, "%s/%s", t->dir, file);
+	char *text = tiny_read(t, file, &n), *version = memmem(text, n, "\"version\": 2", 12),
+	     *rules = memmem(text, n, "\"rules\"", 7);
+	assert_true(version && rules);
+	version[strlen("\"version\": ")] = '1';
+	memcpy(rules, "\"rulez\"", 7);
+	if (atomic_write_file(path, text, n, &e) < 0)
+		fail_msg("%s", e.msg);
+	mem_free(text);
+}
+
+/* A checkpoint of version 1 goes on under its own rules, also for dropout: the same bits in one
+ * process and on a pipeline, others than under today's rule. Groups it had none. */
+static void a_run_without_groups_keeps_its_rules(void **state)
+{
+	(void)state;
+	static const struct mixture pipeline = { "a pipeline", "1f1b",     3, 1,
+						 { 1, 1, 1 },  { 1, 1, 1 } };
+	static const char *const more[] = { "lora_dropout=0.3", "micro_batch_size=2", "max_steps=3",
+					    NULL };
+	static const char *const again[] = { "lora_dropout=0.3", "micro_batch_size=2",
+					     "max_steps=3", "resume_from_checkpoint=latest", NULL };
+	struct tiny t;
+	struct record whole = { 0 }, one = { 0 }, split = { 0 }, none = { 0 }, group = { 0 };
+	static const char *const name[] = { "old-one", "old-many", "old-group" };
+	struct err e = { 0 };
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "whole", NULL, LAYERS, &whole, more);
+	for (size_t i = 0; i < ARRAY_LEN(name); i++) {
+		struct record first = { .stop_after = 1 };
+		run(&t, name[i], NULL, LAYERS, &first, more);
+		make_old(&t, name[i]);
+	}
+	run(&t, name[0], NULL, LAYERS, &one, again);
+	run(&t, name[1], &pipeline, LAYERS, &split, again);
+	record_same(&one, &split, "resumed on a pipeline");
+	assert_true(one.n == 2 && one.loss[0] != whole.loss[1]);
+	assert_int_equal(attempt(&t, name[2], &few[0], LAYERS, &none, again, false, &e), ERR_USAGE);
+	printf("%s\n", e.msg);
+	assert_true(strstr(e.msg, "that had no groups: give each stage one worker, or resume with "
+				  "--allow-changes") &&
+		    !none.n);
+	if (attempt(&t, name[2], &few[0], LAYERS, &group, again, true, &e) < 0)
+		fail_msg("%s", e.msg);
+	printf("on a group with --allow-changes: largest difference %.1e\n",
+	       difference(&one, &group));
+	assert_true(difference(&one, &group) < 1e-4);
+	tiny_remove(&t);
+}
+
 /* In the order `fast` every way of adding up is within rounding of one process, and the same from
  * run to run. */
 static void fast_is_within_rounding(void **state)
@@ -263,6 +329,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(lora_has_the_bits_of_one_process),
 		cmocka_unit_test(full_has_the_bits_of_one_process),
 		cmocka_unit_test(resume_on_another_grouping),
+		cmocka_unit_test(a_run_without_groups_keeps_its_rules),
 		cmocka_unit_test(fast_is_within_rounding),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

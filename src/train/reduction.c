@@ -119,3 +119,20 @@ int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume
 			 sum_order_name(rules->reduce));
 	return 0;
 }
+
+int reduction_resumes(const struct config *c, const struct rules *rules, const struct placement *p,
+		      bool allow_changes, struct err *e)
+{
+	if (rules->dropout > 1 || largest_group(p) < 2)
+		return 0;
+	if (!allow_changes)
+		return err_set(e, ERR_USAGE,
+			       "%s: the run that is resumed began with a version of this program "
+			       "that had no groups: give each stage one worker, or resume with "
+			       "--allow-changes",
+			       c->path);
+	log_warn("%s: the run that is resumed began without groups: its results are those of one "
+		 "worker a stage within rounding",
+		 c->path);
+	return 0;
+}

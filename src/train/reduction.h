@@ -19,5 +19,8 @@ enum sum_order reduction_order(const struct config *c);
  * their own (net_group_make). */
 int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume, bool collective,
 		     struct rules *rules, struct placement *p, struct err *e);
+/* A run whose checkpoint is of version 1 has one member a stage: its rules know no groups. */
+int reduction_resumes(const struct config *c, const struct rules *rules, const struct placement *p,
+		      bool allow_changes, struct err *e);
 
 #endif

@@ -391,6 +391,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(choose_placement(t, resume, e));
 	TRY(run_passes_check(t->job, t->place, e));
+	TRY(resume ? reduction_resumes(c, &t->st.rules, t->place, t->o->allow_changes, e) : 0);
 	TRY(reduction_choose(t->job, t->planned ? t->job_plan.plan.order : reduction_order(c),
 			     resume, t->o->ranks, &t->st.rules, t->place, e));
 	TRY(begin_rounds(t, e));
