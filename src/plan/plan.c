@@ -415,17 +415,27 @@ int plan_over_error(const struct profile *p, const struct plan *plan, struct err
 	return rc;
 }
 
-/* A plan that was made for microbatches of one size, with the job's passes. */
-static int take_passes(const struct planner *pl, const struct profile *p,
-		       const struct plan_options *o, struct plan *out, struct err *e)
+static int refuse_passes(const struct planner *pl, const struct profile *p, struct err *e)
 {
-	if (p->devices > 1 || out->stages > 1)
-		return err_set(
+	struct buf ids = BUF_INIT;
+	for (int i = 0; i < p->devices; i++)
+		buf_addf(&ids, "%s%s", i ? ", " : "", p->device[i].id);
+	int rc = buf_ok(&ids, e);
+	if (rc >= 0)
+		rc = err_set(
 			e, ERR_USAGE,
-			"passes of sizes of their own need a plan of one stage: planner '%s' "
-			"makes none for %d devices; give a 'shard_plan' with one entry, or "
-			"leave 'passes' out",
-			pl->name, p->devices);
+			"passes of sizes of their own need a plan of one stage, which planner '%s' "
+			"does not make: write 'shard_plan: [{id: [%.300s], start: 0, end: %d}]', "
+			"or leave 'passes' out",
+			pl->name, ids.p, p->layers);
+	buf_release(&ids);
+	return rc;
+}
+
+/* A plan that was made for microbatches of one size, with the job's passes. */
+static int take_passes(const struct profile *p, const struct plan_options *o, struct plan *out,
+		       struct err *e)
+{
 	TRY(plan_set_passes(out, o->pass, o->passes, e));
 	TRY(plan_simulate(p, o, out, e));
 	if (!out->fits && o->recompute == PLAN_RECOMPUTE_AUTO)
@@ -450,9 +460,11 @@ static int run_planner(const struct planner *pl, const struct profile *p,
 		return err_set(e, ERR_USAGE,
 			       "a microbatch of %d does not divide the global batch of %d",
 			       o->microbatch, p->global_batch);
+	if (o->pass && !pl->needs_plan && p->devices > 1)
+		return refuse_passes(pl, p, e);
 	TRYOUT(pl->plan(p, o, out, e));
 	if (o->pass && !pl->needs_plan)
-		TRYOUT(take_passes(pl, p, o, out, e));
+		TRYOUT(take_passes(p, o, out, e));
 	out->search_ms = clock_seconds(clock_now() - began) * 1e3;
 	rc = plan_check(p, out, e);
 	if (rc < 0) {
