@@ -183,6 +183,23 @@ static void once_and_in_time(void **state)
 	assert_int_equal(peer_list_remove("uno", &e), ERR_USAGE);
 }
 
+/* The numbers in the files are anybody's who edits them. */
+static void ends_of_time(void **state)
+{
+	(void)state;
+	static const char *const until[] = { "9223372036854775807", "-9223372036854775808",
+					     "99999999999999999999", "" };
+	for (size_t i = 0; i < ARRAY_LEN(until); i++) {
+		char path[PATH_MAX];
+		OK(peers_path("invitations", path, &e));
+		FILE *f = fopen(path, "w");
+		fprintf(f, "000102030405060708090a0b0c0d0e0f %s - -\n", until[i]);
+		fclose(f);
+		assert_true(invitations_any() == (i == 0 || i == 2));
+		unlink(path);
+	}
+}
+
 static void files_of_others_are_refused(void **state)
 {
 	(void)state;
@@ -690,6 +707,7 @@ int main(void)
 		cmocka_unit_test(tokens),
 		cmocka_unit_test(proofs),
 		cmocka_unit_test(once_and_in_time),
+		cmocka_unit_test(ends_of_time),
 		cmocka_unit_test(files_of_others_are_refused),
 		cmocka_unit_test(strangers_and_the_open_invitation),
 		cmocka_unit_test(wrong_secrets),

@@ -274,7 +274,7 @@ static int read_invitations(struct invitations *l, struct err *e)
 		}
 		v.until = strtoll(word[1], NULL, 10);
 		/* `invite` looks at used ones for a while */
-		if (v.until + 3600 > now() && l->n < INVITATIONS_MOST)
+		if (v.until > now() - 3600 && l->n < INVITATIONS_MOST)
 			l->v[l->n++] = v;
 	}
 	if (b.p)
