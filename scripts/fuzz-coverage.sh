@@ -41,6 +41,11 @@ session  -                              src/coord/session_state.c
 worker   -                              src/worker/worker.c
 worker   look_ahead$                    src/engine/exchange.c
 worker   -                              src/engine/orders.c src/worker/weights_in.c
+peers    -                              src/peers/token.c src/peers/peer_list.c
+peers    -                              src/base/base32.c
+guests   -                              src/peers/guests.c src/peers/reception.c
+guests   -                              src/peers/join.c src/peers/relay.c
+hub      :tell$                         src/hub/hub.c src/hub/http.c
 gguf     -          src/file/gguf.c src/file/format_gguf.c src/file/gguf_config.c
 gguf     -          src/file/ggml_blocks.c
 safetensors -       src/file/safetensors.c src/base/json_each.c

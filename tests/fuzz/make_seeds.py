@@ -6,6 +6,7 @@ Each seed is one way through a reader, its errors among them; the names say whic
 otherwise in tests/fuzz/seeds were found by fuzzing and are left alone.
 """
 
+import hashlib
 import os
 import struct
 import sys
@@ -918,7 +919,353 @@ def records():
                 yield "%d-%s-%d-%d" % (form, kind, k, flags), bytes([choice & 255]) + t.encode()
 
 
+# ---- invitations and lists of peers: fuzz_peers.c ----
+
+FOREVER = 4102444800
+
+
+def base32(b):
+    bits = "".join(format(v, "08b") for v in b)
+    bits += "0" * (-len(bits) % 5)
+    letters = "abcdefghijklmnopqrstuvwxyz234567"
+    return "".join(letters[int(bits[k : k + 5], 2)] for k in range(0, len(bits), 5)).encode()
+
+
+def checked(word, b):
+    return b + hashlib.sha256(word + b).digest()[:3]
+
+
+def key_text(k):
+    return b"hs1-" + base32(checked(b"hs1-", bytes([k]) * 32))
+
+
+def token(addresses=(b"127.0.0.1",), port=9998, **o):
+    raw = struct.pack(">H", port) + bytes(32) + bytes(range(16)) + u8(o.get("n", len(addresses)))
+    raw += b"".join(u8(len(a)) + a for a in addresses) + o.get("more", b"")
+    raw = checked(b"hsi1-\0", raw)
+    return b"hsi1-" + base32(raw[: len(raw) - o.get("cut", 0)])
+
+
+def deeds(*v):
+    return b"\xff" + b"".join(bytes(d) for d in v)
+
+
+RENAME, REMOVE, OPEN, USE, CLOSE, FIND, SERVE, READ = range(8)
+
+
+def peers():
+    for name, t in (
+        ("token", token()),
+        ("token-eight", token([b"10.0.0.%d" % k for k in range(7)] + [b"fd00::1"])),
+        ("token-capitals", token().upper()),
+        ("token-blanks", token()[:20] + b"\n " + token()[20:]),
+        ("token-cut", token()[:-3]),
+        ("token-cut-inside", token(cut=4)),
+        ("token-short", b"hsi1-aaaa"),
+        ("token-letter", token() + b"1"),
+        ("token-mistyped", token().replace(b"a", b"b", 1)),
+        ("token-no-word", token()[5:]),
+        ("token-port", token(port=0)),
+        ("token-no-address", token([])),
+        ("token-nine", token([b"a"] * 9)),
+        ("token-more-than-there-are", token([b"a"], n=2)),
+        ("token-empty", token([b""])),
+        ("token-nul", token([b"a\0b"])),
+        ("token-address", token([b"a b"])),
+        ("token-address-long", token([b"a" * 64])),
+        ("token-behind", token(more=b"x")),
+        ("token-long", b"hsi1-" + b"a" * 2000),
+    ):
+        yield name, b"\0" + t
+    row = b"%s " + key_text(0) + b" 5\n"
+    two = b"a " + key_text(0) + b" 5\nbox " + key_text(1) + b" 6\n"
+    all_of = [
+        (READ, 0),
+        (RENAME, 0 | 7 << 3),
+        (RENAME, 7 | 1 << 3),
+        (RENAME, 7 | 3 << 3),
+        (REMOVE, 1),
+    ]
+    all_of += [(REMOVE, 1), (REMOVE, 2), (READ, 0), (RENAME, 3)]
+    for name, t in (
+        ("list", two + deeds(*all_of)),
+        ("list-blank", b"\n\n \n" + two + b"\n\n"),
+        ("list-unended", two[:-1] + deeds((READ, 0), (REMOVE, 0))),
+        ("list-words", b"a b c d e f g h i j k l m n o p\n"),
+        ("list-two-words", b"a " + key_text(0) + b"\n"),
+        ("list-key", b"a hs1-aaaa 5\n"),
+        ("list-name", row % b"local"),
+        ("list-name-long", row % (b"x" * 100)),
+        ("list-many", b"".join(row % (b"p%d" % k) for k in range(1001)) + deeds((READ, 0))),
+        ("list-full", b"".join(row % (b"p%d" % k) for k in range(1000))
+         + deeds((OPEN, 1), (USE, 1 | 1 << 2))),
+        ("list-nothing", deeds((REMOVE, 0), (OPEN, 64), (OPEN, 0), (USE, 0), (READ, 0))),
+        ("list-taken", two + deeds((OPEN, 64 | 1), (OPEN, 2), (USE, 2 | 0 << 2 | 1 << 5), (FIND, 2),
+                                   (USE, 2 | 1 << 2 | 2 << 5), (USE, 2 | 2 << 2), (READ, 0))),
+        ("list-again", two + deeds((OPEN, 2), (USE, 2 | 7 << 2), (FIND, 2), (CLOSE, 2), (READ, 0))),
+    ):  # fmt: skip
+        yield name, b"\1" + t
+    secret = [bytes([k] * 16).hex().encode() for k in range(4)]
+    row = b"%s %d %s %s\n"
+    good = row % (secret[0], FOREVER, b"-", b"-") + row % (secret[1], FOREVER, b"box", b"-")
+    good += row % (secret[2], FOREVER, b"-", b"used") + row % (secret[3], 5, b"-", b"-")
+    for name, t in (
+        ("open", good + deeds((FIND, 0), (FIND, 3), (USE, 0), (USE, 1), (USE, 1 | 1 << 5), (USE, 2),
+                              (CLOSE, 0), (CLOSE, 2), (FIND, 1))),
+        ("open-late", good + deeds((OPEN, 128), (OPEN, 64 | 3 << 2), (USE, 4 << 2), (USE, 3))),
+        ("open-many", row % (secret[0], FOREVER, b"-", b"-") * 40 + deeds((OPEN, 1), (CLOSE, 0))),
+        ("open-for-ever", row % (secret[0], (1 << 63) - 1, b"-", b"-") + deeds((USE, 0))),
+        ("open-hex", row % (b"zz", FOREVER, b"-", b"-")),
+        ("open-hex-short", row % (b"0011", FOREVER, b"-", b"-") + deeds((OPEN, 1), (USE, 1))),
+        ("open-hex-long", row % (b"00" * 20, FOREVER, b"-", b"-") + deeds((CLOSE, 1), (FIND, 0))),
+        ("open-words", b"a b c\n"),
+        ("open-name", row % (secret[0], FOREVER, b"x" * 70, b"-")),
+        ("open-used", row % (secret[0], FOREVER, b"-", b"x" * 70)),
+        ("open-empty", deeds((CLOSE, 0), (FIND, 0))),
+    ):  # fmt: skip
+        yield name, b"\2" + t
+    at = b"box " + key_text(2) + b" %s %s\n"
+    for name, t in (
+        ("served", at % (b"9998", b"10.0.0.1 fd00::1") + deeds((SERVE, 0), (SERVE, 0))),
+        ("served-nothing", b""),
+        ("served-port", at % (b"0", b"10.0.0.1")),
+        ("served-port-large", at % (b"70000", b"10.0.0.1")),
+        ("served-address", at % (b"9998", b"a" * 64)),
+        ("served-many", at % (b"9998", b"a " * 9)),
+        ("served-three", at % (b"9998", b"")),
+        ("served-name", b"local " + key_text(2) + b" 9998 a\n"),
+        ("served-key", b"box hs1- 9998 a\n"),
+        ("served-words", b"a " * 20),
+    ):
+        yield name, b"\3" + t
+
+
+# ---- a hub's answers: fuzz_hub.c ----
+
+CONFIG_TEXT, LARGE_TEXT = b'{"model_type": "llama"}\n', b"0123456789abcdef"
+OK, PART, MISSING, NO_TOKEN, FORBIDDEN, RANGE, BUSY, BROKEN = range(8)
+UNREACHED, CUT, REDIRECTS, MEMORY, SLOW, CERTIFICATE = (k << 3 for k in range(2, 8))
+AFTER_REDIRECT, SAYS_WHY = 64, 128
+SENDS, HALF, ENDLESS_BODY, MANY_HEADERS = 1, 2, 3, 240
+GATED, REVISION, ENTRY = 0, 4, 8
+
+
+def answers(body=None, status=OK, more=SENDS):
+    if body is None:
+        return bytes([status, more])
+    return bytes([status, more & ~3, len(body) >> 8, len(body) & 255]) + body
+
+
+def hub_file(name, text, lfs=False, size=None, hash_=None):
+    size = len(text) if size is None else size
+    if lfs:
+        of = hash_ or hashlib.sha256(text).hexdigest()
+        of = '"lfs":{"sha256":"%s","size":%s}' % (of, size)
+    else:
+        of = hash_ or hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()
+        of = '"blobId":"%s"' % of
+    return '{"rfilename":"%s","size":%s,%s}' % (name, size, of)
+
+
+def hub_list(*files, sha="0123456789abcdef0123456789abcdef01234567"):
+    return answers(('{"sha":"%s","siblings":[%s]}' % (sha, ",".join(files))).encode())
+
+
+def hubs():
+    config = hub_file("config.json", CONFIG_TEXT)
+    large = hub_file("model.safetensors", LARGE_TEXT, True)
+    both, sends = hub_list(config, large), answers()
+    set_ = hub_list(hub_file("data/a.jsonl", LARGE_TEXT), hub_file("b.csv", LARGE_TEXT))
+    half, not_all = answers(more=HALF), answers(status=OK | CUT, more=HALF)
+    for name, how, which, said in (
+        ("both", 0, 0, both + sends * 2 + both),
+        ("both-token", 2 | 16, 0, both + sends * 2 + both),
+        ("offline", 4, 0, both + sends * 2),
+        ("offline-missing", 4, 2, answers(status=MISSING)),
+        ("revision", 0, 1, both + sends * 2 + both),
+        ("commit", 4, 3, both + sends * 2),
+        ("one-file", 0, 2, both + sends + both),
+        ("one-large", 4, 7, both + sends),
+        ("set", 1, 4, set_ + sends + set_),
+        ("set-file", 1 | 4, 5, set_ + sends),
+        ("slash-in-revision", 4, 6, both + sends * 2),
+        ("cut", 0, 0, both + not_all * 2 + answers(status=PART) * 2 + both),
+        ("cut-whole-again", 0, 0, both + not_all * 2 + sends * 2 + both),
+        ("cut-for-good", 0, 0, both + not_all * 20),
+        ("half", 0, 7, both + half + answers(status=PART) + both),
+        ("range", 0, 7, both + not_all + answers(status=RANGE, more=SENDS) + sends + both),
+        ("wrong", 0, 7, both + answers(b"0123456789abcdeX") + both + sends),
+        ("wrong-git", 0, 2, both + answers(b"x" * len(CONFIG_TEXT)) + both + sends),
+        ("longer", 0, 7, both + answers(LARGE_TEXT + b"x")),
+        ("endless", 0, 7, both + answers(more=ENDLESS_BODY)),
+        ("endless-list", 0, 0, answers(more=ENDLESS_BODY)),
+        ("endless-error", 0, 0, answers(status=MISSING, more=ENDLESS_BODY)),
+        ("many-headers", 0, 0, answers(more=MANY_HEADERS)),
+        ("busy", 0, 7, answers(status=BUSY) + both + answers(status=BROKEN) + sends + both),
+        ("broken", 0, 0, answers(status=BROKEN) * 12),
+        ("busy-for-good", 0, 0, answers(status=BUSY) * 12),
+        ("unreached", 0, 0, answers(status=UNREACHED) * 12),
+        ("slow", 0, 0, answers(status=SLOW) * 2 + both + sends * 2 + both),
+        ("redirects", 0, 0, answers(status=REDIRECTS)),
+        ("memory", 0, 0, answers(status=MEMORY)),
+        ("certificate", 0, 0, answers(status=CERTIFICATE)),
+        ("no-token", 0, 0, answers(status=NO_TOKEN) * 2),
+        ("weak-token", 2, 0, answers(status=FORBIDDEN) * 2),
+        ("gated", 0, 0, answers(status=NO_TOKEN | SAYS_WHY, more=GATED | SENDS) * 2),
+        ("gated-token", 2, 0, answers(status=FORBIDDEN | SAYS_WHY, more=GATED | SENDS)),
+        ("revision-none", 0, 1, answers(status=MISSING | SAYS_WHY, more=REVISION | SENDS)),
+        ("entry-none", 0, 2, both + answers(status=MISSING | SAYS_WHY, more=ENTRY | SENDS)),
+        ("redirected", 0, 0, answers(status=MISSING | SAYS_WHY | AFTER_REDIRECT, more=SENDS | 12)),
+        ("file-missing", 0, 7, both + answers(status=MISSING)),
+        ("list-text", 0, 0, answers(b"<html>")),
+        ("list-empty", 0, 0, hub_list()),
+        ("list-other", 0, 0, hub_list(hub_file("README.md", b"x"))),
+        ("list-no-commit", 0, 0, hub_list(config, sha="main")),
+        ("list-no-size", 0, 0, hub_list(hub_file("config.json", b"", size='"x"'))),
+        ("list-negative", 0, 0, hub_list(hub_file("config.json", b"", size=-1))),
+        ("list-huge", 0, 0, hub_list(hub_file("config.json", b"", size=1 << 60))),
+        ("list-no-bytes", 0, 0, hub_list(hub_file("config.json", b"")) * 2),
+        ("list-hash", 0, 0, hub_list(hub_file("config.json", b"", hash_="../../x"))),
+        ("list-path", 1, 4, hub_list(hub_file("../a.json", LARGE_TEXT))),
+        ("list-path-hidden", 1, 4, hub_list(hub_file("a/../../b.json", LARGE_TEXT))),
+        ("list-path-root", 1, 4, hub_list(hub_file("/a.json", LARGE_TEXT))),
+        ("list-path-control", 1, 4, hub_list(hub_file("a\\u0007.json", LARGE_TEXT))),
+        ("list-twice", 1, 4, hub_list(hub_file("a.jsonl", LARGE_TEXT),
+                                      hub_file("b/b.jsonl", LARGE_TEXT)) + sends),
+        ("list-file-as-folder", 1, 4, hub_list(hub_file("a.jsonl", LARGE_TEXT),
+                                               hub_file("a.jsonl/b.csv", LARGE_TEXT)) + sends),
+        ("list-other-name", 1, 4, hub_list(hub_file("a.jsonl", LARGE_TEXT)) + sends
+         + hub_list(hub_file("a.jsonl", CONFIG_TEXT)) + answers(CONFIG_TEXT)),
+        ("list-escaped", 1, 4, hub_list(hub_file("a b+c.jsonl", LARGE_TEXT)) + sends * 2),
+    ):  # fmt: skip
+        yield name, bytes([how, which]) + said
+    for k, name in enumerate(
+        (
+            "own/model@main:a/b.json",
+            "own",
+            "a/b@",
+            "a/b:../c",
+            "a/" + "b" * 99,
+            "a/b@" + "c" * 300,
+            "-a/b",
+            "a/b:c//d",
+            "a/b:/c",
+            "a/b\\c",
+            "./a",
+        )
+    ):
+        yield "name-%d" % k, b"\x08" + name.encode()
+
+
+# ---- who connects: deeds of fuzz_guests.c ----
+
+CONNECT, GREET, SEND, RAW, JOIN, HEAR, HANG_UP, TAKE_ONE, SET_JOB, RELAY, REST = range(11)
+IS_WORKER, IS_RELAY = 3, 5
+
+
+def do(what, who=0, *more):
+    return bytes([what << 2 | who, *more])
+
+
+def relay_of(who, other, front=0, how=0):
+    return do(GREET, who, IS_RELAY | how, front | other << 2)
+
+
+def sends_frame(who, from_, to, size=0):
+    return do(
+        RELAY, who, (8 if from_ is None else from_) | (32 if to is None else to << 4) | size << 6
+    )
+
+
+def guests():
+    a, b, c, x = range(4)
+    here = do(CONNECT, a) + do(CONNECT, b) + do(SET_JOB, 0, 3)
+    pair = here + relay_of(a, b) + relay_of(b, a) + do(REST) * 2 + do(HEAR, a) + do(HEAR, b)
+    works = lambda who: do(GREET, who, IS_WORKER, 0)
+    for name, t in (
+        ("worker", do(CONNECT, a) + works(a) + do(REST) + do(TAKE_ONE, a)),
+        ("worker-again", do(CONNECT, a) + works(a) + do(CONNECT, a) + works(a) + do(REST) * 2
+         + do(TAKE_ONE, a) * 2),
+        ("worker-leaves", do(CONNECT, a) + works(a) + do(REST) * 2 + do(HANG_UP, a) + do(REST) * 2
+         + do(TAKE_ONE, a)),
+        ("worker-says", do(CONNECT, a) + works(a) + do(RAW, a, 200, *bytes(200)) * 3 + do(REST)
+         + do(TAKE_ONE, a)),
+        ("other-roles", here + b"".join(do(GREET, a, r, 0) + do(REST) + do(HEAR, a)
+                                        + do(CONNECT, a) for r in range(6))),
+        ("protocol", do(CONNECT, a) + do(GREET, a, IS_WORKER, 192) + do(REST) + do(HEAR, a)),
+        ("no-hello", do(CONNECT, a) + do(SEND, a, 2, 3, 1, 2, 3) + do(REST) + do(HEAR, a)),
+        ("abort", do(CONNECT, a) + do(SEND, a, 22, 8, *text("bye"), 1, 0, 0, 0) + do(REST)),
+        ("no-frame", do(CONNECT, a) + do(RAW, a, 5, *b"HSF1x") + do(REST) + do(HEAR, a)),
+        ("leaves", do(CONNECT, a) + do(HANG_UP, a) + do(CONNECT, b) + works(b) + do(REST)),
+        ("relay", pair + sends_frame(a, 0, 1) + do(HEAR, b) + sends_frame(b, 1, 0, 3) + do(HEAR, a)
+         + sends_frame(a, None, None) + do(HEAR, b)),
+        ("relay-raw", pair + do(RAW, a, 4, *b"abcd") + do(REST) + do(HEAR, b)),
+        ("relay-from", pair + sends_frame(a, 1, 1) + do(REST) + do(HEAR, b)),
+        ("relay-to", pair + sends_frame(a, 0, 2) + do(REST) + do(HEAR, b)),
+        ("relay-leaves", pair + sends_frame(a, 0, 1) + do(HANG_UP, a) + do(HEAR, b) * 2),
+        ("relay-again", pair + do(CONNECT, a) + relay_of(a, b) + do(REST) * 2 + do(HEAR, b)
+         + do(CONNECT, b) + relay_of(b, a) + do(REST) * 2 + do(HEAR, a) + do(HEAR, b)),
+        ("relay-half", here + relay_of(a, b) + do(REST) + do(CONNECT, a) + relay_of(a, b)
+         + do(REST) + do(HANG_UP, a) + do(REST) * 2),
+        ("relay-no-job", do(CONNECT, a) + relay_of(a, b) + do(REST) * 2 + do(HEAR, a)),
+        ("relay-other-job", here + relay_of(a, b, 0, 8) + do(REST) * 2 + do(HEAR, a)),
+        ("relay-other-key", here + do(GREET, a, IS_RELAY | 1 << 5, b << 2 | 48) + do(REST)
+         + do(HEAR, a)),
+        ("relay-nobody", here + relay_of(a, 3) + do(REST) + do(HEAR, a)),
+        ("relay-itself", here + relay_of(a, a) + do(REST) + do(HEAR, a)),
+        ("relay-front", here + relay_of(a, b, 2) + do(REST) + do(HEAR, a)),
+        ("relay-measured", here + relay_of(a, b, 0, 16) + relay_of(b, a, 0, 16) + do(REST) * 2
+         + sends_frame(a, 0, 1) + do(HEAR, b) * 2),
+        ("joins", do(CONNECT, x) + do(JOIN, x, 16) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-named", do(CONNECT, x) + do(JOIN, x, 17 | 4) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-name-bad", do(CONNECT, x) + do(JOIN, x, 16 | 12) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-version", do(CONNECT, x) + do(JOIN, x, 0) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-proof", do(CONNECT, x) + do(JOIN, x, 16 | 64) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-cut", do(CONNECT, x) + do(JOIN, x, 16 | 128) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-wrong", (do(CONNECT, x) + do(JOIN, x, 18) + do(REST)) * 7),
+        ("joins-twice", do(CONNECT, x) + do(JOIN, x, 16) * 2 + do(REST) * 2 + do(HEAR, x)),
+        ("joins-other", do(CONNECT, x) + do(SEND, x, 1, 3, 1, 2, 3) + do(REST)),
+        ("joins-no-frame", do(CONNECT, x) + do(RAW, x, 3, 1, 2, 3) + do(REST)),
+        ("joins-leaves", do(CONNECT, x) + do(HANG_UP, x) + do(REST)),
+        ("joins-waits", do(CONNECT, x) + do(REST) * 3),
+    ):  # fmt: skip
+        yield "port-" + name, b"\0" + t
+    calls, takes = do(GREET, a, 0, 0), do(TAKE_ONE, a, 0)
+    for name, t in (
+        ("coordinator", do(CONNECT, a) + calls + do(REST) + takes),
+        ("refused", do(CONNECT, a) + calls + do(REST) + do(TAKE_ONE, a, 1) + do(HEAR, a)),
+        ("refused-all", do(CONNECT, b) + do(GREET, b, 1, 0) + do(REST) + do(TAKE_ONE, a, 128 | 64)
+         + do(HEAR, b)),
+        ("refused-role", do(CONNECT, b) + do(GREET, b, 1, 0) + do(REST) + do(TAKE_ONE, a, 128 | 3)),
+        ("many", do(CONNECT, a) + (do(CONNECT, b) + do(CONNECT, c)) * 10 + calls + takes),
+        ("many-known", (do(CONNECT, b) + do(GREET, b, 1, 0)) * 18 + do(CONNECT, a) + calls + takes),
+        ("many-calls", (do(CONNECT, a) + calls) * 18 + do(CONNECT, b) + takes),
+        ("leaves", do(CONNECT, b) + do(GREET, b, 1, 0) + do(REST) + do(HANG_UP, b) + do(REST) * 2),
+        ("calls-off", do(CONNECT, a) + do(SEND, a, 22, 11, *text("bye"), 1, 0, 0, 0) + do(REST)),
+        ("no-frame", do(CONNECT, b) + do(RAW, b, 5, *b"HSF1x") + do(REST) * 2),
+        ("no-hello", do(CONNECT, b) + do(SEND, b, 9, 3, 1, 2, 3) + do(REST) + do(HEAR, b)),
+    ):  # fmt: skip
+        yield "worker-" + name, b"\1\0" + t
+    yield "worker-unproven", b"\1\1" + do(CONNECT, x) + do(JOIN, x, 16) + do(REST)
+    for name, how, t in (
+        ("name", 0, bytes([4]) + b"box"),
+        ("no", 0, bytes([0]) + b"the name is taken"),
+        ("name-bad", 0, bytes([4]) + b"a b"),
+        ("empty", 0, bytes([4])),
+        ("other-kind", 0, bytes([1 | 1 << 2, 1, 2, 3])),
+        ("no-frame", 0, bytes([2]) + b"HSF1"),
+        ("nothing", 0, bytes([2])),
+        ("closed", 0, bytes([128])),
+        ("other-key", 1, bytes([128])),
+        ("interrupted", 2, bytes([128])),
+    ):
+        yield "joins-" + name, b"\2" + bytes([how]) + t
+
+
 TARGETS = {
+    "peers": peers,
+    "hub": hubs,
+    "guests": guests,
     "dataset": records,
     "config": lambda: ((n, t.encode()) for n, t in configurations()),
     "plan": lambda: ((n, t.encode()) for n, t in plan_files()),
