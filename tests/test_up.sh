@@ -155,6 +155,8 @@ check "a job over them"
 losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/c/$1/metrics.jsonl"; }
 [ "$(losses run)" = "$(losses alone)" ] && [ -n "$(losses run)" ]
 check "with the losses of one machine, bit for bit"
+! grep -q 'do not reach each other' "$tmp/err"
+check "machines of one network reach each other directly"
 begin "$tmp/long" c timeout 100 "$hs" train cluster.yaml max_steps=100000 output_dir=long
 job=$!
 until_ok 40 grep -q . "$tmp/c/long/metrics.jsonl" 2>/dev/null
@@ -204,6 +206,22 @@ check "nothing is left there"
 run status
 grep -qE '^box2 .*does not run' "$tmp/out"
 check "status says that they do not run"
+
+# ---- a machine that is removed while it works ----
+run up cluster.yaml
+begin "$tmp/third" c timeout 100 "$hs" train cluster.yaml max_steps=100000 output_dir=third
+job=$!
+until_ok 40 grep -q . "$tmp/c/third/metrics.jsonl" 2>/dev/null
+run peers remove box3
+until_ok 30 sh -c "! kill -0 $job 2>/dev/null"
+wait $job
+[ $? -eq 1 ] && cp "$tmp/third.err" "$tmp/err" &&
+	grep -q "^error: .*'box3'.*its machine was removed from the peers here" "$tmp/err"
+check "a peer that is removed is thrown out of a job that runs"
+run up cluster.yaml && grep -q '^box3: started' "$tmp/out" && run peers &&
+	grep -q '^box3 ' "$tmp/out"
+check "up lets it join anew"
+run down
 
 # ---- one that fails ----
 kill $(ip netns pids "$net-d") 2>/dev/null

@@ -27,7 +27,8 @@ static const struct cli_usage usage = {
 	.synopsis = "heteroshard peers [--json] [rename NAME NEW | remove NAME]",
 	.about = "Lists the machines that joined by invitation, renames one, or removes one: a "
 		 "machine that was\n"
-		 "removed is refused from the next job on. 'workers' of a configuration names "
+		 "removed is refused from then on, also by a job that runs. 'workers' of a "
+		 "configuration names "
 		 "them, or "
 		 "says 'all'.",
 	.rows = rows,

@@ -146,6 +146,29 @@ int net_allow(struct net *n, const char *public_key, struct err *e)
 	return ok ? 0 : err_nomem(e, KEY_TEXT, "the list of peers");
 }
 
+void net_forbid(struct net *n, const char *public_key)
+{
+	struct link *l;
+	do {
+		pthread_mutex_lock(&n->lock);
+		for (size_t i = 0; i < n->nallowed;)
+			if (key_equal(n->allowed[i], public_key))
+				memmove(n->allowed[i], n->allowed[--n->nallowed], KEY_TEXT);
+			else
+				i++;
+		for (l = n->links; l; l = l->next)
+			if (l->state != LINK_LOST && l->peer[0] && key_equal(l->peer, public_key))
+				break;
+		if (l)
+			net_link_ref(l);
+		pthread_mutex_unlock(&n->lock);
+		if (l) {
+			link_fail(l, ERR_NET, "its machine was removed from the peers here");
+			net_link_unref(l);
+		}
+	} while (l);
+}
+
 void net_admit(struct net *n, bool unknown)
 {
 	pthread_mutex_lock(&n->lock);

@@ -107,6 +107,9 @@ int net_group_done(struct net_group *g, struct err *e);
  * May be called at any time. */
 int net_allow(struct net *n, const char *public_key, struct err *e);
 
+/* From now on this key is refused, and its links are lost. */
+void net_forbid(struct net *n, const char *public_key);
+
 /* Whether unknown keys are let in too, as unproven: over TLS only. Such a link may say one message
  * of at most NET_UNPROVEN bytes, stays among the strangers with their limits (tls_hub.h) and is cut
  * off after their 2 s. May be changed at any time. */

@@ -189,6 +189,8 @@ static void begin(struct buf *s)
 
 void fleet_sh_serve(struct buf *s, const struct config_worker *w, int key, const char *token)
 {
+	if (token) /* a worker that runs there was removed from the peers here */
+		buf_adds(s, "[ -z \"$pid\" ] || kill \"$pid\"\npid=\n");
 	begin(s);
 	if (key < 2)
 		buf_adds(s, "export XDG_CONFIG_HOME=\"$dir/config\"\n"

@@ -192,7 +192,7 @@ static int install(struct fleet *f, const struct fleet_up *o, struct err *e)
 static bool must_join(struct fleet_member *m, const struct peer_list *l)
 {
 	bool known = peer_list_find(l, m->w->id) != NULL;
-	if (m->joined && known)
+	if ((m->joined || m->pid) && known)
 		return false;
 	if (known && !m->joined)
 		fail(m,
@@ -246,7 +246,7 @@ static int make_tokens(struct fleet *f, const struct fleet_up *o, struct invitat
 	for (size_t i = 0; i < f->n && rc >= 0; i++) {
 		struct fleet_member *m = &f->member[i];
 		token[i][0] = 0;
-		if (m->failed || m->pid || !m->w->invited || !must_join(m, &l) || m->failed)
+		if (m->failed || !m->w->invited || !must_join(m, &l) || m->failed)
 			continue;
 		if (!*i_p)
 			rc = inviter_open((unsigned)c->port, address, c->ip && c->ip[0], i_p, e);

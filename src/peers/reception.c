@@ -15,12 +15,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double look_every = 1;  /* seconds between looks at the invitations */
+static const double look_every = 1;  /* seconds between looks at invitations and peers */
 static const double other_side = 60; /* seconds in which both sides of a pair come */
 
 struct waiting {
 	struct link *link;
-	bool taken; /* the link is the session's, and only the key is of use */
+	bool taken;   /* the link is the session's, and only the key is of use */
+	bool removed; /* its key is no peer's any more */
 	char key[KEY_TEXT];
 };
 
@@ -197,12 +198,30 @@ static void sort_guests(struct reception *r)
 		      "this is the coordinator: workers connect here, and nobody else");
 }
 
-static void look_at_invitations(struct reception *r)
+/* Who was removed from the list loses its links, also in the middle of a job. */
+static void throw_out(struct reception *r, const struct peer_list *l)
+{
+	pthread_mutex_lock(&r->lock);
+	for (int k = 0; k < r->n; k++) {
+		struct waiting *w = &r->worker[k];
+		if (w->removed || peer_list_by_key(l, w->key))
+			continue;
+		w->removed = true;
+		net_forbid(r->net, w->key);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void look_at_list(struct reception *r)
 {
 	struct peer_list l;
 	struct err ignored = { 0 };
 	if (clock_now() < r->look_at)
 		return;
+	if (r->n && peer_list_read(&l, &ignored) >= 0) {
+		throw_out(r, &l);
+		peer_list_release(&l);
+	}
 	r->look_at = net_in(look_every);
 	net_admit(r->net, invitations_any());
 	if (r->askers.joined[0] && peer_list_read(&l, &ignored) >= 0) {
@@ -229,7 +248,7 @@ static void *run(void *ctx)
 		askers_hear(&r->askers);
 		if (r->askers.joined[0]) /* it connects again at once */
 			r->look_at = 0;
-		look_at_invitations(r);
+		look_at_list(r);
 		sort_guests(r);
 		pthread_mutex_lock(&r->lock);
 		bool moved = relays_work(&r->relays);

@@ -11,6 +11,7 @@
 #include "proto/hello.h"
 #include "peers/guests.h"
 #include "peers/token.h"
+#include "worker/dial_peer.h"
 #include "worker/link_probe.h"
 #include "runtime/runtime.h"
 #include "worker/weights_in.h"
@@ -297,29 +298,20 @@ static int relay_dial(struct serving *s, double seconds, struct link **l_p, stru
 	return 0;
 }
 
+static int left_by_coordinator(void *ctx, struct err *e) { return coordinator_left(ctx, e); }
+
 /* An established link to a member of the next stage. */
 static int connect_to(struct serving *s, const struct member *m, const char *address,
 		      double seconds, struct link **l_p, struct err *e)
 {
-	struct link *l;
-	char to[NET_ADDRESS];
-	const char *key = m->key[0] ? m->key : NULL;
-	TRY(ways_check(&s->o->ways, key, address, to, e));
-	TRY(net_dial(s->o->net, to, key, net_in(seconds), &l, e));
-	int rc = 0;
-	for (int64_t deadline = net_in(seconds); rc >= 0 && link_state(l) == LINK_CONNECTING;) {
-		net_poll(s->o->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.3));
-		rc = coordinator_left(s, e);
-		if (rc >= 0 && clock_now() > deadline)
-			rc = err_set(e, ERR_NET, "no answer in time");
-	}
-	if (rc >= 0)
-		rc = link_wait_up(l, NET_NOW, e);
-	if (rc < 0)
-		link_close(l);
-	else
-		*l_p = l;
-	return rc;
+	const struct dial_peer d = { .net = s->o->net,
+				     .ways = &s->o->ways,
+				     .key = m->key[0] ? m->key : NULL,
+				     .seconds = seconds,
+				     .patient = s->o->by_plan,
+				     .left = left_by_coordinator,
+				     .ctx = s };
+	return dial_peer(&d, address, l_p, e);
 }
 
 static int greet(struct serving *s, const struct plan_message *p, struct peer *to,
