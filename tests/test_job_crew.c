@@ -176,6 +176,9 @@ static struct plan_message *plan_make(bool tied)
 	p.reduce_order = SUM_EXACT;
 	snprintf(p.reducer, sizeof p.reducer, "direct");
 	p.crew.member[1].share = 7;
+	p.sharding = SHARD_OPTIMIZER;
+	for (int i = 0; i < 3; i++)
+		p.crew.member[i].state_share = STATE_WHOLE;
 	return &p;
 }
 

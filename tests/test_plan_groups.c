@@ -301,6 +301,7 @@ static void test_auto_order(void **state)
 	for (int i = 0; i < p.devices; i++)
 		p.device[i].memory_gib = exact_gib - 1e-5;
 	o.reserve_gib = 0;
+	o.recompute = PLAN_RECOMPUTE_NEVER;
 	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
 	assert_int_equal(plan.order, SUM_FAST);
 	assert_true(plan.fits && plan.stage[0].member[0].memory_gib < exact_gib - 1e-5);
@@ -310,6 +311,18 @@ static void test_auto_order(void **state)
 	o.order = SUM_EXACT;
 	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
 	assert_true(plan.order == SUM_EXACT && !plan.fits);
+	plan_release(&plan);
+	/* recomputing makes room */
+	o.recompute = PLAN_RECOMPUTE_AUTO;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.order == SUM_EXACT && plan.fits && plan.stage[0].recompute);
+	plan_release(&plan);
+	/* and where the job asks for it, every plan has it */
+	o.recompute = PLAN_RECOMPUTE_ALWAYS;
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].memory_gib = 1000;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.fits && plan.stage[0].recompute);
 	plan_release(&plan);
 	plan_release(&given);
 	profile_release(&p);

@@ -60,6 +60,8 @@ struct sums {
 	int n, microbatches;
 	int place[PASSES];
 	size_t count, largest;
+	bool shared; /* place k gets [cut[k], cut[k+1]) only */
+	size_t cut[GROUP + 1];
 };
 
 enum { NUMBERS = 300007 /* of a sum at most */ };
@@ -378,6 +380,7 @@ static void *be_member(void *ctx)
 			       .me = m->me,
 			       .n = s->n,
 			       .count = s->count,
+			       .cut = s->shared ? s->cut : NULL,
 			       .largest = s->largest };
 	bool computes = false;
 	m->rc = sum_terms_find(&m->terms, s->order, s->place, s->microbatches, &m->e);
@@ -475,8 +478,10 @@ static double check_result(const struct member *m)
 {
 	const struct sums *s = m->sums;
 	double worst = 0;
-	assert_int_equal(m->results, s->count);
-	for (size_t i = 0; i < s->count; i++) {
+	const size_t from = s->shared ? s->cut[m->me] : 0,
+		     to = s->shared ? s->cut[m->me + 1] : s->count;
+	assert_int_equal(m->results, to - from);
+	for (size_t i = from; i < to; i++) {
 		const float got = m->result[i];
 		if (s->order == SUM_EXACT) {
 			const float want = tree(s->microbatches, i);
@@ -612,6 +617,44 @@ static void every_row_over_every_transport(void **state)
 			printf("%-8s over %-5s %sfast within %.2g of the sum of sizes\n", how->name,
 			       transports[t], how->exact ? "exact is the tree, " : "", worst);
 		}
+	}
+}
+
+/* Shared state: each place gets the sums of its piece and no other, however uneven the pieces. */
+static void every_row_scatters(void **state)
+{
+	enum { CUTS = 5 };
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		const struct reducer *how;
+		struct group g;
+		group_make(&g, "loop", row[i].n, 0);
+		for (size_t k = 0; (how = reducer_at(k)); k++)
+			for (uint64_t c = 0; c < CUTS && !how->collective; c++) {
+				struct sums s;
+				const struct rng_key key = rng_key(31 * i + c);
+				sums_make(&s, i, how->exact ? SUM_EXACT : SUM_FAST);
+				s.shared = true;
+				/* anywhere; or all of it to the first, or to the last */
+				for (int p = 1; p < s.n; p++) {
+					const size_t at = rng_below(key, (uint64_t)p, s.count + 1);
+					s.cut[p] = c == 0              ? s.count
+						   : c == 1            ? 0
+						   : at > s.cut[p - 1] ? at
+								       : s.cut[p - 1];
+				}
+				s.cut[s.n] = s.count;
+				reduce(&g, &s, how, c);
+				for (int p = 0; p < g.n; p++) {
+					if (g.m[p].rc < 0)
+						fail_msg("%s, %s: place %d: %s", how->name, s.name,
+							 p, g.m[p].e.msg);
+					assert_int_equal(g.m[p].n, 0);
+					check_result(&g.m[p]);
+				}
+				drop_results(&g);
+			}
+		group_end(&g);
 	}
 }
 
@@ -901,6 +944,7 @@ int main(void)
 #endif
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_row_over_every_transport),
+		cmocka_unit_test(every_row_scatters),
 		cmocka_unit_test(small_windows),
 		cmocka_unit_test(a_member_dies_at_every_message),
 #ifdef HAVE_MPI

@@ -162,7 +162,7 @@ static void states_of(const struct optimizer *o)
 			for (int j = 0; j < k; j++)
 				assert_string_not_equal(s[j].name, s[k].name);
 			if (o->cut == CUT_BLOCK)
-				assert_true(s[k].per > 0 && OPTIM_BLOCK % s[k].per == 0);
+				assert_true(s[k].per > 0 && STATE_BLOCK % s[k].per == 0);
 			if (s[k].per > 0)
 				assert_int_equal(s[k].count, (all + (uint64_t)s[k].per - 1) /
 								     (uint64_t)s[k].per);

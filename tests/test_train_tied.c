@@ -150,7 +150,7 @@ static void *be_the_end(void *ctx)
 {
 	struct side *s = ctx;
 	static struct err e;
-	if (exchange_send_tied(&s->x, &send_grad, s->param.grad, &e) < 0 ||
+	if (exchange_send_tied(&s->x, &send_grad, DEV_REF(s->param.grad, 0), &e) < 0 ||
 	    exchange_receive_tied(&s->x, &recv_value, &s->param, &s->scratch, &e) < 0)
 		return &e;
 	return NULL;
@@ -176,7 +176,7 @@ static void there_and_back_over_small_windows(void **state)
 	fill(end.param.grad, 22);
 	assert_int_equal(pthread_create(&thread, NULL, be_the_end, &end), 0);
 	OK(exchange_receive_tied(&front.x, &recv_grad, &front.param, &front.scratch, &err));
-	OK(exchange_send_tied(&front.x, &send_value, front.param.value, &err));
+	OK(exchange_send_tied(&front.x, &send_value, front.param.w.data, &err));
 	pthread_join(thread, &failed);
 	if (failed)
 		fail_msg("the end: %s", ((struct err *)failed)->msg);

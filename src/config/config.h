@@ -69,6 +69,7 @@ struct config_worker {
 enum { PASS_ROWS_MOST = 65536, PASSES_MOST = 16384 };
 
 enum config_reduce_dtype { REDUCE_FLOAT32, REDUCE_BFLOAT16 };
+enum config_shard_state { SHARD_AUTO, SHARD_NOTHING, SHARD_STATES };
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
 
 /* Layers [start, end), in the order of the pipeline, on a worker, or on a group of workers that
@@ -77,6 +78,8 @@ struct config_shard {
 	struct opt_list id;
 	struct opt_list shares; /* as they were written */
 	const int *share;       /* [id.n] of the microbatches; NULL: not given */
+	struct opt_list states; /* state_share, as written */
+	const double *state;    /* [id.n] of the training state, 1 in sum; NULL: not given */
 	struct opt_list sizes;  /* micro_batch_size, as written */
 	const int *size;        /* [id.n] rows of each one's passes; NULL: not given */
 	int64_t start, end;
@@ -165,6 +168,7 @@ struct config {
 	double memory_reserve; /* GiB kept free on every device */
 	const char *schedule;  /* row of sched/sched.def, or "auto" */
 	int64_t interleave;    /* chunks per worker of a chunked schedule */
+	int shard;             /* enum config_shard_state */
 	int reduce_order;      /* enum config_reduce_order */
 	int reduce_dtype;      /* enum config_reduce_dtype */
 	int64_t reduce_parts;  /* 0: auto */

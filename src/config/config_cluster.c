@@ -14,6 +14,7 @@
 #include "net/keys.h"
 #include "sched/sched.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ static const struct opt worker_rows[] = {
 static const struct opt shard_rows[] = {
 	{ FIELD(config_shard, id), .kind = OPT_LIST },
 	{ .key = "share", .offset = offsetof(struct config_shard, shares), .kind = OPT_LIST },
+	{ .key = "state_share", .offset = offsetof(struct config_shard, states), .kind = OPT_LIST },
 	{ .key = "micro_batch_size",
 	  .offset = offsetof(struct config_shard, sizes),
 	  .kind = OPT_LIST },
@@ -130,12 +132,50 @@ static int read_numbers(struct config *c, const struct config_shard *s, const ch
 	return 0;
 }
 
-/* `share` and `micro_batch_size` of a group, as numbers. */
+/* `state_share` of a group: fractions whose sum is 1. */
+static int read_states(struct config *c, struct config_shard *s, const char *file, int line,
+		       struct err *e)
+{
+	double sum = 0;
+	if (!s->states.n)
+		return 0;
+	if (s->states.n != s->id.n)
+		return err_set(
+			e, ERR_USAGE,
+			"%s:%d: 'state_share' lists %zu and 'id' lists %zu: a number for each "
+			"worker",
+			file, line, s->states.n, s->id.n);
+	double *v = arena_alloc(&c->arena, s->id.n * sizeof *v);
+	if (!v)
+		return err_nomem(e, s->id.n * sizeof *v, "the shard plan");
+	for (size_t k = 0; k < s->id.n; k++) {
+		char *end;
+		const char *text = s->states.item[k];
+		v[k] = strtod(text, &end);
+		if (!text[0] || *end || !(v[k] >= 0 && v[k] <= 1))
+			return err_set(
+				e, ERR_USAGE,
+				"%s:%d: 'state_share' of '%.60s' is '%.40s': a number from 0 "
+				"to 1 was expected",
+				file, line, s->id.item[k], text);
+		sum += v[k];
+	}
+	if (fabs(sum - 1) > 1e-6)
+		return err_set(
+			e, ERR_USAGE,
+			"%s:%d: the numbers of 'state_share' have the sum %.6g: it must be 1", file,
+			line, sum);
+	s->state = v;
+	return 0;
+}
+
+/* `share`, `state_share` and `micro_batch_size` of a group, as numbers. */
 static int read_shares(struct config *c, struct config_shard *s, const char *file, int line,
 		       struct err *e)
 {
 	int64_t sum = 0;
 	TRY(read_numbers(c, s, "share", &s->shares, 0, SCHED_MAX_SHARE, file, line, &s->share, e));
+	TRY(read_states(c, s, file, line, e));
 	TRY(read_numbers(c, s, "micro_batch_size", &s->sizes, 1, PASS_ROWS_MOST, file, line,
 			 &s->size, e));
 	for (size_t k = 0; s->share && k < s->id.n; k++)
@@ -339,13 +379,15 @@ static int expand_group(struct config *c, const struct config_shard *s, struct c
 	const char **item = arena_alloc(&c->arena, n * sizeof *item);
 	int *share = arena_alloc(&c->arena, n * sizeof *share),
 	    *size = arena_alloc(&c->arena, n * sizeof *size);
-	if (!item || !share || !size)
+	double *state = arena_alloc(&c->arena, n * sizeof *state);
+	if (!item || !share || !size || !state)
 		return err_nomem(e, n * sizeof *item, "the shard plan");
 	for (size_t k = 0; k < s->id.n; k++)
 		for (int64_t i = 0; i < cards[k]; i++, at++) {
 			item[at] = cards[k] > 1 ? numbered(c, s->id.item[k], i) : s->id.item[k];
 			share[at] = s->share ? s->share[k] : 1;
 			size[at] = s->size ? s->size[k] : 1;
+			state[at] = s->state ? s->state[k] / (double)cards[k] : 0;
 			if (!item[at])
 				return err_nomem(e, 300, "the shard plan");
 		}
@@ -353,6 +395,7 @@ static int expand_group(struct config *c, const struct config_shard *s, struct c
 	to->id = (struct opt_list){ item, n };
 	to->share = s->share ? share : NULL;
 	to->size = s->size ? size : NULL;
+	to->state = s->state ? state : NULL;
 	return 0;
 }
 
@@ -573,6 +616,19 @@ static int check_worker(const struct config *c, size_t i, const char *where, str
 	return 0;
 }
 
+/* state_share says how something is shared. */
+static int check_states(const struct config *c, const char *where, struct err *e)
+{
+	for (size_t i = 0; c->shard == SHARD_NOTHING && i < c->nshards; i++)
+		if (c->shard_plan[i].state)
+			return err_set(
+				e, ERR_USAGE,
+				"%s: entry %zu of 'shard_plan' has 'state_share', but with "
+				"'shard: none' every worker stores all: leave one of them out",
+				where, i + 1);
+	return 0;
+}
+
 /* A worker's id in shard_plan: known, and named once. */
 static int check_shard_id(const struct config *c, const char *id, const char *where, struct err *e)
 {
@@ -659,5 +715,6 @@ int config_cluster_check(const struct config *c, const char *where, struct err *
 	if (c->nshards && c->plan)
 		return err_set(e, ERR_USAGE, "%s: give either 'plan' or 'shard_plan', not both",
 			       where);
+	TRY(check_states(c, where, e));
 	return check_shards(c, where, e);
 }

@@ -159,6 +159,9 @@ static void cluster(struct buf *o, const struct config *c)
 		for (size_t j = 0; s->share && j < s->id.n; j++)
 			buf_addf(o, "%s%d%s", j ? ", " : ", \"share\": [", s->share[j],
 				 j + 1 == s->id.n ? "]" : "");
+		for (size_t j = 0; s->state && j < s->id.n; j++)
+			buf_addf(o, "%s%.9g%s", j ? ", " : ", \"state_share\": [", s->state[j],
+				 j + 1 == s->id.n ? "]" : "");
 		for (size_t j = 0; s->size && j < s->id.n; j++)
 			buf_addf(o, "%s%d%s", j ? ", " : ", \"micro_batch_size\": [", s->size[j],
 				 j + 1 == s->id.n ? "]" : "");

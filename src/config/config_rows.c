@@ -226,6 +226,10 @@ static const struct opt rows[] = {
 	NAME(schedule, &names_schedule, "auto", "order of forward and backward passes"),
 	INT(interleave, "2", 1, 64,
 	    "most chunks of the model that a worker holds, with a schedule that interleaves them"),
+	ENUM(shard, "auto|none|optimizer", "auto",
+	     "training state that the workers of a group share out, by state_share in shard_plan; "
+	     "optimizer: optimizer state and float32 copies of the parameters; auto: none where "
+	     "that fits into memory"),
 	ENUM(reduce_order, "auto|exact|fast", "auto",
 	     "order in which the gradients of microbatches are added; exact: the same bits for "
 	     "every group and share; fast: less memory and fewer bytes; auto: exact where its "
@@ -278,11 +282,12 @@ static const struct opt rows[] = {
 	       "processor), nice; "
 	       "or "
 	       "names of invited machines ('heteroshard peers'), or all: those that are there"),
-	CUSTOM(shard_plan, "[{id, share, start, end, is_last}]",
+	CUSTOM(shard_plan, "[{id, share, state_share, start, end, is_last}]",
 	       "layers [start, end) of each worker in order (is_last is optional); id of a worker "
 	       "(with num_gpus: all its cards in a row), or local for the coordinator's device; a "
 	       "list of ids is a group that holds the same layers, and share says how many parts "
-	       "of the microbatches each of them gets (not given: by speed)"),
+	       "of the microbatches each of them gets (not given: by speed), state_share which "
+	       "fractions of the training state they store (not given: by memory)"),
 	CUSTOM(training, "{visualize, ...}",
 	       "as in hetero_config.json: visualize, visualization_format, log_level"),
 	CUSTOM(version, "TEXT", "as in hetero_config.json; not used"),

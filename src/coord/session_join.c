@@ -271,9 +271,11 @@ static void dismiss(struct session *s, int i)
 int session_assign(struct session *s, const struct placement *p, const int *member, struct err *e)
 {
 	crew_shape(&s->crew, p->stages, p->chunks, s->job->model.tied && s->job->opt.train_all);
-	for (int k = 0; k < placement_rows(p); k++)
+	for (int k = 0; k < placement_rows(p); k++) {
 		TRY(crew_move(&s->crew, member[k], placement_stage_of(p, k),
 			      p->share ? p->share[k] : 1, e));
+		s->crew.member[member[k]].state_share = p->state_share ? p->state_share[k] : 0;
+	}
 	for (int i = 0; i < s->n; i++)
 		if (crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i))
 			dismiss(s, i);

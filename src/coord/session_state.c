@@ -16,7 +16,8 @@ static int stage_of_param(const struct session *s, const char *name)
 	return chunk_stage_of_param(s->place->stages, s->place->chunks, s->place->first, name);
 }
 
-/* Only the first of the group that holds a parameter sends it, each number once and in order. */
+/* Only the first of the group that holds a parameter sends it, or where the group shares the state,
+ * each of it; each number once. */
 static int take_state(struct session *s, int worker, const struct frame *f, struct err *e)
 {
 	struct state_message m;
@@ -31,17 +32,14 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
 	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name) ||
-	    crew_place_of(&s->crew, worker))
+	    (crew_place_of(&s->crew, worker) && !s->place->state_share))
 		return err_set(e, ERR_PROTOCOL,
 			       "%s: STATE: '%s' is sent by the first worker of stage %d",
 			       session_name(s, worker), m.name, stage_of_param(s, m.name));
-	if (m.first != p->got[index])
-		return err_set(e, ERR_PROTOCOL,
-			       "%s: STATE: '%s' of '%s' from number %llu on; from %llu on was due",
-			       session_name(s, worker), m.what, m.name, (unsigned long long)m.first,
-			       (unsigned long long)p->got[index]);
+	if (ranges_add(&p->got[index], m.first, end, e) < 0)
+		return err_prefix(e, "%s: STATE: '%s' of '%s'", session_name(s, worker), m.what,
+				  m.name);
 	memcpy(dst + m.first * size, m.data, m.bytes);
-	p->got[index] = end;
 	return 0;
 }
 
@@ -50,7 +48,8 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 	struct job *j = s->job;
 	TRY(job_alloc_state(j, e));
 	for (size_t i = 0; i < j->nparam; i++)
-		memset(j->param[i].got, 0, sizeof j->param[i].got);
+		for (int k = 0; k <= j->param[i].states; k++)
+			ranges_reset(&j->param[i].got[k]);
 	TRY(session_send_all(s, FRAME_SAVE, step, NULL, 0, e));
 	int left = 0;
 	for (int i = 0; i < s->n; i++)
@@ -74,10 +73,11 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 		for (int k = 0; k <= j->param[i].states; k++) {
 			const struct trained_param *p = &j->param[i];
 			uint64_t due = k ? p->kind[k - 1].count : p->count;
-			if (p->got[k] != due)
+			const uint64_t came = ranges_sum(&p->got[k]);
+			if (came != due)
 				return err_set(e, ERR_PROTOCOL,
 					       "no worker sent all of '%s': %llu of %llu numbers",
-					       p->name, (unsigned long long)p->got[k],
+					       p->name, (unsigned long long)came,
 					       (unsigned long long)due);
 		}
 	return 0;

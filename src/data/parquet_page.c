@@ -501,7 +501,8 @@ static int one_page(struct pq_column *c, struct pq_column *dict, int codec, cons
 {
 	/* levels of a version 2 page are not packed */
 	uint64_t plain_bytes = g->type == DATA_V2 ? g->def_bytes + g->rep_bytes : 0;
-	if (g->def_bytes > g->packed || plain_bytes > g->packed || plain_bytes > g->size)
+	if (g->def_bytes > g->packed || g->rep_bytes > g->packed || plain_bytes > g->packed ||
+	    plain_bytes > g->size)
 		return damaged(e, "wrong levels");
 	struct bytes rep = { p, p + g->rep_bytes }, def = { rep.end, rep.end + g->def_bytes };
 	size_t packed = (size_t)(g->packed - plain_bytes), size = (size_t)(g->size - plain_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.c - see exchange.h: messages of the neighbours, and tensors between device and wire. */
-#include "engine/exchange.h"
+#include "engine/exchange_parts.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -56,28 +56,20 @@ static bool is_behind(const struct exchange *x, const struct peer *p)
 	return x->behind.n && p >= x->behind.peer && p < x->behind.peer + x->behind.n;
 }
 
-static const char *name_of(const struct exchange *x, const struct peer *p)
+const char *exchange_peer_name(const struct exchange *x, const struct peer *p)
 {
 	return x->plan->crew.member[p->member].name;
 }
 
 /* ---- messages of the neighbours ---- */
 
-/* A message that is waited for. */
-struct want {
-	enum frame_kind kind;
-	uint32_t microbatch;
-	uint16_t chunk;
-	const struct peer *from;
-};
-
-static struct want want_of(const struct exchange *x, const struct instr *i)
+static struct exchange_want want_of(const struct exchange *x, const struct instr *i)
 {
-	return (struct want){ frame_of(i), (uint32_t)i->microbatch, (uint16_t)i->chunk,
-			      peer_of(x, i) };
+	return (struct exchange_want){ frame_of(i), (uint32_t)i->microbatch, (uint16_t)i->chunk,
+				       peer_of(x, i) };
 }
 
-static bool fits(const struct frame *f, const struct exchange *x, const struct want *w)
+static bool fits(const struct frame *f, const struct exchange *x, const struct exchange_want *w)
 {
 	return f->kind == w->kind && f->step == x->orders->step && f->microbatch == w->microbatch &&
 	       f->chunk == w->chunk && f->from == FRAME_MEMBER(w->from->member);
@@ -98,6 +90,12 @@ static uint32_t parts_of(const struct exchange *x)
 	return (uint32_t)((x->plan->cfg.vocab + rows - 1) / rows);
 }
 
+/* Of a tied embedding: its gradient is float32, its value what the products read. */
+static enum dtype tied_dtype(const struct exchange *x, enum frame_kind k)
+{
+	return k == FRAME_TIED_VALUE ? x->plan->opt.act : DT_F32;
+}
+
 /* Parts come in their order, each once, and only in rounds that have them. */
 static int check_part(const struct exchange *x, const struct peer *from, const struct frame *f,
 		      struct err *e)
@@ -105,20 +103,21 @@ static int check_part(const struct exchange *x, const struct peer *from, const s
 	const uint64_t c = (uint64_t)x->plan->cfg.hidden;
 	if (x->parts_came >= x->parts_due || from->member != x->parts_from->member)
 		return err_set(e, ERR_PROTOCOL, "%s sent part %u of %s; none is due in step %llu",
-			       name_of(x, from), f->microbatch, frame_name(f->kind),
+			       exchange_peer_name(x, from), f->microbatch, frame_name(f->kind),
 			       (unsigned long long)x->orders->step);
 	const uint64_t rows = (uint64_t)part_rows(x, x->parts_came);
 	if (f->step == x->orders->step && f->microbatch == x->parts_came && !f->chunk &&
-	    f->dtype == DT_F32 && f->ndim == 2 && f->dim[0] == rows && f->dim[1] == c)
+	    f->dtype == tied_dtype(x, f->kind) && f->ndim == 2 && f->dim[0] == rows &&
+	    f->dim[1] == c)
 		return 0;
 	return err_set(e, ERR_PROTOCOL,
 		       "%s sent part %u of %s in step %llu, (%llu, %llu) %s; part %u of %u in "
-		       "step %llu, (%llu, %llu) float32, was due",
-		       name_of(x, from), f->microbatch, frame_name(f->kind),
+		       "step %llu, (%llu, %llu) %s, was due",
+		       exchange_peer_name(x, from), f->microbatch, frame_name(f->kind),
 		       (unsigned long long)f->step, (unsigned long long)f->dim[0],
 		       (unsigned long long)f->dim[1], dtype_name(f->dtype), x->parts_came,
 		       x->parts_due, (unsigned long long)x->orders->step, (unsigned long long)rows,
-		       (unsigned long long)c);
+		       (unsigned long long)c, dtype_name(tied_dtype(x, f->kind)));
 }
 
 /* A part of a sum is one of this round, and comes once. */
@@ -131,7 +130,7 @@ static int check_sum(const struct exchange *x, const struct peer *from, const st
 		return err_set(e, ERR_PROTOCOL,
 			       "%s sent part %u of sum %u of gradients in step %llu; in step %llu "
 			       "that sum has %u",
-			       name_of(x, from), f->microbatch, f->chunk,
+			       exchange_peer_name(x, from), f->microbatch, f->chunk,
 			       (unsigned long long)f->step, (unsigned long long)x->orders->step,
 			       f->chunk < s->arrays ? s->numbers[f->chunk] : 0);
 	for (size_t k = 0; k < x->early_n; k++)
@@ -140,7 +139,7 @@ static int check_sum(const struct exchange *x, const struct peer *from, const st
 		    x->early[k].f.microbatch == f->microbatch)
 			return err_set(e, ERR_PROTOCOL,
 				       "%s sent part %u of sum %u of gradients twice",
-				       name_of(x, from), f->microbatch, f->chunk);
+				       exchange_peer_name(x, from), f->microbatch, f->chunk);
 	return 0;
 }
 
@@ -183,15 +182,15 @@ static int check_sender(const struct exchange *x, const struct peer *from, const
 						      frame_name(neighbour_kinds[k]));
 		return err_set(e, ERR_PROTOCOL,
 			       "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
-			       name_of(x, from), frame_name(f->kind), (unsigned long long)f->job,
-			       due, (unsigned long long)x->orders->job);
+			       exchange_peer_name(x, from), frame_name(f->kind),
+			       (unsigned long long)f->job, due, (unsigned long long)x->orders->job);
 	}
 	if (f->from != FRAME_MEMBER(from->member) || f->to != x->orders->member)
 		return err_set(e, ERR_PROTOCOL,
 			       "%s (member %u) sent %s as member %u, to member %u; "
 			       "this is member %u",
-			       name_of(x, from), FRAME_MEMBER(from->member), frame_name(f->kind),
-			       f->from, f->to, x->orders->member);
+			       exchange_peer_name(x, from), FRAME_MEMBER(from->member),
+			       frame_name(f->kind), f->from, f->to, x->orders->member);
 	if (f->kind == FRAME_SUM)
 		return check_sum(x, from, f, e);
 	return f->kind == FRAME_TIED_GRADIENT || f->kind == FRAME_TIED_VALUE
@@ -208,18 +207,18 @@ static int keep_early(struct exchange *x, const struct net_msg *msg, const struc
 			return 0;
 		}
 	return err_set(e, ERR_PROTOCOL, "%s sent more messages than a step has (%zu)",
-		       name_of(x, from), x->early_n);
+		       exchange_peer_name(x, from), x->early_n);
 }
 
 /* Moves everything that one neighbour has sent to the inbox. */
-static int take_in(struct exchange *x, const struct peer *from, struct err *e)
+int exchange_take_in(struct exchange *x, const struct peer *from, struct err *e)
 {
 	for (;;) {
 		struct net_msg msg;
 		struct frame f;
 		int rc = link_recv_frame(from->link, NET_NOW, &msg, &f, e);
 		if (rc <= 0)
-			return rc < 0 ? err_prefix(e, "%s", name_of(x, from)) : 0;
+			return rc < 0 ? err_prefix(e, "%s", exchange_peer_name(x, from)) : 0;
 		times_flow(x->times,
 			   is_beside(x, from)   ? FLOW_FROM_GROUP
 			   : is_behind(x, from) ? FLOW_FROM_NEXT
@@ -237,7 +236,7 @@ static int take_in(struct exchange *x, const struct peer *from, struct err *e)
 	}
 }
 
-static bool has_early(const struct exchange *x, const struct want *w)
+bool exchange_has_early(const struct exchange *x, const struct exchange_want *w)
 {
 	for (size_t k = 0; k < x->early_n; k++)
 		if (x->early[k].used && fits(&x->early[k].f, x, w))
@@ -245,7 +244,7 @@ static bool has_early(const struct exchange *x, const struct want *w)
 	return false;
 }
 
-static bool find_early(struct exchange *x, const struct want *w, struct net_msg *msg_p,
+static bool find_early(struct exchange *x, const struct exchange_want *w, struct net_msg *msg_p,
 		       struct frame *f_p)
 {
 	for (size_t k = 0; k < x->early_n; k++)
@@ -259,18 +258,18 @@ static bool find_early(struct exchange *x, const struct want *w, struct net_msg 
 }
 
 /* 1: the message has arrived; 0: not yet. */
-static int take_message(struct exchange *x, const struct want *w, struct net_msg *msg_p,
+static int take_message(struct exchange *x, const struct exchange_want *w, struct net_msg *msg_p,
 			struct frame *f_p, struct err *e)
 {
 	if (find_early(x, w, msg_p, f_p))
 		return 1;
-	TRY(take_in(x, w->from, e));
+	TRY(exchange_take_in(x, w->from, e));
 	return find_early(x, w, msg_p, f_p);
 }
 
 /* Waits for it; reads the coordinator's messages meanwhile, so that an ABORT is noticed. */
-static int wait_for(struct exchange *x, const struct want *w, struct net_msg *msg_p,
-		    struct frame *f_p, struct err *e)
+int exchange_wait_for(struct exchange *x, const struct exchange_want *w, struct net_msg *msg_p,
+		      struct frame *f_p, struct err *e)
 {
 	int64_t deadline = orders_patience(x->orders);
 	for (;;) {
@@ -288,8 +287,9 @@ static int wait_for(struct exchange *x, const struct want *w, struct net_msg *ms
 		if (!net_poll(x->net, p, x->orders->have_step ? 1 : 2, deadline) &&
 		    clock_now() > deadline)
 			return err_set(e, ERR_NET, "%s sent no %s %u in step %llu within %g s",
-				       name_of(x, w->from), frame_name(w->kind), w->microbatch,
-				       (unsigned long long)x->orders->step, x->orders->timeout);
+				       exchange_peer_name(x, w->from), frame_name(w->kind),
+				       w->microbatch, (unsigned long long)x->orders->step,
+				       x->orders->timeout);
 		if (p[1].ready)
 			TRY(orders_listen(x->orders, NET_NOW, e));
 	}
@@ -297,8 +297,8 @@ static int wait_for(struct exchange *x, const struct want *w, struct net_msg *ms
 
 /* Waits for `first`, or until net_wake(), and receives messages from all peers. 0: nothing came
  * until the deadline. */
-static int listen_to_all(struct exchange *x, const struct net_poll *first, int64_t deadline,
-			 struct err *e)
+int exchange_listen(struct exchange *x, const struct net_poll *first, int64_t deadline,
+		    struct err *e)
 {
 	struct net_poll p[POLL_MOST];
 	const struct peers *sides[3] = { &x->before, &x->behind, &x->beside };
@@ -316,7 +316,7 @@ static int listen_to_all(struct exchange *x, const struct net_poll *first, int64
 	for (int s = 0; s < 3; s++)
 		for (int k = 0; k < sides[s]->n; k++)
 			if (sides[s]->peer[k].link)
-				TRY(take_in(x, &sides[s]->peer[k], e));
+				TRY(exchange_take_in(x, &sides[s]->peer[k], e));
 	int rc = x->orders->have_step ? 0 : orders_listen(x->orders, NET_NOW, e);
 	return rc < 0 ? rc : 1;
 }
@@ -324,9 +324,9 @@ static int listen_to_all(struct exchange *x, const struct net_poll *first, int64
 static int wait_for_room(struct exchange *x, const struct peer *to, int64_t deadline, struct err *e)
 {
 	const struct net_poll room = { to->link, NET_SEND, 0 };
-	int rc = listen_to_all(x, &room, deadline, e);
+	int rc = exchange_listen(x, &room, deadline, e);
 	return rc ? (rc < 0 ? rc : 0)
-		  : err_set(e, ERR_NET, "%s took nothing for %g s", name_of(x, to),
+		  : err_set(e, ERR_NET, "%s took nothing for %g s", exchange_peer_name(x, to),
 			    x->orders->timeout);
 }
 
@@ -404,25 +404,25 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 	return set_out(x, i, chunk, sl->b.n, x->plan->wire, from, begin, e);
 }
 
-int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf *from,
+int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref from,
 		       struct err *e)
 {
+	const enum dtype t = tied_dtype(x, frame_of(i));
 	struct instr part = *i;
-	size_t at = 0;
 	part.chunk = 0;
 	for (uint32_t k = 0; k < parts_of(x); k++) {
 		int64_t rows = part_rows(x, k);
 		part.microbatch = (int)k;
 		TRY(exchange_flush(x, e));
-		TRY(set_out(x, &part, 0, rows, DT_F32, DEV_REF(from, at), clock_now(), e));
-		at += (size_t)(rows * x->plan->cfg.hidden) * 4;
+		TRY(set_out(x, &part, 0, rows, t, from, clock_now(), e));
+		from.off += (size_t)(rows * x->plan->cfg.hidden) * dtype_size(t);
 	}
 	return exchange_flush(x, e);
 }
 
 /* Hands `n` bytes to a link, which releases them; meanwhile takes messages in. */
-static int hand_over(struct exchange *x, const struct peer *to, unsigned char *p, size_t n,
-		     enum flow_kind flow, struct err *e)
+int exchange_hand_over(struct exchange *x, const struct peer *to, unsigned char *p, size_t n,
+		       enum flow_kind flow, struct err *e)
 {
 	int rc;
 	times_flow(x->times, flow, n, clock_now());
@@ -439,7 +439,7 @@ static int hand_over(struct exchange *x, const struct peer *to, unsigned char *p
 	}
 	if (rc != 0)
 		net_buffer_release(x->net, p);
-	return rc < 0 ? err_prefix(e, "%s", name_of(x, to)) : 0;
+	return rc < 0 ? err_prefix(e, "%s", exchange_peer_name(x, to)) : 0;
 }
 
 int exchange_flush(struct exchange *x, struct err *e)
@@ -456,136 +456,10 @@ int exchange_flush(struct exchange *x, struct err *e)
 		net_buffer_release(x->net, o->p);
 		return rc;
 	}
-	rc = hand_over(x, o->to, o->p, n, o->flow, e);
+	rc = exchange_hand_over(x, o->to, o->p, n, o->flow, e);
 	if (dev_beside(x->dev))
 		times_beside(x->times, &o->i, o->begin, clock_now());
 	return rc;
-}
-
-static void put_numbers(unsigned char *to, enum dtype t, const float *v, size_t count)
-{
-	if (t == DT_F32)
-		memcpy(to, v, count * sizeof *v);
-	for (size_t i = 0; t == DT_BF16 && i < count; i++) {
-		const uint16_t h = f32_to_bf16(v[i]);
-		memcpy(to + 2 * i, &h, sizeof h);
-	}
-}
-
-static void get_numbers(float *v, const unsigned char *from, enum dtype t, size_t count)
-{
-	if (t == DT_F32)
-		memcpy(v, from, count * sizeof *v);
-	for (size_t i = 0; t == DT_BF16 && i < count; i++) {
-		uint16_t h;
-		memcpy(&h, from + 2 * i, sizeof h);
-		v[i] = bf16_to_f32(h);
-	}
-}
-
-int exchange_send_sum(struct exchange *x, int place, int array, uint32_t number, const float *v,
-		      size_t count, struct err *e)
-{
-	const struct peer *to = &x->beside.peer[place];
-	const enum dtype t = x->plan->reduce_dtype;
-	size_t n = 0, bytes = count * dtype_size(t);
-	TRY(exchange_flush(x, e));
-	unsigned char *p = link_buffer(to->link, FRAME_HEADER + bytes);
-	if (!p)
-		return err_nomem(e, bytes, "a part of a gradient");
-	put_numbers(p + FRAME_HEADER, t, v, count);
-	const struct frame f = { .kind = FRAME_SUM,
-				 .dtype = (uint8_t)t,
-				 .job = x->orders->job,
-				 .step = x->orders->step,
-				 .from = x->orders->member,
-				 .to = FRAME_MEMBER(to->member),
-				 .microbatch = number,
-				 .chunk = (uint16_t)array,
-				 .ndim = 1,
-				 .dim = { count },
-				 .payload = p + FRAME_HEADER };
-	int rc = frame_encode(&f, p, FRAME_HEADER + bytes, &n, e);
-	if (rc < 0) {
-		net_buffer_release(x->net, p);
-		return rc;
-	}
-	return hand_over(x, to, p, n, FLOW_TO_GROUP, e);
-}
-
-int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e)
-{
-	const struct want w = { FRAME_SUM, number, (uint16_t)array, &x->beside.peer[place] };
-	if (has_early(x, &w))
-		return 1;
-	TRY(take_in(x, w.from, e));
-	return has_early(x, &w);
-}
-
-int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t number, float *v,
-			 size_t count, struct err *e)
-{
-	struct net_msg msg = { 0 };
-	struct frame f = { 0 };
-	const struct want w = { FRAME_SUM, number, (uint16_t)array, &x->beside.peer[place] };
-	TRY(wait_for(x, &w, &msg, &f, e));
-	int rc = 0;
-	if (f.dtype != x->plan->reduce_dtype || f.ndim != 1 || f.dim[0] != count)
-		rc = err_set(e, ERR_PROTOCOL,
-			     "%s sent %llu numbers (%s) as part %u of sum %d of gradients; %zu "
-			     "numbers (%s) were expected",
-			     name_of(x, w.from), (unsigned long long)f.dim[0], dtype_name(f.dtype),
-			     number, array, count, dtype_name(x->plan->reduce_dtype));
-	else
-		get_numbers(v, f.payload, f.dtype, count);
-	net_msg_release(&msg);
-	return rc;
-}
-
-int exchange_collective(struct exchange *x, struct err *e)
-{
-	const struct crew *c = &x->plan->crew;
-	const int stage = plan_stage(x->plan), n = crew_group_size(c, stage);
-	const char *at[SCHED_MAX_GROUP];
-	for (int k = 0; k < n; k++)
-		at[k] = c->member[crew_at(c, stage, k)].address;
-	int rc = net_group_make(x->net, at, n, &x->group, e);
-	return rc < 0 ? err_prefix(e, "sums by '%s' over the links of this job", x->plan->reducer)
-		      : 0;
-}
-
-int exchange_send_all(struct exchange *x, const float *v, size_t count, struct err *e)
-{
-	TRY(exchange_flush(x, e));
-	float *to = net_group_room(x->group, count);
-	if (!to)
-		return err_nomem(e, count * sizeof *v, "a part of a gradient");
-	memcpy(to, v, count * sizeof *v);
-	return net_group_sum(x->group, count, e);
-}
-
-int exchange_has_all(struct exchange *x, struct err *e) { return net_group_done(x->group, e); }
-
-int exchange_receive_all(struct exchange *x, float *v, size_t count, struct err *e)
-{
-	const int64_t deadline = orders_patience(x->orders);
-	int rc;
-	TRY(exchange_flush(x, e));
-	while (!(rc = net_group_done(x->group, e))) {
-		beat_state(x->orders->beat, PROGRESS_WAITING);
-		rc = listen_to_all(x, NULL, deadline, e);
-		if (rc <= 0)
-			return rc ? rc
-				  : err_set(e, ERR_NET,
-					    "the members of the group made no sum within %g s",
-					    x->orders->timeout);
-	}
-	beat_state(x->orders->beat, PROGRESS_WORKING);
-	if (rc < 0)
-		return rc;
-	beat_bytes(x->orders->beat, count * sizeof *v);
-	memcpy(v, net_group_room(x->group, count), count * sizeof *v);
-	return 0;
 }
 
 /* A stage has given a layer to the device. A few of them keep it busy while the host sends what
@@ -605,7 +479,7 @@ static int check_tensor(const struct exchange *x, const struct instr *i, const s
 	    f->dim[1] == (uint64_t)x->plan->cfg.hidden)
 		return 0;
 	return err_set(e, ERR_PROTOCOL, "%s sent %s (%llu, %llu) %s; (%lld, %lld) %s was expected",
-		       name_of(x, peer_of(x, i)), frame_name(frame_of(i)),
+		       exchange_peer_name(x, peer_of(x, i)), frame_name(frame_of(i)),
 		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1],
 		       dtype_name(f->dtype), (long long)n, (long long)x->plan->cfg.hidden,
 		       dtype_name(x->plan->wire));
@@ -634,8 +508,8 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 			       ? dev_copy(to, there, bytes, e)
 			       : cast(x, to, s->opt.act, there, x->plan->wire, count, e);
 	}
-	const struct want w = want_of(x, i);
-	TRY(wait_for(x, &w, &msg, &f, e));
+	const struct exchange_want w = want_of(x, i);
+	TRY(exchange_wait_for(x, &w, &msg, &f, e));
 	int rc = check_tensor(x, i, &f, sl->b.n, e);
 	if (rc >= 0 && f.dtype == s->opt.act) {
 		rc = dev_upload(to, f.payload, f.size, e);
@@ -669,13 +543,14 @@ int exchange_receive_tied(struct exchange *x, const struct instr *i, struct para
 		struct dmem_mark mark = dmem_mark(scratch);
 		struct dev_ref to = DEV_NONE;
 		part.microbatch = (int)k;
-		const struct want w = want_of(x, &part);
-		TRY(wait_for(x, &w, &msg, &f, e));
+		const struct exchange_want w = want_of(x, &part);
+		TRY(exchange_wait_for(x, &w, &msg, &f, e));
 		int rc = 0;
 		if (add)
 			rc = dmem_take(scratch, f.size, &to, e);
 		else
-			to = DEV_REF(p->value, (size_t)at * 4);
+			to = DEV_REF(p->w.data.buf,
+				     p->w.data.off + (size_t)at * dtype_size(p->w.dtype));
 		if (rc >= 0)
 			rc = dev_upload(to, f.payload, f.size, e);
 		if (rc >= 0 && add)
@@ -686,7 +561,7 @@ int exchange_receive_tied(struct exchange *x, const struct instr *i, struct para
 			return rc;
 		at += count;
 	}
-	return add ? 0 : param_refresh(p, e);
+	return 0;
 }
 
 /* While the device computes: uploads the next tensor of the list, if it has arrived or
@@ -708,7 +583,7 @@ static int look_ahead(struct exchange *x, struct err *e)
 		net_poll(x->net, NULL, 0, soon);
 		return 0;
 	}
-	const struct want w = want_of(x, i);
+	const struct exchange_want w = want_of(x, i);
 	int rc = take_message(x, &w, &msg, &f, e);
 	if (rc == 0) {
 		net_poll(x->net, &(struct net_poll){ w.from->link, NET_RECV, 0 }, 1, soon);

@@ -60,7 +60,7 @@ struct ahead {
 	int turn;
 };
 
-/* A tied embedding travels in float32 and in parts of whole rows, numbered from 0 in the frame's
+/* A tied embedding travels in parts of whole rows, numbered from 0 in the frame's
  * `microbatch`. */
 enum { TIED_PART = 32 << 20, SUM_PART = 32 << 20 /* bytes of a message, at most */ };
 
@@ -104,8 +104,9 @@ int exchange_flush(struct exchange *x, struct err *e); /* without a pending send
 /* RECV_ACT, RECV_GRAD: waits for the tensor (N,C) and brings it to `to`. */
 int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref to,
 		     struct err *e);
-/* SEND_TIED_GRAD, SEND_TIED_VALUE: all of `from`, float32 (V,C), to the wire. */
-int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_buf *from,
+/* SEND_TIED_GRAD: all of `from`, float32 (V,C), to the wire; SEND_TIED_VALUE: in the activation
+ * dtype. */
+int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref from,
 		       struct err *e);
 /* RECV_TIED_GRAD: adds what comes to the gradient of `p`; RECV_TIED_VALUE: makes it its value. */
 int exchange_receive_tied(struct exchange *x, const struct instr *i, struct param *p,
@@ -116,6 +117,11 @@ int exchange_send_sum(struct exchange *x, int place, int array, uint32_t number,
 		      size_t count, struct err *e);
 int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t number, float *v,
 			 size_t count, struct err *e);
+/* The same with bytes, at most SUM_PART in a message. */
+int exchange_send_bytes(struct exchange *x, int place, int array, uint32_t number, const void *p,
+			size_t bytes, struct err *e);
+int exchange_receive_bytes(struct exchange *x, int place, int array, uint32_t number, void *p,
+			   size_t bytes, struct err *e);
 /* 1: the message is here, receiving it will not wait; 0: not yet. */
 int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e);
 /* The same by the network's own collective. Before the first round, where the plan wants it: */

@@ -11,23 +11,50 @@ static int part_of(const struct stage *s, const struct param *p, int parts)
 	return s->end && p == s->head ? GRADS_HEAD : stage_part_of(s, p->layer, parts);
 }
 
+/* The parameters of this array whose elements member k owns; k < 0: those that nobody shares. */
+static void add_runs(struct grads *g, struct stage *s, int part, int parts, int k)
+{
+	for (size_t i = s->nparam; i-- > 0;) {
+		struct param *p = &s->param[i];
+		if (!p->grad || part_of(s, p, parts) != part || (k < 0) != !p->cut)
+			continue;
+		const size_t first = k < 0 ? 0 : (size_t)p->cut[k],
+			     end = (size_t)(k < 0 ? param_count(p) : p->cut[k + 1]);
+		if (first == end)
+			continue;
+		g->run[g->n++] = (struct grad_run){ p, first, end - first, g->count };
+		g->count += end - first;
+	}
+}
+
 int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_order o,
 	       struct err *e)
 {
+	size_t runs = 1;
+	int members = 0;
 	*g = (struct grads){ .dev = s->dev, .order = o };
-	g->param = mem_array(s->nparam + 1, sizeof *g->param);
-	g->at = mem_array(s->nparam + 1, sizeof *g->at);
-	if (!g->param || !g->at)
-		return err_nomem(e, s->nparam * sizeof *g->param, "the gradients of a stage");
-	for (size_t i = s->nparam; i-- > 0;) {
-		struct param *p = &s->param[i];
+	for (size_t i = 0; i < s->nparam; i++) {
+		const struct param *p = &s->param[i];
 		if (!p->grad || part_of(s, p, parts) != part)
 			continue;
-		g->param[g->n] = p;
-		g->at[g->n++] = g->count;
-		g->count += (size_t)param_count(p);
+		members = p->cut ? p->members : members;
+		runs += p->cut ? (size_t)p->members : 1;
 	}
-	g->at[g->n] = g->count;
+	g->run = mem_array(runs, sizeof *g->run);
+	if (!g->run)
+		return err_nomem(e, runs * sizeof *g->run, "the gradients of a stage");
+	if (!members) {
+		add_runs(g, s, part, parts, -1);
+		return 0;
+	}
+	g->cut = mem_array((size_t)members + 1, sizeof *g->cut);
+	if (!g->cut)
+		return err_nomem(e, (size_t)members * sizeof *g->cut, "the gradients of a stage");
+	for (int k = 0; k < members; k++) {
+		g->cut[k] = g->count;
+		add_runs(g, s, part, parts, k);
+	}
+	g->cut[members] = g->count;
 	return 0;
 }
 
@@ -36,8 +63,8 @@ void grads_release(struct grads *g)
 	for (size_t k = 0; k < g->buffers; k++)
 		dev_free(g->node[k].buf);
 	mem_free(g->node);
-	mem_free(g->param);
-	mem_free(g->at);
+	mem_free(g->run);
+	mem_free(g->cut);
 	*g = (struct grads){ 0 };
 }
 
@@ -91,11 +118,12 @@ int grads_add(struct grads *g, int m, struct err *e)
 		TRY(spare(g, e));
 	struct grad_node *to = &g->node[into ? g->nodes - 1 : g->nodes];
 	for (size_t i = 0; i < g->n; i++) {
-		const struct dev_ref there = DEV_REF(to->buf, g->at[i] * 4),
-				     from = DEV_REF(g->param[i]->grad, 0);
-		const size_t count = g->at[i + 1] - g->at[i];
-		TRY(into ? add_to(there, from, count, e) : dev_copy(there, from, count * 4, e));
-		TRY(optim_zero_grad(g->param[i], e));
+		const struct grad_run *r = &g->run[i];
+		const struct dev_ref there = DEV_REF(to->buf, r->at * 4),
+				     from = DEV_REF(r->param->grad, r->first * 4);
+		TRY(into ? add_to(there, from, r->count, e)
+			 : dev_copy(there, from, r->count * 4, e));
+		TRY(dev_zero(from, r->count * 4, e));
 	}
 	to->last = m + 1;
 	if (!into) {
@@ -144,25 +172,31 @@ int grads_finish(struct grads *g, struct err *e)
 		return 0;
 	TRY(fold(g, 0, e));
 	for (size_t i = 0; i < g->n; i++)
-		TRY(dev_copy(DEV_REF(g->param[i]->grad, 0), DEV_REF(g->node[0].buf, g->at[i] * 4),
-			     (g->at[i + 1] - g->at[i]) * 4, e));
+		TRY(dev_copy(DEV_REF(g->run[i].param->grad, g->run[i].first * 4),
+			     DEV_REF(g->node[0].buf, g->run[i].at * 4), g->run[i].count * 4, e));
 	g->nodes = 0;
 	return 0;
 }
 
-/* Calls for each parameter that has some of the numbers: where they begin in it, how many, and how
- * many came before. */
-static size_t param_at(const struct grads *g, size_t number)
+static size_t run_at(const struct grads *g, size_t number)
 {
 	size_t lo = 0, hi = g->n;
 	while (hi - lo > 1) {
 		size_t mid = (lo + hi) / 2;
-		if (g->at[mid] <= number)
+		if (g->run[mid].at <= number)
 			lo = mid;
 		else
 			hi = mid;
 	}
 	return lo;
+}
+
+/* Where the numbers of a run are, from `number` of the array on, and how many of `count`. */
+static struct dev_ref some_of(const struct grad_run *r, size_t number, size_t count, size_t *some_p)
+{
+	const size_t in = number - r->at;
+	*some_p = r->count - in < count ? r->count - in : count;
+	return DEV_REF(r->param->grad, (r->first + in) * 4);
 }
 
 int grads_download(const struct grads *g, size_t k, size_t first, size_t count, float *v,
@@ -172,22 +206,68 @@ int grads_download(const struct grads *g, size_t k, size_t first, size_t count, 
 		return 0;
 	if (g->order == SUM_EXACT)
 		return dev_download(v, DEV_REF(g->node[k].buf, first * 4), count * 4, e);
-	for (size_t i = param_at(g, first), done = 0; done < count; i++) {
-		size_t from = first + done - g->at[i], some = g->at[i + 1] - g->at[i] - from;
-		some = some < count - done ? some : count - done;
-		TRY(dev_download(v + done, DEV_REF(g->param[i]->grad, from * 4), some * 4, e));
-		done += some;
+	for (size_t i = run_at(g, first), done = 0, some; done < count; i++, done += some) {
+		const struct dev_ref at = some_of(&g->run[i], first + done, count - done, &some);
+		TRY(dev_download(v + done, at, some * 4, e));
 	}
 	return 0;
 }
 
 int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e)
 {
-	for (size_t i = param_at(g, first), done = 0; done < count; i++) {
-		size_t from = first + done - g->at[i], some = g->at[i + 1] - g->at[i] - from;
-		some = some < count - done ? some : count - done;
-		TRY(dev_upload(DEV_REF(g->param[i]->grad, from * 4), v + done, some * 4, e));
-		done += some;
+	for (size_t i = run_at(g, first), done = 0, some; done < count; i++, done += some) {
+		const struct dev_ref at = some_of(&g->run[i], first + done, count - done, &some);
+		TRY(dev_upload(at, v + done, some * 4, e));
 	}
+	return 0;
+}
+
+/* ---- values ---- */
+
+static bool is_of(const struct grads *g, const struct grad_run *r, int k)
+{
+	return g->cut && r->at >= g->cut[k] && r->at < g->cut[k + 1];
+}
+
+static struct dev_ref value_of(const struct grad_run *r, size_t *bytes_p)
+{
+	const struct weight *w = &r->param->w;
+	const size_t size = dtype_size(w->dtype);
+	*bytes_p = r->count * size;
+	return DEV_REF(w->data.buf, w->data.off + r->first * size);
+}
+
+size_t grads_values_size(const struct grads *g, int k)
+{
+	size_t all = 0, bytes;
+	for (size_t i = 0; i < g->n; i++)
+		if (is_of(g, &g->run[i], k)) {
+			value_of(&g->run[i], &bytes);
+			all += bytes;
+		}
+	return all;
+}
+
+int grads_values_get(const struct grads *g, int k, void *to, struct err *e)
+{
+	unsigned char *v = to;
+	for (size_t i = 0, bytes; i < g->n; i++)
+		if (is_of(g, &g->run[i], k)) {
+			const struct dev_ref at = value_of(&g->run[i], &bytes);
+			TRY(dev_download(v, at, bytes, e));
+			v += bytes;
+		}
+	return 0;
+}
+
+int grads_values_put(struct grads *g, int k, const void *from, struct err *e)
+{
+	const unsigned char *v = from;
+	for (size_t i = 0, bytes; i < g->n; i++)
+		if (is_of(g, &g->run[i], k)) {
+			const struct dev_ref at = value_of(&g->run[i], &bytes);
+			TRY(dev_upload(at, v, bytes, e));
+			v += bytes;
+		}
 	return 0;
 }

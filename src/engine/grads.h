@@ -4,7 +4,9 @@
  *
  * Each part of a chunk's backward pass (stage.h) has an array of what it computes: the gradients of
  * its trained parameters from the last layer to the first. The head's gradient is computed by the
- * forward pass, which may be several microbatches ahead, and has an array of its own.
+ * forward pass, which may be several microbatches ahead, and has an array of its own. Where the
+ * group shares the training state, an array has first all that its first member owns, then what the
+ * second owns, and so on: the piece of each is in one place.
  *
  * In the order `fast` each pass adds to the parameters' own gradients, and nothing is done here. In
  * the order `exact` each pass makes its gradient from zero, which then becomes a node of the tree;
@@ -23,12 +25,19 @@ struct grad_node {
 	struct dev_buf *buf;
 };
 
+/* Elements of a parameter that follow each other in the array. */
+struct grad_run {
+	struct param *param;
+	size_t first, count; /* elements of the parameter */
+	size_t at;           /* in the array */
+};
+
 struct grads {
 	struct dev *dev;
 	enum sum_order order;
-	struct param **param; /* [n] */
-	size_t *at;           /* [n + 1] where each begins in the array */
+	struct grad_run *run; /* [n] */
 	size_t n;
+	size_t *cut;            /* [members+1] of the array; NULL: nothing here is shared */
 	size_t count;           /* numbers in all */
 	struct grad_node *node; /* [nodes] of this round, ascending; spare buffers behind them */
 	size_t nodes, buffers, cap;
@@ -53,6 +62,11 @@ int grads_download(const struct grads *g, size_t k, size_t first, size_t count, 
 		   struct err *e);
 /* Makes them the parameters' gradient. */
 int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e);
+/* The values (struct param, `w`) of the runs that member k owns: how many bytes, and from the
+ * device or to it, run after run. */
+size_t grads_values_size(const struct grads *g, int k);
+int grads_values_get(const struct grads *g, int k, void *bytes, struct err *e);
+int grads_values_put(struct grads *g, int k, const void *bytes, struct err *e);
 /* Behind a round, also one that failed: the nodes are given up, their memory is kept. */
 void grads_reset(struct grads *g);
 

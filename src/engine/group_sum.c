@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 /* The reduction of an array of gradients, and what its functions need. */
 struct array_sum {
 	struct group_sum *of;
@@ -98,7 +100,9 @@ static int make_array(struct group_sum *g, int i, const struct plan_message *p, 
 				   .terms = &g->terms,
 				   .me = plan_place(p),
 				   .n = crew_group_size(&p->crew, plan_stage(p)),
+				   .cut = g->grads[i].cut,
 				   .count = g->grads[i].count };
+	g->shared = g->shared || g->grads[i].cut;
 	return 0;
 }
 
@@ -111,7 +115,7 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 	*g = (struct group_sum){ .exchange = x, .model = m, .parts = parts, .arrays = (int)n };
 	g->grads = mem_array(n, sizeof *g->grads);
 	g->sum = mem_array(n, sizeof *g->sum);
-	g->numbers = mem_array(n, sizeof *g->numbers);
+	g->numbers = mem_array(2 * n + 1, sizeof *g->numbers);
 	g->turn = mem_array(n, sizeof *g->turn);
 	if (!g->grads || !g->sum || !g->numbers || !g->turn)
 		return err_nomem(e, n * sizeof *g->sum, "the sums of gradients");
@@ -134,6 +138,31 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 	return sum_terms_find(&g->terms, g->exchange->plan->reduce_order, place, microbatches, e);
 }
 
+static uint32_t messages_of(size_t bytes) { return (uint32_t)((bytes + SUM_PART - 1) / SUM_PART); }
+
+/* Values and block sums of the others. */
+static void due_of_shared(struct group_sum *g)
+{
+	const int n = g->exchange->beside.n, me = g->sum[0].r.me;
+	for (int i = 0; i < g->arrays; i++) {
+		uint32_t most = 0;
+		for (int k = 0; k < n; k++) {
+			const uint32_t some = messages_of(grads_values_size(&g->grads[i], k));
+			most = some > most ? some : most;
+			g->due.messages += k == me ? 0 : some;
+		}
+		g->numbers[g->arrays + i] = most;
+	}
+	/* of each block of what the others own: a float */
+	size_t blocks = 0;
+	for (int i = 0; i < g->arrays; i++)
+		for (size_t k = 0; k < g->grads[i].n; k++)
+			blocks += g->grads[i].run[k].count / STATE_BLOCK + 1;
+	g->numbers[2 * g->arrays] = messages_of(blocks * sizeof(float)) + 1;
+	g->due.messages += (size_t)g->numbers[2 * g->arrays] * (size_t)n;
+	g->due.arrays = 2 * g->arrays + 1;
+}
+
 const struct sums_due *group_sum_due(struct group_sum *g)
 {
 	g->due = (struct sums_due){ .numbers = g->numbers };
@@ -144,6 +173,8 @@ const struct sums_due *group_sum_due(struct group_sum *g)
 		g->due.messages += reduce_receives(r);
 		g->due.arrays++;
 	}
+	if (g->shared && g->due.arrays)
+		due_of_shared(g);
 	return &g->due;
 }
 
@@ -204,6 +235,109 @@ int group_sum_finish(struct group_sum *g, int chunk, int part, struct err *e)
 	return reduce_finish(&g->sum[array_of(g, chunk, part)].r, e);
 }
 
+/* ---- shared state ---- */
+
+static int send_bytes(struct group_sum *g, int place, int array, const void *p, size_t n,
+		      struct err *e)
+{
+	for (size_t at = 0; at < n; at += SUM_PART) {
+		const size_t some = n - at < SUM_PART ? n - at : SUM_PART;
+		TRY(exchange_send_bytes(g->exchange, place, array, (uint32_t)(at / SUM_PART),
+					(const unsigned char *)p + at, some, e));
+	}
+	return 0;
+}
+
+static int receive_bytes(struct group_sum *g, int place, int array, void *p, size_t n,
+			 struct err *e)
+{
+	for (size_t at = 0; at < n; at += SUM_PART) {
+		const size_t some = n - at < SUM_PART ? n - at : SUM_PART;
+		TRY(exchange_receive_bytes(g->exchange, place, array, (uint32_t)(at / SUM_PART),
+					   (unsigned char *)p + at, some, e));
+	}
+	return 0;
+}
+
+static int room_for(struct group_sum *g, size_t n, struct err *e)
+{
+	return mem_grow(&g->bytes, &g->cap, n ? n : 1, 1) ? 0
+							  : err_nomem(e, n, "values of a stage");
+}
+
+static int send_values(struct group_sum *g, int array, struct err *e)
+{
+	const int n = g->exchange->beside.n, me = g->sum[array].r.me;
+	const size_t bytes = grads_values_size(&g->grads[array], me);
+	TRY(room_for(g, bytes, e));
+	TRY(grads_values_get(&g->grads[array], me, g->bytes, e));
+	for (int k = 1; k < n; k++) /* each begins with another one */
+		TRY(send_bytes(g, (me + k) % n, g->arrays + array, g->bytes, bytes, e));
+	return 0;
+}
+
+static int receive_values(struct group_sum *g, int array, struct err *e)
+{
+	const int n = g->exchange->beside.n, me = g->sum[array].r.me;
+	for (int k = 0; k < n; k++) {
+		const size_t bytes = grads_values_size(&g->grads[array], k);
+		if (k == me || !bytes)
+			continue;
+		TRY(room_for(g, bytes, e));
+		TRY(receive_bytes(g, k, g->arrays + array, g->bytes, bytes, e));
+		TRY(grads_values_put(&g->grads[array], k, g->bytes, e));
+	}
+	return 0;
+}
+
+int group_sum_values(struct group_sum *g, struct err *e)
+{
+	for (int i = 0; g->shared && i < g->arrays; i++) {
+		if (i == 0)
+			TRY(send_values(g, 0, e));
+		if (i + 1 < g->arrays) /* one ahead: the next is on its way while this is taken */
+			TRY(send_values(g, i + 1, e));
+		TRY(receive_values(g, i, e));
+	}
+	return 0;
+}
+
+/* `own` are this member's block sums, in the order of its parameters; member k has count[k]. The
+ * first member gets those of the others, member after member, behind its own: *all_p. */
+static int collect_blocks(struct group_sum *g, const float *own, const size_t *count, float **all_p,
+			  struct err *e)
+{
+	const int n = g->exchange->beside.n, me = g->sum[0].r.me;
+	size_t all = 0, at = count[0];
+	*all_p = NULL;
+	if (me)
+		return send_bytes(g, 0, 2 * g->arrays, own, count[me] * sizeof *own, e);
+	for (int k = 0; k < n; k++)
+		all += count[k];
+	TRY(room_for(g, all * sizeof *own, e));
+	float *v = (float *)(void *)g->bytes;
+	memcpy(v, own, count[0] * sizeof *own);
+	for (int k = 1; k < n; at += count[k++])
+		TRY(receive_bytes(g, k, 2 * g->arrays, v + at, count[k] * sizeof *own, e));
+	*all_p = v;
+	return 0;
+}
+
+int group_sum_norms(struct group_sum *g, struct worker_model *m, struct err *e)
+{
+	const int me = plan_place(g->exchange->plan);
+	size_t count[STATE_MEMBERS];
+	if (me && !g->shared)
+		return 0;
+	TRY(worker_model_blocks(m, e));
+	float *all = m->blocks;
+	if (g->shared) {
+		worker_model_block_counts(m, count);
+		TRY(collect_blocks(g, m->blocks, count, &all, e));
+	}
+	return me ? 0 : worker_model_norms(m, all, e);
+}
+
 void group_sum_release(struct group_sum *g)
 {
 	for (int i = 0; i < g->arrays && g->grads && g->sum; i++) {
@@ -214,6 +348,7 @@ void group_sum_release(struct group_sum *g)
 	mem_free(g->sum);
 	mem_free(g->numbers);
 	mem_free(g->turn);
+	mem_free(g->bytes);
 	sum_terms_release(&g->terms);
 	*g = (struct group_sum){ 0 };
 }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group_sum.h - the gradients of a worker's chunks, summed over its microbatches (grads.h) and over
  * the members of its group (sched/reduce.h). One array for each part of a chunk (sched/sched.h),
- * and behind them one for the head. */
+ * and behind them one for the head.
+ *
+ * Where the group shares the training state (tensor/state_cut.h), a member gets the sums of what it
+ * owns; block sums of the gradient norm go to the group's first member, and new values from their
+ * owners to the others. These messages are SUM frames too: array a of the sums is number a, its
+ * values are number arrays + a, and the block sums 2 arrays. */
 #ifndef HS_ENGINE_GROUP_SUM_H
 #define HS_ENGINE_GROUP_SUM_H
 
@@ -25,7 +30,10 @@ struct group_sum {
 	int *turn;             /* [arrays] */
 	struct sums_due due;
 	struct sum_terms terms; /* of the round */
-	int microbatches;       /* of the round; 0: it does not train */
+	bool shared;            /* the group shares the training state */
+	unsigned char *bytes;   /* (cap) on their way */
+	size_t cap;
+	int microbatches; /* of the round; 0: it does not train */
 };
 
 /* When the model has been built. */
@@ -43,6 +51,12 @@ int group_sum_head(struct group_sum *g, int m, struct err *e);
 /* SEND_SUMS and REDUCE */
 int group_sum_send(struct group_sum *g, int chunk, int part, struct err *e);
 int group_sum_finish(struct group_sum *g, int chunk, int part, struct err *e);
+/* Shared state, behind STEP: sends the new values that are owned here, and gets the others'. */
+int group_sum_values(struct group_sum *g, struct err *e);
+/* Before NORM: the squared gradient norms of the stage's layers, on the group's first member
+ * (m->entry). The others have the same gradients; where the state is shared, they send their block
+ * sums. */
+int group_sum_norms(struct group_sum *g, struct worker_model *m, struct err *e);
 /* Adds up what the others have sent, without waiting. */
 int group_sum_advance(struct group_sum *g, struct err *e);
 void group_sum_release(struct group_sum *g);

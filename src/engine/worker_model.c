@@ -9,10 +9,24 @@
 
 enum { STATE_PART = 4 << 20 /* numbers */ };
 
+static void share_state(struct worker_model *m, const struct plan_message *p)
+{
+	const int n = crew_group_size(&p->crew, plan_stage(p));
+	if (!p->sharding || n < 2 || !p->optimizer[0])
+		return;
+	for (int k = 0; k < n; k++)
+		m->cut_share[k] = p->crew.member[crew_at(&p->crew, plan_stage(p), k)].state_share;
+	m->cut = (struct state_cut){ .n = n,
+				     .place = plan_place(p),
+				     .share = m->cut_share,
+				     .whole = optimizer_find(p->optimizer)->cut == CUT_MATRIX };
+}
+
 int worker_model_build(struct worker_model *m, struct dev *dev, const struct plan_message *plan,
 		       const struct weight_source *src, struct err *e)
 {
 	const struct crew *c = &plan->crew;
+	share_state(m, plan);
 	m->config = &plan->optim;
 	if (plan->optimizer[0])
 		m->optim = optimizer_find(plan->optimizer);
@@ -25,6 +39,7 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 		int v = chunk_number(c->stages, plan_stage(plan), k);
 		o.first = plan->first[v];
 		o.last = plan->first[v + 1];
+		o.cut = m->cut.n ? &m->cut : NULL;
 		TRY(stage_build(&m->chunk[k], dev, &plan->cfg, &o, src, e));
 		for (size_t i = 0; m->optim && i < m->chunk[k].nparam; i++)
 			if (param_is_trained(&m->chunk[k].param[i]))
@@ -53,17 +68,72 @@ int worker_model_tie(struct worker_model *m, struct err *e)
 	return stage_tie(&m->chunk[0], &m->chunk[m->chunks - 1], e);
 }
 
-int worker_model_norms(struct worker_model *m, struct err *e)
+int worker_model_blocks(struct worker_model *m, struct err *e)
 {
+	m->nblocks = 0;
+	for (int k = 0; k < m->chunks; k++) {
+		struct stage *s = &m->chunk[k];
+		for (size_t i = 0; i < s->nparam; i++) {
+			int64_t blocks;
+			if (!param_is_trained(&s->param[i]))
+				continue;
+			TRY(grad_blocks(&s->param[i], &s->scratch, &m->norms, &blocks, e));
+			const size_t all = m->nblocks + (size_t)blocks;
+			if (!mem_grow(&m->blocks, &m->blocks_cap, all + 1, sizeof *m->blocks))
+				return err_nomem(e, all * sizeof *m->blocks, "gradient norms");
+			if (blocks)
+				memcpy(m->blocks + m->nblocks, m->norms.sum,
+				       (size_t)blocks * sizeof *m->blocks);
+			m->nblocks = all;
+		}
+	}
+	return 0;
+}
+
+/* Blocks of a parameter that member k owns. */
+static size_t blocks_of(const struct param *p, int k)
+{
+	const int64_t n = p->cut ? p->cut[k + 1] - p->cut[k] : param_count(p);
+	return (size_t)((n + STATE_BLOCK - 1) / STATE_BLOCK);
+}
+
+static int members(const struct worker_model *m) { return m->cut.n ? m->cut.n : 1; }
+
+void worker_model_block_counts(const struct worker_model *m, size_t *count)
+{
+	for (int j = 0; j < members(m); j++) {
+		count[j] = 0;
+		for (int k = 0; k < m->chunks; k++)
+			for (size_t i = 0; i < m->chunk[k].nparam; i++)
+				if (param_is_trained(&m->chunk[k].param[i]))
+					count[j] += blocks_of(&m->chunk[k].param[i], j);
+	}
+}
+
+/* Adds the blocks of a parameter, in their order; at[j]: where those of member j are. */
+static double sum_blocks(const struct worker_model *m, const struct param *p, const float *blocks,
+			 size_t *at)
+{
+	double sum = 0;
+	for (int j = 0; j < members(m); j++)
+		for (size_t n = blocks_of(p, j); n > 0; n--)
+			sum += blocks[at[j]++];
+	return sum;
+}
+
+int worker_model_norms(struct worker_model *m, const float *blocks, struct err *e)
+{
+	size_t at[STATE_MEMBERS] = { 0 }, count[STATE_MEMBERS];
+	worker_model_block_counts(m, count);
+	for (int j = 1; j < members(m); j++)
+		at[j] = at[j - 1] + count[j - 1];
 	m->nentry = 0;
 	for (int k = 0; k < m->chunks; k++) {
 		struct stage *s = &m->chunk[k];
 		for (size_t i = 0; i < s->nparam; i++) {
 			struct param *p = &s->param[i];
-			double sum;
 			if (!param_is_trained(p))
 				continue;
-			TRY(grad_sqnorm(p, &s->scratch, &m->norms, &sum, e));
 			if (!m->nentry || m->entry[m->nentry - 1].layer != p->layer) {
 				if (!mem_grow(&m->entry, &m->entry_cap, m->nentry + 1,
 					      sizeof *m->entry))
@@ -71,7 +141,7 @@ int worker_model_norms(struct worker_model *m, struct err *e)
 							 "gradient norms");
 				m->entry[m->nentry++] = (struct norm_entry){ p->layer, 0 };
 			}
-			m->entry[m->nentry - 1].sqnorm += sum;
+			m->entry[m->nentry - 1].sqnorm += sum_blocks(m, p, blocks, at);
 		}
 	}
 	return 0;
@@ -88,6 +158,11 @@ int worker_model_step(struct worker_model *m, const struct step_message *s, stru
 					     : optim_zero_grad(p, e));
 		}
 	}
+	return 0;
+}
+
+int worker_model_tie_value(struct worker_model *m, struct err *e)
+{
 	return stage_tie_value(&m->chunk[0], &m->chunk[m->chunks - 1], e);
 }
 
@@ -103,42 +178,63 @@ static struct param *find_param(struct worker_model *m, const char *name)
 	return NULL;
 }
 
-static struct dev_buf *state_buffer(const struct worker_model *m, const struct param *p,
-				    const char *what, struct optim_state *kind_p)
+static const char value_name[] = "value";
+
+/* What a parameter has under the name of a state: its kind, and where the owned numbers
+ * [*first_p, *first_p + *own_p) are. False: nothing of that name. */
+static bool find_state(const struct worker_model *m, const struct param *p, const char *what,
+		       struct optim_state *kind_p, struct dev_ref *at_p, uint64_t *first_p,
+		       uint64_t *own_p)
 {
 	struct optim_state s[PARAM_STATES];
-	*kind_p = optim_state_f32("value", (uint64_t)param_count(p));
-	if (!strcmp(what, kind_p->name))
-		return p->value;
-	int n = m->optim ? m->optim->states(p->name, p->ndim, p->dim, s) : 0;
+	*kind_p = optim_state_f32(value_name, (uint64_t)param_count(p));
+	*own_p = optim_owned(p, kind_p, first_p);
+	*at_p = param_value(p);
+	if (!strcmp(what, value_name))
+		return true;
+	const int n = m->optim && !p->replica ? m->optim->states(p->name, p->ndim, p->dim, s) : 0;
 	for (int i = 0; i < n; i++)
 		if (!strcmp(what, s[i].name)) {
 			*kind_p = s[i];
-			return p->state[i];
+			*own_p = optim_owned(p, &s[i], first_p);
+			*at_p = DEV_REF(p->state[i], 0);
+			return true;
 		}
-	return NULL;
+	return false;
 }
 
+/* All members of a group get all numbers; of states each keeps what it owns. */
 int worker_model_load(struct worker_model *m, const struct frame *f, struct err *e)
 {
 	struct state_message s;
 	TRY(state_read(f->payload, f->size, &s, e));
 	struct param *p = find_param(m, s.name);
 	struct optim_state kind = { .dtype = DT_F32 };
-	struct dev_buf *b = p && p->trainable ? state_buffer(m, p, s.what, &kind) : NULL;
+	struct dev_ref to = DEV_NONE;
+	uint64_t first = 0, own = 0, end = 0;
+	const bool known = p && p->trainable && find_state(m, p, s.what, &kind, &to, &first, &own);
 	const size_t size = dtype_size(kind.dtype);
-	uint64_t end;
-	if (!b || s.bytes % size || !add_ok(s.first, s.bytes / size, &end) || end > kind.count)
+	if (!known || s.bytes % size || !add_ok(s.first, s.bytes / size, &end) || end > kind.count)
 		return err_set(e, ERR_PROTOCOL,
 			       "STATE: '%s' of '%s', from number %llu on %llu bytes, do not belong "
 			       "to this stage",
 			       s.what, s.name, (unsigned long long)s.first,
 			       (unsigned long long)s.bytes);
-	TRY(dev_upload(DEV_REF(b, s.first * size), s.data, s.bytes, e));
-	if (b != p->value || end != kind.count)
-		return 0;
-	TRY(param_refresh(p, e));
-	return stage_tie_value(&m->chunk[0], &m->chunk[m->chunks - 1], e);
+	if (!mem_grow(&m->number, &m->cap, s.bytes + 1, 1))
+		return err_nomem(e, s.bytes, p->name);
+	memcpy(m->number, s.data, s.bytes); /* aligned */
+	if (strcmp(s.what, value_name)) {
+		const uint64_t from = s.first > first ? s.first : first,
+			       to_end = end < first + own ? end : first + own;
+		if (from >= to_end)
+			return 0;
+		to.off += (from - first) * size;
+		return dev_upload(to, m->number + (from - s.first) * size, (to_end - from) * size,
+				  e);
+	}
+	TRY(param_upload_f32(p, (int64_t)s.first, (int64_t)(end - s.first),
+			     (const float *)(const void *)m->number, e));
+	return end == kind.count ? worker_model_tie_value(m, e) : 0;
 }
 
 /* One part of a parameter, whose numbers are in m->number. */
@@ -172,18 +268,20 @@ static int send_state(struct worker_model *m, const struct orders *o, struct net
 		      const struct param *p, const char *what, struct err *e)
 {
 	struct optim_state kind;
-	struct dev_buf *b = state_buffer(m, p, what, &kind);
+	struct dev_ref from;
+	uint64_t first, own;
+	find_state(m, p, what, &kind, &from, &first, &own);
 	const size_t size = dtype_size(kind.dtype);
-	for (uint64_t at = 0; at < kind.count; at += STATE_PART) {
-		uint64_t some = kind.count - at < STATE_PART ? kind.count - at : STATE_PART;
-		struct state_message s = { .first = at, .bytes = some * size };
+	for (uint64_t at = 0; at < own; at += STATE_PART) {
+		uint64_t some = own - at < STATE_PART ? own - at : STATE_PART;
+		struct state_message s = { .first = first + at, .bytes = some * size };
 		memcpy(s.what, what, strlen(what) + 1);
 		if (strlen(p->name) >= sizeof s.name)
 			return err_set(e, ERR_INTERNAL, "the name '%s' is too long", p->name);
 		memcpy(s.name, p->name, strlen(p->name) + 1);
 		if (!mem_grow(&m->number, &m->cap, s.bytes + 1024, 1))
 			return err_nomem(e, s.bytes, p->name);
-		TRY(dev_download(m->number, DEV_REF(b, at * size), s.bytes, e));
+		TRY(dev_download(m->number, DEV_REF(from.buf, from.off + at * size), s.bytes, e));
 		TRY(send_part(m, o, net, &s, e));
 	}
 	return 0;
@@ -210,6 +308,7 @@ void worker_model_release(struct worker_model *m)
 {
 	for (int k = 0; k < m->chunks; k++)
 		stage_release(&m->chunk[k]);
+	mem_free(m->blocks);
 	mem_free(m->chunk);
 	mem_free(m->norms.sum);
 	mem_free(m->entry);

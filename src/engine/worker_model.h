@@ -18,6 +18,11 @@ struct worker_model {
 	const struct optimizer *optim; /* NULL: nothing is trained */
 	const struct optim_config *config;
 	struct norm_buffer norms;
+	/* (blocks_cap) block sums of what is owned here, in the order of parameters */
+	float *blocks;
+	size_t nblocks, blocks_cap;
+	struct state_cut cut; /* of the group's training state; n is 0 where it is not shared */
+	int cut_share[STATE_MEMBERS];
 	struct norm_entry *entry; /* [nentry] of the last step */
 	size_t nentry, entry_cap;
 	unsigned char *number; /* between device and link */
@@ -36,13 +41,20 @@ void worker_model_between(struct worker_model *m,
 struct param *worker_model_replica(const struct worker_model *m);
 /* The gradient of a replica is added to the embedding's, where both are here. */
 int worker_model_tie(struct worker_model *m, struct err *e);
-/* NORM: squared gradient norms of the layers held here, into entry[0..nentry). */
-int worker_model_norms(struct worker_model *m, struct err *e);
-/* STEP: updates the trained parameters, or only clears their gradients. */
+/* NORM: block sums of the gradients that are owned here, into blocks[0..nblocks). */
+int worker_model_blocks(struct worker_model *m, struct err *e);
+/* The number of block sums that each of the group's members has, into count_p[members]. */
+void worker_model_block_counts(const struct worker_model *m, size_t *count_p);
+/* Squared gradient norms of the layers held here, into entry[0..nentry), from the block sums of all
+ * members, member after member. */
+int worker_model_norms(struct worker_model *m, const float *blocks, struct err *e);
+/* STEP: updates what is owned of the trained parameters, or only clears their gradients. */
 int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e);
+/* When all new values are here: the replica of a tied embedding in another chunk gets its. */
+int worker_model_tie_value(struct worker_model *m, struct err *e);
 
 int worker_model_load(struct worker_model *m, const struct frame *f, struct err *e);
-/* Sends all trained parameters and their states as STATE frames. */
+/* Sends what is owned of the trained parameters and of their states as STATE frames. */
 int worker_model_send(struct worker_model *m, const struct orders *o, struct net *net,
 		      struct err *e);
 void worker_model_release(struct worker_model *m);

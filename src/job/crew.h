@@ -33,7 +33,8 @@ struct member {
 	int stage;                 /* -1: it holds nothing */
 	int place;                 /* in the group of its stage, from 0; -1: in none */
 	int share;                 /* of its group's microbatches (sched_deal) */
-	bool gone;                 /* lost, or not needed: it never holds anything again */
+	int state_share; /* of its group's training state, in millionths; 0 also: not shared */
+	bool gone;       /* lost, or not needed: it never holds anything again */
 };
 
 struct crew {

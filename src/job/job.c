@@ -324,6 +324,8 @@ void job_close(struct job *j)
 {
 	for (size_t i = 0; i < j->nparam; i++) {
 		mem_free(j->param[i].value);
+		for (int k = 0; k <= PARAM_STATES; k++)
+			ranges_release(&j->param[i].got[k]);
 		for (int k = 0; k < PARAM_STATES; k++)
 			mem_free(j->param[i].state[k]);
 	}

@@ -6,6 +6,7 @@
 #ifndef HS_JOB_JOB_H
 #define HS_JOB_JOB_H
 
+#include "base/ranges.h"
 #include "data/batch.h"
 #include "job/base_hash.h"
 #include "config/config.h"
@@ -25,7 +26,7 @@ struct trained_param {
 	float *value;                          /* allocated when first needed */
 	void *state[PARAM_STATES];             /* the same; numbers as in kind[] */
 	/* numbers of value and states received so far while state is pulled */
-	uint64_t got[1 + PARAM_STATES];
+	struct ranges got[1 + PARAM_STATES];
 };
 
 struct job {

@@ -73,6 +73,9 @@ static void put_devices(struct buf *b, const struct placement *p, int stage, int
 		json_quote(b, id, strlen(id));
 		if (n > 1)
 			buf_addf(b, ", \"microbatches\": %d", count[k]);
+		if (n > 1 && p->state_share)
+			buf_addf(b, ", \"state_share\": %.6f",
+				 (double)p->state_share[row + k] / STATE_WHOLE);
 		buf_adds(b, "}");
 	}
 }

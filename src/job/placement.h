@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "sched/sum.h"
+#include "tensor/state_cut.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,7 +26,10 @@ struct placement {
 	/* [stages] how many members hold each stage; NULL: one each. Borrowed, as all that
 	 * follows */
 	const int *members;
-	const int *share;    /* [rows] of the group's microbatches (sched_deal); NULL: equal ones */
+	const int *share; /* [rows] of the group's microbatches (sched_deal); NULL: equal ones */
+	/* [rows] of the group's training state in millionths, whose sum is STATE_WHOLE; NULL: each
+	 * has all of it */
+	const int *state_share;
 	const char **device; /* [rows] "cpu" */
 	const char **id;     /* [rows] of the worker; NULL: the device's name stands for it */
 	const char *schedule;

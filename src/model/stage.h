@@ -46,6 +46,8 @@ struct stage_options {
 	uint64_t seed;  /* of dropout and noise */
 	bool by_row;    /* dropout and noise are keyed by row, else by microbatch (checkpoint.h) */
 	float neftune;  /* 0, or the noise on embeddings in training (stage.c) */
+	/* MAY: how a group shares the training state; must live until the stage is built */
+	const struct state_cut *cut;
 };
 
 struct layer {

@@ -14,6 +14,7 @@ struct builder {
 	const struct weight_source *src;
 	float *part; /* rows on their way */
 	size_t cap;
+	struct state_dealt dealt;
 };
 
 struct rows_of {
@@ -39,6 +40,21 @@ static int fill_plain(struct builder *b, struct param *p, struct err *e)
 		TRY(param_upload_f32(p, r * p->dim[1], some * p->dim[1], b->part, e));
 	}
 	return 0;
+}
+
+/* A parameter of plain numbers. */
+static int init_plain(struct builder *b, struct param *p, const char *name, int ndim,
+		      const int64_t *dim, bool trained, struct err *e)
+{
+	struct stage *s = b->s;
+	const struct state_cut *c = s->opt.cut;
+	if (!trained || !c || c->n < 2)
+		return param_init_plain(p, s->dev, name, ndim, dim, s->opt.act, trained, e);
+	int64_t *cut = arena_alloc(&s->names, ((size_t)c->n + 1) * sizeof *cut);
+	if (!cut)
+		return err_nomem(e, ((size_t)c->n + 1) * sizeof *cut, name);
+	state_cut_find(c, &b->dealt, ndim == 2 ? dim[0] * dim[1] : dim[0], cut);
+	return param_init_shared(p, s->dev, name, ndim, dim, s->opt.act, cut, c->n, c->place, e);
 }
 
 static void shape_text(char *out, size_t n, int ndim, const int64_t *dim)
@@ -86,7 +102,7 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source,
 				       &r, e));
 	} else {
-		TRY(param_init_plain(p, s->dev, kept, ndim, dim, s->opt.act, s->opt.train_all, e));
+		TRY(init_plain(b, p, kept, ndim, dim, s->opt.train_all, e));
 		int rc = fill_plain(b, p, e);
 		if (rc < 0) {
 			param_release(p);
@@ -119,7 +135,7 @@ static int add_lora(struct builder *b, int layer, enum linear l, struct lora *ou
 		if (!kept || !mem_grow(&b->part, &b->cap, (size_t)n, sizeof *b->part))
 			return err_nomem(e, (unsigned long long)n * 4, name);
 		p[i] = &s->param[s->nparam];
-		TRY(param_init_plain(p[i], s->dev, kept, 2, shape[i], s->opt.act, true, e));
+		TRY(init_plain(b, p[i], kept, 2, shape[i], true, e));
 		s->nparam++;
 		p[i]->layer = layer;
 		if (i == 0)
@@ -194,7 +210,8 @@ static int add_head(struct builder *b, struct err *e)
 	if (!s->front) {
 		TRY(add_param(b, INT_MAX, "model.embed_tokens.weight", 2, table, false, &s->head,
 			      e));
-		s->head->replica = s->head->trainable;
+		if (s->head->trainable)
+			param_to_replica(s->head);
 		return 0;
 	}
 	s->head = &s->param[s->nparam];
@@ -270,7 +287,8 @@ int stage_tie(struct stage *front, struct stage *end, struct err *e)
 	struct param *p = front->embed, *r = end->head;
 	if (!p || !r || !r->replica)
 		return 0;
-	TRY(param_add_grad(p, 0, param_count(p), DEV_REF(r->grad, 0), e));
+	int64_t first, count = param_owned(p, &first);
+	TRY(param_add_grad(p, first, count, DEV_REF(r->grad, (size_t)first * 4), e));
 	return dev_zero(DEV_REF(r->grad, 0), (size_t)param_count(r) * 4, e);
 }
 
@@ -278,10 +296,9 @@ int stage_tie_value(const struct stage *front, struct stage *end, struct err *e)
 {
 	const struct param *p = front->embed;
 	struct param *r = end->head;
-	if (!p || !r || !r->replica || !r->value)
+	if (!p || !r || !r->replica || r->w.data.buf == p->w.data.buf)
 		return 0;
-	TRY(dev_copy(DEV_REF(r->value, 0), DEV_REF(p->value, 0), (size_t)param_count(p) * 4, e));
-	return param_refresh(r, e);
+	return dev_copy(r->w.data, p->w.data, (size_t)param_count(p) * dtype_size(p->w.dtype), e);
 }
 
 void stage_release(struct stage *s)

@@ -30,6 +30,15 @@ const struct optimizer *optimizer_find(const char *name)
 	return NULL;
 }
 
+uint64_t optim_owned(const struct param *p, const struct optim_state *s, uint64_t *first_p)
+{
+	int64_t first, count = param_owned(p, &first);
+	*first_p = s->per ? (uint64_t)(first / s->per) : 0;
+	if (!count || !s->per)
+		return count ? s->count : 0;
+	return (uint64_t)((first + count + s->per - 1) / s->per) - *first_p;
+}
+
 int optim_init(const struct optimizer *o, struct param *p, const struct optim_config *c,
 	       struct err *e)
 {
@@ -37,7 +46,10 @@ int optim_init(const struct optimizer *o, struct param *p, const struct optim_co
 	struct optim_state s[PARAM_STATES];
 	int n = o->states(p->name, p->ndim, p->dim, s);
 	for (int i = 0; i < n; i++) {
-		size_t bytes = (size_t)s[i].count * dtype_size(s[i].dtype);
+		uint64_t first, count = optim_owned(p, &s[i], &first);
+		size_t bytes = (size_t)count * dtype_size(s[i].dtype);
+		if (!count)
+			continue;
 		if (!p->state[i])
 			TRY(dev_alloc(p->value->dev, bytes, &p->state[i], e));
 		TRY(dev_zero(DEV_REF(p->state[i], 0), bytes, e));
@@ -54,9 +66,10 @@ int optim_update(const struct optimizer *o, struct param *p, const struct optim_
 		 const struct optim_step *s, const struct optim_work *w, struct err *e)
 {
 	struct optim_step own = *s;
+	int64_t first;
 	if (p->rate > 0)
 		own.lr *= p->rate;
-	int rc = o->update(p, c, &own, w, e);
+	int rc = param_owned(p, &first) ? o->update(p, c, &own, w, e) : 0;
 	if (rc < 0)
 		return err_prefix(e, "%s of %s", o->name, p->name);
 	TRY(param_refresh(p, e));

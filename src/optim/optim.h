@@ -19,8 +19,8 @@ struct optim_config {
 	double weight_decay;          /* on matrices only: norms and biases never decay */
 };
 
-/* One update. `step` counts from 1. The gradient is multiplied by `scale` first (1 / trained tokens
- * of the global batch, times the clip factor). */
+/* One update of what this member owns of a parameter. `step` counts from 1. The gradient is
+ * multiplied by `scale` first (1 / trained tokens of the global batch, times the clip factor). */
 struct optim_step {
 	uint64_t step;
 	float lr, scale;
@@ -29,15 +29,13 @@ struct optim_step {
 /* Where the training state of a parameter (value, gradient, optimizer state) may be cut, so that
  * several members can each hold and update a part of it with the bits of one. */
 enum optim_cut {
-	CUT_BLOCK,  /* behind every OPTIM_BLOCK elements, counted from the parameter's start */
-	CUT_ROW,    /* between the rows of a matrix; a vector stays whole */
+	CUT_BLOCK,  /* behind every STATE_BLOCK elements, counted from the parameter's start */
 	CUT_MATRIX, /* between parameters only */
 	CUT_NONE    /* not at all: the update of one parameter reads others */
 };
-enum { OPTIM_BLOCK = 4096 };
 
 /* What an optimizer keeps of a parameter: numbers, by name. Number k is about the elements
- * [k*per, (k+1)*per) of the parameter. `per` divides OPTIM_BLOCK where the optimizer's cut is
+ * [k*per, (k+1)*per) of the parameter. `per` divides STATE_BLOCK where the optimizer's cut is
  * CUT_BLOCK, so elements [a, b) of a cut own numbers [a/per, ceil(b/per)). Where `per` is 0, a
  * number is not about a run of elements, and the state goes with the whole parameter. */
 struct optim_state {
@@ -82,16 +80,18 @@ struct optimizer {
 /* The rows: i-th one (NULL past the end), by name (NULL: no such row). */
 const struct optimizer *optimizer_at(size_t i);
 const struct optimizer *optimizer_find(const char *name);
+/* The numbers [first, first + returned) of a state that are about what is owned of a parameter. */
+uint64_t optim_owned(const struct param *p, const struct optim_state *s, uint64_t *first_p);
 /* One float32 number an element. */
 static inline struct optim_state optim_state_f32(const char *name, uint64_t elements)
 {
 	return (struct optim_state){ name, DT_F32, 1, elements };
 }
 
-/* Allocates and clears the state of a trained parameter. */
+/* Allocates and clears the state of what is owned of a trained parameter. */
 int optim_init(const struct optimizer *o, struct param *p, const struct optim_config *c,
 	       struct err *e);
-/* Updates, casts into the activation dtype, clears the gradient. */
+/* Updates what is owned, casts it into the activation dtype, clears the whole gradient. */
 int optim_update(const struct optimizer *o, struct param *p, const struct optim_config *c,
 		 const struct optim_step *s, const struct optim_work *w, struct err *e);
 /* Clears the gradient without a step (a skipped step). */
@@ -103,8 +103,11 @@ int optim_adamw_step(struct param *p, const struct optim_config *c, const struct
 		     struct err *e);
 int optim_plain_step(struct param *p, float lr, float decay, float scale, struct err *e);
 
-/* Sum of squares of the gradient; not finite when the gradient is not. Sums of blocks of
- * OPTIM_BLOCK elements on the device, added in double on the host, in their order. */
+/* Sums of squares of blocks of STATE_BLOCK elements of the gradient that are owned here, into
+ * b->sum[0..*blocks_p). */
+int grad_blocks(const struct param *p, struct dmem *scratch, struct norm_buffer *b,
+		int64_t *blocks_p, struct err *e);
+/* Their sum, added in double on the host, in their order; not finite when the gradient is not. */
 int grad_sqnorm(const struct param *p, struct dmem *scratch, struct norm_buffer *b, double *sum_p,
 		struct err *e);
 

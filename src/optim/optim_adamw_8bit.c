@@ -30,16 +30,17 @@ static int states(const char *name, int ndim, const int64_t *dim,
 static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
 		  const struct optim_work *w, struct err *e)
 {
+	int64_t first, count = param_owned(p, &first);
 	(void)w;
 	if (!p->state[2])
 		return optim_adamw_step(p, c, s, e);
-	const union dev_arg a[] = { { .b = DEV_REF(p->value, 0) },
+	const union dev_arg a[] = { { .b = param_value(p) },
 				    { .b = DEV_REF(p->state[0], 0) },
 				    { .b = DEV_REF(p->state[1], 0) },
 				    { .b = DEV_REF(p->state[2], 0) },
 				    { .b = DEV_REF(p->state[3], 0) },
-				    { .b = DEV_REF(p->grad, 0) },
-				    { .i = param_count(p) },
+				    { .b = param_grad(p) },
+				    { .i = count },
 				    { .f = s->lr },
 				    { .f = (float)c->beta1 },
 				    { .f = (float)c->beta2 },

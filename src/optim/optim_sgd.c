@@ -7,11 +7,12 @@
 static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
 		  const struct optim_work *w, struct err *e)
 {
+	int64_t first, count = param_owned(p, &first);
 	(void)w;
-	const union dev_arg a[] = { { .b = DEV_REF(p->value, 0) },
+	const union dev_arg a[] = { { .b = param_value(p) },
 				    { .b = DEV_REF(p->state[0], 0) },
-				    { .b = DEV_REF(p->grad, 0) },
-				    { .i = param_count(p) },
+				    { .b = param_grad(p) },
+				    { .i = count },
 				    { .f = s->lr },
 				    { .f = (float)c->momentum },
 				    { .f = p->decay ? (float)c->weight_decay : 0 },

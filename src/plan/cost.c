@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost.c - see cost.h for the formulas. */
 #include "plan/cost.h"
+#include "plan/cost_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -119,22 +120,6 @@ static double device_backward(const struct cost_row *r, const struct pipe *q, in
 
 /* ---- groups ---- */
 
-/* Members that are played each; 1: the stage is one member of the play. */
-static int played_members(const struct pipe *q, int stage)
-{
-	return q->shape ? q->shape->members[stage] : 1;
-}
-
-static bool is_played(const struct pipe *q, int stage) { return played_members(q, stage) > 1; }
-
-static int first_played(const struct pipe *q, int stage)
-{
-	int n = 0;
-	for (int k = 0; k < stage; k++)
-		n += played_members(q, k);
-	return n;
-}
-
 bool cost_can_play(const struct plan_stage *g, int m)
 {
 	if (!g || g->sharded || g->members < 2 || g->members > SCHED_MAX_GROUP)
@@ -198,16 +183,6 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 	return 0;
 }
 
-/* A row for another microbatch size than the candidate's (Cephalo lets every device have
- * its own). */
-static const struct cost_row *row_of(const struct cost *c, const struct cost_row *r, int m)
-{
-	for (size_t i = 0; i < c->rows; i++)
-		if (c->row[i].m == m)
-			return &c->row[i];
-	return r;
-}
-
 static double group_slowest(const struct cost *c, const struct plan_stage *g, double *latency_p)
 {
 	double bw = INFINITY, lat = 0;
@@ -255,7 +230,7 @@ static double group_time(const struct cost *c, const struct cost_row *r, const s
 
 	for (int i = 0; i < g->members; i++) {
 		const struct plan_member *m = &g->member[i];
-		const struct cost_row *mr = row_of(c, r, m->microbatch);
+		const struct cost_row *mr = cost_row_of(c, r, m->microbatch);
 		double f = device_forward(mr, q, m->device, v, n);
 		double b = device_backward(mr, q, m->device, v, n, q->stage[stage].recompute);
 		if (m->microbatches == 0)
@@ -296,25 +271,10 @@ double cost_backward(const struct cost *c, const struct cost_row *r, const struc
 			       q->stage[stage].recompute);
 }
 
-static double table_bytes(const struct profile *p) { return p->embedding_parameters * 4; }
-
-static int stage_layers(const struct pipe *q, int stage, int *largest_p)
-{
-	int all = 0, largest = 0;
-
-	for (int c = 0; c < q->chunks; c++) {
-		int v = c * q->stages + stage, n = q->first[v + 1] - q->first[v];
-		all += n;
-		largest = n > largest ? n : largest;
-	}
-	*largest_p = largest;
-	return all;
-}
-
 static double stage_step(const struct cost *c, const struct pipe *q, int stage, int device,
 			 double share)
 {
-	int largest, n = stage_layers(q, stage, &largest);
+	int largest, n = cost_layers(q, stage, &largest);
 	double s = n * c->opt[device];
 
 	if (stage == 0)
@@ -322,125 +282,6 @@ static double stage_step(const struct cost *c, const struct pipe *q, int stage, 
 	if (stage == q->stages - 1)
 		s += c->p->device[device].head_optimizer_ms / 1e3;
 	return s * share;
-}
-
-/* fp32 gradients of what is trained in n layers of a stage. */
-static double gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n)
-{
-	return profile_gradients(c->p) *
-	       (n * c->p->layer_state_gib + (stage == 0 ? c->p->embedding_state_gib : 0) +
-		(stage == q->stages - 1 ? c->p->head_state_gib : 0));
-}
-
-static enum sum_order order_of(const struct cost *c)
-{
-	return c->o->order ? c->o->order : SUM_FAST;
-}
-
-/* Gradients of the stage that member i keeps beside those that it adds to, in the order exact. */
-static int held_gradients(const struct pipe *q, int stage, int i)
-{
-	int *place;
-	if (!is_played(q, stage))
-		return sum_held(NULL, q->microbatches, 0);
-	place = mem_array((size_t)q->microbatches, sizeof *place);
-	if (!place) /* at most */
-		return q->microbatches;
-	sched_deal(q->shape->share + first_played(q, stage), played_members(q, stage),
-		   q->microbatches, place);
-	int n = sum_held(place, q->microbatches, i);
-	mem_free(place);
-	return n;
-}
-
-static int largest_pass(const struct pipe *q)
-{
-	int most = 1;
-	for (int i = 0; i < q->microbatches; i++)
-		most = q->pass[i] > most ? q->pass[i] : most;
-	return most;
-}
-
-double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
-		      int stage, int i, bool recompute)
-{
-	const struct profile *p = c->p;
-	const struct plan_stage *g = q->stage[stage].group;
-	const struct plan_member *m = g ? &g->member[i] : NULL;
-	const struct cost_row *mr = m         ? row_of(c, r, m->microbatch)
-				    : q->pass ? row_of(c, r, largest_pass(q))
-					      : r;
-	int largest, n = stage_layers(q, stage, &largest),
-		     device = m ? m->device : q->stage[stage].device;
-	int in_flight =
-		q->shape ? sched_in_flight(q->sched, q->shape, stage, is_played(q, stage) ? i : 0)
-			 : sched_in_flight_alone(q->sched, q->stages, q->chunks, q->microbatches,
-						 stage);
-	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
-	       kept, edge = mr->boundary_gib;
-
-	if (!recompute) /* what it keeps is counted with the microbatches in flight */
-		work = fmax(work - mr->kept[device], 0);
-	if (stage == 0) {
-		weights += p->embedding_gib;
-		state += p->embedding_state_gib;
-	}
-	if (stage == q->stages - 1) {
-		weights += p->head_gib;
-		state += p->head_state_gib;
-		if (p->tied && q->stages == 1) { /* the same table, its gradient twice */
-			double master = profile_dtype_bytes(p) < 4 ? table_bytes(p) / GIB : 0;
-			weights -= fmin(p->embedding_gib, p->head_gib);
-			state -= profile_trains_tied(p) ? fmin(master, p->head_state_gib) : 0;
-		}
-		work = fmax(work, mr->head_work[device]);
-	}
-	if (g && g->sharded)
-		return p->device[device].fixed_gib + 2 * p->layer_gib +
-		       m->state_share * (weights + state) +
-		       (m->microbatches > 0 ? work + 3 * edge : 0);
-	if (order_of(c) == SUM_EXACT)
-		state += held_gradients(q, stage, i) * gradient_gib(c, q, stage, n);
-	if (g) {
-		state *= m->state_share;
-		if (!is_played(q, stage))
-			in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
-	}
-	kept = recompute ? largest * edge : largest * mr->kept[device] + edge;
-	return p->device[device].fixed_gib + weights + state + in_flight * kept + work +
-	       (q->stages > 1 ? 2 * edge : 0);
-}
-
-static bool stage_fits(const struct cost *c, const struct cost_row *r, const struct pipe *q,
-		       int stage, bool recompute)
-{
-	const struct plan_stage *g = q->stage[stage].group;
-
-	for (int i = 0; i < (g ? g->members : 1); i++) {
-		int device = g ? g->member[i].device : q->stage[stage].device;
-		if (!(cost_stage_gib(c, r, q, stage, i, recompute) <= c->limit[device]))
-			return false;
-	}
-	return true;
-}
-
-bool cost_fit(const struct cost *c, const struct cost_row *r, struct pipe *q)
-{
-	bool all = true;
-
-	for (int k = 0; k < q->stages; k++) {
-		const struct plan_stage *g = q->stage[k].group;
-		bool must = c->o->recompute == PLAN_RECOMPUTE_ALWAYS || (g && g->sharded);
-		if (!must && stage_fits(c, r, q, k, false)) {
-			q->stage[k].recompute = false;
-			continue;
-		}
-		q->stage[k].recompute =
-			c->o->recompute != PLAN_RECOMPUTE_NEVER || (g && g->sharded);
-		if (!q->stage[k].recompute || !stage_fits(c, r, q, k, true))
-			all = false;
-	}
-	return all;
 }
 
 /* ---- links ---- */
@@ -464,8 +305,8 @@ struct end {
 /* Of the member `i` of a stage in the play. */
 static struct end end_at(const struct pipe *q, int stage, int i)
 {
-	return is_played(q, stage) ? (struct end){ stage, i, i + 1 }
-				   : (struct end){ stage, 0, stage_members(q, stage) };
+	return cost_is_played(q, stage) ? (struct end){ stage, i, i + 1 }
+					: (struct end){ stage, 0, stage_members(q, stage) };
 }
 
 /* The route between two members of the play: of a group that is one of them the slowest pair,
@@ -493,7 +334,7 @@ static struct play_route route_between(const struct cost *c, const struct cost_r
 			out.wire_in = 2 * to + 1;
 		}
 	}
-	if (q->stage[a].group && !is_played(q, a)) {
+	if (q->stage[a].group && !cost_is_played(q, a)) {
 		double own, t = group_time(c, r, q, a, 0, forward, &own);
 		if (own > t)
 			out.latency_s += own - t;
@@ -538,7 +379,7 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	 * own work. */
 	for (int k = 0; k < q->stages; k++) {
 		double work = 0, through = 0;
-		if (is_played(q, k)) {
+		if (cost_is_played(q, k)) {
 			work = members_bound(r, q, k, &through);
 		} else {
 			for (int ch = 0; ch < q->chunks; ch++) {
@@ -574,12 +415,12 @@ static double tied_time(const struct cost *c, const struct cost_row *r, const st
 
 	for (int k = 0; k < 2; k++) {
 		int a = k ? 0 : q->stages - 1, b = q->stages - 1 - a;
-		for (int i = 0; i < played_members(q, a); i++)
-			for (int j = 0; j < played_members(q, b); j++) {
+		for (int i = 0; i < cost_members(q, a); i++)
+			for (int j = 0; j < cost_members(q, b); j++) {
 				struct play_route way = route_between(c, r, q, end_at(q, a, i),
 								      end_at(q, b, j), true);
-				slower = fmax(slower,
-					      way.latency_s + table_bytes(c->p) / way.bytes_per_s);
+				slower = fmax(slower, way.latency_s + cost_table_bytes(c->p) /
+									      way.bytes_per_s);
 			}
 	}
 	return slower;
@@ -603,8 +444,8 @@ static int fill_routes(struct cost *c, const struct cost_row *r, const struct pi
 
 	*wired_p = false;
 	for (int k = 0; S > 1 && k < (S == 2 ? 1 : S); k++) {
-		const int next = (k + 1) % S, here = played_members(q, k),
-			  there = played_members(q, next), pairs = here * there;
+		const int next = (k + 1) % S, here = cost_members(q, k),
+			  there = cost_members(q, next), pairs = here * there;
 		if (!mem_grow(&c->route, &c->route_cap, (size_t)(n + 2 * pairs), sizeof *c->route))
 			return nomem(e);
 		for (int i = 0; i < here; i++)
@@ -620,23 +461,31 @@ static int fill_routes(struct cost *c, const struct cost_row *r, const struct pi
 	return 0;
 }
 
-/* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..]. */
+/* Of what is trained in a stage: the values that products read. */
+static double trained_bytes(const struct cost *c, const struct pipe *q, int stage)
+{
+	int largest, n = cost_layers(q, stage, &largest);
+	return cost_gradient_gib(c, q, stage, n) * GIB * profile_dtype_bytes(c->p) / 4;
+}
+
+/* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..], then the
+ * times in which the stages' groups gather values. */
 static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe *q, struct err *e)
 {
 	const size_t all = (size_t)q->stages * (size_t)q->chunks, n = (size_t)c->p->devices;
 	int device[SCHED_MAX_GROUP], most = 1;
 
-	if (!mem_grow(&c->sums, &c->sums_cap, 2 * all, sizeof *c->sums) ||
+	if (!mem_grow(&c->sums, &c->sums_cap, 2 * all + (size_t)q->stages, sizeof *c->sums) ||
 	    !mem_grow(&c->copy, &c->copy_cap, 2 * n, sizeof *c->copy) ||
 	    !mem_grow(&c->place, &c->place_cap, (size_t)q->microbatches, sizeof *c->place))
 		return nomem(e);
-	memset(c->sums, 0, 2 * all * sizeof *c->sums);
+	memset(c->sums, 0, (2 * all + (size_t)q->stages) * sizeof *c->sums);
 	for (size_t i = 0; i < n; i++) {
 		c->copy[i] = r->up[i] / r->boundary_bytes;
 		c->copy[n + i] = r->down[i] / r->boundary_bytes;
 	}
 	for (int k = 0; k < q->stages; k++)
-		most = played_members(q, k) > most ? played_members(q, k) : most;
+		most = cost_members(q, k) > most ? cost_members(q, k) : most;
 	struct sum_group g = { .p = c->p,
 			       .device = device,
 			       .terms = &c->terms,
@@ -645,13 +494,14 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 			       .up = c->copy,
 			       .down = c->copy + n };
 	if (!g.how)
-		g.how = reducer_default(order_of(c), most, c->o->collective);
+		g.how = reducer_default(cost_order(c), most, c->o->collective);
 	for (int k = 0; k < q->stages; k++) {
-		g.n = played_members(q, k);
+		g.n = cost_members(q, k);
 		if (g.n < 2)
 			continue;
-		sched_deal(q->shape->share + first_played(q, k), g.n, q->microbatches, c->place);
-		TRY(sum_terms_find(&c->terms, order_of(c), c->place, q->microbatches, e));
+		sched_deal(q->shape->share + cost_first_played(q, k), g.n, q->microbatches,
+			   c->place);
+		TRY(sum_terms_find(&c->terms, cost_order(c), c->place, q->microbatches, e));
 		for (int i = 0; i < g.n; i++)
 			device[i] = stage_device(q, k, i);
 		for (int ch = 0; ch < q->chunks; ch++) {
@@ -661,8 +511,12 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 				     (v == last ? c->p->head_state_gib : 0);
 			double *to = &c->sums[k * q->chunks + ch];
 			g.bytes = gib * GIB * profile_gradients(c->p);
+			g.shared = plan_shares_state(q->stage[k].group);
 			sum_time(&g, to, to + all);
 		}
+		if (g.shared)
+			c->sums[2 * all + (size_t)k] =
+				gather_time(&g, q->stage[k].group->member, trained_bytes(c, q, k));
 	}
 	return 0;
 }
@@ -676,7 +530,7 @@ static void pass_means(const struct cost *c, const struct cost_row *r, const str
 		int count = 0;
 		f[ch] = b[ch] = 0;
 		for (int k = 0; k < q->microbatches; k++) {
-			const struct cost_row *mr = row_of(c, r, q->pass[k]);
+			const struct cost_row *mr = cost_row_of(c, r, q->pass[k]);
 			if (c->place[k] != i)
 				continue;
 			f[ch] += device_forward(mr, q, d, ch, n);
@@ -695,7 +549,7 @@ static int deal_passes(struct cost *c, const struct pipe *q, struct err *e)
 		return nomem(e);
 	memset(c->place, 0, (size_t)q->microbatches * sizeof *c->place);
 	if (q->shape)
-		sched_deal(q->shape->share, played_members(q, 0), q->microbatches, c->place);
+		sched_deal(q->shape->share, cost_members(q, 0), q->microbatches, c->place);
 	return 0;
 }
 
@@ -707,7 +561,7 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	const int d = stage_device(q, k, i);
 
 	for (int ch = 0; ch < q->chunks; ch++) {
-		if (is_played(q, k)) {
+		if (cost_is_played(q, k)) {
 			int v = ch * q->stages + k, n = q->first[v + 1] - q->first[v];
 			f[ch] = device_forward(r, q, d, v, n);
 			b[ch] = device_backward(r, q, d, v, n, q->stage[k].recompute);
@@ -721,8 +575,12 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	*send = r->down[d];
 	*recv = r->up[d];
 	*step = 0;
-	if (is_played(q, k)) {
+	if (cost_is_played(q, k)) {
 		*step = stage_step(c, q, k, d, g->member[i].state_share);
+		for (int j = 0; plan_shares_state(g) && j < g->members; j++) /* the slowest owner */
+			*step = fmax(*step, stage_step(c, q, k, stage_device(q, k, j),
+						       g->member[j].state_share) +
+						    c->sums[2 * q->stages * q->chunks + k]);
 		return;
 	}
 	for (int j = 0; j < stage_members(q, k); j++)
@@ -731,14 +589,15 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	if (g && !g->sharded) {
 		int largest;
 		const double gib = c->p->layer_state_gib * profile_gradients(c->p);
-		*step += 2 * ring_seconds(c, g, stage_layers(q, k, &largest) * gib * GIB);
+		*step += 2 * ring_seconds(c, g, cost_layers(q, k, &largest) * gib * GIB);
 	}
 }
 
 int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, double cutoff,
 	      bool spans, struct play_result *out, double *step_s_p, struct err *e)
 {
-	const int S = q->stages, rows = q->shape ? first_played(q, S) : S, all = rows * q->chunks;
+	const int S = q->stages, rows = q->shape ? cost_first_played(q, S) : S,
+		  all = rows * q->chunks;
 	struct play in = { .stages = S, .chunks = q->chunks, .microbatches = q->microbatches };
 	struct play_result res;
 	bool wired = false;
@@ -754,13 +613,14 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 		TRY(deal_passes(c, q, e));
 	double *f = c->scratch, *b = f + all, *step = b + all, *send = step + rows,
 	       *recv = send + rows;
+	if (q->shape)
+		TRY(fill_sums(c, r, q, e));
 	for (int k = 0, row = 0; k < S; k++)
-		for (int i = 0; i < played_members(q, k); i++, row++)
+		for (int i = 0; i < cost_members(q, k); i++, row++)
 			fill_member(c, r, q, k, i, f + row * q->chunks, b + row * q->chunks,
 				    step + row, send + row, recv + row);
 	TRY(fill_routes(c, r, q, &routes, &wired, e));
 	if (q->shape) {
-		TRY(fill_sums(c, r, q, e));
 		in.members = q->shape->members;
 		in.parts = q->shape->parts;
 		in.share = q->shape->share;

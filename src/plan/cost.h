@@ -17,14 +17,15 @@
  *             STEP, its value to the end behind it, each V C 4 bytes by the slower of the two
  *             directions between their devices
  *   memory    fixed + layers (layer_gib + layer_state_gib) (+ embedding, + head; one table where
- *             they are tied and in one stage, and one master copy of it)
+ *             they are tied and in one stage)
  *             + in_flight (n kept(m) + boundary) without recomputation; n = layers of the largest
  *               chunk
  *             + in_flight n boundary with recomputation: the input of every layer is kept
  *             + max(activation(m), head_gib(m) on the last stage) + 2 boundary (messages); without
  *               recomputation activation(m) less kept(m), which the microbatches in flight have
  *             where in_flight is what the schedule states (sched_in_flight), boundary = m T C bytes
- *             of the dtype
+ *             of the dtype; where a group shares the state, that is the gradients and state_share
+ *             of the rest
  *
  * Recomputation only adds time, and memory is counted for each stage alone; so `auto` recomputes
  * exactly on the stages that do not fit otherwise, and no other choice is faster.

@@ -150,6 +150,13 @@ static int check_stage(const struct profile *p, const struct plan *plan, int k, 
 		samples += plan->pass ? m->samples : (long)m->microbatch * m->microbatches;
 		microbatches += m->microbatches;
 	}
+	double state = 0;
+	for (int i = 0; i < s->members; i++)
+		state += s->member[i].state_share;
+	if (plan_shares_state(s) && fabs(state - 1) > 1e-5)
+		return err_set(e, ERR_INPUT,
+			       "plan: the state shares of stage %d have the sum %.6g: it must be 1",
+			       k, state);
 	if (samples != p->global_batch)
 		return err_set(
 			e, ERR_INPUT,
@@ -198,8 +205,6 @@ static const char *why_not(const struct plan *plan, const struct plan_stage *s)
 	if (s->sharded)
 		return "sharded, which is planned but not yet run";
 	for (int i = 0; s->members > 1 && i < s->members; i++) {
-		if (s->member[i].state_share < 1)
-			return "a group that shares its state, which is planned but not yet run";
 		if (!plan->pass && s->member[i].microbatch != plan->microbatch)
 			return "a group with microbatches of several sizes, which is planned but "
 			       "not yet run";
@@ -443,6 +448,25 @@ static int take_passes(const struct profile *p, const struct plan_options *o, st
 	return 0;
 }
 
+/* The job may ask for recomputation everywhere. With a given plan a stage also recomputes where it
+ * would not fit otherwise; other planners have decided. */
+static int choose_recompute(const struct planner *pl, const struct profile *p,
+			    const struct plan_options *o, struct plan *out, struct err *e)
+{
+	for (int k = 0; k < out->stages && o->recompute == PLAN_RECOMPUTE_ALWAYS; k++)
+		out->stage[k].recompute = true;
+	if (!pl->needs_plan || o->recompute != PLAN_RECOMPUTE_AUTO)
+		return 0;
+	TRY(plan_check(p, out, e));
+	TRY(plan_simulate(p, o, out, e));
+	for (int k = 0; k < out->stages && !out->fits; k++)
+		for (int i = 0; i < out->stage[k].members; i++) {
+			const struct plan_member *m = &out->stage[k].member[i];
+			out->stage[k].recompute |= m->memory_gib > m->limit_gib;
+		}
+	return 0;
+}
+
 static int run_planner(const struct planner *pl, const struct profile *p,
 		       const struct plan_options *o, struct plan *out, struct err *e)
 {
@@ -465,6 +489,7 @@ static int run_planner(const struct planner *pl, const struct profile *p,
 	TRYOUT(pl->plan(p, o, out, e));
 	if (o->pass && !pl->needs_plan)
 		TRYOUT(take_passes(p, o, out, e));
+	TRYOUT(choose_recompute(pl, p, o, out, e));
 	out->search_ms = clock_seconds(clock_now() - began) * 1e3;
 	rc = plan_check(p, out, e);
 	if (rc < 0) {

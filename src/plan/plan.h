@@ -91,7 +91,7 @@ struct plan_member {
 	/* of the group's microbatches, beside the others' shares (sched_deal); 0 where all are 0:
 	 * the numbers of microbatches */
 	int share;
-	double state_share;
+	double state_share;              /* of the stage's training state; not shared: 1 */
 	double memory_gib, limit_gib;    /* needed, allowed */
 	double busy, copy, wait, bubble; /* shares of the step time */
 };
@@ -183,6 +183,14 @@ int plan_layers(const struct plan *plan, int stage); /* of all its chunks */
  * one member of the play (a device alone, or a group by the formulas of cost.h). */
 bool plan_plays_members(const struct plan *plan, int stage);
 bool plan_uses(const struct plan *plan, int device);
+/* Whether the members of a stage share its optimizer state and float32 copies, by state_share. */
+static inline bool plan_shares_state(const struct plan_stage *s)
+{
+	double sum = 0;
+	for (int i = 0; i < s->members; i++)
+		sum += s->member[i].state_share;
+	return !s->sharded && s->members > 1 && sum < s->members - 1e-6;
+}
 
 void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *out);
 /* ERR_INPUT for a plan of another number of layers, an unknown device, ... `out` is simulated. */

@@ -260,8 +260,6 @@ static int passes_of_members(struct plan *plan, int **pass_p, int *n_p, struct e
 	for (int i = 0; i < s->members; i++) {
 		n += s->member[i].microbatches;
 		own = own || s->member[i].microbatch != plan->microbatch;
-		if (s->member[i].state_share < 1)
-			return 0;
 	}
 	if (!own || n < 1 || n > SCHED_MAX_MICROBATCHES)
 		return 0;

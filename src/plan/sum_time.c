@@ -63,6 +63,32 @@ static double all_to_all(const void *ctx, bool terms)
 	return longest;
 }
 
+double gather_time(const struct sum_group *g, const struct plan_member *m, double bytes)
+{
+	double longest = 0, up = 0, down = 0;
+	for (int i = 0; i < g->n; i++) {
+		const double card = g->p->host[host_of(g, i)].card * 1e9;
+		double out = 0, in = 0;
+		down = fmax(down, g->down[g->device[i]] * bytes * m[i].state_share);
+		up = fmax(up, g->up[g->device[i]] * bytes * (1 - m[i].state_share));
+		for (int a = 0; a < g->n; a++)
+			for (int b = 0; b < g->n; b++) {
+				const double some = bytes * m[a].state_share;
+				if (a == b)
+					continue;
+				if (a == i)
+					longest = fmax(longest, way(g, a, b, some));
+				if (host_of(g, a) == host_of(g, b))
+					continue;
+				out += host_of(g, a) == host_of(g, i) ? some : 0;
+				in += host_of(g, b) == host_of(g, i) ? some : 0;
+			}
+		if (card > 0)
+			longest = fmax(longest, fmax(out, in) / card);
+	}
+	return down + longest + up;
+}
+
 /* The slowest message of `bytes` from a member to any other one. */
 static double slowest(const void *ctx, double bytes)
 {
@@ -108,6 +134,7 @@ void sum_time(const struct sum_group *g, double *scatter_s_p, double *reduce_s_p
 	const struct reduce_links l = { .n = g->n,
 					.bytes = on_wire(g, g->bytes),
 					.segments = segments,
+					.scatter = g->shared,
 					.all_to_all = all_to_all,
 					.slowest = slowest,
 					.around = around,

@@ -14,12 +14,13 @@
  *           The first step of all segments is the first half
  *   tree    2 log2 n messages of B / s one after the other, for each segment, by the slowest link
  *
+ * Where the group shares its training state only the first half happens, with ring n - 1 steps.
  * Both halves also take what copying needs between device and link: a member's terms down before
  * the first, the sum up in the second. With tree nothing happens in the first half. */
 #ifndef HS_PLAN_SUM_TIME_H
 #define HS_PLAN_SUM_TIME_H
 
-#include "plan/profile.h"
+#include "plan/plan.h"
 #include "sched/reduce.h"
 
 #include <stdbool.h>
@@ -32,10 +33,14 @@ struct sum_group {
 	const struct reducer *how;
 	double bytes;            /* in float32, as the devices have them */
 	bool halved;             /* on the links each takes half as many */
+	bool shared;             /* each member gets the sum of what it owns only */
 	const double *up, *down; /* [devices] seconds to copy a byte */
 };
 
 /* Seconds of the halves before and behind REDUCE (sched/play.h: scatter_s, reduce_s). */
 void sum_time(const struct sum_group *g, double *scatter_s_p, double *reduce_s_p);
+/* Seconds until all have the new values of all (the all-gather behind STEP, where the state is
+ * shared): member i sends share(i) of `bytes` to each other one. */
+double gather_time(const struct sum_group *g, const struct plan_member *m, double bytes);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "job/loss_scale.h"
+#include "sched/reduce.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -99,6 +100,7 @@ static void put_member(struct wire_writer *w, const struct member *m)
 	wire_put_u32(w, (uint32_t)(m->stage + 1));
 	wire_put_u32(w, (uint32_t)(m->place + 1));
 	wire_put_u32(w, (uint32_t)m->share);
+	wire_put_u32(w, (uint32_t)m->state_share);
 	wire_put_u8(w, m->gone);
 }
 
@@ -122,6 +124,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	wire_put_u8(w, (uint8_t)p->reduce_order);
 	wire_put_u8(w, (uint8_t)p->reduce_dtype);
 	wire_put_str(w, p->reducer);
+	wire_put_u8(w, (uint8_t)p->sharding);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
 	wire_put_f64(w, p->progress);
@@ -178,6 +181,46 @@ static int check_crew(const struct crew *c, struct err *e)
 	return crew_check(c, e) < 0 ? (e->code = ERR_PROTOCOL) : 0;
 }
 
+/* Schedule and way of adding up are rows of this program. */
+static int check_rows(const struct plan_message *p, struct err *e)
+{
+	if (!sched_find(p->schedule))
+		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'", p->schedule);
+	const struct reducer *how = reducer_find(p->reducer);
+	if (!how)
+		return err_set(e, ERR_PROTOCOL, "PLAN: there is no way '%s' of adding up gradients",
+			       p->reducer);
+	if (p->reduce_order == SUM_EXACT && !how->exact)
+		return err_set(e, ERR_PROTOCOL,
+			       "PLAN: '%s' cannot add gradients in the order 'exact'", how->name);
+	if (p->reduce_dtype != DT_F32 && how->collective)
+		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' adds gradients in float32 only",
+			       how->name);
+	return 0;
+}
+
+/* The shares of a group's state are the whole; and the optimizer can update a part. */
+static int check_sharding(const struct plan_message *p, struct err *e)
+{
+	const struct optimizer *o = p->optimizer[0] ? optimizer_find(p->optimizer) : NULL;
+	if (p->sharding > SHARD_OPTIMIZER)
+		return err_set(e, ERR_PROTOCOL, "PLAN: sharding %d", p->sharding);
+	if (p->sharding && o && o->cut == CUT_NONE)
+		return err_set(e, ERR_PROTOCOL, "PLAN: the state of '%s' cannot be shared",
+			       o->name);
+	for (int s = 0; p->sharding && s < p->crew.stages; s++) {
+		int64_t sum = 0;
+		for (int k = 0, m; (m = crew_at(&p->crew, s, k)) >= 0; k++)
+			sum += p->crew.member[m].state_share;
+		if (sum != STATE_WHOLE)
+			return err_set(e, ERR_PROTOCOL,
+				       "PLAN: the shares of the state of stage %d are %lld "
+				       "millionths",
+				       s, (long long)sum);
+	}
+	return 0;
+}
+
 static int check_plan(const struct plan_message *p, struct err *e)
 {
 	int all = p->crew.stages * p->crew.chunks;
@@ -191,6 +234,8 @@ static int check_plan(const struct plan_message *p, struct err *e)
 			       p->reduce_dtype);
 	if (p->crew.parts < 1 || p->crew.parts > SCHED_MAX_PARTS)
 		return err_set(e, ERR_PROTOCOL, "PLAN: gradients in %d parts", p->crew.parts);
+	TRY(check_rows(p, e));
+	TRY(check_sharding(p, e));
 	if (p->crew.tied != (p->cfg.tied && p->opt.train_all))
 		return err_set(e, ERR_PROTOCOL, "PLAN: front and end %s one embedding",
 			       p->crew.tied ? "do not train" : "train");
@@ -219,7 +264,7 @@ static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 	wire_get_str(r, m.best, sizeof m.best);
 	wire_get_str(r, m.key, sizeof m.key);
 	uint32_t stage = wire_get_u32(r), place = wire_get_u32(r), share = wire_get_u32(r),
-		 gone = wire_get_u8(r);
+		 state = wire_get_u32(r), gone = wire_get_u8(r);
 	if (stage > (uint32_t)c->stages || place > SCHED_MAX_GROUP || gone > 1 ||
 	    !stage != !place || (gone && stage))
 		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has place %lld of stage %lld",
@@ -227,7 +272,12 @@ static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 	if (share > SCHED_MAX_SHARE || (share && !stage))
 		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has a share of %u of stage %lld",
 			       c->n, share, (long long)stage - 1);
+	if (state > STATE_WHOLE || (state && !stage))
+		return err_set(e, ERR_PROTOCOL,
+			       "PLAN: member %d has %u millionths of the state of stage %lld", c->n,
+			       state, (long long)stage - 1);
 	TRY(crew_add(c, &m, e));
+	c->member[c->n - 1].state_share = (int)state;
 	c->member[c->n - 1].stage = (int)stage - 1;
 	c->member[c->n - 1].place = (int)place - 1;
 	c->member[c->n - 1].share = (int)share;
@@ -245,7 +295,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	p->crew.chunks = (int)chunks;
 	p->crew.parts = wire_get_u8(r);
 	p->crew.tied = wire_get_u8(r);
-	uint32_t members = wire_get_count(r, 41, CREW_MOST);
+	uint32_t members = wire_get_count(r, 45, CREW_MOST);
 	for (uint32_t i = 0; i < members && !r->failed; i++)
 		TRY(get_member(r, &p->crew, e));
 	uint32_t self = wire_get_u32(r);
@@ -262,6 +312,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	p->reduce_order = wire_get_u8(r);
 	p->reduce_dtype = wire_get_u8(r);
 	wire_get_str(r, p->reducer, sizeof p->reducer);
+	p->sharding = wire_get_u8(r);
 	p->trace = wire_get_u8(r);
 	p->offered = wire_get_u8(r);
 	p->progress = wire_get_f64(r);

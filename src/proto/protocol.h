@@ -47,6 +47,7 @@ struct plan_message {
 	enum sum_order reduce_order; /* of gradients (sched/sum.h) */
 	enum dtype reduce_dtype;     /* of their sums on the links of a group */
 	char reducer[32];            /* how a group adds up (sched/reduce.def) */
+	enum sharding sharding;      /* of the training state, by the members' state_share */
 	bool trace;                  /* spans travel with STEPPED */
 	bool offered;                /* WEIGHTS_OFFER follows: parameters come over the link */
 	double progress;             /* seconds from one PROGRESS to the next; 0: none */

@@ -496,14 +496,10 @@ static void count_bytes(struct measuring *p)
 	}
 	r->weights[MEASURE_LAYER] /= (uint64_t)p->layers;
 	r->state[MEASURE_LAYER] /= (uint64_t)p->layers;
-	/* A worker that has only the end of a tied model needs the table too; where it is trained,
-	 * with a master copy. The gradient of the head is there in any case, and counted above. */
-	if (p->whole.cfg.tied) {
-		const struct param *table = p->whole.embed;
+	/* A worker that has only the end of a tied model needs the table too. The gradient of the
+	 * head is there in any case, and counted above. */
+	if (p->whole.cfg.tied)
 		r->weights[MEASURE_END] += r->weights[MEASURE_FRONT];
-		if (table->value != table->store[0])
-			r->state[MEASURE_END] += bytes_of(table->value);
-	}
 }
 
 /* A step of the parameters of one part. */

@@ -37,17 +37,26 @@ size_t reduce_segments(const struct reduction *r)
 	return (r->count + segment_size(r) - 1) / segment_size(r);
 }
 
-size_t reduce_segment(const struct reduction *r, size_t segment, size_t *first_p)
+size_t reduce_piece(const struct reduction *r, size_t segment, int place, size_t *first_p)
 {
-	*first_p = segment * segment_size(r);
-	return r->count - *first_p < segment_size(r) ? r->count - *first_p : segment_size(r);
+	const size_t n = (size_t)r->n, k = (size_t)place, all = reduce_segments(r);
+	if (r->cut) {
+		const size_t own = r->cut[k + 1] - r->cut[k], from = own * segment / all;
+		*first_p = r->cut[k] + from;
+		return own * (segment + 1) / all - from;
+	}
+	const size_t first = segment * segment_size(r), rest = r->count - first,
+		     numbers = rest < segment_size(r) ? rest : segment_size(r);
+	*first_p = first + numbers * k / n;
+	return numbers * (k + 1) / n - numbers * k / n;
 }
 
-size_t reduce_piece(const struct reduction *r, size_t numbers, int place, size_t *first_p)
+size_t reduce_place_at(const struct reduction *r, size_t segment, int place)
 {
-	const size_t n = (size_t)r->n, k = (size_t)place;
-	*first_p = numbers * k / n;
-	return numbers * (k + 1) / n - *first_p;
+	size_t at = 0, first;
+	for (int p = 0; p < place; p++)
+		at += reduce_piece(r, segment, p, &first);
+	return at;
 }
 
 size_t reduce_receives(const struct reduction *r)
@@ -56,8 +65,28 @@ size_t reduce_receives(const struct reduction *r)
 	return (all < most ? all : most) * r->how->receives(r);
 }
 
-int reduce_own_sum(struct reduction *r, size_t first, size_t count, struct err *e)
+/* The numbers of a segment of the k-th own term, piece after piece. */
+static int own_numbers(struct reduction *r, size_t segment, int k, float *v, struct err *e)
 {
+	for (int p = 0; p < r->n; p++) {
+		size_t first, some = reduce_piece(r, segment, p, &first), q;
+		while (p + 1 < r->n) { /* pieces that follow each other are one */
+			const size_t more = reduce_piece(r, segment, p + 1, &q);
+			if (more && q != first + some)
+				break;
+			some += more;
+			p++;
+		}
+		if (some)
+			TRY(r->io.own(r->io.ctx, (size_t)k, first, some, v, e));
+		v += some;
+	}
+	return 0;
+}
+
+int reduce_own_sum(struct reduction *r, size_t segment, struct err *e)
+{
+	const size_t count = reduce_place_at(r, segment, r->n);
 	float *v = reduce_room(&r->own, &r->own_cap, 2 * count, e);
 	bool any = false;
 	if (!v)
@@ -67,10 +96,21 @@ int reduce_own_sum(struct reduction *r, size_t first, size_t count, struct err *
 		const int k = reduce_own_term(r, i);
 		if (k < 0)
 			continue;
-		TRY(r->io.own(r->io.ctx, (size_t)k, first, count, any ? v + count : v, e));
+		TRY(own_numbers(r, segment, k, any ? v + count : v, e));
 		for (size_t j = 0; any && j < count; j++)
 			v[j] += v[count + j];
 		any = true;
+	}
+	return 0;
+}
+
+int reduce_result(struct reduction *r, size_t segment, const float *v, struct err *e)
+{
+	for (int p = 0; p < r->n; p++) {
+		size_t first, some = reduce_piece(r, segment, p, &first);
+		if (some && (!r->cut || p == r->me))
+			TRY(r->io.result(r->io.ctx, first, some, v, e));
+		v += some;
 	}
 	return 0;
 }

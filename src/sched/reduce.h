@@ -10,6 +10,9 @@
  * and receiving from it by number. What it leaves: the sum of all terms, the same bits on every
  * member.
  *
+ * Where the members share the training state, each owns a piece of the array and needs only the sum
+ * of that (reduce-scatter): `cut` says which.
+ *
  * A message's number says what it is: each row numbers those of a segment from 0 on, and segment s
  * has the numbers from s * row->numbers() on. A member without microbatches contributes no term and
  * gets the sum. */
@@ -49,6 +52,7 @@ struct reduce_io {
 struct reduce_links {
 	int n; /* members */
 	double bytes, segments;
+	bool scatter; /* each gets the sum of its piece only */
 	/* every member sends bytes / n to each other one at once; `terms`: once for each term */
 	double (*all_to_all)(const void *ctx, bool terms);
 	/* the slowest message of a member to any other one; of a member to the next one, in `parts`
@@ -94,6 +98,9 @@ struct reduction {
 	int me, n;      /* place and size of the group */
 	size_t count;   /* of all numbers */
 	size_t largest; /* numbers of a segment at most; 0: the default */
+	/* [n+1] place p owns the numbers [cut[p], cut[p+1]), and gets their sum only; NULL: every
+	 * place gets all sums */
+	const size_t *cut;
 	/* Private. */
 	size_t begun, done; /* segments */
 	uint32_t phase;     /* of the segment that is next */
@@ -111,10 +118,13 @@ struct sums_due {
 };
 
 size_t reduce_segments(const struct reduction *r);
-/* [*first_p, *first_p + returned) */
-size_t reduce_segment(const struct reduction *r, size_t segment, size_t *first_p);
-/* The part of a segment that a place adds up: cuts at equal distances. */
-size_t reduce_piece(const struct reduction *r, size_t numbers, int place, size_t *first_p);
+/* A segment is a piece for each place, which adds it up: numbers [*first_p, *first_p + returned) of
+ * the array. Without `cut` the pieces of a segment follow each other and are equal; with it they
+ * are equal shares of what each place owns. */
+size_t reduce_piece(const struct reduction *r, size_t segment, int place, size_t *first_p);
+/* Where the piece of a place begins when the pieces of a segment follow each other; of place n: how
+ * many numbers the segment has. */
+size_t reduce_place_at(const struct reduction *r, size_t segment, int place);
 /* How many messages of others there can be at once that this member has not received. */
 size_t reduce_receives(const struct reduction *r);
 
@@ -137,9 +147,11 @@ int reduce_has(struct reduction *r, int place, uint32_t number, size_t count, st
 void reduce_round(const struct reduction *r, float *v, size_t count);
 /* For rows: memory for `count` numbers, kept from call to call. */
 float *reduce_room(float **room, size_t *cap, size_t count, struct err *e);
-/* At r->own: numbers [first, first + count) of this member, its terms added (0 without any); behind
- * them there is room for as many. */
-int reduce_own_sum(struct reduction *r, size_t first, size_t count, struct err *e);
+/* At r->own: this member's numbers of a segment, piece after piece, its terms added (0 without
+ * any); behind them there is room for as many. */
+int reduce_own_sum(struct reduction *r, size_t segment, struct err *e);
+/* The sum of a segment is at v, piece after piece: what this member needs of it. */
+int reduce_result(struct reduction *r, size_t segment, const float *v, struct err *e);
 /* The k-th own term in the order of the terms, or -1: term i belongs to another. */
 int reduce_own_term(const struct reduction *r, int i);
 

@@ -2,7 +2,8 @@
 /* reduce_direct.c - each place owns a piece of a segment: it gets this piece of every term, adds
  * them in the order of the terms, and sends the sum to all others. Each member sends and receives
  * about 2 (n - 1) / n of the numbers where each has one term; in the order SUM_EXACT as many times
- * the first half as it has terms. One message needs no other first: good for small groups and long
+ * the first half as it has terms. Where the state is shared the second half does not happen. One
+ * message needs no other first: good for small groups and long
  * round trips.
  *
  * Numbers of a segment: term i has i, the sum has the number behind the last term. */
@@ -18,7 +19,7 @@ static uint32_t receives(const struct reduction *r)
 	uint32_t others = 0;
 	for (int i = 0; i < r->terms->n; i++)
 		others += r->terms->term[i].place != r->me;
-	return others + (uint32_t)r->n - 1;
+	return r->cut ? others : others + (uint32_t)r->n - 1;
 }
 
 static uint32_t number_of(const struct reduction *r, size_t segment, int what)
@@ -28,20 +29,17 @@ static uint32_t number_of(const struct reduction *r, size_t segment, int what)
 
 static int begin(struct reduction *r, size_t segment, struct err *e)
 {
-	size_t first, count = reduce_segment(r, segment, &first);
-	float *v = reduce_room(&r->own, &r->own_cap, count, e);
+	float *v = reduce_room(&r->own, &r->own_cap, reduce_place_at(r, segment, r->n), e);
 	if (!v)
 		return e->code;
 	for (int i = 0; i < r->terms->n; i++) {
 		const int k = reduce_own_term(r, i);
-		if (k < 0)
-			continue;
-		TRY(r->io.own(r->io.ctx, (size_t)k, first, count, v, e));
-		for (int p = 0; p < r->n; p++) {
-			size_t at, some = reduce_piece(r, count, p, &at);
-			if (p != r->me && some)
-				TRY(r->io.send(r->io.ctx, p, number_of(r, segment, i), v + at, some,
-					       e));
+		for (int p = 0; k >= 0 && p < r->n; p++) {
+			size_t first, some = reduce_piece(r, segment, p, &first);
+			if (p == r->me || !some)
+				continue;
+			TRY(r->io.own(r->io.ctx, (size_t)k, first, some, v, e));
+			TRY(r->io.send(r->io.ctx, p, number_of(r, segment, i), v, some, e));
 		}
 	}
 	return 0;
@@ -68,18 +66,14 @@ static int add_piece(struct reduction *r, size_t segment, size_t first, size_t s
 
 enum { ADD, TAKE, PHASES };
 
-static uint32_t phases(const struct reduction *r)
-{
-	(void)r;
-	return PHASES;
-}
+static uint32_t phases(const struct reduction *r) { return r->cut ? TAKE : PHASES; }
 
 static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
-	size_t first, count = reduce_segment(r, segment, &first), at;
+	size_t at;
 	int rc = 1;
 	if (phase == ADD) {
-		const size_t some = reduce_piece(r, count, r->me, &at);
+		const size_t some = reduce_piece(r, segment, r->me, &at);
 		for (int i = 0; rc > 0 && i < r->terms->n; i++)
 			if (r->terms->term[i].place != r->me)
 				rc = reduce_has(r, r->terms->term[i].place,
@@ -89,38 +83,37 @@ static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err
 	for (int p = 0; rc > 0 && p < r->n; p++)
 		if (p != r->me)
 			rc = reduce_has(r, p, number_of(r, segment, r->terms->n),
-					reduce_piece(r, count, p, &at), e);
+					reduce_piece(r, segment, p, &at), e);
 	return rc;
 }
 
 /* Adds up this place's piece and sends it to the others. */
 static int add(struct reduction *r, size_t segment, struct err *e)
 {
-	size_t first, count = reduce_segment(r, segment, &first), at,
-		      some = reduce_piece(r, count, r->me, &at);
+	size_t first, some = reduce_piece(r, segment, r->me, &first);
 	if (!some)
 		return 0;
-	TRY(add_piece(r, segment, first + at, some, e));
+	TRY(add_piece(r, segment, first, some, e));
 	reduce_round(r, r->part[0], some);
-	for (int p = 0; p < r->n; p++)
+	for (int p = 0; p < r->n && !r->cut; p++)
 		if (p != r->me)
 			TRY(r->io.send(r->io.ctx, p, number_of(r, segment, r->terms->n), r->part[0],
 				       some, e));
-	return r->io.result(r->io.ctx, first + at, some, r->part[0], e);
+	return r->io.result(r->io.ctx, first, some, r->part[0], e);
 }
 
 static int take(struct reduction *r, size_t segment, struct err *e)
 {
-	size_t first, count = reduce_segment(r, segment, &first), at;
-	float *v = reduce_room(&r->own, &r->own_cap, count, e);
+	size_t first;
+	float *v = reduce_room(&r->own, &r->own_cap, reduce_place_at(r, segment, r->n), e);
 	if (!v)
 		return e->code;
 	for (int p = 0; p < r->n; p++) {
-		const size_t some = reduce_piece(r, count, p, &at);
+		const size_t some = reduce_piece(r, segment, p, &first);
 		if (p == r->me || !some)
 			continue;
 		TRY(r->io.receive(r->io.ctx, p, number_of(r, segment, r->terms->n), v, some, e));
-		TRY(r->io.result(r->io.ctx, first + at, some, v, e));
+		TRY(r->io.result(r->io.ctx, first, some, v, e));
 	}
 	return 0;
 }
@@ -133,7 +126,7 @@ static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err
 static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)
 {
 	*begin_s_p = l->all_to_all(l->ctx, true);
-	*finish_s_p = l->all_to_all(l->ctx, false);
+	*finish_s_p = l->scatter ? 0 : l->all_to_all(l->ctx, false);
 }
 
 const struct reducer reducer_direct = {

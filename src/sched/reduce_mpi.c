@@ -34,16 +34,16 @@ static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err
 
 static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
-	size_t first, count = reduce_segment(r, segment, &first);
+	const size_t count = reduce_place_at(r, segment, r->n);
 	if (phase == GIVE) {
-		TRY(reduce_own_sum(r, first, count, e));
+		TRY(reduce_own_sum(r, segment, e));
 		return r->io.all_send(r->io.ctx, r->own, count, e);
 	}
 	float *v = reduce_room(&r->own, &r->own_cap, count, e);
 	if (!v)
 		return e->code;
 	TRY(r->io.all_receive(r->io.ctx, v, count, e));
-	return r->io.result(r->io.ctx, first, count, v, e);
+	return reduce_result(r, segment, v, e);
 }
 
 /* The library takes what suits: for few numbers a tree, for many a ring. */

@@ -12,22 +12,24 @@
 
 enum { LANES = 4 /* parts of a piece: while one is added the others are on the wire */ };
 
-static uint32_t steps(const struct reduction *r) { return 2 * ((uint32_t)r->n - 1); }
+static uint32_t steps(const struct reduction *r)
+{
+	return (r->cut ? 1 : 2) * ((uint32_t)r->n - 1); /* the second half is the all-gather */
+}
 static uint32_t numbers(const struct reduction *r) { return steps(r) * LANES; }
 
 /* A message: a lane of a piece, in one step of a segment. */
 struct part {
-	size_t first, count; /* in the segment */
+	size_t first, count; /* in the segment, piece after piece */
 	uint32_t number;
 };
 
 static struct part part_of(const struct reduction *r, size_t segment, uint32_t step, int piece,
 			   size_t lane)
 {
-	size_t first, at, count = reduce_segment(r, segment, &first),
-			  some = reduce_piece(r, count, piece, &at), begin = some * lane / LANES,
-			  end = some * (lane + 1) / LANES;
-	return (struct part){ at + begin, end - begin,
+	size_t first, some = reduce_piece(r, segment, piece, &first), begin = some * lane / LANES,
+		      end = some * (lane + 1) / LANES;
+	return (struct part){ reduce_place_at(r, segment, piece) + begin, end - begin,
 			      (uint32_t)segment * numbers(r) + step * LANES + (uint32_t)lane };
 }
 
@@ -48,10 +50,9 @@ static int send_part(struct reduction *r, const struct part *p, const float *v, 
 /* The first step needs nothing of the others. */
 static int begin(struct reduction *r, size_t segment, struct err *e)
 {
-	size_t first, count = reduce_segment(r, segment, &first);
 	if (!steps(r)) /* alone */
 		return 0;
-	TRY(reduce_own_sum(r, first, count, e));
+	TRY(reduce_own_sum(r, segment, e));
 	for (size_t lane = 0; lane < LANES; lane++) {
 		const struct part p = part_of(r, segment, 0, piece_out(r, 0), lane);
 		TRY(send_part(r, &p, r->own, e));
@@ -82,10 +83,9 @@ static int phase(struct reduction *r, size_t segment, uint32_t s, struct err *e)
 {
 	const int before = (r->me + r->n - 1) % r->n, in = piece_in(r, s);
 	const bool gather = s >= (uint32_t)r->n - 1;
-	size_t first, count = reduce_segment(r, segment, &first);
 	if (s == 0)
-		TRY(reduce_own_sum(r, first, count, e));
-	float *v = r->own, *got = v + count;
+		TRY(reduce_own_sum(r, segment, e));
+	float *v = r->own, *got = v + reduce_place_at(r, segment, r->n);
 	for (size_t lane = 0; lane < LANES && s < steps(r); lane++) {
 		const struct part p = part_of(r, segment, s, in, lane);
 		if (p.count)
@@ -101,14 +101,15 @@ static int phase(struct reduction *r, size_t segment, uint32_t s, struct err *e)
 		const struct part next = part_of(r, segment, s + 1, in, lane);
 		TRY(send_part(r, &next, v, e));
 	}
-	return s + 1 < steps(r) ? 0 : r->io.result(r->io.ctx, first, count, v, e);
+	return s + 1 < steps(r) ? 0 : reduce_result(r, segment, v, e);
 }
 
 static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)
 {
 	const double piece = l->bytes / l->n;
 	*begin_s_p = l->around(l->ctx, piece, LANES);
-	*finish_s_p = l->segments * (2 * l->n - 3) * l->around(l->ctx, piece / l->segments, LANES);
+	const int steps = (l->scatter ? 1 : 2) * (l->n - 1);
+	*finish_s_p = l->segments * (steps - 1) * l->around(l->ctx, piece / l->segments, LANES);
 }
 
 const struct reducer reducer_ring = {

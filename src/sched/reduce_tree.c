@@ -44,7 +44,7 @@ static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err
 {
 	const int span = span_of(r->me, r->n);
 	const uint32_t up = (uint32_t)segment * 2, down = up + 1;
-	size_t first, count = reduce_segment(r, segment, &first);
+	const size_t count = reduce_place_at(r, segment, r->n);
 	int rc = 1;
 	if (phase == DOWN)
 		return r->me ? reduce_has(r, r->me - span, down, count, e) : 1;
@@ -53,10 +53,12 @@ static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err
 	return rc;
 }
 
-static int go_up(struct reduction *r, uint32_t number, size_t first, size_t count, struct err *e)
+static int go_up(struct reduction *r, size_t segment, struct err *e)
 {
 	const int span = span_of(r->me, r->n);
-	TRY(reduce_own_sum(r, first, count, e));
+	const uint32_t number = (uint32_t)segment * 2;
+	const size_t count = reduce_place_at(r, segment, r->n);
+	TRY(reduce_own_sum(r, segment, e));
 	float *v = r->own, *got = v + count;
 	for (int s = 1; s < span && r->me + s < r->n; s *= 2) {
 		TRY(r->io.receive(r->io.ctx, r->me + s, number, got, count, e));
@@ -66,9 +68,11 @@ static int go_up(struct reduction *r, uint32_t number, size_t first, size_t coun
 	return r->me ? r->io.send(r->io.ctx, r->me - span, number, v, count, e) : 0;
 }
 
-static int go_down(struct reduction *r, uint32_t number, size_t first, size_t count, struct err *e)
+static int go_down(struct reduction *r, size_t segment, struct err *e)
 {
 	const int span = span_of(r->me, r->n);
+	const uint32_t number = (uint32_t)segment * 2 + 1;
+	const size_t count = reduce_place_at(r, segment, r->n);
 	float *v = r->own;
 	if (r->me)
 		TRY(r->io.receive(r->io.ctx, r->me - span, number, v, count, e));
@@ -77,15 +81,13 @@ static int go_down(struct reduction *r, uint32_t number, size_t first, size_t co
 	for (int s = span / 2; s > 0; s /= 2)
 		if (r->me + s < r->n)
 			TRY(r->io.send(r->io.ctx, r->me + s, number, v, count, e));
-	return r->io.result(r->io.ctx, first, count, v, e);
+	return reduce_result(r, segment, v, e);
 }
 
 /* Between the two the sum is at r->own. */
 static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
-	const uint32_t up = (uint32_t)segment * 2, down = up + 1;
-	size_t first, count = reduce_segment(r, segment, &first);
-	return phase == UP ? go_up(r, up, first, count, e) : go_down(r, down, first, count, e);
+	return phase == UP ? go_up(r, segment, e) : go_down(r, segment, e);
 }
 
 static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)

@@ -11,12 +11,14 @@
  * the matrix product enough columns. */
 enum { PANEL_BYTES = 8 << 20, STAGING = 1 << 16 };
 
-int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim,
-		     enum dtype t, bool trainable, struct err *e)
+static int init_plain(struct param *p, struct dev *d, const char *name, int ndim,
+		      const int64_t *dim, enum dtype t, bool trainable, struct err *e)
 {
-	*p = (struct param){
-		.name = name, .ndim = ndim, .trainable = trainable, .decay = ndim == 2
-	};
+	int64_t first;
+	p->name = name;
+	p->ndim = ndim;
+	p->trainable = trainable;
+	p->decay = ndim == 2;
 	p->dim[0] = dim[0];
 	p->dim[1] = ndim == 2 ? dim[1] : 1;
 	size_t n = (size_t)param_count(p);
@@ -30,7 +32,7 @@ int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim,
 		if (p->w.dtype == DT_F32)
 			p->value = p->store[0];
 		else
-			TRYOUT(dev_alloc(d, n * 4, &p->value, e));
+			TRYOUT(dev_alloc(d, (size_t)param_owned(p, &first) * 4, &p->value, e));
 		TRYOUT(dev_alloc(d, n * 4, &p->grad, e));
 		TRYOUT(dev_zero(DEV_REF(p->grad, 0), n * 4, e));
 	}
@@ -38,6 +40,21 @@ int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim,
 out:
 	param_release(p);
 	return err_prefix(e, "%s", name);
+}
+
+int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim,
+		     enum dtype t, bool trainable, struct err *e)
+{
+	*p = (struct param){ 0 };
+	return init_plain(p, d, name, ndim, dim, t, trainable, e);
+}
+
+int param_init_shared(struct param *p, struct dev *d, const char *name, int ndim,
+		      const int64_t *dim, enum dtype t, const int64_t *cut, int members, int place,
+		      struct err *e)
+{
+	*p = (struct param){ .cut = cut, .members = members, .place = place };
+	return init_plain(p, d, name, ndim, dim, t, true, e);
 }
 
 int param_init_replica(struct param *p, const struct param *owner, struct err *e)
@@ -61,6 +78,15 @@ int param_init_replica(struct param *p, const struct param *owner, struct err *e
 	return 0;
 }
 
+void param_to_replica(struct param *p)
+{
+	if (p->value != p->store[0])
+		dev_free(p->value);
+	p->value = NULL;
+	p->cut = NULL;
+	p->replica = true;
+}
+
 void param_release(struct param *p)
 {
 	if (p->value != p->store[0])
@@ -77,10 +103,14 @@ void param_release(struct param *p)
 
 int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src, struct err *e)
 {
-	if (p->value)
-		TRY(dev_upload(DEV_REF(p->value, (size_t)first * 4), src, (size_t)count * 4, e));
+	int64_t own, from, end = param_owned(p, &own) + own;
 	if (p->value == p->store[0])
-		return 0;
+		return dev_upload(DEV_REF(p->value, (size_t)first * 4), src, (size_t)count * 4, e);
+	from = first > own ? first : own;
+	end = first + count < end ? first + count : end;
+	if (p->value && from < end)
+		TRY(dev_upload(DEV_REF(p->value, (size_t)(from - own) * 4), src + (from - first),
+			       (size_t)(end - from) * 4, e));
 	uint16_t part[STAGING / 2];
 	size_t size = dtype_size(p->w.dtype),
 	       most = p->w.dtype == DT_F32 ? (size_t)count : ARRAY_LEN(part);
@@ -100,18 +130,25 @@ int param_upload_f32(struct param *p, int64_t first, int64_t count, const float 
 int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst,
 		       struct err *e)
 {
-	if (!p->value)
-		return err_set(e, ERR_INTERNAL, "%s is frozen: it has no float32 copy", p->name);
-	return dev_download(dst, DEV_REF(p->value, (size_t)first * 4), (size_t)count * 4, e);
+	struct dev_ref from = param_value(p);
+	int64_t own, end = param_owned(p, &own) + own;
+	if (!p->value || first < own || first + count > end)
+		return err_set(e, ERR_INTERNAL, "%s is %s: it has no float32 copy", p->name,
+			       p->value ? "stored elsewhere" : "frozen");
+	from.off += (size_t)(first - own) * 4;
+	return dev_download(dst, from, (size_t)count * 4, e);
 }
 
 int param_refresh(struct param *p, struct err *e)
 {
-	if (!p->value || p->value == p->store[0])
+	int64_t first, count = param_owned(p, &first);
+	if (!p->value || p->value == p->store[0] || !count)
 		return 0;
-	const union dev_arg a[] = { { .b = p->w.data },
+	struct dev_ref to = p->w.data;
+	to.off += (size_t)first * dtype_size(p->w.dtype);
+	const union dev_arg a[] = { { .b = to },
 				    { .b = DEV_REF(p->value, 0) },
-				    { .i = param_count(p) },
+				    { .i = count },
 				    { .i = p->w.dtype },
 				    { .i = DT_F32 } };
 	return dev_launch(p->value->dev, K_cast, DT_F32, a, e);
@@ -125,7 +162,7 @@ int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref
 				    { .i = count },
 				    { .f = 1 },
 				    { .f = 1 } };
-	return dev_launch(p->grad->dev, K_axpby, DT_F32, a, e);
+	return count ? dev_launch(p->grad->dev, K_axpby, DT_F32, a, e) : 0;
 }
 
 static int expand(const struct weight *w, struct dev *d, enum dtype t, struct dev_ref dst,

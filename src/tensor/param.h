@@ -6,10 +6,14 @@
  * the model, with a gradient of its own (stage.h). What kernels read
  * is its `w`: matrices [out, in] in the activation dtype or in NF4, vectors in float32. A trained
  * parameter also has a float32 master copy and a float32 gradient; when the activation dtype is not
- * float32, param_refresh() casts the master into `w` after every optimizer step. */
+ * float32, param_refresh() casts the master into `w` after every optimizer step.
+ *
+ * Where a group shares the training state (state_cut.h), master copy and optimizer state are those
+ * of the elements that this member owns; `w` and the gradient are whole. */
 #ifndef HS_TENSOR_PARAM_H
 #define HS_TENSOR_PARAM_H
 
+#include "tensor/state_cut.h"
 #include "tensor/tensor.h"
 
 enum weight_kind { WEIGHT_PLAIN, WEIGHT_NF4 };
@@ -41,9 +45,14 @@ struct param {
 	bool replica;
 	struct weight w;
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
-	/* float32 master; NULL when frozen. May be store[0] when w is float32 */
+	/* float32 master of what is owned; NULL when frozen and of a replica. It is store[0], which
+	 * has all elements, when w is float32 */
 	struct dev_buf *value;
 	struct dev_buf *grad; /* float32; NULL when frozen */
+	/* The elements [cut[k], cut[k+1]) are owned by member k of `members`; NULL: all are owned
+	 * here. Lives as long as the name */
+	const int64_t *cut;
+	int members, place;
 	/* optimizer state, as its row of optim.def says; owned here */
 	struct dev_buf *state[PARAM_STATES];
 };
@@ -53,20 +62,50 @@ static inline int64_t param_count(const struct param *p)
 	return p->ndim == 2 ? p->dim[0] * p->dim[1] : p->dim[0];
 }
 
+/* What this member owns, [first, first + returned). */
+static inline int64_t param_owned(const struct param *p, int64_t *first_p)
+{
+	*first_p = p->cut ? p->cut[p->place] : 0;
+	return p->cut ? p->cut[p->place + 1] - *first_p : param_count(p);
+}
+
+/* The first owned number of the master copy, and of the gradient. */
+static inline struct dev_ref param_value(const struct param *p)
+{
+	int64_t first;
+	param_owned(p, &first);
+	return DEV_REF(p->value, p->value == p->store[0] ? (size_t)first * 4 : 0);
+}
+
+static inline struct dev_ref param_grad(const struct param *p)
+{
+	int64_t first;
+	param_owned(p, &first);
+	return DEV_REF(p->grad, (size_t)first * 4);
+}
+
 /* Fills in a parameter from float32 numbers on the host (row-major). `t` is the activation dtype.
  * The name is borrowed. */
 int param_init_plain(struct param *p, struct dev *d, const char *name, int ndim, const int64_t *dim,
 		     enum dtype t, bool trainable, struct err *e);
+/* The same for a trained one whose state a group shares: `cut` (members+1) is borrowed. */
+int param_init_shared(struct param *p, struct dev *d, const char *name, int ndim,
+		      const int64_t *dim, enum dtype t, const int64_t *cut, int members, int place,
+		      struct err *e);
 /* A replica of `owner` on its device: `w` refers to the owner's storage and only the gradient is
  * its own. `owner` must outlive it. */
 int param_init_replica(struct param *p, const struct param *owner, struct err *e);
+/* One that was filled in by itself becomes a replica: no master copy, no state of its own. */
+void param_to_replica(struct param *p);
 /* Whether optimizer, gradient norm and checkpoints have to do with it. */
 static inline bool param_is_trained(const struct param *p) { return p->trainable && !p->replica; }
+/* Elements of the flat array; of the master copy those that are owned here. */
 int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src,
-		     struct err *e); /* elements of the flat array */
-/* of the master copy */
+		     struct err *e);
+/* Of the master copy: owned elements. */
 int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst,
 		       struct err *e);
+/* Casts what is owned from the master copy. */
 int param_refresh(struct param *p, struct err *e);
 /* Adds `count` float32 numbers to the gradient, from element `first` on. */
 int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,

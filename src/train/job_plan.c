@@ -33,6 +33,19 @@ static int share_by_speed(const struct job_plan *p, const struct config_shard *s
 	return mine > 0 && least > 0 ? (int)fmax(1, round(1000 * least / mine)) : 1000;
 }
 
+/* The state of a group, by the memory of its members. */
+static void share_by_memory(const struct profile *p, const struct plan_options *o,
+			    struct plan_stage *s)
+{
+	double all = 0;
+	for (int i = 0; s->members > 1 && i < s->members; i++)
+		all += profile_limit_gib(p, s->member[i].device, o->reserve_gib);
+	for (int i = 0; s->members > 1 && i < s->members; i++)
+		s->member[i].state_share =
+			all > 0 ? profile_limit_gib(p, s->member[i].device, o->reserve_gib) / all
+				: 1.0 / s->members;
+}
+
 /* shard_plan of the configuration as a plan for the row `manual`. */
 static int plan_of_shards(struct job_plan *p, const struct config *c, struct err *e)
 {
@@ -47,8 +60,9 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 			buf_adds(&b, k ? ", {\"id\": " : "{\"id\": ");
 			json_quote(&b, s->id.item[k], strlen(s->id.item[k]));
 			if (s->id.n > 1)
-				buf_addf(&b, ", \"share\": %d, \"state_share\": 1",
-					 s->share ? s->share[k] : share_by_speed(p, s, k));
+				buf_addf(&b, ", \"share\": %d, \"state_share\": %.9g",
+					 s->share ? s->share[k] : share_by_speed(p, s, k),
+					 s->state ? s->state[k] : 1);
 			buf_adds(&b, "}");
 		}
 		buf_adds(&b, "]}");
@@ -58,6 +72,10 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 	if (rc >= 0)
 		rc = plan_read_text(&p->profile, &p->options, b.p, b.n, c->path, &p->manual, e);
 	buf_release(&b);
+	if (rc >= 0 && c->shard == SHARD_STATES)
+		for (size_t i = 0; i < c->nshards; i++)
+			if (!c->shard_plan[i].state)
+				share_by_memory(&p->profile, &p->options, &p->manual.stage[i]);
 	return rc;
 }
 
@@ -82,6 +100,7 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	p->options.reducer = reducer_find(c->reduce); /* auto: NULL */
 	p->options.collective = ranks && !p->options.reduce_half;
 	p->planner = planner_find(c->planner);
+	p->shard_auto = c->shard == SHARD_AUTO;
 }
 
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e)
@@ -126,9 +145,27 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 	return rc;
 }
 
+/* The groups of the user's plan that do not share their state begin to; false: there are none. */
+static bool share_groups(struct job_plan *p)
+{
+	bool any = false;
+	for (int k = 0; p->options.manual && k < p->manual.stages; k++) {
+		struct plan_stage *s = &p->manual.stage[k];
+		if (s->members < 2 || s->sharded || plan_shares_state(s))
+			continue;
+		share_by_memory(&p->profile, &p->options, s);
+		any = true;
+	}
+	return any;
+}
+
 int job_plan_make(struct job_plan *p, bool execute, struct err *e)
 {
 	TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
+	if (!p->plan.fits && p->shard_auto && share_groups(p)) {
+		plan_release(&p->plan);
+		TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
+	}
 	p->options.order = p->plan.order;
 	p->options.order_auto = false;
 	if (!execute || p->plan.executable)
@@ -170,6 +207,8 @@ static int worker_of(const struct job_plan *p, int device, const struct seat_spe
 		p->profile.device[device].id);
 }
 
+static int millionths(double x) { return (int)lround(x * STATE_WHOLE); }
+
 int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 		   const struct welcome *caps, int n, struct arena *a, struct placement *place,
 		   int *worker, struct err *e)
@@ -181,7 +220,8 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 			       plan->stages, plan->chunks, CHUNKS_MOST);
 	bool *recompute = arena_alloc(a, (size_t)plan->stages * sizeof *recompute);
 	int *members = arena_alloc(a, (size_t)plan->stages * sizeof *members),
-	    *share = arena_alloc(a, (size_t)n * sizeof *share), row = 0;
+	    *share = arena_alloc(a, (size_t)n * sizeof *share),
+	    *state = arena_alloc(a, (size_t)n * sizeof *state), row = 0;
 	*place = (struct placement){ .stages = plan->stages,
 				     .chunks = plan->chunks,
 				     .schedule = plan->sched->name,
@@ -190,12 +230,15 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 				     .recompute = recompute };
 	place->device = arena_alloc(a, (size_t)n * sizeof *place->device);
 	place->id = arena_alloc(a, (size_t)n * sizeof *place->id);
-	if (!recompute || !members || !share || !place->device || !place->id)
+	if (!recompute || !members || !share || !state || !place->device || !place->id)
 		return err_nomem(e, (size_t)n * sizeof *place->device, "devices");
 	for (int v = 0; v <= all; v++)
 		place->first[v] = plan->first[v];
 	for (int k = 0; k < plan->stages; k++) {
 		const struct plan_stage *s = &plan->stage[k];
+		double states = 0;
+		if (plan_shares_state(s))
+			place->state_share = state;
 		members[k] = s->members;
 		recompute[k] = s->recompute;
 		if (row + s->members > n)
@@ -206,6 +249,11 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 			if (w < 0)
 				return w;
 			worker[row] = w;
+			const double before = states;
+			states +=
+				s->member[i].state_share / (plan_shares_state(s) ? 1 : s->members);
+			state[row] = i + 1 == s->members ? STATE_WHOLE - millionths(before)
+							 : millionths(states) - millionths(before);
 			place->id[row] = seat[w].id;
 			place->device[row] = device_text(&seat[w], &caps[w], a);
 			if (!place->device[row])

@@ -109,6 +109,12 @@ int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume
 	const struct reducer *how = NULL;
 	TRY(choose_order(j, auto_order, resume, rules, e));
 	TRY(choose_reducer(j->cfg, rules->reduce, most, collective, &how, e));
+	if (p->state_share && j->optimizer->cut == CUT_NONE)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'shard: optimizer' needs an optimizer whose state can be divided, "
+			"and that of '%s' cannot: write 'shard: none'",
+			j->cfg->path, j->optimizer->name);
 	p->reduce_order = rules->reduce;
 	p->reduce_dtype = j->cfg->reduce_dtype == REDUCE_BFLOAT16 ? DT_BF16 : DT_F32;
 	p->reducer = how->name;
@@ -117,6 +123,8 @@ int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume
 	if (most > 1)
 		log_info("groups add up their gradients by '%s', in the order '%s'", how->name,
 			 sum_order_name(rules->reduce));
+	if (p->state_share)
+		log_info("groups share the state of the optimizer (shard: optimizer)");
 	return 0;
 }
 

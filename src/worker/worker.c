@@ -111,7 +111,7 @@ static int send_loss(struct worker *w, const struct instr *i, struct slot *sl, s
 	return orders_say(&w->orders, FRAME_LOSS, (uint32_t)i->microbatch, w->orders.payload, n, e);
 }
 
-/* Only the first of a group reports: the others have the same gradients. */
+/* Only the first of a group reports. */
 static int send_norms(struct worker *w, struct err *e)
 {
 	size_t n;
@@ -120,9 +120,9 @@ static int send_norms(struct worker *w, struct err *e)
 	struct param *head = worker_model_replica(&w->model);
 	if (head && w->plan.crew.stages > 1) /* its gradient is on the front now */
 		TRY(optim_zero_grad(head, e));
+	TRY(group_sum_norms(&w->sum, &w->model, e));
 	if (plan_place(&w->plan))
 		return 0;
-	TRY(worker_model_norms(&w->model, e));
 	TRY(norm_write(w->model.entry, w->model.nentry, w->orders.payload, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_NORM, 0, w->orders.payload, n, e);
 }
@@ -134,7 +134,10 @@ static int apply_step(struct worker *w, struct err *e)
 	TRY(orders_wait_step(&w->orders, &m, &arrived, e));
 	times_waited(&w->times, arrived);
 	w->times.m.heard = arrived;
-	return worker_model_step(&w->model, &m, e);
+	TRY(worker_model_step(&w->model, &m, e));
+	if (m.apply)
+		TRY(group_sum_values(&w->sum, e));
+	return worker_model_tie_value(&w->model, e);
 }
 
 static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
@@ -143,11 +146,12 @@ static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
 	struct stage *front = &m->chunk[0], *end = &m->chunk[m->chunks - 1];
 	switch (i->kind) {
 	case INSTR_SEND_TIED_GRAD:
-		return exchange_send_tied(&w->exchange, i, worker_model_replica(m)->grad, e);
+		return exchange_send_tied(&w->exchange, i,
+					  DEV_REF(worker_model_replica(m)->grad, 0), e);
 	case INSTR_RECV_TIED_GRAD:
 		return exchange_receive_tied(&w->exchange, i, front->embed, &front->scratch, e);
 	case INSTR_SEND_TIED_VALUE:
-		return exchange_send_tied(&w->exchange, i, front->embed->value, e);
+		return exchange_send_tied(&w->exchange, i, front->embed->w.data, e);
 	default:
 		return exchange_receive_tied(&w->exchange, i, worker_model_replica(m),
 					     &end->scratch, e);
@@ -324,29 +328,12 @@ static int save_state(struct worker *w, const struct frame *f, struct err *e)
 {
 	w->orders.step = f->step;
 	beat_round(&w->beat, f->step);
-	if (!plan_place(&w->plan)) /* the others of its group have the same */
+	if (!plan_place(&w->plan) || w->sum.shared) /* else the others have the same */
 		TRY(worker_model_send(&w->model, &w->orders, w->env->net, e));
 	return orders_say(&w->orders, FRAME_SAVED, 0, NULL, 0, e);
 }
 
 /* ---- the job ---- */
-
-static int check_plan(const struct plan_message *p, struct err *e)
-{
-	if (!sched_find(p->schedule))
-		return err_set(e, ERR_PROTOCOL, "PLAN: there is no schedule '%s'", p->schedule);
-	const struct reducer *how = reducer_find(p->reducer);
-	if (!how)
-		return err_set(e, ERR_PROTOCOL, "PLAN: there is no way '%s' of adding up gradients",
-			       p->reducer);
-	if (p->reduce_order == SUM_EXACT && !how->exact)
-		return err_set(e, ERR_PROTOCOL,
-			       "PLAN: '%s' cannot add gradients in the order 'exact'", how->name);
-	if (p->reduce_dtype != DT_F32 && how->collective)
-		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' adds gradients in float32 only",
-			       how->name);
-	return 0;
-}
 
 /* For stage.h. While a part of the gradients is computed those before it are added up. */
 static int between_layers(void *ctx, bool last, struct err *e)
@@ -364,7 +351,6 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 			       frame_name(f->kind));
 	TRY(plan_message_read(f->payload, f->size, &w->plan, e));
 	w->planned = true;
-	TRY(check_plan(&w->plan, e));
 	w->orders.member = FRAME_MEMBER(w->plan.self);
 	w->orders.front = plan_is_front(&w->plan);
 	w->orders.end = plan_is_end(&w->plan);

@@ -124,10 +124,10 @@ def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, n
     return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
 
 
-def member(stage=0, place=0, share=1, gone=0):
+def member(stage=0, place=0, share=1, gone=0, state=0):
     words = ("a", "cpu", "m", "name", "127.0.0.1:7000", "", "")
     out = b"".join(text(w) for w in words)
-    return out + u32(stage + 1) + u32(place + 1) + u32(share) + u8(gone)
+    return out + u32(stage + 1) + u32(place + 1) + u32(share) + u32(state) + u8(gone)
 
 
 def plan(**o):
@@ -137,10 +137,10 @@ def plan(**o):
     out += u32(o.get("n", len(members)))
     out += b"".join(members) + u32(o.get("self", 0))
     out += b"".join(u32(v) for v in o.get("first", range(stages * chunks + 1)))
-    out += text("1f1b") + u8(o.get("wire", 0))
+    out += text(o.get("schedule", "1f1b")) + u8(o.get("wire", 0))
     out += text(o.get("config", CONFIG % o.get("same", "false")))
     out += work(**o.get("work", {})) + u8(o.get("order", 1)) + u8(o.get("sums", 0))
-    out += text("direct") + u8(0) + u8(0)
+    out += text(o.get("reducer", "direct")) + u8(o.get("sharding", 0)) + u8(0) + u8(0)
     return out + f64(o.get("progress", 1)) + text(o.get("model", "model")) + o.get("more", b"")
 
 
@@ -171,6 +171,18 @@ def plans():
     yield "plan-no-parts", plan(parts=0)
     yield "plan-many-parts", plan(parts=255)
     yield "plan-not-tied", plan(tied=1)
+    shared = [member(0, state=1000000), member(1, state=1000000), member(2, state=1000000)]
+    yield "plan-shared", plan(members=shared, sharding=1)
+    yield "plan-shared-group", plan(
+        members=[member(0, 0, 1, 0, 300000), member(0, 1, 1, 0, 700000)] + shared[1:], sharding=1
+    )
+    yield "plan-shared-sum", plan(members=shared[:2] + [member(2, state=7)], sharding=1)
+    yield "plan-shared-share", plan(members=[member(0, state=1000001)] + shared[1:], sharding=1)
+    yield "plan-shared-nothing", plan(members=shared + [member(-1, -1, 0, 0, 5)], sharding=1)
+    yield "plan-sharding", plan(sharding=9)
+    yield "plan-schedule", plan(schedule="none such")
+    yield "plan-reducer", plan(reducer="none such")
+    yield "plan-exact-ring", plan(reducer="ring", order=2)
     yield "plan-should-be-tied", plan(same="true", work={"train_all": 1})
     yield "plan-layers", plan(first=[0, 1, 2, 9])
     yield "plan-no-layer", plan(first=[0, 2, 2, 3])
@@ -229,7 +241,7 @@ def stepped(**o):
 
 
 def hello(**o):
-    out = u32(o.get("protocol", 8)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
+    out = u32(o.get("protocol", 9)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
     return out + text("model") + text("to") + text("host") + o.get("more", b"")
 
 

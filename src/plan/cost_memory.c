@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost_memory.c - the memory of a member, and where recomputing makes a stage fit; see cost.h. */
+#include "plan/cost_parts.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+
+#define GIB 1073741824.0
+
+/* fp32 gradients of what is trained in n layers of a stage. */
+double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n)
+{
+	const struct profile *p = c->p;
+	/* of a head that is the embedding nothing else is kept */
+	const double tied =
+		profile_trains_tied(p) ? fmin(p->head_state_gib, cost_table_bytes(p) / GIB) : 0;
+	double gib = n * p->layer_state_gib + (stage == 0 ? p->embedding_state_gib : 0);
+	if (stage == q->stages - 1)
+		gib += p->head_state_gib - tied;
+	return profile_gradients(p) * gib + (stage == q->stages - 1 ? tied : 0);
+}
+
+/* Gradients of the stage that member i keeps beside those that it adds to, in the order exact. */
+static int held_gradients(const struct pipe *q, int stage, int i)
+{
+	int *place;
+	if (!cost_is_played(q, stage))
+		return sum_held(NULL, q->microbatches, 0);
+	place = mem_array((size_t)q->microbatches, sizeof *place);
+	if (!place) /* at most */
+		return q->microbatches;
+	sched_deal(q->shape->share + cost_first_played(q, stage), cost_members(q, stage),
+		   q->microbatches, place);
+	int n = sum_held(place, q->microbatches, i);
+	mem_free(place);
+	return n;
+}
+
+static int largest_pass(const struct pipe *q)
+{
+	int most = 1;
+	for (int i = 0; i < q->microbatches; i++)
+		most = q->pass[i] > most ? q->pass[i] : most;
+	return most;
+}
+
+double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		      int stage, int i, bool recompute)
+{
+	const struct profile *p = c->p;
+	const struct plan_stage *g = q->stage[stage].group;
+	const struct plan_member *m = g ? &g->member[i] : NULL;
+	const struct cost_row *mr = m         ? cost_row_of(c, r, m->microbatch)
+				    : q->pass ? cost_row_of(c, r, largest_pass(q))
+					      : r;
+	int largest, n = cost_layers(q, stage, &largest),
+		     device = m ? m->device : q->stage[stage].device;
+	int in_flight = q->shape ? sched_in_flight(q->sched, q->shape, stage,
+						   cost_is_played(q, stage) ? i : 0)
+				 : sched_in_flight_alone(q->sched, q->stages, q->chunks,
+							 q->microbatches, stage);
+	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
+	       kept, edge = mr->boundary_gib;
+
+	if (!recompute) /* what it keeps is counted with the microbatches in flight */
+		work = fmax(work - mr->kept[device], 0);
+	if (stage == 0) {
+		weights += p->embedding_gib;
+		state += p->embedding_state_gib;
+	}
+	if (stage == q->stages - 1) {
+		weights += p->head_gib;
+		state += p->head_state_gib;
+		if (p->tied && q->stages == 1) /* the same table, its gradient twice */
+			weights -= fmin(p->embedding_gib, p->head_gib);
+		work = fmax(work, mr->head_work[device]);
+	}
+	if (g && g->sharded)
+		return p->device[device].fixed_gib + 2 * p->layer_gib +
+		       m->state_share * (weights + state) +
+		       (m->microbatches > 0 ? work + 3 * edge : 0);
+	if (g) /* gradients are whole */
+		state = cost_gradient_gib(c, q, stage, n) +
+			m->state_share * fmax(state - cost_gradient_gib(c, q, stage, n), 0);
+	if (cost_order(c) == SUM_EXACT)
+		state += held_gradients(q, stage, i) * cost_gradient_gib(c, q, stage, n);
+	if (g) {
+		if (!cost_is_played(q, stage))
+			in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
+	}
+	kept = recompute ? largest * edge : largest * mr->kept[device] + edge;
+	return p->device[device].fixed_gib + weights + state + in_flight * kept + work +
+	       (q->stages > 1 ? 2 * edge : 0);
+}
+
+static bool stage_fits(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		       int stage, bool recompute)
+{
+	const struct plan_stage *g = q->stage[stage].group;
+
+	for (int i = 0; i < (g ? g->members : 1); i++) {
+		int device = g ? g->member[i].device : q->stage[stage].device;
+		if (!(cost_stage_gib(c, r, q, stage, i, recompute) <= c->limit[device]))
+			return false;
+	}
+	return true;
+}
+
+bool cost_fit(const struct cost *c, const struct cost_row *r, struct pipe *q)
+{
+	bool all = true;
+
+	for (int k = 0; k < q->stages; k++) {
+		const struct plan_stage *g = q->stage[k].group;
+		bool must = c->o->recompute == PLAN_RECOMPUTE_ALWAYS || (g && g->sharded);
+		if (!must && stage_fits(c, r, q, k, false)) {
+			q->stage[k].recompute = false;
+			continue;
+		}
+		q->stage[k].recompute =
+			c->o->recompute != PLAN_RECOMPUTE_NEVER || (g && g->sharded);
+		if (!q->stage[k].recompute || !stage_fits(c, r, q, k, true))
+			all = false;
+	}
+	return all;
+}

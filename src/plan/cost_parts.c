@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost_parts.c - see cost_parts.h. */
+#include "plan/cost_parts.h"
+
+int cost_members(const struct pipe *q, int stage)
+{
+	return q->shape ? q->shape->members[stage] : 1;
+}
+
+bool cost_is_played(const struct pipe *q, int stage) { return cost_members(q, stage) > 1; }
+
+int cost_first_played(const struct pipe *q, int stage)
+{
+	int n = 0;
+	for (int k = 0; k < stage; k++)
+		n += cost_members(q, k);
+	return n;
+}
+
+const struct cost_row *cost_row_of(const struct cost *c, const struct cost_row *r, int m)
+{
+	for (size_t i = 0; i < c->rows; i++)
+		if (c->row[i].m == m)
+			return &c->row[i];
+	return r;
+}
+
+double cost_table_bytes(const struct profile *p) { return p->embedding_parameters * 4; }
+
+int cost_layers(const struct pipe *q, int stage, int *largest_p)
+{
+	int all = 0, largest = 0;
+
+	for (int c = 0; c < q->chunks; c++) {
+		int v = c * q->stages + stage, n = q->first[v + 1] - q->first[v];
+		all += n;
+		largest = n > largest ? n : largest;
+	}
+	*largest_p = largest;
+	return all;
+}
+
+enum sum_order cost_order(const struct cost *c) { return c->o->order ? c->o->order : SUM_FAST; }

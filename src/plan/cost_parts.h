@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost_parts.h - what the files of the cost model share; other code includes cost.h. */
+#ifndef HS_PLAN_COST_PARTS_H
+#define HS_PLAN_COST_PARTS_H
+
+#include "plan/cost.h"
+
+/* How many members of a stage are played, each with its own list; 1: the stage is one member of the
+ * play. And the number of those before a stage. */
+int cost_members(const struct pipe *q, int stage);
+bool cost_is_played(const struct pipe *q, int stage);
+int cost_first_played(const struct pipe *q, int stage);
+
+/* A row for another microbatch size than the candidate's (Cephalo lets every device have its
+ * own). */
+const struct cost_row *cost_row_of(const struct cost *c, const struct cost_row *r, int m);
+/* Layers of all chunks of a stage; *largest_p: of its largest chunk. */
+int cost_layers(const struct pipe *q, int stage, int *largest_p);
+/* Of the embedding, in float32. */
+double cost_table_bytes(const struct profile *p);
+enum sum_order cost_order(const struct cost *c);
+/* float32 gradients of what is trained in n layers of a stage. */
+double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n);
+
+#endif
