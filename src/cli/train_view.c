@@ -575,6 +575,10 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 			       "done in %s: %llu step%s%s, %llu tokens, device memory at most %s",
 			       time, (unsigned long long)r->step, r->step == 1 ? "" : "s", steps,
 			       (unsigned long long)r->tokens, peak);
+	if (r->timed_out)
+		train_view_say(
+			v, "its time is over (max_minutes) after step %llu of %llu; to go on: %s",
+			(unsigned long long)r->step, (unsigned long long)r->total, v->again);
 	if (r->stopped_early)
 		train_view_say(
 			v,

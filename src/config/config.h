@@ -125,7 +125,8 @@ struct config {
 	const int *pass;
 	size_t npass;
 	double num_epochs;
-	int64_t max_steps; /* 0: as many as num_epochs gives */
+	int64_t max_steps;  /* 0: as many as num_epochs gives */
+	double max_minutes; /* of a run; 0: no limit */
 	double learning_rate;
 	const char *lr_scheduler; /* row of optim/lr.def */
 	int64_t warmup_steps;

@@ -132,6 +132,8 @@ static const struct opt rows[] = {
 	  .help = "passes over the data; may be a fraction" },
 	INT(max_steps, "0", 0, 1e9,
 	    "stop after this many optimizer steps; 0: what num_epochs gives"),
+	NUM(max_minutes, "0", 0, 1e7,
+	    "the run ends after so many minutes as if it had all its steps; 0: no limit"),
 	{ FIELD(learning_rate), .kind = OPT_FLOAT, .def = "0.0002", .lo = 0, .lo_open = true,
 	  .hi = 10, .help = "the highest learning rate, reached after the warm-up" },
 	NAME(lr_scheduler, &names_curve, "cosine", "how the learning rate falls after the warm-up"),

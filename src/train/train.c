@@ -56,6 +56,13 @@ static bool stopping(struct trainer *t)
 	return who || (t->o->stop && *t->o->stop);
 }
 
+/* `max_minutes`: the run ends as if it had all its steps. */
+static bool out_of_time(const struct trainer *t)
+{
+	const double most = t->cfg->max_minutes * 60;
+	return most > 0 && clock_seconds(clock_now() - t->began) >= most;
+}
+
 static bool is_cluster(const struct trainer *t)
 {
 	return !t->o->place && (t->o->ranks || join_is_cluster(t->cfg));
@@ -256,7 +263,7 @@ static int loop(struct trainer *t, struct err *e)
 	uint64_t saved = t->st.step, evaluated = UINT64_MAX;
 	const int64_t patience = c->early_stopping_patience;
 	while (t->st.step < t->job->total_steps && !evaluation_stops(&t->st, patience) &&
-	       !stopping(t)) {
+	       !out_of_time(t) && !stopping(t)) {
 		bool better = false, now;
 		TRY(one_step(t, e));
 		if (has_val(t) && due(t->job->eval_every, t->st.step)) {
@@ -273,7 +280,9 @@ static int loop(struct trainer *t, struct err *e)
 		}
 	}
 	t->r.stopped_early = t->st.step < t->job->total_steps && evaluation_stops(&t->st, patience);
-	t->r.interrupted = t->st.step < t->job->total_steps && !t->r.stopped_early;
+	t->r.timed_out = t->st.step < t->job->total_steps && out_of_time(t);
+	t->r.interrupted =
+		t->st.step < t->job->total_steps && !t->r.stopped_early && !t->r.timed_out;
 	TRY(session_pull_state(t->ses, ++t->rounds.number, e));
 	TRY(saver_finish(&t->saver, &t->st, saved != t->st.step, e));
 	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted) {

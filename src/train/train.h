@@ -59,6 +59,7 @@ struct train_result {
 	 * 0 where nothing was evaluated in training */
 	bool stopped_early;
 	uint64_t best;
+	bool timed_out;   /* ended early by max_minutes; saved */
 	bool interrupted; /* ended early by `stop` or by the wish of a worker; saved */
 	char dir[2048];   /* of the result: output_dir, or what was chosen when that could not be */
 	double first_loss, last_loss;
