@@ -23,14 +23,17 @@ run init --model "$golden/smollm2" --data "it's data.jsonl" --minutes 5 &&
 check "a configuration from options, for a model of 256 positions"
 [ "$(grep -c '#' cluster.yaml)" -ge 10 ]
 check "with comments"
-run train cluster.yaml visualize=false profile=none compute_dtype=float32 && [ -d "runs/it-s-data" ]
+run train cluster.yaml visualize=false profile=none compute_dtype=float32 &&
+	[ -d "runs/it-s-data" ]
 check "it trains as it is"
-grep -c . runs/*/metrics.jsonl >before
 run train cluster.yaml visualize=false profile=none compute_dtype=float32 num_epochs=1000 \
-	output_dir=short max_minutes=0.02 && grep -q '^its time is over (max_minutes) after step' err
+	output_dir=short max_minutes=0.02 &&
+	grep -q '^its time is over (max_minutes) after step' err
 check "max_minutes: saved, and a status of 0"
+before=$(grep -c . short/metrics.jsonl)
 run train cluster.yaml visualize=false profile=none compute_dtype=float32 num_epochs=1000 \
-	output_dir=short max_minutes=0.02 resume_from_checkpoint=latest
+	output_dir=short max_minutes=0.02 resume_from_checkpoint=latest &&
+	[ "$(grep -c . short/metrics.jsonl)" -gt "$before" ]
 check "and it goes on from there"
 cp cluster.yaml was
 refuses "cluster.yaml is there already, and is not changed: name another file" \

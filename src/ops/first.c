@@ -44,7 +44,8 @@ static int check_there(const char *what, const char *path, struct err *e)
 	if (access(path, F_OK) == 0 || is_hub_name(path))
 		return 0;
 	return err_set(e, ERR_USAGE,
-		       "init: %s: there is no file or folder %.300s (a name on a hub is OWNER/NAME)",
+		       "init: %s: there is no file or folder %.300s (a name on a hub is "
+		       "OWNER/NAME)",
 		       what, path);
 }
 
@@ -115,8 +116,8 @@ static int add_machines(const struct first *f, struct buf *out, struct err *e)
 	size_t places = 0;
 	int rc = 0;
 	if (!f->nworkers) {
-		buf_adds(out, "# Other machines: 'heteroshard invite' here, then 'workers: all' in this "
-			      "file.\n"
+		buf_adds(out, "# Other machines: 'heteroshard invite' here, then 'workers: all' in "
+			      "this file.\n"
 			      "device: auto              # 'heteroshard devices' lists them\n");
 		return 0;
 	}
@@ -133,9 +134,10 @@ static int add_machines(const struct first *f, struct buf *out, struct err *e)
 			     "init: names of peers and user@host: give one kind, or invite the "
 			     "others too");
 	if (rc >= 0)
-		buf_adds(out, places ? "# 'heteroshard up FILE' starts them: they need ssh by key.\n"
-				       "workers:\n"
-				     : "workers: [");
+		buf_adds(out,
+			 places ? "# 'heteroshard up FILE' starts them: they need ssh by key.\n"
+				  "workers:\n"
+				: "workers: [");
 	for (size_t i = 0; i < f->nworkers && rc >= 0; i++) {
 		struct buf entry = BUF_INIT;
 		rc = add_worker(f->worker[i], &l, &entry, e);
