@@ -68,6 +68,9 @@ static void read_plan(const struct profile *p, const struct plan_options *o, con
 #define ONE "{\"layers\": [0, 4], \"devices\": [{\"id\": \"a\"}]}"
 #define MEMBER(id, share) "{\"id\": \"" id "\", \"share\": " #share ", \"state_share\": 1}"
 #define TWO "{\"layers\": [0, 4], \"devices\": [" MEMBER("a", 1) ", " MEMBER("b", 1) "]}"
+#define PART(id, share, state)                                                                     \
+	"{\"id\": \"" id "\", \"share\": " #share ", \"state_share\": " #state "}"
+#define SHARED "{\"layers\": [0, 4], \"devices\": [" PART("a", 1, 0.75) ", " PART("b", 1, 0.25) "]}"
 #define UNEQUAL "{\"layers\": [0, 4], \"devices\": [" MEMBER("a", 3) ", " MEMBER("b", 1) "]}"
 #define TWO_AND_ONE                                                                                \
 	"{\"layers\": [0, 2], \"devices\": [" MEMBER("a", 1) ", " MEMBER(                          \
@@ -328,6 +331,51 @@ static void test_auto_order(void **state)
 	profile_release(&p);
 }
 
+/* Shared state: gradients are whole, the rest by state_share; auto shares where it would not
+ * fit. */
+static void test_shared_state(void **state)
+{
+	struct profile p;
+	struct plan given, plan;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct err e = { 0 };
+	(void)state;
+	read_profile(&p);
+	o.reserve_gib = 0;
+	o.recompute = PLAN_RECOMPUTE_NEVER;
+	read_plan(&p, &o, TWO, &given);
+	const double whole = given.stage[0].member[0].memory_gib,
+		     rest = 4 * p.layer_state_gib * (1 - profile_gradients(&p));
+	assert_false(plan_shares_state(&given.stage[0]));
+	const double alone_ms = given.simulated_ms;
+	read_plan(&p, &o, SHARED, &plan);
+	assert_true(plan_shares_state(&plan.stage[0]) && plan.executable);
+	close_to(plan.stage[0].member[0].memory_gib, whole - 0.25 * rest);
+	close_to(plan.stage[0].member[1].memory_gib, whole - 0.75 * rest);
+	/* half of a sum, then values go to the other member: bytes as before, but one after the
+	 * other */
+	assert_true(plan.simulated_ms > 0 && plan.simulated_ms < 2 * alone_ms);
+	plan_release(&plan);
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].memory_gib = whole - 0.4 * rest;
+	p.device[1].memory_gib = whole - 0.45 * rest;
+	o.manual = &given;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_false(plan.fits);
+	plan_over_error(&p, &plan, &e);
+	assert_non_null(strstr(e.msg, "'shard: optimizer'"));
+	plan_release(&plan);
+	o.share_auto = true;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.fits && plan_shares_state(&plan.stage[0]));
+	/* by memory */
+	close_to(plan.stage[0].member[0].state_share,
+		 (whole - 0.4 * rest) / (2 * whole - 0.85 * rest));
+	plan_release(&plan);
+	plan_release(&given);
+	profile_release(&p);
+}
+
 static void test_sum_time(void **state)
 {
 	struct profile p;
@@ -402,10 +450,10 @@ static void test_judge(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two),      cmocka_unit_test(test_pipeline),
-		cmocka_unit_test(test_memory),   cmocka_unit_test(test_auto_order),
-		cmocka_unit_test(test_sum_time), cmocka_unit_test(test_judge),
-		cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_two),          cmocka_unit_test(test_pipeline),
+		cmocka_unit_test(test_memory),       cmocka_unit_test(test_auto_order),
+		cmocka_unit_test(test_sum_time),     cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_shared_state), cmocka_unit_test(test_passes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

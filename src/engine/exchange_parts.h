@@ -21,10 +21,10 @@ int exchange_take_in(struct exchange *x, const struct peer *from, struct err *e)
 bool exchange_has_early(const struct exchange *x, const struct exchange_want *w);
 /* Waits for it; reads the coordinator's messages meanwhile, so that an ABORT is noticed. */
 int exchange_wait_for(struct exchange *x, const struct exchange_want *w, struct net_msg *msg_p,
-		    struct frame *f_p, struct err *e);
+		      struct frame *f_p, struct err *e);
 /* Hands `n` bytes to a link, which releases them; meanwhile takes messages in. */
 int exchange_hand_over(struct exchange *x, const struct peer *to, unsigned char *p, size_t n,
-		     enum flow_kind flow, struct err *e);
+		       enum flow_kind flow, struct err *e);
 /* Waits for `first` (MAY be NULL), or until net_wake(), and receives messages from all peers. 0:
  * nothing came until the deadline. */
 int exchange_listen(struct exchange *x, const struct net_poll *first, int64_t deadline,

@@ -83,7 +83,8 @@ int exchange_send_bytes(struct exchange *x, int place, int array, uint32_t numbe
 }
 int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e)
 {
-	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array, &x->beside.peer[place] };
+	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array,
+					 &x->beside.peer[place] };
 	if (exchange_has_early(x, &w))
 		return 1;
 	TRY(exchange_take_in(x, w.from, e));
@@ -91,8 +92,8 @@ int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, 
 }
 
 /* Waits for `count` numbers of dtype t. */
-static int receive_sum(struct exchange *x, const struct exchange_want *w, enum dtype t, size_t count,
-		       struct net_msg *msg_p, struct frame *f_p, struct err *e)
+static int receive_sum(struct exchange *x, const struct exchange_want *w, enum dtype t,
+		       size_t count, struct net_msg *msg_p, struct frame *f_p, struct err *e)
 {
 	TRY(exchange_wait_for(x, w, msg_p, f_p, e));
 	if (f_p->dtype == t && f_p->ndim == 1 && f_p->dim[0] == count)
@@ -100,8 +101,8 @@ static int receive_sum(struct exchange *x, const struct exchange_want *w, enum d
 	err_set(e, ERR_PROTOCOL,
 		"%s sent %llu numbers (%s) as part %u of sum %u of gradients; %zu numbers (%s) "
 		"were expected",
-		exchange_peer_name(x, w->from), (unsigned long long)f_p->dim[0], dtype_name(f_p->dtype),
-		w->microbatch, w->chunk, count, dtype_name(t));
+		exchange_peer_name(x, w->from), (unsigned long long)f_p->dim[0],
+		dtype_name(f_p->dtype), w->microbatch, w->chunk, count, dtype_name(t));
 	net_msg_release(msg_p);
 	return e->code;
 }
@@ -111,7 +112,8 @@ int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t numb
 {
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
-	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array, &x->beside.peer[place] };
+	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array,
+					 &x->beside.peer[place] };
 	TRY(receive_sum(x, &w, x->plan->reduce_dtype, count, &msg, &f, e));
 	get_numbers(v, f.payload, f.dtype, count);
 	net_msg_release(&msg);
@@ -123,7 +125,8 @@ int exchange_receive_bytes(struct exchange *x, int place, int array, uint32_t nu
 {
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
-	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array, &x->beside.peer[place] };
+	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array,
+					 &x->beside.peer[place] };
 	TRY(receive_sum(x, &w, DT_U8, bytes, &msg, &f, e));
 	memcpy(p, f.payload, bytes);
 	net_msg_release(&msg);

@@ -197,7 +197,8 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 
 static const char *device_id(const struct profile *p, int device) { return p->device[device].id; }
 
-static void put_limits(const struct profile *p, const struct plan *plan, struct buf *b)
+static void put_limits(const struct profile *p, const struct plan_options *o,
+		       const struct plan *plan, struct buf *b)
 {
 	const struct plan_member *most = NULL, *full = NULL, *waits = NULL;
 
@@ -224,6 +225,12 @@ static void put_limits(const struct profile *p, const struct plan *plan, struct 
 		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n",
 			 device_id(p, full->device), full->memory_gib, full->limit_gib);
 	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; plan_shares_state(&plan->stage[k]) && i < plan->stage[k].members;
+		     i++)
+			buf_addf(b, "%s stores %.0f %% of the training state of its group.\n",
+				 device_id(p, plan->stage[k].member[i].device),
+				 100 * plan->stage[k].member[i].state_share);
+	for (int k = 0; k < plan->stages && o->recompute == PLAN_RECOMPUTE_AUTO; k++)
 		for (int i = 0; plan->stage[k].recompute && !plan->stage[k].sharded &&
 				i < plan->stage[k].members;
 		     i++)
@@ -264,7 +271,7 @@ void plan_explain(const struct profile *p, const struct plan_options *o, const s
 {
 	double ms = plan->simulated_ms;
 
-	put_limits(p, plan, b);
+	put_limits(p, o, plan, b);
 	if (second && second->any) {
 		if (second->ms / ms < 1.0005) {
 			buf_addf(b, "As fast: %s.\n", second->what);

@@ -372,6 +372,36 @@ int plan_simulate(const struct profile *p, const struct plan_options *o, struct 
 	return plan_timeline(p, o, plan, NULL, NULL, e);
 }
 
+void plan_share_state(const struct profile *p, const struct plan_options *o, struct plan_stage *s)
+{
+	double all = 0;
+	for (int i = 0; s->members > 1 && i < s->members; i++)
+		all += profile_limit_gib(p, s->member[i].device, o->reserve_gib);
+	for (int i = 0; s->members > 1 && i < s->members; i++)
+		s->member[i].state_share =
+			all > 0 ? profile_limit_gib(p, s->member[i].device, o->reserve_gib) / all
+				: 1.0 / s->members;
+}
+
+/* The group of the device that is above its limit; NULL: it is in none. */
+static const struct plan_stage *group_over(const struct plan *plan)
+{
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			if (plan->stage[k].member[i].device == plan->over_device)
+				return plan->stage[k].members > 1 ? &plan->stage[k] : NULL;
+	return NULL;
+}
+
+/* What the members of a group may use beyond what they need; below 0: it does not fit in sum. */
+static double group_slack(const struct plan_stage *s)
+{
+	double gib = 0;
+	for (int i = 0; i < s->members; i++)
+		gib += s->member[i].limit_gib - s->member[i].memory_gib;
+	return gib;
+}
+
 /* What would make room, most useful first; only what is not done already. */
 static void list_advice(const struct profile *p, const struct plan *plan, double reserve,
 			struct buf *b)
@@ -386,6 +416,11 @@ static void list_advice(const struct profile *p, const struct plan *plan, double
 		buf_adds(b, "LoRA instead of full training, ");
 	else if (!small)
 		buf_adds(b, "4-bit weights (load_in_4bit), ");
+	const struct plan_stage *group = group_over(plan);
+	if (group && !group->sharded && !plan_shares_state(group))
+		buf_adds(b, "'shard: optimizer', ");
+	else if (group && plan_shares_state(group) && group_slack(group) >= 0)
+		buf_adds(b, "a smaller 'state_share' of this device, ");
 	buf_adds(b, "a shorter sequence_len, ");
 	if (plan->microbatch > 1)
 		buf_adds(b, "a smaller micro_batch_size, ");
@@ -448,17 +483,26 @@ static int take_passes(const struct profile *p, const struct plan_options *o, st
 	return 0;
 }
 
-/* The job may ask for recomputation everywhere. With a given plan a stage also recomputes where it
- * would not fit otherwise; other planners have decided. */
-static int choose_recompute(const struct planner *pl, const struct profile *p,
-			    const struct plan_options *o, struct plan *out, struct err *e)
+/* The job may ask for recomputation everywhere. In a given plan that would not fit, groups share
+ * their training state, and if that is not enough, stages recompute; other planners have
+ * decided. */
+static int make_room(const struct planner *pl, const struct profile *p,
+		     const struct plan_options *o, struct plan *out, struct err *e)
 {
 	for (int k = 0; k < out->stages && o->recompute == PLAN_RECOMPUTE_ALWAYS; k++)
 		out->stage[k].recompute = true;
-	if (!pl->needs_plan || o->recompute != PLAN_RECOMPUTE_AUTO)
+	if (!pl->needs_plan)
 		return 0;
 	TRY(plan_check(p, out, e));
 	TRY(plan_simulate(p, o, out, e));
+	if (!out->fits && o->share_auto) {
+		for (int k = 0; k < out->stages; k++)
+			if (!out->stage[k].sharded && !plan_shares_state(&out->stage[k]))
+				plan_share_state(p, o, &out->stage[k]);
+		TRY(plan_simulate(p, o, out, e));
+	}
+	if (o->recompute != PLAN_RECOMPUTE_AUTO)
+		return 0;
 	for (int k = 0; k < out->stages && !out->fits; k++)
 		for (int i = 0; i < out->stage[k].members; i++) {
 			const struct plan_member *m = &out->stage[k].member[i];
@@ -489,7 +533,7 @@ static int run_planner(const struct planner *pl, const struct profile *p,
 	TRYOUT(pl->plan(p, o, out, e));
 	if (o->pass && !pl->needs_plan)
 		TRYOUT(take_passes(p, o, out, e));
-	TRYOUT(choose_recompute(pl, p, o, out, e));
+	TRYOUT(make_room(pl, p, o, out, e));
 	out->search_ms = clock_seconds(clock_now() - began) * 1e3;
 	rc = plan_check(p, out, e);
 	if (rc < 0) {

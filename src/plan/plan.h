@@ -69,7 +69,9 @@ struct plan_options {
 	/* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
 	int64_t effort;
 	const struct plan *manual; /* for the row `manual` */
-	enum sum_order order;      /* of gradients; 0: fast */
+	/* groups of `manual` share their training state, by memory, where it would not fit */
+	bool share_auto;
+	enum sum_order order; /* of gradients; 0: fast */
 	/* instead: exact where its memory fits and its step takes at most 5 % longer, else fast */
 	bool order_auto;
 	int reduce_parts; /* of a chunk's gradients; 0: as reduce_parts() says */
@@ -183,6 +185,8 @@ int plan_layers(const struct plan *plan, int stage); /* of all its chunks */
  * one member of the play (a device alone, or a group by the formulas of cost.h). */
 bool plan_plays_members(const struct plan *plan, int stage);
 bool plan_uses(const struct plan *plan, int device);
+/* Gives the members of a group parts of its training state, by their memory. */
+void plan_share_state(const struct profile *p, const struct plan_options *o, struct plan_stage *s);
 /* Whether the members of a stage share its optimizer state and float32 copies, by state_share. */
 static inline bool plan_shares_state(const struct plan_stage *s)
 {

@@ -33,19 +33,6 @@ static int share_by_speed(const struct job_plan *p, const struct config_shard *s
 	return mine > 0 && least > 0 ? (int)fmax(1, round(1000 * least / mine)) : 1000;
 }
 
-/* The state of a group, by the memory of its members. */
-static void share_by_memory(const struct profile *p, const struct plan_options *o,
-			    struct plan_stage *s)
-{
-	double all = 0;
-	for (int i = 0; s->members > 1 && i < s->members; i++)
-		all += profile_limit_gib(p, s->member[i].device, o->reserve_gib);
-	for (int i = 0; s->members > 1 && i < s->members; i++)
-		s->member[i].state_share =
-			all > 0 ? profile_limit_gib(p, s->member[i].device, o->reserve_gib) / all
-				: 1.0 / s->members;
-}
-
 /* shard_plan of the configuration as a plan for the row `manual`. */
 static int plan_of_shards(struct job_plan *p, const struct config *c, struct err *e)
 {
@@ -75,7 +62,7 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 	if (rc >= 0 && c->shard == SHARD_STATES)
 		for (size_t i = 0; i < c->nshards; i++)
 			if (!c->shard_plan[i].state)
-				share_by_memory(&p->profile, &p->options, &p->manual.stage[i]);
+				plan_share_state(&p->profile, &p->options, &p->manual.stage[i]);
 	return rc;
 }
 
@@ -100,7 +87,7 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	p->options.reducer = reducer_find(c->reduce); /* auto: NULL */
 	p->options.collective = ranks && !p->options.reduce_half;
 	p->planner = planner_find(c->planner);
-	p->shard_auto = c->shard == SHARD_AUTO;
+	p->options.share_auto = c->shard == SHARD_AUTO;
 }
 
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e)
@@ -145,27 +132,9 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 	return rc;
 }
 
-/* The groups of the user's plan that do not share their state begin to; false: there are none. */
-static bool share_groups(struct job_plan *p)
-{
-	bool any = false;
-	for (int k = 0; p->options.manual && k < p->manual.stages; k++) {
-		struct plan_stage *s = &p->manual.stage[k];
-		if (s->members < 2 || s->sharded || plan_shares_state(s))
-			continue;
-		share_by_memory(&p->profile, &p->options, s);
-		any = true;
-	}
-	return any;
-}
-
 int job_plan_make(struct job_plan *p, bool execute, struct err *e)
 {
 	TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
-	if (!p->plan.fits && p->shard_auto && share_groups(p)) {
-		plan_release(&p->plan);
-		TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
-	}
 	p->options.order = p->plan.order;
 	p->options.order_auto = false;
 	if (!execute || p->plan.executable)

@@ -23,7 +23,6 @@ struct job_plan {
 	struct plan_options options; /* options.manual: `manual`, when there is one */
 	struct plan manual;
 	const struct planner *planner;
-	bool shard_auto; /* groups of `manual` share their training state where it would not fit */
 };
 
 /* What the configuration (NULL: nothing) asks of a planner; the caller may change p->options and
