@@ -20,7 +20,13 @@ enum {
 	NODES_MAX = 10000,
 	DEPTH_MAX = 32,
 	GROUPS_MAX = 1 << 20,
+	CHUNKS_MAX = 1 << 21,
+	NAME_MAX_BYTES = 1000,
 	CHUNK_MAX = 1 << 30, /* packed bytes of a column in a row group */
+	ROW_MAX = 64 << 20,  /* of JSON */
+	/* what a row group may take unpacked: so much, and so many times the file */
+	UNPACKED_MIN = 64 << 20,
+	UNPACKED_TIMES = 64,
 };
 
 enum { REQUIRED, OPTIONAL, REPEATED };
@@ -59,8 +65,9 @@ struct parquet {
 	struct chunk *chunk; /* nleaf for each row group */
 	int64_t *rows;       /* of each row group */
 	size_t nchunk, chunk_cap, ngroup, group_cap;
-	size_t group; /* the next one */
-	int64_t left; /* rows of the current one */
+	size_t group;  /* the next one */
+	int64_t left;  /* rows of the current one */
+	uint64_t room; /* bytes that it may still take */
 	struct buf row;
 };
 
@@ -114,6 +121,10 @@ static int schema_element(struct parquet *p, struct thrift *t, struct err *e)
 		} else if (f.id == 4 && f.type == TH_BINARY) {
 			size_t len;
 			const uint8_t *s = thrift_binary(t, &len);
+			if (len > NAME_MAX_BYTES) {
+				mem_free(n.name);
+				return damaged(e, "the name of a column is too long");
+			}
 			TRY(set_name(&n, s, len, e));
 		} else if (f.id == 10 && f.type == TH_STRUCT) {
 			logical(t, &n);
@@ -205,6 +216,9 @@ static int one_chunk(struct parquet *p, struct thrift *t, struct err *e)
 		else
 			thrift_skip(t, f.type);
 	}
+	if (p->nchunk >= CHUNKS_MAX)
+		return err_set(e, ERR_UNSUPPORTED, "more than %d columns of row groups",
+			       CHUNKS_MAX);
 	if (!mem_grow(&p->chunk, &p->chunk_cap, p->nchunk + 1, sizeof c))
 		return err_nomem(e, (p->nchunk + 1) * sizeof c, "columns");
 	p->chunk[p->nchunk++] = c;
@@ -349,6 +363,7 @@ static int load_leaf(struct parquet *p, struct leaf *l, const struct chunk *k, s
 	l->c.type = (enum pq_type)n->type;
 	l->c.max_rep = n->rep;
 	l->c.max_def = n->def;
+	l->c.room = &p->room;
 	l->at = l->value = 0;
 	if (!n->shown)
 		return 0;
@@ -367,10 +382,14 @@ static int load_leaf(struct parquet *p, struct leaf *l, const struct chunk *k, s
 
 static int load_group(struct parquet *p, struct err *e)
 {
+	p->room = UNPACKED_MIN + UNPACKED_TIMES * p->size;
 	for (size_t i = 0; i < p->nleaf && p->rows[p->group]; i++) {
 		struct leaf *l = &p->leaf[i];
 		if (load_leaf(p, l, &p->chunk[p->group * p->nleaf + i], e) < 0)
-			return err_prefix(e, "column %.*s", (int)strlen(p->node[l->node].name) - 1,
+			return err_prefix(e, "column %.*s",
+					  (int)strlen(p->node[l->node].name) < 100
+						  ? (int)strlen(p->node[l->node].name) - 1
+						  : 100,
 					  p->node[l->node].name);
 	}
 	p->left = p->rows[p->group++];
@@ -454,6 +473,8 @@ static int put_node(struct parquet *p, size_t i, struct err *e)
 	struct leaf *l = guide(p, n);
 	if (!l || !more(l))
 		return damaged(e, "a column has fewer rows than it says");
+	if (p->row.n > ROW_MAX)
+		return err_set(e, ERR_UNSUPPORTED, "a row of more than %d MiB", ROW_MAX >> 20);
 	bool there = l->c.def[l->at] >= n->def;
 	if (n->repetition == OPTIONAL && !there) {
 		buf_adds(&p->row, "null");

@@ -40,6 +40,17 @@ void pq_release(struct pq_column *c)
 	*c = (struct pq_column){ .text = BUF_INIT };
 }
 
+/* Before n bytes are unpacked or kept. */
+static int spend(struct pq_column *c, uint64_t n, struct err *e)
+{
+	if (n > *c->room)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "a row group becomes too large when it is unpacked, for a file of "
+			       "this size; write smaller row groups");
+	*c->room -= n;
+	return 0;
+}
+
 /* ---- unpacking ------------------------------------------------------------------------------ */
 
 static int copy_back(uint8_t *out, size_t *at, size_t out_n, size_t offset, size_t len)
@@ -218,6 +229,7 @@ static int add(struct pq_column *c, uint64_t v, struct err *e)
 /* v[nv] is always the end of the texts. */
 static int add_text(struct pq_column *c, const uint8_t *p, size_t n, struct err *e)
 {
+	TRY(spend(c, n, e));
 	TRY(add(c, c->text.n, e));
 	if (c->text.n + n > PAGE_MAX)
 		return err_set(
@@ -485,6 +497,7 @@ static int data_page(struct pq_column *c, const struct pq_column *dict, const st
 	if (c->n + g->entries > PQ_ENTRIES)
 		return err_set(e, ERR_UNSUPPORTED, "a row group of more than %u entries",
 			       PQ_ENTRIES);
+	TRY(spend(c, 2 * g->entries, e));
 	if (!mem_grow(&c->rep, &c->rep_cap, c->n + (size_t)g->entries + 1, 1) ||
 	    !mem_grow(&c->def, &c->def_cap, c->n + (size_t)g->entries + 1, 1))
 		return err_nomem(e, c->n + g->entries, "a column");
@@ -493,6 +506,7 @@ static int data_page(struct pq_column *c, const struct pq_column *dict, const st
 	for (uint64_t i = 0; i < g->entries; i++)
 		there += c->def[c->n + i] == c->max_def;
 	c->n += (size_t)g->entries;
+	TRY(spend(c, 8 * there, e));
 	return values(c, dict, g->encoding, b, there, e);
 }
 
@@ -508,6 +522,7 @@ static int one_page(struct pq_column *c, struct pq_column *dict, int codec, cons
 	size_t packed = (size_t)(g->packed - plain_bytes), size = (size_t)(g->size - plain_bytes);
 	if (size / 4096 > packed + 4096) /* a page of 16 MiB may be all zeros */
 		return damaged(e, "it would be 4096 times as large unpacked");
+	TRY(spend(c, size, e));
 	uint8_t *room = mem_alloc(size + 9); /* bits are read eight bytes at a time */
 	if (!room)
 		return err_nomem(e, size, "a page of a Parquet file");
@@ -517,7 +532,10 @@ static int one_page(struct pq_column *c, struct pq_column *dict, int codec, cons
 	if (rc >= 0 && g->type == DICTIONARY) {
 		pq_release(dict);
 		dict->type = c->type;
-		rc = plain(dict, &b, g->entries, e);
+		dict->room = c->room;
+		rc = spend(c, 8 * g->entries, e);
+		if (rc >= 0)
+			rc = plain(dict, &b, g->entries, e);
 	} else if (rc >= 0) {
 		rc = data_page(c, dict, g, b, rep, def, e);
 	}

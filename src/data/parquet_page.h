@@ -27,11 +27,14 @@ struct pq_column {
 	uint64_t *v;
 	size_t nv, v_cap;
 	struct buf text;
+	/* bytes that may still be unpacked, of all columns of the row group; borrowed */
+	uint64_t *room;
 };
 
 void pq_release(struct pq_column *c);
 /* Decodes the pages in the `n` bytes of a column chunk, which hold `entries`. `codec`: that of the
- * metadata. */
+ * metadata. What it unpacks and keeps is taken from *c->room: a few bytes of runs can stand for
+ * millions of values. */
 int pq_decode(struct pq_column *c, int codec, const uint8_t *p, size_t n, uint64_t entries,
 	      struct err *e);
 /* Snappy's raw format, for tests too. */
