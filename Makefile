@@ -214,7 +214,7 @@ run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
 LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill
 # Of these some need root, and the packages of `make dist wheel`.
-LONG_SCRIPTS := test_invite test_package test_up
+LONG_SCRIPTS := test_invite test_package test_up test_first_cluster
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 	@export HS_LONG=1 TEST_LONG=1 OMP_WAIT_POLICY=passive; \

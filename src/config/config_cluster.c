@@ -235,29 +235,31 @@ static int read_names(struct config *c, const struct yaml_node *n, const char *f
 
 static bool empty(const char *s) { return !s || !s[0]; }
 
-/* Workers without an address, which `heteroshard up` reaches by ssh: invited ones. */
+/* Workers without an address are invited ones, where `heteroshard up` reaches one of them by ssh or
+ * more. */
 static int find_invited(struct config *c, const char *file, int line, struct err *e)
 {
 	size_t n = 0;
+	bool by_ssh = false;
+	for (size_t i = 0; i < c->nworkers; i++)
+		by_ssh |= !empty(c->workers[i].ssh);
 	for (size_t i = 0; i < c->nworkers; i++) {
 		struct config_worker *w = &c->workers[i];
-		w->invited = !empty(w->ssh) && !empty(w->id) && empty(w->ip) && empty(w->hostname);
+		w->invited = by_ssh && !empty(w->id) && empty(w->ip) && empty(w->hostname);
 		n += w->invited;
 		if (w->invited)
 			w->hostname = w->id;
 		if (w->invited && (w->public_key || w->num_gpus > 1))
 			return err_set(e, ERR_USAGE,
-				       "%s:%d: worker '%.60s' has 'ssh' and no 'ip': it is an "
-				       "invited machine, which has one device and no 'public_key' "
-				       "here",
+				       "%s:%d: worker '%.60s' has no 'ip': it is an invited "
+				       "machine, which has one device and no 'public_key' here",
 				       file, line, w->id);
 	}
 	if (n && n < c->nworkers)
-		return err_set(
-			e, ERR_USAGE,
-			"%s:%d: some workers have 'ip' or 'hostname', and others only 'ssh': "
-			"give all of them an address, or none",
-			file, line);
+		return err_set(e, ERR_USAGE,
+			       "%s:%d: some workers have 'ip' or 'hostname', and others none: "
+			       "give all of them an address, or none",
+			       file, line);
 	c->workers_invited = n > 0;
 	c->workers_all = false;
 	return 0;
