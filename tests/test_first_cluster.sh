@@ -48,14 +48,14 @@ check "the Debian package"
 layer() { # NAME LOWER: $tmp/layers/NAME, what is written there kept apart
 	mkdir "$tmp/layers/$1" "$tmp/layers/u-$1" "$tmp/layers/w-$1"
 	mount -t overlay none \
-		-o "lowerdir=$2,upperdir=$tmp/layers/u-$1,workdir=$tmp/layers/w-$1" \
-		"$tmp/layers/$1"
+		-o "lowerdir=$2,upperdir=$tmp/layers/u-$1,workdir=$tmp/layers/w-$1" "$tmp/layers/$1"
 }
 begun=$(date +%s.%N)
 if [ -z "${TEST_LONG:-}" ]; then # once for all three
 	layer all /
 	cp "$tmp"/deb/*.deb "$tmp/layers/all/"
-	chroot "$tmp/layers/all" sh -c 'dpkg --no-triggers -i /heteroshard_*.deb' >"$tmp/out" 2>"$tmp/err"
+	chroot "$tmp/layers/all" sh -c 'dpkg --no-triggers -i /heteroshard_*.deb' \
+		>"$tmp/out" 2>"$tmp/err"
 	check "dpkg installs it"
 	umount "$tmp/layers/all"
 fi
