@@ -199,6 +199,13 @@ static void test_refused(void **state)
 		"{% endfor %}{{ n.l }}",
 		"inside each other");
 	refused("{{ 'a' * 1000000000 }}", "");
+	/* one call that compares millions of characters with millions */
+	refused("{% set t = 'a' * 4000000 %}{{ t.rfind(t[:2000000] ~ 'b') }}", "does not end");
+	refused("{% set t = 'a' * 4000000 %}{{ t.rsplit(t[:2000000] ~ 'b') }}", "does not end");
+	refused("{% set t = 'b' * 2000000 %}{{ t.strip('a' * 1000000 ~ 'b') }}", "does not end");
+	refused("{% set t = 'a' * 2000000 %}{% set u = t ~ 'b' %}{% set v = t ~ 'c' %}"
+		"{% for i in range(9000) %}{% if u == v %}{% endif %}{% endfor %}",
+		"does not end");
 	refused("{{ s | frobnicate }}", "there is no filter 'frobnicate'");
 	refused("{{ s is frobnicated }}", "there is no test 'frobnicated'");
 	refused("{% include 'x' %}", "a tag that is not known");

@@ -25,12 +25,26 @@ static int64_t find(const struct jstr *s, size_t from, size_t to, const struct j
 	return p ? p - s->p : -1;
 }
 
-static int64_t find_last(const struct jstr *s, size_t to, const struct jstr *what)
+/* The last one that ends at or before `to`. Each place that is compared costs up to the length of
+ * `what`, so it counts as steps. */
+static int find_last(struct jx *x, const struct jstr *s, size_t to, const struct jstr *what,
+		     int64_t *at_p)
 {
-	for (size_t i = to + 1; i-- > 0;)
-		if (i + what->n <= to && starts(s, i, what))
-			return (int64_t)i;
-	return -1;
+	*at_p = -1;
+	if (what->n > to)
+		return 0;
+	for (size_t i = to - what->n + 1; i-- > 0;) {
+		size_t same = 0;
+		while (same < what->n && s->p[i + same] == what->p[same])
+			same++;
+		if (same == what->n) {
+			*at_p = (int64_t)i;
+			return 0;
+		}
+		if (same >= 64)
+			TRY(jx_tick(x, same / 64));
+	}
+	return 0;
 }
 
 static bool has_char(const struct jstr *set, const char *p, size_t n)
@@ -60,7 +74,8 @@ int jinja_strip(struct jx *x, const struct jstr *s, const struct jstr *chars, bo
 		struct jval *v_p)
 {
 	size_t begin = 0, end = s->n, k;
-	TRY(jx_tick(x, chars ? s->n / 8 : 1));
+	/* each character of s is looked for in all of chars */
+	TRY(jx_tick(x, chars ? s->n / 8 * (1 + chars->n / 8) : 1));
 	while (left && (k = strippable(s, begin, end, chars, false)))
 		begin += k;
 	while (right && (k = strippable(s, begin, end, chars, true)))
@@ -315,7 +330,9 @@ static int split(struct jx *x, const struct jstr *s, const struct jargs *a, bool
 		return jx_fail(x, "split: the separator is empty");
 	size_t begin = 0, end = s->n;
 	while (most-- != 0) {
-		int64_t k = right ? find_last(s, end, sep) : find(s, begin, s->n, sep);
+		int64_t k = right ? -1 : find(s, begin, s->n, sep);
+		if (right)
+			TRY(find_last(x, s, end, sep, &k));
 		if (k < 0)
 			break;
 		TRY(js_part(x, s, right ? (size_t)k + sep->n : begin, right ? end : (size_t)k,
@@ -351,6 +368,7 @@ static int affix(struct jx *x, const struct jstr *s, const struct jargs *a, bool
 			return jx_fail(x, "%s: needs a text, not %s",
 				       end ? "endswith" : "startswith", jx_kind(l->v[i]));
 		const struct jstr *w = l->v[i].s;
+		TRY(jx_tick(x, w->n / 64));
 		v_p->b = w->n <= s->n && starts(s, end ? s->n - w->n : 0, w);
 	}
 	return 0;
@@ -361,7 +379,9 @@ static int partition(struct jx *x, const struct jstr *s, const struct jstr *sep,
 {
 	if (!sep->n)
 		return jx_fail(x, "partition: the separator is empty");
-	int64_t k = right ? find_last(s, s->n, sep) : find(s, 0, s->n, sep);
+	int64_t k = right ? -1 : find(s, 0, s->n, sep);
+	if (right)
+		TRY(find_last(x, s, s->n, sep, &k));
 	size_t a = k >= 0 ? (size_t)k : right ? 0 : s->n, b = k >= 0 ? a + sep->n : a;
 	const size_t cut[4] = { 0, a, b, s->n };
 	TRY(jl_new(x, v_p));
@@ -502,7 +522,9 @@ static int string_method(struct jx *x, const struct jstr *s, int m, const struct
 			    : jx_fail(x, "replace: needs two texts");
 	case S_FIND:
 	case S_RFIND:
-		n = m == S_FIND ? find(s, 0, s->n, text) : find_last(s, s->n, text);
+		n = m == S_FIND ? find(s, 0, s->n, text) : -1;
+		if (m == S_RFIND)
+			TRY(find_last(x, s, s->n, text, &n));
 		if (n > 0) /* bytes to characters */
 			n = (int64_t)js_length(&(struct jstr){ .p = s->p, .n = (size_t)n });
 		*v_p = J_NUMBER(n);

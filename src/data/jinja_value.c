@@ -471,7 +471,7 @@ int jx_equal(struct jx *x, struct jval a, struct jval b, bool *same_p)
 		return 0;
 	if (a.k == J_STR) {
 		*same_p = a.s->n == b.s->n && !memcmp(a.s->p, b.s->p, a.s->n);
-		return *same_p ? jx_tick(x, a.s->n / 256) : 0;
+		return a.s->n == b.s->n ? jx_tick(x, a.s->n / 256) : 0;
 	}
 	if (a.k != J_LIST && a.k != J_TUPLE && a.k != J_DICT) {
 		*same_p = a.p == b.p;
