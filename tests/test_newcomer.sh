@@ -83,6 +83,25 @@ tr -d ' \n' <"$tmp/cards/plan.json" >"$tmp/out"
 grep -qE '"layers":\[0,2\].*"g\.0".*"layers":\[2,3\].*"g\.1"' "$tmp/out"
 check "with the layers dealt out evenly"
 
+# ---- the job of the article, with a model of 32 small layers ----
+scripts/make-model.py --shape tiny --layers 32 --out "$tmp/tall" >/dev/null 2>&1
+cp examples/hetero_config.json "$tmp/article.json"
+sed -i "s/9998/$((port + 7))/; s/9999/$((port + 8))/" "$tmp/article.json"
+works "examples/hetero_config.json starts after one command" "" train article.json \
+	base_model=tall adapter=qlora datasets=some.jsonl output_dir=article max_steps=1 \
+	"datasets=[{path: data.jsonl, type: text, split: 'train[:4]'}]" sequence_len=64 \
+	profile=none visualize=false device=cpu compute_dtype=float32
+tr -d ' \n' <"$tmp/article/plan.json" >"$tmp/out"
+grep -qE '"layers":\[0,16\].*"local".*"layers":\[16,32\].*"1"' "$tmp/out"
+check "with 16 layers on each"
+cp examples/llama31-8b-two-machines.yaml "$tmp/article.yaml"
+refuses "examples/llama31-8b-two-machines.yaml names machines that are invited" \
+	"'heteroshard invite' makes one and an invitation" train article.yaml
+works "its keys are right" "" train article.yaml workers=[] "shard_plan=" base_model=tall \
+	"datasets=[{path: data.jsonl, type: text, split: 'train[:4]'}]" max_steps=1 \
+	sequence_len=64 profile=none visualize=false device=cpu warmup_steps=0 \
+	chat_template=chatml sample_max_tokens=1 output_dir=article2
+
 # ---- a picture of what is written down ----
 lan ', "device": "cuda"'
 works "plan draws a shard_plan without any worker" "" plan --role coordinator \
