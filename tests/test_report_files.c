@@ -581,13 +581,26 @@ static void mlflow_files(void **state)
 			 8);
 	assert_true(v[0] == 0.5 && !strcmp(first, "nan") && v[2] == 9 && v[3] == 9 && step[3] == 4);
 	buf_release(&b);
+	/* of a long run, with lines that are none: each line is looked at once */
+	enum { LINES = 300000 };
+	FILE *f = fopen(in_dir(path), "w");
+	assert_non_null(f);
+	for (int i = 1; i <= LINES; i++)
+		fprintf(f, "1700000000000 %d.5 %d\n%s", i, i,
+			i % 100000 ? "" : "1 2\n3\n\n1 2 3x\n");
+	fclose(f);
+	must(mlflow_open(in_dir("mlruns"), "x", "y", LINES - 5, &m, &e), &e);
+	mlflow_close(m, 0);
+	b = read_all(in_dir(path));
+	assert_int_equal(lines(&b), LINES - 5);
+	buf_release(&b);
 	snprintf(path, sizeof path, "%s/metrics/eval_loss", top);
 	b = read_all(in_dir(path));
 	assert_int_equal(lines(&b), 1);
 	buf_release(&b);
 	snprintf(path, sizeof path, "%s/meta.yaml", top);
 	b = read_all(in_dir(path));
-	assert_true(strstr(b.p, "status: 3\n") && strstr(b.p, "run_name: \"first\"\n"));
+	assert_true(strstr(b.p, "status: 3\n") && strstr(b.p, "run_name: \"y\"\n"));
 	buf_release(&b);
 	snprintf(path, sizeof path, "%s/params/optimizer", top);
 	b = read_all(in_dir(path));

@@ -98,15 +98,36 @@ static int write_experiment(const struct mlflow *m, const char *dir, const char 
 	return rc;
 }
 
-/* Lines of steps after `last` go; those of an earlier process up to there stay. */
+/* The third word of a line, where it is a whole number. (sscanf would look at all that follows,
+ * line after line.) */
+static bool step_of(const char *p, const char *end, int64_t *step_p)
+{
+	char word[24];
+	for (int i = 0; i < 2; i++) {
+		p = memchr(p, ' ', (size_t)(end - p));
+		if (!p++)
+			return false;
+	}
+	size_t n = (size_t)(end - p);
+	if (!n || n >= sizeof word)
+		return false;
+	memcpy(word, p, n);
+	word[n] = 0;
+	char *stop;
+	*step_p = strtoll(word, &stop, 10);
+	return !*stop;
+}
+
+/* Lines of steps after `last` go, and what is no line; those of an earlier process up to there
+ * stay. */
 static int cut_back(const char *path, int64_t last, struct err *e)
 {
 	struct buf old = BUF_INIT, kept = BUF_INIT;
 	int rc = buf_read_file(&old, path, 0, e);
 	for (const char *p = old.p, *end = old.p + old.n, *nl;
 	     rc >= 0 && p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
-		long long step;
-		if (sscanf(p, "%*s %*s %lld", &step) == 1 && step <= last)
+		int64_t step;
+		if (step_of(p, nl, &step) && step <= last)
 			buf_add(&kept, p, (size_t)(nl - p) + 1);
 	}
 	if (rc >= 0)
