@@ -194,13 +194,16 @@ ifneq ($(EDIT),0)
 	@$(if $(EDIT_PKG),:,scripts/install-deps.sh libedit-dev) || \
 		echo "libedit cannot be installed: its test is skipped"
 endif
-# Network namespaces and address translation for the tests of invitations.
+# Network namespaces, address translation and sshd for the tests of invitations and of `up`. Where
+# systemd runs, installing sshd would start it: there the test is skipped unless it is installed.
 .PHONY: netns
 netns: | $(DEPS_OK)
 	@need="$$(command -v ip >/dev/null || echo iproute2)"; \
 	need="$$need $$(command -v nft >/dev/null || echo nftables)"; \
+	[ -x /usr/sbin/sshd ] || [ -d /run/systemd/system ] || need="$$need openssh-server"; \
+	command -v ssh >/dev/null || need="$$need openssh-client"; \
 	[ "$$need" = " " ] || scripts/install-deps.sh $$need || \
-		echo "network namespaces cannot be used: the test of invitations is skipped"
+		echo "network namespaces cannot be used: the tests of invitations are skipped"
 test: deps mpi libedit netns
 	@$(MAKE) --no-print-directory run-tests
 # The clang that makes code for every AMD card.

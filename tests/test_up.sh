@@ -223,6 +223,27 @@ run up cluster.yaml && grep -q '^box3: started' "$tmp/out" && run peers &&
 check "up lets it join anew"
 run down
 
+# ---- two workers of one machine ----
+cat >"$tmp/c/two.yaml" <<END
+$(cat "$tmp/c/job.yaml")
+coordinator: {ip: 10.91.0.1, device: none}
+workers:
+  - {id: first, ssh: root@10.91.0.3, device: cpu, threads: 1}
+  - {id: second, ssh: root@10.91.0.3, device: cpu, threads: 1}
+END
+run up two.yaml && grep -q '^first: started' "$tmp/out" && grep -q '^second: started' "$tmp/out"
+check "two workers of one machine, each with a key of its own"
+mask() { # ID: the processors that it keeps to
+	sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' \
+		"/proc/$(cat "$tmp/b/.local/state/heteroshard/$1/pid")/status"
+}
+[ "$(nproc)" -lt 2 ] || { [ "$(mask first)" != "$(mask second)" ] &&
+	[[ $(mask first) =~ ^[0-9]+$ ]] && [[ $(mask second) =~ ^[0-9]+$ ]]; }
+check "threads: each keeps to a processor of its own"
+run train two.yaml output_dir=two && [ "$(losses two)" = "$(losses alone)" ]
+check "and they work together"
+run down two.yaml
+
 # ---- one that fails ----
 kill $(ip netns pids "$net-d") 2>/dev/null
 run up cluster.yaml
