@@ -220,7 +220,7 @@ LONG := test_attack_job test_reduce test_train_groups test_train_passes test_tra
 LONG_SCRIPTS := test_invite test_package test_up test_first_cluster
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
-	@export HS_LONG=1 TEST_LONG=1 OMP_WAIT_POLICY=passive; \
+	@export TEST_LONG=1 OMP_WAIT_POLICY=passive; \
 	for t in $(LONG:%=$(BUILD)/tests/%) $(LONG_SCRIPTS:%=tests/%.sh); do $$t || exit 1; done
 
 # What belongs beside the program is made from its option rows. PAGES_BY: the command that runs it,

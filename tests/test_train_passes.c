@@ -4,6 +4,7 @@
  * contradict a checkpoint or a plan are refused. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "file/hash.h"
 #include "support/site.h"
 #include "support/record.h"
 
@@ -298,6 +299,73 @@ static void one_thread_each(char **argv)
 	execv("/proc/self/exe", argv);
 }
 
+/* ---- numbers that are none ---- */
+
+static void put_file(const struct tiny *t, const char *name, const char *p, size_t n)
+{
+	char path[600];
+	snprintf(path, sizeof path, "%s/%s", t->dir, name);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	assert_int_equal(fwrite(p, 1, n, f), n);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* Writes a number into the last tensor of a checkpoint's file and makes the hashes fit, as somebody
+ * would who wants to. */
+static void forge(const struct tiny *t, const char *dir, const char *file, const void *bytes)
+{
+	static const char seal[] = ",\n \"hash\": \"";
+	char path[300], state[300], full[600], was[HASH_HEX], now[HASH_HEX];
+	size_t n, len;
+	struct err e;
+	snprintf(path, sizeof path, "%s/%s", dir, file);
+	snprintf(state, sizeof state, "%s/trainer_state.json", dir);
+	snprintf(full, sizeof full, "%s/%s", t->dir, path);
+	char *p = tiny_read(t, path, &n), *text = tiny_read(t, state, &len);
+	assert_true(hash_file(full, was, NULL, &e) >= 0);
+	memcpy(p + n - 8, bytes, 4);
+	put_file(t, path, p, n);
+	assert_true(hash_file(full, now, NULL, &e) >= 0);
+	char *at = strstr(text, was);
+	assert_non_null(at);
+	memcpy(at, now, strlen(now));
+	at = strstr(text, seal); /* of the text before it */
+	assert_non_null(at);
+	hash_bytes(text, (size_t)(at - text), now);
+	memcpy(at + strlen(seal), now, strlen(now));
+	put_file(t, state, text, len);
+	mem_free(p);
+	mem_free(text);
+}
+
+static void numbers_that_are_none(void **state)
+{
+	(void)state;
+	static const char *const more[] = { TRAIN, NULL }, *const again[] = { AGAIN, NULL };
+	static const char *const file[] = { "adapter_model.safetensors", "optimizer.safetensors" };
+	const float one = 1, bad[] = { NAN, INFINITY };
+	struct tiny t;
+	tiny_make(&t, LAYERS, 60);
+	for (size_t i = 0; i < 2 * ARRAY_LEN(bad); i++) {
+		const size_t k = i / ARRAY_LEN(bad);
+		struct record first = { .stop_after = 2 }, second = { 0 };
+		struct err e = { 0 };
+		char name[64], dir[128];
+		snprintf(name, sizeof name, "forged-%zu", i);
+		snprintf(dir, sizeof dir, "%s/checkpoints/step-000002", name);
+		run(&t, name, NULL, &first, more);
+		forge(&t, dir, file[k], &bad[i % ARRAY_LEN(bad)]);
+		assert_int_equal(attempt(&t, name, NULL, 1, &second, again, &e), ERR_INPUT);
+		if (!strstr(e.msg, file[k]) || !strstr(e.msg, "use an earlier checkpoint"))
+			fail_msg("%s", e.msg);
+		/* a number is taken: the forgery itself is not what was noticed */
+		forge(&t, dir, file[k], &one);
+		run(&t, name, NULL, &second, again);
+	}
+	tiny_remove(&t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -308,6 +376,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(full_has_the_bits_of_one_process),
 		cmocka_unit_test(sizes_change_only_rounding),
 		cmocka_unit_test(resume_on_another_grouping),
+		cmocka_unit_test(numbers_that_are_none),
 		cmocka_unit_test(contradictions_are_named),
 		cmocka_unit_test(processes_with_sizes_of_their_own),
 	};

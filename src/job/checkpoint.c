@@ -223,6 +223,12 @@ static int read_tensor(const struct st_file *f, const char *path, const char *na
 			       name, (unsigned long long)t->count, dtype_name(t->dtype),
 			       (unsigned long long)kind->count, dtype_name(kind->dtype));
 	memcpy(dst, t->data, t->bytes);
+	const float *v = dst;
+	for (uint64_t i = 0; t->dtype == DT_F32 && i < t->count; i++)
+		if (!isfinite(v[i]))
+			return err_set(e, ERR_INPUT,
+				       "%s: number %llu of '%s' is %g; use an earlier checkpoint",
+				       path, (unsigned long long)i, name, (double)v[i]);
 	return 0;
 }
 
