@@ -220,6 +220,8 @@ wait $job
 [ $? -eq 1 ] && cp "$tmp/third.err" "$tmp/err" &&
 	grep -q "^error: .*'box3'.*its machine was removed from the peers here" "$tmp/err"
 check "a peer that is removed is thrown out of a job that runs"
+until_ok 30 grep -q '^warning: the job ended: ' "$tmp/d/.local/state/heteroshard/box3/log"
+check "its worker says that the job ended"
 run up cluster.yaml && grep -q '^box3: started' "$tmp/out" && run peers &&
 	grep -q '^box3 ' "$tmp/out"
 check "up lets it join anew"

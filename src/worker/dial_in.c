@@ -20,7 +20,8 @@ struct caller {
 	struct served v;
 	struct net *net;
 	char listens[NET_ADDRESS], at[NET_ADDRESS];
-	bool told; /* that it waits for the coordinator */
+	bool told;   /* that it waits for the coordinator */
+	bool joined; /* a job */
 };
 
 static bool stopped(const struct caller *c) { return c->o->stop && *c->o->stop; }
@@ -103,6 +104,7 @@ static int serve(struct caller *c, struct link *l, struct err *e)
 			   .called = l,
 			   .relay = c->at,
 			   .by_plan = true,
+			   .joined_p = &c->joined,
 			   .ways = { .signed_only = true },
 			   .stop = c->o->stop };
 	int rc = hello_send(l, &h, net_in(try_for), e);
@@ -127,7 +129,8 @@ static int once(struct caller *c, bool *served_p, struct err *e)
 	TRY(open_net(c, e));
 	int rc = call(c, &l, e);
 	if (rc >= 0 && l) {
-		bool waiting = serve(c, l, &why) < 0 && why.code == ERR_NET;
+		c->joined = false;
+		bool waiting = serve(c, l, &why) < 0 && why.code == ERR_NET && !c->joined;
 		*served_p = !waiting;
 		if (why.code && !waiting && !stopped(c))
 			log_warn("the job ended: %s", why.msg);

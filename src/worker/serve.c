@@ -263,6 +263,8 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	s->env.job = h.job;
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
+	if (s->o->joined_p)
+		*s->o->joined_p = true;
 	rc = welcome_send(s->env.coordinator, &w, net_in(patience(s)), &gone);
 	if (rc >= 0)
 		worker_log_joined(&s->log, h.host, link_address(s->env.coordinator),

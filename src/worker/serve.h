@@ -41,6 +41,7 @@ struct serve {
 	struct ways ways; /* where it may connect; zeros: anywhere */
 	/* set from a signal: ask the coordinator to save and finish. MAY be NULL */
 	const volatile sig_atomic_t *stop;
+	bool *joined_p; /* set when it takes part in a job. MAY be NULL */
 	/* set by another thread: the coordinator will not connect. MAY be NULL */
 	const atomic_bool *called_off;
 };
