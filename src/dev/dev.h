@@ -124,6 +124,8 @@ struct backend {
 			      struct err *e);
 	/* of the one that was begun; 0 where there is none */
 	int (*download_end)(struct dev *d, struct err *e);
+	bool (*pin)(struct dev *d, void *p, size_t n); /* MAY, both or none: dev/pin.h */
+	void (*unpin)(struct dev *d, void *p);
 	/* 1: something that was launched has not run yet */
 	int (*busy)(struct dev *d, struct err *e);
 	/* MAY: true when the backend has this kernel for this dtype; NULL: all of them */

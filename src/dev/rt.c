@@ -171,6 +171,7 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	pthread_mutex_unlock(&lock);
 	c->v = v;
 	c->f = &v->lib->f;
+	pthread_mutex_init(&c->pin_lock, NULL);
 	c->limit = (int64_t)(dev_time_limit() * 1e9);
 	d->priv = c;
 	snprintf(c->label, sizeof c->label, "%s:%d", v->backend, index);
@@ -203,6 +204,7 @@ void rt_close(struct dev *d)
 			c->blas->release(c->blas, c);
 		rt_programs_release(c);
 	}
+	rt_pins_release(c, well);
 	rt_memory_release(c);
 	if (well) {
 		void *const events[] = { c->compute_event, c->copy_event, c->busy_event };

@@ -17,6 +17,8 @@
 #include "dev/gpu.h"
 #include "dev/rtc.h"
 
+#include <pthread.h>
+
 /* Codes that both use. HIP's library on a machine without a card answers INVALID_DEVICE. */
 enum {
 	RT_OK = 0,
@@ -28,6 +30,9 @@ enum {
 
 #define RT_SLOTS 4                 /* pieces of pinned memory */
 #define RT_PIECE ((size_t)4 << 20) /* bytes of each */
+/* From pinned memory of the caller's, from so many bytes on: a transfer is waited for, or its bytes
+ * are copied into a piece. */
+#define RT_DIRECT ((size_t)64 << 10)
 /* How much may be queued: so many marks, each behind so much work. */
 #define RT_MARKS 32
 #define RT_MARK_EVERY 16      /* launches */
@@ -48,6 +53,8 @@ struct rt_functions {
 	int (*memory_free)(uint64_t);
 	int (*pinned)(void **, size_t, unsigned);
 	int (*pinned_free)(void *);
+	int (*host_register)(void *, size_t, unsigned);
+	int (*host_unregister)(void *);
 	int (*upload)(uint64_t, const void *, size_t, void *);
 	int (*download)(void *, uint64_t, size_t, void *);
 	int (*copy)(uint64_t, uint64_t, size_t, void *);
@@ -166,7 +173,15 @@ struct rt {
 		uint64_t src, behind;
 		/* bytes: all, on the copy stream so far, at dst; n 0: there is none */
 		size_t n, asked, at;
+		bool direct; /* dst is pinned: all are on their way there */
 	} down;
+	pthread_mutex_t pin_lock;
+	struct rt_pinned { /* memory of the host's that the driver knows */
+		char *p;
+		size_t n;
+	} * pinned; /* [npinned] */
+	size_t npinned, pinned_cap;
+	uint64_t direct;    /* bytes that went to or from it */
 	uint64_t busy_at;   /* `launched` when busy_event was recorded */
 	int64_t busy_since; /* clock_now() of the first time it was asked for */
 
@@ -204,6 +219,9 @@ int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct e
 int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
 int rt_download_end(struct dev *d, struct err *e);
 int rt_downloaded(struct rt *c, struct err *e); /* the same */
+bool rt_pin(struct dev *d, void *p, size_t n);
+void rt_unpin(struct dev *d, void *p);
+void rt_pins_release(struct rt *c, bool well); /* well: the driver can still be told */
 int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e);
 int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e);
 static inline struct rt_block *rt_block_of(const struct dev_buf *b)

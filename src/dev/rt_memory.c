@@ -141,6 +141,62 @@ int rt_alloc(struct dev *d, struct dev_buf *buf, struct err *e)
 
 void rt_free(struct dev *d, struct dev_buf *b) { rt_give(d->priv, rt_block_of(b)); }
 
+/* ---- memory of the host's that the driver knows ---- */
+
+static bool is_pinned(struct rt *c, const void *p, size_t n)
+{
+	const char *at = p;
+	bool is = false;
+	pthread_mutex_lock(&c->pin_lock);
+	for (size_t i = 0; i < c->npinned && !is; i++)
+		is = at >= c->pinned[i].p && n <= c->pinned[i].n &&
+		     (size_t)(at - c->pinned[i].p) <= c->pinned[i].n - n;
+	pthread_mutex_unlock(&c->pin_lock);
+	return is;
+}
+
+bool rt_pin(struct dev *d, void *p, size_t n)
+{
+	struct rt *c = d->priv;
+	struct err ignored = { 0 };
+	bool ok = rt_enter(c, &ignored) == 0;
+	pthread_mutex_lock(&c->pin_lock);
+	ok = ok && mem_grow(&c->pinned, &c->pinned_cap, c->npinned + 1, sizeof *c->pinned) &&
+	     c->f->host_register(p, n, 0) == RT_OK;
+	if (ok)
+		c->pinned[c->npinned++] = (struct rt_pinned){ p, n };
+	pthread_mutex_unlock(&c->pin_lock);
+	return ok;
+}
+
+void rt_unpin(struct dev *d, void *p)
+{
+	struct rt *c = d->priv;
+	struct err ignored = { 0 };
+	const bool well = rt_enter(c, &ignored) == 0;
+	pthread_mutex_lock(&c->pin_lock);
+	for (size_t i = 0; i < c->npinned; i++)
+		if (c->pinned[i].p == p) {
+			c->pinned[i] = c->pinned[--c->npinned];
+			if (well)
+				c->f->host_unregister(p);
+			break;
+		}
+	pthread_mutex_unlock(&c->pin_lock);
+}
+
+void rt_pins_release(struct rt *c, bool well)
+{
+	for (size_t i = 0; i < c->npinned && well; i++)
+		c->f->host_unregister(c->pinned[i].p);
+	mem_free(c->pinned);
+	c->pinned = NULL;
+	c->npinned = c->pinned_cap = 0;
+	pthread_mutex_destroy(&c->pin_lock);
+}
+
+/* ---- transfers ---- */
+
 /* Puts as much of the download under way on the copy stream as there are pieces for. */
 static int ask(struct rt *c, struct err *e)
 {
@@ -172,8 +228,10 @@ static int next_piece(struct rt *c, struct err *e)
 
 int rt_downloaded(struct rt *c, struct err *e)
 {
-	int rc = 0;
-	while (c->down.at < c->down.n && rc == 0)
+	int rc = c->down.direct ? rt_wait(c, c->back[0].event, e) : 0;
+	if (c->down.direct && rc == 0 && c->finished < c->down.behind)
+		c->finished = c->down.behind;
+	while (!c->down.direct && c->down.at < c->down.n && rc == 0)
 		rc = next_piece(c, e);
 	/* after an error too: where it was going may be gone by the next call */
 	c->down = (struct rt_down){ 0 };
@@ -232,6 +290,20 @@ static int mark_slot(struct rt *c, int i, struct err *e)
 	return 0;
 }
 
+/* The caller's memory is his again at return, so the card must have read it. */
+static int upload_from(struct rt *c, struct dev_ref dst, const void *src, size_t n, struct err *e)
+{
+	int i;
+	TRY(take_slot(c, &i, e));
+	TRY(rt_failed(c, c->f->upload(rt_address(dst), src, n, c->copy), "upload", e));
+	TRY(mark_slot(c, i, e));
+	rt_block_of(dst.buf)->copied = ++c->copies;
+	c->direct += n;
+	TRY(rt_wait(c, c->slot[i].event, e));
+	c->slot[i].busy = false;
+	return 0;
+}
+
 int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e)
 {
 	struct rt *c = d->priv;
@@ -239,6 +311,8 @@ int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, stru
 	TRY(rt_enter(c, e));
 	TRY(keep_for_download(c, b, e));
 	TRY(after_kernels(c, b, e));
+	if (n >= RT_DIRECT && is_pinned(c, src, n))
+		return upload_from(c, dst, src, n, e);
 	for (size_t at = 0; at < n; at += RT_PIECE) {
 		const size_t some = n - at < RT_PIECE ? n - at : RT_PIECE;
 		int i;
@@ -264,7 +338,13 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 		.b = b, .dst = dst, .src = rt_address(src), .n = n, .behind = behind
 	};
 	b->copied = ++c->copies;
-	return ask(c, e);
+	if (n < RT_DIRECT || !is_pinned(c, dst, n))
+		return ask(c, e);
+	c->down.direct = true;
+	c->down.asked = n;
+	c->direct += n;
+	TRY(rt_failed(c, c->f->download(dst, c->down.src, n, c->copy), "download", e));
+	return rt_failed(c, c->f->event_record(c->back[0].event, c->copy), "queueing", e);
 }
 
 int rt_download_end(struct dev *d, struct err *e)

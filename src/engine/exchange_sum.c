@@ -138,6 +138,11 @@ int exchange_collective(struct exchange *x, struct err *e)
 	const struct crew *c = &x->plan->crew;
 	const int stage = plan_stage(x->plan), n = crew_group_size(c, stage);
 	const char *at[SCHED_MAX_GROUP];
+	if (n < 2 || !reducer_find(x->plan->reducer)->collective)
+		return 0;
+	if (x->plan->reduce_dtype != DT_F32)
+		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' adds gradients in float32 only",
+			       x->plan->reducer);
 	for (int k = 0; k < n; k++)
 		at[k] = c->member[crew_at(c, stage, k)].address;
 	int rc = net_group_make(x->net, at, n, &x->group, e);

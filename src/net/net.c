@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/net_priv.h"
+#include "net/pins.h"
 #include "net/wait.h"
 
 #define TRANSPORT(name) extern const struct net_transport net_##name;
@@ -57,7 +58,10 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 	}
 	n->accepted_end = &n->accepted;
 	n->pool = net_pool_new(n->o.window);
-	if (!n->pool) {
+	n->pins = n->pool ? pins_new() : NULL;
+	if (!n->pins) {
+		if (n->pool)
+			net_pool_close(n->pool);
 		mem_free(n);
 		return err_nomem(e, 0, "a link end");
 	}
@@ -72,6 +76,7 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 		pthread_cond_destroy(&n->cond);
 		pthread_mutex_destroy(&n->lock);
 		net_pool_close(n->pool);
+		pins_unref(n->pins);
 		key_pair_wipe(&n->key);
 		mem_free(n);
 		return rc;
@@ -97,6 +102,8 @@ void net_close(struct net *n, double linger)
 	pthread_cond_destroy(&n->cond);
 	pthread_mutex_destroy(&n->lock);
 	net_pool_close(n->pool);
+	pins_set(n->pins, NULL);
+	pins_unref(n->pins);
 	mem_free(n->allowed);
 	key_pair_wipe(&n->key);
 	mem_free(n);
@@ -245,5 +252,7 @@ int net_poll(struct net *n, struct net_poll *items, size_t count, int64_t deadli
 	pthread_mutex_unlock(&n->lock);
 	return ready;
 }
+
+void net_pin(struct net *n, const struct net_pinner *who) { pins_set(n->pins, who); }
 
 void *net_buffer(struct net *n, size_t bytes) { return net_pool_buffer(n->pool, bytes); }

@@ -141,6 +141,17 @@ int net_dial(struct net *n, const char *address, const char *peer_key, int64_t d
 int net_connect(struct net *n, const char *address, const char *peer_key, int64_t deadline,
 		struct link **link_p, struct err *e);
 
+/* A device that transfers from memory without a copy of its own once it knows of it (dev_pin()):
+ * called for whole pages that are shared with a process of this machine, when they are mapped and
+ * before they are unmapped, from any thread. What is mapped before net_pin() is not told. */
+struct net_pinner {
+	bool (*pin)(void *ctx, void *p, size_t n); /* false: not this one */
+	void (*unpin)(void *ctx, void *p);
+	void *ctx;
+};
+/* NULL: nobody from now on, and no call is under way; the device forgets what it was told. */
+void net_pin(struct net *n, const struct net_pinner *who);
+
 /* ---- one link ------------------------------------------------------------------------------- */
 
 enum link_state { LINK_CONNECTING, LINK_UP, LINK_LOST };

@@ -61,6 +61,7 @@ struct net {
 	struct net_options o; /* with the defaults filled in; o.key points to `key` */
 	struct key_pair key;
 	struct net_pool *pool;
+	struct pins *pins; /* pins.h */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* under the lock: */

@@ -33,6 +33,7 @@ struct shm_buffer {
 	uint64_t size;           /* of the file */
 	uint32_t number;
 	int state, fd;
+	bool pinned;
 };
 _Static_assert(sizeof(struct shm_buffer) + NET_BUFFER_HEAD <= PAGE, "both fit a page");
 
@@ -41,13 +42,14 @@ struct shm_out {
 	int refs; /* the link's, and one for each buffer of the users */
 	bool ended;
 	uint64_t most, keep, bytes;
+	struct pins *pins;
 	struct shm_buffer *sent, **sent_end, *unused;
 	struct shm_buffer *at[SHM_BUFFERS];
 	unsigned given_up[SHM_BUFFERS], ngiven_up;
 	bool named[SHM_BUFFERS]; /* the receiver knows it, or will */
 };
 
-struct shm_out *shm_out_new(uint64_t most, uint64_t keep)
+struct shm_out *shm_out_new(uint64_t most, uint64_t keep, struct pins *pins)
 {
 	struct shm_out *s = mem_zalloc(sizeof *s);
 	if (!s)
@@ -56,6 +58,7 @@ struct shm_out *shm_out_new(uint64_t most, uint64_t keep)
 	s->refs = 1;
 	s->most = most;
 	s->keep = keep;
+	s->pins = pins_ref(pins);
 	s->sent_end = &s->sent;
 	return s;
 }
@@ -66,6 +69,8 @@ static void unmap(struct shm_buffer *b)
 {
 	if (b->fd >= 0)
 		close(b->fd);
+	if (b->pinned)
+		pins_out(b->of->pins, bytes_of(b));
 	munmap(b, PAGE + b->size);
 }
 
@@ -76,6 +81,7 @@ static void unref(struct shm_out *s)
 	if (!last)
 		return;
 	pthread_mutex_destroy(&s->lock);
+	pins_unref(s->pins);
 	mem_free(s);
 }
 
@@ -189,6 +195,7 @@ static struct shm_buffer *make(struct shm_out *s, uint64_t size)
 	*b = (struct shm_buffer){ .of = s, .size = size, .number = k, .fd = fd };
 	struct net_buffer_head *h = (struct net_buffer_head *)(void *)(p + PAGE - NET_BUFFER_HEAD);
 	*h = (struct net_buffer_head){ .back = back, .owner = b };
+	b->pinned = pins_in(s->pins, p + PAGE, size);
 	s->at[k] = b;
 	s->named[k] = true;
 	s->bytes += size;
@@ -294,6 +301,7 @@ struct place {
 	void *p; /* NULL: no buffer has this number */
 	uint64_t size;
 	bool held; /* a message in it is the user's */
+	bool pinned;
 };
 
 struct shm_in {
@@ -301,16 +309,18 @@ struct shm_in {
 	bool ended;
 	unsigned held;
 	uint64_t most, bytes;
+	struct pins *pins;
 	struct place place[SHM_BUFFERS];
 };
 
-struct shm_in *shm_in_new(uint64_t most)
+struct shm_in *shm_in_new(uint64_t most, struct pins *pins)
 {
 	struct shm_in *s = mem_zalloc(sizeof *s);
 	if (!s)
 		return NULL;
 	pthread_mutex_init(&s->lock, NULL);
 	s->most = most;
+	s->pins = pins_ref(pins);
 	for (int i = 0; i < SHM_BUFFERS; i++)
 		s->place[i].of = s;
 	return s;
@@ -318,6 +328,8 @@ struct shm_in *shm_in_new(uint64_t most)
 
 static void empty(struct place *at)
 {
+	if (at->pinned)
+		pins_out(at->of->pins, at->p);
 	munmap(at->p, at->size);
 	at->of->bytes -= at->size;
 	at->p = NULL;
@@ -331,6 +343,7 @@ static void leave(struct shm_in *s)
 	if (!last)
 		return;
 	pthread_mutex_destroy(&s->lock);
+	pins_unref(s->pins);
 	mem_free(s);
 }
 
@@ -369,6 +382,7 @@ static const char *add(struct shm_in *s, uint64_t number, int fd, uint64_t size)
 		return "a buffer that cannot be mapped";
 	at->p = p;
 	at->size = size;
+	at->pinned = pins_in(s->pins, p, size);
 	s->bytes += size;
 	return NULL;
 }

@@ -16,6 +16,7 @@
 #define HS_NET_SHM_MEMORY_H
 
 #include "net/net_priv.h"
+#include "net/pins.h"
 
 enum { SHM_BUFFERS = 1024, SHM_LEAST = 16 << 10 /* smaller messages go through the socket */ };
 
@@ -26,8 +27,8 @@ struct shm_buffer;
 /* ---- sending -------------------------------------------------------------------------------- */
 
 /* `most`: bytes of shared memory at most. Above `keep` bytes, buffers that are not used are given
- * up first. NULL: memory is out. */
-struct shm_out *shm_out_new(uint64_t most, uint64_t keep);
+ * up first. `pins` MAY be NULL. NULL: memory is out. */
+struct shm_out *shm_out_new(uint64_t most, uint64_t keep, struct pins *pins);
 /* The link is over. What users hold stays valid until they release it. */
 void shm_out_end(struct shm_out *s);
 void shm_out_free(struct shm_out *s); /* after shm_out_end */
@@ -44,8 +45,8 @@ int64_t shm_out_given_up(struct shm_out *s);
 
 /* ---- receiving ------------------------------------------------------------------------------ */
 
-/* `most`: bytes. NULL: memory is out. */
-struct shm_in *shm_in_new(uint64_t most);
+/* `most`: bytes. `pins` MAY be NULL. NULL: memory is out. */
+struct shm_in *shm_in_new(uint64_t most, struct pins *pins);
 /* The link is over. Messages that the user holds stay valid. */
 void shm_in_end(struct shm_in *s);
 

@@ -388,8 +388,8 @@ static bool make_memory(struct conn *c, const struct head *h)
 {
 	const struct net_options *o = &c->net->o;
 	uint64_t window = h->a < o->window ? h->a : o->window;
-	struct shm_out *out = shm_out_new(most_shared(h->a, h->b), window);
-	c->mem_in = shm_in_new(most_shared(o->window, o->max_message));
+	struct shm_out *out = shm_out_new(most_shared(h->a, h->b), window, c->net->pins);
+	c->mem_in = shm_in_new(most_shared(o->window, o->max_message), c->net->pins);
 	/* users' threads look at it */
 	__atomic_store_n(&c->mem_out, out, __ATOMIC_RELEASE);
 	return c->mem_in && out;

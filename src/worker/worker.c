@@ -12,6 +12,7 @@
 #include "engine/group_sum.h"
 #include "worker/measure_talk.h"
 #include "engine/orders.h"
+#include "engine/pin_links.h"
 #include "engine/slots.h"
 #include "worker/worker_advice.h"
 #include "engine/worker_model.h"
@@ -358,6 +359,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	w->beat.every = w->plan.progress;
 	TRY(beat_start(&w->beat, e));
 	TRY(runtime_device(w->env->device, &w->dev, e));
+	pin_links(w->env->net, w->dev);
 	if (w->plan.trace && !(w->times.span = mem_array(TIMES_SPANS, sizeof *w->times.span)))
 		return err_nomem(e, TIMES_SPANS * sizeof *w->times.span, "the trace");
 	w->exchange = (struct exchange){ .orders = &w->orders,
@@ -380,9 +382,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	if (c->stages > 1 || crew_group_size(c, plan_stage(&w->plan)) > 1)
 		TRY(w->env->neighbours(w->env->ctx, &w->plan, &w->exchange.before,
 				       &w->exchange.behind, &w->exchange.beside, e));
-	if (reducer_find(w->plan.reducer)->collective &&
-	    crew_group_size(c, plan_stage(&w->plan)) > 1)
-		TRY(exchange_collective(&w->exchange, e));
+	TRY(exchange_collective(&w->exchange, e));
 	if (w->env->ready)
 		w->env->ready(w->env->ctx, &w->plan);
 	return orders_say(&w->orders, FRAME_READY, 0, NULL, 0, e);
@@ -476,6 +476,7 @@ static void worker_release(struct worker *w)
 	mem_free(w->times.span);
 	mem_free(w->logits);
 	plan_message_release(&w->plan);
+	pin_links(w->env->net, NULL);
 	dev_close(w->dev);
 	mem_free(w);
 }

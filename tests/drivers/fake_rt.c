@@ -22,6 +22,7 @@
  *   lost=N        the Nth launch never ends, and the driver says that the card is lost
  *   slow=MS       each launch and product takes so many milliseconds
  *   full          a launch finds no memory, once
+ *   noregister    no memory of the host's is registered
  *   compile  noalgo  noblas
  *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
  *   status=N      products are refused
@@ -36,6 +37,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -496,8 +498,59 @@ static int x_pinned_free(void *at)
 	return INVALID;
 }
 
+/* Memory of the caller's: whole pages, mapped, once; and it is still mapped when it goes. */
+static struct piece *registered;
+
+static void must_be_mapped(void *at, size_t n)
+{
+	static const char text[] = "stand-in: registered memory is not mapped any more\n";
+	if (msync(at, n, MS_ASYNC) == 0)
+		return;
+	if (write(2, text, sizeof text - 1) > 0)
+		abort();
+}
+
+static int x_register(void *at, size_t n, unsigned flags)
+{
+	if (device_now() < 0 || flags)
+		return NO_CONTEXT;
+	if ((uintptr_t)at % 4096 || !n || n % 4096)
+		return INVALID;
+	if (fault("noregister", 0))
+		return OUT_OF_MEMORY;
+	for (const struct piece *p = registered; p; p = p->next)
+		if ((char *)at < (char *)p->at + p->n && (char *)p->at < (char *)at + n)
+			return INVALID;
+	must_be_mapped(at, n);
+	struct piece *x = malloc(sizeof *x);
+	*x = (struct piece){ .at = at, .n = n, .next = registered };
+	registered = x;
+	return OK;
+}
+
+static int x_unregister(void *at)
+{
+	if (device_now() < 0)
+		return NO_CONTEXT;
+	run_all();
+	for (struct piece **p = &registered; *p; p = &(*p)->next)
+		if ((*p)->at == at) {
+			struct piece *gone = *p;
+			must_be_mapped(gone->at, gone->n);
+			*p = gone->next;
+			free(gone);
+			return OK;
+		}
+	return INVALID;
+}
+
 static bool is_pinned(const char *at, size_t n)
 {
+	for (const struct piece *p = registered; p; p = p->next) {
+		must_be_mapped(p->at, p->n);
+		if (at >= p->at && at + n <= p->at + p->n)
+			return true;
+	}
 	for (const struct piece *p = pinned; p; p = p->next)
 		if (at >= p->at && at + n <= p->at + p->n)
 			return true;
@@ -910,6 +963,8 @@ BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t * p, size_t n), x_memory(p, n))
 BOTH(cuMemFree_v2, hipFree, (uint64_t p), x_memory_free(p))
 BOTH(cuMemHostAlloc, hipHostMalloc, (void **p, size_t n, unsigned f), x_pinned(p, n, f))
 BOTH(cuMemFreeHost, hipHostFree, (void *p), x_pinned_free(p))
+BOTH(cuMemHostRegister_v2, hipHostRegister, (void *p, size_t n, unsigned f), x_register(p, n, f))
+BOTH(cuMemHostUnregister, hipHostUnregister, (void *p), x_unregister(p))
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (uint64_t t, const void *f, size_t n, void *s),
      x_upload(t, f, n, s))
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void *t, uint64_t f, size_t n, void *s),
