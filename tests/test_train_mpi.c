@@ -128,6 +128,9 @@ static void the_collective_of_the_library(void **state)
 	same_result(&s, "collective", "direct", true);
 	/* three members of two stages, all parameters: `auto` is the order fast there */
 	site_configuration(&s, "one", 0, "adapter: none\nreduce_parts: 3\n");
+	p = mpirun(&s, "3", "divided", BY_TWO, "shard=optimizer", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "by 'mpi'") && says(&p, "share the state of the optimizer"));
 	p = mpirun(&s, "5", "full",
 		   "shard_plan=[{id: [rank4, rank1, 2], start: 0, end: 2}, "
 		   "{id: 3, start: 2, end: 6, is_last: true}]",
