@@ -2,6 +2,8 @@
 /* compat.c - functions of glibc that came after 2.28, for the programs of `make dist`, which are
  * compiled against a newer one. Linked as a library of its own, before the C library, so that what
  * an older glibc lacks is found here. Each does what the manual page of its name says. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -87,4 +89,27 @@ PUBLIC int res_nquery(void *state, const char *name, int class, int type, unsign
 	(void)n;
 	errno = ENOSYS;
 	return -1;
+}
+
+/* Before 2.34 these were in libresolv, by names with two lines in front. */
+#if defined(__x86_64__)
+#define FIRST_VERSION "GLIBC_2.2.5"
+#else
+#define FIRST_VERSION "GLIBC_2.17"
+#endif
+static void *resolver(const char *name)
+{
+	void *h = dlopen("libresolv.so.2", RTLD_LAZY);
+	return h ? dlvsym(h, name, FIRST_VERSION) : NULL;
+}
+PUBLIC int res_nsearch(void *state, const char *name, int class, int type, unsigned char *answer,
+		       int n)
+{
+	int (*f)(void *, const char *, int, int, unsigned char *, int) = resolver("__res_nsearch");
+	return f ? f(state, name, class, type, answer, n) : -1;
+}
+PUBLIC int res_query(const char *name, int class, int type, unsigned char *answer, int n)
+{
+	int (*f)(const char *, int, int, unsigned char *, int) = resolver("__res_query");
+	return f ? f(name, class, type, answer, n) : -1;
 }
