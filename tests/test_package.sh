@@ -112,7 +112,8 @@ if needs "$tmp/new" >/dev/null; then
 		-o "$tmp/libheteroshard-compat.so" -lc
 	gcc -O0 -o "$tmp/new" "$tmp/new.c" "$tmp/libheteroshard-compat.so" 2>"$tmp/err"
 	echo 'int __libc_start_main(void) { return 0; } int pthread_once(void) { return 0; }
-		int abort(void) { return 0; }' | gcc -w -fno-builtin -shared -fPIC -xc - \
+		int abort(void) { return 0; } int dlopen(void) { return 0; }
+		int dlvsym(void) { return 0; }' | gcc -w -fno-builtin -shared -fPIC -xc - \
 		-o "$tmp/known.so"
 	scripts/package/lower.py "$tmp/new" "$tmp/low" --lib "$tmp" --known "$tmp/known.so" \
 		>"$tmp/out" 2>"$tmp/err" && ! needs "$tmp/low/bin/heteroshard" | grep -v WEAK &&
