@@ -108,9 +108,10 @@ shard_plan:
   - {id: attic, start: 1, end: 2}
   - {id: local, start: 2, end: 3}
 END
-begin "$tmp/worker.b" b timeout 150 "$hs" worker --device cpu
+# --foreground: timeout passes a signal on once, not twice
+begin "$tmp/worker.b" b timeout --foreground 150 "$hs" worker --device cpu
 one=$!
-begin "$tmp/worker.n" n timeout 150 "$hs" worker --device cpu
+begin "$tmp/worker.n" n timeout --foreground 150 "$hs" worker --device cpu
 two=$!
 on c timeout 60 "$hs" train job.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err"
 check "a run on one machine, to compare with"

@@ -154,10 +154,8 @@ static void lora_has_the_bits_of_one_process(void **state)
 	tiny_remove(&t);
 }
 
-/* All parameters, with an embedding that is also the head. */
-static void full_has_the_bits_of_one_process(void **state)
+static void full_on(void (*make)(struct tiny *, int, int), const char *kind, size_t nfew, bool all)
 {
-	(void)state;
 	static const char *const more[] = { "adapter=none",
 					    "load_in_4bit=false",
 					    "gradient_accumulation_steps=5",
@@ -167,12 +165,35 @@ static void full_has_the_bits_of_one_process(void **state)
 					    NULL };
 	struct tiny t;
 	struct record one = { 0 };
-	tiny_make_tied(&t, LAYERS, 60);
-	run(&t, "full", NULL, LAYERS, &one, more);
+	make(&t, LAYERS, 60);
+	run(&t, kind, NULL, LAYERS, &one, more);
 	assert_int_equal(one.n, 2);
-	compare(&t, &one, few, ARRAY_LEN(few), "full", more, "model.safetensors");
-	if (is_long())
-		compare(&t, &one, many, ARRAY_LEN(many), "full", more, "model.safetensors");
+	compare(&t, &one, few, nfew, kind, more, "model.safetensors");
+	if (all)
+		compare(&t, &one, many, ARRAY_LEN(many), kind, more, "model.safetensors");
+	tiny_remove(&t);
+}
+
+/* All parameters; with an embedding that is also the head, and with a head of its own. */
+static void full_has_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	full_on(tiny_make_tied, "full", ARRAY_LEN(few), is_long());
+	full_on(tiny_make, "untied", is_long() ? ARRAY_LEN(few) : 3, is_long());
+}
+
+/* Adapters on a model whose embedding is also the head: two copies of a frozen table. */
+static void lora_on_a_tied_model(void **state)
+{
+	(void)state;
+	static const char *const more[] = { "gradient_accumulation_steps=5", "reduce_order=exact",
+					    "reduce_parts=2", "max_steps=2", NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make_tied(&t, LAYERS, 60);
+	run(&t, "tied", NULL, LAYERS, &one, more);
+	compare(&t, &one, few + 2, is_long() ? ARRAY_LEN(few) - 2 : 2, "tied", more,
+		"adapter_model.safetensors");
 	tiny_remove(&t);
 }
 
@@ -328,6 +349,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lora_has_the_bits_of_one_process),
 		cmocka_unit_test(full_has_the_bits_of_one_process),
+		cmocka_unit_test(lora_on_a_tied_model),
 		cmocka_unit_test(resume_on_another_grouping),
 		cmocka_unit_test(a_run_without_groups_keeps_its_rules),
 		cmocka_unit_test(fast_is_within_rounding),

@@ -56,10 +56,10 @@ static const struct cli_usage usage = {
 	.synopsis = "heteroshard init [--model PATH] [--data PATH] [--workers A,B] [--minutes N] "
 		    "[FILE]",
 	.about = "Writes a configuration with comments into FILE (cluster.yaml), and never over "
-		 "one that is there. What no\n"
-		 "option says is asked on a terminal. It looks at the devices of this machine and "
-		 "the invited peers.\n"
-		 "Then: 'heteroshard train FILE'.",
+		 "one that is there.\n"
+		 "What no option says is asked on a terminal. It looks at the devices of this "
+		 "machine and the\n"
+		 "invited peers. Then: 'heteroshard train FILE'.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard init\n"

@@ -38,7 +38,9 @@ static bool is_hub_name(const char *s)
 static int check_there(const char *what, const char *path, struct err *e)
 {
 	if (!path[0])
-		return err_set(e, ERR_USAGE, "init: %s is missing", what);
+		return err_set(e, ERR_USAGE,
+			       "init: %s is missing: give its option, or answer on a terminal",
+			       what);
 	if (strpbrk(path, "\n\r"))
 		return err_set(e, ERR_USAGE, "init: %s has a line break", what);
 	if (access(path, F_OK) == 0 || is_hub_name(path))

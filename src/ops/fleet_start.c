@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "ops/fleet_sh.h"
 #include "peers/inviter.h"
@@ -230,6 +231,7 @@ static void report(struct fleet_member *m, const char *said)
 	m->pid = pid;
 	snprintf(m->text, sizeof m->text, "started%s%.*s", last ? ": " : "",
 		 last ? (int)strcspn(last + 6, "\n") : 0, last ? last + 6 : "");
+	text_safe_str(m->text, TEXT_LINE);
 }
 
 /* Tokens of the members that must join, in `token` by member; *i_p NULL: nobody must. */

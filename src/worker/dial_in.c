@@ -130,9 +130,10 @@ static int once(struct caller *c, bool *served_p, struct err *e)
 	int rc = call(c, &l, e);
 	if (rc >= 0 && l) {
 		c->joined = false;
-		bool waiting = serve(c, l, &why) < 0 && why.code == ERR_NET && !c->joined;
+		const bool failed = serve(c, l, &why) < 0;
+		const bool waiting = failed && why.code == ERR_NET && !c->joined;
 		*served_p = !waiting;
-		if (why.code && !waiting && !stopped(c))
+		if (failed && !waiting && !stopped(c))
 			log_warn("the job ended: %s", why.msg);
 		else if (waiting)
 			log_debug("%s", why.msg);
