@@ -24,6 +24,7 @@
 #include "base/stat.h"
 #include "net/net.h"
 #include "support/attack.h"
+#include "support/long.h"
 #include "support/site.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -174,7 +175,7 @@ static void the_speed_under_attack(void **state)
 {
 	(void)state;
 	struct job j;
-	if (!getenv("TEST_LONG")) {
+	if (!test_is_long()) {
 		printf("the speed is measured by make test-long\n");
 		return;
 	}

@@ -82,24 +82,7 @@ if [ -n "${TEST_LONG:-}" ]; then
 fi
 
 # ---- a job ----
-for i in 1 2 3 4 5 6; do
-	echo "{\"text\": \"one two three four five six seven eight $i\"}"
-done >"$tmp/c/data.jsonl"
-cat >"$tmp/c/job.yaml" <<END
-base_model: $golden/smollm2
-datasets: [{path: data.jsonl, type: text}]
-adapter: lora
-output_dir: run
-sequence_len: 32
-max_steps: 3
-gradient_accumulation_steps: 2
-device: cpu
-compute_dtype: float32
-wire_dtype: float32
-profile: none
-visualize: false
-overwrite_output_dir: true
-END
+net_job "$tmp/c"
 cat >"$tmp/c/cluster.yaml" <<END
 $(cat "$tmp/c/job.yaml")
 workers: [cellar, attic]

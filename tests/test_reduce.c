@@ -40,12 +40,6 @@ static struct err err;
 			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
 	} while (0)
 
-static bool is_long(void)
-{
-	const char *s = getenv("TEST_LONG");
-	return s && *s && strcmp(s, "0") != 0;
-}
-
 static const char *const transports[] = {
 #define TRANSPORT(id) #id,
 #include "net/transport.def"
@@ -596,7 +590,7 @@ static bool is_mpi(const char *transport) { return !strcmp(transport, "mpi"); }
 
 static void every_row_over_every_transport(void **state)
 {
-	const uint64_t turns = is_long() ? 10 : 2;
+	const uint64_t turns = test_is_long() ? 10 : 2;
 	(void)state;
 	for (size_t t = 0; t < ARRAY_LEN(transports); t++) {
 		if (is_mpi(transports[t]))
@@ -661,7 +655,7 @@ static void every_row_scatters(void **state)
 /* Windows that hold less than one message of a segment. */
 static void small_windows(void **state)
 {
-	const uint64_t turns = is_long() ? 3 : 1;
+	const uint64_t turns = test_is_long() ? 3 : 1;
 	(void)state;
 	for (size_t t = 0; t < ARRAY_LEN(transports); t++) {
 		const struct reducer *how;
@@ -715,7 +709,7 @@ static void a_member_dies_at_every_message(void **state)
 	(void)state;
 	for (size_t t = 0; t < ARRAY_LEN(transports); t++) {
 		/* a handshake each time: with encryption only some of the moments */
-		const int stride = is_long() || !strcmp(transports[t], "loop") ? 1 : 5;
+		const int stride = test_is_long() || !strcmp(transports[t], "loop") ? 1 : 5;
 		const struct reducer *how;
 		if (is_mpi(transports[t]))
 			continue;
@@ -815,7 +809,7 @@ static void one_of(struct group *g, struct member *m, const struct sums *s,
 static void ranks_try(struct group *g, struct member *m, const struct reducer *how,
 		      enum sum_order order)
 {
-	const uint64_t turns = is_long() ? 10 : 2;
+	const uint64_t turns = test_is_long() ? 10 : 2;
 	double worst = 0;
 	for (size_t i = 0; i < ARRAY_LEN(row); i++)
 		for (uint64_t turn = 0; row[i].n == g->n && turn < turns; turn++) {
@@ -919,7 +913,7 @@ static void a_rank_that_dies_ends_all(void **state)
 	(void)state;
 	if (!has_mpirun())
 		skip();
-	for (size_t i = 0; i < (is_long() ? ARRAY_LEN(death) : 2); i++) {
+	for (size_t i = 0; i < (test_is_long() ? ARRAY_LEN(death) : 2); i++) {
 		setenv("HS_TEST_ROW", death[i].how, 1);
 		setenv("HS_TEST_DIES", death[i].who, 1);
 		setenv("HS_TEST_AT", death[i].at, 1);

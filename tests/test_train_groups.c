@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "support/long.h"
 #include "support/record.h"
 
 #include <setjmp.h>
@@ -111,12 +112,6 @@ static const struct mixture many[] = {
 	{ "eager, 4 to 2", "eager", 2, 1, { 4, 2 }, { 1, 1, 1, 1, 1, 1 } },
 };
 
-static bool is_long(void)
-{
-	const char *s = getenv("TEST_LONG");
-	return s && *s && strcmp(s, "0") != 0;
-}
-
 static void compare(const struct tiny *t, const struct record *one, const struct mixture *m,
 		    size_t n, const char *kind, const char *const *more, const char *result)
 {
@@ -149,7 +144,7 @@ static void lora_has_the_bits_of_one_process(void **state)
 	run(&t, "lora", NULL, LAYERS, &one, more);
 	assert_int_equal(one.n, 3);
 	compare(&t, &one, few, ARRAY_LEN(few), "lora", more, "adapter_model.safetensors");
-	if (is_long())
+	if (test_is_long())
 		compare(&t, &one, many, ARRAY_LEN(many), "lora", more, "adapter_model.safetensors");
 	tiny_remove(&t);
 }
@@ -178,8 +173,8 @@ static void full_on(void (*make)(struct tiny *, int, int), const char *kind, siz
 static void full_has_the_bits_of_one_process(void **state)
 {
 	(void)state;
-	full_on(tiny_make_tied, "full", ARRAY_LEN(few), is_long());
-	full_on(tiny_make, "untied", is_long() ? ARRAY_LEN(few) : 3, is_long());
+	full_on(tiny_make_tied, "full", ARRAY_LEN(few), test_is_long());
+	full_on(tiny_make, "untied", test_is_long() ? ARRAY_LEN(few) : 3, test_is_long());
 }
 
 /* Adapters on a model whose embedding is also the head: two copies of a frozen table. */
@@ -192,7 +187,7 @@ static void lora_on_a_tied_model(void **state)
 	struct record one = { 0 };
 	tiny_make_tied(&t, LAYERS, 60);
 	run(&t, "tied", NULL, LAYERS, &one, more);
-	compare(&t, &one, few + 2, is_long() ? ARRAY_LEN(few) - 2 : 2, "tied", more,
+	compare(&t, &one, few + 2, test_is_long() ? ARRAY_LEN(few) - 2 : 2, "tied", more,
 		"adapter_model.safetensors");
 	tiny_remove(&t);
 }

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "file/atomic.h"
+#include "support/long.h"
 #include "support/site.h"
 
 #include <dirent.h>
@@ -209,17 +210,11 @@ static bool one_kill(const struct site *s, struct tally *t, int role, const stru
 	return true;
 }
 
-static bool is_long(void)
-{
-	const char *s = getenv("TEST_LONG");
-	return s && *s && strcmp(s, "0") != 0;
-}
-
 /* How many kills when HS_KILLS does not say. */
 static int kills_or(int few, int many)
 {
 	const char *env = getenv("HS_KILLS");
-	return env ? (int)strtol(env, NULL, 10) : is_long() ? many : few;
+	return env ? (int)strtol(env, NULL, 10) : test_is_long() ? many : few;
 }
 
 /* Runs on n splits in turn, of which `kills` lose somebody; each goes on from the checkpoint of the

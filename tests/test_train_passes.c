@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/hash.h"
+#include "support/long.h"
 #include "support/site.h"
 #include "support/record.h"
 
@@ -78,12 +79,6 @@ static const struct crowd many[] = {
 	{ 2, 1, { 0, 1 } },       { 3, 2, { 1, 2, 1 } },
 };
 
-static bool is_long(void)
-{
-	const char *s = getenv("TEST_LONG");
-	return s && *s && strcmp(s, "0") != 0;
-}
-
 static void compare(const struct tiny *t, const struct record *one, const struct crowd *m, size_t n,
 		    const char *kind, const char *const *more, const char *result)
 {
@@ -130,7 +125,7 @@ static void lora_has_the_bits_of_one_process(void **state)
 	compare(&t, &one, few, ARRAY_LEN(few), "lora", more, "adapter_model.safetensors");
 	run(&t, "packed", NULL, &two, packed);
 	compare(&t, &two, few + 1, 1, "packed", packed, "adapter_model.safetensors");
-	if (is_long()) {
+	if (test_is_long()) {
 		compare(&t, &one, many, ARRAY_LEN(many), "lora", more, "adapter_model.safetensors");
 		compare(&t, &two, many, ARRAY_LEN(many), "packed", packed,
 			"adapter_model.safetensors");
@@ -153,7 +148,7 @@ static void full_has_the_bits_of_one_process(void **state)
 	tiny_make_tied(&t, LAYERS, 60);
 	run(&t, "full", NULL, &one, more);
 	compare(&t, &one, few, 1, "full", more, "model.safetensors");
-	if (is_long())
+	if (test_is_long())
 		compare(&t, &one, many, ARRAY_LEN(many), "full", more, "model.safetensors");
 	tiny_remove(&t);
 }

@@ -4,6 +4,7 @@
  * refused. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "support/long.h"
 #include "support/record.h"
 
 #include <setjmp.h>
@@ -80,12 +81,6 @@ static void run(const struct tiny *t, const char *name, const struct mixture *m,
 	config_free(c);
 }
 
-static bool is_long(void)
-{
-	const char *s = getenv("TEST_LONG");
-	return s && *s && strcmp(s, "0") != 0;
-}
-
 /* Mixtures against one process: all, or one. */
 static void compare(const struct tiny *t, const char *kind, const char *const *more,
 		    const char *result, bool all)
@@ -142,11 +137,11 @@ static void full_has_the_bits_of_one_process(void **state)
 	tiny_make_tied(&t, LAYERS, 60);
 	/* every kind of cut; with TEST_LONG every optimizer with all mixtures */
 	for (size_t k = 0; k < ARRAY_LEN(rows); k++) {
-		if (!is_long() && k > 1 && k + 1 < ARRAY_LEN(rows))
+		if (!test_is_long() && k > 1 && k + 1 < ARRAY_LEN(rows))
 			continue;
 		more[6] = rows[k];
 		compare(&t, rows[k] + strlen("optimizer="), more, "model.safetensors",
-			is_long() || k == 0);
+			test_is_long() || k == 0);
 	}
 	tiny_remove(&t);
 }

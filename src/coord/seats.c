@@ -45,8 +45,8 @@ static bool has_layers(const struct config *c, const char *id)
 	return false;
 }
 
-/* A list of workers may be longer than a plan, and a job
- * goes on without a machine by another plan alone; somebody may have forgotten one, though. */
+/* A list of workers may be longer than a plan: a job goes on without a lost machine by changing
+ * shard_plan alone. But somebody may have forgotten one. */
 static void name_the_unused(const struct config *c, const char *(*id_of)(const void *ctx, size_t i),
 			    const void *ctx, size_t count)
 {

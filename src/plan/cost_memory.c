@@ -80,15 +80,13 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		return p->device[device].fixed_gib + 2 * p->layer_gib +
 		       m->state_share * (weights + state) +
 		       (m->microbatches > 0 ? work + 3 * edge : 0);
+	const double gradients = cost_gradient_gib(c, q, stage, n);
 	if (g) /* gradients are whole */
-		state = cost_gradient_gib(c, q, stage, n) +
-			m->state_share * fmax(state - cost_gradient_gib(c, q, stage, n), 0);
+		state = gradients + m->state_share * fmax(state - gradients, 0);
 	if (cost_order(c) == SUM_EXACT)
-		state += held_gradients(q, stage, i) * cost_gradient_gib(c, q, stage, n);
-	if (g) {
-		if (!cost_is_played(q, stage))
-			in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
-	}
+		state += held_gradients(q, stage, i) * gradients;
+	if (g && !cost_is_played(q, stage))
+		in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
 	kept = recompute ? largest * edge : largest * mr->kept[device] + edge;
 	return p->device[device].fixed_gib + weights + state + in_flight * kept + work +
 	       (q->stages > 1 ? 2 * edge : 0);

@@ -8,8 +8,10 @@ static int neediest(const struct state_cut *c, const struct state_dealt *d, int6
 	int best = -1;
 	double least = 0;
 	for (int k = 0; k < c->n; k++) {
+		if (!c->share[k])
+			continue;
 		const double full = (double)(d->at[k] + count) / c->share[k];
-		if (c->share[k] > 0 && (best < 0 || full < least)) {
+		if (best < 0 || full < least) {
 			best = k;
 			least = full;
 		}

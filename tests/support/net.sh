@@ -97,3 +97,27 @@ until_ok() {
 	done
 	return 1
 }
+
+# net_job FOLDER: writes data.jsonl and job.yaml there: three steps of the small model in $golden,
+# about a second of work
+net_job() {
+	local i
+	for i in 1 2 3 4 5 6; do
+		echo "{\"text\": \"one two three four five six seven eight $i\"}"
+	done >"$1/data.jsonl"
+	cat >"$1/job.yaml" <<END
+base_model: $golden/smollm2
+datasets: [{path: data.jsonl, type: text}]
+adapter: lora
+output_dir: run
+sequence_len: 32
+max_steps: 3
+gradient_accumulation_steps: 2
+device: cpu
+compute_dtype: float32
+wire_dtype: float32
+profile: none
+visualize: false
+overwrite_output_dir: true
+END
+}
