@@ -97,16 +97,35 @@ static void case_scatter_rows(struct tensors *ts, enum dtype t)
 	}
 }
 
-static void case_rmsnorm_fwd(struct tensors *ts, enum dtype t)
+static void case_copy_columns(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
-		const int64_t n = shapes[s][0], c = shapes[s][1];
+		const int64_t n = shapes[s][0], c = shapes[s][1], ldy = c + (int64_t)(s % 3),
+			      ldx = 2 * c + 1;
+		struct tensor64 *x = tensor_normal(ts, t, n * ldx, 1),
+				*y = tensor_normal(ts, t, n * ldy, 1);
+		double *want = copy(y);
+		for (int64_t i = 0; i < n; i++)
+			memcpy(want + i * ldy, x->v + i * ldx, (size_t)c * sizeof *want);
+		LAUNCH(ts, K_copy_columns, t, AB(y), AB(x), AI(n), AI(c), AI(ldy), AI(ldx));
+		tensor_check(ts, y, want, 0, 0, "copy_columns %lldx%lld", (long long)n,
+			     (long long)c);
+		mem_free(want);
+	}
+}
+
+static void case_rmsnorm_fwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(shapes) * 2; s++) {
+		const int64_t n = shapes[s / 2][0], c = shapes[s / 2][1];
+		const double plus = s % 2 ? 1 : 0;
 		struct tensor64 *x = tensor_normal(ts, t, n * c, 3),
 				*w = tensor_normal(ts, DT_F32, c, 1), *y = tensor_nan(ts, t, n * c),
 				*rstd = tensor_nan(ts, DT_F32, n);
-		LAUNCH(ts, K_rmsnorm_fwd, t, AB(y), AB(rstd), AB(x), AB(w), AI(n), AI(c), AF(1e-5));
+		LAUNCH(ts, K_rmsnorm_fwd, t, AB(y), AB(rstd), AB(x), AB(w), AI(n), AI(c), AF(1e-5),
+		       AF(plus));
 		double *want = nans(n * c), *wrstd = nans(n);
-		ref_rmsnorm_fwd(want, wrstd, x->v, w->v, n, c, 1e-5);
+		ref_rmsnorm_fwd(want, wrstd, x->v, w->v, n, c, 1e-5, plus);
 		tensor_check(ts, rstd, wrstd, 2e-6, 0, "rmsnorm_fwd rstd %lldx%lld", (long long)n,
 			     (long long)c);
 		tensor_check(ts, y, want, 2 * rel_of(t), 4 * small_of(t), "rmsnorm_fwd %lldx%lld",
@@ -122,6 +141,7 @@ static void case_rmsnorm_bwd(struct tensors *ts, enum dtype t)
 	for (size_t s = 0; s < ARRAY_LEN(shapes) * 4; s++) {
 		const int64_t n = shapes[s / 4][0], c = shapes[s / 4][1];
 		const bool acc = s & 1, dw = s & 2;
+		const double plus = s % 3 ? 0 : 1;
 		struct tensor64 *x = tensor_normal(ts, t, n * c, 3),
 				*w = tensor_normal(ts, DT_F32, c, 1),
 				*dy = tensor_normal(ts, t, n * c, 1);
@@ -130,7 +150,7 @@ static void case_rmsnorm_bwd(struct tensors *ts, enum dtype t)
 				*db = tensor_normal(ts, DT_F32, c, 1),
 				*rstd = tensor_const(ts, DT_F32, n, 0);
 		double *wrstd = nans(n), *y = nans(n * c), *want = copy(dx), *wantw = copy(db);
-		ref_rmsnorm_fwd(y, wrstd, x->v, w->v, n, c, 1e-5);
+		ref_rmsnorm_fwd(y, wrstd, x->v, w->v, n, c, 1e-5, plus);
 		for (int64_t i = 0; i < n; i++) {
 			float r = (float)wrstd[i];
 			struct err e = { 0 };
@@ -138,13 +158,13 @@ static void case_rmsnorm_bwd(struct tensors *ts, enum dtype t)
 		}
 		if (dw)
 			LAUNCH(ts, K_rmsnorm_bwd, t, AB(dx), AB(db), AB(dy), AB(x), AB(w), AB(rstd),
-			       AI(n), AI(c), AI(acc));
+			       AI(n), AI(c), AI(acc), AF(plus));
 		else
 			LAUNCH(ts, K_rmsnorm_bwd, t, AB(dx), ANONE, AB(dy), AB(x), AB(w), AB(rstd),
-			       AI(n), AI(c), AI(acc));
+			       AI(n), AI(c), AI(acc), AF(plus));
 		if (!acc)
 			memset(want, 0, (size_t)(n * c) * sizeof *want);
-		ref_rmsnorm_bwd(want, dw ? wantw : NULL, dy->v, x->v, w->v, wrstd, n, c);
+		ref_rmsnorm_bwd(want, dw ? wantw : NULL, dy->v, x->v, w->v, wrstd, n, c, plus);
 		tensor_check(ts, dx, want, rel_of(t), abs_of(t), "rmsnorm_bwd dx %lldx%lld acc %d",
 			     (long long)n, (long long)c, acc);
 		tensor_check(ts, db, wantw, 1e-5, 1e-5, "rmsnorm_bwd dw %lldx%lld", (long long)n,
@@ -158,23 +178,30 @@ static void case_rmsnorm_bwd(struct tensors *ts, enum dtype t)
 
 static void case_rope(struct tensors *ts, enum dtype t)
 {
-	static const int64_t dims[][4] = { { 1, 1, 2, 2 },
-					   { 5, 3, 6, 18 },
-					   { 33, 9, 64, 9 * 64 },
-					   { 7, 2, 128, 300 },
-					   { 11, 1, 80, 83 } };
+	/* n, h, d, ld, rotated, near, tables */
+	static const int64_t dims[][7] = {
+		{ 1, 1, 2, 2, 0, 0, 0 },        { 5, 3, 6, 18, 0, 0, 0 },
+		{ 33, 9, 64, 9 * 64, 0, 0, 0 }, { 7, 2, 128, 300, 0, 0, 0 },
+		{ 11, 1, 80, 83, 0, 0, 0 },     { 9, 3, 96, 300, 72, 0, 2 },
+		{ 6, 2, 20, 40, 10, 1, 0 },     { 5, 2, 64, 128, 64, 1, 3 },
+		{ 4, 1, 256, 256, 64, 0, 0 }
+	};
 	for (size_t s = 0; s < ARRAY_LEN(dims) * 2; s++) {
-		const int64_t n = dims[s / 2][0], h = dims[s / 2][1], d = dims[s / 2][2],
-			      ld = dims[s / 2][3], dir = s & 1 ? -1 : 1;
+		const int64_t *q = dims[s / 2], n = q[0], h = q[1], d = q[2], ld = q[3], rot = q[4],
+			      tables = q[6] ? q[6] : 1, dir = s & 1 ? -1 : 1;
 		struct tensor64 *x = tensor_normal(ts, t, n * ld, 1),
 				*pos = tensor_below(ts, n, s & 1 ? 200000 : 2048),
-				*freq = tensor_normal(ts, DT_F32, d / 2, 0.3);
+				*freq = tensor_normal(ts, DT_F32, (rot ? rot : d) / 2 * tables,
+						      0.3),
+				*table = q[6] ? tensor_below(ts, n, (int32_t)tables) : NULL;
 		LAUNCH(ts, K_rope, t, AB(x), AB(pos), AB(freq), AI(n), AI(h), AI(d), AI(ld),
-		       AI(dir), AF(1.25));
+		       AI(dir), AF(1.25), AI(rot), AI(q[5]), table ? AB(table) : ANONE);
 		double *want = copy(x);
-		ref_rope(want, pos->i, freq->v, n, h, d, ld, dir, 1.25);
+		ref_rope(want, pos->i, freq->v, n, h, d, ld, dir, 1.25, rot, q[5],
+			 table ? table->i : NULL);
 		tensor_check(ts, x, want, rel_of(t), t == DT_F32 ? 1e-6 : 0x1p-10,
-			     "rope %lldx%lldx%lld", (long long)n, (long long)h, (long long)d);
+			     "rope %lldx%lldx%lld of %lld", (long long)n, (long long)h,
+			     (long long)d, (long long)rot);
 		mem_free(want);
 	}
 }
@@ -213,6 +240,46 @@ static void case_swiglu_bwd(struct tensors *ts, enum dtype t)
 			tensor_check(ts, dg, wg, rel_of(t), 1e-6, "swiglu_bwd dgate %lld alias %d",
 				     (long long)n, alias);
 			tensor_check(ts, du, wu, rel_of(t), 1e-6, "swiglu_bwd dup %lld alias %d",
+				     (long long)n, alias);
+			mem_free(wg);
+			mem_free(wu);
+		}
+}
+
+static void case_geglu_fwd(struct tensors *ts, enum dtype t)
+{
+	ts->floor = 1; /* what is below float16's smallest number may become 0 */
+	for (size_t s = 0; s < ARRAY_LEN(case_lengths); s++) {
+		const int64_t n = case_lengths[s];
+		struct tensor64 *g = tensor_normal(ts, t, n, s & 1 ? 50 : 2),
+				*u = tensor_normal(ts, t, n, 1), *y = tensor_nan(ts, t, n);
+		LAUNCH(ts, K_geglu_fwd, t, AB(y), AB(g), AB(u), AI(n));
+		double *want = nans(n);
+		ref_geglu_fwd(want, g->v, u->v, n);
+		tensor_check(ts, y, want, rel_of(t), fmax(small_of(t), 1e-30), "geglu_fwd %lld",
+			     (long long)n);
+		mem_free(want);
+	}
+}
+
+static void case_geglu_bwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(case_lengths); s++)
+		for (int alias = 0; alias < 3; alias++) {
+			const int64_t n = case_lengths[s];
+			struct tensor64 *dy = tensor_normal(ts, t, n, 1),
+					*g = tensor_normal(ts, t, n, 2),
+					*u = tensor_normal(ts, t, n, 1);
+			struct tensor64 *dg = alias == 1   ? dy
+					      : alias == 2 ? g
+							   : tensor_nan(ts, t, n),
+					*du = alias ? u : tensor_nan(ts, t, n);
+			double *wg = nans(n), *wu = nans(n);
+			ref_geglu_bwd(wg, wu, dy->v, g->v, u->v, n);
+			LAUNCH(ts, K_geglu_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n));
+			tensor_check(ts, dg, wg, rel_of(t), 1e-6, "geglu_bwd dgate %lld alias %d",
+				     (long long)n, alias);
+			tensor_check(ts, du, wu, rel_of(t), 1e-6, "geglu_bwd dup %lld alias %d",
 				     (long long)n, alias);
 			mem_free(wg);
 			mem_free(wu);
@@ -338,6 +405,7 @@ static void case_xent(struct tensors *ts, enum dtype t)
 		struct tensor64 *hit = tensor_nan(ts, DT_F32, n),
 				*weight = tensor_normal(ts, DT_F32, n, 1);
 		const bool weighs = s / 3 % 2;
+		const double cap = s % 4 == 3 ? 6 : s % 4 == 2 ? 30 : 0;
 		double *wl = nans(n), *wd = nans(n * ldd), *wh = nans(n), *got;
 		if (n > 2) {
 			struct err e = { 0 };
@@ -351,13 +419,14 @@ static void case_xent(struct tensors *ts, enum dtype t)
 			l->v[at] = (double)top;
 			assert_int_equal(dev_upload(DEV_REF(l->b, (size_t)at * 4), &top, 4, &e), 0);
 		}
-		ref_xent(wl, wd, l->v, lab->i, n, weighs ? weight->v : NULL, wh, v, ldl, ldd,
-			 0.125);
+		ref_xent(wl, wd, l->v, lab->i, n, weighs ? weight->v : NULL, wh, v, ldl, ldd, 0.125,
+			 cap);
 		if (how == 1)
 			d->b = (dev_free(d->b), l->b), l->b = NULL;
 		union dev_arg in = { .b = { how == 1 ? d->b : l->b, 0 } };
 		LAUNCH(ts, K_xent, t, AB(loss), how == 2 ? ANONE : AB(d), in, AB(lab), AB(hit),
-		       weighs ? AB(weight) : ANONE, AI(n), AI(v), AI(ldl), AI(ldd), AF(0.125));
+		       weighs ? AB(weight) : ANONE, AI(n), AI(v), AI(ldl), AI(ldd), AF(0.125),
+		       AF(cap));
 		ts->floor = 10;
 		tensor_check(ts, loss, wl, 1e-5, 1e-6, "xent loss %lldx%lld how %d", (long long)n,
 			     (long long)v, how);

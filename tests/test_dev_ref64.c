@@ -72,7 +72,7 @@ struct norm {
 static double norm_loss(void *ctx)
 {
 	struct norm *t = ctx;
-	ref_rmsnorm_fwd(t->y, t->rstd, t->x, t->w, t->n, t->c, 1e-3);
+	ref_rmsnorm_fwd(t->y, t->rstd, t->x, t->w, t->n, t->c, 1e-3, 1);
 	return dot(t->y, t->dy, t->n * t->c);
 }
 
@@ -82,7 +82,7 @@ static void test_rmsnorm(void **state)
 	struct norm t = { normal(15), normal(5), zeros(15), zeros(3), normal(15), 3, 5 };
 	double *dx = zeros(15), *dw = zeros(5);
 	norm_loss(&t);
-	ref_rmsnorm_bwd(dx, dw, t.dy, t.x, t.w, t.rstd, 3, 5);
+	ref_rmsnorm_bwd(dx, dw, t.dy, t.x, t.w, t.rstd, 3, 5, 1);
 	differences("rmsnorm dx", norm_loss, &t, t.x, dx, 15);
 	differences("rmsnorm dw", norm_loss, &t, t.w, dw, 5);
 	double *all[] = { t.x, t.w, t.y, t.rstd, t.dy, dx, dw };
@@ -120,13 +120,14 @@ static void test_embed(void **state)
 struct turn {
 	double *x, *y, *dy, *freq;
 	const int32_t *pos;
+	bool near;
 };
 
 static double rope_loss(void *ctx)
 {
 	struct turn *t = ctx;
 	memcpy(t->y, t->x, 3 * 16 * sizeof *t->y);
-	ref_rope(t->y, t->pos, t->freq, 3, 2, 8, 16, 1, 1.5);
+	ref_rope(t->y, t->pos, t->freq, 3, 2, 8, 16, 1, 1.5, 6, t->near, NULL);
 	return dot(t->y, t->dy, 3 * 16);
 }
 
@@ -134,14 +135,16 @@ static void test_rope(void **state)
 {
 	(void)state;
 	static const int32_t pos[] = { 0, 3, 11 };
-	struct turn t = { normal(48), zeros(48), normal(48), normal(4), pos };
-	double *dx = zeros(48);
-	memcpy(dx, t.dy, 48 * sizeof *dx);
-	ref_rope(dx, pos, t.freq, 3, 2, 8, 16, -1, 1.5);
-	differences("rope", rope_loss, &t, t.x, dx, 48);
-	double *all[] = { t.x, t.y, t.dy, t.freq, dx };
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
-		mem_free(all[i]);
+	for (int near = 0; near < 2; near++) {
+		struct turn t = { normal(48), zeros(48), normal(48), normal(4), pos, near };
+		double *dx = zeros(48);
+		memcpy(dx, t.dy, 48 * sizeof *dx);
+		ref_rope(dx, pos, t.freq, 3, 2, 8, 16, -1, 1.5, 6, near, NULL);
+		differences("rope", rope_loss, &t, t.x, dx, 48);
+		double *all[] = { t.x, t.y, t.dy, t.freq, dx };
+		for (size_t i = 0; i < ARRAY_LEN(all); i++)
+			mem_free(all[i]);
+	}
 }
 
 struct attend {
@@ -161,7 +164,8 @@ static void test_attn(void **state)
 	(void)state;
 	static const int32_t qs[] = { 0, 4, 5, 11 };
 	for (int64_t window = 0; window < 4; window += 3) {
-		struct attend t = { { qs, qs, 11, 11, 3, 4, 2, 3, 12, 12, 6, 6, window, 0.5 },
+		struct attend t = { { qs, qs, 11, 11, 3, 4, 2, 3, 12, 12, 6, 6, window, 0.5,
+				      window ? 0.7 : 0 },
 				    normal(132),
 				    normal(66),
 				    normal(66),
@@ -202,15 +206,36 @@ static void test_swiglu(void **state)
 		mem_free(all[i]);
 }
 
+static double geglu_loss(void *ctx)
+{
+	struct gated *t = ctx;
+	ref_geglu_fwd(t->y, t->g, t->u, 20);
+	return dot(t->y, t->dy, 20);
+}
+
+static void test_geglu(void **state)
+{
+	(void)state;
+	struct gated t = { normal(20), normal(20), zeros(20), normal(20) };
+	double *dg = zeros(20), *du = zeros(20);
+	ref_geglu_bwd(dg, du, t.dy, t.g, t.u, 20);
+	differences("geglu dgate", geglu_loss, &t, t.g, dg, 20);
+	differences("geglu dup", geglu_loss, &t, t.u, du, 20);
+	double *all[] = { t.g, t.u, t.y, t.dy, dg, du };
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		mem_free(all[i]);
+}
+
 struct entropy {
 	double *l, *loss;
 	const int32_t *labels;
+	double cap;
 };
 
 static double xent_loss(void *ctx)
 {
 	struct entropy *t = ctx;
-	ref_xent(t->loss, NULL, t->l, t->labels, 4, NULL, NULL, 7, 7, 7, 0.25);
+	ref_xent(t->loss, NULL, t->l, t->labels, 4, NULL, NULL, 7, 7, 7, 0.25, t->cap);
 	return 0.25 * (t->loss[0] + t->loss[1] + t->loss[2] + t->loss[3]);
 }
 
@@ -218,13 +243,15 @@ static void test_xent(void **state)
 {
 	(void)state;
 	static const int32_t labels[] = { 3, -100, 0, 6 };
-	struct entropy t = { normal(28), zeros(4), labels };
-	double *d = zeros(28);
-	ref_xent(t.loss, d, t.l, labels, 4, NULL, NULL, 7, 7, 7, 0.25);
-	differences("xent", xent_loss, &t, t.l, d, 28);
-	mem_free(t.l);
-	mem_free(t.loss);
-	mem_free(d);
+	for (int cap = 0; cap < 2; cap++) {
+		struct entropy t = { normal(28), zeros(4), labels, cap };
+		double *d = zeros(28);
+		ref_xent(t.loss, d, t.l, labels, 4, NULL, NULL, 7, 7, 7, 0.25, cap);
+		differences("xent", xent_loss, &t, t.l, d, 28);
+		mem_free(t.l);
+		mem_free(t.loss);
+		mem_free(d);
+	}
 }
 
 struct bias {
@@ -257,8 +284,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_embed),  cmocka_unit_test(test_rmsnorm),
 		cmocka_unit_test(test_rope),   cmocka_unit_test(test_attn),
-		cmocka_unit_test(test_swiglu), cmocka_unit_test(test_xent),
-		cmocka_unit_test(test_colsum),
+		cmocka_unit_test(test_swiglu), cmocka_unit_test(test_geglu),
+		cmocka_unit_test(test_xent),   cmocka_unit_test(test_colsum),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

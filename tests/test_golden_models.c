@@ -11,11 +11,13 @@
 #include "file/model_file.h"
 #include "support/golden.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -41,6 +43,15 @@ static const struct row {
 	{ "granite", "granite", false },
 	{ "olmo2", "olmo2", false },
 	{ "smollm3", "smollm3", false },
+	{ "gemma", "gemma", false },
+	{ "gemma2", "gemma2", false },
+	{ "gemma3", "gemma3", false },
+	{ "gemma3-new", "gemma3-new", true },
+	{ "phi3", "phi3", false },
+	{ "phi4-mini", "phi4-mini", false },
+	{ "glm4", "glm4", false },
+	{ "glm", "glm", false },
+	{ "llama-dynamic", "llama-dynamic", true },
 	{ "smollm2-f32.gguf", "smollm2", false },
 	{ "llama31-f16.gguf", "llama31", false },
 	{ "smollm2-nf4-dq", "smollm2-nf4-dq", true },
@@ -99,8 +110,12 @@ static void head(struct golden_model *m, const float *h, int64_t n, float *logit
 		for (int64_t v = 0; v < vocab; v++) {
 			double sum = 0;
 			for (int64_t c = 0; c < width; c++)
-				sum += h[i * width + c] * scale * norm[c] * table[v * width + c];
-			logits[i * vocab + v] = (float)sum * model_factor(m->cfg.logit_scale);
+				sum += h[i * width + c] * scale * (norm[c] + m->cfg.norm_plus) *
+				       table[v * width + c];
+			float l = (float)sum * model_factor(m->cfg.logit_scale);
+			if (m->cfg.logit_cap > 0)
+				l = (float)(m->cfg.logit_cap * tanh(l / m->cfg.logit_cap));
+			logits[i * vocab + v] = l;
 		}
 	}
 	mem_free(norm);
@@ -232,8 +247,9 @@ static void full_gradients(const struct row *r, bool recompute)
 
 static void lora_gradients(const struct row *r, const char *set, bool recompute)
 {
-	static const char *const attention[] = { "q_proj", "k_proj", "v_proj", "o_proj" },
-				 *const all[] = { "all-linear" };
+	static const enum linear attention[] = { LIN_Q, LIN_K, LIN_V, LIN_O, LIN_QKV };
+	static const char *const all[] = { "all-linear" };
+	struct model_config cfg;
 	struct golden g;
 	struct golden_model m;
 	struct err e;
@@ -247,9 +263,15 @@ static void lora_gradients(const struct row *r, const char *set, bool recompute)
 	float rank = *golden_f32(&g, "lora_r", NULL);
 	o.lora.r = (int64_t)rank;
 	o.lora.scale = lora_scale(o.lora.r, *golden_f32(&g, "lora_alpha", NULL), false);
-	must(set[0] == 'a' ? lora_targets(all, 1, &o.lora, &e)
-			   : lora_targets(attention, 4, &o.lora, &e),
-	     &e);
+	snprintf(path, sizeof path, FOLDER "%s", r->model);
+	golden_model_config(path, &cfg);
+	if (set[0] == 'a')
+		must(lora_targets(&cfg, all, 1, &o.lora, &e), &e);
+	size_t adapters = 0;
+	for (size_t i = 0; i < ARRAY_LEN(attention); i++)
+		o.lora.target[attention[i]] = model_has_linear(&cfg, attention[i]);
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		adapters += o.lora.target[l];
 	golden_close(&g);
 	begin(r, &g, &m, &o);
 	struct stage_batch b = golden_batch(&g, "", &trained);
@@ -287,7 +309,7 @@ static void lora_gradients(const struct row *r, const char *set, bool recompute)
 		mem_free(got);
 		seen++;
 	}
-	assert_true(seen == (size_t)m.cfg.layers * (set[0] == 'a' ? 14 : 8));
+	assert_true(seen == 2 * adapters * (size_t)m.cfg.layers);
 	check(r->model, golden_name(&g, "gradients, adapters on %s", set), worst, 1e-4);
 	stage_end(&m.slot);
 	end(&g, &m);
@@ -326,13 +348,52 @@ static void test_lora_gradients(void **state)
 	}
 }
 
+/* Folders that scripts/golden/random_models.py has made: TEST_MODELS names where they are. */
+static void test_other_folders(void **state)
+{
+	(void)state;
+	const char *dir = getenv("TEST_MODELS");
+	DIR *d = dir ? opendir(dir) : NULL;
+	double worst = 0;
+	int seen = 0;
+	for (struct dirent *f; d && (f = readdir(d));) {
+		char path[600];
+		struct golden g;
+		struct golden_model m;
+		struct err e;
+		int64_t trained;
+		if (f->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof path, "%s/%s/expect.safetensors", dir, f->d_name);
+		golden_open(&g, path);
+		g.path = golden_name(&g, "%.200s", path);
+		snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
+		golden_model_open(&m, path, &(struct stage_options){ .act = DT_F32 });
+		struct stage_batch b = golden_batch(&g, "", &trained);
+		must(stage_begin(&m.slot, &b, &e), &e);
+		must(stage_forward(&m.slot, &e), &e);
+		const float loss = *golden_f32(&g, "loss", NULL);
+		const double off = fabs(m.slot.loss / (double)trained - loss) / loss;
+		worst = fmax(worst, off);
+		check(f->d_name, "loss", off, 2e-5);
+		stage_end(&m.slot);
+		end(&g, &m);
+		seen++;
+	}
+	if (d)
+		closedir(d);
+	if (!dir)
+		skip();
+	printf("%d folders, largest difference of a loss %.2e\n", seen, worst);
+	assert_true(seen > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_logits),
-		cmocka_unit_test(test_generation),
-		cmocka_unit_test(test_full_gradients),
-		cmocka_unit_test(test_lora_gradients),
+		cmocka_unit_test(test_logits),         cmocka_unit_test(test_generation),
+		cmocka_unit_test(test_full_gradients), cmocka_unit_test(test_lora_gradients),
+		cmocka_unit_test(test_other_folders),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

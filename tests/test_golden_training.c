@@ -102,7 +102,10 @@ static void job_open(struct job *j, const char *name, bool recompute)
 		assert_int_equal(ad.cfg.r, (int)number(j, "lora_r"));
 		o.lora.r = ad.cfg.r;
 		o.lora.scale = (float)peft_scale(&ad.cfg);
-		must(lora_targets(ad.cfg.target, ad.cfg.ntarget, &o.lora, &e), &e);
+		struct model_config cfg;
+		snprintf(path, sizeof path, FOLDER "%s", text(j, "model"));
+		golden_model_config(path, &cfg);
+		must(lora_targets(&cfg, ad.cfg.target, ad.cfg.ntarget, &o.lora, &e), &e);
 	} else {
 		o.train_all = true;
 	}

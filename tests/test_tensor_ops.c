@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tensor/quant.h"
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,7 +103,7 @@ static void case_embed(struct bench *b)
 
 static int build_rmsnorm(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	return op_rmsnorm_apply(&b->tape, b->used[0], b->par[0], C, 1e-5f, y_p, e);
+	return op_rmsnorm_apply(&b->tape, b->used[0], b->par[0], C, 1e-5f, 1, y_p, e);
 }
 
 static void case_rmsnorm(struct bench *b)
@@ -115,7 +115,10 @@ static void case_rmsnorm(struct bench *b)
 
 static int build_rope(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	return op_rope_apply(&b->tape, b->used[0], b->pos, b->freq, 1.25f, y_p, e);
+	const struct rope r = {
+		.pos = b->pos, .freq = b->freq, .scale = 1.25f, .rot = D - 2, .near = true
+	};
+	return op_rope_apply(&b->tape, b->used[0], &r, y_p, e);
 }
 
 static void case_rope(struct bench *b)
@@ -153,7 +156,7 @@ static void case_linear(struct bench *b)
 static int build_attention(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	return op_attention_apply(&b->tape, b->used[0], b->used[1], b->used[2], b->starts,
-				  b->starts, 3, 4, 0.35f, y_p, e);
+				  b->starts, 3, 4, 0.35f, 2, y_p, e);
 }
 
 static void case_attention(struct bench *b)
@@ -177,6 +180,18 @@ static void case_swiglu(struct bench *b)
 	b->build = build_swiglu;
 }
 
+static int build_geglu(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_geglu_apply(&b->tape, b->used[0], b->used[1], y_p, e);
+}
+
+static void case_geglu(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	b->build = build_geglu;
+}
+
 static int build_add(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	return op_add_apply(&b->tape, b->used[0], 0.75f, b->used[1], y_p, e);
@@ -189,10 +204,24 @@ static void case_add(struct bench *b)
 	b->build = build_add;
 }
 
+static int build_columns(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct tensor *part[2];
+	TRY(op_columns_apply(&b->tape, b->used[0], 0, 9, &part[0], e));
+	TRY(op_columns_apply(&b->tape, b->used[0], 9, 9, &part[1], e));
+	return op_swiglu_apply(&b->tape, part[0], part[1], y_p, e);
+}
+
+static void case_columns(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, 18 });
+	b->build = build_columns;
+}
+
 static int build_loss(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	return op_loss_apply(&b->tape, b->used[0], b->par[0], b->rows, b->labels, DEV_NONE, TRAINED,
-			     0.5f, 1, y_p, e);
+			     0.5f, 3, 1, y_p, e);
 }
 
 static void case_loss(struct bench *b)
@@ -209,14 +238,11 @@ static const struct {
 	void (*make)(struct bench *b);
 	bool unit_seed; /* the op computes the gradient of the plain sum of its outputs */
 } cases[] = {
-	{ "embed", case_embed, false },
-	{ "rmsnorm", case_rmsnorm, false },
-	{ "rope", case_rope, false },
-	{ "linear", case_linear, false },
-	{ "attention", case_attention, false },
-	{ "swiglu", case_swiglu, false },
-	{ "add", case_add, false },
-	{ "loss", case_loss, true },
+	{ "embed", case_embed, false },         { "rmsnorm", case_rmsnorm, false },
+	{ "rope", case_rope, false },           { "linear", case_linear, false },
+	{ "attention", case_attention, false }, { "swiglu", case_swiglu, false },
+	{ "geglu", case_geglu, false },         { "add", case_add, false },
+	{ "columns", case_columns, false },     { "loss", case_loss, true },
 };
 
 /* ---- the check ---- */

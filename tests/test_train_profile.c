@@ -41,9 +41,10 @@ static struct model_config small(void)
 				  .vocab = 300,
 				  .tied = true,
 				  .norm_eps = 1e-5,
+				  .rot = 8,
 				  .rope_scale = 1 };
 	for (int i = 0; i < 4; i++)
-		c.inv_freq[i] = (float)pow(10000, -i / 4.0);
+		c.inv_freq[0][i] = (float)pow(10000, -i / 4.0);
 	return c;
 }
 

@@ -67,8 +67,8 @@ from safetensors.torch import save_file
 ROOT = os.path.join(
     os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "models"
 )
-ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj"]
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
+ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 LORA_R, LORA_ALPHA = 3, 4.0
 LENGTHS = (13, 37)
@@ -320,9 +320,7 @@ FAMILIES = {
             max_window_layers=2,
             rms_norm_eps=1e-6,
             rope_theta=1000000.0,
-            rope_scaling=dict(
-                rope_type="yarn", factor=4.0, original_max_position_embeddings=32
-            ),
+            rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32),
             sliding_window=None,
             use_sliding_window=False,
             tie_word_embeddings=False,
@@ -388,11 +386,157 @@ FAMILIES = {
             tie_word_embeddings=True,
         ),
     ),
+    "gemma": dict(
+        arch="gemma",
+        store="BF16",
+        act="gelu_pytorch_tanh",
+        config=dict(
+            vocab_size=131, **SMALL, head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=True
+        ),
+    ),
+    "gemma2": dict(
+        arch="gemma2",
+        store="BF16",
+        act="gelu_pytorch_tanh",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=3),
+            head_dim=16,
+            rms_norm_eps=1e-6,
+            query_pre_attn_scalar=24,
+            sliding_window=11,
+            attn_logit_softcapping=2.5,
+            final_logit_softcapping=3.0,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "gemma3": dict(
+        arch="gemma3_text",
+        store="BF16",
+        act="gelu_pytorch_tanh",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=4),
+            head_dim=16,
+            rms_norm_eps=1e-6,
+            query_pre_attn_scalar=16,
+            sliding_window=11,
+            sliding_window_pattern=3,
+            rope_theta=1000000.0,
+            rope_local_base_freq=10000.0,
+            rope_scaling=dict(rope_type="linear", factor=8.0),
+            tie_word_embeddings=True,
+        ),
+    ),
+    "gemma3-new": dict(
+        arch="gemma3_text",
+        store="BF16",
+        act="gelu_pytorch_tanh",
+        grads=False,
+        new_style=True,
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=4),
+            head_dim=16,
+            query_pre_attn_scalar=16,
+            sliding_window=7,
+            sliding_window_pattern=2,
+            rope_theta=1000000.0,
+            rope_local_base_freq=10000.0,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "phi3": dict(
+        arch="phi3",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            sliding_window=23,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            pad_token_id=0,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "phi4-mini": dict(
+        arch="phi3",
+        store="F16",
+        config=dict(
+            vocab_size=127,
+            **dict(SMALL, hidden_size=64),
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            partial_rotary_factor=0.75,
+            original_max_position_embeddings=16,
+            rope_scaling=dict(
+                type="longrope",
+                short_factor=[1.0, 1.1, 1.25, 1.5, 1.5, 2.0],
+                long_factor=[1.0, 1.5, 2.5, 4.0, 7.0, 9.5],
+            ),
+            full_attn_mod=1,
+            interpolate_factor=1,
+            pad_token_id=0,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "glm4": dict(
+        arch="glm4",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            head_dim=20,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            partial_rotary_factor=0.5,
+            attention_bias=False,
+            pad_token_id=0,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "glm": dict(
+        arch="glm",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            head_dim=12,
+            rms_norm_eps=1.5625e-07,
+            rope_theta=10000.0,
+            attention_bias=True,
+            pad_token_id=0,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "llama-dynamic": dict(
+        arch="llama",
+        store="BF16",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, max_position_embeddings=16),
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            rope_scaling=dict(rope_type="dynamic", factor=4.0),
+            tie_word_embeddings=False,
+            attention_bias=False,
+            mlp_bias=False,
+        ),
+    ),
 }
 CLASS = {
     "granite": transformers.GraniteForCausalLM,
     "olmo2": transformers.Olmo2ForCausalLM,
     "smollm3": transformers.SmolLM3ForCausalLM,
+    "gemma": transformers.GemmaForCausalLM,
+    "gemma2": transformers.Gemma2ForCausalLM,
+    "gemma3_text": transformers.Gemma3ForCausalLM,
+    "phi3": transformers.Phi3ForCausalLM,
+    "glm4": transformers.Glm4ForCausalLM,
+    "glm": transformers.GlmForCausalLM,
     "llama": transformers.LlamaForCausalLM,
     "mistral": transformers.MistralForCausalLM,
     "qwen2": transformers.Qwen2ForCausalLM,
@@ -427,18 +571,21 @@ def fill(model, seed):
     zero."""
     g = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
+    plus = model.config.model_type.startswith("gemma")  # norms multiply with 1 + w
+    scaled = math.sqrt(model.config.hidden_size) if plus else 1  # and embeddings are scaled
     for name, p in sorted(model.named_parameters()):
         r = torch.randn(p.shape, generator=g)
         if name.endswith("norm.weight"):
-            v = 1 + 0.2 * r
+            v = (0 if plus else 1) + 0.2 * r
         elif name.endswith(".bias"):
             v = 0.3 * r
         elif "embed_tokens" in name:
-            v = (0.25 if tied else 0.6) * r
+            v = (0.25 if tied else 0.6) * r / (scaled if not tied else 1)
         elif "lm_head" in name:
             v = 0.3 * r
         else:
-            gain = 1.3 if name.endswith(("q_proj.weight", "k_proj.weight")) else 0.8
+            sharp = ("q_proj.weight", "k_proj.weight", "qkv_proj.weight")
+            gain = 1.3 if name.endswith(sharp) else 0.8
             v = gain / math.sqrt(p.shape[1]) * r
         p.data.copy_(exact16(v))
 
@@ -449,7 +596,7 @@ def build(name):
     c["architectures"] = [CLASS[row["arch"]].__name__]
     c.update(
         model_type=row["arch"],
-        hidden_act="silu",
+        hidden_act=row.get("act", "silu"),
         attention_dropout=0.0,
         initializer_range=0.02,
         use_cache=True,
@@ -463,6 +610,8 @@ def build(name):
     config.dtype = torch.float32
     config._attn_implementation = "eager"
     model = CLASS[row["arch"]](config).to(torch.float32).eval()
+    # the row of padding has no gradient in PyTorch, here it is a row like any other
+    model.get_input_embeddings().padding_idx = None
     fill(model, seed=1000 + list(FAMILIES).index(name))
     return model, c
 
@@ -601,7 +750,11 @@ def expectation(name, model, with_grads=True, with_lora=True):
     b = make_batch(LENGTHS, model.config.vocab_size, seed=7)
     logits, total, n = run(model, b)
     out = dict(b, logits=logits.detach(), loss=(total / n).detach().reshape(1))
-    if not FAMILIES.get(name, {}).get("config", {}).get("sliding_window"):
+    by_length = getattr(model.config, "rope_parameters", {}).get("rope_type") in (
+        "longrope",
+        "dynamic",
+    )
+    if not FAMILIES.get(name, {}).get("config", {}).get("sliding_window") and not by_length:
         far = (run_packed(model, b) - logits).abs().max().item()
         assert far < 2e-5, (name, far)
     if with_grads:
@@ -624,6 +777,11 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "self_attn.q_norm.weight",
                 "self_attn.k_norm.weight",
                 "self_attn.k_proj.weight",
+                "self_attn.qkv_proj.weight",
+                "mlp.gate_up_proj.weight",
+                "pre_feedforward_layernorm.weight",
+                "post_mlp_layernorm.weight",
+                "post_self_attn_layernorm.weight",
             )
         }
         (total / n).backward()
@@ -727,8 +885,7 @@ def nf4_folder(name, source, double, compute):
 TEXT = (
     "The coordinator owns the job and the worker drives one device. A stage is a contiguous range"
     " of layers; the last stage computes the loss. Which card is the slow one? Measure first, then"
-    " plan. "
-    * 4
+    " plan. " * 4
 )
 SPECIAL = {
     "smollm": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],

@@ -39,6 +39,18 @@ static inline const char *dtype_name(enum dtype t)
 	return (unsigned)t < DT_COUNT ? name[t] : "?";
 }
 
+void dtype_to_f32(enum dtype t, const void *src, float *dst, uint64_t n);
+void dtype_from_f32(enum dtype t, const float *src, void *dst, uint64_t n);
+
+/* The value a number has after it was stored in a float format. */
+static inline float dtype_round(enum dtype t, float v)
+{
+	uint64_t room;
+	dtype_from_f32(t, &v, &room, 1);
+	dtype_to_f32(t, &room, &v, 1);
+	return v;
+}
+
 /* bfloat16: the upper half of a float32, rounded to nearest even; NaN stays NaN. */
 static inline float bf16_to_f32(uint16_t h)
 {

@@ -406,6 +406,15 @@ static int row_kernels(struct bench *b, enum dtype t, struct err *e)
 	put_f(&j, 1);
 	TRY(finish(&j, BENCH_KERNEL, "rope", "%lldx%lldx%lld", LL(n), LL(s->h), LL(s->d)));
 
+	j = kernel_job(b, K_copy_columns, t, 2 * nc * (double)z, e);
+	put_zero(&j, n * c, t);
+	put_b(&j, 3 * n * c, t);
+	put_i(&j, n);
+	put_i(&j, c);
+	put_i(&j, c);
+	put_i(&j, 3 * c);
+	TRY(finish(&j, BENCH_KERNEL, "copy_columns", "%lldx%lld", LL(n), LL(c)));
+
 	j = kernel_job(b, K_colsum, t, nc * (double)z, e);
 	put_zero(&j, c, DT_F32);
 	put_b(&j, n * c, t);
@@ -488,6 +497,19 @@ static int other_kernels(struct bench *b, enum dtype t, struct err *e)
 		put_b(&j, n, t);
 	put_i(&j, n);
 	TRY(finish(&j, BENCH_KERNEL, "swiglu_bwd", "%lld", LL(n)));
+
+	j = kernel_job(b, K_geglu_fwd, t, 3.0 * (double)(n * z), e);
+	put_zero(&j, n, t);
+	put_b(&j, n, t);
+	put_b(&j, n, t);
+	put_i(&j, n);
+	TRY(finish(&j, BENCH_KERNEL, "geglu_fwd", "%lld", LL(n)));
+
+	j = kernel_job(b, K_geglu_bwd, t, 5.0 * (double)(n * z), e);
+	for (int i = 0; i < 5; i++)
+		put_b(&j, n, t);
+	put_i(&j, n);
+	TRY(finish(&j, BENCH_KERNEL, "geglu_bwd", "%lld", LL(n)));
 
 	j = kernel_job(b, K_axpby, t, 3.0 * (double)(n * z), e);
 	put_b(&j, n, t);

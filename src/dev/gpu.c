@@ -150,6 +150,9 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	case K_scatter_rows:
 		STEP(scatter_rows, a[3].i, lanes(a[4].i));
 		break;
+	case K_copy_columns:
+		STEP(copy_columns, a[2].i, lanes(a[3].i));
+		break;
 	case K_rmsnorm_fwd:
 		STEP(rmsnorm_fwd, a[4].i, 2 * lanes(a[5].i) + GROUPED);
 		break;
@@ -184,6 +187,12 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_swiglu_bwd:
 		STEP(swiglu_bwd, over(a[5].i, GPU_LANES), 0);
+		break;
+	case K_geglu_fwd:
+		STEP(geglu_fwd, over(a[3].i, GPU_LANES), 0);
+		break;
+	case K_geglu_bwd:
+		STEP(geglu_bwd, over(a[5].i, GPU_LANES), 0);
 		break;
 	case K_axpby:
 		STEP(axpby, over(a[2].i, GPU_LANES), 0);

@@ -157,10 +157,10 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 		l->dropout = (float)c->lora_dropout;
 		l->seed = (uint64_t)c->seed;
 		l->b_rate = (float)c->loraplus_lr_ratio;
-		TRY(lora_targets((const char *const *)c->lora_target_modules.item,
+		TRY(lora_targets(&j->model, (const char *const *)c->lora_target_modules.item,
 				 c->lora_target_modules.n, l, e));
 		if (c->lora_target_linear)
-			TRY(lora_targets(all, 1, l, e));
+			TRY(lora_targets(&j->model, all, 1, l, e));
 	}
 	j->optimizer = optimizer_find(c->optimizer);
 	j->curve = lr_curve_find(c->lr_scheduler);
@@ -357,9 +357,8 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 	ad->pair = arena_alloc(a, (j->nparam / 2 + 1) * sizeof *ad->pair);
 	if (!ad->cfg.target || !ad->pair)
 		return err_nomem(e, j->nparam * sizeof *ad->pair, "the adapter");
-	static const enum linear sorted[] = {
-		LIN_DOWN, LIN_GATE, LIN_K, LIN_O, LIN_Q, LIN_UP, LIN_V
-	};
+	static const enum linear sorted[] = { LIN_DOWN, LIN_GATE, LIN_GATE_UP, LIN_K, LIN_O,
+					      LIN_Q,    LIN_QKV,  LIN_UP,      LIN_V };
 	for (size_t i = 0; i < LIN_COUNT; i++)
 		if (j->opt.lora.target[sorted[i]])
 			ad->cfg.target[ad->cfg.ntarget++] = linear_name(sorted[i]);

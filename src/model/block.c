@@ -4,6 +4,9 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "model/rope.h"
+
+#include <string.h>
 
 /* The key of a dropout mask. */
 static uint64_t mask_key(const struct layer_context *c, enum linear site)
@@ -34,7 +37,8 @@ int block_norm(struct tape *t, const struct layer_context *c, struct param *w, s
 {
 	const struct model_config *m = &c->stage->cfg;
 	*y_p = x;
-	return w ? op_rmsnorm_apply(t, x, w, m->hidden, (float)m->norm_eps, y_p, e) : 0;
+	return w ? op_rmsnorm_apply(t, x, w, m->hidden, (float)m->norm_eps, m->norm_plus, y_p, e)
+		 : 0;
 }
 
 int block_add(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i,
@@ -55,16 +59,92 @@ int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x
 	const struct model_config *m = &c->stage->cfg;
 	struct tensor *x = *x_p;
 	if (w && m->qk_norm_whole)
-		TRY(op_rmsnorm_apply(t, x, w, n * m->head_dim, (float)m->norm_eps, &x, e));
+		TRY(op_rmsnorm_apply(t, x, w, n * m->head_dim, (float)m->norm_eps, m->norm_plus, &x,
+				     e));
 	x->ndim = 3;
 	x->dim[1] = n;
 	x->dim[2] = m->head_dim;
 	if (w && !m->qk_norm_whole)
-		TRY(op_rmsnorm_apply(t, x, w, m->head_dim, (float)m->norm_eps, &x, e));
+		TRY(op_rmsnorm_apply(t, x, w, m->head_dim, (float)m->norm_eps, m->norm_plus, &x,
+				     e));
 	*x_p = x;
 	if (m->no_rope[c->index])
 		return 0;
-	return op_rope_apply(t, x, c->pos, DEV_REF(c->stage->inv_freq, 0), m->rope_scale, x_p, e);
+	const uint8_t table = m->rope_table[c->index];
+	struct rope r = { .pos = c->pos,
+			  .freq = DEV_REF(c->stage->inv_freq, table * sizeof m->inv_freq[0]),
+			  .scale = m->rope_scale,
+			  .rot = m->rot,
+			  .near = m->rope_near };
+	if (c->rope.table.buf && table == 0) {
+		r.freq = c->rope.freq;
+		r.table = c->rope.table;
+	}
+	return op_rope_apply(t, x, &r, x_p, e);
+}
+
+/* Table 0 for sequences up to the limit, then one for each that is longer. */
+int rope_upload(const struct model_config *m, const int32_t *start, int64_t nseq, int64_t most,
+		struct dmem *mem, struct arena *host, struct rope_long *r_p, struct err *e)
+{
+	const int64_t n = start[nseq], half = m->rot / 2;
+	int64_t tables = 1;
+	*r_p = (struct rope_long){ DEV_NONE, DEV_NONE };
+	for (int64_t i = 0; m->rope_limit && i < nseq; i++)
+		tables += start[i + 1] - start[i] > m->rope_limit || most > m->rope_limit;
+	if (tables == 1)
+		return 0;
+	float *freq = arena_alloc(host, (size_t)(tables * half) * sizeof *freq);
+	int32_t *table = arena_alloc(host, (size_t)n * sizeof *table);
+	if (!freq || !table)
+		return err_nomem(e, (size_t)(tables * half + n) * 4, "rotary frequencies");
+	memcpy(freq, m->inv_freq[0], (size_t)half * sizeof *freq);
+	for (int64_t i = 0, k = 1; i < nseq; i++) {
+		int64_t length = start[i + 1] - start[i];
+		length = length > most ? length : most;
+		const bool own = length > m->rope_limit;
+		for (int32_t j = start[i]; j < start[i + 1]; j++)
+			table[j] = own ? (int32_t)k : 0;
+		if (own)
+			rope_long(m, length, freq + k++ * half);
+	}
+	TRY(dmem_take(mem, (size_t)(tables * half) * 4, &r_p->freq, e));
+	TRY(dev_upload(r_p->freq, freq, (size_t)(tables * half) * 4, e));
+	TRY(dmem_take(mem, (size_t)n * 4, &r_p->table, e));
+	return dev_upload(r_p->table, table, (size_t)n * 4, e);
+}
+
+int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
+	      struct tensor *x, struct tensor *part[3], struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+	struct tensor *all;
+	if (!m->fused_qkv) {
+		TRY(block_linear(t, l, c, LIN_Q, x, NULL, &part[0], e));
+		TRY(block_linear(t, l, c, LIN_K, x, NULL, &part[1], e));
+		return block_linear(t, l, c, LIN_V, x, NULL, &part[2], e);
+	}
+	TRY(block_linear(t, l, c, LIN_QKV, x, NULL, &all, e));
+	TRY(op_columns_apply(t, all, 0, q, &part[0], e));
+	TRY(op_columns_apply(t, all, q, kv, &part[1], e));
+	return op_columns_apply(t, all, q + kv, kv, &part[2], e);
+}
+
+int block_gate(struct tape *t, const struct layer *l, const struct layer_context *c,
+	       struct tensor *x, struct tensor **y_p, struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	struct tensor *gate, *up, *all;
+	if (m->fused_gate_up) {
+		TRY(block_linear(t, l, c, LIN_GATE_UP, x, NULL, &all, e));
+		TRY(op_columns_apply(t, all, 0, m->intermediate, &gate, e));
+		TRY(op_columns_apply(t, all, m->intermediate, m->intermediate, &up, e));
+	} else {
+		TRY(block_linear(t, l, c, LIN_GATE, x, NULL, &gate, e));
+		TRY(block_linear(t, l, c, LIN_UP, x, NULL, &up, e));
+	}
+	return m->gelu ? op_geglu_apply(t, gate, up, y_p, e) : op_swiglu_apply(t, gate, up, y_p, e);
 }
 
 int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,

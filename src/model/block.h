@@ -17,6 +17,12 @@ int block_norm(struct tape *t, const struct layer_context *c, struct param *w, s
 int block_add(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i,
 	      struct tensor *x, enum layer_norm n, struct tensor *h, struct tensor **y_p,
 	      struct err *e);
+/* q (N,H*D), k and v (N,G*D) of x (N,C). */
+int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
+	      struct tensor *x, struct tensor *part[3], struct err *e);
+/* y (N,F) = act(x Wgate) * x Wup. */
+int block_gate(struct tape *t, const struct layer *l, const struct layer_context *c,
+	       struct tensor *x, struct tensor **y_p, struct err *e);
 /* Views x (N,n*D) as (N,n,D), normalises it where the family does so (w), rotates. */
 int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
 		struct param *w, struct err *e);

@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <math.h>
+
 int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e)
 {
 	*c = (struct kv_cache){ .stage = s, .cap = cap };
@@ -45,7 +47,8 @@ static int last_logits(struct stage *s, struct tape *t, struct tensor *h, float 
 	struct tensor *last, *x; /* (1,C) */
 	at.off += (size_t)((h->dim[0] - 1) * s->cfg.hidden) * dtype_size(s->opt.act);
 	TRY(tape_tensor(t, s->opt.act, 2, dim, at, &last, e));
-	TRY(op_rmsnorm_apply(t, last, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
+	TRY(op_rmsnorm_apply(t, last, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps,
+			     s->cfg.norm_plus, &x, e));
 	TRY(dmem_take(t->mem, (size_t)s->cfg.vocab * 4, &logits, e));
 	TRY(dev_gemm(s->dev,
 		     &(struct dev_gemm){ .m = 1,
@@ -62,7 +65,11 @@ static int last_logits(struct stage *s, struct tape *t, struct tensor *h, float 
 					 .c_dtype = DT_F32,
 					 .alpha = model_factor(s->cfg.logit_scale) },
 		     e));
-	return dev_download(v, logits, (size_t)s->cfg.vocab * 4, e);
+	TRY(dev_download(v, logits, (size_t)s->cfg.vocab * 4, e));
+	const float cap = (float)s->cfg.logit_cap;
+	for (int64_t i = 0; cap > 0 && i < s->cfg.vocab; i++)
+		v[i] = cap * tanhf(v[i] / cap);
+	return 0;
 }
 
 int stage_logits(struct slot *sl, float *v, struct err *e)
@@ -103,6 +110,7 @@ int kv_step(struct kv_cache *c, const int32_t *id, struct dev_ref in, int64_t n,
 	TRY(upload_ints(c, pos, n, &x.pos, e));
 	TRY(upload_ints(c, starts, 2, &x.starts, e));
 	TRY(upload_ints(c, kstarts, 2, &x.kstarts, e));
+	TRY(rope_upload(&s->cfg, starts, 1, c->cap, &c->mem, &c->host, &x.rope, e));
 	const int64_t dim[2] = { n, s->cfg.hidden };
 	struct tensor *h;
 	if (s->front) {

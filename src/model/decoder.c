@@ -2,9 +2,10 @@
 /* decoder.c - one decoder layer, the same for every family:
  *
  *   a = norm(h);  q, k, v = a Wq, a Wk, a Wv [+ bias] [q, k normed];  rotate q, k
- *   h = h + attention(q, k, v) Wo;   m = norm(h);   h + (silu(m Wgate) * m Wup) Wdown
+ *   h = h + attention(q, k, v) Wo;   m = norm(h);   h + (act(m Wgate) * m Wup) Wdown
  *
- * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum (block.c).
+ * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum; act is SiLU
+ * or GELU; q, k, v may come from one matrix, and gate and up (block.c).
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
  * values (Nk,G,D); gate, up (N,F). */
@@ -18,11 +19,12 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	struct tensor *a, *q, *k, *v, *o /* (N,H*D) */, *gate, *up, *act /* (N,F) */;
+	struct tensor *a, *part[3], *q, *k, *v, *o /* (N,H*D) */, *act /* (N,F) */;
 	TRY(block_norm(t, c, l->norm[NORM_ATTN_IN], h, &a, e));
-	TRY(block_linear(t, l, c, LIN_Q, a, NULL, &q, e));
-	TRY(block_linear(t, l, c, LIN_K, a, NULL, &k, e));
-	TRY(block_linear(t, l, c, LIN_V, a, NULL, &v, e));
+	TRY(block_qkv(t, l, c, a, part, e));
+	q = part[0];
+	k = part[1];
+	v = part[2];
 	TRY(block_heads(t, c, &q, m->heads, l->qnorm, e));
 	TRY(block_heads(t, c, &k, m->kv_heads, l->knorm, e));
 	v->ndim = 3; /* (N,G,D) */
@@ -35,12 +37,10 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 	}
 	TRY(op_attention_apply(
 		t, q, k, v, c->starts, c->kstarts, c->nseq, m->windowed[c->index] ? m->window : 0,
-		m->attn_scale > 0 ? (float)m->attn_scale : 1.0f / sqrtf((float)m->head_dim), &o,
-		e));
+		m->attn_scale > 0 ? (float)m->attn_scale : 1.0f / sqrtf((float)m->head_dim),
+		(float)m->attn_cap, &o, e));
 	TRY(block_add(t, l, c, LIN_O, o, NORM_ATTN_OUT, h, &h, e));
 	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
-	TRY(block_linear(t, l, c, LIN_GATE, a, NULL, &gate, e));
-	TRY(block_linear(t, l, c, LIN_UP, a, NULL, &up, e));
-	TRY(op_swiglu_apply(t, gate, up, &act, e));
+	TRY(block_gate(t, l, c, a, &act, e));
 	return block_add(t, l, c, LIN_DOWN, act, NORM_MLP_OUT, h, y_p, e);
 }

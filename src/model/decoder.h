@@ -29,11 +29,17 @@ struct layer_context {
 	int64_t index; /* in the model */
 	uint64_t step, microbatch;
 	struct dev_ref pos, starts, kstarts, places;
+	struct rope_long rope;
 	int64_t nseq;
 	bool train;
 	struct kv_cache *kv; /* NULL while training */
 };
 
+/* Frequencies and tables for rope, where a sequence has frequencies of its own (rope.h); else NONE
+ * and table 0 is used. The sequences are those of start (nseq+1); a row of text that will be longer
+ * has the length `most`, or 0. Device memory is from `mem`, host memory from `host`. */
+int rope_upload(const struct model_config *m, const int32_t *start, int64_t nseq, int64_t most,
+		struct dmem *mem, struct arena *host, struct rope_long *r_p, struct err *e);
 /* y (N,C): the embeddings of ids (N) i32, times embed_scale */
 int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
 		struct tensor **y_p, struct err *e);

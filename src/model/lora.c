@@ -6,22 +6,30 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-int lora_targets(const char *const *name, size_t n, struct lora_options *o, struct err *e)
+int lora_targets(const struct model_config *c, const char *const *name, size_t n,
+		 struct lora_options *o, struct err *e)
 {
 	for (size_t i = 0; i < n; i++) {
 		bool found = false, all = !strcmp(name[i], "all-linear");
 		for (enum linear l = 0; l < LIN_COUNT; l++)
-			if (all || !strcmp(name[i], linear_name(l)) ||
-			    !strcmp(name[i], linear_path(l)))
+			if (model_has_linear(c, l) && (all || !strcmp(name[i], linear_name(l)) ||
+						       !strcmp(name[i], linear_path(l))))
 				o->target[l] = found = true;
-		if (!found)
-			return err_set(e, ERR_USAGE,
-				       "lora_target_modules: there is no module '%s' (q_proj, "
-				       "k_proj, v_proj, o_proj, gate_proj, "
-				       "up_proj, down_proj, all-linear)",
-				       name[i]);
+		if (found)
+			continue;
+		char known[256] = "";
+		size_t at = 0;
+		for (enum linear l = 0; l < LIN_COUNT; l++)
+			if (model_has_linear(c, l))
+				at += (size_t)snprintf(known + at, sizeof known - at, "%s, ",
+						       linear_name(l));
+		return err_set(e, ERR_USAGE,
+			       "lora_target_modules: this model has no module '%s' (it has %s"
+			       "all-linear)",
+			       name[i], known);
 	}
 	return 0;
 }

@@ -23,9 +23,10 @@ struct lora_options {
 	uint64_t seed;
 };
 
-/* Sets target[] from module names ("q_proj", "self_attn.q_proj", "all-linear"); an unknown one is
- * an error that lists the known. */
-int lora_targets(const char *const *name, size_t n, struct lora_options *o, struct err *e);
+/* Sets target[] from module names ("q_proj", "self_attn.q_proj", "all-linear"); one that the model
+ * does not have is an error that lists those it has. */
+int lora_targets(const struct model_config *c, const char *const *name, size_t n,
+		 struct lora_options *o, struct err *e);
 float lora_scale(int64_t r, double alpha, bool rslora);
 /* The first value of A: element i of the parameter called `name`. */
 void lora_init_a(uint64_t seed, const char *name, int64_t in, float *dst, int64_t n);

@@ -6,8 +6,8 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/rope.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,15 +27,26 @@ const struct model_family *model_family_at(size_t i)
 	return i < ARRAY_LEN(families) ? families[i] : NULL;
 }
 
-static const char *const linear_names[LIN_COUNT] = { "q_proj",    "k_proj",  "v_proj",   "o_proj",
-						     "gate_proj", "up_proj", "down_proj" };
+static const char *const linear_names[LIN_COUNT] = { "q_proj",    "k_proj",    "v_proj",
+						     "o_proj",    "gate_proj", "up_proj",
+						     "down_proj", "qkv_proj",  "gate_up_proj" };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj", "self_attn.k_proj",
 						     "self_attn.v_proj", "self_attn.o_proj",
 						     "mlp.gate_proj",    "mlp.up_proj",
-						     "mlp.down_proj" };
+						     "mlp.down_proj",    "self_attn.qkv_proj",
+						     "mlp.gate_up_proj" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
+
+bool model_has_linear(const struct model_config *c, enum linear l)
+{
+	return l <= LIN_V                     ? !c->fused_qkv
+	       : l == LIN_QKV                 ? c->fused_qkv
+	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up
+	       : l == LIN_GATE_UP             ? c->fused_gate_up
+					      : true;
+}
 
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 {
@@ -46,8 +57,12 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { c->hidden, q },
 					     { c->intermediate, c->hidden },
 					     { c->intermediate, c->hidden },
-					     { c->hidden, c->intermediate } };
-	memcpy(dim, dims[l], sizeof dims[l]);
+					     { c->hidden, c->intermediate },
+					     { q + 2 * kv, c->hidden },
+					     { 2 * c->intermediate, c->hidden } };
+	dim[0] = dim[1] = 0;
+	if (model_has_linear(c, l))
+		memcpy(dim, dims[l], sizeof dims[l]);
 }
 
 const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
@@ -57,6 +72,14 @@ const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
 				   [NORM_MLP_IN] = "post_attention_layernorm" },
 		[NORMS_BEHIND] = { [NORM_ATTN_OUT] = "post_attention_layernorm",
 				   [NORM_MLP_OUT] = "post_feedforward_layernorm" },
+		[NORMS_GEMMA] = { [NORM_ATTN_IN] = "input_layernorm",
+				  [NORM_ATTN_OUT] = "post_attention_layernorm",
+				  [NORM_MLP_IN] = "pre_feedforward_layernorm",
+				  [NORM_MLP_OUT] = "post_feedforward_layernorm" },
+		[NORMS_GLM] = { [NORM_ATTN_IN] = "input_layernorm",
+				[NORM_ATTN_OUT] = "post_self_attn_layernorm",
+				[NORM_MLP_IN] = "post_attention_layernorm",
+				[NORM_MLP_OUT] = "post_mlp_layernorm" },
 	};
 	return names[c->norms][n];
 }
@@ -68,12 +91,14 @@ int64_t qk_norm_width(const struct model_config *c, enum linear l)
 
 bool linear_has_bias(const struct model_config *c, enum linear l)
 {
-	return l <= LIN_V ? c->qkv_bias : l == LIN_O ? c->o_bias : c->mlp_bias;
+	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias : l == LIN_O ? c->o_bias : c->mlp_bias;
 }
 
 int64_t model_layer_parameters(const struct model_config *c)
 {
-	int64_t n = 2 * c->hidden;
+	int64_t n = 0;
+	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
+		n += layer_norm_name(c, k) ? c->hidden : 0;
 	if (c->qk_norm)
 		n += qk_norm_width(c, LIN_Q) + qk_norm_width(c, LIN_K);
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
@@ -119,6 +144,7 @@ static const char *const used[] = { "model_type",
 				    "tie_word_embeddings",
 				    "max_position_embeddings",
 				    "hidden_act",
+				    "hidden_activation",
 				    "quantization_config",
 				    "attention_dropout",
 				    "rope_interleaved",
@@ -194,159 +220,25 @@ static int check_keys(const json_t *j, const struct model_family *f, const char 
 	return 0;
 }
 
-/* ---- rotary frequencies ---- */
-
-/* Llama 3.1: low frequencies are divided by factor, high ones stay, those between are blended
- * (transformers modeling_rope_utils.py, _compute_llama3_parameters). */
-static int scale_llama3(const json_t *s, const char *where, struct model_config *c, struct err *e)
-{
-	double factor, low, high, old;
-	TRY(json_need_num(s, where, "factor", 1, 1e6, &factor, e));
-	TRY(json_need_num(s, where, "low_freq_factor", 1e-6, 1e6, &low, e));
-	TRY(json_need_num(s, where, "high_freq_factor", 1e-6, 1e6, &high, e));
-	TRY(json_need_num(s, where, "original_max_position_embeddings", 1, 1e9, &old, e));
-	if (!(high > low))
-		return err_set(e, ERR_INPUT,
-			       "%s: rope_scaling: high_freq_factor must be above low_freq_factor",
-			       where);
-	for (int64_t i = 0; i < c->head_dim / 2; i++) {
-		double f = c->inv_freq[i], wave = 2 * M_PI / f;
-		if (wave > old / low) {
-			c->inv_freq[i] = (float)(f / factor);
-		} else if (wave >= old / high) {
-			double smooth = (old / wave - low) / (high - low);
-			c->inv_freq[i] = (float)((1 - smooth) * f / factor + smooth * f);
-		}
-	}
-	return 0;
-}
-
-/* The place among D/2 frequencies of the one that turns n times in `old` positions. */
-static double yarn_place(double n, double d, double theta, double old)
-{
-	return d * log(old / (n * 2 * M_PI)) / (2 * log(theta));
-}
-
-static double yarn_mscale(double factor, double mscale)
-{
-	return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
-}
-
-/* YaRN (Peng et al. 2023, arXiv 2309.00071, section 3): high frequencies stay, low ones are
- * divided by factor, with a ramp between (transformers' _compute_yarn_parameters). */
-static int scale_yarn(const json_t *s, const char *where, double theta, struct model_config *c,
-		      struct err *e)
-{
-	double old = c->max_positions ? (double)c->max_positions : 1, fast = 32, slow = 1,
-	       attention = 0, mscale = 0, all = 0, factor, d = (double)c->head_dim;
-	bool truncate = true;
-	TRY(json_need_num(s, where, "factor", 1, 1e6, &factor, e));
-	TRY(json_opt_num(s, where, "original_max_position_embeddings", 1, 1e9, &old, e));
-	TRY(json_opt_num(s, where, "beta_fast", 1e-6, 1e6, &fast, e));
-	TRY(json_opt_num(s, where, "beta_slow", 1e-6, 1e6, &slow, e));
-	TRY(json_opt_num(s, where, "attention_factor", 0, 1e6, &attention, e));
-	TRY(json_opt_num(s, where, "mscale", 0, 1e6, &mscale, e));
-	TRY(json_opt_num(s, where, "mscale_all_dim", 0, 1e6, &all, e));
-	TRY(json_opt_bool(s, where, "truncate", &truncate, e));
-	double low = yarn_place(fast, d, theta, old), high = yarn_place(slow, d, theta, old);
-	low = fmax(truncate ? floor(low) : low, 0);
-	high = fmin(truncate ? ceil(high) : high, d - 1);
-	if (low == high)
-		high += 0.001;
-	for (int64_t i = 0; i < c->head_dim / 2; i++) {
-		double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1),
-		       f = c->inv_freq[i];
-		c->inv_freq[i] = (float)(f / factor * ramp + f * (1 - ramp));
-	}
-	c->rope_scale = (float)(attention > 0 ? attention
-				: mscale > 0 && all > 0
-					? yarn_mscale(factor, mscale) / yarn_mscale(factor, all)
-					: yarn_mscale(factor, 1));
-	return 0;
-}
-
-/* GGUF carries Llama 3's scaling as one divisor per frequency (rope_freqs.weight). */
-static int scale_factors(const json_t *s, const char *where, struct model_config *c, struct err *e)
-{
-	const json_t *list = json_object_get(s, "factors");
-	if (!json_is_array(list) || (int64_t)json_array_size(list) != c->head_dim / 2)
-		return err_set(e, ERR_INPUT, "%s: rope_freqs must have %lld numbers", where,
-			       (long long)(c->head_dim / 2));
-	for (int64_t i = 0; i < c->head_dim / 2; i++) {
-		double f = json_number_value(json_array_get(list, (size_t)i));
-		if (!(f > 0 && f < 1e9))
-			return err_set(e, ERR_INPUT, "%s: rope_freqs: number %lld is not positive",
-				       where, (long long)i);
-		c->inv_freq[i] = (float)(c->inv_freq[i] / f);
-	}
-	return 0;
-}
-
-static int read_rope(const json_t *j, const char *where, struct model_config *c, struct err *e)
-{
-	const json_t *p = json_object_get(j, "rope_parameters"),
-		     *s = json_object_get(j, "rope_scaling");
-	double theta = 10000, factor;
-	TRY(json_opt_num(j, where, "rope_theta", 1, 1e12, &theta, e));
-	if (json_is_object(p)) { /* transformers 5 keeps everything in one object */
-		TRY(json_opt_num(p, where, "rope_theta", 1, 1e12, &theta, e));
-		s = p;
-	}
-	for (int64_t i = 0; i < c->head_dim / 2; i++)
-		c->inv_freq[i] = (float)(1.0 / pow(theta, (double)(2 * i) / (double)c->head_dim));
-	c->rope_scale = 1;
-	if (!s || json_is_null(s))
-		return 0;
-	const char *type = "default";
-	TRY(json_opt_str(s, where, "type", &type, e));
-	TRY(json_opt_str(s, where, "rope_type", &type, e));
-	double partial = 1;
-	TRY(json_opt_num(s, where, "partial_rotary_factor", 0, 1, &partial, e));
-	if (!(partial >= 1))
-		return err_set(
-			e, ERR_UNSUPPORTED,
-			"%s: 'partial_rotary_factor' %g: rotating part of a head is not supported",
-			where, partial);
-	/* `dynamic` changes nothing up to max_position_embeddings, and no longer text is run */
-	if (!strcmp(type, "default") || !strcmp(type, "dynamic"))
-		return 0;
-	if (!strcmp(type, "yarn"))
-		return scale_yarn(s, where, theta, c, e);
-	if (!strcmp(type, "llama3"))
-		return scale_llama3(s, where, c, e);
-	if (!strcmp(type, "gguf_factors"))
-		return scale_factors(s, where, c, e);
-	if (strcmp(type, "linear"))
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: rope scaling of type '%s' is not supported (default, dynamic, "
-			       "linear, llama3, yarn are)",
-			       where, type);
-	TRY(json_need_num(s, where, "factor", 1e-3, 1e6, &factor, e));
-	for (int64_t i = 0; i < c->head_dim / 2; i++)
-		c->inv_freq[i] = (float)(c->inv_freq[i] / factor);
-	return 0;
-}
-
 /* Keys that are only allowed to have the value with which they change nothing. */
-static int check_fixed(const json_t *j, const char *where, struct err *e)
+static int check_fixed(const json_t *j, const struct model_family *f, const char *where,
+		       struct err *e)
 {
-	const char *act = "silu";
-	double drop = 0, partial = 1;
+	const char *key = "hidden_activation", *act = f->gelu ? "gelu_pytorch_tanh" : "silu";
+	double drop = 0;
 	bool interleaved = false;
-	TRY(json_opt_str(j, where, "hidden_act", &act, e));
+	if (!json_is_string(json_object_get(j, key)))
+		key = "hidden_act";
+	TRY(json_opt_str(j, where, key, &act, e));
 	TRY(json_opt_num(j, where, "attention_dropout", 0, 1, &drop, e));
-	TRY(json_opt_num(j, where, "partial_rotary_factor", 0, 1, &partial, e));
 	TRY(json_opt_bool(j, where, "rope_interleaved", &interleaved, e));
-	if (strcmp(act, "silu") && strcmp(act, "swish"))
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'hidden_act' is '%s'; only silu is supported", where, act);
+	if (f->gelu ? strcmp(act, "gelu_pytorch_tanh") != 0
+		    : strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' is '%s'; only %s is supported", where,
+			       key, act, f->gelu ? "gelu_pytorch_tanh" : "silu");
 	if (drop > 0)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: 'attention_dropout' is %g; only 0 is supported", where, drop);
-	if (!(partial >= 1))
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'partial_rotary_factor' is %g; only 1 is supported", where,
-			       partial);
 	if (interleaved)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: 'rope_interleaved' is true; only false is supported", where);
@@ -376,8 +268,11 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 	if (!f)
 		return refuse_family(where, type, e);
 	TRY(check_keys(j, f, where, e));
-	TRY(check_fixed(j, where, e));
-	struct model_config c = { .family = f->name, .norm_eps = 1e-6 };
+	TRY(check_fixed(j, f, where, e));
+	struct model_config c = { .family = f->name,
+				  .norm_eps = f->norm_eps > 0 ? f->norm_eps : 1e-6,
+				  .tied = f->tied,
+				  .gelu = f->gelu };
 	TRY(json_need_int(j, where, "hidden_size", 1, 1 << 20, &c.hidden, e));
 	TRY(json_need_int(j, where, "intermediate_size", 1, 1 << 22, &c.intermediate, e));
 	TRY(json_need_int(j, where, "num_hidden_layers", 1, MODEL_LAYERS_MOST, &c.layers, e));
@@ -393,8 +288,8 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 			       "%s: num_attention_heads %lld is not a multiple of "
 			       "num_key_value_heads %lld",
 			       where, (long long)c.heads, (long long)c.kv_heads);
-	c.head_dim = c.hidden / c.heads;
-	bool has_dim = json_is_integer(json_object_get(j, "head_dim"));
+	c.head_dim = f->head_dim ? f->head_dim : c.hidden / c.heads;
+	bool has_dim = f->head_dim || json_is_integer(json_object_get(j, "head_dim"));
 	TRY(json_opt_int(j, where, "head_dim", 2, MODEL_HEAD_DIM_MOST, &c.head_dim, e));
 	if ((!has_dim && c.hidden % c.heads) || c.head_dim % 2 || c.head_dim < 2 ||
 	    c.head_dim > MODEL_HEAD_DIM_MOST)
@@ -402,7 +297,7 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 			       "%s: hidden_size %lld and num_attention_heads %lld give no even "
 			       "head width up to %d",
 			       where, (long long)c.hidden, (long long)c.heads, MODEL_HEAD_DIM_MOST);
-	TRY(read_rope(j, where, &c, e));
+	TRY(rope_read(j, f, where, &c, e));
 	TRY(f->read(j, where, &c, e));
 	*c_p = c;
 	return 0;
@@ -436,9 +331,9 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 		if (strncmp(rest, linear_paths[l], n))
 			continue;
 		if (!strcmp(rest + n, ".weight"))
-			return 1;
+			return model_has_linear(c, l) ? 1 : -1;
 		if (!strcmp(rest + n, ".bias"))
-			return linear_has_bias(c, l) ? 1 : -1;
+			return model_has_linear(c, l) && linear_has_bias(c, l) ? 1 : -1;
 	}
 	return -1;
 }

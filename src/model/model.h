@@ -15,13 +15,26 @@
 
 struct err;
 
-enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512 };
+enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512, ROPE_TABLES = 2 };
 
-/* The linear modules of a layer, in the order of the computation. */
-enum linear { LIN_Q, LIN_K, LIN_V, LIN_O, LIN_GATE, LIN_UP, LIN_DOWN, LIN_COUNT };
+/* The linear modules of a layer. A family has q, k, v or all three as one matrix, and gate and up
+ * or both as one. The numbers are in the keys of dropout masks: new ones go to the end. */
+enum linear {
+	LIN_Q,
+	LIN_K,
+	LIN_V,
+	LIN_O,
+	LIN_GATE,
+	LIN_UP,
+	LIN_DOWN,
+	LIN_QKV,
+	LIN_GATE_UP,
+	LIN_COUNT
+};
 
-/* Before attention and MLP (Llama), or behind both (OLMo 2). */
-enum norms { NORMS_BEFORE, NORMS_BEHIND };
+/* Before attention and MLP (Llama), behind both (OLMo 2), or both before and behind under the names
+ * of Gemma 2 or of GLM-4. */
+enum norms { NORMS_BEFORE, NORMS_BEHIND, NORMS_GEMMA, NORMS_GLM };
 /* The places of norms in a layer. */
 enum layer_norm { NORM_ATTN_IN, NORM_ATTN_OUT, NORM_MLP_IN, NORM_MLP_OUT, NORM_COUNT };
 
@@ -38,14 +51,30 @@ struct model_config {
 	 * as one vector (OLMo 2) */
 	bool qk_norm, qk_norm_whole;
 	enum norms norms; /* where a layer has its norms */
+	float norm_plus;  /* all norms multiply with their weight plus this */
+	bool gelu;        /* of the gate, by tanh; else SiLU */
+	/* q, k and v are one matrix; gate and up are */
+	bool fused_qkv, fused_gate_up;
 	/* Factors on embeddings, on what a block adds to the residual stream, on scores and on
 	 * logits; 0: 1, for scores 1/sqrt(D). */
 	double embed_scale, residual_scale, attn_scale, logit_scale;
-	uint8_t no_rope[MODEL_LAYERS_MOST];      /* this layer does not rotate (SmolLM3) */
-	int64_t window;                          /* sliding window in tokens; 0: none */
-	uint8_t windowed[MODEL_LAYERS_MOST];     /* this layer uses it */
-	float inv_freq[MODEL_HEAD_DIM_MOST / 2]; /* rotary frequencies after scaling, D/2 of them */
-	float rope_scale;                        /* factor on sin and cos */
+	bool embed_rounded;                 /* embed_scale is rounded to the dtype of activations */
+	double attn_cap, logit_cap;         /* soft caps on scores and logits; 0: none */
+	uint8_t no_rope[MODEL_LAYERS_MOST]; /* this layer does not rotate (SmolLM3) */
+	int64_t window;                     /* sliding window in tokens; 0: none */
+	uint8_t windowed[MODEL_LAYERS_MOST]; /* this layer uses it */
+	/* Rotary embedding: of the first rot numbers of a head, pairs (i, i+rot/2) or, near, (2i,
+	 * 2i+1); frequencies after scaling, rot/2 of each table, and which a layer uses */
+	int64_t rot;
+	bool rope_near;
+	float inv_freq[ROPE_TABLES][MODEL_HEAD_DIM_MOST / 2];
+	uint8_t rope_table[MODEL_LAYERS_MOST];
+	float rope_scale; /* factor on sin and cos */
+	/* Sequences of more than rope_limit tokens have frequencies of their own (rope.h); 0: none
+	 * have. Those of longrope, or for `dynamic` what they are computed from */
+	int64_t rope_limit;
+	float long_freq[MODEL_HEAD_DIM_MOST / 2];
+	double dynamic_theta, dynamic_factor;
 };
 
 struct model_family {
@@ -53,6 +82,14 @@ struct model_family {
 	const char *const *model_types; /* as in config.json; NULL-terminated */
 	/* keys this family reads beside the common ones; NULL-terminated */
 	const char *const *keys;
+	/* What missing keys mean; 0: as with most, that is 10000, 1e-6, hidden / heads. */
+	double rope_theta, norm_eps;
+	int64_t head_dim;
+	bool tied;
+	/* The share of a head that rotates where the key is missing, and others are allowed; 0:
+	 * always the whole head. */
+	double rotary;
+	bool gelu; /* the activation of the gate is gelu_pytorch_tanh; else silu */
 	/* Reads the keys of this family. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 };
@@ -71,7 +108,9 @@ int64_t model_layer_parameters(const struct model_config *c);
 const char *linear_name(enum linear l); /* "q_proj" */
 /* "self_attn.q_proj" */
 const char *linear_path(enum linear l);
-void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]); /* [out, in] */
+/* [out, in]; [0, 0] where the model does not have this module */
+void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]);
+bool model_has_linear(const struct model_config *c, enum linear l);
 /* "input_layernorm"; NULL: no norm there */
 const char *layer_norm_name(const struct model_config *c, enum layer_norm n);
 /* Width of the norm on q (LIN_Q) and k (LIN_K). */

@@ -23,6 +23,8 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		if (!strstr(name, linear_path(l)))
 			continue;
+		if (!model_has_linear(c, l))
+			continue;
 		linear_dims(c, l, t->shape);
 		if (!strstr(name, ".bias"))
 			t->ndim = 2;
@@ -36,7 +38,8 @@ static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	struct source_tensor t;
 	find_tensor(ctx, name, &t, e);
 	if (t.ndim == 1) {
-		float v = strstr(name, ".bias") ? 0 : 1;
+		const struct model_config *c = ctx;
+		float v = strstr(name, ".bias") ? 0 : 1 - c->norm_plus;
 		for (int64_t i = 0; i < rows; i++)
 			dst[i] = v;
 		return 0;

@@ -106,6 +106,7 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 	}
 	TRY(upload_ints(sl, b->pos, b->n, &sl->pos, e));
 	TRY(upload_ints(sl, b->start, b->nseq + 1, &sl->starts, e));
+	TRY(rope_upload(&s->cfg, b->start, b->nseq, 0, &sl->mem, &sl->host, &sl->rope, e));
 	if (s->end)
 		TRY(upload_labels(sl, e));
 	size_t bytes = (size_t)(b->n * s->cfg.hidden) * dtype_size(s->opt.act);
@@ -154,6 +155,7 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 				   .starts = sl->starts,
 				   .kstarts = sl->starts,
 				   .places = sl->places,
+				   .rope = sl->rope,
 				   .nseq = sl->b.nseq,
 				   .train = sl->b.train };
 	int rc = decoder_layer(t, &s->layer[i], &c, h, y_p, e);
@@ -163,7 +165,8 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
 		struct tensor **y_p, struct err *e)
 {
-	const float factor = model_factor(s->cfg.embed_scale);
+	const float exact = model_factor(s->cfg.embed_scale),
+		    factor = s->cfg.embed_rounded ? dtype_round(s->opt.act, exact) : exact;
 	TRY(op_embed_apply(t, s->embed, ids, n, y_p, e));
 	return factor == 1 ? 0 : op_add_apply(t, *y_p, factor, NULL, y_p, e);
 }
@@ -228,10 +231,11 @@ static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 	sl->hits = 0;
 	if (!sl->trained)
 		return 0;
-	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, &x, e));
+	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps,
+			     s->cfg.norm_plus, &x, e));
 	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->thits, sl->trained,
-			  model_factor(s->cfg.logit_scale), sl->b.scale > 0 ? sl->b.scale : 1,
-			  &loss, e));
+			  model_factor(s->cfg.logit_scale), (float)s->cfg.logit_cap,
+			  sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
 	sl->end_tape = t.last;
 	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
 	TRY(dev_download(sl->losses + sl->trained, sl->thits, (size_t)sl->trained * 4, e));

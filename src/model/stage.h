@@ -30,7 +30,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/source.h"
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 struct err;
 
@@ -91,6 +91,10 @@ struct stage_batch {
 	float scale; /* of the loss's gradient; 0: 1 */
 };
 
+struct rope_long {
+	struct dev_ref freq, table; /* (K,rot/2) f32, (N) i32 */
+};
+
 struct slot {
 	struct stage *stage;
 	struct dmem mem;
@@ -101,6 +105,7 @@ struct slot {
 	struct stage_batch b;
 	struct dev_ref places; /* (n,2) row in the global batch, offset in the row */
 	struct dev_ref ids, pos, starts, trows, tlabels, thits;
+	struct rope_long rope;
 	float *noise;   /* (n) of each token; only with opt.neftune */
 	int32_t *place; /* (n,2) host staging of `places` */
 	size_t place_cap;

@@ -169,14 +169,19 @@ static int add_layer(struct builder *b, int64_t index, struct layer *l, struct e
 	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
+	static const enum linear order[] = { LIN_QKV,     LIN_Q,    LIN_K,  LIN_V,   LIN_O,
+					     LIN_GATE_UP, LIN_GATE, LIN_UP, LIN_DOWN };
 	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
-	for (enum linear i = 0; i < LIN_COUNT; i++) {
+	for (size_t k = 0; k < ARRAY_LEN(order); k++) {
+		const enum linear i = order[k];
 		int64_t dim[2];
 		linear_dims(c, i, dim);
-		if (i == LIN_GATE) {
+		if (i == LIN_GATE_UP) {
 			TRY(add_norm(b, index, NORM_ATTN_OUT, l, e));
 			TRY(add_norm(b, index, NORM_MLP_IN, l, e));
 		}
+		if (!model_has_linear(c, i))
+			continue;
 		snprintf(rest, room, "%s.weight", linear_path(i));
 		TRY(add_param(b, (int)index, name, 2, dim, true, &l->lin[i].w, e));
 		if (linear_has_bias(c, i)) {

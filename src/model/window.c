@@ -14,18 +14,8 @@ void model_window_layers(struct model_config *c, int64_t window, int64_t first)
 		c->windowed[i] = window > 0 && i >= first;
 }
 
-int qwen_read_window(const json_t *j, const char *where, struct model_config *c, struct err *e)
+int model_window_types(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	bool use = false, mrope = false;
-	int64_t window = 4096, first = 28;
-	TRY(json_opt_bool(j, where, "use_sliding_window", &use, e));
-	TRY(json_opt_bool(j, where, "use_mrope", &mrope, e));
-	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
-	TRY(json_opt_int(j, where, "max_window_layers", 0, 1 << 20, &first, e));
-	if (mrope)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'use_mrope' is true; only false is supported", where);
-	model_window_layers(c, use ? window : 0, first);
 	const json_t *types = json_object_get(j, "layer_types");
 	if (!json_is_array(types))
 		return 0;
@@ -39,7 +29,22 @@ int qwen_read_window(const json_t *j, const char *where, struct model_config *c,
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: 'layer_types': '%s' is not supported", where,
 				       t ? t : "?");
-		c->windowed[i] = slides && use;
+		c->windowed[i] = slides && c->window > 0;
 	}
 	return 0;
+}
+
+int qwen_read_window(const json_t *j, const char *where, struct model_config *c, struct err *e)
+{
+	bool use = false, mrope = false;
+	int64_t window = 4096, first = 28;
+	TRY(json_opt_bool(j, where, "use_sliding_window", &use, e));
+	TRY(json_opt_bool(j, where, "use_mrope", &mrope, e));
+	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
+	TRY(json_opt_int(j, where, "max_window_layers", 0, 1 << 20, &first, e));
+	if (mrope)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: 'use_mrope' is true; only false is supported", where);
+	model_window_layers(c, use ? window : 0, first);
+	return model_window_types(j, where, c, e);
 }

@@ -123,12 +123,13 @@ int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *
 	return 0;
 }
 
-int runtime_lora(const struct peft_config *c, struct lora_options *o_p, struct err *e)
+int runtime_lora(const struct peft_config *c, const struct model_config *m,
+		 struct lora_options *o_p, struct err *e)
 {
 	struct lora_options o = { .r = c->r,
 				  .scale = (float)peft_scale(c),
 				  .dropout = (float)c->dropout };
-	TRY(lora_targets(c->target, c->ntarget, &o, e));
+	TRY(lora_targets(m, c->target, c->ntarget, &o, e));
 	*o_p = o;
 	return 0;
 }
@@ -191,7 +192,7 @@ int runtime_open(const struct runtime_options *o, struct runtime *r_p, struct er
 	so.double_quant = o->double_quant;
 	if (o->adapter) {
 		TRYOUT(peft_read(o->adapter, &r.arena, &r.adapter, e));
-		TRYOUT(runtime_lora(&r.adapter.cfg, &so.lora, e));
+		TRYOUT(runtime_lora(&r.adapter.cfg, &r.cfg, &so.lora, e));
 		r.has_adapter = true;
 	}
 	struct weight_source src = source_from_file(r.file);

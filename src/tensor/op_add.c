@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_add.c - y = alpha x [+ residual]: where something stands between a block and the residual
  * stream (a norm, a factor); else op_linear adds the residual itself. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 

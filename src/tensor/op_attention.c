@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_attention.c - causal attention over sequences in a row; see attn_fwd and
  * attn_bwd in kernel.def. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 
@@ -40,7 +40,8 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 				    { .i = g * d },
 				    { .i = g * d },
 				    { .i = n->a.i[WINDOW] },
-				    { .f = n->a.f[0] } };
+				    { .f = n->a.f[0] },
+				    { .f = n->a.f[1] } };
 	return dev_launch(t->dev, K_attn_fwd, t->act, a, e);
 }
 
@@ -79,7 +80,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 				    { .i = g * d },
 				    { .i = g * d },
 				    { .i = n->a.i[WINDOW] },
-				    { .f = n->a.f[0] } };
+				    { .f = n->a.f[0] },
+				    { .f = n->a.f[1] } };
 	int rc = dev_launch(t->dev, K_attn_bwd, t->act, a, e);
 	dmem_back(t->scratch, m);
 	return rc;
@@ -108,12 +110,12 @@ const struct op op_attention = { .name = "attention",
 
 int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v,
 		       struct dev_ref starts, struct dev_ref kstarts, int64_t nseq, int64_t window,
-		       float scale, struct tensor **y_p, struct err *e)
+		       float scale, float cap, struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_attention,
 			  &(struct op_args){ .x = { q, k, v },
 					     .r = { starts, kstarts },
 					     .i = { nseq, window },
-					     .f = { scale } },
+					     .f = { scale, cap } },
 			  y_p, e);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_embed.c - token embedding: rows of a table. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 

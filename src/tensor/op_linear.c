@@ -5,7 +5,7 @@
  * as u = drop(x) A^T, y += s u B^T: the product BA is never formed. Backward, with dy given: du = s
  * dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A). The residual is written first
  * and the product added to it in the accumulator. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 

@@ -6,7 +6,7 @@
  * computed while the logits are in memory: otherwise backward would have to compute them again. It
  * is multiplied by `scale` (1, or a loss scale). The division by the trained tokens of the global
  * batch is left to the optimizer, because it is the same for every microbatch. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 
@@ -50,12 +50,12 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 					 .alpha = n->a.f[1] },
 		     e));
 	int64_t ldd = v * 4 / (int64_t)size; /* dlogits overwrite the logits' rows */
-	const union dev_arg a[] = { { .b = loss },     { .b = learn ? logits : DEV_NONE },
-				    { .b = logits },   { .b = labels },
-				    { .b = hits },     { .b = DEV_NONE },
-				    { .i = some },     { .i = v },
-				    { .i = v },        { .i = ldd },
-				    { .f = n->a.f[0] } };
+	const union dev_arg a[] = { { .b = loss },      { .b = learn ? logits : DEV_NONE },
+				    { .b = logits },    { .b = labels },
+				    { .b = hits },      { .b = DEV_NONE },
+				    { .i = some },      { .i = v },
+				    { .i = v },         { .i = ldd },
+				    { .f = n->a.f[0] }, { .f = n->a.f[2] } };
 	TRY(dev_launch(t->dev, K_xent, t->act, a, e));
 	if (!learn)
 		return 0;
@@ -159,14 +159,14 @@ const struct op op_loss = { .name = "loss",
 			    .bytes = bytes };
 
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
-		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float scale,
-		  struct tensor **y_p, struct err *e)
+		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float cap,
+		  float scale, struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_loss,
 			  &(struct op_args){ .x = { x },
 					     .p = { head },
 					     .r = { rows, labels, hits },
 					     .i = { n },
-					     .f = { scale, factor } },
+					     .f = { scale, factor, cap } },
 			  y_p, e);
 }

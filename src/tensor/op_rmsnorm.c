@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_rmsnorm.c - root mean square norm over the last dimension (Zhang & Sennrich 2019). Saves 1/rms
  * of each row. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 
@@ -18,10 +18,10 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct tensor *x = n->a.x[0];
 	int64_t width = n->a.i[0], rows = tensor_count(x) / width;
 	TRY(tape_new(t, t->mem, DT_F32, 1, &rows, &n->saved[0], e));
-	const union dev_arg a[] = { { .b = n->y->at }, { .b = n->saved[0]->at },
-				    { .b = x->at },    { .b = n->a.p[0]->w.data },
-				    { .i = rows },     { .i = width },
-				    { .f = n->a.f[0] } };
+	const union dev_arg a[] = { { .b = n->y->at },  { .b = n->saved[0]->at },
+				    { .b = x->at },     { .b = n->a.p[0]->w.data },
+				    { .i = rows },      { .i = width },
+				    { .f = n->a.f[0] }, { .f = n->a.f[1] } };
 	return dev_launch(t->dev, K_rmsnorm_fwd, x->dtype, a, e);
 }
 
@@ -46,7 +46,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 				    { .b = n->saved[0]->at },
 				    { .i = rows },
 				    { .i = width },
-				    { .i = acc } };
+				    { .i = acc },
+				    { .f = n->a.f[1] } };
 	int rc = dev_launch(t->dev, K_rmsnorm_bwd, x->dtype, a, e);
 	if (!x->needs_grad)
 		dmem_back(t->scratch, k);
@@ -64,9 +65,10 @@ const struct op op_rmsnorm = { .name = "rmsnorm",
 			       .bytes = bytes };
 
 int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps,
-		     struct tensor **y_p, struct err *e)
+		     float plus, struct tensor **y_p, struct err *e)
 {
-	return tape_apply(t, &op_rmsnorm,
-			  &(struct op_args){ .x = { x }, .p = { w }, .i = { width }, .f = { eps } },
-			  y_p, e);
+	return tape_apply(
+		t, &op_rmsnorm,
+		&(struct op_args){ .x = { x }, .p = { w }, .i = { width }, .f = { eps, plus } },
+		y_p, e);
 }

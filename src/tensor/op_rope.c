@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_rope.c - rotary position embedding in place; backward turns the gradient the other way round,
  * also in place. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 
@@ -26,7 +26,10 @@ static int launch_rope(struct tape *t, const struct tape_node *n, struct dev_ref
 				    { .i = y->dim[2] },
 				    { .i = y->dim[1] * y->dim[2] },
 				    { .i = dir },
-				    { .f = n->a.f[0] } };
+				    { .f = n->a.f[0] },
+				    { .i = n->a.i[0] },
+				    { .i = n->a.i[1] },
+				    { .b = n->a.r[2] } };
 	return dev_launch(t->dev, K_rope, y->dtype, a, e);
 }
 
@@ -52,10 +55,13 @@ const struct op op_rope = { .name = "rope",
 			    .flops = flops,
 			    .bytes = bytes };
 
-int op_rope_apply(struct tape *t, struct tensor *x, struct dev_ref pos, struct dev_ref inv_freq,
-		  float scale, struct tensor **y_p, struct err *e)
+int op_rope_apply(struct tape *t, struct tensor *x, const struct rope *r, struct tensor **y_p,
+		  struct err *e)
 {
 	return tape_apply(t, &op_rope,
-			  &(struct op_args){ .x = { x }, .r = { pos, inv_freq }, .f = { scale } },
+			  &(struct op_args){ .x = { x },
+					     .r = { r->pos, r->freq, r->table },
+					     .i = { r->rot, r->near },
+					     .f = { r->scale } },
 			  y_p, e);
 }

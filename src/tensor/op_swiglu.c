@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_swiglu.c - y = silu(gate) * up (Shazeer 2020). The gradients are written over gate and up,
  * which are not needed afterwards. */
-#include "tensor/tape.h"
+#include "tensor/ops.h"
 
 #include "base/err.h"
 

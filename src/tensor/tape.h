@@ -21,7 +21,7 @@ struct op_args {
 	struct param *p[4];  /* parameters; NULL: not given */
 	struct dev_ref r[4]; /* index and table buffers, not differentiated */
 	int64_t i[6];
-	float f[2];
+	float f[3];
 	uint64_t u;
 };
 
@@ -82,48 +82,5 @@ int tape_grad(struct tape *t, struct tensor *x, struct tensor **dx_p, int *acc_p
 /* For ops: dx += dy where y and x have one shape; when x has no gradient yet, dy's memory becomes
  * its gradient, so dy must not be used afterwards. */
 int tape_pass(struct tape *t, struct tensor *x, struct tensor *dy, struct err *e);
-
-/* The ops with named arguments; the results are in the tape's dtype. */
-
-/* y (N,C) = rows ids (N) i32 of table (V,C). */
-int op_embed_apply(struct tape *t, struct param *table, struct dev_ref ids, int64_t n,
-		   struct tensor **y_p, struct err *e);
-/* y = x normalised over its last dimension, times w (width): x (N,C) with width C, or x (N,H,D)
- * with width D for the per-head norms of Qwen3. */
-int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps,
-		     struct tensor **y_p, struct err *e);
-/* In place on x (N,H,D); pos (N) i32, inv_freq (D/2) f32. */
-int op_rope_apply(struct tape *t, struct tensor *x, struct dev_ref pos, struct dev_ref inv_freq,
-		  float scale, struct tensor **y_p, struct err *e);
-
-struct lora {                /* Hu et al. 2021: y += scale * drop(x) A^T B^T */
-	struct param *a, *b; /* A (R,in), B (out,R) */
-	float scale, dropout;
-	struct dev_ref at; /* (N,2) i32 places of the tokens, for the mask (kernel.def); or NONE */
-};
-
-/* y (N,out) = x (N,in) w^T [+ bias (out)] [+ residual (N,out)] [+ LoRA], w (out,in). `key`
- * determines the dropout mask. */
-int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias,
-		    const struct lora *lora, uint64_t key, struct tensor *residual,
-		    struct tensor **y_p, struct err *e);
-/* q (N,H,D), k and v (Nk,G,D) -> y (N,H*D). starts, kstarts (S+1) i32, S = nseq (kernel.def,
- * attn_fwd); backward needs them equal. */
-int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v,
-		       struct dev_ref starts, struct dev_ref kstarts, int64_t nseq, int64_t window,
-		       float scale, struct tensor **y_p, struct err *e);
-/* y (N,F) = silu(gate (N,F)) * up (N,F) */
-int op_swiglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
-		    struct err *e);
-/* y = alpha x [+ residual], all of one shape */
-int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *residual,
-		 struct tensor **y_p, struct err *e);
-/* Cross-entropy of the rows `rows` (n i32) of x (N,C) against `labels` (n i32) through head (V,C):
- * the losses, (n) f32; in `hits` (n f32, or DEV_NONE) 1 where the label is the likeliest. The (n,V)
- * logits exist only in blocks of rows; on a recording tape dx is computed in the forward, for the
- * sum of the losses. The logits are multiplied by `factor`. */
-int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
-		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float scale,
-		  struct tensor **y_p, struct err *e);
 
 #endif

@@ -241,7 +241,7 @@ static void plan(struct link *l, struct feed *in, unsigned how, unsigned group)
 						    .scale = 1,
 						    .dropout = more & 128 ? 0.5f : 0 };
 		for (int i = 0; i < LIN_COUNT; i++)
-			p.opt.lora.target[i] = true;
+			p.opt.lora.target[i] = i < SMALL_LINEARS;
 	}
 	snprintf(p.optimizer, sizeof p.optimizer, "%s", how & 128 ? "sgd" : "adamw");
 	p.optim = (struct optim_config){ .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8 };

@@ -44,7 +44,7 @@ static inline int small_shape(const struct model_config *c, const char *name, in
 		shape[0] = c->hidden;
 		return 1;
 	}
-	for (int l = 0; l < LIN_COUNT; l++)
+	for (int l = 0; l < SMALL_LINEARS; l++)
 		if (strstr(name, linear_name((enum linear)l))) {
 			linear_dims(c, (enum linear)l, shape);
 			return 2;
@@ -57,7 +57,7 @@ static inline int small_shape(const struct model_config *c, const char *name, in
 /* Number i of every parameter. */
 static inline float small_value(uint64_t i) { return (float)(i % 7) * 0.25f; }
 
-enum { SMALL_TENSORS = SMALL_LAYERS * (LIN_COUNT + 2) + 3 };
+enum { SMALL_LINEARS = LIN_QKV, SMALL_TENSORS = SMALL_LAYERS * (SMALL_LINEARS + 2) + 3 };
 
 /* The names of all parameters. */
 static inline size_t small_names(char name[SMALL_TENSORS][96])
@@ -65,7 +65,7 @@ static inline size_t small_names(char name[SMALL_TENSORS][96])
 	static const char *const norms[] = { "input_layernorm", "post_attention_layernorm" };
 	size_t n = 0;
 	for (int l = 0; l < SMALL_LAYERS; l++) {
-		for (int i = 0; i < LIN_COUNT; i++)
+		for (int i = 0; i < SMALL_LINEARS; i++)
 			snprintf(name[n++], sizeof name[0], "model.layers.%d.%s.weight", l,
 				 linear_path((enum linear)i));
 		for (int i = 0; i < 2; i++)

@@ -119,6 +119,15 @@ double golden_relative(const float *got, const float *want, uint64_t n)
 	return golden_distance(got, want, n) / most;
 }
 
+void golden_model_config(const char *path, struct model_config *c)
+{
+	struct err e;
+	struct model_file *f;
+	must(model_file_open(path, &f, &e), &e);
+	must(model_config_read(model_file_config(f), path, c, &e), &e);
+	model_file_close(f);
+}
+
 void golden_model_open(struct golden_model *m, const char *path, const struct stage_options *o)
 {
 	struct err e;

@@ -55,6 +55,7 @@ struct golden_model {
 };
 
 /* fills in the layers */
+void golden_model_config(const char *path, struct model_config *c);
 void golden_model_open(struct golden_model *m, const char *path, const struct stage_options *o);
 void golden_model_close(struct golden_model *m);
 /* Sets a trained parameter. */

@@ -18,11 +18,15 @@ static const struct attn_shape attn_shapes[] = {
 	{ 2, 2, 128, 64, 0, { 150, 64 }, { 150, 64 } },
 	{ 2, 1, 17, 1, 0, { 37 }, { 37 } },
 	{ 6, 2, 32, 0, 2, { 257 }, { 257 } },
+	{ 4, 2, 64, 0, 1, { 97, 3 }, { 97, 3 }, 2.5 },
+	{ 4, 2, 256, 33, 0, { 90 }, { 90 }, 50 },
 	/* forward only: queries at the end of a longer run of keys */
 	{ 9, 3, 64, 0, 0, { 1 }, { 300 } },
 	{ 8, 1, 128, 0, 3, { 1, 1, 2 }, { 77, 512, 2 } },
 	{ 4, 2, 64, 50, 0, { 1, 33 }, { 130, 130 } },
 	{ 2, 1, 40, 0, 0, { 7 }, { 19 } },
+	{ 4, 2, 64, 50, 0, { 1, 3 }, { 130, 60 }, 1.5 },
+	{ 4, 2, 64, 0, 0, { 1, 9 }, { 130, 60 }, 1.5 },
 };
 
 static bool same_lengths(const struct attn_shape *a) { return !memcmp(a->lq, a->lk, sizeof a->lq); }
@@ -35,7 +39,8 @@ static struct ref_attn attn_of(const struct attn_shape *a, int32_t qs[5], int32_
 			      .g = a->g,
 			      .d = a->d,
 			      .window = a->window,
-			      .scale = (double)(float)(1 / sqrt((double)a->d)) };
+			      .scale = (double)(float)(1 / sqrt((double)a->d)),
+			      .cap = a->cap };
 	qs[0] = ks[0] = 0;
 	while (r.s < 4 && a->lq[r.s]) {
 		qs[r.s + 1] = qs[r.s] + a->lq[r.s];
@@ -73,7 +78,7 @@ void case_attn_fwd(struct tensors *ts, enum dtype t)
 			LAUNCH(ts, K_attn_fwd, t, AB(o), none ? ANONE : AB(lse), AB(q), AB(k),
 			       AB(v), AB(tq), AB(tk), AI(r.nq), AI(r.s), AI(r.h), AI(r.g), AI(r.d),
 			       AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
-			       AF(r.scale));
+			       AF(r.scale), AF(r.cap));
 			tensor_check(ts, o, wo, rel_of(t), attn_abs(t) / 2, "attn_fwd o #%zu", s);
 			tensor_check(ts, lse, wl, 1e-5, 1e-5, "attn_fwd lse #%zu", s);
 			o = tensor_nan(ts, t, r.nq * r.ldo);
@@ -100,10 +105,10 @@ void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shap
 			*dv = tensor_nan(ts, t, n * r.ldv);
 	LAUNCH(ts, K_attn_fwd, t, AB(o), AB(lse), AB(q), AB(k), AB(v), AB(tq), AB(tq), AI(n),
 	       AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv),
-	       AI(r.window), AF(r.scale));
+	       AI(r.window), AF(r.scale), AF(r.cap));
 	LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v), AB(o),
 	       AB(lse), AB(delta), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo),
-	       AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale));
+	       AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale), AF(r.cap));
 	/* backward gets the device's own output: its rounding matters more than all errors of
 	 * backward (docs/kernels.md) */
 	double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv),

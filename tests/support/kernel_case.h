@@ -61,6 +61,7 @@ void case_factor_scale(struct tensors *ts, enum dtype t);
 struct attn_shape {
 	int64_t h, g, d, window, pad;
 	int32_t lq[4], lk[4]; /* 0 ends */
+	double cap;
 };
 
 void case_attn_fwd(struct tensors *ts, enum dtype t);

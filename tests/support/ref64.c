@@ -22,7 +22,7 @@ void ref_embed_bwd(double *dtable, const double *dy, const int32_t *ids, int64_t
 }
 
 void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, int64_t n,
-		     int64_t c, double eps)
+		     int64_t c, double eps, double plus)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double s = 0;
@@ -30,20 +30,21 @@ void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, 
 			s += x[i * c + j] * x[i * c + j];
 		rstd[i] = 1 / sqrt(s / (double)c + eps);
 		for (int64_t j = 0; j < c; j++)
-			y[i * c + j] = x[i * c + j] * rstd[i] * w[j];
+			y[i * c + j] = x[i * c + j] * rstd[i] * (w[j] + plus);
 	}
 }
 
 void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, const double *w,
-		     const double *rstd, int64_t n, int64_t c)
+		     const double *rstd, int64_t n, int64_t c, double plus)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double dot = 0;
 		for (int64_t j = 0; j < c; j++)
-			dot += dy[i * c + j] * w[j] * x[i * c + j] * rstd[i];
+			dot += dy[i * c + j] * (w[j] + plus) * x[i * c + j] * rstd[i];
 		for (int64_t j = 0; j < c; j++) {
 			double xh = x[i * c + j] * rstd[i];
-			dx[i * c + j] += rstd[i] * (dy[i * c + j] * w[j] - xh * dot / (double)c);
+			dx[i * c + j] +=
+				rstd[i] * (dy[i * c + j] * (w[j] + plus) - xh * dot / (double)c);
 			if (dw)
 				dw[j] += dy[i * c + j] * xh;
 		}
@@ -51,16 +52,18 @@ void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, 
 }
 
 void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d,
-	      int64_t ldx, int64_t dir, double scale)
+	      int64_t ldx, int64_t dir, double scale, int64_t rot, bool near, const int32_t *table)
 {
+	const int64_t half = (rot ? rot : d) / 2;
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t head = 0; head < h; head++)
-			for (int64_t j = 0; j < d / 2; j++) {
-				float angle = (float)pos[i] * (float)freq[j];
+			for (int64_t j = 0; j < half; j++) {
+				const double *f = freq + (table ? table[i] * half : 0);
+				float angle = (float)pos[i] * (float)f[j];
 				double c = cos((double)angle) * scale,
 				       s = sin((double)angle) * scale * (double)dir;
-				double *a = x + i * ldx + head * d + j, *b = a + d / 2, x0 = *a,
-				       x1 = *b;
+				double *a = x + i * ldx + head * d + (near ? 2 * j : j),
+				       *b = a + (near ? 1 : half), x0 = *a, x1 = *b;
 				*a = x0 * c - x1 * s;
 				*b = x1 * c + x0 * s;
 			}
@@ -84,11 +87,12 @@ static void seen(const struct ref_attn *a, int64_t i, int64_t lq, int64_t lk, in
 
 /* The probabilities of one row, in p[beg..end); returns its log-sum-exp. */
 static double probabilities(double *p, const double *q, const double *k, int64_t ldk, int64_t beg,
-			    int64_t end, int64_t d, double scale)
+			    int64_t end, int64_t d, double scale, double cap)
 {
 	double max = -INFINITY, sum = 0;
 	for (int64_t j = beg; j < end; j++) {
 		p[j] = scale * dot(q, k + j * ldk, d);
+		p[j] = cap > 0 ? cap * tanh(p[j] / cap) : p[j];
 		max = p[j] > max ? p[j] : max;
 	}
 	for (int64_t j = beg; j < end; j++)
@@ -112,7 +116,7 @@ void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, cons
 				int64_t beg, end, row = a->qs[s] + i;
 				seen(a, i, lq, lk, &beg, &end);
 				double l = probabilities(p, q + row * a->ldq + h * a->d, ks, a->ldk,
-							 beg, end, a->d, a->scale);
+							 beg, end, a->d, a->scale, a->cap);
 				if (lse)
 					lse[h * a->nq + row] = l;
 				for (int64_t x = 0; x < a->d; x++) {
@@ -150,7 +154,7 @@ void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const 
 				const double *qi = q + row * a->ldq + h * d,
 					     *doi = dout + row * a->ldo + h * d;
 				seen(a, i, len, len, &beg, &end);
-				probabilities(p, qi, ks, a->ldk, beg, end, d, a->scale);
+				probabilities(p, qi, ks, a->ldk, beg, end, d, a->scale, a->cap);
 				double mean = 0;
 				for (int64_t j = beg; j < end; j++) {
 					dp[j] = dot(doi, vs + j * a->ldv, d);
@@ -160,6 +164,11 @@ void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const 
 					mean = dot(doi, o + row * a->ldo + h * d, d);
 				for (int64_t j = beg; j < end; j++) {
 					double ds = p[j] * (dp[j] - mean) * a->scale;
+					if (a->cap > 0)
+						ds /= pow(cosh(a->scale *
+							       dot(qi, ks + j * a->ldk, d) /
+							       a->cap),
+							  2);
 					for (int64_t x = 0; x < d; x++) {
 						dq[row * a->ldq + h * d + x] +=
 							ds * ks[j * a->ldk + x];
@@ -189,6 +198,30 @@ void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *
 	}
 }
 
+static double gelu(double x)
+{
+	/* (1 + tanh u) / 2, without loss of digits */
+	return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+void ref_geglu_fwd(double *y, const double *gate, const double *up, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		y[i] = gelu(gate[i]) * up[i];
+}
+
+void ref_geglu_bwd(double *dgate, double *dup, const double *dy, const double *gate,
+		   const double *up, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		const double x = gate[i], k = sqrt(2 / M_PI),
+			     t = tanh(k * (x + 0.044715 * x * x * x));
+		dgate[i] = dy[i] * up[i] *
+			   (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x));
+		dup[i] = dy[i] * gelu(x);
+	}
+}
+
 /* The number of column j of token i. */
 static uint32_t number(const int32_t *at, int64_t i, int64_t j, int64_t c, uint64_t key)
 {
@@ -212,24 +245,28 @@ void ref_noise(double *y, const double *a, const int32_t *at, int64_t n, int64_t
 }
 
 void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
-	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale)
+	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale,
+	      double cap)
 {
 	for (int64_t i = 0; i < n; i++) {
 		const double *l = logits + i * ldl, w = weight ? weight[i] : 1;
 		double max = -INFINITY, sum = 0;
+#define CAPPED(x) (cap > 0 ? cap * tanh((x) / cap) : (x))
 		for (int64_t j = 0; j < v; j++)
-			max = l[j] > max ? l[j] : max;
+			max = CAPPED(l[j]) > max ? CAPPED(l[j]) : max;
 		for (int64_t j = 0; j < v; j++)
-			sum += exp(l[j] - max);
+			sum += exp(CAPPED(l[j]) - max);
 		double lse = max + log(sum);
-		loss[i] = labels[i] == -100 ? 0 : lse - l[labels[i]];
+		loss[i] = labels[i] == -100 ? 0 : lse - CAPPED(l[labels[i]]);
 		if (hit)
-			hit[i] = labels[i] != -100 && l[labels[i]] >= max;
+			hit[i] = labels[i] != -100 && CAPPED(l[labels[i]]) >= max;
 		for (int64_t j = 0; dlogits && j < v; j++)
 			dlogits[i * ldd + j] =
 				labels[i] == -100
 					? 0
-					: scale * w * (exp(l[j] - lse) - (j == labels[i]));
+					: scale * w * (exp(CAPPED(l[j]) - lse) - (j == labels[i])) /
+						  (cap > 0 ? pow(cosh(l[j] / cap), 2) : 1);
+#undef CAPPED
 	}
 }
 

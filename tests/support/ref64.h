@@ -13,19 +13,19 @@
 struct ref_attn {
 	const int32_t *qs, *ks; /* S+1 each */
 	int64_t nq, nk, s, h, g, d, ldo, ldq, ldk, ldv, window;
-	double scale;
+	double scale, cap;
 };
 
 void ref_embed_fwd(double *y, const double *table, const int32_t *ids, int64_t n, int64_t c);
 void ref_embed_bwd(double *dtable, const double *dy, const int32_t *ids, int64_t n, int64_t c);
 void ref_rmsnorm_fwd(double *y, double *rstd, const double *x, const double *w, int64_t n,
-		     int64_t c, double eps);
+		     int64_t c, double eps, double plus);
 /* adds to dx and, unless NULL, dw */
 void ref_rmsnorm_bwd(double *dx, double *dw, const double *dy, const double *x, const double *w,
-		     const double *rstd, int64_t n, int64_t c);
+		     const double *rstd, int64_t n, int64_t c, double plus);
 /* The angle is the float32 product of position and frequency, as Hugging Face forms it. */
 void ref_rope(double *x, const int32_t *pos, const double *freq, int64_t n, int64_t h, int64_t d,
-	      int64_t ldx, int64_t dir, double scale);
+	      int64_t ldx, int64_t dir, double scale, int64_t rot, bool near, const int32_t *table);
 void ref_attn_fwd(double *o, double *lse, const double *q, const double *k, const double *v,
 		  const struct ref_attn *a);
 /* o: the output as backward gets it, rounded to its dtype; NULL: not rounded */
@@ -34,6 +34,9 @@ void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const 
 void ref_swiglu_fwd(double *y, const double *gate, const double *up, int64_t n);
 void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate,
 		    const double *up, int64_t n);
+void ref_geglu_fwd(double *y, const double *gate, const double *up, int64_t n);
+void ref_geglu_bwd(double *dgate, double *dup, const double *dy, const double *gate,
+		   const double *up, int64_t n);
 /* adds to y */
 /* `at` (n,2) may be NULL, as in kernel.def */
 void ref_dropout(double *y, const double *x, const int32_t *at, int64_t n, int64_t c, float p,
@@ -43,7 +46,8 @@ void ref_dropout(double *y, const double *x, const int32_t *at, int64_t n, int64
 void ref_noise(double *y, const double *a, const int32_t *at, int64_t n, int64_t c, uint64_t key);
 /* `hit` and `weight` may be NULL */
 void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
-	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale);
+	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale,
+	      double cap);
 void ref_colsum(double *db, const double *dy, int64_t n, int64_t c);
 void ref_nf4(double *dst, const uint8_t *packed, const double *absmax, const double *code,
 	     int64_t in, int64_t row0, int64_t nr, int64_t col0, int64_t nc, int64_t ldd,

@@ -24,8 +24,8 @@ struct attn {
 	float *lse;
 	const int32_t *qs, *ks;
 	int64_t nq, s, h, g, d, ldo, ldq, ldk, ldv, window;
-	float scale;
-	bool bf, dp; /* T is bfloat16; tiles hold pairs of bfloat16 */
+	float scale, cap; /* cap 0: none */
+	bool bf, dp;      /* T is bfloat16; tiles hold pairs of bfloat16 */
 
 	/* filled by attn_prepare() */
 	float s2;  /* scale * log2(e) */
@@ -103,6 +103,11 @@ INLINE vi attn_sees(const struct attn *t, vi query, int64_t j)
 		yes &= (query - (int32_t)t->window) < (int32_t)j;
 	return yes;
 }
+
+/* What a score times cap_in is to be multiplied with after its tanh, to be a score again that s2
+ * still belongs to. */
+INLINE float attn_cap_in(const struct attn *t) { return t->scale / t->cap; }
+INLINE float attn_cap_out(const struct attn *t) { return t->cap / t->scale; }
 
 INLINE vi attn_lanes(const struct attn_tile *x, int64_t lane)
 {

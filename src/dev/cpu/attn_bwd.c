@@ -51,23 +51,38 @@ static struct work work_of(const struct attn *t, int thread)
 	return k;
 }
 
-/* Scores and dprobabilities of VW lanes to probabilities and dscores. */
+/* Scores and dprobabilities of VW lanes to probabilities and dscores. A capped score is
+ * c = cap tanh(s/cap), and its gradient is multiplied by 1 - (c/cap)^2. */
 INLINE void dsoftmax(const struct attn *t, const struct attn_tile *x, const struct work *k,
-		     int64_t lane, const bool masked, const bool dp)
+		     int64_t lane, const bool masked, const bool capped, const bool dp)
 {
+	const vf one = v_set(1), in = v_set(capped ? attn_cap_in(t) : 0),
+		 out = v_set(capped ? attn_cap_out(t) : 0);
 	const int64_t rows = attn_rows(x, lane);
 	const vi query = attn_lanes(x, lane);
 	const vf s2 = v_set(t->s2), lse = ld(k->lse2, lane, false),
 		 delta = ld(k->delta, lane, false);
 	for (int64_t j = 0; j < rows; j += 2) {
 		const int64_t a = j * LANES + lane, b = a + LANES;
-		vf t0 = ld(k->s, a, false) * s2 - lse, t1 = ld(k->s, b, false) * s2 - lse;
+		vf s0 = ld(k->s, a, false), s1 = ld(k->s, b, false), less0 = one, less1 = one;
+		if (capped) {
+			const vf h0 = v_tanh(s0 * in), h1 = v_tanh(s1 * in);
+			s0 = h0 * out;
+			s1 = h1 * out;
+			less0 = one - h0 * h0;
+			less1 = one - h1 * h1;
+		}
+		vf t0 = s0 * s2 - lse, t1 = s1 * s2 - lse;
 		vf p0 = v_exp2(t0, dp), p1 = v_exp2(t1, dp);
 		if (masked) {
 			p0 = v_keep(attn_sees(t, query, x->j0 + j), p0);
 			p1 = v_keep(attn_sees(t, query, x->j0 + j + 1), p1);
 		}
 		vf d0 = p0 * (ld(k->dp, a, false) - delta), d1 = p1 * (ld(k->dp, b, false) - delta);
+		if (capped) {
+			d0 *= less0;
+			d1 *= less1;
+		}
 		st(k->p, a, p0, dp);
 		st(k->p, b, p1, dp);
 		st(k->ds, a, d0, dp);
@@ -145,10 +160,12 @@ INLINE void queries(const struct attn *t, const struct work *k, int64_t s, int64
 		attn_scores(t, &x, k->s, t->krows + at, k->qt);
 		attn_scores(t, &x, k->dp, t->vrows + at, k->dot);
 		for (int64_t l = 0; l < x.lanes; l += VW)
-			if (x.masked)
-				dsoftmax(t, &x, k, l, true, dp);
+			if (t->cap > 0)
+				dsoftmax(t, &x, k, l, true, true, dp);
+			else if (x.masked)
+				dsoftmax(t, &x, k, l, true, false, dp);
 			else
-				dsoftmax(t, &x, k, l, false, dp);
+				dsoftmax(t, &x, k, l, false, false, dp);
 		spread(t, &x, dv + j * LANES * t->w, k->p, k->dopairs);
 		spread(t, &x, dk + j * LANES * t->w, k->ds, k->qpairs);
 		attn_gather(t, &x, k->dq, t->kpairs + at, k->dspairs, NULL);
@@ -237,6 +254,7 @@ int CPU_SYM(cpu_attn_bwd)(struct cpu *c, enum dtype type, const union dev_arg *a
 			  .ldv = a[19].i,
 			  .window = a[20].i,
 			  .scale = a[21].f,
+			  .cap = a[22].f,
 			  .bf = type == DT_BF16 };
 	if (!t.s || !t.g)
 		return 0;

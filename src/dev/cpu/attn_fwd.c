@@ -37,6 +37,15 @@ static struct work work_of(const struct attn *t, int thread)
 	return k;
 }
 
+/* Soft cap on the scores of VW lanes, in place. */
+INLINE void cap_scores(const struct attn *t, const struct attn_tile *x, float *s, int64_t lane)
+{
+	const int64_t rows = attn_rows(x, lane);
+	const vf in = v_set(attn_cap_in(t)), out = v_set(attn_cap_out(t));
+	for (int64_t j = 0; j < rows; j++)
+		st(s, j * LANES + lane, out * v_tanh(ld(s, j * LANES + lane, false) * in), false);
+}
+
 /* Scores of VW lanes to probabilities; keeps maximum, sum and the factor for what was summed
  * before. */
 INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struct work *k,
@@ -101,6 +110,8 @@ INLINE void block(const struct attn *t, int64_t i, int thread, const bool dp)
 		const struct attn_tile x = attn_tile(t, i0, nq, j * LANES, off);
 		const int64_t at = keys + j * LANES * t->w * (dp ? 2 : 4);
 		attn_scores(t, &x, k.s, t->krows + at, k.qt);
+		for (int64_t l = 0; t->cap > 0 && l < x.lanes; l += VW)
+			cap_scores(t, &x, k.s, l);
 		for (int64_t l = 0; l < x.lanes; l += VW)
 			if (x.masked)
 				softmax(t, &x, &k, l, true, dp);
@@ -147,6 +158,8 @@ INLINE void single(const struct attn *t, int64_t s, int64_t h, int64_t i, float 
 		for (int64_t x = 0; x < d; x += VW)
 			a += ldm(t->k, key + j * t->ldk + x, d - x, bf) * ld(q, x, false);
 		p[j] = v_sum(a) * t->s2;
+		if (t->cap > 0)
+			p[j] = tanhf(p[j] / (t->cap * 1.44269504f)) * (t->cap * 1.44269504f);
 	}
 	for (int64_t j = n; j % VW; j++)
 		p[j] = -INFINITY;
@@ -218,6 +231,7 @@ int CPU_SYM(cpu_attn_fwd)(struct cpu *c, enum dtype type, const union dev_arg *a
 			  .ldv = a[15].i,
 			  .window = a[16].i,
 			  .scale = a[17].f,
+			  .cap = a[18].f,
 			  .bf = type == DT_BF16 };
 	int64_t most = 0, keys = 0;
 	for (int64_t s = 0; s < t.s; s++) {

@@ -115,6 +115,60 @@ int CPU_SYM(cpu_swiglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a,
 	return 0;
 }
 
+/* 1/(1+e^-2u), u = sqrt(2/pi) (g + 0.044715 g^3): half of 1 + tanh u. */
+INLINE vf gelu_gate(vf g)
+{
+	const vf one = v_set(1.0f), k = v_set(1.59576912f), cubic = v_set(0.044715f);
+	return one / (one + v_exp(-(k * g * (one + cubic * g * g))));
+}
+
+INLINE void geglu_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	for (int64_t i = i0; i < i1; i += VW) {
+		int64_t m = i1 - i;
+		vf g = ldm(x->in[0], i, m, bf), u = ldm(x->in[1], i, m, bf);
+		stm(x->out, i, g * gelu_gate(g) * u, m, bf);
+	}
+}
+BY_DTYPE(geglu_fwd)
+
+int CPU_SYM(cpu_geglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) },
+			  .n = a[3].i,
+			  .bf = t == DT_BF16 };
+	cpu_par(c, chunks(x.n), geglu_fwd_chunk, &x);
+	return 0;
+}
+
+INLINE void geglu_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	const vf one = v_set(1.0f), k = v_set(1.59576912f), cubic = v_set(3 * 0.044715f);
+	for (int64_t i = i0; i < i1; i += VW) {
+		int64_t m = i1 - i;
+		vf dy = ldm(x->in[0], i, m, bf), g = ldm(x->in[1], i, m, bf),
+		   u = ldm(x->in[2], i, m, bf);
+		vf s = gelu_gate(g), inner = k * g * (one + cubic * g * g);
+		stm(x->out, i, dy * u * s * (one + inner * (one - s)), m, bf);
+		stm(x->out2, i, dy * g * s, m, bf);
+	}
+}
+BY_DTYPE(geglu_bwd)
+
+int CPU_SYM(cpu_geglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .out2 = cpu_ptr(a[1]),
+			  .in = { cpu_ptr(a[2]), cpu_ptr(a[3]), cpu_ptr(a[4]) },
+			  .n = a[5].i,
+			  .bf = t == DT_BF16 };
+	cpu_par(c, chunks(x.n), geglu_bwd_chunk, &x);
+	return 0;
+}
+
 /* Formats without vector code go through float32 in pieces. */
 static void cast_chunk(void *ctx, int64_t i, int thread)
 {

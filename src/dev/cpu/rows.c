@@ -21,7 +21,7 @@ struct rows {
 	float *f;
 	const int32_t *idx;
 	int64_t n, c, per; /* rows, width, rows in a chunk */
-	float eps;
+	float eps, plus;
 	bool bf, acc, scatter;
 };
 
@@ -89,6 +89,37 @@ int CPU_SYM(cpu_scatter_rows)(struct cpu *c, enum dtype t, const union dev_arg *
 	return take(c, t, a, true);
 }
 
+struct columns {
+	char *y;
+	const char *x;
+	int64_t n, per;
+	size_t row, ldy, ldx; /* bytes */
+};
+
+static void columns_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct columns *r = ctx;
+	ROWS_OF(r, i)
+	for (int64_t n = r0; n < r1; n++)
+		memcpy(r->y + (size_t)n * r->ldy, r->x + (size_t)n * r->ldx, r->row);
+}
+
+int CPU_SYM(cpu_copy_columns)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	const size_t size = t == DT_BF16 ? 2 : 4;
+	struct columns r = { .y = cpu_ptr(a[0]),
+			     .x = cpu_ptr(a[1]),
+			     .n = a[2].i,
+			     .per = rows_per(a[3].i),
+			     .row = (size_t)a[3].i * size,
+			     .ldy = (size_t)a[4].i * size,
+			     .ldx = (size_t)a[5].i * size };
+	cpu_par(c, (r.n + r.per - 1) / r.per, columns_chunk, &r);
+	return 0;
+}
+
 INLINE void embed_bwd(const struct rows *r, int64_t i, const bool bf)
 {
 	const int64_t c0 = i * COLS, c1 = c0 + COLS < r->c ? c0 + COLS : r->c;
@@ -132,12 +163,12 @@ INLINE void rmsnorm_fwd(const struct rows *r, int64_t i, const bool bf)
 		}
 		float rstd = 1.0f / sqrtf(v_sum(s0 + s1) / (float)c + r->eps);
 		r->f[n] = rstd;
-		vf k = v_set(rstd);
-		for (j = 0; j < c; j += VW)
-			stm(r->y, n * c + j,
-			    v_round(ldm(r->x, n * c + j, c - j, bf) * k, bf) *
-				    ldm(r->w, j, c - j, false),
+		vf k = v_set(rstd), plus = v_set(r->plus);
+		for (j = 0; j < c; j += VW) {
+			vf v = ldm(r->x, n * c + j, c - j, bf) * k, w = ldm(r->w, j, c - j, false);
+			stm(r->y, n * c + j, r->plus == 0 ? v_round(v, bf) * w : v * (w + plus),
 			    c - j, bf);
+		}
 	}
 }
 BY_DTYPE(rmsnorm_fwd)
@@ -152,6 +183,7 @@ int CPU_SYM(cpu_rmsnorm_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a
 			  .n = a[4].i,
 			  .c = a[5].i,
 			  .eps = a[6].f,
+			  .plus = a[7].f,
 			  .per = rows_per(a[5].i),
 			  .bf = t == DT_BF16 };
 	cpu_par(c, rows_chunks(&r), rmsnorm_fwd_chunk, &r);
@@ -163,15 +195,17 @@ INLINE void rmsnorm_dx(const struct rows *r, int64_t i, const bool bf)
 {
 	ROWS_OF(r, i)
 	const int64_t c = r->c;
+	const vf plus = v_set(r->plus);
 	for (int64_t n = r0; n < r1; n++) {
 		vf s = { 0 };
 		for (int64_t j = 0; j < c; j += VW)
-			s += ldm(r->dy, n * c + j, c - j, bf) * ldm(r->w, j, c - j, false) *
-			     ldm(r->x, n * c + j, c - j, bf);
+			s += ldm(r->dy, n * c + j, c - j, bf) *
+			     (ldm(r->w, j, c - j, false) + plus) * ldm(r->x, n * c + j, c - j, bf);
 		float rstd = r->rstd[n];
 		vf k = v_set(rstd), m = v_set(v_sum(s) / (float)c * rstd * rstd * rstd);
 		for (int64_t j = 0; j < c; j += VW) {
-			vf d = ldm(r->dy, n * c + j, c - j, bf) * ldm(r->w, j, c - j, false) * k -
+			vf d = ldm(r->dy, n * c + j, c - j, bf) *
+				       (ldm(r->w, j, c - j, false) + plus) * k -
 			       ldm(r->x, n * c + j, c - j, bf) * m;
 			if (r->acc)
 				d += ldm(r->y, n * c + j, c - j, bf);
@@ -220,6 +254,7 @@ int CPU_SYM(cpu_rmsnorm_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a
 			  .n = a[6].i,
 			  .c = a[7].i,
 			  .acc = a[8].i != 0,
+			  .plus = a[9].f,
 			  .per = rows_per(a[7].i),
 			  .bf = t == DT_BF16 };
 	/* dw before dx: dx may lie over dy */
@@ -267,12 +302,12 @@ int CPU_SYM(cpu_addbias)(struct cpu *c, enum dtype t, const union dev_arg *a, st
 
 struct rope {
 	void *x;
-	const int32_t *pos;
+	const int32_t *pos, *table;
 	const float *freq;
-	int64_t n, h, d, ld, per;
+	int64_t n, h, d, ld, per, rot;
 	float dir, scale;
-	bool bf;
-	float *sc; /* per thread: cos(D/2) and sin(D/2), each padded to VW */
+	bool bf, near;
+	float *sc; /* per thread: cos(R/2), sin(R/2) and angles, each padded to VW */
 	int64_t half;
 };
 
@@ -306,15 +341,22 @@ INLINE void sincos_n(const float *restrict a, float *restrict co, float *restric
 INLINE void rope_rows(const struct rope *r, int64_t i, int thread, const bool bf)
 {
 	ROWS_OF(r, i)
-	const int64_t half = r->d / 2;
+	const int64_t half = r->rot / 2;
 	float *co = r->sc + thread * 3 * r->half, *si = co + r->half, *angle = si + r->half;
 	for (int64_t n = r0; n < r1; n++) {
+		const float *freq = r->freq + (r->table ? r->table[n] * half : 0);
 		for (int64_t j = 0; j < half; j++)
-			angle[j] = (float)r->pos[n] * r->freq[j];
+			angle[j] = (float)r->pos[n] * freq[j];
 		sincos_n(angle, co, si, half, r->scale, r->dir);
 		for (int64_t h = 0; h < r->h; h++) {
 			const int64_t at = n * r->ld + h * r->d;
-			for (int64_t j = 0; j < half; j += VW) {
+			for (int64_t j = 0; r->near && j < half; j++) {
+				const float a = ld1(r->x, at + 2 * j, bf),
+					    b = ld1(r->x, at + 2 * j + 1, bf);
+				st1(r->x, at + 2 * j, a * co[j] - b * si[j], bf);
+				st1(r->x, at + 2 * j + 1, b * co[j] + a * si[j], bf);
+			}
+			for (int64_t j = 0; !r->near && j < half; j += VW) {
 				int64_t m = half - j;
 				vf a = ldm(r->x, at + j, m, bf),
 				   b = ldm(r->x, at + half + j, m, bf), c = ld(co, j, false),
@@ -346,11 +388,14 @@ int CPU_SYM(cpu_rope)(struct cpu *c, enum dtype t, const union dev_arg *a, struc
 			  .ld = a[6].i,
 			  .dir = a[7].i < 0 ? -1.0f : 1.0f,
 			  .scale = a[8].f,
+			  .rot = a[9].i ? a[9].i : a[5].i,
+			  .near = a[10].i != 0,
+			  .table = cpu_ptr(a[11]),
 			  .bf = t == DT_BF16 };
-	if (r.d % 2)
-		return err_set(e, ERR_INTERNAL, "rope over an odd head width (%lld)",
-			       (long long)r.d);
-	r.half = (r.d / 2 + VW - 1) / VW * VW;
+	if (r.rot % 2 || r.rot > r.d)
+		return err_set(e, ERR_INTERNAL, "rope over %lld numbers of a head of %lld",
+			       (long long)r.rot, (long long)r.d);
+	r.half = (r.rot / 2 + VW - 1) / VW * VW;
 	r.per = rows_per(r.h * r.d);
 	size_t bytes = (size_t)c->threads * 3 * (size_t)r.half * sizeof(float);
 	r.sc = cpu_scratch(c, bytes);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_gemma3.c - Gemma 3, text: as Gemma 2, with norms on the heads of q and k in place of soft
+ * caps, and five layers with a window and rotary frequencies of their own to each one without
+ * (Gemma Team 2025, arXiv 2503.19786, section 2). */
+#include "model/gemma.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "model/rope.h"
+#include "model/window.h"
+
+/* Table 1: the frequencies of layers with a window. */
+static int read_local_rope(const json_t *j, const char *where, struct model_config *c,
+			   struct err *e)
+{
+	const json_t *s = json_object_get(json_object_get(j, "rope_parameters"),
+					  "sliding_attention");
+	double theta = 10000;
+	const float scale = c->rope_scale;
+	TRY(json_opt_num(j, where, "rope_local_base_freq", 1, 1e12, &theta, e));
+	if (s)
+		TRY(json_opt_num(s, where, "rope_theta", 1, 1e12, &theta, e));
+	TRY(rope_scale(j, s, where, theta, c, c->inv_freq[1], e));
+	if (c->rope_limit || c->rope_scale != scale)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: this kind of rope scaling is not supported for Gemma 3 (default "
+			       "and linear are)",
+			       where);
+	for (int64_t i = 0; i < c->layers; i++)
+		c->rope_table[i] = c->windowed[i];
+	return 0;
+}
+
+static int read_gemma3(const json_t *j, const char *where, struct model_config *c, struct err *e)
+{
+	int64_t window = 4096, pattern = 6;
+	c->norms = NORMS_GEMMA;
+	c->qk_norm = true;
+	TRY(gemma_read(j, where, c, e));
+	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
+	TRY(json_opt_int(j, where, "_sliding_window_pattern", 1, 1 << 20, &pattern, e));
+	TRY(json_opt_int(j, where, "sliding_window_pattern", 1, 1 << 20, &pattern, e));
+	model_window_layers(c, window, 0);
+	for (int64_t i = pattern - 1; i < c->layers; i += pattern)
+		c->windowed[i] = 0;
+	TRY(model_window_types(j, where, c, e));
+	return read_local_rope(j, where, c, e);
+}
+
+static const char *const types[] = { "gemma3_text", NULL };
+static const char *const keys[] = { GEMMA_KEYS,
+				    "sliding_window",
+				    "layer_types",
+				    "sliding_window_pattern",
+				    "_sliding_window_pattern",
+				    "rope_local_base_freq",
+				    NULL };
+
+const struct model_family model_gemma3 = { .name = "gemma3",
+					   .help = "Gemma 3 (text models)",
+					   .model_types = types,
+					   .keys = keys,
+					   .rope_theta = 1e6,
+					   .head_dim = 256,
+					   .tied = true,
+					   .gelu = true,
+					   .read = read_gemma3 };

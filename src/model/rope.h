@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rope.h - rotary frequencies: from the configuration, and for sequences whose length changes
+ * them.
+ *
+ * Where frequencies depend on the length (longrope, dynamic), each sequence has those of its own
+ * length, whatever lies beside it in a microbatch: so no packing, pass or split changes them.
+ * transformers takes the longest sequence of the batch. */
+#ifndef HS_MODEL_ROPE_H
+#define HS_MODEL_ROPE_H
+
+#include "model/model.h"
+
+struct err;
+
+/* Reads the share that rotates and the frequencies of table 0. max_positions has been read. */
+int rope_read(const json_t *j, const struct model_family *f, const char *where,
+	      struct model_config *c, struct err *e);
+/* inv (rot/2): frequencies of base theta, scaled as s says (rope_scaling; NULL: not). `j` is the
+ * whole configuration. */
+int rope_scale(const json_t *j, const json_t *s, const char *where, double theta,
+	       struct model_config *c, float *inv, struct err *e);
+/* inv (rot/2): those of table 0 for a sequence of `length` tokens, above rope_limit. */
+void rope_long(const struct model_config *c, int64_t length, float *inv);
+
+#endif

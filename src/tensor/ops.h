@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops.h - the ops with named arguments; the results are in the tape's dtype. */
+#ifndef HS_TENSOR_OPS_H
+#define HS_TENSOR_OPS_H
+
+#include "tensor/tape.h"
+
+/* y (N,C) = rows ids (N) i32 of table (V,C). */
+int op_embed_apply(struct tape *t, struct param *table, struct dev_ref ids, int64_t n,
+		   struct tensor **y_p, struct err *e);
+/* y = x normalised over its last dimension, times w (width) + plus: x (N,C) with width C, or x
+ * (N,H,D) with width D for the per-head norms of Qwen3. */
+int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps,
+		     float plus, struct tensor **y_p, struct err *e);
+
+struct rope { /* as in kernel.def */
+	struct dev_ref pos /* (N) i32 */, freq /* (K,R/2) f32 */, table /* (N) i32 or NONE */;
+	float scale;
+	int64_t rot; /* R; 0: the whole head */
+	bool near;
+};
+
+/* In place on x (N,H,D). */
+int op_rope_apply(struct tape *t, struct tensor *x, const struct rope *r, struct tensor **y_p,
+		  struct err *e);
+
+struct lora {                /* Hu et al. 2021: y += scale * drop(x) A^T B^T */
+	struct param *a, *b; /* A (R,in), B (out,R) */
+	float scale, dropout;
+	struct dev_ref at; /* (N,2) i32 places of the tokens, for the mask (kernel.def); or NONE */
+};
+
+/* y (N,out) = x (N,in) w^T [+ bias (out)] [+ residual (N,out)] [+ LoRA], w (out,in). `key`
+ * determines the dropout mask. */
+int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias,
+		    const struct lora *lora, uint64_t key, struct tensor *residual,
+		    struct tensor **y_p, struct err *e);
+/* q (N,H,D), k and v (Nk,G,D) -> y (N,H*D). starts, kstarts (S+1) i32, S = nseq (kernel.def,
+ * attn_fwd); backward needs them equal. cap: soft cap on scores, or 0. */
+int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v,
+		       struct dev_ref starts, struct dev_ref kstarts, int64_t nseq, int64_t window,
+		       float scale, float cap, struct tensor **y_p, struct err *e);
+/* y (N,F) = silu(gate (N,F)) * up (N,F) */
+int op_swiglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
+		    struct err *e);
+/* y (N,F) = gelu(gate (N,F)) * up (N,F), gelu by tanh */
+int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
+		   struct err *e);
+/* y (N,W) = columns [from, from+W) of x (N,C). The parts that are taken of x must be all of x, and
+ * no two may overlap: each writes its part of dx. */
+int op_columns_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,
+		     struct tensor **y_p, struct err *e);
+/* y = alpha x [+ residual], all of one shape */
+int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *residual,
+		 struct tensor **y_p, struct err *e);
+/* Cross-entropy of the rows `rows` (n i32) of x (N,C) against `labels` (n i32) through head (V,C):
+ * the losses, (n) f32; in `hits` (n f32, or DEV_NONE) 1 where the label is the likeliest. The (n,V)
+ * logits exist only in blocks of rows; on a recording tape dx is computed in the forward, for the
+ * sum of the losses. The logits are multiplied by `factor`, then softly capped by `cap`, unless it
+ * is 0. */
+int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
+		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float cap,
+		  float scale, struct tensor **y_p, struct err *e);
+
+#endif
