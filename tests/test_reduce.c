@@ -29,6 +29,7 @@
 #include "net/frame.h"
 #include "net/net.h"
 #include "sched/reduce.h"
+#include "support/long.h"
 
 enum { GROUP = 5, JOB = 9, PASSES = 16 /* microbatches at most */, NEVER = -1 };
 static const double patience = 60; /* seconds without a message: a hang */

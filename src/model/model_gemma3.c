@@ -13,8 +13,8 @@
 static int read_local_rope(const json_t *j, const char *where, struct model_config *c,
 			   struct err *e)
 {
-	const json_t *s = json_object_get(json_object_get(j, "rope_parameters"),
-					  "sliding_attention");
+	const json_t *s =
+		json_object_get(json_object_get(j, "rope_parameters"), "sliding_attention");
 	double theta = 10000;
 	const float scale = c->rope_scale;
 	TRY(json_opt_num(j, where, "rope_local_base_freq", 1, 1e12, &theta, e));
@@ -22,10 +22,11 @@ static int read_local_rope(const json_t *j, const char *where, struct model_conf
 		TRY(json_opt_num(s, where, "rope_theta", 1, 1e12, &theta, e));
 	TRY(rope_scale(j, s, where, theta, c, c->inv_freq[1], e));
 	if (c->rope_limit || c->rope_scale != scale)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: this kind of rope scaling is not supported for Gemma 3 (default "
-			       "and linear are)",
-			       where);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: this kind of rope scaling is not supported for Gemma 3 (default "
+			"and linear are)",
+			where);
 	for (int64_t i = 0; i < c->layers; i++)
 		c->rope_table[i] = c->windowed[i];
 	return 0;

@@ -32,9 +32,9 @@ static int read_phi3(const json_t *j, const char *where, struct model_config *c,
 }
 
 static const char *const types[] = { "phi3", NULL };
-static const char *const keys[] = { "attention_bias", "sliding_window",
-				    "resid_pdrop",    "embd_pdrop",
-				    "full_attn_mod",  "original_max_position_embeddings",
+static const char *const keys[] = { "attention_bias",     "sliding_window",
+				    "resid_pdrop",        "embd_pdrop",
+				    "full_attn_mod",      "original_max_position_embeddings",
 				    "interpolate_factor", NULL };
 
 const struct model_family model_phi3 = { .name = "phi3",

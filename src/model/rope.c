@@ -10,8 +10,8 @@
 
 /* Llama 3.1: low frequencies are divided by factor, high ones stay, those between are blended
  * (transformers modeling_rope_utils.py, _compute_llama3_parameters). */
-static int scale_llama3(const json_t *s, const char *where, const struct model_config *c, float *inv,
-			struct err *e)
+static int scale_llama3(const json_t *s, const char *where, const struct model_config *c,
+			float *inv, struct err *e)
 {
 	double factor, low, high, old;
 	TRY(json_need_num(s, where, "factor", 1, 1e6, &factor, e));
@@ -67,8 +67,7 @@ static int scale_yarn(const json_t *s, const char *where, double theta, struct m
 	if (low == high)
 		high += 0.001;
 	for (int64_t i = 0; i < c->rot / 2; i++) {
-		double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1),
-		       f = inv[i];
+		double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1), f = inv[i];
 		inv[i] = (float)(f / factor * ramp + f * (1 - ramp));
 	}
 	c->rope_scale = (float)(attention > 0 ? attention
@@ -79,8 +78,8 @@ static int scale_yarn(const json_t *s, const char *where, double theta, struct m
 }
 
 /* GGUF carries Llama 3's scaling as one divisor per frequency (rope_freqs.weight). */
-static int scale_factors(const json_t *s, const char *where, const struct model_config *c, float *inv,
-			 struct err *e)
+static int scale_factors(const json_t *s, const char *where, const struct model_config *c,
+			 float *inv, struct err *e)
 {
 	const json_t *list = json_object_get(s, "factors");
 	if (!json_is_array(list) || (int64_t)json_array_size(list) != c->rot / 2)
@@ -101,8 +100,9 @@ static int factor_list(const json_t *s, const char *where, const char *key,
 {
 	const json_t *list = json_object_get(s, key);
 	if (!json_is_array(list) || (int64_t)json_array_size(list) != c->rot / 2)
-		return err_set(e, ERR_INPUT, "%s: rope_scaling: '%s' must be a list of %lld numbers",
-			       where, key, (long long)(c->rot / 2));
+		return err_set(e, ERR_INPUT,
+			       "%s: rope_scaling: '%s' must be a list of %lld numbers", where, key,
+			       (long long)(c->rot / 2));
 	for (int64_t i = 0; i < c->rot / 2; i++) {
 		const double f = json_number_value(json_array_get(list, (size_t)i));
 		if (!(f > 0 && f < 1e9))

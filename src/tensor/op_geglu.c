@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_geglu.c - y = gelu(gate) * up (Shazeer 2020), gelu by tanh. The gradients are written over gate and up,
- * which are not needed afterwards. */
+/* op_geglu.c - y = gelu(gate) * up (Shazeer 2020), gelu by tanh. The gradients are written
+ * over gate and up, which are not needed afterwards. */
 #include "tensor/ops.h"
 
 #include "base/err.h"
@@ -43,14 +43,14 @@ static double flops(const struct tape_node *n) { return 10.0 * (double)tensor_co
 static double bytes(const struct tape_node *n) { return 3.0 * (double)tensor_bytes(n->y); }
 
 const struct op op_geglu = { .name = "geglu",
-			      .shape = shape,
-			      .forward = forward,
-			      .backward = backward,
-			      .flops = flops,
-			      .bytes = bytes };
+			     .shape = shape,
+			     .forward = forward,
+			     .backward = backward,
+			     .flops = flops,
+			     .bytes = bytes };
 
 int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
-		    struct err *e)
+		   struct err *e)
 {
 	return tape_apply(t, &op_geglu, &(struct op_args){ .x = { gate, up } }, y_p, e);
 }
