@@ -15,7 +15,12 @@
 #include "file/safetensors.h"
 #include "proto/protocol.h"
 
-enum { SMALL_LAYERS = 3, SMALL_VOCAB = 32, SMALL_HIDDEN = 8 };
+enum {
+	SMALL_LAYERS = 3,
+	SMALL_LINEARS = LIN_QKV /* not fused */,
+	SMALL_VOCAB = 32,
+	SMALL_HIDDEN = 8
+};
 
 static const char small_config[] =
 	"{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_"
@@ -57,7 +62,7 @@ static inline int small_shape(const struct model_config *c, const char *name, in
 /* Number i of every parameter. */
 static inline float small_value(uint64_t i) { return (float)(i % 7) * 0.25f; }
 
-enum { SMALL_LINEARS = LIN_QKV, SMALL_TENSORS = SMALL_LAYERS * (SMALL_LINEARS + 2) + 3 };
+enum { SMALL_TENSORS = SMALL_LAYERS * (SMALL_LINEARS + 2) + 3 };
 
 /* The names of all parameters. */
 static inline size_t small_names(char name[SMALL_TENSORS][96])
