@@ -157,7 +157,7 @@ static void step(struct job *j, int64_t s, double *loss_p, double *norm_p, doubl
 	struct optim_step os = { .step = (uint64_t)s + 1,
 				 .lr = (float)*rate_p,
 				 .scale = (float)(factor / (double)trained) };
-	const struct optim_work work = { &j->m.stage.scratch, &j->host };
+	const struct optim_work work = { j->m.stage.scratch, &j->host };
 	for (size_t i = 0; i < j->m.stage.nparam; i++)
 		if (param_is_trained(&j->m.stage.param[i]))
 			must(optim_update(j->opt, &j->m.stage.param[i], &j->oc, &os, &work, &e),

@@ -376,6 +376,57 @@ static void test_shared_state(void **state)
 	profile_release(&p);
 }
 
+/* Values in pieces: every chunk is gathered twice but the last one; memory is that of two chunks
+ * and of what is owned. */
+static void test_shared_values(void **state)
+{
+	struct profile p;
+	struct plan plan, given;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct err e = { 0 };
+	(void)state;
+	read_profile(&p);
+	o.reserve_gib = 0;
+	o.recompute = PLAN_RECOMPUTE_NEVER;
+	read_plan(&p, &o, SHARED, &plan);
+	const double resident_ms = plan.simulated_ms, resident = plan.stage[0].member[0].memory_gib;
+	assert_int_equal(plan_most_chunks(&plan), 4);
+	assert_int_equal(plan_shard_values(&plan, 4, &e), 0);
+	assert_int_equal(plan_check(&p, &plan, &e), 0);
+	assert_int_equal(plan_simulate(&p, &o, &plan, &e), 0);
+	assert_true(plan.executable && plan.chunks == 4 && plan.sched == &sched_breadth_first);
+	assert_true(plan_plays_members(&plan, 0));
+	/* what is trained is as large as the values: all of it is gathered */
+	const double edge = 64.0 * 64 * 4 / 1073741824, lent = 2 * p.layer_gib + 2 * p.layer_gib,
+		     all = 4 * (p.layer_gib + p.layer_state_gib),
+		     kept = 4 * (4 * 0.5 + 2 * 4 * edge);
+	close_to(plan.stage[0].member[0].memory_gib, lent + 0.75 * all + kept);
+	close_to(plan.stage[0].member[1].memory_gib, lent + 0.25 * all + kept);
+	/* between members on one host at 4 GB/s: the first gather is waited for, the others come
+	 * beside computing or not; never more than all of them */
+	const double gather_ms = (4 + 3) * p.layer_gib * 1073741824 * 0.75 / 4e9 * 1e3;
+	assert_true(plan.simulated_ms < resident_ms + 2 * gather_ms + 10);
+	plan_release(&plan);
+	/* auto takes it where less is not enough */
+	read_plan(&p, &o, TWO, &given);
+	for (int i = 0; i < 2; i++)
+		p.device[i].memory_gib = resident - 0.15;
+	o.manual = &given;
+	o.share_auto = true;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.stage[0].sharded);
+	plan_release(&plan);
+	/* a schedule that cannot gather: planned, not run */
+	read_plan(&p, &o, SHARED, &plan);
+	plan.stage[0].sharded = true;
+	assert_int_equal(plan_simulate(&p, &o, &plan, &e), 0);
+	assert_false(plan.executable);
+	assert_non_null(strstr(plan.why_not, "does not gather values"));
+	plan_release(&plan);
+	plan_release(&given);
+	profile_release(&p);
+}
+
 static void test_sum_time(void **state)
 {
 	struct profile p;
@@ -453,7 +504,8 @@ int main(void)
 		cmocka_unit_test(test_two),          cmocka_unit_test(test_pipeline),
 		cmocka_unit_test(test_memory),       cmocka_unit_test(test_auto_order),
 		cmocka_unit_test(test_sum_time),     cmocka_unit_test(test_judge),
-		cmocka_unit_test(test_shared_state), cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_shared_state), cmocka_unit_test(test_shared_values),
+		cmocka_unit_test(test_passes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

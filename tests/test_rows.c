@@ -116,7 +116,7 @@ static double descend(const struct optimizer *o, float rate)
 	};
 	struct norm_buffer host = { 0 };
 	trial_open(&t, model_family_at(0)->model_types[0]);
-	const struct optim_work work = { &t.stage.scratch, &host };
+	const struct optim_work work = { t.stage.scratch, &host };
 	double first = 0;
 	for (uint64_t s = 1; s <= STEPS; s++) {
 		double loss = pass(&t);

@@ -17,7 +17,7 @@
 #include "sched/sum.h"
 #include "support/playing.h"
 
-enum { GROUP = 4, FEW = 5, ROWS = GROUP * FEW, MB = 25, CHUNKS = 3, PARTS = 3 };
+enum { GROUP = 4, FEW = 5, ROWS = GROUP * FEW, MB = 25, CHUNKS = 3, PARTS = 3, SCHEDULES = 6 };
 
 struct mixture {
 	int members[FEW], share[ROWS], rows;
@@ -53,6 +53,7 @@ static void random_mixture(struct mixture *x, const struct sched *s, struct rng_
 	x->shape.chunks = s->chunked ? 1 + (int)rng_below(key, (*at)++, CHUNKS) : 1;
 	x->shape.microbatches = 1 + (int)rng_below(key, (*at)++, MB);
 	x->shape.parts = (int)rng_below(key, (*at)++, PARTS + 1);
+	x->shape.gather = s->gathers && rng_below(key, (*at)++, 4);
 	for (int k = 0; k < x->shape.stages; k++) {
 		int *share = x->share + x->rows, sum = 0;
 		x->members[k] = 1 + (int)rng_below(key, (*at)++, GROUP);
@@ -93,6 +94,34 @@ static void count_message(const struct mixture *x, int stage, int place, const s
 	open_messages[act][to][chunk][in->microbatch] += send ? 1 : -1;
 }
 
+/* What is gathered on a member, and for which chunks it has memory for whole gradients. */
+struct gathered {
+	int here, asked[CHUNKS][2], gathered[CHUNKS][2];
+	bool lent[CHUNKS];
+};
+
+/* One chunk at a time is here, and one more is asked for; gradients are there for two chunks, of
+ * which one is even. */
+static void check_gathered(struct gathered *g, const struct sched_shape *h, const struct instr *in)
+{
+	const int c = in->chunk, part = in->part;
+	if (in->kind == INSTR_SEND_VALUES) {
+		assert_int_equal(g->asked[c][part]++, 0);
+		assert_true(g->here < 0 || (g->here - c) % 2);
+	} else if (in->kind == INSTR_GATHER) {
+		assert_int_equal(g->asked[c][part], 1);
+		assert_int_equal(g->gathered[c][part]++, 0);
+		assert_int_equal(g->here, -1);
+		g->here = c;
+		for (int k = c % 2; k < h->chunks; k += 2)
+			assert_false(g->lent[k]);
+		g->lent[c] = part == 1 || c == h->chunks - 1;
+	} else {
+		assert_int_equal(g->here, c);
+		g->here = -1;
+	}
+}
+
 /* Independent of the player: a member's list has its microbatches, each once a chunk, backwards
  * ascending; the last of a group's in parts; its sums once a part, behind it; in flight as
  * stated. */
@@ -104,6 +133,8 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 	int did[2][CHUNKS][MB] = { 0 }, last[CHUNKS], part[CHUNKS] = { 0 }, sent[CHUNKS] = { 0 },
 	    summed[CHUNKS] = { 0 }, kept = 0, peak = 0, own = 0;
 	const int parts = h->parts ? h->parts : 1;
+	const bool gathers = h->gather && x->members[stage] > 1;
+	struct gathered g = { .here = -1 };
 
 	if (sched_build(s, h, stage, place, &l, &e) < 0)
 		fail_msg("%s", e.msg);
@@ -116,6 +147,8 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 		if (in->kind == INSTR_FORWARD || in->kind == INSTR_BACKWARD) {
 			const bool back = in->kind == INSTR_BACKWARD;
 			assert_int_equal(x->by[stage][in->microbatch], place);
+			if (gathers)
+				assert_int_equal(g.here, in->chunk);
 			if (in->parts) { /* of the last one, of several */
 				assert_true(back && in->parts == parts && parts > 1);
 				assert_int_equal(in->part, part[in->chunk]++);
@@ -138,6 +171,11 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 		} else if (in->kind == INSTR_REDUCE) {
 			assert_int_equal(in->part, summed[in->chunk]++);
 			assert_int_equal(sent[in->chunk], own > 0 ? parts : 0);
+			g.lent[in->chunk] = in->part + 1 < parts;
+		} else if (in->kind == INSTR_SEND_VALUES || in->kind == INSTR_GATHER ||
+			   in->kind == INSTR_RELEASE) {
+			assert_true(gathers);
+			check_gathered(&g, h, in);
 		} else if (in->kind != INSTR_NORM && in->kind != INSTR_STEP) {
 			count_message(x, stage, place, in);
 		}
@@ -148,7 +186,10 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 			assert_int_equal(did[1][c][m], x->by[stage][m] == place);
 		}
 		assert_int_equal(summed[c], x->members[stage] > 1 ? parts : 0);
+		assert_int_equal(g.gathered[c][0], gathers);
+		assert_int_equal(g.gathered[c][1], gathers && c + 1 < h->chunks);
 	}
+	assert_int_equal(g.here, -1);
 	assert_int_equal(peak, sched_in_flight(s, h, stage, place));
 	instr_list_release(&l);
 }
@@ -156,15 +197,16 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 /* Times of everything at random; routes without wires, or all through one that limits nothing. */
 struct times {
 	double f[ROWS * CHUNKS], b[ROWS * CHUNKS], scatter[FEW * CHUNKS], reduce[FEW * CHUNKS],
-		step[ROWS], send[ROWS], recv[ROWS];
+		gather[FEW * CHUNKS], step[ROWS], send[ROWS], recv[ROWS];
 	struct play_route route[2 * FEW * GROUP * GROUP];
 };
 
 static void random_times(struct times *t, struct play *p, struct rng_key key, uint64_t *at)
 {
-	double *const all[] = { t->f, t->b, t->scatter, t->reduce, t->step, t->send, t->recv };
+	double *const all[] = { t->f,      t->b,    t->scatter, t->reduce,
+				t->gather, t->step, t->send,    t->recv };
 	const size_t n[] = { ROWS * CHUNKS, ROWS * CHUNKS, FEW * CHUNKS, FEW * CHUNKS,
-			     ROWS,          ROWS,          ROWS };
+			     FEW * CHUNKS,  ROWS,          ROWS,         ROWS };
 	for (size_t k = 0; k < sizeof n / sizeof *n; k++)
 		for (size_t i = 0; i < n[k]; i++)
 			all[k][i] = rng_uniform(key, (*at)++, 0.1f, k < 2 ? 3 : 0.5f);
@@ -175,6 +217,7 @@ static void random_times(struct times *t, struct play *p, struct rng_key key, ui
 	p->backward_s = t->b;
 	p->scatter_s = t->scatter;
 	p->reduce_s = t->reduce;
+	p->gather_s = t->gather;
 	p->step_s = t->step;
 	p->send_s = t->send;
 	p->recv_s = t->recv;
@@ -215,7 +258,7 @@ static void test_groups(void **state)
 	(void)state;
 	for (int round = 0; round < 600; round++) {
 		struct mixture x;
-		const struct sched *s = sched_at((size_t)round % 5);
+		const struct sched *s = sched_at((size_t)round % SCHEDULES);
 		random_mixture(&x, s, key, &at);
 		const struct sched_shape *h = &x.shape;
 		grouped += x.rows > h->stages;
@@ -231,6 +274,7 @@ static void test_groups(void **state)
 				  .members = x.members,
 				  .share = x.share,
 				  .parts = h->parts,
+				  .gather = h->gather,
 				  .tied = round & 1 };
 		random_times(&t, &p, key, &at);
 		double flow = check_played(s, &x, &p);
@@ -254,7 +298,7 @@ static void test_groups_of_one(void **state)
 	const int members[FEW] = { 1, 1, 1, 1, 1 }, share[FEW] = { 3, 1, 7, 2, 1 };
 	(void)state;
 	for (int round = 0; round < 50; round++) {
-		const struct sched *s = sched_at((size_t)round % 5);
+		const struct sched *s = sched_at((size_t)round % SCHEDULES);
 		struct play p = playing_unit(1 + round % FEW, s->chunked ? 1 + round % CHUNKS : 1,
 					     1 + round % MB);
 		random_times(&t, &p, key, &at);
@@ -329,25 +373,25 @@ static void test_group_rate(void **state)
 }
 
 /* Lists of groups that are broken are refused. */
-static void test_broken_groups(void **state)
+static void break_lists(const char *schedule, bool gather)
 {
 	enum { N = 5 };
 	const int members[2] = { 2, 3 }, share[N] = { 1, 2, 1, 0, 1 };
-	const struct sched_shape h = { 2, 2, 4, members, share, 0 };
+	const struct sched_shape h = { 2, 2, 4, members, share, 0, gather };
 	struct play p = playing_unit(2, 2, 4);
 	struct instr_list l[N] = { { 0 } };
 	struct play_result r;
 	struct err e = { 0 };
 	int row = 0, refused = 0, changed = 0;
 
-	(void)state;
+	p.gather = gather;
 	p.members = members;
 	p.share = share;
 	p.tied = true;
 	for (int k = 0; k < 2; k++)
 		for (int i = 0; i < members[k]; i++, row++) {
-			assert_int_equal(
-				sched_build(sched_find("interleaved"), &h, k, i, &l[row], &e), 0);
+			assert_int_equal(sched_build(sched_find(schedule), &h, k, i, &l[row], &e),
+					 0);
 			assert_int_equal(sched_add_tied(&h, k, i, &l[row], &e), 0);
 		}
 	for (int k = 0; k < N; k++)
@@ -372,7 +416,44 @@ static void test_broken_groups(void **state)
 		fail_msg("%s", e.msg);
 	for (int k = 0; k < N; k++)
 		instr_list_release(&l[k]);
-	print_message("%d broken lists refused\n", refused);
+	print_message("%s: %d broken lists refused\n", schedule, refused);
+}
+
+static void test_broken_groups(void **state)
+{
+	(void)state;
+	break_lists("interleaved", false);
+	break_lists("breadth_first", true);
+}
+
+/* Values can be gathered only by a schedule that works on one chunk at a time; in an evaluation
+ * each chunk is gathered once. */
+static void test_gathers(void **state)
+{
+	enum { C = 3, M = 2 };
+	const int members[1] = { 2 };
+	const struct sched_shape h = { 1, C, M, members, NULL, 1, true };
+	struct instr_list l = { 0 };
+	struct err e = { 0 };
+	struct gathered g = { .here = -1 };
+	int forwards = 0;
+	(void)state;
+	assert_int_equal(sched_build(sched_find("interleaved"), &h, 0, 0, &l, &e), ERR_USAGE);
+	assert_non_null(strstr(e.msg, "interleaved"));
+	assert_int_equal(sched_build_forward(&h, 0, 1, &l, &e), 0);
+	for (size_t i = 0; i < l.n; i++) {
+		if (l.item[i].kind != INSTR_FORWARD) {
+			check_gathered(&g, &h, &l.item[i]);
+			continue;
+		}
+		assert_int_equal(g.here, l.item[i].chunk);
+		forwards++;
+	}
+	assert_int_equal(forwards, C);
+	for (int c = 0; c < C; c++)
+		assert_int_equal(g.gathered[c][0], 1);
+	assert_int_equal(g.here, -1);
+	instr_list_release(&l);
 }
 
 /* ---- the order of sums ---- */
@@ -483,6 +564,7 @@ int main(void)
 		cmocka_unit_test(test_groups),        cmocka_unit_test(test_groups_of_one),
 		cmocka_unit_test(test_group_times),   cmocka_unit_test(test_group_rate),
 		cmocka_unit_test(test_broken_groups), cmocka_unit_test(test_sums),
+		cmocka_unit_test(test_gathers),
 	};
 	return cmocka_run_group_tests(tests, playing_begin, playing_end);
 }

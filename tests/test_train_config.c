@@ -438,6 +438,8 @@ static const struct {
 	{ CLUSTER(W1,
 		  "{id: [local, 1], state_share: [0.5, 0.5], start: 0, end: 4}") "shard: none\n",
 	  "with 'shard: none' every worker stores all" },
+	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "shard: parameters\nschedule: 1f1b\n",
+	  "'shard: parameters' needs 'schedule: breadth_first' (or auto); '1f1b'" },
 	{ CLUSTER(W1, "{id: local, end: 4}"), "needs 'start' and 'end'" },
 	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}") "plan: p.json\n",
 	  "either 'plan' or 'shard_plan'" },

@@ -156,7 +156,7 @@ static void one_stage(const struct measure_request *q, const struct measure_resu
 	double end = s.end ? (double)o->head : 0;
 	near("a microbatch in flight",
 	     layers * (double)o->kept + 2 * edge + (end > work ? end : work),
-	     (double)(sl.mem.peak + s.scratch.peak));
+	     (double)(sl.mem.peak + s.scratch->peak));
 	stage_end(&sl);
 	slot_release(&sl);
 	stage_release(&s);

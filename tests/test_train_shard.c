@@ -36,7 +36,15 @@ static const struct mixture mixtures[] = {
 	{ "2 to 1", "1f1b", 2, 1, { 2, 1 }, { 1, 1, 1 }, { 7, 3, 10 } },
 	{ "1 to 3", "1f1b", 2, 1, { 1, 3 }, { 1, 1, 2, 1 }, { 10, 2, 2, 6 } },
 	{ "2 to 2, interleaved", "interleaved", 2, 2, { 2, 2 }, { 1, 1, 2, 1 }, { 4, 6, 9, 1 } },
-	{ "3 chunks in one stage", "interleaved", 1, 2, { 2 }, { 1, 1 }, { 3, 7 } },
+	{ "2 chunks in one stage", "interleaved", 1, 2, { 2 }, { 1, 1 }, { 3, 7 } },
+	{ "values, 2 members", "breadth_first", 1, 4, { 2 }, { 1, 1 }, { 5, 5 } },
+	{ "values, 0.9 and 0.1", "breadth_first", 1, 2, { 2 }, { 1, 3 }, { 9, 1 } },
+	{ "values, 1 and 0", "breadth_first", 1, 4, { 2 }, { 1, 1 }, { 10, 0 } },
+	{ "values, 3 members", "breadth_first", 1, 3, { 3 }, { 1, 0, 2 }, { 2, 5, 3 } },
+	{ "values, 4 members", "breadth_first", 1, 4, { 4 }, { 3, 1, 1, 2 }, { 1, 2, 3, 4 } },
+	{ "values, one chunk", "breadth_first", 1, 1, { 2 }, { 1, 1 }, { 6, 4 } },
+	{ "values, 2 to 1", "breadth_first", 2, 2, { 2, 1 }, { 1, 1, 1 }, { 7, 3, 10 } },
+	{ "values, 2 to 3", "breadth_first", 2, 2, { 2, 3 }, { 1, 1, 2, 1, 1 }, { 4, 6, 3, 3, 4 } },
 };
 
 struct placed {
@@ -53,6 +61,10 @@ static void place(const struct mixture *m, bool shared, struct placed *p)
 				       .members = m->members,
 				       .share = m->share,
 				       .state_share = shared ? p->state : NULL,
+				       .sharding = !shared ? SHARD_NONE
+						   : !strcmp(m->schedule, "breadth_first")
+							   ? SHARD_PARAMETERS
+							   : SHARD_OPTIMIZER,
 				       .device = p->device,
 				       .schedule = m->schedule };
 	for (int i = 0; i < ROWS_MOST; i++) {
@@ -81,15 +93,24 @@ static void run(const struct tiny *t, const char *name, const struct mixture *m,
 	config_free(c);
 }
 
-/* Mixtures against one process: all, or one. */
+/* Of the mixtures: */
+enum { ALL = -1, FIRST_OF_VALUES = 10, A_FEW = -2 };
+
+static bool is_chosen(int which, size_t i)
+{
+	return which == ALL || (int)i == which ||
+	       (which == A_FEW && (i == 7 || i == FIRST_OF_VALUES + 3));
+}
+
+/* Mixtures against one process. */
 static void compare(const struct tiny *t, const char *kind, const char *const *more,
-		    const char *result, bool all)
+		    const char *result, int which)
 {
 	struct record one = { 0 };
 	run(t, kind, NULL, false, &one, more);
 	assert_true(one.n > 0);
 	for (size_t i = 0; i < ARRAY_LEN(mixtures); i++) {
-		if (!all && i != 7)
+		if (!is_chosen(which, i))
 			continue;
 		struct record r = { 0 };
 		char name[96], file[160], of_one[160];
@@ -115,7 +136,35 @@ static void lora_has_the_bits_of_one_process(void **state)
 					    NULL };
 	struct tiny t;
 	tiny_make(&t, LAYERS, 60);
-	compare(&t, "lora", more, "adapter_model.safetensors", true);
+	compare(&t, "lora", more, "adapter_model.safetensors", ALL);
+	tiny_remove(&t);
+}
+
+/* Frozen matrices in 4 bits, with and without scales of scales; a model whose head is a matrix of
+ * its own. */
+static void other_values_have_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	const char *more[] = { "lora_r=8",
+			       "gradient_accumulation_steps=3",
+			       "reduce_order=exact",
+			       "max_steps=2",
+			       "adapter=qlora",
+			       "load_in_4bit=true",
+			       "bnb_4bit_use_double_quant=true",
+			       NULL };
+	const char *full[] = {
+		"adapter=none",       "load_in_4bit=false", "gradient_accumulation_steps=3",
+		"reduce_order=exact", "max_steps=2",        NULL
+	};
+	struct tiny t;
+	tiny_make_wide(&t, LAYERS, 60);
+	compare(&t, "double", more, "adapter_model.safetensors", FIRST_OF_VALUES + 1);
+	more[6] = "bnb_4bit_use_double_quant=false";
+	compare(&t, "nf4", more, "adapter_model.safetensors", FIRST_OF_VALUES + 7);
+	compare(&t, "untied", full, "model.safetensors", FIRST_OF_VALUES + 3);
+	if (test_is_long())
+		compare(&t, "untied-all", full, "model.safetensors", ALL);
 	tiny_remove(&t);
 }
 
@@ -141,7 +190,7 @@ static void full_has_the_bits_of_one_process(void **state)
 			continue;
 		more[6] = rows[k];
 		compare(&t, rows[k] + strlen("optimizer="), more, "model.safetensors",
-			test_is_long() || k == 0);
+			test_is_long() || k == 0 ? ALL : A_FEW);
 	}
 	tiny_remove(&t);
 }
@@ -225,6 +274,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lora_has_the_bits_of_one_process),
+		cmocka_unit_test(other_values_have_the_bits_of_one_process),
 		cmocka_unit_test(full_has_the_bits_of_one_process),
 		cmocka_unit_test(resume_on_other_shares),
 		cmocka_unit_test(every_way_of_adding_up),

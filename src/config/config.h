@@ -69,7 +69,7 @@ struct config_worker {
 enum { PASS_ROWS_MOST = 65536, PASSES_MOST = 16384 };
 
 enum config_reduce_dtype { REDUCE_FLOAT32, REDUCE_BFLOAT16 };
-enum config_shard_state { SHARD_AUTO, SHARD_NOTHING, SHARD_STATES };
+enum config_shard_state { SHARD_AUTO, SHARD_NOTHING, SHARD_STATES, SHARD_VALUES };
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
 
 /* Layers [start, end), in the order of the pipeline, on a worker, or on a group of workers that

@@ -277,6 +277,12 @@ static int check_training(const struct config *c, const char *where, const bool 
 		return err_set(e, ERR_USAGE,
 			       "%s: 'interleave' needs a schedule that interleaves; '%s' does not",
 			       where, c->schedule);
+	const struct sched *s = sched_find(c->schedule); /* NULL: auto */
+	if (c->shard == SHARD_VALUES && s && !s->gathers)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'shard: parameters' needs 'schedule: breadth_first' (or auto); "
+			       "'%s' does not work on one chunk at a time",
+			       where, c->schedule);
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'resume_from_checkpoint' and 'overwrite_output_dir' contradict "

@@ -228,10 +228,12 @@ static const struct opt rows[] = {
 	NAME(schedule, &names_schedule, "auto", "order of forward and backward passes"),
 	INT(interleave, "2", 1, 64,
 	    "most chunks of the model that a worker holds, with a schedule that interleaves them"),
-	ENUM(shard, "auto|none|optimizer", "auto",
+	ENUM(shard, "auto|none|optimizer|parameters", "auto",
 	     "training state that the workers of a group share out, by state_share in shard_plan; "
-	     "optimizer: optimizer state and float32 copies of the parameters; auto: none where "
-	     "that fits into memory"),
+	     "optimizer: optimizer state and float32 copies of the parameters; parameters: the "
+	     "weights too, frozen ones as well, which are gathered chunk by chunk (schedule "
+	     "breadth_first); auto: the first of none, optimizer, parameters that fits into "
+	     "memory"),
 	ENUM(reduce_order, "auto|exact|fast", "auto",
 	     "order in which the gradients of microbatches are added; exact: the same bits for "
 	     "every group and share; fast: less memory and fewer bytes; auto: exact where its "

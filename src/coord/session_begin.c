@@ -51,7 +51,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->reduce_order = pl->reduce_order;
 	p->reduce_dtype = pl->reduce_dtype;
 	snprintf(p->reducer, sizeof p->reducer, "%s", pl->reducer);
-	p->sharding = pl->state_share ? SHARD_OPTIMIZER : SHARD_NONE;
+	p->sharding = pl->sharding;
 	p->trace = trace;
 	p->offered = w->seat.spec->kind != SEAT_THREAD;
 	p->progress = patience_progress(s->job->cfg->stall_timeout);

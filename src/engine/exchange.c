@@ -514,16 +514,16 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 	if (rc >= 0 && f.dtype == s->opt.act) {
 		rc = dev_upload(to, f.payload, f.size, e);
 	} else if (rc >= 0) {
-		struct dmem_mark k = dmem_mark(&s->scratch);
+		struct dmem_mark k = dmem_mark(s->scratch);
 		struct dev_ref raw = DEV_NONE;
-		rc = dmem_take(&s->scratch, f.size, &raw, e);
+		rc = dmem_take(s->scratch, f.size, &raw, e);
 		if (rc >= 0)
 			rc = dev_upload(raw, f.payload, f.size, e);
 		if (rc >= 0)
 			rc = cast(x, to, s->opt.act, raw, x->plan->wire, count, e);
 		if (rc >= 0 && !dev_beside(x->dev))
 			rc = dev_sync(x->dev, e);
-		dmem_back(&s->scratch, k);
+		dmem_back(s->scratch, k);
 	}
 	net_msg_release(&msg);
 	return rc;

@@ -16,7 +16,7 @@ static void add_runs(struct grads *g, struct stage *s, int part, int parts, int 
 {
 	for (size_t i = s->nparam; i-- > 0;) {
 		struct param *p = &s->param[i];
-		if (!p->grad || part_of(s, p, parts) != part || (k < 0) != !p->cut)
+		if (!p->trainable || part_of(s, p, parts) != part || (k < 0) != !p->cut)
 			continue;
 		const size_t first = k < 0 ? 0 : (size_t)p->cut[k],
 			     end = (size_t)(k < 0 ? param_count(p) : p->cut[k + 1]);
@@ -35,7 +35,7 @@ int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_o
 	*g = (struct grads){ .dev = s->dev, .order = o };
 	for (size_t i = 0; i < s->nparam; i++) {
 		const struct param *p = &s->param[i];
-		if (!p->grad || part_of(s, p, parts) != part)
+		if (!p->trainable || part_of(s, p, parts) != part)
 			continue;
 		members = p->cut ? p->members : members;
 		runs += p->cut ? (size_t)p->members : 1;
@@ -78,6 +78,40 @@ static int add_to(struct dev_ref to, struct dev_ref from, size_t count, struct e
 	return dev_launch(to.buf->dev, K_axpby, DT_F32, a, e);
 }
 
+/* A buffer of at least this size; NULL: there is none. */
+static struct dev_buf *take_from(struct grad_pool *p, size_t bytes)
+{
+	for (size_t i = 0; p && i < p->n; i++) {
+		struct dev_buf *b = p->buf[i];
+		if (b->size < bytes)
+			continue;
+		p->buf[i] = p->buf[--p->n];
+		return b;
+	}
+	return NULL;
+}
+
+int grads_give_back(struct grads *g, struct err *e)
+{
+	struct grad_pool *p = g->pool;
+	if (!p)
+		return 0;
+	if (!mem_grow(&p->buf, &p->cap, p->n + g->buffers, sizeof *p->buf))
+		return err_nomem(e, (p->n + g->buffers) * sizeof *p->buf, "gradients");
+	for (size_t k = 0; k < g->buffers; k++)
+		p->buf[p->n++] = g->node[k].buf;
+	g->nodes = g->buffers = 0;
+	return 0;
+}
+
+void grad_pool_release(struct grad_pool *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		dev_free(p->buf[i]);
+	mem_free(p->buf);
+	*p = (struct grad_pool){ 0 };
+}
+
 /* A buffer behind the nodes in use. */
 static int spare(struct grads *g, struct err *e)
 {
@@ -85,8 +119,9 @@ static int spare(struct grads *g, struct err *e)
 		return 0;
 	if (!mem_grow(&g->node, &g->cap, g->buffers + 1, sizeof *g->node))
 		return err_nomem(e, (g->buffers + 1) * sizeof *g->node, "gradients");
-	struct dev_buf *b;
-	TRY(dev_alloc(g->dev, g->count * 4, &b, e));
+	struct dev_buf *b = take_from(g->pool, g->count * 4);
+	if (!b)
+		TRY(dev_alloc(g->dev, g->count * 4, &b, e));
 	g->node[g->buffers++] = (struct grad_node){ 0, 0, b };
 	return 0;
 }
@@ -216,7 +251,12 @@ int grads_download(const struct grads *g, size_t k, size_t first, size_t count, 
 int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e)
 {
 	for (size_t i = run_at(g, first), done = 0, some; done < count; i++, done += some) {
-		const struct dev_ref at = some_of(&g->run[i], first + done, count - done, &some);
+		const struct grad_run *r = &g->run[i];
+		struct dev_ref at = some_of(r, first + done, count - done, &some);
+		if (r->param->gathered) { /* what is owned alone, which is this run */
+			at = param_grad(r->param);
+			at.off += (first + done - r->at) * 4;
+		}
 		TRY(dev_upload(at, v + done, some * 4, e));
 	}
 	return 0;
@@ -226,7 +266,7 @@ int grads_upload(struct grads *g, size_t first, size_t count, const float *v, st
 
 static bool is_of(const struct grads *g, const struct grad_run *r, int k)
 {
-	return g->cut && r->at >= g->cut[k] && r->at < g->cut[k + 1];
+	return g->cut && r->at >= g->cut[k] && r->at < g->cut[k + 1] && !r->param->gathered;
 }
 
 static struct dev_ref value_of(const struct grad_run *r, size_t *bytes_p)

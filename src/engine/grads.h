@@ -32,6 +32,12 @@ struct grad_run {
 	size_t at;           /* in the array */
 };
 
+/* Buffers that arrays use in turn, where only some have nodes at once. */
+struct grad_pool {
+	struct dev_buf **buf; /* [n] free ones */
+	size_t n, cap;
+};
+
 struct grads {
 	struct dev *dev;
 	enum sum_order order;
@@ -41,6 +47,7 @@ struct grads {
 	size_t count;           /* numbers in all */
 	struct grad_node *node; /* [nodes] of this round, ascending; spare buffers behind them */
 	size_t nodes, buffers, cap;
+	struct grad_pool *pool; /* MAY: where buffers come from and go back to; borrowed */
 };
 
 enum { GRADS_HEAD = -1 };
@@ -60,10 +67,13 @@ int grads_finish(struct grads *g, struct err *e);
  * parameters' gradients (fast). */
 int grads_download(const struct grads *g, size_t k, size_t first, size_t count, float *v,
 		   struct err *e);
-/* Makes them the parameters' gradient. */
+/* Makes them the parameters' gradient; of gathered ones the owned part. */
 int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e);
-/* The values (struct param, `w`) of the runs that member k owns: how many bytes, and from the
- * device or to it, run after run. */
+/* The sum has been taken: the buffers go back to the pool. */
+int grads_give_back(struct grads *g, struct err *e);
+void grad_pool_release(struct grad_pool *p);
+/* The values (struct param, `w`) of the runs that member k owns, but for gathered parameters: how
+ * many bytes, and from the device or to it, run after run. */
 size_t grads_values_size(const struct grads *g, int k);
 int grads_values_get(const struct grads *g, int k, void *bytes, struct err *e);
 int grads_values_put(struct grads *g, int k, const void *bytes, struct err *e);

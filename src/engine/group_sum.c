@@ -115,12 +115,15 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 	*g = (struct group_sum){ .exchange = x, .model = m, .parts = parts, .arrays = (int)n };
 	g->grads = mem_array(n, sizeof *g->grads);
 	g->sum = mem_array(n, sizeof *g->sum);
-	g->numbers = mem_array(2 * n + 1, sizeof *g->numbers);
+	g->numbers = mem_array(2 * n + 1 + 2 * (size_t)m->chunks, sizeof *g->numbers);
 	g->turn = mem_array(n, sizeof *g->turn);
 	if (!g->grads || !g->sum || !g->numbers || !g->turn)
 		return err_nomem(e, n * sizeof *g->sum, "the sums of gradients");
 	for (int i = 0; i < g->arrays; i++)
 		TRY(make_array(g, i, p, e));
+	TRY(gather_begin(&g->gather, x, m, 2 * g->arrays + 1, e));
+	for (int i = 0; gather_is_on(&g->gather) && i < g->arrays; i++)
+		g->grads[i].pool = &g->pool;
 	return 0;
 }
 
@@ -133,6 +136,7 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 		grads_reset(&g->grads[i]);
 		reduce_reset(&g->sum[i].r);
 	}
+	gather_round(&g->gather, train, place, microbatches);
 	if (!in_group(g) || !train)
 		return 0;
 	return sum_terms_find(&g->terms, g->exchange->plan->reduce_order, place, microbatches, e);
@@ -163,6 +167,24 @@ static void due_of_shared(struct group_sum *g)
 	g->due.arrays = 2 * g->arrays + 1;
 }
 
+/* Pieces of values, in every round. */
+static void due_of_gathered(struct group_sum *g)
+{
+	const struct gather *x = &g->gather;
+	for (int i = g->due.arrays; i < x->first_array; i++)
+		g->numbers[i] = 0;
+	for (int c = 0; c < 2 * g->model->chunks; c++) {
+		uint32_t most = 0;
+		for (int k = 0; k < x->members; k++) {
+			const uint32_t some = gather_messages(x, c / 2, k);
+			most = some > most ? some : most;
+			g->due.messages += some;
+		}
+		g->numbers[x->first_array + c] = most;
+	}
+	g->due.arrays = x->first_array + 2 * g->model->chunks;
+}
+
 const struct sums_due *group_sum_due(struct group_sum *g)
 {
 	g->due = (struct sums_due){ .numbers = g->numbers };
@@ -175,6 +197,8 @@ const struct sums_due *group_sum_due(struct group_sum *g)
 	}
 	if (g->shared && g->due.arrays)
 		due_of_shared(g);
+	if (gather_is_on(&g->gather))
+		due_of_gathered(g);
 	return &g->due;
 }
 
@@ -210,7 +234,7 @@ static int send_array(struct group_sum *g, int array, struct err *e)
 	return reduce_begin(&g->sum[array].r, e);
 }
 
-int group_sum_send(struct group_sum *g, int chunk, int part, struct err *e)
+static int send_sums(struct group_sum *g, int chunk, int part, struct err *e)
 {
 	if (with_head(g, chunk, part))
 		TRY(send_array(g, head_array(g), e));
@@ -225,14 +249,45 @@ int group_sum_advance(struct group_sum *g, struct err *e)
 		rc = reduce_advance(&g->sum[g->turn[g->next]].r, e);
 		g->next += rc > 0;
 	}
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? rc : gather_advance(&g->gather, e);
 }
 
-int group_sum_finish(struct group_sum *g, int chunk, int part, struct err *e)
+/* Of a gathered chunk what the sum needed is free for another one. */
+static int finish_array(struct group_sum *g, int array, struct err *e)
+{
+	TRY(reduce_finish(&g->sum[array].r, e));
+	if (gather_is_on(&g->gather))
+		reduce_release(&g->sum[array].r);
+	return grads_give_back(&g->grads[array], e);
+}
+
+static int finish_sums(struct group_sum *g, int chunk, int part, struct err *e)
 {
 	if (with_head(g, chunk, part))
-		TRY(reduce_finish(&g->sum[head_array(g)].r, e));
-	return reduce_finish(&g->sum[array_of(g, chunk, part)].r, e);
+		TRY(finish_array(g, head_array(g), e));
+	TRY(finish_array(g, array_of(g, chunk, part), e));
+	if (part + 1 == g->parts)
+		gather_take_gradients(&g->gather, chunk);
+	return 0;
+}
+
+int group_sum_execute(struct group_sum *g, const struct instr *i, struct err *e)
+{
+	switch (i->kind) {
+	case INSTR_SEND_SUMS:
+		return send_sums(g, i->chunk, i->part, e);
+	case INSTR_REDUCE:
+		return finish_sums(g, i->chunk, i->part, e);
+	case INSTR_SEND_VALUES:
+		return gather_send(&g->gather, i->chunk, i->part, e);
+	case INSTR_GATHER:
+		return gather_finish(&g->gather, i->chunk, i->part, e);
+	case INSTR_RELEASE:
+		gather_release(&g->gather, i->chunk);
+		return 0;
+	default:
+		return err_set(e, ERR_INTERNAL, "instruction %d of a group", i->kind);
+	}
 }
 
 /* ---- shared state ---- */
@@ -349,6 +404,8 @@ void group_sum_release(struct group_sum *g)
 	mem_free(g->numbers);
 	mem_free(g->turn);
 	mem_free(g->bytes);
+	gather_end(&g->gather);
+	grad_pool_release(&g->pool);
 	sum_terms_release(&g->terms);
 	*g = (struct group_sum){ 0 };
 }

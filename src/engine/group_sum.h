@@ -6,12 +6,14 @@
  * Where the group shares the training state (tensor/state_cut.h), a member gets the sums of what it
  * owns; block sums of the gradient norm go to the group's first member, and new values from their
  * owners to the others. These messages are SUM frames too: array a of the sums is number a, its
- * values are number arrays + a, and the block sums 2 arrays. */
+ * values are number arrays + a, and the block sums 2 arrays. Behind them are
+ * those of gather.h, which brings the values of gathered parameters. */
 #ifndef HS_ENGINE_GROUP_SUM_H
 #define HS_ENGINE_GROUP_SUM_H
 
 #include "sched/reduce.h"
 #include "engine/exchange.h"
+#include "engine/gather.h"
 #include "engine/grads.h"
 #include "engine/worker_model.h"
 
@@ -25,7 +27,9 @@ struct group_sum {
 	int arrays;            /* the head's is the last one */
 	struct grads *grads;   /* [arrays] */
 	struct array_sum *sum; /* [arrays] */
-	uint32_t *numbers;     /* [arrays] of messages in this round */
+	struct gather gather;
+	struct grad_pool pool; /* of arrays whose chunk is gathered */
+	uint32_t *numbers;     /* of messages in this round, by number of array */
 	int next, sent;        /* arrays: not complete; handed to the others, in order of `turn` */
 	int *turn;             /* [arrays] */
 	struct sums_due due;
@@ -48,16 +52,15 @@ const struct sums_due *group_sum_due(struct group_sum *g);
  * pass at the end of the model. */
 int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int parts, struct err *e);
 int group_sum_head(struct group_sum *g, int m, struct err *e);
-/* SEND_SUMS and REDUCE */
-int group_sum_send(struct group_sum *g, int chunk, int part, struct err *e);
-int group_sum_finish(struct group_sum *g, int chunk, int part, struct err *e);
+/* SEND_SUMS, REDUCE, SEND_VALUES, GATHER or RELEASE. */
+int group_sum_execute(struct group_sum *g, const struct instr *i, struct err *e);
 /* Shared state, behind STEP: sends the new values that are owned here, and gets the others'. */
 int group_sum_values(struct group_sum *g, struct err *e);
 /* Before NORM: the squared gradient norms of the stage's layers, on the group's first member
  * (m->entry). The others have the same gradients; where the state is shared, they send their block
  * sums. */
 int group_sum_norms(struct group_sum *g, struct worker_model *m, struct err *e);
-/* Adds up what the others have sent, without waiting. */
+/* Takes what the others have sent, without waiting. */
 int group_sum_advance(struct group_sum *g, struct err *e);
 void group_sum_release(struct group_sum *g);
 

@@ -19,6 +19,7 @@ static void share_state(struct worker_model *m, const struct plan_message *p)
 	m->cut = (struct state_cut){ .n = n,
 				     .place = plan_place(p),
 				     .share = m->cut_share,
+				     .values = p->sharding == SHARD_PARAMETERS,
 				     .whole = optimizer_find(p->optimizer)->cut == CUT_MATRIX };
 }
 
@@ -34,12 +35,15 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 	if (!m->chunk)
 		return err_nomem(e, (size_t)c->chunks * sizeof *m->chunk, "stages");
 	m->chunks = c->chunks;
+	dmem_init(&m->scratch, dev, 4 << 20);
 	for (int k = 0; k < m->chunks; k++) {
 		struct stage_options o = plan->opt;
 		int v = chunk_number(c->stages, plan_stage(plan), k);
 		o.first = plan->first[v];
 		o.last = plan->first[v + 1];
 		o.cut = m->cut.n ? &m->cut : NULL;
+		o.scratch = &m->scratch;
+		o.embed = k > 0 ? m->chunk[0].embed : NULL;
 		TRY(stage_build(&m->chunk[k], dev, &plan->cfg, &o, src, e));
 		for (size_t i = 0; m->optim && i < m->chunk[k].nparam; i++)
 			if (param_is_trained(&m->chunk[k].param[i]))
@@ -77,7 +81,7 @@ int worker_model_blocks(struct worker_model *m, struct err *e)
 			int64_t blocks;
 			if (!param_is_trained(&s->param[i]))
 				continue;
-			TRY(grad_blocks(&s->param[i], &s->scratch, &m->norms, &blocks, e));
+			TRY(grad_blocks(&s->param[i], s->scratch, &m->norms, &blocks, e));
 			const size_t all = m->nblocks + (size_t)blocks;
 			if (!mem_grow(&m->blocks, &m->blocks_cap, all + 1, sizeof *m->blocks))
 				return err_nomem(e, all * sizeof *m->blocks, "gradient norms");
@@ -150,7 +154,7 @@ int worker_model_norms(struct worker_model *m, const float *blocks, struct err *
 int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e)
 {
 	for (int k = 0; k < m->chunks; k++) {
-		const struct optim_work w = { &m->chunk[k].scratch, &m->norms };
+		const struct optim_work w = { m->chunk[k].scratch, &m->norms };
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
 			struct param *p = &m->chunk[k].param[i];
 			if (param_is_trained(p))
@@ -308,6 +312,8 @@ void worker_model_release(struct worker_model *m)
 {
 	for (int k = 0; k < m->chunks; k++)
 		stage_release(&m->chunk[k]);
+	if (m->scratch.dev)
+		dmem_release(&m->scratch);
 	mem_free(m->blocks);
 	mem_free(m->chunk);
 	mem_free(m->norms.sum);

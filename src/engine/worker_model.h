@@ -15,6 +15,7 @@ struct err;
 struct worker_model {
 	struct stage *chunk; /* [chunks] */
 	int chunks;
+	struct dmem scratch;           /* of all chunks: one works at a time */
 	const struct optimizer *optim; /* NULL: nothing is trained */
 	const struct optim_config *config;
 	struct norm_buffer norms;

@@ -30,8 +30,9 @@ struct placement {
 	/* [rows] of the group's training state in millionths, whose sum is STATE_WHOLE; NULL: each
 	 * has all of it */
 	const int *state_share;
-	const char **device; /* [rows] "cpu" */
-	const char **id;     /* [rows] of the worker; NULL: the device's name stands for it */
+	enum sharding sharding; /* of what; without state_share SHARD_NONE */
+	const char **device;    /* [rows] "cpu" */
+	const char **id;        /* [rows] of the worker; NULL: the device's name stands for it */
 	const char *schedule;
 	enum sum_order reduce_order; /* of gradients */
 	const char *reducer;         /* how groups add up (sched/reduce.h) */

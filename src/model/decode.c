@@ -79,7 +79,7 @@ int stage_logits(struct slot *sl, float *v, struct err *e)
 	struct tape t = { .dev = s->dev,
 			  .act = s->opt.act,
 			  .mem = &sl->mem,
-			  .scratch = &s->scratch,
+			  .scratch = s->scratch,
 			  .host = &sl->host };
 	struct tensor *h;
 	TRY(tape_tensor(&t, s->opt.act, 2, dim, sl->out, &h, e));

@@ -18,7 +18,8 @@
 void slot_init(struct slot *sl, struct stage *s)
 {
 	*sl = (struct slot){ .stage = s };
-	dmem_init(&sl->mem, s->dev, 4 << 20);
+	/* with recomputation it holds little */
+	dmem_init(&sl->mem, s->dev, s->opt.recompute ? 64 << 10 : 4 << 20);
 }
 
 void slot_release(struct slot *sl)
@@ -112,7 +113,7 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 	size_t bytes = (size_t)(b->n * s->cfg.hidden) * dtype_size(s->opt.act);
 	if (!s->front)
 		TRY(dmem_take(&sl->mem, bytes, &sl->in, e));
-	if (b->train)
+	if (b->train && !s->opt.recompute)
 		TRY(dmem_take(&sl->mem, bytes, &sl->grad, e));
 	if (b->train && s->opt.by_row && is_noisy(s))
 		TRY(upload_places(sl, e));
@@ -137,7 +138,7 @@ static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
 	return (struct tape){ .dev = sl->stage->dev,
 			      .act = sl->stage->opt.act,
 			      .mem = mem,
-			      .scratch = &sl->stage->scratch,
+			      .scratch = sl->stage->scratch,
 			      .host = &sl->host,
 			      .record = record };
 }
@@ -182,7 +183,7 @@ static int add_noise(struct slot *sl, struct tensor *x, struct err *e)
 {
 	struct stage *s = sl->stage;
 	const int64_t n = sl->b.n, c = s->cfg.hidden;
-	struct dmem_mark k = dmem_mark(&s->scratch);
+	struct dmem_mark k = dmem_mark(s->scratch);
 	struct dev_ref a;
 	if (!mem_grow(&sl->noise, &sl->noise_cap, (size_t)n, sizeof *sl->noise))
 		return err_nomem(e, (size_t)n * sizeof *sl->noise, "noise");
@@ -195,12 +196,12 @@ static int add_noise(struct slot *sl, struct tensor *x, struct err *e)
 	key = rng_fold(key, sl->b.step);
 	if (!s->opt.by_row)
 		key = rng_fold(key, sl->b.microbatch);
-	TRY(dmem_take(&s->scratch, (size_t)n * 4, &a, e));
+	TRY(dmem_take(s->scratch, (size_t)n * 4, &a, e));
 	TRY(dev_upload(a, sl->noise, (size_t)n * 4, e));
 	const union dev_arg arg[] = { { .b = x->at }, { .b = a }, { .b = sl->places },
 				      { .i = n },     { .i = c }, { .u = key } };
 	TRY(dev_launch(s->dev, K_noise, s->opt.act, arg, e));
-	dmem_back(&s->scratch, k);
+	dmem_back(s->scratch, k);
 	return 0;
 }
 
@@ -268,27 +269,29 @@ int stage_forward(struct slot *sl, struct err *e)
 		}
 		/* only the output stays; without training not even the input */
 		const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
-		struct tape t = tape_for(sl, false, &s->scratch);
+		struct tape t = tape_for(sl, false, s->scratch);
 		struct tensor *y;
 		if (sl->b.train || i == 0)
 			TRY(tape_new(&t, &sl->mem, s->opt.act, 2, dim, &sl->h[i + 1], e));
 		else
 			sl->h[i + 1] = sl->h[i];
-		struct dmem_mark k = dmem_mark(&s->scratch);
+		struct dmem_mark k = dmem_mark(s->scratch);
 		TRY(run_layer(sl, &t, i, sl->h[i], &y, e));
 		TRY(dev_copy(sl->h[i + 1]->at, y->at, tensor_bytes(y), e));
-		dmem_back(&s->scratch, k);
+		dmem_back(s->scratch, k);
 		sl->h[i + 1]->needs_grad = sl->b.train && s->needs[i + 1];
 		TRY(layer_queued(s, i + 1 == layers, e));
 	}
 	sl->out = sl->h[layers]->at;
+	if (sl->b.train && s->opt.recompute) /* backward needs the inputs alone */
+		sl->grad = sl->out;
 	return s->end ? run_end(sl, sl->h[layers], e) : 0;
 }
 
 /* Runs a recorded tape backwards and leaves the gradient of x (N,C) at slot->grad. */
 static int run_back(struct slot *sl, struct tape_node *last, struct tensor *x, struct err *e)
 {
-	struct tape t = tape_for(sl, true, &sl->stage->scratch);
+	struct tape t = tape_for(sl, true, sl->stage->scratch);
 	t.last = last;
 	TRY(tape_backward(&t, e));
 	if (x && x->grad && (x->grad->at.buf != sl->grad.buf || x->grad->at.off != sl->grad.off))
@@ -301,7 +304,7 @@ static int run_layer_back(struct slot *sl, int64_t i, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct tensor *x = sl->h[i], *y = sl->h[i + 1];
-	struct tape t = tape_for(sl, true, &s->scratch);
+	struct tape t = tape_for(sl, true, s->scratch);
 	struct tape_node *last = sl->tape[i];
 	x->grad = NULL;
 	x->grad_written = false;
@@ -338,25 +341,25 @@ int stage_backward_part(struct slot *sl, int part, int parts, struct err *e)
 	struct stage *s = sl->stage;
 	const int64_t layers = s->opt.last - s->opt.first, hi = part_end(s, part, parts),
 		      lo = part_end(s, part + 1, parts);
-	struct dmem_mark k = dmem_mark(&s->scratch);
+	struct dmem_mark k = dmem_mark(s->scratch);
 	if (s->end && part == 0 && !sl->trained) {
 		TRY(dev_zero(sl->grad, (size_t)(sl->b.n * s->cfg.hidden) * dtype_size(s->opt.act),
 			     e));
 	} else if (s->end && part == 0) {
 		TRY(run_back(sl, sl->end_tape, sl->h[layers], e));
-		dmem_back(&s->scratch, k);
+		dmem_back(s->scratch, k);
 	}
 	for (int64_t i = hi - 1; i >= lo && s->needs[i + 1]; i--) {
 		TRY(run_layer_back(sl, i, e));
-		dmem_back(&s->scratch, k);
+		dmem_back(s->scratch, k);
 		dmem_back(&sl->mem, sl->mark[i]);
 		TRY(layer_queued(s, i == 0, e));
 	}
 	if (s->front && sl->front_tape && part + 1 == parts) {
-		struct tape t = tape_for(sl, true, &s->scratch);
+		struct tape t = tape_for(sl, true, s->scratch);
 		TRY(tape_seed(&t, sl->h[0], sl->grad, e));
 		TRY(run_back(sl, sl->front_tape, NULL, e));
-		dmem_back(&s->scratch, k);
+		dmem_back(s->scratch, k);
 	}
 	return 0;
 }

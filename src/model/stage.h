@@ -12,7 +12,9 @@
  *                    needs them
  *   ... unless the stage is the front, the caller puts the incoming activation at slot->in ...
  *   stage_forward()  leaves the outgoing activation at slot->out, or the losses
- *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad ...
+ *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad, which
+ *     with
+ *       recomputation is the place of `out` ...
  *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad.
  *                    Or part by part, stage_backward_part(): part 0 has the end and the last layers
  *   stage_end()
@@ -48,6 +50,11 @@ struct stage_options {
 	float neftune;  /* 0, or the noise on embeddings in training (stage.c) */
 	/* MAY: how a group shares the training state; must live until the stage is built */
 	const struct state_cut *cut;
+	/* MAY: the embedding of the stage that has the front, where that is on the same device and
+	 * outlives this one: a head that is the embedding uses its numbers */
+	struct param *embed;
+	/* MAY: temporaries of several stages on one device, of which one works at a time */
+	struct dmem *scratch;
 };
 
 struct layer {
@@ -71,7 +78,8 @@ struct stage {
 	/* [i]: the gradient of the input of the i-th layer here is needed; [n]: of the output */
 	bool *needs;
 	struct dev_buf *inv_freq;
-	struct dmem scratch; /* temporaries, shared by all slots */
+	struct dmem *scratch;    /* temporaries, shared by all slots */
+	struct dmem own_scratch; /* what it is where opt.scratch is NULL */
 	/* MAY: called whenever the work of a layer has been queued on the device, so that the host
 	 * can do other work meanwhile. */
 	int (*between)(void *ctx, bool last, struct err *e); /* last: of this pass */

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "tensor/gathered.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -42,6 +43,29 @@ static int fill_plain(struct builder *b, struct param *p, struct err *e)
 	return 0;
 }
 
+/* Which elements each member owns; of frozen parameters every one can be cut. */
+static int find_cut(struct builder *b, const char *name, int64_t count, bool trained,
+		    const int64_t **cut_p, struct err *e)
+{
+	struct state_cut c = *b->s->opt.cut;
+	int64_t *cut = arena_alloc(&b->s->names, ((size_t)c.n + 1) * sizeof *cut);
+	if (!cut)
+		return err_nomem(e, ((size_t)c.n + 1) * sizeof *cut, name);
+	c.whole = c.whole && trained;
+	state_cut_find(&c, &b->dealt, count, cut);
+	*cut_p = cut;
+	return 0;
+}
+
+/* Whether a matrix of the model is stored in pieces. The embedding that is also the head stays
+ * whole: front and end use it, each with a gradient of its own. */
+static bool is_gathered(const struct stage *s, int layer, int ndim)
+{
+	const struct state_cut *c = s->opt.cut;
+	const bool tied = s->cfg.tied && (layer < 0 || layer == INT_MAX);
+	return c && c->values && c->n > 1 && ndim == 2 && !tied;
+}
+
 /* A parameter of plain numbers. */
 static int init_plain(struct builder *b, struct param *p, const char *name, int ndim,
 		      const int64_t *dim, bool trained, struct err *e)
@@ -50,10 +74,8 @@ static int init_plain(struct builder *b, struct param *p, const char *name, int 
 	const struct state_cut *c = s->opt.cut;
 	if (!trained || !c || c->n < 2)
 		return param_init_plain(p, s->dev, name, ndim, dim, s->opt.act, trained, e);
-	int64_t *cut = arena_alloc(&s->names, ((size_t)c->n + 1) * sizeof *cut);
-	if (!cut)
-		return err_nomem(e, ((size_t)c->n + 1) * sizeof *cut, name);
-	state_cut_find(c, &b->dealt, ndim == 2 ? dim[0] * dim[1] : dim[0], cut);
+	const int64_t *cut;
+	TRY(find_cut(b, name, ndim == 2 ? dim[0] * dim[1] : dim[0], true, &cut, e));
 	return param_init_shared(p, s->dev, name, ndim, dim, s->opt.act, cut, c->n, c->place, e);
 }
 
@@ -88,6 +110,10 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 	if (!kept)
 		return err_nomem(e, strlen(name), "a name");
 	struct param *p = &s->param[s->nparam];
+	const bool gathered = is_gathered(s, layer, ndim);
+	const int64_t *cut = NULL;
+	if (gathered)
+		TRY(find_cut(b, kept, dim[0] * dim[1], s->opt.train_all, &cut, e));
 	if (t.nf4) {
 		if (s->opt.train_all)
 			return err_set(e, ERR_UNSUPPORTED,
@@ -102,7 +128,11 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source,
 				       &r, e));
 	} else {
-		TRY(init_plain(b, p, kept, ndim, dim, s->opt.train_all, e));
+		if (gathered && s->opt.train_all)
+			TRY(gathered_init(p, s->dev, kept, dim, s->opt.act, cut, s->opt.cut->n,
+					  s->opt.cut->place, e));
+		else
+			TRY(init_plain(b, p, kept, ndim, dim, s->opt.train_all, e));
 		int rc = fill_plain(b, p, e);
 		if (rc < 0) {
 			param_release(p);
@@ -110,6 +140,13 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 		}
 	}
 	b->src->drop(b->src->ctx, name);
+	if (gathered && !p->trainable) {
+		int rc = gathered_cut(p, cut, s->opt.cut->n, s->opt.cut->place, e);
+		if (rc < 0) {
+			param_release(p);
+			return rc;
+		}
+	}
 	p->layer = layer;
 	s->nparam++;
 	*p_p = p;
@@ -208,11 +245,12 @@ static int add_head(struct builder *b, struct err *e)
 	const int64_t table[2] = { c->vocab, c->hidden };
 	if (!c->tied)
 		return add_param(b, INT_MAX, "lm_head.weight", 2, table, false, &s->head, e);
-	if (s->front && !s->embed->trainable) {
-		s->head = s->embed;
+	struct param *embed = s->front ? s->embed : s->opt.embed;
+	if (embed && !embed->trainable) {
+		s->head = embed;
 		return 0;
 	}
-	if (!s->front) {
+	if (!embed) {
 		TRY(add_param(b, INT_MAX, "model.embed_tokens.weight", 2, table, false, &s->head,
 			      e));
 		if (s->head->trainable)
@@ -220,7 +258,7 @@ static int add_head(struct builder *b, struct err *e)
 		return 0;
 	}
 	s->head = &s->param[s->nparam];
-	TRY(param_init_replica(s->head, s->embed, e));
+	TRY(param_init_replica(s->head, embed, e));
 	s->head->layer = INT_MAX;
 	s->nparam++;
 	return 0;
@@ -266,7 +304,8 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 	struct builder b = { .s = s, .src = src };
 	size_t n = (size_t)(o->last - o->first), per_layer = NORM_COUNT + 2 + LIN_COUNT * 4;
 	int rc = 0;
-	dmem_init(&s->scratch, dev, 4 << 20);
+	dmem_init(&s->own_scratch, dev, 4 << 20);
+	s->scratch = o->scratch ? o->scratch : &s->own_scratch;
 	s->param = mem_array(n * per_layer + 3, sizeof *s->param);
 	s->layer = mem_array(n, sizeof *s->layer);
 	s->needs = mem_array(n + 1, sizeof *s->needs);
@@ -312,7 +351,7 @@ void stage_release(struct stage *s)
 		param_release(&s->param[i]);
 	dev_free(s->inv_freq);
 	if (s->dev)
-		dmem_release(&s->scratch);
+		dmem_release(&s->own_scratch);
 	mem_free(s->param);
 	mem_free(s->layer);
 	mem_free(s->needs);
@@ -330,7 +369,8 @@ int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, b
 	part->end = end;
 	part->layer = s->layer + (first - s->opt.first);
 	part->names = (struct arena)ARENA_INIT;
-	dmem_init(&part->scratch, s->dev, 4 << 20);
+	dmem_init(&part->own_scratch, s->dev, 4 << 20);
+	part->scratch = &part->own_scratch;
 	part->needs = mem_array((size_t)(last - first) + 1, sizeof *part->needs);
 	if (!part->needs)
 		return err_nomem(e, (size_t)(last - first) + 1, "a part of a stage");
@@ -341,7 +381,7 @@ int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, b
 void stage_part_release(struct stage *part)
 {
 	if (part->dev)
-		dmem_release(&part->scratch);
+		dmem_release(&part->own_scratch);
 	mem_free(part->needs);
 	*part = (struct stage){ 0 };
 }

@@ -27,11 +27,11 @@ static int states(const char *name, int ndim, const int64_t *dim,
 static int factor(struct param *p, enum dev_kernel k, struct dev_buf *to, int64_t rows,
 		  int64_t cols, double b2, float scale, struct err *e)
 {
-	const union dev_arg a[] = { { .b = DEV_REF(to, 0) }, { .b = DEV_REF(p->grad, 0) },
+	const union dev_arg a[] = { { .b = DEV_REF(to, 0) }, { .b = param_grad(p) },
 				    { .i = rows },           { .i = cols },
 				    { .f = (float)b2 },      { .f = (float)epsilon },
 				    { .f = scale } };
-	return dev_launch(p->grad->dev, k, DT_F32, a, e);
+	return dev_launch(p->value->dev, k, DT_F32, a, e);
 }
 
 /* The mean of n float32 numbers of the device, added in double in their order. */
@@ -61,7 +61,7 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 		TRY(mean_of(p->state[0], rows, w->host, &mean, e));
 	}
 	const union dev_arg a[] = {
-		{ .b = DEV_REF(p->grad, 0) },
+		{ .b = param_grad(p) },
 		{ .b = DEV_REF(p->state[0], 0) },
 		{ .b = matrix ? DEV_REF(p->state[1], 0) : DEV_NONE },
 		{ .i = rows },
@@ -69,7 +69,7 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 		{ .f = (float)mean },
 		{ .f = s->scale },
 	};
-	TRY(dev_launch(p->grad->dev, K_factor_scale, DT_F32, a, e));
+	TRY(dev_launch(p->value->dev, K_factor_scale, DT_F32, a, e));
 	TRY(grad_sqnorm(p, w->scratch, w->host, &squares, e));
 	double rms = sqrt(squares / (double)param_count(p));
 	return optim_plain_step(p, s->lr, p->decay ? (float)c->weight_decay : 0,

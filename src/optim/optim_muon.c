@@ -69,11 +69,11 @@ static int product(struct dev *d, struct dev_ref c, struct dev_ref a, bool ta, s
  * X = a X + (b A + c A A) X with A = X X^T, or from the other side where R is above C. */
 static int newton_schulz(struct param *p, struct dmem *scratch, struct err *e)
 {
-	struct dev *d = p->grad->dev;
+	struct dev *d = p->value->dev;
 	const int64_t rows = p->dim[0], cols = p->dim[1], small = rows < cols ? rows : cols;
 	const bool wide = rows <= cols;
 	const size_t square = (size_t)(small * small) * 4, whole = (size_t)param_count(p) * 4;
-	struct dev_ref x = DEV_REF(p->grad, 0), a, b, other;
+	struct dev_ref x = param_grad(p), a, b, other;
 	struct dmem_mark mark = dmem_mark(scratch);
 	TRY(dmem_take(scratch, square, &a, e));
 	TRY(dmem_take(scratch, square, &b, e));
@@ -100,7 +100,7 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 	if (!orthogonal(p->name, p->ndim))
 		return optim_adamw_step(p, c, s, e);
 	/* m = mu m + (1-mu) g, then the direction of Nesterov: mu m + (1-mu) g */
-	const struct dev_ref m = DEV_REF(p->state[0], 0), g = DEV_REF(p->grad, 0);
+	const struct dev_ref m = DEV_REF(p->state[0], 0), g = param_grad(p);
 	TRY(mix(m, g, n, (1 - mu) * scale, mu, e));
 	TRY(mix(g, m, n, mu, (1 - mu) * scale, e));
 	TRY(grad_sqnorm(p, w->scratch, w->host, &squares, e));

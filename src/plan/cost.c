@@ -120,9 +120,9 @@ static double device_backward(const struct cost_row *r, const struct pipe *q, in
 
 /* ---- groups ---- */
 
-bool cost_can_play(const struct plan_stage *g, int m)
+bool cost_can_play(const struct plan_stage *g, const struct sched *s, int m)
 {
-	if (!g || g->sharded || g->members < 2 || g->members > SCHED_MAX_GROUP)
+	if (!g || (g->sharded && !s->gathers) || g->members < 2 || g->members > SCHED_MAX_GROUP)
 		return false;
 	for (int i = 0; i < g->members; i++)
 		if (m && g->member[i].microbatch != m)
@@ -144,7 +144,7 @@ static int parts_of(const struct cost *c, const struct pipe *q)
 {
 	int most = 0;
 	for (int v = 0; v < q->stages * q->chunks; v++)
-		if (cost_can_play(q->stage[v % q->stages].group, q->m))
+		if (cost_can_play(q->stage[v % q->stages].group, q->sched, q->m))
 			most = (int)fmax(most, q->first[v + 1] - q->first[v]);
 	return c->o->reduce_parts ? c->o->reduce_parts
 				  : reduce_parts(c->p->layer_state_gib * GIB / 3, most);
@@ -155,14 +155,16 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 	const size_t S = (size_t)q->stages;
 	struct sched_shape *h = arena_alloc(&c->mem, sizeof *h);
 	int *members = arena_alloc(&c->mem, S * sizeof *members), rows = 0, at = 0;
-	bool any = false;
+	bool any = false, gather = false;
 
 	q->shape = NULL;
 	if (!h || !members)
 		return nomem(e);
 	for (int k = 0; k < q->stages; k++) {
-		const bool plays = cost_can_play(q->stage[k].group, q->pass ? 0 : q->m);
-		members[k] = plays ? q->stage[k].group->members : 1;
+		const struct plan_stage *g = q->stage[k].group;
+		const bool plays = cost_can_play(g, q->sched, q->pass ? 0 : q->m);
+		gather = gather || (plays && g->sharded);
+		members[k] = plays ? g->members : 1;
 		rows += members[k];
 		any = any || plays;
 	}
@@ -177,8 +179,8 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 			cost_shares(q->stage[k].group, share + at);
 		at += members[k];
 	}
-	*h = (struct sched_shape){ q->stages, q->chunks, q->microbatches,
-				   members,   share,     parts_of(c, q) };
+	*h = (struct sched_shape){ q->stages, q->chunks,      q->microbatches, members,
+				   share,     parts_of(c, q), gather };
 	q->shape = h;
 	return 0;
 }
@@ -461,25 +463,37 @@ static int fill_routes(struct cost *c, const struct cost_row *r, const struct pi
 	return 0;
 }
 
-/* Of what is trained in a stage: the values that products read. */
+/* Whether the trained values of a stage are those that its group gathers: then only a tied
+ * embedding is whole. Else (adapters) none of them is. */
+static bool trains_gathered(const struct cost *c, const struct plan_stage *g)
+{
+	return g->sharded && cost_trains_all(c->p);
+}
+
+/* Of what is trained in a stage and whole on every member: the values that products read. */
 static double trained_bytes(const struct cost *c, const struct pipe *q, int stage)
 {
 	int largest, n = cost_layers(q, stage, &largest);
+	if (trains_gathered(c, q->stage[stage].group))
+		return c->p->tied && stage == 0
+			       ? cost_table_bytes(c->p) * profile_dtype_bytes(c->p) / 4
+			       : 0;
 	return cost_gradient_gib(c, q, stage, n) * GIB * profile_dtype_bytes(c->p) / 4;
 }
 
 /* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..], then the
- * times in which the stages' groups gather values. */
+ * times in which the stages' groups gather values behind STEP [stages], and those of their chunks
+ * [stages * chunks]. */
 static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe *q, struct err *e)
 {
 	const size_t all = (size_t)q->stages * (size_t)q->chunks, n = (size_t)c->p->devices;
 	int device[SCHED_MAX_GROUP], most = 1;
 
-	if (!mem_grow(&c->sums, &c->sums_cap, 2 * all + (size_t)q->stages, sizeof *c->sums) ||
+	if (!mem_grow(&c->sums, &c->sums_cap, 3 * all + (size_t)q->stages, sizeof *c->sums) ||
 	    !mem_grow(&c->copy, &c->copy_cap, 2 * n, sizeof *c->copy) ||
 	    !mem_grow(&c->place, &c->place_cap, (size_t)q->microbatches, sizeof *c->place))
 		return nomem(e);
-	memset(c->sums, 0, (2 * all + (size_t)q->stages) * sizeof *c->sums);
+	memset(c->sums, 0, (3 * all + (size_t)q->stages) * sizeof *c->sums);
 	for (size_t i = 0; i < n; i++) {
 		c->copy[i] = r->up[i] / r->boundary_bytes;
 		c->copy[n + i] = r->down[i] / r->boundary_bytes;
@@ -511,8 +525,12 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 				     (v == last ? c->p->head_state_gib : 0);
 			double *to = &c->sums[k * q->chunks + ch];
 			g.bytes = gib * GIB * profile_gradients(c->p);
-			g.shared = plan_shares_state(q->stage[k].group);
+			g.shared = cost_shares_state(q->stage[k].group);
 			sum_time(&g, to, to + all);
+			if (q->stage[k].group->sharded)
+				c->sums[2 * all + (size_t)(q->stages + k * q->chunks + ch)] =
+					gather_time(&g, q->stage[k].group->member,
+						    cost_gathered_gib(c->p, q, v) * GIB);
 		}
 		if (g.shared)
 			c->sums[2 * all + (size_t)k] =
@@ -577,7 +595,7 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	*step = 0;
 	if (cost_is_played(q, k)) {
 		*step = stage_step(c, q, k, d, g->member[i].state_share);
-		for (int j = 0; plan_shares_state(g) && j < g->members; j++) /* the slowest owner */
+		for (int j = 0; cost_shares_state(g) && j < g->members; j++) /* the slowest owner */
 			*step = fmax(*step, stage_step(c, q, k, stage_device(q, k, j),
 						       g->member[j].state_share) +
 						    c->sums[2 * q->stages * q->chunks + k]);
@@ -626,6 +644,8 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 		in.share = q->shape->share;
 		in.scatter_s = c->sums;
 		in.reduce_s = c->sums + S * q->chunks;
+		in.gather = q->shape->gather;
+		in.gather_s = c->sums + 2 * S * q->chunks + S;
 	}
 	in.forward_s = f;
 	in.backward_s = b;

@@ -34,6 +34,12 @@
  * member: each runs its own list, with its own device's times, routes and memory. The sum of their
  * gradients takes the time of sum_time.h; gradients are profile_gradients() of the state.
  *
+ * Sharded groups under a schedule that gathers are played too: the values of each chunk are
+ * gathered before its forwards and before its backwards (sched/sched.h), by gather_time(). A member
+ * needs state_share (weights + state) of what is gathered; the values of two chunks, and where they
+ * are trained their gradients; in_flight (chunks + layers of the stage / chunks) boundary with
+ * recomputation. An embedding that is also the head stays whole.
+ *
  * Other groups are one member of the play. Device i runs n_i of the M microbatches. The group
  * finishes a microbatch every t = max_i n_i (f_i + b_i) / M, but one microbatch still takes its own
  * device's time, so the time by which the slowest device exceeds t is added to the latency of what
@@ -106,9 +112,9 @@ void cost_release(struct cost *c);
  * memory is out. */
 const struct cost_row *cost_row(struct cost *c, int m);
 
-/* Whether the members of a group (MAY be NULL) are played each; m: the pipe's microbatch size; 0:
- * each pass has its own. */
-bool cost_can_play(const struct plan_stage *g, int m);
+/* Whether the members of a group (MAY be NULL) are played each under a schedule; m: the pipe's
+ * microbatch size; 0: each pass has its own. */
+bool cost_can_play(const struct plan_stage *g, const struct sched *s, int m);
 /* The shares by which the coordinator deals: those of the members, else their numbers of
  * microbatches. */
 void cost_shares(const struct plan_stage *g, int *share);

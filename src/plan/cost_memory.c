@@ -45,6 +45,45 @@ static int largest_pass(const struct pipe *q)
 	return most;
 }
 
+/* Memory of member i of a sharded group that is played, without what its microbatches need. Two
+ * chunks have memory, of which one is computed: chunk c uses the part c % 2. */
+static double gathered_gib(const struct cost *c, const struct pipe *q, int stage, int i)
+{
+	const struct profile *p = c->p;
+	const double share = q->stage[stage].group->member[i].state_share;
+	double values[2] = { 0 }, whole = 0, gathered = 0, trained = 0, most = 0;
+	int largest, n = cost_layers(q, stage, &largest);
+	for (int k = 0; k < q->chunks; k++) {
+		const double gib = cost_gathered_gib(p, q, k * q->stages + stage);
+		values[k % 2] = fmax(values[k % 2], gib);
+		gathered += gib;
+	}
+	const double lent = values[0] + values[1],
+		     tables = stage == 0 || stage == q->stages - 1 ? p->embedding_gib : 0;
+	const double gradients = cost_gradient_gib(c, q, stage, n);
+	double state = n * p->layer_state_gib + (stage == 0 ? p->embedding_state_gib : 0) +
+		       (stage == q->stages - 1 ? p->head_state_gib : 0);
+	if (p->tied)
+		whole = tables;
+	if (cost_trains_all(p)) {
+		/* in 16 bits the values are made from the master copies, which are state */
+		const double bytes = profile_dtype_bytes(p);
+		const double tied =
+			p->tied ? (stage == 0) * cost_table_bytes(p) / GIB +
+					  (stage == q->stages - 1) * cost_table_bytes(p) / GIB
+				: 0;
+		trained = share * (state - tied + (bytes == 4 ? gathered : 0)) + tied +
+			  lent * 4 / bytes;
+		most = fmax(values[0], values[1]) * 4 / bytes;
+	} else {
+		trained = share * (gathered + state - gradients) + gradients;
+		most = gradients * largest / n;
+	}
+	if (cost_order(c) == SUM_EXACT)
+		trained += 2 * held_gradients(q, stage, i) * most;
+	return whole + lent + trained;
+}
+
 double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		      int stage, int i, bool recompute)
 {
@@ -75,6 +114,13 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		if (p->tied && q->stages == 1) /* the same table, its gradient twice */
 			weights -= fmin(p->embedding_gib, p->head_gib);
 		work = fmax(work, mr->head_work[device]);
+	}
+	if (g && g->sharded && cost_is_played(q, stage)) {
+		const int held = m->microbatches;
+		kept = recompute ? (n + q->chunks) * edge
+				 : n * mr->kept[device] + 2 * q->chunks * edge;
+		return p->device[device].fixed_gib + gathered_gib(c, q, stage, i) + held * kept +
+		       (held > 0 ? work : 0) + (q->stages > 1 ? 2 * edge : 0);
 	}
 	if (g && g->sharded)
 		return p->device[device].fixed_gib + 2 * p->layer_gib +
@@ -111,13 +157,13 @@ bool cost_fit(const struct cost *c, const struct cost_row *r, struct pipe *q)
 
 	for (int k = 0; k < q->stages; k++) {
 		const struct plan_stage *g = q->stage[k].group;
-		bool must = c->o->recompute == PLAN_RECOMPUTE_ALWAYS || (g && g->sharded);
+		const bool waits = g && g->sharded && !cost_is_played(q, k);
+		bool must = c->o->recompute == PLAN_RECOMPUTE_ALWAYS || waits;
 		if (!must && stage_fits(c, r, q, k, false)) {
 			q->stage[k].recompute = false;
 			continue;
 		}
-		q->stage[k].recompute =
-			c->o->recompute != PLAN_RECOMPUTE_NEVER || (g && g->sharded);
+		q->stage[k].recompute = c->o->recompute != PLAN_RECOMPUTE_NEVER || waits;
 		if (!q->stage[k].recompute || !stage_fits(c, r, q, k, true))
 			all = false;
 	}

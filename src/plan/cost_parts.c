@@ -2,6 +2,8 @@
 /* cost_parts.c - see cost_parts.h. */
 #include "plan/cost_parts.h"
 
+#define GIB 1073741824.0
+
 int cost_members(const struct pipe *q, int stage)
 {
 	return q->shape ? q->shape->members[stage] : 1;
@@ -38,6 +40,23 @@ int cost_layers(const struct pipe *q, int stage, int *largest_p)
 	}
 	*largest_p = largest;
 	return all;
+}
+
+bool cost_shares_state(const struct plan_stage *g) { return g->sharded || plan_shares_state(g); }
+
+bool cost_trains_all(const struct profile *p)
+{
+	return p->layer_state_gib * GIB * profile_gradients(p) / 4 > p->parameters_per_layer / 2;
+}
+
+double cost_gathered_gib(const struct profile *p, const struct pipe *q, int v)
+{
+	double gib = (q->first[v + 1] - q->first[v]) * p->layer_gib;
+	if (v == 0 && !p->tied)
+		gib += p->embedding_gib;
+	if (v == q->stages * q->chunks - 1 && !p->tied)
+		gib += p->head_gib;
+	return gib;
 }
 
 enum sum_order cost_order(const struct cost *c) { return c->o->order ? c->o->order : SUM_FAST; }

@@ -18,6 +18,12 @@ const struct cost_row *cost_row_of(const struct cost *c, const struct cost_row *
 int cost_layers(const struct pipe *q, int stage, int *largest_p);
 /* Of the embedding, in float32. */
 double cost_table_bytes(const struct profile *p);
+/* Whether the members of a group store parts of the training state, or of the values too. */
+bool cost_shares_state(const struct plan_stage *g);
+/* Whether everything is trained, and not adapters. */
+bool cost_trains_all(const struct profile *p);
+/* The values of chunk v of the model that a sharded group gathers. */
+double cost_gathered_gib(const struct profile *p, const struct pipe *q, int v);
 enum sum_order cost_order(const struct cost *c);
 /* float32 gradients of what is trained in n layers of a stage. */
 double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n);

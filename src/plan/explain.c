@@ -167,7 +167,7 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 
 	*out = (struct plan_rival){ .ms = INFINITY };
 	for (size_t i = 0; sched_at(i) && !o->sched && plan->stages > 1; i++) {
-		if (sched_at(i) == plan->sched)
+		if (sched_at(i) == plan->sched || sched_at(i)->gathers)
 			continue;
 		mine.sched = sched_at(i);
 		snprintf(what, sizeof what, "schedule %s", mine.sched->name);

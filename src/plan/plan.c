@@ -60,7 +60,7 @@ int plan_layers(const struct plan *plan, int stage)
 
 bool plan_plays_members(const struct plan *plan, int stage)
 {
-	return cost_can_play(&plan->stage[stage], plan->pass ? 0 : plan->microbatch);
+	return cost_can_play(&plan->stage[stage], plan->sched, plan->pass ? 0 : plan->microbatch);
 }
 
 /* The passes that each member of a stage gets: their number, the largest, all rows. */
@@ -202,8 +202,8 @@ static bool is_single_device(const struct plan_stage *s) { return s->members == 
 /* Why a stage cannot be run today; NULL: it can. */
 static const char *why_not(const struct plan *plan, const struct plan_stage *s)
 {
-	if (s->sharded)
-		return "sharded, which is planned but not yet run";
+	if (s->sharded && !plan->sched->gathers)
+		return "sharded, and its schedule does not gather values (breadth_first does)";
 	for (int i = 0; s->members > 1 && i < s->members; i++) {
 		if (!plan->pass && s->member[i].microbatch != plan->microbatch)
 			return "a group with microbatches of several sizes, which is planned but "
@@ -383,6 +383,32 @@ void plan_share_state(const struct profile *p, const struct plan_options *o, str
 				: 1.0 / s->members;
 }
 
+int plan_most_chunks(const struct plan *plan)
+{
+	int least = SCHED_MAX_CHUNKS;
+	for (int k = 0; k < plan->stages; k++)
+		least = plan_layers(plan, k) < least ? plan_layers(plan, k) : least;
+	return least;
+}
+
+int plan_shard_values(struct plan *plan, int chunks, struct err *e)
+{
+	const size_t all = (size_t)plan->stages * (size_t)chunks + 1;
+	int *layers = arena_alloc(&plan->mem, (size_t)plan->stages * sizeof *layers),
+	    *first = arena_alloc(&plan->mem, all * sizeof *first);
+	if (!layers || !first)
+		return nomem(e);
+	for (int k = 0; k < plan->stages; k++) {
+		layers[k] = plan_layers(plan, k);
+		plan->stage[k].sharded = plan->stage[k].members > 1;
+	}
+	cost_cut(plan->stages, chunks, layers, first);
+	plan->first = first;
+	plan->chunks = chunks;
+	plan->sched = &sched_breadth_first;
+	return 0;
+}
+
 /* The group of the device that is above its limit; NULL: it is in none. */
 static const struct plan_stage *group_over(const struct plan *plan)
 {
@@ -418,8 +444,10 @@ static void list_advice(const struct profile *p, const struct plan *plan, double
 		buf_adds(b, "4-bit weights (load_in_4bit), ");
 	const struct plan_stage *group = group_over(plan);
 	if (group && !group->sharded && !plan_shares_state(group))
-		buf_adds(b, "'shard: optimizer', ");
-	else if (group && plan_shares_state(group) && group_slack(group) >= 0)
+		buf_adds(b, "'shard: optimizer' or 'shard: parameters', ");
+	else if (group && !group->sharded && group_slack(group) < 0)
+		buf_adds(b, "'shard: parameters', ");
+	else if (group && group_slack(group) >= 0)
 		buf_adds(b, "a smaller 'state_share' of this device, ");
 	buf_adds(b, "a shorter sequence_len, ");
 	if (plan->microbatch > 1)
@@ -499,6 +527,11 @@ static int make_room(const struct planner *pl, const struct profile *p,
 		for (int k = 0; k < out->stages; k++)
 			if (!out->stage[k].sharded && !plan_shares_state(&out->stage[k]))
 				plan_share_state(p, o, &out->stage[k]);
+		TRY(plan_simulate(p, o, out, e));
+	}
+	if (!out->fits && o->share_auto && out->stages == 1 && out->stage[0].members > 1 &&
+	    !o->sched) {
+		TRY(plan_shard_values(out, plan_most_chunks(out), e));
 		TRY(plan_simulate(p, o, out, e));
 	}
 	if (o->recompute != PLAN_RECOMPUTE_AUTO)

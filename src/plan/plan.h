@@ -31,8 +31,8 @@
  * In one stage each device of a group may have a microbatch of its own, with the number of its
  * microbatches: the passes follow from the order in which they are dealt (sched_deal).
  *
- * Executable today: groups whose members have all of the stage's state. Shared state is modelled,
- * not yet run. */
+ * Executable: groups whose microbatches have one size (in one stage: any), sharded ones with a
+ * schedule that works on one chunk at a time. */
 #ifndef HS_PLAN_PLAN_H
 #define HS_PLAN_PLAN_H
 
@@ -69,7 +69,8 @@ struct plan_options {
 	/* of `best`: instructions to simulate, about; 0: 20 million (about a second at most) */
 	int64_t effort;
 	const struct plan *manual; /* for the row `manual` */
-	/* groups of `manual` share their training state, by memory, where it would not fit */
+	/* groups of `manual` share their training state, by memory, where it would not fit; and if
+	 * that is not enough, in one stage their values too */
 	bool share_auto;
 	enum sum_order order; /* of gradients; 0: fast */
 	/* instead: exact where its memory fits and its step takes at most 5 % longer, else fast */
@@ -102,7 +103,8 @@ struct plan_stage {
 	struct plan_member *member;
 	int members;
 	bool recompute; /* layers run forward once more in backward; only their inputs are kept */
-	/* weights and state are spread over the group, gathered layer by layer (FSDP) */
+	/* weights and state are spread over the group, gathered chunk by chunk (FSDP); run by
+	 * schedules that work on one chunk at a time, else by the formulas of cost.h alone */
 	bool sharded;
 };
 
@@ -187,6 +189,12 @@ bool plan_plays_members(const struct plan *plan, int stage);
 bool plan_uses(const struct plan *plan, int device);
 /* Gives the members of a group parts of its training state, by their memory. */
 void plan_share_state(const struct profile *p, const struct plan_options *o, struct plan_stage *s);
+/* The groups of a plan store their values in pieces (`sharded`), and its schedule becomes one that
+ * gathers: the layers of each stage are cut into `chunks` chunks, as even as possible, and dealt to
+ * the stages in turns. */
+int plan_shard_values(struct plan *plan, int chunks, struct err *e);
+/* The most chunks that its stages can be cut into. */
+int plan_most_chunks(const struct plan *plan);
 /* Whether the members of a stage share its optimizer state and float32 copies, by state_share. */
 static inline bool plan_shares_state(const struct plan_stage *s)
 {

@@ -53,7 +53,7 @@ int search_init(struct search *s, const struct profile *p, const struct plan_opt
 		add_kind(s, sched_default(), 1);
 	for (size_t i = 0; sched_at(i); i++) {
 		const struct sched *row = sched_at(i);
-		if (row == sched_default() || (o->sched && o->sched != row))
+		if (row == sched_default() || (o->sched ? o->sched != row : row->gathers))
 			continue;
 		for (int chunks = row->chunked ? 2 : 1;
 		     chunks <= (row->chunked ? o->max_chunks : 1); chunks++)

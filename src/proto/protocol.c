@@ -203,20 +203,23 @@ static int check_rows(const struct plan_message *p, struct err *e)
 static int check_sharding(const struct plan_message *p, struct err *e)
 {
 	const struct optimizer *o = p->optimizer[0] ? optimizer_find(p->optimizer) : NULL;
-	if (p->sharding > SHARD_OPTIMIZER)
+	const struct sched *s = sched_find(p->schedule);
+	if (p->sharding > SHARD_PARAMETERS)
 		return err_set(e, ERR_PROTOCOL, "PLAN: sharding %d", p->sharding);
+	if (p->sharding == SHARD_PARAMETERS && !(s && s->gathers))
+		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' cannot gather values", p->schedule);
 	if (p->sharding && o && o->cut == CUT_NONE)
 		return err_set(e, ERR_PROTOCOL, "PLAN: the state of '%s' cannot be shared",
 			       o->name);
-	for (int s = 0; p->sharding && s < p->crew.stages; s++) {
+	for (int i = 0; p->sharding && i < p->crew.stages; i++) {
 		int64_t sum = 0;
-		for (int k = 0, m; (m = crew_at(&p->crew, s, k)) >= 0; k++)
+		for (int k = 0, m; (m = crew_at(&p->crew, i, k)) >= 0; k++)
 			sum += p->crew.member[m].state_share;
 		if (sum != STATE_WHOLE)
 			return err_set(e, ERR_PROTOCOL,
 				       "PLAN: the shares of the state of stage %d are %lld "
 				       "millionths",
-				       s, (long long)sum);
+				       i, (long long)sum);
 	}
 	return 0;
 }

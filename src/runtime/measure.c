@@ -374,7 +374,7 @@ static void evaluate(const struct measuring *p, struct runs *v, struct measure_p
 
 static size_t scratch_peak(const struct measuring *p, int kind)
 {
-	return p->part[kind].scratch.peak;
+	return p->part[kind].scratch->peak;
 }
 
 static void count_memory(const struct measuring *p, struct measure_point *o)
@@ -507,7 +507,7 @@ static int step_part(struct measuring *p, const struct optimizer *o, int part,
 		     struct norm_buffer *norms, double *t_p, struct err *e)
 {
 	const struct optim_step os = { .step = 1, .lr = 1e-6f, .scale = 1e-3f };
-	const struct optim_work work = { &p->whole.scratch, norms };
+	const struct optim_work work = { p->whole.scratch, norms };
 	int64_t begin = clock_now();
 	if (part == MEASURE_FRONT)
 		TRY(stage_tie(&p->whole, &p->whole, e));
@@ -516,7 +516,7 @@ static int step_part(struct measuring *p, const struct optimizer *o, int part,
 		double sum;
 		if (!param_is_trained(w) || part_of(w) != part)
 			continue;
-		TRY(grad_sqnorm(w, &p->whole.scratch, norms, &sum, e));
+		TRY(grad_sqnorm(w, p->whole.scratch, norms, &sum, e));
 		TRY(optim_update(o, w, &p->q->optim, &os, &work, e));
 	}
 	TRY(dev_sync(p->dev, e));

@@ -100,9 +100,8 @@ static int update(struct stage *s, uint64_t step, struct err *e)
 	const struct optimizer *o = optimizer_find("adamw");
 	const struct optim_config oc = { .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8 };
 	const struct optim_step os = { .step = step, .lr = 1e-4f, .scale = 1e-3f };
-	const struct optim_work work = {
-		.scratch = &s->scratch
-	}; /* adamw takes nothing on the host */
+	const struct optim_work work = { .scratch =
+						 s->scratch }; /* adamw takes nothing on the host */
 	TRY(stage_tie(s, s, e));
 	for (size_t i = 0; i < s->nparam; i++) {
 		if (!param_is_trained(&s->param[i]))

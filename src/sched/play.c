@@ -33,6 +33,8 @@ static int compute(struct player *pl, int who, const struct instr *in, struct er
 		return player_refuse(pl, who, in, "out of order", e);
 	if (!forward && pl->next_f[at] <= in->microbatch)
 		return player_refuse(pl, who, in, "before its forward", e);
+	if (p->gather && map_size(m, stage) > 1 && pl->worker[who].here != in->chunk)
+		return player_refuse(pl, who, in, "its values were not gathered", e);
 	if (sched_target(p->stages, p->chunks, stage, in->chunk, !forward, &from, &chunk)) {
 		int giver = map_by(m, from, in->microbatch);
 		long id = message_of(m, who,
@@ -125,6 +127,28 @@ static int check_sums(struct player *pl, int who, const struct instr *in, struct
 	return 0;
 }
 
+/* Of SEND_VALUES, GATHER or RELEASE; NULL: there is no such gather. */
+static struct gathering *gathering_of(const struct player *pl, int who, const struct instr *in)
+{
+	const int chunks = pl->in->chunks;
+	if (!pl->in->gather || !in_group(pl, who) || in->chunk < 0 || in->chunk >= chunks ||
+	    in->microbatch != -1 || in->part < 0 || in->part > 1)
+		return NULL;
+	return &pl->gather[(map_stage(&pl->map, who) * chunks + in->chunk) * 2 + in->part];
+}
+
+static int check_values(struct player *pl, int who, const struct instr *in, struct err *e)
+{
+	if (!gathering_of(pl, who, in))
+		return player_refuse(pl, who, in, "there is no such gather", e);
+	if (in->kind != INSTR_RELEASE)
+		return 0;
+	if (pl->worker[who].here != in->chunk)
+		return player_refuse(pl, who, in, "its values are not here", e);
+	pl->worker[who].here = NOTHING;
+	return 0;
+}
+
 static double value_or_0(const double *v, int i) { return v ? v[i] : 0; }
 
 /* How long the instruction occupies its worker, once it can begin; checks it. */
@@ -164,8 +188,13 @@ static int duration(struct player *pl, int who, const struct instr *in, double *
 		*s_p = 0;
 		return check_sums(pl, who, in, e);
 	case INSTR_REDUCE:
+	case INSTR_GATHER:
 		*s_p = 0;
 		return 0;
+	case INSTR_SEND_VALUES:
+	case INSTR_RELEASE:
+		*s_p = 0;
+		return check_values(pl, who, in, e);
 	case INSTR_NORM:
 		if (!all_computed(pl, who))
 			return player_refuse(pl, who, in,
@@ -286,6 +315,60 @@ static int reduce(struct player *pl, int who, const struct instr *in, bool *ther
 	return 0;
 }
 
+/* ---- values of a group ---- */
+
+/* SEND_VALUES of one member. With the last one the gather begins. */
+static void hand_values(struct player *pl, int who, const struct instr *in)
+{
+	const int stage = map_stage(&pl->map, who), first = map_first(&pl->map, stage),
+		  n = map_size(&pl->map, stage);
+	struct gathering *g = gathering_of(pl, who, in);
+	g->handed = fmax(g->handed, pl->worker[who].now);
+	if (++g->there < n)
+		return;
+	g->from = fmax(g->handed, pl->sum_free[stage]);
+	g->end = g->from + value_or_0(pl->in->gather_s, stage * pl->in->chunks + in->chunk);
+	pl->sum_free[stage] = g->end;
+	for (int k = first; k < first + n; k++) {
+		if (!pl->worker[k].at_gather)
+			continue;
+		if (pl->events)
+			events_push(&pl->queue, fmax(g->end, pl->worker[k].now), k, 0);
+		else
+			player_ready(pl, k);
+	}
+}
+
+/* A GATHER: true when the values are there; then the worker has waited for them. */
+static int gather(struct player *pl, int who, const struct instr *in, bool *there_p, struct err *e)
+{
+	struct worker *w = &pl->worker[who];
+	struct gathering *g = gathering_of(pl, who, in);
+
+	*there_p = false;
+	if (!g)
+		return player_refuse(pl, who, in, "there is no such gather", e);
+	if (w->here != NOTHING)
+		return player_refuse(pl, who, in, "the chunk before it was not released", e);
+	w->at_gather = true;
+	if (isnan(g->end))
+		return 0;
+	if (pl->events && g->end > w->now) {
+		events_push(&pl->queue, g->end, who, 0);
+		return 0;
+	}
+	if (g->end > w->now)
+		w->now = g->end;
+	double from = g->from > w->since ? g->from : w->since;
+	if (w->now > from)
+		pl->report[who].wait_s += w->now - from;
+	player_span(pl, who, in, w->since, w->now);
+	w->at_gather = false;
+	w->here = in->chunk;
+	*there_p = true;
+	return 0;
+}
+
 /* The effect of an instruction, when its time has passed. */
 static int effect(struct player *pl, int who, const struct instr *in, struct err *e)
 {
@@ -295,6 +378,8 @@ static int effect(struct player *pl, int who, const struct instr *in, struct err
 		return play_link_transmit(pl, who, in, e);
 	if (in->kind == INSTR_STEP)
 		w->stepped = true;
+	if (in->kind == INSTR_SEND_VALUES)
+		hand_values(pl, who, in);
 	if (in->kind == INSTR_SEND_SUMS) {
 		struct sum *s = sum_of(pl, who, in);
 		s->handed = w->now > s->handed ? w->now : s->handed;
@@ -343,9 +428,10 @@ static int run(struct player *pl, int who, struct err *e)
 			if (!there)
 				return 0;
 		}
-		if (in->kind == INSTR_REDUCE) {
+		if (in->kind == INSTR_REDUCE || in->kind == INSTR_GATHER) {
 			bool there = false;
-			TRY(reduce(pl, who, in, &there, e));
+			TRY(in->kind == INSTR_REDUCE ? reduce(pl, who, in, &there, e)
+						     : gather(pl, who, in, &there, e));
 			if (!there)
 				return 0;
 		}
@@ -365,7 +451,8 @@ static int run(struct player *pl, int who, struct err *e)
 			w->at_step = false;
 		}
 		TRY(duration(pl, who, in, &s, e));
-		if (!instr_receives(in->kind) && !instr_sends(in->kind) && in->kind != INSTR_REDUCE)
+		if (!instr_receives(in->kind) && !instr_sends(in->kind) &&
+		    in->kind != INSTR_REDUCE && in->kind != INSTR_GATHER)
 			player_span(pl, who, in, w->now, w->now + s);
 		w->delivered = true;
 		if (pl->events && s > 0) {
@@ -434,6 +521,10 @@ static int check_complete(struct player *pl, struct err *e)
 
 		if (w->pc < l->n)
 			return player_refuse(pl, k, &l->item[w->pc], "its input never arrives", e);
+		if (w->here != NOTHING)
+			return err_set(e, ERR_INTERNAL,
+				       "schedule: stage %d, place %d does not release chunk %d",
+				       map_stage(&pl->map, k), map_place(&pl->map, k), w->here);
 		if (!w->stepped)
 			return err_set(e, ERR_INTERNAL,
 				       "schedule: stage %d, place %d does not end with STEP",

@@ -22,13 +22,17 @@
  *   nobody; its share of reduce_s follows: at once where there are several parts, which members add
  *   up between their layers, else when all members are at REDUCE too. With its end REDUCE ends on
  *   all of them. A group's sums follow each other, and use no route.
+ * - With `gather` the values of a chunk are gathered over its group: their gather_s begins when the
+ *   last member has come to its SEND_VALUES, occupies nobody, and follows the group's sums and
+ *   gathers before it. GATHER ends with it.
  * - With `tied` the lists have the messages of sched_add_tied(): each arrives `tied_s` after its
  *   SEND, whatever else travels. They occupy no worker.
  * - STEP begins on every worker when all have ended NORM and `barrier_s` (global norm to the
  *   coordinator and back) has passed.
  *
  * Each worker's time is divided without rest: busy (FORWARD, BACKWARD, NORM, STEP), copy (send_s,
- * recv_s), wait (blocked while the message it needs is in flight, or a sum under way: the link is
+ * recv_s), wait (blocked while the message it needs is in flight, or a sum or gather under way: the
+ * link is
  * too slow), bubble (everything else: the message was not yet sent, other members not yet at REDUCE
  * or STEP, list ended).
  *
@@ -58,6 +62,8 @@ struct play {
 	int parts;
 	const double *forward_s, *backward_s; /* [members * chunks] */
 	const double *scatter_s, *reduce_s;   /* [stages * chunks] or NULL; only of groups */
+	bool gather;                          /* as in struct sched_shape */
+	const double *gather_s;               /* [stages * chunks] or NULL; only of groups */
 	const double *norm_s, *step_s;        /* [members] or NULL */
 	const double *send_s, *recv_s;        /* [members] or NULL: per message */
 	double barrier_s;

@@ -25,6 +25,7 @@ void player_free(struct player *pl)
 	mem_free(pl->sums);
 	mem_free(pl->sum);
 	mem_free(pl->sum_free);
+	mem_free(pl->gather);
 	mem_free(pl->sent);
 	mem_free(pl->arrive);
 	mem_free(pl->taken);
@@ -68,6 +69,7 @@ int player_reserve(struct player *pl, const struct play *p, struct err *e)
 	       msgs = (size_t)pl->map.messages, stages = (size_t)p->stages,
 	       parts = p->parts ? (size_t)p->parts : 1,
 	       sums = pl->map.first ? stages * (size_t)p->chunks * parts : 0,
+	       gathers = p->gather ? 2 * stages * (size_t)p->chunks : 0,
 	       routes = (size_t)pl->map.routes + 1;
 
 	if (!mem_grow(&pl->worker, &pl->worker_cap, n, sizeof *pl->worker) ||
@@ -77,6 +79,7 @@ int player_reserve(struct player *pl, const struct play *p, struct err *e)
 	    !mem_grow(&pl->part, &pl->part_cap, all, sizeof *pl->part) ||
 	    !mem_grow(&pl->sums, &pl->sums_cap, sums ? all * parts : 1, sizeof *pl->sums) ||
 	    !mem_grow(&pl->sum, &pl->sum_cap, sums + 1, sizeof *pl->sum) ||
+	    !mem_grow(&pl->gather, &pl->gather_cap, gathers + 1, sizeof *pl->gather) ||
 	    !mem_grow(&pl->sum_free, &pl->free_cap, stages, sizeof *pl->sum_free) ||
 	    !mem_grow(&pl->sent, &pl->sent_cap, msgs, sizeof *pl->sent) ||
 	    !mem_grow(&pl->arrive, &pl->arrive_cap, msgs, sizeof *pl->arrive) ||
@@ -97,11 +100,13 @@ int player_reserve(struct player *pl, const struct play *p, struct err *e)
 	memset(pl->wire_active, 0, (p->wires + 1) * sizeof *pl->wire_active);
 	memset(pl->wire_first, 0, (p->wires + 2) * sizeof *pl->wire_first);
 	for (size_t k = 0; k < n; k++) {
-		pl->worker[k].on = NOTHING;
+		pl->worker[k].on = pl->worker[k].here = NOTHING;
 		pl->worker[k].reduced = NAN;
 	}
 	for (size_t i = 0; i < sums; i++)
 		pl->sum[i] = (struct sum){ .end = NAN };
+	for (size_t i = 0; i < gathers; i++)
+		pl->gather[i] = (struct gathering){ .end = NAN };
 	if (sums) {
 		memset(pl->sums, SUM_OPEN, all * parts);
 		memset(pl->sum_free, 0, stages * sizeof *pl->sum_free);
@@ -124,7 +129,8 @@ static bool same_shape(const struct shape *a, const struct play *p, size_t membe
 	const size_t S = (size_t)p->stages;
 	return a->stages == p->stages && a->chunks == p->chunks &&
 	       a->microbatches == p->microbatches && a->parts == p->parts && a->tied == p->tied &&
-	       a->groups == !!p->members && a->shares == (p->members && p->share) &&
+	       a->gather == p->gather && a->groups == !!p->members &&
+	       a->shares == (p->members && p->share) &&
 	       (!a->groups || same_numbers(a->v, p->members, S)) &&
 	       (!a->shares || same_numbers(a->v + S, p->share, members));
 }
@@ -159,6 +165,7 @@ int player_shape(struct player *pl, const struct play *p, struct err *e)
 	s->microbatches = p->microbatches;
 	s->parts = p->parts;
 	s->tied = p->tied;
+	s->gather = p->gather;
 	s->groups = p->members != NULL;
 	s->shares = s->groups && p->share;
 	return 0;
@@ -171,7 +178,8 @@ int player_lists(struct player *pl, const struct sched *s, const struct play *in
 					   in->microbatches,
 					   in->members,
 					   in->members ? in->share : NULL,
-					   in->parts };
+					   in->parts,
+					   in->gather };
 	const size_t had = pl->list_cap, n = (size_t)pl->map.members;
 
 	if (pl->sched == s)

@@ -15,6 +15,8 @@ struct worker {
 	long sends;     /* message of its SEND */
 	bool at_step;   /* blocked at STEP */
 	bool at_sum;    /* at REDUCE */
+	bool at_gather; /* at GATHER */
+	int here;       /* chunk whose values are gathered, or NOTHING */
 	int sums;       /* of which REDUCE has ended */
 	bool stepped;   /* STEP has ended */
 	bool delivered; /* event mode: the instruction's time has passed, only its effect is left */
@@ -37,10 +39,17 @@ struct sum {
 	double from, end;       /* its transfers begin, or the last one was waited for; NaN: open */
 };
 
+/* The values of a chunk, gathered over a group. */
+struct gathering {
+	double handed;    /* the last member at SEND_VALUES */
+	int there;        /* members that have sent theirs */
+	double from, end; /* NaN: not all have */
+};
+
 /* What the lists of sched_play() and a map were made for. */
 struct shape {
 	int stages, chunks, microbatches, parts;
-	bool tied, groups, shares;
+	bool tied, groups, shares, gather;
 	int *v; /* members, then shares */
 	size_t cap;
 };
@@ -58,11 +67,12 @@ struct player {
 	struct play_worker *report;
 	/* [chunks * members] the microbatch that is due; with one member: how many were computed */
 	int *next_f, *next_b;
-	int *part;             /* [chunks * members] of the backward that is due */
-	unsigned char *sums;   /* [chunks * parts * members] of a group: enum below */
-	struct sum *sum;       /* [stages * chunks * parts] */
-	double *sum_free;      /* [stages] the last sum ended */
-	double *sent, *arrive; /* [messages], NaN: not yet */
+	int *part;                /* [chunks * members] of the backward that is due */
+	unsigned char *sums;      /* [chunks * parts * members] of a group: enum below */
+	struct sum *sum;          /* [stages * chunks * parts] */
+	double *sum_free;         /* [stages] the last sum or gather ended */
+	struct gathering *gather; /* [stages * chunks * 2] before forwards, before backwards */
+	double *sent, *arrive;    /* [messages], NaN: not yet */
 	bool *taken;
 	long *queue_next;
 	struct route *route;
@@ -70,9 +80,9 @@ struct player {
 	struct events queue; /* of members, and behind them routes */
 	int *ready;
 	struct play_span *span;
-	size_t worker_cap, report_cap, f_cap, b_cap, part_cap, sums_cap, sum_cap, free_cap,
-		sent_cap, arrive_cap, taken_cap, queue_cap, route_cap, active_cap, first_cap,
-		wroute_cap, ready_cap, span_cap;
+	size_t gather_cap, worker_cap, report_cap, f_cap, b_cap, part_cap, sums_cap, sum_cap,
+		free_cap, sent_cap, arrive_cap, taken_cap, queue_cap, route_cap, active_cap,
+		first_cap, wroute_cap, ready_cap, span_cap;
 	size_t ready_n, spans;
 
 	/* the current play */

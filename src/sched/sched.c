@@ -29,20 +29,12 @@ const struct sched *sched_default(void) { return &sched_1f1b; }
 
 const char *instr_name(enum instr_kind k)
 {
-	static const char *const name[INSTR_COUNT] = { "forward",
-						       "backward",
-						       "send_act",
-						       "recv_act",
-						       "send_grad",
-						       "recv_grad",
-						       "send_sums",
-						       "reduce",
-						       "norm",
-						       "step",
-						       "send_tied_grad",
-						       "recv_tied_grad",
-						       "send_tied_value",
-						       "recv_tied_value" };
+	static const char *const name[INSTR_COUNT] = {
+		"forward",         "backward",       "send_act", "recv_act",       "send_grad",
+		"recv_grad",       "send_sums",      "reduce",   "norm",           "step",
+		"send_values",     "gather",         "release",  "send_tied_grad", "recv_tied_grad",
+		"send_tied_value", "recv_tied_value"
+	};
 	return (unsigned)k < INSTR_COUNT ? name[k] : "?";
 }
 
@@ -50,6 +42,12 @@ bool instr_sends(enum instr_kind k)
 {
 	return k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD || k == INSTR_SEND_TIED_GRAD ||
 	       k == INSTR_SEND_TIED_VALUE;
+}
+
+bool instr_is_of_group(enum instr_kind k)
+{
+	return k == INSTR_SEND_SUMS || k == INSTR_REDUCE || k == INSTR_SEND_VALUES ||
+	       k == INSTR_GATHER || k == INSTR_RELEASE;
 }
 
 bool instr_receives(enum instr_kind k)
@@ -239,12 +237,67 @@ static void put_last_backward(struct instr_list *l, const struct sched_shape *h,
 	}
 }
 
+/* With the messages before it and behind it. */
+static void put_computation(struct instr_list *l, const struct sched_shape *h, const struct deal *d,
+			    int stage, const struct instr *in, bool last)
+{
+	put_message(l, h, d, stage, in, false);
+	if (last && in->kind == INSTR_BACKWARD) {
+		put_last_backward(l, h, d, stage, in);
+		return;
+	}
+	put(l, in->kind, in->microbatch, in->chunk, -1, -1);
+	put_message(l, h, d, stage, in, true);
+}
+
 static int last_own(const struct deal *d, int microbatches)
 {
 	int m = microbatches - 1;
 	while (m >= 0 && !is_ours(d, m))
 		m--;
 	return m;
+}
+
+static void put_reduces(struct instr_list *l, int chunk, int parts)
+{
+	for (int p = 0; p < parts; p++)
+		put_part(l, INSTR_REDUCE, -1, chunk, p, 0);
+}
+
+/* A phase is the forwards of a chunk or its backwards; phase `chunks` begins with the chunk with
+ * which the one before ends. */
+static int phase_chunk(int chunks, int phase)
+{
+	return phase < chunks ? phase : 2 * chunks - 1 - phase;
+}
+
+static bool phase_gathers(int chunks, int phases, int phase)
+{
+	return phase < phases && phase != chunks;
+}
+
+static void put_phase(struct instr_list *l, enum instr_kind kind, int chunks, int phase)
+{
+	put_part(l, kind, -1, phase_chunk(chunks, phase), phase >= chunks, 0);
+}
+
+/* The values of this phase's chunk must be here; those of the next are asked for. */
+static void begin_phase(struct instr_list *l, int chunks, int phases, int phase)
+{
+	if (phase == 0)
+		put_phase(l, INSTR_SEND_VALUES, chunks, 0);
+	if (phase_gathers(chunks, phases, phase))
+		put_phase(l, INSTR_GATHER, chunks, phase);
+	if (phase_gathers(chunks, phases, phase + 1))
+		put_phase(l, INSTR_SEND_VALUES, chunks, phase + 1);
+}
+
+static void end_phase(struct instr_list *l, int chunks, int phases, int phase, int parts)
+{
+	if (phase + 1 == phases || phase_gathers(chunks, phases, phase + 1))
+		put_phase(l, INSTR_RELEASE, chunks, phase);
+	if (phase > chunks)
+		put_reduces(l, phase_chunk(chunks, phase) + 1, parts);
 }
 
 int sched_build(const struct sched *s, const struct sched_shape *h, int stage, int place,
@@ -257,38 +310,41 @@ int sched_build(const struct sched *s, const struct sched_shape *h, int stage, i
 	if (h->chunks > 1 && !s->chunked)
 		return err_set(e, ERR_USAGE, "schedule %s: %d chunks, but it takes one", s->name,
 			       h->chunks);
+	if (h->gather && !s->gathers)
+		return err_set(e, ERR_USAGE,
+			       "schedule %s does not work on one chunk at a time, so no values can "
+			       "be gathered",
+			       s->name);
 	virtual_pipeline(h, stage, &length, &at);
 	if (length > SCHED_MAX_STAGES)
 		return err_set(e, ERR_USAGE, "schedule %s: more than %d stages and members",
 			       s->name, SCHED_MAX_STAGES);
 	TRY(deal_out(h, stage, place, out, &d, e));
-	const bool group = group_size(h, stage) > 1;
+	const bool group = group_size(h, stage) > 1, gather = h->gather && group;
 	const int parts = h->parts ? h->parts : 1;
 	/* Each computation has at most one message before and one after it, and what the parts
 	 * need. The order is written into the tail of the same array and read from there: its
 	 * entry i is behind all that the entries before it become, so it is read before it is
 	 * overwritten. */
 	const size_t chunks = (size_t)h->chunks, work = 2 * chunks * (size_t)h->microbatches,
-		     most = 3 * work + 3 * chunks * (size_t)parts + 2, from = most - work;
+		     most = 3 * work + 3 * chunks * (size_t)parts + 6 * chunks + 2,
+		     from = most - work;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
 		return err_nomem(e, most * sizeof *out->item, "an instruction list");
 	s->order(length, h->chunks, h->microbatches, at, out->item + from);
-	const int last = last_own(&d, h->microbatches);
+	const int last = last_own(&d, h->microbatches), phases = 2 * h->chunks;
 	for (size_t i = 0; i < work; i++) {
-		struct instr in = out->item[from + i];
-		if (!is_ours(&d, in.microbatch))
-			continue;
-		put_message(out, h, &d, stage, &in, false);
-		if (group && in.kind == INSTR_BACKWARD && in.microbatch == last) {
-			put_last_backward(out, h, &d, stage, &in);
-			continue;
-		}
-		put(out, in.kind, in.microbatch, in.chunk, -1, -1);
-		put_message(out, h, &d, stage, &in, true);
+		const struct instr in = out->item[from + i];
+		const int phase = (int)i / h->microbatches;
+		if (gather && in.microbatch == 0)
+			begin_phase(out, h->chunks, phases, phase);
+		if (is_ours(&d, in.microbatch))
+			put_computation(out, h, &d, stage, &in, group && in.microbatch == last);
+		if (gather && in.microbatch + 1 == h->microbatches)
+			end_phase(out, h->chunks, phases, phase, parts);
 	}
-	for (int c = h->chunks - 1; group && c >= 0; c--)
-		for (int p = 0; p < parts; p++)
-			put_part(out, INSTR_REDUCE, -1, c, p, 0);
+	for (int c = gather ? 0 : h->chunks - 1; group && c >= 0; c--)
+		put_reduces(out, c, parts);
 	put(out, INSTR_NORM, -1, -1, -1, -1);
 	put(out, INSTR_STEP, -1, -1, -1, -1);
 	return 0;
@@ -301,16 +357,21 @@ int sched_build_forward(const struct sched_shape *h, int stage, int place, struc
 	out->n = 0;
 	TRY(check_shape("evaluation", h, stage, place, e));
 	TRY(deal_out(h, stage, place, out, &d, e));
-	size_t most = 3 * (size_t)h->microbatches * (size_t)h->chunks;
+	const bool gather = h->gather && group_size(h, stage) > 1;
+	const size_t M = (size_t)h->microbatches, C = (size_t)h->chunks, most = 3 * M * C + 3 * C;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
 		return err_nomem(e, most * sizeof *out->item, "instructions");
-	for (int m = 0; m < h->microbatches; m++)
-		for (int c = 0; is_ours(&d, m) && c < h->chunks; c++) {
-			const struct instr in = instr_compute(INSTR_FORWARD, m, c);
-			put_message(out, h, &d, stage, &in, false);
-			put(out, INSTR_FORWARD, m, c, -1, -1);
-			put_message(out, h, &d, stage, &in, true);
-		}
+	for (size_t i = 0; i < M * C; i++) {
+		const int m = (int)(h->gather ? i % M : i / C),
+			  c = (int)(h->gather ? i / M : i % C);
+		const struct instr in = instr_compute(INSTR_FORWARD, m, c);
+		if (gather && m == 0)
+			begin_phase(out, h->chunks, h->chunks, c);
+		if (is_ours(&d, m))
+			put_computation(out, h, &d, stage, &in, false);
+		if (gather && m + 1 == h->microbatches)
+			end_phase(out, h->chunks, h->chunks, c, 0);
+	}
 	return 0;
 }
 

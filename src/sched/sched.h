@@ -33,6 +33,9 @@
  *                        hand the gradients of this part to the other members, to each the piece
  *                        that it adds up. They travel while the next part is computed.
  *   REDUCE               wait until the gradients of this part are the sum over the group.
+ *   SEND_VALUES          in a group that stores parts of a chunk's values: hand the own part to
+ *                        the other members, one chunk ahead.
+ *   GATHER, RELEASE      wait until the values of the chunk are complete; give them back.
  *   NORM                 the gradients of all chunks are complete: report this stage's part of the
  *                        global norm.
  *   STEP                 wait for the global norm of all stages, then update the parameters.
@@ -40,6 +43,11 @@
  * receiver's (sched_target). NORM and STEP close every list, once each; their microbatch, chunk,
  * peer and place are -1. A group's SEND_SUMS and REDUCE have a chunk and a part, and no microbatch
  * and peer.
+ *
+ * Gathered values (shape.gather; with schedules that work on one chunk at a time). Each chunk is
+ * gathered before its forwards and before its backwards; the last one is kept between them. While
+ * a chunk is computed, the values of the next one arrive and the gradients of the one before are
+ * summed: its REDUCE follows SEND_SUMS of this one.
  *
  * Parts. In a group the last BACKWARD of each chunk is cut into shape.parts instructions, from the
  * last layers of the chunk to the first. Every other BACKWARD is whole: its `parts` is 0.
@@ -69,7 +77,10 @@ struct err;
 #define INSTR_KINDS(X)                                                                             \
 	X(FORWARD)                                                                                 \
 	X(BACKWARD)                                                                                \
-	X(SEND_ACT) X(RECV_ACT) X(SEND_GRAD) X(RECV_GRAD) X(SEND_SUMS) X(REDUCE) X(NORM) X(STEP)
+	X(SEND_ACT)                                                                                \
+	X(RECV_ACT)                                                                                \
+	X(SEND_GRAD)                                                                               \
+	X(RECV_GRAD) X(SEND_SUMS) X(REDUCE) X(NORM) X(STEP) X(SEND_VALUES) X(GATHER) X(RELEASE)
 #define INSTR_TIED_KINDS(X)                                                                        \
 	X(SEND_TIED_GRAD) X(RECV_TIED_GRAD) X(SEND_TIED_VALUE) X(RECV_TIED_VALUE)
 
@@ -87,7 +98,7 @@ struct instr {
 	int peer;  /* the other stage of a SEND or RECV; else -1 */
 	int place; /* of the other member in that stage's group; else -1 */
 	/* BACKWARD: the part of `parts`, which are 0 where it is whole. SEND_SUMS, REDUCE: the
-	 * part */
+	 * part. SEND_VALUES, GATHER, RELEASE: 0 before forwards, 1 before backwards */
 	short part, parts;
 };
 
@@ -113,7 +124,8 @@ struct sched_shape {
 	/* of the members, stage by stage and then by place: how much of the stage's work each does.
 	 * At least 0, and above 0 in sum over a group. NULL: equal ones */
 	const int *share;
-	int parts; /* of a chunk's gradients, summed one by one over a group; 0 means 1 */
+	int parts;   /* of a chunk's gradients, summed one by one over a group; 0 means 1 */
+	bool gather; /* members of a group store parts of the values (SHARD_PARAMETERS) */
 };
 
 /* The third is the limit of chunks * microbatches; the first also that of the sum of all stages'
@@ -133,6 +145,7 @@ struct sched {
 	const char *name;
 	const char *help;
 	bool chunked; /* takes more than one chunk */
+	bool gathers; /* works on one chunk at a time, so that shape.gather is possible */
 	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind,
 	 * microbatch, chunk). */
 	void (*order)(int stages, int chunks, int microbatches, int stage, struct instr *out);
@@ -169,7 +182,8 @@ int sched_depth(const int *share, int n);
 int sched_build(const struct sched *s, const struct sched_shape *shape, int stage, int place,
 		struct instr_list *out, struct err *e);
 /* The list of an evaluation: the forward half only, microbatch after microbatch through the
- * chunks, whatever the schedule of training is. Nothing of the end of a step. */
+ * chunks, whatever the schedule of training is; with shape.gather chunk after chunk. Nothing of the
+ * end of a step. */
 int sched_build_forward(const struct sched_shape *shape, int stage, int place,
 			struct instr_list *out, struct err *e);
 /* Adds what a trained embedding that is also the head needs to a list of sched_build(). */
@@ -194,6 +208,7 @@ bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, in
 
 const char *instr_name(enum instr_kind k); /* "forward", "send_act", ... */
 bool instr_sends(enum instr_kind k);
+bool instr_is_of_group(enum instr_kind k); /* SEND_SUMS to RELEASE */
 bool instr_receives(enum instr_kind k);
 
 #endif

@@ -93,12 +93,16 @@ void param_release(struct param *p)
 		dev_free(p->value);
 	for (size_t i = 0; i < ARRAY_LEN(p->store); i++)
 		dev_free(p->store[i]);
-	dev_free(p->grad);
+	if (!p->gathered)
+		dev_free(p->grad);
+	dev_free(p->own_grad);
+	dev_free(p->piece[0]);
+	dev_free(p->piece[1]);
 	for (int i = 0; i < PARAM_STATES; i++)
 		dev_free(p->state[i]);
 	memset(p->store, 0, sizeof p->store);
 	memset(p->state, 0, sizeof p->state);
-	p->value = p->grad = NULL;
+	p->value = p->grad = p->own_grad = p->piece[0] = p->piece[1] = NULL;
 }
 
 int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src, struct err *e)
@@ -111,6 +115,8 @@ int param_upload_f32(struct param *p, int64_t first, int64_t count, const float 
 	if (p->value && from < end)
 		TRY(dev_upload(DEV_REF(p->value, (size_t)(from - own) * 4), src + (from - first),
 			       (size_t)(end - from) * 4, e));
+	if (p->gathered)
+		return 0;
 	uint16_t part[STAGING / 2];
 	size_t size = dtype_size(p->w.dtype),
 	       most = p->w.dtype == DT_F32 ? (size_t)count : ARRAY_LEN(part);
@@ -142,7 +148,7 @@ int param_download_f32(const struct param *p, int64_t first, int64_t count, floa
 int param_refresh(struct param *p, struct err *e)
 {
 	int64_t first, count = param_owned(p, &first);
-	if (!p->value || p->value == p->store[0] || !count)
+	if (!p->value || p->value == p->store[0] || p->gathered || !count)
 		return 0;
 	struct dev_ref to = p->w.data;
 	to.off += (size_t)first * dtype_size(p->w.dtype);

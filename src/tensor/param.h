@@ -9,7 +9,9 @@
  * float32, param_refresh() casts the master into `w` after every optimizer step.
  *
  * Where a group shares the training state (state_cut.h), master copy and optimizer state are those
- * of the elements that this member owns; `w` and the gradient are whole. */
+ * of the elements that this member owns; `w` and the gradient are whole. A `gathered` parameter is
+ * stored in pieces, frozen or trained: `w` has numbers only while it is gathered (gathered.h), and
+ * what stays of its gradient is the sum of what is owned. */
 #ifndef HS_TENSOR_PARAM_H
 #define HS_TENSOR_PARAM_H
 
@@ -53,6 +55,11 @@ struct param {
 	 * here. Lives as long as the name */
 	const int64_t *cut;
 	int members, place;
+	bool gathered;
+	/* gathered: the owned piece of a frozen one, data and block scales; of a trained one it is
+	 * `value` */
+	struct dev_buf *piece[2];
+	struct dev_buf *own_grad; /* gathered and trained: of what is owned; `grad` is borrowed */
 	/* optimizer state, as its row of optim.def says; owned here */
 	struct dev_buf *state[PARAM_STATES];
 };
@@ -80,6 +87,8 @@ static inline struct dev_ref param_value(const struct param *p)
 static inline struct dev_ref param_grad(const struct param *p)
 {
 	int64_t first;
+	if (p->gathered)
+		return DEV_REF(p->own_grad, 0);
 	param_owned(p, &first);
 	return DEV_REF(p->grad, (size_t)first * 4);
 }

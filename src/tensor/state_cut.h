@@ -18,14 +18,16 @@ enum { STATE_BLOCK = 4096, STATE_WHOLE = 1000000, STATE_MEMBERS = 256 };
 
 /* What of it a group shares; also the numbers in PLAN. */
 enum sharding {
-	SHARD_NONE,      /* every member has the whole of its stage */
-	SHARD_OPTIMIZER, /* master copies and optimizer states; values and gradients are whole */
+	SHARD_NONE,       /* every member has the whole of its stage */
+	SHARD_OPTIMIZER,  /* master copies and optimizer states; values and gradients are whole */
+	SHARD_PARAMETERS, /* and the matrices themselves, which are gathered chunk by chunk */
 };
 
 struct state_cut {
 	int n, place;     /* members, and the one that asks */
 	const int *share; /* [n] millionths; their sum is STATE_WHOLE */
 	bool whole;       /* parameters are not cut */
+	bool values;      /* SHARD_PARAMETERS */
 };
 
 /* Elements that each member has so far, where parameters stay whole; zeros at first. */

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "file/atomic.h"
 #include "plan/cost.h"
 #include "sched/sched.h"
@@ -59,10 +60,51 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 	if (rc >= 0)
 		rc = plan_read_text(&p->profile, &p->options, b.p, b.n, c->path, &p->manual, e);
 	buf_release(&b);
-	if (rc >= 0 && c->shard == SHARD_STATES)
+	if (rc >= 0 && (c->shard == SHARD_STATES || c->shard == SHARD_VALUES))
 		for (size_t i = 0; i < c->nshards; i++)
 			if (!c->shard_plan[i].state)
 				plan_share_state(&p->profile, &p->options, &p->manual.stage[i]);
+	return rc;
+}
+
+static bool is_one_chunk(const struct plan *plan)
+{
+	return plan->chunks == 1 || !plan->sched->gathers;
+}
+
+/* `shard: parameters`: one stage is gathered layer by layer; several are cut into as many chunks as
+ * `interleave` allows. */
+static int shard_values(struct plan *plan, const struct config *c, struct err *e)
+{
+	int most = plan_most_chunks(plan), groups = 0;
+	for (int k = 0; k < plan->stages; k++)
+		groups += plan->stage[k].members > 1;
+	if (!groups)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'shard: parameters' needs a group: a list of ids in an entry "
+			       "of 'shard_plan'",
+			       c->path);
+	if (plan->stages > 1 && most > c->interleave)
+		most = (int)c->interleave;
+	return is_one_chunk(plan) ? plan_shard_values(plan, most, e) : 0;
+}
+
+/* All workers as one group. */
+static int plan_of_all(struct job_plan *p, const struct config *c, struct err *e)
+{
+	struct config one = *c;
+	struct config_shard all = { .start = 0, .end = p->profile.layers };
+	const char **id = mem_array((size_t)p->profile.devices, sizeof *id);
+	if (!id)
+		return err_nomem(e, (size_t)p->profile.devices * sizeof *id, "a plan");
+	for (int i = 0; i < p->profile.devices; i++)
+		id[i] = p->profile.device[i].id;
+	all.id.item = id;
+	all.id.n = (size_t)p->profile.devices;
+	one.shard_plan = &all;
+	one.nshards = 1;
+	int rc = plan_of_shards(p, &one, e);
+	mem_free(id);
 	return rc;
 }
 
@@ -94,10 +136,14 @@ int job_plan_given(struct job_plan *p, const struct config *c, const char *file,
 {
 	if (!file && c)
 		file = c->plan;
-	if (!file && !(c && c->nshards))
+	const bool values = c && c->shard == SHARD_VALUES && p->profile.devices > 1;
+	if (!file && !(c && c->nshards) && !values)
 		return 0;
-	TRY(file ? plan_read_file(&p->profile, &p->options, file, &p->manual, e)
-		 : plan_of_shards(p, c, e));
+	TRY(file         ? plan_read_file(&p->profile, &p->options, file, &p->manual, e)
+	    : c->nshards ? plan_of_shards(p, c, e)
+			 : plan_of_all(p, c, e));
+	if (values)
+		TRY(shard_values(&p->manual, c, e));
 	p->options.manual = &p->manual;
 	p->planner = &planner_manual;
 	return 0;
@@ -206,8 +252,10 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 	for (int k = 0; k < plan->stages; k++) {
 		const struct plan_stage *s = &plan->stage[k];
 		double states = 0;
-		if (plan_shares_state(s))
+		if (plan_shares_state(s) || s->sharded) {
 			place->state_share = state;
+			place->sharding = s->sharded ? SHARD_PARAMETERS : SHARD_OPTIMIZER;
+		}
 		members[k] = s->members;
 		recompute[k] = s->recompute;
 		if (row + s->members > n)
@@ -219,8 +267,8 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 				return w;
 			worker[row] = w;
 			const double before = states;
-			states +=
-				s->member[i].state_share / (plan_shares_state(s) ? 1 : s->members);
+			states += s->member[i].state_share /
+				  (plan_shares_state(s) || s->sharded ? 1 : s->members);
 			state[row] = i + 1 == s->members ? STATE_WHOLE - millionths(before)
 							 : millionths(states) - millionths(before);
 			place->id[row] = seat[w].id;

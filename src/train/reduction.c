@@ -112,7 +112,7 @@ int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume
 	if (p->state_share && j->optimizer->cut == CUT_NONE)
 		return err_set(
 			e, ERR_USAGE,
-			"%s: 'shard: optimizer' needs an optimizer whose state can be divided, "
+			"%s: sharing training state needs an optimizer whose state can be divided, "
 			"and that of '%s' cannot: write 'shard: none'",
 			j->cfg->path, j->optimizer->name);
 	p->reduce_order = rules->reduce;
@@ -123,8 +123,12 @@ int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume
 	if (most > 1)
 		log_info("groups add up their gradients by '%s', in the order '%s'", how->name,
 			 sum_order_name(rules->reduce));
-	if (p->state_share)
-		log_info("groups share the state of the optimizer (shard: optimizer)");
+	if (p->sharding)
+		log_info("groups share %s", p->sharding == SHARD_PARAMETERS
+						    ? "parameters and training state (shard: "
+						      "parameters)"
+						    : "the state of the optimizer (shard: "
+						      "optimizer)");
 	return 0;
 }
 

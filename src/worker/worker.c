@@ -150,12 +150,12 @@ static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
 		return exchange_send_tied(&w->exchange, i,
 					  DEV_REF(worker_model_replica(m)->grad, 0), e);
 	case INSTR_RECV_TIED_GRAD:
-		return exchange_receive_tied(&w->exchange, i, front->embed, &front->scratch, e);
+		return exchange_receive_tied(&w->exchange, i, front->embed, front->scratch, e);
 	case INSTR_SEND_TIED_VALUE:
 		return exchange_send_tied(&w->exchange, i, front->embed->w.data, e);
 	default:
-		return exchange_receive_tied(&w->exchange, i, worker_model_replica(m),
-					     &end->scratch, e);
+		return exchange_receive_tied(&w->exchange, i, worker_model_replica(m), end->scratch,
+					     e);
 	}
 }
 
@@ -213,14 +213,12 @@ static int backward(struct worker *w, const struct instr *i, struct slot *sl, st
 static int execute(struct worker *w, const struct instr *i, struct err *e)
 {
 	struct slot *sl;
-	if (i->kind == INSTR_SEND_SUMS)
-		return group_sum_send(&w->sum, i->chunk, i->part, e);
-	if (i->kind == INSTR_REDUCE)
-		return group_sum_finish(&w->sum, i->chunk, i->part, e);
 	if (i->kind == INSTR_NORM)
 		return send_norms(w, e);
 	if (i->kind == INSTR_STEP)
 		return apply_step(w, e);
+	if (instr_is_of_group(i->kind))
+		return group_sum_execute(&w->sum, i, e);
 	if (i->microbatch < 0)
 		return exchange_tied(w, i, e);
 	TRY(open_slot(w, i, &sl, e));
@@ -303,6 +301,7 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	times_round(&w->times);
 	struct worker_step done = { .step = h->step, .begin = clock_now(), .times = &w->times.m };
 	w->shape = crew_sched_shape(c, (int)microbatches, w->shape_room);
+	w->shape.gather = w->plan.sharding == SHARD_PARAMETERS;
 	const int stage = plan_stage(&w->plan), place = plan_place(&w->plan);
 	if (w->train)
 		TRY(sched_build(sched_find(w->plan.schedule), &w->shape, stage, place, &w->list,

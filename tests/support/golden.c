@@ -171,7 +171,7 @@ double golden_sqnorm(struct golden_model *m)
 	for (size_t i = 0; i < m->stage.nparam; i++) {
 		if (!param_is_trained(&m->stage.param[i]))
 			continue;
-		must(grad_sqnorm(&m->stage.param[i], &m->stage.scratch, &b, &one, &e), &e);
+		must(grad_sqnorm(&m->stage.param[i], m->stage.scratch, &b, &one, &e), &e);
 		sum += one;
 	}
 	mem_free(b.sum);

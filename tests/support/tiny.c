@@ -123,15 +123,19 @@ static void write_weights(const struct tiny *t)
 				 part[i].name);
 			spec[n] = (struct st_spec){ .name = name[n],
 						    .ndim = part[i].cols ? 2 : 1,
-						    .shape = { part[i].rows, part[i].cols } };
+						    .shape = { part[i].rows * t->width,
+							       part[i].cols * t->width } };
 		}
 	spec[n++] = (struct st_spec){ .name = "model.embed_tokens.weight",
 				      .ndim = 2,
-				      .shape = { V, C } };
+				      .shape = { V, C * t->width } };
 	if (!t->tied)
-		spec[n++] =
-			(struct st_spec){ .name = "lm_head.weight", .ndim = 2, .shape = { V, C } };
-	spec[n++] = (struct st_spec){ .name = "model.norm.weight", .ndim = 1, .shape = { C } };
+		spec[n++] = (struct st_spec){ .name = "lm_head.weight",
+					      .ndim = 2,
+					      .shape = { V, C * t->width } };
+	spec[n++] = (struct st_spec){ .name = "model.norm.weight",
+				      .ndim = 1,
+				      .shape = { C * t->width } };
 	snprintf(path, sizeof path, "%s/model/model.safetensors", t->dir);
 	if (st_write(path, spec, n, NULL, random_weights, NULL, &e) < 0)
 		fail_msg("%s", e.msg);
@@ -153,12 +157,12 @@ static void write_data(const struct tiny *t, int records)
 	buf_release(&b);
 }
 
-static void make(struct tiny *t, int layers, int records, bool tied)
+static void make(struct tiny *t, int layers, int records, bool tied, int width)
 {
 	const char *tmp = getenv("TMPDIR");
 	struct err e = { 0 };
 	char path[512];
-	*t = (struct tiny){ .layers = layers, .tied = tied };
+	*t = (struct tiny){ .layers = layers, .tied = tied, .width = width };
 	snprintf(t->dir, sizeof t->dir, "%s/hs-tiny-XXXXXX",
 		 tmp && strlen(tmp) < 200 ? tmp : "/tmp");
 	assert_non_null(mkdtemp(t->dir));
@@ -174,7 +178,8 @@ static void make(struct tiny *t, int layers, int records, bool tied)
 		 "5,\"rope_theta\":10000.0,"
 		 "\"max_position_embeddings\":512,\"tie_word_embeddings\":%s,\"hidden_act\":"
 		 "\"silu\"}",
-		 C, F, layers, HEADS, KV, D, V, tied ? "true" : "false");
+		 C * width, F * width, layers, HEADS * width, KV * width, D, V,
+		 tied ? "true" : "false");
 	put(t, "model/config.json", &b);
 	buf_release(&b);
 	write_tokenizer(t);
@@ -182,9 +187,11 @@ static void make(struct tiny *t, int layers, int records, bool tied)
 	write_data(t, records);
 }
 
-void tiny_make(struct tiny *t, int layers, int records) { make(t, layers, records, false); }
+void tiny_make(struct tiny *t, int layers, int records) { make(t, layers, records, false, 1); }
 
-void tiny_make_tied(struct tiny *t, int layers, int records) { make(t, layers, records, true); }
+void tiny_make_tied(struct tiny *t, int layers, int records) { make(t, layers, records, true, 1); }
+
+void tiny_make_wide(struct tiny *t, int layers, int records) { make(t, layers, records, false, 3); }
 
 void tiny_remove(struct tiny *t)
 {

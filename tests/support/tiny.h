@@ -14,11 +14,14 @@ struct tiny {
 	char dir[256]; /* holds model/, data.jsonl, runs */
 	int layers;
 	bool tied; /* the head is the embedding */
+	int width; /* 1; wide: 3 */
 };
 
 void tiny_make(struct tiny *t, int layers, int records); /* fails the test on an error */
 /* The same model, but its head is its embedding. */
 void tiny_make_tied(struct tiny *t, int layers, int records);
+/* The same with matrices of 3 times as many rows and columns, of several blocks (STATE_BLOCK). */
+void tiny_make_wide(struct tiny *t, int layers, int records);
 void tiny_remove(struct tiny *t);
 /* A configuration for it; `more` are further "key=value" overrides, ended by NULL. output_dir is
  * DIR/`run`. */
