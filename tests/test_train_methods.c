@@ -314,9 +314,54 @@ static void an_adapter_to_begin_with(void **state)
 	tiny_remove(&t);
 }
 
+/* One configuration of each kind of layer: adapters and all parameters give the same bits on every
+ * split. */
+static void families(void **state)
+{
+	(void)state;
+	static const char *const config[] = {
+		"{\"model_type\":\"gemma2\"," TINY_COMMON
+		",\"head_dim\":16,\"sliding_window\":20,\"query_pre_attn_scalar\":16,"
+		"\"attn_logit_softcapping\":5.0}",
+		"{\"model_type\":\"gemma3_text\"," TINY_COMMON
+		",\"head_dim\":16,\"sliding_window\":20,\"sliding_window_pattern\":2}",
+		"{\"model_type\":\"phi3\"," TINY_COMMON
+		",\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":40,"
+		"\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1.5],"
+		"\"long_factor\":[2,5]}}",
+		"{\"model_type\":\"glm4\"," TINY_COMMON ",\"head_dim\":8}",
+	};
+	for (size_t i = 0; i < ARRAY_LEN(config) * 2; i++) {
+		struct tiny t;
+		struct record whole = { 0 };
+		const bool full = i % 2;
+		tiny_make_model(&t, config[i / 2], 40);
+		assert_int_equal(t.layers, LAYERS);
+		const char *const how[] = { "reduce_order=exact",
+					    full ? "adapter=none" : "lora_dropout=0.1",
+					    full ? "learning_rate=0.001" : "lora_r=3", NULL };
+		struct config *c = tiny_config(&t, "one", how);
+		train(c, NULL, &whole);
+		assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
+		for (size_t k = 0; k < ARRAY_LEN(splits); k += 2) {
+			struct record r = { 0 };
+			struct config *other = tiny_config(&t, splits[k].name, how);
+			train(other, &splits[k], &r);
+			for (size_t s = 0; s < STEPS; s++)
+				assert_true(r.loss[s] == whole.loss[s]);
+			same(&t, c, "one", splits[k].name);
+			config_free(other);
+		}
+		print_message("%.40s: loss %.4f to %.4f\n", config[i / 2] + 2, whole.loss[0],
+			      whole.loss[STEPS - 1]);
+		config_free(c);
+		tiny_remove(&t);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(examples),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(families), cmocka_unit_test(examples),
 					    cmocka_unit_test(early_stopping),
 					    cmocka_unit_test(times_in_an_epoch),
 					    cmocka_unit_test(an_adapter_to_begin_with) };

@@ -70,6 +70,17 @@ ROOT = os.path.join(
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+GGUF = (
+    "granite",
+    "olmo2",
+    "smollm3-gguf",
+    "gemma",
+    "gemma2-gguf",
+    "gemma3-gguf",
+    "phi3",
+    "phi4-mini",
+    "glm4",
+)
 LORA_R, LORA_ALPHA = 3, 4.0
 LENGTHS = (13, 37)
 ROWS = 16  # of a matrix that are kept, where the whole would make the files large
@@ -524,6 +535,52 @@ FAMILIES = {
             tie_word_embeddings=False,
             attention_bias=False,
             mlp_bias=False,
+        ),
+    ),
+    # what a GGUF of Gemma 3 does not say: a layer of six without window, heads as wide as queries
+    "gemma3-gguf": dict(
+        arch="gemma3_text",
+        store="BF16",
+        act="gelu_pytorch_tanh",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=7),
+            head_dim=16,
+            query_pre_attn_scalar=16,
+            sliding_window=9,
+            rope_theta=1000000.0,
+            rope_local_base_freq=10000.0,
+            rope_scaling=dict(rope_type="linear", factor=8.0),
+            tie_word_embeddings=True,
+        ),
+    ),
+    "gemma2-gguf": dict(
+        arch="gemma2",
+        store="BF16",
+        act="gelu_pytorch_tanh",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=3),
+            head_dim=16,
+            query_pre_attn_scalar=16,
+            sliding_window=11,
+            attn_logit_softcapping=2.5,
+            final_logit_softcapping=3.0,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "smollm3-gguf": dict(
+        arch="smollm3",
+        store="BF16",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=5),
+            rope_theta=50000.0,
+            pad_token_id=0,
+            tie_word_embeddings=True,
         ),
     ),
 }
@@ -1063,6 +1120,66 @@ def write_gguf(file, name, model, config, kind, f16):
     w.close()
 
 
+def write_family_gguf(name, model, c):
+    """The same model as llama.cpp's converter writes it: names by its table, norms of Gemma plus
+    one, q and k of Granite and SmolLM3 permuted."""
+    arch = {"gemma3_text": "gemma3"}.get(c["model_type"], c["model_type"])
+    kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
+    w = gguf.GGUFWriter(path(name + ".gguf"), arch)
+    hd = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv(c["num_key_value_heads"])
+    w.add_layer_norm_rms_eps(c.get("rms_norm_eps", 1e-6))
+    w.add_rope_freq_base(c.get("rope_theta", 10000.0))
+    w.add_key_length(hd)
+    w.add_value_length(hd)
+    w.add_rope_dimension_count(int(hd * c.get("partial_rotary_factor", 1.0)))
+    if c.get("sliding_window"):
+        w.add_sliding_window(c["sliding_window"])
+    if c.get("attn_logit_softcapping"):
+        w.add_attn_logit_softcapping(c["attn_logit_softcapping"])
+        w.add_final_logit_softcapping(c["final_logit_softcapping"])
+    if "embedding_multiplier" in c:
+        w.add_embedding_scale(c["embedding_multiplier"])
+        w.add_residual_scale(c["residual_multiplier"])
+        w.add_attention_scale(c["attention_multiplier"])
+        w.add_logit_scale(c["logits_scaling"])
+    s = c.get("rope_scaling") or {}
+    if s.get("rope_type") == "linear":
+        w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        w.add_rope_scaling_factor(s["factor"])
+    if s.get("type") == "longrope":
+        old = c["original_max_position_embeddings"]
+        scale = c["max_position_embeddings"] / old
+        w.add_rope_scaling_orig_ctx_len(old)
+        w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(old)))
+        w.add_tensor("rope_factors_long.weight", np.array(s["long_factor"], np.float32))
+        w.add_tensor("rope_factors_short.weight", np.array(s["short_factor"], np.float32))
+    names = gguf.get_tensor_name_map(kind, c["num_hidden_layers"])
+    for k, v in model.state_dict().items():
+        if k == "lm_head.weight" and c["tie_word_embeddings"]:
+            continue
+        a = v.detach().numpy()
+        if arch.startswith("gemma") and k.endswith("norm.weight"):
+            a = a + 1
+        if arch in ("granite", "smollm3") and k.endswith("q_proj.weight"):
+            a = permute(a, c["num_attention_heads"])
+        if arch in ("granite", "smollm3") and k.endswith("k_proj.weight"):
+            a = permute(a, c["num_key_value_heads"])
+        w.add_tensor(
+            names.get_name(k, try_suffixes=(".weight", ".bias")),
+            np.ascontiguousarray(a, np.float16 if a.ndim > 1 else np.float32),
+        )
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
 # ---- training -----------------------------------------------------------------------------------
 
 STEPS, WARMUP, MIN_RATIO = 10, 2, 0.1
@@ -1217,7 +1334,10 @@ def main():
             model, config = build(name)
             save_model(name, model, config)
             expectation(name, model, row.get("grads", True), row.get("grads", True))
-            save_model(name, build(name)[0], config)
+            model = build(name)[0]
+            save_model(name, model, config)
+            if name in GGUF:
+                write_family_gguf(name, model, config)
         return
     shutil.rmtree(ROOT, ignore_errors=True)
     for name, row in FAMILIES.items():
@@ -1228,6 +1348,8 @@ def main():
             make_tokenizer(name, row["tokenizer"], config["vocab_size"])
         if name == "smollm2":
             write_gguf("smollm2-f32.gguf", name, model, config, row["tokenizer"], f16=False)
+        if name in GGUF:
+            write_family_gguf(name, model, config)
         if name == "llama31":
             write_gguf("llama31-f16.gguf", name, model, config, row["tokenizer"], f16=True)
     dq = nf4_folder("smollm2-nf4-dq", "smollm2", True, torch.bfloat16)

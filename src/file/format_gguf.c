@@ -25,6 +25,7 @@
 struct entry {
 	const struct gguf_tensor *g;
 	int64_t head_dim; /* 0: rows lie as in Hugging Face */
+	bool plus_one;    /* stored plus one */
 };
 
 struct gguf_model {
@@ -98,9 +99,9 @@ static int add_tensor(struct model_file *f, struct gguf_model *m, const struct g
 	int64_t layer = -1;
 	struct model_tensor *t = &f->tensor[f->count];
 	struct entry *en = &m->entry[f->count];
-	if (!strcmp(g->name, "rope_freqs.weight"))
+	if (!strcmp(g->name, "rope_freqs.weight") || !strncmp(g->name, "rope_factors_", 13))
 		return 0;
-	if (!gguf_name_to_hf(g->name, &b, &layer) ||
+	if (!gguf_name_to_hf(m->arch, g->name, &b, &layer) ||
 	    layer >= json_integer_value(json_object_get(f->config, "num_hidden_layers"))) {
 		buf_release(&b);
 		return err_set(e, ERR_UNSUPPORTED,
@@ -124,6 +125,7 @@ static int add_tensor(struct model_file *f, struct gguf_model *m, const struct g
 	t->count = g->count;
 	t->bytes = g->bytes;
 	en->g = g;
+	en->plus_one = m->arch->plus_one && strstr(t->name, "norm.weight");
 	TRY(permuted_width(f, m, t, &en->head_dim, e));
 	f->count++;
 	return 0;
@@ -198,6 +200,8 @@ static int model_read(struct model_file *f, const struct model_tensor *t, int64_
 	if (!en->head_dim) {
 		const uint8_t *p = g->data + (uint64_t)row0 * bytes;
 		TRY(ggml_dequantize(g->type, p, dst, row * (uint64_t)rows, e));
+		for (uint64_t i = 0; en->plus_one && i < row * (uint64_t)rows; i++)
+			dst[i] -= 1;
 		map_drop(&m->g.map, p, bytes * (uint64_t)rows);
 		return 0;
 	}
@@ -217,6 +221,9 @@ static int model_raw(struct model_file *f, const struct model_tensor *t, const v
 	const struct entry *en = entry_of(f, t);
 	if (en->head_dim)
 		return err_set(e, ERR_UNSUPPORTED, "%s: the rows of '%s' are in another order",
+			       f->path, t->name);
+	if (en->plus_one)
+		return err_set(e, ERR_UNSUPPORTED, "%s: the numbers of '%s' are stored plus one",
 			       f->path, t->name);
 	*p_p = en->g->data;
 	return 0;

@@ -72,6 +72,8 @@ static const struct gguf_tensor *find_tensor(const struct gguf *g, const char *n
 
 /* Keys that change the mathematics of other models written under the same architecture; harmless
  * only at these values. */
+static bool is_read(const struct maker *m, const char *name);
+
 static int refuse_unknown(const struct maker *m, struct err *e)
 {
 	static const struct {
@@ -90,11 +92,47 @@ static int refuse_unknown(const struct maker *m, struct err *e)
 	};
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		double v = rows[i].harmless;
+		if (is_read(m, rows[i].name))
+			continue;
 		TRY(read_number(m, rows[i].name, false, -1e30, 1e30, &v, e));
 		if (v != rows[i].harmless)
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: '%s.%s' is %g, which is not supported", m->g->path,
 				       m->arch->name, rows[i].name, v);
+	}
+	return 0;
+}
+
+/* Numbers that only some architectures have, and what config.json calls them. */
+static const struct {
+	const char *arch, *gguf, *hf;
+} numbers[] = {
+	{ "granite", "embedding_scale", "embedding_multiplier" },
+	{ "granite", "residual_scale", "residual_multiplier" },
+	{ "granite", "attention.scale", "attention_multiplier" },
+	{ "granite", "logit_scale", "logits_scaling" },
+	{ "gemma2", "attn_logit_softcapping", "attn_logit_softcapping" },
+	{ "gemma2", "final_logit_softcapping", "final_logit_softcapping" },
+	{ "gemma3", "final_logit_softcapping", "final_logit_softcapping" },
+	{ "gemma3", "rope.freq_base_swa", "rope_local_base_freq" },
+};
+
+static bool is_read(const struct maker *m, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+		if (!strcmp(numbers[i].arch, m->arch->name) && !strcmp(numbers[i].gguf, name))
+			return true;
+	return false;
+}
+
+static int read_numbers(const struct maker *m, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+		double v = 0;
+		if (strcmp(numbers[i].arch, m->arch->name) || !find(m, numbers[i].gguf))
+			continue;
+		TRY(read_number(m, numbers[i].gguf, true, 1e-9, 1e9, &v, e));
+		json_object_set_new(m->o, numbers[i].hf, json_real(v));
 	}
 	return 0;
 }
@@ -115,31 +153,70 @@ static int read_text(const struct maker *m, const char *key, const char *fallbac
 	return ok ? 0 : err_set(e, ERR_INPUT, "%s: '%s' must be a text", m->g->path, key);
 }
 
-static int read_factors(const struct maker *m, const struct gguf_tensor *t, int64_t head_dim,
-			struct err *e)
+/* A vector of positive numbers, one for each rotary frequency. */
+static int factor_list(const struct maker *m, const struct gguf_tensor *t, int64_t rot,
+		       json_t **list_p, struct err *e)
 {
-	if (t->ndim != 1 || t->ne[0] != head_dim / 2 || t->type != GGML_F32)
-		return err_set(e, ERR_INPUT, "%s: 'rope_freqs.weight' must be %lld numbers of F32",
-			       m->g->path, (long long)(head_dim / 2));
+	if (t->ndim != 1 || t->ne[0] != rot / 2 || t->type != GGML_F32)
+		return err_set(e, ERR_INPUT, "%s: '%s' must be %lld numbers of F32", m->g->path,
+			       t->name, (long long)(rot / 2));
 	json_t *list = json_array();
 	for (int64_t i = 0; i < t->ne[0]; i++) {
 		float f;
 		memcpy(&f, t->data + 4 * i, 4);
 		if (!(isfinite(f) && f > 0)) {
 			json_decref(list);
-			return err_set(e, ERR_INPUT,
-				       "%s: 'rope_freqs.weight' must hold positive numbers",
-				       m->g->path);
+			return err_set(e, ERR_INPUT, "%s: '%s' must hold positive numbers",
+				       m->g->path, t->name);
 		}
 		json_array_append_new(list, json_real(f));
 	}
+	*list_p = list;
+	return 0;
+}
+
+static int read_factors(const struct maker *m, const struct gguf_tensor *t, int64_t rot,
+			struct err *e)
+{
+	json_t *list;
+	TRY(factor_list(m, t, rot, &list, e));
 	json_object_set_new(m->o, "rope_scaling",
 			    json_pack("{s:s,s:o}", "rope_type", "gguf_factors", "factors", list));
 	return 0;
 }
 
+/* LongRoPE: two vectors, the length they part at, and the factor on sin and cos. */
+static int read_longrope(const struct maker *m, const struct gguf_tensor *more, int64_t rot,
+			 struct err *e)
+{
+	const struct gguf_tensor *less = find_tensor(m->g, "rope_factors_short.weight");
+	double context = 0, attention = 1;
+	json_t *a, *b;
+	TRY(read_number(m, "rope.scaling.original_context_length", true, 2, INT_LIMIT, &context,
+			e));
+	TRY(read_number(m, "rope.scaling.attn_factor", false, 1e-6, 1e6, &attention, e));
+	if (!less)
+		return err_set(e, ERR_INPUT, "%s: has 'rope_factors_long.weight' and no short one",
+			       m->g->path);
+	TRY(factor_list(m, more, rot, &a, e));
+	int rc = factor_list(m, less, rot, &b, e);
+	if (rc < 0) {
+		json_decref(a);
+		return rc;
+	}
+	json_object_set_new(m->o, "rope_scaling",
+			    json_pack("{s:s,s:o,s:o,s:I,s:f}", "rope_type", "longrope",
+				      "long_factor", a, "short_factor", b,
+				      "original_max_position_embeddings", (json_int_t)context,
+				      "attention_factor", attention));
+	return 0;
+}
+
 static int rope_scaling(const struct maker *m, int64_t head_dim, struct err *e)
 {
+	const struct gguf_tensor *more = find_tensor(m->g, "rope_factors_long.weight");
+	if (more)
+		return read_longrope(m, more, head_dim, e);
 	char key[128], type[64];
 	double factor = 0, context = 0;
 	snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch->name);
@@ -194,7 +271,7 @@ static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 		return err_set(e, ERR_INPUT,
 			       "%s: %lld heads are not a multiple of %lld key/value heads",
 			       m->g->path, (long long)n, (long long)kv);
-	if (d < 2 || d % 2 || v != d || rot != d)
+	if (d < 2 || d % 2 || v != d || rot > d || (rot != d && !m->arch->partial))
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: heads of width %lld (values %lld, rotated %lld) are not "
 			       "supported: all three must be the same "
@@ -203,7 +280,10 @@ static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 	set_int(m, "num_attention_heads", n);
 	set_int(m, "num_key_value_heads", kv);
 	set_int(m, "head_dim", d);
-	return rope_scaling(m, d, e);
+	if (m->arch->partial)
+		json_object_set_new(m->o, "partial_rotary_factor",
+				    json_real((double)rot / (double)d));
+	return rope_scaling(m, rot, e);
 }
 
 static int token_ids(const struct maker *m, struct err *e)
@@ -257,8 +337,19 @@ static int make(const struct maker *m, struct err *e)
 	set_int(m, "max_position_embeddings", context);
 	json_object_set_new(m->o, "tie_word_embeddings",
 			    json_boolean(!find_tensor(m->g, "output.weight")));
-	json_object_set_new(m->o, "hidden_act", json_string("silu"));
-	if (m->arch->permuted)
+	const bool gemma = !strncmp(m->arch->name, "gemma", 5);
+	json_object_set_new(m->o, "hidden_act", json_string(gemma ? "gelu_pytorch_tanh" : "silu"));
+	TRY(read_numbers(m, e));
+	if (m->arch->norms == GGUF_NORMS_GEMMA && gemma) {
+		/* the largest models divide by another width, which no key says */
+		const bool largest = layers == (m->arch->name[5] == '2' ? 46 : 62);
+		const int64_t heads =
+			json_integer_value(json_object_get(m->o, "num_attention_heads"));
+		set_int(m, "query_pre_attn_scalar",
+			largest ? hidden / heads
+				: json_integer_value(json_object_get(m->o, "head_dim")));
+	}
+	if (m->arch->permuted || m->arch->with_bias)
 		json_object_set_new(m->o, "attention_bias",
 				    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
 	if (window)

@@ -9,32 +9,72 @@
 #include <string.h>
 
 static const struct gguf_arch arch[] = {
-	{ "llama", "llama", true },
+	{ .name = "llama", .model_type = "llama", .permuted = true, .written = true },
 	/* converters call Mistral llama: the mathematics is the same */
-	{ "llama", "mistral", true },
-	{ "qwen2", "qwen2", false },
-	{ "qwen3", "qwen3", false },
+	{ .name = "llama", .model_type = "mistral", .permuted = true, .written = true },
+	{ .name = "qwen2", .model_type = "qwen2", .written = true },
+	{ .name = "qwen3", .model_type = "qwen3", .written = true },
+	{ .name = "granite", .model_type = "granite", .permuted = true },
+	{ .name = "smollm3", .model_type = "smollm3", .permuted = true },
+	{ .name = "olmo2", .model_type = "olmo2", .norms = GGUF_NORMS_GEMMA },
+	{ .name = "gemma", .model_type = "gemma", .plus_one = true },
+	{ .name = "gemma2", .model_type = "gemma2", .norms = GGUF_NORMS_GEMMA, .plus_one = true },
+	{ .name = "gemma3",
+	  .model_type = "gemma3_text",
+	  .norms = GGUF_NORMS_GEMMA,
+	  .plus_one = true },
+	{ .name = "phi3", .model_type = "phi3", .fused_up = true, .partial = true },
+	{ .name = "glm4",
+	  .model_type = "glm4",
+	  .norms = GGUF_NORMS_GLM,
+	  .fused_up = true,
+	  .partial = true,
+	  .with_bias = true },
 };
 
-/* `%` stands for the number of the layer. */
+enum {
+	LLAMA = 1 << GGUF_NORMS_LLAMA,
+	GEMMA = 1 << GGUF_NORMS_GEMMA,
+	GLM = 1 << GGUF_NORMS_GLM,
+	ALL = LLAMA | GEMMA | GLM
+};
+enum fused { EITHER, WHOLE, PARTS };
+
+/* `%` stands for the number of the layer. A row holds for architectures with these norms, and with
+ * gate and up as one matrix, as two, or either way. */
 static const struct {
 	const char *gguf, *hf;
+	int norms;
+	enum fused up;
 } names[] = {
-	{ "token_embd", "model.embed_tokens" },
-	{ "output_norm", "model.norm" },
-	{ "output", "lm_head" },
-	{ "blk.%.attn_norm", "model.layers.%.input_layernorm" },
-	{ "blk.%.attn_q", "model.layers.%.self_attn.q_proj" },
-	{ "blk.%.attn_k", "model.layers.%.self_attn.k_proj" },
-	{ "blk.%.attn_v", "model.layers.%.self_attn.v_proj" },
-	{ "blk.%.attn_q_norm", "model.layers.%.self_attn.q_norm" },
-	{ "blk.%.attn_k_norm", "model.layers.%.self_attn.k_norm" },
-	{ "blk.%.attn_output", "model.layers.%.self_attn.o_proj" },
-	{ "blk.%.ffn_norm", "model.layers.%.post_attention_layernorm" },
-	{ "blk.%.ffn_gate", "model.layers.%.mlp.gate_proj" },
-	{ "blk.%.ffn_up", "model.layers.%.mlp.up_proj" },
-	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj" },
+	{ "token_embd", "model.embed_tokens", ALL, EITHER },
+	{ "output_norm", "model.norm", ALL, EITHER },
+	{ "output", "lm_head", ALL, EITHER },
+	{ "blk.%.attn_norm", "model.layers.%.input_layernorm", ALL, EITHER },
+	{ "blk.%.attn_q", "model.layers.%.self_attn.q_proj", ALL, EITHER },
+	{ "blk.%.attn_k", "model.layers.%.self_attn.k_proj", ALL, EITHER },
+	{ "blk.%.attn_v", "model.layers.%.self_attn.v_proj", ALL, EITHER },
+	{ "blk.%.attn_qkv", "model.layers.%.self_attn.qkv_proj", ALL, WHOLE },
+	{ "blk.%.attn_q_norm", "model.layers.%.self_attn.q_norm", ALL, EITHER },
+	{ "blk.%.attn_k_norm", "model.layers.%.self_attn.k_norm", ALL, EITHER },
+	{ "blk.%.attn_output", "model.layers.%.self_attn.o_proj", ALL, EITHER },
+	{ "blk.%.ffn_norm", "model.layers.%.post_attention_layernorm", LLAMA | GLM, EITHER },
+	{ "blk.%.ffn_norm", "model.layers.%.pre_feedforward_layernorm", GEMMA, EITHER },
+	{ "blk.%.post_attention_norm", "model.layers.%.post_attention_layernorm", GEMMA, EITHER },
+	{ "blk.%.post_attention_norm", "model.layers.%.post_self_attn_layernorm", GLM, EITHER },
+	{ "blk.%.post_ffw_norm", "model.layers.%.post_feedforward_layernorm", GEMMA, EITHER },
+	{ "blk.%.post_ffw_norm", "model.layers.%.post_mlp_layernorm", GLM, EITHER },
+	{ "blk.%.ffn_gate", "model.layers.%.mlp.gate_proj", ALL, PARTS },
+	{ "blk.%.ffn_up", "model.layers.%.mlp.up_proj", ALL, PARTS },
+	{ "blk.%.ffn_up", "model.layers.%.mlp.gate_up_proj", ALL, WHOLE },
+	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, EITHER },
 };
+
+static bool holds(const struct gguf_arch *a, size_t i)
+{
+	return (names[i].norms & 1 << a->norms) &&
+	       (names[i].up == EITHER || (names[i].up == WHOLE) == a->fused_up);
+}
 
 const struct gguf_arch *gguf_arch_find(const char *name)
 {
@@ -58,7 +98,7 @@ const char *gguf_arch_names(char *s, size_t cap)
 const struct gguf_arch *gguf_arch_for(const char *model_type)
 {
 	for (size_t i = 0; i < ARRAY_LEN(arch); i++)
-		if (!strcmp(arch[i].model_type, model_type))
+		if (arch[i].written && !strcmp(arch[i].model_type, model_type))
 			return &arch[i];
 	return NULL;
 }
@@ -98,11 +138,11 @@ static void expand_pattern(const char *pattern, int64_t layer, const char *tail,
 	buf_adds(out, tail);
 }
 
-bool gguf_name_to_hf(const char *name, struct buf *out, int64_t *layer_p)
+bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *out, int64_t *layer_p)
 {
 	const char *tail;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		if (match(name, names[i].gguf, layer_p, &tail)) {
+		if (holds(a, i) && match(name, names[i].gguf, layer_p, &tail)) {
 			expand_pattern(names[i].hf, *layer_p, tail, out);
 			return true;
 		}
@@ -110,11 +150,12 @@ bool gguf_name_to_hf(const char *name, struct buf *out, int64_t *layer_p)
 	return false;
 }
 
-bool gguf_name_from_hf(const char *name, struct buf *out, int64_t *layer_p)
+bool gguf_name_from_hf(const struct gguf_arch *a, const char *name, struct buf *out,
+		       int64_t *layer_p)
 {
 	const char *tail;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		if (match(name, names[i].hf, layer_p, &tail)) {
+		if (holds(a, i) && match(name, names[i].hf, layer_p, &tail)) {
 			expand_pattern(names[i].gguf, *layer_p, tail, out);
 			return true;
 		}

@@ -13,20 +13,32 @@
 
 struct buf;
 
+/* Which names of Hugging Face the norms of a layer have. */
+enum gguf_norms { GGUF_NORMS_LLAMA, GGUF_NORMS_GEMMA /* and OLMo 2 */, GGUF_NORMS_GLM };
+
 struct gguf_arch {
 	const char *name;       /* general.architecture, and the prefix of its keys */
 	const char *model_type; /* of config.json */
 	bool permuted;          /* rows of Q and K are in the order of the original Llama code */
+	bool written;           /* this program writes it too */
+	enum gguf_norms norms;
+	bool fused_up;  /* ffn_up is gate and up */
+	bool plus_one;  /* the weights of norms are stored plus one */
+	bool partial;   /* part of a head may rotate */
+	bool with_bias; /* attention_bias is said by the tensors */
 };
 
 const struct gguf_arch *gguf_arch_find(const char *name); /* NULL: not supported */
+/* One that is written for this model_type. */
 const struct gguf_arch *gguf_arch_for(const char *model_type);
 const char *gguf_arch_names(char *s, size_t cap); /* "llama, qwen2, ..." in s */
 
 /* Translates a tensor's name; false when it belongs to none of these families. *layer_p: its layer,
  * or -1. */
-bool gguf_name_to_hf(const char *gguf_name, struct buf *out, int64_t *layer_p);
-bool gguf_name_from_hf(const char *hf_name, struct buf *out, int64_t *layer_p);
+bool gguf_name_to_hf(const struct gguf_arch *a, const char *gguf_name, struct buf *out,
+		     int64_t *layer_p);
+bool gguf_name_from_hf(const struct gguf_arch *a, const char *hf_name, struct buf *out,
+		       int64_t *layer_p);
 
 /* In a permuted file the rows of each head are interleaved: the file's row head*D + 2j + half is
  * row head*D + half*D/2 + j of Hugging Face. The row of the file that holds a row of Hugging Face,

@@ -129,8 +129,8 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	int64_t layer = -1;
 	if (is_computed(t->name) || (w->shape.tied && !strcmp(t->name, "lm_head.weight")))
 		return 0;
-	if (!gguf_name_from_hf(t->name, &b, &layer) || layer >= w->shape.layers || t->ndim < 1 ||
-	    t->ndim > 2 || !t->count) {
+	if (!gguf_name_from_hf(w->shape.arch, t->name, &b, &layer) || layer >= w->shape.layers ||
+	    t->ndim < 1 || t->ndim > 2 || !t->count) {
 		buf_release(&b);
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: the tensor '%s' has no place in a GGUF of this family",
@@ -345,7 +345,8 @@ static int list_halves(const struct writer *w, const struct peft_adapter *ad, st
 		struct buf name = BUF_INIT, full = BUF_INIT;
 		int64_t layer = -1;
 		buf_addf(&full, "%s.weight", p->module);
-		bool known = !full.failed && gguf_name_from_hf(full.p, &name, &layer) &&
+		bool known = !full.failed &&
+			     gguf_name_from_hf(w->shape.arch, full.p, &name, &layer) &&
 			     !name.failed && layer < w->shape.layers && name.n < 64;
 		if (known) {
 			bool turned =

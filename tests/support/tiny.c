@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "file/atomic.h"
 #include "file/safetensors.h"
+#include "model/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,18 +158,99 @@ static void write_data(const struct tiny *t, int records)
 	buf_release(&b);
 }
 
-static void make(struct tiny *t, int layers, int records, bool tied, int width)
+struct spec_list {
+	struct st_spec spec[256];
+	char name[256][96];
+	size_t n;
+};
+
+static void add_spec(struct spec_list *l, int64_t rows, int64_t cols, const char *fmt, ...)
+{
+	va_list ap;
+	assert_true(l->n < ARRAY_LEN(l->spec));
+	va_start(ap, fmt);
+	vsnprintf(l->name[l->n], sizeof l->name[0], fmt, ap);
+	va_end(ap);
+	l->spec[l->n] = (struct st_spec){ .name = l->name[l->n],
+					  .ndim = cols ? 2 : 1,
+					  .shape = { rows, cols } };
+	l->n++;
+}
+
+/* Random numbers for every tensor that this configuration has. */
+static void write_all_weights(const struct tiny *t, const struct model_config *c)
+{
+	static struct spec_list l;
+	struct err e = { 0 };
+	char path[512];
+	l.n = 0;
+	for (int i = 0; i < c->layers; i++) {
+		for (enum layer_norm k = 0; k < NORM_COUNT; k++)
+			if (layer_norm_name(c, k))
+				add_spec(&l, c->hidden, 0, "model.layers.%d.%s.weight", i,
+					 layer_norm_name(c, k));
+		for (enum linear k = 0; k < LIN_COUNT; k++) {
+			int64_t dim[2];
+			linear_dims(c, k, dim);
+			if (dim[0])
+				add_spec(&l, dim[0], dim[1], "model.layers.%d.%s.weight", i,
+					 linear_path(k));
+			if (dim[0] && linear_has_bias(c, k))
+				add_spec(&l, dim[0], 0, "model.layers.%d.%s.bias", i,
+					 linear_path(k));
+		}
+		for (enum linear k = LIN_Q; k <= LIN_K && c->qk_norm; k++)
+			add_spec(&l, qk_norm_width(c, k), 0,
+				 "model.layers.%d.self_attn.%c_norm.weight", i, "qk"[k]);
+	}
+	add_spec(&l, c->vocab, c->hidden, "model.embed_tokens.weight");
+	add_spec(&l, c->hidden, 0, "model.norm.weight");
+	if (!c->tied)
+		add_spec(&l, c->vocab, c->hidden, "lm_head.weight");
+	snprintf(path, sizeof path, "%s/model/model.safetensors", t->dir);
+	if (st_write(path, l.spec, l.n, NULL, random_weights, NULL, &e) < 0)
+		fail_msg("%s", e.msg);
+}
+
+static void make_folder(struct tiny *t)
 {
 	const char *tmp = getenv("TMPDIR");
 	struct err e = { 0 };
 	char path[512];
-	*t = (struct tiny){ .layers = layers, .tied = tied, .width = width };
 	snprintf(t->dir, sizeof t->dir, "%s/hs-tiny-XXXXXX",
 		 tmp && strlen(tmp) < 200 ? tmp : "/tmp");
 	assert_non_null(mkdtemp(t->dir));
 	snprintf(path, sizeof path, "%s/model", t->dir);
 	if (dir_make(path, &e) < 0)
 		fail_msg("%s", e.msg);
+}
+
+void tiny_make_model(struct tiny *t, const char *config, int records)
+{
+	struct model_config c;
+	struct err e = { 0 };
+	struct buf b = BUF_INIT;
+	*t = (struct tiny){ .width = 1 };
+	make_folder(t);
+	json_t *j = json_loads(config, 0, NULL);
+	assert_non_null(j);
+	if (model_config_read(j, "config", &c, &e) < 0)
+		fail_msg("%s", e.msg);
+	json_decref(j);
+	t->layers = (int)c.layers;
+	t->tied = c.tied;
+	buf_adds(&b, config);
+	put(t, "model/config.json", &b);
+	buf_release(&b);
+	write_tokenizer(t);
+	write_all_weights(t, &c);
+	write_data(t, records);
+}
+
+static void make(struct tiny *t, int layers, int records, bool tied, int width)
+{
+	*t = (struct tiny){ .layers = layers, .tied = tied, .width = width };
+	make_folder(t);
 	struct buf b = BUF_INIT;
 	buf_addf(&b,
 		 "{\"model_type\":\"llama\",\"hidden_size\":%d,\"intermediate_size\":%d,\"num_"

@@ -22,6 +22,12 @@ void tiny_make(struct tiny *t, int layers, int records); /* fails the test on an
 void tiny_make_tied(struct tiny *t, int layers, int records);
 /* The same with matrices of 3 times as many rows and columns, of several blocks (STATE_BLOCK). */
 void tiny_make_wide(struct tiny *t, int layers, int records);
+/* A model with this config.json, which has TINY_COMMON in it. */
+#define TINY_COMMON                                                                                \
+	"\"hidden_size\":32,\"intermediate_size\":40,\"num_hidden_layers\":4,"                     \
+	"\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":258,"                  \
+	"\"max_position_embeddings\":512"
+void tiny_make_model(struct tiny *t, const char *config, int records);
 void tiny_remove(struct tiny *t);
 /* A configuration for it; `more` are further "key=value" overrides, ended by NULL. output_dir is
  * DIR/`run`. */
