@@ -477,8 +477,8 @@ static void test_models_refused(void **state)
 		0);
 	assert_null(model_file_gguf_vocab(f));
 	model_file_close(f);
-	model(&b, "gemma", NULL, 0, 0, NULL);
-	refuse_model(&b, ERR_UNSUPPORTED, "gemma");
+	model(&b, "mamba", NULL, 0, 0, NULL);
+	refuse_model(&b, ERR_UNSUPPORTED, "mamba");
 	model(&b, "llama", "llama.expert_count", GGUF_U32, 8, NULL);
 	refuse_model(&b, ERR_UNSUPPORTED, "expert_count");
 	model(&b, "llama", "llama.attention.head_count_kv", GGUF_U32, 3, NULL);
