@@ -43,8 +43,9 @@ static int add_text(void *ctx, const char *text, size_t n)
 	return 0;
 }
 
-/* As `heteroshard generate --raw --temperature 0 --adapter RUN`. */
-static void generated(const struct tiny *t, const char *run, const char *prompt, struct buf *out)
+/* As `heteroshard generate --raw --adapter RUN` with this sampling. */
+static void generated(const struct tiny *t, const char *run, const char *prompt,
+		      const struct sampling *s, struct buf *out)
 {
 	char model[400], adapter[400];
 	struct runtime r;
@@ -60,8 +61,7 @@ static void generated(const struct tiny *t, const char *run, const char *prompt,
 					   .need_tokenizer = true };
 	if (runtime_open(&o, &r, &e) < 0 ||
 	    tokenizer_encode(r.tok, prompt, strlen(prompt), true, true, &ids, &e) < 0 ||
-	    generate(&r, ids.id, ids.n, 20, &(struct sampling){ .top_p = 1 }, add_text, out, &st,
-		     &e) < 0)
+	    generate(&r, ids.id, ids.n, 20, s, add_text, out, &st, &e) < 0)
 		fail_msg("%s", e.msg);
 	buf_addc(out, 0);
 	out->n--;
@@ -69,13 +69,23 @@ static void generated(const struct tiny *t, const char *run, const char *prompt,
 	runtime_close(&r);
 }
 
-static void what_generate_says(void **state)
+/* The answers after the last step, for the caller to compare. */
+static void as_generate(const struct tiny *t, const struct sampling *s,
+			char last_p[ARRAY_LEN(prompts)][512])
 {
-	(void)state;
 	static const char *cpus[] = { "cpu", "cpu", "cpu" };
-	static const char *const more[] = { "sample_prompts=['Question 3: how many', 'It has', x]",
-					    "sample_max_tokens=20", "sample_steps=4",
-					    "learning_rate=0.02", NULL };
+	char temperature[60], top_p[60], seed[60];
+	snprintf(temperature, sizeof temperature, "sample_temperature=%.17g", s->temperature);
+	snprintf(top_p, sizeof top_p, "sample_top_p=%.17g", s->top_p);
+	snprintf(seed, sizeof seed, "seed=%llu", (unsigned long long)s->seed);
+	const char *const more[] = { "sample_prompts=['Question 3: how many', 'It has', x]",
+				     "sample_max_tokens=20",
+				     "sample_steps=4",
+				     "learning_rate=0.02",
+				     temperature,
+				     top_p,
+				     seed,
+				     NULL };
 	static const struct {
 		int stages, chunks;
 		const char *schedule;
@@ -84,22 +94,21 @@ static void what_generate_says(void **state)
 		     { 3, 1, "gpipe" },
 		     { 2, 3, "interleaved" },
 		     { 1, 2, "interleaved" } };
-	struct tiny t;
-	tiny_make(&t, 6, 40);
 	for (size_t i = 0; i < ARRAY_LEN(plan); i++) {
 		struct placement *p = mem_zalloc(sizeof *p);
 		struct told told = { .n = 0 };
 		struct err e = { 0 };
 		struct train_result res = { 0 };
 		char name[64];
-		snprintf(name, sizeof name, "run-%zu", i);
+		snprintf(name, sizeof name, "run-%llu-%g-%zu", (unsigned long long)s->seed,
+			 s->temperature, i);
 		*p = (struct placement){ .stages = plan[i].stages,
 					 .chunks = plan[i].chunks,
 					 .device = cpus,
 					 .schedule = plan[i].schedule };
 		for (int k = 0; k <= p->stages * p->chunks; k++)
 			p->first[k] = (int64_t)k * 6 / (p->stages * p->chunks);
-		struct config *c = tiny_config(&t, name, more);
+		struct config *c = tiny_config(t, name, more);
 		const struct train_sink sink = { .ctx = &told, .sample = on_sample };
 		const struct train_options o = { .place = p, .act = DT_F32 };
 		if (train_run(c, &o, &sink, &res, &e) < 0)
@@ -109,15 +118,32 @@ static void what_generate_says(void **state)
 			assert_int_equal(told.step[k], k < 3 ? 4 : 6);
 		for (size_t k = 0; k < ARRAY_LEN(prompts); k++) {
 			struct buf b = BUF_INIT;
-			generated(&t, name, prompts[k], &b);
+			generated(t, name, prompts[k], s, &b);
 			assert_string_equal(told.text[3 + k], b.p);
-			if (!i)
-				printf("'%s' -> %zu bytes\n", prompts[k], b.n);
+			snprintf(last_p[k], 512, "%s", told.text[3 + k]);
 			buf_release(&b);
 		}
 		config_free(c);
 		mem_free(p);
 	}
+}
+
+/* Greedy, and drawn in two ways with two seeds; every split gives the same text. */
+static void what_generate_says(void **state)
+{
+	(void)state;
+	static const struct sampling how[] = {
+		{ .top_p = 1, .seed = 1 },
+		{ .temperature = 1.2, .top_p = 1, .seed = 1 },
+		{ .temperature = 0.9, .top_p = 0.9, .seed = 2 },
+	};
+	char said[ARRAY_LEN(how)][ARRAY_LEN(prompts)][512];
+	struct tiny t;
+	tiny_make(&t, 6, 40);
+	for (size_t i = 0; i < ARRAY_LEN(how); i++)
+		as_generate(&t, &how[i], said[i]);
+	/* the same training, so only the drawing can differ */
+	assert_string_not_equal(said[0][0], said[1][0]);
 	tiny_remove(&t);
 }
 
@@ -129,7 +155,8 @@ static void the_same_from_two_workers(void **state)
 	size_t n[2];
 	site_make(&s);
 	static const char extra[] =
-		"sample_prompts: ['Question 3: how many', 'a, b']\nsample_max_tokens: 9\n";
+		"sample_prompts: ['Question 3: how many', 'a, b']\nsample_max_tokens: 9\n"
+		"sample_temperature: 0.8\nsample_top_p: 0.9\n";
 	site_configuration(&s, "one", 0, extra);
 	site_configuration(&s, "two", 2, extra);
 	struct process p = site_start(&s, "train", "one.yaml", NULL);

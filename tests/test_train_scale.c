@@ -68,14 +68,14 @@ static void a_batch_carries_a_scale_that_is_one(void **state)
 	mb.id = (void *)id;
 	mb.label = (void *)label;
 	mb.start = (void *)start;
-	assert_int_equal(batch_write(&mb, true, 1, 1, 1024, true, true, out, sizeof out, &n, &e),
-			 0);
+	assert_int_equal(
+		batch_write(&mb, true, 1, 1, 1024, NULL, true, true, out, sizeof out, &n, &e), 0);
 	assert_int_equal(batch_read(out, n, true, true, &b, &e), 0);
 	assert_true(b.head.scale == 1024);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-		assert_int_equal(
-			batch_write(&mb, true, 1, 1, bad[i], true, true, out, sizeof out, &n, &e),
-			0);
+		assert_int_equal(batch_write(&mb, true, 1, 1, bad[i], NULL, true, true, out,
+					     sizeof out, &n, &e),
+				 0);
 		assert_int_equal(batch_read(out, n, true, true, &b, &e), ERR_PROTOCOL);
 	}
 	mem_free(b.mem);

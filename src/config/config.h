@@ -153,6 +153,7 @@ struct config {
 	int64_t early_stopping_patience; /* evaluations; 0: never */
 	bool load_best_model_at_end;
 	int64_t logging_steps;
+	double sample_temperature, sample_top_p;
 	struct opt_list sample_prompts;          /* answered by the trained model */
 	int64_t sample_max_tokens, sample_steps; /* sample_steps 0: only after training */
 	bool tensorboard, trace, visualize;

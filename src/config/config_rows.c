@@ -197,6 +197,11 @@ static const struct opt rows[] = {
 	     "prompts that the trained model answers, through all stages, after training: shown, "
 	     "and kept in "
 	     "output_dir/samples.jsonl"),
+	NUM(sample_temperature, "0", 0, 100,
+	    "their tokens are drawn at this temperature, from 'seed', as by 'heteroshard generate "
+	    "--seed'; 0: always the likeliest token"),
+	{ FIELD(sample_top_p), .kind = OPT_FLOAT, .def = "1", .lo = 0, .lo_open = true, .hi = 1,
+	  .help = "only among the likeliest tokens that have this probability together" },
 	INT(sample_max_tokens, "64", 1, 1048576, "longest answer to a sample prompt, in tokens"),
 	INT(sample_steps, "0", 0, 1e9,
 	    "steps between answers to the sample prompts; 0: only after training"),

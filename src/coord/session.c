@@ -341,7 +341,7 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
 
 int session_send_batch(struct session *s, const struct microbatch *mb, enum round kind,
 		       uint64_t round, uint64_t step, uint32_t m, uint32_t microbatches,
-		       float scale, struct err *e)
+		       float scale, const struct draw *draw, struct err *e)
 {
 	if (kind == ROUND_TRAIN)
 		s->step = step;
@@ -353,8 +353,8 @@ int session_send_batch(struct session *s, const struct microbatch *mb, enum roun
 		buf_reset(&s->out);
 		buf_reserve(&s->out, cap);
 		TRY(buf_ok(&s->out, e));
-		TRY(batch_write(mb, kind, step, microbatches, scale, ids, labels, s->out.p, cap, &n,
-				e));
+		TRY(batch_write(mb, kind, step, microbatches, scale, draw, ids, labels, s->out.p,
+				cap, &n, e));
 		TRY(session_send(s, i, FRAME_BATCH, round, m, s->out.p, n, e));
 	}
 	return 0;

@@ -99,7 +99,7 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
  * the frames, `step` that of the training, `scale` that of the loss. */
 int session_send_batch(struct session *s, const struct microbatch *mb, enum round kind,
 		       uint64_t round, uint64_t step, uint32_t m, uint32_t microbatches,
-		       float scale, struct err *e);
+		       float scale, const struct draw *draw, struct err *e);
 
 enum session_event_kind {
 	SESSION_NOTHING, /* nothing before the deadline */

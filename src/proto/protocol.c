@@ -342,12 +342,18 @@ int plan_message_read(const void *payload, size_t n, struct plan_message *p, str
 /* ---- BATCH ---- */
 
 static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum round round,
-		      uint64_t step, uint32_t microbatches, float scale, bool ids, bool labels)
+		      uint64_t step, uint32_t microbatches, float scale, const struct draw *draw,
+		      bool ids, bool labels)
 {
 	wire_put_u8(w, (uint8_t)round);
 	wire_put_u64(w, step);
 	wire_put_u32(w, microbatches);
 	wire_put_f64(w, (double)scale);
+	if (round == ROUND_SAMPLE) {
+		wire_put_f64(w, draw->temperature);
+		wire_put_f64(w, draw->top_p);
+		wire_put_u64(w, draw->seed);
+	}
 	wire_put_u32(w, mb->n);
 	const int32_t one[2] = { 0, (int32_t)mb->n };
 	const uint32_t nrows = mb->row ? mb->nrows : 1;
@@ -363,16 +369,16 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum r
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
 {
 	struct wire_writer w = wire_write(NULL, 0);
-	put_batch(&w, mb, ROUND_TRAIN, 1, 1, 1, ids, labels);
+	put_batch(&w, mb, ROUND_SAMPLE, 1, 1, 1, &(struct draw){ 0 }, ids, labels);
 	return w.n;
 }
 
 int batch_write(const struct microbatch *mb, enum round round, uint64_t step, uint32_t microbatches,
-		float scale, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
-		struct err *e)
+		float scale, const struct draw *draw, bool ids, bool labels, void *out, size_t cap,
+		size_t *n_p, struct err *e)
 {
 	struct wire_writer w = wire_write(out, cap);
-	put_batch(&w, mb, round, step, microbatches, scale, ids, labels);
+	put_batch(&w, mb, round, step, microbatches, scale, draw, ids, labels);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -380,11 +386,16 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	       struct err *e)
 {
 	struct wire_reader r = wire_read(payload, size);
-	struct batch_head h;
+	struct batch_head h = { 0 };
 	h.round = wire_get_u8(&r);
 	h.step = wire_get_u64(&r);
 	h.microbatches = wire_get_u32(&r);
 	double scale = wire_get_f64(&r);
+	if (h.round == ROUND_SAMPLE) {
+		h.draw.temperature = wire_get_f64(&r);
+		h.draw.top_p = wire_get_f64(&r);
+		h.draw.seed = wire_get_u64(&r);
+	}
 	h.n = wire_get_u32(&r);
 	h.nseq = wire_get_u32(&r);
 	h.first_row = wire_get_u32(&r);
@@ -400,6 +411,10 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	if (!(scale > 0 && scale <= LOSS_SCALE_MOST))
 		return err_set(e, ERR_PROTOCOL, "BATCH: a loss scale of %g", scale);
 	h.scale = (float)scale;
+	if (!(h.draw.temperature >= 0 && h.draw.temperature <= 100) ||
+	    !(h.draw.top_p >= 0 && h.draw.top_p <= 1))
+		return err_set(e, ERR_PROTOCOL, "BATCH: a temperature of %g with top_p %g",
+			       h.draw.temperature, h.draw.top_p);
 	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq ||
 	    h.nseq > h.n || nstart != ((size_t)h.nseq + 1) * 4 || nid != (ids ? n * 4 : 0) ||
 	    nlabel != (labels ? n * 4 : 0))

@@ -79,6 +79,12 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
  * that follows the last one. */
 enum round { ROUND_EVAL, ROUND_TRAIN, ROUND_SAMPLE };
 
+/* How a sample round draws its token (generate.h, struct sampling). */
+struct draw {
+	double temperature, top_p; /* 0: the likeliest, and top_p says nothing */
+	uint64_t seed;
+};
+
 /* BATCH. ids only for the worker with the front, labels only for the worker with the end. */
 struct batch_head {
 	enum round round;
@@ -86,12 +92,13 @@ struct batch_head {
 	uint32_t n, nseq, first_row, nrows; /* as in struct microbatch */
 	uint64_t step;                      /* of training, from 1: keys dropout and noise */
 	float scale;                        /* of the loss's gradient (loss_scale.h) */
+	struct draw draw;                   /* ROUND_SAMPLE; otherwise zeros */
 };
-/* Bytes of the payload, and writing it into `out`. */
+/* Bytes of the payload at most, and writing it into `out`. `draw` is read in a sample round. */
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
 int batch_write(const struct microbatch *mb, enum round round, uint64_t step, uint32_t microbatches,
-		float scale, bool ids, bool labels, void *out, size_t cap, size_t *n_p,
-		struct err *e);
+		float scale, const struct draw *draw, bool ids, bool labels, void *out, size_t cap,
+		size_t *n_p, struct err *e);
 /* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in
  * from start. */
 struct batch_store {

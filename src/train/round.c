@@ -75,7 +75,7 @@ int round_send(struct rounds *p, uint32_t m, const struct microbatch *mb, struct
 		return err_nomem(e, p->microbatches * sizeof *p->loss, "losses");
 	p->have_loss[m] = false;
 	return session_send_batch(p->ses, mb, p->kind, p->number, p->step, m, p->microbatches,
-				  p->scale, e);
+				  p->scale, &p->o.draw, e);
 }
 
 /* ---- messages ---- */

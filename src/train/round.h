@@ -23,6 +23,7 @@ struct round_options {
 	 * the pipeline. */
 	void (*spans)(void *ctx, int row, const struct span *v, size_t n, int64_t error);
 	void *ctx;
+	struct draw draw; /* of the tokens of sample rounds */
 };
 
 struct rounds {

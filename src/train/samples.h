@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* samples.h - the answers of the model in training to the configuration's sample_prompts.
  *
- * Greedy decoding, so the answer is that of `heteroshard generate --temperature 0` with the adapter
- * of that step. Nothing is kept between tokens: each one is a round over the whole sequence,
- * through the workers that train. Prompts are written as `generate` writes them: in the model's
- * chat template, or unchanged where it has none. */
+ * The answer is that of `heteroshard generate` with the adapter of that step, and the temperature,
+ * top_p and seed of the configuration: a token is a pure function of its logits, the seed and its
+ * place (sample_token()), so it depends on no split. Nothing is kept between tokens: each one is a
+ * round over the whole sequence, through the workers that train. Prompts are written as `generate`
+ * writes them: in the model's chat template, or unchanged where it has none. */
 #ifndef HS_TRAIN_SAMPLES_H
 #define HS_TRAIN_SAMPLES_H
 

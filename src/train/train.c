@@ -80,7 +80,10 @@ static void give_spans(void *ctx, int row, const struct span *v, size_t n, int64
 
 static int begin_rounds(struct trainer *t, struct err *e)
 {
-	const struct round_options o = { .in_memory = !is_cluster(t),
+	const struct config *c = t->job->cfg;
+	const struct draw d = { c->sample_temperature, c->sample_top_p, (uint64_t)c->seed };
+	const struct round_options o = { .draw = d,
+					 .in_memory = !is_cluster(t),
 					 .trace = t->o->trace,
 					 .spans = t->sink->spans ? give_spans : NULL,
 					 .ctx = t };

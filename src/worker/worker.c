@@ -38,7 +38,8 @@ struct worker {
 	uint64_t trained;              /* the last step of training, for messages */
 	uint64_t parameters;           /* bytes on the device when the whole stage has been built */
 	float *logits;                 /* (V), of a sampling round */
-	size_t logits_cap;
+	int32_t *order;                /* [vocab] scratch of sample_token() */
+	size_t logits_cap, order_cap;
 };
 
 /* ---- a round ---- */
@@ -88,15 +89,17 @@ static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 	return stage_begin(*sl_p, &sb, e);
 }
 
-/* The likeliest token after the last one. */
+/* The token after the last one. */
 static int send_token(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
-	int64_t v = sl->stage->cfg.vocab;
-	size_t n;
-	if (!mem_grow(&w->logits, &w->logits_cap, (size_t)v, sizeof *w->logits))
-		return err_nomem(e, (unsigned long long)v * 4, "logits");
+	size_t n, v = (size_t)sl->stage->cfg.vocab;
+	const struct batch_head *h = &w->orders.batch[i->microbatch].head;
+	const struct sampling s = { h->draw.temperature, h->draw.top_p, 0, h->draw.seed };
+	if (!mem_grow(&w->logits, &w->logits_cap, v, sizeof *w->logits) ||
+	    !mem_grow(&w->order, &w->order_cap, v, sizeof *w->order))
+		return err_nomem(e, v * 8ull, "logits");
 	TRY(stage_logits(sl, w->logits, e));
-	int32_t id = sample_token(w->logits, v, &(struct sampling){ .temperature = 0 }, 0, NULL);
+	int32_t id = sample_token(w->logits, (int64_t)v, &s, h->n, w->order);
 	TRY(token_write(id, w->orders.payload, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_TOKEN, (uint32_t)i->microbatch, w->orders.payload, n,
 			  e);
@@ -474,6 +477,7 @@ static void worker_release(struct worker *w)
 	instr_list_release(&w->list);
 	mem_free(w->times.span);
 	mem_free(w->logits);
+	mem_free(w->order);
 	plan_message_release(&w->plan);
 	pin_links(w->env->net, NULL);
 	dev_close(w->dev);

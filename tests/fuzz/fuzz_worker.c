@@ -282,7 +282,8 @@ static void batch(struct link *l, struct feed *in, uint64_t step)
 	if (mb.nseq == 2)
 		start[1] = 1 + (int32_t)(how / 2 % (n - 1));
 	if (batch_write(&mb, how & 64 ? ROUND_SAMPLE : some & 1, step, 1 + some / 2 % 4,
-			how & 128 ? 8 : 1, some & 16, some & 32, out, sizeof out, &size, &e) < 0)
+			how & 128 ? 8 : 1, &(struct draw){ how & 128 ? 0.8 : 0, 0.9, step },
+			some & 16, some & 32, out, sizeof out, &size, &e) < 0)
 		abort();
 	fields(l, FRAME_BATCH, step, some >> 6, out, size);
 }

@@ -200,6 +200,8 @@ def batch(**o):
     n, ids = o.get("n", 4), o.get("ids", b"")
     start, row = o.get("start", [0, 2, 4]), o.get("row", [0, 2, 4])
     out = u8(o.get("round", 1)) + u64(1) + u32(o.get("microbatches", 2)) + f64(o.get("scale", 1))
+    if "draw" in o:
+        out += f64(o["draw"][0]) + f64(o["draw"][1]) + u64(42)
     out += u32(n) + u32(o.get("nseq", len(start) - 1))
     out += u32(o.get("first", 0)) + u32(o.get("nrows", len(row) - 1))
     out += blob(b"".join(u32(v) for v in row)) + blob(b"".join(u32(v) for v in start))
@@ -213,6 +215,9 @@ def batches():
     yield 6, "batch-middle", batch()
     yield 6, "batch-round", batch(round=9)
     yield 6, "batch-scale", batch(scale=-1)
+    yield 4, "batch-sample", batch(round=2, draw=(0.7, 0.9), ids=four)
+    yield 6, "batch-sample-cold", batch(round=2, draw=(-1, 1))
+    yield 6, "batch-sample-no-top", batch(round=2, draw=(1, 2))
     yield 6, "batch-no-tokens", batch(n=0)
     yield 4, "batch-no-ids", batch()
     yield 6, "batch-not-from-0", batch(start=[1, 2, 4])
@@ -718,6 +723,7 @@ def workers():
     yield "chunks", INTERLEAVED, TRAIN_ALL, one + [SAVE], ALONE
     yield "fast", 0, 0, one, ALONE_FAST
     yield "sample", 0, 0, [batch_to(0, 1, 1, 1, 0, how=64)], ALONE
+    yield "sample-drawn", 0, 0, [batch_to(0, 1, 1, 1, 0, how=192)], ALONE
     yield "skip", 0, 0, one[:2] + [SKIP, SAVE], ALONE
     yield "step-first", 0, 0, [one[0], STEP, one[1]], ALONE
     yield "step-twice", 0, 0, [one[0], STEP, STEP, one[1]], ALONE
