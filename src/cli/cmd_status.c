@@ -68,7 +68,8 @@ static void print_jobs(const json_t *jobs)
 		const json_t *j = json_array_get(jobs, i);
 		char step[48] = "begins", loss[32] = "", left[32] = "", pid[24];
 		if (json_object_get(j, "step")) {
-			const int64_t eta = (int64_t)json_number_value(json_object_get(j, "eta"));
+			const double said = json_number_value(json_object_get(j, "eta"));
+			const int64_t eta = said > 0 && said < 1e15 ? (int64_t)said : 0;
 			snprintf(step, sizeof step, "%lld of %lld", (long long)number_of(j, "step"),
 				 (long long)number_of(j, "steps"));
 			snprintf(loss, sizeof loss, "%.4f",
@@ -218,7 +219,7 @@ static int status_of(const struct args *o, int npos, char **pos, int *status_p, 
 	if (rc >= 0)
 		rc = machines(npos > 0, !o->json, npos, pos, jobs, &json, e);
 	if (rc >= 0 && o->json) {
-		char *text = json_dumps(jobs, JSON_INDENT(2));
+		char *text = json_dumps(jobs, JSON_INDENT(2) | JSON_ENSURE_ASCII);
 		printf("{\"jobs\": %s,\n \"workers\": [%s]}\n", text ? text : "[]", json.p);
 		free(text);
 	}

@@ -3,6 +3,7 @@
 #include "ops/control.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -182,10 +183,12 @@ static int dial(const char *path)
 	if (fd < 0)
 		return -1;
 	limit_waiting(fd);
-	if (connect(fd, (const struct sockaddr *)&a, sizeof a) == 0 && meet_peer(fd, &pid))
-		return fd;
-	if (errno == ECONNREFUSED)
+	if (connect(fd, (const struct sockaddr *)&a, sizeof a) == 0) {
+		if (meet_peer(fd, &pid))
+			return fd;
+	} else if (errno == ECONNREFUSED) {
 		unlink(path); /* of a process that was killed */
+	}
 	close(fd);
 	return -1;
 }
@@ -200,9 +203,12 @@ static bool ask_one(const char *path, const char *word, control_each_fn each, vo
 	if (fd < 0)
 		return false;
 	snprintf(line, sizeof line, "%s\n", word);
+	const int64_t until = clock_now() + (int64_t)PATIENCE * 1000000000;
 	bool ok = send_all(fd, line, strlen(line));
-	for (ssize_t n; ok && b.n < ANSWER_MOST && (n = recv(fd, bytes, sizeof bytes, 0)) > 0;)
+	for (ssize_t n; ok && b.n < ANSWER_MOST && (n = recv(fd, bytes, sizeof bytes, 0)) > 0;) {
 		buf_add(&b, bytes, (size_t)n);
+		ok = clock_now() < until; /* one that says it byte by byte does not answer */
+	}
 	close(fd);
 	ok = ok && b.n && json_parse_text(b.p, b.n, path, &doc, &ignored) >= 0 &&
 	     json_is_object(doc);

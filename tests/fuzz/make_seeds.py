@@ -1280,8 +1280,60 @@ def guests():
         yield "joins-" + name, b"\2" + bytes([how]) + t
 
 
+# ---- machines that ssh reaches, and a control socket: fuzz_fleet.c ----
+
+FACTS = b"""machine x86_64
+version 0.1.0
+other 0.0.9 in /usr/bin/heteroshard
+program /home/u/hs
+pid 4711
+space 1000000
+joined 1
+strange
+last waits for the coordinator
+"""
+DEVICES = b"""devices
+[{"device": "cpu:0", "backend": "cpu", "name": "EPYC", "memory_total": 8589934592,
+  "memory_free": 1073741824}, {"device": "cuda:0", "backend": "cuda", "name": "RTX\u009b2J"}]
+"""
+JOB = b"""{"pid": 1, "output_dir": "runs/a", "step": 3, "steps": 10, "loss": 2.5, "eta": 100,
+"workers": [{"id": "box2", "layers": "0-3"}, {"id": 5}]}"""
+BAD_TEXT = b"a\x1b[2J\xc2\x9b31m\xe2\x80\xaetxt.\x07\x00\xc3"
+
+
+def fleets():
+    both = FACTS + DEVICES
+    for how, name in enumerate(("status", "json", "logs", "up", "down")):
+        yield name, bytes([how, 0]) + both
+        yield name + "-bad", bytes([how, 0]) + both.replace(b"EPYC", BAD_TEXT) + BAD_TEXT
+        yield name + "-facts-bad", bytes([how, 0]) + b"last " + BAD_TEXT + b"\nversion " + BAD_TEXT
+        yield name + "-long", bytes([how, 0]) + b"last " + b"x" * 6000 + b"\n"
+        yield name + "-status", bytes([how, 7]) + BAD_TEXT + b"\xff"
+        yield name + "-ssh", bytes([how, 255]) + b"\xff"
+        yield name + "-tar", bytes([how, 2]) + b"\xfferror: x\ntar: Error is not recoverable\n"
+    for i, text in enumerate((b"REMOTE HOST IDENTIFICATION HAS CHANGED", b"Permission denied (",
+                              b"Connection refused", b"No space left on device",
+                              b"a\nerror: " + BAD_TEXT)):  # fmt: skip
+        yield f"why-{i}", bytes([0, 1]) + b"\xff" + text
+    for how in (8, 9):
+        for name, job in (
+            ("job", JOB), ("begins", b'{"output_dir": "x", "pid": 2}'), ("array", b"[]"),
+            ("eta", JOB.replace(b"100", b"1e300")), ("cut", JOB[:40]), ("none", b""),
+            ("bad", JOB.replace(b"runs", b"\\u001b[2J\\u009b\\u202e")),
+            ("c1", JOB.replace(b"runs", b"\xc2\x9b2J\xe2\x80\xae")), ("strings", b'{"eta": "x"}'),
+        ):  # fmt: skip
+            yield f"control-{how}-{name}", bytes([how, 0]) + both + b"\xff\xff" + job
+    for said in (b"running 12\n", b"none\n", b"stopped\n", b"pid 9\nlast " + BAD_TEXT):
+        for how in (3, 4):
+            yield f"said-{how}-{said[:4].decode()}", bytes([how, 0]) + said
+    yield "devices-cut", bytes([0, 0]) + both[:-20]
+    yield "devices-none", bytes([0, 0]) + FACTS + b"devices\n[]"
+    yield "not-running", bytes([0, 0]) + b"machine riscv64\nlast error: x\n"
+
+
 TARGETS = {
     "peers": peers,
+    "fleet": fleets,
     "hub": hubs,
     "guests": guests,
     "dataset": records,

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ops_control.c - `heteroshard status` beside processes at control sockets that answer
+ * anything, or never stop answering. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "ops/control.h"
+#include "support/site.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { DRIPS = 200 };
+
+static struct site site;
+
+struct speaker {
+	const char *says; /* NULL: a byte now and then */
+	int fd, turns;
+	pthread_t thread;
+	int dripped;
+};
+
+static void *speak(void *ctx)
+{
+	struct speaker *s = ctx;
+	char word[32];
+	for (int turn = 0; turn < s->turns; turn++) {
+		int c = accept(s->fd, NULL, NULL);
+		if (recv(c, word, sizeof word, 0) > 0 && s->says)
+			send(c, s->says, strlen(s->says), MSG_NOSIGNAL);
+		for (; !s->says && s->dripped < DRIPS; s->dripped++) {
+			if (send(c, " ", 1, MSG_NOSIGNAL) < 0)
+				break;
+			usleep(100000);
+		}
+		close(c);
+	}
+	close(s->fd);
+	return NULL;
+}
+
+static void begin(struct speaker *s, const char *name)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	snprintf(a.sun_path, sizeof a.sun_path, "%s/heteroshard/%s.sock", getenv("XDG_RUNTIME_DIR"),
+		 name);
+	s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(s->fd, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(listen(s->fd, 4), 0);
+	assert_int_equal(pthread_create(&s->thread, NULL, speak, s), 0);
+}
+
+static void count(void *ctx, const json_t *answer)
+{
+	(void)answer;
+	++*(int *)ctx;
+}
+
+/* Before, it was waited for until a mebibyte had come. */
+static void an_answer_without_end(void **state)
+{
+	(void)state;
+	struct speaker s = { .turns = 1 };
+	struct err e = { 0 };
+	int answers = 0;
+	begin(&s, "slow-1");
+	assert_int_equal(control_ask("status", count, &answers, &e), 0);
+	pthread_join(s.thread, NULL);
+	assert_int_equal(answers, 0);
+	assert_true(s.dripped < DRIPS);
+}
+
+static void no_terminal_command(const struct process *p)
+{
+	char *text = site_text(p->log);
+	assert_true(*text);
+	assert_null(strchr(text, 033));
+	assert_null(strstr(text, "\xc2\x9b"));
+	assert_null(strstr(text, "\xe2\x80\xae"));
+	mem_free(text);
+}
+
+static void an_answer_of_anything(void **state)
+{
+	(void)state;
+	struct speaker s = { .turns = 2,
+			     .says = "{\"pid\": 1, \"output_dir\": \"a\\u001b[2J\xc2\x9b"
+				     "31m\\u009b\xe2\x80\xae\", \"step\": 3, \"steps\": 9, "
+				     "\"eta\": 1e300, \"loss\": 2}" };
+	begin(&s, "lies-1");
+	struct process p = site_start(&site, "status", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "3 of 9"));
+	no_terminal_command(&p);
+	p = site_start(&site, "status", "--json", NULL);
+	must_succeed(&p);
+	no_terminal_command(&p);
+	pthread_join(s.thread, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	char at[600];
+	(void)argc;
+	site_program(argv[0]);
+	site_make(&site);
+	setenv("XDG_RUNTIME_DIR", site.t.dir, 1);
+	setenv("XDG_CONFIG_HOME", site.t.dir, 1);
+	snprintf(at, sizeof at, "%s/heteroshard", site.t.dir);
+	mkdir(at, 0700);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_answer_without_end),
+		cmocka_unit_test(an_answer_of_anything),
+	};
+	int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	tiny_remove(&site.t);
+	return rc;
+}
