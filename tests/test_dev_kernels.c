@@ -114,6 +114,77 @@ static void case_copy_columns(struct tensors *ts, enum dtype t)
 	}
 }
 
+/* Positive numbers away from 0, to divide by. */
+static struct tensor64 *positive(struct tensors *ts, int64_t n)
+{
+	struct tensor64 *x = tensor_normal(ts, DT_F32, n, 1);
+	struct err e = { 0 };
+	for (int64_t i = 0; i < n; i++) {
+		const float v = (float)(0.5 + fabs(x->v[i]));
+		x->v[i] = (double)v;
+		assert_int_equal(dev_upload(DEV_REF(x->b, (size_t)i * 4), &v, 4, &e), 0);
+	}
+	return x;
+}
+
+static void case_row_norms(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+		const int64_t n = shapes[s][0], c = shapes[s][1];
+		struct tensor64 *x = tensor_normal(ts, DT_F32, n * c, 1),
+				*y = tensor_nan(ts, DT_F32, n);
+		double *want = nans(n);
+		for (int64_t i = 0; i < n; i++) {
+			double sum = 0;
+			for (int64_t j = 0; j < c; j++)
+				sum += x->v[i * c + j] * x->v[i * c + j];
+			want[i] = sqrt(sum);
+		}
+		LAUNCH(ts, K_row_norms, t, AB(y), AB(x), AI(n), AI(c));
+		tensor_check(ts, y, want, 2e-6, 1e-7, "row_norms %lldx%lld", (long long)n,
+			     (long long)c);
+		mem_free(want);
+	}
+}
+
+static void case_scale_columns(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(shapes) * 3; s++) {
+		const int64_t n = shapes[s / 3][0], c = shapes[s / 3][1];
+		const int how = (int)(s % 3); /* write, add, in place */
+		struct tensor64 *x = tensor_normal(ts, t, n * c, 1),
+				*m = tensor_normal(ts, DT_F32, c, 1), *norm = positive(ts, c),
+				*y = how == 2   ? x
+				     : how == 1 ? tensor_normal(ts, t, n * c, 1)
+						: tensor_nan(ts, t, n * c);
+		double *want = copy(y);
+		for (int64_t i = 0; i < n * c; i++)
+			want[i] = (how == 1 ? y->v[i] : 0) + x->v[i] * m->v[i % c] / norm->v[i % c];
+		LAUNCH(ts, K_scale_columns, t, AB(y), AB(x), AB(m), AB(norm), AI(n), AI(c),
+		       AI(how == 1));
+		tensor_check(ts, y, want, rel_of(t), 1e-6, "scale_columns %lldx%lld how %d",
+			     (long long)n, (long long)c, how);
+		mem_free(want);
+	}
+}
+
+static void case_dot_columns(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+		const int64_t n = shapes[s][0], c = shapes[s][1];
+		struct tensor64 *dy = tensor_normal(ts, t, n * c, 1),
+				*z = tensor_normal(ts, t, n * c, 1), *norm = positive(ts, c),
+				*dm = tensor_normal(ts, DT_F32, c, 1);
+		double *want = copy(dm);
+		for (int64_t i = 0; i < n * c; i++)
+			want[i % c] += dy->v[i] * z->v[i] / norm->v[i % c];
+		LAUNCH(ts, K_dot_columns, t, AB(dm), AB(dy), AB(z), AB(norm), AI(n), AI(c));
+		tensor_check(ts, dm, want, 2e-5, 4e-5, "dot_columns %lldx%lld", (long long)n,
+			     (long long)c);
+		mem_free(want);
+	}
+}
+
 static void case_rmsnorm_fwd(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(shapes) * 2; s++) {

@@ -37,6 +37,8 @@ static void test_reference(void **state)
 	ad.cfg.alpha = 0.1;
 	ad.cfg.dropout = 0.05;
 	ad.cfg.rslora = true;
+	for (size_t i = 0; i < ad.npair; i++)
+		ad.pair[i].scale = peft_scale(&ad.cfg);
 	ad.cfg.base_model = "a \"model\"\n";
 	assert_int_equal(dir_make(scratch("again"), &e), 0);
 	assert_int_equal(peft_write(scratch("again"), &ad, &e), 0);
@@ -119,17 +121,20 @@ static void test_refused(void **state)
 		{ "{\"peft_type\":\"IA3\"}", ERR_UNSUPPORTED, "IA3" },
 		{ "{\"peft_type\":\"LORA\",\"some_new_thing\":true}", ERR_UNSUPPORTED,
 		  "some_new_thing" },
-		{ "{\"peft_type\":\"LORA\",\"use_dora\":true}", ERR_UNSUPPORTED, "use_dora" },
+		{ "{\"peft_type\":\"LORA\",\"use_dora\":true}", ERR_INPUT, "use_dora" },
 		{ "{\"peft_type\":\"LORA\",\"bias\":\"all\"}", ERR_UNSUPPORTED, "bias" },
 		{ "{\"peft_type\":\"LORA\",\"fan_in_fan_out\":true}", ERR_UNSUPPORTED,
 		  "fan_in_fan_out" },
-		{ "{\"peft_type\":\"LORA\",\"modules_to_save\":[\"lm_head\"]}", ERR_UNSUPPORTED,
+		{ "{\"peft_type\":\"LORA\",\"modules_to_save\":[3]}", ERR_UNSUPPORTED,
 		  "modules_to_save" },
-		{ "{\"peft_type\":\"LORA\",\"layers_to_transform\":[1]}", ERR_UNSUPPORTED,
+		{ "{\"peft_type\":\"LORA\",\"layers_to_transform\":[-1]}", ERR_UNSUPPORTED,
 		  "layers_to_transform" },
-		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q\":4}}", ERR_UNSUPPORTED,
+		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q\":4}}", ERR_INPUT, "'r' is 4" },
+		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q.*\":4}}", ERR_UNSUPPORTED,
 		  "rank_pattern" },
-		{ "{\"peft_type\":\"LORA\",\"alpha_pattern\":{\"q\":4}}", ERR_UNSUPPORTED,
+		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":[4]}", ERR_UNSUPPORTED,
+		  "rank_pattern" },
+		{ "{\"peft_type\":\"LORA\",\"alpha_pattern\":{\"q\":-4}}", ERR_INPUT,
 		  "alpha_pattern" },
 		{ "{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_4\"}",
 		  ERR_UNSUPPORTED, "pissa" },

@@ -137,7 +137,9 @@ static void case_rope(struct bench *b)
 
 static int build_linear(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	const struct lora lora = { b->par[2], b->par[3], 1.5f, 0.25f };
+	const struct lora lora = {
+		.a = b->par[2], .b = b->par[3], .scale = 1.5f, .dropout = 0.25f
+	};
 	return op_linear_apply(&b->tape, b->used[0], b->par[0], b->par[1], &lora, 77, b->used[1],
 			       y_p, e);
 }

@@ -66,7 +66,11 @@ int info_adapter(const char *dir, struct info_rows *rows, json_t **o_p, struct e
 	for (size_t i = 0; i < c->ntarget; i++)
 		json_array_append_new(target, json_string(c->target[i]));
 	for (size_t i = 0; i < x->ad.npair; i++)
-		parameters += (uint64_t)(x->ad.pair[i].in + x->ad.pair[i].out) * (uint64_t)c->r;
+		parameters += (uint64_t)(x->ad.pair[i].in + x->ad.pair[i].out) *
+				      (uint64_t)x->ad.pair[i].r +
+			      (x->ad.pair[i].m ? (uint64_t)x->ad.pair[i].out : 0);
+	for (size_t i = 0; i < x->ad.nsaved; i++)
+		parameters += (uint64_t)(x->ad.saved[i].rows * x->ad.saved[i].cols);
 	json_object_set_new(o, "kind", json_string("LoRA adapter (PEFT)"));
 	json_object_set_new(o, "path", json_string(dir));
 	if (c->base_model)
@@ -75,6 +79,7 @@ int info_adapter(const char *dir, struct info_rows *rows, json_t **o_p, struct e
 	json_object_set_new(o, "lora_alpha", json_real(c->alpha));
 	json_object_set_new(o, "scale", json_real(peft_scale(c)));
 	json_object_set_new(o, "rslora", json_boolean(c->rslora));
+	json_object_set_new(o, "dora", json_boolean(c->dora));
 	json_object_set_new(o, "target_modules", target);
 	json_object_set_new(o, "modules", json_integer((json_int_t)x->ad.npair));
 	json_object_set_new(o, "parameters", json_integer((json_int_t)parameters));

@@ -109,6 +109,9 @@ struct config {
 	bool use_rslora;
 	double loraplus_lr_ratio;   /* 0: one rate for A and B */
 	const char *lora_model_dir; /* adapter to begin with; NULL: a new one */
+	bool peft_use_dora;
+	struct opt_list lora_modules_to_save, peft_layers_to_transform, lora_rank_pattern,
+		lora_alpha_pattern;
 
 	/* data */
 	struct dataset_source *datasets;

@@ -129,7 +129,12 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 					    "lora_target_linear",
 					    "use_rslora",
 					    "loraplus_lr_ratio",
-					    "lora_model_dir" };
+					    "lora_model_dir",
+					    "peft_use_dora",
+					    "lora_modules_to_save",
+					    "peft_layers_to_transform",
+					    "lora_rank_pattern",
+					    "lora_alpha_pattern" };
 	if (c->adapter == ADAPTER_NONE) {
 		for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
 			if (given(seen, keys[i]))

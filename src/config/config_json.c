@@ -78,13 +78,21 @@ static bool wanted(const struct config *c, const struct opt *r)
 		return *(const char *const *)((const char *)c + r->offset) != NULL;
 	if (!strcmp(r->key, "lora_target_modules") && c->lora_target_linear)
 		return false;
+	if (!strcmp(r->key, "lora_modules_to_save"))
+		return c->lora_modules_to_save.n > 0;
+	if (!strcmp(r->key, "peft_layers_to_transform"))
+		return c->peft_layers_to_transform.n > 0;
+	if (!strcmp(r->key, "lora_rank_pattern"))
+		return c->lora_rank_pattern.n > 0;
+	if (!strcmp(r->key, "lora_alpha_pattern"))
+		return c->lora_alpha_pattern.n > 0;
 	if (!strcmp(r->key, "passes"))
 		return c->passes.n > 0;
 	if (!strcmp(r->key, "interleave"))
 		return config_interleaves(c);
 	return c->adapter != ADAPTER_NONE ||
-	       (strncmp(r->key, "lora_", 5) && strcmp(r->key, "use_rslora") &&
-		strcmp(r->key, "loraplus_lr_ratio"));
+	       (strncmp(r->key, "lora_", 5) && strncmp(r->key, "peft_", 5) &&
+		strcmp(r->key, "use_rslora") && strcmp(r->key, "loraplus_lr_ratio"));
 }
 
 static void limits(struct buf *o, const struct config_limits *l)

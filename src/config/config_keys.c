@@ -33,6 +33,8 @@ static const struct {
 	{ "model", "base_model" },
 	{ "model_name_or_path", "base_model" },
 	{ "noise_alpha", "neftune_noise_alpha" },
+	{ "layers_to_transform", "peft_layers_to_transform" },
+	{ "modules_to_save", "lora_modules_to_save" },
 	{ "num_cycles", "lr_num_cycles" },
 	{ "optim", "optimizer" },
 	{ "output", "output_dir" },
@@ -42,6 +44,7 @@ static const struct {
 	{ "seq_len", "sequence_len" },
 	{ "target_modules", "lora_target_modules" },
 	{ "train_file", "datasets" },
+	{ "use_dora", "peft_use_dora" },
 	{ "warmup", "warmup_steps" },
 };
 

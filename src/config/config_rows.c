@@ -92,13 +92,25 @@ static const struct opt rows[] = {
 	  .help = "share of the adapter's inputs dropped in training" },
 	LIST(lora_target_modules, "q_proj,v_proj", "A,B,...",
 	     "linear layers that get an adapter, by name: q_proj, k_proj, v_proj, o_proj, "
-	     "gate_proj, up_proj, down_proj; or "
-	     "all-linear"),
+	     "gate_proj, up_proj, down_proj (Phi: qkv_proj, o_proj, gate_up_proj, down_proj; GLM: "
+	     "gate_up_proj); or all-linear"),
 	BOOL(lora_target_linear, "false",
 	     "all linear layers but the head get an adapter (instead of lora_target_modules)"),
 	BOOL(use_rslora, "false", "rank-stabilised scale: lora_alpha / sqrt(lora_r)"),
 	NUM(loraplus_lr_ratio, "0", 0, 1e6,
 	    "LoRA+: the learning rate of the matrices B, as a multiple of that of A; 0: the same"),
+	BOOL(peft_use_dora, "false",
+	     "DoRA: a trained magnitude for each output of a module, the adapter turns the weight; "
+	     "dropout is of the adapter's input alone"),
+	LIST(lora_modules_to_save, NULL, "A,B,...",
+	     "modules trained whole beside the adapters: embed_tokens, lm_head (not where the head "
+	     "is the embedding)"),
+	LIST(peft_layers_to_transform, NULL, "N,N,...",
+	     "the layers that get adapters, from 0; not given: all"),
+	LIST(lora_rank_pattern, NULL, "NAME=N,...",
+	     "ranks of some kinds of modules in place of lora_r: q_proj=16"),
+	LIST(lora_alpha_pattern, NULL, "NAME=N,...",
+	     "lora_alpha of some kinds of modules: q_proj=32"),
 	STR(lora_model_dir, NULL, "DIR",
 	    "adapter to begin with: a run's folder or what PEFT saved, of the same rank, scale and "
 	    "modules; not given: a new one"),

@@ -415,6 +415,32 @@ static int row_kernels(struct bench *b, enum dtype t, struct err *e)
 	put_i(&j, 3 * c);
 	TRY(finish(&j, BENCH_KERNEL, "copy_columns", "%lldx%lld", LL(n), LL(c)));
 
+	j = kernel_job(b, K_row_norms, t, nc * 4, e);
+	put_zero(&j, n, DT_F32);
+	put_b(&j, n * c, DT_F32);
+	put_i(&j, n);
+	put_i(&j, c);
+	TRY(finish(&j, BENCH_KERNEL, "row_norms", "%lldx%lld", LL(n), LL(c)));
+
+	j = kernel_job(b, K_scale_columns, t, 2 * nc * (double)z, e);
+	put_zero(&j, n * c, t);
+	put_b(&j, n * c, t);
+	put_b(&j, c, DT_F32);
+	put_b(&j, c, DT_F32);
+	put_i(&j, n);
+	put_i(&j, c);
+	put_i(&j, 0);
+	TRY(finish(&j, BENCH_KERNEL, "scale_columns", "%lldx%lld", LL(n), LL(c)));
+
+	j = kernel_job(b, K_dot_columns, t, 2 * nc * (double)z, e);
+	put_zero(&j, c, DT_F32);
+	put_b(&j, n * c, t);
+	put_b(&j, n * c, t);
+	put_b(&j, c, DT_F32);
+	put_i(&j, n);
+	put_i(&j, c);
+	TRY(finish(&j, BENCH_KERNEL, "dot_columns", "%lldx%lld", LL(n), LL(c)));
+
 	j = kernel_job(b, K_colsum, t, nc * (double)z, e);
 	put_zero(&j, c, DT_F32);
 	put_b(&j, n * c, t);

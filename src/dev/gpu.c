@@ -218,6 +218,16 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	case K_xent:
 		STEP(xent, a[6].i, 2 * lanes(a[7].i) + 2 * GROUPED);
 		break;
+	case K_row_norms:
+		STEP(row_norms, a[2].i, lanes(a[3].i) + GROUPED);
+		break;
+	case K_scale_columns:
+		STEP(scale_columns, a[4].i, lanes(a[5].i));
+		break;
+	case K_dot_columns:
+		if (a[4].i)
+			STEP(dot_columns, over(a[5].i, 32), loop(over(a[4].i, 4)) + loop(3));
+		break;
 	case K_colsum:
 		if (a[2].i)
 			STEP(colsum, over(a[3].i, 32), loop(over(a[2].i, 4)) + loop(3));

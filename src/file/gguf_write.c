@@ -337,6 +337,25 @@ struct half {
 	int64_t rows, columns, head_dim;
 };
 
+/* One alpha stands for all modules, a reader divides it by each rank. */
+static int check_adapter(const struct peft_adapter *ad, struct err *e)
+{
+	if (ad->cfg.dora || ad->nsaved)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "an adapter with %s cannot be written alone into a GGUF: merge it "
+			       "into the model",
+			       ad->cfg.dora ? "magnitudes (DoRA)"
+					    : "modules that were saved whole");
+	for (size_t i = 1; i < ad->npair; i++)
+		if ((float)(ad->pair[i].scale * ad->pair[i].r) !=
+		    (float)(ad->pair[0].scale * ad->pair[0].r))
+			return err_set(
+				e, ERR_UNSUPPORTED,
+				"an adapter whose alpha differs from module to module cannot "
+				"be written alone into a GGUF: merge it into the model");
+	return 0;
+}
+
 static int list_halves(const struct writer *w, const struct peft_adapter *ad, struct half *half,
 		       struct err *e)
 {
@@ -352,12 +371,11 @@ static int list_halves(const struct writer *w, const struct peft_adapter *ad, st
 			bool turned =
 				w->shape.arch->permuted && (strstr(full.p, "self_attn.q_proj.") ||
 							    strstr(full.p, "self_attn.k_proj."));
-			half[2 * i] =
-				(struct half){ .v = p->a, .rows = ad->cfg.r, .columns = p->in };
+			half[2 * i] = (struct half){ .v = p->a, .rows = p->r, .columns = p->in };
 			half[2 * i + 1] =
 				(struct half){ .v = p->b,
 					       .rows = p->out,
-					       .columns = ad->cfg.r,
+					       .columns = p->r,
 					       .head_dim = turned ? w->shape.head_dim : 0 };
 			snprintf(half[2 * i].name, sizeof half->name, "%.64s.lora_a", name.p);
 			snprintf(half[2 * i + 1].name, sizeof half->name, "%.64s.lora_b", name.p);
@@ -398,7 +416,7 @@ static int adapter_head(struct writer *w, const struct half *half, size_t n,
 	pairs_str(&w->pairs, "general.type", "adapter");
 	pairs_str(&w->pairs, "adapter.type", "lora");
 	/* a reader divides it by r */
-	pairs_f32(&w->pairs, "adapter.lora.alpha", (float)(peft_scale(&ad->cfg) * ad->cfg.r));
+	pairs_f32(&w->pairs, "adapter.lora.alpha", (float)(ad->pair[0].scale * ad->pair[0].r));
 	pairs_u32(&w->pairs, "general.file_type", (uint32_t)gguf_file_type(GGUF_OUT_F32));
 	pairs_str(&w->pairs, GGUF_MARK, HS_VERSION);
 	TRY(buf_ok(&w->pairs.b, e));
@@ -430,7 +448,8 @@ int gguf_write_adapter(const char *path, struct model_file *base, const struct p
 	struct buf head = BUF_INIT;
 	size_t n = 2 * ad->npair;
 	struct half *half = mem_array(n ? n : 1, sizeof *half);
-	int rc = half ? 0 : err_nomem(e, n * sizeof *half, "the adapter's tensors");
+	int rc = half ? check_adapter(ad, e)
+		      : err_nomem(e, n * sizeof *half, "the adapter's tensors");
 	if (rc >= 0)
 		rc = gguf_meta(base, NULL, &w.shape, e);
 	if (rc >= 0)

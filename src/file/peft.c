@@ -30,6 +30,37 @@ double peft_scale(const struct peft_config *c)
 	return c->rslora ? c->alpha / sqrt((double)c->r) : c->alpha / c->r;
 }
 
+/* As PEFT's get_pattern_key: the key is the name, or what follows a dot of it. */
+static const struct peft_number *pattern_of(const struct peft_number *p, size_t n,
+					    const char *module)
+{
+	const size_t len = strlen(module);
+	for (size_t i = 0; i < n; i++) {
+		const bool whole = p[i].key[0] == '^';
+		const char *key = p[i].key + whole;
+		const size_t k = strlen(key);
+		if (!strcmp(key, module) || (!whole && len > k && module[len - k - 1] == '.' &&
+					     !strcmp(key, module + len - k)))
+			return &p[i];
+	}
+	return NULL;
+}
+
+int peft_rank_of(const struct peft_config *c, const char *module)
+{
+	const struct peft_number *p = pattern_of(c->rank, c->nrank, module);
+	return p ? (int)p->value : c->r;
+}
+
+double peft_scale_of(const struct peft_config *c, const char *module)
+{
+	const struct peft_number *p = pattern_of(c->alphas, c->nalpha, module);
+	const struct peft_config one = { .r = peft_rank_of(c, module),
+					 .alpha = p ? p->value : c->alpha,
+					 .rslora = c->rslora };
+	return peft_scale(&one);
+}
+
 /* ---- adapter_config.json ---- */
 
 /* Keys with any value: they describe the origin of the adapter, or how it was initialised
@@ -46,11 +77,13 @@ static const char *const free_keys[] = {
 	"inference_mode",
 	"init_lora_weights",
 	"layers_pattern",
+	"layers_to_transform",
 	"loftq_config",
 	"lora_alpha",
 	"lora_dropout",
 	"lora_ga_config",
 	"megatron_core",
+	"modules_to_save",
 	"peft_type",
 	"peft_version",
 	"qalora_group_size",
@@ -59,6 +92,7 @@ static const char *const free_keys[] = {
 	"revision",
 	"target_modules",
 	"task_type",
+	"use_dora",
 	"use_rslora",
 	"ensure_weight_tying",
 };
@@ -93,8 +127,7 @@ static int check_keys(const json_t *o, const char *where, struct err *e)
 	/* Initialisations that also change the base model's weights: such an adapter belongs to
 	 * other weights than those of the model it names. */
 	static const char *const changes_base[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
-	static const char *const must_be_silent[] = { "alpha_pattern", "rank_pattern",
-						      "arrow_config" };
+	static const char *const must_be_silent[] = { "arrow_config" };
 	const char *key, *s = NULL;
 	json_t *v;
 	json_object_foreach((json_t *)o, key,
@@ -111,6 +144,81 @@ static int check_keys(const json_t *o, const char *where, struct err *e)
 		if (json_is_string(v) &&
 		    !strncmp(json_string_value(v), changes_base[i], strlen(changes_base[i])))
 			return unsupported(where, "init_lora_weights", v, e);
+	return 0;
+}
+
+static int read_pattern(const json_t *o, const char *where, const char *key, double most,
+			struct arena *a, struct peft_number **list_p, size_t *n_p, struct err *e)
+{
+	const json_t *map = json_object_get(o, key);
+	const char *name;
+	json_t *v;
+	if (is_empty(map) || !map)
+		return 0;
+	if (!json_is_object(map))
+		return unsupported(where, key, map, e);
+	struct peft_number *list = arena_alloc(a, json_object_size(map) * sizeof *list);
+	if (!list)
+		return err_nomem(e, json_object_size(map) * sizeof *list, key);
+	json_object_foreach((json_t *)map, name, v)
+	{
+		const double d = json_number_value(v);
+		if (strpbrk(name, "*+?()[]|\\$") || strrchr(name, '^') > name)
+			return err_set(e, ERR_UNSUPPORTED,
+				       "%s: '%s': '%.80s' is a regular expression, only names of "
+				       "modules are read",
+				       where, key, name);
+		if (!json_is_number(v) || !(d > 0 && d <= most))
+			return err_set(e, ERR_INPUT, "%s: '%s': '%.80s' must be a number up to %g",
+				       where, key, name, most);
+		list[*n_p].key = arena_strdup(a, name);
+		list[*n_p].value = d;
+		if (!list[(*n_p)++].key)
+			return err_nomem(e, strlen(name), "a name");
+	}
+	*list_p = list;
+	return 0;
+}
+
+/* A whole number, or a list of them. */
+static int read_layers(const json_t *o, const char *where, struct arena *a, struct peft_config *c,
+		       struct err *e)
+{
+	const json_t *v = json_object_get(o, "layers_to_transform");
+	if (!v || is_empty(v))
+		return 0;
+	const size_t n = json_is_array(v) ? json_array_size(v) : 1;
+	c->layer = arena_alloc(a, n * sizeof *c->layer);
+	if (!c->layer)
+		return err_nomem(e, n * sizeof *c->layer, "a list of layers");
+	for (size_t i = 0; i < n; i++) {
+		const json_t *x = json_is_array(v) ? json_array_get(v, i) : v;
+		if (!json_is_integer(x) || json_integer_value(x) < 0)
+			return unsupported(where, "layers_to_transform", v, e);
+		c->layer[i] = json_integer_value(x);
+	}
+	c->nlayer = n;
+	return 0;
+}
+
+static int read_save(const json_t *o, const char *where, struct arena *a, struct peft_config *c,
+		     struct err *e)
+{
+	const json_t *v = json_object_get(o, "modules_to_save");
+	if (!v || is_empty(v))
+		return 0;
+	if (!json_is_array(v))
+		return unsupported(where, "modules_to_save", v, e);
+	c->save = arena_alloc(a, json_array_size(v) * sizeof *c->save);
+	if (!c->save)
+		return err_nomem(e, json_array_size(v) * sizeof *c->save, "a list of modules");
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		const char *s = json_string_value(json_array_get(v, i));
+		if (!s)
+			return unsupported(where, "modules_to_save", v, e);
+		if (!(c->save[c->nsave++] = arena_strdup(a, s)))
+			return err_nomem(e, strlen(s), "a name");
+	}
 	return 0;
 }
 
@@ -135,6 +243,11 @@ static int read_config(const char *path, struct arena *a, struct peft_config *c,
 	TRYOUT(json_opt_num(o, path, "lora_alpha", -1e9, 1e9, &c->alpha, e));
 	TRYOUT(json_opt_num(o, path, "lora_dropout", 0, 1, &c->dropout, e));
 	TRYOUT(json_opt_bool(o, path, "use_rslora", &c->rslora, e));
+	TRYOUT(json_opt_bool(o, path, "use_dora", &c->dora, e));
+	TRYOUT(read_pattern(o, path, "rank_pattern", R_MAX, a, &c->rank, &c->nrank, e));
+	TRYOUT(read_pattern(o, path, "alpha_pattern", 1e9, a, &c->alphas, &c->nalpha, e));
+	TRYOUT(read_layers(o, path, a, c, e));
+	TRYOUT(read_save(o, path, a, c, e));
 	TRYOUT(json_opt_str(o, path, "base_model_name_or_path", &base, e));
 	if (base && !(c->base_model = arena_strdup(a, base)))
 		rc = err_nomem(e, strlen(base), "a name");
@@ -193,47 +306,103 @@ static int load(const char *path, const struct st_tensor *t, struct arena *a, co
 	return 0;
 }
 
-static int read_pair(const char *path, const struct st_file *f, const struct st_tensor *ta,
-		     const char *module, size_t n, int r, struct arena *a, struct peft_pair *p,
-		     struct err *e)
+static const struct st_tensor *find(const struct st_file *f, const char *module, size_t n,
+				    const char *tail)
 {
-	struct buf b = BUF_INIT;
-	buf_addf(&b, PREFIX "%.*s.lora_B.weight", (int)n, module);
-	int rc = buf_ok(&b, e);
-	const struct st_tensor *tb = rc < 0 ? NULL : st_find(f, b.p);
-	buf_release(&b);
-	if (rc < 0)
-		return rc;
+	char name[512];
+	const int len = snprintf(name, sizeof name, PREFIX "%.*s%s", (int)n, module, tail);
+	return len > 0 && (size_t)len < sizeof name ? st_find(f, name) : NULL;
+}
+
+static int read_pair(const char *path, const struct st_file *f, const struct st_tensor *ta,
+		     const char *module, size_t n, const struct peft_config *c, struct arena *a,
+		     struct peft_pair *p, struct err *e)
+{
+	const struct st_tensor *tb = find(f, module, n, ".lora_B.weight"),
+			       *tm = find(f, module, n, ".lora_magnitude_vector");
 	if (!tb)
 		return err_set(e, ERR_INPUT, "%s: '%s' has no lora_B", path, ta->name);
+	p->module = arena_strndup(a, module, n);
+	if (!p->module)
+		return err_nomem(e, n, "a name");
+	const int r = p->r = peft_rank_of(c, p->module);
+	p->scale = peft_scale_of(c, p->module);
 	if (ta->ndim != 2 || tb->ndim != 2 || ta->shape[0] != r || tb->shape[1] != r ||
 	    ta->shape[1] < 1 || tb->shape[0] < 1)
 		return err_set(e, ERR_INPUT,
 			       "%s: '%s' and its lora_B must have the shapes [%d,in] and [out,%d], "
 			       "as 'r' is %d",
 			       path, ta->name, r, r, r);
-	p->module = arena_strndup(a, module, n);
-	if (!p->module)
-		return err_nomem(e, n, "a name");
 	p->in = ta->shape[1];
 	p->out = tb->shape[0];
+	if (c->dora != (tm != NULL) || (tm && tm->count != (uint64_t)p->out))
+		return err_set(e, ERR_INPUT,
+			       "%s: '%s' %s as 'use_dora' of adapter_config.json says", path,
+			       ta->name,
+			       c->dora ? "must have a lora_magnitude_vector of its rows"
+				       : "must have no lora_magnitude_vector");
+	if (tm)
+		TRY(load(path, tm, a, &p->m, e));
 	TRY(load(path, ta, a, &p->a, e));
 	return load(path, tb, a, &p->b, e);
+}
+
+/* PREFIX module ".weight" of a module of modules_to_save. */
+static bool is_saved(const struct peft_config *c, const char *name, const char **module_p,
+		     size_t *n_p)
+{
+	const size_t head = sizeof PREFIX - 1, tail = sizeof ".weight" - 1, n = strlen(name);
+	if (n <= head + tail || strncmp(name, PREFIX, head) != 0 ||
+	    strcmp(name + n - tail, ".weight") != 0)
+		return false;
+	*module_p = name + head;
+	*n_p = n - head - tail;
+	for (size_t i = 0; i < c->nsave; i++) {
+		const size_t k = strlen(c->save[i]);
+		if (*n_p >= k && !strncmp(*module_p + *n_p - k, c->save[i], k) &&
+		    (*n_p == k || (*module_p)[*n_p - k - 1] == '.'))
+			return true;
+	}
+	return false;
+}
+
+static int read_saved(const char *path, const struct st_tensor *t, const char *module, size_t n,
+		      struct arena *a, struct peft_saved *s, struct err *e)
+{
+	if (t->ndim != 2)
+		return err_set(e, ERR_INPUT, "%s: '%s' must be a matrix", path, t->name);
+	s->module = arena_strndup(a, module, n);
+	if (!s->module)
+		return err_nomem(e, n, "a name");
+	s->rows = t->shape[0];
+	s->cols = t->shape[1];
+	return load(path, t, a, &s->v, e);
 }
 
 static int read_pairs(const char *path, const struct st_file *f, struct arena *a,
 		      struct peft_adapter *ad, struct err *e)
 {
-	size_t n = st_count(f), na = 0;
+	size_t n = st_count(f), na = 0, other = 0;
 	ad->pair = arena_alloc(a, (n + 1) * sizeof *ad->pair);
+	ad->saved = arena_alloc(a, (n + 1) * sizeof *ad->saved);
 	ad->cfg.target = arena_alloc(a, (n + 1) * sizeof *ad->cfg.target);
-	if (!ad->pair || !ad->cfg.target)
+	if (!ad->pair || !ad->cfg.target || !ad->saved)
 		return err_nomem(e, (n + 1) * sizeof *ad->pair, "an adapter");
 	for (size_t i = 0; i < n; i++) {
 		const struct st_tensor *t = st_get(f, i);
 		const char *module;
 		size_t len;
 		bool is_b;
+		const char *m = strstr(t->name, ".lora_magnitude_vector");
+		if (is_saved(&ad->cfg, t->name, &module, &len)) {
+			TRY(read_saved(path, t, module, len, a, &ad->saved[ad->nsaved++], e));
+			other++;
+			continue;
+		}
+		if (m && ad->cfg.dora && !m[sizeof ".lora_magnitude_vector" - 1]) {
+			other++; /* read with its pair */
+			continue;
+		}
 		if (!split(t->name, &module, &len, &is_b))
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: '%s' is not part of a LoRA pair ('" PREFIX
@@ -241,12 +410,16 @@ static int read_pairs(const char *path, const struct st_file *f, struct arena *a
 				       path, t->name);
 		na += !is_b;
 		if (!is_b)
-			TRY(read_pair(path, f, t, module, len, ad->cfg.r, a, &ad->pair[ad->npair++],
+			TRY(read_pair(path, f, t, module, len, &ad->cfg, a, &ad->pair[ad->npair++],
 				      e));
 	}
+	n -= other;
 	if (!na || n != 2 * na)
 		return err_set(e, ERR_INPUT, "%s: %zu matrices A and %zu matrices B", path, na,
 			       n - na);
+	if (other != ad->nsaved + (ad->cfg.dora ? na : 0))
+		return err_set(e, ERR_INPUT, "%s: %zu magnitude vectors for %zu modules", path,
+			       other - ad->nsaved, na);
 	qsort(ad->pair, ad->npair, sizeof *ad->pair, by_module);
 	for (size_t i = 0; i < ad->npair; i++) {
 		const char *dot = strrchr(ad->pair[i].module, '.');
@@ -303,41 +476,76 @@ static int read_from_memory(void *ctx, const struct st_spec *t, uint64_t off, ui
 	return 0;
 }
 
+struct spec_list {
+	struct st_spec *spec;
+	size_t n;
+	struct arena mem;
+};
+
+static int add_spec(struct spec_list *l, const char *module, const char *tail, int ndim,
+		    int64_t rows, int64_t cols, const float *v, struct err *e)
+{
+	const size_t n = sizeof PREFIX + strlen(module) + strlen(tail);
+	char *name = arena_alloc(&l->mem, n);
+	if (!name)
+		return err_nomem(e, n, "a name");
+	snprintf(name, n, PREFIX "%s%s", module, tail);
+	l->spec[l->n++] = (struct st_spec){ name, DT_F32, ndim, { rows, cols }, (void *)v };
+	return 0;
+}
+
 static int write_weights(const char *path, const struct peft_adapter *ad, struct err *e)
 {
-	struct arena mem = ARENA_INIT;
-	struct st_spec *spec = mem_array(2 * ad->npair + 1, sizeof *spec);
-	int rc = spec ? 0 : err_nomem(e, 2 * ad->npair * sizeof *spec, "an adapter");
-	for (size_t i = 0; i < 2 * ad->npair && !rc; i++) {
-		const struct peft_pair *p = &ad->pair[i / 2];
-		size_t n = strlen(p->module) + 64;
-		char *name = arena_alloc(&mem, n);
-		if (!name) {
-			rc = err_nomem(e, n, "a name");
-			break;
-		}
-		snprintf(name, n, PREFIX "%s.lora_%c.weight", p->module, i % 2 ? 'B' : 'A');
-		if (i % 2)
-			spec[i] = (struct st_spec){
-				name, DT_F32, 2, { p->out, ad->cfg.r }, (void *)p->b
-			};
-		else
-			spec[i] = (struct st_spec){
-				name, DT_F32, 2, { ad->cfg.r, p->in }, (void *)p->a
-			};
+	const size_t most = 3 * ad->npair + ad->nsaved + 1;
+	struct spec_list l = { .spec = mem_array(most, sizeof *l.spec), .mem = ARENA_INIT };
+	int rc = l.spec ? 0 : err_nomem(e, most * sizeof *l.spec, "an adapter");
+	for (size_t i = 0; i < ad->npair && !rc; i++) {
+		const struct peft_pair *p = &ad->pair[i];
+		TRYOUT(add_spec(&l, p->module, ".lora_A.weight", 2, p->r, p->in, p->a, e));
+		TRYOUT(add_spec(&l, p->module, ".lora_B.weight", 2, p->out, p->r, p->b, e));
+		if (p->m)
+			TRYOUT(add_spec(&l, p->module, ".lora_magnitude_vector", 1, p->out, 0, p->m,
+					e));
 	}
+	for (size_t i = 0; i < ad->nsaved && !rc; i++)
+		TRYOUT(add_spec(&l, ad->saved[i].module, ".weight", 2, ad->saved[i].rows,
+				ad->saved[i].cols, ad->saved[i].v, e));
 	if (!rc)
-		rc = st_write(path, spec, 2 * ad->npair, NULL, read_from_memory, NULL, e);
-	mem_free(spec);
-	arena_release(&mem);
+		rc = st_write(path, l.spec, l.n, NULL, read_from_memory, NULL, e);
+out:
+	mem_free(l.spec);
+	arena_release(&l.mem);
 	return rc;
+}
+
+static void put_pattern(struct buf *b, const char *key, const struct peft_number *p, size_t n)
+{
+	buf_addf(b, "  \"%s\": {", key);
+	for (size_t i = 0; i < n; i++) {
+		buf_adds(b, i ? ", " : "");
+		json_quote(b, p[i].key, strlen(p[i].key));
+		buf_adds(b, ": ");
+		json_number(b, p[i].value);
+	}
+	buf_adds(b, "},\n");
+}
+
+static void put_names(struct buf *b, const char *const *name, size_t n)
+{
+	buf_adds(b, n ? "[" : "null");
+	for (size_t i = 0; i < n; i++) {
+		buf_adds(b, i ? ", " : "");
+		json_quote(b, name[i], strlen(name[i]));
+	}
+	buf_adds(b, n ? "]" : "");
 }
 
 static int write_config(const char *path, const struct peft_config *c, struct err *e)
 {
 	struct buf b = BUF_INIT;
-	buf_adds(&b, "{\n  \"alpha_pattern\": {},\n  \"auto_mapping\": null,\n  "
-		     "\"base_model_name_or_path\": ");
+	buf_adds(&b, "{\n");
+	put_pattern(&b, "alpha_pattern", c->alphas, c->nalpha);
+	buf_adds(&b, "  \"auto_mapping\": null,\n  \"base_model_name_or_path\": ");
 	if (c->base_model)
 		json_quote(&b, c->base_model, strlen(c->base_model));
 	else
@@ -345,25 +553,27 @@ static int write_config(const char *path, const struct peft_config *c, struct er
 	buf_adds(&b, ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n  "
 		     "\"inference_mode\": true,\n  "
 		     "\"init_lora_weights\": true,\n"
-		     "  \"layers_pattern\": null,\n  \"layers_to_transform\": null,\n  "
-		     "\"lora_alpha\": ");
+		     "  \"layers_pattern\": null,\n  \"layers_to_transform\": ");
+	buf_adds(&b, c->nlayer ? "[" : "null");
+	for (size_t i = 0; i < c->nlayer; i++)
+		buf_addf(&b, "%s%lld", i ? ", " : "", (long long)c->layer[i]);
+	buf_addf(&b, "%s,\n  \"lora_alpha\": ", c->nlayer ? "]" : "");
 	json_number(&b, c->alpha);
 	buf_adds(&b, ",\n  \"lora_dropout\": ");
 	json_number(&b, c->dropout);
-	buf_addf(&b,
-		 ",\n  \"modules_to_save\": null,\n  \"peft_type\": \"LORA\",\n  \"r\": %d,\n  "
-		 "\"rank_pattern\": {},\n  "
-		 "\"revision\": null,\n"
-		 "  \"target_modules\": [",
-		 c->r);
+	buf_adds(&b, ",\n  \"modules_to_save\": ");
+	put_names(&b, c->save, c->nsave);
+	buf_addf(&b, ",\n  \"peft_type\": \"LORA\",\n  \"r\": %d,\n", c->r);
+	put_pattern(&b, "rank_pattern", c->rank, c->nrank);
+	buf_adds(&b, "  \"revision\": null,\n  \"target_modules\": [");
 	for (size_t i = 0; i < c->ntarget; i++) {
 		buf_adds(&b, i ? ",\n    " : "\n    ");
 		json_quote(&b, c->target[i], strlen(c->target[i]));
 	}
 	buf_addf(&b,
-		 "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n  "
+		 "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": %s,\n  "
 		 "\"use_rslora\": %s\n}\n",
-		 c->rslora ? "true" : "false");
+		 c->dora ? "true" : "false", c->rslora ? "true" : "false");
 	int rc = buf_ok(&b, e);
 	if (!rc)
 		rc = atomic_write_file(path, b.p, b.n, e);

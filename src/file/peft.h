@@ -3,9 +3,10 @@
  * adapter_model.safetensors.
  *
  * Names: "base_model.model." + module + ".lora_A.weight" [r, in] and ".lora_B.weight" [out, r],
- * with module as "model.layers.0.self_attn.q_proj". Fields of adapter_config.json that change the
- * mathematics and are not supported (DoRA, bias other than "none", fan_in_fan_out, modules_to_save,
- * layers_to_transform, rank_pattern, alpha_pattern) are errors that name the field. */
+ * with module as "model.layers.0.self_attn.q_proj"; with DoRA also ".lora_magnitude_vector" [out];
+ * and ".weight" of modules that are saved whole (modules_to_save). Fields of adapter_config.json
+ * that change the mathematics and are not supported (bias other than "none", fan_in_fan_out,
+ * patterns that are regular expressions) are errors that name the field. */
 #ifndef HS_FILE_PEFT_H
 #define HS_FILE_PEFT_H
 
@@ -16,6 +17,11 @@
 struct err;
 struct arena;
 
+struct peft_number {
+	const char *key;
+	double value;
+};
+
 struct peft_config {
 	int r;
 	double alpha, dropout;
@@ -23,22 +29,44 @@ struct peft_config {
 	const char **target; /* names of modules: "q_proj" ..., sorted */
 	size_t ntarget;
 	const char *base_model; /* base_model_name_or_path, or NULL */
+	bool dora;
+	/* rank_pattern and alpha_pattern: of modules whose name ends so */
+	struct peft_number *rank, *alphas;
+	size_t nrank, nalpha;
+	int64_t *layer; /* layers_to_transform; none: all */
+	size_t nlayer;
+	const char **save; /* modules_to_save */
+	size_t nsave;
 };
 
 struct peft_pair {
 	const char *module; /* "model.layers.0.self_attn.q_proj" */
 	int64_t in, out;
+	int r;
+	double scale;
 	const float *a, *b; /* [r,in], [out,r] float32 */
+	const float *m;     /* [out]; NULL without DoRA */
+};
+
+struct peft_saved { /* a module that was trained whole */
+	const char *module;
+	int64_t rows, cols;
+	const float *v;
 };
 
 struct peft_adapter {
 	struct peft_config cfg;
 	struct peft_pair *pair; /* in the order of the layers, then of the names */
 	size_t npair;
+	struct peft_saved *saved;
+	size_t nsaved;
 };
 
 /* scale = alpha/r, or alpha/sqrt(r) with rsLoRA (Kalajdzievski 2023). */
 double peft_scale(const struct peft_config *c);
+/* Rank and scale of one module, by the patterns. */
+int peft_rank_of(const struct peft_config *c, const char *module);
+double peft_scale_of(const struct peft_config *c, const char *module);
 
 /* Everything is allocated in `a`. */
 int peft_read(const char *dir, struct arena *a, struct peft_adapter *ad_p, struct err *e);

@@ -164,13 +164,17 @@ int checkpoint_verify(const char *dir, json_t **doc_p, struct err *e)
 /* ---- of the same job ---- */
 
 /* If one of these changes, the state cannot be used. */
-static const char *const fixed_keys[] = { "adapter", "lora_r", "lora_target_modules",
-					  "lora_target_linear", "optimizer" };
+static const char *const fixed_keys[] = {
+	"adapter",           "lora_r",        "lora_target_modules",  "lora_target_linear",
+	"lora_rank_pattern", "peft_use_dora", "lora_modules_to_save", "peft_layers_to_transform",
+	"optimizer"
+};
 /* These change the result. */
 static const char *const result_keys[] = {
 	"load_in_4bit",
 	"bnb_4bit_use_double_quant",
 	"lora_alpha",
+	"lora_alpha_pattern",
 	"lora_dropout",
 	"use_rslora",
 	"sequence_len",

@@ -56,24 +56,36 @@ static void warn_of_rank(const struct job *j)
 static int list_adapter(struct job *j, struct err *e)
 {
 	size_t cap = 0;
+	const int64_t table[2] = { j->model.vocab, j->model.hidden };
 	warn_of_rank(j);
+	if (j->opt.lora.save_embed)
+		TRY(add_param(j, &cap, "model.embed_tokens.weight", 2, table, e));
 	for (int64_t i = 0; i < j->model.layers; i++)
 		for (enum linear l = 0; l < LIN_COUNT; l++) {
-			if (!j->opt.lora.target[l])
+			const int64_t r = lora_rank(&j->opt.lora, i, l);
+			if (!r)
 				continue;
 			int64_t dim[2];
 			char name[256];
 			linear_dims(&j->model, l, dim);
 			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_A.weight",
 				 (long long)i, linear_path(l));
-			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ j->opt.lora.r, dim[1] },
-				      e));
+			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ r, dim[1] }, e));
 			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_B.weight",
 				 (long long)i, linear_path(l));
-			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ dim[0], j->opt.lora.r },
-				      e));
+			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ dim[0], r }, e));
+			if (!j->opt.lora.dora)
+				continue;
+			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_magnitude_vector",
+				 (long long)i, linear_path(l));
+			TRY(add_param(j, &cap, name, 1, dim, e));
 		}
-	return 0;
+	if (j->opt.lora.save_head)
+		TRY(add_param(j, &cap, "lm_head.weight", 2, table, e));
+	return j->nparam ? 0
+			 : err_set(e, ERR_USAGE,
+				   "no module gets an adapter: see "
+				   "peft_layers_to_transform");
 }
 
 static int list_all(struct job *j, struct err *e)
@@ -138,6 +150,35 @@ void *job_kept(struct trained_param *p, const char *what, struct optim_state *ki
 
 /* ---- opening ---- */
 
+/* DoRA, modules trained whole, layers, and ranks by kinds of modules. */
+static int read_adapter_options(struct job *j, struct err *e)
+{
+	const struct config *c = j->cfg;
+	struct lora_options *l = &j->opt.lora;
+	const struct opt_list *layers = &c->peft_layers_to_transform;
+	double rank[LIN_COUNT] = { 0 }, alpha[LIN_COUNT] = { 0 };
+	int64_t layer[MODEL_LAYERS_MOST];
+	l->dora = c->peft_use_dora;
+	for (size_t i = 0; i < layers->n; i++) {
+		char *end;
+		if (i == MODEL_LAYERS_MOST)
+			return err_set(e, ERR_USAGE, "peft_layers_to_transform: too many layers");
+		layer[i] = strtoll(layers->item[i], &end, 10);
+		if (*end || end == layers->item[i])
+			return err_set(e, ERR_USAGE,
+				       "peft_layers_to_transform: '%.40s' is no number",
+				       layers->item[i]);
+	}
+	TRY(lora_layers(&j->model, layer, layers->n, l, e));
+	TRY(lora_save(&j->model, c->lora_modules_to_save.item, c->lora_modules_to_save.n, l, e));
+	TRY(lora_pattern(&j->model, "lora_rank_pattern", c->lora_rank_pattern.item,
+			 c->lora_rank_pattern.n, rank, e));
+	TRY(lora_pattern(&j->model, "lora_alpha_pattern", c->lora_alpha_pattern.item,
+			 c->lora_alpha_pattern.n, alpha, e));
+	lora_set_patterns(l, rank, alpha, c->lora_alpha, c->use_rslora);
+	return 0;
+}
+
 static int read_options(struct job *j, enum dtype act, struct err *e)
 {
 	const struct config *c = j->cfg;
@@ -161,6 +202,7 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 				 c->lora_target_modules.n, l, e));
 		if (c->lora_target_linear)
 			TRY(lora_targets(&j->model, all, 1, l, e));
+		TRY(read_adapter_options(j, e));
 	}
 	j->optimizer = optimizer_find(c->optimizer);
 	j->curve = lr_curve_find(c->lr_scheduler);
@@ -345,6 +387,36 @@ int job_hash_base(struct job *j, struct err *e)
 			       : base_hash(j->cfg->base_model, j->cfg->cache_dir, j->base_hash, e);
 }
 
+/* Modules, patterns, layers; the lists have room. */
+static void describe_adapter(const struct job *j, struct peft_config *c)
+{
+	static const enum linear sorted[] = { LIN_DOWN, LIN_GATE, LIN_GATE_UP, LIN_K, LIN_O,
+					      LIN_Q,    LIN_QKV,  LIN_UP,      LIN_V };
+	static const char *whole[] = { "embed_tokens", "lm_head" };
+	const struct lora_options *o = &j->opt.lora;
+	bool all = true;
+	for (size_t i = 0; i < LIN_COUNT; i++) {
+		const enum linear l = sorted[i];
+		if (!o->target[l])
+			continue;
+		c->target[c->ntarget++] = linear_name(l);
+		if (!o->rank[l])
+			continue;
+		const double factor = o->factor[l], r = (double)o->rank[l];
+		c->rank[c->nrank++] = (struct peft_number){ linear_name(l), r };
+		c->alphas[c->nalpha++] =
+			(struct peft_number){ linear_name(l), factor * (c->rslora ? sqrt(r) : r) };
+	}
+	for (int64_t i = 0; i < j->model.layers; i++)
+		if (!(o->skip[i / 8] & 1 << i % 8))
+			c->layer[c->nlayer++] = i;
+		else
+			all = false;
+	c->nlayer = all ? 0 : c->nlayer;
+	c->save = whole + !o->save_embed;
+	c->nsave = (size_t)o->save_embed + (size_t)o->save_head;
+}
+
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct err *e)
 {
 	const struct config *c = j->cfg;
@@ -353,27 +425,43 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 					      .dropout = c->lora_dropout,
 					      .rslora = c->use_rslora,
 					      .base_model = c->base_model } };
+	ad->cfg.dora = j->opt.lora.dora;
 	ad->cfg.target = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.target);
 	ad->pair = arena_alloc(a, (j->nparam / 2 + 1) * sizeof *ad->pair);
-	if (!ad->cfg.target || !ad->pair)
+	ad->saved = arena_alloc(a, 2 * sizeof *ad->saved);
+	ad->cfg.rank = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.rank);
+	ad->cfg.alphas = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.alphas);
+	ad->cfg.layer = arena_alloc(a, (size_t)j->model.layers * sizeof *ad->cfg.layer);
+	if (!ad->cfg.target || !ad->pair || !ad->saved || !ad->cfg.rank || !ad->cfg.alphas ||
+	    !ad->cfg.layer)
 		return err_nomem(e, j->nparam * sizeof *ad->pair, "the adapter");
-	static const enum linear sorted[] = { LIN_DOWN, LIN_GATE, LIN_GATE_UP, LIN_K, LIN_O,
-					      LIN_Q,    LIN_QKV,  LIN_UP,      LIN_V };
-	for (size_t i = 0; i < LIN_COUNT; i++)
-		if (j->opt.lora.target[sorted[i]])
-			ad->cfg.target[ad->cfg.ntarget++] = linear_name(sorted[i]);
-	for (size_t i = 0; i + 1 < j->nparam; i += 2) {
-		const struct trained_param *pa = &j->param[i], *pb = &j->param[i + 1];
-		char *module = arena_strdup(a, pa->name);
+	describe_adapter(j, &ad->cfg);
+	for (size_t i = 0; i < j->nparam; i++) {
+		const struct trained_param *p = &j->param[i];
+		char *module = arena_strdup(a, p->name), *tail;
 		if (!module)
-			return err_nomem(e, sizeof pa->name, "a name");
-		module[strlen(module) - strlen(".lora_A.weight")] = 0;
-		ad->pair[ad->npair++] = (struct peft_pair){ .module = module,
-							    .in = pa->dim[1],
-							    .out = pb->dim[0],
-							    .a = pa->value,
-							    .b = pb->value };
+			return err_nomem(e, sizeof p->name, "a name");
+		if ((tail = strstr(module, ".lora_magnitude_vector"))) {
+			ad->pair[ad->npair - 1].m = p->value;
+		} else if ((tail = strstr(module, ".lora_A.weight"))) {
+			ad->pair[ad->npair++] = (struct peft_pair){ .module = module,
+								    .r = (int)p->dim[0],
+								    .in = p->dim[1],
+								    .a = p->value };
+		} else if ((tail = strstr(module, ".lora_B.weight"))) {
+			ad->pair[ad->npair - 1].out = p->dim[0];
+			ad->pair[ad->npair - 1].b = p->value;
+		} else if ((tail = strstr(module, ".weight"))) {
+			ad->saved[ad->nsaved++] = (struct peft_saved){ .module = module,
+								       .rows = p->dim[0],
+								       .cols = p->dim[1],
+								       .v = p->value };
+		}
+		if (tail)
+			*tail = 0;
 	}
+	for (size_t i = 0; i < ad->npair; i++)
+		ad->pair[i].scale = peft_scale_of(&ad->cfg, ad->pair[i].module);
 	return 0;
 }
 
@@ -394,25 +482,46 @@ static int same_adapter(const struct job *j, const struct peft_adapter *ad, cons
 			       "lora_model_dir %s: its scale is %g and that of lora_alpha, lora_r "
 			       "and use_rslora is %g: set them as its adapter_config.json has them",
 			       dir, (double)scale, (double)j->opt.lora.scale);
-	if (ad->npair * 2 != j->nparam)
+	size_t pairs = 0;
+	for (size_t i = 0; i < j->nparam; i++)
+		pairs += strstr(j->param[i].name, ".lora_A.") != NULL;
+	if (ad->npair != pairs)
 		return err_set(e, ERR_USAGE,
 			       "lora_model_dir %s: it has weights for %zu modules; the model and "
 			       "lora_target_modules have %zu",
-			       dir, ad->npair, j->nparam / 2);
+			       dir, ad->npair, pairs);
+	if (ad->cfg.dora != j->opt.lora.dora ||
+	    ad->nsaved != (size_t)j->opt.lora.save_embed + (size_t)j->opt.lora.save_head)
+		return err_set(e, ERR_USAGE,
+			       "lora_model_dir %s: it differs in peft_use_dora or "
+			       "lora_modules_to_save",
+			       dir);
+	for (size_t i = 0; i < ad->npair; i++) {
+		const char *dot = strrchr(ad->pair[i].module, '.');
+		for (enum linear l = 0; l < LIN_COUNT; l++)
+			if (dot && !strcmp(dot + 1, linear_name(l)) && j->opt.lora.target[l] &&
+			    fabs(ad->pair[i].scale - (double)lora_factor(&j->opt.lora, l)) >
+				    1e-6 * fabs(ad->pair[i].scale))
+				return err_set(e, ERR_USAGE,
+					       "lora_model_dir %s: the scale of %s is %g, here %g: "
+					       "set lora_rank_pattern and lora_alpha_pattern",
+					       dir, ad->pair[i].module, ad->pair[i].scale,
+					       (double)lora_factor(&j->opt.lora, l));
+	}
 	return 0;
 }
 
-static int take_half(struct job *j, const struct peft_pair *p, char half, const float *v,
+static int take_part(struct job *j, const char *module, const char *tail, const float *v,
 		     int64_t rows, int64_t cols, const char *dir, struct err *e)
 {
 	char name[256];
-	snprintf(name, sizeof name, "%s.lora_%c.weight", p->module, half);
+	snprintf(name, sizeof name, "%s%s", module, tail);
 	struct trained_param *t = job_param(j, name);
 	if (!t)
 		return err_set(e, ERR_USAGE,
 			       "lora_model_dir %s: it has weights for '%s', which is not in "
 			       "lora_target_modules",
-			       dir, p->module);
+			       dir, module);
 	if (t->dim[0] != rows || t->dim[1] != cols)
 		return err_set(e, ERR_INPUT,
 			       "lora_model_dir %s: %s is [%lld, %lld]; this model needs [%lld, "
@@ -433,9 +542,15 @@ int job_begin_with(struct job *j, const char *dir, struct err *e)
 	TRYOUT(same_adapter(j, &ad, dir, e));
 	for (size_t i = 0; i < ad.npair; i++) {
 		const struct peft_pair *p = &ad.pair[i];
-		TRYOUT(take_half(j, p, 'A', p->a, ad.cfg.r, p->in, dir, e));
-		TRYOUT(take_half(j, p, 'B', p->b, p->out, ad.cfg.r, dir, e));
+		TRYOUT(take_part(j, p->module, ".lora_A.weight", p->a, p->r, p->in, dir, e));
+		TRYOUT(take_part(j, p->module, ".lora_B.weight", p->b, p->out, p->r, dir, e));
+		if (p->m)
+			TRYOUT(take_part(j, p->module, ".lora_magnitude_vector", p->m, p->out, 1,
+					 dir, e));
 	}
+	for (size_t i = 0; i < ad.nsaved; i++)
+		TRYOUT(take_part(j, ad.saved[i].module, ".weight", ad.saved[i].v, ad.saved[i].rows,
+				 ad.saved[i].cols, dir, e));
 out:
 	arena_release(&a);
 	return rc;

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int lora_targets(const struct model_config *c, const char *const *name, size_t n,
@@ -31,6 +32,93 @@ int lora_targets(const struct model_config *c, const char *const *name, size_t n
 			       "all-linear)",
 			       name[i], known);
 	}
+	return 0;
+}
+
+int64_t lora_rank(const struct lora_options *o, int64_t layer, enum linear l)
+{
+	if (!o->r || !o->target[l] || o->skip[layer / 8] & 1 << layer % 8)
+		return 0;
+	return o->rank[l] ? o->rank[l] : o->r;
+}
+
+float lora_factor(const struct lora_options *o, enum linear l)
+{
+	return o->factor[l] != 0 ? o->factor[l] : o->scale;
+}
+
+int lora_pattern(const struct model_config *c, const char *key, const char *const *item, size_t n,
+		 double out[LIN_COUNT], struct err *e)
+{
+	for (size_t i = 0; i < n; i++) {
+		const char *is = strchr(item[i], '=');
+		char name[64], *end = NULL;
+		bool found = false;
+		const double v = is ? strtod(is + 1, &end) : 0;
+		snprintf(name, sizeof name, "%.*s", is ? (int)(is - item[i]) : 0, item[i]);
+		for (enum linear l = 0; l < LIN_COUNT; l++)
+			if (model_has_linear(c, l) &&
+			    (!strcmp(name, linear_name(l)) || !strcmp(name, linear_path(l)))) {
+				out[l] = v;
+				found = true;
+			}
+		if (!found || !end || *end || !(v > 0 && v < 1e9))
+			return err_set(e, ERR_USAGE,
+				       "%s: '%.80s' is no module of this model with a number, as "
+				       "q_proj=16",
+				       key, item[i]);
+	}
+	return 0;
+}
+
+void lora_set_patterns(struct lora_options *o, const double rank[LIN_COUNT],
+		       const double alpha[LIN_COUNT], double whole_alpha, bool rslora)
+{
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		const int64_t r = rank[l] > 0 ? (int64_t)rank[l] : o->r;
+		if (!(rank[l] > 0) && !(alpha[l] > 0))
+			continue;
+		o->rank[l] = r;
+		o->factor[l] = lora_scale(r, alpha[l] > 0 ? alpha[l] : whole_alpha, rslora);
+	}
+}
+
+int lora_layers(const struct model_config *c, const int64_t *layer, size_t n,
+		struct lora_options *o, struct err *e)
+{
+	if (!n)
+		return 0;
+	memset(o->skip, 0xff, sizeof o->skip);
+	for (size_t i = 0; i < n; i++) {
+		if (layer[i] < 0 || layer[i] >= c->layers)
+			return err_set(e, ERR_USAGE,
+				       "peft_layers_to_transform: there is no layer %lld in a "
+				       "model of %lld",
+				       (long long)layer[i], (long long)c->layers);
+		o->skip[layer[i] / 8] &= (uint8_t) ~(1 << layer[i] % 8);
+	}
+	return 0;
+}
+
+int lora_save(const struct model_config *c, const char *const *name, size_t n,
+	      struct lora_options *o, struct err *e)
+{
+	for (size_t i = 0; i < n; i++) {
+		const char *dot = strrchr(name[i], '.'), *last = dot ? dot + 1 : name[i];
+		if (!strcmp(last, "embed_tokens"))
+			o->save_embed = true;
+		else if (!strcmp(last, "lm_head"))
+			o->save_head = true;
+		else
+			return err_set(e, ERR_USAGE,
+				       "lora_modules_to_save: '%.80s' is not supported "
+				       "(embed_tokens and lm_head are)",
+				       name[i]);
+	}
+	if (n && c->tied)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "lora_modules_to_save: this model's head is its embedding, of which "
+			       "PEFT would train two copies; this is not supported");
 	return 0;
 }
 

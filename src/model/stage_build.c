@@ -87,6 +87,14 @@ static void shape_text(char *out, size_t n, int ndim, const int64_t *dim)
 		snprintf(out, n, "[%lld]", (long long)dim[0]);
 }
 
+/* Of a parameter of the model itself. */
+static bool is_trained(const struct stage *s, const char *name)
+{
+	return s->opt.train_all ||
+	       (s->opt.lora.save_embed && !strcmp(name, "model.embed_tokens.weight")) ||
+	       (s->opt.lora.save_head && !strcmp(name, "lm_head.weight"));
+}
+
 /* Adds the parameter `name` of this shape. */
 static int add_param(struct builder *b, int layer, const char *name, int ndim, const int64_t *dim,
 		     bool linear, struct param **p_p, struct err *e)
@@ -110,12 +118,12 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 	if (!kept)
 		return err_nomem(e, strlen(name), "a name");
 	struct param *p = &s->param[s->nparam];
-	const bool gathered = is_gathered(s, layer, ndim);
+	const bool gathered = is_gathered(s, layer, ndim), trained = is_trained(s, name);
 	const int64_t *cut = NULL;
 	if (gathered)
-		TRY(find_cut(b, kept, dim[0] * dim[1], s->opt.train_all, &cut, e));
+		TRY(find_cut(b, kept, dim[0] * dim[1], trained, &cut, e));
 	if (t.nf4) {
-		if (s->opt.train_all)
+		if (trained)
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s is in 4 bits and cannot be trained itself: use "
 				       "'adapter: qlora'",
@@ -128,11 +136,11 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source,
 				       &r, e));
 	} else {
-		if (gathered && s->opt.train_all)
+		if (gathered && trained)
 			TRY(gathered_init(p, s->dev, kept, dim, s->opt.act, cut, s->opt.cut->n,
 					  s->opt.cut->place, e));
 		else
-			TRY(init_plain(b, p, kept, ndim, dim, s->opt.train_all, e));
+			TRY(init_plain(b, p, kept, ndim, dim, trained, e));
 		int rc = fill_plain(b, p, e);
 		if (rc < 0) {
 			param_release(p);
@@ -159,7 +167,7 @@ static int add_lora(struct builder *b, int layer, enum linear l, struct lora *ou
 	const struct lora_options *o = &s->opt.lora;
 	int64_t dim[2], shape[2][2];
 	linear_dims(&s->cfg, l, dim);
-	shape[0][0] = shape[1][1] = o->r;
+	shape[0][0] = shape[1][1] = lora_rank(o, layer, l);
 	shape[0][1] = dim[1];
 	shape[1][0] = dim[0];
 	struct param *p[2];
@@ -182,8 +190,38 @@ static int add_lora(struct builder *b, int layer, enum linear l, struct lora *ou
 		TRY(param_upload_f32(p[i], 0, n, b->part, e));
 	}
 	p[1]->rate = o->b_rate;
-	*out = (struct lora){ .a = p[0], .b = p[1], .scale = o->scale, .dropout = o->dropout };
+	*out = (struct lora){
+		.a = p[0], .b = p[1], .scale = lora_factor(o, l), .dropout = o->dropout
+	};
 	return 0;
+}
+
+/* DoRA begins with the norms of the weight's rows. */
+static int add_magnitudes(struct builder *b, int layer, enum linear l, const struct param *w,
+			  struct lora *lora, struct err *e)
+{
+	struct stage *s = b->s;
+	struct param *p = &s->param[s->nparam];
+	char name[128];
+	snprintf(name, sizeof name, "model.layers.%d.%s.lora_magnitude_vector", layer,
+		 linear_path(l));
+	const char *kept = arena_strdup(&s->names, name);
+	if (!kept || !mem_grow(&b->part, &b->cap, (size_t)w->dim[0], sizeof *b->part))
+		return err_nomem(e, (unsigned long long)w->dim[0] * 4, name);
+	if (w->gathered)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "peft_use_dora with 'shard: parameters' is not supported");
+	TRY(init_plain(b, p, kept, 1, w->dim, true, e));
+	s->nparam++;
+	p->layer = layer;
+	lora->m = p;
+	struct dmem_mark k = dmem_mark(s->scratch);
+	struct dev_ref norm;
+	TRY(dmem_take(s->scratch, (size_t)w->dim[0] * 4, &norm, e));
+	TRY(weight_row_norms(&w->w, NULL, NULL, 0, s->scratch, s->opt.act, norm, e));
+	TRY(dev_download(b->part, norm, (size_t)w->dim[0] * 4, e));
+	dmem_back(s->scratch, k);
+	return param_upload_f32(p, 0, w->dim[0], b->part, e);
 }
 
 static int add_norm(struct builder *b, int64_t index, enum layer_norm n, struct layer *l,
@@ -231,8 +269,11 @@ static int add_layer(struct builder *b, int64_t index, struct layer *l, struct e
 			TRY(add_param(b, (int)index, name, 1, &width, false,
 				      i == LIN_Q ? &l->qnorm : &l->knorm, e));
 		}
-		if (s->opt.lora.r && s->opt.lora.target[i])
-			TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
+		if (!lora_rank(&s->opt.lora, index, i))
+			continue;
+		TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
+		if (s->opt.lora.dora)
+			TRY(add_magnitudes(b, (int)index, i, l->lin[i].w, &l->lin[i].lora, e));
 	}
 	return add_norm(b, index, NORM_MLP_OUT, l, e);
 }
@@ -302,7 +343,7 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 			     .front = o->first == 0,
 			     .end = o->last == cfg->layers };
 	struct builder b = { .s = s, .src = src };
-	size_t n = (size_t)(o->last - o->first), per_layer = NORM_COUNT + 2 + LIN_COUNT * 4;
+	size_t n = (size_t)(o->last - o->first), per_layer = NORM_COUNT + 2 + LIN_COUNT * 5;
 	int rc = 0;
 	dmem_init(&s->own_scratch, dev, 4 << 20);
 	s->scratch = o->scratch ? o->scratch : &s->own_scratch;

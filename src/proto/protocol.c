@@ -33,6 +33,15 @@ void work_put(struct wire_writer *w, const struct stage_options *o, const char *
 	wire_put_u64(w, o->lora.seed);
 	for (int i = 0; i < LIN_COUNT; i++)
 		wire_put_u8(w, o->lora.target[i]);
+	for (int i = 0; i < LIN_COUNT; i++) {
+		wire_put_u32(w, (uint32_t)o->lora.rank[i]);
+		wire_put_f64(w, (double)o->lora.factor[i]);
+	}
+	for (size_t i = 0; i < sizeof o->lora.skip; i++)
+		wire_put_u8(w, o->lora.skip[i]);
+	wire_put_u8(w, o->lora.dora);
+	wire_put_u8(w, o->lora.save_embed);
+	wire_put_u8(w, o->lora.save_head);
 	wire_put_str(w, optimizer);
 	wire_put_f64(w, c->beta1);
 	wire_put_f64(w, c->beta2);
@@ -59,6 +68,15 @@ void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPT
 	o->lora.seed = wire_get_u64(r);
 	for (int i = 0; i < LIN_COUNT; i++)
 		o->lora.target[i] = wire_get_u8(r);
+	for (int i = 0; i < LIN_COUNT; i++) {
+		o->lora.rank[i] = wire_get_u32(r);
+		o->lora.factor[i] = (float)wire_get_f64(r);
+	}
+	for (size_t i = 0; i < sizeof o->lora.skip; i++)
+		o->lora.skip[i] = wire_get_u8(r);
+	o->lora.dora = wire_get_u8(r);
+	o->lora.save_embed = wire_get_u8(r);
+	o->lora.save_head = wire_get_u8(r);
 	wire_get_str(r, optimizer, OPTIM_NAME);
 	c->beta1 = wire_get_f64(r);
 	c->beta2 = wire_get_f64(r);
@@ -77,6 +95,10 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 	if (o->lora.r < 0 || o->lora.r > 65536 || !(o->lora.dropout >= 0 && o->lora.dropout < 1))
 		return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld, dropout %g", what,
 			       (long long)o->lora.r, (double)o->lora.dropout);
+	for (int i = 0; i < LIN_COUNT; i++)
+		if (o->lora.rank[i] < 0 || o->lora.rank[i] > 65536)
+			return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld of %s", what,
+				       (long long)o->lora.rank[i], linear_name((enum linear)i));
 	if (!(o->lora.b_rate >= 0 && o->lora.b_rate <= 1e6f) ||
 	    !(o->neftune >= 0 && o->neftune <= 1e6f))
 		return err_set(e, ERR_PROTOCOL, "%s: rate of B %g, noise %g", what,

@@ -88,7 +88,8 @@ int blob_describe(struct model_file *f, const struct model_tensor *t, const stru
 		h->doubled = o->double_quant;
 		h->block = NF4_BLOCK;
 	} else {
-		h->dtype = o->train_all || t->ndim == 1 ? DT_F32 : o->act;
+		const bool whole = o->train_all || o->lora.save_embed || o->lora.save_head;
+		h->dtype = whole || t->ndim == 1 ? DT_F32 : o->act;
 	}
 	return blob_size(h, &h->bytes, e);
 }

@@ -15,6 +15,7 @@
 #include "runtime/runtime.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -83,18 +84,38 @@ static int base_rows(struct merger *m, const struct model_tensor *t, int64_t row
 	return nf4_expand_host(&m->quant, row0, rows, dst, e);
 }
 
-static void add_product(const struct peft_pair *p, int64_t r, float scale, int64_t row0,
-			int64_t rows, float *dst)
+static const struct peft_saved *saved_of(const struct merger *m, const char *name)
 {
+	for (size_t i = 0; i < m->ad.nsaved; i++) {
+		const size_t n = strlen(m->ad.saved[i].module);
+		if (!strncmp(m->ad.saved[i].module, name, n) && !strcmp(name + n, ".weight"))
+			return &m->ad.saved[i];
+	}
+	return NULL;
+}
+
+/* Rows of W + s B A, with magnitudes those of m (W + s B A) / |W + s B A|. */
+static void add_product(const struct peft_pair *p, int64_t row0, int64_t rows, float *dst)
+{
+	const float scale = (float)p->scale;
+	const int64_t r = p->r;
 #pragma omp parallel for schedule(static)
 	for (int64_t i = 0; i < rows; i++) {
 		float *w = dst + i * p->in;
+		double square = 0;
 		for (int64_t k = 0; k < r; k++) {
 			float b = scale * p->b[(row0 + i) * r + k];
 			const float *a = p->a + k * p->in;
 			for (int64_t c = 0; c < p->in; c++)
 				w[c] += b * a[c];
 		}
+		if (!p->m)
+			continue;
+		for (int64_t c = 0; c < p->in; c++)
+			square += (double)w[c] * (double)w[c];
+		const float by = square > 0 ? p->m[row0 + i] / (float)sqrt(square) : 0;
+		for (int64_t c = 0; c < p->in; c++)
+			w[c] *= by;
 	}
 }
 
@@ -105,10 +126,14 @@ static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	const struct model_tensor *t = model_file_find(m->file, name);
 	if (!t)
 		return err_set(e, ERR_INPUT, "%s: there is no tensor '%s'", m->o->model, name);
-	TRY(base_rows(m, t, row0, rows, dst, e));
+	const struct peft_saved *s = saved_of(m, name);
 	const struct peft_pair *p = pair_of(m, name);
+	if (s)
+		memcpy(dst, s->v + row0 * s->cols, (size_t)(rows * s->cols) * sizeof *dst);
+	else
+		TRY(base_rows(m, t, row0, rows, dst, e));
 	if (p)
-		add_product(p, m->ad.cfg.r, (float)peft_scale(&m->ad.cfg), row0, rows, dst);
+		add_product(p, row0, rows, dst);
 	if (row0 + rows == t->shape[0]) {
 		model_file_drop(m->file, t);
 		if (m->o->part)
@@ -185,6 +210,19 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 	return atomic_write_in(dir, MERGE_MARK, mark, sizeof mark - 1, e);
 }
 
+static int check_part(const struct merger *m, const char *module, int64_t rows, int64_t cols,
+		      struct err *e)
+{
+	char name[256];
+	snprintf(name, sizeof name, "%s.weight", module);
+	const struct model_tensor *t = model_file_find(m->file, name);
+	if (!t || t->ndim != 2 || t->shape[0] != rows || t->shape[1] != cols)
+		return err_set(e, ERR_INPUT, "%s: the adapter's %s [%lld, %lld] does not fit %s",
+			       m->o->adapter, module, (long long)rows, (long long)cols,
+			       m->o->model);
+	return 0;
+}
+
 static int open_parts(struct merger *m, struct err *e)
 {
 	const struct merge_options *o = m->o;
@@ -193,17 +231,11 @@ static int open_parts(struct merger *m, struct err *e)
 	TRY(source_check_file(m->file, &m->cfg, e));
 	TRY(peft_read(o->adapter, &m->arena, &m->ad, e));
 	TRY(dev_open("cpu", &m->dev, e));
-	for (size_t i = 0; i < m->ad.npair; i++) {
-		const struct peft_pair *p = &m->ad.pair[i];
-		char name[256];
-		snprintf(name, sizeof name, "%s.weight", p->module);
-		const struct model_tensor *t = model_file_find(m->file, name);
-		if (!t || t->ndim != 2 || t->shape[0] != p->out || t->shape[1] != p->in)
-			return err_set(e, ERR_INPUT,
-				       "%s: the adapter's %s [%lld, %lld] does not fit %s",
-				       o->adapter, p->module, (long long)p->out, (long long)p->in,
-				       o->model);
-	}
+	for (size_t i = 0; i < m->ad.npair; i++)
+		TRY(check_part(m, m->ad.pair[i].module, m->ad.pair[i].out, m->ad.pair[i].in, e));
+	for (size_t i = 0; i < m->ad.nsaved; i++)
+		TRY(check_part(m, m->ad.saved[i].module, m->ad.saved[i].rows, m->ad.saved[i].cols,
+			       e));
 	return 0;
 }
 

@@ -123,22 +123,48 @@ int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *
 	return 0;
 }
 
-int runtime_lora(const struct peft_config *c, const struct model_config *m,
+/* Rank and scale may differ between kinds of modules, not between layers. */
+static int set_ranks(const struct peft_adapter *ad, struct lora_options *o, struct err *e)
+{
+	for (size_t i = 0; i < ad->npair; i++) {
+		const struct peft_pair *p = &ad->pair[i];
+		const char *dot = strrchr(p->module, '.');
+		for (enum linear l = 0; l < LIN_COUNT; l++) {
+			if (strcmp(dot ? dot + 1 : p->module, linear_name(l)))
+				continue;
+			if (o->rank[l] && (o->rank[l] != p->r || o->factor[l] != (float)p->scale))
+				return err_set(e, ERR_UNSUPPORTED,
+					       "the adapter's %s differs from that of other layers "
+					       "in rank or alpha, which is not supported",
+					       p->module);
+			o->rank[l] = p->r;
+			o->factor[l] = (float)p->scale;
+		}
+	}
+	return 0;
+}
+
+int runtime_lora(const struct peft_adapter *ad, const struct model_config *m,
 		 struct lora_options *o_p, struct err *e)
 {
+	const struct peft_config *c = &ad->cfg;
 	struct lora_options o = { .r = c->r,
 				  .scale = (float)peft_scale(c),
-				  .dropout = (float)c->dropout };
+				  .dropout = (float)c->dropout,
+				  .dora = c->dora };
 	TRY(lora_targets(m, c->target, c->ntarget, &o, e));
+	TRY(lora_layers(m, c->layer, c->nlayer, &o, e));
+	TRY(lora_save(m, c->save, c->nsave, &o, e));
+	TRY(set_ranks(ad, &o, e));
 	*o_p = o;
 	return 0;
 }
 
-static int load_half(struct stage *s, const char *module, char half, const float *v, int64_t rows,
-		     int64_t cols, const char *dir, struct err *e)
+static int load_part(struct stage *s, const char *module, const char *tail, const float *v,
+		     int64_t rows, int64_t cols, const char *dir, struct err *e)
 {
 	char name[256];
-	snprintf(name, sizeof name, "%s.lora_%c.weight", module, half);
+	snprintf(name, sizeof name, "%s%s", module, tail);
 	struct param *p = stage_param(s, name);
 	if (!p)
 		return err_set(
@@ -167,8 +193,15 @@ int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const c
 			       dir, ad->npair, wanted);
 	for (size_t i = 0; i < ad->npair; i++) {
 		const struct peft_pair *p = &ad->pair[i];
-		TRY(load_half(s, p->module, 'A', p->a, ad->cfg.r, p->in, dir, e));
-		TRY(load_half(s, p->module, 'B', p->b, p->out, ad->cfg.r, dir, e));
+		TRY(load_part(s, p->module, ".lora_A.weight", p->a, p->r, p->in, dir, e));
+		TRY(load_part(s, p->module, ".lora_B.weight", p->b, p->out, p->r, dir, e));
+		if (p->m)
+			TRY(load_part(s, p->module, ".lora_magnitude_vector", p->m, p->out, 1, dir,
+				      e));
+	}
+	for (size_t i = 0; i < ad->nsaved; i++) {
+		const struct peft_saved *p = &ad->saved[i];
+		TRY(load_part(s, p->module, ".weight", p->v, p->rows, p->cols, dir, e));
 	}
 	return 0;
 }
@@ -192,7 +225,7 @@ int runtime_open(const struct runtime_options *o, struct runtime *r_p, struct er
 	so.double_quant = o->double_quant;
 	if (o->adapter) {
 		TRYOUT(peft_read(o->adapter, &r.arena, &r.adapter, e));
-		TRYOUT(runtime_lora(&r.adapter.cfg, &r.cfg, &so.lora, e));
+		TRYOUT(runtime_lora(&r.adapter, &r.cfg, &so.lora, e));
 		r.has_adapter = true;
 	}
 	struct weight_source src = source_from_file(r.file);

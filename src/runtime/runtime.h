@@ -29,7 +29,7 @@ int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct
 int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name,
 		 const struct chat_template **t_p, struct err *e);
 /* The lora_options of a stage for an adapter on disk. */
-int runtime_lora(const struct peft_config *c, const struct model_config *m,
+int runtime_lora(const struct peft_adapter *ad, const struct model_config *m,
 		 struct lora_options *o_p, struct err *e);
 /* Puts an adapter's weights into the stages' parameters; every pair must have its module, and every
  * module of the stage its pair. */

@@ -4,15 +4,21 @@
  * The weight may be frozen (plain or NF4) or trained. The adapter (Hu et al. 2021, LoRA) is applied
  * as u = drop(x) A^T, y += s u B^T: the product BA is never formed. Backward, with dy given: du = s
  * dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A). The residual is written first
- * and the product added to it in the accumulator. */
+ * and the product added to it in the accumulator.
+ *
+ * With magnitudes m (out) (Liu et al. 2024, arXiv 2402.09353, DoRA, section 4) the product z = x W^T
+ * + s u B^T is multiplied by m / |W + s B A|, the norm being that of each row and, as in section
+ * 4.3, constant in the backward pass: dz = dy m / norm takes the place of dy, and dm = sum of dy z /
+ * norm. */
 #include "tensor/ops.h"
 
 #include "base/err.h"
 
-enum { RESIDUAL = 1 };            /* x[] */
-enum { W, BIAS, LORA_A, LORA_B }; /* p[] */
-enum { SCALE, DROPOUT };          /* f[] */
-enum { PLACES };                  /* r[] */
+enum { RESIDUAL = 1 };                       /* x[] */
+enum { W, BIAS, LORA_A, LORA_B, MAGNITUDE }; /* p[] */
+enum { U, Z, NORM };                         /* saved[] */
+enum { SCALE, DROPOUT };                     /* f[] */
+enum { PLACES };                             /* r[] */
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
@@ -45,6 +51,66 @@ static int dropped(struct tape *t, const struct tape_node *n, struct dev_ref *xd
 	return dropout(t, &n->a, *xd_p, x->at, 0, e);
 }
 
+/* y += s drop(x) A^T B^T; keeps u. */
+static int add_adapter(struct tape *t, struct tape_node *n, struct dev_ref y, struct err *e)
+{
+	const struct op_args *a = &n->a;
+	const int64_t rows = n->y->dim[0], out = n->y->dim[1],
+		      dim[2] = { rows, a->p[LORA_A]->dim[0] }; /* u (N,R) */
+	TRY(tape_new(t, t->mem, t->act, 2, dim, &n->saved[U], e));
+	struct dmem_mark k = dmem_mark(t->scratch);
+	struct dev_ref xd;
+	TRY(dropped(t, n, &xd, e));
+	TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, false, n->saved[U]->at, xd, rows, 0,
+			  e));
+	dmem_back(t->scratch, k);
+	return dev_gemm(t->dev,
+			&(struct dev_gemm){ .m = rows,
+					    .n = out,
+					    .k = dim[1],
+					    .tb = true,
+					    .a = n->saved[U]->at,
+					    .b = a->p[LORA_B]->w.data,
+					    .c = y,
+					    .lda = dim[1],
+					    .ldb = dim[1],
+					    .ldc = out,
+					    .ab_dtype = t->act,
+					    .c_dtype = t->act,
+					    .alpha = a->f[SCALE],
+					    .beta = 1 },
+			e);
+}
+
+static int scale_columns(struct tape *t, const struct tape_node *n, struct dev_ref y,
+			 struct dev_ref x, int acc, struct err *e)
+{
+	const struct param *w = n->a.p[W];
+	const union dev_arg a[] = { { .b = y },
+				    { .b = x },
+				    { .b = n->a.p[MAGNITUDE]->w.data },
+				    { .b = n->saved[NORM]->at },
+				    { .i = n->y->dim[0] },
+				    { .i = w->dim[0] },
+				    { .i = acc } };
+	return dev_launch(t->dev, K_scale_columns, t->act, a, e);
+}
+
+/* y = z m / norm, added to what is there with acc. */
+static int forward_dora(struct tape *t, struct tape_node *n, int acc, struct err *e)
+{
+	const struct op_args *a = &n->a;
+	const struct param *w = a->p[W];
+	TRY(tape_new(t, t->mem, t->act, 2, n->y->dim, &n->saved[Z], e));
+	TRY(tape_new(t, t->mem, DT_F32, 1, w->dim, &n->saved[NORM], e));
+	TRY(weight_matmul(&w->w, t->scratch, t->act, false, n->saved[Z]->at, a->x[0]->at,
+			  n->y->dim[0], 0, e));
+	TRY(add_adapter(t, n, n->saved[Z]->at, e));
+	TRY(weight_row_norms(&w->w, a->p[LORA_A], a->p[LORA_B], a->f[SCALE], t->scratch, t->act,
+			     n->saved[NORM]->at, e));
+	return scale_columns(t, n, n->y->at, n->saved[Z]->at, acc, e);
+}
+
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
 	const struct op_args *a = &n->a;
@@ -54,40 +120,18 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	if (residual)
 		TRY(dev_copy(y->at, residual->at, tensor_bytes(y), e));
 	/* x (N,in), y and residual (N,out) */
-	TRY(weight_matmul(&w->w, t->scratch, t->act, false, y->at, x->at, rows, residual ? 1 : 0,
-			  e));
+	if (a->p[MAGNITUDE])
+		TRY(forward_dora(t, n, residual ? 1 : 0, e));
+	else
+		TRY(weight_matmul(&w->w, t->scratch, t->act, false, y->at, x->at, rows,
+				  residual ? 1 : 0, e));
 	if (bias) {
 		const union dev_arg arg[] = {
 			{ .b = y->at }, { .b = bias->w.data }, { .i = rows }, { .i = out }
 		};
 		TRY(dev_launch(t->dev, K_addbias, t->act, arg, e));
 	}
-	if (!a->p[LORA_A])
-		return 0;
-	int64_t dim[2] = { rows, a->p[LORA_A]->dim[0] }; /* u (N,R) */
-	TRY(tape_new(t, t->mem, t->act, 2, dim, &n->saved[0], e));
-	struct dmem_mark k = dmem_mark(t->scratch);
-	struct dev_ref xd;
-	TRY(dropped(t, n, &xd, e));
-	TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, false, n->saved[0]->at, xd, rows, 0,
-			  e));
-	dmem_back(t->scratch, k);
-	return dev_gemm(t->dev,
-			&(struct dev_gemm){ .m = rows,
-					    .n = out,
-					    .k = dim[1],
-					    .tb = true,
-					    .a = n->saved[0]->at,
-					    .b = a->p[LORA_B]->w.data,
-					    .c = y->at,
-					    .lda = dim[1],
-					    .ldb = dim[1],
-					    .ldc = out,
-					    .ab_dtype = t->act,
-					    .c_dtype = t->act,
-					    .alpha = a->f[SCALE],
-					    .beta = 1 },
-			e);
+	return a->p[LORA_A] && !a->p[MAGNITUDE] ? add_adapter(t, n, y->at, e) : 0;
 }
 
 /* grad(m,n) f32 += alpha * left(N,m)^T right(N,n) */
@@ -112,12 +156,14 @@ static int add_outer(struct tape *t, struct param *p, struct dev_ref left, struc
 			e);
 }
 
-static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx, struct err *e)
+/* dy (N,out) is that of the product. */
+static int backward_lora(struct tape *t, struct tape_node *n, struct dev_ref dy, struct tensor *dx,
+			 struct err *e)
 {
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0];
-	/* dy (N,out), du (N,R), xd and part (N,in) */
-	struct dev_ref dy = n->y->grad->at, du, xd, part;
+	/* du (N,R), xd and part (N,in) */
+	struct dev_ref du, xd, part;
 	int64_t rows = n->y->dim[0], out = a->p[W]->dim[0], in = a->p[W]->dim[1],
 		r = a->p[LORA_A]->dim[0];
 	struct dmem_mark k = dmem_mark(t->scratch);
@@ -137,7 +183,7 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct tensor *dx,
 					 .alpha = a->f[SCALE] },
 		     e));
 	if (a->p[LORA_B]->trainable)
-		TRY(add_outer(t, a->p[LORA_B], dy, n->saved[0]->at, rows, out, r, a->f[SCALE], e));
+		TRY(add_outer(t, a->p[LORA_B], dy, n->saved[U]->at, rows, out, r, a->f[SCALE], e));
 	if (a->p[LORA_A]->trainable) {
 		TRY(dropped(t, n, &xd, e));
 		TRY(add_outer(t, a->p[LORA_A], du, xd, rows, r, in, 1, e));
@@ -160,14 +206,30 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct op_args *a = &n->a;
 	struct tensor *x = a->x[0], *dy = n->y->grad, *dx = NULL;
 	struct param *w = a->p[W], *bias = a->p[BIAS];
+	struct dmem_mark k = dmem_mark(t->scratch);
+	struct dev_ref dz = dy->at;
 	/* out is not taken from y: a (N,H*D) result may have been viewed as (N,H,D) since */
 	int64_t rows = n->y->dim[0], out = w->dim[0];
+	int acc = 0;
 	if (x->needs_grad) {
-		int acc;
 		TRY(tape_grad(t, x, &dx, &acc, e));
-		TRY(weight_matmul(&w->w, t->scratch, t->act, true, dx->at, dy->at, rows, (float)acc,
-				  e));
+		k = dmem_mark(t->scratch);
 	}
+	if (a->p[MAGNITUDE]) {
+		const union dev_arg arg[] = { { .b = DEV_REF(a->p[MAGNITUDE]->grad, 0) },
+					      { .b = dy->at },
+					      { .b = n->saved[Z]->at },
+					      { .b = n->saved[NORM]->at },
+					      { .i = rows },
+					      { .i = out } };
+		if (a->p[MAGNITUDE]->trainable)
+			TRY(dev_launch(t->dev, K_dot_columns, t->act, arg, e));
+		TRY(dmem_take(t->scratch, tensor_bytes(dy), &dz, e));
+		TRY(scale_columns(t, n, dz, dy->at, 0, e));
+	}
+	if (dx)
+		TRY(weight_matmul(&w->w, t->scratch, t->act, true, dx->at, dz, rows, (float)acc,
+				  e));
 	if (w->trainable)
 		TRY(add_outer(t, w, dy->at, x->at, rows, out, w->dim[1], 1, e));
 	if (bias && bias->trainable) {
@@ -178,7 +240,9 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 		TRY(dev_launch(t->dev, K_colsum, t->act, arg, e));
 	}
 	if (a->p[LORA_A])
-		TRY(backward_lora(t, n, dx, e));
+		TRY(backward_lora(t, n, dz, dx, e));
+	if (a->p[MAGNITUDE])
+		dmem_back(t->scratch, k);
 	if (a->x[RESIDUAL] && a->x[RESIDUAL]->needs_grad)
 		TRY(tape_pass(t, a->x[RESIDUAL], dy,
 			      e)); /* last: dy's memory becomes the residual's gradient */
@@ -216,6 +280,7 @@ int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct pa
 	if (lora && lora->a) {
 		a.p[LORA_A] = lora->a;
 		a.p[LORA_B] = lora->b;
+		a.p[MAGNITUDE] = lora->m;
 		a.f[SCALE] = lora->scale;
 		a.f[DROPOUT] = lora->dropout;
 		a.r[PLACES] = lora->at;

@@ -26,6 +26,7 @@ int op_rope_apply(struct tape *t, struct tensor *x, const struct rope *r, struct
 
 struct lora {                /* Hu et al. 2021: y += scale * drop(x) A^T B^T */
 	struct param *a, *b; /* A (R,in), B (out,R) */
+	struct param *m;     /* DoRA (op_linear.c): magnitudes (out); or NULL */
 	float scale, dropout;
 	struct dev_ref at; /* (N,2) i32 places of the tokens, for the mask (kernel.def); or NONE */
 };

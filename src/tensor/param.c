@@ -249,3 +249,67 @@ int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bo
 					    .beta = beta },
 			e);
 }
+
+int weight_rows_f32(const struct weight *w, struct dev *d, int64_t row, int64_t n,
+		    struct dev_ref dst, struct err *e)
+{
+	if (w->kind == WEIGHT_NF4)
+		return expand(w, d, DT_F32, dst, row, n, 0, w->cols, e);
+	struct dev_ref from = w->data;
+	from.off += (size_t)(row * w->cols) * dtype_size(w->dtype);
+	const union dev_arg a[] = { { .b = dst },
+				    { .b = from },
+				    { .i = n * w->cols },
+				    { .i = DT_F32 },
+				    { .i = w->dtype } };
+	return dev_launch(d, K_cast, DT_F32, a, e);
+}
+
+static int add_product(struct dev *d, const struct param *a, const struct param *b, float s,
+		       enum dtype t, struct dev_ref panel, int64_t row, int64_t n, struct err *e)
+{
+	const int64_t r = a->dim[0], in = a->dim[1];
+	struct dev_ref rows = b->w.data;
+	rows.off += (size_t)(row * r) * dtype_size(t);
+	return dev_gemm(d,
+			&(struct dev_gemm){ .m = n,
+					    .n = in,
+					    .k = r,
+					    .a = rows,
+					    .b = a->w.data,
+					    .c = panel,
+					    .lda = r,
+					    .ldb = in,
+					    .ldc = in,
+					    .ab_dtype = t,
+					    .c_dtype = DT_F32,
+					    .alpha = s,
+					    .beta = 1 },
+			e);
+}
+
+int weight_row_norms(const struct weight *w, const struct param *a, const struct param *b, float s,
+		     struct dmem *scratch, enum dtype t, struct dev_ref norm, struct err *e)
+{
+	struct dev *d = scratch->dev;
+	int64_t step = PANEL_BYTES / (w->cols * 4);
+	step = step < 64 ? 64 : step / 64 * 64;
+	step = step > w->rows ? w->rows : step;
+	struct dmem_mark k = dmem_mark(scratch);
+	struct dev_ref panel;
+	TRY(dmem_take(scratch, (size_t)(step * w->cols) * 4, &panel, e));
+	for (int64_t row = 0; row < w->rows; row += step) {
+		const int64_t n = w->rows - row < step ? w->rows - row : step;
+		const union dev_arg arg[] = { { .b = DEV_REF(norm.buf,
+							     norm.off + (size_t)row * 4) },
+					      { .b = panel },
+					      { .i = n },
+					      { .i = w->cols } };
+		TRY(weight_rows_f32(w, d, row, n, panel, e));
+		if (a)
+			TRY(add_product(d, a, b, s, t, panel, row, n, e));
+		TRY(dev_launch(d, K_row_norms, DT_F32, arg, e));
+	}
+	dmem_back(scratch, k);
+	return 0;
+}

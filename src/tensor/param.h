@@ -121,6 +121,14 @@ int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref
 		   struct err *e);
 void param_release(struct param *p);
 
+/* Rows [row, row+n) of a weight whose other dtype is t, as float32 (n,cols). */
+int weight_rows_f32(const struct weight *w, struct dev *d, int64_t row, int64_t n,
+		    struct dev_ref dst, struct err *e);
+/* norm (out) f32: of each row of W + s B A, with A (R,in) and B (out,R) in dtype t; without A of W.
+ * By panels of rows in memory taken from `scratch`. */
+int weight_row_norms(const struct weight *w, const struct param *a, const struct param *b, float s,
+		     struct dmem *scratch, enum dtype t, struct dev_ref norm, struct err *e);
+
 /* y(N,out) = x(N,in) W^T, or dx(N,in) = dy(N,out) W with `back`; beta 1 adds. NF4 weights are
  * expanded panel by panel into memory taken from `scratch`. All activations in dtype t. */
 int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,

@@ -18,7 +18,7 @@
 
 struct op_args {
 	struct tensor *x[3]; /* inputs; NULL: not given */
-	struct param *p[4];  /* parameters; NULL: not given */
+	struct param *p[5];  /* parameters; NULL: not given */
 	struct dev_ref r[4]; /* index and table buffers, not differentiated */
 	int64_t i[6];
 	float f[3];
@@ -29,7 +29,7 @@ struct tape_node {
 	const struct op *op;
 	struct op_args a;
 	struct tensor *y;
-	struct tensor *saved[2]; /* for backward; NULL: none */
+	struct tensor *saved[3]; /* for backward; NULL: none */
 	struct tape_node *prev;
 };
 

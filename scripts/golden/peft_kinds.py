@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""peft_kinds.py [--check FOLDER MODEL] - adapters as PEFT saves them, and what PyTorch computes with
+them.
+
+Writes tests/golden/peft/<case>/: adapter_config.json and adapter_model.safetensors by PEFT's
+save_pretrained, and expect.safetensors: the batch as in models.py, the loss (1), and
+grad.<parameter> of each trained parameter under the name that a stage has for it.
+
+--check loads FOLDER with PEFT over MODEL and prints the loss of the same batch: what this program
+wrote must be readable. Run it with the Python of models.py."""
+
+import json
+import os
+import shutil
+import sys
+
+import models
+import peft
+import torch
+from safetensors.torch import save_file
+
+ROOT = os.path.join(models.ROOT, "..", "peft")
+CASES = {
+    "dora": dict(model="llama3", use_dora=True, target_modules="all-linear"),
+    "dora-phi3": dict(model="phi3", use_dora=True, target_modules=["qkv_proj", "down_proj"]),
+    "dora-bias": dict(model="llama-bias", use_dora=True, target_modules="all-linear"),
+    "patterns": dict(
+        model="llama3",
+        target_modules=["q_proj", "v_proj", "down_proj"],
+        rank_pattern={"q_proj": 5, "mlp.down_proj": 2},
+        alpha_pattern={"q_proj": 3},
+    ),
+    "layers": dict(model="llama31", target_modules=["q_proj", "up_proj"], layers_to_transform=[1]),
+    "whole": dict(
+        model="llama31",
+        target_modules=["q_proj"],
+        modules_to_save=["embed_tokens", "lm_head"],
+        use_rslora=True,
+    ),
+}
+
+
+def batch(model):
+    return models.make_batch((13, 37), model.config.vocab_size, seed=7)
+
+
+def loss_of(m, b):
+    _, total, n = models.run(m, b)
+    return total / n
+
+
+def stage_name(name):
+    name = name.removeprefix("base_model.model.").replace(".default", "")
+    name = name.replace(".modules_to_save", "")
+    return name.replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
+
+
+def make(case, row):
+    row = dict(row)
+    folder = os.path.join(ROOT, case)
+    base = row.pop("model")
+    model, config = models.build(base)
+    models.save_model(base, model, config)  # build() wrote a fresh config.json
+    cfg = peft.LoraConfig(r=3, lora_alpha=4.0, lora_dropout=0.0, task_type="CAUSAL_LM", **row)
+    m = peft.get_peft_model(model, cfg).eval()
+    g = torch.Generator().manual_seed(5)
+    for name, p in sorted(m.named_parameters()):
+        if not p.requires_grad:
+            continue
+        r = torch.randn(p.shape, generator=g)
+        if "lora_magnitude" in name:
+            p.data.mul_(1 + 0.2 * r)
+        elif "lora_B" in name:
+            p.data.copy_(0.2 * r)
+        elif "modules_to_save" in name:
+            p.data.add_(0.05 * r)
+    b = batch(model)
+    loss = loss_of(m, b)
+    loss.backward()
+    out = dict(b, loss=loss.detach().reshape(1))
+    for name, p in m.named_parameters():
+        if p.requires_grad:
+            out["grad." + stage_name(name)] = p.grad.clone()
+    m.save_pretrained(folder)
+    config = json.load(open(os.path.join(folder, "adapter_config.json"), encoding="utf-8"))
+    config["base_model_name_or_path"] = base
+    config["target_modules"] = sorted(config["target_modules"])
+    models.write_json(os.path.join(folder, "adapter_config.json"), config)
+    readme = os.path.join(folder, "README.md")
+    if os.path.exists(readme):
+        os.remove(readme)
+    save_file({k: v.contiguous() for k, v in out.items()}, os.path.join(folder, "expect.safetensors"))
+    print(f"{case}: loss {loss.item():.6f}, {sum(k.startswith('grad.') for k in out)} gradients")
+
+
+def check(folder, model):
+    m, _ = models.build(model)
+    m = peft.PeftModel.from_pretrained(m, folder).eval()
+    print(f"loss {loss_of(m, batch(m)).item():.7f}")
+
+
+def main():
+    torch.set_num_threads(1)
+    if len(sys.argv) > 3 and sys.argv[1] == "--check":
+        check(sys.argv[2], sys.argv[3])
+        return
+    shutil.rmtree(ROOT, ignore_errors=True)
+    for case, row in CASES.items():
+        make(case, row)
+
+
+if __name__ == "__main__":
+    main()
