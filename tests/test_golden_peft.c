@@ -22,8 +22,9 @@ static const struct row {
 	const char *name, *model;
 	size_t trained;
 } rows[] = {
-	{ "dora", "llama3", 42 },	{ "dora-phi3", "phi3", 12 },  { "dora-bias", "llama-bias", 42 },
-	{ "patterns", "llama3", 12 }, { "layers", "llama31", 4 }, { "whole", "llama31", 6 },
+	{ "dora", "llama3", 42 },          { "dora-phi3", "phi3", 12 },
+	{ "dora-bias", "llama-bias", 42 }, { "patterns", "llama3", 12 },
+	{ "layers", "llama31", 4 },        { "whole", "llama31", 6 },
 };
 
 static void compare(const struct row *r, struct golden *g, struct golden_model *m, int64_t trained)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""peft_kinds.py [--check FOLDER MODEL] - adapters as PEFT saves them, and what PyTorch computes with
-them.
+"""peft_kinds.py [--check FOLDER MODEL] - adapters as PEFT saves them, and what PyTorch computes
+with them.
 
 Writes tests/golden/peft/<case>/: adapter_config.json and adapter_model.safetensors by PEFT's
 save_pretrained, and expect.safetensors: the batch as in models.py, the loss (1), and
@@ -90,7 +90,9 @@ def make(case, row):
     readme = os.path.join(folder, "README.md")
     if os.path.exists(readme):
         os.remove(readme)
-    save_file({k: v.contiguous() for k, v in out.items()}, os.path.join(folder, "expect.safetensors"))
+    save_file(
+        {k: v.contiguous() for k, v in out.items()}, os.path.join(folder, "expect.safetensors")
+    )
     print(f"{case}: loss {loss.item():.6f}, {sum(k.startswith('grad.') for k in out)} gradients")
 
 

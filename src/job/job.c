@@ -31,33 +31,11 @@ static int add_param(struct job *j, size_t *cap, const char *name, int ndim, con
 	return 0;
 }
 
-/* An adapter of a rank above the width of a matrix holds more numbers than the matrix. */
-static void warn_of_rank(const struct job *j)
-{
-	enum linear at = LIN_COUNT;
-	int64_t least = j->opt.lora.r, dim[2];
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		if (!j->opt.lora.target[l])
-			continue;
-		linear_dims(&j->model, l, dim);
-		int64_t width = dim[0] < dim[1] ? dim[0] : dim[1];
-		if (width < least)
-			at = l, least = width;
-	}
-	if (at == LIN_COUNT)
-		return;
-	linear_dims(&j->model, at, dim);
-	log_warn("lora_r %lld is above the width of %s (%lld x %lld): a rank above %lld adds "
-		 "parameters and no freedom there",
-		 (long long)j->opt.lora.r, linear_name(at), (long long)dim[0], (long long)dim[1],
-		 (long long)least);
-}
-
 static int list_adapter(struct job *j, struct err *e)
 {
 	size_t cap = 0;
 	const int64_t table[2] = { j->model.vocab, j->model.hidden };
-	warn_of_rank(j);
+	runtime_warn_of_rank(&j->model, &j->opt.lora);
 	if (j->opt.lora.save_embed)
 		TRY(add_param(j, &cap, "model.embed_tokens.weight", 2, table, e));
 	for (int64_t i = 0; i < j->model.layers; i++)
@@ -155,28 +133,13 @@ static int read_adapter_options(struct job *j, struct err *e)
 {
 	const struct config *c = j->cfg;
 	struct lora_options *l = &j->opt.lora;
-	const struct opt_list *layers = &c->peft_layers_to_transform;
-	double rank[LIN_COUNT] = { 0 }, alpha[LIN_COUNT] = { 0 };
-	int64_t layer[MODEL_LAYERS_MOST];
 	l->dora = c->peft_use_dora;
-	for (size_t i = 0; i < layers->n; i++) {
-		char *end;
-		if (i == MODEL_LAYERS_MOST)
-			return err_set(e, ERR_USAGE, "peft_layers_to_transform: too many layers");
-		layer[i] = strtoll(layers->item[i], &end, 10);
-		if (*end || end == layers->item[i])
-			return err_set(e, ERR_USAGE,
-				       "peft_layers_to_transform: '%.40s' is no number",
-				       layers->item[i]);
-	}
-	TRY(lora_layers(&j->model, layer, layers->n, l, e));
+	TRY(lora_layer_names(&j->model, c->peft_layers_to_transform.item,
+			     c->peft_layers_to_transform.n, l, e));
 	TRY(lora_save(&j->model, c->lora_modules_to_save.item, c->lora_modules_to_save.n, l, e));
-	TRY(lora_pattern(&j->model, "lora_rank_pattern", c->lora_rank_pattern.item,
-			 c->lora_rank_pattern.n, rank, e));
-	TRY(lora_pattern(&j->model, "lora_alpha_pattern", c->lora_alpha_pattern.item,
-			 c->lora_alpha_pattern.n, alpha, e));
-	lora_set_patterns(l, rank, alpha, c->lora_alpha, c->use_rslora);
-	return 0;
+	const struct lora_patterns p = { c->lora_rank_pattern.item, c->lora_alpha_pattern.item,
+					 c->lora_rank_pattern.n, c->lora_alpha_pattern.n };
+	return lora_set_patterns(&j->model, &p, c->lora_alpha, c->use_rslora, l, e);
 }
 
 static int read_options(struct job *j, enum dtype act, struct err *e)
@@ -387,36 +350,6 @@ int job_hash_base(struct job *j, struct err *e)
 			       : base_hash(j->cfg->base_model, j->cfg->cache_dir, j->base_hash, e);
 }
 
-/* Modules, patterns, layers; the lists have room. */
-static void describe_adapter(const struct job *j, struct peft_config *c)
-{
-	static const enum linear sorted[] = { LIN_DOWN, LIN_GATE, LIN_GATE_UP, LIN_K, LIN_O,
-					      LIN_Q,    LIN_QKV,  LIN_UP,      LIN_V };
-	static const char *whole[] = { "embed_tokens", "lm_head" };
-	const struct lora_options *o = &j->opt.lora;
-	bool all = true;
-	for (size_t i = 0; i < LIN_COUNT; i++) {
-		const enum linear l = sorted[i];
-		if (!o->target[l])
-			continue;
-		c->target[c->ntarget++] = linear_name(l);
-		if (!o->rank[l])
-			continue;
-		const double factor = o->factor[l], r = (double)o->rank[l];
-		c->rank[c->nrank++] = (struct peft_number){ linear_name(l), r };
-		c->alphas[c->nalpha++] =
-			(struct peft_number){ linear_name(l), factor * (c->rslora ? sqrt(r) : r) };
-	}
-	for (int64_t i = 0; i < j->model.layers; i++)
-		if (!(o->skip[i / 8] & 1 << i % 8))
-			c->layer[c->nlayer++] = i;
-		else
-			all = false;
-	c->nlayer = all ? 0 : c->nlayer;
-	c->save = whole + !o->save_embed;
-	c->nsave = (size_t)o->save_embed + (size_t)o->save_head;
-}
-
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct err *e)
 {
 	const struct config *c = j->cfg;
@@ -425,17 +358,11 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 					      .dropout = c->lora_dropout,
 					      .rslora = c->use_rslora,
 					      .base_model = c->base_model } };
-	ad->cfg.dora = j->opt.lora.dora;
-	ad->cfg.target = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.target);
 	ad->pair = arena_alloc(a, (j->nparam / 2 + 1) * sizeof *ad->pair);
 	ad->saved = arena_alloc(a, 2 * sizeof *ad->saved);
-	ad->cfg.rank = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.rank);
-	ad->cfg.alphas = arena_alloc(a, LIN_COUNT * sizeof *ad->cfg.alphas);
-	ad->cfg.layer = arena_alloc(a, (size_t)j->model.layers * sizeof *ad->cfg.layer);
-	if (!ad->cfg.target || !ad->pair || !ad->saved || !ad->cfg.rank || !ad->cfg.alphas ||
-	    !ad->cfg.layer)
+	if (!ad->pair || !ad->saved)
 		return err_nomem(e, j->nparam * sizeof *ad->pair, "the adapter");
-	describe_adapter(j, &ad->cfg);
+	TRY(runtime_describe(&j->opt.lora, j->model.layers, a, &ad->cfg, e));
 	for (size_t i = 0; i < j->nparam; i++) {
 		const struct trained_param *p = &j->param[i];
 		char *module = arena_strdup(a, p->name), *tail;
@@ -496,18 +423,8 @@ static int same_adapter(const struct job *j, const struct peft_adapter *ad, cons
 			       "lora_model_dir %s: it differs in peft_use_dora or "
 			       "lora_modules_to_save",
 			       dir);
-	for (size_t i = 0; i < ad->npair; i++) {
-		const char *dot = strrchr(ad->pair[i].module, '.');
-		for (enum linear l = 0; l < LIN_COUNT; l++)
-			if (dot && !strcmp(dot + 1, linear_name(l)) && j->opt.lora.target[l] &&
-			    fabs(ad->pair[i].scale - (double)lora_factor(&j->opt.lora, l)) >
-				    1e-6 * fabs(ad->pair[i].scale))
-				return err_set(e, ERR_USAGE,
-					       "lora_model_dir %s: the scale of %s is %g, here %g: "
-					       "set lora_rank_pattern and lora_alpha_pattern",
-					       dir, ad->pair[i].module, ad->pair[i].scale,
-					       (double)lora_factor(&j->opt.lora, l));
-	}
+	for (size_t i = 0; i < ad->npair; i++)
+		TRY(runtime_same_scale(&j->opt.lora, &ad->pair[i], dir, e));
 	return 0;
 }
 

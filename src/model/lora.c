@@ -47,8 +47,8 @@ float lora_factor(const struct lora_options *o, enum linear l)
 	return o->factor[l] != 0 ? o->factor[l] : o->scale;
 }
 
-int lora_pattern(const struct model_config *c, const char *key, const char *const *item, size_t n,
-		 double out[LIN_COUNT], struct err *e)
+static int read_pattern(const struct model_config *c, const char *key, const char *const *item,
+			size_t n, double out[LIN_COUNT], struct err *e)
 {
 	for (size_t i = 0; i < n; i++) {
 		const char *is = strchr(item[i], '=');
@@ -71,16 +71,37 @@ int lora_pattern(const struct model_config *c, const char *key, const char *cons
 	return 0;
 }
 
-void lora_set_patterns(struct lora_options *o, const double rank[LIN_COUNT],
-		       const double alpha[LIN_COUNT], double whole_alpha, bool rslora)
+int lora_set_patterns(const struct model_config *c, const struct lora_patterns *p,
+		      double whole_alpha, bool rslora, struct lora_options *o, struct err *e)
 {
+	double rank[LIN_COUNT] = { 0 }, alpha[LIN_COUNT] = { 0 };
+	TRY(read_pattern(c, "lora_rank_pattern", p->rank, p->nrank, rank, e));
+	TRY(read_pattern(c, "lora_alpha_pattern", p->alpha, p->nalpha, alpha, e));
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		const int64_t r = rank[l] > 0 ? (int64_t)rank[l] : o->r;
 		if (!(rank[l] > 0) && !(alpha[l] > 0))
 			continue;
+		if (r < 1 || r > 65536)
+			return err_set(e, ERR_USAGE, "lora_rank_pattern: %s=%g is no rank",
+				       linear_name(l), rank[l]);
 		o->rank[l] = r;
 		o->factor[l] = lora_scale(r, alpha[l] > 0 ? alpha[l] : whole_alpha, rslora);
 	}
+	return 0;
+}
+
+int lora_layer_names(const struct model_config *c, const char *const *name, size_t n,
+		     struct lora_options *o, struct err *e)
+{
+	int64_t layer[MODEL_LAYERS_MOST];
+	for (size_t i = 0; i < n; i++) {
+		char *end;
+		layer[i < MODEL_LAYERS_MOST ? i : 0] = strtoll(name[i], &end, 10);
+		if (*end || end == name[i] || i >= MODEL_LAYERS_MOST)
+			return err_set(e, ERR_USAGE,
+				       "peft_layers_to_transform: '%.40s' is no layer", name[i]);
+	}
+	return lora_layers(c, layer, n, o, e);
 }
 
 int lora_layers(const struct model_config *c, const int64_t *layer, size_t n,

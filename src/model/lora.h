@@ -34,15 +34,19 @@ struct lora_options {
  * does not have is an error that lists those it has. */
 int lora_targets(const struct model_config *c, const char *const *name, size_t n,
 		 struct lora_options *o, struct err *e);
-/* Adds numbers of kinds of modules, "q_proj=16", to out; `key` heads the messages. */
-int lora_pattern(const struct model_config *c, const char *key, const char *const *item, size_t n,
-		 double out[LIN_COUNT], struct err *e);
-/* Ranks and scales from patterns of both (0: r and alpha). */
-void lora_set_patterns(struct lora_options *o, const double rank[LIN_COUNT],
-		       const double alpha[LIN_COUNT], double whole_alpha, bool rslora);
+/* Numbers of kinds of modules, "q_proj=16". */
+struct lora_patterns {
+	const char *const *rank, *const *alpha;
+	size_t nrank, nalpha;
+};
+/* Sets ranks and scales of these kinds; `alpha` is that of the others. */
+int lora_set_patterns(const struct model_config *c, const struct lora_patterns *p, double alpha,
+		      bool rslora, struct lora_options *o, struct err *e);
 /* Only these layers get adapters; no list: all. */
 int lora_layers(const struct model_config *c, const int64_t *layer, size_t n,
 		struct lora_options *o, struct err *e);
+int lora_layer_names(const struct model_config *c, const char *const *name, size_t n,
+		     struct lora_options *o, struct err *e);
 /* Names of whole modules: embed_tokens, lm_head. */
 int lora_save(const struct model_config *c, const char *const *name, size_t n,
 	      struct lora_options *o, struct err *e);

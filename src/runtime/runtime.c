@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -157,6 +158,81 @@ int runtime_lora(const struct peft_adapter *ad, const struct model_config *m,
 	TRY(lora_save(m, c->save, c->nsave, &o, e));
 	TRY(set_ranks(ad, &o, e));
 	*o_p = o;
+	return 0;
+}
+
+/* An adapter of a rank above the width of a matrix holds more numbers than the matrix. */
+void runtime_warn_of_rank(const struct model_config *c, const struct lora_options *o)
+{
+	enum linear at = LIN_COUNT;
+	int64_t least = o->r, dim[2];
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		if (!o->target[l])
+			continue;
+		linear_dims(c, l, dim);
+		int64_t width = dim[0] < dim[1] ? dim[0] : dim[1];
+		if (width < least)
+			at = l, least = width;
+	}
+	if (at == LIN_COUNT)
+		return;
+	linear_dims(c, at, dim);
+	log_warn("lora_r %lld is above the width of %s (%lld x %lld): a rank above %lld adds "
+		 "parameters and no freedom there",
+		 (long long)o->r, linear_name(at), (long long)dim[0], (long long)dim[1],
+		 (long long)least);
+}
+
+int runtime_describe(const struct lora_options *o, int64_t layers, struct arena *a,
+		     struct peft_config *c, struct err *e)
+{
+	static const enum linear sorted[] = { LIN_DOWN, LIN_GATE, LIN_GATE_UP, LIN_K, LIN_O,
+					      LIN_Q,    LIN_QKV,  LIN_UP,      LIN_V };
+	static const char *whole[] = { "embed_tokens", "lm_head" };
+	bool all = true;
+	c->dora = o->dora;
+	c->target = arena_alloc(a, LIN_COUNT * sizeof *c->target);
+	c->rank = arena_alloc(a, LIN_COUNT * sizeof *c->rank);
+	c->alphas = arena_alloc(a, LIN_COUNT * sizeof *c->alphas);
+	c->layer = arena_alloc(a, (size_t)layers * sizeof *c->layer);
+	if (!c->target || !c->rank || !c->alphas || !c->layer)
+		return err_nomem(e, (size_t)layers * sizeof *c->layer, "an adapter");
+	for (size_t i = 0; i < LIN_COUNT; i++) {
+		const enum linear l = sorted[i];
+		if (!o->target[l])
+			continue;
+		c->target[c->ntarget++] = linear_name(l);
+		if (!o->rank[l])
+			continue;
+		const double factor = o->factor[l], r = (double)o->rank[l];
+		c->rank[c->nrank++] = (struct peft_number){ linear_name(l), r };
+		c->alphas[c->nalpha++] =
+			(struct peft_number){ linear_name(l), factor * (c->rslora ? sqrt(r) : r) };
+	}
+	for (int64_t i = 0; i < layers; i++)
+		if (!(o->skip[i / 8] & 1 << i % 8))
+			c->layer[c->nlayer++] = i;
+		else
+			all = false;
+	c->nlayer = all ? 0 : c->nlayer;
+	c->save = whole + !o->save_embed;
+	c->nsave = (size_t)o->save_embed + (size_t)o->save_head;
+	return 0;
+}
+
+int runtime_same_scale(const struct lora_options *o, const struct peft_pair *p, const char *dir,
+		       struct err *e)
+{
+	const char *dot = strrchr(p->module, '.');
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		const double here = (double)lora_factor(o, l);
+		if (dot && !strcmp(dot + 1, linear_name(l)) && o->target[l] &&
+		    fabs(p->scale - here) > 1e-6 * fabs(p->scale))
+			return err_set(e, ERR_USAGE,
+				       "lora_model_dir %s: the scale of %s is %g, here %g: set "
+				       "lora_rank_pattern and lora_alpha_pattern",
+				       dir, p->module, p->scale, here);
+	}
 	return 0;
 }
 

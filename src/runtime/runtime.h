@@ -28,6 +28,13 @@ int runtime_tokenizer(struct model_file *f, const struct model_config *c, struct
  * a row that its tokens tell, or NULL in *t_p. End it with chat_free(). */
 int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *name,
 		 const struct chat_template **t_p, struct err *e);
+/* What PEFT's configuration says of these options: modules, patterns, layers. */
+int runtime_describe(const struct lora_options *o, int64_t layers, struct arena *a,
+		     struct peft_config *c, struct err *e);
+/* Refuses an adapter to begin with whose module has another scale. */
+int runtime_same_scale(const struct lora_options *o, const struct peft_pair *p, const char *dir,
+		       struct err *e);
+void runtime_warn_of_rank(const struct model_config *c, const struct lora_options *o);
 /* The lora_options of a stage for an adapter on disk. */
 int runtime_lora(const struct peft_adapter *ad, const struct model_config *m,
 		 struct lora_options *o_p, struct err *e);

@@ -6,10 +6,10 @@
  * dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A). The residual is written first
  * and the product added to it in the accumulator.
  *
- * With magnitudes m (out) (Liu et al. 2024, arXiv 2402.09353, DoRA, section 4) the product z = x W^T
- * + s u B^T is multiplied by m / |W + s B A|, the norm being that of each row and, as in section
- * 4.3, constant in the backward pass: dz = dy m / norm takes the place of dy, and dm = sum of dy z /
- * norm. */
+ * With magnitudes m (out) (Liu et al. 2024, arXiv 2402.09353, DoRA, section 4) the product
+ * z = x W^T + s u B^T is multiplied by m / |W + s B A|, the norm being that of each row and, as in
+ * section 4.3, constant in the backward pass: dz = dy m / norm takes the place of dy, and dm = sum
+ * of dy z / norm. */
 #include "tensor/ops.h"
 
 #include "base/err.h"
