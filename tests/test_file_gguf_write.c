@@ -472,6 +472,8 @@ static void test_adapter(void **state)
 			v[2 * i + 1][k] = -(float)k;
 		pair[i] = (struct peft_pair){ .module = strcpy(malloc(128), name),
 					      .in = t->shape[1],
+					      .r = 2,
+					      .scale = 6 / sqrt(2),
 					      .out = t->shape[0],
 					      .a = v[2 * i],
 					      .b = v[2 * i + 1] };
