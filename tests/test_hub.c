@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 // clang-format off
@@ -15,6 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "hub/http.h"
 #include "hub/hub.h"
 #include "support/hub_server.h"
 #include "support/scratch.h"
@@ -306,12 +310,80 @@ static void test_other_hosts(void **state)
 	assert_true(server->tokens > 0);
 }
 
+struct listener {
+	int fd, port;
+	const char *answer;
+	char seen[2048];
+};
+
+/* Takes one request whole, headers and as much body as they say, and answers it. */
+static void *take_one(void *ctx)
+{
+	struct listener *l = ctx;
+	size_t n = 0, body = 0, all = sizeof l->seen - 1;
+	const int c = accept(l->fd, NULL, NULL);
+	while (c >= 0 && n < all) {
+		const ssize_t k = recv(c, l->seen + n, sizeof l->seen - 1 - n, 0);
+		if (k <= 0)
+			break;
+		l->seen[n += (size_t)k] = 0;
+		const char *end = strstr(l->seen, "\r\n\r\n"),
+			   *len = strstr(l->seen, "Content-Length: ");
+		if (end && len) {
+			body = strtoul(len + 16, NULL, 10);
+			all = (size_t)(end + 4 - l->seen) + body;
+		}
+	}
+	if (c >= 0 && send(c, l->answer, strlen(l->answer), MSG_NOSIGNAL) < 0)
+		l->seen[0] = 0;
+	close(c);
+	return NULL;
+}
+
+static int post(const char *answer, struct listener *l, struct err *e)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	socklen_t n = sizeof a;
+	pthread_t t;
+	char url[64];
+	*l = (struct listener){ .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+				.answer = answer };
+	assert_true(l->fd >= 0 && bind(l->fd, (struct sockaddr *)&a, sizeof a) == 0 &&
+		    listen(l->fd, 1) == 0 && getsockname(l->fd, (struct sockaddr *)&a, &n) == 0);
+	assert_int_equal(pthread_create(&t, NULL, take_one, l), 0);
+	snprintf(url, sizeof url, "http://127.0.0.1:%d/hook", ntohs(a.sin_port));
+	const int rc = http_post(url, "{\"text\":\"done\"}", e);
+	pthread_join(t, NULL);
+	close(l->fd);
+	return rc;
+}
+
+/* What `notify` sends arrives; an answer that is an error, a redirect or another scheme are
+ * errors. */
+static void test_post(void **state)
+{
+	(void)state;
+	struct listener l;
+	struct err e;
+	assert_int_equal(post("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", &l, &e), 0);
+	assert_true(!strncmp(l.seen, "POST /hook HTTP/1.1\r\n", 21));
+	assert_non_null(strstr(l.seen, "Content-Type: application/json\r\n"));
+	assert_non_null(strstr(l.seen, "\r\n\r\n{\"text\":\"done\"}"));
+	assert_true(post("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", &l, &e) < 0);
+	assert_non_null(strstr(e.msg, "500"));
+	assert_true(post("HTTP/1.1 302 There\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", &l,
+			 &e) < 0);
+	assert_non_null(strstr(e.msg, "302"));
+	assert_true(post("", &l, &e) < 0); /* closed without an answer */
+	assert_true(http_post("file:///etc/hostname", "{}", &e) < 0);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = { T(test_layout),  T(test_offline),  T(test_token),
 					    T(test_passing), T(test_no_range), T(test_resume),
 					    T(test_wrong),   T(test_names),    T(test_other_hosts),
-					    T(test_endless) };
+					    T(test_endless), T(test_post) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,9 +8,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/train_view.h"
+#include "hub/http.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int cmd_train(int argc, char **argv);
@@ -66,6 +70,46 @@ static void tell_config(const struct config *c)
 	buf_release(&b);
 }
 
+static void put_number(json_t *o, const char *key, double v)
+{
+	if (isfinite(v))
+		json_object_set_new(o, key, json_real(v));
+}
+
+/* A run that nobody is told of has still ended: what goes wrong here is a warning. */
+static void tell_end(const struct config *c, const struct train_result *r, const struct err *why)
+{
+	const char *status = why ? "failed" : r->interrupted ? "interrupted" : "done";
+	char text[600];
+	struct err e;
+	if (!c->notify)
+		return;
+	if (why)
+		snprintf(text, sizeof text, "heteroshard: %.100s failed: %.400s", c->output_dir,
+			 why->msg);
+	else
+		snprintf(text, sizeof text, "heteroshard: %.200s %s after step %llu, loss %.4f",
+			 c->output_dir, status, (unsigned long long)r->step, r->last_loss);
+	json_t *o = json_object();
+	json_object_set_new(o, "text", json_string(text));
+	json_object_set_new(o, "content", json_string(text));
+	json_object_set_new(o, "status", json_string(status));
+	json_object_set_new(o, "run", json_string(c->output_dir));
+	if (why) {
+		json_object_set_new(o, "error", json_string(why->msg));
+	} else {
+		json_object_set_new(o, "step", json_integer((json_int_t)r->step));
+		put_number(o, "loss", r->last_loss);
+		put_number(o, "val_loss", r->val_after);
+		put_number(o, "seconds", r->seconds);
+	}
+	char *body = json_dumps(o, JSON_COMPACT);
+	if (body && http_post(c->notify, body, &e) < 0)
+		log_warn("notify: %s", e.msg);
+	free(body);
+	json_decref(o);
+}
+
 static int run_as_coordinator(void *ctx, const struct config *c, char *const *program,
 			      const struct ranks *ranks, struct err *e)
 {
@@ -86,6 +130,7 @@ static int run_as_coordinator(void *ctx, const struct config *c, char *const *pr
 	else
 		train_view_finish(v, &r);
 	train_view_free(v);
+	tell_end(c, &r, rc < 0 ? e : NULL);
 	return rc < 0 ? rc : r.interrupted ? 1 : 0;
 }
 

@@ -160,6 +160,7 @@ struct config {
 	struct opt_list sample_prompts;          /* answered by the trained model */
 	int64_t sample_max_tokens, sample_steps; /* sample_steps 0: only after training */
 	bool tensorboard, trace, visualize;
+	const char *notify; /* URL; NULL: nobody is told that the run ended */
 	const char *mlflow_experiment_name, *mlflow_run_name; /* NULL: not given */
 	/* "png", "svg", "pdf" or "mmd", beside the four that are always written */
 	const char *visualization_format;

@@ -218,6 +218,10 @@ static const struct opt rows[] = {
 	INT(sample_steps, "0", 0, 1e9,
 	    "steps between answers to the sample prompts; 0: only after training"),
 	BOOL(tensorboard, "true", "write TensorBoard files into output_dir/tensorboard"),
+	STR(notify, NULL, "URL",
+	    "where to POST a JSON object when the run ends, in whatever way: text, content (the "
+	    "same "
+	    "text), status, run, step, loss, val_loss, seconds, error; for a chat's webhook"),
 	STR(mlflow_experiment_name, NULL, "NAME",
 	    "write the numbers of the run for MLflow into output_dir/mlruns, as an experiment of "
 	    "this name; not given: nothing is written"),

@@ -401,3 +401,47 @@ int http_files(const struct http_file *f, size_t n, const struct http_options *o
 	mem_free(g);
 	return rc;
 }
+
+static size_t drop_data(char *p, size_t size, size_t n, void *ctx)
+{
+	size_t *left = ctx;
+	(void)p;
+	if (size * n > *left)
+		return 0;
+	*left -= size * n;
+	return size * n;
+}
+
+int http_post(const char *url, const char *json, struct err *e)
+{
+	size_t left = ERROR_MOST;
+	long status = 0;
+	char why[CURL_ERROR_SIZE] = "";
+	CURL *c = curl_easy_init();
+	struct curl_slist *head = curl_slist_append(NULL, "Content-Type: application/json");
+	int rc = 0;
+	if (!c || !head) {
+		rc = err_nomem(e, 1024, "a request");
+		goto out;
+	}
+	curl_easy_setopt(c, CURLOPT_URL, url);
+	curl_easy_setopt(c, CURLOPT_USERAGENT, "heteroshard");
+	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c, CURLOPT_TIMEOUT, 10L);
+	curl_easy_setopt(c, CURLOPT_HTTPHEADER, head);
+	curl_easy_setopt(c, CURLOPT_POSTFIELDS, json);
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, drop_data);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, &left);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, why);
+	const CURLcode code = curl_easy_perform(c);
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+	if (status / 100 != 2 && (code == CURLE_OK || status))
+		rc = err_set(e, ERR_IO, "the server answers with %ld", status);
+	else if (code != CURLE_OK && status / 100 != 2)
+		rc = err_set(e, ERR_IO, "%s", why[0] ? why : curl_easy_strerror(code));
+out:
+	curl_slist_free_all(head);
+	curl_easy_cleanup(c);
+	return rc;
+}

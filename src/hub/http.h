@@ -17,6 +17,10 @@ struct http_options {
 int http_get(const char *url, const struct http_options *o, size_t limit, struct buf *out,
 	     struct err *e);
 
+/* POSTs a JSON text, one try of at most 10 s, without redirects; the answer is not kept, and one
+ * that is no 2xx is an error. */
+int http_post(const char *url, const char *json, struct err *e);
+
 struct http_file {
 	const char *url, *path, *name; /* name: for messages and progress */
 	uint64_t size;
