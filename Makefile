@@ -194,15 +194,19 @@ ifneq ($(EDIT),0)
 	@$(if $(EDIT_PKG),:,scripts/install-deps.sh libedit-dev) || \
 		echo "libedit cannot be installed: its test is skipped"
 endif
-# Network namespaces, address translation and sshd for the tests of invitations and of `up`. Where
-# systemd runs, installing sshd would start it: there the test is skipped unless it is installed.
+# Network namespaces, address translation, sshd and WireGuard for the tests of invitations, `up` and
+# `mesh`. Where systemd runs, installing sshd would start it: there the test is skipped unless it is
+# installed.
 .PHONY: netns
 netns: | $(DEPS_OK)
 	@need="$$(command -v ip >/dev/null || echo iproute2)"; \
 	need="$$need $$(command -v nft >/dev/null || echo nftables)"; \
+	need="$$need $$(command -v wg >/dev/null || echo wireguard-tools)"; \
+	need="$$need $$(command -v wireguard-go >/dev/null || echo wireguard-go)"; \
+	need="$$need $$(command -v ping >/dev/null || echo iputils-ping)"; \
 	[ -x /usr/sbin/sshd ] || [ -d /run/systemd/system ] || need="$$need openssh-server"; \
 	command -v ssh >/dev/null || need="$$need openssh-client"; \
-	[ "$$need" = " " ] || scripts/install-deps.sh $$need || \
+	[ -z "$${need// }" ] || scripts/install-deps.sh $$need || \
 		echo "network namespaces cannot be used: the tests of invitations are skipped"
 test: deps mpi libedit netns
 	@$(MAKE) --no-print-directory run-tests
@@ -217,7 +221,7 @@ run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
 LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill
 # Of these some need root, and the packages of `make dist wheel`.
-LONG_SCRIPTS := test_invite test_package test_up test_first_cluster
+LONG_SCRIPTS := test_invite test_package test_up test_first_cluster test_mesh
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 	@export TEST_LONG=1 OMP_WAIT_POLICY=passive; \

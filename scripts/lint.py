@@ -38,6 +38,7 @@ RANK = {
     "peers": 8,
     "ops": 9,
     "worker": 9,
+    "mesh": 10,
     "coord": 10,
     "train": 11,
     "cli": 12,
@@ -63,7 +64,7 @@ PRINT = {
 LONGEST = 800
 WIDEST = 100
 TOUR_LONGEST = 3000
-ROOMS = ("config", "job", "proto", "engine", "peers", "ops", "worker", "coord", "train")
+ROOMS = ("config", "job", "proto", "engine", "peers", "ops", "mesh", "worker", "coord", "train")
 ROOM_LARGEST = 4000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")
 LICENSE = "SPDX-License-Identifier: Apache-2.0"

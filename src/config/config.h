@@ -38,6 +38,26 @@ struct config_limits {
 	int64_t nice;    /* 0 to 19 */
 };
 
+/* A machine in the WireGuard mesh (mesh/mesh.h). */
+struct config_meshed {
+	const char *wg_public_key; /* as `wg pubkey` writes it; NULL: not given */
+	struct opt_list endpoint;  /* "host", "host:port": where others reach its UDP port */
+	struct opt_list mesh_ip;   /* its addresses inside; none: the next free ones */
+	int family;                /* enum config_family: what it reaches others by */
+};
+enum config_family { FAMILY_ANY, FAMILY_IPV4, FAMILY_IPV6, FAMILY_BOTH };
+/* The key `mesh`. */
+struct config_mesh {
+	bool given;
+	struct opt_list range; /* "10.77.0.0/24", one of each family at most */
+	int64_t port, mtu;
+	const char *hub;       /* id of a machine; NULL: chosen */
+	const char *interface; /* its name on every machine */
+	const char *key_file;  /* the private key, on every machine */
+	const char *dir;       /* where the files are written */
+};
+enum config_encrypt { ENCRYPT_LINKS, ENCRYPT_MESH };
+
 /* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend"
  * or "backend:index". */
 struct config_coordinator {
@@ -49,6 +69,7 @@ struct config_coordinator {
 	const char *public_key; /* as net/keys.h writes it */
 	int listen;             /* enum config_listen */
 	struct config_limits limits;
+	struct config_meshed meshed;
 };
 
 struct config_worker {
@@ -63,6 +84,7 @@ struct config_worker {
 	bool invited;    /* a name: it connects to the coordinator (peers/peer_list.h) */
 	const char *ssh; /* "user@host:port", for `heteroshard up`; NULL: not given */
 	struct config_limits limits;
+	struct config_meshed meshed;
 };
 
 /* Rows of a pass, and passes of a step. */
@@ -188,6 +210,8 @@ struct config {
 	double stall_timeout;              /* seconds; 0: from the times of steps */
 	int64_t min_workers;               /* to start with; 0: all that are listed */
 	bool insecure;
+	struct config_mesh mesh;
+	int encrypt;            /* enum config_encrypt */
 	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
 	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */
 	double cache_limit_gib; /* 0: no limit */

@@ -40,7 +40,31 @@ enum { MAX_ENTRIES = 4096 };
 		.key = "nice", .offset = offsetof(struct type, limits.nice), .kind = OPT_INT,      \
 		.lo = 0, .hi = 19                                                                  \
 	}
+#define MESHED(type)                                                                               \
+	{ .key = "wg_public_key",                                                                  \
+	  .offset = offsetof(struct type, meshed.wg_public_key),                                   \
+	  .kind = OPT_STR },                                                                       \
+		{ .key = "endpoint",                                                               \
+		  .offset = offsetof(struct type, meshed.endpoint),                                \
+		  .kind = OPT_LIST },                                                              \
+		{ .key = "mesh_ip",                                                                \
+		  .offset = offsetof(struct type, meshed.mesh_ip),                                 \
+		  .kind = OPT_LIST },                                                              \
+	{                                                                                          \
+		.key = "family", .offset = offsetof(struct type, meshed.family), .kind = OPT_ENUM, \
+		.choices = "any|ipv4|ipv6|both"                                                    \
+	}
 /* clang-format on */
+
+static const struct opt mesh_rows[] = {
+	{ FIELD(config_mesh, range), .kind = OPT_LIST, .def = "10.77.0.0/24" },
+	{ FIELD(config_mesh, port), .kind = OPT_INT, .def = "51820", .lo = 1, .hi = 65535 },
+	{ FIELD(config_mesh, mtu), .kind = OPT_INT, .def = "1420", .lo = 1280, .hi = 9000 },
+	{ FIELD(config_mesh, hub), .kind = OPT_STR },
+	{ FIELD(config_mesh, interface), .kind = OPT_STR, .def = "hsmesh" },
+	{ FIELD(config_mesh, key_file), .kind = OPT_STR, .def = "/etc/wireguard/heteroshard.key" },
+	{ FIELD(config_mesh, dir), .kind = OPT_STR, .def = "mesh", .arg = "DIR" },
+};
 
 static const struct opt coordinator_rows[] = {
 	{ FIELD(config_coordinator, hostname), .kind = OPT_STR },
@@ -50,6 +74,7 @@ static const struct opt coordinator_rows[] = {
 	{ FIELD(config_coordinator, public_key), .kind = OPT_STR },
 	{ FIELD(config_coordinator, listen), .kind = OPT_ENUM, .choices = "all|ip" },
 	LIMITS(config_coordinator),
+	MESHED(config_coordinator),
 };
 
 static const struct opt worker_rows[] = {
@@ -63,6 +88,7 @@ static const struct opt worker_rows[] = {
 	{ FIELD(config_worker, listen), .kind = OPT_ENUM, .def = "all", .choices = "all|ip" },
 	{ FIELD(config_worker, ssh), .kind = OPT_STR },
 	LIMITS(config_worker),
+	MESHED(config_worker),
 };
 
 static const struct opt shard_rows[] = {
@@ -289,6 +315,12 @@ int config_cluster_read(struct config *c, const char *key, const struct yaml_nod
 	}
 	if (n->kind != YAML_MAP)
 		return err_set(e, ERR_USAGE, "%s:%d: '%s' must be a mapping", file, n->line, key);
+	if (!strcmp(key, "mesh")) {
+		TRY(opt_defaults(mesh_rows, ARRAY_LEN(mesh_rows), &c->mesh, &c->arena, e));
+		c->mesh.given = true;
+		return opt_set_yaml(mesh_rows, ARRAY_LEN(mesh_rows), &c->mesh, n, file, NULL, NULL,
+				    &c->arena, e);
+	}
 	c->coordinator.given = true;
 	return opt_set_yaml(coordinator_rows, ARRAY_LEN(coordinator_rows), &c->coordinator, n, file,
 			    NULL, NULL, &c->arena, e);
@@ -712,6 +744,11 @@ int config_cluster_check(const struct config *c, const char *where, struct err *
 		TRY(config_device_check(o->device, where, "'device' of the coordinator", e));
 	if (o->public_key)
 		TRY(check_key(o->public_key, where, "the coordinator", e));
+	if (c->encrypt == ENCRYPT_MESH && !c->mesh.given)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'encrypt: mesh' needs 'mesh': the range of addresses between "
+			       "which WireGuard encrypts",
+			       where);
 	for (size_t i = 0; i < c->nworkers; i++)
 		TRY(check_worker(c, i, where, e));
 	if (c->nshards && c->plan)

@@ -107,6 +107,41 @@ static void limits(struct buf *o, const struct config_limits *l)
 		buf_addf(o, ", \"nice\": %lld", (long long)l->nice);
 }
 
+static void list(struct buf *o, const char *key, const struct opt_list *l)
+{
+	if (!l->n)
+		return;
+	buf_addf(o, ", \"%s\": [", key);
+	for (size_t i = 0; i < l->n; i++) {
+		buf_adds(o, i ? ", " : "");
+		str(o, l->item[i]);
+	}
+	buf_addc(o, ']');
+}
+
+static void meshed(struct buf *o, const struct config_meshed *m)
+{
+	static const char *const family[] = { NULL, "ipv4", "ipv6", "both" };
+	bool first = false;
+	opt_field(o, "wg_public_key", m->wg_public_key, &first);
+	list(o, "endpoint", &m->endpoint);
+	list(o, "mesh_ip", &m->mesh_ip);
+	opt_field(o, "family", (unsigned)m->family < 4 ? family[m->family] : NULL, &first);
+}
+
+static void mesh(struct buf *o, const struct config_mesh *m)
+{
+	bool first = false;
+	buf_addf(o, ",\n  \"mesh\": {\"port\": %lld, \"mtu\": %lld", (long long)m->port,
+		 (long long)m->mtu);
+	list(o, "range", &m->range);
+	opt_field(o, "hub", m->hub, &first);
+	opt_field(o, "interface", m->interface, &first);
+	opt_field(o, "key_file", m->key_file, &first);
+	opt_field(o, "dir", m->dir, &first);
+	buf_addc(o, '}');
+}
+
 static void one_worker(struct buf *o, const struct config_worker *w)
 {
 	bool first = true;
@@ -128,6 +163,7 @@ static void one_worker(struct buf *o, const struct config_worker *w)
 	opt_field(o, "device", w->device, &first);
 	opt_field(o, "ssh", w->ssh, &first);
 	limits(o, &w->limits);
+	meshed(o, &w->meshed);
 	buf_addc(o, '}');
 }
 
@@ -144,6 +180,7 @@ static void cluster(struct buf *o, const struct config *c)
 	opt_field(o, "public_key", k->public_key, &first);
 	opt_field(o, "listen", k->listen == LISTEN_IP ? "ip" : NULL, &first);
 	limits(o, &k->limits);
+	meshed(o, &k->meshed);
 	if (c->workers_all)
 		buf_adds(o, "},\n  \"workers\": \"all\",");
 	else
@@ -196,6 +233,8 @@ void config_to_json(const struct config *c, struct buf *out)
 	}
 	if (c->ndatasets)
 		config_data_json(out, c);
+	if (c->mesh.given)
+		mesh(out, &c->mesh);
 	if (c->coordinator.given || c->workers_invited)
 		cluster(out, c);
 	buf_adds(out, "\n}\n");

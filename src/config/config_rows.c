@@ -287,6 +287,17 @@ static const struct opt rows[] = {
 	BOOL(insecure, "false",
 	     "allow links without keys and encryption on other addresses than loopback: anyone who "
 	     "reaches the port can join"),
+	CUSTOM(mesh, "{range, port, ...}",
+	       "a WireGuard mesh between the machines ('heteroshard mesh', docs/mesh.md): range of "
+	       "addresses inside it (10.77.0.0/24; a list of one IPv4 and one IPv6 range), port "
+	       "(51820, UDP, on every machine), hub (id of the machine that passes on what is "
+	       "between two that cannot reach each other; not given: the first that both reach), "
+	       "mtu (1420), interface (hsmesh), key_file (the private key on every machine: "
+	       "/etc/wireguard/heteroshard.key), dir (mesh: where the files are written)"),
+	ENUM(encrypt, "links|mesh", "links",
+	     "what encrypts a link: links: itself, always; mesh: WireGuard alone where both ends "
+	     "are addresses of the mesh, the link itself elsewhere; both ends prove their keys in "
+	     "any case"),
 	STR(key_file, NULL, "FILE",
 	    "this machine's private key; not given: where 'heteroshard keygen' puts it"),
 	STR(cache_dir, NULL, "DIR",
@@ -297,14 +308,17 @@ static const struct opt rows[] = {
 	CUSTOM(coordinator, "{hostname, ip, ...}",
 	       "the machine that owns the job: hostname, ip, port (9998), device (auto), "
 	       "public_key, "
-	       "listen (all); threads, memory and nice of its own device, as of a worker"),
+	       "listen (all); threads, memory and nice of its own device, and the four of the "
+	       "mesh, as of a worker"),
 	CUSTOM(workers, "[{id, ip, ...}]",
 	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (N above 1: "
 	       "workers ID.0 to ID.(N-1), with N ports and devices counted up), public_key, "
 	       "listen (all: every address of the machine, where there are keys; ip: only its ip), "
 	       "ssh (user@host:port, for 'heteroshard up'; without ip and hostname it is an "
 	       "invited machine), threads (its part of the machine's), memory (GiB, on the "
-	       "processor), nice; "
+	       "processor), nice; for the mesh wg_public_key ('heteroshard mesh key'), endpoint "
+	       "(host:port, or a list: where others reach it; none: behind a router), mesh_ip "
+	       "(its address inside), family (ipv4, ipv6 or both: what it has); "
 	       "or "
 	       "names of invited machines ('heteroshard peers'), or all: those that are there"),
 	CUSTOM(shard_plan, "[{id, share, state_share, start, end, is_last}]",

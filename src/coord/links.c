@@ -166,6 +166,29 @@ int links_relay(struct link_table *t, int a, int b, struct err *e)
 	return add_row(t, &r, e);
 }
 
+static bool in_mesh(const struct link_ends *s, const struct interface *a)
+{
+	return net_range_has(s->mesh, s->nmesh, a->address);
+}
+
+static const struct interface *mesh_address(const struct link_ends *s, const struct welcome *w)
+{
+	for (uint32_t i = 0; i < w->naddress; i++)
+		if (in_mesh(s, &w->address[i]))
+			return &w->address[i];
+	return NULL;
+}
+
+/* Between two machines of a mesh what is not private is between sites, where the mesh is used; and
+ * the mesh is reached from the mesh. */
+static bool may_go(const struct link_ends *s, bool both, const struct interface *from,
+		   const struct interface *to)
+{
+	if (in_mesh(s, from) != in_mesh(s, to))
+		return false;
+	return !both || in_mesh(s, to) || net_range_private(to->address);
+}
+
 int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, struct err *e)
 {
 	const struct welcome *wa = &s->caps[a], *wb = &s->caps[b];
@@ -173,6 +196,7 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 	char host[NET_ADDRESS];
 	resolve_configured(s, b, host);
 	bool same = t->machine[a] == t->machine[b];
+	const bool both = mesh_address(s, wa) && mesh_address(s, wb);
 	for (uint32_t k = 0; !same && k < wb->naddress; k++) {
 		const struct interface *to = &wb->address[k];
 		/* Both machines have this address (a container bridge): a connection to it reaches
@@ -183,7 +207,8 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 			struct link_row r = { .from = a,
 					      .to = b,
 					      .configured = !strcmp(to->address, host) };
-			if (likeness(wa->address[i].address, to->address) < 0)
+			if (likeness(wa->address[i].address, to->address) < 0 ||
+			    !may_go(s, both, &wa->address[i], to))
 				continue;
 			memcpy(r.from_address, wa->address[i].address, sizeof r.from_address);
 			memcpy(r.from_interface, wa->address[i].name, sizeof r.from_interface);
@@ -195,7 +220,9 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 	bool listed = false;
 	for (size_t i = first; i < t->n; i++)
 		listed |= t->row[i].configured;
-	if (listed || (s->spec[b].kind == SEAT_INVITED && t->n > first))
+	/* an invited worker, on either side, knows only what is signed */
+	const bool invited = s->spec[a].kind == SEAT_INVITED || s->spec[b].kind == SEAT_INVITED;
+	if (listed || (invited && t->n > first))
 		return 0;
 	/* An address that the machine does not list (a router's, a tunnel's), or one that is not an
 	 * IP address (mpi, loop). */
@@ -277,13 +304,15 @@ void links_dial_text(const struct link_ends *s, const struct link_row *r, char o
 
 /* ---- addresses for PLAN ---- */
 
-void links_own_address(const struct welcome *w, const char *from, char out[NET_ADDRESS])
+void links_own_address(const struct link_ends *s, const struct welcome *w, const char *from,
+		       char out[NET_ADDRESS])
 {
 	char host[NET_ADDRESS], at[NET_ADDRESS];
 	unsigned port;
 	out[0] = 0;
 	address_parts(from, host, &port);
-	const struct interface *a = find(w, address_is_number(from) ? from : host);
+	const struct interface *a = mesh_address(s, w);
+	a = a ? a : find(w, address_is_number(from) ? from : host);
 	a = a || !w->naddress ? a : &w->address[0];
 	if (!a)
 		return;

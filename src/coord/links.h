@@ -6,6 +6,7 @@
 #define HS_COORD_LINKS_H
 
 #include "coord/seat.h"
+#include "net/range.h"
 #include "proto/hello.h"
 #include "proto/link_probe_wire.h"
 
@@ -18,6 +19,10 @@ struct link_ends {
 	int n;
 	bool relays;           /* the coordinator passes on what two of them say */
 	const char *cache_dir; /* NULL: the default */
+	/* addresses of a mesh (docs/mesh.md): between two machines of it they and those of their
+	 * own networks are used, and no public ones */
+	struct net_range mesh[2];
+	size_t nmesh;
 };
 
 struct link_row {
@@ -59,9 +64,10 @@ bool links_choose(const struct link_ends *s, struct link_table *t, size_t first,
 int links_speaker(const struct link_ends *s, const struct link_table *t, int m, int not_this);
 /* The address of a row, as a worker checks it (worker/ways.h). */
 void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS]);
-/* An address of an invited worker, signed by it: the one it connected from (`from`), else the first
- * that it names; "" when it names none. */
-void links_own_address(const struct welcome *w, const char *from, char out[NET_ADDRESS]);
+/* An address of an invited worker, signed by it: one in the mesh, else the one it connected from
+ * (`from`), else the first that it names; "" when it names none. */
+void links_own_address(const struct link_ends *s, const struct welcome *w, const char *from,
+		       char out[NET_ADDRESS]);
 /* How `self` reaches `other`, for PLAN: the best measured address, MEMBER_WAIT or MEMBER_RELAY
  * (crew.h); nothing is written when only the configured one is known (t NULL: nothing was
  * measured), and for the side that waits as usual. `front`: self usually connects to other. */

@@ -82,7 +82,7 @@ static int take_welcome(struct session *s, int i, struct err *e)
 	w->state = SEAT_JOINED;
 	/* invited workers have no configuration, and connect to what is signed */
 	if (s->reception)
-		links_own_address(&s->caps[i],
+		links_own_address(&s->ends, &s->caps[i],
 				  w->seat.spec->kind == SEAT_INVITED ? link_address(w->link)
 								     : w->seat.spec->address,
 				  s->crew.member[i].address);
@@ -236,6 +236,10 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 				      .n = s->n,
 				      .relays = s->reception,
 				      .cache_dir = job->cfg->cache_dir };
+	for (size_t i = 0; job->cfg->mesh.given && i < job->cfg->mesh.range.n; i++)
+		if (s->ends.nmesh < ARRAY_LEN(s->ends.mesh))
+			s->ends.nmesh += net_range_read(job->cfg->mesh.range.item[i],
+							&s->ends.mesh[s->ends.nmesh]);
 	if (!s->net)
 		TRYOUT(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &s->net, e));
 	for (int i = 0; i < s->n; i++)

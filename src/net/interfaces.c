@@ -3,6 +3,8 @@
 #include "net/interfaces.h"
 
 #include "base/os.h"
+#include "net/net.h"
+#include "net/range.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -49,6 +51,62 @@ int interfaces_list(struct interface *v, int most)
 	}
 	freeifaddrs(all);
 	return n;
+}
+
+/* 0: in a network of this machine, 1: elsewhere or a name, 2: this machine's own. */
+static int rank_of(const struct ifaddrs *all, const char *address)
+{
+	struct net_range a, own;
+	int rank = 1;
+	if (!net_range_read(address, &a))
+		return 1;
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+		char text[64];
+		const int f = usable(i) && i->ifa_netmask ? i->ifa_addr->sa_family : 0;
+		const unsigned char *mask =
+			f == AF_INET
+				? (const void *)&(
+					  (const struct sockaddr_in *)(const void *)i->ifa_netmask)
+					  ->sin_addr
+			: f ? (const void *)&(
+				      (const struct sockaddr_in6 *)(const void *)i->ifa_netmask)
+					->sin6_addr
+			    : NULL;
+		const socklen_t len =
+			f == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+		if (!f ||
+		    getnameinfo(i->ifa_addr, len, text, sizeof text, NULL, 0, NI_NUMERICHOST) != 0)
+			continue;
+		if (!strcmp(text, address))
+			return 2;
+		if (!net_range_read(text, &own))
+			continue;
+		int bits = 0;
+		while (bits < own.bits && (mask[bits / 8] >> (7 - bits % 8) & 1))
+			bits++;
+		own.bits = bits;
+		if (bits && net_range_meets(&own, &a))
+			rank = 0;
+	}
+	return rank;
+}
+
+void interfaces_sort(char *address, size_t size, int n)
+{
+	struct ifaddrs *all;
+	char kept[NET_ADDRESS];
+	if (size > sizeof kept || getifaddrs(&all) < 0)
+		return;
+	for (int i = 1; i < n; i++)
+		for (int k = i; k > 0; k--) {
+			char *a = address + (size_t)(k - 1) * size, *b = a + size;
+			if (rank_of(all, a) <= rank_of(all, b))
+				break;
+			memcpy(kept, a, size);
+			memcpy(a, b, size);
+			memcpy(b, kept, size);
+		}
+	freeifaddrs(all);
 }
 
 void machine_name(char out[MACHINE_TEXT])

@@ -77,13 +77,10 @@ static void set(struct buf *s, const char *name, const char *value)
 	buf_addc(s, '\n');
 }
 
-void fleet_sh_head(struct buf *s, const struct fleet_member *m)
+void fleet_sh_find(struct buf *s)
 {
-	buf_adds(s, "set -u\numask 077\n");
-	set(s, "id", m->w->id);
 	set(s, "want", HS_VERSION);
-	buf_adds(s, "dir=$HOME/.local/state/heteroshard/$id\n"
-		    "share=$HOME/.local/share/heteroshard\n"
+	buf_adds(s, "share=$HOME/.local/share/heteroshard\n"
 		    "hs= other=\n"
 		    "for p in \"$share/$want/bin/heteroshard\" \\\n"
 		    "	\"$(command -v heteroshard 2>/dev/null)\" \\\n"
@@ -94,7 +91,15 @@ void fleet_sh_head(struct buf *s, const struct fleet_member *m)
 		    "	v=${v%%,*}\n"
 		    "	if [ \"$v\" = \"$want\" ]; then hs=$p; break; fi\n"
 		    "	other=\"$v in $p\"\n"
-		    "done\n"
+		    "done\n");
+}
+
+void fleet_sh_head(struct buf *s, const struct fleet_member *m)
+{
+	buf_adds(s, "set -u\numask 077\n");
+	set(s, "id", m->w->id);
+	fleet_sh_find(s);
+	buf_adds(s, "dir=$HOME/.local/state/heteroshard/$id\n"
 		    /* a number may belong to another process by now */
 		    "alive() {\n"
 		    "	kill -0 \"$1\" 2>/dev/null || return 1\n"

@@ -21,6 +21,8 @@ struct buf *fleet_batch_add(struct fleet_batch *b, size_t i, double limit);
 int fleet_batch_run(struct fleet_batch *b, struct err *e);
 void fleet_batch_close(struct fleet_batch *b);
 
+/* Finds the program of this version there: $want, $share, $hs ("": none), $other. */
+void fleet_sh_find(struct buf *s);
 /* The beginning of each: $id, $dir, the program $hs, the number of the worker's process $pid, ""
  * where there is none. */
 void fleet_sh_head(struct buf *s, const struct fleet_member *m);

@@ -85,6 +85,12 @@ static const struct {
 	{ "timed out", "it does not answer: is it on, and in this network? ('ssh %s')" },
 	{ "No route to host", "there is no way to it: is it on, and in this network? ('ssh %s')" },
 	{ "Network is unreachable", "its network is not reached from here ('ssh %s')" },
+	{ "sudo: a password is required",
+	  "sudo asks for a password there: this needs root, or sudo without a password (%s); "
+	  "without it machines still join by 'heteroshard invite'" },
+	{ "sudo: not found",
+	  "there is neither root nor sudo there (%s): this needs it; without it machines still "
+	  "join by 'heteroshard invite'" },
 	{ "No space left on device", "no space is left there: make room in the home folder of %s" },
 	{ "Disk quota exceeded", "the quota of the home folder is used up: make room (%s)" },
 };
@@ -206,28 +212,10 @@ static int spawn(struct child *k, char *const *args, int in, int out, int err, s
 	return rc ? err_sys(e, rc, "starting ssh") : 0;
 }
 
-static int start(struct child *k, struct err *e)
+static int start_with(struct child *k, const char *const *args, struct err *e)
 {
 	struct ssh_call *c = k->c;
-	char number[16];
 	int in[2] = { -1, -1 }, out[2] = { -1, -1 }, err[2] = { -1, -1 };
-	const char *args[24];
-	size_t n = 0;
-	TRY(ssh_where(c->where, k->host, &k->port, e));
-	args[n++] = "ssh";
-	args[n++] = "-T";
-	args[n++] = "-oBatchMode=yes";
-	args[n++] = "-oConnectTimeout=10";
-	args[n++] = "-oServerAliveInterval=10";
-	args[n++] = "-oServerAliveCountMax=3";
-	if (k->port) {
-		snprintf(number, sizeof number, "%u", k->port);
-		args[n++] = "-p";
-		args[n++] = number;
-	}
-	args[n++] = k->host;
-	args[n++] = c->command;
-	args[n] = NULL;
 	int rc = make_pipe(out, 0, e);
 	if (rc >= 0)
 		rc = make_pipe(err, 0, e);
@@ -250,6 +238,38 @@ static int start(struct child *k, struct err *e)
 	k->err = err[0];
 	k->until = c->limit > 0 ? clock_now() + (int64_t)(c->limit * 1e9) : 0;
 	return 0;
+}
+
+static int start(struct child *k, struct err *e)
+{
+	struct ssh_call *c = k->c;
+	char number[16];
+	const char *args[24];
+	size_t n = 0;
+	if (!c->where) {
+		snprintf(k->host, sizeof k->host, "localhost");
+		args[n++] = "sh";
+		args[n++] = "-c";
+		args[n++] = c->command;
+		args[n] = NULL;
+		return start_with(k, args, e);
+	}
+	TRY(ssh_where(c->where, k->host, &k->port, e));
+	args[n++] = "ssh";
+	args[n++] = "-T";
+	args[n++] = "-oBatchMode=yes";
+	args[n++] = "-oConnectTimeout=10";
+	args[n++] = "-oServerAliveInterval=10";
+	args[n++] = "-oServerAliveCountMax=3";
+	if (k->port) {
+		snprintf(number, sizeof number, "%u", k->port);
+		args[n++] = "-p";
+		args[n++] = number;
+	}
+	args[n++] = k->host;
+	args[n++] = c->command;
+	args[n] = NULL;
+	return start_with(k, args, e);
 }
 
 static void write_input(struct child *k)

@@ -21,7 +21,7 @@ int ssh_where(const char *text, char host_p[SSH_WHERE], unsigned *port_p, struct
 
 /* One command on one machine. */
 struct ssh_call {
-	const char *where;   /* as ssh_where() reads it */
+	const char *where;   /* as ssh_where() reads it; NULL: this machine, without ssh */
 	const char *command; /* for the login shell of the user there: plain words */
 	const char *input;   /* its standard input; NULL: none */
 	size_t ninput;

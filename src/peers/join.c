@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "net/address.h"
+#include "net/interfaces.h"
 #include "net/frame.h"
 #include "net/wire.h"
 
@@ -88,17 +89,20 @@ int invitation_accept(const struct invite_token *t, const struct key_pair *key, 
 	int rc = ERR_NET;
 	memcpy(v.key, t->key, sizeof v.key);
 	memcpy(v.address, t->address, sizeof v.address);
+	interfaces_sort(v.address[0], TOKEN_ADDRESS, v.naddress);
 	TRY(net_open(NET_DEFAULT, &(struct net_options){ .key = key }, &n, e));
 	for (int i = 0; i < t->naddress && rc == ERR_NET; i++) {
 		char at[NET_ADDRESS];
 		if (stop && *stop)
 			break;
-		address_join(t->address[i], t->port, at);
+		address_join(v.address[i], t->port, at);
 		err_clear(&last);
 		rc = ask_at(n, at, t, key, name, v.name, &last);
 		if (rc >= 0 && i) { /* the address that answers is the first to be tried */
-			memcpy(v.address[i], t->address[0], TOKEN_ADDRESS);
-			memcpy(v.address[0], t->address[i], TOKEN_ADDRESS);
+			char first[TOKEN_ADDRESS];
+			memcpy(first, v.address[i], TOKEN_ADDRESS);
+			memcpy(v.address[i], v.address[0], TOKEN_ADDRESS);
+			memcpy(v.address[0], first, TOKEN_ADDRESS);
 		}
 	}
 	net_close(n, 1);

@@ -6,13 +6,15 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "net/address.h"
+#include "net/interfaces.h"
 #include "proto/hello.h"
 #include "worker/serve.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const double try_for = 5;     /* seconds for one address */
+static const double try_for = 5;     /* seconds for the only address */
+static const double try_one_for = 2; /* for one of several */
 static const double again_after = 2; /* seconds between attempts */
 
 struct caller {
@@ -63,11 +65,13 @@ static void pause_a_while(struct caller *c, double seconds)
 static int call(struct caller *c, struct link **l_p, struct err *e)
 {
 	*l_p = NULL;
+	interfaces_sort(c->v.address[0], TOKEN_ADDRESS, c->v.naddress);
 	for (int i = 0; i < c->v.naddress && !stopped(c); i++) {
 		struct link *l;
 		struct err why = { 0 };
 		address_join(c->v.address[i], c->v.port, c->at);
-		if (net_dial(c->net, c->at, c->v.key, net_in(try_for), &l, &why) < 0)
+		if (net_dial(c->net, c->at, c->v.key,
+			     net_in(c->v.naddress > 1 ? try_one_for : try_for), &l, &why) < 0)
 			continue;
 		while (link_state(l) == LINK_CONNECTING && !stopped(c))
 			net_poll(c->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.2));

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mesh_text.c - the files of a mesh (mesh.h): one of wg-quick for each machine, names, a picture.
+ *
+ * Of wg-quick(8) and wg(8): AllowedIPs says to which peer packets for an address go and from which
+ * they are taken, so an address stands once in a file; Address has the length of the whole range,
+ * so no route changes when a machine is added. */
+#include "mesh/mesh.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "file/atomic.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void addresses(const struct mesh *m, size_t i, bool *first, struct buf *out)
+{
+	for (int v6 = 0; v6 < 2; v6++)
+		if (m->m[i].ip[v6][0]) {
+			buf_addf(out, "%s%s/%d", *first ? "" : ", ", m->m[i].ip[v6], v6 ? 128 : 32);
+			*first = false;
+		}
+}
+
+static bool is_hub(const struct mesh *m, size_t i)
+{
+	for (size_t k = 0; k < m->n * m->n; k++)
+		if (m->through[k] == (int)i)
+			return true;
+	return false;
+}
+
+static void peer(const struct mesh *m, size_t i, size_t k, struct buf *out)
+{
+	bool first = true;
+	buf_addf(out, "\n[Peer]\n# %s\nPublicKey = %s\nAllowedIPs = ", m->m[k].id, m->m[k].key);
+	addresses(m, k, &first, out);
+	for (size_t j = 0; j < m->n; j++)
+		if (j != i && mesh_through(m, i, j) == (int)k)
+			addresses(m, j, &first, out);
+	buf_addc(out, '\n');
+	if (mesh_endpoint(m, i, k)[0])
+		buf_addf(out, "Endpoint = %s\n", mesh_endpoint(m, i, k));
+	if (!mesh_endpoint(m, k, i)[0]) /* it cannot be reached unless it speaks */
+		buf_addf(out, "PersistentKeepalive = %d\n", m->keepalive);
+}
+
+void mesh_conf(const struct mesh *m, size_t i, struct buf *out)
+{
+	const struct config_mesh *c = &m->c->mesh;
+	buf_addf(out,
+		 "# '%s' in the mesh, written by heteroshard mesh\n"
+		 "[Interface]\n",
+		 m->m[i].id);
+	for (int v6 = 0; v6 < 2; v6++)
+		if (m->m[i].ip[v6][0])
+			buf_addf(out, "Address = %s/%d\n", m->m[i].ip[v6], m->range[v6].r.bits);
+	buf_addf(out,
+		 "ListenPort = %lld\nMTU = %lld\n"
+		 "PostUp = wg set %%i private-key %s\n",
+		 (long long)c->port, (long long)c->mtu, c->key_file);
+	if (is_hub(m, i)) {
+		/* between peers only: packets leave by the interface by which they came */
+		if (m->range[0].given)
+			buf_adds(out, "PostUp = sysctl -q -w net.ipv4.conf.%i.forwarding=1\n");
+		if (m->range[1].given)
+			buf_adds(out, "PostUp = sysctl -q -w net.ipv6.conf.all.forwarding=1\n");
+	}
+	for (size_t k = 0; k < m->n; k++)
+		if (k != i && mesh_direct(m, i, k))
+			peer(m, i, k, out);
+}
+
+void mesh_hosts(const struct mesh *m, struct buf *out)
+{
+	for (int v6 = 0; v6 < 2; v6++)
+		for (size_t i = 0; i < m->n; i++)
+			if (m->m[i].ip[v6][0])
+				buf_addf(out, "%s\t%s.mesh\n", m->m[i].ip[v6], m->m[i].id);
+}
+
+static void keys(const struct mesh *m, struct buf *out)
+{
+	for (size_t i = 0; i < m->n; i++)
+		buf_addf(out, "%s %s\n", m->m[i].key, m->m[i].id);
+}
+
+void mesh_dot(const struct mesh *m, const char *const *label, struct buf *out)
+{
+	buf_adds(out, "graph mesh {\n  node [shape=box, fontname=\"sans-serif\"];\n"
+		      "  edge [fontname=\"sans-serif\", fontsize=10];\n");
+	for (size_t i = 0; i < m->n; i++)
+		buf_addf(out, "  n%zu [label=\"%s\\n%s\"%s];\n", i, m->m[i].id,
+			 m->m[i].ip[0][0] ? m->m[i].ip[0] : m->m[i].ip[1],
+			 m->m[i].c->endpoint.n ? ", style=bold" : "");
+	for (size_t i = 0; i < m->n; i++)
+		for (size_t k = i + 1; k < m->n; k++)
+			buf_addf(out, "  n%zu -- n%zu [style=%s, label=\"%s\"];\n", i, k,
+				 mesh_direct(m, i, k) ? "solid" : "dashed",
+				 label && label[i * m->n + k] ? label[i * m->n + k] : "");
+	buf_adds(out, "}\n");
+}
+
+/* ---- the folder ----------------------------------------------------------------------------- */
+
+/* 1: written, 0: it was there already. */
+static int write_one(const char *dir, const char *name, struct buf *text, struct err *e)
+{
+	char path[PATH_MAX];
+	struct buf old = BUF_INIT;
+	struct err ignored = { 0 };
+	TRY(buf_ok(text, e));
+	snprintf(path, sizeof path, "%.3900s/%.100s", dir, name);
+	bool equal = access(path, F_OK) == 0 && buf_read_file(&old, path, 1 << 20, &ignored) >= 0 &&
+		     old.n == text->n && !memcmp(old.p, text->p, text->n);
+	buf_release(&old);
+	if (equal)
+		return 0;
+	TRY(atomic_write_file(path, text->p, text->n, e));
+	return 1;
+}
+
+/* Files that an earlier run wrote for machines that are gone. */
+static size_t remove_old(const struct mesh *m, const char *dir)
+{
+	size_t removed = 0;
+	DIR *d = opendir(dir);
+	for (struct dirent *f; d && (f = readdir(d));) {
+		char path[PATH_MAX], head[64] = "";
+		size_t n = strlen(f->d_name);
+		bool ours = n > 5 && !strcmp(f->d_name + n - 5, ".conf");
+		for (size_t i = 0; i < m->n && ours; i++)
+			ours = strlen(m->m[i].id) != n - 5 ||
+			       strncmp(m->m[i].id, f->d_name, n - 5) != 0;
+		snprintf(path, sizeof path, "%.3900s/%.180s", dir, f->d_name);
+		FILE *in = ours ? fopen(path, "re") : NULL;
+		ours = in && fgets(head, sizeof head, in) && strstr(head, "' in the mesh, written");
+		if (in)
+			fclose(in);
+		removed += ours && unlink(path) == 0;
+	}
+	if (d)
+		closedir(d);
+	return removed;
+}
+
+int mesh_write(const struct mesh *m, bool *changed_p, size_t *removed_p, struct err *e)
+{
+	const char *dir = m->c->mesh.dir;
+	struct buf b = BUF_INIT;
+	int rc = dir_make(dir, e);
+	for (size_t i = 0; i < m->n && rc >= 0; i++) {
+		char name[64];
+		buf_reset(&b);
+		mesh_conf(m, i, &b);
+		snprintf(name, sizeof name, "%s.conf", m->m[i].id);
+		rc = write_one(dir, name, &b, e);
+		changed_p[i] = rc > 0;
+	}
+	void (*const text[])(const struct mesh *, struct buf *) = { mesh_hosts, keys };
+	for (size_t k = 0; k < 2 && rc >= 0; k++) {
+		buf_reset(&b);
+		text[k](m, &b);
+		rc = write_one(dir, k ? "keys" : "hosts", &b, e);
+	}
+	if (rc >= 0) {
+		buf_reset(&b);
+		mesh_dot(m, NULL, &b);
+		rc = write_one(dir, "mesh.dot", &b, e);
+	}
+	*removed_p = rc >= 0 ? remove_old(m, dir) : 0;
+	buf_release(&b);
+	return rc < 0 ? rc : 0;
+}
