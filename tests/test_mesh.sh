@@ -76,8 +76,8 @@ strips() { # every file is read back by wg-quick and wg
 	for f in "$tmp/c/plain"/*.conf; do
 		wg-quick strip "$f" >"$tmp/s/read.conf" 2>/dev/null &&
 			on s wg setconf hsread "$tmp/s/read.conf" &&
-			[ "$(on s wg show hsread peers | wc -l)" = "$(grep -c '^\[Peer\]' "$f")" ] ||
-			return
+			on s wg show hsread peers >"$tmp/peers" &&
+			[ "$(wc -l <"$tmp/peers")" = "$(grep -c '^\[Peer\]' "$f")" ] || return
 	done
 }
 strips
