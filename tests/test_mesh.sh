@@ -120,7 +120,6 @@ bad "an endpoint within the range" "endpoint '198.51.100.10' of 'rented' is with
 bad "a hub that is no machine" "hub 'nobody' is none of the machines" 'mesh: {hub: nobody}'
 bad "a hub that does not reach" "the hub 'home2' is not joined to both" 'mesh: {hub: home2}'
 bad "no mesh" "there is no 'mesh': add" 'peer_timeout: 20'
-bad "encrypt without a mesh" "'encrypt: mesh' needs 'mesh'" 'encrypt: mesh'
 bad "two machines with one key" "have the same wg_public_key" \
 	"  - {id: x, hostname: x, wg_public_key: '$kb', mesh_ip: 10.77.0.9}" \
 	"  - {id: y, hostname: y, wg_public_key: '$pub'}" 'mesh: {}'

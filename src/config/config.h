@@ -56,7 +56,6 @@ struct config_mesh {
 	const char *key_file;  /* the private key, on every machine */
 	const char *dir;       /* where the files are written */
 };
-enum config_encrypt { ENCRYPT_LINKS, ENCRYPT_MESH };
 
 /* The machine that owns the job. `device`: "auto", "none" (it only coordinates), "backend"
  * or "backend:index". */
@@ -211,7 +210,6 @@ struct config {
 	int64_t min_workers;               /* to start with; 0: all that are listed */
 	bool insecure;
 	struct config_mesh mesh;
-	int encrypt;            /* enum config_encrypt */
 	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
 	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */
 	double cache_limit_gib; /* 0: no limit */

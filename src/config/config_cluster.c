@@ -744,11 +744,6 @@ int config_cluster_check(const struct config *c, const char *where, struct err *
 		TRY(config_device_check(o->device, where, "'device' of the coordinator", e));
 	if (o->public_key)
 		TRY(check_key(o->public_key, where, "the coordinator", e));
-	if (c->encrypt == ENCRYPT_MESH && !c->mesh.given)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'encrypt: mesh' needs 'mesh': the range of addresses between "
-			       "which WireGuard encrypts",
-			       where);
 	for (size_t i = 0; i < c->nworkers; i++)
 		TRY(check_worker(c, i, where, e));
 	if (c->nshards && c->plan)

@@ -294,10 +294,6 @@ static const struct opt rows[] = {
 	       "between two that cannot reach each other; not given: the first that both reach), "
 	       "mtu (1420), interface (hsmesh), key_file (the private key on every machine: "
 	       "/etc/wireguard/heteroshard.key), dir (mesh: where the files are written)"),
-	ENUM(encrypt, "links|mesh", "links",
-	     "what encrypts a link: links: itself, always; mesh: WireGuard alone where both ends "
-	     "are addresses of the mesh, the link itself elsewhere; both ends prove their keys in "
-	     "any case"),
 	STR(key_file, NULL, "FILE",
 	    "this machine's private key; not given: where 'heteroshard keygen' puts it"),
 	STR(cache_dir, NULL, "DIR",
