@@ -46,7 +46,8 @@ peers    -                              src/base/base32.c
 guests   -                              src/peers/guests.c src/peers/reception.c
 guests   -                              src/peers/join.c src/peers/relay.c
 hub      :tell$                         src/hub/hub.c src/hub/http.c
-fleet    -                              src/ops/control.c src/ops/ssh.c src/ops/fleet.c
+fleet    -                              src/ops/control.c src/ops/ssh.c
+fleet    fleet_(open|remember|remembered)$ src/ops/fleet.c
 fleet    -                              src/cli/cmd_status.c
 gguf     -          src/file/gguf.c src/file/format_gguf.c src/file/gguf_config.c
 gguf     -          src/file/ggml_blocks.c

@@ -265,6 +265,18 @@ run up --install --from dist keys.yaml && grep -q '^far: started: .*listens at' 
 check "a worker with an address gets the configuration"
 run train keys.yaml output_dir=keyed && [ "$(losses keyed)" = "$(losses alone)" ]
 check "and works"
+rm -f "$tmp/b/.config/heteroshard/key"*
+gone="{id: gone, ip: 10.91.0.3, ssh: root@10.91.0.3, device: cpu, public_key: $(key b)}"
+sed -e '/shard_plan/d' -e "s/^workers:.*/&\n  - $gone/" "$tmp/c/keys.yaml" >"$tmp/c/some.yaml"
+echo "planner: even" >>"$tmp/c/some.yaml"
+run up keys.yaml
+run train some.yaml output_dir=some join_timeout=1 min_workers=2
+[ $? -eq 1 ] && grep -q '^error: 1 of 2 workers answered within 1 s (join_timeout), and min_wo' \
+	"$tmp/err"
+check "min_workers: too few with an address"
+run train some.yaml output_dir=some min_workers=1 && [ "$(losses some)" = "$(losses alone)" ] &&
+	grep -q "worker 'gone' is not there" "$tmp/err"
+check "min_workers: the job goes on with the one that is there"
 cp "$tmp/d/.config/heteroshard/key.pub" "$tmp/right"
 sed -i "s/public_key: $(cat "$tmp/right")/public_key: $(on c "$hs" keygen --show)/" \
 	"$tmp/c/keys.yaml"

@@ -282,8 +282,8 @@ static const struct opt rows[] = {
 	{ FIELD(join_timeout), .kind = OPT_FLOAT, .def = "300", .lo = 0, .lo_open = true,
 	  .hi = 864000, .help = "seconds to wait for workers to join" },
 	INT(min_workers, "0", 0, 4096,
-	    "a job over invited machines starts, and 'heteroshard up' succeeds, with so many of "
-	    "the workers; 0: all that are listed, with 'workers: all' one"),
+	    "a job without shard_plan starts, and 'heteroshard up' succeeds, with so many of the "
+	    "workers; 0: all that are listed, with 'workers: all' one"),
 	BOOL(insecure, "false",
 	     "allow links without keys and encryption on other addresses than loopback: anyone who "
 	     "reaches the port can join"),

@@ -9,10 +9,14 @@
 #include "job/network.h"
 #include "job/role.h"
 #include "net/address.h"
+#include "peers/doors.h"
 #include "peers/invited.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* seconds: longer than a worker's pause between attempts */
+#define GRACE 8.0
 
 static bool given(const char *s) { return s && s[0]; }
 
@@ -165,19 +169,66 @@ int seats_network(const struct config *c, struct seat_spec *v, int n, struct are
 	return rc;
 }
 
+/* Workers of the list that are there for sure: processes of this machine but its own device. */
+static int certain(const struct seat_spec *v, int n)
+{
+	int count = 0;
+	for (int i = 0; i < n; i++)
+		count += v[i].kind == SEAT_PROCESS && strcmp(v[i].id, "local");
+	return count;
+}
+
+/* Leaves out those with an address that do not answer, where so many do. */
+static int leave_out(const struct config *c, struct net *net, struct seat_spec *v, int *n_p,
+		     int least, const volatile sig_atomic_t *stop, struct err *e)
+{
+	struct door *p = mem_array((size_t)*n_p + 1, sizeof *p);
+	int n = 0, at = 0;
+	if (!p)
+		return err_nomem(e, (size_t)*n_p * sizeof *p, "workers");
+	for (int i = 0; i < *n_p; i++)
+		if (v[i].kind == SEAT_REMOTE)
+			p[n++] = (struct door){ .id = v[i].id, v[i].address, v[i].key };
+	int rc = doors_knock(net, p, n, least, GRACE, c->join_timeout, stop, e);
+	for (int i = n = 0; i < *n_p && rc >= 0; i++)
+		if (v[i].kind != SEAT_REMOTE || p[n++].answered)
+			v[at++] = v[i];
+	if (rc >= 0)
+		*n_p = at;
+	mem_free(p);
+	return rc;
+}
+
+/* Of workers with an address, with min_workers: those that are there. */
+static int gather_addressed(const struct config *c, struct net *net, struct seat_spec *v, int *n_p,
+			    const volatile sig_atomic_t *stop, struct err *e)
+{
+	int remote = 0, invited = 0;
+	for (int i = 0; i < *n_p; i++) {
+		remote += v[i].kind == SEAT_REMOTE;
+		invited += v[i].kind == SEAT_INVITED;
+	}
+	int least = (int)c->min_workers - invited - certain(v, *n_p);
+	if (!c->min_workers || c->nshards || !remote)
+		return 0;
+	return leave_out(c, net, v, n_p, least > 0 ? least : 0, stop, e);
+}
+
 static int gather(const struct config *c, struct reception *r, struct seat_spec *v, int *n_p,
 		  const volatile sig_atomic_t *stop, struct err *e)
 {
-	static const double grace = 8; /* seconds: longer than a worker's pause between attempts */
 	const char **key = mem_array((size_t)*n_p, sizeof *key);
 	bool *here = mem_array((size_t)*n_p, sizeof *here);
 	int n = 0, at = 0, rc = key && here ? 0 : err_nomem(e, sizeof *key, "workers");
-	for (int i = 0; i < *n_p && rc >= 0; i++)
+	int least = (int)c->min_workers - certain(v, *n_p);
+	for (int i = 0; i < *n_p && rc >= 0; i++) {
+		least -= v[i].kind == SEAT_REMOTE;
 		if (v[i].kind == SEAT_INVITED)
 			key[n++] = v[i].key;
+	}
 	if (rc >= 0)
-		rc = invited_gather(r, key, n, c->min_workers ? (int)c->min_workers : *n_p == n,
-				    grace, c->join_timeout, stop, here, e);
+		rc = invited_gather(r, key, n, c->min_workers ? least : *n_p == n, GRACE,
+				    c->join_timeout, stop, here, e);
 	n = 0;
 	for (int i = 0; i < *n_p && rc >= 0; i++) {
 		bool is = v[i].kind != SEAT_INVITED || here[n++];
@@ -218,7 +269,10 @@ int seats_open(const struct config *c, struct seat_spec *v, int *n_p, struct are
 	       struct err *e)
 {
 	TRY(seats_network(c, v, *n_p, a, net_p, e));
-	int rc = open_port(c, *net_p, v, n_p, stop, r_p, e);
+	*r_p = NULL;
+	int rc = gather_addressed(c, *net_p, v, n_p, stop, e);
+	if (rc >= 0)
+		rc = open_port(c, *net_p, v, n_p, stop, r_p, e);
 	if (rc < 0)
 		net_close(*net_p, 0);
 	return rc;

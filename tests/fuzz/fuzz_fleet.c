@@ -4,9 +4,9 @@
  * output of ssh: the functions that start a program are replaced.
  *
  * Byte 0 chooses the command (status, status --json, logs, up, down; 8: the control socket speaks
- * too), byte 1 the exit status of ssh. Then come standard output, standard error and the answer of
- * the control socket, each up to a byte 0xff. Everything printed is text: no byte or character that
- * a terminal could take for a command. */
+ * too; 16: it is what a job of this process is asked), byte 1 the exit status of ssh. Then come
+ * standard output, standard error and the words of the control socket, each up to a byte 0xff.
+ * Everything printed is text: no character that a terminal could take for a command. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ftw.h>
@@ -23,8 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "base/err.h"
 #include "base/text.h"
+#include "ops/control.h"
 #include "starve.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -96,6 +97,22 @@ static void *serve(void *ctx)
 	return NULL;
 }
 
+/* Says the first bytes to a job of this process, and drops what it answers. */
+static void ask_job(const struct part *say)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	char answer[256];
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	snprintf(a.sun_path, sizeof a.sun_path, "%s/heteroshard/run-1-%ld.sock", folder,
+		 (long)getpid());
+	MUST(connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
+	send(fd, say->p, say->n < 64 ? say->n : 64, MSG_NOSIGNAL);
+	shutdown(fd, SHUT_WR);
+	while (recv(fd, answer, sizeof answer, 0) > 0)
+		;
+	close(fd);
+}
+
 /* ---- running -------------------------------------------------------------------------------- */
 
 static void must_be_text(const char *p, size_t n)
@@ -138,6 +155,8 @@ static void once(const uint8_t *data, size_t size)
 	out = next(&at, end);
 	err = next(&at, end);
 	control = next(&at, end);
+	if (data[0] & 16)
+		ask_job(&control);
 	snprintf(path, sizeof path, "%s/heteroshard/fuzz-1.sock", folder);
 	char hidden[140];
 	snprintf(hidden, sizeof hidden, "%s.off", path);
@@ -214,6 +233,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	MUST(bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 8) == 0);
 	MUST(pthread_create(&thread, NULL, serve, &fd) == 0);
+	static struct control *job; /* to the end */
+	struct err e = { 0 };
+	MUST(control_open("runs/run 1/", &job, &e) >= 0);
+	control_state(job, "{\"output_dir\": \"run 1\"}");
 	snprintf(config, sizeof config, "%s/c.yaml", folder);
 	FILE *f = fopen(config, "w");
 	MUST(f);

@@ -1327,6 +1327,8 @@ def fleets():
     for said in (b"running 12\n", b"none\n", b"stopped\n", b"pid 9\nlast " + BAD_TEXT):
         for how in (3, 4):
             yield f"said-{how}-{said[:4].decode()}", bytes([how, 0]) + said
+    for i, word in enumerate((b"status\n", b"status", b"stop\n", b"", b"x" * 90)):
+        yield f"asked-{i}", bytes([24, 0]) + b"\xff\xff" + word
     yield "devices-cut", bytes([0, 0]) + both[:-20]
     yield "devices-none", bytes([0, 0]) + FACTS + b"devices\n[]"
     yield "not-running", bytes([0, 0]) + b"machine riscv64\nlast error: x\n"
