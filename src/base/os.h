@@ -20,6 +20,8 @@ struct err;
  * machine and of each control group it is in (cgroup v1 and v2). Pages of files count as free, as
  * the kernel drops them when memory is asked for. 0 and 0 where the system does not say. */
 void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p);
+/* Of the machine, whatever this process may have; 0: unknown. */
+uint64_t os_machine_memory(const char *root);
 /* `cores`, or the fewer that the quotas of the control groups pay for. */
 int os_cores(const char *root, int cores);
 

@@ -167,6 +167,14 @@ static uint64_t own_memory(void)
 	return sum_of("/proc/self", "status", anonymous) << 10;
 }
 
+uint64_t os_machine_memory(const char *root)
+{
+	static const char *const total[] = { "MemTotal:", NULL };
+	char proc[PATH];
+	snprintf(proc, sizeof proc, "%s/proc", root);
+	return sum_of(proc, "meminfo", total) << 10;
+}
+
 void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p)
 {
 	static const char *const total[] = { "MemTotal:", NULL }, *const left[] = { "MemAvailable:",

@@ -17,6 +17,13 @@ void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p)
 #endif
 }
 
+uint64_t os_machine_memory(const char *root)
+{
+	uint64_t total, left;
+	os_memory(root, &total, &left);
+	return total;
+}
+
 int os_cores(const char *root, int cores)
 {
 	(void)root;

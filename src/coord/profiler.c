@@ -369,14 +369,16 @@ static int host_of(struct profile *p, const char *name)
 	return p->hosts++;
 }
 
-/* Devices that use the memory of their machine share it: each gets its part. */
+/* Devices that use the memory of their machine share it: each gets its part, but who has a limit of
+ * its own gets that. */
 static int sharing(const struct session *s, const struct measure_result *r, int worker)
 {
 	int n = 0;
 	for (int i = 0; i < session_members(s); i++)
-		n += r[i].unified && machine_same_kernel(session_caps(s)[i].machine,
-							 session_caps(s)[worker].machine);
-	return r[worker].unified ? n : 1;
+		n += r[i].unified && !r[i].limited &&
+		     machine_same_kernel(session_caps(s)[i].machine,
+					 session_caps(s)[worker].machine);
+	return r[worker].unified && !r[worker].limited ? n : 1;
 }
 
 static int fill_device(struct session *s, struct profile *p, const struct measure_result *r, int i,

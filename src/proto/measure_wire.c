@@ -106,7 +106,7 @@ static void put_result(struct wire_writer *w, const struct measure_result *r)
 	wire_put_str(w, r->driver);
 	wire_put_u32(w, (uint32_t)r->units);
 	wire_put_u32(w, (uint32_t)r->threads);
-	wire_put_u8(w, r->unified);
+	wire_put_u8(w, (uint8_t)(r->unified + r->limited));
 	wire_put_u64(w, r->memory);
 	wire_put_u64(w, r->used);
 	wire_put_u64(w, r->fixed);
@@ -200,7 +200,9 @@ int measure_result_read(const void *payload, size_t n, struct measure_result *o,
 	wire_get_str(&r, o->driver, sizeof o->driver);
 	o->units = (int)wire_get_u32(&r);
 	o->threads = (int)wire_get_u32(&r);
-	o->unified = wire_get_u8(&r);
+	const unsigned unified = wire_get_u8(&r);
+	o->unified = unified > 0;
+	o->limited = unified > 1;
 	o->memory = wire_get_u64(&r);
 	o->used = wire_get_u64(&r);
 	o->fixed = wire_get_u64(&r);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/rng.h"
 #include "base/stat.h"
 #include "net/frame.h"
@@ -573,18 +574,21 @@ static int check_whole(struct measuring *p, struct err *e)
 /* ---- all of it ---- */
 
 /* As many layers as no cache holds, if the model has so many: in training the weights come from
- * memory in every pass. */
-static int64_t layers_wanted(const struct measure_request *q)
+ * memory in every pass. But with their state they take at most half of the free memory. */
+static int64_t layers_wanted(const struct measure_request *q, uint64_t free)
 {
-	double layer = (double)model_layer_parameters(&q->cfg) *
-		       (q->opt.quantize ? 0.5 : (double)dtype_size(q->opt.act));
+	const double numbers = (double)model_layer_parameters(&q->cfg),
+		     layer = numbers * (q->opt.quantize ? 0.5 : (double)dtype_size(q->opt.act)),
+		     whole = q->opt.train_all ? numbers * 16 : layer;
 	int64_t n = (int64_t)(cached / layer) + 1,
 		most = q->cfg.layers < LAYERS_MOST ? q->cfg.layers : LAYERS_MOST;
 	n = n > most ? most : n;
+	if (free && (double)n * whole > (double)free / 2)
+		n = (int64_t)((double)free / 2 / whole);
 	return n > LAYERS_LEAST ? n : LAYERS_LEAST;
 }
 
-static int build(struct measuring *p, const struct optimizer *o, struct err *e)
+static int build(struct measuring *p, const struct optimizer *o, uint64_t free, struct err *e)
 {
 	struct model_config c = p->q->cfg;
 	struct stage_options so = p->q->opt;
@@ -592,7 +596,7 @@ static int build(struct measuring *p, const struct optimizer *o, struct err *e)
 	int rc;
 	so.first = 0;
 	so.recompute = false;
-	for (p->layers = layers_wanted(p->q);; p->layers--) {
+	for (p->layers = layers_wanted(p->q, free);; p->layers--) {
 		c.layers = so.last = p->layers;
 		err_clear(e);
 		rc = stage_build(&p->whole, p->dev, &c, &so, &src, e);
@@ -644,10 +648,11 @@ static int run(struct measuring *p, struct err *e)
 	r->units = caps.units;
 	r->threads = omp_get_max_threads();
 	r->unified = caps.unified;
+	r->limited = caps.unified && caps.mem_total < os_machine_memory("");
 	r->memory = caps.mem_total;
 	r->used = caps.mem_total - caps.mem_free;
 	uint64_t free_before = caps.mem_free;
-	TRY(build(p, o, e));
+	TRY(build(p, o, free_before, e));
 	if (p->others)
 		TRY(p->others->begin(p->others->ctx, e));
 	for (int times = 0; times < 2 && (!times || fabs(r->residual) > sum_allowed); times++) {

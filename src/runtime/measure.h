@@ -73,8 +73,11 @@ struct measure_point {
 
 struct measure_result {
 	char name[MEASURE_NAME], driver[MEASURE_NAME];
-	int units, threads;           /* of the device; of this process */
-	bool unified;                 /* its memory is the host's */
+	int units, threads; /* of the device; of this process */
+	bool unified;       /* its memory is the host's */
+	/* unified: `memory` is less than the host's, by a limit of this process that it need not
+	 * share */
+	bool limited;
 	uint64_t memory, used, fixed; /* bytes: all, used by other programs, context and kernels */
 	double optimizer[MEASURE_PARTS]; /* seconds: gradient norm and step */
 	uint64_t weights[MEASURE_PARTS], state[MEASURE_PARTS];
