@@ -44,10 +44,15 @@ passed=0 failed=0 skipped=0 failing=""
 count() { grep -acE "^$1" "$tmp/out"; }
 
 for t in "$build"/tests/test_* tests/test_*.sh; do
-	[ -x "$t" ] && [ -f "$t" ] || continue
+	[ -f "$t" ] || continue
 	name=${t##*/}
 	[ "$t" = "tests/$name" ] && name=${name%.sh}
 	case $name in *.*) continue ;; *"$pattern"*) ;; *) continue ;; esac
+	if [ ! -x "$t" ]; then
+		echo "FAIL              $name is not executable: chmod +x $t"
+		failed=$((failed + 1)) failing="$failing $name"
+		continue
+	fi
 	case $mesa_tests in
 	*" $name "*) export RUSTICL_ENABLE=llvmpipe ;;
 	*) export RUSTICL_ENABLE=$mesa ;;

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "sched/chunks.h"
 #include "sched/sum.h"
 #include "support/playing.h"
 
@@ -456,6 +457,22 @@ static void test_gathers(void **state)
 	instr_list_release(&l);
 }
 
+/* Chunks that adjoin are one range. */
+static void test_layers_text(void **state)
+{
+	const int64_t first[] = { 0, 3, 4, 9, 11 };
+	char out[32], few[6];
+	(void)state;
+	chunk_layers_text(1, 4, first, 0, out, sizeof out);
+	assert_string_equal(out, "0 to 10");
+	chunk_layers_text(2, 2, first, 0, out, sizeof out);
+	assert_string_equal(out, "0 to 2, 4 to 8");
+	chunk_layers_text(2, 2, first, 1, out, sizeof out);
+	assert_string_equal(out, "3, 9 to 10");
+	chunk_layers_text(2, 2, first, 1, few, sizeof few);
+	assert_string_equal(few, "3, 9 ");
+}
+
 /* ---- the order of sums ---- */
 
 /* What a worker does: each of its microbatches is one more sum, added to the one before when that
@@ -564,7 +581,7 @@ int main(void)
 		cmocka_unit_test(test_groups),        cmocka_unit_test(test_groups_of_one),
 		cmocka_unit_test(test_group_times),   cmocka_unit_test(test_group_rate),
 		cmocka_unit_test(test_broken_groups), cmocka_unit_test(test_sums),
-		cmocka_unit_test(test_gathers),
+		cmocka_unit_test(test_gathers),       cmocka_unit_test(test_layers_text),
 	};
 	return cmocka_run_group_tests(tests, playing_begin, playing_end);
 }

@@ -20,6 +20,7 @@
 #include "report/dashboard.h"
 #include "report/plan_trace.h"
 #include "report/topology.h"
+#include "sched/chunks.h"
 #include "train/job_plan.h"
 #include "coord/profiler.h"
 
@@ -230,18 +231,15 @@ static int prepare(const struct args *a, char *const *program, const struct rank
 
 static void layers_text(const struct plan *plan, int stage, char *s, size_t cap)
 {
-	size_t at = 0;
+	const size_t all = (size_t)plan->stages * (size_t)plan->chunks + 1;
+	int64_t *first = mem_array(all, sizeof *first);
 
 	s[0] = 0;
-	for (int c = 0; c < plan->chunks; c++) {
-		int v = c * plan->stages + stage, n;
-		n = snprintf(s + at, cap - at,
-			     plan->first[v + 1] - plan->first[v] > 1 ? "%s%d to %d" : "%s%d",
-			     c ? ", " : "", plan->first[v], plan->first[v + 1] - 1);
-		if (n < 0 || (size_t)n >= cap - at)
-			return;
-		at += (size_t)n;
-	}
+	for (size_t v = 0; first && v < all; v++)
+		first[v] = plan->first[v];
+	if (first)
+		chunk_layers_text(plan->stages, plan->chunks, first, stage, s, cap);
+	mem_free(first);
 }
 
 static void print_devices(const struct profile *p, const struct plan *plan)

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "report/live.h"
 #include "report/topology.h"
+#include "sched/chunks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,18 +40,11 @@ struct train_stages {
 	uint64_t steps, summed;
 };
 
-/* "0 to 14", or with several chunks "0 to 7, 16 to 23" */
 static const char *layers_text(const struct placement *p, int stage, struct arena *a)
 {
-	struct buf b = BUF_INIT;
-	for (int v = stage; v < p->stages * p->chunks; v += p->stages) {
-		buf_addf(&b, "%s%lld", v > stage ? ", " : "", (long long)p->first[v]);
-		if (p->first[v + 1] - p->first[v] > 1)
-			buf_addf(&b, " to %lld", (long long)p->first[v + 1] - 1);
-	}
-	const char *s = b.failed ? NULL : arena_strdup(a, b.p);
-	buf_release(&b);
-	return s;
+	char text[512];
+	chunk_layers_text(p->stages, p->chunks, p->first, stage, text, sizeof text);
+	return arena_strdup(a, text);
 }
 
 static int fill(struct train_stages *t, const struct train_info *i, int k, struct err *e)

@@ -113,6 +113,11 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 	const int parts = p->crew.parts;
 	const size_t n = (size_t)m->chunks * (size_t)parts + 1;
 	*g = (struct group_sum){ .exchange = x, .model = m, .parts = parts, .arrays = (int)n };
+	if (2 * n + 1 + 2 * (size_t)m->chunks > UINT16_MAX) /* their numbers in frames */
+		return err_set(e, ERR_USAGE,
+			       "%d chunks with gradients in %d parts each are too many: write a "
+			       "smaller 'reduce_parts'",
+			       m->chunks, parts);
 	g->grads = mem_array(n, sizeof *g->grads);
 	g->sum = mem_array(n, sizeof *g->sum);
 	g->numbers = mem_array(2 * n + 1 + 2 * (size_t)m->chunks, sizeof *g->numbers);

@@ -5,8 +5,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sched/chunks.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void worker_log_joined(struct worker_log *l, const char *host, const char *address, const char *way,
 		       const char *backend, const char *device, uint64_t memory)
@@ -16,32 +18,20 @@ void worker_log_joined(struct worker_log *l, const char *host, const char *addre
 			 address, way, backend, device, (double)memory / (1 << 30));
 }
 
-/* "layers 0 to 7, 16 to 23" */
-static void layers_text(const struct plan_message *p, char *s, size_t cap)
-{
-	size_t at = 0;
-	for (int c = 0; c < p->crew.chunks && at + 64 < cap; c++) {
-		int v = chunk_number(p->crew.stages, plan_stage(p), c);
-		long long first = p->first[v], last = p->first[v + 1] - 1;
-		at += (size_t)snprintf(s + at, cap - at, last > first ? "%s%lld to %lld" : "%s%lld",
-				       c              ? ", "
-				       : last > first ? "layers "
-						      : "layer ",
-				       first, last);
-	}
-}
-
 void worker_log_ready(struct worker_log *l, const struct plan_message *p, uint64_t bytes,
 		      uint64_t fetched)
 {
 	char layers[512];
 	if (!l->id)
 		return;
-	layers_text(p, layers, sizeof layers);
-	log_info("worker '%s' is stage %d of %d, %s: %s%s%s; %.1f MB, %.1f of them over the link",
-		 l->id, plan_stage(p), p->crew.stages, p->schedule,
-		 plan_is_front(p) ? "embedding, " : "", layers, plan_is_end(p) ? ", head" : "",
-		 (double)bytes / 1e6, (double)fetched / 1e6);
+	chunk_layers_text(p->crew.stages, p->crew.chunks, p->first, plan_stage(p), layers,
+			  sizeof layers);
+	log_info(
+		"worker '%s' is stage %d of %d, %s: %slayer%s %s%s; %.1f MB, %.1f of them over the "
+		"link",
+		l->id, plan_stage(p), p->crew.stages, p->schedule,
+		plan_is_front(p) ? "embedding, " : "", strchr(layers, ' ') ? "s" : "", layers,
+		plan_is_end(p) ? ", head" : "", (double)bytes / 1e6, (double)fetched / 1e6);
 }
 
 void worker_log_step(struct worker_log *l, const struct worker_step *s)
