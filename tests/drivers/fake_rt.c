@@ -498,8 +498,10 @@ static int x_pinned_free(void *at)
 	return INVALID;
 }
 
-/* Memory of the caller's: whole pages, mapped, once; and it is still mapped when it goes. */
+/* Memory of the caller's: whole pages, mapped, once; and it is still mapped when it goes. Threads of
+ * links register and unregister while others use their devices. */
 static struct piece *registered;
+static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
 static void must_be_mapped(void *at, size_t n)
 {
@@ -518,14 +520,18 @@ static int x_register(void *at, size_t n, unsigned flags)
 		return INVALID;
 	if (fault("noregister", 0))
 		return OUT_OF_MEMORY;
-	for (const struct piece *p = registered; p; p = p->next)
-		if ((char *)at < (char *)p->at + p->n && (char *)p->at < (char *)at + n)
-			return INVALID;
 	must_be_mapped(at, n);
-	struct piece *x = malloc(sizeof *x);
-	*x = (struct piece){ .at = at, .n = n, .next = registered };
-	registered = x;
-	return OK;
+	pthread_mutex_lock(&registering);
+	bool twice = false;
+	for (const struct piece *p = registered; p; p = p->next)
+		twice |= (char *)at < (char *)p->at + p->n && (char *)p->at < (char *)at + n;
+	if (!twice) {
+		struct piece *x = malloc(sizeof *x);
+		*x = (struct piece){ .at = at, .n = n, .next = registered };
+		registered = x;
+	}
+	pthread_mutex_unlock(&registering);
+	return twice ? INVALID : OK;
 }
 
 static int x_unregister(void *at)
@@ -533,24 +539,31 @@ static int x_unregister(void *at)
 	if (device_now() < 0)
 		return NO_CONTEXT;
 	run_all();
-	for (struct piece **p = &registered; *p; p = &(*p)->next)
+	struct piece *gone = NULL;
+	pthread_mutex_lock(&registering);
+	for (struct piece **p = &registered; *p && !gone; p = gone ? p : &(*p)->next)
 		if ((*p)->at == at) {
-			struct piece *gone = *p;
+			gone = *p;
 			must_be_mapped(gone->at, gone->n);
 			*p = gone->next;
-			free(gone);
-			return OK;
 		}
-	return INVALID;
+	pthread_mutex_unlock(&registering);
+	const bool was = gone;
+	free(gone);
+	return was ? OK : INVALID;
 }
 
 static bool is_pinned(const char *at, size_t n)
 {
-	for (const struct piece *p = registered; p; p = p->next) {
+	bool found = false;
+	pthread_mutex_lock(&registering);
+	for (const struct piece *p = registered; p && !found; p = p->next) {
 		must_be_mapped(p->at, p->n);
-		if (at >= p->at && at + n <= p->at + p->n)
-			return true;
+		found = at >= p->at && at + n <= p->at + p->n;
 	}
+	pthread_mutex_unlock(&registering);
+	if (found)
+		return true;
 	for (const struct piece *p = pinned; p; p = p->next)
 		if (at >= p->at && at + n <= p->at + p->n)
 			return true;
