@@ -498,8 +498,8 @@ static int x_pinned_free(void *at)
 	return INVALID;
 }
 
-/* Memory of the caller's: whole pages, mapped, once; and it is still mapped when it goes. Threads of
- * links register and unregister while others use their devices. */
+/* Memory of the caller's: whole pages, mapped, once; and it is still mapped when it goes. Threads
+ * of links register and unregister while others use their devices. */
 static struct piece *registered;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
