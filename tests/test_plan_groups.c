@@ -460,6 +460,60 @@ static void test_sum_time(void **state)
 	profile_release(&p);
 }
 
+/* A plan of the user's and the key `shard`. */
+static int given_plan(const char *stages, struct config *c, struct job_plan *jp, struct err *e)
+{
+	char path[] = "/tmp/hs-plan-XXXXXX", text[1000];
+	const int fd = mkstemp(path),
+		  n = snprintf(text, sizeof text, "{\"version\": 1, \"microbatch\": 1, %s]}",
+			       stages);
+	assert_true(fd >= 0 && write(fd, text, (size_t)n) == n);
+	close(fd);
+	*jp = (struct job_plan){ .options = PLAN_OPTIONS_DEFAULT };
+	read_profile(&jp->profile);
+	c->path = "config.yaml";
+	c->interleave = 4;
+	int rc = job_plan_given(jp, c, path, e);
+	unlink(path);
+	return rc;
+}
+
+static void test_given_plan_and_shard(void **state)
+{
+	struct config c = { .shard = SHARD_STATES };
+	struct job_plan jp;
+	struct err e = { 0 };
+	(void)state;
+	assert_int_equal(given_plan("\"stages\": [" TWO, &c, &jp, &e), 0);
+	const struct plan_stage *s = &jp.manual.stage[0];
+	assert_true(plan_shares_state(s) && !s->sharded);
+	close_to(s->member[0].state_share, 0.5);
+	job_plan_release(&jp);
+	/* shares of the state that are written stay */
+	c.shard = SHARD_VALUES;
+	assert_int_equal(given_plan("\"stages\": [" SHARED, &c, &jp, &e), 0);
+	assert_true(jp.manual.stage[0].sharded && jp.manual.chunks == 4);
+	close_to(jp.manual.stage[0].member[0].state_share, 0.75);
+	job_plan_release(&jp);
+	/* chunks too */
+	assert_int_equal(
+		given_plan("\"schedule\": \"breadth_first\", \"chunks\": 2, \"stages\": "
+			   "[{\"layers\": [0, 2], \"devices\": [" MEMBER("a", 1) ", " MEMBER(
+				   "b", 1) "]}, {\"layers\": [2, 4], \"devices\": "
+					   "[" MEMBER("a", 1) ", " MEMBER("b", 1) "]}",
+			   &c, &jp, &e),
+		0);
+	s = &jp.manual.stage[0];
+	assert_true(s->sharded && jp.manual.chunks == 2);
+	close_to(s->member[0].state_share, 0.5);
+	job_plan_release(&jp);
+	/* nobody to share with */
+	assert_int_equal(given_plan("\"stages\": [" ONE, &c, &jp, &e), ERR_USAGE);
+	assert_string_equal(e.msg, "config.yaml: 'shard: parameters' needs a group: a list of ids "
+				   "in an entry of 'shard_plan'");
+	job_plan_release(&jp);
+}
+
 /* A line and an entry for each member, with its own figures. */
 static void test_judge(void **state)
 {
@@ -505,7 +559,7 @@ int main(void)
 		cmocka_unit_test(test_memory),       cmocka_unit_test(test_auto_order),
 		cmocka_unit_test(test_sum_time),     cmocka_unit_test(test_judge),
 		cmocka_unit_test(test_shared_state), cmocka_unit_test(test_shared_values),
-		cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_passes),       cmocka_unit_test(test_given_plan_and_shard),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,9 +32,8 @@
  *
  * Each worker's time is divided without rest: busy (FORWARD, BACKWARD, NORM, STEP), copy (send_s,
  * recv_s), wait (blocked while the message it needs is in flight, or a sum or gather under way: the
- * link is
- * too slow), bubble (everything else: the message was not yet sent, other members not yet at REDUCE
- * or STEP, list ended).
+ * link is too slow), bubble (everything else: the message was not yet sent, other members not yet
+ * at REDUCE or STEP, list ended).
  *
  * Lists that are not complete (a computation missing, double, out of order or on another member
  * than sched_deal() says, a message that no list receives, a sum without a member) and lists that

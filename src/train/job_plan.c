@@ -60,20 +60,11 @@ static int plan_of_shards(struct job_plan *p, const struct config *c, struct err
 	if (rc >= 0)
 		rc = plan_read_text(&p->profile, &p->options, b.p, b.n, c->path, &p->manual, e);
 	buf_release(&b);
-	if (rc >= 0 && (c->shard == SHARD_STATES || c->shard == SHARD_VALUES))
-		for (size_t i = 0; i < c->nshards; i++)
-			if (!c->shard_plan[i].state)
-				plan_share_state(&p->profile, &p->options, &p->manual.stage[i]);
 	return rc;
 }
 
-static bool is_one_chunk(const struct plan *plan)
-{
-	return plan->chunks == 1 || !plan->sched->gathers;
-}
-
 /* `shard: parameters`: one stage is gathered layer by layer; several are cut into as many chunks as
- * `interleave` allows. */
+ * `interleave` allows. A plan that has such chunks keeps them. */
 static int shard_values(struct plan *plan, const struct config *c, struct err *e)
 {
 	int most = plan_most_chunks(plan), groups = 0;
@@ -86,7 +77,23 @@ static int shard_values(struct plan *plan, const struct config *c, struct err *e
 			       c->path);
 	if (plan->stages > 1 && most > c->interleave)
 		most = (int)c->interleave;
-	return is_one_chunk(plan) ? plan_shard_values(plan, most, e) : 0;
+	if (plan->chunks > 1 && plan->sched->gathers)
+		most = plan->chunks;
+	return plan_shard_values(plan, most, e);
+}
+
+/* `shard` applies to a given plan too: where it says nothing of the state, members get parts of it
+ * by their memory. */
+static int apply_sharding(struct job_plan *p, const struct config *c, struct err *e)
+{
+	if (c->shard != SHARD_STATES && c->shard != SHARD_VALUES)
+		return 0;
+	for (int k = 0; k < p->manual.stages; k++) {
+		struct plan_stage *s = &p->manual.stage[k];
+		if (!s->sharded && !plan_shares_state(s))
+			plan_share_state(&p->profile, &p->options, s);
+	}
+	return c->shard == SHARD_VALUES ? shard_values(&p->manual, c, e) : 0;
 }
 
 /* All workers as one group. */
@@ -142,8 +149,8 @@ int job_plan_given(struct job_plan *p, const struct config *c, const char *file,
 	TRY(file         ? plan_read_file(&p->profile, &p->options, file, &p->manual, e)
 	    : c->nshards ? plan_of_shards(p, c, e)
 			 : plan_of_all(p, c, e));
-	if (values)
-		TRY(shard_values(&p->manual, c, e));
+	if (c)
+		TRY(apply_sharding(p, c, e));
 	p->options.manual = &p->manual;
 	p->planner = &planner_manual;
 	return 0;

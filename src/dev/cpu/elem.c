@@ -67,6 +67,22 @@ int CPU_SYM(cpu_axpby)(struct cpu *c, enum dtype t, const union dev_arg *a, stru
 	return 0;
 }
 
+/* y = f(gate) * up, or with `back` the gradients of both. */
+static int gated(struct cpu *c, enum dtype t, const union dev_arg *a, bool back, cpu_chunk_fn chunk)
+{
+	const union dev_arg *in = a + 1 + back;
+	struct elem x = { .out = cpu_ptr(a[0]),
+			  .in = { cpu_ptr(in[0]), cpu_ptr(in[1]) },
+			  .n = in[2 + back].i,
+			  .bf = t == DT_BF16 };
+	if (back) {
+		x.out2 = cpu_ptr(a[1]);
+		x.in[2] = cpu_ptr(in[2]);
+	}
+	cpu_par(c, chunks(x.n), chunk, &x);
+	return 0;
+}
+
 INLINE void swiglu_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
 {
 	const vf one = v_set(1.0f);
@@ -81,12 +97,7 @@ BY_DTYPE(swiglu_fwd)
 int CPU_SYM(cpu_swiglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct elem x = { .out = cpu_ptr(a[0]),
-			  .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) },
-			  .n = a[3].i,
-			  .bf = t == DT_BF16 };
-	cpu_par(c, chunks(x.n), swiglu_fwd_chunk, &x);
-	return 0;
+	return gated(c, t, a, false, swiglu_fwd_chunk);
 }
 
 INLINE void swiglu_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
@@ -106,13 +117,7 @@ BY_DTYPE(swiglu_bwd)
 int CPU_SYM(cpu_swiglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct elem x = { .out = cpu_ptr(a[0]),
-			  .out2 = cpu_ptr(a[1]),
-			  .in = { cpu_ptr(a[2]), cpu_ptr(a[3]), cpu_ptr(a[4]) },
-			  .n = a[5].i,
-			  .bf = t == DT_BF16 };
-	cpu_par(c, chunks(x.n), swiglu_bwd_chunk, &x);
-	return 0;
+	return gated(c, t, a, true, swiglu_bwd_chunk);
 }
 
 /* 1/(1+e^-2u), u = sqrt(2/pi) (g + 0.044715 g^3): half of 1 + tanh u. */
@@ -135,12 +140,7 @@ BY_DTYPE(geglu_fwd)
 int CPU_SYM(cpu_geglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct elem x = { .out = cpu_ptr(a[0]),
-			  .in = { cpu_ptr(a[1]), cpu_ptr(a[2]) },
-			  .n = a[3].i,
-			  .bf = t == DT_BF16 };
-	cpu_par(c, chunks(x.n), geglu_fwd_chunk, &x);
-	return 0;
+	return gated(c, t, a, false, geglu_fwd_chunk);
 }
 
 INLINE void geglu_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
@@ -160,13 +160,7 @@ BY_DTYPE(geglu_bwd)
 int CPU_SYM(cpu_geglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct elem x = { .out = cpu_ptr(a[0]),
-			  .out2 = cpu_ptr(a[1]),
-			  .in = { cpu_ptr(a[2]), cpu_ptr(a[3]), cpu_ptr(a[4]) },
-			  .n = a[5].i,
-			  .bf = t == DT_BF16 };
-	cpu_par(c, chunks(x.n), geglu_bwd_chunk, &x);
-	return 0;
+	return gated(c, t, a, true, geglu_bwd_chunk);
 }
 
 /* Formats without vector code go through float32 in pieces. */
