@@ -33,15 +33,17 @@ RANK = {
     "config": 5,
     "report": 5,
     "job": 6,
-    "proto": 7,
-    "engine": 8,
-    "peers": 8,
-    "ops": 9,
-    "worker": 9,
-    "mesh": 10,
-    "coord": 10,
-    "train": 11,
-    "cli": 12,
+    "crew": 7,
+    "proto": 8,
+    "engine": 9,
+    "peers": 9,
+    "ops": 10,
+    "worker": 10,
+    "mesh": 11,
+    "coord": 11,
+    "survey": 12,
+    "train": 13,
+    "cli": 14,
 }
 BANNED = {
     name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"
@@ -64,7 +66,9 @@ PRINT = {
 LONGEST = 800
 WIDEST = 100
 TOUR_LONGEST = 3000
-ROOMS = ("config", "job", "proto", "engine", "peers", "ops", "mesh", "worker", "coord", "train")
+ROOMS = (
+    "config job crew proto engine peers ops mesh worker coord survey train"
+).split()
 ROOM_LARGEST = 4000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")
 LICENSE = "SPDX-License-Identifier: Apache-2.0"

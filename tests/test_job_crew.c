@@ -4,7 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "job/crew.h"
+#include "crew/crew.h"
 #include "job/placement.h"
 #include "proto/protocol.h"
 

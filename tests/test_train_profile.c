@@ -10,7 +10,7 @@
 #include "proto/measure_wire.h"
 #include "plan/unsure.h"
 #include "worker/measure_serve.h"
-#include "coord/profiler.h"
+#include "survey/profiler.h"
 #include "runtime/step_bench.h"
 
 #include <dirent.h>

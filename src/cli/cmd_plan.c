@@ -22,7 +22,7 @@
 #include "report/topology.h"
 #include "sched/chunks.h"
 #include "train/job_plan.h"
-#include "coord/profiler.h"
+#include "survey/profiler.h"
 
 #include <limits.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_profile.c - `heteroshard profile CONFIG`: measures the speed of every device and every link
- * of a job. The measurements are described in coord/profiler.h, runtime/measure.h and
+ * of a job. The measurements are described in survey/profiler.h, runtime/measure.h and
  * coord/links_measure.h; here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"
@@ -10,7 +10,7 @@
 #include "file/atomic.h"
 #include "file/output.h"
 #include "report/dashboard.h"
-#include "coord/profiler.h"
+#include "survey/profiler.h"
 
 #include <limits.h>
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "coord/links.h"
 #include "coord/patience.h"
 #include "coord/seat.h"
-#include "job/crew.h"
+#include "crew/crew.h"
 #include "job/job.h"
 #include "job/placement.h"
 #include "net/frame.h"

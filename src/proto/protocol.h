@@ -20,7 +20,7 @@
 #define HS_PROTO_PROTOCOL_H
 
 #include "data/batch.h"
-#include "job/crew.h"
+#include "crew/crew.h"
 #include "job/placement.h"
 #include "model/stage.h"
 #include "net/frame.h"

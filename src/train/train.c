@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coord/join.h"
-#include "coord/profiler.h"
+#include "survey/profiler.h"
 #include "train/evaluation.h"
 #include "train/nonfinite.h"
 #include "train/reduction.h"

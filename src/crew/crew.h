@@ -8,8 +8,8 @@
  * Schedules (sched/sched.h) do not use members: they get stages, chunks and the number of a stage.
  *
  * Pure: no clock, no link. Not safe for several threads. */
-#ifndef HS_JOB_CREW_H
-#define HS_JOB_CREW_H
+#ifndef HS_CREW_CREW_H
+#define HS_CREW_CREW_H
 
 #include "net/net.h"
 #include "sched/sched.h"

@@ -6,8 +6,8 @@
  * front and the end of the model at several microbatch sizes (measure.h), at the job's dtype,
  * adapter and length; then every pair of machines for the links between them (PROBE), one pair
  * after the other. The result is a struct profile whose device i is worker i of the session. */
-#ifndef HS_COORD_PROFILER_H
-#define HS_COORD_PROFILER_H
+#ifndef HS_SURVEY_PROFILER_H
+#define HS_SURVEY_PROFILER_H
 
 #include "plan/profile.h"
 #include "coord/join.h"

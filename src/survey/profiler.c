@@ -2,7 +2,7 @@
 /* profiler.c - see profiler.h. All workers measure at once: those that share a machine compete for
  * it, as they will in training. They begin together, and who has its result computes on until all
  * have theirs. So none of them may use a cached result while another one has to measure. */
-#include "coord/profiler.h"
+#include "survey/profiler.h"
 
 #include "base/buf.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crew.c - see crew.h. */
-#include "job/crew.h"
+#include "crew/crew.h"
 
 #include "base/err.h"
 #include "base/mem.h"
