@@ -436,11 +436,11 @@ static void state_that_was_not_asked_for(void **state)
 	(void)state;
 	struct stage_play x;
 	stage_set(&x, SILENT, FOREIGN, true);
-	assert_int_equal(session_pull_state(x.s, 1, &err), ERR_PROTOCOL);
+	assert_int_equal(session_pull_state(x.s, 1, NULL, &err), ERR_PROTOCOL);
 	says("is sent by the first worker of stage 0");
 	stage_clear(&x);
 	stage_set(&x, OVERLAPS, SILENT, true);
-	assert_int_equal(session_pull_state(x.s, 1, &err), ERR_PROTOCOL);
+	assert_int_equal(session_pull_state(x.s, 1, NULL, &err), ERR_PROTOCOL);
 	says("came twice");
 	stage_clear(&x);
 }

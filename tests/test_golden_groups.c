@@ -190,7 +190,7 @@ static void step_on(struct job *job, struct golden *g, const struct mixture *k)
 	};
 	MUST(round_step(&r, &step, &err));
 	MUST(round_end(&r, &err));
-	MUST(session_pull_state(s, ++r.number, &err));
+	MUST(session_pull_state(s, ++r.number, NULL, &err));
 	for (size_t i = 0; i < job->nparam; i++) {
 		const struct trained_param *p = &job->param[i];
 		assert_string_equal(p->kind[0].name, "exp_avg");

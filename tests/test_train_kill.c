@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_kill.c - what is left when a process of a job is killed or stopped at a random moment,
- * or a cable is pulled: the others leave with one line, no process stays behind, and the last
- * checkpoint resumes, also with another split and on fewer machines.
+ * or a cable is pulled, in a job that needs all of them (min_workers): the others leave with one
+ * line, no process stays behind, and the last checkpoint resumes, also with another split and on
+ * fewer machines.
  *
  * HS_KILLS: how many, in turn the coordinator, the first, the middle and the last worker; 8, and 3
  * in groups, unless said otherwise (scripts/kill-test.sh); TEST_LONG: 40 each. */
@@ -145,6 +146,7 @@ static bool one_kill(const struct site *s, struct tally *t, int role, const stru
 	for (int i = 0; i < WORKERS && !spawned; i++)
 		until(&w[i], "listens");
 	p = site_start(s, "train", "two.yaml", on->plan, STEPS, "peer_timeout=3", "join_timeout=20",
+		       "min_workers=3",
 		       resume ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true",
 		       NULL);
 	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000;
@@ -360,7 +362,7 @@ static struct process in_box(const struct site *s, int box, const char *more)
 	snprintf(name, sizeof name, "%s-%d", tag, box);
 	site_namespace(name);
 	struct process p = site_start(s, "train", "three.yaml", "max_steps=100000", "save_steps=2",
-				      "peer_timeout=3", more, NULL);
+				      "peer_timeout=3", "min_workers=3", more, NULL);
 	site_namespace(NULL);
 	return p;
 }

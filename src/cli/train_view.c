@@ -54,6 +54,7 @@ struct train_view {
 	int64_t plotted, since; /* when the picture was drawn last; when all began */
 	bool began;
 	struct train_stages *stages;
+	uint32_t track; /* of the trace, of the first worker of the present plan */
 	struct progress_look look;
 	pthread_t refresher;
 	bool refreshing;
@@ -295,6 +296,15 @@ static void tell_control(struct train_view *v, const struct train_step *s)
 	buf_release(&b);
 }
 
+static void name_tracks(struct train_view *v)
+{
+	for (int s = 0; v->trace && s < train_stages_count(v->stages); s++) {
+		char name[64];
+		train_stages_name(v->stages, s, name, sizeof name);
+		trace_name_worker(v->trace, v->track + (uint32_t)s, name);
+	}
+}
+
 static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 {
 	struct train_view *v = ctx;
@@ -318,11 +328,7 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	if (c->mlflow_experiment_name)
 		TRY(open_mlflow(v, i, e));
 	TRY(train_stages_new(c, i, &v->stages, e));
-	for (int s = 0; v->trace && s < train_stages_count(v->stages); s++) {
-		char name[64];
-		train_stages_name(v->stages, s, name, sizeof name);
-		trace_name_worker(v->trace, (uint32_t)s, name);
-	}
+	name_tracks(v);
 	draw_topology(v);
 	tell_control(v, NULL);
 	v->began = true;
@@ -440,6 +446,34 @@ static int on_eval(void *ctx, const struct train_eval *r, struct err *e)
 	return 0;
 }
 
+/* The members have changed: what was written of the steps that are computed again goes. */
+static int on_change(void *ctx, const struct train_change *c, struct err *e)
+{
+	struct train_view *v = ctx;
+	struct train_stages *now;
+	warn(v, "%s", c->text);
+	TRY(metrics_go_back(v->metrics, (int64_t)c->step, e));
+	TRY(metrics_event(v->metrics, (int64_t)c->step, c->event, c->text, e));
+	if (v->board && tensorboard_go_back(v->board, (int64_t)c->step + 1, e) < 0) {
+		log_warn("%s: nothing more is written for TensorBoard", e->msg);
+		tensorboard_close(v->board);
+		v->board = NULL;
+		err_clear(e);
+	}
+	TRY(c->info->job_plan ? job_plan_write(c->info->job_plan, v->c->output_dir, e)
+			      : placement_write(c->info->job, c->info->place, v->c->output_dir, e));
+	TRY(train_stages_new(v->c, c->info, &now, e));
+	v->track += (uint32_t)train_stages_count(v->stages);
+	pthread_mutex_lock(&v->lock);
+	train_stages_free(v->stages);
+	v->stages = now;
+	pthread_mutex_unlock(&v->lock);
+	name_tracks(v);
+	draw_topology(v);
+	tell_control(v, NULL);
+	return 0;
+}
+
 static void on_part(void *ctx, const char *what, uint64_t done, uint64_t all)
 {
 	struct train_view *v = ctx;
@@ -532,15 +566,16 @@ static void on_spans(void *ctx, int worker, uint64_t step, const struct span *s,
 	trace_clock_error(
 		v->trace,
 		2 * error); /* between two workers, each with this error against our clock */
+	const uint32_t track = v->track + (uint32_t)worker;
 	for (size_t i = 0; i < n; i++) {
 		enum instr_kind k = s[i].kind < INSTR_COUNT ? s[i].kind : INSTR_STEP;
 		enum trace_stream stream = instr_sends(k)      ? TRACE_SEND
 					   : instr_receives(k) ? TRACE_RECEIVE
 							       : TRACE_COMPUTE;
 		if (s[i].ready > s[i].begin)
-			trace_span(v->trace, (uint32_t)worker, TRACE_WAIT, instr_name(k),
-				   s[i].begin, s[i].ready, (int32_t)step, (int32_t)s[i].microbatch);
-		trace_span(v->trace, (uint32_t)worker, stream, instr_name(k), s[i].ready, s[i].end,
+			trace_span(v->trace, track, TRACE_WAIT, instr_name(k), s[i].begin,
+				   s[i].ready, (int32_t)step, (int32_t)s[i].microbatch);
+		trace_span(v->trace, track, stream, instr_name(k), s[i].ready, s[i].end,
 			   (int32_t)step, (int32_t)s[i].microbatch);
 	}
 }
@@ -666,6 +701,7 @@ struct train_sink train_view_sink(struct train_view *v)
 				    .begin = on_begin,
 				    .step = on_step,
 				    .eval = on_eval,
+				    .change = on_change,
 				    .part = on_part,
 				    .sample = on_sample,
 				    .saved = on_saved,

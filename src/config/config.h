@@ -90,6 +90,7 @@ struct config_worker {
 enum { PASS_ROWS_MOST = 65536, PASSES_MOST = 16384 };
 
 enum config_reduce_dtype { REDUCE_FLOAT32, REDUCE_BFLOAT16 };
+enum config_snapshot { SNAPSHOT_MEMORY, SNAPSHOT_DISK, SNAPSHOT_OFF };
 enum config_shard_state { SHARD_AUTO, SHARD_NOTHING, SHARD_STATES, SHARD_VALUES };
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
 
@@ -207,7 +208,11 @@ struct config {
 	int wire_dtype;                    /* enum wire_dtype */
 	double peer_timeout, join_timeout; /* seconds */
 	double stall_timeout;              /* seconds; 0: from the times of steps */
-	int64_t min_workers;               /* to start with; 0: all that are listed */
+	/* to start with, and to go on with after a loss; 0: all that are listed, and what memory
+	 * needs */
+	int64_t min_workers;
+	int64_t snapshot_steps; /* 0: by the clock */
+	int snapshot_to;        /* enum config_snapshot */
 	bool insecure;
 	struct config_mesh mesh;
 	const char *key_file;   /* NULL: the default of `heteroshard keygen` */

@@ -283,7 +283,16 @@ static const struct opt rows[] = {
 	  .hi = 864000, .help = "seconds to wait for workers to join" },
 	INT(min_workers, "0", 0, 4096,
 	    "a job without shard_plan starts, and 'heteroshard up' succeeds, with so many of the "
-	    "workers; 0: all that are listed, with 'workers: all' one"),
+	    "workers; 0: all that are listed, with 'workers: all' one. After a loss a job goes on "
+	    "with at least so many; 0: with as many as the model needs"),
+	INT(snapshot_steps, "0", 0, 1e9,
+	    "steps from one snapshot of the training state of all workers to the next; after a "
+	    "loss the job goes back to the newest; 0: as often as takes at most 2 % of the time"),
+	ENUM(snapshot_to, "memory|disk|off", "memory",
+	     "where snapshots are kept; memory: of the coordinator, twice the size of a "
+	     "checkpoint; "
+	     "disk: as checkpoints; off: there are none, and after a loss the job goes back to the "
+	     "newest checkpoint"),
 	BOOL(insecure, "false",
 	     "allow links without keys and encryption on other addresses than loopback: anyone who "
 	     "reaches the port can join"),

@@ -27,11 +27,19 @@ void session_mark_lost(struct session *s, int member, const struct err *why)
 {
 	s->seat[member].state = SEAT_LOST;
 	s->seat[member].why = *why;
+	membership_gone(&s->members, member);
 }
 
-static void mark_aborted(struct session_seat *w, const struct frame *f)
+static void mark_aborted(struct session *s, int member, const struct frame *f)
 {
-	w->state = SEAT_ABORTED;
+	s->seat[member].state = SEAT_ABORTED;
+	abort_read(f->payload, f->size, &s->seat[member].why);
+	membership_gone(&s->members, member);
+}
+
+static void mark_broken(struct session_seat *w, const struct frame *f)
+{
+	w->broken = true;
 	abort_read(f->payload, f->size, &w->why);
 }
 
@@ -47,7 +55,9 @@ static void look_at_all(struct session *s)
 		while (session_is_live(s, i) &&
 		       (rc = link_recv_frame(w->link, NET_NOW, &msg, &f, &why)) > 0) {
 			if (f.kind == FRAME_ABORT)
-				mark_aborted(w, &f);
+				mark_aborted(s, i, &f);
+			else if (f.kind == FRAME_BROKEN && f.epoch == s->epoch)
+				mark_broken(w, &f);
 			net_msg_release(&msg);
 		}
 		if (session_is_live(s, i) && rc < 0)
@@ -63,11 +73,13 @@ static struct session_seat *find_culprit(struct session *s, bool *sure_p)
 	*sure_p = true;
 	for (int i = 0; i < s->n; i++) {
 		struct session_seat *w = &s->seat[i];
+		if (w->buried)
+			continue;
 		if (w->state == SEAT_ABORTED && w->why.code != ERR_NET)
 			return w;
 		if (w->state == SEAT_LOST && !vanished)
 			vanished = w;
-		if (w->state == SEAT_ABORTED && !other)
+		if ((w->state == SEAT_ABORTED || w->broken) && !other)
 			other = w;
 	}
 	*sure_p = vanished != NULL;
@@ -106,8 +118,14 @@ int session_blame(struct session *s, const struct err *cause, struct err *e)
 
 /* ---- events ---- */
 
-/* Takes one message of a member. Messages for the session itself (ABORT, a request to leave,
- * PROGRESS) are not returned; `ev` then has the event that follows from them. */
+/* What an earlier epoch's step has left on the way. */
+static bool is_old(const struct session *s, const struct frame *f)
+{
+	return f->epoch != s->epoch && f->kind != FRAME_ABORT && f->kind != FRAME_FINISH;
+}
+
+/* Takes one message of a member. Messages for the session itself (ABORT, BROKEN, a request to
+ * leave, PROGRESS) are not returned; `ev` then has the event that follows from them. */
 static void take_one(struct session *s, int i, struct session_event *ev)
 {
 	struct session_seat *w = &s->seat[i];
@@ -123,10 +141,21 @@ static void take_one(struct session *s, int i, struct session_event *ev)
 			session_mark_lost(s, i, &why);
 			break;
 		}
-		if (f.kind != FRAME_PROGRESS) {
+		if (f.epoch > s->epoch) {
+			err_set(&why, ERR_PROTOCOL, "%s of epoch %llu in epoch %llu",
+				frame_name(f.kind), (unsigned long long)f.epoch,
+				(unsigned long long)s->epoch);
+			link_fail(w->link, why.code, why.msg);
+			session_mark_lost(s, i, &why);
+		} else if (is_old(s, &f)) {
+			w->advanced = clock_now();
+		} else if (f.kind != FRAME_PROGRESS) {
 			w->advanced = clock_now();
 			if (f.kind == FRAME_ABORT) {
-				mark_aborted(w, &f);
+				mark_aborted(s, i, &f);
+			} else if (f.kind == FRAME_BROKEN) {
+				mark_broken(w, &f);
+				ev->kind = SESSION_BROKEN;
 			} else if (f.kind == FRAME_FINISH) {
 				ev->kind = SESSION_LEAVING;
 				s->leaving = w->name;
@@ -145,7 +174,7 @@ static void take_one(struct session *s, int i, struct session_event *ev)
 			w->progress = p;
 		}
 		net_msg_release(&msg);
-		if (ev->kind == SESSION_LEAVING)
+		if (ev->kind != SESSION_NOTHING)
 			return;
 	}
 	if ((w->state == SEAT_LOST || w->state == SEAT_ABORTED) && !w->told) {
@@ -183,7 +212,7 @@ void session_next(struct session *s, int64_t deadline, struct session_event *ev)
 
 /* ---- waiting ---- */
 
-static int interrupted(const struct session *s, struct err *e)
+int session_interrupted(const struct session *s, struct err *e)
 {
 	if (s->tick)
 		s->tick(s->tick_ctx);
@@ -256,9 +285,10 @@ int session_hear(struct session *s, struct session_event *ev, struct err *e)
 		session_next(s, net_in(look_every), ev);
 		if (ev->kind == SESSION_MESSAGE)
 			return 0;
-		if (ev->kind == SESSION_LOST)
+		bool idle = s->began && crew_stage_of(&s->crew, ev->member) < 0;
+		if ((ev->kind == SESSION_LOST && !idle) || ev->kind == SESSION_BROKEN)
 			return session_blame(s, NULL, e);
-		TRY(interrupted(s, e));
+		TRY(session_interrupted(s, e));
 		TRY(check_patience(s, began, e));
 	}
 }
@@ -270,13 +300,14 @@ static int next_of_member(struct session *s, int member, struct session_event *e
 		take_one(s, member, ev);
 		if (ev->kind == SESSION_MESSAGE)
 			return 0;
-		if (!session_is_live(s, member))
+		if (!session_is_live(s, member) || s->seat[member].broken)
 			return session_blame(s, NULL, e);
 		for (int i = 0; i < s->n;
 		     i++) /* this member may be waiting for one that was lost */
-			if (session_is_live(s, i) && link_state(s->seat[i].link) == LINK_LOST)
+			if (session_is_live(s, i) && link_state(s->seat[i].link) == LINK_LOST &&
+			    (!s->began || crew_stage_of(&s->crew, i) >= 0))
 				return session_blame(s, NULL, e);
-		TRY(interrupted(s, e));
+		TRY(session_interrupted(s, e));
 		TRY(check_patience(s, began, e));
 		if (ev->kind == SESSION_NOTHING)
 			net_poll(s->net, &(struct net_poll){ s->seat[member].link, NET_RECV, 0 }, 1,
@@ -310,6 +341,7 @@ int session_send(struct session *s, int member, enum frame_kind kind, uint64_t s
 	struct session_seat *w = &s->seat[member];
 	struct frame f = { .kind = kind,
 			   .job = s->id,
+			   .epoch = s->epoch,
 			   .step = step,
 			   .from = FRAME_COORDINATOR,
 			   .to = FRAME_MEMBER(member),
@@ -408,6 +440,7 @@ void session_close(struct session *s, const struct err *why)
 	links_free(s->links);
 	crew_release(&s->crew);
 	mem_free(s->seat);
+	mem_free(s->state);
 	mem_free(s->caps);
 	mem_free(s);
 }

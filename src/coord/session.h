@@ -27,6 +27,7 @@
 
 struct err;
 struct session;
+struct snapshot;
 
 struct session_options {
 	const struct seat_spec *seat; /* by member number; borrowed until session_close() */
@@ -42,12 +43,23 @@ struct session_options {
  * waits and when it gives up. */
 int session_join(struct job *job, const struct session_options *o, struct session **s_p,
 		 struct err *e);
-/* Member member[k] gets row k of the placement; other members are dismissed. Before
- * session_begin(). */
+/* Member member[k] gets row k of the placement. Before the first session_begin() the others are
+ * dismissed; later they stay, without a stage. */
 int session_assign(struct session *s, const struct placement *p, const int *member, struct err *e);
 /* Sends each worker its PLAN and, unless it reads the file itself, its layers; waits until all are
  * READY. `place` is borrowed until session_close(). */
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e);
+/* After a failure, or when the members are to change: everybody who is there forgets step and plan
+ * (crew/membership.h), and who does not answer in time is lost. Then session_assign() and
+ * session_begin() follow, with another plan. */
+int session_regroup(struct session *s, struct err *e);
+/* Whether a job that failed with `why` can go on like that: the first plan ran, a worker is lost or
+ * has lost another one, and that was no fault of the job. */
+bool session_can_regroup(const struct session *s, const struct err *why);
+/* The next member that was lost and has not been returned yet, and why; -1: no other. */
+int session_loss(struct session *s, struct err *why_p);
+/* Whether it is there, with a stage or without. */
+bool session_has(const struct session *s, int member);
 /* Sends the workers the end of the job (with `why`: its failure), waits for them to end.
  * NULL is allowed. */
 void session_close(struct session *s, const struct err *why);
@@ -105,6 +117,7 @@ enum session_event_kind {
 	SESSION_NOTHING, /* nothing before the deadline */
 	SESSION_MESSAGE, /* msg, f: release msg */
 	SESSION_LOST,    /* its link is lost, or it gave up (ABORT): why */
+	SESSION_BROKEN,  /* it has lost another worker, and waits for FORGET */
 	SESSION_LEAVING, /* it has asked to leave */
 };
 
@@ -124,8 +137,9 @@ int session_hear(struct session *s, struct session_event *ev, struct err *e);
 int session_recv(struct session *s, int member, enum frame_kind kind, uint64_t step,
 		 struct net_msg *msg_p, struct frame *f_p, struct err *e);
 
-/* The job's values and optimizer states from the workers, and back to them (session_state.c). */
-int session_pull_state(struct session *s, uint64_t step, struct err *e);
+/* The job's values and optimizer states from the workers, into a snapshot (NULL: into the job's
+ * arrays), and from these back to them (session_state.c). */
+int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, struct err *e);
 int session_push_state(struct session *s, uint64_t step, struct err *e);
 
 #endif

@@ -61,7 +61,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	TRYOUT(plan_message_write(p, config, &s->out, e));
 	TRYOUT(session_send(s, i, FRAME_PLAN, 0, 0, s->out.p, s->out.n, e));
 	if (p->offered)
-		TRYOUT(weights_out_offer(w->weights, w->link, s->id, e));
+		TRYOUT(weights_out_offer(w->weights, w->link, s->id, s->epoch, e));
 out:
 	if (p)
 		plan_message_release(p);
@@ -77,14 +77,12 @@ static int prepare(struct session *s, const struct session_event *ev, struct err
 	const struct frame *f = &ev->f;
 	struct err why = { 0 };
 	uint64_t sent = 0;
-	if (f->kind == FRAME_READY && w->state == SEAT_JOINED) {
-		w->state = SEAT_READY;
+	if (f->kind == FRAME_READY && membership_ready(&s->members, ev->member, (uint32_t)f->epoch))
 		return 0;
-	}
 	if (f->kind != FRAME_WEIGHTS_NEED || !w->weights)
 		return err_set(e, ERR_PROTOCOL, "%s sent %s before READY", w->name,
 			       frame_name(f->kind));
-	int rc = weights_out_serve(w->weights, w->link, s->id, f, &sent, &why);
+	int rc = weights_out_serve(w->weights, w->link, s->id, s->epoch, f, &sent, &why);
 	w->advanced = clock_now();
 	if (rc >= 0) {
 		double all = (double)weights_out_bytes(w->weights) / 1e6;
@@ -103,17 +101,9 @@ static int prepare(struct session *s, const struct session_event *ev, struct err
 	return err_prefix(e, "%s", w->name);
 }
 
-static bool all_ready(const struct session *s)
-{
-	for (int i = 0; i < s->n; i++)
-		if (crew_stage_of(&s->crew, i) >= 0 && s->seat[i].state != SEAT_READY)
-			return false;
-	return true;
-}
-
 static int wait_until_ready(struct session *s, struct err *e)
 {
-	while (!all_ready(s)) {
+	while (s->members.phase != CREW_RUNS) {
 		struct session_event ev;
 		TRY(session_hear(s, &ev, e));
 		int rc = prepare(s, &ev, e);
@@ -179,6 +169,23 @@ static void compare_arithmetic(const struct session *s)
 	}
 }
 
+static int send_plans(struct session *s, bool trace, struct err *e)
+{
+	struct membership_action a;
+	bool *used = mem_array((size_t)s->n, sizeof *used);
+	if (!used)
+		return err_nomem(e, (size_t)s->n, "workers");
+	for (int i = 0; i < s->n; i++)
+		used[i] = crew_stage_of(&s->crew, i) >= 0;
+	bool may = membership_plan(&s->members, used);
+	mem_free(used);
+	if (!may) /* somebody was lost since the plan was made */
+		return session_blame(s, NULL, e);
+	while ((a = membership_next(&s->members)).act == MEMBERSHIP_PLAN)
+		TRY(send_plan(s, a.member, trace, e));
+	return 0;
+}
+
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
 {
 	s->place = place;
@@ -186,9 +193,7 @@ int session_begin(struct session *s, const struct placement *place, bool trace, 
 	compare_arithmetic(s);
 	if (!s->links)
 		s->links = links_recall(&s->ends);
-	for (int i = 0; i < s->n; i++)
-		if (crew_stage_of(&s->crew, i) >= 0)
-			TRY(send_plan(s, i, trace, e));
+	TRY(send_plans(s, trace, e));
 	TRY(wait_until_ready(s, e));
 	for (int i = 0; i < s->n; i++) {
 		weights_out_close(s->seat[i].weights);
@@ -197,5 +202,6 @@ int session_begin(struct session *s, const struct placement *place, bool trace, 
 	for (int i = 0; i < s->n; i++)
 		if (crew_stage_of(&s->crew, i) >= 0)
 			TRY(ask_clock(s, i, e));
+	s->began = true;
 	return 0;
 }

@@ -80,6 +80,7 @@ static int take_welcome(struct session *s, int i, struct err *e)
 	if (rc < 0)
 		return rc;
 	w->state = SEAT_JOINED;
+	membership_here(&s->members, i);
 	/* invited workers have no configuration, and connect to what is signed */
 	if (s->reception)
 		links_own_address(&s->ends, &s->caps[i],
@@ -226,11 +227,13 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 	int rc = 0;
 	s->seat = mem_array((size_t)s->n, sizeof *s->seat);
 	s->caps = mem_array((size_t)s->n, sizeof *s->caps);
-	if (!s->seat || !s->caps) {
+	s->state = mem_array((size_t)s->n, sizeof *s->state);
+	if (!s->seat || !s->caps || !s->state) {
 		rc = err_nomem(e, (size_t)s->n * sizeof *s->seat, "workers");
 		s->n = 0;
 		goto out;
 	}
+	membership_init(&s->members, s->state, s->n);
 	s->ends = (struct link_ends){ .spec = o->seat,
 				      .caps = s->caps,
 				      .n = s->n,
@@ -266,6 +269,7 @@ static void dismiss(struct session *s, int i)
 	link_close(w->link);
 	w->link = NULL;
 	w->state = SEAT_DISMISSED;
+	membership_gone(&s->members, i);
 	seat_stop(&w->seat, 10, true);
 	if (s->leaving == w->name)
 		s->leaving = NULL;
@@ -281,7 +285,7 @@ int session_assign(struct session *s, const struct placement *p, const int *memb
 		s->crew.member[member[k]].state_share = p->state_share ? p->state_share[k] : 0;
 	}
 	for (int i = 0; i < s->n; i++)
-		if (crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i))
+		if (!s->began && crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i))
 			dismiss(s, i);
 	for (int i = 0; i < s->n; i++)
 		session_name_seat(s, i);

@@ -8,12 +8,12 @@
 #include "coord/clocks.h"
 #include "coord/session.h"
 #include "coord/weights_out.h"
+#include "crew/membership.h"
 
 enum seat_state {
 	SEAT_DIALLED,   /* its link is being connected */
 	SEAT_GREETED,   /* HELLO was sent */
 	SEAT_JOINED,    /* it has answered */
-	SEAT_READY,     /* it has its layers */
 	SEAT_DISMISSED, /* it is not needed, and has ended */
 	SEAT_ABORTED,   /* it gave up and sent the reason */
 	SEAT_LOST,      /* its link is lost */
@@ -26,6 +26,9 @@ struct session_seat {
 	char name[600];    /* "worker 'b' (boxb, 10.0.0.2:9999, stage 1)" */
 	struct err why;    /* of aborted or lost */
 	bool told;         /* the loss was an event already */
+	bool named;        /* and session_loss() has returned it */
+	bool buried;       /* session_regroup() has closed it: its loss is no news any more */
+	bool broken;       /* it cannot finish the step, because of another one: why */
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
 	struct progress progress; /* its last state */
@@ -41,10 +44,14 @@ struct session {
 	struct reception *reception;            /* NULL: no invited workers */
 	struct reception_member *relay_members; /* [n] */
 	struct crew crew;
-	struct session_seat *seat; /* [n], by member number */
-	struct welcome *caps;      /* [n] */
-	int n, turn;               /* turn: whose link is looked at first by session_next() */
-	uint64_t id, step;         /* step: of the training, for messages */
+	struct membership members;
+	struct membership_seat *state; /* [n] */
+	bool began;                    /* the first plan ran */
+	struct session_seat *seat;     /* [n], by member number */
+	struct welcome *caps;          /* [n] */
+	int n, turn;                   /* turn: whose link is looked at first by session_next() */
+	uint64_t id, epoch;            /* epoch: of the members */
+	uint64_t step;                 /* of the training, for messages */
 	const char *leaving;
 	char model[65];
 	struct weight_source source;
@@ -65,5 +72,7 @@ bool session_is_live(const struct session *s, int member);
 int session_blame(struct session *s, const struct err *cause, struct err *e);
 void session_mark_lost(struct session *s, int member, const struct err *why);
 void session_name_seat(struct session *s, int member);
+/* An error when the user has interrupted; also the tick. */
+int session_interrupted(const struct session *s, struct err *e);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "crew/snapshot.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static int stage_of_param(const struct session *s, const char *name)
 
 /* Only the first of the group that holds a parameter sends it, or where the group shares the state,
  * each of it; each number once. */
-static int take_state(struct session *s, int worker, const struct frame *f, struct err *e)
+static int take_state(struct session *s, int worker, const struct frame *f,
+		      const struct snapshot *into, struct err *e)
 {
 	struct state_message m;
 	TRY(state_read(f->payload, f->size, &m, e));
@@ -28,6 +30,8 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	unsigned char *dst = p ? job_kept(p, m.what, &kind, &index) : NULL;
 	const size_t size = dst ? dtype_size(kind.dtype) : 1;
 	uint64_t end;
+	if (dst && into)
+		dst = snapshot_room(into, p, index);
 	if (!dst || m.bytes % size || !add_ok(m.first, m.bytes / size, &end) || end > kind.count)
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
@@ -43,10 +47,10 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	return 0;
 }
 
-int session_pull_state(struct session *s, uint64_t step, struct err *e)
+int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, struct err *e)
 {
 	struct job *j = s->job;
-	TRY(job_alloc_state(j, e));
+	TRY(into ? snapshot_begin(into, e) : job_alloc_state(j, e));
 	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= j->param[i].states; k++)
 			ranges_reset(&j->param[i].got[k]);
@@ -59,7 +63,7 @@ int session_pull_state(struct session *s, uint64_t step, struct err *e)
 		int rc = 0;
 		TRY(session_hear(s, &ev, e));
 		if (ev.f.kind == FRAME_STATE)
-			rc = take_state(s, ev.member, &ev.f, e);
+			rc = take_state(s, ev.member, &ev.f, into, e);
 		else if (ev.f.kind == FRAME_SAVED)
 			left--;
 		else

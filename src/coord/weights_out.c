@@ -82,7 +82,8 @@ static void put_offer(struct wire_writer *out, const struct weights_out *w)
 		blob_head_put(out, &w->head[i]);
 }
 
-int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struct err *e)
+int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
+		      struct err *e)
 {
 	struct wire_writer count = wire_write(NULL, 0);
 	put_offer(&count, w);
@@ -97,6 +98,7 @@ int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struc
 		rc = link_send_frame(l,
 				     &(struct frame){ .kind = FRAME_WEIGHTS_OFFER,
 						      .job = job,
+						      .epoch = epoch,
 						      .from = FRAME_COORDINATOR,
 						      .to = w->member,
 						      .size = n,
@@ -107,7 +109,7 @@ int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struc
 }
 
 static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64_t job,
-		       unsigned char *room, struct err *e)
+		       uint64_t epoch, unsigned char *room, struct err *e)
 {
 	const struct blob_head *h = &w->head[i];
 	struct blob b;
@@ -124,6 +126,7 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 			rc = link_send_frame(l,
 					     &(struct frame){ .kind = FRAME_WEIGHTS,
 							      .job = job,
+							      .epoch = epoch,
 							      .from = FRAME_COORDINATOR,
 							      .to = w->member,
 							      .size = n,
@@ -137,8 +140,8 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 	return rc;
 }
 
-int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const struct frame *need,
-		      uint64_t *bytes_p, struct err *e)
+int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
+		      const struct frame *need, uint64_t *bytes_p, struct err *e)
 {
 	struct wire_reader r = wire_read(need->payload, need->size);
 	uint32_t n = wire_get_count(&r, 4, (uint32_t)w->n);
@@ -159,7 +162,7 @@ int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const
 				     w->n);
 			goto out;
 		}
-		TRYOUT(send_tensor(w, index[i], l, job, room, e));
+		TRYOUT(send_tensor(w, index[i], l, job, epoch, room, e));
 		*bytes_p += w->head[index[i]].bytes;
 	}
 out:

@@ -28,10 +28,11 @@ struct weights_out;
 /* What worker `plan->stage` needs of the model, hashed. */
 int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,
 		     struct weights_out **w_p, struct err *e);
-int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, struct err *e);
+int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
+		      struct err *e);
 /* Answers a NEED; *bytes_p: what was sent. */
-int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, const struct frame *need,
-		      uint64_t *bytes_p, struct err *e);
+int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
+		      const struct frame *need, uint64_t *bytes_p, struct err *e);
 uint64_t weights_out_bytes(const struct weights_out *w); /* of everything offered */
 void weights_out_close(struct weights_out *w);           /* NULL is allowed */
 

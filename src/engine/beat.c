@@ -21,6 +21,7 @@ static void say(struct beat *b)
 		return;
 	const struct frame f = { .kind = FRAME_PROGRESS,
 				 .job = b->job,
+				 .epoch = b->epoch,
 				 .step = m.step,
 				 .from = b->member,
 				 .to = FRAME_COORDINATOR,

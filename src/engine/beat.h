@@ -15,7 +15,7 @@ struct err;
 struct beat {
 	/* The caller's. */
 	struct link *link; /* to the coordinator; borrowed */
-	uint64_t job;
+	uint64_t job, epoch;
 	uint32_t member;
 	double every; /* seconds; 0: nothing is sent */
 	/* Private. */

@@ -173,6 +173,10 @@ static bool may_send(const struct exchange *x, const struct peer *from, enum fra
 static int check_sender(const struct exchange *x, const struct peer *from, const struct frame *f,
 			struct err *e)
 {
+	if (f->epoch != x->orders->epoch)
+		return err_set(e, ERR_PROTOCOL, "%s sent %s of epoch %llu in epoch %llu",
+			       exchange_peer_name(x, from), frame_name(f->kind),
+			       (unsigned long long)f->epoch, (unsigned long long)x->orders->epoch);
 	if (!may_send(x, from, f->kind) || f->job != x->orders->job) {
 		char due[128] = "";
 		for (size_t k = 0, n = 0; k < ARRAY_LEN(neighbour_kinds); k++)
@@ -284,8 +288,7 @@ int exchange_wait_for(struct exchange *x, const struct exchange_want *w, struct 
 		beat_state(x->orders->beat, PROGRESS_WAITING);
 		struct net_poll p[2] = { { w->from->link, NET_RECV, 0 },
 					 { x->orders->link, NET_RECV, 0 } };
-		if (!net_poll(x->net, p, x->orders->have_step ? 1 : 2, deadline) &&
-		    clock_now() > deadline)
+		if (!net_poll(x->net, p, 2, deadline) && clock_now() > deadline)
 			return err_set(e, ERR_NET, "%s sent no %s %u in step %llu within %g s",
 				       exchange_peer_name(x, w->from), frame_name(w->kind),
 				       w->microbatch, (unsigned long long)x->orders->step,
@@ -305,8 +308,7 @@ int exchange_listen(struct exchange *x, const struct net_poll *first, int64_t de
 	size_t n = 0;
 	if (first)
 		p[n++] = *first;
-	if (!x->orders->have_step)
-		p[n++] = (struct net_poll){ x->orders->link, NET_RECV, 0 };
+	p[n++] = (struct net_poll){ x->orders->link, NET_RECV, 0 };
 	for (int s = 0; s < 3; s++)
 		for (int k = 0; k < sides[s]->n && n < POLL_MOST; k++)
 			if (sides[s]->peer[k].link)
@@ -317,7 +319,7 @@ int exchange_listen(struct exchange *x, const struct net_poll *first, int64_t de
 		for (int k = 0; k < sides[s]->n; k++)
 			if (sides[s]->peer[k].link)
 				TRY(exchange_take_in(x, &sides[s]->peer[k], e));
-	int rc = x->orders->have_step ? 0 : orders_listen(x->orders, NET_NOW, e);
+	int rc = orders_listen(x->orders, NET_NOW, e);
 	return rc < 0 ? rc : 1;
 }
 
@@ -372,6 +374,7 @@ static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t
 	o->f = (struct frame){ .kind = frame_of(i),
 			       .dtype = t,
 			       .job = x->orders->job,
+			       .epoch = x->orders->epoch,
 			       .step = x->orders->step,
 			       .from = x->orders->member,
 			       .to = FRAME_MEMBER(to->member),
@@ -670,4 +673,5 @@ void exchange_release(struct exchange *x)
 	dev_free(x->ahead.buf[0]);
 	dev_free(x->ahead.buf[1]);
 	mem_free(x->early);
+	*x = (struct exchange){ 0 };
 }

@@ -45,6 +45,7 @@ static int send_sum(struct exchange *x, int place, int array, uint32_t number, e
 	const size_t bytes = count * dtype_size(t);
 	size_t n = 0;
 	const struct frame f = { .kind = FRAME_SUM,
+				 .epoch = x->orders->epoch,
 				 .dtype = (uint8_t)t,
 				 .job = x->orders->job,
 				 .step = x->orders->step,

@@ -36,6 +36,7 @@ int orders_say(struct orders *o, enum frame_kind kind, uint32_t microbatch, cons
 {
 	struct frame f = { .kind = kind,
 			   .job = o->job,
+			   .epoch = o->epoch,
 			   .step = o->step,
 			   .from = o->member,
 			   .to = FRAME_COORDINATOR,
@@ -55,8 +56,16 @@ int orders_ask_to_leave(struct orders *o, struct err *e)
 
 int orders_check_job(const struct orders *o, const struct frame *f, struct err *e)
 {
-	if (f->job == o->job || f->kind == FRAME_ABORT || f->kind == FRAME_FINISH)
+	if (f->kind == FRAME_ABORT || f->kind == FRAME_FINISH)
 		return 0;
+	if (f->job == o->job &&
+	    (f->kind == FRAME_FORGET ? f->epoch > o->epoch : f->epoch == o->epoch))
+		return 0;
+	if (f->job == o->job)
+		return err_set(e, ERR_PROTOCOL,
+			       "%s of epoch %llu from the coordinator; this is epoch %llu",
+			       frame_name(f->kind), (unsigned long long)f->epoch,
+			       (unsigned long long)o->epoch);
 	return err_set(e, ERR_PROTOCOL,
 		       "%s of job %016llx from the coordinator; this is job %016llx",
 		       frame_name(f->kind), (unsigned long long)f->job, (unsigned long long)o->job);
@@ -67,6 +76,24 @@ int orders_aborted(const struct frame *f, struct err *e)
 	struct err why = { 0 };
 	abort_read(f->payload, f->size, &why);
 	return err_set(e, ERR_CANCELLED, "the coordinator stopped the job: %.900s", why.msg);
+}
+
+int orders_forget(uint64_t *forget, const struct frame *f, struct err *e)
+{
+	if (forget)
+		*forget = f->epoch;
+	return err_set(e, ERR_CANCELLED, "the members of the job change");
+}
+
+void orders_reset(struct orders *o, uint64_t epoch)
+{
+	if (o->have_step)
+		net_msg_release(&o->step_msg);
+	o->have_step = false;
+	for (size_t i = 0; i < o->have_cap; i++)
+		o->have[i] = false;
+	o->epoch = epoch;
+	o->step = 0;
 }
 
 int orders_take_batch(struct orders *o, const struct frame *f, struct err *e)
@@ -114,6 +141,8 @@ int orders_listen(struct orders *o, int64_t deadline, struct err *e)
 		rc = orders_take_batch(o, &f, e);
 	else if (f.kind == FRAME_ABORT)
 		rc = orders_aborted(&f, e);
+	else if (f.kind == FRAME_FORGET)
+		rc = orders_forget(o->forget, &f, e);
 	else
 		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator in the middle of a step",
 			     frame_name(f.kind));

@@ -19,9 +19,12 @@ enum { ORDERS_PAYLOAD = 64 << 10 /* bytes of the largest payload that goes throu
 struct orders {
 	struct link *link; /* borrowed, up */
 	uint64_t job;      /* as the coordinator numbered it */
-	uint64_t step;     /* of the frames: counts rounds */
-	uint32_t member;   /* this worker in frames; FRAME_NOBODY before PLAN */
-	bool front, end;   /* what this worker holds; its BATCH has the matching parts */
+	uint64_t epoch;    /* of the plan (net/frame.h) */
+	/* Set when FORGET has come: its epoch. 0: it has not. Borrowed, MAY be NULL */
+	uint64_t *forget;
+	uint64_t step;   /* of the frames: counts rounds */
+	uint32_t member; /* this worker in frames; FRAME_NOBODY before PLAN */
+	bool front, end; /* what this worker holds; its BATCH has the matching parts */
 	/* Seconds that the coordinator or a neighbour may take to answer within a round; 0:
 	 * no limit. */
 	double timeout;
@@ -48,10 +51,15 @@ int orders_say(struct orders *o, enum frame_kind kind, uint32_t microbatch, cons
 /* Asks the coordinator, once, to save and finish everywhere, when `stop` is set. */
 int orders_ask_to_leave(struct orders *o, struct err *e);
 
-/* Frames must have the job of HELLO; ABORT and FINISH may have none. */
+/* Frames must have the job of HELLO and the epoch of the plan; ABORT and FINISH may have none, and
+ * FORGET has a later one. */
 int orders_check_job(const struct orders *o, const struct frame *f, struct err *e);
 /* The error that an ABORT means: ERR_CANCELLED with the coordinator's reason. */
 int orders_aborted(const struct frame *f, struct err *e);
+/* Notes FORGET; ERR_CANCELLED, so that whoever waits gives up. */
+int orders_forget(uint64_t *forget, const struct frame *f, struct err *e);
+/* A new plan may follow: no microbatch, no STEP. */
+void orders_reset(struct orders *o, uint64_t epoch);
 int orders_take_batch(struct orders *o, const struct frame *f, struct err *e);
 /* Takes one message while a round runs. 1: it was a STEP; 0: another, or none until
  * the deadline. */

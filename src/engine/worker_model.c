@@ -253,6 +253,7 @@ static int send_part(struct worker_model *m, const struct orders *o, struct net 
 	int rc = state_write(s, out + FRAME_HEADER, cap, &n, e);
 	struct frame f = { .kind = FRAME_STATE,
 			   .job = o->job,
+			   .epoch = o->epoch,
 			   .step = o->step,
 			   .from = o->member,
 			   .to = FRAME_COORDINATOR,

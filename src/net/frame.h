@@ -18,10 +18,10 @@
  *     31  1  zero
  *
  * Sender, receiver and epoch: `epoch` counts the changes of the job's members (a term of the
- * coordinator, then a number within it, compared as one number); members are numbered from 1, the
- * coordinator has a number of its own, and 0 means that there is no number yet. Until the members
- * of a job can change, the epoch is 0 and worker i of the plan is member i + 1. Whether a number
- * fits the link is for the reader of the frame to check: this file only carries it.
+ * coordinator, then a number within it, compared as one number); the first plan of a job has 0.
+ * Members are numbered from 1, worker i of the job is member i + 1, the coordinator has a number of
+ * its own, and 0 means that there is no number yet. Whether a number fits the link is for the
+ * reader of the frame to check: this file only carries it.
  *
  * Parsing checks every field against hard limits (known kind and dtype, the kind's form and size in
  * frame.def, shape x dtype equal to the payload, unused fields zero, exactly the bytes announced)

@@ -28,6 +28,7 @@ int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct e
 	wire_put_u32(&w, h->member);
 	wire_put_u32(&w, h->front);
 	wire_put_u64(&w, h->job);
+	wire_put_u64(&w, h->epoch);
 	wire_put_str(&w, h->model);
 	wire_put_str(&w, h->to);
 	wire_put_str(&w, h->host);
@@ -53,6 +54,7 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	h->member = wire_get_u32(&r);
 	h->front = wire_get_u32(&r);
 	h->job = wire_get_u64(&r);
+	h->epoch = wire_get_u64(&r);
 	wire_get_str(&r, h->model, sizeof h->model);
 	wire_get_str(&r, h->to, sizeof h->to);
 	wire_get_str(&r, h->host, sizeof h->host);

@@ -15,7 +15,7 @@
 struct err;
 
 /* version of the frames' fields; a change that an older program cannot read gets a new number */
-enum { HELLO_PROTOCOL = 9 };
+enum { HELLO_PROTOCOL = 10 };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,
@@ -38,6 +38,7 @@ struct hello {
 	uint32_t member; /* HELLO_STAGE, HELLO_RELAY: the number of the connecting member */
 	uint32_t front;  /* HELLO_RELAY: the one of the two in front; UINT32_MAX: measured */
 	uint64_t job;   /* HELLO_STAGE, HELLO_PROBE, HELLO_RELAY: must be the job of the listener */
+	uint64_t epoch; /* HELLO_STAGE, HELLO_BEHIND: and that of its plan (net/frame.h) */
 	char model[65]; /* digest of configuration and tensor list, hexadecimal */
 	char to[128];   /* the worker that is meant, by id */
 	char host[128]; /* of the connecting process, for messages */

@@ -14,6 +14,10 @@
  *   CLOCK, between rounds, is answered by CLOCK;
  *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either
  *     side, by the end of both.
+ *   FORGET, at any time, begins a new epoch (its frame has the number): the worker leaves the step
+ *     where it is, closes the links to its neighbours, gives its stage back, and answers FORGOT. A
+ *     new PLAN follows, or nothing: then the worker waits. A worker that cannot finish a step
+ *     because it lost another worker says BROKEN (the payload is that of ABORT) and waits too.
  * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists
  * the fields. */
 #ifndef HS_PROTO_PROTOCOL_H

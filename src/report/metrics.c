@@ -73,7 +73,7 @@ static int take_line(struct metrics *m, const char *line, size_t n, int64_t last
 	*stays_p = json_is_integer(step) && json_integer_value(step) <= last;
 	if (*stays_p && json_object_get(o, "val_loss"))
 		rc = add_val(m, json_number_value(step), read_number(o, "val_loss"), e);
-	else if (*stays_p)
+	else if (*stays_p && !json_object_get(o, "event"))
 		rc = add_step(m, json_number_value(step), read_number(o, "loss"),
 			      read_number(o, "learning_rate"), e);
 	json_decref(o);
@@ -209,6 +209,29 @@ int metrics_eval(struct metrics *m, int64_t step, double val_loss, double accura
 	buf_adds(b, "}\n");
 	TRY(flush_lines(m, e));
 	return add_val(m, (double)step, val_loss, e);
+}
+
+int metrics_event(struct metrics *m, int64_t step, const char *event, const char *text,
+		  struct err *e)
+{
+	struct buf *b = &m->line;
+	buf_addf(b, "{\"step\": %lld, \"event\": ", (long long)step);
+	json_quote(b, event, strlen(event));
+	buf_adds(b, ", \"text\": ");
+	json_quote(b, text, strlen(text));
+	buf_adds(b, "}\n");
+	return flush_lines(m, e);
+}
+
+int metrics_go_back(struct metrics *m, int64_t step, struct err *e)
+{
+	TRY(flush_lines(m, e));
+	m->nstep = m->nval = 0;
+	TRY(cut_back(m, step, e));
+	/* the file may be another one now */
+	close(m->fd);
+	m->fd = -1;
+	return open_write_err(m->path, OPEN_APPEND, 0666, &m->fd, e);
 }
 
 struct metrics_curve metrics_curve(const struct metrics *m)

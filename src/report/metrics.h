@@ -45,6 +45,11 @@ void metrics_close(struct metrics *m); /* NULL is allowed */
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e);
 /* A line {"step", "val_loss", "val_perplexity", "val_token_accuracy"}; step 0: before training. */
 int metrics_eval(struct metrics *m, int64_t step, double val_loss, double accuracy, struct err *e);
+/* A line {"step", "event", "text"}: something that happened after this step. */
+int metrics_event(struct metrics *m, int64_t step, const char *event, const char *text,
+		  struct err *e);
+/* Steps after `step` are computed again: their lines go, also from the curve. */
+int metrics_go_back(struct metrics *m, int64_t step, struct err *e);
 /* valid until the next metrics_ call */
 struct metrics_curve metrics_curve(const struct metrics *m);
 

@@ -136,6 +136,18 @@ int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, dou
 	return write_record(t, data, nd, e);
 }
 
+/* Event { step = 2, session_log = 7 { status = 1: START } } */
+int tensorboard_go_back(struct tensorboard *t, int64_t step, struct err *e)
+{
+	static const unsigned char start[] = { 1 << 3 | 0, 1 };
+	unsigned char data[RECORD_MOST];
+	size_t n = put_time(data);
+	data[n++] = 2 << 3 | 0;
+	n += put_varint(data + n, (uint64_t)step);
+	n += put_bytes(data + n, 7, start, sizeof start);
+	return write_record(t, data, n, e);
+}
+
 void tensorboard_close(struct tensorboard *t)
 {
 	if (!t)

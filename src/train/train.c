@@ -1,50 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train.c - see train.h. The semantics are those of docs/design.md, section 6. */
-#include "train/train.h"
+#include "train/trainer.h"
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coord/join.h"
-#include "survey/profiler.h"
 #include "train/evaluation.h"
 #include "train/nonfinite.h"
 #include "train/reduction.h"
-#include "train/round.h"
+#include "train/recover.h"
 #include "train/run_passes.h"
 #include "train/samples.h"
-#include "train/save.h"
+#include "train/start.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { RECENT = 5 /* steps whose longest sets the time limit of a step */ };
-
-struct trainer {
-	const struct config *cfg;
-	const struct train_options *o;
-	const struct train_sink *sink;
-	struct job *job;
-	struct session *ses;
-	struct placement *place;
-	struct job_plan job_plan;
-	bool planned;
-	struct judge judge;     /* when planned */
-	struct seat_spec *seat; /* [members] */
-	struct train_state st;
-	struct saver saver;
-	struct rounds rounds;
-	uint64_t nonfinite_run; /* skipped steps in a row */
-	char nonfinite[256];    /* where the run of them began */
-	double recent[RECENT];  /* seconds of the last steps, in turn */
-	double rate;            /* seconds per token, smoothed, for the ETA */
-	int64_t began;
-	bool told_leaving;
-	struct arena arena;
-	struct train_result r;
-};
 
 static bool stopping(struct trainer *t)
 {
@@ -63,32 +36,9 @@ static bool out_of_time(const struct trainer *t)
 	return most > 0 && clock_seconds(clock_now() - t->began) >= most;
 }
 
-static bool is_cluster(const struct trainer *t)
-{
-	return !t->o->place && (t->o->ranks || join_is_cluster(t->cfg));
-}
-
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
 
 /* ---- a round ---- */
-
-static void give_spans(void *ctx, int row, const struct span *v, size_t n, int64_t error)
-{
-	struct trainer *t = ctx;
-	t->sink->spans(t->sink->ctx, row, t->st.step + 1, v, n, error);
-}
-
-static int begin_rounds(struct trainer *t, struct err *e)
-{
-	const struct config *c = t->job->cfg;
-	const struct draw d = { c->sample_temperature, c->sample_top_p, (uint64_t)c->seed };
-	const struct round_options o = { .draw = d,
-					 .in_memory = !is_cluster(t),
-					 .trace = t->o->trace,
-					 .spans = t->sink->spans ? give_spans : NULL,
-					 .ctx = t };
-	return rounds_init(&t->rounds, t->ses, &o, &t->arena, e);
-}
 
 /* After a step of `seconds`: sets the time limit after which a worker counts as stuck. */
 static void set_patience(struct trainer *t, double seconds)
@@ -221,6 +171,7 @@ static int one_step(struct trainer *t, struct err *e)
 		t->nonfinite_run = 0;
 	t->st.updates += m.apply;
 	t->st.skipped += s.skipped;
+	t->fruitless = 0;
 	t->st.tokens += s.tokens;
 	advance(t);
 	s.epoch = (double)t->st.epoch +
@@ -249,10 +200,26 @@ static int one_step(struct trainer *t, struct err *e)
 	return 0;
 }
 
+/* The state of all workers: a snapshot, from which a checkpoint can be written. */
+static int collect(struct trainer *t, struct err *e)
+{
+	const int64_t began = clock_now();
+	TRY(session_pull_state(t->ses, ++t->rounds.number, &t->set, e));
+	snapshot_end(&t->set, &t->st);
+	if (snapshots_taken(&t->snapshots, t->st.step, began) && t->stays &&
+	    t->cfg->snapshot_to == SNAPSHOT_MEMORY && !t->snapshots.steps)
+		log_info("a snapshot of the training state (%.1f MB) takes %.2f s: there is one "
+			 "about every %.0f s",
+			 (double)t->snapshots.bytes / 1e6, t->snapshots.cost,
+			 snapshots_interval(&t->snapshots));
+	return 0;
+}
+
 static int save(struct trainer *t, enum save_kind kind, struct err *e)
 {
 	int64_t began = clock_now();
-	TRY(session_pull_state(t->ses, ++t->rounds.number, e));
+	TRY(collect(t, e));
+	t->saved = t->st.step;
 	return saver_save(&t->saver, &t->st, kind, began, e);
 }
 
@@ -263,7 +230,6 @@ static bool due(uint64_t every, uint64_t step) { return every > 0 && step % ever
 static int loop(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
-	uint64_t saved = t->st.step, evaluated = UINT64_MAX;
 	const int64_t patience = c->early_stopping_patience;
 	while (t->st.step < t->job->total_steps && !evaluation_stops(&t->st, patience) &&
 	       !out_of_time(t) && !stopping(t)) {
@@ -272,117 +238,65 @@ static int loop(struct trainer *t, struct err *e)
 		if (has_val(t) && due(t->job->eval_every, t->st.step)) {
 			TRY(evaluate(t, &t->r.val_after, e));
 			better = evaluation_note(&t->st, t->r.val_after);
-			evaluated = t->st.step;
+			t->evaluated = t->st.step;
 		}
 		if (due((uint64_t)c->sample_steps, t->st.step) && t->st.step < t->job->total_steps)
 			TRY(sample(t, e));
 		now = due(t->job->save_every, t->st.step) || (better && c->load_best_model_at_end);
 		if (now || saver_due(&t->saver)) {
 			TRY(save(t, now ? SAVE_STEP : SAVE_TIMED, e));
-			saved = t->st.step;
+		} else if (t->stays && snapshots_due(&t->snapshots, t->st.step)) {
+			TRY(t->cfg->snapshot_to == SNAPSHOT_DISK ? save(t, SAVE_TIMED, e)
+								 : collect(t, e));
 		}
 	}
 	t->r.stopped_early = t->st.step < t->job->total_steps && evaluation_stops(&t->st, patience);
 	t->r.timed_out = t->st.step < t->job->total_steps && out_of_time(t);
 	t->r.interrupted =
 		t->st.step < t->job->total_steps && !t->r.stopped_early && !t->r.timed_out;
-	TRY(session_pull_state(t->ses, ++t->rounds.number, e));
-	TRY(saver_finish(&t->saver, &t->st, saved != t->st.step, e));
-	if (has_val(t) && evaluated != t->st.step && !t->r.interrupted) {
+	TRY(collect(t, e));
+	TRY(saver_finish(&t->saver, &t->st, t->saved != t->st.step, e));
+	t->saved = t->st.step;
+	if (has_val(t) && t->evaluated != t->st.step && !t->r.interrupted) {
 		TRY(evaluate(t, &t->r.val_after, e));
+		t->evaluated = t->st.step;
 		if (t->job->eval_every)
 			evaluation_note(&t->st, t->r.val_after);
 	}
 	t->r.best = t->st.best_step;
+	t->set.whole &= !(c->load_best_model_at_end && t->st.best_step); /* its arrays are used */
 	if (c->load_best_model_at_end && t->st.best_step && t->st.best_step != t->st.step &&
 	    !t->r.interrupted)
 		TRY(evaluation_take_best(&t->saver, &t->rounds, &t->st, &t->r.val_after, e));
 	return t->r.interrupted ? 0 : sample(t, e);
 }
 
-/* ---- who computes ---- */
+/* ---- the job ---- */
 
-static int join(struct trainer *t, struct err *e)
-{
-	const struct join_options o = { .program = t->o->program,
-					.stop = t->o->stop,
-					.ranks = t->o->ranks };
-	if (!is_cluster(t))
-		return join_threads(t->job, t->place->device, placement_rows(t->place), &t->arena,
-				    &t->seat, &t->ses, e);
-	return join_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
-}
-
-static int get_profile(struct trainer *t, struct err *e)
+/* Where the run goes back to when a worker is lost. */
+static void begin_set(struct trainer *t, bool start)
 {
 	const struct config *c = t->cfg;
-	const struct profiler_options o = { .links = session_members(t->ses) > 1,
-					    .part = t->sink->part,
-					    .ctx = t->sink->ctx };
-	const char *from = config_profile(c);
-	if (!strcmp(from, "auto"))
-		return profiler_run(t->ses, &o, &t->job_plan.profile, e);
-	if (!strcmp(from, "none"))
-		return job_plan_assume(&t->job_plan, t->job, t->seat, session_members(t->ses), e);
-	TRY(profile_read_file(&t->job_plan.profile, from, e));
-	return profile_check_job(&t->job_plan.profile, from, t->job, e);
+	t->stays = start_is_cluster(t) && !t->o->ranks;
+	t->first = t->st;
+	t->saved = t->st.step;
+	t->evaluated = UINT64_MAX;
+	snapshot_init(&t->set, t->job, t->stays && c->snapshot_to == SNAPSHOT_MEMORY, &t->st,
+		      start);
+	snapshots_init(&t->snapshots, c, snapshot_bytes(t->job), t->st.step);
+	if (t->stays && c->snapshot_to == SNAPSHOT_OFF)
+		log_warn("snapshot_to is off: when a worker is lost, the job goes back to the "
+			 "newest checkpoint, and computes up to %llu steps again",
+			 (unsigned long long)(t->job->save_every ? t->job->save_every
+								 : t->job->total_steps));
 }
 
-/* Chooses the layers of each stage, unless the caller did: by the configuration or by a planner
- * with the measured profile. */
-static int choose_placement(struct trainer *t, bool resume, struct err *e)
+/* Until the end, whoever is lost on the way. */
+static int loop_on(struct trainer *t, struct err *e)
 {
-	int n = session_members(t->ses);
-	int *worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
-	if (!worker)
-		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
-	for (int i = 0; t->o->place && i < n; i++)
-		worker[i] = t->o->member ? t->o->member[i] : i;
-	if (t->o->place)
-		return session_assign(t->ses, t->place, worker, e);
-	TRY(get_profile(t, e));
-	bool measured = strcmp(config_profile(t->cfg), "none") != 0;
-	job_plan_options(&t->job_plan, t->cfg, t->o->ranks);
-	t->job_plan.options.pass = t->job->pass;
-	t->job_plan.options.passes = (int)t->job->npass;
-	t->job_plan.options.order_auto &= measured && !resume;
-	if (resume)
-		t->job_plan.options.order = t->st.rules.reduce;
-	if (!measured)
-		t->job_plan.planner = &planner_even;
-	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
-	TRY(job_plan_make(&t->job_plan, true, e));
-	TRY(run_passes_take(t->job, &t->job_plan.plan, t->st.step > 0, e));
-	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
-			   worker, e));
-	if (measured)
-		TRY(judge_init(&t->judge, &t->job_plan, e));
-	t->planned = measured;
-	return session_assign(t->ses, t->place, worker, e);
-}
-
-/* Passes seats and capabilities, by stage, to the sink before the first step. */
-static int report_begin(struct trainer *t, const char *resume, struct err *e)
-{
-	int n = t->rounds.n;
-	struct seat_spec *seat = arena_alloc(&t->arena, (size_t)n * sizeof *seat);
-	struct welcome *caps = arena_alloc(&t->arena, (size_t)n * sizeof *caps);
-	if (!t->sink->begin)
-		return 0;
-	if (!seat || !caps)
-		return err_nomem(e, (size_t)n * sizeof *caps, "workers");
-	for (int k = 0; k < n; k++) {
-		seat[k] = *session_spec(t->ses, t->rounds.member[k]);
-		caps[k] = session_caps(t->ses)[t->rounds.member[k]];
-	}
-	const struct train_info i = { t->job,
-				      t->place,
-				      t->st.step,
-				      resume,
-				      is_cluster(t) ? seat : NULL,
-				      caps,
-				      t->planned ? &t->job_plan : NULL };
-	return t->sink->begin(t->sink->ctx, &i, e);
+	while (loop(t, e) < 0)
+		TRY(recover(t, e));
+	return 0;
 }
 
 static int run(struct trainer *t, const char *resume, struct err *e)
@@ -399,19 +313,22 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	t->job->opt.by_row = t->st.rules.dropout > 1;
 	TRY(saver_init(&t->saver, t->job, &saves, &t->arena, &t->st, resume, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
-	TRY(join(t, e));
+	TRY(start_join(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
-	TRY(choose_placement(t, resume, e));
+	TRY(start_place(t, resume, e));
 	TRY(run_passes_check(t->job, t->place, e));
 	TRY(resume ? reduction_resumes(c, &t->st.rules, t->place, t->o->allow_changes, e) : 0);
 	TRY(reduction_choose(t->job, t->planned ? t->job_plan.plan.order : reduction_order(c),
 			     resume, t->o->ranks, &t->st.rules, t->place, e));
-	TRY(begin_rounds(t, e));
+	TRY(start_rounds(t, e));
+	begin_set(t, !resume && !c->lora_model_dir);
 	TRY(job_hash_base(t->job, e));
 	t->saver.folder.pass = t->job->pass;
 	t->saver.folder.npass = t->job->npass;
 	TRY(run_folder_begin(&t->saver.folder, e));
-	TRY(report_begin(t, resume, e));
+	struct train_info info;
+	TRY(start_info(t, resume, &info, e));
+	TRY(t->sink->begin ? t->sink->begin(t->sink->ctx, &info, e) : 0);
 	if (t->st.step >= t->job->total_steps)
 		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step,
 			 (unsigned long long)t->job->total_steps);
@@ -427,7 +344,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 		TRY(evaluate(t, &t->r.val_before, e));
 	session_until(t->ses, NULL, NULL);
 	t->began = clock_now();
-	TRY(loop(t, e));
+	TRY(loop_on(t, e));
 	if (t->planned && judge_end(&t->judge) && t->sink->judge)
 		t->sink->judge(t->sink->ctx, &t->judge);
 	t->r.seconds = clock_seconds(clock_now() - t->began);
@@ -449,7 +366,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 		goto out;
 	}
 	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = place };
-	if (!o->place && !is_cluster(t))
+	if (!o->place && !start_is_cluster(t))
 		TRYOUT(join_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
 	if (o->place)
@@ -472,6 +389,8 @@ out:
 			sink->lost(sink->ctx, t->saver.newest);
 		run_folder_close(&t->saver.folder, rc < 0);
 		rounds_release(&t->rounds);
+		snapshot_release(&t->set);
+		buf_release(&t->profile);
 		arena_release(&t->arena);
 		judge_release(&t->judge);
 		job_plan_release(&t->job_plan);

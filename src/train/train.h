@@ -53,6 +53,16 @@ struct train_eval {
 	uint64_t tokens; /* that count */
 };
 
+/* The members of a running job have changed, and it goes on with another plan. */
+struct train_change {
+	const char *event; /* "lost" */
+	const char *text;  /* one line for the user: who, which layers, from which step on */
+	uint64_t step;     /* it goes on after this step: later ones are computed again */
+	uint64_t reached;  /* the last step that was done before */
+	double seconds;    /* that it took, from the moment it was noticed */
+	const struct train_info *info;
+};
+
 struct train_result {
 	uint64_t step, total;
 	/* no evaluation was better than that of step `best` for early_stopping_patience; `best` is
@@ -82,6 +92,8 @@ struct train_sink {
 	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text,
 		      struct err *e);
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
+	/* What was told of steps behind c->step counts no more. */
+	int (*change)(void *ctx, const struct train_change *c, struct err *e);
 	/* The run cannot be saved at its end: 0 tries again (later, or in the folder other[cap]
 	 * when that is set), negative gives up. */
 	int (*blocked)(void *ctx, const char *why, char *other, size_t cap);

@@ -11,6 +11,8 @@
 #include "proto/hello.h"
 #include "peers/guests.h"
 #include "peers/token.h"
+#include "engine/orders.h"
+#include "worker/admit.h"
 #include "worker/dial_peer.h"
 #include "worker/link_probe.h"
 #include "runtime/runtime.h"
@@ -34,12 +36,14 @@ struct serving {
 	struct serve own; /* `o`, with the id that the coordinator uses */
 	char id[128];
 	struct worker_env env;
+	struct admit admit;
 	struct guests guests;
 	struct peers before, behind, beside;
 	struct weights_in *weights;
 	struct worker_log log;
 	char host[128];
 	char device[DEV_SPEC]; /* the device that 'auto' chose */
+	uint64_t forgets;      /* FORGET has come while something else was waited for: its epoch */
 };
 
 static double patience(const struct serving *s)
@@ -50,87 +54,6 @@ static double patience(const struct serving *s)
 static bool stopped(const struct serving *s) { return s->o->stop && *s->o->stop; }
 
 /* ---- connections ---- */
-
-static void wrong_key(const struct guest *g, const char *who, const char *key, char *why,
-		      size_t cap)
-{
-	snprintf(why, cap, "the key of the connecting process, %s, is not that of the %s (%s)",
-		 link_peer_key(g->link), who, key);
-}
-
-static void wrong_job(const struct serving *s, const struct guest *g, char *why, size_t cap)
-{
-	snprintf(why, cap, "the connecting process is in job %016llx, worker '%s' in job %016llx",
-		 (unsigned long long)g->h.job, s->o->id, (unsigned long long)s->env.job);
-}
-
-static void check_coordinator(const void *serving, const struct guest *g, const void *ctx,
-			      char *why, size_t cap)
-{
-	const struct serving *s = serving;
-	(void)ctx;
-	if (!guest_has_key(g->link, s->o->coordinator_key))
-		wrong_key(g, "coordinator", s->o->coordinator_key, why, cap);
-	else if (strcmp(g->h.to, s->o->id))
-		snprintf(why, cap,
-			 "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids "
-			 "differ between the configurations",
-			 g->h.to, s->o->id, s->host);
-}
-
-/* A member of the next stage, or a later one of the group, that PLAN lets connect to this
- * worker. */
-static bool expected_back(const struct plan_message *p, int number)
-{
-	const struct crew *c = &p->crew;
-	const struct member *m = &c->member[number];
-	if (strcmp(m->best, MEMBER_WAIT))
-		return false;
-	return m->stage == plan_stage(p) ? m->place > plan_place(p)
-					 : m->stage == crew_stage_behind(c, plan_stage(p));
-}
-
-/* ctx: the plan. A member of the previous stage, or one before this worker in its own group, by its
- * number and key. */
-static void check_neighbour(const void *serving, const struct guest *g, const void *ctx, char *why,
-			    size_t cap)
-{
-	const struct serving *s = serving;
-	const struct plan_message *p = ctx;
-	const struct crew *c = &p->crew;
-	int number = g->h.member < (uint32_t)c->n ? (int)g->h.member : -1;
-	int stage = crew_stage_of(c, number), before = crew_stage_before(c, plan_stage(p));
-	bool beside =
-		stage >= 0 && stage == plan_stage(p) && c->member[number].place < plan_place(p);
-	if (strcmp(g->h.to, s->o->id))
-		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
-	else if (stage < 0 || (g->h.role == HELLO_BEHIND ? !expected_back(p, number)
-							 : stage != before && !beside))
-		snprintf(why, cap,
-			 "the connecting process is member %u, stage %d; worker '%s' is stage %d, "
-			 "place %d, and has stage %d before it",
-			 g->h.member, stage, s->o->id, plan_stage(p), plan_place(p), before);
-	else if (!guest_has_key(g->link, c->member[number].key))
-		wrong_key(g, c->member[number].name, c->member[number].key, why, cap);
-	else if (strcmp(g->h.model, p->model))
-		snprintf(why, cap, "%s has model %.16s, worker '%s' model %.16s",
-			 c->member[number].name, g->h.model, s->o->id, p->model);
-	else if (g->h.job != s->env.job)
-		wrong_job(s, g, why, cap);
-}
-
-/* ctx: the key of the worker that measures. */
-static void check_probe(const void *serving, const struct guest *g, const void *ctx, char *why,
-			size_t cap)
-{
-	const struct serving *s = serving;
-	if (!guest_has_key(g->link, ctx))
-		wrong_key(g, "worker that measures", ctx, why, cap);
-	else if (strcmp(g->h.to, s->o->id))
-		snprintf(why, cap, "worker '%s' is wanted, this is '%s'", g->h.to, s->o->id);
-	else if (g->h.job != s->env.job)
-		wrong_job(s, g, why, cap);
-}
 
 static void wait_a_moment(struct serving *s, struct link *also)
 {
@@ -226,8 +149,8 @@ static int await_guest(struct serving *s, struct hello *h_p, struct err *e)
 	struct hello h;
 	for (;;) {
 		guests_let_in(&s->guests);
-		s->env.coordinator =
-			guests_take(&s->guests, HELLO_COORDINATOR, check_coordinator, s, NULL, &h);
+		s->env.coordinator = guests_take(&s->guests, HELLO_COORDINATOR, admit_coordinator,
+						 &s->admit, NULL, &h);
 		if (s->env.coordinator) {
 			*h_p = h;
 			return 0;
@@ -260,7 +183,7 @@ static int meet_coordinator(struct serving *s, struct err *e)
 		hello_refuse(s->env.coordinator, e->msg);
 		return rc;
 	}
-	s->env.job = h.job;
+	s->env.job = s->admit.job = h.job;
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
 	if (s->o->joined_p)
@@ -274,11 +197,36 @@ static int meet_coordinator(struct serving *s, struct err *e)
 
 /* ---- the neighbours ---- */
 
-/* The coordinator's link is checked too: when it is lost the neighbours are not needed. */
-static int coordinator_left(const struct serving *s, struct err *e)
+/* Whether the coordinator has sent a message meanwhile: then it no longer needs the result. */
+static bool coordinator_called(void *ctx)
 {
-	if (link_state(s->env.coordinator) != LINK_LOST)
-		return 0;
+	const struct serving *s = ctx;
+	return net_poll(s->o->net, &(struct net_poll){ s->env.coordinator, NET_RECV, 0 }, 1,
+			NET_NOW) > 0;
+}
+
+/* The coordinator's link is checked too: when it is lost the neighbours are not needed, and when
+ * it says something, another worker is lost. */
+static int coordinator_left(struct serving *s, struct err *e)
+{
+	struct net_msg msg;
+	struct frame f;
+	if (link_state(s->env.coordinator) != LINK_LOST) {
+		if (!coordinator_called(s))
+			return 0;
+		int rc = link_recv_frame(s->env.coordinator, NET_NOW, &msg, &f, e);
+		if (rc <= 0)
+			return rc;
+		rc = f.kind == FRAME_FORGET && f.job == s->env.job && f.epoch > s->admit.epoch
+			     ? orders_forget(&s->forgets, &f, e)
+		     : f.kind == FRAME_ABORT ? orders_aborted(&f, e)
+					     : err_set(e, ERR_CANCELLED,
+						       "%s from the coordinator while the "
+						       "stages connected",
+						       frame_name(f.kind));
+		net_msg_release(&msg);
+		return rc;
+	}
 	return err_set(e, ERR_NET, "the coordinator (%s) ended while the stages connected",
 		       link_address(s->env.coordinator));
 }
@@ -323,7 +271,8 @@ static int greet(struct serving *s, const struct plan_message *p, struct peer *t
 			   .role = role,
 			   .member = (uint32_t)p->self,
 			   .front = front,
-			   .job = s->env.job };
+			   .job = s->env.job,
+			   .epoch = s->admit.epoch };
 	memcpy(h.model, p->model, sizeof h.model);
 	memcpy(h.to, p->crew.member[to->member].id, sizeof h.to);
 	memcpy(h.host, s->host, sizeof h.host);
@@ -465,9 +414,9 @@ static int take_neighbour(struct serving *s, const struct plan_message *p, bool 
 {
 	struct hello h;
 	struct welcome w = { 0 };
-	struct link *l = guests_take(&s->guests, HELLO_STAGE, check_neighbour, s, p, &h);
+	struct link *l = guests_take(&s->guests, HELLO_STAGE, admit_neighbour, &s->admit, p, &h);
 	if (!l)
-		l = guests_take(&s->guests, HELLO_BEHIND, check_neighbour, s, p, &h);
+		l = guests_take(&s->guests, HELLO_BEHIND, admit_neighbour, &s->admit, p, &h);
 	struct peer *to = l ? place_for(s, p, &h) : NULL;
 	*took_p = l != NULL;
 	if (to) {
@@ -582,17 +531,10 @@ static int acknowledge(const struct serving *s, const struct buf *b, struct err 
 {
 	struct frame f = { .kind = FRAME_PROBED,
 			   .job = s->env.job,
+			   .epoch = s->admit.epoch,
 			   .size = b ? b->n : 0,
 			   .payload = b ? b->p : NULL };
 	return link_send_frame(s->env.coordinator, &f, net_in(patience(s)), e);
-}
-
-/* Whether the coordinator has sent a message meanwhile: then it no longer needs the result. */
-static bool coordinator_called(void *ctx)
-{
-	const struct serving *s = ctx;
-	return net_poll(s->o->net, &(struct net_poll){ s->env.coordinator, NET_RECV, 0 }, 1,
-			NET_NOW) > 0;
 }
 
 /* To the coordinator: the link to the other worker of a PROBE. */
@@ -679,7 +621,8 @@ static int answer_probes(struct serving *s, const struct probe_order *o, struct 
 	while (rc >= 0 && !coordinator_called(s)) {
 		guests_let_in(&s->guests);
 		struct hello h;
-		if (!l && (l = guests_take(&s->guests, HELLO_PROBE, check_probe, s, o->key, &h))) {
+		if (!l && (l = guests_take(&s->guests, HELLO_PROBE, admit_probe, &s->admit, o->key,
+					   &h))) {
 			struct welcome w = { 0 };
 			struct err ignored = { 0 };
 			left = 0;
@@ -735,7 +678,9 @@ static int weights(void *ctx, const struct plan_message *p, struct weight_source
 					      .model = s->o->model,
 					      .cache_dir = s->o->cache_dir,
 					      .cache_limit = (uint64_t)(s->o->cache_limit * 0x1p30),
-					      .job = s->env.job };
+					      .job = s->env.job,
+					      .epoch = s->admit.epoch,
+					      .forget = &s->forgets };
 	TRY(weights_in_open(&o, &s->weights, e));
 	*src_p = weights_in_source(s->weights);
 	return 0;
@@ -746,6 +691,17 @@ static void ready(void *ctx, const struct plan_message *p)
 	struct serving *s = ctx;
 	worker_log_ready(&s->log, p, s->weights ? weights_in_bytes(s->weights) : 0,
 			 s->weights ? weights_in_fetched(s->weights) : 0);
+}
+
+static void forget(void *ctx, uint64_t epoch)
+{
+	struct serving *s = ctx;
+	weights_in_close(s->weights);
+	s->weights = NULL;
+	peers_release(&s->before);
+	peers_release(&s->behind);
+	peers_release(&s->beside);
+	s->admit.epoch = epoch;
 }
 
 static void stepped(void *ctx, const struct worker_step *step)
@@ -764,6 +720,9 @@ int worker_serve(const struct serve *o, struct err *e)
 	s->own.id = s->id;
 	s->guests = (struct guests){ .net = o->net, .coordinator_key = o->coordinator_key };
 	gethostname(s->host, sizeof s->host - 1);
+	s->admit = (struct admit){ .id = s->id,
+				   .coordinator_key = o->coordinator_key,
+				   .host = s->host };
 	s->env = (struct worker_env){ .net = o->net,
 				      .device = o->device,
 				      .cache_dir = o->cache_dir,
@@ -772,6 +731,8 @@ int worker_serve(const struct serve *o, struct err *e)
 				      .ctx = s,
 				      .source = o->source,
 				      .weights = weights,
+				      .forget = forget,
+				      .forgets = &s->forgets,
 				      .probe = probe,
 				      .ready = ready,
 				      .stepped = stepped,

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/orders.h"
 #include "file/atomic.h"
 #include "file/map.h"
 #include "job/cache.h"
@@ -125,6 +126,8 @@ static int next_frame(struct weights_in *w, enum frame_kind kind, struct net_msg
 		rc = err_set(e, ERR_CANCELLED, "the coordinator stopped the job: %.900s", why.msg);
 	} else if (f_p->kind == FRAME_FINISH) {
 		rc = err_set(e, ERR_CANCELLED, "the coordinator ended the job before it began");
+	} else if (f_p->kind == FRAME_FORGET) {
+		rc = orders_forget(w->o->forget, f_p, e);
 	} else {
 		rc = err_set(e, ERR_PROTOCOL, "%s from the coordinator where %s was expected",
 			     frame_name(f_p->kind), frame_name(kind));
@@ -240,6 +243,7 @@ static int send_need(struct weights_in *w, uint32_t *missing_p, struct err *e)
 		rc = link_send_frame(w->o->coordinator,
 				     &(struct frame){ .kind = FRAME_WEIGHTS_NEED,
 						      .job = w->o->job,
+						      .epoch = w->o->epoch,
 						      .from = FRAME_MEMBER(w->o->plan->self),
 						      .to = FRAME_COORDINATOR,
 						      .size = n,

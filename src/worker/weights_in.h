@@ -18,7 +18,8 @@ struct weights_in_options {
 	const char *model;     /* a path that may hold the same model; NULL: none */
 	const char *cache_dir; /* NULL: $XDG_CACHE_HOME/heteroshard, else ~/.cache/heteroshard */
 	uint64_t cache_limit;  /* bytes that may stay in the cache afterwards; 0: any number */
-	uint64_t job;
+	uint64_t job, epoch;
+	uint64_t *forget; /* set when FORGET comes in the place of layers (engine/orders.h) */
 };
 
 /* Takes the OFFER and fetches what is missing. */

@@ -35,6 +35,7 @@ struct worker {
 	int *shape_room;
 	struct group_sum sum;          /* of gradients, over microbatches and members */
 	bool planned, train, finished; /* train: the current round has a backward half */
+	bool broken;                   /* BROKEN was sent: all but FORGET and the end is ignored */
 	uint64_t trained;              /* the last step of training, for messages */
 	uint64_t parameters;           /* bytes on the device when the whole stage has been built */
 	float *logits;                 /* (V), of a sampling round */
@@ -357,8 +358,11 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	w->orders.member = FRAME_MEMBER(w->plan.self);
 	w->orders.front = plan_is_front(&w->plan);
 	w->orders.end = plan_is_end(&w->plan);
-	w->beat.member = w->orders.member;
-	w->beat.every = w->plan.progress;
+	w->beat = (struct beat){ .link = w->env->coordinator,
+				 .job = w->env->job,
+				 .epoch = w->orders.epoch,
+				 .member = w->orders.member,
+				 .every = w->plan.progress };
 	TRY(beat_start(&w->beat, e));
 	TRY(runtime_device(w->env->device, &w->dev, e));
 	pin_links(w->env->net, w->dev);
@@ -401,6 +405,64 @@ static int send_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return orders_say(&w->orders, FRAME_CLOCK, 0, w->orders.payload, n, e);
 }
 
+/* Gives back everything that belongs to the plan. */
+static void drop_plan(struct worker *w)
+{
+	beat_stop(&w->beat);
+	exchange_release(&w->exchange);
+	slots_release(&w->slots);
+	group_sum_release(&w->sum);
+	mem_free(w->shape_room);
+	w->shape_room = NULL;
+	worker_model_release(&w->model);
+	instr_list_release(&w->list);
+	mem_free(w->times.span);
+	w->times = (struct worker_times){ 0 };
+	plan_message_release(&w->plan);
+	pin_links(w->env->net, NULL);
+	dev_close(w->dev);
+	w->dev = NULL;
+	w->planned = w->broken = false;
+}
+
+/* FORGET: a new epoch of the crew. What the files and the cache have of the layers stays. */
+static int forget(struct worker *w, uint64_t epoch, struct err *e)
+{
+	drop_plan(w);
+	if (w->env->forget)
+		w->env->forget(w->env->ctx, epoch);
+	*w->env->forgets = 0;
+	orders_reset(&w->orders, epoch);
+	return orders_say(&w->orders, FRAME_FORGOT, 0, NULL, 0, e);
+}
+
+/* Another worker is lost: the coordinator is told, and says how it goes on. */
+static int report_broken(struct worker *w, struct err *e)
+{
+	struct err why = *e;
+	size_t n;
+	err_clear(e);
+	w->broken = true;
+	beat_stop(&w->beat);
+	TRY(abort_write(&why, w->orders.payload, ORDERS_PAYLOAD, &n));
+	return orders_say(&w->orders, FRAME_BROKEN, 0, w->orders.payload, n, e);
+}
+
+/* After an order failed: 0 when this worker stays in the job. */
+static int stay(struct worker *w, struct err *e)
+{
+	if (!w->env->forgets)
+		return e->code;
+	if (*w->env->forgets) {
+		err_clear(e);
+		return forget(w, *w->env->forgets, e);
+	}
+	/* the coordinator's link was closed: nobody is there to go on with */
+	if (e->code != ERR_NET || !w->planned || link_state(w->env->coordinator) != LINK_UP)
+		return e->code;
+	return report_broken(w, e);
+}
+
 static int obey_before_plan(struct worker *w, const struct frame *f, struct err *e)
 {
 	if (f->kind == FRAME_PROBE && w->env->probe)
@@ -419,6 +481,10 @@ static int obey(struct worker *w, const struct net_msg *msg, const struct frame 
 		w->finished = true;
 		return 0;
 	}
+	if (f->kind == FRAME_FORGET && w->env->forgets)
+		return forget(w, f->epoch, e);
+	if (w->broken)
+		return 0;
 	if (!w->planned)
 		return obey_before_plan(w, f, e);
 	switch (f->kind) {
@@ -460,27 +526,17 @@ static int serve_job(struct worker *w, struct err *e)
 		beat_state(&w->beat, PROGRESS_IDLE);
 		net_msg_release(&msg);
 		if (rc < 0)
-			return rc;
+			TRY(stay(w, e));
 	}
 	return 0;
 }
 
 static void worker_release(struct worker *w)
 {
-	beat_stop(&w->beat);
-	exchange_release(&w->exchange);
-	slots_release(&w->slots);
-	group_sum_release(&w->sum);
-	mem_free(w->shape_room);
-	worker_model_release(&w->model);
+	drop_plan(w);
 	orders_release(&w->orders);
-	instr_list_release(&w->list);
-	mem_free(w->times.span);
 	mem_free(w->logits);
 	mem_free(w->order);
-	plan_message_release(&w->plan);
-	pin_links(w->env->net, NULL);
-	dev_close(w->dev);
 	mem_free(w);
 }
 
@@ -494,6 +550,7 @@ int worker_run(const struct worker_env *env, struct err *e)
 				     .job = env->job,
 				     .member = FRAME_NOBODY,
 				     .timeout = env->timeout,
+				     .forget = env->forgets,
 				     .stop = env->stop,
 				     .beat = &w->beat };
 	w->beat = (struct beat){ .link = env->coordinator, .job = env->job };

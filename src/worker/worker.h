@@ -25,7 +25,7 @@ struct worker_env {
 	const char *device;       /* "cpu", "cuda:0" */
 	const char *cache_dir;    /* NULL: the default */
 	/* The links to the members of the previous stage, of the next one and of the worker's own
-	 * in the crew of the plan; all are borrowed. Called once, after PLAN. */
+	 * in the crew of the plan; all are borrowed. Called once after each PLAN. */
 	int (*neighbours)(void *ctx, const struct plan_message *p, struct peers *before_p,
 			  struct peers *behind_p, struct peers *beside_p, struct err *e);
 	/* Called between rounds: a process may have connected. MAY be NULL. */
@@ -33,10 +33,15 @@ struct worker_env {
 	void *ctx;
 	const struct weight_source
 		*source; /* where parameters come from; NULL: weights() returns it */
-	/* Called once, after PLAN, when `source` is NULL. The source must stay valid until the
+	/* Called once after each PLAN, when `source` is NULL. The source must stay valid until the
 	 * stages have been built. */
 	int (*weights)(void *ctx, const struct plan_message *p, struct weight_source *src_p,
 		       struct err *e);
+	/* FORGET: nothing of the plan is used any more; links and source are closed. */
+	void (*forget)(void *ctx, uint64_t epoch);
+	/* Where a callback that waits for the coordinator notes that FORGET has come, with its
+	 * epoch, before it returns ERR_CANCELLED. */
+	uint64_t *forgets;
 	/* PROBE, before PLAN: measures the link to another worker, or answers one that
 	 * measures (link_probe.h). */
 	int (*probe)(void *ctx, const struct frame *f, struct err *e);
@@ -49,8 +54,9 @@ struct worker_env {
 	double timeout;
 };
 
-/* Serves one job from PLAN to FINISH. On failure the reason has been sent to the coordinator
- * (ABORT); where that succeeded, the code is ERR_CANCELLED. */
+/* Serves one job, from the first PLAN to FINISH. When another worker is lost the coordinator is
+ * told, and decides: it sends FORGET, and another PLAN. On any other failure the reason has been
+ * sent to the coordinator (ABORT); where that succeeded, the code is ERR_CANCELLED. */
 int worker_run(const struct worker_env *env, struct err *e);
 
 #endif

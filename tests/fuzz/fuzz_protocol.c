@@ -126,6 +126,7 @@ static int made_greeting(const uint8_t *p, size_t n, struct err *e)
 		wire_put_u32(&v, feed_byte(&in));
 		wire_put_u32(&v, 0);
 		wire_put_u64(&v, 7);
+		wire_put_u64(&v, how / 32);
 		wire_put_str(&v, "model");
 		wire_put_str(&v, "to");
 		wire_put_str(&v, "host");

@@ -295,7 +295,7 @@ static int train(struct session *s, struct rounds *r, struct arena *a,
 	TRY(round_norms(r, &sqnorm, e));
 	TRY(round_step(r, &step, e));
 	TRY(round_end(r, e));
-	TRY(session_pull_state(s, 2, e));
+	TRY(session_pull_state(s, 2, NULL, e));
 	return session_push_state(s, 3, e);
 }
 

@@ -481,6 +481,7 @@ static void anything(struct link *l, struct feed *in, uint64_t step)
 		return; /* that many tokens are an order the worker may fill its memory for */
 	say(l, &(struct frame){ .kind = kind,
 				.job = how & 1 ? how : JOB,
+				.epoch = how / 16 % 2,
 				.step = step,
 				.microbatch = how / 2 % 8,
 				.size = n,
@@ -630,11 +631,13 @@ static void once(const uint8_t *data, size_t size)
 		if (net_connect(here, "worker", NULL, net_in(10), &x.here[i], &e) < 0 ||
 		    net_accept(there, net_in(10), &x.there[i], &e) != 1)
 			abort();
+	uint64_t forgets = 0;
 	struct worker_env env = { .net = there,
 				  .coordinator = x.there[COORDINATOR],
 				  .job = JOB,
 				  .device = "cpu",
 				  .neighbours = neighbours,
+				  .forgets = &forgets,
 				  .probe = probe,
 				  .ctx = &x,
 				  .source = data[0] & 64 ? NULL : &source,

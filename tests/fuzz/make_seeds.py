@@ -247,7 +247,8 @@ def stepped(**o):
 
 
 def hello(**o):
-    out = u32(o.get("protocol", 9)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
+    out = u32(o.get("protocol", 10)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
+    out += u64(o.get("epoch", 0))
     return out + text("model") + text("to") + text("host") + o.get("more", b"")
 
 
@@ -278,6 +279,7 @@ def protocols():
     yield "hello-read", 0, hello()
     yield "hello-protocol", 0, hello(protocol=6)
     yield "hello-role", 0, hello(role=99)
+    yield "hello-epoch", 0, hello(epoch=1 << 32 | 3)
     yield "hello-more", 0, hello(more=b"x")
     yield "welcome-read", 1, welcome()
     yield "welcome-port", 1, welcome(port=70000)
@@ -576,6 +578,11 @@ def sessions():
     for code in (0, 1, 2, 6, 200):
         yield "aborts-%d" % code, 0, losses + [stops(0, code)]
         yield "aborts-b-%d" % code, 0, losses + norms + [stops(SECOND, code)]
+    lost = text("b closed it") + u32(7)
+    yield "broken", 0, losses + [kind_by(0, 39, lost)] + norms
+    yield "broken-b", 0, [kind_by(SECOND, 39, lost), kind_by(0, 39, lost)]
+    yield "broken-cut", 0, losses + [kind_by(0, 39, b"x")]
+    yield "forgot-unasked", 0, losses + [kind_by(0, 38)]
     yield "both-abort", 0, [stops(0, 5), stops(SECOND, 2)]
     yield "refuses", 0, losses + [stops(0, 2, True)]
     yield "loss-of-the-front", 0, [loss(0, 0)]
@@ -739,6 +746,11 @@ def workers():
     yield "save-in-round", 0, 0, [one[0], SAVE], ALONE
     yield "abort-in-round", 0, 0, [one[0], any_frame(22, text("stop") + u32(3))], ALONE
     yield "abort", 0, 0, [any_frame(22, text("stop") + u32(3))], ALONE
+    yield "forget", 0, 0, one + [any_frame(37, how=16)], ALONE
+    yield "forget-in-round", 0, 0, [one[0], any_frame(37, how=16)], ALONE
+    yield "forget-twice", 0, 0, [one[0]] + [any_frame(37, how=16)] * 2, ALONE
+    yield "forget-old", 0, 0, [one[0], any_frame(37)], ALONE
+    yield "later-epoch", 0, 0, [any_frame(30, how=16)], ALONE
     yield "clock", 0, 0, [any_frame(30), any_frame(30), *one], ALONE
     yield "other-job", 0, 0, [any_frame(30, how=1)], ALONE
     yield "other-job-in-round", 0, 0, [one[0], any_frame(9, how=1)], ALONE

@@ -239,6 +239,8 @@ static void losses(const struct site *s, const char *run, struct buf *out)
 	static const char *const keys[] = { "\"step\":", "\"loss\":", "\"val_loss\":",
 					    "\"grad_norm\":" };
 	for (char *line = strtok(t, "\n"); line; line = strtok(NULL, "\n")) {
+		if (strstr(line, "\"event\":"))
+			continue;
 		for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
 			const char *at = strstr(line, keys[k]);
 			if (at)

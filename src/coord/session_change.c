@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session_change.c - see session.h: the members of a running job change. Everybody who is there
+ * forgets the plan, so that another one can follow over the same links. */
+#include "coord/session_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <string.h>
+
+static const double look_every = 0.25; /* seconds between two checks of time and `stop` */
+
+bool session_has(const struct session *s, int member)
+{
+	return s->seat[member].state == SEAT_JOINED;
+}
+
+static bool is_news(const struct session_seat *w)
+{
+	return (w->state == SEAT_LOST || w->state == SEAT_ABORTED) && !w->buried;
+}
+
+bool session_can_regroup(const struct session *s, const struct err *why)
+{
+	bool any = false;
+	if (!s->began || (why->code != ERR_NET && why->code != ERR_DEVICE))
+		return false;
+	for (int i = 0; i < s->n; i++) {
+		const struct session_seat *w = &s->seat[i];
+		if (w->state == SEAT_ABORTED && !w->buried && w->why.code != ERR_NET &&
+		    w->why.code != ERR_DEVICE)
+			return false;
+		any |= is_news(w) || w->broken;
+	}
+	return any;
+}
+
+int session_loss(struct session *s, struct err *why_p)
+{
+	for (int i = 0; i < s->n; i++) {
+		struct session_seat *w = &s->seat[i];
+		if ((w->state != SEAT_LOST && w->state != SEAT_ABORTED) || w->named)
+			continue;
+		w->named = true;
+		*why_p = w->why;
+		return i;
+	}
+	return -1;
+}
+
+/* A worker that was lost gets no second chance on the same link, also when it only hangs. */
+static void bury(struct session *s, int i)
+{
+	struct session_seat *w = &s->seat[i];
+	if (w->link)
+		link_close(w->link);
+	w->link = NULL;
+	w->buried = true;
+	w->broken = false;
+	if (w->seat.spec->kind != SEAT_THREAD)
+		seat_stop(&w->seat, w->state == SEAT_ABORTED ? 3 : 0, true);
+	crew_lose(&s->crew, i);
+}
+
+static void send_forget(struct session *s, int i)
+{
+	struct session_seat *w = &s->seat[i];
+	struct err why = { 0 };
+	const struct frame f = { .kind = FRAME_FORGET,
+				 .job = s->id,
+				 .epoch = s->epoch,
+				 .from = FRAME_COORDINATOR,
+				 .to = FRAME_MEMBER(i) };
+	if (link_send_frame(w->link, &f, net_in(s->patience.stall), &why) < 0)
+		session_mark_lost(s, i, &why);
+}
+
+/* Who has not answered FORGET until now is not asked again. */
+static void give_up_on_silent(struct session *s)
+{
+	struct err why = { 0 };
+	err_set(&why, ERR_NET, "it is connected but did not answer for %.3g s (stall_timeout)",
+		s->patience.stall);
+	for (int i = 0; i < s->n; i++)
+		if (s->state[i].state == MEMBER_ASKED)
+			session_mark_lost(s, i, &why);
+}
+
+static int await_forgot(struct session *s, struct err *e)
+{
+	const int64_t deadline = net_in(s->patience.stall);
+	while (s->members.phase == CREW_GATHERS) {
+		struct session_event ev;
+		session_next(s, net_in(look_every), &ev);
+		if (ev.kind == SESSION_MESSAGE) {
+			if (ev.f.kind == FRAME_FORGOT)
+				membership_forgot(&s->members, ev.member, (uint32_t)ev.f.epoch);
+			net_msg_release(&ev.msg);
+		}
+		TRY(session_interrupted(s, e));
+		if (clock_now() > deadline)
+			give_up_on_silent(s);
+	}
+	return 0;
+}
+
+int session_regroup(struct session *s, struct err *e)
+{
+	struct membership_action a;
+	for (int i = 0; i < s->n; i++) {
+		s->seat[i].broken = false;
+		weights_out_close(s->seat[i].weights);
+		s->seat[i].weights = NULL;
+		if (is_news(&s->seat[i]))
+			bury(s, i);
+	}
+	membership_change(&s->members);
+	s->epoch = FRAME_EPOCH(0, s->members.epoch);
+	s->step = 0;
+	while ((a = membership_next(&s->members)).act == MEMBERSHIP_FORGET)
+		send_forget(s, a.member);
+	TRY(await_forgot(s, e));
+	for (int i = 0; i < s->n; i++) {
+		s->seat[i].broken = false;
+		s->seat[i].progress = (struct progress){ 0 };
+		if (is_news(&s->seat[i]))
+			bury(s, i);
+	}
+	return 0;
+}

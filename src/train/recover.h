@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recover.h - a run goes on after a worker was lost: everybody who is left forgets the step, a new
+ * plan is made for them, layers travel where they are missing, and training state, data cursor and
+ * counters go back to the newest snapshot. The steps since then are computed again, so the result
+ * is that of a run in which nobody was lost. */
+#ifndef HS_TRAIN_RECOVER_H
+#define HS_TRAIN_RECOVER_H
+
+#include "train/trainer.h"
+
+struct err;
+
+/* After a failure, with its error: 0 when the run can go on, from t->st. Otherwise the error of the
+ * run; what is there has been saved where that was possible. */
+int recover(struct trainer *t, struct err *e);
+
+#endif

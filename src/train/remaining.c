@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remaining.c - see remaining.h. */
+#include "train/remaining.h"
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+static bool is_here(const struct remaining *r, const char *id)
+{
+	for (int i = 0; i < r->n; i++)
+		if (r->here[i] && !strcmp(r->seat[i].id, id))
+			return true;
+	return false;
+}
+
+static int count(const struct remaining *r)
+{
+	int n = 0;
+	for (int i = 0; i < r->n; i++)
+		n += r->here[i];
+	return n;
+}
+
+static int read_profile(const struct remaining *r, struct job_plan *p, struct err *e)
+{
+	if (r->profile) {
+		TRY(profile_read_text(&p->profile, r->profile, strlen(r->profile),
+				      "the measured profile", e));
+		for (int i = p->profile.devices - 1; i >= 0; i--)
+			if (!is_here(r, p->profile.device[i].id))
+				TRY(profile_remove(&p->profile, p->profile.device[i].id, e));
+		return 0;
+	}
+	struct seat_spec *seat = mem_array((size_t)r->n, sizeof *seat);
+	int n = 0;
+	if (!seat)
+		return err_nomem(e, (size_t)r->n * sizeof *seat, "workers");
+	for (int i = 0; i < r->n; i++)
+		if (r->here[i])
+			seat[n++] = r->seat[i];
+	int rc = job_plan_assume(p, r->job, seat, n, e);
+	mem_free(seat);
+	return rc;
+}
+
+/* The rest of one entry of shard_plan; without ids when nobody of it is there. */
+static int keep_rest(const struct remaining *r, const struct config_shard *from,
+		     struct config_shard *to, struct arena *a, struct err *e)
+{
+	const char **id = arena_alloc(a, from->id.n * sizeof *id);
+	int *share = arena_alloc(a, from->id.n * sizeof *share);
+	double *state = arena_alloc(a, from->id.n * sizeof *state), sum = 0;
+	size_t n = 0;
+	int64_t shares = 0;
+	if (!id || !share || !state)
+		return err_nomem(e, from->id.n * sizeof *id, "a plan");
+	for (size_t k = 0; k < from->id.n; k++) {
+		if (!is_here(r, from->id.item[k]))
+			continue;
+		id[n] = from->id.item[k];
+		share[n] = from->share ? from->share[k] : 1;
+		state[n] = from->state ? from->state[k] : 1;
+		shares += share[n];
+		sum += state[n++];
+	}
+	for (size_t k = 0; k < n; k++) {
+		share[k] = shares ? share[k] : 1;
+		state[k] = sum > 0 ? state[k] / sum : 1.0 / (double)n;
+	}
+	*to = *from;
+	to->id.item = id;
+	to->id.n = n;
+	to->share = from->share ? share : NULL;
+	to->state = from->state ? state : NULL;
+	to->size = NULL;
+	return 0;
+}
+
+/* Entries i to k - 1 have lost everybody: halves to the one before and the one behind. */
+static void give_away(struct config_shard *v, size_t n, size_t i, size_t k)
+{
+	const int64_t first = v[i].start, last = v[k - 1].end;
+	const int64_t cut = !i ? first : k == n ? last : first + (last - first + 1) / 2;
+	if (i)
+		v[i - 1].end = cut;
+	if (k < n)
+		v[k].start = cut;
+}
+
+/* The user's shard_plan for who is there. */
+static int shards_of_rest(const struct remaining *r, struct config *one, struct arena *a,
+			  struct err *e)
+{
+	const struct config *c = r->job->cfg;
+	struct config_shard *v = arena_alloc(a, c->nshards * sizeof *v);
+	size_t n = 0, groups = 0;
+	if (!v)
+		return err_nomem(e, c->nshards * sizeof *v, "a plan");
+	for (size_t i = 0; i < c->nshards; i++)
+		TRY(keep_rest(r, &c->shard_plan[i], &v[i], a, e));
+	for (size_t i = 0, k; i < c->nshards; i = k) {
+		for (k = i; k < c->nshards && !v[k].id.n; k++)
+			;
+		if (k > i && !(i == 0 && k == c->nshards))
+			give_away(v, c->nshards, i, k);
+		k += k == i;
+	}
+	for (size_t i = 0; i < c->nshards; i++)
+		if (v[i].id.n) {
+			groups += v[i].id.n > 1;
+			v[n++] = v[i];
+		}
+	one->shard_plan = v;
+	one->nshards = n;
+	one->plan = NULL;
+	if (!groups)
+		one->shard = SHARD_AUTO;
+	return n ? 0 : err_set(e, ERR_USAGE, "no worker of 'shard_plan' is left");
+}
+
+static void set_options(const struct remaining *r, const struct config *c, struct job_plan *p)
+{
+	job_plan_options(p, c, false);
+	p->options.pass = r->job->pass;
+	p->options.passes = (int)r->job->npass;
+	p->options.order = r->order;
+	p->options.order_auto = false;
+	if (!r->profile)
+		p->planner = &planner_even;
+}
+
+/* Like the user's plan; 1: there is none, or it does not fit. */
+static int like_the_users(const struct remaining *r, struct job_plan *p, struct err *e)
+{
+	struct config one = *r->job->cfg;
+	struct arena a = ARENA_INIT;
+	if (!one.nshards)
+		return 1;
+	int rc = shards_of_rest(r, &one, &a, e);
+	if (rc >= 0)
+		rc = read_profile(r, p, e);
+	if (rc >= 0) {
+		set_options(r, &one, p);
+		rc = job_plan_given(p, &one, NULL, e);
+	}
+	if (rc >= 0)
+		rc = job_plan_make(p, true, e);
+	arena_release(&a);
+	if (rc >= 0)
+		return 0;
+	job_plan_release(p);
+	return rc == ERR_NOMEM ? rc : 1;
+}
+
+int remaining_plan(const struct remaining *r, struct job_plan *p, struct err *e)
+{
+	if (!count(r))
+		return err_set(e, ERR_USAGE, "no worker is left");
+	int rc = like_the_users(r, p, e);
+	if (rc <= 0)
+		return rc;
+	struct config one = *r->job->cfg;
+	one.shard_plan = NULL;
+	one.nshards = 0;
+	one.plan = NULL;
+	err_clear(e);
+	rc = read_profile(r, p, e);
+	if (rc >= 0) {
+		set_options(r, &one, p);
+		rc = job_plan_given(p, &one, NULL, e);
+	}
+	if (rc >= 0)
+		rc = job_plan_make(p, true, e);
+	if (rc < 0)
+		job_plan_release(p);
+	return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remaining.h - the plan of a job for those of its workers that are there now.
+ *
+ * Where the user wrote the plan (shard_plan) it stays as it is, without the others: a group goes on
+ * with the rest of it, and the layers of a stage that nobody holds go in equal parts to the stage
+ * before and the stage behind. Where that does not fit into the measured memory, and where there is
+ * no such plan, a planner chooses: the job's, or without measurements the even one. */
+#ifndef HS_TRAIN_REMAINING_H
+#define HS_TRAIN_REMAINING_H
+
+#include "train/job_plan.h"
+
+struct err;
+
+struct remaining {
+	const struct job *job;
+	const struct seat_spec *seat; /* [n] of all workers of the job */
+	const bool *here;             /* [n] */
+	int n;
+	const char *profile;  /* of all of them, as JSON; NULL: nothing was measured */
+	enum sum_order order; /* of gradients: the run's */
+};
+
+/* *p_p: zeros before. ERR_USAGE: nobody is there, or the model does not fit. */
+int remaining_plan(const struct remaining *r, struct job_plan *p_p, struct err *e);
+
+#endif

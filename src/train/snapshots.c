@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* snapshots.c - see snapshots.h. */
+#include "train/snapshots.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+
+enum { COST = 50 /* at most one part in so many of the time */ };
+static const double guessed_rate = 100e6; /* bytes a second, before the first one is measured */
+static const double least = 1;            /* seconds from one to the next */
+
+void snapshots_init(struct snapshots *s, const struct config *c, uint64_t bytes, uint64_t step)
+{
+	*s = (struct snapshots){ .to = (enum config_snapshot)c->snapshot_to,
+				 .steps = (uint64_t)c->snapshot_steps,
+				 .bytes = bytes,
+				 .cost = (double)bytes / guessed_rate,
+				 .last = clock_now(),
+				 .at = step };
+}
+
+double snapshots_interval(const struct snapshots *s) { return fmax(least, COST * s->cost); }
+
+bool snapshots_due(const struct snapshots *s, uint64_t step)
+{
+	if (s->to == SNAPSHOT_OFF || step <= s->at)
+		return false;
+	if (s->steps)
+		return step - s->at >= s->steps;
+	return clock_seconds(clock_now() - s->last) >= snapshots_interval(s);
+}
+
+bool snapshots_taken(struct snapshots *s, uint64_t step, int64_t began)
+{
+	const bool first = !s->measured;
+	s->last = clock_now();
+	s->cost = clock_seconds(s->last - began);
+	s->measured = true;
+	s->at = step;
+	return first;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* start.c - see start.h. */
+#include "train/start.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "coord/join.h"
+#include "survey/profiler.h"
+#include "train/reduction.h"
+#include "train/remaining.h"
+#include "train/run_passes.h"
+
+#include <math.h>
+#include <string.h>
+
+bool start_is_cluster(const struct trainer *t)
+{
+	return !t->o->place && (t->o->ranks || join_is_cluster(t->cfg));
+}
+
+int start_join(struct trainer *t, struct err *e)
+{
+	const struct join_options o = { .program = t->o->program,
+					.stop = t->o->stop,
+					.ranks = t->o->ranks };
+	if (!start_is_cluster(t))
+		return join_threads(t->job, t->place->device, placement_rows(t->place), &t->arena,
+				    &t->seat, &t->ses, e);
+	return join_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
+}
+
+static int get_profile(struct trainer *t, struct err *e)
+{
+	const struct config *c = t->cfg;
+	const struct profiler_options o = { .links = session_members(t->ses) > 1,
+					    .part = t->sink->part,
+					    .ctx = t->sink->ctx };
+	const char *from = config_profile(c);
+	if (!strcmp(from, "auto"))
+		return profiler_run(t->ses, &o, &t->job_plan.profile, e);
+	if (!strcmp(from, "none"))
+		return job_plan_assume(&t->job_plan, t->job, t->seat, session_members(t->ses), e);
+	TRY(profile_read_file(&t->job_plan.profile, from, e));
+	return profile_check_job(&t->job_plan.profile, from, t->job, e);
+}
+
+/* Chooses the layers of each stage, unless the caller did: by the configuration or by a planner
+ * with the measured profile. */
+int start_place(struct trainer *t, bool resume, struct err *e)
+{
+	int n = session_members(t->ses);
+	int *worker = t->worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
+	if (!worker)
+		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
+	for (int i = 0; t->o->place && i < n; i++)
+		worker[i] = t->o->member ? t->o->member[i] : i;
+	if (t->o->place)
+		return session_assign(t->ses, t->place, worker, e);
+	TRY(get_profile(t, e));
+	bool measured = strcmp(config_profile(t->cfg), "none") != 0;
+	job_plan_options(&t->job_plan, t->cfg, t->o->ranks);
+	t->job_plan.options.pass = t->job->pass;
+	t->job_plan.options.passes = (int)t->job->npass;
+	t->job_plan.options.order_auto &= measured && !resume;
+	if (resume)
+		t->job_plan.options.order = t->st.rules.reduce;
+	if (!measured)
+		t->job_plan.planner = &planner_even;
+	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
+	TRY(job_plan_make(&t->job_plan, true, e));
+	TRY(run_passes_take(t->job, &t->job_plan.plan, t->st.step > 0, e));
+	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
+			   worker, e));
+	if (measured)
+		TRY(judge_init(&t->judge, &t->job_plan, e));
+	t->planned = measured;
+	if (measured)
+		profile_write(&t->job_plan.profile, &t->profile);
+	TRY(buf_ok(&t->profile, e));
+	return session_assign(t->ses, t->place, worker, e);
+}
+
+/* The plan for who is there, into `p`. */
+static int plan_again(struct trainer *t, struct job_plan *p, struct err *e)
+{
+	int n = session_members(t->ses), left = 0;
+	bool *here = mem_array((size_t)n, sizeof *here);
+	if (!here)
+		return err_nomem(e, (size_t)n, "workers");
+	for (int i = 0; i < n; i++)
+		left += here[i] = session_has(t->ses, i);
+	const struct remaining r = { .job = t->job,
+				     .seat = t->seat,
+				     .here = here,
+				     .n = n,
+				     .profile = t->profile.n ? t->profile.p : NULL,
+				     .order = t->st.rules.reduce };
+	int rc = left < t->cfg->min_workers
+			 ? err_set(e, ERR_USAGE, "%d worker%s left, min_workers is %lld", left,
+				   left == 1 ? " is" : "s are", (long long)t->cfg->min_workers)
+			 : remaining_plan(&r, p, e);
+	mem_free(here);
+	return rc;
+}
+
+int start_place_again(struct trainer *t, struct err *e)
+{
+	int n = session_members(t->ses);
+	struct job_plan next = { 0 };
+	TRY(plan_again(t, &next, e));
+	judge_release(&t->judge);
+	job_plan_release(&t->job_plan);
+	t->judge = (struct judge){ 0 };
+	t->job_plan = next;
+	if (next.options.manual)
+		t->job_plan.options.manual = &t->job_plan.manual;
+	int *worker = t->worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
+	if (!worker)
+		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
+	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
+			   worker, e));
+	TRY(run_passes_check(t->job, t->place, e));
+	TRY(reduction_choose(t->job, t->st.rules.reduce, true, false, &t->st.rules, t->place, e));
+	if (t->planned)
+		TRY(judge_init(&t->judge, &t->job_plan, e));
+	TRY(session_assign(t->ses, t->place, worker, e));
+	const uint64_t number = t->rounds.number;
+	rounds_release(&t->rounds);
+	TRY(start_rounds(t, e));
+	t->rounds.number = number;
+	return 0;
+}
+
+/* ---- rounds ---- */
+
+static void give_spans(void *ctx, int row, const struct span *v, size_t n, int64_t error)
+{
+	struct trainer *t = ctx;
+	t->sink->spans(t->sink->ctx, row, t->st.step + 1, v, n, error);
+}
+
+int start_rounds(struct trainer *t, struct err *e)
+{
+	const struct config *c = t->job->cfg;
+	const struct draw d = { c->sample_temperature, c->sample_top_p, (uint64_t)c->seed };
+	const struct round_options o = { .draw = d,
+					 .in_memory = !start_is_cluster(t),
+					 .trace = t->o->trace,
+					 .spans = t->sink->spans ? give_spans : NULL,
+					 .ctx = t };
+	return rounds_init(&t->rounds, t->ses, &o, &t->arena, e);
+}
+
+int start_info(struct trainer *t, const char *resume, struct train_info *i_p, struct err *e)
+{
+	int n = t->rounds.n;
+	struct seat_spec *seat = arena_alloc(&t->arena, (size_t)n * sizeof *seat);
+	struct welcome *caps = arena_alloc(&t->arena, (size_t)n * sizeof *caps);
+	if (!seat || !caps)
+		return err_nomem(e, (size_t)n * sizeof *caps, "workers");
+	for (int k = 0; k < n; k++) {
+		seat[k] = *session_spec(t->ses, t->rounds.member[k]);
+		caps[k] = session_caps(t->ses)[t->rounds.member[k]];
+	}
+	*i_p = (struct train_info){ t->job,
+				    t->place,
+				    t->st.step,
+				    resume,
+				    start_is_cluster(t) ? seat : NULL,
+				    caps,
+				    t->planned ? &t->job_plan : NULL };
+	return 0;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* start.h - who computes: joining, the plan and its placement, rounds, plans and layers out. The
+ * same for the first plan of a run and for another one, after its members have changed. */
+#ifndef HS_TRAIN_START_H
+#define HS_TRAIN_START_H
+
+#include "train/trainer.h"
+
+struct err;
+
+/* Whether other processes compute. */
+bool start_is_cluster(const struct trainer *t);
+int start_join(struct trainer *t, struct err *e);
+/* Chooses the layers of each stage, unless the caller of train_run() did: by the configuration or
+ * by a planner with the measured profile. */
+int start_place(struct trainer *t, bool resume, struct err *e);
+/* Another plan, for the workers that are there now; the run keeps its rules. ERR_USAGE: they cannot
+ * hold the model, or are fewer than min_workers. */
+int start_place_again(struct trainer *t, struct err *e);
+int start_rounds(struct trainer *t, struct err *e);
+/* For the sink; `resume` as in struct train_info. Lists live in the trainer's arena. */
+int start_info(struct trainer *t, const char *resume, struct train_info *i_p, struct err *e);
+
+#endif

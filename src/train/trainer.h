@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer.h - what the parts of a run share: train.c (the loop), start.c (who computes, the first
+ * time and whenever the members change), recover.c (going on after a loss). */
+#ifndef HS_TRAIN_TRAINER_H
+#define HS_TRAIN_TRAINER_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "coord/session.h"
+#include "crew/snapshot.h"
+#include "train/judge.h"
+#include "train/round.h"
+#include "train/save.h"
+#include "train/snapshots.h"
+#include "train/train.h"
+
+enum { RECENT = 5 /* steps whose longest sets the time limit of a step */ };
+
+struct trainer {
+	const struct config *cfg;
+	const struct train_options *o;
+	const struct train_sink *sink;
+	struct job *job;
+	struct session *ses;
+	struct placement *place;
+	int *worker; /* [rows] the member that has each row of `place` */
+	struct job_plan job_plan;
+	bool planned;
+	struct buf profile;           /* of all workers, as JSON; empty: nothing was measured */
+	struct judge judge;           /* when planned */
+	struct seat_spec *seat;       /* [members] */
+	struct train_state st, first; /* now, and where the run began */
+	struct snapshot set;          /* to which the run goes back */
+	struct snapshots snapshots;
+	bool stays; /* the job goes on when a worker is lost */
+	struct saver saver;
+	struct rounds rounds;
+	uint64_t nonfinite_run; /* skipped steps in a row */
+	char nonfinite[256];    /* where the run of them began */
+	double recent[RECENT];  /* seconds of the last steps, in turn */
+	double rate;            /* seconds per token, smoothed, for the ETA */
+	int64_t began;
+	bool told_leaving;
+	/* of the run: the step of the last checkpoint, and of the last evaluation in training */
+	uint64_t saved, evaluated;
+	unsigned fruitless; /* times that it went on without a step in between */
+	struct arena arena;
+	struct train_result r;
+};
+
+#endif
