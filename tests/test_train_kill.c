@@ -146,7 +146,7 @@ static bool one_kill(const struct site *s, struct tally *t, int role, const stru
 	for (int i = 0; i < WORKERS && !spawned; i++)
 		until(&w[i], "listens");
 	p = site_start(s, "train", "two.yaml", on->plan, STEPS, "peer_timeout=3", "join_timeout=20",
-		       "min_workers=3",
+		       "min_workers=3", "rejoin_timeout=0",
 		       resume ? "resume_from_checkpoint=latest" : "overwrite_output_dir=true",
 		       NULL);
 	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000;
@@ -361,8 +361,9 @@ static struct process in_box(const struct site *s, int box, const char *more)
 	static char name[32];
 	snprintf(name, sizeof name, "%s-%d", tag, box);
 	site_namespace(name);
-	struct process p = site_start(s, "train", "three.yaml", "max_steps=100000", "save_steps=2",
-				      "peer_timeout=3", "min_workers=3", more, NULL);
+	struct process p =
+		site_start(s, "train", "three.yaml", "max_steps=100000", "save_steps=2",
+			   "peer_timeout=3", "min_workers=3", "rejoin_timeout=0", more, NULL);
 	site_namespace(NULL);
 	return p;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_stays.c - a job goes on when workers are killed: in a step, between the halves of a
  * step, while state is collected, while another loss is being made good; in pipelines, groups, and
- * groups that share the state of the optimizer. The adapter at the end and every line of the
- * metrics are those of one process in which nothing happened.
+ * groups that share the state of the optimizer; and when they come back. The adapter at the end and
+ * every line of the metrics are those of one process in which nothing happened.
  *
  * HS_KILLS: how many kills; 6 unless said otherwise; TEST_LONG: 100. HS_SEED: of the moments. */
 #include "base/clock.h"
@@ -13,6 +13,7 @@
 #include "support/long.h"
 #include "support/site.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -61,6 +62,39 @@ static bool waits_for(const struct process *p, const char *what)
 	return false;
 }
 
+/* The worker of this name that a coordinator has started. */
+static pid_t child_of(pid_t of, char worker)
+{
+	char path[64], text[4096];
+	DIR *d = opendir("/proc");
+	pid_t found = 0;
+	for (struct dirent *f; d && !found && (f = readdir(d));) {
+		pid_t pid = (pid_t)strtol(f->d_name, NULL, 10);
+		int parent = 0;
+		const char *at;
+		snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+		char *stat = pid > 0 ? site_text(path) : NULL;
+		if (stat && (at = strrchr(stat, ')')) && sscanf(at + 1, " %*c %d", &parent) == 1 &&
+		    parent == of) {
+			snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+			FILE *in = fopen(path, "r");
+			size_t n = in ? fread(text, 1, sizeof text - 1, in) : 0;
+			for (size_t i = 0; i < n; i++)
+				text[i] = text[i] ? text[i] : ' ';
+			text[n] = 0;
+			if (in)
+				fclose(in);
+			at = strstr(text, "--worker ");
+			found = at && at[9] == worker ? pid : 0;
+		}
+		mem_free(stat);
+	}
+	if (d)
+		closedir(d);
+	assert_true(found > 0);
+	return found;
+}
+
 /* Kills `kills` workers of one run, one after the other, at random moments. */
 static int one_run(const struct site *s, const char *on, const char *more, int kills,
 		   struct rng_key key, uint64_t *at)
@@ -101,6 +135,9 @@ static int one_run(const struct site *s, const char *on, const char *more, int k
 	return killed && says(&p, "is gone") ? killed : 0;
 }
 
+static const char *const more[] = { "snapshot_steps=3", "shard=optimizer", "snapshot_steps=1",
+				    "snapshot_to=disk", "snapshot_to=off" };
+
 static void killed_again_and_again(void **state)
 {
 	const char *seed = getenv("HS_SEED"), *env = getenv("HS_KILLS");
@@ -117,10 +154,179 @@ static void killed_again_and_again(void **state)
 	must_succeed(&p);
 	for (; kills < most && runs < 10 + 2 * most; runs++)
 		kills += one_run(&s, plan[(size_t)runs % ARRAY_LEN(plan)],
-				 runs % 3 ? "snapshot_steps=3" : "snapshot_steps=1", 1 + runs % 3,
-				 key, &at);
+				 more[(size_t)runs % ARRAY_LEN(more)], 1 + runs % 3, key, &at);
 	printf("%d workers killed in %d runs; every result is that of one process\n", kills, runs);
 	assert_true(kills >= most);
+	tiny_remove(&s.t);
+}
+
+static struct process start_one(const struct site *s, char id)
+{
+	char word[3] = { id, 0 };
+	struct process p =
+		site_start(s, "worker", "--worker", word, "two.yaml", "peer_timeout=5", NULL);
+	until(&p, "listens");
+	return p;
+}
+
+/* Workers are killed and started again, one after the other: each gets its layers back, between two
+ * steps, and nothing is computed twice for it. */
+static void come_back(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", WORKERS, "");
+	p = site_start(&s, "train", "one.yaml", "max_steps=120", "save_steps=0", NULL);
+	must_succeed(&p);
+	start_all(&s, w);
+	p = site_start(&s, "train", "two.yaml", plan[1], "max_steps=120", "save_steps=0",
+		       "peer_timeout=5", "join_timeout=30", "snapshot_steps=5", NULL);
+	waits_for(&p, "step ");
+	static const char *const said[] = { "'b' is back", "'d' is back" };
+	for (int i = 0; i < 2; i++) {
+		const int victim = i ? 3 : 1;
+		kill(w[victim].pid, SIGKILL);
+		finished(&w[victim], PATIENCE);
+		assert_true(waits_for(&p, i ? "'d' is gone" : "'b' is gone"));
+		w[victim] = start_one(&s, (char)('a' + victim));
+		if (!waits_for(&p, said[i])) {
+			show_log(&p);
+			show_log(&w[victim]);
+			fail_msg("it did not come back");
+		}
+	}
+	must_succeed(&p);
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 0);
+	if (getenv("HS_SHOW"))
+		show_log(&p);
+	same_result(&s, "one", "two", true);
+	tiny_remove(&s.t);
+}
+
+/* One that is stopped says nothing: it is done without. When it goes on it finds its link closed,
+ * waits for the coordinator, and gets its layers back. */
+static void stopped_and_continued(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", WORKERS, "coordinator_timeout: 60\n");
+	p = site_start(&s, "train", "one.yaml", "max_steps=120", "save_steps=0", NULL);
+	must_succeed(&p);
+	start_all(&s, w);
+	p = site_start(&s, "train", "two.yaml", plan[0], "max_steps=120", "save_steps=0",
+		       "peer_timeout=2", "snapshot_steps=2", NULL);
+	waits_for(&p, "step ");
+	kill(w[1].pid, SIGSTOP);
+	assert_true(waits_for(&p, "'b' is gone"));
+	kill(w[1].pid, SIGCONT);
+	if (!waits_for(&p, "'b' is back")) {
+		show_log(&p);
+		show_log(&w[1]);
+		fail_msg("it did not come back");
+	}
+	must_succeed(&p);
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 0);
+	same_result(&s, "one", "two", true);
+	tiny_remove(&s.t);
+}
+
+/* Devices and links were measured, and a planner chose: it chooses again for who is left, and for
+ * all when it is worth it. */
+static void planned_again(void **state)
+{
+	struct site s;
+	struct process p;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", 3, "");
+	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
+	must_succeed(&p);
+	p = site_start(&s, "train", "two.yaml", "profile=auto", STEPS, "snapshot_steps=2",
+		       "reduce_order=exact", "rebalance_gain=0", "planner=even", NULL);
+	waits_for(&p, "/60 ");
+	kill(child_of(p.pid, 'b'), SIGKILL);
+	assert_true(waits_for(&p, "'b' is gone"));
+	assert_true(waits_for(&p, "'b' is back"));
+	must_succeed(&p);
+	if (getenv("HS_SHOW"))
+		show_log(&p);
+	same_result(&s, "one", "two", true);
+	tiny_remove(&s.t);
+}
+
+/* Too few are left: the job waits until one is back. */
+static void waits_for_one(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", WORKERS, "");
+	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
+	must_succeed(&p);
+	start_all(&s, w);
+	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, "peer_timeout=5", "min_workers=4",
+		       "snapshot_steps=2", NULL);
+	waits_for(&p, "step ");
+	kill(w[2].pid, SIGKILL);
+	finished(&w[2], PATIENCE);
+	assert_true(waits_for(&p, "for a worker to come back"));
+	w[2] = start_one(&s, 'c');
+	must_succeed(&p);
+	assert_true(says(&p, "'c' is back"));
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 0);
+	same_result(&s, "one", "two", true);
+	/* nobody comes: saved, and status 1 */
+	start_all(&s, w);
+	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, "peer_timeout=5", "min_workers=4",
+		       "snapshot_steps=2", "rejoin_timeout=1", "overwrite_output_dir=true", NULL);
+	waits_for(&p, "step 10/");
+	kill(w[2].pid, SIGKILL);
+	finished(&w[2], PATIENCE);
+	must_fail(&p, 1, "3 workers are left, min_workers is 4");
+	for (int i = 0; i < WORKERS; i++)
+		if (i != 2)
+			assert_int_equal(finished(&w[i], LIMIT), 1);
+	assert_true(has_checkpoint(&s, "two"));
+	no_torn_checkpoint(&s, "two");
+	p = site_start(&s, "train", "two.yaml", STEPS, "shard_plan=[{id: local, start: 0, end: 6}]",
+		       "coordinator={ip: 127.0.0.1, device: cpu}", "workers=[]",
+		       "resume_from_checkpoint=latest", NULL);
+	must_succeed(&p);
+	same_result(&s, "one", "two", true);
+	tiny_remove(&s.t);
+}
+
+/* The coordinator started the worker: it starts it again. */
+static void started_again(void **state)
+{
+	struct site s;
+	struct process p;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", WORKERS, "");
+	p = site_start(&s, "train", "one.yaml", "max_steps=100", "save_steps=0", NULL);
+	must_succeed(&p);
+	p = site_start(&s, "train", "two.yaml", plan[3], "max_steps=100", "save_steps=0",
+		       "snapshot_steps=3", NULL);
+	waits_for(&p, "step ");
+	kill(child_of(p.pid, 'c'), SIGKILL);
+	assert_true(waits_for(&p, "'c' is gone"));
+	assert_true(waits_for(&p, "'c' is back"));
+	must_succeed(&p);
+	same_result(&s, "one", "two", true);
 	tiny_remove(&s.t);
 }
 
@@ -128,8 +334,13 @@ int main(int argc, char **argv)
 {
 	(void)argc;
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_again_and_again),
+		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(come_back),
+		cmocka_unit_test(stopped_and_continued),  cmocka_unit_test(waits_for_one),
+		cmocka_unit_test(planned_again),          cmocka_unit_test(started_again),
 	};
+	const char *only = getenv("HS_ONLY"); /* one test, by name */
+	if (only)
+		cmocka_set_test_filter(only);
 	site_program(argv[0]);
 	return cmocka_run_group_tests_name("train_stays", tests, NULL, NULL);
 }

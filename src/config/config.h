@@ -211,6 +211,9 @@ struct config {
 	/* to start with, and to go on with after a loss; 0: all that are listed, and what memory
 	 * needs */
 	int64_t min_workers;
+	/* seconds: of the coordinator for workers, and of these for it */
+	double rejoin_timeout, coordinator_timeout;
+	double rebalance_gain;
 	int64_t snapshot_steps; /* 0: by the clock */
 	int snapshot_to;        /* enum config_snapshot */
 	bool insecure;

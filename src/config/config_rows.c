@@ -285,6 +285,16 @@ static const struct opt rows[] = {
 	    "a job without shard_plan starts, and 'heteroshard up' succeeds, with so many of the "
 	    "workers; 0: all that are listed, with 'workers: all' one. After a loss a job goes on "
 	    "with at least so many; 0: with as many as the model needs"),
+	NUM(rejoin_timeout, "600", 0, 864000,
+	    "seconds to wait, when too few workers are left to go on, for one that comes back; "
+	    "then "
+	    "the job saves and ends"),
+	NUM(coordinator_timeout, "600", 0, 864000,
+	    "seconds that a worker which lost its coordinator waits for it, in the same job or "
+	    "another one; 0: it ends"),
+	NUM(rebalance_gain, "0.1", 0, 100,
+	    "a worker that comes back gets work when the predicted step is shorter by more than "
+	    "this share; without measurements always"),
 	INT(snapshot_steps, "0", 0, 1e9,
 	    "steps from one snapshot of the training state of all workers to the next; after a "
 	    "loss the job goes back to the newest; 0: as often as takes at most 2 % of the time"),

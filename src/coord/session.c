@@ -20,7 +20,7 @@ static const double look_every = 0.25;
 
 bool session_is_live(const struct session *s, int member)
 {
-	return s->seat[member].link && s->seat[member].state < SEAT_DISMISSED;
+	return s->seat[member].link && s->seat[member].state == SEAT_JOINED;
 }
 
 void session_mark_lost(struct session *s, int member, const struct err *why)
@@ -112,7 +112,7 @@ int session_blame(struct session *s, const struct err *cause, struct err *e)
 		snprintf(in_step, sizeof in_step, " in step %llu", (unsigned long long)s->step);
 	/* That a process ended says more than that its connection broke. */
 	if (how[0])
-		return err_set(e, w->why.code, "%s%s: its process %s", w->name, in_step, how);
+		err_set(&w->why, w->why.code, "its process %s", how);
 	return err_set(e, w->why.code, "%s%s: %.800s", w->name, in_step, w->why.msg);
 }
 

@@ -32,9 +32,10 @@ struct snapshot;
 struct session_options {
 	const struct seat_spec *seat; /* by member number; borrowed until session_close() */
 	int n;
-	struct net *net;                   /* becomes the session's; NULL: the loop transport */
-	struct reception *reception;       /* of invited workers; becomes the session's; or NULL */
-	char *const *program;              /* argv that starts a worker process, ended by NULL */
+	struct net *net;             /* becomes the session's; NULL: the loop transport */
+	struct reception *reception; /* of invited workers; becomes the session's; or NULL */
+	/* argv that starts a worker process, ended by NULL; borrowed until session_close() */
+	char *const *program;
 	double join_timeout;               /* seconds */
 	const volatile sig_atomic_t *stop; /* ends the wait; MAY be NULL */
 };
@@ -58,6 +59,17 @@ int session_regroup(struct session *s, struct err *e);
 bool session_can_regroup(const struct session *s, const struct err *why);
 /* The next member that was lost and has not been returned yet, and why; -1: no other. */
 int session_loss(struct session *s, struct err *why_p);
+/* Looks, without waiting, for workers that are gone: dials those with an address, starts those
+ * again that this process started, takes those that have dialled in. */
+void session_look_for_lost(struct session *s);
+/* The next member that is there again and has not been returned yet; -1: none. It gets a part of
+ * the job with session_regroup() and another plan. */
+int session_back(struct session *s);
+bool session_somebody_back(const struct session *s); /* whether there is one */
+int session_there(const struct session *s);          /* how many members are there */
+/* Takes what comes for so long, and looks for those that are gone; returns early when one of them
+ * is back, or another one is lost. Nobody may be at work. */
+int session_idle(struct session *s, double seconds, struct err *e);
 /* Whether it is there, with a stage or without. */
 bool session_has(const struct session *s, int member);
 /* Sends the workers the end of the job (with `why`: its failure), waits for them to end.

@@ -39,8 +39,9 @@ static void list_missing(struct session *s, struct buf *out)
 			buf_addf(out, "%s%s", out->n ? "; " : "", s->seat[i].name);
 }
 
-static int greet(struct session *s, struct session_seat *w, struct err *e)
+int session_greet(struct session *s, int member, struct err *e)
 {
+	struct session_seat *w = &s->seat[member];
 	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .job = s->id };
 	gethostname(h.host, sizeof h.host - 1);
 	snprintf(h.to, sizeof h.to, "%s", w->seat.spec->id);
@@ -67,7 +68,7 @@ static void compare_clocks(const struct session_seat *w, uint64_t theirs)
 		 w->name, text[1], text[0], fabs(apart));
 }
 
-static int take_welcome(struct session *s, int i, struct err *e)
+int session_take_welcome(struct session *s, int i, struct err *e)
 {
 	struct session_seat *w = &s->seat[i];
 	struct net_msg msg;
@@ -115,9 +116,9 @@ static int bring_in(struct session *s, int i, struct err *e)
 	if (!w->link && !(w->link = reception_take(s->reception, w->seat.spec->key)))
 		return 0;
 	if (link_state(w->link) == LINK_UP && w->state == SEAT_DIALLED)
-		rc = greet(s, w, e);
+		rc = session_greet(s, i, e);
 	if (rc >= 0 && w->state == SEAT_GREETED)
-		rc = take_welcome(s, i, e);
+		rc = session_take_welcome(s, i, e);
 	else if (rc >= 0 && link_state(w->link) == LINK_LOST)
 		rc = link_wait_up(w->link, NET_NOW, e);
 	if (rc < 0 || w->state >= SEAT_JOINED)
@@ -219,6 +220,7 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 			       .n = o->n,
 			       .net = o->net,
 			       .reception = o->reception,
+			       .program = o->program,
 			       .source = source_from_file(job->file),
 			       .patience = patience_of(0, 0, true) };
 	buf_init(&s->out);

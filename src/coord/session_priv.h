@@ -28,6 +28,10 @@ struct session_seat {
 	bool told;         /* the loss was an event already */
 	bool named;        /* and session_loss() has returned it */
 	bool buried;       /* session_regroup() has closed it: its loss is no news any more */
+	bool back;         /* it is there again, and session_back() has not returned it */
+	bool unwanted;     /* it came back and cannot take part: why was said */
+	int64_t again;     /* of one that is gone: when it is tried again, or how long */
+	unsigned starts;   /* how often it was started again */
 	bool broken;       /* it cannot finish the step, because of another one: why */
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
@@ -47,11 +51,12 @@ struct session {
 	struct membership members;
 	struct membership_seat *state; /* [n] */
 	bool began;                    /* the first plan ran */
-	struct session_seat *seat;     /* [n], by member number */
-	struct welcome *caps;          /* [n] */
-	int n, turn;                   /* turn: whose link is looked at first by session_next() */
-	uint64_t id, epoch;            /* epoch: of the members */
-	uint64_t step;                 /* of the training, for messages */
+	char *const *program;      /* argv of a worker process, for those that are started again */
+	struct session_seat *seat; /* [n], by member number */
+	struct welcome *caps;      /* [n] */
+	int n, turn;               /* turn: whose link is looked at first by session_next() */
+	uint64_t id, epoch;        /* epoch: of the members */
+	uint64_t step;             /* of the training, for messages */
 	const char *leaving;
 	char model[65];
 	struct weight_source source;
@@ -72,6 +77,9 @@ bool session_is_live(const struct session *s, int member);
 int session_blame(struct session *s, const struct err *cause, struct err *e);
 void session_mark_lost(struct session *s, int member, const struct err *why);
 void session_name_seat(struct session *s, int member);
+/* HELLO to a worker whose link is up; 1: its WELCOME has come, 0: not yet. */
+int session_greet(struct session *s, int member, struct err *e);
+int session_take_welcome(struct session *s, int member, struct err *e);
 /* An error when the user has interrupted; also the tick. */
 int session_interrupted(const struct session *s, struct err *e);
 

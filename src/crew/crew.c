@@ -46,13 +46,19 @@ static void leave_group(struct crew *c, int number)
 		if (c->member[i].stage == m->stage && c->member[i].place > m->place)
 			c->member[i].place--;
 	m->stage = m->place = -1;
-	m->share = 0;
+	m->share = m->state_share = 0;
 }
 
 void crew_lose(struct crew *c, int number)
 {
 	leave_group(c, number);
 	c->member[number].gone = true;
+	c->changes++;
+}
+
+void crew_return(struct crew *c, int number)
+{
+	c->member[number].gone = false;
 	c->changes++;
 }
 
@@ -76,8 +82,10 @@ void crew_shape(struct crew *c, int stages, int chunks, bool tied)
 	c->chunks = chunks;
 	c->parts = 1;
 	c->tied = tied;
-	for (int i = 0; i < c->n; i++)
+	for (int i = 0; i < c->n; i++) {
 		c->member[i].stage = c->member[i].place = -1;
+		c->member[i].share = c->member[i].state_share = 0;
+	}
 	c->changes++;
 }
 

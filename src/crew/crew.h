@@ -34,7 +34,7 @@ struct member {
 	int place;                 /* in the group of its stage, from 0; -1: in none */
 	int share;                 /* of its group's microbatches (sched_deal) */
 	int state_share; /* of its group's training state, in millionths; 0 also: not shared */
-	bool gone;       /* lost, or not needed: it never holds anything again */
+	bool gone;       /* lost, or not needed: it holds nothing until crew_return() */
 };
 
 struct crew {
@@ -55,6 +55,8 @@ int crew_copy(const struct crew *from, struct crew *c_p, struct err *e);
 int crew_add(struct crew *c, const struct member *m, struct err *e);
 /* Marks it as gone; the members after it in its group move up by one place. */
 void crew_lose(struct crew *c, int number);
+/* Somebody works under this number again: the same worker, started anew. It holds nothing. */
+void crew_return(struct crew *c, int number);
 /* To the last place in the group of another stage, with a share of its work; stage -1: to none.
  * ERR_INTERNAL for a member that is gone and for a stage that does not exist. */
 int crew_move(struct crew *c, int number, int stage, int share, struct err *e);

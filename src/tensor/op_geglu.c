@@ -15,14 +15,14 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 static double flops(const struct tape_node *n) { return 10.0 * (double)tensor_count(n->y); }
 
 const struct op op_geglu = { .name = "geglu",
-			      .shape = gated_shape,
-			      .forward = forward,
-			      .backward = backward,
-			      .flops = flops,
-			      .bytes = gated_bytes };
+			     .shape = gated_shape,
+			     .forward = forward,
+			     .backward = backward,
+			     .flops = flops,
+			     .bytes = gated_bytes };
 
 int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
-		    struct err *e)
+		   struct err *e)
 {
 	return tape_apply(t, &op_geglu, &(struct op_args){ .x = { gate, up } }, y_p, e);
 }

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "train/collect.h"
 #include "train/members_text.h"
 #include "train/start.h"
 
@@ -21,7 +22,8 @@ struct recovery {
 	uint64_t reached;      /* steps that were done */
 	double was;            /* seconds a step, predicted with the old plan; NaN */
 	struct holders before; /* who held which layer */
-	struct buf lost;       /* "box3 is gone (...)" */
+	struct buf who;        /* "'box3' is gone (...)" */
+	const char *event;
 	struct err cause;
 };
 
@@ -49,7 +51,8 @@ static int go_back(struct trainer *t, struct err *e)
 		TRY(read_set(t, e));
 	t->st = t->set.st;
 	t->nonfinite_run = 0;
-	snapshots_init(&t->snapshots, t->cfg, t->snapshots.bytes, t->st.step);
+	t->snapshots.at = t->st.step;
+	t->snapshots.last = clock_now();
 	return t->set.start ? 0 : session_push_state(t->ses, ++t->rounds.number, e);
 }
 
@@ -66,18 +69,21 @@ static void keep_set(struct trainer *t)
 
 /* ---- with other members ---- */
 
-static void name_lost(struct trainer *t, struct recovery *r)
+static void name_members(struct trainer *t, struct recovery *r)
 {
 	struct err why = { 0 };
 	for (int i; (i = session_loss(t->ses, &why)) >= 0;)
-		buf_addf(&r->lost, "%s'%s' is gone (%.300s)", r->lost.n ? ". " : "",
+		buf_addf(&r->who, "%s'%s' is gone (%.300s)", r->who.n ? ". " : "",
 			 session_spec(t->ses, i)->id, why.msg);
+	for (int i; (i = session_back(t->ses)) >= 0;)
+		buf_addf(&r->who, "%s'%s' is back", r->who.n ? ". " : "",
+			 session_spec(t->ses, i)->id);
 }
 
 static int try_again(struct trainer *t, struct recovery *r, struct err *e)
 {
 	TRY(session_regroup(t->ses, e));
-	name_lost(t, r);
+	name_members(t, r);
 	TRY(start_place_again(t, e));
 	const struct patience first = patience_of(
 		t->cfg->stall_timeout, t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0, true);
@@ -91,8 +97,8 @@ static int tell(struct trainer *t, const struct recovery *r, struct err *e)
 	struct train_info info;
 	struct buf b = BUF_INIT;
 	TRY(start_info(t, NULL, &info, e));
-	if (r->lost.n)
-		buf_addf(&b, "%s. ", r->lost.p);
+	if (r->who.n)
+		buf_addf(&b, "%s. ", r->who.p);
 	else
 		buf_addf(&b, "Two workers lost each other (%.300s). ", r->cause.msg);
 	holders_text(&r->before, t->place, t->rounds.n, &b);
@@ -101,7 +107,7 @@ static int tell(struct trainer *t, const struct recovery *r, struct err *e)
 			 t->job_plan.plan.simulated_ms / 1e3, r->was);
 	again_text(t->st.step, r->reached, &b);
 	int rc = buf_ok(&b, e);
-	const struct train_change c = { .event = "lost",
+	const struct train_change c = { .event = r->event,
 					.text = b.p,
 					.step = t->st.step,
 					.reached = r->reached,
@@ -113,6 +119,26 @@ static int tell(struct trainer *t, const struct recovery *r, struct err *e)
 	return rc;
 }
 
+/* Who is left cannot go on: waits for one that is gone. With its own error when none comes back. */
+static int wait_for_more(struct trainer *t, const struct recovery *r, struct err *e)
+{
+	const struct err why = *e;
+	const int64_t until = net_in(t->cfg->rejoin_timeout);
+	if (clock_now() >= until)
+		return e->code;
+	log_warn("%s: %s; waiting up to %g s (rejoin_timeout) for a worker to come back",
+		 r->who.n ? r->who.p : r->cause.msg, why.msg, t->cfg->rejoin_timeout);
+	err_clear(e);
+	while (clock_now() < until) {
+		const int before = session_there(t->ses);
+		TRY(session_idle(t->ses, clock_seconds(until - clock_now()), e));
+		if (session_there(t->ses) > before)
+			return 0;
+	}
+	*e = why;
+	return e->code;
+}
+
 static int attempts(struct trainer *t, struct recovery *r, struct err *e)
 {
 	for (int k = 0;; k++) {
@@ -120,41 +146,77 @@ static int attempts(struct trainer *t, struct recovery *r, struct err *e)
 		int rc = try_again(t, r, e);
 		if (rc >= 0)
 			return 0;
-		if (k >= ATTEMPTS || !session_can_regroup(t->ses, e))
+		if (rc == ERR_USAGE)
+			TRY(wait_for_more(t, r, e));
+		else if (k >= ATTEMPTS || !session_can_regroup(t->ses, e))
 			return rc;
 	}
 }
 
+/* The members have changed, or are to: everything up to the next step. */
+static int change(struct trainer *t, struct recovery *r, struct err *e)
+{
+	int rc = holders_of(t->place, t->job->model.layers, &r->before, e);
+	if (rc >= 0) {
+		session_until(t->ses, t->o->stop, "the members of the job changed");
+		rc = attempts(t, r, e);
+		session_until(t->ses, NULL, NULL);
+	}
+	if (rc >= 0)
+		rc = tell(t, r, e);
+	else
+		keep_set(t);
+	if (rc == ERR_USAGE) { /* of the plan: no fault of the command line */
+		rc = e->code = ERR_NET;
+		err_prefix(e, "%.400s, and the job cannot go on with the others",
+			   r->who.n ? r->who.p : r->cause.msg);
+	}
+	holders_release(&r->before);
+	buf_release(&r->who);
+	return rc;
+}
+
+static struct recovery begin(const struct trainer *t, const char *event)
+{
+	return (struct recovery){ .event = event,
+				  .began = clock_now(),
+				  .reached = t->st.step,
+				  .was = t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0,
+				  .who = BUF_INIT };
+}
+
 int recover(struct trainer *t, struct err *e)
 {
-	struct recovery r = { .began = clock_now(),
-			      .reached = t->st.step,
-			      .was = t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0,
-			      .lost = BUF_INIT,
-			      .cause = *e };
+	struct recovery r = begin(t, "lost");
+	r.cause = *e;
 	if (!t->stays || !session_can_regroup(t->ses, e))
 		return e->code;
 	if (++t->fruitless > FRUITLESS) {
 		keep_set(t);
 		return err_prefix(e, "%d times in a row without a step in between", FRUITLESS);
 	}
-	int rc = holders_of(t->place, t->job->model.layers, &r.before, e);
-	if (rc >= 0) {
-		session_until(t->ses, t->o->stop, "the job went on without a lost worker");
-		log_info("%s: the job goes on without it", r.cause.msg);
-		rc = attempts(t, &r, e);
-		session_until(t->ses, NULL, NULL);
+	log_info("%s: the job goes on without it", r.cause.msg);
+	return change(t, &r, e);
+}
+
+int recover_lost(struct trainer *t, struct err *e)
+{
+	double seconds = 0;
+	if (!t->stays)
+		return 0;
+	session_look_for_lost(t->ses);
+	if (!session_somebody_back(t->ses) || t->st.step >= t->job->total_steps)
+		return 0;
+	TRY(start_would_help(t, &seconds, e));
+	const double was = t->job_plan.plan.simulated_ms / 1e3;
+	if (t->planned && !(seconds < was * (1 - t->cfg->rebalance_gain))) {
+		for (int i; (i = session_back(t->ses)) >= 0;)
+			log_info("'%s' is back, and would not help (%.3g s a step, %.3g without "
+				 "it): it waits until it is needed",
+				 session_spec(t->ses, i)->id, seconds, was);
+		return 0;
 	}
-	if (rc >= 0)
-		rc = tell(t, &r, e);
-	else
-		keep_set(t);
-	if (rc == ERR_USAGE) { /* of the plan: no fault of the command line */
-		rc = e->code = ERR_NET;
-		err_prefix(e, "%.400s, and the job cannot go on with the others",
-			   r.lost.n ? r.lost.p : r.cause.msg);
-	}
-	holders_release(&r.before);
-	buf_release(&r.lost);
-	return rc;
+	struct recovery r = begin(t, "joined");
+	TRY(train_collect(t, e));
+	return change(t, &r, e);
 }

@@ -2,7 +2,8 @@
 /* recover.h - a run goes on after a worker was lost: everybody who is left forgets the step, a new
  * plan is made for them, layers travel where they are missing, and training state, data cursor and
  * counters go back to the newest snapshot. The steps since then are computed again, so the result
- * is that of a run in which nobody was lost. */
+ * is that of a run in which nobody was lost. A worker that comes back gets a part of the work in
+ * the same way, between two steps, so that no step is computed again. */
 #ifndef HS_TRAIN_RECOVER_H
 #define HS_TRAIN_RECOVER_H
 
@@ -13,5 +14,8 @@ struct err;
 /* After a failure, with its error: 0 when the run can go on, from t->st. Otherwise the error of the
  * run; what is there has been saved where that was possible. */
 int recover(struct trainer *t, struct err *e);
+/* Between two steps: looks for workers that are gone. Where one is back and would help, the state
+ * of all is collected and the job goes on with it. */
+int recover_lost(struct trainer *t, struct err *e);
 
 #endif

@@ -104,6 +104,22 @@ static int plan_again(struct trainer *t, struct job_plan *p, struct err *e)
 	return rc;
 }
 
+int start_would_help(struct trainer *t, double *seconds_p, struct err *e)
+{
+	struct job_plan next = { 0 };
+	*seconds_p = 0;
+	if (!t->planned)
+		return 0;
+	int rc = plan_again(t, &next, e);
+	*seconds_p = rc < 0 ? INFINITY : next.plan.simulated_ms / 1e3;
+	if (rc >= 0)
+		job_plan_release(&next);
+	if (rc == ERR_NOMEM)
+		return rc;
+	err_clear(e);
+	return 0;
+}
+
 int start_place_again(struct trainer *t, struct err *e)
 {
 	int n = session_members(t->ses);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coord/join.h"
+#include "train/collect.h"
 #include "train/evaluation.h"
 #include "train/nonfinite.h"
 #include "train/reduction.h"
@@ -200,25 +201,10 @@ static int one_step(struct trainer *t, struct err *e)
 	return 0;
 }
 
-/* The state of all workers: a snapshot, from which a checkpoint can be written. */
-static int collect(struct trainer *t, struct err *e)
-{
-	const int64_t began = clock_now();
-	TRY(session_pull_state(t->ses, ++t->rounds.number, &t->set, e));
-	snapshot_end(&t->set, &t->st);
-	if (snapshots_taken(&t->snapshots, t->st.step, began) && t->stays &&
-	    t->cfg->snapshot_to == SNAPSHOT_MEMORY && !t->snapshots.steps)
-		log_info("a snapshot of the training state (%.1f MB) takes %.2f s: there is one "
-			 "about every %.0f s",
-			 (double)t->snapshots.bytes / 1e6, t->snapshots.cost,
-			 snapshots_interval(&t->snapshots));
-	return 0;
-}
-
 static int save(struct trainer *t, enum save_kind kind, struct err *e)
 {
 	int64_t began = clock_now();
-	TRY(collect(t, e));
+	TRY(train_collect(t, e));
 	t->saved = t->st.step;
 	return saver_save(&t->saver, &t->st, kind, began, e);
 }
@@ -234,6 +220,7 @@ static int loop(struct trainer *t, struct err *e)
 	while (t->st.step < t->job->total_steps && !evaluation_stops(&t->st, patience) &&
 	       !out_of_time(t) && !stopping(t)) {
 		bool better = false, now;
+		TRY(recover_lost(t, e));
 		TRY(one_step(t, e));
 		if (has_val(t) && due(t->job->eval_every, t->st.step)) {
 			TRY(evaluate(t, &t->r.val_after, e));
@@ -247,14 +234,14 @@ static int loop(struct trainer *t, struct err *e)
 			TRY(save(t, now ? SAVE_STEP : SAVE_TIMED, e));
 		} else if (t->stays && snapshots_due(&t->snapshots, t->st.step)) {
 			TRY(t->cfg->snapshot_to == SNAPSHOT_DISK ? save(t, SAVE_TIMED, e)
-								 : collect(t, e));
+								 : train_collect(t, e));
 		}
 	}
 	t->r.stopped_early = t->st.step < t->job->total_steps && evaluation_stops(&t->st, patience);
 	t->r.timed_out = t->st.step < t->job->total_steps && out_of_time(t);
 	t->r.interrupted =
 		t->st.step < t->job->total_steps && !t->r.stopped_early && !t->r.timed_out;
-	TRY(collect(t, e));
+	TRY(train_collect(t, e));
 	TRY(saver_finish(&t->saver, &t->st, t->saved != t->st.step, e));
 	t->saved = t->st.step;
 	if (has_val(t) && t->evaluated != t->st.step && !t->r.interrupted) {

@@ -145,7 +145,9 @@ static int await_order(struct serving *s, struct hello *h, struct err *e)
 
 static int await_guest(struct serving *s, struct hello *h_p, struct err *e)
 {
-	int64_t deadline = net_in(patience(s));
+	const double limit =
+		s->o->coordinator_timeout > 0 ? s->o->coordinator_timeout : patience(s);
+	int64_t deadline = net_in(limit);
 	struct hello h;
 	for (;;) {
 		guests_let_in(&s->guests);
@@ -166,7 +168,7 @@ static int await_guest(struct serving *s, struct hello *h_p, struct err *e)
 				       "the coordinator did not connect within %g s "
 				       "(join_timeout): is it running, and does its "
 				       "configuration have this machine's address and key?",
-				       patience(s));
+				       limit);
 		wait_a_moment(s, NULL);
 	}
 }

@@ -27,6 +27,7 @@ struct serve {
 	int64_t log_every;
 	/* seconds to wait for the coordinator and the neighbours; 0: 60 */
 	double join_timeout;
+	double coordinator_timeout;         /* for the coordinator alone; 0: join_timeout */
 	const struct weight_source *source; /* NULL: what the coordinator offers, over the link */
 	/* a path that may hold the same model here: read where the hashes agree. MAY be NULL */
 	const char *model;

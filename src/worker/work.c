@@ -72,6 +72,26 @@ static int list_handed(const struct network_keys *k, struct ways *v_p, struct er
 	return 0;
 }
 
+/* Jobs until one ends otherwise than by the loss of the coordinator: that one may dial again, also
+ * when it was started anew. One that was started by its coordinator ends with it. */
+static int serve_on(const struct config *c, struct serve *s, struct err *e)
+{
+	bool joined = false;
+	s->joined_p = &joined;
+	int rc = worker_serve(s, e);
+	while (rc == ERR_NET && joined && c->coordinator_timeout > 0 && !(s->stop && *s->stop) &&
+	       !os_die_with_parent()) {
+		log_warn("worker '%s': %s; waiting up to %g s for the coordinator "
+			 "(coordinator_timeout)",
+			 s->id, e->msg, c->coordinator_timeout);
+		err_clear(e);
+		joined = false;
+		s->coordinator_timeout = c->coordinator_timeout;
+		rc = worker_serve(s, e);
+	}
+	return rc;
+}
+
 /* `k`: what the coordinator handed over, if it did. */
 static int work_with(const struct config *c, const struct role *r, const struct network_keys *k,
 		     const volatile sig_atomic_t *stop, struct err *e)
@@ -124,7 +144,7 @@ static int work_with(const struct config *c, const struct role *r, const struct 
 		log_info("worker '%s' listens at %s and waits for the coordinator", s.id, at);
 		s.net = n;
 		s.listens = bound;
-		rc = worker_serve(&s, e);
+		rc = serve_on(c, &s, e);
 		net_close(n, 2);
 		if (rc < 0)
 			err_prefix(e, "worker '%s'", s.id);

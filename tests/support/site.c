@@ -61,9 +61,11 @@ void site_configuration(const struct site *s, const char *name, int workers, con
 		 "3\nval_set_size: 4\n"
 		 "visualize: false\ntensorboard: false\ntrace: false\nwire_dtype: "
 		 "float32\noutput_dir: %s/%s\ncache_dir: %s/cache\n"
-		 "peer_timeout: 10\njoin_timeout: 60\nprofile: none\n%s",
+		 "peer_timeout: 10\njoin_timeout: 60\nprofile: none\n%s%s",
 		 s->t.dir, strstr(extra, "adapter:") ? "" : adapter, s->t.dir, s->t.dir, name,
-		 s->t.dir, extra);
+		 s->t.dir,
+		 /* tests of what ends a worker do not wait */
+		 strstr(extra, "coordinator_timeout") ? "" : "coordinator_timeout: 0\n", extra);
 	if (workers)
 		buf_addf(&b,
 			 "key_file: %s/key\ncoordinator: {hostname: c, ip: 127.0.0.1, port: %d, "
