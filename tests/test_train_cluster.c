@@ -315,33 +315,70 @@ static void insecure_is_said(void **state)
 
 /* Ctrl-C at the coordinator, then at a worker: saved and finished everywhere, and the resumed run
  * is the uninterrupted one. */
-static void interrupted_anywhere_is_saved(void **state)
+static void interrupted_is_saved(void **state)
 {
 	(void)state;
-	for (int who = 0; who < 2; who++) {
-		struct site s;
-		site_make(&s);
-		site_configuration(&s, "one", 0, "");
-		site_configuration(&s, "two", 2, "");
-		struct process p =
-			site_start(&s, "train", "one.yaml", "max_steps=400", "save_steps=0", NULL);
-		must_succeed(&p);
-		struct process w = site_start(&s, "worker", "--worker", "b", "two.yaml", NULL);
-		until(&w, "listens");
-		p = site_start(&s, "train", "two.yaml", "max_steps=400", "save_steps=0", NULL);
-		until(&p, " 3/400 ");
-		kill(who ? w.pid : p.pid, SIGINT);
-		assert_int_equal(finished(&p, PATIENCE), 1);
-		must_succeed(&w);
-		assert_true(says(&p, "interrupted after step"));
-		if (who)
-			assert_true(says(&p, "worker 'b'") && says(&p, "asked to stop"));
-		p = site_start(&s, "train", "two.yaml", "max_steps=400", "save_steps=0",
-			       "resume_from_checkpoint=latest", NULL);
-		must_succeed(&p);
-		same_result(&s, "one", "two", false);
-		tiny_remove(&s.t);
-	}
+	struct site s;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", 2, "");
+	struct process p =
+		site_start(&s, "train", "one.yaml", "max_steps=400", "save_steps=0", NULL);
+	must_succeed(&p);
+	struct process w = site_start(&s, "worker", "--worker", "b", "two.yaml", NULL);
+	until(&w, "listens");
+	p = site_start(&s, "train", "two.yaml", "max_steps=400", "save_steps=0", NULL);
+	until(&p, " 3/400 ");
+	kill(p.pid, SIGINT);
+	assert_int_equal(finished(&p, PATIENCE), 1);
+	must_succeed(&w);
+	assert_true(says(&p, "interrupted after step"));
+	p = site_start(&s, "train", "two.yaml", "max_steps=400", "save_steps=0",
+		       "resume_from_checkpoint=latest", NULL);
+	must_succeed(&p);
+	same_result(&s, "one", "two", false);
+	tiny_remove(&s.t);
+}
+
+/* Ctrl-C on a worker: the others get its layers after the step, and go on. */
+static void a_worker_leaves(void **state)
+{
+	struct site s;
+	char text[200];
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", 3, "");
+	struct process p =
+		site_start(&s, "train", "one.yaml", "max_steps=60", "save_steps=0", NULL);
+	must_succeed(&p);
+	struct process w = site_start(&s, "worker", "--worker", "b", "two.yaml", NULL);
+	until(&w, "listens");
+	p = site_start(&s, "train", "two.yaml", "max_steps=60", "save_steps=0", "snapshot_to=off",
+		       NULL);
+	until(&p, " 3/60 ");
+	kill(w.pid, SIGINT);
+	must_succeed(&w);
+	until(&p, "'b' has left");
+	assert_false(says(&p, "computed again"));
+	struct process l = site_start(&s, "leave", "nobody", NULL);
+	must_fail(&l, 2, "no job that runs here has a worker 'nobody'");
+	l = site_start(&s, "leave", "c", NULL);
+	must_succeed(&l);
+	assert_true(says(&l, "'c' leaves the job in "));
+	until(&p, "'c' has left");
+	/* nobody else has the layers */
+	l = site_start(&s, "leave", "a", NULL);
+	must_succeed(&l);
+	until(&p, "'a' wants to leave, but the others cannot go on without it");
+	must_succeed(&p);
+	assert_false(says(&p, "is back"));
+	same_result(&s, "one", "two", true);
+	snprintf(text, sizeof text, "%.150s/two/metrics.jsonl", s.t.dir);
+	char *m = site_text(text);
+	assert_non_null(strstr(m, "\"event\": \"left\""));
+	mem_free(m);
+	tiny_remove(&s.t);
 }
 
 /* While the devices are measured: nothing was trained, so nothing is exported. */
@@ -413,7 +450,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_worker_without_the_model),
 		cmocka_unit_test(what_goes_wrong_is_one_line),
 		cmocka_unit_test(insecure_is_said),
-		cmocka_unit_test(interrupted_anywhere_is_saved),
+		cmocka_unit_test(interrupted_is_saved),
+		cmocka_unit_test(a_worker_leaves),
 		cmocka_unit_test(interrupted_before_the_first_step),
 		cmocka_unit_test(a_resumed_run_keeps_its_dtype),
 	};

@@ -474,6 +474,16 @@ static int on_change(void *ctx, const struct train_change *c, struct err *e)
 	return 0;
 }
 
+static bool on_leave(void *ctx, char *id, size_t cap)
+{
+	struct train_view *v = ctx;
+	char name[CONTROL_ID];
+	if (!v->control || !control_leave(v->control, name))
+		return false;
+	snprintf(id, cap, "%s", name);
+	return true;
+}
+
 static void on_part(void *ctx, const char *what, uint64_t done, uint64_t all)
 {
 	struct train_view *v = ctx;
@@ -702,6 +712,7 @@ struct train_sink train_view_sink(struct train_view *v)
 				    .step = on_step,
 				    .eval = on_eval,
 				    .change = on_change,
+				    .leave = on_leave,
 				    .part = on_part,
 				    .sample = on_sample,
 				    .saved = on_saved,

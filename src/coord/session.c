@@ -159,6 +159,7 @@ static void take_one(struct session *s, int i, struct session_event *ev)
 			} else if (f.kind == FRAME_FINISH) {
 				ev->kind = SESSION_LEAVING;
 				s->leaving = w->name;
+				w->out = true;
 			} else {
 				ev->kind = SESSION_MESSAGE;
 				ev->msg = msg;

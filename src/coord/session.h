@@ -70,7 +70,16 @@ int session_there(const struct session *s);          /* how many members are the
 /* Takes what comes for so long, and looks for those that are gone; returns early when one of them
  * is back, or another one is lost. Nobody may be at work. */
 int session_idle(struct session *s, double seconds, struct err *e);
-/* Whether it is there, with a stage or without. */
+/* The next member that has asked to leave, or for whom session_ask_out() did, and has not been
+ * returned yet; -1: none. */
+int session_out(struct session *s);
+/* ERR_USAGE: no member of this name is there. */
+int session_ask_out(struct session *s, const char *id, struct err *e);
+/* From now on session_has() is false for it; or, `leaves` false, true again. */
+void session_set_leaving(struct session *s, int member, bool leaves);
+/* Between two steps: it ends, with success. session_regroup() must follow. */
+void session_let_go(struct session *s, int member);
+/* Whether it is there, with a stage or without, and is to stay. */
 bool session_has(const struct session *s, int member);
 /* Sends the workers the end of the job (with `why`: its failure), waits for them to end.
  * NULL is allowed. */

@@ -12,7 +12,35 @@ static const double look_every = 0.25; /* seconds between two checks of time and
 
 bool session_has(const struct session *s, int member)
 {
-	return s->seat[member].state == SEAT_JOINED;
+	return s->seat[member].state == SEAT_JOINED && !s->seat[member].leaves;
+}
+
+int session_out(struct session *s)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->seat[i].out) {
+			s->seat[i].out = false;
+			if (s->seat[i].state == SEAT_JOINED)
+				return i;
+		}
+	return -1;
+}
+
+int session_ask_out(struct session *s, const char *id, struct err *e)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->seat[i].state == SEAT_JOINED && !strcmp(s->crew.member[i].id, id)) {
+			s->seat[i].out = s->seat[i].unwanted = true;
+			return 0;
+		}
+	return err_set(e, ERR_USAGE, "no worker '%.100s' is in this job", id);
+}
+
+void session_set_leaving(struct session *s, int member, bool leaves)
+{
+	s->seat[member].leaves = leaves;
+	if (!leaves)
+		s->seat[member].unwanted = false;
 }
 
 static bool is_news(const struct session_seat *w)
@@ -48,8 +76,9 @@ int session_loss(struct session *s, struct err *why_p)
 	return -1;
 }
 
-/* A worker that was lost gets no second chance on the same link, also when it only hangs. */
-static void bury(struct session *s, int i)
+/* `patience`: seconds for its process to end. A worker that was lost gets no second chance on the
+ * same link, also when it only hangs. */
+static void bury(struct session *s, int i, double patience)
 {
 	struct session_seat *w = &s->seat[i];
 	if (w->link)
@@ -58,8 +87,27 @@ static void bury(struct session *s, int i)
 	w->buried = true;
 	w->broken = false;
 	if (w->seat.spec->kind != SEAT_THREAD)
-		seat_stop(&w->seat, w->state == SEAT_ABORTED ? 3 : 0, true);
+		seat_stop(&w->seat, patience, true);
 	crew_lose(&s->crew, i);
+}
+
+void session_let_go(struct session *s, int i)
+{
+	struct session_seat *w = &s->seat[i];
+	struct err ignored = { 0 };
+	const struct frame f = { .kind = FRAME_FINISH,
+				 .job = s->id,
+				 .epoch = s->epoch,
+				 .from = FRAME_COORDINATOR,
+				 .to = FRAME_MEMBER(i) };
+	link_send_frame(w->link, &f, net_in(2), &ignored);
+	w->state = SEAT_LOST;
+	w->told = w->named = true;
+	w->leaves = false;
+	if (w->seat.pid > 0) /* it is not started again */
+		w->unwanted = true;
+	membership_gone(&s->members, i);
+	bury(s, i, 10);
 }
 
 static void send_forget(struct session *s, int i)
@@ -112,7 +160,7 @@ int session_regroup(struct session *s, struct err *e)
 		weights_out_close(s->seat[i].weights);
 		s->seat[i].weights = NULL;
 		if (is_news(&s->seat[i]))
-			bury(s, i);
+			bury(s, i, s->seat[i].state == SEAT_ABORTED ? 3 : 0);
 	}
 	membership_change(&s->members);
 	s->epoch = FRAME_EPOCH(0, s->members.epoch);
@@ -124,7 +172,7 @@ int session_regroup(struct session *s, struct err *e)
 		s->seat[i].broken = false;
 		s->seat[i].progress = (struct progress){ 0 };
 		if (is_news(&s->seat[i]))
-			bury(s, i);
+			bury(s, i, s->seat[i].state == SEAT_ABORTED ? 3 : 0);
 	}
 	return 0;
 }

@@ -28,6 +28,8 @@ struct session_seat {
 	bool told;         /* the loss was an event already */
 	bool named;        /* and session_loss() has returned it */
 	bool buried;       /* session_regroup() has closed it: its loss is no news any more */
+	bool out;          /* it is to leave, and session_out() has not returned it */
+	bool leaves;       /* it is to leave: no plan has it */
 	bool back;         /* it is there again, and session_back() has not returned it */
 	bool unwanted;     /* it came back and cannot take part: why was said */
 	int64_t again;     /* of one that is gone: when it is tried again, or how long */

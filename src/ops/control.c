@@ -29,8 +29,9 @@ struct control {
 	char path[MEET_PATH];
 	pthread_t thread;
 	atomic_bool quit;
-	pthread_mutex_t lock; /* over state */
+	pthread_mutex_t lock; /* over the rest */
 	struct buf state;
+	char leave[CONTROL_ID]; /* "": nobody */
 };
 
 /* ---- the job's side ------------------------------------------------------------------------- */
@@ -54,9 +55,47 @@ static bool send_all(int fd, const char *p, size_t n)
 	return true;
 }
 
+/* Notes the wish, where the job has a worker of that name; the answer. */
+static void ask_to_leave(struct control *c, const char *id, struct buf *out)
+{
+	struct err ignored = { 0 };
+	json_t *doc = NULL, *w;
+	size_t i;
+	pthread_mutex_lock(&c->lock);
+	if (json_parse_text(c->state.p, c->state.n, "state", &doc, &ignored) < 0)
+		doc = NULL;
+	const char *dir = json_string_value(json_object_get(doc, "output_dir"));
+	bool known = false;
+	json_array_foreach(json_object_get(doc, "workers"), i, w)
+	{
+		const char *name = json_string_value(json_object_get(w, "id"));
+		known |= name && !strcmp(name, id);
+	}
+	known &= strlen(id) < sizeof c->leave;
+	if (known) {
+		snprintf(c->leave, sizeof c->leave, "%.127s", id);
+		buf_adds(out, "{\"leaves\": ");
+		json_quote(out, id, strlen(id));
+		buf_adds(out, ", \"output_dir\": ");
+		json_quote(out, dir ? dir : "", dir ? strlen(dir) : 0);
+	}
+	buf_adds(out, known ? "}\n" : "{}\n");
+	pthread_mutex_unlock(&c->lock);
+	json_decref(doc);
+}
+
+bool control_leave(struct control *c, char id_p[CONTROL_ID])
+{
+	pthread_mutex_lock(&c->lock);
+	memcpy(id_p, c->leave, CONTROL_ID);
+	c->leave[0] = 0;
+	pthread_mutex_unlock(&c->lock);
+	return id_p[0] != 0;
+}
+
 static void answer(struct control *c, int fd)
 {
-	char word[32] = "";
+	char word[CONTROL_ID + 16] = "";
 	pid_t pid;
 	limit_waiting(fd);
 	if (!meet_peer(fd, &pid))
@@ -68,6 +107,12 @@ static void answer(struct control *c, int fd)
 		pthread_mutex_lock(&c->lock);
 		buf_add(&now, c->state.p, c->state.n);
 		pthread_mutex_unlock(&c->lock);
+		send_all(fd, now.p, now.n);
+		buf_release(&now);
+	} else if (!strncmp(word, "leave ", 6)) {
+		struct buf now = BUF_INIT;
+		word[6 + strcspn(word + 6, "\n")] = 0;
+		ask_to_leave(c, word + 6, &now);
 		send_all(fd, now.p, now.n);
 		buf_release(&now);
 	}
@@ -195,7 +240,7 @@ static int dial(const char *path)
 
 static bool ask_one(const char *path, const char *word, control_each_fn each, void *ctx)
 {
-	char line[40], bytes[4096];
+	char line[CONTROL_ID + 16], bytes[4096];
 	struct buf b = BUF_INIT;
 	json_t *doc = NULL;
 	struct err ignored = { 0 };

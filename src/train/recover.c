@@ -199,11 +199,51 @@ int recover(struct trainer *t, struct err *e)
 	return change(t, &r, e);
 }
 
-int recover_lost(struct trainer *t, struct err *e)
+/* One that wants to leave. The others get what it holds. */
+static int let_go(struct trainer *t, int member, struct err *e)
+{
+	double seconds = 0;
+	struct err why = { 0 };
+	const char *id = session_spec(t->ses, member)->id;
+	session_set_leaving(t->ses, member, true);
+	int rc = start_would_do(t, &seconds, &why);
+	if (rc < 0) {
+		session_set_leaving(t->ses, member, false);
+		log_warn("'%s' wants to leave, but the others cannot go on without it (%s): it "
+			 "stays; a second Ctrl-C there ends it at once",
+			 id, why.msg);
+		return 0;
+	}
+	struct recovery r = begin(t, "left");
+	buf_addf(&r.who, "'%s' has left", id);
+	rc = train_collect(t, e);
+	if (rc < 0) {
+		buf_release(&r.who);
+		return rc;
+	}
+	session_let_go(t->ses, member);
+	return change(t, &r, e);
+}
+
+static int ask_who_leaves(struct trainer *t, struct err *e)
+{
+	char id[200];
+	while (t->sink->leave && t->sink->leave(t->sink->ctx, id, sizeof id))
+		if (session_ask_out(t->ses, id, e) < 0) {
+			log_warn("%s", e->msg);
+			err_clear(e);
+		}
+	for (int i; (i = session_out(t->ses)) >= 0;)
+		TRY(let_go(t, i, e));
+	return 0;
+}
+
+int recover_members(struct trainer *t, struct err *e)
 {
 	double seconds = 0;
 	if (!t->stays)
 		return 0;
+	TRY(ask_who_leaves(t, e));
 	session_look_for_lost(t->ses);
 	if (!session_somebody_back(t->ses) || t->st.step >= t->job->total_steps)
 		return 0;

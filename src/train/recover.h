@@ -14,8 +14,9 @@ struct err;
 /* After a failure, with its error: 0 when the run can go on, from t->st. Otherwise the error of the
  * run; what is there has been saved where that was possible. */
 int recover(struct trainer *t, struct err *e);
-/* Between two steps: looks for workers that are gone. Where one is back and would help, the state
- * of all is collected and the job goes on with it. */
-int recover_lost(struct trainer *t, struct err *e);
+/* Between two steps: workers that want to leave do so, where the others can go on; those that are
+ * gone are looked for. Where one is back and would help, the job goes on with it. The state of all
+ * is collected before, so that no step is computed again. */
+int recover_members(struct trainer *t, struct err *e);
 
 #endif

@@ -104,18 +104,25 @@ static int plan_again(struct trainer *t, struct job_plan *p, struct err *e)
 	return rc;
 }
 
-int start_would_help(struct trainer *t, double *seconds_p, struct err *e)
+int start_would_do(struct trainer *t, double *seconds_p, struct err *e)
 {
 	struct job_plan next = { 0 };
+	TRY(plan_again(t, &next, e));
+	*seconds_p = t->planned ? next.plan.simulated_ms / 1e3 : 0;
+	job_plan_release(&next);
+	return 0;
+}
+
+int start_would_help(struct trainer *t, double *seconds_p, struct err *e)
+{
 	*seconds_p = 0;
 	if (!t->planned)
 		return 0;
-	int rc = plan_again(t, &next, e);
-	*seconds_p = rc < 0 ? INFINITY : next.plan.simulated_ms / 1e3;
-	if (rc >= 0)
-		job_plan_release(&next);
+	int rc = start_would_do(t, seconds_p, e);
 	if (rc == ERR_NOMEM)
 		return rc;
+	if (rc < 0)
+		*seconds_p = INFINITY;
 	err_clear(e);
 	return 0;
 }

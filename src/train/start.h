@@ -17,8 +17,10 @@ int start_place(struct trainer *t, bool resume, struct err *e);
 /* Another plan, for the workers that are there now; the run keeps its rules. ERR_USAGE: they cannot
  * hold the model, or are fewer than min_workers. */
 int start_place_again(struct trainer *t, struct err *e);
-/* The predicted seconds of a step with a plan for the workers that are there now; infinite: there
- * is none. 0: nothing was measured. */
+/* Whether the workers that are there now can go on, and the predicted seconds of a step; 0: nothing
+ * was measured. */
+int start_would_do(struct trainer *t, double *seconds_p, struct err *e);
+/* The same; *seconds_p infinite: they cannot. */
 int start_would_help(struct trainer *t, double *seconds_p, struct err *e);
 int start_rounds(struct trainer *t, struct err *e);
 /* For the sink; `resume` as in struct train_info. Lists live in the trainer's arena. */

@@ -22,7 +22,7 @@
 
 static bool stopping(struct trainer *t)
 {
-	const char *who = session_leaving(t->ses);
+	const char *who = t->stays ? NULL : session_leaving(t->ses);
 	if (who && !t->told_leaving) {
 		log_warn("%s asked to stop: saving and finishing", who);
 		t->told_leaving = true;
@@ -220,7 +220,7 @@ static int loop(struct trainer *t, struct err *e)
 	while (t->st.step < t->job->total_steps && !evaluation_stops(&t->st, patience) &&
 	       !out_of_time(t) && !stopping(t)) {
 		bool better = false, now;
-		TRY(recover_lost(t, e));
+		TRY(recover_members(t, e));
 		TRY(one_step(t, e));
 		if (has_val(t) && due(t->job->eval_every, t->st.step)) {
 			TRY(evaluate(t, &t->r.val_after, e));

@@ -55,7 +55,7 @@ struct train_eval {
 
 /* The members of a running job have changed, and it goes on with another plan. */
 struct train_change {
-	const char *event; /* "lost" */
+	const char *event; /* "lost", "joined", "left" */
 	const char *text;  /* one line for the user: who, which layers, from which step on */
 	uint64_t step;     /* it goes on after this step: later ones are computed again */
 	uint64_t reached;  /* the last step that was done before */
@@ -94,6 +94,8 @@ struct train_sink {
 	int (*saved)(void *ctx, uint64_t step, const char *path, struct err *e);
 	/* What was told of steps behind c->step counts no more. */
 	int (*change)(void *ctx, const struct train_change *c, struct err *e);
+	/* Whether the user wants a worker to leave, asked between two steps: its id. */
+	bool (*leave)(void *ctx, char *id, size_t cap);
 	/* The run cannot be saved at its end: 0 tries again (later, or in the folder other[cap]
 	 * when that is set), negative gives up. */
 	int (*blocked)(void *ctx, const char *why, char *other, size_t cap);
