@@ -330,13 +330,55 @@ static void started_again(void **state)
 	tiny_remove(&s.t);
 }
 
+/* The coordinator is killed: its workers wait, and the same command goes on from the newest
+ * checkpoint; where there is none the run begins again. */
+static void the_same_command(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", WORKERS, "coordinator_timeout: 60\n");
+	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
+	must_succeed(&p);
+	start_all(&s, w);
+	static const char *const at[] = { "before step 1:", "step 45/" };
+	for (int i = 0; i < 2; i++) {
+		p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "peer_timeout=5", NULL);
+		if (!waits_for(&p, at[i])) {
+			show_log(&p);
+			fail_msg("it did not come to '%s'", at[i]);
+		}
+		kill(p.pid, SIGKILL);
+		finished(&p, PATIENCE);
+	}
+	/* another configuration is refused */
+	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "learning_rate=0.01", NULL);
+	must_fail(&p, 2, "learning_rate");
+	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "auto_resume=false", NULL);
+	must_fail(&p, 2, "already holds a run");
+	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, "peer_timeout=5", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "checkpoints/step-000040 (auto_resume)"));
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 0);
+	same_result(&s, "one", "two", true);
+	/* done is done */
+	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "nothing to do"));
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(come_back),
 		cmocka_unit_test(stopped_and_continued),  cmocka_unit_test(waits_for_one),
-		cmocka_unit_test(planned_again),          cmocka_unit_test(started_again),
+		cmocka_unit_test(planned_again),
+		cmocka_unit_test(the_same_command),          cmocka_unit_test(started_again),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

@@ -90,6 +90,7 @@ struct config_worker {
 enum { PASS_ROWS_MOST = 65536, PASSES_MOST = 16384 };
 
 enum config_reduce_dtype { REDUCE_FLOAT32, REDUCE_BFLOAT16 };
+enum config_auto_resume { AUTO_RESUME_CLUSTER, AUTO_RESUME_ON, AUTO_RESUME_OFF };
 enum config_snapshot { SNAPSHOT_MEMORY, SNAPSHOT_DISK, SNAPSHOT_OFF };
 enum config_shard_state { SHARD_AUTO, SHARD_NOTHING, SHARD_STATES, SHARD_VALUES };
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
@@ -169,6 +170,7 @@ struct config {
 	bool overwrite_output_dir;
 	/* a folder; "latest": the newest in output_dir; NULL: do not resume */
 	const char *resume_from_checkpoint;
+	int auto_resume;                 /* enum config_auto_resume */
 	int64_t save_steps;              /* 0: only at the end */
 	int64_t saves_per_epoch;         /* above 0: in the place of save_steps */
 	const char *save_minutes;        /* "auto" or a number; "0": never */

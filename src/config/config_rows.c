@@ -186,6 +186,10 @@ static const struct opt rows[] = {
 	BOOL(overwrite_output_dir, "false", "replace the earlier run in output_dir"),
 	STR(resume_from_checkpoint, NULL, "DIR",
 	    "continue from this checkpoint; latest or true: the newest in output_dir"),
+	ENUM(auto_resume, "auto|true|false", "auto",
+	     "without the two keys above, a run in output_dir that was cut off goes on from its "
+	     "newest checkpoint, or begins again where there is none; its configuration must be "
+	     "the same but for machines, plan and output; auto: with several machines"),
 	INT(save_steps, "500", 0, 1e9, "steps between checkpoints; 0: only at the end"),
 	INT(saves_per_epoch, "0", 0, 1e6,
 	    "checkpoints in each pass over the data, in the place of save_steps"),

@@ -246,6 +246,25 @@ static int check_empty(const struct config *c, const char *dir, struct err *e)
 	return 0;
 }
 
+/* A run that was cut off, and whose configuration does not say what is to become of it: goes on from
+ * its newest checkpoint. *again_p: it has none, and no result: it begins again. */
+static void find_cut_off(const struct config *c, struct arena *a, const char **from_p,
+			 bool *again_p)
+{
+	struct err ignored = { 0 };
+	const bool on = c->auto_resume == AUTO_RESUME_ON ||
+			(c->auto_resume == AUTO_RESUME_CLUSTER && c->coordinator.given);
+	if (!on || c->resume_from_checkpoint || c->overwrite_output_dir ||
+	    !run_folder_is_run(c->output_dir))
+		return;
+	if (checkpoint_latest(c->output_dir, a, from_p, &ignored) < 0)
+		*from_p = NULL;
+	*again_p = !*from_p && !has_result(c->output_dir);
+	if (*from_p)
+		log_info("output_dir %s holds a run: going on from %s (auto_resume)", c->output_dir,
+			 *from_p);
+}
+
 static int find_resume(const struct config *c, struct arena *a, const char **from_p, struct err *e)
 {
 	const char *from = c->resume_from_checkpoint;
@@ -317,7 +336,9 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	char whole[PATH_MAX];
 	const char *from = NULL;
 	struct stat st;
+	bool again = false;
 	TRY(find_resume(c, a, &from, e));
+	find_cut_off(c, a, &from, &again);
 	f.made = stat(c->output_dir, &st) < 0;
 	if (!f.made && !S_ISDIR(st.st_mode))
 		return err_set(e, ERR_USAGE, "output_dir %s is a file: choose another folder",
@@ -335,7 +356,7 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	if (f.resumes && realpath(from, whole))
 		snprintf(f.from, sizeof f.from, "%.63s", strrchr(whole, '/') + 1);
 	if (rc >= 0 && !f.resumes && run_folder_is_run(f.path)) {
-		f.replaces = c->overwrite_output_dir;
+		f.replaces = c->overwrite_output_dir || again;
 		rc = f.replaces ? check_replace(c, f.path, e) : refuse_old_run(c->output_dir, e);
 	} else if (rc >= 0 && !f.resumes) {
 		rc = check_empty(c, f.path, e);
