@@ -377,8 +377,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(come_back),
 		cmocka_unit_test(stopped_and_continued),  cmocka_unit_test(waits_for_one),
-		cmocka_unit_test(planned_again),
-		cmocka_unit_test(the_same_command),          cmocka_unit_test(started_again),
+		cmocka_unit_test(planned_again),          cmocka_unit_test(the_same_command),
+		cmocka_unit_test(started_again),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

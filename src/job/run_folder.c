@@ -246,8 +246,8 @@ static int check_empty(const struct config *c, const char *dir, struct err *e)
 	return 0;
 }
 
-/* A run that was cut off, and whose configuration does not say what is to become of it: goes on from
- * its newest checkpoint. *again_p: it has none, and no result: it begins again. */
+/* A run that was cut off, and whose configuration does not say what is to become of it: goes on
+ * from its newest checkpoint. *again_p: it has none, and no result: it begins again. */
 static void find_cut_off(const struct config *c, struct arena *a, const char **from_p,
 			 bool *again_p)
 {
