@@ -330,6 +330,40 @@ static void started_again(void **state)
 	tiny_remove(&s.t);
 }
 
+/* One that is spare holds nothing until another is lost, and then what that one held. */
+static void a_spare_worker(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	char text[1200];
+	size_t n = 0;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	site_configuration(&s, "two", WORKERS, "");
+	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
+	must_succeed(&p);
+	start_all(&s, w);
+	for (int i = 0; i < WORKERS; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n,
+				      "%s{id: %c, ip: 127.0.0.%d, port: %d, public_key: '%s'%s}",
+				      i ? ", " : "workers=[", 'a' + i, i + 2, s.port + 1 + i,
+				      s.key.pub, i == 3 ? ", spare: true}]" : "");
+	text[n - (n > 2 && text[n - 2] == ']')] = 0;
+	p = site_start(&s, "train", "two.yaml", text,
+		       "shard_plan=[{id: a, start: 0, end: 2}, {id: [b, c], start: 2, end: 6}]",
+		       STEPS, "peer_timeout=5", "snapshot_steps=3", NULL);
+	waits_for(&p, "/60 ");
+	kill(w[0].pid, SIGKILL);
+	finished(&w[0], PATIENCE);
+	must_succeed(&p);
+	assert_true(says(&p, "Layers 0-1 go to 'd'"));
+	for (int i = 1; i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 0);
+	same_result(&s, "one", "two", true);
+	tiny_remove(&s.t);
+}
+
 /* The coordinator is killed: its workers wait, and the same command goes on from the newest
  * checkpoint; where there is none the run begins again. */
 static void the_same_command(void **state)
@@ -378,7 +412,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(come_back),
 		cmocka_unit_test(stopped_and_continued),  cmocka_unit_test(waits_for_one),
 		cmocka_unit_test(planned_again),          cmocka_unit_test(the_same_command),
-		cmocka_unit_test(started_again),
+		cmocka_unit_test(a_spare_worker),         cmocka_unit_test(started_again),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

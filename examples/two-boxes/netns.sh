@@ -2,21 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # The example on one machine: each box is a network namespace with its own address, key and cache,
 # on a 1 Gbit/s link (tbf). Needs root.
-#   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]
+#   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] [-p STEP] MODEL
+#       [key=value ...]
+# -p STEP: the cable of the last box is pulled after that step, and put back 20 s later. With -p the
+# sum of the adapter is printed at the end; -p 0 pulls none, for comparison.
 # Every box runs the same command; only box1 is given the model. The namespaces and the files of the
 # boxes are removed at the end.
 set -eu
-boxes=2 rate=1gbit command=train
-while getopts n:r:c: o; do
+boxes=2 rate=1gbit command=train pull=
+while getopts n:r:c:p: o; do
 	case $o in
 	n) boxes=$OPTARG ;;
 	r) rate=$OPTARG ;;
 	c) command=$OPTARG ;;
+	p) pull=$OPTARG ;;
 	*) exit 2 ;;
 	esac
 done
 shift $((OPTIND - 1))
-usage="usage: $0 [-n 2|3] [-r 1gbit] [-c train|profile|plan] MODEL [key=value ...]"
+usage="usage: $0 [-n 2|3] [-r 1gbit] [-c train|profile|plan] [-p STEP] MODEL [key=value ...]"
 model=$(realpath "${1:?$usage}")
 shift
 cd "$(dirname "$0")/../.."
@@ -33,6 +37,7 @@ cleanup() {
 	rm -rf "$work"
 }
 trap cleanup EXIT
+trap 'exit 1' INT TERM
 
 ip link add "$tag" type bridge
 ip link set "$tag" up
@@ -84,9 +89,25 @@ for i in $(seq 2 "$boxes"); do
 		> >(sed -u "s/^/box$i: /" >&2) 2>&1 &
 	pids+=($!) # the worker's, not that of sed: cleanup ends it
 done
+pull_cable() { # waits for the step, then the cable is out for 20 s
+	until grep -q "^step *$pull/" "$work/box1/log" 2>/dev/null; do sleep 0.2; done
+	ip link set "$tag.$boxes" down
+	echo "--- the cable of box$boxes is out ---"
+	sleep 20
+	ip link set "$tag.$boxes" up
+	echo "--- the cable of box$boxes is in again ---"
+}
+if [ "${pull:-0}" != 0 ]; then
+	pull_cable &
+	puller=$!
+fi
 status=0
 ip netns exec "$tag-1" "$bin" "$command" "$work/cluster.yaml" base_model="$model" \
-	key_file="$work/box1/key" cache_dir="$work/box1/cache" "$@" || status=$?
+	key_file="$work/box1/key" cache_dir="$work/box1/cache" ${pull:+"output_dir=$work/run"} \
+	"$@" > >(tee "$work/box1/log") 2>&1 || status=$?
+[ -z "${puller:-}" ] || kill "$puller" 2>/dev/null || true
+[ -z "$pull" ] || [ $status != 0 ] || sha256sum <"$work/run/adapter_model.safetensors"
+[ $status = 0 ] || kill "${pids[@]}" 2>/dev/null || true # they would wait for the coordinator
 for p in "${pids[@]}"; do
 	wait "$p" || true
 done

@@ -452,7 +452,10 @@ static int on_change(void *ctx, const struct train_change *c, struct err *e)
 	struct train_view *v = ctx;
 	struct train_stages *now;
 	warn(v, "%s", c->text);
-	TRY(metrics_go_back(v->metrics, (int64_t)c->step, e));
+	if (metrics_go_back(v->metrics, (int64_t)c->step, e) < 0) {
+		log_warn("%s; lines of steps that are computed again stay there", e->msg);
+		err_clear(e);
+	}
 	TRY(metrics_event(v->metrics, (int64_t)c->step, c->event, c->text, e));
 	if (v->board && tensorboard_go_back(v->board, (int64_t)c->step + 1, e) < 0) {
 		log_warn("%s: nothing more is written for TensorBoard", e->msg);
@@ -460,8 +463,12 @@ static int on_change(void *ctx, const struct train_change *c, struct err *e)
 		v->board = NULL;
 		err_clear(e);
 	}
-	TRY(c->info->job_plan ? job_plan_write(c->info->job_plan, v->c->output_dir, e)
-			      : placement_write(c->info->job, c->info->place, v->c->output_dir, e));
+	if ((c->info->job_plan
+		     ? job_plan_write(c->info->job_plan, v->c->output_dir, e)
+		     : placement_write(c->info->job, c->info->place, v->c->output_dir, e)) < 0) {
+		log_warn("%s; plan.json is that of the plan before", e->msg);
+		err_clear(e);
+	}
 	TRY(train_stages_new(v->c, c->info, &now, e));
 	v->track += (uint32_t)train_stages_count(v->stages);
 	pthread_mutex_lock(&v->lock);

@@ -80,6 +80,7 @@ struct config_worker {
 	int64_t num_gpus;   /* 1 (or 0) once loaded: an entry with more has become several */
 	const char *public_key;
 	int listen;      /* enum config_listen */
+	bool spare;      /* joins, and holds nothing until another one is lost */
 	bool invited;    /* a name: it connects to the coordinator (peers/peer_list.h) */
 	const char *ssh; /* "user@host:port", for `heteroshard up`; NULL: not given */
 	struct config_limits limits;

@@ -86,6 +86,7 @@ static const struct opt worker_rows[] = {
 	{ FIELD(config_worker, num_gpus), .kind = OPT_INT, .def = "1", .lo = 0, .hi = 1024 },
 	{ FIELD(config_worker, public_key), .kind = OPT_STR },
 	{ FIELD(config_worker, listen), .kind = OPT_ENUM, .def = "all", .choices = "all|ip" },
+	{ FIELD(config_worker, spare), .kind = OPT_BOOL },
 	{ FIELD(config_worker, ssh), .kind = OPT_STR },
 	LIMITS(config_worker),
 	MESHED(config_worker),

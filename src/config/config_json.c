@@ -161,6 +161,10 @@ static void one_worker(struct buf *o, const struct config_worker *w)
 		opt_field(o, "listen", w->listen == LISTEN_IP ? "ip" : NULL, &first);
 	}
 	opt_field(o, "device", w->device, &first);
+	if (w->spare) {
+		buf_addf(o, "%s\"spare\": true", first ? "" : ", ");
+		first = false;
+	}
 	opt_field(o, "ssh", w->ssh, &first);
 	limits(o, &w->limits);
 	meshed(o, &w->meshed);

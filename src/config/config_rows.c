@@ -333,6 +333,7 @@ static const struct opt rows[] = {
 	       "the others: id, hostname, ip, port (9999), device (auto), num_gpus (N above 1: "
 	       "workers ID.0 to ID.(N-1), with N ports and devices counted up), public_key, "
 	       "listen (all: every address of the machine, where there are keys; ip: only its ip), "
+	       "spare (true: it joins and holds nothing until another one is lost), "
 	       "ssh (user@host:port, for 'heteroshard up'; without ip and hostname it is an "
 	       "invited machine), threads (its part of the machine's), memory (GiB, on the "
 	       "processor), nice; for the mesh wg_public_key ('heteroshard mesh key'), endpoint "

@@ -26,6 +26,7 @@ struct seat_spec {
 	/* SEAT_PROCESS: who listens at the TCP port of its address is taken for the worker. Else
 	 * only who listens where processes of this machine and user meet */
 	bool by_port;
+	bool spare;            /* it holds nothing until another one is lost */
 	const char *cache_dir; /* SEAT_THREAD; NULL: the default */
 	char address[NET_ADDRESS];
 };

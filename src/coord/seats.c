@@ -20,6 +20,21 @@
 
 static bool given(const char *s) { return s && s[0]; }
 
+static bool has_layers(const struct config *c, const char *id)
+{
+	for (size_t i = 0; i < c->nshards; i++)
+		for (size_t k = 0; k < c->shard_plan[i].id.n; k++)
+			if (!strcmp(c->shard_plan[i].id.item[k], id))
+				return true;
+	return false;
+}
+
+/* Beside the plan that the user wrote. */
+static bool is_spare(const struct config *c, size_t i)
+{
+	return c->workers[i].spare && !has_layers(c, c->workers[i].id);
+}
+
 static void describe(const struct config *c, const char *id, struct seat_spec *s)
 {
 	const struct config_coordinator *o = &c->coordinator;
@@ -34,19 +49,11 @@ static void describe(const struct config *c, const char *id, struct seat_spec *s
 				 .device = w ? w->device : network_local_device(c),
 				 .key = w ? w->public_key : o->public_key };
 	s->by_port = s->key || c->insecure || !strcmp(c->transport, "tls");
+	s->spare = w && w->spare && !has_layers(c, id);
 	if (w && w->invited)
 		s->kind = SEAT_INVITED;
 	else
 		network_address(ip, host, w ? w->port : o->port, s->address);
-}
-
-static bool has_layers(const struct config *c, const char *id)
-{
-	for (size_t i = 0; i < c->nshards; i++)
-		for (size_t k = 0; k < c->shard_plan[i].id.n; k++)
-			if (!strcmp(c->shard_plan[i].id.item[k], id))
-				return true;
-	return false;
 }
 
 /* A list of workers may be longer than a plan: a job goes on without a lost machine by changing
@@ -57,7 +64,7 @@ static void name_the_unused(const struct config *c, const char *(*id_of)(const v
 	char names[400] = "";
 	size_t n = 0, at = 0;
 	for (size_t i = 0; c->nshards && i < count; i++)
-		if (!has_layers(c, id_of(ctx, i))) {
+		if (!has_layers(c, id_of(ctx, i)) && !(ctx == c && c->workers[i].spare)) {
 			if (at < sizeof names)
 				at += (size_t)snprintf(names + at, sizeof names - at, "%s'%.60s'",
 						       n ? ", " : "", id_of(ctx, i));
@@ -85,6 +92,8 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 	size_t most = c->nshards ? 0 : c->nworkers + local, n = 0;
 	for (size_t i = 0; i < c->nshards; i++)
 		most += c->shard_plan[i].id.n;
+	for (size_t i = 0; c->nshards && i < c->nworkers; i++)
+		most += is_spare(c, i);
 	if (!most)
 		return err_set(e, ERR_USAGE,
 			       "%s: no device computes: 'workers' is empty and the coordinator's "
@@ -105,8 +114,9 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 		}
 	if (!c->nshards && local)
 		describe(c, "local", &v[n++]);
-	for (size_t i = 0; !c->nshards && i < c->nworkers; i++)
-		describe(c, c->workers[i].id, &v[n++]);
+	for (size_t i = 0; i < c->nworkers; i++)
+		if (!c->nshards || is_spare(c, i))
+			describe(c, c->workers[i].id, &v[n++]);
 	name_the_unused(c, id_of_worker, c, c->nworkers);
 	*v_p = v;
 	*n_p = (int)n;

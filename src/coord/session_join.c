@@ -287,7 +287,8 @@ int session_assign(struct session *s, const struct placement *p, const int *memb
 		s->crew.member[member[k]].state_share = p->state_share ? p->state_share[k] : 0;
 	}
 	for (int i = 0; i < s->n; i++)
-		if (!s->began && crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i))
+		if (!s->began && crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i) &&
+		    !s->seat[i].seat.spec->spare)
 			dismiss(s, i);
 	for (int i = 0; i < s->n; i++)
 		session_name_seat(s, i);

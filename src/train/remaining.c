@@ -90,6 +90,22 @@ static void give_away(struct config_shard *v, size_t n, size_t i, size_t k)
 		v[k].start = cut;
 }
 
+/* A spare worker that is there, in the place of an entry that has lost everybody. */
+static void give_to_spare(const struct remaining *r, struct config_shard *v, size_t n, size_t i)
+{
+	for (int k = 0; k < r->n && !v[i].id.n; k++) {
+		bool used = !r->here[k] || !r->seat[k].spare;
+		for (size_t j = 0; j < n && !used; j++)
+			used = v[j].id.n && !strcmp(v[j].id.item[0], r->seat[k].id);
+		if (used)
+			continue;
+		v[i].id.item[0] = r->seat[k].id;
+		v[i].id.n = 1;
+		v[i].share = NULL;
+		v[i].state = NULL;
+	}
+}
+
 /* The user's shard_plan for who is there. */
 static int shards_of_rest(const struct remaining *r, struct config *one, struct arena *a,
 			  struct err *e)
@@ -101,6 +117,9 @@ static int shards_of_rest(const struct remaining *r, struct config *one, struct 
 		return err_nomem(e, c->nshards * sizeof *v, "a plan");
 	for (size_t i = 0; i < c->nshards; i++)
 		TRY(keep_rest(r, &c->shard_plan[i], &v[i], a, e));
+	for (size_t i = 0; i < c->nshards; i++)
+		if (!v[i].id.n)
+			give_to_spare(r, v, c->nshards, i);
 	for (size_t i = 0, k; i < c->nshards; i = k) {
 		for (k = i; k < c->nshards && !v[k].id.n; k++)
 			;
@@ -155,10 +174,9 @@ static int like_the_users(const struct remaining *r, struct job_plan *p, struct 
 	return rc == ERR_NOMEM ? rc : 1;
 }
 
-int remaining_plan(const struct remaining *r, struct job_plan *p, struct err *e)
+/* For who is there: `r` without spare workers that are not needed. */
+static int plan_for(const struct remaining *r, struct job_plan *p, struct err *e)
 {
-	if (!count(r))
-		return err_set(e, ERR_USAGE, "no worker is left");
 	int rc = like_the_users(r, p, e);
 	if (rc <= 0)
 		return rc;
@@ -177,4 +195,21 @@ int remaining_plan(const struct remaining *r, struct job_plan *p, struct err *e)
 	if (rc < 0)
 		job_plan_release(p);
 	return rc < 0 ? rc : 0;
+}
+
+int remaining_plan(const struct remaining *all, struct job_plan *p, struct err *e)
+{
+	struct remaining r = *all;
+	bool *here = mem_array((size_t)all->n, sizeof *here);
+	int missing = 0;
+	if (!here)
+		return err_nomem(e, (size_t)all->n, "workers");
+	r.here = here;
+	for (int i = 0; i < all->n; i++)
+		missing += !all->here[i] && !all->seat[i].spare;
+	for (int i = 0; i < all->n; i++)
+		here[i] = all->here[i] && (!all->seat[i].spare || missing-- > 0);
+	int rc = count(&r) ? plan_for(&r, p, e) : err_set(e, ERR_USAGE, "no worker is left");
+	mem_free(here);
+	return rc;
 }

@@ -2,9 +2,10 @@
 /* remaining.h - the plan of a job for those of its workers that are there now.
  *
  * Where the user wrote the plan (shard_plan) it stays as it is, without the others: a group goes on
- * with the rest of it, and the layers of a stage that nobody holds go in equal parts to the stage
- * before and the stage behind. Where that does not fit into the measured memory, and where there is
- * no such plan, a planner chooses: the job's, or without measurements the even one. */
+ * with the rest of it, and the layers of a stage that nobody holds go to a spare worker, or in
+ * equal parts to the stage before and the stage behind. There are as many spare workers as others
+ * are missing. Where that does not fit into the measured memory, and where there is no such plan, a
+ * planner chooses: the job's, or without measurements the even one. */
 #ifndef HS_TRAIN_REMAINING_H
 #define HS_TRAIN_REMAINING_H
 

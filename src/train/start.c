@@ -59,6 +59,12 @@ int start_place(struct trainer *t, bool resume, struct err *e)
 		return session_assign(t->ses, t->place, worker, e);
 	TRY(get_profile(t, e));
 	bool measured = strcmp(config_profile(t->cfg), "none") != 0;
+	if (measured)
+		profile_write(&t->job_plan.profile, &t->profile);
+	TRY(buf_ok(&t->profile, e));
+	for (int i = 0; i < n; i++)
+		if (t->seat[i].spare && profile_find(&t->job_plan.profile, t->seat[i].id) >= 0)
+			TRY(profile_remove(&t->job_plan.profile, t->seat[i].id, e));
 	job_plan_options(&t->job_plan, t->cfg, t->o->ranks);
 	t->job_plan.options.pass = t->job->pass;
 	t->job_plan.options.passes = (int)t->job->npass;
@@ -75,9 +81,6 @@ int start_place(struct trainer *t, bool resume, struct err *e)
 	if (measured)
 		TRY(judge_init(&t->judge, &t->job_plan, e));
 	t->planned = measured;
-	if (measured)
-		profile_write(&t->job_plan.profile, &t->profile);
-	TRY(buf_ok(&t->profile, e));
 	return session_assign(t->ses, t->place, worker, e);
 }
 
