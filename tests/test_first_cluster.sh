@@ -152,6 +152,10 @@ at c timeout 60 heteroshard status && grep -qE '^/root/job/runs/data .* of 10000
 check "heteroshard status: the job, and what the machine does in it"
 at c timeout 100 heteroshard down && grep -q '^box2: stopped$' "$tmp/out"
 check "heteroshard down"
+until_ok 60 grep -q "'box2' has left" "$tmp/train.err"
+cp "$tmp/train.err" "$tmp/err"
+check "the job goes on without it"
+kill $job
 wait $job
 cp "$tmp/train.err" "$tmp/err"
 [ -n "$(ls "$tmp/layers/c/root/job/runs/data/checkpoints" 2>/dev/null)" ]

@@ -183,6 +183,8 @@ wait $follow 2>/dev/null
 # ---- down ----
 run down && grep -q '^box2: stopped$' "$tmp/out" && grep -q '^box3: stopped$' "$tmp/out"
 check "down ends them"
+until_ok 40 grep -q 'for a worker to come back$' "$tmp/long.err"
+kill $job # nobody is left: it waits for one, or for this
 wait $job
 [ $? -eq 1 ] && grep -q 'saved' "$tmp/long.err" && ls "$tmp/c/long/checkpoints" | grep -q step
 check "and the job has saved and ended"
@@ -194,7 +196,8 @@ check "status says that they do not run"
 
 # ---- a machine that is removed while it works ----
 run up cluster.yaml
-begin "$tmp/third" c timeout 100 "$hs" train cluster.yaml max_steps=100000 output_dir=third
+begin "$tmp/third" c timeout 100 "$hs" train cluster.yaml max_steps=100000 output_dir=third \
+	min_workers=2 rejoin_timeout=0
 job=$!
 until_ok 40 grep -q . "$tmp/c/third/metrics.jsonl" 2>/dev/null
 run peers remove box3
