@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "mesh/mesh_batch.h"
 #include "mesh/mesh_sh.h"
 
 #include <stdio.h>
@@ -109,10 +108,10 @@ static void explain(const struct mesh *m, size_t a, size_t b, bool known, double
 static int ask(struct mesh_run *r, struct mesh_way *way, struct err *e)
 {
 	const struct mesh *m = r->m;
-	struct mesh_batch b;
+	struct ssh_batch b;
 	bool *known = mem_array(m->n + 1, sizeof *known);
 	double *shake = mem_array(m->n + 1, sizeof *shake);
-	int rc = known && shake ? mesh_batch_open(r, &b, e) : err_nomem(e, m->n, "mesh");
+	int rc = known && shake ? ssh_batch_open(r->m->n, &b, e) : err_nomem(e, m->n, "mesh");
 	if (rc < 0) {
 		mem_free(known);
 		mem_free(shake);
@@ -120,8 +119,8 @@ static int ask(struct mesh_run *r, struct mesh_way *way, struct err *e)
 	}
 	for (size_t i = 0; i < m->n; i++)
 		if (!r->fact[i].left_out)
-			mesh_sh_check(mesh_batch_add(&b, i, mesh_sh_root, 120), m, i);
-	rc = mesh_batch_run(&b, e);
+			mesh_sh_check(mesh_run_text(r, &b, i, mesh_sh_root, 120), m, i);
+	rc = mesh_run_texts(r, &b, e);
 	for (size_t k = 0; k < b.n && rc >= 0; k++) {
 		const size_t a = b.of[k];
 		struct mesh_fact *f = &r->fact[a];
@@ -152,7 +151,7 @@ static int ask(struct mesh_run *r, struct mesh_way *way, struct err *e)
 			explain(m, a, i, known[by], shake[by], w);
 		}
 	}
-	mesh_batch_close(&b);
+	ssh_batch_close(&b);
 	mem_free(known);
 	mem_free(shake);
 	return rc;
@@ -171,18 +170,18 @@ static const char *program_of(const struct mesh *m, size_t i)
 
 static int make_keys(struct mesh_run *r, struct place *p, struct err *e)
 {
-	struct mesh_batch b;
-	TRY(mesh_batch_open(r, &b, e));
+	struct ssh_batch b;
+	TRY(ssh_batch_open(r->m->n, &b, e));
 	for (size_t i = 0; i < r->m->n; i++)
 		if (!r->fact[i].left_out && !r->fact[i].failed)
-			mesh_sh_bench_key(mesh_batch_add(&b, i, "exec sh", 30),
+			mesh_sh_bench_key(mesh_run_text(r, &b, i, "exec sh", 30),
 					  program_of(r->m, i));
-	int rc = mesh_batch_run(&b, e);
+	int rc = mesh_run_texts(r, &b, e);
 	for (size_t k = 0; k < b.n && rc >= 0; k++)
 		if (!r->fact[b.of[k]].failed && sscanf(b.call[k].out.p, "dir %199s key %99s",
 						       p[b.of[k]].dir, p[b.of[k]].key) != 2)
 			p[b.of[k]].key[0] = 0;
-	mesh_batch_close(&b);
+	ssh_batch_close(&b);
 	return rc;
 }
 
@@ -212,13 +211,13 @@ static int measure(struct mesh_run *r, size_t a, size_t b, const struct place *p
 		   struct mesh_way *way, struct err *e)
 {
 	const struct mesh *m = r->m;
-	struct mesh_batch t;
-	TRY(mesh_batch_open(r, &t, e));
-	mesh_sh_bench(mesh_batch_add(&t, b, "exec sh", 60), program_of(m, b), p[b].dir, p[a].key,
+	struct ssh_batch t;
+	TRY(ssh_batch_open(r->m->n, &t, e));
+	mesh_sh_bench(mesh_run_text(r, &t, b, "exec sh", 60), program_of(m, b), p[b].dir, p[a].key,
 		      address(m, b), port, true);
-	mesh_sh_bench(mesh_batch_add(&t, a, "exec sh", 60), program_of(m, a), p[a].dir, p[b].key,
+	mesh_sh_bench(mesh_run_text(r, &t, a, "exec sh", 60), program_of(m, a), p[a].dir, p[b].key,
 		      address(m, b), port, false);
-	int rc = mesh_batch_run(&t, e);
+	int rc = mesh_run_texts(r, &t, e);
 	struct mesh_way *w = &way[a * m->n + b];
 	if (rc >= 0)
 		w->rate = way[b * m->n + a].rate = read_rate(t.call[1].out.p);
@@ -227,7 +226,7 @@ static int measure(struct mesh_run *r, size_t a, size_t b, const struct place *p
 			snprintf(w->why, sizeof w->why, "the rate was not measured: %.400s",
 				 t.call[k].why);
 	r->fact[a].failed = r->fact[b].failed = false;
-	mesh_batch_close(&t);
+	ssh_batch_close(&t);
 	return rc;
 }
 
@@ -235,7 +234,7 @@ int mesh_run_check(struct mesh_run *r, bool rate, unsigned port, struct mesh_way
 		   struct err *e)
 {
 	const size_t n = r->m->n;
-	struct mesh_batch b;
+	struct ssh_batch b;
 	memset(way_p, 0, n * n * sizeof *way_p);
 	TRY(ask(r, way_p, e));
 	struct place *p = rate ? mem_array(n + 1, sizeof *p) : NULL;
@@ -248,13 +247,13 @@ int mesh_run_check(struct mesh_run *r, bool rate, unsigned port, struct mesh_way
 			    !(r->stop && *r->stop))
 				rc = measure(r, i, k, p, port, way_p, e);
 	if (rc >= 0)
-		rc = mesh_batch_open(r, &b, e);
+		rc = ssh_batch_open(r->m->n, &b, e);
 	if (rc >= 0) {
 		for (size_t i = 0; i < n; i++)
 			if (p[i].key[0])
-				mesh_sh_bench_end(mesh_batch_add(&b, i, "exec sh", 30), p[i].dir);
-		rc = mesh_batch_run(&b, e);
-		mesh_batch_close(&b);
+				mesh_sh_bench_end(mesh_run_text(r, &b, i, "exec sh", 30), p[i].dir);
+		rc = mesh_run_texts(r, &b, e);
+		ssh_batch_close(&b);
 	}
 	mem_free(p);
 	return rc;

@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "mesh/mesh_batch.h"
 #include "mesh/mesh_sh.h"
 
 #include <stdarg.h>
@@ -100,22 +99,42 @@ static void read_facts(struct mesh_run *r, size_t i, char *text)
 
 int mesh_run_look(struct mesh_run *r, struct err *e)
 {
-	struct mesh_batch b;
-	TRY(mesh_batch_open(r, &b, e));
+	struct ssh_batch b;
+	TRY(ssh_batch_open(r->m->n, &b, e));
 	for (size_t i = 0; i < r->m->n; i++)
 		if (!r->fact[i].left_out)
-			mesh_sh_look(mesh_batch_add(&b, i, mesh_sh_root, 60), r->m, !r->show);
-	int rc = mesh_batch_run(&b, e);
+			mesh_sh_look(mesh_run_text(r, &b, i, mesh_sh_root, 60), r->m, !r->show);
+	int rc = mesh_run_texts(r, &b, e);
 	for (size_t k = 0; k < b.n && rc >= 0; k++)
 		if (!r->fact[b.of[k]].failed)
 			read_facts(r, b.of[k], b.call[k].out.p);
-	mesh_batch_close(&b);
+	ssh_batch_close(&b);
 	return rc;
+}
+
+struct buf *mesh_run_text(struct mesh_run *r, struct ssh_batch *b, size_t i, const char *command,
+			  double limit)
+{
+	const struct mesh_machine *x = &r->m->m[i];
+	return ssh_batch_add(b, i, x->here ? NULL : x->ssh, command, limit);
+}
+
+int mesh_run_texts(struct mesh_run *r, struct ssh_batch *b, struct err *e)
+{
+	TRY(ssh_batch_run(b, r->stop, e));
+	for (size_t k = 0; k < b->n; k++) {
+		struct mesh_fact *f = &r->fact[b->of[k]];
+		if (b->call[k].status) {
+			f->failed = true;
+			snprintf(f->text, sizeof f->text, "%s", b->call[k].why);
+		}
+	}
+	return 0;
 }
 
 /* ---- --apply and --down --------------------------------------------------------------------- */
 
-static void show(struct mesh_run *r, struct mesh_batch *b)
+static void show(struct mesh_run *r, struct ssh_batch *b)
 {
 	for (size_t k = 0; k < b->n; k++) {
 		const struct mesh_machine *x = &r->m->m[b->of[k]];
@@ -125,14 +144,14 @@ static void show(struct mesh_run *r, struct mesh_batch *b)
 }
 
 /* Runs or shows the texts; `say` turns the first word of an answer into a line. */
-static int run_all(struct mesh_run *r, struct mesh_batch *b, const char *(*say)(const char *word),
+static int run_all(struct mesh_run *r, struct ssh_batch *b, const char *(*say)(const char *word),
 		   struct err *e)
 {
 	if (r->show) {
 		show(r, b);
 		return 0;
 	}
-	TRY(mesh_batch_run(b, e));
+	TRY(mesh_run_texts(r, b, e));
 	for (size_t k = 0; k < b->n; k++) {
 		struct mesh_fact *f = &r->fact[b->of[k]];
 		char word[16] = "";
@@ -158,25 +177,25 @@ static const char *ended(const char *word)
 
 int mesh_run_apply(struct mesh_run *r, struct err *e)
 {
-	struct mesh_batch b;
-	TRY(mesh_batch_open(r, &b, e));
+	struct ssh_batch b;
+	TRY(ssh_batch_open(r->m->n, &b, e));
 	for (size_t i = 0; i < r->m->n; i++)
 		if (!r->fact[i].left_out && !r->fact[i].failed)
-			mesh_sh_apply(mesh_batch_add(&b, i, mesh_sh_root, 120), r->m, i,
+			mesh_sh_apply(mesh_run_text(r, &b, i, mesh_sh_root, 120), r->m, i,
 				      r->fact[i].way);
 	int rc = run_all(r, &b, applied, e);
-	mesh_batch_close(&b);
+	ssh_batch_close(&b);
 	return rc;
 }
 
 int mesh_run_down(struct mesh_run *r, struct err *e)
 {
-	struct mesh_batch b;
-	TRY(mesh_batch_open(r, &b, e));
+	struct ssh_batch b;
+	TRY(ssh_batch_open(r->m->n, &b, e));
 	for (size_t i = 0; i < r->m->n; i++)
 		if (!r->fact[i].left_out)
-			mesh_sh_down(mesh_batch_add(&b, i, mesh_sh_root, 60), r->m);
+			mesh_sh_down(mesh_run_text(r, &b, i, mesh_sh_root, 60), r->m);
 	int rc = run_all(r, &b, ended, e);
-	mesh_batch_close(&b);
+	ssh_batch_close(&b);
 	return rc;
 }

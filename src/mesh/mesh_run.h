@@ -41,6 +41,12 @@ int mesh_run_look(struct mesh_run *r, struct err *e);
 int mesh_run_apply(struct mesh_run *r, struct err *e);
 int mesh_run_down(struct mesh_run *r, struct err *e);
 
+/* A text of sh for machine `i`, to be written; at most one for each machine. `limit`: seconds. */
+struct buf *mesh_run_text(struct mesh_run *r, struct ssh_batch *b, size_t i, const char *command,
+			  double limit);
+/* Machines whose text failed are marked, with what went wrong. */
+int mesh_run_texts(struct mesh_run *r, struct ssh_batch *b, struct err *e);
+
 /* From machine `a` to `b`. */
 struct mesh_way {
 	bool asked; /* machine a has answered */

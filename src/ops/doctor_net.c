@@ -313,13 +313,13 @@ static void quoted(const char *text, char *out, size_t cap)
 void check_machines(struct doctor *d)
 {
 	struct fleet f;
-	struct fleet_batch b;
+	struct ssh_batch b;
 	struct err e = { 0 };
 	char mend[500], at[NET_ADDRESS];
 	if (!d->c || fleet_open(d->c, NULL, &f, &e) < 0)
 		return;
 	f.stop = d->stop;
-	if (fleet_look(&f, false, &e) < 0 || fleet_batch_open(&f, &b, &e) < 0) {
+	if (fleet_look(&f, false, &e) < 0 || ssh_batch_open(f.n, &b, &e) < 0) {
 		doctor_found(d, "machines", "", e.msg, "");
 		fleet_close(&f);
 		return;
@@ -339,7 +339,7 @@ void check_machines(struct doctor *d)
 				 d->c->path, m->w->id);
 			doctor_found(d, "machines", m->w->id, text, mend);
 		} else {
-			struct buf *s = fleet_batch_add(&b, i, 60);
+			struct buf *s = fleet_add(&f, &b, i, 60);
 			fleet_sh_head(s, m);
 			buf_adds(s, "\"$hs\" doctor --json");
 			if (m->w->invited && (o->ip || o->hostname)) {
@@ -349,10 +349,10 @@ void check_machines(struct doctor *d)
 			buf_adds(s, " </dev/null\n[ $? -le 1 ]\n");
 		}
 	}
-	if (fleet_batch_run(&b, &e) >= 0)
+	if (fleet_run(&f, &b, &e) >= 0)
 		for (size_t k = 0; k < b.n; k++)
 			if (!f.member[b.of[k]].failed)
 				take_findings(d, &f.member[b.of[k]], b.call[k].out.p);
-	fleet_batch_close(&b);
+	ssh_batch_close(&b);
 	fleet_close(&f);
 }

@@ -117,21 +117,21 @@ static void read_facts(struct fleet_member *m, char *text)
 
 int fleet_look(struct fleet *f, bool devices, struct err *e)
 {
-	struct fleet_batch b;
-	TRY(fleet_batch_open(f, &b, e));
+	struct ssh_batch b;
+	TRY(ssh_batch_open(f->n, &b, e));
 	for (size_t i = 0; i < f->n; i++)
 		if (!f->member[i].failed) {
-			struct buf *s = fleet_batch_add(&b, i, 60);
+			struct buf *s = fleet_add(f, &b, i, 60);
 			fleet_sh_head(s, &f->member[i]);
 			fleet_sh_look(s, devices);
 		}
-	int rc = fleet_batch_run(&b, e);
+	int rc = fleet_run(f, &b, e);
 	for (size_t k = 0; k < b.n && rc >= 0; k++) {
 		struct fleet_member *m = &f->member[b.of[k]];
 		if (!m->failed)
 			read_facts(m, b.call[k].out.p);
 	}
-	fleet_batch_close(&b);
+	ssh_batch_close(&b);
 	return rc;
 }
 
@@ -139,14 +139,14 @@ int fleet_look(struct fleet *f, bool devices, struct err *e)
 
 int fleet_stop(struct fleet *f, double wait, bool now, struct err *e)
 {
-	struct fleet_batch b;
-	TRY(fleet_batch_open(f, &b, e));
+	struct ssh_batch b;
+	TRY(ssh_batch_open(f->n, &b, e));
 	for (size_t i = 0; i < f->n; i++) {
-		struct buf *s = fleet_batch_add(&b, i, wait + 30);
+		struct buf *s = fleet_add(f, &b, i, wait + 30);
 		fleet_sh_head(s, &f->member[i]);
 		fleet_sh_stop(s, (int)wait, now);
 	}
-	int rc = fleet_batch_run(&b, e);
+	int rc = fleet_run(f, &b, e);
 	for (size_t k = 0; k < b.n && rc >= 0; k++) {
 		struct fleet_member *m = &f->member[b.of[k]];
 		const char *said = b.call[k].out.p;
@@ -159,7 +159,7 @@ int fleet_stop(struct fleet *f, double wait, bool now, struct err *e)
 		    : !strncmp(said, "none", 4) ? "did not run"
 						: "stopped");
 	}
-	fleet_batch_close(&b);
+	ssh_batch_close(&b);
 	return rc;
 }
 
@@ -182,25 +182,25 @@ static void give_line(void *ctx, const char *text)
 int fleet_logs(struct fleet *f, int lines, bool follow, fleet_line_fn line, void *ctx,
 	       struct err *e)
 {
-	struct fleet_batch b;
+	struct ssh_batch b;
 	struct log_to *to = mem_array(f->n + 1, sizeof *to);
 	if (!to)
 		return err_nomem(e, (f->n + 1) * sizeof *to, "logs");
-	int rc = fleet_batch_open(f, &b, e);
+	int rc = ssh_batch_open(f->n, &b, e);
 	if (rc < 0) {
 		mem_free(to);
 		return rc;
 	}
 	for (size_t i = 0; i < f->n; i++) {
-		struct buf *s = fleet_batch_add(&b, i, follow ? 0 : 60);
+		struct buf *s = fleet_add(f, &b, i, follow ? 0 : 60);
 		fleet_sh_head(s, &f->member[i]);
 		fleet_sh_log(s, lines, follow);
 		to[i] = (struct log_to){ f->member[i].w->id, line, ctx };
 		b.call[b.n - 1].line = give_line;
 		b.call[b.n - 1].ctx = &to[i];
 	}
-	rc = fleet_batch_run(&b, e);
-	fleet_batch_close(&b);
+	rc = fleet_run(f, &b, e);
+	ssh_batch_close(&b);
 	mem_free(to);
 	return rc;
 }

@@ -3,7 +3,6 @@
 #include "ops/fleet_sh.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/version.h"
 
 #include <stdio.h>
@@ -11,61 +10,22 @@
 
 /* ---- on each machine ------------------------------------------------------------------------ */
 
-int fleet_batch_open(struct fleet *f, struct fleet_batch *b_p, struct err *e)
+struct buf *fleet_add(struct fleet *f, struct ssh_batch *b, size_t i, double limit)
 {
-	struct fleet_batch b = { .f = f };
-	b.call = mem_array(f->n + 1, sizeof *b.call);
-	b.text = mem_array(f->n + 1, sizeof *b.text);
-	b.of = mem_array(f->n + 1, sizeof *b.of);
-	if (!b.call || !b.text || !b.of) {
-		fleet_batch_close(&b);
-		return err_nomem(e, (f->n + 1) * sizeof *b.call, "ssh");
-	}
-	*b_p = b;
-	return 0;
+	return ssh_batch_add(b, i, f->member[i].w->ssh, "exec sh", limit);
 }
 
-struct buf *fleet_batch_add(struct fleet_batch *b, size_t i, double limit)
+int fleet_run(struct fleet *f, struct ssh_batch *b, struct err *e)
 {
-	size_t k = b->n++;
-	b->of[k] = i;
-	b->call[k] = (struct ssh_call){ .where = b->f->member[i].w->ssh,
-					.command = "exec sh",
-					.limit = limit };
-	buf_init(&b->text[k]);
-	return &b->text[k];
-}
-
-int fleet_batch_run(struct fleet_batch *b, struct err *e)
-{
+	TRY(ssh_batch_run(b, f->stop, e));
 	for (size_t k = 0; k < b->n; k++) {
-		TRY(buf_ok(&b->text[k], e));
-		if (b->call[k].file > 0)
-			continue;
-		b->call[k].input = b->text[k].p;
-		b->call[k].ninput = b->text[k].n;
-	}
-	TRY(ssh_run(b->call, b->n, b->f->stop, e));
-	for (size_t k = 0; k < b->n; k++) {
-		struct fleet_member *m = &b->f->member[b->of[k]];
+		struct fleet_member *m = &f->member[b->of[k]];
 		if (b->call[k].status) {
 			m->failed = true;
 			snprintf(m->text, sizeof m->text, "%s", b->call[k].why);
 		}
 	}
 	return 0;
-}
-
-void fleet_batch_close(struct fleet_batch *b)
-{
-	for (size_t k = 0; b->text && k < b->n; k++) {
-		buf_release(&b->text[k]);
-		ssh_release(&b->call[k]);
-	}
-	mem_free(b->call);
-	mem_free(b->text);
-	mem_free(b->of);
-	*b = (struct fleet_batch){ 0 };
 }
 
 /* ---- texts ---------------------------------------------------------------------------------- */

@@ -6,20 +6,10 @@
 
 #include "ops/fleet.h"
 
-/* Texts for some of the members, to be run side by side. */
-struct fleet_batch {
-	struct fleet *f;
-	struct ssh_call *call;
-	struct buf *text;
-	size_t *of; /* the member of each call */
-	size_t n;
-};
-int fleet_batch_open(struct fleet *f, struct fleet_batch *b_p, struct err *e);
-/* A text for member `i`, to be written; valid until the next call. `limit`: seconds. */
-struct buf *fleet_batch_add(struct fleet_batch *b, size_t i, double limit);
+/* A text for member `i`. `limit`: seconds. */
+struct buf *fleet_add(struct fleet *f, struct ssh_batch *b, size_t i, double limit);
 /* Runs them; members whose text failed are marked, with what went wrong. */
-int fleet_batch_run(struct fleet_batch *b, struct err *e);
-void fleet_batch_close(struct fleet_batch *b);
+int fleet_run(struct fleet *f, struct ssh_batch *b, struct err *e);
 
 /* Finds the program of this version there: $want, $share, $hs ("": none), $other. */
 void fleet_sh_find(struct buf *s);

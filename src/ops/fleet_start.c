@@ -123,15 +123,15 @@ static bool open_tarball(struct fleet_member *m, const char *from, int *fd_p)
  * read too far. */
 static int send_tarballs(struct fleet *f, const bool *sent, const struct fleet_up *o, struct err *e)
 {
-	struct fleet_batch b;
-	TRY(fleet_batch_open(f, &b, e));
+	struct ssh_batch b;
+	TRY(ssh_batch_open(f->n, &b, e));
 	char(*command)[300] = mem_array(f->n + 1, sizeof *command);
 	int rc = command ? 0 : err_nomem(e, sizeof *command, "ssh");
 	for (size_t i = 0; i < f->n && rc >= 0; i++) {
 		int fd;
 		if (!sent[i] || !open_tarball(&f->member[i], o->from, &fd))
 			continue;
-		fleet_batch_add(&b, i, 1800);
+		fleet_add(f, &b, i, 1800);
 		struct ssh_call *c = &b.call[b.n - 1];
 		snprintf(command[b.n - 1], sizeof *command,
 			 "cd && umask 077 && mkdir -p .local/share/heteroshard && cat "
@@ -141,11 +141,11 @@ static int send_tarballs(struct fleet *f, const bool *sent, const struct fleet_u
 		c->file = fd;
 	}
 	if (rc >= 0)
-		rc = fleet_batch_run(&b, e);
+		rc = fleet_run(f, &b, e);
 	for (size_t k = 0; k < b.n; k++)
 		if (b.call[k].file > 0)
 			close(b.call[k].file);
-	fleet_batch_close(&b);
+	ssh_batch_close(&b);
 	mem_free(command);
 	return rc;
 }
@@ -154,7 +154,7 @@ static int install(struct fleet *f, const struct fleet_up *o, struct err *e)
 {
 	bool *wanted = mem_array(f->n + 1, sizeof *wanted), *sent = mem_array(f->n + 1, 1),
 	     any = false;
-	struct fleet_batch b = { 0 };
+	struct ssh_batch b = { 0 };
 	int rc = wanted && sent ? 0 : err_nomem(e, f->n, "workers");
 	for (size_t i = 0; i < f->n && rc >= 0; i++) {
 		const struct fleet_up again = { .install = true };
@@ -166,22 +166,22 @@ static int install(struct fleet *f, const struct fleet_up *o, struct err *e)
 	if (rc >= 0 && any)
 		rc = send_tarballs(f, sent, o, e);
 	if (rc >= 0 && any)
-		rc = fleet_batch_open(f, &b, e);
+		rc = ssh_batch_open(f->n, &b, e);
 	for (size_t i = 0; i < f->n && rc >= 0 && any; i++)
 		if (sent[i] && !f->member[i].failed) {
-			struct buf *s = fleet_batch_add(&b, i, 600);
+			struct buf *s = fleet_add(f, &b, i, 600);
 			fleet_sh_head(s, &f->member[i]);
 			fleet_sh_unpack(s);
 		}
 	if (rc >= 0 && any)
-		rc = fleet_batch_run(&b, e);
+		rc = fleet_run(f, &b, e);
 	/* who shares the account with one that failed has failed with it */
 	for (size_t i = 0; i < f->n && rc >= 0; i++)
 		for (size_t k = 0; k < i && wanted[i] && !sent[i]; k++)
 			if (sent[k] && f->member[k].failed &&
 			    !strcmp(f->member[k].w->ssh, f->member[i].w->ssh))
 				fail(&f->member[i], "%s", f->member[k].text);
-	fleet_batch_close(&b);
+	ssh_batch_close(&b);
 	mem_free(wanted);
 	mem_free(sent);
 	return rc;
@@ -204,11 +204,11 @@ static bool must_join(struct fleet_member *m, const struct peer_list *l)
 	return !known;
 }
 
-static int add_text(struct fleet *f, struct fleet_batch *b, size_t i, const char *config,
+static int add_text(struct fleet *f, struct ssh_batch *b, size_t i, const char *config,
 		    const char *token)
 {
 	struct fleet_member *m = &f->member[i];
-	struct buf *s = fleet_batch_add(b, i, 120);
+	struct buf *s = fleet_add(f, b, i, 120);
 	fleet_sh_head(s, m);
 	if (m->w->invited)
 		fleet_sh_serve(s, m->w, m->joined, token);
@@ -263,7 +263,7 @@ static int make_tokens(struct fleet *f, const struct fleet_up *o, struct invitat
 
 static int start_all(struct fleet *f, const struct fleet_up *o, const char *config, struct err *e)
 {
-	struct fleet_batch b;
+	struct ssh_batch b;
 	struct inviter *inviter = NULL;
 	struct err ignored = { 0 };
 	char(*token)[TOKEN_TEXT] = mem_array(f->n + 1, sizeof *token);
@@ -272,16 +272,16 @@ static int start_all(struct fleet *f, const struct fleet_up *o, const char *conf
 	if (rc >= 0)
 		rc = make_tokens(f, o, v, token, &inviter, e);
 	if (rc >= 0)
-		rc = fleet_batch_open(f, &b, e);
+		rc = ssh_batch_open(f->n, &b, e);
 	if (rc >= 0) {
 		for (size_t i = 0; i < f->n; i++)
 			if (!f->member[i].failed)
 				add_text(f, &b, i, config, token[i][0] ? token[i] : NULL);
-		rc = fleet_batch_run(&b, e);
+		rc = fleet_run(f, &b, e);
 		for (size_t k = 0; k < b.n && rc >= 0; k++)
 			if (!f->member[b.of[k]].failed)
 				report(&f->member[b.of[k]], b.call[k].out.p);
-		fleet_batch_close(&b);
+		ssh_batch_close(&b);
 	}
 	for (size_t i = 0; token && v && i < f->n; i++)
 		if (token[i][0])

@@ -407,3 +407,53 @@ void ssh_release(struct ssh_call *c)
 	buf_release(&c->out);
 	buf_release(&c->err);
 }
+
+/* ---- several texts --------------------------------------------------------------------------- */
+
+int ssh_batch_open(size_t most, struct ssh_batch *b_p, struct err *e)
+{
+	struct ssh_batch b = { 0 };
+	b.call = mem_array(most + 1, sizeof *b.call);
+	b.text = mem_array(most + 1, sizeof *b.text);
+	b.of = mem_array(most + 1, sizeof *b.of);
+	if (!b.call || !b.text || !b.of) {
+		ssh_batch_close(&b);
+		return err_nomem(e, (most + 1) * sizeof *b.call, "ssh");
+	}
+	*b_p = b;
+	return 0;
+}
+
+struct buf *ssh_batch_add(struct ssh_batch *b, size_t of, const char *where, const char *command,
+			  double limit)
+{
+	size_t k = b->n++;
+	b->of[k] = of;
+	b->call[k] = (struct ssh_call){ .where = where, .command = command, .limit = limit };
+	buf_init(&b->text[k]);
+	return &b->text[k];
+}
+
+int ssh_batch_run(struct ssh_batch *b, const volatile sig_atomic_t *stop, struct err *e)
+{
+	for (size_t k = 0; k < b->n; k++) {
+		TRY(buf_ok(&b->text[k], e));
+		if (b->call[k].file > 0)
+			continue;
+		b->call[k].input = b->text[k].p;
+		b->call[k].ninput = b->text[k].n;
+	}
+	return ssh_run(b->call, b->n, stop, e);
+}
+
+void ssh_batch_close(struct ssh_batch *b)
+{
+	for (size_t k = 0; b->text && k < b->n; k++) {
+		buf_release(&b->text[k]);
+		ssh_release(&b->call[k]);
+	}
+	mem_free(b->call);
+	mem_free(b->text);
+	mem_free(b->of);
+	*b = (struct ssh_batch){ 0 };
+}

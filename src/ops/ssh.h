@@ -41,6 +41,22 @@ struct ssh_call {
 int ssh_run(struct ssh_call *v, size_t n, const volatile sig_atomic_t *stop, struct err *e);
 void ssh_release(struct ssh_call *c);
 
+/* Texts of sh for some of several machines, to be run side by side. */
+struct ssh_batch {
+	struct ssh_call *call;
+	struct buf *text;
+	size_t *of; /* the machine of each call */
+	size_t n;
+};
+/* For at most `most` texts. */
+int ssh_batch_open(size_t most, struct ssh_batch *b_p, struct err *e);
+/* A text for machine `of`, to be written; valid until the next call. */
+struct buf *ssh_batch_add(struct ssh_batch *b, size_t of, const char *where, const char *command,
+			  double limit);
+/* As ssh_run(); a call that has a `file` reads that in place of its text. */
+int ssh_batch_run(struct ssh_batch *b, const volatile sig_atomic_t *stop, struct err *e);
+void ssh_batch_close(struct ssh_batch *b);
+
 /* Appends a word as the shell reads it: in single quotes. */
 void ssh_quote(struct buf *b, const char *word);
 
