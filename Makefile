@@ -221,7 +221,8 @@ run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
 LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill
 # Of these some need root, and the packages of `make dist wheel`.
-LONG_SCRIPTS := test_invite test_package test_up test_first_cluster test_mesh
+LONG_SCRIPTS := test_invite test_package test_up test_first_cluster test_mesh \
+	test_mesh_inside test_mesh_roam
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 	@export TEST_LONG=1 OMP_WAIT_POLICY=passive; \

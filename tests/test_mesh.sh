@@ -253,9 +253,21 @@ run train cluster.yaml
 [ $? -eq 0 ] && [ "$(losses run)" = "$(losses alone)" ] && [ -n "$(losses run)" ] &&
 	! grep -q 'do not reach each other' "$tmp/err"
 check "a job over the mesh has the losses of one machine, bit for bit, and is not relayed"
+sed -i 's/^mesh: /encrypt: mesh\nmesh: /' "$tmp/c/cluster.yaml"
+run mesh cluster.yaml --apply && [ "$(grep -c ^peer "$tmp/h/inside/mesh")" = 2 ] &&
+	[ "$(sed -n 's/^peer //p' "$tmp/b/inside/mesh")" = 10.77.0.2 ] &&
+	[ "$(stat -c %a "$tmp/b/inside/mesh")" = 644 ] &&
+	grep -q '^10.77.0.2	rented.mesh$' "$tmp/b/hosts"
+check "encrypt: mesh: each machine has a list of those that it reaches without a hub"
+run train cluster.yaml output_dir=inside-run
+[ $? -eq 0 ] && [ "$(losses inside-run)" = "$(losses alone)" ] &&
+	grep -qs "sends to worker 'rented' (rented): TCP in the mesh" \
+		"$tmp/b/.local/state/heteroshard/home2/log"
+check "a job whose links leave encryption to the mesh has the same losses"
 run down cluster.yaml
 run mesh cluster.yaml --down && grep -q '^home2: is down' "$tmp/out" &&
 	! ip -n "$net-b" link show hsmesh >/dev/null 2>&1 && ! grep -q mesh "$tmp/b/hosts" &&
+	[ ! -e "$tmp/b/inside/mesh" ] &&
 	[ -e "$tmp/b/etc/heteroshard.key" ]
 check "--down takes it down and leaves the keys"
 run mesh cluster.yaml --down && grep -q '^home2: was not up$' "$tmp/out"

@@ -45,6 +45,7 @@ struct config_meshed {
 	struct opt_list mesh_ip;   /* its addresses inside; none: the next free ones */
 	int family;                /* enum config_family: what it reaches others by */
 };
+enum config_encrypt { ENCRYPT_LINK, ENCRYPT_MESH };
 enum config_family { FAMILY_ANY, FAMILY_IPV4, FAMILY_IPV6, FAMILY_BOTH };
 /* The key `mesh`. */
 struct config_mesh {
@@ -220,6 +221,7 @@ struct config {
 	int64_t snapshot_steps; /* 0: by the clock */
 	int snapshot_to;        /* enum config_snapshot */
 	bool insecure;
+	int encrypt; /* enum config_encrypt */
 	struct config_mesh mesh;
 	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
 	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */

@@ -310,6 +310,10 @@ static const struct opt rows[] = {
 	BOOL(insecure, "false",
 	     "allow links without keys and encryption on other addresses than loopback: anyone who "
 	     "reaches the port can join"),
+	ENUM(encrypt, "link|mesh", "link",
+	     "mesh: a link between two machines of the mesh that reach each other directly is "
+	     "encrypted by WireGuard alone, and proves the keys of both ends as always; after "
+	     "'heteroshard mesh --apply' with this key"),
 	CUSTOM(mesh, "{range, port, ...}",
 	       "a WireGuard mesh between the machines ('heteroshard mesh', docs/mesh.md): range of "
 	       "addresses inside it (10.77.0.0/24; a list of one IPv4 and one IPv6 range), port "

@@ -179,6 +179,7 @@ int network_open(const struct config *c, const char *listed, const struct networ
 	const bool any = !strcmp(c->transport, "auto");
 	struct net_options o = { .peer_timeout = c->peer_timeout,
 				 .insecure = c->insecure,
+				 .mesh = c->encrypt == ENCRYPT_MESH,
 				 .near = any,
 				 .before_take = NET_BEFORE_TAKE };
 	if (handed)

@@ -76,10 +76,14 @@ static inline bool mesh_direct(const struct mesh *m, size_t a, size_t b)
 
 /* ---- texts (mesh_text.c) ---- */
 void mesh_conf(const struct mesh *m, size_t i, struct buf *out);
+/* net/inside.h of machine i: the peers with which `encrypt: mesh` leaves encryption to WireGuard,
+ * those that no hub is before. Empty without that key. */
+void mesh_inside(const struct mesh *m, size_t i, struct buf *out);
 void mesh_hosts(const struct mesh *m, struct buf *out);
 void mesh_dot(const struct mesh *m, const char *const *label, struct buf *out);
-/* Writes ID.conf of each machine, hosts and keys into the folder, removes those of machines that
- * are gone, and leaves alone what is right already. changed_p[n] */
+/* Writes ID.conf of each machine, with `encrypt: mesh` also ID.inside, hosts and keys into the
+ * folder, removes those of machines that are gone, and leaves alone what is right already.
+ * changed_p[n] */
 int mesh_write(const struct mesh *m, bool *changed_p, size_t *removed_p, struct err *e);
 
 #endif

@@ -185,7 +185,7 @@ static int make_keys(struct mesh_run *r, struct place *p, struct err *e)
 	return rc;
 }
 
-/* The largest rate that a row of the transport tls has. */
+/* The largest rate of a link with keys. */
 static double read_rate(char *text)
 {
 	double best = 0;
@@ -199,7 +199,8 @@ static double read_rate(char *text)
 			*next++ = 0;
 		if (json_parse_text_in(line, strlen(line), "bench", JSON_MEMORY_LINE, &o, &e) < 0)
 			continue;
-		if (json_opt_str(o, "bench", "link", &link, &e) >= 0 && !strcmp(link, "tls") &&
+		if (json_opt_str(o, "bench", "link", &link, &e) >= 0 &&
+		    (!strcmp(link, "tls") || !strcmp(link, "mesh")) &&
 		    json_opt_num(o, "bench", "mbyte_per_s", 0, 1e9, &v, &e) >= 0 && v > best)
 			best = v;
 		json_decref(o);

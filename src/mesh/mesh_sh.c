@@ -3,6 +3,7 @@
 #include "mesh/mesh_sh.h"
 
 #include "base/buf.h"
+#include "net/inside.h"
 #include "ops/fleet_sh.h"
 #include "ops/ssh.h"
 
@@ -23,6 +24,7 @@ static void head(struct buf *s, const struct mesh *m)
 		    "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n");
 	set(s, "if", m->c->mesh.interface);
 	set(s, "key", m->c->mesh.key_file);
+	set(s, "inside", INSIDE_FILE);
 	buf_addf(s, "port=%lld\nconf=/etc/wireguard/$if.conf\n", (long long)m->c->mesh.port);
 }
 
@@ -95,6 +97,19 @@ static void hosts(struct buf *s)
 		    "}\n");
 }
 
+/* The file of net/inside.h, which everybody may read and root alone writes. */
+static void inside(struct buf *s)
+{
+	buf_adds(s, "inside() {\n"
+		    "	mkdir -p -m 755 \"${inside%/*}\"\n"
+		    "	rm -f \"$inside.new\"\n"
+		    "	cat >\"$inside.new\" && chmod 644 \"$inside.new\" || exit 1\n"
+		    "	if [ -s \"$inside.new\" ]; then mv \"$inside.new\" \"$inside\"; else\n"
+		    "		rm -f \"$inside.new\" \"$inside\"\n"
+		    "	fi\n"
+		    "}\n");
+}
+
 /* What wg-quick prints is kept, and its last line said when it fails. */
 static void quick(struct buf *s)
 {
@@ -115,14 +130,17 @@ void mesh_sh_apply(struct buf *s, const struct mesh *m, size_t i, const char *wa
 	if (way[0])
 		buf_addf(s, "export WG_QUICK_USERSPACE_IMPLEMENTATION=%s\n", way);
 	hosts(s);
+	inside(s);
 	quick(s);
 	buf_adds(s, "mkdir -p /etc/wireguard\ncat >\"$conf.new\" <<'" FLEET_END "'\n");
 	mesh_conf(m, i, s);
 	buf_adds(s, FLEET_END "\nnames <<'" FLEET_END "'\n# heteroshard mesh\n");
 	mesh_hosts(m, s);
+	buf_adds(s, "# end of heteroshard mesh\n" FLEET_END "\ninside <<'" FLEET_END "'\n");
+	mesh_inside(m, i, s);
 	buf_adds(
-		s,
-		"# end of heteroshard mesh\n" FLEET_END "\n"
+		s, FLEET_END
+		"\n"
 		"own() { sed '/^\\[Peer\\]/,$d' \"$1\" 2>/dev/null; }\n"
 		"up=\n"
 		"ip link show dev \"$if\" >/dev/null 2>&1 && up=1\n"
@@ -150,8 +168,9 @@ void mesh_sh_down(struct buf *s, const struct mesh *m)
 {
 	head(s, m);
 	hosts(s);
+	inside(s);
 	quick(s);
-	buf_adds(s, "names </dev/null\n"
+	buf_adds(s, "names </dev/null\ninside </dev/null\n"
 		    "if ! grep -q 'written by heteroshard' \"$conf\" 2>/dev/null; then\n"
 		    "	echo none\n"
 		    "	exit 0\n"

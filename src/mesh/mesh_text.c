@@ -75,6 +75,18 @@ void mesh_conf(const struct mesh *m, size_t i, struct buf *out)
 			peer(m, i, k, out);
 }
 
+void mesh_inside(const struct mesh *m, size_t i, struct buf *out)
+{
+	if (m->c->encrypt != ENCRYPT_MESH)
+		return;
+	buf_addf(out, "# '%s' in the mesh, written by heteroshard mesh\ninterface %s\n", m->m[i].id,
+		 m->c->mesh.interface);
+	for (size_t k = 0; k < m->n; k++)
+		for (int v6 = 0; v6 < 2; v6++)
+			if (k != i && mesh_direct(m, i, k) && m->m[k].ip[v6][0])
+				buf_addf(out, "peer %s\n", m->m[k].ip[v6]);
+}
+
 void mesh_hosts(const struct mesh *m, struct buf *out)
 {
 	for (int v6 = 0; v6 < 2; v6++)
@@ -131,17 +143,19 @@ static size_t remove_old(const struct mesh *m, const char *dir)
 	DIR *d = opendir(dir);
 	for (struct dirent *f; d && (f = readdir(d));) {
 		char path[PATH_MAX], head[64] = "";
-		size_t n = strlen(f->d_name);
-		bool ours = n > 5 && !strcmp(f->d_name + n - 5, ".conf");
+		const char *dot = strrchr(f->d_name, '.');
+		size_t n = dot ? (size_t)(dot - f->d_name) : 0;
+		bool conf = dot && !strcmp(dot, ".conf"), inside = dot && !strcmp(dot, ".inside"),
+		     ours = n && (conf || inside);
 		for (size_t i = 0; i < m->n && ours; i++)
-			ours = strlen(m->m[i].id) != n - 5 ||
-			       strncmp(m->m[i].id, f->d_name, n - 5) != 0;
+			ours = strlen(m->m[i].id) != n || strncmp(m->m[i].id, f->d_name, n) != 0 ||
+			       (inside && m->c->encrypt != ENCRYPT_MESH);
 		snprintf(path, sizeof path, "%.3900s/%.180s", dir, f->d_name);
 		FILE *in = ours ? fopen(path, "re") : NULL;
 		ours = in && fgets(head, sizeof head, in) && strstr(head, "' in the mesh, written");
 		if (in)
 			fclose(in);
-		removed += ours && unlink(path) == 0;
+		removed += ours && unlink(path) == 0 && conf;
 	}
 	if (d)
 		closedir(d);
@@ -160,6 +174,11 @@ int mesh_write(const struct mesh *m, bool *changed_p, size_t *removed_p, struct 
 		snprintf(name, sizeof name, "%s.conf", m->m[i].id);
 		rc = write_one(dir, name, &b, e);
 		changed_p[i] = rc > 0;
+		buf_reset(&b);
+		mesh_inside(m, i, &b);
+		snprintf(name, sizeof name, "%s.inside", m->m[i].id);
+		if (rc >= 0 && b.n)
+			rc = write_one(dir, name, &b, e);
 	}
 	void (*const text[])(const struct mesh *, struct buf *) = { mesh_hosts, keys };
 	for (size_t k = 0; k < 2 && rc >= 0; k++) {

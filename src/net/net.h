@@ -70,6 +70,9 @@ struct net_options {
 	/* tls, shm: bytes of messages that a link which the other side dialled receives before
 	 * link_take(); 0: no limit but the window. Other links do not look at it */
 	uint64_t before_take;
+	/* tls, with a key: a link whose both ends are in this machine's mesh (inside.h) proves its
+	 * keys and goes without encryption, where the other end says the same */
+	bool mesh;
 	struct net_knobs knobs; /* loop only */
 };
 
@@ -169,8 +172,8 @@ struct link_stats {
 
 enum link_state link_state(const struct link *l);
 const char *link_address(const struct link *l); /* of the peer, for messages */
-/* how it goes: "memory", "shared memory", "TLS", "TCP", "MPI"; of a link that is not up yet, how it
- * would go */
+/* how it goes: "memory", "shared memory", "TLS", "TCP", "TCP in the mesh", "MPI"; of a link that is
+ * not up yet, how it would go */
 const char *link_way(const struct link *l);
 /* its public key, proven; "" on a link without keys */
 const char *link_peer_key(const struct link *l);

@@ -248,7 +248,7 @@ static int with_link(const struct net_bench_place *at, const char *transport, co
 		     bool keys, bool serve, int64_t deadline, struct net **n_p, struct link **l_p,
 		     struct err *e)
 {
-	struct net_options o = { .key = keys ? at->key : NULL, .insecure = !keys };
+	struct net_options o = { .key = keys ? at->key : NULL, .insecure = !keys, .mesh = keys };
 	struct net *n;
 	TRY(net_open(transport, &o, &n, e));
 	int rc = 0;
@@ -337,6 +337,8 @@ static int measure_kind(const struct net_bench_place *at, int kind, const uint64
 	TRY(open_way(at, kind, false, PATIENCE, &w, &net, e));
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		rows[i] = (struct net_bench_row){ .link = kinds[kind].name };
+		if (w.link && !strcmp(link_way(w.link), "TCP in the mesh"))
+			rows[i].link = "mesh";
 		rc = measure_one(&w, data, sizes[i], seconds, at->one_process, &rows[i], e);
 	}
 	close_way(&w, net);

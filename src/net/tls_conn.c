@@ -75,7 +75,7 @@ void conn_reset(struct conn *c)
 	c->skip = 0;
 	c->hello_due = c->alive_due = c->ping_due = c->refusal_due = false;
 	c->blocked = c->more_in = c->more_out = c->mute = false;
-	c->near = c->waits = c->held = false;
+	c->near = c->waits = c->held = c->inside = c->agreed = false;
 }
 
 static void drop_out(struct conn *c)
@@ -275,6 +275,13 @@ static void stage_rest(struct conn *c)
 	next_out(c);
 }
 
+/* From here on the connection goes without encryption; the peer's key is proven. */
+static void go_plain(struct conn *c)
+{
+	crypt_free(c->crypt);
+	c->crypt = NULL;
+}
+
 /* What goes next, into the empty stage; false when there is nothing. */
 static bool fill_stage(struct conn *c)
 {
@@ -283,7 +290,11 @@ static bool fill_stage(struct conn *c)
 	if (c->direct)
 		stage_rest(c);
 	if (c->hello_due)
-		c->hello_due = !stage_head(c, HEAD_HELLO, o->window, o->max_message);
+		c->hello_due = !stage_head(
+			c, (c->accepted ? c->agreed : c->inside) ? HEAD_HELLO_MESH : HEAD_HELLO,
+			o->window, o->max_message);
+	if (c->agreed && c->crypt && c->stage_n)
+		return true; /* HELLO alone: it is the last that is encrypted */
 	if (!is_up(c) || c->stage_cap < STAGE)
 		return c->stage_n > 0;
 	if (c->alive_due)
@@ -305,6 +316,9 @@ static void write_some(struct conn *c)
 		if (c->stage_at < c->stage_n) {
 			k = put(c, c->stage + c->stage_at, c->stage_n - c->stage_at);
 			c->stage_at += k > 0 ? (size_t)k : 0;
+		} else if (c->agreed && c->crypt && !c->hello_due) {
+			go_plain(c);
+			continue;
 		} else if (goes_direct(c)) {
 			struct net_node *node = c->out;
 			k = put(c, (char *)node->data + c->sent, node->size - c->sent);
@@ -398,10 +412,16 @@ static bool make_memory(struct conn *c, const struct head *h)
 /* Large buffers for what is read and written. false: memory is out. */
 static bool make_buffers(struct conn *c)
 {
-	if (c->crypt)
+	if (c->crypt && !c->agreed)
 		return crypt_known(c->crypt);
 	c->ahead = mem_alloc(AHEAD);
 	return c->ahead != NULL;
+}
+
+/* Whether what follows this HELLO is not encrypted. */
+static bool agrees(const struct conn *c, const struct head *h)
+{
+	return h->type == HEAD_HELLO_MESH && c->inside && c->crypt && !c->unproven;
 }
 
 /* The peer has said hello: from here on the connection is a link. */
@@ -428,6 +448,7 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->io.known = !c->unproven;
 	/* an unproven one says too little to need buffers */
 	c->waits = c->accepted && o->before_take && !c->unproven;
+	c->agreed = agrees(c, h);
 	if ((c->crypt && !crypt_binding(c->crypt, c->link->binding)) ||
 	    (!c->waits && !c->unproven && !make_buffers(c)) || (c->near && !make_memory(c, h))) {
 		fails(c, END_MEMORY);
@@ -436,8 +457,13 @@ static void comes_up(struct conn *c, const struct head *h)
 	pthread_mutex_lock(&c->net->lock);
 	c->link->trusted = c->near;
 	c->link->unproven = c->unproven;
-	c->link->way = c->near ? "shared memory" : c->crypt ? "TLS" : "TCP";
+	c->link->way = c->near     ? "shared memory"
+		       : c->agreed ? "TCP in the mesh"
+		       : c->crypt  ? "TLS"
+				   : "TCP";
 	pthread_mutex_unlock(&c->net->lock);
+	if (c->agreed && !c->accepted)
+		go_plain(c); /* the peer has all that was encrypted */
 	const uint64_t smaller = h->a < o->window ? h->a : o->window;
 	c->slack = c->near ? net_slack_near(smaller) : net_slack(o->window);
 	c->count = (struct head_count){ .window = o->window,
@@ -514,7 +540,8 @@ static void on_head(struct conn *c)
 	if (!is_up(c)) {
 		if (bad)
 			fails(c, END_STRANGE);
-		else if (h.type == HEAD_HELLO)
+		else if (h.type == HEAD_HELLO ||
+			 (h.type == HEAD_HELLO_MESH && (c->accepted || c->inside)))
 			comes_up(c, &h);
 		else
 			fails(c, h.type == HEAD_REFUSE && !c->accepted ? END_KEYS : END_STRANGE);

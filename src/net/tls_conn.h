@@ -62,7 +62,9 @@ struct conn {
 	bool said;              /* unproven: its one message has begun */
 	struct crypt_io io;
 	struct crypt *crypt;
-	bool near; /* a Unix socket */
+	bool near;   /* a Unix socket */
+	bool inside; /* bound to the mesh (inside.h) */
+	bool agreed; /* both ends go without encryption once HELLO is said */
 	struct proof proof;
 	/* once it is up: for what is sent; users' threads ask for buffers there */
 	struct shm_out *mem_out;

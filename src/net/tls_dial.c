@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "net/inside.h"
 #include "net/shm_meet.h"
 
 #define RETRY ((int64_t)200000000) /* ns between two attempts to connect */
@@ -30,10 +31,20 @@ static void try_later(struct conn *c, int64_t now)
 	c->retry_at = now + RETRY;
 }
 
+void dial_options(int fd, double peer_timeout)
+{
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+	const double ms = peer_timeout * 1000 / 8;
+	int one = 1, most = ms < 1000 ? 1000 : ms > 120000 ? 120000 : (int)ms;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &most, sizeof most);
+}
+
 static void connected(struct conn *c, int64_t now)
 {
-	int one = 1;
-	setsockopt(c->io.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	dial_options(c->io.fd, c->net->o.peer_timeout);
 	conn_begin(c, c->io.fd, now);
 	conn_work(c, false, now);
 }
@@ -85,6 +96,7 @@ void dial_begin(struct conn *c, int64_t now)
 		try_later(c, now);
 		return;
 	}
+	c->inside = c->keys && c->net->o.mesh && inside_bind(c->io.fd, &c->to);
 	if (c->source_n) {
 		setsockopt(c->io.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
 		if (bind(c->io.fd, (struct sockaddr *)&c->source, c->source_n) < 0) {

@@ -7,6 +7,10 @@
 
 #include "net/tls_conn.h"
 
+/* Of every TCP socket. What is lost is sent again at least every eighth of peer_timeout (Linux 6.15
+ * and later; others double the time from one attempt to the next), so that a link comes back soon
+ * after the network below it does, before it counts as lost. */
+void dial_options(int fd, double peer_timeout);
 /* Begins an attempt. */
 void dial_begin(struct conn *c, int64_t now);
 /* The kernel has an answer for a connection that is CONN_CONNECTING. */

@@ -36,7 +36,7 @@ const char *head_read(const unsigned char in[HEAD_BYTES], struct head *h_p)
 	if (!head_begins(in))
 		return "what it sent is no head of a message: it is another program, or another "
 		       "version of heteroshard";
-	if (type < HEAD_HELLO || type > HEAD_DROP)
+	if (type < HEAD_HELLO || type > HEAD_HELLO_MESH)
 		return "a head of an unknown type";
 	if ((b && type != HEAD_HELLO && type < HEAD_MEMORY) ||
 	    (a &&
@@ -72,6 +72,7 @@ const char *head_count(struct head_count *c, const struct head *h)
 	case HEAD_DROP:
 		return NULL;
 	case HEAD_HELLO:
+	case HEAD_HELLO_MESH:
 		return "HELLO for a second time";
 	case HEAD_REFUSE:
 		break;

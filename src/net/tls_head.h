@@ -21,6 +21,11 @@
  *     MEMORY   a: size of a buffer, b: its number; its descriptor comes along
  *     SHARED   a: length of a message, b: number of the buffer in which it lies
  *     DROP     b: number of a buffer that is not used any more. a: 0
+ *
+ * Between two machines of a mesh (inside.h)
+ *
+ *     HELLO_MESH  as HELLO. The dialling side: what follows may go without encryption; the
+ *              listening side, only in answer to that: it does, in both directions
  */
 #ifndef HS_NET_TLS_HEAD_H
 #define HS_NET_TLS_HEAD_H
@@ -41,7 +46,8 @@ enum head_type {
 	HEAD_REFUSE,
 	HEAD_MEMORY,
 	HEAD_SHARED,
-	HEAD_DROP
+	HEAD_DROP,
+	HEAD_HELLO_MESH
 };
 enum head_refusal { REFUSE_KEYS = 1 /* one side has a key, the other none */ };
 

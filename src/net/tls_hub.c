@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/address.h"
+#include "net/inside.h"
 #include "net/shm_meet.h"
 #include "net/shm_memory.h"
 #include "net/tls_conn.h"
@@ -284,7 +285,6 @@ static void drop_stranger(struct hub *h)
 /* `from` NULL: a process of this machine. */
 static void take_in(struct hub *h, int fd, const struct sockaddr_storage *from)
 {
-	int one = 1;
 	pid_t peer = 0;
 	if (!from && !meet_peer(fd, &peer)) {
 		close(fd);
@@ -298,8 +298,9 @@ static void take_in(struct hub *h, int fd, const struct sockaddr_storage *from)
 	if (h->strangers >= HUB_STRANGERS)
 		drop_stranger(h);
 	if (from) {
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+		dial_options(fd, h->net->o.peer_timeout);
 		address_text(from, false, c->from);
+		c->inside = h->keys && h->net->o.mesh && inside_bind(fd, from);
 	} else {
 		snprintf(c->from, sizeof c->from, "process %d of this machine", (int)peer);
 	}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Homes and a rented machine for the tests of the mesh: network namespaces with a home folder each,
-# and a /run/wireguard, /etc/wireguard and /etc/hosts of their own. To be sourced behind net.sh and
-# sshd.sh, of which it replaces some functions.
+# and a /run/wireguard, /etc/wireguard, /etc/heteroshard and /etc/hosts of their own. To be sourced
+# behind net.sh and sshd.sh, of which it replaces some functions.
 #   wan: 198.51.100.0/24 and 2001:db8:1::/64, a bridge
 #   "h" rented, 198.51.100.10 and 2001:db8:1::10, no router before it
 #   "c" 192.168.1.2 and "a" 192.168.1.3 at home behind the router "r" (198.51.100.1)
@@ -61,14 +61,16 @@ wan_home() { # NAME ROUTER NUMBER
 
 net_up() {
 	local x
-	mkdir -p /run/wireguard /etc/wireguard
+	mkdir -p /run/wireguard /etc/wireguard /etc/heteroshard
 	ip link add "$net" type bridge
 	ip link set "$net" up
 	for x in $wan_all; do
 		ip netns add "$net-$x"
 		ip -n "$net-$x" link set lo up
-		mkdir -p "$tmp/$x/run" "$tmp/$x/bin" "$tmp/$x/wg" "$tmp/$x/etc"
+		mkdir -p "$tmp/$x/run" "$tmp/$x/bin" "$tmp/$x/wg" "$tmp/$x/etc" \
+			"$tmp/$x/inside"
 		chmod 700 "$tmp/$x" "$tmp/$x/run"
+		chmod 755 "$tmp/$x/inside"
 		printf '127.0.0.1\tlocalhost\n' >"$tmp/$x/hosts"
 		ln -s "$hs" "$tmp/$x/bin/heteroshard"
 	done
@@ -90,6 +92,7 @@ net_down() {
 		ip netns del "$net-$x" 2>/dev/null
 	done
 	ip link del "$net" 2>/dev/null
+	rmdir /etc/heteroshard 2>/dev/null
 	true
 }
 
@@ -101,6 +104,7 @@ exec_on() {
 	exec ip netns exec "$net-$x" env -u XDG_CONFIG_HOME -u XDG_CACHE_HOME HOME="$tmp/$x" \
 		XDG_RUNTIME_DIR="$tmp/$x/run" OMP_NUM_THREADS=1 AT="$tmp/$x" sh -c '
 		mount --bind "$AT/wg" /run/wireguard && mount --bind "$AT/etc" /etc/wireguard &&
+			mount --bind "$AT/inside" /etc/heteroshard &&
 			mount --bind "$AT/hosts" /etc/hosts && exec "$@"' sh "$@"
 }
 

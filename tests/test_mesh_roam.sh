@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A job over a mesh of five machines (two homes behind different routers, a rented machine with both
+# families, one with IPv6 only), while a router forgets its mapping and, in a second job, the hub
+# dies. With TEST_LONG 240 steps in place of 40, a machine moves to another network, and the longest
+# time between two steps is held against peer_timeout + 10 s. Prints TAP.
+. "$(dirname "$0")/support/tap.sh"
+. tests/support/net.sh
+. tests/support/sshd.sh
+. tests/support/wan.sh
+hs=${HS_BIN:-$PWD/build/heteroshard}
+golden=$PWD/tests/golden/models
+if ! wan_possible; then
+	echo "1..1"
+	echo "ok 1 # SKIP this needs root, iproute2, nftables, OpenSSH, wireguard-go and ping"
+	exit 0
+fi
+trap 'net_down; rm -rf "$tmp"' EXIT
+net_up
+steps=40
+[ -z "${TEST_LONG:-}" ] || steps=240
+patience=20 # peer_timeout
+net_job "$tmp/c"
+{
+	sed "s/^max_steps: .*/max_steps: $steps/" "$tmp/c/job.yaml"
+	echo "reduce_order: exact"
+} >"$tmp/c/alone.yaml"
+
+# ---- the machines: c home1, h rented, b home2, s six, a laptop ----
+declare -A id=([c]=home1 [h]=rented [b]=home2 [s]=six [a]=laptop)
+for x in c h b s a; do
+	(umask 077 && wg genkey >"$tmp/$x/etc/heteroshard.key")
+	wg[0]=$(wg pubkey <"$tmp/$x/etc/heteroshard.key")
+	declare "wg_$x=${wg[0]}" "key_$x=$(on $x "$hs" keygen 2>/dev/null)"
+done
+# shellcheck disable=SC2154 # the keys are declared above
+cat "$tmp/c/alone.yaml" - >"$tmp/c/cluster.yaml" <<END
+peer_timeout: $patience
+rejoin_timeout: 4
+mesh: {range: [10.77.0.0/24, fd77::/64]}
+coordinator: {hostname: home1, ip: 10.77.0.1, device: none, mesh_ip: 10.77.0.1,
+              public_key: '$key_c', wg_public_key: '$wg_c'}
+workers:
+  - {id: rented, ip: 10.77.0.2, public_key: '$key_h', wg_public_key: '$wg_h', mesh_ip: 10.77.0.2,
+     endpoint: [198.51.100.10, '2001:db8:1::10'], device: cpu, threads: 1}
+  - {id: home2, ip: 10.77.0.3, public_key: '$key_b', wg_public_key: '$wg_b', mesh_ip: 10.77.0.3,
+     device: cpu, threads: 1}
+  - {id: six, ip: 10.77.0.4, public_key: '$key_s', wg_public_key: '$wg_s', mesh_ip: 10.77.0.4,
+     family: ipv6, device: cpu, threads: 1}
+  - {id: laptop, ip: 10.77.0.5, public_key: '$key_a', wg_public_key: '$wg_a', mesh_ip: 10.77.0.5,
+     device: cpu, threads: 1}
+shard_plan:
+  - {id: [home2, laptop], share: [1, 1], start: 0, end: 1}
+  - {id: rented, start: 1, end: 2}
+  - {id: six, start: 2, end: 3}
+END
+on c "$hs" mesh cluster.yaml >"$tmp/out" 2>"$tmp/err"
+check "files for five machines"
+for x in c h b s a; do
+	cp "$tmp/c/mesh/${id[$x]}.conf" "$tmp/$x/etc/hsmesh.conf"
+	cat "$tmp/c/mesh/hosts" >>"$tmp/$x/hosts"
+	[ $x = c ] || cp "$tmp/c/cluster.yaml" "$tmp/$x/"
+	chmod 600 "$tmp/$x/etc/hsmesh.conf"
+	on $x env WG_QUICK_USERSPACE_IMPLEMENTATION=wireguard-go wg-quick up hsmesh \
+		>"$tmp/out" 2>"$tmp/err" || echo "# ${id[$x]}: wg-quick"
+done
+reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
+until_ok 20 reaches c six.mesh && until_ok 20 reaches a home2.mesh &&
+	until_ok 20 reaches s laptop.mesh && on s ping -n -c 1 -W 2 fd77::5 >/dev/null
+check "wg-quick brings them up; homes and the machine with IPv6 only reach each other"
+
+# job FOLDER PEER_TIMEOUT: begins a job of all of them in $tmp/c/FOLDER, process $job
+job() {
+	local x
+	for x in h b s a; do
+		begin "$tmp/$x/log" $x "$hs" worker --worker "${id[$x]}" cluster.yaml \
+			peer_timeout="$2"
+	done
+	begin "$tmp/job" c "$hs" train cluster.yaml output_dir="$1" peer_timeout="$2"
+	job=$!
+	until_ok 60 reached "$1" 5 || sed 's/^/# /' "$tmp/job.err"
+}
+# reached FOLDER STEP
+reached() {
+	local k
+	k=$(grep -cs '"loss"' "$tmp/c/$1/metrics.jsonl")
+	[ "${k:-0}" -ge "$2" ]
+}
+losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/c/$1/metrics.jsonl"; }
+# gap FOLDER: the longest time between two lines of metrics.jsonl, as they were written
+gap() { cat "$tmp/gap.$1"; }
+# watches the folder from beside
+watch() {
+	python3 - "$tmp/c/$1/metrics.jsonl" "$tmp/gap.$1" "$job" <<'END' &
+import os, sys, time
+path, out, job = sys.argv[1:]
+count, at, longest = 0, None, 0.0
+while os.path.exists("/proc/" + job):
+    try:
+        n = open(path).read().count("\n")
+    except OSError:
+        n = 0
+    now = time.monotonic()
+    if n > count:
+        longest = max(longest, now - at) if at else 0.0
+        count, at = n, now
+    time.sleep(0.02)
+open(out, "w").write("%.1f %.1f\n" % (longest, time.monotonic() - (at or 0)))
+END
+	watcher=$!
+}
+endpoint() { # MACHINE PEER: where WireGuard sends what is for this peer
+	on "$1" wg show hsmesh endpoints | awk -v k="$2" '$1 == k { print $2 }'
+}
+
+on c "$hs" train alone.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err"
+check "one process"
+
+# ---- a router forgets, a machine moves ----
+job moved $patience
+watch moved
+until_ok 60 reached moved $((steps / 6))
+# shellcheck disable=SC2154
+was=$(endpoint h "$wg_b")
+# a link that goes down takes the router's translations along
+ip -n "$net-q" link set eth0 down
+ip -n "$net-q" link set eth0 up
+# shellcheck disable=SC2317 # called by until_ok
+other_endpoint() { [ "$(endpoint h "$wg_b")" != "$was" ]; }
+until_ok 40 other_endpoint
+check "the router of home2 forgets its mapping: another one within the job"
+if [ -n "${TEST_LONG:-}" ]; then
+	until_ok 90 reached moved $((steps / 2))
+	# shellcheck disable=SC2154
+	was=$(endpoint h "$wg_a")
+	# the laptop goes from the first home to the second one
+	ip -n "$net-a" link del eth0
+	wan_home a q 9
+	# shellcheck disable=SC2317
+	moved() { endpoint h "$wg_a" | grep -q '^198.51.100.2:'; }
+	until_ok 40 moved
+	check "the laptop moves to the other home: its peers hear of the new address"
+fi
+wait $job
+rc=$?
+wait $watcher
+cp "$tmp/job.err" "$tmp/err"
+: >"$tmp/out"
+[ $rc -eq 0 ] && [ "$(losses moved)" = "$(losses alone)" ] && [ "$(losses moved | wc -l)" = $steps ]
+check "the job goes on, with the losses of one process, bit for bit"
+read -r longest _ <"$tmp/gap.moved"
+echo "# $steps steps; the longest time between two steps was $longest s (peer_timeout $patience s)"
+if [ -n "${TEST_LONG:-}" ]; then
+	awk -v g="$longest" -v p=$patience 'BEGIN { exit !(g < p + 10) }'
+	check "the longest time between two steps is below peer_timeout + 10 s"
+fi
+
+# ---- the hub dies ----
+for x in h b s a; do
+	ip netns pids "$net-$x" | while read -r p; do
+		grep -qs wireguard "/proc/$p/comm" || kill -9 "$p"
+	done
+done
+job lost 6
+watch lost
+ip netns pids "$net-h" | xargs -r kill -9
+wait $job 2>/dev/null
+rc=$?
+wait $watcher
+cp "$tmp/job.err" "$tmp/err"
+[ $rc -eq 1 ] && [ "$(grep -c '^error: ' "$tmp/err")" = 1 ] &&
+	grep -q "^warning: .*'rented' is gone" "$tmp/err"
+check "without its hub the job waits for rejoin_timeout and ends, and says who is gone"
+read -r _ end <"$tmp/gap.lost"
+echo "# $end s from the last step to the end: $(grep '^error' "$tmp/err")"
+echo "1..$n"
+exit $failed
