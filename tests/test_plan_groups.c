@@ -3,6 +3,7 @@
  * known in closed form; and the comparison with what was measured, member by member. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "plan/offload.h"
 #include "plan/sum_time.h"
 #include "train/judge.h"
 
@@ -460,6 +461,74 @@ static void test_sum_time(void **state)
 	profile_release(&p);
 }
 
+/* What a device has in the memory of its host needs no room of its own: of parameters two chunks
+ * stay, with whole gradients, of activations two microbatches of a chunk and the inputs at the end
+ * of the model. */
+static void test_offload(void **state)
+{
+	struct profile p;
+	struct plan given, plan;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct err e = { 0 };
+	(void)state;
+	read_profile(&p);
+	o.reserve_gib = 0;
+	o.recompute = PLAN_RECOMPUTE_NEVER;
+	read_plan(&p, &o, ONE, &given);
+	const double edge = 64.0 * 64 * 4 / GIB, whole = given.stage[0].member[0].memory_gib,
+		     state_gib = 4 * p.layer_state_gib,
+		     gradients = state_gib * profile_gradients(&p), alone_ms = given.simulated_ms;
+	close_to(whole, 1 + state_gib + 4 * 0.5 + edge);
+	o.manual = &given;
+	o.offload = OFFLOAD_PARAMETERS;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.executable && plan.offload == OFFLOAD_PARAMETERS && plan.chunks == 4);
+	const struct plan_member *m = &plan.stage[0].member[0];
+	close_to(m->memory_gib, 2 * 0.25 + 2 * 0.25 + 8 * (4 * 0.5 + 2 * 4 * edge));
+	assert_true(plan.simulated_ms >= alone_ms);
+	plan_release(&plan);
+	o.offload |= OFFLOAD_ACTIVATIONS;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	m = &plan.stage[0].member[0];
+	close_to(m->memory_gib, 2 * 0.25 + 2 * 0.25 + 2 * (0.5 + 3 * edge) + 8 * 3 * edge);
+	plan_release(&plan);
+	o.offload = OFFLOAD_OPTIMIZER;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.chunks == 1 && plan.sched == sched_default());
+	close_to(plan.stage[0].member[0].memory_gib, whole - state_gib + gradients);
+	plan_release(&plan);
+	/* auto: nothing where it fits, else the first that is enough */
+	o.offload = 0;
+	o.offload_auto = true;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.fits && !plan.offload);
+	plan_release(&plan);
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].memory_gib = 2.5;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(plan.fits && plan.executable);
+	assert_int_equal(plan.offload, OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS);
+	plan_release(&plan);
+	assert_int_equal(planner_run(planner_find("best"), &p, &o, &plan, &e), 0);
+	assert_true(plan.fits && plan.executable);
+	plan_release(&plan);
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].memory_gib = 0.6;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(!plan.fits && !plan.offload);
+	assert_true(plan_over_error(&p, &plan, &e) < 0 && strstr(e.msg, "GiB more than"));
+	plan_release(&plan);
+	/* a processor has nothing to offload */
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].on_host = true;
+	o.offload = OFFLOAD_PARAMETERS;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(!plan.offload && plan.chunks == 1);
+	plan_release(&plan);
+	plan_release(&given);
+	profile_release(&p);
+}
+
 /* A plan of the user's and the key `shard`. */
 static int given_plan(const char *stages, struct config *c, struct job_plan *jp, struct err *e)
 {
@@ -555,11 +624,17 @@ static void test_judge(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two),          cmocka_unit_test(test_pipeline),
-		cmocka_unit_test(test_memory),       cmocka_unit_test(test_auto_order),
-		cmocka_unit_test(test_sum_time),     cmocka_unit_test(test_judge),
-		cmocka_unit_test(test_shared_state), cmocka_unit_test(test_shared_values),
-		cmocka_unit_test(test_passes),       cmocka_unit_test(test_given_plan_and_shard),
+		cmocka_unit_test(test_two),
+		cmocka_unit_test(test_pipeline),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_auto_order),
+		cmocka_unit_test(test_sum_time),
+		cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_shared_state),
+		cmocka_unit_test(test_shared_values),
+		cmocka_unit_test(test_offload),
+		cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_given_plan_and_shard),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

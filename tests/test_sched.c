@@ -60,9 +60,11 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 	struct err e = { 0 };
 	int next_f[MAX_CHUNKS] = { 0 }, next_b[MAX_CHUNKS] = { 0 }, kept = 0, peak = 0;
 
-	assert_int_equal(sched_build(s, &(struct sched_shape){ stages, chunks, m, NULL, NULL, 0 },
-				     stage, 0, &l, &e),
-			 0);
+	assert_int_equal(
+		sched_build(s,
+			    &(struct sched_shape){ stages, chunks, m, NULL, NULL, 0, false, false },
+			    stage, 0, &l, &e),
+		0);
 	assert_true(l.n >= 2 && l.item[l.n - 2].kind == INSTR_NORM &&
 		    l.item[l.n - 1].kind == INSTR_STEP);
 	check_tied(&l, stages, stage);
@@ -328,15 +330,16 @@ static void broken(bool tied)
 
 	p.tied = tied;
 	for (int s = 0; s < 2; s++) {
-		assert_int_equal(sched_build(sched_find("1f1b"),
-					     &(struct sched_shape){ 2, 1, 3, NULL, NULL, 0 }, s, 0,
-					     &l[s], &e),
-				 0);
+		assert_int_equal(
+			sched_build(sched_find("1f1b"),
+				    &(struct sched_shape){ 2, 1, 3, NULL, NULL, 0, false, false },
+				    s, 0, &l[s], &e),
+			0);
 		if (tied)
-			assert_int_equal(
-				sched_add_tied(&(struct sched_shape){ 2, 1, 3, NULL, NULL, 0 }, s,
-					       0, &l[s], &e),
-				0);
+			assert_int_equal(sched_add_tied(&(struct sched_shape){ 2, 1, 3, NULL, NULL,
+									       0, false, false },
+							s, 0, &l[s], &e),
+					 0);
 	}
 	for (int s = 0; s < 2; s++)
 		for (size_t i = 0; i < l[s].n; i++) {
@@ -403,21 +406,25 @@ static void test_arguments(void **state)
 
 	(void)state;
 	assert_int_equal(sched_build(sched_find("1f1b"),
-				     &(struct sched_shape){ 0, 1, 1, NULL, NULL, 0 }, 0, 0, &l, &e),
+				     &(struct sched_shape){ 0, 1, 1, NULL, NULL, 0, false, false },
+				     0, 0, &l, &e),
 			 ERR_USAGE);
 	assert_int_equal(sched_build(sched_find("1f1b"),
-				     &(struct sched_shape){ 2, 2, 1, NULL, NULL, 0 }, 0, 0, &l, &e),
+				     &(struct sched_shape){ 2, 2, 1, NULL, NULL, 0, false, false },
+				     0, 0, &l, &e),
 			 ERR_USAGE);
-	assert_int_equal(
-		sched_build(sched_find("interleaved"),
-			    &(struct sched_shape){ 2, 256, SCHED_MAX_MICROBATCHES, NULL, NULL, 0 },
-			    0, 0, &l, &e),
-		ERR_USAGE);
-	assert_int_equal(sched_build(sched_find("1f1b"),
-				     &(struct sched_shape){ 2, 1, 0, NULL, NULL, 0 }, 0, 0, &l, &e),
+	assert_int_equal(sched_build(sched_find("interleaved"),
+				     &(struct sched_shape){ 2, 256, SCHED_MAX_MICROBATCHES, NULL,
+							    NULL, 0, false, false },
+				     0, 0, &l, &e),
 			 ERR_USAGE);
 	assert_int_equal(sched_build(sched_find("1f1b"),
-				     &(struct sched_shape){ 2, 1, 1, NULL, NULL, 0 }, 2, 0, &l, &e),
+				     &(struct sched_shape){ 2, 1, 0, NULL, NULL, 0, false, false },
+				     0, 0, &l, &e),
+			 ERR_USAGE);
+	assert_int_equal(sched_build(sched_find("1f1b"),
+				     &(struct sched_shape){ 2, 1, 1, NULL, NULL, 0, false, false },
+				     2, 0, &l, &e),
 			 ERR_INTERNAL);
 	assert_null(sched_find("no such"));
 	assert_ptr_equal(sched_default(), sched_find("1f1b"));

@@ -55,6 +55,7 @@ static void random_mixture(struct mixture *x, const struct sched *s, struct rng_
 	x->shape.microbatches = 1 + (int)rng_below(key, (*at)++, MB);
 	x->shape.parts = (int)rng_below(key, (*at)++, PARTS + 1);
 	x->shape.gather = s->gathers && rng_below(key, (*at)++, 4);
+	x->shape.alone = x->shape.gather && rng_below(key, (*at)++, 2);
 	for (int k = 0; k < x->shape.stages; k++) {
 		int *share = x->share + x->rows, sum = 0;
 		x->members[k] = 1 + (int)rng_below(key, (*at)++, GROUP);
@@ -98,7 +99,7 @@ static void count_message(const struct mixture *x, int stage, int place, const s
 /* What is gathered on a member, and for which chunks it has memory for whole gradients. */
 struct gathered {
 	int here, asked[CHUNKS][2], gathered[CHUNKS][2];
-	bool lent[CHUNKS];
+	bool lent[CHUNKS], alone;
 };
 
 /* One chunk at a time is here, and one more is asked for; gradients are there for two chunks, of
@@ -120,6 +121,7 @@ static void check_gathered(struct gathered *g, const struct sched_shape *h, cons
 	} else {
 		assert_int_equal(g->here, c);
 		g->here = -1;
+		g->lent[c] = g->lent[c] && !g->alone;
 	}
 }
 
@@ -134,8 +136,8 @@ static void check_member(const struct sched *s, const struct mixture *x, int sta
 	int did[2][CHUNKS][MB] = { 0 }, last[CHUNKS], part[CHUNKS] = { 0 }, sent[CHUNKS] = { 0 },
 	    summed[CHUNKS] = { 0 }, kept = 0, peak = 0, own = 0;
 	const int parts = h->parts ? h->parts : 1;
-	const bool gathers = h->gather && x->members[stage] > 1;
-	struct gathered g = { .here = -1 };
+	const bool gathers = h->gather && (h->alone || x->members[stage] > 1);
+	struct gathered g = { .here = -1, .alone = x->members[stage] == 1 };
 
 	if (sched_build(s, h, stage, place, &l, &e) < 0)
 		fail_msg("%s", e.msg);
@@ -276,6 +278,7 @@ static void test_groups(void **state)
 				  .share = x.share,
 				  .parts = h->parts,
 				  .gather = h->gather,
+				  .alone = h->alone,
 				  .tied = round & 1 };
 		random_times(&t, &p, key, &at);
 		double flow = check_played(s, &x, &p);
@@ -378,7 +381,7 @@ static void break_lists(const char *schedule, bool gather)
 {
 	enum { N = 5 };
 	const int members[2] = { 2, 3 }, share[N] = { 1, 2, 1, 0, 1 };
-	const struct sched_shape h = { 2, 2, 4, members, share, 0, gather };
+	const struct sched_shape h = { 2, 2, 4, members, share, 0, gather, false };
 	struct play p = playing_unit(2, 2, 4);
 	struct instr_list l[N] = { { 0 } };
 	struct play_result r;
@@ -433,7 +436,7 @@ static void test_gathers(void **state)
 {
 	enum { C = 3, M = 2 };
 	const int members[1] = { 2 };
-	const struct sched_shape h = { 1, C, M, members, NULL, 1, true };
+	const struct sched_shape h = { 1, C, M, members, NULL, 1, true, false };
 	struct instr_list l = { 0 };
 	struct err e = { 0 };
 	struct gathered g = { .here = -1 };

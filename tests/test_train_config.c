@@ -438,6 +438,13 @@ static const struct {
 	{ CLUSTER(W1,
 		  "{id: [local, 1], state_share: [0.5, 0.5], start: 0, end: 4}") "shard: none\n",
 	  "with 'shard: none' every worker stores all" },
+	{ CLUSTER(W1,
+		  "{id: [local, 1], start: 0, end: 4}") "offload: [parameters]\nschedule: gpipe\n",
+	  "'offload' of parameters or activations needs 'schedule: breadth_first' (or auto); "
+	  "'gpipe'" },
+	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "offload: [weights]\n",
+	  "'offload' is 'weights': auto, none, or a list of activations, optimizer and "
+	  "parameters" },
 	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "shard: parameters\nschedule: 1f1b\n",
 	  "'shard: parameters' needs 'schedule: breadth_first' (or auto); '1f1b'" },
 	{ CLUSTER(W1, "{id: local, end: 4}"), "needs 'start' and 'end'" },

@@ -201,10 +201,13 @@ struct config {
 	const char *schedule;  /* row of sched/sched.def, or "auto" */
 	int64_t interleave;    /* chunks per worker of a chunked schedule */
 	int shard;             /* enum config_shard_state */
-	int reduce_order;      /* enum config_reduce_order */
-	int reduce_dtype;      /* enum config_reduce_dtype */
-	int64_t reduce_parts;  /* 0: auto */
-	const char *reduce;    /* row of sched/reduce.def, or "auto" */
+	struct opt_list offload;
+	unsigned offload_bits; /* enum offload, as `offload` says */
+	bool offload_auto;
+	int reduce_order;     /* enum config_reduce_order */
+	int reduce_dtype;     /* enum config_reduce_dtype */
+	int64_t reduce_parts; /* 0: auto */
+	const char *reduce;   /* row of sched/reduce.def, or "auto" */
 
 	/* cluster */
 	/* "auto": tls, mpi under mpirun or srun; else a row of net/net.def */

@@ -3,8 +3,10 @@
 #include "config/config_parts.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "optim/optim.h"
 #include "sched/sched.h"
+#include "tensor/state_cut.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,6 +251,33 @@ static int check_evaluation(const struct config *c, const char *where, struct er
 	return 0;
 }
 
+static int read_offload(struct config *c, const char *where, struct err *e)
+{
+	static const struct {
+		const char *name;
+		unsigned bit;
+	} row[] = { { "activations", OFFLOAD_ACTIVATIONS },
+		    { "optimizer", OFFLOAD_OPTIMIZER },
+		    { "parameters", OFFLOAD_PARAMETERS } };
+	const struct opt_list *l = &c->offload;
+	c->offload_bits = 0;
+	c->offload_auto = l->n == 1 && !strcmp(l->item[0], "auto");
+	if (c->offload_auto || (l->n == 1 && !strcmp(l->item[0], "none")))
+		return 0;
+	for (size_t i = 0; i < l->n; i++) {
+		unsigned bit = 0;
+		for (size_t k = 0; k < ARRAY_LEN(row); k++)
+			bit |= strcmp(l->item[i], row[k].name) ? 0 : row[k].bit;
+		if (!bit)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'offload' is '%.60s': auto, none, or a list of "
+				       "activations, optimizer and parameters",
+				       where, l->item[i]);
+		c->offload_bits |= bit;
+	}
+	return 0;
+}
+
 static int check_training(const struct config *c, const char *where, const bool *seen,
 			  struct err *e)
 {
@@ -287,6 +316,12 @@ static int check_training(const struct config *c, const char *where, const bool 
 		return err_set(e, ERR_USAGE,
 			       "%s: 'shard: parameters' needs 'schedule: breadth_first' (or auto); "
 			       "'%s' does not work on one chunk at a time",
+			       where, c->schedule);
+	if ((c->offload_bits & (OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS)) && s && !s->gathers)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'offload' of parameters or activations needs 'schedule: "
+			       "breadth_first' (or auto); '%s' does not work on one chunk at a "
+			       "time",
 			       where, c->schedule);
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return err_set(e, ERR_USAGE,
@@ -334,6 +369,7 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 	TRY(settle_template(c, where, e));
 	TRY(check_needed(c, need, where, e));
 	TRY(check_adapter(c, where, seen, e));
+	TRY(read_offload(c, where, e));
 	TRY(check_training(c, where, seen, e));
 	TRY(check_words(c, where, e));
 	TRY(config_cluster_check(c, where, e));

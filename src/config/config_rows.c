@@ -259,6 +259,12 @@ static const struct opt rows[] = {
 	     "weights too, frozen ones as well, which are gathered chunk by chunk (schedule "
 	     "breadth_first); auto: the first of none, optimizer, parameters that fits into "
 	     "memory"),
+	LIST(offload, "auto", "[WHAT, ...]",
+	     "what devices with a memory of their own have in that of their host; activations: "
+	     "the input of each chunk, from which its forward pass is repeated; optimizer: "
+	     "optimizer state and float32 copies of matrices, which the host updates; parameters: "
+	     "the weights, which come layer by layer (with activations: schedule breadth_first); "
+	     "auto: the least that makes the job fit; none"),
 	ENUM(reduce_order, "auto|exact|fast", "auto",
 	     "order in which the gradients of microbatches are added; exact: the same bits for "
 	     "every group and share; fast: less memory and fewer bytes; auto: exact where its "

@@ -52,6 +52,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->reduce_dtype = pl->reduce_dtype;
 	snprintf(p->reducer, sizeof p->reducer, "%s", pl->reducer);
 	p->sharding = pl->sharding;
+	p->offload = pl->offload;
 	p->trace = trace;
 	p->offered = w->seat.spec->kind != SEAT_THREAD;
 	p->progress = patience_progress(s->job->cfg->stall_timeout);

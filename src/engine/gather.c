@@ -2,11 +2,13 @@
 /* gather.c - see gather.h. */
 #include "engine/gather.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "tensor/gathered.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- memory ---- */
 
@@ -121,8 +123,8 @@ void gather_round(struct gather *g, bool train, const int *place, int microbatch
 	g->train = train;
 	g->coming = -1;
 	for (int k = 0; k < g->members; k++)
-		g->computes[k] = false;
-	for (int i = 0; i < microbatches && g->members; i++)
+		g->computes[k] = g->members == 1;
+	for (int i = 0; i < microbatches && g->members > 1; i++)
 		g->computes[place[i]] = true;
 }
 
@@ -156,18 +158,33 @@ static int array_of(const struct gather *g, int chunk, int part)
 	return g->first_array + 2 * chunk + part;
 }
 
-int gather_send(struct gather *g, int chunk, int part, struct err *e)
+/* The own piece of a chunk, as it travels. */
+static int own_bytes(struct gather *g, int chunk, struct err *e)
 {
 	const struct gather_chunk *c = &g->chunk[chunk];
-	const struct gather_memory *m = &g->memory[chunk % 2];
 	size_t own = piece_bytes(g, chunk, g->me), at = 0;
 	TRY(room_for(g, own + 1, e));
 	g->bytes[0] = 0;
 	for (size_t j = 0; j < c->n; j++) {
-		TRY(gathered_open(c->param[j], m->data[j], m->scales[j], e));
-		TRY(gathered_get(c->param[j], g->me, g->bytes + at, e));
-		at += gathered_piece_size(c->param[j], g->me);
+		const struct param *p = c->param[j];
+		const size_t n = gathered_piece_size(p, g->me);
+		if (n && p->hosted)
+			memcpy(g->bytes + at, param_hosted(p), n);
+		else
+			TRY(gathered_get(p, g->me, g->bytes + at, e));
+		at += n;
 	}
+	return 0;
+}
+
+int gather_send(struct gather *g, int chunk, int part, struct err *e)
+{
+	const struct gather_chunk *c = &g->chunk[chunk];
+	const struct gather_memory *m = &g->memory[chunk % 2];
+	for (size_t j = 0; j < c->n; j++)
+		TRY(gathered_open(c->param[j], m->data[j], m->scales[j], e));
+	if (g->members > 1)
+		TRY(own_bytes(g, chunk, e));
 	for (int k = 1; k < g->members; k++) { /* each begins with another one */
 		const int to = (g->me + k) % g->members;
 		const size_t n = message_bytes(g, chunk, g->me, to);
@@ -179,6 +196,7 @@ int gather_send(struct gather *g, int chunk, int part, struct err *e)
 	}
 	g->coming = chunk;
 	g->part = part;
+	g->own = 0;
 	for (int k = 0; k < g->members; k++)
 		g->came[k] = k == g->me;
 	return gather_advance(g, e);
@@ -213,8 +231,35 @@ static int is_here(const struct gather *g, int k, struct err *e)
 	return exchange_has_sum(g->exchange, k, array_of(g, g->coming, g->part), last, e);
 }
 
+/* The next own parameter that is in the memory of the host, to the device. 0: there is none. */
+static int upload_own(struct gather *g, bool busy, struct err *e)
+{
+	const struct gather_chunk *c = &g->chunk[g->coming];
+	while (g->own < c->n && (!c->param[g->own]->hosted || !g->computes[g->me]))
+		g->own++;
+	if (g->own == c->n)
+		return 0;
+	struct param *p = c->param[g->own++];
+	const size_t n = gathered_piece_size(p, g->me);
+	const int64_t begin = clock_now();
+	TRY(gathered_put(p, g->me, param_hosted(p), e));
+	g->moved += n;
+	g->beside += busy ? n : 0;
+	const struct instr i = { .kind = INSTR_GATHER, .microbatch = -1, .chunk = g->coming };
+	if (busy)
+		times_beside(g->exchange->times, &i, begin, clock_now());
+	return 1;
+}
+
 int gather_advance(struct gather *g, struct err *e)
 {
+	int busy = g->coming >= 0 ? dev_busy(g->exchange->dev, e) : 0, more = 1;
+	while (busy > 0 && more > 0) {
+		more = upload_own(g, true, e);
+		busy = more > 0 ? dev_busy(g->exchange->dev, e) : more;
+	}
+	if (busy < 0)
+		return busy;
 	for (int k = 0; g->coming >= 0 && k < g->members; k++) {
 		int rc = g->came[k] ? 0 : is_here(g, k, e);
 		if (rc > 0)
@@ -247,6 +292,11 @@ int gather_finish(struct gather *g, int chunk, int part, struct err *e)
 	for (int k = 0; k < g->members; k++)
 		if (!g->came[k])
 			TRY(take_piece(g, k, e));
+	int rc = 1;
+	while (rc > 0)
+		rc = upload_own(g, false, e);
+	if (rc < 0)
+		return rc;
 	g->coming = -1;
 	/* the last chunk's backwards follow its forwards, which make the head's gradient */
 	const bool backward = part == 1 || chunk == g->model->chunks - 1;
@@ -257,6 +307,8 @@ void gather_release(struct gather *g, int chunk)
 {
 	for (size_t j = 0; j < g->chunk[chunk].n; j++)
 		gathered_close(g->chunk[chunk].param[j]);
+	if (g->members == 1)
+		gather_take_gradients(g, chunk);
 }
 
 void gather_take_gradients(struct gather *g, int chunk)

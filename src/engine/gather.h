@@ -6,6 +6,9 @@
  * Chunk c uses the part c % 2 of it. The whole gradients of a chunk that is trained are lent in the
  * same way, from the chunk's GATHER to its REDUCE; what stays are the sums of what is owned.
  *
+ * Own pieces in the memory of the host (param_hosted()) are uploaded while the device computes, as
+ * far as there is time before GATHER.
+ *
  * Pieces travel in SUM frames: array first_array + 2 chunk + part (sched/sched.h: 0 before
  * forwards, 1 before backwards). A member that computes nothing in the round gets a byte instead of
  * a piece, so that nobody is more than a chunk ahead of another. */
@@ -40,6 +43,9 @@ struct gather {
 	bool train;
 	int coming, part; /* the chunk whose pieces arrive; -1: none */
 	bool came[STATE_MEMBERS];
+	size_t own; /* of the own piece: parameters that have been uploaded */
+	/* bytes from the memory of the host, and those of them that came beside computing */
+	uint64_t moved, beside;
 	unsigned char *bytes; /* (cap) a piece on its way */
 	size_t cap;
 };
@@ -55,10 +61,12 @@ uint32_t gather_messages(const struct gather *g, int chunk, int k);
 
 int gather_send(struct gather *g, int chunk, int part, struct err *e);   /* SEND_VALUES */
 int gather_finish(struct gather *g, int chunk, int part, struct err *e); /* GATHER */
-void gather_release(struct gather *g, int chunk);                        /* RELEASE */
+/* RELEASE; of a worker alone the chunk's gradients too. */
+void gather_release(struct gather *g, int chunk);
 /* Behind REDUCE: the chunk's whole gradients are not needed any more. */
 void gather_take_gradients(struct gather *g, int chunk);
-/* Takes the pieces that are here, without waiting. */
+/* Takes the pieces that are here, without waiting; own ones are uploaded as long as the device
+ * computes. */
 int gather_advance(struct gather *g, struct err *e);
 void gather_end(struct gather *g);
 

@@ -11,12 +11,15 @@ static int part_of(const struct stage *s, const struct param *p, int parts)
 	return s->end && p == s->head ? GRADS_HEAD : stage_part_of(s, p->layer, parts);
 }
 
+/* Whether others own a part of it. */
+static bool is_shared(const struct param *p) { return p->cut && p->members > 1; }
+
 /* The parameters of this array whose elements member k owns; k < 0: those that nobody shares. */
 static void add_runs(struct grads *g, struct stage *s, int part, int parts, int k)
 {
 	for (size_t i = s->nparam; i-- > 0;) {
 		struct param *p = &s->param[i];
-		if (!p->trainable || part_of(s, p, parts) != part || (k < 0) != !p->cut)
+		if (!p->trainable || part_of(s, p, parts) != part || (k < 0) == is_shared(p))
 			continue;
 		const size_t first = k < 0 ? 0 : (size_t)p->cut[k],
 			     end = (size_t)(k < 0 ? param_count(p) : p->cut[k + 1]);
@@ -37,8 +40,8 @@ int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_o
 		const struct param *p = &s->param[i];
 		if (!p->trainable || part_of(s, p, parts) != part)
 			continue;
-		members = p->cut ? p->members : members;
-		runs += p->cut ? (size_t)p->members : 1;
+		members = is_shared(p) ? p->members : members;
+		runs += is_shared(p) ? (size_t)p->members : 1;
 	}
 	g->run = mem_array(runs, sizeof *g->run);
 	if (!g->run)
@@ -201,14 +204,30 @@ int grads_close(struct grads *g, const struct sum_terms *t, int place, struct er
 		       : err_set(e, ERR_INTERNAL, "gradients: %zu nodes, %zu terms", g->nodes, k);
 }
 
+/* Within a device, or to the memory of the host. */
+static int move_numbers(struct dev_ref to, struct dev_ref from, size_t count, struct err *e)
+{
+	if (to.buf->dev == from.buf->dev)
+		return dev_copy(to, from, count * 4, e);
+	return dev_download((char *)to.buf->host + to.off, from, count * 4, e);
+}
+
 int grads_finish(struct grads *g, struct err *e)
 {
-	if (g->order != SUM_EXACT || !g->nodes)
+	const bool nodes = g->order == SUM_EXACT;
+	if (nodes && !g->nodes)
 		return 0;
-	TRY(fold(g, 0, e));
-	for (size_t i = 0; i < g->n; i++)
-		TRY(dev_copy(DEV_REF(g->run[i].param->grad, g->run[i].first * 4),
-			     DEV_REF(g->node[0].buf, g->run[i].at * 4), g->run[i].count * 4, e));
+	if (nodes)
+		TRY(fold(g, 0, e));
+	for (size_t i = 0; i < g->n; i++) {
+		const struct grad_run *r = &g->run[i];
+		const struct dev_ref whole = DEV_REF(r->param->grad, r->first * 4);
+		const struct dev_ref from = nodes ? DEV_REF(g->node[0].buf, r->at * 4) : whole;
+		if (r->param->own_grad)
+			TRY(move_numbers(DEV_REF(r->param->own_grad, 0), from, r->count, e));
+		else if (nodes)
+			TRY(dev_copy(whole, from, r->count * 4, e));
+	}
 	g->nodes = 0;
 	return 0;
 }
@@ -253,7 +272,7 @@ int grads_upload(struct grads *g, size_t first, size_t count, const float *v, st
 	for (size_t i = run_at(g, first), done = 0, some; done < count; i++, done += some) {
 		const struct grad_run *r = &g->run[i];
 		struct dev_ref at = some_of(r, first + done, count - done, &some);
-		if (r->param->gathered) { /* what is owned alone, which is this run */
+		if (r->param->own_grad) { /* what is owned alone, which is this run */
 			at = param_grad(r->param);
 			at.off += (first + done - r->at) * 4;
 		}

@@ -67,7 +67,7 @@ int grads_finish(struct grads *g, struct err *e);
  * parameters' gradients (fast). */
 int grads_download(const struct grads *g, size_t k, size_t first, size_t count, float *v,
 		   struct err *e);
-/* Makes them the parameters' gradient; of gathered ones the owned part. */
+/* Makes them the parameters' gradient; of gathered and hosted ones the owned part. */
 int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e);
 /* The sum has been taken: the buffers go back to the pool. */
 int grads_give_back(struct grads *g, struct err *e);

@@ -202,7 +202,7 @@ const struct sums_due *group_sum_due(struct group_sum *g)
 	}
 	if (g->shared && g->due.arrays)
 		due_of_shared(g);
-	if (gather_is_on(&g->gather))
+	if (gather_is_on(&g->gather) && in_group(g))
 		due_of_gathered(g);
 	return &g->due;
 }
@@ -210,7 +210,10 @@ const struct sums_due *group_sum_due(struct group_sum *g)
 static int add(struct group_sum *g, int array, int m, struct err *e)
 {
 	TRY(grads_add(&g->grads[array], m, e));
-	return in_group(g) || m + 1 < g->microbatches ? 0 : grads_finish(&g->grads[array], e);
+	if (in_group(g) || m + 1 < g->microbatches)
+		return 0;
+	TRY(grads_finish(&g->grads[array], e));
+	return grads_give_back(&g->grads[array], e);
 }
 
 int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int parts, struct err *e)
@@ -278,17 +281,19 @@ static int finish_sums(struct group_sum *g, int chunk, int part, struct err *e)
 
 int group_sum_execute(struct group_sum *g, const struct instr *i, struct err *e)
 {
+	const bool gathers = gather_is_on(&g->gather); /* or others do, and here all is resident */
 	switch (i->kind) {
 	case INSTR_SEND_SUMS:
 		return send_sums(g, i->chunk, i->part, e);
 	case INSTR_REDUCE:
 		return finish_sums(g, i->chunk, i->part, e);
 	case INSTR_SEND_VALUES:
-		return gather_send(&g->gather, i->chunk, i->part, e);
+		return gathers ? gather_send(&g->gather, i->chunk, i->part, e) : 0;
 	case INSTR_GATHER:
-		return gather_finish(&g->gather, i->chunk, i->part, e);
+		return gathers ? gather_finish(&g->gather, i->chunk, i->part, e) : 0;
 	case INSTR_RELEASE:
-		gather_release(&g->gather, i->chunk);
+		if (gathers)
+			gather_release(&g->gather, i->chunk);
 		return 0;
 	default:
 		return err_set(e, ERR_INTERNAL, "instruction %d of a group", i->kind);

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 #include <string.h>
 
@@ -12,22 +13,71 @@ enum { STATE_PART = 4 << 20 /* numbers */ };
 static void share_state(struct worker_model *m, const struct plan_message *p)
 {
 	const int n = crew_group_size(&p->crew, plan_stage(p));
-	if (!p->sharding || n < 2 || !p->optimizer[0])
+	const bool streams = m->host && (p->offload & OFFLOAD_PARAMETERS) &&
+			     (n == 1 || p->sharding == SHARD_PARAMETERS);
+	if (!p->optimizer[0] || (!streams && (!p->sharding || n < 2)))
 		return;
 	for (int k = 0; k < n; k++)
 		m->cut_share[k] = p->crew.member[crew_at(&p->crew, plan_stage(p), k)].state_share;
+	if (n == 1)
+		m->cut_share[0] = STATE_WHOLE;
 	m->cut = (struct state_cut){ .n = n,
 				     .place = plan_place(p),
 				     .share = m->cut_share,
-				     .values = p->sharding == SHARD_PARAMETERS,
+				     .values = streams || p->sharding == SHARD_PARAMETERS,
 				     .whole = optimizer_find(p->optimizer)->cut == CUT_MATRIX };
+}
+
+/* Bytes of what is offloaded of this worker's layers. */
+static double host_bytes(const struct worker_model *m, const struct plan_message *p)
+{
+	const struct stage_options *o = &p->opt;
+	const double act = (double)dtype_size(o->act);
+	int64_t numbers = 0;
+	for (int k = 0; k < p->crew.chunks; k++) {
+		const int v = chunk_number(p->crew.stages, plan_stage(p), k);
+		numbers += (p->first[v + 1] - p->first[v]) * model_layer_parameters(&p->cfg);
+	}
+	const double part = m->cut.n ? (double)m->cut.share[m->cut.place] / STATE_WHOLE : 1;
+	if (o->train_all) /* master copy, gradient and AdamW's two states, and the value */
+		return part * (double)numbers * (16 + (act < 4 ? act : 0));
+	return p->offload & OFFLOAD_PARAMETERS ? part * (double)numbers * (o->quantize ? 0.6 : act)
+					       : 0;
+}
+
+static int check_host(const struct worker_model *m, const struct plan_message *p, struct err *e)
+{
+	uint64_t all, left;
+	const double need = m->host ? host_bytes(m, p) : 0;
+	os_memory("", &all, &left);
+	if (!all || need <= (double)left)
+		return 0;
+	return err_set(e, ERR_NOMEM,
+		       "offload: what this worker's layers keep in the memory of the host needs "
+		       "%.2f GiB, and %.2f are free there: give the worker fewer layers, or leave "
+		       "'%s' out of 'offload'",
+		       need / 1073741824.0, (double)left / 1073741824.0,
+		       p->offload & OFFLOAD_PARAMETERS ? "parameters" : "optimizer");
+}
+
+/* The memory of the host is a device of its own; what has that memory already needs no other. */
+static int open_host(struct worker_model *m, const struct dev *dev, const struct plan_message *p,
+		     struct err *e)
+{
+	if (!p->offload || !strcmp(dev->be->name, "cpu"))
+		return 0;
+	TRY(dev_open("cpu", &m->host, e));
+	dmem_init(&m->host_scratch, m->host, 4 << 20);
+	return 0;
 }
 
 int worker_model_build(struct worker_model *m, struct dev *dev, const struct plan_message *plan,
 		       const struct weight_source *src, struct err *e)
 {
 	const struct crew *c = &plan->crew;
+	TRY(open_host(m, dev, plan, e));
 	share_state(m, plan);
+	TRY(check_host(m, plan, e));
 	m->config = &plan->optim;
 	if (plan->optimizer[0])
 		m->optim = optimizer_find(plan->optimizer);
@@ -44,6 +94,13 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 		o.cut = m->cut.n ? &m->cut : NULL;
 		o.scratch = &m->scratch;
 		o.embed = k > 0 ? m->chunk[0].embed : NULL;
+		o.host = m->host;
+		o.host_values = m->host && m->cut.values && (plan->offload & OFFLOAD_PARAMETERS);
+		o.host_state = m->host && (plan->offload & OFFLOAD_OPTIMIZER);
+		if (m->host &&
+		    (plan->offload & OFFLOAD_ACTIVATIONS)) /* chunks are repeated whole */
+			o.recompute =
+				o.last == plan->cfg.layers || (o.recompute && o.last - o.first > 1);
 		TRY(stage_build(&m->chunk[k], dev, &plan->cfg, &o, src, e));
 		for (size_t i = 0; m->optim && i < m->chunk[k].nparam; i++)
 			if (param_is_trained(&m->chunk[k].param[i]))
@@ -72,6 +129,11 @@ int worker_model_tie(struct worker_model *m, struct err *e)
 	return stage_tie(&m->chunk[0], &m->chunk[m->chunks - 1], e);
 }
 
+static struct dmem *scratch_of(struct worker_model *m, const struct param *p, struct stage *s)
+{
+	return p->hosted ? &m->host_scratch : s->scratch;
+}
+
 int worker_model_blocks(struct worker_model *m, struct err *e)
 {
 	m->nblocks = 0;
@@ -81,7 +143,8 @@ int worker_model_blocks(struct worker_model *m, struct err *e)
 			int64_t blocks;
 			if (!param_is_trained(&s->param[i]))
 				continue;
-			TRY(grad_blocks(&s->param[i], s->scratch, &m->norms, &blocks, e));
+			TRY(grad_blocks(&s->param[i], scratch_of(m, &s->param[i], s), &m->norms,
+					&blocks, e));
 			const size_t all = m->nblocks + (size_t)blocks;
 			if (!mem_grow(&m->blocks, &m->blocks_cap, all + 1, sizeof *m->blocks))
 				return err_nomem(e, all * sizeof *m->blocks, "gradient norms");
@@ -154,9 +217,9 @@ int worker_model_norms(struct worker_model *m, const float *blocks, struct err *
 int worker_model_step(struct worker_model *m, const struct step_message *s, struct err *e)
 {
 	for (int k = 0; k < m->chunks; k++) {
-		const struct optim_work w = { m->chunk[k].scratch, &m->norms };
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
 			struct param *p = &m->chunk[k].param[i];
+			const struct optim_work w = { scratch_of(m, p, &m->chunk[k]), &m->norms };
 			if (param_is_trained(p))
 				TRY(s->apply ? optim_update(m->optim, p, m->config, &s->s, &w, e)
 					     : optim_zero_grad(p, e));
@@ -238,7 +301,10 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 	}
 	TRY(param_upload_f32(p, (int64_t)s.first, (int64_t)(end - s.first),
 			     (const float *)(const void *)m->number, e));
-	return end == kind.count ? worker_model_tie_value(m, e) : 0;
+	if (end < kind.count)
+		return 0;
+	TRY(p->hosted ? param_refresh(p, e) : 0);
+	return worker_model_tie_value(m, e);
 }
 
 /* One part of a parameter, whose numbers are in m->number. */
@@ -315,6 +381,9 @@ void worker_model_release(struct worker_model *m)
 		stage_release(&m->chunk[k]);
 	if (m->scratch.dev)
 		dmem_release(&m->scratch);
+	if (m->host)
+		dmem_release(&m->host_scratch);
+	dev_close(m->host);
 	mem_free(m->blocks);
 	mem_free(m->chunk);
 	mem_free(m->norms.sum);

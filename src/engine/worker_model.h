@@ -15,7 +15,10 @@ struct err;
 struct worker_model {
 	struct stage *chunk; /* [chunks] */
 	int chunks;
-	struct dmem scratch;           /* of all chunks: one works at a time */
+	struct dmem scratch; /* of all chunks: one works at a time */
+	/* where something is offloaded: a CPU device, and its temporaries; else NULL */
+	struct dev *host;
+	struct dmem host_scratch;
 	const struct optimizer *optim; /* NULL: nothing is trained */
 	const struct optim_config *config;
 	struct norm_buffer norms;

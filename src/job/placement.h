@@ -31,6 +31,7 @@ struct placement {
 	 * has all of it */
 	const int *state_share;
 	enum sharding sharding; /* of what; without state_share SHARD_NONE */
+	unsigned offload;       /* bits of enum offload */
 	const char **device;    /* [rows] "cpu" */
 	const char **id;        /* [rows] of the worker; NULL: the device's name stands for it */
 	const char *schedule;

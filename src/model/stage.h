@@ -55,6 +55,11 @@ struct stage_options {
 	struct param *embed;
 	/* MAY: temporaries of several stages on one device, of which one works at a time */
 	struct dmem *scratch;
+	/* MAY: a CPU device that outlives the stage, whose memory has the training state of
+	 * matrices (param.h: hosted); of those that are gathered, the pieces of frozen ones too */
+	struct dev *host;
+	bool host_values; /* matrices are gathered from there, also of a worker alone */
+	bool host_state;  /* of trained matrices that are not gathered */
 };
 
 struct layer {

@@ -63,7 +63,7 @@ static bool is_gathered(const struct stage *s, int layer, int ndim)
 {
 	const struct state_cut *c = s->opt.cut;
 	const bool tied = s->cfg.tied && (layer < 0 || layer == INT_MAX);
-	return c && c->values && c->n > 1 && ndim == 2 && !tied;
+	return c && c->values && (c->n > 1 || s->opt.host_values) && ndim == 2 && !tied;
 }
 
 /* A parameter of plain numbers. */
@@ -72,11 +72,20 @@ static int init_plain(struct builder *b, struct param *p, const char *name, int 
 {
 	struct stage *s = b->s;
 	const struct state_cut *c = s->opt.cut;
-	if (!trained || !c || c->n < 2)
-		return param_init_plain(p, s->dev, name, ndim, dim, s->opt.act, trained, e);
-	const int64_t *cut;
-	TRY(find_cut(b, name, ndim == 2 ? dim[0] * dim[1] : dim[0], true, &cut, e));
-	return param_init_shared(p, s->dev, name, ndim, dim, s->opt.act, cut, c->n, c->place, e);
+	if (trained && c && c->n > 1) {
+		const int64_t *cut;
+		TRY(find_cut(b, name, ndim == 2 ? dim[0] * dim[1] : dim[0], true, &cut, e));
+		TRY(param_init_shared(p, s->dev, name, ndim, dim, s->opt.act, cut, c->n, c->place,
+				      e));
+	} else {
+		TRY(param_init_plain(p, s->dev, name, ndim, dim, s->opt.act, trained, e));
+	}
+	if (!trained || ndim != 2 || !s->opt.host || !s->opt.host_state)
+		return 0;
+	int rc = param_to_host(p, s->opt.host, e);
+	if (rc < 0)
+		param_release(p);
+	return rc;
 }
 
 static void shape_text(char *out, size_t n, int ndim, const int64_t *dim)
@@ -136,12 +145,16 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source,
 				       &r, e));
 	} else {
+		int rc = 0;
 		if (gathered && trained)
 			TRY(gathered_init(p, s->dev, kept, dim, s->opt.act, cut, s->opt.cut->n,
 					  s->opt.cut->place, e));
 		else
 			TRY(init_plain(b, p, kept, ndim, dim, trained, e));
-		int rc = fill_plain(b, p, e);
+		if (p->gathered && (s->opt.host_values || s->opt.host_state))
+			rc = param_to_host(p, s->opt.host, e);
+		if (rc >= 0)
+			rc = fill_plain(b, p, e);
 		if (rc < 0) {
 			param_release(p);
 			return rc;
@@ -150,6 +163,8 @@ static int add_param(struct builder *b, int layer, const char *name, int ndim, c
 	b->src->drop(b->src->ctx, name);
 	if (gathered && !p->trainable) {
 		int rc = gathered_cut(p, cut, s->opt.cut->n, s->opt.cut->place, e);
+		if (rc >= 0 && s->opt.host_values)
+			rc = param_to_host(p, s->opt.host, e);
 		if (rc < 0) {
 			param_release(p);
 			return rc;

@@ -60,8 +60,10 @@ int optim_init(const struct optimizer *o, struct param *p, const struct optim_co
 int optim_zero_grad(struct param *p, struct err *e)
 {
 	int64_t first;
+	if (p->own_grad)
+		TRY(dev_zero(DEV_REF(p->own_grad, 0), (size_t)param_owned(p, &first) * 4, e));
 	if (p->gathered) /* the whole gradient is made from zero in every step */
-		return dev_zero(DEV_REF(p->own_grad, 0), (size_t)param_owned(p, &first) * 4, e);
+		return 0;
 	return dev_zero(DEV_REF(p->grad, 0), (size_t)param_count(p) * 4, e);
 }
 

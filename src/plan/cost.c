@@ -12,6 +12,8 @@
 
 #define GIB 1073741824.0
 #define COLLECTIVE_FACTOR 1.15
+/* Seconds a GiB of training state that the host updates: read and written at 10 GB/s. Assumed. */
+#define HOST_UPDATE 0.2
 
 static int nomem(struct err *e)
 {
@@ -155,7 +157,8 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 	const size_t S = (size_t)q->stages;
 	struct sched_shape *h = arena_alloc(&c->mem, sizeof *h);
 	int *members = arena_alloc(&c->mem, S * sizeof *members), rows = 0, at = 0;
-	bool any = false, gather = false;
+	const bool streams = (c->o->offload & OFFLOAD_PARAMETERS) && q->sched->gathers;
+	bool any = streams, gather = streams;
 
 	q->shape = NULL;
 	if (!h || !members)
@@ -180,7 +183,7 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 		at += members[k];
 	}
 	*h = (struct sched_shape){ q->stages, q->chunks,      q->microbatches, members,
-				   share,     parts_of(c, q), gather };
+				   share,     parts_of(c, q), gather,          streams };
 	q->shape = h;
 	return 0;
 }
@@ -283,6 +286,8 @@ static double stage_step(const struct cost *c, const struct pipe *q, int stage, 
 		s += c->p->device[device].embedding_optimizer_ms / 1e3;
 	if (stage == q->stages - 1)
 		s += c->p->device[device].head_optimizer_ms / 1e3;
+	if (cost_offloads(c, device, OFFLOAD_OPTIMIZER))
+		s = HOST_UPDATE * cost_state_gib(c, q, stage);
 	return s * share;
 }
 
@@ -481,6 +486,14 @@ static double trained_bytes(const struct cost *c, const struct pipe *q, int stag
 	return cost_gradient_gib(c, q, stage, n) * GIB * profile_dtype_bytes(c->p) / 4;
 }
 
+/* The values of a stage's chunks, from the memory of its host. */
+static void fill_uploads(const struct cost *c, const struct pipe *q, int stage, double *to)
+{
+	const int device = stage_device(q, stage, 0);
+	for (int i = 0; cost_offloads(c, device, OFFLOAD_PARAMETERS) && i < q->chunks; i++)
+		to[i] = cost_gathered_gib(c->p, q, i * q->stages + stage) * GIB * c->copy[device];
+}
+
 /* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..], then the
  * times in which the stages' groups gather values behind STEP [stages], and those of their chunks
  * [stages * chunks]. */
@@ -511,8 +524,10 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 		g.how = reducer_default(cost_order(c), most, c->o->collective);
 	for (int k = 0; k < q->stages; k++) {
 		g.n = cost_members(q, k);
-		if (g.n < 2)
+		if (g.n < 2) {
+			fill_uploads(c, q, k, c->sums + 2 * all + q->stages + k * q->chunks);
 			continue;
+		}
 		sched_deal(q->shape->share + cost_first_played(q, k), g.n, q->microbatches,
 			   c->place);
 		TRY(sum_terms_find(&c->terms, cost_order(c), c->place, q->microbatches, e));
@@ -645,6 +660,7 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 		in.scatter_s = c->sums;
 		in.reduce_s = c->sums + S * q->chunks;
 		in.gather = q->shape->gather;
+		in.alone = q->shape->alone;
 		in.gather_s = c->sums + 2 * S * q->chunks + S;
 	}
 	in.forward_s = f;

@@ -45,12 +45,15 @@ static int largest_pass(const struct pipe *q)
 	return most;
 }
 
-/* Memory of member i of a sharded group that is played, without what its microbatches need. Two
- * chunks have memory, of which one is computed: chunk c uses the part c % 2. */
-static double gathered_gib(const struct cost *c, const struct pipe *q, int stage, int i)
+/* Memory of a device whose values are gathered, without what its microbatches need: of a member of
+ * a sharded group with this share of the state, or of one that has them in the memory of its host.
+ * Two chunks have memory, of which one is computed: chunk c uses the part c % 2. */
+static double gathered_gib(const struct cost *c, const struct pipe *q, int stage, int i, int device,
+			   double share)
 {
 	const struct profile *p = c->p;
-	const double share = q->stage[stage].group->member[i].state_share;
+	const bool hosted = cost_offloads(c, device, OFFLOAD_PARAMETERS),
+		   updates = cost_offloads(c, device, OFFLOAD_OPTIMIZER);
 	double values[2] = { 0 }, whole = 0, gathered = 0, trained = 0, most = 0;
 	int largest, n = cost_layers(q, stage, &largest);
 	for (int k = 0; k < q->chunks; k++) {
@@ -72,16 +75,36 @@ static double gathered_gib(const struct cost *c, const struct pipe *q, int stage
 			p->tied ? (stage == 0) * cost_table_bytes(p) / GIB +
 					  (stage == q->stages - 1) * cost_table_bytes(p) / GIB
 				: 0;
-		trained = share * (state - tied + (bytes == 4 ? gathered : 0)) + tied +
-			  lent * 4 / bytes;
+		/* of a tied table the gradients are whole */
+		trained =
+			(hosted || updates ? 0
+					   : share * (state - tied + (bytes == 4 ? gathered : 0))) +
+			(updates ? tied * profile_gradients(p) : tied) + lent * 4 / bytes;
 		most = fmax(values[0], values[1]) * 4 / bytes;
 	} else {
-		trained = share * (gathered + state - gradients) + gradients;
+		trained = (hosted ? 0 : share * gathered) +
+			  (updates ? 0 : share * (state - gradients)) + gradients;
 		most = gradients * largest / n;
 	}
 	if (cost_order(c) == SUM_EXACT)
 		trained += 2 * held_gradients(q, stage, i) * most;
 	return whole + lent + trained;
+}
+
+/* What `held` microbatches keep where all chunks are between their passes at once. */
+static double chunked_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+			  int stage, int device, bool recompute, int held)
+{
+	int largest, n = cost_layers(q, stage, &largest);
+	const double edge = r->boundary_gib, kept = r->kept[device];
+	if (!held)
+		return 0;
+	if (cost_offloads(c, device, OFFLOAD_ACTIVATIONS)) {
+		/* one that computes and one that comes or goes; of the model's end all inputs */
+		const double end = stage == q->stages - 1 ? held * (largest + 2) * edge : 0;
+		return 2 * (largest * kept + 3 * edge) + end;
+	}
+	return held * (recompute ? (n + q->chunks) * edge : n * kept + 2 * q->chunks * edge);
 }
 
 double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
@@ -102,7 +125,8 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
 	       kept, edge = mr->boundary_gib;
 
-	if (!recompute) /* what it keeps is counted with the microbatches in flight */
+	/* what it keeps is counted with the microbatches in flight */
+	if (!recompute || cost_offloads(c, device, OFFLOAD_ACTIVATIONS))
 		work = fmax(work - mr->kept[device], 0);
 	if (stage == 0) {
 		weights += p->embedding_gib;
@@ -117,23 +141,33 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	}
 	if (g && g->sharded && cost_is_played(q, stage)) {
 		const int held = m->microbatches;
-		kept = recompute ? (n + q->chunks) * edge
-				 : n * mr->kept[device] + 2 * q->chunks * edge;
-		return p->device[device].fixed_gib + gathered_gib(c, q, stage, i) + held * kept +
+		return p->device[device].fixed_gib +
+		       gathered_gib(c, q, stage, i, device, m->state_share) +
+		       chunked_gib(c, mr, q, stage, device, recompute, held) +
 		       (held > 0 ? work : 0) + (q->stages > 1 ? 2 * edge : 0);
 	}
+	if (!g && q->sched->gathers && cost_offloads(c, device, OFFLOAD_PARAMETERS))
+		return p->device[device].fixed_gib + gathered_gib(c, q, stage, i, device, 1) +
+		       chunked_gib(c, mr, q, stage, device, recompute, q->microbatches) + work +
+		       (q->stages > 1 ? 2 * edge : 0);
 	if (g && g->sharded)
 		return p->device[device].fixed_gib + 2 * p->layer_gib +
 		       m->state_share * (weights + state) +
 		       (m->microbatches > 0 ? work + 3 * edge : 0);
 	const double gradients = cost_gradient_gib(c, q, stage, n);
-	if (g) /* gradients are whole */
+	if (cost_offloads(c, device, OFFLOAD_OPTIMIZER))
+		state = gradients;
+	else if (g) /* gradients are whole */
 		state = gradients + m->state_share * fmax(state - gradients, 0);
 	if (cost_order(c) == SUM_EXACT)
 		state += held_gradients(q, stage, i) * gradients;
 	if (g && !cost_is_played(q, stage))
 		in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
 	kept = recompute ? largest * edge : largest * mr->kept[device] + edge;
+	if (cost_offloads(c, device, OFFLOAD_ACTIVATIONS))
+		return p->device[device].fixed_gib + weights + state + work +
+		       chunked_gib(c, mr, q, stage, device, recompute, q->microbatches) +
+		       (q->stages > 1 ? 2 * edge : 0);
 	return p->device[device].fixed_gib + weights + state + in_flight * kept + work +
 	       (q->stages > 1 ? 2 * edge : 0);
 }

@@ -60,3 +60,15 @@ double cost_gathered_gib(const struct profile *p, const struct pipe *q, int v)
 }
 
 enum sum_order cost_order(const struct cost *c) { return c->o->order ? c->o->order : SUM_FAST; }
+
+bool cost_offloads(const struct cost *c, int device, unsigned what)
+{
+	return (c->o->offload & what) && !c->p->device[device].on_host;
+}
+
+double cost_state_gib(const struct cost *c, const struct pipe *q, int stage)
+{
+	int largest, n = cost_layers(q, stage, &largest);
+	return n * c->p->layer_state_gib + (stage == 0 ? c->p->embedding_state_gib : 0) +
+	       (stage == q->stages - 1 ? c->p->head_state_gib : 0);
+}

@@ -4,6 +4,7 @@
 #define HS_PLAN_COST_PARTS_H
 
 #include "plan/cost.h"
+#include "tensor/state_cut.h"
 
 /* How many members of a stage are played, each with its own list; 1: the stage is one member of the
  * play. And the number of those before a stage. */
@@ -24,6 +25,10 @@ bool cost_shares_state(const struct plan_stage *g);
 bool cost_trains_all(const struct profile *p);
 /* The values of chunk v of the model that a sharded group gathers. */
 double cost_gathered_gib(const struct profile *p, const struct pipe *q, int v);
+/* Whether a device has this in the memory of its host (enum offload). */
+bool cost_offloads(const struct cost *c, int device, unsigned what);
+/* Of all that is trained in a stage: gradients, optimizer states, float32 copies. */
+double cost_state_gib(const struct cost *c, const struct pipe *q, int stage);
 enum sum_order cost_order(const struct cost *c);
 /* float32 gradients of what is trained in n layers of a stage. */
 double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n);

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/cost.h"
+#include "plan/offload.h"
 
 void plan_release(struct plan *plan)
 {
@@ -45,17 +46,6 @@ int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e)
 	for (int k = 0; k < stages; k++)
 		TRY(plan_stage_members(plan, k, 1, e));
 	return 0;
-}
-
-int plan_layers(const struct plan *plan, int stage)
-{
-	int n = 0;
-
-	for (int c = 0; c < plan->chunks; c++) {
-		int v = c * plan->stages + stage;
-		n += plan->first[v + 1] - plan->first[v];
-	}
-	return n;
 }
 
 bool plan_plays_members(const struct plan *plan, int stage)
@@ -357,10 +347,12 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan,
 		  plan_span_fn fn, void *ctx, struct err *e)
 {
+	struct plan_options own = *o;
 	struct cost c;
 	int rc;
 
-	TRY(cost_init(&c, p, o, e));
+	own.offload = plan->offload;
+	TRY(cost_init(&c, p, &own, e));
 	rc = simulate(&c, p, plan, fn, ctx, e);
 	cost_release(&c);
 	return rc;
@@ -370,43 +362,6 @@ int plan_simulate(const struct profile *p, const struct plan_options *o, struct 
 		  struct err *e)
 {
 	return plan_timeline(p, o, plan, NULL, NULL, e);
-}
-
-void plan_share_state(const struct profile *p, const struct plan_options *o, struct plan_stage *s)
-{
-	double all = 0;
-	for (int i = 0; s->members > 1 && i < s->members; i++)
-		all += profile_limit_gib(p, s->member[i].device, o->reserve_gib);
-	for (int i = 0; s->members > 1 && i < s->members; i++)
-		s->member[i].state_share =
-			all > 0 ? profile_limit_gib(p, s->member[i].device, o->reserve_gib) / all
-				: 1.0 / s->members;
-}
-
-int plan_most_chunks(const struct plan *plan)
-{
-	int least = SCHED_MAX_CHUNKS;
-	for (int k = 0; k < plan->stages; k++)
-		least = plan_layers(plan, k) < least ? plan_layers(plan, k) : least;
-	return least;
-}
-
-int plan_shard_values(struct plan *plan, int chunks, struct err *e)
-{
-	const size_t all = (size_t)plan->stages * (size_t)chunks + 1;
-	int *layers = arena_alloc(&plan->mem, (size_t)plan->stages * sizeof *layers),
-	    *first = arena_alloc(&plan->mem, all * sizeof *first);
-	if (!layers || !first)
-		return nomem(e);
-	for (int k = 0; k < plan->stages; k++) {
-		layers[k] = plan_layers(plan, k);
-		plan->stage[k].sharded = plan->stage[k].members > 1;
-	}
-	cost_cut(plan->stages, chunks, layers, first);
-	plan->first = first;
-	plan->chunks = chunks;
-	plan->sched = &sched_breadth_first;
-	return 0;
 }
 
 /* The group of the device that is above its limit; NULL: it is in none. */
@@ -449,6 +404,8 @@ static void list_advice(const struct profile *p, const struct plan *plan, double
 		buf_adds(b, "'shard: parameters', ");
 	else if (group && group_slack(group) >= 0)
 		buf_adds(b, "a smaller 'state_share' of this device, ");
+	if (!plan->offload && !p->device[plan->over_device].on_host)
+		buf_adds(b, "'offload: auto', ");
 	buf_adds(b, "a shorter sequence_len, ");
 	if (plan->microbatch > 1)
 		buf_adds(b, "a smaller micro_batch_size, ");
@@ -520,7 +477,7 @@ static int make_room(const struct planner *pl, const struct profile *p,
 	for (int k = 0; k < out->stages && o->recompute == PLAN_RECOMPUTE_ALWAYS; k++)
 		out->stage[k].recompute = true;
 	if (!pl->needs_plan)
-		return 0;
+		return plan_set_offload(p, out, o->offload, o->max_chunks, e);
 	TRY(plan_check(p, out, e));
 	TRY(plan_simulate(p, o, out, e));
 	if (!out->fits && o->share_auto) {
@@ -532,6 +489,10 @@ static int make_room(const struct planner *pl, const struct profile *p,
 	if (!out->fits && o->share_auto && out->stages == 1 && out->stage[0].members > 1 &&
 	    !o->sched) {
 		TRY(plan_shard_values(out, plan_most_chunks(out), e));
+		TRY(plan_simulate(p, o, out, e));
+	}
+	if (o->offload & ~out->offload) {
+		TRY(plan_set_offload(p, out, o->offload, o->max_chunks, e));
 		TRY(plan_simulate(p, o, out, e));
 	}
 	if (o->recompute != PLAN_RECOMPUTE_AUTO)
@@ -592,8 +553,8 @@ static bool has_groups(const struct plan *p)
 	return false;
 }
 
-int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
-		struct plan *out, struct err *e)
+static int choose_order(const struct planner *pl, const struct profile *p,
+			const struct plan_options *o, struct plan *out, struct err *e)
 {
 	struct plan_options x = *o;
 	if (!o->order_auto)
@@ -617,5 +578,32 @@ int planner_run(const struct planner *pl, const struct profile *p, const struct 
 	return run_planner(pl, p, &x, out, e);
 out:
 	plan_release(out);
+	return rc;
+}
+
+int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
+		struct plan *out, struct err *e)
+{
+	struct plan_options x = *o;
+	int rc = choose_order(pl, p, o, out, e);
+	const bool fits = rc >= 0 && out->fits;
+	if (fits || !o->offload_auto || (rc < 0 && rc != ERR_USAGE) || !plan_can_offload(p))
+		return rc;
+	for (int k = 0; (x.offload = plan_offload_at(p, k)); k++) {
+		struct plan next;
+		struct err ignored = { 0 };
+		int done = choose_order(pl, p, &x, &next, &ignored);
+		if (done >= 0 && next.fits) {
+			if (rc >= 0)
+				plan_release(out);
+			err_clear(e);
+			*out = next;
+			return 0;
+		}
+		if (done >= 0)
+			plan_release(&next);
+		else if (done != ERR_USAGE)
+			break;
+	}
 	return rc;
 }

@@ -72,6 +72,10 @@ struct plan_options {
 	/* groups of `manual` share their training state, by memory, where it would not fit; and if
 	 * that is not enough, in one stage their values too */
 	bool share_auto;
+	/* bits of enum offload: what devices have in the memory of their hosts. `auto`: the first
+	 * of plan_offload_at() with which a plan fits, where none does without */
+	unsigned offload;
+	bool offload_auto;
 	enum sum_order order; /* of gradients; 0: fast */
 	/* instead: exact where its memory fits and its step takes at most 5 % longer, else fast */
 	bool order_auto;
@@ -113,6 +117,7 @@ struct plan {
 	const char *planner;
 	const struct sched *sched;
 	enum sum_order order; /* of gradients, with which it was simulated */
+	unsigned offload;     /* bits of enum offload */
 	int chunks, microbatch, microbatches;
 	const int *pass; /* [microbatches] rows, where they differ; NULL: microbatch each */
 	int stages;
@@ -189,10 +194,14 @@ bool plan_plays_members(const struct plan *plan, int stage);
 bool plan_uses(const struct plan *plan, int device);
 /* Gives the members of a group parts of its training state, by their memory. */
 void plan_share_state(const struct profile *p, const struct plan_options *o, struct plan_stage *s);
-/* The groups of a plan store their values in pieces (`sharded`), and its schedule becomes one that
- * gathers: the layers of each stage are cut into `chunks` chunks, as even as possible, and dealt to
- * the stages in turns. */
-int plan_shard_values(struct plan *plan, int chunks, struct err *e);
+/* The layers of each stage are cut into `chunks` chunks, as even as possible, and dealt to the
+ * stages in turns; the schedule becomes one that works on one chunk at a time. With `shard` groups
+ * store their values in pieces (`sharded`). */
+int plan_cut_layers(struct plan *plan, int chunks, bool shard, struct err *e);
+static inline int plan_shard_values(struct plan *plan, int chunks, struct err *e)
+{
+	return plan_cut_layers(plan, chunks, true, e);
+}
 /* The most chunks that its stages can be cut into. */
 int plan_most_chunks(const struct plan *plan);
 /* Whether the members of a stage share its optimizer state and float32 copies, by state_share. */

@@ -67,6 +67,8 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 	for (int i = 0; plan->pass && i < plan->microbatches; i++)
 		buf_addf(b, "%s%d%s", i ? ", " : "\"passes\": [", plan->pass[i],
 			 i + 1 == plan->microbatches ? "],\n " : "");
+	if (plan->offload)
+		buf_addf(b, "\"offload\": %u,\n ", plan->offload);
 	put_num(b, "predicted_ms", plan->predicted_ms);
 	buf_adds(b, ",\n ");
 	put_num(b, "simulated_ms", plan->simulated_ms);

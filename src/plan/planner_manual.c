@@ -18,6 +18,7 @@ static int plan_manual(const struct profile *p, const struct plan_options *o, st
 			       "configuration, or --plan FILE");
 	TRY(plan_alloc(out, in->stages, in->chunks, e));
 	out->sched = in->sched;
+	out->offload = in->offload;
 	out->microbatch = in->microbatch;
 	out->microbatches = in->microbatches;
 	memcpy(out->first, in->first, ((size_t)in->stages * (size_t)in->chunks + 1) * sizeof(int));

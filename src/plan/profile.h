@@ -118,7 +118,8 @@ struct profile_measured {
 
 struct profile_device {
 	const char *id, *kind;
-	int host; /* index into profile.host */
+	int host;     /* index into profile.host */
+	bool on_host; /* its memory is the host's: nothing can be offloaded */
 	double memory_gib, fixed_gib, used_gib, reserve_gib;
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
 		head_forward_ms, head_backward_ms;

@@ -187,6 +187,8 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	d->fixed_gib = d->used_gib = 0;
 	d->reserve_gib = -1;
 	TRY(json_need_num(o, at, "memory_gib", 1e-6, MAX_GIB, &d->memory_gib, e));
+	d->on_host = false;
+	TRY(json_opt_bool(o, at, "on_host", &d->on_host, e));
 	TRY(json_opt_num(o, at, "fixed_gib", 0, MAX_GIB, &d->fixed_gib, e));
 	TRY(json_opt_num(o, at, "used_gib", 0, MAX_GIB, &d->used_gib, e));
 	TRY(json_opt_num(o, at, "reserve_gib", 0, MAX_GIB, &d->reserve_gib, e));
@@ -475,6 +477,8 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	put_str(b, "kind", d->kind);
 	buf_adds(b, ", ");
 	put_str(b, "host", p->host[d->host].name);
+	if (d->on_host)
+		buf_adds(b, ", \"on_host\": true");
 	put_num(b, "memory_gib", d->memory_gib);
 	put_num(b, "fixed_gib", d->fixed_gib);
 	put_num(b, "used_gib", d->used_gib);

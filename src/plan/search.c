@@ -2,6 +2,8 @@
 /* search.c - see search.h. */
 #include "plan/search.h"
 
+#include "plan/offload.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -48,10 +50,13 @@ int search_init(struct search *s, const struct profile *p, const struct plan_opt
 	*s = (struct search){ .p = p, .o = o };
 	TRY(cost_init(&s->c, p, o, e));
 	s->sizes = cost_microbatches(p, o, s->size, SEARCH_MAX_SIZES);
+	const bool layerwise = plan_is_layerwise(p, o->offload);
+	if (layerwise)
+		add_kind(s, &sched_breadth_first, 1);
 	/* The default first: of equals the first one found stays. */
-	if (!o->sched || o->sched == sched_default())
+	if (!layerwise && (!o->sched || o->sched == sched_default()))
 		add_kind(s, sched_default(), 1);
-	for (size_t i = 0; sched_at(i); i++) {
+	for (size_t i = 0; !layerwise && sched_at(i); i++) {
 		const struct sched *row = sched_at(i);
 		if (row == sched_default() || (o->sched ? o->sched != row : row->gathers))
 			continue;
@@ -95,7 +100,9 @@ static struct pipe pipe_of(struct search *s, const struct candidate *k)
 	struct pipe q = { k->sched, k->stages, k->chunks, k->m, s->p->global_batch / k->m,
 			  s->stage, s->first,  NULL,      NULL };
 
-	cost_cut(k->stages, k->chunks, k->layers, s->first);
+	if (k->sched->gathers && k->chunks == 1)
+		q.chunks = plan_offload_chunks(k->stages, k->layers, s->o->max_chunks);
+	cost_cut(k->stages, q.chunks, k->layers, s->first);
 	for (int i = 0; i < k->stages; i++)
 		s->stage[i] = (struct pipe_stage){ k->device[i], false, NULL };
 	return q;
@@ -148,7 +155,7 @@ int search_plan(struct search *s, const struct candidate *found, struct plan *ou
 	out->sched = k->sched;
 	out->microbatch = k->m;
 	out->microbatches = q.microbatches;
-	memcpy(out->first, s->first, ((size_t)k->stages * (size_t)k->chunks + 1) * sizeof(int));
+	cost_cut(k->stages, k->chunks, k->layers, out->first);
 	for (int i = 0; i < k->stages; i++) {
 		out->stage[i].recompute = s->stage[i].recompute;
 		out->stage[i].member[0].device = k->device[i];

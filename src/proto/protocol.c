@@ -147,6 +147,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	wire_put_u8(w, (uint8_t)p->reduce_dtype);
 	wire_put_str(w, p->reducer);
 	wire_put_u8(w, (uint8_t)p->sharding);
+	wire_put_u8(w, (uint8_t)p->offload);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
 	wire_put_f64(w, p->progress);
@@ -230,6 +231,10 @@ static int check_sharding(const struct plan_message *p, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "PLAN: sharding %d", p->sharding);
 	if (p->sharding == SHARD_PARAMETERS && !(s && s->gathers))
 		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' cannot gather values", p->schedule);
+	if (p->offload > (OFFLOAD_ACTIVATIONS | OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS) ||
+	    ((p->offload & OFFLOAD_PARAMETERS) && !(s && s->gathers)))
+		return err_set(e, ERR_PROTOCOL, "PLAN: offload %u with '%s'", p->offload,
+			       p->schedule);
 	if (p->sharding && o && o->cut == CUT_NONE)
 		return err_set(e, ERR_PROTOCOL, "PLAN: the state of '%s' cannot be shared",
 			       o->name);
@@ -338,6 +343,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	p->reduce_dtype = wire_get_u8(r);
 	wire_get_str(r, p->reducer, sizeof p->reducer);
 	p->sharding = wire_get_u8(r);
+	p->offload = wire_get_u8(r);
 	p->trace = wire_get_u8(r);
 	p->offered = wire_get_u8(r);
 	p->progress = wire_get_f64(r);

@@ -52,6 +52,7 @@ struct plan_message {
 	enum dtype reduce_dtype;     /* of their sums on the links of a group */
 	char reducer[32];            /* how a group adds up (sched/reduce.def) */
 	enum sharding sharding;      /* of the training state, by the members' state_share */
+	unsigned offload;            /* bits of enum offload */
 	bool trace;                  /* spans travel with STEPPED */
 	bool offered;                /* WEIGHTS_OFFER follows: parameters come over the link */
 	double progress;             /* seconds from one PROGRESS to the next; 0: none */

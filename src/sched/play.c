@@ -33,7 +33,7 @@ static int compute(struct player *pl, int who, const struct instr *in, struct er
 		return player_refuse(pl, who, in, "out of order", e);
 	if (!forward && pl->next_f[at] <= in->microbatch)
 		return player_refuse(pl, who, in, "before its forward", e);
-	if (p->gather && map_size(m, stage) > 1 && pl->worker[who].here != in->chunk)
+	if (p->gather && (p->alone || map_size(m, stage) > 1) && pl->worker[who].here != in->chunk)
 		return player_refuse(pl, who, in, "its values were not gathered", e);
 	if (sched_target(p->stages, p->chunks, stage, in->chunk, !forward, &from, &chunk)) {
 		int giver = map_by(m, from, in->microbatch);
@@ -131,8 +131,8 @@ static int check_sums(struct player *pl, int who, const struct instr *in, struct
 static struct gathering *gathering_of(const struct player *pl, int who, const struct instr *in)
 {
 	const int chunks = pl->in->chunks;
-	if (!pl->in->gather || !in_group(pl, who) || in->chunk < 0 || in->chunk >= chunks ||
-	    in->microbatch != -1 || in->part < 0 || in->part > 1)
+	if (!pl->in->gather || !(pl->in->alone || in_group(pl, who)) || in->chunk < 0 ||
+	    in->chunk >= chunks || in->microbatch != -1 || in->part < 0 || in->part > 1)
 		return NULL;
 	return &pl->gather[(map_stage(&pl->map, who) * chunks + in->chunk) * 2 + in->part];
 }
@@ -141,6 +141,10 @@ static int check_values(struct player *pl, int who, const struct instr *in, stru
 {
 	if (!gathering_of(pl, who, in))
 		return player_refuse(pl, who, in, "there is no such gather", e);
+	if (in->kind == INSTR_SEND_VALUES && pl->worker[who].asked == 2 * in->chunk + in->part)
+		return player_refuse(pl, who, in, "twice", e);
+	if (in->kind == INSTR_SEND_VALUES)
+		pl->worker[who].asked = 2 * in->chunk + in->part;
 	if (in->kind != INSTR_RELEASE)
 		return 0;
 	if (pl->worker[who].here != in->chunk)
@@ -250,7 +254,8 @@ static int receive(struct player *pl, int who, const struct instr *in, bool *the
 
 /* ---- sums over a group ---- */
 
-/* All members are at REDUCE: when it ends. */
+/* When the sum ends: where there are several parts all that add something have sent it, else all
+ * members are at REDUCE. */
 static void end_sum(struct player *pl, int stage, struct sum *s)
 {
 	const struct play *p = pl->in;
@@ -261,6 +266,36 @@ static void end_sum(struct player *pl, int stage, struct sum *s)
 	s->from = late ? s->reached : begin;
 	s->end = (late ? s->reached : ahead) + value_or_0(p->reduce_s, at) / parts(pl);
 	pl->sum_free[stage] = s->end;
+}
+
+/* Members of a group that wait at REDUCE or GATHER for what ends at `end`. `who` is running. */
+static void wake_group(struct player *pl, int stage, int who, double end)
+{
+	const int first = map_first(&pl->map, stage), n = map_size(&pl->map, stage);
+	for (int k = first; k < first + n; k++) {
+		if (!pl->worker[k].at_sum && !pl->worker[k].at_gather)
+			continue;
+		if (pl->events)
+			events_push(&pl->queue, fmax(end, pl->worker[k].now), k, 0);
+		else if (k != who)
+			player_ready(pl, k);
+	}
+}
+
+/* SEND_SUMS of one member. */
+static void hand_sums(struct player *pl, int who, const struct instr *in)
+{
+	const int stage = map_stage(&pl->map, who), first = map_first(&pl->map, stage);
+	struct sum *s = sum_of(pl, who, in);
+	int senders = 0;
+	s->handed = fmax(s->handed, pl->worker[who].now);
+	s->sent++;
+	for (int k = first; k < first + map_size(&pl->map, stage); k++)
+		senders += pl->map.begin[k] != pl->in->microbatches;
+	if (parts(pl) == 1 || s->sent < senders)
+		return;
+	end_sum(pl, stage, s);
+	wake_group(pl, stage, who, s->end);
 }
 
 static int check_reduce(struct player *pl, int who, const struct instr *in, struct err *e)
@@ -278,8 +313,7 @@ static int check_reduce(struct player *pl, int who, const struct instr *in, stru
 /* A REDUCE: true when the sum is there; then the worker has waited for it. */
 static int reduce(struct player *pl, int who, const struct instr *in, bool *there_p, struct err *e)
 {
-	const int stage = map_stage(&pl->map, who), first = map_first(&pl->map, stage),
-		  n = map_size(&pl->map, stage);
+	const int stage = map_stage(&pl->map, who);
 	struct worker *w = &pl->worker[who];
 
 	*there_p = false;
@@ -289,15 +323,11 @@ static int reduce(struct player *pl, int who, const struct instr *in, bool *ther
 	if (!w->at_sum) {
 		w->at_sum = true;
 		s->reached = w->now > s->reached ? w->now : s->reached;
-		if (++s->there == n) {
+		if (++s->there == map_size(&pl->map, stage) && parts(pl) == 1) {
 			end_sum(pl, stage, s);
-			for (int k = first; k < first + n; k++) {
-				if (pl->events)
-					events_push(&pl->queue, fmax(s->end, pl->worker[k].now), k,
-						    0);
-				else if (k != who)
-					player_ready(pl, k);
-			}
+			wake_group(pl, stage, who, s->end);
+		} else if (pl->events && s->end > w->now) {
+			events_push(&pl->queue, s->end, who, 0);
 		}
 	}
 	if (isnan(s->end) || (pl->events && s->end > w->now))
@@ -320,8 +350,7 @@ static int reduce(struct player *pl, int who, const struct instr *in, bool *ther
 /* SEND_VALUES of one member. With the last one the gather begins. */
 static void hand_values(struct player *pl, int who, const struct instr *in)
 {
-	const int stage = map_stage(&pl->map, who), first = map_first(&pl->map, stage),
-		  n = map_size(&pl->map, stage);
+	const int stage = map_stage(&pl->map, who), n = map_size(&pl->map, stage);
 	struct gathering *g = gathering_of(pl, who, in);
 	g->handed = fmax(g->handed, pl->worker[who].now);
 	if (++g->there < n)
@@ -329,14 +358,7 @@ static void hand_values(struct player *pl, int who, const struct instr *in)
 	g->from = fmax(g->handed, pl->sum_free[stage]);
 	g->end = g->from + value_or_0(pl->in->gather_s, stage * pl->in->chunks + in->chunk);
 	pl->sum_free[stage] = g->end;
-	for (int k = first; k < first + n; k++) {
-		if (!pl->worker[k].at_gather)
-			continue;
-		if (pl->events)
-			events_push(&pl->queue, fmax(g->end, pl->worker[k].now), k, 0);
-		else
-			player_ready(pl, k);
-	}
+	wake_group(pl, stage, who, g->end);
 }
 
 /* A GATHER: true when the values are there; then the worker has waited for them. */
@@ -380,10 +402,8 @@ static int effect(struct player *pl, int who, const struct instr *in, struct err
 		w->stepped = true;
 	if (in->kind == INSTR_SEND_VALUES)
 		hand_values(pl, who, in);
-	if (in->kind == INSTR_SEND_SUMS) {
-		struct sum *s = sum_of(pl, who, in);
-		s->handed = w->now > s->handed ? w->now : s->handed;
-	}
+	if (in->kind == INSTR_SEND_SUMS)
+		hand_sums(pl, who, in);
 	if (in->kind == INSTR_NORM) {
 		w->reduced = w->now;
 		if (w->now > pl->reduced_s)
@@ -472,6 +492,7 @@ static int play_flow(struct player *pl, struct err *e)
 	while (pl->ready_n > 0) {
 		int s = pl->ready[--pl->ready_n];
 		pl->worker[s].on = NOTHING;
+		pl->worker[s].ready = false;
 		TRY(run(pl, s, e));
 	}
 	return 0;

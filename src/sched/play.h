@@ -61,10 +61,10 @@ struct play {
 	int parts;
 	const double *forward_s, *backward_s; /* [members * chunks] */
 	const double *scatter_s, *reduce_s;   /* [stages * chunks] or NULL; only of groups */
-	bool gather;                          /* as in struct sched_shape */
-	const double *gather_s;               /* [stages * chunks] or NULL; only of groups */
-	const double *norm_s, *step_s;        /* [members] or NULL */
-	const double *send_s, *recv_s;        /* [members] or NULL: per message */
+	bool gather, alone;                   /* as in struct sched_shape */
+	const double *gather_s;        /* [stages * chunks] or NULL: where values are gathered */
+	const double *norm_s, *step_s; /* [members] or NULL */
+	const double *send_s, *recv_s; /* [members] or NULL: per message */
 	double barrier_s;
 	double act_bytes, grad_bytes; /* of one message */
 	bool tied;                    /* front and end train one embedding */

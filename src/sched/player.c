@@ -100,7 +100,7 @@ int player_reserve(struct player *pl, const struct play *p, struct err *e)
 	memset(pl->wire_active, 0, (p->wires + 1) * sizeof *pl->wire_active);
 	memset(pl->wire_first, 0, (p->wires + 2) * sizeof *pl->wire_first);
 	for (size_t k = 0; k < n; k++) {
-		pl->worker[k].on = pl->worker[k].here = NOTHING;
+		pl->worker[k].on = pl->worker[k].here = pl->worker[k].asked = NOTHING;
 		pl->worker[k].reduced = NAN;
 	}
 	for (size_t i = 0; i < sums; i++)
@@ -129,7 +129,7 @@ static bool same_shape(const struct shape *a, const struct play *p, size_t membe
 	const size_t S = (size_t)p->stages;
 	return a->stages == p->stages && a->chunks == p->chunks &&
 	       a->microbatches == p->microbatches && a->parts == p->parts && a->tied == p->tied &&
-	       a->gather == p->gather && a->groups == !!p->members &&
+	       a->gather == p->gather && a->alone == p->alone && a->groups == !!p->members &&
 	       a->shares == (p->members && p->share) &&
 	       (!a->groups || same_numbers(a->v, p->members, S)) &&
 	       (!a->shares || same_numbers(a->v + S, p->share, members));
@@ -166,6 +166,7 @@ int player_shape(struct player *pl, const struct play *p, struct err *e)
 	s->parts = p->parts;
 	s->tied = p->tied;
 	s->gather = p->gather;
+	s->alone = p->alone;
 	s->groups = p->members != NULL;
 	s->shares = s->groups && p->share;
 	return 0;
@@ -179,7 +180,8 @@ int player_lists(struct player *pl, const struct sched *s, const struct play *in
 					   in->members,
 					   in->members ? in->share : NULL,
 					   in->parts,
-					   in->gather };
+					   in->gather,
+					   in->alone };
 	const size_t had = pl->list_cap, n = (size_t)pl->map.members;
 
 	if (pl->sched == s)

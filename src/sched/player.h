@@ -16,7 +16,9 @@ struct worker {
 	bool at_step;   /* blocked at STEP */
 	bool at_sum;    /* at REDUCE */
 	bool at_gather; /* at GATHER */
+	bool ready;     /* in the list of those that may go on */
 	int here;       /* chunk whose values are gathered, or NOTHING */
+	int asked;      /* twice the chunk, and the part, of the last SEND_VALUES, or NOTHING */
 	int sums;       /* of which REDUCE has ended */
 	bool stepped;   /* STEP has ended */
 	bool delivered; /* event mode: the instruction's time has passed, only its effect is left */
@@ -35,7 +37,7 @@ struct route {
 /* The sum of a part of a chunk's gradients over a group. */
 struct sum {
 	double handed, reached; /* the last member at SEND_SUMS; at REDUCE */
-	int there;              /* members at REDUCE */
+	int sent, there;        /* members that have sent theirs; that are at REDUCE */
 	double from, end;       /* its transfers begin, or the last one was waited for; NaN: open */
 };
 
@@ -49,7 +51,7 @@ struct gathering {
 /* What the lists of sched_play() and a map were made for. */
 struct shape {
 	int stages, chunks, microbatches, parts;
-	bool tied, groups, shares, gather;
+	bool tied, groups, shares, gather, alone;
 	int *v; /* members, then shares */
 	size_t cap;
 };
@@ -108,7 +110,12 @@ void player_span(struct player *pl, int who, const struct instr *in, double begi
 /* ERR_INTERNAL, naming stage, place and instruction. */
 int player_refuse(const struct player *pl, int who, const struct instr *in, const char *why,
 		  struct err *e);
-static inline void player_ready(struct player *pl, int who) { pl->ready[pl->ready_n++] = who; }
+static inline void player_ready(struct player *pl, int who)
+{
+	if (!pl->worker[who].ready)
+		pl->ready[pl->ready_n++] = who;
+	pl->worker[who].ready = true;
+}
 
 /* ---- play_link.c ---- */
 

@@ -320,7 +320,7 @@ int sched_build(const struct sched *s, const struct sched_shape *h, int stage, i
 		return err_set(e, ERR_USAGE, "schedule %s: more than %d stages and members",
 			       s->name, SCHED_MAX_STAGES);
 	TRY(deal_out(h, stage, place, out, &d, e));
-	const bool group = group_size(h, stage) > 1, gather = h->gather && group;
+	const bool group = group_size(h, stage) > 1, gather = h->gather && (group || h->alone);
 	const int parts = h->parts ? h->parts : 1;
 	/* Each computation has at most one message before and one after it, and what the parts
 	 * need. The order is written into the tail of the same array and read from there: its
@@ -341,7 +341,7 @@ int sched_build(const struct sched *s, const struct sched_shape *h, int stage, i
 		if (is_ours(&d, in.microbatch))
 			put_computation(out, h, &d, stage, &in, group && in.microbatch == last);
 		if (gather && in.microbatch + 1 == h->microbatches)
-			end_phase(out, h->chunks, phases, phase, parts);
+			end_phase(out, h->chunks, phases, phase, group ? parts : 0);
 	}
 	for (int c = gather ? 0 : h->chunks - 1; group && c >= 0; c--)
 		put_reduces(out, c, parts);
@@ -357,7 +357,7 @@ int sched_build_forward(const struct sched_shape *h, int stage, int place, struc
 	out->n = 0;
 	TRY(check_shape("evaluation", h, stage, place, e));
 	TRY(deal_out(h, stage, place, out, &d, e));
-	const bool gather = h->gather && group_size(h, stage) > 1;
+	const bool gather = h->gather && (h->alone || group_size(h, stage) > 1);
 	const size_t M = (size_t)h->microbatches, C = (size_t)h->chunks, most = 3 * M * C + 3 * C;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
 		return err_nomem(e, most * sizeof *out->item, "instructions");

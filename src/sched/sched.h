@@ -45,8 +45,9 @@
  * and peer.
  *
  * Gathered values (shape.gather; with schedules that work on one chunk at a time). Each chunk is
- * gathered before its forwards and before its backwards; the last one is kept between them. While
- * a chunk is computed, the values of the next one arrive and the gradients of the one before are
+ * gathered before its forwards and before its backwards; the last one is kept between them. With
+ * shape.alone a worker alone gathers too, from the memory of its host, and sums nothing. While a
+ * chunk is computed, the values of the next one arrive and the gradients of the one before are
  * summed: its REDUCE follows SEND_SUMS of this one.
  *
  * Parts. In a group the last BACKWARD of each chunk is cut into shape.parts instructions, from the
@@ -126,6 +127,7 @@ struct sched_shape {
 	const int *share;
 	int parts;   /* of a chunk's gradients, summed one by one over a group; 0 means 1 */
 	bool gather; /* members of a group store parts of the values (SHARD_PARAMETERS) */
+	bool alone;  /* with `gather`: members alone gather too (OFFLOAD_PARAMETERS) */
 };
 
 /* The third is the limit of chunks * microbatches; the first also that of the sum of all stages'

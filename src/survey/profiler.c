@@ -390,6 +390,7 @@ static int fill_device(struct session *s, struct profile *p, const struct measur
 	*d = (struct profile_device){ .id = keep(p, seat->id),
 				      .kind = keep(p, r[i].name[0] ? r[i].name : seat->device),
 				      .host = host_of(p, seat->host),
+				      .on_host = !strcmp(session_caps(s)[i].backend, "cpu"),
 				      .memory_gib = (double)r[i].memory / part,
 				      .used_gib = (double)r[i].used / part,
 				      .fixed_gib = (double)r[i].fixed / GIB,

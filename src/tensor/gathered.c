@@ -113,7 +113,7 @@ int gathered_open(struct param *p, struct dev_buf *data, struct dev_buf *scales,
 	int64_t first;
 	w->data = DEV_REF(data, 0);
 	w->absmax = scales ? DEV_REF(scales, 0) : DEV_NONE;
-	if (!own.data_n)
+	if (!own.data_n || p->hosted)
 		return 0;
 	if (p->value) {
 		const union dev_arg a[] = { { .b = behind(w->data, own.data) },

@@ -27,8 +27,8 @@ struct gathered_size {
 };
 struct gathered_size gathered_size(const struct param *p);
 
-/* `w` refers to these buffers from now on, and has the own piece there. `scales` MAY be NULL where
- * there are none. */
+/* `w` refers to these buffers from now on, and has the own piece there, but for a hosted one, which
+ * gathered_put() brings there (param_hosted()). `scales` MAY be NULL where there are none. */
 int gathered_open(struct param *p, struct dev_buf *data, struct dev_buf *scales, struct err *e);
 /* Bytes of the piece of member k. */
 size_t gathered_piece_size(const struct param *p, int k);

@@ -9,7 +9,7 @@
 
 /* Bytes of expanded NF4 weights at a time: a panel that stays in the last-level cache, yet gives
  * the matrix product enough columns. */
-enum { PANEL_BYTES = 8 << 20, STAGING = 1 << 16 };
+enum { PANEL_BYTES = 8 << 20, STAGING = 1 << 16, ADDED = 1 << 20 /* numbers */ };
 
 static int init_plain(struct param *p, struct dev *d, const char *name, int ndim,
 		      const int64_t *dim, enum dtype t, bool trainable, struct err *e)
@@ -82,10 +82,105 @@ void param_to_replica(struct param *p)
 {
 	if (p->value != p->store[0])
 		dev_free(p->value);
-	p->value = NULL;
+	dev_free(p->own_grad);
+	dev_free(p->piece[0]);
+	p->value = p->own_grad = p->piece[0] = NULL;
 	p->cut = NULL;
+	p->hosted = false;
 	p->replica = true;
 }
+
+/* ---- in the memory of the host ---- */
+
+static int clear_on(struct dev *host, size_t bytes, struct dev_buf **b_p, struct err *e)
+{
+	TRY(dev_alloc(host, bytes, b_p, e));
+	return dev_zero(DEV_REF(*b_p, 0), bytes, e);
+}
+
+static int piece_to_host(struct param *p, struct dev *host, struct err *e)
+{
+	const size_t data = p->piece[0]->size, scales = p->piece[1] ? p->piece[1]->size : 0;
+	struct dev_buf *both;
+	TRY(dev_alloc(host, data + scales, &both, e));
+	int rc = dev_download(both->host, DEV_REF(p->piece[0], 0), data, e);
+	if (rc >= 0 && scales)
+		rc = dev_download((char *)both->host + data, DEV_REF(p->piece[1], 0), scales, e);
+	dev_free(p->piece[0]);
+	dev_free(p->piece[1]);
+	p->piece[0] = both;
+	p->piece[1] = NULL;
+	return rc;
+}
+
+int param_to_host(struct param *p, struct dev *host, struct err *e)
+{
+	int64_t first;
+	const size_t n = (size_t)param_owned(p, &first);
+	p->hosted = true;
+	if (!p->trainable)
+		return piece_to_host(p, host, e);
+	if (p->value != p->store[0])
+		dev_free(p->value);
+	dev_free(p->own_grad);
+	p->value = p->own_grad = NULL;
+	TRY(clear_on(host, n * 4, &p->value, e));
+	TRY(clear_on(host, n * 4, &p->own_grad, e));
+	return p->w.dtype == DT_F32 ? 0
+				    : clear_on(host, n * dtype_size(p->w.dtype), &p->piece[0], e);
+}
+
+const void *param_hosted(const struct param *p)
+{
+	return p->hosted ? (p->piece[0] ? p->piece[0] : p->value)->host : NULL;
+}
+
+/* The new value of what is owned. */
+static int refresh_hosted(struct param *p, int64_t first, int64_t count, struct err *e)
+{
+	const size_t size = dtype_size(p->w.dtype);
+	if (p->piece[0]) {
+		const union dev_arg a[] = { { .b = DEV_REF(p->piece[0], 0) },
+					    { .b = DEV_REF(p->value, 0) },
+					    { .i = count },
+					    { .i = p->w.dtype },
+					    { .i = DT_F32 } };
+		TRY(dev_launch(p->value->dev, K_cast, DT_F32, a, e));
+		TRY(dev_sync(p->value->dev, e));
+	}
+	if (p->gathered)
+		return 0;
+	return dev_upload(DEV_REF(p->w.data.buf, p->w.data.off + (size_t)first * size),
+			  param_hosted(p), (size_t)count * size, e);
+}
+
+/* Adds numbers of a device to a gradient in the memory of the host. */
+static int add_to_hosted(struct param *p, size_t at, int64_t count, struct dev_ref from,
+			 struct err *e)
+{
+	struct dev *host = p->own_grad->dev;
+	struct dev_buf *part;
+	int rc = 0;
+	TRY(dev_alloc(host, ADDED * 4, &part, e));
+	for (int64_t i = 0; i < count && rc >= 0; i += ADDED) {
+		const int64_t n = count - i < ADDED ? count - i : ADDED;
+		const union dev_arg a[] = { { .b = DEV_REF(p->own_grad, (at + (size_t)i) * 4) },
+					    { .b = DEV_REF(part, 0) },
+					    { .i = n },
+					    { .f = 1 },
+					    { .f = 1 } };
+		rc = dev_download(part->host, DEV_REF(from.buf, from.off + (size_t)i * 4),
+				  (size_t)n * 4, e);
+		if (rc >= 0)
+			rc = dev_launch(host, K_axpby, DT_F32, a, e);
+		if (rc >= 0)
+			rc = dev_sync(host, e);
+	}
+	dev_free(part);
+	return rc;
+}
+
+/* ---- */
 
 void param_release(struct param *p)
 {
@@ -148,7 +243,11 @@ int param_download_f32(const struct param *p, int64_t first, int64_t count, floa
 int param_refresh(struct param *p, struct err *e)
 {
 	int64_t first, count = param_owned(p, &first);
-	if (!p->value || p->value == p->store[0] || p->gathered || !count)
+	if (!p->value || p->value == p->store[0] || !count)
+		return 0;
+	if (p->hosted)
+		return refresh_hosted(p, first, count, e);
+	if (p->gathered)
 		return 0;
 	struct dev_ref to = p->w.data;
 	to.off += (size_t)first * dtype_size(p->w.dtype);
@@ -163,6 +262,10 @@ int param_refresh(struct param *p, struct err *e)
 int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,
 		   struct err *e)
 {
+	int64_t own;
+	param_owned(p, &own);
+	if (p->hosted)
+		return add_to_hosted(p, (size_t)(first - own), count, from, e);
 	const union dev_arg a[] = { { .b = DEV_REF(p->grad, (size_t)first * 4) },
 				    { .b = from },
 				    { .i = count },

@@ -11,7 +11,11 @@
  * Where a group shares the training state (state_cut.h), master copy and optimizer state are those
  * of the elements that this member owns; `w` and the gradient are whole. A `gathered` parameter is
  * stored in pieces, frozen or trained: `w` has numbers only while it is gathered (gathered.h), and
- * what stays of its gradient is the sum of what is owned. */
+ * what stays of its gradient is the sum of what is owned.
+ *
+ * A `hosted` parameter is offloaded: what is owned of its training state, and the piece of a
+ * gathered one, are in the memory of the host, as buffers of a CPU device, on which updates and
+ * norms run (ZeRO-Offload, arXiv 2101.06840). */
 #ifndef HS_TENSOR_PARAM_H
 #define HS_TENSOR_PARAM_H
 
@@ -55,11 +59,14 @@ struct param {
 	 * here. Lives as long as the name */
 	const int64_t *cut;
 	int members, place;
-	bool gathered;
+	bool gathered, hosted;
 	/* gathered: the owned piece of a frozen one, data and block scales; of a trained one it is
-	 * `value` */
+	 * `value`. Hosted: piece[0] alone, data and behind them scales; of a trained one its value
+	 * in the activation dtype, NULL where that is float32 */
 	struct dev_buf *piece[2];
-	struct dev_buf *own_grad; /* gathered and trained: of what is owned; `grad` is borrowed */
+	/* float32 sum of what is owned, where `grad` is borrowed (gathered) or on another device
+	 * (hosted) */
+	struct dev_buf *own_grad;
 	/* optimizer state, as its row of optim.def says; owned here */
 	struct dev_buf *state[PARAM_STATES];
 };
@@ -87,7 +94,7 @@ static inline struct dev_ref param_value(const struct param *p)
 static inline struct dev_ref param_grad(const struct param *p)
 {
 	int64_t first;
-	if (p->gathered)
+	if (p->own_grad)
 		return DEV_REF(p->own_grad, 0);
 	param_owned(p, &first);
 	return DEV_REF(p->grad, (size_t)first * 4);
@@ -106,6 +113,12 @@ int param_init_shared(struct param *p, struct dev *d, const char *name, int ndim
 int param_init_replica(struct param *p, const struct param *owner, struct err *e);
 /* One that was filled in by itself becomes a replica: no master copy, no state of its own. */
 void param_to_replica(struct param *p);
+/* One that is trained and not filled in yet, or a frozen gathered one: moves what is owned to
+ * `host`, a CPU device, which must outlive it. */
+int param_to_host(struct param *p, struct dev *host, struct err *e);
+/* What is owned, in the memory of the host, as kernels read it: data and behind them scales. NULL:
+ * it is on the device. */
+const void *param_hosted(const struct param *p);
 /* Whether optimizer, gradient norm and checkpoints have to do with it. */
 static inline bool param_is_trained(const struct param *p) { return p->trainable && !p->replica; }
 /* Elements of the flat array; of the master copy those that are owned here. */
@@ -114,7 +127,7 @@ int param_upload_f32(struct param *p, int64_t first, int64_t count, const float 
 /* Of the master copy: owned elements. */
 int param_download_f32(const struct param *p, int64_t first, int64_t count, float *dst,
 		       struct err *e);
-/* Casts what is owned from the master copy. */
+/* Casts what is owned from the master copy, and brings it to the device. */
 int param_refresh(struct param *p, struct err *e);
 /* Adds `count` float32 numbers to the gradient, from element `first` on. */
 int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,

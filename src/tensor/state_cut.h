@@ -23,6 +23,15 @@ enum sharding {
 	SHARD_PARAMETERS, /* and the matrices themselves, which are gathered chunk by chunk */
 };
 
+/* What a worker has in the memory of the host instead of its device's; bits, also in PLAN. A worker
+ * whose device is the host's processor has nothing to offload. */
+enum offload {
+	OFFLOAD_ACTIVATIONS =
+		1, /* the input of each chunk, from which its forward pass is repeated */
+	OFFLOAD_OPTIMIZER = 2,  /* master copies and optimizer states; updates run there */
+	OFFLOAD_PARAMETERS = 4, /* the matrices, which are gathered chunk by chunk */
+};
+
 struct state_cut {
 	int n, place;     /* members, and the one that asks */
 	const int *share; /* [n] millionths; their sum is STATE_WHOLE */

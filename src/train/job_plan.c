@@ -7,7 +7,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "base/log.h"
 #include "plan/cost.h"
+#include "plan/offload.h"
 #include "sched/sched.h"
 #include "train/reduction.h"
 
@@ -137,6 +139,8 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	p->options.collective = ranks && !p->options.reduce_half;
 	p->planner = planner_find(c->planner);
 	p->options.share_auto = c->shard == SHARD_AUTO;
+	p->options.offload = c->offload_bits;
+	p->options.offload_auto = c->offload_auto;
 }
 
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e)
@@ -172,6 +176,8 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 	for (int i = 0; i < n; i++) {
 		buf_adds(&b, i ? ", {\"id\": " : "{\"id\": ");
 		json_quote(&b, seat[i].id, strlen(seat[i].id));
+		if (seat[i].device && !strncmp(seat[i].device, "cpu", 3))
+			buf_adds(&b, ", \"on_host\": true");
 		buf_adds(&b, ", \"kind\": \"assumed\", \"host\": \"one\", \"memory_gib\": 100000, "
 			     "\"kept_gib\": {\"linear\": [0, 0]}, "
 			     "\"forward_ms\": {\"linear\": [1, 0]}, \"backward_ms\": {\"linear\": "
@@ -185,11 +191,26 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 	return rc;
 }
 
+static void say_offload(const struct job_plan *p)
+{
+	char text[64];
+	plan_offload_text(p->plan.offload, text, sizeof text);
+	if (p->plan.offload)
+		log_info("%s of devices with a memory of their own are in that of their hosts "
+			 "(offload)",
+			 text);
+	else if (p->options.offload)
+		log_info("'offload' changes nothing: the devices are processors, which have no "
+			 "memory of their own");
+}
+
 int job_plan_make(struct job_plan *p, bool execute, struct err *e)
 {
 	TRY(planner_run(p->planner, &p->profile, &p->options, &p->plan, e));
 	p->options.order = p->plan.order;
 	p->options.order_auto = false;
+	if (execute)
+		say_offload(p);
 	if (!execute || p->plan.executable)
 		return 0;
 	if (!p->plan.fits)
@@ -247,6 +268,7 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 	*place = (struct placement){ .stages = plan->stages,
 				     .chunks = plan->chunks,
 				     .schedule = plan->sched->name,
+				     .offload = plan->offload,
 				     .members = members,
 				     .share = share,
 				     .recompute = recompute };

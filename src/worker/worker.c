@@ -5,90 +5,19 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "runtime/generate.h"
 #include "runtime/runtime.h"
-#include "engine/exchange.h"
-#include "engine/group_sum.h"
-#include "worker/measure_talk.h"
-#include "engine/orders.h"
 #include "engine/pin_links.h"
-#include "engine/slots.h"
+#include "worker/measure_talk.h"
+#include "worker/microbatch.h"
 #include "worker/worker_advice.h"
-#include "engine/worker_model.h"
-#include "engine/worker_times.h"
+#include "worker/worker_priv.h"
 
 #include <string.h>
 
-struct worker {
-	const struct worker_env *env;
-	struct dev *dev;
-	struct plan_message plan;
-	struct beat beat;
-	struct orders orders;
-	struct worker_model model;
-	struct slots slots;
-	struct exchange exchange;
-	struct worker_times times;
-	struct instr_list list;
-	struct sched_shape shape; /* of the pipeline in the current round */
-	int *shape_room;
-	struct group_sum sum;          /* of gradients, over microbatches and members */
-	bool planned, train, finished; /* train: the current round has a backward half */
-	bool broken;                   /* BROKEN was sent: all but FORGET and the end is ignored */
-	uint64_t trained;              /* the last step of training, for messages */
-	uint64_t parameters;           /* bytes on the device when the whole stage has been built */
-	float *logits;                 /* (V), of a sampling round */
-	int32_t *order;                /* [vocab] scratch of sample_token() */
-	size_t logits_cap, order_cap;
-};
-
 /* ---- a round ---- */
-
-static int need_batch(struct worker *w, int m, struct err *e)
-{
-	struct orders *o = &w->orders;
-	int64_t deadline = orders_patience(o);
-	for (bool first = true; !orders_has_batch(o, m); first = false) {
-		TRY(orders_listen(o, first ? NET_NOW : deadline, e));
-		if (first && !orders_has_batch(o, m)) {
-			TRY(exchange_flush(&w->exchange, e));
-			beat_state(&w->beat, PROGRESS_IDLE);
-		}
-		if (!orders_has_batch(o, m) && clock_now() > deadline)
-			return err_set(e, ERR_NET,
-				       "the coordinator sent no microbatch %d within %g s", m,
-				       o->timeout);
-		times_waited(&w->times, clock_now());
-	}
-	beat_state(&w->beat, PROGRESS_WORKING);
-	return 0;
-}
-
-/* The slot of (chunk, microbatch), begun when it is new. */
-static int open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e)
-{
-	int fresh =
-		slots_open(&w->slots, &w->model.chunk[i->chunk], i->chunk, i->microbatch, sl_p, e);
-	if (fresh <= 0)
-		return fresh;
-	TRY(need_batch(w, i->microbatch, e));
-	const struct batch_store *b = &w->orders.batch[i->microbatch];
-	struct stage_batch sb = { .step = b->head.step,
-				  .microbatch = (uint64_t)i->microbatch,
-				  .n = b->head.n,
-				  .nseq = b->head.nseq,
-				  .first_row = b->head.first_row,
-				  .nrows = b->head.nrows,
-				  .row = b->row,
-				  .id = b->id,
-				  .pos = b->pos,
-				  .label = b->label,
-				  .start = b->start,
-				  .train = w->train,
-				  .scale = b->head.scale };
-	return stage_begin(*sl_p, &sb, e);
-}
 
 /* The token after the last one. */
 static int send_token(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
@@ -163,25 +92,6 @@ static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
 	}
 }
 
-/* With several chunks on a single worker, a result is copied from slot to slot. */
-static int pass_to_next_chunk(struct worker *w, const struct instr *i, bool forward, struct err *e)
-{
-	struct slot *from, *to;
-	struct instr there = *i;
-	there.chunk += forward ? 1 : -1;
-	if (w->plan.crew.stages > 1 || there.chunk < 0 || there.chunk >= w->plan.crew.chunks)
-		return 0;
-	TRY(open_slot(w, i, &from, e));
-	TRY(open_slot(w, &there, &to, e));
-	TRY(open_slot(w, i, &from, e)); /* the pool may have moved */
-	size_t bytes =
-		(size_t)(from->b.n * from->stage->cfg.hidden) * dtype_size(from->stage->opt.act);
-	TRY(dev_copy(forward ? to->in : to->grad, forward ? from->out : from->grad, bytes, e));
-	if (!forward || !w->train)
-		slots_free(&w->slots, from);
-	return 0;
-}
-
 static int forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
 	const bool end = sl->stage->end;
@@ -195,23 +105,31 @@ static int forward(struct worker *w, const struct instr *i, struct slot *sl, str
 	} else {
 		/* the next instruction sends the result and would wait: that time counts
 		 * as computing */
+		TRY(worker_fetch_next(w, e));
 		TRY(exchange_computed(&w->exchange, e));
 	}
-	return pass_to_next_chunk(w, i, true, e);
+	return worker_pass_on(w, i, true, e);
 }
 
 static int backward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
 	const bool front = sl->stage->front;
+	if (i->part == 0) {
+		TRY(worker_repeat_forward(w, i, sl, e));
+		if (park_take(&w->park, PARK_GRAD, i->chunk, i->microbatch, sl->grad, true, e) < 0)
+			return e->code;
+	}
 	TRY(stage_backward_part(sl, i->part, i->parts ? i->parts : 1, e));
 	TRY(group_sum_backward(&w->sum, i->chunk, i->microbatch, i->part, i->parts, e));
 	if (i->part + 1 < i->parts)
 		return 0;
-	if (front)
+	if (front) {
 		slots_free(&w->slots, sl);
-	else
+	} else {
+		TRY(worker_fetch_next(w, e));
 		TRY(exchange_computed(&w->exchange, e));
-	return pass_to_next_chunk(w, i, false, e);
+	}
+	return worker_pass_on(w, i, false, e);
 }
 
 static int execute(struct worker *w, const struct instr *i, struct err *e)
@@ -225,11 +143,12 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		return group_sum_execute(&w->sum, i, e);
 	if (i->microbatch < 0)
 		return exchange_tied(w, i, e);
-	TRY(open_slot(w, i, &sl, e));
+	TRY(worker_open_slot(w, i, &sl, e));
 	switch (i->kind) {
 	case INSTR_RECV_ACT:
 		return exchange_receive(&w->exchange, i, sl, sl->in, e);
 	case INSTR_RECV_GRAD:
+		TRY(worker_repeat_forward(w, i, sl, e));
 		return exchange_receive(&w->exchange, i, sl, sl->grad, e);
 	case INSTR_FORWARD:
 		return forward(w, i, sl, e);
@@ -237,9 +156,7 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		return backward(w, i, sl, e);
 	case INSTR_SEND_ACT:
 		TRY(exchange_send(&w->exchange, i, sl, sl->out, e));
-		if (!w->train)
-			slots_free(&w->slots, sl);
-		return 0;
+		return worker_keep_input(w, i, sl, e);
 	case INSTR_SEND_GRAD:
 		TRY(exchange_send(&w->exchange, i, sl, sl->grad, e));
 		slots_free(&w->slots, sl);
@@ -305,7 +222,8 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	times_round(&w->times);
 	struct worker_step done = { .step = h->step, .begin = clock_now(), .times = &w->times.m };
 	w->shape = crew_sched_shape(c, (int)microbatches, w->shape_room);
-	w->shape.gather = w->plan.sharding == SHARD_PARAMETERS;
+	w->shape.alone = w->plan.offload & OFFLOAD_PARAMETERS;
+	w->shape.gather = w->shape.alone || w->plan.sharding == SHARD_PARAMETERS;
 	const int stage = plan_stage(&w->plan), place = plan_place(&w->plan);
 	if (w->train)
 		TRY(sched_build(sched_find(w->plan.schedule), &w->shape, stage, place, &w->list,
@@ -317,9 +235,11 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	/* the list's own deal begins with this stage's */
 	TRY(group_sum_round(&w->sum, w->train, w->list.deal, (int)microbatches, e));
 	TRY(exchange_round(&w->exchange, &w->list, group_sum_due(&w->sum), e));
+	park_reset(&w->park);
 	TRY(run_list(w, e));
+	TRY(park_settle(&w->park, e));
 	for (uint32_t m = 0; m < microbatches; m++) /* those that other members ran */
-		TRY(need_batch(w, (int)m, e));
+		TRY(worker_need_batch(w, (int)m, e));
 	done.tokens = orders_end_round(&w->orders, microbatches);
 	TRY(send_stepped(w, e));
 	done.end = clock_now();
@@ -378,6 +298,8 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	else
 		TRY(w->env->weights(w->env->ctx, &w->plan, &src, e));
 	TRY(worker_model_build(&w->model, w->dev, &w->plan, &src, e));
+	park_begin(&w->park, w->model.host && (w->plan.offload & OFFLOAD_ACTIVATIONS), w->dev,
+		   &w->slots);
 	worker_model_between(&w->model, between_layers, w);
 	w->parameters = w->dev->mem_used;
 	TRY(group_sum_begin(&w->sum, &w->exchange, &w->model, e));
@@ -406,10 +328,23 @@ static int send_clock(struct worker *w, const struct net_msg *msg, const struct 
 }
 
 /* Gives back everything that belongs to the plan. */
+/* How much of what was offloaded came and went while the device computed. */
+static void say_offload(const struct worker *w)
+{
+	const uint64_t moved = w->sum.gather.moved + w->park.moved,
+		       beside = w->sum.gather.beside + w->park.beside;
+	if (moved)
+		log_info("offload: %.1f MiB between the memories of device and host, %.0f %% of "
+			 "them beside computing",
+			 (double)moved / (1 << 20), 100.0 * (double)beside / (double)moved);
+}
+
 static void drop_plan(struct worker *w)
 {
+	say_offload(w);
 	beat_stop(&w->beat);
 	exchange_release(&w->exchange);
+	park_release(&w->park);
 	slots_release(&w->slots);
 	group_sum_release(&w->sum);
 	mem_free(w->shape_room);

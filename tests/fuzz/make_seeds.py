@@ -141,7 +141,8 @@ def plan(**o):
     out += text(o.get("schedule", "1f1b")) + u8(o.get("wire", 0))
     out += text(o.get("config", CONFIG % o.get("same", "false")))
     out += work(**o.get("work", {})) + u8(o.get("order", 1)) + u8(o.get("sums", 0))
-    out += text(o.get("reducer", "direct")) + u8(o.get("sharding", 0)) + u8(0) + u8(0)
+    out += text(o.get("reducer", "direct")) + u8(o.get("sharding", 0))
+    out += u8(o.get("offload", 0)) + u8(0) + u8(0)
     return out + f64(o.get("progress", 1)) + text(o.get("model", "model")) + o.get("more", b"")
 
 
@@ -181,6 +182,9 @@ def plans():
     yield "plan-shared-share", plan(members=[member(0, state=1000001)] + shared[1:], sharding=1)
     yield "plan-shared-nothing", plan(members=shared + [member(-1, -1, 0, 0, 5)], sharding=1)
     yield "plan-sharding", plan(sharding=9)
+    yield "plan-offload", plan(offload=3)
+    yield "plan-offload-parameters", plan(offload=4)
+    yield "plan-offload-unknown", plan(offload=8)
     yield "plan-schedule", plan(schedule="none such")
     yield "plan-reducer", plan(reducer="none such")
     yield "plan-exact-ring", plan(reducer="ring", order=2)

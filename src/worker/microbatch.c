@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* microbatch.c - see microbatch.h. */
+#include "worker/microbatch.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "worker/worker_priv.h"
+
+int worker_need_batch(struct worker *w, int m, struct err *e)
+{
+	struct orders *o = &w->orders;
+	int64_t deadline = orders_patience(o);
+	for (bool first = true; !orders_has_batch(o, m); first = false) {
+		TRY(orders_listen(o, first ? NET_NOW : deadline, e));
+		if (first && !orders_has_batch(o, m)) {
+			TRY(exchange_flush(&w->exchange, e));
+			beat_state(&w->beat, PROGRESS_IDLE);
+		}
+		if (!orders_has_batch(o, m) && clock_now() > deadline)
+			return err_set(e, ERR_NET,
+				       "the coordinator sent no microbatch %d within %g s", m,
+				       o->timeout);
+		times_waited(&w->times, clock_now());
+	}
+	beat_state(&w->beat, PROGRESS_WORKING);
+	return 0;
+}
+
+/* Whether nothing of a chunk stays on the device between its forward and its backward pass. */
+static bool is_parked(const struct worker *w, int chunk)
+{
+	return w->park.on && w->train && !w->model.chunk[chunk].end;
+}
+
+static size_t activation_bytes(const struct slot *sl)
+{
+	return (size_t)(sl->b.n * sl->stage->cfg.hidden) * dtype_size(sl->stage->opt.act);
+}
+
+int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e)
+{
+	int fresh =
+		slots_open(&w->slots, &w->model.chunk[i->chunk], i->chunk, i->microbatch, sl_p, e);
+	if (fresh <= 0)
+		return fresh;
+	TRY(worker_need_batch(w, i->microbatch, e));
+	const struct batch_store *b = &w->orders.batch[i->microbatch];
+	struct stage_batch sb = { .step = b->head.step,
+				  .microbatch = (uint64_t)i->microbatch,
+				  .n = b->head.n,
+				  .nseq = b->head.nseq,
+				  .first_row = b->head.first_row,
+				  .nrows = b->head.nrows,
+				  .row = b->row,
+				  .id = b->id,
+				  .pos = b->pos,
+				  .label = b->label,
+				  .start = b->start,
+				  .train = w->train,
+				  .scale = b->head.scale };
+	TRY(stage_begin(*sl_p, &sb, e));
+	if (!w->park.on || !w->train || (*sl_p)->stage->front)
+		return 0;
+	const bool last =
+		i->kind == INSTR_BACKWARD || i->kind == INSTR_RECV_GRAD || !is_parked(w, i->chunk);
+	return park_take(&w->park, PARK_IN, i->chunk, i->microbatch, (*sl_p)->in, last, e) < 0
+		       ? e->code
+		       : 0;
+}
+
+int worker_repeat_forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
+{
+	if (!is_parked(w, i->chunk) || sl->out.buf)
+		return 0;
+	return stage_forward(sl, e);
+}
+
+int worker_fetch_next(struct worker *w, struct err *e)
+{
+	size_t k = w->exchange.at + 1;
+	struct slot *sl;
+	while (k < w->list.n && instr_is_of_group(w->list.item[k].kind))
+		k++;
+	if (!dev_beside(w->dev) || k == w->list.n)
+		return 0;
+	const struct instr *i = &w->list.item[k];
+	if (i->kind != INSTR_FORWARD && i->kind != INSTR_BACKWARD)
+		return 0;
+	return park_has(&w->park, PARK_IN, i->chunk, i->microbatch) ? worker_open_slot(w, i, &sl, e)
+								    : 0;
+}
+
+int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct err *e)
+{
+	struct slot *from, *to;
+	struct instr there = *i;
+	there.chunk += forward ? 1 : -1;
+	if (w->plan.crew.stages > 1 || there.chunk < 0 || there.chunk >= w->plan.crew.chunks)
+		return 0;
+	TRY(worker_open_slot(w, i, &from, e));
+	const size_t bytes = activation_bytes(from);
+	if (is_parked(w, forward ? i->chunk : there.chunk))
+		return park_put(&w->park, forward ? PARK_IN : PARK_GRAD, there.chunk, i->microbatch,
+				from, forward ? from->out : from->grad, bytes, e);
+	TRY(worker_open_slot(w, &there, &to, e));
+	TRY(worker_open_slot(w, i, &from, e)); /* the pool may have moved */
+	TRY(dev_copy(forward ? to->in : to->grad, forward ? from->out : from->grad, bytes, e));
+	if (!forward || !w->train)
+		slots_free(&w->slots, from);
+	return 0;
+}
+
+int worker_keep_input(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
+{
+	if (w->train && !is_parked(w, i->chunk))
+		return 0;
+	if (!w->train || sl->stage->front) {
+		slots_free(&w->slots, sl);
+		return 0;
+	}
+	TRY(exchange_flush(&w->exchange, e)); /* one download at a time */
+	TRY(park_put(&w->park, PARK_IN, i->chunk, i->microbatch, sl, sl->in, activation_bytes(sl),
+		     e));
+	return park_settle(&w->park, e);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* microbatch.h - the microbatches of a worker's round: their data, their slots, and the way of a
+ * result from chunk to chunk of the same worker. Where activations are offloaded (engine/park.h),
+ * nothing of a microbatch stays on the device between the passes of a chunk. */
+#ifndef HS_WORKER_MICROBATCH_H
+#define HS_WORKER_MICROBATCH_H
+
+#include "sched/sched.h"
+
+struct err;
+struct slot;
+struct worker;
+
+int worker_need_batch(struct worker *w, int m, struct err *e); /* waits for the BATCH of m */
+/* The slot of (chunk, microbatch), begun when it is new, with an input that was offloaded. */
+int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e);
+/* Before a backward pass: of a chunk that kept nothing the forward pass once more. */
+int worker_repeat_forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
+/* The offloaded input of the next pass comes to the device while this one computes. Pointers to
+ * slots are invalid afterwards. */
+int worker_fetch_next(struct worker *w, struct err *e);
+/* With several chunks on a single worker: a result to the next slot, or to the host. */
+int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct err *e);
+/* A result has been sent: of its microbatch the input is enough, or nothing. */
+int worker_keep_input(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
+
+#endif
