@@ -103,6 +103,12 @@ sed 's/root@10.91.0.3/-oProxyCommand=x/' "$tmp/c/cluster.yaml" >"$tmp/c/option.y
 run up option.yaml box2
 [ $? -eq 2 ] && line "worker 'box2': ssh: '-oProxyCommand=x': user@host or user@host:port"
 check "an option in place of a machine"
+sed '/id: box3/s/ssh:/ip: 10.91.0.4, ssh:/' "$tmp/c/cluster.yaml" >"$tmp/c/mixed.yaml"
+echo "min_workers: 1" >>"$tmp/c/mixed.yaml"
+mixed="some workers have 'ip' or 'hostname', and others none: give all of them an address, or none"
+run up mixed.yaml
+[ $? -eq 2 ] && line "$mixed" && ! run train mixed.yaml && line "$mixed"
+check "workers with an address and invited ones in one configuration"
 run up job.yaml
 [ $? -eq 2 ] && line "no worker has 'ssh'"
 check "a configuration without machines"
