@@ -4,6 +4,7 @@
 #include "cli/run.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,12 +21,19 @@
 
 static volatile sig_atomic_t stop, mute;
 
+enum { ONE_SIGNAL = 200 }; /* milliseconds */
+
+static int64_t first_signal;
+
 /* The second signal ends the program without waiting for the step. A terminal that is closed may
- * send SIGHUP twice, so SIGHUP only requests the stop. */
+ * send SIGHUP twice, so SIGHUP only requests the stop; timeout(1) sends SIGTERM to the program and
+ * to its process group, so two signals at once are one. */
 static void on_signal(int sig)
 {
-	if (sig == SIGHUP && stop)
+	const int64_t now = clock_now();
+	if (stop && (sig == SIGHUP || clock_seconds(now - first_signal) * 1000 < ONE_SIGNAL))
 		return;
+	first_signal = now;
 	static const char text[] = "\n" CLI_STOPPING "\n";
 	ssize_t n = mute && !stop ? 0 : write(STDERR_FILENO, text, stop ? 1 : sizeof text - 1);
 	(void)n;
