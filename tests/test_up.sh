@@ -192,7 +192,9 @@ check "down ends them"
 until_ok 40 grep -q 'for a worker to come back$' "$tmp/long.err"
 kill $job # nobody is left: it waits for one, or for this
 wait $job
-[ $? -eq 1 ] && grep -q 'saved' "$tmp/long.err" && ls "$tmp/c/long/checkpoints" | grep -q step
+status=$?
+cp "$tmp/long.err" "$tmp/err"
+[ $status -eq 1 ] && grep -q saved "$tmp/long.err" && ls "$tmp/c/long/checkpoints" | grep -q step
 check "and the job has saved and ended"
 ! grep -q . "/proc/$pid/cmdline" 2>/dev/null && run down && grep -q '^box2: did not run$' "$tmp/out"
 check "nothing is left there"
@@ -203,7 +205,7 @@ check "status says that they do not run"
 # ---- a machine that is removed while it works ----
 run up cluster.yaml
 begin "$tmp/third" c timeout 100 "$hs" train cluster.yaml max_steps=100000 output_dir=third \
-	min_workers=2 rejoin_timeout=0
+	min_workers=3 rejoin_timeout=0
 job=$!
 until_ok 40 grep -q . "$tmp/c/third/metrics.jsonl" 2>/dev/null
 run peers remove box3
