@@ -144,6 +144,9 @@ static void compare(const struct tiny *t, const char *kind, const char *card,
 	run(t, name, first, card, more, &whole, NULL);
 	for (size_t i = 0; i < n; i++) {
 		struct record r = { 0 };
+		if (v == wider && !test_is_long() && !strstr(v[i].name, "all") &&
+		    !strstr(v[i].name, "shared"))
+			continue;
 		snprintf(name, sizeof name, "%s-%s-%s", kind, card, v[i].name);
 		run(t, name, &v[i], card, more, &r, NULL);
 		const bool full = !strncmp(kind, "full", 4),
@@ -196,7 +199,8 @@ static void as_without(void **state)
 		/* the stand-in is slow: everything at once */
 		const size_t last = ARRAY_LEN(jobs) - 1, from = test_is_long() ? 0 : last,
 			     some = i ? 0 : from;
-		compare(&t, "lora", cards[i], lora, &plain, jobs, i ? last + 1 : 1);
+		if (i || test_is_long())
+			compare(&t, "lora", cards[i], lora, &plain, jobs, last + 1);
 		compare(&t, "qlora", cards[i], qlora, &plain, jobs + from, last + 1 - from);
 		compare(&tied, "full", cards[i], full, &plain, jobs + some, last + 1 - some);
 		if (i)
