@@ -225,7 +225,7 @@ LONG_SCRIPTS := test_invite test_package test_up test_first_cluster test_mesh \
 	test_mesh_inside test_mesh_roam
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
-	@export TEST_LONG=1 OMP_WAIT_POLICY=passive; \
+	@export TEST_LONG=1 GOMP_SPINCOUNT=1000; \
 	for t in $(LONG:%=$(BUILD)/tests/%) $(LONG_SCRIPTS:%=tests/%.sh); do $$t || exit 1; done
 
 # What belongs beside the program is made from its option rows. PAGES_BY: the command that runs it,
