@@ -23,7 +23,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
 # OpenMP threads that spin for long while they wait slow down every other process. Threads that
-# never spin (OMP_WAIT_POLICY=passive) make tests with several workers in one process 3 times slower.
+# never spin (OMP_WAIT_POLICY=passive) make a test with several workers in a process 3 times slower.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 tsan=suppressions=$PWD/tests/support/tsan.supp
 tsan=$tsan:ignore_noninstrumented_modules=1:allocator_may_return_null=1
