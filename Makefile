@@ -219,10 +219,11 @@ run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
 
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
-LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill
+LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill \
+	test_train_stays test_train_stays_speed
 # Of these some need root, and the packages of `make dist wheel`.
-LONG_SCRIPTS := test_invite test_package test_up test_first_cluster test_mesh \
-	test_mesh_inside test_mesh_roam
+LONG_SCRIPTS := test_chaos test_invite test_package test_up test_first_cluster test_mesh \
+	test_mesh_inside test_mesh_roam test_mesh_hub test_mesh_doc
 .PHONY: test-long
 test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 	@export TEST_LONG=1 GOMP_SPINCOUNT=1000; \

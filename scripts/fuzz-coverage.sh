@@ -44,6 +44,7 @@ worker   -                              src/engine/orders.c src/worker/weights_i
 peers    -                              src/peers/token.c src/peers/peer_list.c
 peers    -                              src/base/base32.c
 guests   -                              src/peers/guests.c src/peers/reception.c
+mesh     (_write|_key|_up)$             src/mesh/mesh_part.c
 guests   -                              src/peers/join.c src/peers/relay.c
 hub      :tell$                         src/hub/hub.c src/hub/http.c
 fleet    -                              src/ops/control.c src/ops/ssh.c

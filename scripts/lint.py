@@ -25,6 +25,7 @@ RANK = {
     "net": 1,
     "hub": 1,
     "tensor": 2,
+    "prefer": 2,
     "model": 3,
     "optim": 3,
     "sched": 3,

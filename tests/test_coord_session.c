@@ -133,7 +133,7 @@ static void say_loss(struct player *w, uint32_t m)
 	unsigned char out[64];
 	size_t n;
 	struct err e = { 0 };
-	loss_write(&(struct loss_message){ 2, 1, 0 }, out, sizeof out, &n, &e);
+	loss_write(&(struct loss_message){ .sum = 2, .trained = 1 }, out, sizeof out, &n, &e);
 	say(w, FRAME_LOSS, 1, m, out, n);
 }
 

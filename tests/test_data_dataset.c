@@ -313,7 +313,8 @@ static void complaints(void **state)
 		  "(instruction, output), completion (prompt, completion), text (text)" },
 		{ "{}", "auto", "f:1: a record of no known kind, its keys: none; known kinds: " },
 		{ "{\"prompt\":\"x\",\"chosen\":\"a\",\"rejected\":\"b\"}", "auto",
-		  "f:1: preference data (chosen and rejected) is not supported; to learn" },
+		  "f:1: preference data (chosen and rejected) needs 'rl: dpo' or another loss "
+		  "of " },
 		{ "{\"prompt\":\"x\",\"chosen\":\"a\",\"score\":\"b\"}", "auto",
 		  "f:1: a record of no known kind, its keys: prompt, chosen, score" },
 		{ "{\"instruction\":\"x\"}", "auto",

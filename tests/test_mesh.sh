@@ -175,7 +175,15 @@ restart_b() {
 	until_ok 20 sh -c "ip netns exec $net-b ss -ltn | grep -q ':22 '"
 }
 restart_b
-fails_at "wg-quick is missing" "home2: wg is not there: install wireguard-tools"
+fails_at "wg is missing" "home2: wg is not there: install wireguard-tools"
+ln -s "$(command -v wg)" "$tmp/b/lack/"
+fails_at "wg-quick is missing" "home2: wg-quick is not there: install wireguard-tools"
+if ! { ip link add "$net-t" type wireguard && ip link del "$net-t"; } 2>/dev/null; then
+	ln -s "$(command -v wg-quick)" "$tmp/b/lack/"
+	fails_at "neither the kernel nor a program" \
+		"home2: its kernel has no WireGuard: install wireguard-go (it needs /dev/net/tun)"
+fi
+rm -f "$tmp/b/etc/heteroshard.key" # wg has made one
 sed -i "s|PATH=$tmp/b/lack|PATH=$tmp/b/bin:$PATH|" "$tmp/b/sshd/config"
 restart_b
 (umask 027 && wg genkey >"$tmp/b/etc/heteroshard.key")
@@ -208,7 +216,7 @@ run mesh cluster.yaml --apply && grep -q '^home2: is up now' "$tmp/out" &&
 	grep -q '^rented: is up now' "$tmp/out" && grep -q '^home1: is up now' "$tmp/out"
 check "--apply makes keys, files and interfaces"
 [ "$(cd "$tmp/b/etc" && stat -c %a heteroshard.key hsmesh.conf | tr '\n' ' ')" = "600 600 " ] &&
-	grep -q "^$(wg pubkey <"$tmp/b/etc/heteroshard.key") home2$" "$tmp/c/mesh/keys" &&
+	grep -q "^$(wg pubkey <"$tmp/b/etc/heteroshard.key") home2 ipv4$" "$tmp/c/mesh/keys" &&
 	! grep -rqF "$(cat "$tmp/b/etc/heteroshard.key")" "$tmp/c"
 check "private keys stay where they are"
 reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
@@ -231,7 +239,10 @@ check "other settings of peers reach WireGuard without a new handshake"
 # ---- --check ----
 run mesh cluster.yaml --check --no-bandwidth
 [ $? -eq 0 ] && grep -qE '^home1 +home2 +through rented +[0-9]+ s +[0-9.]+ ms +1420 ' \
-	"$tmp/out" && grep -qE '^rented +home2 +direct ' "$tmp/out" && [ -s "$tmp/c/mesh/mesh.png" ]
+	"$tmp/out" && grep -qE '^rented +home2 +direct ' "$tmp/out" &&
+	[ -s "$tmp/c/mesh/mesh.png" ] &&
+	grep -q '^home2: WireGuard of wireguard-go; IPv4$' "$tmp/out" &&
+	grep -q '^rented: WireGuard of wireguard-go; IPv4 and IPv6$' "$tmp/out"
 check "--check: a table and a picture"
 if [ -n "${TEST_LONG:-}" ]; then
 	run mesh cluster.yaml --check
@@ -243,6 +254,54 @@ run mesh cluster.yaml --check --no-bandwidth
 [ $? -eq 1 ] && grep -q "^home1 to home2: the hub 'rented' does not pass it on" "$tmp/out"
 check "--check names a hub that does not pass on"
 ip netns exec "$net-h" sh -c 'echo 1 >/proc/sys/net/ipv4/conf/hsmesh/forwarding'
+ip -n "$net-h" link set hsmesh mtu 1300
+run mesh cluster.yaml --check --no-bandwidth
+grep -qE "^home1 to home2: packets above (129[0-9]|1300) bytes do not get through: 'mesh: {mtu: 1" \
+	"$tmp/out"
+check "--check names the size of packet that gets through"
+ip -n "$net-h" link set hsmesh mtu 1420
+if [ -n "${TEST_LONG:-}" ]; then
+	ip netns exec "$net-h" nft add table ip deaf
+	ip netns exec "$net-h" nft add chain ip deaf in '{ type filter hook input priority 0; }'
+	ip netns exec "$net-h" nft add rule ip deaf in udp dport 51820 drop
+	on b env WG_QUICK_USERSPACE_IMPLEMENTATION=wireguard-go sh -c 'wg-quick down hsmesh
+		wg-quick up hsmesh' >"$tmp/out" 2>"$tmp/err"
+	run mesh cluster.yaml --check --no-bandwidth
+	[ $? -eq 1 ] &&
+		grep -q "^home2 to rented: no handshake: nothing answers at 198.51.100.10:" \
+			"$tmp/out" &&
+		grep -q "^home2 to home1: no handshake with the hub 'rented' yet" "$tmp/out"
+	check "--check names a port that is not let in"
+	ip netns exec "$net-h" nft delete table ip deaf
+	on b wg-quick down hsmesh >"$tmp/out" 2>"$tmp/err"
+	run mesh cluster.yaml --check --no-bandwidth
+	[ $? -eq 1 ] &&
+		grep -q "^error: home2: the mesh is not up there: 'heteroshard mesh --apply'" \
+		"$tmp/err"
+	check "--check names a machine on which it is not up"
+	run mesh cluster.yaml --apply && until_ok 20 reaches b home1.mesh
+	check "and --apply brings it up again"
+	# an endpoint that is a name, and the provider gives the machine another address
+	sed -i 's/endpoint: 198.51.100.10/endpoint: rented.example.org/' "$tmp/c/cluster.yaml"
+	for x in c b; do echo "198.51.100.10 rented.example.org" >>"$tmp/$x/hosts"; done
+	run mesh cluster.yaml --apply && until_ok 20 reaches b home1.mesh
+	check "an endpoint that is a name"
+	ip -n "$net-h" addr add 198.51.100.11/24 dev eth0
+	ip netns exec "$net-h" nft add table ip deaf
+	ip netns exec "$net-h" nft add chain ip deaf in '{ type filter hook input priority 0; }'
+	ip netns exec "$net-h" nft add rule ip deaf in ip daddr 198.51.100.10 udp dport 51820 drop
+	for x in c b; do
+		sed 's/^198.51.100.10 rented/198.51.100.11 rented/' "$tmp/$x/hosts" >"$tmp/new"
+		cat "$tmp/new" >"$tmp/$x/hosts"
+	done
+	on h wg-quick down hsmesh >"$tmp/out" 2>"$tmp/err" # it would answer from the address before
+	run mesh cluster.yaml --apply &&
+		[ "$(grep -c 'is up, nothing has changed' "$tmp/out")" = 2 ] &&
+		on b wg show hsmesh endpoints | grep -q '198.51.100.11:51820' &&
+		until_ok 20 reaches b home1.mesh
+	check "--apply asks for its address again"
+	ip netns exec "$net-h" nft delete table ip deaf
+fi
 
 # ---- a job ----
 on c timeout 60 "$hs" train job.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err"

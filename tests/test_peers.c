@@ -146,8 +146,9 @@ static int use(const struct invitation *v, const struct key_pair *w, const char 
 {
 	uint8_t binding[LINK_BINDING] = { 9 }, proof[TOKEN_PROOF];
 	struct key_pair c = make_key();
+	bool mesh = true;
 	OK(invite_prove(v->secret, binding, w->pub, c.pub, name, proof, &e));
-	return invitation_use(binding, w->pub, c.pub, name, proof, given, &e);
+	return invitation_use(binding, w->pub, c.pub, name, "", 0, proof, given, &mesh, &e);
 }
 
 static void once_and_in_time(void **state)
@@ -341,15 +342,15 @@ static void wrong_secrets(void **state)
 	struct key_pair alien = make_key();
 	memcpy(t.secret, v.secret, sizeof t.secret);
 	memcpy(t.key, alien.pub, sizeof t.key);
-	assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+	assert_int_equal(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e), ERR_NET);
 	memcpy(t.key, d.key.pub, sizeof t.key);
 	t.secret[0] ^= 1;
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+		assert_int_equal(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e), ERR_NET);
 	assert_non_null(strstr(e.msg, "does not accept this invitation"));
 	/* they did not close the invitation */
 	t.secret[0] ^= 1;
-	OK(invitation_accept(&t, &k, "box", NULL, &s, &e));
+	OK(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e));
 	assert_string_equal(s.name, "box");
 	OK(served_write(&s, &e));
 	struct served back;
@@ -369,10 +370,10 @@ static void too_many_wrong(void **state)
 	struct invite_token t = open_to(&d, &k, &v);
 	struct served s;
 	for (int i = 0; i < WRONG_MOST + 1; i++)
-		assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+		assert_int_equal(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e), ERR_NET);
 	/* this address is heard no more, whatever it knows */
 	memcpy(t.secret, v.secret, sizeof t.secret);
-	assert_int_equal(invitation_accept(&t, &k, "box", NULL, &s, &e), ERR_NET);
+	assert_int_equal(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e), ERR_NET);
 	door_close(&d);
 	OK(invitation_close(v.secret, &e));
 }

@@ -107,6 +107,30 @@ static void test_equals_exhaustive(void **state)
 	assert_true(solved > SMALL / 2 && none > 0);
 }
 
+/* Of a step with a reference every layer's forward pass counts twice, and the head's. */
+static void test_forward_passes(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		struct plan_options o = opts();
+		struct profile p;
+		struct plan one, two;
+		struct err e = { 0 };
+		assert_int_equal(cluster_make(seed, 1, 12, &p), 0);
+		if (planner_run(&planner_best, &p, &o, &one, &e) < 0) {
+			profile_release(&p);
+			continue;
+		}
+		o.forwards = o.head_forwards = 2;
+		assert_int_equal(planner_run(&planner_best, &p, &o, &two, &e), 0);
+		assert_true(two.simulated_ms > one.simulated_ms &&
+			    two.simulated_ms < 2 * one.simulated_ms);
+		plan_release(&one);
+		plan_release(&two);
+		profile_release(&p);
+	}
+}
+
 /* On one device all schedules take the same time: the one that keeps least is taken, whatever the
  * sums round to. */
 static void test_one_device_keeps_least(void **state)
@@ -204,6 +228,7 @@ static void test_never_worse(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive),
+					    cmocka_unit_test(test_forward_passes),
 					    cmocka_unit_test(test_one_device_keeps_least),
 					    cmocka_unit_test(test_never_worse) };
 	return cmocka_run_group_tests(tests, NULL, NULL);

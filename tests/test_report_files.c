@@ -8,6 +8,7 @@
 #include "file/atomic.h"
 #include "report/metrics.h"
 #include "report/mlflow.h"
+#include "report/wandb.h"
 #include "report/plot.h"
 #include "report/plot_axis.h"
 #include "report/progress.h"
@@ -28,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 #include <cmocka.h>
 
 static char dir[64];
@@ -109,13 +111,60 @@ static void metrics_of_a_full_disk(void **state)
 	buf_release(&b);
 }
 
+/* Going back while the disk is full: of what waits, the lines of later steps go too, and the file
+ * is cut where there is no room for another one. */
+static void going_back_on_a_full_disk(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct metrics *m;
+	struct rlimit was;
+	must(metrics_open(dir, -1, &m, &e), &e);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	for (int i = 1; i <= 6; i++) {
+		const struct metrics_step s = { .step = i, .loss = i, .tokens = 5 };
+		if (i == 4) { /* less than an own copy of the file: it can only be shortened */
+			struct buf b = read_all(in_dir("metrics.jsonl"));
+			const struct rlimit tight = { b.n, was.rlim_max };
+			buf_release(&b);
+			assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+		}
+		must(metrics_add(m, &s, &e), &e);
+	}
+	must(metrics_go_back(m, 5, &e), &e);
+	assert_int_equal(metrics_curve(m).nstep, 5);
+	must(metrics_go_back(m, 2, &e), &e);
+	assert_int_equal(metrics_curve(m).nstep, 2);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	for (int i = 3; i <= 4; i++) {
+		const struct metrics_step s = { .step = i, .loss = 10 * i, .tokens = 5 };
+		must(metrics_add(m, &s, &e), &e);
+	}
+	metrics_close(m);
+	struct buf b = read_all(in_dir("metrics.jsonl"));
+	static const char *const loss[] = { "\"loss\": 1,", "\"loss\": 2,", "\"loss\": 30,",
+					    "\"loss\": 40," };
+	const char *at;
+	buf_addc(&b, 0);
+	at = b.p;
+	for (size_t i = 0; i < ARRAY_LEN(loss); i++) {
+		at = strstr(at, loss[i]);
+		assert_non_null(at);
+	}
+	assert_int_equal(strcspn(at, "\n") + 1, strlen(at)); /* the last line */
+	assert_null(strstr(b.p, "\"loss\": 3,"));
+	buf_release(&b);
+}
+
 static void metrics(void **state)
 {
 	(void)state;
 	struct err e = { 0 };
 	struct metrics *m;
+	const struct metrics_part part[] = { { "a.jsonl", 0 }, { "b\"", 1 } };
 	must(metrics_open(dir, -1, &m, &e), &e);
-	must(metrics_eval(m, 0, 3.5, 0.25, &e), &e);
+	must(metrics_eval(m, 0, &(struct metrics_val){ 3.5, 0.25, NULL, NULL, 0 }, &e), &e);
 	for (int i = 1; i <= 10; i++) {
 		struct metrics_step s = { .step = i,
 					  .epoch = i / 10.0,
@@ -131,7 +180,7 @@ static void metrics(void **state)
 					  .skipped = i == 4 };
 		must(metrics_add(m, &s, &e), &e);
 	}
-	must(metrics_eval(m, 10, 0.25, 0.5, &e), &e);
+	must(metrics_eval(m, 10, &(struct metrics_val){ 0.25, 0.5, NULL, part, 2 }, &e), &e);
 	metrics_close(m);
 	struct buf b = read_all(in_dir("metrics.jsonl"));
 	assert_int_equal(lines(&b), 12);
@@ -147,6 +196,11 @@ static void metrics(void **state)
 						      3.0 / (double)at);
 			assert_true(json_is_true(json_object_get(o, "skipped")) == (at == 4));
 		}
+		const json_t *by = json_object_get(o, "val_datasets");
+		assert_true((by != NULL) == (at == 11));
+		if (by)
+			assert_true(json_number_value(json_object_get(
+					    json_object_get(by, "a.jsonl"), "perplexity")) == 1);
 		json_decref(o);
 	}
 	/* A torn last line and what lies behind the checkpoint go away on resuming; the curve is
@@ -172,9 +226,21 @@ static void metrics(void **state)
 				  .memory_peak = 5 };
 	must(metrics_add(m, &s, &e), &e);
 	assert_int_equal(metrics_curve(m).nstep, 7);
+	/* of preferences; there was no rejected answer */
+	const struct metrics_rewards w = { 0.5, NAN, NAN, 0.75 };
+	s.step = 8;
+	s.rewards = &w;
+	must(metrics_add(m, &s, &e), &e);
+	must(metrics_eval(m, 8, &(struct metrics_val){ 0.5, 0.75, &w, NULL, 0 }, &e), &e);
 	metrics_close(m);
 	b = read_all(in_dir("metrics.jsonl"));
-	assert_int_equal(lines(&b), 8);
+	buf_addc(&b, 0);
+	assert_non_null(strstr(b.p, "\"rewards/chosen\": 0.5, \"rewards/accuracies\": 0.75"));
+	assert_non_null(strstr(b.p, "{\"step\": 8, \"val_loss\": 0.5, \"val_rewards/chosen\": 0.5, "
+				    "\"val_rewards/accuracies\": 0.75}"));
+	buf_release(&b);
+	b = read_all(in_dir("metrics.jsonl"));
+	assert_int_equal(lines(&b), 10);
 	assert_non_null(strstr(b.p, "{\"step\": 7, \"loss\": 9, \"tokens\": 0, "
 				    "\"predicted_seconds\": 2, \"memory_peak\": 5}\n"));
 	buf_release(&b);
@@ -269,11 +335,14 @@ static void trace(void **state)
 	assert_int_equal(mem_count(), before);
 	assert_int_equal(trace_dropped(t), 3900);
 	trace_span(t, 2, 1, "a name that is far too long for its field", 7000, 9500, 3, -1);
+	for (int i = 0; i < TRACE_MARKS + 2; i++)
+		trace_mark(t, 900000 + 500 * i, i ? "lost" : "an event with a very long name",
+			   "'b' is gone (\"x\")", 7 + i);
 	must(trace_write(t, in_dir("trace.json"), &e), &e);
 	json_t *doc;
 	must(json_parse_file(in_dir("trace.json"), 0, &doc, &e), &e);
 	const json_t *ev = json_object_get(doc, "traceEvents");
-	assert_int_equal(json_array_size(ev), 110);
+	assert_int_equal(json_array_size(ev), 110 + TRACE_MARKS);
 	assert_string_equal(json_string_value(json_object_get(
 				    json_object_get(json_array_get(ev, 0), "args"), "name")),
 			    "worker \"one\"");
@@ -283,14 +352,22 @@ static void trace(void **state)
 	assert_int_equal(json_integer_value(json_object_get(json_object_get(doc, "otherData"),
 							    "clocks apart at most, ns")),
 			 70);
+	const json_t *mark = json_array_get(ev, 10); /* the third; spans begin at 7 us */
+	assert_string_equal(json_string_value(json_object_get(mark, "ph")), "i");
+	assert_string_equal(json_string_value(json_object_get(mark, "name")), "lost");
+	assert_true(json_number_value(json_object_get(mark, "ts")) == 901 - 7);
+	const json_t *args = json_object_get(mark, "args");
+	assert_string_equal(json_string_value(json_object_get(args, "text")),
+			    "'b' is gone (\"x\")");
+	assert_int_equal(json_integer_value(json_object_get(args, "step")), 9);
 	double last = -1;
-	for (size_t i = 10; i < json_array_size(ev); i++) {
+	for (size_t i = 10 + TRACE_MARKS; i < json_array_size(ev); i++) {
 		const json_t *o = json_array_get(ev, i);
 		assert_string_equal(json_string_value(json_object_get(o, "ph")), "X");
 		assert_true(json_number_value(json_object_get(o, "ts")) >= last);
 		last = json_number_value(json_object_get(o, "ts"));
 	}
-	const json_t *first = json_array_get(ev, 10);
+	const json_t *first = json_array_get(ev, 10 + TRACE_MARKS);
 	assert_true(json_number_value(json_object_get(first, "ts")) == 0);
 	assert_true(json_number_value(json_object_get(first, "dur")) == 2.5);
 	assert_int_equal(strlen(json_string_value(json_object_get(first, "name"))), 23);
@@ -549,6 +626,117 @@ static void progress(void **state)
 }
 
 /* What MLflow finds in the folder; resuming cuts off what follows the checkpoint. */
+/* The bytes of a field of a protobuf message, of which a message has one or none; of a number its
+ * value. */
+static bool field(const char *p, size_t n, unsigned want, const char **at_p, uint64_t *n_p)
+{
+	const unsigned char *b = (const unsigned char *)p, *end = b + n;
+	while (b < end) {
+		uint64_t v[2] = { 0, 0 };
+		for (int i = 0; i < 2; i++) {
+			unsigned shift = 0;
+			do {
+				assert_true(b < end && shift < 64);
+				v[i] |= (uint64_t)(*b & 127) << shift;
+				shift += 7;
+			} while (*b++ & 128);
+		}
+		assert_true((v[0] & 7) == 0 || (v[0] & 7) == 2);
+		const size_t inside = (v[0] & 7) == 2 ? (size_t)v[1] : 0;
+		assert_true(inside <= (size_t)(end - b));
+		if (v[0] >> 3 == want) {
+			*at_p = (const char *)b;
+			*n_p = v[1];
+			return true;
+		}
+		b += inside;
+	}
+	return false;
+}
+
+/* The next record of a log of W&B, put together from its parts, whose checksums are right. */
+static bool next_record(const struct buf *file, size_t *at, struct buf *out, int *parts)
+{
+	buf_reset(out);
+	for (;;) {
+		const size_t left = 32768 - *at % 32768;
+		if (left < 7)
+			*at += left;
+		if (*at + 7 > file->n)
+			return false;
+		const unsigned char *h = (const unsigned char *)file->p + *at;
+		const size_t n = h[4] | (size_t)h[5] << 8;
+		assert_true(*at + 7 + n <= file->n && *at % 32768 + 7 + n <= 32768);
+		const uint32_t crc = (uint32_t)crc32(0, h + 6, 1);
+		assert_int_equal((uint32_t)crc32(crc, h + 7, (uInt)n),
+				 h[0] | (uint32_t)h[1] << 8 | (uint32_t)h[2] << 16 |
+					 (uint32_t)h[3] << 24);
+		assert_true(out->n ? h[6] == 3 || h[6] == 4 : h[6] == 1 || h[6] == 2);
+		buf_add(out, (const char *)h + 7, n);
+		*at += 7 + n;
+		++*parts;
+		if (h[6] == 1 || h[6] == 4)
+			return true;
+	}
+}
+
+/* An offline run of W&B: numbered records, a line of the history for each step, over the borders of
+ * blocks. */
+static void wandb_files(void **state)
+{
+	(void)state;
+	enum { STEPS = 400 };
+	struct err e = { 0 };
+	struct wandb *w;
+	char key[48], path[300];
+	json_t *config = json_pack("{s:f, s:s}", "learning_rate", 0.5, "adapter", "lora");
+	const struct wandb_run run = { "proj", NULL, "name", config };
+	must(wandb_open(in_dir("wandb"), &run, &w, &e), &e);
+	json_decref(config);
+	for (int s = 1; s <= STEPS; s++)
+		for (int k = 0; k < 9; k++) {
+			snprintf(key, sizeof key, "train/number-%d", k);
+			must(wandb_metric(w, key, s, k ? s * 0.5 : NAN, &e), &e);
+		}
+	must(wandb_metric(w, "train/late", 3, 1, &e), &e);
+	snprintf(path, sizeof path, "%s", wandb_folder(w));
+	const char *id = strrchr(path, '-') + 1;
+	snprintf(key, sizeof key, "/run-%s.wandb", id);
+	memcpy(path + strlen(path), key, strlen(key) + 1);
+	wandb_close(w, 0);
+	struct buf file = read_all(path), rec = BUF_INIT;
+	assert_true(file.n > 3 * 32768 && !memcmp(file.p, ":W&B\xe1\xbe\0", 7));
+	size_t at = 7;
+	int count = 0, history = 0, parts = 0;
+	uint64_t n, last = 0;
+	const char *p;
+	while (next_record(&file, &at, &rec, &parts)) {
+		assert_true(field(rec.p, rec.n, 1, &p, &n) && n == (uint64_t)++count);
+		if (count == 1)
+			assert_true(field(rec.p, rec.n, 21, &p, &n));
+		if (count == 2) {
+			assert_true(field(rec.p, rec.n, 17, &p, &n));
+			assert_non_null(memmem(p, n, "learning_rate", 13));
+			const char *name;
+			assert_true(field(p, n, 3, &name, &n) && !memcmp(name, "proj", n));
+		}
+		last = 0;
+		if (field(rec.p, rec.n, 2, &p, &n)) {
+			const char *step;
+			assert_non_null(memmem(p, n, "\"NaN\"", 5));
+			assert_null(memmem(p, n, "late", 4));
+			assert_true(field(p, n, 2, &step, &n) && field(step, n, 1, &p, &n));
+			assert_int_equal(n, ++history);
+		} else if (field(rec.p, rec.n, 18, &p, &n)) {
+			last = 1;
+		}
+	}
+	assert_true(last && at == file.n && history == STEPS && count == 3 + 2 * STEPS);
+	assert_true(parts > count);
+	buf_release(&file);
+	buf_release(&rec);
+}
+
 static void mlflow_files(void **state)
 {
 	(void)state;
@@ -612,8 +800,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(metrics_of_a_full_disk),
+		cmocka_unit_test(going_back_on_a_full_disk),
 		cmocka_unit_test(metrics),
 		cmocka_unit_test(mlflow_files),
+		cmocka_unit_test(wandb_files),
 		cmocka_unit_test(tensorboard),
 		cmocka_unit_test(trace),
 		cmocka_unit_test(ticks),

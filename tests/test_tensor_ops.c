@@ -222,8 +222,8 @@ static void case_columns(struct bench *b)
 
 static int build_loss(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	return op_loss_apply(&b->tape, b->used[0], b->par[0], b->rows, b->labels, DEV_NONE, TRAINED,
-			     0.5f, 3, 1, y_p, e);
+	return op_loss_apply(&b->tape, b->used[0], b->par[0], b->rows, b->labels, DEV_NONE,
+			     DEV_NONE, TRAINED, 0.5f, 3, 1, y_p, e);
 }
 
 static void case_loss(struct bench *b)

@@ -62,19 +62,6 @@ static void the_bits_of_one_process(void **state)
 	tiny_remove(&s.t);
 }
 
-static bool file_says(const struct site *s, const char *name, const char *file, const char *text)
-{
-	char path[600];
-	struct buf b = BUF_INIT;
-	struct err e = { 0 };
-	snprintf(path, sizeof path, "%.300s/%s/%s", s->t.dir, name, file);
-	assert_int_equal(buf_read_file(&b, path, 1 << 20, &e), 0);
-	buf_addc(&b, 0);
-	bool found = strstr(b.p, text) != NULL;
-	buf_release(&b);
-	return found;
-}
-
 /* Measured, planned, trained, compared; a plan with the workers in the other order is obeyed; a
  * worker that the plan does not need ends with status 0. */
 static void plans_by_itself(void **state)
@@ -93,9 +80,9 @@ static void plans_by_itself(void **state)
 	must_succeed(&p);
 	assert_true(says(&p, "2 stages"));
 	same_result(&s, "one", "two", true);
-	assert_true(file_says(&s, "two", "prediction.json", "\"measured_gib\""));
-	assert_true(file_says(&s, "two", "metrics.jsonl", "\"predicted_seconds\""));
-	assert_true(file_says(&s, "two", "profile.json", "\"bandwidth_gbytes_per_s\""));
+	assert_true(run_says(&s, "two", "prediction.json", "\"measured_gib\""));
+	assert_true(run_says(&s, "two", "metrics.jsonl", "\"predicted_seconds\""));
+	assert_true(run_says(&s, "two", "profile.json", "\"bandwidth_gbytes_per_s\""));
 	snprintf(path, sizeof path, "%.300s/turned.json", s.t.dir);
 	static const char turned[] =
 		"{\"version\": 1, \"layers\": 6, \"schedule\": \"gpipe\", \"microbatch\": 2, "
@@ -123,7 +110,7 @@ static void plans_by_itself(void **state)
 	same_result(&s, "one", "two", true);
 	p = site_start(&s, "plan", "--planner", "even", "two.yaml", NULL);
 	must_succeed(&p);
-	assert_true(file_says(&s, "two", "plan.json", "\"planner\": \"even\""));
+	assert_true(run_says(&s, "two", "plan.json", "\"planner\": \"even\""));
 	static const char unknown[] = "{\"version\": 1, \"layers\": 6, \"microbatch\": 2, "
 				      "\"stages\": [{\"layers\": [0, 6], \"devices\": "
 				      "[{\"id\": \"zed\"}]}]}";

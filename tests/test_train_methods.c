@@ -26,7 +26,11 @@ enum { LAYERS = 4, STEPS = 6, STEPS_MOST = 64 };
 
 struct record {
 	double loss[STEPS_MOST], eval[STEPS_MOST];
+	struct train_rewards rewards[STEPS_MOST], val[STEPS_MOST];
 	size_t n, neval;
+	struct train_part part[4]; /* of the last evaluation; names are gone */
+	size_t parts;
+	uint64_t tokens;
 	uint64_t stop_after;
 	volatile sig_atomic_t stop;
 	struct train_result res;
@@ -37,6 +41,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	struct record *r = ctx;
 	(void)e;
 	assert_true(r->n < STEPS_MOST);
+	r->rewards[r->n] = s->rewards;
 	r->loss[r->n++] = s->loss;
 	if (r->stop_after && s->step >= r->stop_after)
 		r->stop = 1;
@@ -48,6 +53,11 @@ static int on_eval(void *ctx, const struct train_eval *v, struct err *e)
 	struct record *r = ctx;
 	(void)e;
 	assert_true(r->neval < STEPS_MOST);
+	r->val[r->neval] = v->rewards;
+	r->parts = v->parts;
+	for (size_t i = 0; i < v->parts && i < ARRAY_LEN(r->part); i++)
+		r->part[i] = v->part[i];
+	r->tokens = v->tokens;
 	r->eval[r->neval++] = v->loss;
 	return 0;
 }
@@ -82,6 +92,14 @@ static void train(const struct config *c, const struct split *s, struct record *
 		fail_msg("%s: %s", c->output_dir, e.msg);
 }
 
+/* The loss of preferences that an example is named after; NULL: none. */
+static const struct prefer *method(const char *file)
+{
+	char name[PREFER_NAME];
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
+	return prefer_find(name);
+}
+
 static struct config *load(const struct tiny *t, const char *file, const char *run,
 			   const char *from)
 {
@@ -94,8 +112,12 @@ static struct config *load(const struct tiny *t, const char *file, const char *r
 	int n = 0;
 	snprintf(path, sizeof path, "examples/methods/%s", file);
 	snprintf(word[n++], sizeof *word, "base_model=%s/model", t->dir);
-	snprintf(word[n++], sizeof *word, "datasets=[{path: %s/data.jsonl, type: completion}]",
-		 t->dir);
+	const struct prefer *rl = method(file);
+	if (rl)
+		tiny_preferences(t, rl->data);
+	snprintf(word[n++], sizeof *word, "datasets=[{path: %s/%s}]", t->dir,
+		 rl ? "preferences.jsonl, type: passthrough.default"
+		    : "data.jsonl, type: completion");
 	snprintf(word[n++], sizeof *word, "output_dir=%s/%s", t->dir, run);
 	snprintf(word[n++], sizeof *word, "cache_dir=%s/cache", t->dir);
 	snprintf(word[n++], sizeof *word, "max_steps=%d", STEPS);
@@ -135,6 +157,22 @@ static void same(const struct tiny *t, const struct config *c, const char *a, co
 	same_file(t, ca, cb, "optimizer.safetensors");
 }
 
+/* Before the first step a reference says what the model says; training widens the margin. */
+static void check_rewards(const char *file, const struct record *r)
+{
+	assert_true(r->neval >= 2);
+	const struct train_rewards *before = &r->val[0], *after = &r->val[r->neval - 1];
+	for (size_t i = 0; i < r->n; i++)
+		assert_true(r->rewards[i].given && r->rewards[i].accuracy <= 1);
+	assert_true(before->given && after->given);
+	if (method(file)->reference)
+		assert_true(before->chosen == 0 && before->rejected == 0);
+	if (!(after->margin > before->margin))
+		fail_msg("%s: margin %g before, %g after", file, before->margin, after->margin);
+	print_message("%s: held-out margin %.4f to %.4f, right %.2f to %.2f\n", file,
+		      before->margin, after->margin, before->accuracy, after->accuracy);
+}
+
 static void run_example(const char *file)
 {
 	struct tiny t;
@@ -146,6 +184,8 @@ static void run_example(const char *file)
 	for (size_t i = 0; i < whole.n; i++)
 		assert_true(isfinite(whole.loss[i]));
 	assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
+	if (method(file))
+		check_rewards(file, &whole);
 	for (size_t k = 0; k < ARRAY_LEN(splits); k++) {
 		struct record r = { 0 };
 		struct config *other = load(&t, file, splits[k].name, NULL);
@@ -155,6 +195,9 @@ static void run_example(const char *file)
 			if (r.loss[i] != whole.loss[i])
 				fail_msg("%s, %s: step %d: loss %.17g, on one stage %.17g", file,
 					 splits[k].name, (int)i + 1, r.loss[i], whole.loss[i]);
+		for (size_t i = 0; method(file) && i < r.n; i++)
+			assert_true(r.rewards[i].accuracy == whole.rewards[i].accuracy &&
+				    r.rewards[i].chosen == whole.rewards[i].chosen);
 		same(&t, c, "one", splits[k].name);
 		config_free(other);
 	}
@@ -241,6 +284,41 @@ static void early_stopping(void **state)
 	      WITH("max_steps=4", "eval_steps=3", "load_best_model_at_end=true"));
 	assert_true(last_is_best.res.best == 4);
 	same_file(&t, "end", "end/checkpoints/step-000004", "adapter_model.safetensors");
+	tiny_remove(&t);
+}
+
+/* Of several datasets each has a loss of its own; the whole is their mean over the tokens. */
+static void evaluated_by_dataset(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record one = { 0 }, two = { 0 };
+	char path[400], word[700];
+	size_t n;
+	tiny_make(&t, LAYERS, 40);
+	char *text = tiny_read(&t, "data.jsonl", &n);
+	snprintf(path, sizeof path, "%s/other.jsonl", t.dir);
+	FILE *f = fopen(path, "w");
+	assert_true(f && fwrite(text, 1, n / 2, f) == n / 2);
+	mem_free(text);
+	fclose(f);
+	snprintf(word, sizeof word,
+		 "datasets=[{path: %s/data.jsonl, type: completion}, {path: %s, type: completion}]",
+		 t.dir, path);
+#define BY_DATASET "max_steps=2", "val_set_size=17", "skip_bad_records=true", "micro_batch_size=3"
+	watch(&t, "one", &one, WITH(word, BY_DATASET));
+	assert_int_equal(one.parts, 2);
+	assert_int_equal(one.part[0].tokens + one.part[1].tokens, one.tokens);
+	const double whole = (one.part[0].loss * (double)one.part[0].tokens +
+			      one.part[1].loss * (double)one.part[1].tokens) /
+			     (double)one.tokens;
+	assert_true(fabs(whole / one.res.val_after - 1) < 1e-12);
+	assert_true(one.part[0].loss != one.part[1].loss);
+	/* packed rows are of one dataset too */
+	watch(&t, "packed", &two, WITH(word, BY_DATASET, "sample_packing=true"));
+	assert_int_equal(two.parts, 2);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(two.part[i].tokens, one.part[i].tokens);
 	tiny_remove(&t);
 }
 
@@ -361,9 +439,10 @@ static void families(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(families), cmocka_unit_test(examples),
-					    cmocka_unit_test(early_stopping),
-					    cmocka_unit_test(times_in_an_epoch),
-					    cmocka_unit_test(an_adapter_to_begin_with) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(families),          cmocka_unit_test(examples),
+		cmocka_unit_test(early_stopping),    cmocka_unit_test(evaluated_by_dataset),
+		cmocka_unit_test(times_in_an_epoch), cmocka_unit_test(an_adapter_to_begin_with)
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

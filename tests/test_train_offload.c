@@ -222,10 +222,43 @@ static void groups_and_pipelines(void **state)
 	tiny_remove(&t);
 }
 
+/* Preferences: the pass without adapters gathers and parks as any other one. */
+static void preferences(void **state)
+{
+	struct tiny t;
+	char data[400];
+	(void)state;
+	tiny_make(&t, LAYERS, 60);
+	tiny_preferences(&t, PREFER_PAIRS);
+	snprintf(data, sizeof data,
+		 "datasets=[{path: %s/preferences.jsonl, type: passthrough.default}]", t.dir);
+	const char *dpo[] = { data,
+			      "rl=dpo",
+			      "rl_beta=0.5",
+			      "gradient_accumulation_steps=3",
+			      "lora_dropout=0.1",
+			      "reduce_order=exact",
+			      "profile=none",
+			      "max_steps=3",
+			      NULL },
+		   *again[ARRAY_LEN(dpo) + 1];
+	compare(&t, "dpo", "opencl:0", dpo, &plain, wider, ARRAY_LEN(wider));
+	/* layers computed again */
+	memcpy(again, dpo, sizeof dpo);
+	again[ARRAY_LEN(dpo) - 1] = "gradient_checkpointing=true";
+	again[ARRAY_LEN(dpo)] = NULL;
+	struct record a = { 0 }, b = { 0 };
+	run(&t, "kept", &plain, "cpu", dpo, &a, NULL);
+	run(&t, "again", &plain, "cpu", again, &b, NULL);
+	record_same(&a, &b, "recomputed");
+	tiny_remove(&t);
+}
+
 int main(void)
 {
 	fake_cards("fake_rt.so", false);
 	const struct CMUnitTest tests[] = { cmocka_unit_test(as_without),
-					    cmocka_unit_test(groups_and_pipelines) };
+					    cmocka_unit_test(groups_and_pipelines),
+					    cmocka_unit_test(preferences) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

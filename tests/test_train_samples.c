@@ -7,7 +7,10 @@
 #include "base/mem.h"
 #include "support/site.h"
 #include "runtime/generate.h"
+#include "file/atomic.h"
+#include "train/samples.h"
 #include "train/train.h"
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -186,6 +189,35 @@ static void the_same_from_two_workers(void **state)
 	tiny_remove(&s.t);
 }
 
+/* Lines behind a step go, and one that was cut off; where there is none the file is not written. */
+static void going_back(void **state)
+{
+	static const char *const was = "{\"step\":2,\"text\":\"a\"}\n{\"step\":4}\n{\"step\":6}\n"
+				       "{\"step\":4}\nnonsense\n{\"step\":",
+				 *const then = "{\"step\":2,\"text\":\"a\"}\n{\"step\":4}\n"
+					       "{\"step\":4}\n";
+	struct tiny t;
+	char path[600];
+	struct err e = { 0 };
+	(void)state;
+	tiny_make(&t, 1, 4);
+	snprintf(path, sizeof path, "%s/samples.jsonl", t.dir);
+	samples_go_back(t.dir, 4); /* there is none */
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(atomic_write_file(path, was, strlen(was), &e), 0);
+	for (int i = 0; i < 2; i++) {
+		samples_go_back(t.dir, 4);
+		char *text = site_text(path);
+		assert_string_equal(text, then);
+		mem_free(text);
+	}
+	samples_go_back(t.dir, 0);
+	char *text = site_text(path);
+	assert_string_equal(text, "");
+	mem_free(text);
+	tiny_remove(&t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -193,6 +225,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_generate_says),
 		cmocka_unit_test(the_same_from_two_workers),
+		cmocka_unit_test(going_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

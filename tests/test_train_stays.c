@@ -62,6 +62,39 @@ static bool waits_for(const struct process *p, const char *what)
 	return false;
 }
 
+/* A site with the configurations "one" and "two" (of four workers), and the result of "one". */
+static void make(struct site *s, int workers, const char *extra, const char *steps,
+		 const char *save)
+{
+	site_make(s);
+	site_configuration(s, "one", 0, extra);
+	site_configuration(s, "two", workers, extra);
+	struct process p = site_start(s, "train", "one.yaml", steps, save, NULL);
+	must_succeed(&p);
+}
+
+/* The run and its workers end well, and the result is that of "one". */
+static void ends_alike(const struct site *s, const struct process *p, const struct process *w,
+		       int first)
+{
+	must_succeed(p);
+	for (int i = first; w && i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 0);
+	if (getenv("HS_SHOW"))
+		show_log(p);
+	same_result(s, "one", "two", true);
+}
+
+static void says_or_fails(const struct process *p, const struct process *w, const char *what)
+{
+	if (waits_for(p, what))
+		return;
+	show_log(p);
+	if (w)
+		show_log(w);
+	fail_msg("'%s' was not said", what);
+}
+
 /* The worker of this name that a coordinator has started. */
 static pid_t child_of(pid_t of, char worker)
 {
@@ -147,11 +180,7 @@ static void killed_again_and_again(void **state)
 	struct site s;
 	int kills = 0, runs = 0;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", WORKERS, "");
-	struct process p = site_start(&s, "train", "one.yaml", STEPS, NULL);
-	must_succeed(&p);
+	make(&s, WORKERS, "", STEPS);
 	for (; kills < most && runs < 10 + 2 * most; runs++)
 		kills += one_run(&s, plan[(size_t)runs % ARRAY_LEN(plan)],
 				 more[(size_t)runs % ARRAY_LEN(more)], 1 + runs % 3, key, &at);
@@ -176,14 +205,10 @@ static void come_back(void **state)
 	struct site s;
 	struct process w[WORKERS], p;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", WORKERS, "");
-	p = site_start(&s, "train", "one.yaml", "max_steps=120", "save_steps=0", NULL);
-	must_succeed(&p);
+	make(&s, WORKERS, "", "max_steps=120", "save_steps=0");
 	start_all(&s, w);
 	p = site_start(&s, "train", "two.yaml", plan[1], "max_steps=120", "save_steps=0",
-		       "peer_timeout=5", "join_timeout=30", "snapshot_steps=5", NULL);
+		       "peer_timeout=5", "join_timeout=30", "snapshot_steps=5", "trace=true", NULL);
 	waits_for(&p, "step ");
 	static const char *const said[] = { "'b' is back", "'d' is back" };
 	for (int i = 0; i < 2; i++) {
@@ -192,17 +217,38 @@ static void come_back(void **state)
 		finished(&w[victim], PATIENCE);
 		assert_true(waits_for(&p, i ? "'d' is gone" : "'b' is gone"));
 		w[victim] = start_one(&s, (char)('a' + victim));
-		if (!waits_for(&p, said[i])) {
-			show_log(&p);
-			show_log(&w[victim]);
-			fail_msg("it did not come back");
-		}
+		says_or_fails(&p, &w[victim], said[i]);
 	}
+	ends_alike(&s, &p, w, 0);
+	assert_true(run_says(&s, "two", "metrics.jsonl", "\"lost\", \"text\": \"'b' is gone ("));
+	assert_true(run_says(&s, "two", "metrics.jsonl", "\"joined\", \"text\": \"'b' is back."));
+	assert_true(
+		run_says(&s, "two", "trace.json", "\"ph\":\"i\",\"s\":\"g\",\"name\":\"lost\""));
+	assert_true(run_says(&s, "two", "trace.json", "\"text\":\"'d' is back."));
+	tiny_remove(&s.t);
+}
+
+/* A worker that has joined dies before it has its layers: the others begin without it. */
+static void before_the_first_step(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	make(&s, WORKERS, "", STEPS);
+	start_all(&s, w);
+	kill(w[3].pid, SIGSTOP); /* the job waits for it, until the other one is held up too */
+	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, "peer_timeout=20", NULL);
+	until(&w[2], "has joined");
+	kill(w[2].pid, SIGSTOP);
+	kill(w[3].pid, SIGCONT);
+	says_or_fails(&p, &w[3], "'d' (boxd, 127.0.0.5");
+	kill(w[2].pid, SIGKILL);
+	finished(&w[2], PATIENCE);
 	must_succeed(&p);
+	assert_true(says(&p, "'c' is gone") && says(&p, "Going on after step 0"));
 	for (int i = 0; i < WORKERS; i++)
-		assert_int_equal(finished(&w[i], LIMIT), 0);
-	if (getenv("HS_SHOW"))
-		show_log(&p);
+		if (i != 2)
+			assert_int_equal(finished(&w[i], LIMIT), 0);
 	same_result(&s, "one", "two", true);
 	tiny_remove(&s.t);
 }
@@ -214,11 +260,7 @@ static void stopped_and_continued(void **state)
 	struct site s;
 	struct process w[WORKERS], p;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", WORKERS, "coordinator_timeout: 60\n");
-	p = site_start(&s, "train", "one.yaml", "max_steps=120", "save_steps=0", NULL);
-	must_succeed(&p);
+	make(&s, WORKERS, "coordinator_timeout: 60\n", "max_steps=120", "save_steps=0");
 	start_all(&s, w);
 	p = site_start(&s, "train", "two.yaml", plan[0], "max_steps=120", "save_steps=0",
 		       "peer_timeout=2", "snapshot_steps=2", NULL);
@@ -226,15 +268,8 @@ static void stopped_and_continued(void **state)
 	kill(w[1].pid, SIGSTOP);
 	assert_true(waits_for(&p, "'b' is gone"));
 	kill(w[1].pid, SIGCONT);
-	if (!waits_for(&p, "'b' is back")) {
-		show_log(&p);
-		show_log(&w[1]);
-		fail_msg("it did not come back");
-	}
-	must_succeed(&p);
-	for (int i = 0; i < WORKERS; i++)
-		assert_int_equal(finished(&w[i], LIMIT), 0);
-	same_result(&s, "one", "two", true);
+	says_or_fails(&p, &w[1], "'b' is back");
+	ends_alike(&s, &p, w, 0);
 	tiny_remove(&s.t);
 }
 
@@ -245,21 +280,14 @@ static void planned_again(void **state)
 	struct site s;
 	struct process p;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", 3, "");
-	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
-	must_succeed(&p);
+	make(&s, 3, "", STEPS);
 	p = site_start(&s, "train", "two.yaml", "profile=auto", STEPS, "snapshot_steps=2",
 		       "reduce_order=exact", "rebalance_gain=0", "planner=even", NULL);
 	waits_for(&p, "/60 ");
 	kill(child_of(p.pid, 'b'), SIGKILL);
 	assert_true(waits_for(&p, "'b' is gone"));
 	assert_true(waits_for(&p, "'b' is back"));
-	must_succeed(&p);
-	if (getenv("HS_SHOW"))
-		show_log(&p);
-	same_result(&s, "one", "two", true);
+	ends_alike(&s, &p, NULL, 0);
 	tiny_remove(&s.t);
 }
 
@@ -269,11 +297,7 @@ static void waits_for_one(void **state)
 	struct site s;
 	struct process w[WORKERS], p;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", WORKERS, "");
-	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
-	must_succeed(&p);
+	make(&s, WORKERS, "", STEPS);
 	start_all(&s, w);
 	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, "peer_timeout=5", "min_workers=4",
 		       "snapshot_steps=2", NULL);
@@ -303,8 +327,27 @@ static void waits_for_one(void **state)
 	p = site_start(&s, "train", "two.yaml", STEPS, "shard_plan=[{id: local, start: 0, end: 6}]",
 		       "coordinator={ip: 127.0.0.1, device: cpu}", "workers=[]",
 		       "resume_from_checkpoint=latest", NULL);
-	must_succeed(&p);
-	same_result(&s, "one", "two", true);
+	ends_alike(&s, &p, NULL, 0);
+	tiny_remove(&s.t);
+}
+
+/* The members of a group hold pieces of all parameters: what one of them held comes from the
+ * coordinator's file and the snapshot. */
+static void pieces_of_parameters(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	make(&s, WORKERS, "", STEPS);
+	start_all(&s, w);
+	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, "shard=parameters",
+		       "peer_timeout=5", "snapshot_steps=4", NULL);
+	waits_for(&p, "step  7/60 ");
+	kill(w[2].pid, SIGKILL);
+	finished(&w[2], PATIENCE);
+	says_or_fails(&p, NULL, "'c' is gone");
+	w[2] = start_one(&s, 'c');
+	ends_alike(&s, &p, w, 0);
 	tiny_remove(&s.t);
 }
 
@@ -314,23 +357,19 @@ static void started_again(void **state)
 	struct site s;
 	struct process p;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", WORKERS, "");
-	p = site_start(&s, "train", "one.yaml", "max_steps=100", "save_steps=0", NULL);
-	must_succeed(&p);
+	make(&s, WORKERS, "", "max_steps=100", "save_steps=0");
 	p = site_start(&s, "train", "two.yaml", plan[3], "max_steps=100", "save_steps=0",
 		       "snapshot_steps=3", NULL);
 	waits_for(&p, "step ");
 	kill(child_of(p.pid, 'c'), SIGKILL);
 	assert_true(waits_for(&p, "'c' is gone"));
 	assert_true(waits_for(&p, "'c' is back"));
-	must_succeed(&p);
-	same_result(&s, "one", "two", true);
+	ends_alike(&s, &p, NULL, 0);
 	tiny_remove(&s.t);
 }
 
-/* One that is spare holds nothing until another is lost, and then what that one held. */
+/* One that is spare holds nothing until another is lost, and then what that one held. Answers to
+ * sample_prompts that were given in steps that are computed again are there once. */
 static void a_spare_worker(void **state)
 {
 	struct site s;
@@ -338,11 +377,8 @@ static void a_spare_worker(void **state)
 	char text[1200];
 	size_t n = 0;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", WORKERS, "");
-	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
-	must_succeed(&p);
+	make(&s, WORKERS, "sample_prompts: ['a, b']\nsample_steps: 5\nsample_max_tokens: 4\n",
+	     STEPS);
 	start_all(&s, w);
 	for (int i = 0; i < WORKERS; i++)
 		n += (size_t)snprintf(text + n, sizeof text - n,
@@ -352,15 +388,20 @@ static void a_spare_worker(void **state)
 	text[n - (n > 2 && text[n - 2] == ']')] = 0;
 	p = site_start(&s, "train", "two.yaml", text,
 		       "shard_plan=[{id: a, start: 0, end: 2}, {id: [b, c], start: 2, end: 6}]",
-		       STEPS, "peer_timeout=5", "snapshot_steps=3", NULL);
-	waits_for(&p, "/60 ");
+		       STEPS, "peer_timeout=5", "snapshot_steps=10", NULL);
+	waits_for(&p, "step  7/60 ");
 	kill(w[0].pid, SIGKILL);
 	finished(&w[0], PATIENCE);
-	must_succeed(&p);
+	ends_alike(&s, &p, w, 1);
 	assert_true(says(&p, "Layers 0-1 go to 'd'"));
-	for (int i = 1; i < WORKERS; i++)
-		assert_int_equal(finished(&w[i], LIMIT), 0);
-	same_result(&s, "one", "two", true);
+	assert_true(says(&p, "steps 1 to "));
+	char *one = tiny_read(&s.t, "one/samples.jsonl", &n), *two;
+	size_t n2;
+	two = tiny_read(&s.t, "two/samples.jsonl", &n2);
+	assert_int_equal(n, n2);
+	assert_memory_equal(one, two, n);
+	mem_free(one);
+	mem_free(two);
 	tiny_remove(&s.t);
 }
 
@@ -371,19 +412,12 @@ static void the_same_command(void **state)
 	struct site s;
 	struct process w[WORKERS], p;
 	(void)state;
-	site_make(&s);
-	site_configuration(&s, "one", 0, "");
-	site_configuration(&s, "two", WORKERS, "coordinator_timeout: 60\n");
-	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
-	must_succeed(&p);
+	make(&s, WORKERS, "coordinator_timeout: 60\n", STEPS);
 	start_all(&s, w);
 	static const char *const at[] = { "before step 1:", "step 45/" };
 	for (int i = 0; i < 2; i++) {
 		p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "peer_timeout=5", NULL);
-		if (!waits_for(&p, at[i])) {
-			show_log(&p);
-			fail_msg("it did not come to '%s'", at[i]);
-		}
+		says_or_fails(&p, NULL, at[i]);
 		kill(p.pid, SIGKILL);
 		finished(&p, PATIENCE);
 	}
@@ -410,6 +444,7 @@ int main(int argc, char **argv)
 	(void)argc;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(come_back),
+		cmocka_unit_test(before_the_first_step),  cmocka_unit_test(pieces_of_parameters),
 		cmocka_unit_test(stopped_and_continued),  cmocka_unit_test(waits_for_one),
 		cmocka_unit_test(planned_again),          cmocka_unit_test(the_same_command),
 		cmocka_unit_test(a_spare_worker),         cmocka_unit_test(started_again),

@@ -209,8 +209,13 @@ static void links(void **state)
 	assert_true(fabs(stage[0].rate - 1e6) < 1 && isnan(stage[1].rate));
 	assert_int_equal(stage[1].received, 2000);
 	assert_int_equal(stage[1].sent, 500);
+	assert_true(stage[0].next_bytes == 2000 && fabs(stage[0].next_flight - 2e-3) < 1e-9);
+	assert_true(stage[0].prev_bytes == 0 && stage[1].next_bytes == 0);
+	m[0].flow[FLOW_FROM_NEXT] = flow(500, 1, (int64_t[]){ 4000000 });
 	/* twice as fast: the mean lies between */
 	flows_of_round(m, (int64_t[]){ 0, 0 }, (int[]){ 1, -1 }, 2, false, rate, stage);
+	assert_true(stage[0].next_bytes == 2000 && fabs(stage[0].next_flight - 1e-3) < 1e-9);
+	assert_true(stage[0].prev_bytes == 500 && fabs(stage[0].prev_flight - 4e-3) < 1e-9);
 	assert_true(stage[0].rate > 1.2e6 && stage[0].rate < 1.9e6);
 	assert_true(fabs(stage[0].best_rate - 2e6) < 1);
 	flows_of_round(m, (int64_t[]){ 0, 0 }, (int[]){ 1, -1 }, 2, true, rate, stage);

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "mesh/mesh_guest.h"
 #include "mesh/mesh_key.h"
 #include "mesh/mesh_run.h"
 #include "report/topology_render.h"
@@ -253,7 +254,7 @@ static int run_mesh(const struct args *o, struct mesh_run *r, int *status_p, str
 	TRY(mesh_run_apply(r, e));
 	*status_p = report(r) > 0;
 	for (size_t i = 0; i < m->n; i++)
-		if (r->fact[i].left_out)
+		if (r->fact[i].left_out && !m->m[i].invited)
 			cli_line(stderr,
 				 "%s has no 'ssh': copy %s/%s.conf to /etc/wireguard/%s.conf there "
 				 "and run 'sudo wg-quick up %s'\n",
@@ -274,7 +275,9 @@ static int mesh(const struct args *o, int npos, char **pos, int *status_p, struc
 	if (o->dry_run && !o->apply && !o->down)
 		return err_set(e, ERR_USAGE, "mesh: --dry-run goes with --apply or --down");
 	TRY(cli_config("mesh", CONFIG_PART, npos, pos, &c, e));
-	int rc = mesh_open(c, &m, e);
+	int rc = mesh_guests(c, e);
+	if (rc >= 0)
+		rc = mesh_open(c, &m, e);
 	cli_stop_says(false);
 	if (rc >= 0)
 		rc = mesh_run_open(&m, cli_stop(), &r, e);

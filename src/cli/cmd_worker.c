@@ -5,6 +5,7 @@
 #include "cli/run.h"
 #include "job/limits.h"
 #include "job/network.h"
+#include "mesh/mesh_part.h"
 #include "peers/invited.h"
 #include "peers/join.h"
 #include "worker/dial_in.h"
@@ -121,6 +122,35 @@ static void own_name(char name[PEER_NAME])
 		snprintf(name, PEER_NAME, "worker");
 }
 
+/* The coordinator is found inside its mesh also when this machine moves. */
+static void remember_inside(struct served *v, const struct mesh *m)
+{
+	for (int v6 = 0; v6 < 2; v6++)
+		if (m->m[0].ip[v6][0] && v->naddress < TOKEN_ADDRESSES)
+			snprintf(v->address[v->naddress++], TOKEN_ADDRESS, "%s", m->m[0].ip[v6]);
+}
+
+/* Takes the place in the mesh that came with the answer. */
+static int take_place(const struct join_mesh *j, struct served *v, struct err *e)
+{
+	struct mesh_part p;
+	if (!j->part.n)
+		return err_set(e, ERR_PROTOCOL,
+			       "joined as '%s', but the place in the mesh did not come: ask for "
+			       "another invitation",
+			       v->name);
+	TRY(mesh_part_read(j->part.p, v->name, j->wg, &p, e));
+	int rc = mesh_part_up(&p, cli_stop(), e);
+	for (size_t i = 0; i < p.m.n && rc >= 0; i++)
+		if (p.m.m[i].here)
+			fprintf(stderr, "In the mesh this machine is %s.mesh, %s.\n", v->name,
+				p.m.m[i].ip[0][0] ? p.m.m[i].ip[0] : p.m.m[i].ip[1]);
+	if (rc >= 0)
+		remember_inside(v, &p.m);
+	mesh_part_close(&p);
+	return rc;
+}
+
 static int join(const struct args *o, struct err *e)
 {
 	struct invite_token t;
@@ -141,11 +171,21 @@ static int join(const struct args *o, struct err *e)
 		return rc;
 	if (o->name)
 		snprintf(name, sizeof name, "%s", o->name);
+	char wg[MESH_KEY] = "";
+	struct join_mesh mesh = { .wg = wg, .part = BUF_INIT };
+	if (t.mesh)
+		TRY(mesh_part_key(cli_stop(), wg, &mesh.family, e));
 	TRY(key_own(true, &k, e));
-	rc = invitation_accept(&t, &k, name, cli_stop(), &v, e);
+	rc = invitation_accept(&t, &k, name, t.mesh ? &mesh : NULL, cli_stop(), &v, e);
 	key_pair_wipe(&k);
 	if (rc >= 0)
 		rc = served_write(&v, e);
+	if (rc >= 0 && t.mesh) {
+		rc = take_place(&mesh, &v, e);
+		if (rc >= 0)
+			rc = served_write(&v, e);
+	}
+	buf_release(&mesh.part);
 	if (rc >= 0)
 		fprintf(stderr,
 			"joined as '%s' the machine at %s. 'heteroshard worker' works for it.\n",

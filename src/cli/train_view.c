@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/run.h"
+#include "cli/train_figures.h"
 #include "cli/train_stages.h"
 
 #include "base/buf.h"
@@ -48,6 +49,7 @@ struct train_view {
 	struct metrics *metrics;
 	struct tensorboard *board;
 	struct mlflow *mlflow;
+	struct wandb *wandb;
 	bool done; /* the run ended well */
 	struct trace *trace;
 	char title[256];
@@ -327,6 +329,10 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	}
 	if (c->mlflow_experiment_name)
 		TRY(open_mlflow(v, i, e));
+	TRY(figures_wandb(c, &v->wandb, e));
+	if (v->wandb)
+		train_view_say(v, "W&B     offline; to send it: wandb sync %s",
+			       wandb_folder(v->wandb));
 	TRY(train_stages_new(c, i, &v->stages, e));
 	name_tracks(v);
 	draw_topology(v);
@@ -373,10 +379,18 @@ static void scalar(struct train_view *v, const char *name, int64_t step, double 
 	const char *slash = strchr(name, '/');
 	char key[64];
 	snprintf(key, sizeof key, "%s%s", !strncmp(name, "eval/", 5) ? "eval_" : "", slash + 1);
+	for (char *c = key; *c; c++) /* a name is a file */
+		*c = strchr("/\\:", *c) ? '_' : *c;
 	if (v->mlflow && mlflow_metric(v->mlflow, key, step, value, &e) < 0) {
 		log_warn("%s: nothing more is written for MLflow", e.msg);
 		mlflow_close(v->mlflow, true);
 		v->mlflow = NULL;
+		err_clear(&e);
+	}
+	if (v->wandb && wandb_metric(v->wandb, name, step, value, &e) < 0) {
+		log_warn("%s: nothing more is written for Weights & Biases", e.msg);
+		wandb_close(v->wandb, true);
+		v->wandb = NULL;
 		err_clear(&e);
 	}
 	if (!v->board || tensorboard_scalar(v->board, name, step, value, &e) >= 0)
@@ -386,16 +400,31 @@ static void scalar(struct train_view *v, const char *name, int64_t step, double 
 	v->board = NULL;
 }
 
+static void put_scalar(void *ctx, const char *name, int64_t step, double value)
+{
+	scalar(ctx, name, step, value);
+}
+static void say_line(void *ctx, const char *line) { train_view_say(ctx, "%s", line); }
+
+static struct figures_out figures_to(struct train_view *v)
+{
+	return (struct figures_out){ v->metrics, v, put_scalar, say_line };
+}
+
 static int on_step(void *ctx, const struct train_step *s, struct err *e)
 {
 	struct train_view *v = ctx;
 	double rate = (double)s->tokens / (s->seconds > 0 ? s->seconds : 1);
-	const struct metrics_step m = { .step = (int64_t)s->step,
+	const bool prefer = s->rewards.given;
+	const struct metrics_rewards w = figures_rewards(&s->rewards);
+	const struct figures_out out = figures_to(v);
+	const struct metrics_step m = { .rewards = prefer ? &w : NULL,
+					.step = (int64_t)s->step,
 					.epoch = s->epoch,
 					.loss = s->loss,
 					.learning_rate = s->learning_rate,
 					.grad_norm = s->grad_norm,
-					.token_accuracy = s->accuracy,
+					.token_accuracy = prefer ? NAN : s->accuracy,
 					.tokens = (int64_t)s->tokens,
 					.tokens_per_second = rate,
 					.seconds = s->seconds,
@@ -407,7 +436,10 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 	scalar(v, "train/loss", m.step, m.loss);
 	scalar(v, "train/learning_rate", m.step, m.learning_rate);
 	scalar(v, "train/grad_norm", m.step, m.grad_norm);
-	scalar(v, "train/token_accuracy", m.step, m.token_accuracy);
+	if (!prefer)
+		scalar(v, "train/token_accuracy", m.step, m.token_accuracy);
+	else
+		figures_scalars(&out, "train", m.step, &w);
 	scalar(v, "train/tokens_per_second", m.step, rate);
 	const struct progress_step p = { .step = m.step,
 					 .steps = (int64_t)s->total,
@@ -418,6 +450,9 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					 .eta = s->eta,
 					 .val_loss = NAN,
 					 .loss_scale = s->loss_scale,
+					 .rewards = prefer,
+					 .margin = s->rewards.margin,
+					 .right = s->rewards.accuracy,
 					 .skipped = s->skipped };
 	show_stages(v, s);
 	tell_control(v, s);
@@ -433,17 +468,8 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 
 static int on_eval(void *ctx, const struct train_eval *r, struct err *e)
 {
-	struct train_view *v = ctx;
-	const int64_t step = (int64_t)r->step;
-	TRY(metrics_eval(v->metrics, step, r->loss, r->accuracy, e));
-	scalar(v, "eval/loss", step, r->loss);
-	scalar(v, "eval/token_accuracy", step, r->accuracy);
-	train_view_say(v,
-		       "held-out loss %s step %lld: %.4f (perplexity %.2f, %.1f %% of %llu tokens "
-		       "right)",
-		       step ? "after" : "before", (long long)(step ? step : 1), r->loss,
-		       exp(r->loss), 100 * r->accuracy, (unsigned long long)r->tokens);
-	return 0;
+	const struct figures_out out = figures_to(ctx);
+	return figures_eval(&out, r, e);
 }
 
 /* The members have changed: what was written of the steps that are computed again goes. */
@@ -457,6 +483,8 @@ static int on_change(void *ctx, const struct train_change *c, struct err *e)
 		err_clear(e);
 	}
 	TRY(metrics_event(v->metrics, (int64_t)c->step, c->event, c->text, e));
+	if (v->trace)
+		trace_mark(v->trace, clock_now(), c->event, c->text, (int32_t)c->step);
 	if (v->board && tensorboard_go_back(v->board, (int64_t)c->step + 1, e) < 0) {
 		log_warn("%s: nothing more is written for TensorBoard", e->msg);
 		tensorboard_close(v->board);
@@ -746,6 +774,7 @@ void train_view_free(struct train_view *v)
 	metrics_close(v->metrics);
 	tensorboard_close(v->board);
 	mlflow_close(v->mlflow, !v->done);
+	wandb_close(v->wandb, !v->done);
 	trace_free(v->trace);
 	train_stages_free(v->stages);
 	pthread_mutex_destroy(&v->lock);

@@ -94,6 +94,7 @@ enum { PASS_ROWS_MOST = 65536, PASSES_MOST = 16384 };
 enum config_reduce_dtype { REDUCE_FLOAT32, REDUCE_BFLOAT16 };
 enum config_auto_resume { AUTO_RESUME_CLUSTER, AUTO_RESUME_ON, AUTO_RESUME_OFF };
 enum config_snapshot { SNAPSHOT_MEMORY, SNAPSHOT_DISK, SNAPSHOT_OFF };
+enum config_rebalance { REBALANCE_AUTO, REBALANCE_OFF, REBALANCE_SUGGEST, REBALANCE_ON };
 enum config_shard_state { SHARD_AUTO, SHARD_NOTHING, SHARD_STATES, SHARD_VALUES };
 enum config_reduce_order { ORDER_AUTO, ORDER_EXACT, ORDER_FAST };
 
@@ -165,7 +166,10 @@ struct config {
 	double max_grad_norm; /* 0: no clipping */
 	int64_t max_nonfinite_steps;
 	double neftune_noise_alpha; /* 0: no noise */
-	int64_t seed, data_seed;    /* data_seed: the seed where it is not given */
+	const char *rl;             /* row of prefer/prefer.def, or "none" */
+	double rl_beta, orpo_alpha, dpo_label_smoothing, rpo_alpha, cpo_alpha, simpo_gamma;
+	double kto_desirable_weight, kto_undesirable_weight;
+	int64_t seed, data_seed; /* data_seed: the seed where it is not given */
 
 	/* the run's folder */
 	const char *output_dir;
@@ -187,7 +191,8 @@ struct config {
 	int64_t sample_max_tokens, sample_steps; /* sample_steps 0: only after training */
 	bool tensorboard, trace, visualize;
 	const char *notify; /* URL; NULL: nobody is told that the run ended */
-	const char *mlflow_experiment_name, *mlflow_run_name; /* NULL: not given */
+	const char *wandb_project, *wandb_entity, *wandb_name; /* NULL: not given */
+	const char *mlflow_experiment_name, *mlflow_run_name;  /* NULL: not given */
 	/* "png", "svg", "pdf" or "mmd", beside the four that are always written */
 	const char *visualization_format;
 	int log_level; /* enum config_log */
@@ -220,6 +225,7 @@ struct config {
 	int64_t min_workers;
 	/* seconds: of the coordinator for workers, and of these for it */
 	double rejoin_timeout, coordinator_timeout;
+	int rebalance; /* enum config_rebalance */
 	double rebalance_gain;
 	int64_t snapshot_steps; /* 0: by the clock */
 	int snapshot_to;        /* enum config_snapshot */

@@ -3,8 +3,10 @@
 #include "config/config_parts.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "optim/optim.h"
+#include "prefer/prefer.h"
 #include "sched/sched.h"
 #include "tensor/state_cut.h"
 
@@ -68,6 +70,9 @@ static void settle(struct config *c, const bool *seen)
 				    &c->lora_model_dir,
 				    &c->mlflow_experiment_name,
 				    &c->mlflow_run_name,
+				    &c->wandb_project,
+				    &c->wandb_entity,
+				    &c->wandb_name,
 				    &c->cache_dir };
 	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
 		if (*optional[i] && !**optional[i])
@@ -157,11 +162,6 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 			       "%s: 'adapter: qlora' with 'load_in_4bit: false' contradict each "
 			       "other; use 'adapter: lora'",
 			       where);
-	if (c->lora_target_linear && c->lora_target_modules.n)
-		return err_set(
-			e, ERR_USAGE,
-			"%s: give either 'lora_target_linear' or 'lora_target_modules', not both",
-			where);
 	if (!c->lora_target_linear && !c->lora_target_modules.n)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'lora_target_modules' is empty: name linear layers such as "
@@ -229,10 +229,9 @@ static int check_row_keys(const struct config *c, const char *where, struct err 
 	return 0;
 }
 
-static int check_evaluation(const struct config *c, const char *where, struct err *e)
+static int check_evaluation(struct config *c, const char *where, struct err *e)
 {
 	const char *key = c->eval_steps                ? "eval_steps"
-			  : c->evals_per_epoch         ? "evals_per_epoch"
 			  : c->early_stopping_patience ? "early_stopping_patience"
 			  : c->load_best_model_at_end  ? "load_best_model_at_end"
 						       : NULL;
@@ -243,6 +242,12 @@ static int check_evaluation(const struct config *c, const char *where, struct er
 		return err_set(e, ERR_USAGE,
 			       "%s: give either 'evals_per_epoch' or 'eval_steps', not both",
 			       where);
+	if (c->evals_per_epoch && c->val_set_size <= 0) {
+		log_warn("%s: 'evals_per_epoch' without 'val_set_size': nothing is held out, so "
+			 "nothing is evaluated",
+			 where);
+		c->evals_per_epoch = 0;
+	}
 	if (key && !c->eval_steps && !c->evals_per_epoch)
 		return err_set(e, ERR_USAGE,
 			       "%s: '%s' needs evaluations in training: set 'eval_steps' or "
@@ -278,8 +283,46 @@ static int read_offload(struct config *c, const char *where, struct err *e)
 	return 0;
 }
 
-static int check_training(const struct config *c, const char *where, const bool *seen,
-			  struct err *e)
+/* The reference is the model without its adapter, so nothing else may be trained. */
+static int check_preferences(const struct config *c, const char *where, const bool *seen,
+			     struct err *e)
+{
+	const struct prefer *p = prefer_find(c->rl);
+	if (!p)
+		return 0;
+	if (p->reference && c->adapter == ADAPTER_NONE)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'rl: %s' compares with the model without its adapter: set "
+			       "'adapter: lora' or 'qlora', or use a loss without reference (orpo, "
+			       "simpo)",
+			       where, c->rl);
+	if (p->reference && c->lora_modules_to_save.n)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'rl: %s' compares with the model without its adapter; "
+			       "'lora_modules_to_save' would change that too",
+			       where, c->rl);
+	if (c->orpo_alpha > 0 && given(seen, "rl_beta") && c->rl_beta != c->orpo_alpha)
+		return err_set(e, ERR_USAGE, "%s: give either 'rl_beta' or 'orpo_alpha', not both",
+			       where);
+	if (p->data == PREFER_SINGLE && c->micro_batch_size < 2)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'rl: %s' compares each answer with that of another row: "
+			       "'micro_batch_size' must be at least 2",
+			       where, c->rl);
+	if (c->micro_batch_size > 4000)
+		return err_set(e, ERR_USAGE,
+			       "%s: with 'rl: %s' micro_batch_size can be at most 4000", where,
+			       c->rl);
+	if (c->sample_packing)
+		return err_set(e, ERR_USAGE, "%s: 'sample_packing' is not possible with 'rl: %s'",
+			       where, c->rl);
+	if (given(seen, "train_on_inputs") && c->train_on_inputs)
+		return err_set(e, ERR_USAGE, "%s: 'train_on_inputs' has no meaning with 'rl: %s'",
+			       where, c->rl);
+	return 0;
+}
+
+static int check_training(struct config *c, const char *where, const bool *seen, struct err *e)
 {
 	if (c->warmup_steps && c->warmup_ratio > 0)
 		return err_set(e, ERR_USAGE,
@@ -370,6 +413,7 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 	TRY(check_needed(c, need, where, e));
 	TRY(check_adapter(c, where, seen, e));
 	TRY(read_offload(c, where, e));
+	TRY(check_preferences(c, where, seen, e));
 	TRY(check_training(c, where, seen, e));
 	TRY(check_words(c, where, e));
 	TRY(config_cluster_check(c, where, e));

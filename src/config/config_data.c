@@ -34,6 +34,15 @@ static const struct {
 	WORD("field_messages", field[FIELD_MESSAGES], true),
 	WORD("field_tools", field[FIELD_TOOLS], true),
 	WORD("field", field[FIELD_TEXT], true),
+	WORD("field_prompt", field[FIELD_PROMPT], true),
+	WORD("field_chosen", field[FIELD_CHOSEN], true),
+	WORD("field_rejected", field[FIELD_REJECTED], true),
+	WORD("field_completion", field[FIELD_COMPLETION], true),
+	WORD("field_label", field[FIELD_LABEL], true),
+	WORD("prompt_format", prompt_format, true),
+	WORD("chosen_format", chosen_format, true),
+	WORD("rejected_format", rejected_format, true),
+	WORD("completion_format", completion_format, true),
 	WORD("message_field_role", field[FIELD_ROLE], false),
 	WORD("message_field_content", field[FIELD_CONTENT], false),
 	WORD("format", format, true),
@@ -109,8 +118,35 @@ static int read_mappings(struct config *c, const struct yaml_node *v, const char
 	return 0;
 }
 
+/* {user: [user, human], ...}: what a role is called; names that turns.c knows change nothing. */
+static bool roles_are_usual(const struct yaml_node *v)
+{
+	static const char *const known[][3] = { { "user", "user", "human" },
+						{ "assistant", "assistant", "gpt" },
+						{ "system", "system", "developer" },
+						{ "tool", "tool", "observation" } };
+	for (size_t i = 0; i < v->count; i++) {
+		const struct yaml_node *list = v->child[i];
+		for (size_t k = 0; k < (list->kind == YAML_LIST ? list->count : 1); k++) {
+			const struct yaml_node *word =
+				list->kind == YAML_LIST ? list->child[k] : list;
+			bool found = false;
+			for (size_t r = 0; r < ARRAY_LEN(known); r++)
+				found = found || (word->kind == YAML_SCALAR &&
+						  !strcmp(list->key, known[r][0]) &&
+						  (!strcmp(word->text, known[r][1]) ||
+						   !strcmp(word->text, known[r][2])));
+			if (!found)
+				return false;
+		}
+	}
+	return true;
+}
+
 static bool is_idle(const struct yaml_node *v)
 {
+	if (!strcmp(v->key, "roles") && v->kind == YAML_MAP)
+		return roles_are_usual(v);
 	for (size_t i = 0; i < ARRAY_LEN(idle); i++)
 		if (!strcmp(idle[i].key, v->key)) {
 			const struct yaml_node *one =
@@ -147,7 +183,11 @@ static int read_key(struct config *c, const struct yaml_node *v, const char *whe
 	if (!in_type && !strcmp(v->key, "type") && v->kind == YAML_MAP) {
 		/* records of these fields; without a format the model's template writes them */
 		d->type = "alpaca";
-		return read_map(c, v, where, true, d, e);
+		TRY(read_map(c, v, where, true, d, e));
+		if (d->prompt_format || d->chosen_format || d->rejected_format ||
+		    d->completion_format || d->field[FIELD_PROMPT] || d->field[FIELD_CHOSEN])
+			d->type = "user_defined.default";
+		return 0;
 	}
 	if (!in_type && !strcmp(v->key, "data_files"))
 		return read_files(c, v, where, d, e);

@@ -32,6 +32,7 @@ static const struct {
 	{ "min_lr_ratio", "lr_min_ratio" },
 	{ "model", "base_model" },
 	{ "model_name_or_path", "base_model" },
+	{ "dpo_beta", "rl_beta" },
 	{ "noise_alpha", "neftune_noise_alpha" },
 	{ "layers_to_transform", "peft_layers_to_transform" },
 	{ "modules_to_save", "lora_modules_to_save" },
@@ -54,6 +55,7 @@ enum idle {
 	IDLE_EMPTY,
 	IDLE_AUTO,    /* "auto..." and the empty ones */
 	IDLE_PAD,     /* only a token for padding, and there is no padding */
+	IDLE_OFFLINE, /* "offline", "disabled" and the empty ones */
 	IDLE_PLUGINS, /* only plugins that change speed and memory */
 };
 
@@ -92,7 +94,8 @@ static const struct {
 	{ "remove_unused_columns", IDLE_ANY, NULL },
 	{ "eot_tokens", IDLE_ANY, NULL },
 	{ "load_in_8bit", IDLE_EMPTY, "load_in_4bit: true" },
-	{ "wandb_*", IDLE_EMPTY, "nothing: see metrics.jsonl and tensorboard/" },
+	{ "wandb_mode", IDLE_OFFLINE, "wandb_project, which writes an offline run" },
+	{ "wandb_*", IDLE_EMPTY, "wandb_project, wandb_entity, wandb_name; no other key of W&B" },
 	{ "group_by_length", IDLE_EMPTY, NULL },
 	{ "lora_fan_in_fan_out", IDLE_EMPTY, NULL },
 	{ "local_rank", IDLE_EMPTY, NULL },
@@ -144,6 +147,9 @@ bool config_key_idle(const char *key, const struct yaml_node *v)
 		return !v->count || (v->count == 1 && !strcmp(v->child[0]->key, "pad_token"));
 	if (foreign[i].idle == IDLE_PLUGINS && v->kind == YAML_LIST)
 		return only_fast(v);
+	if (foreign[i].idle == IDLE_OFFLINE && v->kind == YAML_SCALAR &&
+	    (!strcmp(v->text, "offline") || !strcmp(v->text, "disabled")))
+		return true;
 	return foreign[i].idle == IDLE_ANY || empty(v) ||
 	       (foreign[i].idle == IDLE_AUTO && v->kind == YAML_SCALAR &&
 		!strncasecmp(v->text, "auto", 4));

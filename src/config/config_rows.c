@@ -95,7 +95,8 @@ static const struct opt rows[] = {
 	     "gate_proj, up_proj, down_proj (Phi: qkv_proj, o_proj, gate_up_proj, down_proj; GLM: "
 	     "gate_up_proj); or all-linear"),
 	BOOL(lora_target_linear, "false",
-	     "all linear layers but the head get an adapter (instead of lora_target_modules)"),
+	     "all linear layers but the head get an adapter, those of lora_target_modules among "
+	     "them"),
 	BOOL(use_rslora, "false", "rank-stabilised scale: lora_alpha / sqrt(lora_r)"),
 	NUM(loraplus_lr_ratio, "0", 0, 1e6,
 	    "LoRA+: the learning rate of the matrices B, as a multiple of that of A; 0: the same"),
@@ -173,6 +174,19 @@ static const struct opt rows[] = {
 	NUM(neftune_noise_alpha, "0", 0, 1e6,
 	    "NEFTune: noise on the embeddings in training, alpha / sqrt(length of the sequence * "
 	    "width); 5 to 15 are usual, 0 is none"),
+	NAME(rl, &names_prefer, "none", "what is learned from preferences (docs/preferences.md)"),
+	POS(rl_beta, "0.1", "of preferences: the larger, the nearer to the reference it stays"),
+	NUM(orpo_alpha, "0", 0, 1e6, "rl: orpo: rl_beta, as axolotl calls it there; 0: not given"),
+	{ FIELD(dpo_label_smoothing), .kind = OPT_FLOAT, .def = "0", .lo = 0, .hi = 0.5,
+	  .help = "rl: dpo: the share of pairs that are taken to be the wrong way round" },
+	NUM(rpo_alpha, "0", 0, 1e6,
+	    "rl: dpo: times the loss of the chosen answers' tokens, which is added (RPO)"),
+	NUM(cpo_alpha, "1", 0, 1e6,
+	    "rl: simpo: times the loss of the chosen answers' tokens, which is added as TRL does; "
+	    "0: SimPO alone"),
+	NUM(simpo_gamma, "0.5", 0, 1e6, "rl: simpo: margin that rewards should have"),
+	NUM(kto_desirable_weight, "1", 0, 1e6, "rl: kto: weight of wanted answers"),
+	NUM(kto_undesirable_weight, "1", 0, 1e6, "rl: kto: weight of unwanted answers"),
 	INT(max_nonfinite_steps, "5", 1, 1e6,
 	    "stop after this many steps in a row whose loss or gradient is not a finite number "
 	    "(each is skipped)"),
@@ -231,6 +245,12 @@ static const struct opt rows[] = {
 	    "this name; not given: nothing is written"),
 	STR(mlflow_run_name, NULL, "NAME",
 	    "name of the run in MLflow; not given: the last part of output_dir"),
+	STR(wandb_project, NULL, "NAME",
+	    "write the numbers of the run for Weights & Biases into output_dir/wandb, as an "
+	    "offline run of this project, which 'wandb sync' sends; not given: nothing is written"),
+	STR(wandb_entity, NULL, "NAME", "user or team that it is sent to; not given: wandb's own"),
+	STR(wandb_name, NULL, "NAME",
+	    "name of the run there; not given: the last part of output_dir"),
 	BOOL(trace, "true",
 	     "write trace.json, the last steps on a time axis, for Perfetto or chrome://tracing"),
 	BOOL(visualize, "true", "draw loss.png and architecture.png"),
@@ -304,7 +324,14 @@ static const struct opt rows[] = {
 	    "another one; 0: it ends"),
 	NUM(rebalance_gain, "0.1", 0, 100,
 	    "a worker that comes back gets work when the predicted step is shorter by more than "
-	    "this share; without measurements always"),
+	    "this share (without measurements always); work moves while the job runs when the next "
+	    "100 steps and the moving take less time by more than this share"),
+	ENUM(rebalance, "auto|off|suggest|on", "auto",
+	     "whether work moves when workers became slower or faster than when they were "
+	     "measured: "
+	     "first the shares of a group, then layers; suggest: it is only said. auto: on where a "
+	     "planner made the plan, suggest with 'shard_plan' and 'plan'; without measurements "
+	     "(profile: none) slow workers are only named"),
 	INT(snapshot_steps, "0", 0, 1e9,
 	    "steps from one snapshot of the training state of all workers to the next; after a "
 	    "loss the job goes back to the newest; 0: as often as takes at most 2 % of the time"),

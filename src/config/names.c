@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
+#include "prefer/prefer.h"
 #include "sched/reduce.h"
 #include "sched/sched.h"
 
@@ -53,6 +54,18 @@ static const char *curve(size_t i, const char **help_p)
 static const char *const *curve_aliases(size_t i) { return lr_curve_at(i)->aliases; }
 static const char *const *curve_keys(size_t i) { return lr_curve_at(i)->keys; }
 
+static const char *preference(size_t i, const char **help_p)
+{
+	if (!i) {
+		*help_p = "no preferences: records of text and answers";
+		return "none";
+	}
+	const struct prefer *p = prefer_at(i - 1);
+	return p ? *help_p = p->help, p->name : NULL;
+}
+
+static const char *const *preference_keys(size_t i) { return i ? prefer_at(i - 1)->keys : NULL; }
+
 static const char *family(size_t i, const char **help_p)
 {
 	const struct model_family *f = model_family_at(i);
@@ -66,4 +79,5 @@ const struct opt_names names_optimizer = { .at = optimizer,
 					   .aliases = optimizer_aliases,
 					   .keys = optimizer_keys };
 const struct opt_names names_curve = { .at = curve, .aliases = curve_aliases, .keys = curve_keys };
+const struct opt_names names_prefer = { .at = preference, .keys = preference_keys };
 const struct opt_names names_family = { .at = family };

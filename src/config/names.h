@@ -5,8 +5,8 @@
 
 #include "base/opt.h"
 
-/* planner.def; sched.def and "auto"; optim.def; lr.def; model.def */
+/* planner.def; sched.def and "auto"; optim.def; lr.def; model.def; prefer.def and "none" */
 extern const struct opt_names names_planner, names_schedule, names_optimizer, names_curve,
-	names_family, names_reduce;
+	names_family, names_reduce, names_prefer;
 
 #endif

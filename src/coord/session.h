@@ -54,7 +54,7 @@ int session_begin(struct session *s, const struct placement *place, bool trace, 
  * (crew/membership.h), and who does not answer in time is lost. Then session_assign() and
  * session_begin() follow, with another plan. */
 int session_regroup(struct session *s, struct err *e);
-/* Whether a job that failed with `why` can go on like that: the first plan ran, a worker is lost or
+/* Whether a job that failed with `why` can go on like that: there was a plan, a worker is lost or
  * has lost another one, and that was no fault of the job. */
 bool session_can_regroup(const struct session *s, const struct err *why);
 /* The next member that was lost and has not been returned yet, and why; -1: no other. */

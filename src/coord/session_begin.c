@@ -190,6 +190,7 @@ static int send_plans(struct session *s, bool trace, struct err *e)
 int session_begin(struct session *s, const struct placement *place, bool trace, struct err *e)
 {
 	s->place = place;
+	s->began = true;
 	s->crew.parts = place->parts ? place->parts : 1;
 	compare_arithmetic(s);
 	if (!s->links)
@@ -203,6 +204,5 @@ int session_begin(struct session *s, const struct placement *place, bool trace, 
 	for (int i = 0; i < s->n; i++)
 		if (crew_stage_of(&s->crew, i) >= 0)
 			TRY(ask_clock(s, i, e));
-	s->began = true;
 	return 0;
 }

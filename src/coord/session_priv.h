@@ -52,7 +52,7 @@ struct session {
 	struct crew crew;
 	struct membership members;
 	struct membership_seat *state; /* [n] */
-	bool began;                    /* the first plan ran */
+	bool began;                    /* the first plan was made, and is on its way */
 	char *const *program;      /* argv of a worker process, for those that are started again */
 	struct session_seat *seat; /* [n], by member number */
 	struct welcome *caps;      /* [n] */

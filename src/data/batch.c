@@ -33,9 +33,13 @@ struct batches {
 	uint32_t *epoch_order, *row_of; /* (N) */
 	size_t ntrain, nval;
 	struct rows train, val;
+	size_t *val_first, nval_passes; /* [nval_passes + 1] rows at which those of val begin */
 	bool planned;
 	uint64_t epoch; /* the epoch of which `train` holds the rows, if any */
 	int32_t *id, *pos, *label, *start, *row; /* of all microbatches of a global batch */
+	struct pairs all;                        /* the same of preferences, and their parts */
+	struct pairs *pairs;
+	uint32_t answer_most; /* tokens of the longest answer */
 	struct microbatch *mb;
 	uint64_t rows, seqs; /* of a global batch, at most */
 	int *pass;           /* [npass] rows; NULL: micro_batch_size each */
@@ -53,6 +57,18 @@ static void shuffle(uint32_t *v, size_t n, uint64_t key)
 	}
 }
 
+/* Most tokens that an example takes in a row, and its sequences. */
+static uint32_t tokens_of(const struct batches *b, size_t i)
+{
+	const struct example x = dataset_get(b->d, i);
+	if (dataset_prefer(b->d) != PREFER_SINGLE)
+		return x.n;
+	const uint64_t second = (uint64_t)x.answer[0] + b->answer_most;
+	const uint64_t most = (uint64_t)b->o.sequence_len;
+	return x.n + (uint32_t)(second < most ? second : most);
+}
+static uint32_t seqs_of(const struct batches *b) { return dataset_prefer(b->d) ? 2 : 1; }
+
 /* First-fit with at most OPEN_ROWS open rows; when a new row is needed, the fullest one is closed.
  * Rows are numbered as they are opened. */
 static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n, uint32_t *row_of)
@@ -64,6 +80,9 @@ static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n
 	for (size_t i = 0; i < n; i++) {
 		uint32_t len = dataset_get(b->d, order[i]).n;
 		size_t at = 0;
+		if (order == b->order + b->ntrain && i &&
+		    dataset_get(b->d, order[i]).source != dataset_get(b->d, order[i - 1]).source)
+			nopen = 0; /* a row of validation is of one source */
 		while (at < nopen && open[at].room < len)
 			at++;
 		if (at == nopen) {
@@ -160,7 +179,7 @@ static struct need largest_need(const struct batches *b, const uint32_t *order, 
 {
 	struct need all = { .seqs = n }, most = { 0 };
 	for (size_t i = 0; i < n; i++) {
-		len[i] = dataset_get(b->d, order[i]).n;
+		len[i] = tokens_of(b, order[i]);
 		all.tokens += len[i];
 	}
 	if (b->o.sample_packing) {
@@ -172,7 +191,7 @@ static struct need largest_need(const struct batches *b, const uint32_t *order, 
 	}
 	qsort(len, n, sizeof *len, longer_first);
 	for (size_t i = 0; i < n && i < rows; i++) {
-		most.seqs++;
+		most.seqs += seqs_of(b);
 		most.tokens += len[i];
 	}
 	return most;
@@ -189,11 +208,14 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 		return err_set(e, ERR_USAGE,
 			       "gradient_accumulation_steps is %lld; it must be at least 1",
 			       (long long)o->accumulation);
-	if (o->sequence_len < 2 || o->micro_batch_size * o->sequence_len > INT32_MAX)
+	const int64_t in_row = (dataset_prefer(d) ? 2 : 1) * o->sequence_len;
+	if (o->sequence_len < 2 || o->micro_batch_size * in_row > INT32_MAX)
 		return err_set(e, ERR_USAGE,
 			       "a microbatch of %lld rows with %lld tokens each: at least 2 and at "
 			       "most 2^31 - 1 tokens are possible",
-			       (long long)o->micro_batch_size, (long long)o->sequence_len);
+			       (long long)o->micro_batch_size, (long long)in_row);
+	if (dataset_prefer(d) && o->sample_packing)
+		return err_set(e, ERR_USAGE, "sample_packing is not possible with preferences");
 	if (!(o->val_set_size >= 0.0) || isinf(o->val_set_size))
 		return err_set(e, ERR_USAGE, "val_set_size is %g; it must be 0 or more",
 			       o->val_set_size);
@@ -203,9 +225,9 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 			       UINT32_MAX - 1);
 	for (size_t i = 0; i < n; i++) {
 		struct example x = dataset_get(d, i);
-		if (x.n > o->sequence_len || x.n < 2)
+		if (x.n > in_row || x.n < 2)
 			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld",
-				       i, x.n, (long long)o->sequence_len);
+				       i, x.n, (long long)in_row);
 	}
 	if (o->val_set_size >= 1.0) {
 		nval = o->val_set_size >= (double)n ? n : (size_t)o->val_set_size;
@@ -229,6 +251,37 @@ static int alloc_rows(struct rows *r, size_t n, struct err *e)
 				 : err_nomem(e, 2ull * n * sizeof *r->ex, "the order of the data");
 }
 
+static uint32_t source_of_row(const struct batches *b, const struct rows *r, size_t row)
+{
+	return dataset_get(b->d, r->ex[r->start[row]]).source;
+}
+
+static void sort_by_source(struct batches *b, uint32_t *order, size_t n)
+{
+	size_t at = 0;
+	for (size_t s = 0; s < dataset_sources(b->d); s++)
+		for (size_t i = 0; i < n; i++)
+			if (dataset_get(b->d, order[i]).source == s)
+				b->row_of[at++] = order[i];
+	memcpy(order, b->row_of, at * sizeof *order);
+}
+
+static int cut_val(struct batches *b, struct err *e)
+{
+	const struct rows *r = &b->val;
+	size_t left = 0;
+	b->val_first = mem_array(r->n + 1, sizeof *b->val_first);
+	if (!b->val_first)
+		return err_nomem(e, (r->n + 1) * sizeof *b->val_first, "the validation split");
+	for (size_t k = 0; k < r->n; k++, left--)
+		if (!left || source_of_row(b, r, k) != source_of_row(b, r, k - 1)) {
+			b->val_first[b->nval_passes++] = k;
+			left = (size_t)b->o.micro_batch_size;
+		}
+	b->val_first[b->nval_passes] = r->n;
+	return 0;
+}
+
 static int fill_order(struct batches *b, struct err *e)
 {
 	size_t n = b->ntrain + b->nval;
@@ -242,8 +295,31 @@ static int fill_order(struct batches *b, struct err *e)
 	for (size_t i = 0; i < n; i++)
 		b->order[i] = (uint32_t)i;
 	shuffle(b->order, n, rng_fold(b->o.seed, DRAW_SPLIT));
+	sort_by_source(b, b->order + b->ntrain, b->nval);
 	plan_rows(b, b->order + b->ntrain, b->nval, b->row_of, &b->val);
-	return 0;
+	return cut_val(b, e);
+}
+
+static void free_pairs(struct batches *b)
+{
+	mem_free(b->all.answer);
+	mem_free(b->all.good);
+	mem_free(b->all.ref);
+	mem_free(b->pairs);
+	b->all = (struct pairs){ 0 };
+	b->pairs = NULL;
+}
+
+static int alloc_pairs(struct batches *b, uint64_t rows, uint64_t nmb, struct err *e)
+{
+	free_pairs(b);
+	b->all = (struct pairs){ .answer = mem_array(2 * rows, sizeof(int32_t)),
+				 .good = mem_array(rows, sizeof(int32_t)),
+				 .ref = mem_array(2 * rows, sizeof(double)) };
+	b->pairs = mem_array(nmb, sizeof *b->pairs);
+	return b->all.answer && b->all.good && b->all.ref && b->pairs
+		       ? 0
+		       : err_nomem(e, rows * 28 + nmb * sizeof *b->pairs, "pairs");
 }
 
 /* The places of the sequences and the microbatches of `rows` rows with `seqs` sequences. */
@@ -253,11 +329,13 @@ static int alloc_passes(struct batches *b, uint64_t rows, uint64_t seqs, struct 
 	int32_t *start = mem_array(seqs + nmb, sizeof *start),
 		*row = mem_array(rows + nmb, sizeof *row);
 	struct microbatch *mb = mem_array(nmb, sizeof *mb);
-	if (!start || !row || !mb) {
+	const int rc = dataset_prefer(b->d) ? alloc_pairs(b, rows, nmb, e) : 0;
+	if (!start || !row || !mb || rc < 0) {
 		mem_free(start);
 		mem_free(row);
 		mem_free(mb);
-		return err_nomem(e, (seqs + nmb) * 4 + nmb * sizeof *mb, "a global batch");
+		return rc < 0 ? rc
+			      : err_nomem(e, (seqs + nmb) * 4 + nmb * sizeof *mb, "a global batch");
 	}
 	mem_free(b->start);
 	mem_free(b->row);
@@ -274,6 +352,11 @@ static int alloc_batch(struct batches *b, struct err *e)
 	/* A row has at least one example, so no more rows than examples are ever in use. */
 	uint64_t rows = mbs * acc < b->ntrain ? mbs * acc : b->ntrain,
 		 val_rows = mbs < b->nval ? mbs : b->nval;
+	for (size_t i = 0; dataset_prefer(b->d) && i < dataset_count(b->d); i++) {
+		const struct example x = dataset_get(b->d, i);
+		const uint32_t n = x.cut - x.answer[0];
+		b->answer_most = n > b->answer_most ? n : b->answer_most;
+	}
 	struct need t = largest_need(b, b->order, b->ntrain, rows, b->row_of);
 	struct need v = largest_need(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
 	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens,
@@ -293,7 +376,7 @@ int batches_set_passes(struct batches *b, const int *pass, size_t n, struct err 
 	int *old = b->pass;
 	const size_t was = b->npass;
 	for (size_t i = 0; i < n; i++)
-		if (pass[i] < 1 || pass[i] * b->o.sequence_len > INT32_MAX)
+		if (pass[i] < 1 || seqs_of(b) * pass[i] * b->o.sequence_len > INT32_MAX)
 			return err_set(e, ERR_USAGE,
 				       "a microbatch of %d rows with %lld tokens each: at least 1 "
 				       "row and at most 2^31 - 1 tokens are possible",
@@ -341,9 +424,11 @@ void batches_free(struct batches *b)
 {
 	if (!b)
 		return;
-	void *all[] = { b->order,  b->epoch_order, b->row_of, b->train.ex, b->train.start,
-			b->val.ex, b->val.start,   b->id,     b->pos,      b->label,
-			b->start,  b->row,         b->mb,     b->pass,     b };
+	free_pairs(b);
+	void *all[] = { b->order,       b->epoch_order, b->row_of, b->train.ex,
+			b->train.start, b->val_first,   b->val.ex, b->val.start,
+			b->id,          b->pos,         b->label,  b->start,
+			b->row,         b->mb,          b->pass,   b };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		mem_free(all[i]);
 }
@@ -355,10 +440,64 @@ uint64_t batches_per_epoch(struct batches *b, uint64_t epoch)
 	return (b->train.n + per - 1) / per;
 }
 
+/* A sequence of a row of preferences: the first `np` ids of x, then n ids of an answer. */
+static void add_sequence(struct batches *b, struct microbatch *m, size_t at, const int32_t *prompt,
+			 uint32_t np, const int32_t *answer, uint32_t n, bool prompt_labels)
+{
+	int32_t *id = b->id + at + m->n, *pos = b->pos + at + m->n, *label = b->label + at + m->n;
+	const uint32_t most = (uint32_t)b->o.sequence_len;
+	n = np + n > most ? most - np : n;
+	memcpy(id, prompt, np * sizeof *id);
+	memcpy(id + np, answer, n * sizeof *id);
+	for (uint32_t i = 0; i < np + n; i++) {
+		const bool trained = i + 1 < np + n && (prompt_labels || i + 1 >= np);
+		pos[i] = (int32_t)i;
+		label[i] = trained ? id[i + 1] : -100;
+		m->trained += trained;
+	}
+	m->pairs->answer[m->nseq++] = (int32_t)(m->n + np - 1);
+	m->n += np + n;
+}
+
+/* The same as fill() of preferences. */
+static struct microbatch fill_pairs(struct batches *b, const struct rows *r, size_t first,
+				    size_t last, size_t at, size_t start_at, size_t row_at,
+				    size_t pair_at, struct pairs *pairs)
+{
+	int32_t *start = b->start + start_at, *row = b->row + row_at;
+	struct microbatch m = { .id = b->id + at,
+				.pos = b->pos + at,
+				.label = b->label + at,
+				.start = start,
+				.row = row,
+				.nrows = (uint32_t)(last - first),
+				.pairs = pairs };
+	*pairs = (struct pairs){ b->all.answer + 2 * pair_at, b->all.good + pair_at,
+				 b->all.ref + 2 * pair_at };
+	for (size_t k = first; k < last; k++) {
+		const struct example x = dataset_get(b->d, r->ex[k]),
+				     y = dataset_get(b->d, r->ex[k == first ? last - 1 : k - 1]);
+		const bool single = dataset_prefer(b->d) == PREFER_SINGLE;
+		const uint32_t np = x.answer[0], second = x.answer[1];
+		pairs->good[k - first] = single ? x.good : 1;
+		*row++ = *start++ = (int32_t)m.n;
+		add_sequence(b, &m, at, x.id, np, x.id + np, x.cut - np, b->o.prompt_labels);
+		*start++ = (int32_t)m.n;
+		if (single)
+			add_sequence(b, &m, at, x.id, np, y.id + y.answer[0], y.n - y.answer[0],
+				     false);
+		else
+			add_sequence(b, &m, at, x.id + x.cut, second, x.id + x.cut + second,
+				     x.n - x.cut - second, false);
+	}
+	*start = *row = (int32_t)m.n;
+	return m;
+}
+
 /* Rows [first, last) as a microbatch that begins at token `at`, boundary `start_at` and row
- * boundary `row_at` of the buffers. */
+ * boundary `row_at` of the buffers, the n-th of the batch. */
 static struct microbatch fill(struct batches *b, const struct rows *r, size_t first, size_t last,
-			      size_t at, size_t start_at, size_t row_at)
+			      size_t at, size_t start_at, size_t row_at, size_t n)
 {
 	struct microbatch m = { .id = b->id + at,
 				.pos = b->pos + at,
@@ -366,6 +505,9 @@ static struct microbatch fill(struct batches *b, const struct rows *r, size_t fi
 				.start = b->start + start_at,
 				.row = b->row + row_at,
 				.nrows = (uint32_t)(last - first) };
+	if (dataset_prefer(b->d))
+		return fill_pairs(b, r, first, last, at, start_at, row_at, row_at - n,
+				  b->pairs + n);
 	int32_t *start = b->start + start_at, *row = b->row + row_at;
 	for (size_t k = r->start[first], next = first; k < r->start[last]; k++) {
 		struct example x = dataset_get(b->d, r->ex[k]);
@@ -399,7 +541,7 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 	size_t end = b->train.n - row < rows_per_batch(b) ? b->train.n : row + rows_per_batch(b);
 	while (row < end) {
 		const size_t rows = pass_rows(b, n), last = end - row < rows ? end : row + rows;
-		b->mb[n] = fill(b, &b->train, row, last, at, start_at, row - first + n);
+		b->mb[n] = fill(b, &b->train, row, last, at, start_at, row - first + n, n);
 		b->mb[n].first_row = (uint32_t)(row - first);
 		row = last;
 		at += b->mb[n].n;
@@ -421,8 +563,10 @@ struct batch_shape batches_shape(struct batches *b)
 		double tokens = 0;
 		for (size_t k = r->start[row]; k < r->start[row + 1]; k++) {
 			struct example x = dataset_get(b->d, r->ex[k]);
-			tokens += x.n;
-			parts += (double)x.n * x.n;
+			const double two = seqs_of(b) > 1 ? tokens_of(b, r->ex[k]) - x.cut : 0,
+				     one = seqs_of(b) > 1 ? x.cut : x.n;
+			tokens += one + two;
+			parts += one * one + two * two;
 			trained += x.trained;
 		}
 		all += tokens;
@@ -439,20 +583,19 @@ struct batch_shape batches_shape(struct batches *b)
 	return s;
 }
 
-size_t batches_val_count(const struct batches *b)
+size_t batches_val_count(const struct batches *b) { return b->nval_passes; }
+
+size_t batches_val_source(const struct batches *b, size_t i)
 {
-	size_t mbs = (size_t)b->o.micro_batch_size;
-	return (b->val.n + mbs - 1) / mbs;
+	return source_of_row(b, &b->val, b->val_first[i]);
 }
 
 int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err *e)
 {
-	size_t mbs = (size_t)b->o.micro_batch_size, count = batches_val_count(b);
-	if (i >= count)
+	if (i >= b->nval_passes)
 		return err_set(e, ERR_INTERNAL,
 			       "there are %zu validation microbatches; there is no microbatch %zu",
-			       count, i);
-	size_t row = i * mbs;
-	*mb_p = fill(b, &b->val, row, b->val.n - row < mbs ? b->val.n : row + mbs, 0, 0, 0);
+			       b->nval_passes, i);
+	*mb_p = fill(b, &b->val, b->val_first[i], b->val_first[i + 1], 0, 0, 0, 0);
 	return 0;
 }

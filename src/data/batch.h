@@ -21,17 +21,27 @@
 
 #include "data/dataset.h"
 
+/* Of preferences (dataset.h): row r of a microbatch has the sequences 2r (chosen) and 2r+1
+ * (rejected). With PREFER_SINGLE the second is the row's prompt with the answer of the row before
+ * it, of the first row with that of the last, as TRL's KTO makes them. */
+struct pairs {
+	int32_t *answer; /* (S) the token whose label is the first of the answer */
+	int32_t *good;   /* (R) whether a single answer is wanted */
+	double *ref; /* (S) the answers' log-probabilities by the reference; from round to round */
+};
+
 struct microbatch {
-	uint32_t n;           /* tokens N */
-	uint32_t nseq;        /* sequences S */
-	const int32_t *id;    /* (N) */
-	const int32_t *pos;   /* (N) position within its sequence, from 0 */
-	const int32_t *label; /* (N) */
-	const int32_t *start; /* (S+1) where each sequence begins; start[S] == n */
-	uint32_t trained;     /* labels that are not -100 */
-	uint32_t first_row;   /* its first row in the global batch */
-	uint32_t nrows;       /* rows R */
-	const int32_t *row;   /* (R+1) where each row begins; row[R] == n. NULL: one row */
+	uint32_t n;                /* tokens N */
+	uint32_t nseq;             /* sequences S */
+	const int32_t *id;         /* (N) */
+	const int32_t *pos;        /* (N) position within its sequence, from 0 */
+	const int32_t *label;      /* (N) */
+	const int32_t *start;      /* (S+1) where each sequence begins; start[S] == n */
+	uint32_t trained;          /* labels that are not -100 */
+	uint32_t first_row;        /* its first row in the global batch */
+	uint32_t nrows;            /* rows R */
+	const int32_t *row;        /* (R+1) where each row begins; row[R] == n. NULL: one row */
+	const struct pairs *pairs; /* NULL: no preferences */
 };
 
 struct batch_options {
@@ -40,6 +50,7 @@ struct batch_options {
 	int64_t micro_batch_size; /* rows */
 	int64_t accumulation;     /* microbatches in a global batch */
 	bool sample_packing;
+	bool prompt_labels;  /* of chosen sequences the prompt has labels too */
 	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
 };
 
@@ -69,8 +80,10 @@ struct batch_shape {
 	double largest; /* tokens of the largest microbatch */
 };
 struct batch_shape batches_shape(struct batches *b);
-/* The validation split, in order, in microbatches of micro_batch_size rows. */
+/* The validation split, source after source, in order, in microbatches of at most micro_batch_size
+ * rows, each of one source. */
 size_t batches_val_count(const struct batches *b);
+size_t batches_val_source(const struct batches *b, size_t i); /* of microbatch i */
 int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err *e);
 
 #endif

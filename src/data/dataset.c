@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "data/dataset_kind.h"
 #include "data/fields.h"
+#include "data/preference.h"
 #include "data/records.h"
 #include "data/sources.h"
 #include "data/stream.h"
@@ -20,10 +21,14 @@
 
 struct span {
 	uint64_t at;
-	uint32_t n, trained;
+	uint32_t n, trained, cut, answer[2];
+	bool good;
+	uint16_t source;
 };
 
 struct dataset {
+	enum prefer_data prefer;
+	size_t source; /* that is being loaded; at last how many there are */
 	int32_t *id;
 	uint8_t *train;
 	struct span *ex;
@@ -72,9 +77,10 @@ static int refuse_kind(const json_t *rec, struct err *e)
 	if (json_object_get(rec, "chosen") && json_object_get(rec, "rejected"))
 		return err_set(
 			e, ERR_INPUT,
-			"preference data (chosen and rejected) is not supported; to learn the "
-			"chosen answers only, write records with the keys 'prompt' and "
-			"'completion', completion being what is 'chosen'");
+			"preference data (chosen and rejected) needs 'rl: dpo' or another loss of "
+			"preferences (docs/preferences.md); to learn the chosen answers only, "
+			"write records with the keys 'prompt' and 'completion', completion being "
+			"what is 'chosen'");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		size_t n = strlen(known);
 		snprintf(known + n, sizeof known - n, "%s%s (%s)", n ? ", " : "", kinds[i]->name,
@@ -111,7 +117,13 @@ static int add_example(struct dataset *d, const struct encoding *x, size_t at, s
 	d->train[d->n] = 0;
 	for (size_t i = 1; i < n; i++)
 		d->train[d->n + i] = x->train.id[at + i] != 0;
-	d->ex[d->count++] = (struct span){ .at = d->n, .n = (uint32_t)n, .trained = trained };
+	d->ex[d->count++] = (struct span){ .at = d->n,
+					   .n = (uint32_t)n,
+					   .trained = trained,
+					   .cut = x->cut,
+					   .answer = { x->answer[0], x->answer[1] },
+					   .good = x->good,
+					   .source = (uint16_t)d->source };
 	d->n += n;
 	d->stats.tokens += n;
 	d->stats.trained += trained;
@@ -121,6 +133,11 @@ static int add_example(struct dataset *d, const struct encoding *x, size_t at, s
 static int keep_cut(struct dataset *d, const struct encoding *x, bool split, struct err *e)
 {
 	size_t most = (size_t)x->o->sequence_len, n = x->ids.n;
+	if (x->o->prefer) { /* as axolotl: what is too long is left out */
+		const bool fits = x->cut <= most && n - x->cut <= most;
+		d->stats.untrained += !fits;
+		return fits ? add_example(d, x, 0, n, e) : 0;
+	}
 	if (!split) {
 		d->stats.truncated += n > most;
 		return add_example(d, x, 0, n < most ? n : most, e);
@@ -161,6 +178,7 @@ static int encode_record(struct encoding *x, const struct dataset_source *src,
 			 const struct dataset_kind *kind, bool plain, const struct record *r,
 			 bool *split_p, uint64_t *line_p, struct err *e)
 {
+	struct preference_type prefer;
 	TRY(check_utf8(r->text, r->n, line_p, e));
 	encoding_reset(x);
 	if (plain) {
@@ -181,16 +199,20 @@ static int encode_record(struct encoding *x, const struct dataset_source *src,
 			     json_kind_name(doc));
 	else if ((rc = fields_rename(src, doc, e)) < 0)
 		;
+	else if (x->o->prefer)
+		rc = preference_type(src, &prefer, e) < 0
+			     ? e->code
+			     : preference_encode(x, src, &prefer, doc, e);
 	else if (!kind && !(kind = recognise(doc)))
 		rc = refuse_kind(doc, e);
 	else
 		rc = kind->encode(x, doc, e);
 	json_decref(doc);
 	if (rc >= 0 && x->ids.n != x->train.n)
-		rc = err_set(e, ERR_INTERNAL, "dataset kind %s: %zu ids but %zu marks", kind->name,
-			     x->ids.n, x->train.n);
+		rc = err_set(e, ERR_INTERNAL, "dataset kind %s: %zu ids but %zu marks",
+			     kind ? kind->name : "preference", x->ids.n, x->train.n);
 	if (rc >= 0)
-		*split_p = kind->split;
+		*split_p = kind && kind->split;
 	return rc;
 }
 
@@ -251,11 +273,15 @@ static int load_file(struct dataset *d, struct encoding *x, const struct dataset
 	return rc < 0 ? rc : 0;
 }
 
-static int find_kind(const struct dataset_source *src, const struct dataset_kind **kind_p,
-		     struct err *e)
+static int find_kind(const struct dataset_source *src, enum prefer_data prefer,
+		     const struct dataset_kind **kind_p, struct err *e)
 {
 	*kind_p = NULL;
 	const char *type = src->format ? "completion" : src->type;
+	if (prefer) { /* of their own */
+		struct preference_type t;
+		return preference_type(src, &t, e);
+	}
 	if (!type || !strcmp(type, "auto"))
 		return 0;
 	if (!strcmp(type, "chat_template")) /* as axolotl calls it */
@@ -290,6 +316,10 @@ static uint64_t digest_of(const struct dataset *d)
 		h = fnv1a(h, &s->n, sizeof s->n);
 		h = fnv1a(h, d->id + s->at, (size_t)s->n * sizeof *d->id);
 		h = fnv1a(h, d->train + s->at, s->n);
+		if (d->prefer) {
+			const uint32_t more[] = { s->cut, s->answer[0], s->answer[1], s->good };
+			h = fnv1a(h, more, sizeof more);
+		}
 	}
 	return h;
 }
@@ -372,7 +402,7 @@ static int load_source(struct dataset *d, struct encoding *x, const struct datas
 	struct range range = { 0, 0, UINT64_MAX };
 	size_t first = d->count;
 	int rc = 0;
-	TRY(find_kind(src, &kind, e));
+	TRY(find_kind(src, d->prefer, &kind, e));
 	TRY(source_slice(src, &slice, e));
 	TRY(source_files(src, &f, e));
 	if (slice.count)
@@ -398,13 +428,17 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 			       (long long)o->sequence_len);
 	if (!nsrc)
 		return err_set(e, ERR_USAGE, "no dataset is given; set datasets: [{path: ...}]");
+	if (nsrc > UINT16_MAX)
+		return err_set(e, ERR_UNSUPPORTED, "%zu datasets; at most %d are possible", nsrc,
+			       UINT16_MAX);
 	struct dataset *d = mem_zalloc(sizeof *d);
 	if (!d)
 		return err_nomem(e, sizeof *d, "a dataset");
+	d->prefer = o->prefer;
 	struct encoding x = { .o = o, .scratch = ARENA_INIT };
 	int rc = 0;
-	for (size_t i = 0; i < nsrc && rc >= 0; i++)
-		rc = load_source(d, &x, &src[i], e);
+	for (; d->source < nsrc && rc >= 0; d->source++)
+		rc = load_source(d, &x, &src[d->source], e);
 	encoding_release(&x);
 	if (rc >= 0 && !d->count)
 		rc = err_set(e, ERR_INPUT,
@@ -433,14 +467,21 @@ void dataset_free(struct dataset *d)
 	mem_free(d);
 }
 
+size_t dataset_sources(const struct dataset *d) { return d->source; }
+enum prefer_data dataset_prefer(const struct dataset *d) { return d->prefer; }
 size_t dataset_count(const struct dataset *d) { return d->count; }
 
 struct example dataset_get(const struct dataset *d, size_t i)
 {
 	const struct span *s = &d->ex[i];
-	return (struct example){
-		.id = d->id + s->at, .train = d->train + s->at, .n = s->n, .trained = s->trained
-	};
+	return (struct example){ .id = d->id + s->at,
+				 .train = d->train + s->at,
+				 .n = s->n,
+				 .trained = s->trained,
+				 .cut = s->cut,
+				 .answer = { s->answer[0], s->answer[1] },
+				 .good = s->good,
+				 .source = s->source };
 }
 
 const struct dataset_stats *dataset_stats(const struct dataset *d) { return &d->stats; }

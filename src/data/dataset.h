@@ -27,6 +27,11 @@ enum dataset_field {
 	FIELD_MESSAGES,
 	FIELD_TOOLS,
 	FIELD_TEXT,
+	FIELD_PROMPT, /* of preferences, as those up to the label */
+	FIELD_CHOSEN,
+	FIELD_REJECTED,
+	FIELD_COMPLETION,
+	FIELD_LABEL,
 	FIELD_ROLE, /* of a turn */
 	FIELD_CONTENT,
 	FIELD_COUNT,
@@ -43,9 +48,19 @@ struct dataset_source {
 	/* MAY: text of a prompt, with {instruction}, {input} and {system} in it, and the text where
 	 * there is no input; the records are then prompt and completion (`output`) */
 	const char *format, *no_input_format, *system_format, *system_prompt;
+	/* MAY: the same of preferences (user_defined.default): {prompt} and {system}, {chosen},
+	 * {rejected}, {completion} stand in them */
+	const char *prompt_format, *chosen_format, *rejected_format, *completion_format;
 	/* how often each example is used in an epoch; a part of them (evenly spaced) where it is no
 	 * whole number. 0 counts as 1 */
 	double weight;
+};
+
+/* What preference training learns from (preference.h). */
+enum prefer_data {
+	PREFER_NONE,
+	PREFER_PAIRS,  /* a chosen and a rejected answer to a prompt */
+	PREFER_SINGLE, /* an answer, and whether it is wanted */
 };
 
 struct dataset_options {
@@ -55,19 +70,26 @@ struct dataset_options {
 	int64_t sequence_len;
 	bool train_on_inputs;  /* false: loss on answers only */
 	bool skip_bad_records; /* false: the first bad record is an error */
+	enum prefer_data prefer;
 };
 
 /* One example: `n` ids; train[i] says whether predicting id[i] from the ids before it counts
- * (train[0] never does). */
+ * (train[0] never does). Of preferences it holds the chosen and then the rejected sequence, with
+ * PREFER_SINGLE one; those that are longer than sequence_len are not used. */
 struct example {
 	const int32_t *id;
 	const uint8_t *train;
 	uint32_t n;
 	uint32_t trained; /* number of trained ids */
+	/* of preferences: ids of the first sequence (else 0); where the answer begins in each of
+	 * the two; whether a single one is wanted */
+	uint32_t cut, answer[2];
+	bool good;
+	uint16_t source; /* which of those that were loaded */
 };
 
 struct dataset_stats {
-	/* untrained: no trained token after cutting; not used */
+	/* untrained: no trained token after cutting, or a preference that is too long; not used */
 	uint64_t records, skipped, truncated, untrained;
 	uint64_t tokens, trained;
 	char first_skipped[512]; /* why the first record was skipped */
@@ -80,6 +102,8 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 void dataset_free(struct dataset *d);
 size_t dataset_count(const struct dataset *d);
 struct example dataset_get(const struct dataset *d, size_t i);
+size_t dataset_sources(const struct dataset *d);
+enum prefer_data dataset_prefer(const struct dataset *d);
 const struct dataset_stats *dataset_stats(const struct dataset *d);
 /* A digest of all ids and marks (FNV-1a 64), kept in checkpoints: a resumed run must see the
  * same data. */

@@ -26,6 +26,9 @@ struct encoding {
 	bool marked;         /* a turn has its own mark whether it is trained */
 	const json_t *tools; /* of the record, or NULL */
 	json_t *own_tools;   /* the same where they were a text */
+	/* of preferences, as in struct example */
+	uint32_t cut, answer[2];
+	bool good;
 };
 
 struct dataset_kind {
@@ -38,6 +41,8 @@ struct dataset_kind {
 	/* MAY: the text of a file that is not JSON */
 	int (*plain)(struct encoding *x, const char *text, size_t n, struct err *e);
 };
+
+extern const struct dataset_kind dataset_kind_completion; /* also for preference.c */
 
 /* Strings of a record. *text_p keeps what it was when an optional key is missing or null; with
  * `need` that is an error. */

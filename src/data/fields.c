@@ -15,6 +15,11 @@ const char *const dataset_field_key[FIELD_COUNT] = {
 	[FIELD_MESSAGES] = "messages",
 	[FIELD_TOOLS] = "tools",
 	[FIELD_TEXT] = "text",
+	[FIELD_PROMPT] = "prompt",
+	[FIELD_CHOSEN] = "chosen",
+	[FIELD_REJECTED] = "rejected",
+	[FIELD_COMPLETION] = "completion",
+	[FIELD_LABEL] = "label",
 	[FIELD_ROLE] = "role",
 	[FIELD_CONTENT] = "content",
 };
@@ -116,16 +121,41 @@ out:
 	return rc;
 }
 
+/* Of a preference: the text `key` in its format, which may also have {prompt} and {system}. */
+static int format_key(json_t *rec, const char *key, const char *format, struct err *e)
+{
+	const char *const names[3] = { key, "prompt", "system" };
+	const json_t *v[3] = { NULL };
+	struct buf out = BUF_INIT;
+	if (!format)
+		return 0;
+	for (int i = 0; i < 3; i++)
+		TRY(text_of(rec, names[i], &v[i], e));
+	if (!v[0])
+		return err_set(e, ERR_INPUT, "%s: is missing", key);
+	int rc = fill(&out, format, names, v, e);
+	if (rc >= 0 && json_object_set_new(rec, key, json_stringn(out.p, out.n)) < 0)
+		rc = err_nomem(e, out.n, "a record");
+	buf_release(&out);
+	return rc;
+}
+
 int fields_rename(const struct dataset_source *src, json_t *rec, struct err *e)
 {
 	for (int i = 0; i < FIELD_ROLE; i++) {
 		bool need = i == FIELD_INSTRUCTION || i == FIELD_OUTPUT || i == FIELD_MESSAGES ||
-			    i == FIELD_TEXT;
+			    i >= FIELD_TEXT;
 		TRY(rename_key(rec, src->field[i], dataset_field_key[i], need, e));
 	}
 	if (src->field[FIELD_ROLE] || src->field[FIELD_CONTENT]) {
 		TRY(rename_turns(src, json_object_get(rec, "messages"), e));
 		TRY(rename_turns(src, json_object_get(rec, "conversations"), e));
+		for (int i = FIELD_PROMPT; i <= FIELD_COMPLETION; i++)
+			TRY(rename_turns(src, json_object_get(rec, dataset_field_key[i]), e));
 	}
+	TRY(format_key(rec, "chosen", src->chosen_format, e));
+	TRY(format_key(rec, "rejected", src->rejected_format, e));
+	TRY(format_key(rec, "completion", src->completion_format, e));
+	TRY(format_key(rec, "prompt", src->prompt_format, e));
 	return src->format ? format_record(src, rec, e) : 0;
 }

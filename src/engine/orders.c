@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "proto/pairs_wire.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ void orders_release(struct orders *o)
 	if (o->have_step)
 		net_msg_release(&o->step_msg);
 	for (size_t i = 0; i < o->batch_cap; i++)
-		mem_free(o->batch[i].mem);
+		mem_free(o->batch[i].mem), mem_free(o->batch[i].pair);
 	mem_free(o->batch);
 	mem_free(o->have);
 	mem_free(o->payload);
@@ -115,6 +116,8 @@ int orders_take_batch(struct orders *o, const struct frame *f, struct err *e)
 	if (o->have[m])
 		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu twice in one round", m);
 	TRY(batch_read(f->payload, f->size, o->front, o->end, &o->batch[m], e));
+	if (o->end && o->prefer)
+		TRY(pairs_expect(o->prefer, &o->batch[m].head, e));
 	o->have[m] = true;
 	return 0;
 }

@@ -25,6 +25,7 @@ struct orders {
 	uint64_t step;   /* of the frames: counts rounds */
 	uint32_t member; /* this worker in frames; FRAME_NOBODY before PLAN */
 	bool front, end; /* what this worker holds; its BATCH has the matching parts */
+	const struct prefer_options *prefer; /* of PLAN; borrowed, NULL before */
 	/* Seconds that the coordinator or a neighbour may take to answer within a round; 0:
 	 * no limit. */
 	double timeout;

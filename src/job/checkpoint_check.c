@@ -203,6 +203,15 @@ static const char *const result_keys[] = {
 	"lora_model_dir",
 	"loraplus_lr_ratio",
 	"neftune_noise_alpha",
+	"rl",
+	"rl_beta",
+	"orpo_alpha",
+	"dpo_label_smoothing",
+	"rpo_alpha",
+	"cpo_alpha",
+	"simpo_gamma",
+	"kto_desirable_weight",
+	"kto_undesirable_weight",
 };
 /* These only change the length of the run. */
 static const char *const length_keys[] = { "max_steps", "num_epochs" };
@@ -218,6 +227,8 @@ static bool is_default(const char *key, const json_t *now)
 {
 	size_t n;
 	const struct opt *rows = config_rows(&n), *r = opt_find(rows, n, key);
+	if (r && r->def && r->kind == OPT_NAME && json_is_string(now))
+		return !strcmp(json_string_value(now), r->def);
 	return r && r->def && r->kind == OPT_FLOAT &&
 	       json_number_value(now) == strtod(r->def, NULL);
 }

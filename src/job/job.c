@@ -142,6 +142,21 @@ static int read_adapter_options(struct job *j, struct err *e)
 	return lora_set_patterns(&j->model, &p, c->lora_alpha, c->use_rslora, l, e);
 }
 
+static void read_preferences(const struct config *c, struct prefer_options *o)
+{
+	const struct prefer *p = prefer_find(c->rl);
+	if (!p)
+		return;
+	snprintf(o->name, sizeof o->name, "%s", p->name);
+	o->beta = c->orpo_alpha > 0 ? c->orpo_alpha : c->rl_beta;
+	o->smoothing = c->dpo_label_smoothing;
+	o->gamma = c->simpo_gamma;
+	o->good = c->kto_desirable_weight;
+	o->bad = c->kto_undesirable_weight;
+	if (p->likelihood)
+		o->likelihood = strcmp(p->likelihood, "cpo_alpha") ? c->rpo_alpha : c->cpo_alpha;
+}
+
 static int read_options(struct job *j, enum dtype act, struct err *e)
 {
 	const struct config *c = j->cfg;
@@ -151,6 +166,7 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 					 .recompute = c->gradient_checkpointing,
 					 .seed = (uint64_t)c->seed,
 					 .neftune = (float)c->neftune_noise_alpha };
+	read_preferences(c, &j->opt.prefer);
 	if (c->adapter == ADAPTER_NONE) {
 		j->opt.train_all = true;
 	} else {
@@ -190,6 +206,7 @@ static int load_data(struct job *j, struct err *e)
 			       "sequence_len %lld is longer than the model's limit of %lld "
 			       "positions (max_position_embeddings)",
 			       (long long)c->sequence_len, (long long)j->model.max_positions);
+	const struct prefer *rl = prefer_find(c->rl);
 	struct dataset_source *src = mem_array(c->ndatasets, sizeof *src);
 	if (!src)
 		return err_nomem(e, c->ndatasets * sizeof *src, "the list of datasets");
@@ -199,6 +216,7 @@ static int load_data(struct job *j, struct err *e)
 					   .chat = j->chat,
 					   .sequence_len = c->sequence_len,
 					   .train_on_inputs = c->train_on_inputs,
+					   .prefer = rl ? rl->data : PREFER_NONE,
 					   .skip_bad_records = c->skip_bad_records };
 	int rc = dataset_load(src, c->ndatasets, &o, &j->data, e);
 	mem_free(src);
@@ -210,6 +228,7 @@ static int load_data(struct job *j, struct err *e)
 					 .micro_batch_size = c->micro_batch_size,
 					 .accumulation = c->gradient_accumulation_steps,
 					 .sample_packing = c->sample_packing,
+					 .prompt_labels = rl && rl->prompts,
 					 .val_set_size = c->val_set_size };
 	TRY(batches_new(j->data, &b, &j->batches, e));
 	return job_set_passes(j, c->pass, c->npass, e);

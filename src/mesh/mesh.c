@@ -10,7 +10,6 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <limits.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,16 +91,6 @@ int mesh_check_route(const struct mesh *m, size_t i, const char *route, struct e
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-bool mesh_key_ok(const char *key)
-{
-	unsigned char raw[32];
-	size_t n;
-	return strlen(key) == 44 &&
-	       sodium_base642bin(raw, sizeof raw, key, 44, NULL, &n, NULL,
-				 sodium_base64_VARIANT_ORIGINAL) == 0 &&
-	       n == 32;
-}
-
 static int name_machine(const struct mesh *m, struct mesh_machine *x, const char *id, size_t n,
 			struct err *e)
 {
@@ -147,7 +136,8 @@ static int take_config(struct mesh *m, struct mesh_machine *x, const struct conf
 				      MESH_IPV4 | MESH_IPV6 };
 	x->c = c;
 	x->family = family[(unsigned)c->family < 4 ? c->family : 0];
-	if (c->wg_public_key && !mesh_key_ok(c->wg_public_key))
+	x->awaited = x->invited && c->wg_public_key && !c->wg_public_key[0];
+	if (!x->awaited && c->wg_public_key && !wg_key_ok(c->wg_public_key))
 		return err_set(e, ERR_USAGE,
 			       "%s: mesh: wg_public_key of '%s' is not one: 44 characters, as "
 			       "'heteroshard mesh key' prints them there",
@@ -177,8 +167,9 @@ static int add_machines(struct mesh *m, struct err *e)
 	for (size_t i = 0; i < c->nworkers; i++) {
 		const struct config_worker *w = &c->workers[i];
 		size_t n = strlen(w->id);
-		if (is_known(c, i))
-			continue;
+		const bool invited = w->invited && !w->ssh;
+		if (is_known(c, i) || (invited && !w->meshed.wg_public_key))
+			continue; /* an invited one without a key is not in the mesh */
 		if (m->n == MESH_MOST)
 			return err_set(e, ERR_USAGE, "%s: mesh: more than %d machines", c->path,
 				       MESH_MOST);
@@ -187,6 +178,7 @@ static int add_machines(struct mesh *m, struct err *e)
 			n -= 2;
 		x = &m->m[m->n++];
 		x->ssh = w->ssh && w->ssh[0] ? w->ssh : NULL;
+		x->invited = invited;
 		TRY(name_machine(m, x, w->id, n, e));
 		TRY(take_config(m, x, &w->meshed, e));
 	}
@@ -195,26 +187,32 @@ static int add_machines(struct mesh *m, struct err *e)
 
 /* ---- what DIR remembers --------------------------------------------------------------------- */
 
-typedef void (*pair_fn)(struct mesh *m, struct mesh_machine *x, const char *value);
+typedef void (*pair_fn)(struct mesh *m, struct mesh_machine *x, const char *value,
+			const char *more);
 
-static void is_at(struct mesh *m, struct mesh_machine *x, const char *ip)
+static void is_at(struct mesh *m, struct mesh_machine *x, const char *ip, const char *more)
 {
+	(void)more;
 	int v6 = strchr(ip, ':') != NULL;
 	if (!x->ip[v6][0] && in_range(&m->range[v6], v6, ip) && strlen(ip) < MESH_IP)
 		snprintf(x->ip[v6], MESH_IP, "%s", ip);
 }
 
-static void has_key(struct mesh *m, struct mesh_machine *x, const char *key)
+static void has_key(struct mesh *m, struct mesh_machine *x, const char *key, const char *more)
 {
 	(void)m;
-	if (!x->key[0] && mesh_key_ok(key))
+	if (x->c->family == FAMILY_ANY && !strcmp(more, "ipv4"))
+		x->family = MESH_IPV4;
+	if (x->c->family == FAMILY_ANY && !strcmp(more, "ipv6"))
+		x->family = MESH_IPV6;
+	if (!x->key[0] && wg_key_ok(key))
 		snprintf(x->key, sizeof x->key, "%s", key);
 }
 
-/* Lines "VALUE NAME" of a file in DIR; a missing file is an empty one. */
+/* Lines "VALUE NAME [MORE]" of a file in DIR; a missing file is an empty one. */
 static int remember(struct mesh *m, const char *file, const char *suffix, pair_fn fn, struct err *e)
 {
-	char path[PATH_MAX], value[64], name[64];
+	char path[PATH_MAX], value[64], name[64], more[64];
 	struct buf b = BUF_INIT;
 	snprintf(path, sizeof path, "%.3900s/%s", m->c->mesh.dir, file);
 	if (access(path, F_OK) < 0)
@@ -224,14 +222,15 @@ static int remember(struct mesh *m, const char *file, const char *suffix, pair_f
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = 0;
-		if (*line == '#' || sscanf(line, "%63s %63s", value, name) != 2)
+		more[0] = 0;
+		if (*line == '#' || sscanf(line, "%63s %63s %63s", value, name, more) < 2)
 			continue;
 		size_t n = strlen(name), k = strlen(suffix);
 		if (n > k && !strcmp(name + n - k, suffix))
 			name[n - k] = 0;
 		for (size_t i = 0; i < m->n; i++)
 			if (!strcmp(m->m[i].id, name))
-				fn(m, &m->m[i], value);
+				fn(m, &m->m[i], value, more);
 	}
 	buf_release(&b);
 	return 0;
@@ -269,7 +268,7 @@ static int check_words(const struct config *c, struct err *e)
 
 int mesh_open(const struct config *c, struct mesh *m_p, struct err *e)
 {
-	struct mesh m = { .c = c };
+	struct mesh m = { .c = c, .way_in = -1 };
 	TRY(check_words(c, e));
 	size_t most = c->nworkers + 1 < MESH_MOST ? c->nworkers + 1 : MESH_MOST;
 	m.m = mem_array(most, sizeof *m.m);
@@ -306,7 +305,7 @@ void mesh_close(struct mesh *m)
 int mesh_set_key(struct mesh *m, size_t i, const char *key, struct err *e)
 {
 	struct mesh_machine *x = &m->m[i];
-	if (!mesh_key_ok(key))
+	if (!wg_key_ok(key))
 		return err_set(e, ERR_INPUT, "'%s' answered with no public key", x->id);
 	if (x->c->wg_public_key && strcmp(x->c->wg_public_key, key))
 		return err_set(e, ERR_USAGE,
@@ -419,8 +418,32 @@ static int find_endpoints(struct mesh *m, size_t to, struct err *e)
 	return 0;
 }
 
+/* A machine that every other one is joined to, for the invited ones. */
+static int find_way_in(struct mesh *m, int named, struct err *e)
+{
+	bool any = false;
+	for (size_t i = 0; i < m->n; i++)
+		any |= m->m[i].invited;
+	m->way_in = -1;
+	for (size_t h = 0; h < m->n && any && m->way_in < 0; h++) {
+		bool all = (named < 0 || (size_t)named == h) && !m->m[h].invited;
+		for (size_t k = 0; k < m->n && all; k++)
+			all = k == h || mesh_direct(m, h, k);
+		if (all)
+			m->way_in = (int)h;
+	}
+	if (!any || m->way_in >= 0)
+		return 0;
+	return err_set(e, ERR_USAGE,
+		       "%s: mesh: invited machines need one machine that all others reach: give "
+		       "'%s' an 'endpoint' of every family",
+		       m->c->path, m->m[named < 0 ? 0 : named].id);
+}
+
 static int find_hub(struct mesh *m, size_t a, size_t b, int named, struct err *e)
 {
+	if (m->m[a].invited || m->m[b].invited)
+		named = m->way_in;
 	for (size_t h = 0; h < m->n; h++) {
 		if ((named >= 0 && (size_t)named != h) || h == a || h == b)
 			continue;
@@ -449,7 +472,7 @@ int mesh_settle(struct mesh *m, struct err *e)
 	for (size_t i = 0; i < m->n; i++) {
 		if (hub && !strcmp(hub, m->m[i].id))
 			named = (int)i;
-		if (!m->m[i].key[0])
+		if (!m->m[i].key[0] && !m->m[i].awaited)
 			return err_set(
 				e, ERR_USAGE,
 				"%s: mesh: '%s' has no wg_public_key: 'heteroshard mesh key' "
@@ -457,7 +480,7 @@ int mesh_settle(struct mesh *m, struct err *e)
 				"ssh",
 				m->c->path, m->m[i].id);
 		for (size_t k = 0; k < i; k++)
-			if (!strcmp(m->m[i].key, m->m[k].key))
+			if (m->m[i].key[0] && !strcmp(m->m[i].key, m->m[k].key))
 				return err_set(e, ERR_USAGE,
 					       "%s: mesh: '%s' and '%s' have the same "
 					       "wg_public_key: each machine makes its own",
@@ -473,6 +496,7 @@ int mesh_settle(struct mesh *m, struct err *e)
 		m->through[i] = -1;
 	for (size_t i = 0; i < m->n; i++)
 		TRY(find_endpoints(m, i, e));
+	TRY(find_way_in(m, named, e));
 	for (size_t i = 0; i < m->n; i++)
 		for (size_t k = 0; k < i; k++)
 			if (!mesh_direct(m, k, i))

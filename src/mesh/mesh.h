@@ -7,24 +7,32 @@
  * has; the one that cannot be reached sends a keepalive. Two that cannot reach each other go
  * through a machine that is joined to both. Addresses are given once: they stand in DIR/hosts, are
  * read from there the next time, and a new machine gets the lowest free one. DIR/keys holds the
- * public keys that were collected over ssh. No private key is in any file. */
+ * public keys that were collected over ssh, and which family a machine has where it has only one.
+ * No private key is in any file.
+ *
+ * Invited machines (mesh_guest.h) have no ssh, so nobody changes their file later. One machine is
+ * joined to all others and carries whatever an invited one is not joined to: in its file the whole
+ * range leads there, so it reaches also those that come after it. */
 #ifndef HS_MESH_MESH_H
 #define HS_MESH_MESH_H
 
 #include "config/config.h"
 #include "net/range.h"
+#include "peers/token.h"
 
 struct err;
 struct buf;
 
-enum { MESH_MOST = 250, MESH_ID = 16, MESH_KEY = 45, MESH_IP = 46, MESH_END = 280 };
+enum { MESH_MOST = 250, MESH_ID = 16, MESH_KEY = WG_KEY, MESH_IP = 46, MESH_END = 280 };
 enum { MESH_IPV4 = 1, MESH_IPV6 = 2 }; /* families, as bits */
 
 struct mesh_machine {
 	char id[MESH_ID];
 	const struct config_meshed *c;
 	const char *ssh;     /* NULL: no ssh */
-	bool here;           /* the coordinator's machine, on which the command runs */
+	bool here;           /* the one on which the command runs: the coordinator's */
+	bool invited;        /* it came by an invitation (mesh_guest.h) */
+	bool awaited;        /* its invitation is open: it has an address, and no key yet */
 	char key[MESH_KEY];  /* public; "": not known */
 	int family;          /* bits */
 	char ip[2][MESH_IP]; /* inside, IPv4 and IPv6; "": the mesh has no such range */
@@ -42,6 +50,7 @@ struct mesh {
 	struct mesh_machine *m;
 	size_t n;
 	int keepalive; /* seconds */
+	int way_in;    /* the machine that carries for the invited ones; -1: none is invited */
 	/* by two machines: the endpoint by which the first reaches the second, "": none; and the
 	 * machine through which they go, -1: none */
 	char (*endpoint)[MESH_END];
@@ -59,7 +68,6 @@ int mesh_check_route(const struct mesh *m, size_t i, const char *route, struct e
 /* Sets a machine's public key as it was found there; another one than the configuration's is an
  * error. */
 int mesh_set_key(struct mesh *m, size_t i, const char *key, struct err *e);
-bool mesh_key_ok(const char *key);
 
 static inline const char *mesh_endpoint(const struct mesh *m, size_t from, size_t to)
 {

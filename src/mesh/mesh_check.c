@@ -26,9 +26,18 @@ static size_t by_address(const struct mesh *m, const char *ip)
 	return i;
 }
 
+/* How WireGuard is made there, and which addresses the machine has now. */
+static void describe(struct mesh_fact *f)
+{
+	static const char *const family[] = { "no address", "IPv4", "IPv6", "IPv4 and IPv6" };
+	const bool kernel = !strcmp(f->way, "kernel");
+	snprintf(f->text, sizeof f->text, "WireGuard of %s%s; %s", kernel ? "the " : "",
+		 f->way[0] ? f->way : "an unknown program", family[f->family & 3]);
+}
+
 /* The answers of a machine. known_p[n]: it has this peer. */
-static void read_answers(const struct mesh *m, char *text, struct mesh_way *way, bool *known_p,
-			 double *shake_p)
+static void read_answers(const struct mesh *m, char *text, struct mesh_fact *f,
+			 struct mesh_way *way, bool *known_p, double *shake_p)
 {
 	double now = 0;
 	for (char *line = text, *next; line && *line; line = next) {
@@ -37,7 +46,11 @@ static void read_answers(const struct mesh *m, char *text, struct mesh_way *way,
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = 0;
-		if (sscanf(line, "now %lf", &at) == 1) {
+		if (sscanf(line, "by %31s", word) == 1) {
+			snprintf(f->way, sizeof f->way, "%.31s", word);
+		} else if (!strncmp(line, "family ", 7)) {
+			f->family |= line[7] == '6' ? MESH_IPV6 : MESH_IPV4;
+		} else if (sscanf(line, "now %lf", &at) == 1) {
 			now = at;
 		} else if (sscanf(line, "peer %63s %lf", word, &at) == 2) {
 			for (size_t k = 0; k < m->n; k++)
@@ -56,7 +69,14 @@ static void read_answers(const struct mesh *m, char *text, struct mesh_way *way,
 	}
 }
 
-static void explain(const struct mesh *m, size_t a, size_t b, bool known, double shake,
+/* An endpoint that is a number of a family which the machine does not have. */
+static bool wrong_family(const char *at, int family)
+{
+	const bool v6 = at[0] == '[', v4 = at[strspn(at, "0123456789.")] == ':';
+	return family && ((v6 && !(family & MESH_IPV6)) || (v4 && !(family & MESH_IPV4)));
+}
+
+static void explain(const struct mesh *m, size_t a, size_t b, int family, bool known, double shake,
 		    struct mesh_way *w)
 {
 	const int h = mesh_through(m, a, b);
@@ -72,6 +92,12 @@ static void explain(const struct mesh *m, size_t a, size_t b, bool known, double
 		snprintf(w->why, sizeof w->why,
 			 "'%s' does not have '%s' in its file: 'heteroshard mesh --apply'",
 			 m->m[a].id, m->m[h < 0 ? b : (size_t)h].id);
+	else if (wrong_family(mesh_endpoint(m, a, h < 0 ? b : (size_t)h), family))
+		snprintf(w->why, sizeof w->why,
+			 "%.200s is an address of IPv%d, and '%s' has none of that family now: "
+			 "'heteroshard mesh --apply' takes another endpoint",
+			 mesh_endpoint(m, a, h < 0 ? b : (size_t)h), family == MESH_IPV4 ? 6 : 4,
+			 m->m[a].id);
 	else if (shake < 0 && h >= 0)
 		snprintf(w->why, sizeof w->why, "no handshake with the hub '%s' yet", m->m[h].id);
 	else if (shake < 0 && at[0])
@@ -139,7 +165,8 @@ static int ask(struct mesh_run *r, struct mesh_way *way, struct err *e)
 			known[i] = false;
 			shake[i] = -1;
 		}
-		read_answers(m, b.call[k].out.p, way + a * m->n, known, shake);
+		read_answers(m, b.call[k].out.p, f, way + a * m->n, known, shake);
+		describe(f);
 		for (size_t i = 0; i < m->n; i++) {
 			const int h = mesh_through(m, a, i);
 			const size_t by = h < 0 ? i : (size_t)h;
@@ -148,7 +175,7 @@ static int ask(struct mesh_run *r, struct mesh_way *way, struct err *e)
 				continue;
 			w->asked = true;
 			w->handshake = shake[by];
-			explain(m, a, i, known[by], shake[by], w);
+			explain(m, a, i, f->family, known[by], shake[by], w);
 		}
 	}
 	ssh_batch_close(&b);

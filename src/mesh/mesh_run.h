@@ -19,6 +19,7 @@ struct mesh_fact {
 	char text[SSH_WHY];
 	bool up;
 	char way[32]; /* the program that makes WireGuard; "": the kernel */
+	int family;   /* bits, as they are now; 0: not asked */
 	char key[MESH_KEY];
 };
 

@@ -128,7 +128,9 @@ void mesh_sh_apply(struct buf *s, const struct mesh *m, size_t i, const char *wa
 {
 	head(s, m);
 	if (way[0])
-		buf_addf(s, "export WG_QUICK_USERSPACE_IMPLEMENTATION=%s\n", way);
+		/* boringtun gives up root by the name of who logged in, and over ssh there is none:
+		 * WG_SUDO keeps it from that */
+		buf_addf(s, "export WG_QUICK_USERSPACE_IMPLEMENTATION=%s WG_SUDO=1\n", way);
 	hosts(s);
 	inside(s);
 	quick(s);
@@ -141,20 +143,29 @@ void mesh_sh_apply(struct buf *s, const struct mesh *m, size_t i, const char *wa
 	buf_adds(
 		s, FLEET_END
 		"\n"
-		"own() { sed '/^\\[Peer\\]/,$d' \"$1\" 2>/dev/null; }\n"
-		"up=\n"
-		"ip link show dev \"$if\" >/dev/null 2>&1 && up=1\n"
-		"if [ -n \"$up\" ] && cmp -s \"$conf.new\" \"$conf\"; then\n"
-		"	rm -f \"$conf.new\"\n"
-		"	echo same\n"
-		"elif [ -n \"$up\" ] && [ \"$(own \"$conf.new\")\" = \"$(own \"$conf\")\" ]; then\n"
-		"	mv \"$conf.new\" \"$conf\"\n"
+		"own() { sed '/^\\[Peer\\]/,$d; /^PostUp = sysctl /d' \"$1\" 2>/dev/null; }\n"
+		"sync() {\n"
 		/* without the key in it, syncconf would take the key away */
 		"	{\n"
 		"		echo '[Interface]'\n"
 		"		echo \"PrivateKey = $(cat \"$key\")\"\n"
 		"		wg-quick strip \"$if\" | grep -v '^\\[Interface\\]'\n"
 		"	} | wg syncconf \"$if\" /dev/stdin || exit 1\n"
+		/* it may pass on from now on */
+		"	sed -n 's/^PostUp = sysctl -q -w //p' \"$conf\" | while read -r x; do\n"
+		"		sysctl -q -w \"$(echo \"$x\" | sed \"s/%i/$if/g\")\"\n"
+		"	done\n"
+		"}\n"
+		"up=\n"
+		"ip link show dev \"$if\" >/dev/null 2>&1 && up=1\n"
+		"if [ -n \"$up\" ] && cmp -s \"$conf.new\" \"$conf\"; then\n"
+		"	rm -f \"$conf.new\"\n"
+		/* a name may mean another address by now, and WireGuard asks only once */
+		"	! grep -q '^Endpoint = [^[]*[a-zA-Z]' \"$conf\" || sync\n"
+		"	echo same\n"
+		"elif [ -n \"$up\" ] && [ \"$(own \"$conf.new\")\" = \"$(own \"$conf\")\" ]; then\n"
+		"	mv \"$conf.new\" \"$conf\"\n"
+		"	sync\n"
 		"	echo changed\n"
 		"else\n"
 		"	if [ -n \"$up\" ]; then quick down; fi\n"
@@ -188,9 +199,20 @@ void mesh_sh_check(struct buf *s, const struct mesh *m, size_t i)
 	buf_addf(s, "mtu=%lld\n", (long long)m->c->mesh.mtu);
 	buf_adds(s,
 		 "ip link show dev \"$if\" >/dev/null 2>&1 || { echo 'none interface'; exit 0; }\n"
+		 "if ip -d link show dev \"$if\" | grep -q ' wireguard'; then echo 'by kernel'; "
+		 "else\n"
+		 "	ss -Hxlp | sed -n \"s,.*wireguard/$if\\.sock.*((\\\"\\([^\\\"]*\\).*,by "
+		 "\\1,p\"\n"
+		 "fi\n"
+		 "for f in 4 6; do\n"
+		 "	[ -z \"$(ip -$f -o addr show scope global | grep -v \" $if \")\" ] || \\\n"
+		 "		echo \"family $f\"\n"
+		 "done\n"
 		 "echo \"now $(date +%s)\"\n"
 		 "command -v ping >/dev/null || { echo 'none ping'; exit 0; }\n"
-		 "try() { ping -n -M do -c 1 -W 2 -s $(($2 - $3)) \"$1\" >/dev/null 2>&1; }\n"
+		 /* twice, as one packet may be lost */
+		 "one() { ping -n -M do -c 1 -W 2 -s $(($2 - $3)) \"$1\" >/dev/null 2>&1; }\n"
+		 "try() { one \"$@\" || one \"$@\"; }\n"
 		 /* latency, and the largest packet that gets through whole */
 		 "way() {\n"
 		 "	head=28\n"

@@ -31,17 +31,25 @@ static bool is_hub(const struct mesh *m, size_t i)
 	for (size_t k = 0; k < m->n * m->n; k++)
 		if (m->through[k] == (int)i)
 			return true;
-	return false;
+	return m->way_in == (int)i;
 }
 
 static void peer(const struct mesh *m, size_t i, size_t k, struct buf *out)
 {
 	bool first = true;
 	buf_addf(out, "\n[Peer]\n# %s\nPublicKey = %s\nAllowedIPs = ", m->m[k].id, m->m[k].key);
-	addresses(m, k, &first, out);
-	for (size_t j = 0; j < m->n; j++)
-		if (j != i && mesh_through(m, i, j) == (int)k)
-			addresses(m, j, &first, out);
+	if (m->m[i].invited && m->way_in == (int)k) {
+		for (int v6 = 0; v6 < 2; v6++)
+			if (m->range[v6].given) {
+				buf_addf(out, "%s%s", first ? "" : ", ", m->range[v6].text);
+				first = false;
+			}
+	} else {
+		addresses(m, k, &first, out);
+		for (size_t j = 0; j < m->n; j++)
+			if (j != i && !m->m[j].awaited && mesh_through(m, i, j) == (int)k)
+				addresses(m, j, &first, out);
+	}
 	buf_addc(out, '\n');
 	if (mesh_endpoint(m, i, k)[0])
 		buf_addf(out, "Endpoint = %s\n", mesh_endpoint(m, i, k));
@@ -71,7 +79,7 @@ void mesh_conf(const struct mesh *m, size_t i, struct buf *out)
 			buf_adds(out, "PostUp = sysctl -q -w net.ipv6.conf.all.forwarding=1\n");
 	}
 	for (size_t k = 0; k < m->n; k++)
-		if (k != i && mesh_direct(m, i, k))
+		if (k != i && !m->m[k].awaited && mesh_direct(m, i, k))
 			peer(m, i, k, out);
 }
 
@@ -83,7 +91,7 @@ void mesh_inside(const struct mesh *m, size_t i, struct buf *out)
 		 m->c->mesh.interface);
 	for (size_t k = 0; k < m->n; k++)
 		for (int v6 = 0; v6 < 2; v6++)
-			if (k != i && mesh_direct(m, i, k) && m->m[k].ip[v6][0])
+			if (k != i && !m->m[k].awaited && mesh_direct(m, i, k) && m->m[k].ip[v6][0])
 				buf_addf(out, "peer %s\n", m->m[k].ip[v6]);
 }
 
@@ -91,14 +99,24 @@ void mesh_hosts(const struct mesh *m, struct buf *out)
 {
 	for (int v6 = 0; v6 < 2; v6++)
 		for (size_t i = 0; i < m->n; i++)
-			if (m->m[i].ip[v6][0])
-				buf_addf(out, "%s\t%s.mesh\n", m->m[i].ip[v6], m->m[i].id);
+			if (m->m[i].ip[v6][0]) {
+				/* of an invited one the endpoint stands nowhere else */
+				const bool at = m->m[i].invited && m->m[i].c->endpoint.n;
+				buf_addf(out, "%s\t%s.mesh%s%s\n", m->m[i].ip[v6], m->m[i].id,
+					 at ? "\t# endpoint " : "",
+					 at ? m->m[i].c->endpoint.item[0] : "");
+			}
 }
 
 static void keys(const struct mesh *m, struct buf *out)
 {
 	for (size_t i = 0; i < m->n; i++)
-		buf_addf(out, "%s %s\n", m->m[i].key, m->m[i].id);
+		if (!m->m[i].awaited)
+			buf_addf(out, "%s %s%s\n", m->m[i].key, m->m[i].id,
+				 m->m[i].c->family != FAMILY_ANY ? ""
+				 : m->m[i].family == MESH_IPV4   ? " ipv4"
+				 : m->m[i].family == MESH_IPV6   ? " ipv6"
+								 : "");
 }
 
 void mesh_dot(const struct mesh *m, const char *const *label, struct buf *out)
@@ -169,6 +187,8 @@ int mesh_write(const struct mesh *m, bool *changed_p, size_t *removed_p, struct 
 	int rc = dir_make(dir, e);
 	for (size_t i = 0; i < m->n && rc >= 0; i++) {
 		char name[64];
+		if (m->m[i].awaited)
+			continue;
 		buf_reset(&b);
 		mesh_conf(m, i, &b);
 		snprintf(name, sizeof name, "%s.conf", m->m[i].id);

@@ -27,6 +27,8 @@ int block_linear(struct tape *t, const struct layer *l, const struct layer_conte
 	if (!c->train)
 		lora.dropout = 0;
 	lora.at = c->places;
+	if (c->base)
+		lora = (struct lora){ 0 };
 	int rc = op_linear_apply(t, x, l->lin[i].w, l->lin[i].bias, &lora, mask_key(c, i), residual,
 				 y_p, e);
 	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;

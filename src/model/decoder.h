@@ -31,7 +31,7 @@ struct layer_context {
 	struct dev_ref pos, starts, kstarts, places;
 	struct rope_long rope;
 	int64_t nseq;
-	bool train;
+	bool train, base;    /* base: without the adapters */
 	struct kv_cache *kv; /* NULL while training */
 };
 

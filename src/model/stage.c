@@ -6,6 +6,7 @@
  * scratch memory. Both run the same ops on the same numbers, so both give the same gradients bit
  * for bit. */
 #include "model/decoder.h"
+#include "model/stage_pairs.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -30,6 +31,7 @@ void slot_release(struct slot *sl)
 	mem_free(sl->losses);
 	mem_free(sl->noise);
 	mem_free(sl->place);
+	mem_free(sl->pair);
 	*sl = (struct slot){ 0 };
 }
 
@@ -131,6 +133,7 @@ void stage_end(struct slot *sl)
 	sl->front_tape = sl->end_tape = NULL;
 	sl->trained = sl->hits = 0;
 	sl->loss = 0;
+	sl->score = (struct prefer_score){ 0 };
 }
 
 static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
@@ -158,6 +161,7 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 				   .places = sl->places,
 				   .rope = sl->rope,
 				   .nseq = sl->b.nseq,
+				   .base = sl->b.base,
 				   .train = sl->b.train };
 	int rc = decoder_layer(t, &s->layer[i], &c, h, y_p, e);
 	return rc < 0 ? err_prefix(e, "layer %lld", (long long)c.index) : 0;
@@ -222,28 +226,40 @@ static int run_front(struct slot *sl, struct err *e)
 	return 0;
 }
 
-/* Losses and their sum from h (N,C), the output of the last layer. */
-static int run_end(struct slot *sl, struct tensor *h, struct err *e)
+static int add_losses(struct slot *sl, const struct tensor *loss, struct err *e)
 {
-	struct stage *s = sl->stage;
-	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
-	struct tensor *x, *loss;
-	sl->loss = 0;
-	sl->hits = 0;
-	if (!sl->trained)
-		return 0;
-	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps,
-			     s->cfg.norm_plus, &x, e));
-	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->thits, sl->trained,
-			  model_factor(s->cfg.logit_scale), (float)s->cfg.logit_cap,
-			  sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
-	sl->end_tape = t.last;
 	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
 	TRY(dev_download(sl->losses + sl->trained, sl->thits, (size_t)sl->trained * 4, e));
 	for (int64_t i = 0; i < sl->trained; i++) {
 		sl->loss += (double)sl->losses[i];
 		sl->hits += sl->losses[sl->trained + i] > 0;
 	}
+	return 0;
+}
+
+/* Losses and their sum from h (N,C), the output of the last layer. */
+static int run_end(struct slot *sl, struct tensor *h, struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
+	struct tensor *x, *loss;
+	struct dev_ref weight = DEV_NONE;
+	sl->loss = 0;
+	sl->hits = 0;
+	if (!sl->trained)
+		return 0;
+	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps,
+			     s->cfg.norm_plus, &x, e));
+	if (sl->b.pairs)
+		TRY(stage_pairs_weigh(sl, &t, x, &weight, e));
+	if (sl->b.pairs && !sl->b.train)
+		return 0;
+	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->thits, weight, sl->trained,
+			  model_factor(s->cfg.logit_scale), (float)s->cfg.logit_cap,
+			  sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
+	sl->end_tape = t.last;
+	if (!sl->b.pairs)
+		TRY(add_losses(sl, loss, e));
 	if (loss->needs_grad)
 		/* any seed will do: op_loss computed its gradient in its forward */
 		TRY(tape_seed(&t, loss, loss->at, e));

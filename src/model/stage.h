@@ -32,6 +32,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/source.h"
+#include "prefer/prefer.h"
 #include "tensor/ops.h"
 
 struct err;
@@ -48,6 +49,7 @@ struct stage_options {
 	uint64_t seed;  /* of dropout and noise */
 	bool by_row;    /* dropout and noise are keyed by row, else by microbatch (checkpoint.h) */
 	float neftune;  /* 0, or the noise on embeddings in training (stage.c) */
+	struct prefer_options prefer; /* loss of microbatches of preferences */
 	/* MAY: how a group shares the training state; must live until the stage is built */
 	const struct state_cut *cut;
 	/* MAY: the embedding of the stage that has the front, where that is on the same device and
@@ -100,8 +102,16 @@ struct stage_batch {
 	const int32_t *row; /* (nrows+1) where rows begin; NULL: one row */
 	/* (n), (n), (n), (nseq+1); id only at the front, label only at the end */
 	const int32_t *id, *pos, *label, *start;
-	bool train;  /* false: no gradients, no dropout */
-	float scale; /* of the loss's gradient; 0: 1 */
+	const struct pairs *pairs; /* of preferences, only at the end; else NULL */
+	bool base;                 /* without the adapters, for the reference of preferences */
+	bool train;                /* false: no gradients, no dropout */
+	float scale;               /* of the loss's gradient; 0: 1 */
+};
+
+/* Of preferences: sums of rewards over the chosen and the rejected answers, and how many. */
+struct prefer_score {
+	double reward[2];
+	uint64_t rewarded[2];
 };
 
 struct rope_long {
@@ -133,6 +143,9 @@ struct slot {
 	 * the tokens that were the likeliest. */
 	double loss;
 	int64_t hits;
+	struct prefer_score score; /* then hits are rows */
+	double *pair;              /* (nseq) log-probabilities of answers, and more behind */
+	size_t pair_cap;
 };
 
 int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg,

@@ -253,7 +253,7 @@ static int make_tokens(struct fleet *f, const struct fleet_up *o, struct invitat
 		if (!*i_p)
 			rc = inviter_open((unsigned)c->port, address, c->ip && c->ip[0], i_p, e);
 		if (rc >= 0)
-			rc = inviter_token(*i_p, m->w->id, o->minutes, &v[i], token[i], e);
+			rc = inviter_token(*i_p, m->w->id, false, o->minutes, &v[i], token[i], e);
 	}
 	peer_list_release(&l);
 	if (*i_p && rc >= 0)

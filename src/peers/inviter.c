@@ -58,12 +58,13 @@ int inviter_open(unsigned port, const char *const *address, size_t n, struct inv
 	return 0;
 }
 
-int inviter_token(struct inviter *i, const char *name, int64_t minutes, struct invitation *v_p,
-		  char text_p[TOKEN_TEXT], struct err *e)
+int inviter_token(struct inviter *i, const char *name, bool mesh, int64_t minutes,
+		  struct invitation *v_p, char text_p[TOKEN_TEXT], struct err *e)
 {
-	struct invitation v = { .until = (int64_t)time(NULL) + minutes * 60 };
+	struct invitation v = { .until = (int64_t)time(NULL) + minutes * 60, .mesh = mesh };
 	if (snprintf(v.name, sizeof v.name, "%s", name) >= PEER_NAME)
 		return err_set(e, ERR_USAGE, "--name: at most %d characters", PEER_NAME - 1);
+	i->token.mesh = mesh;
 	TRY(invite_secret(i->token.secret, e));
 	memcpy(v.secret, i->token.secret, sizeof v.secret);
 	TRY(invite_write(&i->token, text_p, e));
@@ -76,6 +77,8 @@ int inviter_listen(struct inviter *i, char busy_p[256], struct err *e)
 {
 	char at[NET_ADDRESS];
 	struct err busy = { 0 };
+	struct peer_list l = { 0 };
+	int rc = 0;
 	busy_p[0] = 0;
 	TRY(net_open(NET_DEFAULT, &(struct net_options){ .key = &i->key }, &i->net, e));
 	address_join("*", i->token.port, at);
@@ -84,7 +87,12 @@ int inviter_listen(struct inviter *i, char busy_p[256], struct err *e)
 		usleep(1200000);
 		return 0;
 	}
-	return reception_open(i->net, i->key.pub, &i->reception, e);
+	/* peers that are there already connect here too, and are no strangers */
+	TRY(peer_list_read(&l, e));
+	for (size_t k = 0; k < l.n && rc >= 0; k++)
+		rc = net_allow(i->net, l.peer[k].key, e);
+	peer_list_release(&l);
+	return rc < 0 ? rc : reception_open(i->net, i->key.pub, &i->reception, e);
 }
 
 void inviter_close(struct inviter *i)

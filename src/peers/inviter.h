@@ -13,9 +13,10 @@ struct inviter;
 int inviter_open(unsigned port, const char *const *address, size_t n, struct inviter **i_p,
 		 struct err *e);
 /* An open invitation for `name` ("": the name that is asked for): its token, and what
- * invitation_find() and invitation_close() know it by. */
-int inviter_token(struct inviter *i, const char *name, int64_t minutes, struct invitation *v_p,
-		  char text_p[TOKEN_TEXT], struct err *e);
+ * invitation_find() and invitation_close() know it by. `mesh`: it carries a place in a mesh, which
+ * invitation_part_write() has put there. */
+int inviter_token(struct inviter *i, const char *name, bool mesh, int64_t minutes,
+		  struct invitation *v_p, char text_p[TOKEN_TEXT], struct err *e);
 /* With the first invitation open. *busy_p: somebody listens at the port already; if that is a job,
  * it knows of the invitation when this returns. "": this process listens now. */
 int inviter_listen(struct inviter *i, char busy_p[256], struct err *e);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.c - see join.h. JOIN: u8 1, str name, bytes proof. JOINED: u8 1 and the name, or u8 0 and
+/* join.c - see join.h. JOIN: u8 1, str name, bytes proof; or u8 2, the same, str key of WireGuard
+ * and u8 family. JOINED: u8 1 and the name; u8 2, the name and bytes place in the mesh; or u8 0 and
  * why the name will not do (only who has the secret is told). */
 #include "peers/join.h"
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "net/address.h"
 #include "net/interfaces.h"
 #include "net/frame.h"
@@ -19,7 +21,7 @@ static const double answer_read = 1.5; /* seconds in which the answer is read */
 /* ---- the new machine's side ------------------------------------------------------------------ */
 
 static int say(struct link *l, const struct invite_token *t, const struct key_pair *key,
-	       const char *name, struct err *e)
+	       const char *name, const struct join_mesh *mesh, struct err *e)
 {
 	uint8_t binding[LINK_BINDING], proof[TOKEN_PROOF];
 	unsigned char out[NET_UNPROVEN];
@@ -27,16 +29,21 @@ static int say(struct link *l, const struct invite_token *t, const struct key_pa
 	link_binding(l, binding);
 	TRY(invite_prove(t->secret, binding, key->pub, t->key, name, proof, e));
 	struct wire_writer w = wire_write(out, sizeof out);
-	wire_put_u8(&w, 1);
+	wire_put_u8(&w, mesh ? 2 : 1);
 	wire_put_str(&w, name);
 	wire_put_bytes(&w, proof, sizeof proof);
+	if (mesh)
+		wire_put_str(&w, mesh->wg);
+	if (mesh)
+		wire_put_u8(&w, (uint8_t)mesh->family);
 	TRY(wire_write_end(&w, &n, e));
 	return link_send_frame(l, &(struct frame){ .kind = FRAME_JOIN, .size = n, .payload = out },
 			       net_in(ask_for), e);
 }
 
 /* ERR_USAGE: the coordinator has said no, and why. */
-static int hear_answer(struct link *l, char name_p[PEER_NAME], struct err *e)
+static int hear_answer(struct link *l, struct join_mesh *mesh, char name_p[PEER_NAME],
+		       struct err *e)
 {
 	struct net_msg m;
 	struct frame f;
@@ -47,11 +54,19 @@ static int hear_answer(struct link *l, char name_p[PEER_NAME], struct err *e)
 	if (rc < 0)
 		return rc;
 	struct wire_reader r = wire_read(f.payload, f.size);
-	bool yes = f.kind == FRAME_JOINED && wire_get_u8(&r) == 1;
+	uint8_t said = f.kind == FRAME_JOINED ? wire_get_u8(&r) : 0;
+	bool yes = said == 1 || (said == 2 && mesh);
+	size_t n = 0;
 	wire_get_str(&r, text, sizeof text);
+	const void *part = said == 2 ? wire_get_bytes(&r, &n) : NULL;
 	rc = f.kind == FRAME_JOINED
 		     ? wire_read_end(&r, "JOINED", e)
 		     : err_set(e, ERR_PROTOCOL, "%s where JOINED was due", frame_name(f.kind));
+	if (rc >= 0 && yes && part && n <= JOIN_PART) {
+		buf_reset(&mesh->part);
+		buf_add(&mesh->part, part, n);
+		rc = buf_ok(&mesh->part, e);
+	}
 	net_msg_release(&m);
 	if (rc < 0)
 		return rc;
@@ -65,23 +80,24 @@ static int hear_answer(struct link *l, char name_p[PEER_NAME], struct err *e)
 
 /* ERR_CANCELLED: reached, and refused. */
 static int ask_at(struct net *n, const char *at, const struct invite_token *t,
-		  const struct key_pair *key, const char *name, char name_p[PEER_NAME],
-		  struct err *e)
+		  const struct key_pair *key, const char *name, struct join_mesh *mesh,
+		  char name_p[PEER_NAME], struct err *e)
 {
 	struct link *l;
 	TRY(net_dial(n, at, t->key, net_in(ask_for), &l, e));
 	int rc = link_wait_up(l, NET_FOREVER, e);
 	bool answers = rc >= 0 || link_was_refused(l);
 	if (rc >= 0)
-		rc = say(l, t, key, name, e);
+		rc = say(l, t, key, name, mesh, e);
 	if (rc >= 0)
-		rc = hear_answer(l, name_p, e);
+		rc = hear_answer(l, mesh, name_p, e);
 	link_close(l);
 	return rc == ERR_NET && answers ? ERR_CANCELLED : rc;
 }
 
 int invitation_accept(const struct invite_token *t, const struct key_pair *key, const char *name,
-		      const volatile sig_atomic_t *stop, struct served *v_p, struct err *e)
+		      struct join_mesh *mesh, const volatile sig_atomic_t *stop, struct served *v_p,
+		      struct err *e)
 {
 	struct net *n;
 	struct served v = { .port = t->port, .naddress = t->naddress };
@@ -97,7 +113,7 @@ int invitation_accept(const struct invite_token *t, const struct key_pair *key, 
 			break;
 		address_join(v.address[i], t->port, at);
 		err_clear(&last);
-		rc = ask_at(n, at, t, key, name, v.name, &last);
+		rc = ask_at(n, at, t, key, name, mesh, v.name, &last);
 		if (rc >= 0 && i) { /* the address that answers is the first to be tried */
 			char first[TOKEN_ADDRESS];
 			memcpy(first, v.address[i], TOKEN_ADDRESS);
@@ -156,16 +172,39 @@ void askers_add(struct askers *a, struct link *l)
 	a->list[a->n++] = (struct asker){ .link = l, .until = net_in(3) };
 }
 
-static int answer(struct link *l, bool yes, const char *text, struct err *e)
+/* `part`: its place in the mesh; NULL: none. */
+static int answer(struct link *l, bool yes, const char *text, const struct buf *part, struct err *e)
 {
-	unsigned char out[1024];
-	size_t n;
-	struct wire_writer w = wire_write(out, sizeof out);
-	wire_put_u8(&w, yes);
+	enum { MOST = JOIN_PART + 1024 };
+	unsigned char *out = mem_alloc(MOST);
+	size_t n = 0;
+	if (!out)
+		return err_nomem(e, MOST, "JOINED");
+	struct wire_writer w = wire_write(out, MOST);
+	wire_put_u8(&w, part ? 2 : yes);
 	wire_put_str(&w, text);
-	TRY(wire_write_end(&w, &n, e));
-	return link_send_frame(
-		l, &(struct frame){ .kind = FRAME_JOINED, .size = n, .payload = out }, NET_NOW, e);
+	if (part)
+		wire_put_bytes(&w, part->p, part->n);
+	int rc = wire_write_end(&w, &n, e);
+	if (rc >= 0)
+		rc = link_send_frame(
+			l, &(struct frame){ .kind = FRAME_JOINED, .size = n, .payload = out },
+			NET_NOW, e);
+	mem_free(out);
+	return rc;
+}
+
+/* Without the place, which the machine then misses. */
+static void answer_mesh(struct link *l, const char *given)
+{
+	struct buf part = BUF_INIT;
+	struct err e = { 0 };
+	bool has = invitation_part_read(given, &part, &e) >= 0 && part.n <= JOIN_PART;
+	if (!has)
+		log_warn("'%s' has joined, and its place in the mesh is not there: %.200s", given,
+			 e.msg);
+	answer(l, true, given, has ? &part : NULL, &e);
+	buf_release(&part);
 }
 
 /* One JOIN. false: the link is closed at once, without a word. */
@@ -174,16 +213,21 @@ static bool judge(struct askers *a, struct link *l, const struct frame *f)
 	struct wire_reader r = wire_read(f->payload, f->size);
 	struct err e = { 0 };
 	uint8_t binding[LINK_BINDING];
-	char name[PEER_NAME], given[PEER_NAME];
+	char name[PEER_NAME], given[PEER_NAME], wg[WG_KEY] = "";
+	bool mesh = false;
 	size_t n;
 	uint8_t version = wire_get_u8(&r);
 	wire_get_str(&r, name, sizeof name);
 	const void *proof = wire_get_bytes(&r, &n);
-	if (f->kind != FRAME_JOIN || wire_read_end(&r, "JOIN", &e) < 0 || version != 1 ||
-	    n != TOKEN_PROOF)
+	if (version == 2)
+		wire_get_str(&r, wg, sizeof wg);
+	uint8_t family = version == 2 ? wire_get_u8(&r) : 0;
+	if (f->kind != FRAME_JOIN || wire_read_end(&r, "JOIN", &e) < 0 ||
+	    (version != 1 && version != 2) || n != TOKEN_PROOF)
 		return false;
 	link_binding(l, binding);
-	int rc = invitation_use(binding, link_peer_key(l), a->coordinator, name, proof, given, &e);
+	int rc = invitation_use(binding, link_peer_key(l), a->coordinator, name, wg, family, proof,
+				given, &mesh, &e);
 	if (rc == 0)
 		return false;
 	if (rc < 0 && rc != ERR_USAGE) {
@@ -193,7 +237,10 @@ static bool judge(struct askers *a, struct link *l, const struct frame *f)
 	if (rc > 0)
 		memcpy(a->joined, given, sizeof given);
 	struct err ignored = { 0 };
-	answer(l, rc > 0, rc > 0 ? given : e.msg, &ignored);
+	if (mesh)
+		answer_mesh(l, given);
+	else
+		answer(l, rc > 0, rc > 0 ? given : e.msg, NULL, &ignored);
 	return true;
 }
 

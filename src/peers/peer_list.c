@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer_list.c - see peer_list.h. Rows: `peers` NAME KEY SINCE; `invitations` SECRET UNTIL NAME USED
- * ("-" for none); `coordinator` NAME KEY PORT ADDRESS ... */
+/* peer_list.c - see peer_list.h. Rows: `peers` NAME KEY SINCE, with a place in a mesh also WGKEY
+ * and 4, 6 or 46;
+ * `invitations` SECRET UNTIL NAME USED ("-" for none), with one also "mesh"; `coordinator` NAME KEY
+ * PORT ADDRESS ... */
 #include "peers/peer_list.h"
 
 #include "base/buf.h"
@@ -120,6 +122,16 @@ void peer_list_release(struct peer_list *l)
 	*l = (struct peer_list){ 0 };
 }
 
+static const char *const family[] = { "", " 4", " 6", " 46" };
+
+static unsigned family_of(const char *word)
+{
+	unsigned k = 3;
+	while (k && strcmp(family[k] + 1, word))
+		k--;
+	return k;
+}
+
 int peer_list_read(struct peer_list *l_p, struct err *e)
 {
 	struct peer_list l = { .peer = mem_array(PEERS_MOST, sizeof *l.peer) };
@@ -130,9 +142,11 @@ int peer_list_read(struct peer_list *l_p, struct err *e)
 	for (text = b.p; rc >= 0 && (n = next_row(&text, word)) != 0;) {
 		struct peer *p = l.n < PEERS_MOST ? &l.peer[l.n++] : NULL;
 		uint8_t raw[KEY_BYTES];
-		if (n != 3 || !p || !peer_name_ok(word[0]) ||
+		if ((n != 3 && n != 5) || !p || !peer_name_ok(word[0]) ||
 		    !put_word(p->name, PEER_NAME, word[0]) ||
-		    !put_word(p->key, KEY_TEXT, word[1]) || !key_public_bytes(p->key, raw))
+		    !put_word(p->key, KEY_TEXT, word[1]) || !key_public_bytes(p->key, raw) ||
+		    (n == 5 && (!wg_key_ok(word[3]) || !put_word(p->wg, WG_KEY, word[3]) ||
+				!(p->family = family_of(word[4])))))
 			rc = broken(path, e);
 		else
 			p->since = strtoll(word[2], NULL, 10);
@@ -165,8 +179,9 @@ static int peer_list_write(const struct peer_list *l, struct err *e)
 {
 	struct buf b = BUF_INIT;
 	for (size_t i = 0; i < l->n; i++)
-		buf_addf(&b, "%s %s %lld\n", l->peer[i].name, l->peer[i].key,
-			 (long long)l->peer[i].since);
+		buf_addf(&b, "%s %s %lld%s%s%s\n", l->peer[i].name, l->peer[i].key,
+			 (long long)l->peer[i].since, l->peer[i].wg[0] ? " " : "", l->peer[i].wg,
+			 l->peer[i].wg[0] ? family[l->peer[i].family & 3] : "");
 	int rc = write_text("peers", &b, e);
 	buf_release(&b);
 	return rc;
@@ -263,7 +278,7 @@ static int read_invitations(struct invitations *l, struct err *e)
 	for (text = b.p; rc >= 0 && (n = next_row(&text, word)) != 0;) {
 		struct invitation v = { 0 };
 		size_t len;
-		if (n != 4 ||
+		if (n < 4 || n > 5 || (n == 5 && strcmp(word[4], "mesh")) ||
 		    sodium_hex2bin(v.secret, TOKEN_SECRET, word[0], strlen(word[0]), NULL, &len,
 				   NULL) ||
 		    len != TOKEN_SECRET ||
@@ -273,6 +288,7 @@ static int read_invitations(struct invitations *l, struct err *e)
 			break;
 		}
 		v.until = strtoll(word[1], NULL, 10);
+		v.mesh = n == 5;
 		/* `invite` looks at used ones for a while */
 		if (v.until > now() - 3600 && l->n < INVITATIONS_MOST)
 			l->v[l->n++] = v;
@@ -289,10 +305,10 @@ static int write_invitations(const struct invitations *l, struct err *e)
 	char hex[2 * TOKEN_SECRET + 1];
 	for (size_t i = 0; i < l->n; i++) {
 		const struct invitation *v = &l->v[i];
-		buf_addf(&b, "%s %lld %s %s\n",
+		buf_addf(&b, "%s %lld %s %s%s\n",
 			 sodium_bin2hex(hex, sizeof hex, v->secret, TOKEN_SECRET),
 			 (long long)v->until, v->name[0] ? v->name : "-",
-			 v->used[0] ? v->used : "-");
+			 v->used[0] ? v->used : "-", v->mesh ? " mesh" : "");
 	}
 	int rc = write_text("invitations", &b, e);
 	buf_release(&b);
@@ -369,10 +385,49 @@ bool invitations_any(void)
 	return any;
 }
 
+bool invitations_mesh(const char *name)
+{
+	struct invitations l;
+	struct err ignored = { 0 };
+	bool any = false;
+	if (read_invitations(&l, &ignored) < 0)
+		return false;
+	for (size_t i = 0; i < l.n; i++)
+		any |= is_open(&l.v[i]) && l.v[i].mesh && !strcmp(l.v[i].name, name);
+	return any;
+}
+
+static int part_name(const char *name, char out[PEER_NAME + 8], struct err *e)
+{
+	if (!peer_name_ok(name))
+		return name_bad(name, e);
+	snprintf(out, PEER_NAME + 8, "mesh-%s", name);
+	return 0;
+}
+
+int invitation_part_write(const char *name, struct buf *text, struct err *e)
+{
+	char file[PEER_NAME + 8], path[PATH_MAX];
+	TRY(part_name(name, file, e));
+	if (text->n)
+		return write_text(file, text, e);
+	TRY(peers_path(file, path, e));
+	return unlink(path) < 0 && errno != ENOENT ? err_sys(e, errno, "%s", path) : 0;
+}
+
+int invitation_part_read(const char *name, struct buf *text, struct err *e)
+{
+	char file[PEER_NAME + 8], path[PATH_MAX];
+	TRY(part_name(name, file, e));
+	TRY(read_text(file, text, path, e));
+	return text->n ? 0 : err_set(e, ERR_USAGE, "%s: it is not there", path);
+}
+
 /* Writes the peer before the invitation: after a crash between the two the machine is in, and its
  * invitation fits nobody but it. */
 static int admit(struct peer_list *peers, struct invitations *l, struct invitation *v,
-		 const char *key, const char *asked, char name_p[PEER_NAME], struct err *e)
+		 const char *key, const char *asked, const char *wg, unsigned of,
+		 char name_p[PEER_NAME], struct err *e)
 {
 	const char *name = v->name[0] ? v->name : asked;
 	struct peer *p = (struct peer *)(uintptr_t)peer_list_by_key(peers, key);
@@ -381,6 +436,11 @@ static int admit(struct peer_list *peers, struct invitations *l, struct invitati
 		return name_bad(name, e);
 	if (other && other != p)
 		return name_taken(name, e);
+	if (v->mesh && (!wg_key_ok(wg) || !of || of > 3))
+		return err_set(
+			e, ERR_USAGE,
+			"this invitation carries a place in a mesh, and the machine showed no "
+			"key for it");
 	if (!p && peers->n == PEERS_MOST)
 		return err_set(e, ERR_USAGE, "there are %d peers already", PEERS_MOST);
 	if (!p)
@@ -388,6 +448,8 @@ static int admit(struct peer_list *peers, struct invitations *l, struct invitati
 	*p = (struct peer){ .since = now() };
 	snprintf(p->name, sizeof p->name, "%s", name);
 	snprintf(p->key, sizeof p->key, "%s", key);
+	snprintf(p->wg, sizeof p->wg, "%s", v->mesh ? wg : "");
+	p->family = v->mesh ? of : 0;
 	snprintf(v->used, sizeof v->used, "%s", name);
 	TRY(peer_list_write(peers, e));
 	TRY(write_invitations(l, e));
@@ -396,8 +458,8 @@ static int admit(struct peer_list *peers, struct invitations *l, struct invitati
 }
 
 int invitation_use(const uint8_t binding[LINK_BINDING], const char *key, const char *coordinator,
-		   const char *name, const uint8_t proof[TOKEN_PROOF], char name_p[PEER_NAME],
-		   struct err *e)
+		   const char *name, const char *wg, unsigned of, const uint8_t proof[TOKEN_PROOF],
+		   char name_p[PEER_NAME], bool *mesh_p, struct err *e)
 {
 	struct change c;
 	struct invitations l;
@@ -412,7 +474,9 @@ int invitation_use(const uint8_t binding[LINK_BINDING], const char *key, const c
 	if (rc >= 0 && fits)
 		rc = peer_list_read(&peers, e);
 	if (rc >= 0 && fits)
-		rc = admit(&peers, &l, fits, key, name, name_p, e);
+		rc = admit(&peers, &l, fits, key, name, wg, of, name_p, e);
+	if (rc > 0)
+		*mesh_p = fits->mesh;
 	peer_list_release(&peers);
 	change_end(&c);
 	sodium_memzero(&l, sizeof l);

@@ -15,13 +15,17 @@
 #include <limits.h>
 
 struct err;
+struct buf;
 
+enum { PEER_IPV4 = 1, PEER_IPV6 = 2 };
 enum { PEERS_MOST = 1000, INVITATIONS_MOST = 32 };
 
 struct peer {
 	char name[PEER_NAME];
 	char key[KEY_TEXT];
-	int64_t since; /* seconds since 1970 */
+	int64_t since;   /* seconds since 1970 */
+	char wg[WG_KEY]; /* public, of its place in a mesh; "": it has none */
+	unsigned family; /* PEER_IPV4, PEER_IPV6 or both: by which it reaches others there */
 };
 
 struct peer_list {
@@ -46,6 +50,7 @@ struct invitation {
 	int64_t until;        /* seconds since 1970 */
 	char name[PEER_NAME]; /* that the new peer gets; "": the one it asks for */
 	char used[PEER_NAME]; /* "": not yet; else the name of who used it */
+	bool mesh;            /* it carries a place in a mesh; `name` is given then */
 };
 
 int invitation_open(const struct invitation *v, struct err *e);
@@ -55,12 +60,20 @@ int invitation_close(const uint8_t secret[TOKEN_SECRET], struct err *e);
 int invitation_find(const uint8_t secret[TOKEN_SECRET], struct invitation *v_p, struct err *e);
 /* Whether one is open now. */
 bool invitations_any(void);
+/* Whether one with a place in a mesh is open for this name. */
+bool invitations_mesh(const char *name);
+/* That place, as text (mesh/mesh_part.h), kept under the name while the invitation is open. An
+ * empty text removes it; reading one that is not there is ERR_USAGE. */
+int invitation_part_write(const char *name, struct buf *text, struct err *e);
+int invitation_part_read(const char *name, struct buf *text, struct err *e);
 /* A machine shows a proof (token.h): when it fits an open invitation, that one becomes used, the
  * machine a peer, both synced, and *name_p its name. 1; 0: no open invitation fits; ERR_USAGE: it
  * fits, but the name is taken or no name (the invitation stays open). A key that is a peer already
- * keeps its place and gets the new name. */
+ * keeps its place and gets the new name. `wg`, `family`: the machine's public key of WireGuard
+ * and bits, which an invitation with a mesh needs ("", 0: none). *mesh_p: it was one. */
 int invitation_use(const uint8_t binding[LINK_BINDING], const char *key, const char *coordinator,
-		   const char *name, const uint8_t proof[TOKEN_PROOF], char name_p[PEER_NAME],
+		   const char *name, const char *wg, unsigned family,
+		   const uint8_t proof[TOKEN_PROOF], char name_p[PEER_NAME], bool *mesh_p,
 		   struct err *e);
 
 /* The coordinator that this machine serves. */

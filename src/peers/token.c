@@ -11,11 +11,12 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char word[] = "hsi1-";
-enum { HEAD = 2 + KEY_BYTES + TOKEN_SECRET + 1, CHECK = 3, RAW = 640 };
+enum { HEAD = 2 + KEY_BYTES + TOKEN_SECRET + 1, CHECK = 3, RAW = 640, MESH = 128 };
 
 static void check_bytes(const uint8_t *raw, size_t n, uint8_t out[CHECK])
 {
@@ -36,7 +37,7 @@ int invite_write(const struct invite_token *t, char out[TOKEN_TEXT], struct err 
 	raw[0] = (uint8_t)(t->port >> 8);
 	raw[1] = (uint8_t)t->port;
 	memcpy(raw + 2 + KEY_BYTES, t->secret, TOKEN_SECRET);
-	raw[HEAD - 1] = (uint8_t)t->naddress;
+	raw[HEAD - 1] = (uint8_t)(t->naddress | (t->mesh ? MESH : 0));
 	for (int i = 0; i < t->naddress; i++) {
 		size_t len = strlen(t->address[i]);
 		raw[n++] = (uint8_t)len;
@@ -74,12 +75,14 @@ static bool read_raw(const uint8_t *raw, size_t n, struct invite_token *t)
 		return false;
 	n -= CHECK;
 	check_bytes(raw, n, sum);
-	if (memcmp(sum, raw + n, CHECK) || raw[HEAD - 1] > TOKEN_ADDRESSES)
+	const int count = raw[HEAD - 1] & ~MESH;
+	if (memcmp(sum, raw + n, CHECK) || count > TOKEN_ADDRESSES)
 		return false;
 	t->port = (unsigned)raw[0] << 8 | raw[1];
 	key_public_text(raw + 2, t->key);
 	memcpy(t->secret, raw + 2 + KEY_BYTES, TOKEN_SECRET);
-	for (t->naddress = 0; t->naddress < raw[HEAD - 1]; t->naddress++) {
+	t->mesh = raw[HEAD - 1] & MESH;
+	for (t->naddress = 0; t->naddress < count; t->naddress++) {
 		char *address = t->address[t->naddress];
 		size_t k = at < n ? raw[at++] : TOKEN_ADDRESS;
 		if (!k || k >= TOKEN_ADDRESS || k > n - at)
@@ -170,4 +173,14 @@ bool peer_name_ok(const char *name)
 		if (!isalnum((unsigned char)*p) && !strchr(".-_", *p))
 			return false;
 	return true;
+}
+
+bool wg_key_ok(const char *key)
+{
+	unsigned char raw[32];
+	size_t n;
+	return strlen(key) == WG_KEY - 1 &&
+	       sodium_base642bin(raw, sizeof raw, key, WG_KEY - 1, NULL, &n, NULL,
+				 sodium_base64_VARIANT_ORIGINAL) == 0 &&
+	       n == sizeof raw;
 }

@@ -78,13 +78,15 @@ const struct cost_row *cost_row(struct cost *c, int m)
 				v + 9 * n, v + 10 * n, 0,         0 };
 	r->boundary_bytes = (double)m * p->sequence_len * p->hidden * p->wire_bytes;
 	r->boundary_gib = (double)m * p->sequence_len * p->hidden * profile_dtype_bytes(p) / GIB;
+	const double times = c->o->forwards > 0 ? c->o->forwards : 1,
+		     heads = c->o->head_forwards > 0 ? c->o->head_forwards : 1;
 	for (size_t i = 0; i < n; i++) {
 		const struct profile_device *d = &p->device[i];
-		r->f[i] = curve_at(&d->forward_ms, m) / 1e3;
+		r->f[i] = times * curve_at(&d->forward_ms, m) / 1e3;
 		r->b[i] = curve_at(&d->backward_ms, m) / 1e3;
-		r->ef[i] = curve_at(&d->embedding_forward_ms, m) / 1e3;
+		r->ef[i] = times * curve_at(&d->embedding_forward_ms, m) / 1e3;
 		r->eb[i] = curve_at(&d->embedding_backward_ms, m) / 1e3;
-		r->hf[i] = curve_at(&d->head_forward_ms, m) / 1e3;
+		r->hf[i] = heads * curve_at(&d->head_forward_ms, m) / 1e3;
 		r->hb[i] = curve_at(&d->head_backward_ms, m) / 1e3;
 		r->up[i] = curve_at(&d->upload_ms, m) / 1e3;
 		r->down[i] = curve_at(&d->download_ms, m) / 1e3;

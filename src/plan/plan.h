@@ -77,6 +77,8 @@ struct plan_options {
 	unsigned offload;
 	bool offload_auto;
 	enum sum_order order; /* of gradients; 0: fast */
+	/* forward passes of layers, and of the head, for each that is trained; 0: 1 */
+	double forwards, head_forwards;
 	/* instead: exact where its memory fits and its step takes at most 5 % longer, else fast */
 	bool order_auto;
 	int reduce_parts; /* of a chunk's gradients; 0: as reduce_parts() says */

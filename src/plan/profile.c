@@ -116,6 +116,30 @@ int profile_scale_curve(struct profile *p, struct curve *to, const struct curve 
 	return 0;
 }
 
+int profile_slow_device(struct profile *p, int device, double factor, struct err *e)
+{
+	struct profile_device *d = &p->device[device];
+	struct curve *const curve[] = { &d->forward_ms,           &d->backward_ms,
+					&d->embedding_forward_ms, &d->embedding_backward_ms,
+					&d->head_forward_ms,      &d->head_backward_ms };
+	for (size_t i = 0; i < sizeof curve / sizeof *curve; i++) {
+		const struct curve was = *curve[i];
+		TRY(profile_scale_curve(p, curve[i], &was, factor, e));
+		curve[i]->given = was.given;
+	}
+	d->optimizer_ms *= factor;
+	d->embedding_optimizer_ms *= factor;
+	d->head_optimizer_ms *= factor;
+	return 0;
+}
+
+void profile_slow_link(struct profile *p, int from, int to, double factor)
+{
+	const int a = p->device[from].host, b = p->device[to].host;
+	if (a != b)
+		p->bandwidth[a * p->hosts + b] /= factor;
+}
+
 static int fill_device(struct profile *p, struct profile_device *d, const char *where,
 		       struct err *e)
 {

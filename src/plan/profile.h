@@ -203,6 +203,10 @@ double profile_latency_ms(const struct profile *p, int from_device, int to_devic
 /* `from` times `factor`; its table goes into the profile's arena. */
 int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from,
 			double factor, struct err *e);
+/* A device computes `factor` times as long. */
+int profile_slow_device(struct profile *p, int device, double factor, struct err *e);
+/* A byte takes `factor` times as long from one host to another. */
+void profile_slow_link(struct profile *p, int from_device, int to_device, double factor);
 /* Bytes of a number in `dtype`. */
 double profile_gradients(const struct profile *p);
 double profile_dtype_bytes(const struct profile *p);

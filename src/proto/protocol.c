@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "job/loss_scale.h"
+#include "proto/pairs_wire.h"
 #include "sched/reduce.h"
 
 #include <limits.h>
@@ -42,6 +43,7 @@ void work_put(struct wire_writer *w, const struct stage_options *o, const char *
 	wire_put_u8(w, o->lora.dora);
 	wire_put_u8(w, o->lora.save_embed);
 	wire_put_u8(w, o->lora.save_head);
+	prefer_put(w, &o->prefer);
 	wire_put_str(w, optimizer);
 	wire_put_f64(w, c->beta1);
 	wire_put_f64(w, c->beta2);
@@ -77,6 +79,7 @@ void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPT
 	o->lora.dora = wire_get_u8(r);
 	o->lora.save_embed = wire_get_u8(r);
 	o->lora.save_head = wire_get_u8(r);
+	prefer_get(r, &o->prefer);
 	wire_get_str(r, optimizer, OPTIM_NAME);
 	c->beta1 = wire_get_f64(r);
 	c->beta2 = wire_get_f64(r);
@@ -103,6 +106,7 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 	    !(o->neftune >= 0 && o->neftune <= 1e6f))
 		return err_set(e, ERR_PROTOCOL, "%s: rate of B %g, noise %g", what,
 			       (double)o->lora.b_rate, (double)o->neftune);
+	TRY(prefer_check(what, &o->prefer, e));
 	if (optimizer[0] && !optimizer_find(optimizer))
 		return err_set(e, ERR_PROTOCOL, "%s: there is no optimizer '%s'", what, optimizer);
 	return 0;
@@ -392,6 +396,7 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum r
 	wire_put_bytes(w, mb->start, ((size_t)mb->nseq + 1) * 4);
 	wire_put_bytes(w, mb->id, ids ? (size_t)mb->n * 4 : 0);
 	wire_put_bytes(w, mb->label, labels ? (size_t)mb->n * 4 : 0);
+	pairs_put(w, labels ? mb->pairs : NULL, mb->nseq, mb->nrows);
 }
 
 size_t batch_size(const struct microbatch *mb, bool ids, bool labels)
@@ -432,9 +437,11 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 	const void *row = wire_get_bytes(&r, &nrow);
 	const void *start = wire_get_bytes(&r, &nstart), *id = wire_get_bytes(&r, &nid),
 		   *label = wire_get_bytes(&r, &nlabel);
+	struct pairs_fields pairs;
+	pairs_get(&r, &pairs);
 	TRY(wire_read_end(&r, "BATCH", e));
 	size_t n = h.n;
-	if (h.round > ROUND_SAMPLE)
+	if (h.round > ROUND_REFER)
 		return err_set(e, ERR_PROTOCOL, "BATCH: a round of kind %d", h.round);
 	if (!(scale > 0 && scale <= LOSS_SCALE_MOST))
 		return err_set(e, ERR_PROTOCOL, "BATCH: a loss scale of %g", scale);
@@ -484,7 +491,7 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 		for (int32_t i = b->start[s]; i < b->start[s + 1]; i++)
 			b->pos[i] = i - b->start[s];
 	}
-	return 0;
+	return pairs_take(&pairs, labels, b, e);
 }
 
 /* ---- the small ones ---- */
@@ -495,6 +502,10 @@ int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p,
 	wire_put_f64(&w, m->sum);
 	wire_put_u64(&w, m->trained);
 	wire_put_u64(&w, m->hits);
+	for (int i = 0; i < 2; i++) {
+		wire_put_f64(&w, m->score.reward[i]);
+		wire_put_u64(&w, m->score.rewarded[i]);
+	}
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -504,6 +515,10 @@ int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e)
 	m_p->sum = wire_get_f64(&r);
 	m_p->trained = wire_get_u64(&r);
 	m_p->hits = wire_get_u64(&r);
+	for (int i = 0; i < 2; i++) {
+		m_p->score.reward[i] = wire_get_f64(&r);
+		m_p->score.rewarded[i] = wire_get_u64(&r);
+	}
 	return wire_read_end(&r, "LOSS", e);
 }
 

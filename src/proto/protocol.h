@@ -10,6 +10,7 @@
  *       STEPPED from every worker
  *     where a tied embedding is trained, TIED_GRADIENT goes from the end to the front before NORM,
  *       TIED_VALUE from the front to the end before STEPPED
+ *     a round for the reference of preferences (ROUND_REFER) is answered by REFERENCE instead
  *     sampling rounds have one microbatch of one sequence, answered by TOKEN instead of LOSS
  *   CLOCK, between rounds, is answered by CLOCK;
  *   SAVE is answered by STATE frames and SAVED; FINISH by the end of the worker; ABORT, from either
@@ -81,8 +82,8 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 	       const char *optimizer, struct err *e);
 
 /* A round: one run of a batch through all stages, to evaluate, to train, or to sample the token
- * that follows the last one. */
-enum round { ROUND_EVAL, ROUND_TRAIN, ROUND_SAMPLE };
+ * that follows the last one; ROUND_REFER computes without the adapters. */
+enum round { ROUND_EVAL, ROUND_TRAIN, ROUND_SAMPLE, ROUND_REFER };
 
 /* How a sample round draws its token (generate.h, struct sampling). */
 struct draw {
@@ -95,6 +96,7 @@ struct batch_head {
 	enum round round;
 	uint32_t microbatches;              /* in this round */
 	uint32_t n, nseq, first_row, nrows; /* as in struct microbatch */
+	bool pairs;                         /* only for the end */
 	uint64_t step;                      /* of training, from 1: keys dropout and noise */
 	float scale;                        /* of the loss's gradient (loss_scale.h) */
 	struct draw draw;                   /* ROUND_SAMPLE; otherwise zeros */
@@ -109,8 +111,10 @@ int batch_write(const struct microbatch *mb, enum round round, uint64_t step, ui
 struct batch_store {
 	struct batch_head head;
 	int32_t *id, *pos, *label, *start, *row;
+	struct pairs pairs; /* in `pair` */
 	int32_t *mem;
-	size_t cap;
+	double *pair;
+	size_t cap, pair_cap;
 };
 int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batch_store *b,
 	       struct err *e);
@@ -118,7 +122,8 @@ int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batc
 /* LOSS: of one microbatch. */
 struct loss_message {
 	double sum;
-	uint64_t trained, hits; /* tokens; those that were the likeliest */
+	uint64_t trained, hits; /* tokens; those that were the likeliest. Of preferences: rows */
+	struct prefer_score score;
 };
 
 /* NORM: squared gradient norm of each layer that has trained parameters; -1 the front, INT_MAX

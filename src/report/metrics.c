@@ -70,18 +70,45 @@ static int take_line(struct metrics *m, const char *line, size_t n, int64_t last
 	json_parse_text_in(line, n, m->path, JSON_MEMORY_LINE, &o, &ignored);
 	const json_t *step = json_object_get(o, "step");
 	int rc = 0;
-	*stays_p = json_is_integer(step) && json_integer_value(step) <= last;
+	const bool event = json_object_get(o, "event") != NULL; /* that has happened */
+	*stays_p = json_is_integer(step) && (event || json_integer_value(step) <= last);
 	if (*stays_p && json_object_get(o, "val_loss"))
 		rc = add_val(m, json_number_value(step), read_number(o, "val_loss"), e);
-	else if (*stays_p && !json_object_get(o, "event"))
+	else if (*stays_p && !event)
 		rc = add_step(m, json_number_value(step), read_number(o, "loss"),
 			      read_number(o, "learning_rate"), e);
 	json_decref(o);
 	return rc;
 }
 
-/* Keeps the lines up to step `last`; removes a half-written last line and all lines after
- * the checkpoint. */
+/* Of whole lines, those up to step `last` and events, into `kept`. */
+static int cut_text(struct metrics *m, const struct buf *old, int64_t last, struct buf *kept,
+		    struct err *e)
+{
+	for (const char *p = old->p, *end = old->p + old->n, *nl;
+	     p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
+		bool stays;
+		TRY(take_line(m, p, (size_t)(nl - p), last, &stays, e));
+		if (stays)
+			buf_add(kept, p, (size_t)(nl - p) + 1);
+	}
+	return buf_ok(kept, e);
+}
+
+/* A shorter text in the place of a file's, where there is no room for another file. */
+static int shorten(const char *path, const struct buf *text, struct err *e)
+{
+	int fd, rc = 0;
+	TRY(open_write_err(path, OPEN_LOCK, 0666, &fd, e));
+	if (pwrite(fd, text->p, text->n, 0) != (ssize_t)text->n ||
+	    ftruncate(fd, (off_t)text->n) < 0)
+		rc = err_sys(e, errno, "%s: removing lines", path);
+	close(fd);
+	return rc;
+}
+
+/* Keeps the lines up to step `last`, and events; removes a half-written last line and all lines
+ * after the checkpoint. */
 static int cut_back(struct metrics *m, int64_t last, struct err *e)
 {
 	struct buf old = BUF_INIT, kept = BUF_INIT;
@@ -89,16 +116,14 @@ static int cut_back(struct metrics *m, int64_t last, struct err *e)
 	if (access(m->path, F_OK) != 0)
 		return 0;
 	TRY(buf_read_file(&old, m->path, 0, e));
-	for (const char *p = old.p, *end = old.p + old.n, *nl;
-	     p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
-		bool stays;
-		TRYOUT(take_line(m, p, (size_t)(nl - p), last, &stays, e));
-		if (stays)
-			buf_add(&kept, p, (size_t)(nl - p) + 1);
+	TRYOUT(cut_text(m, &old, last, &kept, e));
+	if (kept.n == old.n)
+		goto out;
+	rc = atomic_write_file(m->path, kept.p, kept.n, e);
+	if (rc < 0 && shorten(m->path, &kept, &(struct err){ 0 }) >= 0) {
+		err_clear(e);
+		rc = 0;
 	}
-	TRYOUT(buf_ok(&kept, e));
-	if (kept.n != old.n)
-		TRYOUT(atomic_write_file(m->path, kept.p, kept.n, e));
 out:
 	buf_release(&old);
 	buf_release(&kept);
@@ -178,6 +203,22 @@ static void put_number(struct buf *b, const char *key, double v)
 	json_number(b, v);
 }
 
+static void put_rewards(struct buf *b, const char *head, const struct metrics_rewards *r)
+{
+	const struct {
+		const char *name;
+		double v;
+	} row[] = { { "chosen", r->chosen },
+		    { "rejected", r->rejected },
+		    { "margins", r->margin },
+		    { "accuracies", r->accuracy } };
+	char key[48];
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		snprintf(key, sizeof key, "%srewards/%s", head, row[i].name);
+		put_number(b, key, row[i].v);
+	}
+}
+
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 {
 	struct buf *b = &m->line;
@@ -192,6 +233,8 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	put_number(b, "seconds", s->seconds);
 	put_number(b, "predicted_seconds", s->predicted_seconds);
 	put_number(b, "memory_peak", s->memory_peak);
+	if (s->rewards)
+		put_rewards(b, "", s->rewards);
 	if (s->loss_scale > 0)
 		put_number(b, "loss_scale", s->loss_scale);
 	buf_adds(b, s->skipped ? ", \"skipped\": true}\n" : "}\n");
@@ -199,16 +242,37 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	return add_step(m, (double)s->step, s->loss, s->learning_rate, e);
 }
 
-int metrics_eval(struct metrics *m, int64_t step, double val_loss, double accuracy, struct err *e)
+static void put_parts(struct buf *b, const struct metrics_val *v)
+{
+	if (v->parts)
+		buf_adds(b, ", \"val_datasets\": {");
+	for (size_t i = 0; i < v->parts; i++) {
+		buf_adds(b, i ? ", " : "");
+		json_quote(b, v->part[i].name, strlen(v->part[i].name));
+		buf_adds(b, ": {\"loss\": ");
+		json_number(b, v->part[i].loss);
+		if (!v->rewards)
+			put_number(b, "perplexity", exp(v->part[i].loss));
+		buf_addc(b, '}');
+	}
+	buf_adds(b, v->parts ? "}" : "");
+}
+
+int metrics_eval(struct metrics *m, int64_t step, const struct metrics_val *v, struct err *e)
 {
 	struct buf *b = &m->line;
 	buf_addf(b, "{\"step\": %lld, \"val_loss\": ", (long long)step);
-	json_number(b, val_loss);
-	put_number(b, "val_perplexity", exp(val_loss));
-	put_number(b, "val_token_accuracy", accuracy);
+	json_number(b, v->loss);
+	if (v->rewards) {
+		put_rewards(b, "val_", v->rewards);
+	} else {
+		put_number(b, "val_perplexity", exp(v->loss));
+		put_number(b, "val_token_accuracy", v->token_accuracy);
+	}
+	put_parts(b, v);
 	buf_adds(b, "}\n");
 	TRY(flush_lines(m, e));
-	return add_val(m, (double)step, val_loss, e);
+	return add_val(m, (double)step, v->loss, e);
 }
 
 int metrics_event(struct metrics *m, int64_t step, const char *event, const char *text,
@@ -227,7 +291,17 @@ int metrics_go_back(struct metrics *m, int64_t step, struct err *e)
 {
 	TRY(flush_lines(m, e));
 	m->nstep = m->nval = 0;
-	TRY(cut_back(m, step, e));
+	struct buf kept = BUF_INIT;
+	int rc = cut_back(m, step, e);
+	/* and those that could not be written */
+	if (rc >= 0)
+		rc = cut_text(m, &m->line, step, &kept, e);
+	if (rc < 0) {
+		buf_release(&kept);
+		return rc;
+	}
+	buf_release(&m->line);
+	m->line = kept;
 	/* the file may be another one now */
 	close(m->fd);
 	m->fd = -1;

@@ -14,6 +14,12 @@
 struct err;
 struct metrics;
 
+/* Of preferences, under TRL's names: rewards/chosen, rewards/rejected, rewards/margins,
+ * rewards/accuracies. */
+struct metrics_rewards {
+	double chosen, rejected, margin, accuracy;
+};
+
 /* A number that does not apply is NaN, and is then not in the line (the loss of a skipped step
  * is null). */
 struct metrics_step {
@@ -23,10 +29,11 @@ struct metrics_step {
 	double token_accuracy; /* share of the trained tokens that were the likeliest */
 	int64_t tokens;        /* all ids that went through the model in this step */
 	double tokens_per_second, seconds;
-	double predicted_seconds; /* by the plan; NaN: there was no prediction */
-	double memory_peak;       /* bytes on the device; NaN: not known */
-	double loss_scale;        /* of float16; 0: none */
-	bool skipped;             /* no update: loss or norm was not finite */
+	double predicted_seconds;              /* by the plan; NaN: there was no prediction */
+	double memory_peak;                    /* bytes on the device; NaN: not known */
+	double loss_scale;                     /* of float16; 0: none */
+	bool skipped;                          /* no update: loss or norm was not finite */
+	const struct metrics_rewards *rewards; /* NULL: no preferences */
 };
 
 /* The curve so far, for the picture: (nstep) and (nval) points in order of the steps. */
@@ -43,8 +50,21 @@ int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, str
 void metrics_close(struct metrics *m); /* NULL is allowed */
 /* A full disk is no error: it is said once, and the lines are written when there is room. */
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e);
-/* A line {"step", "val_loss", "val_perplexity", "val_token_accuracy"}; step 0: before training. */
-int metrics_eval(struct metrics *m, int64_t step, double val_loss, double accuracy, struct err *e);
+/* Of one dataset. */
+struct metrics_part {
+	const char *name;
+	double loss;
+};
+struct metrics_val {
+	double loss, token_accuracy;
+	const struct metrics_rewards *rewards; /* NULL: no preferences */
+	const struct metrics_part *part;       /* [parts] */
+	size_t parts;
+};
+/* A line {"step", "val_loss", "val_perplexity", "val_token_accuracy"}; step 0: before training. Of
+ * preferences the rewards are in the place of the last two. Behind them, where there are parts,
+ * "val_datasets": {NAME: {"loss", "perplexity"}}. */
+int metrics_eval(struct metrics *m, int64_t step, const struct metrics_val *v, struct err *e);
 /* A line {"step", "event", "text"}: something that happened after this step. */
 int metrics_event(struct metrics *m, int64_t step, const char *event, const char *text,
 		  struct err *e);

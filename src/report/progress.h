@@ -46,6 +46,8 @@ struct progress_step {
 	double val_loss;   /* NaN: not evaluated at this step */
 	double loss_scale; /* of float16, that this step had; 0: none */
 	bool skipped;      /* the loss or the norm was not finite: no update */
+	bool rewards;      /* of preferences: their margin, and the share that is right */
+	double margin, right;
 };
 
 int progress_new(progress_write_fn write, void *ctx, struct progress_look look,

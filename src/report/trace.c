@@ -19,6 +19,12 @@ struct name {
 	char text[64];
 };
 
+struct mark {
+	int64_t at;
+	int32_t step;
+	char event[24], text[TRACE_TEXT];
+};
+
 struct trace {
 	pthread_mutex_t lock;
 	struct trace_event *ring;
@@ -27,6 +33,8 @@ struct trace {
 	struct name name[NAMES_MOST];
 	size_t nnames;
 	int64_t clock_error;
+	struct mark *mark; /* ring of TRACE_MARKS, NULL before the first one */
+	size_t marks;      /* all that there were */
 };
 
 int trace_new(size_t events, struct trace **t_p, struct err *e)
@@ -52,6 +60,7 @@ void trace_free(struct trace *t)
 		return;
 	pthread_mutex_destroy(&t->lock);
 	mem_free(t->ring);
+	mem_free(t->mark);
 	mem_free(t);
 }
 
@@ -72,6 +81,20 @@ void trace_name_worker(struct trace *t, uint32_t worker, const char *text)
 		t->name[i].worker = worker;
 		copy_text(t->name[i].text, sizeof t->name[i].text, text);
 		t->nnames = i == t->nnames ? i + 1 : t->nnames;
+	}
+	pthread_mutex_unlock(&t->lock);
+}
+
+void trace_mark(struct trace *t, int64_t at, const char *event, const char *text, int32_t step)
+{
+	pthread_mutex_lock(&t->lock);
+	if (!t->mark)
+		t->mark = mem_array(TRACE_MARKS, sizeof *t->mark);
+	if (t->mark) {
+		struct mark *m = &t->mark[t->marks++ % TRACE_MARKS];
+		*m = (struct mark){ .at = at, .step = step };
+		copy_text(m->event, sizeof m->event, event);
+		copy_text(m->text, sizeof m->text, text);
 	}
 	pthread_mutex_unlock(&t->lock);
 }
@@ -179,6 +202,27 @@ static void write_event(const struct trace_event *ev, int64_t zero, struct buf *
 	buf_adds(b, "},\n");
 }
 
+static void write_mark(const struct mark *m, int64_t zero, struct buf *b)
+{
+	buf_adds(b, "{\"ph\":\"i\",\"s\":\"g\",\"name\":");
+	json_quote(b, m->event, strlen(m->event));
+	buf_adds(b, ",\"pid\":0,\"tid\":0,\"ts\":");
+	put_micros(b, m->at > zero ? m->at - zero : 0);
+	buf_addf(b, ",\"args\":{\"step\":%d,\"text\":", m->step);
+	json_quote(b, m->text, strlen(m->text));
+	buf_adds(b, "}},\n");
+}
+
+/* With the lock held. Without spans the axis begins at the oldest mark. */
+static void write_marks(const struct trace *t, int64_t zero, struct buf *b)
+{
+	const size_t first = t->marks > TRACE_MARKS ? t->marks - TRACE_MARKS : 0;
+	if (first < t->marks && zero == INT64_MAX)
+		zero = t->mark[first % TRACE_MARKS].at;
+	for (size_t i = first; i < t->marks; i++)
+		write_mark(&t->mark[i % TRACE_MARKS], zero, b);
+}
+
 int trace_write(struct trace *t, const char *path, struct err *e)
 {
 	struct buf b = BUF_INIT;
@@ -189,6 +233,10 @@ int trace_write(struct trace *t, const char *path, struct err *e)
 		ev[i] = t->ring[(t->first + i) % t->cap];
 	buf_adds(&b, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
 	write_names(t, &b);
+	int64_t zero = INT64_MAX;
+	for (size_t i = 0; ev && i < n; i++)
+		zero = ev[i].begin < zero ? ev[i].begin : zero;
+	write_marks(t, zero, &b);
 	unsigned long long dropped = t->dropped;
 	long long error = t->clock_error;
 	pthread_mutex_unlock(&t->lock);
@@ -199,7 +247,7 @@ int trace_write(struct trace *t, const char *path, struct err *e)
 	}
 	qsort(ev, n, sizeof *ev, by_begin);
 	for (size_t i = 0; i < n; i++)
-		write_event(&ev[i], ev[0].begin, &b);
+		write_event(&ev[i], zero, &b);
 	if (b.n >= 2 && b.p[b.n - 2] == ',') { /* JSON allows no comma behind the last one */
 		b.n -= 2;
 		buf_addc(&b, '\n');

@@ -5,7 +5,9 @@
  * Format: the Trace Event Format's JSON object form, complete events ("ph":"X") with microseconds,
  * metadata events for the names of processes and threads. pid is the worker, tid one of its
  * streams. When the ring is full the oldest spans are overwritten, so the trace of a long run has
- * its last steps. Adding a span allocates nothing. Thread-safe. */
+ * its last steps. Adding a span allocates nothing. What happened to the whole run (a worker was
+ * lost) is a mark: an instant event ("ph":"i") with its text, the last TRACE_MARKS of them.
+ * Thread-safe. */
 #ifndef HS_REPORT_TRACE_H
 #define HS_REPORT_TRACE_H
 
@@ -38,6 +40,9 @@ void trace_add(struct trace *t, const struct trace_event *ev);
 /* The same from single values; `name` is copied, cut at 23 characters. */
 void trace_span(struct trace *t, uint32_t worker, uint32_t stream, const char *name, int64_t begin,
 		int64_t end, int32_t step, int32_t microbatch);
+enum { TRACE_MARKS = 500, TRACE_TEXT = 400 };
+/* `event` is cut at 23 characters, `text` at TRACE_TEXT - 1. */
+void trace_mark(struct trace *t, int64_t at, const char *event, const char *text, int32_t step);
 /* Removes up to `cap` of the oldest events into ev. */
 size_t trace_take(struct trace *t, struct trace_event *ev, size_t cap);
 uint64_t trace_dropped(struct trace *t); /* how many were overwritten */

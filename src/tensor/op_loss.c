@@ -4,13 +4,14 @@
  *
  * Only rows that are trained are computed. On a recording tape the gradient of the sum of losses is
  * computed while the logits are in memory: otherwise backward would have to compute them again. It
- * is multiplied by `scale` (1, or a loss scale). The division by the trained tokens of the global
- * batch is left to the optimizer, because it is the same for every microbatch. */
+ * is multiplied by `scale` (1, or a loss scale) and that of each row by its weight, if there are
+ * any. The division by the trained tokens of the global batch is left to the optimizer, because it
+ * is the same for every microbatch. */
 #include "tensor/ops.h"
 
 #include "base/err.h"
 
-enum { ROWS, LABELS, HITS }; /* r[] */
+enum { ROWS, LABELS, HITS, WEIGHT }; /* r[] */
 enum { LOGITS_BYTES = 24 << 20, ROWS_LEAST = 128, ROWS_MOST = 1024 };
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
@@ -29,11 +30,12 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 	size_t size = dtype_size(t->act);
 	bool learn = n->y->needs_grad;
 	struct dev_ref x = xg, dx = dxg, loss = n->y->at, labels = n->a.r[LABELS],
-		       hits = n->a.r[HITS];
+		       hits = n->a.r[HITS], weight = n->a.r[WEIGHT];
 	x.off += (size_t)(first * c) * size;
 	loss.off += (size_t)first * 4;
 	labels.off += (size_t)first * 4;
 	hits.off += hits.buf ? (size_t)first * 4 : 0;
+	weight.off += weight.buf ? (size_t)first * 4 : 0;
 	TRY(dev_gemm(t->dev,
 		     &(struct dev_gemm){ .m = some,
 					 .n = v,
@@ -52,7 +54,7 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 	int64_t ldd = v * 4 / (int64_t)size; /* dlogits overwrite the logits' rows */
 	const union dev_arg a[] = { { .b = loss },      { .b = learn ? logits : DEV_NONE },
 				    { .b = logits },    { .b = labels },
-				    { .b = hits },      { .b = DEV_NONE },
+				    { .b = hits },      { .b = weight },
 				    { .i = some },      { .i = v },
 				    { .i = v },         { .i = ldd },
 				    { .f = n->a.f[0] }, { .f = n->a.f[2] } };
@@ -159,13 +161,13 @@ const struct op op_loss = { .name = "loss",
 			    .bytes = bytes };
 
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
-		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float cap,
-		  float scale, struct tensor **y_p, struct err *e)
+		  struct dev_ref labels, struct dev_ref hits, struct dev_ref weight, int64_t n,
+		  float factor, float cap, float scale, struct tensor **y_p, struct err *e)
 {
 	return tape_apply(t, &op_loss,
 			  &(struct op_args){ .x = { x },
 					     .p = { head },
-					     .r = { rows, labels, hits },
+					     .r = { rows, labels, hits, weight },
 					     .i = { n },
 					     .f = { scale, factor, cap } },
 			  y_p, e);

@@ -57,10 +57,10 @@ int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *r
 /* Cross-entropy of the rows `rows` (n i32) of x (N,C) against `labels` (n i32) through head (V,C):
  * the losses, (n) f32; in `hits` (n f32, or DEV_NONE) 1 where the label is the likeliest. The (n,V)
  * logits exist only in blocks of rows; on a recording tape dx is computed in the forward, for the
- * sum of the losses. The logits are multiplied by `factor`, then softly capped by `cap`, unless it
- * is 0. */
+ * sum of the losses, each times its `weight` (n f32, or DEV_NONE). The logits are multiplied by
+ * `factor`, then softly capped by `cap`, unless it is 0. */
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
-		  struct dev_ref labels, struct dev_ref hits, int64_t n, float factor, float cap,
-		  float scale, struct tensor **y_p, struct err *e);
+		  struct dev_ref labels, struct dev_ref hits, struct dev_ref weight, int64_t n,
+		  float factor, float cap, float scale, struct tensor **y_p, struct err *e);
 
 #endif

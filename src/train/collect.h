@@ -7,6 +7,9 @@
 
 struct err;
 
+/* Where the run goes back to when a worker is lost: at first its beginning, or the checkpoint with
+ * which it goes on (`start` false). */
+void train_begin_set(struct trainer *t, bool start);
 /* Collects it into the snapshot, from which a checkpoint can be written. */
 int train_collect(struct trainer *t, struct err *e);
 

@@ -12,12 +12,16 @@ struct evaluation {
 	struct batches *batches;
 	struct rounds *rounds;
 	const struct train_sink *sink;
+	const struct dataset_source *source; /* [sources] */
+	size_t sources;
 };
 
 /* The mean loss over all trained tokens of the validation split, after `step`; reported to the
  * sink. */
 int evaluation_run(const struct evaluation *v, uint64_t step, double *loss_p, struct err *e);
 
+/* What is reported of preferences. */
+struct train_rewards evaluation_rewards(const struct prefer_score *s, double accuracy);
 /* Takes note of an evaluation in training. True: its loss is the lowest so far. */
 bool evaluation_note(struct train_state *st, double loss);
 /* As transformers' EarlyStoppingCallback with a threshold of 0; with `patience` 0 never. */

@@ -31,6 +31,8 @@ static void rate_to_next(const struct stepped_message *m, const int64_t *clock, 
 	uint64_t bytes;
 	int64_t ns = flow_carried(&m[i].flow[FLOW_TO_NEXT], clock[i], &m[next].flow[FLOW_FROM_PREV],
 				  clock[next], &bytes);
+	s->next_bytes = (double)bytes;
+	s->next_flight = clock_seconds(ns);
 	r->bytes = keep * r->bytes + (double)bytes;
 	r->seconds = keep * r->seconds + clock_seconds(ns);
 	if (ns > 0 && (double)bytes / clock_seconds(ns) > r->best)
@@ -39,6 +41,9 @@ static void rate_to_next(const struct stepped_message *m, const int64_t *clock, 
 		s->rate = r->bytes / r->seconds;
 		s->best_rate = r->best;
 	}
+	s->prev_flight = clock_seconds(flow_carried(&m[next].flow[FLOW_TO_PREV], clock[next],
+						    &m[i].flow[FLOW_FROM_NEXT], clock[i], &bytes));
+	s->prev_bytes = (double)bytes;
 }
 
 void flows_of_round(const struct stepped_message *m, const int64_t *clock, const int *next, int n,

@@ -19,6 +19,9 @@ struct train_stage {
 	/* Bytes per second to the next stage while something was in flight, recently and at best;
 	 * computing at the same time makes it slower. NaN: nothing was sent, or only in memory. */
 	double rate, best_rate;
+	/* Of this round, to the next stage and from it: bytes, and seconds in which they were in
+	 * flight; 0: as above. */
+	double next_bytes, next_flight, prev_bytes, prev_flight;
 };
 
 /* Nanoseconds in which messages were in flight, one after the other as a link carries them: from

@@ -124,6 +124,11 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	if (!c)
 		return;
 	p->options.microbatch = (int)c->micro_batch_size;
+	/* stage_pairs.c, refer.h: a forward pass of the head is half of it, the other half is the
+	 * gradient that is computed with it */
+	const struct prefer *rl = prefer_find(c->rl);
+	p->options.forwards = rl && rl->reference ? 2 : 1;
+	p->options.head_forwards = rl ? rl->reference ? 2 : 1.5 : 1;
 	p->options.pass = c->pass;
 	p->options.passes = (int)c->npass;
 	p->options.reserve_gib = c->memory_reserve;

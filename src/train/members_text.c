@@ -103,6 +103,22 @@ void holders_text(const struct holders *h, const struct placement *p, int rows, 
 		}
 }
 
+void shares_text(const struct profile *p, const struct plan *plan, struct buf *out)
+{
+	for (int k = 0, told = 0; k < plan->stages; k++) {
+		const struct plan_stage *s = &plan->stage[k];
+		for (int i = 0; i < s->members && s->members > 1; i++) {
+			buf_addf(out, "%s'%s' ", told++ ? ", " : "",
+				 p->device[s->member[i].device].id);
+			if (!i)
+				buf_addf(out, "computes %d of %d microbatches",
+					 s->member[i].microbatches, plan->microbatches);
+			else
+				buf_addf(out, "%d", s->member[i].microbatches);
+		}
+	}
+}
+
 void again_text(uint64_t step, uint64_t reached, struct buf *out)
 {
 	buf_addf(out, ". Going on after step %llu", (unsigned long long)step);

@@ -5,6 +5,7 @@
 #define HS_TRAIN_MEMBERS_TEXT_H
 
 #include "job/placement.h"
+#include "plan/plan.h"
 
 struct buf;
 struct err;
@@ -20,6 +21,8 @@ void holders_release(struct holders *h);
 /* "Layers 20-27 go to 'box2' and 'box1'": to those that did not hold them before. */
 void holders_text(const struct holders *before, const struct placement *now, int rows,
 		  struct buf *out);
+/* "'a' computes 6 of 8 microbatches, 'b' 2" */
+void shares_text(const struct profile *p, const struct plan *plan, struct buf *out);
 /* ". Going on after step 410; steps 411 and 412 are computed again" */
 void again_text(uint64_t step, uint64_t reached, struct buf *out);
 

@@ -10,7 +10,7 @@ void nonfinite_find(const struct rounds *p, const struct placement *pl, uint64_t
 {
 	const unsigned long long at = step;
 	for (uint32_t i = 0; i < p->microbatches; i++)
-		if (!isfinite(p->loss[i])) {
+		if (!isfinite(p->loss[i].sum)) {
 			snprintf(out, cap, "the loss of microbatch %u in step %llu, at stage %d", i,
 				 at, pl->stages - 1);
 			return;

@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "train/collect.h"
 #include "train/members_text.h"
+#include "train/samples.h"
+#include "train/speeds.h"
 #include "train/start.h"
 
 #include <stdio.h>
@@ -25,6 +27,8 @@ struct recovery {
 	struct buf who;        /* "'box3' is gone (...)" */
 	const char *event;
 	struct err cause;
+	struct job_plan *with; /* MAY be NULL: of a move; taken by the first attempt */
+	bool shares;           /* it changes only shares */
 };
 
 /* ---- the state to which the run goes back ---- */
@@ -51,6 +55,7 @@ static int go_back(struct trainer *t, struct err *e)
 		TRY(read_set(t, e));
 	t->st = t->set.st;
 	t->nonfinite_run = 0;
+	samples_go_back(t->cfg->output_dir, t->st.step);
 	t->snapshots.at = t->st.step;
 	t->snapshots.last = clock_now();
 	return t->set.start ? 0 : session_push_state(t->ses, ++t->rounds.number, e);
@@ -69,22 +74,28 @@ static void keep_set(struct trainer *t)
 
 /* ---- with other members ---- */
 
-static void name_members(struct trainer *t, struct recovery *r)
+/* Whoever comes or goes: what was known of its speed is not of the one that comes. */
+static bool name_members(struct trainer *t, struct recovery *r)
 {
 	struct err why = { 0 };
-	for (int i; (i = session_loss(t->ses, &why)) >= 0;)
+	bool any = false;
+	for (int i; (i = session_loss(t->ses, &why)) >= 0; any = true) {
 		buf_addf(&r->who, "%s'%s' is gone (%.300s)", r->who.n ? ". " : "",
 			 session_spec(t->ses, i)->id, why.msg);
-	for (int i; (i = session_back(t->ses)) >= 0;)
+		drift_forget(&t->drift, i);
+	}
+	for (int i; (i = session_back(t->ses)) >= 0; any = true)
 		buf_addf(&r->who, "%s'%s' is back", r->who.n ? ". " : "",
 			 session_spec(t->ses, i)->id);
+	return any;
 }
 
 static int try_again(struct trainer *t, struct recovery *r, struct err *e)
 {
 	TRY(session_regroup(t->ses, e));
-	name_members(t, r);
-	TRY(start_place_again(t, e));
+	struct job_plan *with = name_members(t, r) ? NULL : r->with;
+	r->with = NULL;
+	TRY(start_place_again(t, with, e));
 	const struct patience first = patience_of(
 		t->cfg->stall_timeout, t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0, true);
 	session_set_patience(t->ses, &first);
@@ -101,7 +112,10 @@ static int tell(struct trainer *t, const struct recovery *r, struct err *e)
 		buf_addf(&b, "%s. ", r->who.p);
 	else
 		buf_addf(&b, "Two workers lost each other (%.300s). ", r->cause.msg);
-	holders_text(&r->before, t->place, t->rounds.n, &b);
+	if (r->shares && !strcmp(r->event, "moved"))
+		shares_text(&t->job_plan.profile, &t->job_plan.plan, &b);
+	else
+		holders_text(&r->before, t->place, t->rounds.n, &b);
 	if (t->planned && r->was > 0)
 		buf_addf(&b, " (%.3g s a step instead of %.3g)",
 			 t->job_plan.plan.simulated_ms / 1e3, r->was);
@@ -238,15 +252,40 @@ static int ask_who_leaves(struct trainer *t, struct err *e)
 	return 0;
 }
 
+/* Work moves from a worker that became slow, or back to it. */
+static int rebalance(struct trainer *t, struct err *e)
+{
+	struct speeds_move m;
+	int rc = speeds_look(t, &m, e);
+	if (rc <= 0)
+		return rc;
+	struct recovery r = begin(t, "moved");
+	r.with = &m.plan;
+	r.shares = m.shares;
+	r.was = m.now_s;
+	buf_adds(&r.who, m.why);
+	rc = train_collect(t, e);
+	if (rc < 0) {
+		buf_release(&r.who);
+	} else {
+		drift_moved(&t->drift);
+		rc = change(t, &r, e);
+		const double took = clock_seconds(clock_now() - r.began) / m.estimate;
+		t->moving = took < 0.2 ? 0.2 : took > 20 ? 20 : took;
+	}
+	job_plan_release(&m.plan);
+	return rc;
+}
+
 int recover_members(struct trainer *t, struct err *e)
 {
 	double seconds = 0;
-	if (!t->stays)
+	if (!t->stays || t->st.step >= t->job->total_steps)
 		return 0;
 	TRY(ask_who_leaves(t, e));
 	session_look_for_lost(t->ses);
-	if (!session_somebody_back(t->ses) || t->st.step >= t->job->total_steps)
-		return 0;
+	if (!session_somebody_back(t->ses))
+		return rebalance(t, e);
 	TRY(start_would_help(t, &seconds, e));
 	const double was = t->job_plan.plan.simulated_ms / 1e3;
 	if (t->planned && !(seconds < was * (1 - t->cfg->rebalance_gain))) {

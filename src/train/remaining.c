@@ -24,6 +24,16 @@ static int count(const struct remaining *r)
 	return n;
 }
 
+static int slow_down(const struct remaining *r, struct profile *p, struct err *e)
+{
+	for (int i = 0; r->slow && i < r->n; i++) {
+		const int device = profile_find(p, r->seat[i].id);
+		if (device >= 0 && r->slow[i] != 1)
+			TRY(profile_slow_device(p, device, r->slow[i], e));
+	}
+	return 0;
+}
+
 static int read_profile(const struct remaining *r, struct job_plan *p, struct err *e)
 {
 	if (r->profile) {
@@ -32,7 +42,7 @@ static int read_profile(const struct remaining *r, struct job_plan *p, struct er
 		for (int i = p->profile.devices - 1; i >= 0; i--)
 			if (!is_here(r, p->profile.device[i].id))
 				TRY(profile_remove(&p->profile, p->profile.device[i].id, e));
-		return 0;
+		return slow_down(r, &p->profile, e);
 	}
 	struct seat_spec *seat = mem_array((size_t)r->n, sizeof *seat);
 	int n = 0;

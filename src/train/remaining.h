@@ -19,6 +19,7 @@ struct remaining {
 	const bool *here;             /* [n] */
 	int n;
 	const char *profile;  /* of all of them, as JSON; NULL: nothing was measured */
+	const double *slow;   /* [n] how many times as long each computes; NULL: as measured */
 	enum sum_order order; /* of gradients: the run's */
 };
 

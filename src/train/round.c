@@ -48,6 +48,7 @@ void rounds_release(struct rounds *p)
 {
 	mem_free(p->loss);
 	mem_free(p->have_loss);
+	references_release(&p->ref);
 	mem_free(p->span);
 }
 
@@ -62,6 +63,7 @@ void round_begin(struct rounds *p, enum round kind, uint32_t n, uint64_t step, f
 	p->microbatches = n;
 	p->losses = 0;
 	p->trained = p->hits = 0;
+	p->score = (struct prefer_score){ 0 };
 	p->norms = p->done = 0;
 	p->have_token = false;
 	p->busy = p->wait = 0;
@@ -74,6 +76,7 @@ int round_send(struct rounds *p, uint32_t m, const struct microbatch *mb, struct
 	    !mem_grow(&p->have_loss, &p->have_cap, p->microbatches, sizeof *p->have_loss))
 		return err_nomem(e, p->microbatches * sizeof *p->loss, "losses");
 	p->have_loss[m] = false;
+	TRY(references_place(&p->ref, p->kind == ROUND_REFER, m, mb, e));
 	return session_send_batch(p->ses, mb, p->kind, p->number, p->step, m, p->microbatches,
 				  p->scale, &p->o.draw, e);
 }
@@ -89,17 +92,22 @@ static int twice(const struct rounds *p, const struct session_event *ev, struct 
 static int take_loss(struct rounds *p, const struct session_event *ev, struct err *e)
 {
 	const struct frame *f = &ev->f;
-	struct loss_message m;
-	TRY(loss_read(f->payload, f->size, &m, e));
+	struct loss_message m = { 0 };
+	const bool refer = f->kind == FRAME_REFERENCE;
+	if (!refer)
+		TRY(loss_read(f->payload, f->size, &m, e));
+	if (refer != (p->kind == ROUND_REFER))
+		return err_set(e, ERR_PROTOCOL, "%s in a round of kind %d", frame_name(f->kind),
+			       p->kind);
 	if (p->kind == ROUND_SAMPLE || f->microbatch >= p->microbatches)
 		return err_set(e, ERR_PROTOCOL, "LOSS of microbatch %u of %u", f->microbatch,
 			       p->microbatches);
 	if (p->have_loss[f->microbatch])
 		return twice(p, ev, e);
+	if (refer)
+		TRY(references_take(&p->ref, f->microbatch, f->payload, f->size, e));
 	p->have_loss[f->microbatch] = true;
-	p->loss[f->microbatch] = m.sum;
-	p->trained += m.trained;
-	p->hits += m.hits;
+	p->loss[f->microbatch] = m;
 	p->losses++;
 	return 0;
 }
@@ -166,7 +174,7 @@ static int take(struct rounds *p, const struct session_event *ev, struct err *e)
 	int row = p->row[ev->member];
 	bool end = crew_is_end(session_crew(p->ses), ev->member);
 	if (row >= 0 && f->step == p->number) {
-		if (f->kind == FRAME_LOSS && end)
+		if ((f->kind == FRAME_LOSS || f->kind == FRAME_REFERENCE) && end)
 			return take_loss(p, ev, e);
 		if (f->kind == FRAME_TOKEN && end && p->kind == ROUND_SAMPLE)
 			return take_token(p, ev, e);
@@ -205,8 +213,16 @@ int round_losses(struct rounds *p, double *sum_p, uint64_t *trained_p, struct er
 {
 	double sum = 0;
 	TRY(collect(p, all_losses, e));
-	for (uint32_t i = 0; i < p->microbatches; i++)
-		sum += p->loss[i];
+	for (uint32_t i = 0; i < p->microbatches; i++) {
+		const struct loss_message *m = &p->loss[i];
+		sum += m->sum;
+		p->trained += m->trained;
+		p->hits += m->hits;
+		for (int k = 0; k < 2; k++) {
+			p->score.reward[k] += m->score.reward[k];
+			p->score.rewarded[k] += m->score.rewarded[k];
+		}
+	}
 	*sum_p = sum;
 	*trained_p = p->trained;
 	return 0;

@@ -3,7 +3,8 @@
  * workers' reports in any order of arrival.
  *
  * Training: round_begin, round_send for each, round_losses, round_norms, round_step, round_end.
- * Evaluation: round_begin, round_losses, round_end. Sampling: round_begin, round_token, round_end.
+ * Evaluation: round_begin, round_losses, round_end; the same of ROUND_REFER (refer.h). Sampling:
+ * round_begin, round_token, round_end.
  * A message of another round, or a second one of the same kind, is an error of the job. */
 #ifndef HS_TRAIN_ROUND_H
 #define HS_TRAIN_ROUND_H
@@ -11,6 +12,7 @@
 #include "base/arena.h"
 #include "coord/session.h"
 #include "train/flows.h"
+#include "train/references.h"
 
 struct err;
 
@@ -41,11 +43,13 @@ struct rounds {
 	uint64_t step;
 	float scale;
 	uint32_t microbatches, losses; /* losses: how many have arrived */
-	double *loss;                  /* [microbatches] sums over tokens */
+	struct loss_message *loss;     /* [microbatches] */
 	bool *have_loss;
 	size_t loss_cap, have_cap;
-	uint64_t trained, hits;                  /* trained tokens; of them the likeliest */
-	int norms, done;                         /* how many NORM, STEPPED have arrived */
+	struct references ref;
+	uint64_t trained, hits;    /* trained tokens; of them the likeliest. Of preferences: rows */
+	struct prefer_score score; /* of preferences */
+	int norms, done;           /* how many NORM, STEPPED have arrived */
 	bool *have_norm, *have_done, have_token; /* [n] */
 	double norm[NORMS_MOST]; /* squared, by layer: 0 front, i+1 layer i, last the end */
 	int32_t token;

@@ -30,5 +30,8 @@ struct samples {
 /* Answers every prompt; adds a line {step, prompt, text, tokens, stopped} for each
  * to output_dir/samples.jsonl. */
 int samples_make(const struct samples *s, struct err *e);
+/* Steps after `step` are computed again: their lines go, and one that was cut off. What cannot be
+ * written is said, and stays. */
+void samples_go_back(const char *output_dir, uint64_t step);
 
 #endif

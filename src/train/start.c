@@ -10,6 +10,7 @@
 #include "train/reduction.h"
 #include "train/remaining.h"
 #include "train/run_passes.h"
+#include "train/speeds.h"
 
 #include <math.h>
 #include <string.h>
@@ -89,21 +90,29 @@ static int plan_again(struct trainer *t, struct job_plan *p, struct err *e)
 {
 	int n = session_members(t->ses), left = 0;
 	bool *here = mem_array((size_t)n, sizeof *here);
-	if (!here)
-		return err_nomem(e, (size_t)n, "workers");
-	for (int i = 0; i < n; i++)
+	double *slow = mem_array((size_t)n, sizeof *slow);
+	if (!here || !slow) {
+		mem_free(here);
+		mem_free(slow);
+		return err_nomem(e, (size_t)n * sizeof *slow, "workers");
+	}
+	for (int i = 0; i < n; i++) {
 		left += here[i] = session_has(t->ses, i);
+		slow[i] = drift_level(&t->drift, i);
+	}
 	const struct remaining r = { .job = t->job,
 				     .seat = t->seat,
 				     .here = here,
 				     .n = n,
 				     .profile = t->profile.n ? t->profile.p : NULL,
+				     .slow = slow,
 				     .order = t->st.rules.reduce };
 	int rc = left < t->cfg->min_workers
 			 ? err_set(e, ERR_USAGE, "%d worker%s left, min_workers is %lld", left,
 				   left == 1 ? " is" : "s are", (long long)t->cfg->min_workers)
 			 : remaining_plan(&r, p, e);
 	mem_free(here);
+	mem_free(slow);
 	return rc;
 }
 
@@ -130,11 +139,14 @@ int start_would_help(struct trainer *t, double *seconds_p, struct err *e)
 	return 0;
 }
 
-int start_place_again(struct trainer *t, struct err *e)
+int start_place_again(struct trainer *t, struct job_plan *with, struct err *e)
 {
 	int n = session_members(t->ses);
 	struct job_plan next = { 0 };
-	TRY(plan_again(t, &next, e));
+	if (with)
+		next = *with, *with = (struct job_plan){ 0 };
+	else
+		TRY(plan_again(t, &next, e));
 	judge_release(&t->judge);
 	job_plan_release(&t->job_plan);
 	t->judge = (struct judge){ 0 };
@@ -150,6 +162,7 @@ int start_place_again(struct trainer *t, struct err *e)
 	TRY(reduction_choose(t->job, t->st.rules.reduce, true, false, &t->st.rules, t->place, e));
 	if (t->planned)
 		TRY(judge_init(&t->judge, &t->job_plan, e));
+	speeds_plan(t);
 	TRY(session_assign(t->ses, t->place, worker, e));
 	const uint64_t number = t->rounds.number;
 	rounds_release(&t->rounds);

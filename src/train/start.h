@@ -14,9 +14,10 @@ int start_join(struct trainer *t, struct err *e);
 /* Chooses the layers of each stage, unless the caller of train_run() did: by the configuration or
  * by a planner with the measured profile. */
 int start_place(struct trainer *t, bool resume, struct err *e);
-/* Another plan, for the workers that are there now; the run keeps its rules. ERR_USAGE: they cannot
- * hold the model, or are fewer than min_workers. */
-int start_place_again(struct trainer *t, struct err *e);
+/* Another plan, for the workers that are there now; the run keeps its rules. `with` (MAY be NULL):
+ * this plan, which becomes the trainer's. ERR_USAGE: they cannot hold the model, or are fewer than
+ * min_workers. */
+int start_place_again(struct trainer *t, struct job_plan *with, struct err *e);
 /* Whether the workers that are there now can go on, and the predicted seconds of a step; 0: nothing
  * was measured. */
 int start_would_do(struct trainer *t, double *seconds_p, struct err *e);

@@ -12,8 +12,10 @@
 #include "train/nonfinite.h"
 #include "train/reduction.h"
 #include "train/recover.h"
+#include "train/refer.h"
 #include "train/run_passes.h"
 #include "train/samples.h"
+#include "train/speeds.h"
 #include "train/start.h"
 
 #include <math.h>
@@ -58,7 +60,9 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 {
 	const struct evaluation v = { .batches = t->job->batches,
 				      .rounds = &t->rounds,
-				      .sink = t->sink };
+				      .sink = t->sink,
+				      .source = t->cfg->datasets,
+				      .sources = t->cfg->ndatasets };
 	return evaluation_run(&v, t->st.step, loss_p, e);
 }
 
@@ -141,6 +145,7 @@ static int one_step(struct trainer *t, struct err *e)
 	const double scale = t->st.scale.scale > 0 ? t->st.scale.scale : 1;
 	s.loss_scale = t->st.scale.scale;
 	double sum, sqnorm;
+	TRY(refer_all(&t->rounds, mb, n, s.step, e));
 	round_begin(&t->rounds, ROUND_TRAIN, (uint32_t)n, s.step, (float)scale);
 	for (size_t i = 0; i < n; i++) {
 		TRY(round_send(&t->rounds, (uint32_t)i, &mb[i], e));
@@ -151,6 +156,7 @@ static int one_step(struct trainer *t, struct err *e)
 	double count = s.trained ? (double)s.trained : 1;
 	s.loss = sum / count;
 	s.accuracy = (double)t->rounds.hits / count;
+	s.rewards = evaluation_rewards(&t->rounds.score, s.accuracy);
 	s.grad_norm = sqrt(sqnorm) / count / scale;
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
 	s.learning_rate = lr_at(t->job->curve, t->st.rules.lr, c->learning_rate, s.step, s.total,
@@ -180,6 +186,7 @@ static int one_step(struct trainer *t, struct err *e)
 	s.seconds = clock_seconds(clock_now() - begin);
 	set_patience(t, s.seconds);
 	s.predicted = t->planned ? judge_predict(&t->judge, s.tokens) : NAN;
+	speeds_step(t, s.tokens, s.seconds);
 	if (t->planned)
 		TRY(judge_step(&t->judge, s.tokens, s.seconds, t->rounds.stages, e));
 	s.mem_peak = t->rounds.mem_peak;
@@ -260,30 +267,31 @@ static int loop(struct trainer *t, struct err *e)
 
 /* ---- the job ---- */
 
-/* Where the run goes back to when a worker is lost. */
-static void begin_set(struct trainer *t, bool start)
-{
-	const struct config *c = t->cfg;
-	t->stays = start_is_cluster(t) && !t->o->ranks;
-	t->first = t->st;
-	t->saved = t->st.step;
-	t->evaluated = UINT64_MAX;
-	snapshot_init(&t->set, t->job, t->stays && c->snapshot_to == SNAPSHOT_MEMORY, &t->st,
-		      start);
-	snapshots_init(&t->snapshots, c, snapshot_bytes(t->job), t->st.step);
-	if (t->stays && c->snapshot_to == SNAPSHOT_OFF)
-		log_warn("snapshot_to is off: when a worker is lost, the job goes back to the "
-			 "newest checkpoint, and computes up to %llu steps again",
-			 (unsigned long long)(t->job->save_every ? t->job->save_every
-								 : t->job->total_steps));
-}
-
 /* Until the end, whoever is lost on the way. */
 static int loop_on(struct trainer *t, struct err *e)
 {
 	while (loop(t, e) < 0)
 		TRY(recover(t, e));
 	return 0;
+}
+
+/* Plans and layers out for the first time, and the evaluation before the first step. A worker that
+ * is lost meanwhile is done without, as later. */
+static int first_plan(struct trainer *t, const char *resume, struct err *e)
+{
+	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
+	int rc = session_begin(t->ses, t->place, t->o->trace, e);
+	if (rc >= 0 && (resume || t->cfg->lora_model_dir))
+		rc = session_push_state(t->ses, 0, e);
+	for (;; rc = 0) {
+		session_until(t->ses, t->o->stop, "the model was evaluated, before the first step");
+		if (rc >= 0 && has_val(t) && !resume)
+			rc = evaluate(t, &t->r.val_before, e);
+		session_until(t->ses, NULL, NULL);
+		if (rc >= 0)
+			return 0;
+		TRY(recover(t, e));
+	}
 }
 
 static int run(struct trainer *t, const char *resume, struct err *e)
@@ -301,6 +309,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(saver_init(&t->saver, t->job, &saves, &t->arena, &t->st, resume, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(start_join(t, e));
+	TRY(speeds_begin(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(start_place(t, resume, e));
 	TRY(run_passes_check(t->job, t->place, e));
@@ -308,8 +317,10 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(reduction_choose(t->job, t->planned ? t->job_plan.plan.order : reduction_order(c),
 			     resume, t->o->ranks, &t->st.rules, t->place, e));
 	TRY(start_rounds(t, e));
-	begin_set(t, !resume && !c->lora_model_dir);
+	train_begin_set(t, !resume && !c->lora_model_dir);
 	TRY(job_hash_base(t->job, e));
+	if (resume)
+		samples_go_back(c->output_dir, t->st.step);
 	t->saver.folder.pass = t->job->pass;
 	t->saver.folder.npass = t->job->npass;
 	TRY(run_folder_begin(&t->saver.folder, e));
@@ -322,14 +333,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	const struct patience first = patience_of(
 		c->stall_timeout, t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0, true);
 	session_set_patience(t->ses, &first);
-	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
-	TRY(session_begin(t->ses, t->place, t->o->trace, e));
-	if (resume || c->lora_model_dir)
-		TRY(session_push_state(t->ses, 0, e));
-	session_until(t->ses, t->o->stop, "the model was evaluated, before the first step");
-	if (has_val(t) && !resume)
-		TRY(evaluate(t, &t->r.val_before, e));
-	session_until(t->ses, NULL, NULL);
+	TRY(first_plan(t, resume, e));
 	t->began = clock_now();
 	TRY(loop_on(t, e));
 	if (t->planned && judge_end(&t->judge) && t->sink->judge)
@@ -377,6 +381,7 @@ out:
 		run_folder_close(&t->saver.folder, rc < 0);
 		rounds_release(&t->rounds);
 		snapshot_release(&t->set);
+		speeds_end(t);
 		buf_release(&t->profile);
 		arena_release(&t->arena);
 		judge_release(&t->judge);

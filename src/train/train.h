@@ -30,12 +30,21 @@ struct train_info {
 	const struct job_plan *job_plan;
 };
 
+/* Of preferences, as TRL reports them: means of the rewards of chosen and rejected answers (NaN
+ * where there was none), and the share of rows whose rewards are in the right order; of single
+ * answers, whose reward has the right sign. */
+struct train_rewards {
+	bool given;
+	double chosen, rejected, margin, accuracy;
+};
+
 struct train_step {
 	uint64_t step, total; /* from 1 */
 	double epoch;         /* epochs of data, with fraction */
 	double loss, learning_rate, grad_norm;
-	uint64_t tokens, trained; /* ids through the model, trained ids */
-	double accuracy;          /* share of the trained ids that were the likeliest */
+	uint64_t tokens, trained;     /* ids through the model, trained ids */
+	double accuracy;              /* share of the trained ids that were the likeliest */
+	struct train_rewards rewards; /* of preferences; then `trained` counts rows */
 	double seconds;
 	double predicted;                /* seconds, by the plan; NaN: there is none */
 	double eta;                      /* seconds */
@@ -47,15 +56,25 @@ struct train_step {
 	int stages;
 };
 
+/* Of one dataset. */
+struct train_part {
+	const char *name;
+	double loss;
+	uint64_t tokens;
+};
+
 struct train_eval {
 	uint64_t step; /* after which; 0: before training */
 	double loss, accuracy;
-	uint64_t tokens; /* that count */
+	struct train_rewards rewards;
+	uint64_t tokens;               /* that count */
+	const struct train_part *part; /* [parts] by dataset, where there are several */
+	size_t parts;
 };
 
 /* The members of a running job have changed, and it goes on with another plan. */
 struct train_change {
-	const char *event; /* "lost", "joined", "left" */
+	const char *event; /* "lost", "joined", "left", "moved" */
 	const char *text;  /* one line for the user: who, which layers, from which step on */
 	uint64_t step;     /* it goes on after this step: later ones are computed again */
 	uint64_t reached;  /* the last step that was done before */

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "coord/session.h"
 #include "crew/snapshot.h"
+#include "plan/drift.h"
 #include "train/judge.h"
 #include "train/round.h"
 #include "train/save.h"
@@ -26,8 +27,12 @@ struct trainer {
 	int *worker; /* [rows] the member that has each row of `place` */
 	struct job_plan job_plan;
 	bool planned;
-	struct buf profile;           /* of all workers, as JSON; empty: nothing was measured */
-	struct judge judge;           /* when planned */
+	struct buf profile; /* of all workers, as JSON; empty: nothing was measured */
+	struct judge judge; /* when planned */
+	struct drift drift; /* of the workers' speeds (train/speeds.h) */
+	double moving;      /* what a move took, over what was estimated; 1: there was none */
+	double *usual;      /* [members] seconds a token, where nothing was measured */
+	struct drift_sample *sample;  /* [members] of a step */
 	struct seat_spec *seat;       /* [members] */
 	struct train_state st, first; /* now, and where the run began */
 	struct snapshot set;          /* to which the run goes back */

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "proto/pairs_wire.h"
 #include "worker/worker_priv.h"
 
 int worker_need_batch(struct worker *w, int m, struct err *e)
@@ -56,6 +57,8 @@ int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 				  .pos = b->pos,
 				  .label = b->label,
 				  .start = b->start,
+				  .pairs = b->head.pairs ? &b->pairs : NULL,
+				  .base = b->head.round == ROUND_REFER,
 				  .train = w->train,
 				  .scale = b->head.scale };
 	TRY(stage_begin(*sl_p, &sb, e));
@@ -122,4 +125,15 @@ int worker_keep_input(struct worker *w, const struct instr *i, struct slot *sl, 
 	TRY(park_put(&w->park, PARK_IN, i->chunk, i->microbatch, sl, sl->in, activation_bytes(sl),
 		     e));
 	return park_settle(&w->park, e);
+}
+
+int worker_send_reference(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
+{
+	size_t n;
+	if (!sl->b.pairs)
+		return err_set(e, ERR_PROTOCOL, "BATCH: a reference of no pairs");
+	TRY(reference_write(sl->pair, (size_t)sl->b.nseq, w->orders.payload, ORDERS_PAYLOAD, &n,
+			    e));
+	return orders_say(&w->orders, FRAME_REFERENCE, (uint32_t)i->microbatch, w->orders.payload,
+			  n, e);
 }

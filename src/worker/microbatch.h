@@ -23,5 +23,7 @@ int worker_fetch_next(struct worker *w, struct err *e);
 int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct err *e);
 /* A result has been sent: of its microbatch the input is enough, or nothing. */
 int worker_keep_input(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
+/* The answers' log-probabilities without the adapters. */
+int worker_send_reference(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
 
 #endif

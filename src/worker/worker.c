@@ -39,7 +39,10 @@ static int send_loss(struct worker *w, const struct instr *i, struct slot *sl, s
 {
 	if (w->orders.batch[i->microbatch].head.round == ROUND_SAMPLE)
 		return send_token(w, i, sl, e);
-	struct loss_message m = { sl->loss, (uint64_t)sl->trained, (uint64_t)sl->hits };
+	if (sl->b.base)
+		return worker_send_reference(w, i, sl, e);
+	const int64_t units = sl->b.pairs ? sl->b.nrows : sl->trained;
+	struct loss_message m = { sl->loss, (uint64_t)units, (uint64_t)sl->hits, sl->score };
 	size_t n;
 	TRY(loss_write(&m, w->orders.payload, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_LOSS, (uint32_t)i->microbatch, w->orders.payload, n, e);
@@ -278,6 +281,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	w->orders.member = FRAME_MEMBER(w->plan.self);
 	w->orders.front = plan_is_front(&w->plan);
 	w->orders.end = plan_is_end(&w->plan);
+	w->orders.prefer = &w->plan.opt.prefer;
 	w->beat = (struct beat){ .link = w->env->coordinator,
 				 .job = w->env->job,
 				 .epoch = w->orders.epoch,

@@ -22,7 +22,15 @@ static void check_examples(const struct dataset *d, int64_t sequence_len)
 		uint32_t marked = 0;
 		for (uint32_t k = 0; k < x.n; k++)
 			marked += x.train[k];
-		if (x.n < 2 || x.n > sequence_len || x.train[0] || !marked || marked != x.trained)
+		const bool pairs = dataset_prefer(d);
+		if (x.n < 2 || x.n > sequence_len * (1 + pairs) || x.train[0] || !marked ||
+		    marked != x.trained)
+			abort();
+		if (pairs && (x.cut > sequence_len || x.n - x.cut > sequence_len || !x.answer[0] ||
+			      x.answer[0] >= x.cut || !x.train[x.cut - 1]))
+			abort();
+		if (dataset_prefer(d) == PREFER_PAIRS &&
+		    (!x.answer[1] || x.answer[1] >= x.n - x.cut || !x.train[x.n - 1]))
 			abort();
 		tokens += x.n;
 		trained += x.trained;
@@ -50,7 +58,9 @@ static void check_batches(const struct dataset *d, int64_t sequence_len, bool pa
 		for (size_t k = 0; k < nmb; k++)
 			trained += m[k].trained;
 	}
-	if (trained != dataset_stats(d)->trained)
+	/* those of single answers are compared with others too */
+	if (dataset_prefer(d) == PREFER_SINGLE ? trained < dataset_stats(d)->trained
+					       : trained != dataset_stats(d)->trained)
 		abort();
 	batches_free(b);
 }
@@ -60,7 +70,8 @@ enum { PLAIN, RENAMED, FORMATTED, COMMAS, TABS, PARTS };
 
 static void describe(struct dataset_source *src, unsigned form)
 {
-	static const char *const keys[] = { "q", "i", "a", "s", "m", "o", "t", "r", "c" };
+	static const char *const keys[FIELD_COUNT] = { "q", "i", "a", "s", "m", "o", "t",
+						       "p", "y", "n", "w", "l", "r", "c" };
 	for (int i = 0; form == RENAMED && i < FIELD_COUNT; i++)
 		src->field[i] = keys[i];
 	if (form == FORMATTED) {
@@ -94,10 +105,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 				     .chat = &chat[choice & 1],
 				     .sequence_len = choice & 2 ? 16 : 4096,
 				     .train_on_inputs = choice & 4 };
-	const unsigned form = (choice >> 3) / 6;
+	/* the last eight choices are preferences */
+	static const char *const preference[] = { "auto", "fake.default", "fake.argilla",
+						  "passthrough.default" };
+	const bool prefer = choice >> 3 == 31;
+	const unsigned form = prefer ? PLAIN : (choice >> 3) / 6;
 	char table[64];
 	struct dataset_source src = { .path = path, .type = kind[(choice >> 3) % 6] };
 	describe(&src, form);
+	if (prefer) {
+		o = (struct dataset_options){ .tok = &tok, .chat = &chat[0], .sequence_len = 40 };
+		o.prefer = choice & 2 ? PREFER_SINGLE : PREFER_PAIRS;
+		src.type = preference[(choice & 1) + (choice & 4) / 2];
+	}
 	if (form == COMMAS || form == TABS) {
 		snprintf(table, sizeof table, "/dev/shm/hs-fuzz-%d.%s", (int)getpid(),
 			 form == COMMAS ? "csv" : "tsv");
@@ -113,7 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 			abort();
 	} else {
 		check_examples(d, o.sequence_len);
-		check_batches(d, o.sequence_len, choice & 1);
+		check_batches(d, o.sequence_len, !prefer && choice & 1);
 	}
 	o.skip_bad_records = true;
 	struct dataset *skipped = NULL;

@@ -62,7 +62,7 @@ static void door_open(void)
 	MUST(net_listen(nets[DOOR], "127.0.0.1:0", at, &e) >= 0);
 }
 
-/* Two invitations are open, and the list of peers is empty. */
+/* Three invitations are open, one of them with a place in a mesh; the list of peers is empty. */
 static void files_new(void)
 {
 	char path[PATH_MAX];
@@ -71,8 +71,14 @@ static void files_new(void)
 	unlink(path);
 	MUST(peers_path("invitations", path, &e) >= 0);
 	FILE *f = fopen(path, "w");
-	MUST(f && fprintf(f, "%032d 4102444800 - -\n%032d 4102444800 box -\n", 0, 1) > 0 &&
+	MUST(f &&
+	     fprintf(f,
+		     "%032d 4102444800 - -\n%032d 4102444800 box -\n%032d 4102444800 tent - mesh\n",
+		     0, 1, 3) > 0 &&
 	     fclose(f) == 0);
+	MUST(peers_path("mesh-tent", path, &e) >= 0);
+	f = fopen(path, "w");
+	MUST(f && fputs("port 51820\n", f) >= 0 && fclose(f) == 0 && chmod(path, 0600) == 0);
 }
 
 /* ---- deeds of those who connect -------------------------------------------------------------- */
@@ -105,6 +111,8 @@ static void hello(struct scene *s, int who)
 	s->relayed[who] |= h.role == HELLO_RELAY;
 }
 
+static const char wg[] = "QNcyBYVaBxtzvDhKXTAUBFUdIQTyR1ULxrfaNPbRvk8=";
+
 static void join_with(struct scene *s, int who)
 {
 	static const char *const name[] = { "box", "x", "local", "x y" };
@@ -118,9 +126,13 @@ static void join_with(struct scene *s, int who)
 	const char *asks = name[how / 4 % 4];
 	MUST(invite_prove(secret, binding, key[who].pub, key[DOOR].pub, asks, proof, &e) >= 0);
 	struct wire_writer w = wire_write(out, sizeof out);
-	wire_put_u8(&w, how / 16 % 4 ? 1 : 2);
+	wire_put_u8(&w, how / 16 % 4 == 0 ? 3 : how / 16 % 4 == 1 ? 1 : 2);
 	wire_put_str(&w, asks);
 	wire_put_bytes(&w, proof, how & 64 ? 31 : sizeof proof);
+	if (how / 16 % 4 > 1) {
+		wire_put_str(&w, how & 16 ? "x" : wg);
+		wire_put_u8(&w, 3);
+	}
 	MUST(wire_write_end(&w, &n, &e) >= 0);
 	say(s->link[who], FRAME_JOIN, out, how & 128 ? n - 1 : n, 0, 0);
 }
@@ -355,6 +367,7 @@ static void joins(struct feed *in)
 	struct err e = { 0 };
 	struct served v;
 	struct invite_token t = { .naddress = 1 };
+	struct join_mesh mesh = { .wg = wg, .family = 1, .part = BUF_INIT };
 	unsigned port, how = feed_byte(in);
 	char host[NET_ADDRESS];
 	address_parts(at, host, &port);
@@ -363,7 +376,8 @@ static void joins(struct feed *in)
 	snprintf(t.address[0], TOKEN_ADDRESS, "%s", host);
 	net_admit(nets[DOOR], true);
 	MUST(pthread_create(&thread, NULL, answer, in) == 0);
-	int rc = invitation_accept(&t, &key[UNKNOWN], "box", how & 2 ? &interrupted : NULL, &v, &e);
+	int rc = invitation_accept(&t, &key[UNKNOWN], "box", how & 4 ? &mesh : NULL,
+				   how & 2 ? &interrupted : NULL, &v, &e);
 	MUST(rc >= 0 ? peer_name_ok(v.name) && key_equal(v.key, key[DOOR].pub)
 		     : e.code == rc && e.msg[0] && !strchr(e.msg, '\n'));
 	if (rc < 0 && (how & 3)) { /* the thread waits for somebody */

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "peers/peer_list.h"
@@ -61,13 +62,18 @@ static int use(unsigned how, struct err *e)
 	memset(secret, (int)(how % 4), sizeof secret);
 	if (invite_prove(secret, binding, who, key[3], asks, proof, e) < 0)
 		return e->code;
-	int rc = invitation_use(binding, who, key[3], asks, proof, given, e);
+	/* an invitation with a mesh needs a key of WireGuard */
+	const char *wg = how & 128 ? "QNcyBYVaBxtzvDhKXTAUBFUdIQTyR1ULxrfaNPbRvk8=" : "";
+	bool mesh = false;
+	int rc = invitation_use(binding, who, key[3], asks, wg, how / 64 % 4, proof, given, &mesh,
+				e);
 	MUST(rc <= 0 || peer_name_ok(given));
 	if (rc > 0 && !starved) {
 		struct peer_list l;
 		struct err second = { 0 };
 		MUST(peer_list_read(&l, &second) >= 0 && peer_list_find(&l, given) &&
 		     peer_list_by_key(&l, who));
+		MUST(!mesh == !peer_list_by_key(&l, who)->wg[0]);
 		peer_list_release(&l);
 	}
 	return rc;
@@ -91,6 +97,7 @@ static int serve_again(struct err *e)
 
 static void deed(unsigned what, unsigned how)
 {
+	struct buf part = BUF_INIT;
 	struct err e = { 0 };
 	struct peer_list l;
 	struct invitation v = { .until = (int64_t)time(NULL) + (how & 128 ? -1 : 60) };
@@ -105,7 +112,9 @@ static void deed(unsigned what, unsigned how)
 		break;
 	case 2:
 		snprintf(v.name, sizeof v.name, "%s", how & 64 ? name[how / 4 % 8] : "");
+		v.mesh = how & 32;
 		rc = invitation_open(&v, &e);
+		invitations_mesh(v.name);
 		break;
 	case 3:
 		rc = use(how, &e);
@@ -119,7 +128,16 @@ static void deed(unsigned what, unsigned how)
 		invitations_any();
 		break;
 	case 6:
-		rc = serve_again(&e);
+		if (!(how & 128)) {
+			rc = serve_again(&e);
+			break;
+		}
+		buf_adds(&part, how & 64 ? "" : "port 1\n");
+		rc = buf_ok(&part, &e);
+		if (rc >= 0)
+			rc = invitation_part_write(name[how % 8], &part, &e);
+		if (rc >= 0)
+			rc = invitation_part_read(name[how / 8 % 8], &part, &e);
 		break;
 	default:
 		rc = peer_list_read(&l, &e);
@@ -130,6 +148,7 @@ static void deed(unsigned what, unsigned how)
 			     key_equal(l.peer[i].key, l.peer[i].key));
 		peer_list_release(&l);
 	}
+	buf_release(&part);
 	check(rc, &e);
 }
 

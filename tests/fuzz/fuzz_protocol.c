@@ -37,6 +37,9 @@ static int read_batch(const uint8_t *p, size_t n, bool ids, bool labels, struct 
 		MUST(store.row[i] < store.row[i + 1]);
 	for (uint32_t s = 0; s < h->nseq; s++)
 		MUST(store.start[s] < store.start[s + 1] && store.pos[store.start[s]] == 0);
+	for (uint32_t s = 0; h->pairs && s < h->nseq; s++)
+		MUST(labels && store.pairs.answer[s] >= store.start[s] &&
+		     store.pairs.answer[s] + 1 < store.start[s + 1]);
 	return 0;
 }
 

@@ -132,7 +132,7 @@ static void say_step(const struct worker *w, struct feed *in, unsigned what, uin
 	unsigned how = feed_byte(in);
 	struct norm_entry v[4] = { { -1, 1 }, { 0, how }, { (int)how - 3, 2 }, { 1 << 30, 1 } };
 	struct span span[4] = { { .begin = how, .end = 5, .kind = (uint8_t)how } };
-	struct loss_message loss = { how, how, how };
+	struct loss_message loss = { .sum = how, .trained = how, .hits = how };
 	struct stepped_message m = { .busy = 1, .heard = how, .said = 3 };
 	int rc = what == FRAME_LOSS   ? loss_write(&loss, out, sizeof out, &n, &e)
 		 : what == FRAME_NORM ? norm_write(v, how % 5, out, sizeof out, &n, &e)

@@ -243,6 +243,10 @@ static void plan(struct link *l, struct feed *in, unsigned how, unsigned group)
 		for (int i = 0; i < LIN_COUNT; i++)
 			p.opt.lora.target[i] = i < SMALL_LINEARS;
 	}
+	if ((more & 224) == 224) /* a loss of preferences */
+		p.opt.prefer = (struct prefer_options){
+			.name = "dpo", .beta = 0.1, .likelihood = 1, .good = 1, .bad = 1
+		};
 	snprintf(p.optimizer, sizeof p.optimizer, "%s", how & 128 ? "sgd" : "adamw");
 	p.optim = (struct optim_config){ .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8 };
 	if (plan_message_write(&p, tied ? tied_config() : small_config, &out, &e) < 0)
@@ -281,9 +285,27 @@ static void batch(struct link *l, struct feed *in, uint64_t step)
 	start[mb.nseq] = (int32_t)n;
 	if (mb.nseq == 2)
 		start[1] = 1 + (int32_t)(how / 2 % (n - 1));
-	if (batch_write(&mb, how & 64 ? ROUND_SAMPLE : some & 1, step, 1 + some / 2 % 4,
-			how & 128 ? 8 : 1, &(struct draw){ how & 128 ? 0.8 : 0, 0.9, step },
-			some & 16, some & 32, out, sizeof out, &size, &e) < 0)
+	/* one row of two sequences, whose second halves are the answers */
+	const int32_t row[2] = { 0, (int32_t)n };
+	int32_t answer[2] = { 0, start[1] }, good[1] = { 1 };
+	double ref[2] = { -1, -(double)n };
+	struct pairs pairs = { answer, good, ref };
+	if (how & 32) {
+		mb.pairs = &pairs;
+		mb.row = row;
+		mb.nrows = 1;
+	}
+	if ((how & 36) == 36 && n > 3) {
+		mb.nseq = 2;
+		start[1] = answer[1] = (int32_t)n / 2;
+		start[2] = (int32_t)n;
+	}
+	const enum round kind = how & 64               ? ROUND_SAMPLE
+				: how & 16 && how & 32 ? ROUND_REFER
+						       : some & 1;
+	if (batch_write(&mb, kind, step, 1 + some / 2 % 4, how & 128 ? 8 : 1,
+			&(struct draw){ how & 128 ? 0.8 : 0, 0.9, step }, some & 16, some & 32, out,
+			sizeof out, &size, &e) < 0)
 		abort();
 	fields(l, FRAME_BATCH, step, some >> 6, out, size);
 }

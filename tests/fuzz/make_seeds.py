@@ -6,6 +6,7 @@ Each seed is one way through a reader, its errors among them; the names say whic
 otherwise in tests/fuzz/seeds were found by fuzzing and are left alone.
 """
 
+import base64
 import hashlib
 import os
 import struct
@@ -118,10 +119,11 @@ CONFIG = (
 )
 
 
-def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, noise=0.0):
+def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, noise=0.0, rl=""):
     out = u8(act) + u8(0) + u8(0) + u8(train_all) + u8(0) + u64(1) + u8(1) + u32(rank) + f64(1)
     out += f64(dropout) + f64(rate) + f64(noise) + u64(1) + bytes([1] * 7 + [0] * 2)
-    out += (u32(0) + f64(0)) * 9 + bytes(128 + 3) + text(optimizer)
+    out += (u32(0) + f64(0)) * 9 + bytes(128 + 3)
+    out += text(rl) + b"".join(f64(v) for v in (0.1, 0, 0, 0, 1, 1)) + text(optimizer)
     return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
 
 
@@ -197,6 +199,8 @@ def plans():
     yield "plan-rate", plan(work={"rate": -1.0})
     yield "plan-noise", plan(work={"noise": 1e9})
     yield "plan-optimizer", plan(work={"optimizer": "none such"})
+    yield "plan-prefer", plan(work={"rl": "dpo"})
+    yield "plan-prefer-unknown", plan(work={"rl": "ppo"})
     yield "plan-json", plan(config="{")
     yield "plan-config", plan(config="{}")
 
@@ -210,7 +214,10 @@ def batch(**o):
     out += u32(n) + u32(o.get("nseq", len(start) - 1))
     out += u32(o.get("first", 0)) + u32(o.get("nrows", len(row) - 1))
     out += blob(b"".join(u32(v) for v in row)) + blob(b"".join(u32(v) for v in start))
-    return out + blob(ids) + blob(o.get("labels", b""))
+    out += blob(ids) + blob(o.get("labels", b""))
+    answer, good, ref = o.get("pairs", ((), (), ()))
+    out += blob(b"".join(u32(v) for v in answer)) + blob(b"".join(u32(v) for v in good))
+    return out + blob(b"".join(f64(v) for v in ref))
 
 
 def batches():
@@ -235,6 +242,18 @@ def batches():
     yield 6, "batch-rows-not-to-the-end", batch(row=[0, 2, 3])
     yield 6, "batch-row-far", batch(first=1 << 31)
     yield 6, "batch-cut", batch()[:20]
+    two = dict(labels=four, row=[0, 4])
+    good = ((0, 2), (1,), (-1.0, -2.0))
+    yield 5, "batch-pairs", batch(pairs=good, **two)
+    yield 5, "batch-pairs-refer", batch(round=3, pairs=good, **two)
+    yield 6, "batch-pairs-in-the-middle", batch(pairs=good, row=[0, 4])
+    yield 5, "batch-pairs-odd", batch(pairs=good, labels=four)
+    yield 5, "batch-pairs-cut", batch(pairs=((0, 2), (1,), (-1.0,)), **two)
+    yield 5, "batch-pairs-outside", batch(pairs=((0, 4), (1,), (0, 0)), **two)
+    yield 5, "batch-pairs-good", batch(pairs=((0, 2), (7,), (0, 0)), **two)
+    yield 5, "batch-pairs-reference", batch(pairs=((0, 2), (1,), (0, float("nan"))), **two)
+    unlabelled = {**two, "labels": b"".join(u32(-100) for _ in range(4))}
+    yield 5, "batch-pairs-untrained", batch(pairs=good, **unlabelled)
 
 
 def stepped(**o):
@@ -251,7 +270,7 @@ def stepped(**o):
 
 
 def hello(**o):
-    out = u32(o.get("protocol", 10)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
+    out = u32(o.get("protocol", 11)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
     out += u64(o.get("epoch", 0))
     return out + text("model") + text("to") + text("host") + o.get("more", b"")
 
@@ -295,7 +314,7 @@ def protocols():
         yield name, 3, p
     for which, name, p in batches():
         yield name, which, p
-    yield "loss-read", 7, f64(1) + u64(2) + u64(1)
+    yield "loss-read", 7, f64(1) + u64(2) + u64(1) + (f64(3) + u64(1)) * 2
     yield "norm-read", 8, u32(2) + (u32(1) + f64(2)) * 2
     yield "norm-many", 8, u32(17) + (u32(1) + f64(2)) * 17
     yield "step-read", 9, u8(1) + u64(5) + f64(0.1) + f64(1)
@@ -636,6 +655,7 @@ def sessions():
 
 F32, BF16, F16 = range(3)
 QUANTIZE, DOUBLE, TRAIN_ALL, RECOMPUTE, TRACE, DROPOUT = (4 << k for k in range(6))
+PREFER = RECOMPUTE | TRACE | DROPOUT
 GPIPE, SEQUENTIAL, INTERLEAVED, OFFERED, SGD = 16, 32, 48, 64, 128
 
 
@@ -745,6 +765,17 @@ def workers():
     yield "batch-token", 0, 0, [batch_to(0, 1, 1, 1, tokens=b"\1\2\3\xff"), STEP], ALONE
     yield "batch-label", 0, 0, [batch_to(0, 1, 1, 1, tokens=b"\1\2\3\xfe"), STEP], ALONE
     yield "batch-scaled", 0, 0, [batch_to(0, 1, 1, 1, how=128), STEP, SAVE], ALONE
+    for name, how, tokens in (
+        ("pairs", 36, None),
+        ("pairs-refer", 52, None),
+        ("pairs-missing", 0, None),
+        ("pairs-untrained", 36, b"\x40" * 6),
+        ("pairs-odd", 32, None),
+    ):
+        for train in (0, 1):
+            say = [batch_to(0, 1, 1, 1, train, n=6, how=how, tokens=tokens), STEP, SAVE]
+            yield "%s-%d" % (name, train), 0, PREFER, say, ALONE
+    yield "pairs-not-planned", 0, 0, [batch_to(0, 1, 1, 1, n=6, how=36), STEP], ALONE
     yield "no-step", 0, 0, one[:2], ALONE
     yield "one-batch", 0, 0, one[:1], ALONE
     yield "save-in-round", 0, 0, [one[0], SAVE], ALONE
@@ -985,6 +1016,7 @@ def deeds(*v):
     return b"\xff" + b"".join(bytes(d) for d in v)
 
 
+WG = b"QNcyBYVaBxtzvDhKXTAUBFUdIQTyR1ULxrfaNPbRvk8="
 RENAME, REMOVE, OPEN, USE, CLOSE, FIND, SERVE, READ = range(8)
 
 
@@ -1024,6 +1056,9 @@ def peers():
     all_of += [(REMOVE, 1), (REMOVE, 2), (READ, 0), (RENAME, 3)]
     for name, t in (
         ("list", two + deeds(*all_of)),
+        ("list-mesh", b"a " + key_text(0) + b" 5 " + WG + b" 46\n" + deeds(*all_of)),
+        ("list-mesh-key", b"a " + key_text(0) + b" 5 abc 4\n"),
+        ("list-mesh-family", b"a " + key_text(0) + b" 5 " + WG + b" 5\n"),
         ("list-blank", b"\n\n \n" + two + b"\n\n"),
         ("list-unended", two[:-1] + deeds((READ, 0), (REMOVE, 0))),
         ("list-words", b"a b c d e f g h i j k l m n o p\n"),
@@ -1056,6 +1091,12 @@ def peers():
         ("open-words", b"a b c\n"),
         ("open-name", row % (secret[0], FOREVER, b"x" * 70, b"-")),
         ("open-used", row % (secret[0], FOREVER, b"-", b"x" * 70)),
+        ("open-mesh", row[:-1] % (secret[1], FOREVER, b"box", b"-") + b" mesh\n"
+         + deeds((USE, 1 | 7 << 2), (USE, 129 | 7 << 2), (READ, 0), (SERVE, 129),
+                 (SERVE, 192 | 1))),
+        ("open-mesh-word", row[:-1] % (secret[1], FOREVER, b"box", b"-") + b" tent\n"),
+        ("open-mesh-new", deeds((OPEN, 64 | 32 | 1 << 2), (USE, 128), (SERVE, 128 | 9),
+                                (SERVE, 128 | 16 | 2))),
         ("open-empty", deeds((CLOSE, 0), (FIND, 0))),
     ):  # fmt: skip
         yield name, b"\2" + t
@@ -1256,6 +1297,9 @@ def guests():
         ("joins-name-bad", do(CONNECT, x) + do(JOIN, x, 16 | 12) + do(REST) * 2 + do(HEAR, x)),
         ("joins-version", do(CONNECT, x) + do(JOIN, x, 0) + do(REST) * 2 + do(HEAR, x)),
         ("joins-proof", do(CONNECT, x) + do(JOIN, x, 16 | 64) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-mesh", do(CONNECT, x) + do(JOIN, x, 32 | 3) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-mesh-key", do(CONNECT, x) + do(JOIN, x, 48 | 3) + do(REST) * 2 + do(HEAR, x)),
+        ("joins-mesh-none", do(CONNECT, x) + do(JOIN, x, 16 | 3) + do(REST) * 2 + do(HEAR, x)),
         ("joins-cut", do(CONNECT, x) + do(JOIN, x, 16 | 128) + do(REST) * 2 + do(HEAR, x)),
         ("joins-wrong", (do(CONNECT, x) + do(JOIN, x, 18) + do(REST)) * 7),
         ("joins-twice", do(CONNECT, x) + do(JOIN, x, 16) * 2 + do(REST) * 2 + do(HEAR, x)),
@@ -1285,6 +1329,9 @@ def guests():
     for name, how, t in (
         ("name", 0, bytes([4]) + b"box"),
         ("no", 0, bytes([0]) + b"the name is taken"),
+        ("mesh", 4, bytes([8]) + b"box" + struct.pack("<Q", 7) + b"port 1\n"),
+        ("mesh-cut", 4, bytes([8]) + b"box" + struct.pack("<Q", 9) + b"port 1\n"),
+        ("mesh-none", 0, bytes([8]) + b"box" + struct.pack("<Q", 7) + b"port 1\n"),
         ("name-bad", 0, bytes([4]) + b"a b"),
         ("empty", 0, bytes([4])),
         ("other-kind", 0, bytes([1 | 1 << 2, 1, 2, 3])),
@@ -1350,7 +1397,61 @@ def fleets():
     yield "not-running", bytes([0, 0]) + b"machine riscv64\nlast error: x\n"
 
 
+PLACE = b"""interface hsmesh
+port 51820
+mtu 1420
+keepalive 6
+hub rented
+encrypt mesh
+range 10.77.0.0/24
+range fd77::/64
+machine rented %s both listed 10.77.0.1 fd77::1 198.51.100.10 [2001:db8:1::10]:51821
+machine home2 %s ipv4 listed 10.77.0.2 -
+machine laptop - both invited 10.77.0.3 fd77::3
+machine six %s ipv6 invited 10.77.0.4 fd77::4 six.example.org
+""" % tuple(base64.b64encode(bytes([k]) * 32) for k in range(1, 4))
+
+
+def places():
+    yield "place", PLACE
+    for word in (b"interface", b"port", b"mtu", b"keepalive", b"hub", b"encrypt", b"range",
+                 b"machine"):  # fmt: skip
+        yield "without-" + word.decode(), b"".join(
+            line for line in PLACE.splitlines(True) if not line.startswith(word)
+        )
+        yield "bad-" + word.decode(), PLACE.replace(word + b" ", word + b" x$(id);", 1)
+        yield "alone-" + word.decode(), PLACE.replace(word + b" ", word, 1)
+    for name, old, new in (
+        ("interface", b"hsmesh", b"a/b"),
+        ("port", b"51820", b"0"),
+        ("mtu", b"1420", b"99999"),
+        ("hub", b"hub rented", b"hub nobody"),
+        ("hub-other", b"hub rented", b"hub home2"),
+        ("range", b"10.77.0.0/24", b"10.77.0.0/30"),
+        ("range-third", b"range fd77::/64", b"range fd77::/64\nrange fd78::/64"),
+        ("family", b" ipv4 ", b" ipv5 "),
+        ("address", b"10.77.0.2", b"10.78.0.2"),
+        ("address-twice", b"10.77.0.2", b"10.77.0.1"),
+        ("endpoint", b"six.example.org", b"six;id"),
+        ("endpoint-inside", b"198.51.100.10", b"10.77.0.9"),
+        ("endpoints", b"six.example.org", b"a " * 9),
+        ("words", b"six.example.org", b"a " * 90),
+        ("name", b"machine home2", b"machine ../home2"),
+        ("name-twice", b"machine home2", b"machine rented"),
+        ("not-there", b"machine laptop", b"machine tablet"),
+        ("not-invited", b"both invited", b"both listed"),
+        ("no-way-in", b"198.51.100.10 [2001:db8:1::10]:51821", b""),
+    ):
+        yield name, PLACE.replace(old, new, 1)
+    yield "many", PLACE + b"".join(
+        b"machine p%d %s both listed - - 10.0.0.%d\n" % (k, base64.b64encode(bytes([k]) * 32), k)
+        for k in range(4, 256)
+    )
+    yield "empty", b""
+
+
 TARGETS = {
+    "mesh": places,
     "peers": peers,
     "fleet": fleets,
     "hub": hubs,

@@ -276,6 +276,16 @@ void same_result(const struct site *s, const char *a, const char *b, bool curve)
 
 /* ---- checkpoints ---- */
 
+bool run_says(const struct site *s, const char *run, const char *file, const char *what)
+{
+	char path[600];
+	snprintf(path, sizeof path, "%s/%s/%s", s->t.dir, run, file);
+	char *text = site_text(path);
+	const bool found = strstr(text, what) != NULL;
+	mem_free(text);
+	return found;
+}
+
 void no_torn_checkpoint(const struct site *s, const char *run)
 {
 	static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors",

@@ -54,6 +54,8 @@ void until(const struct process *p, const char *what); /* waits until its log sa
 
 /* Adapters of two runs are equal to the bit; with `curve` also losses and norms. */
 void same_result(const struct site *s, const char *a, const char *b, bool curve);
+/* Whether a file of the run's folder has this text. */
+bool run_says(const struct site *s, const char *run, const char *file, const char *what);
 void no_torn_checkpoint(const struct site *s, const char *run);
 bool has_checkpoint(const struct site *s, const char *run);
 

@@ -324,3 +324,23 @@ char *tiny_read(const struct tiny *t, const char *name, size_t *n_p)
 	*n_p = b.n;
 	return buf_detach(&b);
 }
+
+void tiny_preferences(const struct tiny *t, enum prefer_data kind)
+{
+	char path[300];
+	snprintf(path, sizeof path, "%s/preferences.jsonl", t->dir);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	for (int i = 0; i < 40; i++)
+		if (kind == PREFER_SINGLE)
+			fprintf(f,
+				"{\"prompt\":\"%.*s: \",\"completion\":\"%s %d\",\"label\":%s}\n",
+				3 + i % 7, "question", i % 3 ? "yes, it is" : "no", i,
+				i % 3 ? "true" : "false");
+		else
+			fprintf(f,
+				"{\"prompt\":\"%.*s: \",\"chosen\":\"yes, %d\",\"rejected\":"
+				"\"no %.*s\"}\n",
+				3 + i % 7, "question", i, i % 11, "never, ever");
+	assert_int_equal(fclose(f), 0);
+}

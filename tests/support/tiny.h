@@ -28,6 +28,8 @@ void tiny_make_wide(struct tiny *t, int layers, int records);
 	"\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":258,"                  \
 	"\"max_position_embeddings\":512"
 void tiny_make_model(struct tiny *t, const char *config, int records);
+/* DIR/preferences.jsonl: 40 records of type passthrough.default. */
+void tiny_preferences(const struct tiny *t, enum prefer_data kind);
 void tiny_remove(struct tiny *t);
 /* A configuration for it; `more` are further "key=value" overrides, ended by NULL. output_dir is
  * DIR/`run`. */
