@@ -427,6 +427,39 @@ static void a_resumed_run_keeps_its_dtype(void **state)
 	tiny_remove(&s.t);
 }
 
+/* A neighbour that is not ready within join_timeout is waited for: it may be loading its layers.
+ * It stands still from before its plan comes. */
+static void a_slow_neighbour_is_waited_for(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	site_configuration(&s, "two", 2, "");
+	struct process a, b, p;
+	a = site_start(&s, "worker", "--worker", "a", "two.yaml", "join_timeout=1",
+		       "coordinator_timeout=30", NULL);
+	b = site_start(&s, "worker", "--worker", "b", "two.yaml", "join_timeout=1",
+		       "coordinator_timeout=30", NULL);
+	until(&a, "listens");
+	until(&b, "listens");
+	kill(b.pid, SIGSTOP); /* until the other cannot have got its plan */
+	p = site_start(&s, "train", "two.yaml",
+		       "shard_plan=[{id: a, start: 0, end: 2}, "
+		       "{id: b, start: 2, end: 6, is_last: true}]",
+		       "peer_timeout=60", "min_workers=2", "rejoin_timeout=0", NULL);
+	until(&a, "has joined");
+	kill(a.pid, SIGSTOP);
+	kill(b.pid, SIGCONT);
+	until(&b, "has joined");
+	sleep(3);
+	kill(a.pid, SIGCONT);
+	must_succeed(&p);
+	assert_false(says(&p, "lost each other"));
+	must_succeed(&a);
+	must_succeed(&b);
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -439,6 +472,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(insecure_is_said),
 		cmocka_unit_test(interrupted_is_saved),
 		cmocka_unit_test(a_worker_leaves),
+		cmocka_unit_test(a_slow_neighbour_is_waited_for),
 		cmocka_unit_test(interrupted_before_the_first_step),
 		cmocka_unit_test(a_resumed_run_keeps_its_dtype),
 	};

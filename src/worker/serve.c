@@ -30,6 +30,9 @@ static const double best_address_wait = 10;
 /* the same where the coordinator can relay, and after how long a neighbour that did not connect is
  * met there */
 static const double direct_wait = 4, relay_after = 5;
+/* a neighbour connects when it has loaded its layers: as long as the coordinator waits for that.
+ * One that cannot connect says so itself, after join_timeout. */
+static const double loading_wait = 1800;
 
 struct serving {
 	const struct serve *o;
@@ -437,7 +440,8 @@ static int take_neighbour(struct serving *s, const struct plan_message *p, bool 
 static int meet_peers(struct serving *s, const struct plan_message *p, struct err *e)
 {
 	struct peer *due;
-	int64_t deadline = net_in(patience(s)), late = net_in(relay_after);
+	const double limit = fmax(patience(s), loading_wait);
+	int64_t deadline = net_in(limit), late = net_in(relay_after);
 	for (;;) {
 		bool took;
 		guests_let_in(&s->guests);
@@ -458,7 +462,7 @@ static int meet_peers(struct serving *s, const struct plan_message *p, struct er
 				       "stage %d: %s did not %s within %g s: a firewall "
 				       "between the two machines?",
 				       plan_stage(p), p->crew.member[due->member].name,
-				       due->link ? "answer" : "connect", patience(s));
+				       due->link ? "answer" : "connect", limit);
 		wait_a_moment(s, s->env.coordinator);
 	}
 }
