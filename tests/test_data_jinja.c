@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/axolotl_chat.h"
 #include "data/jinja.h"
 
 static const char *file = "tests/golden/tokenizer/jinja.json";
@@ -89,15 +90,18 @@ static void test_snippets(void **state)
 	assert_int_equal(bad, 0);
 }
 
-static void test_chats(void **state)
+/* All texts of all templates; those without a text are axolotl's, by name. */
+static void compare_chats(const json_t *doc)
 {
-	(void)state;
 	json_t *chat, *conv, *bos = json_string("<s>"), *eos = json_string("</s>");
 	size_t t, c, texts = 0, bad = 0;
-	json_array_foreach(json_object_get(golden, "chats"), t, chat)
+	json_array_foreach(json_object_get(doc, "chats"), t, chat)
 	{
-		const json_t *text = json_object_get(chat, "template");
-		json_array_foreach(json_object_get(golden, "conversations"), c, conv)
+		const char *known = json_string_value(json_object_get(chat, "name")),
+			   *text = json_string_value(json_object_get(chat, "template"));
+		text = text ? text : axolotl_chat(known);
+		assert_non_null(text);
+		json_array_foreach(json_object_get(doc, "conversations"), c, conv)
 		{
 			for (int open = 0; open < 2; open++) {
 				const struct jinja_var var[] = {
@@ -113,11 +117,9 @@ static void test_chats(void **state)
 					{ .name = "eos_token", .v = eos },
 				};
 				char name[128];
-				snprintf(name, sizeof name, "%.60s, conversation %zu, %s",
-					 json_string_value(json_object_get(chat, "name")), c,
+				snprintf(name, sizeof name, "%.60s, conversation %zu, %s", known, c,
 					 open ? "open" : "whole");
-				bad += !same(name, json_string_value(text),
-					     json_string_length(text),
+				bad += !same(name, text, strlen(text),
 					     json_array_get(json_object_get(chat, "texts"),
 							    2 * c + (size_t)open),
 					     var, ARRAY_LEN(var));
@@ -130,6 +132,33 @@ static void test_chats(void **state)
 	printf("  %zu texts of %zu templates\n", texts, t);
 	assert_true(texts >= 24);
 	assert_int_equal(bad, 0);
+}
+
+static void test_chats(void **state)
+{
+	(void)state;
+	compare_chats(golden);
+}
+
+static void test_axolotl(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	json_t *doc;
+	if (json_parse_file("tests/golden/tokenizer/axolotl.json", 0, &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	compare_chats(doc);
+	/* every name that messages list */
+	size_t n = json_array_size(json_object_get(doc, "chats"));
+	for (const char *p = axolotl_chat_names(); p; p = strchr(p, ','), p = p ? p + 2 : NULL) {
+		char name[32];
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(p, ","), p);
+		assert_non_null(axolotl_chat(name));
+		n--;
+	}
+	assert_int_equal(n, 0);
+	assert_null(axolotl_chat("gemm"));
+	json_decref(doc);
 }
 
 /* The source of each byte, as a digit. */
@@ -265,8 +294,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest own[] = {
 		cmocka_unit_test(test_snippets), cmocka_unit_test(test_chats),
-		cmocka_unit_test(test_sources),  cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_axolotl),  cmocka_unit_test(test_sources),
+		cmocka_unit_test(test_refused),  cmocka_unit_test(test_memory),
 	};
 	const struct CMUnitTest other[] = { cmocka_unit_test(test_chats) };
 	if (argc > 1) {

@@ -10,6 +10,9 @@ controls, its tojson, raise_exception, strftime_now at the fixed date of src/dat
                                models and are not kept here: build/tests/test_data_jinja OUT.json
 
 The templates in tests/golden/jinja are ours, written with the constructs of the published ones.
+    jinja.py --names FOLDER    tests/golden/tokenizer/axolotl.json: what axolotl's templates of the
+                               names in src/data/axolotl_chat.c write (its folder chat_templates/
+                               templates); the texts only, without the templates
 null: jinja2 gives an error, and so must we."""
 
 import datetime, json, os, sys
@@ -210,9 +213,32 @@ def read_templates(folder):
     return {n: open(os.path.join(folder, n + ".jinja"), newline="").read() for n in names}
 
 
+NAMES = "gemma gemma3 mistral_v1 mistral_v2v3 mistral_v3_tekken phi_3 phi_35 qwen_25 qwen3".split()
+
+
+def by_name(folder, path):
+    """Tools are refused but by Qwen's; axolotl's `qwen3` begins an answer with a thought."""
+    have = read_templates(folder)
+    out = {"conversations": [], "chats": chats({n: have[n] for n in NAMES})}
+    out["conversations"] = [{"messages": m, "tools": t} for m, t in CONVERSATIONS]
+    for c in out["chats"]:
+        del c["template"]
+        for i, text in enumerate(c["texts"]):
+            tools = CONVERSATIONS[i // 2][1]
+            if tools and not c["name"].startswith("qwen"):
+                c["texts"][i] = None
+            elif i % 2 and c["name"] == "qwen3":
+                c["texts"][i] = text.removesuffix("<think>\n\n")
+    with open(path, "w") as f:
+        json.dump(out, f, ensure_ascii=False, separators=(",", ":"))
+        f.write("\n")
+
+
 def main():
     golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden")
     own = os.path.join(golden, "jinja")
+    if sys.argv[1:2] == ["--names"]:
+        return by_name(sys.argv[2], os.path.join(golden, "tokenizer", "axolotl.json"))
     folder, path = sys.argv[1:] or (own, os.path.join(golden, "tokenizer", "jinja.json"))
     out = {
         "made_by": "scripts/golden/jinja.py with jinja2 " + jinja2.__version__,

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/axolotl_chat.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -115,11 +116,14 @@ int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *
 			       "chat_template: %s has no template of its own; name one of: %s",
 			       model_file_path(f), chat_names());
 	t = chat_find(either ? name + sizeof fallback - 1 : name);
+	const char *text = t ? NULL : axolotl_chat(either ? name + sizeof fallback - 1 : name);
+	if (text)
+		return chat_from_jinja(text, tok, t_p, e);
 	if (!t)
 		return err_set(e, ERR_USAGE,
 			       "chat_template: there is no template '%.60s' (" CHAT_JINJA
-			       ", a file NAME.jinja, %s)",
-			       name, chat_names());
+			       ", a file NAME.jinja, %s, %s)",
+			       name, chat_names(), axolotl_chat_names());
 	*t_p = t;
 	return 0;
 }
