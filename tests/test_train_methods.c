@@ -96,7 +96,7 @@ static void train(const struct config *c, const struct split *s, struct record *
 static const struct prefer *method(const char *file)
 {
 	char name[PREFER_NAME];
-	snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(file, ".-"), file);
 	return prefer_find(name);
 }
 

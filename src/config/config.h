@@ -276,6 +276,8 @@ const struct opt *config_rows(size_t *n_p);
  * for docs/configuration.md. */
 void config_reference(bool markdown, struct buf *out);
 
+/* The reference of `rl` is computed before the first step (train/beforehand.h). */
+bool config_refers_first(const struct config *c);
 /* Where a run's profile comes from: as configured, else measured ("auto"), but "none" where a
  * shard_plan leaves nothing to choose. */
 const char *config_profile(const struct config *c);

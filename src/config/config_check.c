@@ -283,24 +283,18 @@ static int read_offload(struct config *c, const char *where, struct err *e)
 	return 0;
 }
 
-/* The reference is the model without its adapter, so nothing else may be trained. */
+bool config_refers_first(const struct config *c)
+{
+	const struct prefer *p = prefer_find(c->rl);
+	return p && p->reference && (c->adapter == ADAPTER_NONE || c->lora_modules_to_save.n);
+}
+
 static int check_preferences(const struct config *c, const char *where, const bool *seen,
 			     struct err *e)
 {
 	const struct prefer *p = prefer_find(c->rl);
 	if (!p)
 		return 0;
-	if (p->reference && c->adapter == ADAPTER_NONE)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'rl: %s' compares with the model without its adapter: set "
-			       "'adapter: lora' or 'qlora', or use a loss without reference (orpo, "
-			       "simpo)",
-			       where, c->rl);
-	if (p->reference && c->lora_modules_to_save.n)
-		return err_set(e, ERR_USAGE,
-			       "%s: 'rl: %s' compares with the model without its adapter; "
-			       "'lora_modules_to_save' would change that too",
-			       where, c->rl);
 	if (c->orpo_alpha > 0 && given(seen, "rl_beta") && c->rl_beta != c->orpo_alpha)
 		return err_set(e, ERR_USAGE, "%s: give either 'rl_beta' or 'orpo_alpha', not both",
 			       where);

@@ -55,11 +55,11 @@
 static const struct {
 	const char *name, *text;
 } published[] = {
-	{ "gemma",
-	  NO_TOOLS "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}"
-		   "{{ raise_exception('there may be no system message') }}{% endif %}" ALTERNATE
-			   GEMMA_TURN "{{ m.content | trim + '<end_of_turn>\\n' }}"
-				      "{% endfor %}" GEMMA_OPEN },
+	{ "gemma", NO_TOOLS
+	  "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}"
+	  "{{ raise_exception('there may be no system message') }}{% endif %}" ALTERNATE GEMMA_TURN
+	  "{{ m.content | trim + '<end_of_turn>\\n' }}"
+	  "{% endfor %}" GEMMA_OPEN },
 	{ "gemma3", NO_TOOLS SPLIT_SYSTEM
 	  "{{ bos_token }}{% for m in turns %}" ALTERNATE GEMMA_TURN
 	  "{% if loop.first and system is not none %}{{ system + '\\n\\n' }}{% endif %}"
@@ -76,8 +76,7 @@ static const struct {
 			    "{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}"
 			    "{% if m.role == 'user' %}{{ '<|assistant|>\\n' }}{% endif %}"
 			    "{% endif %}{% endfor %}" },
-	{ "phi_35",
-	  NO_TOOLS
+	{ "phi_35", NO_TOOLS
 	  "{% for m in messages %}{% if m.role in ['user', 'assistant'] or m.role == 'system' "
 	  "and m.content %}{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}{% endif %}"
 	  "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}" },

@@ -35,6 +35,23 @@ static int microbatch_at(void *ctx, uint32_t i, struct microbatch *mb_p, struct 
 	return batches_val(p->b, p->from + i, mb_p, e);
 }
 
+size_t evaluation_rounds(const struct batches *b)
+{
+	return (batches_val_count(b) + EVAL_ROUND - 1) / EVAL_ROUND;
+}
+
+static uint32_t round_size(const struct batches *b, size_t i)
+{
+	const size_t left = batches_val_count(b) - i * EVAL_ROUND;
+	return (uint32_t)(left < EVAL_ROUND ? left : EVAL_ROUND);
+}
+
+int evaluation_refer(struct batches *b, struct rounds *p, size_t i, struct err *e)
+{
+	struct place from = { b, i * EVAL_ROUND };
+	return refer_each(p, round_size(b, i), 0, i, microbatch_at, &from, e);
+}
+
 static void add_parts(const struct evaluation *v, size_t from, uint32_t n, struct train_part *part)
 {
 	for (uint32_t m = 0; m < n; m++) {
@@ -69,11 +86,10 @@ static int run_all(const struct evaluation *v, uint64_t step, struct train_part 
 	uint64_t trained = 0, hits = 0;
 	struct prefer_score score = { 0 };
 	for (size_t i = 0; i < all; i += EVAL_ROUND) {
-		uint32_t n = (uint32_t)(all - i < EVAL_ROUND ? all - i : EVAL_ROUND);
+		const uint32_t n = round_size(v->batches, i / EVAL_ROUND);
 		double part;
 		uint64_t some;
-		struct place from = { v->batches, i };
-		TRY(refer_each(v->rounds, n, 0, microbatch_at, &from, e));
+		TRY(evaluation_refer(v->batches, v->rounds, i / EVAL_ROUND, e));
 		round_begin(v->rounds, ROUND_EVAL, n, 0, 1);
 		for (uint32_t m = 0; m < n; m++) {
 			struct microbatch mb;

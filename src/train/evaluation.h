@@ -20,6 +20,10 @@ struct evaluation {
  * sink. */
 int evaluation_run(const struct evaluation *v, uint64_t step, double *loss_p, struct err *e);
 
+/* Rounds of an evaluation, and what comes before the i-th of them: its reference (refer.h). */
+size_t evaluation_rounds(const struct batches *b);
+int evaluation_refer(struct batches *b, struct rounds *p, size_t i, struct err *e);
+
 /* What is reported of preferences. */
 struct train_rewards evaluation_rewards(const struct prefer_score *s, double accuracy);
 /* Takes note of an evaluation in training. True: its loss is the lowest so far. */

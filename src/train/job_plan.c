@@ -127,8 +127,9 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	/* stage_pairs.c, refer.h: a forward pass of the head is half of it, the other half is the
 	 * gradient that is computed with it */
 	const struct prefer *rl = prefer_find(c->rl);
-	p->options.forwards = rl && rl->reference ? 2 : 1;
-	p->options.head_forwards = rl ? rl->reference ? 2 : 1.5 : 1;
+	const bool refers = rl && rl->reference && !config_refers_first(c);
+	p->options.forwards = refers ? 2 : 1;
+	p->options.head_forwards = rl ? refers ? 2 : 1.5 : 1;
 	p->options.pass = c->pass;
 	p->options.passes = (int)c->npass;
 	p->options.reserve_gib = c->memory_reserve;

@@ -10,9 +10,9 @@
 #define HS_TRAIN_ROUND_H
 
 #include "base/arena.h"
+#include "coord/prior.h"
 #include "coord/session.h"
 #include "train/flows.h"
-#include "train/references.h"
 
 struct err;
 
@@ -25,7 +25,8 @@ struct round_options {
 	 * the pipeline. */
 	void (*spans)(void *ctx, int row, const struct span *v, size_t n, int64_t error);
 	void *ctx;
-	struct draw draw; /* of the tokens of sample rounds */
+	struct draw draw;          /* of the tokens of sample rounds */
+	const struct prior *prior; /* MAY: the references that are known */
 };
 
 struct rounds {

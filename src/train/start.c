@@ -184,6 +184,7 @@ int start_rounds(struct trainer *t, struct err *e)
 	const struct config *c = t->job->cfg;
 	const struct draw d = { c->sample_temperature, c->sample_top_p, (uint64_t)c->seed };
 	const struct round_options o = { .draw = d,
+					 .prior = &t->prior,
 					 .in_memory = !start_is_cluster(t),
 					 .trace = t->o->trace,
 					 .spans = t->sink->spans ? give_spans : NULL,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coord/join.h"
+#include "train/beforehand.h"
 #include "train/collect.h"
 #include "train/evaluation.h"
 #include "train/nonfinite.h"
@@ -280,16 +281,23 @@ static int loop_on(struct trainer *t, struct err *e)
 static int first_plan(struct trainer *t, const char *resume, struct err *e)
 {
 	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
+	const bool state = resume || t->cfg->lora_model_dir;
 	int rc = session_begin(t->ses, t->place, t->o->trace, e);
-	if (rc >= 0 && (resume || t->cfg->lora_model_dir))
+	if (rc >= 0)
+		rc = beforehand(t, e);
+	if (rc >= 0 && state)
 		rc = session_push_state(t->ses, 0, e);
 	for (;; rc = 0) {
+		if (rc >= 0 && !state)
+			rc = beforehand(t, e); /* a worker was lost meanwhile */
 		session_until(t->ses, t->o->stop, "the model was evaluated, before the first step");
 		if (rc >= 0 && has_val(t) && !resume)
 			rc = evaluate(t, &t->r.val_before, e);
 		session_until(t->ses, NULL, NULL);
 		if (rc >= 0)
 			return 0;
+		if (state && config_refers_first(t->cfg) && !t->prior.whole)
+			return err_prefix(e, "while the reference was computed");
 		TRY(recover(t, e));
 	}
 }
@@ -380,6 +388,7 @@ out:
 			sink->lost(sink->ctx, t->saver.newest);
 		run_folder_close(&t->saver.folder, rc < 0);
 		rounds_release(&t->rounds);
+		prior_release(&t->prior);
 		snapshot_release(&t->set);
 		speeds_end(t);
 		buf_release(&t->profile);

@@ -40,6 +40,7 @@ struct trainer {
 	bool stays; /* the job goes on when a worker is lost */
 	struct saver saver;
 	struct rounds rounds;
+	struct prior prior;     /* the reference of preferences, where it is known (beforehand.h) */
 	uint64_t nonfinite_run; /* skipped steps in a row */
 	char nonfinite[256];    /* where the run of them began */
 	double recent[RECENT];  /* seconds of the last steps, in turn */
